@@ -1,0 +1,16 @@
+/* A growing list of strings, NULL-terminated for use as argv or envp. */
+#pragma once
+
+#include <stddef.h>
+
+struct list {
+	char **items; /* items[count] is NULL once anything was added */
+	size_t count;
+	size_t room;
+};
+
+/* Adds a copy of s; aborts the process when memory is gone. */
+void list_add(struct list *l, const char *s);
+/* Adds s itself, which the list owns from then on. */
+void list_take(struct list *l, char *s);
+void list_done(struct list *l);

@@ -1,0 +1,78 @@
+#include "base/str.h"
+
+#include "base/utf8.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void *must_alloc(void *p)
+{
+	static const char text[] = "cloche: out of memory\n";
+
+	if (p)
+		return p;
+	if (write(2, text, sizeof(text) - 1) < 0)
+		_exit(125);
+	_exit(125);
+}
+
+char *str_copy(const char *s)
+{
+	return must_alloc(strdup(s));
+}
+
+char *str_format(const char *fmt, ...)
+{
+	char *s = NULL;
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (vasprintf(&s, fmt, ap) < 0)
+		s = NULL;
+	va_end(ap);
+	return must_alloc(s);
+}
+
+bool str_starts(const char *s, const char *prefix)
+{
+	return strncmp(s, prefix, strlen(prefix)) == 0;
+}
+
+bool str_equal(const char *a, const char *b)
+{
+	return strcmp(a, b) == 0;
+}
+
+bool path_below(const char *path, const char *dir)
+{
+	size_t len = strlen(dir);
+
+	if (str_equal(dir, "/"))
+		return true;
+	return strncmp(path, dir, len) == 0 && (path[len] == '\0' || path[len] == '/');
+}
+
+void str_sanitise(char *dst, size_t size, const char *src, size_t len)
+{
+	size_t out = 0;
+
+	for (size_t i = 0; i < len && out + 5 < size;) {
+		size_t n = utf8_sequence(src + i, len - i);
+		unsigned char c = (unsigned char)src[i];
+
+		if (n == 0 || (n == 1 && (c < 0x20 || c == 0x7f)) ||
+		    (n == 2 && c == 0xc2 && (unsigned char)src[i + 1] < 0xa0)) {
+			dst[out++] = '?';
+			i += n ? n : 1;
+			continue;
+		}
+		memcpy(dst + out, src + i, n);
+		out += n;
+		i += n;
+	}
+	if (size)
+		dst[out] = '\0';
+}

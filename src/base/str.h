@@ -1,0 +1,19 @@
+/* Strings: what libc lacks. Allocation failure ends the process: there is nothing to save. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Returns p, or ends the process with exit status 125 if it is NULL. */
+void *must_alloc(void *p);
+char *str_copy(const char *s);
+char *str_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+bool str_starts(const char *s, const char *prefix);
+bool str_equal(const char *a, const char *b);
+/* True if path is dir itself or lies below it; both absolute and clean. */
+bool path_below(const char *path, const char *dir);
+/*
+ * Copies bytes from inside a sandbox so that they can be shown: printable ASCII and UTF-8 stay,
+ * control bytes and broken sequences become '?'.
+ */
+void str_sanitise(char *dst, size_t size, const char *src, size_t len);

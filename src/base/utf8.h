@@ -1,0 +1,26 @@
+/* UTF-8: how long is the well-formed sequence at p? */
+#pragma once
+
+#include <stddef.h>
+
+/* 1 to 4, or 0 if the bytes there are not a whole, shortest, legal sequence. */
+static inline size_t utf8_sequence(const char *text, size_t left)
+{
+	const unsigned char *p = (const unsigned char *)text;
+	size_t n;
+
+	if (left == 0)
+		return 0;
+	if (p[0] < 0x80)
+		return 1;
+	n = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
+	if (p[0] < 0xc2 || p[0] > 0xf4 || left < n)
+		return 0;
+	for (size_t i = 1; i < n; i++)
+		if ((p[i] & 0xc0) != 0x80)
+			return 0;
+	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
+	    (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
+		return 0;
+	return n;
+}

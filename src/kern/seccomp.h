@@ -1,0 +1,50 @@
+/*
+ * Seccomp: load a filter that was compiled at build time, and serve its notifications.
+ *
+ * The profiles are text (policies/seccomp/...), compiled by tools/seccomp-compile into
+ * build/gen/seccomp_profiles.c. Classes: allow; errno (quiet); report (the caller gets EPERM too,
+ * but through a notification, so that it can be told what was refused).
+ */
+#pragma once
+
+#include "base/err.h"
+
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct seccomp_report {
+	int nr;
+	const char *name;   /* of the system call */
+	const char *reason; /* from the profile, in words that a model can act on */
+};
+
+struct seccomp_profile {
+	const char *name;   /* "default" */
+	const char *digest; /* "sha256:..." of the profile's text */
+	const struct sock_filter *insns;
+	unsigned short count;
+	const struct seccomp_report *reports;
+	unsigned report_count;
+};
+
+/* Generated. */
+extern const struct seccomp_profile seccomp_profile_default; /* level container */
+extern const struct seccomp_profile seccomp_profile_process; /* level process */
+
+/*
+ * Loads the filter into this thread; no_new_privs must be on. With ret_listener, also makes the
+ * notification fd (CLOEXEC). Async-signal-safe.
+ */
+int seccomp_load(const struct seccomp_profile *p, int *ret_listener, struct err *e);
+
+/* Fetches one notification; 0, or -1 when its caller has died meanwhile (errno ENOENT) or on error. */
+int seccomp_notify_get(int listener, struct seccomp_notif *ret);
+/* Is the caller that waits behind this id still the same? */
+bool seccomp_notify_alive(int listener, uint64_t id);
+/* Answers with an errno (positive), or lets the call go on when errnum is 0. */
+void seccomp_notify_answer(int listener, uint64_t id, int errnum);
+
+/* What the profile says of a reported system call; NULL if it has none. */
+const struct seccomp_report *seccomp_report_find(const struct seccomp_profile *p, int nr);

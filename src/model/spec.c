@@ -1,0 +1,445 @@
+#include "model/spec.h"
+
+#include "base/auto.h"
+#include "base/parse.h"
+#include "base/str.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const level_values[] = {"container", "process", "vm", NULL};
+static const char *const provider_values[] = {"ns", "docker", "oci", "vm", "e2b", NULL};
+static const char *const net_values[] = {"none", "allow", "public", "isolated", NULL};
+static const char *const root_values[] = {"ro", "overlay", NULL};
+static const char *const guard_values[] = {"off", "imports", "strict", NULL};
+
+#define AT(member) offsetof(struct sandbox_spec, member)
+#define MB ((uint64_t)1 << 20)
+
+const struct field spec_fields[] = {
+	{"level", 0, FIELD_ENUM, AT(level), FIELD_WIDENS, 0, 0, level_values, "LEVEL",
+	 "process, container (default) or vm"},
+	{"policy", 0, FIELD_STRING, AT(policy), FIELD_WIDENS | FIELD_CLI_ONLY, 0, 0, NULL, "FILE",
+	 "take the options from a policy file; later options win"},
+	{"memory", 'm', FIELD_SIZE, AT(limits.memory_bytes), FIELD_WIDENS, 4 * MB, 0, NULL, "SIZE",
+	 "memory of the whole sandbox, swap off (1G)"},
+	{"cpus", 0, FIELD_MILLI, AT(limits.cpus_milli), FIELD_WIDENS, 10, 1024000, NULL, "N",
+	 "processors, a fraction is fine (1.0)"},
+	{"pids", 0, FIELD_COUNT_, AT(limits.pids), FIELD_WIDENS, 1, 4194304, NULL, "N",
+	 "processes and threads at one time (256)"},
+	{"disk", 0, FIELD_SIZE, AT(limits.disk_bytes), FIELD_WIDENS, 64 << 10, 0, NULL, "SIZE",
+	 "all that it writes: workspace, HOME, /tmp (half of memory)"},
+	{"timeout", 't', FIELD_TIME, AT(limits.timeout_ms), FIELD_WIDENS, 1, 0, NULL, "TIME",
+	 "wall time, then everything in it is killed (60s; none with --tty)"},
+	{"cpu_time", 0, FIELD_TIME, AT(limits.cpu_time_ms), FIELD_WIDENS, 10, 0, NULL, "TIME",
+	 "processor time of all processes together (none)"},
+	{"open_files", 0, FIELD_COUNT_, AT(limits.open_files), FIELD_WIDENS, 8, 1048576, NULL, "N",
+	 "open files of each process (1024, hard limit 4096)"},
+	{"file_size", 0, FIELD_SIZE, AT(limits.file_size_bytes), FIELD_WIDENS, 0, 0, NULL, "SIZE",
+	 "largest file it may write (as disk)"},
+	{"output_limit", 0, FIELD_SIZE, AT(limits.output_bytes), FIELD_WIDENS, 0, 1ULL << 30, NULL,
+	 "SIZE", "captured bytes of stdout and of stderr, head and tail kept (1M)"},
+	{"net", 0, FIELD_ENUM, AT(net), FIELD_WIDENS, 0, 0, net_values, "MODE",
+	 "none (default); allow, public and isolated are not built yet"},
+	{"allow", 0, FIELD_LIST, AT(allow), FIELD_WIDENS, 0, 0, NULL, "DOMAIN[:PORT]",
+	 "with --net allow: a destination it may reach"},
+	{"net_rate", 0, FIELD_STRING, AT(net_rate), FIELD_WIDENS | FIELD_NOT_BUILT, 0, 0, NULL,
+	 "RATE", "bandwidth"},
+	{"net_log", 0, FIELD_BOOL, AT(net_log), FIELD_NOT_BUILT, 0, 0, NULL, NULL,
+	 "log destinations"},
+	{"mount", 'v', FIELD_LIST, AT(mounts), FIELD_WIDENS, 0, 0, NULL, "SRC:DST[:ro|rw]",
+	 "show a host directory or file at DST, read-only unless rw"},
+	{"mount_read", 0, FIELD_LIST, AT(mount_read), FIELD_WIDENS, 0, 0, NULL, "DIR",
+	 "mount sources must lie below one of these"},
+	{"mount_write", 0, FIELD_LIST, AT(mount_write), FIELD_WIDENS, 0, 0, NULL, "DIR",
+	 "writable mount sources must lie below one of these"},
+	{"forbid", 0, FIELD_LIST, AT(forbid), 0, 0, 0, NULL, "PATH",
+	 "a host path never shown, besides the built-in list"},
+	{"workspace", 'w', FIELD_STRING, AT(workspace), FIELD_WIDENS, 0, 0, NULL, "DIR",
+	 "show DIR instead of the current directory; writes go to it"},
+	{"apply", 0, FIELD_BOOL, AT(apply), FIELD_WIDENS, 0, 0, NULL, NULL,
+	 "write the changes back if the command succeeds"},
+	{"diff", 0, FIELD_BOOL, AT(diff), 0, 0, 0, NULL, NULL,
+	 "list what the command changed"},
+	{"empty", 0, FIELD_BOOL, AT(empty), 0, 0, 0, NULL, NULL,
+	 "start with an empty workspace"},
+	{"tools", 0, FIELD_BOOL, AT(tools), FIELD_WIDENS, 0, 0, NULL, NULL,
+	 "also show the tool chains that PATH names (pyenv, nvm, cargo, ...)"},
+	{"env", 0, FIELD_LIST, AT(env), 0, 0, 0, NULL, "K[=V]",
+	 "set a variable, or copy the caller's"},
+	{"workdir", 0, FIELD_STRING, AT(workdir), 0, 0, 0, NULL, "DIR",
+	 "start there instead of in the workspace"},
+	{"hostname", 0, FIELD_STRING, AT(hostname), 0, 0, 0, NULL, "NAME",
+	 "host name inside (cloche)"},
+	{"file", 0, FIELD_LIST, AT(files), FIELD_WIDENS, 0, 0, NULL, "NAME=PATH",
+	 "copy a file of the caller into the workspace"},
+	{"capture", 0, FIELD_LIST, AT(capture), 0, 0, 0, NULL, "GLOB",
+	 "with --json: put matching files of the workspace into the record"},
+	{"root", 0, FIELD_ENUM, AT(root), FIELD_WIDENS, 0, 0, root_values, "MODE",
+	 "ro (default), or overlay: the root can be written, changes are discarded"},
+	{"image", 0, FIELD_STRING, AT(image), FIELD_WIDENS, 0, 0, NULL, "host|DIR",
+	 "root file system: the host's own (default) or a directory"},
+	{"tty", 0, FIELD_BOOL, AT(tty), 0, 0, 0, NULL, NULL, "give the command a terminal"},
+	{"json", 0, FIELD_BOOL, AT(json), FIELD_CLI_ONLY, 0, 0, NULL, NULL,
+	 "capture the output and print the result record"},
+	{"require", 0, FIELD_LIST, AT(require), 0, 0, 0, NULL, "LAYER",
+	 "fail before running anything if this layer cannot be had"},
+	{"optional", 0, FIELD_LIST, AT(optional), FIELD_WIDENS, 0, 0, NULL, "LAYER",
+	 "run even if this layer cannot be had; the record says so"},
+	{"guard", 0, FIELD_ENUM, AT(guard), FIELD_WIDENS, 0, 0, guard_values, "MODE",
+	 "Python guard: off (default); imports and strict are not built yet"},
+	{"audit", 0, FIELD_STRING, AT(audit), FIELD_CLI_ONLY | FIELD_NOT_BUILT, 0, 0, NULL, "FILE",
+	 "append decisions to FILE"},
+	{"provider", 0, FIELD_ENUM, AT(provider), FIELD_WIDENS, 0, 0, provider_values, "NAME",
+	 "ns (default); docker, oci, vm and e2b are not built yet"},
+	{"use_case", 0, FIELD_STRING, AT(use_case), FIELD_WIDENS | FIELD_NOT_BUILT, 0, 0, NULL,
+	 "NAME", "choose the level by use case"},
+};
+const size_t spec_field_count = ARRAY_LEN(spec_fields);
+static_assert(ARRAY_LEN(spec_fields) <= 64, "set_mask has 64 bits");
+
+const char *level_name(int level)
+{
+	return level_values[level];
+}
+
+static bool same_name(const char *a, const char *b)
+{
+	for (; *a && *b; a++, b++)
+		if ((*a == '-' ? '_' : *a) != (*b == '-' ? '_' : *b))
+			return false;
+	return *a == *b;
+}
+
+const struct field *spec_field_find(const char *name)
+{
+	for (size_t i = 0; i < spec_field_count; i++)
+		if (same_name(name, spec_fields[i].name))
+			return &spec_fields[i];
+	return NULL;
+}
+
+/* Edit distance, capped: names are short and this runs only on the way to an error. */
+static unsigned distance(const char *a, const char *b)
+{
+	unsigned row[40];
+	size_t n = strlen(b);
+
+	if (strlen(a) >= ARRAY_LEN(row) || n >= ARRAY_LEN(row))
+		return 99;
+	for (size_t j = 0; j <= n; j++)
+		row[j] = (unsigned)j;
+	for (size_t i = 1; a[i - 1]; i++) {
+		unsigned diagonal = row[0];
+
+		row[0] = (unsigned)i;
+		for (size_t j = 1; j <= n; j++) {
+			unsigned cost = diagonal + (a[i - 1] != b[j - 1]);
+
+			diagonal = row[j];
+			if (row[j] + 1 < cost)
+				cost = row[j] + 1;
+			if (row[j - 1] + 1 < cost)
+				cost = row[j - 1] + 1;
+			row[j] = cost;
+		}
+	}
+	return row[n];
+}
+
+const char *spec_field_near(const char *name)
+{
+	const char *best = NULL;
+	unsigned best_distance = 3;
+
+	for (size_t i = 0; i < spec_field_count; i++) {
+		unsigned d = distance(name, spec_fields[i].name);
+
+		if (d < best_distance) {
+			best_distance = d;
+			best = spec_fields[i].name;
+		}
+	}
+	return best;
+}
+
+void spec_init(struct sandbox_spec *s)
+{
+	*s = (struct sandbox_spec){
+		.limits = {.memory_bytes = 1024 * MB, .cpus_milli = 1000, .pids = 256,
+			   .timeout_ms = 60000, .open_files = 1024, .output_bytes = 1 * MB},
+		.image = str_copy("host"),
+		.hostname = str_copy("cloche"),
+	};
+}
+
+void spec_done(struct sandbox_spec *s)
+{
+	for (size_t i = 0; i < spec_field_count; i++) {
+		void *member = (char *)s + spec_fields[i].offset;
+
+		if (spec_fields[i].type == FIELD_LIST)
+			list_done(member);
+		else if (spec_fields[i].type == FIELD_STRING)
+			free(*(char **)member);
+	}
+	list_done(&s->argv);
+	*s = (struct sandbox_spec){0};
+}
+
+static int set_number(const struct field *f, uint64_t *ret, const char *value, struct err *e)
+{
+	uint64_t n = 0;
+	int rc;
+
+	switch (f->type) {
+	case FIELD_SIZE:
+		rc = parse_size(value, &n, e);
+		break;
+	case FIELD_TIME:
+		rc = parse_time(value, &n, e);
+		break;
+	case FIELD_MILLI:
+		rc = parse_milli(value, &n, e);
+		break;
+	default:
+		rc = parse_count(value, &n, e);
+		break;
+	}
+	if (rc < 0)
+		return -1;
+	if (n < f->min)
+		return err_set(e, ERR_INVALID, "'%s' is too small", value);
+	if ((f->max && n > f->max) || n > INT64_MAX)
+		return err_set(e, ERR_INVALID, "'%s' is too large", value);
+	*ret = n;
+	return 0;
+}
+
+static int set_enum(const struct field *f, int *ret, const char *value, struct err *e)
+{
+	char all[128] = "";
+	size_t len = 0;
+
+	for (int i = 0; f->values[i]; i++) {
+		if (str_equal(value, f->values[i])) {
+			*ret = i;
+			return 0;
+		}
+		len += (size_t)snprintf(all + len, sizeof(all) - len, "%s%s", i ? ", " : "",
+					f->values[i]);
+	}
+	return err_set(e, ERR_INVALID, "'%s' is not one of %s", value, all);
+}
+
+static int set_bool(bool *ret, const char *value, struct err *e)
+{
+	if (str_equal(value, "true"))
+		*ret = true;
+	else if (str_equal(value, "false"))
+		*ret = false;
+	else
+		return err_set(e, ERR_INVALID, "'%s' is neither true nor false", value);
+	return 0;
+}
+
+static int set_field(struct sandbox_spec *s, const struct field *f, const char *value,
+		     struct err *e)
+{
+	void *member = (char *)s + f->offset;
+
+	switch (f->type) {
+	case FIELD_ENUM:
+		return set_enum(f, member, value, e);
+	case FIELD_BOOL:
+		return set_bool(member, value, e);
+	case FIELD_STRING:
+		if (!*value)
+			return err_set(e, ERR_INVALID, "must not be empty");
+		free(*(char **)member);
+		*(char **)member = str_copy(value);
+		return 0;
+	case FIELD_LIST:
+		if (!*value)
+			return err_set(e, ERR_INVALID, "must not be empty");
+		list_add(member, value);
+		return 0;
+	default:
+		return set_number(f, member, value, e);
+	}
+}
+
+int spec_set(struct sandbox_spec *s, const char *name, const char *value, struct err *e)
+{
+	const struct field *f = spec_field_find(name);
+	struct err inner = {0};
+
+	if (!f) {
+		const char *near = spec_field_near(name);
+
+		return err_field(e, ERR_INVALID, name, "unknown option '%s'%s%s%s", name,
+				 near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+	}
+	if (f->flags & FIELD_NOT_BUILT)
+		return err_field(e, ERR_UNSUPPORTED, f->name, "%s: not built yet", f->name);
+	if (set_field(s, f, value, &inner) < 0)
+		return err_field(e, inner.kind, f->name, "%s: %s", f->name, inner.msg);
+	s->set_mask |= 1ULL << (f - spec_fields);
+	return 0;
+}
+
+bool spec_is_set(const struct sandbox_spec *s, const char *name)
+{
+	const struct field *f = spec_field_find(name);
+
+	return f && (s->set_mask & (1ULL << (f - spec_fields)));
+}
+
+static int collect_layers(const struct list *names, const char *field, layer_set *ret,
+			  struct err *e)
+{
+	for (size_t i = 0; i < names->count; i++) {
+		int l = layer_find(names->items[i]);
+
+		if (l < 0)
+			return err_field(e, ERR_INVALID, field, "%s: '%s' is not a layer; known: %s",
+					 field, names->items[i], layer_names());
+		*ret |= LAYER_BIT(l);
+	}
+	return 0;
+}
+
+/* Layers without which a level would not deserve its name. The rest is reported when missing. */
+static const layer_set container_layers =
+	LAYER_BIT(LAYER_USER_NS) | LAYER_BIT(LAYER_PID_NS) | LAYER_BIT(LAYER_MOUNT_NS) |
+	LAYER_BIT(LAYER_NET_NS) | LAYER_BIT(LAYER_IPC_NS) | LAYER_BIT(LAYER_UTS_NS) |
+	LAYER_BIT(LAYER_ROOT) | LAYER_BIT(LAYER_IDS) | LAYER_BIT(LAYER_CAPS) |
+	LAYER_BIT(LAYER_NO_NEW_PRIVS) | LAYER_BIT(LAYER_SECCOMP) | LAYER_BIT(LAYER_FDS) |
+	LAYER_BIT(LAYER_NETWORK) | LAYER_BIT(LAYER_DISK);
+static const layer_set process_layers = LAYER_BIT(LAYER_IDS) | LAYER_BIT(LAYER_CAPS) |
+					LAYER_BIT(LAYER_NO_NEW_PRIVS) | LAYER_BIT(LAYER_SECCOMP) |
+					LAYER_BIT(LAYER_LANDLOCK) | LAYER_BIT(LAYER_FDS) |
+					LAYER_BIT(LAYER_NETWORK);
+
+struct unbuilt {
+	const char *field;
+	size_t offset;
+	int last_built; /* enum values above it are not built yet */
+	const char *const *values;
+};
+
+static int refuse_unbuilt(const struct sandbox_spec *s, struct err *e)
+{
+	static const struct unbuilt rows[] = {
+		{"level", AT(level), LEVEL_PROCESS, level_values},
+		{"provider", AT(provider), PROVIDER_NS, provider_values},
+		{"net", AT(net), NET_NONE, net_values},
+		{"guard", AT(guard), GUARD_OFF, guard_values},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		int value = *(const int *)((const char *)s + rows[i].offset);
+
+		if (value > rows[i].last_built)
+			return err_field(e, ERR_UNSUPPORTED, rows[i].field,
+					 "%s: '%s' is not built yet", rows[i].field,
+					 rows[i].values[value]);
+	}
+	return 0;
+}
+
+static int check_combinations(const struct sandbox_spec *s, struct err *e)
+{
+	if (s->empty && s->workspace)
+		return err_field(e, ERR_INVALID, "empty",
+				 "empty: cannot be combined with workspace");
+	if (s->empty && s->apply)
+		return err_field(e, ERR_INVALID, "apply",
+				 "apply: there is nothing to apply to with empty");
+	if (s->tty && s->json)
+		return err_field(e, ERR_INVALID, "tty", "tty: cannot be combined with json");
+	if (s->allow.count && s->net != NET_ALLOW)
+		return err_field(e, ERR_INVALID, "allow", "allow: needs net allow");
+	if (s->capture.count && !s->json)
+		return err_field(e, ERR_INVALID, "capture", "capture: needs json");
+	if (s->level == LEVEL_PROCESS &&
+	    (s->mounts.count || s->apply || s->diff || s->tty || s->root == ROOT_OVERLAY ||
+	     !str_equal(s->image, "host")))
+		return err_field(e, ERR_UNSUPPORTED, "level",
+				 "level: process has no mounts, so it cannot give mount, apply, "
+				 "diff, tty, root overlay or image");
+	return 0;
+}
+
+int spec_finish(struct sandbox_spec *s, struct err *e)
+{
+	if (refuse_unbuilt(s, e) < 0 || check_combinations(s, e) < 0)
+		return -1;
+	if (collect_layers(&s->require, "require", &s->required_layers, e) < 0 ||
+	    collect_layers(&s->optional, "optional", &s->optional_layers, e) < 0)
+		return -1;
+	if (s->required_layers & s->optional_layers)
+		return err_field(e, ERR_INVALID, "optional",
+				 "optional: a layer cannot be both required and optional");
+	s->required_layers |= s->level == LEVEL_PROCESS ? process_layers : container_layers;
+	s->required_layers &= ~s->optional_layers;
+	if (!s->limits.disk_bytes)
+		s->limits.disk_bytes = s->limits.memory_bytes / 2;
+	if (!s->limits.file_size_bytes)
+		s->limits.file_size_bytes = s->limits.disk_bytes;
+	if (s->tty && !spec_is_set(s, "timeout"))
+		s->limits.timeout_ms = 0;
+	return 0;
+}
+
+static bool format_list(const struct list *l, char *buf, size_t size)
+{
+	size_t len = 0;
+
+	for (size_t i = 0; i < l->count && len < size; i++)
+		len += (size_t)snprintf(buf + len, size - len, "%s%s", i ? " " : "", l->items[i]);
+	return l->count > 0;
+}
+
+bool spec_format(const struct sandbox_spec *s, const struct field *f, char *buf, size_t size)
+{
+	const void *member = (const char *)s + f->offset;
+	uint64_t n = f->type < FIELD_ENUM ? *(const uint64_t *)member : 0;
+
+	switch (f->type) {
+	case FIELD_SIZE:
+		if (n && n % MB == 0)
+			snprintf(buf, size, "%" PRIu64 "M", n / MB);
+		else
+			snprintf(buf, size, "%" PRIu64, n);
+		return n != 0;
+	case FIELD_TIME:
+		if (n % 1000)
+			snprintf(buf, size, "%" PRIu64 "ms", n);
+		else
+			snprintf(buf, size, "%" PRIu64 "s", n / 1000);
+		return n != 0;
+	case FIELD_MILLI:
+		snprintf(buf, size, "%" PRIu64 ".%03" PRIu64, n / 1000, n % 1000);
+		return true;
+	case FIELD_COUNT_:
+		snprintf(buf, size, "%" PRIu64, n);
+		return true;
+	case FIELD_ENUM:
+		snprintf(buf, size, "%s", f->values[*(const int *)member]);
+		return true;
+	case FIELD_BOOL:
+		snprintf(buf, size, "%s", *(const bool *)member ? "true" : "false");
+		return *(const bool *)member;
+	case FIELD_STRING:
+		if (*(char *const *)member)
+			snprintf(buf, size, "%s", *(char *const *)member);
+		return *(char *const *)member != NULL;
+	case FIELD_LIST:
+		return format_list(member, buf, size);
+	}
+	return false;
+}

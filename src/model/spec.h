@@ -1,0 +1,115 @@
+/*
+ * What a sandbox is to be: the one struct that the command line, a policy file and, later, every
+ * door fills in, and that sandbox/ executes.
+ *
+ *   struct sandbox_spec s;
+ *   spec_init(&s);
+ *   spec_set(&s, "memory", "512M", &e);       as often as needed, by the names of spec_fields
+ *   spec_finish(&s, &e);                      fills what depends on other fields, checks the whole
+ *   ... sandbox_run(&s, ...)
+ *   spec_done(&s);
+ */
+#pragma once
+
+#include "base/err.h"
+#include "base/list.h"
+#include "model/layer.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum level { LEVEL_CONTAINER, LEVEL_PROCESS, LEVEL_VM };
+enum provider { PROVIDER_NS, PROVIDER_DOCKER, PROVIDER_OCI, PROVIDER_VM, PROVIDER_E2B };
+enum net { NET_NONE, NET_ALLOW, NET_PUBLIC, NET_ISOLATED };
+enum root_mode { ROOT_RO, ROOT_OVERLAY };
+enum guard { GUARD_OFF, GUARD_IMPORTS, GUARD_STRICT };
+
+struct limits {
+	uint64_t memory_bytes;
+	uint64_t cpus_milli;
+	uint64_t pids;
+	uint64_t disk_bytes; /* 0: half of memory */
+	uint64_t timeout_ms; /* 0: none */
+	uint64_t cpu_time_ms; /* 0: none */
+	uint64_t open_files; /* soft; the hard limit is four times as high */
+	uint64_t file_size_bytes; /* 0: as disk */
+	uint64_t output_bytes;
+};
+
+struct sandbox_spec {
+	int level, provider, net, root, guard;
+	struct limits limits;
+	char *image;	 /* "host", or a directory holding a root file system */
+	char *workspace; /* NULL: the current directory, copy-on-write */
+	char *workdir;	 /* NULL: the workspace */
+	char *hostname;
+	char *audit;
+	char *policy;
+	char *use_case;
+	char *net_rate;
+	bool apply, diff, empty, tools, tty, json, net_log;
+	struct list allow;	/* DOMAIN[:PORT] */
+	struct list mounts;	/* SRC:DST[:ro|rw] */
+	struct list env;	/* K=V, or K to copy the caller's */
+	struct list files;	/* NAME=PATH */
+	struct list capture;	/* GLOB */
+	struct list mount_read; /* sources may be read only below these; empty: anywhere not forbidden */
+	struct list mount_write;
+	struct list forbid; /* sources refused besides the built-in list */
+	struct list require, optional;
+	layer_set required_layers; /* filled in by spec_finish */
+	layer_set optional_layers;
+	uint64_t set_mask; /* which of spec_fields were given, by index */
+	struct list argv;
+};
+
+enum field_type {
+	FIELD_SIZE,
+	FIELD_TIME,
+	FIELD_COUNT_,
+	FIELD_MILLI,
+	FIELD_ENUM,
+	FIELD_BOOL,
+	FIELD_STRING,
+	FIELD_LIST,
+};
+
+enum field_flags {
+	FIELD_WIDENS = 1, /* makes the cage larger: never taken from a model */
+	FIELD_NOT_BUILT = 2, /* known name, refused by name until it is built */
+	FIELD_CLI_ONLY = 4, /* no key of a policy file */
+};
+
+/* One row feeds the option parser, the policy parser, --help and the manual. */
+struct field {
+	const char *name; /* snake_case; the option is the same with dashes */
+	char letter;	  /* short option, or 0 */
+	enum field_type type;
+	size_t offset;
+	unsigned flags;
+	uint64_t min, max;	   /* numbers; max 0: no bound */
+	const char *const *values; /* FIELD_ENUM: names in order of the enum, NULL-terminated */
+	const char *metavar;
+	const char *help;
+};
+
+extern const struct field spec_fields[];
+extern const size_t spec_field_count;
+
+/* Finds a field by snake_case or dashed name; NULL if there is none. */
+const struct field *spec_field_find(const char *name);
+/* The known name nearest to a mistyped one, for hints; NULL if none is near. */
+const char *spec_field_near(const char *name);
+
+void spec_init(struct sandbox_spec *s);
+void spec_done(struct sandbox_spec *s);
+/* Sets a field from text; lists are appended to. Errors name the field. */
+int spec_set(struct sandbox_spec *s, const char *name, const char *value, struct err *e);
+bool spec_is_set(const struct sandbox_spec *s, const char *name);
+/* Dependent defaults and cross-field checks. */
+int spec_finish(struct sandbox_spec *s, struct err *e);
+/* Prints a field's value as it would be typed; false if it is unset and has no default. */
+bool spec_format(const struct sandbox_spec *s, const struct field *f, char *buf, size_t size);
+
+const char *level_name(int level);

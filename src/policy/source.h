@@ -1,0 +1,40 @@
+/*
+ * Sources: host paths that a caller wants to show inside (`--mount`, `--workspace`, the current
+ * directory, `--file`, `--image`), judged by where they really lead.
+ *
+ * A path is opened first (O_PATH) and the fd is judged, never the name, so that nothing can be
+ * swapped between check and use; sandbox/ mounts that very fd.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "model/spec.h"
+
+#include <limits.h>
+#include <sys/stat.h>
+
+enum source_use { SOURCE_READ, SOURCE_WRITE };
+
+struct source {
+	int fd;		     /* O_PATH | O_CLOEXEC, the caller closes it */
+	char path[PATH_MAX]; /* where it really leads */
+	struct stat st;
+};
+
+/*
+ * Opens and judges one path (relative to the current directory or absolute; `~` is not expanded).
+ * Refused, ERR_DENIED with field set to `field`: a forbidden path, anything below one, anything
+ * that contains one, and with allow lists (spec mount_read, mount_write) what is outside of them.
+ * Missing: ERR_NOT_FOUND. ret is untouched on failure.
+ */
+int source_open(const struct sandbox_spec *s, const char *field, const char *path,
+		enum source_use use, struct source *ret, struct err *e);
+
+struct mount_request {
+	char source[PATH_MAX];
+	char target[PATH_MAX]; /* absolute and clean */
+	bool writable;
+};
+
+/* Takes "SRC:DST[:ro|rw]" apart. DST must be absolute, without "..", not / /proc /sys /dev. */
+int mount_request_parse(const char *text, struct mount_request *ret, struct err *e);
