@@ -1,0 +1,259 @@
+# cloche: one Makefile, GNU make.  `make help` lists what it can do.
+#
+# Every object is built out of tree: $(B)/musl/... for the static launcher and what runs inside a
+# sandbox, $(B)/gnu/... for what needs libraries and for the unit tests.
+#   SAN=1      address and undefined-behaviour sanitizers, everything in build/san
+#   CC=clang   another compiler (objects are rebuilt when the compiler or its flags change)
+#   V=1        show the commands
+
+VERSION := 0.1.0
+SONAME  := 0
+
+CC       ?= cc
+ifeq ($(origin CC),default)
+CC       := gcc
+endif
+MUSL_GCC ?= musl-gcc
+PYTHON   ?= python3
+PREFIX   ?= /usr/local
+DESTDIR  ?=
+OPT      ?= -O2
+B        := build$(if $(SAN),/san)
+
+# ---- flags ---------------------------------------------------------------------------------------
+
+MULTIARCH := $(shell $(CC) -print-multiarch 2>/dev/null || gcc -print-multiarch)
+MACHINE   := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+CLANG     := $(findstring clang,$(CC))
+
+WARN   := -Wall -Wextra -Werror -Wstrict-prototypes -Wmissing-prototypes -Wwrite-strings -Wvla \
+	  -Wformat=2 -Wpointer-arith
+HARDEN := -fstack-protector-strong -fstack-clash-protection -fno-strict-aliasing \
+	  $(if $(filter x86_64,$(MACHINE)),-fcf-protection)
+COMMON := -std=gnu11 $(WARN) $(HARDEN) -D_GNU_SOURCE -DCLOCHE_VERSION='"$(VERSION)"' -iquote src \
+	  -iquote include -ffunction-sections -fdata-sections -g -MMD -MP
+
+# musl's headers come first; the kernel's come after everything else, from where the distribution
+# keeps them.  musl-gcc cannot drive clang, so clang compiles against musl's headers by itself and
+# musl-gcc only links.
+KHEADERS    := -idirafter /usr/include -idirafter /usr/include/$(MULTIARCH)
+MUSL_HEADERS := /usr/include/$(MACHINE)-linux-musl
+MUSL_CC     := $(if $(CLANG),$(CC) -nostdlibinc -isystem $(MUSL_HEADERS),$(MUSL_GCC))
+# -static without PIE: the launcher's start-up is the product's start-up.
+MUSL_CFLAGS := $(COMMON) $(OPT) -fno-pie $(KHEADERS) $(CFLAGS)
+MUSL_LDFLAGS := -static -no-pie -Wl,--gc-sections -Wl,-z,noexecstack -Wl,-z,relro -Wl,-z,now \
+	  -Wl,--build-id=none $(LDFLAGS)
+
+comma := ,
+SANFLAGS    := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined \
+	  -fno-omit-frame-pointer)
+GNU_CFLAGS  := $(COMMON) $(if $(SAN),-O1 $(SANFLAGS),$(OPT) -D_FORTIFY_SOURCE=2) -fPIC $(CFLAGS)
+GNU_LDFLAGS := $(SANFLAGS) -Wl,--gc-sections -Wl,--as-needed -Wl,-z,noexecstack -Wl,-z,relro \
+	  -Wl,-z,now $(LDFLAGS)
+
+pkg = $(shell pkg-config --$(1) $(2) 2>/dev/null)
+LIBS := yaml-0.1 jansson
+
+# ---- what is built from what ---------------------------------------------------------------------
+
+# Verbs that need libraries live in cloched; everything else in src/cli is the launcher's.
+CLOCHED_CLI  := cloched policy_cmd doctor selftest
+CLOCHED_MAIN := $(wildcard $(CLOCHED_CLI:%=src/cli/%.c))
+LAUNCHER_CLI := $(filter-out $(CLOCHED_MAIN),$(wildcard src/cli/*.c))
+LAUNCHER_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c \
+	  src/policy/source.c) $(LAUNCHER_CLI)
+# Everything but the main functions, as an archive: a program takes from it what it calls.
+CORE_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c src/policy/*.c) \
+	  $(filter-out src/cli/cloche.c src/cli/cloched.c,$(wildcard src/cli/*.c))
+LIB_SRC   := $(wildcard src/lib/*.c src/base/*.c)
+PROBE_SRC := $(wildcard tests/escape/*.c)
+UNIT_SRC  := $(wildcard tests/unit/test_*.c)
+UNIT_AUX  := $(filter-out $(UNIT_SRC),$(wildcard tests/unit/*.c))
+FUZZ_SRC  := $(wildcard tests/fuzz/fuzz_*.c)
+HELPERS   := $(wildcard tests/helpers/*.c)
+EXAMPLES  := $(wildcard examples/*.c)
+
+SECCOMP_TOOL := $(wildcard tools/seccomp-compile.c)
+GEN          := $(if $(SECCOMP_TOOL),$(B)/gen/seccomp_profiles.c)
+PROFILES     := $(wildcard policies/seccomp/*)
+
+musl_o = $(patsubst %.c,$(B)/musl/%.o,$(1))
+gnu_o  = $(patsubst %.c,$(B)/gnu/%.o,$(1))
+gen_o  = $(patsubst $(B)/gen/%.c,$(B)/$(1)/gen/%.o,$(GEN))
+
+CORE_A := $(B)/gnu/libcore.a
+UNIT   := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/unit/%)
+FUZZ   := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/fuzz/%)
+
+PROGRAMS := $(if $(wildcard src/cli/cloche.c),$(B)/cloche) \
+	    $(if $(wildcard src/cli/cloched.c),$(B)/cloched) \
+	    $(if $(wildcard src/lib/*.c),$(B)/libcloche.a $(B)/libcloche.so) \
+	    $(if $(PROBE_SRC),$(B)/cloche-probe) \
+	    $(HELPERS:tests/helpers/%.c=$(B)/tests/helpers/%) \
+	    $(if $(wildcard src/lib/*.c),$(EXAMPLES:examples/%.c=$(B)/examples/%))
+TESTS    := $(UNIT) $(FUZZ)
+
+.PHONY: all
+all: $(PROGRAMS) $(TESTS)
+.DELETE_ON_ERROR:
+.SECONDARY:
+.SUFFIXES:
+
+# ---- rules ---------------------------------------------------------------------------------------
+
+# A changed compiler or flag rebuilds the objects it concerns.
+define remember
+$(B)/$(1)/.flags: FORCE
+	@mkdir -p $$(@D)
+	@printf '%s\n' '$(subst ','\'',$(2))' | cmp -s - $$@ || printf '%s\n' '$(subst ','\'',$(2))' >$$@
+endef
+FORCE:
+$(eval $(call remember,musl,$(MUSL_CC) $(MUSL_CFLAGS) $(MUSL_LDFLAGS)))
+$(eval $(call remember,gnu,$(CC) $(GNU_CFLAGS) $(GNU_LDFLAGS)))
+
+quiet = $(if $(V),,@printf '  %-5s %s\n' $(1) $(subst $(B)/,,$@);)
+
+$(B)/musl/%.o: %.c $(B)/musl/.flags
+	$(call quiet,MUSL) mkdir -p $(@D) && $(MUSL_CC) $(MUSL_CFLAGS) -c $< -o $@
+$(B)/musl/gen/%.o: $(B)/gen/%.c $(B)/musl/.flags
+	$(call quiet,MUSL) mkdir -p $(@D) && $(MUSL_CC) $(MUSL_CFLAGS) -c $< -o $@
+$(B)/gnu/%.o: %.c $(B)/gnu/.flags
+	$(call quiet,CC) mkdir -p $(@D) && $(CC) $(GNU_CFLAGS) -c $< -o $@
+$(B)/gnu/gen/%.o: $(B)/gen/%.c $(B)/gnu/.flags
+	$(call quiet,CC) mkdir -p $(@D) && $(CC) $(GNU_CFLAGS) -c $< -o $@
+
+# The launcher: static musl, or with sanitizers (which musl has not) glibc.
+ifdef SAN
+$(B)/cloche: $(call gnu_o,$(LAUNCHER_SRC)) $(call gen_o,gnu)
+	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) -o $@
+else
+$(B)/cloche: $(call musl_o,$(LAUNCHER_SRC)) $(call gen_o,musl)
+	$(call quiet,LD) $(MUSL_GCC) $^ $(MUSL_LDFLAGS) -o $@
+endif
+
+$(CORE_A): $(call gnu_o,$(CORE_SRC)) $(call gen_o,gnu)
+	$(call quiet,AR) rm -f $@ && ar rcs $@ $^
+
+$(B)/cloched: $(call gnu_o,$(CLOCHED_MAIN)) $(CORE_A)
+	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,$(LIBS)) -o $@
+
+# Seccomp filters are compiled here, once, from the commented text profiles.
+$(B)/tools/seccomp-compile: tools/seccomp-compile.c
+	$(call quiet,CC) mkdir -p $(@D) && $(CC) $(filter-out -MMD -MP,$(GNU_CFLAGS)) $< \
+		$(GNU_LDFLAGS) $(call pkg,libs,libseccomp) -o $@
+$(B)/gen/seccomp_profiles.c: $(B)/tools/seccomp-compile $(PROFILES)
+	$(call quiet,GEN) mkdir -p $(@D) && $< $(PROFILES) >$@
+
+# The library shows cloche_* only, static or shared.
+$(B)/libcloche.a: $(call gnu_o,$(LIB_SRC))
+	$(call quiet,AR) rm -f $@ && mkdir -p $(B)/gnu/lib && ld -r -o $(B)/gnu/lib/all.o $^ && \
+		objcopy -w --keep-global-symbol='cloche_*' $(B)/gnu/lib/all.o $(B)/gnu/lib/libcloche.o && \
+		ar rcs $@ $(B)/gnu/lib/libcloche.o
+$(B)/libcloche.so: $(call gnu_o,$(LIB_SRC))
+	$(call quiet,LD) printf '{ global: cloche_*; local: *; };\n' >$(B)/gnu/libcloche.map && \
+		$(CC) -shared $^ $(GNU_LDFLAGS) -Wl,-soname,libcloche.so.$(SONAME) \
+		-Wl,--version-script=$(B)/gnu/libcloche.map $(call pkg,libs,jansson) -o $@
+$(B)/examples/%: examples/%.c include/cloche.h $(B)/libcloche.a $(B)/gnu/.flags
+	$(call quiet,CC) mkdir -p $(@D) && $(CC) $(filter-out -MMD -MP -iquote src,$(GNU_CFLAGS)) \
+		-Iinclude $< $(B)/libcloche.a $(GNU_LDFLAGS) $(call pkg,libs,jansson) -o $@
+
+# What runs inside a sandbox during tests is static, so that it works in any image.
+$(B)/cloche-probe: $(call musl_o,$(PROBE_SRC))
+	$(call quiet,LD) $(MUSL_GCC) $^ $(MUSL_LDFLAGS) -o $@
+$(B)/tests/helpers/%: $(B)/musl/tests/helpers/%.o
+	$(call quiet,LD) mkdir -p $(@D) && $(MUSL_GCC) $^ $(MUSL_LDFLAGS) -o $@
+
+$(B)/tests/unit/%: $(B)/gnu/tests/unit/%.o $(call gnu_o,$(UNIT_AUX)) $(CORE_A)
+	$(call quiet,LD) mkdir -p $(@D) && $(CC) $^ $(GNU_LDFLAGS) \
+		$(call pkg,libs,cmocka $(LIBS)) -o $@
+# Without a fuzzing engine a target replays the files that it is given.
+$(B)/tests/fuzz/%: $(B)/gnu/tests/fuzz/%.o $(B)/gnu/tests/fuzz/replay.o $(CORE_A)
+	$(call quiet,LD) mkdir -p $(@D) && $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,$(LIBS)) -o $@
+
+-include $(shell find $(B)/musl $(B)/gnu -name '*.d' 2>/dev/null)
+
+# ---- tests ---------------------------------------------------------------------------------------
+
+RUN := B=$(B) PYTHON=$(PYTHON) tests/run
+
+.PHONY: test unit fuzz-replay e2e escape compare-escape test-v2 check bench fuzz
+test: all
+	@$(RUN)
+unit fuzz-replay e2e escape test-v2: all
+	@$(RUN) $@
+compare-escape: all
+	@tests/escape/compare
+bench: all $(B)/bench/spawnbench
+	@B=$(B) $(PYTHON) bench/run.py
+
+$(B)/bench/spawnbench: $(B)/gnu/bench/spawnbench.o
+	$(call quiet,LD) mkdir -p $(@D) && $(CC) $^ $(GNU_LDFLAGS) -lpthread -o $@
+
+# libFuzzer, each target for FUZZ_SECONDS; what it finds is kept in build/fuzz.
+FUZZ_SECONDS ?= 60
+FUZZ_CC      := clang -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined
+fuzz: $(GEN)
+	@mkdir -p build/fuzz
+	@for f in $(FUZZ_SRC:tests/fuzz/%.c=%); do \
+		echo "  FUZZ  $$f, $(FUZZ_SECONDS) s"; mkdir -p build/fuzz/$$f; \
+		$(FUZZ_CC) $(filter-out -MMD -MP -fcf-protection,$(COMMON)) -O1 tests/fuzz/$$f.c \
+			$(CORE_SRC) $(GEN) $(call pkg,libs,$(LIBS)) -o build/fuzz/$$f.bin && \
+		build/fuzz/$$f.bin -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=1024 \
+			-print_final_stats=1 -artifact_prefix=build/fuzz/$$f- build/fuzz/$$f \
+			$$(ls -d tests/fuzz/corpus/$${f#fuzz_} 2>/dev/null) || exit 1; \
+	done
+
+# Style, layers, sizes, manual pages, and both compilers with -Werror.
+OBJECTS := $(call gnu_o,$(sort $(CORE_SRC) $(LIB_SRC) $(UNIT_SRC) $(FUZZ_SRC)) \
+	  $(wildcard src/cli/cloche.c src/cli/cloched.c)) \
+	  $(call musl_o,$(sort $(LAUNCHER_SRC) $(PROBE_SRC) $(HELPERS)))
+.PHONY: objects
+objects: $(OBJECTS)
+check:
+	@$(RUN) check
+
+# ---- install, package ----------------------------------------------------------------------------
+
+BIN := $(DESTDIR)$(PREFIX)/bin
+LIBEXEC := $(DESTDIR)$(PREFIX)/libexec/cloche
+SHARE := $(DESTDIR)$(PREFIX)/share
+LIBDIR := $(PREFIX)/lib$(if $(filter /usr,$(PREFIX)),/$(MULTIARCH))
+MAN := $(wildcard man/*.[1-8])
+
+.PHONY: install uninstall deb clean help
+install: $(PROGRAMS)
+	install -d $(BIN) $(LIBEXEC) $(SHARE)/cloche
+	install -s -m 755 $(B)/cloche $(BIN)/cloche
+	for f in cloched cloche-guest cloche-probe; do \
+		if [ -e $(B)/$$f ]; then install -s -m 755 $(B)/$$f $(LIBEXEC)/$$f; fi; done
+	cp -R --no-preserve=ownership policies $(SHARE)/cloche/
+	for f in $(MAN); do s=$${f##*.}; install -d $(SHARE)/man/man$$s && \
+		install -m 644 $$f $(SHARE)/man/man$$s/; done
+	if [ -e $(B)/libcloche.so ]; then \
+		install -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(PREFIX)/include && \
+		install -m 644 include/cloche.h $(DESTDIR)$(PREFIX)/include/ && \
+		install -m 644 $(B)/libcloche.a $(DESTDIR)$(LIBDIR)/ && \
+		install -s -m 644 $(B)/libcloche.so $(DESTDIR)$(LIBDIR)/libcloche.so.$(VERSION) && \
+		ln -sf libcloche.so.$(VERSION) $(DESTDIR)$(LIBDIR)/libcloche.so.$(SONAME) && \
+		ln -sf libcloche.so.$(SONAME) $(DESTDIR)$(LIBDIR)/libcloche.so && \
+		printf 'prefix=%s\nName: cloche\nDescription: run untrusted code in a sandbox\nVersion: %s\nRequires.private: jansson\nLibs: -L%s -lcloche\nCflags: -I$${prefix}/include\n' \
+			$(PREFIX) $(VERSION) $(LIBDIR) >$(DESTDIR)$(LIBDIR)/pkgconfig/cloche.pc; fi
+
+deb: all
+	@tools/make-deb $(VERSION)
+
+clean:
+	rm -rf build
+
+help:
+	@echo 'make                 build everything into build/'
+	@echo 'make test            every test suite, as root and as an ordinary user; SAN=1: with sanitizers'
+	@echo 'make unit | e2e | escape | fuzz-replay | test-v2    one suite'
+	@echo 'make compare-escape  the same attacks against cloche, bubblewrap and docker, as a table'
+	@echo 'make check           layers, sizes, format, manual pages, gcc and clang with -Werror'
+	@echo 'make fuzz            libFuzzer on every parser, FUZZ_SECONDS=60 each'
+	@echo 'make bench           start-up and throughput beside other sandboxes; BENCH_QUICK=1'
+	@echo 'make install         DESTDIR= PREFIX=/usr/local'
+	@echo 'make deb             build/cloche_$(VERSION)_ARCH.deb'
+	@echo 'make clean'
+	@echo 'Variables: CC=clang SAN=1 V=1 OPT=-O2 CFLAGS= LDFLAGS= PYTHON=python3'
