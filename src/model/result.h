@@ -66,6 +66,7 @@ struct result {
 	uint64_t max_rss_bytes;
 	int64_t pids_peak;  /* -1: the host cannot tell */
 	int64_t disk_bytes; /* -1: the host cannot tell */
+	uint64_t net_tx_bytes, net_rx_bytes; /* beyond the sandbox's own loopback */
 	struct captured_file *files;
 	size_t file_count;
 	struct change *changes;
@@ -83,12 +84,13 @@ struct result {
 	const char *memory; /* "cgroup" "watch" */
 	const char *disk;   /* "tmpfs" "none" */
 	bool rootless;
+	const char *denial_kinds[5]; /* what is observed: "syscall" ...; NULL-terminated */
 	const char *notes[8]; /* what the caller should know, NULL-terminated */
 };
 
 const char *status_name(enum status s);
 /* The exit status of `cloche run` for this result. */
 int result_exit_status(const struct result *r);
-/* Prints the record as one JSON object and a newline. */
-void result_print(const struct result *r, FILE *to);
+/* Prints the record as one JSON object and a newline; -1 if it could not be written. */
+int result_print(const struct result *r, FILE *to);
 void result_done(struct result *r);

@@ -1,0 +1,296 @@
+#include "model/result.h"
+
+#include "base/jsonw.h"
+#include "base/utf8.h"
+#include "model/spec.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const status_names[] = {
+	[STATUS_EXITED] = "exited",	[STATUS_SIGNALED] = "signaled",
+	[STATUS_TIMEOUT] = "timeout",	[STATUS_OOM] = "oom",
+	[STATUS_CPU_TIME] = "cpu_time", [STATUS_OUTPUT_LIMIT] = "output_limit",
+	[STATUS_KILLED] = "killed",
+};
+static_assert(sizeof(status_names) / sizeof(status_names[0]) == STATUS_COUNT, "a name per status");
+
+const char *status_name(enum status s)
+{
+	return s < STATUS_COUNT ? status_names[s] : "unknown";
+}
+
+int result_exit_status(const struct result *r)
+{
+	enum { TIMED_OUT = 124, CANNOT = 125, KILLED = 128 + SIGKILL };
+
+	switch (r->status) {
+	case STATUS_EXITED:
+		return r->exit_code;
+	case STATUS_SIGNALED:
+		return 128 + r->signal;
+	case STATUS_TIMEOUT:
+		return TIMED_OUT;
+	case STATUS_CPU_TIME:
+		return r->signal == SIGXCPU ? 128 + SIGXCPU : KILLED;
+	case STATUS_KILLED:
+		return r->signal ? 128 + r->signal : KILLED;
+	case STATUS_OOM:
+	case STATUS_OUTPUT_LIMIT:
+		return KILLED;
+	case STATUS_COUNT:
+		break;
+	}
+	return CANNOT;
+}
+
+/* How many bytes at the end of the text are the start of a character that was cut off? */
+static size_t cut_at_end(const char *text, size_t len)
+{
+	for (size_t n = 1; n <= 3 && n <= len; n++) {
+		unsigned char c = (unsigned char)text[len - n];
+
+		if ((c & 0xc0) == 0x80)
+			continue;
+		return c >= 0xc2 && c <= 0xf4 && !utf8_sequence(text + len - n, n) ? n : 0;
+	}
+	return 0;
+}
+
+/* How many bytes at the start are the rest of a character whose beginning is not there? */
+static size_t cut_at_start(const char *text, size_t len)
+{
+	size_t n = 0;
+
+	while (n < 3 && n < len && ((unsigned char)text[n] & 0xc0) == 0x80)
+		n++;
+	return n;
+}
+
+static bool is_truncated(const struct capture *c)
+{
+	return c->total > (uint64_t)c->head_len + c->tail_len;
+}
+
+static void print_stream(struct jsonw *j, const char *key, const struct capture *c)
+{
+	size_t head_len = c->head_len, skip = 0;
+	char gap[64];
+
+	jsonw_text_open(j, key);
+	if (is_truncated(c)) {
+		/* We made the cut, so a character that it split is no fault of the program. */
+		head_len -= cut_at_end(c->head, c->head_len);
+		skip = cut_at_start(c->tail, c->tail_len);
+	}
+	jsonw_text(j, c->head, head_len);
+	if (is_truncated(c)) {
+		snprintf(gap, sizeof(gap), "\n[... %" PRIu64 " bytes left out ...]\n",
+			 c->total - head_len - (c->tail_len - skip));
+		jsonw_text(j, gap, strlen(gap));
+	}
+	if (c->tail_len > skip)
+		jsonw_text(j, c->tail + skip, c->tail_len - skip);
+	jsonw_text_close(j);
+}
+
+static void print_limits_hit(struct jsonw *j, unsigned hit)
+{
+	static const struct {
+		enum limit_hit bit;
+		const char *name; /* of the spec's field */
+	} names[] = {
+		{HIT_PIDS, "pids"},		{HIT_DISK, "disk"},
+		{HIT_FILE_SIZE, "file_size"},	{HIT_OPEN_FILES, "open_files"},
+		{HIT_OUTPUT, "output_limit"},	{HIT_MEMORY, "memory"},
+	};
+
+	jsonw_open(j, "limits_hit", '[');
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+		if (hit & names[i].bit)
+			jsonw_string(j, NULL, names[i].name);
+	jsonw_close(j, ']');
+}
+
+static void print_ending(struct jsonw *j, const struct result *r)
+{
+	bool exited = r->status == STATUS_EXITED;
+
+	jsonw_string(j, "id", r->id);
+	jsonw_string(j, "status", status_name(r->status));
+	if (r->exit_code >= 0)
+		jsonw_int(j, "exit_code", r->exit_code);
+	else
+		jsonw_null(j, "exit_code");
+	if (r->signal > 0)
+		jsonw_int(j, "signal", r->signal);
+	else
+		jsonw_null(j, "signal");
+	jsonw_bool(j, "success", exited && r->exit_code == 0);
+	jsonw_bool(j, "timed_out", r->status == STATUS_TIMEOUT);
+	jsonw_bool(j, "oom_killed", r->status == STATUS_OOM);
+	print_limits_hit(j, r->limits_hit);
+}
+
+static void print_count(struct jsonw *j, const char *key, int64_t count)
+{
+	if (count >= 0)
+		jsonw_int(j, key, count);
+	else
+		jsonw_null(j, key);
+}
+
+static void print_usage(struct jsonw *j, const struct result *r)
+{
+	jsonw_real(j, "duration_ms", r->duration_ms);
+	jsonw_real(j, "setup_ms", r->setup_ms);
+	jsonw_real(j, "cpu_ms", r->cpu_ms);
+	jsonw_uint(j, "max_rss_bytes", r->max_rss_bytes);
+	print_count(j, "pids_peak", r->pids_peak);
+	print_count(j, "disk_bytes", r->disk_bytes);
+	jsonw_uint(j, "net_tx_bytes", r->net_tx_bytes);
+	jsonw_uint(j, "net_rx_bytes", r->net_rx_bytes);
+}
+
+static void print_files(struct jsonw *j, const struct result *r)
+{
+	jsonw_open(j, "files", '[');
+	for (size_t i = 0; i < r->file_count; i++) {
+		const struct captured_file *f = &r->files[i];
+
+		jsonw_open(j, NULL, '{');
+		jsonw_string(j, "path", f->path);
+		jsonw_uint(j, "size", f->real_size);
+		if (f->truncated)
+			jsonw_bool(j, "truncated", true);
+		jsonw_base64(j, "content_base64", f->data, f->size);
+		jsonw_close(j, '}');
+	}
+	jsonw_close(j, ']');
+}
+
+static void print_changes(struct jsonw *j, const struct result *r)
+{
+	jsonw_open(j, "changes", '[');
+	for (size_t i = 0; i < r->change_count; i++) {
+		const struct change *c = &r->changes[i];
+
+		jsonw_open(j, NULL, '{');
+		jsonw_string(j, "path", c->path);
+		jsonw_string(j, "kind", c->kind);
+		if (c->note)
+			jsonw_string(j, "note", c->note);
+		jsonw_close(j, '}');
+	}
+	jsonw_close(j, ']');
+	jsonw_bool(j, "changes_truncated", r->changes_cut);
+}
+
+static void print_denials(struct jsonw *j, const struct result *r)
+{
+	jsonw_open(j, "denials", '[');
+	for (size_t i = 0; i < r->denial_count; i++) {
+		const struct denial *d = &r->denials[i];
+
+		jsonw_open(j, NULL, '{');
+		jsonw_string(j, "what", d->what);
+		jsonw_string(j, "target", d->target);
+		jsonw_string(j, "rule", d->rule);
+		jsonw_uint(j, "count", d->count);
+		jsonw_string(j, "explain", d->explain);
+		jsonw_close(j, '}');
+	}
+	jsonw_close(j, ']');
+}
+
+static void print_names(struct jsonw *j, const char *key, const char *const *names, size_t max)
+{
+	jsonw_open(j, key, '[');
+	for (size_t i = 0; i < max && names[i]; i++)
+		jsonw_string(j, NULL, names[i]);
+	jsonw_close(j, ']');
+}
+
+static void print_missing(struct jsonw *j, layer_set missing)
+{
+	jsonw_open(j, "missing", '[');
+	for (int l = 0; l < LAYER_COUNT; l++)
+		if (missing & LAYER_BIT(l))
+			jsonw_string(j, NULL, layer_name((enum layer)l));
+	jsonw_close(j, ']');
+}
+
+/* What was really applied. Layers that say more than yes or no have their own lines. */
+static void print_layers(struct jsonw *j, const struct result *r)
+{
+	static const enum layer yes_or_no[] = {
+		LAYER_USER_NS, LAYER_PID_NS,	LAYER_MOUNT_NS, LAYER_NET_NS,
+		LAYER_IPC_NS,  LAYER_UTS_NS,	LAYER_CGROUP_NS, LAYER_TIME_NS,
+		LAYER_ROOT,    LAYER_IDS,	LAYER_FDS,	LAYER_NO_NEW_PRIVS,
+		LAYER_CPU,     LAYER_PIDS,	LAYER_NETWORK,
+	};
+
+	jsonw_open(j, "layers", '{');
+	jsonw_string(j, "level", level_name(r->level));
+	for (size_t i = 0; i < sizeof(yes_or_no) / sizeof(yes_or_no[0]); i++)
+		jsonw_bool(j, layer_name(yes_or_no[i]), r->proven & LAYER_BIT(yes_or_no[i]));
+	jsonw_string(j, "seccomp", r->proven & LAYER_BIT(LAYER_SECCOMP) ? r->seccomp : NULL);
+	jsonw_int(j, "landlock_abi", r->proven & LAYER_BIT(LAYER_LANDLOCK) ? r->landlock_abi : 0);
+	jsonw_string(j, "cgroup", r->cgroup ? r->cgroup : "none");
+	jsonw_string(j, "memory", r->memory ? r->memory : "none");
+	jsonw_string(j, "disk", r->disk ? r->disk : "none");
+	jsonw_string(j, "caps", r->proven & LAYER_BIT(LAYER_CAPS) ? "none" : NULL);
+	jsonw_bool(j, "rootless", r->rootless);
+	print_names(j, "denials", r->denial_kinds,
+		    sizeof(r->denial_kinds) / sizeof(r->denial_kinds[0]));
+	jsonw_open(j, "recycled", '[');
+	jsonw_close(j, ']');
+	print_missing(j, r->missing);
+	jsonw_close(j, '}');
+}
+
+int result_print(const struct result *r, FILE *to)
+{
+	struct jsonw j;
+
+	jsonw_begin(&j, to);
+	jsonw_open(&j, NULL, '{');
+	print_ending(&j, r);
+	print_stream(&j, "stdout", &r->out);
+	print_stream(&j, "stderr", &r->err);
+	jsonw_bool(&j, "stdout_truncated", is_truncated(&r->out));
+	jsonw_bool(&j, "stderr_truncated", is_truncated(&r->err));
+	jsonw_string(&j, "encoding", "utf-8");
+	print_usage(&j, r);
+	print_files(&j, r);
+	print_changes(&j, r);
+	print_denials(&j, r);
+	print_layers(&j, r);
+	if (r->interpreter)
+		jsonw_string(&j, "interpreter", r->interpreter);
+	print_names(&j, "notes", r->notes, sizeof(r->notes) / sizeof(r->notes[0]));
+	jsonw_close(&j, '}');
+	jsonw_raw(&j, "\n", 1);
+	return jsonw_finish(&j);
+}
+
+void result_done(struct result *r)
+{
+	free(r->out.head);
+	free(r->out.tail);
+	free(r->err.head);
+	free(r->err.tail);
+	for (size_t i = 0; i < r->file_count; i++) {
+		free(r->files[i].path);
+		free(r->files[i].data);
+	}
+	free(r->files);
+	for (size_t i = 0; i < r->change_count; i++)
+		free(r->changes[i].path);
+	free(r->changes);
+	free(r->denials);
+	*r = (struct result){0};
+}
