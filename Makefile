@@ -26,8 +26,8 @@ MULTIARCH := $(shell $(CC) -print-multiarch 2>/dev/null || gcc -print-multiarch)
 MACHINE   := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 CLANG     := $(findstring clang,$(CC))
 
-WARN   := -Wall -Wextra -Werror -Wstrict-prototypes -Wmissing-prototypes -Wwrite-strings -Wvla \
-	  -Wformat=2 -Wpointer-arith
+WARN   := -Wall -Wextra -Werror -Wstrict-prototypes -Wmissing-prototypes -Wvla \
+	  -Wformat=2 -Wpointer-arith $(if $(CLANG),,-Wno-format-truncation)
 HARDEN := -fstack-protector-strong -fstack-clash-protection -fno-strict-aliasing \
 	  $(if $(filter x86_64,$(MACHINE)),-fcf-protection)
 COMMON := -std=gnu11 $(WARN) $(HARDEN) -D_GNU_SOURCE -DCLOCHE_VERSION='"$(VERSION)"' -iquote src \
