@@ -61,7 +61,7 @@ CLOCHED_CLI  := cloched policy_cmd doctor selftest
 CLOCHED_MAIN := $(wildcard $(CLOCHED_CLI:%=src/cli/%.c))
 LAUNCHER_CLI := $(filter-out $(CLOCHED_MAIN),$(wildcard src/cli/*.c))
 LAUNCHER_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c \
-	  src/policy/source.c) $(LAUNCHER_CLI)
+	  src/policy/source.c src/policy/forbidden.c) $(LAUNCHER_CLI)
 # Everything but the main functions, as an archive: a program takes from it what it calls.
 CORE_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c src/policy/*.c) \
 	  $(filter-out src/cli/cloche.c src/cli/cloched.c,$(wildcard src/cli/*.c))
@@ -91,10 +91,12 @@ PROGRAMS := $(if $(wildcard src/cli/cloche.c),$(B)/cloche) \
 	    $(if $(PROBE_SRC),$(B)/cloche-probe) \
 	    $(HELPERS:tests/helpers/%.c=$(B)/tests/helpers/%) \
 	    $(if $(wildcard src/lib/*.c),$(EXAMPLES:examples/%.c=$(B)/examples/%))
-TESTS    := $(UNIT) $(FUZZ)
+TESTS    := $(if $(shell pkg-config --exists cmocka && echo yes),$(UNIT)) \
+	    $(if $(wildcard tests/fuzz/replay.c),$(FUZZ))
 
-.PHONY: all
-all: $(PROGRAMS) $(TESTS)
+.PHONY: all programs
+all: programs $(TESTS)
+programs: $(PROGRAMS)
 .DELETE_ON_ERROR:
 .SECONDARY:
 .SUFFIXES:
@@ -176,7 +178,7 @@ $(B)/tests/fuzz/%: $(B)/gnu/tests/fuzz/%.o $(B)/gnu/tests/fuzz/replay.o $(CORE_A
 
 RUN := B=$(B) PYTHON=$(PYTHON) tests/run
 
-.PHONY: test unit fuzz-replay e2e escape compare-escape test-v2 check bench fuzz
+.PHONY: test unit fuzz-replay e2e escape compare-escape test-v2 check format bench fuzz
 test: all
 	@$(RUN)
 unit fuzz-replay e2e escape test-v2: all
@@ -211,6 +213,8 @@ OBJECTS := $(call gnu_o,$(sort $(CORE_SRC) $(LIB_SRC) $(UNIT_SRC) $(FUZZ_SRC)) \
 objects: $(OBJECTS)
 check:
 	@$(RUN) check
+format:
+	clang-format-14 -i $(shell find src include tests tools examples bench -name '*.[ch]')
 
 # ---- install, package ----------------------------------------------------------------------------
 
@@ -251,6 +255,7 @@ help:
 	@echo 'make unit | e2e | escape | fuzz-replay | test-v2    one suite'
 	@echo 'make compare-escape  the same attacks against cloche, bubblewrap and docker, as a table'
 	@echo 'make check           layers, sizes, format, manual pages, gcc and clang with -Werror'
+	@echo 'make format          clang-format over the whole tree'
 	@echo 'make fuzz            libFuzzer on every parser, FUZZ_SECONDS=60 each'
 	@echo 'make bench           start-up and throughput beside other sandboxes; BENCH_QUICK=1'
 	@echo 'make install         DESTDIR= PREFIX=/usr/local'
