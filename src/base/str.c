@@ -55,6 +55,29 @@ bool path_below(const char *path, const char *dir)
 	return strncmp(path, dir, len) == 0 && (path[len] == '\0' || path[len] == '/');
 }
 
+bool path_clean(const char *path, char *dst, size_t size)
+{
+	size_t out = 0, n;
+
+	if (path[0] != '/' || size < 2)
+		return false;
+	for (; *path; path += n) {
+		path += strspn(path, "/");
+		n = strcspn(path, "/");
+		if (n == 0 || (n == 1 && path[0] == '.'))
+			continue;
+		if ((n == 2 && path[0] == '.' && path[1] == '.') || out + n + 2 > size)
+			return false;
+		dst[out++] = '/';
+		memcpy(dst + out, path, n);
+		out += n;
+	}
+	if (out == 0)
+		dst[out++] = '/';
+	dst[out] = '\0';
+	return true;
+}
+
 void str_sanitise(char *dst, size_t size, const char *src, size_t len)
 {
 	size_t out = 0;

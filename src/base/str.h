@@ -13,6 +13,11 @@ bool str_equal(const char *a, const char *b);
 /* True if path is dir itself or lies below it; both absolute and clean. */
 bool path_below(const char *path, const char *dir);
 /*
+ * Copies an absolute path without doubled slashes, "." and a trailing slash. False if it is not
+ * absolute, has a ".." or does not fit.
+ */
+bool path_clean(const char *path, char *dst, size_t size);
+/*
  * Copies bytes from inside a sandbox so that they can be shown: printable ASCII and UTF-8 stay,
  * control bytes and broken sequences become '?'.
  */

@@ -13,7 +13,11 @@
 #include <limits.h>
 #include <sys/stat.h>
 
-enum source_use { SOURCE_READ, SOURCE_WRITE };
+enum source_use {
+	SOURCE_READ,
+	SOURCE_WRITE,
+	SOURCE_COPY, /* as lower layer of an overlay: what is mounted below it does not show */
+};
 
 struct source {
 	int fd;		     /* O_PATH | O_CLOEXEC, the caller closes it */
