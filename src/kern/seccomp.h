@@ -2,8 +2,9 @@
  * Seccomp: load a filter that was compiled at build time, and serve its notifications.
  *
  * The profiles are text (policies/seccomp/...), compiled by tools/seccomp-compile into
- * build/gen/seccomp_profiles.c. Classes: allow; errno (quiet); report (the caller gets EPERM too,
- * but through a notification, so that it can be told what was refused).
+ * build/gen/seccomp_profiles.c. Classes: allow; errno (quiet); report (the call fails as well, but
+ * through a notification, so that it can be told what was refused); notify (pid 1 looks at the
+ * call, then lets it go on).
  */
 #pragma once
 
@@ -18,6 +19,8 @@ struct seccomp_report {
 	int nr;
 	const char *name;   /* of the system call */
 	const char *reason; /* from the profile, in words that a model can act on */
+	int errnum;	    /* the answer that the profile asks for */
+	unsigned rule;	    /* the profile's statement; tells several reports of one call apart */
 };
 
 struct seccomp_profile {
@@ -39,7 +42,8 @@ extern const struct seccomp_profile seccomp_profile_process; /* level process */
  */
 int seccomp_load(const struct seccomp_profile *p, int *ret_listener, struct err *e);
 
-/* Fetches one notification; 0, or -1 when its caller has died meanwhile (errno ENOENT) or on error. */
+/* Fetches one notification; 0, or -1 when its caller has died meanwhile (errno ENOENT) or on error.
+ */
 int seccomp_notify_get(int listener, struct seccomp_notif *ret);
 /* Is the caller that waits behind this id still the same? */
 bool seccomp_notify_alive(int listener, uint64_t id);
@@ -48,3 +52,6 @@ void seccomp_notify_answer(int listener, uint64_t id, int errnum);
 
 /* What the profile says of a reported system call; NULL if it has none. */
 const struct seccomp_report *seccomp_report_find(const struct seccomp_profile *p, int nr);
+/* The same, by its arguments: which report is behind this notification? NULL for class notify. */
+const struct seccomp_report *seccomp_report_match(const struct seccomp_profile *p,
+						  const struct seccomp_data *data);

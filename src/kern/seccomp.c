@@ -1,0 +1,92 @@
+#include "kern/seccomp.h"
+
+#include "kern/cbpf.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static long load(unsigned flags, const struct sock_fprog *prog)
+{
+	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, prog);
+}
+
+/*
+ * SECCOMP_FILTER_FLAG_SPEC_ALLOW is left out on purpose: where it matters (before Linux 5.16) it
+ * would take away the speculation barriers between this code and its neighbours.
+ */
+int seccomp_load(const struct seccomp_profile *p, int *ret_listener, struct err *e)
+{
+	const struct sock_fprog prog = {.len = p->count, .filter = (struct sock_filter *)p->insns};
+	long r;
+
+	if (!ret_listener) {
+		if (load(0, &prog) < 0)
+			return err_sys(e, "load seccomp profile %s", p->name);
+		return 0;
+	}
+	/*
+	 * A caller that was heard waits until it is answered, deaf to all but deadly signals.
+	 * Without that, each signal restarts the call and raises its notification again (Go sends
+	 * itself one every 10 ms). Linux 5.19.
+	 */
+	r = load(SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, &prog);
+	if (r < 0 && errno == EINVAL)
+		r = load(SECCOMP_FILTER_FLAG_NEW_LISTENER, &prog);
+	if (r < 0)
+		return err_sys(e, "load seccomp profile %s with a listener", p->name);
+	*ret_listener = (int)r;
+	return 0;
+}
+
+int seccomp_notify_get(int listener, struct seccomp_notif *ret)
+{
+	struct seccomp_notif n;
+
+	memset(&n, 0, sizeof(n)); /* the kernel insists */
+	if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &n) < 0)
+		return -1;
+	*ret = n;
+	return 0;
+}
+
+bool seccomp_notify_alive(int listener, uint64_t id)
+{
+	return ioctl(listener, SECCOMP_IOCTL_NOTIF_ID_VALID, &id) == 0;
+}
+
+void seccomp_notify_answer(int listener, uint64_t id, int errnum)
+{
+	struct seccomp_notif_resp resp = {
+		.id = id,
+		.error = -errnum,
+		.flags = errnum ? 0 : SECCOMP_USER_NOTIF_FLAG_CONTINUE,
+	};
+
+	/* It fails only if the caller has died, and then nobody waits for the answer. */
+	(void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &resp);
+}
+
+const struct seccomp_report *seccomp_report_find(const struct seccomp_profile *p, int nr)
+{
+	for (unsigned i = 0; i < p->report_count; i++)
+		if (p->reports[i].nr == nr)
+			return &p->reports[i];
+	return NULL;
+}
+
+const struct seccomp_report *seccomp_report_match(const struct seccomp_profile *p,
+						  const struct seccomp_data *data)
+{
+	uint32_t result = cbpf_run(p->insns, p->count, data);
+	unsigned rule = result & SECCOMP_RET_DATA;
+
+	if ((result & SECCOMP_RET_ACTION_FULL) != SECCOMP_RET_USER_NOTIF || rule == 0)
+		return NULL;
+	for (unsigned i = 0; i < p->report_count; i++)
+		if (p->reports[i].nr == data->nr && p->reports[i].rule == rule)
+			return &p->reports[i];
+	return NULL;
+}
