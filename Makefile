@@ -70,12 +70,12 @@ PROBE_SRC := $(wildcard tests/escape/*.c)
 UNIT_SRC  := $(wildcard tests/unit/test_*.c)
 UNIT_AUX  := $(filter-out $(UNIT_SRC),$(wildcard tests/unit/*.c))
 FUZZ_SRC  := $(wildcard tests/fuzz/fuzz_*.c)
-HELPERS   := $(wildcard tests/helpers/*.c)
+HELPERS   := $(wildcard tests/helpers/*.c tests/v2/*.c)
 EXAMPLES  := $(wildcard examples/*.c)
 
-SECCOMP_TOOL := $(wildcard tools/seccomp-compile.c)
-GEN          := $(if $(SECCOMP_TOOL),$(B)/gen/seccomp_profiles.c)
-PROFILES     := $(wildcard policies/seccomp/*)
+SECCOMP_TOOL := tools/seccomp-compile.c $(wildcard tools/seccomp/*.c) src/kern/cbpf.c
+GEN          := $(B)/gen/seccomp_profiles.c
+PROFILES     := default process
 
 musl_o = $(patsubst %.c,$(B)/musl/%.o,$(1))
 gnu_o  = $(patsubst %.c,$(B)/gnu/%.o,$(1))
@@ -89,7 +89,7 @@ PROGRAMS := $(if $(wildcard src/cli/cloche.c),$(B)/cloche) \
 	    $(if $(wildcard src/cli/cloched.c),$(B)/cloched) \
 	    $(if $(wildcard src/lib/*.c),$(B)/libcloche.a $(B)/libcloche.so) \
 	    $(if $(PROBE_SRC),$(B)/cloche-probe) \
-	    $(HELPERS:tests/helpers/%.c=$(B)/tests/helpers/%) \
+	    $(HELPERS:%.c=$(B)/%) \
 	    $(if $(wildcard src/lib/*.c),$(EXAMPLES:examples/%.c=$(B)/examples/%))
 TESTS    := $(if $(shell pkg-config --exists cmocka && echo yes),$(UNIT)) \
 	    $(if $(wildcard tests/fuzz/replay.c),$(FUZZ))
@@ -140,11 +140,12 @@ $(B)/cloched: $(call gnu_o,$(CLOCHED_MAIN)) $(CORE_A)
 	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,$(LIBS)) -o $@
 
 # Seccomp filters are compiled here, once, from the commented text profiles.
-$(B)/tools/seccomp-compile: tools/seccomp-compile.c
-	$(call quiet,CC) mkdir -p $(@D) && $(CC) $(filter-out -MMD -MP,$(GNU_CFLAGS)) $< \
+$(B)/tools/seccomp-compile: $(SECCOMP_TOOL) tools/seccomp/compile.h src/kern/cbpf.h
+	$(call quiet,CC) mkdir -p $(@D) && $(CC) $(filter-out -MMD -MP,$(GNU_CFLAGS)) $(SECCOMP_TOOL) \
 		$(GNU_LDFLAGS) $(call pkg,libs,libseccomp) -o $@
-$(B)/gen/seccomp_profiles.c: $(B)/tools/seccomp-compile $(PROFILES)
-	$(call quiet,GEN) mkdir -p $(@D) && $< $(PROFILES) >$@
+$(GEN): $(B)/tools/seccomp-compile $(PROFILES:%=policies/seccomp/%.txt)
+	$(call quiet,GEN) mkdir -p $(@D) && $< -o $@ \
+		$(foreach p,$(PROFILES),$(p)=policies/seccomp/$(p).txt)
 
 # The library shows cloche_* only, static or shared.
 $(B)/libcloche.a: $(call gnu_o,$(LIB_SRC))
@@ -162,7 +163,7 @@ $(B)/examples/%: examples/%.c include/cloche.h $(B)/libcloche.a $(B)/gnu/.flags
 # What runs inside a sandbox during tests is static, so that it works in any image.
 $(B)/cloche-probe: $(call musl_o,$(PROBE_SRC))
 	$(call quiet,LD) $(MUSL_GCC) $^ $(MUSL_LDFLAGS) -o $@
-$(B)/tests/helpers/%: $(B)/musl/tests/helpers/%.o
+$(HELPERS:%.c=$(B)/%): $(B)/%: $(B)/musl/%.o
 	$(call quiet,LD) mkdir -p $(@D) && $(MUSL_GCC) $^ $(MUSL_LDFLAGS) -o $@
 
 $(B)/tests/unit/%: $(B)/gnu/tests/unit/%.o $(call gnu_o,$(UNIT_AUX)) $(CORE_A)

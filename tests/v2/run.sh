@@ -1,0 +1,180 @@
+# Inside the VM: limits, killing, rootless and leaks on cgroup v2, under the kernel of Debian 12.
+#   run.sh root | delegated | plain
+# Prints one line for each test, "ok NAME" or "not ok NAME", which tests/v2/boot counts.
+MODE=$1
+T=$(mktemp -d) || exit 1
+cd "$T" || exit 1
+CG=/sys/fs/cgroup
+
+verdict() { # NAME STATUS
+	if [ "$2" = 0 ]; then
+		echo "ok $MODE $1"
+	else
+		echo "not ok $MODE $1"
+		{ echo "exit status $code" && cat "$T/out" "$T/err"; } | head -c 1500 | sed 's/^/    | /'
+	fi
+}
+
+run() { # cloche's arguments; leaves $code, out, err
+	code=0
+	timeout 60 cloche "$@" >"$T/out" 2>"$T/err" </dev/null || code=$?
+}
+
+is() { # NAME EXPECTED ACTUAL
+	[ "$2" = "$3" ]
+	verdict "$1 ($3, expected $2)" $?
+}
+
+within() { # NAME LOW VALUE HIGH
+	[ "${3:-x}" -ge "$2" ] 2>/dev/null && [ "$3" -le "$4" ]
+	verdict "$1 ($3, expected $2 to $4)" $?
+}
+
+says() { # NAME PATTERN: the output has it
+	grep -Eq "$2" "$T/out"
+	verdict "$1" $?
+}
+
+says_not() {
+	! grep -Eq "$2" "$T/out"
+	verdict "$1" $?
+}
+
+gone() { # TEXT: waits until no process has it among its arguments; says how many stay
+	for _ in $(seq 50); do
+		[ "$(load ps "$1")" = 0 ] && break
+		usleep 100000
+	done
+	load ps "$1"
+}
+
+appears() {
+	for _ in $(seq 100); do
+		[ "$(load ps "$1")" != 0 ] && return 0
+		usleep 50000
+	done
+	return 1
+}
+
+state() { # what must be the same before and after: processes, mounts, cgroups, files
+	load ps
+	cut -d' ' -f3-5 /proc/self/mountinfo
+	find $CG -type d | sort
+	find /tmp /var/tmp /run /dev/shm -path "$T" -prune -o -print 2>/dev/null | sort
+}
+
+test_layers() {
+	run run --json -- true
+	is "run" 0 "$code"
+	says "cgroup v2" '"cgroup":"v2"|"cgroup":"none"'
+	says "landlock of this kernel" '"landlock_abi":[2-9]'
+	says "user namespace" '"user_ns":true'
+	if [ "$MODE" = plain ]; then
+		says "memory is watched" '"memory":"watch"'
+		says "missing says so" '"missing":\[[^]]*"memory"'
+		run run --require memory -- true
+		is "--require memory refuses" 125 "$code"
+	else
+		says "memory by cgroup" '"memory":"cgroup"'
+		says_not "nothing of the limits is missing" '"missing":\[[^]]*"(memory|cpu|pids|cgroup)"'
+		run run --require memory --require cpu --require pids -- true
+		is "--require memory cpu pids" 0 "$code"
+	fi
+	run run -- cat /proc/self/cgroup
+	says "own cgroup is the root of its view" '^0::/$'
+	run run -- ls $CG
+	says_not "no cgroup tree inside" 'cgroup.procs'
+}
+
+test_memory() {
+	run run --json --memory 64M -- load hog 200
+	if [ "$MODE" = plain ]; then
+		within "private memory is bounded" 0 "$(sed -n 's/.*"stdout":"\([0-9]*\).*/0\1/p' "$T/out")" 80
+	else
+		is "memory ends the run" 137 "$code"
+		says "status oom" '"status":"oom"'
+	fi
+	run run --json --memory 64M -- load hog 200 shared
+	is "shared memory ends the run" 137 "$code"
+	says "status oom (shared)" '"status":"oom"'
+	run run --memory 256M -- load hog 100
+	is "within the limit all is there" 100 "$(cat "$T/out")"
+}
+
+test_pids() {
+	run run --json --pids 24 -- load fork 200
+	within "forks end at the limit" 10 "$(sed -n 's/.*"stdout":"\([0-9]*\).*/\1/p' "$T/out")" 24
+	says "limits_hit names it" '"limits_hit":\[[^]]*"pids"'
+	run run --pids 250 -- load fork 200
+	is "below the limit they all live" 200 "$(cat "$T/out")"
+}
+
+test_cpu() {
+	[ "$MODE" = plain ] && return
+	run run --cpus 0.2 -- load burn 2000
+	within "a fifth of a cpu" 1 "$(cat "$T/out")" 45
+	run run --cpus 1.0 -- load burn 1000
+	within "a whole cpu" 60 "$(cat "$T/out")" 101
+}
+
+test_disk() {
+	run run --disk 16M -- sh -c 'dd if=/dev/zero of=/tmp/x bs=1M count=64; echo "dd: $?"'
+	says "the disk is full, not the memory" '^dd: 1$'
+	is "and the run goes on" 0 "$code"
+}
+
+test_kill() {
+	run run --timeout 2s -- sh -c '(setsid sleep 77771 &); (sleep 77771 & kill -STOP $!); sleep 77771'
+	is "time-out" 124 "$code"
+	is "and nothing survives it" 0 "$(gone 77771)"
+
+	cloche run --timeout 100s -- sh -c '(setsid sleep 77772 &); sleep 77772' >/dev/null 2>&1 &
+	pid=$!
+	appears "sleep 77772"
+	verdict "runs until" $?
+	kill -TERM $pid
+	wait $pid
+	is "SIGTERM ends the sandbox" 143 $?
+	is "with all that is in it" 0 "$(gone 77772)"
+
+	cloche run --timeout 100s -- sh -c '(setsid sleep 77773 &); sleep 77773' >/dev/null 2>&1 &
+	pid=$!
+	appears "sleep 77773"
+	kill -KILL $pid
+	wait $pid 2>/dev/null
+	is "SIGKILL takes the sandbox along" 0 "$(gone 77773)"
+}
+
+test_files() {
+	mkdir -p "$T/w/d/e" && echo old >"$T/w/d/e/f" && cd "$T/w" || return
+	run run -- sh -c 'rm -r d && mkdir d && ls -A d && echo new >d/g && mv d h && cat h/g && echo "$?"'
+	is "copy-on-write: remove, make again, rename" "new 0" "$(tr '\n' ' ' <"$T/out" | sed 's/ $//')"
+	is "the host's file stays" old "$(cat d/e/f)"
+	cd "$T" || return
+	run run -- sh -c 'echo x >/usr/bin/x'
+	[ "$code" != 0 ]
+	verdict "the root is read-only" $?
+	run run -- id -u
+	is "uid inside" 1000 "$(cat "$T/out")"
+	run run --level process --json -- id -u
+	is "level process" 0 "$code"
+}
+
+run run -- true # what is made once and kept is no leak
+state >"$T/before"
+test_layers
+test_memory
+test_pids
+test_cpu
+test_disk
+test_kill
+test_files
+run run -- true # sweeps what a killed cloche left
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+	state >"$T/after"
+	cmp -s "$T/before" "$T/after" && break
+	usleep 300000
+done
+diff "$T/before" "$T/after" >"$T/out"
+verdict "nothing is left behind" $?
+cd / && rm -rf "$T"
