@@ -139,13 +139,12 @@ $(CORE_A): $(call gnu_o,$(CORE_SRC)) $(call gen_o,gnu)
 $(B)/cloched: $(call gnu_o,$(CLOCHED_MAIN)) $(CORE_A)
 	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,$(LIBS)) -o $@
 
-# Seccomp filters are compiled here, once, from the commented text profiles.
-$(B)/tools/seccomp-compile: $(SECCOMP_TOOL) tools/seccomp/compile.h src/kern/cbpf.h
-	$(call quiet,CC) mkdir -p $(@D) && $(CC) $(filter-out -MMD -MP,$(GNU_CFLAGS)) $(SECCOMP_TOOL) \
-		$(GNU_LDFLAGS) $(call pkg,libs,libseccomp) -o $@
-$(GEN): $(B)/tools/seccomp-compile $(PROFILES:%=policies/seccomp/%.txt)
-	$(call quiet,GEN) mkdir -p $(@D) && $< -o $@ \
-		$(foreach p,$(PROFILES),$(p)=policies/seccomp/$(p).txt)
+# Seccomp filters are compiled here, once, from the commented text profiles. The compiler proves
+# each program against its profile before it writes it.
+$(B)/tools/seccomp-compile: $(call gnu_o,$(SECCOMP_TOOL))
+	$(call quiet,LD) mkdir -p $(@D) && $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,libseccomp) -o $@
+$(B)/gen/seccomp_profiles.c: $(B)/tools/seccomp-compile $(PROFILES)
+	$(call quiet,GEN) mkdir -p $(@D) && $< -o $@ $(foreach p,$(PROFILES),$(basename $(notdir $(p)))=$(p))
 
 # The library shows cloche_* only, static or shared.
 $(B)/libcloche.a: $(call gnu_o,$(LIB_SRC))
@@ -186,11 +185,11 @@ unit fuzz-replay e2e escape test-v2: all
 	@$(RUN) $@
 compare-escape: all
 	@tests/escape/compare
-bench: all $(B)/bench/spawnbench
-	@B=$(B) $(PYTHON) bench/run.py
+bench: programs $(B)/bench/spawnbench $(B)/bench/payload
+	@B=$(B) $(PYTHON) bench/run.py $(BENCH)
 
-$(B)/bench/spawnbench: $(B)/gnu/bench/spawnbench.o
-	$(call quiet,LD) mkdir -p $(@D) && $(CC) $^ $(GNU_LDFLAGS) -lpthread -o $@
+$(B)/bench/%: $(B)/musl/bench/%.o
+	$(call quiet,LD) mkdir -p $(@D) && $(MUSL_GCC) $^ $(MUSL_LDFLAGS) -o $@
 
 # libFuzzer, each target for FUZZ_SECONDS; what it finds is kept in build/fuzz.
 FUZZ_SECONDS ?= 60
