@@ -75,7 +75,7 @@ EXAMPLES  := $(wildcard examples/*.c)
 
 SECCOMP_TOOL := tools/seccomp-compile.c $(wildcard tools/seccomp/*.c) src/kern/cbpf.c
 GEN          := $(B)/gen/seccomp_profiles.c
-PROFILES     := default process
+PROFILES     := $(wildcard policies/seccomp/*.txt)
 
 musl_o = $(patsubst %.c,$(B)/musl/%.o,$(1))
 gnu_o  = $(patsubst %.c,$(B)/gnu/%.o,$(1))
