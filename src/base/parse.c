@@ -52,9 +52,19 @@ static int scale_by_unit(const char *suffix, const struct unit *units, size_t co
 int parse_size(const char *s, uint64_t *ret_bytes, struct err *e)
 {
 	static const struct unit units[] = {
-		{"", 1},	       {"K", 1ULL << 10}, {"M", 1ULL << 20}, {"G", 1ULL << 30},
-		{"T", 1ULL << 40},     {"k", 1ULL << 10}, {"m", 1ULL << 20}, {"g", 1ULL << 30},
-		{"KiB", 1ULL << 10},   {"MiB", 1ULL << 20}, {"GiB", 1ULL << 30},
+		{"", 1},
+		{"K", 1ULL << 10},
+		{"M", 1ULL << 20},
+		{"G", 1ULL << 30},
+		{"T", 1ULL << 40},
+		{"k", 1ULL << 10},
+		{"m", 1ULL << 20},
+		{"g", 1ULL << 30},
+		{"t", 1ULL << 40},
+		{"KiB", 1ULL << 10},
+		{"MiB", 1ULL << 20},
+		{"GiB", 1ULL << 30},
+		{"TiB", 1ULL << 40},
 	};
 	uint64_t milli;
 	const char *rest = read_milli(s, &milli);
@@ -93,9 +103,11 @@ int parse_count(const char *s, uint64_t *ret, struct err *e)
 
 int parse_milli(const char *s, uint64_t *ret_milli, struct err *e)
 {
-	const char *rest = read_milli(s, ret_milli);
+	uint64_t milli;
+	const char *rest = read_milli(s, &milli);
 
 	if (!rest || *rest)
 		return err_set(e, ERR_INVALID, "'%s' is not a number; try 1.5", s);
+	*ret_milli = milli;
 	return 0;
 }

@@ -78,16 +78,29 @@ bool path_clean(const char *path, char *dst, size_t size)
 	return true;
 }
 
+/* Control characters of one or two bytes, and what turns or breaks lines in a terminal. */
+static bool is_unshowable(const char *s, size_t n)
+{
+	const unsigned char *p = (const unsigned char *)s;
+
+	if (n == 1)
+		return p[0] < 0x20 || p[0] == 0x7f;
+	if (n == 2)
+		return p[0] == 0xc2 && p[1] < 0xa0;
+	/* U+200B..U+200F, U+2028..U+202E, U+2066..U+2069: zero width, separators, direction */
+	if (n == 3 && p[0] == 0xe2 && p[1] == 0x80)
+		return (p[2] >= 0x8b && p[2] <= 0x8f) || (p[2] >= 0xa8 && p[2] <= 0xae);
+	return n == 3 && p[0] == 0xe2 && p[1] == 0x81 && p[2] >= 0xa6 && p[2] <= 0xa9;
+}
+
 void str_sanitise(char *dst, size_t size, const char *src, size_t len)
 {
 	size_t out = 0;
 
 	for (size_t i = 0; i < len && out + 5 < size;) {
 		size_t n = utf8_sequence(src + i, len - i);
-		unsigned char c = (unsigned char)src[i];
 
-		if (n == 0 || (n == 1 && (c < 0x20 || c == 0x7f)) ||
-		    (n == 2 && c == 0xc2 && (unsigned char)src[i + 1] < 0xa0)) {
+		if (n == 0 || is_unshowable(src + i, n)) {
 			dst[out++] = '?';
 			i += n ? n : 1;
 			continue;

@@ -18,6 +18,8 @@ static const char *const guard_values[] = {"off", "imports", "strict", NULL};
 
 #define AT(member) offsetof(struct sandbox_spec, member)
 #define MB ((uint64_t)1 << 20)
+/* Far beyond use, and small enough that nanoseconds still fit into 64 bits. */
+#define YEAR_MS (366ULL * 24 * 3600 * 1000)
 
 const struct field spec_fields[] = {
 	{"level", 0, FIELD_ENUM, AT(level), FIELD_WIDENS, 0, 0, level_values, "LEVEL",
@@ -32,13 +34,13 @@ const struct field spec_fields[] = {
 	 "processes and threads at one time (256)"},
 	{"disk", 0, FIELD_SIZE, AT(limits.disk_bytes), FIELD_WIDENS, 64 << 10, 0, NULL, "SIZE",
 	 "all that it writes: workspace, HOME, /tmp (half of memory)"},
-	{"timeout", 't', FIELD_TIME, AT(limits.timeout_ms), FIELD_WIDENS, 1, 0, NULL, "TIME",
+	{"timeout", 't', FIELD_TIME, AT(limits.timeout_ms), FIELD_WIDENS, 1, YEAR_MS, NULL, "TIME",
 	 "wall time, then everything in it is killed (60s; none with --tty)"},
-	{"cpu_time", 0, FIELD_TIME, AT(limits.cpu_time_ms), FIELD_WIDENS, 10, 0, NULL, "TIME",
+	{"cpu_time", 0, FIELD_TIME, AT(limits.cpu_time_ms), FIELD_WIDENS, 10, YEAR_MS, NULL, "TIME",
 	 "processor time of all processes together (none)"},
 	{"open_files", 0, FIELD_COUNT_, AT(limits.open_files), FIELD_WIDENS, 8, 1048576, NULL, "N",
 	 "open files of each process (1024, hard limit 4096)"},
-	{"file_size", 0, FIELD_SIZE, AT(limits.file_size_bytes), FIELD_WIDENS, 0, 0, NULL, "SIZE",
+	{"file_size", 0, FIELD_SIZE, AT(limits.file_size_bytes), FIELD_WIDENS, 1, 0, NULL, "SIZE",
 	 "largest file it may write (as disk)"},
 	{"output_limit", 0, FIELD_SIZE, AT(limits.output_bytes), FIELD_WIDENS, 0, 1ULL << 30, NULL,
 	 "SIZE", "captured bytes of stdout and of stderr, head and tail kept (1M)"},
@@ -62,10 +64,8 @@ const struct field spec_fields[] = {
 	 "show DIR instead of the current directory; writes go to it"},
 	{"apply", 0, FIELD_BOOL, AT(apply), FIELD_WIDENS, 0, 0, NULL, NULL,
 	 "write the changes back if the command succeeds"},
-	{"diff", 0, FIELD_BOOL, AT(diff), 0, 0, 0, NULL, NULL,
-	 "list what the command changed"},
-	{"empty", 0, FIELD_BOOL, AT(empty), 0, 0, 0, NULL, NULL,
-	 "start with an empty workspace"},
+	{"diff", 0, FIELD_BOOL, AT(diff), 0, 0, 0, NULL, NULL, "list what the command changed"},
+	{"empty", 0, FIELD_BOOL, AT(empty), 0, 0, 0, NULL, NULL, "start with an empty workspace"},
 	{"tools", 0, FIELD_BOOL, AT(tools), FIELD_WIDENS, 0, 0, NULL, NULL,
 	 "also show the tool chains that PATH names (pyenv, nvm, cargo, ...)"},
 	{"env", 0, FIELD_LIST, AT(env), 0, 0, 0, NULL, "K[=V]",
@@ -169,8 +169,12 @@ const char *spec_field_near(const char *name)
 void spec_init(struct sandbox_spec *s)
 {
 	*s = (struct sandbox_spec){
-		.limits = {.memory_bytes = 1024 * MB, .cpus_milli = 1000, .pids = 256,
-			   .timeout_ms = 60000, .open_files = 1024, .output_bytes = 1 * MB},
+		.limits = {.memory_bytes = 1024 * MB,
+			   .cpus_milli = 1000,
+			   .pids = 256,
+			   .timeout_ms = 60000,
+			   .open_files = 1024,
+			   .output_bytes = 1 * MB},
 		.image = str_copy("host"),
 		.hostname = str_copy("cloche"),
 	};
@@ -281,7 +285,8 @@ int spec_set(struct sandbox_spec *s, const char *name, const char *value, struct
 		const char *near = spec_field_near(name);
 
 		return err_field(e, ERR_INVALID, name, "unknown option '%s'%s%s%s", name,
-				 near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+				 near ? "; did you mean '" : "", near ? near : "",
+				 near ? "'?" : "");
 	}
 	if (f->flags & FIELD_NOT_BUILT)
 		return err_field(e, ERR_UNSUPPORTED, f->name, "%s: not built yet", f->name);
@@ -305,8 +310,9 @@ static int collect_layers(const struct list *names, const char *field, layer_set
 		int l = layer_find(names->items[i]);
 
 		if (l < 0)
-			return err_field(e, ERR_INVALID, field, "%s: '%s' is not a layer; known: %s",
-					 field, names->items[i], layer_names());
+			return err_field(e, ERR_INVALID, field,
+					 "%s: '%s' is not a layer; known: %s", field,
+					 names->items[i], layer_names());
 		*ret |= LAYER_BIT(l);
 	}
 	return 0;
@@ -351,6 +357,28 @@ static int refuse_unbuilt(const struct sandbox_spec *s, struct err *e)
 	return 0;
 }
 
+/* What sethostname(2) takes and what programs that print it expect. */
+static bool is_hostname(const char *s)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				      "0123456789.-";
+	size_t len = strlen(s);
+
+	return len <= 63 && s[0] != '-' && s[0] != '.' && strspn(s, letters) == len;
+}
+
+static int check_values(const struct sandbox_spec *s, struct err *e)
+{
+	if (!is_hostname(s->hostname))
+		return err_field(e, ERR_INVALID, "hostname",
+				 "hostname: wants up to 63 letters, digits, dots and dashes");
+	for (size_t i = 0; i < s->env.count; i++)
+		if (s->env.items[i][0] == '=')
+			return err_field(e, ERR_INVALID, "env", "env: '%s' has no name; try K=V",
+					 s->env.items[i]);
+	return 0;
+}
+
 static int check_combinations(const struct sandbox_spec *s, struct err *e)
 {
 	if (s->empty && s->workspace)
@@ -365,9 +393,8 @@ static int check_combinations(const struct sandbox_spec *s, struct err *e)
 		return err_field(e, ERR_INVALID, "allow", "allow: needs net allow");
 	if (s->capture.count && !s->json)
 		return err_field(e, ERR_INVALID, "capture", "capture: needs json");
-	if (s->level == LEVEL_PROCESS &&
-	    (s->mounts.count || s->apply || s->diff || s->tty || s->root == ROOT_OVERLAY ||
-	     !str_equal(s->image, "host")))
+	if (s->level == LEVEL_PROCESS && (s->mounts.count || s->apply || s->diff || s->tty ||
+					  s->root == ROOT_OVERLAY || !str_equal(s->image, "host")))
 		return err_field(e, ERR_UNSUPPORTED, "level",
 				 "level: process has no mounts, so it cannot give mount, apply, "
 				 "diff, tty, root overlay or image");
@@ -376,7 +403,7 @@ static int check_combinations(const struct sandbox_spec *s, struct err *e)
 
 int spec_finish(struct sandbox_spec *s, struct err *e)
 {
-	if (refuse_unbuilt(s, e) < 0 || check_combinations(s, e) < 0)
+	if (refuse_unbuilt(s, e) < 0 || check_values(s, e) < 0 || check_combinations(s, e) < 0)
 		return -1;
 	if (collect_layers(&s->require, "require", &s->required_layers, e) < 0 ||
 	    collect_layers(&s->optional, "optional", &s->optional_layers, e) < 0)
@@ -395,6 +422,35 @@ int spec_finish(struct sandbox_spec *s, struct err *e)
 	return 0;
 }
 
+/* In the largest unit that leaves no remainder. */
+static void format_size(uint64_t n, char *buf, size_t size)
+{
+	static const char units[] = {'T', 'G', 'M', 'K'};
+
+	for (unsigned i = 0; i < ARRAY_LEN(units); i++) {
+		unsigned shift = 40 - 10 * i;
+
+		if (n && n % (1ULL << shift) == 0) {
+			snprintf(buf, size, "%" PRIu64 "%c", n >> shift, units[i]);
+			return;
+		}
+	}
+	snprintf(buf, size, "%" PRIu64, n);
+}
+
+/* Thousandths without trailing zeros: 1, 0.5, 1.25. */
+static void format_milli(uint64_t n, char *buf, size_t size)
+{
+	size_t len = (size_t)snprintf(buf, size, "%" PRIu64 ".%03" PRIu64, n / 1000, n % 1000);
+
+	if (len >= size)
+		return;
+	while (buf[len - 1] == '0')
+		buf[--len] = '\0';
+	if (buf[len - 1] == '.')
+		buf[--len] = '\0';
+}
+
 static bool format_list(const struct list *l, char *buf, size_t size)
 {
 	size_t len = 0;
@@ -411,10 +467,7 @@ bool spec_format(const struct sandbox_spec *s, const struct field *f, char *buf,
 
 	switch (f->type) {
 	case FIELD_SIZE:
-		if (n && n % MB == 0)
-			snprintf(buf, size, "%" PRIu64 "M", n / MB);
-		else
-			snprintf(buf, size, "%" PRIu64, n);
+		format_size(n, buf, size);
 		return n != 0;
 	case FIELD_TIME:
 		if (n % 1000)
@@ -423,7 +476,7 @@ bool spec_format(const struct sandbox_spec *s, const struct field *f, char *buf,
 			snprintf(buf, size, "%" PRIu64 "s", n / 1000);
 		return n != 0;
 	case FIELD_MILLI:
-		snprintf(buf, size, "%" PRIu64 ".%03" PRIu64, n / 1000, n % 1000);
+		format_milli(n, buf, size);
 		return true;
 	case FIELD_COUNT_:
 		snprintf(buf, size, "%" PRIu64, n);

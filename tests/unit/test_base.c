@@ -1,0 +1,346 @@
+/* base: errors, strings, UTF-8, lists, and the parsers of sizes and times. */
+#include "base/auto.h"
+#include "base/err.h"
+#include "base/list.h"
+#include "base/parse.h"
+#include "base/str.h"
+#include "base/utf8.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static void test_err(void **state)
+{
+	struct err e = {.field = "old", .errnum = 7};
+
+	(void)state;
+	assert_int_equal(err_set(&e, ERR_DENIED, "no %d", 5), -1);
+	assert_int_equal(e.kind, ERR_DENIED);
+	assert_string_equal(e.msg, "no 5");
+	assert_string_equal(e.field, "");
+	assert_int_equal(e.errnum, 0);
+	assert_int_equal(err_field(&e, ERR_INVALID, "memory", "memory: %s", "bad"), -1);
+	assert_string_equal(e.field, "memory");
+	errno = ENOENT;
+	assert_int_equal(err_sys(&e, "cannot open %s", "x"), -1);
+	assert_int_equal(e.kind, ERR_SYSTEM);
+	assert_int_equal(e.errnum, ENOENT);
+	assert_string_equal(e.msg, "cannot open x: No such file or directory");
+	assert_int_equal(err_wrap(&e, "policy %s", "p"), -1);
+	assert_string_equal(e.msg, "policy p: cannot open x: No such file or directory");
+	assert_int_equal(e.errnum, ENOENT);
+}
+
+static void test_err_long(void **state)
+{
+	static char text[4000];
+	struct err e = {0};
+
+	(void)state;
+	memset(text, 'x', sizeof(text) - 1);
+	err_field(&e, ERR_INVALID, text, "%s", text);
+	assert_int_equal(strlen(e.msg), sizeof(e.msg) - 1);
+	assert_int_equal(strlen(e.field), sizeof(e.field) - 1);
+	err_wrap(&e, "%s", text);
+	assert_int_equal(strlen(e.msg), sizeof(e.msg) - 1);
+	errno = EIO;
+	err_sys(&e, "%s", text);
+	assert_int_equal(strlen(e.msg), sizeof(e.msg) - 1);
+}
+
+static void test_err_names(void **state)
+{
+	(void)state;
+	for (int i = 0; i < ERR_KIND_COUNT; i++) {
+		assert_non_null(err_kind_name(i));
+		for (int j = 0; j < i; j++)
+			assert_string_not_equal(err_kind_name(i), err_kind_name(j));
+	}
+	assert_string_equal(err_kind_name(ERR_NOT_FOUND), "not_found");
+	assert_string_equal(err_kind_name(ERR_KIND_COUNT), "unknown");
+}
+
+static void test_list(void **state)
+{
+	struct list l = {0};
+
+	(void)state;
+	for (int i = 0; i < 100; i++) {
+		char text[16];
+
+		snprintf(text, sizeof(text), "%d", i);
+		list_add(&l, text);
+		assert_null(l.items[l.count]);
+	}
+	assert_int_equal(l.count, 100);
+	assert_string_equal(l.items[99], "99");
+	list_done(&l);
+	assert_int_equal(l.count, 0);
+	assert_null(l.items);
+	list_done(&l);
+}
+
+static void test_auto(void **state)
+{
+	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC), kept;
+
+	(void)state;
+	{
+		auto_close int scoped = fd;
+
+		assert_true(fcntl(scoped, F_GETFD) >= 0);
+	}
+	assert_int_equal(fcntl(fd, F_GETFD), -1);
+	{
+		auto_close int scoped = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		auto_free char *s = str_copy("x"), *mine = take_ptr(s);
+
+		assert_null(s);
+		assert_string_equal(mine, "x");
+		kept = take_fd(&scoped);
+		assert_int_equal(scoped, -1);
+	}
+	assert_true(fcntl(kept, F_GETFD) >= 0);
+	close_fd(&kept);
+	assert_int_equal(kept, -1);
+	close_fd(&kept);
+}
+
+static void test_strings(void **state)
+{
+	auto_free char *s = str_format("%s-%d", "a", 1);
+
+	(void)state;
+	assert_string_equal(s, "a-1");
+	assert_true(str_starts("abc", "ab"));
+	assert_true(str_starts("abc", ""));
+	assert_false(str_starts("ab", "abc"));
+	assert_true(str_equal("", ""));
+	assert_false(str_equal("a", "A"));
+}
+
+static void test_path_below(void **state)
+{
+	(void)state;
+	assert_true(path_below("/a/b", "/a"));
+	assert_true(path_below("/a", "/a"));
+	assert_true(path_below("/a", "/"));
+	assert_true(path_below("/", "/"));
+	assert_false(path_below("/ab", "/a"));
+	assert_false(path_below("/", "/a"));
+	assert_false(path_below("/a", "/a/b"));
+}
+
+struct path_case {
+	const char *in, *out; /* out NULL: refused */
+};
+
+static void test_path_clean(void **state)
+{
+	static const struct path_case cases[] = {
+		{"/", "/"},	      {"//", "/"},	 {"/.", "/"},
+		{"/a", "/a"},	      {"/a/", "/a"},	 {"//a//b/", "/a/b"},
+		{"/a/./b/.", "/a/b"}, {"/...", "/..."},	 {"/..a/a..", "/..a/a.."},
+		{"", NULL},	      {"a", NULL},	 {"./a", NULL},
+		{"/..", NULL},	      {"/a/../b", NULL}, {"/a/..", NULL},
+	};
+	char out[16], small[4];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		assert_int_equal(path_clean(cases[i].in, out, sizeof(out)), cases[i].out != NULL);
+		if (cases[i].out)
+			assert_string_equal(out, cases[i].out);
+	}
+	assert_true(path_clean("/ab", small, sizeof(small)));
+	assert_string_equal(small, "/ab");
+	assert_false(path_clean("/abc", small, sizeof(small)));
+	assert_false(path_clean("/a/b", small, sizeof(small)));
+	assert_false(path_clean("/", small, 1));
+}
+
+static void assert_sanitised(const char *in, size_t len, const char *out)
+{
+	char buf[64];
+
+	str_sanitise(buf, sizeof(buf), in, len);
+	assert_string_equal(buf, out);
+}
+
+static void test_sanitise(void **state)
+{
+	char small[8], none = 'x';
+
+	(void)state;
+	assert_sanitised("plain", 5, "plain");
+	assert_sanitised("a\0b", 3, "a?b");
+	assert_sanitised("\033[31m\n\x7f", 7, "?[31m??");
+	assert_sanitised("\xc3\xa9", 2, "\xc3\xa9");
+	assert_sanitised("\xf0\x9f\x98\x80", 4, "\xf0\x9f\x98\x80");
+	assert_sanitised("\xc2\x9b", 2, "?");		     /* a C1 control: CSI */
+	assert_sanitised("\xe2\x80\xae", 3, "?");	     /* right-to-left override */
+	assert_sanitised("\xe2\x81\xa6", 3, "?");	     /* isolate */
+	assert_sanitised("\xe2\x80\x93", 3, "\xe2\x80\x93"); /* a dash is fine */
+	assert_sanitised("\xff\xc3", 2, "??");
+	str_sanitise(small, sizeof(small), "0123456789", 10);
+	assert_true(strlen(small) < sizeof(small));
+	assert_true(str_starts("0123456789", small));
+	str_sanitise(&none, 0, "abc", 3);
+	assert_int_equal(none, 'x');
+}
+
+struct utf8_case {
+	const char *bytes;
+	size_t len, expected;
+};
+
+static void test_utf8(void **state)
+{
+	static const struct utf8_case cases[] = {
+		{"", 0, 0},
+		{"a", 1, 1},
+		{"\0", 1, 1},
+		{"\x7f", 1, 1},
+		{"\x80", 1, 0},
+		{"\xc0\x80", 2, 0},
+		{"\xc1\xbf", 2, 0},
+		{"\xc2\x80", 2, 2},
+		{"\xc2", 1, 0},
+		{"\xc2\x41", 2, 0},
+		{"\xe0\x80\x80", 3, 0},
+		{"\xe0\xa0\x80", 3, 3},
+		{"\xed\x9f\xbf", 3, 3},
+		{"\xed\xa0\x80", 3, 0},
+		{"\xef\xbf\xbf", 3, 3},
+		{"\xef\xbf", 2, 0},
+		{"\xf0\x80\x80\x80", 4, 0},
+		{"\xf0\x90\x80\x80", 4, 4},
+		{"\xf4\x8f\xbf\xbf", 4, 4},
+		{"\xf4\x90\x80\x80", 4, 0},
+		{"\xf5\x80\x80\x80", 4, 0},
+		{"\xff", 1, 0},
+		{"\xf0\x9f\x98", 3, 0},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+		if (utf8_sequence(cases[i].bytes, cases[i].len) != cases[i].expected)
+			fail_msg("case %zu", i);
+}
+
+struct number_case {
+	const char *text;
+	uint64_t value;
+};
+
+typedef int parser(const char *s, uint64_t *ret, struct err *e);
+
+static void check_good(parser *parse, const struct number_case *cases, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		struct err e = {0};
+		uint64_t n = 0;
+
+		if (parse(cases[i].text, &n, &e) < 0 || n != cases[i].value)
+			fail_msg("'%s' gave %llu: %s", cases[i].text, (unsigned long long)n, e.msg);
+	}
+}
+
+static void check_bad(parser *parse, const char *const *cases, size_t count)
+{
+	for (size_t i = 0; i < count; i++) {
+		struct err e = {0};
+		uint64_t n = 42;
+
+		if (parse(cases[i], &n, &e) == 0)
+			fail_msg("'%s' was taken as %llu", cases[i], (unsigned long long)n);
+		assert_int_equal(e.kind, ERR_INVALID);
+		assert_int_equal(n, 42);
+	}
+}
+
+/* Refused by each of the four. */
+static const char *const never[] = {
+	"",   " ",   "-1",   "+1",    "1 ",
+	" 1", "1,5", "0x10", "1e3",   "ten",
+	".",  ".5",  "1.",   "1..2",  "1.2.3",
+	"--", "\n1", "1\n",  "1\xff", "99999999999999999999999999",
+};
+
+static void test_parse_size(void **state)
+{
+	static const struct number_case good[] = {
+		{"0", 0},	   {"1", 1},	       {"4096", 4096},
+		{"1K", 1024},	   {"1k", 1024},       {"512M", 512 << 20},
+		{"1G", 1 << 30},   {"2T", 2ULL << 40}, {"1.5K", 1536},
+		{"0.5G", 1 << 29}, {"1MiB", 1 << 20},  {"1t", 1ULL << 40},
+		{"007", 7},	   {"0.0001", 0},      {"1.9999", 1},
+	};
+	static const char *const bad[] = {"12Q", "1KB", "1MM",	     "1 M",
+					  "M",	 "1Ki", "20000000T", "99999999999999999T"};
+
+	(void)state;
+	check_good(parse_size, good, ARRAY_LEN(good));
+	check_bad(parse_size, bad, ARRAY_LEN(bad));
+	check_bad(parse_size, never, ARRAY_LEN(never));
+}
+
+static void test_parse_time(void **state)
+{
+	static const struct number_case good[] = {
+		{"500ms", 500},	 {"60s", 60000}, {"60", 60000}, {"1.5s", 1500}, {"5m", 300000},
+		{"2h", 7200000}, {"0.5ms", 0},	 {"0.25", 250}, {"0", 0},
+	};
+	static const char *const bad[] = {
+		"1d", "1min", "5 m", "1S", "ms", "1m30s", "9999999999999999h"};
+
+	(void)state;
+	check_good(parse_time, good, ARRAY_LEN(good));
+	check_bad(parse_time, bad, ARRAY_LEN(bad));
+	check_bad(parse_time, never, ARRAY_LEN(never));
+}
+
+static void test_parse_count_and_milli(void **state)
+{
+	static const struct number_case counts[] = {{"0", 0}, {"256", 256}, {"4194304", 4194304}};
+	static const struct number_case millis[] = {
+		{"1", 1000}, {"1.5", 1500}, {"0.25", 250}, {"0.0009", 0}, {"2.0", 2000},
+	};
+	static const char *const bad[] = {"1.0", "1K", "5s"};
+	static const char *const bad_milli[] = {"1K", "5s", "50%"};
+
+	(void)state;
+	check_good(parse_count, counts, ARRAY_LEN(counts));
+	check_bad(parse_count, bad, ARRAY_LEN(bad));
+	check_bad(parse_count, never, ARRAY_LEN(never));
+	check_good(parse_milli, millis, ARRAY_LEN(millis));
+	check_bad(parse_milli, bad_milli, ARRAY_LEN(bad_milli));
+	check_bad(parse_milli, never, ARRAY_LEN(never));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_err),
+		cmocka_unit_test(test_err_long),
+		cmocka_unit_test(test_err_names),
+		cmocka_unit_test(test_list),
+		cmocka_unit_test(test_auto),
+		cmocka_unit_test(test_strings),
+		cmocka_unit_test(test_path_below),
+		cmocka_unit_test(test_path_clean),
+		cmocka_unit_test(test_sanitise),
+		cmocka_unit_test(test_utf8),
+		cmocka_unit_test(test_parse_size),
+		cmocka_unit_test(test_parse_time),
+		cmocka_unit_test(test_parse_count_and_milli),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
