@@ -1,0 +1,52 @@
+/*
+ * cloched: the verbs that need libraries. The launcher execs it as `cloched VERB ARG...`; it can be
+ * called by hand as well.
+ */
+#include "base/auto.h"
+#include "base/str.h"
+#include "cli/policy_cmd.h"
+
+#include <stdio.h>
+
+struct verb {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *help;
+};
+
+static int cmd_version(int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	puts("cloche " CLOCHE_VERSION);
+	return fflush(stdout) == 0 ? 0 : 125;
+}
+
+static const struct verb verbs[] = {
+	{"policy", cmd_policy, "check and explain policy files"},
+	{"version", cmd_version, "the version"},
+};
+
+static void list_verbs(FILE *to)
+{
+	fputs("usage: cloche VERB [ARG...], here:\n", to);
+	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
+		fprintf(to, "  %-9s %s\n", verbs[i].name, verbs[i].help);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc < 2) {
+		list_verbs(stderr);
+		return 125;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
+		if (str_equal(argv[1], verbs[i].name))
+			return verbs[i].run(argc - 1, argv + 1);
+	if (str_equal(argv[1], "help") || str_equal(argv[1], "--help")) {
+		list_verbs(stdout);
+		return fflush(stdout) == 0 ? 0 : 125;
+	}
+	fprintf(stderr, "cloche: unknown verb '%s'; try: cloche help\n", argv[1]);
+	return 125;
+}

@@ -1,0 +1,255 @@
+/* What a run under a policy does, in the order of sandbox/inside.c (or process.c). */
+#include "policy/policy.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "kern/seccomp.h"
+#include "policy/source.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+struct printer {
+	const struct sandbox_spec *spec;
+	FILE *to;
+	int number;
+};
+
+static void step(struct printer *p, const char *topic, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+static void more(struct printer *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+static void step(struct printer *p, const char *topic, const char *fmt, ...)
+{
+	va_list ap;
+
+	fprintf(p->to, "%3d. %-11s ", ++p->number, topic);
+	va_start(ap, fmt);
+	vfprintf(p->to, fmt, ap);
+	va_end(ap);
+	fputc('\n', p->to);
+}
+
+static void more(struct printer *p, const char *fmt, ...)
+{
+	va_list ap;
+
+	fprintf(p->to, "%17s", "");
+	va_start(ap, fmt);
+	vfprintf(p->to, fmt, ap);
+	va_end(ap);
+	fputc('\n', p->to);
+}
+
+/* A field as it would be typed, or the word for "nothing". */
+static const char *value(const struct printer *p, const char *name, char *buf, size_t size)
+{
+	const struct field *f = spec_field_find(name);
+
+	return spec_format(p->spec, f, buf, size) ? buf : "none";
+}
+
+static void say_level(struct printer *p)
+{
+	if (p->spec->level == LEVEL_PROCESS)
+		step(p, "level", "process: Landlock, seccomp and rlimits, no namespaces");
+	else
+		step(p, "level",
+		     "container: namespaces and a root of its own, then the process layers");
+}
+
+static void say_namespaces(struct printer *p)
+{
+	if (p->spec->level == LEVEL_PROCESS) {
+		step(p, "namespaces", "none at this level");
+		step(p, "network", "none: no socket of any family can be made");
+		return;
+	}
+	step(p, "namespaces", "user, pid, mount, net, ipc, uts, cgroup, time; host name '%s'",
+	     p->spec->hostname);
+	step(p, "network", "none: its own loopback and nothing else");
+}
+
+static void say_root(struct printer *p)
+{
+	const char *mode = p->spec->root == ROOT_OVERLAY ? "can be written, changes are discarded"
+							 : "read-only";
+
+	if (p->spec->level == LEVEL_PROCESS)
+		step(p, "root", "the host's own, what may be opened is limited by Landlock");
+	else if (str_equal(p->spec->image, "host"))
+		step(p, "root", "the host's /usr /bin /sbin /lib* /opt and a few files of /etc, %s",
+		     mode);
+	else
+		step(p, "root", "image %s, %s", p->spec->image, mode);
+	if (p->spec->tools)
+		more(p, "and the tool chains that the caller's PATH names, read-only");
+}
+
+static void say_workspace(struct printer *p)
+{
+	const struct sandbox_spec *s = p->spec;
+	const char *dir = s->workspace ? s->workspace : "the current directory";
+
+	if (s->empty)
+		step(p, "workspace", "empty");
+	else if (s->workspace && !s->apply)
+		step(p, "workspace", "%s, writes go to it", dir);
+	else if (s->apply)
+		step(p, "workspace", "%s, copy-on-write, applied if the command succeeds", dir);
+	else
+		step(p, "workspace", "%s, copy-on-write, changes are discarded", dir);
+	if (s->diff)
+		more(p, "changes are listed");
+	if (s->workdir)
+		more(p, "the command starts in %s", s->workdir);
+	for (size_t i = 0; i < s->files.count; i++)
+		more(p, "file %s", s->files.items[i]);
+	for (size_t i = 0; i < s->capture.count; i++)
+		more(p, "captured with --json: %s", s->capture.items[i]);
+}
+
+static void say_mount(struct printer *p, const char *text)
+{
+	struct mount_request m;
+	struct source source;
+	struct err e = {0};
+
+	if (mount_request_parse(text, &m, &e) < 0)
+		return;
+	if (source_open(p->spec, "mount", m.source, m.writable ? SOURCE_WRITE : SOURCE_READ,
+			&source, &e) < 0) {
+		more(p, "REFUSED on this host: %s", e.msg);
+		return;
+	}
+	close(source.fd);
+	more(p, "%s at %s, %s", source.path, m.target, m.writable ? "writable" : "read-only");
+}
+
+static void say_mounts(struct printer *p)
+{
+	const struct sandbox_spec *s = p->spec;
+
+	if (s->level == LEVEL_PROCESS)
+		return;
+	step(p, "mounts", "/dev, /proc, /tmp and HOME of its own%s",
+	     s->mounts.count ? ", and" : "");
+	for (size_t i = 0; i < s->mounts.count; i++)
+		say_mount(p, s->mounts.items[i]);
+	for (size_t i = 0; i < s->mount_read.count; i++)
+		more(p, "sources are taken only from below %s", s->mount_read.items[i]);
+	for (size_t i = 0; i < s->mount_write.count; i++)
+		more(p, "writable sources only from below %s", s->mount_write.items[i]);
+	for (size_t i = 0; i < s->forbid.count; i++)
+		more(p, "never shown, besides the built-in list: %s", s->forbid.items[i]);
+}
+
+struct limit_text {
+	const char *name, *what;
+};
+
+static void say_limits(struct printer *p)
+{
+	static const struct limit_text rows[] = {
+		{"memory", "memory, swap off"},
+		{"cpus", "processors"},
+		{"pids", "processes and threads"},
+		{"disk", "all that it writes"},
+		{"file_size", "largest file"},
+		{"open_files", "open files of each process, four times as many on request"},
+		{"timeout", "wall time, then everything is killed"},
+		{"cpu_time", "processor time"},
+		{"output_limit", "captured bytes of stdout and of stderr"},
+	};
+	char buf[64];
+
+	step(p, "limits", "of the whole sandbox unless it says otherwise");
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		more(p, "%-13s %-10s %s", rows[i].name, value(p, rows[i].name, buf, sizeof(buf)),
+		     rows[i].what);
+}
+
+static void say_environment(struct printer *p)
+{
+	const struct list *env = &p->spec->env;
+
+	step(p, "environment", "clean: PATH, HOME, USER, SHELL, LANG%s", env->count ? ", and" : "");
+	for (size_t i = 0; i < env->count; i++) {
+		const char *equals = strchr(env->items[i], '=');
+		char shown[200];
+
+		/* A value may hold a secret, and a line feed: the name says enough. */
+		str_sanitise(shown, sizeof(shown), env->items[i],
+			     equals ? (size_t)(equals - env->items[i]) : strlen(env->items[i]));
+		more(p, "%s, %s", shown, equals ? "set by the policy" : "copied from the caller");
+	}
+}
+
+static void say_privileges(struct printer *p)
+{
+	const struct seccomp_profile *profile = p->spec->level == LEVEL_PROCESS
+							? &seccomp_profile_process
+							: &seccomp_profile_default;
+
+	step(p, "identity", "an ordinary user without groups; files above 2 are closed");
+	step(p, "privileges", "every capability is dropped, no_new_privs");
+	step(p, "landlock", "as far as the kernel has it");
+	step(p, "seccomp", "profile %s@%s", profile->name, profile->digest);
+}
+
+static void say_layer_set(struct printer *p, const char *what, layer_set set)
+{
+	char line[80] = "";
+	size_t len = 0;
+
+	if (set)
+		more(p, "%s:", what);
+	for (int i = 0; i < LAYER_COUNT; i++) {
+		if (!(set & LAYER_BIT(i)))
+			continue;
+		len += (size_t)snprintf(line + len, sizeof(line) - len, " %s", layer_name(i));
+		if (len > 60) {
+			more(p, " %s", line);
+			len = 0;
+		}
+	}
+	if (len)
+		more(p, " %s", line);
+}
+
+static void say_layers(struct printer *p)
+{
+	layer_set all = LAYER_BIT(LAYER_COUNT) - 1;
+	layer_set required = p->spec->required_layers, optional = p->spec->optional_layers;
+
+	step(p, "layers", "each is tried from inside before the command starts");
+	say_layer_set(p, "without these it does not run", required);
+	say_layer_set(p, "named optional", optional);
+	say_layer_set(p, "used where the host has them", all & ~required & ~optional);
+}
+
+static void say_rest(struct printer *p)
+{
+	fprintf(p->to, "Not built yet: network modes allow, public and isolated; level vm; the "
+		       "Python guard;\n  providers other than ns. Asking for one is refused.\n");
+}
+
+void policy_explain(const struct policy *policy, FILE *to)
+{
+	struct printer p = {.spec = &policy->spec, .to = to};
+
+	fprintf(to, "%s\n", policy->file);
+	if (policy->description)
+		fprintf(to, "%s\n", policy->description);
+	say_level(&p);
+	say_namespaces(&p);
+	say_root(&p);
+	say_workspace(&p);
+	say_mounts(&p);
+	say_limits(&p);
+	say_environment(&p);
+	say_privileges(&p);
+	say_layers(&p);
+	step(&p, "command", "%s", policy->spec.tty ? "on a terminal of its own" : "runs as pid 2");
+	say_rest(&p);
+}

@@ -1,0 +1,195 @@
+#include "policy/policy.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "policy/source.h"
+#include "policy/yaml.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define FILE_MAX ((off_t)1 << 20)
+
+/*
+ * A bare name is always a shipped policy and never a file of the current directory, which may be
+ * somebody else's: `--policy strict` must not take ./strict.
+ */
+static bool is_bare(const char *name)
+{
+	return *name && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == strlen(name);
+}
+
+char *policy_find_shipped(const char *name)
+{
+	/* Beside build/ or build/san/, and from bin/ or libexec/cloche/ of an installation. */
+	static const char *const places[] = {"../policies", "../../policies",
+					     "../share/cloche/policies",
+					     "../../share/cloche/policies"};
+	char exe[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
+
+	if (n <= 0)
+		return NULL;
+	exe[n] = '\0';
+	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		auto_free char *path = str_format("%.*s/%s/%s.yaml", (int)(strrchr(exe, '/') - exe),
+						  exe, places[i], name);
+
+		if (access(path, F_OK) == 0)
+			return realpath(path, NULL);
+	}
+	return NULL;
+}
+
+static int read_all(int fd, const char *file, char **ret_text, size_t *ret_len, struct err *e)
+{
+	auto_free char *text = NULL;
+	struct stat st;
+	size_t len = 0;
+	ssize_t n = 1;
+
+	if (fstat(fd, &st) < 0)
+		return err_sys(e, "%s", file);
+	if (!S_ISREG(st.st_mode))
+		return err_set(e, ERR_INVALID, "%s: not a regular file", file);
+	if (st.st_size > FILE_MAX)
+		return err_set(e, ERR_INVALID, "%s: larger than 1 MB, so not a policy", file);
+	/* It may grow while it is read: the buffer is the limit, not what stat said. */
+	text = must_alloc(malloc((size_t)st.st_size + 1));
+	while (n > 0 && len < (size_t)st.st_size) {
+		n = read(fd, text + len, (size_t)st.st_size - len);
+		if (n < 0)
+			return err_sys(e, "%s: cannot read", file);
+		len += (size_t)n;
+	}
+	text[len] = '\0';
+	*ret_text = take_ptr(text);
+	*ret_len = len;
+	return 0;
+}
+
+static int open_file(const char *file, struct err *e)
+{
+	int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+
+	if (fd >= 0)
+		return fd;
+	err_sys(e, "%s: cannot open", file);
+	if (e->errnum == ENOENT)
+		e->kind = ERR_NOT_FOUND;
+	return -1;
+}
+
+int policy_load(const char *file_or_name, struct policy *ret, struct err *e)
+{
+	auto_free char *shipped = is_bare(file_or_name) ? policy_find_shipped(file_or_name) : NULL;
+	const char *file = shipped ? shipped : file_or_name;
+	auto_free char *text = NULL, *copy = str_copy(file), *dir = NULL;
+	auto_close int fd = -1;
+	size_t len = 0;
+
+	if (is_bare(file_or_name) && !shipped)
+		return err_set(e, ERR_NOT_FOUND,
+			       "%s: no shipped policy of this name; for a file write ./%s",
+			       file_or_name, file_or_name);
+	fd = open_file(file, e);
+	if (fd < 0 || read_all(fd, file, &text, &len, e) < 0)
+		return -1;
+	dir = realpath(dirname(copy), NULL);
+	if (!dir)
+		return err_sys(e, "%s: cannot tell its directory", file);
+	return policy_parse(file, dir, text, len, ret, e);
+}
+
+/* Puts FILE:LINE in front of an error, by the line where its field was given. */
+static int blame(const struct policy *p, struct err *e)
+{
+	for (size_t i = p->names.count; i > 0; i--)
+		if (str_equal(p->names.items[i - 1], e->field))
+			return err_wrap(e, "%s:%u", p->file, p->lines[i - 1]);
+	return err_wrap(e, "%s", p->file);
+}
+
+/* Cross-field checks; what only the command line can give is taken as given. */
+static int finish(struct policy *p, struct err *e)
+{
+	bool json = p->spec.json;
+
+	p->spec.json = json || p->spec.capture.count > 0;
+	if (spec_finish(&p->spec, e) < 0)
+		return blame(p, e);
+	p->spec.json = json;
+	return 0;
+}
+
+int policy_parse(const char *file, const char *dir, const char *text, size_t len,
+		 struct policy *ret, struct err *e)
+{
+	struct policy p = {.file = str_copy(file), .dir = str_copy(dir)};
+
+	spec_init(&p.spec);
+	if (yaml_read_policy(&p, text, len, e) < 0 || finish(&p, e) < 0) {
+		policy_done(&p);
+		return -1;
+	}
+	*ret = p;
+	return 0;
+}
+
+void policy_done(struct policy *p)
+{
+	free(p->file);
+	free(p->dir);
+	free(p->description);
+	free(p->lines);
+	list_done(&p->names);
+	list_done(&p->values);
+	spec_done(&p->spec);
+	*p = (struct policy){0};
+}
+
+static int judge_one(const struct policy *p, const char *field, const char *path,
+		     enum source_use use, struct err *e)
+{
+	struct err inner = {0};
+	struct source s;
+
+	if (source_open(&p->spec, field, path, use, &s, &inner) == 0) {
+		close(s.fd);
+		return 0;
+	}
+	if (inner.kind == ERR_NOT_FOUND)
+		return 0;
+	*e = inner;
+	return blame(p, e);
+}
+
+int policy_judge(const struct policy *p, struct err *e)
+{
+	const struct sandbox_spec *s = &p->spec;
+
+	for (size_t i = 0; i < s->mounts.count; i++) {
+		struct mount_request m;
+
+		if (mount_request_parse(s->mounts.items[i], &m, e) < 0)
+			return blame(p, e);
+		if (judge_one(p, "mount", m.source, m.writable ? SOURCE_WRITE : SOURCE_READ, e) < 0)
+			return -1;
+	}
+	for (size_t i = 0; i < s->files.count; i++) {
+		const char *path = strchr(s->files.items[i], '=');
+
+		if (path && judge_one(p, "file", path + 1, SOURCE_READ, e) < 0)
+			return -1;
+	}
+	if (s->workspace &&
+	    judge_one(p, "workspace", s->workspace, s->apply ? SOURCE_COPY : SOURCE_WRITE, e) < 0)
+		return -1;
+	if (!str_equal(s->image, "host") && judge_one(p, "image", s->image, SOURCE_READ, e) < 0)
+		return -1;
+	return 0;
+}

@@ -1,0 +1,43 @@
+/*
+ * Policy files: a whole sandbox_spec as YAML, by the same field table as the command line.
+ *
+ *   struct policy p;
+ *   policy_load("strict", &p, &e);      a file, or the bare name of a shipped policy
+ *   policy_judge(&p, &e);               would its mount sources be refused on this host?
+ *   policy_explain(&p, stdout);         or hand p.names[i], p.values[i] to spec_set
+ *   policy_done(&p);
+ *
+ * Whatever is not understood is refused, with FILE:LINE in front of the message. Relative host
+ * paths are relative to the directory of the file, so that a policy means the same from anywhere.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "base/list.h"
+#include "model/spec.h"
+
+#include <stdio.h>
+
+struct policy {
+	char *file; /* as it is called in messages */
+	char *dir;  /* absolute: what relative paths are relative to */
+	char *description;
+	struct sandbox_spec spec;  /* finished */
+	struct list names, values; /* what spec_set was given, in the order of the file */
+	unsigned *lines;	   /* where */
+};
+
+/* Opens, reads and checks. p is untouched on failure. */
+int policy_load(const char *file_or_name, struct policy *ret, struct err *e);
+/* The same for text in memory. */
+int policy_parse(const char *file, const char *dir, const char *text, size_t len,
+		 struct policy *ret, struct err *e);
+void policy_done(struct policy *p);
+
+/* Refuses host paths that are forbidden here; what does not exist here is let pass. */
+int policy_judge(const struct policy *p, struct err *e);
+/* Says in words and in order what a run under this policy does. */
+void policy_explain(const struct policy *p, FILE *to);
+
+/* Where NAME.yaml of a shipped policy is; NULL if there is none. The caller frees it. */
+char *policy_find_shipped(const char *name);
