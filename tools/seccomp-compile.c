@@ -75,6 +75,7 @@ static void write_reports(FILE *out, const struct profile *p, enum arch arch)
 	fprintf(out, "static const struct seccomp_report %s_reports[] = {\n", p->name);
 	for (uint32_t nr = 0; nr < NR_END; nr++) {
 		const struct call *c = profile_call(p, arch, nr);
+		unsigned report = 0;
 
 		for (unsigned i = 0; c && i < c->rule_count; i++) {
 			const struct rule *r = c->rules[i];
@@ -83,7 +84,7 @@ static void write_reports(FILE *out, const struct profile *p, enum arch arch)
 				continue;
 			fprintf(out, "\t{%u, \"%s\", ", nr, c->name);
 			write_string(out, r->reason);
-			fprintf(out, ", %d, %u},\n", r->errnum, r->id);
+			fprintf(out, ", %d, %u},\n", r->errnum, ++report);
 		}
 	}
 	fprintf(out, "};\n");

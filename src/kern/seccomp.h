@@ -20,7 +20,7 @@ struct seccomp_report {
 	const char *name;   /* of the system call */
 	const char *reason; /* from the profile, in words that a model can act on */
 	int errnum;	    /* the answer that the profile asks for */
-	unsigned rule;	    /* the profile's statement; tells several reports of one call apart */
+	unsigned rule;	    /* 1, 2, ...: tells several reports of one call apart */
 };
 
 struct seccomp_profile {
@@ -38,7 +38,9 @@ extern const struct seccomp_profile seccomp_profile_process; /* level process */
 
 /*
  * Loads the filter into this thread; no_new_privs must be on. With ret_listener, also makes the
- * notification fd (CLOEXEC). Async-signal-safe.
+ * notification fd (CLOEXEC); without it, reported and notified calls fail with ENOSYS. Who serves
+ * the listener lives under the filter, too, and must not make such a call: it would wait for itself.
+ * errnum EBUSY: an outer sandbox has a listener already. Async-signal-safe.
  */
 int seccomp_load(const struct seccomp_profile *p, int *ret_listener, struct err *e);
 

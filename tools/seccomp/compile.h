@@ -19,6 +19,8 @@
 enum { MAX_CALLS = 640, MAX_RULES = 12, MAX_TESTS = 4, MAX_VALUES = 48, MAX_INSNS = 4096 };
 /* Numbers at and above this are decided in one piece; every call's number lies below. */
 enum { NR_END = 1024 };
+/* About as many numbers does a kernel have, and try at load. */
+enum { NR_WALKED = 472 };
 
 enum arch { ARCH_X86_64, ARCH_AARCH64, ARCH_COUNT };
 
@@ -50,7 +52,6 @@ struct rule {
 	struct test tests[MAX_TESTS];
 	const char *condition; /* as it was written, or NULL */
 	const char *reason;    /* REPORT only */
-	unsigned id;	       /* REPORT: 1, 2, ...; one per statement */
 };
 
 struct call {
@@ -66,7 +67,6 @@ struct profile {
 	unsigned call_count;
 	struct call calls[MAX_CALLS];
 	const struct rule *fallback; /* for every number that is not named */
-	unsigned report_count;
 	char digest[65];
 };
 
@@ -88,7 +88,12 @@ bool name_call(const char *name, int ret_nr[ARCH_COUNT]);
 bool name_errno(const char *name, int *ret);
 bool name_constant(const char *name, uint64_t *ret);
 
-uint32_t rule_result(const struct rule *r); /* SECCOMP_RET_* */
+/*
+ * SECCOMP_RET_*. The kernel has no use for a notification's 16 bits of data; we number the reports
+ * of each call in them, from 1, to find out later which one it was.
+ */
+uint32_t rule_result(const struct rule *r, unsigned report);
+uint32_t call_result(const struct call *c, unsigned rule);
 bool rule_holds(const struct rule *r, const struct seccomp_data *data);
 /* What the rules say, without any program. */
 uint32_t profile_decide(const struct profile *p, enum arch arch, const struct seccomp_data *data);

@@ -237,8 +237,6 @@ static void read_rule(struct reader *r, const char *word)
 		FAIL(r, "%s",
 		     r->reason ? "only `report` has a reason" : "`report` needs a reason: -- ...");
 	rule->reason = r->reason;
-	if (rule->action == REPORT)
-		rule->id = ++r->profile->report_count;
 	for (unsigned i = first; i < last; i++)
 		add_rule(r, r->words[i], rule);
 }

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-uint32_t rule_result(const struct rule *r)
+uint32_t rule_result(const struct rule *r, unsigned report)
 {
 	switch (r->action) {
 	case ALLOW:
@@ -13,13 +13,21 @@ uint32_t rule_result(const struct rule *r)
 	case ERRNO:
 		return SECCOMP_RET_ERRNO | (uint32_t)r->errnum;
 	case REPORT:
-		/* The kernel does not use these 16 bits: they tell us which statement spoke. */
-		return SECCOMP_RET_USER_NOTIF | r->id;
+		return SECCOMP_RET_USER_NOTIF | report;
 	case NOTIFY:
 		return SECCOMP_RET_USER_NOTIF;
 	default:
 		return SECCOMP_RET_KILL_PROCESS;
 	}
+}
+
+uint32_t call_result(const struct call *c, unsigned rule)
+{
+	unsigned report = 1;
+
+	for (unsigned i = 0; i < rule; i++)
+		report += c->rules[i]->action == REPORT;
+	return rule_result(c->rules[rule], report);
 }
 
 static bool test_holds(const struct test *t, const struct seccomp_data *data)
@@ -59,8 +67,8 @@ uint32_t profile_decide(const struct profile *p, enum arch arch, const struct se
 		return SECCOMP_RET_KILL_PROCESS;
 	for (unsigned i = 0; c && i < c->rule_count; i++)
 		if (rule_holds(c->rules[i], data))
-			return rule_result(c->rules[i]);
-	return rule_result(p->fallback);
+			return call_result(c, i);
+	return rule_result(p->fallback, 0);
 }
 
 static void check(const struct program *prog, const struct profile *p, enum arch arch,
