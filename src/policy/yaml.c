@@ -73,6 +73,9 @@ static bool has_anchor_or_tag(const yaml_event_t *ev)
 		return ev->data.sequence_start.anchor || ev->data.sequence_start.tag;
 	case YAML_MAPPING_START_EVENT:
 		return ev->data.mapping_start.anchor || ev->data.mapping_start.tag;
+	case YAML_DOCUMENT_START_EVENT:
+		return ev->data.document_start.tag_directives.start !=
+		       ev->data.document_start.tag_directives.end;
 	default:
 		return ev->type == YAML_ALIAS_EVENT;
 	}
