@@ -185,7 +185,7 @@ unit fuzz-replay e2e escape test-v2: all
 	@$(RUN) $@
 compare-escape: all
 	@tests/escape/compare
-bench: programs $(B)/bench/spawnbench $(B)/bench/payload
+bench: $(filter $(B)/cloche $(B)/cloched,$(PROGRAMS)) $(B)/bench/spawnbench $(B)/bench/payload
 	@B=$(B) $(PYTHON) bench/run.py $(BENCH)
 
 $(B)/bench/%: $(B)/musl/bench/%.o

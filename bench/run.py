@@ -8,6 +8,7 @@ Every number is from commands that took turns in one run (bench/spawnbench.c); c
 one table. A peer that is not installed is left out by name. Nothing runs at real-time priority, and
 whatever was started here is stopped here.
 """
+import glob
 import json
 import os
 import shutil
@@ -49,7 +50,7 @@ class Bench:
         for n, (name, every, command) in enumerate(rows):
             argv += ([","] if n else []) + [f"{name}/{every}", *command]
         who = {"user": user, "group": user, "extra_groups": []} if user else {}
-        env = {"PATH": os.environ["PATH"], "HOME": self.work, "LANG": "C.UTF-8"}
+        env = {"PATH": os.environ["PATH"], "HOME": self.dir + "/home", "LANG": "C.UTF-8"}
         for name in ("CLOCHE_STATE_DIR", "CLOCHE_RUNTIME_DIR", "DOCKER_HOST"):
             if name in os.environ:
                 env[name] = os.environ[name]
@@ -77,6 +78,8 @@ class Bench:
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
+        for path in glob.glob("/sys/fs/cgroup/**/" + os.path.basename(self.dir), recursive=True):
+            os.rmdir(path)
         shutil.rmtree(self.dir, ignore_errors=True)
 
 
@@ -148,7 +151,8 @@ def docker(bench):
     log = open(os.path.join(top, "log"), "wb")
     bench.children.append(subprocess.Popen(
         ["dockerd", "-H", socket, "--data-root", f"{top}/data", "--exec-root", f"{top}/exec",
-         "--pidfile", f"{top}/pid", "--bridge", "none", "--iptables=false", "--ip-masq=false"],
+         "--pidfile", f"{top}/pid", "--bridge", "none", "--iptables=false", "--ip-masq=false",
+         "--cgroup-parent", "/" + os.path.basename(bench.dir)],
         stdout=log, stderr=log))
     client = ["docker", "-H", socket]
     for _ in range(60):
