@@ -1,0 +1,193 @@
+#include "sandbox/beneath.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "kern/sys.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+#include <sys/xattr.h>
+
+enum { RESOLVE_STRICT = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV };
+
+bool beneath_push(struct beneath_path *p, const char *name, size_t *ret_mark)
+{
+	size_t len = strlen(name), slash = p->len > 0;
+
+	if (len + slash >= sizeof(p->text) - p->len)
+		return false;
+	*ret_mark = p->len;
+	if (slash)
+		p->text[p->len++] = '/';
+	memcpy(p->text + p->len, name, len + 1);
+	p->len += len;
+	return true;
+}
+
+void beneath_pop(struct beneath_path *p, size_t mark)
+{
+	p->len = mark;
+	p->text[mark] = '\0';
+}
+
+int beneath_open_dir(int dir, const char *name)
+{
+	return sys_openat2(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
+			   RESOLVE_STRICT);
+}
+
+int beneath_open_file(int dir, const char *name, struct stat *ret_st)
+{
+	uint64_t flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+	auto_close int fd = -1;
+	struct stat st;
+
+	/* Opening a device may already do something (a tape rewinds): look, open, look again. */
+	if (!beneath_stat(dir, name, &st))
+		return -1;
+	if (!S_ISREG(st.st_mode)) {
+		errno = S_ISLNK(st.st_mode) ? ELOOP : EINVAL;
+		return -1;
+	}
+	fd = sys_openat2(dir, name, flags, RESOLVE_STRICT);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -1;
+	if (!S_ISREG(st.st_mode)) {
+		errno = EINVAL;
+		return -1;
+	}
+	*ret_st = st;
+	return take_fd(&fd);
+}
+
+int beneath_create_file(int dir, const char *name)
+{
+	struct open_how how = {
+		.flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+		.mode = 0600,
+		.resolve = RESOLVE_STRICT,
+	};
+
+	return (int)syscall(SYS_openat2, dir, name, &how, sizeof(how));
+}
+
+bool beneath_stat(int dir, const char *name, struct stat *ret)
+{
+	struct stat st;
+
+	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return false;
+	*ret = st;
+	return true;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+int beneath_names(int dir, size_t max, struct list *ret, bool *ret_cut)
+{
+	int fd = beneath_open_dir(dir, ".");
+	DIR *stream = fd < 0 ? NULL : fdopendir(fd);
+	struct list names = {0};
+	struct dirent *entry;
+	bool cut = false;
+
+	if (!stream) {
+		close_fd(&fd);
+		return -1;
+	}
+	while ((entry = readdir(stream))) {
+		if (str_equal(entry->d_name, ".") || str_equal(entry->d_name, ".."))
+			continue;
+		if (names.count == max) {
+			cut = true;
+			break;
+		}
+		list_add(&names, entry->d_name);
+	}
+	closedir(stream);
+	if (names.count > 0)
+		qsort(names.items, names.count, sizeof(*names.items), compare_names);
+	*ret = names;
+	*ret_cut = cut;
+	return 0;
+}
+
+bool beneath_has_name(const struct list *names, const char *name)
+{
+	return names->count > 0 &&
+	       bsearch(&name, names->items, names->count, sizeof(*names->items), compare_names);
+}
+
+/*
+ * The trusted names are the kernel's when root mounts, the user ones with `userxattr`. Code inside
+ * might set the other pair: then it only says about its own tree what it could have done to it.
+ */
+bool beneath_is_whiteout(int dir, const char *name, const struct stat *st)
+{
+	auto_close int fd = -1;
+	struct stat opened;
+
+	if (S_ISCHR(st->st_mode))
+		return st->st_rdev == makedev(0, 0);
+	if (!S_ISREG(st->st_mode) || st->st_size > 0)
+		return false;
+	fd = beneath_open_file(dir, name, &opened);
+	return fd >= 0 && (fgetxattr(fd, "trusted.overlay.whiteout", NULL, 0) >= 0 ||
+			   fgetxattr(fd, "user.overlay.whiteout", NULL, 0) >= 0);
+}
+
+bool beneath_is_opaque(int dir)
+{
+	char value = 0;
+
+	if (fgetxattr(dir, "trusted.overlay.opaque", &value, 1) == 1 && value == 'y')
+		return true;
+	return fgetxattr(dir, "user.overlay.opaque", &value, 1) == 1 && value == 'y';
+}
+
+static int remove_below(int dir, unsigned depth);
+
+static int remove_one(int dir, const char *name, unsigned depth)
+{
+	auto_close int below = -1;
+	struct stat st;
+
+	if (!beneath_stat(dir, name, &st))
+		return errno == ENOENT ? 0 : -1;
+	if (!S_ISDIR(st.st_mode))
+		return unlinkat(dir, name, 0);
+	below = beneath_open_dir(dir, name);
+	if (below < 0 || remove_below(below, depth + 1) < 0)
+		return -1;
+	return unlinkat(dir, name, AT_REMOVEDIR);
+}
+
+static int remove_below(int dir, unsigned depth)
+{
+	struct list names;
+	int result = 0;
+	bool cut;
+
+	if (depth >= BENEATH_MAX_DEPTH) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	if (beneath_names(dir, SIZE_MAX, &names, &cut) < 0)
+		return -1;
+	for (size_t i = 0; i < names.count && result == 0; i++)
+		result = remove_one(dir, names.items[i], depth);
+	list_done(&names);
+	return result;
+}
+
+int beneath_remove(int dir, const char *name)
+{
+	return remove_one(dir, name, 0);
+}

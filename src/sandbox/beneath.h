@@ -1,0 +1,53 @@
+/*
+ * Walking a directory tree that someone hostile has filled, or may be changing.
+ *
+ * Everything goes by directory fd and one name at a time, through openat2 with BENEATH, NO_SYMLINKS
+ * and NO_XDEV: no link is followed, no mount is entered, no `..` leads out. Opens do not block
+ * (a FIFO), and what was opened is judged by its fd, never by its name.
+ *
+ * Overlay conventions of an upper layer (redirect_dir and metacopy off): a whiteout says "deleted",
+ * an opaque directory says "nothing shows through from below".
+ */
+#pragma once
+
+#include "base/list.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/stat.h>
+
+enum {
+	BENEATH_MAX_DEPTH = 128, /* directories inside one another; each costs two fds */
+	BENEATH_MAX_PATH = 4096,
+};
+
+/* Where a walk is: "a/b/c", relative to its root. */
+struct beneath_path {
+	char text[BENEATH_MAX_PATH];
+	size_t len;
+};
+
+/* Adds a name; false if that would be too long. */
+bool beneath_push(struct beneath_path *p, const char *name, size_t *ret_mark);
+/* Goes back to where push was called. */
+void beneath_pop(struct beneath_path *p, size_t mark);
+
+/* These return an fd, or -1 with errno; EXDEV: a mount, ELOOP: a link, EINVAL: another kind. */
+int beneath_open_dir(int dir, const char *name);
+/* For reading; a regular file or nothing. */
+int beneath_open_file(int dir, const char *name, struct stat *ret_st);
+/* A new file for writing, mode 0600. */
+int beneath_create_file(int dir, const char *name);
+
+/* What is there, not following links; false if nothing is. */
+bool beneath_stat(int dir, const char *name, struct stat *ret);
+/* The names in a directory, sorted bytewise, at most max; *ret_cut says that there were more. */
+int beneath_names(int dir, size_t max, struct list *ret, bool *ret_cut);
+/* Finds a name in a sorted list. */
+bool beneath_has_name(const struct list *names, const char *name);
+
+bool beneath_is_whiteout(int dir, const char *name, const struct stat *st);
+bool beneath_is_opaque(int dir);
+
+/* Removes a name and all below it; -1 with errno when something had to stay. */
+int beneath_remove(int dir, const char *name);

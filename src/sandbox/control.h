@@ -1,0 +1,29 @@
+/*
+ * Control files: files in a workspace that make programs outside the sandbox run commands, or that
+ * govern an agent, without anyone asking to run the project itself: hooks, shell start-up files,
+ * editor and agent settings. What a sandboxed command does to them is shown, but never applied.
+ *
+ * Names are compared without case, because the host's file system may do so. Nested repositories
+ * count, and so does any directory that git would take for a repository (a bare one has no .git).
+ */
+#pragma once
+
+#include "base/list.h"
+
+#include <stdbool.h>
+#include <sys/stat.h>
+
+/* What has to be known of a directory to judge the names in it. */
+struct control_place {
+	bool is_git;	 /* git takes this directory for a repository, or would afterwards */
+	bool almost_git; /* it has parts of one; a HEAD would make it one */
+};
+
+/*
+ * name is the directory's own name ("" for the root), upper_names what a sandbox left in it,
+ * lower_fd what the host has there, or -1.
+ */
+struct control_place control_place_look(const char *name, const struct list *upper_names,
+					int lower_fd);
+/* Why this name is a control file, as a phrase; NULL if it is none. */
+const char *control_reason(const struct control_place *p, const char *name, mode_t mode);

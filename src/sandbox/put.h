@@ -1,0 +1,24 @@
+/*
+ * Putting one file, link or directory into the host's workspace: under a temporary name first, then
+ * renamed, so that nobody sees half a file and nothing that has the name already is followed.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+
+struct put_owner {
+	bool set; /* as root: give what is new to uid and gid */
+	uid_t uid;
+	gid_t gid;
+};
+
+/* All return 0, or -1 with errno, and leave nothing behind when they fail. */
+
+/* Copies the regular file behind `from`, with the permission bits and times of st. */
+int put_file(int dir, const char *name, int from, const struct stat *st,
+	     const struct put_owner *owner);
+int put_link(int dir, const char *name, const char *target, const struct put_owner *owner);
+/* A new directory, open for its maker only; returns its fd. The caller sets the mode at the end. */
+int put_dir(int dir, const char *name, const struct put_owner *owner);

@@ -1,0 +1,937 @@
+/*
+ * Changes of a copy-on-write workspace: listed, applied, captured. Most trees are made by hand in
+ * the overlay's own conventions; one test asks a real overlay.
+ */
+#include "base/auto.h"
+#include "base/str.h"
+#include "sandbox/beneath.h"
+#include "sandbox/capture.h"
+#include "sandbox/changes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct world {
+	char top[64];
+	int upper, lower;
+	char *cwd;
+};
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st, (void)type, (void)ftw;
+	return remove(path);
+}
+
+static int make_world(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	strcpy(w->top, "/tmp/cloche-changes-XXXXXX");
+	assert_non_null(mkdtemp(w->top));
+	w->cwd = getcwd(NULL, 0);
+	assert_int_equal(chdir(w->top), 0);
+	assert_int_equal(mkdir("upper", 0755) | mkdir("lower", 0755), 0);
+	w->upper = open("upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	w->lower = open("lower", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_true(w->upper >= 0 && w->lower >= 0);
+	umask(022);
+	*state = w;
+	return 0;
+}
+
+static int drop_world(void **state)
+{
+	struct world *w = *state;
+
+	close(w->upper);
+	close(w->lower);
+	assert_int_equal(chdir(w->cwd), 0);
+	nftw(w->top, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+	free(w->cwd);
+	free(w);
+	return 0;
+}
+
+/* Writes a file, making the directories before it. */
+static void put(const char *path, const char *text)
+{
+	char *copy = strdup(path);
+	int fd;
+
+	for (char *p = strchr(copy, '/'); p; p = strchr(p + 1, '/')) {
+		*p = '\0';
+		mkdir(copy, 0755);
+		*p = '/';
+	}
+	free(copy);
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+	if (fd < 0)
+		fail_msg("%s: %s", path, strerror(errno));
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+}
+
+static bool holds(const char *path, const char *text)
+{
+	char buf[4096];
+	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	ssize_t n;
+
+	if (fd < 0)
+		return false;
+	n = read(fd, buf, sizeof(buf));
+	close(fd);
+	return n == (ssize_t)strlen(text) && memcmp(buf, text, (size_t)n) == 0;
+}
+
+static bool exists(const char *path)
+{
+	struct stat st;
+
+	return lstat(path, &st) == 0;
+}
+
+static void whiteout(const char *path)
+{
+	assert_int_equal(mknod(path, S_IFCHR | 0600, makedev(0, 0)), 0);
+}
+
+static bool opaque(const char *path)
+{
+	return setxattr(path, "user.overlay.opaque", "y", 1, 0) == 0;
+}
+
+/* "kind path\n" for each change, as one string to compare with. */
+static const char *lines(const struct change_list *l)
+{
+	static char text[65536];
+	size_t len = 0;
+
+	text[0] = '\0';
+	for (size_t i = 0; i < l->count; i++)
+		len += (size_t)snprintf(text + len, sizeof(text) - len, "%s %s\n", l->items[i].kind,
+					l->items[i].path);
+	return text;
+}
+
+static struct change_list run(struct world *w, bool apply, const struct change_limits *limits)
+{
+	struct change_list l;
+	struct err e;
+
+	if ((apply ? changes_apply : changes_list)(w->upper, w->lower, limits, &l, &e) < 0)
+		fail_msg("%s", e.msg);
+	return l;
+}
+
+static void expect(struct world *w, bool apply, const char *want)
+{
+	struct change_list l = run(w, apply, NULL);
+
+	assert_string_equal(lines(&l), want);
+	assert_false(l.cut);
+	change_list_done(&l);
+}
+
+static void expect_no_temp_files(void)
+{
+	assert_int_equal(system("test -z \"$(find lower -name '.cloche-*')\""), 0);
+}
+
+/* ---- listing -----------------------------------------------------------------------------------
+ */
+
+static void test_nothing_changed(void **state)
+{
+	put("lower/src/a.c", "int a;\n");
+	put("upper/src/a.c", "int a;\n");
+	mkdir("lower/docs", 0755);
+	mkdir("upper/docs", 0755);
+	expect(*state, false, "");
+}
+
+static void test_kinds(void **state)
+{
+	put("lower/a", "old");
+	put("lower/b", "old");
+	put("lower/c", "same");
+	put("lower/d/e", "old");
+	put("lower/m", "mode");
+	put("upper/a", "new");
+	whiteout("upper/b");
+	put("upper/c", "same");
+	whiteout("upper/d");
+	put("upper/m", "mode");
+	chmod("upper/m", 0755);
+	put("upper/n/o/p", "new");
+	mkdir("upper/empty", 0755);
+	whiteout("upper/never-there");
+	expect(*state, false,
+	       "modified a\ndeleted b\ndeleted d/\nadded empty/\nmodified m\nadded n/o/p\n");
+	expect(*state, true,
+	       "modified a\ndeleted b\ndeleted d/\nadded empty/\nmodified m\nadded n/o/p\n");
+	assert_true(holds("lower/a", "new") && holds("lower/n/o/p", "new"));
+	assert_true(!exists("lower/b") && !exists("lower/d") && exists("lower/empty"));
+	expect_no_temp_files();
+}
+
+static void test_types_change(void **state)
+{
+	put("lower/dir/x", "x");
+	put("lower/dir/y/z", "z");
+	put("upper/dir", "now a file");
+	put("lower/file", "f");
+	put("upper/file/below", "now a directory");
+	put("lower/link", "l");
+	assert_int_equal(symlink("file", "upper/link"), 0);
+	expect(*state, false,
+	       "added dir\ndeleted dir/\ndeleted file\nadded file/below\nmodified link\n");
+	expect(*state, true,
+	       "added dir\ndeleted dir/\ndeleted file\nadded file/below\nmodified link\n");
+	assert_true(holds("lower/dir", "now a file"));
+	assert_true(holds("lower/file/below", "now a directory"));
+	whiteout("upper/gone");
+	expect(*state, true, "");
+}
+
+static void test_opaque_directory(void **state)
+{
+	put("lower/d/kept", "same");
+	put("lower/d/changed", "old");
+	put("lower/d/gone", "old");
+	put("lower/d/sub/gone", "old");
+	put("lower/d/sub/kept", "same");
+	put("upper/d/kept", "same");
+	put("upper/d/changed", "new");
+	put("upper/d/fresh", "new");
+	put("upper/d/sub/kept", "same");
+	if (!opaque("upper/d"))
+		skip();
+	expect(*state, false,
+	       "modified d/changed\nadded d/fresh\ndeleted d/gone\ndeleted d/sub/gone\n");
+	expect(*state, true,
+	       "modified d/changed\nadded d/fresh\ndeleted d/gone\ndeleted d/sub/gone\n");
+	assert_true(!exists("lower/d/gone") && !exists("lower/d/sub/gone"));
+	assert_true(holds("lower/d/sub/kept", "same"));
+	expect(*state, true, "");
+}
+
+static void test_whiteout_by_attribute(void **state)
+{
+	put("lower/f", "old");
+	put("lower/g", "old");
+	put("upper/f", "");
+	put("upper/g", "");
+	if (setxattr("upper/f", "user.overlay.whiteout", "y", 1, 0) < 0)
+		skip();
+	expect(*state, false, "deleted f\nmodified g\n");
+}
+
+static void test_limits(void **state)
+{
+	struct change_limits few = CHANGE_LIMITS_DEFAULT, narrow = few, small = few;
+	struct change_list l;
+	char name[32];
+
+	for (int i = 0; i < 20; i++) {
+		snprintf(name, sizeof(name), "upper/f%02d", i);
+		put(name, "0123456789");
+	}
+	few.records = 3;
+	l = run(*state, false, &few);
+	assert_string_equal(lines(&l), "added f00\nadded f01\nadded f02\n");
+	assert_true(l.cut);
+	assert_int_equal(l.total, 20);
+	change_list_done(&l);
+	narrow.entries = 5;
+	l = run(*state, false, &narrow);
+	assert_true(l.cut && l.count == 5);
+	change_list_done(&l);
+	small.bytes = 25;
+	l = run(*state, true, &small);
+	assert_int_equal(l.skipped, 18);
+	assert_true(exists("lower/f01") && !exists("lower/f02"));
+	change_list_done(&l);
+	few = (struct change_limits)CHANGE_LIMITS_DEFAULT;
+	few.compared =
+		5; /* not enough to find out that they are equal: then they count as changed */
+	l = run(*state, false, &few);
+	assert_int_equal(l.total, 20);
+	change_list_done(&l);
+}
+
+/* ---- hostile trees -----------------------------------------------------------------------------
+ */
+
+static void test_links_are_never_followed(void **state)
+{
+	struct change_list l;
+
+	put("secret/file", "secret");
+	assert_int_equal(symlink("../secret/file", "upper/steal"), 0);
+	assert_int_equal(symlink("../secret", "upper/dir"), 0);
+	assert_int_equal(symlink("/etc/passwd", "lower/f"), 0);
+	put("upper/f", "mine");
+	/* Below, the parent is a link that leads out: what is written must not go through it. */
+	assert_int_equal(symlink("../secret", "lower/out"), 0);
+	put("upper/out/file", "overwritten");
+	l = run(*state, true, NULL);
+	assert_string_equal(lines(&l),
+			    "added dir\nmodified f\ndeleted out\nadded out/file\nadded steal\n");
+	assert_string_equal(l.items[0].note, "a link that leads out of the workspace");
+	assert_string_equal(l.items[4].note, "a link that leads out of the workspace");
+	change_list_done(&l);
+	assert_true(holds("secret/file", "secret"));
+	assert_true(holds("lower/f", "mine") && holds("lower/out/file", "overwritten"));
+	expect_no_temp_files();
+}
+
+static void test_links_inside_have_no_note(void **state)
+{
+	static const char *const targets[] = {"f", "a/../f", "./f", "b/..", "a//f"};
+	struct change_list l;
+
+	for (size_t i = 0; i < ARRAY_LEN(targets); i++) {
+		assert_int_equal(symlink(targets[i], "upper/link"), 0);
+		l = run(*state, false, NULL);
+		assert_int_equal(l.count, 1);
+		assert_null(l.items[0].note);
+		change_list_done(&l);
+		unlink("upper/link");
+	}
+	mkdir("upper/d", 0755);
+	assert_int_equal(symlink("../f", "upper/d/link"), 0);
+	l = run(*state, false, NULL);
+	assert_null(l.items[0].note);
+	change_list_done(&l);
+	unlink("upper/d/link");
+	assert_int_equal(symlink("../../f", "upper/d/link"), 0);
+	l = run(*state, false, NULL);
+	assert_non_null(l.items[0].note);
+	change_list_done(&l);
+}
+
+static void test_special_files_are_skipped(void **state)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = "upper/socket"};
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	bool device = mknod("upper/device", S_IFCHR | 0666, makedev(1, 5)) == 0;
+
+	assert_int_equal(mkfifo("upper/fifo", 0644), 0);
+	assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	close(fd);
+	put("lower/fifo", "kept");
+	expect(*state, true,
+	       device ? "skipped device\nskipped fifo\nskipped socket\n"
+		      : "skipped fifo\nskipped socket\n");
+	assert_true(holds("lower/fifo", "kept") && !exists("lower/device"));
+}
+
+static void test_special_files_below_do_not_block(void **state)
+{
+	assert_int_equal(mkfifo("lower/fifo", 0644), 0);
+	put("upper/fifo", "now a file");
+	expect(*state, true, "modified fifo\n");
+	assert_true(holds("lower/fifo", "now a file"));
+}
+
+static void test_set_id_bits_are_dropped(void **state)
+{
+	struct stat st;
+
+	put("upper/tool", "#!/bin/sh\n");
+	assert_int_equal(chmod("upper/tool", 06755), 0);
+	assert_int_equal(mkdir("upper/shared", 0755), 0);
+	assert_int_equal(chmod("upper/shared", 03777), 0);
+	expect(*state, true, "added shared/\nadded tool\n");
+	assert_int_equal(stat("lower/tool", &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0755);
+	assert_int_equal(stat("lower/shared", &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0777);
+}
+
+static void test_owner_is_the_workspace_owner(void **state)
+{
+	struct stat st;
+
+	if (geteuid() != 0) {
+		print_message("SKIP owner: needs root\n");
+		skip();
+	}
+	assert_int_equal(chown("lower", 4321, 5432), 0);
+	put("upper/d/f", "x");
+	assert_int_equal(symlink("f", "upper/d/l"), 0);
+	assert_int_equal(chown("upper/d/f", 101000, 101000), 0);
+	expect(*state, true, "added d/f\nadded d/l\n");
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(lstat(i == 0	? "lower/d"
+				       : i == 1 ? "lower/d/f"
+						: "lower/d/l",
+				       &st),
+				 0);
+		assert_true(st.st_uid == 4321 && st.st_gid == 5432);
+	}
+}
+
+static void test_times_stay(void **state)
+{
+	const struct timespec times[2] = {{.tv_sec = 1000}, {.tv_sec = 1000000000, .tv_nsec = 5}};
+	struct stat st;
+
+	put("upper/f", "x");
+	assert_int_equal(utimensat(AT_FDCWD, "upper/f", times, 0), 0);
+	expect(*state, true, "added f\n");
+	assert_int_equal(stat("lower/f", &st), 0);
+	assert_int_equal(st.st_mtim.tv_sec, 1000000000);
+}
+
+static void test_odd_names(void **state)
+{
+	char longest[256], path[300], want[600];
+
+	memset(longest, 'n', 255);
+	longest[255] = '\0';
+	snprintf(path, sizeof(path), "upper/%s", longest);
+	put(path, "long");
+	put("upper/line\nbreak\x1b[2J", "odd");
+	put("upper/\xff\xfe", "not UTF-8");
+	put("upper/ -rf *", "shell");
+	snprintf(want, sizeof(want),
+		 "added  -rf *\nadded line\nbreak\x1b[2J\nadded %s\nadded \xff\xfe\n", longest);
+	expect(*state, true, want);
+	snprintf(path, sizeof(path), "lower/%s", longest);
+	assert_true(holds(path, "long"));
+	assert_true(holds("lower/line\nbreak\x1b[2J", "odd"));
+}
+
+static void test_deep_nesting(void **state)
+{
+	struct world *w = *state;
+	struct change_list l;
+	int dir = dup(w->upper);
+
+	for (int i = 0; i < 400; i++) {
+		int next;
+
+		assert_int_equal(mkdirat(dir, "d", 0755), 0);
+		next = openat(dir, "d", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		assert_true(next >= 0);
+		close(dir);
+		dir = next;
+	}
+	close(dir);
+	l = run(w, true, NULL);
+	assert_int_equal(l.count, 1);
+	assert_string_equal(l.items[0].kind, "skipped");
+	assert_string_equal(l.items[0].note, "nested too deep");
+	change_list_done(&l);
+}
+
+/* Names so long that their path does not fit: cut, and said. */
+static void test_long_path(void **state)
+{
+	struct world *w = *state;
+	struct change_list l;
+	int dir = dup(w->upper);
+	char name[251];
+
+	memset(name, 'p', 250);
+	name[250] = '\0';
+	for (int i = 0; i < 20; i++) {
+		int next;
+
+		assert_int_equal(mkdirat(dir, name, 0755), 0);
+		next = openat(dir, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		close(dir);
+		dir = next;
+	}
+	close(dir);
+	l = run(w, false, NULL);
+	assert_true(l.cut);
+	change_list_done(&l);
+}
+
+static void test_sparse_file_stays_sparse(void **state)
+{
+	struct stat st;
+	int fd = open("upper/sparse", O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+
+	assert_int_equal(pwrite(fd, "mid", 3, 1 << 29), 3);
+	assert_int_equal(ftruncate(fd, 1LL << 30), 0);
+	close(fd);
+	expect(*state, true, "added sparse\n");
+	assert_int_equal(stat("lower/sparse", &st), 0);
+	assert_true(st.st_size == 1LL << 30);
+	assert_true(st.st_blocks < 4096);
+	fd = open("lower/sparse", O_RDONLY | O_CLOEXEC);
+	char text[3];
+
+	assert_int_equal(pread(fd, text, 3, 1 << 29), 3);
+	assert_memory_equal(text, "mid", 3);
+	close(fd);
+}
+
+static void test_control_files_are_not_applied(void **state)
+{
+	static const char *const names[] = {
+		".git/config",
+		".git/hooks/pre-commit",
+		".git/commondir",
+		"sub/.git/config",
+		".git/modules/x/config",
+		".mcp.json",
+		".claude/settings.json",
+		".codex/config.toml",
+		".cursor/mcp.json",
+		".vscode/tasks.json",
+		".idea/workspace.xml",
+		".envrc",
+		".bashrc",
+		".profile",
+		".zshrc",
+		".npmrc",
+		"deep/down/.vscode/settings.json",
+		".GIT/config",
+		".gitmodules",
+		".husky/pre-commit",
+		"other/.git",
+	};
+	struct change_list l;
+	char path[64];
+
+	put("upper/.git/modules/x/HEAD", "ref: refs/heads/main\n");
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		snprintf(path, sizeof(path), "upper/%s", names[i]);
+		put(path, "evil");
+	}
+	put("upper/.git/refs/heads/main", "0123\n");
+	put("upper/config", "an ordinary file");
+	l = run(*state, true, NULL);
+	assert_int_equal(l.skipped, ARRAY_LEN(names));
+	assert_int_equal(l.total, ARRAY_LEN(names) + 3);
+	for (size_t i = 0; i < l.count; i++)
+		if (str_equal(l.items[i].kind, "skipped"))
+			assert_true(str_starts(l.items[i].note, "control file: "));
+	change_list_done(&l);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		snprintf(path, sizeof(path), "lower/%s", names[i]);
+		if (exists(path))
+			fail_msg("%s was applied", path);
+	}
+	assert_true(holds("lower/.git/refs/heads/main", "0123\n"));
+	assert_true(holds("lower/config", "an ordinary file"));
+}
+
+static void test_control_files_are_listed(void **state)
+{
+	struct change_list l;
+
+	put("lower/.git/config", "old");
+	put("upper/.git/config", "new");
+	put("lower/.vscode/same", "same");
+	put("upper/.vscode/same", "same");
+	l = run(*state, false, NULL);
+	assert_string_equal(lines(&l), "modified .git/config\n");
+	assert_true(str_starts(l.items[0].note, "control file: "));
+	change_list_done(&l);
+}
+
+static void test_control_files_are_not_deleted(void **state)
+{
+	put("lower/.git/hooks/guard", "x");
+	put("lower/.git/HEAD", "x");
+	put("lower/.claude/settings.json", "x");
+	put("lower/sub/.git/HEAD", "x");
+	mkdir("upper/.git", 0755);
+	whiteout("upper/.git/hooks");
+	whiteout("upper/.claude");
+	mkdir("upper/sub", 0755);
+	whiteout("upper/sub/.git");
+	expect(*state, true, "skipped .claude/\nskipped .git/hooks/\nskipped sub/.git/\n");
+	assert_true(exists("lower/.git/hooks/guard") && exists("lower/.claude/settings.json"));
+	assert_true(exists("lower/sub/.git/HEAD"));
+}
+
+static void test_replaced_repository_is_left_alone(void **state)
+{
+	put("lower/.git/HEAD", "old");
+	put("lower/.git/hooks/guard", "old");
+	put("upper/.git/HEAD", "new");
+	put("upper/.git/objects/x", "new");
+	if (!opaque("upper/.git"))
+		skip();
+	expect(*state, true, "skipped .git/HEAD\nskipped .git/hooks/\nskipped .git/objects/x\n");
+	assert_true(holds("lower/.git/HEAD", "old") && !exists("lower/.git/objects"));
+}
+
+/* A bare repository needs no .git; made in one run, or in two. */
+static void test_bare_repositories(void **state)
+{
+	put("upper/bare/HEAD", "ref: refs/heads/main\n");
+	put("upper/bare/config", "[core]\nfsmonitor=evil\n");
+	put("upper/bare/objects/x", "x");
+	put("lower/half/config", "[core]\nfsmonitor=evil\n");
+	put("upper/half/HEAD", "ref: refs/heads/main\n");
+	expect(*state, true,
+	       "added bare/HEAD\nskipped bare/config\nadded bare/objects/x\nskipped half/HEAD\n");
+}
+
+static void test_unwritable_directory_below(void **state)
+{
+	struct change_list l;
+
+	if (geteuid() == 0) {
+		print_message("SKIP unwritable: root may write anywhere\n");
+		skip();
+	}
+	put("lower/d/f", "old");
+	chmod("lower/d", 0555);
+	put("upper/d/f", "new");
+	chmod("upper/d", 0555);
+	l = run(*state, true, NULL);
+	assert_string_equal(lines(&l), "skipped d/f\n");
+	assert_string_equal(l.items[0].note, strerror(EACCES));
+	change_list_done(&l);
+	chmod("lower/d", 0755);
+	chmod("upper/d", 0755);
+}
+
+static void test_read_only_directories_are_filled(void **state)
+{
+	struct stat st;
+
+	put("upper/d/f", "x");
+	chmod("upper/d", 0555);
+	expect(*state, true, "added d/f\n");
+	assert_int_equal(stat("lower/d", &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0555);
+	chmod("upper/d", 0755);
+	chmod("lower/d", 0755);
+}
+
+static void write_text(const char *path, const char *text)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	if (fd < 0 || write(fd, text, strlen(text)) < 0)
+		print_message("%s: %s\n", path, strerror(errno));
+	close(fd);
+}
+
+/* A mount namespace of our own, in a user namespace where needed; false if it cannot be had. */
+static bool enter_namespace(void)
+{
+	uid_t uid = geteuid();
+	gid_t gid = getegid();
+	char map[64];
+
+	if (unshare(uid ? CLONE_NEWUSER | CLONE_NEWNS : CLONE_NEWNS) < 0)
+		return false;
+	if (uid) {
+		write_text("/proc/self/setgroups", "deny");
+		snprintf(map, sizeof(map), "%u %u 1", uid, uid);
+		write_text("/proc/self/uid_map", map);
+		snprintf(map, sizeof(map), "%u %u 1", gid, gid);
+		write_text("/proc/self/gid_map", map);
+	}
+	return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+}
+
+/* A mount below the workspace is not ours to write to. */
+static void test_mounts_below_are_not_entered(void **state)
+{
+	struct world *w = *state;
+	int status;
+	pid_t pid;
+
+	put("upper/m/f", "x");
+	mkdir("lower/m", 0755);
+	pid = fork();
+	if (pid == 0) {
+		struct change_list l;
+		struct err e;
+
+		if (!enter_namespace() || mount("none", "lower/m", "tmpfs", 0, NULL) < 0)
+			_exit(77);
+		w->lower = open("lower", O_RDONLY | O_DIRECTORY);
+		if (changes_apply(w->upper, w->lower, NULL, &l, &e) < 0 || exists("lower/m/f"))
+			_exit(1);
+		_exit(str_equal(lines(&l), "skipped m/f\n") ? 0 : 2);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+		print_message("SKIP mounts: no mount namespace\n");
+		skip();
+	}
+	assert_int_equal(status, 0);
+}
+
+/* ---- a real overlay ----------------------------------------------------------------------------
+ */
+
+static const char overlay_script[] =
+	"cd merged && echo new >added && echo more >>grown && rm gone && rm -r tree && mkdir tree "
+	"&&"
+	" echo 1 >tree/fresh && touch same && : >>opened && mv name renamed && chmod 700 tool &&"
+	" rm file && mkdir file && echo 2 >file/in";
+
+static int overlay_child(struct world *w)
+{
+	static const char want[] =
+		"added added\ndeleted file\nadded file/in\ndeleted gone\nmodified grown\n"
+		"deleted name\nadded renamed\nmodified tool\nadded tree/fresh\ndeleted tree/old\n";
+	bool rootless = geteuid() != 0;
+	struct change_list l;
+	struct err e;
+	int upper;
+
+	if (!enter_namespace() || mount("none", "t", "tmpfs", 0, NULL) < 0 ||
+	    mkdir("t/up", 0755) < 0 || mkdir("t/work", 0755) < 0)
+		return 77;
+	if (mount("none", "merged", "overlay", 0,
+		  rootless ? "lowerdir=lower,upperdir=t/up,workdir=t/work,redirect_dir=nofollow,"
+			     "userxattr"
+			   : "lowerdir=lower,upperdir=t/up,workdir=t/work,redirect_dir=off,"
+			     "metacopy=off") < 0)
+		return 77;
+	if (system(overlay_script) != 0)
+		return 3;
+	upper = open("t/up", O_RDONLY | O_DIRECTORY);
+	if (changes_list(upper, w->lower, NULL, &l, &e) < 0)
+		return 4;
+	if (!str_equal(lines(&l), want)) {
+		print_message("%s", lines(&l));
+		return 5;
+	}
+	change_list_done(&l);
+	if (umount("merged") < 0 || changes_apply(upper, w->lower, NULL, &l, &e) < 0)
+		return 6;
+	if (!str_equal(lines(&l), want) || l.skipped)
+		return 7;
+	change_list_done(&l);
+	return 0;
+}
+
+static void test_real_overlay(void **state)
+{
+	static const char *const names[] = {"grown",  "gone", "tree/old", "same",
+					    "opened", "name", "tool",	  "file"};
+	struct world *w = *state;
+	char path[64];
+	int status;
+	pid_t pid;
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		snprintf(path, sizeof(path), "lower/%s", names[i]);
+		put(path, "line\n");
+	}
+	mkdir("t", 0755);
+	mkdir("merged", 0755);
+	pid = fork();
+	if (pid == 0)
+		_exit(overlay_child(w));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+		print_message("SKIP overlay: cannot be mounted here\n");
+		skip();
+	}
+	assert_int_equal(status, 0);
+	assert_true(holds("lower/renamed", "line\n") && !exists("lower/name"));
+	assert_true(holds("lower/tree/fresh", "1\n") && !exists("lower/tree/old"));
+}
+
+/* ---- capture -----------------------------------------------------------------------------------
+ */
+
+static struct captured capture(const struct capture_view *v, const char *globs,
+			       const struct capture_limits *limits)
+{
+	char *copy = strdup(globs), *save = NULL;
+	struct list l = {0};
+	struct captured c;
+	struct err e;
+
+	for (char *g = strtok_r(copy, " ", &save); g; g = strtok_r(NULL, " ", &save))
+		list_add(&l, g);
+	if (capture_files(v, &l, limits, &c, &e) < 0)
+		fail_msg("%s", e.msg);
+	list_done(&l);
+	free(copy);
+	return c;
+}
+
+static void expect_captured(const struct capture_view *v, const char *globs, const char *want)
+{
+	struct captured c = capture(v, globs, NULL);
+	char got[4096] = "";
+
+	for (size_t i = 0; i < c.count; i++)
+		snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s=%.*s ", c.items[i].path,
+			 (int)c.items[i].size, c.items[i].data);
+	assert_string_equal(got, want);
+	captured_done(&c);
+}
+
+static void test_capture_merged_view(void **state)
+{
+	struct world *w = *state;
+	struct capture_view v = {w->upper, w->lower};
+	bool marked;
+
+	put("lower/a.csv", "low");
+	put("lower/b.csv", "low");
+	put("lower/gone.csv", "low");
+	put("lower/d/old.csv", "low");
+	put("upper/b.csv", "up");
+	put("upper/c.csv", "up");
+	whiteout("upper/gone.csv");
+	put("upper/d/new.csv", "up");
+	expect_captured(&v, "*.csv", "a.csv=low b.csv=up c.csv=up ");
+	expect_captured(&v, "d/*", "d/new.csv=up d/old.csv=low ");
+	marked = opaque("upper/d");
+	expect_captured(&v, "d/*", marked ? "d/new.csv=up " : "d/new.csv=up d/old.csv=low ");
+}
+
+static void test_capture_globs(void **state)
+{
+	struct world *w = *state;
+	struct capture_view v = {-1, w->lower};
+
+	put("lower/x", "1");
+	put("lower/.hid", "2");
+	put("lower/a/x", "3");
+	put("lower/a/b/x", "4");
+	put("lower/a/b/y1", "5");
+	put("lower/.cache/x", "6");
+	expect_captured(&v, "x", "x=1 ");
+	expect_captured(&v, "*", "x=1 ");
+	expect_captured(&v, ".*", ".hid=2 ");
+	expect_captured(&v, "**", "a/b/x=4 a/b/y1=5 a/x=3 x=1 ");
+	expect_captured(&v, "**/x", "a/b/x=4 a/x=3 x=1 ");
+	expect_captured(&v, "a/**/x", "a/b/x=4 a/x=3 ");
+	expect_captured(&v, "**/**/b/**", "a/b/x=4 a/b/y1=5 ");
+	expect_captured(&v, "a/?/[yz][0-9]", "a/b/y1=5 ");
+	expect_captured(&v, ".cache/x", ".cache/x=6 ");
+	expect_captured(&v, "/workspace/a/x ./x", "a/x=3 x=1 ");
+	expect_captured(&v, "a", "");
+	expect_captured(&v, "none nothing/*", "");
+}
+
+static void test_capture_refuses_bad_globs(void **state)
+{
+	static const char *const bad[] = {"/etc/passwd", "../x",       "a/../../x", "",
+					  "/",		 "/workspace/"};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+		struct list l = {0};
+		struct err e;
+
+		list_add(&l, bad[i]);
+		assert_int_equal(capture_check(&l, &e), -1);
+		assert_int_equal(e.kind, ERR_INVALID);
+		assert_string_equal(e.field, "capture");
+		list_done(&l);
+	}
+}
+
+static void test_capture_hostile_tree(void **state)
+{
+	struct world *w = *state;
+	struct capture_view v = {w->upper, w->lower};
+
+	put("secret/file", "secret");
+	put("lower/shadowed/file", "hidden");
+	assert_int_equal(symlink("/etc/passwd", "upper/passwd"), 0);
+	assert_int_equal(symlink("../secret", "upper/dir"), 0);
+	assert_int_equal(symlink("../secret", "upper/shadowed"), 0);
+	assert_int_equal(mkfifo("upper/fifo", 0644), 0);
+	mknod("upper/zero", S_IFCHR | 0666, makedev(1, 5));
+	put("upper/ok", "ok");
+	expect_captured(&v, "** dir/file shadowed/file passwd fifo", "ok=ok ");
+}
+
+static void test_capture_limits(void **state)
+{
+	struct world *w = *state;
+	struct capture_view v = {w->upper, w->lower};
+	struct capture_limits limits = {.files = 2, .bytes = 5, .entries = 100};
+	struct captured c;
+
+	put("upper/a", "1234");
+	put("upper/b", "5678");
+	put("upper/c", "9");
+	c = capture(&v, "*", &limits);
+	assert_int_equal(c.count, 2);
+	assert_true(c.cut);
+	assert_false(c.items[0].truncated);
+	assert_true(c.items[1].truncated);
+	assert_int_equal(c.items[1].size, 1);
+	assert_int_equal(c.items[1].real_size, 4);
+	captured_done(&c);
+	assert_int_equal(truncate("upper/b", 1LL << 40), 0);
+	limits.files = 3;
+	c = capture(&v, "b c", &limits);
+	assert_int_equal(c.items[0].size, 5);
+	assert_true(c.items[1].truncated && c.items[1].size == 0);
+	captured_done(&c);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, make_world, drop_world)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_nothing_changed),
+		TEST(test_kinds),
+		TEST(test_types_change),
+		TEST(test_opaque_directory),
+		TEST(test_whiteout_by_attribute),
+		TEST(test_limits),
+		TEST(test_links_are_never_followed),
+		TEST(test_links_inside_have_no_note),
+		TEST(test_special_files_are_skipped),
+		TEST(test_special_files_below_do_not_block),
+		TEST(test_set_id_bits_are_dropped),
+		TEST(test_owner_is_the_workspace_owner),
+		TEST(test_times_stay),
+		TEST(test_odd_names),
+		TEST(test_deep_nesting),
+		TEST(test_long_path),
+		TEST(test_sparse_file_stays_sparse),
+		TEST(test_control_files_are_not_applied),
+		TEST(test_control_files_are_listed),
+		TEST(test_control_files_are_not_deleted),
+		TEST(test_replaced_repository_is_left_alone),
+		TEST(test_bare_repositories),
+		TEST(test_unwritable_directory_below),
+		TEST(test_read_only_directories_are_filled),
+		TEST(test_mounts_below_are_not_entered),
+		TEST(test_real_overlay),
+		TEST(test_capture_merged_view),
+		TEST(test_capture_globs),
+		TEST(test_capture_refuses_bad_globs),
+		TEST(test_capture_hostile_tree),
+		TEST(test_capture_limits),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
