@@ -103,9 +103,9 @@ static void print_limits_hit(struct jsonw *j, unsigned hit)
 		enum limit_hit bit;
 		const char *name; /* of the spec's field */
 	} names[] = {
-		{HIT_PIDS, "pids"},		{HIT_DISK, "disk"},
-		{HIT_FILE_SIZE, "file_size"},	{HIT_OPEN_FILES, "open_files"},
-		{HIT_OUTPUT, "output_limit"},	{HIT_MEMORY, "memory"},
+		{HIT_PIDS, "pids"},	      {HIT_DISK, "disk"},
+		{HIT_FILE_SIZE, "file_size"}, {HIT_OPEN_FILES, "open_files"},
+		{HIT_OUTPUT, "output_limit"}, {HIT_MEMORY, "memory"},
 	};
 
 	jsonw_open(j, "limits_hit", '[');
@@ -131,7 +131,7 @@ static void print_ending(struct jsonw *j, const struct result *r)
 		jsonw_null(j, "signal");
 	jsonw_bool(j, "success", exited && r->exit_code == 0);
 	jsonw_bool(j, "timed_out", r->status == STATUS_TIMEOUT);
-	jsonw_bool(j, "oom_killed", r->status == STATUS_OOM);
+	jsonw_bool(j, "oom_killed", r->oom_killed);
 	print_limits_hit(j, r->limits_hit);
 }
 
@@ -227,10 +227,9 @@ static void print_missing(struct jsonw *j, layer_set missing)
 static void print_layers(struct jsonw *j, const struct result *r)
 {
 	static const enum layer yes_or_no[] = {
-		LAYER_USER_NS, LAYER_PID_NS,	LAYER_MOUNT_NS, LAYER_NET_NS,
-		LAYER_IPC_NS,  LAYER_UTS_NS,	LAYER_CGROUP_NS, LAYER_TIME_NS,
-		LAYER_ROOT,    LAYER_IDS,	LAYER_FDS,	LAYER_NO_NEW_PRIVS,
-		LAYER_CPU,     LAYER_PIDS,	LAYER_NETWORK,
+		LAYER_USER_NS, LAYER_PID_NS,	   LAYER_MOUNT_NS, LAYER_NET_NS, LAYER_IPC_NS,
+		LAYER_UTS_NS,  LAYER_CGROUP_NS,	   LAYER_TIME_NS,  LAYER_ROOT,	 LAYER_IDS,
+		LAYER_FDS,     LAYER_NO_NEW_PRIVS, LAYER_CPU,	   LAYER_PIDS,	 LAYER_NETWORK,
 	};
 
 	jsonw_open(j, "layers", '{');

@@ -60,6 +60,8 @@ struct result {
 	enum status status;
 	int exit_code; /* -1: none */
 	int signal;    /* 0: none */
+	bool oom_killed; /* something inside was killed for memory */
+	int exec_errno; /* the command could not be executed: why; exit_code is 126 or 127 */
 	unsigned limits_hit;
 	struct capture out, err;
 	double duration_ms, setup_ms, cpu_ms;
@@ -74,6 +76,7 @@ struct result {
 	bool changes_cut; /* there were more */
 	struct denial *denials;
 	size_t denial_count;
+	char exec_path[4096];	 /* the file that was executed */
 	const char *interpreter; /* `cloche code`: what ran it, or NULL */
 	/* layers */
 	int level;

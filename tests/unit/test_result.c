@@ -63,11 +63,15 @@ static const char *string_of(json_t *object, const char *key)
 static void test_plain_run_has_every_field(void **state)
 {
 	static const char *const keys[] = {
-		"id", "status", "exit_code", "signal", "success", "timed_out", "oom_killed",
-		"limits_hit", "stdout", "stderr", "stdout_truncated", "stderr_truncated",
-		"encoding", "duration_ms", "setup_ms", "cpu_ms", "max_rss_bytes", "pids_peak",
-		"disk_bytes", "net_tx_bytes", "net_rx_bytes", "files", "changes",
-		"changes_truncated", "denials", "layers", "notes",
+		"id",	      "status",		  "exit_code",
+		"signal",     "success",	  "timed_out",
+		"oom_killed", "limits_hit",	  "stdout",
+		"stderr",     "stdout_truncated", "stderr_truncated",
+		"encoding",   "duration_ms",	  "setup_ms",
+		"cpu_ms",     "max_rss_bytes",	  "pids_peak",
+		"disk_bytes", "net_tx_bytes",	  "net_rx_bytes",
+		"files",      "changes",	  "changes_truncated",
+		"denials",    "layers",		  "notes",
 	};
 	struct result r = plain();
 	json_t *o;
@@ -99,6 +103,7 @@ static void test_signal_and_status(void **state)
 
 	(void)state;
 	r.status = STATUS_OOM;
+	r.oom_killed = true;
 	r.exit_code = -1;
 	r.signal = SIGKILL;
 	r.pids_peak = 0;
@@ -113,9 +118,8 @@ static void test_signal_and_status(void **state)
 	assert_true(json_is_false(json_object_get(o, "timed_out")));
 	assert_true(json_is_false(json_object_get(o, "success")));
 	assert_int_equal(json_array_size(json_object_get(o, "limits_hit")), 2);
-	assert_string_equal(
-		json_string_value(json_array_get(json_object_get(o, "limits_hit"), 1)),
-		"file_size");
+	assert_string_equal(json_string_value(json_array_get(json_object_get(o, "limits_hit"), 1)),
+			    "file_size");
 	json_decref(o);
 }
 
@@ -125,11 +129,16 @@ static void test_exit_statuses(void **state)
 		enum status status;
 		int exit_code, signal, want;
 	} cases[] = {
-		{STATUS_EXITED, 0, 0, 0},	       {STATUS_EXITED, 127, 0, 127},
-		{STATUS_SIGNALED, -1, SIGSEGV, 139},   {STATUS_TIMEOUT, -1, SIGKILL, 124},
-		{STATUS_OOM, -1, SIGKILL, 137},	       {STATUS_CPU_TIME, -1, SIGKILL, 137},
-		{STATUS_CPU_TIME, -1, SIGXCPU, 152},   {STATUS_OUTPUT_LIMIT, -1, SIGKILL, 137},
-		{STATUS_KILLED, -1, SIGTERM, 143},     {STATUS_KILLED, -1, 0, 137},
+		{STATUS_EXITED, 0, 0, 0},
+		{STATUS_EXITED, 127, 0, 127},
+		{STATUS_SIGNALED, -1, SIGSEGV, 139},
+		{STATUS_TIMEOUT, -1, SIGKILL, 124},
+		{STATUS_OOM, -1, SIGKILL, 137},
+		{STATUS_CPU_TIME, -1, SIGKILL, 137},
+		{STATUS_CPU_TIME, -1, SIGXCPU, 152},
+		{STATUS_OUTPUT_LIMIT, -1, SIGKILL, 137},
+		{STATUS_KILLED, -1, SIGTERM, 143},
+		{STATUS_KILLED, -1, 0, 137},
 	};
 
 	(void)state;
@@ -152,13 +161,17 @@ static void test_hostile_output(void **state)
 	} cases[] = {
 		{"a\"b\\c/d", 7, "a\"b\\c/d"},
 		{"\x1b[2J\x07\x7f", 6, "\x1b[2J\x07\x7f"},
-		{"\xc2\x9b" "31m", 5, "\xc2\x9b" "31m"},
+		{"\xc2\x9b"
+		 "31m",
+		 5,
+		 "\xc2\x9b"
+		 "31m"},
 		{"gr\xc3\xbc\xc3\x9f \xf0\x9f\x98\x80", 11, "gr\xc3\xbc\xc3\x9f \xf0\x9f\x98\x80"},
 		{"\xff\xfe", 2, REPLACED REPLACED},
 		{"\xc0\xaf", 2, REPLACED REPLACED},		 /* overlong */
 		{"\xed\xa0\x80", 3, REPLACED REPLACED REPLACED}, /* surrogate */
 		{"\xf4\x90\x80\x80", 4, REPLACED REPLACED REPLACED REPLACED},
-		{"x\xe2\x82", 3, "x" REPLACED REPLACED},	 /* ends too early */
+		{"x\xe2\x82", 3, "x" REPLACED REPLACED}, /* ends too early */
 	};
 
 	(void)state;
@@ -196,8 +209,8 @@ static void test_truncated_stream(void **state)
 	json_t *o;
 
 	(void)state;
-	r.out = (struct capture){.head = "begin", .head_len = 5, .tail = "end", .tail_len = 3,
-				 .total = 1000};
+	r.out = (struct capture){
+		.head = "begin", .head_len = 5, .tail = "end", .tail_len = 3, .total = 1000};
 	r.err = (struct capture){.head = "x", .head_len = 1, .total = 4};
 	o = printed(&r);
 	assert_string_equal(string_of(o, "stdout"), "begin\n[... 992 bytes left out ...]\nend");
@@ -214,8 +227,11 @@ static void test_truncation_keeps_whole_characters(void **state)
 	json_t *o;
 
 	(void)state;
-	r.out = (struct capture){.head = "a\xe2\x82", .head_len = 3, .tail = "\x9f\x98\x80z",
-				 .tail_len = 4, .total = 100};
+	r.out = (struct capture){.head = "a\xe2\x82",
+				 .head_len = 3,
+				 .tail = "\x9f\x98\x80z",
+				 .tail_len = 4,
+				 .total = 100};
 	o = printed(&r);
 	assert_string_equal(string_of(o, "stdout"), "a\n[... 98 bytes left out ...]\nz");
 	json_decref(o);
@@ -357,8 +373,8 @@ static void test_numbers_that_json_lacks(void **state)
 
 static void test_base64(void **state)
 {
-	static const char *const want[] = {"", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=",
-					   "Zm9vYmFy"};
+	static const char *const want[] = {"",	       "Zg==",	   "Zm8=",    "Zm9v",
+					   "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"};
 
 	(void)state;
 	for (size_t n = 0; n < ARRAY_LEN(want); n++) {
