@@ -15,6 +15,8 @@
 #include <cmocka.h>
 
 #define REPLACED "\xef\xbf\xbd"
+/* The record owns what it points to, so its fields are not const; literals are. */
+#define S(literal) ((char *)(literal))
 
 static struct result plain(void)
 {
@@ -29,7 +31,7 @@ static struct result plain(void)
 
 static struct capture text(const char *s, size_t len)
 {
-	return (struct capture){.head = (char *)s, .head_len = len, .total = len};
+	return (struct capture){.head = S(s), .head_len = len, .total = len};
 }
 
 /* Prints and parses; the caller owns what comes back. */
@@ -210,8 +212,8 @@ static void test_truncated_stream(void **state)
 
 	(void)state;
 	r.out = (struct capture){
-		.head = "begin", .head_len = 5, .tail = "end", .tail_len = 3, .total = 1000};
-	r.err = (struct capture){.head = "x", .head_len = 1, .total = 4};
+		.head = S("begin"), .head_len = 5, .tail = S("end"), .tail_len = 3, .total = 1000};
+	r.err = (struct capture){.head = S("x"), .head_len = 1, .total = 4};
 	o = printed(&r);
 	assert_string_equal(string_of(o, "stdout"), "begin\n[... 992 bytes left out ...]\nend");
 	assert_string_equal(string_of(o, "stderr"), "x\n[... 3 bytes left out ...]\n");
@@ -227,9 +229,9 @@ static void test_truncation_keeps_whole_characters(void **state)
 	json_t *o;
 
 	(void)state;
-	r.out = (struct capture){.head = "a\xe2\x82",
+	r.out = (struct capture){.head = S("a\xe2\x82"),
 				 .head_len = 3,
-				 .tail = "\x9f\x98\x80z",
+				 .tail = S("\x9f\x98\x80z"),
 				 .tail_len = 4,
 				 .total = 100};
 	o = printed(&r);
@@ -287,12 +289,15 @@ static void test_unproven_layers_are_not_claimed(void **state)
 static void test_lists(void **state)
 {
 	struct captured_file files[] = {
-		{.path = "out\n.csv", .data = "a,b\n1,2\n\0\xff", .size = 10, .real_size = 10},
-		{.path = "big", .data = "x", .size = 1, .real_size = 9000, .truncated = true},
+		{.path = S("out\n.csv"),
+		 .data = S("a,b\n1,2\n\0\xff"),
+		 .size = 10,
+		 .real_size = 10},
+		{.path = S("big"), .data = S("x"), .size = 1, .real_size = 9000, .truncated = true},
 	};
 	struct change changes[] = {
-		{.path = "x.py", .kind = "modified"},
-		{.path = ".git/config", .kind = "skipped", .note = "control file"},
+		{.path = S("x.py"), .kind = "modified"},
+		{.path = S(".git/config"), .kind = "skipped", .note = "control file"},
 	};
 	struct denial denials[] = {{.what = "resolve", .target = "example.com", .count = 3}};
 	struct result r = plain();
