@@ -2,7 +2,7 @@
  * Reads a profile. A statement is a line; lines that begin with white space go on with it; '#' at
  * the start of a word begins a comment.
  *
- *	statement = "include" FILE | "define" NAME VALUE | "default" action | "forget" CALL...
+ *	statement = "include" FILE | "define" NAME VALUE... | "default" action | "forget" CALL...
  *	          | action CALL... ["if" test {"and" test}] ["--" REASON]
  *	action    = "allow" | "errno" E | "report" E | "notify" | "kill"
  *	test      = "arg"N":int"|"arg"N":long" ["&" VALUE] ( "==" VALUE | "!=" VALUE
@@ -265,7 +265,9 @@ static void read_define(struct reader *r)
 	if (r->define_count == MAX_DEFINES)
 		FAIL(r, "too many definitions");
 	r->defines[r->define_count].name = copy(next(r, "a name"));
-	r->defines[r->define_count].value = read_value(r, next(r, "a value"));
+	do
+		r->defines[r->define_count].value |= read_value(r, next(r, "a value"));
+	while (r->words[r->at]);
 	r->define_count++;
 }
 
