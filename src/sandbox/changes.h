@@ -23,9 +23,9 @@
 #include <stdint.h>
 
 struct change_limits {
-	size_t records;	 /* changes that are listed; the rest is counted by `cut` only */
-	size_t entries;	 /* names that are looked at; what lies beyond is not applied */
-	uint64_t bytes;	 /* written to the host in all */
+	size_t records;	   /* changes that are listed; the rest is counted by `cut` only */
+	size_t entries;	   /* names that are looked at; what lies beyond is not applied */
+	uint64_t bytes;	   /* written to the host in all */
 	uint64_t compared; /* bytes read to find out whether a file really changed */
 };
 
