@@ -1,12 +1,12 @@
 #!/usr/bin/sh
-# The first process of the VM. Moves to a tmpfs (nothing can be mounted over or out of the
-# initramfs as on a real root), sets up cgroup v2 the way systemd does, and runs the tests three
-# times: as root, as a user with a delegated subtree, and as a user without.
+# The first process of the VM. Moves to an ext4 file system in memory (nothing can be mounted over
+# or out of the initramfs as on a real root), sets up cgroup v2 the way systemd does, and runs the
+# tests three times: as root, as a user with a delegated subtree, and as a user without.
 export PATH=/usr/bin
 if [ -z "$1" ]; then
 	mount -t proc proc /proc && mount -t sysfs sysfs /sys && mount -t devtmpfs dev /dev
-	insmod /overlay.ko
-	mkdir /newroot && mount -t tmpfs -o mode=755 root /newroot
+	insmod /modules/overlay.ko && insmod /modules/brd.ko rd_nr=1 rd_size=131072
+	mke2fs /dev/ram0 >/dev/null && mkdir /newroot && mount -t ext4 /dev/ram0 /newroot
 	cp -a /usr /bin /sbin /lib /lib64 /etc /home /tests /newroot/
 	cd /newroot && mkdir -p proc sys dev tmp run var/tmp && chmod 1777 tmp var/tmp
 	for d in proc sys dev; do mount --move /$d $d; done
