@@ -1,0 +1,36 @@
+/* The launcher's commands: one file each, one row each in the table of cloche.c. */
+#pragma once
+
+#include "base/err.h"
+#include "model/spec.h"
+
+#define CLOCHE_VERSION "0.1.0"
+
+/* Exit status when cloche itself could not do its work. */
+#define EXIT_CLOCHE 125
+
+int cmd_run(int argc, char **argv);
+int cmd_code(int argc, char **argv);
+int cmd_shell(int argc, char **argv);
+int cmd_help(int argc, char **argv);
+
+/* Prints "cloche: MESSAGE" to stderr and returns EXIT_CLOCHE. */
+int cli_fail(const struct err *e);
+/* Path of a helper program: beside our own executable, else in ../libexec/cloche. */
+int cli_find_helper(const char *name, char *ret, size_t size);
+
+/*
+ * Options into a spec. Stops at the first argument that is no option, or after "--"; returns its
+ * index, or -1. With code_option, "-e" is not an option of the spec but returned through it.
+ */
+struct options {
+	const char *code; /* `cloche code -e CODE` */
+	const char *lang; /* `cloche code --lang L` */
+	bool for_code;
+	bool help;
+};
+int options_parse(struct sandbox_spec *s, int argc, char **argv, struct options *o, struct err *e);
+
+/* Runs the finished spec and reports; the exit status of the program. */
+struct sandbox_request;
+int run_and_report(const struct sandbox_request *request, bool show_interpreter);

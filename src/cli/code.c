@@ -1,0 +1,178 @@
+#include "cli/cli.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "sandbox/sandbox.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define CODE_MAX (64u << 20)
+
+struct language {
+	const char *name;
+	const char *ending;	/* of the file that holds the code */
+	const char *program[3]; /* interpreter and its arguments before the file */
+	const char *aliases;	/* blank-separated, blanks at both ends */
+};
+
+static const struct language languages[] = {
+	{"python", ".py", {"python3"}, " python3 py "},
+	{"bash", ".sh", {"bash"}, " "},
+	{"sh", ".sh", {"sh"}, " shell "},
+	{"node", ".js", {"node"}, " javascript js nodejs "},
+	{"typescript", ".ts", {"node", "--experimental-strip-types"}, " ts "},
+	{"perl", ".pl", {"perl"}, " pl "},
+	{"ruby", ".rb", {"ruby"}, " rb "},
+	{"php", ".php", {"php"}, " "},
+	{"lua", ".lua", {"lua"}, " "},
+	{"r", ".r", {"Rscript"}, " R rscript "},
+	{"julia", ".jl", {"julia"}, " jl "},
+	{"awk", ".awk", {"awk", "-f"}, " "},
+	{"tcl", ".tcl", {"tclsh"}, " tclsh "},
+};
+
+static const struct language *find_language(const char *name)
+{
+	char word[32];
+
+	snprintf(word, sizeof(word), " %.28s ", name);
+	for (size_t i = 0; i < ARRAY_LEN(languages); i++)
+		if (str_equal(name, languages[i].name) || strstr(languages[i].aliases, word))
+			return &languages[i];
+	return NULL;
+}
+
+static int unknown_language(const char *name, struct err *e)
+{
+	char all[256];
+	size_t len = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(languages); i++)
+		len += (size_t)snprintf(all + len, sizeof(all) - len, "%s%s", i ? ", " : "",
+					languages[i].name);
+	return err_field(e, ERR_INVALID, "lang", "lang: '%s' is not known; there are %s", name, all);
+}
+
+/* By name, else by the file's ending, else Python. */
+static const struct language *choose_language(const struct options *o, const char *file,
+					      struct err *e)
+{
+	const char *ending = file ? strrchr(file, '.') : NULL;
+	const struct language *l;
+
+	if (o->lang) {
+		l = find_language(o->lang);
+		if (!l)
+			unknown_language(o->lang, e);
+		return l;
+	}
+	for (size_t i = 0; ending && i < ARRAY_LEN(languages); i++)
+		if (str_equal(ending, languages[i].ending))
+			return &languages[i];
+	return &languages[0];
+}
+
+static int read_code(const char *file, struct placed_file *ret, struct err *e)
+{
+	bool is_stdin = str_equal(file, "-");
+	auto_close int fd = is_stdin ? dup(0) : open(file, O_RDONLY | O_CLOEXEC);
+	size_t room = 64 << 10;
+	ssize_t n;
+
+	if (fd < 0)
+		return err_set(e, ERR_NOT_FOUND, "%s: %s", file, strerror(errno));
+	ret->data = must_alloc(malloc(room));
+	while ((n = read(fd, ret->data + ret->size, room - ret->size)) != 0) {
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_sys(e, "cannot read %s", file);
+		ret->size += (size_t)n;
+		if (ret->size > CODE_MAX)
+			return err_set(e, ERR_LIMIT, "%s: more than 64M of code", file);
+		if (ret->size == room) {
+			room *= 2;
+			ret->data = must_alloc(realloc(ret->data, room));
+		}
+	}
+	return 0;
+}
+
+/*
+ * The code goes in as a file of its own, never as part of a command line or script. A traceback
+ * then names it as the caller does: by its own base name.
+ */
+static int place_code(struct sandbox_spec *s, const struct options *o, const char *file,
+		      struct placed_file *ret, struct err *e)
+{
+	const struct language *l = choose_language(o, o->code ? NULL : file, e);
+	const char *base;
+
+	if (!l)
+		return -1;
+	ret->mode = 0644;
+	if (o->code) {
+		ret->data = str_copy(o->code);
+		ret->size = strlen(o->code);
+	} else if (read_code(file, ret, e) < 0) {
+		return -1;
+	}
+	base = o->code || str_equal(file, "-") ? NULL : strrchr(file, '/');
+	base = base ? base + 1 : o->code || str_equal(file, "-") ? NULL : file;
+	ret->path = base && *base ? str_format("/tmp/code/%s", base)
+				  : str_format("/tmp/code/main%s", l->ending);
+	for (size_t i = 0; i < ARRAY_LEN(l->program) && l->program[i]; i++)
+		list_add(&s->argv, l->program[i]);
+	list_add(&s->argv, ret->path);
+	return 0;
+}
+
+/* Modules of the workspace can be imported, as if the code lay there. */
+static void search_workspace(struct sandbox_request *r)
+{
+	char cwd[PATH_MAX];
+
+	if (r->spec->empty || (!r->spec->workspace && !getcwd(cwd, sizeof(cwd))))
+		return;
+	if (r->spec->workspace && !realpath(r->spec->workspace, cwd))
+		return;
+	list_take(&r->extra_env, str_format("PYTHONPATH=%s", cwd));
+	list_take(&r->extra_env, str_format("NODE_PATH=%s/node_modules", cwd));
+}
+
+int cmd_code(int argc, char **argv)
+{
+	struct options o = {.for_code = true};
+	struct sandbox_request request = {0};
+	struct placed_file code = {0};
+	struct sandbox_spec s;
+	struct err e = {0};
+	const char *file = "-";
+	int first, status;
+
+	spec_init(&s);
+	first = options_parse(&s, argc, argv, &o, &e);
+	if (o.help)
+		return cmd_help(2, (char *[]){"help", "code", NULL});
+	if (first >= 0 && !o.code && first < argc)
+		file = argv[first++];
+	if (first < 0 || spec_finish(&s, &e) < 0 || place_code(&s, &o, file, &code, &e) < 0)
+		return cli_fail(&e);
+	for (int i = first; i < argc; i++)
+		list_add(&s.argv, argv[i]);
+	request.spec = &s;
+	request.files = &code;
+	request.file_count = 1;
+	search_workspace(&request);
+	status = run_and_report(&request, true);
+	list_done(&request.extra_env);
+	free(code.path);
+	free(code.data);
+	spec_done(&s);
+	return status;
+}

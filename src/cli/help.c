@@ -1,0 +1,79 @@
+#include "cli/cli.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char overview[] =
+	"cloche - run what an agent wrote, isolated, limited, watched and explained\n"
+	"\n"
+	"  cloche run [OPTIONS] [--] CMD [ARG...]     one sandbox, one command, then gone\n"
+	"  cloche code [OPTIONS] [--lang L] [FILE|-|-e CODE] [ARG...]\n"
+	"                                             run a snippet: python, bash, node, ...\n"
+	"  cloche shell [OPTIONS]                     an interactive shell in a new sandbox\n"
+	"  cloche policy check|explain FILE           validate a policy; say what it does\n"
+	"  cloche doctor [--json]                     what this host can enforce, what to change\n"
+	"  cloche selftest [--level L] [--json]       attack a sandbox on this host\n"
+	"  cloche help [run]                          this, or all options\n"
+	"  cloche version\n"
+	"\n"
+	"Exit status: the command's own; 128+N if it died of signal N; 124 timed out; 137 out of\n"
+	"memory; 126 not executable; 127 not found; 125 cloche itself could not.\n"
+	"\n"
+	"Try:  cloche code -e 'print(6 * 7)'\n";
+
+static const char options_intro[] =
+	"The command sees the current directory at its own path, copy-on-write; it has no network but\n"
+	"its own loopback, an empty HOME, and nothing of the host but its programs.\n"
+	"\n"
+	"Options (a policy file has the same names with _ for -):\n";
+
+static void print_options(void)
+{
+	for (size_t i = 0; i < spec_field_count; i++) {
+		const struct field *f = &spec_fields[i];
+		char left[64], name[32];
+
+		if (f->flags & FIELD_NOT_BUILT)
+			continue;
+		snprintf(name, sizeof(name), "%s", f->name);
+		for (char *p = name; *p; p++)
+			*p = *p == '_' ? '-' : *p;
+		snprintf(left, sizeof(left), "--%s%s%s", name, f->metavar ? " " : "",
+			 f->metavar ? f->metavar : "");
+		if (f->letter)
+			printf("  -%c, %-26s %s\n", f->letter, left, f->help);
+		else
+			printf("      %-26s %s\n", left, f->help);
+	}
+	printf("\nSizes: 512M, 1G, or bytes. Times: 500ms, 60s, 5m, or seconds.\nLayers: %s\n",
+	       layer_names());
+}
+
+static void print_code_help(void)
+{
+	printf("usage: cloche code [OPTIONS] [--lang L] [FILE|-|-e CODE] [ARG...]\n\n"
+	       "Runs a snippet: from FILE, from standard input (-, the default), or from -e.\n"
+	       "The language is --lang, or told by FILE's ending, or Python.\n\n");
+}
+
+int cmd_help(int argc, char **argv)
+{
+	const char *topic = argc > 1 ? argv[1] : "";
+
+	if (str_equal(topic, "run"))
+		printf("usage: cloche run [OPTIONS] [--] CMD [ARG...]\n\n");
+	else if (str_equal(topic, "code"))
+		print_code_help();
+	else if (str_equal(topic, "shell"))
+		printf("usage: cloche shell [OPTIONS]\n\n");
+	else {
+		fputs(overview, stdout);
+		return 0;
+	}
+	fputs(options_intro, stdout);
+	print_options();
+	return 0;
+}

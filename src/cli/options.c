@@ -1,0 +1,186 @@
+#include "cli/cli.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* Feeds "name\0value\0..." as cloched prints it to the spec. */
+static int apply_pairs(struct sandbox_spec *s, const char *data, size_t size, struct err *e)
+{
+	const char *end = data + size;
+
+	while (data < end) {
+		const char *value = memchr(data, '\0', (size_t)(end - data));
+		const char *next = value ? memchr(value + 1, '\0', (size_t)(end - value - 1)) : NULL;
+
+		if (!next)
+			return err_set(e, ERR_SYSTEM, "policy: cloched sent half a setting");
+		if (spec_set(s, data, value + 1, e) < 0)
+			return -1;
+		data = next + 1;
+	}
+	return 0;
+}
+
+static ssize_t read_all(int fd, char *buf, size_t size)
+{
+	size_t len = 0;
+	ssize_t n;
+
+	while (len < size && (n = read(fd, buf + len, size - len)) != 0) {
+		if (n < 0 && errno != EINTR)
+			return -1;
+		len += n > 0 ? (size_t)n : 0;
+	}
+	return (ssize_t)len;
+}
+
+/* YAML is parsed by cloched: the launcher stays without libraries. */
+static int load_policy(struct sandbox_spec *s, const char *file, struct err *e)
+{
+	static char pairs[256 << 10];
+	char helper[PATH_MAX];
+	char *argv[] = {helper, "policy", "compile", (char *)file, NULL};
+	posix_spawn_file_actions_t actions;
+	int pipe_fds[2], status, rc;
+	ssize_t n;
+	pid_t pid;
+
+	if (cli_find_helper("cloched", helper, sizeof(helper)) < 0)
+		return err_field(e, ERR_UNSUPPORTED, "policy",
+				 "policy: cloched, which reads policy files, is not installed");
+	if (pipe2(pipe_fds, O_CLOEXEC) < 0)
+		return err_sys(e, "policy: cannot create a pipe");
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_adddup2(&actions, pipe_fds[1], 1);
+	rc = posix_spawn(&pid, helper, &actions, NULL, argv, environ);
+	posix_spawn_file_actions_destroy(&actions);
+	close(pipe_fds[1]);
+	n = rc == 0 ? read_all(pipe_fds[0], pairs, sizeof(pairs)) : -1;
+	close(pipe_fds[0]);
+	if (rc != 0 || n < 0 || waitpid(pid, &status, 0) < 0)
+		return err_set(e, ERR_SYSTEM, "policy: cannot run %s", helper);
+	/* It has said why on stderr already. */
+	if (status != 0)
+		return err_field(e, ERR_INVALID, "policy", "policy: %s cannot be used", file);
+	return apply_pairs(s, pairs, (size_t)n, e);
+}
+
+static int apply(struct sandbox_spec *s, const char *name, const char *value, struct err *e)
+{
+	const struct field *f = spec_field_find(name);
+
+	if (spec_set(s, name, value, e) < 0)
+		return -1;
+	if (f && str_equal(f->name, "policy"))
+		return load_policy(s, value, e);
+	return 0;
+}
+
+static const struct field *find_letter(char letter)
+{
+	for (size_t i = 0; i < spec_field_count; i++)
+		if (spec_fields[i].letter == letter)
+			return &spec_fields[i];
+	return NULL;
+}
+
+/* Where one option's value comes from: behind "=", behind the letter, or the next argument. */
+static const char *take_value(int argc, char **argv, int *i, const char *attached)
+{
+	if (attached)
+		return attached;
+	return *i + 1 < argc ? argv[++*i] : NULL;
+}
+
+static int missing_value(const char *option, struct err *e)
+{
+	return err_field(e, ERR_INVALID, option + strspn(option, "-"), "%s needs a value", option);
+}
+
+/* Options that are the command line's own. 1: taken, 0: not one of them. */
+static int own_option(int argc, char **argv, int *i, struct options *o, struct err *e)
+{
+	const char *arg = argv[*i];
+
+	if (str_equal(arg, "--help") || str_equal(arg, "-h")) {
+		o->help = true;
+		return 1;
+	}
+	if (!o->for_code || !(str_equal(arg, "-e") || str_starts(arg, "--lang")))
+		return 0;
+	if (str_equal(arg, "-e")) {
+		o->code = take_value(argc, argv, i, NULL);
+		return o->code ? 1 : missing_value(arg, e);
+	}
+	if (arg[6] != '\0' && arg[6] != '=')
+		return 0;
+	o->lang = take_value(argc, argv, i, arg[6] ? arg + 7 : NULL);
+	return o->lang ? 1 : missing_value("--lang", e);
+}
+
+static int long_option(struct sandbox_spec *s, int argc, char **argv, int *i, struct err *e)
+{
+	const char *arg = argv[*i] + 2, *equals = strchr(arg, '=');
+	const struct field *f;
+	const char *value;
+	char name[64];
+
+	snprintf(name, sizeof(name), "%.*s", equals ? (int)(equals - arg) : (int)strlen(arg), arg);
+	f = spec_field_find(name);
+	if (!f) {
+		const char *near = spec_field_near(name);
+
+		return err_field(e, ERR_INVALID, name, "unknown option --%s%s%s%s", name,
+				 near ? "; did you mean --" : "; see `cloche help run`",
+				 near ? near : "", near ? "?" : "");
+	}
+	if (f->type == FIELD_BOOL)
+		return apply(s, f->name, equals ? equals + 1 : "true", e);
+	value = take_value(argc, argv, i, equals ? equals + 1 : NULL);
+	return value ? apply(s, f->name, value, e) : missing_value(argv[*i], e);
+}
+
+static int short_option(struct sandbox_spec *s, int argc, char **argv, int *i, struct err *e)
+{
+	const char *arg = argv[*i];
+	const struct field *f = arg[1] == 'e' ? spec_field_find("env") : find_letter(arg[1]);
+	const char *value;
+
+	if (!f)
+		return err_field(e, ERR_INVALID, arg, "unknown option %s; see `cloche help run`", arg);
+	value = take_value(argc, argv, i, arg[2] ? arg + 2 + (arg[2] == '=') : NULL);
+	return value ? apply(s, f->name, value, e) : missing_value(arg, e);
+}
+
+int options_parse(struct sandbox_spec *s, int argc, char **argv, struct options *o, struct err *e)
+{
+	int i = 1;
+
+	for (; i < argc; i++) {
+		const char *arg = argv[i];
+		int rc;
+
+		if (str_equal(arg, "--"))
+			return i + 1;
+		if (arg[0] != '-' || arg[1] == '\0')
+			return i;
+		rc = own_option(argc, argv, &i, o, e);
+		if (rc == 0)
+			rc = arg[1] == '-' ? long_option(s, argc, argv, &i, e)
+					   : short_option(s, argc, argv, &i, e);
+		if (rc < 0)
+			return -1;
+	}
+	return i;
+}

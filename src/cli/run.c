@@ -1,0 +1,128 @@
+#include "cli/cli.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "sandbox/sandbox.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Names of paths come from inside: made harmless before a terminal sees them. */
+static void print_changes(const struct result *r, bool all)
+{
+	size_t skipped = 0;
+
+	for (size_t i = 0; i < r->change_count; i++) {
+		char path[512];
+
+		skipped += str_equal(r->changes[i].kind, "skipped");
+		if (!all)
+			continue;
+		str_sanitise(path, sizeof(path), r->changes[i].path, strlen(r->changes[i].path));
+		fprintf(stderr, "cloche: %s %s%s%s\n", r->changes[i].kind, path,
+			r->changes[i].note ? ": " : "", r->changes[i].note ? r->changes[i].note : "");
+	}
+	if (!all && r->change_count)
+		fprintf(stderr, "cloche: %zu change%s to the workspace discarded (--apply keeps, --diff "
+				"lists them)\n",
+			r->change_count, r->change_count == 1 ? "" : "s");
+	if (skipped && !all)
+		fprintf(stderr, "cloche: %zu not applied\n", skipped);
+}
+
+static void print_denials(const struct result *r)
+{
+	for (size_t i = 0; i < r->denial_count; i++) {
+		const struct denial *d = &r->denials[i];
+
+		fprintf(stderr, "cloche: refused %s %s (%llu x, %s). %s\n", d->what, d->target,
+			(unsigned long long)d->count, d->rule, d->explain);
+	}
+}
+
+static const char *why_ended(const struct result *r, const struct sandbox_spec *s, char *buf,
+			     size_t size)
+{
+	switch (r->status) {
+	case STATUS_TIMEOUT:
+		snprintf(buf, size, "timed out after %llu ms, everything in it was killed",
+			 (unsigned long long)s->limits.timeout_ms);
+		return buf;
+	case STATUS_OOM:
+		snprintf(buf, size, "killed: it used more than its %llu MB of memory",
+			 (unsigned long long)(s->limits.memory_bytes >> 20));
+		return buf;
+	case STATUS_CPU_TIME:
+		return "killed: it used up its processor time";
+	case STATUS_OUTPUT_LIMIT:
+		return "killed: it printed without end";
+	default:
+		return NULL;
+	}
+}
+
+/* For people: what they would otherwise wonder about, on stderr. */
+static void report(const struct result *r, const struct sandbox_spec *s)
+{
+	bool person = isatty(2);
+	char buf[128];
+	const char *why = why_ended(r, s, buf, sizeof(buf));
+
+	if (r->exec_errno)
+		fprintf(stderr, "cloche: %s: %s\n", s->argv.items[0],
+			r->exit_code == 127 ? "not found in the sandbox" : strerror(r->exec_errno));
+	if (why)
+		fprintf(stderr, "cloche: %s\n", why);
+	if (person)
+		for (size_t i = 0; i < ARRAY_LEN(r->notes) && r->notes[i]; i++)
+			fprintf(stderr, "cloche: %s\n", r->notes[i]);
+	if (person)
+		print_denials(r);
+	if (s->diff || s->apply)
+		print_changes(r, true);
+	else if (person)
+		print_changes(r, false);
+}
+
+int run_and_report(const struct sandbox_request *request, bool show_interpreter)
+{
+	const struct sandbox_spec *s = request->spec;
+	struct result r = {0};
+	struct err e = {0};
+	int status;
+
+	if (sandbox_run(request, &r, &e) < 0)
+		return cli_fail(&e);
+	if (show_interpreter && !r.exec_errno)
+		r.interpreter = r.exec_path;
+	status = result_exit_status(&r);
+	if (!s->json)
+		report(&r, s);
+	else if (result_print(&r, stdout) < 0)
+		status = EXIT_CLOCHE;
+	result_done(&r);
+	return status;
+}
+
+int cmd_run(int argc, char **argv)
+{
+	struct sandbox_request request = {0};
+	struct options o = {0};
+	struct sandbox_spec s;
+	struct err e = {0};
+	int first, status;
+
+	spec_init(&s);
+	first = options_parse(&s, argc, argv, &o, &e);
+	if (o.help)
+		return cmd_help(2, (char *[]){"help", "run", NULL});
+	if (first < 0 || spec_finish(&s, &e) < 0)
+		return cli_fail(&e);
+	for (int i = first; i < argc; i++)
+		list_add(&s.argv, argv[i]);
+	request.spec = &s;
+	status = run_and_report(&request, false);
+	spec_done(&s);
+	return status;
+}

@@ -1,0 +1,63 @@
+#include "kern/caps.h"
+
+#include "kern/sys.h"
+
+#include <errno.h>
+#include <linux/capability.h>
+#include <sys/prctl.h>
+
+/* The sets have 64 bits; a bound for the case that prctl lies. */
+#define MAX_CAPS 64
+
+static int get(struct __user_cap_data_struct data[2])
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+
+	return (int)syscall(SYS_capget, &header, data);
+}
+
+bool caps_can_administer(void)
+{
+	const unsigned needed = 1u << CAP_SYS_ADMIN | 1u << CAP_SETUID | 1u << CAP_SETGID;
+	struct __user_cap_data_struct data[2] = {{0}};
+
+	return get(data) == 0 && (data[0].effective & needed) == needed;
+}
+
+int caps_drop_all(struct err *e)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[2] = {{0}};
+
+	/* The bounding set first: dropping from it needs CAP_SETPCAP. EINVAL is past the last one. */
+	errno = 0;
+	for (int cap = 0; cap < MAX_CAPS && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0; cap++)
+		;
+	if (errno != EINVAL)
+		return err_sys(e, "cannot drop the capability bounding set");
+	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
+		return err_sys(e, "cannot clear ambient capabilities");
+	if (syscall(SYS_capset, &header, data) < 0)
+		return err_sys(e, "cannot drop capabilities");
+	return 0;
+}
+
+bool caps_none(void)
+{
+	struct __user_cap_data_struct data[2] = {{.effective = ~0u}};
+	unsigned any;
+
+	if (get(data) < 0)
+		return false;
+	any = data[0].effective | data[0].permitted | data[0].inheritable | data[1].effective |
+	      data[1].permitted | data[1].inheritable;
+	/* The ambient set is a subset of permitted and inheritable (capabilities(7)). */
+	for (int cap = 0; any == 0 && cap < MAX_CAPS; cap++) {
+		int in_bounding = prctl(PR_CAPBSET_READ, cap, 0, 0, 0);
+
+		if (in_bounding < 0)
+			return errno == EINVAL;
+		any |= (unsigned)in_bounding;
+	}
+	return false;
+}

@@ -1,0 +1,407 @@
+#include "kern/cgroup.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "kern/sys.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <linux/magic.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#define PREFIX "cloche-"
+
+static const char *const controllers[] = {
+	[CGROUP_MEMORY] = "memory",
+	[CGROUP_CPU] = "cpu",
+	[CGROUP_PIDS] = "pids",
+	[CGROUP_CPUACCT] = "cpuacct",
+};
+static_assert(ARRAY_LEN(controllers) == CGROUP_CONTROLLERS, "a name per controller");
+
+static const layer_set layer_of[CGROUP_CONTROLLERS] = {
+	[CGROUP_MEMORY] = LAYER_BIT(LAYER_MEMORY),
+	[CGROUP_CPU] = LAYER_BIT(LAYER_CPU),
+	[CGROUP_PIDS] = LAYER_BIT(LAYER_PIDS),
+};
+
+static ssize_t read_at(int dir, const char *name, char *buf, size_t size)
+{
+	auto_close int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, buf, size - 1);
+
+	buf[n > 0 ? n : 0] = '\0';
+	return n;
+}
+
+static int write_at(int dir, const char *name, const char *text)
+{
+	auto_close int fd = openat(dir, name, O_WRONLY | O_CLOEXEC);
+	size_t len = strlen(text);
+
+	return fd >= 0 && write(fd, text, len) == (ssize_t)len ? 0 : -1;
+}
+
+/* Writes a number and reads it back: what cannot be read back was not applied (rule 1). */
+static int set_number(int dir, const char *name, uint64_t value)
+{
+	char text[32], back[32];
+
+	snprintf(text, sizeof(text), "%" PRIu64, value);
+	if (write_at(dir, name, text) < 0 || read_at(dir, name, back, sizeof(back)) < 0)
+		return -1;
+	return strtoull(back, NULL, 10) <= value ? 0 : -1;
+}
+
+static uint64_t get_number(int dir, const char *name)
+{
+	char text[32];
+
+	return read_at(dir, name, text, sizeof(text)) > 0 ? strtoull(text, NULL, 10) : 0;
+}
+
+/* The number behind "key " at the start of a line. */
+static uint64_t get_keyed(int dir, const char *name, const char *key)
+{
+	char text[1024];
+	size_t len = strlen(key);
+
+	if (read_at(dir, name, text, sizeof(text)) <= 0)
+		return 0;
+	for (const char *line = text; line; line = strchr(line, '\n')) {
+		line += *line == '\n';
+		if (strncmp(line, key, len) == 0 && line[len] == ' ')
+			return strtoull(line + len + 1, NULL, 10);
+	}
+	return 0;
+}
+
+void cgroup_init(struct cgroup *c)
+{
+	struct stat ns = {0};
+
+	*c = (struct cgroup){0};
+	for (int i = 0; i < CGROUP_CONTROLLERS; i++)
+		c->parents[i] = c->dirs[i] = -1;
+	/* The pid alone would not be enough: keepers in other pid namespaces share this tree. */
+	if (stat("/proc/self/ns/pid", &ns) < 0)
+		ns.st_ino = 0;
+	read_at(AT_FDCWD, "/proc/self/cgroup", c->table, sizeof(c->table));
+	snprintf(c->name, sizeof(c->name), PREFIX "%lu-%d", (unsigned long)ns.st_ino, (int)getpid());
+}
+
+/* Makes c->name below parent; a leftover of a dead keeper with our pid is taken away first. */
+static int make_dir(struct cgroup *c, int parent)
+{
+	if (mkdirat(parent, c->name, 0755) < 0) {
+		if (errno != EEXIST || unlinkat(parent, c->name, AT_REMOVEDIR) < 0 ||
+		    mkdirat(parent, c->name, 0755) < 0)
+			return -1;
+	}
+	return openat(parent, c->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* ---- v2 ---- */
+
+static bool has_controllers(int dir, const char *file)
+{
+	static const char *const needed[] = {"memory", "cpu", "pids"};
+	char text[256], words[260];
+
+	if (read_at(dir, file, text, sizeof(text)) <= 0)
+		return false;
+	snprintf(words, sizeof(words), " %s", text);
+	for (char *p = words; *p; p++)
+		*p = *p == '\n' ? ' ' : *p;
+	for (size_t i = 0; i < ARRAY_LEN(needed); i++) {
+		char word[16];
+
+		snprintf(word, sizeof(word), " %s ", needed[i]);
+		if (!strstr(words, word))
+			return false;
+	}
+	return true;
+}
+
+/* May children of this directory have all our controllers, after asking for them if need be? */
+static bool hands_out_controllers(int dir)
+{
+	if (has_controllers(dir, "cgroup.subtree_control"))
+		return true;
+	return has_controllers(dir, "cgroup.controllers") &&
+	       write_at(dir, "cgroup.subtree_control", "+memory +cpu +pids") == 0 &&
+	       has_controllers(dir, "cgroup.subtree_control");
+}
+
+/*
+ * The nearest ancestor of our own cgroup below which a child with controllers can be made. Writing
+ * access to its cgroup.procs is what the kernel asks of whoever moves a task between two of its
+ * descendants (cgroups(7)), so it doubles as the test for delegation.
+ */
+static int find_parent_v2(const char *own)
+{
+	char path[PATH_MAX + 64];
+	size_t len;
+
+	snprintf(path, sizeof(path), "/sys/fs/cgroup%s", str_equal(own, "/") ? "" : own);
+	len = strlen("/sys/fs/cgroup");
+	for (;;) {
+		int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		char *slash = strrchr(path + len, '/');
+
+		if (dir >= 0 && faccessat(dir, "cgroup.procs", W_OK, AT_EACCESS) == 0 &&
+		    faccessat(dir, ".", W_OK, AT_EACCESS) == 0 && hands_out_controllers(dir))
+			return dir;
+		close_fd(&dir);
+		if (!slash)
+			return -1;
+		*slash = '\0';
+	}
+}
+
+static int limit_v2(struct cgroup *c, const struct limits *l)
+{
+	int dir = c->dirs[0];
+	char cpu[64];
+
+	snprintf(cpu, sizeof(cpu), "%" PRIu64 " 100000", l->cpus_milli * 100);
+	if (set_number(dir, "memory.max", l->memory_bytes) == 0 &&
+	    (set_number(dir, "memory.swap.max", 0) == 0 || errno == ENOENT))
+		c->layers |= LAYER_BIT(LAYER_MEMORY);
+	if (write_at(dir, "cpu.max", cpu) == 0)
+		c->layers |= LAYER_BIT(LAYER_CPU);
+	/* One more for our own pid 1. */
+	if (set_number(dir, "pids.max", l->pids + 1) == 0)
+		c->layers |= LAYER_BIT(LAYER_PIDS);
+	return c->layers ? 0 : -1;
+}
+
+static int create_v2(struct cgroup *c, const char *own, const struct limits *l)
+{
+	c->parents[0] = find_parent_v2(own);
+	if (c->parents[0] < 0)
+		return -1;
+	c->dirs[0] = make_dir(c, c->parents[0]);
+	if (c->dirs[0] < 0)
+		return -1;
+	c->version = 2;
+	return limit_v2(c, l);
+}
+
+/* ---- v1 ---- */
+
+/* Our cgroup in one v1 hierarchy: the line "N:...,controller,...:PATH" of /proc/self/cgroup. */
+static bool own_path_v1(const char *table, const char *controller, char *ret, size_t size)
+{
+	size_t len = strlen(controller);
+
+	for (const char *line = table; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+		const char *p = strchr(line, ':');
+		const char *end = line + strcspn(line, "\n");
+
+		if (!p || p > end)
+			continue;
+		for (p++; p < end && *p != ':'; p += *p == ',') {
+			size_t n = strcspn(p, ",:");
+
+			if (n == len && strncmp(p, controller, len) == 0) {
+				p = memchr(p, ':', (size_t)(end - p));
+				if (!p)
+					return false;
+				snprintf(ret, size, "%.*s", (int)(end - p - 1), p + 1);
+				return true;
+			}
+			p += n;
+		}
+	}
+	return false;
+}
+
+static int open_parent_v1(const char *table, const char *controller)
+{
+	char own[PATH_MAX], path[PATH_MAX + 64];
+	struct statfs fs;
+	int dir;
+
+	if (!own_path_v1(table, controller, own, sizeof(own)))
+		return -1;
+	snprintf(path, sizeof(path), "/sys/fs/cgroup/%s%s", controller, own);
+	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0) {
+		/* In a container the mount may show our cgroup as its root. */
+		snprintf(path, sizeof(path), "/sys/fs/cgroup/%s", controller);
+		dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	}
+	if (dir >= 0 && (fstatfs(dir, &fs) < 0 || fs.f_type != CGROUP_SUPER_MAGIC))
+		close_fd(&dir);
+	return dir;
+}
+
+static int limit_v1(struct cgroup *c, enum cgroup_controller which, const struct limits *l)
+{
+	int dir = c->dirs[which];
+
+	switch (which) {
+	case CGROUP_MEMORY:
+		if (set_number(dir, "memory.limit_in_bytes", l->memory_bytes) < 0)
+			return -1;
+		if (set_number(dir, "memory.memsw.limit_in_bytes", l->memory_bytes) == 0)
+			return 0;
+		return errno == ENOENT ? set_number(dir, "memory.swappiness", 0) : -1;
+	case CGROUP_CPU:
+		/* Reads back below its value when a parent has less to give; either way it holds. */
+		return set_number(dir, "cpu.cfs_quota_us", l->cpus_milli * 100);
+	case CGROUP_PIDS:
+		return set_number(dir, "pids.max", l->pids + 1);
+	default:
+		return 0;
+	}
+}
+
+static int create_v1(struct cgroup *c, const char *table, const struct limits *l)
+{
+	for (int i = 0; i < CGROUP_CONTROLLERS; i++) {
+		/* rusage tells the processor time at the end; only a limit needs it before. */
+		if (i == CGROUP_CPUACCT && !l->cpu_time_ms)
+			continue;
+		c->parents[i] = open_parent_v1(table, controllers[i]);
+		if (c->parents[i] < 0)
+			continue;
+		c->dirs[i] = make_dir(c, c->parents[i]);
+		if (c->dirs[i] < 0)
+			continue;
+		c->version = 1;
+		if (limit_v1(c, i, l) == 0)
+			c->layers |= layer_of[i];
+	}
+	return c->version ? 0 : -1;
+}
+
+/* ---- both ---- */
+
+bool cgroup_is_unified(const struct cgroup *c)
+{
+	char own[PATH_MAX];
+
+	return !own_path_v1(c->table, "memory", own, sizeof(own));
+}
+
+void cgroup_create(struct cgroup *c, const struct limits *limits)
+{
+	const char *unified = str_starts(c->table, "0::") ? c->table : strstr(c->table, "\n0::");
+	char own[PATH_MAX] = "/";
+	int rc;
+
+	if (unified) {
+		unified = strstr(unified, "0::") + 3;
+		snprintf(own, sizeof(own), "%.*s", (int)strcspn(unified, "\n"), unified);
+	}
+	rc = cgroup_is_unified(c) ? create_v2(c, own, limits) : create_v1(c, c->table, limits);
+	if (rc < 0)
+		cgroup_remove(c);
+}
+
+bool cgroup_contains(const struct cgroup *c, pid_t pid)
+{
+	char text[256], *at = text;
+
+	if (read_at(c->dirs[0], "cgroup.procs", text, sizeof(text)) <= 0)
+		return false;
+	while (*at) {
+		if (strtol(at, &at, 10) == pid)
+			return true;
+		at += *at == '\n';
+	}
+	return false;
+}
+
+int cgroup_join_fds(const struct cgroup *c, int fds[CGROUP_CONTROLLERS])
+{
+	int n = 0;
+
+	for (int i = 0; c->version == 1 && i < CGROUP_CONTROLLERS; i++) {
+		if (c->dirs[i] < 0)
+			continue;
+		fds[n] = openat(c->dirs[i], "tasks", O_RDWR | O_CLOEXEC);
+		if (fds[n++] < 0)
+			return -1;
+	}
+	return n;
+}
+
+uint64_t cgroup_cpu_us(const struct cgroup *c)
+{
+	if (c->version == 2)
+		return get_keyed(c->dirs[0], "cpu.stat", "usage_usec");
+	if (c->version == 1 && c->dirs[CGROUP_CPUACCT] >= 0)
+		return get_number(c->dirs[CGROUP_CPUACCT], "cpuacct.usage") / 1000;
+	return 0;
+}
+
+void cgroup_read_stats(const struct cgroup *c, struct cgroup_stats *ret)
+{
+	int memory = c->dirs[CGROUP_MEMORY], pids = c->version == 2 ? memory : c->dirs[CGROUP_PIDS];
+	char text[32];
+
+	*ret = (struct cgroup_stats){.pids_peak = -1};
+	if (c->version == 2) {
+		ret->oom_kills = get_keyed(memory, "memory.events", "oom_kill");
+		ret->memory_peak_bytes = get_number(memory, "memory.peak");
+	} else if (c->version == 1 && memory >= 0) {
+		ret->oom_kills = get_keyed(memory, "memory.oom_control", "oom_kill");
+		ret->memory_peak_bytes = get_number(memory, "memory.max_usage_in_bytes");
+	}
+	if (pids >= 0) {
+		ret->pids_refused = get_keyed(pids, "pids.events", "max");
+		if (read_at(pids, "pids.peak", text, sizeof(text)) > 0)
+			ret->pids_peak = (int64_t)strtoull(text, NULL, 10) - 1;
+	}
+	ret->cpu_us = cgroup_cpu_us(c);
+}
+
+void cgroup_remove(struct cgroup *c)
+{
+	for (int i = 0; i < CGROUP_CONTROLLERS; i++) {
+		if (c->dirs[i] >= 0)
+			/* The last task may still be on its way out (EBUSY): a moment is enough. */
+			for (int tries = 0; tries < 200; tries++) {
+				if (unlinkat(c->parents[i], c->name, AT_REMOVEDIR) == 0 ||
+				    errno != EBUSY)
+					break;
+				poll(NULL, 0, 1);
+			}
+		close_fd(&c->dirs[i]);
+		close_fd(&c->parents[i]);
+	}
+	c->version = 0;
+	c->layers = 0;
+}
+
+void cgroup_sweep(const struct cgroup *c)
+{
+	size_t own = strlen(c->name) - strlen(strrchr(c->name, '-') + 1);
+
+	for (int i = 0; i < CGROUP_CONTROLLERS; i++) {
+		int fd = c->parents[i] < 0 ? -1 : openat(c->parents[i], ".", O_RDONLY | O_CLOEXEC);
+		DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+		if (!dir)
+			continue;
+		for (struct dirent *d; (d = readdir(dir));) {
+			/* Only keepers of our pid namespace can be told dead or alive. */
+			if (strncmp(d->d_name, c->name, own) != 0 || str_equal(d->d_name, c->name))
+				continue;
+			if (kill(atoi(d->d_name + own), 0) < 0 && errno == ESRCH)
+				unlinkat(c->parents[i], d->d_name, AT_REMOVEDIR);
+		}
+		closedir(dir);
+	}
+}

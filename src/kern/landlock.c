@@ -1,0 +1,96 @@
+#include "kern/landlock.h"
+
+#include "base/auto.h"
+#include "kern/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/landlock.h>
+#include <sys/stat.h>
+
+/* The ruleset attribute as of ABI 6; older kernels are given as many bytes as they know. */
+struct ruleset {
+	uint64_t fs, net, scoped;
+};
+
+#define READS (LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR)
+#define FILE_WRITES (LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_TRUNCATE)
+#define FILE_RIGHTS                                                                                \
+	(LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | FILE_WRITES |                 \
+	 LANDLOCK_ACCESS_FS_IOCTL_DEV)
+/* No device nodes: nothing inside needs to make them. */
+#define MAKES                                                                                      \
+	(LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE |                          \
+	 LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG | LANDLOCK_ACCESS_FS_MAKE_SOCK | \
+	 LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_SYM | LANDLOCK_ACCESS_FS_REFER)
+
+static const uint64_t grants[] = {
+	[LANDLOCK_READ] = READS,
+	[LANDLOCK_WRITE] = READS | FILE_WRITES | MAKES,
+	[LANDLOCK_DEVICE] = READS | FILE_WRITES | LANDLOCK_ACCESS_FS_IOCTL_DEV,
+};
+
+static uint64_t handled_fs(int abi)
+{
+	/* ABI n handles the low bits up to these (landlock(7)). */
+	static const unsigned char bits[] = {0, 13, 14, 15, 15, 16};
+	unsigned n = bits[abi < 5 ? abi : 5];
+
+	return (1ULL << n) - 1;
+}
+
+int landlock_abi(void)
+{
+	long abi = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
+
+	return abi < 0 ? 0 : (int)abi;
+}
+
+int landlock_open(struct landlock *l, bool refuse_tcp, struct err *e)
+{
+	struct ruleset attr = {0};
+	size_t size;
+
+	l->fd = -1;
+	l->abi = landlock_abi();
+	if (l->abi < 1)
+		return err_set(e, ERR_UNSUPPORTED, "the kernel has no Landlock");
+	attr.fs = handled_fs(l->abi);
+	if (l->abi >= 4 && refuse_tcp)
+		attr.net = LANDLOCK_ACCESS_NET_BIND_TCP | LANDLOCK_ACCESS_NET_CONNECT_TCP;
+	if (l->abi >= 6)
+		attr.scoped = LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | LANDLOCK_SCOPE_SIGNAL;
+	size = l->abi >= 6 ? sizeof(attr) : l->abi >= 4 ? 16 : 8;
+	l->fd = (int)syscall(SYS_landlock_create_ruleset, &attr, size, 0);
+	if (l->fd < 0)
+		return err_sys(e, "cannot create a Landlock ruleset");
+	return 0;
+}
+
+int landlock_allow(struct landlock *l, int dirfd, const char *path, enum landlock_grant grant,
+		   struct err *e)
+{
+	struct landlock_path_beneath_attr rule = {0};
+	auto_close int fd = *path ? openat(dirfd, path, O_PATH | O_CLOEXEC) : -1;
+	struct stat st;
+
+	if (*path && fd < 0)
+		return errno == ENOENT ? 0 : err_sys(e, "cannot open %s", path);
+	rule.parent_fd = *path ? fd : dirfd;
+	rule.allowed_access = grants[grant] & handled_fs(l->abi);
+	if (fstat(rule.parent_fd, &st) == 0 && !S_ISDIR(st.st_mode))
+		rule.allowed_access &= FILE_RIGHTS;
+	if (syscall(SYS_landlock_add_rule, l->fd, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) < 0)
+		return err_sys(e, "cannot add a Landlock rule for %s", path);
+	return 0;
+}
+
+int landlock_apply(struct landlock *l, struct err *e)
+{
+	int rc = (int)syscall(SYS_landlock_restrict_self, l->fd, 0);
+
+	if (rc < 0)
+		err_sys(e, "cannot restrict by Landlock");
+	close_fd(&l->fd);
+	return rc;
+}

@@ -1,0 +1,31 @@
+/*
+ * Landlock: a second wall behind the mounts (level container), the first one at level process.
+ * The ABI is probed and used as far as it goes. Applied once per sandbox, before anything forks.
+ */
+#pragma once
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum landlock_grant {
+	LANDLOCK_READ,	/* read files, list directories, execute */
+	LANDLOCK_WRITE, /* and write, create, remove, rename */
+	LANDLOCK_DEVICE, /* read, write and ioctl, as for /dev */
+};
+
+struct landlock {
+	int fd;
+	int abi;
+};
+
+/* The kernel's ABI, 0 if there is no Landlock. */
+int landlock_abi(void);
+/* With refuse_tcp no TCP bind and connect either (ABI 4). */
+int landlock_open(struct landlock *l, bool refuse_tcp, struct err *e);
+/* Grants below what dirfd/path shows ("" for dirfd itself); a missing path is left out silently. */
+int landlock_allow(struct landlock *l, int dirfd, const char *path, enum landlock_grant grant,
+		   struct err *e);
+/* Restricts this thread for good and closes the ruleset. */
+int landlock_apply(struct landlock *l, struct err *e);

@@ -1,0 +1,90 @@
+#include "kern/mount.h"
+
+#include "kern/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+static uint64_t attributes(unsigned flags)
+{
+	return MOUNT_ATTR_NOSUID | (flags & MOUNT_READ_ONLY ? MOUNT_ATTR_RDONLY : 0) |
+	       (flags & MOUNT_NO_EXEC ? MOUNT_ATTR_NOEXEC : 0) |
+	       (flags & MOUNT_DEVICES ? 0 : MOUNT_ATTR_NODEV);
+}
+
+int mount_reflag(int fd, unsigned flags, struct err *e)
+{
+	struct mount_attr attr = {.attr_set = attributes(flags)};
+	unsigned at = AT_EMPTY_PATH | (flags & MOUNT_SUBMOUNTS ? AT_RECURSIVE : 0);
+
+	if (sys_mount_setattr(fd, at, &attr) < 0)
+		return err_sys(e, "cannot set mount flags");
+	return 0;
+}
+
+int mount_clone(int dirfd, const char *path, unsigned flags, struct err *e)
+{
+	unsigned at = AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC |
+		      (flags & MOUNT_SUBMOUNTS ? AT_RECURSIVE : 0);
+	int fd = sys_open_tree(dirfd, path, at);
+
+	if (fd < 0)
+		return err_sys(e, "cannot open tree %s", path);
+	if (mount_reflag(fd, flags, e) < 0) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+int mount_new(const char *type, unsigned flags, const char *const *options, struct err *e)
+{
+	int fs = sys_fsopen(type), fd = -1;
+
+	if (fs < 0)
+		return err_sys(e, "cannot open file system %s", type);
+	for (; options && options[0]; options += 2) {
+		unsigned cmd = options[1] ? FSCONFIG_SET_STRING : FSCONFIG_SET_FLAG;
+
+		if (sys_fsconfig(fs, cmd, options[0], options[1]) < 0) {
+			err_sys(e, "%s option %s", type, options[0]);
+			goto out;
+		}
+	}
+	if (sys_fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL) < 0) {
+		err_sys(e, "cannot create %s", type);
+		goto out;
+	}
+	fd = sys_fsmount(fs, (unsigned)attributes(flags));
+	if (fd < 0)
+		err_sys(e, "cannot mount %s", type);
+out:
+	close(fs);
+	return fd;
+}
+
+int mount_idmap(int mount, int userns)
+{
+	struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP, .userns_fd = (uint64_t)userns};
+
+	return sys_mount_setattr(mount, AT_EMPTY_PATH, &attr);
+}
+
+int mount_attach(int mount, int dirfd, const char *path, struct err *e)
+{
+	unsigned flags = MOVE_MOUNT_F_EMPTY_PATH | (*path ? 0 : MOVE_MOUNT_T_EMPTY_PATH);
+	int rc = (int)syscall(SYS_move_mount, mount, "", dirfd, path, flags);
+
+	if (rc < 0)
+		err_sys(e, "cannot attach mount at %s", path);
+	close(mount);
+	return rc;
+}
+
+int mount_bind(int from_dirfd, const char *from, int to_dirfd, const char *to, unsigned flags,
+	       struct err *e)
+{
+	int fd = mount_clone(from_dirfd, from, flags, e);
+
+	return fd < 0 ? -1 : mount_attach(fd, to_dirfd, to, e);
+}

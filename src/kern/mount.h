@@ -1,0 +1,31 @@
+/*
+ * Mounts by the new mount API: everything is an fd, nothing goes by a name that could be swapped.
+ * All functions work in the caller's mount namespace and are async-signal-safe.
+ */
+#pragma once
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum mount_flags {
+	MOUNT_READ_ONLY = 1,
+	MOUNT_NO_EXEC = 2,
+	MOUNT_DEVICES = 4, /* device nodes work; otherwise nodev. nosuid is always on. */
+	MOUNT_SUBMOUNTS = 8, /* with all that is mounted below */
+};
+
+/* A detached copy of what dirfd/path shows; path may be "" for dirfd itself. */
+int mount_clone(int dirfd, const char *path, unsigned flags, struct err *e);
+/* A new file system; options are key, value, ..., NULL (value NULL: a flag). */
+int mount_new(const char *type, unsigned flags, const char *const *options, struct err *e);
+/* Maps ids of a detached mount through a user namespace; errno EINVAL if its fs cannot. */
+int mount_idmap(int mount, int userns);
+/* Attaches a detached mount at dirfd/path, "" for dirfd itself. Closes mount in any case. */
+int mount_attach(int mount, int dirfd, const char *path, struct err *e);
+/* mount_clone + mount_attach. */
+int mount_bind(int from_dirfd, const char *from, int to_dirfd, const char *to, unsigned flags,
+	       struct err *e);
+/* Changes flags of an attached mount (fd on its root). */
+int mount_reflag(int fd, unsigned flags, struct err *e);

@@ -1,0 +1,72 @@
+/* System calls that libc has no wrapper for (musl 1.2.3, glibc 2.36). Errors by errno. */
+#pragma once
+
+#include "kern/compat.h"
+
+#include <linux/close_range.h>
+#include <linux/mount.h>
+#include <linux/openat2.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+static inline pid_t sys_clone3(struct clone_args *args)
+{
+	return (pid_t)syscall(SYS_clone3, args, sizeof(*args));
+}
+
+static inline int sys_pidfd_send_signal(int pidfd, int sig)
+{
+	return (int)syscall(SYS_pidfd_send_signal, pidfd, sig, NULL, 0);
+}
+
+static inline int sys_close_range(unsigned first, unsigned last, unsigned flags)
+{
+	return (int)syscall(SYS_close_range, first, last, flags);
+}
+
+static inline int sys_openat2(int dirfd, const char *path, uint64_t flags, uint64_t resolve)
+{
+	struct open_how how = {.flags = flags, .resolve = resolve};
+
+	return (int)syscall(SYS_openat2, dirfd, path, &how, sizeof(how));
+}
+
+static inline int sys_open_tree(int dirfd, const char *path, unsigned flags)
+{
+	return (int)syscall(SYS_open_tree, dirfd, path, flags);
+}
+
+static inline int sys_move_mount(int from, int to_dirfd, const char *to)
+{
+	return (int)syscall(SYS_move_mount, from, "", to_dirfd, to, MOVE_MOUNT_F_EMPTY_PATH);
+}
+
+static inline int sys_fsopen(const char *type)
+{
+	return (int)syscall(SYS_fsopen, type, FSOPEN_CLOEXEC);
+}
+
+static inline int sys_fsconfig(int fs, unsigned cmd, const char *key, const char *value)
+{
+	return (int)syscall(SYS_fsconfig, fs, cmd, key, value, 0);
+}
+
+static inline int sys_fsmount(int fs, unsigned attrs)
+{
+	return (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, attrs);
+}
+
+static inline int sys_mount_setattr(int fd, unsigned flags, struct mount_attr *attr)
+{
+	return (int)syscall(SYS_mount_setattr, fd, "", flags, attr, sizeof(*attr));
+}
+
+static inline int sys_pivot_root(const char *new_root, const char *put_old)
+{
+	return (int)syscall(SYS_pivot_root, new_root, put_old);
+}

@@ -1,0 +1,115 @@
+#include "kern/userns.h"
+
+#include "base/auto.h"
+#include "kern/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/wait.h>
+
+#define RANGE 65536u
+
+void id_map_range(struct id_map *ret, uint32_t base)
+{
+	snprintf(ret->text, sizeof(ret->text), "0 %u %u\n", base, RANGE);
+}
+
+static int add_line(struct id_map *m, int len, uint32_t inside, uint32_t outside, uint32_t count)
+{
+	if (count == 0)
+		return len;
+	return len + snprintf(m->text + len, sizeof(m->text) - (size_t)len, "%u %u %u\n", inside,
+			      outside, count);
+}
+
+void id_map_owner(struct id_map *ret, uint32_t base, uint32_t owner, uint32_t user)
+{
+	uint32_t a = owner < user ? owner : user, b = owner < user ? user : owner;
+	int len = 0;
+
+	if (owner == user) {
+		id_map_range(ret, base);
+		return;
+	}
+	len = add_line(ret, len, 0, base, a);
+	len = add_line(ret, len, owner, base + user, 1);
+	if (owner >= RANGE) {
+		/* user is a, the whole rest of the range follows it */
+		add_line(ret, len, user + 1, base + user + 1, RANGE - user - 1);
+		return;
+	}
+	len = add_line(ret, len, user, base + owner, 1);
+	len = add_line(ret, len, a + 1, base + a + 1, b - a - 1);
+	add_line(ret, len, b + 1, base + b + 1, RANGE - b - 1);
+}
+
+static int write_file(const char *path, const char *text)
+{
+	auto_close int fd = open(path, O_WRONLY | O_CLOEXEC);
+	size_t len = strlen(text);
+
+	return fd >= 0 && write(fd, text, len) == (ssize_t)len ? 0 : -1;
+}
+
+static int write_maps(pid_t pid, const struct id_map *uids, const struct id_map *gids)
+{
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/%d/uid_map", (int)pid);
+	if (write_file(path, uids->text) < 0)
+		return -1;
+	snprintf(path, sizeof(path), "/proc/%d/gid_map", (int)pid);
+	return write_file(path, gids->text);
+}
+
+/* Exists only so that the namespace does; killed as soon as there is an fd on it. */
+static int wait_to_be_killed(void *unused)
+{
+	(void)unused;
+	for (;;)
+		pause();
+	return 0;
+}
+
+int userns_create(const struct id_map *uids, const struct id_map *gids, struct err *e)
+{
+	/* Shares our memory, which it never writes, so that nothing has to be copied. */
+	static char stack[8192] __attribute__((aligned(16)));
+	pid_t pid = clone(wait_to_be_killed, stack + sizeof(stack),
+			  CLONE_VM | CLONE_FILES | CLONE_NEWUSER, NULL);
+	char path[64];
+	int fd = -1;
+
+	if (pid < 0)
+		return err_sys(e, "cannot create a user namespace");
+	if (write_maps(pid, uids, gids) < 0) {
+		err_sys(e, "cannot write id maps");
+	} else {
+		snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd < 0)
+			err_sys(e, "cannot open %s", path);
+	}
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, __WALL);
+	return fd;
+}
+
+int userns_map_self(uid_t inside_uid, uid_t uid, gid_t inside_gid, gid_t gid, struct err *e)
+{
+	char line[64];
+
+	/* Without this an ordinary user may not write gid_map (user_namespaces(7)). */
+	if (write_file("/proc/self/setgroups", "deny") < 0 && errno != ENOENT)
+		return err_sys(e, "cannot write /proc/self/setgroups");
+	snprintf(line, sizeof(line), "%u %u 1\n", inside_uid, uid);
+	if (write_file("/proc/self/uid_map", line) < 0)
+		return err_sys(e, "cannot write /proc/self/uid_map");
+	snprintf(line, sizeof(line), "%u %u 1\n", inside_gid, gid);
+	if (write_file("/proc/self/gid_map", line) < 0)
+		return err_sys(e, "cannot write /proc/self/gid_map");
+	return 0;
+}

@@ -1,0 +1,24 @@
+/* User namespaces made ahead of use, held by an fd; and the id maps that cloche needs. */
+#pragma once
+
+#include "base/err.h"
+
+#include <stdint.h>
+#include <sys/types.h>
+
+struct id_map {
+	char text[192]; /* lines "inside outside count", as the kernel reads them */
+};
+
+/* inside 0..65535 -> base.. */
+void id_map_range(struct id_map *ret, uint32_t base);
+/*
+ * For an idmapped mount: ids on disk 0..65535 -> base.., but owner and the sandbox's user change
+ * places, so that the owner's files belong to the user inside, and the other way round.
+ */
+void id_map_owner(struct id_map *ret, uint32_t base, uint32_t owner, uint32_t user);
+
+/* Makes a user namespace with these maps; needs CAP_SETUID and CAP_SETGID. Returns its fd. */
+int userns_create(const struct id_map *uids, const struct id_map *gids, struct err *e);
+/* Maps one id each in the caller's own new user namespace, as an ordinary user may. */
+int userns_map_self(uid_t inside_uid, uid_t uid, gid_t inside_gid, gid_t gid, struct err *e);

@@ -1,0 +1,51 @@
+/*
+ * The board: memory shared by the keeper, pid 1 and, until its exec, the command's process. It is
+ * how what happened inside gets out: plain data, no parsing. Code inside never has it: exec drops
+ * the mapping, and pid 1 can be neither traced nor read.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "model/layer.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum stage {
+	STAGE_SETUP,   /* being built */
+	STAGE_RUNNING, /* the command was executed */
+	STAGE_ENDED,   /* wait_status is valid */
+};
+
+/* Why pid 1 ended the run by itself; only where no cgroup does it. */
+enum watch_verdict { WATCH_NONE, WATCH_MEMORY, WATCH_CPU_TIME };
+
+enum denial_kind { DENIAL_SYSCALL, DENIAL_CONNECT, DENIAL_RESOLVE };
+
+#define BOARD_DENIALS 64
+
+struct board_denial {
+	enum denial_kind kind;
+	int nr;		   /* DENIAL_SYSCALL: its number */
+	char target[160];  /* sanitised */
+	uint64_t count;
+};
+
+struct board {
+	enum stage stage;
+	struct err err; /* kind set: the sandbox could not be built */
+	int exec_errno; /* the command could not be executed */
+	char exec_path[PATH_MAX]; /* the file that was executed */
+	int wait_status; /* of the command, from the kernel */
+	int64_t started_ns; /* CLOCK_MONOTONIC just before the command's process was made */
+	int64_t ended_ns;
+	layer_set proven;
+	int landlock_abi;
+	enum watch_verdict verdict;
+	uint64_t scratch_bytes; /* used by the skeleton, before the command ran */
+	bool workspace_unmapped; /* the workspace's file system cannot map ids */
+	unsigned denial_count;
+	uint64_t denials_dropped;
+	struct board_denial denials[BOARD_DENIALS];
+};

@@ -1,0 +1,126 @@
+#include "sandbox/command.h"
+
+#include "base/str.h"
+#include "kern/sys.h"
+#include "sandbox/verify.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <termios.h>
+
+static int open_terminal(const struct inside_fds *fds, struct err *e)
+{
+	int slave = ioctl(fds->terminal, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+
+	if (slave < 0)
+		return err_sys(e, "cannot open the terminal");
+	if (ioctl(slave, TIOCSCTTY, 0) < 0)
+		return err_sys(e, "cannot make it the controlling terminal");
+	if (dup2(slave, 0) < 0 || dup2(slave, 1) < 0 || dup2(slave, 2) < 0)
+		return err_sys(e, "cannot attach the terminal");
+	return 0;
+}
+
+static int attach_streams(const struct plan *p, const struct inside_fds *fds, struct err *e)
+{
+	/* A session of its own: no way to the caller's terminal by /dev/tty or job control. */
+	if (setsid() < 0)
+		return err_sys(e, "cannot start a session");
+	if (p->spec->tty)
+		return open_terminal(fds, e);
+	if (dup2(fds->in, 0) < 0 || dup2(fds->out, 1) < 0 || dup2(fds->err, 2) < 0)
+		return err_sys(e, "cannot attach the standard streams");
+	return 0;
+}
+
+static void reset_signals(void)
+{
+	sigset_t none;
+
+	for (int sig = 1; sig < 32; sig++)
+		signal(sig, SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
+/* Required and not proven: the command must not run (rule 1). */
+static int check_required(const struct plan *p, struct err *e)
+{
+	layer_set lacking = p->spec->required_layers & ~p->board->proven;
+
+	for (int i = 0; i < LAYER_COUNT; i++)
+		if (lacking & LAYER_BIT(i))
+			return err_field(e, ERR_UNSUPPORTED, "require",
+					 "layer %s is required but did not hold when tried; "
+					 "`cloche doctor` says more, --optional %s runs without it",
+					 layer_name(i), layer_name(i));
+	return 0;
+}
+
+static const char *search_path(const struct plan *p)
+{
+	for (size_t i = 0; i < p->env.count; i++)
+		if (str_starts(p->env.items[i], "PATH="))
+			return p->env.items[i] + 5;
+	return "/usr/bin:/bin";
+}
+
+static void try_exec(struct board *b, const char *path, char **argv, char **env)
+{
+	snprintf(b->exec_path, sizeof(b->exec_path), "%s", path);
+	b->stage = STAGE_RUNNING;
+	execve(path, argv, env);
+	b->stage = STAGE_SETUP;
+}
+
+/* As execvpe: a name without a slash is looked for in PATH; EACCES is remembered. */
+static void exec_search(const struct plan *p)
+{
+	const char *dir = search_path(p), *name = p->argv[0];
+	int result = ENOENT;
+	char path[PATH_MAX];
+
+	if (strchr(name, '/')) {
+		try_exec(p->board, name, p->argv, p->env.items);
+		return;
+	}
+	for (; *dir; dir += strcspn(dir, ":"), dir += *dir == ':') {
+		int len = (int)strcspn(dir, ":");
+
+		snprintf(path, sizeof(path), "%.*s/%s", len, dir, name);
+		try_exec(p->board, path, p->argv, p->env.items);
+		if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
+			return;
+		if (errno == EACCES)
+			result = EACCES;
+	}
+	errno = result;
+}
+
+void command_exec(const struct command *c)
+{
+	struct plan *p = c->plan;
+	struct board *b = p->board;
+
+	reset_signals();
+	if (attach_streams(p, c->fds, &b->err) < 0)
+		_exit(125);
+	b->proven |= verify_privileges(p, c->fds->scratch);
+	if (chdir(p->workdir) < 0) {
+		err_field(&b->err, ERR_INVALID, "workdir", "workdir: cannot enter %s: %s", p->workdir,
+			  strerror(errno));
+		_exit(125);
+	}
+	if (sys_close_range(3, ~0u, CLOSE_RANGE_UNSHARE) == 0)
+		b->proven |= verify_fds();
+	if (check_required(p, &b->err) < 0)
+		_exit(125);
+	umask(022);
+	exec_search(p);
+	b->exec_errno = errno;
+	_exit(127);
+}

@@ -1,0 +1,15 @@
+/* The last steps of the command's process: standard streams, proof of the layers, exec. */
+#pragma once
+
+#include "sandbox/inside.h"
+
+struct command {
+	struct plan *plan;
+	const struct inside_fds *fds;
+};
+
+/*
+ * Runs in a process that shares memory with its parent until the exec (CLONE_VM | CLONE_VFORK):
+ * straight-line system calls only. Never returns; what went wrong is on the board.
+ */
+void command_exec(const struct command *c) __attribute__((noreturn));

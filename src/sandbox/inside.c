@@ -1,0 +1,250 @@
+#include "sandbox/inside.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "kern/caps.h"
+#include "kern/landlock.h"
+#include "kern/seccomp.h"
+#include "kern/sys.h"
+#include "kern/userns.h"
+#include "sandbox/command.h"
+#include "sandbox/init.h"
+#include "sandbox/message.h"
+#include "sandbox/net.h"
+#include "sandbox/process.h"
+#include "sandbox/restrict.h"
+#include "sandbox/root.h"
+#include "sandbox/verify.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+
+/* Set again after each change of ids, which clears it (prctl(2)). */
+static int die_with_keeper(struct err *e)
+{
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+		return err_sys(e, "cannot set the parent-death signal");
+	return 0;
+}
+
+/* pid, mount, ipc, uts (and, rootless, user) came with the clone. */
+static int enter_namespaces(struct plan *p, struct err *e)
+{
+	if (getpid() != 1)
+		return err_set(e, ERR_UNSUPPORTED, "no new pid namespace was made");
+	if (p->rootless && userns_map_self(SANDBOX_UID, p->uid, SANDBOX_GID, p->gid, e) < 0)
+		return -1;
+	if (unshare(CLONE_NEWNET) < 0)
+		return err_sys(e, "cannot create a network namespace");
+	if (sethostname(p->spec->hostname, strlen(p->spec->hostname)) < 0)
+		return err_sys(e, "cannot set the host name");
+	return 0;
+}
+
+/* The sandbox's uptime starts at zero. Soft: without it only the host's uptime shows. */
+static void enter_time_namespace(void)
+{
+	struct timespec mono, boot;
+	char text[128];
+	int len;
+
+	if (unshare(CLONE_NEWTIME) < 0)
+		return;
+	auto_close int fd = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
+
+	clock_gettime(CLOCK_MONOTONIC, &mono);
+	clock_gettime(CLOCK_BOOTTIME, &boot);
+	len = snprintf(text, sizeof(text), "monotonic -%lld 0\nboottime -%lld 0\n",
+		       (long long)mono.tv_sec, (long long)boot.tv_sec);
+	if (fd >= 0 && write(fd, text, (size_t)len) < 0)
+		return;
+}
+
+/* v1: joins by writing to its own `tasks`, then reads back that it is there. */
+static void join_cgroup(struct plan *p, const struct keeper_message *m, const int *fds)
+{
+	bool joined = m->cgroup_layers != 0;
+
+	for (int i = 0; i < m->join_count; i++) {
+		char back[64] = "";
+
+		if (write(fds[i], "0", 1) != 1 || pread(fds[i], back, sizeof(back) - 1, 0) <= 0 ||
+		    atoi(back) != getpid())
+			joined = false;
+	}
+	if (joined)
+		p->board->proven |= m->cgroup_layers | LAYER_BIT(LAYER_CGROUP);
+	(void)!unshare(CLONE_NEWCGROUP);
+}
+
+/* From here on an ordinary user: the range's uid 1000 as root, the mapped caller otherwise. */
+static int become_user(const struct plan *p, int userns, struct err *e)
+{
+	if (!p->rootless) {
+		uid_t uid = userns >= 0 ? SANDBOX_UID : plan_user_id(p);
+
+		if (userns >= 0 && setns(userns, CLONE_NEWUSER) < 0)
+			return err_sys(e, "cannot enter the user namespace");
+		if (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 ||
+		    setresuid(uid, uid, uid) < 0)
+			return err_sys(e, "cannot become the sandbox's user");
+	}
+	return die_with_keeper(e);
+}
+
+static int grant_paths(const struct plan *p, struct landlock *l, struct err *e)
+{
+	static const struct {
+		const char *path;
+		enum landlock_grant grant;
+	} rows[] = {
+		{"/", LANDLOCK_READ},	    {"/dev", LANDLOCK_DEVICE}, {"/proc", LANDLOCK_DEVICE},
+		{"/tmp", LANDLOCK_WRITE},   {"/var/tmp", LANDLOCK_WRITE},
+		{"/dev/shm", LANDLOCK_WRITE}, {SANDBOX_HOME, LANDLOCK_WRITE},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (landlock_allow(l, AT_FDCWD, rows[i].path, rows[i].grant, e) < 0)
+			return -1;
+	if (p->spec->root == ROOT_OVERLAY &&
+	    landlock_allow(l, AT_FDCWD, "/", LANDLOCK_WRITE, e) < 0)
+		return -1;
+	for (size_t i = 0; i < p->bind_count; i++)
+		if (p->binds[i].writable &&
+		    landlock_allow(l, AT_FDCWD, p->binds[i].target, LANDLOCK_WRITE, e) < 0)
+			return -1;
+	return landlock_allow(l, AT_FDCWD, p->workspace_path, LANDLOCK_WRITE, e);
+}
+
+static int restrict_paths(struct plan *p, struct err *e)
+{
+	struct landlock l;
+
+	if (landlock_open(&l, false, e) < 0 || grant_paths(p, &l, e) < 0 || landlock_apply(&l, e) < 0)
+		return -1;
+	p->board->landlock_abi = l.abi;
+	return 0;
+}
+
+/* A layer that cannot be had is an error only if it is required; otherwise it will be missing. */
+static int soft(const struct plan *p, enum layer layer, int rc, struct err *e)
+{
+	if (rc < 0 && (p->spec->required_layers & LAYER_BIT(layer)))
+		return -1;
+	if (rc < 0)
+		*e = (struct err){0};
+	return 0;
+}
+
+static int drop_privileges(struct plan *p, int userns, int *ret_listener, struct err *e)
+{
+	if (become_user(p, userns, e) < 0)
+		return -1;
+	p->board->proven |= verify_namespaces(p);
+	if (restrict_limits(p, e) < 0)
+		return -1;
+	if (soft(p, LAYER_CAPS, caps_drop_all(e), e) < 0)
+		return -1;
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return err_sys(e, "cannot give up privileges");
+	if (soft(p, LAYER_LANDLOCK, restrict_paths(p, e), e) < 0)
+		return -1;
+	return soft(p, LAYER_SECCOMP, seccomp_load(&seccomp_profile_default, ret_listener, e), e);
+}
+
+static int open_pty(struct inside_fds *fds, struct err *e)
+{
+	int unlock = 0;
+
+	fds->terminal = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (fds->terminal < 0 || ioctl(fds->terminal, TIOCSPTLCK, &unlock) < 0)
+		return err_sys(e, "cannot open a terminal");
+	return 0;
+}
+
+static int exec_in_clone(void *arg)
+{
+	command_exec(arg);
+}
+
+static pid_t start_command(struct plan *p, struct inside_fds *fds, struct err *e)
+{
+	static char stack[64 << 10] __attribute__((aligned(16)));
+	struct command c = {p, fds};
+	pid_t pid;
+
+	p->board->started_ns = now_ns();
+	pid = clone(exec_in_clone, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, &c);
+	if (pid < 0)
+		return err_sys(e, "cannot create the command's process");
+	return pid;
+}
+
+static int block_signals(struct err *e)
+{
+	sigset_t all;
+	int fd;
+
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	fd = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
+	return fd < 0 ? err_sys(e, "cannot watch signals") : fd;
+}
+
+/* The whole sandbox, from clone to exec. */
+static int build(struct plan *p, struct inside_fds *fds, int *ret_listener, struct err *e)
+{
+	struct root_fds root = {.scratch = -1, .idmap = -1};
+	struct keeper_message m;
+	int got[KEEPER_MAX_FDS];
+
+	if (die_with_keeper(e) < 0 || enter_namespaces(p, e) < 0 || net_up(&fds->dns, e) < 0)
+		return -1;
+	enter_time_namespace();
+	if (root_build(p, &root, e) < 0)
+		return -1;
+	fds->scratch = root.scratch;
+	if (message_receive(fds->control, &m, got, e) < 0)
+		return -1;
+	join_cgroup(p, &m, got);
+	root.idmap = m.has_idmap ? got[m.join_count + m.has_userns] : -1;
+	if (root_finish(p, &root, e) < 0)
+		return -1;
+	p->board->proven |= LAYER_BIT(LAYER_ROOT) | LAYER_BIT(LAYER_DISK) | LAYER_BIT(LAYER_NETWORK);
+	if (p->spec->tty && open_pty(fds, e) < 0)
+		return -1;
+	if (message_send_back(fds->control, fds->scratch, fds->terminal, e) < 0)
+		return -1;
+	return drop_privileges(p, m.has_userns ? got[m.join_count] : -1, ret_listener, e);
+}
+
+void inside_main(struct plan *p, struct inside_fds *fds)
+{
+	struct err *e = &p->board->err;
+	int listener = -1, signals;
+	pid_t command;
+
+	if (p->spec->level == LEVEL_PROCESS)
+		process_main(p, fds);
+	signals = block_signals(e);
+	if (signals < 0 || build(p, fds, &listener, e) < 0)
+		_exit(125);
+	command = start_command(p, fds, e);
+	if (command < 0)
+		_exit(125);
+	/* A reader outside must see the end of a stream when the command closes it. */
+	sys_close_range(0, 2, 0);
+	close_fd(&fds->out);
+	close_fd(&fds->err);
+	init_serve(p, fds, command, listener, signals);
+	_exit(0);
+}

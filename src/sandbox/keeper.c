@@ -1,0 +1,399 @@
+#include "sandbox/keeper.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "kern/sys.h"
+#include "kern/userns.h"
+#include "sandbox/inside.h"
+#include "sandbox/lair.h"
+#include "sandbox/message.h"
+#include "sandbox/sandbox.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+/* ---- before the clone ---- */
+
+/* A directory or device as a standard stream would be a way out (fchdir, openat on it). */
+static int check_streams(struct err *e)
+{
+	static const char *const names[] = {"stdin", "stdout", "stderr"};
+
+	for (int fd = 0; fd < 3; fd++) {
+		struct stat st;
+
+		if (fstat(fd, &st) < 0)
+			return err_sys(e, "%s", names[fd]);
+		if (S_ISDIR(st.st_mode) || S_ISBLK(st.st_mode))
+			return err_set(e, ERR_DENIED,
+				       "%s is a %s: a sandbox cannot be given that", names[fd],
+				       S_ISDIR(st.st_mode) ? "directory" : "block device");
+		if (fcntl(fd, F_GETFL) & O_PATH)
+			return err_set(e, ERR_DENIED, "%s is not open for reading or writing",
+				       names[fd]);
+	}
+	return 0;
+}
+
+static int watch_signals(struct keeper *k, struct err *e)
+{
+	static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < ARRAY_LEN(passed); i++)
+		sigaddset(&set, passed[i]);
+	signal(SIGPIPE, SIG_IGN);
+	/* Inherited as ignored, it would let the kernel reap our child before we ask. */
+	signal(SIGCHLD, SIG_DFL);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	k->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return k->signals < 0 ? err_sys(e, "cannot watch signals") : 0;
+}
+
+static int open_streams(struct keeper *k, struct inside_fds *fds, struct err *e)
+{
+	const struct sandbox_spec *s = k->plan.spec;
+	int out[2], err[2];
+
+	*fds = (struct inside_fds){.control = -1, .in = 0, .out = 1, .err = 2, .terminal = -1,
+				   .scratch = -1, .dns = -1};
+	if (!s->json)
+		return 0;
+	if (pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0)
+		return err_sys(e, "cannot create pipes");
+	stream_init(&k->out, out[0], (size_t)s->limits.output_bytes);
+	stream_init(&k->err, err[0], (size_t)s->limits.output_bytes);
+	fds->out = out[1];
+	fds->err = err[1];
+	return 0;
+}
+
+/* ---- the clone ---- */
+
+static int explain_clone(const struct keeper *k, struct err *e)
+{
+	int errnum = errno;
+
+	err_sys(e, "cannot create namespaces");
+	if (errnum == EPERM || errnum == EACCES || errnum == ENOSPC)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "this host does not let %s create %snamespaces (%s); `cloche doctor` "
+			       "says what to change, --level process works without them",
+			       k->plan.rootless ? "an ordinary user" : "this process",
+			       k->plan.rootless ? "user " : "", strerror(errnum));
+	return -1;
+}
+
+static int clone_inside(struct keeper *k, struct inside_fds *fds, struct err *e)
+{
+	struct clone_args args = {.flags = CLONE_PIDFD, .exit_signal = SIGCHLD};
+	pid_t pid;
+
+	args.pidfd = (uint64_t)(uintptr_t)&k->pidfd;
+	if (k->plan.spec->level != LEVEL_PROCESS)
+		args.flags |= CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS |
+			      (k->plan.rootless ? CLONE_NEWUSER : 0);
+	if (k->cgroup.version == 2) {
+		args.flags |= CLONE_INTO_CGROUP;
+		args.cgroup = (uint64_t)k->cgroup.dirs[0];
+	}
+	pid = sys_clone3(&args);
+	if (pid < 0 && k->cgroup.version == 2) {
+		/* Without the right to move into it, it is of no use. */
+		cgroup_remove(&k->cgroup);
+		args.flags &= ~(uint64_t)CLONE_INTO_CGROUP;
+		pid = sys_clone3(&args);
+	}
+	if (pid < 0)
+		return explain_clone(k, e);
+	if (pid == 0)
+		inside_main(&k->plan, fds);
+	k->pid = pid;
+	return 0;
+}
+
+/* ---- while pid 1 builds ---- */
+
+static int make_user_namespaces(struct keeper *k, struct keeper_message *m, int *fds, int *count,
+				struct err *e)
+{
+	const struct plan *p = &k->plan;
+	struct id_map uids, gids;
+	int fd;
+
+	if (p->rootless || p->spec->level == LEVEL_PROCESS)
+		return 0;
+	id_map_range(&uids, p->id_base);
+	fd = userns_create(&uids, &uids, e);
+	if (fd < 0 && (p->spec->required_layers & LAYER_BIT(LAYER_USER_NS)))
+		return -1;
+	if (fd >= 0) {
+		fds[(*count)++] = fd;
+		m->has_userns = 1;
+	}
+	if (p->workspace_mode == WORKSPACE_EMPTY)
+		return 0;
+	id_map_owner(&uids, p->id_base, p->workspace.st.st_uid, SANDBOX_UID);
+	id_map_owner(&gids, p->id_base, p->workspace.st.st_gid, SANDBOX_GID);
+	fd = userns_create(&uids, &gids, e);
+	if (fd >= 0) {
+		fds[(*count)++] = fd;
+		m->has_idmap = 1;
+	}
+	return 0;
+}
+
+static int send_resources(struct keeper *k, struct err *e)
+{
+	struct keeper_message m = {0};
+	int fds[KEEPER_MAX_FDS], count = 0, rc;
+
+	if (!cgroup_is_unified(&k->cgroup))
+		cgroup_create(&k->cgroup, &k->plan.spec->limits);
+	count = cgroup_join_fds(&k->cgroup, fds);
+	if (count < 0)
+		count = 0;
+	m.join_count = count;
+	m.cgroup_layers = k->cgroup.layers;
+	if (k->cgroup.version == 2 && !cgroup_contains(&k->cgroup, k->pid))
+		m.cgroup_layers = 0;
+	rc = make_user_namespaces(k, &m, fds, &count, e);
+	if (rc == 0)
+		rc = message_send(k->control, &m, fds, count, e);
+	for (int i = 0; i < count; i++)
+		close(fds[i]);
+	return rc;
+}
+
+/* ---- while the command runs ---- */
+
+/* The whole tree, at once: the kernel kills all of a pid namespace with its pid 1. */
+static void end_run(struct keeper *k, enum status reason, int sig)
+{
+	if (k->was_ended)
+		return;
+	k->was_ended = true;
+	k->reason = reason;
+	k->reason_signal = sig;
+	/* The nanny of level process kills everything itself before it goes. */
+	sys_pidfd_send_signal(k->pidfd, k->plan.spec->level == LEVEL_PROCESS ? SIGTERM : SIGKILL);
+}
+
+static void take_signals(struct keeper *k)
+{
+	struct signalfd_siginfo info;
+
+	while (read(k->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		int sig = (int)info.ssi_signo;
+
+		if (sig == SIGWINCH && k->terminal.master >= 0)
+			terminal_resize(&k->terminal);
+		else if (sig == SIGTERM || sig == SIGHUP || (sig == SIGINT && k->interrupts++ > 0))
+			end_run(k, STATUS_KILLED, sig);
+		else if (sig != SIGWINCH)
+			sys_pidfd_send_signal(k->pidfd, sig);
+	}
+}
+
+/* When to look at the clocks again, in ms; -1: never. */
+static int check_clocks(struct keeper *k)
+{
+	const struct limits *l = &k->plan.spec->limits;
+	int64_t wait_ms = INT32_MAX, left;
+
+	if (k->was_ended)
+		return -1;
+	if (l->timeout_ms) {
+		left = (int64_t)l->timeout_ms - (now_ns() - k->started_ns) / 1000000;
+		if (left <= 0) {
+			end_run(k, STATUS_TIMEOUT, SIGKILL);
+			return -1;
+		}
+		wait_ms = left;
+	}
+	if (l->cpu_time_ms && k->cgroup.version) {
+		left = (int64_t)l->cpu_time_ms - (int64_t)(cgroup_cpu_us(&k->cgroup) / 1000);
+		if (left <= 0) {
+			end_run(k, STATUS_CPU_TIME, SIGKILL);
+			return -1;
+		}
+		/* It cannot be used up faster than by all the processors that it may have. */
+		left = left * 1000 / (int64_t)(l->cpus_milli > 1000 ? l->cpus_milli : 1000);
+		wait_ms = left + 1 < wait_ms ? left + 1 : wait_ms;
+	}
+	return wait_ms == INT32_MAX ? -1 : (int)(wait_ms < 3600000 ? wait_ms : 3600000);
+}
+
+enum { ON_DEATH, ON_SIGNALS, ON_OUT, ON_ERR, ON_BACK, ON_MASTER, ON_INPUT, ON_COUNT };
+
+static void fill_polls(const struct keeper *k, struct pollfd *polls)
+{
+	const struct terminal *t = &k->terminal;
+	bool room = t->pending_len < sizeof(t->pending);
+
+	polls[ON_DEATH] = (struct pollfd){k->pidfd, POLLIN, 0};
+	polls[ON_SIGNALS] = (struct pollfd){k->signals, POLLIN, 0};
+	polls[ON_OUT] = (struct pollfd){k->out.fd, POLLIN, 0};
+	polls[ON_ERR] = (struct pollfd){k->err.fd, POLLIN, 0};
+	polls[ON_BACK] = (struct pollfd){k->plan.spec->tty && k->scratch < 0 ? k->control : -1,
+					   POLLIN, 0};
+	polls[ON_MASTER] = (struct pollfd){
+		t->master, (short)(POLLIN | (t->pending_len ? POLLOUT : 0)), 0};
+	polls[ON_INPUT] = (struct pollfd){
+		t->master >= 0 && room && !t->input_ended ? 0 : -1, POLLIN, 0};
+}
+
+static void serve_terminal(struct keeper *k, const struct pollfd *polls)
+{
+	struct terminal *t = &k->terminal;
+	int master = -1;
+
+	if (polls[ON_BACK].revents &&
+	    message_receive_back(k->control, &k->scratch, &master) == 0 && master >= 0)
+		terminal_start(t, master);
+	if (polls[ON_INPUT].revents)
+		terminal_read_input(t);
+	if (polls[ON_MASTER].revents & POLLOUT)
+		terminal_write_pending(t);
+	if ((polls[ON_MASTER].revents & (POLLIN | POLLHUP)) && !terminal_copy_output(t))
+		terminal_stop(t);
+}
+
+static void watch(struct keeper *k)
+{
+	struct pollfd polls[ON_COUNT];
+
+	for (;;) {
+		int wait_ms = check_clocks(k);
+
+		fill_polls(k, polls);
+		if (poll(polls, ON_COUNT, wait_ms) < 0 && errno != EINTR)
+			end_run(k, STATUS_KILLED, SIGKILL);
+		if (polls[ON_SIGNALS].revents)
+			take_signals(k);
+		if (polls[ON_OUT].revents)
+			stream_read(&k->out);
+		if (polls[ON_ERR].revents)
+			stream_read(&k->err);
+		serve_terminal(k, polls);
+		if (stream_is_flood(&k->out) || stream_is_flood(&k->err))
+			end_run(k, STATUS_OUTPUT_LIMIT, SIGKILL);
+		if (polls[ON_DEATH].revents)
+			return;
+	}
+}
+
+/* All writers are dead: what is still in the pipes is all there will be. */
+static void drain(struct keeper *k)
+{
+	while (k->out.fd >= 0)
+		stream_read(&k->out);
+	while (k->err.fd >= 0)
+		stream_read(&k->err);
+	while (k->terminal.master >= 0 && terminal_copy_output(&k->terminal))
+		;
+	terminal_stop(&k->terminal);
+}
+
+/* ---- all of it ---- */
+
+/* Whoever reads our stdout must see its end as soon as the command closes it. */
+static void let_go_of_streams(const struct keeper *k, struct inside_fds *fds)
+{
+	if (k->plan.spec->json) {
+		close_fd(&fds->out);
+		close_fd(&fds->err);
+	} else if (!k->plan.spec->tty) {
+		auto_close int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+		if (null >= 0) {
+			dup2(null, 0);
+			dup2(null, 1);
+		}
+	}
+}
+
+static int start(struct keeper *k, struct inside_fds *fds, struct err *e)
+{
+	int pair[2];
+
+	if (open_streams(k, fds, e) < 0)
+		return -1;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_sys(e, "cannot create a socket pair");
+	k->control = pair[0];
+	fds->control = pair[1];
+	fds->scratch = k->scratch;
+	cgroup_init(&k->cgroup);
+	if (cgroup_is_unified(&k->cgroup))
+		cgroup_create(&k->cgroup, &k->plan.spec->limits);
+	if (clone_inside(k, fds, e) < 0)
+		return -1;
+	close_fd(&fds->control);
+	let_go_of_streams(k, fds);
+	return 0;
+}
+
+static int run(struct keeper *k, struct err *e)
+{
+	struct inside_fds fds;
+	int rc;
+
+	if (start(k, &fds, e) < 0)
+		return -1;
+	rc = send_resources(k, e);
+	if (rc < 0)
+		end_run(k, STATUS_KILLED, SIGKILL);
+	else
+		cgroup_sweep(&k->cgroup);
+	watch(k);
+	wait4(k->pid, NULL, __WALL, &k->usage);
+	k->ended_ns = now_ns();
+	drain(k);
+	return rc;
+}
+
+static void keeper_done(struct keeper *k)
+{
+	cgroup_remove(&k->cgroup);
+	lair_remove(k->scratch_path);
+	stream_done(&k->out);
+	stream_done(&k->err);
+	close_fd(&k->scratch);
+	close_fd(&k->control);
+	close_fd(&k->signals);
+	close_fd(&k->pidfd);
+	plan_done(&k->plan);
+}
+
+int sandbox_run(const struct sandbox_request *request, struct result *ret, struct err *e)
+{
+	struct keeper k = {.pidfd = -1, .control = -1, .signals = -1, .scratch = -1,
+			   .out.fd = -1, .err.fd = -1, .terminal.master = -1};
+	struct board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE,
+				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	int rc = -1;
+
+	if (board == MAP_FAILED)
+		return err_sys(e, "cannot map memory");
+	k.started_ns = now_ns();
+	for (int i = 0; i < CGROUP_CONTROLLERS; i++)
+		k.cgroup.dirs[i] = k.cgroup.parents[i] = -1;
+	if (check_streams(e) == 0 && plan_make(&k.plan, request, board, e) == 0 &&
+	    lair_make(&k, e) == 0 && watch_signals(&k, e) == 0 && run(&k, e) == 0)
+		rc = outcome_collect(&k, ret, e);
+	keeper_done(&k);
+	munmap(board, sizeof(*board));
+	return rc;
+}

@@ -1,0 +1,33 @@
+/* The keeper's state; keeper.c runs the sandbox, outcome.c says how it ended. */
+#pragma once
+
+#include "kern/cgroup.h"
+#include "model/result.h"
+#include "sandbox/plan.h"
+#include "sandbox/stream.h"
+#include "sandbox/terminal.h"
+
+#include <sys/resource.h>
+
+struct keeper {
+	struct plan plan;
+	struct cgroup cgroup;
+	struct cgroup_stats stats;
+	pid_t pid; /* of pid 1, or of the nanny at level process */
+	int pidfd;
+	int control;
+	int signals;
+	int scratch;
+	char scratch_path[64]; /* level process: a directory to be removed */
+	struct stream out, err;
+	struct terminal terminal;
+	int64_t started_ns, ended_ns;
+	bool was_ended; /* by the keeper, for this reason: */
+	enum status reason;
+	int reason_signal;
+	unsigned interrupts;
+	struct rusage usage;
+};
+
+/* Fills ret from what the kernel, the cgroup and the board say. Everything inside is dead. */
+int outcome_collect(struct keeper *k, struct result *ret, struct err *e);

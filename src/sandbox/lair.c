@@ -1,0 +1,107 @@
+#include "sandbox/lair.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "sandbox/beneath.h"
+#include "sandbox/skeleton.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int own(const struct plan *p, int dir, const char *name, struct err *e)
+{
+	uid_t id = plan_user_id(p);
+
+	if (!p->rootless && fchownat(dir, name, id, id, AT_SYMLINK_NOFOLLOW) < 0)
+		return err_sys(e, "cannot chown %s", name);
+	return 0;
+}
+
+static int fill(const struct keeper *k, struct err *e)
+{
+	static const char *const names[] = {"open", "open/home", "open/tmp", "open/workspace"};
+	const struct plan *p = &k->plan;
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		if (mkdirat(k->scratch, names[i], 0700) < 0)
+			return err_sys(e, "cannot create %s", names[i]);
+		if (own(p, k->scratch, names[i], e) < 0)
+			return -1;
+	}
+	if (skeleton_file(k->scratch, "canary", "", 0, 0666, e) < 0)
+		return -1;
+	for (size_t i = 0; i < p->file_count; i++) {
+		const struct placed_file *f = &p->files[i];
+		const char *name;
+		char path[PATH_MAX];
+		auto_close int parent = -1;
+
+		snprintf(path, sizeof(path), "open%s", f->path);
+		parent = skeleton_parent(k->scratch, path, &name, e);
+		if (parent < 0 || skeleton_file(parent, name, f->data, f->size, f->mode, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* "/tmp/..." as the caller of sandbox_run names it, is open/tmp/... here. */
+static void move_arguments(struct keeper *k)
+{
+	struct list *argv = (struct list *)&k->plan.spec->argv;
+
+	for (size_t i = 0; i < k->plan.file_count; i++)
+		for (size_t j = 0; j < argv->count; j++)
+			if (str_equal(argv->items[j], k->plan.files[i].path)) {
+				char *moved = str_format("%s/open%s", k->scratch_path, argv->items[j]);
+
+				free(argv->items[j]);
+				argv->items[j] = moved;
+			}
+}
+
+static void point_to(struct keeper *k)
+{
+	struct plan *p = &k->plan;
+
+	list_take(&p->env, str_format("HOME=%s/open/home", k->scratch_path));
+	list_take(&p->env, str_format("TMPDIR=%s/open/tmp", k->scratch_path));
+	if (p->workspace_mode == WORKSPACE_EMPTY) {
+		snprintf(p->workspace_path, sizeof(p->workspace_path), "%s/open/workspace",
+			 k->scratch_path);
+		snprintf(p->workdir, sizeof(p->workdir), "%s", p->workspace_path);
+	}
+	move_arguments(k);
+}
+
+int lair_make(struct keeper *k, struct err *e)
+{
+	char path[] = "/tmp/cloche-XXXXXX";
+
+	if (k->plan.spec->level != LEVEL_PROCESS)
+		return 0;
+	if (!mkdtemp(path))
+		return err_sys(e, "cannot create a directory in /tmp");
+	snprintf(k->scratch_path, sizeof(k->scratch_path), "%s", path);
+	/* The command must get through to `open`, and no further. */
+	if (chmod(path, k->plan.rootless ? 0700 : 0711) < 0)
+		return err_sys(e, "cannot open up %s", path);
+	k->scratch = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (k->scratch < 0)
+		return err_sys(e, "cannot open %s", path);
+	if (fill(k, e) < 0)
+		return -1;
+	point_to(k);
+	return 0;
+}
+
+void lair_remove(const char *path)
+{
+	auto_close int dir = *path ? open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+
+	if (dir >= 0)
+		beneath_remove(dir, path + strlen("/tmp/"));
+}

@@ -1,0 +1,305 @@
+#include "sandbox/keeper.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "kern/seccomp.h"
+#include "sandbox/capture.h"
+#include "sandbox/changes.h"
+#include "sandbox/message.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+
+/* ---- how it ended ---- */
+
+static void from_wait_status(struct keeper *k, struct result *r)
+{
+	int status = k->plan.board->wait_status;
+
+	if (WIFEXITED(status)) {
+		r->status = STATUS_EXITED;
+		r->exit_code = WEXITSTATUS(status);
+		return;
+	}
+	r->status = STATUS_SIGNALED;
+	r->signal = WTERMSIG(status);
+	if (r->signal == SIGXFSZ)
+		r->limits_hit |= HIT_FILE_SIZE;
+	if (r->signal == SIGXCPU && k->plan.spec->limits.cpu_time_ms)
+		r->status = STATUS_CPU_TIME;
+}
+
+static void judge(struct keeper *k, struct result *r)
+{
+	const struct board *b = k->plan.board;
+
+	r->exit_code = -1;
+	if (b->exec_errno) {
+		r->status = STATUS_EXITED;
+		r->exec_errno = b->exec_errno;
+		r->exit_code = b->exec_errno == ENOENT || b->exec_errno == ENOTDIR ? 127 : 126;
+	} else if (k->was_ended) {
+		r->status = k->reason;
+		r->signal = k->reason_signal;
+	} else if (b->verdict != WATCH_NONE) {
+		r->status = b->verdict == WATCH_MEMORY ? STATUS_OOM : STATUS_CPU_TIME;
+		r->signal = SIGKILL;
+	} else if (b->stage == STAGE_ENDED) {
+		from_wait_status(k, r);
+	} else {
+		/* pid 1 itself was killed; from inside nobody can. */
+		r->status = STATUS_KILLED;
+		r->signal = SIGKILL;
+	}
+}
+
+/* The kernel killed something for memory. If the run failed at all, that is why. */
+static void judge_memory(const struct keeper *k, struct result *r)
+{
+	bool failed = r->status == STATUS_SIGNALED || r->status == STATUS_KILLED ||
+		      (r->status == STATUS_EXITED && r->exit_code != 0);
+
+	r->oom_killed = r->status == STATUS_OOM || k->stats.oom_kills > 0;
+	if (k->stats.oom_kills == 0 || k->was_ended)
+		return;
+	if (!failed) {
+		r->limits_hit |= HIT_MEMORY;
+		return;
+	}
+	r->status = STATUS_OOM;
+	r->signal = SIGKILL;
+	r->exit_code = -1;
+}
+
+static double ms_between(int64_t from_ns, int64_t to_ns)
+{
+	return to_ns > from_ns && from_ns ? (double)(to_ns - from_ns) / 1e6 : 0;
+}
+
+static void measure(struct keeper *k, struct result *r)
+{
+	const struct board *b = k->plan.board;
+	const struct rusage *u = &k->usage;
+	int64_t end = b->ended_ns ? b->ended_ns : k->ended_ns;
+	struct statfs fs;
+
+	r->setup_ms = ms_between(k->started_ns, b->started_ns);
+	r->duration_ms = ms_between(b->started_ns, end);
+	r->cpu_ms = (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) * 1e3 +
+		    (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec) / 1e3;
+	if (k->stats.cpu_us / 1e3 > r->cpu_ms)
+		r->cpu_ms = (double)k->stats.cpu_us / 1e3;
+	r->max_rss_bytes = (uint64_t)u->ru_maxrss << 10;
+	r->pids_peak = k->stats.pids_peak;
+	if (k->stats.pids_refused)
+		r->limits_hit |= HIT_PIDS;
+	r->disk_bytes = -1;
+	if (k->plan.spec->level == LEVEL_PROCESS || k->scratch < 0 || fstatfs(k->scratch, &fs) < 0)
+		return;
+	r->disk_bytes = (int64_t)((fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize) -
+			(int64_t)b->scratch_bytes;
+	if (r->disk_bytes < 0)
+		r->disk_bytes = 0;
+	if (fs.f_bfree == 0 || fs.f_ffree == 0)
+		r->limits_hit |= HIT_DISK;
+}
+
+/* ---- what was refused ---- */
+
+static void explain(const struct board_denial *b, struct denial *d)
+{
+	const struct seccomp_report *report;
+
+	d->count = b->count;
+	snprintf(d->target, sizeof(d->target), "%s", b->target);
+	switch (b->kind) {
+	case DENIAL_SYSCALL:
+		report = seccomp_report_find(&seccomp_profile_default, b->nr);
+		snprintf(d->what, sizeof(d->what), "syscall");
+		snprintf(d->target, sizeof(d->target), "%s", report ? report->name : "unknown");
+		snprintf(d->rule, sizeof(d->rule), "seccomp");
+		snprintf(d->explain, sizeof(d->explain), "%s", report ? report->reason : "");
+		break;
+	case DENIAL_CONNECT:
+		snprintf(d->what, sizeof(d->what), "connect");
+		snprintf(d->rule, sizeof(d->rule), "network none");
+		snprintf(d->explain, sizeof(d->explain),
+			 "The sandbox has no network, only its own loopback. Bring the data in with "
+			 "--file or --mount instead; if the destination is needed, ask for: --net allow "
+			 "--allow %s", b->target);
+		break;
+	case DENIAL_RESOLVE:
+		snprintf(d->what, sizeof(d->what), "resolve");
+		snprintf(d->rule, sizeof(d->rule), "network none");
+		snprintf(d->explain, sizeof(d->explain),
+			 "The sandbox has no network, so no name can be looked up. If this is needed, "
+			 "ask for: --net allow --allow %s", b->target);
+		break;
+	}
+}
+
+static const struct {
+	unsigned hit;
+	const char *name, *option;
+} limit_rows[] = {
+	{HIT_PIDS, "pids", "--pids"},		{HIT_DISK, "disk", "--disk"},
+	{HIT_FILE_SIZE, "file_size", "--file-size"}, {HIT_MEMORY, "memory", "--memory"},
+};
+
+static void list_denials(const struct keeper *k, struct result *r)
+{
+	const struct board *b = k->plan.board;
+	unsigned seen = b->denial_count < BOARD_DENIALS ? b->denial_count : BOARD_DENIALS;
+
+	r->denials = must_alloc(calloc(seen + ARRAY_LEN(limit_rows) + 1, sizeof(*r->denials)));
+	for (unsigned i = 0; i < seen; i++)
+		explain(&b->denials[i], &r->denials[r->denial_count++]);
+	for (size_t i = 0; i < ARRAY_LEN(limit_rows); i++) {
+		struct denial *d = &r->denials[r->denial_count];
+
+		if (!(r->limits_hit & limit_rows[i].hit))
+			continue;
+		d->count = limit_rows[i].hit == HIT_PIDS ? k->stats.pids_refused : 1;
+		snprintf(d->what, sizeof(d->what), "limit");
+		snprintf(d->target, sizeof(d->target), "%s", limit_rows[i].name);
+		snprintf(d->rule, sizeof(d->rule), "limit %s", limit_rows[i].name);
+		snprintf(d->explain, sizeof(d->explain),
+			 "The %s limit was reached. If more is needed, ask for a larger %s.",
+			 limit_rows[i].name, limit_rows[i].option);
+		r->denial_count++;
+	}
+}
+
+/* ---- what held it ---- */
+
+static void list_layers(const struct keeper *k, struct result *r)
+{
+	const struct plan *p = &k->plan;
+	const struct board *b = p->board;
+	bool process = p->spec->level == LEVEL_PROCESS;
+	const struct seccomp_profile *profile =
+		process ? &seccomp_profile_process : &seccomp_profile_default;
+	size_t kinds = 0;
+
+	r->level = p->spec->level;
+	r->rootless = p->rootless;
+	r->proven = b->proven;
+	r->missing = ~b->proven & (LAYER_BIT(LAYER_COUNT) - 1);
+	if (b->proven & LAYER_BIT(LAYER_SECCOMP)) {
+		snprintf(r->seccomp, sizeof(r->seccomp), "%s@%s", profile->name, profile->digest);
+		r->denial_kinds[kinds++] = "syscall";
+	}
+	if (!process) {
+		r->denial_kinds[kinds++] = "connect";
+		r->denial_kinds[kinds++] = "resolve";
+	}
+	r->denial_kinds[kinds] = "limit";
+	if (b->proven & LAYER_BIT(LAYER_LANDLOCK))
+		r->landlock_abi = b->landlock_abi;
+	if (b->proven & LAYER_BIT(LAYER_CGROUP))
+		r->cgroup = k->cgroup.version == 2 ? "v2" : "v1";
+	else
+		r->cgroup = "none";
+	r->memory = b->proven & LAYER_BIT(LAYER_MEMORY) ? "cgroup" : process ? "none" : "watch";
+	r->disk = b->proven & LAYER_BIT(LAYER_DISK) ? "tmpfs" : "none";
+}
+
+/* ---- files ---- */
+
+static int collect_changes(struct keeper *k, struct result *r, struct err *e)
+{
+	const struct sandbox_spec *s = k->plan.spec;
+	bool apply = s->apply && r->status == STATUS_EXITED && r->exit_code == 0 && !r->exec_errno;
+	struct change_list list = {0};
+	auto_close int upper = -1;
+	auto_close int lower = -1;
+	char path[64];
+	int rc;
+
+	if (k->plan.workspace_mode != WORKSPACE_COW || s->level == LEVEL_PROCESS || k->scratch < 0)
+		return 0;
+	if (!s->json && !s->diff && !apply && !isatty(2))
+		return 0;
+	upper = openat(k->scratch, "ws", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", k->plan.workspace.fd);
+	lower = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (upper < 0 || lower < 0)
+		return err_sys(e, "cannot open the workspace to look at what changed");
+	rc = (apply ? changes_apply : changes_list)(upper, lower, NULL, &list, e);
+	if (rc < 0)
+		return -1;
+	r->changes = list.items;
+	r->change_count = list.count;
+	r->changes_cut = list.cut;
+	return 0;
+}
+
+static int collect_files(struct keeper *k, struct result *r, struct err *e)
+{
+	const struct sandbox_spec *s = k->plan.spec;
+	struct capture_view view = {.upper_fd = -1, .lower_fd = -1};
+	struct captured found = {0};
+	auto_close int upper = -1;
+	auto_close int lower = -1;
+	char path[64];
+
+	if (!s->capture.count)
+		return 0;
+	if (k->plan.workspace.fd >= 0) {
+		snprintf(path, sizeof(path), "/proc/self/fd/%d", k->plan.workspace.fd);
+		lower = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	}
+	if (k->plan.workspace_mode != WORKSPACE_DIRECT && k->scratch >= 0)
+		upper = openat(k->scratch, s->level == LEVEL_PROCESS ? "open/workspace" : "ws",
+			       O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	view.upper_fd = upper;
+	view.lower_fd = lower;
+	if (capture_files(&view, &s->capture, NULL, &found, e) < 0)
+		return -1;
+	r->files = found.items;
+	r->file_count = found.count;
+	return 0;
+}
+
+/* ---- all of it ---- */
+
+int outcome_collect(struct keeper *k, struct result *r, struct err *e)
+{
+	struct plan *p = &k->plan;
+	int terminal = -1;
+
+	if (p->board->err.kind != ERR_NONE && !k->was_ended) {
+		*e = p->board->err;
+		return -1;
+	}
+	*r = (struct result){0};
+	memcpy(r->id, p->id, sizeof(r->id));
+	cgroup_read_stats(&k->cgroup, &k->stats);
+	if (k->scratch < 0)
+		message_receive_back(k->control, &k->scratch, &terminal);
+	close_fd(&terminal);
+	judge(k, r);
+	measure(k, r);
+	judge_memory(k, r);
+	stream_finish(&k->out, &r->out);
+	stream_finish(&k->err, &r->err);
+	if (r->out.tail || r->err.tail)
+		r->limits_hit |= HIT_OUTPUT;
+	memcpy(r->exec_path, p->board->exec_path, sizeof(r->exec_path));
+	list_layers(k, r);
+	list_denials(k, r);
+	if (p->board->workspace_unmapped)
+		plan_note(p, "The workspace's file system cannot map ids: files that only their owner "
+			     "may read cannot be read inside.");
+	memcpy(r->notes, p->notes, sizeof(r->notes));
+	if (collect_changes(k, r, e) < 0 || collect_files(k, r, e) < 0) {
+		result_done(r);
+		return -1;
+	}
+	return 0;
+}

@@ -1,0 +1,290 @@
+#include "sandbox/plan.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "kern/caps.h"
+#include "sandbox/environment.h"
+#include "sandbox/sandbox.h"
+#include "sandbox/verify.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+/*
+ * As root each sandbox runs as a range of host ids that nothing else has. The keeper's pid picks
+ * it: live keepers have different pids, and 24576 ranges are enough for those.
+ */
+#define FIRST_RANGE 0x1000u
+#define RANGES 0x6000u
+
+void plan_note(struct plan *p, const char *text)
+{
+	if (p->note_count + 1 < ARRAY_LEN(p->notes))
+		p->notes[p->note_count++] = text;
+}
+
+static int make_id(char *ret, size_t size, struct err *e)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyz012345";
+	unsigned char random[20];
+
+	if (getrandom(random, sizeof(random), 0) != sizeof(random))
+		return err_sys(e, "cannot get random bytes");
+	for (size_t i = 0; i < sizeof(random) && i + 1 < size; i++)
+		ret[i] = letters[random[i] % 32];
+	ret[20] = '\0';
+	return 0;
+}
+
+static void choose_ids(struct plan *p)
+{
+	p->rootless = !caps_can_administer();
+	p->uid = geteuid();
+	p->gid = getegid();
+	p->id_base = (FIRST_RANGE + (uint32_t)getpid() % RANGES) << 16;
+}
+
+/* ---- workspace ---- */
+
+static void empty_workspace(struct plan *p)
+{
+	p->workspace_mode = WORKSPACE_EMPTY;
+	snprintf(p->workspace_path, sizeof(p->workspace_path), "/workspace");
+}
+
+static int check_is_directory(const struct source *s, const char *field, struct err *e)
+{
+	if (S_ISDIR(s->st.st_mode))
+		return 0;
+	return err_field(e, ERR_INVALID, field, "%s: %s is not a directory", field, s->path);
+}
+
+static int named_workspace(struct plan *p, struct err *e)
+{
+	if (source_open(p->spec, "workspace", p->spec->workspace, SOURCE_WRITE, &p->workspace, e) < 0)
+		return -1;
+	p->workspace_mode = p->spec->apply ? WORKSPACE_COW : WORKSPACE_DIRECT;
+	if (p->spec->diff && !p->spec->apply)
+		return err_field(e, ERR_INVALID, "diff",
+				 "diff: writes to a workspace are not recorded; add apply");
+	return check_is_directory(&p->workspace, "workspace", e);
+}
+
+static int choose_workspace(struct plan *p, struct err *e)
+{
+	struct err why = {0};
+
+	p->workspace.fd = -1;
+	if (p->spec->empty) {
+		empty_workspace(p);
+		return 0;
+	}
+	if (p->spec->workspace) {
+		if (named_workspace(p, e) < 0)
+			return -1;
+	} else if (source_open(p->spec, "workspace", ".", SOURCE_READ, &p->workspace, &why) < 0) {
+		if (why.kind != ERR_DENIED) {
+			*e = why;
+			return err_wrap(e, "current directory");
+		}
+		if (p->spec->apply) {
+			*e = why;
+			return -1;
+		}
+		empty_workspace(p);
+		plan_note(p, "The current directory is or contains a place that is never shown (such as "
+			     "a home directory): the workspace is empty. Start in a project directory, or "
+			     "use --workspace DIR.");
+		return 0;
+	} else {
+		p->workspace_mode = WORKSPACE_COW;
+	}
+	snprintf(p->workspace_path, sizeof(p->workspace_path), "%s", p->workspace.path);
+	return 0;
+}
+
+/* ---- mounts ---- */
+
+struct bind *plan_add_bind(struct plan *p)
+{
+	p->binds = must_alloc(realloc(p->binds, (p->bind_count + 1) * sizeof(*p->binds)));
+	p->binds[p->bind_count] = (struct bind){.source.fd = -1};
+	return &p->binds[p->bind_count++];
+}
+
+static int plan_mounts(struct plan *p, struct err *e)
+{
+	for (size_t i = 0; i < p->spec->mounts.count; i++) {
+		struct mount_request m;
+		struct bind *b;
+
+		if (mount_request_parse(p->spec->mounts.items[i], &m, e) < 0)
+			return -1;
+		b = plan_add_bind(p);
+		if (source_open(p->spec, "mount", m.source, m.writable ? SOURCE_WRITE : SOURCE_READ,
+				&b->source, e) < 0)
+			return -1;
+		if (!S_ISDIR(b->source.st.st_mode) && !S_ISREG(b->source.st.st_mode))
+			return err_field(e, ERR_DENIED, "mount",
+					 "mount: %s is neither a directory nor a regular file",
+					 b->source.path);
+		memcpy(b->target, m.target, sizeof(b->target));
+		b->writable = m.writable;
+	}
+	return 0;
+}
+
+static int choose_image(struct plan *p, struct err *e)
+{
+	p->image.fd = -1;
+	p->image_is_host = str_equal(p->spec->image, "host");
+	if (p->image_is_host)
+		return 0;
+	if (source_open(p->spec, "image", p->spec->image, SOURCE_READ, &p->image, e) < 0)
+		return -1;
+	return check_is_directory(&p->image, "image", e);
+}
+
+/* ---- files ---- */
+
+static bool is_clean_relative(const char *path)
+{
+	if (!*path || *path == '/')
+		return false;
+	for (const char *at = path; at;) {
+		size_t len = strcspn(at, "/");
+
+		if (len == 0 || (len == 1 && at[0] == '.') || (len == 2 && strncmp(at, "..", 2) == 0))
+			return false;
+		at = at[len] ? at + len + 1 : NULL;
+	}
+	return true;
+}
+
+static int read_whole(const struct source *s, uint64_t max, struct placed_file *ret, struct err *e)
+{
+	char path[64];
+	ssize_t n = 0;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
+	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0)
+		return err_sys(e, "file: cannot read %s", s->path);
+	if (!S_ISREG(s->st.st_mode))
+		return err_field(e, ERR_INVALID, "file", "file: %s is not a regular file", s->path);
+	if ((uint64_t)s->st.st_size > max)
+		return err_field(e, ERR_LIMIT, "file", "file: %s is larger than the disk limit",
+				 s->path);
+	ret->data = must_alloc(malloc((size_t)s->st.st_size + 1));
+	while (ret->size < (size_t)s->st.st_size &&
+	       (n = read(fd, ret->data + ret->size, (size_t)s->st.st_size - ret->size)) > 0)
+		ret->size += (size_t)n;
+	return n < 0 ? err_sys(e, "file: cannot read %s", s->path) : 0;
+}
+
+/* One "NAME=PATH" of the spec. */
+static int plan_file(struct plan *p, const char *text, struct placed_file *ret, struct err *e)
+{
+	const char *equals = strchr(text, '=');
+	struct source s = {.fd = -1};
+	int rc;
+
+	if (!equals)
+		return err_field(e, ERR_INVALID, "file", "file: '%s' is not NAME=PATH", text);
+	ret->path = must_alloc(strndup(text, (size_t)(equals - text)));
+	ret->mode = 0644;
+	if (!is_clean_relative(ret->path))
+		return err_field(e, ERR_INVALID, "file",
+				 "file: '%s' must be a relative name without '..'", ret->path);
+	if (p->workspace_mode == WORKSPACE_DIRECT || p->spec->level == LEVEL_PROCESS)
+		return err_field(e, ERR_INVALID, "file",
+				 "file: needs a workspace of the sandbox's own; leave out --workspace");
+	if (source_open(p->spec, "file", equals + 1, SOURCE_READ, &s, e) < 0)
+		return -1;
+	rc = read_whole(&s, p->spec->limits.disk_bytes, ret, e);
+	if (rc == 0 && (s.st.st_mode & 0111))
+		ret->mode = 0755;
+	close(s.fd);
+	return rc;
+}
+
+static int plan_files(struct plan *p, const struct sandbox_request *request, struct err *e)
+{
+	size_t own = p->spec->files.count;
+	struct placed_file *files =
+		must_alloc(calloc(own + request->file_count + 1, sizeof(*files)));
+
+	p->files = files;
+	for (size_t i = 0; i < own; i++) {
+		p->file_count = i + 1;
+		if (plan_file(p, p->spec->files.items[i], &files[i], e) < 0)
+			return -1;
+	}
+	for (size_t i = 0; i < request->file_count; i++) {
+		const struct placed_file *f = &request->files[i];
+		struct placed_file *copy = &files[p->file_count++];
+
+		copy->path = str_copy(f->path);
+		copy->data = must_alloc(malloc(f->size + 1));
+		memcpy(copy->data, f->data, f->size);
+		copy->size = f->size;
+		copy->mode = f->mode;
+	}
+	return 0;
+}
+
+/* ---- all ---- */
+
+static int choose_workdir(struct plan *p, struct err *e)
+{
+	const char *dir = p->spec->workdir;
+
+	if (!dir)
+		snprintf(p->workdir, sizeof(p->workdir), "%s", p->workspace_path);
+	else if (dir[0] == '/')
+		snprintf(p->workdir, sizeof(p->workdir), "%s", dir);
+	else if (strlen(dir) + strlen(p->workspace_path) + 2 > sizeof(p->workdir))
+		return err_field(e, ERR_INVALID, "workdir", "workdir: too long");
+	else
+		snprintf(p->workdir, sizeof(p->workdir), "%.2000s/%.2000s", p->workspace_path, dir);
+	return 0;
+}
+
+int plan_make(struct plan *p, const struct sandbox_request *request, struct board *board,
+	      struct err *e)
+{
+	*p = (struct plan){.spec = request->spec, .board = board, .argv = request->spec->argv.items};
+	p->workspace.fd = p->image.fd = -1;
+	if (request->spec->argv.count == 0)
+		return err_field(e, ERR_INVALID, "cmd", "no command given");
+	choose_ids(p);
+	verify_read_namespaces(p->host_ns);
+	if (make_id(p->id, sizeof(p->id), e) < 0 || choose_image(p, e) < 0 ||
+	    choose_workspace(p, e) < 0 || plan_mounts(p, e) < 0)
+		return -1;
+	if (choose_workdir(p, e) < 0 || plan_files(p, request, e) < 0)
+		return -1;
+	return environment_make(p, request, e);
+}
+
+void plan_done(struct plan *p)
+{
+	struct placed_file *files = (struct placed_file *)p->files;
+
+	for (size_t i = 0; i < p->file_count; i++) {
+		free(files[i].path);
+		free(files[i].data);
+	}
+	free(files);
+	for (size_t i = 0; i < p->bind_count; i++)
+		close_fd(&p->binds[i].source.fd);
+	free(p->binds);
+	close_fd(&p->workspace.fd);
+	close_fd(&p->image.fd);
+	list_done(&p->env);
+	*p = (struct plan){.workspace.fd = -1, .image.fd = -1};
+}

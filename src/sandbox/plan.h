@@ -1,0 +1,77 @@
+/*
+ * The plan: a spec made concrete by the keeper before anything is started. Sources are opened and
+ * judged, names are resolved, memory is allocated: after it there are only system calls.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "base/list.h"
+#include "model/spec.h"
+#include "policy/source.h"
+#include "sandbox/board.h"
+
+#include <limits.h>
+#include <sys/types.h>
+
+#define SANDBOX_UID 1000u
+#define SANDBOX_GID 1000u
+#define SANDBOX_HOME "/home/user"
+
+enum workspace_mode { WORKSPACE_EMPTY, WORKSPACE_COW, WORKSPACE_DIRECT };
+
+struct bind {
+	struct source source;
+	char target[PATH_MAX];
+	bool writable;
+};
+
+/* A file that is to be there from the start. */
+struct placed_file {
+	char *path; /* "/tmp/..." or relative to the workspace */
+	char *data;
+	size_t size;
+	mode_t mode;
+};
+
+enum { NS_USER, NS_PID, NS_MOUNT, NS_NET, NS_IPC, NS_UTS, NS_CGROUP, NS_TIME, NS_COUNT };
+
+struct plan {
+	const struct sandbox_spec *spec;
+	struct board *board;
+	char id[24];
+	bool rootless;
+	uid_t uid; /* the caller */
+	gid_t gid;
+	uint32_t id_base; /* as root: first host id of the sandbox's range */
+	enum workspace_mode workspace_mode;
+	struct source workspace;
+	char workspace_path[PATH_MAX]; /* where it is shown */
+	char workdir[PATH_MAX];
+	bool image_is_host;
+	struct source image;
+	struct bind *binds;
+	size_t bind_count;
+	const struct placed_file *files;
+	size_t file_count;
+	struct list env;
+	char **argv;
+	ino_t host_ns[NS_COUNT];
+	const char *notes[8];
+	size_t note_count;
+};
+
+/* Host id of the user inside: what its files on a tmpfs belong to. */
+static inline uid_t plan_user_id(const struct plan *p)
+{
+	return p->rootless ? p->uid : p->id_base + SANDBOX_UID;
+}
+
+struct sandbox_request;
+
+/* Adds an empty mount; its fd is closed by plan_done. */
+struct bind *plan_add_bind(struct plan *p);
+
+int plan_make(struct plan *p, const struct sandbox_request *request, struct board *board,
+	      struct err *e);
+void plan_note(struct plan *p, const char *text);
+void plan_done(struct plan *p);

@@ -1,0 +1,272 @@
+#include "sandbox/process.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "kern/caps.h"
+#include "kern/landlock.h"
+#include "kern/seccomp.h"
+#include "kern/sys.h"
+#include "sandbox/command.h"
+#include "sandbox/message.h"
+#include "sandbox/notice.h"
+#include "sandbox/restrict.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+
+struct nanny {
+	struct plan *plan;
+	struct inside_fds *fds;
+	struct keeper_message message;
+	int got[KEEPER_MAX_FDS];
+	int listener; /* made by the command's process, in the shared fd table */
+};
+
+/* What the command may see of the host; /proc only as far as it tells of no other process. */
+static int grant_paths(const struct plan *p, int scratch, struct landlock *l, struct err *e)
+{
+	static const char *const readable[] = {
+		"/usr",	       "/bin",		 "/sbin",	   "/lib",
+		"/lib32",      "/lib64",	 "/libx32",	   "/opt",
+		"/etc/alternatives", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ca-certificates",
+		"/etc/ld.so.cache",  "/etc/ld.so.conf", "/etc/ld.so.conf.d",   "/etc/localtime",
+		"/etc/timezone",     "/etc/nsswitch.conf", "/etc/hosts",       "/etc/services",
+		"/etc/protocols",    "/etc/mime.types", "/etc/fonts",	       "/etc/perl",
+		"/etc/os-release",   "/etc/passwd",	"/etc/group",
+		"/proc/cpuinfo",     "/proc/meminfo",	"/proc/stat",	       "/proc/uptime",
+		"/proc/loadavg",     "/proc/version",	"/proc/filesystems",
+	};
+	static const char *const devices[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random",
+					      "/dev/urandom"};
+	enum landlock_grant workspace =
+		p->workspace_mode == WORKSPACE_COW ? LANDLOCK_READ : LANDLOCK_WRITE;
+
+	for (size_t i = 0; i < ARRAY_LEN(readable); i++)
+		if (landlock_allow(l, AT_FDCWD, readable[i], LANDLOCK_READ, e) < 0)
+			return -1;
+	for (size_t i = 0; i < ARRAY_LEN(devices); i++)
+		if (landlock_allow(l, AT_FDCWD, devices[i], LANDLOCK_DEVICE, e) < 0)
+			return -1;
+	if (p->workspace_mode != WORKSPACE_EMPTY &&
+	    landlock_allow(l, p->workspace.fd, "", workspace, e) < 0)
+		return -1;
+	return landlock_allow(l, scratch, "open", LANDLOCK_WRITE, e);
+}
+
+static int restrict_paths(struct plan *p, int scratch, struct err *e)
+{
+	struct landlock l;
+
+	if (landlock_open(&l, true, e) < 0 || grant_paths(p, scratch, &l, e) < 0 ||
+	    landlock_apply(&l, e) < 0)
+		return -1;
+	p->board->landlock_abi = l.abi;
+	return 0;
+}
+
+static int become_user(const struct plan *p, struct err *e)
+{
+	uid_t uid = plan_user_id(p);
+
+	if (p->rootless)
+		return 0;
+	if (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0)
+		return err_sys(e, "cannot become the sandbox's user");
+	return 0;
+}
+
+static void join_cgroup(struct nanny *n)
+{
+	const struct keeper_message *m = &n->message;
+	bool joined = m->cgroup_layers != 0;
+
+	for (int i = 0; i < m->join_count; i++)
+		joined = joined && write(n->got[i], "0", 1) == 1;
+	if (joined)
+		n->plan->board->proven |= m->cgroup_layers | LAYER_BIT(LAYER_CGROUP);
+}
+
+/* In the command's process: shares memory and fds with the nanny until close_range unshares. */
+static int restrict_self(struct nanny *n, struct err *e)
+{
+	struct plan *p = n->plan;
+
+	join_cgroup(n);
+	if (become_user(p, e) < 0 || restrict_limits(p, e) < 0)
+		return -1;
+	/* An ordinary user has no capability to drop, and none to drop the bounding set with. */
+	if (!p->rootless && caps_drop_all(e) < 0)
+		return -1;
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return err_sys(e, "cannot give up privileges");
+	if (restrict_paths(p, n->fds->scratch, e) < 0 &&
+	    (p->spec->required_layers & LAYER_BIT(LAYER_LANDLOCK)))
+		return -1;
+	return seccomp_load(&seccomp_profile_process, &n->listener, e);
+}
+
+static int command_main(void *arg)
+{
+	struct nanny *n = arg;
+	struct command c = {n->plan, n->fds};
+
+	if (restrict_self(n, &n->plan->board->err) < 0)
+		_exit(125);
+	n->plan->board->proven |= LAYER_BIT(LAYER_NETWORK);
+	command_exec(&c);
+}
+
+/* All of the sandbox's processes have a uid of their own: the kernel finds every one of them. */
+static void kill_by_uid(const struct plan *p)
+{
+	uid_t uid = plan_user_id(p);
+	pid_t killer = fork();
+
+	if (killer == 0) {
+		if (setresuid(uid, uid, uid) == 0)
+			kill(-1, SIGKILL);
+		_exit(0);
+	}
+	if (killer > 0)
+		waitpid(killer, NULL, 0);
+}
+
+/* Children of one process, from /proc; killed depth first, as many rounds as it takes. */
+static void kill_children(pid_t parent, int depth)
+{
+	char path[64], text[4096];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)parent, (int)parent);
+	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	text[n > 0 ? n : 0] = '\0';
+	for (char *at = text; *at;) {
+		pid_t child = (pid_t)strtol(at, &at, 10);
+
+		if (child <= 0)
+			break;
+		if (depth < 64)
+			kill_children(child, depth + 1);
+		kill(child, SIGKILL);
+		at += *at == ' ';
+	}
+}
+
+static void kill_all(const struct plan *p)
+{
+	/* Whatever it starts meanwhile becomes our child as well: repeat until there is none. */
+	for (;;) {
+		if (!p->rootless)
+			kill_by_uid(p);
+		kill_children(getpid(), 0);
+		while (waitpid(-1, NULL, WNOHANG | __WALL) > 0)
+			;
+		if (waitpid(-1, NULL, WNOHANG | __WALL) < 0 && errno == ECHILD)
+			return;
+		poll(NULL, 0, 1);
+	}
+}
+
+static bool reap(struct board *b, pid_t command)
+{
+	int status;
+	pid_t pid;
+
+	while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0) {
+		if (pid != command)
+			continue;
+		b->ended_ns = now_ns();
+		b->wait_status = status;
+		b->stage = STAGE_ENDED;
+		return true;
+	}
+	return false;
+}
+
+static bool told_to_end(int signals, pid_t keeper, pid_t command)
+{
+	struct signalfd_siginfo info;
+
+	while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		/* SIGTERM is the keeper's order, or, at its death, the kernel's (ours by PDEATHSIG). */
+		if (info.ssi_signo == SIGTERM)
+			return true;
+		if (info.ssi_signo != SIGCHLD && (pid_t)info.ssi_pid == keeper)
+			kill(-command, (int)info.ssi_signo);
+	}
+	return false;
+}
+
+static void serve(struct nanny *n, pid_t command, int signals, pid_t keeper)
+{
+	struct pollfd polls[] = {
+		{signals, POLLIN, 0},
+		{n->listener, POLLIN, 0},
+		{n->fds->control, POLLRDHUP, 0},
+	};
+
+	while (!reap(n->plan->board, command)) {
+		if (poll(polls, ARRAY_LEN(polls), -1) < 0 && errno != EINTR)
+			return;
+		if (polls[0].revents && told_to_end(signals, keeper, command))
+			return;
+		if (polls[1].revents & POLLIN)
+			notice_syscall(n->plan->board, n->listener);
+		else if (polls[1].revents)
+			polls[1].fd = -1;
+		if (polls[2].revents)
+			return;
+	}
+}
+
+static int prepare(struct nanny *n, int *ret_signals, struct err *e)
+{
+	struct inside_fds *fds = n->fds;
+	sigset_t all;
+
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	*ret_signals = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (*ret_signals < 0 || prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return err_sys(e, "cannot prepare to supervise");
+	/* Now, because the command's process shares our fds until it has unshared them. */
+	if (dup2(fds->in, 0) < 0 || dup2(fds->out, 1) < 0 || dup2(fds->err, 2) < 0)
+		return err_sys(e, "cannot attach the standard streams");
+	fds->in = 0;
+	fds->out = 1;
+	fds->err = 2;
+	return message_receive(fds->control, &n->message, n->got, e);
+}
+
+void process_main(struct plan *p, struct inside_fds *fds)
+{
+	static char stack[64 << 10] __attribute__((aligned(16)));
+	struct nanny n = {.plan = p, .fds = fds, .listener = -1};
+	pid_t keeper = getppid(), command;
+	int signals;
+
+	if (prepare(&n, &signals, &p->board->err) < 0)
+		_exit(125);
+	p->board->started_ns = now_ns();
+	command = clone(command_main, stack + sizeof(stack),
+			CLONE_VM | CLONE_VFORK | CLONE_FILES | SIGCHLD, &n);
+	if (command < 0) {
+		err_sys(&p->board->err, "cannot create the command's process");
+		_exit(125);
+	}
+	sys_close_range(0, 2, 0);
+	serve(&n, command, signals, keeper);
+	kill_all(p);
+	_exit(0);
+}

@@ -1,0 +1,13 @@
+/*
+ * Level process: no namespace at all, for hosts that forbid them. Landlock, seccomp, rlimits, and a
+ * nanny that is the subreaper of all that the command starts (rule 17).
+ *
+ * The nanny stays outside of the command's Landlock domain and filter, so that the command can
+ * neither signal nor trace it; it ends everything when the command has ended, when the keeper says
+ * so (SIGTERM) or is gone.
+ */
+#pragma once
+
+#include "sandbox/inside.h"
+
+void process_main(struct plan *p, struct inside_fds *fds) __attribute__((noreturn));

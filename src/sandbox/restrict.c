@@ -1,0 +1,50 @@
+#include "sandbox/restrict.h"
+
+#include "base/auto.h"
+
+#include <errno.h>
+#include <sys/resource.h>
+
+static int set_limit(int which, uint64_t soft, uint64_t hard, struct err *e)
+{
+	struct rlimit now, want = {soft, hard};
+
+	/* Never above what the caller has: raising would need a privilege. */
+	if (getrlimit(which, &now) == 0) {
+		if (want.rlim_max > now.rlim_max)
+			want.rlim_max = now.rlim_max;
+		if (want.rlim_cur > want.rlim_max)
+			want.rlim_cur = want.rlim_max;
+	}
+	if (setrlimit(which, &want) < 0)
+		return err_sys(e, "cannot set resource limit %d", which);
+	return 0;
+}
+
+int restrict_limits(const struct plan *p, struct err *e)
+{
+	const struct limits *l = &p->spec->limits;
+	uint64_t cpu = l->cpu_time_ms / 1000 + 1;
+	uint64_t data = l->memory_bytes;
+
+	if (set_limit(RLIMIT_NOFILE, l->open_files, l->open_files * 4, e) < 0 ||
+	    set_limit(RLIMIT_FSIZE, l->file_size_bytes, l->file_size_bytes, e) < 0 ||
+	    set_limit(RLIMIT_CORE, 0, 0, e) < 0 || set_limit(RLIMIT_RTPRIO, 0, 0, e) < 0 ||
+	    set_limit(RLIMIT_NICE, 0, 0, e) < 0)
+		return -1;
+	if (l->cpu_time_ms && set_limit(RLIMIT_CPU, cpu, cpu + 1, e) < 0)
+		return -1;
+	/* Where no cgroup counts. RLIMIT_AS would kill whatever reserves address space (rule 18). */
+	if (!(p->board->proven & LAYER_BIT(LAYER_MEMORY)) &&
+	    set_limit(RLIMIT_DATA, data, data, e) < 0)
+		return -1;
+	if (p->board->proven & LAYER_BIT(LAYER_PIDS))
+		return 0;
+	/* Counted per user namespace since 5.14; without one it would count the whole login. */
+	if (p->spec->level == LEVEL_PROCESS || !(p->board->proven & LAYER_BIT(LAYER_USER_NS)))
+		return 0;
+	if (set_limit(RLIMIT_NPROC, l->pids + 1, l->pids + 1, e) < 0)
+		return -1;
+	p->board->proven |= LAYER_BIT(LAYER_PIDS);
+	return 0;
+}

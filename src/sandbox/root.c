@@ -1,0 +1,426 @@
+/*
+ * Theory of operation
+ *
+ * One tmpfs, the scratch, holds all that can be written and is as large as the disk limit:
+ *
+ *   scratch/tmp home shm vartmp    shown at /tmp /home/user /dev/shm /var/tmp
+ *   scratch/ws work                the workspace, or the upper and work directory of its overlay
+ *   scratch/rootup rootwork        the same for the root, with an image or --root overlay
+ *   scratch/root                   skeleton of the new root: mount points, /etc, /dev
+ *   scratch/canary                 what Landlock must refuse (verify.c)
+ *
+ * It is attached over /proc of our own mount namespace while building, because /proc is there on
+ * every host and no source may lie below it. The host's directories are attached below
+ * scratch/root one by one, read-only; then scratch/root becomes the root and everything else is
+ * detached. What remains of the scratch is an fd, for pid 1 and the keeper.
+ */
+#include "sandbox/root.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "kern/mount.h"
+#include "kern/sys.h"
+#include "sandbox/dev.h"
+#include "sandbox/etc.h"
+#include "sandbox/skeleton.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+/* The skeleton's own files (/etc, directories) must not eat into the disk limit. */
+#define SKELETON_BYTES (2u << 20)
+
+/* Needs the mount namespace to be ours alone: nothing may travel back to the host (rule 12). */
+static int cut_propagation(struct err *e)
+{
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+		return err_sys(e, "cannot make mounts private");
+	return 0;
+}
+
+struct place {
+	const char *name;
+	mode_t mode;
+	bool users; /* belongs to the user inside */
+};
+
+static int make_places(const struct plan *p, struct err *e)
+{
+	static const struct place places[] = {
+		{"tmp", 01777, false},	  {"home", 0755, true},	   {"shm", 01777, false},
+		{"vartmp", 01777, false}, {"ws", 0755, true},	   {"work", 0700, false},
+		{"lower", 0700, false},	  {"root", 0755, false},   {"rootup", 0755, false},
+		{"rootwork", 0700, false},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		const struct place *w = &places[i];
+
+		/* The umask is 0 here. */
+		if (mkdir(w->name, w->mode) < 0)
+			return err_sys(e, "cannot create %s", w->name);
+		if (w->users && !p->rootless &&
+		    chown(w->name, plan_user_id(p), p->id_base + SANDBOX_GID) < 0)
+			return err_sys(e, "cannot chown %s", w->name);
+	}
+	if (skeleton_file(AT_FDCWD, "canary", "", 0, 0666, e) < 0 ||
+	    skeleton_file(AT_FDCWD, "blank", "", 0, 0444, e) < 0)
+		return -1;
+	return 0;
+}
+
+static int open_scratch(const struct plan *p, int *ret_fd, struct err *e)
+{
+	char size[32], inodes[32];
+	const char *options[] = {"size", size, "nr_inodes", inodes, "mode", "0755", NULL};
+	uint64_t bytes = p->spec->limits.disk_bytes;
+	int fd;
+
+	snprintf(size, sizeof(size), "%" PRIu64, bytes + SKELETON_BYTES);
+	snprintf(inodes, sizeof(inodes), "%" PRIu64, bytes / 1024 + 4096);
+	fd = mount_new("tmpfs", MOUNT_DEVICES, options, e);
+	if (fd < 0 || mount_attach(fd, AT_FDCWD, "/proc", e) < 0)
+		return -1;
+	fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0 || fchdir(fd) < 0)
+		return err_sys(e, "cannot enter the scratch file system");
+	*ret_fd = fd;
+	return make_places(p, e);
+}
+
+/* ---- where the root comes from ---- */
+
+/* /bin, /lib and so on: a link where the host has one (merged /usr), else the directory. */
+static int show_top(int root, const char *name, struct err *e)
+{
+	char path[32], link[128];
+	struct stat st;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/%s", name);
+	if (lstat(path, &st) < 0)
+		return 0;
+	if (S_ISLNK(st.st_mode)) {
+		n = readlink(path, link, sizeof(link) - 1);
+		if (n < 0)
+			return err_sys(e, "cannot read link %s", path);
+		link[n] = '\0';
+		if (symlinkat(link, root, name) < 0)
+			return err_sys(e, "cannot link %s", path);
+		return 0;
+	}
+	if (mkdirat(root, name, 0755) < 0)
+		return err_sys(e, "cannot create %s", path);
+	return mount_bind(AT_FDCWD, path, root, name, MOUNT_READ_ONLY | MOUNT_SUBMOUNTS, e);
+}
+
+static int show_host(const struct plan *p, int root, struct err *e)
+{
+	static const char *const tops[] = {"usr",   "bin",    "sbin", "lib",
+					   "lib32", "libx32", "lib64", "opt"};
+
+	for (size_t i = 0; i < ARRAY_LEN(tops); i++)
+		if (show_top(root, tops[i], e) < 0)
+			return -1;
+	if (mkdirat(root, "etc", 0755) < 0)
+		return err_sys(e, "cannot create /etc");
+	return etc_build(p, root, e);
+}
+
+/*
+ * The source's real path once more, in our own mount namespace, without following anything; that it
+ * is still the thing that was judged is seen by its identity, so a swap in between is refused.
+ */
+static int open_source(const struct source *s, struct err *e)
+{
+	int fd = sys_openat2(AT_FDCWD, s->path, O_PATH | O_CLOEXEC,
+			     RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
+	struct stat st;
+
+	if (fd < 0)
+		return err_sys(e, "cannot open %s", s->path);
+	if (fstat(fd, &st) < 0 || st.st_dev != s->st.st_dev || st.st_ino != s->st.st_ino) {
+		close(fd);
+		return err_set(e, ERR_CONFLICT, "%s was replaced while the sandbox started", s->path);
+	}
+	return fd;
+}
+
+static int clone_source(const struct source *s, unsigned flags, struct err *e)
+{
+	auto_close int fd = open_source(s, e);
+
+	return fd < 0 ? -1 : mount_clone(fd, "", flags, e);
+}
+
+/* A detached overlay of a lower mount; cwd is the scratch. */
+static int overlay_new(const struct plan *p, int lower, const char *upper, const char *work,
+		       struct err *e)
+{
+	const char *options[] = {"lowerdir", "lower", "upperdir", upper, "workdir", work,
+				 p->rootless ? "userxattr" : NULL, NULL, NULL};
+	int fd;
+
+	if (mount_attach(lower, AT_FDCWD, "lower", e) < 0)
+		return -1;
+	fd = mount_new("overlay", 0, options, e);
+	umount2("lower", MNT_DETACH);
+	return fd;
+}
+
+static int show_image(const struct plan *p, int *ret_root, struct err *e)
+{
+	int lower = clone_source(&p->image, MOUNT_READ_ONLY, e);
+	int fd = lower < 0 ? -1 : overlay_new(p, lower, "rootup", "rootwork", e);
+	struct mount_attr devices = {.attr_clr = MOUNT_ATTR_NODEV};
+
+	if (fd < 0)
+		return err_wrap(e, "image %s", p->image.path);
+	/* /dev is part of this mount; the image's own device nodes are out of reach all the same,
+	 * because its lower mount is nodev. */
+	if (sys_mount_setattr(fd, AT_EMPTY_PATH, &devices) < 0)
+		return err_sys(e, "cannot allow devices on the root");
+	if (mount_attach(fd, AT_FDCWD, "root", e) < 0)
+		return -1;
+	*ret_root = open("root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return *ret_root < 0 ? err_sys(e, "cannot open the new root") : 0;
+}
+
+static int show_skeleton(int *ret_root, struct err *e)
+{
+	if (mount_bind(AT_FDCWD, "root", AT_FDCWD, "root", MOUNT_DEVICES, e) < 0)
+		return -1;
+	*ret_root = open("root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return *ret_root < 0 ? err_sys(e, "cannot open the new root") : 0;
+}
+
+/* ---- /proc ---- */
+
+static int mask_proc(int root, struct err *e)
+{
+	/* What tells about the host or its kernel. Absent ones are skipped. */
+	static const char *const masked[] = {
+		"proc/kcore",	"proc/kallsyms", "proc/keys",	     "proc/key-users",
+		"proc/timer_list", "proc/interrupts", "proc/sysrq-trigger", "proc/cmdline",
+		"proc/sched_debug", "proc/kmsg", "proc/latency_stats",
+	};
+	struct err ignored;
+
+	/* Owned by the host's root anyway; this makes it read-only even for a bug in that. */
+	if (mount_bind(root, "proc/sys", root, "proc/sys", MOUNT_READ_ONLY, e) < 0)
+		return -1;
+	for (size_t i = 0; i < ARRAY_LEN(masked); i++) {
+		if (faccessat(root, masked[i], F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		if (mount_bind(AT_FDCWD, "blank", root, masked[i], MOUNT_READ_ONLY, e) < 0)
+			return -1;
+	}
+	/* The host's boot id is a fingerprint; the sandbox has its own. */
+	(void)mount_bind(AT_FDCWD, "bootid", root, "proc/sys/kernel/random/boot_id",
+			 MOUNT_READ_ONLY, &ignored);
+	return 0;
+}
+
+static int show_proc(const struct plan *p, int root, struct err *e)
+{
+	char uuid[40];
+	int fd = mount_new("proc", MOUNT_NO_EXEC, NULL, e);
+
+	if (fd < 0)
+		return err_wrap(e, "the host's own /proc must be fully visible here");
+	if (mount_attach(fd, root, "proc", e) < 0)
+		return -1;
+	snprintf(uuid, sizeof(uuid), "%.8s-%.4s-4%.3s-a%.3s-%.12s\n", p->id, p->id + 3, p->id + 5,
+		 p->id + 7, p->id + 4);
+	if (skeleton_file(AT_FDCWD, "bootid", uuid, strlen(uuid), 0444, e) < 0)
+		return -1;
+	return mask_proc(root, e);
+}
+
+/* ---- writable places ---- */
+
+static int show_writable(int root, struct err *e)
+{
+	static const struct {
+		const char *scratch, *shown;
+	} places[] = {{"tmp", "tmp"}, {"home", "home/user"}, {"vartmp", "var/tmp"}, {"shm", "dev/shm"}};
+
+	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		auto_close int at = skeleton_dir(root, places[i].shown, e);
+
+		if (at < 0 || mount_bind(AT_FDCWD, places[i].scratch, at, "", 0, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+int root_build(struct plan *p, struct root_fds *fds, struct err *e)
+{
+	auto_close int root = -1;
+	auto_close int run = -1;
+	auto_close int proc = -1;
+
+	umask(0);
+	if (cut_propagation(e) < 0 || open_scratch(p, &fds->scratch, e) < 0)
+		return -1;
+	if (p->image_is_host) {
+		if (show_skeleton(&root, e) < 0 || show_host(p, root, e) < 0)
+			return -1;
+	} else if (show_image(p, &root, e) < 0) {
+		return -1;
+	}
+	run = skeleton_dir(root, "run", e);
+	proc = skeleton_dir(root, "proc", e);
+	if (run < 0 || proc < 0 || dev_build(p, root, e) < 0 || show_proc(p, root, e) < 0)
+		return -1;
+	return show_writable(root, e);
+}
+
+/* ---- workspace, mounts, files ---- */
+
+/* Files and settings that programs outside run later without being asked (rule 10). */
+static const char *const control_paths[] = {
+	".git/hooks", ".git/config", ".vscode", ".idea", ".claude", ".codex", ".cursor",
+	".mcp.json",  ".envrc",	     ".bashrc", ".profile", ".zshrc", ".gitmodules", ".husky",
+};
+
+static int protect_control_files(int workspace, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(control_paths); i++) {
+		auto_close int fd = sys_openat2(workspace, control_paths[i], O_PATH | O_CLOEXEC,
+						RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
+							RESOLVE_NO_MAGICLINKS);
+
+		if (fd < 0)
+			continue;
+		if (mount_bind(fd, "", fd, "", MOUNT_READ_ONLY | MOUNT_SUBMOUNTS, e) < 0)
+			return err_wrap(e, "cannot protect %s", control_paths[i]);
+	}
+	return 0;
+}
+
+/* Maps the workspace's owner to the user inside; only as root, a rootless user is its own. */
+static int map_owner(struct plan *p, int mount, int idmap, struct err *e)
+{
+	if (p->rootless || idmap < 0 || mount_idmap(mount, idmap) == 0)
+		return 0;
+	p->board->workspace_unmapped = true;
+	if (p->workspace_mode == WORKSPACE_COW)
+		return 0;
+	return err_set(e, ERR_UNSUPPORTED,
+		       "workspace: the file system of %s cannot map ids (%s); run cloche as the "
+		       "directory's owner instead of root, or use --apply",
+		       p->workspace.path, strerror(errno));
+}
+
+static int workspace_mount(struct plan *p, int idmap, struct err *e)
+{
+	unsigned flags = p->workspace_mode == WORKSPACE_COW ? MOUNT_READ_ONLY : 0;
+	int fd;
+
+	if (p->workspace_mode == WORKSPACE_EMPTY)
+		return mount_clone(AT_FDCWD, "ws", 0, e);
+	fd = clone_source(&p->workspace, flags, e);
+	if (fd < 0 || map_owner(p, fd, idmap, e) < 0)
+		return -1;
+	if (p->workspace_mode == WORKSPACE_DIRECT)
+		return fd;
+	fd = overlay_new(p, fd, "ws", "work", e);
+	if (fd < 0)
+		err_wrap(e, "cannot show %s copy-on-write (try --workspace DIR or --empty)",
+			 p->workspace.path);
+	return fd;
+}
+
+static int show_workspace(struct plan *p, int root, int idmap, struct err *e)
+{
+	auto_close int at = skeleton_dir(root, p->workspace_path, e);
+	auto_close int shown = -1;
+	int fd = at < 0 ? -1 : workspace_mount(p, idmap, e);
+
+	if (fd < 0 || mount_attach(fd, at, "", e) < 0)
+		return -1;
+	if (!str_equal(p->workspace_path, "/workspace") &&
+	    symlinkat(p->workspace_path, root, "workspace") < 0 && errno != EEXIST)
+		return err_sys(e, "cannot link /workspace");
+	if (p->workspace_mode != WORKSPACE_DIRECT)
+		return 0;
+	shown = sys_openat2(root, p->workspace_path + 1, O_PATH | O_DIRECTORY | O_CLOEXEC,
+			    RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS);
+	return shown < 0 ? err_sys(e, "cannot open the workspace") : protect_control_files(shown, e);
+}
+
+static int show_bind(const struct bind *b, int root, struct err *e)
+{
+	unsigned flags = b->writable ? 0 : MOUNT_READ_ONLY | MOUNT_SUBMOUNTS;
+	auto_close int parent = -1;
+	auto_close int at = -1;
+	const char *name;
+	int fd;
+
+	parent = skeleton_parent(root, b->target, &name, e);
+	if (parent < 0)
+		return err_wrap(e, "mount target %s", b->target);
+	if (S_ISDIR(b->source.st.st_mode))
+		at = skeleton_dir(parent, name, e);
+	else if (skeleton_file(parent, name, "", 0, 0444, e) == 0 || e->errnum == EEXIST)
+		at = sys_openat2(parent, name, O_PATH | O_CLOEXEC, RESOLVE_NO_SYMLINKS);
+	if (at < 0)
+		return err_wrap(e, "mount target %s", b->target);
+	fd = clone_source(&b->source, flags, e);
+	return fd < 0 ? -1 : mount_attach(fd, at, "", e);
+}
+
+static int place_file(const struct plan *p, const struct placed_file *f, struct err *e)
+{
+	const char *base = f->path[0] == '/' ? "" : "ws/";
+	const char *name;
+	auto_close int scratch = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	auto_close int parent = -1;
+	char path[PATH_MAX];
+
+	snprintf(path, sizeof(path), "%s%s", base, f->path + (f->path[0] == '/'));
+	parent = skeleton_parent(scratch, path, &name, e);
+	if (parent < 0 || skeleton_file(parent, name, f->data, f->size, f->mode, e) < 0)
+		return err_wrap(e, "cannot place %s", f->path);
+	/* Both the file and the directories made for it, so that the command can work with them. */
+	if (!p->rootless && fchownat(parent, name, plan_user_id(p), p->id_base + SANDBOX_GID, 0) < 0)
+		return err_sys(e, "cannot chown %s", f->path);
+	return 0;
+}
+
+static int swap_root(int root, struct err *e)
+{
+	/* "." over ".": the old root ends up mounted on the new one, and is detached there. */
+	if (fchdir(root) < 0 || sys_pivot_root(".", ".") < 0 || umount2(".", MNT_DETACH) < 0 ||
+	    chdir("/") < 0)
+		return err_sys(e, "cannot change the root");
+	return 0;
+}
+
+int root_finish(struct plan *p, struct root_fds *fds, struct err *e)
+{
+	auto_close int root = open("root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct statfs fs;
+
+	if (root < 0)
+		return err_sys(e, "cannot open the new root");
+	for (size_t i = 0; i < p->file_count; i++)
+		if (place_file(p, &p->files[i], e) < 0)
+			return -1;
+	if (show_workspace(p, root, fds->idmap, e) < 0)
+		return -1;
+	for (size_t i = 0; i < p->bind_count; i++)
+		if (show_bind(&p->binds[i], root, e) < 0)
+			return -1;
+	if (fstatfs(fds->scratch, &fs) == 0)
+		p->board->scratch_bytes = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
+	if (p->spec->root == ROOT_RO && mount_reflag(root, MOUNT_READ_ONLY | MOUNT_DEVICES, e) < 0)
+		return -1;
+	return swap_root(root, e);
+}

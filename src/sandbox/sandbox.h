@@ -1,0 +1,36 @@
+/*
+ * Sandboxes: one command, isolated, limited, watched, explained.
+ *
+ * Theory of operation
+ *
+ *   keeper   this process, outside. Opens and judges the sources, makes the cgroup and the user
+ *            namespaces, passes on signals, captures output, watches the clock, and in the end
+ *            says what happened. (keeper.c, plan.c)
+ *   pid 1    a fork of the keeper in new namespaces. Builds the root (root.c), gives up every
+ *            privilege, then reaps and answers the notifications of the seccomp filter (init.c).
+ *   command  pid 2: made by pid 1 after the last layer; tries each layer (verify.c), then execs.
+ *
+ * keeper and pid 1 work at the same time: while pid 1 makes a network namespace and mounts, the
+ * keeper makes cgroups and user namespaces and sends their fds over a socket. What happened inside
+ * comes back through a shared page (board.h). If the keeper dies, pid 1 dies with it, and with
+ * pid 1 the kernel kills everything in its pid namespace.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "model/result.h"
+#include "model/spec.h"
+#include "sandbox/plan.h"
+
+struct sandbox_request {
+	const struct sandbox_spec *spec; /* finished by spec_finish */
+	const struct placed_file *files; /* besides the spec's own */
+	size_t file_count;
+	struct list extra_env; /* K=V, before the caller's */
+};
+
+/*
+ * Runs spec->argv to its end. 0: ret is filled in (the command ran, or could not be found or
+ * executed inside: exit code 127 or 126). -1: cloche could not do its work.
+ */
+int sandbox_run(const struct sandbox_request *request, struct result *ret, struct err *e);

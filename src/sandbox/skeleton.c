@@ -1,0 +1,81 @@
+#include "sandbox/skeleton.h"
+
+#include "base/auto.h"
+#include "kern/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <sys/stat.h>
+
+#define STEP (RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_BENEATH)
+
+/* One component of a path: opened, or made and opened. */
+static int step(int dir, const char *name, struct err *e)
+{
+	int fd = sys_openat2(dir, name, O_PATH | O_DIRECTORY | O_CLOEXEC, STEP);
+
+	if (fd >= 0)
+		return fd;
+	if (errno == ENOENT && mkdirat(dir, name, 0755) == 0)
+		fd = sys_openat2(dir, name, O_PATH | O_DIRECTORY | O_CLOEXEC, STEP);
+	if (fd < 0)
+		return err_sys(e, "cannot make directory %s in the sandbox's root", name);
+	return fd;
+}
+
+int skeleton_dir(int dir, const char *path, struct err *e)
+{
+	auto_close int at = sys_openat2(dir, ".", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+	char name[NAME_MAX + 1];
+
+	if (at < 0)
+		return err_sys(e, "cannot open a directory");
+	for (;;) {
+		size_t len;
+		int next;
+
+		path += strspn(path, "/");
+		len = strcspn(path, "/");
+		if (len == 0)
+			return take_fd(&at);
+		if (len >= sizeof(name))
+			return err_set(e, ERR_INVALID, "name too long in %s", path);
+		snprintf(name, sizeof(name), "%.*s", (int)len, path);
+		next = step(at, name, e);
+		if (next < 0)
+			return -1;
+		close(at);
+		at = next;
+		path += len;
+	}
+}
+
+int skeleton_parent(int dir, const char *path, const char **ret_name, struct err *e)
+{
+	const char *slash = strrchr(path, '/');
+	char parent[PATH_MAX];
+
+	snprintf(parent, sizeof(parent), "%.*s", slash ? (int)(slash - path) : 0, path);
+	*ret_name = slash ? slash + 1 : path;
+	return skeleton_dir(dir, parent, e);
+}
+
+int skeleton_file(int dir, const char *name, const char *data, size_t size, mode_t mode, struct err *e)
+{
+	auto_close int fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+				   mode);
+
+	if (fd < 0)
+		return err_sys(e, "cannot create %s in the sandbox", name);
+	while (size > 0) {
+		ssize_t n = write(fd, data, size);
+
+		if (n < 0)
+			return err_sys(e, "cannot write %s in the sandbox", name);
+		data += n;
+		size -= (size_t)n;
+	}
+	return 0;
+}

@@ -1,0 +1,17 @@
+/*
+ * Making directories and files in a tree that is being built and that may hold hostile names (an
+ * image): every step is taken by fd, and no symbolic link is ever followed.
+ */
+#pragma once
+
+#include "base/err.h"
+
+#include <stddef.h>
+#include <sys/types.h>
+
+/* Opens dir/path (relative), making what is missing of it (0755). Returns an O_PATH fd. */
+int skeleton_dir(int dir, const char *path, struct err *e);
+/* The same for all but the last component of path, which goes to ret_name. */
+int skeleton_parent(int dir, const char *path, const char **ret_name, struct err *e);
+/* Writes a new file; one that is in the way is an error. */
+int skeleton_file(int dir, const char *name, const char *data, size_t size, mode_t mode, struct err *e);

@@ -1,0 +1,106 @@
+#include "sandbox/stream.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* A program may print more than is kept; one that prints without end is stopped here. */
+#define FLOOD_FACTOR 16
+#define FLOOD_MIN (64u << 20)
+
+void stream_init(struct stream *s, int fd, size_t limit)
+{
+	*s = (struct stream){.fd = fd, .limit = limit};
+	s->head_room = limit - limit / 2;
+	s->ring_room = limit / 2;
+}
+
+static void keep_tail(struct stream *s, const char *data, size_t n)
+{
+	if (!s->ring && s->ring_room)
+		s->ring = must_alloc(malloc(s->ring_room));
+	if (n > s->ring_room) {
+		data += n - s->ring_room;
+		n = s->ring_room;
+	}
+	while (n > 0) {
+		size_t part = s->ring_room - s->ring_at < n ? s->ring_room - s->ring_at : n;
+
+		memcpy(s->ring + s->ring_at, data, part);
+		s->ring_at = (s->ring_at + part) % s->ring_room;
+		s->ring_len = s->ring_len + part > s->ring_room ? s->ring_room : s->ring_len + part;
+		data += part;
+		n -= part;
+	}
+}
+
+static void keep_head(struct stream *s, const char *data, size_t n)
+{
+	if (s->head_len + n > s->head_size) {
+		s->head_size = (s->head_len + n) * 2 < s->head_room ? (s->head_len + n) * 2 : s->head_room;
+		s->head = must_alloc(realloc(s->head, s->head_size));
+	}
+	memcpy(s->head + s->head_len, data, n);
+	s->head_len += n;
+}
+
+static void keep(struct stream *s, const char *data, size_t n)
+{
+	size_t to_head = s->head_room - s->head_len < n ? s->head_room - s->head_len : n;
+
+	s->total += n;
+	if (to_head)
+		keep_head(s, data, to_head);
+	if (n > to_head)
+		keep_tail(s, data + to_head, n - to_head);
+}
+
+void stream_read(struct stream *s)
+{
+	static char buf[64 << 10];
+	ssize_t n = read(s->fd, buf, sizeof(buf));
+
+	if (n > 0)
+		keep(s, buf, (size_t)n);
+	else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+		close_fd(&s->fd);
+}
+
+bool stream_is_flood(const struct stream *s)
+{
+	return s->total > FLOOD_MIN && s->total / FLOOD_FACTOR > s->limit;
+}
+
+void stream_finish(struct stream *s, struct capture *ret)
+{
+	size_t start = s->ring_room ? (s->ring_at + s->ring_room - s->ring_len) % s->ring_room : 0;
+	char *tail = must_alloc(malloc(s->ring_len + 1));
+	size_t first = s->ring_len < s->ring_room - start ? s->ring_len : s->ring_room - start;
+
+	if (s->ring_len) {
+		memcpy(tail, s->ring + start, first);
+		memcpy(tail + first, s->ring, s->ring_len - first);
+	}
+	*ret = (struct capture){.total = s->total};
+	if (s->total > s->head_len + s->ring_len) {
+		ret->head = take_ptr(s->head);
+		ret->head_len = s->head_len;
+		ret->tail = tail;
+		ret->tail_len = s->ring_len;
+	} else {
+		ret->head = must_alloc(realloc(take_ptr(s->head), s->head_len + s->ring_len + 1));
+		memcpy(ret->head + s->head_len, tail, s->ring_len);
+		ret->head_len = s->head_len + s->ring_len;
+		free(tail);
+	}
+}
+
+void stream_done(struct stream *s)
+{
+	close_fd(&s->fd);
+	free(s->head);
+	free(s->ring);
+	s->head = s->ring = NULL;
+}

@@ -1,0 +1,25 @@
+/* Captured output: keeps the head and the tail of a stream in bounded memory. */
+#pragma once
+
+#include "model/result.h"
+
+#include <stdint.h>
+
+struct stream {
+	int fd; /* read end, -1 once at its end */
+	size_t limit;
+	char *head;
+	size_t head_len, head_size, head_room; /* used, allocated, wanted */
+	char *ring; /* the last bytes, as many as ring_room */
+	size_t ring_len, ring_at, ring_room;
+	uint64_t total;
+};
+
+void stream_init(struct stream *s, int fd, size_t limit);
+/* Reads what is there; closes fd at its end. */
+void stream_read(struct stream *s);
+/* True when so much came that going on makes no sense. */
+bool stream_is_flood(const struct stream *s);
+/* Hands the bytes over to a result. */
+void stream_finish(struct stream *s, struct capture *ret);
+void stream_done(struct stream *s);

@@ -1,0 +1,120 @@
+#include "sandbox/verify.h"
+
+#include "base/auto.h"
+#include "kern/caps.h"
+#include "kern/sys.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+static const struct {
+	const char *file;
+	enum layer layer;
+} namespaces[] = {
+	[NS_USER] = {"user", LAYER_USER_NS}, [NS_PID] = {"pid", LAYER_PID_NS},
+	[NS_MOUNT] = {"mnt", LAYER_MOUNT_NS}, [NS_NET] = {"net", LAYER_NET_NS},
+	[NS_IPC] = {"ipc", LAYER_IPC_NS}, [NS_UTS] = {"uts", LAYER_UTS_NS},
+	[NS_CGROUP] = {"cgroup", LAYER_CGROUP_NS}, [NS_TIME] = {"time_for_children", LAYER_TIME_NS},
+};
+static_assert(ARRAY_LEN(namespaces) == NS_COUNT, "a row per namespace");
+
+void verify_read_namespaces(ino_t ret[NS_COUNT])
+{
+	for (int i = 0; i < NS_COUNT; i++) {
+		char path[64];
+		struct stat st;
+
+		snprintf(path, sizeof(path), "/proc/self/ns/%s", namespaces[i].file);
+		ret[i] = stat(path, &st) == 0 ? st.st_ino : 0;
+	}
+}
+
+layer_set verify_namespaces(const struct plan *p)
+{
+	layer_set proven = 0;
+	ino_t own[NS_COUNT];
+
+	verify_read_namespaces(own);
+	for (int i = 0; i < NS_COUNT; i++)
+		if (own[i] && p->host_ns[i] && own[i] != p->host_ns[i])
+			proven |= LAYER_BIT(namespaces[i].layer);
+	return proven;
+}
+
+static bool ids_are_users(const struct plan *p)
+{
+	uid_t want = p->spec->level == LEVEL_PROCESS ? plan_user_id(p) : SANDBOX_UID;
+	uid_t r, e, s;
+	gid_t rg, eg, sg;
+
+	if (getresuid(&r, &e, &s) < 0 || getresgid(&rg, &eg, &sg) < 0)
+		return false;
+	if (r != want || e != want || s != want || rg != eg || rg != sg)
+		return false;
+	/* An ordinary user cannot give up supplementary groups; as root they must be gone. */
+	return p->rootless || getgroups(0, NULL) == 0;
+}
+
+/*
+ * setns on a bad fd: EBADF from the kernel, EPERM from the filter. Anything else, success included,
+ * comes from somebody else.
+ */
+static bool filter_answers(void)
+{
+	return syscall(SYS_setns, -1, 0) == -1 && errno == EPERM;
+}
+
+/* This process may write the canary by its mode and its mount; only Landlock is in the way. */
+static bool landlock_answers(int scratch)
+{
+	int fd = openat(scratch, "canary", O_WRONLY | O_CLOEXEC);
+
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 && errno == EACCES;
+}
+
+layer_set verify_privileges(const struct plan *p, int scratch)
+{
+	layer_set proven = 0;
+
+	if (ids_are_users(p))
+		proven |= LAYER_BIT(LAYER_IDS);
+	if (caps_none())
+		proven |= LAYER_BIT(LAYER_CAPS);
+	if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
+		proven |= LAYER_BIT(LAYER_NO_NEW_PRIVS);
+	if (filter_answers())
+		proven |= LAYER_BIT(LAYER_SECCOMP);
+	if (p->board->landlock_abi > 0 && landlock_answers(scratch))
+		proven |= LAYER_BIT(LAYER_LANDLOCK);
+	return proven;
+}
+
+layer_set verify_fds(void)
+{
+	char buf[1024];
+	int fd = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	long n = fd < 0 ? -1 : syscall(SYS_getdents64, fd, buf, sizeof(buf));
+	bool clean = n > 0;
+
+	for (long at = 0; at < n && clean;) {
+		/* struct linux_dirent64: ino, off, reclen, type, name */
+		unsigned short size;
+		const char *name = buf + at + 19;
+
+		memcpy(&size, buf + at + 16, sizeof(size));
+		if (name[0] != '.' && atoi(name) > 2 && atoi(name) != fd)
+			clean = false;
+		at += size;
+	}
+	if (fd >= 0)
+		close(fd);
+	return clean ? LAYER_BIT(LAYER_FDS) : 0;
+}

@@ -1,0 +1,16 @@
+/*
+ * Proof: what a layer claims is tried, not echoed (a filter below us can make any call lie). Each
+ * check adds its bit only if the effect was seen.
+ */
+#pragma once
+
+#include "sandbox/plan.h"
+
+/* Inodes of our namespaces, from /proc/self/ns; 0 where the kernel has none. */
+void verify_read_namespaces(ino_t ret[NS_COUNT]);
+/* In pid 1, in all its namespaces: which of them differ from the keeper's? */
+layer_set verify_namespaces(const struct plan *p);
+/* In the command's process, after the last layer: ids, capabilities, filter, Landlock canary. */
+layer_set verify_privileges(const struct plan *p, int scratch);
+/* After everything above 2 was closed. */
+layer_set verify_fds(void);
