@@ -166,6 +166,7 @@ int cmd_code(int argc, char **argv)
 	for (int i = first; i < argc; i++)
 		list_add(&s.argv, argv[i]);
 	request.spec = &s;
+	request.own_argv = argv - 1; /* from the program's name on */
 	request.files = &code;
 	request.file_count = 1;
 	search_workspace(&request);

@@ -122,6 +122,7 @@ int cmd_run(int argc, char **argv)
 	for (int i = first; i < argc; i++)
 		list_add(&s.argv, argv[i]);
 	request.spec = &s;
+	request.own_argv = argv - 1; /* from the program's name on */
 	status = run_and_report(&request, false);
 	spec_done(&s);
 	return status;

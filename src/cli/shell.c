@@ -25,6 +25,7 @@ int cmd_shell(int argc, char **argv)
 		return cli_fail(&e);
 	list_add(&s.argv, stat("/bin/bash", &st) == 0 ? "/bin/bash" : "/bin/sh");
 	request.spec = &s;
+	request.own_argv = argv - 1; /* from the program's name on */
 	status = run_and_report(&request, false);
 	spec_done(&s);
 	return status;

@@ -24,17 +24,20 @@ bool caps_can_administer(void)
 	return get(data) == 0 && (data[0].effective & needed) == needed;
 }
 
-int caps_drop_all(struct err *e)
+int caps_drop_bounding(struct err *e)
+{
+	/* EINVAL is past the last one. */
+	errno = 0;
+	for (int cap = 0; cap < MAX_CAPS && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0; cap++)
+		;
+	return errno == EINVAL ? 0 : err_sys(e, "cannot drop the capability bounding set");
+}
+
+int caps_clear(struct err *e)
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct data[2] = {{0}};
 
-	/* The bounding set first: dropping from it needs CAP_SETPCAP. EINVAL is past the last one. */
-	errno = 0;
-	for (int cap = 0; cap < MAX_CAPS && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0; cap++)
-		;
-	if (errno != EINVAL)
-		return err_sys(e, "cannot drop the capability bounding set");
 	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
 		return err_sys(e, "cannot clear ambient capabilities");
 	if (syscall(SYS_capset, &header, data) < 0)
@@ -42,7 +45,7 @@ int caps_drop_all(struct err *e)
 	return 0;
 }
 
-bool caps_none(void)
+bool caps_none(bool with_bounding)
 {
 	struct __user_cap_data_struct data[2] = {{.effective = ~0u}};
 	unsigned any;
@@ -51,6 +54,8 @@ bool caps_none(void)
 		return false;
 	any = data[0].effective | data[0].permitted | data[0].inheritable | data[1].effective |
 	      data[1].permitted | data[1].inheritable;
+	if (any == 0 && !with_bounding)
+		return true;
 	/* The ambient set is a subset of permitted and inheritable (capabilities(7)). */
 	for (int cap = 0; any == 0 && cap < MAX_CAPS; cap++) {
 		int in_bounding = prctl(PR_CAPBSET_READ, cap, 0, 0, 0);

@@ -7,7 +7,9 @@
 
 /* True if this thread has CAP_SYS_ADMIN, CAP_SETUID and CAP_SETGID in effect. */
 bool caps_can_administer(void);
-/* Empties bounding, ambient, inheritable, permitted and effective set, in this order. */
-int caps_drop_all(struct err *e);
-/* True if all five sets are empty. */
-bool caps_none(void);
+/* Empties the bounding set; needs CAP_SETPCAP, so it goes before caps_clear and changes of ids. */
+int caps_drop_bounding(struct err *e);
+/* Empties the ambient, inheritable, permitted and effective set. */
+int caps_clear(struct err *e);
+/* True if those four are empty, and with_bounding the bounding set as well. */
+bool caps_none(bool with_bounding);

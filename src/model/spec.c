@@ -374,8 +374,8 @@ static int check_values(const struct sandbox_spec *s, struct err *e)
 				 "hostname: wants up to 63 letters, digits, dots and dashes");
 	for (size_t i = 0; i < s->env.count; i++)
 		if (s->env.items[i][0] == '=')
-			return err_field(e, ERR_INVALID, "env", "env: '%s' has no name; try K=V",
-					 s->env.items[i]);
+			return err_field(e, ERR_INVALID, "env",
+					 "env: no name in front of '='; try K=V");
 	return 0;
 }
 

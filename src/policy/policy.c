@@ -108,6 +108,11 @@ int policy_load(const char *file_or_name, struct policy *ret, struct err *e)
 /* Puts FILE:LINE in front of an error, by the line where its field was given. */
 static int blame(const struct policy *p, struct err *e)
 {
+	char clean[sizeof(e->msg)];
+
+	/* It may quote a value, and those may span lines. */
+	str_sanitise(clean, sizeof(clean), e->msg, strlen(e->msg));
+	memcpy(e->msg, clean, sizeof(clean));
 	for (size_t i = p->names.count; i > 0; i--)
 		if (str_equal(p->names.items[i - 1], e->field))
 			return err_wrap(e, "%s:%u", p->file, p->lines[i - 1]);

@@ -39,7 +39,7 @@ struct judge {
 	const char *field;
 	const char *typed;
 	enum source_use use;
-	struct source *source;
+	const struct source *source;
 	struct place_id id;
 	struct forbidden forbidden;
 };
@@ -122,31 +122,30 @@ static bool is_removed(const struct source *s)
 }
 
 /* Opens path and asks the kernel what and where it is. */
-static int describe(struct judge *j, const char *path, struct err *e)
+static int describe(const char *field, const char *path, struct source *s, struct err *e)
 {
-	struct source *s = j->source;
 	char link[64];
 	ssize_t n;
 
 	s->fd = open_path(path);
 	if (s->fd < 0)
-		return open_error(j->field, path, e);
+		return open_error(field, path, e);
 	snprintf(link, sizeof(link), "/proc/self/fd/%d", s->fd);
 	n = readlink(link, s->path, sizeof(s->path) - 1);
-	if (n < 0 || fstat(s->fd, &s->st) < 0 || place_id_get(s->fd, "", &j->id) < 0) {
-		err_sys(e, "%s: cannot tell where '%s' leads", j->field, show(path).text);
+	if (n < 0 || fstat(s->fd, &s->st) < 0) {
+		err_sys(e, "%s: cannot tell where '%s' leads", field, show(path).text);
 		return -1;
 	}
 	s->path[n] = '\0';
 	if (s->path[0] != '/' || is_removed(s))
-		return err_field(e, ERR_NOT_FOUND, j->field,
-				 "%s: '%s' has been removed or is out of reach", j->field,
+		return err_field(e, ERR_NOT_FOUND, field,
+				 "%s: '%s' has been removed or is out of reach", field,
 				 show(path).text);
 	if (!S_ISDIR(s->st.st_mode) && !S_ISREG(s->st.st_mode))
-		return err_field(e, ERR_DENIED, j->field,
+		return err_field(e, ERR_DENIED, field,
 				 "%s: '%s' is neither a directory nor a regular file; sockets and "
 				 "devices are not shown",
-				 j->field, show(path).text);
+				 field, show(path).text);
 	return 0;
 }
 
@@ -309,26 +308,48 @@ static int judge_allowed(const struct judge *j, const struct sandbox_spec *s, st
 		j->field, show(j->typed).text, show(path).text, list);
 }
 
-int source_open(const struct sandbox_spec *s, const char *field, const char *path,
-		enum source_use use, struct source *ret, struct err *e)
+int source_look(const char *field, const char *path, struct source *ret, struct err *e)
 {
 	struct source found = {.fd = -1};
-	struct judge j = {.field = field, .typed = path, .use = use, .source = &found};
+
+	if (describe(field, path, &found, e) < 0) {
+		close_fd(&found.fd);
+		return -1;
+	}
+	*ret = found;
+	return 0;
+}
+
+int source_judge(const struct sandbox_spec *s, const char *field, const char *path,
+		 enum source_use use, const struct source *source, struct err *e)
+{
+	struct judge j = {.field = field, .typed = path, .use = use, .source = source};
 	int rc;
 
+	if (place_id_get(source->fd, "", &j.id) < 0)
+		return err_sys(e, "%s: cannot tell where '%s' leads", field, show(path).text);
 	if (forbidden_init(&j.forbidden, s, use == SOURCE_COPY, e) < 0)
 		return -1;
-	rc = describe(&j, path, e);
-	if (rc == 0)
-		rc = judge_forbidden(&j, e);
+	rc = judge_forbidden(&j, e);
 	if (rc == 0)
 		rc = judge_allowed(&j, s, e);
 	forbidden_done(&j.forbidden);
-	if (rc < 0)
-		close_fd(&found.fd);
-	else
-		*ret = found;
 	return rc;
+}
+
+int source_open(const struct sandbox_spec *s, const char *field, const char *path,
+		enum source_use use, struct source *ret, struct err *e)
+{
+	struct source found;
+
+	if (source_look(field, path, &found, e) < 0)
+		return -1;
+	if (source_judge(s, field, path, use, &found, e) < 0) {
+		close(found.fd);
+		return -1;
+	}
+	*ret = found;
+	return 0;
 }
 
 static bool is_printable(const char *s)

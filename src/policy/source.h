@@ -34,6 +34,11 @@ struct source {
 int source_open(const struct sandbox_spec *s, const char *field, const char *path,
 		enum source_use use, struct source *ret, struct err *e);
 
+/* The two halves of source_open: what is it and where; may it be shown? fd stays the caller's. */
+int source_look(const char *field, const char *path, struct source *ret, struct err *e);
+int source_judge(const struct sandbox_spec *s, const char *field, const char *path,
+		 enum source_use use, const struct source *source, struct err *e);
+
 struct mount_request {
 	char source[PATH_MAX];
 	char target[PATH_MAX]; /* absolute and clean */

@@ -13,7 +13,7 @@
 
 
 /* A later value takes the place of an earlier one. */
-static void set(struct list *env, char *pair)
+void environment_set(struct list *env, char *pair)
 {
 	size_t len = (size_t)(strchr(pair, '=') - pair) + 1;
 
@@ -130,7 +130,7 @@ static void set_threads(struct plan *p)
 	unsigned n = (unsigned)((p->spec->limits.cpus_milli + 999) / 1000);
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		set(&p->env, str_format("%s=%u", names[i], n));
+		environment_set(&p->env, str_format("%s=%u", names[i], n));
 }
 
 static void set_defaults(struct plan *p, const char *tools)
@@ -139,16 +139,16 @@ static void set_defaults(struct plan *p, const char *tools)
 	const char *term = getenv("TERM");
 	struct stat st;
 
-	set(&p->env, str_format("PATH=%s%s/.local/bin:" SYSTEM_PATH, tools, SANDBOX_HOME));
+	environment_set(&p->env, str_format("PATH=%s%s/.local/bin:" SYSTEM_PATH, tools, SANDBOX_HOME));
 	if (!process)
-		set(&p->env, str_copy("HOME=" SANDBOX_HOME));
-	set(&p->env, str_copy("USER=user"));
-	set(&p->env, str_copy("LOGNAME=user"));
-	set(&p->env, str_format("SHELL=%s", stat("/bin/bash", &st) == 0 ? "/bin/bash" : "/bin/sh"));
-	set(&p->env, str_copy("LANG=C.UTF-8"));
-	set(&p->env, str_format("PWD=%s", p->workdir));
+		environment_set(&p->env, str_copy("HOME=" SANDBOX_HOME));
+	environment_set(&p->env, str_copy("USER=user"));
+	environment_set(&p->env, str_copy("LOGNAME=user"));
+	environment_set(&p->env, str_format("SHELL=%s", stat("/bin/bash", &st) == 0 ? "/bin/bash" : "/bin/sh"));
+	environment_set(&p->env, str_copy("LANG=C.UTF-8"));
+	environment_set(&p->env, str_format("PWD=%s", p->workdir));
 	if (p->spec->tty)
-		set(&p->env, str_format("TERM=%s", term ? term : "xterm"));
+		environment_set(&p->env, str_format("TERM=%s", term ? term : "xterm"));
 }
 
 static bool is_name(const char *s, size_t len)
@@ -170,14 +170,14 @@ static int set_given(struct plan *p, const char *text, struct err *e)
 	if (!is_name(text, len))
 		return err_field(e, ERR_INVALID, "env", "env: '%s' is not a variable name", text);
 	if (text[len] == '=') {
-		set(&p->env, str_copy(text));
+		environment_set(&p->env, str_copy(text));
 		return 0;
 	}
 	value = getenv(text);
 	if (!value)
 		return err_field(e, ERR_INVALID, "env", "env: %s is not set here; use %s=VALUE", text,
 				 text);
-	set(&p->env, str_format("%s=%s", text, value));
+	environment_set(&p->env, str_format("%s=%s", text, value));
 	return 0;
 }
 
@@ -188,7 +188,7 @@ int environment_make(struct plan *p, const struct sandbox_request *request, stru
 	set_defaults(p, tools);
 	set_threads(p);
 	for (size_t i = 0; i < request->extra_env.count; i++)
-		set(&p->env, str_copy(request->extra_env.items[i]));
+		environment_set(&p->env, str_copy(request->extra_env.items[i]));
 	for (size_t i = 0; i < p->spec->env.count; i++)
 		if (set_given(p, p->spec->env.items[i], e) < 0)
 			return -1;

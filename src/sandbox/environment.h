@@ -3,5 +3,7 @@
 
 #include "sandbox/plan.h"
 
+/* Sets one variable, "K=V", which the list owns from then on. */
+void environment_set(struct list *env, char *pair);
 /* Fills p->env; with spec->tools also adds mounts to p->binds. */
 int environment_make(struct plan *p, const struct sandbox_request *request, struct err *e);

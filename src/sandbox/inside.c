@@ -43,8 +43,6 @@ static int enter_namespaces(struct plan *p, struct err *e)
 		return err_set(e, ERR_UNSUPPORTED, "no new pid namespace was made");
 	if (p->rootless && userns_map_self(SANDBOX_UID, p->uid, SANDBOX_GID, p->gid, e) < 0)
 		return -1;
-	if (unshare(CLONE_NEWNET) < 0)
-		return err_sys(e, "cannot create a network namespace");
 	if (sethostname(p->spec->hostname, strlen(p->spec->hostname)) < 0)
 		return err_sys(e, "cannot set the host name");
 	return 0;
@@ -84,6 +82,16 @@ static void join_cgroup(struct plan *p, const struct keeper_message *m, const in
 	if (joined)
 		p->board->proven |= m->cgroup_layers | LAYER_BIT(LAYER_CGROUP);
 	(void)!unshare(CLONE_NEWCGROUP);
+}
+
+static int enter_network(const struct keeper_message *m, const int *fds, int *ret_dns, struct err *e)
+{
+	int at = m->join_count + m->has_userns + m->has_idmap;
+
+	if (setns(fds[at], CLONE_NEWNET) < 0)
+		return err_sys(e, "cannot enter the network namespace");
+	*ret_dns = fds[at + 1];
+	return 0;
 }
 
 /* From here on an ordinary user: the range's uid 1000 as root, the mapped caller otherwise. */
@@ -152,7 +160,8 @@ static int drop_privileges(struct plan *p, int userns, int *ret_listener, struct
 	p->board->proven |= verify_namespaces(p);
 	if (restrict_limits(p, e) < 0)
 		return -1;
-	if (soft(p, LAYER_CAPS, caps_drop_all(e), e) < 0)
+	if (soft(p, LAYER_CAPS, caps_drop_bounding(e), e) < 0 ||
+	    soft(p, LAYER_CAPS, caps_clear(e), e) < 0)
 		return -1;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return err_sys(e, "cannot give up privileges");
@@ -200,6 +209,14 @@ static int block_signals(struct err *e)
 	return fd < 0 ? err_sys(e, "cannot watch signals") : fd;
 }
 
+/* The launcher's command line names host paths, and /proc/1/cmdline can be read by anybody. */
+static void hide_command_line(char **argv)
+{
+	prctl(PR_SET_NAME, "cloche-init", 0, 0, 0);
+	for (int i = 0; argv && argv[i]; i++)
+		memset(argv[i], 0, strlen(argv[i]));
+}
+
 /* The whole sandbox, from clone to exec. */
 static int build(struct plan *p, struct inside_fds *fds, int *ret_listener, struct err *e)
 {
@@ -207,7 +224,10 @@ static int build(struct plan *p, struct inside_fds *fds, int *ret_listener, stru
 	struct keeper_message m;
 	int got[KEEPER_MAX_FDS];
 
-	if (die_with_keeper(e) < 0 || enter_namespaces(p, e) < 0 || net_up(&fds->dns, e) < 0)
+	if (die_with_keeper(e) < 0 || enter_namespaces(p, e) < 0)
+		return -1;
+	/* As root the keeper has it made by somebody else at the same time. */
+	if (p->rootless && net_create(&fds->dns, e) < 0)
 		return -1;
 	enter_time_namespace();
 	if (root_build(p, &root, e) < 0)
@@ -216,6 +236,10 @@ static int build(struct plan *p, struct inside_fds *fds, int *ret_listener, stru
 	if (message_receive(fds->control, &m, got, e) < 0)
 		return -1;
 	join_cgroup(p, &m, got);
+	if (!p->rootless && enter_network(&m, got, &fds->dns, e) < 0)
+		return -1;
+	if (m.workspace_denied)
+		plan_empty_workspace(p);
 	root.idmap = m.has_idmap ? got[m.join_count + m.has_userns] : -1;
 	if (root_finish(p, &root, e) < 0)
 		return -1;
@@ -235,6 +259,7 @@ void inside_main(struct plan *p, struct inside_fds *fds)
 
 	if (p->spec->level == LEVEL_PROCESS)
 		process_main(p, fds);
+	hide_command_line(p->own_argv);
 	signals = block_signals(e);
 	if (signals < 0 || build(p, fds, &listener, e) < 0)
 		_exit(125);

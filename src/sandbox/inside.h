@@ -18,10 +18,12 @@ struct keeper_message {
 	int join_count;	 /* cgroup v1 `tasks` files */
 	int has_userns;	 /* user namespace to enter */
 	int has_idmap;	 /* user namespace for idmapping the workspace */
+	int has_net;	 /* as root: the network namespace, and its name server's socket (two fds) */
+	bool workspace_denied; /* the current directory is not to be shown */
 	layer_set cgroup_layers; /* what the cgroup limits */
 };
 
-#define KEEPER_MAX_FDS 8
+#define KEEPER_MAX_FDS 10
 
 /* Runs as pid 1 of the new namespaces (or as the subreaper of level process); never returns. */
 void inside_main(struct plan *p, struct inside_fds *fds) __attribute__((noreturn));

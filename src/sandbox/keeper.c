@@ -154,6 +154,32 @@ static int make_user_namespaces(struct keeper *k, struct keeper_message *m, int 
 	return 0;
 }
 
+static int judge_workspace(struct keeper *k, struct keeper_message *m, struct err *e)
+{
+	bool shown = k->plan.workspace_mode == WORKSPACE_COW;
+
+	if (plan_judge_workspace(&k->plan, e) < 0)
+		return -1;
+	m->workspace_denied = shown && k->plan.workspace_mode == WORKSPACE_EMPTY;
+	return 0;
+}
+
+static int take_network(struct keeper *k, struct keeper_message *m, int *fds, int *count,
+			struct err *e)
+{
+	if (net_finish(&k->net, e) < 0)
+		return -1;
+	if (k->net.ns < 0)
+		return 0;
+	fds[(*count)++] = k->net.ns;
+	/* Port 53 of a network namespace just made can be had; if not, something is badly off. */
+	if (k->net.dns < 0)
+		return err_set(e, ERR_SYSTEM, "cannot serve names in the new network namespace");
+	fds[(*count)++] = k->net.dns;
+	m->has_net = 1;
+	return 0;
+}
+
 static int send_resources(struct keeper *k, struct err *e)
 {
 	struct keeper_message m = {0};
@@ -168,7 +194,11 @@ static int send_resources(struct keeper *k, struct err *e)
 	m.cgroup_layers = k->cgroup.layers;
 	if (k->cgroup.version == 2 && !cgroup_contains(&k->cgroup, k->pid))
 		m.cgroup_layers = 0;
-	rc = make_user_namespaces(k, &m, fds, &count, e);
+	rc = judge_workspace(k, &m, e);
+	if (rc == 0)
+		rc = make_user_namespaces(k, &m, fds, &count, e);
+	if (rc == 0)
+		rc = take_network(k, &m, fds, &count, e);
 	if (rc == 0)
 		rc = message_send(k->control, &m, fds, count, e);
 	for (int i = 0; i < count; i++)
@@ -338,6 +368,8 @@ static int start(struct keeper *k, struct inside_fds *fds, struct err *e)
 	cgroup_init(&k->cgroup);
 	if (cgroup_is_unified(&k->cgroup))
 		cgroup_create(&k->cgroup, &k->plan.spec->limits);
+	if (!k->plan.rootless && k->plan.spec->level != LEVEL_PROCESS && net_start(&k->net, e) < 0)
+		return -1;
 	if (clone_inside(k, fds, e) < 0)
 		return -1;
 	close_fd(&fds->control);
@@ -366,6 +398,12 @@ static int run(struct keeper *k, struct err *e)
 
 static void keeper_done(struct keeper *k)
 {
+	struct err ignored;
+
+	net_finish(&k->net, &ignored);
+	/* Helpers that only held a user namespace open. */
+	while (waitpid(-1, NULL, __WALL) > 0)
+		;
 	cgroup_remove(&k->cgroup);
 	lair_remove(k->scratch_path);
 	stream_done(&k->out);

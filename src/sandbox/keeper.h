@@ -3,6 +3,7 @@
 
 #include "kern/cgroup.h"
 #include "model/result.h"
+#include "sandbox/net.h"
 #include "sandbox/plan.h"
 #include "sandbox/stream.h"
 #include "sandbox/terminal.h"
@@ -19,6 +20,7 @@ struct keeper {
 	int signals;
 	int scratch;
 	char scratch_path[64]; /* level process: a directory to be removed */
+	struct net_maker net;
 	struct stream out, err;
 	struct terminal terminal;
 	int64_t started_ns, ended_ns;

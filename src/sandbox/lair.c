@@ -83,6 +83,8 @@ int lair_make(struct keeper *k, struct err *e)
 
 	if (k->plan.spec->level != LEVEL_PROCESS)
 		return 0;
+	if (plan_judge_workspace(&k->plan, e) < 0)
+		return -1;
 	if (!mkdtemp(path))
 		return err_sys(e, "cannot create a directory in /tmp");
 	snprintf(k->scratch_path, sizeof(k->scratch_path), "%s", path);

@@ -49,12 +49,6 @@ static void choose_ids(struct plan *p)
 
 /* ---- workspace ---- */
 
-static void empty_workspace(struct plan *p)
-{
-	p->workspace_mode = WORKSPACE_EMPTY;
-	snprintf(p->workspace_path, sizeof(p->workspace_path), "/workspace");
-}
-
 static int check_is_directory(const struct source *s, const char *field, struct err *e)
 {
 	if (S_ISDIR(s->st.st_mode))
@@ -75,34 +69,41 @@ static int named_workspace(struct plan *p, struct err *e)
 
 static int choose_workspace(struct plan *p, struct err *e)
 {
-	struct err why = {0};
-
-	p->workspace.fd = -1;
 	if (p->spec->empty) {
-		empty_workspace(p);
+		p->workspace_mode = WORKSPACE_EMPTY;
+		snprintf(p->workspace_path, sizeof(p->workspace_path), "/workspace");
 		return 0;
 	}
 	if (p->spec->workspace) {
 		if (named_workspace(p, e) < 0)
 			return -1;
-	} else if (source_open(p->spec, "workspace", ".", SOURCE_READ, &p->workspace, &why) < 0) {
-		if (why.kind != ERR_DENIED) {
-			*e = why;
-			return err_wrap(e, "current directory");
-		}
-		if (p->spec->apply) {
-			*e = why;
-			return -1;
-		}
-		empty_workspace(p);
-		plan_note(p, "The current directory is or contains a place that is never shown (such as "
-			     "a home directory): the workspace is empty. Start in a project directory, or "
-			     "use --workspace DIR.");
-		return 0;
 	} else {
+		if (source_look("workspace", ".", &p->workspace, e) < 0)
+			return err_wrap(e, "current directory");
 		p->workspace_mode = WORKSPACE_COW;
+		p->workspace_unjudged = true;
 	}
 	snprintf(p->workspace_path, sizeof(p->workspace_path), "%s", p->workspace.path);
+	return 0;
+}
+
+int plan_judge_workspace(struct plan *p, struct err *e)
+{
+	struct err why = {0};
+
+	if (!p->workspace_unjudged)
+		return 0;
+	p->workspace_unjudged = false;
+	if (source_judge(p->spec, "workspace", ".", SOURCE_COPY, &p->workspace, &why) == 0)
+		return 0;
+	if (why.kind != ERR_DENIED || p->spec->apply) {
+		*e = why;
+		return -1;
+	}
+	plan_empty_workspace(p);
+	plan_note(p, "The current directory is or contains a place that is never shown (such as a home "
+		     "directory): the workspace is empty. Start in a project directory, or use "
+		     "--workspace DIR.");
 	return 0;
 }
 
@@ -239,7 +240,7 @@ static int plan_files(struct plan *p, const struct sandbox_request *request, str
 
 /* ---- all ---- */
 
-static int choose_workdir(struct plan *p, struct err *e)
+static void choose_workdir(struct plan *p)
 {
 	const char *dir = p->spec->workdir;
 
@@ -247,17 +248,26 @@ static int choose_workdir(struct plan *p, struct err *e)
 		snprintf(p->workdir, sizeof(p->workdir), "%s", p->workspace_path);
 	else if (dir[0] == '/')
 		snprintf(p->workdir, sizeof(p->workdir), "%s", dir);
-	else if (strlen(dir) + strlen(p->workspace_path) + 2 > sizeof(p->workdir))
-		return err_field(e, ERR_INVALID, "workdir", "workdir: too long");
 	else
 		snprintf(p->workdir, sizeof(p->workdir), "%.2000s/%.2000s", p->workspace_path, dir);
-	return 0;
+}
+
+void plan_empty_workspace(struct plan *p)
+{
+	p->workspace_mode = WORKSPACE_EMPTY;
+	close_fd(&p->workspace.fd);
+	snprintf(p->workspace_path, sizeof(p->workspace_path), "/workspace");
+	if (!p->spec->workdir || p->spec->workdir[0] != '/') {
+		choose_workdir(p);
+		environment_set(&p->env, str_format("PWD=%s", p->workdir));
+	}
 }
 
 int plan_make(struct plan *p, const struct sandbox_request *request, struct board *board,
 	      struct err *e)
 {
-	*p = (struct plan){.spec = request->spec, .board = board, .argv = request->spec->argv.items};
+	*p = (struct plan){.spec = request->spec, .board = board, .argv = request->spec->argv.items,
+			   .own_argv = request->own_argv};
 	p->workspace.fd = p->image.fd = -1;
 	if (request->spec->argv.count == 0)
 		return err_field(e, ERR_INVALID, "cmd", "no command given");
@@ -266,7 +276,8 @@ int plan_make(struct plan *p, const struct sandbox_request *request, struct boar
 	if (make_id(p->id, sizeof(p->id), e) < 0 || choose_image(p, e) < 0 ||
 	    choose_workspace(p, e) < 0 || plan_mounts(p, e) < 0)
 		return -1;
-	if (choose_workdir(p, e) < 0 || plan_files(p, request, e) < 0)
+	choose_workdir(p);
+	if (plan_files(p, request, e) < 0)
 		return -1;
 	return environment_make(p, request, e);
 }

@@ -45,6 +45,7 @@ struct plan {
 	uint32_t id_base; /* as root: first host id of the sandbox's range */
 	enum workspace_mode workspace_mode;
 	struct source workspace;
+	bool workspace_unjudged; /* by the keeper while pid 1 builds: judging takes a while */
 	char workspace_path[PATH_MAX]; /* where it is shown */
 	char workdir[PATH_MAX];
 	bool image_is_host;
@@ -55,6 +56,7 @@ struct plan {
 	size_t file_count;
 	struct list env;
 	char **argv;
+	char **own_argv; /* of the launcher, wiped in pid 1 */
 	ino_t host_ns[NS_COUNT];
 	const char *notes[8];
 	size_t note_count;
@@ -73,5 +75,9 @@ struct bind *plan_add_bind(struct plan *p);
 
 int plan_make(struct plan *p, const struct sandbox_request *request, struct board *board,
 	      struct err *e);
+/* The current directory may not be shown: an empty workspace takes its place. */
+void plan_empty_workspace(struct plan *p);
+/* Judges the current directory if that is still to be done. */
+int plan_judge_workspace(struct plan *p, struct err *e);
 void plan_note(struct plan *p, const char *text);
 void plan_done(struct plan *p);

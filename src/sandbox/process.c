@@ -100,10 +100,10 @@ static int restrict_self(struct nanny *n, struct err *e)
 	struct plan *p = n->plan;
 
 	join_cgroup(n);
-	if (become_user(p, e) < 0 || restrict_limits(p, e) < 0)
+	/* An ordinary user may not drop from the bounding set; no_new_privs makes it inert. */
+	if (!p->rootless && caps_drop_bounding(e) < 0)
 		return -1;
-	/* An ordinary user has no capability to drop, and none to drop the bounding set with. */
-	if (!p->rootless && caps_drop_all(e) < 0)
+	if (become_user(p, e) < 0 || restrict_limits(p, e) < 0 || caps_clear(e) < 0)
 		return -1;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return err_sys(e, "cannot give up privileges");

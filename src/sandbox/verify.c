@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -86,7 +86,8 @@ layer_set verify_privileges(const struct plan *p, int scratch)
 
 	if (ids_are_users(p))
 		proven |= LAYER_BIT(LAYER_IDS);
-	if (caps_none())
+	/* Without CAP_SETPCAP the bounding set stays; no_new_privs makes it inert (rule 17). */
+	if (caps_none(!p->rootless || p->spec->level != LEVEL_PROCESS))
 		proven |= LAYER_BIT(LAYER_CAPS);
 	if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
 		proven |= LAYER_BIT(LAYER_NO_NEW_PRIVS);
@@ -97,24 +98,43 @@ layer_set verify_privileges(const struct plan *p, int scratch)
 	return proven;
 }
 
-layer_set verify_fds(void)
+/* Where /proc is out of reach: poll says POLLNVAL of what is not open. */
+static bool only_streams_by_poll(void)
+{
+	static struct pollfd polls[1024];
+
+	for (size_t i = 0; i < ARRAY_LEN(polls); i++)
+		polls[i] = (struct pollfd){.fd = (int)i + 3};
+	if (poll(polls, ARRAY_LEN(polls), 0) < 0)
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(polls); i++)
+		if (!(polls[i].revents & POLLNVAL))
+			return false;
+	return true;
+}
+
+static bool only_streams(int fd)
 {
 	char buf[1024];
-	int fd = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	long n = fd < 0 ? -1 : syscall(SYS_getdents64, fd, buf, sizeof(buf));
-	bool clean = n > 0;
+	long n = syscall(SYS_getdents64, fd, buf, sizeof(buf));
 
-	for (long at = 0; at < n && clean;) {
+	for (long at = 0; at < n;) {
 		/* struct linux_dirent64: ino, off, reclen, type, name */
 		unsigned short size;
 		const char *name = buf + at + 19;
 
 		memcpy(&size, buf + at + 16, sizeof(size));
 		if (name[0] != '.' && atoi(name) > 2 && atoi(name) != fd)
-			clean = false;
+			return false;
 		at += size;
 	}
-	if (fd >= 0)
-		close(fd);
+	return n > 0;
+}
+
+layer_set verify_fds(void)
+{
+	auto_close int fd = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	bool clean = fd >= 0 ? only_streams(fd) : only_streams_by_poll();
+
 	return clean ? LAYER_BIT(LAYER_FDS) : 0;
 }
