@@ -302,7 +302,8 @@ static void write_long(char *text, size_t size)
 		len += (size_t)snprintf(text + len, size - len, "errno EPERM %s if arg0:long in {",
 					calls[i]);
 		for (unsigned k = 0; k < 20; k++)
-			len += (size_t)snprintf(text + len, size - len, " 0x%x%08x", k + i + 1, k * 7);
+			len += (size_t)snprintf(text + len, size - len, " 0x%x%08x", k + i + 1,
+						k * 7);
 		len += (size_t)snprintf(text + len, size - len,
 					" }\nreport EACCES %s if arg1:int == %u -- because of %u\n"
 					"allow %s\n",
@@ -318,7 +319,9 @@ static int load(const struct sock_filter *insns, unsigned count)
 
 	if (pid == 0) {
 		prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-		_exit(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) < 0);
+		/* Nothing else is allowed then, such as what a sanitizer does in _exit. */
+		syscall(SYS_exit_group,
+			syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) < 0);
 	}
 	waitpid(pid, &status, 0);
 	return status;
