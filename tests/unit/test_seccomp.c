@@ -237,7 +237,8 @@ static const struct try refused[] = {
 	 NULL,
 	 0},
 	{"sched_setattr", SYS_sched_setattr, {0, 0, 0}, EPERM, NULL, 0},
-	{"huge pages", SYS_memfd_create, {S("x"), 4}, ENODEV, NULL, FREE},
+	{"huge pages", SYS_memfd_create, {S("x"), 4}, EINVAL, NULL, 0},
+	{"all flags", SYS_memfd_create, {S("x"), 0xffffffff}, EINVAL, NULL, FREE},
 	{"a call of the future", 600, {0}, ENOSYS, NULL, FREE},
 	{"no call at all", -1, {0}, ENOSYS, NULL, FREE},
 	/* prctl */
