@@ -113,7 +113,9 @@ FORCE:
 $(eval $(call remember,musl,$(MUSL_CC) $(MUSL_CFLAGS) $(MUSL_LDFLAGS)))
 $(eval $(call remember,gnu,$(CC) $(GNU_CFLAGS) $(GNU_LDFLAGS)))
 
-quiet = $(if $(V),,@printf '  %-5s %s\n' $(1) $(subst $(B)/,,$@);)
+# One short line for each step; V=1 shows the command instead, make -s shows neither.
+SILENT := $(findstring s,$(firstword -$(MAKEFLAGS)))
+quiet = $(if $(V),,@$(if $(SILENT),,printf '  %-5s %s\n' $(1) $(subst $(B)/,,$@);))
 
 $(B)/musl/%.o: %.c $(B)/musl/.flags
 	$(call quiet,MUSL) mkdir -p $(@D) && $(MUSL_CC) $(MUSL_CFLAGS) -c $< -o $@
@@ -160,7 +162,7 @@ $(B)/examples/%: examples/%.c include/cloche.h $(B)/libcloche.a $(B)/gnu/.flags
 		-Iinclude $< $(B)/libcloche.a $(GNU_LDFLAGS) $(call pkg,libs,jansson) -o $@
 
 # What runs inside a sandbox during tests is static, so that it works in any image.
-$(B)/cloche-probe: $(call musl_o,$(PROBE_SRC))
+$(B)/cloche-probe: $(call musl_o,$(PROBE_SRC) $(wildcard src/base/*.c src/model/*.c))
 	$(call quiet,LD) $(MUSL_GCC) $^ $(MUSL_LDFLAGS) -o $@
 $(HELPERS:%.c=$(B)/%): $(B)/%: $(B)/musl/%.o
 	$(call quiet,LD) mkdir -p $(@D) && $(MUSL_GCC) $^ $(MUSL_LDFLAGS) -o $@
@@ -184,7 +186,7 @@ test: all
 unit fuzz-replay e2e escape test-v2: all
 	@$(RUN) $@
 compare-escape: all
-	@tests/escape/compare
+	@B=$(B) $(PYTHON) tests/escape/compare.py
 bench: $(filter $(B)/cloche $(B)/cloched,$(PROGRAMS)) $(B)/bench/spawnbench $(B)/bench/payload
 	@B=$(B) $(PYTHON) bench/run.py $(BENCH)
 

@@ -8,7 +8,7 @@ if [ -z "$1" ]; then
 	insmod /modules/overlay.ko && insmod /modules/brd.ko rd_nr=1 rd_size=131072
 	mke2fs /dev/ram0 >/dev/null && mkdir /newroot && mount -t ext4 /dev/ram0 /newroot
 	cp -a /usr /bin /sbin /lib /lib64 /etc /home /tests /newroot/
-	cd /newroot && mkdir -p proc sys dev tmp run var/tmp && chmod 1777 tmp var/tmp
+	cd /newroot && mkdir -p proc sys dev tmp run mnt var/tmp && chmod 1777 tmp var/tmp
 	for d in proc sys dev; do mount --move /$d $d; done
 	exec switch_root /newroot /tests/init.sh go
 fi
@@ -16,6 +16,7 @@ fi
 CG=/sys/fs/cgroup
 mount -t cgroup2 cgroup2 $CG
 mount -t tmpfs shm /dev/shm -o mode=1777 2>/dev/null || { mkdir -p /dev/shm && mount -t tmpfs shm /dev/shm; }
+mount -t tmpfs -o mode=1777 tmp /mnt
 hostname v2 && ip link set lo up
 echo "v2: Linux $(uname -r), $(cat $CG/cgroup.controllers)"
 

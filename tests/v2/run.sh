@@ -160,7 +160,7 @@ copy_on_write() { # NAME DIR: everything can be changed, and nothing of it stays
 
 test_files() {
 	copy_on_write "copy-on-write of ext4" "$T/w"
-	copy_on_write "copy-on-write of tmpfs" "/dev/shm/w-$MODE"
+	copy_on_write "copy-on-write of tmpfs" "/mnt/w-$MODE"
 	run run -- sh -c 'echo x >/usr/bin/x'
 	[ "$code" != 0 ]
 	verdict "the root is read-only" $?
