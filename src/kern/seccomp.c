@@ -1,6 +1,7 @@
 #include "kern/seccomp.h"
 
 #include "kern/cbpf.h"
+#include "kern/compat.h"
 
 #include <errno.h>
 #include <string.h>
@@ -38,6 +39,10 @@ int seccomp_load(const struct seccomp_profile *p, int *ret_listener, struct err 
 	if (r < 0)
 		return err_sys(e, "load seccomp profile %s with a listener", p->name);
 	*ret_listener = (int)r;
+	/* Caller and listener take turns, so one cpu serves both: 3 us a report instead of 4 to 28.
+	 * Linux 6.6; older kernels say no, and it works as well. */
+	(void)ioctl(*ret_listener, SECCOMP_IOCTL_NOTIF_SET_FLAGS,
+		    SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP);
 	return 0;
 }
 
