@@ -1,0 +1,140 @@
+"""What cloche could leave on a host: processes, mounts, cgroups, namespaces, files.
+
+    before = Snapshot(); ... ; left = before.leaks()
+
+The caller becomes a subreaper, so that an orphan of any run ends up as its child and is seen. What
+other programs of the host come and go with is told apart by time: only what stays over the whole
+grace period counts (a network namespace is freed by a kernel worker, a moment after its last task).
+"""
+
+import ctypes
+import os
+import time
+
+PR_SET_CHILD_SUBREAPER = 36
+FILE_PLACES = ["/tmp", "/var/tmp", "/run", "/dev/shm"]
+TEST_NAMES = ("cloche-e2e-", "cloche-bench-", "cloche-escape-", "cloche-probe-")  # directories of test programs
+NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts")
+
+
+def adopt_orphans():
+    if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
+
+
+def _pids():
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _read(path):
+    try:
+        with open(path, "rb") as f:
+            return f.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def reap():
+    """Collects orphans that have ended; to be called only when no child of ours is awaited."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        pass
+
+
+def children():
+    """Our descendants, but for this snapshot's own."""
+    parent = {}
+    for pid in _pids():
+        stat = _read("/proc/%d/stat" % pid)
+        if stat:
+            parent[pid] = int(stat.rpartition(")")[2].split()[1])
+    found, more = set(), {os.getpid()}
+    while more:
+        more = {p for p, above in parent.items() if above in more and p not in found}
+        found |= more
+    return {"process %d (%s)" % (p, _read("/proc/%d/cmdline" % p).replace("\0", " ").strip() or
+                                 _read("/proc/%d/comm" % p).strip()) for p in found}
+
+
+def mounts():
+    """Mounts of the host's own mount namespace, which cloche must never add to."""
+    return {"mount " + " ".join(line.split()[2:5])
+            for line in _read("/proc/self/mountinfo").splitlines()}
+
+
+def cgroups():
+    found = set()
+    for top, dirs, _ in os.walk("/sys/fs/cgroup"):
+        found.update("cgroup " + os.path.join(top, d) for d in dirs)
+    return found
+
+
+def namespaces():
+    """Namespaces that some process or open file holds, as far as this user may look."""
+    found = set()
+    for pid in _pids():
+        for kind in NAMESPACES:
+            try:
+                found.add("namespace " + os.readlink("/proc/%d/ns/%s" % (pid, kind)))
+            except OSError:
+                pass
+        try:
+            for fd in os.listdir("/proc/%d/fd" % pid):
+                link = os.readlink("/proc/%d/fd/%s" % (pid, fd))
+                if link.partition(":")[0] in NAMESPACES:
+                    found.add("namespace " + link)
+        except OSError:
+            pass
+    return found
+
+
+def files():
+    """Files that bear the name of cloche in the places for temporary and run-time files."""
+    places = FILE_PLACES + [os.environ.get("XDG_RUNTIME_DIR", ""), os.environ.get("HOME", "")]
+    own = os.environ.get("CLOCHE_E2E_DIR", "/nowhere")
+    found = set()
+    for place in filter(os.path.isdir, places):
+        try:
+            names = os.listdir(place)
+        except OSError:
+            continue
+        for name in names:
+            path = os.path.join(place, name)
+            if "cloche" not in name or name.startswith(TEST_NAMES) or own.startswith(path):
+                continue
+            found.add("file " + path)
+            for top, dirs, inside in os.walk(path):
+                found.update("file " + os.path.join(top, n) for n in dirs + inside)
+    return found
+
+
+def own_fds():
+    return {"fd " + fd for fd in os.listdir("/proc/self/fd")}
+
+
+SOURCES = {"processes": children, "mounts": mounts, "cgroups": cgroups,
+           "namespaces": namespaces, "files": files, "fds": own_fds}
+
+
+class Snapshot:
+    def __init__(self):
+        self.seen = {kind: look() for kind, look in SOURCES.items()}
+
+    def leaks(self, grace=10):
+        """What is new since the snapshot and stays: a list of texts, empty when all is well."""
+        left = None
+        end = time.monotonic() + grace
+        while True:
+            reap()
+            new = set()
+            for kind, look in SOURCES.items():
+                new |= look() - self.seen[kind]
+            left = new if left is None else left & new
+            if not left or time.monotonic() > end:
+                return sorted(left)
+            time.sleep(0.1)
+
+    def counts(self):
+        return {kind: len(items) for kind, items in self.seen.items()}

@@ -1,0 +1,210 @@
+#!/usr/bin/python3
+"""Runs the end-to-end suites: tests/e2e/run.py [--user] [-v] [NAME...]
+
+NAME is a suite (`basics`), or suite.Class.test. --user runs them as an ordinary user, in a private
+directory, with a copy of the programs. CLOCHE names the launcher (build/cloche); with
+CLOCHE_MUST_WORK=1 a test that this host cannot run is a failed one.
+"""
+
+import argparse
+import glob
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+sys.dont_write_bytecode = True
+
+USER_ID = int(os.environ.get("CLOCHE_E2E_UID", "60123"))
+MUST_WORK = os.environ.get("CLOCHE_MUST_WORK", "") not in ("", "0")
+
+
+class Outcome(unittest.TestResult):
+    """Collects what happened; prints a line for each test with -v, and each failure at once."""
+
+    def __init__(self, verbose):
+        super().__init__()
+        self.verbose, self.passed, self.failed, self.skips, self.times = verbose, 0, [], [], []
+
+    def startTest(self, test):
+        super().startTest(test)
+        self.begun = time.monotonic()
+
+    def stopTest(self, test):
+        super().stopTest(test)
+        self.times.append((time.monotonic() - self.begun, test.id()))
+
+    def say(self, test, word):
+        if self.verbose:
+            print("  %-60s %s  %.2fs" % (test.id(), word, time.monotonic() - self.begun), flush=True)
+
+    def addSuccess(self, test):
+        self.passed += 1
+        self.say(test, "ok")
+
+    def fail(self, test, text):
+        self.failed.append(test.id())
+        print("  FAILED %s\n%s" % (test.id(), "".join("    | %s\n" % line
+                                                     for line in text.splitlines())), flush=True)
+
+    def addFailure(self, test, err):
+        self.fail(test, self._exc_info_to_string(err, test))
+
+    addError = addFailure
+
+    def addSubTest(self, test, subtest, err):
+        if err is not None:
+            self.fail(subtest, self._exc_info_to_string(err, test))
+
+    def addSkip(self, test, reason):
+        import cl
+
+        if MUST_WORK and not reason.startswith((cl.ONLY_ROOT, cl.ONLY_USER)):
+            self.fail(test, "skipped, but CLOCHE_MUST_WORK is set: " + reason)
+            return
+        self.skips.append((test.id(), reason))
+        self.say(test, "skipped: " + reason)
+
+
+def suite_names():
+    return sorted(os.path.basename(p)[5:-3] for p in glob.glob(os.path.join(HERE, "test_*.py")))
+
+
+def load(name):
+    module, _, inner = name.partition(".")
+    loaded = importlib.import_module("test_" + module)
+    loader = unittest.TestLoader()
+    return loader.loadTestsFromName(inner, loaded) if inner else loader.loadTestsFromModule(loaded)
+
+
+def run_suites(names, verbose):
+    import cl
+    import leaks
+
+    if not os.access(cl.CLOCHE, os.X_OK):
+        sys.exit("run.py: no launcher at %s; build it first, or set CLOCHE" % cl.CLOCHE)
+    leaks.adopt_orphans()
+    base = cl.base_dir()
+    os.chmod(base, 0o755)
+    os.umask(0o022)
+    outcome = Outcome(verbose)
+    cl.run("run", "--", "true", cwd=base)  # what is made once and kept is no leak
+    before = leaks.Snapshot()
+    begun = time.monotonic()
+    try:
+        for name in names:
+            run_one(name, outcome)
+        check_leaks(before, outcome)
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+    return report(outcome, time.monotonic() - begun)
+
+
+def run_one(name, outcome):
+    begun, passed = time.monotonic(), outcome.passed
+    failed, skips = len(outcome.failed), len(outcome.skips)
+    if outcome.verbose:
+        print(name, flush=True)
+    load(name).run(outcome)
+    print("%-12s %3d passed, %d failed, %d skipped  (%.1fs)" % (
+        name, outcome.passed - passed, len(outcome.failed) - failed, len(outcome.skips) - skips,
+        time.monotonic() - begun), flush=True)
+
+
+def check_leaks(before, outcome):
+    """The last test: the host is as it was, after the next run had its chance to sweep."""
+    import cl
+
+    cl.run("run", "--", "true", cwd=cl.base_dir())
+    left = before.leaks()
+    counts = ", ".join("%d %s" % (n, kind) for kind, n in before.counts().items())
+    if left:
+        outcome.failed.append("leaks")
+        print("  FAILED leaks: left behind by the whole suite:\n%s" % "".join(
+            "    | %s\n" % item for item in left[:100]), flush=True)
+    else:
+        outcome.passed += 1
+        print("leaks        the host is as before: %s" % counts, flush=True)
+
+
+def report(outcome, seconds):
+    if outcome.verbose:
+        for took, name in sorted(outcome.times, reverse=True)[:10]:
+            print("  slow: %5.2fs %s" % (took, name))
+    for name, reason in outcome.skips:
+        print("skipped %s: %s" % (name, reason))
+    for name in outcome.failed:
+        print("failed  %s" % name)
+    print("e2e as %s, %.0fs: %d passed, %d failed, %d skipped" % (
+        "root" if os.geteuid() == 0 else "uid %d" % os.geteuid(), seconds, outcome.passed,
+        len(outcome.failed), len(outcome.skips)), flush=True)
+    return 1 if outcome.failed else 0
+
+
+def copy_tree(to):
+    """What an ordinary user needs, where that user can reach it."""
+    import cl
+
+    top = os.path.join(to, "tree")
+    build = os.path.dirname(cl.CLOCHE)
+    os.makedirs(os.path.join(top, "build", "tests"))
+    shutil.copy(cl.CLOCHE, os.path.join(top, "build", "cloche"))
+    for name in ("cloched", "cloche-guest"):
+        if os.path.exists(os.path.join(build, name)):
+            shutil.copy(os.path.join(build, name), os.path.join(top, "build", name))
+    lie = cl.helper("lie")
+    if lie:
+        shutil.copy(lie, os.path.join(top, "build", "tests"))
+    shutil.copytree(HERE, os.path.join(top, "tests", "e2e"),
+                    ignore=shutil.ignore_patterns("__pycache__"))
+    if os.path.isdir(cl.POLICIES):
+        shutil.copytree(cl.POLICIES, os.path.join(top, "policies"))
+    return top
+
+
+def run_as_user(options):
+    """Starts this program again as an arbitrary user who owns nothing but one directory."""
+    if os.geteuid() != 0:
+        sys.exit("run.py: --user is for root; an ordinary user needs no option")
+    private = tempfile.mkdtemp(prefix="cloche-e2e-user-")
+    try:
+        top = copy_tree(private)
+        work = os.path.join(private, "work")
+        os.makedirs(os.path.join(work, "base"))
+        os.chmod(private, 0o755)
+        for path, dirs, names in os.walk(work):
+            os.chown(path, USER_ID, USER_ID)
+        env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": work, "LANG": "C.UTF-8",
+               "TMPDIR": work, "CLOCHE": os.path.join(top, "build", "cloche"),
+               "CLOCHE_E2E_DIR": os.path.join(work, "base")}
+        import cl
+
+        if MUST_WORK and not reason.startswith((cl.ONLY_ROOT, cl.ONLY_USER)):
+            env["CLOCHE_MUST_WORK"] = "1"
+        argv = ["setpriv", "--reuid", str(USER_ID), "--regid", str(USER_ID), "--clear-groups",
+                "--inh-caps=-all", sys.executable, os.path.join(top, "tests", "e2e", "run.py")]
+        argv += (["-v"] if options.verbose else []) + options.names
+        return subprocess.run(argv, cwd=work, env=env).returncode
+    finally:
+        shutil.rmtree(private, ignore_errors=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--user", action="store_true", help="run as an ordinary user")
+    parser.add_argument("-v", dest="verbose", action="store_true", help="a line for each test")
+    parser.add_argument("names", nargs="*", help="suites: " + " ".join(suite_names()))
+    options = parser.parse_args()
+    if options.user:
+        return run_as_user(options)
+    return run_suites(options.names or suite_names(), options.verbose)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

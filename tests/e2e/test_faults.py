@@ -1,0 +1,330 @@
+"""Bad input and a host in trouble: a clear message, the right status, nothing left behind."""
+
+import os
+import resource
+import shutil
+import subprocess
+
+import cl
+import leaks
+
+
+class BadInput(cl.Case):
+    def test_unknown_option(self):
+        self.refused("run", "--memroy", "1G", "--", "true", says="memroy.*memory")
+        self.refused("run", "-Z", "--", "true", says="-?Z")
+        self.refused("run", "--m", "1G", "--", "true")
+
+    def test_unknown_verb(self):
+        r = self.refused("frobnicate", says="frobnicate")
+        self.assertRegex(r.err, "run|help")
+
+    def test_no_verb(self):
+        r = cl.run()
+        self.assertIn(r.code, (0, 125), str(r))
+        self.assertIn("run", r.out + r.err)
+
+    def test_missing_command(self):
+        for args in (("run",), ("run", "--"), ("run", "--memory", "1G"), ("run", "--", "")):
+            r = cl.run(*args)
+            self.assertIn(r.code, (125, 127), str(r))
+            self.assertRegex(r.err, r"^cloche: ")
+
+    def test_missing_value(self):
+        self.refused("run", "--memory", says="memory")
+        self.refused("run", "--json=yes", "--", "true", says="json")
+
+    def test_bad_values(self):
+        for option, values in (
+                ("--memory", ("12Q", "-1", "", "1GG", "0x10", "1e9", "99999999999G", "NaN", " 1G", "0")),
+                ("--cpus", ("0", "-1", "x", "1,5", "")),
+                ("--pids", ("0", "-5", "1.5", "many", "99999999999999999999")),
+                ("--timeout", ("soon", "-1s", "5x", "", "0")),
+                ("--disk", ("1", "x")),
+                ("--open-files", ("0", "1", "x")),
+                ("--output-limit", ("x", "9999G")),
+                ("--level", ("bunker", "")),
+                ("--net", ("yes",)),
+                ("--root", ("rw",)),
+                ("--guard", ("maybe",)),
+                ("--hostname", ("", "a b", "x" * 300, "-", "a/b"))):
+            for value in values:
+                r = self.refused("run", option, value, "--", "true")
+                self.assertIn(option[2:].replace("-", "_"), r.err.replace("-", "_"), str(r))
+
+    def test_not_built_is_said(self):
+        for option, value in (("--level", "vm"), ("--net", "public"), ("--net", "isolated"), ("--guard", "strict"),
+                              ("--provider", "docker"), ("--provider", "e2b"), ("--audit", "x"), ("--use-case", "x")):
+            r = cl.run("run", option, value, "--", "echo", "ran")
+            if r.code != 0:
+                self.assertEqual((r.code, r.out), (125, ""), str(r))
+                self.assertRegex(r.err, "not built|not usable|cannot", str(r))
+
+    def test_allow_needs_its_mode(self):
+        self.refused("run", "--allow", "example.com", "--", "true", says="allow")
+
+    def test_control_bytes_in_messages(self):
+        r = self.refused("run", "--memory", "\x1b[31m\n", "--", "true")
+        self.assertNotIn("\x1b", r.err)
+
+    def test_long_values(self):
+        self.refused("run", "--memory", "9" * 100000, "--", "true")
+        self.refused("run", "--workspace", "/" + "x" * 5000, "--", "true")
+        r = cl.run("run", "--", "x" * 5000)
+        self.assertIn(r.code, (125, 126, 127), str(r)[:500])
+
+
+class Host(cl.Case):
+    def test_workspace_that_vanished(self):
+        ws = self.mkdir("ws")
+        os.rmdir(ws)
+        self.refused("run", "-w", ws, "--", "true", says="ws")
+
+    def test_workspace_removed_during_the_run(self):
+        ws = self.mkdir("ws")
+        self.write("ws/a", "1")
+        p = cl.start("run", "-w", ws, "--", "sh", "-c", "echo up; read x; cat a; echo $?", stdin=subprocess.PIPE)
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        shutil.rmtree(ws)
+        r = cl.finish(p, b"\n")
+        self.assertEqual((r.code, r.out), (0, "1\n"), str(r))
+
+    def test_apply_to_a_directory_that_vanished(self):
+        ws = self.mkdir("ws")
+        p = cl.start("run", "--apply", "--", "sh", "-c", "echo up; read x; echo 1 > new", stdin=subprocess.PIPE, cwd=ws)
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        shutil.rmtree(ws)
+        r = cl.finish(p, b"\n")
+        self.assertNotEqual(r.code, 0, "changes were lost without a word: %s" % r)
+        self.assertIn("cloche: ", r.err)
+        self.assertFalse(os.path.exists(ws))
+
+    def test_no_permission(self):
+        self.need_user("root may enter every directory")
+        closed = self.mkdir("closed")
+        os.chmod(closed, 0)
+        r = cl.run("run", "-w", closed, "--", "ls")
+        self.assertNotEqual(r.code, 0, str(r))
+        os.chmod(closed, 0o755)
+
+    def test_unreadable_current_directory(self):
+        """A directory that may be entered but not listed is no reason to fail without a word."""
+        closed = self.mkdir("closed")
+        os.chmod(closed, 0o311)
+        r = cl.run("run", "--", "pwd", cwd=closed)
+        self.assertIn(r.code, (0, 125), str(r))
+
+    def test_few_descriptors(self):
+        """EMFILE at any point of the start: 125 and a message, or it works."""
+        outcomes = set()
+        for limit in list(range(3, 24)) + [32, 64]:
+            def prepare(limit=limit):
+                resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+            p = cl.start("run", "--", "echo", "ran", preexec_fn=prepare)
+            r = cl.finish(p, timeout=15)
+            self.assertIn((r.code, r.out), ((0, "ran\n"), (125, "")), "limit %d: %s" % (limit, r))
+            if r.code == 125:
+                self.assertRegex(r.err, r"(?m)^cloche: ", "limit %d: %s" % (limit, r))
+            outcomes.add(r.code)
+        self.assertEqual(outcomes, {0, 125})
+
+    def test_few_processes(self):
+        """A full pid table (the caller's limit of processes): 125 and a message."""
+        self.need_user("RLIMIT_NPROC does not bind root; see test_full_pids_cgroup")
+
+        def prepare():
+            resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+        r = cl.finish(cl.start("run", "--", "echo", "ran", preexec_fn=prepare), timeout=15)
+        self.assertEqual((r.code, r.out), (125, ""), str(r))
+        self.assertRegex(r.err, r"(?m)^cloche: ")
+
+    def test_full_pids_cgroup(self):
+        top = "/sys/fs/cgroup/pids"
+        self.need_root("fills a cgroup of its own")
+        if not os.path.isdir(top):
+            self.skipTest("no pids controller of cgroup v1")
+        group = os.path.join(top, "cloche-e2e-full-" + cl.marker())
+        os.mkdir(group)
+        self.addCleanup(os.rmdir, group)
+        for room in (1, 2, 3):
+            with open(group + "/pids.max", "w") as f:
+                f.write(str(room))
+
+            def prepare():
+                with open(group + "/tasks", "w") as f:
+                    f.write("0")
+            r = cl.finish(cl.start("run", "--", "echo", "ran", preexec_fn=prepare), timeout=15)
+            self.assertIn((r.code, r.out), ((0, "ran\n"), (125, "")), "room %d: %s" % (room, r))
+            if room == 1:
+                self.assertEqual(r.code, 125, str(r))
+                self.assertRegex(r.err, r"(?m)^cloche: ")
+        cl.wait_for(lambda: not open(group + "/tasks").read(), 5)
+
+    def test_no_space_for_apply(self):
+        """The file system is full while changes are applied: told, and the status says so."""
+        self.need_root("mounts a small file system in a namespace of its own")
+        small = self.mkdir("small")
+        script = ('mount -t tmpfs -o size=1m t "$1" && cd "$1" && echo old > a && '
+                  '"$2" run --apply -- sh -c "head -c 3000000 /dev/zero > big; echo new > a"; echo $?; ls -A | wc -l')
+        r = cl.command("unshare", "-m", "sh", "-c", script, "sh", small, cl.CLOCHE)
+        self.assertEqual(r.out.split()[0], "125", str(r))
+        self.assertRegex(r.err, "(?m)^cloche: .*(space|big)")
+        self.assertLessEqual(int(r.out.split()[1]), 2, "a temporary file was left: %s" % r)
+
+    def test_no_tmp(self):
+        """Nothing is written to the host's /tmp, so a read-only or full one does not matter."""
+        self.need_root("mounts in a namespace of its own")
+        r = cl.command("unshare", "-m", "sh", "-c",
+                       'mount -t tmpfs -o ro t /var/tmp && mount -t tmpfs -o ro t /dev/shm && "$1" run --empty -- echo ran',
+                       "sh", cl.CLOCHE)
+        self.assertEqual((r.code, r.out), (0, "ran\n"), str(r))
+
+    def test_launcher_without_its_daemon(self):
+        """`cloche VERB` for a verb of cloched, with no cloched to be found."""
+        shutil.copy(cl.CLOCHE, self.path("cloche"))
+        p = cl.start(command=[self.path("cloche"), "doctor"])
+        r = cl.finish(p)
+        self.assertEqual(r.code, 125, str(r))
+        self.assertRegex(r.err, r"^cloche: .*cloched")
+        r = cl.finish(cl.start(command=[self.path("cloche"), "run", "--", "echo", "ran"]))
+        self.assertEqual((r.code, r.out), (0, "ran\n"), str(r))
+
+    def test_started_by_another_name_or_path(self):
+        os.symlink(cl.CLOCHE, self.path("link"))
+        r = cl.finish(cl.start(command=[self.path("link"), "run", "--", "echo", "ran"]))
+        self.assertEqual((r.code, r.out), (0, "ran\n"), str(r))
+        r = cl.finish(cl.start(command=[self.path("link"), "policy", "check", self.write("p.yaml", "memory: 64M\n")]))
+        self.assertEqual(r.code, 0, str(r))
+
+    def test_no_proc(self):
+        """A host without /proc: refused with a reason."""
+        self.need_root("unmounts /proc in a namespace of its own")
+        r = cl.command("unshare", "-m", "sh", "-c", 'mount -t tmpfs t /proc && exec "$1" run -- echo ran', "sh", cl.CLOCHE)
+        self.assertIn((r.code, r.out), ((0, "ran\n"), (125, "")), str(r))
+        if r.code:
+            self.assertRegex(r.err, r"(?m)^cloche: ")
+
+    def test_empty_environment(self):
+        r = cl.finish(cl.start("run", "--", "echo", "ran", env={"X": "y"}))
+        self.assertEqual((r.code, r.out), (0, "ran\n"), str(r))
+
+    def test_no_arguments_at_all(self):
+        """argc 0, as an attacker of set-id programs would start it."""
+        code = ("import ctypes, os\n"
+                "libc = ctypes.CDLL(None)\n"
+                "argv = (ctypes.c_char_p * 1)(None); env = (ctypes.c_char_p * 1)(None)\n"
+                "libc.execve(%r, argv, env); os._exit(99)" % cl.CLOCHE.encode())
+        r = cl.command(cl.PYTHON, "-c", code)
+        self.assertGreaterEqual(r.code, 0, str(r))
+        self.assertNotEqual(r.code, 99)
+
+
+# Calls that cloche may need on the way to a sandbox. Each is answered with ENOSYS, EPERM, and with
+# success that did not happen.
+CALLS = ("clone3", "unshare", "setns", "mount", "open_tree", "move_mount", "fsopen", "fsconfig", "fsmount",
+         "mount_setattr", "umount2", "pivot_root", "chroot", "seccomp", "prctl", "landlock_create_ruleset",
+         "landlock_add_rule", "landlock_restrict_self", "setresuid", "setresgid", "setgroups", "capset",
+         "close_range", "openat2", "pidfd_open", "pidfd_send_signal", "prlimit64", "sethostname", "memfd_create",
+         "epoll_create1", "signalfd4", "timerfd_create", "eventfd2", "statx", "faccessat2", "setrlimit",
+         "name_to_handle_at", "mknodat", "mkdirat", "symlinkat", "socketpair", "pipe2", "waitid",
+         "process_madvise", "kcmp", "setsid", "personality", "quotactl_fd")
+
+PROBE = ("import ctypes, os, sys\n"
+         "libc = ctypes.CDLL(None, use_errno=True)\n"
+         "bad = []\n"
+         "status = open('/proc/self/status').read()\n"
+         "get = lambda k: status.split(k + ':')[1].split()[0]\n"
+         "if get('NoNewPrivs') != '1': bad.append('no_new_privs')\n"
+         "if get('Seccomp') != '2': bad.append('seccomp')\n"
+         "if int(get('CapEff'), 16) or int(get('CapBnd'), 16): bad.append('caps')\n"
+         "if os.getresuid() != (1000,) * 3: bad.append('ids')\n"
+         "if os.getpid() != 2: bad.append('pid_ns')\n"
+         "if os.path.exists('/etc/shadow') or os.path.exists(sys.argv[1]): bad.append('root')\n"
+         "if libc.unshare(0x10000000) == 0: bad.append('unshare')\n"
+         "if set(os.listdir('/proc/self/fd')) - set('0123'): bad.append('fds')\n"
+         "print('inside', bad)")
+
+
+class LyingKernel(cl.Case):
+    def setUp(self):
+        super().setUp()
+        self.lie = cl.helper("lie")
+        if not self.lie:
+            self.skipTest("tests/helpers/lie is not built")
+
+    def lied(self, *rules, options=(), timeout=20):
+        secret = self.write("outside/secret", "x")
+        work = self.mkdir("work")
+        p = cl.start(command=[self.lie, *rules, "--", cl.CLOCHE, "run", "-t", "10s", *options, "--",
+                              *cl.py(PROBE, secret)], cwd=work)
+        return cl.finish(p, timeout=timeout)
+
+    def check(self, errno, calls):
+        """Either cloche says that it cannot, or the command ran with all that matters in place."""
+        for call in calls:
+            with self.subTest(call=call, errno=errno):
+                r = self.lied("%s=%s" % (call, errno))
+                if r.code == 0:
+                    self.assertEqual(r.out, "inside []\n", str(r))
+                else:
+                    self.assertEqual(r.out, "", str(r))
+                    self.assertIn(r.code, (125, 126, 127), str(r))
+                    self.assertRegex(r.err, r"(?m)^cloche: ", str(r))
+
+    def test_enosys(self):
+        self.check("ENOSYS", CALLS)
+
+    def test_eperm(self):
+        self.check("EPERM", CALLS)
+
+    def test_false_success(self):
+        self.check("0", [c for c in CALLS if c not in ("waitid", "pipe2", "socketpair", "clone3",
+                                                       "epoll_create1", "statx")])
+
+    def test_false_landlock_is_found_out(self):
+        """The filter below says that Landlock is on; the record must not."""
+        import json
+        p = cl.start(command=[self.lie, "landlock_restrict_self=0", "--", cl.CLOCHE, "run", "--json", "--", "true"])
+        r = cl.finish(p)
+        if r.code == 0:
+            layers = json.loads(r.out)["layers"]
+            self.assertIn("landlock", layers["missing"])
+            self.assertEqual(layers["landlock_abi"], 0)
+        p = cl.start(command=[self.lie, "landlock_restrict_self=0", "--", cl.CLOCHE, "run", "--require", "landlock",
+                              "--", "echo", "ran"])
+        r = cl.finish(p)
+        self.assertEqual((r.code, r.out), (125, ""), str(r))
+        self.assertIn("landlock", r.err)
+
+    def test_optional_layer(self):
+        """What the caller named optional may be missing, and the record says so."""
+        import json
+        p = cl.start(command=[self.lie, "landlock_create_ruleset=ENOSYS", "--", cl.CLOCHE, "run", "--json",
+                              "--optional", "landlock", "--", "true"])
+        r = cl.finish(p)
+        self.assertEqual(r.code, 0, str(r))
+        self.assertIn("landlock", json.loads(r.out)["layers"]["missing"])
+
+    def test_no_user_namespaces(self):
+        """As on hosts that forbid them: refused with the way out, never run without."""
+        r = self.lied("unshare=EPERM", "clone3=ENOSYS", "clone=EPERM")
+        self.assertNotIn("inside", r.out)
+
+    def test_process_level_without_namespaces(self):
+        p = cl.start(command=[self.lie, "unshare=EPERM", "setns=EPERM", "mount=EPERM", "fsopen=EPERM", "open_tree=EPERM",
+                              "--", cl.CLOCHE, "run", "--level", "process", "--", "echo", "ran"])
+        r = cl.finish(p)
+        self.assertEqual((r.code, r.out), (0, "ran\n"), str(r))
+
+    def test_nothing_is_left(self):
+        before = leaks.cgroups() | leaks.mounts()
+        for call in ("landlock_restrict_self", "seccomp", "mount_setattr", "move_mount", "setresuid", "capset"):
+            self.lied(call + "=EPERM")
+        left = set()
+
+        def clean():
+            nonlocal left
+            left = {x for x in (leaks.cgroups() | leaks.mounts()) - before if "cloche" in x}
+            return not left
+        cl.wait_for(clean, 5, 0.1)
+        self.assertEqual(left, set())

@@ -1,0 +1,74 @@
+"""--tools: the tool chains that the caller's PATH names, read-only, and nothing beside them."""
+
+import os
+
+import cl
+
+
+class Tools(cl.Case):
+    def setUp(self):
+        super().setUp()
+        self.home = self.mkdir("home")
+        prefix = "home/.nvm/versions/node/v9.9.9"
+        self.write(prefix + "/bin/mytool", '#!/bin/sh\ncat "$(dirname "$0")/../lib/data"\n', 0o755)
+        self.write(prefix + "/lib/data", "from the tool chain\n")
+        self.write("home/.ssh/id", "key")
+        self.bin = self.path(prefix, "bin")
+        self.work = self.mkdir("work")
+        self.env = cl.caller_env(HOME=self.home, PATH=self.bin + ":" + cl.SHELL_PATH)
+
+    def tool(self, *args):
+        return cl.run("run", *args, cwd=self.work, env=self.env)
+
+    def test_off_by_default(self):
+        self.assertEqual(self.tool("--", "mytool").code, 127)
+
+    def test_found_by_name(self):
+        r = self.tool("--tools", "--", "mytool")
+        self.assertEqual((r.code, r.out), (0, "from the tool chain\n"), str(r))
+
+    def test_in_front_of_the_system(self):
+        """The order of the caller's PATH is kept."""
+        self.write("home/.nvm/versions/node/v9.9.9/bin/id", "#!/bin/sh\necho mine\n", 0o755)
+        self.assertEqual(self.tool("--tools", "--", "id").out, "mine\n")
+
+    def test_read_only(self):
+        r = self.tool("--tools", "--", "sh", "-c", "echo x >> %s/mytool" % self.bin)
+        self.assertNotEqual(r.code, 0, str(r))
+        self.assertNotIn("x\n", self.read("home/.nvm/versions/node/v9.9.9/bin/mytool"))
+
+    def test_keys_stay_outside(self):
+        r = self.tool("--tools", "--", "sh", "-c", "cat %s/.ssh/id; ls -A %s" % (self.home, self.home))
+        self.assertNotIn("key", r.out)
+        self.assertNotIn(".ssh", r.out)
+
+    def test_tokens_of_a_prefix_stay_outside(self):
+        self.write("home/.cargo/bin/cargo-x", "#!/bin/sh\necho cargo\n", 0o755)
+        self.write("home/.cargo/credentials.toml", "token = 'key'\n")
+        env = cl.caller_env(HOME=self.home, PATH=self.path("home/.cargo/bin") + ":" + cl.SHELL_PATH)
+        r = cl.run("run", "--tools", "--", "sh", "-c", "cargo-x; cat %s/.cargo/credentials.toml" % self.home,
+                   cwd=self.work, env=env)
+        self.assertIn("cargo\n", r.out, str(r))
+        self.assertNotIn("key", r.out, str(r))
+
+    def test_forbidden_places_on_the_path(self):
+        """A PATH that names a forbidden or odd place does not open it."""
+        self.write("home/.ssh/bin/evil", "#!/bin/sh\necho evil\n", 0o755)
+        for bad in (self.path("home/.ssh/bin"), self.home, "/", "/proc/self/cwd", "..", ""):
+            env = cl.caller_env(HOME=self.home, PATH=bad + ":" + cl.SHELL_PATH)
+            r = cl.run("run", "--tools", "--", "sh", "-c", "evil; cat %s/.ssh/id; true" % self.home,
+                       cwd=self.work, env=env)
+            self.assertIn(r.code, (0, 125), str(r))
+            self.assertNotIn("evil\n", r.out, str(r))
+            self.assertNotIn("key", r.out)
+
+    def test_interpreter_in_the_record(self):
+        self.write("home/.pyenv/versions/3.99/bin/python3",
+                   '#!/bin/sh\nexec /usr/bin/python3 "$@"\n', 0o755)
+        env = cl.caller_env(HOME=self.home, PATH=self.path("home/.pyenv/versions/3.99/bin") + ":" + cl.SHELL_PATH)
+        rec = cl.record("--tools", "-e", "print(1)", verb="code", cwd=self.work, env=env)
+        self.assertEqual(rec["stdout"], "1\n")
+        self.assertTrue(rec["interpreter"].startswith(self.path("home/.pyenv/versions/3.99/bin/python3")),
+                        rec["interpreter"])
+        rec = cl.record("-e", "print(1)", verb="code", cwd=self.work, env=env)
+        self.assertTrue(rec["interpreter"].startswith("/usr/bin/python3"), rec["interpreter"])
