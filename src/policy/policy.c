@@ -108,7 +108,7 @@ int policy_load(const char *file_or_name, struct policy *ret, struct err *e)
 /* Puts FILE:LINE in front of an error, by the line where its field was given. */
 static int blame(const struct policy *p, struct err *e)
 {
-	char clean[sizeof(e->msg)];
+	char clean[sizeof(e->msg)] = "";
 
 	/* It may quote a value, and those may span lines. */
 	str_sanitise(clean, sizeof(clean), e->msg, strlen(e->msg));
