@@ -29,9 +29,9 @@ int seccomp_load(const struct seccomp_profile *p, int *ret_listener, struct err 
 		return 0;
 	}
 	/*
-	 * A caller that was heard waits until it is answered, deaf to all but deadly signals.
-	 * Without that, each signal restarts the call and raises its notification again (Go sends
-	 * itself one every 10 ms). Until then it cannot be frozen, either. Linux 5.19.
+	 * A caller that was heard waits until it is answered, deaf to all but deadly signals (and
+	 * cannot be frozen meanwhile). Without that, each signal restarts the call and raises its
+	 * notification again; Go sends itself one every 10 ms. Linux 5.19.
 	 */
 	r = load(SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, &prog);
 	if (r < 0 && errno == EINVAL)

@@ -39,13 +39,12 @@ extern const struct seccomp_profile seccomp_profile_process; /* level process */
 /*
  * Loads the filter into this thread; no_new_privs must be on. With ret_listener, also makes the
  * notification fd (CLOEXEC); without it, reported and notified calls fail with ENOSYS. Who serves
- * the listener lives under the filter, too, and must not make such a call: it would wait for itself.
- * errnum EBUSY: an outer sandbox has a listener already. Async-signal-safe.
+ * the listener lives under the filter, too, and must not make such a call: it would wait for
+ * itself. errnum EBUSY: an outer sandbox has a listener already. Async-signal-safe.
  */
 int seccomp_load(const struct seccomp_profile *p, int *ret_listener, struct err *e);
 
-/* Fetches one notification; 0, or -1 when its caller has died meanwhile (errno ENOENT) or on error.
- */
+/* Fetches one notification; 0, or -1 on error, or if its caller has died meanwhile (ENOENT). */
 int seccomp_notify_get(int listener, struct seccomp_notif *ret);
 /* Is the caller that waits behind this id still the same? */
 bool seccomp_notify_alive(int listener, uint64_t id);
