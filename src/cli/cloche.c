@@ -57,10 +57,10 @@ int cli_find_helper(const char *name, char *ret, size_t size)
 /* Not built yet: refused by name, never treated as another verb. */
 static bool is_planned(const char *verb)
 {
-	static const char *const planned[] = {"serve",	"mcp",	  "create", "ps",     "exec",  "cp",
-					      "ls",	"cat",	  "rm",	    "stats",  "logs",  "pause",
-					      "resume", "snapshot", "fork", "kill",   "agent", "image",
-					      "audit",	"token",  "hook",   "bench"};
+	static const char *const planned[] = {
+		"serve", "mcp",	  "create", "ps",    "exec",   "cp",	   "ls",   "cat",
+		"rm",	 "stats", "logs",   "pause", "resume", "snapshot", "fork", "kill",
+		"agent", "image", "audit",  "token", "hook",   "bench"};
 
 	for (size_t i = 0; i < ARRAY_LEN(planned); i++)
 		if (str_equal(verb, planned[i]))
@@ -110,8 +110,8 @@ static void fill_streams(void)
 int main(int argc, char **argv)
 {
 	static const struct verb verbs[] = {
-		{"run", cmd_run},	  {"code", cmd_code},	 {"shell", cmd_shell},
-		{"help", cmd_help},	  {"--help", cmd_help},	 {"-h", cmd_help},
+		{"run", cmd_run},	  {"code", cmd_code},	      {"shell", cmd_shell},
+		{"help", cmd_help},	  {"--help", cmd_help},	      {"-h", cmd_help},
 		{"version", cmd_version}, {"--version", cmd_version},
 	};
 

@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "policy/source.h"
 #include "sandbox/sandbox.h"
 
 #include <errno.h>
@@ -55,7 +56,8 @@ static int unknown_language(const char *name, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(languages); i++)
 		len += (size_t)snprintf(all + len, sizeof(all) - len, "%s%s", i ? ", " : "",
 					languages[i].name);
-	return err_field(e, ERR_INVALID, "lang", "lang: '%s' is not known; there are %s", name, all);
+	return err_field(e, ERR_INVALID, "lang", "lang: '%s' is not known; there are %s", name,
+			 all);
 }
 
 /* By name, else by the file's ending, else Python. */
@@ -77,7 +79,26 @@ static const struct language *choose_language(const struct options *o, const cha
 	return &languages[0];
 }
 
-static int read_code(const char *file, struct placed_file *ret, struct err *e)
+/* A file is judged like any other source; a pipe (`cloche code <(make-it)`) has no place. */
+static int check_file(const struct sandbox_spec *s, const char *file, int fd, struct err *e)
+{
+	struct source source;
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return err_sys(e, "cannot read %s", file);
+	if (S_ISFIFO(st.st_mode))
+		return 0;
+	if (source_open(s, "file", file, SOURCE_READ, &source, e) < 0)
+		return -1;
+	close(source.fd);
+	if (source.st.st_dev != st.st_dev || source.st.st_ino != st.st_ino)
+		return err_set(e, ERR_CONFLICT, "%s was replaced while it was opened", file);
+	return 0;
+}
+
+static int read_code(const struct sandbox_spec *s, const char *file, struct placed_file *ret,
+		     struct err *e)
 {
 	bool is_stdin = str_equal(file, "-");
 	auto_close int fd = is_stdin ? dup(0) : open(file, O_RDONLY | O_CLOEXEC);
@@ -86,6 +107,8 @@ static int read_code(const char *file, struct placed_file *ret, struct err *e)
 
 	if (fd < 0)
 		return err_set(e, ERR_NOT_FOUND, "%s: %s", file, strerror(errno));
+	if (!is_stdin && check_file(s, file, fd, e) < 0)
+		return -1;
 	ret->data = must_alloc(malloc(room));
 	while ((n = read(fd, ret->data + ret->size, room - ret->size)) != 0) {
 		if (n < 0 && errno == EINTR)
@@ -119,7 +142,7 @@ static int place_code(struct sandbox_spec *s, const struct options *o, const cha
 	if (o->code) {
 		ret->data = str_copy(o->code);
 		ret->size = strlen(o->code);
-	} else if (read_code(file, ret, e) < 0) {
+	} else if (read_code(s, file, ret, e) < 0) {
 		return -1;
 	}
 	base = o->code || str_equal(file, "-") ? NULL : strrchr(file, '/');

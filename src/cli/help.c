@@ -25,7 +25,8 @@ static const char overview[] =
 	"Try:  cloche code -e 'print(6 * 7)'\n";
 
 static const char options_intro[] =
-	"The command sees the current directory at its own path, copy-on-write; it has no network but\n"
+	"The command sees the current directory at its own path, copy-on-write; it has no network "
+	"but\n"
 	"its own loopback, an empty HOME, and nothing of the host but its programs.\n"
 	"\n"
 	"Options (a policy file has the same names with _ for -):\n";

@@ -21,7 +21,8 @@ static int apply_pairs(struct sandbox_spec *s, const char *data, size_t size, st
 
 	while (data < end) {
 		const char *value = memchr(data, '\0', (size_t)(end - data));
-		const char *next = value ? memchr(value + 1, '\0', (size_t)(end - value - 1)) : NULL;
+		const char *next =
+			value ? memchr(value + 1, '\0', (size_t)(end - value - 1)) : NULL;
 
 		if (!next)
 			return err_set(e, ERR_SYSTEM, "policy: cloched sent half a setting");
@@ -158,7 +159,8 @@ static int short_option(struct sandbox_spec *s, int argc, char **argv, int *i, s
 	const char *value;
 
 	if (!f)
-		return err_field(e, ERR_INVALID, arg, "unknown option %s; see `cloche help run`", arg);
+		return err_field(e, ERR_INVALID, arg, "unknown option %s; see `cloche help run`",
+				 arg);
 	value = take_value(argc, argv, i, arg[2] ? arg + 2 + (arg[2] == '=') : NULL);
 	return value ? apply(s, f->name, value, e) : missing_value(arg, e);
 }

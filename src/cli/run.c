@@ -21,11 +21,13 @@ static void print_changes(const struct result *r, bool all)
 			continue;
 		str_sanitise(path, sizeof(path), r->changes[i].path, strlen(r->changes[i].path));
 		fprintf(stderr, "cloche: %s %s%s%s\n", r->changes[i].kind, path,
-			r->changes[i].note ? ": " : "", r->changes[i].note ? r->changes[i].note : "");
+			r->changes[i].note ? ": " : "",
+			r->changes[i].note ? r->changes[i].note : "");
 	}
 	if (!all && r->change_count)
-		fprintf(stderr, "cloche: %zu change%s to the workspace discarded (--apply keeps, --diff "
-				"lists them)\n",
+		fprintf(stderr,
+			"cloche: %zu change%s to the workspace discarded (--apply keeps, --diff "
+			"lists them)\n",
 			r->change_count, r->change_count == 1 ? "" : "s");
 	if (skipped && !all)
 		fprintf(stderr, "cloche: %zu not applied\n", skipped);
@@ -74,9 +76,8 @@ static void report(const struct result *r, const struct sandbox_spec *s)
 			r->exit_code == 127 ? "not found in the sandbox" : strerror(r->exec_errno));
 	if (why)
 		fprintf(stderr, "cloche: %s\n", why);
-	if (person)
-		for (size_t i = 0; i < ARRAY_LEN(r->notes) && r->notes[i]; i++)
-			fprintf(stderr, "cloche: %s\n", r->notes[i]);
+	for (size_t i = 0; i < ARRAY_LEN(r->notes) && r->notes[i]; i++)
+		fprintf(stderr, "cloche: %s\n", r->notes[i]);
 	if (person)
 		print_denials(r);
 	if (s->diff || s->apply)
@@ -99,8 +100,10 @@ int run_and_report(const struct sandbox_request *request, bool show_interpreter)
 	status = result_exit_status(&r);
 	if (!s->json)
 		report(&r, s);
-	else if (result_print(&r, stdout) < 0)
-		status = EXIT_CLOCHE;
+	else if (result_print(&r, stdout) < 0) {
+		err_sys(&e, "cannot write the record");
+		status = cli_fail(&e);
+	}
 	result_done(&r);
 	return status;
 }

@@ -95,7 +95,8 @@ void cgroup_init(struct cgroup *c)
 	if (stat("/proc/self/ns/pid", &ns) < 0)
 		ns.st_ino = 0;
 	read_at(AT_FDCWD, "/proc/self/cgroup", c->table, sizeof(c->table));
-	snprintf(c->name, sizeof(c->name), PREFIX "%lu-%d", (unsigned long)ns.st_ino, (int)getpid());
+	snprintf(c->name, sizeof(c->name), PREFIX "%lu-%d", (unsigned long)ns.st_ino,
+		 (int)getpid());
 }
 
 /* Makes c->name below parent; a leftover of a dead keeper with our pid is taken away first. */
@@ -257,7 +258,8 @@ static int limit_v1(struct cgroup *c, enum cgroup_controller which, const struct
 			return 0;
 		return errno == ENOENT ? set_number(dir, "memory.swappiness", 0) : -1;
 	case CGROUP_CPU:
-		/* Reads back below its value when a parent has less to give; either way it holds. */
+		/* Reads back below its value when a parent has less to give; either way it holds.
+		 */
 		return set_number(dir, "cpu.cfs_quota_us", l->cpus_milli * 100);
 	case CGROUP_PIDS:
 		return set_number(dir, "pids.max", l->pids + 1);

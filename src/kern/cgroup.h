@@ -19,10 +19,16 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-enum cgroup_controller { CGROUP_MEMORY, CGROUP_CPU, CGROUP_PIDS, CGROUP_CPUACCT, CGROUP_CONTROLLERS };
+enum cgroup_controller {
+	CGROUP_MEMORY,
+	CGROUP_CPU,
+	CGROUP_PIDS,
+	CGROUP_CPUACCT,
+	CGROUP_CONTROLLERS
+};
 
 struct cgroup {
-	int version; /* 0: none to be had, 1 or 2 */
+	int version;	  /* 0: none to be had, 1 or 2 */
 	char table[4096]; /* /proc/self/cgroup */
 	char name[64];
 	int parents[CGROUP_CONTROLLERS]; /* v2 uses [0] only; -1 where not used */

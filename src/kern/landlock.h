@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 enum landlock_grant {
-	LANDLOCK_READ,	/* read files, list directories, execute */
-	LANDLOCK_WRITE, /* and write, create, remove, rename */
+	LANDLOCK_READ,	 /* read files, list directories, execute */
+	LANDLOCK_WRITE,	 /* and write, create, remove, rename */
 	LANDLOCK_DEVICE, /* read, write and ioctl, as for /dev */
 };
 

@@ -12,7 +12,7 @@
 enum mount_flags {
 	MOUNT_READ_ONLY = 1,
 	MOUNT_NO_EXEC = 2,
-	MOUNT_DEVICES = 4, /* device nodes work; otherwise nodev. nosuid is always on. */
+	MOUNT_DEVICES = 4,   /* device nodes work; otherwise nodev. nosuid is always on. */
 	MOUNT_SUBMOUNTS = 8, /* with all that is mounted below */
 };
 

@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 
 #define RANGE 65536u
 
@@ -65,9 +66,10 @@ static int write_maps(pid_t pid, const struct id_map *uids, const struct id_map 
 }
 
 /* Exists only so that the namespace does; killed as soon as there is an fd on it. */
-static int wait_to_be_killed(void *unused)
+static int wait_to_be_killed(void *maker)
 {
-	(void)unused;
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != *(pid_t *)maker)
+		_exit(1);
 	for (;;)
 		pause();
 	return 0;
@@ -77,8 +79,9 @@ int userns_create(const struct id_map *uids, const struct id_map *gids, struct e
 {
 	/* Shares our memory, which it never writes, so that nothing has to be copied. */
 	static char stack[8192] __attribute__((aligned(16)));
+	pid_t maker = getpid();
 	pid_t pid = clone(wait_to_be_killed, stack + sizeof(stack),
-			  CLONE_VM | CLONE_FILES | CLONE_NEWUSER, NULL);
+			  CLONE_VM | CLONE_FILES | CLONE_NEWUSER, &maker);
 	char path[64];
 	int fd = -1;
 

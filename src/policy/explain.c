@@ -41,14 +41,6 @@ static void more(struct printer *p, const char *fmt, ...)
 	fputc('\n', p->to);
 }
 
-/* A field as it would be typed, or the word for "nothing". */
-static const char *value(const struct printer *p, const char *name, char *buf, size_t size)
-{
-	const struct field *f = spec_field_find(name);
-
-	return spec_format(p->spec, f, buf, size) ? buf : "none";
-}
-
 static void say_level(struct printer *p)
 {
 	if (p->spec->level == LEVEL_PROCESS)
@@ -145,28 +137,33 @@ static void say_mounts(struct printer *p)
 }
 
 struct limit_text {
-	const char *name, *what;
+	const char *name;
+	const char *unset; /* what it says when there is no number */
+	const char *what;
 };
 
 static void say_limits(struct printer *p)
 {
 	static const struct limit_text rows[] = {
-		{"memory", "memory, swap off"},
-		{"cpus", "processors"},
-		{"pids", "processes and threads"},
-		{"disk", "all that it writes"},
-		{"file_size", "largest file"},
-		{"open_files", "open files of each process, four times as many on request"},
-		{"timeout", "wall time, then everything is killed"},
-		{"cpu_time", "processor time"},
-		{"output_limit", "captured bytes of stdout and of stderr"},
+		{"memory", "none", "memory, swap off"},
+		{"cpus", "none", "processors"},
+		{"pids", "none", "processes and threads"},
+		{"disk", "none", "all that it writes"},
+		{"file_size", "as disk", "largest file"},
+		{"open_files", "none", "open files of each process, four times as many on request"},
+		{"timeout", "none", "wall time, then everything is killed"},
+		{"cpu_time", "none", "processor time"},
+		{"output_limit", "none", "captured bytes of stdout and of stderr"},
 	};
 	char buf[64];
 
 	step(p, "limits", "of the whole sandbox unless it says otherwise");
-	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-		more(p, "%-13s %-10s %s", rows[i].name, value(p, rows[i].name, buf, sizeof(buf)),
-		     rows[i].what);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		const struct field *f = spec_field_find(rows[i].name);
+		bool set = spec_format(p->spec, f, buf, sizeof(buf));
+
+		more(p, "%-13s %-10s %s", rows[i].name, set ? buf : rows[i].unset, rows[i].what);
+	}
 }
 
 static void say_environment(struct printer *p)

@@ -27,23 +27,23 @@ enum denial_kind { DENIAL_SYSCALL, DENIAL_CONNECT, DENIAL_RESOLVE };
 
 struct board_denial {
 	enum denial_kind kind;
-	int nr;		   /* DENIAL_SYSCALL: its number */
-	char target[160];  /* sanitised */
+	int report;	  /* DENIAL_SYSCALL: index into the reports of the profile */
+	char target[160]; /* sanitised */
 	uint64_t count;
 };
 
 struct board {
 	enum stage stage;
-	struct err err; /* kind set: the sandbox could not be built */
-	int exec_errno; /* the command could not be executed */
+	struct err err;		  /* kind set: the sandbox could not be built */
+	int exec_errno;		  /* the command could not be executed */
 	char exec_path[PATH_MAX]; /* the file that was executed */
-	int wait_status; /* of the command, from the kernel */
-	int64_t started_ns; /* CLOCK_MONOTONIC just before the command's process was made */
+	int wait_status;	  /* of the command, from the kernel */
+	int64_t started_ns;	  /* CLOCK_MONOTONIC just before the command's process was made */
 	int64_t ended_ns;
 	layer_set proven;
 	int landlock_abi;
 	enum watch_verdict verdict;
-	uint64_t scratch_bytes; /* used by the skeleton, before the command ran */
+	uint64_t scratch_bytes;	 /* used by the skeleton, before the command ran */
 	bool workspace_unmapped; /* the workspace's file system cannot map ids */
 	unsigned denial_count;
 	uint64_t denials_dropped;

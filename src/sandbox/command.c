@@ -111,8 +111,8 @@ void command_exec(const struct command *c)
 		_exit(125);
 	b->proven |= verify_privileges(p, c->fds->scratch);
 	if (chdir(p->workdir) < 0) {
-		err_field(&b->err, ERR_INVALID, "workdir", "workdir: cannot enter %s: %s", p->workdir,
-			  strerror(errno));
+		err_field(&b->err, ERR_INVALID, "workdir", "workdir: cannot enter %s: %s",
+			  p->workdir, strerror(errno));
 		_exit(125);
 	}
 	if (sys_close_range(3, ~0u, CLOSE_RANGE_UNSHARE) == 0)

@@ -31,7 +31,7 @@ static int make_node(const struct plan *p, int dev, const struct node *n, struct
 static int make_nodes(const struct plan *p, int dev, struct err *e)
 {
 	static const struct node nodes[] = {
-		{"null", 1, 3}, {"zero", 1, 5}, {"full", 1, 7},
+		{"null", 1, 3},	  {"zero", 1, 5},    {"full", 1, 7},
 		{"random", 1, 8}, {"urandom", 1, 9}, {"tty", 5, 0},
 	};
 
@@ -44,8 +44,8 @@ static int make_nodes(const struct plan *p, int dev, struct err *e)
 static int make_links(int dev, struct err *e)
 {
 	static const char *const links[][2] = {
-		{"fd", "/proc/self/fd"},	{"stdin", "/proc/self/fd/0"},
-		{"stdout", "/proc/self/fd/1"},	{"stderr", "/proc/self/fd/2"},
+		{"fd", "/proc/self/fd"},       {"stdin", "/proc/self/fd/0"},
+		{"stdout", "/proc/self/fd/1"}, {"stderr", "/proc/self/fd/2"},
 		{"ptmx", "pts/ptmx"},
 	};
 
@@ -57,8 +57,8 @@ static int make_links(int dev, struct err *e)
 
 int dev_build(const struct plan *p, int root_fd, struct err *e)
 {
-	static const char *const options[] = {"newinstance", NULL, "ptmxmode", "0666",
-					      "mode", "0620", NULL};
+	static const char *const options[] = {"newinstance", NULL,   "ptmxmode", "0666",
+					      "mode",	     "0620", NULL};
 	auto_close int dev = skeleton_dir(root_fd, "dev", e);
 	int pts;
 
@@ -66,7 +66,8 @@ int dev_build(const struct plan *p, int root_fd, struct err *e)
 		return -1;
 	/* An image's own /dev may hold anything: ours goes on top of it. */
 	if (!p->image_is_host) {
-		int fd = mount_new("tmpfs", MOUNT_DEVICES, (const char *const[]){"mode", "0755", NULL}, e);
+		int fd = mount_new("tmpfs", MOUNT_DEVICES,
+				   (const char *const[]){"mode", "0755", NULL}, e);
 
 		if (fd < 0 || mount_attach(fd, dev, "", e) < 0)
 			return -1;

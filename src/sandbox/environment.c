@@ -11,7 +11,6 @@
 
 #define SYSTEM_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-
 /* A later value takes the place of an earlier one. */
 void environment_set(struct list *env, char *pair)
 {
@@ -124,8 +123,8 @@ static char *show_tools(struct plan *p)
 static void set_threads(struct plan *p)
 {
 	/* Libraries that would otherwise start a thread for each of the host's processors. */
-	static const char *const names[] = {"OMP_NUM_THREADS",	   "OPENBLAS_NUM_THREADS",
-					    "MKL_NUM_THREADS",	   "NUMEXPR_NUM_THREADS",
+	static const char *const names[] = {"OMP_NUM_THREADS",	 "OPENBLAS_NUM_THREADS",
+					    "MKL_NUM_THREADS",	 "NUMEXPR_NUM_THREADS",
 					    "RAYON_NUM_THREADS", "GOMAXPROCS"};
 	unsigned n = (unsigned)((p->spec->limits.cpus_milli + 999) / 1000);
 
@@ -139,12 +138,14 @@ static void set_defaults(struct plan *p, const char *tools)
 	const char *term = getenv("TERM");
 	struct stat st;
 
-	environment_set(&p->env, str_format("PATH=%s%s/.local/bin:" SYSTEM_PATH, tools, SANDBOX_HOME));
+	environment_set(&p->env,
+			str_format("PATH=%s%s/.local/bin:" SYSTEM_PATH, tools, SANDBOX_HOME));
 	if (!process)
 		environment_set(&p->env, str_copy("HOME=" SANDBOX_HOME));
 	environment_set(&p->env, str_copy("USER=user"));
 	environment_set(&p->env, str_copy("LOGNAME=user"));
-	environment_set(&p->env, str_format("SHELL=%s", stat("/bin/bash", &st) == 0 ? "/bin/bash" : "/bin/sh"));
+	environment_set(&p->env, str_format("SHELL=%s",
+					    stat("/bin/bash", &st) == 0 ? "/bin/bash" : "/bin/sh"));
 	environment_set(&p->env, str_copy("LANG=C.UTF-8"));
 	environment_set(&p->env, str_format("PWD=%s", p->workdir));
 	if (p->spec->tty)
@@ -175,8 +176,8 @@ static int set_given(struct plan *p, const char *text, struct err *e)
 	}
 	value = getenv(text);
 	if (!value)
-		return err_field(e, ERR_INVALID, "env", "env: %s is not set here; use %s=VALUE", text,
-				 text);
+		return err_field(e, ERR_INVALID, "env", "env: %s is not set here; use %s=VALUE",
+				 text, text);
 	environment_set(&p->env, str_format("%s=%s", text, value));
 	return 0;
 }

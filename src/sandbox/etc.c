@@ -20,13 +20,27 @@ struct entry {
 };
 
 static const struct entry allowed[] = {
-	{"alternatives", false}, {"bash.bashrc", false},  {"ca-certificates", false},
-	{"debian_version", false}, {"fonts", false},	  {"inputrc", false},
-	{"java", true},		 {"ld.so.", true},	  {"localtime", false},
-	{"lsb-release", false},	 {"magic", false},	  {"mailcap", false},
-	{"mime.types", false},	 {"os-release", false},	  {"perl", false},
-	{"protocols", false},	 {"python3", true},	  {"services", false},
-	{"shells", false},	 {"timezone", false},	  {"terminfo", false},
+	{"alternatives", false},
+	{"bash.bashrc", false},
+	{"ca-certificates", false},
+	{"debian_version", false},
+	{"fonts", false},
+	{"inputrc", false},
+	{"java", true},
+	{"ld.so.", true},
+	{"localtime", false},
+	{"lsb-release", false},
+	{"magic", false},
+	{"mailcap", false},
+	{"mime.types", false},
+	{"os-release", false},
+	{"perl", false},
+	{"protocols", false},
+	{"python3", true},
+	{"services", false},
+	{"shells", false},
+	{"timezone", false},
+	{"terminfo", false},
 };
 
 static bool is_allowed(const char *name)
@@ -137,7 +151,8 @@ static int write_own(const struct plan *p, int etc, struct err *e)
 		 p->spec->hostname);
 	snprintf(hostname, sizeof(hostname), "%s\n", p->spec->hostname);
 	for (size_t i = 0; i < ARRAY_LEN(files); i++)
-		if (skeleton_file(etc, files[i].name, files[i].text, strlen(files[i].text), 0444, e) < 0)
+		if (skeleton_file(etc, files[i].name, files[i].text, strlen(files[i].text), 0444,
+				  e) < 0)
 			return -1;
 	return 0;
 }

@@ -14,6 +14,7 @@
 #include "sandbox/process.h"
 #include "sandbox/restrict.h"
 #include "sandbox/root.h"
+#include "sandbox/supervise.h"
 #include "sandbox/verify.h"
 
 #include <errno.h>
@@ -22,17 +23,22 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
+#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 
 /* Set again after each change of ids, which clears it (prctl(2)). */
-static int die_with_keeper(struct err *e)
+static int die_with_keeper(const struct inside_fds *fds, struct err *e)
 {
+	struct pollfd keeper = {fds->control, POLLRDHUP, 0};
+
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
 		return err_sys(e, "cannot set the parent-death signal");
+	/* It may be dead already; getppid is always 0 in here, but its end of the socket tells. */
+	if (poll(&keeper, 1, 0) != 0)
+		_exit(125);
 	return 0;
 }
 
@@ -67,26 +73,10 @@ static void enter_time_namespace(void)
 		return;
 }
 
-/* v1: joins by writing to its own `tasks`, then reads back that it is there. */
-static void join_cgroup(struct plan *p, const struct keeper_message *m, const int *fds)
+static int enter_network(const struct keeper_message *m, const int *fds, int *ret_dns,
+			 struct err *e)
 {
-	bool joined = m->cgroup_layers != 0;
-
-	for (int i = 0; i < m->join_count; i++) {
-		char back[64] = "";
-
-		if (write(fds[i], "0", 1) != 1 || pread(fds[i], back, sizeof(back) - 1, 0) <= 0 ||
-		    atoi(back) != getpid())
-			joined = false;
-	}
-	if (joined)
-		p->board->proven |= m->cgroup_layers | LAYER_BIT(LAYER_CGROUP);
-	(void)!unshare(CLONE_NEWCGROUP);
-}
-
-static int enter_network(const struct keeper_message *m, const int *fds, int *ret_dns, struct err *e)
-{
-	int at = m->join_count + m->has_userns + m->has_idmap;
+	int at = m->join_count + m->has_userns + m->owner_count;
 
 	if (setns(fds[at], CLONE_NEWNET) < 0)
 		return err_sys(e, "cannot enter the network namespace");
@@ -95,7 +85,8 @@ static int enter_network(const struct keeper_message *m, const int *fds, int *re
 }
 
 /* From here on an ordinary user: the range's uid 1000 as root, the mapped caller otherwise. */
-static int become_user(const struct plan *p, int userns, struct err *e)
+static int become_user(const struct plan *p, const struct inside_fds *fds, int userns,
+		       struct err *e)
 {
 	if (!p->rootless) {
 		uid_t uid = userns >= 0 ? SANDBOX_UID : plan_user_id(p);
@@ -106,7 +97,7 @@ static int become_user(const struct plan *p, int userns, struct err *e)
 		    setresuid(uid, uid, uid) < 0)
 			return err_sys(e, "cannot become the sandbox's user");
 	}
-	return die_with_keeper(e);
+	return die_with_keeper(fds, e);
 }
 
 static int grant_paths(const struct plan *p, struct landlock *l, struct err *e)
@@ -115,9 +106,10 @@ static int grant_paths(const struct plan *p, struct landlock *l, struct err *e)
 		const char *path;
 		enum landlock_grant grant;
 	} rows[] = {
-		{"/", LANDLOCK_READ},	    {"/dev", LANDLOCK_DEVICE}, {"/proc", LANDLOCK_DEVICE},
-		{"/tmp", LANDLOCK_WRITE},   {"/var/tmp", LANDLOCK_WRITE},
-		{"/dev/shm", LANDLOCK_WRITE}, {SANDBOX_HOME, LANDLOCK_WRITE},
+		{"/", LANDLOCK_READ},		{"/dev", LANDLOCK_DEVICE},
+		{"/proc", LANDLOCK_DEVICE},	{"/tmp", LANDLOCK_WRITE},
+		{"/var/tmp", LANDLOCK_WRITE},	{"/dev/shm", LANDLOCK_WRITE},
+		{SANDBOX_HOME, LANDLOCK_WRITE},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
@@ -137,7 +129,8 @@ static int restrict_paths(struct plan *p, struct err *e)
 {
 	struct landlock l;
 
-	if (landlock_open(&l, false, e) < 0 || grant_paths(p, &l, e) < 0 || landlock_apply(&l, e) < 0)
+	if (landlock_open(&l, false, e) < 0 || grant_paths(p, &l, e) < 0 ||
+	    landlock_apply(&l, e) < 0)
 		return -1;
 	p->board->landlock_abi = l.abi;
 	return 0;
@@ -153,9 +146,10 @@ static int soft(const struct plan *p, enum layer layer, int rc, struct err *e)
 	return 0;
 }
 
-static int drop_privileges(struct plan *p, int userns, int *ret_listener, struct err *e)
+static int drop_privileges(struct plan *p, const struct inside_fds *fds, int userns,
+			   int *ret_listener, struct err *e)
 {
-	if (become_user(p, userns, e) < 0)
+	if (become_user(p, fds, userns, e) < 0)
 		return -1;
 	p->board->proven |= verify_namespaces(p);
 	if (restrict_limits(p, e) < 0)
@@ -209,6 +203,23 @@ static int block_signals(struct err *e)
 	return fd < 0 ? err_sys(e, "cannot watch signals") : fd;
 }
 
+static int receive(struct plan *p, struct inside_fds *fds, struct keeper_message *m, int *got,
+		   struct err *e)
+{
+	if (message_receive(fds->control, m, got, e) < 0)
+		return -1;
+	supervise_join(p->board, m, got);
+	/* After the join, so that it is rooted there. */
+	(void)!unshare(CLONE_NEWCGROUP);
+	if (!p->rootless && enter_network(m, got, &fds->dns, e) < 0)
+		return -1;
+	for (int i = 0; i < m->owner_count; i++)
+		p->owners[i].userns = got[m->join_count + m->has_userns + i];
+	if (m->workspace_denied)
+		plan_empty_workspace(p);
+	return 0;
+}
+
 /* The launcher's command line names host paths, and /proc/1/cmdline can be read by anybody. */
 static void hide_command_line(char **argv)
 {
@@ -220,35 +231,32 @@ static void hide_command_line(char **argv)
 /* The whole sandbox, from clone to exec. */
 static int build(struct plan *p, struct inside_fds *fds, int *ret_listener, struct err *e)
 {
-	struct root_fds root = {.scratch = -1, .idmap = -1};
 	struct keeper_message m;
 	int got[KEEPER_MAX_FDS];
 
-	if (die_with_keeper(e) < 0 || enter_namespaces(p, e) < 0)
+	close_fd(&fds->keeper_control);
+	if (die_with_keeper(fds, e) < 0 || enter_namespaces(p, e) < 0)
 		return -1;
 	/* As root the keeper has it made by somebody else at the same time. */
 	if (p->rootless && net_create(&fds->dns, e) < 0)
 		return -1;
 	enter_time_namespace();
-	if (root_build(p, &root, e) < 0)
+	/* The keeper's fds are needed late, but for a root whose owner is to be mapped. */
+	if (p->root_owner >= 0 && receive(p, fds, &m, got, e) < 0)
 		return -1;
-	fds->scratch = root.scratch;
-	if (message_receive(fds->control, &m, got, e) < 0)
+	if (root_build(p, &fds->scratch, e) < 0)
 		return -1;
-	join_cgroup(p, &m, got);
-	if (!p->rootless && enter_network(&m, got, &fds->dns, e) < 0)
+	if (p->root_owner < 0 && receive(p, fds, &m, got, e) < 0)
 		return -1;
-	if (m.workspace_denied)
-		plan_empty_workspace(p);
-	root.idmap = m.has_idmap ? got[m.join_count + m.has_userns] : -1;
-	if (root_finish(p, &root, e) < 0)
+	if (root_finish(p, fds->scratch, e) < 0)
 		return -1;
-	p->board->proven |= LAYER_BIT(LAYER_ROOT) | LAYER_BIT(LAYER_DISK) | LAYER_BIT(LAYER_NETWORK);
+	p->board->proven |=
+		LAYER_BIT(LAYER_ROOT) | LAYER_BIT(LAYER_DISK) | LAYER_BIT(LAYER_NETWORK);
 	if (p->spec->tty && open_pty(fds, e) < 0)
 		return -1;
 	if (message_send_back(fds->control, fds->scratch, fds->terminal, e) < 0)
 		return -1;
-	return drop_privileges(p, m.has_userns ? got[m.join_count] : -1, ret_listener, e);
+	return drop_privileges(p, fds, m.has_userns ? got[m.join_count] : -1, ret_listener, e);
 }
 
 void inside_main(struct plan *p, struct inside_fds *fds)
@@ -266,10 +274,9 @@ void inside_main(struct plan *p, struct inside_fds *fds)
 	command = start_command(p, fds, e);
 	if (command < 0)
 		_exit(125);
-	/* A reader outside must see the end of a stream when the command closes it. */
-	sys_close_range(0, 2, 0);
-	close_fd(&fds->out);
-	close_fd(&fds->err);
+	/* Also the standard streams: a reader outside must see their end when the command closes
+	 * them. */
+	supervise_close_others((int[]){signals, listener, fds->dns, fds->control}, 4);
 	init_serve(p, fds, command, listener, signals);
 	_exit(0);
 }

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
@@ -20,6 +21,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <sys/wait.h>
 
 /* ---- before the clone ---- */
@@ -35,8 +37,8 @@ static int check_streams(struct err *e)
 		if (fstat(fd, &st) < 0)
 			return err_sys(e, "%s", names[fd]);
 		if (S_ISDIR(st.st_mode) || S_ISBLK(st.st_mode))
-			return err_set(e, ERR_DENIED,
-				       "%s is a %s: a sandbox cannot be given that", names[fd],
+			return err_set(e, ERR_DENIED, "%s is a %s: a sandbox cannot be given that",
+				       names[fd],
 				       S_ISDIR(st.st_mode) ? "directory" : "block device");
 		if (fcntl(fd, F_GETFL) & O_PATH)
 			return err_set(e, ERR_DENIED, "%s is not open for reading or writing",
@@ -61,22 +63,53 @@ static int watch_signals(struct keeper *k, struct err *e)
 	return k->signals < 0 ? err_sys(e, "cannot watch signals") : 0;
 }
 
+/* /dev/stdout and the like open a pipe anew, which only its owner may. */
+static void give_pipe(const struct keeper *k, int fd)
+{
+	struct statfs fs;
+
+	/* Not a FIFO that has a name on the host. */
+	if (!k->plan.rootless && fstatfs(fd, &fs) == 0 && fs.f_type == PIPEFS_MAGIC)
+		(void)!fchown(fd, plan_user_id(&k->plan), k->plan.id_base + SANDBOX_GID);
+}
+
+/*
+ * Output is captured for the record. A regular file of the caller is written by the keeper: inside
+ * it could be truncated or read, and the file size limit would hold for it.
+ */
+static int open_output(struct keeper *k, struct stream *s, int fd, int *ret_fd, struct err *e)
+{
+	const struct sandbox_spec *spec = k->plan.spec;
+	struct stat st;
+	int ends[2];
+
+	*ret_fd = fd;
+	if (!spec->json && (spec->tty || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))) {
+		give_pipe(k, fd);
+		return 0;
+	}
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return err_sys(e, "cannot create pipes");
+	stream_init(s, ends[0], (size_t)spec->limits.output_bytes);
+	if (!spec->json)
+		s->relay = fd;
+	*ret_fd = ends[1];
+	give_pipe(k, ends[1]);
+	return 0;
+}
+
 static int open_streams(struct keeper *k, struct inside_fds *fds, struct err *e)
 {
-	const struct sandbox_spec *s = k->plan.spec;
-	int out[2], err[2];
-
-	*fds = (struct inside_fds){.control = -1, .in = 0, .out = 1, .err = 2, .terminal = -1,
-				   .scratch = -1, .dns = -1};
-	if (!s->json)
-		return 0;
-	if (pipe2(out, O_CLOEXEC) < 0 || pipe2(err, O_CLOEXEC) < 0)
-		return err_sys(e, "cannot create pipes");
-	stream_init(&k->out, out[0], (size_t)s->limits.output_bytes);
-	stream_init(&k->err, err[0], (size_t)s->limits.output_bytes);
-	fds->out = out[1];
-	fds->err = err[1];
-	return 0;
+	*fds = (struct inside_fds){.control = -1,
+				   .keeper_control = -1,
+				   .in = 0,
+				   .terminal = -1,
+				   .scratch = -1,
+				   .dns = -1};
+	give_pipe(k, 0);
+	if (open_output(k, &k->out, 1, &fds->out, e) < 0)
+		return -1;
+	return open_output(k, &k->err, 2, &fds->err, e);
 }
 
 /* ---- the clone ---- */
@@ -87,11 +120,12 @@ static int explain_clone(const struct keeper *k, struct err *e)
 
 	err_sys(e, "cannot create namespaces");
 	if (errnum == EPERM || errnum == EACCES || errnum == ENOSPC)
-		return err_set(e, ERR_UNSUPPORTED,
-			       "this host does not let %s create %snamespaces (%s); `cloche doctor` "
-			       "says what to change, --level process works without them",
-			       k->plan.rootless ? "an ordinary user" : "this process",
-			       k->plan.rootless ? "user " : "", strerror(errnum));
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"this host does not let %s create %snamespaces (%s); `cloche doctor` "
+			"says what to change, --level process works without them",
+			k->plan.rootless ? "an ordinary user" : "this process",
+			k->plan.rootless ? "user " : "", strerror(errnum));
 	return -1;
 }
 
@@ -142,14 +176,14 @@ static int make_user_namespaces(struct keeper *k, struct keeper_message *m, int 
 		fds[(*count)++] = fd;
 		m->has_userns = 1;
 	}
-	if (p->workspace_mode == WORKSPACE_EMPTY)
-		return 0;
-	id_map_owner(&uids, p->id_base, p->workspace.st.st_uid, SANDBOX_UID);
-	id_map_owner(&gids, p->id_base, p->workspace.st.st_gid, SANDBOX_GID);
-	fd = userns_create(&uids, &gids, e);
-	if (fd >= 0) {
+	for (int i = 0; i < p->owner_count; i++) {
+		id_map_owner(&uids, p->id_base, p->owners[i].uid, SANDBOX_UID);
+		id_map_owner(&gids, p->id_base, p->owners[i].gid, SANDBOX_GID);
+		fd = userns_create(&uids, &gids, e);
+		if (fd < 0)
+			return -1;
 		fds[(*count)++] = fd;
-		m->has_idmap = 1;
+		m->owner_count++;
 	}
 	return 0;
 }
@@ -276,12 +310,12 @@ static void fill_polls(const struct keeper *k, struct pollfd *polls)
 	polls[ON_SIGNALS] = (struct pollfd){k->signals, POLLIN, 0};
 	polls[ON_OUT] = (struct pollfd){k->out.fd, POLLIN, 0};
 	polls[ON_ERR] = (struct pollfd){k->err.fd, POLLIN, 0};
-	polls[ON_BACK] = (struct pollfd){k->plan.spec->tty && k->scratch < 0 ? k->control : -1,
-					   POLLIN, 0};
-	polls[ON_MASTER] = (struct pollfd){
-		t->master, (short)(POLLIN | (t->pending_len ? POLLOUT : 0)), 0};
-	polls[ON_INPUT] = (struct pollfd){
-		t->master >= 0 && room && !t->input_ended ? 0 : -1, POLLIN, 0};
+	polls[ON_BACK] =
+		(struct pollfd){k->plan.spec->tty && k->scratch < 0 ? k->control : -1, POLLIN, 0};
+	polls[ON_MASTER] =
+		(struct pollfd){t->master, (short)(POLLIN | (t->pending_len ? POLLOUT : 0)), 0};
+	polls[ON_INPUT] =
+		(struct pollfd){t->master >= 0 && room && !t->input_ended ? 0 : -1, POLLIN, 0};
 }
 
 static void serve_terminal(struct keeper *k, const struct pollfd *polls)
@@ -289,8 +323,8 @@ static void serve_terminal(struct keeper *k, const struct pollfd *polls)
 	struct terminal *t = &k->terminal;
 	int master = -1;
 
-	if (polls[ON_BACK].revents &&
-	    message_receive_back(k->control, &k->scratch, &master) == 0 && master >= 0)
+	if (polls[ON_BACK].revents && message_receive_back(k->control, &k->scratch, &master) == 0 &&
+	    master >= 0)
 		terminal_start(t, master);
 	if (polls[ON_INPUT].revents)
 		terminal_read_input(t);
@@ -341,17 +375,17 @@ static void drain(struct keeper *k)
 /* Whoever reads our stdout must see its end as soon as the command closes it. */
 static void let_go_of_streams(const struct keeper *k, struct inside_fds *fds)
 {
-	if (k->plan.spec->json) {
-		close_fd(&fds->out);
-		close_fd(&fds->err);
-	} else if (!k->plan.spec->tty) {
-		auto_close int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	auto_close int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-		if (null >= 0) {
-			dup2(null, 0);
-			dup2(null, 1);
-		}
-	}
+	if (fds->out > 2)
+		close_fd(&fds->out);
+	if (fds->err > 2)
+		close_fd(&fds->err);
+	if (null < 0 || k->plan.spec->tty)
+		return;
+	dup2(null, 0);
+	if (!k->plan.spec->json && k->out.relay < 0)
+		dup2(null, 1);
 }
 
 static int start(struct keeper *k, struct inside_fds *fds, struct err *e)
@@ -364,6 +398,7 @@ static int start(struct keeper *k, struct inside_fds *fds, struct err *e)
 		return err_sys(e, "cannot create a socket pair");
 	k->control = pair[0];
 	fds->control = pair[1];
+	fds->keeper_control = pair[0];
 	fds->scratch = k->scratch;
 	cgroup_init(&k->cgroup);
 	if (cgroup_is_unified(&k->cgroup))
@@ -417,8 +452,13 @@ static void keeper_done(struct keeper *k)
 
 int sandbox_run(const struct sandbox_request *request, struct result *ret, struct err *e)
 {
-	struct keeper k = {.pidfd = -1, .control = -1, .signals = -1, .scratch = -1,
-			   .out.fd = -1, .err.fd = -1, .terminal.master = -1};
+	struct keeper k = {.pidfd = -1,
+			   .control = -1,
+			   .signals = -1,
+			   .scratch = -1,
+			   .out = {.fd = -1, .relay = -1},
+			   .err = {.fd = -1, .relay = -1},
+			   .terminal.master = -1};
 	struct board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE,
 				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int rc = -1;

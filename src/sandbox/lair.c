@@ -56,7 +56,8 @@ static void move_arguments(struct keeper *k)
 	for (size_t i = 0; i < k->plan.file_count; i++)
 		for (size_t j = 0; j < argv->count; j++)
 			if (str_equal(argv->items[j], k->plan.files[i].path)) {
-				char *moved = str_format("%s/open%s", k->scratch_path, argv->items[j]);
+				char *moved =
+					str_format("%s/open%s", k->scratch_path, argv->items[j]);
 
 				free(argv->items[j]);
 				argv->items[j] = moved;

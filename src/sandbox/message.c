@@ -36,7 +36,9 @@ static int receive_fds(int socket, void *data, size_t size, int fds[KEEPER_MAX_F
 		char buf[CMSG_SPACE(sizeof(int) * KEEPER_MAX_FDS)];
 	} control;
 	struct iovec iov = {data, size};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf,
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control.buf,
 			     .msg_controllen = sizeof(control.buf)};
 	ssize_t n;
 

@@ -7,7 +7,9 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -40,6 +42,8 @@ static int make(void *arg)
 {
 	struct net_maker *n = arg;
 
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != n->maker)
+		_exit(1);
 	if (net_create(&n->dns, &n->err) == 0) {
 		n->ns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
 		if (n->ns < 0)
@@ -52,7 +56,7 @@ int net_start(struct net_maker *n, struct err *e)
 {
 	static char stack[16 << 10] __attribute__((aligned(16)));
 
-	*n = (struct net_maker){.ns = -1, .dns = -1};
+	*n = (struct net_maker){.maker = getpid(), .ns = -1, .dns = -1};
 	n->pid = clone(make, stack + sizeof(stack), CLONE_VM | CLONE_FILES, n);
 	return n->pid < 0 ? err_sys(e, "cannot create a process") : 0;
 }

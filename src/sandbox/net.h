@@ -1,4 +1,5 @@
-/* Network inside: loopback, and a name server on it that knows no name but remembers the question. */
+/* Network inside: loopback, and a name server on it that knows no name but remembers the question.
+ */
 #pragma once
 
 #include "base/err.h"
@@ -13,6 +14,7 @@ int net_create(int *ret_dns, struct err *e);
  * anything else. The fds appear in the caller's table.
  */
 struct net_maker {
+	pid_t maker;
 	pid_t pid; /* 0: not started */
 	int ns;
 	int dns;

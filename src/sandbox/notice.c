@@ -2,7 +2,6 @@
 
 #include "base/auto.h"
 #include "base/str.h"
-#include "kern/seccomp.h"
 #include "kern/sys.h"
 
 #include <arpa/inet.h>
@@ -12,7 +11,7 @@
 #include <stdio.h>
 #include <sys/socket.h>
 
-void notice(struct board *b, enum denial_kind kind, int nr, const char *target, size_t len)
+void notice(struct board *b, enum denial_kind kind, int report, const char *target, size_t len)
 {
 	char clean[sizeof(b->denials[0].target)];
 
@@ -20,7 +19,7 @@ void notice(struct board *b, enum denial_kind kind, int nr, const char *target, 
 	for (unsigned i = 0; i < b->denial_count; i++) {
 		struct board_denial *d = &b->denials[i];
 
-		if (d->kind == kind && d->nr == nr && str_equal(d->target, clean)) {
+		if (d->kind == kind && d->report == report && str_equal(d->target, clean)) {
 			d->count++;
 			return;
 		}
@@ -29,7 +28,8 @@ void notice(struct board *b, enum denial_kind kind, int nr, const char *target, 
 		b->denials_dropped++;
 		return;
 	}
-	b->denials[b->denial_count] = (struct board_denial){.kind = kind, .nr = nr, .count = 1};
+	b->denials[b->denial_count] =
+		(struct board_denial){.kind = kind, .report = report, .count = 1};
 	memcpy(b->denials[b->denial_count].target, clean, sizeof(clean));
 	b->denial_count++;
 }
@@ -79,24 +79,28 @@ static void notice_connect(struct board *b, const struct seccomp_notif *n)
 		inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
 		snprintf(target, sizeof(target), "[%s]:%u", host, ntohs(v6->sin6_port));
 	}
-	notice(b, DENIAL_CONNECT, n->data.nr, target, strlen(target));
+	notice(b, DENIAL_CONNECT, 0, target, strlen(target));
 }
 
-void notice_syscall(struct board *b, int listener)
+void notice_syscall(struct board *b, const struct seccomp_profile *profile, int listener)
 {
+	const struct seccomp_report *report;
 	struct seccomp_notif n;
 
 	if (seccomp_notify_get(listener, &n) < 0)
 		return;
-	if (n.data.nr == SYS_connect) {
+	report = seccomp_report_match(profile, &n.data);
+	if (report) {
+		notice(b, DENIAL_SYSCALL, (int)(report - profile->reports), "", 0);
+		seccomp_notify_answer(listener, n.id, report->errnum);
+	} else if (n.data.nr == SYS_connect) {
 		/* Looked at only for the record: letting it go on is safe whatever the address
 		 * turns into, because the network namespace leads nowhere. */
 		notice_connect(b, &n);
 		seccomp_notify_answer(listener, n.id, 0);
-		return;
+	} else {
+		seccomp_notify_answer(listener, n.id, EPERM);
 	}
-	notice(b, DENIAL_SYSCALL, n.data.nr, "", 0);
-	seccomp_notify_answer(listener, n.id, EPERM);
 }
 
 /* Turns the labels of the first question into a dotted name; 0 if the packet is malformed. */

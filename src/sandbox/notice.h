@@ -1,13 +1,13 @@
 /* Notices denials: groups them on the board, bounded, with every foreign string made harmless. */
 #pragma once
 
+#include "kern/seccomp.h"
 #include "sandbox/board.h"
 
-#include <linux/seccomp.h>
 #include <stddef.h>
 
-void notice(struct board *b, enum denial_kind kind, int nr, const char *target, size_t len);
+void notice(struct board *b, enum denial_kind kind, int report, const char *target, size_t len);
 /* Answers one notification of the filter: refuses it, or, for connect, notes where it leads. */
-void notice_syscall(struct board *b, int listener);
+void notice_syscall(struct board *b, const struct seccomp_profile *profile, int listener);
 /* Answers one DNS query on fd with "no such name", and notes the name. */
 void notice_query(struct board *b, int fd);

@@ -3,6 +3,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "kern/seccomp.h"
+#include "sandbox/beneath.h"
 #include "sandbox/capture.h"
 #include "sandbox/changes.h"
 #include "sandbox/message.h"
@@ -12,6 +13,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
 
@@ -96,6 +98,8 @@ static void measure(struct keeper *k, struct result *r)
 		r->cpu_ms = (double)k->stats.cpu_us / 1e3;
 	r->max_rss_bytes = (uint64_t)u->ru_maxrss << 10;
 	r->pids_peak = k->stats.pids_peak;
+	if (r->status == STATUS_EXITED && r->exit_code == 128 + SIGXFSZ)
+		r->limits_hit |= HIT_FILE_SIZE; /* a shell says so of its child */
 	if (k->stats.pids_refused)
 		r->limits_hit |= HIT_PIDS;
 	r->disk_bytes = -1;
@@ -109,17 +113,67 @@ static void measure(struct keeper *k, struct result *r)
 		r->limits_hit |= HIT_DISK;
 }
 
+/*
+ * Programs that ignore SIGXFSZ only see an error, as Python does. What gives it away is a file that
+ * is exactly as large as the limit.
+ */
+static bool has_file_of_size(int dir, uint64_t size, int depth, unsigned *budget)
+{
+	struct list names = {0};
+	bool found = false, cut;
+
+	if (depth > 16 || beneath_names(dir, 10000, &names, &cut) < 0)
+		return false;
+	for (size_t i = 0; i < names.count && !found && *budget > 0; i++, (*budget)--) {
+		struct stat st;
+
+		if (!beneath_stat(dir, names.items[i], &st))
+			continue;
+		if (S_ISREG(st.st_mode))
+			found = (uint64_t)st.st_size == size;
+		if (S_ISDIR(st.st_mode)) {
+			auto_close int below = beneath_open_dir(dir, names.items[i]);
+
+			found = below >= 0 && has_file_of_size(below, size, depth + 1, budget);
+		}
+	}
+	list_done(&names);
+	return found;
+}
+
+static void look_for_large_files(const struct keeper *k, struct result *r)
+{
+	static const char *const places[] = {"ws", "tmp", "home", "shm", "vartmp", "open"};
+	uint64_t limit = k->plan.spec->limits.file_size_bytes;
+	unsigned budget = 20000;
+
+	for (size_t i = 0; limit && k->scratch >= 0 && i < ARRAY_LEN(places); i++) {
+		auto_close int dir = beneath_open_dir(k->scratch, places[i]);
+
+		if (dir >= 0 && has_file_of_size(dir, limit, 0, &budget))
+			r->limits_hit |= HIT_FILE_SIZE;
+	}
+}
+
 /* ---- what was refused ---- */
 
-static void explain(const struct board_denial *b, struct denial *d)
+static const struct seccomp_profile *profile_of(const struct keeper *k)
 {
-	const struct seccomp_report *report;
+	return k->plan.spec->level == LEVEL_PROCESS ? &seccomp_profile_process
+						    : &seccomp_profile_default;
+}
+
+static void explain(const struct seccomp_profile *profile, const struct board_denial *b,
+		    struct denial *d)
+{
+	const struct seccomp_report *report = NULL;
 
 	d->count = b->count;
 	snprintf(d->target, sizeof(d->target), "%s", b->target);
 	switch (b->kind) {
 	case DENIAL_SYSCALL:
-		report = seccomp_report_find(&seccomp_profile_default, b->nr);
+		if (b->report >= 0 && (unsigned)b->report < profile->report_count)
+			report = &profile->reports[b->report];
 		snprintf(d->what, sizeof(d->what), "syscall");
 		snprintf(d->target, sizeof(d->target), "%s", report ? report->name : "unknown");
 		snprintf(d->rule, sizeof(d->rule), "seccomp");
@@ -128,17 +182,22 @@ static void explain(const struct board_denial *b, struct denial *d)
 	case DENIAL_CONNECT:
 		snprintf(d->what, sizeof(d->what), "connect");
 		snprintf(d->rule, sizeof(d->rule), "network none");
-		snprintf(d->explain, sizeof(d->explain),
-			 "The sandbox has no network, only its own loopback. Bring the data in with "
-			 "--file or --mount instead; if the destination is needed, ask for: --net allow "
-			 "--allow %s", b->target);
+		snprintf(
+			d->explain, sizeof(d->explain),
+			"The sandbox has no network, only its own loopback. Bring the data in with "
+			"--file or --mount instead; if the destination is needed, ask for: --net "
+			"allow "
+			"--allow %s",
+			b->target);
 		break;
 	case DENIAL_RESOLVE:
 		snprintf(d->what, sizeof(d->what), "resolve");
 		snprintf(d->rule, sizeof(d->rule), "network none");
 		snprintf(d->explain, sizeof(d->explain),
-			 "The sandbox has no network, so no name can be looked up. If this is needed, "
-			 "ask for: --net allow --allow %s", b->target);
+			 "The sandbox has no network, so no name can be looked up. If this is "
+			 "needed, "
+			 "ask for: --net allow --allow %s",
+			 b->target);
 		break;
 	}
 }
@@ -147,8 +206,10 @@ static const struct {
 	unsigned hit;
 	const char *name, *option;
 } limit_rows[] = {
-	{HIT_PIDS, "pids", "--pids"},		{HIT_DISK, "disk", "--disk"},
-	{HIT_FILE_SIZE, "file_size", "--file-size"}, {HIT_MEMORY, "memory", "--memory"},
+	{HIT_PIDS, "pids", "--pids"},
+	{HIT_DISK, "disk", "--disk"},
+	{HIT_FILE_SIZE, "file_size", "--file-size"},
+	{HIT_MEMORY, "memory", "--memory"},
 };
 
 static void list_denials(const struct keeper *k, struct result *r)
@@ -158,7 +219,7 @@ static void list_denials(const struct keeper *k, struct result *r)
 
 	r->denials = must_alloc(calloc(seen + ARRAY_LEN(limit_rows) + 1, sizeof(*r->denials)));
 	for (unsigned i = 0; i < seen; i++)
-		explain(&b->denials[i], &r->denials[r->denial_count++]);
+		explain(profile_of(k), &b->denials[i], &r->denials[r->denial_count++]);
 	for (size_t i = 0; i < ARRAY_LEN(limit_rows); i++) {
 		struct denial *d = &r->denials[r->denial_count];
 
@@ -182,8 +243,7 @@ static void list_layers(const struct keeper *k, struct result *r)
 	const struct plan *p = &k->plan;
 	const struct board *b = p->board;
 	bool process = p->spec->level == LEVEL_PROCESS;
-	const struct seccomp_profile *profile =
-		process ? &seccomp_profile_process : &seccomp_profile_default;
+	const struct seccomp_profile *profile = profile_of(k);
 	size_t kinds = 0;
 
 	r->level = p->spec->level;
@@ -286,6 +346,7 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 	judge(k, r);
 	measure(k, r);
 	judge_memory(k, r);
+	look_for_large_files(k, r);
 	stream_finish(&k->out, &r->out);
 	stream_finish(&k->err, &r->err);
 	if (r->out.tail || r->err.tail)
@@ -294,8 +355,9 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 	list_layers(k, r);
 	list_denials(k, r);
 	if (p->board->workspace_unmapped)
-		plan_note(p, "The workspace's file system cannot map ids: files that only their owner "
-			     "may read cannot be read inside.");
+		plan_note(p,
+			  "The workspace's file system cannot map ids: files that only their owner "
+			  "may read cannot be read inside.");
 	memcpy(r->notes, p->notes, sizeof(r->notes));
 	if (collect_changes(k, r, e) < 0 || collect_files(k, r, e) < 0) {
 		result_done(r);

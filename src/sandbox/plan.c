@@ -47,6 +47,25 @@ static void choose_ids(struct plan *p)
 	p->id_base = (FIRST_RANGE + (uint32_t)getpid() % RANGES) << 16;
 }
 
+/*
+ * An index into p->owners for a mount of this file or directory; -1: ids are not mapped. A rootless
+ * user is the owner already.
+ */
+static int plan_owner(struct plan *p, const struct stat *st)
+{
+	struct owner *o = &p->owners[p->owner_count];
+
+	if (p->rootless || p->spec->level == LEVEL_PROCESS)
+		return -1;
+	for (int i = 0; i < p->owner_count; i++)
+		if (p->owners[i].uid == st->st_uid && p->owners[i].gid == st->st_gid)
+			return i;
+	if (p->owner_count == PLAN_OWNERS)
+		return -1;
+	*o = (struct owner){st->st_uid, st->st_gid, -1};
+	return p->owner_count++;
+}
+
 /* ---- workspace ---- */
 
 static int check_is_directory(const struct source *s, const char *field, struct err *e)
@@ -58,7 +77,8 @@ static int check_is_directory(const struct source *s, const char *field, struct 
 
 static int named_workspace(struct plan *p, struct err *e)
 {
-	if (source_open(p->spec, "workspace", p->spec->workspace, SOURCE_WRITE, &p->workspace, e) < 0)
+	if (source_open(p->spec, "workspace", p->spec->workspace, SOURCE_WRITE, &p->workspace, e) <
+	    0)
 		return -1;
 	p->workspace_mode = p->spec->apply ? WORKSPACE_COW : WORKSPACE_DIRECT;
 	if (p->spec->diff && !p->spec->apply)
@@ -84,6 +104,7 @@ static int choose_workspace(struct plan *p, struct err *e)
 		p->workspace_unjudged = true;
 	}
 	snprintf(p->workspace_path, sizeof(p->workspace_path), "%s", p->workspace.path);
+	p->workspace_owner = plan_owner(p, &p->workspace.st);
 	return 0;
 }
 
@@ -101,9 +122,11 @@ int plan_judge_workspace(struct plan *p, struct err *e)
 		return -1;
 	}
 	plan_empty_workspace(p);
-	plan_note(p, "The current directory is or contains a place that is never shown (such as a home "
-		     "directory): the workspace is empty. Start in a project directory, or use "
-		     "--workspace DIR.");
+	plan_note(
+		p,
+		"The current directory is or contains a place that is never shown (such as a home "
+		"directory): the workspace is empty. Start in a project directory, or use "
+		"--workspace DIR.");
 	return 0;
 }
 
@@ -112,7 +135,7 @@ int plan_judge_workspace(struct plan *p, struct err *e)
 struct bind *plan_add_bind(struct plan *p)
 {
 	p->binds = must_alloc(realloc(p->binds, (p->bind_count + 1) * sizeof(*p->binds)));
-	p->binds[p->bind_count] = (struct bind){.source.fd = -1};
+	p->binds[p->bind_count] = (struct bind){.source.fd = -1, .owner = -1};
 	return &p->binds[p->bind_count++];
 }
 
@@ -134,6 +157,7 @@ static int plan_mounts(struct plan *p, struct err *e)
 					 b->source.path);
 		memcpy(b->target, m.target, sizeof(b->target));
 		b->writable = m.writable;
+		b->owner = plan_owner(p, &b->source.st);
 	}
 	return 0;
 }
@@ -142,10 +166,18 @@ static int choose_image(struct plan *p, struct err *e)
 {
 	p->image.fd = -1;
 	p->image_is_host = str_equal(p->spec->image, "host");
+	if (p->spec->root == ROOT_OVERLAY && p->rootless)
+		return err_field(
+			e, ERR_UNSUPPORTED, "root",
+			"root: overlay needs root, because the image's files belong to it; "
+			"HOME and the workspace can be written without");
+	if (p->image_is_host && p->spec->root == ROOT_OVERLAY)
+		p->root_owner = plan_owner(p, &(struct stat){0});
 	if (p->image_is_host)
 		return 0;
 	if (source_open(p->spec, "image", p->spec->image, SOURCE_READ, &p->image, e) < 0)
 		return -1;
+	p->root_owner = plan_owner(p, &p->image.st);
 	return check_is_directory(&p->image, "image", e);
 }
 
@@ -158,7 +190,8 @@ static bool is_clean_relative(const char *path)
 	for (const char *at = path; at;) {
 		size_t len = strcspn(at, "/");
 
-		if (len == 0 || (len == 1 && at[0] == '.') || (len == 2 && strncmp(at, "..", 2) == 0))
+		if (len == 0 || (len == 1 && at[0] == '.') ||
+		    (len == 2 && strncmp(at, "..", 2) == 0))
 			return false;
 		at = at[len] ? at + len + 1 : NULL;
 	}
@@ -202,8 +235,9 @@ static int plan_file(struct plan *p, const char *text, struct placed_file *ret, 
 		return err_field(e, ERR_INVALID, "file",
 				 "file: '%s' must be a relative name without '..'", ret->path);
 	if (p->workspace_mode == WORKSPACE_DIRECT || p->spec->level == LEVEL_PROCESS)
-		return err_field(e, ERR_INVALID, "file",
-				 "file: needs a workspace of the sandbox's own; leave out --workspace");
+		return err_field(
+			e, ERR_INVALID, "file",
+			"file: needs a workspace of the sandbox's own; leave out --workspace");
 	if (source_open(p->spec, "file", equals + 1, SOURCE_READ, &s, e) < 0)
 		return -1;
 	rc = read_whole(&s, p->spec->limits.disk_bytes, ret, e);
@@ -266,9 +300,11 @@ void plan_empty_workspace(struct plan *p)
 int plan_make(struct plan *p, const struct sandbox_request *request, struct board *board,
 	      struct err *e)
 {
-	*p = (struct plan){.spec = request->spec, .board = board, .argv = request->spec->argv.items,
+	*p = (struct plan){.spec = request->spec,
+			   .board = board,
+			   .argv = request->spec->argv.items,
 			   .own_argv = request->own_argv};
-	p->workspace.fd = p->image.fd = -1;
+	p->workspace.fd = p->image.fd = p->workspace_owner = p->root_owner = -1;
 	if (request->spec->argv.count == 0)
 		return err_field(e, ERR_INVALID, "cmd", "no command given");
 	choose_ids(p);

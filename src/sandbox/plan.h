@@ -23,7 +23,17 @@ struct bind {
 	struct source source;
 	char target[PATH_MAX];
 	bool writable;
+	int owner; /* see plan_owner */
 };
+
+/* As root: whose files are to belong to the user inside, for one or more mounts. */
+struct owner {
+	uid_t uid;
+	gid_t gid;
+	int userns; /* in pid 1: maps this owner to the user, or -1 */
+};
+
+#define PLAN_OWNERS 8
 
 /* A file that is to be there from the start. */
 struct placed_file {
@@ -45,11 +55,15 @@ struct plan {
 	uint32_t id_base; /* as root: first host id of the sandbox's range */
 	enum workspace_mode workspace_mode;
 	struct source workspace;
-	bool workspace_unjudged; /* by the keeper while pid 1 builds: judging takes a while */
+	int workspace_owner;
+	bool workspace_unjudged;       /* by the keeper while pid 1 builds: judging takes a while */
 	char workspace_path[PATH_MAX]; /* where it is shown */
 	char workdir[PATH_MAX];
 	bool image_is_host;
 	struct source image;
+	int root_owner; /* of an image, or of the host's own root when that can be written */
+	struct owner owners[PLAN_OWNERS];
+	int owner_count;
 	struct bind *binds;
 	size_t bind_count;
 	const struct placed_file *files;

@@ -10,6 +10,8 @@
 #include "sandbox/message.h"
 #include "sandbox/notice.h"
 #include "sandbox/restrict.h"
+#include "sandbox/supervise.h"
+#include "sandbox/watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -34,15 +36,40 @@ struct nanny {
 static int grant_paths(const struct plan *p, int scratch, struct landlock *l, struct err *e)
 {
 	static const char *const readable[] = {
-		"/usr",	       "/bin",		 "/sbin",	   "/lib",
-		"/lib32",      "/lib64",	 "/libx32",	   "/opt",
-		"/etc/alternatives", "/etc/ssl/certs", "/etc/ssl/openssl.cnf", "/etc/ca-certificates",
-		"/etc/ld.so.cache",  "/etc/ld.so.conf", "/etc/ld.so.conf.d",   "/etc/localtime",
-		"/etc/timezone",     "/etc/nsswitch.conf", "/etc/hosts",       "/etc/services",
-		"/etc/protocols",    "/etc/mime.types", "/etc/fonts",	       "/etc/perl",
-		"/etc/os-release",   "/etc/passwd",	"/etc/group",
-		"/proc/cpuinfo",     "/proc/meminfo",	"/proc/stat",	       "/proc/uptime",
-		"/proc/loadavg",     "/proc/version",	"/proc/filesystems",
+		"/usr",
+		"/bin",
+		"/sbin",
+		"/lib",
+		"/lib32",
+		"/lib64",
+		"/libx32",
+		"/opt",
+		"/etc/alternatives",
+		"/etc/ssl/certs",
+		"/etc/ssl/openssl.cnf",
+		"/etc/ca-certificates",
+		"/etc/ld.so.cache",
+		"/etc/ld.so.conf",
+		"/etc/ld.so.conf.d",
+		"/etc/localtime",
+		"/etc/timezone",
+		"/etc/nsswitch.conf",
+		"/etc/hosts",
+		"/etc/services",
+		"/etc/protocols",
+		"/etc/mime.types",
+		"/etc/fonts",
+		"/etc/perl",
+		"/etc/os-release",
+		"/etc/passwd",
+		"/etc/group",
+		"/proc/cpuinfo",
+		"/proc/meminfo",
+		"/proc/stat",
+		"/proc/uptime",
+		"/proc/loadavg",
+		"/proc/version",
+		"/proc/filesystems",
 	};
 	static const char *const devices[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random",
 					      "/dev/urandom"};
@@ -83,23 +110,12 @@ static int become_user(const struct plan *p, struct err *e)
 	return 0;
 }
 
-static void join_cgroup(struct nanny *n)
-{
-	const struct keeper_message *m = &n->message;
-	bool joined = m->cgroup_layers != 0;
-
-	for (int i = 0; i < m->join_count; i++)
-		joined = joined && write(n->got[i], "0", 1) == 1;
-	if (joined)
-		n->plan->board->proven |= m->cgroup_layers | LAYER_BIT(LAYER_CGROUP);
-}
-
 /* In the command's process: shares memory and fds with the nanny until close_range unshares. */
 static int restrict_self(struct nanny *n, struct err *e)
 {
 	struct plan *p = n->plan;
 
-	join_cgroup(n);
+	supervise_join(p->board, &n->message, n->got);
 	/* An ordinary user may not drop from the bounding set; no_new_privs makes it inert. */
 	if (!p->rootless && caps_drop_bounding(e) < 0)
 		return -1;
@@ -177,28 +193,13 @@ static void kill_all(const struct plan *p)
 	}
 }
 
-static bool reap(struct board *b, pid_t command)
-{
-	int status;
-	pid_t pid;
-
-	while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0) {
-		if (pid != command)
-			continue;
-		b->ended_ns = now_ns();
-		b->wait_status = status;
-		b->stage = STAGE_ENDED;
-		return true;
-	}
-	return false;
-}
-
 static bool told_to_end(int signals, pid_t keeper, pid_t command)
 {
 	struct signalfd_siginfo info;
 
 	while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-		/* SIGTERM is the keeper's order, or, at its death, the kernel's (ours by PDEATHSIG). */
+		/* SIGTERM is the keeper's order, or, at its death, the kernel's (ours by
+		 * PDEATHSIG). */
 		if (info.ssi_signo == SIGTERM)
 			return true;
 		if (info.ssi_signo != SIGCHLD && (pid_t)info.ssi_pid == keeper)
@@ -215,16 +216,24 @@ static void serve(struct nanny *n, pid_t command, int signals, pid_t keeper)
 		{n->fds->control, POLLRDHUP, 0},
 	};
 
-	while (!reap(n->plan->board, command)) {
-		if (poll(polls, ARRAY_LEN(polls), -1) < 0 && errno != EINTR)
+	bool watching = !(n->plan->board->proven & LAYER_BIT(LAYER_MEMORY));
+	struct watch watch = {.limits = &n->plan->spec->limits, .parent = getpid()};
+
+	while (!supervise_reap(n->plan->board, command)) {
+		if (poll(polls, ARRAY_LEN(polls), watching ? WATCH_INTERVAL_MS : -1) < 0 &&
+		    errno != EINTR)
 			return;
 		if (polls[0].revents && told_to_end(signals, keeper, command))
 			return;
 		if (polls[1].revents & POLLIN)
-			notice_syscall(n->plan->board, n->listener);
+			notice_syscall(n->plan->board, &seccomp_profile_process, n->listener);
 		else if (polls[1].revents)
 			polls[1].fd = -1;
 		if (polls[2].revents)
+			return;
+		if (watching)
+			n->plan->board->verdict = watch_check(&watch);
+		if (n->plan->board->verdict != WATCH_NONE)
 			return;
 	}
 }
@@ -237,6 +246,7 @@ static int prepare(struct nanny *n, int *ret_signals, struct err *e)
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, NULL);
 	*ret_signals = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
+	close_fd(&fds->keeper_control);
 	if (*ret_signals < 0 || prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0) < 0 ||
 	    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return err_sys(e, "cannot prepare to supervise");
@@ -265,7 +275,7 @@ void process_main(struct plan *p, struct inside_fds *fds)
 		err_sys(&p->board->err, "cannot create the command's process");
 		_exit(125);
 	}
-	sys_close_range(0, 2, 0);
+	supervise_close_others((int[]){signals, n.listener, fds->control}, 3);
 	serve(&n, command, signals, keeper);
 	kill_all(p);
 	_exit(0);

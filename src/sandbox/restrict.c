@@ -26,15 +26,17 @@ int restrict_limits(const struct plan *p, struct err *e)
 	const struct limits *l = &p->spec->limits;
 	uint64_t cpu = l->cpu_time_ms / 1000 + 1;
 	uint64_t data = l->memory_bytes;
+	/* Unless asked for, a little more than the disk: a full disk should say that it is full. */
+	uint64_t file = l->file_size_bytes ? l->file_size_bytes : l->disk_bytes + (4u << 20);
 
 	if (set_limit(RLIMIT_NOFILE, l->open_files, l->open_files * 4, e) < 0 ||
-	    set_limit(RLIMIT_FSIZE, l->file_size_bytes, l->file_size_bytes, e) < 0 ||
-	    set_limit(RLIMIT_CORE, 0, 0, e) < 0 || set_limit(RLIMIT_RTPRIO, 0, 0, e) < 0 ||
-	    set_limit(RLIMIT_NICE, 0, 0, e) < 0)
+	    set_limit(RLIMIT_FSIZE, file, file, e) < 0 || set_limit(RLIMIT_CORE, 0, 0, e) < 0 ||
+	    set_limit(RLIMIT_RTPRIO, 0, 0, e) < 0 || set_limit(RLIMIT_NICE, 0, 0, e) < 0)
 		return -1;
 	if (l->cpu_time_ms && set_limit(RLIMIT_CPU, cpu, cpu + 1, e) < 0)
 		return -1;
-	/* Where no cgroup counts. RLIMIT_AS would kill whatever reserves address space (rule 18). */
+	/* Where no cgroup counts. RLIMIT_AS would kill whatever reserves address space (rule 18).
+	 */
 	if (!(p->board->proven & LAYER_BIT(LAYER_MEMORY)) &&
 	    set_limit(RLIMIT_DATA, data, data, e) < 0)
 		return -1;

@@ -52,9 +52,9 @@ struct place {
 static int make_places(const struct plan *p, struct err *e)
 {
 	static const struct place places[] = {
-		{"tmp", 01777, false},	  {"home", 0755, true},	   {"shm", 01777, false},
-		{"vartmp", 01777, false}, {"ws", 0755, true},	   {"work", 0700, false},
-		{"lower", 0700, false},	  {"root", 0755, false},   {"rootup", 0755, false},
+		{"tmp", 01777, false},	   {"home", 0755, true},  {"shm", 01777, false},
+		{"vartmp", 01777, false},  {"ws", 0755, true},	  {"work", 0700, false},
+		{"lower", 0700, false},	   {"root", 0755, false}, {"rootup", 0755, false},
 		{"rootwork", 0700, false},
 	};
 
@@ -95,8 +95,97 @@ static int open_scratch(const struct plan *p, int *ret_fd, struct err *e)
 
 /* ---- where the root comes from ---- */
 
+/*
+ * The source's real path once more, in our own mount namespace, without following anything; that it
+ * is still the thing that was judged is seen by its identity, so a swap in between is refused.
+ */
+static int open_source(const struct source *s, struct err *e)
+{
+	int fd = sys_openat2(AT_FDCWD, s->path, O_PATH | O_CLOEXEC,
+			     RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
+	struct stat st;
+
+	if (fd < 0)
+		return err_sys(e, "cannot open %s", s->path);
+	if (fstat(fd, &st) < 0 || st.st_dev != s->st.st_dev || st.st_ino != s->st.st_ino) {
+		close(fd);
+		return err_set(e, ERR_CONFLICT, "%s was replaced while the sandbox started",
+			       s->path);
+	}
+	return fd;
+}
+
+static int clone_source(const struct source *s, unsigned flags, struct err *e)
+{
+	auto_close int fd = open_source(s, e);
+
+	return fd < 0 ? -1 : mount_clone(fd, "", flags, e);
+}
+
+/*
+ * Makes the owner's files the user's inside. A file system that cannot map ids is an error only
+ * where the user is to write.
+ */
+static int map_owner(struct plan *p, int mount, int owner, const struct source *s, bool writable,
+		     struct err *e)
+{
+	if (owner < 0 || mount_idmap(mount, p->owners[owner].userns) == 0)
+		return 0;
+	p->board->workspace_unmapped = true;
+	if (!writable)
+		return 0;
+	return err_set(
+		e, ERR_UNSUPPORTED,
+		"the file system of %s cannot map ids (%s); run cloche as the directory's owner "
+		"instead of root, or use --apply",
+		s->path, strerror(errno));
+}
+
+/* A detached overlay of a lower mount; cwd is the scratch. */
+static int overlay_new(const struct plan *p, int lower, const char *upper, const char *work,
+		       struct err *e)
+{
+	const char *options[] = {"lowerdir",
+				 "lower",
+				 "upperdir",
+				 upper,
+				 "workdir",
+				 work,
+				 p->rootless ? "userxattr" : NULL,
+				 NULL,
+				 NULL};
+	int fd;
+
+	if (mount_attach(lower, AT_FDCWD, "lower", e) < 0)
+		return -1;
+	fd = mount_new("overlay", 0, options, e);
+	umount2("lower", MNT_DETACH);
+	return fd;
+}
+
+/* --root overlay: the host's directory below, what the sandbox writes above. */
+static int show_top_writable(struct plan *p, int root, const char *name, const char *path,
+			     struct err *e)
+{
+	char upper[48], work[48];
+	struct source host = {.fd = -1};
+	int lower, fd;
+
+	snprintf(upper, sizeof(upper), "rootup/%s", name);
+	snprintf(work, sizeof(work), "rootwork/%s", name);
+	snprintf(host.path, sizeof(host.path), "%s", path);
+	lower = mount_clone(AT_FDCWD, path, MOUNT_READ_ONLY, e);
+	if (lower < 0 || map_owner(p, lower, p->root_owner, &host, true, e) < 0)
+		return -1;
+	if (mkdir(upper, 0755) < 0 || mkdir(work, 0700) < 0 ||
+	    chown(upper, plan_user_id(p), p->id_base + SANDBOX_GID) < 0)
+		return err_sys(e, "cannot create %s", upper);
+	fd = overlay_new(p, lower, upper, work, e);
+	return fd < 0 ? -1 : mount_attach(fd, root, name, e);
+}
+
 /* /bin, /lib and so on: a link where the host has one (merged /usr), else the directory. */
-static int show_top(int root, const char *name, struct err *e)
+static int show_top(struct plan *p, int root, const char *name, struct err *e)
 {
 	char path[32], link[128];
 	struct stat st;
@@ -116,69 +205,35 @@ static int show_top(int root, const char *name, struct err *e)
 	}
 	if (mkdirat(root, name, 0755) < 0)
 		return err_sys(e, "cannot create %s", path);
+	if (p->spec->root == ROOT_OVERLAY)
+		return show_top_writable(p, root, name, path, e);
 	return mount_bind(AT_FDCWD, path, root, name, MOUNT_READ_ONLY | MOUNT_SUBMOUNTS, e);
 }
 
-static int show_host(const struct plan *p, int root, struct err *e)
+static int show_host(struct plan *p, int root, struct err *e)
 {
-	static const char *const tops[] = {"usr",   "bin",    "sbin", "lib",
+	static const char *const tops[] = {"usr",   "bin",    "sbin",  "lib",
 					   "lib32", "libx32", "lib64", "opt"};
 
 	for (size_t i = 0; i < ARRAY_LEN(tops); i++)
-		if (show_top(root, tops[i], e) < 0)
+		if (show_top(p, root, tops[i], e) < 0)
 			return -1;
 	if (mkdirat(root, "etc", 0755) < 0)
 		return err_sys(e, "cannot create /etc");
+	if (p->spec->root == ROOT_OVERLAY &&
+	    (fchown(root, plan_user_id(p), p->id_base + SANDBOX_GID) < 0 ||
+	     fchownat(root, "etc", plan_user_id(p), p->id_base + SANDBOX_GID, 0) < 0))
+		return err_sys(e, "cannot chown the new root");
 	return etc_build(p, root, e);
 }
 
-/*
- * The source's real path once more, in our own mount namespace, without following anything; that it
- * is still the thing that was judged is seen by its identity, so a swap in between is refused.
- */
-static int open_source(const struct source *s, struct err *e)
+static int show_image(struct plan *p, int *ret_root, struct err *e)
 {
-	int fd = sys_openat2(AT_FDCWD, s->path, O_PATH | O_CLOEXEC,
-			     RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
-	struct stat st;
-
-	if (fd < 0)
-		return err_sys(e, "cannot open %s", s->path);
-	if (fstat(fd, &st) < 0 || st.st_dev != s->st.st_dev || st.st_ino != s->st.st_ino) {
-		close(fd);
-		return err_set(e, ERR_CONFLICT, "%s was replaced while the sandbox started", s->path);
-	}
-	return fd;
-}
-
-static int clone_source(const struct source *s, unsigned flags, struct err *e)
-{
-	auto_close int fd = open_source(s, e);
-
-	return fd < 0 ? -1 : mount_clone(fd, "", flags, e);
-}
-
-/* A detached overlay of a lower mount; cwd is the scratch. */
-static int overlay_new(const struct plan *p, int lower, const char *upper, const char *work,
-		       struct err *e)
-{
-	const char *options[] = {"lowerdir", "lower", "upperdir", upper, "workdir", work,
-				 p->rootless ? "userxattr" : NULL, NULL, NULL};
-	int fd;
-
-	if (mount_attach(lower, AT_FDCWD, "lower", e) < 0)
-		return -1;
-	fd = mount_new("overlay", 0, options, e);
-	umount2("lower", MNT_DETACH);
-	return fd;
-}
-
-static int show_image(const struct plan *p, int *ret_root, struct err *e)
-{
-	int lower = clone_source(&p->image, MOUNT_READ_ONLY, e);
-	int fd = lower < 0 ? -1 : overlay_new(p, lower, "rootup", "rootwork", e);
+	int lower = clone_source(&p->image, MOUNT_READ_ONLY, e), fd = -1;
 	struct mount_attr devices = {.attr_clr = MOUNT_ATTR_NODEV};
 
+	if (lower >= 0 && map_owner(p, lower, p->root_owner, &p->image, false, e) == 0)
+		fd = overlay_new(p, lower, "rootup", "rootwork", e);
 	if (fd < 0)
 		return err_wrap(e, "image %s", p->image.path);
 	/* /dev is part of this mount; the image's own device nodes are out of reach all the same,
@@ -205,9 +260,9 @@ static int mask_proc(int root, struct err *e)
 {
 	/* What tells about the host or its kernel. Absent ones are skipped. */
 	static const char *const masked[] = {
-		"proc/kcore",	"proc/kallsyms", "proc/keys",	     "proc/key-users",
-		"proc/timer_list", "proc/interrupts", "proc/sysrq-trigger", "proc/cmdline",
-		"proc/sched_debug", "proc/kmsg", "proc/latency_stats",
+		"proc/kcore",	    "proc/kallsyms",   "proc/keys",	     "proc/key-users",
+		"proc/timer_list",  "proc/interrupts", "proc/sysrq-trigger", "proc/cmdline",
+		"proc/sched_debug", "proc/kmsg",       "proc/latency_stats",
 	};
 	struct err ignored;
 
@@ -248,7 +303,8 @@ static int show_writable(int root, struct err *e)
 {
 	static const struct {
 		const char *scratch, *shown;
-	} places[] = {{"tmp", "tmp"}, {"home", "home/user"}, {"vartmp", "var/tmp"}, {"shm", "dev/shm"}};
+	} places[] = {
+		{"tmp", "tmp"}, {"home", "home/user"}, {"vartmp", "var/tmp"}, {"shm", "dev/shm"}};
 
 	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
 		auto_close int at = skeleton_dir(root, places[i].shown, e);
@@ -259,14 +315,14 @@ static int show_writable(int root, struct err *e)
 	return 0;
 }
 
-int root_build(struct plan *p, struct root_fds *fds, struct err *e)
+int root_build(struct plan *p, int *ret_scratch, struct err *e)
 {
 	auto_close int root = -1;
 	auto_close int run = -1;
 	auto_close int proc = -1;
 
 	umask(0);
-	if (cut_propagation(e) < 0 || open_scratch(p, &fds->scratch, e) < 0)
+	if (cut_propagation(e) < 0 || open_scratch(p, ret_scratch, e) < 0)
 		return -1;
 	if (p->image_is_host) {
 		if (show_skeleton(&root, e) < 0 || show_host(p, root, e) < 0)
@@ -285,16 +341,16 @@ int root_build(struct plan *p, struct root_fds *fds, struct err *e)
 
 /* Files and settings that programs outside run later without being asked (rule 10). */
 static const char *const control_paths[] = {
-	".git/hooks", ".git/config", ".vscode", ".idea", ".claude", ".codex", ".cursor",
-	".mcp.json",  ".envrc",	     ".bashrc", ".profile", ".zshrc", ".gitmodules", ".husky",
+	".git/hooks", ".git/config", ".vscode", ".idea",    ".claude", ".codex",      ".cursor",
+	".mcp.json",  ".envrc",	     ".bashrc", ".profile", ".zshrc",  ".gitmodules", ".husky",
 };
 
 static int protect_control_files(int workspace, struct err *e)
 {
 	for (size_t i = 0; i < ARRAY_LEN(control_paths); i++) {
-		auto_close int fd = sys_openat2(workspace, control_paths[i], O_PATH | O_CLOEXEC,
-						RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
-							RESOLVE_NO_MAGICLINKS);
+		auto_close int fd =
+			sys_openat2(workspace, control_paths[i], O_PATH | O_CLOEXEC,
+				    RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
 
 		if (fd < 0)
 			continue;
@@ -304,21 +360,7 @@ static int protect_control_files(int workspace, struct err *e)
 	return 0;
 }
 
-/* Maps the workspace's owner to the user inside; only as root, a rootless user is its own. */
-static int map_owner(struct plan *p, int mount, int idmap, struct err *e)
-{
-	if (p->rootless || idmap < 0 || mount_idmap(mount, idmap) == 0)
-		return 0;
-	p->board->workspace_unmapped = true;
-	if (p->workspace_mode == WORKSPACE_COW)
-		return 0;
-	return err_set(e, ERR_UNSUPPORTED,
-		       "workspace: the file system of %s cannot map ids (%s); run cloche as the "
-		       "directory's owner instead of root, or use --apply",
-		       p->workspace.path, strerror(errno));
-}
-
-static int workspace_mount(struct plan *p, int idmap, struct err *e)
+static int workspace_mount(struct plan *p, struct err *e)
 {
 	unsigned flags = p->workspace_mode == WORKSPACE_COW ? MOUNT_READ_ONLY : 0;
 	int fd;
@@ -326,7 +368,7 @@ static int workspace_mount(struct plan *p, int idmap, struct err *e)
 	if (p->workspace_mode == WORKSPACE_EMPTY)
 		return mount_clone(AT_FDCWD, "ws", 0, e);
 	fd = clone_source(&p->workspace, flags, e);
-	if (fd < 0 || map_owner(p, fd, idmap, e) < 0)
+	if (fd < 0 || map_owner(p, fd, p->workspace_owner, &p->workspace, !flags, e) < 0)
 		return -1;
 	if (p->workspace_mode == WORKSPACE_DIRECT)
 		return fd;
@@ -337,11 +379,11 @@ static int workspace_mount(struct plan *p, int idmap, struct err *e)
 	return fd;
 }
 
-static int show_workspace(struct plan *p, int root, int idmap, struct err *e)
+static int show_workspace(struct plan *p, int root, struct err *e)
 {
 	auto_close int at = skeleton_dir(root, p->workspace_path, e);
 	auto_close int shown = -1;
-	int fd = at < 0 ? -1 : workspace_mount(p, idmap, e);
+	int fd = at < 0 ? -1 : workspace_mount(p, e);
 
 	if (fd < 0 || mount_attach(fd, at, "", e) < 0)
 		return -1;
@@ -352,10 +394,11 @@ static int show_workspace(struct plan *p, int root, int idmap, struct err *e)
 		return 0;
 	shown = sys_openat2(root, p->workspace_path + 1, O_PATH | O_DIRECTORY | O_CLOEXEC,
 			    RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS);
-	return shown < 0 ? err_sys(e, "cannot open the workspace") : protect_control_files(shown, e);
+	return shown < 0 ? err_sys(e, "cannot open the workspace")
+			 : protect_control_files(shown, e);
 }
 
-static int show_bind(const struct bind *b, int root, struct err *e)
+static int show_bind(struct plan *p, const struct bind *b, int root, struct err *e)
 {
 	unsigned flags = b->writable ? 0 : MOUNT_READ_ONLY | MOUNT_SUBMOUNTS;
 	auto_close int parent = -1;
@@ -365,15 +408,17 @@ static int show_bind(const struct bind *b, int root, struct err *e)
 
 	parent = skeleton_parent(root, b->target, &name, e);
 	if (parent < 0)
-		return err_wrap(e, "mount target %s", b->target);
+		return err_wrap(e, "mount target %s (one below /mnt always works)", b->target);
 	if (S_ISDIR(b->source.st.st_mode))
 		at = skeleton_dir(parent, name, e);
 	else if (skeleton_file(parent, name, "", 0, 0444, e) == 0 || e->errnum == EEXIST)
 		at = sys_openat2(parent, name, O_PATH | O_CLOEXEC, RESOLVE_NO_SYMLINKS);
 	if (at < 0)
-		return err_wrap(e, "mount target %s", b->target);
+		return err_wrap(e, "mount target %s (one below /mnt always works)", b->target);
 	fd = clone_source(&b->source, flags, e);
-	return fd < 0 ? -1 : mount_attach(fd, at, "", e);
+	if (fd < 0 || map_owner(p, fd, b->owner, &b->source, b->writable, e) < 0)
+		return -1;
+	return mount_attach(fd, at, "", e);
 }
 
 static int place_file(const struct plan *p, const struct placed_file *f, struct err *e)
@@ -389,7 +434,8 @@ static int place_file(const struct plan *p, const struct placed_file *f, struct 
 	if (parent < 0 || skeleton_file(parent, name, f->data, f->size, f->mode, e) < 0)
 		return err_wrap(e, "cannot place %s", f->path);
 	/* Both the file and the directories made for it, so that the command can work with them. */
-	if (!p->rootless && fchownat(parent, name, plan_user_id(p), p->id_base + SANDBOX_GID, 0) < 0)
+	if (!p->rootless &&
+	    fchownat(parent, name, plan_user_id(p), p->id_base + SANDBOX_GID, 0) < 0)
 		return err_sys(e, "cannot chown %s", f->path);
 	return 0;
 }
@@ -403,7 +449,7 @@ static int swap_root(int root, struct err *e)
 	return 0;
 }
 
-int root_finish(struct plan *p, struct root_fds *fds, struct err *e)
+int root_finish(struct plan *p, int scratch, struct err *e)
 {
 	auto_close int root = open("root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct statfs fs;
@@ -413,12 +459,12 @@ int root_finish(struct plan *p, struct root_fds *fds, struct err *e)
 	for (size_t i = 0; i < p->file_count; i++)
 		if (place_file(p, &p->files[i], e) < 0)
 			return -1;
-	if (show_workspace(p, root, fds->idmap, e) < 0)
+	if (show_workspace(p, root, e) < 0)
 		return -1;
 	for (size_t i = 0; i < p->bind_count; i++)
-		if (show_bind(&p->binds[i], root, e) < 0)
+		if (show_bind(p, &p->binds[i], root, e) < 0)
 			return -1;
-	if (fstatfs(fds->scratch, &fs) == 0)
+	if (fstatfs(scratch, &fs) == 0)
 		p->board->scratch_bytes = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
 	if (p->spec->root == ROOT_RO && mount_reflag(root, MOUNT_READ_ONLY | MOUNT_DEVICES, e) < 0)
 		return -1;

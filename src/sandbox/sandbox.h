@@ -27,7 +27,7 @@ struct sandbox_request {
 	const struct placed_file *files; /* besides the spec's own */
 	size_t file_count;
 	struct list extra_env; /* K=V, before the caller's */
-	char **own_argv; /* the launcher's own, or NULL: not to be seen inside in /proc/1 */
+	char **own_argv;       /* the launcher's own, or NULL: not to be seen inside in /proc/1 */
 };
 
 /*

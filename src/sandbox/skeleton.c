@@ -62,10 +62,11 @@ int skeleton_parent(int dir, const char *path, const char **ret_name, struct err
 	return skeleton_dir(dir, parent, e);
 }
 
-int skeleton_file(int dir, const char *name, const char *data, size_t size, mode_t mode, struct err *e)
+int skeleton_file(int dir, const char *name, const char *data, size_t size, mode_t mode,
+		  struct err *e)
 {
-	auto_close int fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-				   mode);
+	auto_close int fd =
+		openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
 
 	if (fd < 0)
 		return err_sys(e, "cannot create %s in the sandbox", name);

@@ -12,7 +12,7 @@
 
 void stream_init(struct stream *s, int fd, size_t limit)
 {
-	*s = (struct stream){.fd = fd, .limit = limit};
+	*s = (struct stream){.fd = fd, .relay = -1, .limit = limit};
 	s->head_room = limit - limit / 2;
 	s->ring_room = limit / 2;
 }
@@ -39,7 +39,8 @@ static void keep_tail(struct stream *s, const char *data, size_t n)
 static void keep_head(struct stream *s, const char *data, size_t n)
 {
 	if (s->head_len + n > s->head_size) {
-		s->head_size = (s->head_len + n) * 2 < s->head_room ? (s->head_len + n) * 2 : s->head_room;
+		s->head_size =
+			(s->head_len + n) * 2 < s->head_room ? (s->head_len + n) * 2 : s->head_room;
 		s->head = must_alloc(realloc(s->head, s->head_size));
 	}
 	memcpy(s->head + s->head_len, data, n);
@@ -57,12 +58,32 @@ static void keep(struct stream *s, const char *data, size_t n)
 		keep_tail(s, data + to_head, n - to_head);
 }
 
+/* When the file cannot take it, the command sees a closed pipe. */
+static void relay(struct stream *s, const char *data, size_t n)
+{
+	while (n > 0) {
+		ssize_t put = write(s->relay, data, n);
+
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put < 0) {
+			s->relay_errno = errno;
+			close_fd(&s->fd);
+			return;
+		}
+		data += put;
+		n -= (size_t)put;
+	}
+}
+
 void stream_read(struct stream *s)
 {
 	static char buf[64 << 10];
 	ssize_t n = read(s->fd, buf, sizeof(buf));
 
-	if (n > 0)
+	if (n > 0 && s->relay >= 0)
+		relay(s, buf, (size_t)n);
+	else if (n > 0)
 		keep(s, buf, (size_t)n);
 	else if (n == 0 || (errno != EAGAIN && errno != EINTR))
 		close_fd(&s->fd);
@@ -70,7 +91,7 @@ void stream_read(struct stream *s)
 
 bool stream_is_flood(const struct stream *s)
 {
-	return s->total > FLOOD_MIN && s->total / FLOOD_FACTOR > s->limit;
+	return s->relay < 0 && s->total > FLOOD_MIN && s->total / FLOOD_FACTOR > s->limit;
 }
 
 void stream_finish(struct stream *s, struct capture *ret)

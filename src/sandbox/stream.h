@@ -1,4 +1,4 @@
-/* Captured output: keeps the head and the tail of a stream in bounded memory. */
+/* Output on its way out: kept, head and tail in bounded memory, or written to a file. */
 #pragma once
 
 #include "model/result.h"
@@ -6,11 +6,13 @@
 #include <stdint.h>
 
 struct stream {
-	int fd; /* read end, -1 once at its end */
+	int fd;	   /* read end, -1 once at its end */
+	int relay; /* -1, or where to write it instead of keeping it */
+	int relay_errno;
 	size_t limit;
 	char *head;
 	size_t head_len, head_size, head_room; /* used, allocated, wanted */
-	char *ring; /* the last bytes, as many as ring_room */
+	char *ring;			       /* the last bytes, as many as ring_room */
 	size_t ring_len, ring_at, ring_room;
 	uint64_t total;
 };

@@ -8,8 +8,8 @@
 #include <termios.h>
 
 struct terminal {
-	int master;	   /* of the command's pty */
-	bool is_raw;	   /* the caller's terminal was switched */
+	int master;  /* of the command's pty */
+	bool is_raw; /* the caller's terminal was switched */
 	struct termios saved;
 	char pending[4096]; /* typed, not yet taken by the command */
 	size_t pending_len;

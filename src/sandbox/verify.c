@@ -17,9 +17,9 @@ static const struct {
 	const char *file;
 	enum layer layer;
 } namespaces[] = {
-	[NS_USER] = {"user", LAYER_USER_NS}, [NS_PID] = {"pid", LAYER_PID_NS},
-	[NS_MOUNT] = {"mnt", LAYER_MOUNT_NS}, [NS_NET] = {"net", LAYER_NET_NS},
-	[NS_IPC] = {"ipc", LAYER_IPC_NS}, [NS_UTS] = {"uts", LAYER_UTS_NS},
+	[NS_USER] = {"user", LAYER_USER_NS},	   [NS_PID] = {"pid", LAYER_PID_NS},
+	[NS_MOUNT] = {"mnt", LAYER_MOUNT_NS},	   [NS_NET] = {"net", LAYER_NET_NS},
+	[NS_IPC] = {"ipc", LAYER_IPC_NS},	   [NS_UTS] = {"uts", LAYER_UTS_NS},
 	[NS_CGROUP] = {"cgroup", LAYER_CGROUP_NS}, [NS_TIME] = {"time_for_children", LAYER_TIME_NS},
 };
 static_assert(ARRAY_LEN(namespaces) == NS_COUNT, "a row per namespace");

@@ -1,6 +1,7 @@
 #include "sandbox/watch.h"
 
 #include "base/auto.h"
+#include "base/clock.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -71,23 +72,53 @@ static uint64_t cpu_ms_of_dead(void)
 	       (uint64_t)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec) / 1000;
 }
 
-enum watch_verdict watch_check(const struct limits *limits)
+static void add(const struct watch *w, const char *pid, struct usage *sum)
 {
-	struct usage sum = {.cpu_ms = cpu_ms_of_dead()};
+	sum->memory_bytes += memory_of(pid);
+	if (w->limits->cpu_time_ms)
+		sum->cpu_ms += cpu_ms_of(pid);
+}
+
+static void add_all(const struct watch *w, struct usage *sum)
+{
 	DIR *proc = opendir("/proc");
 
-	for (struct dirent *d; proc && (d = readdir(proc));) {
-		if (d->d_name[0] < '1' || d->d_name[0] > '9')
-			continue;
-		sum.memory_bytes += memory_of(d->d_name);
-		if (limits->cpu_time_ms)
-			sum.cpu_ms += cpu_ms_of(d->d_name);
-	}
+	for (struct dirent *d; proc && (d = readdir(proc));)
+		if (d->d_name[0] >= '1' && d->d_name[0] <= '9')
+			add(w, d->d_name, sum);
 	if (proc)
 		closedir(proc);
-	if (sum.memory_bytes > limits->memory_bytes)
+}
+
+static void add_descendants(const struct watch *w, const char *parent, int depth, struct usage *sum)
+{
+	char name[48], text[4096], *next;
+
+	snprintf(name, sizeof(name), "task/%.16s/children", parent);
+	if (depth > 64 || read_proc(parent, name, text, sizeof(text)) <= 0)
+		return;
+	for (char *pid = strtok_r(text, " ", &next); pid; pid = strtok_r(NULL, " ", &next)) {
+		add(w, pid, sum);
+		add_descendants(w, pid, depth + 1, sum);
+	}
+}
+
+enum watch_verdict watch_check(struct watch *w)
+{
+	struct usage sum = {.cpu_ms = cpu_ms_of_dead()};
+	char parent[16];
+
+	if (now_ns() < w->next_ns)
+		return WATCH_NONE;
+	snprintf(parent, sizeof(parent), "%d", (int)w->parent);
+	if (w->parent)
+		add_descendants(w, parent, 0, &sum);
+	else
+		add_all(w, &sum);
+	w->next_ns = now_ns() + WATCH_INTERVAL_MS * 1000000LL;
+	if (sum.memory_bytes > w->limits->memory_bytes)
 		return WATCH_MEMORY;
-	if (limits->cpu_time_ms && sum.cpu_ms > limits->cpu_time_ms)
+	if (w->limits->cpu_time_ms && sum.cpu_ms > w->limits->cpu_time_ms)
 		return WATCH_CPU_TIME;
 	return WATCH_NONE;
 }

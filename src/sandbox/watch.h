@@ -8,7 +8,15 @@
 #include "model/spec.h"
 #include "sandbox/board.h"
 
+#include <sys/types.h>
+
 #define WATCH_INTERVAL_MS 20
 
-/* WATCH_NONE, or which limit is passed. */
-enum watch_verdict watch_check(const struct limits *limits);
+struct watch {
+	const struct limits *limits;
+	pid_t parent; /* 0: every process of /proc; else this one's descendants */
+	int64_t next_ns;
+};
+
+/* WATCH_NONE, or which limit is passed; looks at most once per interval. */
+enum watch_verdict watch_check(struct watch *w);
