@@ -104,7 +104,7 @@ static void test_defaults(void **state)
 	assert_int_equal(s->net, NET_NONE);
 	assert_int_equal(s->limits.memory_bytes, 1 << 30);
 	assert_int_equal(s->limits.disk_bytes, 1 << 29);
-	assert_int_equal(s->limits.file_size_bytes, 1 << 29);
+	assert_int_equal(s->limits.file_size_bytes, 0);
 	assert_int_equal(s->limits.cpus_milli, 1000);
 	assert_int_equal(s->limits.pids, 256);
 	assert_int_equal(s->limits.timeout_ms, 60000);
@@ -217,6 +217,7 @@ static void test_combinations(void **state)
 		{{"hostname", "net"}, {"a b", "none"}, "hostname", ERR_INVALID},
 		{{"hostname", "net"}, {"-a", "none"}, "hostname", ERR_INVALID},
 		{{"env", "net"}, {"=x", "none"}, "env", ERR_INVALID},
+		{{"memory", "disk"}, {"64M", "65M"}, "disk", ERR_INVALID},
 	};
 
 	(void)state;
