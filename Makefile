@@ -39,10 +39,15 @@ COMMON := -std=gnu11 $(WARN) $(HARDEN) -D_GNU_SOURCE -DCLOCHE_VERSION='"$(VERSIO
 KHEADERS    := -idirafter /usr/include -idirafter /usr/include/$(MULTIARCH)
 MUSL_HEADERS := /usr/include/$(MACHINE)-linux-musl
 MUSL_CC     := $(if $(CLANG),$(CC) -nostdlibinc -isystem $(MUSL_HEADERS),$(MUSL_GCC))
-# -static without PIE: the launcher's start-up is the product's start-up.
-MUSL_CFLAGS := $(COMMON) $(OPT) -fno-pie $(KHEADERS) $(CFLAGS)
-MUSL_LDFLAGS := -static -no-pie -Wl,--gc-sections -Wl,-z,noexecstack -Wl,-z,relro -Wl,-z,now \
-	  -Wl,--build-id=none $(LDFLAGS)
+MUSL_CFLAGS := $(COMMON) $(OPT) -fPIE $(KHEADERS) $(CFLAGS)
+# static-pie, for address randomisation: 10 us of start-up. musl-gcc knows only static and dynamic
+# programs, so the start files are named here.
+MUSL_LIB     := /usr/lib/$(MACHINE)-linux-musl
+MUSL_LDFLAGS := -static -nostartfiles -Wl,-pie -Wl,--no-dynamic-linker -Wl,-z,text \
+	  -Wl,--gc-sections -Wl,-z,noexecstack -Wl,-z,relro -Wl,-z,now -Wl,--build-id=none $(LDFLAGS)
+crt           = $(shell gcc -print-file-name=$(1))
+musl_link     = $(MUSL_GCC) $(MUSL_LDFLAGS) $(MUSL_LIB)/rcrt1.o $(MUSL_LIB)/crti.o \
+	  $(call crt,crtbeginS.o) $(1) $(call crt,crtendS.o) $(MUSL_LIB)/crtn.o
 
 comma := ,
 SANFLAGS    := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined \
@@ -98,7 +103,7 @@ TESTS    := $(if $(shell pkg-config --exists cmocka && echo yes),$(UNIT)) \
 all: programs $(TESTS)
 programs: $(PROGRAMS)
 .DELETE_ON_ERROR:
-.SECONDARY:
+.PRECIOUS: $(B)/musl/%.o $(B)/gnu/%.o
 .SUFFIXES:
 
 # ---- rules ---------------------------------------------------------------------------------------
@@ -109,6 +114,7 @@ $(B)/$(1)/.flags: FORCE
 	@mkdir -p $$(@D)
 	@printf '%s\n' '$(subst ','\'',$(2))' | cmp -s - $$@ || printf '%s\n' '$(subst ','\'',$(2))' >$$@
 endef
+.PHONY: FORCE
 FORCE:
 $(eval $(call remember,musl,$(MUSL_CC) $(MUSL_CFLAGS) $(MUSL_LDFLAGS)))
 $(eval $(call remember,gnu,$(CC) $(GNU_CFLAGS) $(GNU_LDFLAGS)))
@@ -132,7 +138,7 @@ $(B)/cloche: $(call gnu_o,$(LAUNCHER_SRC)) $(call gen_o,gnu)
 	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) -o $@
 else
 $(B)/cloche: $(call musl_o,$(LAUNCHER_SRC)) $(call gen_o,musl)
-	$(call quiet,LD) $(MUSL_GCC) $^ $(MUSL_LDFLAGS) -o $@
+	$(call quiet,LD) $(call musl_link,$^) -o $@
 endif
 
 $(CORE_A): $(call gnu_o,$(CORE_SRC)) $(call gen_o,gnu)
@@ -163,9 +169,9 @@ $(B)/examples/%: examples/%.c include/cloche.h $(B)/libcloche.a $(B)/gnu/.flags
 
 # What runs inside a sandbox during tests is static, so that it works in any image.
 $(B)/cloche-probe: $(call musl_o,$(PROBE_SRC) $(wildcard src/base/*.c src/model/*.c))
-	$(call quiet,LD) $(MUSL_GCC) $^ $(MUSL_LDFLAGS) -o $@
+	$(call quiet,LD) $(call musl_link,$^) -o $@
 $(HELPERS:%.c=$(B)/%): $(B)/%: $(B)/musl/%.o
-	$(call quiet,LD) mkdir -p $(@D) && $(MUSL_GCC) $^ $(MUSL_LDFLAGS) -o $@
+	$(call quiet,LD) mkdir -p $(@D) && $(call musl_link,$^) -o $@
 
 $(B)/tests/unit/%: $(B)/gnu/tests/unit/%.o $(call gnu_o,$(UNIT_AUX)) $(CORE_A)
 	$(call quiet,LD) mkdir -p $(@D) && $(CC) $^ $(GNU_LDFLAGS) \
@@ -191,7 +197,7 @@ bench: $(filter $(B)/cloche $(B)/cloched,$(PROGRAMS)) $(B)/bench/spawnbench $(B)
 	@B=$(B) $(PYTHON) bench/run.py $(BENCH)
 
 $(B)/bench/%: $(B)/musl/bench/%.o
-	$(call quiet,LD) mkdir -p $(@D) && $(MUSL_GCC) $^ $(MUSL_LDFLAGS) -o $@
+	$(call quiet,LD) mkdir -p $(@D) && $(call musl_link,$^) -o $@
 
 # libFuzzer, each target for FUZZ_SECONDS; what it finds is kept in build/fuzz.
 FUZZ_SECONDS ?= 60
