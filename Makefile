@@ -39,7 +39,8 @@ COMMON := -std=gnu11 $(WARN) $(HARDEN) -D_GNU_SOURCE -DCLOCHE_VERSION='"$(VERSIO
 KHEADERS    := -idirafter /usr/include -idirafter /usr/include/$(MULTIARCH)
 MUSL_HEADERS := /usr/include/$(MACHINE)-linux-musl
 MUSL_CC     := $(if $(CLANG),$(CC) -nostdlibinc -isystem $(MUSL_HEADERS),$(MUSL_GCC))
-MUSL_CFLAGS := $(COMMON) $(OPT) -fPIE $(KHEADERS) $(CFLAGS)
+# (clang does not see that musl's CMSG_NXTHDR is a system's macro, and warns of signs in it.)
+MUSL_CFLAGS := $(COMMON) $(OPT) -fPIE $(KHEADERS) $(if $(CLANG),-Wno-sign-compare) $(CFLAGS)
 # static-pie, for address randomisation: 10 us of start-up. musl-gcc knows only static and dynamic
 # programs, so the start files are named here.
 MUSL_LIB     := /usr/lib/$(MACHINE)-linux-musl
