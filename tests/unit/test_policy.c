@@ -415,6 +415,48 @@ static void test_load_fails(void **state)
 	assert_load_fails("max.yaml", ERR_INVALID, "empty");
 }
 
+/* From the top of the tree, where the suite is run. */
+static void test_shipped(void **state)
+{
+	static const char *const names[] = {"strict", "code", "build", "agent"};
+
+	(void)state;
+	if (access("policies", F_OK) < 0)
+		skip();
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		auto_free char *file = str_format("policies/%s.yaml", names[i]);
+		struct policy p;
+		struct err e = {0};
+
+		if (policy_load(file, &p, &e) < 0 || policy_judge(&p, &e) < 0)
+			fail_msg("%s", e.msg);
+		assert_non_null(p.description);
+		policy_done(&p);
+	}
+}
+
+static void test_manual_has_every_key(void **state)
+{
+	FILE *f = fopen("man/cloche-policy.5", "r");
+	auto_free char *text = must_alloc(calloc(1, 1 << 17));
+
+	(void)state;
+	if (!f)
+		skip();
+	assert_true(fread(text, 1, (1 << 17) - 1, f) > 0);
+	fclose(f);
+	for (size_t i = 0; i < spec_field_count; i++) {
+		auto_free char *plain = str_format("\n.It Cm %s\n", spec_fields[i].name);
+		auto_free char *first = str_format("\n.It Cm %s ,", spec_fields[i].name);
+		auto_free char *second = str_format(" , %s\n", spec_fields[i].name);
+
+		if (spec_fields[i].flags & FIELD_CLI_ONLY)
+			continue;
+		if (!strstr(text, plain) && !strstr(text, first) && !strstr(text, second))
+			fail_msg("cloche-policy(5) lacks %s", spec_fields[i].name);
+	}
+}
+
 static void test_judge(void **state)
 {
 	struct policy p = parsed("\nmount: /etc/passwd:/x\n");
@@ -459,6 +501,9 @@ static void test_explain(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		/* first: later tests change the directory */
+		cmocka_unit_test(test_shipped),
+		cmocka_unit_test(test_manual_has_every_key),
 		cmocka_unit_test(test_whole_file),
 		cmocka_unit_test(test_pairs_rebuild_spec),
 		cmocka_unit_test(test_lists),
