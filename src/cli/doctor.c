@@ -94,13 +94,29 @@ static const struct check checks[] = {
 };
 static_assert(ARRAY_LEN(checks) == FEATURE_COUNT, "a row per feature");
 
+/* Where having only a part of it matters. */
+static const struct {
+	unsigned needed_for; /* levels that want all of it */
+	const char *consequence;
+} partial[FEATURE_COUNT] = {
+	[FEATURE_CGROUP] = {CONTAINER,
+			    "what a controller that is not there would limit is not limited"},
+	[FEATURE_LANDLOCK] = {PROCESS, "gaps in the wall: truncation before ABI 3"},
+};
+
 static const struct check host_checks[] = {
-	{"docker", "Docker", 0, "provider docker cannot be used",
-	 "start the Docker daemon, or set DOCKER_HOST=unix://..."},
-	{"interpreters", "interpreters", 0, "`cloche code` runs only the languages that are there",
-	 "install what is missing, or use --image"},
-	{"tools", "tools", 0, "no VM under emulation without QEMU, no provider oci without runsc",
-	 "install what is missing"},
+	{.name = "docker",
+	 .title = "Docker",
+	 .consequence = "provider docker cannot be used",
+	 .remedy = "start the Docker daemon, or set DOCKER_HOST=unix://..."},
+	{.name = "interpreters",
+	 .title = "interpreters",
+	 .consequence = "`cloche code` runs only the languages that are there",
+	 .remedy = "install what is missing, or use --image"},
+	{.name = "tools",
+	 .title = "tools",
+	 .consequence = "no VM under emulation without QEMU, no provider oci without runsc",
+	 .remedy = "install what is missing"},
 };
 
 /* ---- what to do ---- */
@@ -276,7 +292,7 @@ static void probe_tools(struct feature *f)
 struct finding {
 	const struct check *check;
 	struct feature feature;
-	const char *remedy;
+	const char *consequence, *remedy;
 };
 
 struct report {
@@ -289,7 +305,7 @@ static struct finding *add_finding(struct report *r, const struct check *c)
 {
 	struct finding *f = &r->findings[r->count++];
 
-	*f = (struct finding){.check = c, .remedy = c->remedy};
+	*f = (struct finding){.check = c, .consequence = c->consequence, .remedy = c->remedy};
 	return f;
 }
 
@@ -308,8 +324,12 @@ static void examine(struct report *r)
 		f = add_finding(r, &checks[id]);
 		features_probe((enum feature_id)id, &f->feature);
 		f->remedy = remedy_of((enum feature_id)id, &f->feature);
-		if (f->feature.state != FEATURE_OK)
+		if (f->feature.state == FEATURE_MISSING)
 			r->levels &= ~checks[id].needed_for;
+		if (f->feature.state == FEATURE_LIMITED && partial[id].consequence) {
+			r->levels &= ~partial[id].needed_for;
+			f->consequence = partial[id].consequence;
+		}
 	}
 	for (size_t i = 0; i < ARRAY_LEN(host_checks); i++) {
 		f = add_finding(r, &host_checks[i]);
@@ -351,7 +371,7 @@ static int print_json(const struct report *r)
 			if (f->check->needed_for & levels[l].bit)
 				jsonw_string(&j, NULL, levels[l].name);
 		jsonw_close(&j, ']');
-		jsonw_string(&j, "consequence", ok ? NULL : f->check->consequence);
+		jsonw_string(&j, "consequence", ok ? NULL : f->consequence);
 		jsonw_string(&j, "remedy", ok ? NULL : f->remedy);
 		jsonw_close(&j, '}');
 	}
@@ -396,7 +416,7 @@ static int print_table(const struct report *r)
 		       f->feature.detail);
 		if (state == FEATURE_OK)
 			continue;
-		print_advice("so:", f->check->consequence);
+		print_advice("so:", f->consequence);
 		print_advice("do:", f->remedy);
 	}
 	putchar('\n');

@@ -68,14 +68,33 @@ static int enter_user_ns(struct feature *f)
 	return 0;
 }
 
+static ino_t ns_inode(const char *name)
+{
+	struct stat st;
+	char path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/ns/%s", name);
+	return stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+static int no_change(struct feature *f)
+{
+	snprintf(f->detail, sizeof(f->detail), "unshare succeeds, but changes nothing");
+	return EINVAL;
+}
+
 int probe_enter_mounts(struct feature *f)
 {
 	int errnum = caps_can_administer() ? 0 : enter_user_ns(f);
+	ino_t before = ns_inode("mnt");
 
 	if (errnum)
 		return errnum;
 	if (unshare(CLONE_NEWNS) < 0)
 		return probe_failed(f, "unshare");
+	/* What follows changes mounts: they must not be the host's. */
+	if (before == 0 || ns_inode("mnt") == before)
+		return no_change(f);
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
 		return probe_failed(f, "making mounts private");
 	return 0;
@@ -84,12 +103,22 @@ int probe_enter_mounts(struct feature *f)
 int probe_enter_scratch(struct feature *f)
 {
 	int errnum = probe_enter_mounts(f);
+	struct stat before, after;
 
 	if (errnum)
 		return errnum;
+	if (stat("/tmp", &before) < 0)
+		return probe_failed(f, "/tmp");
 	if (mount("none", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "size=1m") < 0)
 		return probe_failed(f, "mounting a tmpfs");
-	return chdir("/tmp") < 0 ? probe_failed(f, "entering a tmpfs") : 0;
+	if (chdir("/tmp") < 0 || stat(".", &after) < 0)
+		return probe_failed(f, "entering a tmpfs");
+	/* What follows writes here: it must not be the host's. */
+	if (before.st_dev == after.st_dev) {
+		snprintf(f->detail, sizeof(f->detail), "mount succeeds, but mounts nothing");
+		return EINVAL;
+	}
+	return 0;
 }
 
 /* Ubuntu lets the namespace come up and refuses what it is for: so mount something in it. */
@@ -135,15 +164,6 @@ static int loopback_up(struct feature *f)
 	return 0;
 }
 
-static ino_t ns_inode(const char *name)
-{
-	struct stat st;
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/self/ns/%s", name);
-	return stat(path, &st) == 0 ? st.st_ino : 0;
-}
-
 /* A new namespace must also be another one than before. */
 static int probe_namespace(struct feature *f, int flag, const char *name)
 {
@@ -166,10 +186,8 @@ static int probe_namespace(struct feature *f, int flag, const char *name)
 			return probe_failed(f, "fork");
 		return status == 0 ? 0 : EINVAL;
 	}
-	if (ns_inode(name) == before) {
-		snprintf(f->detail, sizeof(f->detail), "unshare succeeds, but changes nothing");
-		return EINVAL;
-	}
+	if (before == 0 || ns_inode(name) == before)
+		return no_change(f);
 	return flag == CLONE_NEWNET ? loopback_up(f) : 0;
 }
 
