@@ -25,7 +25,7 @@ print(f"I am uid {os.getuid()}, process {os.getpid()}, on host '{os.uname().node
       f"6 * 7 = {6 * 7}.")
 attempt("processes that I see", lambda: sum(name.isdigit() for name in os.listdir("/proc")))
 attempt("read /etc/shadow", lambda: open("/etc/shadow", encoding="utf-8").read(20))
-attempt("list /root", lambda: os.listdir("/root"))
+attempt("read /var/log/dpkg.log", lambda: open("/var/log/dpkg.log", encoding="utf-8").read(20))
 attempt("write /usr/bin/ls", lambda: write("/usr/bin/ls"))
 attempt("write into this directory", lambda: write("look-was-here") + " (a copy; gone afterwards)")
 attempt("connect to 1.1.1.1:443", connect)
