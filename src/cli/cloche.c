@@ -29,7 +29,11 @@ static int cmd_version(int argc, char **argv)
 
 int cli_fail(const struct err *e)
 {
-	fprintf(stderr, "cloche: %s\n", e->msg);
+	char text[sizeof(e->msg)];
+
+	/* It may quote what somebody else wrote: nothing of that may drive the terminal. */
+	str_sanitise(text, sizeof(text), e->msg, strlen(e->msg));
+	fprintf(stderr, "cloche: %s\n", text);
 	return EXIT_CLOCHE;
 }
 

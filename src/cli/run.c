@@ -84,6 +84,8 @@ static void report(const struct result *r, const struct sandbox_spec *s)
 		print_changes(r, true);
 	else if (person)
 		print_changes(r, false);
+	if (r->apply_failed)
+		fprintf(stderr, "cloche: not all changes could be applied\n");
 }
 
 int run_and_report(const struct sandbox_request *request, bool show_interpreter)
@@ -97,7 +99,7 @@ int run_and_report(const struct sandbox_request *request, bool show_interpreter)
 		return cli_fail(&e);
 	if (show_interpreter && !r.exec_errno)
 		r.interpreter = r.exec_path;
-	status = result_exit_status(&r);
+	status = r.apply_failed ? EXIT_CLOCHE : result_exit_status(&r);
 	if (!s->json)
 		report(&r, s);
 	else if (result_print(&r, stdout) < 0) {

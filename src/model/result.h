@@ -74,6 +74,7 @@ struct result {
 	struct change *changes;
 	size_t change_count;
 	bool changes_cut; /* there were more */
+	bool apply_failed; /* a change could not be brought to the host */
 	struct denial *denials;
 	size_t denial_count;
 	char exec_path[4096];	 /* the file that was executed */

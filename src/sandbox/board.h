@@ -43,6 +43,7 @@ struct board {
 	layer_set proven;
 	int landlock_abi;
 	enum watch_verdict verdict;
+	bool pids_reached;	 /* as far as a watch can see */
 	uint64_t scratch_bytes;	 /* used by the skeleton, before the command ran */
 	bool workspace_unmapped; /* the workspace's file system cannot map ids */
 	unsigned denial_count;

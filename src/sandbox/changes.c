@@ -89,10 +89,12 @@ static void record_blocked(struct visitor *w, const char *kind, bool is_dir, con
 /* Records what was tried: with result < 0 and errno, why it failed. */
 static void record_tried(struct visitor *w, const char *kind, bool is_dir, int result)
 {
-	if (result < 0)
+	if (result < 0) {
+		w->out.failed++;
 		record_blocked(w, kind, is_dir, strerror(errno));
-	else
+	} else {
 		record(w, kind, is_dir, NULL);
+	}
 }
 
 static int compare_changes(const void *a, const void *b)

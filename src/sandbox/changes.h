@@ -40,6 +40,7 @@ struct change_list {
 	size_t room;
 	size_t total;	/* changes, listed or not */
 	size_t skipped; /* of those: not applied */
+	size_t failed;	/* of those: because the host could not, not because a rule forbids it */
 	bool cut;	/* there was more than the limits allow */
 };
 

@@ -84,7 +84,7 @@ static void exec_search(const struct plan *p)
 	int result = ENOENT;
 	char path[PATH_MAX];
 
-	if (strchr(name, '/')) {
+	if (strchr(name, '/') || !*name) {
 		try_exec(p->board, name, p->argv, p->env.items);
 		return;
 	}

@@ -146,6 +146,11 @@ static int write_own(const struct plan *p, int etc, struct err *e)
 		{"hostname", hostname},
 	};
 
+	/* Debian's chromium reads whatever is in there and fails if it is not; keys may be. */
+	if (access("/etc/chromium.d", F_OK) == 0 &&
+	    (mkdirat(etc, "chromium.d", 0755) < 0 ||
+	     skeleton_file(etc, "chromium.d/default", "", 0, 0444, e) < 0))
+		return err_sys(e, "cannot create /etc/chromium.d");
 	snprintf(hosts, sizeof(hosts),
 		 "127.0.0.1 localhost %s\n::1 localhost ip6-localhost ip6-loopback\n",
 		 p->spec->hostname);

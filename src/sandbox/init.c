@@ -9,8 +9,9 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
+#include <sys/wait.h>
 
-/* Signals that the keeper passes on go to the command's process group. */
+/* Signals that the keeper passes on go to the command's process group; SIGTERM means: the end. */
 static bool take_signals(struct board *b, pid_t command, int signals)
 {
 	struct signalfd_siginfo info[8];
@@ -18,14 +19,30 @@ static bool take_signals(struct board *b, pid_t command, int signals)
 
 	for (ssize_t i = 0; i < n / (ssize_t)sizeof(info[0]); i++) {
 		/* From inside the pid is our own namespace's; 0 is somebody outside. */
-		if (info[i].ssi_signo != SIGCHLD && info[i].ssi_pid == 0)
-			kill(-command, (int)info[i].ssi_signo);
+		if (info[i].ssi_signo == SIGCHLD || info[i].ssi_pid != 0)
+			continue;
+		if (info[i].ssi_signo == SIGTERM)
+			return true;
+		kill(-command, (int)info[i].ssi_signo);
 	}
 	return supervise_reap(b, command);
 }
 
-void init_serve(struct plan *p, const struct inside_fds *fds, pid_t command, int listener,
-		int signals)
+/*
+ * The kernel would do it when we exit, but without counting: processor time of a child is ours only
+ * if we wait for it.
+ */
+static void end_all(struct board *b, pid_t command)
+{
+	kill(-1, SIGKILL);
+	do
+		supervise_reap(b, command);
+	while (waitid(P_ALL, 0, &(siginfo_t){0}, WEXITED | WNOWAIT | __WALL) == 0 ||
+	       errno == EINTR);
+}
+
+static void serve(struct plan *p, const struct inside_fds *fds, pid_t command, int listener,
+		  int signals)
 {
 	enum { SIGNALS, NOTIFY, DNS, KEEPER };
 	struct pollfd polls[] = {
@@ -52,8 +69,15 @@ void init_serve(struct plan *p, const struct inside_fds *fds, pid_t command, int
 		if (polls[KEEPER].revents & (POLLRDHUP | POLLHUP))
 			return;
 		if (watching)
-			p->board->verdict = watch_check(&watch);
+			p->board->verdict = watch_check(&watch, p->board);
 		if (p->board->verdict != WATCH_NONE)
 			return;
 	}
+}
+
+void init_serve(struct plan *p, const struct inside_fds *fds, pid_t command, int listener,
+		int signals)
+{
+	serve(p, fds, command, listener, signals);
+	end_all(p->board, command);
 }

@@ -242,7 +242,12 @@ static int send_resources(struct keeper *k, struct err *e)
 
 /* ---- while the command runs ---- */
 
-/* The whole tree, at once: the kernel kills all of a pid namespace with its pid 1. */
+/*
+ * Asks pid 1 (or the nanny) to kill everything and to reap it, so that its usage is counted. If
+ * that takes longer than a moment, the kernel does it: with pid 1 dies all of its pid namespace.
+ */
+#define GRACE_NS 200000000LL
+
 static void end_run(struct keeper *k, enum status reason, int sig)
 {
 	if (k->was_ended)
@@ -250,8 +255,21 @@ static void end_run(struct keeper *k, enum status reason, int sig)
 	k->was_ended = true;
 	k->reason = reason;
 	k->reason_signal = sig;
-	/* The nanny of level process kills everything itself before it goes. */
-	sys_pidfd_send_signal(k->pidfd, k->plan.spec->level == LEVEL_PROCESS ? SIGTERM : SIGKILL);
+	k->kill_at_ns = now_ns() + GRACE_NS;
+	sys_pidfd_send_signal(k->pidfd, SIGTERM);
+}
+
+/* Without the nanny the processes of level process would get away: it is never killed. */
+static int check_grace(struct keeper *k)
+{
+	int64_t left_ms = (k->kill_at_ns - now_ns()) / 1000000 + 1;
+
+	if (k->plan.spec->level == LEVEL_PROCESS)
+		return -1;
+	if (left_ms > 0)
+		return (int)left_ms;
+	sys_pidfd_send_signal(k->pidfd, SIGKILL);
+	return -1;
 }
 
 static void take_signals(struct keeper *k)
@@ -277,12 +295,12 @@ static int check_clocks(struct keeper *k)
 	int64_t wait_ms = INT32_MAX, left;
 
 	if (k->was_ended)
-		return -1;
+		return check_grace(k);
 	if (l->timeout_ms) {
 		left = (int64_t)l->timeout_ms - (now_ns() - k->started_ns) / 1000000;
 		if (left <= 0) {
 			end_run(k, STATUS_TIMEOUT, SIGKILL);
-			return -1;
+			return check_grace(k);
 		}
 		wait_ms = left;
 	}
@@ -290,7 +308,7 @@ static int check_clocks(struct keeper *k)
 		left = (int64_t)l->cpu_time_ms - (int64_t)(cgroup_cpu_us(&k->cgroup) / 1000);
 		if (left <= 0) {
 			end_run(k, STATUS_CPU_TIME, SIGKILL);
-			return -1;
+			return check_grace(k);
 		}
 		/* It cannot be used up faster than by all the processors that it may have. */
 		left = left * 1000 / (int64_t)(l->cpus_milli > 1000 ? l->cpus_milli : 1000);
@@ -440,7 +458,7 @@ static void keeper_done(struct keeper *k)
 	while (waitpid(-1, NULL, __WALL) > 0)
 		;
 	cgroup_remove(&k->cgroup);
-	lair_remove(k->scratch_path);
+	lair_remove(k->plan.lair);
 	stream_done(&k->out);
 	stream_done(&k->err);
 	close_fd(&k->scratch);

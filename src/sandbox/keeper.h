@@ -19,7 +19,6 @@ struct keeper {
 	int control;
 	int signals;
 	int scratch;
-	char scratch_path[64]; /* level process: a directory to be removed */
 	struct net_maker net;
 	struct stream out, err;
 	struct terminal terminal;
@@ -27,6 +26,7 @@ struct keeper {
 	bool was_ended; /* by the keeper, for this reason: */
 	enum status reason;
 	int reason_signal;
+	int64_t kill_at_ns;
 	unsigned interrupts;
 	struct rusage usage;
 };

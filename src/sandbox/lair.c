@@ -56,8 +56,7 @@ static void move_arguments(struct keeper *k)
 	for (size_t i = 0; i < k->plan.file_count; i++)
 		for (size_t j = 0; j < argv->count; j++)
 			if (str_equal(argv->items[j], k->plan.files[i].path)) {
-				char *moved =
-					str_format("%s/open%s", k->scratch_path, argv->items[j]);
+				char *moved = str_format("%s/open%s", k->plan.lair, argv->items[j]);
 
 				free(argv->items[j]);
 				argv->items[j] = moved;
@@ -68,11 +67,11 @@ static void point_to(struct keeper *k)
 {
 	struct plan *p = &k->plan;
 
-	list_take(&p->env, str_format("HOME=%s/open/home", k->scratch_path));
-	list_take(&p->env, str_format("TMPDIR=%s/open/tmp", k->scratch_path));
+	list_take(&p->env, str_format("HOME=%s/open/home", k->plan.lair));
+	list_take(&p->env, str_format("TMPDIR=%s/open/tmp", k->plan.lair));
 	if (p->workspace_mode == WORKSPACE_EMPTY) {
 		snprintf(p->workspace_path, sizeof(p->workspace_path), "%s/open/workspace",
-			 k->scratch_path);
+			 k->plan.lair);
 		snprintf(p->workdir, sizeof(p->workdir), "%s", p->workspace_path);
 	}
 	move_arguments(k);
@@ -88,7 +87,7 @@ int lair_make(struct keeper *k, struct err *e)
 		return -1;
 	if (!mkdtemp(path))
 		return err_sys(e, "cannot create a directory in /tmp");
-	snprintf(k->scratch_path, sizeof(k->scratch_path), "%s", path);
+	snprintf(k->plan.lair, sizeof(k->plan.lair), "%s", path);
 	/* The command must get through to `open`, and no further. */
 	if (chmod(path, k->plan.rootless ? 0700 : 0711) < 0)
 		return err_sys(e, "cannot open up %s", path);

@@ -100,7 +100,7 @@ static void measure(struct keeper *k, struct result *r)
 	r->pids_peak = k->stats.pids_peak;
 	if (r->status == STATUS_EXITED && r->exit_code == 128 + SIGXFSZ)
 		r->limits_hit |= HIT_FILE_SIZE; /* a shell says so of its child */
-	if (k->stats.pids_refused)
+	if (k->stats.pids_refused || b->pids_reached)
 		r->limits_hit |= HIT_PIDS;
 	r->disk_bytes = -1;
 	if (k->plan.spec->level == LEVEL_PROCESS || k->scratch < 0 || fstatfs(k->scratch, &fs) < 0)
@@ -225,7 +225,9 @@ static void list_denials(const struct keeper *k, struct result *r)
 
 		if (!(r->limits_hit & limit_rows[i].hit))
 			continue;
-		d->count = limit_rows[i].hit == HIT_PIDS ? k->stats.pids_refused : 1;
+		d->count = limit_rows[i].hit == HIT_PIDS && k->stats.pids_refused
+				   ? k->stats.pids_refused
+				   : 1;
 		snprintf(d->what, sizeof(d->what), "limit");
 		snprintf(d->target, sizeof(d->target), "%s", limit_rows[i].name);
 		snprintf(d->rule, sizeof(d->rule), "limit %s", limit_rows[i].name);
@@ -296,6 +298,7 @@ static int collect_changes(struct keeper *k, struct result *r, struct err *e)
 	r->changes = list.items;
 	r->change_count = list.count;
 	r->changes_cut = list.cut;
+	r->apply_failed = apply && list.failed > 0;
 	return 0;
 }
 
@@ -354,6 +357,10 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 	memcpy(r->exec_path, p->board->exec_path, sizeof(r->exec_path));
 	list_layers(k, r);
 	list_denials(k, r);
+	if (p->spec->level == LEVEL_PROCESS && p->rootless)
+		plan_note(p, "Level process shares your user id: Landlock does not keep the "
+			     "command from "
+			     "changing modes and times of your files.");
 	if (p->board->workspace_unmapped)
 		plan_note(p,
 			  "The workspace's file system cannot map ids: files that only their owner "

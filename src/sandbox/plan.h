@@ -49,6 +49,7 @@ struct plan {
 	const struct sandbox_spec *spec;
 	struct board *board;
 	char id[24];
+	char lair[32]; /* level process: its directory, see lair.h */
 	bool rootless;
 	uid_t uid; /* the caller */
 	gid_t gid;

@@ -7,6 +7,7 @@
 #include "kern/seccomp.h"
 #include "kern/sys.h"
 #include "sandbox/command.h"
+#include "sandbox/lair.h"
 #include "sandbox/message.h"
 #include "sandbox/notice.h"
 #include "sandbox/restrict.h"
@@ -232,7 +233,7 @@ static void serve(struct nanny *n, pid_t command, int signals, pid_t keeper)
 		if (polls[2].revents)
 			return;
 		if (watching)
-			n->plan->board->verdict = watch_check(&watch);
+			n->plan->board->verdict = watch_check(&watch, n->plan->board);
 		if (n->plan->board->verdict != WATCH_NONE)
 			return;
 	}
@@ -278,5 +279,8 @@ void process_main(struct plan *p, struct inside_fds *fds)
 	supervise_close_others((int[]){signals, n.listener, fds->control}, 3);
 	serve(&n, command, signals, keeper);
 	kill_all(p);
+	/* The keeper is gone and cannot tidy up any more. */
+	if (getppid() != keeper)
+		lair_remove(p->lair);
 	_exit(0);
 }

@@ -14,6 +14,7 @@
 struct usage {
 	uint64_t memory_bytes;
 	uint64_t cpu_ms;
+	uint64_t tasks;
 };
 
 static ssize_t read_proc(const char *pid, const char *name, char *buf, size_t size)
@@ -29,22 +30,23 @@ static ssize_t read_proc(const char *pid, const char *name, char *buf, size_t si
 	return n;
 }
 
-/* Anonymous and shared memory; pages of files do not count, they can be dropped. */
-static uint64_t memory_of(const char *pid)
+static uint64_t number_behind(const char *text, const char *key)
 {
-	static const char *const keys[] = {"RssAnon:", "RssShmem:"};
+	const char *at = strstr(text, key);
+
+	return at ? strtoull(at + strlen(key), NULL, 10) : 0;
+}
+
+/* Anonymous and shared memory; pages of files do not count, they can be dropped. */
+static void add_status(const char *pid, struct usage *sum)
+{
 	char text[2048];
-	uint64_t kb = 0;
 
 	if (read_proc(pid, "status", text, sizeof(text)) <= 0)
-		return 0;
-	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
-		const char *at = strstr(text, keys[i]);
-
-		if (at)
-			kb += strtoull(at + strlen(keys[i]), NULL, 10);
-	}
-	return kb << 10;
+		return;
+	sum->memory_bytes += (number_behind(text, "RssAnon:") + number_behind(text, "RssShmem:"))
+			     << 10;
+	sum->tasks += number_behind(text, "\nThreads:");
 }
 
 static uint64_t cpu_ms_of(const char *pid)
@@ -52,15 +54,18 @@ static uint64_t cpu_ms_of(const char *pid)
 	char text[512];
 	const char *at;
 	unsigned long long user, system;
+	long long dead_user, dead_system; /* children that it has waited for */
 
 	if (read_proc(pid, "stat", text, sizeof(text)) <= 0)
 		return 0;
 	/* After the last ')' of the name: state, then ten numbers, then utime and stime. */
 	at = strrchr(text, ')');
-	if (!at || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu", &user,
-			  &system) != 2)
+	if (!at ||
+	    sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %lld %lld",
+		   &user, &system, &dead_user, &dead_system) != 4)
 		return 0;
-	return (user + system) * 1000 / (uint64_t)sysconf(_SC_CLK_TCK);
+	return (user + system + (uint64_t)dead_user + (uint64_t)dead_system) * 1000 /
+	       (uint64_t)sysconf(_SC_CLK_TCK);
 }
 
 static uint64_t cpu_ms_of_dead(void)
@@ -74,7 +79,7 @@ static uint64_t cpu_ms_of_dead(void)
 
 static void add(const struct watch *w, const char *pid, struct usage *sum)
 {
-	sum->memory_bytes += memory_of(pid);
+	add_status(pid, sum);
 	if (w->limits->cpu_time_ms)
 		sum->cpu_ms += cpu_ms_of(pid);
 }
@@ -103,7 +108,7 @@ static void add_descendants(const struct watch *w, const char *parent, int depth
 	}
 }
 
-enum watch_verdict watch_check(struct watch *w)
+enum watch_verdict watch_check(struct watch *w, struct board *b)
 {
 	struct usage sum = {.cpu_ms = cpu_ms_of_dead()};
 	char parent[16];
@@ -115,6 +120,9 @@ enum watch_verdict watch_check(struct watch *w)
 		add_descendants(w, parent, 0, &sum);
 	else
 		add_all(w, &sum);
+	/* Our own pid 1 counts against the limit as well. */
+	if (!w->parent && sum.tasks > w->limits->pids)
+		b->pids_reached = true;
 	w->next_ns = now_ns() + WATCH_INTERVAL_MS * 1000000LL;
 	if (sum.memory_bytes > w->limits->memory_bytes)
 		return WATCH_MEMORY;

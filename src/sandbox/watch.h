@@ -18,5 +18,8 @@ struct watch {
 	int64_t next_ns;
 };
 
-/* WATCH_NONE, or which limit is passed; looks at most once per interval. */
-enum watch_verdict watch_check(struct watch *w);
+/*
+ * WATCH_NONE, or which limit is passed; looks at most once per interval. That all the tasks are in
+ * use which there may be is noted on the board.
+ */
+enum watch_verdict watch_check(struct watch *w, struct board *b);
