@@ -202,13 +202,15 @@ $(B)/bench/%: $(B)/musl/bench/%.o
 
 # libFuzzer, each target for FUZZ_SECONDS; what it finds is kept in build/fuzz.
 FUZZ_SECONDS ?= 60
-FUZZ_CC      := clang -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=undefined
-fuzz: $(GEN)
-	@mkdir -p build/fuzz
+FUZZ_OBJ     := build/fuzz/obj
+fuzz:
+	@$(MAKE) -s CC=clang SAN=1 B=$(FUZZ_OBJ) $(FUZZ_OBJ)/gnu/libcore.a \
+		$(FUZZ_SRC:%.c=$(FUZZ_OBJ)/gnu/%.o) SANFLAGS='-fsanitize=fuzzer-no-link \
+		-fsanitize=address,undefined -fno-sanitize-recover=undefined'
 	@for f in $(FUZZ_SRC:tests/fuzz/%.c=%); do \
 		echo "  FUZZ  $$f, $(FUZZ_SECONDS) s"; mkdir -p build/fuzz/$$f; \
-		$(FUZZ_CC) $(filter-out -MMD -MP -fcf-protection,$(COMMON)) -O1 tests/fuzz/$$f.c \
-			$(CORE_SRC) $(GEN) $(call pkg,libs,$(LIBS)) -o build/fuzz/$$f.bin && \
+		clang -fsanitize=fuzzer,address,undefined $(FUZZ_OBJ)/gnu/tests/fuzz/$$f.o \
+			$(FUZZ_OBJ)/gnu/libcore.a $(call pkg,libs,$(LIBS)) -o build/fuzz/$$f.bin && \
 		build/fuzz/$$f.bin -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=1024 \
 			-print_final_stats=1 -artifact_prefix=build/fuzz/$$f- build/fuzz/$$f \
 			$$(ls -d tests/fuzz/corpus/$${f#fuzz_} 2>/dev/null) || exit 1; \
