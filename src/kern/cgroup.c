@@ -53,10 +53,12 @@ static int write_at(int dir, const char *name, const char *text)
 /* Writes a number and reads it back: what cannot be read back was not applied (rule 1). */
 static int set_number(int dir, const char *name, uint64_t value)
 {
-	char text[32], back[32];
+	auto_close int fd = openat(dir, name, O_RDWR | O_CLOEXEC);
+	char text[32], back[32] = "";
+	int len = snprintf(text, sizeof(text), "%" PRIu64, value);
 
-	snprintf(text, sizeof(text), "%" PRIu64, value);
-	if (write_at(dir, name, text) < 0 || read_at(dir, name, back, sizeof(back)) < 0)
+	if (fd < 0 || write(fd, text, (size_t)len) != len ||
+	    pread(fd, back, sizeof(back) - 1, 0) <= 0)
 		return -1;
 	return strtoull(back, NULL, 10) <= value ? 0 : -1;
 }
@@ -84,19 +86,14 @@ static uint64_t get_keyed(int dir, const char *name, const char *key)
 	return 0;
 }
 
-void cgroup_init(struct cgroup *c)
+void cgroup_init(struct cgroup *c, ino_t pid_ns)
 {
-	struct stat ns = {0};
-
 	*c = (struct cgroup){0};
 	for (int i = 0; i < CGROUP_CONTROLLERS; i++)
 		c->parents[i] = c->dirs[i] = -1;
 	/* The pid alone would not be enough: keepers in other pid namespaces share this tree. */
-	if (stat("/proc/self/ns/pid", &ns) < 0)
-		ns.st_ino = 0;
 	read_at(AT_FDCWD, "/proc/self/cgroup", c->table, sizeof(c->table));
-	snprintf(c->name, sizeof(c->name), PREFIX "%lu-%d", (unsigned long)ns.st_ino,
-		 (int)getpid());
+	snprintf(c->name, sizeof(c->name), PREFIX "%lu-%d", (unsigned long)pid_ns, (int)getpid());
 }
 
 /* Makes c->name below parent; a leftover of a dead keeper with our pid is taken away first. */
@@ -387,23 +384,31 @@ void cgroup_remove(struct cgroup *c)
 	c->layers = 0;
 }
 
+/* All hierarchies have the same names: one is read, all are cleared. */
+static void sweep_from(const struct cgroup *c, int parent)
+{
+	size_t own = (size_t)(strrchr(c->name, '-') + 1 - c->name);
+	int fd = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+	for (struct dirent *d; dir && (d = readdir(dir));) {
+		/* Only keepers of our pid namespace can be told dead or alive. */
+		if (strncmp(d->d_name, c->name, own) != 0 || str_equal(d->d_name, c->name) ||
+		    kill(atoi(d->d_name + own), 0) == 0 || errno != ESRCH)
+			continue;
+		for (int i = 0; i < CGROUP_CONTROLLERS; i++)
+			if (c->parents[i] >= 0)
+				unlinkat(c->parents[i], d->d_name, AT_REMOVEDIR);
+	}
+	if (dir)
+		closedir(dir);
+}
+
 void cgroup_sweep(const struct cgroup *c)
 {
-	size_t own = strlen(c->name) - strlen(strrchr(c->name, '-') + 1);
-
-	for (int i = 0; i < CGROUP_CONTROLLERS; i++) {
-		int fd = c->parents[i] < 0 ? -1 : openat(c->parents[i], ".", O_RDONLY | O_CLOEXEC);
-		DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-
-		if (!dir)
-			continue;
-		for (struct dirent *d; (d = readdir(dir));) {
-			/* Only keepers of our pid namespace can be told dead or alive. */
-			if (strncmp(d->d_name, c->name, own) != 0 || str_equal(d->d_name, c->name))
-				continue;
-			if (kill(atoi(d->d_name + own), 0) < 0 && errno == ESRCH)
-				unlinkat(c->parents[i], d->d_name, AT_REMOVEDIR);
+	for (int i = 0; i < CGROUP_CONTROLLERS; i++)
+		if (c->parents[i] >= 0) {
+			sweep_from(c, c->parents[i]);
+			return;
 		}
-		closedir(dir);
-	}
 }

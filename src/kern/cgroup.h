@@ -44,8 +44,8 @@ struct cgroup_stats {
 	uint64_t cpu_us; /* v1: only with cpu_time limited */
 };
 
-/* Reads where we are ourselves. */
-void cgroup_init(struct cgroup *c);
+/* Reads where we are ourselves; pid_ns is the inode of our pid namespace. */
+void cgroup_init(struct cgroup *c, ino_t pid_ns);
 /* True if the controllers are on v2: then it must exist before the child is cloned into it. */
 bool cgroup_is_unified(const struct cgroup *c);
 /* Leaves version 0 if this user can have no cgroup here. */

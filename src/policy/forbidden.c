@@ -14,6 +14,7 @@
 enum rule_kind {
 	RULE_TREE,   /* the place and all below it */
 	RULE_SOCKET, /* the same; an overlay of what contains it is harmless */
+	RULE_NAME,   /* the same; where it is a symlink, other rules cover its target */
 	RULE_PARENT, /* not forbidden by itself: may be a symlink on the way to forbidden places */
 	RULE_KERNEL, /* a tree of the kernel's own, always a mount: by name and by type */
 };
@@ -62,7 +63,7 @@ static const struct rule rules[] = {
 	{"/run/secrets", RULE_TREE},
 	{"/run/cloche", RULE_TREE},
 	{"/var", RULE_PARENT},
-	{"/var/run", RULE_TREE},
+	{"/var/run", RULE_NAME},
 	{"/tmp/.X11-unix", RULE_SOCKET},
 	{"/tmp/.ICE-unix", RULE_SOCKET},
 	/* other people's containers, copies of shadow */
@@ -188,7 +189,7 @@ static void look_at_rules(struct forbidden *f)
 			continue;
 		if (S_ISLNK(id.mode) && rules[i].kind == RULE_PARENT) {
 			follow_parent(f, rules[i].path);
-		} else if (S_ISLNK(id.mode)) {
+		} else if (S_ISLNK(id.mode) && rules[i].kind != RULE_NAME) {
 			real = real_path(AT_FDCWD, rules[i].path);
 			if (real)
 				list_take(&f->trees, real);

@@ -102,7 +102,7 @@ int policy_load(const char *file_or_name, struct policy *ret, struct err *e)
 	dir = realpath(dirname(copy), NULL);
 	if (!dir)
 		return err_sys(e, "%s: cannot tell its directory", file);
-	return policy_parse(file, dir, text, len, ret, e);
+	return policy_parse(&(struct policy_text){file, dir, text, len}, ret, e);
 }
 
 /* Puts FILE:LINE in front of an error, by the line where its field was given. */
@@ -131,13 +131,12 @@ static int finish(struct policy *p, struct err *e)
 	return 0;
 }
 
-int policy_parse(const char *file, const char *dir, const char *text, size_t len,
-		 struct policy *ret, struct err *e)
+int policy_parse(const struct policy_text *from, struct policy *ret, struct err *e)
 {
-	struct policy p = {.file = str_copy(file), .dir = str_copy(dir)};
+	struct policy p = {.file = str_copy(from->file), .dir = str_copy(from->dir)};
 
 	spec_init(&p.spec);
-	if (yaml_read_policy(&p, text, len, e) < 0 || finish(&p, e) < 0) {
+	if (yaml_read_policy(&p, from->text, from->len, e) < 0 || finish(&p, e) < 0) {
 		policy_done(&p);
 		return -1;
 	}

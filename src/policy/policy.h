@@ -30,8 +30,13 @@ struct policy {
 /* Opens, reads and checks. p is untouched on failure. */
 int policy_load(const char *file_or_name, struct policy *ret, struct err *e);
 /* The same for text in memory. */
-int policy_parse(const char *file, const char *dir, const char *text, size_t len,
-		 struct policy *ret, struct err *e);
+struct policy_text {
+	const char *file; /* for messages */
+	const char *dir;
+	const char *text;
+	size_t len;
+};
+int policy_parse(const struct policy_text *from, struct policy *ret, struct err *e);
 void policy_done(struct policy *p);
 
 /* Refuses host paths that are forbidden here; what does not exist here is let pass. */

@@ -20,27 +20,10 @@ struct entry {
 };
 
 static const struct entry allowed[] = {
-	{"alternatives", false},
-	{"bash.bashrc", false},
-	{"ca-certificates", false},
-	{"debian_version", false},
-	{"fonts", false},
-	{"inputrc", false},
-	{"java", true},
-	{"ld.so.", true},
-	{"localtime", false},
-	{"lsb-release", false},
-	{"magic", false},
-	{"mailcap", false},
-	{"mime.types", false},
-	{"os-release", false},
-	{"perl", false},
-	{"protocols", false},
-	{"python3", true},
-	{"services", false},
-	{"shells", false},
-	{"timezone", false},
-	{"terminfo", false},
+	{"alternatives", false}, {"ca-certificates", false}, {"fonts", false},
+	{"java", true},		 {"ld.so.", true},	     {"localtime", false},
+	{"mime.types", false},	 {"os-release", false},	     {"perl", false},
+	{"protocols", false},	 {"python3", true},	     {"services", false},
 };
 
 static bool is_allowed(const char *name)
@@ -131,7 +114,7 @@ static int show_certificates(int etc, struct err *e)
 
 static int write_own(const struct plan *p, int etc, struct err *e)
 {
-	char hosts[256], hostname[128];
+	char hosts[256];
 	const struct {
 		const char *name, *text;
 	} files[] = {
@@ -143,7 +126,6 @@ static int write_own(const struct plan *p, int etc, struct err *e)
 				  "protocols: files\nnetworks: files\n"},
 		{"resolv.conf", "nameserver 127.0.0.1\noptions attempts:1 timeout:2\n"},
 		{"hosts", hosts},
-		{"hostname", hostname},
 	};
 
 	/* Debian's chromium reads whatever is in there and fails if it is not; keys may be. */
@@ -154,7 +136,6 @@ static int write_own(const struct plan *p, int etc, struct err *e)
 	snprintf(hosts, sizeof(hosts),
 		 "127.0.0.1 localhost %s\n::1 localhost ip6-localhost ip6-loopback\n",
 		 p->spec->hostname);
-	snprintf(hostname, sizeof(hostname), "%s\n", p->spec->hostname);
 	for (size_t i = 0; i < ARRAY_LEN(files); i++)
 		if (skeleton_file(etc, files[i].name, files[i].text, strlen(files[i].text), 0444,
 				  e) < 0)

@@ -418,7 +418,7 @@ static int start(struct keeper *k, struct inside_fds *fds, struct err *e)
 	fds->control = pair[1];
 	fds->keeper_control = pair[0];
 	fds->scratch = k->scratch;
-	cgroup_init(&k->cgroup);
+	cgroup_init(&k->cgroup, k->plan.host_ns[NS_PID]);
 	if (cgroup_is_unified(&k->cgroup))
 		cgroup_create(&k->cgroup, &k->plan.spec->limits);
 	if (!k->plan.rootless && k->plan.spec->level != LEVEL_PROCESS && net_start(&k->net, e) < 0)

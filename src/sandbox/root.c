@@ -46,32 +46,40 @@ static int cut_propagation(struct err *e)
 struct place {
 	const char *name;
 	mode_t mode;
-	bool users; /* belongs to the user inside */
+	bool users;    /* belongs to the user inside */
+	bool unneeded; /* in this sandbox */
 };
 
 static int make_places(const struct plan *p, struct err *e)
 {
-	static const struct place places[] = {
-		{"tmp", 01777, false},	   {"home", 0755, true},  {"shm", 01777, false},
-		{"vartmp", 01777, false},  {"ws", 0755, true},	  {"work", 0700, false},
-		{"lower", 0700, false},	   {"root", 0755, false}, {"rootup", 0755, false},
-		{"rootwork", 0700, false},
+	bool overlay_root = !p->image_is_host || p->spec->root == ROOT_OVERLAY;
+	bool cow = p->workspace_mode == WORKSPACE_COW;
+	const struct place places[] = {
+		{"tmp", 01777, false, false},
+		{"home", 0755, true, false},
+		{"shm", 01777, false, false},
+		{"vartmp", 01777, false, false},
+		{"ws", 0755, true, false},
+		{"root", 0755, false, false},
+		{"work", 0700, false, !cow},
+		{"lower", 0700, false, !cow && !overlay_root},
+		{"rootup", 0755, false, !overlay_root},
+		{"rootwork", 0700, false, !overlay_root},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
 		const struct place *w = &places[i];
 
 		/* The umask is 0 here. */
-		if (mkdir(w->name, w->mode) < 0)
+		if (!w->unneeded && mkdir(w->name, w->mode) < 0)
 			return err_sys(e, "cannot create %s", w->name);
 		if (w->users && !p->rootless &&
 		    chown(w->name, plan_user_id(p), p->id_base + SANDBOX_GID) < 0)
 			return err_sys(e, "cannot chown %s", w->name);
 	}
-	if (skeleton_file(AT_FDCWD, "canary", "", 0, 0666, e) < 0 ||
-	    skeleton_file(AT_FDCWD, "blank", "", 0, 0444, e) < 0)
+	if (skeleton_file(AT_FDCWD, "canary", "", 0, 0666, e) < 0)
 		return -1;
-	return 0;
+	return skeleton_file(AT_FDCWD, "blank", "", 0, 0444, e);
 }
 
 static int open_scratch(const struct plan *p, int *ret_fd, struct err *e)
@@ -256,13 +264,24 @@ static int show_skeleton(int *ret_root, struct err *e)
 
 /* ---- /proc ---- */
 
-static int mask_proc(int root, struct err *e)
+/* May the user inside read it, as far as its mode goes? */
+static bool is_readable(const struct plan *p, int root, const char *path)
 {
-	/* What tells about the host or its kernel. Absent ones are skipped. */
+	struct stat st;
+
+	if (fstatat(root, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return false;
+	/* The host's root is nobody in here, unless it is the caller itself, without privileges. */
+	return (st.st_mode & 0006) || (p->rootless && p->uid == 0);
+}
+
+static int mask_proc(const struct plan *p, int root, struct err *e)
+{
+	/* What tells about the host or its kernel. */
 	static const char *const masked[] = {
-		"proc/kcore",	    "proc/kallsyms",   "proc/keys",	     "proc/key-users",
-		"proc/timer_list",  "proc/interrupts", "proc/sysrq-trigger", "proc/cmdline",
-		"proc/sched_debug", "proc/kmsg",       "proc/latency_stats",
+		"proc/kallsyms", "proc/keys",	       "proc/key-users",     "proc/interrupts",
+		"proc/cmdline",	 "proc/kcore",	       "proc/timer_list",    "proc/sched_debug",
+		"proc/kmsg",	 "proc/latency_stats", "proc/sysrq-trigger",
 	};
 	struct err ignored;
 
@@ -270,7 +289,7 @@ static int mask_proc(int root, struct err *e)
 	if (mount_bind(root, "proc/sys", root, "proc/sys", MOUNT_READ_ONLY, e) < 0)
 		return -1;
 	for (size_t i = 0; i < ARRAY_LEN(masked); i++) {
-		if (faccessat(root, masked[i], F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+		if (!is_readable(p, root, masked[i]))
 			continue;
 		if (mount_bind(AT_FDCWD, "blank", root, masked[i], MOUNT_READ_ONLY, e) < 0)
 			return -1;
@@ -294,7 +313,7 @@ static int show_proc(const struct plan *p, int root, struct err *e)
 		 p->id + 7, p->id + 4);
 	if (skeleton_file(AT_FDCWD, "bootid", uuid, strlen(uuid), 0444, e) < 0)
 		return -1;
-	return mask_proc(root, e);
+	return mask_proc(p, root, e);
 }
 
 /* ---- writable places ---- */
@@ -411,7 +430,8 @@ static int show_bind(struct plan *p, const struct bind *b, int root, struct err 
 		return err_wrap(e, "mount target %s (one below /mnt always works)", b->target);
 	if (S_ISDIR(b->source.st.st_mode))
 		at = skeleton_dir(parent, name, e);
-	else if (skeleton_file(parent, name, "", 0, 0444, e) == 0 || e->errnum == EEXIST)
+	else if (faccessat(parent, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
+		 skeleton_file(parent, name, "", 0, 0444, e) == 0)
 		at = sys_openat2(parent, name, O_PATH | O_CLOEXEC, RESOLVE_NO_SYMLINKS);
 	if (at < 0)
 		return err_wrap(e, "mount target %s (one below /mnt always works)", b->target);
