@@ -36,10 +36,11 @@ static void explain(struct policy *p)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	const struct policy_text from = {"f", "/d", (const char *)data, size};
 	struct policy p;
 	struct err e = {0};
 
-	if (policy_parse("f", "/d", (const char *)data, size, &p, &e) < 0) {
+	if (policy_parse(&from, &p, &e) < 0) {
 		PROMISE(e.kind != ERR_NONE);
 		PROMISE(str_starts(e.msg, "f:"));
 		PROMISE(!memchr(e.msg, '\n', strlen(e.msg)));

@@ -17,7 +17,12 @@
 
 static int parse(const char *text, struct policy *p, struct err *e)
 {
-	return policy_parse("p.yaml", "/srv/p", text, strlen(text), p, e);
+	return policy_parse(&(struct policy_text){"p.yaml", "/srv/p", text, strlen(text)}, p, e);
+}
+
+static int parse_bytes(const char *text, size_t len, struct policy *p, struct err *e)
+{
+	return policy_parse(&(struct policy_text){"p", "/", text, len}, p, e);
 }
 
 static struct policy parsed(const char *text)
@@ -306,8 +311,8 @@ static void test_nul_and_utf16(void **state)
 	struct err e = {0};
 
 	(void)state;
-	assert_int_equal(policy_parse("p", "/", nul, sizeof(nul) - 1, &p, &e), -1);
-	assert_int_equal(policy_parse("p", "/", wide, sizeof(wide) - 1, &p, &e), -1);
+	assert_int_equal(parse_bytes(nul, sizeof(nul) - 1, &p, &e), -1);
+	assert_int_equal(parse_bytes(wide, sizeof(wide) - 1, &p, &e), -1);
 }
 
 /* Nesting and aliases are refused where they begin, so neither can cost anything. */
@@ -321,10 +326,10 @@ static void test_bombs(void **state)
 	(void)state;
 	memset(text, '[', size);
 	memcpy(text, "env: ", 5);
-	assert_int_equal(policy_parse("p", "/", text, size, &p, &e), -1);
+	assert_int_equal(parse_bytes(text, size, &p, &e), -1);
 	assert_non_null(strstr(e.msg, "p:1: "));
 	memset(text, '{', size);
-	assert_int_equal(policy_parse("p", "/", text, size, &p, &e), -1);
+	assert_int_equal(parse_bytes(text, size, &p, &e), -1);
 	assert_int_equal(parse("a: &a [x,x]\nb: &b [*a,*a]\nc: [*b,*b]\n", &p, &e), -1);
 }
 

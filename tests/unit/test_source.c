@@ -358,6 +358,43 @@ static void test_message(void **state)
 	assert_non_null(strstr(e.msg, "; name a directory elsewhere"));
 }
 
+/* In a child: a failed assertion of cmocka would go on with the next test there. */
+#define CHECK(x)                                                                                   \
+	do {                                                                                       \
+		if (!(x)) {                                                                        \
+			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #x);                    \
+			_exit(1);                                                                  \
+		}                                                                                  \
+	} while (0)
+
+static void child_dir(const char *path)
+{
+	CHECK(mkdir(path, 0755) == 0 || errno == EEXIST);
+}
+
+static void write_text(const char *path, const char *text)
+{
+	auto_close int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	CHECK(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
+}
+
+/* As root a mount namespace is enough; others need a user namespace, in which they are root. */
+static bool enter_own_mounts(void)
+{
+	auto_free char *uid = str_format("0 %u 1", geteuid()),
+		       *gid = str_format("0 %u 1", getegid());
+
+	if (unshare(CLONE_NEWNS) < 0) {
+		if (unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
+			return false;
+		write_text("/proc/self/setgroups", "deny");
+		write_text("/proc/self/uid_map", uid);
+		write_text("/proc/self/gid_map", gid);
+	}
+	return mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
+}
+
 /* Runs fn in a mount namespace of its own; the result of the child is the test's. */
 static void in_own_mounts(struct world *w, void (*fn)(struct world *))
 {
@@ -366,9 +403,7 @@ static void in_own_mounts(struct world *w, void (*fn)(struct world *))
 
 	assert_true(pid >= 0);
 	if (pid == 0) {
-		if (unshare(CLONE_NEWNS) < 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) < 0)
-			_exit(77);
-		if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+		if (!enter_own_mounts())
 			_exit(77);
 		fn(w);
 		_exit(0);
@@ -381,14 +416,6 @@ static void in_own_mounts(struct world *w, void (*fn)(struct world *))
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
 }
-
-#define CHECK(x)                                                                                   \
-	do {                                                                                       \
-		if (!(x)) {                                                                        \
-			fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #x);                    \
-			_exit(1);                                                                  \
-		}                                                                                  \
-	} while (0)
 
 static enum err_kind kind_of(struct world *w, const char *path, enum source_use use)
 {
@@ -420,11 +447,11 @@ static bool bind_dir(const char *from, const char *to)
 /* The secret, the home and a part of the secret, each shown somewhere else. */
 static void bound_elsewhere(struct world *w)
 {
-	make_dir("home/.ssh/part");
-	make_dir("data/a");
-	make_dir("data/b");
-	make_dir("data/c");
-	make_dir("data/d");
+	child_dir("home/.ssh/part");
+	child_dir("data/a");
+	child_dir("data/b");
+	child_dir("data/c");
+	child_dir("data/d");
 	CHECK(bind_dir("home/.ssh", "data/a"));
 	CHECK(bind_dir("home", "data/b"));
 	CHECK(bind_dir("home/.ssh/part", "data/c"));
@@ -444,7 +471,7 @@ static void bound_elsewhere(struct world *w)
 /* What is mounted below the source comes along, unless it is only the lower of an overlay. */
 static void bound_below(struct world *w)
 {
-	make_dir("data/in/deep");
+	child_dir("data/in/deep");
 	CHECK(bind_dir("home/.ssh", "data/in/deep"));
 	CHECK(kind_of(w, "data", SOURCE_READ) == ERR_DENIED);
 	CHECK(kind_of(w, "data", SOURCE_WRITE) == ERR_DENIED);
@@ -455,8 +482,8 @@ static void bound_below(struct world *w)
 /* Another directory mounted over the secret: then that directory is the secret. */
 static void bound_over(struct world *w)
 {
-	make_dir("data/keys");
-	make_dir("data/keys/old");
+	child_dir("data/keys");
+	child_dir("data/keys/old");
 	CHECK(opens(w, "data"));
 	CHECK(bind_dir("data/keys", "home/.ssh"));
 	CHECK(denied(w, "data/keys"));
@@ -467,12 +494,34 @@ static void bound_over(struct world *w)
 
 static void kernel_file_systems(struct world *w)
 {
-	make_dir("data/in/proc");
+	child_dir("data/in/proc");
 	CHECK(mount("/proc", "data/in/proc", NULL, MS_BIND | MS_REC, NULL) == 0);
 	CHECK(denied(w, "data/in/proc"));
 	CHECK(denied(w, "data/in/proc/sys"));
 	CHECK(kind_of(w, "data/in", SOURCE_READ) == ERR_DENIED);
 	CHECK(kind_of(w, "data/in", SOURCE_COPY) == ERR_NONE);
+}
+
+/* Services keep their sockets in /run, and desktops mount removable disks there. */
+static void run_directory(struct world *w)
+{
+	CHECK(mount("tmpfs", "/run", "tmpfs", 0, NULL) == 0);
+	child_dir("/run/media");
+	child_dir("/run/media/disk");
+	child_dir("/run/podman");
+	child_dir("/run/user");
+	child_dir("/run/user/1000");
+	CHECK(opens(w, "/run/media/disk"));
+	CHECK(denied(w, "/run/podman"));
+	CHECK(denied(w, "/run/user/1000"));
+	CHECK(denied(w, "/run"));
+	if (access("/var/run/podman", F_OK) == 0)
+		CHECK(denied(w, "/var/run/podman"));
+}
+
+static void test_run_directory(void **state)
+{
+	in_own_mounts(*state, run_directory);
 }
 
 static void test_bound_elsewhere(void **state)
@@ -608,6 +657,7 @@ int main(void)
 		WORLD(test_special_files),
 		WORLD(test_tmp_sockets),
 		WORLD(test_message),
+		WORLD(test_run_directory),
 		WORLD(test_bound_elsewhere),
 		WORLD(test_bound_below),
 		WORLD(test_bound_over),
