@@ -5,6 +5,7 @@
 #include "policy/policy.h"
 
 #include <stdio.h>
+#include <string.h>
 
 enum { EXIT_INVALID = 1, EXIT_CLOCHE = 125 };
 
@@ -56,6 +57,18 @@ static int explain(int argc, char **argv)
 	return finish_output(0);
 }
 
+/* The launcher reads into a buffer of twice this size: what is too long must fail, not be cut. */
+#define COMPILED_MAX ((size_t)128 << 10)
+
+static size_t compiled_size(const struct policy *p)
+{
+	size_t size = 0;
+
+	for (size_t i = 0; i < p->names.count; i++)
+		size += strlen(p->names.items[i]) + strlen(p->values.items[i]) + 2;
+	return size;
+}
+
 /* For the launcher, which has no YAML parser: name NUL value NUL ..., ready for spec_set. */
 static int compile(int argc, char **argv)
 {
@@ -65,6 +78,11 @@ static int compile(int argc, char **argv)
 	(void)argc;
 	if (policy_load(argv[0], &p, &e) < 0) {
 		fprintf(stderr, "cloche: %s\n", e.msg);
+		return EXIT_CLOCHE;
+	}
+	if (compiled_size(&p) > COMPILED_MAX) {
+		fprintf(stderr, "cloche: %s: more settings than a run can take\n", p.file);
+		policy_done(&p);
 		return EXIT_CLOCHE;
 	}
 	for (size_t i = 0; i < p.names.count; i++)
