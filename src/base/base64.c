@@ -1,5 +1,7 @@
 #include "base/base64.h"
 
+#include <string.h>
+
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 size_t base64_encode(char *dst, const void *src, size_t len)
@@ -22,4 +24,38 @@ size_t base64_encode(char *dst, const void *src, size_t len)
 		*out++ = '=';
 	}
 	return (size_t)(out - dst);
+}
+
+/* The value of a character, or -1. */
+static int value_of(char c)
+{
+	const char *at = c ? strchr(alphabet, c) : NULL;
+
+	return at ? (int)(at - alphabet) : -1;
+}
+
+int base64_decode(char *dst, const char *src, size_t len, size_t *ret_len)
+{
+	size_t pad = 0, out = 0;
+
+	if (len % 4 != 0)
+		return -1;
+	while (pad < 2 && pad < len && src[len - 1 - pad] == '=')
+		pad++;
+	for (size_t i = 0; i < len; i += 4) {
+		unsigned bits = 0;
+
+		for (size_t k = 0; k < 4; k++) {
+			int value = i + k >= len - pad ? 0 : value_of(src[i + k]);
+
+			if (value < 0)
+				return -1;
+			bits = bits << 6 | (unsigned)value;
+		}
+		dst[out++] = (char)(bits >> 16);
+		dst[out++] = (char)(bits >> 8);
+		dst[out++] = (char)bits;
+	}
+	*ret_len = out - pad;
+	return 0;
 }

@@ -69,7 +69,7 @@ static int load_policy(struct sandbox_spec *s, const char *file, struct err *e)
 	close(pipe_fds[1]);
 	n = rc == 0 ? read_all(pipe_fds[0], pairs, sizeof(pairs)) : -1;
 	close(pipe_fds[0]);
-	if (rc != 0 || n < 0 || waitpid(pid, &status, 0) < 0)
+	if (rc != 0 || n < 0 || n == (ssize_t)sizeof(pairs) || waitpid(pid, &status, 0) < 0)
 		return err_set(e, ERR_SYSTEM, "policy: cannot run %s", helper);
 	/* It has said why on stderr already. */
 	if (status != 0)

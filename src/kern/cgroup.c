@@ -86,6 +86,17 @@ static uint64_t get_keyed(int dir, const char *name, const char *key)
 	return 0;
 }
 
+/*
+ * What is written to the sandbox's tmpfs is charged to its memory. A disk that is as large as
+ * memory must still be full before memory is (rule 13), so it gets some room beside it.
+ */
+static uint64_t memory_limit(const struct limits *l)
+{
+	uint64_t with_disk = l->disk_bytes + l->memory_bytes / 8;
+
+	return with_disk > l->memory_bytes ? with_disk : l->memory_bytes;
+}
+
 void cgroup_init(struct cgroup *c, ino_t pid_ns)
 {
 	*c = (struct cgroup){0};
@@ -171,7 +182,7 @@ static int limit_v2(struct cgroup *c, const struct limits *l)
 	char cpu[64];
 
 	snprintf(cpu, sizeof(cpu), "%" PRIu64 " 100000", l->cpus_milli * 100);
-	if (set_number(dir, "memory.max", l->memory_bytes) == 0 &&
+	if (set_number(dir, "memory.max", memory_limit(l)) == 0 &&
 	    (set_number(dir, "memory.swap.max", 0) == 0 || errno == ENOENT))
 		c->layers |= LAYER_BIT(LAYER_MEMORY);
 	if (write_at(dir, "cpu.max", cpu) == 0)
@@ -249,9 +260,9 @@ static int limit_v1(struct cgroup *c, enum cgroup_controller which, const struct
 
 	switch (which) {
 	case CGROUP_MEMORY:
-		if (set_number(dir, "memory.limit_in_bytes", l->memory_bytes) < 0)
+		if (set_number(dir, "memory.limit_in_bytes", memory_limit(l)) < 0)
 			return -1;
-		if (set_number(dir, "memory.memsw.limit_in_bytes", l->memory_bytes) == 0)
+		if (set_number(dir, "memory.memsw.limit_in_bytes", memory_limit(l)) == 0)
 			return 0;
 		return errno == ENOENT ? set_number(dir, "memory.swappiness", 0) : -1;
 	case CGROUP_CPU:

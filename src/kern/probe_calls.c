@@ -177,7 +177,7 @@ int probe_cgroup(struct feature *f)
 	struct cgroup c;
 	int version;
 
-	cgroup_init(&c);
+	cgroup_init(&c, 0);
 	cgroup_create(&c, &limits);
 	version = c.version;
 	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {

@@ -63,7 +63,7 @@ static int make_places(const struct plan *p, struct err *e)
 		{"root", 0755, false, false},
 		{"work", 0700, false, !cow},
 		{"lower", 0700, false, !cow && !overlay_root},
-		{"rootup", 0755, false, !overlay_root},
+		{"rootup", 0755, p->spec->root == ROOT_OVERLAY, !overlay_root},
 		{"rootwork", 0700, false, !overlay_root},
 	};
 
@@ -71,7 +71,9 @@ static int make_places(const struct plan *p, struct err *e)
 		const struct place *w = &places[i];
 
 		/* The umask is 0 here. */
-		if (!w->unneeded && mkdir(w->name, w->mode) < 0)
+		if (w->unneeded)
+			continue;
+		if (mkdir(w->name, w->mode) < 0)
 			return err_sys(e, "cannot create %s", w->name);
 		if (w->users && !p->rootless &&
 		    chown(w->name, plan_user_id(p), p->id_base + SANDBOX_GID) < 0)
