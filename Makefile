@@ -69,7 +69,8 @@ LAUNCHER_CLI := $(filter-out $(CLOCHED_MAIN),$(wildcard src/cli/*.c))
 LAUNCHER_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c \
 	  src/policy/source.c src/policy/forbidden.c) $(LAUNCHER_CLI)
 # Everything but the main functions, as an archive: a program takes from it what it calls.
-CORE_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c src/policy/*.c) \
+CORE_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c src/policy/*.c \
+	  src/lib/*.c) \
 	  $(filter-out src/cli/cloche.c src/cli/cloched.c,$(wildcard src/cli/*.c))
 LIB_SRC   := $(wildcard src/lib/*.c src/base/*.c)
 PROBE_SRC := $(wildcard tests/escape/*.c)
@@ -165,7 +166,7 @@ $(B)/libcloche.so: $(call gnu_o,$(LIB_SRC))
 		$(CC) -shared $^ $(GNU_LDFLAGS) -Wl,-soname,libcloche.so.$(SONAME) \
 		-Wl,--version-script=$(B)/gnu/libcloche.map $(call pkg,libs,jansson) -o $@
 $(B)/examples/%: examples/%.c include/cloche.h $(B)/libcloche.a $(B)/gnu/.flags
-	$(call quiet,CC) mkdir -p $(@D) && $(CC) $(filter-out -MMD -MP -iquote src,$(GNU_CFLAGS)) \
+	$(call quiet,CC) mkdir -p $(@D) && $(CC) $(filter-out -MMD -MP -iquote src include,$(GNU_CFLAGS)) \
 		-Iinclude $< $(B)/libcloche.a $(GNU_LDFLAGS) $(call pkg,libs,jansson) -o $@
 
 # What runs inside a sandbox during tests is static, so that it works in any image.

@@ -214,10 +214,15 @@ void cloche_cancel(struct cloche *c)
 	pthread_mutex_unlock(&c->lock);
 }
 
-static int launch(struct cloche *c, char **argv, int in, int extra,
+struct streams {
+	int in;
+	int extra; /* -1: none */
+};
+
+static int launch(struct cloche *c, char **argv, struct streams s,
 		  struct cloche_result **ret_result)
 {
-	struct launch l = {.argv = argv, .in = in, .extra = extra, .cancel = c->cancel};
+	struct launch l = {.argv = argv, .in = s.in, .extra = s.extra, .cancel = c->cancel};
 	struct bytes out = {0}, err = {0};
 	char path[PATH_MAX];
 	enum launch_end end;
@@ -258,19 +263,19 @@ static char **make_argv(const struct cloche *c, const char *verb, const char *co
 	return argv;
 }
 
-static int run_verb(struct cloche *c, const char *verb, const char *const *tail, int in, int extra,
+static int run_verb(struct cloche *c, const char *verb, const char *const *tail, struct streams s,
 		    struct cloche_result **ret_result)
 {
 	char **argv;
 	int result;
 
-	if (in < 0)
+	if (s.in < 0)
 		return fail(c, errno == EAGAIN || errno == EPERM ? CLOCHE_LIMIT : CLOCHE_SYSTEM,
 			    "cannot prepare its input: %s", strerror(errno));
 	argv = make_argv(c, verb, tail);
 	if (!argv)
 		return fail(c, CLOCHE_SYSTEM, "out of memory");
-	result = launch(c, argv, in, extra, ret_result);
+	result = launch(c, argv, s, ret_result);
 	free(argv);
 	return result;
 }
@@ -293,7 +298,7 @@ int cloche_run(struct cloche *c, const char *const *argv, struct cloche_result *
 	tail[0] = "--";
 	memcpy(tail + 1, argv, count * sizeof(*tail));
 	in = launcher_input(c->input, c->input_len, false);
-	result = run_verb(c, "run", tail, in, -1, ret_result);
+	result = run_verb(c, "run", tail, (struct streams){in, -1}, ret_result);
 	free(tail);
 	return result;
 }
@@ -324,7 +329,7 @@ int cloche_code(struct cloche *c, const char *language, const char *code,
 	if (!has_input || extra >= 0)
 		in = has_input ? launcher_input(c->input, c->input_len, false)
 			       : launcher_input(code, strlen(code), false);
-	result = run_verb(c, "code", tail, in, extra, ret_result);
+	result = run_verb(c, "code", tail, (struct streams){in, extra}, ret_result);
 	free(lang);
 	return result;
 }

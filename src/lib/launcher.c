@@ -36,7 +36,8 @@ static bool is_program(const char *path)
 /* Where this library, or the program that it is linked into, was loaded from. */
 static bool find_beside(char *ret)
 {
-	static const char *const places[] = {"cloche", "../bin/cloche", "../../bin/cloche"};
+	static const char *const places[] = {"cloche", "../bin/cloche", "../../bin/cloche",
+					     "../cloche"};
 	char dir[PATH_MAX];
 	Dl_info info;
 	char *slash;
