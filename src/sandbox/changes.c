@@ -422,15 +422,19 @@ static void walk_dir(struct visitor *w, const char *name, struct place *p)
 	w->depth--;
 }
 
-static int run(bool apply, int upper_fd, int lower_fd, const struct change_limits *limits,
+struct layers {
+	int upper, lower;
+};
+
+static int run(bool apply, struct layers fds, const struct change_limits *limits,
 	       struct change_list *ret, struct err *e)
 {
 	static const struct change_limits defaults = CHANGE_LIMITS_DEFAULT;
-	struct place root = {.upper = upper_fd, .lower = lower_fd};
+	struct place root = {.upper = fds.upper, .lower = fds.lower};
 	auto_free struct visitor *w = must_alloc(calloc(1, sizeof(*w)));
 	struct stat st;
 
-	if (fstat(lower_fd, &st) < 0)
+	if (fstat(fds.lower, &st) < 0)
 		return err_sys(e, "looking at the workspace");
 	w->apply = apply;
 	w->left = limits ? *limits : defaults;
@@ -445,11 +449,11 @@ static int run(bool apply, int upper_fd, int lower_fd, const struct change_limit
 int changes_list(int upper_fd, int lower_fd, const struct change_limits *limits,
 		 struct change_list *ret, struct err *e)
 {
-	return run(false, upper_fd, lower_fd, limits, ret, e);
+	return run(false, (struct layers){upper_fd, lower_fd}, limits, ret, e);
 }
 
 int changes_apply(int upper_fd, int lower_fd, const struct change_limits *limits,
 		  struct change_list *ret, struct err *e)
 {
-	return run(true, upper_fd, lower_fd, limits, ret, e);
+	return run(true, (struct layers){upper_fd, lower_fd}, limits, ret, e);
 }

@@ -1,21 +1,20 @@
 /*
- * Changes of a copy-on-write workspace: listed, applied, captured. Most trees are made by hand in
- * the overlay's own conventions; one test asks a real overlay.
+ * Changes of a copy-on-write workspace: listed and applied. Most trees are made by hand in the
+ * overlay's own conventions; one test asks a real overlay.
  */
 #include "base/auto.h"
 #include "base/str.h"
-#include "sandbox/beneath.h"
-#include "sandbox/capture.h"
 #include "sandbox/changes.h"
+#include "workspace.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
@@ -27,97 +26,6 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-
-struct world {
-	char top[64];
-	int upper, lower;
-	char *cwd;
-};
-
-static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st, (void)type, (void)ftw;
-	return remove(path);
-}
-
-static int make_world(void **state)
-{
-	struct world *w = calloc(1, sizeof(*w));
-
-	strcpy(w->top, "/tmp/cloche-changes-XXXXXX");
-	assert_non_null(mkdtemp(w->top));
-	w->cwd = getcwd(NULL, 0);
-	assert_int_equal(chdir(w->top), 0);
-	assert_int_equal(mkdir("upper", 0755) | mkdir("lower", 0755), 0);
-	w->upper = open("upper", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	w->lower = open("lower", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	assert_true(w->upper >= 0 && w->lower >= 0);
-	umask(022);
-	*state = w;
-	return 0;
-}
-
-static int drop_world(void **state)
-{
-	struct world *w = *state;
-
-	close(w->upper);
-	close(w->lower);
-	assert_int_equal(chdir(w->cwd), 0);
-	nftw(w->top, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
-	free(w->cwd);
-	free(w);
-	return 0;
-}
-
-/* Writes a file, making the directories before it. */
-static void put(const char *path, const char *text)
-{
-	char *copy = strdup(path);
-	int fd;
-
-	for (char *p = strchr(copy, '/'); p; p = strchr(p + 1, '/')) {
-		*p = '\0';
-		mkdir(copy, 0755);
-		*p = '/';
-	}
-	free(copy);
-	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-	if (fd < 0)
-		fail_msg("%s: %s", path, strerror(errno));
-	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-	close(fd);
-}
-
-static bool holds(const char *path, const char *text)
-{
-	char buf[4096];
-	int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	ssize_t n;
-
-	if (fd < 0)
-		return false;
-	n = read(fd, buf, sizeof(buf));
-	close(fd);
-	return n == (ssize_t)strlen(text) && memcmp(buf, text, (size_t)n) == 0;
-}
-
-static bool exists(const char *path)
-{
-	struct stat st;
-
-	return lstat(path, &st) == 0;
-}
-
-static void whiteout(const char *path)
-{
-	assert_int_equal(mknod(path, S_IFCHR | 0600, makedev(0, 0)), 0);
-}
-
-static bool opaque(const char *path)
-{
-	return setxattr(path, "user.overlay.opaque", "y", 1, 0) == 0;
-}
 
 /* "kind path\n" for each change, as one string to compare with. */
 static const char *lines(const struct change_list *l)
@@ -132,7 +40,7 @@ static const char *lines(const struct change_list *l)
 	return text;
 }
 
-static struct change_list run(struct world *w, bool apply, const struct change_limits *limits)
+static struct change_list run(struct workspace *w, bool apply, const struct change_limits *limits)
 {
 	struct change_list l;
 	struct err e;
@@ -142,7 +50,7 @@ static struct change_list run(struct world *w, bool apply, const struct change_l
 	return l;
 }
 
-static void expect(struct world *w, bool apply, const char *want)
+static void expect(struct workspace *w, bool apply, const char *want)
 {
 	struct change_list l = run(w, apply, NULL);
 
@@ -424,7 +332,7 @@ static void test_odd_names(void **state)
 
 static void test_deep_nesting(void **state)
 {
-	struct world *w = *state;
+	struct workspace *w = *state;
 	struct change_list l;
 	int dir = dup(w->upper);
 
@@ -448,7 +356,7 @@ static void test_deep_nesting(void **state)
 /* Names so long that their path does not fit: cut, and said. */
 static void test_long_path(void **state)
 {
-	struct world *w = *state;
+	struct workspace *w = *state;
 	struct change_list l;
 	int dir = dup(w->upper);
 	char name[251];
@@ -658,7 +566,7 @@ static bool enter_namespace(void)
 /* A mount below the workspace is not ours to write to. */
 static void test_mounts_below_are_not_entered(void **state)
 {
-	struct world *w = *state;
+	struct workspace *w = *state;
 	int status;
 	pid_t pid;
 
@@ -693,7 +601,7 @@ static const char overlay_script[] =
 	" echo 1 >tree/fresh && touch same && : >>opened && mv name renamed && chmod 700 tool &&"
 	" rm file && mkdir file && echo 2 >file/in";
 
-static int overlay_child(struct world *w)
+static int overlay_child(struct workspace *w)
 {
 	static const char want[] =
 		"added added\ndeleted file\nadded file/in\ndeleted gone\nmodified grown\n"
@@ -734,7 +642,7 @@ static void test_real_overlay(void **state)
 {
 	static const char *const names[] = {"grown",  "gone", "tree/old", "same",
 					    "opened", "name", "tool",	  "file"};
-	struct world *w = *state;
+	struct workspace *w = *state;
 	char path[64];
 	int status;
 	pid_t pid;
@@ -758,144 +666,7 @@ static void test_real_overlay(void **state)
 	assert_true(holds("lower/tree/fresh", "1\n") && !exists("lower/tree/old"));
 }
 
-/* ---- capture -----------------------------------------------------------------------------------
- */
-
-static struct captured capture(const struct capture_view *v, const char *globs,
-			       const struct capture_limits *limits)
-{
-	char *copy = strdup(globs), *save = NULL;
-	struct list l = {0};
-	struct captured c;
-	struct err e;
-
-	for (char *g = strtok_r(copy, " ", &save); g; g = strtok_r(NULL, " ", &save))
-		list_add(&l, g);
-	if (capture_files(v, &l, limits, &c, &e) < 0)
-		fail_msg("%s", e.msg);
-	list_done(&l);
-	free(copy);
-	return c;
-}
-
-static void expect_captured(const struct capture_view *v, const char *globs, const char *want)
-{
-	struct captured c = capture(v, globs, NULL);
-	char got[4096] = "";
-
-	for (size_t i = 0; i < c.count; i++)
-		snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s=%.*s ", c.items[i].path,
-			 (int)c.items[i].size, c.items[i].data);
-	assert_string_equal(got, want);
-	captured_done(&c);
-}
-
-static void test_capture_merged_view(void **state)
-{
-	struct world *w = *state;
-	struct capture_view v = {w->upper, w->lower};
-	bool marked;
-
-	put("lower/a.csv", "low");
-	put("lower/b.csv", "low");
-	put("lower/gone.csv", "low");
-	put("lower/d/old.csv", "low");
-	put("upper/b.csv", "up");
-	put("upper/c.csv", "up");
-	whiteout("upper/gone.csv");
-	put("upper/d/new.csv", "up");
-	expect_captured(&v, "*.csv", "a.csv=low b.csv=up c.csv=up ");
-	expect_captured(&v, "d/*", "d/new.csv=up d/old.csv=low ");
-	marked = opaque("upper/d");
-	expect_captured(&v, "d/*", marked ? "d/new.csv=up " : "d/new.csv=up d/old.csv=low ");
-}
-
-static void test_capture_globs(void **state)
-{
-	struct world *w = *state;
-	struct capture_view v = {-1, w->lower};
-
-	put("lower/x", "1");
-	put("lower/.hid", "2");
-	put("lower/a/x", "3");
-	put("lower/a/b/x", "4");
-	put("lower/a/b/y1", "5");
-	put("lower/.cache/x", "6");
-	expect_captured(&v, "x", "x=1 ");
-	expect_captured(&v, "*", "x=1 ");
-	expect_captured(&v, ".*", ".hid=2 ");
-	expect_captured(&v, "**", "a/b/x=4 a/b/y1=5 a/x=3 x=1 ");
-	expect_captured(&v, "**/x", "a/b/x=4 a/x=3 x=1 ");
-	expect_captured(&v, "a/**/x", "a/b/x=4 a/x=3 ");
-	expect_captured(&v, "**/**/b/**", "a/b/x=4 a/b/y1=5 ");
-	expect_captured(&v, "a/?/[yz][0-9]", "a/b/y1=5 ");
-	expect_captured(&v, ".cache/x", ".cache/x=6 ");
-	expect_captured(&v, "/workspace/a/x ./x", "a/x=3 x=1 ");
-	expect_captured(&v, "a", "");
-	expect_captured(&v, "none nothing/*", "");
-}
-
-static void test_capture_refuses_bad_globs(void **state)
-{
-	static const char *const bad[] = {"/etc/passwd", "../x",       "a/../../x", "",
-					  "/",		 "/workspace/"};
-
-	(void)state;
-	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
-		struct list l = {0};
-		struct err e;
-
-		list_add(&l, bad[i]);
-		assert_int_equal(capture_check(&l, &e), -1);
-		assert_int_equal(e.kind, ERR_INVALID);
-		assert_string_equal(e.field, "capture");
-		list_done(&l);
-	}
-}
-
-static void test_capture_hostile_tree(void **state)
-{
-	struct world *w = *state;
-	struct capture_view v = {w->upper, w->lower};
-
-	put("secret/file", "secret");
-	put("lower/shadowed/file", "hidden");
-	assert_int_equal(symlink("/etc/passwd", "upper/passwd"), 0);
-	assert_int_equal(symlink("../secret", "upper/dir"), 0);
-	assert_int_equal(symlink("../secret", "upper/shadowed"), 0);
-	assert_int_equal(mkfifo("upper/fifo", 0644), 0);
-	mknod("upper/zero", S_IFCHR | 0666, makedev(1, 5));
-	put("upper/ok", "ok");
-	expect_captured(&v, "** dir/file shadowed/file passwd fifo", "ok=ok ");
-}
-
-static void test_capture_limits(void **state)
-{
-	struct world *w = *state;
-	struct capture_view v = {w->upper, w->lower};
-	struct capture_limits limits = {.files = 2, .bytes = 5, .entries = 100};
-	struct captured c;
-
-	put("upper/a", "1234");
-	put("upper/b", "5678");
-	put("upper/c", "9");
-	c = capture(&v, "*", &limits);
-	assert_int_equal(c.count, 2);
-	assert_true(c.cut);
-	assert_false(c.items[0].truncated);
-	assert_true(c.items[1].truncated);
-	assert_int_equal(c.items[1].size, 1);
-	assert_int_equal(c.items[1].real_size, 4);
-	captured_done(&c);
-	assert_int_equal(truncate("upper/b", 1LL << 40), 0);
-	limits.files = 3;
-	c = capture(&v, "b c", &limits);
-	assert_int_equal(c.items[0].size, 5);
-	assert_true(c.items[1].truncated && c.items[1].size == 0);
-	captured_done(&c);
-}
-
-#define TEST(f) cmocka_unit_test_setup_teardown(f, make_world, drop_world)
+#define TEST(f) cmocka_unit_test_setup_teardown(f, workspace_make, workspace_drop)
 
 int main(void)
 {
@@ -926,11 +697,6 @@ int main(void)
 		TEST(test_read_only_directories_are_filled),
 		TEST(test_mounts_below_are_not_entered),
 		TEST(test_real_overlay),
-		TEST(test_capture_merged_view),
-		TEST(test_capture_globs),
-		TEST(test_capture_refuses_bad_globs),
-		TEST(test_capture_hostile_tree),
-		TEST(test_capture_limits),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
