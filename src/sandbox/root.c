@@ -164,13 +164,11 @@ static int overlay_new(const struct plan *p, int lower, const char *upper, const
 				 p->rootless ? "userxattr" : NULL,
 				 NULL,
 				 NULL};
-	int fd;
 
 	if (mount_attach(lower, AT_FDCWD, "lower", e) < 0)
 		return -1;
-	fd = mount_new("overlay", 0, options, e);
-	umount2("lower", MNT_DETACH);
-	return fd;
+	/* It stays attached until the old root goes: taking it down alone would cost a wait for RCU. */
+	return mount_new("overlay", 0, options, e);
 }
 
 /* --root overlay: the host's directory below, what the sandbox writes above. */
@@ -240,16 +238,11 @@ static int show_host(struct plan *p, int root, struct err *e)
 static int show_image(struct plan *p, int *ret_root, struct err *e)
 {
 	int lower = clone_source(&p->image, MOUNT_READ_ONLY, e), fd = -1;
-	struct mount_attr devices = {.attr_clr = MOUNT_ATTR_NODEV};
 
 	if (lower >= 0 && map_owner(p, lower, p->root_owner, &p->image, false, e) == 0)
 		fd = overlay_new(p, lower, "rootup", "rootwork", e);
 	if (fd < 0)
 		return err_wrap(e, "image %s", p->image.path);
-	/* /dev is part of this mount; the image's own device nodes are out of reach all the same,
-	 * because its lower mount is nodev. */
-	if (sys_mount_setattr(fd, AT_EMPTY_PATH, &devices) < 0)
-		return err_sys(e, "cannot allow devices on the root");
 	if (mount_attach(fd, AT_FDCWD, "root", e) < 0)
 		return -1;
 	*ret_root = open("root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -474,6 +467,7 @@ static int swap_root(int root, struct err *e)
 int root_finish(struct plan *p, int scratch, struct err *e)
 {
 	auto_close int root = open("root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	unsigned flags = MOUNT_READ_ONLY;
 	struct statfs fs;
 
 	if (root < 0)
@@ -488,7 +482,10 @@ int root_finish(struct plan *p, int scratch, struct err *e)
 			return -1;
 	if (fstatfs(scratch, &fs) == 0)
 		p->board->scratch_bytes = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
-	if (p->spec->root == ROOT_RO && mount_reflag(root, MOUNT_READ_ONLY | MOUNT_DEVICES, e) < 0)
+	/* The skeleton holds /dev; an image's own device nodes must not work, its /dev is a tmpfs. */
+	if (p->image_is_host)
+		flags |= MOUNT_DEVICES;
+	if (p->spec->root == ROOT_RO && mount_reflag(root, flags, e) < 0)
 		return -1;
 	return swap_root(root, e);
 }
