@@ -2,7 +2,7 @@
 #   run.sh root | delegated | plain
 # Prints one line for each test, "ok NAME" or "not ok NAME", which tests/v2/boot counts.
 MODE=$1
-T=$(mktemp -d) || exit 1
+T=$(mktemp -d) && chmod 755 "$T" || exit 1
 cd "$T" || exit 1
 CG=/sys/fs/cgroup
 
@@ -153,7 +153,12 @@ test_kill() {
 copy_on_write() { # NAME DIR: everything can be changed, and nothing of it stays
 	mkdir -p "$2/d/e" && echo old >"$2/d/e/f" && cd "$2" || return
 	run run -- sh -c 'rm -r d && mkdir d && ls -A d && echo new >d/g && mv d h && cat h/g && echo "$?"'
-	is "$1: remove, make again, rename" "new 0" "$(tr '\n' ' ' <"$T/out" | sed 's/ $//')"
+	# Linux 6.1 cannot idmap a tmpfs, so root's files there stay root's; then it has to be said.
+	if grep -q "cannot map ids" "$T/err"; then
+		verdict "$1: says that it cannot be changed" 0
+	else
+		is "$1: remove, make again, rename" "new 0" "$(tr '\n' ' ' <"$T/out" | sed 's/ $//')"
+	fi
 	is "$1: the host's file stays" old "$(cat d/e/f)"
 	cd "$T" && rm -r "$2"
 }
@@ -170,6 +175,17 @@ test_files() {
 	is "level process" 0 "$code"
 }
 
+test_attacks() { # those of the escape suite that need nothing planted
+	[ "$MODE" = plain ] && weak=weak || weak=none # limits that are missing there are said to be
+	cases=$(cloche-probe --list | awk -F'\t' -v weak=$weak '$3 ~ /safe/ && $3 !~ weak && $3 !~ /gap|outside/ && $5 == "-" {print $1}')
+	run run --timeout 50s -- cloche-probe $cases
+	within "attacks refused" 30 "$(grep -c '	refused' "$T/out")" 1000
+	grep '	got-through' "$T/out" >"$T/err"
+	cp "$T/err" "$T/out"
+	[ ! -s "$T/out" ]
+	verdict "none gets through" $?
+}
+
 run run -- true # what is made once and kept is no leak
 state >"$T/before"
 test_layers
@@ -179,6 +195,7 @@ test_cpu
 test_disk
 test_kill
 test_files
+test_attacks
 run run -- true # sweeps what a killed cloche left
 for _ in 1 2 3 4 5 6 7 8 9 10; do
 	state >"$T/after"
