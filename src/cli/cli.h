@@ -16,6 +16,8 @@ int cmd_help(int argc, char **argv);
 
 /* Prints "cloche: MESSAGE" to stderr and returns EXIT_CLOCHE. */
 int cli_fail(const struct err *e);
+/* The same; with --json also {"error":{...}} to stdout, where the record would be. */
+int cli_fail_spec(const struct sandbox_spec *s, const struct err *e);
 /* Path of a helper program: beside our own executable, else in ../libexec/cloche. */
 int cli_find_helper(const char *name, char *ret, size_t size);
 

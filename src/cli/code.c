@@ -97,18 +97,29 @@ static int check_file(const struct sandbox_spec *s, const char *file, int fd, st
 	return 0;
 }
 
+static void name_after(const char *file, struct placed_file *ret)
+{
+	const char *slash = strrchr(file, '/');
+
+	free(ret->path);
+	ret->path = str_format("/tmp/code/%s", slash ? slash + 1 : file);
+}
+
 static int read_code(const struct sandbox_spec *s, const char *file, struct placed_file *ret,
 		     struct err *e)
 {
 	bool is_stdin = str_equal(file, "-");
 	auto_close int fd = is_stdin ? dup(0) : open(file, O_RDONLY | O_CLOEXEC);
 	size_t room = 64 << 10;
+	struct stat st;
 	ssize_t n;
 
 	if (fd < 0)
 		return err_set(e, ERR_NOT_FOUND, "%s: %s", file, strerror(errno));
 	if (!is_stdin && check_file(s, file, fd, e) < 0)
 		return -1;
+	if (!is_stdin && fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+		name_after(file, ret);
 	ret->data = must_alloc(malloc(room));
 	while ((n = read(fd, ret->data + ret->size, room - ret->size)) != 0) {
 		if (n < 0 && errno == EINTR)
@@ -134,21 +145,17 @@ static int place_code(struct sandbox_spec *s, const struct options *o, const cha
 		      struct placed_file *ret, struct err *e)
 {
 	const struct language *l = choose_language(o, o->code ? NULL : file, e);
-	const char *base;
 
 	if (!l)
 		return -1;
 	ret->mode = 0644;
+	ret->path = str_format("/tmp/code/main%s", l->ending);
 	if (o->code) {
 		ret->data = str_copy(o->code);
 		ret->size = strlen(o->code);
 	} else if (read_code(s, file, ret, e) < 0) {
 		return -1;
 	}
-	base = o->code || str_equal(file, "-") ? NULL : strrchr(file, '/');
-	base = base ? base + 1 : o->code || str_equal(file, "-") ? NULL : file;
-	ret->path = base && *base ? str_format("/tmp/code/%s", base)
-				  : str_format("/tmp/code/main%s", l->ending);
 	for (size_t i = 0; i < ARRAY_LEN(l->program) && l->program[i]; i++)
 		list_add(&s->argv, l->program[i]);
 	list_add(&s->argv, ret->path);
@@ -185,7 +192,7 @@ int cmd_code(int argc, char **argv)
 	if (first >= 0 && !o.code && first < argc)
 		file = argv[first++];
 	if (first < 0 || spec_finish(&s, &e) < 0 || place_code(&s, &o, file, &code, &e) < 0)
-		return cli_fail(&e);
+		return cli_fail_spec(&s, &e);
 	for (int i = first; i < argc; i++)
 		list_add(&s.argv, argv[i]);
 	request.spec = &s;

@@ -96,7 +96,7 @@ int run_and_report(const struct sandbox_request *request, bool show_interpreter)
 	int status;
 
 	if (sandbox_run(request, &r, &e) < 0)
-		return cli_fail(&e);
+		return cli_fail_spec(s, &e);
 	if (show_interpreter && !r.exec_errno)
 		r.interpreter = r.exec_path;
 	status = r.apply_failed ? EXIT_CLOCHE : result_exit_status(&r);
@@ -123,7 +123,7 @@ int cmd_run(int argc, char **argv)
 	if (o.help)
 		return cmd_help(2, (char *[]){"help", "run", NULL});
 	if (first < 0 || spec_finish(&s, &e) < 0)
-		return cli_fail(&e);
+		return cli_fail_spec(&s, &e);
 	for (int i = first; i < argc; i++)
 		list_add(&s.argv, argv[i]);
 	request.spec = &s;

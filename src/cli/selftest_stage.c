@@ -26,6 +26,8 @@
 #define OUTPUT_MAX (512 << 10)
 /* Only there so that a sandbox which keeps the caller's groups is found out. */
 #define EXTRA_GROUP 65532
+/* Neither the caller nor the sandbox: its files are for root only. */
+#define OTHER_UID 65531
 
 extern char **environ;
 
@@ -506,7 +508,11 @@ static int fill_as_root(struct stage *s, struct err *e)
 		return -1;
 	if (setxattr(file_caps, "security.capability", caps, sizeof(caps), 0) < 0)
 		unlink(file_caps);
-	return write_file(private, s->token, 0600, e);
+	if (write_file(private, s->token, 0600, e) < 0)
+		return -1;
+	if (chown(private, OTHER_UID, OTHER_UID) < 0)
+		return err_sys(e, "cannot give %s away", private);
+	return 0;
 }
 
 static int fill(struct stage *s, struct err *e)

@@ -5,12 +5,17 @@
 #include "sandbox/beneath.h"
 #include "sandbox/skeleton.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
+
+#define PREFIX ".cloche-lair-"
 
 static int own(const struct plan *p, int dir, const char *name, struct err *e)
 {
@@ -77,14 +82,39 @@ static void point_to(struct keeper *k)
 	move_arguments(k);
 }
 
+/*
+ * Removes what keepers left that were killed together with their nanny: ours, not in use (keeper and
+ * nanny hold a lock), and not just being made.
+ */
+static void sweep(void)
+{
+	auto_close int tmp = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = tmp < 0 ? NULL : fdopendir(dup(tmp));
+
+	for (struct dirent *d; dir && (d = readdir(dir));) {
+		auto_close int fd = -1;
+		struct stat st;
+
+		if (!str_starts(d->d_name, PREFIX))
+			continue;
+		fd = beneath_open_dir(tmp, d->d_name);
+		if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
+		    time(NULL) - st.st_mtime > 10 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+			beneath_remove(tmp, d->d_name);
+	}
+	if (dir)
+		closedir(dir);
+}
+
 int lair_make(struct keeper *k, struct err *e)
 {
-	char path[] = "/tmp/cloche-XXXXXX";
+	char path[] = "/tmp/" PREFIX "XXXXXX";
 
 	if (k->plan.spec->level != LEVEL_PROCESS)
 		return 0;
 	if (plan_judge_workspace(&k->plan, e) < 0)
 		return -1;
+	sweep();
 	if (!mkdtemp(path))
 		return err_sys(e, "cannot create a directory in /tmp");
 	snprintf(k->plan.lair, sizeof(k->plan.lair), "%s", path);
@@ -92,7 +122,7 @@ int lair_make(struct keeper *k, struct err *e)
 	if (chmod(path, k->plan.rootless ? 0700 : 0711) < 0)
 		return err_sys(e, "cannot open up %s", path);
 	k->scratch = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (k->scratch < 0)
+	if (k->scratch < 0 || flock(k->scratch, LOCK_EX | LOCK_NB) < 0)
 		return err_sys(e, "cannot open %s", path);
 	if (fill(k, e) < 0)
 		return -1;
