@@ -34,7 +34,9 @@ static bool take_signals(struct board *b, pid_t command, int signals)
  */
 static void end_all(struct board *b, pid_t command)
 {
-	kill(-1, SIGKILL);
+	/* Everything in our pid namespace. Outside of one it would be everything that we may kill. */
+	if (getpid() == 1)
+		kill(-1, SIGKILL);
 	do
 		supervise_reap(b, command);
 	while (waitid(P_ALL, 0, &(siginfo_t){0}, WEXITED | WNOWAIT | __WALL) == 0 ||
