@@ -26,6 +26,8 @@ import time
 
 ORDINARY_UID = 65533
 EXTRA_GROUP = 65532
+# Neither the caller nor the sandbox: its files are for root only.
+OTHER_UID = 65531
 NAMESPACES = ("user", "pid", "mnt", "net", "ipc", "uts", "cgroup", "time")
 # Set in the environment of whoever starts a sandbox; the value carries the secret.
 SECRET_VARIABLES = ("API_KEY", "AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK",
@@ -152,7 +154,9 @@ class Stage:
             os.setxattr(caps, "security.capability", FILE_CAPS)
         except OSError:
             os.unlink(caps)
-        self.write(os.path.join(self.ro, "private"), self.token + "\n", 0o600)
+        private = os.path.join(self.ro, "private")
+        self.write(private, self.token + "\n", 0o600)
+        os.chown(private, OTHER_UID, OTHER_UID)
 
     @staticmethod
     def write(path, text, mode):
