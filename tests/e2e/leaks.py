@@ -65,9 +65,10 @@ def mounts():
 
 
 def cgroups():
+    """Cgroups of cloche's, in every hierarchy; the host's own services come and go."""
     found = set()
     for top, dirs, _ in os.walk("/sys/fs/cgroup"):
-        found.update("cgroup " + os.path.join(top, d) for d in dirs)
+        found.update("cgroup " + os.path.join(top, d) for d in dirs if "cloche" in d)
     return found
 
 

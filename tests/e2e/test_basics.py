@@ -236,6 +236,15 @@ class Record(cl.Case):
         rec = cl.record("--", *cl.py(code), code=9)
         self.assertEqual((rec["status"], rec["exit_code"]), ("exited", 9))
 
+    def test_refusal(self):
+        """With --json a caller finds the reason where it looks for the record, and on stderr."""
+        r = cl.run("run", "--json", "--memory", "12Q", "--", "true")
+        self.assertEqual(r.code, 125, str(r))
+        self.assertIn("cloche: memory: '12Q'", r.err)
+        error = json.loads(r.out)["error"]
+        self.assertEqual((error["kind"], error["field"]), ("invalid", "memory"))
+        self.assertIn("12Q", error["message"])
+
     def test_stdin(self):
         self.assertEqual(cl.record("--", "cat", input="given")["stdout"], "given")
 

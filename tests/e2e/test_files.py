@@ -502,6 +502,7 @@ class Writable(cl.Case):
         self.assertNotEqual(r.code, 0)
 
     def test_root_overlay(self):
+        self.need_root("the image's files belong to root")
         script = ("echo x > /usr/bin/cloche-e2e-x && echo y > /etc/cloche-e2e-y && mkdir /cloche-e2e-z && "
                   "rm /usr/bin/env && ls /usr/bin/cloche-e2e-x")
         r = self.ok("run", "--root", "overlay", *sh(script))
@@ -509,6 +510,10 @@ class Writable(cl.Case):
         self.assertTrue(os.path.exists("/usr/bin/env"))
         self.assertFalse(os.path.exists("/usr/bin/cloche-e2e-x"))
         self.assertFalse(os.path.exists("/cloche-e2e-z"))
+
+    def test_root_overlay_as_a_user(self):
+        self.need_user("root gets it")
+        self.refused("run", "--root", "overlay", "--", "true", says="root: overlay")
 
     def test_nothing_is_kept_between_runs(self):
         self.out("sh", "-c", "echo x > ~/f; echo x > /tmp/f; echo x > /dev/shm/f; echo x > f")
@@ -641,6 +646,7 @@ class Image(cl.Case):
         self.assertEqual(self.read("image/etc/marker"), "from the image\n")
 
     def test_overlay(self):
+        self.need_root("the image's files belong to root")
         r = self.image("echo x > /etc/marker && touch /new && cat /etc/marker", "--root", "overlay")
         self.assertEqual((r.code, r.out), (0, "x\n"), str(r))
         self.assertEqual(self.read("image/etc/marker"), "from the image\n")

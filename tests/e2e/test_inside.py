@@ -386,6 +386,17 @@ class Descriptors(cl.Case):
             for fd in set(fds):
                 os.close(fd)
 
+    def test_keeper_keeps_its_streams(self):
+        """While a command runs, cloche's own 0, 1 and 2 are the caller's or nothing's."""
+        p = cl.start("run", "--", "sh", "-c", "echo up; read x", stdin=subprocess.PIPE)
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        links = [os.readlink("/proc/%d/fd/%d" % (p.pid, fd)) if os.path.lexists("/proc/%d/fd/%d" % (p.pid, fd))
+                 else "closed" for fd in range(3)]
+        given = [os.readlink("/proc/self/fd/%d" % f.fileno()) for f in (p.stdin, p.stdout, p.stderr)]
+        cl.finish(p, b"\n")
+        for link, was in zip(links, given):
+            self.assertIn(link, (was, "/dev/null"))
+
     def test_closed_standard_ones(self):
         """With stdin, stdout or stderr closed nothing of cloche's own takes their place."""
         for closing in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):

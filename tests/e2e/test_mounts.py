@@ -89,8 +89,12 @@ class Plain(cl.Case):
         self.assertEqual(os.listdir(self.work), [], "a mount target is no litter in the user's tree")
 
     def test_over_the_image(self):
-        self.assertEqual(self.mount(self.src + ":/opt/data", "cat /opt/data/a.txt").out, "text")
-        self.assertFalse(os.path.exists("/opt/data"))
+        """A directory of the image can be covered; one that it lacks cannot be made in it."""
+        self.assertEqual(self.mount(self.src + ":/usr/share", "cat /usr/share/a.txt").out, "text")
+        self.assertEqual(self.mount(self.src + ":/mnt/data", "cat /mnt/data/a.txt").out, "text")
+        r = self.mount(self.src + ":/usr/cloche-e2e", "cat /usr/cloche-e2e/a.txt")
+        self.assertIn((r.code, r.out), ((0, "text"), (125, "")), str(r))
+        self.assertFalse(os.path.exists("/usr/cloche-e2e"))
 
     def test_in_home(self):
         self.assertEqual(self.mount(self.src + ":/home/user/data", "cat ~/data/a.txt").out, "text")

@@ -110,9 +110,16 @@ class Live(cl.Case):
 
 
 class Signals(cl.Case):
-    def begin(self, *options, script='trap "" INT TERM HUP QUIT; echo up; sleep %s & sleep %s'):
+    # Ready when it says so: a shell loses a SIGINT that comes while it starts a child.
+    WAITING = ("import os, signal, sys\n"
+               "signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+               "if os.fork() == 0: os.execvp('sleep', ['sleep', sys.argv[1]])\n"
+               "print('up', flush=True); signal.pause()")
+
+    def begin(self, *options, script='trap "" INT TERM HUP QUIT; echo up; sleep %s & sleep %s', code=None):
         self.mark = cl.marker()
-        p = cl.start("run", *options, "--", "sh", "-c", script.replace("%s", self.mark), stdin=subprocess.PIPE)
+        command = cl.py(code, self.mark) if code else ("sh", "-c", script.replace("%s", self.mark))
+        p = cl.start("run", *options, "--", *command, stdin=subprocess.PIPE)
         self.addCleanup(p.wait)
         self.addCleanup(lambda: p.poll() is None and p.kill())
         self.assertEqual(p.stdout.readline(), b"up\n")
@@ -128,7 +135,16 @@ class Signals(cl.Case):
         self.ended(p, 143)
 
     def test_interrupt(self):
-        p = self.begin(script="echo up; sleep %s & sleep %s")
+        p = self.begin(code=self.WAITING)
+        p.send_signal(signal.SIGINT)
+        self.ended(p, 130)
+
+    def test_interrupt_twice(self):
+        """A command that ignores ctrl-C goes on; the second one ends it."""
+        p = self.begin()
+        p.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        self.assertIsNone(p.poll())
         p.send_signal(signal.SIGINT)
         self.ended(p, 130)
 
@@ -147,7 +163,7 @@ class Signals(cl.Case):
 
     def test_whole_foreground_group(self):
         """ctrl-C of a shell goes to every process of the group at once."""
-        p = self.begin(script="echo up; sleep %s")
+        p = self.begin(code=self.WAITING)
         os.killpg(p.pid, signal.SIGINT)
         self.ended(p, 130)
 

@@ -118,7 +118,9 @@ class Tty(cl.Case):
             self.assertIn("cloche: ", r.err)
 
     def test_not_with_json(self):
-        self.refused("run", "--tty", "--json", "--", "true", says="tty")
+        r = cl.run("run", "--tty", "--json", "--", "true")
+        self.assertEqual(r.code, 125, str(r))
+        self.assertRegex(r.err, "^cloche: tty")
 
     def test_background_child_does_not_hold_it(self):
         mark = cl.marker()
@@ -153,7 +155,11 @@ class Shell(cl.Case):
         time.sleep(0.4)
         t.send("\x1a")
         t.expect("(?i)stopped")
-        t.send("kill -9 %1; wait; exit 3\n")
+        t.send("fg\n")
+        t.expect("sleep 30\r?\n")
+        time.sleep(0.2)
+        t.send("\x03")
+        t.send("exit 3\n")
         self.assertEqual(t.close(), 3)
 
 
