@@ -3,8 +3,8 @@
     before = Snapshot(); ... ; left = before.leaks()
 
 The caller becomes a subreaper, so that an orphan of any run ends up as its child and is seen. What
-other programs of the host come and go with is told apart by time: only what stays over the whole
-grace period counts (a network namespace is freed by a kernel worker, a moment after its last task).
+ends a moment later (a task on its way out, a cgroup that the next run sweeps) is no leak: only what
+stays over the whole grace period counts.
 """
 
 import ctypes
@@ -43,8 +43,7 @@ def reap():
         pass
 
 
-def children():
-    """Our descendants, but for this snapshot's own."""
+def _descendants():
     parent = {}
     for pid in _pids():
         stat = _read("/proc/%d/stat" % pid)
@@ -54,28 +53,37 @@ def children():
     while more:
         more = {p for p, above in parent.items() if above in more and p not in found}
         found |= more
+    return found
+
+
+def children():
+    """Processes below us: all that the suites started and that still run, orphans included."""
     return {"process %d (%s)" % (p, _read("/proc/%d/cmdline" % p).replace("\0", " ").strip() or
-                                 _read("/proc/%d/comm" % p).strip()) for p in found}
+                                 _read("/proc/%d/comm" % p).strip()) for p in _descendants()}
+
+
+def _of_a_test(path):
+    return any(part.startswith(TEST_NAMES) for part in path.split("/"))
 
 
 def mounts():
     """Mounts of the host's own mount namespace, which cloche must never add to."""
-    return {"mount " + " ".join(line.split()[2:5])
-            for line in _read("/proc/self/mountinfo").splitlines()}
+    rows = (line.split() for line in _read("/proc/self/mountinfo").splitlines())
+    return {"mount " + " ".join(row[2:5]) for row in rows if not _of_a_test(row[4])}
 
 
 def cgroups():
     """Cgroups of cloche's, in every hierarchy; the host's own services come and go."""
     found = set()
     for top, dirs, _ in os.walk("/sys/fs/cgroup"):
-        found.update("cgroup " + os.path.join(top, d) for d in dirs if "cloche" in d)
+        found.update("cgroup " + os.path.join(top, d) for d in dirs if "cloche" in d and not _of_a_test(d))
     return found
 
 
 def namespaces():
-    """Namespaces that some process or open file holds, as far as this user may look."""
+    """Namespaces that a process of ours, or a file that it has open, keeps alive."""
     found = set()
-    for pid in _pids():
+    for pid in _descendants() | {os.getpid()}:
         for kind in NAMESPACES:
             try:
                 found.add("namespace " + os.readlink("/proc/%d/ns/%s" % (pid, kind)))
