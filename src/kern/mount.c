@@ -22,19 +22,31 @@ int mount_reflag(int fd, unsigned flags, struct err *e)
 	return 0;
 }
 
+/* Opens and sets flags in one call where the kernel can (6.15). */
+static int clone_with_flags(int dirfd, const char *path, unsigned at, unsigned flags)
+{
+	struct mount_attr attr = {.attr_set = attributes(flags)};
+	int fd = (int)syscall(SYS_open_tree_attr, dirfd, path, at, &attr, sizeof(attr));
+
+	if (fd >= 0 || errno != ENOSYS)
+		return fd;
+	fd = sys_open_tree(dirfd, path, at);
+	if (fd < 0)
+		return -1;
+	at = AT_EMPTY_PATH | (at & AT_RECURSIVE);
+	if (sys_mount_setattr(fd, at, &attr) == 0)
+		return fd;
+	close(fd);
+	return -1;
+}
+
 int mount_clone(int dirfd, const char *path, unsigned flags, struct err *e)
 {
 	unsigned at = AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC |
 		      (flags & MOUNT_SUBMOUNTS ? AT_RECURSIVE : 0);
-	int fd = sys_open_tree(dirfd, path, at);
+	int fd = clone_with_flags(dirfd, path, at, flags);
 
-	if (fd < 0)
-		return err_sys(e, "cannot open tree %s", path);
-	if (mount_reflag(fd, flags, e) < 0) {
-		close(fd);
-		return -1;
-	}
-	return fd;
+	return fd < 0 ? err_sys(e, "cannot open tree %s", path) : fd;
 }
 
 int mount_new(const char *type, unsigned flags, const char *const *options, struct err *e)

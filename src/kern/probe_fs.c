@@ -75,6 +75,7 @@ int probe_idmap(struct feature *f)
 	auto_close int tmpfs = -1;
 	auto_close int here = -1;
 	struct id_map map;
+	pid_t holder = 0;
 	struct err e;
 	int errnum;
 
@@ -83,7 +84,8 @@ int probe_idmap(struct feature *f)
 		return 0;
 	}
 	id_map_range(&map, 1 << 20);
-	userns = userns_create(&map, &map, &e);
+	userns = userns_create(&map, &map, &holder, &e);
+	userns_release(holder);
 	here = userns < 0 ? -1 : mount_clone(AT_FDCWD, ".", 0, &e);
 	if (userns < 0 || here < 0)
 		return say(f, &e);

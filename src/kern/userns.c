@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 
 #define RANGE 65536u
 
@@ -65,23 +66,26 @@ static int write_maps(pid_t pid, const struct id_map *uids, const struct id_map 
 	return write_file(path, gids->text);
 }
 
-/* Exists only so that the namespace does; killed as soon as there is an fd on it. */
+/* Exists only so that the namespace does. */
 static int wait_to_be_killed(void *maker)
 {
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != *(pid_t *)maker)
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != (pid_t)(intptr_t)maker)
 		_exit(1);
 	for (;;)
 		pause();
 	return 0;
 }
 
-int userns_create(const struct id_map *uids, const struct id_map *gids, struct err *e)
+int userns_create(const struct id_map *uids, const struct id_map *gids, pid_t *ret_holder,
+		  struct err *e)
 {
-	/* Shares our memory, which it never writes, so that nothing has to be copied. */
+	/*
+	 * Shares our memory, so that nothing has to be copied. The next one may have the same stack:
+	 * this one never comes back from pause.
+	 */
 	static char stack[8192] __attribute__((aligned(16)));
-	pid_t maker = getpid();
 	pid_t pid = clone(wait_to_be_killed, stack + sizeof(stack),
-			  CLONE_VM | CLONE_FILES | CLONE_NEWUSER, &maker);
+			  CLONE_VM | CLONE_FILES | CLONE_NEWUSER, (void *)(intptr_t)getpid());
 	char path[64];
 	int fd = -1;
 
@@ -95,9 +99,19 @@ int userns_create(const struct id_map *uids, const struct id_map *gids, struct e
 		if (fd < 0)
 			err_sys(e, "cannot open %s", path);
 	}
-	/* It never runs again; the caller reaps it when there is time. */
-	kill(pid, SIGKILL);
+	if (fd < 0)
+		userns_release(pid);
+	else
+		*ret_holder = pid;
 	return fd;
+}
+
+void userns_release(pid_t holder)
+{
+	if (holder <= 0)
+		return;
+	kill(holder, SIGKILL);
+	waitpid(holder, NULL, __WALL);
 }
 
 int userns_map_self(uid_t inside_uid, uid_t uid, gid_t inside_gid, gid_t gid, struct err *e)

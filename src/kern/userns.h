@@ -19,9 +19,11 @@ void id_map_range(struct id_map *ret, uint32_t base);
 void id_map_owner(struct id_map *ret, uint32_t base, uint32_t owner, uint32_t user);
 
 /*
- * Makes a user namespace with these maps; needs CAP_SETUID and CAP_SETGID. Returns its fd. Leaves a
- * dead child without exit signal behind, to be reaped by waitpid(-1, ..., __WALL).
+ * Makes a user namespace with these maps; needs CAP_SETUID and CAP_SETGID. Returns its fd; a process
+ * that holds it open comes along, to be released when there is time (its death takes longer).
  */
-int userns_create(const struct id_map *uids, const struct id_map *gids, struct err *e);
+int userns_create(const struct id_map *uids, const struct id_map *gids, pid_t *ret_holder,
+		  struct err *e);
+void userns_release(pid_t holder);
 /* Maps one id each in the caller's own new user namespace, as an ordinary user may. */
 int userns_map_self(uid_t inside_uid, uid_t uid, gid_t inside_gid, gid_t gid, struct err *e);

@@ -106,6 +106,8 @@ void command_exec(const struct command *c)
 	struct plan *p = c->plan;
 	struct board *b = p->board;
 
+	if (c->pinned)
+		sched_setaffinity(0, sizeof(c->cpus), &c->cpus);
 	reset_signals();
 	if (attach_streams(p, c->fds, &b->err) < 0)
 		_exit(125);

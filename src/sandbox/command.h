@@ -3,9 +3,13 @@
 
 #include "sandbox/inside.h"
 
+#include <sched.h>
+
 struct command {
 	struct plan *plan;
 	const struct inside_fds *fds;
+	bool pinned; /* to one processor, until now */
+	cpu_set_t cpus;
 };
 
 /*

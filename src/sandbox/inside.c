@@ -182,11 +182,22 @@ static int exec_in_clone(void *arg)
 static pid_t start_command(struct plan *p, struct inside_fds *fds, struct err *e)
 {
 	static char stack[64 << 10] __attribute__((aligned(16)));
-	struct command c = {p, fds};
+	struct command c = {.plan = p, .fds = fds};
+	cpu_set_t here;
 	pid_t pid;
 
+	/*
+	 * We sleep until it has executed, so it should run right here: on another processor it would
+	 * first have to be woken. It undoes this for itself.
+	 */
+	c.pinned = sched_getaffinity(0, sizeof(c.cpus), &c.cpus) == 0;
+	CPU_ZERO(&here);
+	CPU_SET((size_t)sched_getcpu(), &here);
+	c.pinned = c.pinned && sched_setaffinity(0, sizeof(here), &here) == 0;
 	p->board->started_ns = now_ns();
 	pid = clone(exec_in_clone, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, &c);
+	if (c.pinned)
+		sched_setaffinity(0, sizeof(c.cpus), &c.cpus);
 	if (pid < 0)
 		return err_sys(e, "cannot create the command's process");
 	return pid;

@@ -169,7 +169,7 @@ static int make_user_namespaces(struct keeper *k, struct keeper_message *m, int 
 	if (p->rootless || p->spec->level == LEVEL_PROCESS)
 		return 0;
 	id_map_range(&uids, p->id_base);
-	fd = userns_create(&uids, &uids, e);
+	fd = userns_create(&uids, &uids, &k->holders[PLAN_OWNERS], e);
 	if (fd < 0 && (p->spec->required_layers & LAYER_BIT(LAYER_USER_NS)))
 		return -1;
 	if (fd >= 0) {
@@ -179,7 +179,7 @@ static int make_user_namespaces(struct keeper *k, struct keeper_message *m, int 
 	for (int i = 0; i < p->owner_count; i++) {
 		id_map_owner(&uids, p->id_base, p->owners[i].uid, SANDBOX_UID);
 		id_map_owner(&gids, p->id_base, p->owners[i].gid, SANDBOX_GID);
-		fd = userns_create(&uids, &gids, e);
+		fd = userns_create(&uids, &gids, &k->holders[i], e);
 		if (fd < 0)
 			return -1;
 		fds[(*count)++] = fd;
@@ -390,6 +390,15 @@ static void drain(struct keeper *k)
 
 /* ---- all of it ---- */
 
+/* Processes that only held a user namespace open until pid 1 had it. */
+static void release_holders(struct keeper *k)
+{
+	for (size_t i = 0; i < ARRAY_LEN(k->holders); i++) {
+		userns_release(k->holders[i]);
+		k->holders[i] = 0;
+	}
+}
+
 /* Whoever reads our stdout must see its end as soon as the command closes it. */
 static void let_go_of_streams(const struct keeper *k, struct inside_fds *fds)
 {
@@ -442,6 +451,7 @@ static int run(struct keeper *k, struct err *e)
 		end_run(k, STATUS_KILLED, SIGKILL);
 	else
 		cgroup_sweep(&k->cgroup);
+	release_holders(k);
 	watch(k);
 	wait4(k->pid, NULL, __WALL, &k->usage);
 	k->ended_ns = now_ns();
@@ -454,9 +464,7 @@ static void keeper_done(struct keeper *k)
 	struct err ignored;
 
 	net_finish(&k->net, &ignored);
-	/* Helpers that only held a user namespace open. */
-	while (waitpid(-1, NULL, __WALL) > 0)
-		;
+	release_holders(k);
 	cgroup_remove(&k->cgroup);
 	lair_remove(k->plan.lair);
 	stream_done(&k->out);

@@ -20,6 +20,7 @@ struct keeper {
 	int signals;
 	int scratch;
 	struct net_maker net;
+	pid_t holders[PLAN_OWNERS + 1]; /* of user namespaces */
 	struct stream out, err;
 	struct terminal terminal;
 	int64_t started_ns, ended_ns;

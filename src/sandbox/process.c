@@ -133,7 +133,7 @@ static int restrict_self(struct nanny *n, struct err *e)
 static int command_main(void *arg)
 {
 	struct nanny *n = arg;
-	struct command c = {n->plan, n->fds};
+	struct command c = {.plan = n->plan, .fds = n->fds};
 
 	if (restrict_self(n, &n->plan->board->err) < 0)
 		_exit(125);
