@@ -7,7 +7,6 @@
 Every command has a time limit; one that outlives it is killed and fails the test.
 """
 
-import ctypes
 import errno
 import fcntl
 import json
@@ -18,10 +17,8 @@ import re
 import select
 import shutil
 import signal
-import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import termios
 import time
@@ -39,18 +36,45 @@ SHELL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # The fields of the result record and their types; None stands for null.
 RECORD_FIELDS = {
-    "id": (str,), "status": (str,), "exit_code": (int, None), "signal": (int, None),
-    "success": (bool,), "timed_out": (bool,), "oom_killed": (bool,), "limits_hit": (list,),
-    "stdout": (str,), "stderr": (str,), "stdout_truncated": (bool,), "stderr_truncated": (bool,),
-    "encoding": (str,), "duration_ms": (float, int), "setup_ms": (float, int),
-    "cpu_ms": (float, int), "max_rss_bytes": (int,), "pids_peak": (int, None),
-    "disk_bytes": (int, None), "net_tx_bytes": (int,), "net_rx_bytes": (int,), "files": (list,),
-    "changes": (list,), "denials": (list,), "layers": (dict,),
+    "id": (str,),
+    "status": (str,),
+    "exit_code": (int, None),
+    "signal": (int, None),
+    "success": (bool,),
+    "timed_out": (bool,),
+    "oom_killed": (bool,),
+    "limits_hit": (list,),
+    "stdout": (str,),
+    "stderr": (str,),
+    "stdout_truncated": (bool,),
+    "stderr_truncated": (bool,),
+    "encoding": (str,),
+    "duration_ms": (float, int),
+    "setup_ms": (float, int),
+    "cpu_ms": (float, int),
+    "max_rss_bytes": (int,),
+    "pids_peak": (int, None),
+    "disk_bytes": (int, None),
+    "net_tx_bytes": (int,),
+    "net_rx_bytes": (int,),
+    "files": (list,),
+    "changes": (list,),
+    "denials": (list,),
+    "layers": (dict,),
 }
 LAYER_FIELDS = {
-    "level": (str,), "user_ns": (bool,), "seccomp": (str, None), "landlock_abi": (int,),
-    "cgroup": (str,), "memory": (str,), "disk": (str,), "caps": (str,), "rootless": (bool,),
-    "denials": (list,), "recycled": (list,), "missing": (list,),
+    "level": (str,),
+    "user_ns": (bool,),
+    "seccomp": (str, None),
+    "landlock_abi": (int,),
+    "cgroup": (str,),
+    "memory": (str,),
+    "disk": (str,),
+    "caps": (str,),
+    "rootless": (bool,),
+    "denials": (list,),
+    "recycled": (list,),
+    "missing": (list,),
 }
 
 
@@ -66,8 +90,14 @@ def base_dir():
 def caller_env(**extra):
     """A plain environment for cloche itself."""
     env = {"PATH": SHELL_PATH, "HOME": os.path.join(base_dir(), "home"), "LANG": "C.UTF-8"}
-    for name in ("CLOCHE_STATE_DIR", "CLOCHE_RUNTIME_DIR", "XDG_RUNTIME_DIR", "ASAN_OPTIONS",
-                 "UBSAN_OPTIONS", "LLVM_PROFILE_FILE"):
+    for name in (
+        "CLOCHE_STATE_DIR",
+        "CLOCHE_RUNTIME_DIR",
+        "XDG_RUNTIME_DIR",
+        "ASAN_OPTIONS",
+        "UBSAN_OPTIONS",
+        "LLVM_PROFILE_FILE",
+    ):
         if name in os.environ:
             env[name] = os.environ[name]
     os.makedirs(env["HOME"], exist_ok=True)
@@ -83,7 +113,11 @@ class Result:
 
     def __str__(self):
         return "%r: exit %s\nstdout: %.2000s\nstderr: %.2000s" % (
-            self.args, self.code, self.out, self.err)
+            self.args,
+            self.code,
+            self.out,
+            self.err,
+        )
 
 
 class TooLong(AssertionError):
@@ -100,8 +134,9 @@ def start(*args, cwd=None, env=None, **kw):
     kw.setdefault("stdout", subprocess.PIPE)
     kw.setdefault("stderr", subprocess.PIPE)
     command = kw.pop("command", None) or argv(args)
-    return subprocess.Popen(command, cwd=cwd or Case.current, env=env or caller_env(),
-                            start_new_session=True, **kw)
+    return subprocess.Popen(
+        command, cwd=cwd or Case.current, env=env or caller_env(), start_new_session=True, **kw
+    )
 
 
 def finish(p, input=None, timeout=30):
@@ -110,8 +145,9 @@ def finish(p, input=None, timeout=30):
     except subprocess.TimeoutExpired:
         os.killpg(p.pid, signal.SIGKILL)
         out, err = p.communicate()
-        raise TooLong("still running after %ss: %s" % (
-            timeout, Result(p.args, None, out or b"", err or b"")))
+        raise TooLong(
+            "still running after %ss: %s" % (timeout, Result(p.args, None, out or b"", err or b""))
+        )
     return Result(p.args, p.returncode, out or b"", err or b"")
 
 
@@ -235,7 +271,7 @@ def has_cgroup():
 
 def marker():
     """A number that no other process of this machine has in its arguments."""
-    return "7%011d" % random.randrange(10 ** 11)
+    return "7%011d" % random.randrange(10**11)
 
 
 def host_pids(mark):
@@ -276,10 +312,16 @@ class Terminal:
         self.master, slave = pty.openpty()
         self.text = ""
         self.resize(rows, cols, tell=False)
-        self.p = subprocess.Popen(argv(args), stdin=slave, stdout=slave, stderr=slave,
-                                  cwd=cwd or Case.current, env=env or caller_env(TERM="xterm"),
-                                  start_new_session=True,
-                                  preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        self.p = subprocess.Popen(
+            argv(args),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=cwd or Case.current,
+            env=env or caller_env(TERM="xterm"),
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
         os.close(slave)
 
     def resize(self, rows, cols, tell=True):
@@ -306,7 +348,7 @@ class Terminal:
         while True:
             m = re.search(pattern, self.text, re.M)
             if m:
-                self.text = self.text[m.end():]
+                self.text = self.text[m.end() :]
                 return m
             left = end - time.monotonic()
             if left <= 0 or not self.read_some(left):
@@ -345,8 +387,12 @@ def copy_program(root, program):
 
 def helper(name):
     """A program built from tests/helpers; None if it is not there."""
-    for where in (os.environ.get("CLOCHE_HELPERS", ""), os.path.join(TOP, "build", "tests"),
-                  os.path.join(TOP, "build", "tests", "helpers"), os.path.join(TOP, "build")):
+    for where in (
+        os.environ.get("CLOCHE_HELPERS", ""),
+        os.path.join(TOP, "build", "tests"),
+        os.path.join(TOP, "build", "tests", "helpers"),
+        os.path.join(TOP, "build"),
+    ):
         path = os.path.join(where, name)
         if where and os.access(path, os.X_OK):
             return path

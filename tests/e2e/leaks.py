@@ -13,7 +13,8 @@ import time
 
 PR_SET_CHILD_SUBREAPER = 36
 FILE_PLACES = ["/tmp", "/var/tmp", "/run", "/dev/shm"]
-TEST_NAMES = ("cloche-e2e-", "cloche-bench-", "cloche-escape-", "cloche-probe-")  # directories of test programs
+# Directories and cgroups of test programs, not of cloche.
+TEST_NAMES = ("cloche-e2e-", "cloche-bench-", "cloche-escape-", "cloche-probe-")
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts")
 
 
@@ -58,8 +59,15 @@ def _descendants():
 
 def children():
     """Processes below us: all that the suites started and that still run, orphans included."""
-    return {"process %d (%s)" % (p, _read("/proc/%d/cmdline" % p).replace("\0", " ").strip() or
-                                 _read("/proc/%d/comm" % p).strip()) for p in _descendants()}
+    return {
+        "process %d (%s)"
+        % (
+            p,
+            _read("/proc/%d/cmdline" % p).replace("\0", " ").strip()
+            or _read("/proc/%d/comm" % p).strip(),
+        )
+        for p in _descendants()
+    }
 
 
 def _of_a_test(path):
@@ -76,7 +84,9 @@ def cgroups():
     """Cgroups of cloche's, in every hierarchy; the host's own services come and go."""
     found = set()
     for top, dirs, _ in os.walk("/sys/fs/cgroup"):
-        found.update("cgroup " + os.path.join(top, d) for d in dirs if "cloche" in d and not _of_a_test(d))
+        found.update(
+            "cgroup " + os.path.join(top, d) for d in dirs if "cloche" in d and not _of_a_test(d)
+        )
     return found
 
 
@@ -123,8 +133,14 @@ def own_fds():
     return {"fd " + fd for fd in os.listdir("/proc/self/fd")}
 
 
-SOURCES = {"processes": children, "mounts": mounts, "cgroups": cgroups,
-           "namespaces": namespaces, "files": files, "fds": own_fds}
+SOURCES = {
+    "processes": children,
+    "mounts": mounts,
+    "cgroups": cgroups,
+    "namespaces": namespaces,
+    "files": files,
+    "fds": own_fds,
+}
 
 
 class Snapshot:

@@ -21,6 +21,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 sys.dont_write_bytecode = True
 
+import cl  # noqa: E402
+import leaks  # noqa: E402
+
 USER_ID = int(os.environ.get("CLOCHE_E2E_UID", "60123"))
 MUST_WORK = os.environ.get("CLOCHE_MUST_WORK", "") not in ("", "0")
 
@@ -42,7 +45,9 @@ class Outcome(unittest.TestResult):
 
     def say(self, test, word):
         if self.verbose:
-            print("  %-60s %s  %.2fs" % (test.id(), word, time.monotonic() - self.begun), flush=True)
+            print(
+                "  %-60s %s  %.2fs" % (test.id(), word, time.monotonic() - self.begun), flush=True
+            )
 
     def addSuccess(self, test):
         self.passed += 1
@@ -50,8 +55,11 @@ class Outcome(unittest.TestResult):
 
     def fail(self, test, text):
         self.failed.append(test.id())
-        print("  FAILED %s\n%s" % (test.id(), "".join("    | %s\n" % line
-                                                     for line in text.splitlines())), flush=True)
+        print(
+            "  FAILED %s\n%s"
+            % (test.id(), "".join("    | %s\n" % line for line in text.splitlines())),
+            flush=True,
+        )
 
     def addFailure(self, test, err):
         self.fail(test, self._exc_info_to_string(err, test))
@@ -63,8 +71,6 @@ class Outcome(unittest.TestResult):
             self.fail(subtest, self._exc_info_to_string(err, test))
 
     def addSkip(self, test, reason):
-        import cl
-
         if MUST_WORK and not reason.startswith((cl.ONLY_ROOT, cl.ONLY_USER)):
             self.fail(test, "skipped, but CLOCHE_MUST_WORK is set: " + reason)
             return
@@ -84,9 +90,6 @@ def load(name):
 
 
 def run_suites(names, verbose):
-    import cl
-    import leaks
-
     if not os.access(cl.CLOCHE, os.X_OK):
         sys.exit("run.py: no launcher at %s; build it first, or set CLOCHE" % cl.CLOCHE)
     leaks.adopt_orphans()
@@ -112,22 +115,31 @@ def run_one(name, outcome):
     if outcome.verbose:
         print(name, flush=True)
     load(name).run(outcome)
-    print("%-12s %3d passed, %d failed, %d skipped  (%.1fs)" % (
-        name, outcome.passed - passed, len(outcome.failed) - failed, len(outcome.skips) - skips,
-        time.monotonic() - begun), flush=True)
+    print(
+        "%-12s %3d passed, %d failed, %d skipped  (%.1fs)"
+        % (
+            name,
+            outcome.passed - passed,
+            len(outcome.failed) - failed,
+            len(outcome.skips) - skips,
+            time.monotonic() - begun,
+        ),
+        flush=True,
+    )
 
 
 def check_leaks(before, outcome):
     """The last test: the host is as it was, after the next run had its chance to sweep."""
-    import cl
-
     cl.run("run", "--", "true", cwd=cl.base_dir())
     left = before.leaks()
     counts = ", ".join("%d %s" % (n, kind) for kind, n in before.counts().items())
     if left:
         outcome.failed.append("leaks")
-        print("  FAILED leaks: left behind by the whole suite:\n%s" % "".join(
-            "    | %s\n" % item for item in left[:100]), flush=True)
+        print(
+            "  FAILED leaks: left behind by the whole suite:\n%s"
+            % "".join("    | %s\n" % item for item in left[:100]),
+            flush=True,
+        )
     else:
         outcome.passed += 1
         print("leaks        the host is as before: %s" % counts, flush=True)
@@ -141,16 +153,22 @@ def report(outcome, seconds):
         print("skipped %s: %s" % (name, reason))
     for name in outcome.failed:
         print("failed  %s" % name)
-    print("e2e as %s, %.0fs: %d passed, %d failed, %d skipped" % (
-        "root" if os.geteuid() == 0 else "uid %d" % os.geteuid(), seconds, outcome.passed,
-        len(outcome.failed), len(outcome.skips)), flush=True)
+    print(
+        "e2e as %s, %.0fs: %d passed, %d failed, %d skipped"
+        % (
+            "root" if os.geteuid() == 0 else "uid %d" % os.geteuid(),
+            seconds,
+            outcome.passed,
+            len(outcome.failed),
+            len(outcome.skips),
+        ),
+        flush=True,
+    )
     return 1 if outcome.failed else 0
 
 
 def copy_tree(to):
     """What an ordinary user needs, where that user can reach it."""
-    import cl
-
     top = os.path.join(to, "tree")
     build = os.path.dirname(cl.CLOCHE)
     os.makedirs(os.path.join(top, "build", "tests"))
@@ -161,8 +179,9 @@ def copy_tree(to):
     lie = cl.helper("lie")
     if lie:
         shutil.copy(lie, os.path.join(top, "build", "tests"))
-    shutil.copytree(HERE, os.path.join(top, "tests", "e2e"),
-                    ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        HERE, os.path.join(top, "tests", "e2e"), ignore=shutil.ignore_patterns("__pycache__")
+    )
     if os.path.isdir(cl.POLICIES):
         shutil.copytree(cl.POLICIES, os.path.join(top, "policies"))
     return top
@@ -180,15 +199,27 @@ def run_as_user(options):
         os.chmod(private, 0o755)
         for path, dirs, names in os.walk(work):
             os.chown(path, USER_ID, USER_ID)
-        env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": work, "LANG": "C.UTF-8",
-               "TMPDIR": work, "CLOCHE": os.path.join(top, "build", "cloche"),
-               "CLOCHE_E2E_DIR": os.path.join(work, "base")}
-        import cl
-
-        if MUST_WORK and not reason.startswith((cl.ONLY_ROOT, cl.ONLY_USER)):
+        env = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": work,
+            "LANG": "C.UTF-8",
+            "TMPDIR": work,
+            "CLOCHE": os.path.join(top, "build", "cloche"),
+            "CLOCHE_E2E_DIR": os.path.join(work, "base"),
+        }
+        if MUST_WORK:
             env["CLOCHE_MUST_WORK"] = "1"
-        argv = ["setpriv", "--reuid", str(USER_ID), "--regid", str(USER_ID), "--clear-groups",
-                "--inh-caps=-all", sys.executable, os.path.join(top, "tests", "e2e", "run.py")]
+        argv = [
+            "setpriv",
+            "--reuid",
+            str(USER_ID),
+            "--regid",
+            str(USER_ID),
+            "--clear-groups",
+            "--inh-caps=-all",
+            sys.executable,
+            os.path.join(top, "tests", "e2e", "run.py"),
+        ]
         argv += (["-v"] if options.verbose else []) + options.names
         return subprocess.run(argv, cwd=work, env=env).returncode
     finally:

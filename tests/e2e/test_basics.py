@@ -1,7 +1,7 @@
 """Exit statuses, what goes to which stream, and the result record."""
 
+import ctypes
 import json
-import os
 import re
 
 import cl
@@ -79,7 +79,9 @@ class Arguments(cl.Case):
         self.assertEqual(r.out, "%r\n" % args)
 
     def test_not_utf8(self):
-        r = self.ok("run", "--", *cl.py("import sys,os; print(os.fsencode(sys.argv[1]))"), b"\xff\xfe")
+        r = self.ok(
+            "run", "--", *cl.py("import sys,os; print(os.fsencode(sys.argv[1]))"), b"\xff\xfe"
+        )
         self.assertEqual(r.out, "b'\\xff\\xfe'\n")
 
     def test_without_dashes(self):
@@ -89,8 +91,9 @@ class Arguments(cl.Case):
         self.assertEqual(self.ok("run", "echo", "--json", "-t", "1").out, "--json -t 1\n")
 
     def test_long_option_with_equals_sign(self):
-        self.assertEqual(self.ok("run", "--timeout=9s", "--env=K=v=w", "--", "sh", "-c", "echo $K").out,
-                         "v=w\n")
+        self.assertEqual(
+            self.ok("run", "--timeout=9s", "--env=K=v=w", "--", "sh", "-c", "echo $K").out, "v=w\n"
+        )
 
     def test_long_argument_list(self):
         args = ["x" * 1000] * 1000
@@ -136,12 +139,25 @@ class Record(cl.Case):
         rec = cl.record("--", "echo", "42", code=0)
         self.check_types(rec, cl.RECORD_FIELDS)
         self.check_types(rec["layers"], cl.LAYER_FIELDS)
-        for name, value in (("status", "exited"), ("exit_code", 0), ("signal", None),
-                            ("success", True), ("timed_out", False), ("oom_killed", False),
-                            ("limits_hit", []), ("stdout", "42\n"), ("stderr", ""),
-                            ("stdout_truncated", False), ("stderr_truncated", False),
-                            ("encoding", "utf-8"), ("files", []), ("changes", []),
-                            ("denials", []), ("net_tx_bytes", 0), ("net_rx_bytes", 0)):
+        for name, value in (
+            ("status", "exited"),
+            ("exit_code", 0),
+            ("signal", None),
+            ("success", True),
+            ("timed_out", False),
+            ("oom_killed", False),
+            ("limits_hit", []),
+            ("stdout", "42\n"),
+            ("stderr", ""),
+            ("stdout_truncated", False),
+            ("stderr_truncated", False),
+            ("encoding", "utf-8"),
+            ("files", []),
+            ("changes", []),
+            ("denials", []),
+            ("net_tx_bytes", 0),
+            ("net_rx_bytes", 0),
+        ):
             self.assertEqual(rec[name], value, name)
         self.assertGreater(rec["duration_ms"], 0)
         self.assertGreater(rec["setup_ms"], 0)
@@ -166,7 +182,6 @@ class Record(cl.Case):
 
     def test_landlock_is_the_kernels(self):
         """The ABI that is claimed is the one that the kernel has."""
-        import ctypes
         abi = ctypes.CDLL(None).syscall(444, None, 0, 1)
         claimed = cl.record("--", "true")["layers"]["landlock_abi"]
         self.assertTrue(0 < claimed <= abi if abi > 0 else claimed == 0, (claimed, abi))
@@ -179,8 +194,10 @@ class Record(cl.Case):
 
     def test_failure(self):
         rec = cl.record("--", "sh", "-c", "echo bad >&2; exit 3", code=3)
-        self.assertEqual((rec["status"], rec["exit_code"], rec["success"], rec["stderr"]),
-                         ("exited", 3, False, "bad\n"))
+        self.assertEqual(
+            (rec["status"], rec["exit_code"], rec["success"], rec["stderr"]),
+            ("exited", 3, False, "bad\n"),
+        )
 
     def test_signaled(self):
         rec = cl.record("--", "sh", "-c", "kill -SEGV $$", code=139)
@@ -197,7 +214,9 @@ class Record(cl.Case):
 
     def test_timeout(self):
         rec = cl.record("--timeout", "0.3", "--", "sleep", "9", code=124)
-        self.assertEqual((rec["status"], rec["timed_out"], rec["success"]), ("timeout", True, False))
+        self.assertEqual(
+            (rec["status"], rec["timed_out"], rec["success"]), ("timeout", True, False)
+        )
         self.assertGreaterEqual(rec["duration_ms"], 290)
 
     def test_not_utf8(self):
@@ -210,8 +229,12 @@ class Record(cl.Case):
         self.assertEqual(rec["stdout"], text)
 
     def test_a_character_cut_in_two_by_the_limit(self):
-        rec = cl.record("--output-limit", "1001", "--",
-                        *cl.py("import sys; sys.stdout.buffer.write('\u20ac'.encode() * 5000)"))
+        rec = cl.record(
+            "--output-limit",
+            "1001",
+            "--",
+            *cl.py("import sys; sys.stdout.buffer.write('\u20ac'.encode() * 5000)")
+        )
         self.assertTrue(rec["stdout_truncated"])
         self.assertTrue(rec["stdout"].startswith("\u20ac\u20ac"))
         self.assertTrue(rec["stdout"].endswith("\u20ac\u20ac"))
@@ -228,11 +251,13 @@ class Record(cl.Case):
 
     def test_forged_status_by_every_fd(self):
         """Writing to any fd number cannot change what the record says."""
-        code = ("import os\n"
-                "for fd in range(3, 256):\n"
-                "    try: os.write(fd, b'\\0' * 64)\n"
-                "    except OSError: pass\n"
-                "os._exit(9)")
+        code = (
+            "import os\n"
+            "for fd in range(3, 256):\n"
+            "    try: os.write(fd, b'\\0' * 64)\n"
+            "    except OSError: pass\n"
+            "os._exit(9)"
+        )
         rec = cl.record("--", *cl.py(code), code=9)
         self.assertEqual((rec["status"], rec["exit_code"]), ("exited", 9))
 
@@ -258,13 +283,15 @@ class Record(cl.Case):
         self.assertGreaterEqual(cl.record("--", *cl.py(code))["cpu_ms"], 250)
 
     def test_cpu_of_grandchildren_nobody_waited_for(self):
-        code = ("import os, time\n"
-                "if os.fork() == 0:\n"
-                "    if os.fork() == 0:\n"
-                "        while time.process_time() < 0.4: pass\n"
-                "        os._exit(0)\n"
-                "    os._exit(0)\n"
-                "os.wait(); time.sleep(1.5)")
+        code = (
+            "import os, time\n"
+            "if os.fork() == 0:\n"
+            "    if os.fork() == 0:\n"
+            "        while time.process_time() < 0.4: pass\n"
+            "        os._exit(0)\n"
+            "    os._exit(0)\n"
+            "os.wait(); time.sleep(1.5)"
+        )
         rec = cl.record("--", *cl.py(code))
         self.assertGreaterEqual(rec["cpu_ms"], 300)
 
@@ -280,12 +307,18 @@ class Record(cl.Case):
         self.assertTrue(6 <= rec["pids_peak"] <= 9, rec["pids_peak"])
 
     def test_disk_bytes(self):
-        rec = cl.record("--", "sh", "-c", "head -c 3000000 /dev/zero > a; head -c 2000000 /dev/zero > /tmp/b")
+        rec = cl.record(
+            "--", "sh", "-c", "head -c 3000000 /dev/zero > a; head -c 2000000 /dev/zero > /tmp/b"
+        )
         self.assertGreaterEqual(rec["disk_bytes"], 5000000)
         self.assertLess(rec["disk_bytes"], 7000000)
 
     def test_status_values(self):
-        for args in (("--", "true"), ("--", "sh", "-c", "kill -9 $$"), ("-t", "0.1", "--", "sleep", "9")):
+        for args in (
+            ("--", "true"),
+            ("--", "sh", "-c", "kill -9 $$"),
+            ("-t", "0.1", "--", "sleep", "9"),
+        ):
             self.assertIn(cl.record(*args)["status"], STATUSES)
 
     def test_background_child_ends_with_the_command(self):

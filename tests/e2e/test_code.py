@@ -2,7 +2,6 @@
 
 import base64
 import os
-import re
 import shutil
 
 import cl
@@ -15,7 +14,8 @@ SNIPPETS = {
     "node": "console.log(6 * 7); process.stdin.pipe(process.stdout)",
     "perl": "print 6 * 7, \"\\n\"; print <STDIN>;",
     "ruby": "puts 6 * 7; puts STDIN.read",
-    "awk": None, "php": "<?php echo 6 * 7, \"\\n\"; echo stream_get_contents(STDIN);",
+    "awk": None,
+    "php": "<?php echo 6 * 7, \"\\n\"; echo stream_get_contents(STDIN);",
     "lua": "print(6 * 7) print(io.read('a'))",
 }
 PROGRAMS = {"python": "python3"}
@@ -82,14 +82,21 @@ class Sources(cl.Case):
 
     def test_stdin_is_used_up(self):
         """The snippet that came from stdin finds it at its end, not its own text."""
-        self.assertEqual(self.ok("code", "-", input="import sys\nprint(repr(sys.stdin.read()))").out, "''\n")
+        self.assertEqual(
+            self.ok("code", "-", input="import sys\nprint(repr(sys.stdin.read()))").out, "''\n"
+        )
 
     def test_expression(self):
-        self.assertEqual(self.ok("code", "-e", "import sys; print(sys.stdin.read())", input="given").out, "given\n")
+        self.assertEqual(
+            self.ok("code", "-e", "import sys; print(sys.stdin.read())", input="given").out,
+            "given\n",
+        )
 
     def test_nothing_is_interpreted_on_the_way(self):
         text = "print('''$HOME `id` \\\\ \"quoted\" %s \u00e4\u20ac\n'end' ''')"
-        self.assertEqual(self.ok("code", "-e", text).out, "$HOME `id` \\ \"quoted\" %s \u00e4\u20ac\n'end' \n")
+        self.assertEqual(
+            self.ok("code", "-e", text).out, "$HOME `id` \\ \"quoted\" %s \u00e4\u20ac\n'end' \n"
+        )
 
     def test_bytes_that_are_not_text(self):
         r = self.ok("code", "--lang", "sh", "-", input=b"printf '\\101'; echo '\xff\xfe'")
@@ -151,7 +158,9 @@ class Sources(cl.Case):
         self.ok("code", "-e", "print(1)")
         self.assertEqual(os.listdir(self.dir), [])
         rec = cl.record("--diff", "-e", "open('made', 'w')", verb="code")
-        self.assertEqual([c["path"] for c in rec["changes"]], ["made"], "the snippet itself is no change")
+        self.assertEqual(
+            [c["path"] for c in rec["changes"]], ["made"], "the snippet itself is no change"
+        )
 
     def test_not_in_the_applied_changes(self):
         self.ok("code", "--apply", "-e", "open('made', 'w')")
@@ -171,10 +180,21 @@ class Record(cl.Case):
     def test_files_in_and_out(self):
         self.write("data/numbers.txt", "1\n2\n3\n")
         code = "n = sum(map(int, open('in.txt')))\nopen('out.csv', 'w').write('sum,%d\\n' % n)"
-        rec = cl.record("--file", "in.txt=" + self.path("data/numbers.txt"), "--capture", "*.csv", "-e", code,
-                        verb="code", cwd=self.mkdir("work"), code=0)
-        self.assertEqual([(f["path"], f["size"], base64.b64decode(f["content_base64"])) for f in rec["files"]],
-                         [("out.csv", 6, b"sum,6\n")])
+        rec = cl.record(
+            "--file",
+            "in.txt=" + self.path("data/numbers.txt"),
+            "--capture",
+            "*.csv",
+            "-e",
+            code,
+            verb="code",
+            cwd=self.mkdir("work"),
+            code=0,
+        )
+        self.assertEqual(
+            [(f["path"], f["size"], base64.b64decode(f["content_base64"])) for f in rec["files"]],
+            [("out.csv", 6, b"sum,6\n")],
+        )
 
     def test_empty_workspace(self):
         self.write("here", "x")

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import time
 
 import cl
 
@@ -15,9 +16,11 @@ class Everyday(cl.Case):
 
     def test_git(self):
         self.need_program("git")
-        out = self.sh("git init -q . && git config user.email u@example.com && git config user.name U && "
-                      "echo x > a && git add a && git commit -qm first && echo y >> a && git diff --stat && "
-                      "git stash -q && git checkout -qb side && git gc -q && git log --oneline | wc -l")
+        out = self.sh(
+            "git init -q . && git config user.email u@example.com && git config user.name U && "
+            "echo x > a && git add a && git commit -qm first && echo y >> a && git diff --stat && "
+            "git stash -q && git checkout -qb side && git gc -q && git log --oneline | wc -l"
+        )
         self.assertEqual(out.split()[-1], "1")
         self.assertEqual(os.listdir(self.dir), [])
 
@@ -25,86 +28,126 @@ class Everyday(cl.Case):
         """A repository of the caller is not "of dubious ownership" inside."""
         self.need_program("git")
         env = cl.caller_env(GIT_CONFIG_NOSYSTEM="1")
-        cl.command("sh", "-c", "git init -q . && git config user.email u@example.com && git config user.name U && "
-                   "echo x > a && git add a && git commit -qm first", env=env)
-        out = self.sh("git status --porcelain; echo y > b; git add b; git commit -qm second; git log --oneline | wc -l")
+        cl.command(
+            "sh",
+            "-c",
+            "git init -q . && git config user.email u@example.com && git config user.name U && "
+            "echo x > a && git add a && git commit -qm first",
+            env=env,
+        )
+        out = self.sh(
+            "git status --porcelain; echo y > b; git add b; git commit -qm second; git log --oneline | wc -l"
+        )
         self.assertEqual(out, "2\n")
 
     def test_venv(self):
-        if subprocess.run([cl.PYTHON, "-c", "import venv, ensurepip"], capture_output=True).returncode:
+        if subprocess.run(
+            [cl.PYTHON, "-c", "import venv, ensurepip"], capture_output=True
+        ).returncode:
             self.skipTest("python3-venv is not installed")
-        out = self.sh("python3 -m venv v && v/bin/python -c 'import sys; print(sys.prefix)' && v/bin/pip --version | cut -c1-3",
-                      timeout=60)
+        out = self.sh(
+            "python3 -m venv v && v/bin/python -c 'import sys; print(sys.prefix)' && v/bin/pip --version | cut -c1-3",
+            timeout=60,
+        )
         self.assertEqual(out, self.path("v") + "\npip\n")
 
     def test_venv_without_pip(self):
         self.sh("python3 -m venv --without-pip v && v/bin/python -c 'import json'")
 
     def test_multiprocessing(self):
-        self.write("pool.py", "import multiprocessing as mp\n"
-                   "def f(x): return x * x\n"
-                   "if __name__ == '__main__':\n"
-                   "    for how in ('fork', 'spawn', 'forkserver'):\n"
-                   "        with mp.get_context(how).Pool(4) as p: print(sum(p.map(f, range(100))))\n"
-                   "    q = mp.Queue(); q.put(1); print(q.get()); print(mp.Value('i', 7).value)\n")
+        self.write(
+            "pool.py",
+            "import multiprocessing as mp\n"
+            "def f(x): return x * x\n"
+            "if __name__ == '__main__':\n"
+            "    for how in ('fork', 'spawn', 'forkserver'):\n"
+            "        with mp.get_context(how).Pool(4) as p: print(sum(p.map(f, range(100))))\n"
+            "    q = mp.Queue(); q.put(1); print(q.get()); print(mp.Value('i', 7).value)\n",
+        )
         self.assertEqual(self.sh("python3 pool.py"), "328350\n" * 3 + "1\n7\n")
 
     def test_threads_and_futures(self):
-        self.assertEqual(self.sh("python3 -c 'from concurrent.futures import *\n"
-                                 "with ThreadPoolExecutor(32) as e: print(sum(e.map(len, [\"ab\"] * 500)))'"), "1000\n")
+        self.assertEqual(
+            self.sh(
+                "python3 -c 'from concurrent.futures import *\n"
+                "with ThreadPoolExecutor(32) as e: print(sum(e.map(len, [\"ab\"] * 500)))'"
+            ),
+            "1000\n",
+        )
 
     def test_asyncio_subprocess(self):
-        self.assertEqual(self.sh("python3 -c 'import asyncio\n"
-                                 "async def m():\n"
-                                 "    p = await asyncio.create_subprocess_exec(\"echo\", \"hi\", stdout=-1)\n"
-                                 "    print((await p.communicate())[0])\n"
-                                 "asyncio.run(m())'"), "b'hi\\n'\n")
+        self.assertEqual(
+            self.sh(
+                "python3 -c 'import asyncio\n"
+                "async def m():\n"
+                "    p = await asyncio.create_subprocess_exec(\"echo\", \"hi\", stdout=-1)\n"
+                "    print((await p.communicate())[0])\n"
+                "asyncio.run(m())'"
+            ),
+            "b'hi\\n'\n",
+        )
 
     def test_numpy(self):
         if subprocess.run([cl.PYTHON, "-c", "import numpy"], capture_output=True).returncode:
             self.skipTest("numpy is not installed for /usr/bin/python3")
-        self.assertEqual(self.sh("/usr/bin/python3 -c 'import numpy as np; a = np.ones((300, 300)); print(int((a @ a).sum()))'"),
-                         "27000000\n")
+        self.assertEqual(
+            self.sh(
+                "/usr/bin/python3 -c 'import numpy as np; a = np.ones((300, 300)); print(int((a @ a).sum()))'"
+            ),
+            "27000000\n",
+        )
 
     def test_pytest_with_a_local_server(self):
         if subprocess.run([cl.PYTHON, "-c", "import pytest"], capture_output=True).returncode:
             self.skipTest("pytest is not installed for /usr/bin/python3")
-        self.write("test_it.py", "import http.server, threading, urllib.request, pytest\n"
-                   "@pytest.fixture\n"
-                   "def url():\n"
-                   "    s = http.server.ThreadingHTTPServer(('127.0.0.1', 0), http.server.SimpleHTTPRequestHandler)\n"
-                   "    threading.Thread(target=s.serve_forever, daemon=True).start()\n"
-                   "    yield 'http://127.0.0.1:%d/' % s.server_port\n"
-                   "    s.shutdown()\n"
-                   "def test_get(url): assert b'test_it.py' in urllib.request.urlopen(url).read()\n"
-                   "def test_tmp(tmp_path): (tmp_path / 'f').write_text('x')\n")
+        self.write(
+            "test_it.py",
+            "import http.server, threading, urllib.request, pytest\n"
+            "@pytest.fixture\n"
+            "def url():\n"
+            "    s = http.server.ThreadingHTTPServer(('127.0.0.1', 0), http.server.SimpleHTTPRequestHandler)\n"
+            "    threading.Thread(target=s.serve_forever, daemon=True).start()\n"
+            "    yield 'http://127.0.0.1:%d/' % s.server_port\n"
+            "    s.shutdown()\n"
+            "def test_get(url): assert b'test_it.py' in urllib.request.urlopen(url).read()\n"
+            "def test_tmp(tmp_path): (tmp_path / 'f').write_text('x')\n",
+        )
         self.assertIn("2 passed", self.sh("/usr/bin/python3 -m pytest -q 2>&1"))
 
     def test_unittest_with_a_local_server(self):
-        self.write("test_it.py", "import http.server, threading, unittest, urllib.request\n"
-                   "class T(unittest.TestCase):\n"
-                   "    def test(self):\n"
-                   "        s = http.server.ThreadingHTTPServer(('localhost', 0), http.server.SimpleHTTPRequestHandler)\n"
-                   "        threading.Thread(target=s.serve_forever, daemon=True).start()\n"
-                   "        self.assertIn(b'test_it.py', urllib.request.urlopen('http://localhost:%d/' % s.server_port).read())\n"
-                   "        s.shutdown()\n")
+        self.write(
+            "test_it.py",
+            "import http.server, threading, unittest, urllib.request\n"
+            "class T(unittest.TestCase):\n"
+            "    def test(self):\n"
+            "        s = http.server.ThreadingHTTPServer(('localhost', 0), http.server.SimpleHTTPRequestHandler)\n"
+            "        threading.Thread(target=s.serve_forever, daemon=True).start()\n"
+            "        self.assertIn(b'test_it.py', urllib.request.urlopen('http://localhost:%d/' % s.server_port).read())\n"
+            "        s.shutdown()\n",
+        )
         self.sh("python3 -m unittest -q test_it 2>&1")
 
     def test_node(self):
         self.need_program("node")
-        out = self.sh("node -e 'const {Worker} = require(\"worker_threads\"); const fs = require(\"fs\");"
-                      "fs.writeFileSync(\"f\", \"x\"); new Worker(\"console.log(1+1)\", {eval: true}).on(\"exit\", () => console.log(\"done\"))'")
+        out = self.sh(
+            "node -e 'const {Worker} = require(\"worker_threads\"); const fs = require(\"fs\");"
+            "fs.writeFileSync(\"f\", \"x\"); new Worker(\"console.log(1+1)\", {eval: true}).on(\"exit\", () => console.log(\"done\"))'"
+        )
         self.assertEqual(out, "2\ndone\n")
 
     def test_node_http(self):
         self.need_program("node")
-        out = self.sh("node -e 'const http = require(\"http\"); const s = http.createServer((q, r) => r.end(\"hi\")).listen(0, \"127.0.0.1\", () => "
-                      "http.get({port: s.address().port, host: \"127.0.0.1\"}, r => r.on(\"data\", d => {console.log(\"\" + d); s.close()})))'")
+        out = self.sh(
+            "node -e 'const http = require(\"http\"); const s = http.createServer((q, r) => r.end(\"hi\")).listen(0, \"127.0.0.1\", () => "
+            "http.get({port: s.address().port, host: \"127.0.0.1\"}, r => r.on(\"data\", d => {console.log(\"\" + d); s.close()})))'"
+        )
         self.assertEqual(out, "hi\n")
 
     def test_npm_test(self):
         self.need_program("npm")
-        self.write("package.json", '{"name": "x", "version": "1.0.0", "scripts": {"test": "node test.js"}}')
+        self.write(
+            "package.json", '{"name": "x", "version": "1.0.0", "scripts": {"test": "node test.js"}}'
+        )
         self.write("test.js", "require('assert').equal(1 + 1, 2); console.log('all good')")
         self.assertIn("all good", self.sh("npm test 2>&1"))
 
@@ -113,13 +156,24 @@ class Everyday(cl.Case):
             self.need_program(program)
         names = ["m%d" % i for i in range(8)]
         for i, name in enumerate(names):
-            self.write(name + ".cc", "#include <vector>\n#include <string>\n#include <map>\n#include <algorithm>\n"
-                       "int %s() { std::map<std::string, std::vector<int>> m; m[\"a\"] = {3, 1, 2}; "
-                       "std::sort(m[\"a\"].begin(), m[\"a\"].end()); return m[\"a\"][0] + %d; }\n" % (name, i))
-        self.write("main.cc", "#include <iostream>\n" + "".join("int %s();\n" % n for n in names) +
-                   "int main() { std::cout << %s << std::endl; }\n" % " + ".join(n + "()" for n in names))
+            self.write(
+                name + ".cc",
+                "#include <vector>\n#include <string>\n#include <map>\n#include <algorithm>\n"
+                "int %s() { std::map<std::string, std::vector<int>> m; m[\"a\"] = {3, 1, 2}; "
+                "std::sort(m[\"a\"].begin(), m[\"a\"].end()); return m[\"a\"][0] + %d; }\n"
+                % (name, i),
+            )
+        self.write(
+            "main.cc",
+            "#include <iostream>\n"
+            + "".join("int %s();\n" % n for n in names)
+            + "int main() { std::cout << %s << std::endl; }\n"
+            % " + ".join(n + "()" for n in names),
+        )
         objects = " ".join(n + ".o" for n in ["main"] + names)
-        self.write("Makefile", "prog: %s\n\tg++ -o $@ $^\n%%.o: %%.cc\n\tg++ -O1 -c -o $@ $<\n" % objects)
+        self.write(
+            "Makefile", "prog: %s\n\tg++ -o $@ $^\n%%.o: %%.cc\n\tg++ -O1 -c -o $@ $<\n" % objects
+        )
         self.assertEqual(self.sh("make -s -j8 && ./prog", timeout=90), "36\n")
 
     def test_copy_of_a_large_program(self):
@@ -128,25 +182,35 @@ class Everyday(cl.Case):
 
     def test_sqlite(self):
         self.need_program("sqlite3")
-        out = self.sh("sqlite3 t.db 'pragma journal_mode=wal; create table t(x); insert into t values (1), (41); select sum(x) from t'")
+        out = self.sh(
+            "sqlite3 t.db 'pragma journal_mode=wal; create table t(x); insert into t values (1), (41); select sum(x) from t'"
+        )
         self.assertEqual(out, "wal\n42\n")
 
     def test_sqlite_of_python(self):
-        self.assertEqual(self.sh("python3 -c 'import sqlite3; c = sqlite3.connect(\"t.db\"); c.execute(\"create table t(x)\"); "
-                                 "c.execute(\"insert into t values (42)\"); c.commit(); print(*c.execute(\"select x from t\").fetchone())'"),
-                         "42\n")
+        self.assertEqual(
+            self.sh(
+                "python3 -c 'import sqlite3; c = sqlite3.connect(\"t.db\"); c.execute(\"create table t(x)\"); "
+                "c.execute(\"insert into t values (42)\"); c.commit(); print(*c.execute(\"select x from t\").fetchone())'"
+            ),
+            "42\n",
+        )
 
     def test_curl_to_an_own_server(self):
         self.need_program("curl")
         self.write("page", "hello")
-        out = self.sh("python3 -m http.server --bind 127.0.0.1 8123 >/dev/null 2>&1 & "
-                      "for i in $(seq 100); do curl -sf http://127.0.0.1:8123/page && break; sleep 0.05; done; "
-                      "curl -s http://localhost:8123/page; kill %1")
+        out = self.sh(
+            "python3 -m http.server --bind 127.0.0.1 8123 >/dev/null 2>&1 & "
+            "for i in $(seq 100); do curl -sf http://127.0.0.1:8123/page && break; sleep 0.05; done; "
+            "curl -s http://localhost:8123/page; kill %1"
+        )
         self.assertEqual(out, "hellohello")
 
     def test_awk_and_text_tools(self):
-        out = self.sh("seq 1 1000 | awk '{s += $1} END {print s}'; seq 1 50000 | shuf | sort -n -S 20M | tail -1; "
-                      "echo b a | tr ' ' '\\n' | sort | xargs; printf 'x\\ny\\n' | sed s/x/z/ | grep z; date -d @0 -u +%Y")
+        out = self.sh(
+            "seq 1 1000 | awk '{s += $1} END {print s}'; seq 1 50000 | shuf | sort -n -S 20M | tail -1; "
+            "echo b a | tr ' ' '\\n' | sort | xargs; printf 'x\\ny\\n' | sed s/x/z/ | grep z; date -d @0 -u +%Y"
+        )
         self.assertEqual(out, "500500\n50000\na b\nz\n1970\n")
 
     def test_tar_through_a_pipe(self):
@@ -160,23 +224,36 @@ class Everyday(cl.Case):
         self.assertGreater(len(listed.stdout.splitlines()), 20)
 
     def test_tar_into_the_workspace(self):
-        out = self.sh("mkdir a; for i in $(seq 300); do echo $i > a/$i; done; tar czf a.tgz a; rm -r a; tar xzf a.tgz; ls a | wc -l")
+        out = self.sh(
+            "mkdir a; for i in $(seq 300); do echo $i > a/$i; done; tar czf a.tgz a; rm -r a; tar xzf a.tgz; ls a | wc -l"
+        )
         self.assertEqual(out, "300\n")
 
     def test_chromium(self):
-        path = shutil.which("chromium", path=cl.SHELL_PATH) or shutil.which("google-chrome", path=cl.SHELL_PATH)
+        path = shutil.which("chromium", path=cl.SHELL_PATH) or shutil.which(
+            "google-chrome", path=cl.SHELL_PATH
+        )
         if not path:
             self.skipTest("chromium is not installed")
-        self.write("page.html", "<html><body><script>document.body.innerHTML = 6 * 7</script></body></html>")
-        out = self.sh("%s --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --dump-dom file://$PWD/page.html 2>/dev/null"
-                      % path, timeout=60)
+        self.write(
+            "page.html",
+            "<html><body><script>document.body.innerHTML = 6 * 7</script></body></html>",
+        )
+        out = self.sh(
+            "%s --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --dump-dom file://$PWD/page.html 2>/dev/null"
+            % path,
+            timeout=60,
+        )
         self.assertIn("42", out)
 
     def test_java(self):
         self.need_program("java")
         self.assertRegex(self.sh("java -version 2>&1"), "version")
-        self.write("Hello.java", "public class Hello { public static void main(String[] a) throws Exception { "
-                   "Thread t = new Thread(() -> System.out.println(6 * 7)); t.start(); t.join(); } }")
+        self.write(
+            "Hello.java",
+            "public class Hello { public static void main(String[] a) throws Exception { "
+            "Thread t = new Thread(() -> System.out.println(6 * 7)); t.start(); t.join(); } }",
+        )
         if shutil.which("javac", path=cl.SHELL_PATH):
             self.assertEqual(self.sh("java Hello.java", timeout=60), "42\n")
 
@@ -187,33 +264,55 @@ class Everyday(cl.Case):
 
     def test_perl(self):
         self.need_program("perl")
-        self.assertEqual(self.sh("perl -MFile::Temp=tempfile -MPOSIX -e '($f, $n) = tempfile(); print $f \"x\"; close $f; print -s $n, \"\\n\"'"), "1\n")
+        self.assertEqual(
+            self.sh(
+                "perl -MFile::Temp=tempfile -MPOSIX -e '($f, $n) = tempfile(); print $f \"x\"; close $f; print -s $n, \"\\n\"'"
+            ),
+            "1\n",
+        )
 
     def test_date_and_locale(self):
         host = cl.command("date", "+%Y-%m-%d %Z").out
         self.assertEqual(self.sh("date '+%Y-%m-%d %Z'"), host)
-        self.assertEqual(self.sh("locale | grep LANG=; python3 -c 'print(\"\\u00e4\")'"), "LANG=C.UTF-8\n\u00e4\n")
+        self.assertEqual(
+            self.sh("locale | grep LANG=; python3 -c 'print(\"\\u00e4\")'"),
+            "LANG=C.UTF-8\n\u00e4\n",
+        )
 
     def test_clock_is_the_hosts(self):
-        import time
         before = time.time()
         inside = float(self.sh("date +%s.%N"))
         self.assertTrue(before - 1 <= inside <= time.time() + 1)
 
     def test_temporary_files(self):
-        self.assertEqual(self.sh("f=$(mktemp); echo x > $f; cat $f; d=$(mktemp -d); rmdir $d; python3 -c 'import tempfile; print(tempfile.gettempdir())'"),
-                         "x\n/tmp\n")
+        self.assertEqual(
+            self.sh(
+                "f=$(mktemp); echo x > $f; cat $f; d=$(mktemp -d); rmdir $d; python3 -c 'import tempfile; print(tempfile.gettempdir())'"
+            ),
+            "x\n/tmp\n",
+        )
 
     def test_named_pipes_and_locks(self):
-        self.assertEqual(self.sh("mkfifo p; echo through > p & cat p; flock lock echo locked; ln f1 f2 2>/dev/null || true"),
-                         "through\nlocked\n")
+        self.assertEqual(
+            self.sh(
+                "mkfifo p; echo through > p & cat p; flock lock echo locked; ln f1 f2 2>/dev/null || true"
+            ),
+            "through\nlocked\n",
+        )
 
     def test_inotify_and_epoll(self):
-        self.assertEqual(self.sh("python3 -c 'import selectors, ctypes, os\n"
-                                 "fd = ctypes.CDLL(None).inotify_init(); assert fd >= 0\n"
-                                 "assert ctypes.CDLL(None).inotify_add_watch(fd, b\".\", 0x100) >= 0\n"
-                                 "open(\"new\", \"w\"); print(len(os.read(fd, 999)) > 0)'"), "True\n")
+        self.assertEqual(
+            self.sh(
+                "python3 -c 'import selectors, ctypes, os\n"
+                "fd = ctypes.CDLL(None).inotify_init(); assert fd >= 0\n"
+                "assert ctypes.CDLL(None).inotify_add_watch(fd, b\".\", 0x100) >= 0\n"
+                "open(\"new\", \"w\"); print(len(os.read(fd, 999)) > 0)'"
+            ),
+            "True\n",
+        )
 
     def test_debugging_oneself(self):
         """Tools that look at their own children are told no politely: strace fails, the program lives."""
-        self.sh("python3 -c 'import faulthandler, resource, signal, gc; faulthandler.enable(); print(resource.getrusage(0).ru_maxrss > 0)'")
+        self.sh(
+            "python3 -c 'import faulthandler, resource, signal, gc; faulthandler.enable(); print(resource.getrusage(0).ru_maxrss > 0)'"
+        )

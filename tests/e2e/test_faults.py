@@ -37,25 +37,37 @@ class BadInput(cl.Case):
 
     def test_bad_values(self):
         for option, values in (
-                ("--memory", ("12Q", "-1", "", "1GG", "0x10", "1e9", "99999999999G", "NaN", " 1G", "0")),
-                ("--cpus", ("0", "-1", "x", "1,5", "")),
-                ("--pids", ("0", "-5", "1.5", "many", "99999999999999999999")),
-                ("--timeout", ("soon", "-1s", "5x", "", "0")),
-                ("--disk", ("1", "x")),
-                ("--open-files", ("0", "1", "x")),
-                ("--output-limit", ("x", "9999G")),
-                ("--level", ("bunker", "")),
-                ("--net", ("yes",)),
-                ("--root", ("rw",)),
-                ("--guard", ("maybe",)),
-                ("--hostname", ("", "a b", "x" * 300, "-", "a/b"))):
+            (
+                "--memory",
+                ("12Q", "-1", "", "1GG", "0x10", "1e9", "99999999999G", "NaN", " 1G", "0"),
+            ),
+            ("--cpus", ("0", "-1", "x", "1,5", "")),
+            ("--pids", ("0", "-5", "1.5", "many", "99999999999999999999")),
+            ("--timeout", ("soon", "-1s", "5x", "", "0")),
+            ("--disk", ("1", "x")),
+            ("--open-files", ("0", "1", "x")),
+            ("--output-limit", ("x", "9999G")),
+            ("--level", ("bunker", "")),
+            ("--net", ("yes",)),
+            ("--root", ("rw",)),
+            ("--guard", ("maybe",)),
+            ("--hostname", ("", "a b", "x" * 300, "-", "a/b")),
+        ):
             for value in values:
                 r = self.refused("run", option, value, "--", "true")
                 self.assertIn(option[2:].replace("-", "_"), r.err.replace("-", "_"), str(r))
 
     def test_not_built_is_said(self):
-        for option, value in (("--level", "vm"), ("--net", "public"), ("--net", "isolated"), ("--guard", "strict"),
-                              ("--provider", "docker"), ("--provider", "e2b"), ("--audit", "x"), ("--use-case", "x")):
+        for option, value in (
+            ("--level", "vm"),
+            ("--net", "public"),
+            ("--net", "isolated"),
+            ("--guard", "strict"),
+            ("--provider", "docker"),
+            ("--provider", "e2b"),
+            ("--audit", "x"),
+            ("--use-case", "x"),
+        ):
             r = cl.run("run", option, value, "--", "echo", "ran")
             if r.code != 0:
                 self.assertEqual((r.code, r.out), (125, ""), str(r))
@@ -84,7 +96,16 @@ class Host(cl.Case):
     def test_workspace_removed_during_the_run(self):
         ws = self.mkdir("ws")
         self.write("ws/a", "1")
-        p = cl.start("run", "-w", ws, "--", "sh", "-c", "echo up; read x; cat a; echo $?", stdin=subprocess.PIPE)
+        p = cl.start(
+            "run",
+            "-w",
+            ws,
+            "--",
+            "sh",
+            "-c",
+            "echo up; read x; cat a; echo $?",
+            stdin=subprocess.PIPE,
+        )
         self.assertEqual(p.stdout.readline(), b"up\n")
         shutil.rmtree(ws)
         r = cl.finish(p, b"\n")
@@ -92,7 +113,16 @@ class Host(cl.Case):
 
     def test_apply_to_a_directory_that_vanished(self):
         ws = self.mkdir("ws")
-        p = cl.start("run", "--apply", "--", "sh", "-c", "echo up; read x; echo 1 > new", stdin=subprocess.PIPE, cwd=ws)
+        p = cl.start(
+            "run",
+            "--apply",
+            "--",
+            "sh",
+            "-c",
+            "echo up; read x; echo 1 > new",
+            stdin=subprocess.PIPE,
+            cwd=ws,
+        )
         self.assertEqual(p.stdout.readline(), b"up\n")
         shutil.rmtree(ws)
         r = cl.finish(p, b"\n")
@@ -119,8 +149,10 @@ class Host(cl.Case):
         """EMFILE at any point of the start: 125 and a message, or it works."""
         outcomes = set()
         for limit in list(range(3, 24)) + [32, 64]:
+
             def prepare(limit=limit):
                 resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+
             p = cl.start("run", "--", "echo", "ran", preexec_fn=prepare)
             r = cl.finish(p, timeout=15)
             self.assertIn((r.code, r.out), ((0, "ran\n"), (125, "")), "limit %d: %s" % (limit, r))
@@ -135,6 +167,7 @@ class Host(cl.Case):
 
         def prepare():
             resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+
         r = cl.finish(cl.start("run", "--", "echo", "ran", preexec_fn=prepare), timeout=15)
         self.assertEqual((r.code, r.out), (125, ""), str(r))
         self.assertRegex(r.err, r"(?m)^cloche: ")
@@ -154,6 +187,7 @@ class Host(cl.Case):
             def prepare():
                 with open(group + "/tasks", "w") as f:
                     f.write("0")
+
             r = cl.finish(cl.start("run", "--", "echo", "ran", preexec_fn=prepare), timeout=15)
             self.assertIn((r.code, r.out), ((0, "ran\n"), (125, "")), "room %d: %s" % (room, r))
             if room == 1:
@@ -165,8 +199,10 @@ class Host(cl.Case):
         """The file system is full while changes are applied: told, and the status says so."""
         self.need_root("mounts a small file system in a namespace of its own")
         small = self.mkdir("small")
-        script = ('mount -t tmpfs -o size=1m t "$1" && cd "$1" && echo old > a && '
-                  '"$2" run --apply -- sh -c "head -c 3000000 /dev/zero > big; echo new > a"; echo $?; ls -A | wc -l')
+        script = (
+            'mount -t tmpfs -o size=1m t "$1" && cd "$1" && echo old > a && '
+            '"$2" run --apply -- sh -c "head -c 3000000 /dev/zero > big; echo new > a"; echo $?; ls -A | wc -l'
+        )
         r = cl.command("unshare", "-m", "sh", "-c", script, "sh", small, cl.CLOCHE)
         self.assertEqual(r.out.split()[0], "125", str(r))
         self.assertRegex(r.err, "(?m)^cloche: .*(space|big)")
@@ -175,9 +211,15 @@ class Host(cl.Case):
     def test_no_tmp(self):
         """Nothing is written to the host's /tmp, so a read-only or full one does not matter."""
         self.need_root("mounts in a namespace of its own")
-        r = cl.command("unshare", "-m", "sh", "-c",
-                       'mount -t tmpfs -o ro t /var/tmp && mount -t tmpfs -o ro t /dev/shm && "$1" run --empty -- echo ran',
-                       "sh", cl.CLOCHE)
+        r = cl.command(
+            "unshare",
+            "-m",
+            "sh",
+            "-c",
+            'mount -t tmpfs -o ro t /var/tmp && mount -t tmpfs -o ro t /dev/shm && "$1" run --empty -- echo ran',
+            "sh",
+            cl.CLOCHE,
+        )
         self.assertEqual((r.code, r.out), (0, "ran\n"), str(r))
 
     def test_launcher_without_its_daemon(self):
@@ -194,13 +236,30 @@ class Host(cl.Case):
         os.symlink(cl.CLOCHE, self.path("link"))
         r = cl.finish(cl.start(command=[self.path("link"), "run", "--", "echo", "ran"]))
         self.assertEqual((r.code, r.out), (0, "ran\n"), str(r))
-        r = cl.finish(cl.start(command=[self.path("link"), "policy", "check", self.write("p.yaml", "memory: 64M\n")]))
+        r = cl.finish(
+            cl.start(
+                command=[
+                    self.path("link"),
+                    "policy",
+                    "check",
+                    self.write("p.yaml", "memory: 64M\n"),
+                ]
+            )
+        )
         self.assertEqual(r.code, 0, str(r))
 
     def test_no_proc(self):
         """A host without /proc: refused with a reason."""
         self.need_root("unmounts /proc in a namespace of its own")
-        r = cl.command("unshare", "-m", "sh", "-c", 'mount -t tmpfs t /proc && exec "$1" run -- echo ran', "sh", cl.CLOCHE)
+        r = cl.command(
+            "unshare",
+            "-m",
+            "sh",
+            "-c",
+            'mount -t tmpfs t /proc && exec "$1" run -- echo ran',
+            "sh",
+            cl.CLOCHE,
+        )
         self.assertIn((r.code, r.out), ((0, "ran\n"), (125, "")), str(r))
         if r.code:
             self.assertRegex(r.err, r"(?m)^cloche: ")
@@ -211,10 +270,12 @@ class Host(cl.Case):
 
     def test_no_arguments_at_all(self):
         """argc 0, as an attacker of set-id programs would start it."""
-        code = ("import ctypes, os\n"
-                "libc = ctypes.CDLL(None)\n"
-                "argv = (ctypes.c_char_p * 1)(None); env = (ctypes.c_char_p * 1)(None)\n"
-                "libc.execve(%r, argv, env); os._exit(99)" % cl.CLOCHE.encode())
+        code = (
+            "import ctypes, os\n"
+            "libc = ctypes.CDLL(None)\n"
+            "argv = (ctypes.c_char_p * 1)(None); env = (ctypes.c_char_p * 1)(None)\n"
+            "libc.execve(%r, argv, env); os._exit(99)" % cl.CLOCHE.encode()
+        )
         r = cl.command(cl.PYTHON, "-c", code)
         self.assertGreaterEqual(r.code, 0, str(r))
         self.assertNotEqual(r.code, 99)
@@ -222,33 +283,77 @@ class Host(cl.Case):
 
 # Calls that cloche may need on the way to a sandbox. Each is answered with ENOSYS, EPERM, and with
 # success that did not happen. Those that the helper knows by name only by number are for x86_64.
-CALLS = ["clone3", "unshare", "setns", "mount", "open_tree", "move_mount", "fsopen", "fsconfig", "fsmount",
-         "mount_setattr", "umount2", "pivot_root", "chroot", "seccomp", "prctl", "landlock_create_ruleset",
-         "landlock_add_rule", "landlock_restrict_self", "setresuid", "setresgid", "setgroups", "capset",
-         "close_range", "openat2", "pidfd_open", "pidfd_send_signal", "prlimit64", "sethostname", "memfd_create",
-         "setrlimit", "mkdirat", "waitid", "setsid"]
-NUMBERS = {"statx": 332, "signalfd4": 289, "eventfd2": 290, "pipe2": 293, "socketpair": 53, "faccessat2": 439,
-           "symlinkat": 266, "mknodat": 259, "timerfd_create": 283, "epoll_create1": 291, "personality": 135,
-           "name_to_handle_at": 303, "kcmp": 312}
+CALLS = [
+    "clone3",
+    "unshare",
+    "setns",
+    "mount",
+    "open_tree",
+    "move_mount",
+    "fsopen",
+    "fsconfig",
+    "fsmount",
+    "mount_setattr",
+    "umount2",
+    "pivot_root",
+    "chroot",
+    "seccomp",
+    "prctl",
+    "landlock_create_ruleset",
+    "landlock_add_rule",
+    "landlock_restrict_self",
+    "setresuid",
+    "setresgid",
+    "setgroups",
+    "capset",
+    "close_range",
+    "openat2",
+    "pidfd_open",
+    "pidfd_send_signal",
+    "prlimit64",
+    "sethostname",
+    "memfd_create",
+    "setrlimit",
+    "mkdirat",
+    "waitid",
+    "setsid",
+]
+NUMBERS = {
+    "statx": 332,
+    "signalfd4": 289,
+    "eventfd2": 290,
+    "pipe2": 293,
+    "socketpair": 53,
+    "faccessat2": 439,
+    "symlinkat": 266,
+    "mknodat": 259,
+    "timerfd_create": 283,
+    "epoll_create1": 291,
+    "personality": 135,
+    "name_to_handle_at": 303,
+    "kcmp": 312,
+}
 if os.uname().machine == "x86_64":
     CALLS += NUMBERS
 # Whoever believes these has no way to go on that a test could ask for.
 ESSENTIAL = ("waitid", "pipe2", "socketpair", "clone3", "epoll_create1", "statx")
 
-PROBE = ("import ctypes, os, sys\n"
-         "libc = ctypes.CDLL(None, use_errno=True)\n"
-         "bad = []\n"
-         "status = open('/proc/self/status').read()\n"
-         "get = lambda k: status.split(k + ':')[1].split()[0]\n"
-         "if get('NoNewPrivs') != '1': bad.append('no_new_privs')\n"
-         "if get('Seccomp') != '2': bad.append('seccomp')\n"
-         "if int(get('CapEff'), 16) or int(get('CapBnd'), 16): bad.append('caps')\n"
-         "if os.getresuid() != (1000,) * 3: bad.append('ids')\n"
-         "if os.getpid() != 2: bad.append('pid_ns')\n"
-         "if os.path.exists('/etc/shadow') or os.path.exists(sys.argv[1]): bad.append('root')\n"
-         "if libc.unshare(0x10000000) == 0: bad.append('unshare')\n"
-         "if set(os.listdir('/proc/self/fd')) - set('0123'): bad.append('fds')\n"
-         "print('inside', bad)")
+PROBE = (
+    "import ctypes, os, sys\n"
+    "libc = ctypes.CDLL(None, use_errno=True)\n"
+    "bad = []\n"
+    "status = open('/proc/self/status').read()\n"
+    "get = lambda k: status.split(k + ':')[1].split()[0]\n"
+    "if get('NoNewPrivs') != '1': bad.append('no_new_privs')\n"
+    "if get('Seccomp') != '2': bad.append('seccomp')\n"
+    "if int(get('CapEff'), 16) or int(get('CapBnd'), 16): bad.append('caps')\n"
+    "if os.getresuid() != (1000,) * 3: bad.append('ids')\n"
+    "if os.getpid() != 2: bad.append('pid_ns')\n"
+    "if os.path.exists('/etc/shadow') or os.path.exists(sys.argv[1]): bad.append('root')\n"
+    "if libc.unshare(0x10000000) == 0: bad.append('unshare')\n"
+    "if set(os.listdir('/proc/self/fd')) - set('0123'): bad.append('fds')\n"
+    "print('inside', bad)"
+)
 
 
 class LyingKernel(cl.Case):
@@ -262,7 +367,9 @@ class LyingKernel(cl.Case):
         """Runs cloche on a kernel that answers by rules; as root in a pid namespace of its own."""
         rules = ",".join("%s=%s" % (NUMBERS.get(call, call), answer) for call, answer in rules)
         own = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"] if cl.ROOT else []
-        p = cl.start(command=own + [self.lie, rules, "--", cl.CLOCHE, *args], cwd=self.mkdir("work"))
+        p = cl.start(
+            command=own + [self.lie, rules, "--", cl.CLOCHE, *args], cwd=self.mkdir("work")
+        )
         r = cl.finish(p, timeout=timeout)
         self.assertNotIn("lie: ", r.err)
         return r
@@ -313,7 +420,15 @@ class LyingKernel(cl.Case):
 
     def test_optional_layer(self):
         """What the caller named optional may be missing, and the record says so."""
-        r = self.lied([("landlock_create_ruleset", "ENOSYS")], "run", "--json", "--optional", "landlock", "--", "true")
+        r = self.lied(
+            [("landlock_create_ruleset", "ENOSYS")],
+            "run",
+            "--json",
+            "--optional",
+            "landlock",
+            "--",
+            "true",
+        )
         self.assertEqual(r.code, 0, str(r))
         self.assertIn("landlock", json.loads(r.out)["layers"]["missing"])
 
@@ -324,7 +439,10 @@ class LyingKernel(cl.Case):
         self.assertRegex(r.err, r"(?m)^cloche: ")
 
     def test_process_level_without_namespaces(self):
-        lies = [(call, "EPERM") for call in ("unshare", "setns", "mount", "fsopen", "open_tree", "move_mount")]
+        lies = [
+            (call, "EPERM")
+            for call in ("unshare", "setns", "mount", "fsopen", "open_tree", "move_mount")
+        ]
         r = self.lied(lies, "run", "--level", "process", "--", "echo", "ran")
         self.assertEqual((r.code, r.out), (0, "ran\n"), str(r))
 
@@ -332,13 +450,39 @@ class LyingKernel(cl.Case):
         """setresuid that only says so: nothing runs, and nobody else is killed in its name."""
         self.need_root("an ordinary user keeps its id at this level")
         script = 'sleep 30 & "$@"; echo "status $?"; kill -9 $! && echo bystander lives'
-        r = cl.command("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", script, "sh",
-                       self.lie, "setresuid=0", "--", cl.CLOCHE, "run", "--level", "process", "--", "echo", "ran")
+        r = cl.command(
+            "unshare",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount-proc",
+            "sh",
+            "-c",
+            script,
+            "sh",
+            self.lie,
+            "setresuid=0",
+            "--",
+            cl.CLOCHE,
+            "run",
+            "--level",
+            "process",
+            "--",
+            "echo",
+            "ran",
+        )
         self.assertEqual(r.out, "status 125\nbystander lives\n", str(r))
 
     def test_nothing_is_left(self):
         before = leaks.cgroups() | leaks.mounts()
-        for call in ("landlock_restrict_self", "seccomp", "mount_setattr", "move_mount", "setresuid", "capset"):
+        for call in (
+            "landlock_restrict_self",
+            "seccomp",
+            "mount_setattr",
+            "move_mount",
+            "setresuid",
+            "capset",
+        ):
             self.probe([(call, "EPERM")])
         left = set()
 
@@ -346,5 +490,6 @@ class LyingKernel(cl.Case):
             nonlocal left
             left = {x for x in (leaks.cgroups() | leaks.mounts()) - before if "cloche" in x}
             return not left
+
         cl.wait_for(clean, 5, 0.1)
         self.assertEqual(left, set())

@@ -3,6 +3,7 @@
 import os
 import re
 import resource
+import signal
 import socket
 import subprocess
 
@@ -11,17 +12,44 @@ import cl
 MARK = "caller-value-that-must-stay-outside"
 
 # What a program may find in /etc; anything else would have to be argued for here.
-ETC = re.compile(r"""^(alternatives|ssl|ca-certificates(\.conf)?|ld\.so\..*|localtime|timezone|
+ETC = re.compile(
+    r"""^(alternatives|ssl|ca-certificates(\.conf)?|ld\.so\..*|localtime|timezone|
     nsswitch\.conf|hosts|hostname|services|protocols|mime\.types|fonts|python[23].*|perl|java.*|
     passwd|group|resolv\.conf|host\.conf|gai\.conf|shells|profile|bash\.bashrc|inputrc|
     locale\..*|default|terminfo|magic.*|os-release|debian_version|lsb-release|mtab|
     chromium.*|environment|login\.defs|ethertypes|networks|rpc|X11|
     xdg|mailcap|papersize|dictionaries-common|emacs|vim|gitconfig|npmrc|nodejs|R|ImageMagick.*)$""",
-                 re.X)
-SECRETS = ("shadow", "gshadow", "sudoers", "sudoers.d", "ssh", "ssl/private", "passwd-", "shadow-",
-           "security", "pam.d", "machine-id", "docker", "kubernetes", "cloud", "wpa_supplicant",
-           "NetworkManager", "krb5.keytab", "mysql", "postgresql", "letsencrypt", "gitconfig",
-           "npmrc", "netrc", "apt/auth.conf", "apt/auth.conf.d", "fstab", "crypttab")
+    re.X,
+)
+SECRETS = (
+    "shadow",
+    "gshadow",
+    "sudoers",
+    "sudoers.d",
+    "ssh",
+    "ssl/private",
+    "passwd-",
+    "shadow-",
+    "security",
+    "pam.d",
+    "machine-id",
+    "docker",
+    "kubernetes",
+    "cloud",
+    "wpa_supplicant",
+    "NetworkManager",
+    "krb5.keytab",
+    "mysql",
+    "postgresql",
+    "letsencrypt",
+    "gitconfig",
+    "npmrc",
+    "netrc",
+    "apt/auth.conf",
+    "apt/auth.conf.d",
+    "fstab",
+    "crypttab",
+)
 
 
 def environment(text):
@@ -46,22 +74,58 @@ class Environment(cl.Case):
         self.assertNotIn("TERM", env)
 
     def test_nothing_of_the_callers(self):
-        names = ("AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "OPENAI_API_KEY",
-                 "HTTP_PROXY", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONSTARTUP", "IFS",
-                 "BASH_ENV", "ENV", "NODE_OPTIONS", "TERM", "LANG", "LC_ALL", "USER", "SHELL", "PWD",
-                 "TMPDIR", "XDG_CONFIG_HOME", "CLOCHE_TOKEN", "BASH_FUNC_x%%", "MAIL")
+        names = (
+            "AWS_SECRET_ACCESS_KEY",
+            "SSH_AUTH_SOCK",
+            "DBUS_SESSION_BUS_ADDRESS",
+            "OPENAI_API_KEY",
+            "HTTP_PROXY",
+            "LD_PRELOAD",
+            "LD_LIBRARY_PATH",
+            "PYTHONPATH",
+            "PYTHONSTARTUP",
+            "IFS",
+            "BASH_ENV",
+            "ENV",
+            "NODE_OPTIONS",
+            "TERM",
+            "LANG",
+            "LC_ALL",
+            "USER",
+            "SHELL",
+            "PWD",
+            "TMPDIR",
+            "XDG_CONFIG_HOME",
+            "CLOCHE_TOKEN",
+            "BASH_FUNC_x%%",
+            "MAIL",
+        )
         env = self.inside(env=cl.caller_env(**{name: MARK for name in names}))
         self.assertEqual([k for k, v in env.items() if MARK in v], [])
         self.assertNotIn("AWS_SECRET_ACCESS_KEY", env)
 
     def test_not_in_proc_either(self):
         env = cl.caller_env(SECRET=MARK)
-        r = self.ok("run", "--", "sh", "-c", "cat /proc/*/environ /proc/*/cmdline 2>/dev/null; true", env=env)
+        r = self.ok(
+            "run",
+            "--",
+            "sh",
+            "-c",
+            "cat /proc/*/environ /proc/*/cmdline 2>/dev/null; true",
+            env=env,
+        )
         self.assertNotIn(MARK, r.out)
 
     def test_launchers_arguments_are_not_shown(self):
-        r = self.ok("run", "--env", "OTHER=" + MARK, "--", "sh", "-c",
-                    "cat /proc/1/cmdline /proc/1/environ 2>/dev/null; true")
+        r = self.ok(
+            "run",
+            "--env",
+            "OTHER=" + MARK,
+            "--",
+            "sh",
+            "-c",
+            "cat /proc/1/cmdline /proc/1/environ 2>/dev/null; true",
+        )
         self.assertNotIn(MARK, r.out)
 
     def test_set(self):
@@ -126,12 +190,14 @@ class Identity(cl.Case):
         self.assertNotEqual(line.split()[1:2], other.encode().split()[1:2])
 
     def test_cannot_become_root(self):
-        code = ("import os\n"
-                "for call in (lambda: os.setuid(0), lambda: os.setresuid(0, 0, 0), lambda: os.setgid(0),\n"
-                "             lambda: os.setgroups([0])):\n"
-                "    try: call(); print('got through')\n"
-                "    except OSError: pass\n"
-                "print(os.getresuid())")
+        code = (
+            "import os\n"
+            "for call in (lambda: os.setuid(0), lambda: os.setresuid(0, 0, 0), lambda: os.setgid(0),\n"
+            "             lambda: os.setgroups([0])):\n"
+            "    try: call(); print('got through')\n"
+            "    except OSError: pass\n"
+            "print(os.getresuid())"
+        )
         self.assertEqual(self.out(*cl.py(code)), "(1000, 1000, 1000)\n")
 
     def test_hostname(self):
@@ -141,7 +207,9 @@ class Identity(cl.Case):
         self.assertEqual(self.ok("run", "--hostname", "box", "--", "uname", "-n").out, "box\n")
 
     def test_whoami_and_home(self):
-        self.assertEqual(self.out("sh", "-c", "whoami; echo ~; echo ~user"), "user\n/home/user\n/home/user\n")
+        self.assertEqual(
+            self.out("sh", "-c", "whoami; echo ~; echo ~user"), "user\n/home/user\n/home/user\n"
+        )
 
 
 class Etc(cl.Case):
@@ -167,7 +235,9 @@ class Etc(cl.Case):
     def test_certificates(self):
         if not os.path.exists("/etc/ssl/certs/ca-certificates.crt"):
             self.skipTest("the host has no ca-certificates")
-        self.assertEqual(self.out("head", "-c", "10", "/etc/ssl/certs/ca-certificates.crt"), "-----BEGIN")
+        self.assertEqual(
+            self.out("head", "-c", "10", "/etc/ssl/certs/ca-certificates.crt"), "-----BEGIN"
+        )
 
     def test_host_names_nobody(self):
         """Neither the host's name nor its resolvers are told."""
@@ -179,31 +249,85 @@ class Etc(cl.Case):
 class Tree(cl.Case):
     def test_top(self):
         names = set(self.out("ls", "-A", "/").split())
-        allowed = {"bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr", "etc", "opt", "dev", "proc",
-                   "tmp", "var", "run", "home", "workspace", "sys", "root", "mnt", "srv", "media",
-                   self.dir.split("/")[1]}
+        allowed = {
+            "bin",
+            "sbin",
+            "lib",
+            "lib32",
+            "lib64",
+            "libx32",
+            "usr",
+            "etc",
+            "opt",
+            "dev",
+            "proc",
+            "tmp",
+            "var",
+            "run",
+            "home",
+            "workspace",
+            "sys",
+            "root",
+            "mnt",
+            "srv",
+            "media",
+            self.dir.split("/")[1],
+        }
         self.assertEqual(names - allowed, set())
 
     def test_empty_places(self):
-        for place in ("/root", "/mnt", "/srv", "/media", "/var/log", "/var/lib", "/boot", "/run/secrets",
-                      "/run/user", "/var/run/docker.sock", "/run/docker.sock", "/run/dbus", "/home"):
+        for place in (
+            "/root",
+            "/mnt",
+            "/srv",
+            "/media",
+            "/var/log",
+            "/var/lib",
+            "/boot",
+            "/run/secrets",
+            "/run/user",
+            "/var/run/docker.sock",
+            "/run/docker.sock",
+            "/run/dbus",
+            "/home",
+        ):
             out = self.out("sh", "-c", "ls -A %s 2>/dev/null | grep -v '^user$'; true" % place)
             if not (self.dir + "/").startswith(place + "/"):
                 self.assertEqual(out, "", place)
 
     def test_dev(self):
         names = set(self.out("ls", "-A", "/dev").split())
-        self.assertEqual(names, {"null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm",
-                                 "fd", "stdin", "stdout", "stderr"})
+        self.assertEqual(
+            names,
+            {
+                "null",
+                "zero",
+                "full",
+                "random",
+                "urandom",
+                "tty",
+                "ptmx",
+                "pts",
+                "shm",
+                "fd",
+                "stdin",
+                "stdout",
+                "stderr",
+            },
+        )
 
     def test_devices_work(self):
-        script = ("echo x > /dev/null; head -c 3 /dev/zero | od -An -tx1; head -c 8 /dev/urandom | wc -c; "
-                  "head -c 8 /dev/random | wc -c; echo x > /dev/full || echo full; echo in | cat /dev/stdin")
+        script = (
+            "echo x > /dev/null; head -c 3 /dev/zero | od -An -tx1; head -c 8 /dev/urandom | wc -c; "
+            "head -c 8 /dev/random | wc -c; echo x > /dev/full || echo full; echo in | cat /dev/stdin"
+        )
         self.assertEqual(self.out("sh", "-c", script), " 00 00 00\n8\n8\nfull\nin\n")
 
     def test_streams_by_their_names(self):
         """Scripts write to /dev/stdout and /dev/stderr, and read /dev/stdin."""
-        script = "cat /dev/stdin; echo out > /dev/stdout; echo fd > /dev/fd/1; echo err > /dev/stderr"
+        script = (
+            "cat /dev/stdin; echo out > /dev/stdout; echo fd > /dev/fd/1; echo err > /dev/stderr"
+        )
         r = self.ok("run", "--", "sh", "-c", script, input="in\n")
         self.assertEqual((r.out, r.err), ("in\nout\nfd\n", "err\n"))
         rec = cl.record("--", "sh", "-c", script, input="in\n", code=0)
@@ -214,13 +338,17 @@ class Tree(cl.Case):
 
     def test_pty_inside(self):
         """A program inside can open terminals of its own (script, tmux, pexpect)."""
-        code = ("import os\nm, s = os.openpty()\nos.write(s, b'hello\\n')\nprint(os.read(m, 99))\n"
-                "print(os.ttyname(s))")
+        code = (
+            "import os\nm, s = os.openpty()\nos.write(s, b'hello\\n')\nprint(os.read(m, 99))\n"
+            "print(os.ttyname(s))"
+        )
         self.assertEqual(self.out(*cl.py(code)), "b'hello\\r\\n'\n/dev/pts/0\n")
 
     def test_sys(self):
-        script = ("cat /sys/class/dmi/id/* /sys/firmware/*/* /sys/kernel/vmcoreinfo /sys/kernel/notes "
-                  "2>/dev/null | head -c 100; ls -A /sys/fs/cgroup /sys/firmware /sys/kernel/debug 2>/dev/null; true")
+        script = (
+            "cat /sys/class/dmi/id/* /sys/firmware/*/* /sys/kernel/vmcoreinfo /sys/kernel/notes "
+            "2>/dev/null | head -c 100; ls -A /sys/fs/cgroup /sys/firmware /sys/kernel/debug 2>/dev/null; true"
+        )
         self.assertEqual(self.out("sh", "-c", script), "")
 
     def test_mounts_do_not_tell_host_paths(self):
@@ -251,50 +379,63 @@ class Proc(cl.Case):
         self.assertEqual(pids, ["1", "2"])
 
     def test_init_reaps(self):
-        code = ("import os, time\n"
-                "for i in range(5):\n"
-                "    if os.fork() == 0:\n"
-                "        if os.fork() == 0: time.sleep(0.05); os._exit(0)\n"
-                "        os._exit(0)\n"
-                "for i in range(5): os.wait()\n"
-                "end = time.time() + 5\n"
-                "while time.time() < end and len([p for p in os.listdir('/proc') if p.isdigit()]) > 2: time.sleep(0.01)\n"
-                "print(sorted(p for p in os.listdir('/proc') if p.isdigit()))")
+        code = (
+            "import os, time\n"
+            "for i in range(5):\n"
+            "    if os.fork() == 0:\n"
+            "        if os.fork() == 0: time.sleep(0.05); os._exit(0)\n"
+            "        os._exit(0)\n"
+            "for i in range(5): os.wait()\n"
+            "end = time.time() + 5\n"
+            "while time.time() < end and len([p for p in os.listdir('/proc') if p.isdigit()]) > 2: time.sleep(0.01)\n"
+            "print(sorted(p for p in os.listdir('/proc') if p.isdigit()))"
+        )
         self.assertEqual(self.out(*cl.py(code)), "['1', '2']\n")
 
     def test_init_cannot_be_touched(self):
-        code = ("import os, signal\n"
-                "for sig in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGINT):\n"
-                "    try: os.kill(1, sig)\n"
-                "    except OSError: pass\n"
-                "for name in ('mem', 'environ', 'maps', 'root', 'cwd', 'exe', 'fd/0'):\n"
-                "    try: os.stat('/proc/1/' + name) if name not in ('mem', 'environ', 'maps') else open('/proc/1/' + name).read(1); print('reached', name)\n"
-                "    except OSError: pass\n"
-                "print('alive')")
+        code = (
+            "import os, signal\n"
+            "for sig in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGINT):\n"
+            "    try: os.kill(1, sig)\n"
+            "    except OSError: pass\n"
+            "for name in ('mem', 'environ', 'maps', 'root', 'cwd', 'exe', 'fd/0'):\n"
+            "    try: os.stat('/proc/1/' + name) if name not in ('mem', 'environ', 'maps') else open('/proc/1/' + name).read(1); print('reached', name)\n"
+            "    except OSError: pass\n"
+            "print('alive')"
+        )
         r = self.ok("run", "--", *cl.py(code), timeout=15)
         self.assertEqual(r.out, "alive\n")
 
     def test_masked(self):
-        code = ("import os\n"
-                "for n in 'kcore keys key-users timer_list sched_debug kallsyms kmsg sysrq-trigger acpi scsi '\\\n"
-                "         'interrupts slabinfo vmallocinfo modules latency_stats cmdline'.split():\n"
-                "    p = '/proc/' + n\n"
-                "    try:\n"
-                "        data = os.listdir(p) if os.path.isdir(p) else open(p, 'rb').read(64)\n"
-                "        if data: print(n, data)\n"
-                "    except OSError: pass")
+        code = (
+            "import os\n"
+            "for n in 'kcore keys key-users timer_list sched_debug kallsyms kmsg sysrq-trigger acpi scsi '\\\n"
+            "         'interrupts slabinfo vmallocinfo modules latency_stats cmdline'.split():\n"
+            "    p = '/proc/' + n\n"
+            "    try:\n"
+            "        data = os.listdir(p) if os.path.isdir(p) else open(p, 'rb').read(64)\n"
+            "        if data: print(n, data)\n"
+            "    except OSError: pass"
+        )
         self.assertEqual(self.out(*cl.py(code)), "")
 
     def test_sys_is_read_only(self):
-        for name in ("kernel/core_pattern", "kernel/hostname", "vm/overcommit_memory", "net/ipv4/ip_forward",
-                     "kernel/ns_last_pid"):
+        for name in (
+            "kernel/core_pattern",
+            "kernel/hostname",
+            "vm/overcommit_memory",
+            "net/ipv4/ip_forward",
+            "kernel/ns_last_pid",
+        ):
             r = cl.run("run", "--", "sh", "-c", "echo 1 > /proc/sys/%s" % name)
             self.assertNotEqual(r.code, 0, name)
 
     def test_what_programs_need(self):
-        script = ("test -r /proc/cpuinfo && test -r /proc/meminfo && test -r /proc/stat && test -r /proc/uptime && "
-                  "test -r /proc/self/maps && test -r /proc/self/status && readlink /proc/self/exe > /dev/null && "
-                  "test -r /proc/sys/vm/overcommit_memory && test -r /proc/filesystems && echo ok")
+        script = (
+            "test -r /proc/cpuinfo && test -r /proc/meminfo && test -r /proc/stat && test -r /proc/uptime && "
+            "test -r /proc/self/maps && test -r /proc/self/status && readlink /proc/self/exe > /dev/null && "
+            "test -r /proc/sys/vm/overcommit_memory && test -r /proc/filesystems && echo ok"
+        )
         self.assertEqual(self.out("sh", "-c", script), "ok\n")
 
     def test_no_new_proc(self):
@@ -312,30 +453,37 @@ class Network(cl.Case):
         self.assertEqual(re.findall(r"(?m)^\s*(\S+):", r), ["lo"])
 
     def test_loopback_is_up(self):
-        code = ("import socket, threading\n"
-                "for family, address in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::1')):\n"
-                "    s = socket.socket(family); s.bind((address, 0)); s.listen()\n"
-                "    c = socket.create_connection(s.getsockname()[:2]); a = s.accept()[0]\n"
-                "    c.sendall(b'hello'); print(a.recv(9))\n"
-                "u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(('127.0.0.1', 0))\n"
-                "u.sendto(b'dgram', u.getsockname()); print(u.recv(9))")
+        code = (
+            "import socket, threading\n"
+            "for family, address in ((socket.AF_INET, '127.0.0.1'), (socket.AF_INET6, '::1')):\n"
+            "    s = socket.socket(family); s.bind((address, 0)); s.listen()\n"
+            "    c = socket.create_connection(s.getsockname()[:2]); a = s.accept()[0]\n"
+            "    c.sendall(b'hello'); print(a.recv(9))\n"
+            "u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); u.bind(('127.0.0.1', 0))\n"
+            "u.sendto(b'dgram', u.getsockname()); print(u.recv(9))"
+        )
         self.assertEqual(self.out(*cl.py(code)), "b'hello'\nb'hello'\nb'dgram'\n")
 
     def test_nothing_else(self):
-        code = ("import socket\n"
-                "for address in (('192.0.2.1', 80), ('10.0.0.1', 53), ('169.254.169.254', 80), ('8.8.8.8', 53)):\n"
-                "    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):\n"
-                "        s = socket.socket(socket.AF_INET, kind); s.settimeout(2)\n"
-                "        try: s.connect(address); s.send(b'x'); print('reached', address)\n"
-                "        except TimeoutError: print('timed out', address)\n"
-                "        except OSError: pass")
+        code = (
+            "import socket\n"
+            "for address in (('192.0.2.1', 80), ('10.0.0.1', 53), ('169.254.169.254', 80), ('8.8.8.8', 53)):\n"
+            "    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):\n"
+            "        s = socket.socket(socket.AF_INET, kind); s.settimeout(2)\n"
+            "        try: s.connect(address); s.send(b'x'); print('reached', address)\n"
+            "        except TimeoutError: print('timed out', address)\n"
+            "        except OSError: pass"
+        )
         self.assertEqual(self.out(*cl.py(code), timeout=40), "")
 
     def test_hosts_loopback_is_another(self):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             s.listen()
-            code = "import socket; print(socket.socket().connect_ex(('127.0.0.1', %d)))" % s.getsockname()[1]
+            code = (
+                "import socket; print(socket.socket().connect_ex(('127.0.0.1', %d)))"
+                % s.getsockname()[1]
+            )
             self.assertNotEqual(self.out(*cl.py(code)), "0\n")
 
     def test_hosts_abstract_socket_is_another(self):
@@ -347,18 +495,22 @@ class Network(cl.Case):
             self.assertNotEqual(self.out(*cl.py(code)), "0\n")
 
     def test_unix_sockets_work_inside(self):
-        code = ("import socket\n"
-                "s = socket.socket(socket.AF_UNIX); s.bind('/tmp/s'); s.listen()\n"
-                "c = socket.socket(socket.AF_UNIX); c.connect('/tmp/s'); print('ok')\n"
-                "a, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))")
+        code = (
+            "import socket\n"
+            "s = socket.socket(socket.AF_UNIX); s.bind('/tmp/s'); s.listen()\n"
+            "c = socket.socket(socket.AF_UNIX); c.connect('/tmp/s'); print('ok')\n"
+            "a, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))"
+        )
         self.assertEqual(self.out(*cl.py(code)), "ok\nb'x'\n")
 
     def test_other_families(self):
-        code = ("import socket\n"
-                "for family, kind, proto in ((17, 3, 0), (40, 1, 0), (38, 5, 0), (16, 3, 6), (16, 3, 12), (15, 3, 2),\n"
-                "                            (44, 3, 0), (33, 2, 0), (30, 1, 0), (29, 3, 1), (43, 1, 0), (2, 3, 1), (2, 2, 1)):\n"
-                "    try: socket.socket(family, kind, proto); print('got', family, kind, proto)\n"
-                "    except OSError: pass")
+        code = (
+            "import socket\n"
+            "for family, kind, proto in ((17, 3, 0), (40, 1, 0), (38, 5, 0), (16, 3, 6), (16, 3, 12), (15, 3, 2),\n"
+            "                            (44, 3, 0), (33, 2, 0), (30, 1, 0), (29, 3, 1), (43, 1, 0), (2, 3, 1), (2, 2, 1)):\n"
+            "    try: socket.socket(family, kind, proto); print('got', family, kind, proto)\n"
+            "    except OSError: pass"
+        )
         self.assertEqual(self.out(*cl.py(code)), "")
 
     def test_other_modes_are_refused_until_built(self):
@@ -377,7 +529,11 @@ class Descriptors(cl.Case):
 
     def test_inherited_are_closed(self):
         """Files and directories that the caller left open do not reach the command."""
-        fds = [os.open("/", os.O_RDONLY), os.open("/", os.O_PATH), os.open("/etc/passwd", os.O_RDONLY)]
+        fds = [
+            os.open("/", os.O_RDONLY),
+            os.open("/", os.O_PATH),
+            os.open("/etc/passwd", os.O_RDONLY),
+        ]
         fds += [os.dup2(fds[0], 200), os.dup2(fds[0], 63)]
         try:
             p = cl.start("run", "--", *cl.py(self.LIST), pass_fds=fds)
@@ -390,9 +546,15 @@ class Descriptors(cl.Case):
         """While a command runs, cloche's own 0, 1 and 2 are the caller's or nothing's."""
         p = cl.start("run", "--", "sh", "-c", "echo up; read x", stdin=subprocess.PIPE)
         self.assertEqual(p.stdout.readline(), b"up\n")
-        links = [os.readlink("/proc/%d/fd/%d" % (p.pid, fd)) if os.path.lexists("/proc/%d/fd/%d" % (p.pid, fd))
-                 else "closed" for fd in range(3)]
-        given = [os.readlink("/proc/self/fd/%d" % f.fileno()) for f in (p.stdin, p.stdout, p.stderr)]
+        links = [
+            os.readlink("/proc/%d/fd/%d" % (p.pid, fd))
+            if os.path.lexists("/proc/%d/fd/%d" % (p.pid, fd))
+            else "closed"
+            for fd in range(3)
+        ]
+        given = [
+            os.readlink("/proc/self/fd/%d" % f.fileno()) for f in (p.stdin, p.stdout, p.stderr)
+        ]
         cl.finish(p, b"\n")
         for link, was in zip(links, given):
             self.assertIn(link, (was, "/dev/null"))
@@ -411,15 +573,21 @@ class Descriptors(cl.Case):
     def test_directory_as_stdin_is_refused(self):
         """A directory handle of the host is a way out (..), so it is not passed on."""
         for fd in (0, 1, 2):
-            with open(os.devnull) as null:
-                d = os.open("/", os.O_RDONLY)
-                streams = [subprocess.DEVNULL, subprocess.PIPE, subprocess.PIPE]
-                streams[fd] = d
-                p = cl.start("run", "--", "sh", "-c", "ls /proc/self/fd/%d/" % fd, stdin=streams[0],
-                             stdout=streams[1], stderr=streams[2])
-                r = cl.finish(p)
-                os.close(d)
-                self.assertEqual(r.code, 125, "fd %d: %s" % (fd, r))
+            streams = [subprocess.DEVNULL, subprocess.PIPE, subprocess.PIPE]
+            streams[fd] = os.open("/", os.O_RDONLY)
+            p = cl.start(
+                "run",
+                "--",
+                "sh",
+                "-c",
+                "ls /proc/self/fd/%d/" % fd,
+                stdin=streams[0],
+                stdout=streams[1],
+                stderr=streams[2],
+            )
+            r = cl.finish(p)
+            os.close(streams[fd])
+            self.assertEqual(r.code, 125, "fd %d: %s" % (fd, r))
 
 
 class Rlimits(cl.Case):
@@ -438,25 +606,32 @@ class Rlimits(cl.Case):
 
     def test_signals_are_reset(self):
         """Blocked and ignored signals of the caller do not reach the command."""
-        import signal
 
         def prepare():
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGTERM, signal.SIGCHLD})
+            signal.pthread_sigmask(
+                signal.SIG_BLOCK, {signal.SIGUSR1, signal.SIGTERM, signal.SIGCHLD}
+            )
             signal.signal(signal.SIGUSR2, signal.SIG_IGN)
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)
 
-        p = cl.start("run", "--", "sh", "-c", "grep -E 'Sig(Blk|Ign)' /proc/self/status", preexec_fn=prepare)
+        p = cl.start(
+            "run", "--", "sh", "-c", "grep -E 'Sig(Blk|Ign)' /proc/self/status", preexec_fn=prepare
+        )
         r = cl.finish(p)
         for line in r.out.splitlines():
             self.assertRegex(line, r"^\w+:\s0+$", r.out)
 
     def test_priority_and_affinity_stay_ordinary(self):
-        self.assertEqual(self.out(*cl.py("import os; print(os.nice(0), os.sched_getscheduler(0))")), "0 0\n")
+        self.assertEqual(
+            self.out(*cl.py("import os; print(os.nice(0), os.sched_getscheduler(0))")), "0 0\n"
+        )
 
     def test_caller_without_limits(self):
         """The caller's own limits never widen those of the sandbox."""
+
         def prepare():
             hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
         p = cl.start("run", "--", "sh", "-c", "ulimit -n; ulimit -Hn", preexec_fn=prepare)
         self.assertEqual(cl.finish(p).out, "1024\n4096\n")

@@ -1,9 +1,26 @@
 """--require and --optional, and layers that are what the record says."""
 
+import os
+
 import cl
 
-CONTAINER = ("user_ns", "pid_ns", "mount_ns", "net_ns", "ipc_ns", "uts_ns", "cgroup_ns", "root", "ids", "caps",
-             "no_new_privs", "seccomp", "fds", "disk", "network")
+CONTAINER = (
+    "user_ns",
+    "pid_ns",
+    "mount_ns",
+    "net_ns",
+    "ipc_ns",
+    "uts_ns",
+    "cgroup_ns",
+    "root",
+    "ids",
+    "caps",
+    "no_new_privs",
+    "seccomp",
+    "fds",
+    "disk",
+    "network",
+)
 
 
 class Require(cl.Case):
@@ -32,14 +49,15 @@ class Require(cl.Case):
             if layer in missing:
                 self.assertEqual(r.code, 125, str(r))
                 self.assertIn(layer, r.err)
-                import os
                 self.assertFalse(os.path.exists(mark), "it ran before it was refused")
             else:
                 self.assertEqual(r.code, 0, str(r))
 
     def test_process_level_cannot(self):
         for layer in ("pid_ns", "net_ns", "root", "mount_ns"):
-            self.refused("run", "--level", "process", "--require", layer, "--", "echo", "ran", says=layer)
+            self.refused(
+                "run", "--level", "process", "--require", layer, "--", "echo", "ran", says=layer
+            )
 
     def test_nothing_missing_for_root(self):
         self.need_root("cgroup limits need root here")
@@ -50,14 +68,19 @@ class True_(cl.Case):
     """Namespaces that are claimed differ from the host's."""
 
     def test_namespaces(self):
-        import os
         kinds = ("user", "pid", "mnt", "net", "ipc", "uts", "cgroup")
-        inside = self.out("sh", "-c", "for n in %s; do readlink /proc/self/ns/$n; done" % " ".join(kinds)).split()
+        inside = self.out(
+            "sh", "-c", "for n in %s; do readlink /proc/self/ns/$n; done" % " ".join(kinds)
+        ).split()
         for kind, link in zip(kinds, inside):
             self.assertNotEqual(link, os.readlink("/proc/self/ns/" + kind), kind)
 
     def test_between_two_runs(self):
-        one = self.out("sh", "-c", "readlink /proc/self/ns/ipc; echo x > /dev/shm/shared; ipcmk -M 4096 >/dev/null")
+        one = self.out(
+            "sh",
+            "-c",
+            "readlink /proc/self/ns/ipc; echo x > /dev/shm/shared; ipcmk -M 4096 >/dev/null",
+        )
         two = self.out("sh", "-c", "ls /dev/shm; ipcs -m | grep -c 0x || true")
         self.assertEqual(two, "0\n")
         self.assertTrue(one)

@@ -17,7 +17,9 @@ class Memory(cl.Case):
         self.assertNotIn("had it all", rec["stdout"])
         self.assertFalse(rec["success"])
         if cl.has_cgroup() or rec["status"] == "oom":
-            self.assertEqual((rec["status"], rec["oom_killed"], rec["_code"]), ("oom", True, 137), rec)
+            self.assertEqual(
+                (rec["status"], rec["oom_killed"], rec["_code"]), ("oom", True, 137), rec
+            )
         else:
             self.assertIn("MemoryError", rec["stderr"])
             self.assertIn("memory", rec["layers"]["missing"])
@@ -35,15 +37,17 @@ class Memory(cl.Case):
 
     def test_of_all_processes_together(self):
         """Six children with 40 MB each are too many for 100 MB."""
-        code = ("import os, time\n"
-                "kids = []\n"
-                "for i in range(6):\n"
-                "    pid = os.fork()\n"
-                "    if pid == 0:\n"
-                "        x = bytearray(40 << 20); x[::4096] = b'x' * len(x[::4096]); time.sleep(3); os._exit(0)\n"
-                "    kids.append(pid)\n"
-                "bad = sum(os.waitpid(p, 0)[1] != 0 for p in kids)\n"
-                "print('had it all' if not bad else 'some died'); raise SystemExit(bad)")
+        code = (
+            "import os, time\n"
+            "kids = []\n"
+            "for i in range(6):\n"
+            "    pid = os.fork()\n"
+            "    if pid == 0:\n"
+            "        x = bytearray(40 << 20); x[::4096] = b'x' * len(x[::4096]); time.sleep(3); os._exit(0)\n"
+            "    kids.append(pid)\n"
+            "bad = sum(os.waitpid(p, 0)[1] != 0 for p in kids)\n"
+            "print('had it all' if not bad else 'some died'); raise SystemExit(bad)"
+        )
         rec = cl.record("--memory", "100M", "--", *cl.py(code))
         self.assertNotIn("had it all", rec["stdout"])
         self.assertTrue(rec["oom_killed"], rec)
@@ -52,7 +56,9 @@ class Memory(cl.Case):
         """A child that is killed for memory is told in the record even if its parent goes on."""
         if not cl.has_cgroup():
             self.skipTest("memory is watched here, not charged to a cgroup")
-        rec = cl.record("--memory", "64M", "--", "sh", "-c", '"$@" || echo went on', "sh", *cl.py(HOG, "300"))
+        rec = cl.record(
+            "--memory", "64M", "--", "sh", "-c", '"$@" || echo went on', "sh", *cl.py(HOG, "300")
+        )
         self.assertTrue(rec["oom_killed"], rec)
         self.assertIn(rec["status"], ("oom", "exited"))
 
@@ -65,24 +71,33 @@ class Memory(cl.Case):
 
     def test_shared_memory_is_charged(self):
         """Anonymous shared memory and memfds count like any other."""
-        code = ("import mmap, os\n"
-                "m = mmap.mmap(-1, 300 << 20)\n"
-                "for i in range(0, len(m), 4096): m[i] = 1\n"
-                "print('had it all')")
+        code = (
+            "import mmap, os\n"
+            "m = mmap.mmap(-1, 300 << 20)\n"
+            "for i in range(0, len(m), 4096): m[i] = 1\n"
+            "print('had it all')"
+        )
         rec = cl.record("--memory", "64M", "--", *cl.py(code))
         self.assertNotIn("had it all", rec["stdout"])
         self.assertFalse(rec["success"])
 
     def test_memfd_is_charged(self):
-        code = ("import os\nfd = os.memfd_create('x')\n"
-                "for i in range(300): os.write(fd, b'x' * (1 << 20))\n"
-                "print('had it all')")
+        code = (
+            "import os\nfd = os.memfd_create('x')\n"
+            "for i in range(300): os.write(fd, b'x' * (1 << 20))\n"
+            "print('had it all')"
+        )
         rec = cl.record("--memory", "64M", "--disk", "32M", "--", *cl.py(code))
         self.assertNotIn("had it all", rec["stdout"])
 
     def test_temporary_files_are_no_oom(self):
         """600 MB into a tmpfs under 512 MB of memory is a full disk, not the end of the run."""
-        for where, options in (("/tmp", ()), (".", ("--disk", "512M")), ("/dev/shm", ()), ("/home/user", ())):
+        for where, options in (
+            ("/tmp", ()),
+            (".", ("--disk", "512M")),
+            ("/dev/shm", ()),
+            ("/home/user", ()),
+        ):
             script = "head -c 600000000 /dev/zero > %s/big; echo status $?" % where
             rec = cl.record("--memory", "512M", *options, "--", "sh", "-c", script)
             self.assertEqual((rec["status"], rec["oom_killed"]), ("exited", False), (where, rec))
@@ -93,7 +108,9 @@ class Memory(cl.Case):
     def test_reserving_is_not_using(self):
         """Runtimes that reserve gigabytes of address space must live (so no RLIMIT_AS)."""
         code = "import mmap\nm = mmap.mmap(-1, 8 << 30, flags=mmap.MAP_PRIVATE | 0x4000, prot=0)\nprint('fine')"
-        self.assertEqual(cl.record("--memory", "128M", "--", *cl.py(code), code=0)["stdout"], "fine\n")
+        self.assertEqual(
+            cl.record("--memory", "128M", "--", *cl.py(code), code=0)["stdout"], "fine\n"
+        )
 
     def test_disk_beyond_memory_is_refused(self):
         """What is written is held in memory, so it cannot be more."""
@@ -130,13 +147,15 @@ class Cpu(cl.Case):
 
     def test_time_of_many_children(self):
         """Short-lived children that each burn a little add up."""
-        code = ("import os, time\n"
-                "for i in range(400):\n"
-                "    if os.fork() == 0:\n"
-                "        while time.process_time() < 0.05: pass\n"
-                "        os._exit(0)\n"
-                "    os.wait()\n"
-                "print('had it all')")
+        code = (
+            "import os, time\n"
+            "for i in range(400):\n"
+            "    if os.fork() == 0:\n"
+            "        while time.process_time() < 0.05: pass\n"
+            "        os._exit(0)\n"
+            "    os.wait()\n"
+            "print('had it all')"
+        )
         rec = cl.record("--cpu-time", "1s", "--timeout", "25s", "--", *cl.py(code))
         self.assertEqual(rec["status"], "cpu_time", rec)
         self.assertNotIn("had it all", rec["stdout"])
@@ -153,14 +172,16 @@ class Cpu(cl.Case):
 
 
 class Pids(cl.Case):
-    BOMB = ("import os, time\n"
-            "n = 0\n"
-            "for i in range(%d):\n"
-            "    try: pid = os.fork()\n"
-            "    except OSError as e: print('stopped', e.errno); break\n"
-            "    if pid == 0: time.sleep(30); os._exit(0)\n"
-            "    n += 1\n"
-            "print('children', n)")
+    BOMB = (
+        "import os, time\n"
+        "n = 0\n"
+        "for i in range(%d):\n"
+        "    try: pid = os.fork()\n"
+        "    except OSError as e: print('stopped', e.errno); break\n"
+        "    if pid == 0: time.sleep(30); os._exit(0)\n"
+        "    n += 1\n"
+        "print('children', n)"
+    )
 
     def test_limit(self):
         rec = cl.record("--pids", "20", "--", *cl.py(self.BOMB % 100), code=0)
@@ -170,11 +191,13 @@ class Pids(cl.Case):
         self.assertIn("pids", rec["limits_hit"])
 
     def test_threads_count(self):
-        code = ("import threading, time\nn = 0\n"
-                "try:\n"
-                "    for i in range(100): threading.Thread(target=time.sleep, args=(5,), daemon=True).start(); n += 1\n"
-                "except RuntimeError: pass\n"
-                "print(n, flush=True)\nimport os; time.sleep(0.3); os._exit(0)")
+        code = (
+            "import threading, time\nn = 0\n"
+            "try:\n"
+            "    for i in range(100): threading.Thread(target=time.sleep, args=(5,), daemon=True).start(); n += 1\n"
+            "except RuntimeError: pass\n"
+            "print(n, flush=True)\nimport os; time.sleep(0.3); os._exit(0)"
+        )
         rec = cl.record("--pids", "20", "--", *cl.py(code))
         self.assertLessEqual(int(rec["stdout"]), 20)
         self.assertIn("pids", rec["limits_hit"])
@@ -188,9 +211,16 @@ class Pids(cl.Case):
         self.assertTrue(240 <= n <= 256, rec["stdout"])
 
     def test_a_run_does_not_count_against_another(self):
-        first = cl.start("run", "--pids", "20", "--", "sh", "-c",
-                         "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 30 & done; echo up; wait",
-                         stdin=subprocess.PIPE)
+        first = cl.start(
+            "run",
+            "--pids",
+            "20",
+            "--",
+            "sh",
+            "-c",
+            "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 30 & done; echo up; wait",
+            stdin=subprocess.PIPE,
+        )
         self.assertEqual(first.stdout.readline(), b"up\n")
         rec = cl.record("--pids", "20", "--", *cl.py(self.BOMB % 12))
         first.terminate()
@@ -200,16 +230,32 @@ class Pids(cl.Case):
     def test_fork_bomb(self):
         """Processes that fork without end are held and ended by the time limit."""
         mark = cl.marker()
-        code = ("import os, sys, time\n"
-                "end = time.time() + 20\n"
-                "while time.time() < end:\n"
-                "    try: os.fork()\n"
-                "    except OSError: time.sleep(0.01)")
+        code = (
+            "import os, sys, time\n"
+            "end = time.time() + 20\n"
+            "while time.time() < end:\n"
+            "    try: os.fork()\n"
+            "    except OSError: time.sleep(0.01)"
+        )
+
         # The bomb ends itself, and the caller's own limit would hold it if ours did not.
         def prepare():
             resource.setrlimit(resource.RLIMIT_NPROC, (3000, 3000))
-        r = cl.finish(cl.start("run", "--json", "--pids", "64", "--timeout", "2s", "--", *cl.py(code, mark),
-                               preexec_fn=prepare), timeout=30)
+
+        r = cl.finish(
+            cl.start(
+                "run",
+                "--json",
+                "--pids",
+                "64",
+                "--timeout",
+                "2s",
+                "--",
+                *cl.py(code, mark),
+                preexec_fn=prepare
+            ),
+            timeout=30,
+        )
         rec = json.loads(r.out)
         self.assertEqual((rec["status"], r.code), ("timeout", 124))
         self.assertIn("pids", rec["limits_hit"])
@@ -218,14 +264,16 @@ class Pids(cl.Case):
 
 
 class Disk(cl.Case):
-    FILL = ("import os, sys\n"
-            "total = 0\n"
-            "for n, where in enumerate(sys.argv[1:]):\n"
-            "    with open(os.path.join(where, 'fill%d' % n), 'wb', buffering=0) as f:\n"
-            "        try:\n"
-            "            for i in range(64): total += f.write(b'x' * (1 << 20))\n"
-            "        except OSError as e: print(where, e.errno)\n"
-            "print('total', total >> 20)")
+    FILL = (
+        "import os, sys\n"
+        "total = 0\n"
+        "for n, where in enumerate(sys.argv[1:]):\n"
+        "    with open(os.path.join(where, 'fill%d' % n), 'wb', buffering=0) as f:\n"
+        "        try:\n"
+        "            for i in range(64): total += f.write(b'x' * (1 << 20))\n"
+        "        except OSError as e: print(where, e.errno)\n"
+        "print('total', total >> 20)"
+    )
 
     def fill(self, *where, options=("--disk", "16M")):
         return cl.record(*options, "--", *cl.py(self.FILL, *where))
@@ -256,41 +304,60 @@ class Disk(cl.Case):
         self.assertTrue(24 <= int(rec["stdout"].split()[-1]) <= 34, rec["stdout"])
 
     def test_sparse_and_deleted_files_do_not_cheat(self):
-        code = ("import os\n"
-                "f = os.open('/tmp/x', os.O_RDWR | os.O_CREAT); os.unlink('/tmp/x'); n = 0\n"
-                "try:\n"
-                "    for i in range(64): n += os.write(f, b'x' * (1 << 20))\n"
-                "except OSError as e: print(e.errno)\n"
-                "print(n >> 20)")
+        code = (
+            "import os\n"
+            "f = os.open('/tmp/x', os.O_RDWR | os.O_CREAT); os.unlink('/tmp/x'); n = 0\n"
+            "try:\n"
+            "    for i in range(64): n += os.write(f, b'x' * (1 << 20))\n"
+            "except OSError as e: print(e.errno)\n"
+            "print(n >> 20)"
+        )
         rec = cl.record("--disk", "16M", "--", *cl.py(code))
         self.assertIn("28\n", rec["stdout"])
 
     def test_not_hit(self):
-        self.assertEqual(cl.record("--disk", "16M", "--", "sh", "-c", "head -c 1000000 /dev/zero > f")["limits_hit"], [])
+        self.assertEqual(
+            cl.record("--disk", "16M", "--", "sh", "-c", "head -c 1000000 /dev/zero > f")[
+                "limits_hit"
+            ],
+            [],
+        )
 
     def test_many_small_files(self):
         """Inodes are bounded, too: a million empty files do not fit."""
-        code = ("n = 0\n"
-                "try:\n"
-                "    while n < 400000: open('/tmp/%d' % n, 'w').close(); n += 1\n"
-                "except OSError as e: print('stopped', e.errno)\n"
-                "print(n)")
-        rec = cl.record("--memory", "128M", "--disk", "16M", "-t", "30s", "--", *cl.py(code), timeout=45)
+        code = (
+            "n = 0\n"
+            "try:\n"
+            "    while n < 400000: open('/tmp/%d' % n, 'w').close(); n += 1\n"
+            "except OSError as e: print('stopped', e.errno)\n"
+            "print(n)"
+        )
+        rec = cl.record(
+            "--memory", "128M", "--disk", "16M", "-t", "30s", "--", *cl.py(code), timeout=45
+        )
         self.assertNotIn("400000", rec["stdout"], "no limit of inodes")
 
 
 class OpenFiles(cl.Case):
-    CODE = ("import os\nn = 0\n"
-            "try:\n"
-            "    while n < 9000: os.open('/dev/null', 0); n += 1\n"
-            "except OSError as e: print('stopped', e.errno)\n"
-            "os.write(1, b'%d\\n' % n)")
+    CODE = (
+        "import os\nn = 0\n"
+        "try:\n"
+        "    while n < 9000: os.open('/dev/null', 0); n += 1\n"
+        "except OSError as e: print('stopped', e.errno)\n"
+        "os.write(1, b'%d\\n' % n)"
+    )
 
     def test_limit(self):
         rec = cl.record("--open-files", "64", "--", *cl.py(self.CODE))
         self.assertIn("stopped 24", rec["stdout"])
-        self.assertLessEqual(int(rec["stdout"].split()[0] if rec["stdout"][0].isdigit() else
-                                 rec["stdout"].split()[-1]), 64)
+        self.assertLessEqual(
+            int(
+                rec["stdout"].split()[0]
+                if rec["stdout"][0].isdigit()
+                else rec["stdout"].split()[-1]
+            ),
+            64,
+        )
 
     def test_hard_limit(self):
         rec = cl.record("--open-files", "64", "--", "sh", "-c", "ulimit -Hn; ulimit -n 257")
@@ -304,12 +371,16 @@ class OpenFiles(cl.Case):
 
 class FileSize(cl.Case):
     def test_limit(self):
-        rec = cl.record("--file-size", "1M", "--", "sh", "-c", "head -c 3000000 /dev/zero > f; stat -c %s f")
+        rec = cl.record(
+            "--file-size", "1M", "--", "sh", "-c", "head -c 3000000 /dev/zero > f; stat -c %s f"
+        )
         self.assertEqual(rec["stdout"], "1048576\n")
         self.assertIn("file_size", rec["limits_hit"])
 
     def test_ends_the_writer_by_its_signal(self):
-        rec = cl.record("--file-size", "1M", "--", "dd", "if=/dev/zero", "of=f", "bs=64k", "count=99")
+        rec = cl.record(
+            "--file-size", "1M", "--", "dd", "if=/dev/zero", "of=f", "bs=64k", "count=99"
+        )
         self.assertFalse(rec["success"])
         self.assertIn("file_size", rec["limits_hit"])
 
@@ -320,29 +391,43 @@ class FileSize(cl.Case):
 
     def test_output_into_a_file_of_the_caller(self):
         with open(self.path("out"), "wb") as f:
-            p = cl.start("run", "--file-size", "64K", "--disk", "1M", "--", "head", "-c", "1000000", "/dev/zero",
-                         stdout=f, cwd=self.mkdir("work"))
+            p = cl.start(
+                "run",
+                "--file-size",
+                "64K",
+                "--disk",
+                "1M",
+                "--",
+                "head",
+                "-c",
+                "1000000",
+                "/dev/zero",
+                stdout=f,
+                cwd=self.mkdir("work"),
+            )
             r = cl.finish(p)
         self.assertEqual((r.code, os.path.getsize(self.path("out"))), (0, 1000000), str(r))
 
 
 class WallTime(cl.Case):
-    TREE = ("import os, signal, sys, time\n"
-            "def spawn(prepare):\n"
-            "    if os.fork() == 0:\n"
-            "        prepare()\n"
-            "        os.execvp('sleep', ['sleep', sys.argv[1]])\n"
-            "def double():\n"
-            "    os.setsid()\n"
-            "    if os.fork(): os._exit(0)\n"
-            "def deaf():\n"
-            "    for s in range(1, 32):\n"
-            "        if s not in (9, 19): signal.signal(s, signal.SIG_IGN)\n"
-            "spawn(lambda: None); spawn(os.setsid); spawn(double); spawn(deaf)\n"
-            "pid = os.fork()\n"
-            "if pid == 0: os.execvp('sleep', ['sleep', sys.argv[1]])\n"
-            "os.kill(pid, signal.SIGSTOP)\n"
-            "deaf(); print('up', flush=True); os.kill(os.getpid(), signal.SIGSTOP) if sys.argv[2] == 'stop' else time.sleep(99)")
+    TREE = (
+        "import os, signal, sys, time\n"
+        "def spawn(prepare):\n"
+        "    if os.fork() == 0:\n"
+        "        prepare()\n"
+        "        os.execvp('sleep', ['sleep', sys.argv[1]])\n"
+        "def double():\n"
+        "    os.setsid()\n"
+        "    if os.fork(): os._exit(0)\n"
+        "def deaf():\n"
+        "    for s in range(1, 32):\n"
+        "        if s not in (9, 19): signal.signal(s, signal.SIG_IGN)\n"
+        "spawn(lambda: None); spawn(os.setsid); spawn(double); spawn(deaf)\n"
+        "pid = os.fork()\n"
+        "if pid == 0: os.execvp('sleep', ['sleep', sys.argv[1]])\n"
+        "os.kill(pid, signal.SIGSTOP)\n"
+        "deaf(); print('up', flush=True); os.kill(os.getpid(), signal.SIGSTOP) if sys.argv[2] == 'stop' else time.sleep(99)"
+    )
 
     def test_whole_tree(self):
         for how in ("sleep", "stop"):
@@ -403,13 +488,15 @@ class Output(cl.Case):
     def test_a_file_of_the_caller_is_no_door(self):
         """stdout that is a file: the command adds to it, but cannot read, cut or overwrite it."""
         self.write("out", "secret of the caller\n")
-        code = ("import os\n"
-                "for call in (lambda: os.ftruncate(1, 0), lambda: os.lseek(1, 0, 0), lambda: os.pwrite(1, b'evil', 0),\n"
-                "             lambda: os.write(1, b'read ' + os.pread(1, 99, 0)),\n"
-                "             lambda: os.open('/proc/self/fd/1', os.O_WRONLY | os.O_TRUNC)):\n"
-                "    try: call()\n"
-                "    except OSError: pass\n"
-                "print('end')")
+        code = (
+            "import os\n"
+            "for call in (lambda: os.ftruncate(1, 0), lambda: os.lseek(1, 0, 0), lambda: os.pwrite(1, b'evil', 0),\n"
+            "             lambda: os.write(1, b'read ' + os.pread(1, 99, 0)),\n"
+            "             lambda: os.open('/proc/self/fd/1', os.O_WRONLY | os.O_TRUNC)):\n"
+            "    try: call()\n"
+            "    except OSError: pass\n"
+            "print('end')"
+        )
         with open(self.path("out"), "r+b") as f:
             f.seek(0, os.SEEK_END)
             r = cl.finish(cl.start("run", "--", *cl.py(code), stdout=f, cwd=self.mkdir("work")))

@@ -34,18 +34,22 @@ class Plain(cl.Case):
 
     def test_read_only_for_everything(self):
         """Metadata of a read-only mount is read-only as well."""
-        code = ("import os\n"
-                "for n, f in enumerate([lambda: os.chmod('/data/a.txt', 0o777), lambda: os.utime('/data/a.txt'),\n"
-                "    lambda: os.truncate('/data/a.txt', 0), lambda: os.rename('/data/a.txt', '/data/b'),\n"
-                "    lambda: os.unlink('/data/a.txt'), lambda: os.mkdir('/data/d'), lambda: os.link('/data/a.txt', '/data/l'),\n"
-                "    lambda: os.setxattr('/data/a.txt', 'user.x', b'1'), lambda: os.symlink('x', '/data/s')]):\n"
-                "    try: f(); print('done', n)\n"
-                "    except OSError: pass")
+        code = (
+            "import os\n"
+            "for n, f in enumerate([lambda: os.chmod('/data/a.txt', 0o777), lambda: os.utime('/data/a.txt'),\n"
+            "    lambda: os.truncate('/data/a.txt', 0), lambda: os.rename('/data/a.txt', '/data/b'),\n"
+            "    lambda: os.unlink('/data/a.txt'), lambda: os.mkdir('/data/d'), lambda: os.link('/data/a.txt', '/data/l'),\n"
+            "    lambda: os.setxattr('/data/a.txt', 'user.x', b'1'), lambda: os.symlink('x', '/data/s')]):\n"
+            "    try: f(); print('done', n)\n"
+            "    except OSError: pass"
+        )
         r = cl.run("run", "-v", self.src + ":/data", "--", *cl.py(code), cwd=self.work)
         self.assertEqual((r.code, r.out), (0, ""), str(r))
 
     def test_writable(self):
-        r = self.mount(self.src + ":/data:rw", "echo x > /data/b; echo y > /data/a.txt; mkdir /data/d")
+        r = self.mount(
+            self.src + ":/data:rw", "echo x > /data/b; echo y > /data/a.txt; mkdir /data/d"
+        )
         self.assertEqual(r.code, 0, str(r))
         self.assertEqual((self.read("src/a.txt"), self.read("src/b")), ("y\n", "x\n"))
         self.assertEqual(os.stat(self.path("src/b")).st_uid, os.geteuid())
@@ -63,12 +67,22 @@ class Plain(cl.Case):
 
     def test_several(self):
         self.write("other/b.txt", "more")
-        r = self.ok("run", "-v", self.src + ":/one", "--mount", self.path("other") + ":/two/deep:ro",
-                    *sh("cat /one/a.txt /two/deep/b.txt"), cwd=self.work)
+        r = self.ok(
+            "run",
+            "-v",
+            self.src + ":/one",
+            "--mount",
+            self.path("other") + ":/two/deep:ro",
+            *sh("cat /one/a.txt /two/deep/b.txt"),
+            cwd=self.work
+        )
         self.assertEqual(r.out, "textmore")
 
     def test_file(self):
-        r = self.mount(self.path("src/a.txt") + ":/data/file.txt", "cat /data/file.txt; ls /data; echo x > /data/file.txt")
+        r = self.mount(
+            self.path("src/a.txt") + ":/data/file.txt",
+            "cat /data/file.txt; ls /data; echo x > /data/file.txt",
+        )
         self.assertEqual(r.out, "textfile.txt\n", str(r))
         self.assertNotEqual(r.code, 0)
 
@@ -86,7 +100,9 @@ class Plain(cl.Case):
 
     def test_inside_the_workspace(self):
         self.assertEqual(self.mount(self.src + ":" + self.work + "/in", "cat in/a.txt").out, "text")
-        self.assertEqual(os.listdir(self.work), [], "a mount target is no litter in the user's tree")
+        self.assertEqual(
+            os.listdir(self.work), [], "a mount target is no litter in the user's tree"
+        )
 
     def test_over_the_image(self):
         """A directory of the image can be covered; one that it lacks cannot be made in it."""
@@ -114,7 +130,17 @@ class Plain(cl.Case):
         self.refused("run", "-v", self.path("none") + ":/data", "--", "true", says="none")
 
     def test_malformed(self):
-        for spec in ("", "x", ":", "src:", ":/data", "src:data", "src:/data:rx", "src:/data:ro:ro", "src:/a/../b"):
+        for spec in (
+            "",
+            "x",
+            ":",
+            "src:",
+            ":/data",
+            "src:data",
+            "src:/data:rx",
+            "src:/data:ro:ro",
+            "src:/a/../b",
+        ):
             self.refused("run", "-v", spec, "--", "true", cwd=self.dir, says="mount")
 
     def test_targets_of_the_sandbox(self):
@@ -145,14 +171,28 @@ class Forbidden(cl.Case):
     def no(self, source, target="/data", **kw):
         kw.setdefault("env", self.env)
         kw.setdefault("cwd", self.work)
-        r = self.refused("run", "-v", source + ":" + target, *sh("cat /data /data/* /data/*/*"), **kw)
+        r = self.refused(
+            "run", "-v", source + ":" + target, *sh("cat /data /data/* /data/*/*"), **kw
+        )
         self.assertNotIn(SECRET, r.out + r.err)
         return r
 
     def test_system(self):
-        for path in ("/etc/shadow", "/etc/passwd", "/etc/sudoers", "/root", "/proc", "/sys", "/dev",
-                     "/proc/self", "/proc/1/root", "/dev/null", "/sys/kernel", "/proc/self/root/etc/shadow",
-                     "/proc/self/cwd"):
+        for path in (
+            "/etc/shadow",
+            "/etc/passwd",
+            "/etc/sudoers",
+            "/root",
+            "/proc",
+            "/sys",
+            "/dev",
+            "/proc/self",
+            "/proc/1/root",
+            "/dev/null",
+            "/sys/kernel",
+            "/proc/self/root/etc/shadow",
+            "/proc/self/cwd",
+        ):
             if os.path.lexists(path):
                 self.no(path)
 
@@ -169,8 +209,16 @@ class Forbidden(cl.Case):
         self.no(self.dir)
 
     def test_project_in_home(self):
-        r = self.ok("run", "-v", self.path("home/project") + ":/data", "--", "cat", "/data/a", env=self.env,
-                    cwd=self.work)
+        r = self.ok(
+            "run",
+            "-v",
+            self.path("home/project") + ":/data",
+            "--",
+            "cat",
+            "/data/a",
+            env=self.env,
+            cwd=self.work,
+        )
         self.assertEqual(r.out, "fine")
 
     def test_other_ways_to_the_same_place(self):
@@ -204,29 +252,49 @@ class Forbidden(cl.Case):
         self.addCleanup(shutil.rmtree, project)
         with open(project + "/a", "w") as f:
             f.write("fine")
-        r = self.ok("run", "-v", project + ":/data", "--", "cat", "/data/a", cwd=self.work,
-                    env=cl.caller_env(HOME="/root"))
+        r = self.ok(
+            "run",
+            "-v",
+            project + ":/data",
+            "--",
+            "cat",
+            "/data/a",
+            cwd=self.work,
+            env=cl.caller_env(HOME="/root"),
+        )
         self.assertEqual(r.out, "fine")
 
     def test_bind_mount_of_a_forbidden_place(self):
         """The same place by another name in the mount table (in a mount namespace of the test's own)."""
         self.need_root("mounts")
         bind = self.mkdir("bind")
-        r = cl.command("unshare", "-m", "sh", "-c",
-                       'mount --bind "$1" "$2" && cd "$4" && exec "$3" run -v "$2":/data -- cat /data/key', "sh",
-                       self.path("home/.ssh"), bind, cl.CLOCHE, self.work, env=self.env)
+        r = cl.command(
+            "unshare",
+            "-m",
+            "sh",
+            "-c",
+            'mount --bind "$1" "$2" && cd "$4" && exec "$3" run -v "$2":/data -- cat /data/key',
+            "sh",
+            self.path("home/.ssh"),
+            bind,
+            cl.CLOCHE,
+            self.work,
+            env=self.env,
+        )
         self.assertEqual(r.code, 125, str(r))
         self.assertNotIn(SECRET, r.out)
 
     def test_container_sockets(self):
         """With a /run of the test's own: the sockets of engines, and what contains them."""
         self.need_root("mounts")
-        script = ("mount -t tmpfs t /run && cd %s && %s -c 'import socket, os\n"
-                  "for n in (\"/run/docker.sock\", \"/run/containerd/containerd.sock\", \"/run/podman/podman.sock\"):\n"
-                  "    os.makedirs(os.path.dirname(n), exist_ok=True); socket.socket(socket.AF_UNIX).bind(n)\n"
-                  "' && for p in /run/docker.sock /var/run/docker.sock /run /var/run /run/containerd "
-                  "/run/containerd/containerd.sock /run/podman/podman.sock /run/podman /var; do "
-                  "%s run -v $p:/data -- ls -R /data; echo $p $?; done") % (self.work, cl.PYTHON, cl.CLOCHE)
+        script = (
+            "mount -t tmpfs t /run && cd %s && %s -c 'import socket, os\n"
+            "for n in (\"/run/docker.sock\", \"/run/containerd/containerd.sock\", \"/run/podman/podman.sock\"):\n"
+            "    os.makedirs(os.path.dirname(n), exist_ok=True); socket.socket(socket.AF_UNIX).bind(n)\n"
+            "' && for p in /run/docker.sock /var/run/docker.sock /run /var/run /run/containerd "
+            "/run/containerd/containerd.sock /run/podman/podman.sock /run/podman /var; do "
+            "%s run -v $p:/data -- ls -R /data; echo $p $?; done"
+        ) % (self.work, cl.PYTHON, cl.CLOCHE)
         r = cl.command("unshare", "-m", "sh", "-c", script, env=self.env)
         lines = r.out.splitlines()
         self.assertEqual(len(lines), 9, str(r))
@@ -248,15 +316,31 @@ class Forbidden(cl.Case):
         self.no_with(["--forbid", self.path("private")], self.path("private/key"))
 
     def no_with(self, options, source):
-        r = self.refused("run", *options, "-v", source + ":/data", *sh("cat /data /data/*"), env=self.env,
-                         cwd=self.work)
+        r = self.refused(
+            "run",
+            *options,
+            "-v",
+            source + ":/data",
+            *sh("cat /data /data/*"),
+            env=self.env,
+            cwd=self.work
+        )
         self.assertNotIn(SECRET, r.out)
 
     def test_forbid_is_for_the_workspace_and_files_too(self):
         self.write("private/key", SECRET)
         forbid = ("--forbid", self.path("private"))
         self.refused("run", *forbid, "-w", self.path("private"), "--", "cat", "key", cwd=self.work)
-        self.refused("run", *forbid, "--file", "k=" + self.path("private/key"), "--", "cat", "k", cwd=self.work)
+        self.refused(
+            "run",
+            *forbid,
+            "--file",
+            "k=" + self.path("private/key"),
+            "--",
+            "cat",
+            "k",
+            cwd=self.work
+        )
         r = self.ok("run", *forbid, *sh("cat key 2>/dev/null; true"), cwd=self.path("private"))
         self.assertEqual(r.out, "")
 
@@ -294,7 +378,9 @@ class AllowLists(cl.Case):
 
     def test_prefix_is_by_component(self):
         self.write("in2/a", "no")
-        self.assertEqual(self.mount("--mount-read", self.path("in"), "-v", self.path("in2") + ":/data").code, 125)
+        self.assertEqual(
+            self.mount("--mount-read", self.path("in"), "-v", self.path("in2") + ":/data").code, 125
+        )
 
     def test_symlink_out_of_the_list(self):
         os.symlink("../out", self.path("in/link"))
@@ -304,8 +390,18 @@ class AllowLists(cl.Case):
     def test_forbidden_wins(self):
         home = self.mkdir("home")
         self.write("home/.ssh/a", SECRET)
-        r = cl.run("run", "--mount-read", self.path("home/.ssh"), "-v", self.path("home/.ssh") + ":/data", "--",
-                   "cat", "/data/a", env=cl.caller_env(HOME=home), cwd=self.work)
+        r = cl.run(
+            "run",
+            "--mount-read",
+            self.path("home/.ssh"),
+            "-v",
+            self.path("home/.ssh") + ":/data",
+            "--",
+            "cat",
+            "/data/a",
+            env=cl.caller_env(HOME=home),
+            cwd=self.work,
+        )
         self.assertEqual((r.code, SECRET in r.out), (125, False), str(r))
 
 
@@ -332,8 +428,16 @@ class Race(cl.Case):
         seen = set()
         try:
             for _ in range(60):
-                r = cl.run("run", "-v", link + ":/data", "--", "cat", "/data/key", cwd=work,
-                           env=cl.caller_env(HOME=home))
+                r = cl.run(
+                    "run",
+                    "-v",
+                    link + ":/data",
+                    "--",
+                    "cat",
+                    "/data/key",
+                    cwd=work,
+                    env=cl.caller_env(HOME=home),
+                )
                 self.assertNotIn(SECRET, r.out)
                 self.assertIn((r.code, r.out), ((0, "fine"), (125, "")), str(r))
                 seen.add(r.code)
@@ -361,8 +465,16 @@ class Race(cl.Case):
         flipper.start()
         try:
             for _ in range(40):
-                r = cl.run("run", "-w", self.path("a/sub"), "--", "cat", "key", cwd=work,
-                           env=cl.caller_env(HOME=home))
+                r = cl.run(
+                    "run",
+                    "-w",
+                    self.path("a/sub"),
+                    "--",
+                    "cat",
+                    "key",
+                    cwd=work,
+                    env=cl.caller_env(HOME=home),
+                )
                 self.assertNotIn(SECRET, r.out)
                 self.assertIn(r.code, (0, 125), str(r))
         finally:

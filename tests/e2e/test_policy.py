@@ -17,7 +17,9 @@ class Shipped(cl.Case):
 
     def test_all_run(self):
         for name in SHIPPED:
-            r = cl.run("run", "--policy", os.path.join(cl.POLICIES, name + ".yaml"), "--", "echo", "ran")
+            r = cl.run(
+                "run", "--policy", os.path.join(cl.POLICIES, name + ".yaml"), "--", "echo", "ran"
+            )
             missing = re.search(r"layer (\w+) is required", r.err)
             if r.code == 125 and missing:
                 self.assertIn(missing.group(1), cl.record("--", "true")["layers"]["missing"])
@@ -35,21 +37,40 @@ class Run(cl.Case):
         return self.write("p.yaml", text)
 
     def test_values_hold(self):
-        path = self.policy("memory: 64M\ntimeout: 500ms\npids: 20\nenv:\n  - COLOUR=blue\nhostname: fromfile\n")
+        path = self.policy(
+            "memory: 64M\ntimeout: 500ms\npids: 20\nenv:\n  - COLOUR=blue\nhostname: fromfile\n"
+        )
         r = self.ok("run", "--policy", path, "--", "sh", "-c", "echo $COLOUR; uname -n")
         self.assertEqual(r.out, "blue\nfromfile\n")
         self.assertEqual(cl.run("run", "--policy", path, "--", "sleep", "9").code, 124)
 
     def test_later_options_win(self):
         path = self.policy("timeout: 300ms\nhostname: fromfile\n")
-        r = self.ok("run", "--policy", path, "--timeout", "20s", "--hostname", "fromoption", "--",
-                    "sh", "-c", "sleep 0.6; uname -n")
+        r = self.ok(
+            "run",
+            "--policy",
+            path,
+            "--timeout",
+            "20s",
+            "--hostname",
+            "fromoption",
+            "--",
+            "sh",
+            "-c",
+            "sleep 0.6; uname -n",
+        )
         self.assertEqual(r.out, "fromoption\n")
 
     def test_mounts(self):
         self.write("data/a", "text")
-        path = self.policy("mount:\n  - %s:/data:ro\nmount_read:\n  - %s\n" % (self.path("data"), self.path("data")))
-        self.assertEqual(self.ok("run", "--policy", path, "--", "cat", "/data/a", cwd=self.mkdir("w")).out, "text")
+        path = self.policy(
+            "mount:\n  - %s:/data:ro\nmount_read:\n  - %s\n"
+            % (self.path("data"), self.path("data"))
+        )
+        self.assertEqual(
+            self.ok("run", "--policy", path, "--", "cat", "/data/a", cwd=self.mkdir("w")).out,
+            "text",
+        )
 
     def test_forbidden_mount(self):
         path = self.policy("mount:\n  - /etc/shadow:/data:ro\n")
@@ -130,9 +151,18 @@ class Wrong(cl.Case):
     def test_hostile(self):
         """Deep nesting, a thousand aliases, a NUL, a huge file: refused in time."""
         aliases = "a: &a [x,x]\n" + "".join(
-            "%s: &%s [%s]\n" % (n, n, ",".join(["*" + p] * 9)) for p, n in zip("abcdefgh", "bcdefghi"))
-        for text in ("[" * 100000, aliases, "memory: 64M\0\n", "env:\n" + "  - A=b\n" * 400000,
-                     "memory: " + "9" * 100000, "\xff\xfe\x00", "%s: 1\n" % ("k" * 100000)):
+            "%s: &%s [%s]\n" % (n, n, ",".join(["*" + p] * 9))
+            for p, n in zip("abcdefgh", "bcdefghi")
+        )
+        for text in (
+            "[" * 100000,
+            aliases,
+            "memory: 64M\0\n",
+            "env:\n" + "  - A=b\n" * 400000,
+            "memory: " + "9" * 100000,
+            "\xff\xfe\x00",
+            "%s: 1\n" % ("k" * 100000),
+        ):
             r = cl.run("policy", "check", self.write("p.yaml", text), timeout=20)
             self.assertNotIn(r.code, (0, -9, -11, 139, 134), str(r)[:300])
 

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import threading
 
 import cl
 
@@ -20,7 +19,12 @@ class Process(cl.Case):
         return cl.record("--level", "process", *args, **kw)
 
     def test_exit_statuses(self):
-        for script, code in (("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -9 $$", 137)):
+        for script, code in (
+            ("exit 0", 0),
+            ("exit 7", 7),
+            ("kill -TERM $$", 143),
+            ("kill -9 $$", 137),
+        ):
             self.assertEqual(self.run_("--", "sh", "-c", script).code, code)
         self.assertEqual(self.run_("-t", "300ms", "--", "sleep", "9").code, 124)
         self.assertEqual(self.run_("--", "no-such-program").code, 127)
@@ -36,7 +40,9 @@ class Process(cl.Case):
         for name in cl.RECORD_FIELDS:
             self.assertIn(name, rec)
         layers = rec["layers"]
-        self.assertEqual((layers["level"], layers["user_ns"], layers["caps"]), ("process", False, "none"))
+        self.assertEqual(
+            (layers["level"], layers["user_ns"], layers["caps"]), ("process", False, "none")
+        )
         self.assertGreater(layers["landlock_abi"], 0)
         self.assertRegex(layers["seccomp"], r"^process@sha256:")
         for layer in ("user_ns", "pid_ns", "mount_ns", "net_ns", "ipc_ns", "root"):
@@ -46,12 +52,14 @@ class Process(cl.Case):
 
     def test_identity(self):
         """Asked of the kernel: /proc is closed at this level."""
-        code = ("import ctypes, os\n"
-                "libc = ctypes.CDLL(None)\n"
-                "head, data = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()\n"
-                "libc.capget(head, data)\n"
-                "print(list(data), libc.prctl(39, 0, 0, 0, 0), libc.prctl(21, 0, 0, 0, 0), os.getgroups())\n"
-                "print(*set(os.getresuid() + os.getresgid()))")
+        code = (
+            "import ctypes, os\n"
+            "libc = ctypes.CDLL(None)\n"
+            "head, data = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()\n"
+            "libc.capget(head, data)\n"
+            "print(list(data), libc.prctl(39, 0, 0, 0, 0), libc.prctl(21, 0, 0, 0, 0), os.getgroups())\n"
+            "print(*set(os.getresuid() + os.getresgid()))"
+        )
         state, ids = self.out_(*cl.py(code)).splitlines()
         groups = "[]" if cl.ROOT else str(os.getgroups())
         self.assertEqual(state, "[0, 0, 0, 0, 0, 0] 1 2 " + groups)
@@ -62,11 +70,13 @@ class Process(cl.Case):
             self.assertEqual(set(ids.split()), {str(os.geteuid()), str(os.getegid())})
 
     def test_environment_and_fds(self):
-        code = ("import os\n"
-                "def is_open(fd):\n"
-                "    try: os.fstat(fd); return True\n"
-                "    except OSError: return False\n"
-                "print(os.environ['A'], os.environ.get('SECRET'), os.environ['LANG'], [f for f in range(4096) if is_open(f)])")
+        code = (
+            "import os\n"
+            "def is_open(fd):\n"
+            "    try: os.fstat(fd); return True\n"
+            "    except OSError: return False\n"
+            "print(os.environ['A'], os.environ.get('SECRET'), os.environ['LANG'], [f for f in range(4096) if is_open(f)])"
+        )
         r = self.run_("--env", "A=1", "--", *cl.py(code), env=cl.caller_env(SECRET="s"))
         self.assertEqual(r.out, "1 None C.UTF-8 [0, 1, 2]\n", str(r))
 
@@ -78,8 +88,13 @@ class Process(cl.Case):
         other = self.mkdir("other")
         os.chmod(other, 0o777)
         work = self.mkdir("work")
-        r = self.run_("--", "sh", "-c", "echo x > %s/f; echo x > /tmp/../%s/g; touch /var/tmp/cloche-e2e-x" % (other, other),
-                      cwd=work)
+        r = self.run_(
+            "--",
+            "sh",
+            "-c",
+            "echo x > %s/f; echo x > /tmp/../%s/g; touch /var/tmp/cloche-e2e-x" % (other, other),
+            cwd=work,
+        )
         self.assertNotEqual(r.code, 0)
         self.assertEqual(os.listdir(other), [])
         self.assertFalse(os.path.exists("/var/tmp/cloche-e2e-x"))
@@ -87,8 +102,14 @@ class Process(cl.Case):
     def test_cannot_read_outside(self):
         secret = self.write("outside/secret", "key", 0o644)
         work = self.mkdir("work")
-        r = self.run_("--", "sh", "-c", "cat %s ../outside/secret /proc/self/root%s /proc/self/cwd/../outside/secret "
-                      "/etc/shadow /etc/machine-id /root/.bashrc" % (secret, secret), cwd=work)
+        r = self.run_(
+            "--",
+            "sh",
+            "-c",
+            "cat %s ../outside/secret /proc/self/root%s /proc/self/cwd/../outside/secret "
+            "/etc/shadow /etc/machine-id /root/.bashrc" % (secret, secret),
+            cwd=work,
+        )
         self.assertNotEqual(r.code, 0)
         self.assertEqual(r.out, "", str(r))
 
@@ -104,11 +125,13 @@ class Process(cl.Case):
         self.assertEqual(self.read("ws/made"), "x\n")
 
     def test_sockets_are_refused(self):
-        code = ("import socket\n"
-                "for family in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX, socket.AF_NETLINK, 17, 40, 38):\n"
-                "    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW):\n"
-                "        try: socket.socket(family, kind); print('got', family, kind)\n"
-                "        except OSError: pass")
+        code = (
+            "import socket\n"
+            "for family in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX, socket.AF_NETLINK, 17, 40, 38):\n"
+            "    for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM, socket.SOCK_RAW):\n"
+            "        try: socket.socket(family, kind); print('got', family, kind)\n"
+            "        except OSError: pass"
+        )
         self.assertEqual(self.out_(*cl.py(code)), "")
 
     def test_datagram_pair_reaches_nobody(self):
@@ -119,59 +142,69 @@ class Process(cl.Case):
         s.bind(path)
         os.chmod(path, 0o777)
         s.settimeout(0.2)
-        code = ("import socket\n"
-                "try:\n"
-                "    a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
-                "    a.sendto(b'evil', %r); print('sent')\n"
-                "except OSError: print('refused')" % path)
+        code = (
+            "import socket\n"
+            "try:\n"
+            "    a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+            "    a.sendto(b'evil', %r); print('sent')\n"
+            "except OSError: print('refused')" % path
+        )
         self.assertEqual(self.out_(*cl.py(code)), "refused\n")
 
     def test_other_processes(self):
         """No signals to, and nothing to read of, the processes of others."""
-        code = ("import os, signal\n"
-                "for pid in (%d, os.getppid(), 1):\n"
-                "    try: os.kill(pid, 0); print('signal', pid)\n"
-                "    except OSError: pass\n"
-                "    for n in ('environ', 'mem', 'cwd', 'root', 'fd', 'maps', 'cmdline'):\n"
-                "        try:\n"
-                "            p = '/proc/%%d/%%s' %% (pid, n)\n"
-                "            os.listdir(p) if n in ('cwd', 'root', 'fd') else open(p).read(1); print('read', p)\n"
-                "        except OSError: pass" % os.getpid())
+        code = (
+            "import os, signal\n"
+            "for pid in (%d, os.getppid(), 1):\n"
+            "    try: os.kill(pid, 0); print('signal', pid)\n"
+            "    except OSError: pass\n"
+            "    for n in ('environ', 'mem', 'cwd', 'root', 'fd', 'maps', 'cmdline'):\n"
+            "        try:\n"
+            "            p = '/proc/%%d/%%s' %% (pid, n)\n"
+            "            os.listdir(p) if n in ('cwd', 'root', 'fd') else open(p).read(1); print('read', p)\n"
+            "        except OSError: pass" % os.getpid()
+        )
         self.assertEqual(self.out_(*cl.py(code)), "")
 
     def test_survivors(self):
         """Double-forked, setsid, deaf and stopped processes end with the run."""
         mark = cl.marker()
-        code = ("import os, signal, sys, time\n"
-                "for kind in range(4):\n"
-                "    if os.fork() == 0:\n"
-                "        os.setsid()\n"
-                "        if os.fork(): os._exit(0)\n"
-                "        for s in range(1, 32):\n"
-                "            if s not in (9, 19): signal.signal(s, signal.SIG_IGN)\n"
-                "        if kind == 3: os.kill(os.getpid(), signal.SIGSTOP)\n"
-                "        os.execvp('sleep', ['sleep', sys.argv[1]])\n"
-                "time.sleep(0.3); print('end')")
+        code = (
+            "import os, signal, sys, time\n"
+            "for kind in range(4):\n"
+            "    if os.fork() == 0:\n"
+            "        os.setsid()\n"
+            "        if os.fork(): os._exit(0)\n"
+            "        for s in range(1, 32):\n"
+            "            if s not in (9, 19): signal.signal(s, signal.SIG_IGN)\n"
+            "        if kind == 3: os.kill(os.getpid(), signal.SIGSTOP)\n"
+            "        os.execvp('sleep', ['sleep', sys.argv[1]])\n"
+            "time.sleep(0.3); print('end')"
+        )
         r = self.run_("--", *cl.py(code, mark))
         self.assertEqual((r.code, r.out), (0, "end\n"), str(r))
         self.assertEqual(cl.gone(mark, 2), [])
-        self.assertEqual(self.run_("-t", "500ms", "--", *cl.py(code + "\ntime.sleep(99)", mark)).code, 124)
+        self.assertEqual(
+            self.run_("-t", "500ms", "--", *cl.py(code + "\ntime.sleep(99)", mark)).code, 124
+        )
         self.assertEqual(cl.gone(mark, 2), [])
 
     def test_forking_survivors(self):
         """Processes that keep forking away from the killer are caught as well."""
         mark = cl.marker()
-        code = ("import os, sys, time\n"
-                "end = time.time() + 15\n"
-                "if os.fork() == 0:\n"
-                "    os.setsid()\n"
-                "    while time.time() < end:\n"
-                "        try:\n"
-                "            if os.fork(): os._exit(0)\n"
-                "        except OSError: pass\n"
-                "        os.setsid()\n"
-                "    os._exit(0)\n"
-                "time.sleep(0.3)")
+        code = (
+            "import os, sys, time\n"
+            "end = time.time() + 15\n"
+            "if os.fork() == 0:\n"
+            "    os.setsid()\n"
+            "    while time.time() < end:\n"
+            "        try:\n"
+            "            if os.fork(): os._exit(0)\n"
+            "        except OSError: pass\n"
+            "        os.setsid()\n"
+            "    os._exit(0)\n"
+            "time.sleep(0.3)"
+        )
         self.assertEqual(self.run_("--", *cl.py(code, mark), timeout=20).code, 0)
         self.assertEqual(cl.gone(mark, 2), [])
 
@@ -185,7 +218,14 @@ class Process(cl.Case):
         self.assertEqual(cl.gone(mark, 5), [])
 
     def test_memory(self):
-        rec = self.record("--memory", "64M", "--", *cl.py("x = bytearray(300 << 20); x[::4096] = b'x' * len(x[::4096]); print('had it all')"))
+        rec = self.record(
+            "--memory",
+            "64M",
+            "--",
+            *cl.py(
+                "x = bytearray(300 << 20); x[::4096] = b'x' * len(x[::4096]); print('had it all')"
+            )
+        )
         self.assertNotIn("had it all", rec["stdout"])
         self.assertFalse(rec["success"])
 
@@ -196,15 +236,23 @@ class Process(cl.Case):
         self.assertEqual(os.stat(self.path("tool")).st_mode & 0o6000, 0)
 
     def test_denied_calls(self):
-        code = ("import ctypes\nlibc = ctypes.CDLL(None)\n"
-                "print(libc.unshare(0x10000000), libc.mount(b'x', b'/tmp', b'tmpfs', 0, None), libc.ptrace(0, 0, 0, 0))")
+        code = (
+            "import ctypes\nlibc = ctypes.CDLL(None)\n"
+            "print(libc.unshare(0x10000000), libc.mount(b'x', b'/tmp', b'tmpfs', 0, None), libc.ptrace(0, 0, 0, 0))"
+        )
         rec = self.record("--", *cl.py(code))
         self.assertEqual(rec["stdout"], "-1 -1 -1\n")
 
     def test_what_it_cannot_give_is_refused(self):
         self.write("src/a", "x")
-        for options in (("--apply",), ("--diff",), ("--tty",), ("--root", "overlay"), ("--image", self.path("src")),
-                        ("-v", self.path("src") + ":/data")):
+        for options in (
+            ("--apply",),
+            ("--diff",),
+            ("--tty",),
+            ("--root", "overlay"),
+            ("--image", self.path("src")),
+            ("-v", self.path("src") + ":/data"),
+        ):
             self.refused("run", "--level", "process", *options, "--", "true", says="process")
 
     def test_code(self):

@@ -1,17 +1,26 @@
 """Streams and signals: live output, stdin, closed ends, and what ends a sandbox from outside."""
 
+import json
 import os
 import signal
+import socket
 import subprocess
 import time
 
 import cl
+import leaks
 
 
 class Live(cl.Case):
     def test_output_before_the_end(self):
-        p = cl.start("run", "--", "sh", "-c", "echo first; echo second >&2; read x; echo got $x",
-                     stdin=subprocess.PIPE)
+        p = cl.start(
+            "run",
+            "--",
+            "sh",
+            "-c",
+            "echo first; echo second >&2; read x; echo got $x",
+            stdin=subprocess.PIPE,
+        )
         self.assertEqual(p.stdout.readline(), b"first\n")
         self.assertEqual(p.stderr.readline(), b"second\n")
         self.assertIsNone(p.poll())
@@ -19,7 +28,14 @@ class Live(cl.Case):
         self.assertEqual(r.out, "got answer\n")
 
     def test_single_bytes(self):
-        p = cl.start("run", "--", "sh", "-c", "printf a; read x; printf b; read x; printf c; read x", stdin=subprocess.PIPE)
+        p = cl.start(
+            "run",
+            "--",
+            "sh",
+            "-c",
+            "printf a; read x; printf b; read x; printf c; read x",
+            stdin=subprocess.PIPE,
+        )
         for byte in (b"a", b"b", b"c"):
             self.assertEqual(os.read(p.stdout.fileno(), 10), byte)
             p.stdin.write(b"\n")
@@ -40,7 +56,9 @@ class Live(cl.Case):
     def test_stdin_not_read(self):
         """A command that leaves its input unread ends all the same."""
         self.assertEqual(self.ok("run", "--", "true", input=b"x" * (4 << 20)).out, "")
-        self.assertEqual(cl.record("--", "true", input=b"x" * (4 << 20), code=0)["status"], "exited")
+        self.assertEqual(
+            cl.record("--", "true", input=b"x" * (4 << 20), code=0)["status"], "exited"
+        )
 
     def test_stdin_end_is_seen(self):
         self.assertEqual(self.ok("run", "--", "cat", input="").out, "")
@@ -63,18 +81,23 @@ class Live(cl.Case):
             self.assertEqual(cl.finish(cl.start("run", "--", "cat", stdin=f)).out, "line\n")
 
     def test_socket_as_stdin_and_stdout(self):
-        import socket
         a, b = socket.socketpair()
         with a, b:
-            p = cl.start("run", "--", "sh", "-c", "read x; echo got $x", stdin=b.fileno(), stdout=b.fileno())
+            p = cl.start(
+                "run", "--", "sh", "-c", "read x; echo got $x", stdin=b.fileno(), stdout=b.fileno()
+            )
             a.sendall(b"it\n")
             self.assertEqual(a.recv(100), b"got it\n")
             self.assertEqual(cl.finish(p).code, 0)
 
     def test_command_closes_stdout(self):
-        r = cl.run("run", "--", "sh", "-c", "echo before; exec >&- 2>&-; sleep 0.3; exit 5", timeout=10)
+        r = cl.run(
+            "run", "--", "sh", "-c", "echo before; exec >&- 2>&-; sleep 0.3; exit 5", timeout=10
+        )
         self.assertEqual((r.code, r.out), (5, "before\n"))
-        rec = cl.record("--", "sh", "-c", "echo before; exec >&- 2>&-; sleep 0.3; exit 5", timeout=10)
+        rec = cl.record(
+            "--", "sh", "-c", "echo before; exec >&- 2>&-; sleep 0.3; exit 5", timeout=10
+        )
         self.assertEqual((rec["exit_code"], rec["stdout"]), (5, "before\n"))
         self.assertGreater(rec["duration_ms"], 250)
 
@@ -104,19 +127,26 @@ class Live(cl.Case):
         self.assertIn("cloche: ", r.err)
 
     def test_many_at_once(self):
-        running = [cl.start("run", "--", "sh", "-c", "read x; echo %d" % i, stdin=subprocess.PIPE) for i in range(12)]
+        running = [
+            cl.start("run", "--", "sh", "-c", "read x; echo %d" % i, stdin=subprocess.PIPE)
+            for i in range(12)
+        ]
         for i, p in enumerate(running):
             self.assertEqual(cl.finish(p, b"\n").out, "%d\n" % i)
 
 
 class Signals(cl.Case):
     # Ready when it says so: a shell loses a SIGINT that comes while it starts a child.
-    WAITING = ("import os, signal, sys\n"
-               "signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
-               "if os.fork() == 0: os.execvp('sleep', ['sleep', sys.argv[1]])\n"
-               "print('up', flush=True); signal.pause()")
+    WAITING = (
+        "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+        "if os.fork() == 0: os.execvp('sleep', ['sleep', sys.argv[1]])\n"
+        "print('up', flush=True); signal.pause()"
+    )
 
-    def begin(self, *options, script='trap "" INT TERM HUP QUIT; echo up; sleep %s & sleep %s', code=None):
+    def begin(
+        self, *options, script='trap "" INT TERM HUP QUIT; echo up; sleep %s & sleep %s', code=None
+    ):
         self.mark = cl.marker()
         command = cl.py(code, self.mark) if code else ("sh", "-c", script.replace("%s", self.mark))
         p = cl.start("run", *options, "--", *command, stdin=subprocess.PIPE)
@@ -176,7 +206,6 @@ class Signals(cl.Case):
         r = cl.finish(p, timeout=10)
         self.assertEqual(r.code, 143, str(r))
         if r.out:
-            import json
             rec = json.loads(r.out)
             self.assertIn(rec["status"], ("killed", "signaled"))
             self.assertEqual(rec["stdout"], "early\n")
@@ -197,7 +226,6 @@ class Signals(cl.Case):
 
     def test_kill_9_at_any_moment(self):
         """Killed during the start: nothing stays, and the next run sweeps what a dead one left."""
-        import leaks
         self.ok("run", "--", "true")
         before = leaks.cgroups()
         marks = []
@@ -215,11 +243,14 @@ class Signals(cl.Case):
         left = set()
 
         def swept():
+            """Others may run sandboxes meanwhile: what counts is whose keeper is dead."""
             nonlocal left
-            left = {c for c in leaks.cgroups() - before if "cloche" in c}
+            new = leaks.cgroups() - before
+            left = {c for c in new if not os.path.exists("/proc/" + c.rpartition("-")[2])}
             if left:
                 cl.run("run", "--", "true")
             return not left
+
         cl.wait_for(swept, 10, 0.3)
         self.assertEqual(left, set())
 
@@ -236,7 +267,14 @@ class Signals(cl.Case):
     def test_parents_death(self):
         """The shell that started cloche dies: cloche goes on until its own end, without a leak."""
         mark = cl.marker()
-        r = cl.command("sh", "-c", '"$1" run -t 1s -- sleep "$2" >/dev/null 2>&1 & exit 0', "sh", cl.CLOCHE, mark)
+        r = cl.command(
+            "sh",
+            "-c",
+            '"$1" run -t 1s -- sleep "$2" >/dev/null 2>&1 & exit 0',
+            "sh",
+            cl.CLOCHE,
+            mark,
+        )
         self.assertEqual(r.code, 0)
         self.assertEqual(cl.gone(mark, 8), [])
 

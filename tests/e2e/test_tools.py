@@ -1,7 +1,5 @@
 """--tools: the tool chains that the caller's PATH names, read-only, and nothing beside them."""
 
-import os
-
 import cl
 
 
@@ -38,7 +36,9 @@ class Tools(cl.Case):
         self.assertNotIn("x\n", self.read("home/.nvm/versions/node/v9.9.9/bin/mytool"))
 
     def test_keys_stay_outside(self):
-        r = self.tool("--tools", "--", "sh", "-c", "cat %s/.ssh/id; ls -A %s" % (self.home, self.home))
+        r = self.tool(
+            "--tools", "--", "sh", "-c", "cat %s/.ssh/id; ls -A %s" % (self.home, self.home)
+        )
         self.assertNotIn("key", r.out)
         self.assertNotIn(".ssh", r.out)
 
@@ -46,8 +46,16 @@ class Tools(cl.Case):
         self.write("home/.cargo/bin/cargo-x", "#!/bin/sh\necho cargo\n", 0o755)
         self.write("home/.cargo/credentials.toml", "token = 'key'\n")
         env = cl.caller_env(HOME=self.home, PATH=self.path("home/.cargo/bin") + ":" + cl.SHELL_PATH)
-        r = cl.run("run", "--tools", "--", "sh", "-c", "cargo-x; cat %s/.cargo/credentials.toml" % self.home,
-                   cwd=self.work, env=env)
+        r = cl.run(
+            "run",
+            "--tools",
+            "--",
+            "sh",
+            "-c",
+            "cargo-x; cat %s/.cargo/credentials.toml" % self.home,
+            cwd=self.work,
+            env=env,
+        )
         self.assertIn("cargo\n", r.out, str(r))
         self.assertNotIn("key", r.out, str(r))
 
@@ -56,19 +64,34 @@ class Tools(cl.Case):
         self.write("home/.ssh/bin/evil", "#!/bin/sh\necho evil\n", 0o755)
         for bad in (self.path("home/.ssh/bin"), self.home, "/", "/proc/self/cwd", "..", ""):
             env = cl.caller_env(HOME=self.home, PATH=bad + ":" + cl.SHELL_PATH)
-            r = cl.run("run", "--tools", "--", "sh", "-c", "evil; cat %s/.ssh/id; true" % self.home,
-                       cwd=self.work, env=env)
+            r = cl.run(
+                "run",
+                "--tools",
+                "--",
+                "sh",
+                "-c",
+                "evil; cat %s/.ssh/id; true" % self.home,
+                cwd=self.work,
+                env=env,
+            )
             self.assertIn(r.code, (0, 125), str(r))
             self.assertNotIn("evil\n", r.out, str(r))
             self.assertNotIn("key", r.out)
 
     def test_interpreter_in_the_record(self):
-        self.write("home/.pyenv/versions/3.99/bin/python3",
-                   '#!/bin/sh\nexec /usr/bin/python3 "$@"\n', 0o755)
-        env = cl.caller_env(HOME=self.home, PATH=self.path("home/.pyenv/versions/3.99/bin") + ":" + cl.SHELL_PATH)
+        self.write(
+            "home/.pyenv/versions/3.99/bin/python3",
+            '#!/bin/sh\nexec /usr/bin/python3 "$@"\n',
+            0o755,
+        )
+        env = cl.caller_env(
+            HOME=self.home, PATH=self.path("home/.pyenv/versions/3.99/bin") + ":" + cl.SHELL_PATH
+        )
         rec = cl.record("--tools", "-e", "print(1)", verb="code", cwd=self.work, env=env)
         self.assertEqual(rec["stdout"], "1\n")
-        self.assertTrue(rec["interpreter"].startswith(self.path("home/.pyenv/versions/3.99/bin/python3")),
-                        rec["interpreter"])
+        self.assertTrue(
+            rec["interpreter"].startswith(self.path("home/.pyenv/versions/3.99/bin/python3")),
+            rec["interpreter"],
+        )
         rec = cl.record("-e", "print(1)", verb="code", cwd=self.work, env=env)
         self.assertTrue(rec["interpreter"].startswith("/usr/bin/python3"), rec["interpreter"])

@@ -1,7 +1,7 @@
 """--tty and `cloche shell`: a real terminal inside; and what cloche says on the caller's terminal."""
 
 import os
-import signal
+import termios
 import time
 
 import cl
@@ -14,36 +14,59 @@ class Tty(cl.Case):
         return t
 
     def test_is_a_terminal(self):
-        t = self.terminal("run", "--tty", "--", "sh", "-c", "test -t 0 && test -t 1 && test -t 2 && tty && echo $TERM")
+        t = self.terminal(
+            "run",
+            "--tty",
+            "--",
+            "sh",
+            "-c",
+            "test -t 0 && test -t 1 && test -t 2 && tty && echo $TERM",
+        )
         t.expect(r"/dev/(pts/\d+|console)\r?\n")
         t.expect("xterm")
         self.assertEqual(t.close(), 0)
 
     def test_not_the_callers_terminal(self):
         """The command has a terminal of its own: it cannot push input into the caller's."""
-        t = self.terminal("run", "--tty", "--", *cl.py(
-            "import fcntl, termios\n"
-            "for c in b'id':\n"
-            "    try: fcntl.ioctl(0, termios.TIOCSTI, bytes([c])); print('pushed')\n"
-            "    except OSError as e: print('refused', e.errno)"))
+        t = self.terminal(
+            "run",
+            "--tty",
+            "--",
+            *cl.py(
+                "import fcntl, termios\n"
+                "for c in b'id':\n"
+                "    try: fcntl.ioctl(0, termios.TIOCSTI, bytes([c])); print('pushed')\n"
+                "    except OSError as e: print('refused', e.errno)"
+            )
+        )
         t.expect("refused")
         self.assertEqual(t.close(), 0)
         self.assertNotIn("pushed", t.text)
 
     def test_without_tty_no_push_either(self):
         """Run plainly from a terminal: TIOCSTI and TIOCLINUX on the inherited one are refused."""
-        code = ("import fcntl, termios\n"
-                "for request in (termios.TIOCSTI, 0x541c):\n"
-                "    try: fcntl.ioctl(0, request, b'x'); print('pushed')\n"
-                "    except OSError as e: print('refused', e.errno)")
+        code = (
+            "import fcntl, termios\n"
+            "for request in (termios.TIOCSTI, 0x541c):\n"
+            "    try: fcntl.ioctl(0, request, b'x'); print('pushed')\n"
+            "    except OSError as e: print('refused', e.errno)"
+        )
         t = self.terminal("run", "--", *cl.py(code))
         self.assertEqual(t.close(), 0)
         self.assertNotIn("pushed", t.text)
         self.assertEqual(t.text.count("refused"), 2)
 
     def test_size_and_resize(self):
-        t = self.terminal("run", "--tty", "--", "sh", "-c",
-                          "trap 'stty size' WINCH; stty size; echo up; while :; do sleep 0.05; done", rows=33, cols=77)
+        t = self.terminal(
+            "run",
+            "--tty",
+            "--",
+            "sh",
+            "-c",
+            "trap 'stty size' WINCH; stty size; echo up; while :; do sleep 0.05; done",
+            rows=33,
+            cols=77,
+        )
         t.expect(r"33 77\r?\n")
         t.expect("up")
         t.resize(44, 99)
@@ -52,7 +75,14 @@ class Tty(cl.Case):
         self.assertIn(t.close(), (130, 2))
 
     def test_control_c(self):
-        t = self.terminal("run", "--tty", "--", "sh", "-c", "trap 'echo caught; exit 9' INT; echo up; while :; do sleep 0.05; done")
+        t = self.terminal(
+            "run",
+            "--tty",
+            "--",
+            "sh",
+            "-c",
+            "trap 'echo caught; exit 9' INT; echo up; while :; do sleep 0.05; done",
+        )
         t.expect("up")
         t.send("\x03")
         t.expect("caught")
@@ -80,8 +110,9 @@ class Tty(cl.Case):
             self.assertEqual(t.close(), code)
 
     def test_terminal_is_restored(self):
-        import termios
-        t = self.terminal("run", "--tty", "--", "sh", "-c", "stty raw -echo; echo up; sleep 0.1; kill -9 $$")
+        t = self.terminal(
+            "run", "--tty", "--", "sh", "-c", "stty raw -echo; echo up; sleep 0.1; kill -9 $$"
+        )
         before = termios.tcgetattr(t.master)
         t.expect("up")
         t.p.wait(10)
@@ -110,7 +141,9 @@ class Tty(cl.Case):
 
     def test_without_a_terminal(self):
         """--tty from a script: the command still gets a terminal."""
-        r = cl.run("run", "--tty", "--", "sh", "-c", "test -t 0 && test -t 1 && echo yes", timeout=15)
+        r = cl.run(
+            "run", "--tty", "--", "sh", "-c", "test -t 0 && test -t 1 && echo yes", timeout=15
+        )
         self.assertIn(r.code, (0, 125), str(r))
         if r.code == 0:
             self.assertIn("yes", r.out)
@@ -180,10 +213,12 @@ class Notes(cl.Case):
         self.assertEqual(t.text.replace("\r", ""), "hi\n")
 
     def test_one_line_per_kind_of_denial(self):
-        code = ("import socket\n"
-                "for i in range(50):\n"
-                "    try: socket.create_connection(('192.0.2.1', 80 + i % 2), 1)\n"
-                "    except OSError: pass")
+        code = (
+            "import socket\n"
+            "for i in range(50):\n"
+            "    try: socket.create_connection(('192.0.2.1', 80 + i % 2), 1)\n"
+            "    except OSError: pass"
+        )
         t = cl.Terminal("run", "--", *cl.py(code))
         self.assertEqual(t.close(), 0)
         lines = [line for line in t.text.splitlines() if line.startswith("cloche: ")]
