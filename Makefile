@@ -135,8 +135,13 @@ $(B)/gnu/gen/%.o: $(B)/gen/%.c $(B)/gnu/.flags
 	$(call quiet,CC) mkdir -p $(@D) && $(CC) $(GNU_CFLAGS) -c $< -o $@
 
 # The launcher: static musl, or with sanitizers (which musl has not) glibc.
+# AddressSanitizer does not know the small stacks that clone is given, and says so on stderr whenever
+# a function does not return there; what it would do then is not needed before an exec or _exit.
 ifdef SAN
-$(B)/cloche: $(call gnu_o,$(LAUNCHER_SRC)) $(call gen_o,gnu)
+$(B)/gen/no_return.c:
+	$(call quiet,GEN) mkdir -p $(@D) && \
+		echo 'void __asan_handle_no_return(void); void __asan_handle_no_return(void) {}' >$@
+$(B)/cloche: $(call gnu_o,$(LAUNCHER_SRC)) $(call gen_o,gnu) $(B)/gnu/gen/no_return.o
 	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) -o $@
 else
 $(B)/cloche: $(call musl_o,$(LAUNCHER_SRC)) $(call gen_o,musl)
