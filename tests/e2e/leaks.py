@@ -80,13 +80,23 @@ def mounts():
     return {"mount " + " ".join(row[2:5]) for row in rows if not _of_a_test(row[4])}
 
 
+def _keeper_lives(name):
+    """The name of a run's cgroup ends in the pid of its keeper."""
+    return os.path.exists("/proc/" + name.rpartition("-")[2])
+
+
 def cgroups():
-    """Cgroups of cloche's, in every hierarchy; the host's own services come and go."""
+    """Cgroups of this user's runs whose keeper is gone, in every hierarchy."""
     found = set()
     for top, dirs, _ in os.walk("/sys/fs/cgroup"):
-        found.update(
-            "cgroup " + os.path.join(top, d) for d in dirs if "cloche" in d and not _of_a_test(d)
-        )
+        for name in dirs:
+            path = os.path.join(top, name)
+            try:
+                mine = os.lstat(path).st_uid == os.geteuid()
+            except OSError:
+                continue
+            if mine and "cloche" in name and not _of_a_test(name) and not _keeper_lives(name):
+                found.add("cgroup " + path)
     return found
 
 
