@@ -102,7 +102,7 @@ static void name_after(const char *file, struct placed_file *ret)
 	const char *slash = strrchr(file, '/');
 
 	free(ret->path);
-	ret->path = str_format("/tmp/code/%s", slash ? slash + 1 : file);
+	ret->path = str_format("/run/code/%s", slash ? slash + 1 : file);
 }
 
 static int read_code(const struct sandbox_spec *s, const char *file, struct placed_file *ret,
@@ -149,7 +149,7 @@ static int place_code(struct sandbox_spec *s, const struct options *o, const cha
 	if (!l)
 		return -1;
 	ret->mode = 0644;
-	ret->path = str_format("/tmp/code/main%s", l->ending);
+	ret->path = str_format("/run/code/main%s", l->ending);
 	if (o->code) {
 		ret->data = str_copy(o->code);
 		ret->size = strlen(o->code);

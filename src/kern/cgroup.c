@@ -377,6 +377,30 @@ void cgroup_read_stats(const struct cgroup *c, struct cgroup_stats *ret)
 	ret->cpu_us = cgroup_cpu_us(c);
 }
 
+void cgroup_lift_cpu(const struct cgroup *c)
+{
+	if (c->version == 2)
+		write_at(c->dirs[0], "cpu.max", "max");
+	else if (c->version == 1 && c->dirs[CGROUP_CPU] >= 0)
+		write_at(c->dirs[CGROUP_CPU], "cpu.cfs_quota_us", "-1");
+}
+
+void cgroup_kill(const struct cgroup *c)
+{
+	int dir = c->version == 2 ? c->dirs[0] : c->dirs[CGROUP_PIDS];
+	char text[8192], *at = text;
+
+	if (c->version == 0 || dir < 0)
+		return;
+	if (c->version == 2 && write_at(dir, "cgroup.kill", "1") == 0)
+		return;
+	if (read_at(dir, "cgroup.procs", text, sizeof(text)) <= 0)
+		return;
+	/* Only members of our own cgroup, and only ones that the kernel shows as such just now. */
+	for (long pid; (pid = strtol(at, &at, 10)) > 1;)
+		kill((pid_t)pid, SIGKILL);
+}
+
 void cgroup_remove(struct cgroup *c)
 {
 	for (int i = 0; i < CGROUP_CONTROLLERS; i++) {
@@ -395,31 +419,20 @@ void cgroup_remove(struct cgroup *c)
 	c->layers = 0;
 }
 
-/* All hierarchies have the same names: one is read, all are cleared. */
-static void sweep_from(const struct cgroup *c, int parent)
-{
-	size_t own = (size_t)(strrchr(c->name, '-') + 1 - c->name);
-	int fd = openat(parent, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-
-	for (struct dirent *d; dir && (d = readdir(dir));) {
-		/* Only keepers of our pid namespace can be told dead or alive. */
-		if (strncmp(d->d_name, c->name, own) != 0 || str_equal(d->d_name, c->name) ||
-		    kill(atoi(d->d_name + own), 0) == 0 || errno != ESRCH)
-			continue;
-		for (int i = 0; i < CGROUP_CONTROLLERS; i++)
-			if (c->parents[i] >= 0)
-				unlinkat(c->parents[i], d->d_name, AT_REMOVEDIR);
-	}
-	if (dir)
-		closedir(dir);
-}
-
 void cgroup_sweep(const struct cgroup *c)
 {
-	for (int i = 0; i < CGROUP_CONTROLLERS; i++)
-		if (c->parents[i] >= 0) {
-			sweep_from(c, c->parents[i]);
-			return;
-		}
+	size_t own = (size_t)(strrchr(c->name, '-') + 1 - c->name);
+
+	for (int i = 0; i < CGROUP_CONTROLLERS; i++) {
+		int fd = c->parents[i] < 0 ? -1 : openat(c->parents[i], ".", O_RDONLY | O_CLOEXEC);
+		DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+		for (struct dirent *d; dir && (d = readdir(dir));)
+			/* Only keepers of our pid namespace can be told dead or alive. */
+			if (strncmp(d->d_name, c->name, own) == 0 && !str_equal(d->d_name, c->name) &&
+			    kill(atoi(d->d_name + own), 0) < 0 && errno == ESRCH)
+				unlinkat(c->parents[i], d->d_name, AT_REMOVEDIR);
+		if (dir)
+			closedir(dir);
+	}
 }

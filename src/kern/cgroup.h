@@ -56,6 +56,10 @@ bool cgroup_contains(const struct cgroup *c, pid_t pid);
 int cgroup_join_fds(const struct cgroup *c, int fds[CGROUP_CONTROLLERS]);
 uint64_t cgroup_cpu_us(const struct cgroup *c);
 void cgroup_read_stats(const struct cgroup *c, struct cgroup_stats *ret);
+/* Takes the processor limit away, so that what is to die is not held up. */
+void cgroup_lift_cpu(const struct cgroup *c);
+/* Kills what is in it, one by one where the kernel cannot do it at once (v1). */
+void cgroup_kill(const struct cgroup *c);
 /* Removes it; everything in it must be dead. */
 void cgroup_remove(struct cgroup *c);
 /* Removes cgroups whose keeper is gone. */

@@ -125,17 +125,18 @@ int probe_enter_scratch(struct feature *f)
 static int probe_user_ns(struct feature *f)
 {
 	struct id_map map;
-	pid_t holder;
+	struct userns made;
 	struct err e;
 	int errnum;
 
 	if (caps_can_administer()) {
 		id_map_range(&map, 1 << 20);
-		if (userns_create(&map, &map, &holder, &e) < 0) {
+		if (userns_create(&map, &map, &made, &e) < 0) {
 			snprintf(f->detail, sizeof(f->detail), "%.200s", e.msg);
 			return e.errnum;
 		}
-		userns_release(holder);
+		userns_release(&made);
+		close(made.fd);
 		snprintf(f->detail, sizeof(f->detail),
 			 "a range of ids of its own for each sandbox");
 		return 0;

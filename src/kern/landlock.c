@@ -69,6 +69,19 @@ int landlock_open(struct landlock *l, bool refuse_tcp, struct err *e)
 	return 0;
 }
 
+int landlock_scope_signals(struct err *e)
+{
+	struct ruleset attr = {.scoped = LANDLOCK_SCOPE_SIGNAL};
+	struct landlock l = {.abi = landlock_abi()};
+
+	if (l.abi < 6)
+		return err_set(e, ERR_UNSUPPORTED, "Landlock cannot scope signals before ABI 6");
+	l.fd = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
+	if (l.fd < 0)
+		return err_sys(e, "cannot create a Landlock ruleset");
+	return landlock_apply(&l, e);
+}
+
 int landlock_allow(struct landlock *l, int dirfd, const char *path, enum landlock_grant grant,
 		   struct err *e)
 {

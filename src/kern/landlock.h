@@ -24,6 +24,11 @@ struct landlock {
 int landlock_abi(void);
 /* With refuse_tcp no TCP bind and connect either (ABI 4). */
 int landlock_open(struct landlock *l, bool refuse_tcp, struct err *e);
+/*
+ * Restricts this process to signalling itself, its descendants and theirs (ABI 6); nothing else. Its
+ * kill(-1) then means just those. Needs no_new_privs or CAP_SYS_ADMIN.
+ */
+int landlock_scope_signals(struct err *e);
 /* Grants below what dirfd/path shows ("" for dirfd itself); a missing path is left out silently. */
 int landlock_allow(struct landlock *l, int dirfd, const char *path, enum landlock_grant grant,
 		   struct err *e);

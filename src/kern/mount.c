@@ -28,7 +28,8 @@ static int clone_with_flags(int dirfd, const char *path, unsigned at, unsigned f
 	struct mount_attr attr = {.attr_set = attributes(flags)};
 	int fd = (int)syscall(SYS_open_tree_attr, dirfd, path, at, &attr, sizeof(attr));
 
-	if (fd >= 0 || errno != ENOSYS)
+	/* An outer filter that does not know the call may answer anything. */
+	if (fd >= 0 || (errno != ENOSYS && errno != EPERM && errno != EINVAL))
 		return fd;
 	fd = sys_open_tree(dirfd, path, at);
 	if (fd < 0)

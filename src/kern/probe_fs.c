@@ -75,7 +75,7 @@ int probe_idmap(struct feature *f)
 	auto_close int tmpfs = -1;
 	auto_close int here = -1;
 	struct id_map map;
-	pid_t holder = 0;
+	struct userns made;
 	struct err e;
 	int errnum;
 
@@ -84,8 +84,10 @@ int probe_idmap(struct feature *f)
 		return 0;
 	}
 	id_map_range(&map, 1 << 20);
-	userns = userns_create(&map, &map, &holder, &e);
-	userns_release(holder);
+	if (userns_create(&map, &map, &made, &e) == 0) {
+		userns = made.fd;
+		userns_release(&made);
+	}
 	here = userns < 0 ? -1 : mount_clone(AT_FDCWD, ".", 0, &e);
 	if (userns < 0 || here < 0)
 		return say(f, &e);

@@ -1,6 +1,7 @@
 #include "kern/userns.h"
 
 #include "base/auto.h"
+#include "base/str.h"
 #include "kern/sys.h"
 
 #include <errno.h>
@@ -8,6 +9,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -76,42 +78,44 @@ static int wait_to_be_killed(void *maker)
 	return 0;
 }
 
-int userns_create(const struct id_map *uids, const struct id_map *gids, pid_t *ret_holder,
+/* The holder shares our memory, so that nothing has to be copied, and has a stack of its own. */
+#define STACK_SIZE 8192
+
+int userns_create(const struct id_map *uids, const struct id_map *gids, struct userns *ret,
 		  struct err *e)
 {
-	/*
-	 * Shares our memory, so that nothing has to be copied. The next one may have the same stack:
-	 * this one never comes back from pause.
-	 */
-	static char stack[8192] __attribute__((aligned(16)));
-	pid_t pid = clone(wait_to_be_killed, stack + sizeof(stack),
-			  CLONE_VM | CLONE_FILES | CLONE_NEWUSER, (void *)(intptr_t)getpid());
+	struct userns u = {.fd = -1, .stack = must_alloc(malloc(STACK_SIZE))};
 	char path[64];
-	int fd = -1;
 
-	if (pid < 0)
-		return err_sys(e, "cannot create a user namespace");
-	if (write_maps(pid, uids, gids) < 0) {
+	u.holder = clone(wait_to_be_killed, u.stack + STACK_SIZE,
+			 CLONE_VM | CLONE_FILES | CLONE_NEWUSER, (void *)(intptr_t)getpid());
+	if (u.holder < 0) {
+		err_sys(e, "cannot create a user namespace");
+	} else if (write_maps(u.holder, uids, gids) < 0) {
 		err_sys(e, "cannot write id maps");
 	} else {
-		snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
-		fd = open(path, O_RDONLY | O_CLOEXEC);
-		if (fd < 0)
+		snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)u.holder);
+		u.fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (u.fd < 0)
 			err_sys(e, "cannot open %s", path);
 	}
-	if (fd < 0)
-		userns_release(pid);
-	else
-		*ret_holder = pid;
-	return fd;
+	if (u.fd < 0) {
+		userns_release(&u);
+		return -1;
+	}
+	*ret = u;
+	return 0;
 }
 
-void userns_release(pid_t holder)
+void userns_release(struct userns *u)
 {
-	if (holder <= 0)
-		return;
-	kill(holder, SIGKILL);
-	waitpid(holder, NULL, __WALL);
+	if (u->holder > 0) {
+		kill(u->holder, SIGKILL);
+		waitpid(u->holder, NULL, __WALL);
+	}
+	u->holder = 0;
+	free(u->stack);
+	u->stack = NULL;
 }
 
 int userns_map_self(uid_t inside_uid, uid_t uid, gid_t inside_gid, gid_t gid, struct err *e)

@@ -18,12 +18,16 @@ void id_map_range(struct id_map *ret, uint32_t base);
  */
 void id_map_owner(struct id_map *ret, uint32_t base, uint32_t owner, uint32_t user);
 
-/*
- * Makes a user namespace with these maps; needs CAP_SETUID and CAP_SETGID. Returns its fd; a process
- * that holds it open comes along, to be released when there is time (its death takes longer).
- */
-int userns_create(const struct id_map *uids, const struct id_map *gids, pid_t *ret_holder,
+struct userns {
+	int fd;
+	pid_t holder; /* a process that exists only so that the namespace does, until there is the fd */
+	char *stack;  /* of the holder */
+};
+
+/* Makes a user namespace with these maps; needs CAP_SETUID and CAP_SETGID. */
+int userns_create(const struct id_map *uids, const struct id_map *gids, struct userns *ret,
 		  struct err *e);
-void userns_release(pid_t holder);
+/* Lets the holder go, which takes longer than making it; the fd is the caller's. */
+void userns_release(struct userns *u);
 /* Maps one id each in the caller's own new user namespace, as an ordinary user may. */
 int userns_map_self(uid_t inside_uid, uid_t uid, gid_t inside_gid, gid_t gid, struct err *e);

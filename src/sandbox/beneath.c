@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "kern/caps.h"
 #include "kern/sys.h"
 
 #include <dirent.h>
@@ -129,27 +130,18 @@ bool beneath_has_name(const struct list *names, const char *name)
  * The trusted names are the kernel's when root mounts, the user ones with `userxattr`. Code inside
  * might set the other pair: then it only says about its own tree what it could have done to it.
  */
-bool beneath_is_whiteout(int dir, const char *name, const struct stat *st)
+bool beneath_is_whiteout(const struct stat *st)
 {
-	auto_close int fd = -1;
-	struct stat opened;
-
-	if (S_ISCHR(st->st_mode))
-		return st->st_rdev == makedev(0, 0);
-	if (!S_ISREG(st->st_mode) || st->st_size > 0)
-		return false;
-	fd = beneath_open_file(dir, name, &opened);
-	return fd >= 0 && (fgetxattr(fd, "trusted.overlay.whiteout", NULL, 0) >= 0 ||
-			   fgetxattr(fd, "user.overlay.whiteout", NULL, 0) >= 0);
+	return S_ISCHR(st->st_mode) && st->st_rdev == makedev(0, 0);
 }
 
 bool beneath_is_opaque(int dir)
 {
+	/* As root the overlay keeps its notes in trusted.*, and user.overlay.* is anybody's data. */
+	const char *name = caps_can_administer() ? "trusted.overlay.opaque" : "user.overlay.opaque";
 	char value = 0;
 
-	if (fgetxattr(dir, "trusted.overlay.opaque", &value, 1) == 1 && value == 'y')
-		return true;
-	return fgetxattr(dir, "user.overlay.opaque", &value, 1) == 1 && value == 'y';
+	return fgetxattr(dir, name, &value, 1) == 1 && value == 'y';
 }
 
 static int remove_below(int dir, unsigned depth);

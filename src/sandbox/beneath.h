@@ -46,7 +46,7 @@ int beneath_names(int dir, size_t max, struct list *ret, bool *ret_cut);
 /* Finds a name in a sorted list. */
 bool beneath_has_name(const struct list *names, const char *name);
 
-bool beneath_is_whiteout(int dir, const char *name, const struct stat *st);
+bool beneath_is_whiteout(const struct stat *st);
 bool beneath_is_opaque(int dir);
 
 /* Removes a name and all below it; -1 with errno when something had to stay. */

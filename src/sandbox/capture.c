@@ -220,7 +220,7 @@ static void visit(struct capturer *c, const struct place *p, const char *name)
 	if (!matched && !leads_on)
 		return;
 	in_upper = p->upper >= 0 && beneath_stat(p->upper, name, &st);
-	if (in_upper && beneath_is_whiteout(p->upper, name, &st))
+	if (in_upper && beneath_is_whiteout(&st))
 		return;
 	if (!in_upper && (p->lower < 0 || !beneath_stat(p->lower, name, &st)))
 		return;

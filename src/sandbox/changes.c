@@ -155,7 +155,7 @@ static bool clear_way(struct visitor *w, const struct place *p, const struct ite
 	if (!it->has_low || !S_ISDIR(it->low.st_mode))
 		return true;
 	if (w->apply)
-		result = beneath_remove(p->lower, it->name);
+		result = put_nothing(p->lower, it->name, &w->owner);
 	record_tried(w, DELETED, true, result);
 	return result == 0;
 }
@@ -281,7 +281,7 @@ static void settle_dir(struct visitor *w, struct item *it, struct place *child, 
 		return;
 	}
 	if (w->apply && (is_new || differs))
-		result = fchmod(child->lower, it->up.st_mode & 0777);
+		result = put_mode(child->lower, it->up.st_mode & 0777, &w->owner);
 	if (differs || (is_new && is_empty) || result < 0)
 		record_tried(w, is_new ? ADDED : MODIFIED, true, result);
 }
@@ -321,7 +321,7 @@ static void visit_deleted(struct visitor *w, const struct place *p, struct item 
 		return;
 	}
 	if (w->apply)
-		result = beneath_remove(p->lower, it->name);
+		result = put_nothing(p->lower, it->name, &w->owner);
 	record_tried(w, DELETED, is_dir, result);
 }
 
@@ -345,7 +345,7 @@ static void visit(struct visitor *w, const struct place *p, const char *name)
 	it.has_low = p->lower >= 0 && beneath_stat(p->lower, name, &it.low);
 	if (!beneath_stat(p->upper, name, &it.up))
 		return;
-	if (beneath_is_whiteout(p->upper, name, &it.up)) {
+	if (beneath_is_whiteout(&it.up)) {
 		it.blocked = judge(p, &it, true);
 		if (it.has_low)
 			visit_deleted(w, p, &it);

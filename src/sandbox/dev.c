@@ -72,7 +72,7 @@ int dev_build(const struct plan *p, int root_fd, struct err *e)
 		if (fd < 0 || mount_attach(fd, dev, "", e) < 0)
 			return -1;
 		close(dev);
-		dev = openat(root_fd, "dev", O_PATH | O_DIRECTORY | O_CLOEXEC);
+		dev = openat(root_fd, "dev", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	}
 	if (make_nodes(p, dev, e) < 0 || make_links(dev, e) < 0)
 		return -1;

@@ -73,6 +73,7 @@ static bool show_tool(struct plan *p, const char *path)
 	}
 	b = plan_add_bind(p);
 	b->source = s;
+	b->is_tool = true;
 	snprintf(b->target, sizeof(b->target), "%s", path);
 	return true;
 }

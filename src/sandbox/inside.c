@@ -161,7 +161,10 @@ static int drop_privileges(struct plan *p, const struct inside_fds *fds, int use
 		return err_sys(e, "cannot give up privileges");
 	if (soft(p, LAYER_LANDLOCK, restrict_paths(p, e), e) < 0)
 		return -1;
-	return soft(p, LAYER_SECCOMP, seccomp_load(&seccomp_profile_default, ret_listener, e), e);
+	if (soft(p, LAYER_SECCOMP, seccomp_load(&seccomp_profile_default, ret_listener, e), e) < 0)
+		return -1;
+	p->board->listening = *ret_listener > 2;
+	return 0;
 }
 
 static int open_pty(struct inside_fds *fds, struct err *e)
@@ -196,6 +199,9 @@ static pid_t start_command(struct plan *p, struct inside_fds *fds, struct err *e
 	c.pinned = c.pinned && sched_setaffinity(0, sizeof(here), &here) == 0;
 	p->board->started_ns = now_ns();
 	pid = clone(exec_in_clone, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, &c);
+	/* Before Linux 6.3 memory cannot be shared into a new time namespace. */
+	if (pid < 0 && errno == EINVAL)
+		pid = clone(exec_in_clone, stack + sizeof(stack), CLONE_VFORK | SIGCHLD, &c);
 	if (c.pinned)
 		sched_setaffinity(0, sizeof(c.cpus), &c.cpus);
 	if (pid < 0)
@@ -261,8 +267,6 @@ static int build(struct plan *p, struct inside_fds *fds, int *ret_listener, stru
 		return -1;
 	if (root_finish(p, fds->scratch, e) < 0)
 		return -1;
-	p->board->proven |=
-		LAYER_BIT(LAYER_ROOT) | LAYER_BIT(LAYER_DISK) | LAYER_BIT(LAYER_NETWORK);
 	if (p->spec->tty && open_pty(fds, e) < 0)
 		return -1;
 	if (message_send_back(fds->control, fds->scratch, fds->terminal, e) < 0)

@@ -21,28 +21,73 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/un.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
 
 /* ---- before the clone ---- */
 
-/* A directory or device as a standard stream would be a way out (fchdir, openat on it). */
+/* Which character devices may be a standard stream: terminals, and those of memory but /dev/mem. */
+static bool is_harmless_device(const struct stat *st, int fd)
+{
+	unsigned minor = minor(st->st_rdev);
+
+	if (isatty(fd))
+		return true;
+	return major(st->st_rdev) == 1 && (minor == 3 || minor == 5 || minor == 7 || minor == 8 || minor == 9);
+}
+
+/*
+ * A socket belongs to the network namespace that it was made in: connected anew, it would lead onto
+ * the host's network. What a Unix stream socket is connected to cannot be changed.
+ */
+static bool is_harmless_socket(int fd)
+{
+	int domain = -1, type = -1;
+	socklen_t size = sizeof(int);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) < 0 ||
+	    getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) < 0)
+		return false;
+	return domain == AF_UNIX && (type == SOCK_STREAM || type == SOCK_SEQPACKET) &&
+	       getpeername(fd, (struct sockaddr *)&(struct sockaddr_un){0},
+			   &(socklen_t){sizeof(struct sockaddr_un)}) == 0;
+}
+
+/* What a standard stream may be; a directory, say, would be a way out (fchdir, openat on it). */
+static const char *refuse_stream(int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || (fcntl(fd, F_GETFL) & O_PATH))
+		return "not open for reading or writing";
+	switch (st.st_mode & S_IFMT) {
+	case S_IFREG:
+	case S_IFIFO:
+		return NULL;
+	case S_IFCHR:
+		return is_harmless_device(&st, fd) ? NULL : "a device";
+	case S_IFSOCK:
+		return is_harmless_socket(fd) ? NULL : "a socket that leads onto the host's network";
+	case S_IFDIR:
+		return "a directory";
+	default:
+		return "neither a file, a pipe nor a terminal";
+	}
+}
+
 static int check_streams(struct err *e)
 {
 	static const char *const names[] = {"stdin", "stdout", "stderr"};
 
 	for (int fd = 0; fd < 3; fd++) {
-		struct stat st;
+		const char *why = refuse_stream(fd);
 
-		if (fstat(fd, &st) < 0)
-			return err_sys(e, "%s", names[fd]);
-		if (S_ISDIR(st.st_mode) || S_ISBLK(st.st_mode))
-			return err_set(e, ERR_DENIED, "%s is a %s: a sandbox cannot be given that",
-				       names[fd],
-				       S_ISDIR(st.st_mode) ? "directory" : "block device");
-		if (fcntl(fd, F_GETFL) & O_PATH)
-			return err_set(e, ERR_DENIED, "%s is not open for reading or writing",
-				       names[fd]);
+		if (why)
+			return err_set(e, ERR_DENIED,
+				       "%s is %s, which a sandbox cannot be given; put a pipe between "
+				       "(cat)", names[fd], why);
 	}
 	return 0;
 }
@@ -98,6 +143,26 @@ static int open_output(struct keeper *k, struct stream *s, int fd, int *ret_fd, 
 	return 0;
 }
 
+static int open_input(struct keeper *k, int *ret_fd, struct err *e)
+{
+	struct stat st;
+	int ends[2];
+
+	*ret_fd = 0;
+	if (!k->plan.rootless || k->plan.spec->tty || fstat(0, &st) < 0 || !S_ISREG(st.st_mode)) {
+		give_pipe(k, 0);
+		return 0;
+	}
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return err_sys(e, "cannot create a pipe");
+	*ret_fd = ends[0];
+	k->feed.to = ends[1];
+	k->feed.from = fcntl(0, F_DUPFD_CLOEXEC, 3);
+	if (k->feed.from < 0 || fcntl(ends[1], F_SETFL, O_NONBLOCK) < 0)
+		return err_sys(e, "cannot pass stdin on");
+	return 0;
+}
+
 static int open_streams(struct keeper *k, struct inside_fds *fds, struct err *e)
 {
 	*fds = (struct inside_fds){.control = -1,
@@ -106,8 +171,7 @@ static int open_streams(struct keeper *k, struct inside_fds *fds, struct err *e)
 				   .terminal = -1,
 				   .scratch = -1,
 				   .dns = -1};
-	give_pipe(k, 0);
-	if (open_output(k, &k->out, 1, &fds->out, e) < 0)
+	if (open_input(k, &fds->in, e) < 0 || open_output(k, &k->out, 1, &fds->out, e) < 0)
 		return -1;
 	return open_output(k, &k->err, 2, &fds->err, e);
 }
@@ -164,25 +228,22 @@ static int make_user_namespaces(struct keeper *k, struct keeper_message *m, int 
 {
 	const struct plan *p = &k->plan;
 	struct id_map uids, gids;
-	int fd;
 
 	if (p->rootless || p->spec->level == LEVEL_PROCESS)
 		return 0;
 	id_map_range(&uids, p->id_base);
-	fd = userns_create(&uids, &uids, &k->holders[PLAN_OWNERS], e);
-	if (fd < 0 && (p->spec->required_layers & LAYER_BIT(LAYER_USER_NS)))
-		return -1;
-	if (fd >= 0) {
-		fds[(*count)++] = fd;
+	if (userns_create(&uids, &uids, &k->userns[PLAN_OWNERS], e) == 0) {
+		fds[(*count)++] = k->userns[PLAN_OWNERS].fd;
 		m->has_userns = 1;
+	} else if (p->spec->required_layers & LAYER_BIT(LAYER_USER_NS)) {
+		return -1;
 	}
 	for (int i = 0; i < p->owner_count; i++) {
 		id_map_owner(&uids, p->id_base, p->owners[i].uid, SANDBOX_UID);
 		id_map_owner(&gids, p->id_base, p->owners[i].gid, SANDBOX_GID);
-		fd = userns_create(&uids, &gids, &k->holders[i], e);
-		if (fd < 0)
+		if (userns_create(&uids, &gids, &k->userns[i], e) < 0)
 			return -1;
-		fds[(*count)++] = fd;
+		fds[(*count)++] = k->userns[i].fd;
 		m->owner_count++;
 	}
 	return 0;
@@ -256,6 +317,8 @@ static void end_run(struct keeper *k, enum status reason, int sig)
 	k->reason = reason;
 	k->reason_signal = sig;
 	k->kill_at_ns = now_ns() + GRACE_NS;
+	/* Dying takes processor time as well. */
+	cgroup_lift_cpu(&k->cgroup);
 	sys_pidfd_send_signal(k->pidfd, SIGTERM);
 }
 
@@ -268,8 +331,9 @@ static int check_grace(struct keeper *k)
 		return -1;
 	if (left_ms > 0)
 		return (int)left_ms;
+	cgroup_kill(&k->cgroup);
 	sys_pidfd_send_signal(k->pidfd, SIGKILL);
-	return -1;
+	return (int)(GRACE_NS / 1000000);
 }
 
 static void take_signals(struct keeper *k)
@@ -317,25 +381,45 @@ static int check_clocks(struct keeper *k)
 	return wait_ms == INT32_MAX ? -1 : (int)(wait_ms < 3600000 ? wait_ms : 3600000);
 }
 
-enum { ON_DEATH, ON_SIGNALS, ON_OUT, ON_ERR, ON_BACK, ON_MASTER, ON_INPUT, ON_COUNT };
+enum {
+	ON_DEATH,
+	ON_SIGNALS,
+	ON_OUT,
+	ON_ERR,
+	ON_BACK,
+	ON_MASTER,
+	ON_INPUT,
+	ON_SCREEN,
+	ON_FEED,
+	ON_COUNT
+};
+
+static void poll_terminal(const struct terminal *t, struct pollfd *polls)
+{
+	bool open = t->master >= 0;
+	short events =
+		(short)((t->out_len < sizeof(t->out) ? POLLIN : 0) | (t->in_len ? POLLOUT : 0));
+
+	polls[ON_MASTER] = (struct pollfd){events ? t->master : -1, events, 0};
+	polls[ON_INPUT] = (struct pollfd){
+		open && !t->in_ended && t->in_len < sizeof(t->in) ? 0 : -1, POLLIN, 0};
+	polls[ON_SCREEN] = (struct pollfd){open && t->out_len ? 1 : -1, POLLOUT, 0};
+}
 
 static void fill_polls(const struct keeper *k, struct pollfd *polls)
 {
-	const struct terminal *t = &k->terminal;
-	bool room = t->pending_len < sizeof(t->pending);
+	bool wants_terminal = k->plan.spec->tty && k->scratch < 0;
 
 	polls[ON_DEATH] = (struct pollfd){k->pidfd, POLLIN, 0};
 	polls[ON_SIGNALS] = (struct pollfd){k->signals, POLLIN, 0};
 	polls[ON_OUT] = (struct pollfd){k->out.fd, POLLIN, 0};
 	polls[ON_ERR] = (struct pollfd){k->err.fd, POLLIN, 0};
-	polls[ON_BACK] =
-		(struct pollfd){k->plan.spec->tty && k->scratch < 0 ? k->control : -1, POLLIN, 0};
-	polls[ON_MASTER] =
-		(struct pollfd){t->master, (short)(POLLIN | (t->pending_len ? POLLOUT : 0)), 0};
-	polls[ON_INPUT] =
-		(struct pollfd){t->master >= 0 && room && !t->input_ended ? 0 : -1, POLLIN, 0};
+	polls[ON_BACK] = (struct pollfd){wants_terminal ? k->control : -1, POLLIN, 0};
+	polls[ON_FEED] = (struct pollfd){k->feed.from >= 0 ? k->feed.to : -1, POLLOUT, 0};
+	poll_terminal(&k->terminal, polls);
 }
 
+/* Nothing here waits: a reader that stalls must not stop the clocks. */
 static void serve_terminal(struct keeper *k, const struct pollfd *polls)
 {
 	struct terminal *t = &k->terminal;
@@ -347,8 +431,13 @@ static void serve_terminal(struct keeper *k, const struct pollfd *polls)
 	if (polls[ON_INPUT].revents)
 		terminal_read_input(t);
 	if (polls[ON_MASTER].revents & POLLOUT)
-		terminal_write_pending(t);
-	if ((polls[ON_MASTER].revents & (POLLIN | POLLHUP)) && !terminal_copy_output(t))
+		terminal_write_input(t);
+	if (polls[ON_MASTER].revents & POLLIN)
+		terminal_read_output(t);
+	if (polls[ON_SCREEN].revents && !terminal_write_output(t))
+		terminal_stop(t);
+	/* Every process has closed it: there is only what is left to print. */
+	if ((polls[ON_MASTER].revents & (POLLIN | POLLHUP)) == POLLHUP && t->out_len == 0)
 		terminal_stop(t);
 }
 
@@ -368,10 +457,25 @@ static void watch(struct keeper *k)
 			stream_read(&k->out);
 		if (polls[ON_ERR].revents)
 			stream_read(&k->err);
+		if (polls[ON_FEED].revents)
+			feed_move(&k->feed);
 		serve_terminal(k, polls);
 		if (stream_is_flood(&k->out) || stream_is_flood(&k->err))
 			end_run(k, STATUS_OUTPUT_LIMIT, SIGKILL);
 		if (polls[ON_DEATH].revents)
+			return;
+	}
+}
+
+/* The same for the terminal; whoever does not read it can still be interrupted. */
+static void drain_terminal(struct terminal *t, int signals)
+{
+	struct pollfd polls[] = {{1, POLLOUT, 0}, {signals, POLLIN, 0}};
+
+	while (t->master >= 0 && (terminal_read_output(t) || t->out_len)) {
+		if (poll(polls, 2, -1) < 0 || polls[1].revents)
+			return;
+		if (polls[0].revents && !terminal_write_output(t))
 			return;
 	}
 }
@@ -383,8 +487,7 @@ static void drain(struct keeper *k)
 		stream_read(&k->out);
 	while (k->err.fd >= 0)
 		stream_read(&k->err);
-	while (k->terminal.master >= 0 && terminal_copy_output(&k->terminal))
-		;
+	drain_terminal(&k->terminal, k->signals);
 	terminal_stop(&k->terminal);
 }
 
@@ -393,10 +496,8 @@ static void drain(struct keeper *k)
 /* Processes that only held a user namespace open until pid 1 had it. */
 static void release_holders(struct keeper *k)
 {
-	for (size_t i = 0; i < ARRAY_LEN(k->holders); i++) {
-		userns_release(k->holders[i]);
-		k->holders[i] = 0;
-	}
+	for (size_t i = 0; i < ARRAY_LEN(k->userns); i++)
+		userns_release(&k->userns[i]);
 }
 
 /* Whoever reads our stdout must see its end as soon as the command closes it. */
@@ -404,6 +505,8 @@ static void let_go_of_streams(const struct keeper *k, struct inside_fds *fds)
 {
 	auto_close int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
+	if (fds->in > 2)
+		close_fd(&fds->in);
 	if (fds->out > 2)
 		close_fd(&fds->out);
 	if (fds->err > 2)
@@ -467,6 +570,7 @@ static void keeper_done(struct keeper *k)
 	release_holders(k);
 	cgroup_remove(&k->cgroup);
 	lair_remove(k->plan.lair);
+	feed_done(&k->feed);
 	stream_done(&k->out);
 	stream_done(&k->err);
 	close_fd(&k->scratch);
@@ -484,7 +588,9 @@ int sandbox_run(const struct sandbox_request *request, struct result *ret, struc
 			   .scratch = -1,
 			   .out = {.fd = -1, .relay = -1},
 			   .err = {.fd = -1, .relay = -1},
-			   .terminal.master = -1};
+			   .terminal.master = -1,
+			   .feed = {.from = -1, .to = -1},
+			   .net = {.ns = -1, .dns = -1}};
 	struct board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE,
 				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int rc = -1;

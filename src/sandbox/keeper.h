@@ -2,7 +2,9 @@
 #pragma once
 
 #include "kern/cgroup.h"
+#include "kern/userns.h"
 #include "model/result.h"
+#include "sandbox/feed.h"
 #include "sandbox/net.h"
 #include "sandbox/plan.h"
 #include "sandbox/stream.h"
@@ -20,7 +22,8 @@ struct keeper {
 	int signals;
 	int scratch;
 	struct net_maker net;
-	pid_t holders[PLAN_OWNERS + 1]; /* of user namespaces */
+	struct userns userns[PLAN_OWNERS + 1]; /* that of the sandbox is the last */
+	struct feed feed;
 	struct stream out, err;
 	struct terminal terminal;
 	int64_t started_ns, ended_ns;

@@ -99,8 +99,12 @@ static void sweep(void)
 			continue;
 		fd = beneath_open_dir(tmp, d->d_name);
 		if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
-		    time(NULL) - st.st_mtime > 10 && flock(fd, LOCK_EX | LOCK_NB) == 0)
-			beneath_remove(tmp, d->d_name);
+		    time(NULL) - st.st_mtime > 10 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+			char path[NAME_MAX + 8];
+
+			snprintf(path, sizeof(path), "/tmp/%s", d->d_name);
+			lair_remove(path);
+		}
 	}
 	if (dir)
 		closedir(dir);
@@ -130,10 +134,55 @@ int lair_make(struct keeper *k, struct err *e)
 	return 0;
 }
 
+/* Removes the entries of one directory; directories in it move up to top, to be emptied later. */
+static bool empty_directory(int top, const char *name, unsigned *moved)
+{
+	auto_close int fd = -1;
+	DIR *dir;
+
+	/* Its own code may have shut it. */
+	(void)!fchmodat(top, name, 0700, 0);
+	fd = beneath_open_dir(top, name);
+	dir = fd < 0 ? NULL : fdopendir(dup(fd));
+	for (struct dirent *d; dir && (d = readdir(dir));) {
+		char up[32];
+
+		if (str_equal(d->d_name, ".") || str_equal(d->d_name, ".."))
+			continue;
+		snprintf(up, sizeof(up), ".cloche-%u", (*moved)++);
+		if (unlinkat(fd, d->d_name, 0) < 0 && errno == EISDIR)
+			(void)!renameat(fd, d->d_name, top, up);
+	}
+	if (dir)
+		closedir(dir);
+	return unlinkat(top, name, AT_REMOVEDIR) == 0;
+}
+
+/*
+ * Everything in it may be hostile: as deep, as wide and as shut as its code could make it. So no
+ * recursion, and no list of names: whatever is below moves up, as long as rounds make progress.
+ */
 void lair_remove(const char *path)
 {
-	auto_close int dir = *path ? open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+	auto_close int tmp = *path ? open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+	auto_close int top = tmp < 0 ? -1 : beneath_open_dir(tmp, path + strlen("/tmp/"));
+	unsigned moved = 0;
+	bool progress = top >= 0;
 
-	if (dir >= 0)
-		beneath_remove(dir, path + strlen("/tmp/"));
+	while (progress) {
+		DIR *dir = fdopendir(openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+
+		progress = false;
+		for (struct dirent *d; dir && (d = readdir(dir));) {
+			if (str_equal(d->d_name, ".") || str_equal(d->d_name, ".."))
+				continue;
+			if (unlinkat(top, d->d_name, 0) == 0 ||
+			    empty_directory(top, d->d_name, &moved))
+				progress = true;
+		}
+		if (dir)
+			closedir(dir);
+	}
+	if (tmp >= 0)
+		unlinkat(tmp, path + strlen("/tmp/"), AT_REMOVEDIR);
 }

@@ -6,6 +6,7 @@
 #include "sandbox/beneath.h"
 #include "sandbox/capture.h"
 #include "sandbox/changes.h"
+#include "sandbox/denials.h"
 #include "sandbox/message.h"
 
 #include <errno.h>
@@ -155,89 +156,6 @@ static void look_for_large_files(const struct keeper *k, struct result *r)
 	}
 }
 
-/* ---- what was refused ---- */
-
-static const struct seccomp_profile *profile_of(const struct keeper *k)
-{
-	return k->plan.spec->level == LEVEL_PROCESS ? &seccomp_profile_process
-						    : &seccomp_profile_default;
-}
-
-static void explain(const struct seccomp_profile *profile, const struct board_denial *b,
-		    struct denial *d)
-{
-	const struct seccomp_report *report = NULL;
-
-	d->count = b->count;
-	snprintf(d->target, sizeof(d->target), "%s", b->target);
-	switch (b->kind) {
-	case DENIAL_SYSCALL:
-		if (b->report >= 0 && (unsigned)b->report < profile->report_count)
-			report = &profile->reports[b->report];
-		snprintf(d->what, sizeof(d->what), "syscall");
-		snprintf(d->target, sizeof(d->target), "%s", report ? report->name : "unknown");
-		snprintf(d->rule, sizeof(d->rule), "seccomp");
-		snprintf(d->explain, sizeof(d->explain), "%s", report ? report->reason : "");
-		break;
-	case DENIAL_CONNECT:
-		snprintf(d->what, sizeof(d->what), "connect");
-		snprintf(d->rule, sizeof(d->rule), "network none");
-		snprintf(
-			d->explain, sizeof(d->explain),
-			"The sandbox has no network, only its own loopback. Bring the data in with "
-			"--file or --mount instead; if the destination is needed, ask for: --net "
-			"allow "
-			"--allow %s",
-			b->target);
-		break;
-	case DENIAL_RESOLVE:
-		snprintf(d->what, sizeof(d->what), "resolve");
-		snprintf(d->rule, sizeof(d->rule), "network none");
-		snprintf(d->explain, sizeof(d->explain),
-			 "The sandbox has no network, so no name can be looked up. If this is "
-			 "needed, "
-			 "ask for: --net allow --allow %s",
-			 b->target);
-		break;
-	}
-}
-
-static const struct {
-	unsigned hit;
-	const char *name, *option;
-} limit_rows[] = {
-	{HIT_PIDS, "pids", "--pids"},
-	{HIT_DISK, "disk", "--disk"},
-	{HIT_FILE_SIZE, "file_size", "--file-size"},
-	{HIT_MEMORY, "memory", "--memory"},
-};
-
-static void list_denials(const struct keeper *k, struct result *r)
-{
-	const struct board *b = k->plan.board;
-	unsigned seen = b->denial_count < BOARD_DENIALS ? b->denial_count : BOARD_DENIALS;
-
-	r->denials = must_alloc(calloc(seen + ARRAY_LEN(limit_rows) + 1, sizeof(*r->denials)));
-	for (unsigned i = 0; i < seen; i++)
-		explain(profile_of(k), &b->denials[i], &r->denials[r->denial_count++]);
-	for (size_t i = 0; i < ARRAY_LEN(limit_rows); i++) {
-		struct denial *d = &r->denials[r->denial_count];
-
-		if (!(r->limits_hit & limit_rows[i].hit))
-			continue;
-		d->count = limit_rows[i].hit == HIT_PIDS && k->stats.pids_refused
-				   ? k->stats.pids_refused
-				   : 1;
-		snprintf(d->what, sizeof(d->what), "limit");
-		snprintf(d->target, sizeof(d->target), "%s", limit_rows[i].name);
-		snprintf(d->rule, sizeof(d->rule), "limit %s", limit_rows[i].name);
-		snprintf(d->explain, sizeof(d->explain),
-			 "The %s limit was reached. If more is needed, ask for a larger %s.",
-			 limit_rows[i].name, limit_rows[i].option);
-		r->denial_count++;
-	}
-}
-
 /* ---- what held it ---- */
 
 static void list_layers(const struct keeper *k, struct result *r)
@@ -245,7 +163,7 @@ static void list_layers(const struct keeper *k, struct result *r)
 	const struct plan *p = &k->plan;
 	const struct board *b = p->board;
 	bool process = p->spec->level == LEVEL_PROCESS;
-	const struct seccomp_profile *profile = profile_of(k);
+	const struct seccomp_profile *profile = denials_profile(&k->plan);
 	size_t kinds = 0;
 
 	r->level = p->spec->level;
@@ -254,12 +172,13 @@ static void list_layers(const struct keeper *k, struct result *r)
 	r->missing = ~b->proven & (LAYER_BIT(LAYER_COUNT) - 1);
 	if (b->proven & LAYER_BIT(LAYER_SECCOMP)) {
 		snprintf(r->seccomp, sizeof(r->seccomp), "%s@%s", profile->name, profile->digest);
+	}
+	if (b->listening)
 		r->denial_kinds[kinds++] = "syscall";
-	}
-	if (!process) {
+	if (b->listening && !process)
 		r->denial_kinds[kinds++] = "connect";
+	if (!process)
 		r->denial_kinds[kinds++] = "resolve";
-	}
 	r->denial_kinds[kinds] = "limit";
 	if (b->proven & LAYER_BIT(LAYER_LANDLOCK))
 		r->landlock_abi = b->landlock_abi;
@@ -358,7 +277,7 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 		r->limits_hit |= HIT_OUTPUT;
 	memcpy(r->exec_path, p->board->exec_path, sizeof(r->exec_path));
 	list_layers(k, r);
-	list_denials(k, r);
+	denials_list(k, r);
 	if (p->spec->level == LEVEL_PROCESS && p->rootless)
 		plan_note(p, "Level process shares your user id: Landlock does not keep the "
 			     "command from "

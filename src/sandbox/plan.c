@@ -309,6 +309,8 @@ int plan_make(struct plan *p, const struct sandbox_request *request, struct boar
 		return err_field(e, ERR_INVALID, "cmd", "no command given");
 	choose_ids(p);
 	verify_read_namespaces(p->host_ns);
+	if (stat("/", &p->host_root) < 0)
+		return err_sys(e, "cannot look at /");
 	if (make_id(p->id, sizeof(p->id), e) < 0 || choose_image(p, e) < 0 ||
 	    choose_workspace(p, e) < 0 || plan_mounts(p, e) < 0)
 		return -1;

@@ -23,7 +23,8 @@ struct bind {
 	struct source source;
 	char target[PATH_MAX];
 	bool writable;
-	int owner; /* see plan_owner */
+	bool is_tool; /* of --tools */
+	int owner;    /* see plan_owner */
 };
 
 /* As root: whose files are to belong to the user inside, for one or more mounts. */
@@ -73,6 +74,7 @@ struct plan {
 	char **argv;
 	char **own_argv; /* of the launcher, wiped in pid 1 */
 	ino_t host_ns[NS_COUNT];
+	struct stat host_root;
 	const char *notes[8];
 	size_t note_count;
 };

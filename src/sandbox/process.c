@@ -30,6 +30,7 @@ struct nanny {
 	struct inside_fds *fds;
 	struct keeper_message message;
 	int got[KEEPER_MAX_FDS];
+	bool scoped;  /* our signals reach only what is below us */
 	int listener; /* made by the command's process, in the shared fd table */
 };
 
@@ -127,7 +128,11 @@ static int restrict_self(struct nanny *n, struct err *e)
 	if (restrict_paths(p, n->fds->scratch, e) < 0 &&
 	    (p->spec->required_layers & LAYER_BIT(LAYER_LANDLOCK)))
 		return -1;
-	return seccomp_load(&seccomp_profile_process, &n->listener, e);
+	if (seccomp_load(&seccomp_profile_process, &n->listener, e) < 0 &&
+	    (p->spec->required_layers & LAYER_BIT(LAYER_SECCOMP)))
+		return -1;
+	p->board->listening = n->listener > 2;
+	return 0;
 }
 
 static int command_main(void *arg)
@@ -137,8 +142,18 @@ static int command_main(void *arg)
 
 	if (restrict_self(n, &n->plan->board->err) < 0)
 		_exit(125);
-	n->plan->board->proven |= LAYER_BIT(LAYER_NETWORK);
 	command_exec(&c);
+}
+
+/*
+ * Where Landlock scopes our signals, kill(-1) reaches just the processes below us, wherever they have
+ * gone and at once. Seen, not believed: if we can still signal the keeper, it would be everything.
+ */
+static bool scope_signals(pid_t keeper)
+{
+	struct err ignored;
+
+	return landlock_scope_signals(&ignored) == 0 && kill(keeper, 0) < 0 && errno == EPERM;
 }
 
 /* All of the sandbox's processes have a uid of their own: the kernel finds every one of them. */
@@ -149,8 +164,8 @@ static void kill_by_uid(const struct plan *p)
 
 	if (killer == 0) {
 		/*
-		 * Seen, not believed: where setresuid only says that it worked (a filter around us
-		 * may), this would kill everything that root can reach.
+		 * Where setresuid only says that it worked (a filter around us may), this would kill
+		 * everything that root can reach.
 		 */
 		if (setresuid(uid, uid, uid) == 0 && getuid() == uid && geteuid() == uid)
 			kill(-1, SIGKILL);
@@ -160,17 +175,25 @@ static void kill_by_uid(const struct plan *p)
 		waitpid(killer, NULL, 0);
 }
 
-/* Children of one process, from /proc; killed depth first, as many rounds as it takes. */
-static void kill_children(pid_t parent, int depth)
+static ssize_t read_children(pid_t parent, char *text, size_t size)
 {
-	char path[64], text[4096];
+	char path[64];
 	ssize_t n;
 
 	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)parent, (int)parent);
 	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
 
-	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	n = fd < 0 ? -1 : read(fd, text, size - 1);
 	text[n > 0 ? n : 0] = '\0';
+	return n;
+}
+
+/* Children of one process, from /proc; killed depth first, as many rounds as it takes. */
+static void kill_children(pid_t parent, int depth)
+{
+	char text[4096];
+
+	read_children(parent, text, sizeof(text));
 	for (char *at = text; *at;) {
 		pid_t child = (pid_t)strtol(at, &at, 10);
 
@@ -183,13 +206,16 @@ static void kill_children(pid_t parent, int depth)
 	}
 }
 
-static void kill_all(const struct plan *p)
+static void kill_all(const struct nanny *n)
 {
 	/* Whatever it starts meanwhile becomes our child as well: repeat until there is none. */
 	for (;;) {
-		if (!p->rootless)
-			kill_by_uid(p);
-		kill_children(getpid(), 0);
+		if (n->scoped)
+			kill(-1, SIGKILL);
+		else if (!n->plan->rootless)
+			kill_by_uid(n->plan);
+		else
+			kill_children(getpid(), 0);
 		while (waitpid(-1, NULL, WNOHANG | __WALL) > 0)
 			;
 		if (waitpid(-1, NULL, WNOHANG | __WALL) < 0 && errno == ECHILD)
@@ -246,6 +272,7 @@ static void serve(struct nanny *n, pid_t command, int signals, pid_t keeper)
 static int prepare(struct nanny *n, int *ret_signals, struct err *e)
 {
 	struct inside_fds *fds = n->fds;
+	char text[64];
 	sigset_t all;
 
 	sigfillset(&all);
@@ -255,6 +282,14 @@ static int prepare(struct nanny *n, int *ret_signals, struct err *e)
 	if (*ret_signals < 0 || prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0) < 0 ||
 	    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return err_sys(e, "cannot prepare to supervise");
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return err_sys(e, "cannot give up privileges");
+	n->scoped = scope_signals(getppid());
+	if (!n->scoped && n->plan->rootless && read_children(getpid(), text, sizeof(text)) < 0)
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"level process needs Landlock ABI 6 or /proc with lists of children, to "
+			"find all processes of the sandbox again");
 	/* Now, because the command's process shares our fds until it has unshared them. */
 	if (dup2(fds->in, 0) < 0 || dup2(fds->out, 1) < 0 || dup2(fds->err, 2) < 0)
 		return err_sys(e, "cannot attach the standard streams");
@@ -282,7 +317,7 @@ void process_main(struct plan *p, struct inside_fds *fds)
 	}
 	supervise_close_others((int[]){signals, n.listener, fds->control}, 3);
 	serve(&n, command, signals, keeper);
-	kill_all(p);
+	kill_all(&n);
 	/* The keeper is gone and cannot tidy up any more. */
 	if (getppid() != keeper)
 		lair_remove(p->lair);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <sys/random.h>
+#include <sys/fsuid.h>
 #include <unistd.h>
 
 struct temp_name {
@@ -108,7 +109,7 @@ static int finish_file(int fd, const struct stat *st, const struct put_owner *ow
 	return futimens(fd, times);
 }
 
-int put_file(int dir, const char *name, int from, const struct stat *st,
+static int make_file(int dir, const char *name, int from, const struct stat *st,
 	     const struct put_owner *owner)
 {
 	struct temp_name temp;
@@ -125,7 +126,7 @@ int put_file(int dir, const char *name, int from, const struct stat *st,
 	return 0;
 }
 
-int put_link(int dir, const char *name, const char *target, const struct put_owner *owner)
+static int make_link(int dir, const char *name, const char *target, const struct put_owner *owner)
 {
 	struct temp_name temp;
 
@@ -138,7 +139,7 @@ int put_link(int dir, const char *name, const char *target, const struct put_own
 	return 0;
 }
 
-int put_dir(int dir, const char *name, const struct put_owner *owner)
+static int make_dir(int dir, const char *name, const struct put_owner *owner)
 {
 	auto_close int fd = -1;
 	int errnum;
@@ -152,4 +153,78 @@ int put_dir(int dir, const char *name, const struct put_owner *owner)
 	unlinkat(dir, name, AT_REMOVEDIR);
 	errno = errnum;
 	return -1;
+}
+
+/* The kernel takes the rights to pass over permissions away with the file system uid 0. */
+static void as_owner(const struct put_owner *owner)
+{
+	int errnum = errno;
+
+	if (owner->set && owner->uid != 0) {
+		setfsgid(owner->gid);
+		setfsuid(owner->uid);
+	}
+	errno = errnum;
+}
+
+static void as_self(const struct put_owner *owner)
+{
+	int errnum = errno;
+
+	if (owner->set && owner->uid != 0) {
+		setfsuid(0);
+		setfsgid(0);
+	}
+	errno = errnum;
+}
+
+int put_file(int dir, const char *name, int from, const struct stat *st,
+	     const struct put_owner *owner)
+{
+	int result;
+
+	as_owner(owner);
+	result = make_file(dir, name, from, st, owner);
+	as_self(owner);
+	return result;
+}
+
+int put_link(int dir, const char *name, const char *target, const struct put_owner *owner)
+{
+	int result;
+
+	as_owner(owner);
+	result = make_link(dir, name, target, owner);
+	as_self(owner);
+	return result;
+}
+
+int put_dir(int dir, const char *name, const struct put_owner *owner)
+{
+	int result;
+
+	as_owner(owner);
+	result = make_dir(dir, name, owner);
+	as_self(owner);
+	return result;
+}
+
+int put_nothing(int dir, const char *name, const struct put_owner *owner)
+{
+	int result;
+
+	as_owner(owner);
+	result = beneath_remove(dir, name);
+	as_self(owner);
+	return result;
+}
+
+int put_mode(int fd, mode_t mode, const struct put_owner *owner)
+{
+	int result;
+
+	as_owner(owner);
+	result = fchmod(fd, mode);
+	as_self(owner);
+	return result;
 }

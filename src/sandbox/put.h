@@ -14,6 +14,11 @@ struct put_owner {
 	gid_t gid;
 };
 
+/*
+ * As root everything is done with the rights of the workspace's owner, so that a name which was
+ * swapped meanwhile leads to nothing that the owner could not reach.
+ */
+
 /* All return 0, or -1 with errno, and leave nothing behind when they fail. */
 
 /* Copies the regular file behind `from`, with the permission bits and times of st. */
@@ -22,3 +27,6 @@ int put_file(int dir, const char *name, int from, const struct stat *st,
 int put_link(int dir, const char *name, const char *target, const struct put_owner *owner);
 /* A new directory, open for its maker only; returns its fd. The caller sets the mode at the end. */
 int put_dir(int dir, const char *name, const struct put_owner *owner);
+/* Removes a name and all below it. */
+int put_nothing(int dir, const char *name, const struct put_owner *owner);
+int put_mode(int fd, mode_t mode, const struct put_owner *owner);

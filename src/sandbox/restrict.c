@@ -29,8 +29,9 @@ int restrict_limits(const struct plan *p, struct err *e)
 	/* Unless asked for, a little more than the disk: a full disk should say that it is full. */
 	uint64_t file = l->file_size_bytes ? l->file_size_bytes : l->disk_bytes + (4u << 20);
 
+	/* A core of one byte: 0 would not keep the kernel from starting a handler (core(5)). */
 	if (set_limit(RLIMIT_NOFILE, l->open_files, l->open_files * 4, e) < 0 ||
-	    set_limit(RLIMIT_FSIZE, file, file, e) < 0 || set_limit(RLIMIT_CORE, 0, 0, e) < 0 ||
+	    set_limit(RLIMIT_FSIZE, file, file, e) < 0 || set_limit(RLIMIT_CORE, 1, 1, e) < 0 ||
 	    set_limit(RLIMIT_RTPRIO, 0, 0, e) < 0 || set_limit(RLIMIT_NICE, 0, 0, e) < 0)
 		return -1;
 	if (l->cpu_time_ms && set_limit(RLIMIT_CPU, cpu, cpu + 1, e) < 0)

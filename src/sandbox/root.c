@@ -32,9 +32,6 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
-/* The skeleton's own files (/etc, directories) must not eat into the disk limit. */
-#define SKELETON_BYTES (2u << 20)
-
 /* Needs the mount namespace to be ours alone: nothing may travel back to the host (rule 12). */
 static int cut_propagation(struct err *e)
 {
@@ -62,7 +59,8 @@ static int make_places(const struct plan *p, struct err *e)
 		{"ws", 0755, true, false},
 		{"root", 0755, false, false},
 		{"work", 0700, false, !cow},
-		{"lower", 0700, false, !cow && !overlay_root},
+		{"lower", 0700, false, !cow && !overlay_root && !p->bind_count},
+		{"none", 0700, false, !p->bind_count},
 		{"rootup", 0755, p->spec->root == ROOT_OVERLAY, !overlay_root},
 		{"rootwork", 0700, false, !overlay_root},
 	};
@@ -91,7 +89,7 @@ static int open_scratch(const struct plan *p, int *ret_fd, struct err *e)
 	uint64_t bytes = p->spec->limits.disk_bytes;
 	int fd;
 
-	snprintf(size, sizeof(size), "%" PRIu64, bytes + SKELETON_BYTES);
+	snprintf(size, sizeof(size), "%" PRIu64, bytes + ROOT_SKELETON_BYTES);
 	snprintf(inodes, sizeof(inodes), "%" PRIu64, bytes / 1024 + 4096);
 	fd = mount_new("tmpfs", MOUNT_DEVICES, options, e);
 	if (fd < 0 || mount_attach(fd, AT_FDCWD, "/proc", e) < 0)
@@ -161,6 +159,12 @@ static int overlay_new(const struct plan *p, int lower, const char *upper, const
 				 upper,
 				 "workdir",
 				 work,
+				 "redirect_dir",
+				 "nofollow",
+				 "metacopy",
+				 "off",
+				 "index",
+				 "off",
 				 p->rootless ? "userxattr" : NULL,
 				 NULL,
 				 NULL};
@@ -275,7 +279,7 @@ static int mask_proc(const struct plan *p, int root, struct err *e)
 	/* What tells about the host or its kernel. */
 	static const char *const masked[] = {
 		"proc/kallsyms", "proc/keys",	       "proc/key-users",     "proc/interrupts",
-		"proc/cmdline",	 "proc/kcore",	       "proc/timer_list",    "proc/sched_debug",
+		"proc/cmdline", "proc/modules", 	 "proc/kcore",	       "proc/timer_list",    "proc/sched_debug",
 		"proc/kmsg",	 "proc/latency_stats", "proc/sysrq-trigger",
 	};
 	struct err ignored;
@@ -295,6 +299,20 @@ static int mask_proc(const struct plan *p, int root, struct err *e)
 	return 0;
 }
 
+/* A random UUID of the sandbox's own, made from its id. */
+static void make_uuid(const char *id, char *ret, size_t size)
+{
+	uint64_t a = 0xcbf29ce484222325, b = 0x84222325cbf29ce4;
+
+	for (; *id; id++) {
+		a = (a ^ (unsigned char)*id) * 0x100000001b3;
+		b = (b + a) * 0x9e3779b97f4a7c15;
+	}
+	snprintf(ret, size, "%08x-%04x-4%03x-a%03x-%012llx\n", (unsigned)(a >> 32),
+		 (unsigned)(a & 0xffff), (unsigned)(a >> 16 & 0xfff), (unsigned)(b >> 52),
+		 (unsigned long long)(b & 0xffffffffffff));
+}
+
 static int show_proc(const struct plan *p, int root, struct err *e)
 {
 	char uuid[40];
@@ -304,8 +322,7 @@ static int show_proc(const struct plan *p, int root, struct err *e)
 		return err_wrap(e, "the host's own /proc must be fully visible here");
 	if (mount_attach(fd, root, "proc", e) < 0)
 		return -1;
-	snprintf(uuid, sizeof(uuid), "%.8s-%.4s-4%.3s-a%.3s-%.12s\n", p->id, p->id + 3, p->id + 5,
-		 p->id + 7, p->id + 4);
+	make_uuid(p->id, uuid, sizeof(uuid));
 	if (skeleton_file(AT_FDCWD, "bootid", uuid, strlen(uuid), 0444, e) < 0)
 		return -1;
 	return mask_proc(p, root, e);
@@ -353,6 +370,8 @@ int root_build(struct plan *p, int *ret_scratch, struct err *e)
 
 /* ---- workspace, mounts, files ---- */
 
+#define BENEATH (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
+
 /* Files and settings that programs outside run later without being asked (rule 10). */
 static const char *const control_paths[] = {
 	".git/hooks", ".git/config", ".vscode", ".idea",    ".claude", ".codex",      ".cursor",
@@ -361,10 +380,15 @@ static const char *const control_paths[] = {
 
 static int protect_control_files(int workspace, struct err *e)
 {
+	auto_close int git =
+		sys_openat2(workspace, ".git", O_PATH | O_DIRECTORY | O_CLOEXEC, BENEATH);
+
+	/* What is a mount point cannot be moved out of the way. */
+	if (git >= 0 && mount_bind(git, "", git, "", 0, e) < 0)
+		return err_wrap(e, "cannot protect .git");
 	for (size_t i = 0; i < ARRAY_LEN(control_paths); i++) {
 		auto_close int fd =
-			sys_openat2(workspace, control_paths[i], O_PATH | O_CLOEXEC,
-				    RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
+			sys_openat2(workspace, control_paths[i], O_PATH | O_CLOEXEC, BENEATH);
 
 		if (fd < 0)
 			continue;
@@ -412,9 +436,32 @@ static int show_workspace(struct plan *p, int root, struct err *e)
 			 : protect_control_files(shown, e);
 }
 
+/*
+ * A read-only directory is shown through an overlay of its own: connecting to a socket goes past a
+ * read-only mount, but not past an overlay, which has inodes of its own. Where the file system cannot
+ * be a lower layer, the directory itself has to do.
+ */
+static int bind_mount(struct plan *p, const struct bind *b, struct err *e)
+{
+	const char *options[] = {"lowerdir", "lower:none", "redirect_dir", "nofollow", "metacopy", "off",
+				 p->rootless ? "userxattr" : NULL, NULL, NULL};
+	bool overlay = !b->writable && !b->is_tool && S_ISDIR(b->source.st.st_mode);
+	unsigned flags = b->writable ? 0 : MOUNT_READ_ONLY | (overlay ? 0 : MOUNT_SUBMOUNTS);
+	int fd = clone_source(&b->source, flags, e), shown;
+	struct err ignored;
+
+	if (fd < 0 || map_owner(p, fd, b->owner, &b->source, b->writable, e) < 0)
+		return -1;
+	if (!overlay)
+		return fd;
+	if (mount_attach(fd, AT_FDCWD, "lower", e) < 0)
+		return -1;
+	shown = mount_new("overlay", MOUNT_READ_ONLY, options, &ignored);
+	return shown >= 0 ? shown : clone_source(&b->source, flags, e);
+}
+
 static int show_bind(struct plan *p, const struct bind *b, int root, struct err *e)
 {
-	unsigned flags = b->writable ? 0 : MOUNT_READ_ONLY | MOUNT_SUBMOUNTS;
 	auto_close int parent = -1;
 	auto_close int at = -1;
 	const char *name;
@@ -430,21 +477,20 @@ static int show_bind(struct plan *p, const struct bind *b, int root, struct err 
 		at = sys_openat2(parent, name, O_PATH | O_CLOEXEC, RESOLVE_NO_SYMLINKS);
 	if (at < 0)
 		return err_wrap(e, "mount target %s (one below /mnt always works)", b->target);
-	fd = clone_source(&b->source, flags, e);
-	if (fd < 0 || map_owner(p, fd, b->owner, &b->source, b->writable, e) < 0)
-		return -1;
-	return mount_attach(fd, at, "", e);
+	fd = bind_mount(p, b, e);
+	return fd < 0 ? -1 : mount_attach(fd, at, "", e);
 }
 
 static int place_file(const struct plan *p, const struct placed_file *f, struct err *e)
 {
-	const char *base = f->path[0] == '/' ? "" : "ws/";
+	/* What is not the workspace's lies below /run, out of the way of all that may be mounted. */
+	const char *base = f->path[0] == '/' ? "root" : "ws/";
 	const char *name;
 	auto_close int scratch = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	auto_close int parent = -1;
 	char path[PATH_MAX];
 
-	snprintf(path, sizeof(path), "%s%s", base, f->path + (f->path[0] == '/'));
+	snprintf(path, sizeof(path), "%s%s", base, f->path);
 	parent = skeleton_parent(scratch, path, &name, e);
 	if (parent < 0 || skeleton_file(parent, name, f->data, f->size, f->mode, e) < 0)
 		return err_wrap(e, "cannot place %s", f->path);

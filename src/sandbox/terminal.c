@@ -32,45 +32,50 @@ void terminal_start(struct terminal *t, int master)
 
 void terminal_read_input(struct terminal *t)
 {
-	ssize_t n = read(0, t->pending + t->pending_len, sizeof(t->pending) - t->pending_len);
+	ssize_t n = read(0, t->in + t->in_len, sizeof(t->in) - t->in_len);
 
 	if (n > 0) {
-		t->pending_len += (size_t)n;
-		terminal_write_pending(t);
+		t->in_len += (size_t)n;
 	} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
 		/* The end of a pipe or file: what a person says with ctrl-D. */
-		t->input_ended = true;
-		if (t->pending_len < sizeof(t->pending))
-			t->pending[t->pending_len++] = t->is_raw ? 0 : 4;
-		terminal_write_pending(t);
+		t->in_ended = true;
+		if (t->in_len < sizeof(t->in))
+			t->in[t->in_len++] = 4;
 	}
+	terminal_write_input(t);
 }
 
-void terminal_write_pending(struct terminal *t)
+static void drop(char *buf, size_t *len, size_t n)
 {
-	ssize_t n = t->pending_len ? write(t->master, t->pending, t->pending_len) : 0;
-
-	if (n <= 0)
-		return;
-	t->pending_len -= (size_t)n;
-	memmove(t->pending, t->pending + n, t->pending_len);
+	*len -= n;
+	memmove(buf, buf + n, *len);
 }
 
-bool terminal_copy_output(struct terminal *t)
+void terminal_write_input(struct terminal *t)
 {
-	char buf[16 << 10];
-	ssize_t n = read(t->master, buf, sizeof(buf));
+	ssize_t n = t->in_len ? write(t->master, t->in, t->in_len) : 0;
+
+	if (n > 0)
+		drop(t->in, &t->in_len, (size_t)n);
+}
+
+bool terminal_read_output(struct terminal *t)
+{
+	ssize_t n = read(t->master, t->out + t->out_len, sizeof(t->out) - t->out_len);
+
+	if (n > 0)
+		t->out_len += (size_t)n;
+	return n > 0 || (n < 0 && errno == EINTR);
+}
+
+bool terminal_write_output(struct terminal *t)
+{
+	ssize_t n = write(1, t->out, t->out_len);
 
 	if (n < 0)
-		return errno == EAGAIN || errno == EINTR;
-	for (ssize_t at = 0; at < n;) {
-		ssize_t put = write(1, buf + at, (size_t)(n - at));
-
-		if (put < 0 && errno != EINTR)
-			return false;
-		at += put > 0 ? put : 0;
-	}
-	return n > 0;
+		return errno == EINTR || errno == EAGAIN;
+	drop(t->out, &t->out_len, (size_t)n);
+	return true;
 }
 
 void terminal_stop(struct terminal *t)

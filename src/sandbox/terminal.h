@@ -11,17 +11,22 @@ struct terminal {
 	int master;  /* of the command's pty */
 	bool is_raw; /* the caller's terminal was switched */
 	struct termios saved;
-	char pending[4096]; /* typed, not yet taken by the command */
-	size_t pending_len;
-	bool input_ended;
+	char in[4096]; /* typed, not yet taken by the command */
+	size_t in_len;
+	bool in_ended;
+	char out[4096]; /* printed by the command, not yet taken by our stdout */
+	size_t out_len;
 };
 
 /* Switches the caller's terminal (if stdin is one) to raw mode and passes its size on. */
 void terminal_start(struct terminal *t, int master);
 void terminal_resize(const struct terminal *t);
+/* Each moves what can be moved without waiting. */
 void terminal_read_input(struct terminal *t);
-void terminal_write_pending(struct terminal *t);
-/* Copies output of the command to stdout; false at its end. */
-bool terminal_copy_output(struct terminal *t);
+void terminal_write_input(struct terminal *t);
+/* False at the end of the command's output, or when there is none now and there will be none. */
+bool terminal_read_output(struct terminal *t);
+/* Call it when stdout can take a page; false if it is gone. */
+bool terminal_write_output(struct terminal *t);
 /* Puts the caller's terminal back. */
 void terminal_stop(struct terminal *t);

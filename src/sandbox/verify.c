@@ -3,15 +3,19 @@
 #include "base/auto.h"
 #include "kern/caps.h"
 #include "kern/sys.h"
+#include "sandbox/root.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 static const struct {
 	const char *file;
@@ -49,26 +53,27 @@ layer_set verify_namespaces(const struct plan *p)
 
 static bool ids_are_users(const struct plan *p)
 {
-	uid_t want = p->spec->level == LEVEL_PROCESS ? plan_user_id(p) : SANDBOX_UID;
+	bool process = p->spec->level == LEVEL_PROCESS;
+	uid_t want = process ? plan_user_id(p) : SANDBOX_UID;
+	gid_t want_gid = !process ? SANDBOX_GID : p->rootless ? p->gid : want;
 	/* No valid ids: a call that only pretends to answer leaves them. */
 	uid_t r = (uid_t)-1, e = (uid_t)-1, s = (uid_t)-1;
 	gid_t rg = 1, eg = 2, sg = 3;
 
 	if (getresuid(&r, &e, &s) < 0 || getresgid(&rg, &eg, &sg) < 0)
 		return false;
-	if (r != want || e != want || s != want || rg != eg || rg != sg)
+	if (r != want || e != want || s != want || rg != want_gid || eg != want_gid || sg != want_gid)
 		return false;
 	/* An ordinary user cannot give up supplementary groups; as root they must be gone. */
 	return p->rootless || getgroups(0, NULL) == 0;
 }
 
-/*
- * setns on a bad fd: EBADF from the kernel, EPERM from the filter. Anything else, success included,
- * comes from somebody else.
- */
+/* The profile's own answer to a number that is no fd; the kernel says EBADF, others EPERM or 0. */
+#define FILTER_CANARY 0x636c6f63
+
 static bool filter_answers(void)
 {
-	return syscall(SYS_setns, -1, 0) == -1 && errno == EPERM;
+	return syscall(SYS_setns, FILTER_CANARY, 0) == -1 && errno == EXFULL;
 }
 
 /* This process may write the canary by its mode and its mount; only Landlock is in the way. */
@@ -79,6 +84,42 @@ static bool landlock_answers(int scratch)
 	if (fd >= 0)
 		close(fd);
 	return fd < 0 && errno == EACCES;
+}
+
+/*
+ * A network namespace of its own has nothing but loopback. At level process it is the filter that
+ * refuses sockets; to try one here would wait for our own supervisor, which waits for our exec.
+ */
+static bool network_is_closed(const struct plan *p, layer_set proven)
+{
+	bool process = p->spec->level == LEVEL_PROCESS;
+
+	return (process ? proven : p->board->proven) &
+	       LAYER_BIT(process ? LAYER_SECCOMP : LAYER_NET_NS);
+}
+
+static bool disk_is_bounded(const struct plan *p, int scratch)
+{
+	uint64_t most = p->spec->limits.disk_bytes + ROOT_SKELETON_BYTES;
+	struct statfs fs = {.f_type = 0};
+
+	/* What goes straight to the host's disk has no bound but that of each file. */
+	if (p->workspace_mode == WORKSPACE_DIRECT)
+		return false;
+	for (size_t i = 0; i < p->bind_count; i++)
+		if (p->binds[i].writable)
+			return false;
+	return p->spec->level != LEVEL_PROCESS && fstatfs(scratch, &fs) == 0 &&
+	       fs.f_type == TMPFS_MAGIC && fs.f_blocks * (uint64_t)fs.f_bsize <= most + 4096;
+}
+
+static bool root_is_own(const struct plan *p)
+{
+	struct stat st = {.st_ino = p->host_root.st_ino, .st_dev = p->host_root.st_dev};
+
+	if (p->spec->level == LEVEL_PROCESS || stat("/", &st) < 0)
+		return false;
+	return st.st_ino != p->host_root.st_ino || st.st_dev != p->host_root.st_dev;
 }
 
 layer_set verify_privileges(const struct plan *p, int scratch)
@@ -94,6 +135,12 @@ layer_set verify_privileges(const struct plan *p, int scratch)
 		proven |= LAYER_BIT(LAYER_NO_NEW_PRIVS);
 	if (filter_answers())
 		proven |= LAYER_BIT(LAYER_SECCOMP);
+	if (network_is_closed(p, proven))
+		proven |= LAYER_BIT(LAYER_NETWORK);
+	if (disk_is_bounded(p, scratch))
+		proven |= LAYER_BIT(LAYER_DISK);
+	if (root_is_own(p))
+		proven |= LAYER_BIT(LAYER_ROOT);
 	if (p->board->landlock_abi > 0 && landlock_answers(scratch))
 		proven |= LAYER_BIT(LAYER_LANDLOCK);
 	return proven;
@@ -103,12 +150,17 @@ layer_set verify_privileges(const struct plan *p, int scratch)
 static bool only_streams_by_poll(void)
 {
 	static struct pollfd polls[1024];
+	struct rlimit most;
+	size_t count = ARRAY_LEN(polls);
 
-	for (size_t i = 0; i < ARRAY_LEN(polls); i++)
+	/* poll takes no more than there may be open files; above that there are none. */
+	if (getrlimit(RLIMIT_NOFILE, &most) == 0 && most.rlim_cur < count)
+		count = most.rlim_cur;
+	for (size_t i = 0; i < count; i++)
 		polls[i] = (struct pollfd){.fd = (int)i + 3};
-	if (poll(polls, ARRAY_LEN(polls), 0) < 0)
+	if (poll(polls, count, 0) < 0)
 		return false;
-	for (size_t i = 0; i < ARRAY_LEN(polls); i++)
+	for (size_t i = 0; i < count; i++)
 		if (!(polls[i].revents & POLLNVAL))
 			return false;
 	return true;
