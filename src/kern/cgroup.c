@@ -429,8 +429,9 @@ void cgroup_sweep(const struct cgroup *c)
 
 		for (struct dirent *d; dir && (d = readdir(dir));)
 			/* Only keepers of our pid namespace can be told dead or alive. */
-			if (strncmp(d->d_name, c->name, own) == 0 && !str_equal(d->d_name, c->name) &&
-			    kill(atoi(d->d_name + own), 0) < 0 && errno == ESRCH)
+			if (strncmp(d->d_name, c->name, own) == 0 &&
+			    !str_equal(d->d_name, c->name) && kill(atoi(d->d_name + own), 0) < 0 &&
+			    errno == ESRCH)
 				unlinkat(c->parents[i], d->d_name, AT_REMOVEDIR);
 		if (dir)
 			closedir(dir);

@@ -21,7 +21,7 @@ void id_map_owner(struct id_map *ret, uint32_t base, uint32_t owner, uint32_t us
 struct userns {
 	int fd;
 	pid_t holder; /* a process that exists only so that the namespace does, until there is the fd */
-	char *stack;  /* of the holder */
+	char *stack; /* of the holder */
 };
 
 /* Makes a user namespace with these maps; needs CAP_SETUID and CAP_SETGID. */

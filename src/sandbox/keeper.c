@@ -35,7 +35,8 @@ static bool is_harmless_device(const struct stat *st, int fd)
 
 	if (isatty(fd))
 		return true;
-	return major(st->st_rdev) == 1 && (minor == 3 || minor == 5 || minor == 7 || minor == 8 || minor == 9);
+	return major(st->st_rdev) == 1 &&
+	       (minor == 3 || minor == 5 || minor == 7 || minor == 8 || minor == 9);
 }
 
 /*
@@ -69,7 +70,8 @@ static const char *refuse_stream(int fd)
 	case S_IFCHR:
 		return is_harmless_device(&st, fd) ? NULL : "a device";
 	case S_IFSOCK:
-		return is_harmless_socket(fd) ? NULL : "a socket that leads onto the host's network";
+		return is_harmless_socket(fd) ? NULL
+					      : "a socket that leads onto the host's network";
 	case S_IFDIR:
 		return "a directory";
 	default:
@@ -85,9 +87,11 @@ static int check_streams(struct err *e)
 		const char *why = refuse_stream(fd);
 
 		if (why)
-			return err_set(e, ERR_DENIED,
-				       "%s is %s, which a sandbox cannot be given; put a pipe between "
-				       "(cat)", names[fd], why);
+			return err_set(
+				e, ERR_DENIED,
+				"%s is %s, which a sandbox cannot be given; put a pipe between "
+				"(cat)",
+				names[fd], why);
 	}
 	return 0;
 }
@@ -322,15 +326,18 @@ static void end_run(struct keeper *k, enum status reason, int sig)
 	sys_pidfd_send_signal(k->pidfd, SIGTERM);
 }
 
-/* Without the nanny the processes of level process would get away: it is never killed. */
+/*
+ * Without the nanny the processes of level process would get away: it is killed only while there are
+ * none but the one that dies with it.
+ */
 static int check_grace(struct keeper *k)
 {
 	int64_t left_ms = (k->kill_at_ns - now_ns()) / 1000000 + 1;
 
-	if (k->plan.spec->level == LEVEL_PROCESS)
-		return -1;
 	if (left_ms > 0)
 		return (int)left_ms;
+	if (k->plan.spec->level == LEVEL_PROCESS && k->plan.board->stage != STAGE_SETUP)
+		return -1;
 	cgroup_kill(&k->cgroup);
 	sys_pidfd_send_signal(k->pidfd, SIGKILL);
 	return (int)(GRACE_NS / 1000000);

@@ -117,6 +117,8 @@ static int restrict_self(struct nanny *n, struct err *e)
 {
 	struct plan *p = n->plan;
 
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+		return err_sys(e, "cannot set the parent-death signal");
 	supervise_join(p->board, &n->message, n->got);
 	/* An ordinary user may not drop from the bounding set; no_new_privs makes it inert. */
 	if (!p->rootless && caps_drop_bounding(e) < 0)

@@ -110,7 +110,7 @@ static int finish_file(int fd, const struct stat *st, const struct put_owner *ow
 }
 
 static int make_file(int dir, const char *name, int from, const struct stat *st,
-	     const struct put_owner *owner)
+		     const struct put_owner *owner)
 {
 	struct temp_name temp;
 	auto_close int fd = -1;

@@ -278,9 +278,9 @@ static int mask_proc(const struct plan *p, int root, struct err *e)
 {
 	/* What tells about the host or its kernel. */
 	static const char *const masked[] = {
-		"proc/kallsyms", "proc/keys",	       "proc/key-users",     "proc/interrupts",
-		"proc/cmdline", "proc/modules", 	 "proc/kcore",	       "proc/timer_list",    "proc/sched_debug",
-		"proc/kmsg",	 "proc/latency_stats", "proc/sysrq-trigger",
+		"proc/kallsyms",    "proc/keys",    "proc/key-users",	  "proc/interrupts",
+		"proc/cmdline",	    "proc/modules", "proc/kcore",	  "proc/timer_list",
+		"proc/sched_debug", "proc/kmsg",    "proc/latency_stats", "proc/sysrq-trigger",
 	};
 	struct err ignored;
 
@@ -443,8 +443,15 @@ static int show_workspace(struct plan *p, int root, struct err *e)
  */
 static int bind_mount(struct plan *p, const struct bind *b, struct err *e)
 {
-	const char *options[] = {"lowerdir", "lower:none", "redirect_dir", "nofollow", "metacopy", "off",
-				 p->rootless ? "userxattr" : NULL, NULL, NULL};
+	const char *options[] = {"lowerdir",
+				 "lower:none",
+				 "redirect_dir",
+				 "nofollow",
+				 "metacopy",
+				 "off",
+				 p->rootless ? "userxattr" : NULL,
+				 NULL,
+				 NULL};
 	bool overlay = !b->writable && !b->is_tool && S_ISDIR(b->source.st.st_mode);
 	unsigned flags = b->writable ? 0 : MOUNT_READ_ONLY | (overlay ? 0 : MOUNT_SUBMOUNTS);
 	int fd = clone_source(&b->source, flags, e), shown;

@@ -62,7 +62,8 @@ static bool ids_are_users(const struct plan *p)
 
 	if (getresuid(&r, &e, &s) < 0 || getresgid(&rg, &eg, &sg) < 0)
 		return false;
-	if (r != want || e != want || s != want || rg != want_gid || eg != want_gid || sg != want_gid)
+	if (r != want || e != want || s != want || rg != want_gid || eg != want_gid ||
+	    sg != want_gid)
 		return false;
 	/* An ordinary user cannot give up supplementary groups; as root they must be gone. */
 	return p->rootless || getgroups(0, NULL) == 0;
