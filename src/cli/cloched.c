@@ -5,6 +5,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "cli/doctor.h"
+#include "cli/selftest.h"
 #include "cli/policy_cmd.h"
 
 #include <stdio.h>
@@ -25,6 +26,7 @@ static int cmd_version(int argc, char **argv)
 
 static const struct verb verbs[] = {
 	{"doctor", cmd_doctor, "what this host can enforce, what it cannot, what to change"},
+	{"selftest", cmd_selftest, "attack a sandbox on this host, and say what was refused"},
 	{"policy", cmd_policy, "check and explain policy files"},
 	{"version", cmd_version, "the version"},
 };

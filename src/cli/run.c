@@ -84,6 +84,8 @@ static void report(const struct result *r, const struct sandbox_spec *s)
 		print_changes(r, true);
 	else if (person)
 		print_changes(r, false);
+	if (s->apply && r->change_count && result_exit_status(r) != 0)
+		fprintf(stderr, "cloche: nothing was applied, because the command failed\n");
 	if (r->apply_failed)
 		fprintf(stderr, "cloche: not all changes could be applied\n");
 }

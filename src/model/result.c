@@ -103,8 +103,7 @@ static void print_limits_hit(struct jsonw *j, unsigned hit)
 		enum limit_hit bit;
 		const char *name; /* of the spec's field */
 	} names[] = {
-		{HIT_PIDS, "pids"},	      {HIT_DISK, "disk"},
-		{HIT_FILE_SIZE, "file_size"}, {HIT_OPEN_FILES, "open_files"},
+		{HIT_PIDS, "pids"},	      {HIT_DISK, "disk"},     {HIT_FILE_SIZE, "file_size"},
 		{HIT_OUTPUT, "output_limit"}, {HIT_MEMORY, "memory"},
 	};
 

@@ -22,7 +22,7 @@ enum status {
 	STATUS_COUNT,
 };
 
-enum limit_hit { HIT_PIDS = 1, HIT_DISK = 2, HIT_FILE_SIZE = 4, HIT_OPEN_FILES = 8, HIT_OUTPUT = 16, HIT_MEMORY = 32 };
+enum limit_hit { HIT_PIDS = 1, HIT_DISK = 2, HIT_FILE_SIZE = 4, HIT_OUTPUT = 16, HIT_MEMORY = 32 };
 
 struct denial {
 	char what[16];	  /* "syscall", "connect", "resolve", "limit" */
@@ -44,7 +44,7 @@ struct capture {
 struct captured_file {
 	char *path; /* relative to the workspace */
 	char *data;
-	size_t size;	/* of data */
+	size_t size; /* of data */
 	uint64_t real_size;
 	bool truncated;
 };
@@ -58,22 +58,22 @@ struct change {
 struct result {
 	char id[24];
 	enum status status;
-	int exit_code; /* -1: none */
-	int signal;    /* 0: none */
+	int exit_code;	 /* -1: none */
+	int signal;	 /* 0: none */
 	bool oom_killed; /* something inside was killed for memory */
-	int exec_errno; /* the command could not be executed: why; exit_code is 126 or 127 */
+	int exec_errno;	 /* the command could not be executed: why; exit_code is 126 or 127 */
 	unsigned limits_hit;
 	struct capture out, err;
 	double duration_ms, setup_ms, cpu_ms;
 	uint64_t max_rss_bytes;
-	int64_t pids_peak;  /* -1: the host cannot tell */
-	int64_t disk_bytes; /* -1: the host cannot tell */
+	int64_t pids_peak;		     /* -1: the host cannot tell */
+	int64_t disk_bytes;		     /* -1: the host cannot tell */
 	uint64_t net_tx_bytes, net_rx_bytes; /* beyond the sandbox's own loopback */
 	struct captured_file *files;
 	size_t file_count;
 	struct change *changes;
 	size_t change_count;
-	bool changes_cut; /* there were more */
+	bool changes_cut;  /* there were more */
 	bool apply_failed; /* a change could not be brought to the host */
 	struct denial *denials;
 	size_t denial_count;
@@ -89,7 +89,7 @@ struct result {
 	const char *disk;   /* "tmpfs" "none" */
 	bool rootless;
 	const char *denial_kinds[5]; /* what is observed: "syscall" ...; NULL-terminated */
-	const char *notes[8]; /* what the caller should know, NULL-terminated */
+	const char *notes[8];	     /* what the caller should know, NULL-terminated */
 };
 
 const char *status_name(enum status s);

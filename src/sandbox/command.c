@@ -2,6 +2,7 @@
 
 #include "base/str.h"
 #include "kern/sys.h"
+#include "sandbox/restrict.h"
 #include "sandbox/verify.h"
 
 #include <errno.h>
@@ -119,7 +120,7 @@ void command_exec(const struct command *c)
 	}
 	if (sys_close_range(3, ~0u, CLOSE_RANGE_UNSHARE) == 0)
 		b->proven |= verify_fds();
-	if (check_required(p, &b->err) < 0)
+	if (check_required(p, &b->err) < 0 || restrict_open_files(p, &b->err) < 0)
 		_exit(125);
 	umask(022);
 	exec_search(p);

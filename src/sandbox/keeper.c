@@ -456,8 +456,12 @@ static void watch(struct keeper *k)
 		int wait_ms = check_clocks(k);
 
 		fill_polls(k, polls);
-		if (poll(polls, ON_COUNT, wait_ms) < 0 && errno != EINTR)
+		if (poll(polls, ON_COUNT, wait_ms) < 0 && errno != EINTR) {
+			/* Too few open files even for this: nothing can be watched. */
 			end_run(k, STATUS_KILLED, SIGKILL);
+			sys_pidfd_send_signal(k->pidfd, SIGKILL);
+			return;
+		}
 		if (polls[ON_SIGNALS].revents)
 			take_signals(k);
 		if (polls[ON_OUT].revents)

@@ -186,7 +186,7 @@ static void list_layers(const struct keeper *k, struct result *r)
 		r->cgroup = k->cgroup.version == 2 ? "v2" : "v1";
 	else
 		r->cgroup = "none";
-	r->memory = b->proven & LAYER_BIT(LAYER_MEMORY) ? "cgroup" : process ? "none" : "watch";
+	r->memory = b->proven & LAYER_BIT(LAYER_MEMORY) ? "cgroup" : "watch";
 	r->disk = b->proven & LAYER_BIT(LAYER_DISK) ? "tmpfs" : "none";
 }
 
@@ -219,6 +219,32 @@ static int collect_changes(struct keeper *k, struct result *r, struct err *e)
 	r->changes_cut = list.cut;
 	r->apply_failed = apply && list.failed > 0;
 	return 0;
+}
+
+/*
+ * Files that the caller placed are no changes of the command's, unless it changed them. They are taken
+ * out of the upper directory, where nobody needs them any more.
+ */
+static void drop_placed(const struct keeper *k)
+{
+	auto_close int upper = k->scratch < 0 ? -1 : beneath_open_dir(k->scratch, "ws");
+
+	for (size_t i = 0; upper >= 0 && i < k->plan.file_count; i++) {
+		const struct placed_file *f = &k->plan.files[i];
+		auto_free char *data = NULL;
+		auto_close int fd = -1;
+		struct stat st;
+
+		if (f->path[0] == '/')
+			continue;
+		fd = beneath_open_file(upper, f->path, &st);
+		if (fd < 0 || (uint64_t)st.st_size != f->size)
+			continue;
+		data = must_alloc(malloc(f->size + 1));
+		if (read(fd, data, f->size) == (ssize_t)f->size &&
+		    memcmp(data, f->data, f->size) == 0)
+			unlinkat(upper, f->path, 0);
+	}
 }
 
 static int collect_files(struct keeper *k, struct result *r, struct err *e)
@@ -287,9 +313,11 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 			  "The workspace's file system cannot map ids: files that only their owner "
 			  "may read cannot be read inside.");
 	memcpy(r->notes, p->notes, sizeof(r->notes));
-	if (collect_changes(k, r, e) < 0 || collect_files(k, r, e) < 0) {
-		result_done(r);
-		return -1;
+	if (collect_files(k, r, e) == 0) {
+		drop_placed(k);
+		if (collect_changes(k, r, e) == 0)
+			return 0;
 	}
-	return 0;
+	result_done(r);
+	return -1;
 }

@@ -14,8 +14,9 @@
 #include <sys/random.h>
 
 /*
- * As root each sandbox runs as a range of host ids that nothing else has. The keeper's pid picks
- * it: live keepers have different pids, and 24576 ranges are enough for those.
+ * As root each sandbox runs as a range of host ids that no user of the host has. The keeper's pid
+ * picks it. Keepers whose pids differ by a multiple of RANGES would share one: their sandboxes still
+ * cannot see each other, but count against the same per-user limits of the kernel.
  */
 #define FIRST_RANGE 0x1000u
 #define RANGES 0x6000u
@@ -237,7 +238,8 @@ static int plan_file(struct plan *p, const char *text, struct placed_file *ret, 
 	if (p->workspace_mode == WORKSPACE_DIRECT || p->spec->level == LEVEL_PROCESS)
 		return err_field(
 			e, ERR_INVALID, "file",
-			"file: needs a workspace of the sandbox's own; leave out --workspace");
+			"file: needs a workspace of the sandbox's own, which %s has not",
+			p->spec->level == LEVEL_PROCESS ? "level process" : "--workspace");
 	if (source_open(p->spec, "file", equals + 1, SOURCE_READ, &s, e) < 0)
 		return -1;
 	rc = read_whole(&s, p->spec->limits.disk_bytes, ret, e);

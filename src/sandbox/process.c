@@ -87,6 +87,10 @@ static int grant_paths(const struct plan *p, int scratch, struct landlock *l, st
 	if (p->workspace_mode != WORKSPACE_EMPTY &&
 	    landlock_allow(l, p->workspace.fd, "", workspace, e) < 0)
 		return -1;
+	/* The tool chains of --tools; there are no other mounts at this level. */
+	for (size_t i = 0; i < p->bind_count; i++)
+		if (landlock_allow(l, p->binds[i].source.fd, "", LANDLOCK_READ, e) < 0)
+			return -1;
 	return landlock_allow(l, scratch, "open", LANDLOCK_WRITE, e);
 }
 

@@ -30,8 +30,7 @@ int restrict_limits(const struct plan *p, struct err *e)
 	uint64_t file = l->file_size_bytes ? l->file_size_bytes : l->disk_bytes + (4u << 20);
 
 	/* A core of one byte: 0 would not keep the kernel from starting a handler (core(5)). */
-	if (set_limit(RLIMIT_NOFILE, l->open_files, l->open_files * 4, e) < 0 ||
-	    set_limit(RLIMIT_FSIZE, file, file, e) < 0 || set_limit(RLIMIT_CORE, 1, 1, e) < 0 ||
+	if (set_limit(RLIMIT_FSIZE, file, file, e) < 0 || set_limit(RLIMIT_CORE, 1, 1, e) < 0 ||
 	    set_limit(RLIMIT_RTPRIO, 0, 0, e) < 0 || set_limit(RLIMIT_NICE, 0, 0, e) < 0)
 		return -1;
 	if (l->cpu_time_ms && set_limit(RLIMIT_CPU, cpu, cpu + 1, e) < 0)
@@ -50,4 +49,11 @@ int restrict_limits(const struct plan *p, struct err *e)
 		return -1;
 	p->board->proven |= LAYER_BIT(LAYER_PIDS);
 	return 0;
+}
+
+int restrict_open_files(const struct plan *p, struct err *e)
+{
+	uint64_t most = p->spec->limits.open_files;
+
+	return set_limit(RLIMIT_NOFILE, most, most * 4, e);
 }

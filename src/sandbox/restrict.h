@@ -4,3 +4,5 @@
 #include "sandbox/plan.h"
 
 int restrict_limits(const struct plan *p, struct err *e);
+/* Last, in the command's process: on the way there more may be open. */
+int restrict_open_files(const struct plan *p, struct err *e);

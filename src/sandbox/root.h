@@ -4,7 +4,7 @@
 #include "sandbox/plan.h"
 
 /* The skeleton's own files (/etc, directories) must not eat into the disk limit. */
-#define ROOT_SKELETON_BYTES (2u << 20)
+#define ROOT_SKELETON_BYTES (512u << 10)
 
 /* First half: the image, /dev, /proc. ret_scratch is the tmpfs that holds all writable places. */
 int root_build(struct plan *p, int *ret_scratch, struct err *e);
