@@ -401,17 +401,22 @@ void cgroup_kill(const struct cgroup *c)
 		kill((pid_t)pid, SIGKILL);
 }
 
+static void remove_dir(const struct cgroup *c, int parent)
+{
+	/* The last task may still be on its way out (EBUSY): a moment is enough. */
+	for (int tries = 0; tries < 200; tries++) {
+		if (unlinkat(parent, c->name, AT_REMOVEDIR) == 0 || errno != EBUSY)
+			return;
+		poll(NULL, 0, 1);
+	}
+}
+
+/* Last made, first removed: whoever dies in between leaves at least the first, see cgroup_sweep. */
 void cgroup_remove(struct cgroup *c)
 {
-	for (int i = 0; i < CGROUP_CONTROLLERS; i++) {
+	for (int i = CGROUP_CONTROLLERS - 1; i >= 0; i--) {
 		if (c->dirs[i] >= 0)
-			/* The last task may still be on its way out (EBUSY): a moment is enough. */
-			for (int tries = 0; tries < 200; tries++) {
-				if (unlinkat(c->parents[i], c->name, AT_REMOVEDIR) == 0 ||
-				    errno != EBUSY)
-					break;
-				poll(NULL, 0, 1);
-			}
+			remove_dir(c, c->parents[i]);
 		close_fd(&c->dirs[i]);
 		close_fd(&c->parents[i]);
 	}
@@ -419,21 +424,26 @@ void cgroup_remove(struct cgroup *c)
 	c->layers = 0;
 }
 
+/* What is left of a keeper is left in the first hierarchy; the others are cleared with it. */
 void cgroup_sweep(const struct cgroup *c)
 {
 	size_t own = (size_t)(strrchr(c->name, '-') + 1 - c->name);
+	int first = 0, fd;
+	DIR *dir;
 
-	for (int i = 0; i < CGROUP_CONTROLLERS; i++) {
-		int fd = c->parents[i] < 0 ? -1 : openat(c->parents[i], ".", O_RDONLY | O_CLOEXEC);
-		DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-
-		for (struct dirent *d; dir && (d = readdir(dir));)
-			/* Only keepers of our pid namespace can be told dead or alive. */
-			if (strncmp(d->d_name, c->name, own) == 0 &&
-			    !str_equal(d->d_name, c->name) && kill(atoi(d->d_name + own), 0) < 0 &&
-			    errno == ESRCH)
+	while (first < CGROUP_CONTROLLERS - 1 && c->parents[first] < 0)
+		first++;
+	fd = c->parents[first] < 0 ? -1 : openat(c->parents[first], ".", O_RDONLY | O_CLOEXEC);
+	dir = fd < 0 ? NULL : fdopendir(fd);
+	for (struct dirent *d; dir && (d = readdir(dir));) {
+		/* Only keepers of our pid namespace can be told dead or alive. */
+		if (strncmp(d->d_name, c->name, own) != 0 || str_equal(d->d_name, c->name) ||
+		    kill(atoi(d->d_name + own), 0) == 0 || errno != ESRCH)
+			continue;
+		for (int i = CGROUP_CONTROLLERS - 1; i >= first; i--)
+			if (c->parents[i] >= 0)
 				unlinkat(c->parents[i], d->d_name, AT_REMOVEDIR);
-		if (dir)
-			closedir(dir);
 	}
+	if (dir)
+		closedir(dir);
 }

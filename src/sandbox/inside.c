@@ -73,10 +73,10 @@ static void enter_time_namespace(void)
 		return;
 }
 
-static int enter_network(const struct keeper_message *m, const int *fds, int *ret_dns,
+static int enter_network(const struct rights_message *m, const int *fds, int *ret_dns,
 			 struct err *e)
 {
-	int at = m->join_count + m->has_userns + m->owner_count;
+	int at = m->join_count + m->has_userns;
 
 	if (setns(fds[at], CLONE_NEWNET) < 0)
 		return err_sys(e, "cannot enter the network namespace");
@@ -220,21 +220,33 @@ static int block_signals(struct err *e)
 	return fd < 0 ? err_sys(e, "cannot watch signals") : fd;
 }
 
-static int receive(struct plan *p, struct inside_fds *fds, struct keeper_message *m, int *got,
-		   struct err *e)
+static int receive_mounts(struct plan *p, const struct inside_fds *fds, struct err *e)
 {
-	if (message_receive(fds->control, m, got, e) < 0)
+	struct mounts_message m;
+	int got[KEEPER_MAX_FDS];
+
+	if (message_receive(fds->control, &m, sizeof(m), got, e) < 0)
 		return -1;
-	supervise_join(p->board, m, got);
-	/* After the join, so that it is rooted there. */
-	(void)!unshare(CLONE_NEWCGROUP);
-	if (!p->rootless && enter_network(m, got, &fds->dns, e) < 0)
-		return -1;
-	for (int i = 0; i < m->owner_count; i++)
-		p->owners[i].userns = got[m->join_count + m->has_userns + i];
-	if (m->workspace_denied)
+	for (int i = 0; i < m.owner_count; i++)
+		p->owners[i].userns = got[i];
+	if (m.workspace_denied)
 		plan_empty_workspace(p);
 	return 0;
+}
+
+/* Cgroup and network; the user namespace is only taken along. */
+static int receive_rights(struct plan *p, struct inside_fds *fds, int *ret_userns, struct err *e)
+{
+	struct rights_message m;
+	int got[KEEPER_MAX_FDS];
+
+	if (message_receive(fds->control, &m, sizeof(m), got, e) < 0)
+		return -1;
+	supervise_join(p->board, &m, got);
+	/* After the join, so that it is rooted there. */
+	(void)!unshare(CLONE_NEWCGROUP);
+	*ret_userns = m.has_userns ? got[m.join_count] : -1;
+	return p->rootless ? 0 : enter_network(&m, got, &fds->dns, e);
 }
 
 /* The launcher's command line names host paths, and /proc/1/cmdline can be read by anybody. */
@@ -248,8 +260,8 @@ static void hide_command_line(char **argv)
 /* The whole sandbox, from clone to exec. */
 static int build(struct plan *p, struct inside_fds *fds, int *ret_listener, struct err *e)
 {
-	struct keeper_message m;
-	int got[KEEPER_MAX_FDS];
+	bool map_root = p->root_owner >= 0;
+	int userns = -1;
 
 	close_fd(&fds->keeper_control);
 	if (die_with_keeper(fds, e) < 0 || enter_namespaces(p, e) < 0)
@@ -259,19 +271,20 @@ static int build(struct plan *p, struct inside_fds *fds, int *ret_listener, stru
 		return -1;
 	enter_time_namespace();
 	/* The keeper's fds are needed late, but for a root whose owner is to be mapped. */
-	if (p->root_owner >= 0 && receive(p, fds, &m, got, e) < 0)
+	if (map_root && receive_mounts(p, fds, e) < 0)
 		return -1;
 	if (root_build(p, &fds->scratch, e) < 0)
 		return -1;
-	if (p->root_owner < 0 && receive(p, fds, &m, got, e) < 0)
+	if (!map_root && receive_mounts(p, fds, e) < 0)
 		return -1;
 	if (root_finish(p, fds->scratch, e) < 0)
 		return -1;
 	if (p->spec->tty && open_pty(fds, e) < 0)
 		return -1;
-	if (message_send_back(fds->control, fds->scratch, fds->terminal, e) < 0)
+	if (message_send_back(fds->control, fds->scratch, fds->terminal, e) < 0 ||
+	    receive_rights(p, fds, &userns, e) < 0)
 		return -1;
-	return drop_privileges(p, fds, m.has_userns ? got[m.join_count] : -1, ret_listener, e);
+	return drop_privileges(p, fds, userns, ret_listener, e);
 }
 
 void inside_main(struct plan *p, struct inside_fds *fds)

@@ -14,13 +14,19 @@ struct inside_fds {
 	int dns;	    /* filled in: answers every name with "no such name", and notes it */
 };
 
-/* What the keeper sends to pid 1 as fds, in this order; what does not apply is left out. */
-struct keeper_message {
-	int join_count;	 /* cgroup v1 `tasks` files */
-	int has_userns;	 /* user namespace to enter */
-	int owner_count; /* user namespaces that map p->owners */
-	int has_net; /* as root: the network namespace, and its name server's socket (two fds) */
-	bool workspace_denied;	 /* the current directory is not to be shown */
+/*
+ * What the keeper sends to pid 1 while that builds: first what the mounts need, then the rest. Each
+ * comes with fds, in the order of the members; what does not apply is left out.
+ */
+struct mounts_message {
+	int owner_count;       /* user namespaces that map p->owners */
+	bool workspace_denied; /* the current directory is not to be shown */
+};
+
+struct rights_message {
+	int join_count; /* cgroup v1 `tasks` files */
+	int has_userns; /* user namespace to enter */
+	int has_net;	/* as root: network namespace, and its name server's socket (two fds) */
 	layer_set cgroup_layers; /* what the cgroup limits */
 };
 

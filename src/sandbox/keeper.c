@@ -3,6 +3,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "kern/caps.h"
 #include "kern/sys.h"
 #include "kern/userns.h"
 #include "sandbox/inside.h"
@@ -227,43 +228,60 @@ static int clone_inside(struct keeper *k, struct inside_fds *fds, struct err *e)
 
 /* ---- while pid 1 builds ---- */
 
-static int make_user_namespaces(struct keeper *k, struct keeper_message *m, int *fds, int *count,
-				struct err *e)
+static void close_all(const int *fds, int count)
+{
+	for (int i = 0; i < count; i++)
+		close(fds[i]);
+}
+
+static int make_owners(struct keeper *k, struct mounts_message *m, int *fds, struct err *e)
 {
 	const struct plan *p = &k->plan;
 	struct id_map uids, gids;
 
-	if (p->rootless || p->spec->level == LEVEL_PROCESS)
-		return 0;
-	id_map_range(&uids, p->id_base);
-	if (userns_create(&uids, &uids, &k->userns[PLAN_OWNERS], e) == 0) {
-		fds[(*count)++] = k->userns[PLAN_OWNERS].fd;
-		m->has_userns = 1;
-	} else if (p->spec->required_layers & LAYER_BIT(LAYER_USER_NS)) {
-		return -1;
-	}
 	for (int i = 0; i < p->owner_count; i++) {
 		id_map_owner(&uids, p->id_base, p->owners[i].uid, SANDBOX_UID);
 		id_map_owner(&gids, p->id_base, p->owners[i].gid, SANDBOX_GID);
 		if (userns_create(&uids, &gids, &k->userns[i], e) < 0)
 			return -1;
-		fds[(*count)++] = k->userns[i].fd;
-		m->owner_count++;
+		fds[m->owner_count++] = k->userns[i].fd;
 	}
 	return 0;
 }
 
-static int judge_workspace(struct keeper *k, struct keeper_message *m, struct err *e)
+/* What pid 1 needs to finish its mounts. */
+static int send_mounts(struct keeper *k, struct err *e)
 {
 	bool shown = k->plan.workspace_mode == WORKSPACE_COW;
+	struct mounts_message m = {0};
+	int fds[KEEPER_MAX_FDS], rc = -1;
 
-	if (plan_judge_workspace(&k->plan, e) < 0)
-		return -1;
-	m->workspace_denied = shown && k->plan.workspace_mode == WORKSPACE_EMPTY;
+	if (plan_judge_workspace(&k->plan, e) == 0 && make_owners(k, &m, fds, e) == 0) {
+		m.workspace_denied = shown && k->plan.workspace_mode == WORKSPACE_EMPTY;
+		rc = message_send(k->control, &m, sizeof(m), fds, m.owner_count, e);
+	}
+	close_all(fds, m.owner_count);
+	return rc;
+}
+
+static int make_userns(struct keeper *k, struct rights_message *m, int *fds, int *count,
+		       struct err *e)
+{
+	const struct plan *p = &k->plan;
+	struct userns *u = &k->userns[PLAN_OWNERS];
+	struct id_map ids;
+
+	if (p->rootless || p->spec->level == LEVEL_PROCESS)
+		return 0;
+	id_map_range(&ids, p->id_base);
+	if (userns_create(&ids, &ids, u, e) < 0)
+		return p->spec->required_layers & LAYER_BIT(LAYER_USER_NS) ? -1 : 0;
+	fds[(*count)++] = u->fd;
+	m->has_userns = 1;
 	return 0;
 }
 
-static int take_network(struct keeper *k, struct keeper_message *m, int *fds, int *count,
+static int take_network(struct keeper *k, struct rights_message *m, int *fds, int *count,
 			struct err *e)
 {
 	if (net_finish(&k->net, e) < 0)
@@ -279,10 +297,11 @@ static int take_network(struct keeper *k, struct keeper_message *m, int *fds, in
 	return 0;
 }
 
-static int send_resources(struct keeper *k, struct err *e)
+/* What it needs to give up its rights. */
+static int send_rights(struct keeper *k, struct err *e)
 {
-	struct keeper_message m = {0};
-	int fds[KEEPER_MAX_FDS], count = 0, rc;
+	struct rights_message m = {0};
+	int fds[KEEPER_MAX_FDS], count, rc = -1;
 
 	if (!cgroup_is_unified(&k->cgroup))
 		cgroup_create(&k->cgroup, &k->plan.spec->limits);
@@ -293,16 +312,17 @@ static int send_resources(struct keeper *k, struct err *e)
 	m.cgroup_layers = k->cgroup.layers;
 	if (k->cgroup.version == 2 && !cgroup_contains(&k->cgroup, k->pid))
 		m.cgroup_layers = 0;
-	rc = judge_workspace(k, &m, e);
-	if (rc == 0)
-		rc = make_user_namespaces(k, &m, fds, &count, e);
-	if (rc == 0)
-		rc = take_network(k, &m, fds, &count, e);
-	if (rc == 0)
-		rc = message_send(k->control, &m, fds, count, e);
-	for (int i = 0; i < count; i++)
-		close(fds[i]);
+	if (make_userns(k, &m, fds, &count, e) == 0 && take_network(k, &m, fds, &count, e) == 0)
+		rc = message_send(k->control, &m, sizeof(m), fds, count, e);
+	close_all(fds, count);
 	return rc;
+}
+
+static int send_resources(struct keeper *k, struct err *e)
+{
+	if (k->plan.spec->level != LEVEL_PROCESS && send_mounts(k, e) < 0)
+		return -1;
+	return send_rights(k, e);
 }
 
 /* ---- while the command runs ---- */
@@ -405,11 +425,11 @@ static void poll_terminal(const struct terminal *t, struct pollfd *polls)
 {
 	bool open = t->master >= 0;
 	short events =
-		(short)((t->out_len < sizeof(t->out) ? POLLIN : 0) | (t->in_len ? POLLOUT : 0));
+		(short)((t->out_len < TERMINAL_ROOM ? POLLIN : 0) | (t->in_len ? POLLOUT : 0));
 
 	polls[ON_MASTER] = (struct pollfd){events ? t->master : -1, events, 0};
 	polls[ON_INPUT] = (struct pollfd){
-		open && !t->in_ended && t->in_len < sizeof(t->in) ? 0 : -1, POLLIN, 0};
+		open && !t->in_ended && t->in_len < TERMINAL_ROOM ? 0 : -1, POLLIN, 0};
 	polls[ON_SCREEN] = (struct pollfd){open && t->out_len ? 1 : -1, POLLOUT, 0};
 }
 
@@ -544,8 +564,6 @@ static int start(struct keeper *k, struct inside_fds *fds, struct err *e)
 	cgroup_init(&k->cgroup, k->plan.host_ns[NS_PID]);
 	if (cgroup_is_unified(&k->cgroup))
 		cgroup_create(&k->cgroup, &k->plan.spec->limits);
-	if (!k->plan.rootless && k->plan.spec->level != LEVEL_PROCESS && net_start(&k->net, e) < 0)
-		return -1;
 	if (clone_inside(k, fds, e) < 0)
 		return -1;
 	close_fd(&fds->control);
@@ -611,9 +629,14 @@ int sandbox_run(const struct sandbox_request *request, struct result *ret, struc
 	k.started_ns = now_ns();
 	for (int i = 0; i < CGROUP_CONTROLLERS; i++)
 		k.cgroup.dirs[i] = k.cgroup.parents[i] = -1;
+	/* First, because it takes longest; as an ordinary user only pid 1 can make it. */
+	if (request->spec->level != LEVEL_PROCESS && caps_can_administer() &&
+	    net_start(&k.net, e) < 0)
+		goto out;
 	if (check_streams(e) == 0 && plan_make(&k.plan, request, board, e) == 0 &&
 	    lair_make(&k, e) == 0 && watch_signals(&k, e) == 0 && run(&k, e) == 0)
 		rc = outcome_collect(&k, ret, e);
+out:
 	keeper_done(&k);
 	munmap(board, sizeof(*board));
 	return rc;

@@ -55,17 +55,17 @@ static int receive_fds(int socket, void *data, size_t size, int fds[KEEPER_MAX_F
 	return 0;
 }
 
-int message_send(int control, const struct keeper_message *m, const int *fds, int count,
+int message_send(int control, const void *message, size_t size, const int *fds, int count,
 		 struct err *e)
 {
-	if (send_fds(control, m, sizeof(*m), fds, count) < 0)
+	if (send_fds(control, message, size, fds, count) < 0)
 		return err_sys(e, "cannot send to the sandbox");
 	return 0;
 }
 
-int message_receive(int control, struct keeper_message *ret, int fds[KEEPER_MAX_FDS], struct err *e)
+int message_receive(int control, void *ret, size_t size, int fds[KEEPER_MAX_FDS], struct err *e)
 {
-	if (receive_fds(control, ret, sizeof(*ret), fds) < 0)
+	if (receive_fds(control, ret, size, fds) < 0)
 		return err_set(e, ERR_SYSTEM, "the keeper went away");
 	return 0;
 }

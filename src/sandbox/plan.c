@@ -236,10 +236,9 @@ static int plan_file(struct plan *p, const char *text, struct placed_file *ret, 
 		return err_field(e, ERR_INVALID, "file",
 				 "file: '%s' must be a relative name without '..'", ret->path);
 	if (p->workspace_mode == WORKSPACE_DIRECT || p->spec->level == LEVEL_PROCESS)
-		return err_field(
-			e, ERR_INVALID, "file",
-			"file: needs a workspace of the sandbox's own, which %s has not",
-			p->spec->level == LEVEL_PROCESS ? "level process" : "--workspace");
+		return err_field(e, ERR_INVALID, "file",
+				 "file: needs a workspace of the sandbox's own, which %s has not",
+				 p->spec->level == LEVEL_PROCESS ? "level process" : "--workspace");
 	if (source_open(p->spec, "file", equals + 1, SOURCE_READ, &s, e) < 0)
 		return -1;
 	rc = read_whole(&s, p->spec->limits.disk_bytes, ret, e);

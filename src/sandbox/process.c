@@ -28,7 +28,7 @@
 struct nanny {
 	struct plan *plan;
 	struct inside_fds *fds;
-	struct keeper_message message;
+	struct rights_message message;
 	int got[KEEPER_MAX_FDS];
 	bool scoped;  /* our signals reach only what is below us */
 	int listener; /* made by the command's process, in the shared fd table */
@@ -302,7 +302,7 @@ static int prepare(struct nanny *n, int *ret_signals, struct err *e)
 	fds->in = 0;
 	fds->out = 1;
 	fds->err = 2;
-	return message_receive(fds->control, &n->message, n->got, e);
+	return message_receive(fds->control, &n->message, sizeof(n->message), n->got, e);
 }
 
 void process_main(struct plan *p, struct inside_fds *fds)

@@ -23,7 +23,7 @@ bool supervise_reap(struct board *b, pid_t command)
 	return ended;
 }
 
-void supervise_join(struct board *b, const struct keeper_message *m, const int *fds)
+void supervise_join(struct board *b, const struct rights_message *m, const int *fds)
 {
 	bool joined = m->cgroup_layers != 0;
 

@@ -1,6 +1,7 @@
 #include "sandbox/terminal.h"
 
 #include "base/auto.h"
+#include "base/str.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +21,9 @@ void terminal_start(struct terminal *t, int master)
 {
 	struct termios raw;
 
-	*t = (struct terminal){.master = master};
+	*t = (struct terminal){.master = master,
+			       .in = must_alloc(malloc(TERMINAL_ROOM)),
+			       .out = must_alloc(malloc(TERMINAL_ROOM))};
 	fcntl(master, F_SETFL, O_RDWR | O_NONBLOCK);
 	terminal_resize(t);
 	if (tcgetattr(0, &t->saved) < 0)
@@ -32,14 +35,14 @@ void terminal_start(struct terminal *t, int master)
 
 void terminal_read_input(struct terminal *t)
 {
-	ssize_t n = read(0, t->in + t->in_len, sizeof(t->in) - t->in_len);
+	ssize_t n = read(0, t->in + t->in_len, TERMINAL_ROOM - t->in_len);
 
 	if (n > 0) {
 		t->in_len += (size_t)n;
 	} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
 		/* The end of a pipe or file: what a person says with ctrl-D. */
 		t->in_ended = true;
-		if (t->in_len < sizeof(t->in))
+		if (t->in_len < TERMINAL_ROOM)
 			t->in[t->in_len++] = 4;
 	}
 	terminal_write_input(t);
@@ -61,7 +64,7 @@ void terminal_write_input(struct terminal *t)
 
 bool terminal_read_output(struct terminal *t)
 {
-	ssize_t n = read(t->master, t->out + t->out_len, sizeof(t->out) - t->out_len);
+	ssize_t n = read(t->master, t->out + t->out_len, TERMINAL_ROOM - t->out_len);
 
 	if (n > 0)
 		t->out_len += (size_t)n;
@@ -84,4 +87,7 @@ void terminal_stop(struct terminal *t)
 		tcsetattr(0, TCSADRAIN, &t->saved);
 	t->is_raw = false;
 	close_fd(&t->master);
+	free(take_ptr(t->in));
+	free(take_ptr(t->out));
+	t->in_len = t->out_len = 0;
 }

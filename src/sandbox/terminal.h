@@ -7,14 +7,17 @@
 #include <stddef.h>
 #include <termios.h>
 
+/* As much as a pipe takes without waiting when poll says that it can take something. */
+#define TERMINAL_ROOM 4096
+
 struct terminal {
 	int master;  /* of the command's pty */
 	bool is_raw; /* the caller's terminal was switched */
 	struct termios saved;
-	char in[4096]; /* typed, not yet taken by the command */
+	char *in; /* TERMINAL_ROOM bytes: typed, not yet taken by the command */
 	size_t in_len;
 	bool in_ended;
-	char out[4096]; /* printed by the command, not yet taken by our stdout */
+	char *out; /* printed by the command, not yet taken by our stdout */
 	size_t out_len;
 };
 

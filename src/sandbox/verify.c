@@ -18,12 +18,12 @@
 #include <sys/vfs.h>
 
 static const struct {
-	const char *file;
+	const char *file; /* NULL: made by the clone */
 	enum layer layer;
 } namespaces[] = {
 	[NS_USER] = {"user", LAYER_USER_NS},	   [NS_PID] = {"pid", LAYER_PID_NS},
-	[NS_MOUNT] = {"mnt", LAYER_MOUNT_NS},	   [NS_NET] = {"net", LAYER_NET_NS},
-	[NS_IPC] = {"ipc", LAYER_IPC_NS},	   [NS_UTS] = {"uts", LAYER_UTS_NS},
+	[NS_MOUNT] = {NULL, LAYER_MOUNT_NS},	   [NS_NET] = {"net", LAYER_NET_NS},
+	[NS_IPC] = {NULL, LAYER_IPC_NS},	   [NS_UTS] = {NULL, LAYER_UTS_NS},
 	[NS_CGROUP] = {"cgroup", LAYER_CGROUP_NS}, [NS_TIME] = {"time_for_children", LAYER_TIME_NS},
 };
 static_assert(ARRAY_LEN(namespaces) == NS_COUNT, "a row per namespace");
@@ -34,11 +34,16 @@ void verify_read_namespaces(ino_t ret[NS_COUNT])
 		char path[64];
 		struct stat st;
 
-		snprintf(path, sizeof(path), "/proc/self/ns/%s", namespaces[i].file);
-		ret[i] = stat(path, &st) == 0 ? st.st_ino : 0;
+		snprintf(path, sizeof(path), "/proc/self/ns/%s",
+			 namespaces[i].file ? namespaces[i].file : "");
+		ret[i] = namespaces[i].file && stat(path, &st) == 0 ? st.st_ino : 0;
 	}
 }
 
+/*
+ * What came with the clone came all at once: a filter can refuse clone3 or lie about its result, but
+ * it cannot change its flags, and in a new pid namespace we are only if the kernel carried it out.
+ */
 layer_set verify_namespaces(const struct plan *p)
 {
 	layer_set proven = 0;
@@ -48,6 +53,10 @@ layer_set verify_namespaces(const struct plan *p)
 	for (int i = 0; i < NS_COUNT; i++)
 		if (own[i] && p->host_ns[i] && own[i] != p->host_ns[i])
 			proven |= LAYER_BIT(namespaces[i].layer);
+	if (proven & LAYER_BIT(LAYER_PID_NS))
+		for (int i = 0; i < NS_COUNT; i++)
+			if (!namespaces[i].file)
+				proven |= LAYER_BIT(namespaces[i].layer);
 	return proven;
 }
 
