@@ -78,6 +78,18 @@ static int wait_to_be_killed(void *maker)
 	return 0;
 }
 
+int userns_adopt(pid_t pid, const struct id_map *uids, const struct id_map *gids, struct err *e)
+{
+	char path[64];
+	int fd;
+
+	if (write_maps(pid, uids, gids) < 0)
+		return err_sys(e, "cannot write id maps");
+	snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? err_sys(e, "cannot open %s", path) : fd;
+}
+
 /* The holder shares our memory, so that nothing has to be copied, and has a stack of its own. */
 #define STACK_SIZE 8192
 
@@ -85,20 +97,13 @@ int userns_create(const struct id_map *uids, const struct id_map *gids, struct u
 		  struct err *e)
 {
 	struct userns u = {.fd = -1, .stack = must_alloc(malloc(STACK_SIZE))};
-	char path[64];
 
 	u.holder = clone(wait_to_be_killed, u.stack + STACK_SIZE,
 			 CLONE_VM | CLONE_FILES | CLONE_NEWUSER, (void *)(intptr_t)getpid());
-	if (u.holder < 0) {
+	if (u.holder < 0)
 		err_sys(e, "cannot create a user namespace");
-	} else if (write_maps(u.holder, uids, gids) < 0) {
-		err_sys(e, "cannot write id maps");
-	} else {
-		snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)u.holder);
-		u.fd = open(path, O_RDONLY | O_CLOEXEC);
-		if (u.fd < 0)
-			err_sys(e, "cannot open %s", path);
-	}
+	else
+		u.fd = userns_adopt(u.holder, uids, gids, e);
 	if (u.fd < 0) {
 		userns_release(&u);
 		return -1;

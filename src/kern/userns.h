@@ -27,6 +27,8 @@ struct userns {
 /* Makes a user namespace with these maps; needs CAP_SETUID and CAP_SETGID. */
 int userns_create(const struct id_map *uids, const struct id_map *gids, struct userns *ret,
 		  struct err *e);
+/* Maps the user namespace that pid was cloned into, and returns an fd on it. */
+int userns_adopt(pid_t pid, const struct id_map *uids, const struct id_map *gids, struct err *e);
 /* Lets the holder go, which takes longer than making it; the fd is the caller's. */
 void userns_release(struct userns *u);
 /* Maps one id each in the caller's own new user namespace, as an ordinary user may. */

@@ -264,19 +264,24 @@ static int send_mounts(struct keeper *k, struct err *e)
 	return rc;
 }
 
-static int make_userns(struct keeper *k, struct rights_message *m, int *fds, int *count,
+/* The sandbox's own user namespace is that of the process which makes its network namespace. */
+static int take_userns(struct keeper *k, struct rights_message *m, int *fds, int *count,
 		       struct err *e)
 {
 	const struct plan *p = &k->plan;
-	struct userns *u = &k->userns[PLAN_OWNERS];
 	struct id_map ids;
+	int fd = -1;
 
 	if (p->rootless || p->spec->level == LEVEL_PROCESS)
 		return 0;
 	id_map_range(&ids, p->id_base);
-	if (userns_create(&ids, &ids, u, e) < 0)
+	if (k->net.in_userns)
+		fd = userns_adopt(k->net.pid, &ids, &ids, e);
+	else
+		err_set(e, ERR_UNSUPPORTED, "cannot create a user namespace");
+	if (fd < 0)
 		return p->spec->required_layers & LAYER_BIT(LAYER_USER_NS) ? -1 : 0;
-	fds[(*count)++] = u->fd;
+	fds[(*count)++] = fd;
 	m->has_userns = 1;
 	return 0;
 }
@@ -312,7 +317,7 @@ static int send_rights(struct keeper *k, struct err *e)
 	m.cgroup_layers = k->cgroup.layers;
 	if (k->cgroup.version == 2 && !cgroup_contains(&k->cgroup, k->pid))
 		m.cgroup_layers = 0;
-	if (make_userns(k, &m, fds, &count, e) == 0 && take_network(k, &m, fds, &count, e) == 0)
+	if (take_userns(k, &m, fds, &count, e) == 0 && take_network(k, &m, fds, &count, e) == 0)
 		rc = message_send(k->control, &m, sizeof(m), fds, count, e);
 	close_all(fds, count);
 	return rc;
@@ -524,11 +529,12 @@ static void drain(struct keeper *k)
 
 /* ---- all of it ---- */
 
-/* Processes that only held a user namespace open until pid 1 had it. */
+/* Processes that only hold namespaces open until pid 1 has them. */
 static void release_holders(struct keeper *k)
 {
 	for (size_t i = 0; i < ARRAY_LEN(k->userns); i++)
 		userns_release(&k->userns[i]);
+	net_release(&k->net);
 }
 
 /* Whoever reads our stdout must see its end as soon as the command closes it. */
@@ -593,9 +599,6 @@ static int run(struct keeper *k, struct err *e)
 
 static void keeper_done(struct keeper *k)
 {
-	struct err ignored;
-
-	net_finish(&k->net, &ignored);
 	release_holders(k);
 	cgroup_remove(&k->cgroup);
 	lair_remove(k->plan.lair);
@@ -619,7 +622,7 @@ int sandbox_run(const struct sandbox_request *request, struct result *ret, struc
 			   .err = {.fd = -1, .relay = -1},
 			   .terminal.master = -1,
 			   .feed = {.from = -1, .to = -1},
-			   .net = {.ns = -1, .dns = -1}};
+			   .net = NET_MAKER_NONE};
 	struct board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE,
 				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int rc = -1;

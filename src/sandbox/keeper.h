@@ -22,7 +22,7 @@ struct keeper {
 	int signals;
 	int scratch;
 	struct net_maker net;
-	struct userns userns[PLAN_OWNERS + 1]; /* that of the sandbox is the last */
+	struct userns userns[PLAN_OWNERS]; /* of the owners */
 	struct feed feed;
 	struct stream out, err;
 	struct terminal terminal;

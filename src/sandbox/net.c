@@ -1,13 +1,17 @@
 #include "sandbox/net.h"
 
 #include "base/auto.h"
+#include "base/str.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -42,36 +46,63 @@ static int make(void *arg)
 {
 	struct net_maker *n = arg;
 
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != n->maker)
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != n->caller)
 		_exit(1);
 	if (net_create(&n->dns, &n->err) == 0) {
 		n->ns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
 		if (n->ns < 0)
 			err_sys(&n->err, "cannot open the network namespace");
 	}
-	_exit(0);
+	(void)!eventfd_write(n->ready, 1);
+	for (;;)
+		pause();
+	return 0;
 }
+
+#define STACK_SIZE (16u << 10)
+#define PATIENCE_MS 10000
 
 int net_start(struct net_maker *n, struct err *e)
 {
-	static char stack[16 << 10] __attribute__((aligned(16)));
+	const int flags = CLONE_VM | CLONE_FILES;
 
-	*n = (struct net_maker){.maker = getpid(), .ns = -1, .dns = -1};
-	n->pid = clone(make, stack + sizeof(stack), CLONE_VM | CLONE_FILES, n);
+	*n = (struct net_maker){.caller = getpid(), .ns = -1, .dns = -1, .in_userns = true};
+	n->ready = eventfd(0, EFD_CLOEXEC);
+	if (n->ready < 0)
+		return err_sys(e, "cannot create an eventfd");
+	n->stack = must_alloc(malloc(STACK_SIZE));
+	n->pid = clone(make, n->stack + STACK_SIZE, flags | CLONE_NEWUSER, n);
+	if (n->pid < 0) {
+		/* Whether that matters is not decided here. */
+		n->in_userns = false;
+		n->pid = clone(make, n->stack + STACK_SIZE, flags, n);
+	}
 	return n->pid < 0 ? err_sys(e, "cannot create a process") : 0;
 }
 
 int net_finish(struct net_maker *n, struct err *e)
 {
-	pid_t pid = n->pid;
+	struct pollfd ready = {n->ready, POLLIN, 0};
 
-	n->pid = 0;
-	if (pid <= 0)
+	if (n->pid <= 0)
 		return 0;
-	waitpid(pid, NULL, __WALL);
+	/* Should somebody have killed it, nobody says so. */
+	if (poll(&ready, 1, PATIENCE_MS) != 1)
+		return err_set(e, ERR_SYSTEM, "the network namespace does not get ready");
 	if (n->ns < 0) {
 		*e = n->err;
 		return -1;
 	}
 	return 0;
+}
+
+void net_release(struct net_maker *n)
+{
+	if (n->pid > 0) {
+		kill(n->pid, SIGKILL);
+		waitpid(n->pid, NULL, __WALL);
+	}
+	n->pid = 0;
+	close_fd(&n->ready);
+	free(take_ptr(n->stack));
 }

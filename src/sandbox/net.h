@@ -4,6 +4,7 @@
 
 #include "base/err.h"
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 /* Moves this process into a new network namespace. *ret_dns is -1 if port 53 cannot be had. */
@@ -11,16 +12,26 @@ int net_create(int *ret_dns, struct err *e);
 
 /*
  * The same by a process of its own, so that it can go on beside other work: it takes longer than
- * anything else. The fds appear in the caller's table.
+ * anything else. The fds appear in the caller's table. The process is in a user namespace of its own
+ * where there may be one; it stays until net_release, so that this can be mapped and taken over.
  */
 struct net_maker {
-	pid_t maker;
+	pid_t caller;
 	pid_t pid; /* 0: not started */
+	bool in_userns;
+	int ready; /* eventfd */
 	int ns;
 	int dns;
+	char *stack;
 	struct err err;
 };
 
+#define NET_MAKER_NONE                                                                             \
+	{                                                                                          \
+		.ready = -1, .ns = -1, .dns = -1                                                   \
+	}
+
 int net_start(struct net_maker *n, struct err *e);
-/* Waits for it. */
+/* Waits until it is made; ns and dns are the caller's then. */
 int net_finish(struct net_maker *n, struct err *e);
+void net_release(struct net_maker *n);
