@@ -195,6 +195,9 @@ static void host_paths(struct probe *p)
 	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
 		ssize_t n = read_text(files[i], buf, sizeof(buf));
 
+		/* As pid 1 we would find what we were told ourselves. */
+		if (p->boss == 0 && !strcmp(files[i], "/proc/1/cmdline"))
+			continue;
 		if (n > 0 && memmem(buf, (size_t)n, hidden, strlen(hidden)))
 			got_through(p, "%s names a path of the host", files[i]);
 	}

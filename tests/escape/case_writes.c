@@ -4,10 +4,12 @@
 #include "base/auto.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #define CLOSED ERRS(EACCES, EPERM, EROFS, ENOENT, ENOTDIR, EISDIR, ENXIO)
@@ -92,7 +94,14 @@ static void write_cgroup(struct probe *p, const char *mount)
 					    "memory.max",
 					    "pids.max"};
 	const char *dir = fmt_path("%s/cloche-probe-%d", mount, (int)getpid());
+	struct statfs fs;
 
+	/* The directory that holds the mounts is often a tmpfs: nothing to be gained there. */
+	if (statfs(mount, &fs) == 0 && fs.f_type != CGROUP_SUPER_MAGIC &&
+	    fs.f_type != CGROUP2_SUPER_MAGIC) {
+		refused(p, "%s is no cgroup file system", mount);
+		return;
+	}
 	if (mkdir(dir, 0755) == 0) {
 		got_through(p, "made a cgroup below %s", mount);
 		rmdir(dir);

@@ -89,10 +89,12 @@ class Ended:
         self.status, self.out, self.err, self.hits = status, out, err, hits
 
     def record(self):
+        """The result record; None where there is none, or an error in its place."""
         try:
-            return json.loads(self.out)
+            record = json.loads(self.out)
         except ValueError:
             return None
+        return None if "error" in record else record
 
 
 class Stage:
