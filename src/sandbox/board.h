@@ -46,6 +46,7 @@ struct board {
 	enum watch_verdict verdict;
 	bool pids_reached;	 /* as far as a watch can see */
 	uint64_t scratch_bytes;	 /* used by the skeleton, before the command ran */
+	bool upper_limited;	 /* directories of the workspace cannot be removed */
 	bool workspace_unmapped; /* the workspace's file system cannot map ids */
 	unsigned denial_count;
 	uint64_t denials_dropped;

@@ -308,6 +308,10 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 		plan_note(p, "Level process shares your user id: Landlock does not keep the "
 			     "command from "
 			     "changing modes and times of your files.");
+	if (p->board->upper_limited)
+		plan_note(p, "This kernel's tmpfs has no user attributes (Linux 6.6 has): "
+			     "directories that "
+			     "the workspace already had cannot be removed or renamed inside.");
 	if (p->board->workspace_unmapped)
 		plan_note(p,
 			  "The workspace's file system cannot map ids: files that only their owner "

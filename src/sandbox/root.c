@@ -31,6 +31,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
+#include <sys/xattr.h>
 
 /* Needs the mount namespace to be ours alone: nothing may travel back to the host (rule 12). */
 static int cut_propagation(struct err *e)
@@ -147,6 +148,12 @@ static int map_owner(struct plan *p, int mount, int owner, const struct source *
 		"the file system of %s cannot map ids (%s); run cloche as the directory's owner "
 		"instead of root, or use --apply",
 		s->path, strerror(errno));
+}
+
+/* Without it a directory that exists below cannot be removed or renamed (tmpfs before Linux 6.6). */
+static bool has_user_attributes(const char *dir)
+{
+	return setxattr(dir, "user.cloche", "", 0, 0) == 0 && removexattr(dir, "user.cloche") == 0;
 }
 
 /* A detached overlay of a lower mount; cwd is the scratch. */
@@ -282,6 +289,7 @@ static int mask_proc(const struct plan *p, int root, struct err *e)
 		"proc/cmdline",	    "proc/modules", "proc/kcore",	  "proc/timer_list",
 		"proc/sched_debug", "proc/kmsg",    "proc/latency_stats", "proc/sysrq-trigger",
 	};
+	static const char *const masked_dirs[] = {"proc/acpi", "proc/scsi"};
 	struct err ignored;
 
 	/* Owned by the host's root anyway; this makes it read-only even for a bug in that. */
@@ -291,6 +299,14 @@ static int mask_proc(const struct plan *p, int root, struct err *e)
 		if (!is_readable(p, root, masked[i]))
 			continue;
 		if (mount_bind(AT_FDCWD, "blank", root, masked[i], MOUNT_READ_ONLY, e) < 0)
+			return -1;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(masked_dirs); i++) {
+		if (faccessat(root, masked_dirs[i], F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		if (mkdir("nothing", 0555) < 0 && errno != EEXIST)
+			return err_sys(e, "cannot create a directory");
+		if (mount_bind(AT_FDCWD, "nothing", root, masked_dirs[i], MOUNT_READ_ONLY, e) < 0)
 			return -1;
 	}
 	/* The host's boot id is a fingerprint; the sandbox has its own. */
@@ -410,6 +426,7 @@ static int workspace_mount(struct plan *p, struct err *e)
 		return -1;
 	if (p->workspace_mode == WORKSPACE_DIRECT)
 		return fd;
+	p->board->upper_limited = p->rootless && !has_user_attributes("ws");
 	fd = overlay_new(p, fd, "ws", "work", e);
 	if (fd < 0)
 		err_wrap(e, "cannot show %s copy-on-write (try --workspace DIR or --empty)",
