@@ -473,7 +473,7 @@ static void serve_terminal(struct keeper *k, const struct pollfd *polls)
 		terminal_stop(t);
 }
 
-static void watch(struct keeper *k)
+static int watch(struct keeper *k, struct err *e)
 {
 	struct pollfd polls[ON_COUNT];
 
@@ -482,10 +482,10 @@ static void watch(struct keeper *k)
 
 		fill_polls(k, polls);
 		if (poll(polls, ON_COUNT, wait_ms) < 0 && errno != EINTR) {
-			/* Too few open files even for this: nothing can be watched. */
-			end_run(k, STATUS_KILLED, SIGKILL);
+			/* Too few open files even for this. */
+			err_sys(e, "cannot watch the sandbox");
 			sys_pidfd_send_signal(k->pidfd, SIGKILL);
-			return;
+			return -1;
 		}
 		if (polls[ON_SIGNALS].revents)
 			take_signals(k);
@@ -499,7 +499,7 @@ static void watch(struct keeper *k)
 		if (stream_is_flood(&k->out) || stream_is_flood(&k->err))
 			end_run(k, STATUS_OUTPUT_LIMIT, SIGKILL);
 		if (polls[ON_DEATH].revents)
-			return;
+			return 0;
 	}
 }
 
@@ -590,7 +590,8 @@ static int run(struct keeper *k, struct err *e)
 	else
 		cgroup_sweep(&k->cgroup);
 	release_holders(k);
-	watch(k);
+	if (watch(k, e) < 0)
+		rc = -1;
 	wait4(k->pid, NULL, __WALL, &k->usage);
 	k->ended_ns = now_ns();
 	drain(k);
