@@ -84,7 +84,7 @@ static bool become(struct probe *p, const char *path)
 	close(in[1]);
 	close(in[0]);
 	waitpid(pid, NULL, 0);
-	return true;
+	return uid != NULL;
 }
 
 static void exec_setuid(struct probe *p)
@@ -106,7 +106,7 @@ static void exec_setuid(struct probe *p)
 		break;
 	}
 	if (!any)
-		not_here(p, "no set-uid program is in sight");
+		not_here(p, "no set-uid program can be watched here");
 }
 
 static void exec_file_caps(struct probe *p)

@@ -149,6 +149,15 @@ static void ro_socket_dgram(struct probe *p)
 		send_to(p, fmt_path("%s/dgram.sock", ro));
 }
 
+/* Nothing between a program and a socket that it may write to: a gap, and named as such. */
+static void rw_socket(struct probe *p)
+{
+	const char *rw = need(p, "rw");
+
+	if (rw)
+		connect_to(p, fmt_path("%s/stream.sock", rw));
+}
+
 static void known_sockets(struct probe *p)
 {
 	static const char *const paths[] = {
@@ -209,6 +218,8 @@ static const struct probe_case cases[] = {
 	 ro_socket, 0},
 	{"ro-socket-dgram", 41, "send to a socket in a directory shown read-only", SAFE, L(SECCOMP),
 	 0, ro_socket_dgram, 0},
+	{"rw-socket", 41, "connect to a socket in a directory shown writable",
+	 SAFE | GAP | CONTAINER_ONLY, L(SECCOMP), "writable", rw_socket, 0},
 	{"known-sockets", 41, "connect to docker, dbus, systemd, X11 and the like", NO_CONTROL,
 	 UNSEEN, 0, known_sockets, 0},
 	{"user-sockets", 41, "connect to any socket in /run and /tmp", NO_CONTROL, UNSEEN, 0,

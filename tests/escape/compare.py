@@ -4,10 +4,11 @@
     tests/escape/compare.py [--without NAME...] [CASE...]
 
 Needs root: it works in mount, pid and network namespaces of its own, so that nothing that a
-contestant starts or changes outlives it. Every contestant shows the probe the same two directories,
-/workspace (writable) and /ro (read-only), and is started by the same careless caller. A contestant
-that cannot be had is left out, by name. Left out are also cases that are about cloche's own options
-and records, and those that fail on the bare host as well: their refusal says nothing.
+contestant starts or changes outlives it. Every contestant shows the probe the same directories,
+/workspace (writable), /ro (read-only) and /rw (writable), and is started by the same careless
+caller. A contestant that cannot be had is left out, by name. Left out are also cases that are about
+cloche's own options and records, and those that fail on the bare host as well: their refusal says
+nothing.
 The table goes to stdout and to compare-escape.md in the build directory (environment: B).
 """
 import argparse
@@ -47,7 +48,7 @@ SKIPPED = {
     "act-flood": "is about cloche's record", "act-names": "is about cloche's record",
     "act-control": "is about --apply",
 }
-# What changes the sandbox for those after it, where it is not refused: each in a sandbox of its own.
+# Where it is not refused, it changes the sandbox for those after it: each in one of its own.
 ALONE = {"ro-remount", "open-tree-clone", "open-tree-attr", "move-mount", "fsopen", "fsmount",
          "fspick", "mount-setattr", "mount", "umount", "pivot-root", "chroot", "mount-types",
          "nested-userns", "setns", "unshare", "set-hostname", "write-hostname", "kill-all"}
@@ -65,19 +66,20 @@ BWRAP = ["bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/usr", "/u
 
 
 def cloche(stage, options, args):
-    return [stage.cloche, "run", "--workspace", stage.ws, "--mount", stage.ro + ":/ro:ro"] + \
-        options + ["--", "/workspace/cloche-probe"] + args
+    return [stage.cloche, "run", "--workspace", stage.ws, "--mount", stage.ro + ":/ro:ro",
+            "--mount", stage.rw + ":/rw:rw"] + options + ["--", "/workspace/cloche-probe"] + args
 
 
 def bubblewrap(stage, _, args):
     return BWRAP + ["--bind", stage.ws, "/workspace", "--ro-bind", stage.ro, "/ro",
-                    "--chdir", "/workspace", "/workspace/cloche-probe"] + args
+                    "--bind", stage.rw, "/rw", "--chdir", "/workspace",
+                    "/workspace/cloche-probe"] + args
 
 
 def docker_run(daemon, flags, args, stage):
     """stdin is passed on: a terminal as well, though not as a terminal."""
-    return daemon.client + ["run", "--rm", "-i", "-v", stage.ws + ":/workspace", "-v",
-                            stage.ro + ":/ro:ro", "-w", "/workspace"] + flags + \
+    return daemon.client + ["run", "--rm", "-i", "-w", "/workspace", "-v", stage.ws + ":/workspace",
+                            "-v", stage.ro + ":/ro:ro", "-v", stage.rw + ":/rw"] + flags + \
         [docker.IMAGE, "/cloche-probe"] + args
 
 
@@ -128,7 +130,7 @@ class Contestant:
     def run(self, cases, options=(), peer=None, stdout=None, **how):
         if not cases:
             return
-        canaries = self.stage.canaries("/ro", "/workspace", peer)
+        canaries = self.stage.canaries("/ro", "/workspace", "/rw", peer)
         argv = self.argv(canaries + [c.name for c in cases], options)
         if stdout is None:
             ended = self.stage.run(argv, timeout=200, **how)
@@ -175,7 +177,7 @@ class Contestant:
         with open_directory(self.stage.outside) as fd:
             self.run(pick("stdin-dir"), stdin=fd)
         self.run(pick("stdout-file"), stdout=self.stage.path("out"))
-        self.run(pick("workspace"))
+        self.run(pick("workspace") + pick("writable"))
         for case in pick("solo") + [c for c in pick("common") if c.name in ALONE]:
             self.run([case], case.options)
         for case in pick("act"):

@@ -39,11 +39,12 @@ enum {
 	POLL_RO_STREAM,
 	POLL_RO_DGRAM,
 	POLL_RO_FIFO,
+	POLL_RW_STREAM,
 	POLL_COUNT
 };
 
 struct plant {
-	const char *tag, *dir, *ro_dir;
+	const char *tag, *dir, *ro_dir, *rw_dir;
 	struct pollfd polls[POLL_COUNT];
 	char has[200];
 	int shm, sem, msg;
@@ -61,6 +62,7 @@ static const char *const hit_names[POLL_COUNT] = {
 	[POLL_RO_STREAM] = "ro-socket",
 	[POLL_RO_DGRAM] = "ro-socket-dgram",
 	[POLL_RO_FIFO] = "ro-fifo",
+	[POLL_RW_STREAM] = "rw-socket",
 };
 
 static const struct {
@@ -154,33 +156,37 @@ static void plant_sockets(struct plant *pl)
 {
 	const struct {
 		int at, type;
-		const char *name;
+		const char *dir, *name;
 	} rows[] = {
-		{POLL_ABSTRACT, SOCK_STREAM, fmt_path("@cloche-%s", pl->tag)},
-		{POLL_ABSTRACT_DGRAM, SOCK_DGRAM, fmt_path("@cloche-%s-dgram", pl->tag)},
-		{POLL_STREAM, SOCK_STREAM, pl->dir ? fmt_path("%s/stream.sock", pl->dir) : NULL},
-		{POLL_DGRAM, SOCK_DGRAM, pl->dir ? fmt_path("%s/dgram.sock", pl->dir) : NULL},
+		{POLL_STREAM, SOCK_STREAM, pl->dir, "stream.sock"},
+		{POLL_DGRAM, SOCK_DGRAM, pl->dir, "dgram.sock"},
+		{POLL_RO_STREAM, SOCK_STREAM, pl->ro_dir, "stream.sock"},
+		{POLL_RO_DGRAM, SOCK_DGRAM, pl->ro_dir, "dgram.sock"},
+		{POLL_RW_STREAM, SOCK_STREAM, pl->rw_dir, "stream.sock"},
 	};
-	const char *in_ro[] = {"stream.sock", "dgram.sock"};
 
 	pl->polls[POLL_TCP].fd = listen_inet(AF_INET, SOCK_STREAM, "tcp");
 	pl->polls[POLL_TCP6].fd = listen_inet(AF_INET6, SOCK_STREAM, "tcp6");
 	pl->polls[POLL_UDP].fd = listen_inet(AF_INET, SOCK_DGRAM, "udp");
+	pl->polls[POLL_ABSTRACT].fd = listen_unix(SOCK_STREAM, fmt_path("@cloche-%s", pl->tag));
+	pl->polls[POLL_ABSTRACT_DGRAM].fd =
+		listen_unix(SOCK_DGRAM, fmt_path("@cloche-%s-dgram", pl->tag));
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-		if (rows[i].name)
-			pl->polls[rows[i].at].fd = listen_unix(rows[i].type, rows[i].name);
+		if (rows[i].dir)
+			pl->polls[rows[i].at].fd = listen_unix(
+				rows[i].type, fmt_path("%s/%s", rows[i].dir, rows[i].name));
 	if (pl->polls[POLL_ABSTRACT].fd >= 0)
 		mark(pl, "abstract");
-	if (!pl->ro_dir)
+}
+
+static void plant_fifo(struct plant *pl)
+{
+	const char *path = pl->ro_dir ? fmt_path("%s/fifo", pl->ro_dir) : NULL;
+
+	if (!path || mkfifo(path, 0666) < 0)
 		return;
-	for (int i = 0; i < 2; i++)
-		pl->polls[POLL_RO_STREAM + i].fd = listen_unix(
-			i ? SOCK_DGRAM : SOCK_STREAM, fmt_path("%s/%s", pl->ro_dir, in_ro[i]));
-	if (mkfifo(fmt_path("%s/fifo", pl->ro_dir), 0666) == 0) {
-		chmod(fmt_path("%s/fifo", pl->ro_dir), 0666);
-		pl->polls[POLL_RO_FIFO].fd =
-			open(fmt_path("%s/fifo", pl->ro_dir), O_RDWR | O_NONBLOCK | O_CLOEXEC);
-	}
+	chmod(path, 0666);
+	pl->polls[POLL_RO_FIFO].fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
 }
 
 static void plant_ipc(struct plant *pl)
@@ -234,6 +240,7 @@ static void plant_files(struct plant *pl)
 static void take_away(struct plant *pl)
 {
 	const char *home = getenv("HOME");
+	const char *const dirs[] = {pl->dir, pl->ro_dir, pl->rw_dir};
 	const char *const made[] = {"stream.sock", "dgram.sock", "fifo"};
 
 	for (size_t i = 0; i < ARRAY_LEN(places); i++)
@@ -247,12 +254,9 @@ static void take_away(struct plant *pl)
 	if (pl->msg >= 0)
 		msgctl(pl->msg, IPC_RMID, NULL);
 	mq_unlink(fmt_path("/cloche-%s", pl->tag));
-	for (size_t i = 0; i < ARRAY_LEN(made); i++) {
-		if (pl->dir)
-			unlink(fmt_path("%s/%s", pl->dir, made[i]));
-		if (pl->ro_dir)
-			unlink(fmt_path("%s/%s", pl->ro_dir, made[i]));
-	}
+	for (size_t d = 0; d < ARRAY_LEN(dirs); d++)
+		for (size_t i = 0; dirs[d] && i < ARRAY_LEN(made); i++)
+			unlink(fmt_path("%s/%s", dirs[d], made[i]));
 }
 
 /* The generous peer: hands out its tag and, over a unix socket, a directory of the host. */
@@ -343,17 +347,19 @@ int plant_main(int argc, char **argv)
 	struct plant pl = {.shm = -1, .sem = -1, .msg = -1};
 	struct sigaction sa = {.sa_handler = on_signal};
 
-	if (argc < 1 || argc > 3)
+	if (argc < 1 || argc > 4)
 		return 2;
 	pl.tag = argv[0];
 	pl.dir = argc > 1 ? argv[1] : NULL;
 	pl.ro_dir = argc > 2 ? argv[2] : NULL;
+	pl.rw_dir = argc > 3 ? argv[3] : NULL;
 	for (int i = 0; i < POLL_COUNT; i++)
 		pl.polls[i] = (struct pollfd){.fd = i == POLL_STDIN ? 0 : -1, .events = POLLIN};
 	for (size_t i = 0; i < ARRAY_LEN(signals); i++)
 		sigaction(signals[i].sig, &sa, NULL);
 	umask(0);
 	plant_sockets(&pl);
+	plant_fifo(&pl);
 	plant_ipc(&pl);
 	plant_files(&pl);
 	printf("pid=%d\nhas=%s\nplanted\n", (int)getpid(), pl.has);

@@ -154,7 +154,7 @@ static int usage(void)
 {
 	fputs("usage: cloche-probe --list\n"
 	      "       cloche-probe [--control] [NAME=VALUE...] [CASE...]\n"
-	      "       cloche-probe --plant TAG [DIR [RODIR]] | --act NAME TAG | --whoami\n",
+	      "       cloche-probe --plant TAG [DIR [RODIR [RWDIR]]] | --act NAME TAG | --whoami\n",
 	      stderr);
 	return 2;
 }

@@ -3,11 +3,12 @@
  *
  *   cloche-probe --list                             the rows, one per line, tab-separated
  *   cloche-probe [NAME=VALUE...] [CASE...]          try them (all without CASE), one line each:
- *                                                   name <TAB> refused|got-through|cannot-tell
- * <TAB> detail cloche-probe --control [NAME=VALUE...] [CASE...]   the same tries outside of any
- * sandbox: each must get through, or its refusal proves nothing cloche-probe --plant TAG [DIR
- * [RODIR]]          put down what the cases reach for, until stdin ends cloche-probe --act NAME TAG
- * do something that is judged from outside
+ *         name <TAB> refused|got-through|cannot-tell <TAB> detail
+ *   cloche-probe --control [NAME=VALUE...] [CASE...]
+ *         the same tries outside of any sandbox: each must get through, or its refusal proves nothing
+ *   cloche-probe --plant TAG [DIR [RODIR [RWDIR]]]
+ *         put down what the cases reach for, until stdin ends
+ *   cloche-probe --act NAME TAG                     do something that is judged from outside
  *
  * NAME=VALUE tells the cases what the runner planted outside (its canaries). A case really tries
  * the effect and looks whether it came about; what it touches is a canary, or is put back as it

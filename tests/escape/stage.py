@@ -6,6 +6,7 @@ the file modes that refuse an attack:
     bin/              the programs under test, where that user can execute them
     outside/          never shown to a sandbox: `secret` holds the token, sockets of the plant
     hidden-TAG/ro/    shown read-only: `file`, a fifo, sockets, set-uid and file-capability copies
+    hidden-TAG/rw/    shown writable: a socket of the plant
     work/             the current directory of the runs
     ws/               a workspace with a repository in it
 """
@@ -109,8 +110,9 @@ class Stage:
         self.bin, self.outside = self.path("bin"), self.path("outside")
         self.hidden = self.path("hidden-" + self.tag)
         self.work, self.ws = self.path("work"), self.path("ws")
-        self.ro, self.home = os.path.join(self.hidden, "ro"), self.path("home")
-        for d in (self.bin, self.outside, self.ro, self.work, self.ws, self.home):
+        self.ro, self.rw = os.path.join(self.hidden, "ro"), os.path.join(self.hidden, "rw")
+        self.home = self.path("home")
+        for d in (self.bin, self.outside, self.ro, self.rw, self.work, self.ws, self.home):
             os.makedirs(d)
         for name in ("cloche", "cloched", "cloche-probe"):
             if os.path.exists(os.path.join(build, name)):
@@ -130,7 +132,7 @@ class Stage:
         self.write(os.path.join(self.ro, "file"), "read-only " + self.token + "\n", 0o666)
         self.write(self.path("out"), self.token + "\n", 0o600)
         self.fill_workspace()
-        for d in (self.outside, self.ro, self.work, self.ws):
+        for d in (self.outside, self.ro, self.rw, self.work, self.ws):
             os.chmod(d, 0o777)
         for where, dirs, files in os.walk(self.root):
             for name in [where] + [os.path.join(where, n) for n in dirs + files]:
@@ -180,7 +182,8 @@ class Stage:
                 "--clear-groups", "--"] + argv
 
     def start_plant(self):
-        p = subprocess.Popen(self.as_user([self.probe, "--plant", self.tag, self.outside, self.ro]),
+        p = subprocess.Popen(self.as_user([self.probe, "--plant", self.tag, self.outside, self.ro,
+                                           self.rw]),
                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                              env=self.environment(), cwd=self.work,
                              preexec_fn=lambda: os.setpgid(0, 0))
@@ -210,15 +213,14 @@ class Stage:
                 found.add(line.split()[1])
         return found
 
-    def canaries(self, ro, ws, peer=None):
-        """What the probe has to know; ro and ws as they are named where it runs."""
+    def canaries(self, ro, ws, rw=None, peer=None):
+        """What the probe has to know; ro, ws and rw as they are named where it runs."""
         c = {"outside": self.outside, "token": self.token, "host": self.tag, "ro": ro,
              "env-secret": self.env_secret, "hidden": os.path.basename(self.hidden),
              "hostname": os.uname().nodename, "host-has": self.planted.get("has", ""),
              "boot-id": read_line_of("/proc/sys/kernel/random/boot_id"),
              "machine-id": read_line_of("/etc/machine-id"), "addr": host_address()}
-        if ws:
-            c["ws"] = ws
+        c.update({"ws": ws, "rw": rw})
         for name in ("tcp", "tcp6", "udp", "pid"):
             c[name] = self.planted.get(name)
         for name in NAMESPACES:
