@@ -34,5 +34,10 @@ static inline void close_fd(int *fd)
 	*fd = -1;
 }
 
-#define take_ptr(p) ({ __typeof__(p) taken_ = (p); (p) = NULL; taken_; })
+#define take_ptr(p)                                                                                \
+	({                                                                                         \
+		__typeof__(p) taken_ = (p);                                                        \
+		(p) = NULL;                                                                        \
+		taken_;                                                                            \
+	})
 #define ARRAY_LEN(a) (sizeof(a) / sizeof((a)[0]))

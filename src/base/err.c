@@ -7,10 +7,9 @@
 #include <string.h>
 
 static const char *const kind_names[] = {
-	[ERR_NONE] = "none",	     [ERR_INVALID] = "invalid",
-	[ERR_DENIED] = "denied",     [ERR_NOT_FOUND] = "not_found",
-	[ERR_CONFLICT] = "conflict", [ERR_LIMIT] = "limit",
-	[ERR_SYSTEM] = "system",     [ERR_UNSUPPORTED] = "unsupported",
+	[ERR_NONE] = "none",	       [ERR_INVALID] = "invalid",	  [ERR_DENIED] = "denied",
+	[ERR_NOT_FOUND] = "not_found", [ERR_CONFLICT] = "conflict",	  [ERR_LIMIT] = "limit",
+	[ERR_SYSTEM] = "system",       [ERR_UNSUPPORTED] = "unsupported",
 };
 static_assert(sizeof(kind_names) / sizeof(kind_names[0]) == ERR_KIND_COUNT, "a name per kind");
 

@@ -16,19 +16,19 @@ enum layer {
 	LAYER_UTS_NS,
 	LAYER_CGROUP_NS,
 	LAYER_TIME_NS,
-	LAYER_ROOT,	    /* own root, host's tree out of reach */
-	LAYER_IDS,	    /* runs as an ordinary user, no supplementary groups */
-	LAYER_CAPS,	    /* every capability set is empty */
+	LAYER_ROOT, /* own root, host's tree out of reach */
+	LAYER_IDS,  /* runs as an ordinary user, no supplementary groups */
+	LAYER_CAPS, /* every capability set is empty */
 	LAYER_NO_NEW_PRIVS,
 	LAYER_SECCOMP,
 	LAYER_LANDLOCK,
-	LAYER_FDS,	    /* nothing open but 0, 1, 2 */
-	LAYER_CGROUP,	    /* in a cgroup of its own */
-	LAYER_MEMORY,	    /* memory limited by the cgroup */
-	LAYER_CPU,	    /* cpus limited by the cgroup */
-	LAYER_PIDS,	    /* tasks limited by the cgroup, or by RLIMIT_NPROC in the user namespace */
-	LAYER_DISK,	    /* what it can write is bounded */
-	LAYER_NETWORK,	    /* no way to a network but what was asked for */
+	LAYER_FDS,     /* nothing open but 0, 1, 2 */
+	LAYER_CGROUP,  /* in a cgroup of its own */
+	LAYER_MEMORY,  /* memory limited by the cgroup */
+	LAYER_CPU,     /* cpus limited by the cgroup */
+	LAYER_PIDS,    /* tasks limited by the cgroup, or by RLIMIT_NPROC in the user namespace */
+	LAYER_DISK,    /* what it can write is bounded */
+	LAYER_NETWORK, /* no way to a network but what was asked for */
 	LAYER_COUNT,
 };
 

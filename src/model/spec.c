@@ -417,9 +417,10 @@ int spec_finish(struct sandbox_spec *s, struct err *e)
 		s->limits.disk_bytes = s->limits.memory_bytes / 2;
 	/* What is written stays in memory: the disk must be full before memory is (rule 13). */
 	if (s->level != LEVEL_PROCESS && s->limits.disk_bytes > s->limits.memory_bytes)
-		return err_field(e, ERR_INVALID, "disk",
-				 "disk: more than memory, which holds what is written; raise memory or "
-				 "lower disk");
+		return err_field(
+			e, ERR_INVALID, "disk",
+			"disk: more than memory, which holds what is written; raise memory or "
+			"lower disk");
 	if (s->tty && !spec_is_set(s, "timeout"))
 		s->limits.timeout_ms = 0;
 	return 0;

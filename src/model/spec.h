@@ -29,10 +29,10 @@ struct limits {
 	uint64_t memory_bytes;
 	uint64_t cpus_milli;
 	uint64_t pids;
-	uint64_t disk_bytes; /* 0: half of memory */
-	uint64_t timeout_ms; /* 0: none */
-	uint64_t cpu_time_ms; /* 0: none */
-	uint64_t open_files; /* soft; the hard limit is four times as high */
+	uint64_t disk_bytes;	  /* 0: half of memory */
+	uint64_t timeout_ms;	  /* 0: none */
+	uint64_t cpu_time_ms;	  /* 0: none */
+	uint64_t open_files;	  /* soft; the hard limit is four times as high */
 	uint64_t file_size_bytes; /* 0: as disk */
 	uint64_t output_bytes;
 };
@@ -49,12 +49,13 @@ struct sandbox_spec {
 	char *use_case;
 	char *net_rate;
 	bool apply, diff, empty, tools, tty, json, net_log;
-	struct list allow;	/* DOMAIN[:PORT] */
-	struct list mounts;	/* SRC:DST[:ro|rw] */
-	struct list env;	/* K=V, or K to copy the caller's */
-	struct list files;	/* NAME=PATH */
-	struct list capture;	/* GLOB */
-	struct list mount_read; /* sources may be read only below these; empty: anywhere not forbidden */
+	struct list allow;   /* DOMAIN[:PORT] */
+	struct list mounts;  /* SRC:DST[:ro|rw] */
+	struct list env;     /* K=V, or K to copy the caller's */
+	struct list files;   /* NAME=PATH */
+	struct list capture; /* GLOB */
+	struct list
+		mount_read; /* sources may be read only below these; empty: anywhere not forbidden */
 	struct list mount_write;
 	struct list forbid; /* sources refused besides the built-in list */
 	struct list require, optional;
@@ -76,9 +77,9 @@ enum field_type {
 };
 
 enum field_flags {
-	FIELD_WIDENS = 1, /* makes the cage larger: never taken from a model */
+	FIELD_WIDENS = 1,    /* makes the cage larger: never taken from a model */
 	FIELD_NOT_BUILT = 2, /* known name, refused by name until it is built */
-	FIELD_CLI_ONLY = 4, /* no key of a policy file */
+	FIELD_CLI_ONLY = 4,  /* no key of a policy file */
 };
 
 /* One row feeds the option parser, the policy parser, --help and the manual. */
