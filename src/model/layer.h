@@ -17,7 +17,7 @@ enum layer {
 	LAYER_CGROUP_NS,
 	LAYER_TIME_NS,
 	LAYER_ROOT, /* own root, host's tree out of reach */
-	LAYER_IDS,  /* runs as an ordinary user, no supplementary groups */
+	LAYER_IDS,  /* runs as an ordinary user; as root without supplementary groups */
 	LAYER_CAPS, /* every capability set is empty */
 	LAYER_NO_NEW_PRIVS,
 	LAYER_SECCOMP,

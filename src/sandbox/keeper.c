@@ -72,7 +72,7 @@ static const char *refuse_stream(int fd)
 		return is_harmless_device(&st, fd) ? NULL : "a device";
 	case S_IFSOCK:
 		return is_harmless_socket(fd) ? NULL
-					      : "a socket that leads onto the host's network";
+					      : "a socket that could be connected to something else";
 	case S_IFDIR:
 		return "a directory";
 	default:

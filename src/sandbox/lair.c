@@ -53,7 +53,7 @@ static int fill(const struct keeper *k, struct err *e)
 	return 0;
 }
 
-/* "/tmp/..." as the caller of sandbox_run names it, is open/tmp/... here. */
+/* "/run/..." as the caller of sandbox_run names it, is open/run/... here. */
 static void move_arguments(struct keeper *k)
 {
 	struct list *argv = (struct list *)&k->plan.spec->argv;

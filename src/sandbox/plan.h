@@ -38,7 +38,7 @@ struct owner {
 
 /* A file that is to be there from the start. */
 struct placed_file {
-	char *path; /* "/tmp/..." or relative to the workspace */
+	char *path; /* "/run/..." or relative to the workspace */
 	char *data;
 	size_t size;
 	mode_t mode;

@@ -481,7 +481,10 @@ static int bind_mount(struct plan *p, const struct bind *b, struct err *e)
 	if (mount_attach(fd, AT_FDCWD, "lower", e) < 0)
 		return -1;
 	shown = mount_new("overlay", MOUNT_READ_ONLY, options, &ignored);
-	return shown >= 0 ? shown : clone_source(&b->source, flags, e);
+	if (shown >= 0)
+		return shown;
+	shown = clone_source(&b->source, flags, e);
+	return shown < 0 || map_owner(p, shown, b->owner, &b->source, false, e) < 0 ? -1 : shown;
 }
 
 static int show_bind(struct plan *p, const struct bind *b, int root, struct err *e)

@@ -243,6 +243,11 @@ class Case(unittest.TestCase):
             self.assertRegex(r.err, says, str(r))
         return r
 
+    def need_plain_build(self, why):
+        """The sanitizers' own runtime cannot do without what some tests take away."""
+        if os.path.basename(os.path.dirname(CLOCHE)) == "san":
+            self.skipTest("not for a sanitized build: " + why)
+
     def need_root(self, why="creates files of other users"):
         if not ROOT:
             self.skipTest(ONLY_ROOT + why)
