@@ -71,8 +71,9 @@ static const char *refuse_stream(int fd)
 	case S_IFCHR:
 		return is_harmless_device(&st, fd) ? NULL : "a device";
 	case S_IFSOCK:
-		return is_harmless_socket(fd) ? NULL
-					      : "a socket that could be connected to something else";
+		return is_harmless_socket(fd)
+			       ? NULL
+			       : "a socket that could be connected to something else";
 	case S_IFDIR:
 		return "a directory";
 	default:
