@@ -63,7 +63,8 @@ LIBS := yaml-0.1 jansson
 # ---- what is built from what ---------------------------------------------------------------------
 
 # Verbs that need libraries live in cloched; everything else in src/cli is the launcher's.
-CLOCHED_CLI  := cloched policy_cmd doctor selftest
+CLOCHED_CLI  := cloched policy_cmd doctor selftest selftest_attacks selftest_judge \
+	  selftest_level selftest_report selftest_run selftest_stage
 CLOCHED_MAIN := $(wildcard $(CLOCHED_CLI:%=src/cli/%.c))
 LAUNCHER_CLI := $(filter-out $(CLOCHED_MAIN),$(wildcard src/cli/*.c))
 LAUNCHER_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c \

@@ -1,7 +1,6 @@
 /*
- * The host side of a self test: a directory with canaries, a process that holds what the attacks
- * reach for ("the plant"), and a way to start programs as a careless caller would, with a terminal,
- * open descriptors and secrets in the environment.
+ * The host side of a self test: a directory with canaries, and a process that holds what the
+ * attacks reach for ("the plant").
  *
  *   struct stage s;
  *   stage_open(&s, &e);
@@ -13,47 +12,29 @@
 
 #include "base/err.h"
 #include "base/list.h"
+#include "cli/selftest_run.h"
 
 #include <limits.h>
-#include <stdbool.h>
-#include <sys/types.h>
-
-/* A running `cloche-probe --plant`, on the host or in a sandbox. */
-struct plant {
-	pid_t pid;
-	int to, from;	   /* its stdin and stdout, -1 if closed */
-	struct list facts; /* the "NAME=VALUE" lines that it began with */
-};
 
 struct stage {
 	char root[64];
-	char outside[128], hidden[128], ro[160], work[128];
+	char outside[128], hidden[128], ro[160], rw[160], work[128];
+	char out_file[128], out_text[48];
 	char tag[16], token[40], secret[40];
 	char cloche[PATH_MAX], probe[PATH_MAX];
+	int stop; /* a signalfd: what was put down is taken away before we go */
 	struct plant host;
 };
 
-enum start_stdin { STDIN_TTY, STDIN_NULL, STDIN_DIRECTORY };
+#define STAGE_NONE                                                                                 \
+	(struct stage)                                                                             \
+	{                                                                                          \
+		.stop = -1, .host = PLANT_NONE                                                     \
+	}
 
-struct start {
-	const struct list *argv;
-	const char *cwd;
-	enum start_stdin in;
-	bool to_file;  /* stdout is a file of the host that holds the token */
-	bool in_group; /* in the process group of the plant */
-	unsigned timeout_ms;
-};
-
-struct ended {
-	int status; /* as a shell shows it; -1: stopped by us, it took too long */
-	char *out;
-	char *err;
-};
-
-/* How the sandbox names what the stage shows it. */
+/* How the sandbox names what the stage shows it; NULL: it does not. */
 struct place {
-	const char *ro;
-	const char *ws; /* NULL: there is none */
+	const char *ro, *ws, *rw;
 };
 
 int stage_open(struct stage *s, struct err *e);
@@ -62,16 +43,7 @@ void stage_close(struct stage *s);
 /* Adds the canaries as "NAME=VALUE"; peer is what a plant in another sandbox said, or NULL. */
 void stage_canaries(const struct stage *s, const struct place *place, const struct plant *peer,
 		    struct list *ret);
-/* Runs a program to its end. ret is to be freed by ended_done. */
-int stage_run(struct stage *s, const struct start *start, struct ended *ret, struct err *e);
-void ended_done(struct ended *ended);
-/* Starts a plant and waits until it says that it is ready. */
-int plant_start(const struct start *start, struct plant *ret, struct err *e);
-/* Lets a plant take its things away, and waits for it. */
-void plant_stop(struct plant *p);
-/* Which cases reached the host's plant since the last call; one name each. */
-void stage_hits(struct stage *s, struct list *ret);
+/* Runs a program to its end, with the stage's things left open. ret: ended_done. */
+int stage_run(const struct stage *s, const struct start *start, struct ended *ret, struct err *e);
 /* Puts the read-only file back as it was, after a control. */
 void stage_reset(const struct stage *s);
-/* Live processes with this tag in their command line; with end, they are killed. */
-unsigned stage_tagged(const char *tag, bool end);
