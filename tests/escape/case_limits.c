@@ -278,7 +278,7 @@ static void cpus(struct probe *p)
 
 	for (int i = 0; i < 2; i++) {
 		if (fork() == 0) {
-			while (now(CLOCK_MONOTONIC) < start + 0.5)
+			while (now(CLOCK_MONOTONIC) < start + 0.3)
 				;
 			_exit(0);
 		}

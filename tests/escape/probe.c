@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -204,8 +205,16 @@ static int whoami(void)
 	return 0;
 }
 
+/* Copies of us are set-uid, for the cases about that: those answer one question, whoever asks. */
+static bool is_privileged_copy(void)
+{
+	return getauxval(AT_SECURE) != 0;
+}
+
 int main(int argc, char **argv)
 {
+	if (is_privileged_copy() && !(argc == 2 && !strcmp(argv[1], "--whoami")))
+		return 2;
 	if (argc >= 2 && !strcmp(argv[1], "--list"))
 		return list_all(), 0;
 	if (argc >= 2 && !strcmp(argv[1], "--plant"))
