@@ -14,32 +14,32 @@ enum { EXIT_THROUGH = 1, EXIT_CANNOT = 125 };
 struct options {
 	bool json;
 	const char *level; /* NULL: both */
+	struct list cases; /* none: all */
 };
 
 static const char *const levels[] = {"container", "process"};
 
-static int parse_options(int argc, char **argv, struct options *ret, struct err *e)
+static int parse_options(int argc, char **argv, struct options *o, struct err *e)
 {
-	struct options o = {0};
-
 	for (int i = 1; i < argc; i++) {
 		if (str_equal(argv[i], "--json"))
-			o.json = true;
+			o->json = true;
 		else if (str_equal(argv[i], "--level") && i + 1 < argc)
-			o.level = argv[++i];
+			o->level = argv[++i];
 		else if (str_starts(argv[i], "--level="))
-			o.level = argv[i] + strlen("--level=");
+			o->level = argv[i] + strlen("--level=");
+		else if (argv[i][0] != '-')
+			list_add(&o->cases, argv[i]);
 		else
 			return err_set(e, ERR_INVALID,
 				       "selftest: '%s': try: cloche selftest [--level "
-				       "container|process] [--json]",
+				       "container|process] [--json] [CASE...]",
 				       argv[i]);
 	}
-	if (o.level && !str_equal(o.level, levels[0]) && !str_equal(o.level, levels[1]))
+	if (o->level && !str_equal(o->level, levels[0]) && !str_equal(o->level, levels[1]))
 		return err_field(e, ERR_INVALID, "level",
 				 "level: '%s' cannot be tested here; it is container or process",
-				 o.level);
-	*ret = o;
+				 o->level);
 	return 0;
 }
 
@@ -94,11 +94,12 @@ int cmd_selftest(int argc, char **argv)
 	int status = EXIT_CANNOT;
 
 	if (parse_options(argc, argv, &options, &e) < 0 || stage_open(&t.stage, &e) < 0 ||
-	    attacks_load(&t.stage, &t.attacks, &e) < 0 || level_control(&t, &e) < 0)
+	    attacks_load(&t.stage, &options.cases, &t.attacks, &e) < 0)
 		fprintf(stderr, "cloche: %s\n", e.msg);
 	else
 		status = run_and_report(&t, &options);
 	stage_close(&t.stage);
 	attacks_done(&t.attacks);
+	list_done(&options.cases);
 	return status;
 }

@@ -86,7 +86,50 @@ static bool parse_row(char *line, struct attack *ret)
 	return true;
 }
 
-int attacks_load(const struct stage *s, struct attacks *ret, struct err *e)
+static void attack_done(struct attack *a)
+{
+	free(a->name);
+	free(a->title);
+	free(a->setup);
+	list_done(&a->options);
+}
+
+static bool is_among(const char *name, const struct list *names)
+{
+	for (size_t i = 0; i < names->count; i++)
+		if (str_equal(names->items[i], name))
+			return true;
+	return names->count == 0;
+}
+
+static int check_names(const struct attacks *a, const struct list *names, struct err *e)
+{
+	for (size_t i = 0; i < names->count; i++)
+		if (!attacks_find(a, names->items[i]))
+			return err_set(e, ERR_INVALID,
+				       "selftest: there is no case '%s'; without one, all are "
+				       "tried and listed",
+				       names->items[i]);
+	return a->count ? 0 : err_set(e, ERR_SYSTEM, "cloche-probe lists no attack");
+}
+
+/* Adds the row of one line, if it is wanted. */
+static void add_row(struct attacks *a, char *line, const struct list *names)
+{
+	struct attack row;
+
+	if (!parse_row(line, &row))
+		return;
+	if (!is_among(row.name, names)) {
+		attack_done(&row);
+		return;
+	}
+	a->items = must_alloc(realloc(a->items, (a->count + 1) * sizeof(*a->items)));
+	a->items[a->count++] = row;
+}
+
+int attacks_load(const struct stage *s, const struct list *names, struct attacks *ret,
+		 struct err *e)
 {
 	struct list argv = {0};
 	struct start start = {.argv = &argv, .in = STDIN_NULL, .timeout_ms = LIST_MS};
@@ -101,23 +144,17 @@ int attacks_load(const struct stage *s, struct attacks *ret, struct err *e)
 	list_done(&argv);
 	if (rc < 0)
 		return -1;
-	for (char *l = strtok_r(ended.out, "\n", &rest); l; l = strtok_r(NULL, "\n", &rest)) {
-		a.items = must_alloc(realloc(a.items, (a.count + 1) * sizeof(*a.items)));
-		a.count += parse_row(l, &a.items[a.count]);
-	}
+	for (char *l = strtok_r(ended.out, "\n", &rest); l; l = strtok_r(NULL, "\n", &rest))
+		add_row(&a, l, names);
 	ended_done(&ended);
 	*ret = a;
-	return a.count ? 0 : err_set(e, ERR_SYSTEM, "cloche-probe lists no attack");
+	return check_names(&a, names, e);
 }
 
 void attacks_done(struct attacks *a)
 {
-	for (size_t i = 0; i < a->count; i++) {
-		free(a->items[i].name);
-		free(a->items[i].title);
-		free(a->items[i].setup);
-		list_done(&a->items[i].options);
-	}
+	for (size_t i = 0; i < a->count; i++)
+		attack_done(&a->items[i]);
 	free(a->items);
 	*a = (struct attacks){0};
 }

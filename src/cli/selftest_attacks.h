@@ -49,8 +49,9 @@ struct attacks {
 	size_t count;
 };
 
-/* Asks the stage's probe. */
-int attacks_load(const struct stage *s, struct attacks *ret, struct err *e);
+/* Asks the stage's probe; with names, only those, and a name that is none of them is an error. */
+int attacks_load(const struct stage *s, const struct list *names, struct attacks *ret,
+		 struct err *e);
 void attacks_done(struct attacks *a);
 /* NULL if there is no such attack. */
 struct attack *attacks_find(const struct attacks *a, const char *name);

@@ -11,6 +11,7 @@ struct selftest {
 	struct stage stage;
 	struct attacks attacks;
 	bool control;	   /* outside of any sandbox now, to see what gets through there */
+	bool controlled;   /* that is done */
 	bool container;	   /* the level: container or process */
 	layer_set missing; /* what the level's record owned up to */
 };

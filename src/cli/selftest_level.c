@@ -178,16 +178,23 @@ static int control_acts(struct selftest *t, struct err *e)
 	return 0;
 }
 
-int level_control(struct selftest *t, struct err *e)
+static int control_setups(struct selftest *t, struct err *e)
 {
-	t->control = true;
 	for (size_t i = 0; i < ARRAY_LEN(setups); i++)
 		if (control_setup(t, &setups[i], e) < 0)
 			return -1;
-	if (control_setup(t, &solo, e) < 0 || control_acts(t, e) < 0)
-		return -1;
+	return control_setup(t, &solo, e);
+}
+
+/* Notes which attacks get through where nothing stops them. */
+static int control_all(struct selftest *t, struct err *e)
+{
+	if (t->controlled)
+		return 0;
+	t->control = true;
+	t->controlled = control_setups(t, e) == 0 && control_acts(t, e) == 0;
 	t->control = false;
-	return 0;
+	return t->controlled ? 0 : -1;
 }
 
 /* ---- one level ---- */
@@ -325,12 +332,13 @@ static int attack_alone(struct selftest *t, struct attack *a, struct err *e)
 
 int level_attack(struct selftest *t, struct err *e)
 {
-	size_t answers = 0;
+	size_t answers = 0, tried = 0;
 
 	for (size_t i = 0; i < t->attacks.count; i++)
 		attack_note(&t->attacks.items[i], OUTCOME_NONE,
 			    "no answer came out of the sandbox");
-	if (try_level(t, e) < 0 || attack_with_peer(t, e) < 0)
+	/* Without a sandbox there is no need to attack the host. */
+	if (try_level(t, e) < 0 || control_all(t, e) < 0 || attack_with_peer(t, e) < 0)
 		return -1;
 	for (size_t i = 0; i < t->attacks.count; i++) {
 		struct attack *a = &t->attacks.items[i];
@@ -339,10 +347,12 @@ int level_attack(struct selftest *t, struct err *e)
 			continue;
 		if (attack_alone(t, a, e) < 0)
 			return -1;
+		tried++;
 		answers += a->outcome != OUTCOME_NONE;
 		if (a->outcome == OUTCOME_NONE)
 			a->outcome = OUTCOME_CANNOT_TELL;
 	}
-	return answers ? 0
-		       : err_set(e, ERR_SYSTEM, "level %s: no answer from inside", level_word(t));
+	if (tried && !answers)
+		return err_set(e, ERR_SYSTEM, "level %s: no answer from inside", level_word(t));
+	return 0;
 }

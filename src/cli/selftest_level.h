@@ -1,7 +1,6 @@
 /*
- * Trying the attacks of a self test: first outside of any sandbox, then in sandboxes of one level.
+ * Trying the attacks of a self test in sandboxes of one level, and once outside of any.
  *
- *   level_control(&t, &e);                  once
  *   t.container = true;
  *   level_attack(&t, &e);                   then t.attacks holds what came of each
  */
@@ -12,7 +11,5 @@
 const char *level_word(const struct selftest *t);
 /* Does the attack make sense at this level? */
 bool level_tries(const struct selftest *t, const struct attack *a);
-/* Notes which attacks get through where nothing stops them. */
-int level_control(struct selftest *t, struct err *e);
-/* Attacks sandboxes of the level; -1 if there is none. */
+/* Attacks sandboxes of the level, after the control if that is still to be done; -1: there is none. */
 int level_attack(struct selftest *t, struct err *e);
