@@ -80,6 +80,11 @@ static void serve(struct plan *p, const struct inside_fds *fds, pid_t command, i
 void init_serve(struct plan *p, const struct inside_fds *fds, pid_t command, int listener,
 		int signals)
 {
+	struct watch last = {.limits = &p->spec->limits};
+
 	serve(p, fds, command, listener, signals);
+	/* What it leaves running may be all that it was allowed. */
+	if (!(p->board->proven & LAYER_BIT(LAYER_MEMORY)) && p->board->verdict == WATCH_NONE)
+		watch_check(&last, p->board);
 	end_all(p->board, command);
 }

@@ -120,8 +120,8 @@ enum watch_verdict watch_check(struct watch *w, struct board *b)
 		add_descendants(w, parent, 0, &sum);
 	else
 		add_all(w, &sum);
-	/* Our own pid 1 counts against the limit as well. */
-	if (!w->parent && sum.tasks > w->limits->pids)
+	/* Our own pid 1 counts as well; at the end the command itself is gone. */
+	if (!w->parent && sum.tasks + (b->stage == STAGE_ENDED) > w->limits->pids)
 		b->pids_reached = true;
 	w->next_ns = now_ns() + WATCH_INTERVAL_MS * 1000000LL;
 	if (sum.memory_bytes > w->limits->memory_bytes)

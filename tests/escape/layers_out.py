@@ -5,12 +5,19 @@
 
 `lie` makes a system call fail, or succeed without doing anything. For each such removal and level:
   1. a plain run ends with 125 before the command starts, or its record has the layer in `missing`;
-  2. with `--optional LAYER` a run that does start has it in `missing`, too;
-  3. `cloche selftest` does not end with 0.
-A removal that takes nothing away on this host (the layer is made in another way) says so. Last line:
-"N passed, N failed, N skipped". Environment: B, the build directory.
+  2. with `--require LAYER` it ends with 125 before the command starts;
+  3. with `--optional LAYER` a run that does start has it in `missing`, too;
+  4. `cloche selftest` does not end with 0;
+  5. the self test of a sandbox that goes without the layer finds a case that is not refused.
+A removal that takes nothing away on this host (the layer is made in another way) is skipped.
+
+A lie can make a program harm everybody else: one that takes root for another user's id may kill
+"all processes of that user". So whatever runs below `lie` is enclosed in pid, mount, network and
+further namespaces that end with it, and nothing is tried without them. That needs root.
+Last line: "N passed, N failed, N skipped". Environment: B, the build directory.
 """
 import argparse
+import glob
 import json
 import os
 import shutil
@@ -22,9 +29,11 @@ import stage as staging  # noqa: E402
 
 TOP = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.join(TOP, os.environ.get("B", "build"))
-# The inode of the first pid namespace; fixed in the kernel.
-FIRST_PID_NS = 0xEFFFFFFC
 MARK = "euid="  # in the output of the command, if it ran
+# The shell is pid 1 there: with it everything ends.
+ENCLOSE = ["unshare", "--pid", "--mount", "--net", "--uts", "--ipc", "--cgroup", "--fork",
+           "--kill-child", "--mount-proc", "--", "/bin/sh", "-c",
+           'ip link set lo up; "$@"; exit $?', "sh"]
 
 BOTH = ("container", "process")
 BOX = ("container",)
@@ -78,61 +87,48 @@ class Tally:
         if kind != "ok" or self.verbose:
             print("%-7s %s: %s" % (kind, name, detail), flush=True)
 
+    def check(self, good, name, detail):
+        self.note("ok" if good else "FAIL", name, detail)
 
-class Bench:
-    """A stage whose `cloche` is a script that starts the real one under `lie`."""
 
-    def __init__(self, stage):
-        self.stage = stage
-        self.real = stage.path("real-cloche")
-        self.lie = stage.path("lie")
-        shutil.move(stage.cloche, self.real)
+class Stage(staging.Stage):
+    """Whatever it starts is enclosed; its `cloche` is a script that starts the real one by `lie`."""
+
+    def __init__(self, build, uid):
+        super().__init__(build, uid)
+        self.real, self.lie = self.path("real-cloche"), self.path("lie")
+        shutil.move(self.cloche, self.real)
         shutil.copy(find_lie(), self.lie)
+        self.set_lie(None)
 
-    def set_rules(self, rules):
-        script = "#!/bin/sh\nexec %s '%s' -- %s \"$@\"\n" % (self.lie, rules, self.real)
-        if rules is None:
-            script = "#!/bin/sh\nexec %s \"$@\"\n" % self.real
-        with open(self.stage.cloche, "w", encoding="ascii") as f:
-            f.write(script)
-        os.chmod(self.stage.cloche, 0o755)
+    def as_user(self, argv):
+        return ENCLOSE + super().as_user(argv)
 
-    def run(self, level, options):
-        cwd = self.stage.work if level == "container" else self.stage.ro
-        argv = [self.stage.cloche, "run", "--level", level, "--json"] + options
-        ended = self.stage.run(argv + ["--", "./cloche-probe", "--whoami"], cwd=cwd,
-                               stdin=subprocess.DEVNULL, timeout=30)
+    def set_lie(self, rules, options=()):
+        """Options go right behind the verb."""
+        lie = "%s '%s' -- " % (self.lie, rules) if rules else ""
+        with open(self.cloche, "w", encoding="ascii") as f:
+            f.write("#!/bin/sh\nverb=$1\nshift\nexec %s%s \"$verb\" %s \"$@\"\n" % (
+                lie, self.real, " ".join(options)))
+        os.chmod(self.cloche, 0o755)
+
+    def try_run(self, level, options=()):
+        cwd = self.work if level == "container" else self.ro
+        argv = [self.cloche, "run", "--level", level, "--json"] + list(options)
+        ended = self.run(argv + ["--", "./cloche-probe", "--whoami"], cwd=cwd,
+                         stdin=subprocess.DEVNULL, timeout=30)
         return ended, ended.record()
 
-    def selftest(self, level):
-        cloched = os.path.join(self.stage.bin, "cloched")
-        ended = self.stage.run([cloched, "selftest", "--level", level, "--json"],
-                               stdin=subprocess.DEVNULL, timeout=200)
+    def selftest(self, level, cases=()):
+        """Exit status, cases that were not refused, message."""
+        ended = self.run([os.path.join(self.bin, "cloched"), "selftest", "--level", level,
+                          "--json"] + list(cases), stdin=subprocess.DEVNULL, timeout=120)
         try:
             levels = json.loads(ended.out)["levels"]
         except (ValueError, KeyError):
             levels = []
         through = [c["name"] for x in levels for c in x["cases"] if c["verdict"] == "NOT REFUSED"]
-        return ended.status, through, ended.err.strip()
-
-
-def in_first_pid_namespace():
-    return os.stat("/proc/self/ns/pid").st_ino == FIRST_PID_NS
-
-
-def enter_pid_namespace():
-    """Starts this program again where "all processes" are only our own.
-
-    A false setresuid leaves a root program that takes itself for somebody else; if it then kills
-    everything of that user, it kills everything there is.
-    """
-    if not in_first_pid_namespace():
-        return
-    if os.environ.get("LAYERS_OUT_ENTERED"):
-        sys.exit("layers_out: no pid namespace of our own, so nothing is tried")
-    os.environ["LAYERS_OUT_ENTERED"] = "1"
-    os.execvp("unshare", ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "--",
-                          sys.executable, os.path.abspath(__file__)] + sys.argv[1:])
+        return ended.status, through, ended.err.strip()[-160:]
 
 
 def find_lie():
@@ -146,51 +142,109 @@ def refused(ended):
     return ended.status == 125 and MARK not in ended.out
 
 
-def say_run(ended, record):
+def describe(ended, record):
     if record is None:
         return "status %s, %s" % (ended.status, ended.err.strip()[-160:])
     return "status %s, missing %s" % (ended.status, record["layers"]["missing"])
 
 
-def check_run(tally, name, layer, ended, record):
-    """Plain: refused before anything ran, or owned up to."""
-    if refused(ended):
-        tally.note("ok", name, "refused: " + ended.err.strip()[-160:])
-    elif layer and record and layer in record["layers"]["missing"]:
-        tally.note("ok", name, "in missing")
-    elif layer:
-        tally.note("FAIL", name, "neither refused nor in missing: " + say_run(ended, record))
-    else:
-        tally.note("ok", name, "no layer by name; " + say_run(ended, record))
-
-
-def check_optional(tally, name, layer, ended, record):
-    if refused(ended):
-        tally.note("ok", name, "cannot do without it: " + ended.err.strip()[-160:])
-    elif record and layer in record["layers"]["missing"]:
-        tally.note("ok", name, "in missing")
-    else:
-        tally.note("FAIL", name, "claimed although it is out: " + say_run(ended, record))
-
-
-def check_selftest(tally, name, found, known):
-    """known: what the self test finds without any lie; that alone proves nothing."""
-    status, through, err = found
-    fresh = [c for c in through if c not in known]
-    if status == 125:
-        tally.note("ok", name, "no sandbox: " + err[-160:])
-    elif status == 1 and fresh:
-        tally.note("ok", name, "not refused: " + " ".join(fresh))
-    else:
-        tally.note("FAIL", name, "status %s, nothing new found: %s" % (status, err[-160:]))
-
-
-def takes_nothing(bench, rules, level):
+def takes_nothing(stage, rules, level):
     """Does cloche make the call at all? Refuse it for good: a run that stays whole does not."""
-    denied = ",".join(r.split("=")[0] + "=EIO" for r in rules.split(","))
-    bench.set_rules(denied)
-    ended, record = bench.run(level, [])
+    stage.set_lie(",".join(r.split("=")[0] + "=EIO" for r in rules.split(",")))
+    ended, record = stage.try_run(level)
     return ended.status == 0 and record is not None and record["layers"]["missing"] == []
+
+
+class Removal:
+    def __init__(self, tally, stage, row, level):
+        self.tally, self.stage, self.level = tally, stage, level
+        name, self.rules, self.layer, _, _ = row
+        self.title = "%s %s" % (level, name)
+
+    def plain(self):
+        """Refused before anything ran, or owned up to."""
+        self.stage.set_lie(self.rules)
+        ended, record = self.stage.try_run(self.level)
+        good = refused(ended) or (record is not None and (
+            self.layer is None or self.layer in record["layers"]["missing"]))
+        self.tally.check(good, self.title, describe(ended, record))
+
+    def required(self):
+        ended, record = self.stage.try_run(self.level, ["--require", self.layer])
+        self.tally.check(refused(ended), self.title + " required", describe(ended, record))
+
+    def optional(self):
+        """In `missing`, or not to be done without."""
+        ended, record = self.stage.try_run(self.level, ["--optional", self.layer])
+        good = refused(ended) or (record is not None and
+                                  self.layer in record["layers"]["missing"])
+        self.tally.check(good, self.title + " optional", describe(ended, record))
+        return refused(ended)
+
+    def selftest(self):
+        status, through, err = self.stage.selftest(self.level)
+        self.tally.check(status == 125 or (status == 1 and through), self.title + " selftest",
+                         "status %s, not refused: %s %s" % (status, " ".join(through), err))
+
+    def selftest_without(self, cases):
+        """Those cases that the layer is said to refuse, in a sandbox that goes without it."""
+        names = [c.name for c in cases if self.layer in c.layers and "safe" in c.flags and
+                 (self.level == "container" or "container-only" not in c.flags)]
+        self.stage.set_lie(self.rules, ["--optional", self.layer])
+        status, through, err = self.stage.selftest(self.level, names)
+        self.tally.check(status == 1 and through, self.title + " selftest without",
+                         "status %s, not refused: %s %s" % (status, " ".join(through), err))
+
+    def all(self, cases):
+        if takes_nothing(self.stage, self.rules, self.level):
+            self.tally.note("skipped", self.title, "cloche does not depend on this call here")
+            return
+        self.plain()
+        if self.layer:
+            self.required()
+            impossible = self.optional()
+        self.selftest()
+        if self.layer and not impossible:
+            self.selftest_without(cases)
+
+
+def cgroups():
+    found = set()
+    for top in glob.glob("/sys/fs/cgroup/*/") + ["/sys/fs/cgroup/"]:
+        for depth in ("", "*/", "*/*/"):
+            found.update(glob.glob(top + depth + "cloche-*/"))
+    return found
+
+
+def remove_cgroups(paths):
+    """A lie can keep cloche from tidying up; the namespaces are gone, so nobody is in there."""
+    for path in sorted(paths, reverse=True):
+        try:
+            os.rmdir(path)
+        except OSError:
+            pass
+
+
+def baseline(tally, stage, level):
+    """Enclosed, but without a lie, all must be well: else what follows says nothing."""
+    stage.set_lie(None)
+    ended, record = stage.try_run(level)
+    status, through, err = stage.selftest(level)
+    tally.check(ended.status == 0 and record is not None and status == 0, level + " without a lie",
+                "%s; selftest: status %s, %s %s" % (describe(ended, record), status, through, err))
+    return status == 0
+
+
+def run_all(args, tally, stage, who):
+    cases = staging.list_cases(stage.probe)
+    well = {level: baseline(tally, stage, level) for level in BOTH}
+    for row in REMOVALS:
+        name, _, _, levels, for_whom = row
+        if (args.name and name not in args.name) or for_whom not in ("any", who):
+            continue
+        for level in levels:
+            if well[level]:
+                Removal(tally, stage, row, level).all(cases)
 
 
 def main():
@@ -199,39 +253,16 @@ def main():
     parser.add_argument("-v", "--verbose", action="store_true")
     parser.add_argument("name", nargs="*")
     args = parser.parse_args()
-    if os.geteuid() == 0:
-        enter_pid_namespace()
     tally = Tally(args.verbose)
-    uid = staging.ORDINARY_UID if args.user else os.geteuid()
-    who = "user" if uid else "root"
-    with staging.Stage(BUILD, uid) as stage:
-        bench = Bench(stage)
-        bench.set_rules(None)
-        known = {}
-        for name, rules, layer, levels, for_whom in REMOVALS:
-            if (args.name and name not in args.name) or for_whom not in ("any", who):
-                continue
-            for level in levels:
-                one_removal(tally, bench, known, (name, rules, layer, level))
+    if os.geteuid() != 0:
+        tally.note("skipped", "layers_out", "needs root, to enclose what it lies to")
+    else:
+        before = cgroups()
+        with Stage(BUILD, staging.ORDINARY_UID if args.user else 0) as stage:
+            run_all(args, tally, stage, "user" if args.user else "root")
+        remove_cgroups(cgroups() - before)
     print("%(ok)d passed, %(FAIL)d failed, %(skipped)d skipped" % tally.counts)
     return 1 if tally.counts["FAIL"] else 0
-
-
-def one_removal(tally, bench, known, removal):
-    name, rules, layer, level = removal
-    title = "%s %s" % (level, name)
-    if level not in known:
-        bench.set_rules(None)
-        known[level] = bench.selftest(level)[1]
-    if takes_nothing(bench, rules, level):
-        tally.note("skipped", title, "cloche does not depend on this call here")
-        return
-    bench.set_rules(rules)
-    check_run(tally, title, layer, *bench.run(level, []))
-    if layer:
-        check_optional(tally, title + " optional", layer,
-                       *bench.run(level, ["--optional", layer]))
-    check_selftest(tally, title + " selftest", bench.selftest(level), known[level])
 
 
 if __name__ == "__main__":
