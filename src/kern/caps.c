@@ -30,6 +30,8 @@ int caps_drop_bounding(struct err *e)
 	errno = 0;
 	for (int cap = 0; cap < MAX_CAPS && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0; cap++)
 		;
+	if (errno == 0)
+		return err_set(e, ERR_UNSUPPORTED, "dropping capabilities has no end: prctl lies");
 	return errno == EINVAL ? 0 : err_sys(e, "cannot drop the capability bounding set");
 }
 

@@ -42,7 +42,8 @@ struct board {
 	int64_t ended_ns;
 	layer_set proven;
 	int landlock_abi;
-	bool listening; /* to the filter's notifications */
+	bool canary_opens; /* without Landlock, see verify.h */
+	bool listening;	   /* to the filter's notifications */
 	enum watch_verdict verdict;
 	bool pids_reached;	 /* as far as a watch can see */
 	uint64_t scratch_bytes;	 /* used by the skeleton, before the command ran */

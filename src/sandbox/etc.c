@@ -71,8 +71,7 @@ static int show_entry(int from_dir, const struct dirent *d, int to_dir, struct e
 	case DT_DIR:
 		if (mkdirat(to_dir, d->d_name, 0755) < 0)
 			return err_sys(e, "cannot create /etc/%s", d->d_name);
-		return mount_bind(from_dir, d->d_name, to_dir, d->d_name,
-				  MOUNT_READ_ONLY, e);
+		return mount_bind(from_dir, d->d_name, to_dir, d->d_name, MOUNT_READ_ONLY, e);
 	default:
 		return 0;
 	}

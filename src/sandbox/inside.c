@@ -159,6 +159,7 @@ static int drop_privileges(struct plan *p, const struct inside_fds *fds, int use
 		return -1;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return err_sys(e, "cannot give up privileges");
+	verify_canary_opens(p->board, fds->scratch);
 	if (soft(p, LAYER_LANDLOCK, restrict_paths(p, e), e) < 0)
 		return -1;
 	if (soft(p, LAYER_SECCOMP, seccomp_load(&seccomp_profile_default, ret_listener, e), e) < 0)

@@ -596,6 +596,9 @@ static int run(struct keeper *k, struct err *e)
 	wait4(k->pid, NULL, __WALL, &k->usage);
 	k->ended_ns = now_ns();
 	drain(k);
+	/* If it went away while we were sending, it knows better why. */
+	if (rc < 0 && k->plan.board->err.kind != ERR_NONE)
+		*e = k->plan.board->err;
 	return rc;
 }
 

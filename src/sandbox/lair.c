@@ -39,6 +39,9 @@ static int fill(const struct keeper *k, struct err *e)
 	}
 	if (skeleton_file(k->scratch, "canary", "", 0, 0666, e) < 0)
 		return -1;
+	/* Past the umask: only Landlock may be in the way. */
+	if (fchmodat(k->scratch, "canary", 0666, 0) < 0)
+		return err_sys(e, "cannot open up the canary");
 	for (size_t i = 0; i < p->file_count; i++) {
 		const struct placed_file *f = &p->files[i];
 		const char *name;

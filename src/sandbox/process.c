@@ -12,6 +12,7 @@
 #include "sandbox/notice.h"
 #include "sandbox/restrict.h"
 #include "sandbox/supervise.h"
+#include "sandbox/verify.h"
 #include "sandbox/watch.h"
 
 #include <errno.h>
@@ -131,6 +132,7 @@ static int restrict_self(struct nanny *n, struct err *e)
 		return -1;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return err_sys(e, "cannot give up privileges");
+	verify_canary_opens(p->board, n->fds->scratch);
 	if (restrict_paths(p, n->fds->scratch, e) < 0 &&
 	    (p->spec->required_layers & LAYER_BIT(LAYER_LANDLOCK)))
 		return -1;

@@ -15,6 +15,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/vfs.h>
 
 static const struct {
@@ -123,13 +124,44 @@ static bool disk_is_bounded(const struct plan *p, int scratch)
 	       fs.f_type == TMPFS_MAGIC && fs.f_blocks * (uint64_t)fs.f_bsize <= most + 4096;
 }
 
+/* ".." of the root must be the root itself: an old root that is still there would show there. */
+static bool is_top(const struct stat *root)
+{
+	struct stat above = {.st_ino = 0};
+
+	return stat("/..", &above) == 0 && above.st_ino == root->st_ino &&
+	       above.st_dev == root->st_dev;
+}
+
+/* The host's directories, as far as the image is the host's, must have come in read-only. */
+static bool is_shut(const struct plan *p)
+{
+	const unsigned long wanted = ST_RDONLY | ST_NOSUID | ST_NODEV;
+	struct statvfs fs = {.f_flag = 0};
+
+	if (!p->image_is_host || p->spec->root == ROOT_OVERLAY)
+		return true;
+	return statvfs("/usr", &fs) == 0 && (fs.f_flag & wanted) == wanted;
+}
+
 static bool root_is_own(const struct plan *p)
 {
 	struct stat st = {.st_ino = p->host_root.st_ino, .st_dev = p->host_root.st_dev};
 
 	if (p->spec->level == LEVEL_PROCESS || stat("/", &st) < 0)
 		return false;
-	return st.st_ino != p->host_root.st_ino || st.st_dev != p->host_root.st_dev;
+	if (st.st_ino == p->host_root.st_ino && st.st_dev == p->host_root.st_dev)
+		return false;
+	return is_top(&st) && is_shut(p);
+}
+
+void verify_canary_opens(struct board *b, int scratch)
+{
+	int fd = openat(scratch, "canary", O_WRONLY | O_CLOEXEC);
+
+	b->canary_opens = fd >= 0;
+	if (fd >= 0)
+		close(fd);
 }
 
 layer_set verify_privileges(const struct plan *p, int scratch)
@@ -151,7 +183,7 @@ layer_set verify_privileges(const struct plan *p, int scratch)
 		proven |= LAYER_BIT(LAYER_DISK);
 	if (root_is_own(p))
 		proven |= LAYER_BIT(LAYER_ROOT);
-	if (p->board->landlock_abi > 0 && landlock_answers(scratch))
+	if (p->board->canary_opens && landlock_answers(scratch))
 		proven |= LAYER_BIT(LAYER_LANDLOCK);
 	return proven;
 }

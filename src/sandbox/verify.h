@@ -10,6 +10,11 @@
 void verify_read_namespaces(ino_t ret[NS_COUNT]);
 /* In pid 1, in all its namespaces: which of them differ from the keeper's? */
 layer_set verify_namespaces(const struct plan *p);
+/*
+ * The other half of the Landlock canary: before the rules, but as the final user, it must open.
+ * Otherwise a refusal would prove nothing.
+ */
+void verify_canary_opens(struct board *b, int scratch);
 /* In the command's process, after the last layer: ids, capabilities, filter, Landlock canary. */
 layer_set verify_privileges(const struct plan *p, int scratch);
 /* After everything above 2 was closed. */
