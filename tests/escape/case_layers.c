@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -89,10 +90,23 @@ static void no_new_privs(struct probe *p)
 		got_through(p, "is not set");
 }
 
+/* Ids that the user namespace does not map all look like this one. */
+#define OVERFLOW_ID 65534
+
+/* One's own id can always be set again, unless it is none of this namespace. */
+static void unmapped_ids(struct probe *p)
+{
+	if (geteuid() == OVERFLOW_ID && setreuid(OVERFLOW_ID, OVERFLOW_ID) < 0)
+		got_through(p, "runs as a uid of the host that is not mapped here");
+	if (getegid() == OVERFLOW_ID && setregid(OVERFLOW_ID, OVERFLOW_ID) < 0)
+		got_through(p, "runs as a gid of the host that is not mapped here");
+}
+
 static void user_id(struct probe *p)
 {
 	uid_t r, e, s;
 
+	unmapped_ids(p);
 	getresuid(&r, &e, &s);
 	if (r == 0 || e == 0 || s == 0 || getgid() == 0)
 		got_through(p, "runs as uid %d, gid %d", (int)e, (int)getgid());
@@ -130,6 +144,42 @@ static void private_file(struct probe *p)
 		not_here(p, "not started by root, the caller's files are ours to read");
 }
 
+/* What the mounts of the system promise, whoever else would refuse to write there. */
+static void system_flags(struct probe *p)
+{
+	static const struct {
+		unsigned long bit;
+		const char *word;
+	} flags[] = {{ST_RDONLY, "read-only"}, {ST_NOSUID, "nosuid"}, {ST_NODEV, "nodev"}};
+	struct statvfs fs;
+
+	if (statvfs("/usr", &fs) < 0) {
+		not_here(p, "no /usr");
+		return;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(flags); i++)
+		if (!(fs.f_flag & flags[i].bit))
+			got_through(p, "/usr is not mounted %s", flags[i].word);
+	refused(p, "/usr is mounted read-only, nosuid and nodev");
+}
+
+/*
+ * A read-only mount does not mind writing into a FIFO, and its mode lets everybody: only Landlock is
+ * in the way. Whose FIFO it is, and whether anybody reads, does not matter here.
+ */
+static void landlock_alone(struct probe *p)
+{
+	const char *ro = need(p, "ro"), *path = ro ? fmt_path("%s/fifo", ro) : NULL;
+	auto_close int fd = path ? open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC) : -1;
+
+	if (!path)
+		return;
+	if (fd < 0 && errno == ENXIO)
+		got_through(p, "let in, and nobody reads");
+	else
+		judge(p, "opening a fifo for writing", fd, ERRS(EACCES));
+}
+
 #define NS(kind, flags, layer)                                                                     \
 	{                                                                                          \
 		"ns-" kind, 74, "share the host's " kind " namespace",                             \
@@ -154,6 +204,10 @@ static const struct probe_case cases[] = {
 	{"user-id", 74, "run as root, or be able to go back", SAFE | CONTROL_NS, L(IDS), 0, user_id,
 	 0},
 	{"groups", 74, "keep the caller's groups", SAFE, L(IDS), 0, groups, 0},
+	{"system-flags", 74, "find the system writable, or set-id programs in force",
+	 SAFE | CONTAINER_ONLY, L(MOUNT_NS), 0, system_flags, 0},
+	{"landlock-alone", 74, "write where only Landlock says no", SAFE, L(LANDLOCK), 0,
+	 landlock_alone, 0},
 	{"private-file", 74, "read a file of another user, as root could", SAFE, L(IDS) | L(CAPS),
 	 0, private_file, 0},
 };

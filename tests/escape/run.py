@@ -10,6 +10,7 @@ record must list one of the case's layers in `layers.missing`.
 Environment: B, the build directory.
 """
 import argparse
+import json
 import os
 import secrets
 import shutil
@@ -315,6 +316,23 @@ class Level:
         staging.end(left)
 
 
+def selftest(stage, tally):
+    """`cloche selftest` finds both levels whole, and counts no gap as a success."""
+    ended = stage.run([stage.cloche, "selftest", "--json"], cwd=stage.work,
+                      stdin=subprocess.DEVNULL)
+    try:
+        report = json.loads(ended.out)
+    except ValueError:
+        report = {"levels": [], "ok": False}
+    bad = [c["name"] for x in report["levels"] for c in x["cases"] if c["verdict"] == "NOT REFUSED"]
+    gaps = [x["known_gaps"] for x in report["levels"]]
+    refused = [x["refused"] for x in report["levels"]]
+    tally.check("selftest", ended.status == 0 and report["ok"] and len(refused) == 2 and
+                min(refused) > 100 and min(gaps) > 0 and not bad,
+                "status %s, refused %s, gaps %s, not refused: %s %s" % (
+                    ended.status, refused, gaps, bad, ended.err.strip()[-200:]))
+
+
 def control(stage, cases):
     """The same tries outside: the cases whose refusal proves nothing on this host."""
     groups = {}
@@ -375,6 +393,8 @@ def main():
             after = stage.fingerprint(level == "container")
             changed = [k for k in before if before[k] != after.get(k)]
             tally.check(level + " host afterwards", not changed, "changed: %s" % changed)
+        if not args.case:
+            selftest(stage, tally)
     print("%d of %d cases prove little here, they fail outside as well: %s" % (
         len(vacuous), len(cases), " ".join(vacuous)))
     print("%d passed, %d failed, %d skipped" % (tally.passed, tally.failed, tally.skipped))
