@@ -210,10 +210,14 @@ static void real_mount(struct probe *p)
 					    "cgroup2", "devpts", "mqueue", "bpf",     "debugfs"};
 	const char *dir = scratch_dir(p);
 
-	for (size_t i = 0; dir && i < ARRAY_LEN(types); i++)
+	if (!dir)
+		return;
+	for (size_t i = 0; i < ARRAY_LEN(types); i++)
 		judge(p, types[i], mount("none", dir, types[i], 0, NULL), ERRS(EPERM));
-	if (dir)
-		judge(p, "bind", mount("/", dir, NULL, MS_BIND | MS_REC, NULL), ERRS(EPERM));
+	judge(p, "bind", mount("/", dir, NULL, MS_BIND | MS_REC, NULL), ERRS(EPERM));
+	for (size_t i = 0; i <= ARRAY_LEN(types) && umount2(dir, MNT_DETACH) == 0; i++)
+		;
+	rmdir(dir);
 }
 
 static void host_name(struct probe *p)

@@ -205,7 +205,7 @@ static const struct probe_case cases[] = {
 	 0},
 	{"groups", 74, "keep the caller's groups", SAFE, L(IDS), 0, groups, 0},
 	{"system-flags", 74, "find the system writable, or set-id programs in force",
-	 SAFE | CONTAINER_ONLY, L(MOUNT_NS), 0, system_flags, 0},
+	 SAFE | CONTAINER_ONLY, L(MOUNT_NS) | L(ROOT), 0, system_flags, 0},
 	{"landlock-alone", 74, "write where only Landlock says no", SAFE, L(LANDLOCK), 0,
 	 landlock_alone, 0},
 	{"private-file", 74, "read a file of another user, as root could", SAFE, L(IDS) | L(CAPS),
