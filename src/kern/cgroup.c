@@ -440,9 +440,11 @@ void cgroup_sweep(const struct cgroup *c)
 		if (strncmp(d->d_name, c->name, own) != 0 || str_equal(d->d_name, c->name) ||
 		    kill(atoi(d->d_name + own), 0) == 0 || errno != ESRCH)
 			continue;
+		/* One that is still in use (its tasks are dying) keeps the first for the next sweep. */
 		for (int i = CGROUP_CONTROLLERS - 1; i >= first; i--)
-			if (c->parents[i] >= 0)
-				unlinkat(c->parents[i], d->d_name, AT_REMOVEDIR);
+			if (c->parents[i] >= 0 &&
+			    unlinkat(c->parents[i], d->d_name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+				break;
 	}
 	if (dir)
 		closedir(dir);
