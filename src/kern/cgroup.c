@@ -110,12 +110,17 @@ void cgroup_init(struct cgroup *c, ino_t pid_ns)
 /* Makes c->name below parent; a leftover of a dead keeper with our pid is taken away first. */
 static int make_dir(struct cgroup *c, int parent)
 {
+	int fd;
+
 	if (mkdirat(parent, c->name, 0755) < 0) {
 		if (errno != EEXIST || unlinkat(parent, c->name, AT_REMOVEDIR) < 0 ||
 		    mkdirat(parent, c->name, 0755) < 0)
 			return -1;
 	}
-	return openat(parent, c->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	fd = openat(parent, c->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0)
+		unlinkat(parent, c->name, AT_REMOVEDIR);
+	return fd;
 }
 
 /* ---- v2 ---- */
