@@ -346,8 +346,12 @@ int cgroup_join_fds(const struct cgroup *c, int fds[CGROUP_CONTROLLERS])
 		if (c->dirs[i] < 0)
 			continue;
 		fds[n] = openat(c->dirs[i], "tasks", O_RDWR | O_CLOEXEC);
-		if (fds[n++] < 0)
+		if (fds[n] < 0) {
+			while (n > 0)
+				close(fds[--n]);
 			return -1;
+		}
+		n++;
 	}
 	return n;
 }

@@ -311,13 +311,16 @@ static int send_rights(struct keeper *k, struct err *e)
 
 	if (!cgroup_is_unified(&k->cgroup))
 		cgroup_create(&k->cgroup, &k->plan.spec->limits);
-	count = cgroup_join_fds(&k->cgroup, fds);
-	if (count < 0)
-		count = 0;
-	m.join_count = count;
 	m.cgroup_layers = k->cgroup.layers;
 	if (k->cgroup.version == 2 && !cgroup_contains(&k->cgroup, k->pid))
 		m.cgroup_layers = 0;
+	count = cgroup_join_fds(&k->cgroup, fds);
+	/* What cannot be joined limits nothing, and must not be claimed. */
+	if (count < 0) {
+		count = 0;
+		m.cgroup_layers = 0;
+	}
+	m.join_count = count;
 	if (take_userns(k, &m, fds, &count, e) == 0 && take_network(k, &m, fds, &count, e) == 0)
 		rc = message_send(k->control, &m, sizeof(m), fds, count, e);
 	close_all(fds, count);

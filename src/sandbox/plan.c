@@ -307,7 +307,8 @@ int plan_make(struct plan *p, const struct sandbox_request *request, struct boar
 			   .own_argv = request->own_argv};
 	p->workspace.fd = p->image.fd = p->workspace_owner = p->root_owner = -1;
 	if (request->spec->argv.count == 0)
-		return err_field(e, ERR_INVALID, "cmd", "no command given");
+		return err_field(e, ERR_INVALID, "cmd",
+				 "cmd: no command given; see `cloche help run`");
 	choose_ids(p);
 	verify_read_namespaces(p->host_ns);
 	if (stat("/", &p->host_root) < 0)
