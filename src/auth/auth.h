@@ -1,0 +1,27 @@
+/*
+ * Who asks. Tokens are made by `cloche token`, shown once and kept hashed in a file that only the
+ * operator can write; the front gets its text from the broker and can mint none.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "model/spec.h"
+#include "wire/ipc.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum scope { SCOPE_RUN = 1, SCOPE_FILES = 2, SCOPE_READ = 4, SCOPE_ADMIN = 8 };
+
+/* One request's origin; plain data, copied where it must last. */
+struct caller {
+	char token[IPC_ID]; /* id; "" is the operator over the Unix socket */
+	char name[IPC_NAME];
+	unsigned scopes;
+	int trust;	    /* 0-5 */
+	bool has_ceiling;
+	struct limits ceiling;	 /* where a member is not 0 */
+	uint32_t max_sandboxes;	 /* 0: the daemon's own limit */
+	uint32_t rate_per_minute; /* 0: the daemon's own */
+	char address[64]; /* for rate limits and the audit */
+};

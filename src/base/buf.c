@@ -1,0 +1,53 @@
+#include "base/buf.h"
+
+#include "base/str.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+char *buf_reserve(struct buf *b, size_t len)
+{
+	if (b->at && b->room - b->at - b->len < len) {
+		memmove(b->data, b->data + b->at, b->len);
+		b->at = 0;
+	}
+	if (b->room - b->at - b->len < len) {
+		size_t room = b->room ? b->room : 512;
+
+		while (room - b->len < len)
+			room *= 2;
+		b->data = must_alloc(realloc(b->data, room));
+		b->room = room;
+	}
+	return b->data + b->at + b->len;
+}
+
+void buf_added(struct buf *b, size_t len)
+{
+	b->len += len;
+}
+
+void buf_add(struct buf *b, const void *bytes, size_t len)
+{
+	if (len == 0)
+		return;
+	memcpy(buf_reserve(b, len), bytes, len);
+	b->len += len;
+}
+
+void buf_drop(struct buf *b, size_t len)
+{
+	b->at += len;
+	b->len -= len;
+	if (b->len == 0)
+		b->at = 0;
+	/* What a burst needed is not kept for ever. */
+	if (b->len == 0 && b->room > (256u << 10))
+		buf_done(b);
+}
+
+void buf_done(struct buf *b)
+{
+	free(b->data);
+	*b = (struct buf){0};
+}

@@ -1,0 +1,237 @@
+#include "base/loop.h"
+
+#include "base/clock.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define EVENTS 64
+
+struct loop {
+	int epoll;
+	bool stopped;
+	struct loop_timer **heap; /* the earliest first; from index 1 */
+	size_t timers, room;
+	struct loop_task *tasks, **tasks_end;
+	struct epoll_event events[EVENTS]; /* of the round that is going on */
+	int event_count;
+};
+
+struct loop *loop_new(void)
+{
+	struct loop *l = must_alloc(calloc(1, sizeof(*l)));
+
+	l->epoll = epoll_create1(EPOLL_CLOEXEC);
+	if (l->epoll < 0) {
+		free(l);
+		return NULL;
+	}
+	l->tasks_end = &l->tasks;
+	return l;
+}
+
+void loop_free(struct loop *l)
+{
+	if (!l)
+		return;
+	close(l->epoll);
+	free(l->heap);
+	free(l);
+}
+
+void loop_stop(struct loop *l)
+{
+	l->stopped = true;
+}
+
+/* ---- fds ---- */
+
+int loop_watch(struct loop *l, struct loop_watch *w)
+{
+	struct epoll_event event = {.events = w->events, .data.ptr = w};
+
+	if (epoll_ctl(l->epoll, w->active ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, w->fd, &event) < 0)
+		return -1;
+	w->active = true;
+	return 0;
+}
+
+int loop_change(struct loop *l, struct loop_watch *w, uint32_t events)
+{
+	if (w->active && w->events == events)
+		return 0;
+	w->events = events;
+	return loop_watch(l, w);
+}
+
+void loop_unwatch(struct loop *l, struct loop_watch *w)
+{
+	if (!w->active)
+		return;
+	epoll_ctl(l->epoll, EPOLL_CTL_DEL, w->fd, NULL);
+	w->active = false;
+	/* What this round still has for it is void. */
+	for (int i = 0; i < l->event_count; i++)
+		if (l->events[i].data.ptr == w)
+			l->events[i].data.ptr = NULL;
+}
+
+/* ---- timers: a binary heap ---- */
+
+static void put_timer(struct loop *l, size_t place, struct loop_timer *t)
+{
+	l->heap[place] = t;
+	t->place = place;
+}
+
+static void sift_up(struct loop *l, size_t place)
+{
+	struct loop_timer *t = l->heap[place];
+
+	for (; place > 1 && l->heap[place / 2]->at_ns > t->at_ns; place /= 2)
+		put_timer(l, place, l->heap[place / 2]);
+	put_timer(l, place, t);
+}
+
+static void sift_down(struct loop *l, size_t place)
+{
+	struct loop_timer *t = l->heap[place];
+
+	for (;;) {
+		size_t child = place * 2;
+
+		if (child > l->timers)
+			break;
+		if (child < l->timers && l->heap[child + 1]->at_ns < l->heap[child]->at_ns)
+			child++;
+		if (l->heap[child]->at_ns >= t->at_ns)
+			break;
+		put_timer(l, place, l->heap[child]);
+		place = child;
+	}
+	put_timer(l, place, t);
+}
+
+void loop_timer_stop(struct loop *l, struct loop_timer *t)
+{
+	size_t place = t->place;
+	struct loop_timer *last;
+
+	if (place == 0)
+		return;
+	last = l->heap[l->timers--];
+	t->place = 0;
+	if (last == t)
+		return;
+	put_timer(l, place, last);
+	sift_up(l, place);
+	sift_down(l, last->place);
+}
+
+void loop_timer_set(struct loop *l, struct loop_timer *t, uint64_t after_ms)
+{
+	/* A century is enough, and cannot overflow. */
+	const uint64_t most = 100ull * 365 * 86400 * 1000;
+
+	loop_timer_stop(l, t);
+	t->at_ns = now_ns() + (int64_t)(after_ms < most ? after_ms : most) * 1000000;
+	if (l->timers + 2 > l->room) {
+		l->room = l->room ? l->room * 2 : 64;
+		l->heap = must_alloc(realloc(l->heap, l->room * sizeof(*l->heap)));
+	}
+	put_timer(l, ++l->timers, t);
+	sift_up(l, l->timers);
+}
+
+static int next_timeout(const struct loop *l)
+{
+	int64_t left;
+
+	if (l->tasks)
+		return 0;
+	if (l->timers == 0)
+		return -1;
+	left = l->heap[1]->at_ns - now_ns();
+	if (left <= 0)
+		return 0;
+	left = left / 1000000 + 1;
+	return left > INT_MAX ? INT_MAX : (int)left;
+}
+
+/* Those that are due now; one set meanwhile waits for the next round. */
+static void run_timers(struct loop *l)
+{
+	int64_t now = now_ns();
+
+	while (l->timers && l->heap[1]->at_ns <= now && !l->stopped) {
+		struct loop_timer *t = l->heap[1];
+
+		loop_timer_stop(l, t);
+		t->call(t->arg);
+	}
+}
+
+/* ---- tasks ---- */
+
+void loop_task_add(struct loop *l, struct loop_task *t)
+{
+	if (t->back)
+		return;
+	t->next = NULL;
+	t->back = l->tasks_end;
+	*l->tasks_end = t;
+	l->tasks_end = &t->next;
+}
+
+void loop_task_remove(struct loop *l, struct loop_task *t)
+{
+	if (!t->back)
+		return;
+	*t->back = t->next;
+	if (t->next)
+		t->next->back = t->back;
+	else
+		l->tasks_end = t->back;
+	t->back = NULL;
+}
+
+static void run_tasks(struct loop *l)
+{
+	struct loop_task stop = {0};
+
+	/* Up to what is there now. */
+	loop_task_add(l, &stop);
+	while (l->tasks != &stop) {
+		struct loop_task *t = l->tasks;
+
+		l->tasks = t->next;
+		t->next->back = &l->tasks;
+		t->back = NULL;
+		t->call(t->arg);
+	}
+	l->tasks = stop.next;
+	if (stop.next)
+		stop.next->back = &l->tasks;
+	else
+		l->tasks_end = &l->tasks;
+}
+
+void loop_run(struct loop *l)
+{
+	l->stopped = false;
+	while (!l->stopped) {
+		l->event_count = epoll_wait(l->epoll, l->events, EVENTS, next_timeout(l));
+		for (int i = 0; i < l->event_count && !l->stopped; i++) {
+			struct loop_watch *w = l->events[i].data.ptr;
+
+			if (w)
+				w->call(w->arg, l->events[i].events);
+		}
+		l->event_count = 0;
+		run_timers(l);
+		run_tasks(l);
+	}
+}

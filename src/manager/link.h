@@ -1,0 +1,51 @@
+/*
+ * The daemon's end of a guest link (wire/guest.h): frames in and out of one byte stream, streams
+ * told apart, windows kept. It trusts nothing: what breaks the protocol breaks the link, and every
+ * call on it ends with an error. Memory per link is bounded: what may be unsent is bounded by the
+ * windows, what is received is handed on at once.
+ *
+ *   struct call *c = link_call(link, G_READ, payload, len, &ops, arg);
+ *   ... ops->on_frame(arg, G_OK | G_DATA | ..., payload, len)     consume, then call_credit()
+ *   ... ops->on_end(arg, NULL | err)                              exactly once; c is gone after it
+ */
+#pragma once
+
+#include "base/err.h"
+#include "base/loop.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct link;
+struct call;
+
+struct call_ops {
+	/* G_OK (always first), then what the request says. The payload is valid only during the call. */
+	void (*on_frame)(void *arg, uint8_t type, const void *payload, size_t len);
+	/* The stream is over: by G_END, by the last answer (e NULL), or by an error of guest or link. */
+	void (*on_end)(void *arg, const struct err *e);
+	/* There is room in the window again; may be NULL. */
+	void (*on_room)(void *arg);
+};
+
+/* Takes the fd. on_lost is called once when the link breaks, after all calls were ended. */
+struct link *link_open(struct loop *l, int fd, uint64_t generation,
+		       void (*on_lost)(void *arg, const struct err *e), void *arg);
+/* Ends all calls with an error (without on_lost). */
+void link_close(struct link *k);
+
+/* Sends a request; callbacks come later, never from within. NULL payload for none. Large G_EXEC
+ * requests are split into G_MORE frames here. */
+struct call *link_call(struct link *k, uint8_t type, const void *payload, size_t len,
+		       const struct call_ops *ops, void *arg);
+/* How much G_DATA may be sent now. */
+size_t call_room(const struct call *c);
+/* G_DATA within call_room; false: it was not sent. */
+bool call_send(struct call *c, const void *bytes, size_t len);
+/* G_CLOSE. */
+void call_close(struct call *c);
+/* The receiver consumed so many payload bytes of counted frames. */
+void call_credit(struct call *c, size_t len);
+/* No longer interested: G_END is sent, no callback comes any more, c is gone. */
+void call_drop(struct call *c);

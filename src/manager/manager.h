@@ -1,0 +1,179 @@
+/*
+ * The manager: which sandboxes exist, whose they are, in which state, and until when. It lives in
+ * the front. It asks the broker (wire/ipc.h) for what needs privileges, speaks to the guests
+ * (link.h), keeps state in SQLite (store/), and answers the doors (api/). Everything that takes time
+ * ends in a callback, never from within the call that asked for it.
+ */
+#pragma once
+
+#include "auth/auth.h"
+#include "base/err.h"
+#include "base/loop.h"
+#include "manager/link.h"
+#include "model/result.h"
+#include "model/spec.h"
+#include "wire/ipc.h"
+
+#include <jansson.h>
+
+struct manager;
+struct sandbox;
+
+enum sandbox_state {
+	STATE_CREATING,
+	STATE_CREATED,
+	STATE_STARTING,
+	STATE_RUNNING,
+	STATE_PAUSED,
+	STATE_STOPPED,
+	STATE_FAILED,
+	STATE_DESTROYED,
+	STATE_COUNT,
+};
+
+/* Milliseconds in which nothing happens before ...; 0: never. */
+struct create_options {
+	struct sandbox_spec spec; /* finished; limits, root, image, require ...; taken over */
+	char name[IPC_NAME];
+	char door[8];	  /* "rest" "e2b" "mcp" */
+	json_t *metadata; /* object of strings, or NULL; taken over */
+	struct list env;  /* K=V for every command; taken over */
+	uint64_t ttl_ms, idle_ms;
+	bool pause_on_timeout, auto_resume;
+	bool transient; /* one /v1/run: not stored, not listed, gone with the daemon */
+	char snapshot[IPC_ID];
+	struct ipc_volume volumes[IPC_VOLUMES];
+	uint32_t volume_count;
+};
+
+void create_options_init(struct create_options *o, const struct manager *m);
+void create_options_done(struct create_options *o);
+
+/* s NULL: it failed, e says why. */
+typedef void (*sandbox_done)(void *arg, struct sandbox *s, const struct err *e);
+
+/* ---- what exists ---- */
+void manager_create(struct manager *m, const struct caller *who, struct create_options *o,
+		    sandbox_done done, void *arg);
+/* NULL and ERR_NOT_FOUND for an unknown id and for another tenant's alike (rule 28). */
+struct sandbox *manager_find(struct manager *m, const struct caller *who, const char *id,
+			     struct err *e);
+/* {"sandboxes":[...],"cursor":...}: filtered by state name and metadata "k=v" list, oldest first. */
+json_t *manager_list(struct manager *m, const struct caller *who, const char *state,
+		     const struct list *metadata, size_t limit, const char *cursor, struct err *e);
+json_t *sandbox_describe(const struct sandbox *s);
+/* The "layers" object of the result record. */
+json_t *sandbox_layers(const struct sandbox *s);
+
+const char *sandbox_id(const struct sandbox *s);
+enum sandbox_state sandbox_state(const struct sandbox *s);
+const struct sandbox_spec *sandbox_spec(const struct sandbox *s);
+const json_t *sandbox_metadata(const struct sandbox *s);
+const char *state_name(enum sandbox_state s);
+
+/* ---- states ---- */
+void sandbox_destroy(struct sandbox *s, sandbox_done done, void *arg); /* idempotent */
+void sandbox_pause(struct sandbox *s, sandbox_done done, void *arg);
+void sandbox_resume(struct sandbox *s, sandbox_done done, void *arg);
+void sandbox_stop(struct sandbox *s, sandbox_done done, void *arg);  /* processes end, files are kept (a snapshot of its own) */
+void sandbox_start(struct sandbox *s, sandbox_done done, void *arg); /* again, from those files */
+/* Running and with a link: at once, after a resume if auto_resume is set, or ERR_CONFLICT. Marks it as used. */
+void sandbox_wake(struct sandbox *s, sandbox_done done, void *arg);
+void manager_destroy_all(struct manager *m, const struct caller *who, void (*done)(void *arg, size_t count), void *arg);
+/* limits upward only within the caller's ceiling; ttl from now; metadata replaced unless NULL. */
+struct sandbox_change {
+	bool has_limits, has_ttl, has_idle, has_metadata;
+	struct limits limits;
+	uint64_t ttl_ms, idle_ms;
+	json_t *metadata; /* borrowed */
+};
+void sandbox_change(struct sandbox *s, const struct sandbox_change *c, sandbox_done done, void *arg);
+/* Called with each state it enters until it is destroyed or unwaited. */
+struct waiter;
+struct waiter *sandbox_wait(struct sandbox *s, void (*call)(void *arg, struct sandbox *s), void *arg);
+void sandbox_unwait(struct waiter *w);
+
+/* ---- snapshots ---- */
+typedef void (*json_done)(void *arg, json_t *value, const struct err *e); /* value is the callback's to free */
+void sandbox_snapshot(struct sandbox *s, const char *name, json_done done, void *arg);
+void sandbox_fork(struct sandbox *s, size_t count, json_done done, void *arg); /* {"sandboxes":[...]} */
+void manager_snapshots(struct manager *m, const struct caller *who, json_done done, void *arg);
+void manager_snapshot_delete(struct manager *m, const struct caller *who, const char *id, json_done done, void *arg);
+/* The fd is the callback's. */
+typedef void (*fd_done)(void *arg, int fd, const struct ipc_snapshot *info, const struct err *e);
+void manager_snapshot_read(struct manager *m, const struct caller *who, const char *id, fd_done done, void *arg);
+void manager_snapshot_write(struct manager *m, const struct caller *who, const char *name, fd_done done, void *arg);
+void manager_snapshot_keep(struct manager *m, const struct caller *who, const struct ipc_snapshot *info, json_done done, void *arg);
+
+/* ---- watching ---- */
+void sandbox_stats(struct sandbox *s, json_done done, void *arg); /* with "history" */
+void manager_stats(struct manager *m, const struct caller *who, json_done done, void *arg);
+void sandbox_health(struct sandbox *s, json_done done, void *arg);
+struct subscription;
+/* Events of this caller's sandboxes: {"seq","time","type","sandbox",...}. */
+struct subscription *manager_subscribe(struct manager *m, const struct caller *who, uint64_t from_seq,
+				       void (*call)(void *arg, const json_t *event), void *arg);
+void manager_unsubscribe(struct subscription *s);
+
+/* ---- commands (exec.c) ---- */
+struct exec; /* one attachment to a command */
+
+struct exec_request {
+	struct list argv;    /* or: */
+	const char *shell;   /* one line for a shell */
+	struct list env;
+	const char *cwd, *user, *tag, *session; /* NULL: default */
+	uint64_t timeout_ms; /* 0: none */
+	bool tty, background, keep, no_stdin, login;
+	uint32_t rows, cols;
+};
+
+struct exec_exit {
+	enum status status;
+	int exit_code; /* -1: none */
+	int signal;
+	int exec_errno;
+	bool oom_killed;
+	double duration_ms, cpu_ms;
+	uint64_t max_rss_bytes;
+};
+
+struct exec_ops {
+	void (*on_start)(void *arg, uint32_t eid, uint32_t pid);
+	/* kind 1 stdout (or the terminal), 2 stderr. Call exec_credit when consumed. */
+	void (*on_output)(void *arg, int kind, uint64_t seq, const char *bytes, size_t len);
+	void (*on_exit)(void *arg, const struct exec_exit *x);	 /* the last callback */
+	void (*on_error)(void *arg, const struct err *e); /* the last callback */
+	void (*on_room)(void *arg);			  /* may be NULL: exec_input has room again */
+};
+
+struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const struct exec_ops *ops, void *arg);
+struct exec *exec_attach(struct sandbox *s, uint32_t eid, uint64_t from_seq, const struct exec_ops *ops, void *arg);
+uint32_t exec_id(const struct exec *x);
+size_t exec_room(const struct exec *x);
+bool exec_input(struct exec *x, const void *bytes, size_t len);
+void exec_close_input(struct exec *x);
+void exec_credit(struct exec *x, size_t len);
+/* No more callbacks. The command is killed if it was started without keep, else goes on. */
+void exec_detach(struct exec *x);
+/* By id, without an attachment. */
+void sandbox_signal(struct sandbox *s, uint32_t eid, int sig, bool tree, json_done done, void *arg);
+void sandbox_resize(struct sandbox *s, uint32_t eid, uint32_t rows, uint32_t cols, json_done done, void *arg);
+void sandbox_input(struct sandbox *s, uint32_t eid, const void *bytes, size_t len, bool close, json_done done, void *arg);
+void sandbox_execs(struct sandbox *s, json_done done, void *arg); /* array of exec objects */
+
+/*
+ * Runs a command to its end with captured output and answers with the result record as text (one
+ * JSON object, no newline), as `cloche run --json` prints it. text is NULL on error.
+ */
+typedef void (*record_done)(void *arg, const char *text, size_t len, const struct err *e);
+struct capture_run;
+struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r, const void *input, size_t input_len,
+				 bool base64, record_done done, void *arg);
+/* The client went away. */
+void exec_capture_cancel(struct capture_run *c);
+
+/* ---- files: raw guest calls, by wire/guest.h; the sandbox was woken before. NULL: it is not running ---- */
+struct call *sandbox_call(struct sandbox *s, uint8_t type, const void *payload, size_t len,
+			  const struct call_ops *ops, void *arg);
+struct loop *manager_loop(struct manager *m);

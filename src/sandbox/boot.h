@@ -1,0 +1,47 @@
+/*
+ * Boots a sandbox that lives on: like sandbox_run, but pid 1 executes cloche-guest (static, handed
+ * over as an fd, never shown inside), nothing dies with the caller, and all that is needed to find
+ * it again later is handed back. Level container only.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "kern/cgroup.h"
+#include "model/spec.h"
+#include "sandbox/plan.h"
+
+#include <sys/types.h>
+
+struct boot_volume {
+	int fd; /* O_PATH of the directory, opened by the broker beneath the operator's volume */
+	char target[PATH_MAX];
+	bool writable;
+};
+
+struct boot_request {
+	const struct sandbox_spec *spec; /* finished; empty workspace; image is "host" or a path of the operator's */
+	const char *id;
+	uint32_t id_base; /* as root: first host id; one range per live sandbox, the broker keeps count */
+	int guest;	  /* fd of the cloche-guest program */
+	int listener;	  /* becomes GUEST_FD_LISTENER */
+	const struct boot_volume *volumes;
+	size_t volume_count;
+	const char *cgroup_name; /* below the daemon's own cgroup */
+	bool dies_with_caller;
+};
+
+struct booted {
+	pid_t pid; /* of pid 1, in our pid namespace */
+	int pidfd;
+	struct cgroup cgroup; /* open; the caller removes it */
+	layer_set proven, missing;
+	int landlock_abi;
+	bool listening, rootless;
+	char seccomp[96];
+	ino_t pid_ns, mount_ns;
+	uint64_t start_time; /* field 22 of /proc/PID/stat */
+	char note[256];
+};
+
+/* Blocks for the few milliseconds that it takes. Required and missing layers are errors. */
+int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e);

@@ -1,0 +1,149 @@
+/*
+ * What broker and front say to each other: one SOCK_SEQPACKET message is one struct ipc, cut to what
+ * its type needs (ipc_size), with at most one fd. The front asks, the broker answers with the same
+ * serial; serial 0 is news from the broker. The broker treats every message as hostile: strings must
+ * be terminated, ids well-formed, numbers within the operator's ceiling.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "model/layer.h"
+#include "model/spec.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define IPC_ID 24	/* sandbox and snapshot ids: 20 letters and digits */
+#define IPC_NAME 64
+#define IPC_VOLUMES 8
+#define IPC_PATH 256
+
+enum ipc_type {
+	/* front to broker */
+	IPC_BOOT = 1,	     /* ipc_boot -> IPC_BOOTED with the link's fd */
+	IPC_CONNECT,	     /* id -> IPC_BOOTED with a new link of a higher generation */
+	IPC_DESTROY,	     /* id -> IPC_DONE when nothing of it is left; an unknown id is done as well */
+	IPC_PAUSE,	     /* id -> IPC_DONE: frozen */
+	IPC_RESUME,	     /* id -> IPC_DONE */
+	IPC_UPDATE,	     /* ipc_boot (id, limits) -> IPC_DONE */
+	IPC_CLAIM,	     /* ipc_boot: a sandbox of the pool becomes this owner's, with these limits -> IPC_DONE */
+	IPC_STATS,	     /* id -> IPC_STATS_ARE */
+	IPC_SNAPSHOT,	     /* ipc_snapshot: freezes, copies, thaws (if it ran) -> IPC_SNAPSHOT_IS */
+	IPC_SNAPSHOT_LIST,   /* -> one IPC_SNAPSHOT_IS each, then IPC_DONE */
+	IPC_SNAPSHOT_DELETE, /* ipc_snapshot (id, owner) -> IPC_DONE */
+	IPC_SNAPSHOT_READ,   /* ipc_snapshot (id, owner) -> IPC_SNAPSHOT_IS with an fd to read the tar from */
+	IPC_SNAPSHOT_WRITE,  /* ipc_snapshot (new id, owner, name) -> IPC_SNAPSHOT_IS with an fd to write a tar to */
+	IPC_SNAPSHOT_KEEP,   /* ipc_snapshot: what was written is checked in a throwaway sandbox and kept -> IPC_SNAPSHOT_IS */
+	IPC_QUIT,	     /* the front is done; graceful shutdown */
+	/* broker to front */
+	IPC_DONE = 32, /* ok, or err.kind set */
+	IPC_BOOTED,    /* ipc_booted */
+	IPC_STATS_ARE, /* ipc_stats */
+	IPC_SNAPSHOT_IS,
+	/* news, serial 0 */
+	IPC_ADOPTED,  /* ipc_booted and the fd of its link: was there before this daemon */
+	IPC_READY,    /* all adopted ones were told; serving may begin */
+	IPC_DIED,     /* ipc_died: pid 1 of a sandbox is gone (its ttl, memory, or killed) */
+	IPC_CONFIG,   /* fd: the configuration (policy/config.h), at the start and after a reload */
+	IPC_TOKENS,   /* fd: the token file's text (auth/auth.h), at the start and after each change */
+	IPC_LISTENER, /* fd: a listening TCP socket */
+	IPC_PEER,     /* fd: an accepted connection of a Unix socket whose peer was checked; ipc_peer */
+	IPC_SHUTDOWN, /* stop taking work, finish what is running, then IPC_QUIT */
+};
+
+struct ipc_volume {
+	char name[IPC_NAME];
+	char sub[IPC_PATH]; /* below it, relative, or "" */
+	char target[IPC_PATH];
+	uint8_t writable;
+};
+
+struct ipc_boot {
+	char id[IPC_ID];
+	char owner[IPC_ID]; /* token id; "": the operator; "-": the pool */
+	char image[IPC_NAME];
+	char snapshot[IPC_ID]; /* to start from, or "" */
+	char hostname[IPC_NAME];
+	struct limits limits;
+	uint8_t level, root, net;
+	uint8_t transient; /* dies with the daemon: one /v1/run */
+	uint32_t volume_count;
+	struct ipc_volume volumes[IPC_VOLUMES];
+	layer_set required_layers;
+};
+
+struct ipc_booted {
+	char id[IPC_ID];
+	char owner[IPC_ID];
+	uint64_t generation;
+	uint8_t paused;
+	uint8_t transient;
+	uint8_t rootless;
+	uint8_t level;
+	uint8_t cgroup_version; /* 0: none */
+	uint8_t memory_by_cgroup;
+	uint8_t listening; /* to the filter's notifications */
+	int32_t landlock_abi;
+	layer_set proven, missing;
+	char seccomp[96];
+	char disk[16];	/* "tmpfs" "quota" "loop" */
+	char note[256]; /* or "" */
+	uint64_t started_ms; /* unix */
+	struct limits limits;
+	uint8_t root;
+};
+
+struct ipc_stats {
+	char id[IPC_ID];
+	uint64_t memory_bytes, memory_limit_bytes, memory_peak_bytes, cpu_us, pids, disk_bytes, disk_limit_bytes, io_read_bytes,
+		io_write_bytes, net_rx_bytes, net_tx_bytes, oom_kills, pids_refused;
+};
+
+struct ipc_snapshot {
+	char id[IPC_ID];      /* of the snapshot */
+	char sandbox[IPC_ID]; /* IPC_SNAPSHOT: of what */
+	char owner[IPC_ID];
+	char name[IPC_NAME];
+	char digest[80]; /* "sha256:..." of the tar */
+	char excluded[256]; /* what is not in it, blank-separated */
+	uint64_t size_bytes, created_ms;
+};
+
+struct ipc_died {
+	char id[IPC_ID];
+	uint8_t by_oom;
+	uint8_t by_ttl;
+	char why[128];
+};
+
+struct ipc_peer {
+	uint32_t uid, gid, pid;
+	uint8_t is_operator; /* may do everything without a token (rule 7) */
+};
+
+struct ipc {
+	uint32_t type, serial;
+	struct err err; /* replies: kind ERR_NONE is success */
+	union {
+		char id[IPC_ID];
+		struct ipc_boot boot;
+		struct ipc_booted booted;
+		struct ipc_stats stats;
+		struct ipc_snapshot snapshot;
+		struct ipc_died died;
+		struct ipc_peer peer;
+	};
+};
+
+/* How many bytes of a struct ipc a message of this type has; 0: unknown type. */
+size_t ipc_size(uint32_t type);
+/* Sends one message, with an fd unless it is -1. -1 with errno; EAGAIN: the other side is slow. */
+int ipc_send(int sock, const struct ipc *m, int fd);
+/*
+ * Receives one. 1: done, *ret_fd is -1 or the caller's; 0: the other side is gone; -1 with errno
+ * (EAGAIN; EBADMSG: wrong size, unknown type, a string without an end).
+ */
+int ipc_receive(int sock, struct ipc *ret, int *ret_fd);
+/* 20 letters of a-z and 0-5, nothing else. */
+bool ipc_id_is_valid(const char *id);
