@@ -58,7 +58,7 @@ GNU_LDFLAGS := $(SANFLAGS) -Wl,--gc-sections -Wl,--as-needed -Wl,-z,noexecstack 
 	  -Wl,-z,now $(LDFLAGS)
 
 pkg = $(shell pkg-config --$(1) $(2) 2>/dev/null)
-LIBS := yaml-0.1 jansson
+LIBS := yaml-0.1 jansson sqlite3 libmicrohttpd libsodium
 
 # ---- what is built from what ---------------------------------------------------------------------
 
@@ -71,7 +71,8 @@ LAUNCHER_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*
 	  src/policy/source.c src/policy/forbidden.c) $(LAUNCHER_CLI)
 # Everything but the main functions, as an archive: a program takes from it what it calls.
 CORE_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c src/policy/*.c \
-	  src/lib/*.c) \
+	  src/lib/*.c src/wire/*.c src/auth/*.c src/audit/*.c src/store/*.c src/provider/*.c \
+	  src/manager/*.c src/api/*.c src/daemon/*.c) \
 	  $(filter-out src/cli/cloche.c src/cli/cloched.c,$(wildcard src/cli/*.c))
 LIB_SRC   := $(wildcard src/lib/*.c src/base/*.c)
 PROBE_SRC := $(wildcard tests/escape/*.c)
