@@ -58,22 +58,25 @@ GNU_LDFLAGS := $(SANFLAGS) -Wl,--gc-sections -Wl,--as-needed -Wl,-z,noexecstack 
 	  -Wl,-z,now $(LDFLAGS)
 
 pkg = $(shell pkg-config --$(1) $(2) 2>/dev/null)
-LIBS := yaml-0.1 jansson sqlite3 libmicrohttpd libsodium
+LIBS := yaml-0.1 jansson libmicrohttpd sqlite3 libsodium
 
 # ---- what is built from what ---------------------------------------------------------------------
 
-# Verbs that need libraries live in cloched; everything else in src/cli is the launcher's.
-CLOCHED_CLI  := cloched policy_cmd doctor selftest selftest_attacks selftest_judge \
+# Verbs that need libraries live in cloched (NAME_cmd.c, and those named here); everything else in
+# src/cli is the launcher's.
+CLOCHED_CLI  := cloched doctor selftest selftest_attacks selftest_judge \
 	  selftest_level selftest_report selftest_run selftest_stage
-CLOCHED_MAIN := $(wildcard $(CLOCHED_CLI:%=src/cli/%.c))
+CLOCHED_MAIN := $(wildcard $(CLOCHED_CLI:%=src/cli/%.c) src/cli/*_cmd.c)
 LAUNCHER_CLI := $(filter-out $(CLOCHED_MAIN),$(wildcard src/cli/*.c))
 LAUNCHER_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c \
 	  src/policy/source.c src/policy/forbidden.c) $(LAUNCHER_CLI)
+# pid 1 of a daemon's sandbox.
+GUEST_SRC := $(wildcard src/guest/*.c src/wire/guest.c src/base/*.c src/model/*.c src/kern/*.c)
 # Everything but the main functions, as an archive: a program takes from it what it calls.
-CORE_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c src/policy/*.c \
-	  src/lib/*.c src/wire/*.c src/auth/*.c src/audit/*.c src/store/*.c src/provider/*.c \
-	  src/manager/*.c src/api/*.c src/daemon/*.c) \
-	  $(filter-out src/cli/cloche.c src/cli/cloched.c,$(wildcard src/cli/*.c))
+CORE_DIRS := base model kern wire auth policy audit store sandbox guest agent provider manager api \
+	  daemon cli lib
+CORE_SRC := $(filter-out src/cli/cloche.c src/cli/cloched.c src/guest/main.c, \
+	  $(wildcard $(CORE_DIRS:%=src/%/*.c)))
 LIB_SRC   := $(wildcard src/lib/*.c src/base/*.c)
 PROBE_SRC := $(wildcard tests/escape/*.c)
 UNIT_SRC  := $(wildcard tests/unit/test_*.c)
@@ -96,6 +99,7 @@ FUZZ   := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/fuzz/%)
 
 PROGRAMS := $(if $(wildcard src/cli/cloche.c),$(B)/cloche) \
 	    $(if $(wildcard src/cli/cloched.c),$(B)/cloched) \
+	    $(if $(wildcard src/guest/main.c),$(B)/cloche-guest) \
 	    $(if $(wildcard src/lib/*.c),$(B)/libcloche.a $(B)/libcloche.so) \
 	    $(if $(PROBE_SRC),$(B)/cloche-probe) \
 	    $(HELPERS:%.c=$(B)/%) \
@@ -155,6 +159,10 @@ $(CORE_A): $(call gnu_o,$(CORE_SRC)) $(call gen_o,gnu)
 
 $(B)/cloched: $(call gnu_o,$(CLOCHED_MAIN)) $(CORE_A)
 	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,$(LIBS)) -o $@
+
+# Static and the same with sanitizers: it runs in any image, without a library.
+$(B)/cloche-guest: $(call musl_o,$(GUEST_SRC)) $(call gen_o,musl)
+	$(call quiet,LD) $(call musl_link,$^) -o $@
 
 # Seccomp filters are compiled here, once, from the commented text profiles. The compiler proves
 # each program against its profile before it writes it.
@@ -227,7 +235,7 @@ fuzz:
 # Style, layers, sizes, manual pages, and both compilers with -Werror.
 OBJECTS := $(call gnu_o,$(sort $(CORE_SRC) $(LIB_SRC) $(UNIT_SRC) $(FUZZ_SRC)) \
 	  $(wildcard src/cli/cloche.c src/cli/cloched.c)) \
-	  $(call musl_o,$(sort $(LAUNCHER_SRC) $(PROBE_SRC) $(HELPERS)))
+	  $(call musl_o,$(sort $(LAUNCHER_SRC) $(GUEST_SRC) $(PROBE_SRC) $(HELPERS)))
 .PHONY: objects
 objects: $(OBJECTS)
 check:
