@@ -1,0 +1,133 @@
+/*
+ * The daemon's configuration: plain data, nothing to free, read once from YAML by the broker and
+ * handed to the other roles as bytes in a memfd.
+ *
+ *   struct config *c = ...;                       large: not on a small stack
+ *   config_init(c);                               the defaults
+ *   config_load("/etc/cloche/cloche.conf.yaml", c, &e);   strict; FILE:LINE in front of messages
+ *   config_finish(c, &e);                         directories, addresses, cross-checks
+ *   fd = config_write(c, &e);  ...  config_read(fd, c, &e);
+ *
+ * Whatever is not understood is refused. Nothing in it comes from a client.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "model/spec.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CONFIG_NAME 64 /* as IPC_NAME */
+#define CONFIG_PATH 1024
+#define CONFIG_ADDRESS 256
+#define CONFIG_LISTEN 8
+#define CONFIG_ITEMS 32 /* images, volumes, hosts, origins, modules */
+#define CONFIG_TOKENS 16
+
+/* A token bucket: so many requests a minute, and so many at once. 0: no limit. */
+struct config_rate {
+	uint32_t per_minute, burst;
+};
+
+struct config_image {
+	char name[CONFIG_NAME];
+	char path[CONFIG_PATH]; /* absolute, a directory holding a root file system */
+};
+
+struct config_volume {
+	char name[CONFIG_NAME];
+	char path[CONFIG_PATH];
+	bool read_only;
+	uint32_t token_count;			 /* 0: for the operator only */
+	char tokens[CONFIG_TOKENS][CONFIG_NAME]; /* ids or names; "*": every token */
+};
+
+/* What a sandbox gets if its creator does not say. */
+struct config_sandbox {
+	char image[CONFIG_NAME]; /* "host", or a name of images */
+	char work_dir[CONFIG_PATH];
+	bool network_enabled;
+	struct limits limits; /* limits.timeout_ms: of one command; 0: none */
+	uint64_t ttl_ms;      /* absolute */
+	uint64_t idle_ms;     /* 0: never */
+};
+
+struct config_audit {
+	char file[CONFIG_PATH];	    /* "": audit.log in the state directory */
+	char key_file[CONFIG_PATH]; /* "": the chain has no key */
+	uint64_t max_bytes;	    /* of one file, before it is rotated */
+	uint32_t keep;		    /* rotated files; 0: all */
+	bool sync;		    /* fdatasync before each receipt */
+};
+
+struct config_warm {
+	uint32_t slots;	  /* prepared interpreters; 0: off */
+	uint32_t kernels; /* stateful contexts in one sandbox, at most */
+	uint32_t preload_count;
+	char preload[CONFIG_ITEMS][CONFIG_NAME]; /* modules imported beforehand */
+};
+
+struct config {
+	uint32_t listen_count;
+	char listen[CONFIG_LISTEN][CONFIG_ADDRESS]; /* "127.0.0.1:7070", "[::1]:0", "unix:/PATH" */
+	char state_dir[CONFIG_PATH], runtime_dir[CONFIG_PATH];
+
+	struct config_sandbox sandbox;
+	struct limits ceiling; /* no request gets more; 0: no bound */
+	uint64_t max_ttl_ms, max_idle_ms;
+	uint32_t max_sandboxes, max_sandboxes_per_token;
+	uint32_t pool_size; /* sandboxes prepared in advance */
+	uint32_t boot_retries;
+	uint64_t log_bytes;   /* kept of the output of each background command */
+	uint64_t shutdown_ms; /* what is running may take so long after SIGTERM */
+
+	struct config_rate rate_token, rate_address;
+	uint32_t max_connections;
+	uint64_t max_body_bytes;   /* of a JSON request; files and tars are streamed */
+	uint64_t max_upload_bytes; /* of one streamed upload; 0: no bound */
+
+	uint32_t image_count, volume_count;
+	struct config_image images[CONFIG_ITEMS];
+	struct config_volume volumes[CONFIG_ITEMS];
+
+	uint64_t snapshot_max_bytes; /* of one */
+	uint32_t snapshot_max_count; /* for each owner */
+
+	struct config_audit audit;
+	struct config_warm warm;
+
+	/* Host and Origin headers besides those that name where we listen. */
+	uint32_t host_count, origin_count;
+	char hosts[CONFIG_ITEMS][CONFIG_ADDRESS];
+	char origins[CONFIG_ITEMS][CONFIG_ADDRESS];
+};
+
+void config_init(struct config *c);
+/* On top of what is in c. */
+int config_load(const char *file, struct config *c, struct err *e);
+/* The same for text in memory; file is for messages. */
+int config_parse(const char *file, const char *text, size_t len, struct config *c, struct err *e);
+/*
+ * Directories (CLOCHE_STATE_DIR and CLOCHE_RUNTIME_DIR come first, then the file, then where such
+ * things belong), the default addresses if none was named, and what must fit together.
+ */
+int config_finish(struct config *c, struct err *e);
+/* Where to look if no file was named: /etc/cloche or ~/.config/cloche; NULL if there is none. */
+char *config_find(void);
+
+/* A sealed memfd with everything in it, for another role. */
+int config_write(const struct config *c, struct err *e);
+/* Reads one from its start; fd stays the caller's. c is untouched on failure. */
+int config_read(int fd, struct config *ret, struct err *e);
+
+/* NULL if there is none of this name. */
+const struct config_image *config_image_find(const struct config *c, const char *name);
+const struct config_volume *config_volume_find(const struct config *c, const char *name);
+/* May this token (id and name; "" is the operator) use the volume? */
+bool config_volume_allows(const struct config_volume *v, const char *token, const char *name);
+
+/* The daemon's Unix socket and its token file, from the finished directories. */
+void config_socket_path(const struct config *c, char *ret, size_t size);
+void config_token_path(const struct config *c, char *ret, size_t size);
