@@ -18,10 +18,10 @@ struct caller {
 	char token[IPC_ID]; /* id; "" is the operator over the Unix socket */
 	char name[IPC_NAME];
 	unsigned scopes;
-	int trust;	    /* 0-5 */
+	int trust; /* 0-5 */
 	bool has_ceiling;
-	struct limits ceiling;	 /* where a member is not 0 */
-	uint32_t max_sandboxes;	 /* 0: the daemon's own limit */
+	struct limits ceiling;	  /* where a member is not 0 */
+	uint32_t max_sandboxes;	  /* 0: the daemon's own limit */
 	uint32_t rate_per_minute; /* 0: the daemon's own */
-	char address[64]; /* for rate limits and the audit */
+	char address[64];	  /* for rate limits and the audit */
 };

@@ -75,11 +75,13 @@ const char *state_name(enum sandbox_state s);
 void sandbox_destroy(struct sandbox *s, sandbox_done done, void *arg); /* idempotent */
 void sandbox_pause(struct sandbox *s, sandbox_done done, void *arg);
 void sandbox_resume(struct sandbox *s, sandbox_done done, void *arg);
-void sandbox_stop(struct sandbox *s, sandbox_done done, void *arg);  /* processes end, files are kept (a snapshot of its own) */
+void sandbox_stop(struct sandbox *s, sandbox_done done,
+		  void *arg); /* processes end, files are kept (a snapshot of its own) */
 void sandbox_start(struct sandbox *s, sandbox_done done, void *arg); /* again, from those files */
 /* Running and with a link: at once, after a resume if auto_resume is set, or ERR_CONFLICT. Marks it as used. */
 void sandbox_wake(struct sandbox *s, sandbox_done done, void *arg);
-void manager_destroy_all(struct manager *m, const struct caller *who, void (*done)(void *arg, size_t count), void *arg);
+void manager_destroy_all(struct manager *m, const struct caller *who,
+			 void (*done)(void *arg, size_t count), void *arg);
 /* limits upward only within the caller's ceiling; ttl from now; metadata replaced unless NULL. */
 struct sandbox_change {
 	bool has_limits, has_ttl, has_idle, has_metadata;
@@ -87,23 +89,31 @@ struct sandbox_change {
 	uint64_t ttl_ms, idle_ms;
 	json_t *metadata; /* borrowed */
 };
-void sandbox_change(struct sandbox *s, const struct sandbox_change *c, sandbox_done done, void *arg);
+void sandbox_change(struct sandbox *s, const struct sandbox_change *c, sandbox_done done,
+		    void *arg);
 /* Called with each state it enters until it is destroyed or unwaited. */
 struct waiter;
-struct waiter *sandbox_wait(struct sandbox *s, void (*call)(void *arg, struct sandbox *s), void *arg);
+struct waiter *sandbox_wait(struct sandbox *s, void (*call)(void *arg, struct sandbox *s),
+			    void *arg);
 void sandbox_unwait(struct waiter *w);
 
 /* ---- snapshots ---- */
-typedef void (*json_done)(void *arg, json_t *value, const struct err *e); /* value is the callback's to free */
+typedef void (*json_done)(void *arg, json_t *value,
+			  const struct err *e); /* value is the callback's to free */
 void sandbox_snapshot(struct sandbox *s, const char *name, json_done done, void *arg);
-void sandbox_fork(struct sandbox *s, size_t count, json_done done, void *arg); /* {"sandboxes":[...]} */
+void sandbox_fork(struct sandbox *s, size_t count, json_done done,
+		  void *arg); /* {"sandboxes":[...]} */
 void manager_snapshots(struct manager *m, const struct caller *who, json_done done, void *arg);
-void manager_snapshot_delete(struct manager *m, const struct caller *who, const char *id, json_done done, void *arg);
+void manager_snapshot_delete(struct manager *m, const struct caller *who, const char *id,
+			     json_done done, void *arg);
 /* The fd is the callback's. */
 typedef void (*fd_done)(void *arg, int fd, const struct ipc_snapshot *info, const struct err *e);
-void manager_snapshot_read(struct manager *m, const struct caller *who, const char *id, fd_done done, void *arg);
-void manager_snapshot_write(struct manager *m, const struct caller *who, const char *name, fd_done done, void *arg);
-void manager_snapshot_keep(struct manager *m, const struct caller *who, const struct ipc_snapshot *info, json_done done, void *arg);
+void manager_snapshot_read(struct manager *m, const struct caller *who, const char *id,
+			   fd_done done, void *arg);
+void manager_snapshot_write(struct manager *m, const struct caller *who, const char *name,
+			    fd_done done, void *arg);
+void manager_snapshot_keep(struct manager *m, const struct caller *who,
+			   const struct ipc_snapshot *info, json_done done, void *arg);
 
 /* ---- watching ---- */
 void sandbox_stats(struct sandbox *s, json_done done, void *arg); /* with "history" */
@@ -111,7 +121,8 @@ void manager_stats(struct manager *m, const struct caller *who, json_done done, 
 void sandbox_health(struct sandbox *s, json_done done, void *arg);
 struct subscription;
 /* Events of this caller's sandboxes: {"seq","time","type","sandbox",...}. */
-struct subscription *manager_subscribe(struct manager *m, const struct caller *who, uint64_t from_seq,
+struct subscription *manager_subscribe(struct manager *m, const struct caller *who,
+				       uint64_t from_seq,
 				       void (*call)(void *arg, const json_t *event), void *arg);
 void manager_unsubscribe(struct subscription *s);
 
@@ -119,11 +130,11 @@ void manager_unsubscribe(struct subscription *s);
 struct exec; /* one attachment to a command */
 
 struct exec_request {
-	struct list argv;    /* or: */
-	const char *shell;   /* one line for a shell */
+	struct list argv;  /* or: */
+	const char *shell; /* one line for a shell */
 	struct list env;
 	const char *cwd, *user, *tag, *session; /* NULL: default */
-	uint64_t timeout_ms; /* 0: none */
+	uint64_t timeout_ms;			/* 0: none */
 	bool tty, background, keep, no_stdin, login;
 	uint32_t rows, cols;
 };
@@ -142,13 +153,15 @@ struct exec_ops {
 	void (*on_start)(void *arg, uint32_t eid, uint32_t pid);
 	/* kind 1 stdout (or the terminal), 2 stderr. Call exec_credit when consumed. */
 	void (*on_output)(void *arg, int kind, uint64_t seq, const char *bytes, size_t len);
-	void (*on_exit)(void *arg, const struct exec_exit *x);	 /* the last callback */
-	void (*on_error)(void *arg, const struct err *e); /* the last callback */
-	void (*on_room)(void *arg);			  /* may be NULL: exec_input has room again */
+	void (*on_exit)(void *arg, const struct exec_exit *x); /* the last callback */
+	void (*on_error)(void *arg, const struct err *e);      /* the last callback */
+	void (*on_room)(void *arg); /* may be NULL: exec_input has room again */
 };
 
-struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const struct exec_ops *ops, void *arg);
-struct exec *exec_attach(struct sandbox *s, uint32_t eid, uint64_t from_seq, const struct exec_ops *ops, void *arg);
+struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const struct exec_ops *ops,
+			void *arg);
+struct exec *exec_attach(struct sandbox *s, uint32_t eid, uint64_t from_seq,
+			 const struct exec_ops *ops, void *arg);
 uint32_t exec_id(const struct exec *x);
 size_t exec_room(const struct exec *x);
 bool exec_input(struct exec *x, const void *bytes, size_t len);
@@ -158,8 +171,10 @@ void exec_credit(struct exec *x, size_t len);
 void exec_detach(struct exec *x);
 /* By id, without an attachment. */
 void sandbox_signal(struct sandbox *s, uint32_t eid, int sig, bool tree, json_done done, void *arg);
-void sandbox_resize(struct sandbox *s, uint32_t eid, uint32_t rows, uint32_t cols, json_done done, void *arg);
-void sandbox_input(struct sandbox *s, uint32_t eid, const void *bytes, size_t len, bool close, json_done done, void *arg);
+void sandbox_resize(struct sandbox *s, uint32_t eid, uint32_t rows, uint32_t cols, json_done done,
+		    void *arg);
+void sandbox_input(struct sandbox *s, uint32_t eid, const void *bytes, size_t len, bool close,
+		   json_done done, void *arg);
 void sandbox_execs(struct sandbox *s, json_done done, void *arg); /* array of exec objects */
 
 /*
@@ -168,8 +183,8 @@ void sandbox_execs(struct sandbox *s, json_done done, void *arg); /* array of ex
  */
 typedef void (*record_done)(void *arg, const char *text, size_t len, const struct err *e);
 struct capture_run;
-struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r, const void *input, size_t input_len,
-				 bool base64, record_done done, void *arg);
+struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r, const void *input,
+				 size_t input_len, bool base64, record_done done, void *arg);
 /* The client went away. */
 void exec_capture_cancel(struct capture_run *c);
 

@@ -19,11 +19,13 @@ struct boot_volume {
 };
 
 struct boot_request {
-	const struct sandbox_spec *spec; /* finished; empty workspace; image is "host" or a path of the operator's */
+	const struct sandbox_spec
+		*spec; /* finished; empty workspace; image is "host" or a path of the operator's */
 	const char *id;
-	uint32_t id_base; /* as root: first host id; one range per live sandbox, the broker keeps count */
-	int guest;	  /* fd of the cloche-guest program */
-	int listener;	  /* becomes GUEST_FD_LISTENER */
+	uint32_t
+		id_base; /* as root: first host id; one range per live sandbox, the broker keeps count */
+	int guest;	 /* fd of the cloche-guest program */
+	int listener; /* becomes GUEST_FD_LISTENER */
 	const struct boot_volume *volumes;
 	size_t volume_count;
 	const char *cgroup_name; /* below the daemon's own cgroup */

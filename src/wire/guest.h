@@ -72,19 +72,19 @@ enum guest_type {
 	G_EXECS,  /* -> goes on: G_ITEM (guest_exec_item), G_END */
 	G_ACK,	  /* u32 eid: its exit status was taken, it may be forgotten -> G_OK */
 	G_INPUT,  /* u32 eid, str bytes, u8 close: stdin of a command without its stream -> G_OK */
-	G_READ,	  /* str path, u64 offset, u64 len (~0: to the end) -> G_OK guest_stat; goes on: G_DATA, G_END */
+	G_READ, /* str path, u64 offset, u64 len (~0: to the end) -> G_OK guest_stat; goes on: G_DATA, G_END */
 	/*
 	 * str path, u32 mode, u64 offset (GUEST_WRITE_*: ~0 replace whole file atomically at its end),
 	 * u8 make parents -> G_OK when it may begin; goes on: daemon G_DATA..., G_CLOSE; then the guest
 	 * sends G_DONE u64 size, G_END. G_END by the daemon before G_CLOSE drops what was written (if whole).
 	 */
 	G_WRITE,
-	G_STAT,	  /* str path, u8 follow -> G_OK guest_stat */
-	G_LIST,	  /* str path, u32 depth (1: the directory itself) -> G_OK; goes on: G_ITEM (guest_stat), G_END */
-	G_MKDIR,  /* str path, u32 mode, u8 parents -> G_OK u8 created; EEXIST only if not a directory or !parents */
-	G_MOVE,	  /* str from, str to, u8 overwrite -> G_OK guest_stat */
-	G_REMOVE, /* str path, u8 recursive -> G_OK */
-	G_CHMOD,  /* str path, u32 mode (~0: leave), u32 uid, u32 gid (~0: leave) -> G_OK */
+	G_STAT, /* str path, u8 follow -> G_OK guest_stat */
+	G_LIST, /* str path, u32 depth (1: the directory itself) -> G_OK; goes on: G_ITEM (guest_stat), G_END */
+	G_MKDIR, /* str path, u32 mode, u8 parents -> G_OK u8 created; EEXIST only if not a directory or !parents */
+	G_MOVE,	      /* str from, str to, u8 overwrite -> G_OK guest_stat */
+	G_REMOVE,     /* str path, u8 recursive -> G_OK */
+	G_CHMOD,      /* str path, u32 mode (~0: leave), u32 uid, u32 gid (~0: leave) -> G_OK */
 	G_XATTR_SET,  /* str path, str name, str value, u8 remove -> G_OK; user.* only */
 	G_XATTR_LIST, /* str path -> G_OK u32 n, n x (str name, str value) */
 	/*
@@ -99,11 +99,11 @@ enum guest_type {
 	 * -> G_OK; goes on: G_ITEM (str path, u64 line (0: none), str text), G_END u8 cut
 	 */
 	G_SEARCH,
-	G_WATCH,   /* str path, u8 recursive -> G_OK; goes on: G_ITEM (u8 guest_change, str path, u8 is_dir) */
+	G_WATCH, /* str path, u8 recursive -> G_OK; goes on: G_ITEM (u8 guest_change, str path, u8 is_dir) */
 	G_CONNECT, /* u32 port -> G_OK; goes on: G_DATA both ways, G_CLOSE half-closes, G_END */
 	G_STATS,   /* -> G_OK guest_stats */
 	G_PING,	   /* -> G_OK */
-	G_EVENTS,  /* -> G_OK; goes on: G_ITEM (guest_denial, guest_exec_item when one ended): see below */
+	G_EVENTS, /* -> G_OK; goes on: G_ITEM (guest_denial, guest_exec_item when one ended): see below */
 	/* ---- both ways ---- */
 	G_DATA = 64,
 	G_CLOSE,  /* no more G_DATA from here */
@@ -111,7 +111,8 @@ enum guest_type {
 	G_END,
 	G_MORE,
 	/* ---- guest to daemon ---- */
-	G_WELCOME = 96, /* stream 0: u32 version, u64 generation, u64 boot id (random, of this guest) */
+	G_WELCOME =
+		96, /* stream 0: u32 version, u64 generation, u64 boot id (random, of this guest) */
 	G_OK,
 	G_ERROR, /* u32 errno (the kernel's number on x86_64 as on aarch64), str message */
 	G_OUT,	 /* u64 seq, bytes (the rest of the payload) */
@@ -126,20 +127,34 @@ enum guest_exec_flags {
 	GUEST_EXEC_SHELL = 2,
 	GUEST_EXEC_NO_STDIN = 4,   /* /dev/null */
 	GUEST_EXEC_BACKGROUND = 8, /* never waits for a reader: old output is dropped */
-	GUEST_EXEC_KILL = 16,	   /* the end of its stream by the daemon (G_END) kills the tree; a lost link does not */
-	GUEST_EXEC_LOGIN = 32,	   /* GUEST_EXEC_SHELL: bash -l */
-	GUEST_EXEC_MERGE = 64,	   /* stderr into stdout */
+	GUEST_EXEC_KILL =
+		16, /* the end of its stream by the daemon (G_END) kills the tree; a lost link does not */
+	GUEST_EXEC_LOGIN = 32, /* GUEST_EXEC_SHELL: bash -l */
+	GUEST_EXEC_MERGE = 64, /* stderr into stdout */
 };
 
 enum guest_tar_flags {
-	GUEST_TAR_UPPER = 1, /* out: an overlay's upper: whiteouts as character devices 0:0, opaque directories by
+	GUEST_TAR_UPPER =
+		1, /* out: an overlay's upper: whiteouts as character devices 0:0, opaque directories by
 			      * the pax key CLOCHE.opaque; in: such entries remove what is there */
-	GUEST_TAR_STRICT = 2, /* in: devices (but whiteouts with GUEST_TAR_UPPER) and set-id are errors, not left out */
+	GUEST_TAR_STRICT =
+		2, /* in: devices (but whiteouts with GUEST_TAR_UPPER) and set-id are errors, not left out */
 	GUEST_TAR_GZIP_NO = 0,
 };
 
-enum guest_search_flags { GUEST_SEARCH_REGEX = 1, GUEST_SEARCH_NOCASE = 2, GUEST_SEARCH_HIDDEN = 4 };
-enum guest_change { GUEST_CREATED, GUEST_WRITTEN, GUEST_REMOVED, GUEST_RENAMED, GUEST_CHMOD, GUEST_OVERFLOW };
+enum guest_search_flags {
+	GUEST_SEARCH_REGEX = 1,
+	GUEST_SEARCH_NOCASE = 2,
+	GUEST_SEARCH_HIDDEN = 4
+};
+enum guest_change {
+	GUEST_CREATED,
+	GUEST_WRITTEN,
+	GUEST_REMOVED,
+	GUEST_RENAMED,
+	GUEST_CHMOD,
+	GUEST_OVERFLOW
+};
 
 /*
  * guest_stat: str path (absolute), u8 kind ('f' 'd' 'l' 'o'), u32 mode, u32 uid, u32 gid, u64 size, u64 mtime_ns,

@@ -14,41 +14,41 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define IPC_ID 24	/* sandbox and snapshot ids: 20 letters and digits */
+#define IPC_ID 24 /* sandbox and snapshot ids: 20 letters and digits */
 #define IPC_NAME 64
 #define IPC_VOLUMES 8
 #define IPC_PATH 256
 
 enum ipc_type {
 	/* front to broker */
-	IPC_BOOT = 1,	     /* ipc_boot -> IPC_BOOTED with the link's fd */
-	IPC_CONNECT,	     /* id -> IPC_BOOTED with a new link of a higher generation */
-	IPC_DESTROY,	     /* id -> IPC_DONE when nothing of it is left; an unknown id is done as well */
-	IPC_PAUSE,	     /* id -> IPC_DONE: frozen */
-	IPC_RESUME,	     /* id -> IPC_DONE */
-	IPC_UPDATE,	     /* ipc_boot (id, limits) -> IPC_DONE */
-	IPC_CLAIM,	     /* ipc_boot: a sandbox of the pool becomes this owner's, with these limits -> IPC_DONE */
-	IPC_STATS,	     /* id -> IPC_STATS_ARE */
-	IPC_SNAPSHOT,	     /* ipc_snapshot: freezes, copies, thaws (if it ran) -> IPC_SNAPSHOT_IS */
-	IPC_SNAPSHOT_LIST,   /* -> one IPC_SNAPSHOT_IS each, then IPC_DONE */
+	IPC_BOOT = 1, /* ipc_boot -> IPC_BOOTED with the link's fd */
+	IPC_CONNECT,  /* id -> IPC_BOOTED with a new link of a higher generation */
+	IPC_DESTROY,  /* id -> IPC_DONE when nothing of it is left; an unknown id is done as well */
+	IPC_PAUSE,    /* id -> IPC_DONE: frozen */
+	IPC_RESUME,   /* id -> IPC_DONE */
+	IPC_UPDATE,   /* ipc_boot (id, limits) -> IPC_DONE */
+	IPC_CLAIM, /* ipc_boot: a sandbox of the pool becomes this owner's, with these limits -> IPC_DONE */
+	IPC_STATS,	   /* id -> IPC_STATS_ARE */
+	IPC_SNAPSHOT,	   /* ipc_snapshot: freezes, copies, thaws (if it ran) -> IPC_SNAPSHOT_IS */
+	IPC_SNAPSHOT_LIST, /* -> one IPC_SNAPSHOT_IS each, then IPC_DONE */
 	IPC_SNAPSHOT_DELETE, /* ipc_snapshot (id, owner) -> IPC_DONE */
-	IPC_SNAPSHOT_READ,   /* ipc_snapshot (id, owner) -> IPC_SNAPSHOT_IS with an fd to read the tar from */
-	IPC_SNAPSHOT_WRITE,  /* ipc_snapshot (new id, owner, name) -> IPC_SNAPSHOT_IS with an fd to write a tar to */
-	IPC_SNAPSHOT_KEEP,   /* ipc_snapshot: what was written is checked in a throwaway sandbox and kept -> IPC_SNAPSHOT_IS */
-	IPC_QUIT,	     /* the front is done; graceful shutdown */
+	IPC_SNAPSHOT_READ, /* ipc_snapshot (id, owner) -> IPC_SNAPSHOT_IS with an fd to read the tar from */
+	IPC_SNAPSHOT_WRITE, /* ipc_snapshot (new id, owner, name) -> IPC_SNAPSHOT_IS with an fd to write a tar to */
+	IPC_SNAPSHOT_KEEP, /* ipc_snapshot: what was written is checked in a throwaway sandbox and kept -> IPC_SNAPSHOT_IS */
+	IPC_QUIT, /* the front is done; graceful shutdown */
 	/* broker to front */
 	IPC_DONE = 32, /* ok, or err.kind set */
 	IPC_BOOTED,    /* ipc_booted */
 	IPC_STATS_ARE, /* ipc_stats */
 	IPC_SNAPSHOT_IS,
 	/* news, serial 0 */
-	IPC_ADOPTED,  /* ipc_booted and the fd of its link: was there before this daemon */
-	IPC_READY,    /* all adopted ones were told; serving may begin */
-	IPC_DIED,     /* ipc_died: pid 1 of a sandbox is gone (its ttl, memory, or killed) */
-	IPC_CONFIG,   /* fd: the configuration (policy/config.h), at the start and after a reload */
-	IPC_TOKENS,   /* fd: the token file's text (auth/auth.h), at the start and after each change */
+	IPC_ADOPTED, /* ipc_booted and the fd of its link: was there before this daemon */
+	IPC_READY,   /* all adopted ones were told; serving may begin */
+	IPC_DIED,    /* ipc_died: pid 1 of a sandbox is gone (its ttl, memory, or killed) */
+	IPC_CONFIG,  /* fd: the configuration (policy/config.h), at the start and after a reload */
+	IPC_TOKENS, /* fd: the token file's text (auth/auth.h), at the start and after each change */
 	IPC_LISTENER, /* fd: a listening TCP socket */
-	IPC_PEER,     /* fd: an accepted connection of a Unix socket whose peer was checked; ipc_peer */
+	IPC_PEER, /* fd: an accepted connection of a Unix socket whose peer was checked; ipc_peer */
 	IPC_SHUTDOWN, /* stop taking work, finish what is running, then IPC_QUIT */
 };
 
@@ -87,8 +87,8 @@ struct ipc_booted {
 	int32_t landlock_abi;
 	layer_set proven, missing;
 	char seccomp[96];
-	char disk[16];	/* "tmpfs" "quota" "loop" */
-	char note[256]; /* or "" */
+	char disk[16];	     /* "tmpfs" "quota" "loop" */
+	char note[256];	     /* or "" */
 	uint64_t started_ms; /* unix */
 	struct limits limits;
 	uint8_t root;
@@ -96,8 +96,9 @@ struct ipc_booted {
 
 struct ipc_stats {
 	char id[IPC_ID];
-	uint64_t memory_bytes, memory_limit_bytes, memory_peak_bytes, cpu_us, pids, disk_bytes, disk_limit_bytes, io_read_bytes,
-		io_write_bytes, net_rx_bytes, net_tx_bytes, oom_kills, pids_refused;
+	uint64_t memory_bytes, memory_limit_bytes, memory_peak_bytes, cpu_us, pids, disk_bytes,
+		disk_limit_bytes, io_read_bytes, io_write_bytes, net_rx_bytes, net_tx_bytes,
+		oom_kills, pids_refused;
 };
 
 struct ipc_snapshot {
@@ -105,7 +106,7 @@ struct ipc_snapshot {
 	char sandbox[IPC_ID]; /* IPC_SNAPSHOT: of what */
 	char owner[IPC_ID];
 	char name[IPC_NAME];
-	char digest[80]; /* "sha256:..." of the tar */
+	char digest[80];    /* "sha256:..." of the tar */
 	char excluded[256]; /* what is not in it, blank-separated */
 	uint64_t size_bytes, created_ms;
 };

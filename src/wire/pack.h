@@ -18,8 +18,8 @@ static inline void pack_u8(struct buf *b, uint8_t v)
 
 static inline void pack_u32(struct buf *b, uint32_t v)
 {
-	unsigned char bytes[4] = {(unsigned char)v, (unsigned char)(v >> 8), (unsigned char)(v >> 16),
-				  (unsigned char)(v >> 24)};
+	unsigned char bytes[4] = {(unsigned char)v, (unsigned char)(v >> 8),
+				  (unsigned char)(v >> 16), (unsigned char)(v >> 24)};
 
 	buf_add(b, bytes, sizeof(bytes));
 }
