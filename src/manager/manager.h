@@ -38,6 +38,7 @@ struct create_options {
 	char door[8];	  /* "rest" "e2b" "mcp" */
 	json_t *metadata; /* object of strings, or NULL; taken over */
 	struct list env;  /* K=V for every command; taken over */
+	json_t *door_data; /* what its door must remember: stored, never shown, opaque here; taken over */
 	uint64_t ttl_ms, idle_ms;
 	bool pause_on_timeout, auto_resume;
 	bool transient; /* one /v1/run: not stored, not listed, gone with the daemon */
@@ -70,6 +71,19 @@ enum sandbox_state sandbox_state(const struct sandbox *s);
 const struct sandbox_spec *sandbox_spec(const struct sandbox *s);
 const json_t *sandbox_metadata(const struct sandbox *s);
 const char *state_name(enum sandbox_state s);
+/* NULL if there is none. Setting takes the data over and stores it. */
+const json_t *sandbox_door_data(const struct sandbox *s);
+void sandbox_set_door_data(struct sandbox *s, json_t *data);
+const char *sandbox_door(const struct sandbox *s);
+uint64_t sandbox_started_ms(const struct sandbox *s); /* unix */
+uint64_t sandbox_expires_ms(const struct sandbox *s); /* unix; 0: never */
+
+/* For doors with keys of their own (access tokens, signed addresses): whoever it belongs to. NULL:
+ * unknown. */
+struct sandbox *manager_find_any(struct manager *m, const char *id);
+/* Each sandbox of this caller (NULL: of all), oldest first, until the callback says false. */
+void manager_each(struct manager *m, const struct caller *who,
+		  bool (*call)(void *arg, struct sandbox *s), void *arg);
 
 /* ---- states ---- */
 void sandbox_destroy(struct sandbox *s, sandbox_done done, void *arg); /* idempotent */
