@@ -1,0 +1,216 @@
+/*
+ * HTTP as the doors see it: one request and its answer is one exchange. The server (server.h) reads
+ * the head, finds the route, checks who asks, reads the body as the route wants it, and calls the
+ * handler. The handler answers at once or later, exactly once; nothing blocks.
+ *
+ *   static void on_made(void *arg, struct sandbox *s, const struct err *e)
+ *   {
+ *           struct exchange *x = arg;
+ *
+ *           if (!s)
+ *                   exchange_error(x, e);
+ *           else
+ *                   exchange_json(x, 201, sandbox_describe(s));
+ *   }
+ *   static void create(struct exchange *x)
+ *   {
+ *           manager_create(x->api->manager, &x->caller, options, on_made, x);
+ *   }
+ *   static const struct route routes[] = {
+ *           {"POST", "/v1/sandboxes", create, SCOPE_RUN, BODY_JSON, 0, "Makes a sandbox"},
+ *   };
+ *
+ * Life of an exchange. It stays valid until the handler has answered (exchange_reply, _json, _error,
+ * _finish, _upgrade ...), also if the client has gone away meanwhile: what is written then is
+ * dropped. So every callback may simply answer. Who wants to stop early asks for exchange_on_gone;
+ * after that call the exchange still wants its answer, which frees it. After the answer the exchange
+ * must not be touched.
+ */
+#pragma once
+
+#include "auth/auth.h"
+#include "base/err.h"
+#include "base/loop.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct audit;
+struct config;
+struct exchange;
+struct manager;
+struct metrics;
+struct server;
+struct tokens;
+
+/* What every handler can reach; made by the front, lives as long as the server. */
+struct api {
+	struct loop *loop;
+	struct manager *manager;
+	struct audit *audit;
+	const struct config
+		*config; /* replaced as a whole by a reload: do not keep pointers into it */
+	struct tokens *tokens;
+	struct metrics *metrics;
+	struct server *server;
+	void *door_state[4]; /* by enum door_id: for the door's own use */
+};
+
+enum door_id { DOOR_REST, DOOR_E2B, DOOR_MCP, DOOR_COUNT };
+
+enum body_mode {
+	BODY_NONE,     /* whatever comes is refused unless it is empty */
+	BODY_JSON,     /* one JSON value, at most 1 MB: x->json; an empty body is NULL */
+	BODY_JSON_BIG, /* the same, at most 16 MB (runs with files) */
+	BODY_BYTES,    /* at most 16 MB: x->body */
+	BODY_STREAM,   /* the handler is called after the head, then asks for exchange_take_body */
+};
+
+enum route_flags {
+	ROUTE_OPEN = 1,	    /* nobody is asked who he is: x->caller has no scope */
+	ROUTE_OWN_AUTH = 2, /* the handler itself finds out, and fills in x->caller */
+	ROUTE_ANY_METHOD = 4,
+	ROUTE_NO_ORIGIN_CHECK = 8, /* pages of other sites may call it (signed URLs) */
+};
+
+struct route {
+	const char *method;  /* HEAD goes where GET goes */
+	const char *pattern; /* "/v1/sandboxes/{id}/files"; a last "*" takes the rest of the path */
+	void (*handle)(struct exchange *x);
+	unsigned scope; /* all of these bits of enum scope; 0: any caller */
+	enum body_mode body;
+	unsigned flags;
+	const char *summary;  /* for /openapi.json */
+	const void *describe; /* the door's own: fields of the body, say */
+};
+
+struct door {
+	enum door_id id;
+	const char *name; /* "rest" "e2b" "mcp" */
+	const struct route *routes;
+	size_t route_count;
+	/* NULL: whatever its table names. Doors are asked in the order of server_add_door. */
+	bool (*claims)(const struct exchange *x);
+	/* Answers with an error in the door's own shape; NULL: as the contract says. */
+	void (*error)(struct exchange *x, int status, const struct err *e);
+};
+
+#define EXCHANGE_PARAMS 4
+#define EXCHANGE_ARGS 64
+
+struct exchange_arg {
+	const char *name, *value;
+};
+
+/* What is here may be read; it is filled in before the handler is called. */
+struct exchange {
+	struct api *api;
+	const struct door *door;
+	const struct route *route;
+	const char *method; /* "GET" ... */
+	const char *path;   /* as it was sent, without the query, not decoded */
+	const char *query;  /* as it was sent, without '?'; "" for none */
+	const char
+		*params[EXCHANGE_PARAMS]; /* of the pattern in order, decoded; '*': not decoded */
+	size_t arg_count;
+	struct exchange_arg args[EXCHANGE_ARGS]; /* of the query, decoded */
+	struct caller caller;
+	json_t *json; /* BODY_JSON */
+	const char *body;
+	size_t body_len;	/* BODY_BYTES, BODY_JSON */
+	int64_t content_length; /* -1: not said */
+	int64_t started_ns;
+	bool gone;  /* the client went away */
+	void *data; /* the handler's own, see exchange_attach */
+	struct exchange_inside *inside;
+};
+
+/* ---- reading ---- */
+/* Header by name, any case; NULL if it is not there or the client has gone. */
+const char *exchange_header(const struct exchange *x, const char *name);
+void exchange_each_header(const struct exchange *x,
+			  void (*call)(void *arg, const char *name, const char *value), void *arg);
+/* The first value of a query argument, or NULL. */
+const char *exchange_arg(const struct exchange *x, const char *name);
+/* A whole number of the query; dflt if it is not there. Refused (-1, e) if it is something else. */
+int exchange_arg_uint(const struct exchange *x, const char *name, uint64_t dflt, uint64_t max,
+		      uint64_t *ret, struct err *e);
+/* "1", "true", "yes" or nothing behind the name. */
+bool exchange_arg_flag(const struct exchange *x, const char *name);
+/* Does the Accept header name this type? */
+bool exchange_accepts(const struct exchange *x, const char *type);
+/* Memory of the handler's own, zeroed, in x->data; freed with the exchange, after done(data). */
+void *exchange_attach(struct exchange *x, size_t size, void (*done)(void *data));
+
+/* ---- a streamed request body ---- */
+struct body_ops {
+	/* Takes up to len bytes and says how many; fewer: no more come until exchange_more. */
+	size_t (*take)(void *arg, const char *bytes, size_t len);
+	/* The body is complete. */
+	void (*end)(void *arg);
+};
+/* Within the handler, or later. Callbacks come later, never from within; none after an answer or gone. */
+void exchange_take_body(struct exchange *x, const struct body_ops *ops, void *arg);
+void exchange_more(struct exchange *x);
+
+/* ---- answers ---- */
+/* Before the answer. name and value are copied; the value must hold no line break (it is dropped then). */
+void exchange_set_header(struct exchange *x, const char *name, const char *value);
+/* Bytes are copied. type NULL: no Content-Type. */
+void exchange_reply(struct exchange *x, int status, const char *type, const void *bytes,
+		    size_t len);
+/* The same, takes the malloc'ed bytes over. */
+void exchange_reply_take(struct exchange *x, int status, const char *type, char *bytes, size_t len);
+/* Takes the value over. */
+void exchange_json(struct exchange *x, int status, json_t *value);
+/* In the door's shape, with the status of its kind (exchange_status_of). Counts it in the metrics. */
+void exchange_error(struct exchange *x, const struct err *e);
+/* With another status: 408, 502 ... */
+void exchange_error_as(struct exchange *x, int status, const struct err *e);
+/* exchange_error with a message of our own. */
+void exchange_fail(struct exchange *x, enum err_kind kind, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/*
+ * invalid 400, denied 403, not found 404, conflict 409, limit 429 (errnum EFBIG or E2BIG: 413),
+ * unsupported 501, system 500 (errnum EBUSY, EAGAIN: 503).
+ */
+int exchange_status_of(const struct err *e);
+
+/* ---- streamed answers ---- */
+#define EXCHANGE_UNKNOWN_LENGTH (-1)
+#define EXCHANGE_WINDOW (256u << 10)
+/* length: Content-Length, or EXCHANGE_UNKNOWN_LENGTH for chunks. */
+void exchange_stream(struct exchange *x, int status, const char *type, int64_t length);
+/*
+ * Bytes of it, copied; as many as wanted, but who cares for memory stops at exchange_room() == 0 and
+ * goes on when on_room is called. Dropped if the client has gone.
+ */
+void exchange_write(struct exchange *x, const void *bytes, size_t len);
+size_t exchange_room(const struct exchange *x);
+/* Called whenever some of what was written has left; may be NULL. */
+void exchange_on_room(struct exchange *x, void (*call)(void *arg), void *arg);
+/* One server-sent event: "event: NAME\ndata: TEXT\n\n"; text must be one line. */
+void exchange_event(struct exchange *x, const char *name, const char *text, size_t len);
+/* The answer is complete. */
+void exchange_finish(struct exchange *x);
+/* The answer cannot be completed: the connection is cut, so that the client notices. */
+void exchange_abort(struct exchange *x);
+
+/* ---- the client goes away ---- */
+/* Called once, if it does before the answer is complete. The answer is still due; it may be given from within. */
+void exchange_on_gone(struct exchange *x, void (*call)(void *arg), void *arg);
+
+/* ---- upgrades: the bare socket ---- */
+struct raw; /* an upgraded connection */
+/*
+ * Answers 101 with the headers set before and hands the socket over. on_open comes once: the bytes
+ * that came behind the head are valid during the call only. raw is NULL if the client has gone.
+ */
+void exchange_upgrade(struct exchange *x,
+		      void (*on_open)(void *arg, struct raw *raw, const char *bytes, size_t len),
+		      void *arg);
+/* Non-blocking; for loop_watch. Half-close is not the end (rule 25). */
+int raw_fd(const struct raw *r);
+void raw_close(struct raw *r);
