@@ -1,0 +1,367 @@
+#include "auth/tokens.h"
+
+#include "base/auto.h"
+#include "base/parse.h"
+#include "base/str.h"
+
+#include <inttypes.h>
+#include <sodium.h>
+#include <string.h>
+
+#define ID_LETTERS 10
+#define SECRET_BYTES 20
+#define HASH_PREFIX "blake2b:"
+
+struct tokens {
+	struct token *items;
+	size_t count;
+};
+
+struct word {
+	const char *text;
+	unsigned bit;
+};
+
+static const struct word scope_words[] = {
+	{"run", SCOPE_RUN},
+	{"files", SCOPE_FILES},
+	{"read", SCOPE_READ},
+	{"admin", SCOPE_ADMIN},
+};
+
+static bool only(const char *s, const char *letters, size_t min, size_t max)
+{
+	size_t len = strlen(s);
+
+	return len >= min && len <= max && strspn(s, letters) == len;
+}
+
+static bool is_id(const char *s)
+{
+	return only(s, "abcdefghijklmnopqrstuvwxyz0123456789", ID_LETTERS, ID_LETTERS);
+}
+
+static bool is_name(const char *s)
+{
+	return only(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", 1,
+		    IPC_NAME - 1);
+}
+
+static void hash_key(const char *key, unsigned char ret[TOKEN_HASH])
+{
+	crypto_generichash(ret, TOKEN_HASH, (const unsigned char *)key, strlen(key), NULL, 0);
+}
+
+int token_create(const char *name, bool e2b, struct token *ret, char ret_key[TOKEN_KEY],
+		 struct err *e)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyz012345";
+	struct token t = {.scopes = SCOPE_RUN | SCOPE_FILES | SCOPE_READ, .trust = 1};
+	unsigned char secret[SECRET_BYTES];
+	char hex[2 * SECRET_BYTES + 1];
+
+	if (!is_name(name))
+		return err_field(e, ERR_INVALID, "name",
+				 "name: wants up to %d letters, digits, dots, dashes and "
+				 "underscores",
+				 IPC_NAME - 1);
+	if (sodium_init() < 0)
+		return err_set(e, ERR_SYSTEM, "cannot get random numbers");
+	snprintf(t.name, sizeof(t.name), "%s", name);
+	for (size_t i = 0; i < ID_LETTERS; i++)
+		t.id[i] = letters[randombytes_uniform(sizeof(letters) - 1)];
+	randombytes_buf(secret, sizeof(secret));
+	sodium_bin2hex(hex, sizeof(hex), secret, sizeof(secret));
+	if (e2b)
+		snprintf(ret_key, TOKEN_KEY, "e2b_%s", hex);
+	else
+		snprintf(ret_key, TOKEN_KEY, "cl_%s_%s", t.id, hex);
+	hash_key(ret_key, t.hash);
+	sodium_memzero(secret, sizeof(secret));
+	sodium_memzero(hex, sizeof(hex));
+	*ret = t;
+	return 0;
+}
+
+static int parse_scopes(const char *value, unsigned *ret, struct err *e)
+{
+	unsigned bits = 0;
+
+	while (*value) {
+		size_t len = strcspn(value, ","), i;
+
+		for (i = 0; i < ARRAY_LEN(scope_words); i++)
+			if (strlen(scope_words[i].text) == len &&
+			    !strncmp(value, scope_words[i].text, len))
+				break;
+		if (i == ARRAY_LEN(scope_words))
+			return err_set(e, ERR_INVALID,
+				       "'%.*s' is not one of run, files, read, admin",
+				       len > 40 ? 40 : (int)len, value);
+		bits |= scope_words[i].bit;
+		value += len + (value[len] == ',');
+	}
+	if (!bits)
+		return err_set(e, ERR_INVALID, "must not be empty");
+	*ret = bits;
+	return 0;
+}
+
+size_t scopes_format(unsigned scopes, char *text, size_t size)
+{
+	size_t len = 0;
+
+	text[0] = '\0';
+	for (size_t i = 0; i < ARRAY_LEN(scope_words) && len < size; i++)
+		if (scopes & scope_words[i].bit)
+			len += (size_t)snprintf(text + len, size - len, "%s%s", len ? "," : "",
+						scope_words[i].text);
+	return len;
+}
+
+struct key {
+	const char *name;
+	int (*parse)(const char *s, uint64_t *ret, struct err *e);
+	size_t offset, size;
+	uint64_t max;
+};
+
+#define AT(member) offsetof(struct token, member), sizeof(((struct token *)0)->member)
+
+static const struct key keys[] = {
+	{"trust", parse_count, AT(trust), 5},
+	{"memory", parse_size, AT(ceiling.memory_bytes), INT64_MAX},
+	{"cpus", parse_milli, AT(ceiling.cpus_milli), 1024000},
+	{"pids", parse_count, AT(ceiling.pids), 4194304},
+	{"disk", parse_size, AT(ceiling.disk_bytes), INT64_MAX},
+	{"timeout", parse_time, AT(ceiling.timeout_ms), INT64_MAX},
+	{"sandboxes", parse_count, AT(max_sandboxes), 1000000},
+	{"rate", parse_count, AT(rate_per_minute), 1000000000},
+	{"expires", parse_count, AT(expires), INT64_MAX},
+	{"created", parse_count, AT(created), INT64_MAX},
+};
+
+static int set_key(struct token *t, const struct key *k, const char *value, struct err *e)
+{
+	uint64_t n = 0;
+
+	if (k->parse(value, &n, e) < 0)
+		return -1;
+	if (n > k->max)
+		return err_set(e, ERR_INVALID, "'%s' is too large", value);
+	if (k->size == sizeof(uint32_t))
+		*(uint32_t *)((char *)t + k->offset) = (uint32_t)n;
+	else
+		*(uint64_t *)((char *)t + k->offset) = n;
+	return 0;
+}
+
+int token_set(struct token *t, const char *key, const char *value, struct err *e)
+{
+	struct err inner = {0};
+	size_t i;
+	int rc;
+
+	for (i = 0; i < ARRAY_LEN(keys) && !str_equal(key, keys[i].name); i++)
+		;
+	if (str_equal(key, "scopes"))
+		rc = parse_scopes(value, &t->scopes, &inner);
+	else if (i < ARRAY_LEN(keys))
+		rc = set_key(t, &keys[i], value, &inner);
+	else
+		return err_field(e, ERR_INVALID, key, "'%.40s' is no property of a token", key);
+	if (rc < 0)
+		return err_field(e, inner.kind, key, "%s: %.400s", key, inner.msg);
+	return 0;
+}
+
+static int parse_hash(const char *word, unsigned char ret[TOKEN_HASH], struct err *e)
+{
+	size_t len = 0;
+
+	if (!str_starts(word, HASH_PREFIX) ||
+	    strlen(word) != strlen(HASH_PREFIX) + 2 * TOKEN_HASH ||
+	    sodium_hex2bin(ret, TOKEN_HASH, word + strlen(HASH_PREFIX), 2 * TOKEN_HASH, NULL, &len,
+			   NULL) < 0 ||
+	    len != TOKEN_HASH)
+		return err_field(e, ERR_INVALID, "hash", "hash: wants %s and 64 hex digits",
+				 HASH_PREFIX);
+	return 0;
+}
+
+/* The four words in front of the properties. */
+static int parse_words(char **at, struct token *t, struct err *e)
+{
+	char *id = strsep(at, " "), *name = strsep(at, " "), *hash = strsep(at, " "),
+	     *scopes = strsep(at, " ");
+
+	if (!scopes)
+		return err_set(e, ERR_INVALID, "wants an id, a name, a hash and scopes");
+	if (!is_id(id))
+		return err_field(e, ERR_INVALID, "id", "id: wants %d small letters and digits",
+				 ID_LETTERS);
+	if (!is_name(name))
+		return err_field(e, ERR_INVALID, "name", "name: is too long or has odd letters");
+	snprintf(t->id, sizeof(t->id), "%s", id);
+	snprintf(t->name, sizeof(t->name), "%s", name);
+	if (parse_hash(hash, t->hash, e) < 0)
+		return -1;
+	return token_set(t, "scopes", scopes, e);
+}
+
+int token_parse(const char *line, size_t len, struct token *ret, struct err *e)
+{
+	struct token t = {.trust = 1};
+	char text[TOKEN_LINE], *at = text, *word;
+
+	if (len >= sizeof(text) || memchr(line, '\0', len))
+		return err_set(e, ERR_INVALID, "the line is too long or holds a NUL");
+	memcpy(text, line, len);
+	text[len] = '\0';
+	if (parse_words(&at, &t, e) < 0)
+		return -1;
+	while ((word = strsep(&at, " "))) {
+		char *value = strchr(word, '=');
+
+		if (!value)
+			return err_set(e, ERR_INVALID, "'%.40s' is not KEY=VALUE", word);
+		*value++ = '\0';
+		if (token_set(&t, word, value, e) < 0)
+			return -1;
+	}
+	*ret = t;
+	return 0;
+}
+
+size_t token_format(const struct token *t, char *line, size_t size)
+{
+	char hash[2 * TOKEN_HASH + 1], scopes[64];
+	const struct {
+		const char *name;
+		uint64_t value;
+		const char *unit;
+	} numbers[] = {
+		{"trust", (uint64_t)t->trust, ""},
+		{"memory", t->ceiling.memory_bytes, ""},
+		{"pids", t->ceiling.pids, ""},
+		{"disk", t->ceiling.disk_bytes, ""},
+		{"timeout", t->ceiling.timeout_ms, "ms"},
+		{"sandboxes", t->max_sandboxes, ""},
+		{"rate", t->rate_per_minute, ""},
+		{"expires", t->expires, ""},
+		{"created", t->created, ""},
+	};
+	size_t len;
+
+	sodium_bin2hex(hash, sizeof(hash), t->hash, sizeof(t->hash));
+	scopes_format(t->scopes, scopes, sizeof(scopes));
+	len = (size_t)snprintf(line, size, "%s %s %s%s %s", t->id, t->name, HASH_PREFIX, hash,
+			       scopes);
+	for (size_t i = 0; i < ARRAY_LEN(numbers) && len < size; i++)
+		if (numbers[i].value || i == 0)
+			len += (size_t)snprintf(line + len, size - len, " %s=%" PRIu64 "%s",
+						numbers[i].name, numbers[i].value, numbers[i].unit);
+	if (t->ceiling.cpus_milli && len < size)
+		len += (size_t)snprintf(line + len, size - len, " cpus=%" PRIu64 ".%03" PRIu64,
+					t->ceiling.cpus_milli / 1000, t->ceiling.cpus_milli % 1000);
+	return len;
+}
+
+struct tokens *tokens_new(void)
+{
+	return must_alloc(calloc(1, sizeof(struct tokens)));
+}
+
+void tokens_free(struct tokens *t)
+{
+	if (!t)
+		return;
+	free(t->items);
+	free(t);
+}
+
+static int load_line(struct tokens *t, const char *line, size_t len, struct err *e)
+{
+	if (len && line[len - 1] == '\r')
+		len--;
+	if (!len || line[0] == '#')
+		return 0;
+	if (t->count == TOKENS_MAX)
+		return err_set(e, ERR_LIMIT, "more than %d tokens", TOKENS_MAX);
+	if (t->count % 64 == 0)
+		t->items = must_alloc(reallocarray(t->items, t->count + 64, sizeof(struct token)));
+	if (token_parse(line, len, &t->items[t->count], e) < 0)
+		return -1;
+	for (size_t i = 0; i < t->count; i++)
+		if (str_equal(t->items[i].id, t->items[t->count].id))
+			return err_set(e, ERR_INVALID, "there is another token %s", t->items[i].id);
+	t->count++;
+	return 0;
+}
+
+int tokens_load(struct tokens *t, const char *text, size_t len, struct err *e)
+{
+	struct tokens fresh = {0};
+	size_t number = 0;
+
+	while (len) {
+		const char *end = memchr(text, '\n', len);
+		size_t n = end ? (size_t)(end - text) : len;
+
+		number++;
+		if (load_line(&fresh, text, n, e) < 0) {
+			free(fresh.items);
+			return err_wrap(e, "tokens:%zu", number);
+		}
+		text += n + (end != NULL);
+		len -= n + (end != NULL);
+	}
+	free(t->items);
+	*t = fresh;
+	return 0;
+}
+
+static void fill(struct caller *ret, const struct token *t)
+{
+	static const struct limits none;
+
+	snprintf(ret->token, sizeof(ret->token), "%s", t->id);
+	snprintf(ret->name, sizeof(ret->name), "%s", t->name);
+	ret->scopes = t->scopes;
+	ret->trust = t->trust;
+	ret->ceiling = t->ceiling;
+	ret->has_ceiling = memcmp(&t->ceiling, &none, sizeof(none)) != 0;
+	ret->max_sandboxes = t->max_sandboxes;
+	ret->rate_per_minute = t->rate_per_minute;
+}
+
+/*
+ * What is compared is the hash of the key: every entry is looked at to its end, so that the time
+ * taken says nothing about how much of a guess was right, nor about which token it was near.
+ */
+bool tokens_check(const struct tokens *t, const char *key, uint64_t now, struct caller *ret)
+{
+	unsigned char hash[TOKEN_HASH];
+	const struct token *found = NULL;
+
+	if (strlen(key) >= TOKEN_KEY)
+		return false;
+	hash_key(key, hash);
+	for (size_t i = 0; i < t->count; i++)
+		if (sodium_memcmp(hash, t->items[i].hash, sizeof(hash)) == 0)
+			found = &t->items[i];
+	if (!found || (found->expires && now >= found->expires))
+		return false;
+	fill(ret, found);
+	return true;
+}
+
+size_t tokens_count(const struct tokens *t)
+{
+	return t->count;
+}
+
+const struct token *tokens_at(const struct tokens *t, size_t i)
+{
+	return i < t->count ? &t->items[i] : NULL;
+}
