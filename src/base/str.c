@@ -1,5 +1,6 @@
 #include "base/str.h"
 
+#include "base/auto.h"
 #include "base/utf8.h"
 
 #include <stdarg.h>
@@ -111,4 +112,31 @@ void str_sanitise(char *dst, size_t size, const char *src, size_t len)
 	}
 	if (size)
 		dst[out] = '\0';
+}
+
+unsigned str_distance(const char *a, const char *b)
+{
+	unsigned row[40];
+	size_t n = strlen(b);
+
+	if (strlen(a) >= ARRAY_LEN(row) || n >= ARRAY_LEN(row))
+		return 99;
+	for (size_t j = 0; j <= n; j++)
+		row[j] = (unsigned)j;
+	for (size_t i = 1; a[i - 1]; i++) {
+		unsigned diagonal = row[0];
+
+		row[0] = (unsigned)i;
+		for (size_t j = 1; j <= n; j++) {
+			unsigned cost = diagonal + (a[i - 1] != b[j - 1]);
+
+			diagonal = row[j];
+			if (row[j] + 1 < cost)
+				cost = row[j] + 1;
+			if (row[j - 1] + 1 < cost)
+				cost = row[j - 1] + 1;
+			row[j] = cost;
+		}
+	}
+	return row[n];
 }

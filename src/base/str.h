@@ -22,3 +22,5 @@ bool path_clean(const char *path, char *dst, size_t size);
  * control bytes and broken sequences become '?'.
  */
 void str_sanitise(char *dst, size_t size, const char *src, size_t len);
+/* Edit distance of two short names, for hints; 99 if one is too long to compare. */
+unsigned str_distance(const char *a, const char *b);

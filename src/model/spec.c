@@ -122,41 +122,13 @@ const struct field *spec_field_find(const char *name)
 	return NULL;
 }
 
-/* Edit distance, capped: names are short and this runs only on the way to an error. */
-static unsigned distance(const char *a, const char *b)
-{
-	unsigned row[40];
-	size_t n = strlen(b);
-
-	if (strlen(a) >= ARRAY_LEN(row) || n >= ARRAY_LEN(row))
-		return 99;
-	for (size_t j = 0; j <= n; j++)
-		row[j] = (unsigned)j;
-	for (size_t i = 1; a[i - 1]; i++) {
-		unsigned diagonal = row[0];
-
-		row[0] = (unsigned)i;
-		for (size_t j = 1; j <= n; j++) {
-			unsigned cost = diagonal + (a[i - 1] != b[j - 1]);
-
-			diagonal = row[j];
-			if (row[j] + 1 < cost)
-				cost = row[j] + 1;
-			if (row[j - 1] + 1 < cost)
-				cost = row[j - 1] + 1;
-			row[j] = cost;
-		}
-	}
-	return row[n];
-}
-
 const char *spec_field_near(const char *name)
 {
 	const char *best = NULL;
 	unsigned best_distance = 3;
 
 	for (size_t i = 0; i < spec_field_count; i++) {
-		unsigned d = distance(name, spec_fields[i].name);
+		unsigned d = str_distance(name, spec_fields[i].name);
 
 		if (d < best_distance) {
 			best_distance = d;

@@ -1,0 +1,370 @@
+#include "policy/config.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "policy/config_yaml.h"
+#include "wire/pack.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#define MB (1ULL << 20)
+#define GB (1ULL << 30)
+#define FILE_MAX ((off_t)1 << 20)
+
+static void set_text(char *dst, size_t size, const char *text)
+{
+	snprintf(dst, size, "%s", text);
+}
+
+static void init_sandbox(struct config_sandbox *s)
+{
+	*s = (struct config_sandbox){
+		.limits = {.memory_bytes = 2 * GB,
+			   .cpus_milli = 1000,
+			   .pids = 1024,
+			   .disk_bytes = GB,
+			   .timeout_ms = 60000,
+			   .open_files = 1024,
+			   .output_bytes = MB},
+		.ttl_ms = 300000,
+	};
+	set_text(s->image, sizeof(s->image), "host");
+	set_text(s->work_dir, sizeof(s->work_dir), "/workspace");
+}
+
+void config_init(struct config *c)
+{
+	memset(c, 0, sizeof(*c));
+	init_sandbox(&c->sandbox);
+	c->ceiling = (struct limits){.memory_bytes = 16 * GB,
+				     .cpus_milli = 64000,
+				     .pids = 32768,
+				     .disk_bytes = 16 * GB,
+				     .open_files = 65536,
+				     .output_bytes = 64 * MB};
+	c->max_ttl_ms = 24 * 3600 * 1000ULL;
+	c->max_sandboxes = 2000;
+	c->max_sandboxes_per_token = 1000;
+	c->pool_size = 4;
+	c->boot_retries = 2;
+	c->log_bytes = MB;
+	c->shutdown_ms = 10000;
+	/* Generous: they are there to stop a runaway client, not to ration an honest one. */
+	c->rate_token = (struct config_rate){60000, 2000};
+	c->rate_address = (struct config_rate){120000, 4000};
+	c->max_connections = 16384;
+	c->max_body_bytes = 16 * MB;
+	c->snapshot_max_bytes = 4 * GB;
+	c->snapshot_max_count = 100;
+	c->audit.max_bytes = 64 * MB;
+	c->warm.slots = 4;
+	c->warm.kernels = 16;
+}
+
+/* ---- files ---- */
+
+int config_parse(const char *file, const char *text, size_t len, struct config *c, struct err *e)
+{
+	auto_free struct config *next = must_alloc(malloc(sizeof(*next)));
+
+	*next = *c;
+	if (config_yaml_read(file, text, len, next, e) < 0)
+		return -1;
+	*c = *next;
+	return 0;
+}
+
+int config_load(const char *file, struct config *c, struct err *e)
+{
+	auto_close int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	auto_free char *text = NULL;
+	struct stat st;
+	size_t len = 0;
+	ssize_t n = 1;
+
+	if (fd < 0 || fstat(fd, &st) < 0) {
+		err_sys(e, "%s: cannot open", file);
+		e->kind = errno == ENOENT ? ERR_NOT_FOUND : ERR_SYSTEM;
+		return -1;
+	}
+	if (!S_ISREG(st.st_mode) || st.st_size > FILE_MAX)
+		return err_set(e, ERR_INVALID, "%s: not a regular file of at most 1 MB", file);
+	text = must_alloc(malloc((size_t)st.st_size + 1));
+	while (n > 0 && len < (size_t)st.st_size) {
+		n = read(fd, text + len, (size_t)st.st_size - len);
+		if (n < 0)
+			return err_sys(e, "%s: cannot read", file);
+		len += (size_t)n;
+	}
+	return config_parse(file, text, len, c, e);
+}
+
+char *config_find(void)
+{
+	const char *config_home = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+	auto_free char *path = NULL;
+
+	if (geteuid() != 0) {
+		path = config_home && *config_home == '/'
+			       ? str_format("%s/cloche/cloche.conf.yaml", config_home)
+			       : str_format("%s/.config/cloche/cloche.conf.yaml", home ? home : "");
+		if (access(path, F_OK) == 0)
+			return take_ptr(path);
+		free(path);
+	}
+	path = str_copy("/etc/cloche/cloche.conf.yaml");
+	return access(path, F_OK) == 0 ? take_ptr(path) : NULL;
+}
+
+/* ---- what depends on the host, and on each other ---- */
+
+static int put_dir(const char *env, const char *fallback, char *dir, struct err *e)
+{
+	const char *wanted = getenv(env);
+	char clean[CONFIG_PATH];
+
+	if (!wanted || !*wanted)
+		wanted = *dir ? dir : fallback;
+	if (!path_clean(wanted, clean, sizeof(clean)))
+		return err_set(e, ERR_INVALID, "%s: '%s' must be an absolute path without '..'",
+			       env, wanted);
+	memcpy(dir, clean, sizeof(clean));
+	return 0;
+}
+
+static int put_dirs(struct config *c, struct err *e)
+{
+	const char *home = getenv("HOME"), *state = getenv("XDG_STATE_HOME"),
+		   *runtime = getenv("XDG_RUNTIME_DIR");
+	auto_free char *path = NULL;
+
+	if (geteuid() == 0)
+		path = str_copy("/var/lib/cloche");
+	else if (state && *state == '/')
+		path = str_format("%s/cloche", state);
+	else
+		path = str_format("%s/.local/state/cloche", home ? home : "");
+	if (put_dir("CLOCHE_STATE_DIR", path, c->state_dir, e) < 0)
+		return -1;
+	free(path);
+	if (geteuid() == 0)
+		path = str_copy("/run/cloche");
+	else if (runtime && *runtime == '/')
+		path = str_format("%s/cloche", runtime);
+	else
+		path = str_format("%s/run", c->state_dir);
+	return put_dir("CLOCHE_RUNTIME_DIR", path, c->runtime_dir, e);
+}
+
+static int check_port(const char *address, const char *port, struct err *e)
+{
+	char *end;
+	unsigned long n = strtoul(port, &end, 10);
+
+	if (*port >= '0' && *port <= '9' && !*end && n <= 65535)
+		return 0;
+	return err_field(e, ERR_INVALID, "listen", "listen: '%s': the port must be 0 to 65535",
+			 address);
+}
+
+static int check_address(const char *address, struct err *e)
+{
+	char host[CONFIG_ADDRESS], scratch[16];
+	const char *colon = strrchr(address, ':');
+	size_t len;
+	bool six;
+
+	if (str_starts(address, "unix:")) {
+		if (address[5] == '/' &&
+		    strlen(address + 5) < sizeof(((struct sockaddr_un *)NULL)->sun_path))
+			return 0;
+		return err_field(
+			e, ERR_INVALID, "listen",
+			"listen: '%s': a socket needs an absolute path of at most 107 bytes",
+			address);
+	}
+	six = address[0] == '[';
+	len = colon ? (size_t)(colon - address) : 0;
+	if (len >= sizeof(host) || len < 3 || (six && address[len - 1] != ']'))
+		return err_field(e, ERR_INVALID, "listen",
+				 "listen: '%s' is no address; try 127.0.0.1:7070 or unix:/PATH",
+				 address);
+	snprintf(host, sizeof(host), "%.*s", (int)len - 2 * six, address + six);
+	if (inet_pton(six ? AF_INET6 : AF_INET, host, scratch) != 1)
+		return err_field(e, ERR_INVALID, "listen",
+				 "listen: '%s': not an IP address; names are not looked up", host);
+	return check_port(address, colon + 1, e);
+}
+
+static int put_addresses(struct config *c, struct err *e)
+{
+	if (c->listen_count == 0) {
+		char path[CONFIG_PATH];
+
+		config_socket_path(c, path, sizeof(path));
+		c->listen_count = 2;
+		set_text(c->listen[0], sizeof(c->listen[0]), "127.0.0.1:7070");
+		if ((size_t)snprintf(c->listen[1], sizeof(c->listen[1]), "unix:%s", path) >=
+		    sizeof(c->listen[1]))
+			return err_set(e, ERR_INVALID, "%s: too long for a socket's path", path);
+	}
+	for (uint32_t i = 0; i < c->listen_count; i++)
+		if (check_address(c->listen[i], e) < 0)
+			return -1;
+	return 0;
+}
+
+struct pair {
+	const char *name;
+	size_t value, ceiling;
+};
+
+/* A default above its ceiling would refuse every plain request. */
+static int check_ceilings(const struct config *c, struct err *e)
+{
+#define LIMIT(m) offsetof(struct config, sandbox.limits.m), offsetof(struct config, ceiling.m)
+	static const struct pair pairs[] = {
+		{"memory", LIMIT(memory_bytes)},
+		{"cpus", LIMIT(cpus_milli)},
+		{"pids", LIMIT(pids)},
+		{"disk", LIMIT(disk_bytes)},
+		{"timeout", LIMIT(timeout_ms)},
+		{"open_files", LIMIT(open_files)},
+		{"output_limit", LIMIT(output_bytes)},
+		{"ttl", offsetof(struct config, sandbox.ttl_ms),
+		 offsetof(struct config, max_ttl_ms)},
+		{"idle_timeout", offsetof(struct config, sandbox.idle_ms),
+		 offsetof(struct config, max_idle_ms)},
+	};
+#undef LIMIT
+
+	for (size_t i = 0; i < ARRAY_LEN(pairs); i++) {
+		uint64_t value, ceiling;
+
+		memcpy(&value, (const char *)c + pairs[i].value, sizeof(value));
+		memcpy(&ceiling, (const char *)c + pairs[i].ceiling, sizeof(ceiling));
+		if (ceiling && value > ceiling)
+			return err_field(e, ERR_INVALID, pairs[i].name,
+					 "%s: the default of a sandbox is above its ceiling",
+					 pairs[i].name);
+	}
+	return 0;
+}
+
+int config_finish(struct config *c, struct err *e)
+{
+	if (put_dirs(c, e) < 0 || put_addresses(c, e) < 0 || check_ceilings(c, e) < 0)
+		return -1;
+	if (c->sandbox.network_enabled)
+		return err_field(e, ERR_UNSUPPORTED, "network_enabled",
+				 "network_enabled: sandboxes with a network are not built yet");
+	if (!str_equal(c->sandbox.image, "host") && !config_image_find(c, c->sandbox.image))
+		return err_field(e, ERR_INVALID, "image", "image: '%s' is not among images",
+				 c->sandbox.image);
+	if (!*c->audit.file &&
+	    (size_t)snprintf(c->audit.file, sizeof(c->audit.file), "%s/audit.log", c->state_dir) >=
+		    sizeof(c->audit.file))
+		return err_set(e, ERR_INVALID, "%s: the path is too long", c->state_dir);
+	return 0;
+}
+
+/* ---- from role to role ---- */
+
+/* Both sides are the same program, so the struct's own bytes will do; its size tells versions apart. */
+#define MAGIC 0x6663c10cU
+#define VERSION 1
+
+int config_write(const struct config *c, struct err *e)
+{
+	auto_close int fd = memfd_create("cloche-config", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	struct buf b = {0};
+	size_t done = 0;
+
+	if (fd < 0)
+		return err_sys(e, "cannot hand over the configuration");
+	pack_u32(&b, MAGIC);
+	pack_u32(&b, VERSION);
+	pack_bytes(&b, c, sizeof(*c));
+	while (done < b.len) {
+		ssize_t n = pwrite(fd, buf_head(&b) + done, b.len - done, (off_t)done);
+
+		if (n <= 0)
+			break;
+		done += (size_t)n;
+	}
+	if (done < b.len) {
+		buf_done(&b);
+		return err_sys(e, "cannot hand over the configuration");
+	}
+	buf_done(&b);
+	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) < 0)
+		return err_sys(e, "cannot seal the configuration");
+	return take_fd(&fd);
+}
+
+int config_read(int fd, struct config *ret, struct err *e)
+{
+	const size_t size = 3 * sizeof(uint32_t) + sizeof(*ret);
+	auto_free char *bytes = must_alloc(malloc(size + 1));
+	const char *body;
+	size_t len, got = 0;
+	struct unpack u;
+	ssize_t n;
+
+	while (got <= size && (n = pread(fd, bytes + got, size + 1 - got, (off_t)got)) > 0)
+		got += (size_t)n;
+	u = unpack_from(bytes, got);
+	if (unpack_u32(&u) != MAGIC || unpack_u32(&u) != VERSION)
+		return err_set(e, ERR_SYSTEM, "the configuration is of another version");
+	body = unpack_bytes(&u, &len);
+	if (!unpack_is_done(&u) || len != sizeof(*ret))
+		return err_set(e, ERR_SYSTEM, "the configuration is of another version");
+	memcpy(ret, body, len);
+	return 0;
+}
+
+/* ---- questions ---- */
+
+const struct config_image *config_image_find(const struct config *c, const char *name)
+{
+	for (uint32_t i = 0; i < c->image_count; i++)
+		if (str_equal(c->images[i].name, name))
+			return &c->images[i];
+	return NULL;
+}
+
+const struct config_volume *config_volume_find(const struct config *c, const char *name)
+{
+	for (uint32_t i = 0; i < c->volume_count; i++)
+		if (str_equal(c->volumes[i].name, name))
+			return &c->volumes[i];
+	return NULL;
+}
+
+bool config_volume_allows(const struct config_volume *v, const char *token, const char *name)
+{
+	if (!*token)
+		return true;
+	for (uint32_t i = 0; i < v->token_count; i++)
+		if (str_equal(v->tokens[i], "*") || str_equal(v->tokens[i], token) ||
+		    (*name && str_equal(v->tokens[i], name)))
+			return true;
+	return false;
+}
+
+void config_socket_path(const struct config *c, char *ret, size_t size)
+{
+	snprintf(ret, size, "%s/cloche.sock", c->runtime_dir);
+}
+
+void config_token_path(const struct config *c, char *ret, size_t size)
+{
+	snprintf(ret, size, "%s/tokens", c->state_dir);
+}

@@ -1,0 +1,454 @@
+/*
+ * Theory of operation
+ *
+ * One table has a row for each key: where it stands, what it may be, where it goes. The events of
+ * libyaml are read one by one; each is what the table wants next, or an error. Three keys have
+ * readers of their own: images and volumes are mappings of names, and a section is a mapping of keys.
+ */
+#include "policy/config_yaml.h"
+
+#include "base/auto.h"
+#include "base/parse.h"
+#include "base/str.h"
+#include "policy/events.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum kind { SECTION, SIZE, TIME, COUNT, MILLI, BOOL, NAME, TEXT, PATH, LIST, IMAGES, VOLUMES };
+
+struct key {
+	const char *section; /* "" is the top */
+	const char *name;
+	enum kind kind;
+	size_t offset;
+	size_t room;	     /* of the member, or of one item of a list */
+	uint64_t min, max;   /* numbers; max of a list: how many */
+	size_t count_offset; /* lists */
+};
+
+#define AT(m) offsetof(struct config, m), sizeof(((struct config *)NULL)->m)
+#define ITEMS(m, n)                                                                                \
+	LIST, offsetof(struct config, m), sizeof(((struct config *)NULL)->m[0]), 0,                \
+		ARRAY_LEN(((struct config *)NULL)->m), offsetof(struct config, n)
+
+#define MB (1ULL << 20)
+#define DAY_MS (24 * 3600 * 1000ULL)
+#define MANY UINT32_MAX
+
+static const struct key keys[] = {
+	{"", "listen", ITEMS(listen, listen_count)},
+	{"", "state_dir", PATH, AT(state_dir), 0, 0, 0},
+	{"", "runtime_dir", PATH, AT(runtime_dir), 0, 0, 0},
+	{"", "max_sandboxes", COUNT, AT(max_sandboxes), 1, 1000000, 0},
+	{"", "max_sandboxes_per_token", COUNT, AT(max_sandboxes_per_token), 0, 1000000, 0},
+	{"", "pool_size", COUNT, AT(pool_size), 0, 4096, 0},
+	{"", "boot_retries", COUNT, AT(boot_retries), 0, 100, 0},
+	{"", "log_bytes", SIZE, AT(log_bytes), 4096, 1024 * MB, 0},
+	{"", "shutdown_timeout", TIME, AT(shutdown_ms), 0, DAY_MS, 0},
+
+	{"", "sandbox", SECTION, 0, 0, 0, 0, 0},
+	{"sandbox", "image", NAME, AT(sandbox.image), 0, 0, 0},
+	{"sandbox", "work_dir", PATH, AT(sandbox.work_dir), 0, 0, 0},
+	{"sandbox", "memory_limit", SIZE, AT(sandbox.limits.memory_bytes), 4 * MB, 0, 0},
+	{"sandbox", "cpu_limit", MILLI, AT(sandbox.limits.cpus_milli), 10, 1024000, 0},
+	{"sandbox", "timeout", TIME, AT(sandbox.limits.timeout_ms), 0, 0, 0},
+	{"sandbox", "network_enabled", BOOL, AT(sandbox.network_enabled), 0, 0, 0},
+	{"sandbox", "pids_limit", COUNT, AT(sandbox.limits.pids), 1, 4194304, 0},
+	{"sandbox", "disk_limit", SIZE, AT(sandbox.limits.disk_bytes), 64 << 10, 0, 0},
+	{"sandbox", "open_files", COUNT, AT(sandbox.limits.open_files), 16, 1048576, 0},
+	{"sandbox", "file_size", SIZE, AT(sandbox.limits.file_size_bytes), 0, 0, 0},
+	{"sandbox", "output_limit", SIZE, AT(sandbox.limits.output_bytes), 1, 1024 * MB, 0},
+	{"sandbox", "ttl", TIME, AT(sandbox.ttl_ms), 1000, 0, 0},
+	{"sandbox", "idle_timeout", TIME, AT(sandbox.idle_ms), 0, 0, 0},
+
+	{"", "ceilings", SECTION, 0, 0, 0, 0, 0},
+	{"ceilings", "memory", SIZE, AT(ceiling.memory_bytes), 4 * MB, 0, 0},
+	{"ceilings", "cpus", MILLI, AT(ceiling.cpus_milli), 10, 1024000, 0},
+	{"ceilings", "pids", COUNT, AT(ceiling.pids), 1, 4194304, 0},
+	{"ceilings", "disk", SIZE, AT(ceiling.disk_bytes), 64 << 10, 0, 0},
+	{"ceilings", "timeout", TIME, AT(ceiling.timeout_ms), 0, 0, 0},
+	{"ceilings", "open_files", COUNT, AT(ceiling.open_files), 16, 1048576, 0},
+	{"ceilings", "output_limit", SIZE, AT(ceiling.output_bytes), 1, 1024 * MB, 0},
+	{"ceilings", "ttl", TIME, AT(max_ttl_ms), 1000, 0, 0},
+	{"ceilings", "idle_timeout", TIME, AT(max_idle_ms), 0, 0, 0},
+
+	{"", "rate_limits", SECTION, 0, 0, 0, 0, 0},
+	{"rate_limits", "token_per_minute", COUNT, AT(rate_token.per_minute), 0, MANY, 0},
+	{"rate_limits", "token_burst", COUNT, AT(rate_token.burst), 1, MANY, 0},
+	{"rate_limits", "address_per_minute", COUNT, AT(rate_address.per_minute), 0, MANY, 0},
+	{"rate_limits", "address_burst", COUNT, AT(rate_address.burst), 1, MANY, 0},
+
+	{"", "http", SECTION, 0, 0, 0, 0, 0},
+	{"http", "max_connections", COUNT, AT(max_connections), 1, 1000000, 0},
+	{"http", "max_body", SIZE, AT(max_body_bytes), 1024, 1024 * MB, 0},
+	{"http", "max_upload", SIZE, AT(max_upload_bytes), 0, 0, 0},
+	{"http", "allowed_hosts", ITEMS(hosts, host_count)},
+	{"http", "allowed_origins", ITEMS(origins, origin_count)},
+
+	{"", "images", IMAGES, 0, 0, 0, 0, 0},
+	{"", "volumes", VOLUMES, 0, 0, 0, 0, 0},
+
+	{"", "snapshots", SECTION, 0, 0, 0, 0, 0},
+	{"snapshots", "max_bytes", SIZE, AT(snapshot_max_bytes), 1024, 0, 0},
+	{"snapshots", "max_count", COUNT, AT(snapshot_max_count), 0, 1000000, 0},
+
+	{"", "audit", SECTION, 0, 0, 0, 0, 0},
+	{"audit", "file", PATH, AT(audit.file), 0, 0, 0},
+	{"audit", "key_file", PATH, AT(audit.key_file), 0, 0, 0},
+	{"audit", "max_size", SIZE, AT(audit.max_bytes), 4096, 0, 0},
+	{"audit", "keep", COUNT, AT(audit.keep), 0, 100000, 0},
+	{"audit", "sync", BOOL, AT(audit.sync), 0, 0, 0},
+
+	{"", "warm", SECTION, 0, 0, 0, 0, 0},
+	{"warm", "slots", COUNT, AT(warm.slots), 0, 1024, 0},
+	{"warm", "kernels", COUNT, AT(warm.kernels), 0, 1024, 0},
+	{"warm", "preload", ITEMS(warm.preload, warm.preload_count)},
+};
+_Static_assert(ARRAY_LEN(keys) <= 64, "seen has one bit for each key");
+
+struct reader {
+	struct events ev;
+	struct config *c;
+	uint64_t seen;
+};
+
+static const struct key *find_key(const char *section, const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+		if (str_equal(keys[i].section, section) && str_equal(keys[i].name, name))
+			return &keys[i];
+	return NULL;
+}
+
+static int unknown_key(struct reader *r, const char *section, const char *name)
+{
+	const struct key *best = NULL;
+	const char *dot = *section ? "." : "";
+	unsigned best_distance = 4;
+
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
+		unsigned d = str_distance(name, keys[i].name);
+
+		/* The same word in another section is the likely slip. */
+		if (!str_equal(keys[i].section, section))
+			d = d == 0 ? 1 : 99;
+		if (d < best_distance) {
+			best_distance = d;
+			best = &keys[i];
+		}
+	}
+	if (!best)
+		return events_fail(&r->ev, events_line(&r->ev), name,
+				   "unknown key '%s%s%s'; cloche.conf(5) lists the known ones",
+				   section, dot, name);
+	return events_fail(&r->ev, events_line(&r->ev), name,
+			   "unknown key '%s%s%s'; did you mean '%s%s%s'?", section, dot, name,
+			   best->section, *best->section ? "." : "", best->name);
+}
+
+/* ---- single values ---- */
+
+static int parse_bool(const char *text, uint64_t *ret, struct err *e)
+{
+	if (!str_equal(text, "true") && !str_equal(text, "false"))
+		return err_set(e, ERR_INVALID, "'%s' is neither true nor false", text);
+	*ret = text[0] == 't';
+	return 0;
+}
+
+static int put_number(struct reader *r, const struct key *k, const char *text)
+{
+	static int (*const parsers[])(const char *, uint64_t *, struct err *) = {
+		[SIZE] = parse_size,   [TIME] = parse_time, [COUNT] = parse_count,
+		[MILLI] = parse_milli, [BOOL] = parse_bool,
+	};
+	char *to = (char *)r->c + k->offset;
+	struct err inner = {0};
+	uint64_t value;
+	uint32_t small;
+
+	if (parsers[k->kind](text, &value, &inner) < 0)
+		return events_fail(&r->ev, events_line(&r->ev), k->name, "%s: %s", k->name,
+				   inner.msg);
+	if (k->kind != BOOL && (value < k->min || (k->max && value > k->max)))
+		return events_fail(&r->ev, events_line(&r->ev), k->name, "%s: '%s' is too %s",
+				   k->name, text, value < k->min ? "small" : "large");
+	if (k->kind == BOOL) {
+		*(bool *)to = value != 0;
+	} else if (k->room == sizeof(small)) {
+		small = (uint32_t)value;
+		memcpy(to, &small, sizeof(small));
+	} else {
+		memcpy(to, &value, sizeof(value));
+	}
+	return 0;
+}
+
+static bool is_name(const char *s)
+{
+	return *s && *s != '.' && *s != '-' &&
+	       strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
+		       strlen(s);
+}
+
+/* Into room at `to`, judged as the kind wants it. */
+static int put_text(struct reader *r, enum kind kind, const char *name, char *to, size_t room)
+{
+	const char *text = events_text(&r->ev);
+	size_t line = events_line(&r->ev);
+
+	if (strlen(text) >= room)
+		return events_fail(&r->ev, line, name, "%s: longer than %zu bytes", name, room - 1);
+	if (!*text || strpbrk(text, "\n\t"))
+		return events_fail(&r->ev, line, name, "%s: is empty or has blanks in it", name);
+	if (kind == NAME && !is_name(text))
+		return events_fail(&r->ev, line, name,
+				   "%s: '%s' is not a name: letters, digits, dot, dash", name,
+				   text);
+	if (kind == PATH && !path_clean(text, to, room))
+		return events_fail(&r->ev, line, name,
+				   "%s: '%s' must be an absolute path without '..'", name, text);
+	if (kind != PATH)
+		memcpy(to, text, strlen(text) + 1);
+	return 0;
+}
+
+static int put_scalar(struct reader *r, const struct key *k)
+{
+	if (!events_at_scalar(&r->ev) || events_at_null(&r->ev))
+		return events_wrong_type(&r->ev, k->name, "a single value");
+	if (k->kind >= SIZE && k->kind <= BOOL)
+		return put_number(r, k, events_text(&r->ev));
+	return put_text(r, k->kind, k->name, (char *)r->c + k->offset, k->room);
+}
+
+/* ---- lists ---- */
+
+struct slots {
+	const char *name;
+	char *items;
+	size_t room, max;
+	uint32_t *count;
+};
+
+static int put_item(struct reader *r, const struct slots *s)
+{
+	char *to;
+
+	if (!events_at_scalar(&r->ev) || events_at_null(&r->ev))
+		return events_wrong_type(&r->ev, s->name, "a list of single values");
+	if (*s->count == s->max)
+		return events_fail(&r->ev, events_line(&r->ev), s->name, "%s: more than %zu",
+				   s->name, s->max);
+	to = s->items + *s->count * s->room;
+	if (put_text(r, TEXT, s->name, to, s->room) < 0)
+		return -1;
+	++*s->count;
+	return 0;
+}
+
+/* A list, or one item without brackets. What was there before is replaced. */
+static int put_items(struct reader *r, const struct slots *s)
+{
+	*s->count = 0;
+	if (events_at_scalar(&r->ev) && !events_at_null(&r->ev))
+		return put_item(r, s);
+	if (r->ev.event.type != YAML_SEQUENCE_START_EVENT)
+		return events_wrong_type(&r->ev, s->name, "a list");
+	while (events_next(&r->ev) == 0 && r->ev.event.type != YAML_SEQUENCE_END_EVENT)
+		if (put_item(r, s) < 0)
+			return -1;
+	return r->ev.event.type == YAML_SEQUENCE_END_EVENT ? 0 : -1;
+}
+
+static int put_list(struct reader *r, const struct key *k)
+{
+	const struct slots s = {k->name, (char *)r->c + k->offset, k->room, (size_t)k->max,
+				(uint32_t *)(void *)((char *)r->c + k->count_offset)};
+
+	return put_items(r, &s);
+}
+
+/* ---- images and volumes ---- */
+
+/* At a key of `images` or `volumes`: a new name. */
+static int put_new_name(struct reader *r, const char *key, char *to, bool taken, bool full)
+{
+	size_t line = events_line(&r->ev);
+
+	if (full)
+		return events_fail(&r->ev, line, key, "%s: more than %d", key, CONFIG_ITEMS);
+	if (!events_at_scalar(&r->ev))
+		return events_fail(&r->ev, line, key, "%s: a name must be a word, not %s", key,
+				   events_type(&r->ev));
+	if (taken)
+		return events_fail(&r->ev, line, key, "%s: '%s' is given twice", key,
+				   events_text(&r->ev));
+	return put_text(r, NAME, key, to, CONFIG_NAME);
+}
+
+static int put_image(struct reader *r)
+{
+	struct config_image image = {0};
+	bool at = events_at_scalar(&r->ev);
+	bool taken = at && config_image_find(r->c, events_text(&r->ev));
+
+	if (at && str_equal(events_text(&r->ev), "host"))
+		return events_fail(&r->ev, events_line(&r->ev), "images",
+				   "images: 'host' is the host's own programs; take another name");
+	if (put_new_name(r, "images", image.name, taken, r->c->image_count == CONFIG_ITEMS) < 0 ||
+	    events_next(&r->ev) < 0)
+		return -1;
+	if (!events_at_scalar(&r->ev) || events_at_null(&r->ev))
+		return events_wrong_type(&r->ev, "images", "a path for each name");
+	if (put_text(r, PATH, "images", image.path, sizeof(image.path)) < 0)
+		return -1;
+	r->c->images[r->c->image_count++] = image;
+	return 0;
+}
+
+static int put_volume_key(struct reader *r, struct config_volume *v, unsigned *seen)
+{
+	static const char *const names[] = {"path", "read_only", "tokens"};
+	const struct slots tokens = {"tokens", v->tokens[0], CONFIG_NAME, CONFIG_TOKENS,
+				     &v->token_count};
+	uint64_t flag;
+	struct err inner;
+	size_t i = 0;
+
+	while (events_at_scalar(&r->ev) && i < ARRAY_LEN(names) &&
+	       !str_equal(events_text(&r->ev), names[i]))
+		i++;
+	if (!events_at_scalar(&r->ev) || i == ARRAY_LEN(names) || *seen & 1u << i)
+		return events_fail(&r->ev, events_line(&r->ev), "volumes",
+				   "volumes: wants each of path, read_only and tokens once");
+	*seen |= 1u << i;
+	if (events_next(&r->ev) < 0)
+		return -1;
+	if (i == 2)
+		return put_items(r, &tokens);
+	if (!events_at_scalar(&r->ev) || events_at_null(&r->ev))
+		return events_wrong_type(&r->ev, names[i], "a single value");
+	if (i == 0)
+		return put_text(r, PATH, "path", v->path, sizeof(v->path));
+	if (parse_bool(events_text(&r->ev), &flag, &inner) < 0)
+		return events_fail(&r->ev, events_line(&r->ev), names[i], "%s: %s", names[i],
+				   inner.msg);
+	v->read_only = flag != 0;
+	return 0;
+}
+
+static int put_volume(struct reader *r)
+{
+	struct config_volume *v = &r->c->volumes[r->c->volume_count];
+	struct config_volume fresh = {.read_only = true};
+	bool taken = events_at_scalar(&r->ev) && config_volume_find(r->c, events_text(&r->ev));
+	unsigned seen = 0;
+
+	if (put_new_name(r, "volumes", fresh.name, taken, r->c->volume_count == CONFIG_ITEMS) < 0 ||
+	    events_next(&r->ev) < 0)
+		return -1;
+	if (r->ev.event.type != YAML_MAPPING_START_EVENT)
+		return events_wrong_type(&r->ev, "volumes",
+					 "a mapping with path, read_only, tokens");
+	*v = fresh;
+	while (events_next(&r->ev) == 0 && r->ev.event.type != YAML_MAPPING_END_EVENT)
+		if (put_volume_key(r, v, &seen) < 0)
+			return -1;
+	if (r->ev.event.type != YAML_MAPPING_END_EVENT)
+		return -1;
+	if (!*v->path)
+		return events_fail(&r->ev, events_line(&r->ev), "volumes",
+				   "volumes: '%s' needs a path", v->name);
+	r->c->volume_count++;
+	return 0;
+}
+
+static int put_named(struct reader *r, const struct key *k)
+{
+	if (r->ev.event.type != YAML_MAPPING_START_EVENT)
+		return events_wrong_type(&r->ev, k->name, "a mapping of names");
+	if (k->kind == IMAGES)
+		r->c->image_count = 0;
+	else
+		r->c->volume_count = 0;
+	while (events_next(&r->ev) == 0 && r->ev.event.type != YAML_MAPPING_END_EVENT)
+		if ((k->kind == IMAGES ? put_image(r) : put_volume(r)) < 0)
+			return -1;
+	return r->ev.event.type == YAML_MAPPING_END_EVENT ? 0 : -1;
+}
+
+/* ---- the whole ---- */
+
+static int read_section(struct reader *r, const char *section);
+
+static int read_value(struct reader *r, const struct key *k)
+{
+	if (k->kind == LIST)
+		return put_list(r, k);
+	if (k->kind == IMAGES || k->kind == VOLUMES)
+		return put_named(r, k);
+	if (k->kind != SECTION)
+		return put_scalar(r, k);
+	if (r->ev.event.type != YAML_MAPPING_START_EVENT)
+		return events_wrong_type(&r->ev, k->name, "a mapping");
+	return read_section(r, k->name);
+}
+
+/* The event is a mapping's start, and at return its end. Sections lie one deep, by the table. */
+static int read_section(struct reader *r, const char *section)
+{
+	while (events_next(&r->ev) == 0 && r->ev.event.type != YAML_MAPPING_END_EVENT) {
+		const struct key *k;
+
+		if (!events_at_scalar(&r->ev))
+			return events_fail(&r->ev, events_line(&r->ev), "",
+					   "a key must be a word, not %s", events_type(&r->ev));
+		k = find_key(section, events_text(&r->ev));
+		if (!k)
+			return unknown_key(r, section, events_text(&r->ev));
+		if (r->seen & 1ULL << (k - keys))
+			return events_fail(&r->ev, events_line(&r->ev), k->name,
+					   "%s: is given twice", k->name);
+		r->seen |= 1ULL << (k - keys);
+		if (events_next(&r->ev) < 0 || read_value(r, k) < 0)
+			return -1;
+	}
+	return r->ev.event.type == YAML_MAPPING_END_EVENT ? 0 : -1;
+}
+
+static int read_stream(struct reader *r)
+{
+	/* STREAM-START, then DOCUMENT-START or the end: an empty file has nothing to change. */
+	if (events_next(&r->ev) < 0 || events_next(&r->ev) < 0)
+		return -1;
+	if (r->ev.event.type == YAML_STREAM_END_EVENT)
+		return 0;
+	if (events_next(&r->ev) < 0)
+		return -1;
+	if (r->ev.event.type != YAML_MAPPING_START_EVENT)
+		return events_fail(&r->ev, events_line(&r->ev), "",
+				   "a configuration is a mapping of keys, not %s",
+				   events_type(&r->ev));
+	if (read_section(r, "") < 0)
+		return -1;
+	if (events_next(&r->ev) < 0 || events_next(&r->ev) < 0)
+		return -1;
+	if (r->ev.event.type != YAML_STREAM_END_EVENT)
+		return events_fail(&r->ev, events_line(&r->ev), "",
+				   "a configuration is one document; remove the second");
+	return 0;
+}
+
+int config_yaml_read(const char *file, const char *text, size_t len, struct config *c,
+		     struct err *e)
+{
+	struct reader r = {.c = c};
+	int rc;
+
+	events_init(&r.ev, file, text, len, e);
+	rc = read_stream(&r);
+	events_done(&r.ev);
+	return rc;
+}

@@ -1,0 +1,39 @@
+/*
+ * libyaml's events, one by one, for the strict readers of policy and configuration files. Messages
+ * have FILE:LINE in front; anchors, aliases, tags and control bytes are refused on the way.
+ */
+#pragma once
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <yaml.h>
+
+struct events {
+	yaml_parser_t parser;
+	yaml_event_t event; /* where we are */
+	const char *file;
+	struct err *e;
+};
+
+void events_init(struct events *ev, const char *file, const char *text, size_t len, struct err *e);
+void events_done(struct events *ev);
+
+/* Goes on to the next event. 0, or -1 and the error is set. */
+int events_next(struct events *ev);
+
+/* The line of the event, from 1. */
+size_t events_line(const struct events *ev);
+bool events_at_scalar(const struct events *ev);
+/* `key:` with nothing behind it, or the ways to write null. */
+bool events_at_null(const struct events *ev);
+/* Of a scalar. */
+const char *events_text(const struct events *ev);
+/* "a list", "a mapping", "nothing", "a single value". */
+const char *events_type(const struct events *ev);
+
+/* Both return -1. */
+int events_fail(struct events *ev, size_t line, const char *field, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+int events_wrong_type(struct events *ev, const char *key, const char *wanted);
