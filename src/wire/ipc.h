@@ -37,7 +37,7 @@ enum ipc_type {
 	IPC_SNAPSHOT_KEEP, /* ipc_snapshot: what was written is checked in a throwaway sandbox and kept -> IPC_SNAPSHOT_IS */
 	IPC_QUIT, /* the front is done; graceful shutdown */
 	/* broker to front */
-	IPC_DONE = 32, /* ok, or err.kind set */
+	IPC_DONE = 32, /* id; ok, or err.kind set: what a request that failed is answered with */
 	IPC_BOOTED,    /* ipc_booted */
 	IPC_STATS_ARE, /* ipc_stats */
 	IPC_SNAPSHOT_IS,

@@ -1,0 +1,236 @@
+#include "wire/ipc.h"
+
+#include "base/auto.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#define HEAD offsetof(struct ipc, id)
+
+/* Where the strings are that must have an end: an offset in struct ipc and a size. */
+struct text {
+	uint16_t at, size;
+};
+
+#define TEXT(member)                                                                               \
+	{                                                                                          \
+		offsetof(struct ipc, member), sizeof(((struct ipc *)0)->member)                    \
+	}
+
+static const struct text id_texts[] = {TEXT(id), {0}};
+static const struct text boot_texts[] = {TEXT(boot.id),	      TEXT(boot.owner),	   TEXT(boot.image),
+					 TEXT(boot.snapshot), TEXT(boot.hostname), {0}};
+static const struct text booted_texts[] = {TEXT(booted.id),	 TEXT(booted.owner),
+					   TEXT(booted.seccomp), TEXT(booted.disk),
+					   TEXT(booted.note),	 {0}};
+static const struct text stats_texts[] = {TEXT(stats.id), {0}};
+static const struct text snapshot_texts[] = {TEXT(snapshot.id),
+					     TEXT(snapshot.sandbox),
+					     TEXT(snapshot.owner),
+					     TEXT(snapshot.name),
+					     TEXT(snapshot.digest),
+					     TEXT(snapshot.excluded),
+					     {0}};
+static const struct text died_texts[] = {TEXT(died.id), TEXT(died.why), {0}};
+static const struct text no_texts[] = {{0}};
+
+static const struct shape {
+	size_t size; /* of the payload; 0 with texts NULL: no such type */
+	const struct text *texts;
+} shapes[] = {
+	[IPC_BOOT] = {sizeof(struct ipc_boot), boot_texts},
+	[IPC_CONNECT] = {IPC_ID, id_texts},
+	[IPC_DESTROY] = {IPC_ID, id_texts},
+	[IPC_PAUSE] = {IPC_ID, id_texts},
+	[IPC_RESUME] = {IPC_ID, id_texts},
+	[IPC_UPDATE] = {sizeof(struct ipc_boot), boot_texts},
+	[IPC_CLAIM] = {sizeof(struct ipc_boot), boot_texts},
+	[IPC_STATS] = {IPC_ID, id_texts},
+	[IPC_SNAPSHOT] = {sizeof(struct ipc_snapshot), snapshot_texts},
+	[IPC_SNAPSHOT_LIST] = {0, no_texts},
+	[IPC_SNAPSHOT_DELETE] = {sizeof(struct ipc_snapshot), snapshot_texts},
+	[IPC_SNAPSHOT_READ] = {sizeof(struct ipc_snapshot), snapshot_texts},
+	[IPC_SNAPSHOT_WRITE] = {sizeof(struct ipc_snapshot), snapshot_texts},
+	[IPC_SNAPSHOT_KEEP] = {sizeof(struct ipc_snapshot), snapshot_texts},
+	[IPC_QUIT] = {0, no_texts},
+	[IPC_DONE] = {IPC_ID, id_texts},
+	[IPC_BOOTED] = {sizeof(struct ipc_booted), booted_texts},
+	[IPC_STATS_ARE] = {sizeof(struct ipc_stats), stats_texts},
+	[IPC_SNAPSHOT_IS] = {sizeof(struct ipc_snapshot), snapshot_texts},
+	[IPC_ADOPTED] = {sizeof(struct ipc_booted), booted_texts},
+	[IPC_READY] = {0, no_texts},
+	[IPC_DIED] = {sizeof(struct ipc_died), died_texts},
+	[IPC_CONFIG] = {0, no_texts},
+	[IPC_TOKENS] = {0, no_texts},
+	[IPC_LISTENER] = {0, no_texts},
+	[IPC_PEER] = {sizeof(struct ipc_peer), no_texts},
+	[IPC_SHUTDOWN] = {0, no_texts},
+};
+
+static const struct shape *shape_of(uint32_t type)
+{
+	return type < ARRAY_LEN(shapes) && shapes[type].texts ? &shapes[type] : NULL;
+}
+
+size_t ipc_size(uint32_t type)
+{
+	const struct shape *s = shape_of(type);
+
+	return s ? HEAD + s->size : 0;
+}
+
+/* Most sandboxes have no volume; what is not used of that long array is not sent. */
+static size_t used_size(const struct ipc *m)
+{
+	size_t size = ipc_size(m->type);
+
+	if (size == 0 || shapes[m->type].texts != boot_texts)
+		return size;
+	if (m->boot.volume_count > IPC_VOLUMES)
+		return 0;
+	return offsetof(struct ipc, boot.volumes[m->boot.volume_count]);
+}
+
+bool ipc_id_is_valid(const char *id)
+{
+	for (int i = 0; i < 20; i++)
+		if ((id[i] < 'a' || id[i] > 'z') && (id[i] < '0' || id[i] > '5'))
+			return false;
+	return id[20] == '\0';
+}
+
+/* ---- sending ---- */
+
+int ipc_send(int sock, const struct ipc *m, int fd)
+{
+	union {
+		struct cmsghdr align;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	struct iovec iov = {(void *)m, used_size(m)};
+	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
+	ssize_t n;
+
+	if (iov.iov_len == 0) {
+		errno = EINVAL;
+		return -1;
+	}
+	if (fd >= 0) {
+		struct cmsghdr *c;
+
+		msg.msg_control = control.room;
+		msg.msg_controllen = sizeof(control.room);
+		c = CMSG_FIRSTHDR(&msg);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &fd, sizeof(int));
+	}
+	do
+		n = sendmsg(sock, &msg, MSG_NOSIGNAL);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -1 : 0;
+}
+
+/* ---- receiving ---- */
+
+static bool has_end(const char *text, size_t size)
+{
+	return memchr(text, '\0', size) != NULL;
+}
+
+static bool volumes_have_ends(const struct ipc_boot *b)
+{
+	for (uint32_t i = 0; i < b->volume_count; i++)
+		if (!has_end(b->volumes[i].name, IPC_NAME) ||
+		    !has_end(b->volumes[i].sub, IPC_PATH) ||
+		    !has_end(b->volumes[i].target, IPC_PATH))
+			return false;
+	return true;
+}
+
+static bool is_well_formed(const struct ipc *m, size_t len)
+{
+	const struct shape *s;
+
+	if (len < HEAD)
+		return false;
+	s = shape_of(m->type);
+	if (!s || len > HEAD + s->size)
+		return false;
+	/* The count that decides the length must itself have come. */
+	if (s->texts == boot_texts && len < offsetof(struct ipc, boot.volumes))
+		return false;
+	if (len != used_size(m))
+		return false;
+	if ((unsigned)m->err.kind >= ERR_KIND_COUNT ||
+	    !has_end(m->err.field, sizeof(m->err.field)) ||
+	    !has_end(m->err.msg, sizeof(m->err.msg)))
+		return false;
+	for (const struct text *t = s->texts; t->size; t++)
+		if (!has_end((const char *)m + t->at, t->size))
+			return false;
+	return s->texts != boot_texts || volumes_have_ends(&m->boot);
+}
+
+/* The first fd that came; all others are closed, and make the message a bad one. */
+static int take_fds(struct msghdr *msg, bool *ret_more)
+{
+	int first = -1;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+		size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < count; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+			if (first < 0) {
+				first = fd;
+			} else {
+				close(fd);
+				*ret_more = true;
+			}
+		}
+	}
+	return first;
+}
+
+int ipc_receive(int sock, struct ipc *ret, int *ret_fd)
+{
+	union {
+		struct cmsghdr align;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec iov = {ret, sizeof(*ret)};
+	struct msghdr msg = {.msg_iov = &iov,
+			     .msg_iovlen = 1,
+			     .msg_control = control.room,
+			     .msg_controllen = sizeof(control.room)};
+	bool more = false;
+	ssize_t n;
+	int fd;
+
+	*ret_fd = -1;
+	do
+		n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
+	while (n < 0 && errno == EINTR);
+	if (n <= 0)
+		return (int)n;
+	fd = take_fds(&msg, &more);
+	if (!more && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
+	    is_well_formed(ret, (size_t)n)) {
+		/* Nobody shall read what an earlier message left behind. */
+		memset((char *)ret + n, 0, sizeof(*ret) - (size_t)n);
+		*ret_fd = fd;
+		return 1;
+	}
+	if (fd >= 0)
+		close(fd);
+	errno = EBADMSG;
+	return -1;
+}
