@@ -18,7 +18,7 @@ int cmd_help(int argc, char **argv);
 int cli_fail(const struct err *e);
 /* The same; with --json also {"error":{...}} to stdout, where the record would be. */
 int cli_fail_spec(const struct sandbox_spec *s, const struct err *e);
-/* Path of a helper program: beside our own executable, else in ../libexec/cloche. */
+/* Path of another of our programs: beside our own executable, else where each is installed. */
 int cli_find_helper(const char *name, char *ret, size_t size);
 
 /*

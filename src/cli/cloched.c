@@ -5,6 +5,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "cli/doctor.h"
+#include "cli/hook_cmd.h"
 #include "cli/selftest.h"
 #include "cli/policy_cmd.h"
 
@@ -28,6 +29,7 @@ static const struct verb verbs[] = {
 	{"doctor", cmd_doctor, "what this host can enforce, what it cannot, what to change"},
 	{"selftest", cmd_selftest, "attack a sandbox on this host, and say what was refused"},
 	{"policy", cmd_policy, "check and explain policy files"},
+	{"hook", cmd_hook, "PreToolUse hook: a coding agent's command, rewritten to run inside"},
 	{"version", cmd_version, "the version"},
 };
 

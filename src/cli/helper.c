@@ -1,0 +1,61 @@
+/* What both programs share: saying that cloche could not, and finding the other program. */
+#include "cli/cli.h"
+
+#include "base/auto.h"
+#include "base/jsonw.h"
+#include "base/str.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+int cli_fail(const struct err *e)
+{
+	char text[sizeof(e->msg)];
+
+	/* It may quote what somebody else wrote: nothing of that may drive the terminal. */
+	str_sanitise(text, sizeof(text), e->msg, strlen(e->msg));
+	fprintf(stderr, "cloche: %s\n", text);
+	return EXIT_CLOCHE;
+}
+
+int cli_fail_spec(const struct sandbox_spec *s, const struct err *e)
+{
+	struct jsonw j;
+
+	if (s->json) {
+		jsonw_begin(&j, stdout);
+		jsonw_open(&j, NULL, '{');
+		jsonw_open(&j, "error", '{');
+		jsonw_string(&j, "kind", err_kind_name(e->kind));
+		jsonw_string(&j, "message", e->msg);
+		jsonw_string(&j, "field", e->field[0] ? e->field : NULL);
+		jsonw_close(&j, '}');
+		jsonw_close(&j, '}');
+		jsonw_raw(&j, "\n", 1);
+		jsonw_finish(&j);
+	}
+	return cli_fail(e);
+}
+
+int cli_find_helper(const char *name, char *ret, size_t size)
+{
+	static const char *const places[] = {"", "../libexec/cloche/", "../../bin/"};
+	char self[PATH_MAX];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	char *slash;
+
+	if (n < 0)
+		return -1;
+	self[n] = '\0';
+	slash = strrchr(self, '/');
+	if (slash)
+		slash[1] = '\0';
+	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		if ((size_t)snprintf(ret, size, "%s%s%s", self, places[i], name) < size &&
+		    access(ret, X_OK) == 0)
+			return 0;
+	}
+	return -1;
+}
