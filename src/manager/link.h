@@ -21,7 +21,10 @@ struct link;
 struct call;
 
 struct call_ops {
-	/* G_OK (always first), then what the request says. The payload is valid only during the call. */
+	/*
+	 * G_OK (always first), then what the request says; G_END only if it has a payload. The
+	 * payload is valid only during the call.
+	 */
 	void (*on_frame)(void *arg, uint8_t type, const void *payload, size_t len);
 	/* The stream is over: by G_END, by the last answer (e NULL), or by an error of guest or link. */
 	void (*on_end)(void *arg, const struct err *e);
@@ -29,11 +32,17 @@ struct call_ops {
 	void (*on_room)(void *arg);
 };
 
-/* Takes the fd. on_lost is called once when the link breaks, after all calls were ended. */
+/*
+ * Takes the fd. on_lost is called once when the link breaks, after all calls were ended; the owner
+ * still closes the link. A guest that does not greet within 5 s, or does not answer a ping for 30 s,
+ * has broken it.
+ */
 struct link *link_open(struct loop *l, int fd, uint64_t generation,
 		       void (*on_lost)(void *arg, const struct err *e), void *arg);
 /* Ends all calls with an error (without on_lost). */
 void link_close(struct link *k);
+/* The guest is frozen and cannot answer: no life signs are asked for. */
+void link_suspend(struct link *k, bool suspended);
 
 /* Sends a request; callbacks come later, never from within. NULL payload for none. Large G_EXEC
  * requests are split into G_MORE frames here. */
