@@ -1,0 +1,13 @@
+/* A /proc of the sandbox's own, without what tells about the host. */
+#pragma once
+
+#include "base/err.h"
+
+#include <stdbool.h>
+
+/*
+ * Mounts it at root/proc and hides files there. The working directory is the scratch, whose files
+ * cover them; id makes the boot id. caller_is_root: an ordinary user inside who is the host's root
+ * outside could read more.
+ */
+int procfs_show(int root, const char *id, bool caller_is_root, struct err *e);
