@@ -168,3 +168,22 @@ enum guest_change {
  *             2 = exec ended: guest_exec_item; 3 = ttl ended (last frame)
  */
 enum guest_why { GUEST_WHY_NONE, GUEST_WHY_TIMEOUT, GUEST_WHY_KILLED, GUEST_WHY_OOM };
+
+/* ---- frames, for both ends ---- */
+
+#include "base/buf.h"
+
+#include <stdbool.h>
+
+struct guest_header {
+	uint32_t size, stream;
+	uint8_t type;
+};
+
+void guest_header_put(unsigned char *ret, const struct guest_header *h);
+/* False if it is malformed: a size or bytes that cannot be. The type is not judged. */
+bool guest_header_get(const unsigned char *bytes, struct guest_header *ret);
+/* Do its payloads count against a window? */
+bool guest_is_counted(uint8_t type);
+/* Adds a whole frame; len is at most GUEST_MAX_PAYLOAD. */
+void guest_frame_add(struct buf *b, uint32_t stream, uint8_t type, const void *payload, size_t len);
