@@ -1,0 +1,272 @@
+#include "manager/broker.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define BUCKETS 256
+#define SWEEP_MS 10000
+
+/* How long an answer may take; a snapshot copies gigabytes. */
+#define PATIENCE_MS 120000
+#define PATIENCE_LONG_MS 1800000
+
+struct asked {
+	uint32_t serial, type;
+	int64_t until_ns;
+	broker_done done;
+	void *arg;
+	struct asked *next;
+};
+
+struct unsent {
+	struct ipc m;
+	int fd;
+	struct unsent *next;
+};
+
+struct broker {
+	struct loop *loop;
+	int fd;
+	bool lost;
+	uint32_t next_serial;
+	struct asked *table[BUCKETS];
+	struct unsent *first, **last;
+	struct loop_watch watch;
+	struct loop_timer sweep;
+	struct loop_task lost_task;
+	struct err err;
+	const struct broker_ops *ops;
+	void *arg;
+};
+
+static void lose(struct broker *b, const char *why)
+{
+	if (b->lost)
+		return;
+	b->lost = true;
+	err_set(&b->err, ERR_SYSTEM, "the broker is gone: %s", why);
+	loop_unwatch(b->loop, &b->watch);
+	loop_task_add(b->loop, &b->lost_task);
+}
+
+static void fail(struct asked *a, enum err_kind kind, const char *why)
+{
+	struct ipc reply = {.type = IPC_DONE, .serial = a->serial};
+
+	err_set(&reply.err, kind, "%s", why);
+	if (a->done)
+		a->done(a->arg, &reply, -1);
+	free(a);
+}
+
+static void fail_all(struct broker *b)
+{
+	for (size_t i = 0; i < BUCKETS; i++)
+		while (b->table[i]) {
+			struct asked *a = b->table[i];
+
+			b->table[i] = a->next;
+			fail(a, ERR_SYSTEM, b->err.msg);
+		}
+}
+
+static void tell_lost(void *arg)
+{
+	struct broker *b = arg;
+
+	fail_all(b);
+	b->ops->on_lost(b->arg, &b->err);
+}
+
+/* ---- sending ---- */
+
+static void send_rest(struct broker *b)
+{
+	while (b->first && !b->lost) {
+		struct unsent *u = b->first;
+
+		if (ipc_send(b->fd, &u->m, u->fd) < 0) {
+			if (errno != EAGAIN && errno != ENOBUFS)
+				lose(b, strerror(errno));
+			break;
+		}
+		b->first = u->next;
+		if (!b->first)
+			b->last = &b->first;
+		close_fd(&u->fd);
+		free(u);
+	}
+	if (!b->lost)
+		loop_change(b->loop, &b->watch, b->first ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+static void put_off(struct broker *b, const struct ipc *m, int fd)
+{
+	struct unsent *u = must_alloc(calloc(1, sizeof(*u)));
+
+	memcpy(&u->m, m, ipc_size(m->type));
+	u->fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
+	*b->last = u;
+	b->last = &u->next;
+	loop_change(b->loop, &b->watch, EPOLLIN | EPOLLOUT);
+}
+
+static void remember(struct broker *b, const struct ipc *m, broker_done done, void *arg)
+{
+	struct asked *a = must_alloc(calloc(1, sizeof(*a)));
+	bool is_long = m->type == IPC_SNAPSHOT || m->type == IPC_SNAPSHOT_KEEP;
+
+	*a = (struct asked){.serial = m->serial, .type = m->type, .done = done, .arg = arg};
+	a->until_ns = now_ns() + (is_long ? PATIENCE_LONG_MS : PATIENCE_MS) * 1000000LL;
+	a->next = b->table[m->serial % BUCKETS];
+	b->table[m->serial % BUCKETS] = a;
+}
+
+void broker_ask(struct broker *b, const struct ipc *m, int fd, broker_done done, void *arg)
+{
+	struct ipc copy;
+
+	memcpy(&copy, m, ipc_size(m->type));
+	if (++b->next_serial == 0)
+		b->next_serial = 1;
+	copy.serial = b->next_serial;
+	remember(b, &copy, done, arg);
+	if (b->lost) {
+		loop_task_add(b->loop, &b->lost_task);
+		return;
+	}
+	if (!b->first && ipc_send(b->fd, &copy, fd) == 0)
+		return;
+	if (b->first || errno == EAGAIN || errno == ENOBUFS)
+		put_off(b, &copy, fd);
+	else
+		lose(b, strerror(errno));
+}
+
+/* ---- receiving ---- */
+
+static struct asked *take_asked(struct broker *b, const struct ipc *m)
+{
+	struct asked **at = &b->table[m->serial % BUCKETS], *a;
+
+	while (*at && (*at)->serial != m->serial)
+		at = &(*at)->next;
+	a = *at;
+	if (a && !(a->type == IPC_SNAPSHOT_LIST && m->type == IPC_SNAPSHOT_IS))
+		*at = a->next;
+	return a;
+}
+
+/* Nobody waits any more for what was booted: it must not stay. */
+static void undo(struct broker *b, const struct ipc *m)
+{
+	struct ipc destroy = {.type = IPC_DESTROY};
+
+	if (m->type != IPC_BOOTED || m->err.kind != ERR_NONE)
+		return;
+	memcpy(destroy.id, m->booted.id, sizeof(destroy.id));
+	broker_ask(b, &destroy, -1, NULL, NULL);
+}
+
+static void take_reply(struct broker *b, const struct ipc *m, int fd)
+{
+	struct asked *a = take_asked(b, m);
+	bool again = a && a->type == IPC_SNAPSHOT_LIST && m->type == IPC_SNAPSHOT_IS;
+
+	if (a && a->done) {
+		a->done(a->arg, m, fd);
+	} else {
+		close_fd(&fd);
+		if (!a)
+			undo(b, m);
+	}
+	if (!again)
+		free(a);
+}
+
+static void on_ready(void *arg, uint32_t events)
+{
+	struct broker *b = arg;
+
+	if (events & EPOLLOUT)
+		send_rest(b);
+	for (int i = 0; i < 64 && !b->lost && (events & ~(uint32_t)EPOLLOUT); i++) {
+		struct ipc m;
+		int fd = -1, rc = ipc_receive(b->fd, &m, &fd);
+
+		if (rc < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (rc <= 0) {
+			lose(b, rc == 0 ? "it closed the channel" : strerror(errno));
+			return;
+		}
+		if (m.serial == 0)
+			b->ops->on_news(b->arg, &m, fd);
+		else
+			take_reply(b, &m, fd);
+	}
+}
+
+static void on_sweep(void *arg)
+{
+	struct broker *b = arg;
+	int64_t now = now_ns();
+
+	loop_timer_set(b->loop, &b->sweep, SWEEP_MS);
+	for (size_t i = 0; i < BUCKETS; i++)
+		for (struct asked **at = &b->table[i], *a; (a = *at);) {
+			if (a->until_ns > now) {
+				at = &a->next;
+				continue;
+			}
+			*at = a->next;
+			fail(a, ERR_SYSTEM, "the broker does not answer");
+			/* The callback may have asked anew, in this very chain. */
+			at = &b->table[i];
+		}
+}
+
+struct broker *broker_open(struct loop *l, int fd, const struct broker_ops *ops, void *arg)
+{
+	struct broker *b = must_alloc(calloc(1, sizeof(*b)));
+
+	*b = (struct broker){.loop = l, .fd = fd, .ops = ops, .arg = arg};
+	b->last = &b->first;
+	b->watch = (struct loop_watch){.fd = fd, .events = EPOLLIN, .call = on_ready, .arg = b};
+	b->sweep = (struct loop_timer){.call = on_sweep, .arg = b};
+	b->lost_task = (struct loop_task){.call = tell_lost, .arg = b};
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+	if (loop_watch(l, &b->watch) < 0)
+		lose(b, strerror(errno));
+	loop_timer_set(l, &b->sweep, SWEEP_MS);
+	return b;
+}
+
+void broker_close(struct broker *b)
+{
+	if (!b)
+		return;
+	loop_unwatch(b->loop, &b->watch);
+	loop_timer_stop(b->loop, &b->sweep);
+	loop_task_remove(b->loop, &b->lost_task);
+	for (size_t i = 0; i < BUCKETS; i++)
+		for (struct asked *a = b->table[i], *next; a; a = next) {
+			next = a->next;
+			free(a);
+		}
+	while (b->first) {
+		struct unsent *u = b->first;
+
+		b->first = u->next;
+		close_fd(&u->fd);
+		free(u);
+	}
+	close_fd(&b->fd);
+	free(b);
+}

@@ -1,0 +1,252 @@
+#include "store/store.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <assert.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SCHEMA 1
+#define BUSY_MS 2000
+
+enum query { Q_PUT, Q_REMOVE, Q_EACH, Q_COUNT };
+
+static const char *const queries[] = {
+	[Q_PUT] = "INSERT OR REPLACE INTO sandboxes (id, owner, name, state, created, expires, "
+		  "options)"
+		  " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+	[Q_REMOVE] = "DELETE FROM sandboxes WHERE id = ?1",
+	[Q_EACH] = "SELECT id, owner, name, state, created, expires, options FROM sandboxes"
+		   " ORDER BY created, id",
+};
+static_assert(ARRAY_LEN(queries) == Q_COUNT, "a text per query");
+
+struct store {
+	sqlite3 *db;
+	sqlite3_stmt *statements[Q_COUNT];
+};
+
+static int db_error(struct store *s, struct err *e, const char *what)
+{
+	return err_set(e, ERR_SYSTEM, "the database: cannot %s: %s", what,
+		       s->db ? sqlite3_errmsg(s->db) : "out of memory");
+}
+
+/* ---- opening ---- */
+
+static int run(struct store *s, const char *sql, struct err *e)
+{
+	return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK
+		       ? 0
+		       : db_error(s, e, "prepare it");
+}
+
+static int read_number(struct store *s, const char *sql, int *ret, struct err *e)
+{
+	sqlite3_stmt *q = NULL;
+	int rc = -1;
+
+	if (sqlite3_prepare_v2(s->db, sql, -1, &q, NULL) == SQLITE_OK &&
+	    sqlite3_step(q) == SQLITE_ROW) {
+		*ret = sqlite3_column_int(q, 0);
+		rc = 0;
+	}
+	sqlite3_finalize(q);
+	return rc == 0 ? 0 : db_error(s, e, "read it");
+}
+
+/* Damage shows here and not at the first request. */
+static int check_whole(struct store *s, struct err *e)
+{
+	sqlite3_stmt *q = NULL;
+	bool whole =
+		sqlite3_prepare_v2(s->db, "PRAGMA quick_check(1)", -1, &q, NULL) == SQLITE_OK &&
+		sqlite3_step(q) == SQLITE_ROW &&
+		str_equal((const char *)sqlite3_column_text(q, 0), "ok");
+
+	sqlite3_finalize(q);
+	return whole ? 0 : err_set(e, ERR_SYSTEM, "the database is damaged");
+}
+
+static int make_tables(struct store *s, struct err *e)
+{
+	int version = 0;
+
+	if (read_number(s, "PRAGMA user_version", &version, e) < 0)
+		return -1;
+	if (version == SCHEMA)
+		return 0;
+	if (version != 0)
+		return err_set(e, ERR_UNSUPPORTED, "the database is of schema %d, this is %d",
+			       version, SCHEMA);
+	return run(s,
+		   "BEGIN IMMEDIATE;"
+		   "CREATE TABLE sandboxes (id TEXT PRIMARY KEY, owner TEXT NOT NULL,"
+		   " name TEXT NOT NULL, state TEXT NOT NULL, created INTEGER NOT NULL,"
+		   " expires INTEGER NOT NULL, options TEXT NOT NULL) WITHOUT ROWID;"
+		   "PRAGMA user_version = 1;"
+		   "COMMIT",
+		   e);
+}
+
+static int open_db(struct store *s, const char *path, struct err *e)
+{
+	int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
+
+	if (sqlite3_open_v2(path, &s->db, flags, NULL) != SQLITE_OK)
+		return db_error(s, e, "open it");
+	sqlite3_busy_timeout(s->db, BUSY_MS);
+	/* NORMAL: a killed process loses nothing; a power failure may lose the last rows, and with
+	 * them go the sandboxes themselves. */
+	if (run(s,
+		"PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA temp_store = "
+		"MEMORY;",
+		e) < 0 ||
+	    check_whole(s, e) < 0 || make_tables(s, e) < 0)
+		return -1;
+	for (int i = 0; i < Q_COUNT; i++)
+		if (sqlite3_prepare_v3(s->db, queries[i], -1, SQLITE_PREPARE_PERSISTENT,
+				       &s->statements[i], NULL) != SQLITE_OK)
+			return db_error(s, e, "use it");
+	return 0;
+}
+
+static void close_db(struct store *s)
+{
+	for (int i = 0; i < Q_COUNT; i++) {
+		sqlite3_finalize(s->statements[i]);
+		s->statements[i] = NULL;
+	}
+	sqlite3_close(s->db);
+	s->db = NULL;
+}
+
+static void move_aside(const char *path, char *ret_name, size_t size)
+{
+	static const char *const parts[] = {"", "-wal", "-shm"};
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	snprintf(ret_name, size, "%s.damaged-%lld-%ld", path, (long long)now.tv_sec, now.tv_nsec);
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+		auto_free char *from = str_format("%s%s", path, parts[i]);
+		auto_free char *to = str_format("%s%s", ret_name, parts[i]);
+
+		rename(from, to);
+	}
+}
+
+/* One that is busy or cannot be reached stays where it is. */
+static bool is_useless(const struct store *s)
+{
+	int code = s->db ? sqlite3_errcode(s->db) & 0xff : SQLITE_NOMEM;
+
+	return code == SQLITE_CORRUPT || code == SQLITE_NOTADB || code == SQLITE_OK ||
+	       code == SQLITE_ROW || code == SQLITE_DONE;
+}
+
+struct store *store_open(const char *path, char *note, size_t note_size, struct err *e)
+{
+	struct store *s = must_alloc(calloc(1, sizeof(*s)));
+	char aside[4096];
+	struct err why;
+
+	note[0] = '\0';
+	if (open_db(s, path, &why) == 0)
+		return s;
+	if (!is_useless(s)) {
+		*e = why;
+		store_close(s);
+		return NULL;
+	}
+	close_db(s);
+	move_aside(path, aside, sizeof(aside));
+	snprintf(note, note_size, "%s; it was moved to %s and begun anew", why.msg, aside);
+	if (open_db(s, path, e) == 0)
+		return s;
+	store_close(s);
+	return NULL;
+}
+
+void store_close(struct store *s)
+{
+	if (!s)
+		return;
+	close_db(s);
+	free(s);
+}
+
+/* ---- rows ---- */
+
+static void bind_text(sqlite3_stmt *q, int place, const char *text)
+{
+	sqlite3_bind_text(q, place, text, -1, SQLITE_STATIC);
+}
+
+/* Runs to its end; what was bound is let go. */
+static int finish(struct store *s, sqlite3_stmt *q, const char *what, struct err *e)
+{
+	int rc = sqlite3_step(q) == SQLITE_DONE ? 0 : db_error(s, e, what);
+
+	sqlite3_reset(q);
+	sqlite3_clear_bindings(q);
+	return rc;
+}
+
+int store_put(struct store *s, const struct store_row *row, struct err *e)
+{
+	sqlite3_stmt *q = s->statements[Q_PUT];
+
+	bind_text(q, 1, row->id);
+	bind_text(q, 2, row->owner);
+	bind_text(q, 3, row->name);
+	bind_text(q, 4, row->state);
+	sqlite3_bind_int64(q, 5, (sqlite3_int64)row->created_ms);
+	sqlite3_bind_int64(q, 6, (sqlite3_int64)row->expires_ms);
+	bind_text(q, 7, row->options ? row->options : "{}");
+	return finish(s, q, "write a sandbox", e);
+}
+
+int store_remove(struct store *s, const char *id, struct err *e)
+{
+	sqlite3_stmt *q = s->statements[Q_REMOVE];
+
+	bind_text(q, 1, id);
+	return finish(s, q, "remove a sandbox", e);
+}
+
+/* False: it does not fit, so it is none of ours. */
+static bool copy_text(sqlite3_stmt *q, int column, char *dst, size_t size)
+{
+	const char *text = (const char *)sqlite3_column_text(q, column);
+
+	return text && (size_t)snprintf(dst, size, "%s", text) < size;
+}
+
+int store_each(struct store *s, void (*call)(void *arg, const struct store_row *row), void *arg,
+	       struct err *e)
+{
+	sqlite3_stmt *q = s->statements[Q_EACH];
+	int rc;
+
+	while ((rc = sqlite3_step(q)) == SQLITE_ROW) {
+		struct store_row row = {0};
+
+		if (!copy_text(q, 0, row.id, sizeof(row.id)) ||
+		    !copy_text(q, 1, row.owner, sizeof(row.owner)) ||
+		    !copy_text(q, 2, row.name, sizeof(row.name)) ||
+		    !copy_text(q, 3, row.state, sizeof(row.state)))
+			continue;
+		row.created_ms = (uint64_t)sqlite3_column_int64(q, 4);
+		row.expires_ms = (uint64_t)sqlite3_column_int64(q, 5);
+		row.options = (const char *)sqlite3_column_text(q, 6);
+		call(arg, &row);
+	}
+	sqlite3_reset(q);
+	return rc == SQLITE_DONE ? 0 : db_error(s, e, "read the sandboxes");
+}

@@ -1,0 +1,32 @@
+/*
+ * What must outlive the daemon: one row for each sandbox, in SQLite (WAL). The only SQL is here. The
+ * database is a file in the front's own directory. One that is damaged is moved aside and begun anew:
+ * what runs is known to the broker, what is lost are names and metadata.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "wire/ipc.h"
+
+#include <stdint.h>
+
+struct store;
+
+struct store_row {
+	char id[IPC_ID];
+	char owner[IPC_ID];
+	char name[IPC_NAME];
+	char state[16];
+	uint64_t created_ms, expires_ms; /* unix; 0: never */
+	const char *options;		 /* JSON text; the manager's own */
+};
+
+/* note (or "") says what happened to a damaged database. */
+struct store *store_open(const char *path, char *note, size_t note_size, struct err *e);
+void store_close(struct store *s);
+/* Puts a row in place of the one with the same id, if there is one. */
+int store_put(struct store *s, const struct store_row *row, struct err *e);
+int store_remove(struct store *s, const char *id, struct err *e);
+/* Each row, oldest first; its strings are valid during the call only. */
+int store_each(struct store *s, void (*call)(void *arg, const struct store_row *row), void *arg,
+	       struct err *e);
