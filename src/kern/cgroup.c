@@ -20,10 +20,8 @@
 #define PREFIX "cloche-"
 
 static const char *const controllers[] = {
-	[CGROUP_MEMORY] = "memory",
-	[CGROUP_CPU] = "cpu",
-	[CGROUP_PIDS] = "pids",
-	[CGROUP_CPUACCT] = "cpuacct",
+	[CGROUP_MEMORY] = "memory",   [CGROUP_CPU] = "cpu",	    [CGROUP_PIDS] = "pids",
+	[CGROUP_CPUACCT] = "cpuacct", [CGROUP_FREEZER] = "freezer", [CGROUP_BLKIO] = "blkio",
 };
 static_assert(ARRAY_LEN(controllers) == CGROUP_CONTROLLERS, "a name per controller");
 
@@ -105,6 +103,13 @@ void cgroup_init(struct cgroup *c, ino_t pid_ns)
 	/* The pid alone would not be enough: keepers in other pid namespaces share this tree. */
 	read_at(AT_FDCWD, "/proc/self/cgroup", c->table, sizeof(c->table));
 	snprintf(c->name, sizeof(c->name), PREFIX "%lu-%d", (unsigned long)pid_ns, (int)getpid());
+}
+
+void cgroup_init_named(struct cgroup *c, const char *name)
+{
+	cgroup_init(c, 0);
+	c->lives_on = true;
+	snprintf(c->name, sizeof(c->name), "%s", name);
 }
 
 /* Makes c->name below parent; a leftover of a dead keeper with our pid is taken away first. */
@@ -285,7 +290,7 @@ static int create_v1(struct cgroup *c, const char *table, const struct limits *l
 {
 	for (int i = 0; i < CGROUP_CONTROLLERS; i++) {
 		/* rusage tells the processor time at the end; only a limit needs it before. */
-		if (i == CGROUP_CPUACCT && !l->cpu_time_ms)
+		if (i >= CGROUP_CPUACCT && !c->lives_on && !(i == CGROUP_CPUACCT && l->cpu_time_ms))
 			continue;
 		c->parents[i] = open_parent_v1(table, controllers[i]);
 		if (c->parents[i] < 0)
@@ -309,16 +314,24 @@ bool cgroup_is_unified(const struct cgroup *c)
 	return !own_path_v1(c->table, "memory", own, sizeof(own));
 }
 
+/* Our cgroup in the v2 hierarchy. */
+static void own_path_v2(const char *table, char *ret, size_t size)
+{
+	const char *unified = str_starts(table, "0::") ? table : strstr(table, "\n0::");
+
+	snprintf(ret, size, "/");
+	if (!unified)
+		return;
+	unified = strstr(unified, "0::") + 3;
+	snprintf(ret, size, "%.*s", (int)strcspn(unified, "\n"), unified);
+}
+
 void cgroup_create(struct cgroup *c, const struct limits *limits)
 {
-	const char *unified = str_starts(c->table, "0::") ? c->table : strstr(c->table, "\n0::");
-	char own[PATH_MAX] = "/";
+	char own[PATH_MAX];
 	int rc;
 
-	if (unified) {
-		unified = strstr(unified, "0::") + 3;
-		snprintf(own, sizeof(own), "%.*s", (int)strcspn(unified, "\n"), unified);
-	}
+	own_path_v2(c->table, own, sizeof(own));
 	rc = cgroup_is_unified(c) ? create_v2(c, own, limits) : create_v1(c, c->table, limits);
 	if (rc < 0)
 		cgroup_remove(c);
@@ -431,6 +444,154 @@ void cgroup_remove(struct cgroup *c)
 	}
 	c->version = 0;
 	c->layers = 0;
+}
+
+/* ---- one that lives on ---- */
+
+bool cgroup_open(struct cgroup *c, const char *table, const char *name)
+{
+	char own[PATH_MAX];
+	bool any = false;
+
+	cgroup_init_named(c, name);
+	snprintf(c->table, sizeof(c->table), "%s", table);
+	c->version = cgroup_is_unified(c) ? 2 : 1;
+	own_path_v2(c->table, own, sizeof(own));
+	for (int i = 0; i < (c->version == 2 ? 1 : CGROUP_CONTROLLERS); i++) {
+		c->parents[i] = c->version == 2 ? find_parent_v2(own)
+						: open_parent_v1(table, controllers[i]);
+		if (c->parents[i] >= 0)
+			c->dirs[i] =
+				openat(c->parents[i], c->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		any = any || c->dirs[i] >= 0;
+	}
+	if (!any)
+		cgroup_close(c);
+	return any;
+}
+
+void cgroup_close(struct cgroup *c)
+{
+	for (int i = 0; i < CGROUP_CONTROLLERS; i++) {
+		close_fd(&c->dirs[i]);
+		close_fd(&c->parents[i]);
+	}
+	c->version = 0;
+}
+
+bool cgroup_try_remove(struct cgroup *c)
+{
+	for (int i = CGROUP_CONTROLLERS - 1; i >= 0; i--) {
+		if (c->dirs[i] < 0)
+			continue;
+		if (unlinkat(c->parents[i], c->name, AT_REMOVEDIR) < 0 && errno == EBUSY)
+			return false;
+		close_fd(&c->dirs[i]);
+	}
+	cgroup_close(c);
+	return true;
+}
+
+/* The sums of "MAJOR:MINOR ... rbytes=N wbytes=N" (v2), or of "MAJOR:MINOR Read N" (v1). */
+static void sum_io(const char *text, struct cgroup_usage *ret)
+{
+	static const char *const reads[] = {"rbytes=", "Read "};
+	static const char *const writes[] = {"wbytes=", "Write "};
+
+	for (size_t i = 0; i < ARRAY_LEN(reads); i++) {
+		for (const char *at = text; (at = strstr(at, reads[i])); at++)
+			ret->io_read_bytes += strtoull(at + strlen(reads[i]), NULL, 10);
+		for (const char *at = text; (at = strstr(at, writes[i])); at++)
+			ret->io_write_bytes += strtoull(at + strlen(writes[i]), NULL, 10);
+	}
+}
+
+void cgroup_read_usage(const struct cgroup *c, struct cgroup_usage *ret)
+{
+	bool v2 = c->version == 2;
+	int memory = c->dirs[CGROUP_MEMORY];
+	int pids = v2 ? memory : c->dirs[CGROUP_PIDS], io = v2 ? memory : c->dirs[CGROUP_BLKIO];
+	char text[4096];
+
+	*ret = (struct cgroup_usage){0};
+	if (memory >= 0) {
+		ret->memory_bytes =
+			get_number(memory, v2 ? "memory.current" : "memory.usage_in_bytes");
+		ret->memory_limit_bytes =
+			get_number(memory, v2 ? "memory.max" : "memory.limit_in_bytes");
+	}
+	if (pids >= 0)
+		ret->pids = get_number(pids, "pids.current");
+	if (io >= 0 &&
+	    read_at(io, v2 ? "io.stat" : "blkio.throttle.io_service_bytes", text, sizeof(text)) > 0)
+		sum_io(text, ret);
+}
+
+int cgroup_update(struct cgroup *c, const struct limits *limits)
+{
+	layer_set before = c->layers;
+	int rc = 0;
+
+	if (c->version == 2) {
+		c->layers = 0;
+		rc = limit_v2(c, limits);
+		if (rc == 0 && before & ~c->layers)
+			rc = -1;
+		c->layers |= before;
+		return rc;
+	}
+	for (int i = 0; i < CGROUP_CONTROLLERS; i++) {
+		if (c->dirs[i] < 0)
+			continue;
+		/* v1 insists on memory <= memory+swap at every moment, in both directions. */
+		if (i == CGROUP_MEMORY)
+			set_number(c->dirs[i], "memory.memsw.limit_in_bytes", memory_limit(limits));
+		if (limit_v1(c, i, limits) < 0)
+			rc = -1;
+	}
+	return rc;
+}
+
+int cgroup_freeze(const struct cgroup *c, bool frozen)
+{
+	if (c->version == 2)
+		return write_at(c->dirs[0], "cgroup.freeze", frozen ? "1" : "0");
+	if (c->version == 1 && c->dirs[CGROUP_FREEZER] >= 0)
+		return write_at(c->dirs[CGROUP_FREEZER], "freezer.state",
+				frozen ? "FROZEN" : "THAWED");
+	errno = ENOENT;
+	return -1;
+}
+
+bool cgroup_is_frozen(const struct cgroup *c)
+{
+	char text[32];
+
+	if (c->version == 2)
+		return get_keyed(c->dirs[0], "cgroup.events", "frozen") == 1;
+	return c->version == 1 && c->dirs[CGROUP_FREEZER] >= 0 &&
+	       read_at(c->dirs[CGROUP_FREEZER], "freezer.state", text, sizeof(text)) > 0 &&
+	       str_starts(text, "FROZEN");
+}
+
+void cgroup_enter_leaf(const char *leaf)
+{
+	char table[4096], own[PATH_MAX], path[PATH_MAX + 96];
+	struct cgroup c;
+
+	cgroup_init(&c, 0);
+	memcpy(table, c.table, sizeof(table));
+	own_path_v2(table, own, sizeof(own));
+	/* The root is free of that rule, and what cannot be written is not ours. */
+	if (!cgroup_is_unified(&c) || str_equal(own, "/"))
+		return;
+	snprintf(path, sizeof(path), "/sys/fs/cgroup%s/%s", own, leaf);
+	if (str_equal(strrchr(own, '/') + 1, leaf) || (mkdir(path, 0755) < 0 && errno != EEXIST))
+		return;
+	auto_close int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (dir >= 0)
+		(void)write_at(dir, "cgroup.procs", "0");
 }
 
 /* What is left of a keeper is left in the first hierarchy; the others are cleared with it. */

@@ -23,7 +23,9 @@ enum cgroup_controller {
 	CGROUP_MEMORY,
 	CGROUP_CPU,
 	CGROUP_PIDS,
-	CGROUP_CPUACCT,
+	CGROUP_CPUACCT, /* from here on only where needed */
+	CGROUP_FREEZER,
+	CGROUP_BLKIO,
 	CGROUP_CONTROLLERS
 };
 
@@ -34,6 +36,7 @@ struct cgroup {
 	int parents[CGROUP_CONTROLLERS]; /* v2 uses [0] only; -1 where not used */
 	int dirs[CGROUP_CONTROLLERS];
 	layer_set layers; /* what is limited by it */
+	bool lives_on;	  /* has every controller: it is watched, paused and changed later */
 };
 
 struct cgroup_stats {
@@ -46,6 +49,15 @@ struct cgroup_stats {
 
 /* Reads where we are ourselves; pid_ns is the inode of our pid namespace. */
 void cgroup_init(struct cgroup *c, ino_t pid_ns);
+/* The same for a sandbox that lives on, under a name that no sweep takes away. */
+void cgroup_init_named(struct cgroup *c, const char *name);
+/*
+ * Opens one that exists, by the table of whoever made it. False if there is nothing of it left; what
+ * there is can be removed then, too.
+ */
+bool cgroup_open(struct cgroup *c, const char *table, const char *name);
+/* Closes what is open, and leaves the cgroup as it is. */
+void cgroup_close(struct cgroup *c);
 /* True if the controllers are on v2: then it must exist before the child is cloned into it. */
 bool cgroup_is_unified(const struct cgroup *c);
 /* Leaves version 0 if this user can have no cgroup here. */
@@ -62,5 +74,25 @@ void cgroup_lift_cpu(const struct cgroup *c);
 void cgroup_kill(const struct cgroup *c);
 /* Removes it; everything in it must be dead. */
 void cgroup_remove(struct cgroup *c);
+/* The same without waiting: false if its tasks are still dying. Closes it only when it is gone. */
+bool cgroup_try_remove(struct cgroup *c);
+
+struct cgroup_usage {
+	uint64_t memory_bytes, memory_limit_bytes, pids, io_read_bytes, io_write_bytes;
+};
+
+/* What it uses now. */
+void cgroup_read_usage(const struct cgroup *c, struct cgroup_usage *ret);
+/* New limits for what is running; -1 with errno if one could not be set. */
+int cgroup_update(struct cgroup *c, const struct limits *limits);
+/* Stops everything in it, or lets it go on; -1 with errno (ENOENT: it has no freezer). */
+int cgroup_freeze(const struct cgroup *c, bool frozen);
+/* Stopping takes a moment. */
+bool cgroup_is_frozen(const struct cgroup *c);
+/*
+ * v2: a cgroup with processes in it hands out no controllers, so this process moves into a leaf of
+ * its own, below the cgroup that it was started in. Nothing happens elsewhere.
+ */
+void cgroup_enter_leaf(const char *leaf);
 /* Removes cgroups whose keeper is gone. */
 void cgroup_sweep(const struct cgroup *c);

@@ -32,6 +32,12 @@ struct boot_request {
 	bool dies_with_caller;
 };
 
+/* What tells a process from another one that got its number later. */
+struct boot_identity {
+	uint64_t start_time; /* field 22 of /proc/PID/stat */
+	ino_t pid_ns, mount_ns;
+};
+
 struct booted {
 	pid_t pid; /* of pid 1, in our pid namespace */
 	int pidfd;
@@ -40,10 +46,11 @@ struct booted {
 	int landlock_abi;
 	bool listening, rootless;
 	char seccomp[96];
-	ino_t pid_ns, mount_ns;
-	uint64_t start_time; /* field 22 of /proc/PID/stat */
+	struct boot_identity identity;
 	char note[256];
 };
 
 /* Blocks for the few milliseconds that it takes. Required and missing layers are errors. */
 int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e);
+/* Of a process that runs now. */
+int boot_identify(pid_t pid, struct boot_identity *ret, struct err *e);

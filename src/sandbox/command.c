@@ -38,8 +38,8 @@ static int attach_streams(const struct plan *p, const struct inside_fds *fds, st
 	return 0;
 }
 
-/* All 64 of them; libc keeps some to itself, so the kernel is asked directly. */
-static void reset_signals(void)
+/* libc keeps some to itself, so the kernel is asked directly. */
+void command_reset_signals(void)
 {
 	static const struct {
 		unsigned long handler, flags, restorer,
@@ -53,8 +53,7 @@ static void reset_signals(void)
 	sigprocmask(SIG_SETMASK, &empty, NULL);
 }
 
-/* Required and not proven: the command must not run (rule 1). */
-static int check_required(const struct plan *p, struct err *e)
+int command_check_required(const struct plan *p, struct err *e)
 {
 	layer_set lacking = p->spec->required_layers & ~p->board->proven;
 
@@ -114,7 +113,7 @@ void command_exec(const struct command *c)
 
 	if (c->pinned)
 		sched_setaffinity(0, sizeof(c->cpus), &c->cpus);
-	reset_signals();
+	command_reset_signals();
 	if (attach_streams(p, c->fds, &b->err) < 0)
 		_exit(125);
 	b->proven |= verify_privileges(p, c->fds->scratch);
@@ -124,8 +123,8 @@ void command_exec(const struct command *c)
 		_exit(125);
 	}
 	if (sys_close_range(3, ~0u, CLOSE_RANGE_UNSHARE) == 0)
-		b->proven |= verify_fds();
-	if (check_required(p, &b->err) < 0 || restrict_open_files(p, &b->err) < 0)
+		b->proven |= verify_fds(2);
+	if (command_check_required(p, &b->err) < 0 || restrict_open_files(p, &b->err) < 0)
 		_exit(125);
 	umask(022);
 	exec_search(p);

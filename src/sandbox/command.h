@@ -17,3 +17,8 @@ struct command {
  * straight-line system calls only. Never returns; what went wrong is on the board.
  */
 void command_exec(const struct command *c) __attribute__((noreturn));
+
+/* The default for all 64 of them, and none blocked. */
+void command_reset_signals(void);
+/* Required and not proven: nothing may be executed (rule 1). */
+int command_check_required(const struct plan *p, struct err *e);

@@ -8,6 +8,7 @@
 #include "kern/sys.h"
 #include "kern/userns.h"
 #include "sandbox/command.h"
+#include "sandbox/guest_exec.h"
 #include "sandbox/init.h"
 #include "sandbox/message.h"
 #include "sandbox/net.h"
@@ -300,6 +301,8 @@ void inside_main(struct plan *p, struct inside_fds *fds)
 	signals = block_signals(e);
 	if (signals < 0 || build(p, fds, &listener, e) < 0)
 		_exit(125);
+	if (p->guest)
+		guest_exec(p, fds, listener);
 	command = start_command(p, fds, e);
 	if (command < 0)
 		_exit(125);

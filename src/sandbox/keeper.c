@@ -8,6 +8,7 @@
 #include "kern/userns.h"
 #include "sandbox/inside.h"
 #include "sandbox/lair.h"
+#include "sandbox/maker.h"
 #include "sandbox/message.h"
 #include "sandbox/sandbox.h"
 
@@ -180,158 +181,6 @@ static int open_streams(struct keeper *k, struct inside_fds *fds, struct err *e)
 	if (open_input(k, &fds->in, e) < 0 || open_output(k, &k->out, 1, &fds->out, e) < 0)
 		return -1;
 	return open_output(k, &k->err, 2, &fds->err, e);
-}
-
-/* ---- the clone ---- */
-
-static int explain_clone(const struct keeper *k, struct err *e)
-{
-	int errnum = errno;
-
-	err_sys(e, "cannot create namespaces");
-	if (errnum == EPERM || errnum == EACCES || errnum == ENOSPC)
-		return err_set(
-			e, ERR_UNSUPPORTED,
-			"this host does not let %s create %snamespaces (%s); `cloche doctor` "
-			"says what to change, --level process works without them",
-			k->plan.rootless ? "an ordinary user" : "this process",
-			k->plan.rootless ? "user " : "", strerror(errnum));
-	return -1;
-}
-
-static int clone_inside(struct keeper *k, struct inside_fds *fds, struct err *e)
-{
-	struct clone_args args = {.flags = CLONE_PIDFD, .exit_signal = SIGCHLD};
-	pid_t pid;
-
-	args.pidfd = (uint64_t)(uintptr_t)&k->pidfd;
-	if (k->plan.spec->level != LEVEL_PROCESS)
-		args.flags |= CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS |
-			      (k->plan.rootless ? CLONE_NEWUSER : 0);
-	if (k->cgroup.version == 2) {
-		args.flags |= CLONE_INTO_CGROUP;
-		args.cgroup = (uint64_t)k->cgroup.dirs[0];
-	}
-	pid = sys_clone3(&args);
-	if (pid < 0 && k->cgroup.version == 2) {
-		/* Without the right to move into it, it is of no use. */
-		cgroup_remove(&k->cgroup);
-		args.flags &= ~(uint64_t)CLONE_INTO_CGROUP;
-		pid = sys_clone3(&args);
-	}
-	if (pid < 0)
-		return explain_clone(k, e);
-	if (pid == 0)
-		inside_main(&k->plan, fds);
-	k->pid = pid;
-	return 0;
-}
-
-/* ---- while pid 1 builds ---- */
-
-static void close_all(const int *fds, int count)
-{
-	for (int i = 0; i < count; i++)
-		close(fds[i]);
-}
-
-static int make_owners(struct keeper *k, struct mounts_message *m, int *fds, struct err *e)
-{
-	const struct plan *p = &k->plan;
-	struct id_map uids, gids;
-
-	for (int i = 0; i < p->owner_count; i++) {
-		id_map_owner(&uids, p->id_base, p->owners[i].uid, SANDBOX_UID);
-		id_map_owner(&gids, p->id_base, p->owners[i].gid, SANDBOX_GID);
-		if (userns_create(&uids, &gids, &k->userns[i], e) < 0)
-			return -1;
-		fds[m->owner_count++] = k->userns[i].fd;
-	}
-	return 0;
-}
-
-/* What pid 1 needs to finish its mounts. */
-static int send_mounts(struct keeper *k, struct err *e)
-{
-	bool shown = k->plan.workspace_mode == WORKSPACE_COW;
-	struct mounts_message m = {0};
-	int fds[KEEPER_MAX_FDS], rc = -1;
-
-	if (plan_judge_workspace(&k->plan, e) == 0 && make_owners(k, &m, fds, e) == 0) {
-		m.workspace_denied = shown && k->plan.workspace_mode == WORKSPACE_EMPTY;
-		rc = message_send(k->control, &m, sizeof(m), fds, m.owner_count, e);
-	}
-	close_all(fds, m.owner_count);
-	return rc;
-}
-
-/* The sandbox's own user namespace is that of the process which makes its network namespace. */
-static int take_userns(struct keeper *k, struct rights_message *m, int *fds, int *count,
-		       struct err *e)
-{
-	const struct plan *p = &k->plan;
-	struct id_map ids;
-	int fd = -1;
-
-	if (p->rootless || p->spec->level == LEVEL_PROCESS)
-		return 0;
-	id_map_range(&ids, p->id_base);
-	if (k->net.in_userns)
-		fd = userns_adopt(k->net.pid, &ids, &ids, e);
-	else
-		err_set(e, ERR_UNSUPPORTED, "cannot create a user namespace");
-	if (fd < 0)
-		return p->spec->required_layers & LAYER_BIT(LAYER_USER_NS) ? -1 : 0;
-	fds[(*count)++] = fd;
-	m->has_userns = 1;
-	return 0;
-}
-
-static int take_network(struct keeper *k, struct rights_message *m, int *fds, int *count,
-			struct err *e)
-{
-	if (net_finish(&k->net, e) < 0)
-		return -1;
-	if (k->net.ns < 0)
-		return 0;
-	fds[(*count)++] = k->net.ns;
-	/* Port 53 of a network namespace just made can be had; if not, something is badly off. */
-	if (k->net.dns < 0)
-		return err_set(e, ERR_SYSTEM, "cannot serve names in the new network namespace");
-	fds[(*count)++] = k->net.dns;
-	m->has_net = 1;
-	return 0;
-}
-
-/* What it needs to give up its rights. */
-static int send_rights(struct keeper *k, struct err *e)
-{
-	struct rights_message m = {0};
-	int fds[KEEPER_MAX_FDS], count, rc = -1;
-
-	if (!cgroup_is_unified(&k->cgroup))
-		cgroup_create(&k->cgroup, &k->plan.spec->limits);
-	m.cgroup_layers = k->cgroup.layers;
-	if (k->cgroup.version == 2 && !cgroup_contains(&k->cgroup, k->pid))
-		m.cgroup_layers = 0;
-	count = cgroup_join_fds(&k->cgroup, fds);
-	/* What cannot be joined limits nothing, and must not be claimed. */
-	if (count < 0) {
-		count = 0;
-		m.cgroup_layers = 0;
-	}
-	m.join_count = count;
-	if (take_userns(k, &m, fds, &count, e) == 0 && take_network(k, &m, fds, &count, e) == 0)
-		rc = message_send(k->control, &m, sizeof(m), fds, count, e);
-	close_all(fds, count);
-	return rc;
-}
-
-static int send_resources(struct keeper *k, struct err *e)
-{
-	if (k->plan.spec->level != LEVEL_PROCESS && send_mounts(k, e) < 0)
-		return -1;
-	return send_rights(k, e);
 }
 
 /* ---- while the command runs ---- */
@@ -533,14 +382,6 @@ static void drain(struct keeper *k)
 
 /* ---- all of it ---- */
 
-/* Processes that only hold namespaces open until pid 1 has them. */
-static void release_holders(struct keeper *k)
-{
-	for (size_t i = 0; i < ARRAY_LEN(k->userns); i++)
-		userns_release(&k->userns[i]);
-	net_release(&k->net);
-}
-
 /* Whoever reads our stdout must see its end as soon as the command closes it. */
 static void let_go_of_streams(const struct keeper *k, struct inside_fds *fds)
 {
@@ -561,22 +402,11 @@ static void let_go_of_streams(const struct keeper *k, struct inside_fds *fds)
 
 static int start(struct keeper *k, struct inside_fds *fds, struct err *e)
 {
-	int pair[2];
-
 	if (open_streams(k, fds, e) < 0)
 		return -1;
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		return err_sys(e, "cannot create a socket pair");
-	k->control = pair[0];
-	fds->control = pair[1];
-	fds->keeper_control = pair[0];
-	fds->scratch = k->scratch;
 	cgroup_init(&k->cgroup, k->plan.host_ns[NS_PID]);
-	if (cgroup_is_unified(&k->cgroup))
-		cgroup_create(&k->cgroup, &k->plan.spec->limits);
-	if (clone_inside(k, fds, e) < 0)
+	if (maker_start(k, fds, e) < 0)
 		return -1;
-	close_fd(&fds->control);
 	let_go_of_streams(k, fds);
 	return 0;
 }
@@ -588,12 +418,12 @@ static int run(struct keeper *k, struct err *e)
 
 	if (start(k, &fds, e) < 0)
 		return -1;
-	rc = send_resources(k, e);
+	rc = maker_send(k, e);
 	if (rc < 0)
 		end_run(k, STATUS_KILLED, SIGKILL);
 	else
 		cgroup_sweep(&k->cgroup);
-	release_holders(k);
+	maker_release(k);
 	if (watch(k, e) < 0)
 		rc = -1;
 	wait4(k->pid, NULL, __WALL, &k->usage);
@@ -607,7 +437,7 @@ static int run(struct keeper *k, struct err *e)
 
 static void keeper_done(struct keeper *k)
 {
-	release_holders(k);
+	maker_release(k);
 	cgroup_remove(&k->cgroup);
 	lair_remove(k->plan.lair);
 	feed_done(&k->feed);

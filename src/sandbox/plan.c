@@ -3,6 +3,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "kern/caps.h"
+#include "sandbox/boot.h"
 #include "sandbox/environment.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/verify.h"
@@ -163,6 +164,13 @@ static int plan_mounts(struct plan *p, struct err *e)
 	return 0;
 }
 
+/* An image that the operator named is not judged: it may well lie where nobody else may look. */
+static int open_image(struct plan *p, struct err *e)
+{
+	return p->guest ? source_look("image", p->spec->image, &p->image, e)
+			: source_open(p->spec, "image", p->spec->image, SOURCE_READ, &p->image, e);
+}
+
 static int choose_image(struct plan *p, struct err *e)
 {
 	p->image.fd = -1;
@@ -176,7 +184,7 @@ static int choose_image(struct plan *p, struct err *e)
 		p->root_owner = plan_owner(p, &(struct stat){0});
 	if (p->image_is_host)
 		return 0;
-	if (source_open(p->spec, "image", p->spec->image, SOURCE_READ, &p->image, e) < 0)
+	if (open_image(p, e) < 0)
 		return -1;
 	p->root_owner = plan_owner(p, &p->image.st);
 	return check_is_directory(&p->image, "image", e);
@@ -298,6 +306,12 @@ void plan_empty_workspace(struct plan *p)
 	}
 }
 
+static int look_at_host(struct plan *p, struct err *e)
+{
+	verify_read_namespaces(p->host_ns);
+	return stat("/", &p->host_root) < 0 ? err_sys(e, "cannot look at /") : 0;
+}
+
 int plan_make(struct plan *p, const struct sandbox_request *request, struct board *board,
 	      struct err *e)
 {
@@ -310,9 +324,8 @@ int plan_make(struct plan *p, const struct sandbox_request *request, struct boar
 		return err_field(e, ERR_INVALID, "cmd",
 				 "cmd: no command given; see `cloche help run`");
 	choose_ids(p);
-	verify_read_namespaces(p->host_ns);
-	if (stat("/", &p->host_root) < 0)
-		return err_sys(e, "cannot look at /");
+	if (look_at_host(p, e) < 0)
+		return -1;
 	if (make_id(p->id, sizeof(p->id), e) < 0 || choose_image(p, e) < 0 ||
 	    choose_workspace(p, e) < 0 || plan_mounts(p, e) < 0)
 		return -1;
@@ -320,6 +333,47 @@ int plan_make(struct plan *p, const struct sandbox_request *request, struct boar
 	if (plan_files(p, request, e) < 0)
 		return -1;
 	return environment_make(p, request, e);
+}
+
+/* The very directory that the broker opened; its path is only looked at again inside. */
+static int plan_volume(struct plan *p, const struct boot_volume *v, struct err *e)
+{
+	struct bind *b = plan_add_bind(p);
+	char link[64];
+	ssize_t n;
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", v->fd);
+	n = readlink(link, b->source.path, sizeof(b->source.path) - 1);
+	if (n < 0 || fstat(v->fd, &b->source.st) < 0)
+		return err_sys(e, "cannot look at a volume");
+	b->source.path[n] = '\0';
+	b->source.fd = fcntl(v->fd, F_DUPFD_CLOEXEC, 3);
+	if (b->source.fd < 0)
+		return err_sys(e, "cannot keep a volume open");
+	snprintf(b->target, sizeof(b->target), "%s", v->target);
+	b->writable = v->writable;
+	b->owner = plan_owner(p, &b->source.st);
+	return 0;
+}
+
+int plan_make_boot(struct plan *p, const struct boot_request *r, struct board *board, struct err *e)
+{
+	struct sandbox_request request = {.spec = r->spec};
+	const struct guest_start *guest = p->guest;
+
+	*p = (struct plan){.spec = r->spec, .board = board, .guest = guest};
+	p->workspace.fd = p->image.fd = p->workspace_owner = p->root_owner = -1;
+	choose_ids(p);
+	if (r->id_base)
+		p->id_base = r->id_base;
+	snprintf(p->id, sizeof(p->id), "%s", r->id);
+	if (look_at_host(p, e) < 0 || choose_image(p, e) < 0 || choose_workspace(p, e) < 0)
+		return -1;
+	for (size_t i = 0; i < r->volume_count; i++)
+		if (plan_volume(p, &r->volumes[i], e) < 0)
+			return -1;
+	choose_workdir(p);
+	return environment_make(p, &request, e);
 }
 
 void plan_done(struct plan *p)

@@ -46,8 +46,16 @@ struct placed_file {
 
 enum { NS_USER, NS_PID, NS_MOUNT, NS_NET, NS_IPC, NS_UTS, NS_CGROUP, NS_TIME, NS_COUNT };
 
+/* A sandbox that lives on: what pid 1 executes in place of serving a command; see boot.h. */
+struct guest_start {
+	int program;
+	int listener;
+	bool survives; /* whoever made it */
+};
+
 struct plan {
 	const struct sandbox_spec *spec;
+	const struct guest_start *guest; /* NULL: one command */
 	struct board *board;
 	char id[24];
 	char lair[32]; /* level process: its directory, see lair.h */
@@ -85,13 +93,23 @@ static inline uid_t plan_user_id(const struct plan *p)
 	return p->rootless ? p->uid : p->id_base + SANDBOX_UID;
 }
 
+/* Overlays keep their marks where an ordinary user inside can read them, for snapshots. */
+static inline bool plan_has_user_marks(const struct plan *p)
+{
+	return p->rootless || p->guest;
+}
+
 struct sandbox_request;
+struct boot_request;
 
 /* Adds an empty mount; its fd is closed by plan_done. */
 struct bind *plan_add_bind(struct plan *p);
 
 int plan_make(struct plan *p, const struct sandbox_request *request, struct board *board,
 	      struct err *e);
+/* The same for a sandbox that lives on. */
+int plan_make_boot(struct plan *p, const struct boot_request *request, struct board *board,
+		   struct err *e);
 /* The current directory may not be shown: an empty workspace takes its place. */
 void plan_empty_workspace(struct plan *p);
 /* Judges the current directory if that is still to be done. */

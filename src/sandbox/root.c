@@ -173,7 +173,7 @@ static int overlay_new(const struct plan *p, int lower, const char *upper, const
 				 "off",
 				 "index",
 				 "off",
-				 p->rootless ? "userxattr" : NULL,
+				 plan_has_user_marks(p) ? "userxattr" : NULL,
 				 NULL,
 				 NULL};
 
@@ -392,7 +392,7 @@ static int bind_mount(struct plan *p, const struct bind *b, struct err *e)
 				 "nofollow",
 				 "metacopy",
 				 "off",
-				 p->rootless ? "userxattr" : NULL,
+				 plan_has_user_marks(p) ? "userxattr" : NULL,
 				 NULL,
 				 NULL};
 	bool overlay = !b->writable && !b->is_tool && S_ISDIR(b->source.st.st_mode);

@@ -189,7 +189,7 @@ layer_set verify_privileges(const struct plan *p, int scratch)
 }
 
 /* Where /proc is out of reach: poll says POLLNVAL of what is not open. */
-static bool only_streams_by_poll(void)
+static bool only_streams_by_poll(int highest)
 {
 	static struct pollfd polls[1024];
 	struct rlimit most;
@@ -199,7 +199,7 @@ static bool only_streams_by_poll(void)
 	if (getrlimit(RLIMIT_NOFILE, &most) == 0 && most.rlim_cur < count)
 		count = most.rlim_cur;
 	for (size_t i = 0; i < count; i++)
-		polls[i] = (struct pollfd){.fd = (int)i + 3};
+		polls[i] = (struct pollfd){.fd = (int)i + highest + 1};
 	if (poll(polls, count, 0) < 0)
 		return false;
 	for (size_t i = 0; i < count; i++)
@@ -208,7 +208,7 @@ static bool only_streams_by_poll(void)
 	return true;
 }
 
-static bool only_streams(int fd)
+static bool only_streams(int fd, int highest)
 {
 	char buf[1024];
 	long n = syscall(SYS_getdents64, fd, buf, sizeof(buf));
@@ -219,17 +219,17 @@ static bool only_streams(int fd)
 		const char *name = buf + at + 19;
 
 		memcpy(&size, buf + at + 16, sizeof(size));
-		if (name[0] != '.' && atoi(name) > 2 && atoi(name) != fd)
+		if (name[0] != '.' && atoi(name) > highest && atoi(name) != fd)
 			return false;
 		at += size;
 	}
 	return n > 0;
 }
 
-layer_set verify_fds(void)
+layer_set verify_fds(int highest)
 {
 	auto_close int fd = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	bool clean = fd >= 0 ? only_streams(fd) : only_streams_by_poll();
+	bool clean = fd >= 0 ? only_streams(fd, highest) : only_streams_by_poll(highest);
 
 	return clean ? LAYER_BIT(LAYER_FDS) : 0;
 }

@@ -17,5 +17,5 @@ layer_set verify_namespaces(const struct plan *p);
 void verify_canary_opens(struct board *b, int scratch);
 /* In the command's process, after the last layer: ids, capabilities, filter, Landlock canary. */
 layer_set verify_privileges(const struct plan *p, int scratch);
-/* After everything above 2 was closed. */
-layer_set verify_fds(void);
+/* After everything above this number was closed. */
+layer_set verify_fds(int highest);

@@ -1,0 +1,101 @@
+#include "sandbox/guest_exec.h"
+
+#include "base/auto.h"
+#include "kern/sys.h"
+#include "sandbox/command.h"
+#include "sandbox/restrict.h"
+#include "sandbox/verify.h"
+#include "wire/guest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+/* After those of the guest, and gone when it is executed. */
+enum { FD_PROGRAM = GUEST_FD_SCRATCH + 1, FD_CONTROL, FD_LAST = FD_CONTROL };
+
+/* Out of the way first: what is moved to its place must not step on what still waits. */
+static int lift(int fd)
+{
+	return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FD_LAST + 1);
+}
+
+static int put(int fd, int place, int flags)
+{
+	if (fd >= 0)
+		return dup3(fd, place, flags);
+	close(place);
+	return place;
+}
+
+static int arrange_fds(const struct plan *p, const struct inside_fds *fds, int notify,
+		       struct err *e)
+{
+	int null = lift(open("/dev/null", O_RDWR | O_CLOEXEC));
+	int scratch = lift(openat(fds->scratch, ".", O_PATH | O_DIRECTORY | O_CLOEXEC));
+	const struct {
+		int fd, place, flags;
+	} rows[] = {
+		{null, 0, 0},
+		{null, 1, 0},
+		{null, 2, 0},
+		{lift(p->guest->listener), GUEST_FD_LISTENER, 0},
+		{lift(notify), GUEST_FD_NOTIFY, 0},
+		{lift(fds->dns), GUEST_FD_DNS, 0},
+		{scratch, GUEST_FD_SCRATCH, 0},
+		{lift(p->guest->program), FD_PROGRAM, O_CLOEXEC},
+		{lift(fds->control), FD_CONTROL, O_CLOEXEC},
+	};
+
+	if (null < 0 || scratch < 0)
+		return err_sys(e, "cannot open what the guest needs");
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (put(rows[i].fd, rows[i].place, rows[i].flags) < 0)
+			return err_sys(e, "cannot arrange the guest's files");
+	if (sys_close_range(FD_LAST + 1, ~0u, 0) < 0)
+		return err_sys(e, "cannot close files");
+	return 0;
+}
+
+/* What the guest is to see to itself, because no cgroup does. */
+static void exec_program(struct plan *p)
+{
+	const struct limits *l = &p->spec->limits;
+	char memory[32], pids[32], files[32];
+	char *argv[] = {"cloche-guest", "init",	    "--open-files", files, "--pids",
+			pids,		"--memory", memory,	    NULL};
+
+	snprintf(memory, sizeof(memory), "%" PRIu64, l->memory_bytes);
+	snprintf(pids, sizeof(pids), "%" PRIu64, l->pids);
+	snprintf(files, sizeof(files), "%" PRIu64, l->open_files);
+	if (p->board->proven & LAYER_BIT(LAYER_MEMORY))
+		argv[6] = NULL;
+	syscall(SYS_execveat, FD_PROGRAM, "", argv, p->env.items, AT_EMPTY_PATH);
+}
+
+void guest_exec(struct plan *p, struct inside_fds *fds, int notify)
+{
+	struct board *b = p->board;
+
+	b->proven |= verify_privileges(p, fds->scratch);
+	if (arrange_fds(p, fds, notify, &b->err) < 0)
+		_exit(125);
+	/* What stays open for the guest goes to no command of it: fds are closed on exec there. */
+	b->proven |= verify_fds(FD_LAST);
+	if (command_check_required(p, &b->err) < 0 || restrict_open_files(p, &b->err) < 0)
+		_exit(125);
+	(void)setsid();
+	(void)!chdir("/");
+	umask(022);
+	command_reset_signals();
+	if (p->guest->survives && prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0) < 0)
+		_exit(125);
+	b->stage = STAGE_RUNNING;
+	exec_program(p);
+	b->exec_errno = errno;
+	_exit(127);
+}
