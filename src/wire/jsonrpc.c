@@ -1,0 +1,157 @@
+#include "wire/jsonrpc.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool is_id(const json_t *id)
+{
+	if (json_is_string(id))
+		return json_string_length(id) <= JSONRPC_ID_MAX;
+	return json_is_integer(id);
+}
+
+static int fault(struct jsonrpc_fault *f, int code, const char *text)
+{
+	f->code = code;
+	snprintf(f->text, sizeof(f->text), "%s", text);
+	return -1;
+}
+
+/* A request or a notification. */
+static int take_call(struct jsonrpc *m, struct jsonrpc_fault *f)
+{
+	const json_t *method = json_object_get(m->root, "method");
+	json_t *params = json_object_get(m->root, "params");
+
+	if (!json_is_string(method) || json_string_length(method) == 0 ||
+	    json_string_length(method) > JSONRPC_METHOD_MAX)
+		return fault(f, JSONRPC_INVALID, "Invalid Request: method must be a short string");
+	if (params && !json_is_object(params))
+		return fault(f, JSONRPC_INVALID, "Invalid Request: params must be an object");
+	m->method = json_string_value(method);
+	m->params = params;
+	m->kind = m->id ? JSONRPC_REQUEST : JSONRPC_NOTIFICATION;
+	return 0;
+}
+
+static int take_answer(struct jsonrpc *m, struct jsonrpc_fault *f)
+{
+	m->result = json_object_get(m->root, "result");
+	m->error = json_object_get(m->root, "error");
+	if (!m->result == !m->error)
+		return fault(
+			f, JSONRPC_INVALID,
+			"Invalid Request: neither a method nor exactly one of result and error");
+	if (m->error && !json_is_object(m->error))
+		return fault(f, JSONRPC_INVALID, "Invalid Request: error must be an object");
+	/* An error for a message that could not be read has no id. */
+	if (!m->id && !m->error)
+		return fault(f, JSONRPC_INVALID, "Invalid Request: a result without an id");
+	m->kind = JSONRPC_ANSWER;
+	return 0;
+}
+
+static int take(struct jsonrpc *m, struct jsonrpc_fault *f)
+{
+	const char *version = json_string_value(json_object_get(m->root, "jsonrpc"));
+	json_t *id = json_object_get(m->root, "id");
+
+	if (json_is_array(m->root))
+		return fault(
+			f, JSONRPC_INVALID,
+			"Invalid Request: batches are not supported, send one message at a time");
+	if (!json_is_object(m->root))
+		return fault(f, JSONRPC_INVALID, "Invalid Request: not an object");
+	if (is_id(id))
+		m->id = id;
+	if (!version || !str_equal(version, "2.0"))
+		return fault(f, JSONRPC_INVALID, "Invalid Request: jsonrpc must be \"2.0\"");
+	if (id && !m->id && !(json_is_null(id) && json_object_get(m->root, "error")))
+		return fault(f, JSONRPC_INVALID,
+			     "Invalid Request: id must be a string or a whole number");
+	return json_object_get(m->root, "method") ? take_call(m, f) : take_answer(m, f);
+}
+
+int jsonrpc_parse(const char *bytes, size_t len, struct jsonrpc *ret, struct jsonrpc_fault *f)
+{
+	struct jsonrpc m = {0};
+	json_error_t at;
+
+	*f = (struct jsonrpc_fault){0};
+	m.root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY,
+			    &at);
+	if (!m.root)
+		return fault(f, JSONRPC_PARSE, "Parse error: the message is not JSON");
+	if (take(&m, f) < 0) {
+		f->id = m.id ? json_deep_copy(m.id) : NULL;
+		json_decref(m.root);
+		return -1;
+	}
+	*ret = m;
+	return 0;
+}
+
+void jsonrpc_done(struct jsonrpc *m)
+{
+	json_decref(m->root);
+	*m = (struct jsonrpc){0};
+}
+
+static json_t *message(const json_t *id)
+{
+	json_t *m = json_pack("{s:s}", "jsonrpc", "2.0");
+
+	if (id)
+		json_object_set_new(m, "id", json_deep_copy(id));
+	return m;
+}
+
+json_t *jsonrpc_result(const json_t *id, json_t *result)
+{
+	json_t *m = message(id);
+
+	json_object_set_new(m, "result", result);
+	return m;
+}
+
+json_t *jsonrpc_error(const json_t *id, int code, const char *text, json_t *data)
+{
+	json_t *m = message(id);
+	json_t *error = json_pack("{s:i, s:s}", "code", code, "message", text);
+
+	if (data)
+		json_object_set_new(error, "data", data);
+	json_object_set_new(m, "error", error);
+	if (!id)
+		json_object_set_new(m, "id", json_null());
+	return m;
+}
+
+json_t *jsonrpc_notification(const char *method, json_t *params)
+{
+	json_t *m = message(NULL);
+
+	json_object_set_new(m, "method", json_string(method));
+	if (params)
+		json_object_set_new(m, "params", params);
+	return m;
+}
+
+json_t *jsonrpc_request(json_int_t id, const char *method, json_t *params)
+{
+	json_t *m = jsonrpc_notification(method, params);
+
+	json_object_set_new(m, "id", json_integer(id));
+	return m;
+}
+
+char *jsonrpc_print(const json_t *message, size_t *ret_len)
+{
+	char *text = must_alloc(json_dumps(message, JSON_COMPACT));
+
+	*ret_len = strlen(text);
+	return text;
+}
