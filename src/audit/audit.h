@@ -7,6 +7,8 @@
 #include "base/err.h"
 #include "base/loop.h"
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 struct audit_entry {
@@ -25,3 +27,45 @@ void audit_close(struct audit *a);
 /* done: once, never from within; with an error the effect must not take place. done may be NULL. */
 void audit_write(struct audit *a, const struct audit_entry *entry,
 		 void (*done)(void *arg, const struct err *e), void *arg);
+/* After the role was started anew: what waits for a receipt gets an error first. fd -1: it is gone. */
+void audit_reopen(struct audit *a, int fd);
+
+/* What was written lately, oldest first. */
+struct audit_query {
+	uint64_t after_seq; /* only what came after it */
+	uint32_t limit;	    /* the last so many; 0: 100 */
+	char target[160];   /* "" or: only those whose target is this or begins with it */
+};
+
+/* fd: the callback's to close, the lines as they stand in the file; -1: e says why. */
+void audit_query(struct audit *a, const struct audit_query *q,
+		 void (*done)(void *arg, int fd, const struct err *e), void *arg);
+
+/*
+ * The role. Each of socks is one end of a SOCK_SEQPACKET pair whose other end an audit_open has; dir
+ * is the directory of the audit file. Reads the key file (if any) by its path, so that is done before
+ * root or uid change. Ends when all socks are closed or at SIGTERM; returns the exit status.
+ */
+struct config;
+int audit_main(const int *socks, int nsocks, int dir_fd, const struct config *c);
+
+/*
+ * The two halves of audit_main, for a caller that gives up its rights in between: with the key read,
+ * the directory's fd is all that the second needs.
+ */
+struct audit_role;
+struct audit_role *audit_role_new(int dir_fd, const struct config *c, struct err *e);
+int audit_role_run(struct audit_role *r, const int *socks, int nsocks);
+
+/* ---- for people: `cloche audit` ---- */
+
+struct audit_verdict {
+	uint64_t records, first_seq, last_seq, repairs, unkeyed;
+	char head[128]; /* hash of the last record */
+	char first_prev[128];
+	bool head_found; /* the wanted head was met on the way */
+};
+
+/* Checks files in the order of their records. key_file and head may be NULL. -1: e says where. */
+int audit_verify(char *const *files, size_t count, const char *key_file, const char *head,
+		 struct audit_verdict *ret, struct err *e);

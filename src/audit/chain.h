@@ -1,0 +1,60 @@
+/*
+ * Records and what binds them. A record is one line:
+ *
+ *   {"seq":7,"time":"...","who":"...","what":"...","target":"...","verdict":"...","why":"...",
+ *    "from":"...","prev":"sha256:HEX","hash":"sha256:HEX"}
+ *
+ * hash is over the bytes of the line before `,"hash":`, so over prev as well: who changes a record
+ * must change all that follow. Without a key it is SHA-256, which anybody can recompute; with one it
+ * is keyed BLAKE2b, named "blake2b-KEYID", which only the key's holder can.
+ */
+#pragma once
+
+#include "audit/audit.h"
+#include "base/buf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define CHAIN_HASH 128 /* "blake2b-" 8 hex ":" 64 hex, with its end */
+#define CHAIN_KEY 32
+#define CHAIN_LINE 16384 /* no record is longer */
+
+/* What the first record has as prev. */
+#define CHAIN_START "sha256:0000000000000000000000000000000000000000000000000000000000000000"
+
+struct chain_key {
+	bool is_set;
+	char id[9];
+	unsigned char bytes[CHAIN_KEY];
+};
+
+struct chain {
+	struct chain_key key;
+	uint64_t seq; /* of the last record; 0: none */
+	char head[CHAIN_HASH];
+};
+
+/* Reads a key file: at least 16 bytes, nobody else's to read. */
+int chain_key_load(const char *file, struct chain_key *ret, struct err *e);
+void chain_init(struct chain *c, const struct chain_key *key);
+
+/* Appends the next record to b and moves the chain on. torn: NULL, or the digest of a torn line. */
+void chain_add(struct chain *c, struct buf *b, const struct audit_entry *entry, const char *torn);
+
+/* One line without its end, taken apart; points into the line. */
+struct chain_view {
+	uint64_t seq;
+	char prev[CHAIN_HASH], hash[CHAIN_HASH];
+	size_t hashed_len; /* so many bytes of the line are under the hash */
+};
+/* False if this is no record of ours. */
+bool chain_parse(const char *line, size_t len, struct chain_view *ret);
+
+enum chain_check { CHAIN_GOOD, CHAIN_BAD, CHAIN_OTHER_KEY };
+/* Does the hash fit the bytes? */
+enum chain_check chain_check(const struct chain_key *key, const char *line,
+			     const struct chain_view *v);
+/* "sha256:HEX" of any bytes. */
+void chain_digest(const void *bytes, size_t len, char ret[CHAIN_HASH]);

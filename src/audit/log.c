@@ -1,0 +1,457 @@
+/*
+ * Theory of operation
+ *
+ * The chain's end is read from the file once, at the start; from then on what we remember is the
+ * truth, so that whoever cuts or edits the file behind our back breaks the chain visibly.
+ *
+ * A write that ends half-way (kill, full disk) leaves a line without its end. It is never removed:
+ * the next write ends that line and puts a record "audit.repair" behind it that has the digest of
+ * the torn bytes, and verify accepts exactly that. The chain moves on only when all bytes of a batch
+ * are in the file.
+ */
+#include "audit/log.h"
+
+#include "base/auto.h"
+#include "base/jsonw.h"
+#include "base/list.h"
+#include "base/str.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#define QUERY_SCAN ((off_t)8 << 20)
+#define QUERY_LIMIT 10000
+
+struct audit_log {
+	struct audit_log_settings s;
+	char *name;
+	struct chain chain;
+	int fd;
+	off_t size;	    /* of the current file, as we left it */
+	uint64_t first_seq; /* in the current file; 0: it is empty */
+	bool suspect;	    /* the last write failed: look before the next */
+};
+
+/* ---- the end of a file ---- */
+
+struct tail {
+	char text[CHAIN_LINE + 1];
+	size_t len;	/* from the start of the last line to the end of the file */
+	bool has_line;	/* a whole one */
+	size_t torn_at; /* in text; == len: nothing is torn */
+};
+
+/* Reads the last whole line, and what follows it without an end. */
+static int read_tail(int fd, off_t size, struct tail *t)
+{
+	off_t from = size > CHAIN_LINE ? size - CHAIN_LINE : 0;
+	ssize_t n = pread(fd, t->text, (size_t)(size - from), from);
+	size_t start = 0, len, i;
+
+	if (n < 0)
+		return -1;
+	len = (size_t)n;
+	for (i = len; i > 0 && t->text[i - 1] != '\n'; i--)
+		;
+	t->torn_at = i;
+	t->has_line = i > 0;
+	for (start = i ? i - 1 : 0; start > 0 && t->text[start - 1] != '\n'; start--)
+		;
+	if (start > 0) {
+		memmove(t->text, t->text + start, len - start);
+		len -= start;
+		t->torn_at -= start;
+	}
+	t->len = len;
+	return 0;
+}
+
+/* Takes the chain's end from the last whole line of a file. 1: there is none. */
+static int chain_from(struct audit_log *l, int fd, off_t size, const char *name, struct err *e)
+{
+	struct chain_view v;
+	struct tail t;
+
+	if (read_tail(fd, size, &t) < 0)
+		return err_sys(e, "cannot read the audit file %s", name);
+	if (!t.has_line)
+		return 1;
+	if (!chain_parse(t.text, t.torn_at - 1, &v) ||
+	    chain_check(&l->chain.key, t.text, &v) == CHAIN_BAD)
+		return err_set(e, ERR_CONFLICT,
+			       "the last record of the audit file %s is not as it was written; see "
+			       "`cloche audit verify`, then move the file away",
+			       name);
+	l->chain.seq = v.seq;
+	memcpy(l->chain.head, v.hash, sizeof(v.hash));
+	return 0;
+}
+
+static uint64_t first_seq_of(int fd)
+{
+	char line[64] = "";
+	uint64_t seq = 0;
+
+	if (pread(fd, line, sizeof(line) - 1, 0) > 0)
+		sscanf(line, "{\"seq\":%" SCNu64 ",", &seq);
+	return seq;
+}
+
+/* ---- older files ---- */
+
+/* Is this the name of an older file of ours? */
+static bool is_older(const struct audit_log *l, const char *name)
+{
+	size_t n = strlen(l->name);
+
+	return strncmp(name, l->name, n) == 0 && name[n] == '.' && strlen(name + n + 1) == 20 &&
+	       strspn(name + n + 1, "0123456789") == 20;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* Oldest first. */
+static int list_older(const struct audit_log *l, struct list *ret, struct err *e)
+{
+	int fd = openat(l->s.dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+	struct dirent *entry;
+
+	if (!d) {
+		err_sys(e, "cannot list the audit directory");
+		if (fd >= 0)
+			close(fd);
+		return -1;
+	}
+	while ((entry = readdir(d)))
+		if (is_older(l, entry->d_name))
+			list_add(ret, entry->d_name);
+	closedir(d);
+	if (ret->count)
+		qsort(ret->items, ret->count, sizeof(*ret->items), compare_names);
+	return 0;
+}
+
+static int open_older(const struct audit_log *l, const char *name, off_t *ret_size)
+{
+	auto_close int fd = openat(l->s.dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return -1;
+	*ret_size = st.st_size;
+	return take_fd(&fd);
+}
+
+/* The current file is empty: the chain goes on from the newest older one. */
+static int chain_from_older(struct audit_log *l, struct err *e)
+{
+	struct list older = {0};
+	auto_close int fd = -1;
+	off_t size = 0;
+	int rc = list_older(l, &older, e);
+
+	if (rc == 0 && older.count) {
+		const char *name = older.items[older.count - 1];
+
+		fd = open_older(l, name, &size);
+		rc = fd < 0 ? err_sys(e, "cannot open the audit file %s", name)
+			    : chain_from(l, fd, size, name, e);
+	}
+	list_done(&older);
+	return rc < 0 ? -1 : 0;
+}
+
+/* ---- opening ---- */
+
+static int open_current(struct audit_log *l, struct err *e)
+{
+	auto_close int fd =
+		openat(l->s.dir, l->name,
+		       O_RDWR | O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return err_sys(e, "cannot open the audit file %s", l->name);
+	if (!S_ISREG(st.st_mode))
+		return err_set(e, ERR_INVALID, "the audit file %s is not a regular file", l->name);
+	close_fd(&l->fd);
+	l->size = st.st_size;
+	l->first_seq = first_seq_of(fd);
+	l->fd = take_fd(&fd);
+	return 0;
+}
+
+struct audit_log *audit_log_open(const struct audit_log_settings *s, struct err *e)
+{
+	struct audit_log *l = must_alloc(calloc(1, sizeof(*l)));
+	int rc;
+
+	l->s = *s;
+	l->fd = -1;
+	l->name = str_copy(s->name);
+	chain_init(&l->chain, &s->key);
+	rc = open_current(l, e);
+	if (rc == 0)
+		rc = chain_from(l, l->fd, l->size, l->name, e);
+	if (rc == 1)
+		rc = chain_from_older(l, e);
+	if (rc < 0) {
+		audit_log_close(l);
+		return NULL;
+	}
+	l->suspect = true; /* whoever was before us may have been killed */
+	return l;
+}
+
+void audit_log_close(struct audit_log *l)
+{
+	if (!l)
+		return;
+	close_fd(&l->fd);
+	free(l->name);
+	free(l);
+}
+
+/* ---- writing ---- */
+
+/* Ends a torn line and adds a record that says so. */
+static void mend(struct audit_log *l, struct chain *chain, struct buf *b)
+{
+	struct audit_entry entry = {.who = "daemon", .what = "audit.repair", .verdict = "done"};
+	char digest[CHAIN_HASH];
+	struct tail t;
+
+	if (read_tail(l->fd, l->size, &t) < 0 || t.torn_at == t.len)
+		return;
+	chain_digest(t.text + t.torn_at, t.len - t.torn_at, digest);
+	snprintf(entry.why, sizeof(entry.why), "the line before this one was torn, %zu bytes",
+		 t.len - t.torn_at);
+	buf_add(b, "\n", 1);
+	chain_add(chain, b, &entry, digest);
+}
+
+static void remove_oldest(const struct audit_log *l)
+{
+	struct list older = {0};
+	struct err ignored;
+
+	if (l->s.keep && list_older(l, &older, &ignored) == 0)
+		for (size_t i = 0; i + l->s.keep < older.count; i++)
+			unlinkat(l->s.dir, older.items[i], 0);
+	list_done(&older);
+}
+
+static int rotate(struct audit_log *l, struct err *e)
+{
+	auto_free char *older = str_format("%s.%020" PRIu64, l->name, l->first_seq);
+
+	if (renameat(l->s.dir, l->name, l->s.dir, older) < 0)
+		return err_sys(e, "cannot rotate the audit file");
+	if (open_current(l, e) < 0)
+		return -1;
+	remove_oldest(l);
+	return 0;
+}
+
+/* Is the file still there, is it ours, how long is it now? */
+static int look(struct audit_log *l, struct err *e)
+{
+	struct stat st;
+
+	if (l->fd < 0 || fstat(l->fd, &st) < 0 || st.st_nlink == 0)
+		return open_current(l, e);
+	if (st.st_size != l->size)
+		l->suspect = true;
+	l->size = st.st_size;
+	return 0;
+}
+
+static int write_all(struct audit_log *l, const struct buf *b, struct err *e)
+{
+	size_t done = 0;
+
+	while (done < b->len) {
+		ssize_t n = write(l->fd, buf_head(b) + done, b->len - done);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return err_sys(e, "cannot write to the audit file");
+		done += (size_t)n;
+	}
+	if (l->s.sync && fdatasync(l->fd) < 0)
+		return err_sys(e, "cannot write the audit file to disk");
+	return 0;
+}
+
+/*
+ * A batch was not written as a whole. Best it never was; where the file can only grow, its whole
+ * records stand (their receipts say no, so nothing follows from them), and the chain goes on there.
+ */
+static void take_back(struct audit_log *l)
+{
+	struct err ignored;
+	struct stat st;
+
+	l->suspect = true;
+	if (ftruncate(l->fd, l->size) == 0 || fstat(l->fd, &st) < 0)
+		return;
+	l->size = st.st_size;
+	chain_from(l, l->fd, l->size, l->name, &ignored);
+}
+
+static void put_records(struct audit_log *l, struct chain *chain, struct buf *b,
+			const struct audit_entry *entries, size_t count)
+{
+	if (l->suspect)
+		mend(l, chain, b);
+	for (size_t i = 0; i < count; i++)
+		chain_add(chain, b, &entries[i], NULL);
+}
+
+int audit_log_append(struct audit_log *l, const struct audit_entry *entries, size_t count,
+		     struct err *e)
+{
+	struct chain next;
+	struct buf b = {0};
+	int rc;
+
+	if (look(l, e) < 0)
+		return -1;
+	if (l->s.max_bytes && (uint64_t)l->size >= l->s.max_bytes && !l->suspect && l->first_seq &&
+	    rotate(l, e) < 0)
+		return -1;
+	next = l->chain;
+	put_records(l, &next, &b, entries, count);
+	rc = write_all(l, &b, e);
+	if (rc == 0) {
+		if (l->size == 0)
+			l->first_seq = l->chain.seq + 1;
+		l->chain = next;
+		l->size += (off_t)b.len;
+		l->suspect = false;
+	} else {
+		take_back(l);
+	}
+	buf_done(&b);
+	return rc;
+}
+
+/* ---- reading ---- */
+
+/* `"target":"TEXT` as it stands in a record. */
+static char *needle_for(const char *target)
+{
+	char text[sizeof(((struct audit_query *)NULL)->target) * 6 + 32];
+	FILE *to = must_alloc(fmemopen(text, sizeof(text), "w"));
+	struct jsonw j;
+	long len;
+
+	jsonw_begin(&j, to);
+	jsonw_text_open(&j, "target");
+	jsonw_text(&j, target, strnlen(target, sizeof(((struct audit_query *)NULL)->target)));
+	jsonw_finish(&j);
+	len = ftell(to);
+	fclose(to);
+	return str_format("%.*s", (int)len, text);
+}
+
+struct found {
+	const struct audit_query *q;
+	const char *needle; /* NULL: everything */
+	size_t left;
+	struct list lines; /* newest first */
+};
+
+static bool is_wanted(const struct found *f, const char *line, size_t len)
+{
+	struct chain_view v;
+
+	return chain_parse(line, len, &v) && v.seq > f->q->after_seq &&
+	       (!f->needle || memmem(line, len, f->needle, strlen(f->needle)));
+}
+
+/* From the end of a file to its start, as far as it is worth it. */
+static int scan_file(int fd, off_t size, struct found *f)
+{
+	size_t len = (size_t)(size > QUERY_SCAN ? QUERY_SCAN : size);
+	auto_free char *text = must_alloc(malloc(len + 1));
+	ssize_t n = pread(fd, text, len, size - (off_t)len);
+	size_t end = n > 0 ? (size_t)n : 0;
+
+	while (end > 0 && f->left > 0) {
+		size_t start = end - 1; /* at the line's own end */
+
+		while (start > 0 && text[start - 1] != '\n')
+			start--;
+		if (is_wanted(f, text + start, end - 1 - start)) {
+			list_take(&f->lines,
+				  str_format("%.*s\n", (int)(end - 1 - start), text + start));
+			f->left--;
+		}
+		end = start;
+	}
+	return n < 0 ? -1 : 0;
+}
+
+/* The newest older file, if the current one had too little. */
+static void scan_older(struct audit_log *l, struct found *f)
+{
+	struct list older = {0};
+	auto_close int fd = -1;
+	struct err ignored;
+	off_t size = 0;
+
+	if (f->left > 0 && list_older(l, &older, &ignored) == 0 && older.count) {
+		fd = open_older(l, older.items[older.count - 1], &size);
+		if (fd >= 0)
+			scan_file(fd, size, f);
+	}
+	list_done(&older);
+}
+
+static int to_memfd(const struct list *lines, struct err *e)
+{
+	auto_close int fd = memfd_create("cloche-audit", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	bool failed = fd < 0;
+
+	for (size_t i = lines->count; i > 0 && !failed; i--) {
+		const char *line = lines->items[i - 1];
+
+		failed = write(fd, line, strlen(line)) != (ssize_t)strlen(line);
+	}
+	if (failed || lseek(fd, 0, SEEK_SET) < 0 ||
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) < 0)
+		return err_sys(e, "cannot hand out audit records");
+	return take_fd(&fd);
+}
+
+int audit_log_query(struct audit_log *l, const struct audit_query *q, struct err *e)
+{
+	auto_free char *needle = *q->target ? needle_for(q->target) : NULL;
+	struct found f = {.q = q, .needle = needle, .left = q->limit ? q->limit : 100};
+	int fd = -1;
+
+	if (f.left > QUERY_LIMIT)
+		f.left = QUERY_LIMIT;
+	if (look(l, e) < 0)
+		return -1;
+	if (scan_file(l->fd, l->size, &f) < 0)
+		err_sys(e, "cannot read the audit file");
+	else {
+		scan_older(l, &f);
+		fd = to_memfd(&f.lines, e);
+	}
+	list_done(&f.lines);
+	return fd;
+}

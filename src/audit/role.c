@@ -1,0 +1,289 @@
+/*
+ * The audit role.
+ *
+ * Runs as: the broker's user, or one that owns the audit directory.
+ * Holds: that directory's fd, the file in it, the chain's key, a socket to each client.
+ * May: append to, rotate and read these files; send receipts.
+ * Must not: do anything for its clients but that. It trusts none of them: whatever the bytes of an
+ * entry, it becomes one well-formed line.
+ *
+ * Entries that wait at the same time are written together: one write (and one fdatasync) pays for
+ * all of them, and no receipt leaves before that.
+ */
+#include "audit/chain.h"
+#include "audit/log.h"
+#include "audit/message.h"
+
+#include "base/auto.h"
+#include "base/log.h"
+#include "base/loop.h"
+#include "base/str.h"
+#include "policy/config.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+
+#define BATCH 256
+
+struct waiting {
+	int sock;
+	uint32_t serial;
+};
+
+struct client {
+	struct audit_role *role;
+	struct loop_watch watch;
+};
+
+struct audit_role {
+	struct loop *loop;
+	struct audit_log *log;
+	struct audit_log_settings settings;
+	struct err open_error; /* log is NULL: why */
+	char name[CONFIG_PATH];
+	struct client *clients;
+	int client_count, clients_left;
+	struct loop_watch signals;
+	size_t count;
+	struct audit_entry entries[BATCH];
+	struct waiting waiting[BATCH];
+};
+
+/* ---- replies ---- */
+
+static void reply(int sock, const struct audit_reply *r, int fd)
+{
+	union {
+		struct cmsghdr align;
+		char room[CMSG_SPACE(sizeof(int))];
+	} control = {0};
+	struct iovec part = {(void *)(uintptr_t)r, sizeof(*r)};
+	struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
+	struct cmsghdr *c;
+
+	if (fd >= 0) {
+		m.msg_control = control.room;
+		m.msg_controllen = sizeof(control.room);
+		c = CMSG_FIRSTHDR(&m);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(c), &fd, sizeof(int));
+	}
+	/* A client that takes no receipts would stop the others; it can only lose its own. */
+	while (sendmsg(sock, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+		struct pollfd p = {.fd = sock, .events = POLLOUT};
+
+		if (errno != EINTR && (errno != EAGAIN || poll(&p, 1, 5000) <= 0))
+			return;
+	}
+}
+
+/* ---- requests ---- */
+
+/* Opens the log if that has not worked yet: a disk may have been mounted or emptied since. */
+static int want_log(struct audit_role *r, struct err *e)
+{
+	if (!r->log)
+		r->log = audit_log_open(&r->settings, &r->open_error);
+	if (r->log)
+		return 0;
+	*e = r->open_error;
+	return -1;
+}
+
+static void flush_batch(struct audit_role *r)
+{
+	struct audit_reply answer = {.type = AUDIT_WRITE};
+	bool was_empty = r->count == 0;
+
+	if (was_empty)
+		return;
+	if (want_log(r, &answer.err) < 0 ||
+	    audit_log_append(r->log, r->entries, r->count, &answer.err) < 0)
+		log_error("audit: refused", "error", answer.err.msg);
+	for (size_t i = 0; i < r->count; i++) {
+		answer.serial = r->waiting[i].serial;
+		reply(r->waiting[i].sock, &answer, -1);
+	}
+	r->count = 0;
+}
+
+static void answer_query(struct audit_role *r, int sock, const struct audit_request *request)
+{
+	struct audit_reply answer = {.type = AUDIT_QUERY, .serial = request->serial};
+	struct audit_query q = request->query;
+	auto_close int fd = -1;
+
+	q.target[sizeof(q.target) - 1] = '\0';
+	flush_batch(r);
+	if (want_log(r, &answer.err) == 0)
+		fd = audit_log_query(r->log, &q, &answer.err);
+	reply(sock, &answer, fd);
+}
+
+static size_t size_of(uint32_t type)
+{
+	return type == AUDIT_WRITE
+		       ? offsetof(struct audit_request, entry) + sizeof(struct audit_entry)
+	       : type == AUDIT_QUERY
+		       ? offsetof(struct audit_request, query) + sizeof(struct audit_query)
+		       : 0;
+}
+
+/* 1: one was taken; 0: none waits; -1: this client is gone, or speaks nonsense. */
+static int take_request(struct audit_role *r, int sock)
+{
+	struct audit_request request = {0};
+	ssize_t n = recv(sock, &request, sizeof(request), MSG_DONTWAIT | MSG_TRUNC);
+
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -1;
+	if (n == 0 || (size_t)n != size_of(request.type))
+		return -1;
+	if (request.type == AUDIT_QUERY) {
+		answer_query(r, sock, &request);
+		return 1;
+	}
+	r->entries[r->count] = request.entry;
+	r->waiting[r->count++] = (struct waiting){sock, request.serial};
+	return 1;
+}
+
+static void drop_client(struct client *c)
+{
+	loop_unwatch(c->role->loop, &c->watch);
+	close_fd(&c->watch.fd);
+	if (--c->role->clients_left == 0)
+		loop_stop(c->role->loop);
+}
+
+static void on_client(void *arg, uint32_t events)
+{
+	struct client *first = arg;
+	struct audit_role *r = first->role;
+	int state = 1;
+
+	(void)events;
+	while (r->count < BATCH && (state = take_request(r, first->watch.fd)) > 0)
+		;
+	/* Others that wait now share the write. */
+	for (int i = 0; i < r->client_count; i++)
+		while (&r->clients[i] != first && r->clients[i].watch.fd >= 0 && r->count < BATCH &&
+		       take_request(r, r->clients[i].watch.fd) > 0)
+			;
+	flush_batch(r);
+	if (state < 0)
+		drop_client(first);
+}
+
+static void on_signal(void *arg, uint32_t events)
+{
+	struct audit_role *r = arg;
+
+	(void)events;
+	loop_stop(r->loop);
+}
+
+/* ---- life ---- */
+
+static void free_role(struct audit_role *r)
+{
+	audit_log_close(r->log);
+	loop_free(r->loop);
+	for (int i = 0; i < r->client_count; i++)
+		close_fd(&r->clients[i].watch.fd);
+	free(r->clients);
+	close_fd(&r->signals.fd);
+	sodium_memzero(&r->settings.key, sizeof(r->settings.key));
+	free(r);
+}
+
+struct audit_role *audit_role_new(int dir_fd, const struct config *c, struct err *e)
+{
+	const char *slash = strrchr(c->audit.file, '/');
+	struct audit_role *r;
+
+	if (sodium_init() < 0) {
+		err_set(e, ERR_SYSTEM, "libsodium does not start");
+		return NULL;
+	}
+	r = must_alloc(calloc(1, sizeof(*r)));
+	r->loop = must_alloc(loop_new());
+	r->signals.fd = -1;
+	snprintf(r->name, sizeof(r->name), "%s", slash ? slash + 1 : c->audit.file);
+	r->settings = (struct audit_log_settings){.dir = dir_fd,
+						  .name = r->name,
+						  .max_bytes = c->audit.max_bytes,
+						  .keep = c->audit.keep,
+						  .sync = c->audit.sync};
+	if (*c->audit.key_file && chain_key_load(c->audit.key_file, &r->settings.key, e) < 0) {
+		free_role(r);
+		return NULL;
+	}
+	return r;
+}
+
+static int watch_signals(struct audit_role *r)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	/* A limit on file size is an error of write, not the end of us. */
+	signal(SIGXFSZ, SIG_IGN);
+	signal(SIGPIPE, SIG_IGN);
+	r->signals = (struct loop_watch){.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK),
+					 .events = EPOLLIN,
+					 .call = on_signal,
+					 .arg = r};
+	return r->signals.fd < 0 ? -1 : loop_watch(r->loop, &r->signals);
+}
+
+int audit_role_run(struct audit_role *r, const int *socks, int nsocks)
+{
+	struct err e = {0};
+	int rc = watch_signals(r);
+
+	r->clients = must_alloc(calloc((size_t)nsocks + 1, sizeof(*r->clients)));
+	r->client_count = r->clients_left = nsocks;
+	for (int i = 0; i < nsocks; i++) {
+		struct client *c = &r->clients[i];
+
+		c->role = r;
+		c->watch = (struct loop_watch){
+			.fd = socks[i], .events = EPOLLIN, .call = on_client, .arg = c};
+		fcntl(socks[i], F_SETFD, FD_CLOEXEC);
+		if (rc == 0)
+			rc = loop_watch(r->loop, &c->watch);
+	}
+	/* What is wrong is said at once, not at the first request. */
+	if (want_log(r, &e) < 0)
+		log_error("audit: cannot open the file", "error", e.msg);
+	if (rc == 0 && nsocks > 0)
+		loop_run(r->loop);
+	free_role(r);
+	return rc == 0 ? 0 : 125;
+}
+
+int audit_main(const int *socks, int nsocks, int dir_fd, const struct config *c)
+{
+	struct err e = {0};
+	struct audit_role *r;
+
+	r = audit_role_new(dir_fd, c, &e);
+	if (!r) {
+		log_error("audit: cannot start", "error", e.msg);
+		return 125;
+	}
+	return audit_role_run(r, socks, nsocks);
+}
