@@ -86,7 +86,8 @@ HELPERS   := $(wildcard tests/helpers/*.c tests/v2/*.c)
 EXAMPLES  := $(wildcard examples/*.c)
 
 SECCOMP_TOOL := tools/seccomp-compile.c $(wildcard tools/seccomp/*.c) src/kern/cbpf.c
-GEN          := $(B)/gen/seccomp_profiles.c
+GEN          := $(B)/gen/seccomp_profiles.c $(B)/gen/guest_files.c
+GUEST_FILES  := $(sort $(wildcard guest/*/*.py guest/*/*.js guest/*/*.sh))
 PROFILES     := $(wildcard policies/seccomp/*.txt)
 
 musl_o = $(patsubst %.c,$(B)/musl/%.o,$(1))
@@ -170,6 +171,10 @@ $(B)/tools/seccomp-compile: $(call gnu_o,$(SECCOMP_TOOL))
 	$(call quiet,LD) mkdir -p $(@D) && $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,libseccomp) -o $@
 $(B)/gen/seccomp_profiles.c: $(B)/tools/seccomp-compile $(PROFILES)
 	$(call quiet,GEN) mkdir -p $(@D) && $< -o $@ $(foreach p,$(PROFILES),$(basename $(notdir $(p)))=$(p))
+
+# What is placed into a sandbox goes along inside the programs.
+$(B)/gen/guest_files.c: tools/embed $(GUEST_FILES)
+	$(call quiet,GEN) mkdir -p $(@D) && tools/embed $(GUEST_FILES) >$@
 
 # The library shows cloche_* only, static or shared.
 $(B)/libcloche.a: $(call gnu_o,$(LIB_SRC))

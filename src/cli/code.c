@@ -2,9 +2,11 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "model/guard.h"
 #include "policy/source.h"
 #include "sandbox/sandbox.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -13,6 +15,7 @@
 #include <sys/stat.h>
 
 #define CODE_MAX (64u << 20)
+#define MAX_PLACED 4
 
 struct language {
 	const char *name;
@@ -137,6 +140,37 @@ static int read_code(const struct sandbox_spec *s, const char *file, struct plac
 	return 0;
 }
 
+static int guard_code(struct sandbox_spec *s, const struct language *l, const char *path,
+		      struct err *e)
+{
+	const struct guard_call call = {.profile = s->guard,
+					.allow = &s->guard_allow,
+					.deny = &s->guard_deny,
+					.nodes = &s->guard_nodes,
+					.snippet = path};
+
+	if (!str_equal(l->name, "python"))
+		return err_field(e, ERR_UNSUPPORTED, "guard",
+				 "guard: only Python can be guarded, and this is %s", l->name);
+	guard_argv(&call, &s->argv);
+	return 0;
+}
+
+/* The guard's files, behind the code. */
+static size_t place_guard(const struct sandbox_spec *s, struct placed_file *files)
+{
+	static const struct guest_file *const from[] = GUARD_FILES;
+
+	static_assert(ARRAY_LEN(from) < MAX_PLACED, "room for the code and the guard");
+	for (size_t i = 0; s->guard != GUARD_OFF && i < ARRAY_LEN(from); i++)
+		files[i + 1] =
+			(struct placed_file){.path = str_format("%s/%s", GUARD_DIR, from[i]->name),
+					     .data = (char *)from[i]->bytes,
+					     .size = from[i]->size,
+					     .mode = 0644};
+	return s->guard != GUARD_OFF ? 1 + ARRAY_LEN(from) : 1;
+}
+
 /*
  * The code goes in as a file of its own, never as part of a command line or script. A traceback
  * then names it as the caller does: by its own base name.
@@ -156,6 +190,8 @@ static int place_code(struct sandbox_spec *s, const struct options *o, const cha
 	} else if (read_code(s, file, ret, e) < 0) {
 		return -1;
 	}
+	if (s->guard != GUARD_OFF)
+		return guard_code(s, l, ret->path, e);
 	for (size_t i = 0; i < ARRAY_LEN(l->program) && l->program[i]; i++)
 		list_add(&s->argv, l->program[i]);
 	list_add(&s->argv, ret->path);
@@ -179,7 +215,7 @@ int cmd_code(int argc, char **argv)
 {
 	struct options o = {.for_code = true};
 	struct sandbox_request request = {0};
-	struct placed_file code = {0};
+	struct placed_file files[MAX_PLACED] = {0};
 	struct sandbox_spec s;
 	struct err e = {0};
 	const char *file = "-";
@@ -191,19 +227,20 @@ int cmd_code(int argc, char **argv)
 		return cmd_help(2, (char *[]){"help", "code", NULL});
 	if (first >= 0 && !o.code && first < argc)
 		file = argv[first++];
-	if (first < 0 || spec_finish(&s, &e) < 0 || place_code(&s, &o, file, &code, &e) < 0)
+	if (first < 0 || spec_finish(&s, &e) < 0 || place_code(&s, &o, file, &files[0], &e) < 0)
 		return cli_fail_spec(&s, &e);
 	for (int i = first; i < argc; i++)
 		list_add(&s.argv, argv[i]);
 	request.spec = &s;
 	request.own_argv = argv - 1; /* from the program's name on */
-	request.files = &code;
-	request.file_count = 1;
+	request.files = files;
+	request.file_count = place_guard(&s, files);
 	search_workspace(&request);
 	status = run_and_report(&request, true);
 	list_done(&request.extra_env);
-	free(code.path);
-	free(code.data);
+	free(files[0].data);
+	for (size_t i = 0; i < request.file_count; i++)
+		free(files[i].path);
 	spec_done(&s);
 	return status;
 }

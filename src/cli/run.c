@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "model/guard.h"
 #include "sandbox/sandbox.h"
 
 #include <stdio.h>
@@ -124,7 +125,7 @@ int cmd_run(int argc, char **argv)
 	first = options_parse(&s, argc, argv, &o, &e);
 	if (o.help)
 		return cmd_help(2, (char *[]){"help", "run", NULL});
-	if (first < 0 || spec_finish(&s, &e) < 0)
+	if (first < 0 || spec_finish(&s, &e) < 0 || guard_refuse(&s, &e) < 0)
 		return cli_fail_spec(&s, &e);
 	for (int i = first; i < argc; i++)
 		list_add(&s.argv, argv[i]);

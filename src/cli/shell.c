@@ -1,5 +1,6 @@
 #include "cli/cli.h"
 
+#include "model/guard.h"
 #include "sandbox/sandbox.h"
 
 #include <sys/stat.h>
@@ -21,7 +22,8 @@ int cmd_shell(int argc, char **argv)
 	if (first >= 0 && first < argc)
 		first = err_field(&e, ERR_UNSUPPORTED, "id",
 				  "id: a shell in a sandbox of the daemon is not built yet");
-	if (first < 0 || spec_set(&s, "tty", "true", &e) < 0 || spec_finish(&s, &e) < 0)
+	if (first < 0 || spec_set(&s, "tty", "true", &e) < 0 || spec_finish(&s, &e) < 0 ||
+	    guard_refuse(&s, &e) < 0)
 		return cli_fail(&e);
 	list_add(&s.argv, stat("/bin/bash", &st) == 0 ? "/bin/bash" : "/bin/sh");
 	request.spec = &s;

@@ -269,6 +269,8 @@ int result_print(const struct result *r, FILE *to)
 	print_layers(&j, r);
 	if (r->interpreter)
 		jsonw_string(&j, "interpreter", r->interpreter);
+	if (r->guard_note[0])
+		jsonw_string(&j, "guard", r->guard_note);
 	print_names(&j, "notes", r->notes, sizeof(r->notes) / sizeof(r->notes[0]));
 	jsonw_close(&j, '}');
 	jsonw_raw(&j, "\n", 1);

@@ -25,7 +25,7 @@ enum status {
 enum limit_hit { HIT_PIDS = 1, HIT_DISK = 2, HIT_FILE_SIZE = 4, HIT_OUTPUT = 16, HIT_MEMORY = 32 };
 
 struct denial {
-	char what[16];	  /* "syscall", "connect", "resolve", "limit" */
+	char what[16];	  /* "syscall", "connect", "resolve", "limit", "guard" */
 	char target[160]; /* sanitised */
 	char rule[80];
 	uint64_t count;
@@ -88,7 +88,8 @@ struct result {
 	const char *memory; /* "cgroup" "watch" */
 	const char *disk;   /* "tmpfs" "none" */
 	bool rootless;
-	const char *denial_kinds[5]; /* what is observed: "syscall" ...; NULL-terminated */
+	char guard_note[160];	     /* what the guard saw and did not refuse, or "" */
+	const char *denial_kinds[6]; /* what is observed: "syscall" ...; NULL-terminated */
 	const char *notes[8];	     /* what the caller should know, NULL-terminated */
 };
 

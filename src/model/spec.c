@@ -3,6 +3,7 @@
 #include "base/auto.h"
 #include "base/parse.h"
 #include "base/str.h"
+#include "model/guard.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -90,7 +91,13 @@ const struct field spec_fields[] = {
 	{"optional", 0, FIELD_LIST, AT(optional), FIELD_WIDENS, 0, 0, NULL, "LAYER",
 	 "run even if this layer cannot be had; the record says so"},
 	{"guard", 0, FIELD_ENUM, AT(guard), FIELD_WIDENS, 0, 0, guard_values, "MODE",
-	 "Python guard: off (default); imports and strict are not built yet"},
+	 "`cloche code` with Python: off (default), imports, or strict (calculations only)"},
+	{"guard_allow", 0, FIELD_LIST, AT(guard_allow), FIELD_WIDENS, 0, 0, NULL, "MODULE",
+	 "guard: a module it may import; with imports, only those"},
+	{"guard_deny", 0, FIELD_LIST, AT(guard_deny), 0, 0, 0, NULL, "MODULE",
+	 "guard: a module it may not import"},
+	{"guard_nodes", 0, FIELD_LIST, AT(guard_nodes), 0, 0, 0, NULL, "KIND",
+	 "guard strict: a kind of code to refuse, as Python's ast names it (While)"},
 	{"audit", 0, FIELD_STRING, AT(audit), FIELD_CLI_ONLY | FIELD_NOT_BUILT, 0, 0, NULL, "FILE",
 	 "append decisions to FILE"},
 	{"provider", 0, FIELD_ENUM, AT(provider), FIELD_WIDENS, 0, 0, provider_values, "NAME",
@@ -315,7 +322,6 @@ static int refuse_unbuilt(const struct sandbox_spec *s, struct err *e)
 		{"level", AT(level), LEVEL_PROCESS, level_values},
 		{"provider", AT(provider), PROVIDER_NS, provider_values},
 		{"net", AT(net), NET_NONE, net_values},
-		{"guard", AT(guard), GUARD_OFF, guard_values},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
@@ -351,6 +357,33 @@ static int check_values(const struct sandbox_spec *s, struct err *e)
 	return 0;
 }
 
+static int check_guard(const struct sandbox_spec *s, struct err *e)
+{
+	static const struct {
+		const char *name;
+		size_t offset;
+	} rows[] = {{"guard_allow", AT(guard_allow)},
+		    {"guard_deny", AT(guard_deny)},
+		    {"guard_nodes", AT(guard_nodes)}};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		const struct list *l = (const void *)((const char *)s + rows[i].offset);
+
+		if (l->count && s->guard == GUARD_OFF)
+			return err_field(e, ERR_INVALID, rows[i].name,
+					 "%s: needs guard imports or strict", rows[i].name);
+		if (l->count > GUARD_NAMES)
+			return err_field(e, ERR_LIMIT, rows[i].name, "%s: more than %d names",
+					 rows[i].name, GUARD_NAMES);
+		for (size_t j = 0; j < l->count; j++)
+			if (!guard_is_name(l->items[j]))
+				return err_field(e, ERR_INVALID, rows[i].name,
+						 "%s: not a name; try json or os.path",
+						 rows[i].name);
+	}
+	return 0;
+}
+
 static int check_combinations(const struct sandbox_spec *s, struct err *e)
 {
 	if (s->empty && s->workspace)
@@ -375,7 +408,8 @@ static int check_combinations(const struct sandbox_spec *s, struct err *e)
 
 int spec_finish(struct sandbox_spec *s, struct err *e)
 {
-	if (refuse_unbuilt(s, e) < 0 || check_values(s, e) < 0 || check_combinations(s, e) < 0)
+	if (refuse_unbuilt(s, e) < 0 || check_values(s, e) < 0 || check_combinations(s, e) < 0 ||
+	    check_guard(s, e) < 0)
 		return -1;
 	if (collect_layers(&s->require, "require", &s->required_layers, e) < 0 ||
 	    collect_layers(&s->optional, "optional", &s->optional_layers, e) < 0)

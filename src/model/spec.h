@@ -57,7 +57,9 @@ struct sandbox_spec {
 	struct list
 		mount_read; /* sources may be read only below these; empty: anywhere not forbidden */
 	struct list mount_write;
-	struct list forbid; /* sources refused besides the built-in list */
+	struct list forbid;		     /* sources refused besides the built-in list */
+	struct list guard_allow, guard_deny; /* modules */
+	struct list guard_nodes;	     /* kinds of code, by the names of Python's ast */
 	struct list require, optional;
 	layer_set required_layers; /* filled in by spec_finish */
 	layer_set optional_layers;

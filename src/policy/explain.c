@@ -227,8 +227,8 @@ static void say_layers(struct printer *p)
 
 static void say_rest(struct printer *p)
 {
-	fprintf(p->to, "Not built yet: network modes allow, public and isolated; level vm; the "
-		       "Python guard;\n  providers other than ns. Asking for one is refused.\n");
+	fprintf(p->to, "Not built yet: network modes allow, public and isolated; level vm;\n"
+		       "  providers other than ns. Asking for one is refused.\n");
 }
 
 void policy_explain(const struct policy *policy, FILE *to)

@@ -2,9 +2,12 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "model/guard.h"
+#include "sandbox/beneath.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 const struct seccomp_profile *denials_profile(const struct plan *p)
 {
@@ -70,12 +73,46 @@ static void explain_limit(const struct keeper *k, size_t row, struct denial *d)
 		 limit_rows[row].name, limit_rows[row].option);
 }
 
+/* What the guard left in /tmp; everything inside is dead. It informs, and decides nothing. */
+static void read_guard(const struct keeper *k, struct guard_report *ret)
+{
+	const struct sandbox_spec *s = k->plan.spec;
+	const char *tmp = s->level == LEVEL_PROCESS ? "open/tmp" : "tmp";
+	auto_free char *data = NULL;
+	auto_close int dir = -1;
+	auto_close int fd = -1;
+	struct stat st;
+	ssize_t n;
+
+	if (s->guard == GUARD_OFF || k->scratch < 0)
+		return;
+	dir = beneath_open_dir(k->scratch, tmp);
+	fd = dir < 0 ? -1 : beneath_open_file(dir, GUARD_REPORT, &st);
+	if (fd < 0)
+		return;
+	data = must_alloc(malloc(GUARD_REPORT_BYTES));
+	n = read(fd, data, GUARD_REPORT_BYTES);
+	if (n > 0)
+		guard_read_report(s->guard, data, (size_t)n, ret);
+}
+
+static void list_guard(const struct keeper *k, const struct guard_report *g, struct result *r)
+{
+	memcpy(r->denials + r->denial_count, g->denials, g->count * sizeof(*g->denials));
+	r->denial_count += g->count;
+	if (k->plan.spec->json)
+		guard_format_notes(g, r->guard_note, sizeof(r->guard_note));
+}
+
 void denials_list(const struct keeper *k, struct result *r)
 {
 	const struct board *b = k->plan.board;
 	unsigned seen = b->denial_count < BOARD_DENIALS ? b->denial_count : BOARD_DENIALS;
+	struct guard_report guard = {0};
 
-	r->denials = must_alloc(calloc(seen + ARRAY_LEN(limit_rows), sizeof(*r->denials)));
+	read_guard(k, &guard);
+	r->denials =
+		must_alloc(calloc(seen + guard.count + ARRAY_LEN(limit_rows), sizeof(*r->denials)));
 	for (unsigned i = 0; i < seen; i++) {
 		struct denial *d = &r->denials[r->denial_count++];
 
@@ -88,4 +125,5 @@ void denials_list(const struct keeper *k, struct result *r)
 	for (size_t i = 0; i < ARRAY_LEN(limit_rows); i++)
 		if (r->limits_hit & limit_rows[i].hit)
 			explain_limit(k, i, &r->denials[r->denial_count++]);
+	list_guard(k, &guard, r);
 }

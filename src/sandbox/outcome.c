@@ -179,7 +179,9 @@ static void list_layers(const struct keeper *k, struct result *r)
 		r->denial_kinds[kinds++] = "connect";
 	if (!process)
 		r->denial_kinds[kinds++] = "resolve";
-	r->denial_kinds[kinds] = "limit";
+	r->denial_kinds[kinds++] = "limit";
+	if (p->spec->guard != GUARD_OFF)
+		r->denial_kinds[kinds] = "guard";
 	if (b->proven & LAYER_BIT(LAYER_LANDLOCK))
 		r->landlock_abi = b->landlock_abi;
 	if (b->proven & LAYER_BIT(LAYER_CGROUP))

@@ -62,7 +62,6 @@ class BadInput(cl.Case):
             ("--level", "vm"),
             ("--net", "public"),
             ("--net", "isolated"),
-            ("--guard", "strict"),
             ("--provider", "docker"),
             ("--provider", "e2b"),
             ("--audit", "x"),

@@ -181,7 +181,7 @@ static void test_unbuilt(void **state)
 {
 	static const char *const rows[][2] = {
 		{"level", "vm"},   {"provider", "docker"}, {"net", "allow"},
-		{"net", "public"}, {"net", "isolated"},	   {"guard", "strict"},
+		{"net", "public"}, {"net", "isolated"},
 	};
 
 	(void)state;
