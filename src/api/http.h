@@ -127,6 +127,12 @@ struct exchange {
 	struct exchange_inside *inside;
 };
 
+/* ---- who asks (ROUTE_OWN_AUTH; everybody else was asked before) ---- */
+/* By what the headers hold, or as the operator by the socket. -1 and e: answer 401. */
+int exchange_authenticate(struct exchange *x, struct err *e);
+/* By this key. */
+bool exchange_login(struct exchange *x, const char *key);
+
 /* ---- reading ---- */
 /* Header by name, any case; NULL if it is not there or the client has gone. */
 const char *exchange_header(const struct exchange *x, const char *name);
@@ -169,6 +175,8 @@ void exchange_json(struct exchange *x, int status, json_t *value);
 void exchange_error(struct exchange *x, const struct err *e);
 /* With another status: 408, 502 ... */
 void exchange_error_as(struct exchange *x, int status, const struct err *e);
+/* {"error":{"kind","message","field"}}, for lists of results and errors. */
+json_t *exchange_error_body(int status, const struct err *e);
 /* exchange_error with a message of our own. */
 void exchange_fail(struct exchange *x, enum err_kind kind, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));

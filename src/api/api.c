@@ -1,0 +1,27 @@
+#include "api/server.h"
+
+#include "api/metrics.h"
+#include "api/v1.h"
+#include "base/auto.h"
+
+/* In the order in which they are asked. */
+static const struct door *const doors[] = {&rest_door};
+
+int api_start(struct api *api, struct err *e)
+{
+	api->metrics = metrics_new();
+	api->server = server_new(api, e);
+	if (!api->server) {
+		metrics_free(take_ptr(api->metrics));
+		return -1;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(doors); i++)
+		server_add_door(api->server, doors[i]);
+	return 0;
+}
+
+void api_stop(struct api *api)
+{
+	server_free(take_ptr(api->server));
+	metrics_free(take_ptr(api->metrics));
+}

@@ -1,0 +1,21 @@
+/*
+ * Against pages in a browser that talk to us by a name of their own (DNS rebinding) or from another
+ * site: which Host and Origin headers are taken.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* More names that are ours: "host", "*.domain", with or without a port. */
+struct gate {
+	const char (*hosts)[256];
+	size_t host_count;
+	const char (*origins)[256];
+	size_t origin_count;
+};
+
+/* Loopback names, addresses in digits (which no name server can rebind), and the configured ones. */
+bool gate_host_is_fine(const struct gate *g, const char *host);
+/* The page is on this very host, on a loopback name, or on a configured origin. */
+bool gate_origin_is_fine(const struct gate *g, const char *origin, const char *host);
