@@ -72,18 +72,33 @@ static int read_tail(int fd, off_t size, struct tail *t)
 	return 0;
 }
 
-/* Takes the chain's end from the last whole line of a file. 1: there is none. */
+/* The last record: whole but for its end, or the last whole line. False if there is none. */
+static bool last_line(const struct tail *t, const char **ret_line, size_t *ret_len)
+{
+	struct chain_view v;
+
+	*ret_line = t->text + t->torn_at;
+	*ret_len = t->len - t->torn_at;
+	if (chain_parse(*ret_line, *ret_len, &v))
+		return true;
+	*ret_line = t->text;
+	*ret_len = t->has_line ? t->torn_at - 1 : 0;
+	return t->has_line;
+}
+
+/* Takes the chain's end from the last record of a file. 1: there is none. */
 static int chain_from(struct audit_log *l, int fd, off_t size, const char *name, struct err *e)
 {
 	struct chain_view v;
 	struct tail t;
+	const char *line;
+	size_t len;
 
 	if (read_tail(fd, size, &t) < 0)
 		return err_sys(e, "cannot read the audit file %s", name);
-	if (!t.has_line)
+	if (!last_line(&t, &line, &len))
 		return 1;
-	if (!chain_parse(t.text, t.torn_at - 1, &v) ||
-	    chain_check(&l->chain.key, t.text, &v) == CHAIN_BAD)
+	if (!chain_parse(line, len, &v) || chain_check(&l->chain.key, line, &v) == CHAIN_BAD)
 		return err_set(e, ERR_CONFLICT,
 			       "the last record of the audit file %s is not as it was written; see "
 			       "`cloche audit verify`, then move the file away",
@@ -229,10 +244,16 @@ static void mend(struct audit_log *l, struct chain *chain, struct buf *b)
 {
 	struct audit_entry entry = {.who = "daemon", .what = "audit.repair", .verdict = "done"};
 	char digest[CHAIN_HASH];
+	struct chain_view v;
 	struct tail t;
 
 	if (read_tail(l->fd, l->size, &t) < 0 || t.torn_at == t.len)
 		return;
+	if (chain_parse(t.text + t.torn_at, t.len - t.torn_at, &v) &&
+	    str_equal(v.hash, chain->head)) {
+		buf_add(b, "\n", 1); /* only its end was missing */
+		return;
+	}
 	chain_digest(t.text + t.torn_at, t.len - t.torn_at, digest);
 	snprintf(entry.why, sizeof(entry.why), "the line before this one was torn, %zu bytes",
 		 t.len - t.torn_at);

@@ -126,7 +126,7 @@ static int check_file(struct verifier *v, struct file *f, struct err *e)
 
 		if (line[n - 1] == '\n') {
 			n--;
-		} else if (!*v->torn) {
+		} else if (!*v->torn && !chain_parse(line, (size_t)n, &(struct chain_view){0})) {
 			/* The very end: killed while it wrote, and not started since. */
 			chain_digest(line, (size_t)n, v->torn);
 			continue;

@@ -125,7 +125,7 @@ static int unknown_key(struct reader *r, const char *section, const char *name)
 {
 	const struct key *best = NULL;
 	const char *dot = *section ? "." : "";
-	unsigned best_distance = 4;
+	unsigned best_distance = 3;
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
 		unsigned d = str_distance(name, keys[i].name);

@@ -1,0 +1,314 @@
+/* The daemon's configuration: what is taken, what is refused, where the blame goes. */
+#include "base/auto.h"
+#include "base/str.h"
+#include "policy/config.h"
+
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static struct config config, other; /* large */
+
+static void init(void)
+{
+	setenv("CLOCHE_STATE_DIR", "/srv/state", 1);
+	setenv("CLOCHE_RUNTIME_DIR", "/srv/run", 1);
+	config_init(&config);
+}
+
+static int parse(const char *text, struct err *e)
+{
+	return config_parse("c.yaml", text, strlen(text), &config, e);
+}
+
+static void test_defaults(void **state)
+{
+	struct err e = {0};
+
+	(void)state;
+	init();
+	if (config_finish(&config, &e) < 0)
+		fail_msg("%s", e.msg);
+	assert_int_equal(config.sandbox.limits.memory_bytes, 2ULL << 30);
+	assert_int_equal(config.sandbox.limits.cpus_milli, 1000);
+	assert_int_equal(config.sandbox.limits.pids, 1024);
+	assert_int_equal(config.sandbox.limits.disk_bytes, 1ULL << 30);
+	assert_int_equal(config.sandbox.ttl_ms, 300000);
+	assert_int_equal(config.pool_size, 4);
+	assert_int_equal(config.warm.slots, 4);
+	assert_string_equal(config.sandbox.image, "host");
+	assert_string_equal(config.sandbox.work_dir, "/workspace");
+	assert_false(config.sandbox.network_enabled);
+	assert_int_equal(config.listen_count, 2);
+	assert_string_equal(config.listen[0], "127.0.0.1:7070");
+	assert_string_equal(config.listen[1], "unix:/srv/run/cloche.sock");
+	assert_string_equal(config.audit.file, "/srv/state/audit.log");
+}
+
+static const char whole[] =
+	"# comment\n"
+	"listen: [ '127.0.0.1:0', 'unix:/x/y.sock', '[::1]:80' ]\n"
+	"state_dir: /a//b/\n"
+	"runtime_dir: /r\n"
+	"max_sandboxes: 7\n"
+	"max_sandboxes_per_token: 3\n"
+	"pool_size: 0\n"
+	"boot_retries: 5\n"
+	"log_bytes: 2M\n"
+	"shutdown_timeout: 3s\n"
+	"sandbox: {image: py, work_dir: /w, memory_limit: 512m, cpu_limit: 1.5, timeout: 300s,\n"
+	"  network_enabled: false, pids_limit: 50, disk_limit: 64M, open_files: 64, file_size: "
+	"1M,\n"
+	"  output_limit: 64K, ttl: 10m, idle_timeout: 1m}\n"
+	"ceilings: {memory: 1G, cpus: 2, pids: 60, disk: 1G, timeout: 1h, open_files: 128,\n"
+	"  output_limit: 1M, ttl: 1h, idle_timeout: 30m}\n"
+	"rate_limits: {token_per_minute: 60, token_burst: 5, address_per_minute: 0,\n"
+	"  address_burst: 1}\n"
+	"http: {max_connections: 9, max_body: 1M, max_upload: 1G, allowed_hosts: a.example,\n"
+	"  allowed_origins: ['https://a.example', 'https://b.example']}\n"
+	"images: {py: /srv/images/py}\n"
+	"volumes:\n"
+	"  data: {path: /srv/data, read_only: false, tokens: [bot, k3m5]}\n"
+	"  docs: {path: /srv/docs, tokens: '*'}\n"
+	"  mine: {path: /srv/mine}\n"
+	"snapshots: {max_bytes: 1G, max_count: 4}\n"
+	"audit: {file: /l/a.log, key_file: /l/k, max_size: 1M, keep: 3, sync: true}\n"
+	"warm: {slots: 2, kernels: 1, preload: [json, re]}\n";
+
+static void check_whole(const struct config *c)
+{
+	assert_int_equal(c->listen_count, 3);
+	assert_string_equal(c->listen[2], "[::1]:80");
+	assert_string_equal(c->sandbox.image, "py");
+	assert_int_equal(c->sandbox.limits.memory_bytes, 512ULL << 20);
+	assert_int_equal(c->sandbox.limits.cpus_milli, 1500);
+	assert_int_equal(c->sandbox.limits.timeout_ms, 300000);
+	assert_int_equal(c->sandbox.idle_ms, 60000);
+	assert_int_equal(c->ceiling.pids, 60);
+	assert_int_equal(c->max_ttl_ms, 3600000);
+	assert_int_equal(c->max_sandboxes, 7);
+	assert_int_equal(c->max_sandboxes_per_token, 3);
+	assert_int_equal(c->shutdown_ms, 3000);
+	assert_int_equal(c->rate_token.burst, 5);
+	assert_int_equal(c->rate_address.per_minute, 0);
+	assert_int_equal(c->max_connections, 9);
+	assert_int_equal(c->host_count, 1);
+	assert_string_equal(c->origins[1], "https://b.example");
+	assert_int_equal(c->snapshot_max_count, 4);
+	assert_true(c->audit.sync);
+	assert_int_equal(c->audit.keep, 3);
+	assert_string_equal(c->warm.preload[1], "re");
+	assert_string_equal(config_image_find(c, "py")->path, "/srv/images/py");
+	assert_null(config_image_find(c, "nope"));
+}
+
+static void test_every_key(void **state)
+{
+	struct err e = {0};
+
+	(void)state;
+	init();
+	if (parse(whole, &e) < 0 || config_finish(&config, &e) < 0)
+		fail_msg("%s", e.msg);
+	assert_string_equal(config.state_dir, "/srv/state"); /* the environment comes first */
+	check_whole(&config);
+	unsetenv("CLOCHE_STATE_DIR");
+	config_init(&config);
+	if (parse(whole, &e) < 0 || config_finish(&config, &e) < 0)
+		fail_msg("%s", e.msg);
+	assert_string_equal(config.state_dir, "/a/b");
+}
+
+static void test_volumes_have_owners(void **state)
+{
+	struct err e = {0};
+	const struct config_volume *data, *docs, *mine;
+
+	(void)state;
+	init();
+	assert_int_equal(parse(whole, &e), 0);
+	data = config_volume_find(&config, "data");
+	docs = config_volume_find(&config, "docs");
+	mine = config_volume_find(&config, "mine");
+	assert_null(config_volume_find(&config, "other"));
+	assert_false(data->read_only);
+	assert_true(docs->read_only);
+	assert_true(config_volume_allows(data, "k3m5", "x"));
+	assert_true(config_volume_allows(data, "abc", "bot"));
+	assert_false(config_volume_allows(data, "abc", "x"));
+	assert_false(config_volume_allows(data, "abc", ""));
+	assert_true(config_volume_allows(docs, "abc", "x"));
+	assert_false(config_volume_allows(mine, "abc", "x"));
+	assert_true(config_volume_allows(mine, "", ""));
+}
+
+static void test_hand_over(void **state)
+{
+	struct err e = {0};
+	auto_close int fd = -1;
+
+	(void)state;
+	init();
+	assert_int_equal(parse(whole, &e), 0);
+	fd = config_write(&config, &e);
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, "x", 1), -1); /* sealed */
+	memset(&other, 0xff, sizeof(other));
+	assert_int_equal(config_read(fd, &other, &e), 0);
+	assert_memory_equal(&config, &other, sizeof(config));
+}
+
+static void test_hand_over_of_nonsense(void **state)
+{
+	struct err e = {0};
+	auto_close int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	(void)state;
+	assert_int_equal(config_read(fd, &other, &e), -1);
+	assert_non_null(strstr(e.msg, "version"));
+}
+
+struct bad_case {
+	const char *text, *message;
+};
+
+static void test_refused_while_reading(void **state)
+{
+	static const struct bad_case cases[] = {
+		{"a: 1\n", "c.yaml:1: unknown key 'a'; cloche.conf(5) lists the known ones"},
+		{"listn: x\n", "c.yaml:1: unknown key 'listn'; did you mean 'listen'?"},
+		{"\nsandbox:\n  memory: 1G\n",
+		 "c.yaml:3: unknown key 'sandbox.memory'; did you mean 'ceilings.memory'?"},
+		{"sandbox:\n  memry_limit: 1G\n", "c.yaml:2: unknown key 'sandbox.memry_limit'; "
+						  "did you mean 'sandbox.memory_limit'?"},
+		{"memory_limit: 1G\n",
+		 "c.yaml:1: unknown key 'memory_limit'; did you mean 'sandbox.memory_limit'?"},
+		{"sandbox: {memory_limit: 12Q}\n",
+		 "c.yaml:1: memory_limit: '12Q' is not a size; try 512M"},
+		{"sandbox: {memory_limit: 1}\n", "c.yaml:1: memory_limit: '1' is too small"},
+		{"pool_size: 5000\n", "c.yaml:1: pool_size: '5000' is too large"},
+		{"pool_size: -1\n", "c.yaml:1: pool_size: '-1' is not a whole number"},
+		{"pool_size: [1]\n", "c.yaml:1: pool_size: must be a single value, not a list"},
+		{"pool_size:\n", "c.yaml:1: pool_size: must be a single value, not nothing"},
+		{"pool_size: 1\npool_size: 2\n", "c.yaml:2: pool_size: is given twice"},
+		{"sandbox: {ttl: 5}\nsandbox: {ttl: 6}\n", "c.yaml:2: sandbox: is given twice"},
+		{"sandbox: 5\n", "c.yaml:1: sandbox: must be a mapping, not a single value"},
+		{"audit: {sync: yes}\n", "c.yaml:1: sync: 'yes' is neither true nor false"},
+		{"state_dir: x\n",
+		 "c.yaml:1: state_dir: 'x' must be an absolute path without '..'"},
+		{"state_dir: /x/../y\n",
+		 "c.yaml:1: state_dir: '/x/../y' must be an absolute path without '..'"},
+		{"images: {host: /x}\n", "c.yaml:1: images: 'host' is the host's own programs; "
+					 "take another name"},
+		{"images: {a: /x, a: /y}\n", "c.yaml:1: images: 'a' is given twice"},
+		{"images: {a/b: /x}\n",
+		 "c.yaml:1: images: 'a/b' is not a name: letters, digits, dot, dash"},
+		{"images: [a]\n", "c.yaml:1: images: must be a mapping of names, not a list"},
+		{"volumes: {a: {}}\n", "c.yaml:1: volumes: 'a' needs a path"},
+		{"volumes: {a: /x}\n", "c.yaml:1: volumes: must be a mapping with path, read_only, "
+				       "tokens, not a single value"},
+		{"volumes: {a: {path: /x, mode: rw}}\n",
+		 "c.yaml:1: volumes: wants each of path, read_only and tokens once"},
+		{"volumes: {a: {path: /x, path: /y}}\n",
+		 "c.yaml:1: volumes: wants each of path, read_only and tokens once"},
+		{"[a]\n", "c.yaml:1: a configuration is a mapping of keys, not a list"},
+		{"{}\n---\n{}\n", "c.yaml:2: a configuration is one document; remove the second"},
+		{"pool_size: &b 1\n", "c.yaml:1: anchors, aliases and tags are not used here"},
+		{"listen: [1,2,3,4,5,6,7,8,9]\n", "c.yaml:1: listen: more than 8"},
+		{"listen: [[1]]\n",
+		 "c.yaml:1: listen: must be a list of single values, not a list"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct err e = {0};
+
+		init();
+		other = config;
+		assert_int_equal(parse(cases[i].text, &e), -1);
+		assert_string_equal(e.msg, cases[i].message);
+		assert_int_equal(e.kind, ERR_INVALID);
+		assert_memory_equal(&config, &other, sizeof(config)); /* nothing half-taken */
+	}
+}
+
+static void test_refused_as_a_whole(void **state)
+{
+	static const struct bad_case cases[] = {
+		{"listen: 'example.com:80'\n",
+		 "listen: 'example.com': not an IP address; names are not looked up"},
+		{"listen: '127.0.0.1'\n",
+		 "listen: '127.0.0.1' is no address; try 127.0.0.1:7070 or unix:/PATH"},
+		{"listen: '127.0.0.1:65536'\n",
+		 "listen: '127.0.0.1:65536': the port must be 0 to 65535"},
+		{"listen: 'unix:x'\n", "listen: 'unix:x': a socket needs an absolute path of at "
+				       "most 107 bytes"},
+		{"sandbox: {memory_limit: 100G}\n",
+		 "memory: the default of a sandbox is above its ceiling"},
+		{"sandbox: {ttl: 48h}\n", "ttl: the default of a sandbox is above its ceiling"},
+		{"sandbox: {image: py}\n", "image: 'py' is not among images"},
+		{"sandbox: {network_enabled: true}\n",
+		 "network_enabled: sandboxes with a network are not built yet"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct err e = {0};
+
+		init();
+		assert_int_equal(parse(cases[i].text, &e), 0);
+		assert_int_equal(config_finish(&config, &e), -1);
+		assert_string_equal(e.msg, cases[i].message);
+	}
+}
+
+static void test_empty_files_change_nothing(void **state)
+{
+	static const char *const texts[] = {"", "# only a comment\n", "{}\n"};
+	struct err e = {0};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++) {
+		init();
+		other = config;
+		assert_int_equal(parse(texts[i], &e), 0);
+		assert_memory_equal(&config, &other, sizeof(config));
+	}
+}
+
+static void test_missing_file(void **state)
+{
+	struct err e = {0};
+
+	(void)state;
+	init();
+	assert_int_equal(config_load("/nonexistent/c.yaml", &config, &e), -1);
+	assert_int_equal(e.kind, ERR_NOT_FOUND);
+	assert_int_equal(config_load("/dev/null", &config, &e), -1);
+	assert_int_equal(e.kind, ERR_INVALID);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_defaults),
+		cmocka_unit_test(test_every_key),
+		cmocka_unit_test(test_volumes_have_owners),
+		cmocka_unit_test(test_hand_over),
+		cmocka_unit_test(test_hand_over_of_nonsense),
+		cmocka_unit_test(test_refused_while_reading),
+		cmocka_unit_test(test_refused_as_a_whole),
+		cmocka_unit_test(test_empty_files_change_nothing),
+		cmocka_unit_test(test_missing_file),
+	};
+
+	return cmocka_run_group_tests_name("config", tests, NULL, NULL);
+}
