@@ -362,8 +362,13 @@ static enum MHD_Result take_some(struct exchange *x, const char *data, size_t *s
 		return MHD_YES;
 	}
 	taken = in->ops->take(in->ops_arg, data, *size);
-	if (in->has_reply || in->is_stream || x->gone)
-		return in->cut ? MHD_NO : discard(in, size);
+	in->received += taken;
+	if (in->cut)
+		return MHD_NO;
+	if (in->has_reply)
+		reply_midway(x);
+	if (in->has_reply || in->is_stream)
+		return discard(in, size);
 	*size -= taken;
 	if (*size) {
 		in->paused = true;

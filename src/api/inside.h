@@ -88,6 +88,7 @@ struct exchange_inside {
 	/* request body */
 	struct buf body;
 	size_t body_max, discarded;
+	uint64_t received;
 	const struct body_ops *ops;
 	void *ops_arg;
 	bool paused, discarding, end_told, midway;

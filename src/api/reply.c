@@ -251,9 +251,12 @@ void reply_midway(struct exchange *x)
 	char head[512];
 	int n;
 
-	if (in->discarding && x->content_length >= 0 && x->content_length <= DISCARD_MAX)
+	in->discarding = true;
+	if (x->content_length >= 0 && x->content_length - (int64_t)in->received <= DISCARD_MAX) {
+		exchange_resume(x);
 		return;
-	in->discarding = in->midway = true;
+	}
+	in->midway = true;
 	n = snprintf(head, sizeof(head),
 		     "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Length: %zu\r\n", in->status,
 		     MHD_get_reason_phrase_for((unsigned)in->status), in->reply_len);
