@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "model/language.h"
 #include "model/guard.h"
 #include "policy/source.h"
 #include "sandbox/sandbox.h"
@@ -17,69 +18,16 @@
 #define CODE_MAX (64u << 20)
 #define MAX_PLACED 4
 
-struct language {
-	const char *name;
-	const char *ending;	/* of the file that holds the code */
-	const char *program[3]; /* interpreter and its arguments before the file */
-	const char *aliases;	/* blank-separated, blanks at both ends */
-};
-
-static const struct language languages[] = {
-	{"python", ".py", {"python3"}, " python3 py "},
-	{"bash", ".sh", {"bash"}, " "},
-	{"sh", ".sh", {"sh"}, " shell "},
-	{"node", ".js", {"node"}, " javascript js nodejs "},
-	{"typescript", ".ts", {"node", "--experimental-strip-types"}, " ts "},
-	{"perl", ".pl", {"perl"}, " pl "},
-	{"ruby", ".rb", {"ruby"}, " rb "},
-	{"php", ".php", {"php"}, " "},
-	{"lua", ".lua", {"lua"}, " "},
-	{"r", ".r", {"Rscript"}, " R rscript "},
-	{"julia", ".jl", {"julia"}, " jl "},
-	{"awk", ".awk", {"awk", "-f"}, " "},
-	{"tcl", ".tcl", {"tclsh"}, " tclsh "},
-};
-
-static const struct language *find_language(const char *name)
-{
-	char word[32];
-
-	snprintf(word, sizeof(word), " %.28s ", name);
-	for (size_t i = 0; i < ARRAY_LEN(languages); i++)
-		if (str_equal(name, languages[i].name) || strstr(languages[i].aliases, word))
-			return &languages[i];
-	return NULL;
-}
-
-static int unknown_language(const char *name, struct err *e)
-{
-	char all[256];
-	size_t len = 0;
-
-	for (size_t i = 0; i < ARRAY_LEN(languages); i++)
-		len += (size_t)snprintf(all + len, sizeof(all) - len, "%s%s", i ? ", " : "",
-					languages[i].name);
-	return err_field(e, ERR_INVALID, "lang", "lang: '%s' is not known; there are %s", name,
-			 all);
-}
-
 /* By name, else by the file's ending, else Python. */
 static const struct language *choose_language(const struct options *o, const char *file,
 					      struct err *e)
 {
 	const char *ending = file ? strrchr(file, '.') : NULL;
-	const struct language *l;
+	const struct language *l = ending ? language_of_ending(ending) : NULL;
 
-	if (o->lang) {
-		l = find_language(o->lang);
-		if (!l)
-			unknown_language(o->lang, e);
-		return l;
-	}
-	for (size_t i = 0; ending && i < ARRAY_LEN(languages); i++)
-		if (str_equal(ending, languages[i].ending))
-			return &languages[i];
-	return &languages[0];
+	if (o->lang)
+		return language_find(o->lang, "lang", e);
+	return l ? l : &languages[0];
 }
 
 /* A file is judged like any other source; a pipe (`cloche code <(make-it)`) has no place. */
@@ -192,9 +140,7 @@ static int place_code(struct sandbox_spec *s, const struct options *o, const cha
 	}
 	if (s->guard != GUARD_OFF)
 		return guard_code(s, l, ret->path, e);
-	for (size_t i = 0; i < ARRAY_LEN(l->program) && l->program[i]; i++)
-		list_add(&s->argv, l->program[i]);
-	list_add(&s->argv, ret->path);
+	language_command(l, ret->path, &s->argv);
 	return 0;
 }
 

@@ -1,0 +1,57 @@
+#include "model/language.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* The first one is the default. */
+const struct language languages[] = {
+	{"python", ".py", {"python3"}, " python3 py "},
+	{"bash", ".sh", {"bash"}, " "},
+	{"sh", ".sh", {"sh"}, " shell "},
+	{"node", ".js", {"node"}, " javascript js nodejs "},
+	{"typescript", ".ts", {"node", "--experimental-strip-types"}, " ts "},
+	{"perl", ".pl", {"perl"}, " pl "},
+	{"ruby", ".rb", {"ruby"}, " rb "},
+	{"php", ".php", {"php"}, " "},
+	{"lua", ".lua", {"lua"}, " "},
+	{"r", ".r", {"Rscript"}, " R rscript "},
+	{"julia", ".jl", {"julia"}, " jl "},
+	{"awk", ".awk", {"awk", "-f"}, " "},
+	{"tcl", ".tcl", {"tclsh"}, " tclsh "},
+};
+const size_t language_count = ARRAY_LEN(languages);
+
+const struct language *language_find(const char *name, const char *field, struct err *e)
+{
+	char word[32], all[256];
+	size_t len = 0;
+
+	snprintf(word, sizeof(word), " %.28s ", name);
+	for (size_t i = 0; i < language_count; i++)
+		if (str_equal(name, languages[i].name) || strstr(languages[i].aliases, word))
+			return &languages[i];
+	for (size_t i = 0; i < language_count; i++)
+		len += (size_t)snprintf(all + len, sizeof(all) - len, "%s%s", i ? ", " : "",
+					languages[i].name);
+	err_field(e, ERR_INVALID, field, "%s: '%.40s' is not known; there are %s", field, name,
+		  all);
+	return NULL;
+}
+
+const struct language *language_of_ending(const char *ending)
+{
+	for (size_t i = 0; i < language_count; i++)
+		if (str_equal(ending, languages[i].ending))
+			return &languages[i];
+	return NULL;
+}
+
+void language_command(const struct language *l, const char *file, struct list *argv)
+{
+	for (size_t i = 0; i < ARRAY_LEN(l->program) && l->program[i]; i++)
+		list_add(argv, l->program[i]);
+	list_add(argv, file);
+}

@@ -1,0 +1,24 @@
+/* The languages a snippet can be written in: how its file is called and what runs it. */
+#pragma once
+
+#include "base/err.h"
+#include "base/list.h"
+
+#include <stddef.h>
+
+struct language {
+	const char *name;
+	const char *ending;	/* of the file that holds the code */
+	const char *program[3]; /* interpreter and its arguments before the file */
+	const char *aliases;	/* blank-separated, blanks at both ends */
+};
+
+extern const struct language languages[];
+extern const size_t language_count;
+
+/* By name or alias; NULL and e (which names `field` and those that there are) if there is none. */
+const struct language *language_find(const char *name, const char *field, struct err *e);
+/* By a file's ending (".py"); NULL if none has it. */
+const struct language *language_of_ending(const char *ending);
+/* Interpreter, its arguments, file. */
+void language_command(const struct language *l, const char *file, struct list *argv);
