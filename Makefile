@@ -71,7 +71,8 @@ LAUNCHER_CLI := $(filter-out $(CLOCHED_MAIN),$(wildcard src/cli/*.c))
 LAUNCHER_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c \
 	  src/policy/source.c src/policy/forbidden.c) $(LAUNCHER_CLI)
 # pid 1 of a daemon's sandbox.
-GUEST_SRC := $(wildcard src/guest/*.c src/wire/guest.c src/base/*.c src/model/*.c src/kern/*.c)
+GUEST_SRC := $(wildcard src/guest/*.c src/wire/guest.c src/base/*.c src/model/*.c src/kern/*.c) \
+	  src/sandbox/notice.c src/sandbox/explain.c src/sandbox/watch.c
 # Everything but the main functions, as an archive: a program takes from it what it calls.
 CORE_DIRS := base model kern wire auth policy audit store sandbox guest agent provider manager api \
 	  daemon cli lib

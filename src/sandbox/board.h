@@ -30,6 +30,8 @@ struct board_denial {
 	int report;	  /* DENIAL_SYSCALL: index into the reports of the profile */
 	char target[160]; /* sanitised */
 	uint64_t count;
+	uint32_t owner;	 /* guest only: the command, 0: unknown */
+	int64_t last_ns; /* CLOCK_MONOTONIC */
 };
 
 struct board {
@@ -49,6 +51,7 @@ struct board {
 	uint64_t scratch_bytes;	 /* used by the skeleton, before the command ran */
 	bool upper_limited;	 /* directories of the workspace cannot be removed */
 	bool workspace_unmapped; /* the workspace's file system cannot map ids */
+	uint32_t owner;		 /* of what is noticed now */
 	unsigned denial_count;
 	uint64_t denials_dropped;
 	struct board_denial denials[BOARD_DENIALS];

@@ -4,6 +4,7 @@
 #include "base/str.h"
 #include "model/guard.h"
 #include "sandbox/beneath.h"
+#include "sandbox/explain.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -13,41 +14,6 @@ const struct seccomp_profile *denials_profile(const struct plan *p)
 {
 	return p->spec->level == LEVEL_PROCESS ? &seccomp_profile_process
 					       : &seccomp_profile_default;
-}
-
-/* Strings from inside become part of an advice only if they are a plain name or address. */
-static bool is_plain(const char *target)
-{
-	return target[strspn(target, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-				     "0123456789.-_:[]")] == '\0';
-}
-
-static void explain_syscall(const struct seccomp_profile *profile, const struct board_denial *b,
-			    struct denial *d)
-{
-	const struct seccomp_report *report = NULL;
-
-	if (b->report >= 0 && (unsigned)b->report < profile->report_count)
-		report = &profile->reports[b->report];
-	snprintf(d->what, sizeof(d->what), "syscall");
-	snprintf(d->rule, sizeof(d->rule), "seccomp");
-	snprintf(d->target, sizeof(d->target), "%s", report ? report->name : "unknown");
-	snprintf(d->explain, sizeof(d->explain), "%s", report ? report->reason : "");
-}
-
-static void explain_network(const struct board_denial *b, struct denial *d)
-{
-	const char *target = is_plain(b->target) ? b->target : "(no host name)";
-
-	snprintf(d->what, sizeof(d->what), b->kind == DENIAL_CONNECT ? "connect" : "resolve");
-	snprintf(d->rule, sizeof(d->rule), "network none");
-	snprintf(d->target, sizeof(d->target), "%s", target);
-	snprintf(d->explain, sizeof(d->explain),
-		 "The sandbox has no network, only its own loopback%s. Bring the data in with "
-		 "--file or "
-		 "--mount; if this is needed, ask for: --net allow --allow %s",
-		 b->kind == DENIAL_RESOLVE ? ", so no name can be looked up" : "",
-		 is_plain(b->target) ? target : "NAME");
 }
 
 static const struct {
@@ -116,11 +82,7 @@ void denials_list(const struct keeper *k, struct result *r)
 	for (unsigned i = 0; i < seen; i++) {
 		struct denial *d = &r->denials[r->denial_count++];
 
-		d->count = b->denials[i].count;
-		if (b->denials[i].kind == DENIAL_SYSCALL)
-			explain_syscall(denials_profile(&k->plan), &b->denials[i], d);
-		else
-			explain_network(&b->denials[i], d);
+		explain_denial(denials_profile(&k->plan), &b->denials[i], d);
 	}
 	for (size_t i = 0; i < ARRAY_LEN(limit_rows); i++)
 		if (r->limits_hit & limit_rows[i].hit)

@@ -1,6 +1,7 @@
 #include "sandbox/notice.h"
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/str.h"
 #include "kern/sys.h"
 
@@ -19,8 +20,10 @@ void notice(struct board *b, enum denial_kind kind, int report, const char *targ
 	for (unsigned i = 0; i < b->denial_count; i++) {
 		struct board_denial *d = &b->denials[i];
 
-		if (d->kind == kind && d->report == report && str_equal(d->target, clean)) {
+		if (d->kind == kind && d->report == report && d->owner == b->owner &&
+		    str_equal(d->target, clean)) {
 			d->count++;
+			d->last_ns = now_ns();
 			return;
 		}
 	}
@@ -28,8 +31,8 @@ void notice(struct board *b, enum denial_kind kind, int report, const char *targ
 		b->denials_dropped++;
 		return;
 	}
-	b->denials[b->denial_count] =
-		(struct board_denial){.kind = kind, .report = report, .count = 1};
+	b->denials[b->denial_count] = (struct board_denial){
+		.kind = kind, .report = report, .count = 1, .owner = b->owner, .last_ns = now_ns()};
 	memcpy(b->denials[b->denial_count].target, clean, sizeof(clean));
 	b->denial_count++;
 }
@@ -82,25 +85,30 @@ static void notice_connect(struct board *b, const struct seccomp_notif *n)
 	notice(b, DENIAL_CONNECT, 0, target, strlen(target));
 }
 
-void notice_syscall(struct board *b, const struct seccomp_profile *profile, int listener)
+void notice_answer(struct board *b, const struct seccomp_profile *profile, int listener,
+		   const struct seccomp_notif *n)
 {
-	const struct seccomp_report *report;
-	struct seccomp_notif n;
+	const struct seccomp_report *report = seccomp_report_match(profile, &n->data);
 
-	if (seccomp_notify_get(listener, &n) < 0)
-		return;
-	report = seccomp_report_match(profile, &n.data);
 	if (report) {
 		notice(b, DENIAL_SYSCALL, (int)(report - profile->reports), "", 0);
-		seccomp_notify_answer(listener, n.id, report->errnum);
-	} else if (n.data.nr == SYS_connect) {
+		seccomp_notify_answer(listener, n->id, report->errnum);
+	} else if (n->data.nr == SYS_connect) {
 		/* Looked at only for the record: letting it go on is safe whatever the address
 		 * turns into, because the network namespace leads nowhere. */
-		notice_connect(b, &n);
-		seccomp_notify_answer(listener, n.id, 0);
+		notice_connect(b, n);
+		seccomp_notify_answer(listener, n->id, 0);
 	} else {
-		seccomp_notify_answer(listener, n.id, EPERM);
+		seccomp_notify_answer(listener, n->id, EPERM);
 	}
+}
+
+void notice_syscall(struct board *b, const struct seccomp_profile *profile, int listener)
+{
+	struct seccomp_notif n;
+
+	if (seccomp_notify_get(listener, &n) == 0)
+		notice_answer(b, profile, listener, &n);
 }
 
 /* Turns the labels of the first question into a dotted name; 0 if the packet is malformed. */

@@ -8,6 +8,9 @@
 
 void notice(struct board *b, enum denial_kind kind, int report, const char *target, size_t len);
 /* Answers one notification of the filter: refuses it, or, for connect, notes where it leads. */
+void notice_answer(struct board *b, const struct seccomp_profile *profile, int listener,
+		   const struct seccomp_notif *n);
+/* Fetches one and answers it. */
 void notice_syscall(struct board *b, const struct seccomp_profile *profile, int listener);
 /* Answers one DNS query on fd with "no such name", and notes the name. */
 void notice_query(struct board *b, int fd);

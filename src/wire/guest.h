@@ -104,6 +104,11 @@ enum guest_type {
 	G_STATS,   /* -> G_OK guest_stats */
 	G_PING,	   /* -> G_OK */
 	G_EVENTS, /* -> G_OK; goes on: G_ITEM (guest_denial, guest_exec_item when one ended): see below */
+	/*
+	 * u32 eid (0: of all): what was refused to its processes; look-ups, which cannot always be told apart,
+	 * since it began -> G_OK u32 n, n x (u8 kind, str rule, str target, str explain, u64 count)
+	 */
+	G_DENIALS,
 	/* ---- both ways ---- */
 	G_DATA = 64,
 	G_CLOSE,  /* no more G_DATA from here */

@@ -1,0 +1,488 @@
+#include "guest/command.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "guest/denials.h"
+#include "guest/env.h"
+#include "guest/files.h"
+#include "guest/session.h"
+#include "guest/spawn.h"
+#include "guest/tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <time.h>
+
+struct command *command_find(struct guest *g, uint32_t eid)
+{
+	struct command *c = g->commands;
+
+	while (c && c->eid != eid)
+		c = c->next;
+	return c;
+}
+
+size_t command_running(const struct guest *g)
+{
+	size_t n = 0;
+
+	for (const struct command *c = g->commands; c; c = c->next)
+		n += !c->reaped;
+	return n;
+}
+
+static uint64_t mark_of(const struct command *c)
+{
+	return tree_mark(c->guest->boot_id, c->eid);
+}
+
+/* ---- the end ---- */
+
+static void command_free(struct command *c)
+{
+	struct guest *g = c->guest;
+
+	command_detach_all(c);
+	command_close_input(c);
+	for (int i = 0; i < 2; i++) {
+		loop_unwatch(g->loop, &c->sources[i].watch);
+		close_fd(&c->sources[i].watch.fd);
+	}
+	loop_timer_stop(g->loop, &c->timeout);
+	loop_timer_stop(g->loop, &c->again);
+	*c->back = c->next;
+	if (c->next)
+		c->next->back = c->back;
+	else
+		g->commands_end = c->back;
+	g->kept_bytes -= c->output.kept;
+	g->ended_count -= c->finished;
+	output_done(&c->output);
+	list_done(&c->argv);
+	free(c->tag);
+	free(c->session);
+	free(c->cwd);
+	free(c);
+}
+
+void command_free_all(struct guest *g)
+{
+	while (g->commands) {
+		tree_signal(mark_of(g->commands), 0, SIGKILL);
+		command_free(g->commands);
+	}
+}
+
+static bool is_open(const struct command *c)
+{
+	return c->sources[0].watch.fd >= 0 || c->sources[1].watch.fd >= 0;
+}
+
+/* Acknowledged ones after a while; when there are too many, the oldest, those first that nobody needs. */
+static void forget_ended(struct guest *g)
+{
+	int64_t limit = now_ns() - COMMAND_KEEP_MS * 1000000ll;
+	struct command *next;
+
+	for (struct command *c = g->commands; c; c = next) {
+		next = c->next;
+		if (c->finished && c->acked && !is_open(c) && !c->attached && c->ended_ns <= limit)
+			command_free(c);
+	}
+	for (int pass = 0; pass < 3 && g->ended_count > COMMANDS_ENDED; pass++) {
+		for (struct command *c = g->commands; c && g->ended_count > COMMANDS_ENDED;
+		     c = next) {
+			next = c->next;
+			if (c->finished && !c->attached && (c->acked || pass > 0) &&
+			    (!is_open(c) || pass > 1))
+				command_free(c);
+		}
+	}
+}
+
+static void on_forget(void *arg)
+{
+	struct guest *g = arg;
+
+	forget_ended(g);
+	if (g->ended_count)
+		loop_timer_set(g->loop, &g->forget, COMMAND_KEEP_MS);
+}
+
+void command_ended(struct command *c)
+{
+	struct guest *g = c->guest;
+
+	g->ended_count++;
+	command_close_input(c);
+	loop_timer_stop(g->loop, &c->timeout);
+	if (*c->session)
+		session_keep(g, c->session);
+	denials_tell_exec(g, c);
+	g->forget.call = on_forget;
+	g->forget.arg = g;
+	/* Not from here: it may be this one. */
+	loop_timer_set(g->loop, &g->forget, g->ended_count > COMMANDS_ENDED ? 0 : COMMAND_KEEP_MS);
+}
+
+void command_reaped(struct guest *g, pid_t pid, int status, const struct rusage *usage)
+{
+	struct command *c = g->commands;
+
+	while (c && (c->pid != pid || c->reaped))
+		c = c->next;
+	if (!c)
+		return;
+	c->reaped = true;
+	c->ended_ns = now_ns();
+	c->exit.wait_status = status;
+	c->exit.duration_us = (uint64_t)(c->ended_ns - c->started_ns) / 1000;
+	c->exit.cpu_us = (uint64_t)(usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) * 1000000 +
+			 (uint64_t)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec);
+	c->exit.max_rss_bytes = (uint64_t)usage->ru_maxrss * 1024;
+	command_watch_sources(c);
+}
+
+/* ---- signals ---- */
+
+/* Processes that were being forked meanwhile are met in the next round. */
+static void kill_again(void *arg)
+{
+	struct command *c = arg;
+
+	for (int round = 0; round < 20; round++)
+		if (tree_signal(mark_of(c), c->reaped ? 0 : c->pid, SIGKILL) == 0)
+			return;
+	loop_timer_set(c->guest->loop, &c->again, 20);
+}
+
+void command_kill(struct command *c, enum guest_why why)
+{
+	if (!c->reaped && c->exit.why == GUEST_WHY_NONE)
+		c->exit.why = why;
+	c->again.call = kill_again;
+	c->again.arg = c;
+	kill_again(c);
+}
+
+static void on_timeout(void *arg)
+{
+	command_kill(arg, GUEST_WHY_TIMEOUT);
+}
+
+/* ---- requests ---- */
+
+bool command_unpack_list(struct unpack *u, struct list *ret)
+{
+	uint32_t n = unpack_u32(u);
+
+	if (n > GUEST_MAX_ARGS)
+		u->bad = true;
+	for (uint32_t i = 0; i < n && !u->bad; i++) {
+		size_t len;
+		const char *s = unpack_bytes(u, &len);
+		char *copy;
+
+		if (memchr(s, '\0', len)) {
+			u->bad = true;
+			break;
+		}
+		copy = must_alloc(malloc(len + 1));
+		memcpy(copy, s, len);
+		copy[len] = '\0';
+		list_take(ret, copy);
+	}
+	return !u->bad;
+}
+
+struct exec_args {
+	uint8_t flags;
+	uint32_t rows, cols, open_files;
+	uint64_t timeout_ms;
+	char cwd[GUEST_MAX_PATH], user[64], tag[256], session[256];
+	struct list argv, env;
+};
+
+static bool unpack_exec(struct unpack *u, struct exec_args *a)
+{
+	a->flags = unpack_u8(u);
+	a->rows = unpack_u32(u);
+	a->cols = unpack_u32(u);
+	a->timeout_ms = unpack_u64(u);
+	a->open_files = unpack_u32(u);
+	unpack_str(u, a->cwd, sizeof(a->cwd));
+	unpack_str(u, a->user, sizeof(a->user));
+	unpack_str(u, a->tag, sizeof(a->tag));
+	unpack_str(u, a->session, sizeof(a->session));
+	return command_unpack_list(u, &a->argv) && command_unpack_list(u, &a->env) &&
+	       unpack_is_done(u);
+}
+
+static void exec_args_free(struct exec_args *a)
+{
+	list_done(&a->argv);
+	list_done(&a->env);
+	free(a);
+}
+
+static bool session_is_busy(const struct guest *g, const char *session)
+{
+	for (const struct command *c = g->commands; c; c = c->next)
+		if (!c->finished && str_equal(c->session, session))
+			return true;
+	return false;
+}
+
+/* What is really executed. */
+static void make_argv(const struct guest *g, const struct exec_args *a, struct list *ret)
+{
+	bool line = a->flags & GUEST_EXEC_SHELL, login = a->flags & GUEST_EXEC_LOGIN;
+
+	if (line && !*a->session) {
+		bool bash = access("/bin/bash", X_OK) == 0;
+
+		list_add(ret, bash ? "/bin/bash" : "/bin/sh");
+		if (login)
+			list_add(ret, "-l");
+		list_add(ret, "-c");
+	}
+	for (size_t i = 0; i < a->argv.count; i++)
+		list_add(ret, a->argv.items[i]);
+	if (*a->session)
+		session_wrap(g, a->session, line, login, &a->env, ret);
+}
+
+/* As much as fits into an item. */
+static void keep_argv(const struct list *argv, struct list *ret)
+{
+	size_t left = COMMAND_ARGV;
+
+	for (size_t i = 0; i < argv->count && left > 0; i++) {
+		size_t len = strnlen(argv->items[i], left);
+
+		list_take(ret, str_format("%.*s", (int)len, argv->items[i]));
+		left -= len + 8 < left ? len + 8 : left;
+	}
+}
+
+static struct command *command_new(struct guest *g, struct exec_args *a)
+{
+	struct command *c = must_alloc(calloc(1, sizeof(*c)));
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	c->guest = g;
+	c->eid = ++g->last_eid;
+	c->flags = a->flags;
+	c->tag = str_copy(a->tag);
+	c->session = str_copy(a->session);
+	c->cwd = str_copy(a->cwd);
+	keep_argv(&a->argv, &c->argv);
+	c->started_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+	c->started_ns = now_ns();
+	c->input.fd = c->sources[0].watch.fd = c->sources[1].watch.fd = -1;
+	c->back = g->commands_end;
+	*g->commands_end = c;
+	g->commands_end = &c->next;
+	return c;
+}
+
+static int start(struct command *c, const struct exec_args *a, struct list *argv, struct err *e)
+{
+	struct list env = {0};
+	struct spawned p;
+	int rc;
+
+	env_make(c->guest, a->user, c->cwd, a->flags & GUEST_EXEC_TTY, &env);
+	for (size_t i = 0; i < a->env.count; i++)
+		env_set(&env, a->env.items[i]);
+	rc = spawn(&(struct spawn){.argv = argv->items,
+				   .env = env.items,
+				   .cwd = c->cwd,
+				   .tty = a->flags & GUEST_EXEC_TTY,
+				   .no_stdin = a->flags & GUEST_EXEC_NO_STDIN,
+				   .merge = a->flags & GUEST_EXEC_MERGE,
+				   .rows = a->rows,
+				   .cols = a->cols,
+				   .open_files_soft = a->open_files,
+				   .mark = mark_of(c)},
+		   &p, e);
+	list_done(&env);
+	if (rc < 0)
+		return -1;
+	c->pid = p.pid;
+	c->exit.exec_errno = p.exec_errno;
+	c->input.fd = p.in;
+	/* A terminal is one fd both ways, and an epoll knows an fd once. */
+	if (a->flags & GUEST_EXEC_TTY)
+		c->input.fd = fcntl(p.in, F_DUPFD_CLOEXEC, 3);
+	c->sources[0] = (struct source){.command = c, .type = G_OUT, .watch = {.fd = p.out}};
+	c->sources[1] = (struct source){.command = c, .type = G_ERR, .watch = {.fd = p.err}};
+	return 0;
+}
+
+static void exec_command(struct guest *g, struct stream *s, struct exec_args *a)
+{
+	struct list argv = {0};
+	struct command *c;
+	struct err e = {0};
+
+	make_argv(g, a, &argv);
+	if (!*a->cwd)
+		snprintf(a->cwd, sizeof(a->cwd), "%s", files_workdir(g));
+	c = command_new(g, a);
+	if (start(c, a, &argv, &e) < 0) {
+		stream_error(s, e.errnum, "%s", e.msg);
+		command_free(c);
+	} else {
+		if (a->timeout_ms) {
+			c->timeout = (struct loop_timer){.call = on_timeout, .arg = c};
+			loop_timer_set(g->loop, &c->timeout, a->timeout_ms);
+		}
+		command_attach(c, s, 0);
+		command_watch_sources(c);
+		denials_watch(g);
+	}
+	list_done(&argv);
+}
+
+bool exec_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	struct exec_args *a = must_alloc(calloc(1, sizeof(*a)));
+	bool ok = unpack_exec(u, a);
+	char absolute[GUEST_MAX_PATH];
+
+	if (ok && *a->cwd) {
+		files_absolute(g, a->cwd, absolute, sizeof(absolute));
+		snprintf(a->cwd, sizeof(a->cwd), "%s", absolute);
+	}
+	if (!ok)
+		;
+	else if (a->argv.count == 0 || ((a->flags & GUEST_EXEC_SHELL) && a->argv.count != 1))
+		stream_error(s, EINVAL, "there is no command");
+	else if (!env_knows_user(a->user))
+		stream_error(s, ENOENT, "there is no user '%s'; it is user", a->user);
+	else if (*a->session && session_is_busy(g, a->session))
+		stream_error(s, EBUSY, "session '%s' is busy", a->session);
+	else
+		exec_command(g, s, a);
+	exec_args_free(a);
+	return ok;
+}
+
+/* Finds it, or answers that there is none. */
+static struct command *find_or_say(struct guest *g, struct stream *s, uint32_t eid)
+{
+	struct command *c = command_find(g, eid);
+
+	if (!c)
+		stream_error(s, ESRCH, "there is no command %u", eid);
+	return c;
+}
+
+bool attach_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	uint32_t eid = unpack_u32(u);
+	uint64_t from = unpack_u64(u);
+	struct command *c;
+
+	if (!unpack_is_done(u))
+		return false;
+	c = find_or_say(g, s, eid);
+	if (c)
+		command_attach(c, s, from);
+	return true;
+}
+
+bool signal_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	uint32_t eid = unpack_u32(u), sig = unpack_u32(u);
+	bool tree = unpack_u8(u);
+	struct command *c;
+
+	if (!unpack_is_done(u))
+		return false;
+	c = find_or_say(g, s, eid);
+	if (!c)
+		return true;
+	if (sig > 64) {
+		stream_error(s, EINVAL, "there is no signal %u", sig);
+	} else if (!tree && c->reaped) {
+		stream_error(s, ESRCH, "the command has ended");
+	} else {
+		if (sig == SIGKILL && tree)
+			command_kill(c, GUEST_WHY_KILLED);
+		else if (tree)
+			tree_signal(mark_of(c), c->reaped ? 0 : c->pid, (int)sig);
+		else
+			kill(c->pid, (int)sig);
+		if (sig == SIGKILL && !c->reaped && c->exit.why == GUEST_WHY_NONE)
+			c->exit.why = GUEST_WHY_KILLED;
+		stream_ok(s, NULL);
+	}
+	return true;
+}
+
+bool resize_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	uint32_t eid = unpack_u32(u), rows = unpack_u32(u), cols = unpack_u32(u);
+	struct winsize size = {.ws_row = (unsigned short)rows, .ws_col = (unsigned short)cols};
+	struct command *c;
+
+	if (!unpack_is_done(u))
+		return false;
+	c = find_or_say(g, s, eid);
+	if (!c)
+		return true;
+	if (!(c->flags & GUEST_EXEC_TTY))
+		stream_error(s, ENOTTY, "the command has no terminal");
+	else if (rows > 4096 || cols > 4096)
+		stream_error(s, EINVAL, "a terminal has at most 4096 rows and columns");
+	else if (c->sources[0].watch.fd >= 0 &&
+		 ioctl(c->sources[0].watch.fd, TIOCSWINSZ, &size) < 0)
+		stream_error(s, errno, "cannot resize the terminal: %s", strerror(errno));
+	else
+		stream_ok(s, NULL);
+	return true;
+}
+
+bool ack_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	uint32_t eid = unpack_u32(u);
+	struct command *c;
+
+	if (!unpack_is_done(u))
+		return false;
+	c = find_or_say(g, s, eid);
+	if (!c)
+		return true;
+	c->acked = true;
+	stream_ok(s, NULL);
+	return true;
+}
+
+bool input_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	uint32_t eid = unpack_u32(u);
+	size_t len;
+	const char *bytes = unpack_bytes(u, &len);
+	bool close = unpack_u8(u);
+	struct command *c;
+
+	if (!unpack_is_done(u))
+		return false;
+	c = find_or_say(g, s, eid);
+	if (!c)
+		return true;
+	if (c->waiting.len + len > COMMAND_INPUT)
+		stream_error(s, EAGAIN, "the command does not read its input");
+	else if (!command_input(c, bytes, len, close))
+		stream_error(s, EPIPE, "the command's input is closed");
+	else
+		stream_ok(s, NULL);
+	return true;
+}

@@ -1,0 +1,89 @@
+/*
+ * The commands of a sandbox: started by the daemon, reaped here, their output kept for whoever
+ * attaches, their end kept until it was taken.
+ */
+#pragma once
+
+#include "base/list.h"
+#include "guest/output.h"
+#include "guest/server.h"
+
+#include <sys/resource.h>
+
+#define COMMANDS_ENDED 256	   /* kept at most */
+#define COMMAND_KEEP_MS 30000	   /* kept at least, if not more than that ended meanwhile */
+#define COMMAND_AHEAD (128u << 10) /* read ahead of a slow reader */
+#define COMMAND_INPUT (1u << 20)   /* waiting to be read by it */
+#define COMMAND_ARGV (16u << 10)   /* kept of its arguments, for lists */
+#define COMMAND_LATE (1u << 20)	   /* read after its end: as much as a pipe can hold */
+
+struct command_exit {
+	int wait_status, exec_errno;
+	enum guest_why why;
+	uint64_t duration_us, cpu_us, max_rss_bytes;
+};
+
+struct source {
+	struct command *command;
+	struct loop_watch watch; /* fd -1: at its end */
+	uint8_t type;
+	bool dry; /* nothing was there when it was last looked at */
+};
+
+struct attachment {
+	struct attachment *next;
+	struct command *command;
+	struct stream *stream;
+	uint64_t seq; /* to be sent next */
+};
+
+struct command {
+	struct command *next, **back;
+	struct guest *guest;
+	uint32_t eid;
+	pid_t pid;
+	uint8_t flags;
+	char *tag, *session, *cwd;
+	struct list argv;
+	uint64_t started_ms; /* unix */
+	int64_t started_ns, ended_ns;
+	bool reaped;   /* exit is valid */
+	bool finished; /* and all that it printed is here: the end may be told */
+	bool acked;
+	struct command_exit exit;
+
+	struct loop_watch input; /* its stdin or terminal; fd -1: closed */
+	struct buf waiting;	 /* for it to be read */
+	bool input_ends;
+	struct source sources[2];
+	struct output output;
+	size_t read_late;
+	struct attachment *attached;
+	struct loop_timer timeout, again;
+};
+
+struct command *command_find(struct guest *g, uint32_t eid);
+void command_reaped(struct guest *g, pid_t pid, int status, const struct rusage *usage);
+void command_free_all(struct guest *g);
+size_t command_running(const struct guest *g);
+/* guest_exec_item */
+void command_pack(const struct command *c, struct buf *ret);
+
+/* Kills the whole tree, and goes on until nothing of it is left. */
+void command_kill(struct command *c, enum guest_why why);
+
+/* ---- streams of a command (attach.c) ---- */
+void command_attach(struct command *c, struct stream *s, uint64_t from);
+/* There is something new to be sent, or its end to be told. */
+void command_tell(struct command *c);
+void command_detach_all(struct command *c);
+/* It is finished: attach.c has read all of it. */
+void command_ended(struct command *c);
+/* Bytes for its stdin; false: it is closed. */
+bool command_input(struct command *c, const char *bytes, size_t len, bool close);
+void command_close_input(struct command *c);
+/* Reads what it prints as long as readers keep up. */
+void command_watch_sources(struct command *c);
+
+/* u32 n, n x str; false: too many or malformed. */
+bool command_unpack_list(struct unpack *u, struct list *ret);

@@ -1,0 +1,218 @@
+#include "guest/denials.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "guest/command.h"
+#include "guest/oom.h"
+#include "guest/tree.h"
+#include "sandbox/explain.h"
+#include "sandbox/notice.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+#define NEWS_MS 200
+
+/* ---- what is kept ---- */
+
+/* The oldest makes room: a sandbox may live long. */
+static void make_room(struct guest *g)
+{
+	struct board *b = g->board;
+
+	if (b->denial_count < BOARD_DENIALS)
+		return;
+	b->denial_count--;
+	memmove(b->denials, b->denials + 1, b->denial_count * sizeof(*b->denials));
+	memmove(g->told, g->told + 1, b->denial_count * sizeof(*g->told));
+}
+
+static void tell_news(void *arg);
+
+static void noticed(struct guest *g)
+{
+	g->news.call = tell_news;
+	g->news.arg = g;
+	if (g->news.place == 0)
+		loop_timer_set(g->loop, &g->news, NEWS_MS);
+}
+
+static void on_notify(void *arg, uint32_t events)
+{
+	struct guest *g = arg;
+	struct seccomp_notif n;
+
+	if (!(events & EPOLLIN)) {
+		loop_unwatch(g->loop, &g->notify);
+		return;
+	}
+	if (seccomp_notify_get(g->notify.fd, &n) < 0)
+		return;
+	make_room(g);
+	g->board->owner = tree_owner(g->boot_id, (pid_t)n.pid);
+	notice_answer(g->board, &seccomp_profile_default, g->notify.fd, &n);
+	noticed(g);
+}
+
+static void on_dns(void *arg, uint32_t events)
+{
+	struct guest *g = arg;
+	uint32_t owner = 0;
+
+	(void)events;
+	/* Whose query it is cannot be seen; with one command there is no doubt. */
+	if (command_running(g) == 1)
+		for (const struct command *c = g->commands; c; c = c->next)
+			if (!c->reaped)
+				owner = c->eid;
+	make_room(g);
+	g->board->owner = owner;
+	notice_query(g->board, g->dns.fd);
+	noticed(g);
+}
+
+int denials_start(struct guest *g)
+{
+	g->board = must_alloc(calloc(1, sizeof(*g->board)));
+	g->notify = (struct loop_watch){
+		.fd = g->options.notify, .events = EPOLLIN, .call = on_notify, .arg = g};
+	g->dns = (struct loop_watch){
+		.fd = g->options.dns, .events = EPOLLIN, .call = on_dns, .arg = g};
+	if (g->notify.fd >= 0 && loop_watch(g->loop, &g->notify) < 0)
+		return -1;
+	return g->dns.fd >= 0 ? loop_watch(g->loop, &g->dns) : 0;
+}
+
+void denials_stop(struct guest *g)
+{
+	loop_unwatch(g->loop, &g->notify);
+	loop_unwatch(g->loop, &g->dns);
+	loop_timer_stop(g->loop, &g->news);
+	oom_stop(g);
+	free(g->board);
+}
+
+void denials_watch(struct guest *g)
+{
+	oom_watch(g);
+}
+
+static void pack_denial(struct buf *b, const struct board_denial *d)
+{
+	struct denial words = {0};
+
+	explain_denial(&seccomp_profile_default, d, &words);
+	pack_u8(b, (uint8_t)d->kind);
+	pack_str(b, words.rule);
+	pack_str(b, words.target);
+	pack_str(b, words.explain);
+	pack_u64(b, d->count);
+}
+
+bool denials_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	uint32_t eid = unpack_u32(u), count = 0;
+	const struct command *c = eid ? command_find(g, eid) : NULL;
+	struct buf rows = {0}, b = {0};
+
+	if (!unpack_is_done(u))
+		return false;
+	if (eid && !c) {
+		stream_error(s, ESRCH, "there is no command %u", eid);
+		return true;
+	}
+	for (unsigned i = 0; i < g->board->denial_count; i++) {
+		const struct board_denial *d = &g->board->denials[i];
+
+		if (c && d->owner != eid && (d->owner || d->last_ns < c->started_ns))
+			continue;
+		if (rows.len > GUEST_MAX_PAYLOAD - 2048)
+			break;
+		pack_denial(&rows, d);
+		count++;
+	}
+	pack_u32(&b, count);
+	buf_add(&b, rows.len ? buf_head(&rows) : NULL, rows.len);
+	stream_ok(s, &b);
+	buf_done(&rows);
+	buf_done(&b);
+	return true;
+}
+
+/* ---- G_EVENTS ---- */
+
+/* Who does not read misses some, rather than holding up the others. */
+static void tell(struct guest *g, const struct buf *b)
+{
+	for (size_t i = 0; i < ARRAY_LEN(g->listeners); i++) {
+		struct stream *s = g->listeners[i];
+
+		if (s && stream_room(s) >= b->len)
+			stream_put(s, G_ITEM, buf_head(b), b->len);
+	}
+}
+
+static void tell_news(void *arg)
+{
+	struct guest *g = arg;
+
+	for (unsigned i = 0; i < g->board->denial_count; i++) {
+		const struct board_denial *d = &g->board->denials[i];
+		struct buf b = {0};
+
+		if (g->told[i] == d->count)
+			continue;
+		g->told[i] = d->count;
+		pack_u8(&b, 1);
+		pack_denial(&b, d);
+		tell(g, &b);
+		buf_done(&b);
+	}
+}
+
+void denials_tell_exec(struct guest *g, const struct command *c)
+{
+	struct buf b = {0};
+
+	pack_u8(&b, 2);
+	command_pack(c, &b);
+	tell(g, &b);
+	buf_done(&b);
+}
+
+void denials_tell_end(struct guest *g)
+{
+	struct buf b = {0};
+
+	tell_news(g);
+	pack_u8(&b, 3);
+	tell(g, &b);
+	buf_done(&b);
+}
+
+static void on_events_end(void *arg, bool lost)
+{
+	struct stream **place = arg;
+
+	(void)lost;
+	*place = NULL;
+}
+
+bool events_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	static const struct stream_ops ops = {.on_end = on_events_end};
+
+	if (!unpack_is_done(u))
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(g->listeners); i++) {
+		if (g->listeners[i])
+			continue;
+		g->listeners[i] = s;
+		s->ops = &ops;
+		s->arg = &g->listeners[i];
+		stream_ok(s, NULL);
+		return true;
+	}
+	stream_error(s, EMFILE, "too many listen to events");
+	return true;
+}

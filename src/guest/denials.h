@@ -1,0 +1,14 @@
+/* What was refused, by command; the memory watch; and G_EVENTS. */
+#pragma once
+
+#include "guest/server.h"
+
+struct command;
+
+int denials_start(struct guest *g);
+void denials_stop(struct guest *g);
+/* There are processes now: where no cgroup limits memory, their use is watched. */
+void denials_watch(struct guest *g);
+/* Tells listeners of the end of a command, and of the sandbox. */
+void denials_tell_exec(struct guest *g, const struct command *c);
+void denials_tell_end(struct guest *g);

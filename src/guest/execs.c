@@ -1,0 +1,56 @@
+/* G_EXECS: which commands there are. */
+#include "base/str.h"
+#include "guest/command.h"
+
+#include <stdlib.h>
+
+struct listing {
+	struct stream *stream;
+	struct guest *guest;
+	uint32_t next; /* eid */
+};
+
+static void pump(void *arg)
+{
+	struct listing *l = arg;
+	struct command *c = l->guest->commands;
+
+	for (; c; c = c->next) {
+		struct buf b = {0};
+		bool fits;
+
+		if (c->eid < l->next)
+			continue;
+		command_pack(c, &b);
+		fits = b.len <= stream_room(l->stream);
+		if (fits)
+			stream_put(l->stream, G_ITEM, buf_head(&b), b.len);
+		buf_done(&b);
+		if (!fits)
+			return;
+		l->next = c->eid + 1;
+	}
+	stream_end(l->stream, NULL, 0);
+	free(l);
+}
+
+static void on_end(void *arg, bool lost)
+{
+	(void)lost;
+	free(arg);
+}
+
+bool execs_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	static const struct stream_ops ops = {.pump = pump, .on_end = on_end};
+	struct listing *l;
+
+	if (!unpack_is_done(u))
+		return false;
+	l = must_alloc(calloc(1, sizeof(*l)));
+	*l = (struct listing){.stream = s, .guest = g};
+	s->ops = &ops;
+	s->arg = l;
+	stream_ok(s, NULL);
+	return true;
+}

@@ -1,0 +1,347 @@
+#include "guest/files.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "guest/worker.h"
+#include "guest/walk.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <linux/magic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#define NO_MODE 0xffffffffu
+#define MODES 01777u /* no set-id bits; the filter would ask us, and we are the one who answers */
+
+/* ---- paths ---- */
+
+const char *files_workdir(const struct guest *g)
+{
+	if (g->workdir && *g->workdir)
+		return g->workdir;
+	return access("/workspace", X_OK) == 0 ? "/workspace" : "/";
+}
+
+void files_absolute(const struct guest *g, const char *path, char *ret, size_t size)
+{
+	const char *base = path[0] == '/' ? "" : files_workdir(g);
+	const char *between = path[0] == '/' || str_equal(base, "/") ? "" : "/";
+	int n = snprintf(ret, size, "%s%s%s", base, between, path);
+
+	if (n < 0 || (size_t)n >= size || !*path)
+		ret[0] = '\0';
+}
+
+void files_unpack(const struct guest *g, struct unpack *u, char *ret)
+{
+	char path[GUEST_MAX_PATH];
+
+	unpack_str(u, path, sizeof(path));
+	files_absolute(g, path, ret, GUEST_MAX_PATH);
+}
+
+bool files_is_own(int fd)
+{
+	char link[64], path[64];
+	struct statfs fs;
+	ssize_t n;
+
+	if (fstatfs(fd, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC)
+		return false;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	n = readlink(link, path, sizeof(path) - 1);
+	path[n > 0 ? n : 0] = '\0';
+	snprintf(link, sizeof(link), "/proc/%d/", (int)getpid());
+	return n <= 0 || str_starts(path, link);
+}
+
+int files_make_dirs(const char *path, mode_t mode)
+{
+	char part[GUEST_MAX_PATH];
+	struct stat st;
+
+	for (const char *at = path; *at;) {
+		size_t len;
+
+		at += strspn(at, "/");
+		at += strcspn(at, "/");
+		len = (size_t)(at - path);
+		snprintf(part, sizeof(part), "%.*s", (int)len, path);
+		if (mkdir(part, at[strspn(at, "/")] ? 0755 : mode & MODES) == 0) {
+			if (!at[strspn(at, "/")])
+				return 1;
+			continue;
+		}
+		if (errno != EEXIST && errno != EROFS && errno != EACCES && errno != EISDIR)
+			return -1;
+		/* What is there may be a link to a directory; a read-only place may hold it. */
+		if (stat(part, &st) < 0)
+			return -1;
+		if (!S_ISDIR(st.st_mode)) {
+			errno = at[strspn(at, "/")] ? ENOTDIR : EEXIST;
+			return -1;
+		}
+	}
+	return 0;
+}
+
+int files_make_parents(const char *path)
+{
+	char parent[GUEST_MAX_PATH];
+	char *slash;
+
+	snprintf(parent, sizeof(parent), "%s", path);
+	slash = strrchr(parent, '/');
+	if (!slash || slash == parent)
+		return 0;
+	*slash = '\0';
+	return files_make_dirs(parent, 0755) < 0 ? -1 : 0;
+}
+
+/* ---- what is there ---- */
+
+static void pack_owner(struct buf *b, unsigned id)
+{
+	static const struct {
+		unsigned id;
+		const char *name;
+	} rows[] = {{0, "root"}, {1000, "user"}, {65534, "nobody"}};
+	char number[16];
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		if (rows[i].id == id) {
+			pack_str(b, rows[i].name);
+			return;
+		}
+	}
+	snprintf(number, sizeof(number), "%u", id);
+	pack_str(b, number);
+}
+
+void files_pack(struct buf *b, const char *path, const struct stat *st, int dir, const char *name)
+{
+	char target[GUEST_MAX_PATH] = "";
+	char kind = S_ISREG(st->st_mode)   ? 'f'
+		    : S_ISDIR(st->st_mode) ? 'd'
+		    : S_ISLNK(st->st_mode) ? 'l'
+					   : 'o';
+
+	if (kind == 'l') {
+		ssize_t n = readlinkat(dir, name, target, sizeof(target) - 1);
+
+		target[n > 0 ? n : 0] = '\0';
+	}
+	pack_str(b, path);
+	pack_u8(b, (uint8_t)kind);
+	pack_u32(b, st->st_mode);
+	pack_u32(b, st->st_uid);
+	pack_u32(b, st->st_gid);
+	pack_u64(b, (uint64_t)st->st_size);
+	pack_u64(b, (uint64_t)st->st_mtim.tv_sec * 1000000000ull + (uint64_t)st->st_mtim.tv_nsec);
+	pack_owner(b, st->st_uid);
+	pack_owner(b, st->st_gid);
+	pack_str(b, target);
+}
+
+static void say_errno(struct stream *s, const char *what, const char *path)
+{
+	stream_error(s, errno, "%s %s: %s", what, path, strerror(errno));
+}
+
+static void answer_stat(struct stream *s, const char *path, const struct stat *st)
+{
+	struct buf b = {0};
+
+	files_pack(&b, path, st, AT_FDCWD, path);
+	stream_ok(s, &b);
+	buf_done(&b);
+}
+
+bool stat_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	char path[GUEST_MAX_PATH];
+	struct stat st;
+	bool follow;
+
+	files_unpack(g, u, path);
+	follow = unpack_u8(u);
+	if (!unpack_is_done(u))
+		return false;
+	if ((follow ? stat(path, &st) : lstat(path, &st)) < 0)
+		say_errno(s, "cannot look at", path);
+	else
+		answer_stat(s, path, &st);
+	return true;
+}
+
+/* ---- changing names ---- */
+
+bool mkdir_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	char path[GUEST_MAX_PATH];
+	struct buf b = {0};
+	uint32_t mode;
+	bool parents;
+	int rc;
+
+	files_unpack(g, u, path);
+	mode = unpack_u32(u);
+	parents = unpack_u8(u);
+	if (!unpack_is_done(u))
+		return false;
+	if (mode == NO_MODE || mode == 0)
+		mode = 0755;
+	rc = parents ? files_make_dirs(path, mode) : mkdir(path, mode & MODES) < 0 ? -1 : 1;
+	/* The umask is for programs; who names a mode means it. */
+	if (rc == 1)
+		chmod(path, mode & MODES);
+	pack_u8(&b, rc == 1);
+	if (rc < 0)
+		say_errno(s, "cannot make directory", path);
+	else
+		stream_ok(s, &b);
+	buf_done(&b);
+	return true;
+}
+
+bool move_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	char from[GUEST_MAX_PATH], to[GUEST_MAX_PATH];
+	bool overwrite;
+	struct stat st;
+
+	files_unpack(g, u, from);
+	files_unpack(g, u, to);
+	overwrite = unpack_u8(u);
+	if (!unpack_is_done(u))
+		return false;
+	if (syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to,
+		    overwrite ? 0u : (unsigned)RENAME_NOREPLACE) == 0) {
+		if (lstat(to, &st) < 0)
+			say_errno(s, "cannot look at", to);
+		else
+			answer_stat(s, to, &st);
+	} else if (errno == EXDEV) {
+		/* Another file system, or a directory of the image: copied, then removed. */
+		walk_move(g, s, from, to, overwrite);
+	} else {
+		stream_error(s, errno, "cannot move %s to %s: %s", from, to, strerror(errno));
+	}
+	return true;
+}
+
+bool remove_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	char path[GUEST_MAX_PATH];
+	bool recursive;
+
+	files_unpack(g, u, path);
+	recursive = unpack_u8(u);
+	if (!unpack_is_done(u))
+		return false;
+	if (unlink(path) == 0 || (errno == EISDIR && rmdir(path) == 0))
+		stream_ok(s, NULL);
+	else if (errno == ENOTEMPTY && recursive)
+		walk_remove(g, s, path);
+	else
+		say_errno(s, "cannot remove", path);
+	return true;
+}
+
+bool chmod_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	char path[GUEST_MAX_PATH];
+	uint32_t mode, uid, gid;
+
+	files_unpack(g, u, path);
+	mode = unpack_u32(u);
+	uid = unpack_u32(u);
+	gid = unpack_u32(u);
+	if (!unpack_is_done(u))
+		return false;
+	if (mode != NO_MODE && (mode & ~MODES))
+		stream_error(s, EPERM, "%s: set-id bits are not allowed inside", path);
+	else if ((uid != NO_MODE || gid != NO_MODE) && chown(path, uid, gid) < 0)
+		say_errno(s, "cannot change the owner of", path);
+	else if (mode != NO_MODE && chmod(path, mode) < 0)
+		say_errno(s, "cannot change the mode of", path);
+	else
+		stream_ok(s, NULL);
+	return true;
+}
+
+/* ---- extended attributes ---- */
+
+/* Those of an overlay would change what it shows. */
+static bool is_allowed_xattr(const char *name)
+{
+	return str_starts(name, "user.") && !str_starts(name, "user.overlay.");
+}
+
+bool xattr_set_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	char path[GUEST_MAX_PATH], name[XATTR_NAME_MAX + 1];
+	const char *value;
+	size_t len;
+	bool drop;
+
+	files_unpack(g, u, path);
+	unpack_str(u, name, sizeof(name));
+	value = unpack_bytes(u, &len);
+	drop = unpack_u8(u);
+	if (!unpack_is_done(u))
+		return false;
+	if (!is_allowed_xattr(name))
+		stream_error(s, EPERM, "%s: only attributes user.* can be set", name);
+	else if ((drop ? removexattr(path, name) : setxattr(path, name, value, len, 0)) < 0)
+		stream_error(s, errno, "cannot set %s of %s: %s", name, path, strerror(errno));
+	else
+		stream_ok(s, NULL);
+	return true;
+}
+
+/* Adds those that may be seen; false with errno. */
+static bool pack_xattrs(const char *path, struct buf *b)
+{
+	char names[4096], value[4096];
+	ssize_t n = listxattr(path, names, sizeof(names));
+	struct buf rows = {0};
+	uint32_t count = 0;
+
+	for (const char *name = names; n > 0 && name < names + n; name += strlen(name) + 1) {
+		ssize_t len =
+			is_allowed_xattr(name) ? getxattr(path, name, value, sizeof(value)) : -1;
+
+		if (len < 0 || rows.len + (size_t)len + strlen(name) + 16 > GUEST_MAX_PAYLOAD)
+			continue;
+		pack_str(&rows, name);
+		pack_bytes(&rows, value, (size_t)len);
+		count++;
+	}
+	pack_u32(b, count);
+	buf_add(b, rows.len ? buf_head(&rows) : NULL, rows.len);
+	buf_done(&rows);
+	return n >= 0 || errno == ENOTSUP;
+}
+
+bool xattr_list_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	char path[GUEST_MAX_PATH];
+	struct buf b = {0};
+
+	files_unpack(g, u, path);
+	if (!unpack_is_done(u))
+		return false;
+	if (pack_xattrs(path, &b))
+		stream_ok(s, &b);
+	else
+		say_errno(s, "cannot list the attributes of", path);
+	buf_done(&b);
+	return true;
+}

@@ -1,0 +1,23 @@
+/*
+ * cloche-guest: pid 1 of a sandbox of the daemon. It runs commands and file operations for the
+ * daemon (wire/guest.h), reaps, answers the filter's notifications and every name look-up, and ends
+ * the sandbox when its time is over. It has no privilege and lives under the filter of its commands.
+ */
+#pragma once
+
+#include <stdint.h>
+
+struct guest_options {
+	int listener;		  /* GUEST_FD_LISTENER */
+	int notify, dns, scratch; /* or -1 */
+	uint64_t memory_bytes;	  /* 0: a cgroup limits it */
+	uint64_t pids;		  /* with memory_bytes */
+};
+
+/* Serves until the time to live is over; returns an exit status. */
+int guest_serve(const struct guest_options *o);
+
+/* `cloche-guest pack`: the trees of a scratch directory (cwd), as one tar on fd 1. */
+int guest_pack(void);
+/* `cloche-guest check`: is the tar on fd 0 one that may be restored? */
+int guest_check(void);

@@ -1,0 +1,75 @@
+/* What the parts of the guest share: one struct, passed first. */
+#pragma once
+
+#include "base/list.h"
+#include "base/loop.h"
+#include "guest/guest.h"
+#include "guest/stream.h"
+#include "sandbox/board.h"
+
+#include <sys/types.h>
+
+/* What may wait to be sent before sources are left alone, and before requests are. */
+#define SERVER_HIGH (192u << 10)
+#define SERVER_FULL (1u << 20)
+#define SERVER_STRANGERS 4
+#define SERVER_BUCKETS 64
+
+struct conn;
+struct command;
+struct worker;
+struct port;
+struct watcher;
+
+struct guest {
+	struct guest_options options;
+	struct loop *loop;
+	struct loop_watch listener, signals, notify, dns, ttl;
+	struct loop_task work; /* pump and flush */
+	struct conn *conn;     /* the one that is served, or NULL */
+	struct conn *strangers[SERVER_STRANGERS];
+	uint64_t boot_id, generation;
+
+	struct stream *streams, **streams_end;
+	struct stream *buckets[SERVER_BUCKETS];
+	size_t stream_count;
+
+	/* G_CONFIGURE */
+	struct list env;
+	char *workdir;
+	uint64_t log_bytes;
+	uint32_t cpus_milli;
+
+	struct command *commands, **commands_end;
+	size_t ended_count;
+	uint32_t last_eid;
+	uint64_t kept_bytes; /* output of all commands */
+	struct loop_timer forget;
+
+	struct worker *workers;
+	struct port *ports;
+	struct stream *listeners[8]; /* G_EVENTS */
+	struct loop_timer news;
+	uint64_t told[BOARD_DENIALS]; /* counts that the listeners know */
+	struct board *board;
+	struct watch_state *watch;
+};
+
+/* Answers one request; false: its payload is malformed, which breaks the link. */
+typedef bool request_handler(struct guest *g, struct stream *s, struct unpack *u);
+
+request_handler exec_request, attach_request, signal_request, resize_request, execs_request,
+	ack_request, input_request;
+request_handler read_request, write_request, stat_request, mkdir_request, move_request,
+	remove_request, chmod_request, xattr_set_request, xattr_list_request;
+request_handler list_request, tar_out_request, tar_in_request, search_request;
+request_handler watch_request, connect_request, stats_request, events_request, denials_request,
+	configure_request;
+
+/* ---- server.c ---- */
+/* Where frames go; NULL when nobody is there. */
+struct buf *server_out(struct guest *g);
+/* Frames were added, or there may be something to pump. */
+void server_wake(struct guest *g);
+/* The end: says so to those who listen. */
+void server_expire(struct guest *g);

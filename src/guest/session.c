@@ -1,0 +1,129 @@
+#include "guest/session.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define END "#end\n"
+
+/* Not the name itself, which may be anything. */
+static void state_path(const struct guest *g, const char *name, char *ret, size_t size)
+{
+	uint64_t hash = 0xcbf29ce484222325 ^ g->boot_id;
+
+	for (; *name; name++)
+		hash = (hash ^ (unsigned char)*name) * 0x100000001b3;
+	snprintf(ret, size, "/tmp/.cloche-session-%016" PRIx64, hash);
+}
+
+/* 'it'\''s' */
+static void add_quoted(struct buf *b, const char *s)
+{
+	buf_add(b, "'", 1);
+	for (; *s; s++) {
+		if (*s == '\'')
+			buf_add(b, "'\\''", 4);
+		else
+			buf_add(b, s, 1);
+	}
+	buf_add(b, "'", 1);
+}
+
+static void add_text(struct buf *b, const char *s)
+{
+	buf_add(b, s, strlen(s));
+}
+
+/* What the shell writes at its end. Variables of the shell itself are not part of the state. */
+static const char bash_save[] =
+	"{ declare -f; for v in $(compgen -e); do case $v in _|SHLVL|PWD|OLDPWD|__cloche*) ;; "
+	"*) declare -p \"$v\";; esac; done; umask -p; printf 'cd -- %q\\n#end\\n' \"$PWD\"; }";
+static const char plain_save[] =
+	"{ export -p; umask -S | sed 's/^/umask /'; printf 'cd -- '; "
+	"pwd | sed \"s/'/'\\\\\\\\''/g; s/^/'/; s/\\$/'/\"; echo '#end'; }";
+
+static void add_script(struct buf *b, const char *path, bool bash, const struct list *env)
+{
+	add_text(b, "if [ -r ");
+	add_text(b, path);
+	add_text(b, " ]; then ");
+	/* A variable that was unset must not come back with the sandbox's own. */
+	if (bash)
+		add_text(b, "for __cloche in $(compgen -e); do unset \"$__cloche\"; done; "
+			    "unset __cloche; ");
+	add_text(b, ". ");
+	add_text(b, path);
+	add_text(b, "; fi 2>/dev/null\n");
+	for (size_t i = 0; i < env->count; i++) {
+		const char *equals = strchr(env->items[i], '=');
+
+		if (!equals)
+			continue;
+		add_text(b, "export ");
+		buf_add(b, env->items[i], (size_t)(equals - env->items[i]) + 1);
+		add_quoted(b, equals + 1);
+		add_text(b, "\n");
+	}
+	add_text(b, "__cloche_save() { ");
+	if (bash)
+		add_text(b, "unset -f __cloche_save; ");
+	add_text(b, bash ? bash_save : plain_save);
+	add_text(b, " >| ");
+	add_text(b, path);
+	add_text(b, ".new 2>/dev/null; }\ntrap __cloche_save EXIT\n");
+}
+
+void session_wrap(const struct guest *g, const char *name, bool is_line, bool login,
+		  const struct list *env, struct list *argv)
+{
+	bool bash = access("/bin/bash", X_OK) == 0;
+	struct buf b = {0};
+	struct list wrapped = {0};
+	char path[64];
+
+	state_path(g, name, path, sizeof(path));
+	add_script(&b, path, bash, env);
+	if (is_line) {
+		add_text(&b, "eval ");
+		add_quoted(&b, argv->items[0]);
+	} else {
+		for (size_t i = 0; i < argv->count; i++) {
+			add_quoted(&b, argv->items[i]);
+			add_text(&b, " ");
+		}
+	}
+	buf_add(&b, "\n", 2); /* with its end */
+	list_add(&wrapped, bash ? "/bin/bash" : "/bin/sh");
+	if (bash && login)
+		list_add(&wrapped, "-l");
+	list_add(&wrapped, "-c");
+	list_add(&wrapped, buf_head(&b));
+	buf_done(&b);
+	list_done(argv);
+	*argv = wrapped;
+}
+
+void session_keep(const struct guest *g, const char *name)
+{
+	char path[64], fresh[72], end[sizeof(END)] = "";
+	off_t size;
+
+	state_path(g, name, path, sizeof(path));
+	snprintf(fresh, sizeof(fresh), "%s.new", path);
+	auto_close int fd = open(fresh, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+
+	if (fd < 0)
+		return;
+	size = lseek(fd, 0, SEEK_END);
+	if (size >= (off_t)strlen(END) &&
+	    pread(fd, end, strlen(END), size - (off_t)strlen(END)) == (ssize_t)strlen(END) &&
+	    str_equal(end, END))
+		rename(fresh, path);
+	else
+		unlink(fresh);
+}

@@ -1,0 +1,28 @@
+/* Makes the process of a command. */
+#pragma once
+
+#include "base/err.h"
+#include "base/list.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct spawn {
+	char **argv, **env;
+	const char *cwd;
+	bool tty, no_stdin, merge;
+	uint32_t rows, cols;
+	uint64_t open_files_soft; /* 0: as it is */
+	uint64_t mark;		  /* see tree.h */
+};
+
+struct spawned {
+	pid_t pid;
+	int in, out,
+		err; /* our ends, not blocking; with a terminal in and out are its master; or -1 */
+	int exec_errno; /* it could not be executed; the process ends with status 127 */
+};
+
+/* -1: there is no process, e->errnum says why. */
+int spawn(const struct spawn *s, struct spawned *ret, struct err *e);

@@ -1,0 +1,73 @@
+/*
+ * One stream of the guest protocol, as a request's handler sees it.
+ *
+ * A handler reads its request and ends in exactly one of
+ *   stream_ok()            the answer; the end unless `ops` was set before, then it goes on
+ *   stream_error()         always the end
+ * now or later. A stream that goes on ends by stream_end() or stream_error(), or by the other side:
+ * then on_end is called, once, and the stream is gone.
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "wire/guest.h"
+#include "wire/pack.h"
+
+#include <stdarg.h>
+
+struct guest;
+struct stream;
+
+struct stream_ops {
+	/* G_DATA; what was consumed is given back by stream_credit. NULL: not expected, dropped. */
+	void (*on_data)(void *arg, const char *bytes, size_t len);
+	void (*on_close)(void *arg);
+	/* There may be room again. */
+	void (*pump)(void *arg);
+	/* The other side ended it, or (lost) its link is gone. Never called after an end by us. */
+	void (*on_end)(void *arg, bool lost);
+};
+
+struct stream {
+	struct guest *guest;
+	uint32_t number;
+	const struct stream_ops *ops; /* NULL: does not go on */
+	void *arg;
+	size_t window; /* what may be sent */
+	size_t unpaid; /* received and not given back */
+	size_t owed;   /* of these consumed: given back in larger pieces */
+	bool answered;
+	struct stream *next, **back; /* of all */
+	struct stream *bucket_next;
+};
+
+void stream_ok(struct stream *s, const struct buf *payload);
+void stream_error(struct stream *s, int errnum, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* A small frame that counts against no window. */
+void stream_send(struct stream *s, uint8_t type, const void *payload, size_t len);
+/* Forgets it; the last frame was sent. */
+void stream_drop(struct stream *s);
+/* G_END with an optional payload. */
+void stream_end(struct stream *s, const void *payload, size_t len);
+
+/* How many payload bytes of counted frames may be sent now; at most one frame's. */
+size_t stream_room(const struct stream *s);
+/* One counted frame of at most stream_room bytes. */
+void stream_put(struct stream *s, uint8_t type, const void *payload, size_t len);
+/* The same without a copy: room for max bytes, of which commit says how many are used. */
+char *stream_reserve(struct stream *s, size_t max);
+void stream_commit(struct stream *s, uint8_t type, size_t len);
+/* Something can be sent: pump is called soon. */
+void stream_wake(struct stream *s);
+void stream_credit(struct stream *s, size_t len);
+
+/* ---- for server.c ---- */
+struct stream *stream_new(struct guest *g, uint32_t number);
+struct stream *stream_find(struct guest *g, uint32_t number);
+/* The other side's frame on an open stream; false: it breaks the protocol. */
+bool stream_take(struct stream *s, uint8_t type, const char *payload, size_t len);
+/* All streams end: the link is lost. */
+void stream_lose_all(struct guest *g);
+/* Lets every stream send once. */
+void stream_pump_all(struct guest *g);

@@ -1,0 +1,137 @@
+#include "guest/tree.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "kern/sys.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <sys/resource.h>
+
+#define BASE (1ull << 61)
+
+uint64_t tree_mark(uint64_t boot_id, uint32_t eid)
+{
+	return BASE | (boot_id & 0xfffffff) << 32 | eid;
+}
+
+static uint64_t mark_of(pid_t pid)
+{
+	struct rlimit r;
+
+	return prlimit(pid, RLIMIT_RTTIME, NULL, &r) < 0 ? 0 : r.rlim_max;
+}
+
+uint32_t tree_owner(uint64_t boot_id, pid_t pid)
+{
+	uint64_t mark = mark_of(pid);
+
+	return mark >> 32 == tree_mark(boot_id, 0) >> 32 ? (uint32_t)mark : 0;
+}
+
+/* ---- what runs ---- */
+
+struct task {
+	pid_t pid, parent, group, session;
+	bool member;
+};
+
+struct tasks {
+	struct task *items;
+	size_t count, room;
+};
+
+static bool read_task(const char *pid, struct task *ret)
+{
+	char path[64], text[512], state;
+	const char *at;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%.16s/stat", pid);
+	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	if (n <= 0)
+		return false;
+	text[n] = '\0';
+	at = strrchr(text, ')');
+	*ret = (struct task){.pid = atoi(pid)};
+	return at &&
+	       sscanf(at + 1, " %c %d %d %d", &state, &ret->parent, &ret->group, &ret->session) ==
+		       4 &&
+	       state != 'Z' && state != 'X';
+}
+
+static void list_tasks(struct tasks *t)
+{
+	DIR *proc = opendir("/proc");
+	struct task task;
+
+	for (struct dirent *d; proc && (d = readdir(proc));) {
+		if (d->d_name[0] < '1' || d->d_name[0] > '9' || !read_task(d->d_name, &task))
+			continue;
+		if (t->count == t->room) {
+			t->room = t->room ? t->room * 2 : 64;
+			t->items = must_alloc(realloc(t->items, t->room * sizeof(task)));
+		}
+		t->items[t->count++] = task;
+	}
+	if (proc)
+		closedir(proc);
+}
+
+static bool is_related(const struct tasks *t, const struct task *task)
+{
+	for (size_t i = 0; i < t->count; i++) {
+		const struct task *m = &t->items[i];
+
+		if (m->member &&
+		    (task->parent == m->pid || task->group == m->pid || task->session == m->pid))
+			return true;
+	}
+	return false;
+}
+
+/* Marks members until nothing changes; ours and strangers' are never among them. */
+static void find_members(struct tasks *t, uint64_t mark, pid_t root)
+{
+	pid_t self = getpid();
+	bool changed = true;
+
+	for (size_t i = 0; i < t->count; i++) {
+		struct task *task = &t->items[i];
+
+		if (task->pid == self)
+			continue;
+		task->member = mark_of(task->pid) == mark ||
+			       (root && (task->pid == root || task->session == root ||
+					 task->group == root));
+	}
+	while (changed) {
+		changed = false;
+		for (size_t i = 0; i < t->count; i++) {
+			struct task *task = &t->items[i];
+
+			if (task->member || task->pid == self || !is_related(t, task))
+				continue;
+			task->member = changed = true;
+		}
+	}
+}
+
+size_t tree_signal(uint64_t mark, pid_t root, int sig)
+{
+	struct tasks t = {0};
+	size_t count = 0;
+
+	list_tasks(&t);
+	find_members(&t, mark, root);
+	for (size_t i = 0; i < t.count; i++)
+		if (t.items[i].member && kill(t.items[i].pid, sig) == 0)
+			count++;
+	free(t.items);
+	return count;
+}

@@ -1,0 +1,20 @@
+/*
+ * The processes that come from one command, however they were forked.
+ *
+ * A process that forks twice and starts a session of its own has neither its ancestry, nor group, nor
+ * session left. But limits are inherited, and a hard limit can only be lowered: RLIMIT_RTTIME, which
+ * means nothing for processes that cannot be real-time, carries a mark that names the command.
+ * Ancestry, group and session are looked at as well, for a process that changed it.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+/* For this guest (its boot id) and command. */
+uint64_t tree_mark(uint64_t boot_id, uint32_t eid);
+/* The command that a process comes from, by its mark; 0: unknown. */
+uint32_t tree_owner(uint64_t boot_id, pid_t pid);
+/* Signals each process of the tree once; root is the command's pid, or 0 if that is gone. Returns how many. */
+size_t tree_signal(uint64_t mark, pid_t root, int sig);

@@ -1,0 +1,22 @@
+/*
+ * Trees: every step by directory fd and one name, no link is followed (openat2 is refused inside, so
+ * it is openat with O_NOFOLLOW). Done by workers.
+ */
+#pragma once
+
+#include "base/list.h"
+#include "guest/server.h"
+
+#define WALK_MAX_DEPTH 256
+
+/* A directory for reading, or -1 with errno. */
+int walk_open_dir(int dir, const char *name);
+/* The names in it, sorted bytewise; the fd stays the caller's. */
+int walk_names(int dir, struct list *ret);
+/* Removes a name and all below; -1 with errno if something had to stay. */
+int walk_remove_at(int dir, const char *name);
+/* Opens the directory of a path; ret_name is its last part. */
+int walk_open_parent(const char *path, const char **ret_name);
+
+void walk_remove(struct guest *g, struct stream *s, const char *path);
+void walk_move(struct guest *g, struct stream *s, const char *from, const char *to, bool overwrite);
