@@ -1,0 +1,4 @@
+/* `cloche audit`: checks and shows the decision log. */
+#pragma once
+
+int cmd_audit(int argc, char **argv);

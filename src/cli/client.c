@@ -1,0 +1,252 @@
+#include "cli/client.h"
+
+#include "base/auto.h"
+#include "base/buf.h"
+#include "base/str.h"
+#include "policy/config.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SYSTEM_SOCKET "/run/cloche/cloche.sock"
+#define ANSWER_MAX ((size_t)64 << 20)
+
+/* ---- where the daemon is ---- */
+
+static int own_socket(char *ret, size_t size, struct err *e)
+{
+	auto_free struct config *c = must_alloc(malloc(sizeof(*c)));
+	auto_free char *file = config_find();
+
+	config_init(c);
+	if ((file && config_load(file, c, e) < 0) || config_finish(c, e) < 0)
+		return -1;
+	config_socket_path(c, ret, size);
+	for (uint32_t i = 0; i < c->listen_count; i++) {
+		if (!str_starts(c->listen[i], "unix:"))
+			continue;
+		snprintf(ret, size, "%s", c->listen[i] + 5);
+		break;
+	}
+	return 0;
+}
+
+int client_init(struct client *c, struct err *e)
+{
+	const char *url = getenv("CLOCHE_URL"), *token = getenv("CLOCHE_TOKEN");
+	char path[CONFIG_PATH];
+
+	*c = (struct client){0};
+	if (url && *url) {
+		if (http_target_parse(url, &c->target, e) < 0)
+			return err_wrap(e, "CLOCHE_URL");
+	} else {
+		if (own_socket(path, sizeof(path), e) < 0)
+			return -1;
+		if (access(path, F_OK) < 0 && access(SYSTEM_SOCKET, F_OK) == 0)
+			snprintf(path, sizeof(path), "%s", SYSTEM_SOCKET);
+		if (strlen(path) >= sizeof(c->target.unix_path))
+			return err_set(e, ERR_INVALID, "%s: too long for a socket", path);
+		strcpy(c->target.unix_path, path);
+	}
+	if (token && strlen(token) >= sizeof(c->target.token))
+		return err_set(e, ERR_INVALID, "CLOCHE_TOKEN is too long for a token");
+	if (token && strpbrk(token, "\r\n"))
+		return err_set(e, ERR_INVALID, "CLOCHE_TOKEN has a line break in it");
+	snprintf(c->target.token, sizeof(c->target.token), "%s", token ? token : "");
+	return 0;
+}
+
+void client_done(struct client *c)
+{
+	http_close(c->http);
+	c->http = NULL;
+}
+
+struct http *client_connect(const struct client *c, struct err *e)
+{
+	return http_open(&c->target, e);
+}
+
+/* ---- calls ---- */
+
+static int read_body(struct http *h, struct buf *b, struct err *e)
+{
+	ssize_t n;
+
+	do {
+		n = http_read(h, buf_reserve(b, 65536), 65536, e);
+		if (n > 0)
+			buf_added(b, (size_t)n);
+	} while (n > 0 && b->len < ANSWER_MAX);
+	return n < 0 ? -1 : 0;
+}
+
+struct kind_name {
+	const char *name;
+	enum err_kind kind;
+};
+
+static enum err_kind kind_of(const char *name)
+{
+	for (int k = ERR_NONE + 1; name && k < ERR_KIND_COUNT; k++)
+		if (str_equal(name, err_kind_name((enum err_kind)k)))
+			return (enum err_kind)k;
+	return ERR_SYSTEM;
+}
+
+static const char *advice(int status)
+{
+	return status == 401 ? "; make a token with `cloche token create` and set CLOCHE_TOKEN"
+			     : "";
+}
+
+int client_error(struct http *h, const struct http_response *r, struct err *e)
+{
+	struct err ignored = {0};
+	struct buf b = {0};
+	json_t *body, *error;
+
+	read_body(h, &b, &ignored);
+	body = json_loadb(b.len ? buf_head(&b) : "", b.len, 0, NULL);
+	buf_done(&b);
+	error = json_object_get(body, "error");
+	if (text_at(error, "message"))
+		err_set(e, kind_of(text_at(error, "kind")), "%s%s", text_at(error, "message"),
+			advice(r->status));
+	else
+		err_set(e, ERR_SYSTEM, "the daemon answered with status %d%s", r->status,
+			advice(r->status));
+	json_decref(body);
+	return -1;
+}
+
+static int exchange(struct client *c, const struct http_request *r, struct http_response *ret,
+		    struct err *e)
+{
+	bool reused = c->http != NULL;
+
+	for (;;) {
+		if (!c->http)
+			c->http = http_open(&c->target, e);
+		if (!c->http)
+			return -1;
+		if (http_send(c->http, r, e) == 0 && http_receive(c->http, ret, e) == 0)
+			return 0;
+		client_done(c);
+		/* A kept connection may have been closed meanwhile; asking again is safe for GET only. */
+		if (!reused || !str_equal(r->method, "GET"))
+			return -1;
+		reused = false;
+	}
+}
+
+int client_call(struct client *c, const char *method, const char *path, json_t *body, json_t **ret,
+		struct err *e)
+{
+	auto_free char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+	const struct http_request r = {.method = method,
+				       .path = path,
+				       .content_type = text ? "application/json" : NULL,
+				       .body = text,
+				       .body_len = text ? strlen(text) : 0,
+				       .stream_len = HTTP_NO_BODY};
+	struct http_response response;
+	struct buf b = {0};
+	int rc;
+
+	json_decref(body);
+	if (exchange(c, &r, &response, e) < 0)
+		return -1;
+	if (response.status < 200 || response.status > 299) {
+		client_error(c->http, &response, e);
+		client_done(c);
+		return -1;
+	}
+	rc = read_body(c->http, &b, e);
+	if (rc == 0 && ret) {
+		*ret = json_loadb(b.len ? buf_head(&b) : "null", b.len ? b.len : 4, JSON_DECODE_ANY,
+				  NULL);
+		if (!*ret)
+			rc = err_set(e, ERR_SYSTEM, "the daemon's answer is not JSON");
+	}
+	buf_done(&b);
+	if (rc < 0)
+		client_done(c);
+	return rc;
+}
+
+char *client_path(const char *id, const char *fmt, ...)
+{
+	auto_free char *rest = NULL;
+	char encoded[256];
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (vasprintf(&rest, fmt, ap) < 0)
+		must_alloc(NULL);
+	va_end(ap);
+	http_encode(encoded, sizeof(encoded), id, false);
+	return str_format("/v1/sandboxes/%s%s", encoded, rest);
+}
+
+/* One page of the list: does a sandbox have this name, or an id that starts so? */
+static int match_page(const json_t *page, const char *wanted, char *ret, size_t size, int *count)
+{
+	const json_t *item;
+	size_t i;
+
+	json_array_foreach(json_object_get(page, "sandboxes"), i, item)
+	{
+		const char *id = text_at(item, "id"), *name = text_at(item, "name");
+
+		if (!id || !(str_starts(id, wanted) || (name && str_equal(name, wanted))))
+			continue;
+		snprintf(ret, size, "%s", id);
+		++*count;
+		if (str_equal(id, wanted)) {
+			*count = 1;
+			return 1;
+		}
+	}
+	return 0;
+}
+
+int client_find(struct client *c, const char *id_or_name, char *ret_id, size_t size, struct err *e)
+{
+	auto_free char *path = str_copy("/v1/sandboxes?limit=1000");
+	int count = 0, done = 0;
+
+	/* The whole id needs no search. */
+	if (strlen(id_or_name) >= 16 &&
+	    strspn(id_or_name, "abcdefghijklmnopqrstuvwxyz0123456789") == strlen(id_or_name)) {
+		snprintf(ret_id, size, "%s", id_or_name);
+		return 0;
+	}
+	while (!done) {
+		json_t *page;
+		const char *cursor;
+		char encoded[512];
+
+		if (client_call(c, "GET", path, NULL, &page, e) < 0)
+			return -1;
+		done = match_page(page, id_or_name, ret_id, size, &count);
+		cursor = text_at(page, "cursor");
+		if (!cursor || !*cursor)
+			done = 1;
+		http_encode(encoded, sizeof(encoded), cursor ? cursor : "", false);
+		free(path);
+		path = str_format("/v1/sandboxes?limit=1000&cursor=%s", encoded);
+		json_decref(page);
+	}
+	if (count == 1)
+		return 0;
+	return err_set(e, ERR_NOT_FOUND,
+		       count ? "'%s' could be several sandboxes; give the whole id"
+			     : "there is no sandbox '%s'; see `cloche ps`",
+		       id_or_name);
+}

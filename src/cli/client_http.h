@@ -1,0 +1,64 @@
+/*
+ * A small HTTP/1.1 client for the daemon's own API: over its Unix socket or loopback TCP, one
+ * request at a time, bodies streamed both ways. Blocking; the caller may poll http_fd.
+ *
+ *   struct http *h = http_open(&target, &e);
+ *   http_send(h, &(struct http_request){.method = "GET", .path = "/v1/sandboxes"}, &e);
+ *   http_receive(h, &response, &e);            head
+ *   while ((n = http_read(h, buf, sizeof(buf), &e)) > 0) ...
+ *   http_close(h);                             or http_send again, once the body was read
+ */
+#pragma once
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct http_target {
+	char unix_path[108]; /* "": TCP */
+	char host[256], port[8];
+	char token[256]; /* "": none */
+};
+
+enum { HTTP_NO_BODY = -1, HTTP_CHUNKED = -2 };
+
+struct http_request {
+	const char *method, *path;
+	const char *accept;	  /* or NULL */
+	const char *content_type; /* or NULL */
+	const char *range;	  /* or NULL */
+	const void *body;	  /* whole, or NULL */
+	size_t body_len;
+	int64_t stream_len; /* without body: pieces follow by http_write; 0 is taken as no body */
+};
+
+struct http_response {
+	int status;
+	int64_t length; /* of the body; -1: not known beforehand */
+	char type[96];
+};
+
+struct http;
+
+/* Takes "http://HOST:PORT" or "unix:/PATH" apart. */
+int http_target_parse(const char *url, struct http_target *ret, struct err *e);
+struct http *http_open(const struct http_target *t, struct err *e);
+void http_close(struct http *h);
+
+int http_send(struct http *h, const struct http_request *r, struct err *e);
+/* Pieces of a streamed body. 1: the other side wants no more; its answer says why. */
+int http_write(struct http *h, const void *bytes, size_t len, struct err *e);
+int http_write_end(struct http *h, struct err *e);
+
+int http_receive(struct http *h, struct http_response *ret, struct err *e);
+/* Up to len bytes of the body; 0 at its end; -1. */
+ssize_t http_read(struct http *h, void *bytes, size_t len, struct err *e);
+/* True if http_read has something without waiting for the socket. */
+bool http_has_data(const struct http *h);
+int http_fd(const struct http *h);
+
+/* Adds text to dst as part of a URL: all but letters, digits and -._~ (and '/' if keep_slash). */
+void http_encode(char *dst, size_t size, const char *text, bool keep_slash);
