@@ -29,10 +29,9 @@ static int cmd_version(int argc, char **argv)
 /* Not built yet: refused by name, never treated as another verb. */
 static bool is_planned(const char *verb)
 {
-	static const char *const planned[] = {"serve", "create", "ps",	     "exec",  "cp",
-					      "ls",    "cat",	 "rm",	     "stats", "logs",
-					      "pause", "resume", "snapshot", "fork",  "kill",
-					      "agent", "image",	 "audit",    "token", "bench"};
+	static const char *const planned[] = {
+		"serve", "create", "ps",     "exec",	 "cp",	 "ls",	 "cat",	  "rm",	   "stats",
+		"logs",	 "pause",  "resume", "snapshot", "fork", "kill", "agent", "image", "bench"};
 
 	for (size_t i = 0; i < ARRAY_LEN(planned); i++)
 		if (str_equal(verb, planned[i]))
@@ -50,7 +49,8 @@ static int fail_helper(const char *verb, const struct err *e)
 
 static int run_helper(char **argv)
 {
-	static const char *const verbs[] = {"policy", "doctor", "selftest", "hook"};
+	static const char *const verbs[] = {"policy", "doctor", "selftest",
+					    "hook",   "audit",	"token"};
 	char path[PATH_MAX];
 	bool known = false;
 	struct err e;

@@ -4,10 +4,12 @@
  */
 #include "base/auto.h"
 #include "base/str.h"
+#include "cli/audit_cmd.h"
 #include "cli/doctor.h"
 #include "cli/hook_cmd.h"
 #include "cli/selftest.h"
 #include "cli/policy_cmd.h"
+#include "cli/token_cmd.h"
 
 #include <stdio.h>
 
@@ -30,6 +32,8 @@ static const struct verb verbs[] = {
 	{"selftest", cmd_selftest, "attack a sandbox on this host, and say what was refused"},
 	{"policy", cmd_policy, "check and explain policy files"},
 	{"hook", cmd_hook, "PreToolUse hook: a coding agent's command, rewritten to run inside"},
+	{"token", cmd_token, "API keys: create, ls, revoke"},
+	{"audit", cmd_audit, "the decision log: verify, tail"},
 	{"version", cmd_version, "the version"},
 };
 

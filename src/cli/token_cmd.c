@@ -168,6 +168,7 @@ static int apply(struct token *t, const struct wishes *w, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(pairs); i++)
 		if (pairs[i][1] && token_set(t, pairs[i][0], pairs[i][1], e) < 0)
 			return -1;
+	t->created = (uint64_t)time(NULL);
 	if (!w->expires)
 		return 0;
 	if (parse_expiry(w->expires, expires, sizeof(expires), e) < 0)
@@ -227,7 +228,7 @@ static int add_token(struct store *s, const struct token *t, struct err *e)
 	return store_write(s, &s->text, e);
 }
 
-static int create(int argc, char **argv)
+static int token_new(int argc, char **argv)
 {
 	struct wishes w = {0};
 	const struct verb_option options[] = {
@@ -292,7 +293,7 @@ static void add_row(struct table *table, const struct token *t)
 					       t->rate_per_minute ? rate : NULL, expires});
 }
 
-static int ls(int argc, char **argv)
+static int token_ls(int argc, char **argv)
 {
 	const char *json = NULL;
 	const struct verb_option options[] = {
@@ -360,7 +361,7 @@ static bool copy_without(const struct buf *text, const char *id_or_name, struct 
 	return found;
 }
 
-static int revoke(int argc, char **argv)
+static int token_revoke(int argc, char **argv)
 {
 	const struct verb_usage u = {
 		"cloche token revoke ID|NAME",
@@ -401,7 +402,8 @@ static const char usage[] =
 
 int cmd_token(int argc, char **argv)
 {
-	static const struct verb verbs[] = {{"create", create}, {"ls", ls}, {"revoke", revoke}};
+	static const struct verb verbs[] = {
+		{"create", token_new}, {"ls", token_ls}, {"revoke", token_revoke}};
 
 	for (size_t i = 0; argc > 1 && i < ARRAY_LEN(verbs); i++)
 		if (str_equal(argv[1], verbs[i].name))
