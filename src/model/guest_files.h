@@ -16,6 +16,10 @@ struct guest_file {
 
 extern const struct guest_file guest_file_guard_py;
 extern const struct guest_file guest_file_guard_rules_py;
+/* Kernels; the protocol is at the top of kernel.py. kernel.py and its two parts share a directory. */
+extern const struct guest_file guest_file_kernel_py;
+extern const struct guest_file guest_file_kernel_bash_py; /* bash, driven by Python */
+extern const struct guest_file guest_file_kernel_charts_py;
 
 /* All of them, NULL at the end. */
 extern const struct guest_file *const guest_files[];
