@@ -1,11 +1,12 @@
 #include "api/server.h"
 
+#include "api/mcp.h"
 #include "api/metrics.h"
 #include "api/v1.h"
 #include "base/auto.h"
 
 /* In the order in which they are asked. */
-static const struct door *const doors[] = {&rest_door};
+static const struct door *const doors[] = {&rest_door, &mcp_door};
 
 int api_start(struct api *api, struct err *e)
 {

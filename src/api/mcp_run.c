@@ -1,0 +1,442 @@
+/* Tools that run something. */
+#include "api/mcp_inside.h"
+
+#include "base/auto.h"
+#include "base/buf.h"
+#include "base/str.h"
+#include "model/language.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define DEFAULT_TIMEOUT_MS 45000u
+#define MAX_TIMEOUT_MS (600u * 1000)
+#define INPUT_MAX 60000u
+#define POLL_MAX (128u << 10)
+
+/* The client's option is the most that a model may ask for. */
+static uint64_t most_ms(const struct mcp_call *c, uint64_t otherwise)
+{
+	uint64_t limit = sandbox_spec(c->box)->limits.timeout_ms;
+
+	return json_object_get(c->session->options, "timeout") && limit ? limit : otherwise;
+}
+
+static uint64_t choose_timeout(const struct mcp_call *c)
+{
+	uint64_t most = most_ms(c, MAX_TIMEOUT_MS);
+	double asked = mcp_arg_number(c, "timeout", 0) * 1000;
+
+	if (asked > 0)
+		return asked < (double)most ? (uint64_t)asked : most;
+	return most < DEFAULT_TIMEOUT_MS ? most : DEFAULT_TIMEOUT_MS;
+}
+
+/* ---- to its end ---- */
+
+static json_t *denials_of(const json_t *record)
+{
+	json_t *list = json_array(), *d;
+	size_t i;
+
+	json_array_foreach(json_object_get(record, "denials"), i, d)
+	{
+		json_t *out = json_object();
+		static const char *const names[] = {"what", "target", "count", "explain"};
+
+		for (size_t n = 0; n < ARRAY_LEN(names); n++)
+			json_object_set(out, names[n], json_object_get(d, names[n]));
+		json_array_append_new(list, out);
+	}
+	return list;
+}
+
+struct advice {
+	const char *status, *text;
+};
+
+static const char *advice_for(const char *status, bool truncated)
+{
+	static const struct advice rows[] = {
+		{"timeout",
+		 "It was stopped because its time was up. Ask for a longer timeout, or use "
+		 "process_start and process_poll for long jobs."},
+		{"oom",
+		 "It was killed because the sandbox ran out of memory. Work on smaller parts."},
+		{"cpu_time", "It was stopped because its processor time was used up."},
+		{"output_limit", "It printed too much. Write to a file and read parts of it."},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (str_equal(status, rows[i].status))
+			return rows[i].text;
+	return truncated ? "The middle of the output was left out. Write it to a file, and read "
+			   "parts "
+			   "of that with read_file."
+			 : NULL;
+}
+
+static json_t *summary_of(const json_t *record)
+{
+	static const char *const copied[] = {"stdout", "stderr",    "exit_code",
+					     "status", "timed_out", "duration_ms"};
+	bool truncated = json_is_true(json_object_get(record, "stdout_truncated")) ||
+			 json_is_true(json_object_get(record, "stderr_truncated"));
+	const char *status = json_string_value(json_object_get(record, "status"));
+	const char *advice = advice_for(status ? status : "", truncated);
+	json_t *out = json_object();
+
+	for (size_t i = 0; i < ARRAY_LEN(copied); i++)
+		json_object_set(out, copied[i], json_object_get(record, copied[i]));
+	json_object_set_new(out, "truncated", json_boolean(truncated));
+	json_object_set_new(out, "denials", denials_of(record));
+	if (advice)
+		json_object_set_new(out, "advice", json_string(advice));
+	return out;
+}
+
+static void log_denials(struct mcp_call *c, const json_t *record)
+{
+	json_t *d;
+	size_t i;
+
+	json_array_foreach(json_object_get(record, "denials"), i, d)
+		mcp_call_log(c, 3, json_string_value(json_object_get(d, "explain")));
+}
+
+static void on_record(void *arg, const char *text, size_t len, const struct err *e)
+{
+	struct mcp_call *c = arg;
+	json_t *record, *summary;
+
+	c->work = NULL;
+	c->stop = NULL;
+	if (mcp_call_is_over(c))
+		return;
+	if (!text) {
+		mcp_call_error(c, e);
+		return;
+	}
+	record = json_loadb(text, len, 0, NULL);
+	if (!record) {
+		mcp_call_fault(c, JSONRPC_INTERNAL, "the record of the run cannot be read", NULL);
+		return;
+	}
+	log_denials(c, record);
+	summary = summary_of(record);
+	json_decref(record);
+	mcp_call_structured(c, summary);
+}
+
+static void stop_run(struct mcp_call *c)
+{
+	struct capture_run *run = take_ptr(c->work);
+
+	exec_capture_cancel(run);
+}
+
+static void capture(struct mcp_call *c, struct exec_request *r, const char *input, size_t len)
+{
+	r->cwd = mcp_arg_text(c, "cwd", NULL);
+	r->timeout_ms = choose_timeout(c);
+	r->no_stdin = !input;
+	c->work = exec_capture(c->box, r, input, len, false, on_record, c);
+	list_done(&r->argv);
+	list_done(&r->env);
+	if (!c->work) {
+		mcp_call_refuse(c, "The sandbox is not running. Try again.");
+		return;
+	}
+	c->stop = stop_run;
+}
+
+void mcp_run_command(struct mcp_call *c)
+{
+	const json_t *input = json_object_get(c->args, "stdin");
+	struct exec_request r = {.shell = mcp_arg_text(c, "command", "")};
+
+	capture(c, &r, json_string_value(input), json_string_length(input));
+}
+
+static void code_path(const struct mcp_call *c, const struct language *l, char *ret, size_t size)
+{
+	snprintf(ret, size, "/tmp/.cloche/%" PRIxPTR "/main%s", (uintptr_t)c >> 4, l->ending);
+}
+
+static void run_written_code(struct mcp_call *c, uint64_t size)
+{
+	struct err e = {0};
+	const struct language *l =
+		language_find(mcp_arg_text(c, "language", "python"), "language", &e);
+	struct exec_request r = {0};
+	char path[128];
+
+	(void)size;
+	if (!mcp_call_box(c))
+		return;
+	code_path(c, l, path, sizeof(path));
+	language_command(l, path, &r.argv);
+	list_add(&r.env, "PYTHONPATH=/workspace");
+	list_add(&r.env, "NODE_PATH=/workspace/node_modules");
+	capture(c, &r, NULL, 0);
+}
+
+/* The code goes in as a file of its own, never as part of a command line. */
+void mcp_run_code(struct mcp_call *c)
+{
+	struct err e = {0};
+	const struct language *l =
+		language_find(mcp_arg_text(c, "language", "python"), "language", &e);
+	const json_t *code = json_object_get(c->args, "code");
+	struct mcp_write w = {
+		.mode = 0644, .len = json_string_length(code), .next = run_written_code};
+	char path[128];
+
+	if (!l) {
+		mcp_call_error(c, &e);
+		return;
+	}
+	code_path(c, l, path, sizeof(path));
+	w.path = path;
+	w.bytes = must_alloc(malloc(w.len + 1));
+	memcpy(w.bytes, json_string_value(code), w.len);
+	mcp_write_bytes(c, &w);
+}
+
+/* ---- in the background ---- */
+
+struct background {
+	struct exec *exec;
+	uint32_t eid;
+	struct loop_timer timer;
+	struct buf out, err;
+	uint64_t next;
+	const char *uri; /* of a resource; NULL: process_poll */
+};
+
+static void detach(struct mcp_call *c)
+{
+	struct background *b = c->work;
+
+	loop_timer_stop(c->session->state->api->loop, &b->timer);
+	if (b->exec)
+		exec_detach(take_ptr(b->exec));
+}
+
+static void background_done(void *work)
+{
+	struct background *b = work;
+
+	if (!b)
+		return;
+	buf_done(&b->out);
+	buf_done(&b->err);
+}
+
+static struct background *background_new(struct mcp_call *c)
+{
+	struct background *b = must_alloc(calloc(1, sizeof(*b)));
+
+	c->work = b;
+	c->work_done = background_done;
+	c->stop = detach;
+	return b;
+}
+
+static void on_error(void *arg, const struct err *e)
+{
+	struct mcp_call *c = arg;
+	struct background *b = c->work;
+
+	b->exec = NULL;
+	detach(c);
+	if (b->uri)
+		mcp_resource_missing(c, b->uri);
+	else
+		mcp_call_error(c, e);
+}
+
+static void on_started(void *arg, uint32_t eid, uint32_t pid)
+{
+	struct mcp_call *c = arg;
+
+	(void)pid;
+	detach(c);
+	mcp_call_structured(c, json_pack("{s:I}", "process_id", (json_int_t)eid));
+}
+
+static void ignore_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
+{
+	(void)arg;
+	(void)kind;
+	(void)seq;
+	(void)bytes;
+	(void)len;
+}
+
+static void ignore_exit(void *arg, const struct exec_exit *x)
+{
+	(void)arg;
+	(void)x;
+}
+
+void mcp_process_start(struct mcp_call *c)
+{
+	static const struct exec_ops ops = {
+		.on_start = on_started,
+		.on_output = ignore_output,
+		.on_exit = ignore_exit,
+		.on_error = on_error,
+	};
+	struct exec_request r = {.shell = mcp_arg_text(c, "command", ""),
+				 .cwd = mcp_arg_text(c, "cwd", NULL),
+				 .background = true,
+				 .keep = true};
+	uint64_t most = most_ms(c, 0), asked = (uint64_t)(mcp_arg_number(c, "timeout", 0) * 1000);
+	struct background *b = background_new(c);
+
+	r.timeout_ms = asked && (!most || asked < most) ? asked : most;
+	b->exec = exec_start(c->box, &r, &ops, c);
+	if (!b->exec)
+		mcp_call_refuse(c, "The sandbox is not running. Try again.");
+}
+
+static json_t *polled_key(const struct mcp_call *c, uint32_t eid, char *ret, size_t size)
+{
+	snprintf(ret, size, "%s/%" PRIu32, c->box_id, eid);
+	return json_object_get(c->session->polled, ret);
+}
+
+static void answer_poll(struct mcp_call *c, const struct exec_exit *x)
+{
+	struct background *b = c->work;
+	char key[64];
+	json_t *out;
+
+	detach(c);
+	if (b->uri) {
+		buf_add(&b->out, b->err.len ? buf_head(&b->err) : "", b->err.len);
+		out = mcp_text(b->out.len ? buf_head(&b->out) : "", b->out.len);
+		mcp_call_result(c, json_pack("{s:[{s:s, s:s, s:o}]}", "contents", "uri", b->uri,
+					     "mimeType", "text/plain", "text", out));
+		return;
+	}
+	polled_key(c, b->eid, key, sizeof(key));
+	json_object_set_new(c->session->polled, key, json_integer((json_int_t)b->next));
+	out = json_pack("{s:b, s:n, s:o, s:o, s:I, s:s}", "running", !x, "exit_code", "stdout",
+			mcp_text(b->out.len ? buf_head(&b->out) : "", b->out.len), "stderr",
+			mcp_text(b->err.len ? buf_head(&b->err) : "", b->err.len), "next",
+			(json_int_t)b->next, "status", x ? status_name(x->status) : "running");
+	if (x && x->exit_code >= 0)
+		json_object_set_new(out, "exit_code", json_integer(x->exit_code));
+	mcp_call_structured(c, out);
+}
+
+static void on_wait_over(void *arg)
+{
+	answer_poll(arg, NULL);
+}
+
+static void on_attached(void *arg, uint32_t eid, uint32_t pid)
+{
+	(void)arg;
+	(void)eid;
+	(void)pid;
+}
+
+static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
+{
+	struct mcp_call *c = arg;
+	struct background *b = c->work;
+
+	buf_add(kind == 2 && !b->uri ? &b->err : &b->out, bytes, len);
+	b->next = seq + len;
+	exec_credit(b->exec, len);
+	if (b->out.len + b->err.len >= POLL_MAX)
+		answer_poll(c, NULL);
+}
+
+static void on_ended(void *arg, const struct exec_exit *x)
+{
+	struct mcp_call *c = arg;
+	struct background *b = c->work;
+
+	b->exec = NULL;
+	answer_poll(c, x);
+}
+
+static void attach(struct mcp_call *c, struct background *b, uint64_t from, uint64_t wait_ms)
+{
+	static const struct exec_ops ops = {
+		.on_start = on_attached,
+		.on_output = on_output,
+		.on_exit = on_ended,
+		.on_error = on_error,
+	};
+
+	b->next = from;
+	b->exec = exec_attach(c->box, b->eid, from, &ops, c);
+	if (!b->exec) {
+		mcp_call_refuse(c, "The sandbox is not running. Try again.");
+		return;
+	}
+	b->timer = (struct loop_timer){.call = on_wait_over, .arg = c};
+	loop_timer_set(c->session->state->api->loop, &b->timer, wait_ms);
+}
+
+void mcp_process_poll(struct mcp_call *c)
+{
+	struct background *b = background_new(c);
+	char key[64];
+	double last;
+
+	b->eid = (uint32_t)mcp_arg_number(c, "process_id", 0);
+	last = json_number_value(polled_key(c, b->eid, key, sizeof(key)));
+	attach(c, b, (uint64_t)mcp_arg_number(c, "from", last),
+	       (uint64_t)(mcp_arg_number(c, "wait", 1) * 1000));
+}
+
+void mcp_log_as_resource(struct mcp_call *c, const char *uri, uint32_t eid)
+{
+	struct background *b = background_new(c);
+
+	b->eid = eid;
+	b->uri = uri;
+	attach(c, b, 0, 1000);
+}
+
+static void on_done(void *arg, json_t *value, const struct err *e)
+{
+	struct mcp_call *c = arg;
+
+	json_decref(value);
+	if (mcp_call_is_over(c))
+		return;
+	if (e && e->kind != ERR_NONE)
+		mcp_call_error(c, e);
+	else
+		mcp_call_structured(c, json_pack("{s:b}", "done", 1));
+}
+
+void mcp_process_write(struct mcp_call *c)
+{
+	const json_t *input = json_object_get(c->args, "input");
+
+	if (json_string_length(input) > INPUT_MAX) {
+		mcp_call_refuse(c,
+				"At most %u bytes fit into one process_write. Send the rest with "
+				"further calls.",
+				INPUT_MAX);
+		return;
+	}
+	sandbox_input(c->box, (uint32_t)mcp_arg_number(c, "process_id", 0),
+		      json_string_value(input), json_string_length(input), mcp_arg_flag(c, "close"),
+		      on_done, c);
+}
+
+void mcp_process_kill(struct mcp_call *c)
+{
+	sandbox_signal(c->box, (uint32_t)mcp_arg_number(c, "process_id", 0),
+		       (int)mcp_arg_number(c, "signal", 15), true, on_done, c);
+}

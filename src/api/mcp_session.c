@@ -1,0 +1,485 @@
+#include "api/mcp_inside.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/str.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define SESSIONS_MAX 1024
+#define SWEEP_MS 60000
+#define FORGET_NS (7 * 24 * 3600 * 1000000000LL)
+#define IDLE_MS (3600u * 1000)
+/* A line of stdio has at most 10 MB, and each output is in a result twice. */
+#define OUTPUT_DEFAULT (128u << 10)
+#define OUTPUT_MAX (256u << 10)
+
+static void free_session(struct mcp_session *s)
+{
+	struct mcp_session **p = &s->state->sessions;
+
+	while (*p && *p != s)
+		p = &(*p)->next;
+	if (*p)
+		*p = s->next;
+	s->state->session_count--;
+	json_decref(s->options);
+	json_decref(s->polled);
+	list_done(&s->snapshots);
+	free(s);
+}
+
+void mcp_session_settle(struct mcp_session *s)
+{
+	if (s->ended && !s->calls && !s->making && !s->stream)
+		free_session(s);
+}
+
+static bool is_idle(const struct mcp_session *s)
+{
+	return !s->calls && !s->making && !s->stream;
+}
+
+static void sweep(void *arg)
+{
+	struct mcp_state *st = arg;
+	int64_t now = now_ns();
+	struct mcp_session *next;
+
+	for (struct mcp_session *s = st->sessions; s; s = next) {
+		next = s->next;
+		if (is_idle(s) && now - s->used_ns > FORGET_NS)
+			mcp_session_end(s);
+	}
+	loop_timer_set(st->api->loop, &st->sweep, SWEEP_MS);
+}
+
+struct mcp_state *mcp_state(struct api *api)
+{
+	struct mcp_state *st = api->door_state[DOOR_MCP];
+
+	if (st)
+		return st;
+	st = must_alloc(calloc(1, sizeof(*st)));
+	st->api = api;
+	st->sweep = (struct loop_timer){.call = sweep, .arg = st};
+	loop_timer_set(api->loop, &st->sweep, SWEEP_MS);
+	api->door_state[DOOR_MCP] = st;
+	return st;
+}
+
+/* ---- options ---- */
+
+/* What a client may say about its sandboxes; the caller's ceiling still holds. */
+static const char *const session_fields[] = {
+	"memory",     "cpus",	   "pids",	   "disk",  "timeout", "cpu_time",
+	"open_files", "file_size", "output_limit", "env",   "workdir", "hostname",
+	"require",    "image",	   "root",	   "level", "net",     "optional",
+};
+
+static int set_option(struct sandbox_spec *spec, const char *name, const json_t *value,
+		      struct err *e)
+{
+	size_t i;
+	json_t *item;
+
+	for (i = 0; i < ARRAY_LEN(session_fields); i++)
+		if (str_equal(name, session_fields[i]))
+			break;
+	if (i == ARRAY_LEN(session_fields))
+		return err_field(e, ERR_UNSUPPORTED, name,
+				 "%.32s: cannot be set for sandboxes of a daemon", name);
+	if (json_is_string(value))
+		return spec_set(spec, name, json_string_value(value), e);
+	if (!json_is_array(value))
+		return err_field(e, ERR_INVALID, name, "%.32s: must be text or a list of texts",
+				 name);
+	json_array_foreach((json_t *)value, i, item)
+	{
+		if (!json_is_string(item))
+			return err_field(e, ERR_INVALID, name, "%.32s: must be a list of texts",
+					 name);
+		if (spec_set(spec, name, json_string_value(item), e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int set_volumes(struct create_options *o, const json_t *volumes, struct err *e)
+{
+	size_t i;
+	json_t *v;
+
+	json_array_foreach((json_t *)volumes, i, v)
+	{
+		struct ipc_volume *to = &o->volumes[o->volume_count];
+		const char *name = json_string_value(json_object_get(v, "name"));
+		const char *target = json_string_value(json_object_get(v, "target"));
+
+		if (o->volume_count == IPC_VOLUMES || !name || !target ||
+		    strlen(name) >= sizeof(to->name) || strlen(target) >= sizeof(to->target))
+			return err_field(e, ERR_INVALID, "volumes",
+					 "volumes: at most %d, each {name, target}", IPC_VOLUMES);
+		memcpy(to->name, name, strlen(name) + 1);
+		memcpy(to->target, target, strlen(target) + 1);
+		to->writable = json_is_true(json_object_get(v, "writable"));
+		o->volume_count++;
+	}
+	return 0;
+}
+
+static void default_output(struct sandbox_spec *spec)
+{
+	if (!spec_is_set(spec, "output_limit"))
+		spec->limits.output_bytes = OUTPUT_DEFAULT;
+	if (spec->limits.output_bytes > OUTPUT_MAX)
+		spec->limits.output_bytes = OUTPUT_MAX;
+}
+
+/* The environment of every command is the sandbox's, not the spec's. */
+static void move_env(struct create_options *o)
+{
+	for (size_t i = 0; i < o->spec.env.count; i++)
+		list_add(&o->env, o->spec.env.items[i]);
+	list_done(&o->spec.env);
+}
+
+static int apply_options(struct create_options *o, const json_t *options, struct err *e)
+{
+	const char *name;
+	json_t *value;
+
+	json_object_foreach((json_t *)options, name, value)
+	{
+		if (str_equal(name, "volumes") ? set_volumes(o, value, e) < 0
+					       : set_option(&o->spec, name, value, e) < 0)
+			return -1;
+	}
+	default_output(&o->spec);
+	move_env(o);
+	return spec_finish(&o->spec, e);
+}
+
+/* ---- sessions ---- */
+
+static struct mcp_session *add_session(struct mcp_state *st, const struct caller *who,
+				       struct err *e)
+{
+	struct mcp_session *s;
+
+	if (st->session_count >= SESSIONS_MAX) {
+		err_set(e, ERR_LIMIT,
+			"there are %d sessions already; end one (DELETE), or try later",
+			SESSIONS_MAX);
+		return NULL;
+	}
+	s = must_alloc(calloc(1, sizeof(*s)));
+	s->state = st;
+	s->caller = *who;
+	s->level = -1;
+	s->used_ns = now_ns();
+	s->polled = json_object();
+	s->next = st->sessions;
+	st->sessions = s;
+	st->session_count++;
+	return s;
+}
+
+struct mcp_session *mcp_session_open(struct mcp_state *st, const struct caller *who,
+				     json_t *options, struct err *e)
+{
+	struct create_options o;
+	struct mcp_session *s = NULL;
+	unsigned char bytes[16];
+	int rc = 0;
+
+	if (options && !json_is_object(options))
+		rc = err_set(e, ERR_INVALID, MCP_OPTIONS_KEY " must be an object");
+	if (rc == 0) {
+		create_options_init(&o, st->api->manager);
+		rc = apply_options(&o, options, e);
+		create_options_done(&o);
+	}
+	if (rc == 0 && getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
+		rc = err_sys(e, "no random bytes");
+	if (rc == 0)
+		s = add_session(st, who, e);
+	if (!s) {
+		json_decref(options);
+		return NULL;
+	}
+	s->options = options;
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		snprintf(s->id + 2 * i, 3, "%02x", bytes[i]);
+	snprintf(s->key, sizeof(s->key), "%s", s->id);
+	return s;
+}
+
+struct lookup {
+	const char *id;
+	struct sandbox *found;
+};
+
+static bool is_of_session(void *arg, struct sandbox *box)
+{
+	struct lookup *l = arg;
+	const char *id = json_string_value(json_object_get(sandbox_door_data(box), "session"));
+
+	if (str_equal(sandbox_door(box), "mcp") && id && str_equal(id, l->id))
+		l->found = box;
+	return true;
+}
+
+/* A daemon that was started again knows its sandboxes, and by them the sessions. */
+static struct mcp_session *revive(struct mcp_state *st, const struct caller *who, const char *id)
+{
+	struct lookup l = {.id = id};
+	struct mcp_session *s;
+	struct err e = {0};
+
+	manager_each(st->api->manager, who, is_of_session, &l);
+	s = l.found ? add_session(st, who, &e) : NULL;
+	if (!s)
+		return NULL;
+	snprintf(s->id, sizeof(s->id), "%s", id);
+	snprintf(s->key, sizeof(s->key), "%s", id);
+	snprintf(s->sandbox, sizeof(s->sandbox), "%s", sandbox_id(l.found));
+	s->options = json_deep_copy(json_object_get(sandbox_door_data(l.found), "options"));
+	return s;
+}
+
+static bool is_callers(const struct mcp_session *s, const struct caller *who)
+{
+	return str_equal(s->caller.token, who->token);
+}
+
+struct mcp_session *mcp_session_find(struct mcp_state *st, const struct caller *who, const char *id)
+{
+	struct mcp_session *s;
+
+	if (strlen(id) != MCP_SESSION_ID - 1 || strspn(id, "0123456789abcdef") != strlen(id))
+		return NULL;
+	for (s = st->sessions; s; s = s->next)
+		if (!s->ended && s->id[0] && str_equal(s->id, id))
+			break;
+	if (s && !is_callers(s, who))
+		return NULL;
+	if (!s)
+		s = revive(st, who, id);
+	if (s) {
+		s->caller = *who;
+		s->used_ns = now_ns();
+	}
+	return s;
+}
+
+struct mcp_session *mcp_session_implicit(struct mcp_state *st, const struct caller *who,
+					 const char *client, struct err *e)
+{
+	struct lookup l;
+	struct mcp_session *s;
+
+	for (s = st->sessions; s; s = s->next)
+		if (!s->ended && !s->id[0] && is_callers(s, who) &&
+		    strncmp(s->client, client, sizeof(s->client) - 1) == 0)
+			break;
+	if (s) {
+		s->caller = *who;
+		s->used_ns = now_ns();
+		return s;
+	}
+	s = add_session(st, who, e);
+	if (!s)
+		return NULL;
+	snprintf(s->client, sizeof(s->client), "%s", client);
+	snprintf(s->key, sizeof(s->key), "client:%s", s->client);
+	l = (struct lookup){.id = s->key};
+	manager_each(st->api->manager, who, is_of_session, &l);
+	if (l.found)
+		snprintf(s->sandbox, sizeof(s->sandbox), "%s", sandbox_id(l.found));
+	return s;
+}
+
+bool mcp_session_owns(const struct mcp_session *s, const struct sandbox *box)
+{
+	const char *key = json_string_value(json_object_get(sandbox_door_data(box), "session"));
+
+	return str_equal(sandbox_door(box), "mcp") && key && str_equal(key, s->key);
+}
+
+static void on_destroyed(void *arg, struct sandbox *box, const struct err *e)
+{
+	(void)arg;
+	(void)box;
+	(void)e;
+}
+
+struct doomed {
+	struct mcp_session *s;
+	struct list ids;
+};
+
+static bool collect(void *arg, struct sandbox *box)
+{
+	struct doomed *d = arg;
+
+	if (mcp_session_owns(d->s, box))
+		list_add(&d->ids, sandbox_id(box));
+	return true;
+}
+
+void mcp_session_end(struct mcp_session *s)
+{
+	struct manager *m = s->state->api->manager;
+	struct doomed d = {.s = s};
+	struct err e = {0};
+	struct mcp_call *c;
+
+	s->ended = true;
+	/* Held until all of it is ended: the last call that goes would free it. */
+	s->making = true;
+	do {
+		for (c = s->calls; c && c->cancelled; c = c->next)
+			;
+		if (c)
+			mcp_call_cancel(c);
+	} while (c);
+	mcp_stream_close(s);
+	manager_each(m, &s->caller, collect, &d);
+	for (size_t i = 0; i < d.ids.count; i++) {
+		struct sandbox *box = manager_find(m, &s->caller, d.ids.items[i], &e);
+
+		if (box)
+			sandbox_destroy(box, on_destroyed, NULL);
+	}
+	list_done(&d.ids);
+	s->making = false;
+	mcp_session_settle(s);
+}
+
+/* ---- sandboxes ---- */
+
+void mcp_session_make(struct mcp_session *s, const char *name, const char *snapshot,
+		      sandbox_done done, void *arg)
+{
+	struct create_options o;
+	struct err e = {0};
+
+	create_options_init(&o, s->state->api->manager);
+	if (apply_options(&o, s->options, &e) < 0) {
+		create_options_done(&o);
+		done(arg, NULL, &e);
+		return;
+	}
+	snprintf(o.name, sizeof(o.name), "%s", name ? name : "");
+	snprintf(o.door, sizeof(o.door), "mcp");
+	snprintf(o.snapshot, sizeof(o.snapshot), "%s", snapshot ? snapshot : "");
+	o.ttl_ms = 0;
+	o.idle_ms = IDLE_MS;
+	o.pause_on_timeout = true;
+	o.auto_resume = true;
+	o.door_data = json_pack("{s:s}", "session", s->key);
+	if (s->options)
+		json_object_set(o.door_data, "options", s->options);
+	manager_create(s->state->api->manager, &s->caller, &o, done, arg);
+}
+
+static void on_awake(void *arg, struct sandbox *box, const struct err *e)
+{
+	struct mcp_call *c = arg;
+
+	if (mcp_call_is_over(c))
+		return;
+	if (!box) {
+		mcp_call_error(c, e);
+		return;
+	}
+	c->box = box;
+	snprintf(c->box_id, sizeof(c->box_id), "%s", sandbox_id(box));
+	c->run(c);
+}
+
+struct sandbox *mcp_call_box(struct mcp_call *c)
+{
+	struct err e = {0};
+
+	c->box = manager_find(c->session->state->api->manager, &c->session->caller, c->box_id, &e);
+	if (!c->box)
+		mcp_call_error(c, &e);
+	return c->box;
+}
+
+/* Every call that waited for the default sandbox goes on. */
+static void on_made(void *arg, struct sandbox *box, const struct err *e)
+{
+	struct mcp_session *s = arg;
+	struct mcp_call *c;
+
+	if (box && s->ended)
+		sandbox_destroy(box, on_destroyed, NULL);
+	else if (box)
+		snprintf(s->sandbox, sizeof(s->sandbox), "%s", sandbox_id(box));
+	do {
+		for (c = s->calls; c && !c->waiting; c = c->next)
+			;
+		if (!c)
+			break;
+		c->waiting = false;
+		if (box && !s->ended && !c->cancelled)
+			mcp_call_log(c, 1, "a sandbox was made");
+		if (box && !c->cancelled)
+			sandbox_wake(box, on_awake, c);
+		else
+			on_awake(c, NULL, e);
+	} while (true);
+	s->making = false;
+	mcp_session_settle(s);
+}
+
+static struct sandbox *default_sandbox(struct mcp_session *s)
+{
+	struct err e = {0};
+	struct sandbox *box;
+
+	if (!s->sandbox[0])
+		return NULL;
+	box = manager_find(s->state->api->manager, &s->caller, s->sandbox, &e);
+	if (box && (sandbox_state(box) == STATE_FAILED || sandbox_state(box) == STATE_DESTROYED))
+		box = NULL;
+	if (!box)
+		s->sandbox[0] = '\0';
+	return box;
+}
+
+void mcp_call_with_sandbox(struct mcp_call *c, const char *id)
+{
+	struct mcp_session *s = c->session;
+	struct err e = {0};
+	struct sandbox *box;
+
+	if (id && !str_equal(id, "default")) {
+		box = manager_find(s->state->api->manager, &s->caller, id, &e);
+		if (!box || !mcp_session_owns(s, box))
+			mcp_call_refuse(
+				c,
+				"There is no sandbox '%.64s'. sandbox_list shows those that "
+				"there are; without sandbox_id the default one is used.",
+				id);
+		else
+			sandbox_wake(box, on_awake, c);
+		return;
+	}
+	box = default_sandbox(s);
+	if (box) {
+		sandbox_wake(box, on_awake, c);
+		return;
+	}
+	c->waiting = true;
+	if (s->making)
+		return;
+	s->making = true;
+	mcp_session_make(s, "", NULL, on_made, s);
+}
