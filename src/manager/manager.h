@@ -206,3 +206,51 @@ void exec_capture_cancel(struct capture_run *c);
 struct call *sandbox_call(struct sandbox *s, uint8_t type, const void *payload, size_t len,
 			  const struct call_ops *ops, void *arg);
 struct loop *manager_loop(struct manager *m);
+/* Keeps the memory of a sandbox that was found beyond its end; each hold wants one release. */
+struct sandbox *sandbox_hold(struct sandbox *s);
+void sandbox_release(struct sandbox *s);
+
+/* ---- counters for /metrics ---- */
+#define MANAGER_BUCKETS 12
+extern const double manager_bucket_ms[MANAGER_BUCKETS]; /* upper bounds; the last is +Inf, as 0 */
+
+struct manager_histogram {
+	uint64_t buckets[MANAGER_BUCKETS]; /* not cumulative */
+	uint64_t count;
+	double sum_ms;
+};
+
+struct manager_metrics {
+	uint64_t by_state[STATE_COUNT]; /* now; without the pool */
+	uint64_t pooled, transient;	/* now */
+	uint64_t created, destroyed, failed, boots, boot_retries, boot_failures;
+	uint64_t pool_hits, pool_misses;
+	uint64_t execs, execs_failed, links_lost, audit_refusals;
+	uint64_t denials[4]; /* syscall, connect, resolve, limit */
+	struct manager_histogram create_ms, exec_ms;
+};
+const struct manager_metrics *manager_metrics(const struct manager *m);
+
+/* ---- for the front ---- */
+struct audit;
+struct broker;
+struct config;
+struct store;
+
+/* All of them outlive the manager. */
+struct manager_parts {
+	struct loop *loop;
+	struct broker *broker;
+	struct audit *audit; /* NULL: nothing is audited (tests) */
+	struct store *store; /* NULL: nothing is kept (tests) */
+	const struct config *config;
+	void (*log)(const char *text); /* what the operator should know; NULL: nobody is told */
+};
+struct manager *manager_new(const struct manager_parts *parts);
+/* Links are closed; sandboxes go on without us. */
+void manager_free(struct manager *m);
+void manager_set_config(struct manager *m, const struct config *config);
+/* IPC_ADOPTED, IPC_READY and IPC_DIED; takes the fd over. */
+void manager_news(struct manager *m, const struct ipc *news, int fd);
+/* After this nothing new is made; what exists goes on. */
+void manager_drain(struct manager *m);

@@ -1,6 +1,7 @@
 #include "model/result.h"
 
 #include "base/jsonw.h"
+#include "base/str.h"
 #include "base/utf8.h"
 #include "model/spec.h"
 
@@ -95,6 +96,31 @@ static void print_stream(struct jsonw *j, const char *key, const struct capture 
 	if (c->tail_len > skip)
 		jsonw_text(j, c->tail + skip, c->tail_len - skip);
 	jsonw_text_close(j);
+}
+
+/* As bytes: what was kept of it, without a mark at the gap. */
+static void print_bytes(struct jsonw *j, const char *key, const struct capture *c)
+{
+	char *all = must_alloc(malloc(c->head_len + c->tail_len + 1));
+
+	if (c->head_len)
+		memcpy(all, c->head, c->head_len);
+	if (c->tail_len)
+		memcpy(all + c->head_len, c->tail, c->tail_len);
+	jsonw_base64(j, key, all, c->head_len + c->tail_len);
+	free(all);
+}
+
+static void print_output(struct jsonw *j, const struct result *r)
+{
+	void (*print)(struct jsonw *, const char *, const struct capture *) =
+		r->base64 ? print_bytes : print_stream;
+
+	print(j, "stdout", &r->out);
+	print(j, "stderr", &r->err);
+	jsonw_bool(j, "stdout_truncated", is_truncated(&r->out));
+	jsonw_bool(j, "stderr_truncated", is_truncated(&r->err));
+	jsonw_string(j, "encoding", r->base64 ? "base64" : "utf-8");
 }
 
 static void print_limits_hit(struct jsonw *j, unsigned hit)
@@ -223,7 +249,7 @@ static void print_missing(struct jsonw *j, layer_set missing)
 }
 
 /* What was really applied. Layers that say more than yes or no have their own lines. */
-static void print_layers(struct jsonw *j, const struct result *r)
+static void print_layers(struct jsonw *j, const char *key, const struct result *r)
 {
 	static const enum layer yes_or_no[] = {
 		LAYER_USER_NS, LAYER_PID_NS,	   LAYER_MOUNT_NS, LAYER_NET_NS, LAYER_IPC_NS,
@@ -231,7 +257,7 @@ static void print_layers(struct jsonw *j, const struct result *r)
 		LAYER_FDS,     LAYER_NO_NEW_PRIVS, LAYER_CPU,	   LAYER_PIDS,	 LAYER_NETWORK,
 	};
 
-	jsonw_open(j, "layers", '{');
+	jsonw_open(j, key, '{');
 	jsonw_string(j, "level", level_name(r->level));
 	for (size_t i = 0; i < sizeof(yes_or_no) / sizeof(yes_or_no[0]); i++)
 		jsonw_bool(j, layer_name(yes_or_no[i]), r->proven & LAYER_BIT(yes_or_no[i]));
@@ -250,6 +276,15 @@ static void print_layers(struct jsonw *j, const struct result *r)
 	jsonw_close(j, '}');
 }
 
+int result_print_layers(const struct result *r, FILE *to)
+{
+	struct jsonw j;
+
+	jsonw_begin(&j, to);
+	print_layers(&j, NULL, r);
+	return jsonw_finish(&j);
+}
+
 int result_print(const struct result *r, FILE *to)
 {
 	struct jsonw j;
@@ -257,16 +292,12 @@ int result_print(const struct result *r, FILE *to)
 	jsonw_begin(&j, to);
 	jsonw_open(&j, NULL, '{');
 	print_ending(&j, r);
-	print_stream(&j, "stdout", &r->out);
-	print_stream(&j, "stderr", &r->err);
-	jsonw_bool(&j, "stdout_truncated", is_truncated(&r->out));
-	jsonw_bool(&j, "stderr_truncated", is_truncated(&r->err));
-	jsonw_string(&j, "encoding", "utf-8");
+	print_output(&j, r);
 	print_usage(&j, r);
 	print_files(&j, r);
 	print_changes(&j, r);
 	print_denials(&j, r);
-	print_layers(&j, r);
+	print_layers(&j, "layers", r);
 	if (r->interpreter)
 		jsonw_string(&j, "interpreter", r->interpreter);
 	if (r->guard_note[0])

@@ -64,6 +64,7 @@ struct result {
 	int exec_errno;	 /* the command could not be executed: why; exit_code is 126 or 127 */
 	unsigned limits_hit;
 	struct capture out, err;
+	bool base64; /* print them as bytes */
 	double duration_ms, setup_ms, cpu_ms;
 	uint64_t max_rss_bytes;
 	int64_t pids_peak;		     /* -1: the host cannot tell */
@@ -98,4 +99,6 @@ const char *status_name(enum status s);
 int result_exit_status(const struct result *r);
 /* Prints the record as one JSON object and a newline; -1 if it could not be written. */
 int result_print(const struct result *r, FILE *to);
+/* Its "layers" object alone. */
+int result_print_layers(const struct result *r, FILE *to);
 void result_done(struct result *r);

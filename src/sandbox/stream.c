@@ -47,7 +47,7 @@ static void keep_head(struct stream *s, const char *data, size_t n)
 	s->head_len += n;
 }
 
-static void keep(struct stream *s, const char *data, size_t n)
+void stream_add(struct stream *s, const char *data, size_t n)
 {
 	size_t to_head = s->head_room - s->head_len < n ? s->head_room - s->head_len : n;
 
@@ -84,7 +84,7 @@ void stream_read(struct stream *s)
 	if (n > 0 && s->relay >= 0)
 		relay(s, buf, (size_t)n);
 	else if (n > 0)
-		keep(s, buf, (size_t)n);
+		stream_add(s, buf, (size_t)n);
 	else if (n == 0 || (errno != EAGAIN && errno != EINTR))
 		close_fd(&s->fd);
 }

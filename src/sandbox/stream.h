@@ -20,6 +20,8 @@ struct stream {
 void stream_init(struct stream *s, int fd, size_t limit);
 /* Reads what is there; closes fd at its end. */
 void stream_read(struct stream *s);
+/* Keeps bytes that came another way. */
+void stream_add(struct stream *s, const char *data, size_t n);
 /* True when so much came that going on makes no sense. */
 bool stream_is_flood(const struct stream *s);
 /* Hands the bytes over to a result. */

@@ -1,0 +1,538 @@
+#include "manager/inner.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "wire/guest.h"
+#include "wire/pack.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CONNECT_TRIES 4
+
+static void fail_boot(struct job *j, const struct err *e);
+
+/* ---- what may be asked for ---- */
+
+struct limit_row {
+	const char *name;
+	size_t at;
+};
+
+static const struct limit_row limit_rows[] = {
+	{"memory", offsetof(struct limits, memory_bytes)},
+	{"cpus", offsetof(struct limits, cpus_milli)},
+	{"pids", offsetof(struct limits, pids)},
+	{"disk", offsetof(struct limits, disk_bytes)},
+	{"timeout", offsetof(struct limits, timeout_ms)},
+	{"cpu_time", offsetof(struct limits, cpu_time_ms)},
+	{"open_files", offsetof(struct limits, open_files)},
+	{"file_size", offsetof(struct limits, file_size_bytes)},
+	{"output_limit", offsetof(struct limits, output_bytes)},
+};
+
+static uint64_t limit_at(const struct limits *l, size_t row)
+{
+	uint64_t value;
+
+	memcpy(&value, (const char *)l + limit_rows[row].at, sizeof(value));
+	return value;
+}
+
+int limits_check(struct manager *m, const struct caller *who, const struct limits *l, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(limit_rows); i++) {
+		uint64_t most = limit_at(&m->p.config->ceiling, i), asked = limit_at(l, i);
+		uint64_t own = who->has_ceiling ? limit_at(&who->ceiling, i) : 0;
+
+		if (most && asked > most)
+			return err_field(e, ERR_DENIED, limit_rows[i].name,
+					 "%s: more than this daemon gives", limit_rows[i].name);
+		if (own && asked > own)
+			return err_field(e, ERR_DENIED, limit_rows[i].name,
+					 "%s: more than this token may ask for",
+					 limit_rows[i].name);
+	}
+	return 0;
+}
+
+int ttl_check(struct manager *m, uint64_t ttl_ms, struct err *e)
+{
+	uint64_t most = m->p.config->max_ttl_ms;
+
+	if (most && ttl_ms > most)
+		return err_field(e, ERR_INVALID, "ttl", "ttl: at most %llu s here",
+				 (unsigned long long)most / 1000);
+	return 0;
+}
+
+static int check_request(struct manager *m, const struct caller *who,
+			 const struct create_options *o, struct err *e)
+{
+	if (m->draining || !m->ready) {
+		err_set(e, ERR_SYSTEM, m->draining ? "the daemon is shutting down"
+						   : "the daemon is starting");
+		e->errnum = EBUSY;
+		return -1;
+	}
+	if (ttl_check(m, o->ttl_ms, e) < 0)
+		return -1;
+	return limits_check(m, who, &o->spec.limits, e);
+}
+
+/* ---- asking for one ---- */
+
+void manager_create(struct manager *m, const struct caller *who, struct create_options *o,
+		    sandbox_done done, void *arg)
+{
+	struct sandbox *s;
+	struct job *j;
+	struct err e;
+
+	if (check_request(m, who, o, &e) < 0) {
+		create_options_done(o);
+		answer_later(m, done, arg, &e);
+		return;
+	}
+	s = pool_take(m, o);
+	if (!s)
+		s = sandbox_new(m, NULL);
+	create_options_done(&s->o);
+	s->o = *o;
+	*o = (struct create_options){0};
+	s->owner = s->actor = *who;
+	s->created_ms = unix_ms();
+	sandbox_add(s);
+	j = job_new(s, JOB_CREATE, BY_CLIENT);
+	j->done = done;
+	j->arg = arg;
+	if (tenant_enter(s, &e) < 0) {
+		/* A member of the pool that was taken for nothing is destroyed like any other. */
+		s->current = j;
+		j->begun = true;
+		sandbox_end(s, STATE_DESTROYED, BY_BROKER, "there was no place for it");
+		job_end(j, &e);
+		return;
+	}
+	event_add(s, "sandbox.creating", NULL);
+	job_submit(j);
+}
+
+void fill_boot(const struct sandbox *s, struct ipc_boot *b)
+{
+	const struct sandbox_spec *spec = &s->o.spec;
+
+	*b = (struct ipc_boot){.limits = spec->limits,
+			       .level = (uint8_t)spec->level,
+			       .root = (uint8_t)spec->root,
+			       .net = (uint8_t)spec->net,
+			       .transient = s->o.transient,
+			       .volume_count = s->o.volume_count,
+			       .required_layers = spec->required_layers};
+	memcpy(b->id, s->id, sizeof(b->id));
+	memcpy(b->owner, s->owner.token, sizeof(b->owner));
+	snprintf(b->image, sizeof(b->image), "%s", spec->image ? spec->image : "host");
+	snprintf(b->hostname, sizeof(b->hostname), "%s", spec->hostname ? spec->hostname : "cloche");
+	memcpy(b->volumes, s->o.volumes, sizeof(b->volumes));
+}
+
+/* ---- the link ---- */
+
+static void on_lost(void *arg, const struct err *e)
+{
+	struct sandbox *s = arg;
+
+	s->m->metrics.links_lost++;
+	manager_log(s->m, "sandbox %s: %s", s->id, e->msg);
+	sandbox_close_link(s);
+	if (s->pooled)
+		pool_lost(s);
+	else if (s->state == STATE_RUNNING)
+		loop_task_add(s->m->p.loop, &s->next_task);
+}
+
+void sandbox_open_link(struct sandbox *s, int fd, uint64_t generation)
+{
+	sandbox_close_link(s);
+	s->link = link_open(s->m->p.loop, fd, generation, on_lost, s);
+	if (s->state == STATE_PAUSED)
+		link_suspend(s->link, true);
+}
+
+void sandbox_close_link(struct sandbox *s)
+{
+	link_close(take_ptr(s->link));
+}
+
+void sandbox_configure(struct sandbox *s, uint64_t ttl_ms, const struct call_ops *ops, void *arg)
+{
+	const struct config *c = s->m->p.config;
+	const char *workdir = s->o.spec.workdir;
+	struct buf b = {0};
+
+	pack_u64(&b, ttl_ms);
+	pack_u64(&b, c->log_bytes);
+	pack_u32(&b, (uint32_t)s->o.env.count);
+	for (size_t i = 0; i < s->o.env.count; i++)
+		pack_str(&b, s->o.env.items[i]);
+	pack_str(&b, workdir ? workdir : c->sandbox.work_dir[0] ? c->sandbox.work_dir : "/workspace");
+	pack_u32(&b, (uint32_t)s->o.spec.limits.cpus_milli);
+	link_call(s->link, G_CONFIGURE, buf_head(&b), b.len, ops, arg);
+	buf_done(&b);
+}
+
+/* ---- running ---- */
+
+static void count_ms(struct manager_histogram *h, double ms)
+{
+	size_t i = 0;
+
+	while (i < MANAGER_BUCKETS - 1 && ms > manager_bucket_ms[i])
+		i++;
+	h->buckets[i]++;
+	h->count++;
+	h->sum_ms += ms;
+}
+
+/* The guest has its settings and its files. */
+static void come_up(struct job *j)
+{
+	struct sandbox *s = j->s;
+	struct err e;
+
+	s->started_ms = unix_ms();
+	s->setup_ms = (double)(now_ns() - j->begun_ns) / 1e6;
+	sandbox_move(s, STATE_RUNNING, BY_GUEST);
+	if (j->kind == JOB_START) {
+		snapshot_drop(s->m, s->kept, s->owner.token);
+		s->kept[0] = '\0';
+	}
+	if (sandbox_save(s, &e) < 0) {
+		fail_boot(j, &e);
+		return;
+	}
+	denials_subscribe(s);
+	sandbox_used(s);
+	if (j->kind == JOB_CREATE) {
+		s->m->metrics.created++;
+		count_ms(&s->m->metrics.create_ms, s->setup_ms);
+	}
+	job_end(j, NULL);
+}
+
+static void reconnect(struct job *j);
+
+static void on_configured(void *arg, const struct err *e)
+{
+	struct job *j = arg;
+	struct sandbox *s = j->s;
+	const char *snapshot = j->kind == JOB_START ? s->kept : s->o.snapshot;
+
+	if (!job_is_current(j))
+		job_end(j, NULL);
+	else if (e && !s->link)
+		reconnect(j);
+	else if (e)
+		fail_boot(j, e);
+	else if (snapshot[0])
+		restore(j, snapshot, come_up);
+	else
+		come_up(j);
+}
+
+static const struct call_ops configured_ops = {.on_end = on_configured};
+
+static void configure(struct job *j)
+{
+	sandbox_set_ttl(j->s, j->s->o.ttl_ms);
+	sandbox_configure(j->s, sandbox_ttl_left_ms(j->s), &configured_ops, j);
+}
+
+/* ---- booting ---- */
+
+static void boot_ask(struct job *j);
+
+static void boot_again(void *arg)
+{
+	struct job *j = arg;
+
+	if (!job_is_current(j))
+		job_end(j, NULL);
+	else
+		boot_ask(j);
+}
+
+/* Only what may be better the next time is tried again. */
+static bool is_worth_a_retry(const struct job *j, const struct err *e)
+{
+	return e->kind == ERR_SYSTEM && j->tries < j->s->m->p.config->boot_retries;
+}
+
+static void on_booted(void *arg, const struct ipc *reply, int fd)
+{
+	struct job *j = arg;
+	struct sandbox *s = j->s;
+	struct manager *m = s->m;
+
+	s->booting = false;
+	m->boots_waiting--;
+	if (!job_is_current(j)) {
+		close_fd(&fd);
+		destroy_go_on(s);
+		job_end(j, NULL);
+	} else if (reply->err.kind == ERR_NONE && fd >= 0) {
+		s->booted = reply->booted;
+		sandbox_open_link(s, fd, reply->booted.generation);
+		configure(j);
+	} else {
+		close_fd(&fd);
+		m->metrics.boot_failures++;
+		if (!is_worth_a_retry(j, &reply->err)) {
+			fail_boot(j, &reply->err);
+		} else {
+			m->metrics.boot_retries++;
+			manager_log(m, "sandbox %s: boot failed, will be tried again: %s", s->id,
+				    reply->err.msg);
+			j->timer = (struct loop_timer){.call = boot_again, .arg = j};
+			loop_timer_set(m->p.loop, &j->timer, 50u << (2 * j->tries++));
+		}
+	}
+	pool_refill(m);
+}
+
+static void boot_ask(struct job *j)
+{
+	struct sandbox *s = j->s;
+	struct ipc m = {.type = IPC_BOOT};
+
+	fill_boot(s, &m.boot);
+	s->booting = true;
+	s->m->boots_waiting++;
+	s->m->metrics.boots++;
+	broker_ask(s->m->p.broker, &m, -1, on_booted, j);
+}
+
+/* ---- claiming from the pool ---- */
+
+/* The member cannot be used after all: another one is booted under a new name. */
+static void boot_instead(struct job *j)
+{
+	struct sandbox *s = j->s;
+	struct ipc m = {.type = IPC_DESTROY};
+
+	memcpy(m.id, s->id, sizeof(m.id));
+	broker_ask(s->m->p.broker, &m, -1, NULL, NULL);
+	sandbox_close_link(s);
+	sandbox_hold(s);
+	sandbox_remove(s);
+	id_make(s->id);
+	sandbox_add(s);
+	sandbox_release(s);
+	boot_ask(j);
+}
+
+static void claim_step(struct job *j)
+{
+	struct sandbox *s = j->s;
+
+	if (--j->open > 0)
+		return;
+	if (!job_is_current(j)) {
+		job_end(j, NULL);
+	} else if (j->err.kind != ERR_NONE || !s->link) {
+		manager_log(s->m, "sandbox %s of the pool cannot be claimed: %s", s->id,
+			    j->err.msg);
+		j->err = (struct err){0};
+		boot_instead(j);
+	} else {
+		s->m->metrics.pool_hits++;
+		come_up(j);
+	}
+}
+
+static void on_claimed(void *arg, const struct ipc *reply, int fd)
+{
+	struct job *j = arg;
+
+	close_fd(&fd);
+	if (reply->err.kind != ERR_NONE)
+		j->err = reply->err;
+	else
+		j->s->booted.limits = j->s->o.spec.limits;
+	claim_step(j);
+}
+
+static void on_claim_configured(void *arg, const struct err *e)
+{
+	struct job *j = arg;
+
+	if (e)
+		j->err = *e;
+	claim_step(j);
+}
+
+static const struct call_ops claim_ops = {.on_end = on_claim_configured};
+
+static void claim(struct job *j)
+{
+	struct sandbox *s = j->s;
+	struct ipc m = {.type = IPC_CLAIM};
+
+	fill_boot(s, &m.boot);
+	sandbox_set_ttl(s, s->o.ttl_ms);
+	j->open = 2;
+	broker_ask(s->m->p.broker, &m, -1, on_claimed, j);
+	sandbox_configure(s, sandbox_ttl_left_ms(s), &claim_ops, j);
+}
+
+void create_begin(struct job *j)
+{
+	if (j->s->link) {
+		claim(j);
+		pool_refill(j->s->m);
+		return;
+	}
+	boot_ask(j);
+}
+
+void start_begin(struct job *j)
+{
+	sandbox_move(j->s, STATE_STARTING, BY_CLIENT);
+	boot_ask(j);
+}
+
+/* ---- failing ---- */
+
+static void on_start_undone(void *arg, const struct ipc *reply, int fd)
+{
+	struct job *j = arg;
+
+	(void)reply;
+	close_fd(&fd);
+	if (job_is_current(j)) {
+		sandbox_move(j->s, STATE_STOPPED, BY_BROKER);
+		sandbox_save_or_log(j->s);
+	}
+	job_end(j, &j->err);
+}
+
+/* A start that fails leaves a stopped sandbox with its files; a create leaves nothing. */
+static void fail_boot(struct job *j, const struct err *e)
+{
+	struct sandbox *s = j->s;
+
+	if (j->kind == JOB_START && s->kept[0]) {
+		j->err = *e;
+		sandbox_close_link(s);
+		ask_broker(j, IPC_DESTROY, on_start_undone);
+		return;
+	}
+	sandbox_end(s, STATE_FAILED, BY_BROKER, e->msg);
+	job_end(j, e);
+}
+
+void boot_failed(struct job *j, const struct err *e)
+{
+	fail_boot(j, e);
+}
+
+/* ---- a new link ---- */
+
+static void on_reconnected(void *arg, const struct ipc *reply, int fd)
+{
+	struct job *j = arg;
+	struct sandbox *s = j->s;
+
+	if (!job_is_current(j) || reply->err.kind != ERR_NONE || fd < 0) {
+		close_fd(&fd);
+		if (job_is_current(j))
+			fail_boot(j, &reply->err);
+		else
+			job_end(j, NULL);
+		return;
+	}
+	sandbox_open_link(s, fd, reply->booted.generation);
+	configure(j);
+}
+
+/* The guest of a new sandbox did not greet in time: perhaps the machine is busy. */
+static void reconnect(struct job *j)
+{
+	struct err e;
+
+	if (++j->connects < CONNECT_TRIES) {
+		ask_broker(j, IPC_CONNECT, on_reconnected);
+		return;
+	}
+	err_set(&e, ERR_SYSTEM, "the sandbox does not answer");
+	fail_boot(j, &e);
+}
+
+static void connect_ask(void *arg);
+
+static void connect_failed(struct job *j, const char *why)
+{
+	struct sandbox *s = j->s;
+	struct err e;
+
+	if (!job_is_current(j)) {
+		job_end(j, NULL);
+		return;
+	}
+	sandbox_close_link(s);
+	if (++j->connects < CONNECT_TRIES) {
+		j->timer = (struct loop_timer){.call = connect_ask, .arg = j};
+		loop_timer_set(s->m->p.loop, &j->timer, 100u << (2 * j->connects));
+		return;
+	}
+	err_set(&e, ERR_SYSTEM, "the sandbox cannot be reached: %.300s", why);
+	sandbox_end(s, STATE_FAILED, BY_GUEST, e.msg);
+	job_end(j, &e);
+}
+
+static void on_answered(void *arg, const struct err *e)
+{
+	struct job *j = arg;
+
+	if (e || !job_is_current(j)) {
+		connect_failed(j, e ? e->msg : "");
+		return;
+	}
+	denials_subscribe(j->s);
+	event_add(j->s, "sandbox.reconnected", NULL);
+	job_end(j, NULL);
+}
+
+static const struct call_ops answered_ops = {.on_end = on_answered};
+
+static void on_connected(void *arg, const struct ipc *reply, int fd)
+{
+	struct job *j = arg;
+
+	if (!job_is_current(j) || reply->err.kind != ERR_NONE || fd < 0) {
+		close_fd(&fd);
+		connect_failed(j, reply->err.msg);
+		return;
+	}
+	j->s->booted.generation = reply->booted.generation;
+	sandbox_open_link(j->s, fd, reply->booted.generation);
+	link_call(j->s->link, G_PING, NULL, 0, &answered_ops, j);
+}
+
+static void connect_ask(void *arg)
+{
+	struct job *j = arg;
+
+	if (!job_is_current(j))
+		job_end(j, NULL);
+	else
+		ask_broker(j, IPC_CONNECT, on_connected);
+}
+
+void connect_begin(struct job *j)
+{
+	connect_ask(j);
+}

@@ -1,0 +1,243 @@
+/*
+ * What the files of the manager share.
+ *
+ * Theory of operation. Everything that changes a sandbox is a job: at most one at a time is current,
+ * others wait in line, and only destroy steps in front. A job is audited, then begun, goes through
+ * callbacks of broker and guest, and ends in its own callback, which always comes from the loop. A
+ * callback of a job that is no longer current (its sandbox is being destroyed) ends that job and
+ * does nothing else. Which job may begin in which state, and who may move a sandbox from which state
+ * to which, is said in two tables (state.c).
+ *
+ * Memory: jobs, commands and open broker requests hold the sandbox; it is freed when it is out of
+ * the manager's tables and nobody holds it.
+ */
+#pragma once
+
+#include "audit/audit.h"
+#include "manager/broker.h"
+#include "manager/manager.h"
+#include "policy/config.h"
+#include "store/store.h"
+
+enum job_kind {
+	JOB_CREATE,
+	JOB_WAKE,
+	JOB_PAUSE,
+	JOB_RESUME,
+	JOB_STOP,
+	JOB_START,
+	JOB_SNAPSHOT,
+	JOB_CHANGE,
+	JOB_CONNECT, /* a new link in place of a lost one */
+	JOB_DESTROY,
+	JOB_COUNT,
+};
+
+/* Who moves a sandbox from state to state. */
+enum mover { BY_CLIENT = 1, BY_TIMER = 2, BY_GUEST = 4, BY_BROKER = 8, BY_START = 16 };
+
+struct job {
+	enum job_kind kind;
+	enum mover by;
+	struct sandbox *s; /* held */
+	sandbox_done done; /* or: */
+	json_done done_json;
+	void *arg;
+	json_t *value; /* for done_json */
+	struct err err;
+	bool begun, waits;
+	unsigned tries, connects, open;
+	int64_t begun_ns;
+	struct ipc_snapshot snapshot;
+	struct sandbox_change change;
+	int tar; /* being restored from; -1: none */
+	struct call *call;
+	struct loop_timer timer;
+	struct loop_task task;
+	struct job *next;
+};
+
+struct waiter {
+	struct sandbox *s;
+	void (*call)(void *arg, struct sandbox *s);
+	void *arg;
+	unsigned round;
+	struct waiter *next, **back;
+};
+
+/* An ended command whose status is acknowledged later, so that it can be listed for a while. */
+struct ack {
+	uint32_t eid;
+	int64_t at_ns;
+	struct ack *next;
+};
+
+struct history; /* stats.c */
+
+struct sandbox {
+	struct manager *m;
+	char id[IPC_ID];
+	struct caller owner;
+	struct caller actor; /* who asked last: for the audit */
+	struct create_options o;
+	enum sandbox_state state;
+	enum sandbox_state end_state; /* what a destroy ends in */
+	char reason[256];	      /* why it failed or ended, or "" */
+	struct ipc_booted booted;
+	struct link *link;
+	unsigned holds, active; /* active: calls and commands that are going on */
+	bool known;		/* in the manager's tables */
+	bool pooled, counted, booting, has_limits_of_pool;
+	uint64_t created_ms, started_ms, expires_ms; /* unix */
+	int64_t used_ns, asked_ns;
+	double setup_ms;
+	uint64_t oom_kills, pids_refused; /* as last seen */
+	char kept[IPC_ID];	/* STATE_STOPPED: the snapshot of its files */
+	struct job *current, *queue, **queue_end;
+	struct loop_task next_task;
+	struct loop_timer ttl, idle, acking;
+	struct ack *acks, **acks_end;
+	struct call *events;
+	struct denials *denials;
+	struct waiter *waiters;
+	struct history *history;
+	json_t *layers;
+	struct sandbox *next, **back; /* all, oldest first */
+	struct sandbox *next_same;    /* in its bucket */
+	struct sandbox *next_gone;    /* in the graveyard */
+	int64_t gone_ns;
+};
+
+struct tenant {
+	char token[IPC_ID];
+	uint32_t count;
+	struct tenant *next;
+};
+
+#define SANDBOX_BUCKETS 1024
+#define POOL_KINDS 2 /* by enum root_mode */
+
+struct pool {
+	struct sandbox *ready[64];
+	uint32_t count, wanted, booting;
+};
+
+struct manager {
+	struct manager_parts p;
+	bool ready, draining;
+	struct sandbox *table[SANDBOX_BUCKETS];
+	struct sandbox *first, **last;
+	struct sandbox *graves, **graves_end;
+	struct tenant *tenants;
+	uint32_t alive, boots_waiting;
+	struct pool pools[POOL_KINDS];
+	uint64_t pool_wait_ms;
+	struct loop_timer pool_timer, sample_timer, grave_timer;
+	struct event *events[4096];
+	uint64_t next_seq;
+	struct subscription *subscriptions;
+	struct caller acting;
+	struct manager_metrics metrics;
+};
+
+/* ---- manager.c ---- */
+struct sandbox *sandbox_new(struct manager *m, const char *id);
+void sandbox_add(struct sandbox *s);	/* to the tables, as the newest */
+void sandbox_remove(struct sandbox *s); /* from them */
+bool sandbox_is_visible(const struct sandbox *s, const struct caller *who);
+struct sandbox *manager_lookup(struct manager *m, const char *id);
+void manager_log(struct manager *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void id_make(char ret[IPC_ID]);
+uint64_t unix_ms(void);
+bool caller_sees_all(const struct caller *who);
+/* Takes a place within the limits; -1: there is none. Given back once. */
+int tenant_enter(struct sandbox *s, struct err *e);
+void tenant_leave(struct sandbox *s);
+/* A later call of done with an error; for requests that are refused at once. */
+void answer_later(struct manager *m, sandbox_done done, void *arg, const struct err *e);
+void answer_json_later(struct manager *m, json_done done, void *arg, json_t *value,
+		       const struct err *e);
+
+/* ---- record.c: as JSON ---- */
+json_t *time_json(uint64_t ms);
+json_t *limits_json(const struct limits *l);
+/* To the store; failures are logged, transient ones are not stored. */
+int sandbox_save(struct sandbox *s, struct err *e);
+void sandbox_save_or_log(struct sandbox *s);
+void sandbox_forget(struct sandbox *s);
+/* Fills a new sandbox from its row; -1 if it makes no sense. */
+int sandbox_load(struct sandbox *s, const struct store_row *row, struct err *e);
+void layers_fill(const struct sandbox *s, struct result *r);
+
+/* ---- state.c ---- */
+/* False: this mover may not move it there from where it is. */
+bool sandbox_move(struct sandbox *s, enum sandbox_state to, enum mover by);
+struct job *job_new(struct sandbox *s, enum job_kind kind, enum mover by);
+void job_submit(struct job *j);
+bool job_is_current(const struct job *j);
+/* Ends a job; e NULL: it was done. What waits behind it goes on. */
+void job_end(struct job *j, const struct err *e);
+void sandbox_end(struct sandbox *s, enum sandbox_state state, enum mover by, const char *reason);
+/* A boot was answered: a destroy that waited for it goes on. */
+void destroy_go_on(struct sandbox *s);
+void ask_broker(struct job *j, uint32_t type, broker_done done);
+void audit_decision(struct sandbox *s, const char *what, const char *why,
+		    void (*done)(void *arg, const struct err *e), void *arg);
+
+/* ---- create.c ---- */
+void create_begin(struct job *j);
+void start_begin(struct job *j);
+/* A new sandbox could not be brought up. */
+void boot_failed(struct job *j, const struct err *e);
+void connect_begin(struct job *j);
+void sandbox_open_link(struct sandbox *s, int fd, uint64_t generation);
+void sandbox_close_link(struct sandbox *s);
+/* G_CONFIGURE with what holds now; on_end as of link.h. */
+void sandbox_configure(struct sandbox *s, uint64_t ttl_ms, const struct call_ops *ops, void *arg);
+int limits_check(struct manager *m, const struct caller *who, const struct limits *l, struct err *e);
+int ttl_check(struct manager *m, uint64_t ttl_ms, struct err *e);
+void fill_boot(const struct sandbox *s, struct ipc_boot *b);
+
+/* ---- pool.c ---- */
+struct sandbox *pool_take(struct manager *m, const struct create_options *o);
+void pool_refill(struct manager *m);
+void pool_start(struct manager *m);
+void pool_adopt(struct manager *m, const struct ipc_booted *b, int fd);
+void pool_lost(struct sandbox *s); /* a member died */
+
+/* ---- timers.c ---- */
+void timers_init(struct sandbox *s);
+void timers_stop(struct sandbox *s);
+void sandbox_set_ttl(struct sandbox *s, uint64_t ttl_ms);
+uint64_t sandbox_ttl_left_ms(const struct sandbox *s); /* for the guest; 0: none */
+/* While it is paused its time does not run. */
+bool sandbox_pause_stops_clock(const struct sandbox *s);
+void sandbox_used(struct sandbox *s);
+void sandbox_active(struct sandbox *s, int by);
+void grave_add(struct sandbox *s);
+void grave_start(struct manager *m);
+void ack_later(struct sandbox *s, uint32_t eid);
+void ack_now(struct sandbox *s, uint32_t eid);
+
+/* ---- events.c ---- */
+void event_add(struct sandbox *s, const char *type, json_t *more);
+void events_free(struct manager *m);
+
+/* ---- stats.c ---- */
+void stats_start(struct manager *m);
+void history_free(struct history *h);
+
+/* ---- snapshots.c ---- */
+void snapshot_begin(struct job *j);
+void stop_begin(struct job *j);
+/* Brings a snapshot's files into the booted sandbox, then calls then, or ends the job. */
+void restore(struct job *j, const char *snapshot, void (*then)(struct job *j));
+void snapshot_drop(struct manager *m, const char *id, const char *owner);
+void snapshots_sweep(struct manager *m);
+
+/* ---- recover.c ---- */
+void recover_load(struct manager *m);
+
+/* ---- denials.c: what the guest's own events tell ---- */
+void denials_subscribe(struct sandbox *s);
+void denials_free(struct denials *d);

@@ -1,0 +1,599 @@
+#include "manager/inner.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+const double manager_bucket_ms[MANAGER_BUCKETS] = {1,	2,   5,	   10,	 20,   50,
+						   100, 250, 1000, 5000, 30000, 0};
+
+/* ---- small things ---- */
+
+uint64_t unix_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* 20 letters of 5 bits: nobody guesses one. */
+void id_make(char ret[IPC_ID])
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyz012345";
+	unsigned char random[20];
+
+	while (getrandom(random, sizeof(random), 0) != sizeof(random))
+		continue;
+	for (size_t i = 0; i < sizeof(random); i++)
+		ret[i] = letters[random[i] & 31];
+	ret[sizeof(random)] = '\0';
+}
+
+void manager_log(struct manager *m, const char *fmt, ...)
+{
+	char text[1024];
+	va_list args;
+
+	if (!m->p.log)
+		return;
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	m->p.log(text);
+}
+
+bool caller_sees_all(const struct caller *who)
+{
+	return who->token[0] == '\0' || (who->scopes & SCOPE_ADMIN);
+}
+
+struct loop *manager_loop(struct manager *m)
+{
+	return m->p.loop;
+}
+
+const struct manager_metrics *manager_metrics(const struct manager *m)
+{
+	return &m->metrics;
+}
+
+/* ---- answers that must not come from within ---- */
+
+struct later {
+	struct loop_task task;
+	sandbox_done done;
+	json_done done_json;
+	void *arg;
+	json_t *value;
+	struct err err;
+	bool failed;
+};
+
+static void give_answer(void *arg)
+{
+	struct later *l = arg;
+	const struct err *e = l->failed ? &l->err : NULL;
+
+	if (l->done)
+		l->done(l->arg, NULL, e);
+	else if (l->done_json)
+		l->done_json(l->arg, l->value, e);
+	else
+		json_decref(l->value);
+	free(l);
+}
+
+static void add_later(struct manager *m, struct later *l, const struct err *e)
+{
+	l->failed = e != NULL;
+	if (e)
+		l->err = *e;
+	l->task = (struct loop_task){.call = give_answer, .arg = l};
+	loop_task_add(m->p.loop, &l->task);
+}
+
+void answer_later(struct manager *m, sandbox_done done, void *arg, const struct err *e)
+{
+	struct later *l = must_alloc(calloc(1, sizeof(*l)));
+
+	l->done = done;
+	l->arg = arg;
+	add_later(m, l, e);
+}
+
+void answer_json_later(struct manager *m, json_done done, void *arg, json_t *value,
+		       const struct err *e)
+{
+	struct later *l = must_alloc(calloc(1, sizeof(*l)));
+
+	l->done_json = done;
+	l->arg = arg;
+	l->value = value;
+	add_later(m, l, e);
+}
+
+/* ---- the tables ---- */
+
+static size_t bucket_of(const char *id)
+{
+	unsigned hash = 5381;
+
+	while (*id)
+		hash = hash * 33 + (unsigned char)*id++;
+	return hash % SANDBOX_BUCKETS;
+}
+
+struct sandbox *manager_lookup(struct manager *m, const char *id)
+{
+	struct sandbox *s = m->table[bucket_of(id)];
+
+	while (s && strcmp(s->id, id) != 0)
+		s = s->next_same;
+	return s;
+}
+
+void sandbox_add(struct sandbox *s)
+{
+	struct manager *m = s->m;
+	struct sandbox **bucket = &m->table[bucket_of(s->id)];
+
+	s->next_same = *bucket;
+	*bucket = s;
+	s->next = NULL;
+	s->back = m->last;
+	*m->last = s;
+	m->last = &s->next;
+	s->known = true;
+	sandbox_hold(s);
+	if (s->pooled)
+		m->metrics.pooled++;
+	else if (s->o.transient)
+		m->metrics.transient++;
+	else
+		m->metrics.by_state[s->state]++;
+}
+
+void sandbox_remove(struct sandbox *s)
+{
+	struct manager *m = s->m;
+	struct sandbox **at = &m->table[bucket_of(s->id)];
+
+	if (!s->known)
+		return;
+	while (*at != s)
+		at = &(*at)->next_same;
+	*at = s->next_same;
+	*s->back = s->next;
+	if (s->next)
+		s->next->back = s->back;
+	else
+		m->last = s->back;
+	s->known = false;
+	if (s->pooled)
+		m->metrics.pooled--;
+	else if (s->o.transient)
+		m->metrics.transient--;
+	else
+		m->metrics.by_state[s->state]--;
+	sandbox_release(s);
+}
+
+struct sandbox *sandbox_new(struct manager *m, const char *id)
+{
+	struct sandbox *s = must_alloc(calloc(1, sizeof(*s)));
+
+	s->m = m;
+	if (id)
+		snprintf(s->id, sizeof(s->id), "%s", id);
+	else
+		id_make(s->id);
+	spec_init(&s->o.spec);
+	s->end_state = STATE_DESTROYED;
+	s->queue_end = &s->queue;
+	s->acks_end = &s->acks;
+	timers_init(s);
+	return s;
+}
+
+struct sandbox *sandbox_hold(struct sandbox *s)
+{
+	s->holds++;
+	return s;
+}
+
+static void sandbox_free(struct sandbox *s)
+{
+	timers_stop(s);
+	sandbox_close_link(s);
+	loop_task_remove(s->m->p.loop, &s->next_task);
+	while (s->waiters)
+		sandbox_unwait(s->waiters);
+	while (s->acks) {
+		struct ack *a = s->acks;
+
+		s->acks = a->next;
+		free(a);
+	}
+	history_free(s->history);
+	denials_free(s->denials);
+	json_decref(s->layers);
+	create_options_done(&s->o);
+	free(s);
+}
+
+void sandbox_release(struct sandbox *s)
+{
+	if (s && --s->holds == 0)
+		sandbox_free(s);
+}
+
+/* ---- places ---- */
+
+static struct tenant *find_tenant(struct manager *m, const char *token)
+{
+	struct tenant *t = m->tenants;
+
+	while (t && strcmp(t->token, token) != 0)
+		t = t->next;
+	if (t)
+		return t;
+	t = must_alloc(calloc(1, sizeof(*t)));
+	snprintf(t->token, sizeof(t->token), "%s", token);
+	t->next = m->tenants;
+	m->tenants = t;
+	return t;
+}
+
+int tenant_enter(struct sandbox *s, struct err *e)
+{
+	struct manager *m = s->m;
+	const struct config *c = m->p.config;
+	struct tenant *t = find_tenant(m, s->owner.token);
+	uint32_t most = s->owner.max_sandboxes ? s->owner.max_sandboxes
+		       : s->owner.token[0]     ? c->max_sandboxes_per_token
+					       : 0;
+
+	if (c->max_sandboxes && m->alive >= c->max_sandboxes)
+		return err_set(e, ERR_LIMIT, "there are %u sandboxes already, the daemon's limit; "
+			       "destroy some first", m->alive);
+	if (most && t->count >= most)
+		return err_set(e, ERR_LIMIT, "this token has %u sandboxes already, its limit; "
+			       "destroy some first", t->count);
+	m->alive++;
+	t->count++;
+	s->counted = true;
+	return 0;
+}
+
+void tenant_leave(struct sandbox *s)
+{
+	struct manager *m = s->m;
+	struct tenant **at = &m->tenants, *t;
+
+	if (!s->counted)
+		return;
+	s->counted = false;
+	m->alive--;
+	while (strcmp((*at)->token, s->owner.token) != 0)
+		at = &(*at)->next;
+	t = *at;
+	if (--t->count > 0)
+		return;
+	*at = t->next;
+	free(t);
+}
+
+/* ---- finding ---- */
+
+bool sandbox_is_visible(const struct sandbox *s, const struct caller *who)
+{
+	return !s->pooled && !s->o.transient &&
+	       (!who || caller_sees_all(who) || strcmp(who->token, s->owner.token) == 0);
+}
+
+struct sandbox *manager_find(struct manager *m, const struct caller *who, const char *id,
+			     struct err *e)
+{
+	struct sandbox *s = manager_lookup(m, id);
+
+	if (!s || !sandbox_is_visible(s, who)) {
+		err_set(e, ERR_NOT_FOUND, "there is no such sandbox");
+		return NULL;
+	}
+	s->actor = *who;
+	return s;
+}
+
+struct sandbox *manager_find_any(struct manager *m, const char *id)
+{
+	struct sandbox *s = manager_lookup(m, id);
+
+	return s && sandbox_is_visible(s, NULL) ? s : NULL;
+}
+
+void manager_each(struct manager *m, const struct caller *who,
+		  bool (*call)(void *arg, struct sandbox *s), void *arg)
+{
+	for (struct sandbox *s = m->first, *next; s; s = next) {
+		next = s->next;
+		if (sandbox_is_visible(s, who) && !call(arg, s))
+			return;
+	}
+}
+
+/* "k=v": the value of k is v. */
+static bool has_metadata(const struct sandbox *s, const char *pair)
+{
+	const char *equals = strchr(pair, '=');
+	auto_free char *key = strndup(pair, equals ? (size_t)(equals - pair) : strlen(pair));
+	const char *value = json_string_value(json_object_get(s->o.metadata, must_alloc(key)));
+
+	return value && (!equals || strcmp(value, equals + 1) == 0);
+}
+
+static bool matches(const struct sandbox *s, const char *state, const struct list *metadata)
+{
+	if (state && strcmp(state_name(s->state), state) != 0)
+		return false;
+	for (size_t i = 0; metadata && i < metadata->count; i++)
+		if (!has_metadata(s, metadata->items[i]))
+			return false;
+	return true;
+}
+
+static bool is_state_name(const char *name)
+{
+	for (int i = 0; i < STATE_COUNT; i++)
+		if (strcmp(state_name((enum sandbox_state)i), name) == 0)
+			return true;
+	return false;
+}
+
+/*
+ * The cursor names the last one of a page by its time and id, so that it stays good when that one is
+ * gone: "MILLISECONDS-ID".
+ */
+static bool is_after(const struct sandbox *s, uint64_t ms, const char *id)
+{
+	return s->created_ms > ms || (s->created_ms == ms && strcmp(s->id, id) > 0);
+}
+
+static int read_cursor(const char *cursor, uint64_t *ret_ms, char ret_id[IPC_ID], struct err *e)
+{
+	char *end;
+
+	errno = 0;
+	*ret_ms = strtoull(cursor, &end, 10);
+	if (errno || end == cursor || *end != '-' || !ipc_id_is_valid(end + 1))
+		return err_field(e, ERR_INVALID, "cursor", "cursor: this is none of ours");
+	snprintf(ret_id, IPC_ID, "%s", end + 1);
+	return 0;
+}
+
+static int by_age(const void *a, const void *b)
+{
+	const struct sandbox *x = *(struct sandbox *const *)a, *y = *(struct sandbox *const *)b;
+
+	if (x->created_ms != y->created_ms)
+		return x->created_ms < y->created_ms ? -1 : 1;
+	return strcmp(x->id, y->id);
+}
+
+/* All that match and come after the cursor, by age. */
+static size_t collect(struct manager *m, const struct caller *who, const char *state,
+		      const struct list *metadata, struct sandbox ***ret)
+{
+	struct sandbox **all = NULL;
+	size_t count = 0, room = 0;
+
+	for (struct sandbox *s = m->first; s; s = s->next) {
+		if (!sandbox_is_visible(s, who) || !matches(s, state, metadata))
+			continue;
+		if (count == room) {
+			room = room ? room * 2 : 64;
+			all = must_alloc(realloc(all, room * sizeof(struct sandbox *)));
+		}
+		all[count++] = s;
+	}
+	if (count)
+		qsort(all, count, sizeof(struct sandbox *), by_age);
+	*ret = all;
+	return count;
+}
+
+json_t *manager_list(struct manager *m, const struct caller *who, const char *state,
+		     const struct list *metadata, size_t limit, const char *cursor, struct err *e)
+{
+	auto_free struct sandbox **all = NULL;
+	char after[IPC_ID] = "";
+	uint64_t after_ms = 0;
+	size_t count, taken = 0;
+	json_t *array, *last = json_null();
+
+	if (state && !is_state_name(state)) {
+		err_field(e, ERR_INVALID, "state", "state: '%s' is no state", state);
+		return NULL;
+	}
+	if (cursor && cursor[0] && read_cursor(cursor, &after_ms, after, e) < 0)
+		return NULL;
+	count = collect(m, who, state, metadata, &all);
+	array = json_array();
+	for (size_t i = 0; i < count; i++) {
+		if (after[0] && !is_after(all[i], after_ms, after))
+			continue;
+		if (limit && taken == limit) {
+			struct sandbox *s = all[i - 1];
+
+			last = json_sprintf("%llu-%s", (unsigned long long)s->created_ms, s->id);
+			break;
+		}
+		json_array_append_new(array, sandbox_describe(all[i]));
+		taken++;
+	}
+	return json_pack("{s:o,s:o}", "sandboxes", array, "cursor", last);
+}
+
+/* ---- life ---- */
+
+struct manager *manager_new(const struct manager_parts *parts)
+{
+	struct manager *m = must_alloc(calloc(1, sizeof(*m)));
+
+	m->p = *parts;
+	m->last = &m->first;
+	m->graves_end = &m->graves;
+	m->next_seq = 1;
+	pool_start(m);
+	grave_start(m);
+	stats_start(m);
+	recover_load(m);
+	return m;
+}
+
+void manager_set_config(struct manager *m, const struct config *config)
+{
+	m->p.config = config;
+	if (m->ready)
+		pool_refill(m);
+}
+
+void manager_drain(struct manager *m)
+{
+	m->draining = true;
+}
+
+void manager_free(struct manager *m)
+{
+	if (!m)
+		return;
+	loop_timer_stop(m->p.loop, &m->pool_timer);
+	loop_timer_stop(m->p.loop, &m->sample_timer);
+	loop_timer_stop(m->p.loop, &m->grave_timer);
+	while (m->first) {
+		struct sandbox *s = m->first;
+
+		sandbox_close_link(s);
+		timers_stop(s);
+		sandbox_remove(s);
+	}
+	while (m->tenants) {
+		struct tenant *t = m->tenants;
+
+		m->tenants = t->next;
+		free(t);
+	}
+	events_free(m);
+	free(m);
+}
+
+/* ---- options ---- */
+
+void create_options_init(struct create_options *o, const struct manager *m)
+{
+	const struct config *c = m->p.config;
+
+	*o = (struct create_options){0};
+	spec_init(&o->spec);
+	o->spec.limits = c->sandbox.limits;
+	o->spec.root = ROOT_OVERLAY;
+	o->spec.empty = true;
+	if (c->sandbox.image[0]) {
+		free(o->spec.image);
+		o->spec.image = str_copy(c->sandbox.image);
+	}
+	snprintf(o->door, sizeof(o->door), "rest");
+	o->ttl_ms = c->sandbox.ttl_ms;
+	o->idle_ms = c->sandbox.idle_ms;
+}
+
+void create_options_done(struct create_options *o)
+{
+	spec_done(&o->spec);
+	json_decref(o->metadata);
+	json_decref(o->door_data);
+	list_done(&o->env);
+	*o = (struct create_options){0};
+}
+
+/* ---- what a sandbox says of itself ---- */
+
+const char *sandbox_id(const struct sandbox *s)
+{
+	return s->id;
+}
+
+enum sandbox_state sandbox_state(const struct sandbox *s)
+{
+	return s->state;
+}
+
+const struct sandbox_spec *sandbox_spec(const struct sandbox *s)
+{
+	return &s->o.spec;
+}
+
+const json_t *sandbox_metadata(const struct sandbox *s)
+{
+	return s->o.metadata;
+}
+
+const json_t *sandbox_door_data(const struct sandbox *s)
+{
+	return s->o.door_data;
+}
+
+void sandbox_set_door_data(struct sandbox *s, json_t *data)
+{
+	struct err e;
+
+	json_decref(s->o.door_data);
+	s->o.door_data = data;
+	if (s->state != STATE_CREATING && sandbox_save(s, &e) < 0)
+		manager_log(s->m, "sandbox %s: %s", s->id, e.msg);
+}
+
+const char *sandbox_door(const struct sandbox *s)
+{
+	return s->o.door;
+}
+
+uint64_t sandbox_started_ms(const struct sandbox *s)
+{
+	return s->started_ms;
+}
+
+uint64_t sandbox_expires_ms(const struct sandbox *s)
+{
+	return s->expires_ms;
+}
+
+struct waiter *sandbox_wait(struct sandbox *s, void (*call)(void *arg, struct sandbox *s),
+			    void *arg)
+{
+	struct waiter *w = must_alloc(calloc(1, sizeof(*w)));
+
+	*w = (struct waiter){.s = s, .call = call, .arg = arg, .next = s->waiters};
+	w->back = &s->waiters;
+	if (w->next)
+		w->next->back = &w->next;
+	s->waiters = w;
+	return w;
+}
+
+void sandbox_unwait(struct waiter *w)
+{
+	if (!w)
+		return;
+	*w->back = w->next;
+	if (w->next)
+		w->next->back = w->back;
+	free(w);
+}

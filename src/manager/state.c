@@ -1,0 +1,694 @@
+#include "manager/inner.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/str.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define IN(state) (1u << (state))
+#define DESTROY_TRIES 5
+
+static const char *const state_names[] = {
+	[STATE_CREATING] = "creating", [STATE_CREATED] = "created", [STATE_STARTING] = "starting",
+	[STATE_RUNNING] = "running",   [STATE_PAUSED] = "paused",   [STATE_STOPPED] = "stopped",
+	[STATE_FAILED] = "failed",     [STATE_DESTROYED] = "destroyed",
+};
+static_assert(ARRAY_LEN(state_names) == STATE_COUNT, "a name per state");
+
+const char *state_name(enum sandbox_state s)
+{
+	return s < STATE_COUNT ? state_names[s] : "unknown";
+}
+
+/* ---- who may move what where ---- */
+
+#define ANYBODY (BY_CLIENT | BY_TIMER | BY_GUEST | BY_BROKER | BY_START)
+
+static const unsigned char moves[STATE_COUNT][STATE_COUNT] = {
+	[STATE_CREATING] = {[STATE_CREATED] = BY_BROKER,
+			    [STATE_STARTING] = BY_BROKER | BY_START,
+			    [STATE_RUNNING] = BY_GUEST | BY_START,
+			    [STATE_PAUSED] = BY_START,
+			    [STATE_STOPPED] = BY_START,
+			    [STATE_FAILED] = BY_GUEST | BY_BROKER | BY_START,
+			    [STATE_DESTROYED] = ANYBODY},
+	[STATE_CREATED] = {[STATE_CREATING] = BY_CLIENT, /* claimed from the pool */
+			   [STATE_FAILED] = BY_GUEST | BY_BROKER,
+			   [STATE_DESTROYED] = ANYBODY},
+	[STATE_STARTING] = {[STATE_RUNNING] = BY_GUEST,
+			    [STATE_STOPPED] = BY_GUEST | BY_BROKER,
+			    [STATE_FAILED] = BY_GUEST | BY_BROKER,
+			    [STATE_DESTROYED] = ANYBODY},
+	[STATE_RUNNING] = {[STATE_PAUSED] = BY_CLIENT | BY_TIMER,
+			   [STATE_STOPPED] = BY_CLIENT,
+			   [STATE_FAILED] = BY_GUEST | BY_BROKER,
+			   [STATE_DESTROYED] = ANYBODY},
+	[STATE_PAUSED] = {[STATE_RUNNING] = BY_CLIENT,
+			  [STATE_STOPPED] = BY_CLIENT,
+			  [STATE_FAILED] = BY_GUEST | BY_BROKER,
+			  [STATE_DESTROYED] = ANYBODY},
+	[STATE_STOPPED] = {[STATE_STARTING] = BY_CLIENT,
+			   [STATE_DESTROYED] = BY_CLIENT | BY_TIMER},
+	[STATE_FAILED] = {[STATE_DESTROYED] = BY_CLIENT | BY_TIMER},
+};
+
+/* A callback may take any waiter away; so each is looked for anew. */
+static void tell_waiters(struct sandbox *s)
+{
+	static unsigned round;
+	struct waiter *w;
+
+	round++;
+	sandbox_hold(s);
+	do {
+		for (w = s->waiters; w && w->round == round; w = w->next)
+			continue;
+		if (w) {
+			w->round = round;
+			w->call(w->arg, s);
+		}
+	} while (w);
+	sandbox_release(s);
+}
+
+bool sandbox_move(struct sandbox *s, enum sandbox_state to, enum mover by)
+{
+	bool counts = s->known && !s->pooled && !s->o.transient;
+	char type[32];
+
+	if (!(moves[s->state][to] & by)) {
+		manager_log(s->m, "sandbox %s: cannot go from %s to %s", s->id,
+			    state_name(s->state), state_name(to));
+		return false;
+	}
+	if (counts) {
+		s->m->metrics.by_state[s->state]--;
+		s->m->metrics.by_state[to]++;
+	}
+	s->state = to;
+	if (!counts)
+		return true;
+	snprintf(type, sizeof(type), "sandbox.%s", state_name(to));
+	event_add(s, type, s->reason[0] ? json_pack("{s:s}", "reason", s->reason) : NULL);
+	tell_waiters(s);
+	return true;
+}
+
+/* ---- the audit ---- */
+
+void audit_decision(struct sandbox *s, const char *what, const char *why,
+		    void (*done)(void *arg, const struct err *e), void *arg)
+{
+	struct audit_entry entry = {.verdict = "allow"};
+	const struct caller *who = s->actor.name[0] || s->actor.token[0] ? &s->actor : &s->owner;
+
+	if (who->token[0])
+		snprintf(entry.who, sizeof(entry.who), "%s %.38s", who->token, who->name);
+	else
+		snprintf(entry.who, sizeof(entry.who), "operator");
+	snprintf(entry.what, sizeof(entry.what), "%s", what);
+	snprintf(entry.target, sizeof(entry.target), "%s", s->id);
+	snprintf(entry.why, sizeof(entry.why), "%s", why);
+	snprintf(entry.from, sizeof(entry.from), "%s", who->address);
+	audit_write(s->m->p.audit, &entry, done, arg);
+}
+
+static void audit_daemon(struct sandbox *s, const char *what,
+			 void (*done)(void *arg, const struct err *e), void *arg)
+{
+	struct audit_entry entry = {.who = "daemon", .verdict = "allow"};
+
+	snprintf(entry.what, sizeof(entry.what), "%s", what);
+	snprintf(entry.target, sizeof(entry.target), "%s", s->id);
+	snprintf(entry.why, sizeof(entry.why), "%s", s->reason);
+	audit_write(s->m->p.audit, &entry, done, arg);
+}
+
+/* ---- jobs ---- */
+
+static void wake_begin(struct job *j);
+static void pause_begin(struct job *j);
+static void resume_begin(struct job *j);
+static void change_begin(struct job *j);
+static void destroy_begin(struct job *j);
+
+struct rule {
+	const char *verb;
+	const char *audit;	/* what is written before it begins, or NULL */
+	bool audit_must_work;	/* it is new work; ending things goes on without */
+	unsigned from, done_in; /* states */
+	void (*begin)(struct job *j);
+};
+
+static const struct rule rules[] = {
+	[JOB_CREATE] = {"create", "sandbox.create", true, IN(STATE_CREATING), 0, create_begin},
+	[JOB_WAKE] = {"use", NULL, false, IN(STATE_PAUSED), IN(STATE_RUNNING), wake_begin},
+	[JOB_PAUSE] = {"pause", "sandbox.pause", false, IN(STATE_RUNNING), IN(STATE_PAUSED),
+		       pause_begin},
+	[JOB_RESUME] = {"resume", "sandbox.resume", true, IN(STATE_PAUSED), IN(STATE_RUNNING),
+			resume_begin},
+	[JOB_STOP] = {"stop", "sandbox.stop", false, IN(STATE_RUNNING) | IN(STATE_PAUSED),
+		      IN(STATE_STOPPED), stop_begin},
+	[JOB_START] = {"start", "sandbox.start", true, IN(STATE_STOPPED), IN(STATE_RUNNING),
+		       start_begin},
+	[JOB_SNAPSHOT] = {"snapshot", "sandbox.snapshot", true,
+			  IN(STATE_RUNNING) | IN(STATE_PAUSED), 0, snapshot_begin},
+	[JOB_CHANGE] = {"change", "sandbox.change", true,
+			IN(STATE_RUNNING) | IN(STATE_PAUSED) | IN(STATE_STOPPED), 0, change_begin},
+	[JOB_CONNECT] = {"reach", NULL, false, IN(STATE_RUNNING), 0, connect_begin},
+	[JOB_DESTROY] = {"destroy", "sandbox.destroy", false, ~IN(STATE_DESTROYED),
+			 IN(STATE_DESTROYED), destroy_begin},
+};
+static_assert(ARRAY_LEN(rules) == JOB_COUNT, "a rule per job");
+
+struct job *job_new(struct sandbox *s, enum job_kind kind, enum mover by)
+{
+	struct job *j = must_alloc(calloc(1, sizeof(*j)));
+
+	*j = (struct job){.kind = kind, .by = by, .s = sandbox_hold(s), .tar = -1};
+	j->begun_ns = now_ns();
+	return j;
+}
+
+bool job_is_current(const struct job *j)
+{
+	return j->s->current == j;
+}
+
+static void last_callback(void *arg)
+{
+	struct job *j = arg;
+	struct sandbox *s = j->s;
+	const struct err *e = j->err.kind == ERR_NONE ? NULL : &j->err;
+
+	if (j->done)
+		j->done(j->arg, e ? NULL : s, e);
+	else if (j->done_json)
+		j->done_json(j->arg, e ? NULL : json_incref(j->value), e);
+	json_decref(j->value);
+	json_decref(j->change.metadata);
+	free(j);
+	sandbox_release(s);
+}
+
+void job_end(struct job *j, const struct err *e)
+{
+	struct sandbox *s = j->s;
+	struct loop *l = s->m->p.loop;
+
+	loop_timer_stop(l, &j->timer);
+	close_fd(&j->tar);
+	if (e)
+		j->err = *e;
+	if (s->current == j) {
+		s->current = NULL;
+		loop_task_add(l, &s->next_task);
+	} else if (j->begun && !e) {
+		err_set(&j->err, ERR_CONFLICT, "the sandbox was destroyed meanwhile");
+	}
+	j->task = (struct loop_task){.call = last_callback, .arg = j};
+	loop_task_add(l, &j->task);
+}
+
+static void on_receipt(void *arg, const struct err *e)
+{
+	struct job *j = arg;
+	const struct rule *rule = &rules[j->kind];
+	struct err refused;
+
+	if (!job_is_current(j)) {
+		job_end(j, NULL);
+		return;
+	}
+	if (e)
+		j->s->m->metrics.audit_refusals++;
+	if (e && rule->audit_must_work) {
+		err_set(&refused, ERR_LIMIT, "audit log unwritable: %.400s", e->msg);
+		if (j->kind == JOB_CREATE)
+			sandbox_end(j->s, STATE_FAILED, BY_BROKER, refused.msg);
+		job_end(j, &refused);
+		return;
+	}
+	rule->begin(j);
+}
+
+static void begin(struct job *j)
+{
+	const struct rule *rule = &rules[j->kind];
+	struct sandbox *s = j->s;
+
+	s->current = j;
+	j->begun = true;
+	if (!rule->audit || !s->m->p.audit || s->pooled)
+		rule->begin(j);
+	else if (j->by == BY_CLIENT)
+		audit_decision(s, rule->audit, "", on_receipt, j);
+	else
+		audit_daemon(s, rule->audit, on_receipt, j);
+}
+
+static void try_begin(struct job *j)
+{
+	const struct rule *rule = &rules[j->kind];
+	struct sandbox *s = j->s;
+	struct err e;
+
+	if (rule->done_in & IN(s->state)) {
+		job_end(j, NULL);
+	} else if (!(rule->from & IN(s->state))) {
+		err_set(&e, ERR_CONFLICT, "cannot %s the sandbox: it is %s%s%s", rule->verb,
+			state_name(s->state), s->reason[0] ? ": " : "", s->reason);
+		job_end(j, &e);
+	} else {
+		begin(j);
+	}
+}
+
+static void run_queue(void *arg)
+{
+	struct sandbox *s = arg;
+
+	sandbox_hold(s);
+	if (!s->current && s->state == STATE_RUNNING && !s->link)
+		begin(job_new(s, JOB_CONNECT, BY_GUEST));
+	while (!s->current && s->queue) {
+		struct job *j = s->queue;
+
+		s->queue = j->next;
+		if (!s->queue)
+			s->queue_end = &s->queue;
+		j->next = NULL;
+		try_begin(j);
+	}
+	sandbox_release(s);
+}
+
+void job_submit(struct job *j)
+{
+	struct sandbox *s = j->s;
+	bool jumps = j->kind == JOB_DESTROY && !(s->current && s->current->kind == JOB_DESTROY);
+
+	s->next_task.call = run_queue;
+	s->next_task.arg = s;
+	if (!s->current || jumps) {
+		try_begin(j);
+		return;
+	}
+	*s->queue_end = j;
+	s->queue_end = &j->next;
+}
+
+static void submit(struct sandbox *s, enum job_kind kind, sandbox_done done, void *arg)
+{
+	struct job *j = job_new(s, kind, BY_CLIENT);
+
+	j->done = done;
+	j->arg = arg;
+	job_submit(j);
+}
+
+void ask_broker(struct job *j, uint32_t type, broker_done done)
+{
+	struct ipc m = {.type = type};
+
+	memcpy(m.id, j->s->id, sizeof(m.id));
+	broker_ask(j->s->m->p.broker, &m, -1, done, j);
+}
+
+/* ---- pause and resume ---- */
+
+static void on_paused(void *arg, const struct ipc *reply, int fd)
+{
+	struct job *j = arg;
+	struct sandbox *s = j->s;
+
+	close_fd(&fd);
+	if (job_is_current(j) && reply->err.kind == ERR_NONE) {
+		sandbox_move(s, STATE_PAUSED, j->by == BY_TIMER ? BY_TIMER : BY_CLIENT);
+		sandbox_save_or_log(s);
+	} else if (s->link) {
+		link_suspend(s->link, false);
+	}
+	job_end(j, reply->err.kind == ERR_NONE ? NULL : &reply->err);
+}
+
+static void freeze(struct job *j)
+{
+	if (j->s->link)
+		link_suspend(j->s->link, true);
+	ask_broker(j, IPC_PAUSE, on_paused);
+}
+
+/* The guest no longer ends itself; now it can be frozen for as long as it takes. */
+static void on_unlimited(void *arg, const struct err *e)
+{
+	struct job *j = arg;
+
+	if (!job_is_current(j) || e)
+		job_end(j, e);
+	else
+		freeze(j);
+}
+
+static const struct call_ops unlimited_ops = {.on_end = on_unlimited};
+
+static void pause_begin(struct job *j)
+{
+	struct sandbox *s = j->s;
+
+	if (!sandbox_pause_stops_clock(s) || !s->expires_ms || !s->link) {
+		freeze(j);
+		return;
+	}
+	sandbox_configure(s, 0, &unlimited_ops, j);
+}
+
+static void on_limited(void *arg, const struct err *e)
+{
+	struct job *j = arg;
+
+	job_end(j, e);
+}
+
+static const struct call_ops limited_ops = {.on_end = on_limited};
+
+static void on_resumed(void *arg, const struct ipc *reply, int fd)
+{
+	struct job *j = arg;
+	struct sandbox *s = j->s;
+
+	close_fd(&fd);
+	if (!job_is_current(j) || reply->err.kind != ERR_NONE) {
+		job_end(j, reply->err.kind == ERR_NONE ? NULL : &reply->err);
+		return;
+	}
+	sandbox_move(s, STATE_RUNNING, BY_CLIENT);
+	if (s->link)
+		link_suspend(s->link, false);
+	if (sandbox_pause_stops_clock(s))
+		sandbox_set_ttl(s, s->o.ttl_ms);
+	sandbox_used(s);
+	sandbox_save_or_log(s);
+	if (s->link)
+		sandbox_configure(s, sandbox_ttl_left_ms(s), &limited_ops, j);
+	else
+		job_end(j, NULL);
+}
+
+static void resume_begin(struct job *j)
+{
+	ask_broker(j, IPC_RESUME, on_resumed);
+}
+
+static void on_wake_receipt(void *arg, const struct err *e)
+{
+	struct job *j = arg;
+
+	if (!job_is_current(j) || e)
+		job_end(j, e);
+	else
+		resume_begin(j);
+}
+
+/* It is paused. */
+static void wake_begin(struct job *j)
+{
+	struct err e;
+
+	if (!j->s->o.auto_resume) {
+		err_set(&e, ERR_CONFLICT, "the sandbox is paused; resume it first");
+		job_end(j, &e);
+	} else if (j->s->m->p.audit) {
+		audit_decision(j->s, "sandbox.resume", "auto_resume", on_wake_receipt, j);
+	} else {
+		resume_begin(j);
+	}
+}
+
+void sandbox_wake(struct sandbox *s, sandbox_done done, void *arg)
+{
+	sandbox_used(s);
+	submit(s, JOB_WAKE, done, arg);
+}
+
+void sandbox_pause(struct sandbox *s, sandbox_done done, void *arg)
+{
+	submit(s, JOB_PAUSE, done, arg);
+}
+
+void sandbox_resume(struct sandbox *s, sandbox_done done, void *arg)
+{
+	submit(s, JOB_RESUME, done, arg);
+}
+
+void sandbox_stop(struct sandbox *s, sandbox_done done, void *arg)
+{
+	submit(s, JOB_STOP, done, arg);
+}
+
+void sandbox_start(struct sandbox *s, sandbox_done done, void *arg)
+{
+	submit(s, JOB_START, done, arg);
+}
+
+/* ---- change ---- */
+
+static void on_reconfigured(void *arg, const struct err *e)
+{
+	job_end(arg, e);
+}
+
+static const struct call_ops reconfigured_ops = {.on_end = on_reconfigured};
+
+/* The broker has set the new limits, if there were any. */
+static void change_rest(struct job *j)
+{
+	struct sandbox *s = j->s;
+	const struct sandbox_change *c = &j->change;
+	struct err e;
+
+	if (c->has_limits) {
+		s->o.spec.limits = c->limits;
+		s->booted.limits = c->limits;
+	}
+	if (c->has_idle)
+		s->o.idle_ms = c->idle_ms;
+	if (c->has_ttl) {
+		s->o.ttl_ms = c->ttl_ms;
+		if (s->state != STATE_PAUSED || !sandbox_pause_stops_clock(s))
+			sandbox_set_ttl(s, c->ttl_ms);
+	}
+	if (c->has_metadata) {
+		json_decref(s->o.metadata);
+		s->o.metadata = json_deep_copy(c->metadata);
+	}
+	sandbox_used(s);
+	if (sandbox_save(s, &e) < 0)
+		job_end(j, &e);
+	else if (s->state == STATE_RUNNING && s->link && (c->has_ttl || c->has_limits))
+		sandbox_configure(s, sandbox_ttl_left_ms(s), &reconfigured_ops, j);
+	else
+		job_end(j, NULL);
+}
+
+static void on_updated(void *arg, const struct ipc *reply, int fd)
+{
+	struct job *j = arg;
+
+	close_fd(&fd);
+	if (!job_is_current(j) || reply->err.kind != ERR_NONE)
+		job_end(j, reply->err.kind == ERR_NONE ? NULL : &reply->err);
+	else
+		change_rest(j);
+}
+
+static void change_begin(struct job *j)
+{
+	struct sandbox *s = j->s;
+	struct ipc m = {.type = IPC_UPDATE};
+	struct err e;
+
+	if (!j->change.has_limits || s->state == STATE_STOPPED) {
+		change_rest(j);
+		return;
+	}
+	if (limits_check(s->m, &s->actor, &j->change.limits, &e) < 0) {
+		job_end(j, &e);
+		return;
+	}
+	fill_boot(s, &m.boot);
+	m.boot.limits = j->change.limits;
+	broker_ask(s->m->p.broker, &m, -1, on_updated, j);
+}
+
+void sandbox_change(struct sandbox *s, const struct sandbox_change *c, sandbox_done done, void *arg)
+{
+	struct job *j;
+	struct err e;
+
+	if (c->has_ttl && ttl_check(s->m, c->ttl_ms, &e) < 0) {
+		answer_later(s->m, done, arg, &e);
+		return;
+	}
+	j = job_new(s, JOB_CHANGE, BY_CLIENT);
+	j->done = done;
+	j->arg = arg;
+	j->change = *c;
+	j->change.metadata = c->has_metadata ? json_incref(c->metadata) : NULL;
+	job_submit(j);
+}
+
+/* ---- destroy ---- */
+
+static void destroy_ask(struct job *j);
+
+static void destroy_finish(struct job *j)
+{
+	struct sandbox *s = j->s;
+
+	if (s->kept[0])
+		snapshot_drop(s->m, s->kept, s->owner.token);
+	s->kept[0] = '\0';
+	s->expires_ms = 0;
+	tenant_leave(s);
+	sandbox_forget(s);
+	if (s->end_state == STATE_FAILED)
+		s->m->metrics.failed++;
+	else
+		s->m->metrics.destroyed++;
+	sandbox_move(s, s->end_state, s->end_state == STATE_FAILED ? BY_BROKER : BY_CLIENT);
+	/* Whoever destroys one that failed wants it gone for good. */
+	s->end_state = STATE_DESTROYED;
+	grave_add(s);
+	job_end(j, NULL);
+}
+
+static void destroy_again(void *arg)
+{
+	destroy_ask(arg);
+}
+
+static void on_destroyed(void *arg, const struct ipc *reply, int fd)
+{
+	struct job *j = arg;
+	struct sandbox *s = j->s;
+
+	close_fd(&fd);
+	if (reply->err.kind == ERR_NONE) {
+		destroy_finish(j);
+		return;
+	}
+	if (++j->tries < DESTROY_TRIES) {
+		j->timer = (struct loop_timer){.call = destroy_again, .arg = j};
+		loop_timer_set(s->m->p.loop, &j->timer, 100u << j->tries);
+		return;
+	}
+	manager_log(s->m, "sandbox %s cannot be destroyed: %s", s->id, reply->err.msg);
+	snprintf(s->reason, sizeof(s->reason), "cannot be destroyed: %.200s", reply->err.msg);
+	if (s->state != STATE_FAILED)
+		sandbox_move(s, STATE_FAILED, BY_BROKER);
+	job_end(j, &reply->err);
+}
+
+static void destroy_ask(struct job *j)
+{
+	if (j->s->state == STATE_STOPPED)
+		destroy_finish(j);
+	else
+		ask_broker(j, IPC_DESTROY, on_destroyed);
+}
+
+static void destroy_begin(struct job *j)
+{
+	struct sandbox *s = j->s;
+
+	timers_stop(s);
+	sandbox_close_link(s);
+	/* What is being booted is not there yet; the answer to that continues here. */
+	if (s->booting)
+		j->waits = true;
+	else
+		destroy_ask(j);
+}
+
+void destroy_go_on(struct sandbox *s)
+{
+	struct job *j = s->current;
+
+	if (!j || j->kind != JOB_DESTROY || !j->waits)
+		return;
+	j->waits = false;
+	destroy_ask(j);
+}
+
+void sandbox_destroy(struct sandbox *s, sandbox_done done, void *arg)
+{
+	submit(s, JOB_DESTROY, done, arg);
+}
+
+void sandbox_end(struct sandbox *s, enum sandbox_state state, enum mover by, const char *reason)
+{
+	if (s->current && s->current->kind == JOB_DESTROY)
+		return;
+	if (s->state == STATE_FAILED || s->state == STATE_DESTROYED)
+		return;
+	s->end_state = state;
+	snprintf(s->reason, sizeof(s->reason), "%s", reason);
+	job_submit(job_new(s, JOB_DESTROY, by));
+}
+
+struct everybody {
+	struct manager *m;
+	size_t open, count;
+	void (*done)(void *arg, size_t count);
+	void *arg;
+	struct loop_task task;
+};
+
+static void all_gone(void *arg)
+{
+	struct everybody *a = arg;
+
+	a->done(a->arg, a->count);
+	free(a);
+}
+
+static void one_gone(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct everybody *a = arg;
+
+	(void)e;
+	a->count += s != NULL;
+	if (--a->open == 0)
+		all_gone(a);
+}
+
+static bool destroy_one(void *arg, struct sandbox *s)
+{
+	struct everybody *a = arg;
+
+	if (s->state == STATE_DESTROYED || s->state == STATE_FAILED)
+		return true;
+	s->actor = a->m->acting;
+	a->open++;
+	sandbox_destroy(s, one_gone, a);
+	return true;
+}
+
+void manager_destroy_all(struct manager *m, const struct caller *who,
+			 void (*done)(void *arg, size_t count), void *arg)
+{
+	struct everybody *a = must_alloc(calloc(1, sizeof(*a)));
+
+	*a = (struct everybody){.m = m, .done = done, .arg = arg};
+	m->acting = *who;
+	manager_each(m, who, destroy_one, a);
+	a->task = (struct loop_task){.call = all_gone, .arg = a};
+	if (a->open == 0)
+		loop_task_add(m->p.loop, &a->task);
+}

@@ -1,0 +1,254 @@
+/* What happens without being asked for: ends by time and idleness, forgetting, acknowledging. */
+#include "manager/inner.h"
+
+#include "base/clock.h"
+#include "base/str.h"
+#include "wire/guest.h"
+#include "wire/pack.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GRAVE_MS 60000
+#define GRAVE_LOOK_MS 5000
+#define ACK_AFTER_MS 60000
+/* The daemon ends a sandbox in good order; its guest would do it this much later. */
+#define GUEST_LATER_MS 3000
+
+/* ---- absolute time ---- */
+
+bool sandbox_pause_stops_clock(const struct sandbox *s)
+{
+	return s->o.pause_on_timeout || strcmp(s->o.door, "e2b") == 0;
+}
+
+void sandbox_set_ttl(struct sandbox *s, uint64_t ttl_ms)
+{
+	struct loop *l = s->m->p.loop;
+
+	s->expires_ms = ttl_ms ? unix_ms() + ttl_ms : 0;
+	if (ttl_ms)
+		loop_timer_set(l, &s->ttl, ttl_ms);
+	else
+		loop_timer_stop(l, &s->ttl);
+}
+
+uint64_t sandbox_ttl_left_ms(const struct sandbox *s)
+{
+	int64_t left;
+
+	/* One that shall be paused must not end itself. */
+	if (!s->ttl.place || s->o.pause_on_timeout)
+		return 0;
+	left = (s->ttl.at_ns - now_ns()) / 1000000;
+	return (uint64_t)(left > 0 ? left : 0) + GUEST_LATER_MS;
+}
+
+/* It is over: killed or paused, as was asked for. */
+static void time_out(struct sandbox *s, const char *why)
+{
+	if (!s->o.pause_on_timeout) {
+		sandbox_end(s, STATE_DESTROYED, BY_TIMER, why);
+		return;
+	}
+	if (s->state == STATE_RUNNING)
+		job_submit(job_new(s, JOB_PAUSE, BY_TIMER));
+}
+
+static void on_ttl(void *arg)
+{
+	struct sandbox *s = arg;
+
+	if (s->state == STATE_PAUSED && sandbox_pause_stops_clock(s))
+		return;
+	s->expires_ms = s->o.pause_on_timeout ? 0 : s->expires_ms;
+	time_out(s, "its time was over");
+}
+
+/* ---- idleness ---- */
+
+static void rearm(struct sandbox *s, uint64_t after_ms)
+{
+	if (s->o.idle_ms && s->state == STATE_RUNNING && !s->pooled && !s->o.transient)
+		loop_timer_set(s->m->p.loop, &s->idle, after_ms ? after_ms : 1);
+}
+
+struct idle_question {
+	struct sandbox *s;
+	bool busy;
+};
+
+static void on_guest_stats(void *arg, uint8_t type, const void *payload, size_t len)
+{
+	struct idle_question *q = arg;
+	struct unpack u = unpack_from(payload, len);
+
+	if (type != G_OK)
+		return;
+	unpack_u32(&u);
+	for (int i = 0; i < 6; i++)
+		unpack_u64(&u);
+	q->busy = unpack_u32(&u) > 0 && !u.bad;
+}
+
+static void on_guest_stats_end(void *arg, const struct err *e)
+{
+	struct idle_question *q = arg;
+	struct sandbox *s = q->s;
+
+	if (s->known && s->state == STATE_RUNNING) {
+		bool used = (uint64_t)(now_ns() - s->used_ns) / 1000000 < s->o.idle_ms;
+
+		if (e || q->busy || s->active || used)
+			rearm(s, s->o.idle_ms);
+		else
+			time_out(s, "it was idle for too long");
+	}
+	sandbox_release(s);
+	free(q);
+}
+
+static const struct call_ops stats_ops = {.on_frame = on_guest_stats, .on_end = on_guest_stats_end};
+
+/* Commands in the background are known to the guest only. */
+static void on_idle(void *arg)
+{
+	struct sandbox *s = arg;
+	uint64_t unused_ms = (uint64_t)(now_ns() - s->used_ns) / 1000000;
+	struct idle_question *q;
+
+	if (s->state != STATE_RUNNING || !s->link || s->active || s->current) {
+		rearm(s, s->o.idle_ms);
+		return;
+	}
+	if (unused_ms < s->o.idle_ms) {
+		rearm(s, s->o.idle_ms - unused_ms);
+		return;
+	}
+	q = must_alloc(calloc(1, sizeof(*q)));
+	q->s = sandbox_hold(s);
+	link_call(s->link, G_STATS, NULL, 0, &stats_ops, q);
+}
+
+void sandbox_used(struct sandbox *s)
+{
+	s->used_ns = now_ns();
+	if (!s->idle.place)
+		rearm(s, s->o.idle_ms);
+}
+
+void sandbox_active(struct sandbox *s, int by)
+{
+	s->active += (unsigned)by;
+	sandbox_used(s);
+}
+
+/* ---- acknowledging ---- */
+
+static void send_ack(struct sandbox *s, uint32_t eid)
+{
+	static const struct call_ops nothing = {0};
+	struct buf b = {0};
+
+	if (!s->link || s->state != STATE_RUNNING)
+		return;
+	pack_u32(&b, eid);
+	link_call(s->link, G_ACK, buf_head(&b), b.len, &nothing, NULL);
+	buf_done(&b);
+}
+
+static void on_acking(void *arg)
+{
+	struct sandbox *s = arg;
+
+	while (s->acks && s->acks->at_ns <= now_ns()) {
+		struct ack *a = s->acks;
+
+		s->acks = a->next;
+		if (!s->acks)
+			s->acks_end = &s->acks;
+		send_ack(s, a->eid);
+		free(a);
+	}
+	if (s->acks)
+		loop_timer_set(s->m->p.loop, &s->acking,
+			       (uint64_t)(s->acks->at_ns - now_ns()) / 1000000 + 1);
+}
+
+void ack_later(struct sandbox *s, uint32_t eid)
+{
+	struct ack *a = must_alloc(calloc(1, sizeof(*a)));
+
+	a->eid = eid;
+	a->at_ns = now_ns() + ACK_AFTER_MS * 1000000LL;
+	*s->acks_end = a;
+	s->acks_end = &a->next;
+	if (!s->acking.place)
+		loop_timer_set(s->m->p.loop, &s->acking, ACK_AFTER_MS);
+}
+
+void ack_now(struct sandbox *s, uint32_t eid)
+{
+	send_ack(s, eid);
+}
+
+/* ---- forgetting ---- */
+
+void grave_add(struct sandbox *s)
+{
+	struct manager *m = s->m;
+
+	if (s->o.transient) {
+		sandbox_remove(s);
+		return;
+	}
+	if (s->gone_ns)
+		return;
+	s->gone_ns = now_ns();
+	s->next_gone = NULL;
+	*m->graves_end = s;
+	m->graves_end = &s->next_gone;
+	if (!m->grave_timer.place)
+		loop_timer_set(m->p.loop, &m->grave_timer, GRAVE_LOOK_MS);
+}
+
+static void on_graves(void *arg)
+{
+	struct manager *m = arg;
+	int64_t old = now_ns() - GRAVE_MS * 1000000LL;
+
+	while (m->graves && m->graves->gone_ns <= old) {
+		struct sandbox *s = m->graves;
+
+		m->graves = s->next_gone;
+		if (!m->graves)
+			m->graves_end = &m->graves;
+		sandbox_remove(s);
+	}
+	if (m->graves)
+		loop_timer_set(m->p.loop, &m->grave_timer, GRAVE_LOOK_MS);
+}
+
+void grave_start(struct manager *m)
+{
+	m->grave_timer = (struct loop_timer){.call = on_graves, .arg = m};
+}
+
+/* ---- all of a sandbox ---- */
+
+void timers_init(struct sandbox *s)
+{
+	s->ttl = (struct loop_timer){.call = on_ttl, .arg = s};
+	s->idle = (struct loop_timer){.call = on_idle, .arg = s};
+	s->acking = (struct loop_timer){.call = on_acking, .arg = s};
+}
+
+void timers_stop(struct sandbox *s)
+{
+	struct loop *l = s->m->p.loop;
+
+	loop_timer_stop(l, &s->ttl);
+	loop_timer_stop(l, &s->idle);
+	loop_timer_stop(l, &s->acking);
+}
