@@ -73,12 +73,12 @@ static int check_request(struct manager *m, const struct caller *who,
 			 const struct create_options *o, struct err *e)
 {
 	if (m->draining || !m->ready) {
-		err_set(e, ERR_SYSTEM, m->draining ? "the daemon is shutting down"
-						   : "the daemon is starting");
+		err_set(e, ERR_SYSTEM,
+			m->draining ? "the daemon is shutting down" : "the daemon is starting");
 		e->errnum = EBUSY;
 		return -1;
 	}
-	if (ttl_check(m, o->ttl_ms, e) < 0)
+	if (tenant_check(m, who, e) < 0 || ttl_check(m, o->ttl_ms, e) < 0)
 		return -1;
 	return limits_check(m, who, &o->spec.limits, e);
 }
@@ -106,17 +106,10 @@ void manager_create(struct manager *m, const struct caller *who, struct create_o
 	s->owner = s->actor = *who;
 	s->created_ms = unix_ms();
 	sandbox_add(s);
+	tenant_enter(s);
 	j = job_new(s, JOB_CREATE, BY_CLIENT);
 	j->done = done;
 	j->arg = arg;
-	if (tenant_enter(s, &e) < 0) {
-		/* A member of the pool that was taken for nothing is destroyed like any other. */
-		s->current = j;
-		j->begun = true;
-		sandbox_end(s, STATE_DESTROYED, BY_BROKER, "there was no place for it");
-		job_end(j, &e);
-		return;
-	}
 	event_add(s, "sandbox.creating", NULL);
 	job_submit(j);
 }
@@ -135,7 +128,8 @@ void fill_boot(const struct sandbox *s, struct ipc_boot *b)
 	memcpy(b->id, s->id, sizeof(b->id));
 	memcpy(b->owner, s->owner.token, sizeof(b->owner));
 	snprintf(b->image, sizeof(b->image), "%s", spec->image ? spec->image : "host");
-	snprintf(b->hostname, sizeof(b->hostname), "%s", spec->hostname ? spec->hostname : "cloche");
+	snprintf(b->hostname, sizeof(b->hostname), "%s",
+		 spec->hostname ? spec->hostname : "cloche");
 	memcpy(b->volumes, s->o.volumes, sizeof(b->volumes));
 }
 
@@ -178,7 +172,9 @@ void sandbox_configure(struct sandbox *s, uint64_t ttl_ms, const struct call_ops
 	pack_u32(&b, (uint32_t)s->o.env.count);
 	for (size_t i = 0; i < s->o.env.count; i++)
 		pack_str(&b, s->o.env.items[i]);
-	pack_str(&b, workdir ? workdir : c->sandbox.work_dir[0] ? c->sandbox.work_dir : "/workspace");
+	pack_str(&b, workdir		      ? workdir
+		     : c->sandbox.work_dir[0] ? c->sandbox.work_dir
+					      : "/workspace");
 	pack_u32(&b, (uint32_t)s->o.spec.limits.cpus_milli);
 	link_call(s->link, G_CONFIGURE, buf_head(&b), b.len, ops, arg);
 	buf_done(&b);

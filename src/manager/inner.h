@@ -92,7 +92,7 @@ struct sandbox {
 	int64_t used_ns, asked_ns;
 	double setup_ms;
 	uint64_t oom_kills, pids_refused; /* as last seen */
-	char kept[IPC_ID];	/* STATE_STOPPED: the snapshot of its files */
+	char kept[IPC_ID];		  /* STATE_STOPPED: the snapshot of its files */
 	struct job *current, *queue, **queue_end;
 	struct loop_task next_task;
 	struct loop_timer ttl, idle, acking;
@@ -150,8 +150,9 @@ void manager_log(struct manager *m, const char *fmt, ...) __attribute__((format(
 void id_make(char ret[IPC_ID]);
 uint64_t unix_ms(void);
 bool caller_sees_all(const struct caller *who);
-/* Takes a place within the limits; -1: there is none. Given back once. */
-int tenant_enter(struct sandbox *s, struct err *e);
+/* Is there a place for one more? */
+int tenant_check(struct manager *m, const struct caller *who, struct err *e);
+void tenant_enter(struct sandbox *s);
 void tenant_leave(struct sandbox *s);
 /* A later call of done with an error; for requests that are refused at once. */
 void answer_later(struct manager *m, sandbox_done done, void *arg, const struct err *e);
@@ -174,6 +175,7 @@ void layers_fill(const struct sandbox *s, struct result *r);
 bool sandbox_move(struct sandbox *s, enum sandbox_state to, enum mover by);
 struct job *job_new(struct sandbox *s, enum job_kind kind, enum mover by);
 void job_submit(struct job *j);
+void sandbox_run_queue(void *sandbox);
 bool job_is_current(const struct job *j);
 /* Ends a job; e NULL: it was done. What waits behind it goes on. */
 void job_end(struct job *j, const struct err *e);
@@ -194,7 +196,8 @@ void sandbox_open_link(struct sandbox *s, int fd, uint64_t generation);
 void sandbox_close_link(struct sandbox *s);
 /* G_CONFIGURE with what holds now; on_end as of link.h. */
 void sandbox_configure(struct sandbox *s, uint64_t ttl_ms, const struct call_ops *ops, void *arg);
-int limits_check(struct manager *m, const struct caller *who, const struct limits *l, struct err *e);
+int limits_check(struct manager *m, const struct caller *who, const struct limits *l,
+		 struct err *e);
 int ttl_check(struct manager *m, uint64_t ttl_ms, struct err *e);
 void fill_boot(const struct sandbox *s, struct ipc_boot *b);
 

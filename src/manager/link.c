@@ -591,6 +591,11 @@ static void on_tick(void *arg)
 		link_call(k, G_PING, NULL, 0, &ping_ops, NULL);
 }
 
+unsigned link_open_calls(const struct link *k)
+{
+	return k->open;
+}
+
 void link_suspend(struct link *k, bool suspended)
 {
 	k->suspended = suspended;

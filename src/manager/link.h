@@ -44,6 +44,9 @@ void link_close(struct link *k);
 /* The guest is frozen and cannot answer: no life signs are asked for. */
 void link_suspend(struct link *k, bool suspended);
 
+/* How many streams are open. */
+unsigned link_open_calls(const struct link *k);
+
 /* Sends a request; callbacks come later, never from within. NULL payload for none. Large G_EXEC
  * requests are split into G_MORE frames here. */
 struct call *link_call(struct link *k, uint8_t type, const void *payload, size_t len,

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-const double manager_bucket_ms[MANAGER_BUCKETS] = {1,	2,   5,	   10,	 20,   50,
+const double manager_bucket_ms[MANAGER_BUCKETS] = {1,	2,   5,	   10,	 20,	50,
 						   100, 250, 1000, 5000, 30000, 0};
 
 /* ---- small things ---- */
@@ -199,6 +199,7 @@ struct sandbox *sandbox_new(struct manager *m, const char *id)
 	s->end_state = STATE_DESTROYED;
 	s->queue_end = &s->queue;
 	s->acks_end = &s->acks;
+	s->next_task = (struct loop_task){.call = sandbox_run_queue, .arg = s};
 	timers_init(s);
 	return s;
 }
@@ -243,34 +244,51 @@ static struct tenant *find_tenant(struct manager *m, const char *token)
 
 	while (t && strcmp(t->token, token) != 0)
 		t = t->next;
-	if (t)
-		return t;
-	t = must_alloc(calloc(1, sizeof(*t)));
-	snprintf(t->token, sizeof(t->token), "%s", token);
-	t->next = m->tenants;
-	m->tenants = t;
 	return t;
 }
 
-int tenant_enter(struct sandbox *s, struct err *e)
+static uint32_t count_of(struct manager *m, const char *token)
 {
-	struct manager *m = s->m;
+	struct tenant *t = find_tenant(m, token);
+
+	return t ? t->count : 0;
+}
+
+int tenant_check(struct manager *m, const struct caller *who, struct err *e)
+{
 	const struct config *c = m->p.config;
-	struct tenant *t = find_tenant(m, s->owner.token);
-	uint32_t most = s->owner.max_sandboxes ? s->owner.max_sandboxes
-		       : s->owner.token[0]     ? c->max_sandboxes_per_token
-					       : 0;
+	uint32_t count = count_of(m, who->token);
+	uint32_t most = who->max_sandboxes ? who->max_sandboxes
+			: who->token[0]	   ? c->max_sandboxes_per_token
+					   : 0;
 
 	if (c->max_sandboxes && m->alive >= c->max_sandboxes)
-		return err_set(e, ERR_LIMIT, "there are %u sandboxes already, the daemon's limit; "
-			       "destroy some first", m->alive);
-	if (most && t->count >= most)
-		return err_set(e, ERR_LIMIT, "this token has %u sandboxes already, its limit; "
-			       "destroy some first", t->count);
+		return err_set(e, ERR_LIMIT,
+			       "there are %u sandboxes already, the daemon's limit; "
+			       "destroy some first",
+			       m->alive);
+	if (most && count >= most)
+		return err_set(e, ERR_LIMIT,
+			       "this token has %u sandboxes already, its limit; "
+			       "destroy some first",
+			       count);
+	return 0;
+}
+
+void tenant_enter(struct sandbox *s)
+{
+	struct manager *m = s->m;
+	struct tenant *t = find_tenant(m, s->owner.token);
+
+	if (!t) {
+		t = must_alloc(calloc(1, sizeof(*t)));
+		memcpy(t->token, s->owner.token, sizeof(t->token));
+		t->next = m->tenants;
+		m->tenants = t;
+	}
 	m->alive++;
 	t->count++;
 	s->counted = true;
-	return 0;
 }
 
 void tenant_leave(struct sandbox *s)

@@ -36,13 +36,12 @@ static json_t *seconds_json(uint64_t ms)
 
 json_t *limits_json(const struct limits *l)
 {
-	return json_pack("{s:o,s:f,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "memory",
-			 count_json(l->memory_bytes), "cpus", (double)l->cpus_milli / 1e3, "pids",
-			 count_json(l->pids), "disk", count_json(l->disk_bytes), "timeout",
-			 seconds_json(l->timeout_ms), "cpu_time", seconds_json(l->cpu_time_ms),
-			 "open_files", count_json(l->open_files), "file_size",
-			 count_json(l->file_size_bytes), "output_limit",
-			 count_json(l->output_bytes));
+	return json_pack(
+		"{s:o,s:f,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "memory", count_json(l->memory_bytes),
+		"cpus", (double)l->cpus_milli / 1e3, "pids", count_json(l->pids), "disk",
+		count_json(l->disk_bytes), "timeout", seconds_json(l->timeout_ms), "cpu_time",
+		seconds_json(l->cpu_time_ms), "open_files", count_json(l->open_files), "file_size",
+		count_json(l->file_size_bytes), "output_limit", count_json(l->output_bytes));
 }
 
 void layers_fill(const struct sandbox *s, struct result *r)
@@ -57,8 +56,8 @@ void layers_fill(const struct sandbox *s, struct result *r)
 	snprintf(r->seccomp, sizeof(r->seccomp), "%s", b->seccomp);
 	r->landlock_abi = b->proven & LAYER_BIT(LAYER_LANDLOCK) ? b->landlock_abi : 0;
 	r->cgroup = !(b->proven & LAYER_BIT(LAYER_CGROUP)) ? "none"
-		    : b->cgroup_version == 2		  ? "v2"
-							  : "v1";
+		    : b->cgroup_version == 2		   ? "v2"
+							   : "v1";
 	r->memory = b->memory_by_cgroup ? "cgroup" : "watch";
 	r->disk = b->proven & LAYER_BIT(LAYER_DISK) ? b->disk : "none";
 	if (b->listening) {
@@ -117,8 +116,7 @@ json_t *sandbox_describe(const struct sandbox *s)
 	json_object_set_new(o, "expires_at", time_json(s->expires_ms));
 	json_object_set_new(o, "limits", limits_json(&spec->limits));
 	json_object_set_new(o, "network", json_string(net_name(spec->net)));
-	json_object_set_new(o, "root",
-			    json_string(spec->root == ROOT_OVERLAY ? "overlay" : "ro"));
+	json_object_set_new(o, "root", json_string(spec->root == ROOT_OVERLAY ? "overlay" : "ro"));
 	json_object_set_new(o, "layers", sandbox_layers(s));
 	json_object_set_new(o, "exit_code", json_null());
 	json_object_set_new(o, "idle_timeout", seconds_json(s->o.idle_ms));
@@ -137,13 +135,13 @@ struct number {
 
 #define LIMIT(member)                                                                              \
 	{                                                                                          \
-		#member, offsetof(struct limits, member)                                           \
+#member, offsetof(struct limits, member)                                           \
 	}
 
 static const struct number limit_numbers[] = {
-	LIMIT(memory_bytes), LIMIT(cpus_milli), LIMIT(pids),	    LIMIT(disk_bytes),
-	LIMIT(timeout_ms),   LIMIT(cpu_time_ms), LIMIT(open_files), LIMIT(file_size_bytes),
-	LIMIT(output_bytes),
+	LIMIT(memory_bytes), LIMIT(cpus_milli),	     LIMIT(pids),
+	LIMIT(disk_bytes),   LIMIT(timeout_ms),	     LIMIT(cpu_time_ms),
+	LIMIT(open_files),   LIMIT(file_size_bytes), LIMIT(output_bytes),
 };
 
 static json_t *limits_out(const struct limits *l)

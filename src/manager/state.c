@@ -14,8 +14,9 @@
 #define DESTROY_TRIES 5
 
 static const char *const state_names[] = {
-	[STATE_CREATING] = "creating", [STATE_CREATED] = "created", [STATE_STARTING] = "starting",
-	[STATE_RUNNING] = "running",   [STATE_PAUSED] = "paused",   [STATE_STOPPED] = "stopped",
+	[STATE_CREATING] = "creating", [STATE_CREATED] = "created",
+	[STATE_STARTING] = "starting", [STATE_RUNNING] = "running",
+	[STATE_PAUSED] = "paused",     [STATE_STOPPED] = "stopped",
 	[STATE_FAILED] = "failed",     [STATE_DESTROYED] = "destroyed",
 };
 static_assert(ARRAY_LEN(state_names) == STATE_COUNT, "a name per state");
@@ -52,8 +53,7 @@ static const unsigned char moves[STATE_COUNT][STATE_COUNT] = {
 			  [STATE_STOPPED] = BY_CLIENT,
 			  [STATE_FAILED] = BY_GUEST | BY_BROKER,
 			  [STATE_DESTROYED] = ANYBODY},
-	[STATE_STOPPED] = {[STATE_STARTING] = BY_CLIENT,
-			   [STATE_DESTROYED] = BY_CLIENT | BY_TIMER},
+	[STATE_STOPPED] = {[STATE_STARTING] = BY_CLIENT, [STATE_DESTROYED] = BY_CLIENT | BY_TIMER},
 	[STATE_FAILED] = {[STATE_DESTROYED] = BY_CLIENT | BY_TIMER},
 };
 
@@ -269,7 +269,7 @@ static void try_begin(struct job *j)
 	}
 }
 
-static void run_queue(void *arg)
+void sandbox_run_queue(void *arg)
 {
 	struct sandbox *s = arg;
 
@@ -293,8 +293,6 @@ void job_submit(struct job *j)
 	struct sandbox *s = j->s;
 	bool jumps = j->kind == JOB_DESTROY && !(s->current && s->current->kind == JOB_DESTROY);
 
-	s->next_task.call = run_queue;
-	s->next_task.arg = s;
 	if (!s->current || jumps) {
 		try_begin(j);
 		return;

@@ -100,6 +100,8 @@ static void on_guest_stats_end(void *arg, const struct err *e)
 	if (s->known && s->state == STATE_RUNNING) {
 		bool used = (uint64_t)(now_ns() - s->used_ns) / 1000000 < s->o.idle_ms;
 
+		if (q->busy)
+			s->used_ns = now_ns();
 		if (e || q->busy || s->active || used)
 			rearm(s, s->o.idle_ms);
 		else
@@ -111,6 +113,12 @@ static void on_guest_stats_end(void *arg, const struct err *e)
 
 static const struct call_ops stats_ops = {.on_frame = on_guest_stats, .on_end = on_guest_stats_end};
 
+/* Besides the one that listens to its events. */
+static bool has_calls(const struct sandbox *s)
+{
+	return link_open_calls(s->link) > (s->events ? 1u : 0u);
+}
+
 /* Commands in the background are known to the guest only. */
 static void on_idle(void *arg)
 {
@@ -118,7 +126,8 @@ static void on_idle(void *arg)
 	uint64_t unused_ms = (uint64_t)(now_ns() - s->used_ns) / 1000000;
 	struct idle_question *q;
 
-	if (s->state != STATE_RUNNING || !s->link || s->active || s->current) {
+	if (s->state != STATE_RUNNING || !s->link || s->active || s->current || has_calls(s)) {
+		s->used_ns = now_ns();
 		rearm(s, s->o.idle_ms);
 		return;
 	}

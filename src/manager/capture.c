@@ -1,0 +1,203 @@
+/* A command run to its end with its output kept: the result record. */
+#include "manager/exec.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "sandbox/stream.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct capture_run {
+	struct exec *x;
+	struct sandbox *s; /* held */
+	struct stream out, err;
+	bool base64, flooded, cancelled;
+	char *input;
+	size_t input_len, input_at;
+	int64_t begun_ns;
+	double setup_ms;
+	struct result result;
+	record_done done;
+	void *arg;
+};
+
+static void capture_free(struct capture_run *c)
+{
+	stream_done(&c->out);
+	stream_done(&c->err);
+	result_done(&c->result);
+	sandbox_release(c->s);
+	free(c->input);
+	free(c);
+}
+
+static void answer(struct capture_run *c)
+{
+	auto_free char *text = NULL;
+	size_t len = 0;
+	FILE *to = must_alloc(open_memstream(&text, &len));
+
+	result_print(&c->result, to);
+	fclose(to);
+	/* Without its newline. */
+	if (len > 0 && text[len - 1] == '\n')
+		text[--len] = '\0';
+	c->done(c->arg, text, len, NULL);
+	capture_free(c);
+}
+
+/* ---- the record ---- */
+
+static void judge(struct result *r, const struct exec_exit *x)
+{
+	r->status = x->status;
+	r->exit_code = x->exit_code;
+	r->signal = x->signal;
+	r->exec_errno = x->exec_errno;
+	r->oom_killed = x->oom_killed;
+	if (x->signal == SIGXFSZ || (x->status == STATUS_EXITED && x->exit_code == 128 + SIGXFSZ))
+		r->limits_hit |= HIT_FILE_SIZE;
+	if (x->oom_killed && x->status != STATUS_OOM)
+		r->limits_hit |= HIT_MEMORY;
+}
+
+static void fill(struct capture_run *c, const struct exec_exit *x)
+{
+	struct result *r = &c->result;
+
+	snprintf(r->id, sizeof(r->id), "%s", c->s->id);
+	judge(r, x);
+	if (c->flooded) {
+		r->status = STATUS_OUTPUT_LIMIT;
+		r->signal = SIGKILL;
+		r->exit_code = -1;
+	}
+	r->setup_ms = c->setup_ms;
+	r->duration_ms = x->duration_ms;
+	r->cpu_ms = x->cpu_ms;
+	r->max_rss_bytes = x->max_rss_bytes;
+	r->pids_peak = -1;
+	r->disk_bytes = -1;
+	r->base64 = c->base64;
+	stream_finish(&c->out, &r->out);
+	stream_finish(&c->err, &r->err);
+	if (r->out.tail || r->err.tail)
+		r->limits_hit |= HIT_OUTPUT;
+	layers_fill(c->s, r);
+	if (c->s->booted.note[0])
+		r->notes[0] = c->s->booted.note;
+}
+
+static void on_exit_(void *arg, const struct exec_exit *x)
+{
+	struct capture_run *c = arg;
+
+	c->x = NULL;
+	fill(c, x);
+	answer(c);
+}
+
+static void on_error(void *arg, const struct err *e)
+{
+	struct capture_run *c = arg;
+
+	c->x = NULL;
+	c->done(c->arg, NULL, 0, e);
+	capture_free(c);
+}
+
+/* ---- while it runs ---- */
+
+static void feed(struct capture_run *c)
+{
+	while (c->x && c->input_at < c->input_len) {
+		size_t room = exec_room(c->x), left = c->input_len - c->input_at;
+		size_t part = left < room ? left : room;
+
+		if (part == 0 || !exec_input(c->x, c->input + c->input_at, part))
+			return;
+		c->input_at += part;
+		if (c->input_at == c->input_len)
+			exec_close_input(c->x);
+	}
+}
+
+static void on_start(void *arg, uint32_t eid, uint32_t pid)
+{
+	struct capture_run *c = arg;
+
+	(void)eid;
+	(void)pid;
+	c->setup_ms = (double)(now_ns() - c->begun_ns) / 1e6;
+	feed(c);
+}
+
+static void on_room(void *arg)
+{
+	feed(arg);
+}
+
+/* So much came that going on makes no sense. */
+static void stop_flood(struct capture_run *c)
+{
+	struct exec_exit x = {.status = STATUS_OUTPUT_LIMIT, .exit_code = -1, .signal = SIGKILL};
+
+	x.duration_ms = (double)(now_ns() - c->begun_ns) / 1e6;
+	c->flooded = true;
+	exec_detach(take_ptr(c->x));
+	fill(c, &x);
+	answer(c);
+}
+
+static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
+{
+	struct capture_run *c = arg;
+	struct stream *to = kind == 1 ? &c->out : &c->err;
+
+	(void)seq;
+	stream_add(to, bytes, len);
+	exec_credit(c->x, len);
+	if (stream_is_flood(to))
+		stop_flood(c);
+}
+
+static const struct exec_ops ops = {.on_start = on_start,
+				    .on_output = on_output,
+				    .on_exit = on_exit_,
+				    .on_error = on_error,
+				    .on_room = on_room};
+
+struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r, const void *input,
+				 size_t input_len, bool base64, record_done done, void *arg)
+{
+	struct capture_run *c = must_alloc(calloc(1, sizeof(*c)));
+	struct exec_request request = *r;
+	size_t limit = s->o.spec.limits.output_bytes ? s->o.spec.limits.output_bytes : 1 << 20;
+
+	*c = (struct capture_run){.s = sandbox_hold(s), .base64 = base64, .done = done, .arg = arg};
+	c->begun_ns = now_ns();
+	stream_init(&c->out, -1, limit);
+	stream_init(&c->err, -1, limit);
+	if (input_len) {
+		c->input = must_alloc(malloc(input_len));
+		memcpy(c->input, input, input_len);
+		c->input_len = input_len;
+	} else {
+		request.no_stdin = true;
+	}
+	c->x = exec_start(s, &request, &ops, c);
+	exec_ack_at_once(c->x);
+	return c;
+}
+
+void exec_capture_cancel(struct capture_run *c)
+{
+	if (!c)
+		return;
+	exec_detach(take_ptr(c->x));
+	capture_free(c);
+}

@@ -1,0 +1,417 @@
+/* Commands in a sandbox: one struct exec is one attachment to one of them. */
+#include "manager/exec.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "wire/guest.h"
+#include "wire/pack.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+/* The guest ends a command in time; if it does not, we no longer wait for it. */
+#define OVERDUE_MS 15000
+
+struct exec {
+	struct sandbox *s; /* held */
+	struct call *call;
+	const struct exec_ops *ops;
+	void *arg;
+	uint32_t eid;
+	uint8_t type;
+	bool detached;	/* nobody listens; freed by the callback that is still due */
+	bool answering; /* a callback is due: audit or stats */
+	bool exited, background, ack_at_once;
+	uint64_t timeout_ms;
+	int64_t begun_ns;
+	struct exec_exit exit;
+	struct buf request;
+	struct loop_timer overdue;
+};
+
+static void exec_free(struct exec *x)
+{
+	loop_timer_stop(x->s->m->p.loop, &x->overdue);
+	call_drop(x->call);
+	sandbox_active(x->s, -1);
+	sandbox_release(x->s);
+	buf_done(&x->request);
+	free(x);
+}
+
+static void fail(struct exec *x, const struct err *e)
+{
+	const struct exec_ops *ops = x->ops;
+	void *arg = x->arg;
+	bool detached = x->detached;
+	struct err copy = *e;
+
+	x->s->m->metrics.execs_failed++;
+	exec_free(x);
+	if (!detached)
+		ops->on_error(arg, &copy);
+}
+
+/* ---- how it ended ---- */
+
+void exit_read(struct unpack *u, struct exec_exit *ret)
+{
+	int wait_status = (int)unpack_u32(u);
+	int exec_errno = (int)unpack_u32(u);
+	uint8_t why = unpack_u8(u);
+
+	*ret = (struct exec_exit){.exit_code = -1, .exec_errno = exec_errno};
+	ret->duration_ms = (double)unpack_u64(u) / 1e3;
+	ret->cpu_ms = (double)unpack_u64(u) / 1e3;
+	ret->max_rss_bytes = unpack_u64(u);
+	if (exec_errno) {
+		ret->status = STATUS_EXITED;
+		ret->exit_code = exec_errno == ENOENT || exec_errno == ENOTDIR ? 127 : 126;
+		return;
+	}
+	if (WIFEXITED(wait_status))
+		ret->exit_code = WEXITSTATUS(wait_status);
+	else
+		ret->signal = WTERMSIG(wait_status);
+	ret->oom_killed = why == GUEST_WHY_OOM;
+	if (why == GUEST_WHY_NONE) {
+		ret->status = ret->signal == SIGXCPU ? STATUS_CPU_TIME
+			      : ret->signal	     ? STATUS_SIGNALED
+						     : STATUS_EXITED;
+		return;
+	}
+	ret->status = why == GUEST_WHY_TIMEOUT ? STATUS_TIMEOUT
+		      : why == GUEST_WHY_OOM   ? STATUS_OOM
+					       : STATUS_KILLED;
+	ret->exit_code = -1;
+	ret->signal = ret->signal ? ret->signal : SIGKILL;
+}
+
+static void count_exec(struct exec *x)
+{
+	struct manager_histogram *h = &x->s->m->metrics.exec_ms;
+	double ms = (double)(now_ns() - x->begun_ns) / 1e6;
+	size_t i = 0;
+
+	while (i < MANAGER_BUCKETS - 1 && ms > manager_bucket_ms[i])
+		i++;
+	h->buckets[i]++;
+	h->count++;
+	h->sum_ms += ms;
+}
+
+static void finish(struct exec *x)
+{
+	const struct exec_ops *ops = x->ops;
+	void *arg = x->arg;
+	bool detached = x->detached;
+	struct exec_exit exit = x->exit;
+
+	count_exec(x);
+	if (x->ack_at_once)
+		ack_now(x->s, x->eid);
+	else if (!x->s->o.transient)
+		ack_later(x->s, x->eid);
+	exec_free(x);
+	if (!detached)
+		ops->on_exit(arg, &exit);
+}
+
+/* The kernel's count says whether something was killed for memory since it was last looked at. */
+static void on_stats(void *arg, const struct ipc *reply, int fd)
+{
+	struct exec *x = arg;
+	struct sandbox *s = x->s;
+
+	close_fd(&fd);
+	x->answering = false;
+	if (reply->err.kind == ERR_NONE) {
+		if (reply->stats.oom_kills > s->oom_kills) {
+			x->exit.oom_killed = true;
+			x->exit.status = STATUS_OOM;
+			x->exit.exit_code = -1;
+			x->exit.signal = SIGKILL;
+		}
+		s->oom_kills = reply->stats.oom_kills;
+	}
+	finish(x);
+}
+
+static bool may_be_oom(const struct exec_exit *e)
+{
+	return (e->status == STATUS_SIGNALED && e->signal == SIGKILL) ||
+	       (e->status == STATUS_EXITED && e->exit_code == 128 + SIGKILL);
+}
+
+static void on_end(void *arg, const struct err *e)
+{
+	struct exec *x = arg;
+	struct ipc m = {.type = IPC_STATS};
+	struct err none;
+
+	x->call = NULL;
+	if (!x->exited) {
+		err_set(&none, ERR_SYSTEM, "the sandbox did not say how the command ended");
+		fail(x, e ? e : &none);
+		return;
+	}
+	if (!may_be_oom(&x->exit) || x->s->state != STATE_RUNNING) {
+		finish(x);
+		return;
+	}
+	x->answering = true;
+	memcpy(m.id, x->s->id, sizeof(m.id));
+	broker_ask(x->s->m->p.broker, &m, -1, on_stats, x);
+}
+
+/* ---- while it runs ---- */
+
+static void take_output(struct exec *x, int kind, const void *payload, size_t len)
+{
+	struct unpack u = unpack_from(payload, len);
+	uint64_t seq = unpack_u64(&u);
+
+	if (u.bad)
+		return;
+	/* The number counts against the window as well; who listens knows only of the bytes. */
+	call_credit(x->call, 8);
+	x->ops->on_output(x->arg, kind, seq, (const char *)u.at, (size_t)(u.end - u.at));
+}
+
+static void on_frame(void *arg, uint8_t type, const void *payload, size_t len)
+{
+	struct exec *x = arg;
+	struct unpack u = unpack_from(payload, len);
+	uint32_t pid;
+
+	switch (type) {
+	case G_OK:
+		x->eid = unpack_u32(&u);
+		pid = unpack_u32(&u);
+		if (x->ops->on_start)
+			x->ops->on_start(x->arg, x->eid, pid);
+		break;
+	case G_OUT:
+		take_output(x, 1, payload, len);
+		break;
+	case G_ERR:
+		take_output(x, 2, payload, len);
+		break;
+	case G_EXIT:
+		exit_read(&u, &x->exit);
+		x->exited = !u.bad;
+		break;
+	}
+}
+
+static void on_room(void *arg)
+{
+	struct exec *x = arg;
+
+	if (x->ops->on_room)
+		x->ops->on_room(x->arg);
+}
+
+static const struct call_ops call_ops = {
+	.on_frame = on_frame, .on_end = on_end, .on_room = on_room};
+
+static void on_overdue(void *arg)
+{
+	struct exec *x = arg;
+	struct err e;
+
+	if (x->answering)
+		return;
+	err_set(&e, ERR_SYSTEM, "the sandbox did not end the command when its time was over");
+	fail(x, &e);
+}
+
+/* ---- starting ---- */
+
+static void begin(struct exec *x)
+{
+	struct err e;
+
+	if (!x->s->link || x->s->state != STATE_RUNNING) {
+		err_set(&e, ERR_CONFLICT, "the sandbox is %s", state_name(x->s->state));
+		fail(x, &e);
+		return;
+	}
+	x->call =
+		link_call(x->s->link, x->type, buf_head(&x->request), x->request.len, &call_ops, x);
+	buf_done(&x->request);
+	if (x->timeout_ms && !x->background)
+		loop_timer_set(x->s->m->p.loop, &x->overdue, x->timeout_ms + OVERDUE_MS);
+}
+
+static void on_receipt(void *arg, const struct err *e)
+{
+	struct exec *x = arg;
+	struct err refused;
+
+	x->answering = false;
+	if (x->detached) {
+		exec_free(x);
+	} else if (e) {
+		x->s->m->metrics.audit_refusals++;
+		err_set(&refused, ERR_LIMIT, "audit log unwritable: %.400s", e->msg);
+		fail(x, &refused);
+	} else {
+		begin(x);
+	}
+}
+
+static void on_no_audit(void *arg, struct sandbox *s, const struct err *e)
+{
+	(void)s;
+	on_receipt(arg, e);
+}
+
+static struct exec *exec_new(struct sandbox *s, uint8_t type, const struct exec_ops *ops, void *arg)
+{
+	struct exec *x = must_alloc(calloc(1, sizeof(*x)));
+
+	*x = (struct exec){.s = sandbox_hold(s), .type = type, .ops = ops, .arg = arg};
+	x->begun_ns = now_ns();
+	x->overdue = (struct loop_timer){.call = on_overdue, .arg = x};
+	sandbox_active(s, 1);
+	return x;
+}
+
+static uint8_t flags_of(const struct exec_request *r)
+{
+	return (uint8_t)((r->tty ? GUEST_EXEC_TTY : 0) | (r->shell ? GUEST_EXEC_SHELL : 0) |
+			 (r->no_stdin ? GUEST_EXEC_NO_STDIN : 0) |
+			 (r->background ? GUEST_EXEC_BACKGROUND : 0) |
+			 (r->keep || r->background ? 0 : GUEST_EXEC_KILL) |
+			 (r->login ? GUEST_EXEC_LOGIN : 0));
+}
+
+static void pack_list(struct buf *b, const struct list *l)
+{
+	pack_u32(b, (uint32_t)l->count);
+	for (size_t i = 0; i < l->count; i++)
+		pack_str(b, l->items[i]);
+}
+
+static void pack_request(const struct exec_request *r, struct buf *b)
+{
+	pack_u8(b, flags_of(r));
+	pack_u32(b, r->rows);
+	pack_u32(b, r->cols);
+	pack_u64(b, r->timeout_ms);
+	pack_u32(b, 0);
+	pack_str(b, r->cwd);
+	pack_str(b, r->user);
+	pack_str(b, r->tag);
+	pack_str(b, r->session);
+	if (r->shell) {
+		pack_u32(b, 1);
+		pack_str(b, r->shell);
+	} else {
+		pack_list(b, &r->argv);
+	}
+	pack_list(b, &r->env);
+}
+
+/* What runs, cut: for the audit. Its role makes the bytes harmless. */
+static void name_command(const struct exec_request *r, char *text, size_t size)
+{
+	size_t used = 0;
+
+	if (r->shell) {
+		snprintf(text, size, "shell %s", r->shell);
+		return;
+	}
+	text[0] = '\0';
+	for (size_t i = 0; i < r->argv.count && used < size; i++)
+		used += (size_t)snprintf(text + used, size - used, "%s%s", i ? " " : "",
+					 r->argv.items[i]);
+}
+
+struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const struct exec_ops *ops,
+			void *arg)
+{
+	struct exec *x = exec_new(s, G_EXEC, ops, arg);
+	char command[200];
+
+	x->timeout_ms = r->timeout_ms;
+	x->background = r->background;
+	pack_request(r, &x->request);
+	s->m->metrics.execs++;
+	x->answering = true;
+	name_command(r, command, sizeof(command));
+	if (s->m->p.audit)
+		audit_decision(s, "exec", command, on_receipt, x);
+	else
+		answer_later(s->m, on_no_audit, x, NULL);
+	return x;
+}
+
+struct exec *exec_attach(struct sandbox *s, uint32_t eid, uint64_t from_seq,
+			 const struct exec_ops *ops, void *arg)
+{
+	struct exec *x = exec_new(s, G_ATTACH, ops, arg);
+
+	x->eid = eid;
+	x->background = true;
+	pack_u32(&x->request, eid);
+	pack_u64(&x->request, from_seq);
+	x->answering = true;
+	answer_later(s->m, on_no_audit, x, NULL);
+	return x;
+}
+
+/* ---- what its owner may do ---- */
+
+uint32_t exec_id(const struct exec *x)
+{
+	return x->eid;
+}
+
+struct sandbox *exec_sandbox(const struct exec *x)
+{
+	return x->s;
+}
+
+void exec_ack_at_once(struct exec *x)
+{
+	x->ack_at_once = true;
+}
+
+size_t exec_room(const struct exec *x)
+{
+	return x->call ? call_room(x->call) : 0;
+}
+
+bool exec_input(struct exec *x, const void *bytes, size_t len)
+{
+	sandbox_used(x->s);
+	return x->call && call_send(x->call, bytes, len);
+}
+
+void exec_close_input(struct exec *x)
+{
+	if (x->call)
+		call_close(x->call);
+}
+
+void exec_credit(struct exec *x, size_t len)
+{
+	if (x->call)
+		call_credit(x->call, len);
+}
+
+void exec_detach(struct exec *x)
+{
+	if (!x)
+		return;
+	x->detached = true;
+	if (!x->answering)
+		exec_free(x);
+}

@@ -1,0 +1,11 @@
+/* Commands: what exec.c offers to its neighbours besides manager.h. */
+#pragma once
+
+#include "manager/inner.h"
+#include "wire/pack.h"
+
+/* guest_exit of wire/guest.h; u->bad says whether it was whole. */
+void exit_read(struct unpack *u, struct exec_exit *ret);
+struct sandbox *exec_sandbox(const struct exec *x);
+/* Nobody will ask for it later: the guest may forget it as soon as it has ended. */
+void exec_ack_at_once(struct exec *x);

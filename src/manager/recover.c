@@ -1,0 +1,166 @@
+/*
+ * After a start: rows of the store meet what the broker found alive. Whole ones are taken up again;
+ * rows without a sandbox are closed with a reason; sandboxes without a row were never acknowledged
+ * to anybody and are destroyed.
+ */
+#include "manager/inner.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static enum sandbox_state state_of(const char *name)
+{
+	for (int i = 0; i < STATE_COUNT; i++)
+		if (strcmp(state_name((enum sandbox_state)i), name) == 0)
+			return (enum sandbox_state)i;
+	return STATE_FAILED;
+}
+
+static void load_row(void *arg, const struct store_row *row)
+{
+	struct manager *m = arg;
+	struct sandbox *s;
+	struct err e;
+
+	if (!ipc_id_is_valid(row->id) || manager_lookup(m, row->id))
+		return;
+	s = sandbox_new(m, row->id);
+	if (sandbox_load(s, row, &e) < 0)
+		manager_log(m, "%s", e.msg);
+	/* Until the broker has told what is alive, only stopped ones have a state. */
+	s->state = state_of(row->state) == STATE_STOPPED ? STATE_STOPPED : STATE_CREATING;
+	s->actor = s->owner;
+	sandbox_add(s);
+	tenant_enter(s);
+}
+
+void recover_load(struct manager *m)
+{
+	struct err e;
+
+	if (m->p.store && store_each(m->p.store, load_row, m, &e) < 0)
+		manager_log(m, "%s", e.msg);
+}
+
+/* ---- what the broker tells ---- */
+
+static void destroy_stranger(struct manager *m, const char *id)
+{
+	struct ipc msg = {.type = IPC_DESTROY};
+
+	memcpy(msg.id, id, sizeof(msg.id));
+	broker_ask(m->p.broker, &msg, -1, NULL, NULL);
+}
+
+static void set_remaining_ttl(struct sandbox *s)
+{
+	uint64_t now = unix_ms();
+
+	if (s->state == STATE_PAUSED && sandbox_pause_stops_clock(s))
+		return;
+	if (s->expires_ms)
+		sandbox_set_ttl(s, s->expires_ms > now ? s->expires_ms - now : 1);
+}
+
+static void adopt(struct manager *m, const struct ipc_booted *b, int fd)
+{
+	struct sandbox *s = manager_lookup(m, b->id);
+
+	if (!s && strcmp(b->owner, "-") == 0 && fd >= 0) {
+		pool_adopt(m, b, fd);
+		return;
+	}
+	if (!s || s->state != STATE_CREATING || b->transient) {
+		manager_log(m, "sandbox %s is nobody's; destroyed", b->id);
+		close_fd(&fd);
+		destroy_stranger(m, b->id);
+		return;
+	}
+	s->booted = *b;
+	s->o.spec.limits = b->limits;
+	if (s->kept[0]) {
+		/* It was being stopped, or being started again; it lives, so its own files count. */
+		snapshot_drop(m, s->kept, s->owner.token);
+		s->kept[0] = '\0';
+	}
+	sandbox_move(s, b->paused ? STATE_PAUSED : STATE_RUNNING, BY_START);
+	if (fd >= 0)
+		sandbox_open_link(s, fd, b->generation);
+	set_remaining_ttl(s);
+	sandbox_used(s);
+	if (s->link && s->state == STATE_RUNNING)
+		denials_subscribe(s);
+	manager_log(m, "sandbox %s is taken up again, %s", s->id, state_name(s->state));
+}
+
+/* Its processes are gone, but its files were kept before: it is stopped. */
+static bool is_stopped_after_all(struct sandbox *s)
+{
+	if (!s->kept[0])
+		return false;
+	sandbox_move(s, STATE_STOPPED, BY_START);
+	sandbox_save_or_log(s);
+	return true;
+}
+
+static void bury_missing(struct manager *m)
+{
+	for (struct sandbox *s = m->first, *next; s; s = next) {
+		bool late;
+
+		next = s->next;
+		if (s->state == STATE_STOPPED)
+			set_remaining_ttl(s);
+		if (s->state != STATE_CREATING || s->pooled || is_stopped_after_all(s))
+			continue;
+		late = s->expires_ms && s->expires_ms <= unix_ms() && !s->o.pause_on_timeout;
+		snprintf(s->reason, sizeof(s->reason), "%s",
+			 late ? "its time was over while the daemon was away"
+			      : "it was gone when the daemon came back");
+		manager_log(m, "sandbox %s: %s", s->id, s->reason);
+		tenant_leave(s);
+		sandbox_forget(s);
+		sandbox_move(s, late ? STATE_DESTROYED : STATE_FAILED, BY_START);
+		destroy_stranger(m, s->id);
+		grave_add(s);
+	}
+}
+
+static void died(struct manager *m, const struct ipc_died *d)
+{
+	struct sandbox *s = manager_lookup(m, d->id);
+
+	if (!s)
+		return;
+	if (s->pooled) {
+		pool_lost(s);
+		return;
+	}
+	sandbox_end(s, d->by_ttl ? STATE_DESTROYED : STATE_FAILED, BY_BROKER,
+		    d->by_ttl	? "its time was over"
+		    : d->by_oom ? "it was killed for memory"
+		    : d->why[0] ? d->why
+				: "its first process was killed");
+}
+
+void manager_news(struct manager *m, const struct ipc *news, int fd)
+{
+	switch (news->type) {
+	case IPC_ADOPTED:
+		adopt(m, &news->booted, take_fd(&fd));
+		break;
+	case IPC_READY:
+		bury_missing(m);
+		snapshots_sweep(m);
+		m->ready = true;
+		pool_refill(m);
+		break;
+	case IPC_DIED:
+		died(m, &news->died);
+		break;
+	}
+	close_fd(&fd);
+}

@@ -1,0 +1,628 @@
+/*
+ * Snapshots live with the broker. Those that we make for ourselves have a name that no client can
+ * give: ".stop" holds the files of a stopped sandbox, ".fork" those of a fork that is being made.
+ */
+#include "manager/inner.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "wire/guest.h"
+#include "wire/pack.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STOP_NAME ".stop"
+#define FORK_NAME ".fork"
+#define FORK_MAX 100
+
+static json_t *excluded_json(const char *words)
+{
+	json_t *all = json_array();
+	char copy[256], *save = NULL;
+
+	snprintf(copy, sizeof(copy), "%s", words);
+	for (char *w = strtok_r(copy, " ", &save); w; w = strtok_r(NULL, " ", &save))
+		json_array_append_new(all, json_string(w));
+	return all;
+}
+
+static json_t *snapshot_json(const struct ipc_snapshot *s)
+{
+	return json_pack("{s:s,s:s,s:s,s:I,s:o,s:o,s:s}", "id", s->id, "name", s->name, "digest",
+			 s->digest, "size_bytes", (json_int_t)s->size_bytes, "excluded",
+			 excluded_json(s->excluded), "created_at", time_json(s->created_ms),
+			 "sandbox", s->sandbox);
+}
+
+static int check_name(const char *name, struct err *e)
+{
+	if (strlen(name) >= IPC_NAME || name[0] == '.')
+		return err_field(e, ERR_INVALID, "name", "name: at most %d bytes, no leading dot",
+				 IPC_NAME - 1);
+	for (const char *c = name; *c; c++)
+		if ((unsigned char)*c < ' ' || *c == 127)
+			return err_field(e, ERR_INVALID, "name", "name: has control characters");
+	return 0;
+}
+
+/* Who may see everything asks as the operator. */
+static void set_owner(struct ipc_snapshot *s, const struct caller *who)
+{
+	snprintf(s->owner, sizeof(s->owner), "%s", caller_sees_all(who) ? "" : who->token);
+}
+
+/* ---- taking one ---- */
+
+static void thawed(struct sandbox *s)
+{
+	if (s->link && s->state == STATE_RUNNING)
+		link_suspend(s->link, false);
+}
+
+static void take(struct job *j, const char *name, broker_done done)
+{
+	struct sandbox *s = j->s;
+	struct ipc m = {.type = IPC_SNAPSHOT};
+
+	if (s->link)
+		link_suspend(s->link, true);
+	id_make(m.snapshot.id);
+	memcpy(m.snapshot.sandbox, s->id, sizeof(m.snapshot.sandbox));
+	memcpy(m.snapshot.owner, s->owner.token, sizeof(m.snapshot.owner));
+	snprintf(m.snapshot.name, sizeof(m.snapshot.name), "%s", name);
+	broker_ask(s->m->p.broker, &m, -1, done, j);
+}
+
+static void on_taken(void *arg, const struct ipc *reply, int fd)
+{
+	struct job *j = arg;
+
+	close_fd(&fd);
+	thawed(j->s);
+	if (reply->err.kind != ERR_NONE) {
+		job_end(j, &reply->err);
+		return;
+	}
+	j->snapshot = reply->snapshot;
+	j->value = snapshot_json(&reply->snapshot);
+	if (reply->snapshot.name[0] != '.')
+		event_add(j->s, "snapshot.created",
+			  json_pack("{s:s}", "snapshot", reply->snapshot.id));
+	job_end(j, NULL);
+}
+
+void snapshot_begin(struct job *j)
+{
+	take(j, j->snapshot.name, on_taken);
+}
+
+void sandbox_snapshot(struct sandbox *s, const char *name, json_done done, void *arg)
+{
+	struct job *j;
+	struct err e;
+
+	if (check_name(name ? name : "", &e) < 0) {
+		answer_json_later(s->m, done, arg, NULL, &e);
+		return;
+	}
+	j = job_new(s, JOB_SNAPSHOT, BY_CLIENT);
+	j->done_json = done;
+	j->arg = arg;
+	snprintf(j->snapshot.name, sizeof(j->snapshot.name), "%s", name ? name : "");
+	job_submit(j);
+}
+
+void snapshot_drop(struct manager *m, const char *id, const char *owner)
+{
+	struct ipc msg = {.type = IPC_SNAPSHOT_DELETE};
+
+	snprintf(msg.snapshot.id, sizeof(msg.snapshot.id), "%s", id);
+	snprintf(msg.snapshot.owner, sizeof(msg.snapshot.owner), "%s", owner);
+	broker_ask(m->p.broker, &msg, -1, NULL, NULL);
+}
+
+/* ---- stopping: the files are kept, everything else ends ---- */
+
+static void on_stopped(void *arg, const struct ipc *reply, int fd)
+{
+	struct job *j = arg;
+	struct sandbox *s = j->s;
+
+	close_fd(&fd);
+	if (job_is_current(j) && reply->err.kind == ERR_NONE) {
+		timers_stop(s);
+		if (s->expires_ms)
+			sandbox_set_ttl(s,
+					s->expires_ms > unix_ms() ? s->expires_ms - unix_ms() : 1);
+		sandbox_move(s, STATE_STOPPED, BY_CLIENT);
+		sandbox_save_or_log(s);
+	}
+	job_end(j, reply->err.kind == ERR_NONE ? NULL : &reply->err);
+}
+
+static void on_kept(void *arg, const struct ipc *reply, int fd)
+{
+	struct job *j = arg;
+	struct sandbox *s = j->s;
+
+	close_fd(&fd);
+	if (!job_is_current(j) || reply->err.kind != ERR_NONE) {
+		thawed(s);
+		if (reply->err.kind == ERR_NONE)
+			snapshot_drop(s->m, reply->snapshot.id, s->owner.token);
+		job_end(j, reply->err.kind == ERR_NONE ? NULL : &reply->err);
+		return;
+	}
+	/* Written down before the files' only other copy goes away. */
+	memcpy(s->kept, reply->snapshot.id, sizeof(s->kept));
+	sandbox_save_or_log(s);
+	sandbox_close_link(s);
+	ask_broker(j, IPC_DESTROY, on_stopped);
+}
+
+void stop_begin(struct job *j)
+{
+	take(j, STOP_NAME, on_kept);
+}
+
+/* ---- bringing files back ---- */
+
+struct restore {
+	struct job *j;
+	int tar;
+	bool closed;
+	void (*then)(struct job *j);
+	struct call *call;
+};
+
+static void restore_end(struct restore *r, const struct err *e)
+{
+	struct job *j = r->j;
+	void (*then)(struct job * j) = r->then;
+
+	close_fd(&r->tar);
+	free(r);
+	if (!job_is_current(j))
+		job_end(j, NULL);
+	else if (e)
+		boot_failed(j, e);
+	else
+		then(j);
+}
+
+static void on_restored(void *arg, const struct err *e)
+{
+	struct restore *r = arg;
+
+	r->call = NULL;
+	restore_end(r, e);
+}
+
+static void pump(void *arg)
+{
+	static char bytes[GUEST_MAX_PAYLOAD];
+	struct restore *r = arg;
+	struct err e;
+
+	while (!r->closed && call_room(r->call) >= sizeof(bytes)) {
+		ssize_t n = read(r->tar, bytes, sizeof(bytes));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0) {
+			err_sys(&e, "cannot read the snapshot");
+			call_drop(r->call);
+			restore_end(r, &e);
+			return;
+		}
+		if (n == 0) {
+			r->closed = true;
+			call_close(r->call);
+		} else {
+			call_send(r->call, bytes, (size_t)n);
+		}
+	}
+}
+
+static void on_restore_frame(void *arg, uint8_t type, const void *payload, size_t len)
+{
+	(void)payload;
+	(void)len;
+	if (type == G_OK)
+		pump(arg);
+}
+
+static const struct call_ops restore_ops = {
+	.on_frame = on_restore_frame, .on_end = on_restored, .on_room = pump};
+
+static void on_tar(void *arg, const struct ipc *reply, int fd)
+{
+	struct restore *r = arg;
+	struct sandbox *s = r->j->s;
+	struct buf b = {0};
+	struct err e;
+
+	r->tar = fd;
+	if (reply->err.kind != ERR_NONE || fd < 0 || !job_is_current(r->j) || !s->link) {
+		err_set(&e, ERR_SYSTEM, "the snapshot cannot be read");
+		restore_end(r, reply->err.kind != ERR_NONE ? &reply->err : &e);
+		return;
+	}
+	pack_str(&b, "/");
+	pack_u8(&b, GUEST_TAR_UPPER | GUEST_TAR_STRICT);
+	r->call = link_call(s->link, G_TAR_IN, buf_head(&b), b.len, &restore_ops, r);
+	buf_done(&b);
+}
+
+void restore(struct job *j, const char *snapshot, void (*then)(struct job *j))
+{
+	struct restore *r = must_alloc(calloc(1, sizeof(*r)));
+	struct ipc m = {.type = IPC_SNAPSHOT_READ};
+
+	*r = (struct restore){.j = j, .tar = -1, .then = then};
+	snprintf(m.snapshot.id, sizeof(m.snapshot.id), "%s", snapshot);
+	set_owner(&m.snapshot, &j->s->owner);
+	broker_ask(j->s->m->p.broker, &m, -1, on_tar, r);
+}
+
+/* ---- forks ---- */
+
+struct fork {
+	struct manager *m;
+	struct sandbox *s;
+	size_t count, open;
+	json_t *all;
+	char snapshot[IPC_ID];
+	json_done done;
+	void *arg;
+};
+
+struct fork_one {
+	struct fork *f;
+	size_t place;
+};
+
+static json_t *error_json(const struct err *e)
+{
+	return json_pack("{s:{s:s,s:s}}", "error", "kind", err_kind_name(e->kind), "message",
+			 e->msg);
+}
+
+static void on_forked(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct fork_one *one = arg;
+	struct fork *f = one->f;
+	json_t *value = s ? json_pack("{s:o}", "sandbox", sandbox_describe(s)) : error_json(e);
+
+	json_array_set_new(f->all, one->place, value);
+	/* Its files have been brought over; a later start has files of its own. */
+	if (s) {
+		s->o.snapshot[0] = '\0';
+		sandbox_save_or_log(s);
+	}
+	free(one);
+	if (--f->open > 0)
+		return;
+	snapshot_drop(f->m, f->snapshot, f->s->owner.token);
+	f->done(f->arg, json_pack("{s:o}", "sandboxes", f->all), NULL);
+	sandbox_release(f->s);
+	free(f);
+}
+
+static void copy_list(struct list *to, const struct list *from)
+{
+	for (size_t i = 0; i < from->count; i++)
+		list_add(to, from->items[i]);
+}
+
+/* What a fork has of its origin: everything but its name. */
+static void inherit(const struct sandbox *s, struct create_options *o)
+{
+	const struct create_options *from = &s->o;
+
+	create_options_init(o, s->m);
+	o->spec.limits = from->spec.limits;
+	o->spec.level = from->spec.level;
+	o->spec.root = from->spec.root;
+	o->spec.net = from->spec.net;
+	o->spec.required_layers = from->spec.required_layers;
+	free(o->spec.image);
+	o->spec.image = from->spec.image ? str_copy(from->spec.image) : NULL;
+	o->spec.workdir = from->spec.workdir ? str_copy(from->spec.workdir) : NULL;
+	o->spec.hostname = from->spec.hostname ? str_copy(from->spec.hostname) : NULL;
+	memcpy(o->door, from->door, sizeof(o->door));
+	o->metadata = json_deep_copy(from->metadata);
+	copy_list(&o->env, &from->env);
+	o->ttl_ms = from->ttl_ms;
+	o->idle_ms = from->idle_ms;
+	o->pause_on_timeout = from->pause_on_timeout;
+	o->auto_resume = from->auto_resume;
+	memcpy(o->volumes, from->volumes, sizeof(o->volumes));
+	o->volume_count = from->volume_count;
+}
+
+static void on_fork_taken(void *arg, json_t *value, const struct err *e)
+{
+	struct fork *f = arg;
+
+	if (e) {
+		f->done(f->arg, NULL, e);
+		json_decref(f->all);
+		sandbox_release(f->s);
+		free(f);
+		return;
+	}
+	snprintf(f->snapshot, sizeof(f->snapshot), "%s",
+		 json_string_value(json_object_get(value, "id")));
+	json_decref(value);
+	f->open = f->count;
+	for (size_t i = 0; i < f->count; i++) {
+		struct fork_one *one = must_alloc(calloc(1, sizeof(*one)));
+		struct create_options o;
+
+		*one = (struct fork_one){f, i};
+		inherit(f->s, &o);
+		memcpy(o.snapshot, f->snapshot, sizeof(o.snapshot));
+		json_array_append_new(f->all, json_null());
+		manager_create(f->m, &f->s->owner, &o, on_forked, one);
+	}
+}
+
+void sandbox_fork(struct sandbox *s, size_t count, json_done done, void *arg)
+{
+	struct fork *f;
+	struct job *j;
+	struct err e;
+
+	if (count == 0 || count > FORK_MAX) {
+		err_field(&e, ERR_INVALID, "count", "count: from 1 to %d", FORK_MAX);
+		answer_json_later(s->m, done, arg, NULL, &e);
+		return;
+	}
+	f = must_alloc(calloc(1, sizeof(*f)));
+	*f = (struct fork){.m = s->m, .s = sandbox_hold(s), .count = count};
+	f->all = json_array();
+	f->done = done;
+	f->arg = arg;
+	j = job_new(s, JOB_SNAPSHOT, BY_CLIENT);
+	j->done_json = on_fork_taken;
+	j->arg = f;
+	snprintf(j->snapshot.name, sizeof(j->snapshot.name), FORK_NAME);
+	job_submit(j);
+}
+
+/* ---- those that exist ---- */
+
+struct listing {
+	struct manager *m;
+	struct caller who;
+	json_t *all;
+	json_done done;
+	void *arg;
+};
+
+static void on_listed(void *arg, const struct ipc *reply, int fd)
+{
+	struct listing *l = arg;
+	const struct ipc_snapshot *s = &reply->snapshot;
+
+	close_fd(&fd);
+	if (reply->type == IPC_SNAPSHOT_IS) {
+		if (s->name[0] != '.' &&
+		    (caller_sees_all(&l->who) || strcmp(s->owner, l->who.token) == 0))
+			json_array_append_new(l->all, snapshot_json(s));
+		return;
+	}
+	if (reply->err.kind == ERR_NONE) {
+		l->done(l->arg, json_pack("{s:o}", "snapshots", l->all), NULL);
+	} else {
+		json_decref(l->all);
+		l->done(l->arg, NULL, &reply->err);
+	}
+	free(l);
+}
+
+void manager_snapshots(struct manager *m, const struct caller *who, json_done done, void *arg)
+{
+	struct listing *l = must_alloc(calloc(1, sizeof(*l)));
+	struct ipc msg = {.type = IPC_SNAPSHOT_LIST};
+
+	*l = (struct listing){.m = m, .who = *who, .all = json_array(), .done = done, .arg = arg};
+	broker_ask(m->p.broker, &msg, -1, on_listed, l);
+}
+
+/* What a lost daemon left behind: forks' files, and those of sandboxes that are not stopped. */
+static void on_swept(void *arg, const struct ipc *reply, int fd)
+{
+	struct manager *m = arg;
+	const struct ipc_snapshot *s = &reply->snapshot;
+	struct sandbox *of;
+
+	close_fd(&fd);
+	if (reply->type != IPC_SNAPSHOT_IS)
+		return;
+	of = manager_lookup(m, s->sandbox);
+	if (strcmp(s->name, FORK_NAME) == 0 ||
+	    (strcmp(s->name, STOP_NAME) == 0 && (!of || strcmp(of->kept, s->id) != 0))) {
+		manager_log(m, "snapshot %s is left over; removed", s->id);
+		snapshot_drop(m, s->id, s->owner);
+	}
+}
+
+void snapshots_sweep(struct manager *m)
+{
+	struct ipc msg = {.type = IPC_SNAPSHOT_LIST};
+
+	broker_ask(m->p.broker, &msg, -1, on_swept, m);
+}
+
+/* ---- reading, writing, deleting ---- */
+
+struct errand {
+	struct manager *m;
+	struct ipc msg;
+	json_done done_json;
+	fd_done done_fd;
+	void *arg;
+};
+
+static void errand_end(struct errand *a, const struct ipc *reply, int fd, const struct err *e)
+{
+	if (a->done_fd) {
+		a->done_fd(a->arg, fd, e ? NULL : &reply->snapshot, e);
+	} else {
+		close_fd(&fd);
+		a->done_json(a->arg,
+			     e				      ? NULL
+			     : reply->type == IPC_SNAPSHOT_IS ? snapshot_json(&reply->snapshot)
+							      : json_object(),
+			     e);
+	}
+	free(a);
+}
+
+static void on_errand_done(void *arg, const struct ipc *reply, int fd)
+{
+	errand_end(arg, reply, fd, reply->err.kind == ERR_NONE ? NULL : &reply->err);
+}
+
+static void on_errand_receipt(void *arg, const struct err *e)
+{
+	struct errand *a = arg;
+	struct err refused;
+
+	if (!e) {
+		broker_ask(a->m->p.broker, &a->msg, -1, on_errand_done, a);
+		return;
+	}
+	err_set(&refused, ERR_LIMIT, "audit log unwritable: %.400s", e->msg);
+	errand_end(a, NULL, -1, &refused);
+}
+
+static struct errand *errand_new(struct manager *m, const struct caller *who, uint32_t type,
+				 const char *id)
+{
+	struct errand *a = must_alloc(calloc(1, sizeof(*a)));
+
+	a->m = m;
+	a->msg.type = type;
+	snprintf(a->msg.snapshot.id, sizeof(a->msg.snapshot.id), "%s", id);
+	set_owner(&a->msg.snapshot, who);
+	return a;
+}
+
+static void errand_run(struct errand *a, const struct caller *who, const char *what)
+{
+	struct audit_entry entry = {.verdict = "allow"};
+
+	if (!a->m->p.audit) {
+		broker_ask(a->m->p.broker, &a->msg, -1, on_errand_done, a);
+		return;
+	}
+	snprintf(entry.who, sizeof(entry.who), "%s %.38s", who->token[0] ? who->token : "operator",
+		 who->name);
+	snprintf(entry.what, sizeof(entry.what), "%s", what);
+	snprintf(entry.target, sizeof(entry.target), "%s", a->msg.snapshot.id);
+	snprintf(entry.from, sizeof(entry.from), "%s", who->address);
+	audit_write(a->m->p.audit, &entry, on_errand_receipt, a);
+}
+
+/* Ids that cannot be are answered like those that are not (rule 28). */
+static bool is_no_id(const char *id, struct err *e)
+{
+	if (strlen(id) < IPC_ID && ipc_id_is_valid(id))
+		return false;
+	err_set(e, ERR_NOT_FOUND, "there is no such snapshot");
+	return true;
+}
+
+void manager_snapshot_delete(struct manager *m, const struct caller *who, const char *id,
+			     json_done done, void *arg)
+{
+	struct errand *a;
+	struct err e;
+
+	if (is_no_id(id, &e)) {
+		answer_json_later(m, done, arg, NULL, &e);
+		return;
+	}
+	a = errand_new(m, who, IPC_SNAPSHOT_DELETE, id);
+	a->done_json = done;
+	a->arg = arg;
+	errand_run(a, who, "snapshot.delete");
+}
+
+struct refused_fd {
+	fd_done done;
+	void *arg;
+};
+
+static void refuse_fd(void *arg, json_t *value, const struct err *e)
+{
+	struct refused_fd *r = arg;
+
+	(void)value;
+	r->done(r->arg, -1, NULL, e);
+	free(r);
+}
+
+static void answer_fd_later(struct manager *m, fd_done done, void *arg, const struct err *e)
+{
+	struct refused_fd *r = must_alloc(calloc(1, sizeof(*r)));
+
+	*r = (struct refused_fd){done, arg};
+	answer_json_later(m, refuse_fd, r, NULL, e);
+}
+
+void manager_snapshot_read(struct manager *m, const struct caller *who, const char *id,
+			   fd_done done, void *arg)
+{
+	struct errand *a;
+	struct err e;
+
+	if (is_no_id(id, &e)) {
+		answer_fd_later(m, done, arg, &e);
+		return;
+	}
+	a = errand_new(m, who, IPC_SNAPSHOT_READ, id);
+	a->done_fd = done;
+	a->arg = arg;
+	errand_run(a, who, "snapshot.read");
+}
+
+void manager_snapshot_write(struct manager *m, const struct caller *who, const char *name,
+			    fd_done done, void *arg)
+{
+	char id[IPC_ID];
+	struct errand *a;
+	struct err e;
+
+	if (check_name(name, &e) < 0) {
+		answer_fd_later(m, done, arg, &e);
+		return;
+	}
+	id_make(id);
+	a = errand_new(m, who, IPC_SNAPSHOT_WRITE, id);
+	/* What is imported belongs to who imports it, whatever else he may see. */
+	snprintf(a->msg.snapshot.owner, sizeof(a->msg.snapshot.owner), "%s", who->token);
+	snprintf(a->msg.snapshot.name, sizeof(a->msg.snapshot.name), "%s", name);
+	a->done_fd = done;
+	a->arg = arg;
+	errand_run(a, who, "snapshot.import");
+}
+
+void manager_snapshot_keep(struct manager *m, const struct caller *who,
+			   const struct ipc_snapshot *info, json_done done, void *arg)
+{
+	struct errand *a = errand_new(m, who, IPC_SNAPSHOT_KEEP, info->id);
+
+	a->msg.snapshot = *info;
+	snprintf(a->msg.snapshot.owner, sizeof(a->msg.snapshot.owner), "%s", who->token);
+	a->done_json = done;
+	a->arg = arg;
+	broker_ask(m->p.broker, &a->msg, -1, on_errand_done, a);
+}
