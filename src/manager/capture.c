@@ -16,6 +16,8 @@ struct capture_run {
 	struct sandbox *s; /* held */
 	struct stream out, err;
 	bool base64, flooded, cancelled;
+	bool asking; /* for denials; freed by its answer */
+	uint32_t eid;
 	char *input;
 	size_t input_len, input_at;
 	int64_t begun_ns;
@@ -92,13 +94,29 @@ static void fill(struct capture_run *c, const struct exec_exit *x)
 		r->notes[0] = c->s->booted.note;
 }
 
+/* Everything is known. */
+static void conclude(void *arg)
+{
+	struct capture_run *c = arg;
+
+	ack_now(c->s, c->eid);
+	if (c->cancelled) {
+		capture_free(c);
+		return;
+	}
+	denials_add_limits(&c->result);
+	answer(c);
+}
+
 static void on_exit_(void *arg, const struct exec_exit *x)
 {
 	struct capture_run *c = arg;
 
 	c->x = NULL;
 	fill(c, x);
-	answer(c);
+	c->asking = denials_ask(c->s, c->eid, &c->result, conclude, c);
+	if (!c->asking)
+		conclude(c);
 }
 
 static void on_error(void *arg, const struct err *e)
@@ -130,8 +148,8 @@ static void on_start(void *arg, uint32_t eid, uint32_t pid)
 {
 	struct capture_run *c = arg;
 
-	(void)eid;
 	(void)pid;
+	c->eid = eid;
 	c->setup_ms = (double)(now_ns() - c->begun_ns) / 1e6;
 	feed(c);
 }
@@ -190,7 +208,7 @@ struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r
 		request.no_stdin = true;
 	}
 	c->x = exec_start(s, &request, &ops, c);
-	exec_ack_at_once(c->x);
+	exec_leave_unacked(c->x);
 	return c;
 }
 
@@ -199,5 +217,8 @@ void exec_capture_cancel(struct capture_run *c)
 	if (!c)
 		return;
 	exec_detach(take_ptr(c->x));
-	capture_free(c);
+	if (c->asking)
+		c->cancelled = true;
+	else
+		capture_free(c);
 }

@@ -210,7 +210,6 @@ static void come_up(struct job *j)
 		fail_boot(j, &e);
 		return;
 	}
-	denials_subscribe(s);
 	sandbox_used(s);
 	if (j->kind == JOB_CREATE) {
 		s->m->metrics.created++;
@@ -497,7 +496,6 @@ static void on_answered(void *arg, const struct err *e)
 		connect_failed(j, e ? e->msg : "");
 		return;
 	}
-	denials_subscribe(j->s);
 	event_add(j->s, "sandbox.reconnected", NULL);
 	job_end(j, NULL);
 }

@@ -1,12 +1,120 @@
-/* What the guest itself tells: refused calls, commands that ended. */
+/* What was refused to a command, as its guest tells it. The guest is not trusted: bounded and cleaned. */
 #include "manager/inner.h"
 
-void denials_subscribe(struct sandbox *s)
+#include "base/auto.h"
+#include "base/str.h"
+#include "wire/guest.h"
+#include "wire/pack.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DENIALS_MAX 64
+
+static const char *const kinds[] = {"syscall", "connect", "resolve"};
+
+static const struct {
+	unsigned hit;
+	const char *name;
+} limit_rows[] = {
+	{HIT_PIDS, "pids"},
+	{HIT_DISK, "disk"},
+	{HIT_FILE_SIZE, "file_size"},
+	{HIT_MEMORY, "memory"},
+};
+
+struct asking {
+	struct sandbox *s;
+	struct result *r;
+	void (*then)(void *arg);
+	void *arg;
+};
+
+static void read_text(struct unpack *u, char *dst, size_t size)
 {
-	(void)s;
+	size_t len;
+	const char *text = unpack_bytes(u, &len);
+
+	str_sanitise(dst, size, text, len);
 }
 
-void denials_free(struct denials *d)
+static void read_denial(struct unpack *u, struct sandbox *s, struct denial *d)
 {
-	(void)d;
+	uint8_t kind = unpack_u8(u);
+
+	snprintf(d->what, sizeof(d->what), "%s", kind < ARRAY_LEN(kinds) ? kinds[kind] : "limit");
+	read_text(u, d->rule, sizeof(d->rule));
+	read_text(u, d->target, sizeof(d->target));
+	read_text(u, d->explain, sizeof(d->explain));
+	d->count = unpack_u64(u);
+	s->m->metrics.denials[kind < ARRAY_LEN(kinds) ? kind : 3] += d->count;
+}
+
+static void on_frame(void *arg, uint8_t type, const void *payload, size_t len)
+{
+	struct asking *a = arg;
+	struct unpack u = unpack_from(payload, len);
+	uint32_t count = unpack_u32(&u);
+	struct result *r = a->r;
+
+	if (type != G_OK || count == 0)
+		return;
+	count = count < DENIALS_MAX ? count : DENIALS_MAX;
+	r->denials = must_alloc(calloc(count + ARRAY_LEN(limit_rows), sizeof(*r->denials)));
+	for (uint32_t i = 0; i < count && !u.bad; i++) {
+		read_denial(&u, a->s, &r->denials[r->denial_count]);
+		r->denial_count += !u.bad;
+	}
+}
+
+/* If it cannot be asked, the record goes out without them. */
+static void on_end(void *arg, const struct err *e)
+{
+	struct asking *a = arg;
+	void (*then)(void *arg) = a->then;
+	void *owner = a->arg;
+
+	(void)e;
+	sandbox_release(a->s);
+	free(a);
+	then(owner);
+}
+
+static const struct call_ops ops = {.on_frame = on_frame, .on_end = on_end};
+
+bool denials_ask(struct sandbox *s, uint32_t eid, struct result *r, void (*then)(void *arg),
+		 void *arg)
+{
+	struct buf b = {0};
+	struct asking *a;
+
+	if (!s->link || s->state != STATE_RUNNING)
+		return false;
+	a = must_alloc(calloc(1, sizeof(*a)));
+	*a = (struct asking){.s = sandbox_hold(s), .r = r, .then = then, .arg = arg};
+	pack_u32(&b, eid);
+	link_call(s->link, G_DENIALS, buf_head(&b), b.len, &ops, a);
+	buf_done(&b);
+	return true;
+}
+
+void denials_add_limits(struct result *r)
+{
+	for (size_t i = 0; i < ARRAY_LEN(limit_rows); i++) {
+		struct denial *d;
+
+		if (!(r->limits_hit & limit_rows[i].hit))
+			continue;
+		if (!r->denials)
+			r->denials = must_alloc(calloc(ARRAY_LEN(limit_rows), sizeof(*r->denials)));
+		d = &r->denials[r->denial_count++];
+		d->count = 1;
+		snprintf(d->what, sizeof(d->what), "limit");
+		snprintf(d->target, sizeof(d->target), "%s", limit_rows[i].name);
+		snprintf(d->rule, sizeof(d->rule), "limit %s", limit_rows[i].name);
+		snprintf(d->explain, sizeof(d->explain),
+			 "The %s limit was reached. If more is needed, ask for a larger %s.",
+			 limit_rows[i].name, limit_rows[i].name);
+	}
 }

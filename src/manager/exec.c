@@ -26,7 +26,7 @@ struct exec {
 	uint8_t type;
 	bool detached;	/* nobody listens; freed by the callback that is still due */
 	bool answering; /* a callback is due: audit or stats */
-	bool exited, background, ack_at_once;
+	bool exited, background, unacked;
 	uint64_t timeout_ms;
 	int64_t begun_ns;
 	struct exec_exit exit;
@@ -113,9 +113,7 @@ static void finish(struct exec *x)
 	struct exec_exit exit = x->exit;
 
 	count_exec(x);
-	if (x->ack_at_once)
-		ack_now(x->s, x->eid);
-	else if (!x->s->o.transient)
+	if (!x->unacked && !x->s->o.transient)
 		ack_later(x->s, x->eid);
 	exec_free(x);
 	if (!detached)
@@ -379,9 +377,9 @@ struct sandbox *exec_sandbox(const struct exec *x)
 	return x->s;
 }
 
-void exec_ack_at_once(struct exec *x)
+void exec_leave_unacked(struct exec *x)
 {
-	x->ack_at_once = true;
+	x->unacked = true;
 }
 
 size_t exec_room(const struct exec *x)

@@ -7,5 +7,5 @@
 /* guest_exit of wire/guest.h; u->bad says whether it was whole. */
 void exit_read(struct unpack *u, struct exec_exit *ret);
 struct sandbox *exec_sandbox(const struct exec *x);
-/* Nobody will ask for it later: the guest may forget it as soon as it has ended. */
-void exec_ack_at_once(struct exec *x);
+/* Who started it will acknowledge its end. */
+void exec_leave_unacked(struct exec *x);

@@ -97,8 +97,6 @@ struct sandbox {
 	struct loop_task next_task;
 	struct loop_timer ttl, idle, acking;
 	struct ack *acks, **acks_end;
-	struct call *events;
-	struct denials *denials;
 	struct waiter *waiters;
 	struct history *history;
 	json_t *layers;
@@ -204,6 +202,7 @@ void fill_boot(const struct sandbox *s, struct ipc_boot *b);
 /* ---- pool.c ---- */
 struct sandbox *pool_take(struct manager *m, const struct create_options *o);
 void pool_refill(struct manager *m);
+void pool_resize(struct manager *m); /* by the configuration */
 void pool_start(struct manager *m);
 void pool_adopt(struct manager *m, const struct ipc_booted *b, int fd);
 void pool_lost(struct sandbox *s); /* a member died */
@@ -241,6 +240,9 @@ void snapshots_sweep(struct manager *m);
 /* ---- recover.c ---- */
 void recover_load(struct manager *m);
 
-/* ---- denials.c: what the guest's own events tell ---- */
-void denials_subscribe(struct sandbox *s);
-void denials_free(struct denials *d);
+/* ---- denials.c ---- */
+/* Asks what was refused to a command; fills r->denials, then calls then. False: cannot be asked. */
+bool denials_ask(struct sandbox *s, uint32_t eid, struct result *r, void (*then)(void *arg),
+		 void *arg);
+/* Those limits that were reached, in words. */
+void denials_add_limits(struct result *r);

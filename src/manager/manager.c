@@ -224,7 +224,6 @@ static void sandbox_free(struct sandbox *s)
 		free(a);
 	}
 	history_free(s->history);
-	denials_free(s->denials);
 	json_decref(s->layers);
 	create_options_done(&s->o);
 	free(s);
@@ -479,8 +478,7 @@ struct manager *manager_new(const struct manager_parts *parts)
 void manager_set_config(struct manager *m, const struct config *config)
 {
 	m->p.config = config;
-	if (m->ready)
-		pool_refill(m);
+	pool_resize(m);
 }
 
 void manager_drain(struct manager *m)

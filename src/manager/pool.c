@@ -161,8 +161,6 @@ void pool_refill(struct manager *m)
 	for (size_t i = 0; i < ARRAY_LEN(roots); i++) {
 		struct pool *p = &m->pools[roots[i] == ROOT_OVERLAY];
 
-		if (p->wanted > pool_size(m))
-			p->wanted = pool_size(m);
 		if (p->count < p->wanted) {
 			boot_member(m, roots[i]);
 			return;
@@ -178,7 +176,16 @@ static void on_timer(void *arg)
 void pool_start(struct manager *m)
 {
 	m->pool_timer = (struct loop_timer){.call = on_timer, .arg = m};
+	pool_resize(m);
+}
+
+/* Those with an overlay are kept from the start; others once somebody has asked for one. */
+void pool_resize(struct manager *m)
+{
 	m->pools[1].wanted = pool_size(m);
+	if (m->pools[0].wanted)
+		m->pools[0].wanted = pool_size(m);
+	pool_refill(m);
 }
 
 void pool_adopt(struct manager *m, const struct ipc_booted *b, int fd)

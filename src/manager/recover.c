@@ -92,8 +92,7 @@ static void adopt(struct manager *m, const struct ipc_booted *b, int fd)
 	set_remaining_ttl(s);
 	sandbox_used(s);
 	if (s->link && s->state == STATE_RUNNING)
-		denials_subscribe(s);
-	manager_log(m, "sandbox %s is taken up again, %s", s->id, state_name(s->state));
+		manager_log(m, "sandbox %s is taken up again, %s", s->id, state_name(s->state));
 }
 
 /* Its processes are gone, but its files were kept before: it is stopped. */

@@ -113,12 +113,6 @@ static void on_guest_stats_end(void *arg, const struct err *e)
 
 static const struct call_ops stats_ops = {.on_frame = on_guest_stats, .on_end = on_guest_stats_end};
 
-/* Besides the one that listens to its events. */
-static bool has_calls(const struct sandbox *s)
-{
-	return link_open_calls(s->link) > (s->events ? 1u : 0u);
-}
-
 /* Commands in the background are known to the guest only. */
 static void on_idle(void *arg)
 {
@@ -126,7 +120,8 @@ static void on_idle(void *arg)
 	uint64_t unused_ms = (uint64_t)(now_ns() - s->used_ns) / 1000000;
 	struct idle_question *q;
 
-	if (s->state != STATE_RUNNING || !s->link || s->active || s->current || has_calls(s)) {
+	if (s->state != STATE_RUNNING || !s->link || s->active || s->current ||
+	    link_open_calls(s->link)) {
 		s->used_ns = now_ns();
 		rearm(s, s->o.idle_ms);
 		return;
@@ -160,7 +155,7 @@ static void send_ack(struct sandbox *s, uint32_t eid)
 	static const struct call_ops nothing = {0};
 	struct buf b = {0};
 
-	if (!s->link || s->state != STATE_RUNNING)
+	if (!s->link || s->state != STATE_RUNNING || s->o.transient)
 		return;
 	pack_u32(&b, eid);
 	link_call(s->link, G_ACK, buf_head(&b), b.len, &nothing, NULL);

@@ -1,0 +1,8 @@
+/* The front: HTTP, the manager, SQLite, the links to the guests. Started by the broker (roles.c). */
+#pragma once
+
+/*
+ * Serves until the broker says so or is gone; returns the exit status. The working directory is where
+ * the database lives. Takes both sockets.
+ */
+int front_main(int broker_fd, int audit_fd);
