@@ -113,8 +113,8 @@ static void finish(struct exec *x)
 	struct exec_exit exit = x->exit;
 
 	count_exec(x);
-	if (!x->unacked && !x->s->o.transient)
-		ack_later(x->s, x->eid);
+	if (!x->unacked)
+		ack_now(x->s, x->eid);
 	exec_free(x);
 	if (!detached)
 		ops->on_exit(arg, &exit);

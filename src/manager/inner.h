@@ -65,13 +65,6 @@ struct waiter {
 	struct waiter *next, **back;
 };
 
-/* An ended command whose status is acknowledged later, so that it can be listed for a while. */
-struct ack {
-	uint32_t eid;
-	int64_t at_ns;
-	struct ack *next;
-};
-
 struct history; /* stats.c */
 
 struct sandbox {
@@ -95,8 +88,7 @@ struct sandbox {
 	char kept[IPC_ID];		  /* STATE_STOPPED: the snapshot of its files */
 	struct job *current, *queue, **queue_end;
 	struct loop_task next_task;
-	struct loop_timer ttl, idle, acking;
-	struct ack *acks, **acks_end;
+	struct loop_timer ttl, idle;
 	struct waiter *waiters;
 	struct history *history;
 	json_t *layers;
@@ -218,7 +210,7 @@ void sandbox_used(struct sandbox *s);
 void sandbox_active(struct sandbox *s, int by);
 void grave_add(struct sandbox *s);
 void grave_start(struct manager *m);
-void ack_later(struct sandbox *s, uint32_t eid);
+/* The end of a command was taken note of. */
 void ack_now(struct sandbox *s, uint32_t eid);
 
 /* ---- events.c ---- */

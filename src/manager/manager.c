@@ -198,7 +198,6 @@ struct sandbox *sandbox_new(struct manager *m, const char *id)
 	spec_init(&s->o.spec);
 	s->end_state = STATE_DESTROYED;
 	s->queue_end = &s->queue;
-	s->acks_end = &s->acks;
 	s->next_task = (struct loop_task){.call = sandbox_run_queue, .arg = s};
 	timers_init(s);
 	return s;
@@ -217,12 +216,6 @@ static void sandbox_free(struct sandbox *s)
 	loop_task_remove(s->m->p.loop, &s->next_task);
 	while (s->waiters)
 		sandbox_unwait(s->waiters);
-	while (s->acks) {
-		struct ack *a = s->acks;
-
-		s->acks = a->next;
-		free(a);
-	}
 	history_free(s->history);
 	json_decref(s->layers);
 	create_options_done(&s->o);

@@ -12,7 +12,6 @@
 
 #define GRAVE_MS 60000
 #define GRAVE_LOOK_MS 5000
-#define ACK_AFTER_MS 60000
 /* The daemon ends a sandbox in good order; its guest would do it this much later. */
 #define GUEST_LATER_MS 3000
 
@@ -150,7 +149,8 @@ void sandbox_active(struct sandbox *s, int by)
 
 /* ---- acknowledging ---- */
 
-static void send_ack(struct sandbox *s, uint32_t eid)
+/* The guest lists it for a while yet. */
+void ack_now(struct sandbox *s, uint32_t eid)
 {
 	static const struct call_ops nothing = {0};
 	struct buf b = {0};
@@ -160,41 +160,6 @@ static void send_ack(struct sandbox *s, uint32_t eid)
 	pack_u32(&b, eid);
 	link_call(s->link, G_ACK, buf_head(&b), b.len, &nothing, NULL);
 	buf_done(&b);
-}
-
-static void on_acking(void *arg)
-{
-	struct sandbox *s = arg;
-
-	while (s->acks && s->acks->at_ns <= now_ns()) {
-		struct ack *a = s->acks;
-
-		s->acks = a->next;
-		if (!s->acks)
-			s->acks_end = &s->acks;
-		send_ack(s, a->eid);
-		free(a);
-	}
-	if (s->acks)
-		loop_timer_set(s->m->p.loop, &s->acking,
-			       (uint64_t)(s->acks->at_ns - now_ns()) / 1000000 + 1);
-}
-
-void ack_later(struct sandbox *s, uint32_t eid)
-{
-	struct ack *a = must_alloc(calloc(1, sizeof(*a)));
-
-	a->eid = eid;
-	a->at_ns = now_ns() + ACK_AFTER_MS * 1000000LL;
-	*s->acks_end = a;
-	s->acks_end = &a->next;
-	if (!s->acking.place)
-		loop_timer_set(s->m->p.loop, &s->acking, ACK_AFTER_MS);
-}
-
-void ack_now(struct sandbox *s, uint32_t eid)
-{
-	send_ack(s, eid);
 }
 
 /* ---- forgetting ---- */
@@ -245,7 +210,6 @@ void timers_init(struct sandbox *s)
 {
 	s->ttl = (struct loop_timer){.call = on_ttl, .arg = s};
 	s->idle = (struct loop_timer){.call = on_idle, .arg = s};
-	s->acking = (struct loop_timer){.call = on_acking, .arg = s};
 }
 
 void timers_stop(struct sandbox *s)
@@ -254,5 +218,4 @@ void timers_stop(struct sandbox *s)
 
 	loop_timer_stop(l, &s->ttl);
 	loop_timer_stop(l, &s->idle);
-	loop_timer_stop(l, &s->acking);
 }
