@@ -45,6 +45,20 @@ struct exchange *exchange_new(struct peer *p, const char *uri)
 	return &w->x;
 }
 
+/* What was added last goes first: it may use what was there before. */
+static void free_owned(struct exchange_inside *in)
+{
+	while (in->owned) {
+		struct owned *o = in->owned;
+
+		in->owned = o->next;
+		if (o->done)
+			o->done(o->data);
+		free(o->data);
+		free(o);
+	}
+}
+
 static void exchange_free(struct exchange *x)
 {
 	struct exchange_inside *in = x->inside;
@@ -52,9 +66,7 @@ static void exchange_free(struct exchange *x)
 
 	loop_unwatch(l, &in->hup);
 	loop_task_remove(l, &in->task);
-	if (in->data_done)
-		in->data_done(x->data);
-	free(x->data);
+	free_owned(in);
 	json_decref(x->json);
 	in->server->buffered -= in->body.len;
 	buf_done(&in->body);
@@ -86,8 +98,16 @@ void exchange_release(struct exchange *x)
 void *exchange_attach(struct exchange *x, size_t size, void (*done)(void *data))
 {
 	x->data = must_alloc(calloc(1, size));
-	x->inside->data_done = done;
+	exchange_also_free(x, x->data, done);
 	return x->data;
+}
+
+void exchange_also_free(struct exchange *x, void *data, void (*done)(void *data))
+{
+	struct owned *o = must_alloc(malloc(sizeof(*o)));
+
+	*o = (struct owned){data, done, x->inside->owned};
+	x->inside->owned = o;
 }
 
 /* ---- suspending; the client's end ---- */

@@ -150,6 +150,9 @@ bool exchange_accepts(const struct exchange *x, const char *type);
 /* Memory of the handler's own, zeroed, in x->data; freed with the exchange, after done(data). */
 void *exchange_attach(struct exchange *x, size_t size, void (*done)(void *data));
 
+/* The same for what helpers of the handler need: done(data), then free, with the exchange. */
+void exchange_also_free(struct exchange *x, void *data, void (*done)(void *data));
+
 /* ---- a streamed request body ---- */
 struct body_ops {
 	/* Takes up to len bytes and says how many; fewer: no more come until exchange_more. */

@@ -38,6 +38,13 @@ struct raw {
 	int fd;
 };
 
+/* What is freed with an exchange. */
+struct owned {
+	void *data;
+	void (*done)(void *data);
+	struct owned *next;
+};
+
 /* One connection. */
 struct peer {
 	struct server *server;
@@ -108,7 +115,7 @@ struct exchange_inside {
 	void *open_arg;
 	struct loop_watch hup;
 	struct loop_task task;
-	void (*data_done)(void *data);
+	struct owned *owned;
 };
 
 /* server.c */

@@ -116,8 +116,8 @@ static size_t count_address(const struct server *s, const char *address)
 	const struct peer *p;
 	size_t n = 0;
 
-	TAILQ_FOREACH(p, &s->peers, all)
-	n += str_equal(p->address, address);
+	TAILQ_FOREACH (p, &s->peers, all)
+		n += str_equal(p->address, address);
 	return n;
 }
 
@@ -389,8 +389,8 @@ void server_drain(struct server *s)
 
 	s->draining = true;
 	close_listeners(s);
-	TAILQ_FOREACH(p, &s->idle, idle)
-	peer_cut(p);
+	TAILQ_FOREACH (p, &s->idle, idle)
+		peer_cut(p);
 }
 
 /* No connection may be suspended or upgraded when libmicrohttpd stops. */
@@ -398,8 +398,7 @@ static void cut_all(struct server *s)
 {
 	struct peer *p;
 
-	TAILQ_FOREACH(p, &s->peers, all)
-	{
+	TAILQ_FOREACH (p, &s->peers, all) {
 		if (p->now) {
 			exchange_tell_gone(p->now);
 			if (p->now)

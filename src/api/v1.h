@@ -1,10 +1,119 @@
-/* The REST door: contract.md's paths, one table. */
+/*
+ * The REST door: one table of routes (v1.c), a file for each group of handlers. route.describe is the
+ * struct body_table of the body.
+ */
 #pragma once
 
+#include "api/fields.h"
 #include "api/http.h"
+#include "manager/manager.h"
 
 extern const struct door rest_door;
 
+struct rest; /* what the door keeps between requests: x->api->door_state[DOOR_REST] */
+struct rest *rest_new(struct api *api);
+void rest_free(struct rest *r);
+
+/* ---- for the handlers (v1_common.c) ---- */
+/* Checks the body against the route's table; false: an error was answered. */
+bool v1_body(struct exchange *x);
+/* The sandbox of the first parameter; NULL: an error was answered. */
+struct sandbox *v1_sandbox(struct exchange *x);
+/* Finds it, wakes it, then calls; errors are answered. The sandbox is valid during the call. */
+void v1_awake(struct exchange *x, void (*call)(struct exchange *x, struct sandbox *s));
+/* Callbacks whose arg is the exchange. */
+void v1_answer_sandbox(void *arg, struct sandbox *s, const struct err *e);
+void v1_answer_json(void *arg, json_t *value, const struct err *e);
+void v1_answer_empty(void *arg, json_t *value, const struct err *e); /* 204 */
+
+/* Server-sent events, kept alive by comments. Embedded by its owner, closed before its memory goes. */
+struct sse {
+	struct exchange *x;
+	struct loop_timer ping;
+};
+void sse_open(struct sse *s, struct exchange *x);
+/* Takes the value over. */
+void sse_send(struct sse *s, const char *event, json_t *value);
+void sse_close(struct sse *s);
+
+/* ---- handlers and the tables of their bodies ---- */
 /* v1_system.c */
 void v1_healthz(struct exchange *x);
 void v1_metrics(struct exchange *x);
+void v1_tokens(struct exchange *x);
+void v1_tokens_refused(struct exchange *x);
+void v1_policies(struct exchange *x);
+void v1_images(struct exchange *x);
+void v1_volumes(struct exchange *x);
+void v1_audit(struct exchange *x);
+/* openapi.c */
+void v1_openapi(struct exchange *x);
+
+/* v1_sandboxes.c */
+extern const struct body_table v1_create_table, v1_patch_table, v1_timeout_table;
+void v1_create(struct exchange *x);
+void v1_list(struct exchange *x);
+void v1_inspect(struct exchange *x);
+void v1_patch(struct exchange *x);
+void v1_destroy(struct exchange *x);
+void v1_destroy_all(struct exchange *x);
+void v1_timeout(struct exchange *x);
+/* Fills in what a body says; spec is finished. */
+int v1_create_options(const json_t *body, const struct body_table *t, struct create_options *o,
+		      struct err *e);
+
+/* v1_state.c */
+extern const struct body_table v1_snapshot_table, v1_fork_table, v1_empty_table;
+void v1_start(struct exchange *x);
+void v1_stop(struct exchange *x);
+void v1_restart(struct exchange *x);
+void v1_pause(struct exchange *x);
+void v1_resume(struct exchange *x);
+void v1_wait(struct exchange *x);
+void v1_stats(struct exchange *x);
+void v1_all_stats(struct exchange *x);
+void v1_health(struct exchange *x);
+void v1_logs(struct exchange *x);
+void v1_events(struct exchange *x);
+
+/* v1_snapshots.c */
+void v1_snapshot(struct exchange *x);
+void v1_fork(struct exchange *x);
+void v1_snapshots(struct exchange *x);
+void v1_snapshot_delete(struct exchange *x);
+void v1_snapshot_get_tar(struct exchange *x);
+void v1_snapshot_put_tar(struct exchange *x);
+
+/* v1_exec.c */
+extern const struct body_table v1_exec_table, v1_stdin_table, v1_signal_table, v1_resize_table;
+void v1_exec(struct exchange *x);
+void v1_execs(struct exchange *x);
+void v1_exec_inspect(struct exchange *x);
+void v1_exec_kill(struct exchange *x);
+void v1_exec_stream(struct exchange *x);
+void v1_exec_stdin(struct exchange *x);
+void v1_exec_close_stdin(struct exchange *x);
+void v1_exec_signal(struct exchange *x);
+void v1_exec_resize(struct exchange *x);
+
+/* v1_run.c, v1_batch.c */
+extern const struct body_table v1_run_table, v1_batch_table;
+void v1_run(struct exchange *x);
+void v1_batch(struct exchange *x);
+
+/* v1_files.c, v1_tree.c */
+extern const struct body_table v1_mkdir_table, v1_move_table, v1_chmod_table, v1_search_table;
+void v1_file_get(struct exchange *x);
+void v1_file_put(struct exchange *x);
+void v1_file_delete(struct exchange *x);
+void v1_file_mkdir(struct exchange *x);
+void v1_file_move(struct exchange *x);
+void v1_file_chmod(struct exchange *x);
+void v1_file_search(struct exchange *x);
+void v1_file_list(struct exchange *x);
+void v1_file_get_tar(struct exchange *x);
+void v1_file_put_tar(struct exchange *x);
+void v1_file_watch(struct exchange *x);
+
+/* v1_ports.c */
+void v1_port(struct exchange *x);

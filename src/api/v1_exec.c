@@ -1,0 +1,204 @@
+#include "api/v1.h"
+
+#include "api/metrics.h"
+#include "api/v1_stream.h"
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct body_field exec_fields[] = {
+	{"cmd", BODY_LIST, 0, "the command and its arguments", NULL},
+	{"shell", BODY_TEXT, 0, "or: one line for a shell", NULL},
+	{"env", BODY_ENV, 0, "variables besides the sandbox's", NULL},
+	{"cwd", BODY_TEXT, 0, "where it starts", NULL},
+	{"stdin", BODY_TEXT, 0, "its input, then the end of it", NULL},
+	{"stdin_base64", BODY_TEXT, 0, "the same, as base64", NULL},
+	{"interactive", BODY_FLAG, 0, "input stays open for .../stdin", NULL},
+	{"timeout", BODY_TIME, 0, "then it is killed; 0 for none", NULL},
+	{"user", BODY_TEXT, 0, "user (default) or root of the sandbox", NULL},
+	{"tty", BODY_FLAG, 0, "a terminal", NULL},
+	{"rows", BODY_COUNT, 0, "of the terminal", NULL},
+	{"cols", BODY_COUNT, 0, "of the terminal", NULL},
+	{"tag", BODY_TEXT, 0, "to find it again by", NULL},
+	{"session", BODY_TEXT, 0, "a shell session whose directory and variables stay", NULL},
+	{"background", BODY_FLAG, 0, "answer as soon as it has started", NULL},
+	{"on_disconnect", BODY_TEXT, 0, "kill (default) or keep", NULL},
+	{"encoding", BODY_TEXT, 0, "base64: output as base64 in the result", NULL},
+};
+const struct body_table v1_exec_table = {exec_fields, ARRAY_LEN(exec_fields), BODY_ALONE};
+
+/* ---- one request to execute something ---- */
+
+struct job {
+	struct exchange *x;
+	struct exec_request r;
+	char *input;
+	size_t input_len;
+	bool has_input, base64, keep;
+	struct exec *exec;
+	struct capture_run *capture;
+	uint32_t pid;
+	struct input feed;
+};
+
+static void job_done(void *data)
+{
+	struct job *j = data;
+
+	list_done(&j->r.argv);
+	list_done(&j->r.env);
+	free(j->input);
+}
+
+static int read_words(struct job *j, const json_t *body, struct err *e)
+{
+	const char *then = body_text(body, "on_disconnect"), *code = body_text(body, "encoding");
+
+	if (body_has(body, "cmd") == body_has(body, "shell"))
+		return err_field(e, ERR_INVALID, "cmd", "cmd: give either cmd or shell");
+	body_list(body, "cmd", &j->r.argv);
+	j->r.shell = body_text(body, "shell");
+	if (!j->r.shell && (!j->r.argv.count || !j->r.argv.items[0][0]))
+		return err_field(e, ERR_INVALID, "cmd", "cmd: is empty");
+	if (then && !str_equal(then, "kill") && !str_equal(then, "keep"))
+		return err_field(e, ERR_INVALID, "on_disconnect",
+				 "on_disconnect: '%.40s' is not one of kill, keep", then);
+	if (code && !str_equal(code, "base64") && !str_equal(code, "utf-8"))
+		return err_field(e, ERR_INVALID, "encoding",
+				 "encoding: '%.40s' is not one of utf-8, base64", code);
+	j->base64 = code && str_equal(code, "base64");
+	j->keep = then && str_equal(then, "keep");
+	return body_env(body, "env", &j->r.env, e);
+}
+
+static int read_job(struct job *j, const json_t *body, uint64_t timeout_ms, struct err *e)
+{
+	struct exec_request *r = &j->r;
+
+	if (read_words(j, body, e) < 0 ||
+	    body_time(body, "timeout", timeout_ms, &r->timeout_ms, e) < 0)
+		return -1;
+	r->cwd = body_text(body, "cwd");
+	r->user = body_text(body, "user");
+	r->tag = body_text(body, "tag");
+	r->session = body_text(body, "session");
+	r->tty = body_flag(body, "tty");
+	r->rows = (uint32_t)body_count(body, "rows", 24);
+	r->cols = (uint32_t)body_count(body, "cols", 80);
+	r->background = body_flag(body, "background");
+	r->keep = j->keep || r->background;
+	j->has_input = body_has(body, "stdin") || body_has(body, "stdin_base64");
+	r->no_stdin = !j->has_input && !r->tty && !body_flag(body, "interactive");
+	if (r->rows > 10000 || r->cols > 10000)
+		return err_field(e, ERR_INVALID, "rows", "rows: the terminal is too large");
+	return body_bytes(body, "stdin", "stdin_base64", &j->input, &j->input_len, e);
+}
+
+/* ---- plain: one result ---- */
+
+static void on_record(void *arg, const char *text, size_t len, const struct err *e)
+{
+	struct job *j = arg;
+
+	j->capture = NULL;
+	if (!text) {
+		exchange_error(j->x, e);
+		return;
+	}
+	metrics_observe(j->x->api->metrics, METRIC_EXEC, j->x->started_ns);
+	exchange_reply(j->x, 200, "application/json", text, len);
+}
+
+static void plain_gone(void *arg)
+{
+	struct job *j = arg;
+
+	if (j->keep || !j->capture)
+		return;
+	exec_capture_cancel(take_ptr(j->capture));
+	exchange_fail(j->x, ERR_SYSTEM, "the client has gone");
+}
+
+static void start_plain(struct job *j, struct sandbox *s)
+{
+	exchange_on_gone(j->x, plain_gone, j);
+	j->capture = exec_capture(s, &j->r, j->input, j->input_len, j->base64, on_record, j);
+}
+
+/* ---- background ---- */
+
+static void answer_background(void *arg, const struct err *e)
+{
+	struct job *j = arg;
+
+	if (e)
+		exchange_error(j->x, e);
+	else
+		exchange_json(j->x, 201,
+			      json_pack("{s:I, s:I, s:b, s:s?}", "id", (json_int_t)j->feed.eid,
+					"pid", (json_int_t)j->pid, "running", true, "tag",
+					j->r.tag));
+}
+
+static void on_background(void *arg, uint32_t eid, uint32_t pid)
+{
+	struct job *j = arg;
+
+	j->feed.eid = eid;
+	j->pid = pid;
+	exec_detach(take_ptr(j->exec));
+	if (j->has_input)
+		input_give(&j->feed);
+	else
+		answer_background(j, NULL);
+}
+
+static void no_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
+{
+	(void)arg, (void)kind, (void)seq, (void)bytes, (void)len;
+}
+
+static void no_exit(void *arg, const struct exec_exit *x)
+{
+	(void)x;
+	answer_background(arg, NULL);
+}
+
+static const struct exec_ops background_ops = {on_background, no_output, no_exit, answer_background,
+					       NULL};
+
+static void start_background(struct job *j, struct sandbox *s)
+{
+	j->feed = (struct input){.x = j->x,
+				 .bytes = j->input,
+				 .len = j->input_len,
+				 .close = true,
+				 .done = answer_background,
+				 .arg = j};
+	snprintf(j->feed.id, sizeof(j->feed.id), "%s", sandbox_id(s));
+	j->exec = exec_start(s, &j->r, &background_ops, j);
+}
+
+static void on_awake(struct exchange *x, struct sandbox *s)
+{
+	struct job *j = exchange_attach(x, sizeof(*j), job_done);
+	struct err e = {0};
+
+	j->x = x;
+	if (read_job(j, x->json, sandbox_spec(s)->limits.timeout_ms, &e) < 0)
+		exchange_error(x, &e);
+	else if (j->r.background)
+		start_background(j, s);
+	else if (exchange_accepts(x, "text/event-stream"))
+		stream_start(x, s, &j->r, j->has_input ? j->input : NULL, j->input_len);
+	else
+		start_plain(j, s);
+}
+
+void v1_exec(struct exchange *x)
+{
+	if (v1_body(x))
+		v1_awake(x, on_awake);
+}

@@ -1,0 +1,224 @@
+#include "api/v1.h"
+
+#include "api/v1_stream.h"
+#include "base/auto.h"
+#include "base/parse.h"
+#include "base/str.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct body_field stdin_fields[] = {
+	{"text", BODY_TEXT, 0, "what it reads", NULL},
+	{"base64", BODY_TEXT, 0, "or that as base64", NULL},
+	{"close", BODY_FLAG, 0, "nothing comes after it", NULL},
+};
+const struct body_table v1_stdin_table = {stdin_fields, ARRAY_LEN(stdin_fields), BODY_ALONE};
+
+static const struct body_field signal_fields[] = {
+	{"signal", BODY_TEXT, 0, "TERM (default), KILL, INT ... or a number in quotes", NULL},
+	{"tree", BODY_FLAG, 0, "all of its descendants as well", NULL},
+};
+const struct body_table v1_signal_table = {signal_fields, ARRAY_LEN(signal_fields), BODY_ALONE};
+
+static const struct body_field resize_fields[] = {
+	{"rows", BODY_COUNT, BODY_REQUIRED, "of the terminal", NULL},
+	{"cols", BODY_COUNT, BODY_REQUIRED, "of the terminal", NULL},
+};
+const struct body_table v1_resize_table = {resize_fields, ARRAY_LEN(resize_fields), BODY_ALONE};
+
+/* ---- by id ---- */
+
+static bool read_eid(struct exchange *x, uint32_t *ret)
+{
+	struct err e = {0};
+	uint64_t n;
+
+	if (parse_count(x->params[1], &n, &e) == 0 && n <= UINT32_MAX) {
+		*ret = (uint32_t)n;
+		return true;
+	}
+	exchange_fail(x, ERR_NOT_FOUND, "there is no such command");
+	return false;
+}
+
+static void list_execs(struct exchange *x, struct sandbox *s)
+{
+	sandbox_execs(s, v1_answer_json, x);
+}
+
+void v1_execs(struct exchange *x)
+{
+	v1_awake(x, list_execs);
+}
+
+static void on_execs(void *arg, json_t *value, const struct err *e)
+{
+	struct exchange *x = arg;
+	const json_t *list = json_is_object(value) ? json_object_get(value, "execs") : value;
+	json_t *item, *found = NULL;
+	uint32_t eid;
+	size_t i;
+
+	if (e && e->kind != ERR_NONE) {
+		exchange_error(x, e);
+	} else if (read_eid(x, &eid)) {
+		json_array_foreach (list, i, item)
+			if (json_integer_value(json_object_get(item, "id")) == eid)
+				found = item;
+		if (found)
+			exchange_json(x, 200, json_incref(found));
+		else
+			exchange_fail(x, ERR_NOT_FOUND, "there is no such command");
+	}
+	json_decref(value);
+}
+
+static void find_exec(struct exchange *x, struct sandbox *s)
+{
+	sandbox_execs(s, on_execs, x);
+}
+
+void v1_exec_inspect(struct exchange *x)
+{
+	v1_awake(x, find_exec);
+}
+
+static void kill_exec(struct exchange *x, struct sandbox *s)
+{
+	uint32_t eid;
+
+	if (read_eid(x, &eid))
+		sandbox_signal(s, eid, SIGKILL, true, v1_answer_empty, x);
+}
+
+void v1_exec_kill(struct exchange *x)
+{
+	v1_awake(x, kill_exec);
+}
+
+static void attach(struct exchange *x, struct sandbox *s)
+{
+	struct err e = {0};
+	uint64_t from;
+	uint32_t eid;
+
+	if (!read_eid(x, &eid))
+		return;
+	if (exchange_arg_uint(x, "from", 0, INT64_MAX, &from, &e) < 0)
+		exchange_error(x, &e);
+	else
+		stream_attach(x, s, eid, from);
+}
+
+void v1_exec_stream(struct exchange *x)
+{
+	v1_awake(x, attach);
+}
+
+static const int signals[] = {SIGHUP,  SIGINT,	SIGQUIT, SIGKILL, SIGUSR1,
+			      SIGUSR2, SIGTERM, SIGCONT, SIGSTOP, SIGWINCH};
+
+static int read_signal(const char *name, int *ret, struct err *e)
+{
+	uint64_t n = 0;
+	struct err inner;
+
+	if (str_starts(name, "SIG"))
+		name += 3;
+	for (size_t i = 0; i < ARRAY_LEN(signals); i++)
+		if (str_equal(name, sigabbrev_np(signals[i])))
+			n = (uint64_t)signals[i];
+	if (!n && (parse_count(name, &n, &inner) < 0 || n < 1 || n > 64))
+		return err_field(e, ERR_INVALID, "signal", "signal: '%.40s' is none", name);
+	*ret = (int)n;
+	return 0;
+}
+
+static void signal_exec(struct exchange *x, struct sandbox *s)
+{
+	const char *name = body_text(x->json, "signal");
+	struct err e = {0};
+	uint32_t eid;
+	int sig = 0;
+
+	if (!read_eid(x, &eid))
+		return;
+	if (read_signal(name ? name : "TERM", &sig, &e) < 0)
+		exchange_error(x, &e);
+	else
+		sandbox_signal(s, eid, sig, body_flag(x->json, "tree"), v1_answer_empty, x);
+}
+
+void v1_exec_signal(struct exchange *x)
+{
+	if (v1_body(x))
+		v1_awake(x, signal_exec);
+}
+
+static void resize_exec(struct exchange *x, struct sandbox *s)
+{
+	uint64_t rows = body_count(x->json, "rows", 0), cols = body_count(x->json, "cols", 0);
+	uint32_t eid;
+
+	if (!read_eid(x, &eid))
+		return;
+	if (rows > 10000 || cols > 10000)
+		exchange_fail(x, ERR_INVALID, "rows: the terminal is too large");
+	else
+		sandbox_resize(s, eid, (uint32_t)rows, (uint32_t)cols, v1_answer_empty, x);
+}
+
+void v1_exec_resize(struct exchange *x)
+{
+	if (v1_body(x))
+		v1_awake(x, resize_exec);
+}
+
+/* ---- input by id ---- */
+
+struct typing {
+	struct input input;
+	char *bytes;
+};
+
+static void typing_done(void *data)
+{
+	free(((struct typing *)data)->bytes);
+}
+
+static void typed(void *arg, const struct err *e)
+{
+	v1_answer_empty(arg, NULL, e);
+}
+
+static void type_exec(struct exchange *x, struct sandbox *s)
+{
+	struct typing *t = exchange_attach(x, sizeof(*t), typing_done);
+	struct input *i = &t->input;
+	struct err e = {0};
+
+	*i = (struct input){.x = x, .done = typed, .arg = x};
+	snprintf(i->id, sizeof(i->id), "%s", sandbox_id(s));
+	i->close = x->route->handle == v1_exec_close_stdin || body_flag(x->json, "close");
+	if (!read_eid(x, &i->eid))
+		return;
+	if (body_bytes(x->json, "text", "base64", &t->bytes, &i->len, &e) < 0) {
+		exchange_error(x, &e);
+		return;
+	}
+	i->bytes = t->bytes;
+	input_give(i);
+}
+
+void v1_exec_stdin(struct exchange *x)
+{
+	if (v1_body(x))
+		v1_awake(x, type_exec);
+}
+
+void v1_exec_close_stdin(struct exchange *x)
+{
+	v1_awake(x, type_exec);
+}

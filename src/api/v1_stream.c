@@ -1,0 +1,159 @@
+#include "api/v1_stream.h"
+
+#include "api/metrics.h"
+#include "api/text.h"
+#include "api/v1.h"
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct stream {
+	struct exchange *x;
+	struct exec *exec;
+	struct sse sse;
+	const char *input; /* of whoever asked, or NULL */
+	size_t input_len, input_at;
+	bool started;
+	size_t debt; /* output that the client has not taken yet */
+};
+
+static void stream_done(void *data)
+{
+	sse_close(&((struct stream *)data)->sse);
+}
+
+static void feed(void *arg)
+{
+	struct stream *t = arg;
+
+	while (t->input && t->input_at < t->input_len) {
+		size_t room = exec_room(t->exec), n = t->input_len - t->input_at;
+
+		n = n < room ? n : room;
+		if (!n || !exec_input(t->exec, t->input + t->input_at, n))
+			return;
+		t->input_at += n;
+	}
+	if (t->input)
+		exec_close_input(t->exec);
+	t->input = NULL;
+}
+
+static void on_start(void *arg, uint32_t eid, uint32_t pid)
+{
+	struct stream *t = arg;
+
+	t->started = true;
+	sse_open(&t->sse, t->x);
+	sse_send(&t->sse, "start",
+		 json_pack("{s:I, s:I}", "id", (json_int_t)eid, "pid", (json_int_t)pid));
+	metrics_observe(t->x->api->metrics, METRIC_EXEC, t->x->started_ns);
+	feed(t);
+}
+
+static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
+{
+	struct stream *t = arg;
+	json_t *text = json_stringn(bytes, len), *o = json_pack("{s:I}", "seq", (json_int_t)seq);
+
+	/* A character may be cut in two by the border of a piece: then its bytes are sent. */
+	json_object_set_new(o, text ? "text" : "base64",
+			    text ? text : text_json_base64(bytes, len));
+	sse_send(&t->sse, kind == 2 ? "stderr" : "stdout", o);
+	if (exchange_room(t->x))
+		exec_credit(t->exec, len);
+	else
+		t->debt += len;
+}
+
+static void on_taken(void *arg)
+{
+	struct stream *t = arg;
+
+	if (t->exec && t->debt)
+		exec_credit(t->exec, t->debt);
+	t->debt = 0;
+}
+
+static json_t *describe_exit(const struct exec_exit *x)
+{
+	bool ok = x->status == STATUS_EXITED && x->exit_code == 0;
+	json_t *o =
+		json_pack("{s:s, s:b, s:b, s:b, s:f, s:f, s:I}", "status", status_name(x->status),
+			  "success", ok, "timed_out", x->status == STATUS_TIMEOUT, "oom_killed",
+			  x->oom_killed, "duration_ms", x->duration_ms, "cpu_ms", x->cpu_ms,
+			  "max_rss_bytes", (json_int_t)x->max_rss_bytes);
+
+	json_object_set_new(o, "exit_code",
+			    x->exit_code < 0 ? json_null() : json_integer(x->exit_code));
+	json_object_set_new(o, "signal", x->signal ? json_integer(x->signal) : json_null());
+	if (x->exec_errno)
+		json_object_set_new(o, "reason", json_string(strerror(x->exec_errno)));
+	return o;
+}
+
+static void on_exit_(void *arg, const struct exec_exit *x)
+{
+	struct stream *t = arg;
+
+	t->exec = NULL;
+	sse_send(&t->sse, "exit", describe_exit(x));
+	exchange_finish(t->x);
+}
+
+static void on_error(void *arg, const struct err *e)
+{
+	struct stream *t = arg;
+
+	t->exec = NULL;
+	if (!t->started) {
+		exchange_error(t->x, e);
+		return;
+	}
+	sse_send(&t->sse, "error", exchange_error_body(exchange_status_of(e), e));
+	exchange_finish(t->x);
+}
+
+static void stream_gone(void *arg)
+{
+	struct stream *t = arg;
+
+	if (t->exec)
+		exec_detach(take_ptr(t->exec));
+	if (t->started)
+		exchange_finish(t->x);
+	else
+		exchange_fail(t->x, ERR_SYSTEM, "the client has gone");
+}
+
+static const struct exec_ops stream_ops = {on_start, on_output, on_exit_, on_error, feed};
+
+static struct stream *prepare(struct exchange *x)
+{
+	struct stream *t = must_alloc(calloc(1, sizeof(*t)));
+
+	t->x = x;
+	exchange_on_gone(x, stream_gone, t);
+	exchange_on_room(x, on_taken, t);
+	exchange_also_free(x, t, stream_done);
+	return t;
+}
+
+void stream_start(struct exchange *x, struct sandbox *s, const struct exec_request *r,
+		  const char *input, size_t len)
+{
+	struct stream *t = prepare(x);
+
+	t->input = input;
+	t->input_len = len;
+	t->exec = exec_start(s, r, &stream_ops, t);
+}
+
+void stream_attach(struct exchange *x, struct sandbox *s, uint32_t eid, uint64_t from)
+{
+	struct stream *t = prepare(x);
+
+	t->exec = exec_attach(s, eid, from, &stream_ops, t);
+}

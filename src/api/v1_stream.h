@@ -1,0 +1,23 @@
+/* A command's output as server-sent events: start, stdout, stderr, exit, error. */
+#pragma once
+
+#include "api/http.h"
+#include "manager/manager.h"
+
+/* input: given to it, then closed; must live as long as the exchange. NULL: none. */
+void stream_start(struct exchange *x, struct sandbox *s, const struct exec_request *r,
+		  const char *input, size_t len);
+void stream_attach(struct exchange *x, struct sandbox *s, uint32_t eid, uint64_t from);
+
+/* ---- input by a command's id, in pieces (v1_input.c) ---- */
+struct input {
+	struct exchange *x;
+	char id[IPC_ID]; /* of the sandbox */
+	uint32_t eid;
+	const char *bytes;
+	size_t len, at;
+	bool close;
+	void (*done)(void *arg, const struct err *e); /* NULL: all of it was given */
+	void *arg;
+};
+void input_give(struct input *i);
