@@ -40,8 +40,7 @@ static json_t *denials_of(const json_t *record)
 	json_t *list = json_array(), *d;
 	size_t i;
 
-	json_array_foreach(json_object_get(record, "denials"), i, d)
-	{
+	json_array_foreach (json_object_get(record, "denials"), i, d) {
 		json_t *out = json_object();
 		static const char *const names[] = {"what", "target", "count", "explain"};
 
@@ -101,7 +100,7 @@ static void log_denials(struct mcp_call *c, const json_t *record)
 	json_t *d;
 	size_t i;
 
-	json_array_foreach(json_object_get(record, "denials"), i, d)
+	json_array_foreach (json_object_get(record, "denials"), i, d)
 		mcp_call_log(c, 3, json_string_value(json_object_get(d, "explain")));
 }
 

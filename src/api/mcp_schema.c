@@ -152,8 +152,7 @@ int mcp_tool_check(const struct mcp_tool *t, const json_t *args, struct err *e)
 
 	if (args && !json_is_object(args))
 		return err_set(e, ERR_INVALID, "arguments must be an object");
-	json_object_foreach((json_t *)args, name, value)
-	{
+	json_object_foreach ((json_t *)args, name, value) {
 		const struct mcp_field *f = find_field(t->in, name);
 
 		if (!f)

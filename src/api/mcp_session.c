@@ -97,8 +97,7 @@ static int set_option(struct sandbox_spec *spec, const char *name, const json_t 
 	if (!json_is_array(value))
 		return err_field(e, ERR_INVALID, name, "%.32s: must be text or a list of texts",
 				 name);
-	json_array_foreach((json_t *)value, i, item)
-	{
+	json_array_foreach ((json_t *)value, i, item) {
 		if (!json_is_string(item))
 			return err_field(e, ERR_INVALID, name, "%.32s: must be a list of texts",
 					 name);
@@ -113,8 +112,7 @@ static int set_volumes(struct create_options *o, const json_t *volumes, struct e
 	size_t i;
 	json_t *v;
 
-	json_array_foreach((json_t *)volumes, i, v)
-	{
+	json_array_foreach ((json_t *)volumes, i, v) {
 		struct ipc_volume *to = &o->volumes[o->volume_count];
 		const char *name = json_string_value(json_object_get(v, "name"));
 		const char *target = json_string_value(json_object_get(v, "target"));
@@ -152,8 +150,7 @@ static int apply_options(struct create_options *o, const json_t *options, struct
 	const char *name;
 	json_t *value;
 
-	json_object_foreach((json_t *)options, name, value)
-	{
+	json_object_foreach ((json_t *)options, name, value) {
 		if (str_equal(name, "volumes") ? set_volumes(o, value, e) < 0
 					       : set_option(&o->spec, name, value, e) < 0)
 			return -1;

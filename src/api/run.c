@@ -1,0 +1,430 @@
+#include "api/run.h"
+
+#include "api/guest_file.h"
+#include "api/text.h"
+#include "api/v1.h"
+#include "base/auto.h"
+#include "base/str.h"
+#include "model/language.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WORKSPACE "/workspace"
+#define CODE_DIR "/tmp/.cloche"
+#define FILES_MAX 256
+#define CAPTURE_BYTES (8u << 20)
+#define GRACE_MS 60000 /* for files in and out, besides the command's own time */
+
+static const struct body_field file_fields[] = {
+	{"path", BODY_TEXT, BODY_REQUIRED, "in the workspace, or absolute", NULL},
+	{"content", BODY_TEXT, 0, "what is in it", NULL},
+	{"content_base64", BODY_TEXT, 0, "the same, as base64", NULL},
+	{"mode", BODY_TEXT, 0, "octal; 644 unless said", NULL},
+};
+static const struct body_table file_table = {file_fields, ARRAY_LEN(file_fields), BODY_ALONE};
+
+static const struct body_field run_fields[] = {
+	{"cmd", BODY_LIST, 0, "the command and its arguments", NULL},
+	{"shell", BODY_TEXT, 0, "or: one line for a shell", NULL},
+	{"code", BODY_TEXT, 0, "or: a snippet", NULL},
+	{"language", BODY_TEXT, 0, "of the snippet; python unless said", NULL},
+	{"args", BODY_LIST, 0, "arguments of the snippet", NULL},
+	{"stdin", BODY_TEXT, 0, "its input", NULL},
+	{"stdin_base64", BODY_TEXT, 0, "the same, as base64", NULL},
+	{"files", BODY_ITEMS, 0, "files put there before", &file_table},
+	{"capture", BODY_LIST, 0, "globs: files taken out afterwards", NULL},
+	{"env", BODY_ENV, 0, "its variables", NULL},
+	{"cwd", BODY_TEXT, 0, "where it starts", NULL},
+	{"volumes", BODY_ITEMS, 0, "the operator's volumes that it sees", NULL},
+	{"snapshot", BODY_TEXT, 0, "start from this snapshot's files", NULL},
+	{"encoding", BODY_TEXT, 0, "base64: output as base64 in the result", NULL},
+};
+const struct body_table v1_run_table = {run_fields, ARRAY_LEN(run_fields), BODY_WITH_SPEC};
+
+struct put_file {
+	char *path, *bytes;
+	size_t len;
+	uint32_t mode;
+};
+
+struct run {
+	struct api *api;
+	struct caller who;
+	json_t *body;
+	run_done done;
+	void *arg;
+	bool cancelled, base64;
+	char id[IPC_ID]; /* "": not made yet */
+	struct exec_request r;
+	char *input;
+	size_t input_len;
+	struct put_file *files;
+	size_t file_count, file_at;
+	struct file_call *file;
+	struct capture_run *capture;
+	struct list globs, found;
+	size_t glob_at, found_at, captured_bytes;
+	json_t *captured;
+	char *record;
+	size_t record_len;
+	struct err error;
+};
+
+static void run_free(struct run *r)
+{
+	for (size_t i = 0; i < r->file_count; i++) {
+		free(r->files[i].path);
+		free(r->files[i].bytes);
+	}
+	free(r->files);
+	free(r->input);
+	free(r->record);
+	list_done(&r->r.argv);
+	list_done(&r->r.env);
+	list_done(&r->globs);
+	list_done(&r->found);
+	json_decref(r->captured);
+	json_decref(r->body);
+	free(r);
+}
+
+/* ---- the end: the sandbox goes first ---- */
+
+static void on_destroyed(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct run *r = arg;
+
+	(void)s;
+	(void)e;
+	if (!r->cancelled)
+		r->done(r->arg, r->record, r->record_len, r->record ? NULL : &r->error);
+	run_free(r);
+}
+
+static struct sandbox *own_sandbox(struct run *r, struct err *e)
+{
+	return manager_find(r->api->manager, &r->who, r->id, e);
+}
+
+static void finish(struct run *r)
+{
+	struct err e = {0};
+	struct sandbox *s = r->id[0] ? own_sandbox(r, &e) : NULL;
+
+	if (s)
+		sandbox_destroy(s, on_destroyed, r);
+	else
+		on_destroyed(r, NULL, NULL);
+}
+
+static void fail(struct run *r, const struct err *e)
+{
+	free(take_ptr(r->record));
+	r->error = *e;
+	finish(r);
+}
+
+void run_cancel(struct run *r)
+{
+	if (!r || r->cancelled)
+		return;
+	r->cancelled = true;
+	if (r->capture)
+		exec_capture_cancel(take_ptr(r->capture));
+	else if (r->file)
+		file_drop(take_ptr(r->file));
+	else
+		return; /* being made or unmade: the callback that comes finishes it */
+	finish(r);
+}
+
+/* ---- files out ---- */
+
+static void take_next(struct run *r);
+
+/* The record with what was taken out of the sandbox in its "files". */
+static void add_captured(struct run *r)
+{
+	json_t *record = json_loadb(r->record, r->record_len, 0, NULL);
+	char *text;
+
+	if (record) {
+		json_object_set_new(record, "files", take_ptr(r->captured));
+		text = json_dumps(record, JSON_COMPACT);
+		if (text) {
+			free(r->record);
+			r->record = text;
+			r->record_len = strlen(text);
+		}
+	}
+	json_decref(record);
+	finish(r);
+}
+
+static void on_got(void *arg, const char *bytes, size_t len, uint64_t real_size,
+		   const struct err *e)
+{
+	struct run *r = arg;
+	const char *path = r->found.items[r->found_at++];
+	json_t *o;
+
+	r->file = NULL;
+	if (!e) {
+		if (str_starts(path, WORKSPACE "/"))
+			path += strlen(WORKSPACE "/");
+		o = json_pack("{s:o, s:I, s:o}", "path", text_json(path, strlen(path)), "size",
+			      (json_int_t)real_size, "content_base64",
+			      text_json_base64(bytes, len));
+		if (len < real_size)
+			json_object_set_new(o, "truncated", json_true());
+		json_array_append_new(r->captured, o);
+		r->captured_bytes += len;
+	}
+	take_next(r);
+}
+
+static void on_found(void *arg, const struct list *paths, const struct err *e)
+{
+	struct run *r = arg;
+
+	r->file = NULL;
+	r->glob_at++;
+	for (size_t i = 0; !e && i < paths->count && r->found.count < FILES_MAX; i++) {
+		const char *p = paths->items[i];
+		bool known = false;
+		char *whole = p[0] == '/' ? str_copy(p) : str_format(WORKSPACE "/%s", p);
+
+		for (size_t j = 0; j < r->found.count && !known; j++)
+			known = str_equal(r->found.items[j], whole);
+		if (known)
+			free(whole);
+		else
+			list_take(&r->found, whole);
+	}
+	take_next(r);
+}
+
+static void take_next(struct run *r)
+{
+	struct err e = {0};
+	struct file_where w = {r->api->loop, own_sandbox(r, &e), WORKSPACE};
+
+	if (!w.sandbox || (r->glob_at == r->globs.count && r->found_at == r->found.count)) {
+		add_captured(r);
+		return;
+	}
+	if (r->glob_at < r->globs.count) {
+		const char *glob = r->globs.items[r->glob_at];
+
+		if (str_starts(glob, WORKSPACE "/"))
+			glob += strlen(WORKSPACE "/");
+		r->file = file_find(&w, glob, FILES_MAX, on_found, r);
+		return;
+	}
+	w.path = r->found.items[r->found_at];
+	r->file = file_get(&w, CAPTURE_BYTES - r->captured_bytes, on_got, r);
+}
+
+/* ---- the command ---- */
+
+static void on_record(void *arg, const char *text, size_t len, const struct err *e)
+{
+	struct run *r = arg;
+
+	r->capture = NULL;
+	if (!text) {
+		fail(r, e);
+		return;
+	}
+	r->record = must_alloc(malloc(len + 1));
+	memcpy(r->record, text, len);
+	r->record[len] = '\0';
+	r->record_len = len;
+	if (r->globs.count) {
+		r->captured = json_array();
+		take_next(r);
+	} else {
+		finish(r);
+	}
+}
+
+/* ---- files in ---- */
+
+static void put_next(struct run *r);
+
+static void on_put(void *arg, const struct err *e)
+{
+	struct run *r = arg;
+	struct err why;
+
+	r->file = NULL;
+	if (e) {
+		why = *e;
+		err_wrap(&why, "files: %.100s", r->files[r->file_at].path);
+		fail(r, &why);
+		return;
+	}
+	r->file_at++;
+	put_next(r);
+}
+
+static void put_next(struct run *r)
+{
+	const struct put_file *f = &r->files[r->file_at];
+	struct err e = {0};
+	struct file_where w = {r->api->loop, own_sandbox(r, &e), NULL};
+
+	if (!w.sandbox) {
+		fail(r, &e);
+	} else if (r->file_at < r->file_count) {
+		w.path = f->path;
+		r->file = file_put(&w, &(struct file_what){f->mode, f->bytes, f->len}, on_put, r);
+	} else {
+		r->capture = exec_capture(w.sandbox, &r->r, r->input, r->input_len, r->base64,
+					  on_record, r);
+	}
+}
+
+static void on_created(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct run *r = arg;
+
+	if (!s) {
+		fail(r, e);
+		return;
+	}
+	snprintf(r->id, sizeof(r->id), "%s", sandbox_id(s));
+	if (r->cancelled)
+		finish(r);
+	else
+		put_next(r);
+}
+
+/* ---- reading the body ---- */
+
+static int read_mode(const char *text, uint32_t *ret, struct err *e)
+{
+	char *end;
+	unsigned long mode = text ? strtoul(text, &end, 8) : 0644;
+
+	if (text && (!*text || *end || mode > 0777 || text[0] == '-'))
+		return err_field(e, ERR_INVALID, "mode", "mode: '%.20s' is not one; try 644", text);
+	*ret = (uint32_t)mode;
+	return 0;
+}
+
+static int read_file(struct run *r, const json_t *o, struct err *e)
+{
+	struct put_file *f = &r->files[r->file_count];
+	const char *path = body_text(o, "path");
+
+	if (!path[0] || strlen(path) > 2048)
+		return err_field(e, ERR_INVALID, "path", "path: is empty or too long");
+	if (body_has(o, "content") == body_has(o, "content_base64"))
+		return err_field(e, ERR_INVALID, "content",
+				 "content: give either content or content_base64");
+	if (read_mode(body_text(o, "mode"), &f->mode, e) < 0 ||
+	    body_bytes(o, "content", "content_base64", &f->bytes, &f->len, e) < 0)
+		return -1;
+	f->path = path[0] == '/' ? str_copy(path) : str_format(WORKSPACE "/%s", path);
+	r->file_count++;
+	return 0;
+}
+
+static int read_files(struct run *r, struct err *e)
+{
+	const json_t *list = json_object_get(r->body, "files"), *item;
+	size_t i;
+
+	if (json_array_size(list) > FILES_MAX)
+		return err_field(e, ERR_LIMIT, "files", "files: more than %d", FILES_MAX);
+	r->files = must_alloc(calloc(json_array_size(list) + 1, sizeof(*r->files)));
+	json_array_foreach (list, i, item)
+		if (read_file(r, item, e) < 0)
+			return err_wrap(e, "files[%zu]", i);
+	return 0;
+}
+
+/* The code goes in as a file of its own, never as part of a command line. */
+static int read_code(struct run *r, struct err *e)
+{
+	const char *name = body_text(r->body, "language");
+	const json_t *code = json_object_get(r->body, "code");
+	const struct language *l = language_find(name ? name : "python", "language", e);
+	struct put_file *f = &r->files[r->file_count];
+
+	if (!l)
+		return -1;
+	f->path = str_format(CODE_DIR "/main%s", l->ending);
+	f->bytes = str_copy(json_string_value(code));
+	f->len = json_string_length(code);
+	f->mode = 0644;
+	r->file_count++;
+	language_command(l, f->path, &r->r.argv);
+	body_list(r->body, "args", &r->r.argv);
+	/* Modules of the workspace can be imported, as if the code lay there. */
+	list_add(&r->r.env, "PYTHONPATH=" WORKSPACE);
+	list_add(&r->r.env, "NODE_PATH=" WORKSPACE "/node_modules");
+	return 0;
+}
+
+static int read_command(struct run *r, struct err *e)
+{
+	int ways =
+		body_has(r->body, "cmd") + body_has(r->body, "shell") + body_has(r->body, "code");
+	const char *code = body_text(r->body, "encoding");
+
+	if (ways != 1)
+		return err_field(e, ERR_INVALID, "cmd", "cmd: give one of cmd, shell and code");
+	if (!body_has(r->body, "code") &&
+	    (body_has(r->body, "language") || body_has(r->body, "args")))
+		return err_field(e, ERR_INVALID, "language", "language: goes with code");
+	if (code && !str_equal(code, "base64") && !str_equal(code, "utf-8"))
+		return err_field(e, ERR_INVALID, "encoding",
+				 "encoding: '%.40s' is not one of utf-8, base64", code);
+	r->base64 = code && str_equal(code, "base64");
+	if (body_has(r->body, "code"))
+		return read_code(r, e);
+	r->r.shell = body_text(r->body, "shell");
+	body_list(r->body, "cmd", &r->r.argv);
+	if (!r->r.shell && (!r->r.argv.count || !r->r.argv.items[0][0]))
+		return err_field(e, ERR_INVALID, "cmd", "cmd: is empty");
+	return 0;
+}
+
+static int read_body(struct run *r, struct create_options *o, struct err *e)
+{
+	if (body_check(r->body, &v1_run_table, e) < 0 || read_files(r, e) < 0 ||
+	    read_command(r, e) < 0)
+		return -1;
+	o->spec.limits.timeout_ms = 60000;
+	if (v1_create_options(r->body, &v1_run_table, o, e) < 0)
+		return -1;
+	r->r.cwd = body_text(r->body, "cwd");
+	r->r.timeout_ms = o->spec.limits.timeout_ms;
+	r->r.no_stdin = !body_has(r->body, "stdin") && !body_has(r->body, "stdin_base64");
+	body_list(r->body, "capture", &r->globs);
+	o->transient = true;
+	o->idle_ms = 0;
+	o->ttl_ms = r->r.timeout_ms ? r->r.timeout_ms + GRACE_MS : 0;
+	return body_bytes(r->body, "stdin", "stdin_base64", &r->input, &r->input_len, e);
+}
+
+struct run *run_start(struct api *api, const struct caller *who, json_t *body, run_done done,
+		      void *arg, struct err *e)
+{
+	struct run *r = must_alloc(calloc(1, sizeof(*r)));
+	struct create_options o;
+
+	*r = (struct run){.api = api, .who = *who, .body = json_incref(body), .done = done};
+	r->arg = arg;
+	create_options_init(&o, api->manager);
+	if (read_body(r, &o, e) < 0) {
+		create_options_done(&o);
+		run_free(r);
+		return NULL;
+	}
+	manager_create(api->manager, who, &o, on_created, r);
+	return r;
+}

@@ -1,0 +1,21 @@
+/*
+ * One task from its body to its record: a transient sandbox is made, files are put into it, the
+ * command runs, files are taken out, and it is gone before the record is handed on (rule 16).
+ *
+ *   struct run *r = run_start(api, &caller, body, &done, arg, &e);
+ *   ... done(arg, record, len, NULL)  or  done(arg, NULL, 0, e)      once, never from within
+ *   run_cancel(r);                    instead: nobody wants it any more
+ */
+#pragma once
+
+#include "api/fields.h"
+#include "api/http.h"
+
+struct run;
+
+typedef void (*run_done)(void *arg, const char *text, size_t len, const struct err *e);
+
+/* The body is used until the end; NULL and e if it is wrong. */
+struct run *run_start(struct api *api, const struct caller *who, json_t *body, run_done done,
+		      void *arg, struct err *e);
+void run_cancel(struct run *r);

@@ -1,0 +1,46 @@
+#include "api/v1.h"
+
+#include "api/metrics.h"
+#include "api/run.h"
+#include "base/auto.h"
+
+struct running {
+	struct exchange *x;
+	struct run *run;
+};
+
+static void on_done(void *arg, const char *text, size_t len, const struct err *e)
+{
+	struct running *r = arg;
+
+	r->run = NULL;
+	if (!text) {
+		exchange_error(r->x, e);
+		return;
+	}
+	metrics_observe(r->x->api->metrics, METRIC_RUN, r->x->started_ns);
+	exchange_reply(r->x, 200, "application/json", text, len);
+}
+
+static void on_gone(void *arg)
+{
+	struct running *r = arg;
+
+	run_cancel(take_ptr(r->run));
+	exchange_fail(r->x, ERR_SYSTEM, "the client has gone");
+}
+
+void v1_run(struct exchange *x)
+{
+	struct running *r = exchange_attach(x, sizeof(*r), NULL);
+	struct err e = {0};
+	json_t *nothing = x->json ? NULL : json_object();
+
+	r->x = x;
+	r->run = run_start(x->api, &x->caller, x->json ? x->json : nothing, on_done, r, &e);
+	json_decref(nothing);
+	if (!r->run)
+		exchange_error(x, &e);
+	else
+		exchange_on_gone(x, on_gone, r);
+}
