@@ -1,0 +1,586 @@
+/*
+ * Theory of operation
+ *
+ * A command's output comes as server-sent events on one connection. Its input goes over another one
+ * in a child process, so that a command which is slow to read never keeps us from taking what it
+ * writes. With -t the caller's terminal is raw while it runs, and its size is passed on.
+ */
+#include "cli/exec_cmd.h"
+
+#include "base/auto.h"
+#include "base/base64.h"
+#include "base/str.h"
+#include "cli/cli.h"
+#include "cli/client.h"
+#include "cli/client_sse.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <termios.h>
+
+#define PIECE 32768
+
+struct session {
+	struct client client;
+	char id[64], eid[24];
+	struct http *http;
+	struct sse sse;
+	bool tty, input;
+	bool is_raw;
+	struct termios saved;
+	int winch;     /* signalfd */
+	pid_t feeder;  /* sends our stdin; 0: none */
+	int status;    /* of the command, -1: not yet */
+	bool out_gone; /* nobody reads our stdout any more */
+};
+
+/* ---- input, in a child ---- */
+
+static int send_piece(struct session *s, const char *bytes, size_t len, bool last, struct err *e)
+{
+	auto_free char *path = client_path(s->id, "/execs/%s/stdin", s->eid);
+	auto_free char *text = must_alloc(malloc(BASE64_ROOM(len) + 1));
+	json_t *body;
+
+	text[base64_encode(text, bytes, len)] = '\0';
+	body = json_pack("{s:s, s:b}", "base64", text, "close", last);
+	return client_call(&s->client, "POST", path, body, NULL, e);
+}
+
+static void feed(struct session *s)
+{
+	char bytes[PIECE];
+	struct err e = {0};
+	ssize_t n;
+
+	/* The connection that our parent uses is not ours. */
+	s->client.http = NULL;
+	do {
+		n = read(STDIN_FILENO, bytes, sizeof(bytes));
+		if (n < 0 && errno == EINTR)
+			continue;
+		/* A terminal's end is the command's to see as a byte, not ours. */
+		if (n <= 0 && s->tty)
+			break;
+		if (send_piece(s, bytes, n > 0 ? (size_t)n : 0, n <= 0, &e) < 0)
+			break;
+	} while (n > 0);
+	_exit(0);
+}
+
+static void start_feeder(struct session *s)
+{
+	pid_t parent = getpid();
+
+	fflush(stdout);
+	s->feeder = fork();
+	if (s->feeder == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		if (getppid() != parent)
+			_exit(1);
+		feed(s);
+	}
+}
+
+static void stop_feeder(struct session *s)
+{
+	if (s->feeder <= 0)
+		return;
+	kill(s->feeder, SIGKILL);
+	waitpid(s->feeder, NULL, 0);
+	s->feeder = 0;
+}
+
+/* ---- the terminal ---- */
+
+static void window_size(json_t *body)
+{
+	struct winsize w;
+
+	if (ioctl(STDIN_FILENO, TIOCGWINSZ, &w) < 0 || !w.ws_row || !w.ws_col)
+		return;
+	json_object_set_new(body, "rows", json_integer(w.ws_row));
+	json_object_set_new(body, "cols", json_integer(w.ws_col));
+}
+
+static void make_raw(struct session *s)
+{
+	struct termios raw;
+
+	if (!s->tty || tcgetattr(STDIN_FILENO, &s->saved) < 0)
+		return;
+	raw = s->saved;
+	cfmakeraw(&raw);
+	s->is_raw = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
+}
+
+static void make_cooked(struct session *s)
+{
+	if (s->is_raw)
+		tcsetattr(STDIN_FILENO, TCSANOW, &s->saved);
+	s->is_raw = false;
+}
+
+static void watch_size(struct session *s)
+{
+	sigset_t set;
+
+	s->winch = -1;
+	if (!s->tty)
+		return;
+	sigemptyset(&set);
+	sigaddset(&set, SIGWINCH);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	s->winch = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static void pass_size(struct session *s)
+{
+	auto_free char *path = client_path(s->id, "/execs/%s/resize", s->eid);
+	struct signalfd_siginfo info;
+	json_t *body = json_object();
+	struct err ignored;
+
+	while (read(s->winch, &info, sizeof(info)) == sizeof(info))
+		;
+	window_size(body);
+	if (json_object_size(body) == 2)
+		client_call(&s->client, "POST", path, body, NULL, &ignored);
+	else
+		json_decref(body);
+}
+
+/* ---- output ---- */
+
+static void write_all(struct session *s, int fd, const char *bytes, size_t len)
+{
+	while (len > 0) {
+		ssize_t n = write(fd, bytes, len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN) {
+			poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1);
+			continue;
+		}
+		if (n <= 0) {
+			s->out_gone = s->out_gone || fd == STDOUT_FILENO;
+			return;
+		}
+		bytes += n;
+		len -= (size_t)n;
+	}
+}
+
+static int put_output(struct session *s, int fd, const json_t *data, struct err *e)
+{
+	const char *text = text_at(data, "text"), *coded = text_at(data, "base64");
+	size_t len = coded ? strlen(coded) : 0;
+	auto_free char *bytes = NULL;
+
+	if (text) {
+		write_all(s, fd, text, json_string_length(json_object_get(data, "text")));
+		return 0;
+	}
+	bytes = must_alloc(malloc(len / 4 * 3 + 1));
+	if (!coded || base64_decode(bytes, coded, len, &len) < 0)
+		return err_set(e, ERR_SYSTEM, "the daemon sent output that makes no sense");
+	write_all(s, fd, bytes, len);
+	return 0;
+}
+
+/* As `cloche run` would exit. */
+static int exit_status(const json_t *data)
+{
+	const json_t *code = json_object_get(data, "exit_code"),
+		     *sig = json_object_get(data, "signal");
+	const char *status = text_at(data, "status");
+
+	if (status && str_equal(status, "timeout"))
+		return 124;
+	if (status && str_equal(status, "oom"))
+		return 137;
+	if (json_is_integer(code))
+		return (int)json_integer_value(code);
+	if (json_is_integer(sig))
+		return 128 + (int)json_integer_value(sig);
+	return 137;
+}
+
+static int on_event(struct session *s, const json_t *data, struct err *e)
+{
+	const char *name = s->sse.name;
+	const json_t *error = json_object_get(data, "error");
+	const char *reason = text_at(data, "reason");
+
+	if (str_equal(name, "start")) {
+		snprintf(s->eid, sizeof(s->eid), "%" JSON_INTEGER_FORMAT,
+			 json_integer_value(json_object_get(data, "id")));
+		if (s->input)
+			start_feeder(s);
+		return 0;
+	}
+	if (str_equal(name, "stdout") || str_equal(name, "stderr"))
+		return put_output(s, name[3] == 'o' ? STDOUT_FILENO : STDERR_FILENO, data, e);
+	if (str_equal(name, "error"))
+		return err_set(e, ERR_SYSTEM, "%s",
+			       text_at(error, "message") ? text_at(error, "message") : "it failed");
+	if (!str_equal(name, "exit"))
+		return 0; /* of a newer daemon */
+	s->status = exit_status(data);
+	if (reason)
+		fprintf(stderr, "cloche: cannot execute the command: %s%s\n", reason,
+			s->tty ? "\r" : "");
+	return 0;
+}
+
+static int take_event(struct session *s, struct err *e)
+{
+	int rc = sse_next(&s->sse, e);
+	json_t *data;
+
+	if (rc < 0)
+		return -1;
+	if (rc == 0)
+		return err_set(e, ERR_SYSTEM,
+			       "the daemon closed the stream before the command ended");
+	data = json_loads(s->sse.data.len ? buf_head(&s->sse.data) : "", 0, NULL);
+	rc = on_event(s, data, e);
+	json_decref(data);
+	return rc;
+}
+
+static int pump(struct session *s, struct err *e)
+{
+	while (s->status < 0) {
+		struct pollfd fds[] = {{.fd = http_fd(s->http), .events = POLLIN},
+				       {.fd = s->winch, .events = POLLIN}};
+
+		if (s->out_gone)
+			return err_set(e, ERR_SYSTEM, "cannot write to stdout");
+		if (!sse_is_ready(&s->sse) && poll(fds, s->winch >= 0 ? 2 : 1, -1) < 0 &&
+		    errno != EINTR)
+			return err_sys(e, "cannot wait");
+		if (fds[1].revents && *s->eid)
+			pass_size(s);
+		if ((fds[0].revents || sse_is_ready(&s->sse)) && take_event(s, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* ---- the whole ---- */
+
+/* Sends the request; the answer is an event stream. */
+static int open_stream(struct session *s, const char *method, const char *path, json_t *body,
+		       struct err *e)
+{
+	auto_free char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
+	const struct http_request r = {.method = method,
+				       .path = path,
+				       .accept = "text/event-stream",
+				       .content_type = text ? "application/json" : NULL,
+				       .body = text,
+				       .body_len = text ? strlen(text) : 0,
+				       .stream_len = HTTP_NO_BODY};
+	struct http_response response;
+
+	json_decref(body);
+	s->http = client_connect(&s->client, e);
+	if (!s->http || http_send(s->http, &r, e) < 0 || http_receive(s->http, &response, e) < 0)
+		return -1;
+	if (response.status != 200)
+		return client_error(s->http, &response, e);
+	sse_init(&s->sse, s->http);
+	return 0;
+}
+
+static void session_done(struct session *s)
+{
+	stop_feeder(s);
+	make_cooked(s);
+	sse_done(&s->sse);
+	http_close(s->http);
+	client_done(&s->client);
+	close_fd(&s->winch);
+}
+
+/* Takes body over. */
+static int run_session(struct session *s, const char *what, json_t *body)
+{
+	auto_free char *path = NULL;
+	struct err e = {0};
+	int rc = client_init(&s->client, &e);
+
+	s->status = -1;
+	signal(SIGPIPE, SIG_IGN);
+	watch_size(s);
+	if (rc == 0)
+		rc = client_find(&s->client, what, s->id, sizeof(s->id), &e);
+	if (rc == 0) {
+		path = client_path(s->id, "/exec");
+		rc = open_stream(s, "POST", path, json_incref(body), &e);
+	}
+	json_decref(body);
+	if (rc == 0) {
+		make_raw(s);
+		rc = pump(s, &e);
+	}
+	session_done(s);
+	return rc < 0 ? cli_fail(&e) : s->status;
+}
+
+struct exec_wishes {
+	const char *tty, *interactive, *no_stdin, *detach, *cwd, *user, *timeout, *tag, *session,
+		*json;
+	struct list env;
+};
+
+static int put_env(json_t *body, const struct list *env, struct err *e)
+{
+	json_t *object = json_object();
+
+	json_object_set_new(body, "env", object);
+	for (size_t i = 0; i < env->count; i++) {
+		const char *equals = strchr(env->items[i], '=');
+		const char *value = equals ? equals + 1 : getenv(env->items[i]);
+		auto_free char *name =
+			str_format("%.*s", (int)strcspn(env->items[i], "="), env->items[i]);
+
+		if (!value)
+			continue;
+		if (json_object_set_new(object, name, json_string(value)) < 0)
+			return err_field(e, ERR_INVALID, "env", "env: %s is not UTF-8", name);
+	}
+	return 0;
+}
+
+static int exec_body(const struct exec_wishes *w, char **command, json_t *body, struct err *e)
+{
+	const char *const pairs[][2] = {{"cwd", w->cwd},
+					{"user", w->user},
+					{"timeout", w->timeout},
+					{"tag", w->tag},
+					{"session", w->session}};
+	json_t *cmd = json_array();
+
+	json_object_set_new(body, "cmd", cmd);
+	for (; *command; command++)
+		if (json_array_append_new(cmd, json_string(*command)) < 0)
+			return err_set(e, ERR_INVALID, "the command is not UTF-8");
+	for (size_t i = 0; i < ARRAY_LEN(pairs); i++)
+		if (pairs[i][1])
+			json_object_set_new(body, pairs[i][0], json_string(pairs[i][1]));
+	if (w->tty) {
+		json_object_set_new(body, "tty", json_true());
+		window_size(body);
+	}
+	return put_env(body, &w->env, e);
+}
+
+static int run_in_background(const char *what, json_t *body, bool json)
+{
+	auto_free char *path = NULL;
+	struct client c = {0};
+	json_t *answer = NULL;
+	struct err e = {0};
+	char id[64];
+	int rc = client_init(&c, &e);
+
+	json_object_set_new(body, "background", json_true());
+	if (rc == 0)
+		rc = client_find(&c, what, id, sizeof(id), &e);
+	if (rc == 0) {
+		path = client_path(id, "/exec");
+		rc = client_call(&c, "POST", path, json_incref(body), &answer, &e);
+	}
+	json_decref(body);
+	client_done(&c);
+	if (rc < 0)
+		return cli_fail(&e);
+	if (json)
+		return print_json(answer);
+	printf("%" JSON_INTEGER_FORMAT "\n", json_integer_value(json_object_get(answer, "id")));
+	json_decref(answer);
+	return finish_stdout(0);
+}
+
+int cmd_exec(int argc, char **argv)
+{
+	struct exec_wishes w = {0};
+	const struct verb_option options[] = {
+		{"tty", 't', NULL, "give it a terminal", &w.tty, NULL},
+		{"interactive", 'i', NULL, "pass standard input on (which is done anyway)",
+		 &w.interactive, NULL},
+		{"no-stdin", 'n', NULL, "its standard input is empty", &w.no_stdin, NULL},
+		{"detach", 'd', NULL, "in the background; prints its number", &w.detach, NULL},
+		{"env", 'e', "K=V", "sets a variable; often", NULL, &w.env},
+		{"workdir", 'w', "DIR", "where it starts", &w.cwd, NULL},
+		{"user", 'u', "NAME", "as whom", &w.user, NULL},
+		{"timeout", 0, "TIME", "it is killed after so long", &w.timeout, NULL},
+		{"tag", 0, "TEXT", "to find it again by", &w.tag, NULL},
+		{"session", 0, "NAME", "in this shell session", &w.session, NULL},
+		{"json", 0, NULL, "with -d: an object", &w.json, NULL},
+	};
+	const struct verb_usage u = {
+		"cloche exec [OPTIONS] ID CMD [ARG...]",
+		"Runs a command in a sandbox, with our standard streams and its "
+		"exit status.",
+		options,
+		ARRAY_LEN(options),
+		2,
+		-1};
+	struct session s = {.winch = -1};
+	json_t *body = json_object();
+	struct err e = {0};
+	int first = verb_parse(&u, argc, argv, &e), status;
+
+	if (first >= 0 && exec_body(&w, argv + first + 1, body, &e) < 0)
+		first = -1;
+	list_done(&w.env);
+	if (first < 0) {
+		json_decref(body);
+		return verb_stop(first, &e);
+	}
+	if (w.detach)
+		return run_in_background(argv[first], body, w.json != NULL);
+	s.tty = w.tty != NULL;
+	s.input = !w.no_stdin;
+	if (s.input)
+		json_object_set_new(body, "interactive", json_true());
+	status = run_session(&s, argv[first], body);
+	return status;
+}
+
+int cmd_shell_in(int argc, char **argv)
+{
+	static const char login[] =
+		"if [ -x /bin/bash ]; then exec /bin/bash -l; fi; exec /bin/sh -l";
+	char *rest[] = {argv[0],
+			isatty(STDIN_FILENO) ? "-t" : "-i",
+			"--",
+			argc > 1 ? argv[1] : "",
+			"/bin/sh",
+			"-c",
+			(char *)(uintptr_t)login,
+			NULL};
+
+	if (argc != 2 || argv[1][0] == '-') {
+		fputs("usage: cloche shell ID\n", stderr);
+		return EXIT_CLOCHE;
+	}
+	return cmd_exec(7, rest);
+}
+
+/* ---- logs ---- */
+
+static int stream_logs(struct session *s, const char *eid, struct err *e)
+{
+	auto_free char *path = NULL;
+	char encoded[64];
+
+	http_encode(encoded, sizeof(encoded), eid, false);
+	path = client_path(s->id, "/execs/%s/stream?from=0", encoded);
+	if (open_stream(s, "GET", path, NULL, e) < 0)
+		return -1;
+	return pump(s, e);
+}
+
+static void print_log(const json_t *item, bool heads)
+{
+	static const char *const kinds[] = {"stdout", "stderr", "output"};
+	const json_t *cmd = json_object_get(item, "cmd");
+	char clean[256];
+
+	if (heads) {
+		const char *first = json_string_value(json_array_get(cmd, 0));
+
+		str_sanitise(clean, sizeof(clean), first ? first : "", first ? strlen(first) : 0);
+		printf("==> %" JSON_INTEGER_FORMAT " %s <==\n",
+		       json_integer_value(json_object_get(item, "id")), clean);
+	}
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
+		const json_t *text = json_object_get(item, kinds[i]);
+		FILE *to = i == 1 ? stderr : stdout;
+
+		if (json_is_string(text))
+			fwrite(json_string_value(text), 1, json_string_length(text), to);
+		fflush(to);
+	}
+}
+
+static int show_logs(json_t *answer, const char *eid, bool json)
+{
+	json_t *all = json_is_array(answer) ? answer : json_object_get(answer, "logs");
+	const json_t *item;
+	int shown = 0;
+	char number[24];
+	struct err e;
+	size_t i;
+
+	if (json)
+		return print_json(answer);
+	json_array_foreach(all, i, item)
+	{
+		snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
+			 json_integer_value(json_object_get(item, "id")));
+		if (eid && !str_equal(eid, number))
+			continue;
+		print_log(item, !eid && json_array_size(all) > 1);
+		shown++;
+	}
+	json_decref(answer);
+	if (eid && !shown) {
+		err_set(&e, ERR_NOT_FOUND, "there is no command %s in it; see `cloche ps ID`", eid);
+		return cli_fail(&e);
+	}
+	return finish_stdout(0);
+}
+
+int cmd_logs(int argc, char **argv)
+{
+	const char *go_on = NULL, *json = NULL;
+	const struct verb_option options[] = {
+		{"follow", 'f', NULL, "of one command: go on until it ends", &go_on, NULL},
+		{"json", 0, NULL, "as the daemon answers", &json, NULL},
+	};
+	const struct verb_usage u = {"cloche logs [-f] ID [EXEC]",
+				     "Shows what background commands wrote last.",
+				     options,
+				     ARRAY_LEN(options),
+				     1,
+				     2};
+	struct session s = {.winch = -1, .status = -1};
+	auto_free char *path = NULL;
+	json_t *answer = NULL;
+	struct err e = {0};
+	int first = verb_parse(&u, argc, argv, &e), rc;
+	const char *eid = first >= 0 && first + 1 < argc ? argv[first + 1] : NULL;
+
+	if (first >= 0 && go_on && !eid)
+		first = err_set(&e, ERR_INVALID,
+				"-f wants the number of a command; see `cloche ps ID`");
+	if (first < 0)
+		return verb_stop(first, &e);
+	rc = client_init(&s.client, &e);
+	if (rc == 0)
+		rc = client_find(&s.client, argv[first], s.id, sizeof(s.id), &e);
+	if (rc == 0 && go_on) {
+		rc = stream_logs(&s, eid, &e);
+	} else if (rc == 0) {
+		path = client_path(s.id, "/logs");
+		rc = client_call(&s.client, "GET", path, NULL, &answer, &e);
+	}
+	session_done(&s);
+	if (rc < 0)
+		return cli_fail(&e);
+	return go_on ? s.status : show_logs(answer, eid, json != NULL);
+}
