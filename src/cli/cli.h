@@ -13,6 +13,8 @@ int cmd_run(int argc, char **argv);
 int cmd_code(int argc, char **argv);
 int cmd_shell(int argc, char **argv);
 int cmd_help(int argc, char **argv);
+/* Executes cloched in our place for a verb that is its; argv from the program's name on. */
+int cli_run_helper(char **argv);
 
 /* Prints "cloche: MESSAGE" to stderr and returns EXIT_CLOCHE. */
 int cli_fail(const struct err *e);

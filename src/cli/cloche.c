@@ -29,9 +29,7 @@ static int cmd_version(int argc, char **argv)
 /* Not built yet: refused by name, never treated as another verb. */
 static bool is_planned(const char *verb)
 {
-	static const char *const planned[] = {
-		"serve", "create", "ps",     "exec",	 "cp",	 "ls",	 "cat",	  "rm",	   "stats",
-		"logs",	 "pause",  "resume", "snapshot", "fork", "kill", "agent", "image", "bench"};
+	static const char *const planned[] = {"serve", "agent", "image", "bench"};
 
 	for (size_t i = 0; i < ARRAY_LEN(planned); i++)
 		if (str_equal(verb, planned[i]))
@@ -47,10 +45,12 @@ static int fail_helper(const char *verb, const struct err *e)
 	return str_equal(verb, "hook") ? 2 : status;
 }
 
-static int run_helper(char **argv)
+int cli_run_helper(char **argv)
 {
-	static const char *const verbs[] = {"policy", "doctor", "selftest",
-					    "hook",   "audit",	"token"};
+	static const char *const verbs[] = {
+		"policy", "doctor", "selftest", "hook",	    "audit", "token", "create",
+		"ps",	  "exec",   "cp",	"ls",	    "cat",   "rm",    "stats",
+		"logs",	  "pause",  "resume",	"snapshot", "fork",  "kill",  "shell"};
 	char path[PATH_MAX];
 	bool known = false;
 	struct err e;
@@ -103,5 +103,5 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
 		if (str_equal(argv[1], verbs[i].name))
 			return verbs[i].run(argc - 1, argv + 1);
-	return run_helper(argv);
+	return cli_run_helper(argv);
 }

@@ -9,6 +9,10 @@
 #include "cli/hook_cmd.h"
 #include "cli/selftest.h"
 #include "cli/policy_cmd.h"
+#include "cli/exec_cmd.h"
+#include "cli/files_cmd.h"
+#include "cli/sandbox_cmd.h"
+#include "cli/stats_cmd.h"
 #include "cli/token_cmd.h"
 
 #include <stdio.h>
@@ -32,6 +36,21 @@ static const struct verb verbs[] = {
 	{"selftest", cmd_selftest, "attack a sandbox on this host, and say what was refused"},
 	{"policy", cmd_policy, "check and explain policy files"},
 	{"hook", cmd_hook, "PreToolUse hook: a coding agent's command, rewritten to run inside"},
+	{"create", cmd_create, "make a sandbox that lives on"},
+	{"ps", cmd_ps, "sandboxes, or the commands in one"},
+	{"exec", cmd_exec, "run a command in a sandbox"},
+	{"shell", cmd_shell_in, "a shell in a sandbox"},
+	{"cp", cmd_cp, "copy files in or out"},
+	{"ls", cmd_ls, "list files in a sandbox"},
+	{"cat", cmd_cat, "print files of a sandbox"},
+	{"rm", cmd_rm, "destroy sandboxes, remove files in them"},
+	{"kill", cmd_kill, "signal a command, or end a sandbox"},
+	{"pause", cmd_pause, "freeze sandboxes"},
+	{"resume", cmd_resume, "let them go on"},
+	{"snapshot", cmd_snapshot, "keep a sandbox's files; ls, rm"},
+	{"fork", cmd_fork, "more sandboxes with the same files"},
+	{"stats", cmd_stats, "what sandboxes use, live"},
+	{"logs", cmd_logs, "what background commands wrote"},
 	{"token", cmd_token, "API keys: create, ls, revoke"},
 	{"audit", cmd_audit, "the decision log: verify, tail"},
 	{"version", cmd_version, "the version"},

@@ -5,7 +5,7 @@
 
 #include <sys/stat.h>
 
-/* An interactive shell in a new sandbox. */
+/* An interactive shell in a new sandbox, or in one of the daemon's. */
 int cmd_shell(int argc, char **argv)
 {
 	struct sandbox_request request = {0};
@@ -19,9 +19,14 @@ int cmd_shell(int argc, char **argv)
 	first = options_parse(&s, argc, argv, &o, &e);
 	if (o.help)
 		return cmd_help(2, (char *[]){"help", "shell", NULL});
-	if (first >= 0 && first < argc)
-		first = err_field(&e, ERR_UNSUPPORTED, "id",
-				  "id: a shell in a sandbox of the daemon is not built yet");
+	if (first >= 0 && first < argc) {
+		/* An ID: a shell in a sandbox that there is already. */
+		if (argc == 2)
+			return cli_run_helper(argv - 1);
+		first = err_set(
+			&e, ERR_INVALID,
+			"options are for new sandboxes; usage: cloche shell [OPTIONS] | ID");
+	}
 	if (first < 0 || spec_set(&s, "tty", "true", &e) < 0 || spec_finish(&s, &e) < 0 ||
 	    guard_refuse(&s, &e) < 0)
 		return cli_fail(&e);
