@@ -13,6 +13,7 @@
 #include "cli/files_cmd.h"
 #include "cli/sandbox_cmd.h"
 #include "cli/stats_cmd.h"
+#include "cli/serve_cmd.h"
 #include "cli/token_cmd.h"
 
 #include <stdio.h>
@@ -51,6 +52,7 @@ static const struct verb verbs[] = {
 	{"fork", cmd_fork, "more sandboxes with the same files"},
 	{"stats", cmd_stats, "what sandboxes use, live"},
 	{"logs", cmd_logs, "what background commands wrote"},
+	{"serve", cmd_serve, "keep many sandboxes and serve them over HTTP"},
 	{"token", cmd_token, "API keys: create, ls, revoke"},
 	{"audit", cmd_audit, "the decision log: verify, tail"},
 	{"version", cmd_version, "the version"},
@@ -72,6 +74,9 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
 		if (str_equal(argv[1], verbs[i].name))
 			return verbs[i].run(argc - 1, argv + 1);
+	/* Not for people: parts of `serve`. */
+	if (str_equal(argv[1], "role"))
+		return cmd_role(argc - 1, argv + 1);
 	if (str_equal(argv[1], "help") || str_equal(argv[1], "--help")) {
 		list_verbs(stdout);
 		return fflush(stdout) == 0 ? 0 : 125;

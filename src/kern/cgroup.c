@@ -470,6 +470,39 @@ bool cgroup_open(struct cgroup *c, const char *table, const char *name)
 	return any;
 }
 
+static void list_below(int dir, const char *prefix, struct list *ret)
+{
+	int fd = dir < 0 ? -1 : openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+	for (struct dirent *at; d && (at = readdir(d));) {
+		bool known = !str_starts(at->d_name, prefix);
+
+		for (size_t i = 0; i < ret->count && !known; i++)
+			known = str_equal(ret->items[i], at->d_name);
+		if (!known)
+			list_add(ret, at->d_name);
+	}
+	if (d)
+		closedir(d);
+}
+
+void cgroup_list(const char *table, const char *prefix, struct list *ret)
+{
+	char own[PATH_MAX];
+	struct cgroup c;
+
+	cgroup_init_named(&c, prefix);
+	snprintf(c.table, sizeof(c.table), "%s", table);
+	own_path_v2(c.table, own, sizeof(own));
+	for (int i = 0; i < (cgroup_is_unified(&c) ? 1 : CGROUP_CONTROLLERS); i++) {
+		auto_close int dir = cgroup_is_unified(&c) ? find_parent_v2(own)
+							   : open_parent_v1(table, controllers[i]);
+
+		list_below(dir, prefix, ret);
+	}
+}
+
 void cgroup_close(struct cgroup *c)
 {
 	for (int i = 0; i < CGROUP_CONTROLLERS; i++) {

@@ -12,6 +12,7 @@
 #pragma once
 
 #include "base/err.h"
+#include "base/list.h"
 #include "model/layer.h"
 #include "model/spec.h"
 
@@ -56,6 +57,8 @@ void cgroup_init_named(struct cgroup *c, const char *name);
  * there is can be removed then, too.
  */
 bool cgroup_open(struct cgroup *c, const char *table, const char *name);
+/* Names of all that begin so where such cgroups are made, each once. */
+void cgroup_list(const char *table, const char *prefix, struct list *ret);
 /* Closes what is open, and leaves the cgroup as it is. */
 void cgroup_close(struct cgroup *c);
 /* True if the controllers are on v2: then it must exist before the child is cloned into it. */

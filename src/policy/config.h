@@ -55,7 +55,7 @@ struct config_sandbox {
 };
 
 struct config_audit {
-	char file[CONFIG_PATH];	    /* "": audit.log in the state directory */
+	char file[CONFIG_PATH];	    /* "": audit/audit.log in the state directory */
 	char key_file[CONFIG_PATH]; /* "": the chain has no key */
 	uint64_t max_bytes;	    /* of one file, before it is rotated */
 	uint32_t keep;		    /* rotated files; 0: all */

@@ -65,15 +65,13 @@ static int arrange_fds(const struct plan *p, const struct inside_fds *fds, int n
 static void exec_program(struct plan *p)
 {
 	const struct limits *l = &p->spec->limits;
-	char memory[32], pids[32], files[32];
-	char *argv[] = {"cloche-guest", "init",	    "--open-files", files, "--pids",
-			pids,		"--memory", memory,	    NULL};
+	char memory[32], pids[32];
+	char *argv[] = {"cloche-guest", "init", "--pids", pids, "--memory", memory, NULL};
 
 	snprintf(memory, sizeof(memory), "%" PRIu64, l->memory_bytes);
 	snprintf(pids, sizeof(pids), "%" PRIu64, l->pids);
-	snprintf(files, sizeof(files), "%" PRIu64, l->open_files);
 	if (p->board->proven & LAYER_BIT(LAYER_MEMORY))
-		argv[6] = NULL;
+		argv[4] = NULL;
 	syscall(SYS_execveat, FD_PROGRAM, "", argv, p->env.items, AT_EMPTY_PATH);
 }
 

@@ -1,0 +1,144 @@
+#include "daemon/check.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <string.h>
+
+bool check_owner(const char *owner)
+{
+	size_t len = strlen(owner);
+
+	if (str_equal(owner, "") || str_equal(owner, "-"))
+		return true;
+	return len < IPC_ID &&
+	       strspn(owner, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") ==
+		       len;
+}
+
+bool check_name(const char *name)
+{
+	for (; *name; name++)
+		if ((unsigned char)*name < ' ' || *name == 0x7f || *name == '/')
+			return false;
+	return true;
+}
+
+static const struct bound {
+	const char *name;
+	size_t offset;
+	uint64_t least, most; /* most 0: only the operator bounds it */
+	bool may_be_none;     /* 0 means: no limit, or by another one */
+} bounds[] = {
+	{"memory", offsetof(struct limits, memory_bytes), 1 << 20, 0, false},
+	{"cpus", offsetof(struct limits, cpus_milli), 10, 1000000, false},
+	{"pids", offsetof(struct limits, pids), 1, 1 << 22, false},
+	{"disk", offsetof(struct limits, disk_bytes), 64 << 10, 0, true},
+	{"timeout", offsetof(struct limits, timeout_ms), 1, 0, true},
+	{"cpu_time", offsetof(struct limits, cpu_time_ms), 1, 0, true},
+	{"open_files", offsetof(struct limits, open_files), 16, 1 << 20, false},
+	{"file_size", offsetof(struct limits, file_size_bytes), 1, 0, true},
+	{"output", offsetof(struct limits, output_bytes), 0, 0, true},
+};
+
+/* Held by the guest and the front for each command; no right of the broker's depends on it. */
+static bool is_of_commands(const char *name)
+{
+	return str_equal(name, "timeout") || str_equal(name, "output");
+}
+
+static uint64_t member(const struct limits *l, const struct bound *b)
+{
+	uint64_t value;
+
+	memcpy(&value, (const char *)l + b->offset, sizeof(value));
+	return value;
+}
+
+int check_limits(const struct limits *l, const struct config *c, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
+		const struct bound *b = &bounds[i];
+		uint64_t value = member(l, b), ceiling = member(&c->ceiling, b);
+
+		if (value == 0 && b->may_be_none &&
+		    (!ceiling || is_of_commands(b->name) || str_equal(b->name, "disk") ||
+		     str_equal(b->name, "file_size")))
+			continue;
+		if (value < b->least || (b->most && value > b->most))
+			return err_field(e, ERR_INVALID, b->name, "%s: out of range", b->name);
+		if (ceiling && value > ceiling && !is_of_commands(b->name))
+			return err_field(e, ERR_DENIED, b->name,
+					 "%s: more than this daemon's ceiling, %" PRIu64, b->name,
+					 ceiling);
+	}
+	return 0;
+}
+
+struct tenant {
+	const char *id, *name;
+};
+
+static int check_volume(const struct ipc_volume *v, const struct tenant *t, const struct config *c,
+			struct err *e)
+{
+	static const char *const taken[] = {"/proc", "/sys", "/dev", "/run", "/etc", "/usr"};
+	const struct config_volume *known = config_volume_find(c, v->name);
+	char clean[IPC_PATH];
+
+	/* One that somebody else may use answers like one that is not there (rule 28). */
+	if (!known || !config_volume_allows(known, t->id, t->name))
+		return err_field(e, ERR_NOT_FOUND, "volumes", "volumes: there is no '%s'", v->name);
+	if (v->writable && known->read_only)
+		return err_field(e, ERR_DENIED, "volumes", "volumes: '%s' is read-only", v->name);
+	if (!path_clean(v->target, clean, sizeof(clean)) || str_equal(clean, "/"))
+		return err_field(e, ERR_INVALID, "volumes",
+				 "volumes: the target must be an absolute path without '..'");
+	for (size_t i = 0; i < ARRAY_LEN(taken); i++)
+		if (path_below(clean, taken[i]))
+			return err_field(e, ERR_DENIED, "volumes",
+					 "volumes: nothing may be put over %s", taken[i]);
+	if (v->sub[0] == '/')
+		return err_field(e, ERR_INVALID, "volumes", "volumes: sub must be relative");
+	return 0;
+}
+
+static bool is_hostname(const char *s)
+{
+	size_t len = strlen(s);
+
+	return len > 0 && len < 64 && s[0] != '-' && s[0] != '.' &&
+	       strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-") == len;
+}
+
+int check_boot(const struct ipc_boot *b, const struct config *c, const char *owner_name,
+	       struct err *e)
+{
+	const struct tenant tenant = {b->owner, owner_name};
+
+	if (!ipc_id_is_valid(b->id))
+		return err_set(e, ERR_INVALID, "not a sandbox id");
+	if (!check_owner(b->owner))
+		return err_set(e, ERR_INVALID, "not an owner");
+	if (b->snapshot[0] && !ipc_id_is_valid(b->snapshot))
+		return err_set(e, ERR_INVALID, "not a snapshot id");
+	if (!is_hostname(b->hostname))
+		return err_field(e, ERR_INVALID, "hostname", "hostname: not a host name");
+	if (b->level != LEVEL_CONTAINER)
+		return err_field(e, ERR_UNSUPPORTED, "level",
+				 "level: the daemon has sandboxes of level container only");
+	if (b->net != NET_NONE)
+		return err_field(e, ERR_UNSUPPORTED, "net", "net: only 'none' is built");
+	if (b->root != ROOT_RO && b->root != ROOT_OVERLAY)
+		return err_field(e, ERR_INVALID, "root", "root: not a mode");
+	if (!str_equal(b->image, "host") && !config_image_find(c, b->image))
+		return err_field(e, ERR_NOT_FOUND, "image", "image: there is no '%s'", b->image);
+	if (b->volume_count > IPC_VOLUMES)
+		return err_field(e, ERR_INVALID, "volumes", "volumes: too many");
+	for (uint32_t i = 0; i < b->volume_count; i++)
+		if (check_volume(&b->volumes[i], &tenant, c, e) < 0)
+			return -1;
+	return check_limits(&b->limits, c, e);
+}

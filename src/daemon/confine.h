@@ -1,0 +1,21 @@
+/* Gives up everything that a role does not need. In the role's own process, after its exec. */
+#pragma once
+
+#include "base/err.h"
+#include "kern/seccomp.h"
+
+#include <stdint.h>
+#include <sys/types.h>
+
+struct confinement {
+	const char *root; /* becomes "/", and all that there is */
+	uid_t uid;	  /* as root; otherwise left alone */
+	gid_t gid;
+	bool rootless;
+	uint64_t open_files;
+	const struct seccomp_profile *profile;
+};
+
+/* Dies with the broker; call first. */
+int confine_to_broker(int broker_socket, struct err *e);
+int confine(const struct confinement *c, struct err *e);

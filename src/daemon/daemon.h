@@ -1,0 +1,33 @@
+/*
+ * `cloche serve`: the broker, and the roles that it starts.
+ *
+ * Theory of operation
+ *
+ *   broker   this process: config, namespaces, cgroups, records, Unix sockets. It understands no
+ *            HTTP and no JSON; what the front asks for is checked here once more (rule 6).
+ *   booters  forks of the broker, each of which makes one sandbox at a time, so that the broker
+ *            never waits. Sandboxes outlive them.
+ *   front    `cloched role front`: unprivileged, its database directory is its root. HTTP, SQLite,
+ *            the links to the guests.
+ *   audit    `cloched role audit`: unprivileged, holds the audit file.
+ *
+ * A sandbox has a listening socket, <runtime>/boxes/ID.sock, which its guest inherited, and a record,
+ * <runtime>/boxes/ID, from which a later broker finds it again (adopt.c).
+ */
+#pragma once
+
+#include "base/list.h"
+
+#include <stdbool.h>
+
+struct serve_options {
+	const char *config; /* file; NULL: where one is looked for */
+	struct list listen; /* in place of the file's */
+	bool check_only;
+	const char *test_front; /* run this program in the front's place, as a role without walls */
+};
+
+/* Returns the exit status. */
+int daemon_serve(const struct serve_options *o);
+/* argv of `cloched role NAME ...`; only the broker starts these. */
+int daemon_role(int argc, char **argv);

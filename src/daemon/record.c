@@ -1,0 +1,94 @@
+#include "daemon/record.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "daemon/state.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#define MAGIC "cloche1"
+
+/* As it is in the file; the size tells other makes apart. */
+struct record {
+	char magic[8];
+	uint32_t size, id_base;
+	int64_t pid;
+	struct boot_identity identity;
+	struct ipc_booted info;
+	char cgroup_table[4096];
+};
+
+static int write_whole(int dir, const char *name, const struct record *r)
+{
+	auto_close int fd = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	return fd >= 0 && write(fd, r, sizeof(*r)) == (ssize_t)sizeof(*r) ? 0 : -1;
+}
+
+int record_write(const struct box *b, struct err *e)
+{
+	struct record r = {.magic = MAGIC, .size = sizeof(r)};
+	char draft[IPC_ID + 8];
+
+	r.id_base = b->id_base;
+	r.pid = b->pid;
+	r.identity = b->identity;
+	r.info = b->info;
+	snprintf(r.cgroup_table, sizeof(r.cgroup_table), "%s",
+		 b->cgroup_table ? b->cgroup_table : b->d->cgroup_table);
+	snprintf(draft, sizeof(draft), "%s.new", b->info.id);
+	if (write_whole(b->d->boxes_dir, draft, &r) < 0 ||
+	    renameat(b->d->boxes_dir, draft, b->d->boxes_dir, b->info.id) < 0)
+		return err_sys(e, "cannot write the record of %s", b->info.id);
+	return 0;
+}
+
+static bool has_end(const char *text, size_t size)
+{
+	return memchr(text, '\0', size) != NULL;
+}
+
+int record_read(int dir, const char *id, struct box *ret, struct err *e)
+{
+	auto_close int fd = openat(dir, id, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	struct record r;
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_size != (off_t)sizeof(r) ||
+	    read(fd, &r, sizeof(r)) != (ssize_t)sizeof(r))
+		return err_set(e, ERR_INVALID, "record %s is not whole", id);
+	if (memcmp(r.magic, MAGIC, sizeof(r.magic)) != 0 || r.size != sizeof(r) ||
+	    !has_end(r.cgroup_table, sizeof(r.cgroup_table)) || !ipc_id_is_valid(r.info.id) ||
+	    !str_equal(r.info.id, id) || !has_end(r.info.owner, sizeof(r.info.owner)) || r.pid < 2)
+		return err_set(e, ERR_INVALID, "record %s is none of ours", id);
+	ret->info = r.info;
+	ret->pid = (pid_t)r.pid;
+	ret->identity = r.identity;
+	ret->id_base = r.id_base;
+	ret->cgroup_table = str_copy(r.cgroup_table);
+	return 0;
+}
+
+void record_remove(const struct box *b)
+{
+	char name[IPC_ID + 8];
+
+	snprintf(name, sizeof(name), "%s.sock", b->info.id);
+	unlinkat(b->d->boxes_dir, name, 0);
+	snprintf(name, sizeof(name), "%s.new", b->info.id);
+	unlinkat(b->d->boxes_dir, name, 0);
+	/* Last: as long as it is there, a new broker looks for the rest. */
+	unlinkat(b->d->boxes_dir, b->info.id, 0);
+}
+
+void record_socket_address(int dir, const char *id, struct sockaddr_un *ret)
+{
+	*ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+	snprintf(ret->sun_path, sizeof(ret->sun_path), "/proc/self/fd/%d/%s.sock", dir, id);
+}

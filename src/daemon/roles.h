@@ -1,0 +1,29 @@
+/* Roles: our own program once more, with a part of the work and as few rights as that needs. */
+#pragma once
+
+#include "base/loop.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+struct daemon;
+
+enum role_id { ROLE_AUDIT, ROLE_FRONT, ROLE_COUNT };
+
+/* What a role finds open. */
+enum { ROLE_FD_BROKER = 3, ROLE_FD_AUDIT, ROLE_FD_CONFIG, ROLE_FD_DIR };
+
+struct role {
+	pid_t pid; /* 0: not running */
+	int64_t started_ns;
+	unsigned failures; /* in a row */
+	struct loop_timer again;
+};
+
+void roles_start(struct daemon *d);
+void roles_stop(struct daemon *d);
+/* True if this child was a role; it is started again after a while. */
+bool roles_reaped(struct daemon *d, pid_t pid, int status);
+/* Ends the front, which then comes up anew. */
+void roles_restart_front(struct daemon *d, const char *why);

@@ -1,0 +1,361 @@
+#include "audit/audit.h"
+#include "auth/tokens.h"
+#include "base/auto.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "daemon/adopt.h"
+#include "daemon/daemon.h"
+#include "daemon/listen.h"
+#include "daemon/prepare.h"
+#include "daemon/snapshots.h"
+#include "daemon/state.h"
+#include "kern/caps.h"
+#include "kern/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+/* ---- tokens ---- */
+
+#define TOKEN_FILE_MAX (8u << 20)
+
+const char *daemon_owner_name(const struct daemon *d, const char *owner)
+{
+	for (size_t i = 0; owner[0] && i < tokens_count(d->tokens); i++)
+		if (str_equal(tokens_at(d->tokens, i)->id, owner))
+			return tokens_at(d->tokens, i)->name;
+	return "";
+}
+
+/* The text of the token file in memory; an empty one if there is none. */
+static int read_tokens(struct daemon *d, struct err *e)
+{
+	auto_close int from = openat(d->state, "tokens", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	auto_close int to = memfd_create("tokens", MFD_CLOEXEC);
+	auto_free char *text = must_alloc(malloc(TOKEN_FILE_MAX));
+	size_t len = 0;
+	ssize_t n = 0;
+
+	if (to < 0)
+		return err_sys(e, "cannot create memory");
+	while (from >= 0 && len < TOKEN_FILE_MAX &&
+	       (n = read(from, text + len, TOKEN_FILE_MAX - len)) > 0)
+		len += (size_t)n;
+	if (n < 0 || write(to, text, len) != (ssize_t)len || lseek(to, 0, SEEK_SET) < 0)
+		return err_sys(e, "cannot read the token file");
+	if (tokens_load(d->tokens, text, len, e) < 0)
+		return err_wrap(e, "token file");
+	return take_fd(&to);
+}
+
+void front_send_tokens(struct daemon *d)
+{
+	struct ipc m = {.type = IPC_TOKENS};
+	struct err e = {0};
+	auto_close int fd = read_tokens(d, &e);
+
+	/* What was good before stays in force. */
+	if (fd < 0)
+		log_error("tokens are left as they were", "error", e.msg);
+	else
+		front_news_early(d, &m, fd);
+}
+
+static void on_file(void *arg, uint32_t events)
+{
+	char buf[4096] __attribute__((aligned(8)));
+	struct daemon *d = arg;
+	bool changed = false;
+	ssize_t n;
+
+	(void)events;
+	while ((n = read(d->files.fd, buf, sizeof(buf))) > 0) {
+		for (char *at = buf; at < buf + n;) {
+			const struct inotify_event *ev = (const void *)at;
+
+			changed |= ev->len && str_equal(ev->name, "tokens");
+			changed |= (ev->mask & IN_Q_OVERFLOW) != 0;
+			at += sizeof(*ev) + ev->len;
+		}
+	}
+	if (changed)
+		front_send_tokens(d);
+}
+
+static int watch_files(struct daemon *d, struct err *e)
+{
+	d->files = (struct loop_watch){.fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK),
+				       .events = EPOLLIN,
+				       .call = on_file,
+				       .arg = d};
+	if (d->files.fd < 0 ||
+	    inotify_add_watch(d->files.fd, d->config->state_dir,
+			      IN_CLOSE_WRITE | IN_MOVED_TO | IN_DELETE | IN_ONLYDIR) < 0 ||
+	    loop_watch(d->loop, &d->files) < 0)
+		return err_sys(e, "cannot watch %s", d->config->state_dir);
+	return 0;
+}
+
+/* ---- configuration ---- */
+
+static int load_config(const char *file, const struct list *listen, struct config *ret,
+		       struct err *e)
+{
+	config_init(ret);
+	if (file && config_load(file, ret, e) < 0)
+		return -1;
+	if (listen->count > CONFIG_LISTEN)
+		return err_set(e, ERR_INVALID, "listen: at most %d addresses", CONFIG_LISTEN);
+	for (size_t i = 0; i < listen->count; i++) {
+		if (strlen(listen->items[i]) >= CONFIG_ADDRESS)
+			return err_set(e, ERR_INVALID, "listen: too long");
+		snprintf(ret->listen[i], CONFIG_ADDRESS, "%s", listen->items[i]);
+		ret->listen_count = (uint32_t)i + 1;
+	}
+	return config_finish(ret, e);
+}
+
+/* Addresses and directories stay as they are until a restart. */
+static void reload(struct daemon *d)
+{
+	struct config *fresh = must_alloc(calloc(1, sizeof(*fresh)));
+	struct err e = {0};
+
+	if (load_config(d->config_file, &d->listen, fresh, &e) < 0 ||
+	    prepare_volumes(d, fresh, &e) < 0) {
+		log_error("configuration is left as it was", "error", e.msg);
+		free(fresh);
+		return;
+	}
+	memcpy(fresh->state_dir, d->config->state_dir, sizeof(fresh->state_dir));
+	memcpy(fresh->runtime_dir, d->config->runtime_dir, sizeof(fresh->runtime_dir));
+	free(d->config);
+	d->config = fresh;
+	log_info("configuration read again", "file", d->config_file);
+	front_send_config(d);
+	front_send_tokens(d);
+}
+
+/* ---- the end ---- */
+
+static bool is_leaving(const struct box *b)
+{
+	return b->state == BOX_DYING || b->info.transient || str_equal(b->info.owner, "-");
+}
+
+/* Sandboxes that end with us end before us. */
+static void end_boxes(struct daemon *d)
+{
+	for (size_t i = 0; i < BOX_BUCKETS; i++)
+		for (struct box *b = d->boxes[i], *next; b; b = next) {
+			next = b->next;
+			if (is_leaving(b))
+				box_destroy(b, (struct asker){0});
+		}
+}
+
+static size_t count_leaving(const struct daemon *d)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < BOX_BUCKETS; i++)
+		for (const struct box *b = d->boxes[i]; b; b = b->next)
+			count += is_leaving(b);
+	return count;
+}
+
+#define LAST_STEP_MS 5
+#define LAST_STEPS 1000
+
+static void last_step(void *arg)
+{
+	struct daemon *d = arg;
+
+	if (count_leaving(d) == 0 || ++d->last_steps > LAST_STEPS)
+		loop_stop(d->loop);
+	else
+		loop_timer_set(d->loop, &d->stop_timer, LAST_STEP_MS);
+}
+
+void daemon_front_is_done(struct daemon *d)
+{
+	if (d->last_steps)
+		return;
+	d->last_steps = 1;
+	end_boxes(d);
+	d->stop_timer.call = last_step;
+	loop_timer_set(d->loop, &d->stop_timer, 0);
+}
+
+static void on_stop_timer(void *arg)
+{
+	log_warn("the front takes too long to end");
+	daemon_front_is_done(arg);
+}
+
+static void begin_stop(struct daemon *d)
+{
+	struct ipc m = {.type = IPC_SHUTDOWN};
+
+	if (d->stopping) {
+		daemon_front_is_done(d);
+		return;
+	}
+	log_info("stopping");
+	d->stopping = true;
+	listeners_close(d);
+	d->stop_timer = (struct loop_timer){.call = on_stop_timer, .arg = d};
+	loop_timer_set(d->loop, &d->stop_timer, d->config->shutdown_ms + 2000);
+	if (d->front.sock < 0)
+		daemon_front_is_done(d);
+	else
+		front_news(d, &m, -1);
+}
+
+/* ---- signals ---- */
+
+static void reap(struct daemon *d)
+{
+	pid_t pid;
+	int status;
+
+	/* Also sandboxes whose booter is gone: we are who inherits them. */
+	while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0)
+		if (!roles_reaped(d, pid, status) && !booters_reaped(d, pid))
+			snapshots_reaped(d, pid);
+}
+
+static void on_signal(void *arg, uint32_t events)
+{
+	struct signalfd_siginfo info;
+	struct daemon *d = arg;
+
+	(void)events;
+	while (read(d->signals.fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		switch (info.ssi_signo) {
+		case SIGCHLD:
+			reap(d);
+			break;
+		case SIGHUP:
+			reload(d);
+			break;
+		default:
+			begin_stop(d);
+		}
+	}
+}
+
+static int watch_signals(struct daemon *d, struct err *e)
+{
+	static const int taken[] = {SIGCHLD, SIGHUP, SIGTERM, SIGINT};
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < ARRAY_LEN(taken); i++)
+		sigaddset(&set, taken[i]);
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGCHLD, SIG_DFL);
+	sigprocmask(SIG_SETMASK, &set, NULL);
+	d->signals = (struct loop_watch){.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK),
+					 .events = EPOLLIN,
+					 .call = on_signal,
+					 .arg = d};
+	if (d->signals.fd < 0 || loop_watch(d->loop, &d->signals) < 0)
+		return err_sys(e, "cannot watch signals");
+	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+	return 0;
+}
+
+/* ---- all of it ---- */
+
+static int start(struct daemon *d, struct err *e)
+{
+	struct cgroup own;
+
+	if (prepare(d, e) < 0)
+		return -1;
+	cgroup_enter_leaf("cloche-daemon");
+	cgroup_init(&own, 0);
+	memcpy(d->cgroup_table, own.table, sizeof(d->cgroup_table));
+	d->loop = loop_new();
+	if (!d->loop)
+		return err_sys(e, "cannot create an epoll");
+	if (watch_signals(d, e) < 0 || watch_files(d, e) < 0)
+		return -1;
+	/* First, while there is little memory that a fork would have to share. */
+	booters_start(d);
+	snapshots_sweep(d);
+	adopt_all(d);
+	if (listeners_open(d, e) < 0)
+		return -1;
+	roles_start(d);
+	return 0;
+}
+
+/* What the audit role was sent, it writes down before it goes. */
+static void await_audit(struct daemon *d)
+{
+	pid_t pid = d->roles[ROLE_AUDIT].pid;
+
+	for (int i = 0; pid > 0 && i < 400; i++) {
+		if (waitpid(pid, NULL, WNOHANG) != 0)
+			return;
+		usleep(5000);
+	}
+	if (pid > 0)
+		kill(pid, SIGKILL);
+}
+
+static void stop(struct daemon *d)
+{
+	listeners_close(d);
+	roles_stop(d);
+	booters_stop(d);
+	await_audit(d);
+}
+
+int daemon_serve(const struct serve_options *o)
+{
+	struct daemon *d = must_alloc(calloc(1, sizeof(*d)));
+	struct err e = {0};
+
+	log_init("broker");
+	d->config = must_alloc(calloc(1, sizeof(*d->config)));
+	d->tokens = tokens_new();
+	d->config_file = o->config ? str_copy(o->config) : config_find();
+	d->listen = o->listen;
+	d->test_front = o->test_front;
+	d->rootless = !caps_can_administer();
+	d->front.sock = d->audit_for_front = d->guest = d->self = -1;
+	for (size_t i = 0; i < CONFIG_ITEMS; i++)
+		d->volumes[i] = -1;
+	(void)!getrandom(&d->next_slot, sizeof(d->next_slot), 0);
+	if (load_config(d->config_file, &d->listen, d->config, &e) < 0) {
+		fprintf(stderr, "cloche: %s\n", e.msg);
+		return 125;
+	}
+	if (o->check_only) {
+		printf("%s: fine\n", d->config_file ? d->config_file : "defaults");
+		return fflush(stdout) == 0 ? 0 : 125;
+	}
+	if (start(d, &e) < 0) {
+		fprintf(stderr, "cloche: %s\n", e.msg);
+		stop(d);
+		return 125;
+	}
+	log_info("ready", "rootless", d->rootless ? "yes" : "no");
+	loop_run(d->loop);
+	stop(d);
+	log_info("stopped");
+	return d->status;
+}

@@ -1,0 +1,498 @@
+#include "daemon/snapshots.h"
+
+#include "base/auto.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "daemon/check.h"
+#include "daemon/copier.h"
+#include "daemon/record.h"
+#include "daemon/state.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#define MAGIC "clsnap1"
+#define RUNNING 2	   /* at once */
+#define PATIENCE_MS 900000 /* for one */
+#define EXCLUDED "/tmp /var/tmp /dev/shm /run volumes"
+
+struct meta {
+	char magic[8];
+	struct ipc_snapshot info;
+};
+
+/* Making one (of box), or checking one that was written (no box). */
+struct snapshot_job {
+	struct snapshot_job *next;
+	struct daemon *d;
+	struct asker who;
+	struct ipc_snapshot info;
+	char sandbox[IPC_ID]; /* "": it is to be checked */
+	bool thaw;
+	struct copier copier;
+	struct loop_watch watch;
+	struct loop_timer timer;
+};
+
+/* ---- files ---- */
+
+static void file_name(const char *id, const char *ending, char ret[IPC_ID + 8])
+{
+	snprintf(ret, IPC_ID + 8, "%.20s.%s", id, ending);
+}
+
+static int meta_read(const struct daemon *d, const char *id, struct ipc_snapshot *ret)
+{
+	char name[IPC_ID + 8];
+	struct meta m;
+
+	file_name(id, "meta", name);
+	auto_close int fd = openat(d->snapshots_dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0 || read(fd, &m, sizeof(m)) != (ssize_t)sizeof(m) ||
+	    memcmp(m.magic, MAGIC, sizeof(m.magic)) != 0)
+		return -1;
+	*ret = m.info;
+	ret->owner[sizeof(ret->owner) - 1] = ret->name[sizeof(ret->name) - 1] = '\0';
+	return 0;
+}
+
+/* The tar gets its name when it is whole and described: the description says that it counts. */
+static int keep(const struct daemon *d, const struct ipc_snapshot *info, struct err *e)
+{
+	struct meta m = {.magic = MAGIC, .info = *info};
+	char part[IPC_ID + 8], tar[IPC_ID + 8], draft[IPC_ID + 8], name[IPC_ID + 8];
+
+	file_name(info->id, "part", part);
+	file_name(info->id, "tar", tar);
+	file_name(info->id, "new", draft);
+	file_name(info->id, "meta", name);
+	auto_close int fd =
+		openat(d->snapshots_dir, draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	if (fd < 0 || write(fd, &m, sizeof(m)) != (ssize_t)sizeof(m) || fdatasync(fd) < 0 ||
+	    renameat(d->snapshots_dir, part, d->snapshots_dir, tar) < 0 ||
+	    renameat(d->snapshots_dir, draft, d->snapshots_dir, name) < 0)
+		return err_sys(e, "cannot keep the snapshot");
+	return 0;
+}
+
+static void discard(const struct daemon *d, const char *id)
+{
+	static const char *const endings[] = {"meta", "new", "part", "tar"};
+
+	for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
+		char name[IPC_ID + 8];
+
+		file_name(id, endings[i], name);
+		unlinkat(d->snapshots_dir, name, 0);
+	}
+}
+
+static bool exists(const struct daemon *d, const char *id, const char *ending)
+{
+	char name[IPC_ID + 8];
+
+	file_name(id, ending, name);
+	return faccessat(d->snapshots_dir, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* Calls each for all that count. */
+static void for_each(struct daemon *d,
+		     void (*each)(struct daemon *d, struct ipc_snapshot *s, void *), void *arg)
+{
+	int fd = openat(d->snapshots_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+	for (struct dirent *at; dir && (at = readdir(dir));) {
+		struct ipc_snapshot s;
+		char id[IPC_ID] = "";
+
+		if (strlen(at->d_name) != 25 || !str_equal(at->d_name + 20, ".meta"))
+			continue;
+		memcpy(id, at->d_name, 20);
+		if (meta_read(d, id, &s) == 0)
+			each(d, &s, arg);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+void snapshots_sweep(struct daemon *d)
+{
+	int fd = openat(d->snapshots_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+	for (struct dirent *at; dir && (at = readdir(dir));) {
+		char id[IPC_ID] = "";
+
+		if (at->d_name[0] == '.' || strlen(at->d_name) < 21)
+			continue;
+		memcpy(id, at->d_name, 20);
+		if (str_equal(at->d_name + 20, ".meta") || exists(d, id, "meta"))
+			continue;
+		unlinkat(d->snapshots_dir, at->d_name, 0);
+		log_info("unfinished snapshot removed", "file", at->d_name);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+/* ---- judging requests ---- */
+
+struct count {
+	const char *owner;
+	uint32_t n;
+};
+
+static void count_one(struct daemon *d, struct ipc_snapshot *s, void *arg)
+{
+	struct count *c = arg;
+
+	(void)d;
+	c->n += str_equal(s->owner, c->owner);
+}
+
+static int may_add(struct daemon *d, const struct ipc_snapshot *s, struct err *e)
+{
+	struct count c = {.owner = s->owner};
+
+	if (!ipc_id_is_valid(s->id) || !check_owner(s->owner) || !check_name(s->name))
+		return err_set(e, ERR_INVALID, "not a snapshot's id, owner or name");
+	if (exists(d, s->id, "meta") || exists(d, s->id, "part"))
+		return err_set(e, ERR_CONFLICT, "there is such a snapshot already");
+	for_each(d, count_one, &c);
+	if (d->config->snapshot_max_count && c.n >= d->config->snapshot_max_count)
+		return err_set(e, ERR_LIMIT, "snapshots: there are %u already", c.n);
+	return 0;
+}
+
+/* Another owner's answers like one that is not there (rule 28). */
+static int find(struct daemon *d, const struct ipc_snapshot *asked, struct ipc_snapshot *ret,
+		struct err *e)
+{
+	if (ipc_id_is_valid(asked->id) && meta_read(d, asked->id, ret) == 0 &&
+	    str_equal(ret->owner, asked->owner))
+		return 0;
+	return err_set(e, ERR_NOT_FOUND, "there is no such snapshot");
+}
+
+/* ---- jobs ---- */
+
+static void start_next(struct daemon *d);
+
+static void answer(struct snapshot_job *j, const struct err *e)
+{
+	struct ipc m = {.type = IPC_SNAPSHOT_IS, .snapshot = j->info};
+
+	if (e)
+		front_done(j->d, j->who, j->info.id, e);
+	else
+		front_answer(j->d, j->who, &m, -1);
+}
+
+/* The sandbox goes on, if it was frozen only for this. */
+static void let_go(struct snapshot_job *j)
+{
+	struct box *b = j->sandbox[0] ? box_find(j->d, j->sandbox) : NULL;
+	struct err e = {0};
+
+	if (!b || b->state != BOX_LIVE)
+		return;
+	b->is_busy = false;
+	if (j->thaw && box_thaw(b, &e) < 0)
+		log_error("sandbox stays frozen", "id", b->info.id, "error", e.msg);
+}
+
+static void end_job(struct snapshot_job *j, const struct err *e)
+{
+	struct daemon *d = j->d;
+	struct snapshot_job **place = &d->snapshot_jobs;
+
+	while (*place != j)
+		place = &(*place)->next;
+	*place = j->next;
+	if (j->copier.pid > 0) {
+		d->snapshot_running--;
+		loop_unwatch(d->loop, &j->watch);
+		loop_timer_stop(d->loop, &j->timer);
+		copier_stop(&j->copier);
+	}
+	let_go(j);
+	if (e)
+		discard(d, j->info.id);
+	answer(j, e);
+	free(j);
+	start_next(d);
+}
+
+static void on_copied(void *arg, uint32_t events)
+{
+	struct snapshot_job *j = arg;
+	struct copier_result r;
+	struct err e = {0};
+
+	(void)events;
+	if (copier_finish(&j->copier, &r, &e) < 0) {
+		end_job(j, &e);
+		return;
+	}
+	j->info.size_bytes = r.size;
+	memcpy(j->info.digest, r.digest, sizeof(j->info.digest));
+	end_job(j, keep(j->d, &j->info, &e) < 0 ? &e : NULL);
+}
+
+static void on_patience(void *arg)
+{
+	struct err e = {0};
+
+	err_set(&e, ERR_LIMIT, "the snapshot takes too long");
+	end_job(arg, &e);
+}
+
+static int start_copier(struct snapshot_job *j, struct err *e)
+{
+	struct daemon *d = j->d;
+	struct box *b = j->sandbox[0] ? box_find(d, j->sandbox) : NULL;
+	char part[IPC_ID + 8];
+	auto_close int root = -1;
+	auto_close int file = -1;
+
+	if (j->sandbox[0] && (!b || b->state != BOX_LIVE))
+		return err_set(e, ERR_CONFLICT, "the sandbox is gone");
+	file_name(j->info.id, "part", part);
+	file = openat(d->snapshots_dir, part,
+		      O_RDWR | O_CLOEXEC | O_NOFOLLOW | (b ? O_CREAT | O_EXCL : 0), 0600);
+	if (file < 0)
+		return err_sys(e, "cannot open the snapshot's file");
+	root = b ? box_scratch(b, e)
+		 : openat(d->runtime, "empty", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (root < 0)
+		return e->kind ? -1 : err_sys(e, "cannot open an empty directory");
+	j->copier = (struct copier){
+		.work = {.verb = b ? "pack" : "check",
+			 .guest = d->guest,
+			 .root = root,
+			 .in = -1,
+			 .out = -1,
+			 .rootless = d->rootless,
+			 .id_base = b ? b->id_base : 0x7ffeu << 16},
+		.file = file,
+		.max_bytes = d->config->snapshot_max_bytes,
+	};
+	return copier_start(&j->copier, e);
+}
+
+static void start_job(struct snapshot_job *j)
+{
+	struct daemon *d = j->d;
+	struct err e = {0};
+
+	if (start_copier(j, &e) < 0) {
+		j->copier.pid = 0;
+		end_job(j, &e);
+		return;
+	}
+	d->snapshot_running++;
+	j->watch = (struct loop_watch){
+		.fd = j->copier.sock, .events = EPOLLIN, .call = on_copied, .arg = j};
+	j->timer = (struct loop_timer){.call = on_patience, .arg = j};
+	loop_timer_set(d->loop, &j->timer, PATIENCE_MS);
+	if (loop_watch(d->loop, &j->watch) < 0) {
+		err_sys(&e, "cannot watch the copy");
+		end_job(j, &e);
+	}
+}
+
+static void start_next(struct daemon *d)
+{
+	if (d->snapshot_running >= RUNNING)
+		return;
+	for (struct snapshot_job *j = d->snapshot_jobs; j; j = j->next)
+		if (j->copier.pid == 0 && (!j->sandbox[0] || j->thaw || j->copier.is_due)) {
+			start_job(j);
+			return;
+		}
+}
+
+static struct snapshot_job *new_job(struct daemon *d, struct asker who,
+				    const struct ipc_snapshot *info)
+{
+	struct snapshot_job *j = must_alloc(calloc(1, sizeof(*j)));
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	j->d = d;
+	j->who = who;
+	j->info = *info;
+	j->info.created_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+	j->next = d->snapshot_jobs;
+	d->snapshot_jobs = j;
+	return j;
+}
+
+bool snapshots_reaped(struct daemon *d, pid_t pid)
+{
+	for (struct snapshot_job *j = d->snapshot_jobs; j; j = j->next)
+		if (j->copier.pid == pid) {
+			/* What it had to say is in its socket; without that it is an error there. */
+			j->copier.was_reaped = true;
+			return true;
+		}
+	return false;
+}
+
+/* ---- requests ---- */
+
+static void on_frozen(struct box *b, const struct err *e)
+{
+	struct snapshot_job *j = b->d->snapshot_jobs;
+
+	while (j && !(str_equal(j->sandbox, b->info.id) && j->copier.pid == 0))
+		j = j->next;
+	if (!j)
+		return;
+	/* Where nothing can be frozen the copy is of what moves. */
+	if (e && e->kind != ERR_UNSUPPORTED) {
+		struct err why = *e;
+
+		end_job(j, &why);
+		return;
+	}
+	j->thaw = !e;
+	j->copier.is_due = true;
+	start_next(b->d);
+}
+
+void snapshot_request_make(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	const struct ipc_snapshot *s = &m->snapshot;
+	struct box *b = ipc_id_is_valid(s->sandbox) ? box_find(d, s->sandbox) : NULL;
+	struct snapshot_job *j;
+	struct err e = {0};
+
+	if (!b || b->state != BOX_LIVE)
+		err_set(&e, ERR_NOT_FOUND, "there is no such sandbox");
+	else if (b->is_busy)
+		err_set(&e, ERR_CONFLICT, "the sandbox is being paused or copied just now");
+	if (e.kind || may_add(d, s, &e) < 0) {
+		front_done(d, who, s->id, &e);
+		return;
+	}
+	j = new_job(d, who, s);
+	memcpy(j->sandbox, b->info.id, sizeof(j->sandbox));
+	snprintf(j->info.excluded, sizeof(j->info.excluded), EXCLUDED);
+	b->is_busy = true;
+	if (b->info.paused) {
+		j->copier.is_due = true;
+		start_next(d);
+	} else {
+		box_freeze(b, on_frozen);
+	}
+}
+
+struct listing {
+	struct asker who;
+};
+
+static void list_one(struct daemon *d, struct ipc_snapshot *s, void *arg)
+{
+	const struct listing *l = arg;
+	struct ipc m = {.type = IPC_SNAPSHOT_IS, .snapshot = *s};
+
+	front_answer(d, l->who, &m, -1);
+}
+
+void snapshot_request_list(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	struct listing l = {who};
+
+	(void)m;
+	for_each(d, list_one, &l);
+	front_done(d, who, "", NULL);
+}
+
+void snapshot_request_delete(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	struct ipc_snapshot s;
+	struct err e = {0};
+
+	if (find(d, &m->snapshot, &s, &e) < 0) {
+		front_done(d, who, m->snapshot.id, &e);
+		return;
+	}
+	discard(d, s.id);
+	front_done(d, who, s.id, NULL);
+}
+
+void snapshot_request_read(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	struct ipc reply = {.type = IPC_SNAPSHOT_IS};
+	char name[IPC_ID + 8];
+	struct err e = {0};
+	auto_close int fd = -1;
+
+	if (find(d, &m->snapshot, &reply.snapshot, &e) == 0) {
+		file_name(reply.snapshot.id, "tar", name);
+		fd = openat(d->snapshots_dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+		if (fd < 0)
+			err_sys(&e, "cannot open the snapshot");
+	}
+	if (fd < 0)
+		front_done(d, who, m->snapshot.id, &e);
+	else
+		front_answer(d, who, &reply, fd);
+}
+
+void snapshot_request_write(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	struct ipc reply = {.type = IPC_SNAPSHOT_IS, .snapshot = m->snapshot};
+	char part[IPC_ID + 8];
+	struct err e = {0};
+	auto_close int fd = -1;
+
+	if (may_add(d, &m->snapshot, &e) == 0) {
+		file_name(m->snapshot.id, "part", part);
+		fd = openat(d->snapshots_dir, part,
+			    O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		if (fd < 0)
+			err_sys(&e, "cannot create the snapshot");
+	}
+	if (fd < 0)
+		front_done(d, who, m->snapshot.id, &e);
+	else
+		front_answer(d, who, &reply, fd);
+}
+
+static bool is_at_work(const struct daemon *d, const char *id)
+{
+	for (const struct snapshot_job *j = d->snapshot_jobs; j; j = j->next)
+		if (str_equal(j->info.id, id))
+			return true;
+	return false;
+}
+
+void snapshot_request_keep(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	const struct ipc_snapshot *s = &m->snapshot;
+	struct snapshot_job *j;
+	struct err e = {0};
+
+	if (!ipc_id_is_valid(s->id) || !check_owner(s->owner) || !check_name(s->name) ||
+	    !exists(d, s->id, "part") || exists(d, s->id, "meta") || is_at_work(d, s->id)) {
+		err_set(&e, ERR_NOT_FOUND, "there is no such unfinished snapshot");
+		front_done(d, who, s->id, &e);
+		return;
+	}
+	j = new_job(d, who, s);
+	j->info.sandbox[0] = '\0';
+	start_next(d);
+}

@@ -1,0 +1,15 @@
+/* Snapshots: <state>/snapshots/ID.tar and ID.meta, made and checked in throwaway processes. */
+#pragma once
+
+#include "daemon/box.h"
+
+void snapshot_request_make(struct daemon *d, struct asker who, const struct ipc *m);
+void snapshot_request_list(struct daemon *d, struct asker who, const struct ipc *m);
+void snapshot_request_delete(struct daemon *d, struct asker who, const struct ipc *m);
+void snapshot_request_read(struct daemon *d, struct asker who, const struct ipc *m);
+void snapshot_request_write(struct daemon *d, struct asker who, const struct ipc *m);
+void snapshot_request_keep(struct daemon *d, struct asker who, const struct ipc *m);
+/* True if this child was making or checking one. */
+bool snapshots_reaped(struct daemon *d, pid_t pid);
+/* Removes what was not finished when a broker died. */
+void snapshots_sweep(struct daemon *d);

@@ -1,0 +1,65 @@
+/* What the broker knows: shared by its files, by nobody else. */
+#pragma once
+
+#include "base/loop.h"
+#include "daemon/box.h"
+#include "daemon/booter.h"
+#include "daemon/front_side.h"
+#include "daemon/roles.h"
+#include "policy/config.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define BOX_BUCKETS 4096
+#define SLOTS 4080 /* id ranges */
+#define LISTENERS CONFIG_LISTEN
+
+struct listener {
+	struct daemon *d;
+	struct loop_watch watch; /* of a Unix socket; TCP ones are the front's */
+	int fd;
+	bool is_unix;
+	char path[128];
+};
+
+struct daemon {
+	struct loop *loop;
+	struct config *config;
+	struct tokens *tokens;
+	char *config_file; /* NULL: defaults only */
+	struct list listen;
+	bool rootless, stopping;
+	int state, runtime, boxes_dir, snapshots_dir; /* directories */
+	int lock, runtime_lock;
+	int guest; /* the program, in memory */
+	int self;  /* our own program */
+	int volumes[CONFIG_ITEMS];
+	char tag[16]; /* tells this daemon's cgroups from another's */
+	char cgroup_table[4096];
+	struct box *boxes[BOX_BUCKETS];
+	size_t box_count;
+	uint8_t slots[SLOTS];
+	uint32_t next_slot;
+	struct booter booters[BOOTERS];
+	struct box *boot_first, **boot_last; /* wait for a booter */
+	struct role roles[ROLE_COUNT];
+	struct front_side front;
+	struct audit *audit;
+	int audit_for_front; /* handed to each new front */
+	struct listener listeners[LISTENERS];
+	size_t listener_count;
+	struct loop_watch signals, files; /* signalfd, inotify */
+	struct loop_timer stop_timer;
+	struct snapshot_job *snapshot_jobs;
+	size_t snapshot_running;
+	const char *test_front;
+	unsigned last_steps;
+	int status;
+};
+
+/* The name of a token; "" if there is none, or for the operator. */
+const char *daemon_owner_name(const struct daemon *d, const char *owner);
+
+/* The front has finished, or is gone: when we are stopping, the end is near. */
+void daemon_front_is_done(struct daemon *d);
