@@ -294,7 +294,7 @@ static int start(struct daemon *d, struct err *e)
 		return -1;
 	/* First, while there is little memory that a fork would have to share. */
 	booters_start(d);
-	snapshots_sweep(d);
+	snapshot_remove_unfinished(d);
 	adopt_all(d);
 	if (listeners_open(d, e) < 0)
 		return -1;

@@ -126,7 +126,7 @@ static void for_each(struct daemon *d,
 		closedir(dir);
 }
 
-void snapshots_sweep(struct daemon *d)
+void snapshot_remove_unfinished(struct daemon *d)
 {
 	int fd = openat(d->snapshots_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);

@@ -12,4 +12,4 @@ void snapshot_request_keep(struct daemon *d, struct asker who, const struct ipc 
 /* True if this child was making or checking one. */
 bool snapshots_reaped(struct daemon *d, pid_t pid);
 /* Removes what was not finished when a broker died. */
-void snapshots_sweep(struct daemon *d);
+void snapshot_remove_unfinished(struct daemon *d);
