@@ -48,9 +48,9 @@ static int fail_helper(const char *verb, const struct err *e)
 int cli_run_helper(char **argv)
 {
 	static const char *const verbs[] = {
-		"serve", "policy", "doctor",   "selftest", "hook", "audit", "token", "create",
-		"ps",	 "exec",   "cp",       "ls",	   "cat",  "rm",    "stats", "logs",
-		"pause", "resume", "snapshot", "fork",	   "kill", "shell"};
+		"serve",  "policy", "doctor", "selftest", "hook", "mcp",  "audit", "token",
+		"create", "ps",	    "exec",   "cp",	  "ls",	  "cat",  "rm",	   "stats",
+		"logs",	  "pause",  "resume", "snapshot", "fork", "kill", "shell"};
 	char path[PATH_MAX];
 	bool known = false;
 	struct err e;

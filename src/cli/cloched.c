@@ -7,6 +7,7 @@
 #include "cli/audit_cmd.h"
 #include "cli/doctor.h"
 #include "cli/hook_cmd.h"
+#include "cli/mcp_cmd.h"
 #include "cli/selftest.h"
 #include "cli/policy_cmd.h"
 #include "cli/exec_cmd.h"
@@ -36,6 +37,7 @@ static const struct verb verbs[] = {
 	{"doctor", cmd_doctor, "what this host can enforce, what it cannot, what to change"},
 	{"selftest", cmd_selftest, "attack a sandbox on this host, and say what was refused"},
 	{"policy", cmd_policy, "check and explain policy files"},
+	{"mcp", cmd_mcp, "MCP server on stdin and stdout"},
 	{"hook", cmd_hook, "PreToolUse hook: a coding agent's command, rewritten to run inside"},
 	{"create", cmd_create, "make a sandbox that lives on"},
 	{"ps", cmd_ps, "sandboxes, or the commands in one"},

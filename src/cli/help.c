@@ -16,6 +16,7 @@ static const char overview[] =
 	"  cloche policy check|explain FILE           validate a policy; say what it does\n"
 	"  cloche doctor [--json]                     what this host can enforce, what to change\n"
 	"  cloche selftest [--level L] [--json]       attack a sandbox on this host\n"
+	"  cloche mcp [OPTIONS]                       MCP server on stdin and stdout\n"
 	"  cloche hook [OPTIONS]                      PreToolUse hook: puts a coding agent's shell "
 	"in here\n"
 	"  cloche help [run]                          this, or all options\n"

@@ -1,0 +1,211 @@
+#include "cli/client_mcp.h"
+
+#include "api/mcp.h"
+#include "base/auto.h"
+#include "base/base64.h"
+#include "base/buf.h"
+#include "base/str.h"
+#include "wire/http_answer.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define MESSAGE_MAX ((size_t)64 << 20)
+
+struct mcp_exchange {
+	struct loop *loop;
+	struct http *http; /* only for its connection */
+	struct loop_watch watch;
+	struct buf out;
+	struct http_answer answer;
+	struct buf body; /* what is not handed on yet */
+	const struct mcp_exchange_ops *ops;
+	void *arg;
+};
+
+static void free_exchange(struct mcp_exchange *x)
+{
+	loop_unwatch(x->loop, &x->watch);
+	http_close(x->http);
+	http_answer_done(&x->answer);
+	buf_done(&x->out);
+	buf_done(&x->body);
+	free(x);
+}
+
+void mcp_exchange_drop(struct mcp_exchange *x)
+{
+	if (x)
+		free_exchange(x);
+}
+
+static void end(struct mcp_exchange *x, int status, const struct err *e)
+{
+	const struct mcp_exchange_ops *ops = x->ops;
+	char session[sizeof(x->answer.session)];
+	void *arg = x->arg;
+
+	memcpy(session, x->answer.session, sizeof(session));
+	free_exchange(x);
+	ops->on_end(arg, status, session, e);
+}
+
+/* "data: ..." of each event; all of ours are one line. */
+static void take_events(struct mcp_exchange *x)
+{
+	char *eol;
+
+	while (x->body.len && (eol = memchr(buf_head(&x->body), '\n', x->body.len))) {
+		char *line = buf_head(&x->body);
+		size_t len = (size_t)(eol - line);
+
+		if (len > 5 && memcmp(line, "data:", 5) == 0) {
+			size_t skip = line[5] == ' ' ? 6 : 5;
+			size_t cr = line[len - 1] == '\r';
+
+			x->ops->on_message(x->arg, line + skip, len - skip - cr);
+		}
+		buf_drop(&x->body, len + 1);
+	}
+}
+
+static void on_body(void *arg, const char *bytes, size_t len)
+{
+	struct mcp_exchange *x = arg;
+
+	if (x->body.len + len <= MESSAGE_MAX)
+		buf_add(&x->body, bytes, len);
+	if (x->answer.is_events)
+		take_events(x);
+}
+
+static void complete(struct mcp_exchange *x)
+{
+	int status = x->answer.status;
+
+	if (!x->answer.is_events && x->body.len)
+		x->ops->on_message(x->arg, buf_head(&x->body), x->body.len);
+	end(x, status, NULL);
+}
+
+static void broken(struct mcp_exchange *x, const char *what)
+{
+	struct err e = {0};
+
+	err_set(&e, ERR_SYSTEM, "the daemon %s", what);
+	end(x, 0, &e);
+}
+
+static void receive(struct mcp_exchange *x)
+{
+	char bytes[65536];
+	ssize_t n = recv(x->watch.fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+	int rc;
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	rc = n > 0 ? http_answer_feed(&x->answer, bytes, (size_t)n, on_body, x)
+		   : http_answer_end(&x->answer);
+	if (rc > 0)
+		complete(x);
+	else if (rc < 0)
+		broken(x, n > 0 ? "sent something that is no answer" : "closed the connection");
+}
+
+/* A daemon that has seen enough answers and hangs up while we still send. */
+static void transmit(struct mcp_exchange *x)
+{
+	ssize_t n = send(x->watch.fd, buf_head(&x->out), x->out.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	buf_drop(&x->out, n < 0 ? x->out.len : (size_t)n);
+	if (!x->out.len)
+		loop_change(x->loop, &x->watch, EPOLLIN);
+}
+
+static void on_ready(void *arg, uint32_t events)
+{
+	struct mcp_exchange *x = arg;
+
+	if (x->out.len && (events & EPOLLOUT))
+		transmit(x);
+	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+		receive(x);
+}
+
+static void add_line(struct buf *b, const char *name, const char *value)
+{
+	if (!value)
+		return;
+	buf_add(b, name, strlen(name));
+	buf_add(b, value, strlen(value));
+	buf_add(b, "\r\n", 2);
+}
+
+/* Any bytes may be in a name: it goes wrapped. */
+static char *wrapped(const char *name)
+{
+	size_t len = strlen(name), room = BASE64_ROOM(len);
+	char *text = must_alloc(malloc(room + 12));
+
+	memcpy(text, "=?base64?", 9);
+	room = base64_encode(text + 9, name, len);
+	memcpy(text + 9 + room, "?=", 3);
+	return text;
+}
+
+static void add_request(struct buf *b, const struct http_target *t, const struct mcp_request *r)
+{
+	auto_free char *bearer = t->token[0] ? str_format("Bearer %s", t->token) : NULL;
+	auto_free char *host =
+		t->unix_path[0] ? str_copy("localhost") : str_format("%s:%s", t->host, t->port);
+	auto_free char *name = r->name ? wrapped(r->name) : NULL;
+	char length[32];
+
+	snprintf(length, sizeof(length), "%zu", r->body_len);
+	buf_add(b, r->verb, strlen(r->verb));
+	add_line(b, " /mcp HTTP/1.1", "");
+	add_line(b, "Host: ", host);
+	add_line(b, "Authorization: ", bearer);
+	add_line(b, "Accept: ", "application/json, text/event-stream");
+	add_line(b, "Content-Type: ", "application/json");
+	add_line(b, "Connection: ", "close");
+	add_line(b, "Mcp-Session-Id: ", r->session);
+	add_line(b, "MCP-Protocol-Version: ", r->method ? MCP_MODERN_VERSION : NULL);
+	add_line(b, "Mcp-Method: ", r->method);
+	add_line(b, "Mcp-Name: ", name);
+	add_line(b, "Content-Length: ", length);
+	buf_add(b, "\r\n", 2);
+	if (r->body_len)
+		buf_add(b, r->body, r->body_len);
+}
+
+struct mcp_exchange *mcp_exchange_start(struct loop *l, const struct http_target *t,
+					const struct mcp_request *r,
+					const struct mcp_exchange_ops *ops, void *arg,
+					struct err *e)
+{
+	struct http *http = http_open(t, e);
+	struct mcp_exchange *x;
+
+	if (!http)
+		return NULL;
+	x = must_alloc(calloc(1, sizeof(*x)));
+	x->loop = l;
+	x->http = http;
+	x->ops = ops;
+	x->arg = arg;
+	add_request(&x->out, t, r);
+	x->watch = (struct loop_watch){
+		.fd = http_fd(http), .events = EPOLLIN | EPOLLOUT, .call = on_ready, .arg = x};
+	if (loop_watch(l, &x->watch) < 0) {
+		err_sys(e, "cannot watch the connection to the daemon");
+		free_exchange(x);
+		return NULL;
+	}
+	return x;
+}
