@@ -264,6 +264,9 @@ install: $(PROGRAMS)
 	for f in cloched cloche-guest cloche-probe; do \
 		if [ -e $(B)/$$f ]; then install -s -m 755 $(B)/$$f $(LIBEXEC)/$$f; fi; done
 	cp -R --no-preserve=ownership policies $(SHARE)/cloche/
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	sed 's|@PREFIX@|$(PREFIX)|' deploy/cloche.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/cloche.service
+	install -m 644 deploy/cloche.conf.yaml deploy/alerts.yml $(SHARE)/cloche/
 	for f in $(MAN); do s=$${f##*.}; install -d $(SHARE)/man/man$$s && \
 		install -m 644 $$f $(SHARE)/man/man$$s/; done
 	if [ -e $(B)/libcloche.so ]; then \

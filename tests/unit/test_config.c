@@ -296,6 +296,44 @@ static void test_missing_file(void **state)
 	assert_int_equal(e.kind, ERR_INVALID);
 }
 
+/* The shipped example, as it is and with every key uncommented, means the defaults. */
+static void test_example_file(void **state)
+{
+	auto_free char *text = calloc(1, 1 << 16), *bare = calloc(1, 1 << 16);
+	FILE *f = fopen("deploy/cloche.conf.yaml", "re");
+	char line[512], *to = bare;
+	struct err e = {0};
+
+	(void)state;
+	if (!f)
+		skip();
+	while (fgets(line, sizeof(line), f)) {
+		bool is_key = line[0] == '#' && line[1] != ' ' && line[1] != '\n';
+		bool is_nested = line[0] == '#' && line[1] == ' ' && line[2] == ' ';
+
+		strcat(text, line);
+		if (is_key || is_nested)
+			to += sprintf(to, "%s", line + 1);
+	}
+	fclose(f);
+	init();
+	assert_int_equal(parse(text, &e), 0);
+	if (parse(bare, &e) < 0)
+		fail_msg("%s", e.msg);
+	config_init(&other);
+	assert_memory_equal(&config.sandbox, &other.sandbox, sizeof(other.sandbox));
+	assert_memory_equal(&config.ceiling, &other.ceiling, sizeof(other.ceiling));
+	assert_int_equal(config.max_ttl_ms, other.max_ttl_ms);
+	assert_int_equal(config.max_sandboxes, other.max_sandboxes);
+	assert_int_equal(config.pool_size, other.pool_size);
+	assert_int_equal(config.rate_token.burst, other.rate_token.burst);
+	assert_int_equal(config.max_body_bytes, other.max_body_bytes);
+	assert_int_equal(config.snapshot_max_bytes, other.snapshot_max_bytes);
+	assert_int_equal(config.audit.max_bytes, other.audit.max_bytes);
+	assert_int_equal(config.warm.kernels, other.warm.kernels);
+	assert_int_equal(config.volume_count, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -308,6 +346,7 @@ int main(void)
 		cmocka_unit_test(test_refused_as_a_whole),
 		cmocka_unit_test(test_empty_files_change_nothing),
 		cmocka_unit_test(test_missing_file),
+		cmocka_unit_test(test_example_file),
 	};
 
 	return cmocka_run_group_tests_name("config", tests, NULL, NULL);
