@@ -72,7 +72,8 @@ LAUNCHER_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*
 	  src/policy/source.c src/policy/forbidden.c) $(LAUNCHER_CLI)
 # pid 1 of a daemon's sandbox.
 GUEST_SRC := $(wildcard src/guest/*.c src/wire/guest.c src/base/*.c src/model/*.c src/kern/*.c) \
-	  src/sandbox/notice.c src/sandbox/explain.c src/sandbox/watch.c
+	  $(addprefix src/sandbox/,notice.c explain.c watch.c cell.c cell_enter.c message.c net.c \
+	  procfs.c skeleton.c restrict.c verify.c)
 # Everything but the main functions, as an archive: a program takes from it what it calls.
 CORE_DIRS := base model kern wire auth policy audit store sandbox guest agent provider manager api \
 	  daemon cli lib
@@ -103,6 +104,7 @@ PROGRAMS := $(if $(wildcard src/cli/cloche.c),$(B)/cloche) \
 	    $(if $(wildcard src/cli/cloched.c),$(B)/cloched) \
 	    $(if $(wildcard src/guest/main.c),$(B)/cloche-guest) \
 	    $(if $(wildcard src/lib/*.c),$(B)/libcloche.a $(B)/libcloche.so) \
+	    $(if $(SAN),,$(B)/cloche-zygote.so) \
 	    $(if $(PROBE_SRC),$(B)/cloche-probe) \
 	    $(HELPERS:%.c=$(B)/%) \
 	    $(if $(wildcard src/lib/*.c),$(EXAMPLES:examples/%.c=$(B)/examples/%))
@@ -189,6 +191,13 @@ $(B)/libcloche.so: $(call gnu_o,$(LIB_SRC))
 $(B)/examples/%: examples/%.c include/cloche.h $(B)/libcloche.a $(B)/gnu/.flags
 	$(call quiet,CC) mkdir -p $(@D) && $(CC) $(filter-out -MMD -MP -iquote src include,$(GNU_CFLAGS)) \
 		-Iinclude $< $(B)/libcloche.a $(GNU_LDFLAGS) $(call pkg,libs,jansson) -o $@
+
+# Preloaded into a warm interpreter; it shows fork and nothing else.
+ZYGOTE_SRC := src/zygote/preload.c $(addprefix src/sandbox/,cell_enter.c message.c verify.c restrict.c) \
+	  $(addprefix src/kern/,caps.c landlock.c seccomp.c) src/base/err.c src/base/str.c
+$(B)/cloche-zygote.so: $(call gnu_o,$(ZYGOTE_SRC)) $(call gen_o,gnu)
+	$(call quiet,LD) printf '{ global: fork; local: *; };\n' >$(B)/gnu/zygote.map && \
+		$(CC) -shared $^ $(GNU_LDFLAGS) -Wl,--version-script=$(B)/gnu/zygote.map -ldl -o $@
 
 # What runs inside a sandbox during tests is static, so that it works in any image.
 $(B)/cloche-probe: $(call musl_o,$(PROBE_SRC) $(wildcard src/base/*.c src/model/*.c))

@@ -140,6 +140,11 @@ void command_attach(struct command *c, struct stream *s, uint64_t from)
 	s->arg = a;
 	pack_u32(&b, c->eid);
 	pack_u32(&b, (uint32_t)c->pid);
+	if (c->in_cell) {
+		pack_u32(&b, c->layers);
+		pack_u32(&b, (uint32_t)c->landlock_abi);
+		pack_u8(&b, c->listening);
+	}
 	stream_ok(s, &b);
 	buf_done(&b);
 }

@@ -6,6 +6,7 @@
 #include "guest/denials.h"
 #include "guest/env.h"
 #include "guest/files.h"
+#include "guest/nest.h"
 #include "guest/session.h"
 #include "guest/spawn.h"
 #include "guest/tree.h"
@@ -42,7 +43,7 @@ static uint64_t mark_of(const struct command *c)
 
 /* ---- the end ---- */
 
-static void command_free(struct command *c)
+void command_free(struct command *c)
 {
 	struct guest *g = c->guest;
 
@@ -129,6 +130,17 @@ void command_ended(struct command *c)
 	loop_timer_set(g->loop, &g->forget, g->ended_count > COMMANDS_ENDED ? 0 : COMMAND_KEEP_MS);
 }
 
+static void on_cell_gone(void *arg, int exec_errno, bool out_of_memory)
+{
+	struct command *c = arg;
+
+	c->exit.exec_errno = exec_errno;
+	if (out_of_memory)
+		c->exit.why = GUEST_WHY_OOM;
+	c->reaped = true;
+	command_watch_sources(c);
+}
+
 void command_reaped(struct guest *g, pid_t pid, int status, const struct rusage *usage)
 {
 	struct command *c = g->commands;
@@ -137,13 +149,16 @@ void command_reaped(struct guest *g, pid_t pid, int status, const struct rusage 
 		c = c->next;
 	if (!c)
 		return;
-	c->reaped = true;
 	c->ended_ns = now_ns();
 	c->exit.wait_status = status;
 	c->exit.duration_us = (uint64_t)(c->ended_ns - c->started_ns) / 1000;
 	c->exit.cpu_us = (uint64_t)(usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) * 1000000 +
 			 (uint64_t)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec);
 	c->exit.max_rss_bytes = (uint64_t)usage->ru_maxrss * 1024;
+	/* Nothing is told of a cell's tenant before everything in there is dead (rule 16). */
+	if (nest_reaped(g->nest, pid, on_cell_gone, c))
+		return;
+	c->reaped = true;
 	command_watch_sources(c);
 }
 
@@ -164,6 +179,10 @@ void command_kill(struct command *c, enum guest_why why)
 {
 	if (!c->reaped && c->exit.why == GUEST_WHY_NONE)
 		c->exit.why = why;
+	if (c->in_cell) {
+		nest_kill(c->guest->nest, c->pid);
+		return;
+	}
 	c->again.call = kill_again;
 	c->again.arg = c;
 	kill_again(c);
@@ -269,7 +288,7 @@ static void keep_argv(const struct list *argv, struct list *ret)
 	}
 }
 
-static struct command *command_new(struct guest *g, struct exec_args *a)
+struct command *command_new(struct guest *g, const struct command_terms *t)
 {
 	struct command *c = must_alloc(calloc(1, sizeof(*c)));
 	struct timespec now;
@@ -277,11 +296,11 @@ static struct command *command_new(struct guest *g, struct exec_args *a)
 	clock_gettime(CLOCK_REALTIME, &now);
 	c->guest = g;
 	c->eid = ++g->last_eid;
-	c->flags = a->flags;
-	c->tag = str_copy(a->tag);
-	c->session = str_copy(a->session);
-	c->cwd = str_copy(a->cwd);
-	keep_argv(&a->argv, &c->argv);
+	c->flags = t->flags;
+	c->tag = str_copy(t->tag);
+	c->session = str_copy(t->session);
+	c->cwd = str_copy(t->cwd);
+	keep_argv(t->argv, &c->argv);
 	c->started_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 	c->started_ns = now_ns();
 	c->input.fd = c->sources[0].watch.fd = c->sources[1].watch.fd = -1;
@@ -291,10 +310,10 @@ static struct command *command_new(struct guest *g, struct exec_args *a)
 	return c;
 }
 
-static int start(struct command *c, const struct exec_args *a, struct list *argv, struct err *e)
+static int start(struct command *c, const struct exec_args *a, struct list *argv,
+		 struct spawned *ret, struct err *e)
 {
 	struct list env = {0};
-	struct spawned p;
 	int rc;
 
 	env_make(c->guest, a->user, c->cwd, a->flags & GUEST_EXEC_TTY, &env);
@@ -310,41 +329,50 @@ static int start(struct command *c, const struct exec_args *a, struct list *argv
 				   .cols = a->cols,
 				   .open_files_soft = a->open_files,
 				   .mark = mark_of(c)},
-		   &p, e);
+		   ret, e);
 	list_done(&env);
-	if (rc < 0)
-		return -1;
-	c->pid = p.pid;
-	c->exit.exec_errno = p.exec_errno;
-	c->input.fd = p.in;
+	return rc;
+}
+
+void command_begin(struct command *c, const struct command_terms *t, const struct spawned *p,
+		   struct stream *s)
+{
+	struct guest *g = c->guest;
+
+	c->pid = p->pid;
+	c->exit.exec_errno = p->exec_errno;
+	c->input.fd = p->in;
 	/* A terminal is one fd both ways, and an epoll knows an fd once. */
-	if (a->flags & GUEST_EXEC_TTY)
-		c->input.fd = fcntl(p.in, F_DUPFD_CLOEXEC, 3);
-	c->sources[0] = (struct source){.command = c, .type = G_OUT, .watch = {.fd = p.out}};
-	c->sources[1] = (struct source){.command = c, .type = G_ERR, .watch = {.fd = p.err}};
-	return 0;
+	if (t->flags & GUEST_EXEC_TTY)
+		c->input.fd = fcntl(p->in, F_DUPFD_CLOEXEC, 3);
+	c->sources[0] = (struct source){.command = c, .type = G_OUT, .watch = {.fd = p->out}};
+	c->sources[1] = (struct source){.command = c, .type = G_ERR, .watch = {.fd = p->err}};
+	if (t->timeout_ms) {
+		c->timeout = (struct loop_timer){.call = on_timeout, .arg = c};
+		loop_timer_set(g->loop, &c->timeout, t->timeout_ms);
+	}
+	command_attach(c, s, 0);
+	command_watch_sources(c);
 }
 
 static void exec_command(struct guest *g, struct stream *s, struct exec_args *a)
 {
+	const struct command_terms terms = {a->flags, a->tag,	a->session,
+					    a->cwd,   &a->argv, a->timeout_ms};
 	struct list argv = {0};
+	struct spawned process;
 	struct command *c;
 	struct err e = {0};
 
 	make_argv(g, a, &argv);
 	if (!*a->cwd)
 		snprintf(a->cwd, sizeof(a->cwd), "%s", files_workdir(g));
-	c = command_new(g, a);
-	if (start(c, a, &argv, &e) < 0) {
+	c = command_new(g, &terms);
+	if (start(c, a, &argv, &process, &e) < 0) {
 		stream_error(s, e.errnum, "%s", e.msg);
 		command_free(c);
 	} else {
-		if (a->timeout_ms) {
-			c->timeout = (struct loop_timer){.call = on_timeout, .arg = c};
-			loop_timer_set(g->loop, &c->timeout, a->timeout_ms);
-		}
-		command_attach(c, s, 0);
-		command_watch_sources(c);
+		command_begin(c, &terms, &process, s);
 		denials_watch(g);
 	}
 	list_done(&argv);

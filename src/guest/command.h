@@ -60,8 +60,26 @@ struct command {
 	size_t read_late;
 	struct attachment *attached;
 	struct loop_timer timeout, again;
+
+	bool in_cell; /* of a nest; then these were proven: */
+	uint32_t layers;
+	int landlock_abi;
+	bool listening;
 };
 
+struct command_terms {
+	uint8_t flags;
+	const char *tag, *session, *cwd;
+	const struct list *argv;
+	uint64_t timeout_ms;
+};
+
+struct spawned;
+/* A command whose process is there. */
+struct command *command_new(struct guest *g, const struct command_terms *t);
+void command_begin(struct command *c, const struct command_terms *t, const struct spawned *p,
+		   struct stream *s);
+void command_free(struct command *c);
 struct command *command_find(struct guest *g, uint32_t eid);
 void command_reaped(struct guest *g, pid_t pid, int status, const struct rusage *usage);
 void command_free_all(struct guest *g);

@@ -37,6 +37,26 @@ static void noticed(struct guest *g)
 		loop_timer_set(g->loop, &g->news, NEWS_MS);
 }
 
+void denials_take_notice(struct guest *g, int listener, uint32_t eid)
+{
+	struct seccomp_notif n;
+
+	if (seccomp_notify_get(listener, &n) < 0)
+		return;
+	make_room(g);
+	g->board->owner = eid;
+	notice_answer(g->board, &seccomp_profile_default, listener, &n);
+	noticed(g);
+}
+
+void denials_take_query(struct guest *g, int fd, uint32_t eid)
+{
+	make_room(g);
+	g->board->owner = eid;
+	notice_query(g->board, fd);
+	noticed(g);
+}
+
 static void on_notify(void *arg, uint32_t events)
 {
 	struct guest *g = arg;
@@ -65,10 +85,7 @@ static void on_dns(void *arg, uint32_t events)
 		for (const struct command *c = g->commands; c; c = c->next)
 			if (!c->reaped)
 				owner = c->eid;
-	make_room(g);
-	g->board->owner = owner;
-	notice_query(g->board, g->dns.fd);
-	noticed(g);
+	denials_take_query(g, g->dns.fd, owner);
 }
 
 int denials_start(struct guest *g)

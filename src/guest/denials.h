@@ -12,3 +12,6 @@ void denials_watch(struct guest *g);
 /* Tells listeners of the end of a command, and of the sandbox. */
 void denials_tell_exec(struct guest *g, const struct command *c);
 void denials_tell_end(struct guest *g);
+/* A notification or a query whose command is known: that of a cell. */
+void denials_take_notice(struct guest *g, int listener, uint32_t eid);
+void denials_take_query(struct guest *g, int fd, uint32_t eid);

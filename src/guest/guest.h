@@ -7,11 +7,14 @@
 
 #include <stdint.h>
 
+struct nest_options;
+
 struct guest_options {
-	int listener;		  /* GUEST_FD_LISTENER */
-	int notify, dns, scratch; /* or -1 */
-	uint64_t memory_bytes;	  /* 0: a cgroup limits it */
-	uint64_t pids;		  /* with memory_bytes */
+	int listener;			 /* GUEST_FD_LISTENER */
+	int notify, dns, scratch;	 /* or -1 */
+	uint64_t memory_bytes;		 /* 0: a cgroup limits it */
+	uint64_t pids;			 /* with memory_bytes */
+	const struct nest_options *nest; /* or NULL */
 };
 
 /* Serves until the time to live is over; returns an exit status. */

@@ -10,7 +10,8 @@
 		return true;                                                                       \
 	}
 L(tar_out_request)
-L(tar_in_request) L(search_request) L(watch_request) L(connect_request)
+L(tar_in_request)
+L(search_request) L(watch_request) L(connect_request)
 	L(stats_request) void walk_move(struct guest *g, struct stream *s, const char *from,
 					const char *to, bool o)
 {

@@ -2,11 +2,14 @@
  * cloche-guest init [--memory BYTES] [--pids N]   pid 1; fds as wire/guest.h says
  * cloche-guest pack                               see guest.h
  * cloche-guest check
+ * cloche-guest nest MODULE...                     pid 1 of a nest (sandbox/cell.h)
  */
 #include "base/parse.h"
 #include "base/str.h"
 #include "guest/guest.h"
+#include "guest/nest.h"
 #include "wire/guest.h"
+#include "zygote/zygote.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -49,8 +52,41 @@ static int init(int argc, char **argv)
 	return guest_serve(&o);
 }
 
+/* argv: nest MODULE...; its terms and the cgroups of its slots are open. */
+static int nest(int argc, char **argv)
+{
+	struct nest_terms terms;
+	struct nest_options n = {.first_join = NEST_FD_JOINS};
+	struct guest_options o = {.nest = &n, .notify = -1};
+	struct list interpreter = {0}, environment = {0};
+
+	if (pread(NEST_FD_TERMS, &terms, sizeof(terms), 0) != (ssize_t)sizeof(terms))
+		return usage();
+	close(NEST_FD_TERMS);
+	n.terms = terms.cell;
+	memcpy(n.slots, terms.slots, sizeof(n.slots));
+	for (unsigned i = 0; i < (n.slots[0] + n.slots[1]) * (unsigned)n.terms.join_count; i++)
+		fcntl(NEST_FD_JOINS + (int)i, F_SETFD, FD_CLOEXEC);
+	list_add(&interpreter, "python3");
+	list_add(&interpreter, "/run/cloche/zygote.py");
+	for (int i = 2; i < argc; i++)
+		list_add(&interpreter, argv[i]);
+	for (char **e = environ; *e; e++)
+		list_add(&environment, *e);
+	list_add(&environment, "LD_PRELOAD=/run/cloche/zygote.so");
+	list_add(&environment, ZYGOTE_ENV "=3");
+	n.interpreter = interpreter.items;
+	n.environment = environment.items;
+	o.listener = open_or_none(GUEST_FD_LISTENER);
+	o.dns = open_or_none(GUEST_FD_DNS);
+	o.scratch = open_or_none(GUEST_FD_SCRATCH);
+	return o.listener < 0 ? usage() : guest_serve(&o);
+}
+
 int main(int argc, char **argv)
 {
+	if (argc >= 2 && str_equal(argv[1], "nest"))
+		return nest(argc, argv);
 	if (argc >= 2 && argc % 2 == 0 && str_equal(argv[1], "init"))
 		return init(argc, argv);
 	if (argc == 2 && str_equal(argv[1], "pack"))

@@ -17,6 +17,7 @@
 #include "base/str.h"
 #include "guest/command.h"
 #include "guest/denials.h"
+#include "guest/nest.h"
 #include "guest/worker.h"
 
 #include <errno.h>
@@ -70,6 +71,7 @@ static bool ping_request(struct guest *g, struct stream *s, struct unpack *u)
 static request_handler *const handlers[] = {
 	[G_CONFIGURE] = configure_request,
 	[G_EXEC] = exec_request,
+	[G_RUN] = run_request,
 	[G_ATTACH] = attach_request,
 	[G_SIGNAL] = signal_request,
 	[G_RESIZE] = resize_request,
@@ -445,6 +447,7 @@ static int guest_init(struct guest *g, const struct guest_options *o)
 	*g = (struct guest){.options = *o, .log_bytes = 256u << 10};
 	g->streams_end = &g->streams;
 	g->commands_end = &g->commands;
+	g->wishes_end = &g->wishes;
 	g->workdir = str_copy("");
 	g->loop = loop_new();
 	g->work = (struct loop_task){.call = on_work, .arg = g};
@@ -456,7 +459,10 @@ static int guest_init(struct guest *g, const struct guest_options *o)
 	fcntl(o->listener, F_SETFL, O_NONBLOCK);
 	if (watch_children(g) < 0 || loop_watch(g->loop, &g->listener) < 0)
 		return -1;
-	return denials_start(g);
+	if (denials_start(g) < 0)
+		return -1;
+	g->nest = o->nest ? nest_new(g, o->nest) : NULL;
+	return 0;
 }
 
 static void guest_done(struct guest *g)

@@ -20,6 +20,8 @@ struct command;
 struct worker;
 struct port;
 struct watcher;
+struct nest;
+struct wish;
 
 struct guest {
 	struct guest_options options;
@@ -46,6 +48,9 @@ struct guest {
 	uint64_t kept_bytes; /* output of all commands */
 	struct loop_timer forget;
 
+	struct nest *nest; /* or NULL */
+	struct wish *wishes, **wishes_end;
+
 	struct worker *workers;
 	struct port *ports;
 	struct stream *listeners[8]; /* G_EVENTS */
@@ -64,7 +69,7 @@ request_handler read_request, write_request, stat_request, mkdir_request, move_r
 	remove_request, chmod_request, xattr_set_request, xattr_list_request;
 request_handler list_request, tar_out_request, tar_in_request, search_request;
 request_handler watch_request, connect_request, stats_request, events_request, denials_request,
-	configure_request;
+	configure_request, run_request;
 
 /* ---- server.c ---- */
 /* Where frames go; NULL when nobody is there. */

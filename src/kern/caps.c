@@ -47,6 +47,23 @@ int caps_clear(struct err *e)
 	return 0;
 }
 
+int caps_keep(const int *caps, size_t count, struct err *e)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[2] = {{0}};
+
+	for (size_t i = 0; i < count; i++)
+		data[caps[i] / 32].permitted |= 1u << caps[i] % 32;
+	for (int i = 0; i < 2; i++)
+		data[i].effective = data[i].inheritable = data[i].permitted;
+	if (syscall(SYS_capset, &header, data) < 0)
+		return err_sys(e, "cannot keep capabilities");
+	for (size_t i = 0; i < count; i++)
+		if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_RAISE, caps[i], 0, 0) < 0)
+			return err_sys(e, "cannot keep capabilities over an exec");
+	return 0;
+}
+
 bool caps_none(bool with_bounding)
 {
 	struct __user_cap_data_struct data[2] = {{.effective = ~0u}};

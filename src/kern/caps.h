@@ -4,6 +4,7 @@
 #include "base/err.h"
 
 #include <stdbool.h>
+#include <stddef.h>
 
 /* True if this thread has CAP_SYS_ADMIN, CAP_SETUID and CAP_SETGID in effect. */
 bool caps_can_administer(void);
@@ -13,3 +14,5 @@ int caps_drop_bounding(struct err *e);
 int caps_clear(struct err *e);
 /* True if those four are empty, and with_bounding the bounding set as well. */
 bool caps_none(bool with_bounding);
+/* Of all that this thread may have, keeps just these, also over an exec (ambient). */
+int caps_keep(const int *caps, size_t count, struct err *e);

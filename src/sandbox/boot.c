@@ -4,6 +4,7 @@
 #include "kern/caps.h"
 #include "kern/seccomp.h"
 #include "kern/sys.h"
+#include "sandbox/cell.h"
 #include "sandbox/keeper.h"
 #include "sandbox/maker.h"
 
@@ -12,6 +13,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -145,9 +147,107 @@ static int boot(struct keeper *k, struct booted *ret, struct err *e)
 	return -1;
 }
 
+/* ---- nests ---- */
+
+/* The files by which a slot is joined: their opener's rights count, not the writer's. */
+static int open_joins(const struct cgroup *c, int *fds)
+{
+	if (c->version != 2)
+		return cgroup_join_fds(c, fds);
+	fds[0] = openat(c->dirs[0], "cgroup.procs", O_WRONLY | O_CLOEXEC);
+	return fds[0] < 0 ? -1 : 1;
+}
+
+static void name_slot(char *ret, size_t size, const char *cgroup_name, unsigned slot)
+{
+	snprintf(ret, size, "%.50s-%u", cgroup_name, slot);
+}
+
+/* All slots have a cgroup of their own with the limits of one run, or none has. */
+static void make_slots(const struct boot_request *r, struct guest_start *g,
+		       struct nest_terms *terms)
+{
+	unsigned count = r->nest->slots[0] + r->nest->slots[1];
+	struct cgroup c;
+	char name[64];
+	int joins = 0;
+
+	for (unsigned i = 0; i < count && joins >= 0; i++) {
+		name_slot(name, sizeof(name), r->cgroup_name, i);
+		cgroup_init_named(&c, name);
+		/* Nobody pauses or counts it by itself, and each join costs. */
+		c.lives_on = false;
+		cgroup_create(&c, &r->spec->limits);
+		joins = c.version ? open_joins(&c, g->joins + g->join_count) : -1;
+		if (joins > 0)
+			g->join_count += joins;
+		terms->cell.cgroup_layers = c.layers | LAYER_BIT(LAYER_CGROUP);
+		cgroup_close(&c);
+	}
+	if (joins > 0) {
+		terms->cell.join_count = joins;
+		return;
+	}
+	for (int i = 0; i < g->join_count; i++)
+		close_fd(&g->joins[i]);
+	g->join_count = 0;
+	terms->cell.cgroup_layers = 0;
+	boot_remove_slots(r->cgroup_name);
+}
+
+static int plan_nest(struct plan *p, const struct boot_request *r, struct guest_start *g,
+		     struct err *e)
+{
+	struct nest_terms terms = {.cell.limits = r->spec->limits,
+				   .cell.rootless = p->rootless,
+				   .cell.caller_is_root = p->rootless && p->uid == 0};
+
+	memcpy(terms.slots, r->nest->slots, sizeof(terms.slots));
+	make_slots(r, g, &terms);
+	g->terms = memfd_create("terms", MFD_CLOEXEC);
+	if (g->terms < 0 || pwrite(g->terms, &terms, sizeof(terms), 0) != (ssize_t)sizeof(terms))
+		return err_sys(e, "cannot write down the terms of a nest");
+	p->files = r->nest->files;
+	p->file_count = r->nest->file_count;
+	return 0;
+}
+
+void boot_remove_slots(const char *cgroup_name)
+{
+	struct cgroup c;
+	char name[64], table[4096] = "";
+	auto_close int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0 || read(fd, table, sizeof(table) - 1) <= 0)
+		return;
+	for (unsigned i = 0; i < NEST_SLOTS; i++) {
+		name_slot(name, sizeof(name), cgroup_name, i);
+		if (!cgroup_open(&c, table, name))
+			return;
+		cgroup_kill(&c);
+		cgroup_remove(&c);
+	}
+}
+
+static void end_nest(struct plan *p, struct guest_start *g)
+{
+	for (int i = 0; i < g->join_count; i++)
+		close_fd(&g->joins[i]);
+	close_fd(&g->terms);
+	/* They are the caller's. */
+	p->files = NULL;
+	p->file_count = 0;
+}
+
 int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e)
 {
-	const struct guest_start guest = {r->guest, r->listener, !r->dies_with_caller};
+	int joins[NEST_SLOTS * CELL_JOINS];
+	struct guest_start guest = {.program = r->guest,
+				    .listener = r->listener,
+				    .survives = !r->dies_with_caller,
+				    .nest = r->nest,
+				    .terms = -1,
+				    .joins = joins};
 	struct keeper k = {.plan.guest = &guest,
 			   .pidfd = -1,
 			   .control = -1,
@@ -164,8 +264,13 @@ int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e
 	cgroup_init_named(&k.cgroup, r->cgroup_name);
 	/* First, because it takes longest; as an ordinary user only pid 1 can make it. */
 	if ((!caps_can_administer() || net_start(&k.net, e) == 0) &&
-	    plan_make_boot(&k.plan, r, board, e) == 0)
+	    plan_make_boot(&k.plan, r, board, e) == 0 &&
+	    (!r->nest || plan_nest(&k.plan, r, &guest, e) == 0))
 		rc = boot(&k, ret, e);
+	if (rc < 0 && r->nest)
+		boot_remove_slots(r->cgroup_name);
+	if (r->nest)
+		end_nest(&k.plan, &guest);
 	maker_release(&k);
 	cgroup_remove(&k.cgroup);
 	close_fd(&k.control);

@@ -18,6 +18,14 @@ struct boot_volume {
 	bool writable;
 };
 
+/* A nest (cell.h): it keeps capabilities over its own user namespace, and has slots. */
+struct boot_nest {
+	unsigned slots[2];		 /* for commands, for the interpreter */
+	struct list modules;		 /* loaded by the interpreter */
+	const struct placed_file *files; /* below /run: the interpreter's */
+	size_t file_count;
+};
+
 struct boot_request {
 	const struct sandbox_spec
 		*spec; /* finished; empty workspace; image is "host" or a path of the operator's */
@@ -30,6 +38,7 @@ struct boot_request {
 	size_t volume_count;
 	const char *cgroup_name; /* below the daemon's own cgroup */
 	bool dies_with_caller;
+	const struct boot_nest *nest; /* or NULL */
 };
 
 /* What tells a process from another one that got its number later. */
@@ -52,5 +61,7 @@ struct booted {
 
 /* Blocks for the few milliseconds that it takes. Required and missing layers are errors. */
 int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e);
+/* The cgroups of a nest's slots, once everything in them is dead. */
+void boot_remove_slots(const char *cgroup_name);
 /* Of a process that runs now. */
 int boot_identify(pid_t pid, struct boot_identity *ret, struct err *e);

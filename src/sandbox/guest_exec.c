@@ -2,6 +2,9 @@
 
 #include "base/auto.h"
 #include "kern/sys.h"
+#include "base/str.h"
+#include "sandbox/boot.h"
+#include "sandbox/cell.h"
 #include "sandbox/command.h"
 #include "sandbox/restrict.h"
 #include "sandbox/verify.h"
@@ -15,8 +18,8 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 
-/* After those of the guest, and gone when it is executed. */
-enum { FD_PROGRAM = GUEST_FD_SCRATCH + 1, FD_CONTROL, FD_LAST = FD_CONTROL };
+/* After those of the guest, and of a nest; gone when it is executed. */
+enum { FD_PROGRAM = NEST_FD_JOINS + NEST_SLOTS * CELL_JOINS, FD_CONTROL, FD_LAST = FD_CONTROL };
 
 /* Out of the way first: what is moved to its place must not step on what still waits. */
 static int lift(int fd)
@@ -47,18 +50,39 @@ static int arrange_fds(const struct plan *p, const struct inside_fds *fds, int n
 		{lift(notify), GUEST_FD_NOTIFY, 0},
 		{lift(fds->dns), GUEST_FD_DNS, 0},
 		{scratch, GUEST_FD_SCRATCH, 0},
+		{lift(p->guest->nest ? p->guest->terms : -1), NEST_FD_TERMS, 0},
 		{lift(p->guest->program), FD_PROGRAM, O_CLOEXEC},
 		{lift(fds->control), FD_CONTROL, O_CLOEXEC},
 	};
 
+	int joins[NEST_SLOTS * CELL_JOINS];
+
 	if (null < 0 || scratch < 0)
 		return err_sys(e, "cannot open what the guest needs");
+	for (int i = 0; i < NEST_SLOTS * CELL_JOINS; i++)
+		joins[i] = i < p->guest->join_count ? lift(p->guest->joins[i]) : -1;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		if (put(rows[i].fd, rows[i].place, rows[i].flags) < 0)
 			return err_sys(e, "cannot arrange the guest's files");
+	for (int i = 0; i < NEST_SLOTS * CELL_JOINS; i++)
+		if (put(joins[i], NEST_FD_JOINS + i, 0) < 0)
+			return err_sys(e, "cannot arrange the files of cgroups");
 	if (sys_close_range(FD_LAST + 1, ~0u, 0) < 0)
 		return err_sys(e, "cannot close files");
 	return 0;
+}
+
+/* Modules of its interpreter follow. */
+static void exec_nest(struct plan *p)
+{
+	const struct list *modules = &p->guest->nest->modules;
+	char **argv = must_alloc(calloc(modules->count + 3, sizeof(*argv)));
+
+	argv[0] = "cloche-guest";
+	argv[1] = "nest";
+	for (size_t i = 0; i < modules->count; i++)
+		argv[i + 2] = modules->items[i];
+	syscall(SYS_execveat, FD_PROGRAM, "", argv, p->env.items, AT_EMPTY_PATH);
 }
 
 /* What the guest is to see to itself, because no cgroup does. */
@@ -93,7 +117,10 @@ void guest_exec(struct plan *p, struct inside_fds *fds, int notify)
 	if (p->guest->survives && prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0) < 0)
 		_exit(125);
 	b->stage = STAGE_RUNNING;
-	exec_program(p);
+	if (p->guest->nest)
+		exec_nest(p);
+	else
+		exec_program(p);
 	b->exec_errno = errno;
 	_exit(127);
 }

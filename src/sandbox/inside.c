@@ -21,6 +21,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <grp.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -85,6 +86,11 @@ static int enter_network(const struct rights_message *m, const int *fds, int *re
 	return 0;
 }
 
+static bool is_nest(const struct plan *p)
+{
+	return p->guest && p->guest->nest;
+}
+
 /* From here on an ordinary user: the range's uid 1000 as root, the mapped caller otherwise. */
 static int become_user(const struct plan *p, const struct inside_fds *fds, int userns,
 		       struct err *e)
@@ -94,6 +100,8 @@ static int become_user(const struct plan *p, const struct inside_fds *fds, int u
 
 		if (userns >= 0 && setns(userns, CLONE_NEWUSER) < 0)
 			return err_sys(e, "cannot enter the user namespace");
+		if (is_nest(p) && prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) < 0)
+			return err_sys(e, "cannot keep capabilities");
 		if (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 ||
 		    setresuid(uid, uid, uid) < 0)
 			return err_sys(e, "cannot become the sandbox's user");
@@ -147,6 +155,24 @@ static int soft(const struct plan *p, enum layer layer, int rc, struct err *e)
 	return 0;
 }
 
+/*
+ * A nest makes sandboxes of its own: it keeps what that takes over its own user namespace, has a
+ * filter that allows for it, and no Landlock, which would forbid mounts. Nothing of a client's runs
+ * there before it has given up the rest, too (cell_enter.c).
+ */
+static int drop_for_nest(struct err *e)
+{
+	/* What drops the bounding set goes last, and nothing can be made inheritable after that. */
+	static const int kept[] = {CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_SETPCAP};
+
+	if (caps_keep(kept, ARRAY_LEN(kept), e) < 0 || caps_drop_bounding(e) < 0 ||
+	    caps_keep(kept, ARRAY_LEN(kept) - 1, e) < 0)
+		return -1;
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return err_sys(e, "cannot give up privileges");
+	return seccomp_load(&seccomp_profile_nest, NULL, e);
+}
+
 static int drop_privileges(struct plan *p, const struct inside_fds *fds, int userns,
 			   int *ret_listener, struct err *e)
 {
@@ -155,6 +181,8 @@ static int drop_privileges(struct plan *p, const struct inside_fds *fds, int use
 	p->board->proven |= verify_namespaces(p);
 	if (restrict_limits(p, e) < 0)
 		return -1;
+	if (is_nest(p))
+		return drop_for_nest(e);
 	if (soft(p, LAYER_CAPS, caps_drop_bounding(e), e) < 0 ||
 	    soft(p, LAYER_CAPS, caps_clear(e), e) < 0)
 		return -1;

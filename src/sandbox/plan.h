@@ -50,7 +50,10 @@ enum { NS_USER, NS_PID, NS_MOUNT, NS_NET, NS_IPC, NS_UTS, NS_CGROUP, NS_TIME, NS
 struct guest_start {
 	int program;
 	int listener;
-	bool survives; /* whoever made it */
+	bool survives;		      /* whoever made it */
+	const struct boot_nest *nest; /* or NULL */
+	int terms, *joins;	      /* of a nest: see cell.h */
+	int join_count;
 };
 
 struct plan {

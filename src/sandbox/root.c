@@ -20,6 +20,7 @@
 #include "base/str.h"
 #include "kern/mount.h"
 #include "kern/sys.h"
+#include "sandbox/cell.h"
 #include "sandbox/dev.h"
 #include "sandbox/etc.h"
 #include "sandbox/procfs.h"
@@ -287,6 +288,15 @@ static int show_writable(int root, struct err *e)
 	return 0;
 }
 
+/* A nest's cells mount a /proc of their own, which the kernel allows only where a whole one is seen. */
+static int show_hidden_proc(int root, struct err *e)
+{
+	auto_close int at = skeleton_dir(root, &CELL_HIDDEN_PROC[1], e);
+	int fd = at < 0 ? -1 : mount_new("proc", MOUNT_NO_EXEC, NULL, e);
+
+	return fd < 0 ? -1 : mount_attach(fd, at, "", e);
+}
+
 int root_build(struct plan *p, int *ret_scratch, struct err *e)
 {
 	auto_close int root = -1;
@@ -306,6 +316,8 @@ int root_build(struct plan *p, int *ret_scratch, struct err *e)
 	proc = skeleton_dir(root, "proc", e);
 	if (run < 0 || proc < 0 || dev_build(p, root, e) < 0 ||
 	    procfs_show(root, p->id, p->rootless && p->uid == 0, e) < 0)
+		return -1;
+	if (p->guest && p->guest->nest && show_hidden_proc(root, e) < 0)
 		return -1;
 	return show_writable(root, e);
 }

@@ -109,6 +109,14 @@ enum guest_type {
 	 * since it began -> G_OK u32 n, n x (u8 kind, str rule, str target, str explain, u64 count)
 	 */
 	G_DENIALS,
+	/*
+	 * In a nest (sandbox/cell.h): runs a command or Python code in a warm sandbox of its own. u8 kind
+	 * (GUEST_RUN_*), u8 flags (GUEST_EXEC_NO_STDIN, _KILL), u64 timeout_ms, str cwd, u32 n, n x str
+	 * argv (Python: the script's path, then its arguments), u32 n, n x str "K=V" (the whole
+	 * environment), str code -> G_OK u32 eid, u32 pid, u32 layers proven, u32 Landlock ABI,
+	 * u8 notifications are listened to; goes on as G_EXEC does. Waits for a cell if there is none.
+	 */
+	G_RUN,
 	/* ---- both ways ---- */
 	G_DATA = 64,
 	G_CLOSE,  /* no more G_DATA from here */
@@ -137,6 +145,8 @@ enum guest_exec_flags {
 	GUEST_EXEC_LOGIN = 32, /* GUEST_EXEC_SHELL: bash -l */
 	GUEST_EXEC_MERGE = 64, /* stderr into stdout */
 };
+
+enum guest_run { GUEST_RUN_COMMAND, GUEST_RUN_PYTHON };
 
 enum guest_tar_flags {
 	GUEST_TAR_UPPER =

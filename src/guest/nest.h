@@ -1,0 +1,59 @@
+/*
+ * A nest (sandbox/cell.h): cells that are ready, the tenants that are seated in them, and the warm
+ * interpreter that some of them are forked from. Part of the guest where it was started as one.
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "base/list.h"
+#include "guest/spawn.h"
+#include "sandbox/cell.h"
+
+struct guest;
+struct nest;
+
+enum nest_kind { NEST_COMMAND, NEST_PYTHON, NEST_KINDS };
+
+struct nest_options {
+	struct cell_terms terms; /* but for the namespaces, which are looked at */
+	unsigned slots[NEST_KINDS];
+	int first_join;	    /* fds of the slots' cgroups, terms.join_count each; -1: none */
+	char **interpreter; /* argv of the warm one, or NULL */
+	char **environment; /* and what it starts with */
+};
+
+struct nest_request {
+	enum nest_kind kind;
+	char **argv; /* python: path of the script, then its arguments */
+	char **env;
+	const char *cwd;
+	const char *code; /* python */
+	size_t code_len;
+	bool no_stdin;
+};
+
+struct nest *nest_new(struct guest *g, const struct nest_options *o);
+/* What is written to the standard input of a python tenant before anything else. */
+void nest_pack_request(const struct nest_request *r, struct buf *ret);
+
+/*
+ * Seats a tenant in a cell that is ready. -1 with EAGAIN: there is none just now. ret_report says
+ * which layers it proved. The command's process is our child: whoever reaps it says so to nest_reaped.
+ */
+int nest_seat(struct nest *n, const struct nest_request *r, struct spawned *ret,
+	      struct cell_report *ret_report, struct err *e);
+/*
+ * A child died. True if it was a tenant: gone is called once nothing of its cell is left, with what the
+ * exec of a command said (0: it was executed) and whether it was killed for memory by the watch.
+ */
+bool nest_reaped(struct nest *n, pid_t pid,
+		 void (*gone)(void *arg, int exec_errno, bool out_of_memory), void *arg);
+/* Kills the cell of this tenant, and so all that it started; false: it is none. */
+bool nest_kill(struct nest *n, pid_t pid);
+/* Whose denials those of this tenant are. */
+void nest_name_tenant(struct nest *n, pid_t pid, uint32_t eid);
+/* Is there, or will there be, a cell of this kind? */
+bool nest_is_possible(const struct nest *n, enum nest_kind kind);
+
+/* warm.c: a cell has become ready, or never will. */
+void warm_serve(struct guest *g);

@@ -1,0 +1,163 @@
+/* G_RUN: runs in warm sandboxes, as soon as one is ready. */
+#include "base/auto.h"
+#include "base/str.h"
+#include "guest/command.h"
+#include "guest/nest.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WISHES 1024
+
+/* A request that waits for a cell. */
+struct wish {
+	struct wish *next, **back;
+	struct guest *guest;
+	struct stream *stream;
+	uint8_t kind, flags;
+	uint64_t timeout_ms;
+	char cwd[GUEST_MAX_PATH];
+	struct list argv, env;
+	char *code;
+	size_t code_len;
+};
+
+static void wish_free(struct wish *w)
+{
+	if (w->back) {
+		*w->back = w->next;
+		if (w->next)
+			w->next->back = w->back;
+		else
+			w->guest->wishes_end = w->back;
+	}
+	list_done(&w->argv);
+	list_done(&w->env);
+	free(w->code);
+	free(w);
+}
+
+static void on_end(void *arg, bool lost)
+{
+	(void)lost;
+	wish_free(arg);
+}
+
+/* The code goes in front of whatever the standard input will be. */
+static void feed(struct command *c, const struct nest_request *r, bool no_stdin)
+{
+	struct buf b = {0};
+
+	if (r->kind == NEST_PYTHON) {
+		nest_pack_request(r, &b);
+		command_input(c, buf_head(&b), b.len, no_stdin);
+		buf_done(&b);
+	} else if (no_stdin) {
+		command_input(c, NULL, 0, true);
+	}
+}
+
+/* -1 with EAGAIN: not yet. */
+static int fulfil(struct wish *w, struct err *e)
+{
+	const struct nest_request request = {.kind = (enum nest_kind)w->kind,
+					     .argv = w->argv.items,
+					     .env = w->env.items,
+					     .cwd = w->cwd,
+					     .code = w->code,
+					     .code_len = w->code_len};
+	const struct command_terms terms = {.flags = w->flags,
+					    .tag = "",
+					    .session = "",
+					    .cwd = w->cwd,
+					    .argv = &w->argv,
+					    .timeout_ms = w->timeout_ms};
+	struct cell_report report;
+	struct spawned process;
+	struct command *c;
+
+	if (nest_seat(w->guest->nest, &request, &process, &report, e) < 0)
+		return -1;
+	c = command_new(w->guest, &terms);
+	c->in_cell = true;
+	c->layers = report.proven;
+	c->landlock_abi = report.landlock_abi;
+	c->listening = report.listening;
+	nest_name_tenant(w->guest->nest, process.pid, c->eid);
+	command_begin(c, &terms, &process, w->stream);
+	feed(c, &request, w->flags & GUEST_EXEC_NO_STDIN);
+	return 0;
+}
+
+/* First come, first served; those of the other kind may overtake. */
+void warm_serve(struct guest *g)
+{
+	bool stuck[NEST_KINDS] = {false};
+	struct wish *next;
+
+	for (struct wish *w = g->wishes; w; w = next) {
+		struct stream *s = w->stream;
+		struct err e = {0};
+
+		next = w->next;
+		if (stuck[w->kind])
+			continue;
+		if (fulfil(w, &e) == 0) {
+			wish_free(w);
+		} else if (e.errnum == EAGAIN &&
+			   nest_is_possible(g->nest, (enum nest_kind)w->kind)) {
+			stuck[w->kind] = true;
+		} else {
+			wish_free(w);
+			stream_error(s, e.errnum ? e.errnum : EIO, "%s", e.msg);
+		}
+	}
+}
+
+static struct wish *unpack_wish(struct unpack *u)
+{
+	struct wish *w = must_alloc(calloc(1, sizeof(*w)));
+	const char *code;
+
+	w->kind = unpack_u8(u);
+	w->flags = unpack_u8(u);
+	w->timeout_ms = unpack_u64(u);
+	unpack_str(u, w->cwd, sizeof(w->cwd));
+	if (command_unpack_list(u, &w->argv) && command_unpack_list(u, &w->env)) {
+		code = unpack_bytes(u, &w->code_len);
+		w->code = must_alloc(malloc(w->code_len + 1));
+		memcpy(w->code, code, w->code_len);
+	}
+	/* Lists that are empty still end. */
+	if (unpack_is_done(u) && w->kind < NEST_KINDS && w->argv.count > 0 && w->env.count > 0)
+		return w;
+	wish_free(w);
+	return NULL;
+}
+
+bool run_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	static const struct stream_ops waiting = {.on_end = on_end};
+	struct wish *w = unpack_wish(u);
+	size_t count = 0;
+
+	if (!w)
+		return false;
+	for (const struct wish *other = g->wishes; other; other = other->next)
+		count++;
+	if (!g->nest || count >= WISHES) {
+		wish_free(w);
+		stream_error(s, g->nest ? EBUSY : EOPNOTSUPP, "no warm sandbox can be had here");
+		return true;
+	}
+	w->guest = g;
+	w->stream = s;
+	s->ops = &waiting;
+	s->arg = w;
+	w->back = g->wishes_end;
+	*g->wishes_end = w;
+	g->wishes_end = &w->next;
+	warm_serve(g);
+	return true;
+}

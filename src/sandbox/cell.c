@@ -1,0 +1,324 @@
+#include "sandbox/cell.h"
+
+#include "base/auto.h"
+#include "kern/caps.h"
+#include "kern/mount.h"
+#include "kern/sys.h"
+#include "kern/userns.h"
+#include "sandbox/message.h"
+#include "sandbox/net.h"
+#include "sandbox/procfs.h"
+#include "sandbox/root.h"
+#include "sandbox/skeleton.h"
+#include "sandbox/watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+/* ---- the cell: pid 1 of its namespaces ---- */
+
+/* Places for one tenant on a tmpfs of its own; the working directory is that tmpfs from then on. */
+static int open_scratch(const struct cell_terms *t, struct err *e)
+{
+	static const struct {
+		const char *name;
+		mode_t mode;
+	} places[] = {
+		{"tmp", 01777}, {"home", 0755}, {"shm", 01777}, {"vartmp", 01777}, {"ws", 0755}};
+	char size[32], inodes[32];
+	const char *options[] = {"size", size, "nr_inodes", inodes, "mode", "0755", NULL};
+	uint64_t bytes = t->limits.disk_bytes;
+	int fd;
+
+	snprintf(size, sizeof(size), "%" PRIu64, bytes + ROOT_SKELETON_BYTES);
+	snprintf(inodes, sizeof(inodes), "%" PRIu64, bytes / 1024 + 4096);
+	fd = mount_new("tmpfs", 0, options, e);
+	/* As in root.c: /proc is there, and will be covered. */
+	if (fd < 0 || mount_attach(fd, AT_FDCWD, "/proc", e) < 0)
+		return -1;
+	if (chdir("/proc") < 0)
+		return err_sys(e, "cannot enter the scratch file system");
+	for (size_t i = 0; i < ARRAY_LEN(places); i++)
+		if (mkdir(places[i].name, places[i].mode) < 0)
+			return err_sys(e, "cannot create %s", places[i].name);
+	if (skeleton_file(AT_FDCWD, "canary", "", 0, 0666, e) < 0)
+		return -1;
+	return skeleton_file(AT_FDCWD, "blank", "", 0, 0444, e);
+}
+
+static int show_places(struct err *e)
+{
+	static const char *const shown[][2] = {{"tmp", "/tmp"},
+					       {"home", SANDBOX_HOME},
+					       {"vartmp", "/var/tmp"},
+					       {"shm", "/dev/shm"},
+					       {"ws", "/workspace"}};
+	static const char *const options[] = {"newinstance", NULL,   "ptmxmode", "0666",
+					      "mode",	     "0620", NULL};
+	int pts;
+
+	for (size_t i = 0; i < ARRAY_LEN(shown); i++)
+		if (mount_bind(AT_FDCWD, shown[i][0], AT_FDCWD, shown[i][1], 0, e) < 0)
+			return -1;
+	pts = mount_new("devpts", MOUNT_DEVICES | MOUNT_NO_EXEC, options, e);
+	return pts < 0 ? -1 : mount_attach(pts, AT_FDCWD, "/dev/pts", e);
+}
+
+/* The nest's own /proc shows the nest's processes. */
+static int cover_hidden_proc(struct err *e)
+{
+	if (mkdir("nothing", 0555) < 0 && errno != EEXIST)
+		return err_sys(e, "cannot create a directory");
+	return mount_bind(AT_FDCWD, "nothing", AT_FDCWD, CELL_HIDDEN_PROC, MOUNT_READ_ONLY, e);
+}
+
+/* For the boot id: what is random here and is no secret. */
+static void make_id(char *ret, size_t size)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	snprintf(ret, size, "%llx%lx", (unsigned long long)now.tv_sec, now.tv_nsec);
+}
+
+static int build(const struct cell_terms *t, int *ret_scratch, struct err *e)
+{
+	auto_close int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	char id[40];
+
+	umask(0);
+	make_id(id, sizeof(id));
+	if (getpid() != 1)
+		return err_set(e, ERR_UNSUPPORTED, "no new pid namespace was made");
+	if (open_scratch(t, e) < 0 || show_places(e) < 0)
+		return -1;
+	*ret_scratch = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (procfs_show(root, id, t->caller_is_root, e) < 0 || cover_hidden_proc(e) < 0)
+		return -1;
+	return chdir("/") < 0 ? err_sys(e, "cannot leave the scratch") : 0;
+}
+
+/* By which others find us; our own /proc files are ours only while we are dumpable. */
+static int open_self(int *ret_pidfd, int *ret_mounts, struct err *e)
+{
+	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+	*ret_pidfd = (int)syscall(SYS_pidfd_open, 1, 0);
+	*ret_mounts = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	return *ret_pidfd < 0 || *ret_mounts < 0 ? err_sys(e, "cannot open the cell") : 0;
+}
+
+/* Nothing of ours is left to be misused: no capability, no way to be traced. */
+static int give_up(struct err *e)
+{
+	if (caps_drop_bounding(e) < 0 || caps_clear(e) < 0)
+		return -1;
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return err_sys(e, "cannot give up privileges");
+	return 0;
+}
+
+/* Reaps until it is killed; where no cgroup counts memory, it watches it (rule 18). */
+static void reap(const struct cell_terms *t)
+{
+	bool watching = !(t->cgroup_layers & LAYER_BIT(LAYER_MEMORY));
+	const struct timespec interval = {0, WATCH_INTERVAL_MS * 1000000L};
+	struct watch watch = {.limits = &t->limits};
+	static struct board board;
+	sigset_t child;
+
+	sigemptyset(&child);
+	sigaddset(&child, SIGCHLD);
+	for (;;) {
+		while (waitpid(-1, NULL, WNOHANG | __WALL) > 0)
+			;
+		if (watching)
+			sigtimedwait(&child, NULL, &interval);
+		else
+			sigwaitinfo(&child, NULL);
+		if (watching && watch_check(&watch, &board) == WATCH_MEMORY) {
+			kill(-1, SIGKILL);
+			_exit(CELL_OUT_OF_MEMORY);
+		}
+	}
+}
+
+static void cell_main(const struct cell_terms *t, int control) __attribute__((noreturn));
+static void cell_main(const struct cell_terms *t, int control)
+{
+	struct cell_message m = {.news = CELL_FAILED};
+	int fds[CELL_FDS] = {-1, -1, -1};
+	struct err ignored;
+
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0 &&
+	    build(t, &fds[CELL_SCRATCH], &m.err) == 0 &&
+	    open_self(&fds[CELL_PIDFD], &fds[CELL_MOUNTS], &m.err) == 0 && give_up(&m.err) == 0)
+		m.news = CELL_READY;
+	prctl(PR_SET_NAME, "cloche-init", 0, 0, 0);
+	message_send(control, &m, sizeof(m), fds, m.news == CELL_READY ? CELL_FDS : 0, &ignored);
+	if (m.news == CELL_FAILED)
+		_exit(1);
+	sys_close_range(0, ~0u, 0);
+	reap(t);
+	_exit(1);
+}
+
+/* ---- the slot ---- */
+
+static int enter_slot(const struct cell_terms *t, int index, const int *joins, int *ret_dns,
+		      struct err *e)
+{
+	char name[32];
+
+	for (int i = 0; i < t->join_count; i++)
+		if (write(joins[i], "0", 1) != 1)
+			return err_sys(e, "cannot join the cgroup of a slot");
+	/* What is not dumpable has no right to its own /proc files; nobody else is here yet. */
+	if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 ||
+	    userns_map_self(SANDBOX_UID, SANDBOX_UID, SANDBOX_GID, SANDBOX_GID, e) < 0 ||
+	    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return -1;
+	if (net_create(ret_dns, e) < 0)
+		return -1;
+	if (unshare(CLONE_NEWUTS | CLONE_NEWCGROUP) < 0)
+		return err_sys(e, "cannot create namespaces");
+	snprintf(name, sizeof(name), "slot-%d", index);
+	prctl(PR_SET_NAME, name, 0, 0, 0);
+	return 0;
+}
+
+static pid_t make_cell(const struct cell_terms *t, int control, struct err *e)
+{
+	struct clone_args args = {.flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC,
+				  .exit_signal = SIGCHLD};
+	pid_t pid = sys_clone3(&args);
+
+	if (pid == 0)
+		cell_main(t, control);
+	return pid < 0 ? err_sys(e, "cannot create a cell") : pid;
+}
+
+/* One cell after the other, until nobody asks any more. */
+static void serve(const struct cell_terms *t, int control)
+{
+	int old[KEEPER_MAX_FDS];
+	struct err e;
+	char byte;
+
+	while (message_receive(control, &byte, 1, old, &e) == 0) {
+		struct cell_message m = {.news = CELL_GONE};
+		int status = 0;
+		pid_t pid;
+
+		close_fd(&old[0]);
+		pid = make_cell(t, control, &m.err);
+		if (pid < 0)
+			m.news = CELL_FAILED;
+		else
+			while (waitpid(pid, &status, __WALL) < 0 && errno == EINTR)
+				;
+		m.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+		if (message_send(control, &m, sizeof(m), NULL, 0, &m.err) < 0)
+			return;
+	}
+}
+
+static void slot_main(const struct cell_terms *t, int index, const int *joins, int control)
+	__attribute__((noreturn));
+static void slot_main(const struct cell_terms *t, int index, const int *joins, int control)
+{
+	struct cell_message m = {.news = CELL_READY};
+	struct err ignored;
+	int dns = -1;
+
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ||
+	    enter_slot(t, index, joins, &dns, &m.err) < 0)
+		m.news = CELL_FAILED;
+	/* The socket pair is all that it keeps: nothing of the nest's is to reach a cell. */
+	message_send(control, &m, sizeof(m), &dns, dns < 0 ? 0 : 1, &ignored);
+	if (m.news == CELL_FAILED)
+		_exit(1);
+	dup2(control, 0);
+	sys_close_range(1, ~0u, 0);
+	serve(t, 0);
+	_exit(0);
+}
+
+/* ---- the nest's side ---- */
+
+int slot_start(const struct cell_terms *t, int index, const int *joins, struct slot *ret,
+	       struct err *e)
+{
+	struct clone_args args = {.flags = CLONE_NEWUSER, .exit_signal = SIGCHLD};
+	struct slot s = {.dns = -1};
+	struct cell_message m;
+	sigset_t all, old;
+	int pair[2], fds[CELL_FDS];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_sys(e, "cannot create a socket pair");
+	/* It and its cells take signals by waiting for them. */
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, &old);
+	s.pid = sys_clone3(&args);
+	if (s.pid == 0) {
+		close(pair[0]);
+		slot_main(t, index, joins, pair[1]);
+	}
+	sigprocmask(SIG_SETMASK, &old, NULL);
+	close(pair[1]);
+	s.control = pair[0];
+	if (s.pid < 0) {
+		close(s.control);
+		return err_sys(e, "cannot create a slot");
+	}
+	if (slot_receive(&s, &m, fds) < 0 || m.news != CELL_READY) {
+		*e = m.err;
+		slot_stop(&s);
+		return err_wrap(e, "cannot create a slot");
+	}
+	s.dns = fds[0];
+	*ret = s;
+	return 0;
+}
+
+int slot_make_cell(const struct slot *s, int old)
+{
+	struct err e;
+
+	return message_send(s->control, "c", 1, &old, old >= 0, &e);
+}
+
+int slot_receive(const struct slot *s, struct cell_message *ret, int ret_fds[CELL_FDS])
+{
+	int fds[KEEPER_MAX_FDS];
+
+	*ret = (struct cell_message){.news = CELL_FAILED};
+	for (int i = 0; i < CELL_FDS; i++)
+		ret_fds[i] = -1;
+	if (message_receive(s->control, ret, sizeof(*ret), fds, &ret->err) < 0)
+		return -1;
+	memcpy(ret_fds, fds, CELL_FDS * sizeof(*fds));
+	return 0;
+}
+
+void slot_stop(struct slot *s)
+{
+	close_fd(&s->control);
+	close_fd(&s->dns);
+	if (s->pid > 0) {
+		kill(s->pid, SIGKILL);
+		waitpid(s->pid, NULL, __WALL);
+	}
+	s->pid = 0;
+}

@@ -1,0 +1,126 @@
+/*
+ * Cells: sandboxes that are ready before anybody asks, made inside a nest.
+ *
+ * Theory of operation
+ *
+ *   nest     a sandbox like any other, of one token and one image, whose pid 1 (cloche-guest) has
+ *            kept its capabilities over the nest's own user namespace, and nothing else. No process
+ *            in it is privileged on the host.
+ *   slot     a process of the nest in a user and network namespace and a cgroup of its own. Makes
+ *            one cell after the other. (cell.c)
+ *   cell     pid 1 of fresh pid, mount and ipc namespaces below a slot, with a fresh /tmp, HOME,
+ *            workspace, /proc and terminals. It gives up everything, then only reaps.
+ *   tenant   what runs in a cell. A child of the nest's pid 1, which hence learns its status from
+ *            the kernel: forked by it for a command, or by a warm interpreter (CLONE_PARENT), born
+ *            into the cell's pid namespace. It enters the rest, gives up everything, tries each
+ *            layer, and then executes the command or waits for code. (cell_enter.c)
+ *
+ * A cell has one tenant in its life. When that ends, the cell is killed, and with it whatever the
+ * tenant left; the slot's user, network, uts and time namespaces and its cgroup are used again, for the
+ * same token only, and the record names them as recycled.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "model/layer.h"
+#include "model/spec.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#define CELL_JOINS 4	  /* cgroup v1: `tasks` files; v2: `cgroup.procs` */
+#define CELL_NAMESPACES 8 /* as enum NS_* of plan.h */
+#define CELL_HIDDEN_PROC                                                                           \
+	"/run/.proc" /* of the nest: without a whole /proc no other can be mounted */
+
+/* What every cell of a nest is made with; plain data, sent as it is. */
+struct cell_terms {
+	struct limits limits;
+	layer_set cgroup_layers; /* what a slot's cgroup limits */
+	int join_count;
+	bool unified;	     /* cgroup v2 */
+	bool caller_is_root; /* see procfs.h */
+	bool rootless;
+	ino_t outside[CELL_NAMESPACES]; /* the nest's own namespaces */
+};
+
+/* What pid 1 of a nest finds open besides the GUEST_FD_* of wire/guest.h. */
+#define NEST_FD_TERMS 7 /* struct nest_terms, to be read */
+#define NEST_FD_JOINS 8 /* cell.join_count for each slot */
+#define NEST_SLOTS 16	/* at most */
+
+struct nest_terms {
+	struct cell_terms cell;
+	unsigned slots[2];
+};
+
+/* A slot tells of its cells, in this order: made (with a pidfd), gone. */
+enum cell_news { CELL_READY = 1, CELL_FAILED, CELL_GONE };
+
+struct cell_message {
+	enum cell_news news;
+	int exit_code; /* CELL_GONE: CELL_OUT_OF_MEMORY, or anything else */
+	struct err err;
+};
+
+#define CELL_OUT_OF_MEMORY 42
+
+struct slot {
+	pid_t pid;
+	int control; /* SEQPACKET: a byte asks for a cell, struct cell_message with fds comes back */
+	int dns;     /* the name server's socket */
+};
+
+/* Starts a slot; joins are its cgroup's files. Blocks for about a millisecond. */
+int slot_start(const struct cell_terms *t, int index, const int *joins, struct slot *ret,
+	       struct err *e);
+/*
+ * Asks for a cell; the answer comes on control. old: the mount namespace of the last one, or -1; the
+ * slot lets go of it first, so that nobody who waits has to wait for it to be taken apart.
+ */
+int slot_make_cell(const struct slot *s, int old);
+/* Takes one message; CELL_READY comes with CELL_FDS. -1: the slot is gone. */
+enum { CELL_PIDFD, CELL_SCRATCH, CELL_MOUNTS, CELL_FDS };
+int slot_receive(const struct slot *s, struct cell_message *ret, int ret_fds[CELL_FDS]);
+void slot_stop(struct slot *s);
+
+/* What a tenant tells before it gives up its last fd. */
+struct cell_report {
+	layer_set proven;
+	int landlock_abi;
+	bool listening;
+	struct err err; /* kind set: it could not enter, and is dead */
+};
+
+struct cell_entry {
+	const struct cell_terms *terms;
+	int cell;	       /* pidfd of the cell */
+	int scratch;	       /* its tmpfs */
+	int joins[CELL_JOINS]; /* of its slot */
+	int streams[3];
+	int report; /* SEQPACKET: struct cell_report with the filter's listener */
+};
+
+/*
+ * Makes a process that is born into the cell's pid namespace and calls born(arg), which never returns:
+ * a child of ours, or with sibling of our parent's. tid_address: where the C library keeps its thread's
+ * number, or NULL. Returns its pid as we see it, or -1.
+ *
+ * A process that turned to the cell's pid namespace for its children could not turn back: the
+ * nest's own may belong to the host. So another one does it, which shares our memory and ends.
+ */
+struct cell_birth {
+	int cell;
+	bool sibling;
+	int *tid_address;
+	void (*born)(void *arg);
+	void *arg;
+};
+
+pid_t cell_bear(const struct cell_birth *b, struct err *e);
+
+/*
+ * In the tenant's process, which was born into the cell's pid namespace: everything from there to
+ * the last layer. Afterwards only fds 0 to 2 are open, and the report was sent. -1: it was told why.
+ */
+int cell_enter(const struct cell_entry *c);

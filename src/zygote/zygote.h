@@ -1,0 +1,20 @@
+/* What the nest's pid 1 and a warm interpreter say to each other, over a SEQPACKET socket. */
+#pragma once
+
+#include "base/err.h"
+#include "sandbox/cell.h"
+
+#define ZYGOTE_ENV "CLOCHE_ZYGOTE_FD"
+/* cell, scratch, report, three streams, then the slot's cgroup files. */
+#define ZYGOTE_FDS (6 + CELL_JOINS)
+
+/* Comes with ZYGOTE_FDS fds at most. */
+struct zygote_order {
+	struct cell_terms terms;
+};
+
+/* The first, with pid 0, says that all modules are loaded. */
+struct zygote_answer {
+	int pid; /* of the tenant, as the nest's pid 1 sees it; -1: err says why there is none */
+	struct err err;
+};
