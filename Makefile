@@ -58,7 +58,7 @@ GNU_LDFLAGS := $(SANFLAGS) -Wl,--gc-sections -Wl,--as-needed -Wl,-z,noexecstack 
 	  -Wl,-z,now $(LDFLAGS)
 
 pkg = $(shell pkg-config --$(1) $(2) 2>/dev/null)
-LIBS := yaml-0.1 jansson libmicrohttpd sqlite3 libsodium
+LIBS := yaml-0.1 jansson libmicrohttpd sqlite3 libsodium zlib
 
 # ---- what is built from what ---------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 #include "api/server.h"
 
+#include "api/e2b.h"
 #include "api/mcp.h"
 #include "api/metrics.h"
 #include "api/v1.h"
@@ -16,6 +17,8 @@ int api_start(struct api *api, struct err *e)
 		metrics_free(take_ptr(api->metrics));
 		return -1;
 	}
+	/* First: whoever names a sandbox and a port means what is inside, whatever the path. */
+	e2b_add_doors(api->server);
 	for (size_t i = 0; i < ARRAY_LEN(doors); i++)
 		server_add_door(api->server, doors[i]);
 	return 0;

@@ -1,0 +1,193 @@
+/*
+ * The E2B-compatible door: what its files share. Four tables on one port, told apart as the
+ * service's own proxy does it: requests that name a sandbox and a port (by the headers E2b-Sandbox-Id
+ * and E2b-Sandbox-Port, or by a host <port>-<id>.<domain>) are for envd (49983), for the code
+ * interpreter (49999) or for a port inside; all others are for the control plane.
+ *
+ * The door keeps little: what a sandbox must remember for it (template, access token, traffic token)
+ * is its door_data, kept by the manager. Everything else is asked of the manager or of the guest.
+ */
+#pragma once
+
+#include "api/http.h"
+#include "base/buf.h"
+#include "manager/manager.h"
+#include "wire/connect.h"
+
+#define E2B_ENVD_PORT 49983
+#define E2B_INTERPRETER_PORT 49999
+#define E2B_ENVD_VERSION "0.6.13"
+#define E2B_TOKEN 48		 /* an access token with its end */
+#define E2B_MESSAGE (4u << 20)	 /* largest message of an RPC */
+#define E2B_HIDDEN_TAG "cloche:" /* commands of our own, not shown by List */
+
+struct server;
+
+/* All of the door's tables; called by api_start. */
+void e2b_add_doors(struct server *s);
+
+extern const struct route e2b_control_routes[], e2b_envd_routes[], e2b_interpreter_routes[],
+	e2b_port_routes[];
+extern const size_t e2b_control_route_count, e2b_envd_route_count, e2b_interpreter_route_count,
+	e2b_port_route_count;
+
+/* What the door itself holds: watchers of clients that poll, kernels of the code interpreter. */
+struct e2b_state {
+	struct watcher *watchers;
+	size_t watcher_count;
+	struct box *boxes;
+};
+struct e2b_state *e2b_state_of(struct api *api);
+
+/* ---- what a sandbox remembers (e2b_data.c) ---- */
+/* Never NULL; makes what is missing for sandboxes that came through another door. */
+const json_t *e2b_data(struct sandbox *s);
+/* "" if it has none. */
+const char *e2b_data_text(const struct sandbox *s, const char *key);
+json_t *e2b_data_new(const char *template, bool public_traffic);
+/* In constant time. */
+bool e2b_same_secret(const char *a, const char *b);
+
+/* ---- the control plane ---- */
+/* {"code":status,"message":...} */
+void e2b_error(struct exchange *x, int status, const struct err *e);
+void e2b_fail(struct exchange *x, int status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* The caller's sandbox, or NULL after a 404. */
+struct sandbox *e2b_find(struct exchange *x);
+/* The Sandbox object of create, connect, resume and fork. */
+json_t *e2b_sandbox_json(struct sandbox *s);
+/* ListedSandbox; with detail SandboxDetail. */
+json_t *e2b_listed_json(struct sandbox *s, bool detail);
+/* "running" or "paused"; NULL: it is neither, and not listed. */
+const char *e2b_state(const struct sandbox *s);
+/* 204 */
+void e2b_empty(struct exchange *x);
+json_t *e2b_time(uint64_t unix_ms);
+/* Percent-decoding in place. */
+void e2b_unescape(char *s);
+
+/* Handlers that other files hold. */
+void e2b_create(struct exchange *x);
+void e2b_list(struct exchange *x);
+void e2b_metrics(struct exchange *x);
+void e2b_metrics_many(struct exchange *x);
+void e2b_network(struct exchange *x);
+void e2b_snapshot(struct exchange *x);
+void e2b_snapshots(struct exchange *x);
+void e2b_snapshot_delete(struct exchange *x);
+void e2b_fork(struct exchange *x);
+void e2b_alias(struct exchange *x);
+void e2b_unbuilt(struct exchange *x);
+/* Finds the snapshot that a template name stands for; id "" if there is none. */
+void e2b_snapshot_find(struct exchange *x, const char *template,
+		       void (*done)(struct exchange *x, const char *id));
+/* Refuses what cannot be given of a network wish; -1 with e. */
+int e2b_network_check(const json_t *network, const json_t *internet, struct err *e);
+
+/* ---- the data plane (e2b_envd.c) ---- */
+/* Which sandbox and port a request names; false: none. */
+bool e2b_target(const struct exchange *x, char id[IPC_ID], unsigned *ret_port);
+
+enum e2b_need { E2B_OPEN, E2B_ACCESS_TOKEN, E2B_TRAFFIC_TOKEN };
+
+/* One request to a sandbox; in x->data. */
+struct e2b_request {
+	struct exchange *x;
+	char id[IPC_ID];
+	unsigned port;
+	void (*next)(struct e2b_request *q, struct sandbox *s); /* once it runs */
+	void (*then)(struct e2b_request *q, struct sandbox *s); /* once the message is read */
+	json_t *in;						/* message of an RPC, or NULL */
+	bool stream;	  /* an RPC that answers in envelopes */
+	const char *user; /* "user" or "root" */
+	void *more;	  /* the handler's own, freed by free_more */
+	void (*free_more)(void *more);
+};
+
+/*
+ * Finds the sandbox, checks the token, wakes it, calls next. Whatever is in the way is answered:
+ * 502 without a running sandbox, 401 or 403 without the token.
+ */
+void e2b_enter(struct exchange *x, enum e2b_need need,
+	       void (*next)(struct e2b_request *q, struct sandbox *s));
+/* The same for RPCs: content type, envelope, message, user; errors in the shape of the RPC. */
+void e2b_enter_unary(struct exchange *x, void (*next)(struct e2b_request *q, struct sandbox *s));
+void e2b_enter_stream(struct exchange *x, void (*next)(struct e2b_request *q, struct sandbox *s));
+void e2b_enter_rows(struct exchange *x, void (*next)(struct e2b_request *q, struct sandbox *s));
+struct e2b_request *e2b_request_of(struct exchange *x);
+/* The user that Basic authorisation names: -1 with e for unknown ones. */
+int e2b_user(const struct exchange *x, const char *name, const char **ret_user, struct err *e);
+
+/* The sandbox, still there and running; or NULL after the 502. */
+struct sandbox *e2b_still(struct e2b_request *q);
+void e2b_not_running(struct exchange *x, const char *id);
+
+/* Answers of an RPC, by its shape. */
+void e2b_rpc_ok(struct e2b_request *q, json_t *message);
+void e2b_rpc_fail(struct e2b_request *q, enum connect_code code, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+void e2b_rpc_error(struct e2b_request *q, const struct err *e);
+enum connect_code e2b_code_of(const struct err *e);
+
+/* A string member by either of its names; NULL if absent; *bad if it is something else. */
+const char *e2b_text(const json_t *in, const char *key, bool *bad);
+/* Resolves a path as envd does: ~, relative to the home. -1 with e. The result is the caller's. */
+char *e2b_path(const char *path, const char *user, struct err *e);
+const char *e2b_home(const char *user);
+/* Base64 without padding of sha256(path:operation:user:token[:expiry]) with "v1_" in front. */
+void e2b_sign(const char *path, const char *operation, const char *user, const char *token,
+	      const char *expiry, char ret[64]);
+
+/* ---- asking the guest (e2b_ask.c) ---- */
+/* One request, its first answer's payload; e NULL: fine. Valid during the call only. */
+typedef void (*e2b_answer)(void *arg, const void *payload, size_t len, const struct err *e);
+/* Empties the payload. Not running: answered with an error later, too. */
+void e2b_ask(struct exchange *x, struct sandbox *s, uint8_t type, struct buf *payload,
+	     e2b_answer done, void *arg);
+
+/* ---- entries (e2b_entry.c) ---- */
+struct e2b_entry {
+	char *path;
+	uint8_t kind; /* 'f' 'd' 'l' 'o' */
+	uint32_t mode;
+	uint64_t size, mtime_ns;
+	char owner[64], group[64];
+	char *target; /* of a link */
+};
+/* False: malformed. */
+bool e2b_entry_unpack(const void *payload, size_t len, struct e2b_entry *ret);
+void e2b_entry_done(struct e2b_entry *e);
+/* EntryInfo without asking any further. */
+json_t *e2b_entry_plain(const struct e2b_entry *e);
+/* EntryInfo, after asking for a link's target and the metadata; NULL on error. Takes the entry over. */
+void e2b_entry_complete(struct e2b_request *q, struct e2b_entry *entry,
+			void (*done)(struct e2b_request *q, json_t *info, void *arg), void *arg);
+/* Stats a path without following, completes it, answers with {"entry":...}. */
+void e2b_entry_reply(struct e2b_request *q, struct sandbox *s, const char *path);
+
+/* ---- commands (e2b_process.c) ---- */
+/* Looks up what "process" selects; an unknown one is answered. exec: as of sandbox_execs. */
+void e2b_process_find(struct e2b_request *q, struct sandbox *s, bool ended_too,
+		      void (*found)(struct e2b_request *q, struct sandbox *s, const json_t *exec));
+
+/* ---- RPC handlers ---- */
+void e2b_process_start(struct exchange *x);
+void e2b_process_connect(struct exchange *x);
+void e2b_process_list(struct exchange *x);
+void e2b_process_input(struct exchange *x);
+void e2b_process_stream_input(struct exchange *x);
+void e2b_process_close_stdin(struct exchange *x);
+void e2b_process_signal(struct exchange *x);
+void e2b_process_update(struct exchange *x);
+void e2b_fs_stat(struct exchange *x);
+void e2b_fs_make_dir(struct exchange *x);
+void e2b_fs_move(struct exchange *x);
+void e2b_fs_list(struct exchange *x);
+void e2b_fs_remove(struct exchange *x);
+void e2b_fs_watch(struct exchange *x);
+void e2b_fs_watcher_create(struct exchange *x);
+void e2b_fs_watcher_events(struct exchange *x);
+void e2b_fs_watcher_remove(struct exchange *x);
+void e2b_files_get(struct exchange *x);
+void e2b_files_post(struct exchange *x);

@@ -1,0 +1,391 @@
+/*
+ * The control plane: sandboxes as E2B's REST API shows them. Its key comes in X-API-KEY, its errors
+ * carry the status as "code", because that is what its clients look at.
+ */
+#include "api/e2b.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+json_t *e2b_time(uint64_t unix_ms)
+{
+	time_t seconds = (time_t)(unix_ms / 1000);
+	char day[40], text[64];
+	struct tm t;
+
+	gmtime_r(&seconds, &t);
+	strftime(day, sizeof(day), "%Y-%m-%dT%H:%M:%S", &t);
+	snprintf(text, sizeof(text), "%s.%03uZ", day, (unsigned)(unix_ms % 1000));
+	return must_alloc(json_string(text));
+}
+
+void e2b_empty(struct exchange *x)
+{
+	exchange_reply(x, 204, NULL, "", 0);
+}
+
+void e2b_unescape(char *s)
+{
+	char *to = s;
+
+	for (; *s; s++) {
+		char hex[3] = {s[0], s[0] == '%' ? s[1] : '\0', '\0'};
+
+		if (s[0] == '%' && s[1])
+			hex[0] = s[1], hex[1] = s[2];
+		if (s[0] == '%' && strspn(hex, "0123456789abcdefABCDEF") == 2) {
+			*to++ = (char)strtol(hex, NULL, 16);
+			s += 2;
+		} else {
+			*to++ = *s;
+		}
+	}
+	*to = '\0';
+}
+
+const char *e2b_state(const struct sandbox *s)
+{
+	static const char *const names[STATE_COUNT] = {
+		[STATE_RUNNING] = "running",
+		[STATE_STARTING] = "running",
+		[STATE_PAUSED] = "paused",
+		[STATE_STOPPED] = "paused",
+	};
+
+	return names[sandbox_state(s)];
+}
+
+struct sandbox *e2b_find(struct exchange *x)
+{
+	struct err e = {0};
+	struct sandbox *s = manager_find(x->api->manager, &x->caller, x->params[0], &e);
+
+	if (s && e2b_state(s))
+		return s;
+	e2b_fail(x, 404, "sandbox \"%.40s\" not found", x->params[0]);
+	return NULL;
+}
+
+json_t *e2b_sandbox_json(struct sandbox *s)
+{
+	const char *traffic;
+	json_t *o;
+
+	e2b_data(s);
+	traffic = e2b_data_text(s, "traffic");
+	o = must_alloc(json_pack("{s:s,s:s,s:s,s:s,s:s,s:n}", "sandboxID", sandbox_id(s),
+				 "templateID", e2b_data_text(s, "template"), "clientID", "cloche",
+				 "envdVersion", E2B_ENVD_VERSION, "envdAccessToken",
+				 e2b_data_text(s, "access"), "domain"));
+	if (*traffic)
+		json_object_set_new(o, "trafficAccessToken", json_string(traffic));
+	return o;
+}
+
+static void add_detail(struct sandbox *s, json_t *o)
+{
+	const json_t *data = e2b_data(s);
+	bool pauses = json_is_true(json_object_get(data, "pauses"));
+
+	json_object_set_new(o, "envdAccessToken", json_string(e2b_data_text(s, "access")));
+	json_object_set_new(o, "domain", json_null());
+	json_object_set_new(o, "allowInternetAccess", json_false());
+	json_object_set_new(o, "lifecycle",
+			    json_pack("{s:s,s:b}", "onTimeout", pauses ? "pause" : "kill",
+				      "autoResume",
+				      json_is_true(json_object_get(data, "resumes"))));
+	if (json_object_get(data, "network"))
+		json_object_set(o, "network", json_object_get(data, "network"));
+}
+
+json_t *e2b_listed_json(struct sandbox *s, bool detail)
+{
+	const struct limits *l = &sandbox_spec(s)->limits;
+	const json_t *metadata = sandbox_metadata(s);
+	uint64_t ends = sandbox_expires_ms(s);
+	json_t *o;
+
+	e2b_data(s);
+	o = must_alloc(json_pack(
+		"{s:s,s:s,s:s,s:s,s:o,s:o,s:i,s:i,s:i,s:s,s:s}", "sandboxID", sandbox_id(s),
+		"templateID", e2b_data_text(s, "template"), "alias", e2b_data_text(s, "template"),
+		"clientID", "cloche", "startedAt", e2b_time(sandbox_started_ms(s)), "endAt",
+		e2b_time(ends ? ends : sandbox_started_ms(s)), "cpuCount",
+		(int)((l->cpus_milli + 999) / 1000), "memoryMB", (int)(l->memory_bytes >> 20),
+		"diskSizeMB", (int)(l->disk_bytes >> 20), "state",
+		e2b_state(s) ? e2b_state(s) : "running", "envdVersion", E2B_ENVD_VERSION));
+	json_object_set_new(o, "metadata", metadata ? json_deep_copy(metadata) : json_object());
+	if (detail)
+		add_detail(s, o);
+	return o;
+}
+
+static void info(struct exchange *x)
+{
+	struct sandbox *s = e2b_find(x);
+
+	if (s)
+		exchange_json(x, 200, e2b_listed_json(s, true));
+}
+
+static void on_emptied(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct exchange *x = arg;
+
+	if (!s && e && e->kind != ERR_NONE)
+		exchange_error_as(x, exchange_status_of(e), e);
+	else
+		e2b_empty(x);
+}
+
+static void kill_sandbox(struct exchange *x)
+{
+	struct sandbox *s = e2b_find(x);
+
+	if (s)
+		sandbox_destroy(s, on_emptied, x);
+}
+
+/* A number of seconds in the body; false after a 400. */
+static bool seconds_of(struct exchange *x, const char *key, uint64_t dflt, uint64_t *ret_ms)
+{
+	const json_t *value = json_object_get(x->json, key);
+
+	if (x->json && !json_is_object(x->json)) {
+		e2b_fail(x, 400, "the body is not a JSON object");
+		return false;
+	}
+	if (!value || json_is_null(value)) {
+		*ret_ms = dflt * 1000;
+		return true;
+	}
+	if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+	    json_integer_value(value) > 366 * 86400) {
+		e2b_fail(x, 400, "%s: not a number of seconds", key);
+		return false;
+	}
+	*ret_ms = (uint64_t)json_integer_value(value) * 1000;
+	return true;
+}
+
+/* A ttl of 0 is "now" here and "never" for the manager. */
+static void change_ttl(struct sandbox *s, uint64_t ttl_ms, sandbox_done done, void *arg)
+{
+	struct sandbox_change c = {.has_ttl = true, .ttl_ms = ttl_ms ? ttl_ms : 1};
+
+	sandbox_change(s, &c, done, arg);
+}
+
+static uint64_t unix_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+static void set_timeout(struct exchange *x)
+{
+	struct sandbox *s = e2b_find(x);
+	uint64_t ms;
+
+	if (!s || !seconds_of(x, "timeout", 0, &ms))
+		return;
+	if (!json_object_get(x->json, "timeout"))
+		e2b_fail(x, 400, "timeout: is missing");
+	else
+		change_ttl(s, ms, on_emptied, x);
+}
+
+/* Only ever lengthens. */
+static void refresh(struct exchange *x)
+{
+	struct sandbox *s = e2b_find(x);
+	uint64_t ms, ends;
+
+	if (!s || !seconds_of(x, "duration", 60, &ms))
+		return;
+	ends = sandbox_expires_ms(s);
+	if (ends && unix_ms() + ms > ends)
+		change_ttl(s, ms, on_emptied, x);
+	else
+		e2b_empty(x);
+}
+
+static void on_paused(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct exchange *x = arg;
+
+	if (s)
+		e2b_empty(x);
+	else
+		exchange_error_as(x, exchange_status_of(e), e);
+}
+
+static void pause_sandbox(struct exchange *x)
+{
+	struct sandbox *s = e2b_find(x);
+
+	if (!s)
+		return;
+	if (str_equal(e2b_state(s), "paused"))
+		e2b_fail(x, 409, "sandbox \"%s\" is already paused", sandbox_id(s));
+	else if (json_is_false(json_object_get(x->json, "memory")))
+		sandbox_stop(s, on_paused, x);
+	else
+		sandbox_pause(s, on_paused, x);
+}
+
+/* ---- connect and resume: running again, and for so long ---- */
+
+struct revival {
+	struct exchange *x;
+	uint64_t ttl_ms;
+	int status;
+	bool reboot;
+};
+
+static void on_ready(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct revival *r = arg;
+	struct exchange *x = r->x;
+	int status = r->status;
+
+	free(r);
+	if (s)
+		exchange_json(x, status, e2b_sandbox_json(s));
+	else
+		exchange_error_as(x, exchange_status_of(e), e);
+}
+
+static void on_running(void *arg, struct sandbox *s, const struct err *e);
+
+static void on_stopped(void *arg, struct sandbox *s, const struct err *e)
+{
+	if (s)
+		sandbox_start(s, on_running, arg);
+	else
+		on_ready(arg, s, e);
+}
+
+static void on_running(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct revival *r = arg;
+
+	if (s && r->reboot) {
+		r->reboot = false;
+		sandbox_stop(s, on_stopped, r);
+	} else if (s) {
+		change_ttl(s, r->ttl_ms, on_ready, r);
+	} else {
+		on_ready(arg, s, e);
+	}
+}
+
+static void revive(struct exchange *x, struct sandbox *s, uint64_t ttl_ms)
+{
+	struct revival *r = must_alloc(calloc(1, sizeof(*r)));
+
+	*r = (struct revival){.x = x, .ttl_ms = ttl_ms, .status = 201};
+	if (sandbox_state(s) == STATE_STOPPED) {
+		sandbox_start(s, on_running, r);
+		return;
+	}
+	r->reboot = json_is_false(json_object_get(x->json, "memory"));
+	sandbox_resume(s, on_running, r);
+}
+
+static void connect_for(struct exchange *x, uint64_t dflt)
+{
+	struct sandbox *s = e2b_find(x);
+	struct revival *r;
+	uint64_t ms, ends;
+
+	if (!s || !seconds_of(x, "timeout", dflt, &ms))
+		return;
+	if (str_equal(e2b_state(s), "paused")) {
+		revive(x, s, ms);
+		return;
+	}
+	ends = sandbox_expires_ms(s);
+	if (!ends || unix_ms() + ms <= ends) {
+		exchange_json(x, 200, e2b_sandbox_json(s));
+		return;
+	}
+	r = must_alloc(calloc(1, sizeof(*r)));
+	*r = (struct revival){.x = x, .status = 200};
+	change_ttl(s, ms, on_ready, r);
+}
+
+static void connect_v2(struct exchange *x)
+{
+	connect_for(x, 300);
+}
+
+static void connect_v1(struct exchange *x)
+{
+	connect_for(x, 15);
+}
+
+static void resume(struct exchange *x)
+{
+	struct sandbox *s = e2b_find(x);
+	uint64_t ms;
+
+	if (!s || !seconds_of(x, "timeout", 15, &ms))
+		return;
+	if (str_equal(e2b_state(s), "paused"))
+		revive(x, s, ms);
+	else
+		e2b_fail(x, 409, "sandbox \"%s\" is already running", sandbox_id(s));
+}
+
+/* ---- the table ---- */
+
+const struct route e2b_control_routes[] = {
+	{"POST", "/v2/sandboxes", e2b_create, SCOPE_RUN, BODY_JSON, 0, "Creates (E2B)", NULL},
+	{"POST", "/sandboxes", e2b_create, SCOPE_RUN, BODY_JSON, 0, "Creates (E2B, older)", NULL},
+	{"GET", "/v2/sandboxes", e2b_list, SCOPE_READ, BODY_NONE, 0, "Lists (E2B)", NULL},
+	{"GET", "/sandboxes", e2b_list, SCOPE_READ, BODY_NONE, 0, "Lists running ones (E2B)", NULL},
+	{"GET", "/sandboxes/metrics", e2b_metrics_many, SCOPE_READ, BODY_NONE, 0,
+	 "Latest metrics of several (E2B)", NULL},
+	{"POST", "/v2/sandboxes/{id}/connect", connect_v2, SCOPE_RUN, BODY_JSON, 0,
+	 "Resumes and extends (E2B)", NULL},
+	{"POST", "/sandboxes/{id}/connect", connect_v1, SCOPE_RUN, BODY_JSON, 0,
+	 "Resumes and extends (E2B, older)", NULL},
+	{"GET", "/sandboxes/{id}", info, SCOPE_READ, BODY_NONE, 0, "Describes one (E2B)", NULL},
+	{"DELETE", "/sandboxes/{id}", kill_sandbox, SCOPE_RUN, BODY_JSON, 0, "Kills one (E2B)",
+	 NULL},
+	{"POST", "/sandboxes/{id}/timeout", set_timeout, SCOPE_RUN, BODY_JSON, 0,
+	 "Sets the time left (E2B)", NULL},
+	{"POST", "/sandboxes/{id}/refreshes", refresh, SCOPE_RUN, BODY_JSON, 0,
+	 "Lengthens the time left (E2B)", NULL},
+	{"POST", "/sandboxes/{id}/pause", pause_sandbox, SCOPE_RUN, BODY_JSON, 0, "Pauses (E2B)",
+	 NULL},
+	{"POST", "/sandboxes/{id}/resume", resume, SCOPE_RUN, BODY_JSON, 0, "Resumes (E2B)", NULL},
+	{"GET", "/sandboxes/{id}/metrics", e2b_metrics, SCOPE_READ, BODY_NONE, 0,
+	 "Metrics with their history (E2B)", NULL},
+	{"PUT", "/sandboxes/{id}/network", e2b_network, SCOPE_RUN, BODY_JSON, 0,
+	 "Replaces the network rules (E2B)", NULL},
+	{"POST", "/sandboxes/{id}/snapshots", e2b_snapshot, SCOPE_RUN, BODY_JSON, 0,
+	 "Takes a snapshot (E2B)", NULL},
+	{"POST", "/sandboxes/{id}/fork", e2b_fork, SCOPE_RUN, BODY_JSON, 0, "Forks (E2B)", NULL},
+	{"GET", "/snapshots", e2b_snapshots, SCOPE_READ, BODY_NONE, 0, "Lists snapshots (E2B)",
+	 NULL},
+	{"DELETE", "/templates/{id}", e2b_snapshot_delete, SCOPE_RUN, BODY_JSON, 0,
+	 "Deletes a snapshot (E2B)", NULL},
+	{"GET", "/templates/aliases/{alias}", e2b_alias, SCOPE_READ, BODY_NONE, 0,
+	 "Looks a template up (E2B)", NULL},
+	{"POST", "/v3/templates", e2b_unbuilt, 0, BODY_JSON, 0, "Builds a template (E2B)", NULL},
+	{"POST", "/v2/templates", e2b_unbuilt, 0, BODY_JSON, 0, "Builds a template (E2B)", NULL},
+	{"POST", "/templates", e2b_unbuilt, 0, BODY_JSON, 0, "Builds a template (E2B)", NULL},
+	{"POST", "/volumes", e2b_unbuilt, 0, BODY_JSON, 0, "Makes a volume (E2B)", NULL},
+	{"GET", "/volumes", e2b_unbuilt, 0, BODY_NONE, 0, "Lists volumes (E2B)", NULL},
+	{"POST", "/secrets", e2b_unbuilt, 0, BODY_JSON, 0, "Makes a secret (E2B)", NULL},
+	{"GET", "/secrets", e2b_unbuilt, 0, BODY_NONE, 0, "Lists secrets (E2B)", NULL},
+};
+const size_t e2b_control_route_count = ARRAY_LEN(e2b_control_routes);

@@ -1,0 +1,263 @@
+/* Making sandboxes: what E2B's NewSandbox asks for, as the manager's options. */
+#include "api/e2b.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "policy/config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Templates that are there out of the box: the host's own programs, with E2B's habits. */
+static const char *const templates[] = {"base", "code-interpreter-v1", "code-interpreter-beta"};
+
+static bool is_builtin(const char *template)
+{
+	for (size_t i = 0; i < ARRAY_LEN(templates); i++)
+		if (str_equal(templates[i], template))
+			return true;
+	return false;
+}
+
+/* An image of the operator's is a template, too. */
+static bool is_image(const struct config *c, const char *template)
+{
+	for (uint32_t i = 0; i < c->image_count; i++)
+		if (str_equal(c->images[i].name, template))
+			return true;
+	return false;
+}
+
+void e2b_alias(struct exchange *x)
+{
+	const char *alias = x->params[0];
+
+	if (is_builtin(alias) || is_image(x->api->config, alias))
+		exchange_json(x, 200,
+			      must_alloc(json_pack("{s:s,s:b}", "templateID", alias, "public", 1)));
+	else
+		e2b_fail(x, 404, "template \"%.80s\" not found", alias);
+}
+
+void e2b_unbuilt(struct exchange *x)
+{
+	e2b_fail(x, 501,
+		 "%.60s: not offered here; templates are 'base', 'code-interpreter-v1', the "
+		 "operator's images and your snapshots",
+		 x->path);
+}
+
+/* A list that is there and has something in it. */
+static bool asks_for(const json_t *o, const char *key)
+{
+	const json_t *v = json_object_get(o, key);
+
+	return json_array_size(v) > 0 || json_object_size(v) > 0;
+}
+
+int e2b_network_check(const json_t *network, const json_t *internet, struct err *e)
+{
+	static const char *const unable[] = {"allowOut", "allow_out", "rules", "egressProxy",
+					     "egress_proxy"};
+
+	if (network && !json_is_object(network) && !json_is_null(network))
+		return err_field(e, ERR_INVALID, "network", "network: not an object");
+	if (json_is_true(internet))
+		return err_field(e, ERR_UNSUPPORTED, "allow_internet_access",
+				 "allow_internet_access: sandboxes have no network here; leave "
+				 "it out or say false");
+	for (size_t i = 0; i < ARRAY_LEN(unable); i++)
+		if (asks_for(network, unable[i]))
+			return err_field(e, ERR_UNSUPPORTED, "network",
+					 "network.%s: sandboxes have no network here, nothing can "
+					 "be allowed",
+					 unable[i]);
+	return 0;
+}
+
+void e2b_network(struct exchange *x)
+{
+	struct sandbox *s = e2b_find(x);
+	struct err e = {0};
+	json_t *data;
+
+	if (!s)
+		return;
+	if (!json_is_object(x->json)) {
+		e2b_fail(x, 400, "the body is not a JSON object");
+		return;
+	}
+	if (e2b_network_check(x->json, json_object_get(x->json, "allow_internet_access"), &e) < 0) {
+		exchange_error_as(x, exchange_status_of(&e), &e);
+		return;
+	}
+	data = must_alloc(json_deep_copy(e2b_data(s)));
+	json_object_set(data, "network", x->json);
+	sandbox_set_door_data(s, data);
+	e2b_empty(x);
+}
+
+/* ---- the request ---- */
+
+struct creation {
+	struct exchange *x;
+	struct create_options o;
+};
+
+static void creation_done(void *data)
+{
+	create_options_done(&((struct creation *)data)->o);
+}
+
+static int take_strings(const json_t *in, const char *key, json_t **ret, struct err *e)
+{
+	json_t *all = json_object_get(in, key), *value;
+	const char *name;
+
+	*ret = NULL;
+	if (!all || json_is_null(all))
+		return 0;
+	if (!json_is_object(all))
+		return err_field(e, ERR_INVALID, key, "%s: not an object of strings", key);
+	if (json_object_size(all) > 1000)
+		return err_field(e, ERR_INVALID, key, "%s: more than 1000 members", key);
+	json_object_foreach (all, name, value)
+		if (!json_is_string(value))
+			return err_field(e, ERR_INVALID, key, "%s: '%.60s' is not a string", key,
+					 name);
+	*ret = all;
+	return 0;
+}
+
+static int take_env(const json_t *in, struct list *env, struct err *e)
+{
+	const char *name;
+	json_t *all, *value;
+
+	if (take_strings(in, "envVars", &all, e) < 0)
+		return -1;
+	json_object_foreach (all, name, value) {
+		if (!*name || strchr(name, '='))
+			return err_field(e, ERR_INVALID, "envVars",
+					 "envVars: '%.60s' cannot be a variable's name", name);
+		list_take(env, str_format("%s=%s", name, json_string_value(value)));
+	}
+	return 0;
+}
+
+static int take_timeout(const json_t *in, uint64_t dflt, uint64_t *ret_ms, struct err *e)
+{
+	const json_t *v = json_object_get(in, "timeout");
+
+	if (v && !json_is_null(v) &&
+	    (!json_is_integer(v) || json_integer_value(v) < 0 ||
+	     json_integer_value(v) > 366 * 86400))
+		return err_field(e, ERR_INVALID, "timeout", "timeout: not a number of seconds");
+	*ret_ms = (json_is_integer(v) ? (uint64_t)json_integer_value(v) : dflt) * 1000;
+	if (*ret_ms == 0)
+		*ret_ms = 1;
+	return 0;
+}
+
+static int refuse_unbuilt(const json_t *in, struct err *e)
+{
+	static const char *const unable[] = {"volumeMounts", "mcp", "iam"};
+
+	for (size_t i = 0; i < ARRAY_LEN(unable); i++)
+		if (asks_for(in, unable[i]))
+			return err_field(e, ERR_UNSUPPORTED, unable[i], "%s: not offered here",
+					 unable[i]);
+	return e2b_network_check(json_object_get(in, "network"),
+				 json_object_get(in, "allow_internet_access"), e);
+}
+
+static int take_spec(struct creation *c, const char *template, struct err *e)
+{
+	struct sandbox_spec *spec = &c->o.spec;
+
+	if (is_image(c->x->api->config, template) && spec_set(spec, "image", template, e) < 0)
+		return -1;
+	if (spec_set(spec, "workdir", "/home/user", e) < 0)
+		return -1;
+	return spec_finish(spec, e);
+}
+
+/* Everything but the template; the sandbox's own data is what the door needs later. */
+static int read_request(struct creation *c, const char *template, struct err *e)
+{
+	const json_t *in = c->x->json, *network = json_object_get(in, "network");
+	bool older = str_equal(c->x->path, "/sandboxes");
+	json_t *metadata;
+
+	if (refuse_unbuilt(in, e) < 0 || take_strings(in, "metadata", &metadata, e) < 0 ||
+	    take_env(in, &c->o.env, e) < 0 ||
+	    take_timeout(in, older ? 15 : 300, &c->o.ttl_ms, e) < 0)
+		return -1;
+	c->o.metadata = metadata ? must_alloc(json_deep_copy(metadata)) : NULL;
+	c->o.pause_on_timeout = json_is_true(json_object_get(in, "autoPause"));
+	c->o.auto_resume =
+		json_is_true(json_object_get(json_object_get(in, "autoResume"), "enabled"));
+	c->o.idle_ms = 0;
+	snprintf(c->o.door, sizeof(c->o.door), "e2b");
+	c->o.door_data = e2b_data_new(
+		template, !json_is_false(json_object_get(network, "allowPublicTraffic")));
+	json_object_set_new(c->o.door_data, "pauses", json_boolean(c->o.pause_on_timeout));
+	json_object_set_new(c->o.door_data, "resumes", json_boolean(c->o.auto_resume));
+	if (json_object_get(in, "envVars"))
+		json_object_set_new(c->o.door_data, "env",
+				    json_deep_copy(json_object_get(in, "envVars")));
+	if (json_is_object(network))
+		json_object_set_new(c->o.door_data, "network", json_deep_copy(network));
+	return take_spec(c, template, e);
+}
+
+static void on_made(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct exchange *x = arg;
+
+	if (s)
+		exchange_json(x, 201, e2b_sandbox_json(s));
+	else
+		exchange_error_as(x, exchange_status_of(e), e);
+}
+
+static void make(struct exchange *x)
+{
+	struct creation *c = x->data;
+
+	manager_create(x->api->manager, &x->caller, &c->o, on_made, x);
+}
+
+static void on_snapshot(struct exchange *x, const char *id)
+{
+	struct creation *c = x->data;
+
+	if (!*id) {
+		e2b_fail(x, 404, "template '%.80s' not found",
+			 json_string_value(json_object_get(x->json, "templateID")));
+		return;
+	}
+	snprintf(c->o.snapshot, sizeof(c->o.snapshot), "%s", id);
+	make(x);
+}
+
+void e2b_create(struct exchange *x)
+{
+	const char *template = json_string_value(json_object_get(x->json, "templateID"));
+	struct creation *c;
+	struct err e = {0};
+
+	if (!json_is_object(x->json) || !template || !*template || strlen(template) > 200) {
+		e2b_fail(x, 400, "templateID: is missing or not a template's name");
+		return;
+	}
+	c = exchange_attach(x, sizeof(*c), creation_done);
+	c->x = x;
+	create_options_init(&c->o, x->api->manager);
+	if (read_request(c, template, &e) < 0)
+		exchange_error_as(x, exchange_status_of(&e), &e);
+	else if (is_builtin(template) || is_image(x->api->config, template))
+		make(x);
+	else
+		e2b_snapshot_find(x, template, on_snapshot);
+}

@@ -1,0 +1,58 @@
+/* What an E2B sandbox must remember: template, access token, traffic token. */
+#include "api/e2b.h"
+
+#include "base/str.h"
+
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* 20 random bytes in hex behind a prefix that tells what it is. */
+static void mint(const char *prefix, char token[E2B_TOKEN])
+{
+	unsigned char bytes[20];
+	char hex[sizeof(bytes) * 2 + 1];
+
+	randombytes_buf(bytes, sizeof(bytes));
+	sodium_bin2hex(hex, sizeof(hex), bytes, sizeof(bytes));
+	snprintf(token, E2B_TOKEN, "%s_%s", prefix, hex);
+}
+
+json_t *e2b_data_new(const char *template, bool public_traffic)
+{
+	char access[E2B_TOKEN], traffic[E2B_TOKEN] = "";
+
+	mint("ea", access);
+	if (!public_traffic)
+		mint("ta", traffic);
+	return must_alloc(json_pack("{s:s,s:s,s:s}", "template", template, "access", access,
+				    "traffic", traffic));
+}
+
+const json_t *e2b_data(struct sandbox *s)
+{
+	if (!sandbox_door_data(s))
+		sandbox_set_door_data(s, e2b_data_new("base", true));
+	return sandbox_door_data(s);
+}
+
+const char *e2b_data_text(const struct sandbox *s, const char *key)
+{
+	const char *text = json_string_value(json_object_get(sandbox_door_data(s), key));
+
+	return text ? text : "";
+}
+
+bool e2b_same_secret(const char *a, const char *b)
+{
+	size_t len = strlen(a);
+
+	return len > 0 && len == strlen(b) && sodium_memcmp(a, b, len) == 0;
+}
+
+struct e2b_state *e2b_state_of(struct api *api)
+{
+	if (!api->door_state[DOOR_E2B])
+		api->door_state[DOOR_E2B] = must_alloc(calloc(1, sizeof(struct e2b_state)));
+	return api->door_state[DOOR_E2B];
+}

@@ -1,0 +1,400 @@
+/*
+ * envd: the way into a sandbox. Every request is led the same way: which sandbox, with its token, is
+ * it running (or may traffic wake it), and then its own handler.
+ */
+#include "api/e2b.h"
+
+#include "audit/audit.h"
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+void e2b_not_running(struct exchange *x, const char *id)
+{
+	exchange_json(x, 502,
+		      must_alloc(json_pack("{s:s,s:s,s:i}", "sandboxId", id, "message",
+					   "The sandbox was not found", "code", 502)));
+}
+
+static void request_done(void *data)
+{
+	struct e2b_request *q = data;
+
+	json_decref(q->in);
+	if (q->more)
+		q->free_more(q->more);
+}
+
+struct e2b_request *e2b_request_of(struct exchange *x)
+{
+	struct e2b_request *q = x->data;
+
+	if (!q) {
+		q = exchange_attach(x, sizeof(*q), request_done);
+		q->x = x;
+		q->user = "user";
+	}
+	return q;
+}
+
+static struct sandbox *running(struct e2b_request *q)
+{
+	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
+
+	return s && sandbox_state(s) == STATE_RUNNING ? s : NULL;
+}
+
+struct sandbox *e2b_still(struct e2b_request *q)
+{
+	struct sandbox *s = running(q);
+
+	if (!s)
+		e2b_not_running(q->x, q->id);
+	return s;
+}
+
+static void on_awake(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct e2b_request *q = arg;
+
+	(void)e;
+	if (s)
+		q->next(q, s);
+	else
+		e2b_not_running(q->x, q->id);
+}
+
+/* 401, in the shape that fits; a stream's client reads the status of an answer that is no stream. */
+static void refuse(struct e2b_request *q, int status, const char *message)
+{
+	if (status == 403)
+		exchange_json(q->x, 403,
+			      must_alloc(json_pack("{s:s,s:s,s:i}", "sandboxId", q->id, "message",
+						   message, "code", 403)));
+	else
+		exchange_json(
+			q->x, status,
+			must_alloc(json_pack("{s:i,s:s}", "code", status, "message", message)));
+}
+
+static bool may_enter(struct e2b_request *q, const struct sandbox *s, enum e2b_need need)
+{
+	const char *access = exchange_header(q->x, "X-Access-Token");
+	const char *traffic = exchange_header(q->x, "E2b-Traffic-Access-Token");
+	const char *wanted = e2b_data_text(s, "traffic");
+
+	if (need == E2B_ACCESS_TOKEN &&
+	    !(access && e2b_same_secret(access, e2b_data_text(s, "access")))) {
+		refuse(q, 401,
+		       "unauthorized access, please provide a valid access token or method signing "
+		       "if supported");
+		return false;
+	}
+	if (q->port != E2B_ENVD_PORT && *wanted && !(traffic && e2b_same_secret(traffic, wanted))) {
+		refuse(q, 403,
+		       traffic ? "Traffic access token is invalid"
+			       : "Sandbox is secured with traffic access token. Token header "
+				 "'e2b-traffic-access-token' is missing");
+		return false;
+	}
+	return true;
+}
+
+static void wake(struct e2b_request *q)
+{
+	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
+
+	if (s)
+		sandbox_wake(s, on_awake, q);
+	else
+		e2b_not_running(q->x, q->id);
+}
+
+static void on_receipt(void *arg, const struct err *e)
+{
+	struct e2b_request *q = arg;
+
+	if (e && e->kind != ERR_NONE)
+		e2b_fail(q->x, 503, "the audit log cannot be written, so nothing is done");
+	else
+		wake(q);
+}
+
+/* The decision is written down before its effect. */
+static void decide(struct e2b_request *q)
+{
+	struct exchange *x = q->x;
+	struct audit_entry entry = {.who = "e2b client", .verdict = "allow", .why = "access token"};
+
+	if (!x->api->audit || str_equal(x->method, "GET") || str_equal(x->method, "HEAD")) {
+		wake(q);
+		return;
+	}
+	snprintf(entry.what, sizeof(entry.what), "%s %s", x->method, x->route->pattern);
+	snprintf(entry.target, sizeof(entry.target), "%s:%u %s", q->id, q->port, x->path);
+	snprintf(entry.from, sizeof(entry.from), "%s", x->caller.address);
+	audit_write(x->api->audit, &entry, on_receipt, q);
+}
+
+/* From here on q->id is known. */
+static void enter_at(struct e2b_request *q, enum e2b_need need)
+{
+	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
+
+	if (!s || !e2b_state(s)) {
+		e2b_not_running(q->x, q->id);
+		return;
+	}
+	if (may_enter(q, s, need))
+		decide(q);
+}
+
+void e2b_enter(struct exchange *x, enum e2b_need need,
+	       void (*next)(struct e2b_request *q, struct sandbox *s))
+{
+	struct e2b_request *q = e2b_request_of(x);
+
+	q->next = next;
+	if (!q->id[0] && !e2b_target(x, q->id, &q->port)) {
+		e2b_fail(x, 400, "the request names no sandbox");
+		return;
+	}
+	enter_at(q, need);
+}
+
+/* ---- RPCs ---- */
+
+static const struct {
+	int errnum;
+	enum connect_code code;
+} errnos[] = {
+	{ENOENT, CONNECT_NOT_FOUND},
+	{ESRCH, CONNECT_NOT_FOUND},
+	{EEXIST, CONNECT_ALREADY_EXISTS},
+	{ENOTDIR, CONNECT_INVALID_ARGUMENT},
+	{EISDIR, CONNECT_INVALID_ARGUMENT},
+	{ENOSPC, CONNECT_RESOURCE_EXHAUSTED},
+	{EDQUOT, CONNECT_RESOURCE_EXHAUSTED},
+	{EPIPE, CONNECT_INTERNAL},
+	{EBADF, CONNECT_INTERNAL},
+	{ENOTTY, CONNECT_FAILED_PRECONDITION},
+	{ENOTEMPTY, CONNECT_INTERNAL},
+	{EBUSY, CONNECT_INTERNAL},
+};
+
+enum connect_code e2b_code_of(const struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(errnos); i++)
+		if (e->errnum == errnos[i].errnum)
+			return errnos[i].code;
+	return connect_code_of(e);
+}
+
+static void rpc_answer(struct e2b_request *q, enum connect_code code, const char *message)
+{
+	struct buf out = {0};
+
+	if (!q->stream) {
+		exchange_json(q->x, connect_code_status(code), connect_error(code, message));
+		return;
+	}
+	connect_put_end(&out, code, message);
+	exchange_reply(q->x, 200, "application/connect+json", buf_head(&out), out.len);
+	buf_done(&out);
+}
+
+void e2b_rpc_fail(struct e2b_request *q, enum connect_code code, const char *fmt, ...)
+{
+	char message[512];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(message, sizeof(message), fmt, args);
+	va_end(args);
+	rpc_answer(q, code, message);
+}
+
+/* A sandbox that went away meanwhile is not there, like one that was never there. */
+void e2b_rpc_error(struct e2b_request *q, const struct err *e)
+{
+	if (!running(q))
+		e2b_not_running(q->x, q->id);
+	else
+		rpc_answer(q, e2b_code_of(e), e->msg);
+}
+
+void e2b_rpc_ok(struct e2b_request *q, json_t *message)
+{
+	exchange_json(q->x, 200, must_alloc(message));
+}
+
+static bool has_type(const struct exchange *x, const char *wanted)
+{
+	const char *type = exchange_header(x, "Content-Type");
+	size_t len = strlen(wanted);
+
+	return type && strncasecmp(type, wanted, len) == 0 &&
+	       (type[len] == '\0' || type[len] == ';' || type[len] == ' ');
+}
+
+/* Connect's own answer to a type that it does not know: 415 without a body. */
+static bool takes_type(struct exchange *x, const char *wanted)
+{
+	if (has_type(x, wanted))
+		return true;
+	exchange_set_header(x, "Accept-Post", wanted);
+	exchange_reply(x, 415, NULL, "", 0);
+	return false;
+}
+
+static bool takes_version(struct e2b_request *q)
+{
+	const char *version = exchange_header(q->x, "Connect-Protocol-Version");
+
+	if (!version || str_equal(version, "1"))
+		return true;
+	e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT,
+		     "connect-protocol-version must be \"1\": got \"%.20s\"", version);
+	return false;
+}
+
+int e2b_user(const struct exchange *x, const char *name, const char **ret_user, struct err *e)
+{
+	const char *basic = exchange_header(x, "Authorization");
+	struct buf plain = {0};
+	char text[80] = "";
+
+	if (!name && basic && strncasecmp(basic, "Basic ", 6) == 0 &&
+	    connect_bytes(basic + 6, strlen(basic + 6), &plain) == 0) {
+		str_sanitise(text, sizeof(text), plain.len ? buf_head(&plain) : "", plain.len);
+		text[strcspn(text, ":")] = '\0';
+		name = text;
+	}
+	buf_done(&plain);
+	if (!name || !*name || str_equal(name, "user"))
+		*ret_user = "user";
+	else if (str_equal(name, "root"))
+		*ret_user = "root";
+	else
+		return err_set(e, ERR_DENIED, "invalid username: '%.60s'", name);
+	return 0;
+}
+
+/* A client's stream: its handler reads the envelopes itself. */
+static void read_rows(struct e2b_request *q, struct sandbox *s)
+{
+	struct err e = {0};
+
+	if (!takes_version(q))
+		return;
+	if (e2b_user(q->x, NULL, &q->user, &e) < 0)
+		rpc_answer(q, CONNECT_UNAUTHENTICATED, e.msg);
+	else
+		q->then(q, s);
+}
+
+/* The message is read once the sandbox is known and the token is right. */
+static void read_message(struct e2b_request *q, struct sandbox *s)
+{
+	struct buf body = {.data = (char *)q->x->body, .len = q->x->body_len};
+	struct err e = {0};
+
+	if (!takes_version(q))
+		return;
+	q->in = q->stream ? connect_only(&body, E2B_MESSAGE, &e)
+		: q->x->body_len > E2B_MESSAGE
+			? (err_set(&e, ERR_LIMIT, "the message is larger than %u bytes",
+				   E2B_MESSAGE),
+			   NULL)
+			: connect_message(q->x->body ? q->x->body : "", q->x->body_len, &e);
+	if (!q->in)
+		rpc_answer(q, connect_code_of(&e), e.msg);
+	else if (e2b_user(q->x, NULL, &q->user, &e) < 0)
+		rpc_answer(q, CONNECT_UNAUTHENTICATED, e.msg);
+	else
+		q->then(q, s);
+}
+
+static void enter_rpc(struct exchange *x, bool stream,
+		      void (*read)(struct e2b_request *q, struct sandbox *s),
+		      void (*next)(struct e2b_request *q, struct sandbox *s))
+{
+	struct e2b_request *q;
+
+	if (!takes_type(x, stream ? "application/connect+json" : "application/json"))
+		return;
+	q = e2b_request_of(x);
+	q->stream = stream;
+	q->then = next;
+	e2b_enter(x, E2B_ACCESS_TOKEN, read);
+}
+
+void e2b_enter_unary(struct exchange *x, void (*next)(struct e2b_request *q, struct sandbox *s))
+{
+	enter_rpc(x, false, read_message, next);
+}
+
+void e2b_enter_stream(struct exchange *x, void (*next)(struct e2b_request *q, struct sandbox *s))
+{
+	enter_rpc(x, true, read_message, next);
+}
+
+void e2b_enter_rows(struct exchange *x, void (*next)(struct e2b_request *q, struct sandbox *s))
+{
+	enter_rpc(x, true, read_rows, next);
+}
+
+const char *e2b_text(const json_t *in, const char *key, bool *bad)
+{
+	const json_t *value = json_object_get(in, key);
+
+	if (!value || json_is_null(value))
+		return NULL;
+	if (!json_is_string(value))
+		*bad = true;
+	return json_string_value(value);
+}
+
+const char *e2b_home(const char *user)
+{
+	return str_equal(user, "root") ? "/root" : "/home/user";
+}
+
+char *e2b_path(const char *path, const char *user, struct err *e)
+{
+	if (!path || !*path)
+		return str_copy("/home/user");
+	if (strlen(path) >= 4096) {
+		err_set(e, ERR_INVALID, "the path is longer than 4095 bytes");
+		return NULL;
+	}
+	if (path[0] == '/')
+		return str_copy(path);
+	if (path[0] == '~' && (path[1] == '/' || path[1] == '\0'))
+		return str_format("%s%s", e2b_home(user), path + 1);
+	if (path[0] == '~') {
+		err_set(e, ERR_INVALID, "cannot expand user-specific home dir in '%.80s'", path);
+		return NULL;
+	}
+	return str_format("%s/%s", e2b_home(user), path);
+}
+
+void e2b_sign(const char *path, const char *operation, const char *user, const char *token,
+	      const char *expiry, char ret[64])
+{
+	auto_free char *raw = str_format("%s:%s:%s:%s%s%s", path, operation, user, token,
+					 expiry ? ":" : "", expiry ? expiry : "");
+	unsigned char hash[crypto_hash_sha256_BYTES];
+
+	crypto_hash_sha256(hash, (const unsigned char *)raw, strlen(raw));
+	memcpy(ret, "v1_", 3);
+	sodium_bin2base64(ret + 3, 61, hash, sizeof(hash),
+			  sodium_base64_VARIANT_ORIGINAL_NO_PADDING);
+	sodium_memzero(raw, strlen(raw));
+}

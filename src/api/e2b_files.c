@@ -1,0 +1,253 @@
+/*
+ * /files: whole files out, and the way in for both directions. Access is by the token or, for plain
+ * links, by a signature over path, operation and user; a signed link that names no sandbox is the
+ * one's whose token made it.
+ */
+#include "api/e2b_files.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "wire/guest.h"
+#include "wire/pack.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- who may ---- */
+
+struct signed_by {
+	const char *path, *operation, *user, *expiry, *signature;
+	struct sandbox *found;
+};
+
+static bool made(void *arg, struct sandbox *s)
+{
+	struct signed_by *b = arg;
+	const char *token = e2b_data_text(s, "access");
+	char wanted[64];
+
+	if (!*token)
+		return true;
+	e2b_sign(b->path, b->operation, b->user, token, b->expiry, wanted);
+	if (!e2b_same_secret(b->signature, wanted))
+		return true;
+	b->found = s;
+	return false;
+}
+
+static bool is_expired(const char *expiry)
+{
+	char *end;
+	long long at = strtoll(expiry, &end, 10);
+
+	return !*expiry || *end || at < (long long)time(NULL);
+}
+
+/* Names the sandbox in q->id if the signature is right; else answers. */
+static bool check_signature(struct e2b_request *q, const char *operation)
+{
+	struct exchange *x = q->x;
+	const char *path = exchange_arg(x, "path"), *user = exchange_arg(x, "username");
+	struct signed_by b = {.path = path ? path : "",
+			      .operation = operation,
+			      .user = user ? user : "",
+			      .expiry = exchange_arg(x, "signature_expiration"),
+			      .signature = exchange_arg(x, "signature")};
+	struct sandbox *s = q->id[0] ? manager_find_any(x->api->manager, q->id) : NULL;
+
+	if (!b.signature) {
+		e2b_fail(x, 401, "missing signature query parameter");
+		return false;
+	}
+	if (s)
+		made(&b, s);
+	else if (!q->id[0])
+		manager_each(x->api->manager, NULL, made, &b);
+	if (!b.found) {
+		e2b_fail(x, 401, "invalid signature");
+		return false;
+	}
+	if (b.expiry && is_expired(b.expiry)) {
+		e2b_fail(x, 401, "signature is already expired");
+		return false;
+	}
+	snprintf(q->id, sizeof(q->id), "%s", sandbox_id(b.found));
+	q->port = E2B_ENVD_PORT;
+	return true;
+}
+
+static void enter(struct exchange *x, const char *operation,
+		  void (*next)(struct e2b_request *q, struct sandbox *s))
+{
+	struct e2b_request *q = e2b_request_of(x);
+	const char *token = exchange_header(x, "X-Access-Token");
+	struct sandbox *s;
+
+	if (!e2b_target(x, q->id, &q->port))
+		q->id[0] = '\0';
+	s = q->id[0] ? manager_find_any(x->api->manager, q->id) : NULL;
+	if (q->id[0] && (!s || !e2b_state(s)))
+		e2b_not_running(x, q->id);
+	else if (s && token && e2b_same_secret(token, e2b_data_text(s, "access")))
+		e2b_enter(x, E2B_OPEN, next);
+	else if (check_signature(q, operation))
+		e2b_enter(x, E2B_OPEN, next);
+}
+
+void e2b_files_error(struct e2b_request *q, const struct err *e)
+{
+	static const struct {
+		int errnum, status;
+	} rows[] = {
+		{ENOENT, 404}, {EISDIR, 400},	    {ENOTDIR, 400}, {EINVAL, 400},
+		{ELOOP, 400},  {ENAMETOOLONG, 400}, {ENOSPC, 507},  {EDQUOT, 507},
+		{EFBIG, 507},  {EACCES, 403},	    {EPERM, 403},   {EROFS, 403},
+	};
+	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
+	int status = exchange_status_of(e);
+
+	if (!s || sandbox_state(s) != STATE_RUNNING) {
+		e2b_not_running(q->x, q->id);
+		return;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (rows[i].errnum == e->errnum)
+			status = rows[i].status;
+	exchange_error_as(q->x, status, e);
+}
+
+char *e2b_files_path(struct e2b_request *q, const char *path)
+{
+	const char *name = exchange_arg(q->x, "username");
+	struct err e = {0};
+	char *resolved;
+
+	if (e2b_user(q->x, name && *name ? name : NULL, &q->user, &e) < 0) {
+		exchange_error_as(q->x, 401, &e);
+		return NULL;
+	}
+	resolved = e2b_path(path, q->user, &e);
+	if (!resolved)
+		exchange_error_as(q->x, 400, &e);
+	return resolved;
+}
+
+/* ---- GET ---- */
+
+struct download {
+	struct e2b_request *q;
+	struct call *call;
+	size_t owed;
+	uint64_t left; /* of what was promised */
+	bool begun;
+};
+
+static void download_free(void *more)
+{
+	struct download *d = more;
+
+	if (d->call)
+		call_drop(d->call);
+	free(d);
+}
+
+static void give_credit(void *arg)
+{
+	struct download *d = arg;
+	size_t owed = d->owed;
+
+	if (!d->call || !owed || exchange_room(d->q->x) == 0)
+		return;
+	d->owed = 0;
+	call_credit(d->call, owed);
+}
+
+static void on_gone(void *arg)
+{
+	struct download *d = arg;
+
+	if (d->call)
+		call_drop(d->call);
+	d->call = NULL;
+	exchange_abort(d->q->x);
+}
+
+static void begin(struct download *d, const void *payload, size_t len)
+{
+	struct exchange *x = d->q->x;
+	struct e2b_entry entry;
+
+	if (!e2b_entry_unpack(payload, len, &entry))
+		return;
+	d->begun = true;
+	d->left = entry.size;
+	e2b_entry_done(&entry);
+	exchange_on_room(x, give_credit, d);
+	exchange_stream(x, 200, "application/octet-stream", (int64_t)d->left);
+}
+
+static void on_frame(void *arg, uint8_t type, const void *payload, size_t len)
+{
+	struct download *d = arg;
+	size_t n = len < d->left ? len : d->left;
+
+	if (type == G_OK) {
+		begin(d, payload, len);
+	} else if (type == G_DATA) {
+		/* A file that grows meanwhile ends where it was said to end. */
+		exchange_write(d->q->x, payload, n);
+		d->left -= n;
+		d->owed += len;
+		give_credit(d);
+	}
+}
+
+static void on_end(void *arg, const struct err *e)
+{
+	struct download *d = arg;
+	struct err none = {.kind = ERR_SYSTEM, .msg = "the sandbox gave a malformed answer"};
+
+	d->call = NULL;
+	if (!d->begun)
+		e2b_files_error(d->q, e ? e : &none);
+	else if (e || d->left)
+		exchange_abort(d->q->x);
+	else
+		exchange_finish(d->q->x);
+}
+
+static void get(struct e2b_request *q, struct sandbox *s)
+{
+	static const struct call_ops ops = {.on_frame = on_frame, .on_end = on_end};
+	auto_free char *path = e2b_files_path(q, exchange_arg(q->x, "path"));
+	struct buf b = {0};
+	struct download *d;
+
+	if (!path)
+		return;
+	d = must_alloc(calloc(1, sizeof(*d)));
+	d->q = q;
+	q->more = d;
+	q->free_more = download_free;
+	pack_str(&b, path);
+	pack_u64(&b, 0);
+	pack_u64(&b, UINT64_MAX);
+	d->call = sandbox_call(s, G_READ, buf_head(&b), b.len, &ops, d);
+	buf_done(&b);
+	if (!d->call)
+		e2b_not_running(q->x, q->id);
+	else
+		exchange_on_gone(q->x, on_gone, d);
+}
+
+void e2b_files_get(struct exchange *x)
+{
+	enter(x, "read", get);
+}
+
+void e2b_files_post(struct exchange *x)
+{
+	enter(x, "write", e2b_upload);
+}

@@ -1,0 +1,439 @@
+/*
+ * process.Process: commands that are started, watched and fed. A command outlives its stream; whoever
+ * connects again gets what is new. Commands are found by their pid inside, or by their tag.
+ */
+#include "api/e2b_stream.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "wire/guest.h"
+#include "wire/pack.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEEPALIVE "{\"event\":{\"keepalive\":{}}}"
+#define CHUNK (32u << 10)
+
+/* ---- a stream of events ---- */
+
+struct watching {
+	struct e2b_stream stream;
+	struct exec *exec;
+	struct exec_request request;
+	char *cwd;
+	size_t owed; /* consumed, but not told the guest while the client is slow */
+	bool tty;
+};
+
+static void watching_free(void *more)
+{
+	struct watching *w = more;
+
+	e2b_stream_done(&w->stream);
+	if (w->exec)
+		exec_detach(w->exec);
+	list_done(&w->request.argv);
+	list_done(&w->request.env);
+	free(w->cwd);
+	free(w);
+}
+
+static struct watching *watching_new(struct e2b_request *q)
+{
+	struct watching *w = must_alloc(calloc(1, sizeof(*w)));
+
+	q->more = w;
+	q->free_more = watching_free;
+	w->stream.q = q;
+	return w;
+}
+
+static void event(struct watching *w, json_t *what)
+{
+	e2b_stream_send(&w->stream, json_pack("{s:o}", "event", must_alloc(what)));
+}
+
+static void on_start(void *arg, uint32_t eid, uint32_t pid)
+{
+	(void)eid;
+	event(arg, json_pack("{s:{s:I}}", "start", "pid", (json_int_t)pid));
+}
+
+static void give_credit(void *arg)
+{
+	struct watching *w = arg;
+	size_t owed = w->owed;
+
+	if (!w->exec || !owed || exchange_room(w->stream.q->x) == 0)
+		return;
+	w->owed = 0;
+	exec_credit(w->exec, owed);
+}
+
+static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
+{
+	struct watching *w = arg;
+	const char *name = w->tty ? "pty" : kind == 2 ? "stderr" : "stdout";
+
+	(void)seq;
+	for (size_t at = 0; at < len; at += CHUNK) {
+		size_t n = len - at < CHUNK ? len - at : CHUNK;
+
+		event(w, json_pack("{s:{s:o}}", "data", name, connect_from_bytes(bytes + at, n)));
+	}
+	w->owed += len;
+	give_credit(w);
+}
+
+static const char *signal_text(int sig, char room[32])
+{
+	static const char *const names[] = {
+		[SIGHUP] = "hangup",
+		[SIGINT] = "interrupt",
+		[SIGQUIT] = "quit",
+		[SIGILL] = "illegal instruction",
+		[SIGTRAP] = "trace/breakpoint trap",
+		[SIGABRT] = "aborted",
+		[SIGBUS] = "bus error",
+		[SIGFPE] = "floating point exception",
+		[SIGKILL] = "killed",
+		[SIGUSR1] = "user defined signal 1",
+		[SIGSEGV] = "segmentation fault",
+		[SIGUSR2] = "user defined signal 2",
+		[SIGPIPE] = "broken pipe",
+		[SIGALRM] = "alarm clock",
+		[SIGTERM] = "terminated",
+	};
+
+	if (sig > 0 && (size_t)sig < ARRAY_LEN(names) && names[sig])
+		return names[sig];
+	snprintf(room, 32, "signal %d", sig);
+	return room;
+}
+
+static json_t *end_event(const struct exec_exit *x)
+{
+	char status[64], room[32];
+	json_t *end;
+
+	if (x->signal)
+		snprintf(status, sizeof(status), "signal: %s", signal_text(x->signal, room));
+	else
+		snprintf(status, sizeof(status), "exit status %d", x->exit_code);
+	end = must_alloc(json_pack("{s:i,s:b,s:s}", "exitCode", x->signal ? -1 : x->exit_code,
+				   "exited", !x->signal, "status", status));
+	if (x->signal || x->exit_code)
+		json_object_set_new(end, "error", json_string(status));
+	return json_pack("{s:o}", "end", end);
+}
+
+static void on_exit_(void *arg, const struct exec_exit *x)
+{
+	struct watching *w = arg;
+
+	w->exec = NULL;
+	if (x->exec_errno) {
+		e2b_stream_end(&w->stream, CONNECT_INVALID_ARGUMENT, strerror(x->exec_errno));
+	} else if (x->status == STATUS_TIMEOUT) {
+		e2b_stream_end(&w->stream, CONNECT_DEADLINE_EXCEEDED, "the command's time is over");
+	} else {
+		event(w, end_event(x));
+		e2b_stream_end(&w->stream, CONNECT_OK, NULL);
+	}
+}
+
+static void on_error(void *arg, const struct err *e)
+{
+	struct watching *w = arg;
+	struct e2b_request *q = w->stream.q;
+	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
+	bool begun = w->stream.begun;
+
+	w->exec = NULL;
+	if (s && sandbox_state(s) == STATE_RUNNING) {
+		e2b_stream_end(&w->stream, e2b_code_of(e), e->msg);
+		return;
+	}
+	e2b_stream_done(&w->stream);
+	if (begun)
+		exchange_abort(q->x);
+	else
+		e2b_not_running(q->x, q->id);
+}
+
+static const struct exec_ops ops = {
+	.on_start = on_start, .on_output = on_output, .on_exit = on_exit_, .on_error = on_error};
+
+static void stop(void *arg)
+{
+	struct watching *w = arg;
+
+	if (w->exec)
+		exec_detach(w->exec);
+	w->exec = NULL;
+}
+
+static void watch(struct watching *w, struct e2b_request *q, struct sandbox *s, uint64_t deadline)
+{
+	w->stream.stop = stop;
+	w->stream.on_room = give_credit;
+	w->stream.arg = w;
+	e2b_stream_open(&w->stream, q, s, KEEPALIVE, deadline);
+}
+
+/* ---- Start ---- */
+
+static int take_args(struct exec_request *r, const json_t *process, struct err *e)
+{
+	json_t *args = json_object_get(process, "args"), *value;
+	bool bad = false;
+	const char *cmd = e2b_text(process, "cmd", &bad);
+	size_t i;
+
+	if (bad || !cmd || !*cmd)
+		return err_set(e, ERR_INVALID, "process.cmd: is missing or not a string");
+	if (args && !json_is_array(args) && !json_is_null(args))
+		return err_set(e, ERR_INVALID, "process.args: not a list");
+	if (json_array_size(args) >= GUEST_MAX_ARGS)
+		return err_set(e, ERR_INVALID, "process.args: more than %d", GUEST_MAX_ARGS - 1);
+	list_add(&r->argv, cmd);
+	json_array_foreach (args, i, value) {
+		if (!json_is_string(value))
+			return err_set(e, ERR_INVALID, "process.args: not a list of strings");
+		list_add(&r->argv, json_string_value(value));
+	}
+	return 0;
+}
+
+static int take_env(struct exec_request *r, const struct sandbox *s, const json_t *process,
+		    struct err *e)
+{
+	json_t *envs = json_object_get(process, "envs"), *value;
+	const char *name;
+
+	if (envs && !json_is_object(envs) && !json_is_null(envs))
+		return err_set(e, ERR_INVALID, "process.envs: not an object");
+	if (json_object_size(envs) > GUEST_MAX_ARGS / 2)
+		return err_set(e, ERR_INVALID, "process.envs: too many");
+	list_add(&r->env, "E2B_SANDBOX=true");
+	list_take(&r->env, str_format("E2B_SANDBOX_ID=%s", sandbox_id(s)));
+	list_take(&r->env, str_format("E2B_TEMPLATE_ID=%s", e2b_data_text(s, "template")));
+	json_object_foreach (envs, name, value) {
+		if (!json_is_string(value) || !*name || strchr(name, '='))
+			return err_set(e, ERR_INVALID, "process.envs: '%.60s' is no variable",
+				       name);
+		list_take(&r->env, str_format("%s=%s", name, json_string_value(value)));
+	}
+	return 0;
+}
+
+/* 0: absent; -1 with e: not a size of a terminal. */
+static int take_size(const json_t *pty, uint32_t *ret_rows, uint32_t *ret_cols, struct err *e)
+{
+	const json_t *size = json_object_get(pty, "size");
+	json_int_t rows = json_integer_value(json_object_get(size, "rows"));
+	json_int_t cols = json_integer_value(json_object_get(size, "cols"));
+
+	if (!json_is_object(size) || rows < 0 || cols < 0 || rows > 65535 || cols > 65535)
+		return err_set(e, ERR_INVALID, "pty.size: not a size of a terminal");
+	*ret_rows = (uint32_t)rows;
+	*ret_cols = (uint32_t)cols;
+	return 0;
+}
+
+static int take_pty(struct exec_request *r, const json_t *in, struct err *e)
+{
+	const json_t *pty = json_object_get(in, "pty");
+
+	if (!pty || json_is_null(pty))
+		return 0;
+	r->tty = true;
+	return take_size(pty, &r->rows, &r->cols, e);
+}
+
+static int read_start(struct watching *w, struct sandbox *s, struct e2b_request *q, struct err *e)
+{
+	const json_t *process = json_object_get(q->in, "process");
+	struct exec_request *r = &w->request;
+	bool bad = false;
+	const char *cwd = e2b_text(process, "cwd", &bad);
+
+	if (!json_is_object(process))
+		return err_set(e, ERR_INVALID, "process: is missing");
+	r->tag = e2b_text(q->in, "tag", &bad);
+	if (bad || (r->tag && (strlen(r->tag) > 200 || str_starts(r->tag, E2B_HIDDEN_TAG))))
+		return err_set(e, ERR_INVALID, "cwd or tag: not a usable string");
+	if (take_args(r, process, e) < 0 || take_env(r, s, process, e) < 0 ||
+	    take_pty(r, q->in, e) < 0)
+		return -1;
+	if (cwd && *cwd && !(w->cwd = e2b_path(cwd, q->user, e)))
+		return -1;
+	r->cwd = w->cwd ? w->cwd : "/home/user";
+	r->user = q->user;
+	r->keep = true;
+	r->no_stdin = json_is_false(json_object_get(q->in, "stdin")) && !r->tty;
+	w->tty = r->tty;
+	return 0;
+}
+
+static void launch(struct e2b_request *q, struct sandbox *s)
+{
+	struct watching *w = q->more;
+
+	watch(w, q, s, 0);
+	w->exec = exec_start(s, &w->request, &ops, w);
+	list_done(&w->request.argv);
+	list_done(&w->request.env);
+}
+
+static void on_cwd(void *arg, const void *payload, size_t len, const struct err *e)
+{
+	struct e2b_request *q = arg;
+	struct watching *w = q->more;
+	struct e2b_entry entry = {0};
+	struct sandbox *s;
+	bool is_dir;
+
+	if (e && (e->errnum == ENOENT || e->errnum == ENOTDIR)) {
+		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "cwd '%.400s' does not exist", w->cwd);
+		return;
+	}
+	is_dir = !e && e2b_entry_unpack(payload, len, &entry) && entry.kind == 'd';
+	e2b_entry_done(&entry);
+	if (e)
+		e2b_rpc_error(q, e);
+	else if (!is_dir)
+		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "cwd '%.400s' is not a directory",
+			     w->cwd);
+	else if ((s = e2b_still(q)))
+		launch(q, s);
+}
+
+static void start(struct e2b_request *q, struct sandbox *s)
+{
+	struct watching *w = watching_new(q);
+	struct buf b = {0};
+	struct err e = {0};
+
+	if (e2b_stream_deadline(q, &w->request.timeout_ms) < 0)
+		return;
+	if (read_start(w, s, q, &e) < 0) {
+		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "%s", e.msg);
+		return;
+	}
+	if (!w->cwd) {
+		launch(q, s);
+		return;
+	}
+	pack_str(&b, w->cwd);
+	pack_u8(&b, 1);
+	e2b_ask(q->x, s, G_STAT, &b, on_cwd, q);
+}
+
+void e2b_process_start(struct exchange *x)
+{
+	e2b_enter_stream(x, start);
+}
+
+/* ---- finding a command ---- */
+
+struct seeker {
+	struct e2b_request *q;
+	json_int_t pid; /* or: */
+	char *tag;
+	bool ended_too;
+	void (*found)(struct e2b_request *q, struct sandbox *s, const json_t *exec);
+};
+
+static const json_t *pick(const struct seeker *k, const json_t *execs)
+{
+	const json_t *best = NULL;
+	size_t i;
+	json_t *one;
+
+	json_array_foreach ((json_t *)execs, i, one) {
+		const char *tag = json_string_value(json_object_get(one, "tag"));
+		json_int_t pid = json_integer_value(json_object_get(one, "pid"));
+		bool running = json_is_true(json_object_get(one, "running"));
+
+		if (tag && str_starts(tag, E2B_HIDDEN_TAG))
+			continue;
+		if (k->tag ? !(tag && str_equal(tag, k->tag)) : pid != k->pid)
+			continue;
+		/* A pid may come again; the one that runs is meant. */
+		if (running || (k->ended_too && !best))
+			best = one;
+	}
+	return best;
+}
+
+static void on_execs(void *arg, json_t *value, const struct err *e)
+{
+	struct seeker *k = arg;
+	struct e2b_request *q = k->q;
+	const json_t *one = value ? pick(k, value) : NULL;
+	struct sandbox *s;
+
+	if (!value)
+		e2b_rpc_error(q, e);
+	else if (!one && k->tag)
+		e2b_rpc_fail(q, CONNECT_NOT_FOUND, "process with tag %.200s not found", k->tag);
+	else if (!one)
+		e2b_rpc_fail(q, CONNECT_NOT_FOUND, "process with pid %lld not found",
+			     (long long)k->pid);
+	else if ((s = e2b_still(q)))
+		k->found(q, s, one);
+	json_decref(value);
+	free(k->tag);
+	free(k);
+}
+
+void e2b_process_find(struct e2b_request *q, struct sandbox *s, bool ended_too,
+		      void (*found)(struct e2b_request *q, struct sandbox *s, const json_t *exec))
+{
+	const json_t *selector = json_object_get(q->in, "process");
+	const json_t *pid = json_object_get(selector, "pid"),
+		     *tag = json_object_get(selector, "tag");
+	struct seeker *k;
+
+	if (!json_is_integer(pid) && !json_is_string(tag)) {
+		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "process: names neither pid nor tag");
+		return;
+	}
+	k = must_alloc(calloc(1, sizeof(*k)));
+	*k = (struct seeker){.q = q,
+			     .pid = json_integer_value(pid),
+			     .tag = json_is_string(tag) ? str_copy(json_string_value(tag)) : NULL,
+			     .ended_too = ended_too,
+			     .found = found};
+	sandbox_execs(s, on_execs, k);
+}
+
+/* ---- Connect ---- */
+
+static void attach(struct e2b_request *q, struct sandbox *s, const json_t *exec)
+{
+	struct watching *w = q->more;
+
+	w->tty = json_is_true(json_object_get(exec, "tty"));
+	watch(w, q, s, w->request.timeout_ms);
+	/* Only what is new, as of envd; of an ended one nothing but its end. */
+	w->exec = exec_attach(s, (uint32_t)json_integer_value(json_object_get(exec, "id")),
+			      UINT64_MAX, &ops, w);
+}
+
+static void connect_(struct e2b_request *q, struct sandbox *s)
+{
+	struct watching *w = watching_new(q);
+
+	if (e2b_stream_deadline(q, &w->request.timeout_ms) == 0)
+		e2b_process_find(q, s, true, attach);
+}
+
+void e2b_process_connect(struct exchange *x)
+{
+	e2b_enter_stream(x, connect_);
+}

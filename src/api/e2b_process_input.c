@@ -1,0 +1,339 @@
+/* process.Process: what goes into running commands, and the list of them. */
+#include "api/e2b.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PIECE (32u << 10) /* of input in one call to the guest */
+
+static uint32_t eid_of(const json_t *exec)
+{
+	return (uint32_t)json_integer_value(json_object_get(exec, "id"));
+}
+
+/* Ends a unary call: {} or the error. */
+static void on_done(void *arg, json_t *value, const struct err *e)
+{
+	struct e2b_request *q = arg;
+
+	json_decref(value);
+	if (e && e->kind != ERR_NONE)
+		e2b_rpc_error(q, e);
+	else
+		e2b_rpc_ok(q, json_object());
+}
+
+/* ---- input ---- */
+
+struct feeding {
+	struct buf bytes;
+	uint32_t eid;
+	bool tty, is_stream;
+};
+
+static void feeding_free(void *more)
+{
+	struct feeding *f = more;
+
+	buf_done(&f->bytes);
+	free(f);
+}
+
+static struct feeding *feeding_new(struct e2b_request *q)
+{
+	struct feeding *f = must_alloc(calloc(1, sizeof(*f)));
+
+	q->more = f;
+	q->free_more = feeding_free;
+	return f;
+}
+
+/* {"stdin":base64} or {"pty":base64}; -1 after an answer. */
+static int take_input(struct e2b_request *q, struct feeding *f, const json_t *input)
+{
+	const json_t *text = json_object_get(input, "stdin"), *pty = json_object_get(input, "pty");
+
+	if (pty && !json_is_null(pty)) {
+		text = pty;
+		f->tty = true;
+	}
+	if (!json_is_string(text)) {
+		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "input: names neither stdin nor pty");
+		return -1;
+	}
+	if (connect_bytes(json_string_value(text), json_string_length(text), &f->bytes) < 0) {
+		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "input: not base64");
+		return -1;
+	}
+	return 0;
+}
+
+static void feed_on(struct e2b_request *q, struct sandbox *s);
+
+static void on_fed(void *arg, json_t *value, const struct err *e)
+{
+	struct e2b_request *q = arg;
+	struct sandbox *s;
+
+	json_decref(value);
+	if (e && e->kind != ERR_NONE)
+		/* A command without an open stdin: whatever the kernel calls it, envd says internal. */
+		e->errnum == ENOENT || e->errnum == ESRCH
+			? e2b_rpc_error(q, e)
+			: e2b_rpc_fail(q, CONNECT_INTERNAL, "error writing to stdin: %s", e->msg);
+	else if ((s = e2b_still(q)))
+		feed_on(q, s);
+}
+
+static void fed_all(struct e2b_request *q)
+{
+	struct feeding *f = q->more;
+	struct buf out = {0};
+
+	if (!f->is_stream) {
+		e2b_rpc_ok(q, json_object());
+		return;
+	}
+	connect_put_json(&out, json_object());
+	connect_put_end(&out, CONNECT_OK, NULL);
+	exchange_reply(q->x, 200, "application/connect+json", buf_head(&out), out.len);
+	buf_done(&out);
+}
+
+static void feed_on(struct e2b_request *q, struct sandbox *s)
+{
+	struct feeding *f = q->more;
+	size_t n = f->bytes.len < PIECE ? f->bytes.len : PIECE;
+	char piece[PIECE];
+
+	if (n == 0) {
+		fed_all(q);
+		return;
+	}
+	memcpy(piece, buf_head(&f->bytes), n);
+	buf_drop(&f->bytes, n);
+	sandbox_input(s, f->eid, piece, n, false, on_fed, q);
+}
+
+static void feed(struct e2b_request *q, struct sandbox *s, const json_t *exec)
+{
+	struct feeding *f = q->more;
+	bool tty = json_is_true(json_object_get(exec, "tty"));
+
+	f->eid = eid_of(exec);
+	if (f->tty && !tty)
+		e2b_rpc_fail(q, CONNECT_INTERNAL, "tty not assigned to process");
+	else if (!f->tty && tty)
+		e2b_rpc_fail(q, CONNECT_INTERNAL, "tty assigned to process");
+	else
+		feed_on(q, s);
+}
+
+static void input(struct e2b_request *q, struct sandbox *s)
+{
+	if (take_input(q, feeding_new(q), json_object_get(q->in, "input")) == 0)
+		e2b_process_find(q, s, false, feed);
+}
+
+void e2b_process_input(struct exchange *x)
+{
+	e2b_enter_unary(x, input);
+}
+
+/* ---- StreamInput: the start, then data and keepalives, all in one body ---- */
+
+static int take_row(struct e2b_request *q, struct feeding *f, json_t *row)
+{
+	const json_t *start = json_object_get(row, "start"), *data = json_object_get(row, "data");
+
+	if (start && !q->in) {
+		q->in = json_deep_copy(start);
+		return 0;
+	}
+	if (!q->in) {
+		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "the first message is not a start");
+		return -1;
+	}
+	return data ? take_input(q, f, json_object_get(data, "input")) : 0;
+}
+
+static void stream_input(struct e2b_request *q, struct sandbox *s)
+{
+	struct buf body = {.data = (char *)q->x->body, .len = q->x->body_len};
+	struct feeding *f = feeding_new(q);
+	struct connect_envelope v;
+	struct err e = {0};
+	int got;
+
+	f->is_stream = true;
+	while ((got = connect_next(&body, E2B_MESSAGE, &v, &e)) > 0 && !(v.flags & CONNECT_END)) {
+		json_t *row = connect_message(v.data, v.len, &e);
+		int rc = row ? take_row(q, f, row) : -2;
+
+		json_decref(row);
+		if (rc == -1)
+			return;
+		if (rc < 0)
+			break;
+		body.at += v.size;
+		body.len -= v.size;
+	}
+	if (e.kind != ERR_NONE)
+		e2b_rpc_fail(q, connect_code_of(&e), "%s", e.msg);
+	else if (got == 0 && body.len)
+		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "the request ends within an envelope");
+	else if (!q->in)
+		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "the request has no message");
+	else
+		e2b_process_find(q, s, false, feed);
+}
+
+void e2b_process_stream_input(struct exchange *x)
+{
+	e2b_enter_rows(x, stream_input);
+}
+
+/* ---- the rest ---- */
+
+static void close_found(struct e2b_request *q, struct sandbox *s, const json_t *exec)
+{
+	if (json_is_true(json_object_get(exec, "tty")))
+		e2b_rpc_fail(q, CONNECT_UNKNOWN,
+			     "cannot close stdin for PTY process - send Ctrl+D (0x04) instead");
+	else
+		sandbox_input(s, eid_of(exec), "", 0, true, on_done, q);
+}
+
+static void close_stdin(struct e2b_request *q, struct sandbox *s)
+{
+	e2b_process_find(q, s, false, close_found);
+}
+
+void e2b_process_close_stdin(struct exchange *x)
+{
+	e2b_enter_unary(x, close_stdin);
+}
+
+/* By name or by number, as proto3 JSON has it. */
+static int signal_of(const json_t *value)
+{
+	const char *name = json_string_value(value);
+	json_int_t number = json_integer_value(value);
+
+	if (name ? str_equal(name, "SIGNAL_SIGKILL") : number == SIGKILL)
+		return SIGKILL;
+	return (name ? str_equal(name, "SIGNAL_SIGTERM") : number == SIGTERM) ? SIGTERM : 0;
+}
+
+static void signal_found(struct e2b_request *q, struct sandbox *s, const json_t *exec)
+{
+	int sig = signal_of(json_object_get(q->in, "signal"));
+
+	sandbox_signal(s, eid_of(exec), sig, sig == SIGKILL, on_done, q);
+}
+
+static void send_signal(struct e2b_request *q, struct sandbox *s)
+{
+	if (signal_of(json_object_get(q->in, "signal")))
+		e2b_process_find(q, s, false, signal_found);
+	else
+		e2b_rpc_fail(q, CONNECT_UNIMPLEMENTED,
+			     "invalid signal: SIGNAL_SIGKILL or SIGNAL_SIGTERM");
+}
+
+void e2b_process_signal(struct exchange *x)
+{
+	e2b_enter_unary(x, send_signal);
+}
+
+static void resize_found(struct e2b_request *q, struct sandbox *s, const json_t *exec)
+{
+	const json_t *size = json_object_get(json_object_get(q->in, "pty"), "size");
+	json_int_t rows = json_integer_value(json_object_get(size, "rows"));
+	json_int_t cols = json_integer_value(json_object_get(size, "cols"));
+
+	if (!json_is_true(json_object_get(exec, "tty")))
+		e2b_rpc_fail(q, CONNECT_INTERNAL, "tty not assigned to process");
+	else if (!json_is_object(size) || rows < 0 || rows > 65535 || cols < 0 || cols > 65535)
+		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "pty.size: not a size of a terminal");
+	else
+		sandbox_resize(s, eid_of(exec), (uint32_t)rows, (uint32_t)cols, on_done, q);
+}
+
+static void update_found(struct e2b_request *q, struct sandbox *s, const json_t *exec)
+{
+	if (json_object_get(q->in, "pty"))
+		resize_found(q, s, exec);
+	else
+		e2b_rpc_ok(q, json_object());
+}
+
+static void update(struct e2b_request *q, struct sandbox *s)
+{
+	e2b_process_find(q, s, false, update_found);
+}
+
+void e2b_process_update(struct exchange *x)
+{
+	e2b_enter_unary(x, update);
+}
+
+/* ---- List ---- */
+
+static json_t *process_json(const json_t *exec)
+{
+	const json_t *cmd = json_object_get(exec, "cmd");
+	const char *first = json_string_value(json_array_get(cmd, 0));
+	const char *cwd = json_string_value(json_object_get(exec, "cwd"));
+	const char *tag = json_string_value(json_object_get(exec, "tag"));
+	json_t *args = must_alloc(json_array()), *config, *o;
+
+	for (size_t i = 1; i < json_array_size(cmd); i++)
+		json_array_append(args, json_array_get(cmd, i));
+	config = must_alloc(
+		json_pack("{s:s,s:o,s:{}}", "cmd", first ? first : "", "args", args, "envs"));
+	if (cwd && *cwd)
+		json_object_set_new(config, "cwd", json_string(cwd));
+	o = must_alloc(
+		json_pack("{s:o,s:O}", "config", config, "pid", json_object_get(exec, "pid")));
+	if (tag && *tag)
+		json_object_set_new(o, "tag", json_string(tag));
+	return o;
+}
+
+static void on_execs(void *arg, json_t *value, const struct err *e)
+{
+	struct e2b_request *q = arg;
+	json_t *all, *one;
+	size_t i;
+
+	if (!value) {
+		e2b_rpc_error(q, e);
+		return;
+	}
+	all = must_alloc(json_array());
+	json_array_foreach (value, i, one) {
+		const char *tag = json_string_value(json_object_get(one, "tag"));
+
+		if (json_is_true(json_object_get(one, "running")) &&
+		    !(tag && str_starts(tag, E2B_HIDDEN_TAG)))
+			json_array_append_new(all, process_json(one));
+	}
+	e2b_rpc_ok(q, json_pack("{s:o}", "processes", all));
+	json_decref(value);
+}
+
+static void list(struct e2b_request *q, struct sandbox *s)
+{
+	sandbox_execs(s, on_execs, q);
+}
+
+void e2b_process_list(struct exchange *x)
+{
+	e2b_enter_unary(x, list);
+}

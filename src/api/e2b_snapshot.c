@@ -1,0 +1,254 @@
+/*
+ * Snapshots and forks. A snapshot is a template to its clients: its id goes into create as a
+ * templateID and is deleted as a template. Named ones are called "cloche/NAME:default", the others
+ * "ID:default"; a name alone and an id alone are taken as well.
+ */
+#include "api/e2b.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TEAM "cloche/"
+#define TAG ":default"
+
+static json_t *snapshot_json(const json_t *snapshot)
+{
+	const char *id = json_string_value(json_object_get(snapshot, "id"));
+	const char *name = json_string_value(json_object_get(snapshot, "name"));
+	auto_free char *full = name && *name ? str_format(TEAM "%s" TAG, name)
+					     : str_format("%s" TAG, id ? id : "");
+
+	if (name && *name)
+		return must_alloc(json_pack("{s:s,s:[s]}", "snapshotID", full, "names", full));
+	return must_alloc(json_pack("{s:s,s:[]}", "snapshotID", full, "names"));
+}
+
+static void on_taken(void *arg, json_t *value, const struct err *e)
+{
+	struct exchange *x = arg;
+
+	if (value)
+		exchange_json(x, 201, snapshot_json(value));
+	else
+		exchange_error_as(x, exchange_status_of(e), e);
+	json_decref(value);
+}
+
+/* What stands between a team's slash and a tag's colon. */
+static char *bare_name(const char *text)
+{
+	const char *slash = strrchr(text, '/');
+	char *name = str_copy(slash ? slash + 1 : text);
+
+	name[strcspn(name, ":")] = '\0';
+	return name;
+}
+
+void e2b_snapshot(struct exchange *x)
+{
+	struct sandbox *s = e2b_find(x);
+	const json_t *name = json_object_get(x->json, "name");
+	auto_free char *bare = NULL;
+
+	if (!s)
+		return;
+	if (name && !json_is_null(name) && !json_is_string(name)) {
+		e2b_fail(x, 400, "name: not a string");
+		return;
+	}
+	bare = bare_name(json_is_string(name) ? json_string_value(name) : "");
+	if (strlen(bare) >= IPC_NAME)
+		e2b_fail(x, 400, "name: at most %d characters", IPC_NAME - 1);
+	else
+		sandbox_snapshot(s, bare, on_taken, x);
+}
+
+/* ---- looking them up ---- */
+
+/* The manager's answer is an array, or an object that holds it. */
+static const json_t *rows_of(const json_t *value)
+{
+	return json_is_array(value) ? value : json_object_get(value, "snapshots");
+}
+
+static bool is_called(const json_t *snapshot, const char *bare)
+{
+	const char *id = json_string_value(json_object_get(snapshot, "id"));
+	const char *name = json_string_value(json_object_get(snapshot, "name"));
+
+	return *bare && ((id && str_equal(id, bare)) || (name && str_equal(name, bare)));
+}
+
+struct search {
+	struct exchange *x;
+	char *bare;
+	void (*done)(struct exchange *x, const char *id);
+};
+
+static void on_searched(void *arg, json_t *value, const struct err *e)
+{
+	struct search *f = arg;
+	const char *id = "";
+	size_t i;
+	json_t *one;
+
+	(void)e;
+	json_array_foreach ((json_t *)rows_of(value), i, one)
+		if (is_called(one, f->bare))
+			id = json_string_value(json_object_get(one, "id"));
+	f->done(f->x, id ? id : "");
+	json_decref(value);
+	free(f->bare);
+	free(f);
+}
+
+void e2b_snapshot_find(struct exchange *x, const char *template,
+		       void (*done)(struct exchange *x, const char *id))
+{
+	struct search *f = must_alloc(calloc(1, sizeof(*f)));
+
+	*f = (struct search){.x = x, .bare = bare_name(template), .done = done};
+	manager_snapshots(x->api->manager, &x->caller, on_searched, f);
+}
+
+static void on_deleted(void *arg, json_t *value, const struct err *e)
+{
+	struct exchange *x = arg;
+
+	json_decref(value);
+	if (e && e->kind != ERR_NONE)
+		exchange_error_as(x, exchange_status_of(e), e);
+	else
+		e2b_empty(x);
+}
+
+static void delete_found(struct exchange *x, const char *id)
+{
+	if (*id)
+		manager_snapshot_delete(x->api->manager, &x->caller, id, on_deleted, x);
+	else
+		e2b_fail(x, 404, "template \"%.80s\" not found", x->params[0]);
+}
+
+void e2b_snapshot_delete(struct exchange *x)
+{
+	e2b_snapshot_find(x, x->params[0], delete_found);
+}
+
+static bool is_wanted(struct exchange *x, const json_t *one)
+{
+	const char *of = exchange_arg(x, "sandboxID"), *name = exchange_arg(x, "name");
+	const char *sandbox = json_string_value(json_object_get(one, "sandbox"));
+	auto_free char *bare = name ? bare_name(name) : NULL;
+
+	if (of && *of && !(sandbox && str_equal(of, sandbox)))
+		return false;
+	return !bare || !*bare || is_called(one, bare);
+}
+
+static void on_listed(void *arg, json_t *value, const struct err *e)
+{
+	struct exchange *x = arg;
+	json_t *out, *one;
+	uint64_t limit, from;
+	struct err bad = {0};
+	size_t i, seen = 0;
+	char token[24];
+
+	if (!value) {
+		exchange_error_as(x, exchange_status_of(e), e);
+		return;
+	}
+	if (exchange_arg_uint(x, "limit", 100, 100, &limit, &bad) < 0 ||
+	    exchange_arg_uint(x, "nextToken", 0, UINT32_MAX, &from, &bad) < 0) {
+		exchange_error_as(x, 400, &bad);
+		json_decref(value);
+		return;
+	}
+	out = must_alloc(json_array());
+	json_array_foreach ((json_t *)rows_of(value), i, one) {
+		if (!is_wanted(x, one) || seen++ < from)
+			continue;
+		if (json_array_size(out) == (limit ? limit : 1)) {
+			snprintf(token, sizeof(token), "%zu", seen - 1);
+			exchange_set_header(x, "X-Next-Token", token);
+			break;
+		}
+		json_array_append_new(out, snapshot_json(one));
+	}
+	exchange_json(x, 200, out);
+	json_decref(value);
+}
+
+void e2b_snapshots(struct exchange *x)
+{
+	manager_snapshots(x->api->manager, &x->caller, on_listed, x);
+}
+
+/* ---- forks ---- */
+
+static void ignore(void *arg, struct sandbox *s, const struct err *e)
+{
+	(void)arg, (void)s, (void)e;
+}
+
+/* A fork has a key of its own: a signed address must lead to one sandbox only. */
+static json_t *forked(struct exchange *x, const json_t *row)
+{
+	const json_t *sandbox = json_object_get(row, "sandbox"),
+		     *error = json_object_get(row, "error");
+	const char *id = json_string_value(json_object_get(sandbox, "id"));
+	struct sandbox *s = id ? manager_find_any(x->api->manager, id) : NULL;
+	const char *why = json_string_value(json_object_get(error, "message"));
+	const json_t *old;
+	json_t *data, *timeout = json_object_get(x->json, "timeout");
+	struct sandbox_change c = {.has_ttl = true};
+
+	if (!s)
+		return json_pack("{s:{s:i,s:s}}", "error", "code", 500, "message",
+				 why ? why : "the fork is already gone");
+	old = sandbox_door_data(s);
+	data = e2b_data_new(old ? e2b_data_text(s, "template") : "base",
+			    !old || !*e2b_data_text(s, "traffic"));
+	json_object_update_missing(data, (json_t *)old);
+	sandbox_set_door_data(s, data);
+	if (json_is_integer(timeout) && json_integer_value(timeout) > 0) {
+		c.ttl_ms = (uint64_t)json_integer_value(timeout) * 1000;
+		sandbox_change(s, &c, ignore, NULL);
+	}
+	return json_pack("{s:o}", "sandbox", e2b_sandbox_json(s));
+}
+
+static void on_forked(void *arg, json_t *value, const struct err *e)
+{
+	struct exchange *x = arg;
+	json_t *out, *row;
+	size_t i;
+
+	if (!value) {
+		exchange_error_as(x, exchange_status_of(e), e);
+		return;
+	}
+	out = must_alloc(json_array());
+	json_array_foreach (json_object_get(value, "sandboxes"), i, row)
+		json_array_append_new(out, must_alloc(forked(x, row)));
+	exchange_json(x, 201, out);
+	json_decref(value);
+}
+
+void e2b_fork(struct exchange *x)
+{
+	struct sandbox *s = e2b_find(x);
+	const json_t *count = json_object_get(x->json, "count");
+
+	if (!s)
+		return;
+	if (count && (!json_is_integer(count) || json_integer_value(count) < 1 ||
+		      json_integer_value(count) > 100))
+		e2b_fail(x, 400, "count: a number from 1 to 100");
+	else
+		sandbox_fork(s, count ? (size_t)json_integer_value(count) : 1, on_forked, x);
+}

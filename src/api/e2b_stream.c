@@ -1,0 +1,149 @@
+#include "api/e2b_stream.h"
+
+#include "base/parse.h"
+#include "base/str.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define KEEPALIVE_S 90
+#define KEEPALIVE_MAX_S 3600
+
+static void flush(struct e2b_stream *t)
+{
+	struct exchange *x = t->q->x;
+
+	if (!t->begun) {
+		exchange_stream(x, 200, "application/connect+json", EXCHANGE_UNKNOWN_LENGTH);
+		t->begun = true;
+	}
+	exchange_write(x, buf_head(&t->out), t->out.len);
+	buf_drop(&t->out, t->out.len);
+	loop_timer_set(x->api->loop, &t->silence, t->keepalive_ms);
+}
+
+static void on_silence(void *arg)
+{
+	struct e2b_stream *t = arg;
+
+	/* Nothing may come before the first message: the client would take it for that. */
+	if (!t->begun) {
+		loop_timer_set(t->q->x->api->loop, &t->silence, t->keepalive_ms);
+		return;
+	}
+	connect_put(&t->out, 0, t->keepalive, strlen(t->keepalive));
+	flush(t);
+}
+
+/* Lets go of what feeds the stream, once. */
+static void halt(struct e2b_stream *t)
+{
+	struct loop *l = t->q->x->api->loop;
+
+	loop_timer_stop(l, &t->silence);
+	loop_timer_stop(l, &t->deadline);
+	if (t->wait)
+		sandbox_unwait(t->wait);
+	t->wait = NULL;
+	if (t->stop)
+		t->stop(t->arg);
+	t->stop = NULL;
+}
+
+void e2b_stream_done(struct e2b_stream *t)
+{
+	t->stop = NULL;
+	halt(t);
+	buf_done(&t->out);
+}
+
+static void on_deadline(void *arg)
+{
+	struct e2b_stream *t = arg;
+
+	halt(t);
+	e2b_stream_end(t, CONNECT_DEADLINE_EXCEEDED, "the deadline is over");
+}
+
+static void on_gone(void *arg)
+{
+	struct e2b_stream *t = arg;
+
+	halt(t);
+	exchange_abort(t->q->x);
+}
+
+/* The client asks /health after a cut and finds out. */
+static void on_state(void *arg, struct sandbox *s)
+{
+	struct e2b_stream *t = arg;
+	struct e2b_request *q = t->q;
+	bool begun = t->begun;
+
+	if (sandbox_state(s) == STATE_RUNNING)
+		return;
+	halt(t);
+	if (begun)
+		exchange_abort(q->x);
+	else
+		e2b_not_running(q->x, q->id);
+}
+
+static void on_room(void *arg)
+{
+	struct e2b_stream *t = arg;
+
+	if (t->on_room)
+		t->on_room(t->arg);
+}
+
+void e2b_stream_open(struct e2b_stream *t, struct e2b_request *q, struct sandbox *s,
+		     const char *keepalive, uint64_t deadline_ms)
+{
+	const char *wanted = exchange_header(q->x, "Keepalive-Ping-Interval");
+	uint64_t seconds;
+	struct err e;
+
+	t->q = q;
+	t->keepalive = keepalive;
+	t->keepalive_ms = KEEPALIVE_S * 1000;
+	if (wanted && parse_count(wanted, &seconds, &e) == 0 && seconds >= 1 &&
+	    seconds <= KEEPALIVE_MAX_S)
+		t->keepalive_ms = seconds * 1000;
+	t->silence = (struct loop_timer){.call = on_silence, .arg = t};
+	t->deadline = (struct loop_timer){.call = on_deadline, .arg = t};
+	loop_timer_set(q->x->api->loop, &t->silence, t->keepalive_ms);
+	if (deadline_ms)
+		loop_timer_set(q->x->api->loop, &t->deadline, deadline_ms);
+	t->wait = sandbox_wait(s, on_state, t);
+	exchange_on_gone(q->x, on_gone, t);
+	exchange_on_room(q->x, on_room, t);
+}
+
+void e2b_stream_send(struct e2b_stream *t, json_t *message)
+{
+	connect_put_json(&t->out, must_alloc(message));
+	flush(t);
+}
+
+void e2b_stream_end(struct e2b_stream *t, enum connect_code code, const char *message)
+{
+	struct exchange *x = t->q->x;
+
+	t->stop = NULL;
+	halt(t);
+	connect_put_end(&t->out, code, message);
+	flush(t);
+	loop_timer_stop(x->api->loop, &t->silence);
+	exchange_finish(x);
+}
+
+int e2b_stream_deadline(struct e2b_request *q, uint64_t *ret_ms)
+{
+	struct err e = {0};
+
+	if (connect_timeout(exchange_header(q->x, "Connect-Timeout-Ms"), ret_ms, &e) == 0)
+		return 0;
+	e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "%s", e.msg);
+	return -1;
+}

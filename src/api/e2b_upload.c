@@ -1,0 +1,481 @@
+/*
+ * POST /files: one file as a bare body, or several as multipart/form-data; either may be gzipped.
+ * Nothing is kept but a window: bytes go from the client through inflate and the multipart reader to
+ * the guest, and the client is not read while the guest has no room.
+ */
+#include "api/e2b_files.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "wire/guest.h"
+#include "wire/multipart.h"
+#include "wire/pack.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <zlib.h>
+
+#define HELD (128u << 10) /* at most so much is taken in before it is passed on */
+#define PIECE (32u << 10)
+#define FILES_MAX 10000
+#define METADATA_MAX 4096
+#define METADATA_KEY_MAX 246
+
+enum busy { IDLE, OPENING, CLOSING, MARKING };
+
+struct upload {
+	struct e2b_request *q;
+	bool is_multipart, is_gzip;
+	struct multipart parts;
+	struct buf raw;	   /* plain bytes of a bare body */
+	struct buf packed; /* not yet inflated */
+	z_stream z;
+	bool z_open, z_end;
+	bool all_in;	/* the body is complete */
+	bool part_open; /* a bare body's only part has begun */
+	bool skipping;	/* a part that is no file */
+	enum busy busy;
+	struct call *call; /* G_WRITE */
+	char *path;	   /* of the file being written */
+	json_t *written;   /* array of results */
+	json_t *seen;	   /* object: paths of this request */
+	json_t *metadata;  /* object of what the headers say */
+	void *marking;	   /* iterator of metadata */
+	bool over, gone;
+};
+
+static void upload_free(void *more)
+{
+	struct upload *u = more;
+
+	if (u->call)
+		call_drop(u->call);
+	if (u->z_open)
+		inflateEnd(&u->z);
+	multipart_done(&u->parts);
+	buf_done(&u->raw);
+	buf_done(&u->packed);
+	free(u->path);
+	json_decref(u->written);
+	json_decref(u->seen);
+	json_decref(u->metadata);
+	free(u);
+}
+
+static void pump(struct upload *u);
+
+/* Answers with an error; nothing more happens. */
+static void fail(struct upload *u, int status, const char *message)
+{
+	u->over = true;
+	if (u->call)
+		call_drop(u->call);
+	u->call = NULL;
+	e2b_fail(u->q->x, status, "%s", message);
+}
+
+static void fail_with(struct upload *u, const struct err *e)
+{
+	u->over = true;
+	e2b_files_error(u->q, e);
+}
+
+/* ---- one file ---- */
+
+static void written(struct upload *u)
+{
+	const char *name = strrchr(u->path, '/') + 1;
+	json_t *o = json_pack("{s:s,s:s,s:s}", "path", u->path, "name", name, "type", "file");
+
+	if (o && json_object_size(u->metadata))
+		json_object_set(o, "metadata", u->metadata);
+	json_array_append_new(u->written, o ? o : json_object());
+	free(take_ptr(u->path));
+	u->busy = IDLE;
+	pump(u);
+}
+
+static void mark_next(struct upload *u);
+
+/* A file system without such attributes keeps the file all the same. */
+static void on_marked(void *arg, const void *payload, size_t len, const struct err *e)
+{
+	struct upload *u = arg;
+
+	(void)payload, (void)len;
+	if (u->gone) {
+		fail(u, 499, "the client has gone");
+		return;
+	}
+	if (e && e->errnum != EOPNOTSUPP && e->errnum != ENOSYS) {
+		fail_with(u, e);
+		return;
+	}
+	u->marking = json_object_iter_next(u->metadata, u->marking);
+	mark_next(u);
+}
+
+static void mark_next(struct upload *u)
+{
+	struct sandbox *s;
+	struct buf b = {0};
+	char name[METADATA_KEY_MAX + 16];
+
+	if (!u->marking) {
+		written(u);
+		return;
+	}
+	u->over = true;
+	s = e2b_still(u->q);
+	if (!s)
+		return;
+	u->over = false;
+	snprintf(name, sizeof(name), "user.e2b.%s", json_object_iter_key(u->marking));
+	pack_str(&b, u->path);
+	pack_str(&b, name);
+	pack_str(&b, json_string_value(json_object_iter_value(u->marking)));
+	pack_u8(&b, 0);
+	e2b_ask(u->q->x, s, G_XATTR_SET, &b, on_marked, u);
+}
+
+static void on_frame(void *arg, uint8_t type, const void *payload, size_t len)
+{
+	struct upload *u = arg;
+
+	(void)payload, (void)len;
+	if (type == G_OK && u->busy == OPENING) {
+		u->busy = IDLE;
+		pump(u);
+	}
+}
+
+static void on_end(void *arg, const struct err *e)
+{
+	struct upload *u = arg;
+	struct err early = {.kind = ERR_SYSTEM, .msg = "the sandbox ended the upload"};
+	bool was_closing = u->busy == CLOSING;
+
+	u->call = NULL;
+	if (u->over)
+		return;
+	if (e || !was_closing) {
+		fail_with(u, e ? e : &early);
+		return;
+	}
+	u->busy = MARKING;
+	u->marking = json_object_iter(u->metadata);
+	mark_next(u);
+}
+
+static void on_room(void *arg)
+{
+	pump(arg);
+}
+
+static void open_file(struct upload *u, const char *filename)
+{
+	static const struct call_ops ops = {
+		.on_frame = on_frame, .on_end = on_end, .on_room = on_room};
+	const char *path = exchange_arg(u->q->x, "path");
+	struct sandbox *s;
+	struct buf b = {0};
+
+	u->over = true;
+	u->path = e2b_files_path(u->q, path && *path ? path : filename);
+	if (!u->path || !(s = e2b_still(u->q)))
+		return;
+	u->over = false;
+	if (u->path[strlen(u->path) - 1] == '/') {
+		fail(u, 400, "path is a directory");
+		return;
+	}
+	if (json_object_get(u->seen, u->path) || json_object_size(u->seen) == FILES_MAX) {
+		fail(u, 400, "you cannot upload multiple files to the same path");
+		return;
+	}
+	json_object_set_new_nocheck(u->seen, u->path, json_true());
+	pack_str(&b, u->path);
+	pack_u32(&b, UINT32_MAX); /* as it was, or 0644 */
+	pack_u64(&b, UINT64_MAX);
+	pack_u8(&b, 1);
+	u->busy = OPENING;
+	u->call = sandbox_call(s, G_WRITE, buf_head(&b), b.len, &ops, u);
+	buf_done(&b);
+	if (!u->call) {
+		u->over = true;
+		e2b_not_running(u->q->x, u->q->id);
+	}
+}
+
+/* ---- bytes on their way ---- */
+
+static size_t held(const struct upload *u)
+{
+	return u->raw.len + u->parts.in.len;
+}
+
+static void plain(struct upload *u, const char *bytes, size_t len)
+{
+	if (u->is_multipart)
+		multipart_add(&u->parts, bytes, len);
+	else
+		buf_add(&u->raw, bytes, len);
+}
+
+/* Some of what is packed; false after an answer. */
+static bool inflate_some(struct upload *u)
+{
+	unsigned char out[PIECE];
+	int rc = Z_OK;
+
+	while (u->packed.len && held(u) < HELD && !u->z_end) {
+		u->z.next_in = (unsigned char *)buf_head(&u->packed);
+		u->z.avail_in = (unsigned)u->packed.len;
+		u->z.next_out = out;
+		u->z.avail_out = sizeof(out);
+		rc = inflate(&u->z, Z_NO_FLUSH);
+		buf_drop(&u->packed, u->packed.len - u->z.avail_in);
+		plain(u, (char *)out, sizeof(out) - u->z.avail_out);
+		if (rc == Z_STREAM_END)
+			u->z_end = true;
+		else if (rc == Z_BUF_ERROR)
+			break;
+		else if (rc != Z_OK) {
+			fail(u, 400, "the body is not gzip");
+			return false;
+		}
+	}
+	if (u->z_end && u->packed.len) {
+		fail(u, 400, "the body has bytes behind its gzip end");
+		return false;
+	}
+	return true;
+}
+
+/* The bare body as a multipart of one: 1 an event, 0 more bytes needed. */
+static int next_raw(struct upload *u, struct multipart_event *ret)
+{
+	bool ended = u->all_in && (!u->is_gzip || u->z_end);
+
+	if (!u->part_open && u->path == NULL && !json_array_size(u->written)) {
+		u->part_open = true;
+		ret->kind = MULTIPART_PART;
+		snprintf(ret->name, sizeof(ret->name), "file");
+		ret->filename[0] = '\0';
+		return 1;
+	}
+	ret->kind = MULTIPART_DATA;
+	ret->data = u->raw.len ? buf_head(&u->raw) : "";
+	ret->len = u->raw.len;
+	if (ret->len)
+		return 1;
+	if (!ended)
+		return 0;
+	ret->kind = u->part_open ? MULTIPART_PART_END : MULTIPART_END;
+	u->part_open = false;
+	return 1;
+}
+
+static void used(struct upload *u, size_t n)
+{
+	if (u->is_multipart)
+		multipart_used(&u->parts, n);
+	else
+		buf_drop(&u->raw, n);
+}
+
+/* False: the guest has no room now. */
+static bool pass_on(struct upload *u, const struct multipart_event *v)
+{
+	size_t room = u->skipping ? v->len : call_room(u->call);
+	size_t n = v->len < room ? v->len : room;
+
+	if (!u->skipping && n > PIECE)
+		n = PIECE;
+	if (n == 0)
+		return false;
+	if (!u->skipping && !call_send(u->call, v->data, n))
+		return false;
+	used(u, n);
+	return true;
+}
+
+static void finish(struct upload *u)
+{
+	u->over = true;
+	if (!json_array_size(u->written))
+		e2b_fail(u->q->x, 400, "the body has no part named 'file'");
+	else
+		exchange_json(u->q->x, 200, json_incref(u->written));
+}
+
+/* False: wait for something. */
+static bool step(struct upload *u, const struct multipart_event *v)
+{
+	switch (v->kind) {
+	case MULTIPART_PART:
+		u->skipping = !str_equal(v->name, "file");
+		if (!u->skipping)
+			open_file(u, v->filename);
+		return u->skipping;
+	case MULTIPART_DATA:
+		return pass_on(u, v);
+	case MULTIPART_PART_END:
+		if (!u->skipping) {
+			u->busy = CLOSING;
+			call_close(u->call);
+		}
+		return u->skipping;
+	default:
+		finish(u);
+		return false;
+	}
+}
+
+static void pump(struct upload *u)
+{
+	struct multipart_event *v;
+	struct err e = {0};
+	int got = 1;
+
+	if (u->over || u->busy != IDLE)
+		return;
+	v = must_alloc(malloc(sizeof(*v)));
+	while (!u->over && u->busy == IDLE) {
+		if (u->is_gzip && !inflate_some(u))
+			break;
+		got = u->is_multipart ? multipart_next(&u->parts, v, &e) : next_raw(u, v);
+		if (got <= 0)
+			break;
+		if (!step(u, v)) {
+			free(v);
+			return;
+		}
+	}
+	free(v);
+	if (u->over || u->busy != IDLE)
+		return;
+	if (got < 0)
+		fail(u, 400, e.msg);
+	else if (u->all_in)
+		fail(u, 400, "the body ends too early");
+	else
+		exchange_more(u->q->x);
+}
+
+static size_t take(void *arg, const char *bytes, size_t len)
+{
+	struct upload *u = arg;
+	size_t room = held(u) + u->packed.len < HELD ? HELD - held(u) - u->packed.len : 0;
+	size_t n = len < room ? len : room;
+
+	if (u->over)
+		return len;
+	if (u->is_gzip)
+		buf_add(&u->packed, bytes, n);
+	else
+		plain(u, bytes, n);
+	pump(u);
+	return n;
+}
+
+static void end(void *arg)
+{
+	struct upload *u = arg;
+
+	u->all_in = true;
+	pump(u);
+}
+
+/* ---- the head ---- */
+
+struct headers {
+	struct upload *u;
+	size_t total;
+	const char *bad;
+};
+
+/* X-Metadata-KEY: VALUE becomes an extended attribute of each file. */
+static void on_header(void *arg, const char *name, const char *value)
+{
+	struct headers *h = arg;
+	char key[METADATA_KEY_MAX + 1];
+	size_t len;
+
+	if (strncasecmp(name, "X-Metadata-", 11) != 0)
+		return;
+	name += 11;
+	len = strlen(name);
+	h->total += len + strlen(value);
+	if (len == 0 || len > METADATA_KEY_MAX || h->total > METADATA_MAX) {
+		h->bad = "the metadata are too long";
+		return;
+	}
+	for (size_t i = 0; i <= len; i++)
+		key[i] = name[i] >= 'A' && name[i] <= 'Z' ? (char)(name[i] + 32) : name[i];
+	for (const char *p = value; *p; p++)
+		if (*p < 0x20 || *p > 0x7e)
+			h->bad = "metadata must be printable ASCII";
+	if (!h->bad)
+		json_object_set_new(h->u->metadata, key, json_string(value));
+}
+
+static const char *read_headers(struct upload *u, struct err *e)
+{
+	struct exchange *x = u->q->x;
+	const char *type = exchange_header(x, "Content-Type");
+	const char *coding = exchange_header(x, "Content-Encoding");
+	struct headers h = {.u = u};
+
+	exchange_each_header(x, on_header, &h);
+	if (h.bad)
+		return h.bad;
+	if (coding && *coding && strcasecmp(coding, "identity") != 0) {
+		if (strcasecmp(coding, "gzip") != 0)
+			return "Content-Encoding: only gzip is understood";
+		u->is_gzip = true;
+	}
+	if (type && strncasecmp(type, "application/octet-stream", 24) == 0)
+		return exchange_arg(x, "path") ? NULL : "path: is missing";
+	u->is_multipart = true;
+	return multipart_init(&u->parts, type, e) < 0 ? e->msg : NULL;
+}
+
+static void on_gone(void *arg)
+{
+	struct upload *u = arg;
+
+	u->gone = true;
+	/* A question is on its way; its answer needs us. */
+	if (u->busy != MARKING)
+		fail(u, 499, "the client has gone");
+}
+
+void e2b_upload(struct e2b_request *q, struct sandbox *s)
+{
+	static const struct body_ops ops = {.take = take, .end = end};
+	struct upload *u = must_alloc(calloc(1, sizeof(*u)));
+	struct err e = {0};
+	const char *bad;
+
+	(void)s;
+	*u = (struct upload){.q = q,
+			     .written = must_alloc(json_array()),
+			     .seen = must_alloc(json_object()),
+			     .metadata = must_alloc(json_object())};
+	q->more = u;
+	q->free_more = upload_free;
+	bad = read_headers(u, &e);
+	if (!bad && u->is_gzip && inflateInit2(&u->z, 15 + 16) != Z_OK)
+		bad = "no memory for gzip";
+	else
+		u->z_open = u->is_gzip && !bad;
+	if (bad) {
+		fail(u, 400, bad);
+		return;
+	}
+	exchange_on_gone(q->x, on_gone, u);
+	exchange_take_body(q->x, &ops, u);
+}
