@@ -267,7 +267,7 @@ class Checker:
     def check_Name(self, node, bound):
         name = node.id
         if isinstance(node.ctx, ast.Load) and name not in bound and hasattr(builtins, name) \
-                and name not in BUILTINS and name not in GUARDED:
+                and name not in BUILTINS and name not in GUARDED and name not in MODULE_NAMES:
             self.add(node, "builtin", name, "builtin '%s' is not one that only computes" % name)
 
     def check_Import(self, node, _bound):
@@ -319,7 +319,7 @@ class Formats(ast.NodeTransformer):
 
 def checked_name(name):
     if type(name) is not str:
-        raise TypeError("attribute name must be a plain string")
+        deny("attribute", "name", "the name of an attribute must be a plain string")
     reason = refuse_attribute(name)
     if reason:
         deny("attribute", name, reason)

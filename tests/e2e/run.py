@@ -182,8 +182,9 @@ def copy_tree(to):
     shutil.copytree(
         HERE, os.path.join(top, "tests", "e2e"), ignore=shutil.ignore_patterns("__pycache__")
     )
-    if os.path.isdir(cl.POLICIES):
-        shutil.copytree(cl.POLICIES, os.path.join(top, "policies"))
+    for name in ("policies", "guest", "clients", "examples"):
+        if os.path.isdir(os.path.join(cl.TOP, name)):
+            shutil.copytree(os.path.join(cl.TOP, name), os.path.join(top, name))
     return top
 
 
