@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "daemon/adopt.h"
 #include "daemon/daemon.h"
+#include "daemon/hello.h"
 #include "daemon/listen.h"
 #include "daemon/prepare.h"
 #include "daemon/snapshots.h"
@@ -14,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -302,6 +304,23 @@ static int start(struct daemon *d, struct err *e)
 	return 0;
 }
 
+/* To a person in front of it; a log needs none of this. */
+static void greet(const struct daemon *d)
+{
+	char text[LISTENERS][PATH_MAX];
+	const char *addresses[LISTENERS];
+
+	for (size_t i = 0; i < d->listener_count; i++) {
+		const char *path = d->listeners[i].path;
+
+		snprintf(text[i], sizeof(text[i]), "%s%s", path[0] == '/' ? "unix:" : "", path);
+		addresses[i] = text[i];
+	}
+	if (isatty(STDOUT_FILENO))
+		hello_print(addresses, d->listener_count, stdout);
+	fflush(stdout);
+}
+
 /* What the audit role was sent, it writes down before it goes. */
 static void await_audit(struct daemon *d)
 {
@@ -354,6 +373,7 @@ int daemon_serve(const struct serve_options *o)
 		return 125;
 	}
 	log_info("ready", "rootless", d->rootless ? "yes" : "no");
+	greet(d);
 	loop_run(d->loop);
 	stop(d);
 	log_info("stopped");

@@ -269,8 +269,8 @@ int config_finish(struct config *c, struct err *e)
 		return err_field(e, ERR_INVALID, "image", "image: '%s' is not among images",
 				 c->sandbox.image);
 	if (!*c->audit.file &&
-	    (size_t)snprintf(c->audit.file, sizeof(c->audit.file), "%s/audit/audit.log", c->state_dir) >=
-		    sizeof(c->audit.file))
+	    (size_t)snprintf(c->audit.file, sizeof(c->audit.file), "%s/audit/audit.log",
+			     c->state_dir) >= sizeof(c->audit.file))
 		return err_set(e, ERR_INVALID, "%s: the path is too long", c->state_dir);
 	return 0;
 }

@@ -50,7 +50,7 @@ static void test_defaults(void **state)
 	assert_int_equal(config.listen_count, 2);
 	assert_string_equal(config.listen[0], "127.0.0.1:7070");
 	assert_string_equal(config.listen[1], "unix:/srv/run/cloche.sock");
-	assert_string_equal(config.audit.file, "/srv/state/audit.log");
+	assert_string_equal(config.audit.file, "/srv/state/audit/audit.log");
 }
 
 static const char whole[] =
