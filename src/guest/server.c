@@ -16,6 +16,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "guest/command.h"
+#include "guest/connect.h"
 #include "guest/denials.h"
 #include "guest/nest.h"
 #include "guest/worker.h"
@@ -354,7 +355,7 @@ static void on_signal(void *arg, uint32_t events)
 	while (read(g->signals.fd, info, sizeof(info)) > 0)
 		;
 	while ((pid = wait4(-1, &status, WNOHANG | __WALL, &usage)) > 0)
-		if (!worker_reaped(g, pid, status))
+		if (!worker_reaped(g, pid, status) && !connect_reaped(g, pid, status))
 			command_reaped(g, pid, status, &usage);
 }
 

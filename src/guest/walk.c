@@ -57,6 +57,23 @@ int walk_names(int dir, struct list *ret)
 	return 0;
 }
 
+int walk_write_fd(void *fd, const void *bytes, size_t len)
+{
+	const char *p = bytes;
+
+	while (len > 0) {
+		ssize_t n = write(*(int *)fd, p, len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -1;
+		p += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
 /* ---- removing ---- */
 
 static int remove_below(int dir, int depth);

@@ -15,6 +15,8 @@ int walk_open_dir(int dir, const char *name);
 int walk_names(int dir, struct list *ret);
 /* Removes a name and all below; -1 with errno if something had to stay. */
 int walk_remove_at(int dir, const char *name);
+/* Writes all of it to *(int *)fd; -1 with errno. */
+int walk_write_fd(void *fd, const void *bytes, size_t len);
 /* Opens the directory of a path; ret_name is its last part. */
 int walk_open_parent(const char *path, const char **ret_name);
 

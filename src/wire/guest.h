@@ -99,7 +99,9 @@ enum guest_type {
 	 * -> G_OK; goes on: G_ITEM (str path, u64 line (0: none), str text), G_END u8 cut
 	 */
 	G_SEARCH,
-	G_WATCH, /* str path, u8 recursive -> G_OK; goes on: G_ITEM (u8 guest_change, str path, u8 is_dir) */
+	/* str path, u8 recursive -> G_OK; goes on: G_ITEM (u8 guest_change, str path (absolute, beginning as path was
+	 * named), u8 is_dir) */
+	G_WATCH,
 	G_CONNECT, /* u32 port -> G_OK; goes on: G_DATA both ways, G_CLOSE half-closes, G_END */
 	G_STATS,   /* -> G_OK guest_stats */
 	G_PING,	   /* -> G_OK */

@@ -1,0 +1,194 @@
+/* G_SEARCH: files by name and by what is in them. A worker does it. */
+#include "base/auto.h"
+#include "base/str.h"
+#include "guest/files.h"
+#include "guest/glob.h"
+#include "guest/walk.h"
+#include "guest/worker.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <regex.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SEARCH_LINE 65536 /* longer ones are looked at in pieces */
+#define SEARCH_SHOWN 1000 /* bytes of a line that are sent */
+
+struct search {
+	char path[GUEST_MAX_PATH], glob[1024], content[4096];
+	uint8_t flags;
+	uint32_t max;
+	/* in the worker */
+	struct work *work;
+	size_t root_len; /* of path, behind its last slash */
+	regex_t regex;
+	uint32_t found;
+	char *line;
+};
+
+static bool is_full(const struct search *q)
+{
+	return q->max && q->found >= q->max;
+}
+
+static void found(struct search *q, const char *path, uint64_t line, const char *text, size_t len)
+{
+	struct buf b = {0};
+
+	pack_str(&b, path);
+	pack_u64(&b, line);
+	pack_bytes(&b, text, len < SEARCH_SHOWN ? len : SEARCH_SHOWN);
+	work_frame(q->work, G_ITEM, buf_head(&b), b.len);
+	buf_done(&b);
+	q->found++;
+}
+
+static bool contains(const struct search *q, const char *line, size_t len)
+{
+	size_t want = strlen(q->content);
+
+	if (q->flags & GUEST_SEARCH_REGEX)
+		return regexec(&q->regex, line, 0, NULL, 0) == 0;
+	if (!(q->flags & GUEST_SEARCH_NOCASE))
+		return memmem(line, len, q->content, want) != NULL;
+	for (size_t i = 0; i + want <= len; i++)
+		if (strncasecmp(line + i, q->content, want) == 0)
+			return true;
+	return false;
+}
+
+/* Takes whole lines off the front of the buffer; what is left moves there. */
+static size_t take_lines(struct search *q, const char *path, size_t len, uint64_t *number,
+			 bool last)
+{
+	size_t at = 0;
+
+	while (at < len && !is_full(q)) {
+		char *start = q->line + at;
+		char *end = memchr(start, '\n', len - at);
+		size_t n = end ? (size_t)(end - start) : len - at;
+
+		if (!end && !last && at > 0)
+			break;
+		if (!end && !last && n < SEARCH_LINE - 1)
+			break;
+		start[n] = '\0';
+		*number += 1;
+		if (contains(q, start, n))
+			found(q, path, *number, start, n);
+		at += n + (end != NULL);
+		if (!end)
+			*number -= !last;
+	}
+	memmove(q->line, q->line + at, len - at);
+	return len - at;
+}
+
+static void search_file(struct search *q, int dir, const char *name, const char *path)
+{
+	auto_close int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	uint64_t number = 0;
+	bool first = true;
+	size_t len = 0;
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || files_is_own(fd))
+		return;
+	while (!is_full(q)) {
+		ssize_t n = read(fd, q->line + len, SEARCH_LINE - 1 - len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		/* Not text. */
+		if (first && n > 0 && memchr(q->line, '\0', (size_t)(n < 4096 ? n : 4096)))
+			return;
+		first = false;
+		len = take_lines(q, path, len + (size_t)(n > 0 ? n : 0), &number, n <= 0);
+		if (n <= 0)
+			return;
+	}
+}
+
+static void search_below(struct search *q, int dir, char *path, int depth)
+{
+	size_t len = strlen(path), at = len == 1 ? 0 : len;
+	struct list names = {0};
+
+	if (depth > WALK_MAX_DEPTH || walk_names(dir, &names) < 0)
+		return;
+	for (size_t i = 0; i < names.count && !is_full(q); i++) {
+		const char *name = names.items[i];
+		bool hit;
+		struct stat st;
+
+		if ((name[0] == '.' && !(q->flags & GUEST_SEARCH_HIDDEN)) ||
+		    at + strlen(name) + 2 > GUEST_MAX_PATH ||
+		    fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		snprintf(path + at, GUEST_MAX_PATH - at, "/%s", name);
+		hit = !*q->glob ||
+		      glob_match(q->glob, path + q->root_len, q->flags & GUEST_SEARCH_NOCASE);
+		if (hit && !*q->content)
+			found(q, path, 0, "", 0);
+		else if (hit && S_ISREG(st.st_mode))
+			search_file(q, dir, name, path);
+		if (S_ISDIR(st.st_mode)) {
+			auto_close int fd = walk_open_dir(dir, name);
+
+			if (fd >= 0)
+				search_below(q, fd, path, depth + 1);
+		}
+	}
+	path[len] = '\0';
+	list_done(&names);
+}
+
+static void run_search(struct work *w, const void *arg)
+{
+	struct search *q = (struct search *)arg;
+	auto_close int dir = open(q->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
+	int flags = REG_EXTENDED | REG_NOSUB | (q->flags & GUEST_SEARCH_NOCASE ? REG_ICASE : 0);
+	unsigned char cut;
+	char why[128];
+	int rc;
+
+	if (dir < 0)
+		work_error(w, errno, "cannot search %s: %s", q->path, strerror(errno));
+	rc = q->flags & GUEST_SEARCH_REGEX ? regcomp(&q->regex, q->content, flags) : 0;
+	if (rc) {
+		regerror(rc, &q->regex, why, sizeof(why));
+		work_error(w, EINVAL, "content: not a regular expression: %s", why);
+	}
+	work_ok(w, NULL);
+	q->work = w;
+	q->line = must_alloc(malloc(SEARCH_LINE));
+	for (size_t n = strlen(q->path); n > 1 && q->path[n - 1] == '/'; n--)
+		q->path[n - 1] = '\0';
+	q->root_len = str_equal(q->path, "/") ? 1 : strlen(q->path) + 1;
+	search_below(q, dir, q->path, 0);
+	cut = is_full(q);
+	work_end(w, &cut, 1);
+}
+
+bool search_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	struct search *q = must_alloc(calloc(1, sizeof(*q)));
+	bool ok;
+
+	files_unpack(g, u, q->path);
+	unpack_str(u, q->glob, sizeof(q->glob));
+	unpack_str(u, q->content, sizeof(q->content));
+	q->flags = unpack_u8(u);
+	q->max = unpack_u32(u);
+	ok = unpack_is_done(u);
+	if (ok)
+		worker_start(g, s,
+			     &(struct worker_job){.run = run_search, .arg = q, .goes_on = true});
+	free(q);
+	return ok;
+}

@@ -1,0 +1,89 @@
+/*
+ * Tar archives in the pax format, in constant memory but for names: long and odd names, hard links,
+ * holes (GNU.sparse 1.0), user.* attributes (SCHILY.xattr), nanoseconds, and an overlay's upper
+ * directory: whiteouts are character devices 0:0, opaque directories have the key CLOCHE.opaque.
+ *
+ * Writing never follows links; reading never leaves the directory that it writes to.
+ */
+#pragma once
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <time.h>
+
+#define TAR_BLOCK 512
+#define TAR_MAX_NAME 8192
+#define TAR_MAX_PAX (1u << 20) /* of one entry: attributes are in there */
+#define TAR_MAX_RANGES 65536   /* of a file with holes */
+
+/* ---- writing ---- */
+
+struct tar_out {
+	/* 0, or -1 with errno. */
+	int (*write)(void *arg, const void *bytes, size_t len);
+	void *arg;
+	bool upper;
+	struct tar_links *links; /* kept by tar_out_* */
+};
+
+/* The entry dir/name and all below it, called `as` in the archive; "" is left out itself, "." is not. */
+int tar_out_tree(struct tar_out *t, int dir, const char *name, const char *as, struct err *e);
+/* The end of the archive. */
+int tar_out_end(struct tar_out *t, struct err *e);
+
+/* ---- reading: what the archive says ---- */
+
+struct tar_range {
+	uint64_t offset, size;
+};
+
+struct tar_xattr {
+	char *name, *value;
+	size_t len;
+};
+
+struct tar_entry {
+	char type; /* '0' file, '1' hard link, '2' symbolic link, '3' '4' devices, '5' directory, '6' fifo */
+	char name[TAR_MAX_NAME], link[TAR_MAX_NAME];
+	mode_t mode;
+	uint64_t size;	    /* of the file */
+	uint64_t data_size; /* in the archive */
+	struct timespec mtime;
+	unsigned major, minor;
+	bool opaque;
+	struct tar_xattr *xattrs;
+	size_t xattr_count;
+	bool sparse;
+	struct tar_range *ranges; /* of its data, in order; only if sparse */
+	size_t range_count;
+};
+
+struct tar_in {
+	/* How many bytes, 0 at the end, -1 with errno. */
+	ssize_t (*read)(void *arg, void *bytes, size_t len);
+	void *arg;
+	uint64_t left;	  /* of this entry's data */
+	uint64_t padding; /* behind it */
+};
+
+/* 1: an entry; 0: the end; -1: malformed. Data that was not read is skipped. Free with tar_entry_done. */
+int tar_in_next(struct tar_in *t, struct tar_entry *ret, struct err *e);
+/* Reads data of the entry; 0 at its end. */
+ssize_t tar_in_data(struct tar_in *t, void *bytes, size_t len, struct err *e);
+void tar_entry_done(struct tar_entry *t);
+
+/* ---- reading: what is made of it ---- */
+
+struct tar_extract {
+	int root;    /* directory */
+	bool upper;  /* whiteouts and opaque directories remove what is there */
+	bool strict; /* devices, set-id bits, foreign attributes, absolute names are errors */
+	bool dry;    /* only looks whether it could be extracted */
+	uint64_t entries;
+};
+
+int tar_extract(struct tar_extract *x, struct tar_in *t, struct err *e);
