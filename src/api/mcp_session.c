@@ -304,7 +304,8 @@ bool mcp_session_owns(const struct mcp_session *s, const struct sandbox *box)
 {
 	const char *key = json_string_value(json_object_get(sandbox_door_data(box), "session"));
 
-	return str_equal(sandbox_door(box), "mcp") && key && str_equal(key, s->key);
+	return str_equal(sandbox_door(box), "mcp") && key && str_equal(key, s->key) &&
+	       sandbox_state(box) != STATE_DESTROYED;
 }
 
 static void on_destroyed(void *arg, struct sandbox *box, const struct err *e)

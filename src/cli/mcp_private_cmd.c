@@ -161,9 +161,11 @@ static int make_dir(struct private_daemon *d, struct err *e)
 }
 
 /* Between fork and exec: the daemon reads the end of its life from stdin and has our stderr. */
-static void become_daemon(const char *program, const char *config, int life)
+static void become_daemon(const char *program, const struct private_daemon *d, const char *config,
+			  int life)
 {
-	char *argv[] = {(char *)program, "serve", "--private", "--config", (char *)config, NULL};
+	char *argv[] = {(char *)program, "serve",	 "--private", (char *)d->dir,
+			"--config",	 (char *)config, NULL};
 	sigset_t none;
 
 	sigemptyset(&none);
@@ -171,6 +173,9 @@ static void become_daemon(const char *program, const char *config, int life)
 	dup2(life, 0);
 	dup2(2, 1);
 	setsid();
+	setenv("CLOCHE_LOG", "warn", 0);
+	unsetenv("CLOCHE_STATE_DIR");
+	unsetenv("CLOCHE_RUNTIME_DIR");
 	execv(program, argv);
 	_exit(125);
 }
@@ -190,7 +195,7 @@ int private_daemon_start(struct private_daemon *d, const struct sandbox_spec *s,
 		return err_sys(e, "cannot make a pipe");
 	d->pid = fork();
 	if (d->pid == 0)
-		become_daemon(program, config, pipe_fds[0]);
+		become_daemon(program, d, config, pipe_fds[0]);
 	close(pipe_fds[0]);
 	d->life = pipe_fds[1];
 	if (d->pid < 0) {

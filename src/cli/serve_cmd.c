@@ -20,6 +20,7 @@ int cmd_serve(int argc, char **argv)
 	static const struct option longs[] = {{"config", required_argument, NULL, 'c'},
 					      {"listen", required_argument, NULL, 'l'},
 					      {"check-config", no_argument, NULL, 'n'},
+					      {"private", required_argument, NULL, 'p'},
 					      {"test-front", required_argument, NULL, 't'},
 					      {"help", no_argument, NULL, 'h'},
 					      {0}};
@@ -37,6 +38,9 @@ int cmd_serve(int argc, char **argv)
 			break;
 		case 'n':
 			o.check_only = true;
+			break;
+		case 'p':
+			o.private_dir = optarg;
 			break;
 		case 't':
 			o.test_front = optarg;

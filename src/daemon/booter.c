@@ -22,6 +22,7 @@ struct boot_job {
 	struct ipc_boot boot;
 	uint32_t id_base;
 	uint8_t root;
+	uint8_t is_private;	 /* the daemon is somebody's own: nothing outlives it */
 	char image[CONFIG_PATH]; /* "host", or the operator's path */
 	char cgroup[64];
 };
@@ -63,7 +64,7 @@ static int run_job(const struct boot_job *job, const int *fds, int guest, struct
 				 .volumes = volumes,
 				 .volume_count = job->boot.volume_count,
 				 .cgroup_name = job->cgroup,
-				 .dies_with_caller = job->boot.transient != 0};
+				 .dies_with_caller = job->boot.transient || job->is_private};
 	int rc = -1;
 
 	for (uint32_t i = 0; i < job->boot.volume_count; i++) {
@@ -233,7 +234,10 @@ static int send_job(struct booter *w, struct box *b, struct err *e)
 	const struct config_image *image = config_image_find(w->d->config, b->boot->image);
 	int fds[1 + IPC_VOLUMES], count = 1, rc = -1;
 
-	job = (struct boot_job){.boot = *b->boot, .id_base = b->id_base, .root = b->info.root};
+	job = (struct boot_job){.boot = *b->boot,
+				.id_base = b->id_base,
+				.root = b->info.root,
+				.is_private = b->d->private_dir != NULL};
 	snprintf(job.image, sizeof(job.image), "%s", image ? image->path : "host");
 	box_cgroup_name(b, job.cgroup, sizeof(job.cgroup));
 	fds[0] = b->listener;

@@ -8,6 +8,7 @@
 #include "daemon/hello.h"
 #include "daemon/listen.h"
 #include "daemon/prepare.h"
+#include "daemon/private.h"
 #include "daemon/snapshots.h"
 #include "daemon/state.h"
 #include "kern/caps.h"
@@ -152,7 +153,7 @@ static void reload(struct daemon *d)
 
 static bool is_leaving(const struct box *b)
 {
-	return b->state == BOX_DYING || b->info.transient || str_equal(b->info.owner, "-");
+	return b->d->private_dir || b->state == BOX_DYING || b->info.transient || str_equal(b->info.owner, "-");
 }
 
 /* Sandboxes that end with us end before us. */
@@ -205,7 +206,7 @@ static void on_stop_timer(void *arg)
 	daemon_front_is_done(arg);
 }
 
-static void begin_stop(struct daemon *d)
+void daemon_stop(struct daemon *d)
 {
 	struct ipc m = {.type = IPC_SHUTDOWN};
 
@@ -252,7 +253,7 @@ static void on_signal(void *arg, uint32_t events)
 			reload(d);
 			break;
 		default:
-			begin_stop(d);
+			daemon_stop(d);
 		}
 	}
 }
@@ -292,7 +293,7 @@ static int start(struct daemon *d, struct err *e)
 	d->loop = loop_new();
 	if (!d->loop)
 		return err_sys(e, "cannot create an epoll");
-	if (watch_signals(d, e) < 0 || watch_files(d, e) < 0)
+	if (watch_signals(d, e) < 0 || watch_files(d, e) < 0 || private_watch(d, e) < 0)
 		return -1;
 	/* First, while there is little memory that a fork would have to share. */
 	booters_start(d);
@@ -354,6 +355,7 @@ int daemon_serve(const struct serve_options *o)
 	d->config_file = o->config ? str_copy(o->config) : config_find();
 	d->listen = o->listen;
 	d->test_front = o->test_front;
+	d->private_dir = o->private_dir;
 	d->rootless = !caps_can_administer();
 	d->front.sock = d->audit_for_front = d->guest = d->self = -1;
 	for (size_t i = 0; i < CONFIG_ITEMS; i++)
@@ -370,6 +372,7 @@ int daemon_serve(const struct serve_options *o)
 	if (start(d, &e) < 0) {
 		fprintf(stderr, "cloche: %s\n", e.msg);
 		stop(d);
+		private_remove(d);
 		return 125;
 	}
 	log_info("ready", "rootless", d->rootless ? "yes" : "no");
@@ -377,5 +380,6 @@ int daemon_serve(const struct serve_options *o)
 	loop_run(d->loop);
 	stop(d);
 	log_info("stopped");
+	private_remove(d);
 	return d->status;
 }

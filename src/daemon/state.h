@@ -54,6 +54,8 @@ struct daemon {
 	struct snapshot_job *snapshot_jobs;
 	size_t snapshot_running;
 	const char *test_front;
+	const char *private_dir;	/* NULL: a daemon like any other */
+	struct loop_watch private_life; /* stdin of a private one */
 	unsigned last_steps;
 	int status;
 };
@@ -61,5 +63,7 @@ struct daemon {
 /* The name of a token; "" if there is none, or for the operator. */
 const char *daemon_owner_name(const struct daemon *d, const char *owner);
 
+/* Takes no more work, lets what is running finish, then ends. Again: at once. */
+void daemon_stop(struct daemon *d);
 /* The front has finished, or is gone: when we are stopping, the end is near. */
 void daemon_front_is_done(struct daemon *d);

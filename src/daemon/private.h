@@ -1,0 +1,14 @@
+/*
+ * A private daemon: `cloche serve --private DIR`, started by `cloche mcp` where no other runs.
+ * DIR/state and DIR/run are its directories, its stdin is a pipe. When that ends, because whoever
+ * started it is gone, the daemon ends, every sandbox with it, and DIR is removed.
+ */
+#pragma once
+
+#include "base/err.h"
+
+struct daemon;
+
+/* Each does nothing for a daemon that is not private. */
+int private_watch(struct daemon *d, struct err *e);
+void private_remove(const struct daemon *d);
