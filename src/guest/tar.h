@@ -86,4 +86,5 @@ struct tar_extract {
 	uint64_t entries;
 };
 
+/* The umask is to be 0. */
 int tar_extract(struct tar_extract *x, struct tar_in *t, struct err *e);

@@ -260,8 +260,6 @@ static int make_other(struct job *j, const struct tar_entry *n, int dir, const c
 		rc = mkfifoat(dir, name, n->mode & MODES);
 	if (rc < 0)
 		return err_sys(e, "cannot make %s", n->name);
-	if (n->type == '6')
-		fchmodat(dir, name, n->mode & MODES, 0);
 	utimensat(dir, name, (struct timespec[]){{.tv_nsec = UTIME_NOW}, n->mtime},
 		  AT_SYMLINK_NOFOLLOW);
 	return 0;

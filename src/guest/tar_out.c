@@ -416,7 +416,7 @@ static int open_anyhow(int dir, const char *name, mode_t mode, int flags)
 
 	if (fd < 0 && errno == EACCES && fchmodat(dir, name, (mode & 01777) | 0500, 0) == 0) {
 		fd = openat(dir, name, flags);
-		fchmodat(dir, name, mode & 01777, 0);
+		(void)!fchmodat(dir, name, mode & 01777, 0);
 	}
 	return fd;
 }
