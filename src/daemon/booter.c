@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "daemon/state.h"
 #include "kern/sys.h"
+#include "model/guest_files.h"
 #include "sandbox/message.h"
 
 #include <errno.h>
@@ -13,6 +14,7 @@
 #include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #define PATIENCE_MS 12000 /* a little more than boot_sandbox itself has */
@@ -25,6 +27,8 @@ struct boot_job {
 	uint8_t is_private;	 /* the daemon is somebody's own: nothing outlives it */
 	char image[CONFIG_PATH]; /* "host", or the operator's path */
 	char cgroup[64];
+	uint32_t preload_count; /* of a nest */
+	char preload[CONFIG_ITEMS][CONFIG_NAME];
 };
 
 /* And back, with the pidfd unless it failed. */
@@ -34,6 +38,17 @@ struct boot_result {
 };
 
 /* ---- in the booter ---- */
+
+struct programs {
+	int guest;
+	char *zygote; /* preloaded into a warm interpreter */
+	size_t zygote_size;
+};
+
+static bool is_nest(const struct boot_job *job)
+{
+	return job->boot.nest[0] + job->boot.nest[1] > 0;
+}
 
 static int make_spec(const struct boot_job *job, struct sandbox_spec *s, struct err *e)
 {
@@ -49,17 +64,44 @@ static int make_spec(const struct boot_job *job, struct sandbox_spec *s, struct 
 	if (spec_finish(s, e) < 0)
 		return -1;
 	s->required_layers |= job->boot.required_layers & (LAYER_BIT(LAYER_COUNT) - 1);
+	/* Those of its cells are another matter (cell_enter.c). */
+	if (is_nest(job))
+		s->required_layers &= ~(LAYER_BIT(LAYER_CAPS) | LAYER_BIT(LAYER_LANDLOCK));
 	return 0;
 }
 
-static int run_job(const struct boot_job *job, const int *fds, int guest, struct boot_result *ret)
+static int boot_nest(const struct boot_job *job, struct boot_request *r, const struct programs *p,
+		     struct boot_result *ret)
+{
+	const struct guest_file *script = &guest_file_zygote_py;
+	struct placed_file files[] = {
+		{"/run/cloche/zygote.py", (char *)script->bytes, script->size, 0444},
+		{"/run/cloche/zygote.so", p->zygote, p->zygote_size, 0555},
+	};
+	struct boot_nest nest = {.slots = {job->boot.nest[0], job->boot.nest[1]},
+				 .files = files,
+				 .file_count = ARRAY_LEN(files)};
+	int rc;
+
+	if (!p->zygote_size)
+		return err_set(&ret->err, ERR_UNSUPPORTED, "cloche-zygote.so is not there");
+	for (uint32_t i = 0; i < job->preload_count; i++)
+		list_add(&nest.modules, job->preload[i]);
+	r->nest = &nest;
+	rc = boot_sandbox(r, &ret->booted, &ret->err);
+	list_done(&nest.modules);
+	return rc;
+}
+
+static int run_job(const struct boot_job *job, const int *fds, const struct programs *programs,
+		   struct boot_result *ret)
 {
 	struct boot_volume volumes[IPC_VOLUMES];
 	struct sandbox_spec spec;
 	struct boot_request r = {.spec = &spec,
 				 .id = job->boot.id,
 				 .id_base = job->id_base,
-				 .guest = guest,
+				 .guest = programs->guest,
 				 .listener = fds[0],
 				 .volumes = volumes,
 				 .volume_count = job->boot.volume_count,
@@ -74,12 +116,13 @@ static int run_job(const struct boot_job *job, const int *fds, int guest, struct
 			 job->boot.volumes[i].target);
 	}
 	if (make_spec(job, &spec, &ret->err) == 0)
-		rc = boot_sandbox(&r, &ret->booted, &ret->err);
+		rc = is_nest(job) ? boot_nest(job, &r, programs, ret)
+				  : boot_sandbox(&r, &ret->booted, &ret->err);
 	spec_done(&spec);
 	return rc;
 }
 
-static void serve(int sock, int guest)
+static void serve(int sock, const struct programs *programs)
 {
 	static struct boot_job job;
 	static struct boot_result result;
@@ -92,7 +135,7 @@ static void serve(int sock, int guest)
 		if (message_receive(sock, &job, sizeof(job), fds, &e) < 0)
 			_exit(0);
 		result = (struct boot_result){.booted.pidfd = -1};
-		rc = run_job(&job, fds, guest, &result);
+		rc = run_job(&job, fds, programs, &result);
 		for (int i = 0; i < KEEPER_MAX_FDS; i++)
 			close_fd(&fds[i]);
 		version = result.booted.cgroup.version;
@@ -106,8 +149,31 @@ static void serve(int sock, int guest)
 	}
 }
 
+/* Beside our own program; without it there are no nests. */
+static void load_zygote(struct programs *p)
+{
+	char path[PATH_MAX + 32];
+	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
+	struct stat st;
+	char *slash;
+
+	if (n <= 0)
+		return;
+	path[n] = '\0';
+	slash = strrchr(path, '/');
+	snprintf(slash + 1, sizeof(path) - (size_t)(slash + 1 - path), "cloche-zygote.so");
+	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0 || fstat(fd, &st) < 0 || st.st_size > (16 << 20))
+		return;
+	p->zygote = must_alloc(malloc((size_t)st.st_size + 1));
+	if (read(fd, p->zygote, (size_t)st.st_size) == st.st_size)
+		p->zygote_size = (size_t)st.st_size;
+}
+
 static void booter_main(pid_t broker, int sock, int guest)
 {
+	struct programs programs = {0};
 	sigset_t none;
 	int keep[2];
 
@@ -129,7 +195,9 @@ static void booter_main(pid_t broker, int sock, int guest)
 		_exit(1);
 	sys_close_range(3, (unsigned)(keep[0] < keep[1] ? keep[0] : keep[1]) - 1, 0);
 	sys_close_range((unsigned)(keep[0] > keep[1] ? keep[0] : keep[1]) + 1, ~0u, 0);
-	serve(keep[0], keep[1]);
+	programs.guest = keep[1];
+	load_zygote(&programs);
+	serve(keep[0], &programs);
 }
 
 /* ---- in the broker ---- */
@@ -181,6 +249,7 @@ static void on_result(void *arg, uint32_t events)
 		return;
 	}
 	w->busy = NULL;
+	b->nest_slots = b->boot ? b->boot->nest[0] + b->boot->nest[1] : 0u;
 	loop_timer_stop(w->d->loop, &w->timer);
 	if (fds[0] < 0 && result.err.kind == ERR_NONE)
 		err_set(&result.err, ERR_SYSTEM, "the sandbox has no pidfd");
@@ -237,7 +306,9 @@ static int send_job(struct booter *w, struct box *b, struct err *e)
 	job = (struct boot_job){.boot = *b->boot,
 				.id_base = b->id_base,
 				.root = b->info.root,
-				.is_private = b->d->private_dir != NULL};
+				.is_private = b->d->private_dir != NULL,
+				.preload_count = w->d->config->warm.preload_count};
+	memcpy(job.preload, w->d->config->warm.preload, sizeof(job.preload));
 	snprintf(job.image, sizeof(job.image), "%s", image ? image->path : "host");
 	box_cgroup_name(b, job.cgroup, sizeof(job.cgroup));
 	fds[0] = b->listener;

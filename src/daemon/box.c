@@ -287,6 +287,12 @@ static void clear(void *arg)
 	struct box *b = arg;
 	struct cgroup c;
 
+	if (b->nest_slots) {
+		char name[64];
+
+		box_cgroup_name(b, name, sizeof(name));
+		boot_remove_slots(b->d->cgroup_table, name);
+	}
 	/* Its tasks leave the cgroup a moment after they are dead. */
 	if (box_cgroup(b, &c) && !cgroup_try_remove(&c)) {
 		cgroup_kill(&c);

@@ -365,6 +365,12 @@ static void add_cgroup(const struct box *b, struct ipc_stats *s)
 	cgroup_read_usage(&c, &usage);
 	cgroup_read_stats(&c, &stats);
 	cgroup_close(&c);
+	if (b->nest_slots) {
+		char name[64];
+
+		box_cgroup_name(b, name, sizeof(name));
+		boot_add_slot_stats(b->d->cgroup_table, name, &stats);
+	}
 	s->memory_bytes = usage.memory_bytes;
 	s->memory_peak_bytes = stats.memory_peak_bytes;
 	s->cpu_us = stats.cpu_us;

@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "sandbox/cell.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -135,6 +136,9 @@ int check_boot(const struct ipc_boot *b, const struct config *c, const char *own
 		return err_field(e, ERR_INVALID, "root", "root: not a mode");
 	if (!str_equal(b->image, "host") && !config_image_find(c, b->image))
 		return err_field(e, ERR_NOT_FOUND, "image", "image: there is no '%s'", b->image);
+	if (b->nest[0] + b->nest[1] > NEST_SLOTS ||
+	    (b->nest[0] + b->nest[1] && (!b->transient || b->root != ROOT_RO || b->volume_count)))
+		return err_set(e, ERR_INVALID, "no nest is like that");
 	if (b->volume_count > IPC_VOLUMES)
 		return err_field(e, ERR_INVALID, "volumes", "volumes: too many");
 	for (uint32_t i = 0; i < b->volume_count; i++)

@@ -21,6 +21,7 @@ extern const struct guest_file guest_file_kernel_py;
 extern const struct guest_file guest_file_kernel_bash_py; /* bash, driven by Python */
 extern const struct guest_file guest_file_kernel_charts_py;
 extern const struct guest_file guest_file_kernel_js;
+extern const struct guest_file guest_file_zygote_py; /* see src/zygote/preload.c */
 
 /* All of them, NULL at the end. */
 extern const struct guest_file *const guest_files[];

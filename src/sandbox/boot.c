@@ -163,6 +163,47 @@ static void name_slot(char *ret, size_t size, const char *cgroup_name, unsigned 
 	snprintf(ret, size, "%.50s-%u", cgroup_name, slot);
 }
 
+/* Opens the cgroup of one slot; false: there are no more. */
+static bool open_slot(struct cgroup *c, const char *table, const char *cgroup_name, unsigned slot)
+{
+	char name[64];
+
+	name_slot(name, sizeof(name), cgroup_name, slot);
+	return slot < NEST_SLOTS && cgroup_open(c, table, name);
+}
+
+void boot_remove_slots(const char *cgroup_table, const char *cgroup_name)
+{
+	struct cgroup c;
+
+	for (unsigned i = 0; open_slot(&c, cgroup_table, cgroup_name, i); i++) {
+		cgroup_kill(&c);
+		cgroup_remove(&c);
+	}
+}
+
+void boot_add_slot_stats(const char *cgroup_table, const char *cgroup_name,
+			 struct cgroup_stats *ret)
+{
+	struct cgroup_stats one;
+	struct cgroup c;
+
+	for (unsigned i = 0; open_slot(&c, cgroup_table, cgroup_name, i); i++) {
+		cgroup_read_stats(&c, &one);
+		ret->oom_kills += one.oom_kills;
+		ret->pids_refused += one.pids_refused;
+		cgroup_close(&c);
+	}
+}
+
+static void remove_own_slots(const struct boot_request *r)
+{
+	struct cgroup own;
+
+	cgroup_init(&own, 0);
+	boot_remove_slots(own.table, r->cgroup_name);
+}
+
 /* All slots have a cgroup of their own with the limits of one run, or none has. */
 static void make_slots(const struct boot_request *r, struct guest_start *g,
 		       struct nest_terms *terms)
@@ -192,7 +233,7 @@ static void make_slots(const struct boot_request *r, struct guest_start *g,
 		close_fd(&g->joins[i]);
 	g->join_count = 0;
 	terms->cell.cgroup_layers = 0;
-	boot_remove_slots(r->cgroup_name);
+	remove_own_slots(r);
 }
 
 static int plan_nest(struct plan *p, const struct boot_request *r, struct guest_start *g,
@@ -210,23 +251,6 @@ static int plan_nest(struct plan *p, const struct boot_request *r, struct guest_
 	p->files = r->nest->files;
 	p->file_count = r->nest->file_count;
 	return 0;
-}
-
-void boot_remove_slots(const char *cgroup_name)
-{
-	struct cgroup c;
-	char name[64], table[4096] = "";
-	auto_close int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
-
-	if (fd < 0 || read(fd, table, sizeof(table) - 1) <= 0)
-		return;
-	for (unsigned i = 0; i < NEST_SLOTS; i++) {
-		name_slot(name, sizeof(name), cgroup_name, i);
-		if (!cgroup_open(&c, table, name))
-			return;
-		cgroup_kill(&c);
-		cgroup_remove(&c);
-	}
 }
 
 static void end_nest(struct plan *p, struct guest_start *g)
@@ -268,7 +292,7 @@ int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e
 	    (!r->nest || plan_nest(&k.plan, r, &guest, e) == 0))
 		rc = boot(&k, ret, e);
 	if (rc < 0 && r->nest)
-		boot_remove_slots(r->cgroup_name);
+		remove_own_slots(r);
 	if (r->nest)
 		end_nest(&k.plan, &guest);
 	maker_release(&k);

@@ -62,6 +62,9 @@ struct booted {
 /* Blocks for the few milliseconds that it takes. Required and missing layers are errors. */
 int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e);
 /* The cgroups of a nest's slots, once everything in them is dead. */
-void boot_remove_slots(const char *cgroup_name);
+void boot_remove_slots(const char *cgroup_table, const char *cgroup_name);
+/* What the kernel did in them, added to ret. */
+void boot_add_slot_stats(const char *cgroup_table, const char *cgroup_name,
+			 struct cgroup_stats *ret);
 /* Of a process that runs now. */
 int boot_identify(pid_t pid, struct boot_identity *ret, struct err *e);
