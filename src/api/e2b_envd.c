@@ -366,23 +366,49 @@ const char *e2b_home(const char *user)
 	return str_equal(user, "root") ? "/root" : "/home/user";
 }
 
+/* As Go's filepath.Clean: "." and doubled slashes go, ".." takes the part before it. */
+static char *cleaned(char *path)
+{
+	char *to = path;
+
+	for (const char *p = path; *p;) {
+		size_t len;
+
+		p += strspn(p, "/");
+		len = strcspn(p, "/");
+		if (len == 2 && p[0] == '.' && p[1] == '.') {
+			while (to > path && *--to != '/')
+				;
+		} else if (len && !(len == 1 && p[0] == '.')) {
+			*to++ = '/';
+			memmove(to, p, len);
+			to += len;
+		}
+		p += len;
+	}
+	if (to == path)
+		*to++ = '/';
+	*to = '\0';
+	return path;
+}
+
 char *e2b_path(const char *path, const char *user, struct err *e)
 {
 	if (!path || !*path)
 		return str_copy("/home/user");
-	if (strlen(path) >= 4096) {
-		err_set(e, ERR_INVALID, "the path is longer than 4095 bytes");
+	if (strlen(path) >= 4000) {
+		err_set(e, ERR_INVALID, "the path is longer than 4000 bytes");
 		return NULL;
 	}
 	if (path[0] == '/')
-		return str_copy(path);
+		return cleaned(str_copy(path));
 	if (path[0] == '~' && (path[1] == '/' || path[1] == '\0'))
-		return str_format("%s%s", e2b_home(user), path + 1);
+		return cleaned(str_format("%s%s", e2b_home(user), path + 1));
 	if (path[0] == '~') {
 		err_set(e, ERR_INVALID, "cannot expand user-specific home dir in '%.80s'", path);
 		return NULL;
 	}
-	return str_format("%s/%s", e2b_home(user), path);
+	return cleaned(str_format("%s/%s", e2b_home(user), path));
 }
 
 void e2b_sign(const char *path, const char *operation, const char *user, const char *token,

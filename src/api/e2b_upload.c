@@ -187,10 +187,6 @@ static void open_file(struct upload *u, const char *filename)
 	if (!u->path || !(s = e2b_still(u->q)))
 		return;
 	u->over = false;
-	if (u->path[strlen(u->path) - 1] == '/') {
-		fail(u, 400, "path is a directory");
-		return;
-	}
 	if (json_object_get(u->seen, u->path) || json_object_size(u->seen) == FILES_MAX) {
 		fail(u, 400, "you cannot upload multiple files to the same path");
 		return;
