@@ -85,6 +85,7 @@ UNIT_SRC  := $(wildcard tests/unit/test_*.c)
 UNIT_AUX  := $(filter-out $(UNIT_SRC),$(wildcard tests/unit/*.c))
 FUZZ_SRC  := $(wildcard tests/fuzz/fuzz_*.c)
 HELPERS   := $(wildcard tests/helpers/*.c tests/v2/*.c)
+FRONTS    := $(wildcard tests/front/*.c)
 EXAMPLES  := $(wildcard examples/*.c)
 
 SECCOMP_TOOL := tools/seccomp-compile.c $(wildcard tools/seccomp/*.c) src/kern/cbpf.c
@@ -106,7 +107,7 @@ PROGRAMS := $(if $(wildcard src/cli/cloche.c),$(B)/cloche) \
 	    $(if $(wildcard src/lib/*.c),$(B)/libcloche.a $(B)/libcloche.so) \
 	    $(if $(SAN),,$(B)/cloche-zygote.so) \
 	    $(if $(PROBE_SRC),$(B)/cloche-probe) \
-	    $(HELPERS:%.c=$(B)/%) \
+	    $(HELPERS:%.c=$(B)/%) $(FRONTS:%.c=$(B)/%) \
 	    $(if $(wildcard src/lib/*.c),$(EXAMPLES:examples/%.c=$(B)/examples/%))
 TESTS    := $(if $(shell pkg-config --exists cmocka && echo yes),$(UNIT)) \
 	    $(if $(wildcard tests/fuzz/replay.c),$(FUZZ))
@@ -210,6 +211,10 @@ $(B)/tests/unit/%: $(B)/gnu/tests/unit/%.o $(call gnu_o,$(UNIT_AUX)) $(CORE_A)
 		$(call pkg,libs,cmocka $(LIBS)) -o $@
 # Without a fuzzing engine a target replays the files that it is given.
 $(B)/tests/fuzz/%: $(B)/gnu/tests/fuzz/%.o $(B)/gnu/tests/fuzz/replay.o $(CORE_A)
+	$(call quiet,LD) mkdir -p $(@D) && $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,$(LIBS)) -o $@
+
+# What takes the front's place in tests of the broker.
+$(B)/tests/front/%: $(B)/gnu/tests/front/%.o $(CORE_A)
 	$(call quiet,LD) mkdir -p $(@D) && $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,$(LIBS)) -o $@
 
 -include $(shell find $(B)/musl $(B)/gnu -name '*.d' 2>/dev/null)

@@ -374,8 +374,11 @@ void booters_start(struct daemon *d)
 
 void booters_stop(struct daemon *d)
 {
-	for (int i = 0; i < BOOTERS; i++)
+	for (int i = 0; i < BOOTERS; i++) {
 		stop(&d->booters[i]);
+		if (d->booters[i].pid > 0)
+			waitpid(d->booters[i].pid, NULL, 0);
+	}
 }
 
 bool booters_reaped(struct daemon *d, pid_t pid)

@@ -192,7 +192,7 @@ static void on_front(void *arg, uint32_t events)
 			continue;
 		if (rc < 0 && errno == EAGAIN)
 			return;
-		if (rc == 0) {
+		if (rc == 0 || (rc < 0 && errno != EBADMSG)) {
 			/* It has closed its end; its death is noticed elsewhere. */
 			loop_unwatch(d->loop, &f->watch);
 			return;

@@ -101,6 +101,7 @@ struct start {
 	uid_t uid;
 	gid_t gid;
 	int fds[4]; /* as ROLE_FD_*; -1 where not used */
+	bool in_userns;
 };
 
 /* No secret of the operator's environment. */
@@ -130,7 +131,7 @@ static void exec_role(struct daemon *d, const struct start *s)
 	sigset_t none;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-	if (d->rootless && userns_map_self(0, getuid(), 0, getgid(), &e) < 0)
+	if (s->in_userns && userns_map_self(0, d->uid, 0, d->gid, &e) < 0)
 		_exit(125);
 	for (int i = 0; i < 4; i++)
 		lifted[i] = s->fds[i] < 0 ? -1 : fcntl(s->fds[i], F_DUPFD_CLOEXEC, 64);
@@ -152,7 +153,7 @@ static void exec_role(struct daemon *d, const struct start *s)
 	_exit(125);
 }
 
-static pid_t spawn(struct daemon *d, const struct start *s)
+static pid_t spawn(struct daemon *d, struct start *s)
 {
 	struct clone_args args = {.flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET |
 					   CLONE_NEWIPC | CLONE_NEWUTS,
@@ -164,6 +165,7 @@ static pid_t spawn(struct daemon *d, const struct start *s)
 	/* A program in the front's place is a test of the broker, not of these walls. */
 	if (d->test_front && s->kind == &kinds[ROLE_FRONT])
 		args.flags = 0;
+	s->in_userns = (args.flags & CLONE_NEWUSER) != 0;
 	pid = sys_clone3(&args);
 	if (pid == 0)
 		exec_role(d, s);
@@ -238,7 +240,7 @@ static int make_pair(int *ret_ours, int *ret_theirs, struct err *e)
 	return 0;
 }
 
-static int launch(struct daemon *d, enum role_id id, const struct start *s, struct err *e)
+static int launch(struct daemon *d, enum role_id id, struct start *s, struct err *e)
 {
 	struct role *r = &d->roles[id];
 

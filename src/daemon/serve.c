@@ -153,7 +153,8 @@ static void reload(struct daemon *d)
 
 static bool is_leaving(const struct box *b)
 {
-	return b->d->private_dir || b->state == BOX_DYING || b->info.transient || str_equal(b->info.owner, "-");
+	return b->d->private_dir || b->state == BOX_DYING || b->info.transient ||
+	       str_equal(b->info.owner, "-");
 }
 
 /* Sandboxes that end with us end before us. */
@@ -357,6 +358,8 @@ int daemon_serve(const struct serve_options *o)
 	d->test_front = o->test_front;
 	d->private_dir = o->private_dir;
 	d->rootless = !caps_can_administer();
+	d->uid = geteuid();
+	d->gid = getegid();
 	d->front.sock = d->audit_for_front = d->guest = d->self = -1;
 	for (size_t i = 0; i < CONFIG_ITEMS; i++)
 		d->volumes[i] = -1;

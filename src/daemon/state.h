@@ -30,6 +30,8 @@ struct daemon {
 	char *config_file; /* NULL: defaults only */
 	struct list listen;
 	bool rootless, stopping;
+	uid_t uid; /* our own */
+	gid_t gid;
 	int state, runtime, boxes_dir, snapshots_dir; /* directories */
 	int lock, runtime_lock;
 	int guest; /* the program, in memory */

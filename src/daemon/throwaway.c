@@ -60,7 +60,7 @@ static int attach(const struct throwaway *t, int program)
 	return sys_close_range(4, ~0u, 0);
 }
 
-static void run(const struct throwaway *t, int go)
+static void run(const struct throwaway *t, uid_t uid, gid_t gid, int go)
 {
 	struct rlimit memory = {MEMORY, MEMORY}, core = {0, 0};
 	char *argv[] = {"cloche-guest", (char *)t->verb, NULL}, *env[] = {NULL};
@@ -72,15 +72,16 @@ static void run(const struct throwaway *t, int go)
 	/* Until the ids are mapped by who may. */
 	if (read(go, &byte, 1) != 1)
 		_exit(125);
-	if (t->rootless && userns_map_self(0, getuid(), 0, getgid(), &e) < 0)
+	if (t->rootless && userns_map_self(0, uid, 0, gid, &e) < 0)
 		_exit(125);
 	if (!t->rootless &&
 	    (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0))
 		_exit(125);
-	if (fchdir(t->root) < 0 || chroot(".") < 0 || chdir("/") < 0)
+	/* What it needs of the old root is opened before that is gone. */
+	if (program < 0 || fchdir(t->root) < 0 || attach(t, program) < 0 || chroot(".") < 0)
 		_exit(125);
-	if (program < 0 || attach(t, program) < 0 || setrlimit(RLIMIT_AS, &memory) < 0 ||
-	    setrlimit(RLIMIT_CORE, &core) < 0 || keep_reading() < 0)
+	if (setrlimit(RLIMIT_AS, &memory) < 0 || setrlimit(RLIMIT_CORE, &core) < 0 ||
+	    keep_reading() < 0)
 		_exit(125);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
 	    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || restrict_paths() < 0 ||
@@ -96,6 +97,9 @@ pid_t throwaway_start(const struct throwaway *t, struct err *e)
 					   CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS,
 				  .exit_signal = SIGCHLD};
 	struct id_map ids;
+	/* In the new namespace they have no names yet. */
+	uid_t uid = geteuid();
+	gid_t gid = getegid();
 	int go[2], userns = 0;
 	pid_t pid;
 
@@ -104,7 +108,7 @@ pid_t throwaway_start(const struct throwaway *t, struct err *e)
 	pid = sys_clone3(&args);
 	if (pid == 0) {
 		close(go[1]);
-		run(t, go[0]);
+		run(t, uid, gid, go[0]);
 	}
 	close(go[0]);
 	if (pid < 0) {
