@@ -496,25 +496,17 @@ static int stream_logs(struct session *s, const char *eid, struct err *e)
 
 static void print_log(const json_t *item, bool heads)
 {
-	static const char *const kinds[] = {"stdout", "stderr", "output"};
-	const json_t *cmd = json_object_get(item, "cmd");
+	const json_t *cmd = json_object_get(item, "cmd"), *text = json_object_get(item, "text");
+	const char *first = json_string_value(json_array_get(cmd, 0));
 	char clean[256];
 
 	if (heads) {
-		const char *first = json_string_value(json_array_get(cmd, 0));
-
 		str_sanitise(clean, sizeof(clean), first ? first : "", first ? strlen(first) : 0);
 		printf("==> %" JSON_INTEGER_FORMAT " %s <==\n",
 		       json_integer_value(json_object_get(item, "id")), clean);
 	}
-	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
-		const json_t *text = json_object_get(item, kinds[i]);
-		FILE *to = i == 1 ? stderr : stdout;
-
-		if (json_is_string(text))
-			fwrite(json_string_value(text), 1, json_string_length(text), to);
-		fflush(to);
-	}
+	if (json_is_string(text))
+		fwrite(json_string_value(text), 1, json_string_length(text), stdout);
 }
 
 static int show_logs(json_t *answer, const char *eid, bool json)
@@ -528,8 +520,7 @@ static int show_logs(json_t *answer, const char *eid, bool json)
 
 	if (json)
 		return print_json(answer);
-	json_array_foreach(all, i, item)
-	{
+	json_array_foreach (all, i, item) {
 		snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
 			 json_integer_value(json_object_get(item, "id")));
 		if (eid && !str_equal(eid, number))

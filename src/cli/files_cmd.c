@@ -417,54 +417,51 @@ int cmd_cat(int argc, char **argv)
 
 /* ---- ls ---- */
 
-static void print_names(const json_t *entries)
+/* Of one directory the names do; of more the paths tell them apart. */
+static const char *shown_name(const json_t *item, bool paths)
+{
+	const char *name = text_at(item, paths ? "path" : "name");
+
+	return name ? name : "";
+}
+
+static bool is_directory(const json_t *item)
+{
+	const char *type = text_at(item, "type");
+
+	return type && str_equal(type, "directory");
+}
+
+static void print_names(const json_t *entries, bool paths)
 {
 	const json_t *item;
 	size_t i;
 
-	json_array_foreach(entries, i, item)
-	{
-		const char *path = text_at(item, "path"), *name = text_at(item, "name");
-		const char *type = text_at(item, "type");
+	json_array_foreach (entries, i, item) {
+		const char *name = shown_name(item, paths);
 		char clean[4096];
 
-		if (!name)
-			name = path ? path : "";
 		str_sanitise(clean, sizeof(clean), name, strlen(name));
-		printf("%s%s\n", clean, type && str_equal(type, "directory") ? "/" : "");
+		printf("%s%s\n", clean, is_directory(item) ? "/" : "");
 	}
 }
 
-static void print_long(const json_t *entries)
+static void print_long(const json_t *entries, bool paths)
 {
-	static const char *const heads[] = {"MODE", "SIZE", "MODIFIED", "NAME"};
+	static const char *const heads[] = {"TYPE", "MODE", "OWNER", "SIZE", "MODIFIED", "NAME"};
 	struct table *t = table_new(heads, ARRAY_LEN(heads));
 	const json_t *item;
 	size_t i;
 
-	json_array_foreach(entries, i, item)
-	{
-		const json_t *mode = json_object_get(item, "mode");
-		const char *type = text_at(item, "type"), *name = text_at(item, "name");
-		char size[16], bits[24], when[24];
+	json_array_foreach (entries, i, item) {
+		char size[16];
 
-		if (json_is_integer(mode))
-			snprintf(bits, sizeof(bits), "%c %04o",
-				 type && str_equal(type, "directory") ? 'd'
-				 : type && str_equal(type, "symlink") ? 'l'
-								      : '-',
-				 (unsigned)json_integer_value(mode) & 07777);
-		else
-			snprintf(bits, sizeof(bits), "%s",
-				 json_string_value(mode) ? json_string_value(mode) : "");
-		snprintf(when, sizeof(when), "%.19s",
-			 text_at(item, "modified_at") ? text_at(item, "modified_at")
-			 : text_at(item, "mtime")     ? text_at(item, "mtime")
-						      : "");
-		table_row(t, (const char *const[]){bits,
-						   format_bytes((uint64_t)number_at(item, "size"),
-								size, sizeof(size)),
-						   when, name ? name : text_at(item, "path")});
+		table_row(t,
+			  (const char *const[]){text_at(item, "type"), text_at(item, "mode"),
+						text_at(item, "owner"),
+						format_bytes((uint64_t)number_at(item, "size"),
+							     size, sizeof(size)),
+						text_at(item, "mtime"), shown_name(item, paths)});
 	}
 	table_print(t, stdout);
 }
@@ -508,9 +505,9 @@ int cmd_ls(int argc, char **argv)
 		return print_json(answer);
 	entries = json_is_array(answer) ? answer : json_object_get(answer, "entries");
 	if (more)
-		print_long(entries);
+		print_long(entries, !str_equal(depth, "1"));
 	else
-		print_names(entries);
+		print_names(entries, !str_equal(depth, "1"));
 	json_decref(answer);
 	return finish_stdout(0);
 }

@@ -252,10 +252,12 @@ static int show_sandboxes(json_t *all, bool json, bool quiet)
 	if (json)
 		return print_json(all);
 	if (quiet) {
-		json_array_foreach(all, i, item) puts(text_at(item, "id"));
+		json_array_foreach (all, i, item)
+			puts(text_at(item, "id"));
 	} else {
 		table = table_new(heads, ARRAY_LEN(heads));
-		json_array_foreach(all, i, item) sandbox_row(table, item);
+		json_array_foreach (all, i, item)
+			sandbox_row(table, item);
 		table_print(table, stdout);
 	}
 	json_decref(all);
@@ -269,8 +271,7 @@ static char *join_command(const json_t *item)
 	char *line = str_copy("");
 	size_t i;
 
-	json_array_foreach(cmd, i, word)
-	{
+	json_array_foreach (cmd, i, word) {
 		char *longer =
 			str_format("%s%s%s", line, *line ? " " : "", json_string_value(word));
 
@@ -291,8 +292,7 @@ static int show_execs(json_t *answer, bool json)
 	if (json)
 		return print_json(answer);
 	table = table_new(heads, ARRAY_LEN(heads));
-	json_array_foreach(all, i, item)
-	{
+	json_array_foreach (all, i, item) {
 		const json_t *id = json_object_get(item, "id"),
 			     *code = json_object_get(item, "exit_code");
 		auto_free char *line = join_command(item);

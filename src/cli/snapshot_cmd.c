@@ -21,8 +21,7 @@ static int show_snapshots(json_t *answer, bool json)
 	if (json)
 		return print_json(answer);
 	table = table_new(heads, ARRAY_LEN(heads));
-	json_array_foreach(all, i, item)
-	{
+	json_array_foreach (all, i, item) {
 		char size[16], age[16], digest[24];
 
 		snprintf(digest, sizeof(digest), "%.19s",
@@ -120,8 +119,7 @@ static int show_forks(json_t *answer)
 	int status = 0;
 	size_t i;
 
-	json_array_foreach(json_object_get(answer, "sandboxes"), i, item)
-	{
+	json_array_foreach (json_object_get(answer, "sandboxes"), i, item) {
 		const json_t *box = json_object_get(item, "sandbox"),
 			     *error = json_object_get(item, "error");
 		struct err e;

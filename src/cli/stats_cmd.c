@@ -69,7 +69,8 @@ static void print_stats(const json_t *all, bool live)
 	const json_t *item;
 	size_t i;
 
-	json_array_foreach(all, i, item) stats_row(t, item);
+	json_array_foreach (all, i, item)
+		stats_row(t, item);
 	/* Home, and clear what is below: less flicker than clearing first. */
 	if (live)
 		fputs("\033[H\033[J", stdout);
