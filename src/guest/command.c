@@ -172,7 +172,9 @@ static void kill_again(void *arg)
 	for (int round = 0; round < 20; round++)
 		if (tree_signal(mark_of(c), c->reaped ? 0 : c->pid, SIGKILL) == 0)
 			return;
-	loop_timer_set(c->guest->loop, &c->again, 20);
+	/* One that does not die is not looked for all the time. */
+	c->again_ms = c->again_ms < 1000 ? c->again_ms * 2 + 10 : 1000;
+	loop_timer_set(c->guest->loop, &c->again, c->again_ms);
 }
 
 void command_kill(struct command *c, enum guest_why why)
@@ -327,7 +329,8 @@ static int start(struct command *c, const struct exec_args *a, struct list *argv
 				   .merge = a->flags & GUEST_EXEC_MERGE,
 				   .rows = a->rows,
 				   .cols = a->cols,
-				   .open_files_soft = a->open_files,
+				   .open_files_soft =
+					   a->open_files ? a->open_files : c->guest->open_files,
 				   .mark = mark_of(c)},
 		   ret, e);
 	list_done(&env);

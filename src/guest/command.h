@@ -60,6 +60,7 @@ struct command {
 	size_t read_late;
 	struct attachment *attached;
 	struct loop_timer timeout, again;
+	unsigned again_ms;
 
 	bool in_cell; /* of a nest; then these were proven: */
 	uint32_t layers;

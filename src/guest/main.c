@@ -41,6 +41,9 @@ static int init(int argc, char **argv)
 		if (!value || parse_count(argv[i + 1], value, &e) < 0)
 			return usage();
 	}
+	for (int i = 0; i < 3; i++)
+		if (fcntl(i, F_GETFD) < 0)
+			(void)!open("/dev/null", O_RDWR);
 	o.listener = open_or_none(GUEST_FD_LISTENER);
 	o.notify = open_or_none(GUEST_FD_NOTIFY);
 	o.dns = open_or_none(GUEST_FD_DNS);

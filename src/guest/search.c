@@ -140,7 +140,7 @@ static void search_below(struct search *q, int dir, char *path, int depth)
 		if (S_ISDIR(st.st_mode)) {
 			auto_close int fd = walk_open_dir(dir, name);
 
-			if (fd >= 0)
+			if (fd >= 0 && !walk_is_virtual(fd))
 				search_below(q, fd, path, depth + 1);
 		}
 	}

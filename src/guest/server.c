@@ -328,6 +328,11 @@ static void on_listener(void *arg, uint32_t events)
 	struct conn *c;
 
 	(void)events;
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+		/* It would call again at once. */
+		loop_unwatch(g->loop, &g->listener);
+		loop_timer_set(g->loop, &g->listen_again, 1000);
+	}
 	if (fd < 0)
 		return;
 	c = must_alloc(calloc(1, sizeof(*c)));
@@ -339,6 +344,13 @@ static void on_listener(void *arg, uint32_t events)
 	g->strangers[0] = c;
 	if (loop_watch(g->loop, &c->watch) < 0)
 		drop_conn(c);
+}
+
+static void listen_again(void *arg)
+{
+	struct guest *g = arg;
+
+	loop_watch(g->loop, &g->listener);
 }
 
 /* ---- children ---- */
@@ -443,6 +455,18 @@ bool configure_request(struct guest *g, struct stream *s, struct unpack *u)
 
 /* ---- the whole ---- */
 
+/* Streams need fds; commands keep what they would have had. */
+static void raise_open_files(struct guest *g)
+{
+	struct rlimit r;
+
+	if (g->options.nest || getrlimit(RLIMIT_NOFILE, &r) < 0)
+		return;
+	g->open_files = r.rlim_cur;
+	r.rlim_cur = r.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &r);
+}
+
 static int guest_init(struct guest *g, const struct guest_options *o)
 {
 	*g = (struct guest){.options = *o, .log_bytes = 256u << 10};
@@ -452,11 +476,13 @@ static int guest_init(struct guest *g, const struct guest_options *o)
 	g->workdir = str_copy("");
 	g->loop = loop_new();
 	g->work = (struct loop_task){.call = on_work, .arg = g};
+	g->listen_again = (struct loop_timer){.call = listen_again, .arg = g};
 	g->ttl = (struct loop_watch){.fd = -1, .events = EPOLLIN, .call = on_ttl, .arg = g};
 	g->listener = (struct loop_watch){
 		.fd = o->listener, .events = EPOLLIN, .call = on_listener, .arg = g};
 	if (!g->loop || getrandom(&g->boot_id, sizeof(g->boot_id), 0) != sizeof(g->boot_id))
 		return -1;
+	raise_open_files(g);
 	fcntl(o->listener, F_SETFL, O_NONBLOCK);
 	if (watch_children(g) < 0 || loop_watch(g->loop, &g->listener) < 0)
 		return -1;
@@ -475,6 +501,8 @@ static void guest_done(struct guest *g)
 	command_free_all(g);
 	denials_stop(g);
 	loop_timer_stop(g->loop, &g->forget);
+	loop_timer_stop(g->loop, &g->listen_again);
+	loop_unwatch(g->loop, &g->listener);
 	loop_unwatch(g->loop, &g->ttl);
 	close_fd(&g->ttl.fd);
 	loop_unwatch(g->loop, &g->signals);

@@ -30,7 +30,9 @@ struct guest {
 	struct loop_task work; /* pump and flush */
 	struct conn *conn;     /* the one that is served, or NULL */
 	struct conn *strangers[SERVER_STRANGERS];
+	struct loop_timer listen_again;
 	uint64_t boot_id, generation;
+	uint64_t open_files; /* soft limit of commands; 0: as ours */
 
 	struct stream *streams, **streams_end;
 	struct stream *buckets[SERVER_BUCKETS];

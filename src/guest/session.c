@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#define NAME_BYTES "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 #define END "#end\n"
 
 /* Not the name itself, which may be anything. */
@@ -62,7 +63,9 @@ static void add_script(struct buf *b, const char *path, bool bash, const struct 
 	for (size_t i = 0; i < env->count; i++) {
 		const char *equals = strchr(env->items[i], '=');
 
-		if (!equals)
+		/* A shell cannot have others. */
+		if (!equals ||
+		    strspn(env->items[i], NAME_BYTES) != (size_t)(equals - env->items[i]))
 			continue;
 		add_text(b, "export ");
 		buf_add(b, env->items[i], (size_t)(equals - env->items[i]) + 1);

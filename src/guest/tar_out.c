@@ -10,12 +10,10 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/limits.h>
-#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
-#include <sys/vfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -421,16 +419,6 @@ static int open_anyhow(int dir, const char *name, mode_t mode, int flags)
 	return fd;
 }
 
-/* What the kernel makes up. */
-static bool is_virtual(int fd)
-{
-	struct statfs fs;
-
-	return fstatfs(fd, &fs) == 0 &&
-	       (fs.f_type == PROC_SUPER_MAGIC || fs.f_type == SYSFS_MAGIC ||
-		fs.f_type == DEVPTS_SUPER_MAGIC || fs.f_type == 0x19800202 /* mqueue */);
-}
-
 struct place {
 	int dir;
 	const char *name;
@@ -478,7 +466,7 @@ static int put_directory(struct tar_out *t, struct entry *n, const struct place 
 
 	if (fd < 0)
 		return t->upper ? err_sys(e, "cannot open %s", p->as) : 0;
-	if (is_virtual(fd))
+	if (walk_is_virtual(fd))
 		return 0;
 	if (*p->as) {
 		snprintf(shown, sizeof(shown), "%s/", p->as);

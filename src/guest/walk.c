@@ -8,9 +8,11 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 int walk_open_dir(int dir, const char *name)
@@ -72,6 +74,15 @@ int walk_write_fd(void *fd, const void *bytes, size_t len)
 		len -= (size_t)n;
 	}
 	return 0;
+}
+
+bool walk_is_virtual(int fd)
+{
+	struct statfs fs;
+
+	return fstatfs(fd, &fs) == 0 &&
+	       (fs.f_type == PROC_SUPER_MAGIC || fs.f_type == SYSFS_MAGIC ||
+		fs.f_type == DEVPTS_SUPER_MAGIC || fs.f_type == 0x19800202 /* mqueue */);
 }
 
 /* ---- removing ---- */

@@ -13,6 +13,8 @@
 int walk_open_dir(int dir, const char *name);
 /* The names in it, sorted bytewise; the fd stays the caller's. */
 int walk_names(int dir, struct list *ret);
+/* Is it in /proc, /sys or the like, which the kernel makes up? */
+bool walk_is_virtual(int fd);
 /* Removes a name and all below; -1 with errno if something had to stay. */
 int walk_remove_at(int dir, const char *name);
 /* Writes all of it to *(int *)fd; -1 with errno. */
