@@ -79,6 +79,7 @@ CORE_DIRS := base model kern wire auth policy audit store sandbox guest agent pr
 	  daemon cli lib
 CORE_SRC := $(filter-out src/cli/cloche.c src/cli/cloched.c src/guest/main.c, \
 	  $(wildcard $(CORE_DIRS:%=src/%/*.c)))
+CONFORMANCE_SRC := $(wildcard tests/clients/mcp_fixtures.c)
 LIB_SRC   := $(wildcard src/lib/*.c src/base/*.c)
 PROBE_SRC := $(wildcard tests/escape/*.c)
 UNIT_SRC  := $(wildcard tests/unit/test_*.c)
@@ -108,6 +109,7 @@ PROGRAMS := $(if $(wildcard src/cli/cloche.c),$(B)/cloche) \
 	    $(if $(SAN),,$(B)/cloche-zygote.so) \
 	    $(if $(PROBE_SRC),$(B)/cloche-probe) \
 	    $(HELPERS:%.c=$(B)/%) $(FRONTS:%.c=$(B)/%) \
+	    $(CONFORMANCE_SRC:%=$(B)/cloched-conformance) \
 	    $(if $(wildcard src/lib/*.c),$(EXAMPLES:examples/%.c=$(B)/examples/%))
 TESTS    := $(if $(shell pkg-config --exists cmocka && echo yes),$(UNIT)) \
 	    $(if $(wildcard tests/fuzz/replay.c),$(FUZZ))
@@ -163,6 +165,10 @@ $(CORE_A): $(call gnu_o,$(CORE_SRC)) $(call gen_o,gnu)
 	$(call quiet,AR) rm -f $@ && ar rcs $@ $^
 
 $(B)/cloched: $(call gnu_o,$(CLOCHED_MAIN)) $(CORE_A)
+	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,$(LIBS)) -o $@
+
+# The same with what the MCP conformance suite expects to find; only tests start it.
+$(B)/cloched-conformance: $(call gnu_o,$(CLOCHED_MAIN) $(CONFORMANCE_SRC)) $(CORE_A)
 	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,$(LIBS)) -o $@
 
 # Static and the same with sanitizers: it runs in any image, without a library.

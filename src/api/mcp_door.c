@@ -4,10 +4,12 @@
  */
 #include "api/mcp_inside.h"
 
+#include "auth/gate.h"
 #include "base/auto.h"
 #include "base/base64.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "policy/config.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -413,8 +415,23 @@ static void delete (struct exchange *x)
 	exchange_reply(x, 200, NULL, "", 0);
 }
 
+/* Also over a Unix socket: people put proxies in front of it, and browsers reach those. */
+static bool is_from_elsewhere(const struct exchange *x)
+{
+	const struct config *c = x->api->config;
+	const struct gate g = {c->hosts, c->host_count, c->origins, c->origin_count};
+	const char *host = exchange_header(x, "Host"), *origin = exchange_header(x, "Origin");
+
+	return !gate_host_is_fine(&g, host) || (origin && !gate_origin_is_fine(&g, origin, host));
+}
+
 static void handle(struct exchange *x)
 {
+	if (is_from_elsewhere(x)) {
+		refuse(x, 403, MCP_NO_SESSION_HEADER,
+		       "Forbidden: Host or Origin is none of this server's");
+		return;
+	}
 	if (str_equal(x->method, "POST")) {
 		post(x);
 	} else if (str_equal(x->method, "GET")) {
