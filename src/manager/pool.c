@@ -27,7 +27,8 @@ static bool suits(const struct create_options *o)
 	const struct sandbox_spec *s = &o->spec;
 
 	return (!s->image || str_equal(s->image, "host")) && s->level == LEVEL_CONTAINER &&
-	       s->net == NET_NONE && !s->hostname && o->volume_count == 0 && !o->snapshot[0] &&
+	       s->net == NET_NONE && o->volume_count == 0 && !o->snapshot[0] &&
+	       (!s->hostname || str_equal(s->hostname, "cloche")) &&
 	       (s->root == ROOT_OVERLAY || s->root == ROOT_RO);
 }
 
