@@ -10,7 +10,8 @@
 struct nest_options;
 
 struct guest_options {
-	int listener;			 /* GUEST_FD_LISTENER */
+	int listener; /* GUEST_FD_LISTENER; -1: there is one link only, and its end is the end */
+	int link;     /* that one, taken over */
 	int notify, dns, scratch;	 /* or -1 */
 	uint64_t memory_bytes;		 /* 0: a cgroup limits it */
 	uint64_t pids;			 /* with memory_bytes */

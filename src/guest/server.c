@@ -175,6 +175,9 @@ static void lose_conn(struct guest *g)
 	g->conn = NULL;
 	stream_lose_all(g);
 	conn_free(c);
+	/* There will never be another. */
+	if (g->listener.fd < 0)
+		loop_stop(g->loop);
 }
 
 static void drop_conn(struct conn *c)
@@ -189,6 +192,8 @@ static void drop_conn(struct conn *c)
 		if (g->strangers[i] == c)
 			g->strangers[i] = NULL;
 	conn_free(c);
+	if (g->listener.fd < 0)
+		loop_stop(g->loop);
 }
 
 /* The first frame; false: it is refused. */
@@ -259,9 +264,6 @@ static bool flush(struct conn *c)
 			return errno == EAGAIN;
 		buf_drop(&c->out, (size_t)n);
 	}
-	/* An idle guest keeps nothing. */
-	if (c->out.room > 4096)
-		buf_done(&c->out);
 	return true;
 }
 
@@ -313,6 +315,9 @@ static void on_work(void *arg)
 	if (!g->conn)
 		return;
 	stream_pump_all(g);
+	/* An idle guest keeps nothing. */
+	if (g->conn->out.len == 0 && g->conn->out.room > 4096)
+		buf_done(&g->conn->out);
 	/* Requests that waited for room in the answer's buffer go on here. */
 	if (!flush(g->conn) || (g->conn->in.len && !take_frames(g->conn))) {
 		lose_conn(g);
@@ -321,21 +326,10 @@ static void on_work(void *arg)
 	set_interest(g->conn);
 }
 
-static void on_listener(void *arg, uint32_t events)
+static void add_stranger(struct guest *g, int fd)
 {
-	struct guest *g = arg;
-	int fd = accept4(g->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	struct conn *c;
+	struct conn *c = must_alloc(calloc(1, sizeof(*c)));
 
-	(void)events;
-	if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-		/* It would call again at once. */
-		loop_unwatch(g->loop, &g->listener);
-		loop_timer_set(g->loop, &g->listen_again, 1000);
-	}
-	if (fd < 0)
-		return;
-	c = must_alloc(calloc(1, sizeof(*c)));
 	c->guest = g;
 	c->watch = (struct loop_watch){.fd = fd, .events = EPOLLIN, .call = on_conn, .arg = c};
 	/* The one that has been silent longest makes room. */
@@ -344,6 +338,21 @@ static void on_listener(void *arg, uint32_t events)
 	g->strangers[0] = c;
 	if (loop_watch(g->loop, &c->watch) < 0)
 		drop_conn(c);
+}
+
+static void on_listener(void *arg, uint32_t events)
+{
+	struct guest *g = arg;
+	int fd = accept4(g->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+	(void)events;
+	if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+		/* It would call again at once. */
+		loop_unwatch(g->loop, &g->listener);
+		loop_timer_set(g->loop, &g->listen_again, 1000);
+	}
+	if (fd >= 0)
+		add_stranger(g, fd);
 }
 
 static void listen_again(void *arg)
@@ -483,8 +492,12 @@ static int guest_init(struct guest *g, const struct guest_options *o)
 	if (!g->loop || getrandom(&g->boot_id, sizeof(g->boot_id), 0) != sizeof(g->boot_id))
 		return -1;
 	raise_open_files(g);
-	fcntl(o->listener, F_SETFL, O_NONBLOCK);
-	if (watch_children(g) < 0 || loop_watch(g->loop, &g->listener) < 0)
+	if (watch_children(g) < 0)
+		return -1;
+	fcntl(o->listener >= 0 ? o->listener : o->link, F_SETFL, O_NONBLOCK);
+	if (o->listener < 0)
+		add_stranger(g, o->link);
+	else if (loop_watch(g->loop, &g->listener) < 0)
 		return -1;
 	if (denials_start(g) < 0)
 		return -1;
