@@ -150,7 +150,7 @@ json_t *jsonrpc_request(json_int_t id, const char *method, json_t *params)
 
 char *jsonrpc_print(const json_t *message, size_t *ret_len)
 {
-	char *text = must_alloc(json_dumps(message, JSON_COMPACT));
+	char *text = must_alloc(json_dumps(message, JSON_COMPACT | JSON_REAL_PRECISION(15)));
 
 	*ret_len = strlen(text);
 	return text;
