@@ -112,7 +112,7 @@ int client_error(struct http *h, const struct http_response *r, struct err *e)
 	json_t *body, *error;
 
 	read_body(h, &b, &ignored);
-	body = json_loadb(b.len ? buf_head(&b) : "", b.len, 0, NULL);
+	body = json_loadb(b.len ? buf_head(&b) : "", b.len, JSON_ALLOW_NUL, NULL);
 	buf_done(&b);
 	error = json_object_get(body, "error");
 	if (text_at(error, "message"))
@@ -169,8 +169,8 @@ int client_call(struct client *c, const char *method, const char *path, json_t *
 	}
 	rc = read_body(c->http, &b, e);
 	if (rc == 0 && ret) {
-		*ret = json_loadb(b.len ? buf_head(&b) : "null", b.len ? b.len : 4, JSON_DECODE_ANY,
-				  NULL);
+		*ret = json_loadb(b.len ? buf_head(&b) : "null", b.len ? b.len : 4,
+				  JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
 		if (!*ret)
 			rc = err_set(e, ERR_SYSTEM, "the daemon's answer is not JSON");
 	}
@@ -200,8 +200,7 @@ static int match_page(const json_t *page, const char *wanted, char *ret, size_t 
 	const json_t *item;
 	size_t i;
 
-	json_array_foreach(json_object_get(page, "sandboxes"), i, item)
-	{
+	json_array_foreach (json_object_get(page, "sandboxes"), i, item) {
 		const char *id = text_at(item, "id"), *name = text_at(item, "name");
 
 		if (!id || !(str_starts(id, wanted) || (name && str_equal(name, wanted))))

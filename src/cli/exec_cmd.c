@@ -252,7 +252,7 @@ static int take_event(struct session *s, struct err *e)
 	if (rc == 0)
 		return err_set(e, ERR_SYSTEM,
 			       "the daemon closed the stream before the command ended");
-	data = json_loads(s->sse.data.len ? buf_head(&s->sse.data) : "", 0, NULL);
+	data = json_loads(s->sse.data.len ? buf_head(&s->sse.data) : "", JSON_ALLOW_NUL, NULL);
 	rc = on_event(s, data, e);
 	json_decref(data);
 	return rc;
@@ -509,30 +509,17 @@ static void print_log(const json_t *item, bool heads)
 		fwrite(json_string_value(text), 1, json_string_length(text), stdout);
 }
 
-static int show_logs(json_t *answer, const char *eid, bool json)
+static int show_logs(json_t *answer, bool json)
 {
-	json_t *all = json_is_array(answer) ? answer : json_object_get(answer, "logs");
+	json_t *all = json_object_get(answer, "logs");
 	const json_t *item;
-	int shown = 0;
-	char number[24];
-	struct err e;
 	size_t i;
 
 	if (json)
 		return print_json(answer);
-	json_array_foreach (all, i, item) {
-		snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
-			 json_integer_value(json_object_get(item, "id")));
-		if (eid && !str_equal(eid, number))
-			continue;
-		print_log(item, !eid && json_array_size(all) > 1);
-		shown++;
-	}
+	json_array_foreach (all, i, item)
+		print_log(item, json_array_size(all) > 1);
 	json_decref(answer);
-	if (eid && !shown) {
-		err_set(&e, ERR_NOT_FOUND, "there is no command %s in it; see `cloche ps ID`", eid);
-		return cli_fail(&e);
-	}
 	return finish_stdout(0);
 }
 
@@ -552,6 +539,7 @@ int cmd_logs(int argc, char **argv)
 	struct session s = {.winch = -1, .status = -1};
 	auto_free char *path = NULL;
 	json_t *answer = NULL;
+	char encoded[64];
 	struct err e = {0};
 	int first = verb_parse(&u, argc, argv, &e), rc;
 	const char *eid = first >= 0 && first + 1 < argc ? argv[first + 1] : NULL;
@@ -567,11 +555,12 @@ int cmd_logs(int argc, char **argv)
 	if (rc == 0 && go_on) {
 		rc = stream_logs(&s, eid, &e);
 	} else if (rc == 0) {
-		path = client_path(s.id, "/logs");
+		http_encode(encoded, sizeof(encoded), eid ? eid : "", false);
+		path = client_path(s.id, "/logs%s%s", eid ? "?exec=" : "", encoded);
 		rc = client_call(&s.client, "GET", path, NULL, &answer, &e);
 	}
 	session_done(&s);
 	if (rc < 0)
 		return cli_fail(&e);
-	return go_on ? s.status : show_logs(answer, eid, json != NULL);
+	return go_on ? s.status : show_logs(answer, json != NULL);
 }

@@ -105,8 +105,7 @@ int judge_missing(const char *json, layer_set *ret)
 	const json_t *item;
 	size_t i;
 
-	json_array_foreach(list, i, item)
-	{
+	json_array_foreach (list, i, item) {
 		int l = json_is_string(item) ? layer_find(json_string_value(item)) : -1;
 
 		if (l >= 0)
