@@ -303,10 +303,15 @@ void tenant_leave(struct sandbox *s)
 
 /* ---- finding ---- */
 
+static bool is_of(const struct sandbox *s, const struct caller *who)
+{
+	return !s->pooled &&
+	       (!who || caller_sees_all(who) || strcmp(who->token, s->owner.token) == 0);
+}
+
 bool sandbox_is_visible(const struct sandbox *s, const struct caller *who)
 {
-	return !s->pooled && !s->o.transient &&
-	       (!who || caller_sees_all(who) || strcmp(who->token, s->owner.token) == 0);
+	return !s->o.transient && is_of(s, who);
 }
 
 struct sandbox *manager_find(struct manager *m, const struct caller *who, const char *id,
@@ -314,7 +319,7 @@ struct sandbox *manager_find(struct manager *m, const struct caller *who, const 
 {
 	struct sandbox *s = manager_lookup(m, id);
 
-	if (!s || !sandbox_is_visible(s, who)) {
+	if (!s || !is_of(s, who)) {
 		err_set(e, ERR_NOT_FOUND, "there is no such sandbox");
 		return NULL;
 	}
