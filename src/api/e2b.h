@@ -129,6 +129,8 @@ void e2b_rpc_fail(struct e2b_request *q, enum connect_code code, const char *fmt
 	__attribute__((format(printf, 3, 4)));
 void e2b_rpc_error(struct e2b_request *q, const struct err *e);
 enum connect_code e2b_code_of(const struct err *e);
+/* Is this the error of a sandbox that went away meanwhile? */
+bool e2b_is_cut(struct e2b_request *q, const struct err *e);
 
 /* A string member by either of its names; NULL if absent; *bad if it is something else. */
 const char *e2b_text(const json_t *in, const char *key, bool *bad);

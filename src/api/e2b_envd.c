@@ -220,10 +220,17 @@ void e2b_rpc_fail(struct e2b_request *q, enum connect_code code, const char *fmt
 	rpc_answer(q, code, message);
 }
 
+/* The guest's errors have a number; those of the way to it have none. */
+bool e2b_is_cut(struct e2b_request *q, const struct err *e)
+{
+	return !running(q) ||
+	       (e->errnum == 0 && (e->kind == ERR_CONFLICT || e->kind == ERR_SYSTEM));
+}
+
 /* A sandbox that went away meanwhile is not there, like one that was never there. */
 void e2b_rpc_error(struct e2b_request *q, const struct err *e)
 {
-	if (!running(q))
+	if (e2b_is_cut(q, e))
 		e2b_not_running(q->x, q->id);
 	else
 		rpc_answer(q, e2b_code_of(e), e->msg);

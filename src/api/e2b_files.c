@@ -105,10 +105,9 @@ void e2b_files_error(struct e2b_request *q, const struct err *e)
 		{ELOOP, 400},  {ENAMETOOLONG, 400}, {ENOSPC, 507},  {EDQUOT, 507},
 		{EFBIG, 507},  {EACCES, 403},	    {EPERM, 403},   {EROFS, 403},
 	};
-	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
 	int status = exchange_status_of(e);
 
-	if (!s || sandbox_state(s) != STATE_RUNNING) {
+	if (e2b_is_cut(q, e)) {
 		e2b_not_running(q->x, q->id);
 		return;
 	}

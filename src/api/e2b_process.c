@@ -148,20 +148,9 @@ static void on_exit_(void *arg, const struct exec_exit *x)
 static void on_error(void *arg, const struct err *e)
 {
 	struct watching *w = arg;
-	struct e2b_request *q = w->stream.q;
-	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
-	bool begun = w->stream.begun;
 
 	w->exec = NULL;
-	if (s && sandbox_state(s) == STATE_RUNNING) {
-		e2b_stream_end(&w->stream, e2b_code_of(e), e->msg);
-		return;
-	}
-	e2b_stream_done(&w->stream);
-	if (begun)
-		exchange_abort(q->x);
-	else
-		e2b_not_running(q->x, q->id);
+	e2b_stream_fail(&w->stream, e);
 }
 
 static const struct exec_ops ops = {

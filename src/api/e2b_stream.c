@@ -74,19 +74,31 @@ static void on_gone(void *arg)
 }
 
 /* The client asks /health after a cut and finds out. */
-static void on_state(void *arg, struct sandbox *s)
+static void cut(struct e2b_stream *t)
 {
-	struct e2b_stream *t = arg;
 	struct e2b_request *q = t->q;
 	bool begun = t->begun;
 
-	if (sandbox_state(s) == STATE_RUNNING)
-		return;
 	halt(t);
 	if (begun)
 		exchange_abort(q->x);
 	else
 		e2b_not_running(q->x, q->id);
+}
+
+static void on_state(void *arg, struct sandbox *s)
+{
+	if (sandbox_state(s) != STATE_RUNNING)
+		cut(arg);
+}
+
+void e2b_stream_fail(struct e2b_stream *t, const struct err *e)
+{
+	t->stop = NULL;
+	if (e2b_is_cut(t->q, e))
+		cut(t);
+	else
+		e2b_stream_end(t, e2b_code_of(e), e->msg);
 }
 
 static void on_room(void *arg)

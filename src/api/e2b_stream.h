@@ -30,6 +30,8 @@ void e2b_stream_open(struct e2b_stream *t, struct e2b_request *q, struct sandbox
 void e2b_stream_send(struct e2b_stream *t, json_t *message);
 /* The last envelope; the exchange is over and the stream must not be used any more. */
 void e2b_stream_end(struct e2b_stream *t, enum connect_code code, const char *message);
+/* What feeds it has failed: told in the last envelope, or, if the sandbox is gone, by a cut. */
+void e2b_stream_fail(struct e2b_stream *t, const struct err *e);
 /* Frees what it holds; for the owner's end. */
 void e2b_stream_done(struct e2b_stream *t);
 /* The headers of the request: Connect-Timeout-Ms; -1 after an answer. */

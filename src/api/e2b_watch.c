@@ -250,15 +250,12 @@ static void on_end(void *arg, const struct err *e)
 {
 	struct dir_watch *w = arg;
 	struct e2b_request *q = w->stream.q;
-	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
-	bool begun = w->stream.begun;
 
 	w->call = NULL;
-	if (begun && e && !(s && sandbox_state(s) == STATE_RUNNING)) {
-		e2b_stream_done(&w->stream);
-		exchange_abort(q->x);
-	} else if (begun) {
-		e2b_stream_end(&w->stream, e ? e2b_code_of(e) : CONNECT_OK, e ? e->msg : NULL);
+	if (!e) {
+		e2b_stream_end(&w->stream, CONNECT_OK, NULL);
+	} else if (w->stream.begun) {
+		e2b_stream_fail(&w->stream, e);
 	} else {
 		e2b_stream_done(&w->stream);
 		watch_failed(q, w->root, e);
