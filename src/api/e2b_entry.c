@@ -163,23 +163,30 @@ static void ask_metadata(struct completion *c)
 	e2b_ask(c->q->x, s, G_XATTR_LIST, &b, on_xattrs, c);
 }
 
+/* Where a link leads, seen from where it is. */
+static json_t *target_json(const struct e2b_entry *e)
+{
+	const char *slash = strrchr(e->path, '/');
+	struct err ignored;
+	auto_free char *joined = str_format("%.*s/%s", (int)(slash - e->path), e->path, e->target);
+	auto_free char *clean =
+		e2b_path(e->target[0] == '/' ? e->target : joined, "user", &ignored);
+
+	return text_json(clean ? clean : e->target);
+}
+
 /* A link that leads nowhere stays without a kind; lists leave it out. */
 static void on_target(void *arg, const void *payload, size_t len, const struct err *e)
 {
 	struct completion *c = arg;
 	struct e2b_entry to;
-	const char *target = c->entry.target;
 
 	if (!e && e2b_entry_unpack(payload, len, &to)) {
 		json_object_set_new(c->info, "type", json_string(type_name(to.kind)));
 		json_object_set_new(c->info, "mode", json_integer(to.mode & 0777));
-		json_object_set_new(
-			c->info, "symlinkTarget",
-			text_json(str_equal(to.path, c->entry.path) ? target : to.path));
 		e2b_entry_done(&to);
-	} else {
-		json_object_set_new(c->info, "symlinkTarget", text_json(target));
 	}
+	json_object_set_new(c->info, "symlinkTarget", target_json(&c->entry));
 	complete(c);
 }
 

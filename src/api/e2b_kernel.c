@@ -347,6 +347,26 @@ static void context_free(struct context *c)
 	free(c);
 }
 
+/* Nobody listens any more. The one that is with the kernel goes on in silence. */
+static void context_cut(struct context *c)
+{
+	struct err e = {.kind = ERR_CONFLICT, .msg = "the sandbox is not running"};
+	struct execution *r, **rest;
+
+	tell_ready(c, &e);
+	if (c->active && c->queue->ops) {
+		c->queue->ops->on_end(c->queue->arg, true);
+		c->queue->ops = NULL;
+	}
+	rest = c->active ? &c->queue->next : &c->queue;
+	while ((r = *rest)) {
+		*rest = r->next;
+		if (r->ops)
+			r->ops->on_end(r->arg, true);
+		execution_free(r);
+	}
+}
+
 /* It has ended by itself, was killed, or was never there. */
 static void process_over(struct context *c, const char *why)
 {
@@ -383,9 +403,17 @@ static void on_process_exit(void *arg, const struct exec_exit *x)
 	process_over(arg, x->exec_errno ? strerror(x->exec_errno) : "it ended at once");
 }
 
+/* Without the guest's word: the sandbox itself is going. */
 static void on_process_error(void *arg, const struct err *e)
 {
-	process_over(arg, e->msg);
+	struct context *c = arg;
+
+	if (e->errnum == 0 && (e->kind == ERR_CONFLICT || e->kind == ERR_SYSTEM)) {
+		context_cut(c);
+		if (c->active)
+			end_first(c, true);
+	}
+	process_over(c, e->msg);
 }
 
 /* As much as the guest takes now. */
@@ -532,26 +560,6 @@ static void kernel_go(struct context *c)
 }
 
 /* ---- boxes ---- */
-
-/* Nobody listens any more. The one that is with the kernel goes on in silence. */
-static void context_cut(struct context *c)
-{
-	struct err e = {.kind = ERR_CONFLICT, .msg = "the sandbox is not running"};
-	struct execution *r, **rest;
-
-	tell_ready(c, &e);
-	if (c->active && c->queue->ops) {
-		c->queue->ops->on_end(c->queue->arg, true);
-		c->queue->ops = NULL;
-	}
-	rest = c->active ? &c->queue->next : &c->queue;
-	while ((r = *rest)) {
-		*rest = r->next;
-		if (r->ops)
-			r->ops->on_end(r->arg, true);
-		execution_free(r);
-	}
-}
 
 static void box_free(struct box *b)
 {
