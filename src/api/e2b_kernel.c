@@ -27,6 +27,7 @@
 #define CONTEXTS_MAX 32
 #define GRACE_MS 20000 /* for an interrupted execution to end */
 #define START_MS 60000 /* for a process to be ready */
+#define GOING_MS 5000  /* for a sandbox to be gone after its link */
 
 enum kernel_state { IDLE, PLACING, STARTING, READY };
 
@@ -367,12 +368,8 @@ static void context_cut(struct context *c)
 	}
 }
 
-/* It has ended by itself, was killed, or was never there. */
-static void process_over(struct context *c, const char *why)
+static void process_reset(struct context *c)
 {
-	bool was_starting = c->state == STARTING;
-	struct err e = {.kind = ERR_UNSUPPORTED};
-
 	c->exec = NULL;
 	c->eid = 0;
 	c->owed = 0;
@@ -380,6 +377,15 @@ static void process_over(struct context *c, const char *why)
 	buf_done(&c->input);
 	c->state = IDLE;
 	loop_timer_stop(c->box->api->loop, &c->patience);
+}
+
+/* It has ended by itself, was killed, or was never there. */
+static void process_over(struct context *c, const char *why)
+{
+	bool was_starting = c->state == STARTING;
+	struct err e = {.kind = ERR_UNSUPPORTED};
+
+	process_reset(c);
 	if (c->doomed) {
 		context_free(c);
 		return;
@@ -408,12 +414,13 @@ static void on_process_error(void *arg, const struct err *e)
 {
 	struct context *c = arg;
 
-	if (e->errnum == 0 && (e->kind == ERR_CONFLICT || e->kind == ERR_SYSTEM)) {
-		context_cut(c);
-		if (c->active)
-			end_first(c, true);
+	if (e->errnum || (e->kind != ERR_CONFLICT && e->kind != ERR_SYSTEM) || c->doomed) {
+		process_over(c, e->msg);
+		return;
 	}
-	process_over(c, e->msg);
+	/* Its state will say so in a moment; whoever is cut off before would find it running. */
+	process_reset(c);
+	loop_timer_set(c->box->api->loop, &c->patience, GOING_MS);
 }
 
 /* As much as the guest takes now. */
@@ -437,10 +444,18 @@ static const struct exec_ops process_ops = {.on_start = on_process,
 					    .on_error = on_process_error,
 					    .on_room = feed};
 
-/* Neither started nor ended in time. */
+/* Neither started nor ended in time; or lost, without the sandbox's end. */
 static void on_patience(void *arg)
 {
-	kill_process(arg);
+	struct context *c = arg;
+
+	if (c->exec) {
+		kill_process(c);
+		return;
+	}
+	context_cut(c);
+	if (c->active)
+		end_first(c, true);
 }
 
 static void launch(struct context *c)

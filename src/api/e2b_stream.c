@@ -8,6 +8,7 @@
 
 #define KEEPALIVE_S 90
 #define KEEPALIVE_MAX_S 3600
+#define GOING_MS 5000 /* for a sandbox to be gone after its link */
 
 static void flush(struct e2b_stream *t)
 {
@@ -92,13 +93,26 @@ static void on_state(void *arg, struct sandbox *s)
 		cut(arg);
 }
 
+static void on_lost(void *arg)
+{
+	cut(arg);
+}
+
 void e2b_stream_fail(struct e2b_stream *t, const struct err *e)
 {
+	struct exchange *x = t->q->x;
+	const struct sandbox *s = manager_find_any(x->api->manager, t->q->id);
+
 	t->stop = NULL;
-	if (e2b_is_cut(t->q, e))
-		cut(t);
-	else
+	if (!e2b_is_cut(t->q, e)) {
 		e2b_stream_end(t, e2b_code_of(e), e->msg);
+	} else if (!s || sandbox_state(s) != STATE_RUNNING) {
+		cut(t);
+	} else {
+		/* The link goes before the state: whoever is cut off now would find it running. */
+		t->deadline.call = on_lost;
+		loop_timer_set(x->api->loop, &t->deadline, GOING_MS);
+	}
 }
 
 static void on_room(void *arg)
