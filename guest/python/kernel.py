@@ -176,7 +176,7 @@ def plain_text(value):
         text = "<%s object whose repr() failed: %s>" % (type(value).__name__, type(error).__name__)
     if len(text) > 1 and isinstance(value, str):
         text = text[1:-1] if len(text) <= TEXT_MAX else value
-    return cut(text)
+    return text
 
 
 def to_wire(key, value):
@@ -198,7 +198,7 @@ def collect(value):
     """All forms that an object offers, by the protocol's keys."""
     forms, extra = {}, {}
     if isinstance(value, type):
-        return {"text": plain_text(value)}
+        return pack({"text": plain_text(value)}, None)
     bundle = call(value, "_repr_mimebundle_")
     if isinstance(bundle, tuple):
         bundle = bundle[0]

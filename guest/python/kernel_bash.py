@@ -19,12 +19,26 @@ from kernel import Channel, Kernel
 
 GRACE = 5.0  # seconds that an interrupted command has
 
-# The trap leaves loops and functions, so that an interrupted script does not go on.
+# The trap leaves loops and functions, so that an interrupted script does not go on. That does not
+# succeed at every point of a script, so the shell answers only when it is back at the top, and is
+# interrupted again until then. While nothing is executed the trap must do nothing: a `continue` out
+# of `read` would lose what is read next.
 SHELL = r"""
-trap '((${#FUNCNAME[@]})) && return 130; printf "%%s 130\0" "$__number" >&%(status)d; continue 999' INT
-while IFS= read -r -d '' __number <&%(code)d && IFS= read -r -d '' __code <&%(code)d; do
+trap 'if [[ $__busy ]]; then
+	((${#FUNCNAME[@]})) && return 130
+	continue 999
+fi' INT
+while
+	if [[ $__busy ]]; then
+		__busy=
+		printf '%%s 130\0' "$__number" >&%(status)d
+	fi
+	IFS= read -r -d '' __number <&%(code)d && IFS= read -r -d '' __code <&%(code)d
+do
+	__busy=1
 	eval "$__code"
 	printf '%%s %%s\0' "$__number" "$?" >&%(status)d
+	__busy=
 done
 """
 
