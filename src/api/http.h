@@ -73,6 +73,8 @@ enum route_flags {
 	ROUTE_OWN_AUTH = 2, /* the handler itself finds out, and fills in x->caller */
 	ROUTE_ANY_METHOD = 4,
 	ROUTE_NO_ORIGIN_CHECK = 8, /* pages of other sites may call it (signed URLs) */
+	ROUTE_AUDIT =
+		16, /* written down before the handler is called; so is what SCOPE_FILES changes */
 };
 
 struct route {
@@ -132,6 +134,13 @@ struct exchange {
 int exchange_authenticate(struct exchange *x, struct err *e);
 /* By this key. */
 bool exchange_login(struct exchange *x, const char *key);
+
+/*
+ * Writes down that this was decided, then calls; if it cannot be written, answers 503 instead. For
+ * what goes past the manager to a guest (files) from ROUTE_OWN_AUTH. what, target NULL: of the route.
+ */
+void exchange_decide(struct exchange *x, const char *what, const char *target,
+		     void (*then)(struct exchange *x));
 
 /* ---- reading ---- */
 /* Header by name, any case; NULL if it is not there or the client has gone. */

@@ -116,6 +116,7 @@ struct exchange_inside {
 	struct loop_watch hup;
 	struct loop_task task;
 	struct owned *owned;
+	void (*then)(struct exchange *x); /* after the decision was written down */
 };
 
 /* server.c */

@@ -373,7 +373,8 @@ void exchange_audit_entry(const struct exchange *x, struct audit_entry *ret, con
 			 x->caller.name[0] ? x->caller.name : "unknown");
 	snprintf(ret->what, sizeof(ret->what), "%s %s", x->method,
 		 x->route ? x->route->pattern : "");
-	snprintf(ret->target, sizeof(ret->target), "%s", x->path);
+	snprintf(ret->target, sizeof(ret->target), "%s%s%s", x->path, x->query[0] ? "?" : "",
+		 x->query);
 	snprintf(ret->verdict, sizeof(ret->verdict), "%s", verdict);
 	snprintf(ret->why, sizeof(ret->why), "%s", why);
 	snprintf(ret->from, sizeof(ret->from), "%s", x->caller.address);
@@ -398,21 +399,37 @@ static void on_receipt(void *arg, const struct err *e)
 			"the audit log cannot be written, so nothing is done: %.300s", e->msg);
 		exchange_error_as(x, 503, &busy);
 	} else {
-		call_handler(x);
+		x->inside->then(x);
 	}
 	exchange_release(x);
 }
 
-void router_call(struct exchange *x)
+void exchange_decide(struct exchange *x, const char *what, const char *target,
+		     void (*then)(struct exchange *x))
 {
-	bool only_looks = str_equal(x->method, "GET") || str_equal(x->method, "HEAD");
 	struct audit_entry entry;
 
-	if (only_looks || !x->api->audit || x->route->flags & ROUTE_OPEN) {
-		call_handler(x);
+	x->inside->called = true;
+	x->inside->then = then;
+	if (!x->api->audit) {
+		then(x);
 		return;
 	}
-	x->inside->called = true;
 	exchange_audit_entry(x, &entry, "allow", x->door->name);
+	if (what)
+		snprintf(entry.what, sizeof(entry.what), "%s", what);
+	if (target)
+		snprintf(entry.target, sizeof(entry.target), "%s", target);
 	audit_write(x->api->audit, &entry, on_receipt, x);
+}
+
+/* The manager writes down what it is asked to do; what goes past it to a guest is written here. */
+void router_call(struct exchange *x)
+{
+	bool looks = str_equal(x->method, "GET") || str_equal(x->method, "HEAD");
+
+	if (x->route->flags & ROUTE_AUDIT || (x->route->scope & SCOPE_FILES && !looks))
+		exchange_decide(x, NULL, NULL, x->route->handle);
+	else
+		call_handler(x);
 }

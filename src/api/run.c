@@ -55,7 +55,7 @@ struct run {
 	run_done done;
 	void *arg;
 	bool cancelled, base64;
-	char id[IPC_ID]; /* "": not made yet */
+	struct sandbox *s; /* held; NULL: not made yet */
 	struct exec_request r;
 	char *input;
 	size_t input_len;
@@ -86,6 +86,7 @@ static void run_free(struct run *r)
 	list_done(&r->found);
 	json_decref(r->captured);
 	json_decref(r->body);
+	sandbox_release(r->s);
 	free(r);
 }
 
@@ -102,18 +103,10 @@ static void on_destroyed(void *arg, struct sandbox *s, const struct err *e)
 	run_free(r);
 }
 
-static struct sandbox *own_sandbox(struct run *r, struct err *e)
-{
-	return manager_find(r->api->manager, &r->who, r->id, e);
-}
-
 static void finish(struct run *r)
 {
-	struct err e = {0};
-	struct sandbox *s = r->id[0] ? own_sandbox(r, &e) : NULL;
-
-	if (s)
-		sandbox_destroy(s, on_destroyed, r);
+	if (r->s)
+		sandbox_destroy(r->s, on_destroyed, r);
 	else
 		on_destroyed(r, NULL, NULL);
 }
@@ -207,10 +200,9 @@ static void on_found(void *arg, const struct list *paths, const struct err *e)
 
 static void take_next(struct run *r)
 {
-	struct err e = {0};
-	struct file_where w = {r->api->loop, own_sandbox(r, &e), WORKSPACE};
+	struct file_where w = {r->api->loop, r->s, WORKSPACE};
 
-	if (!w.sandbox || (r->glob_at == r->globs.count && r->found_at == r->found.count)) {
+	if (r->glob_at == r->globs.count && r->found_at == r->found.count) {
 		add_captured(r);
 		return;
 	}
@@ -272,17 +264,13 @@ static void on_put(void *arg, const struct err *e)
 static void put_next(struct run *r)
 {
 	const struct put_file *f = &r->files[r->file_at];
-	struct err e = {0};
-	struct file_where w = {r->api->loop, own_sandbox(r, &e), NULL};
+	struct file_where w = {r->api->loop, r->s, f->path};
 
-	if (!w.sandbox) {
-		fail(r, &e);
-	} else if (r->file_at < r->file_count) {
-		w.path = f->path;
+	if (r->file_at < r->file_count) {
 		r->file = file_put(&w, &(struct file_what){f->mode, f->bytes, f->len}, on_put, r);
 	} else {
-		r->capture = exec_capture(w.sandbox, &r->r, r->input, r->input_len, r->base64,
-					  on_record, r);
+		r->capture =
+			exec_capture(r->s, &r->r, r->input, r->input_len, r->base64, on_record, r);
 	}
 }
 
@@ -294,7 +282,7 @@ static void on_created(void *arg, struct sandbox *s, const struct err *e)
 		fail(r, e);
 		return;
 	}
-	snprintf(r->id, sizeof(r->id), "%s", sandbox_id(s));
+	r->s = sandbox_hold(s);
 	if (r->cancelled)
 		finish(r);
 	else
@@ -339,7 +327,7 @@ static int read_files(struct run *r, struct err *e)
 
 	if (json_array_size(list) > FILES_MAX)
 		return err_field(e, ERR_LIMIT, "files", "files: more than %d", FILES_MAX);
-	r->files = must_alloc(calloc(json_array_size(list) + 1, sizeof(*r->files)));
+	r->files = must_alloc(calloc(json_array_size(list) + 2, sizeof(*r->files)));
 	json_array_foreach (list, i, item)
 		if (read_file(r, item, e) < 0)
 			return err_wrap(e, "files[%zu]", i);

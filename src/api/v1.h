@@ -102,6 +102,11 @@ void v1_run(struct exchange *x);
 void v1_batch(struct exchange *x);
 
 /* v1_files.c, v1_tree.c */
+struct buf;
+/* The argument; NULL: an error was answered. */
+const char *v1_path(struct exchange *x);
+/* Relative ones are in the workspace. */
+void v1_pack_path(struct buf *b, const char *path);
 extern const struct body_table v1_mkdir_table, v1_move_table, v1_chmod_table, v1_search_table;
 void v1_file_get(struct exchange *x);
 void v1_file_put(struct exchange *x);
