@@ -19,6 +19,7 @@ int api_start(struct api *api, struct err *e)
 	}
 	/* First: whoever names a sandbox and a port means what is inside, whatever the path. */
 	e2b_add_doors(api->server);
+	api->door_state[DOOR_REST] = rest_new(api);
 	for (size_t i = 0; i < ARRAY_LEN(doors); i++)
 		server_add_door(api->server, doors[i]);
 	return 0;
@@ -27,5 +28,6 @@ int api_start(struct api *api, struct err *e)
 void api_stop(struct api *api)
 {
 	server_free(take_ptr(api->server));
+	rest_free(api->door_state[DOOR_REST]);
 	metrics_free(take_ptr(api->metrics));
 }

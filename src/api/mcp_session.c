@@ -157,7 +157,8 @@ static int apply_options(struct create_options *o, const json_t *options, struct
 	}
 	default_output(&o->spec);
 	/* What is written stays in memory. */
-	if (!spec_is_set(&o->spec, "disk") && o->spec.limits.disk_bytes > o->spec.limits.memory_bytes)
+	if (!spec_is_set(&o->spec, "disk") &&
+	    o->spec.limits.disk_bytes > o->spec.limits.memory_bytes)
 		o->spec.limits.disk_bytes = o->spec.limits.memory_bytes / 2;
 	move_env(o);
 	return spec_finish(&o->spec, e);

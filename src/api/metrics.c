@@ -4,6 +4,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "manager/manager.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -34,16 +35,9 @@ struct names {
 
 struct metrics {
 	uint64_t answers[DOOR_COUNT][6]; /* by hundreds of the status */
-	struct histogram histograms[METRIC_COUNT];
-	struct names errors, denials;
+	struct histogram run;
+	struct names errors;
 };
-
-static const char *const histogram_names[] = {
-	[METRIC_CREATE] = "cloche_create_seconds",
-	[METRIC_EXEC] = "cloche_exec_seconds",
-	[METRIC_RUN] = "cloche_run_seconds",
-};
-static_assert(ARRAY_LEN(histogram_names) == METRIC_COUNT, "a name per histogram");
 
 struct metrics *metrics_new(void)
 {
@@ -86,13 +80,7 @@ void metrics_error(struct metrics *m, const char *kind)
 		count(&m->errors, kind, 1);
 }
 
-void metrics_denial(struct metrics *m, const char *rule, uint64_t by)
-{
-	if (m)
-		count(&m->denials, rule, by);
-}
-
-void metrics_observe(struct metrics *m, enum metric which, int64_t since_ns)
+void metrics_run(struct metrics *m, int64_t since_ns)
 {
 	uint64_t us = (uint64_t)(now_ns() - since_ns) / 1000;
 	struct histogram *h;
@@ -100,7 +88,7 @@ void metrics_observe(struct metrics *m, enum metric which, int64_t since_ns)
 
 	if (!m)
 		return;
-	h = &m->histograms[which];
+	h = &m->run;
 	for (i = 0; i < ARRAY_LEN(bounds_us) && us > bounds_us[i]; i++)
 		;
 	h->buckets[i]++;
@@ -172,18 +160,81 @@ static void write_answers(const struct metrics *m, struct buf *to)
 			     doors[d], s, m->answers[d][s]);
 }
 
+/* ---- the manager's ---- */
+
+static void write_manager_histogram(const struct manager_histogram *h, const char *name,
+				    struct buf *to)
+{
+	uint64_t sum = 0;
+
+	head(to, name, "histogram", "How long it took.");
+	for (size_t i = 0; i + 1 < MANAGER_BUCKETS; i++) {
+		sum += h->buckets[i];
+		line(to, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, manager_bucket_ms[i] / 1e3,
+		     sum);
+	}
+	line(to, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", name, h->count);
+	line(to, "%s_sum %.6f\n%s_count %" PRIu64 "\n", name, h->sum_ms / 1e3, name, h->count);
+}
+
+static void write_counters(const struct manager_metrics *m, struct buf *to)
+{
+	const struct {
+		const char *name, *type, *help;
+		uint64_t value;
+	} rows[] = {
+		{"cloche_sandboxes_pooled", "gauge", "Prepared in advance.", m->pooled},
+		{"cloche_runs_active", "gauge", "Sandboxes of single runs.", m->transient},
+		{"cloche_sandboxes_created_total", "counter", "Made.", m->created},
+		{"cloche_sandboxes_destroyed_total", "counter", "Destroyed.", m->destroyed},
+		{"cloche_sandboxes_failed_total", "counter", "Failed.", m->failed},
+		{"cloche_boots_total", "counter", "Boots.", m->boots},
+		{"cloche_boot_retries_total", "counter", "Boots tried again.", m->boot_retries},
+		{"cloche_boot_failures_total", "counter", "Boots given up.", m->boot_failures},
+		{"cloche_pool_hits_total", "counter", "Taken from the pool.", m->pool_hits},
+		{"cloche_pool_misses_total", "counter", "The pool was empty.", m->pool_misses},
+		{"cloche_execs_total", "counter", "Commands.", m->execs},
+		{"cloche_execs_failed_total", "counter", "Commands not begun.", m->execs_failed},
+		{"cloche_links_lost_total", "counter", "Links to guests lost.", m->links_lost},
+		{"cloche_audit_refusals_total", "counter",
+		 "Work refused for want of the audit log.", m->audit_refusals},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		head(to, rows[i].name, rows[i].type, rows[i].help);
+		line(to, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
+	}
+}
+
+static void write_manager(const struct manager_metrics *m, struct buf *to)
+{
+	static const char *const rules[] = {"syscall", "connect", "resolve", "limit"};
+
+	static_assert(ARRAY_LEN(rules) == ARRAY_LEN(m->denials), "a name per kind");
+	head(to, "cloche_sandboxes", "gauge", "Sandboxes by state.");
+	for (int i = 0; i < STATE_COUNT; i++)
+		line(to, "cloche_sandboxes{state=\"%s\"} %" PRIu64 "\n",
+		     state_name((enum sandbox_state)i), m->by_state[i]);
+	head(to, "cloche_denials_total", "counter", "What was refused inside, by rule.");
+	for (size_t i = 0; i < ARRAY_LEN(rules); i++)
+		line(to, "cloche_denials_total{rule=\"%s\"} %" PRIu64 "\n", rules[i],
+		     m->denials[i]);
+	write_counters(m, to);
+	write_manager_histogram(&m->create_ms, "cloche_create_seconds", to);
+	write_manager_histogram(&m->exec_ms, "cloche_exec_seconds", to);
+}
+
 void metrics_write(const struct metrics *m, const struct api *api, struct buf *to)
 {
 	head(to, "cloche_info", "gauge", "Which version this is.");
 	line(to, "cloche_info{version=\"%s\"} 1\n", CLOCHE_VERSION);
 	write_answers(m, to);
 	write_names(&m->errors, "cloche_errors_total", "kind", "Errors answered, by kind.", to);
-	write_names(&m->denials, "cloche_denials_total", "rule",
-		    "What was refused inside sandboxes, by rule.", to);
-	for (size_t i = 0; i < METRIC_COUNT; i++)
-		write_histogram(&m->histograms[i], histogram_names[i], to);
+	write_histogram(&m->run, "cloche_run_seconds", to);
 	head(to, "cloche_connections", "gauge", "Open connections.");
 	line(to, "cloche_connections %zu\n", server_connections(api->server));
 	head(to, "cloche_requests_in_flight", "gauge", "Requests without an answer so far.");
 	line(to, "cloche_requests_in_flight %zu\n", server_busy(api->server));
+	if (api->manager)
+		write_manager(manager_metrics(api->manager), to);
 }

@@ -6,15 +6,12 @@
 
 struct metrics;
 
-enum metric { METRIC_CREATE, METRIC_EXEC, METRIC_RUN, METRIC_COUNT };
-
 struct metrics *metrics_new(void);
 void metrics_free(struct metrics *m);
 /* One request was answered. */
 void metrics_answer(struct metrics *m, const struct exchange *x, int status);
 void metrics_error(struct metrics *m, const char *kind);
-void metrics_observe(struct metrics *m, enum metric which, int64_t since_ns);
-/* A refusal inside a sandbox, by its rule. */
-void metrics_denial(struct metrics *m, const char *rule, uint64_t count);
+/* One /v1/run, or task of a batch. */
+void metrics_run(struct metrics *m, int64_t since_ns);
 /* Prometheus text format. */
 void metrics_write(const struct metrics *m, const struct api *api, struct buf *to);

@@ -166,7 +166,7 @@ static void on_task(void *arg, const char *text, size_t len, const struct err *e
 	r->active--;
 	b->ended++;
 	if (text)
-		metrics_observe(r->api->metrics, METRIC_RUN, t->started_ns);
+		metrics_run(r->api->metrics, t->started_ns);
 	keep_text(t, text, len, e);
 	loop_task_add(r->api->loop, &r->task);
 	end_if_done(b);

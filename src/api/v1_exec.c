@@ -1,6 +1,5 @@
 #include "api/v1.h"
 
-#include "api/metrics.h"
 #include "api/v1_stream.h"
 #include "base/auto.h"
 #include "base/str.h"
@@ -107,7 +106,6 @@ static void on_record(void *arg, const char *text, size_t len, const struct err 
 		exchange_error(j->x, e);
 		return;
 	}
-	metrics_observe(j->x->api->metrics, METRIC_EXEC, j->x->started_ns);
 	exchange_reply(j->x, 200, "application/json", text, len);
 }
 

@@ -18,7 +18,7 @@ static void on_done(void *arg, const char *text, size_t len, const struct err *e
 		exchange_error(r->x, e);
 		return;
 	}
-	metrics_observe(r->x->api->metrics, METRIC_RUN, r->x->started_ns);
+	metrics_run(r->x->api->metrics, r->x->started_ns);
 	exchange_reply(r->x, 200, "application/json", text, len);
 }
 

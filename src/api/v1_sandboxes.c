@@ -1,6 +1,5 @@
 #include "api/v1.h"
 
-#include "api/metrics.h"
 #include "base/auto.h"
 #include "base/str.h"
 #include "policy/config.h"
@@ -133,7 +132,6 @@ static void on_created(void *arg, struct sandbox *s, const struct err *e)
 		exchange_error(x, e);
 		return;
 	}
-	metrics_observe(x->api->metrics, METRIC_CREATE, x->started_ns);
 	exchange_json(x, 201, sandbox_describe(s));
 }
 

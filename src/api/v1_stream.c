@@ -1,6 +1,5 @@
 #include "api/v1_stream.h"
 
-#include "api/metrics.h"
 #include "api/text.h"
 #include "api/v1.h"
 #include "base/auto.h"
@@ -49,7 +48,6 @@ static void on_start(void *arg, uint32_t eid, uint32_t pid)
 	sse_open(&t->sse, t->x);
 	sse_send(&t->sse, "start",
 		 json_pack("{s:I, s:I}", "id", (json_int_t)eid, "pid", (json_int_t)pid));
-	metrics_observe(t->x->api->metrics, METRIC_EXEC, t->x->started_ns);
 	feed(t);
 }
 

@@ -1,0 +1,171 @@
+/* /openapi.json: from the table of routes and the tables of their bodies, so that it cannot lie. */
+#include "api/v1.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+static json_t *table_schema(const struct body_table *t);
+
+static json_t *type_schema(const struct body_field *f)
+{
+	switch (f->type) {
+	case BODY_TEXT:
+		return json_pack("{s:s}", "type", "string");
+	case BODY_COUNT:
+		return json_pack("{s:s, s:i}", "type", "integer", "minimum", 0);
+	case BODY_TIME:
+		return json_pack("{s:[{s:s},{s:s}]}", "oneOf", "type", "number", "type", "string");
+	case BODY_FLAG:
+		return json_pack("{s:s}", "type", "boolean");
+	case BODY_LIST:
+		return json_pack("{s:s, s:{s:s}}", "type", "array", "items", "type", "string");
+	case BODY_MAP:
+		return json_pack("{s:s, s:{s:s}}", "type", "object", "additionalProperties", "type",
+				 "string");
+	case BODY_ENV:
+		return json_pack("{s:[{s:s, s:{s:s}},{s:s, s:{s:s}}]}", "oneOf", "type", "object",
+				 "additionalProperties", "type", "string", "type", "array", "items",
+				 "type", "string");
+	case BODY_ITEMS:
+		return json_pack("{s:s, s:o}", "type", "array", "items",
+				 f->items ? table_schema(f->items)
+					  : json_pack("{s:s}", "type", "object"));
+	default:
+		return f->items ? table_schema(f->items) : json_pack("{s:s}", "type", "object");
+	}
+}
+
+static json_t *option_schema(const struct field *f)
+{
+	json_t *o, *values;
+
+	switch (f->type) {
+	case FIELD_BOOL:
+		return json_pack("{s:s}", "type", "boolean");
+	case FIELD_LIST:
+		return json_pack("{s:s, s:{s:s}}", "type", "array", "items", "type", "string");
+	case FIELD_ENUM:
+		values = json_array();
+		for (size_t i = 0; f->values[i]; i++)
+			json_array_append_new(values, json_string(f->values[i]));
+		return json_pack("{s:s, s:o}", "type", "string", "enum", values);
+	case FIELD_STRING:
+		return json_pack("{s:s}", "type", "string");
+	default:
+		o = json_pack("{s:[{s:s},{s:s}]}", "oneOf", "type", "number", "type", "string");
+		return o;
+	}
+}
+
+static json_t *table_schema(const struct body_table *t)
+{
+	json_t *properties = json_object(), *required = json_array(), *o, *p;
+
+	for (size_t i = 0; i < t->count; i++) {
+		p = type_schema(&t->fields[i]);
+		json_object_set_new(p, "description", json_string(t->fields[i].help));
+		json_object_set_new(properties, t->fields[i].name, p);
+		if (t->fields[i].flags & BODY_REQUIRED)
+			json_array_append_new(required, json_string(t->fields[i].name));
+	}
+	for (size_t i = 0; i < spec_field_count; i++) {
+		const struct field *f = &spec_fields[i];
+
+		if (!body_knows_spec(t, f) || json_object_get(properties, f->name))
+			continue;
+		p = option_schema(f);
+		json_object_set_new(p, "description", json_string(f->help));
+		json_object_set_new(properties, f->name, p);
+	}
+	o = json_pack("{s:s, s:b, s:o}", "type", "object", "additionalProperties", 0, "properties",
+		      properties);
+	if (json_array_size(required))
+		json_object_set(o, "required", required);
+	json_decref(required);
+	return o;
+}
+
+/* ---- paths ---- */
+
+static json_t *parameters(const char *pattern)
+{
+	json_t *all = json_array();
+
+	for (const char *open; (open = strchr(pattern, '{')); pattern = open + 1)
+		json_array_append_new(all, json_pack("{s:s%, s:s, s:b, s:{s:s}}", "name", open + 1,
+						     strcspn(open + 1, "}"), "in", "path",
+						     "required", 1, "schema", "type", "string"));
+	return all;
+}
+
+static json_t *body_schema(const struct route *r)
+{
+	if (r->body == BODY_STREAM)
+		return json_pack("{s:{s:{s:{s:s, s:s}}}}", "content", "application/octet-stream",
+				 "schema", "type", "string", "format", "binary");
+	return json_pack("{s:{s:{s:o}}}", "content", "application/json", "schema",
+			 table_schema(r->describe));
+}
+
+static json_t *operation(const struct route *r)
+{
+	json_t *o =
+		json_pack("{s:s, s:o, s:{s:{s:s}, s:{s:s}}}", "summary", r->summary, "parameters",
+			  parameters(r->pattern), "responses", "default", "description",
+			  "the answer; an error is {\"error\":{\"kind\",\"message\"}}", "401",
+			  "description", "no or no known token");
+
+	if (r->body != BODY_NONE && (r->body == BODY_STREAM || r->describe))
+		json_object_set_new(o, "requestBody", body_schema(r));
+	if (r->flags & ROUTE_OPEN)
+		json_object_set_new(o, "security", json_array());
+	return o;
+}
+
+static void add_operations(json_t *path, const struct route *r)
+{
+	static const char *const any[] = {"get", "post", "put", "patch", "delete"};
+	char method[16];
+	size_t i;
+
+	if (r->flags & ROUTE_ANY_METHOD) {
+		for (i = 0; i < ARRAY_LEN(any); i++)
+			json_object_set_new(path, any[i], operation(r));
+		return;
+	}
+	for (i = 0; r->method[i] && i < sizeof(method) - 1; i++)
+		method[i] = (char)tolower((unsigned char)r->method[i]);
+	method[i] = '\0';
+	json_object_set_new(path, method, operation(r));
+}
+
+void v1_openapi(struct exchange *x)
+{
+	json_t *paths = json_object();
+
+	for (size_t i = 0; i < rest_door.route_count; i++) {
+		const struct route *r = &rest_door.routes[i];
+		char pattern[128];
+		json_t *path;
+
+		snprintf(pattern, sizeof(pattern), "%s", r->pattern);
+		if (strlen(pattern) && pattern[strlen(pattern) - 1] == '*')
+			strcpy(pattern + strlen(pattern) - 1, "{rest}");
+		path = json_object_get(paths, pattern);
+		if (!path) {
+			path = json_object();
+			json_object_set_new(paths, pattern, path);
+		}
+		add_operations(path, r);
+	}
+	exchange_json(x, 200,
+		      json_pack("{s:s, s:{s:s, s:s}, s:[{s:[]}], s:{s:{s:{s:s, s:s}}}, s:o}",
+				"openapi", "3.0.3", "info", "title", "cloche", "version",
+				CLOCHE_VERSION, "security", "token", "components",
+				"securitySchemes", "token", "type", "http", "scheme", "bearer",
+				"paths", paths));
+}

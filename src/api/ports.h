@@ -1,0 +1,32 @@
+/*
+ * Previews: a request goes on to a port inside a sandbox, and its answer comes back (rule 26). HTTP/1.1,
+ * and upgrades (WebSockets) as a tunnel. What tells who the client is to us stays here.
+ */
+#pragma once
+
+#include "api/http.h"
+#include "manager/manager.h"
+
+struct ports_target {
+	uint32_t port;
+	const char *path;   /* with its leading slash, as sent; the query is the exchange's */
+	const char *prefix; /* of the public path, for X-Forwarded-Prefix, or "" */
+	bool own_host;	    /* a host name of its own: its cookies are its own, and pass */
+};
+
+/* The route's body is BODY_STREAM; the sandbox is awake. target is used during the call only. */
+void ports_proxy(struct exchange *x, struct sandbox *s, const struct ports_target *target);
+
+/*
+ * Bytes both ways between an upgraded connection and a guest's stream (tunnel.c). Half-close goes
+ * through; the end of both halves, or an error, ends it: raw and call are closed, done(arg) is called.
+ */
+struct tunnel;
+struct tunnel *tunnel_new(struct loop *l, struct raw *raw, struct call *call,
+			  void (*done)(void *arg), void *arg);
+/* For its owner, who has the call's callbacks. False: it has ended. */
+bool tunnel_to_client(struct tunnel *t, const void *bytes, size_t len, bool counted);
+void tunnel_to_guest(struct tunnel *t, const void *bytes, size_t len);
+void tunnel_guest_room(struct tunnel *t);
+void tunnel_guest_closed(struct tunnel *t); /* G_CLOSE */
+void tunnel_guest_ended(struct tunnel *t);  /* the call is gone */

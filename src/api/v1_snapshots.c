@@ -1,0 +1,252 @@
+#include "api/v1.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PIECE (128u << 10)
+#define FORKS_MAX 100
+
+static const struct body_field snapshot_fields[] = {
+	{"name", BODY_TEXT, 0, "a name for it", NULL},
+};
+const struct body_table v1_snapshot_table = {snapshot_fields, ARRAY_LEN(snapshot_fields),
+					     BODY_ALONE};
+
+static const struct body_field fork_fields[] = {
+	{"count", BODY_COUNT, 0, "how many (1)", NULL},
+};
+const struct body_table v1_fork_table = {fork_fields, ARRAY_LEN(fork_fields), BODY_ALONE};
+
+static void answer_created(void *arg, json_t *value, const struct err *e)
+{
+	if (e && e->kind != ERR_NONE) {
+		json_decref(value);
+		exchange_error(arg, e);
+	} else {
+		exchange_json(arg, 201, value);
+	}
+}
+
+void v1_snapshot(struct exchange *x)
+{
+	const char *name;
+	struct sandbox *s;
+
+	if (!v1_body(x) || !(s = v1_sandbox(x)))
+		return;
+	name = body_text(x->json, "name");
+	if (name && strlen(name) >= IPC_NAME)
+		exchange_fail(x, ERR_INVALID, "name: longer than %d bytes", IPC_NAME - 1);
+	else
+		sandbox_snapshot(s, name ? name : "", answer_created, x);
+}
+
+void v1_fork(struct exchange *x)
+{
+	uint64_t count;
+	struct sandbox *s;
+
+	if (!v1_body(x) || !(s = v1_sandbox(x)))
+		return;
+	count = body_count(x->json, "count", 1);
+	if (count < 1 || count > FORKS_MAX)
+		exchange_fail(x, ERR_INVALID, "count: from 1 to %d", FORKS_MAX);
+	else
+		sandbox_fork(s, count, answer_created, x);
+}
+
+void v1_snapshots(struct exchange *x)
+{
+	manager_snapshots(x->api->manager, &x->caller, v1_answer_json, x);
+}
+
+void v1_snapshot_delete(struct exchange *x)
+{
+	manager_snapshot_delete(x->api->manager, &x->caller, x->params[0], v1_answer_empty, x);
+}
+
+/* ---- tars, from and to an fd of the broker's ---- */
+
+struct tar {
+	struct exchange *x;
+	int fd;
+	uint64_t left;
+	struct loop_watch watch; /* where it is a pipe */
+	struct ipc_snapshot info;
+};
+
+static void tar_done(void *data)
+{
+	struct tar *t = data;
+
+	loop_unwatch(t->x->api->loop, &t->watch);
+	close_fd(&t->fd);
+}
+
+static struct tar *tar_new(struct exchange *x)
+{
+	struct tar *t = exchange_attach(x, sizeof(*t), tar_done);
+
+	t->x = x;
+	t->fd = t->watch.fd = -1;
+	return t;
+}
+
+static void send_more(void *arg)
+{
+	struct tar *t = arg;
+	char *piece = must_alloc(malloc(PIECE));
+
+	while (exchange_room(t->x)) {
+		ssize_t n = read(t->fd, piece, PIECE);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0) {
+			loop_unwatch(t->x->api->loop, &t->watch);
+			if (n < 0 && errno == EAGAIN) {
+				loop_watch(t->x->api->loop, &t->watch);
+				break;
+			}
+			if (n < 0)
+				exchange_abort(t->x);
+			else
+				exchange_finish(t->x);
+			break;
+		}
+		exchange_write(t->x, piece, (size_t)n);
+	}
+	if (!exchange_room(t->x))
+		loop_unwatch(t->x->api->loop, &t->watch);
+	free(piece);
+}
+
+static void on_readable(void *arg, uint32_t events)
+{
+	(void)events;
+	send_more(arg);
+}
+
+static void stop_sending(void *arg)
+{
+	struct tar *t = arg;
+
+	exchange_finish(t->x);
+}
+
+static void on_read_fd(void *arg, int fd, const struct ipc_snapshot *info, const struct err *e)
+{
+	struct tar *t = arg;
+	struct stat st;
+	int64_t size = EXCHANGE_UNKNOWN_LENGTH;
+
+	if (fd < 0) {
+		exchange_error(t->x, e);
+		return;
+	}
+	t->fd = fd;
+	t->watch = (struct loop_watch){.fd = fd, .events = EPOLLIN, .call = on_readable, .arg = t};
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+		size = st.st_size;
+	if (info && info->digest[0])
+		exchange_set_header(t->x, "X-Digest", info->digest);
+	exchange_stream(t->x, 200, "application/x-tar", size);
+	exchange_on_room(t->x, send_more, t);
+	exchange_on_gone(t->x, stop_sending, t);
+	if (!t->x->gone)
+		send_more(t);
+	else
+		exchange_finish(t->x);
+}
+
+void v1_snapshot_get_tar(struct exchange *x)
+{
+	manager_snapshot_read(x->api->manager, &x->caller, x->params[0], on_read_fd, tar_new(x));
+}
+
+/* ---- in ---- */
+
+static size_t take(void *arg, const char *bytes, size_t len)
+{
+	struct tar *t = arg;
+	size_t done = 0;
+	struct err e = {0};
+
+	while (done < len) {
+		ssize_t n = write(t->fd, bytes + done, len - done);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN) {
+			loop_watch(t->x->api->loop, &t->watch);
+			break;
+		}
+		if (n < 0) {
+			err_sys(&e, "cannot keep the snapshot");
+			exchange_error(t->x, &e);
+			break;
+		}
+		done += (size_t)n;
+	}
+	return done;
+}
+
+static void on_writable(void *arg, uint32_t events)
+{
+	struct tar *t = arg;
+
+	(void)events;
+	loop_unwatch(t->x->api->loop, &t->watch);
+	exchange_more(t->x);
+}
+
+static void complete(void *arg)
+{
+	struct tar *t = arg;
+
+	close_fd(&t->fd);
+	manager_snapshot_keep(t->x->api->manager, &t->x->caller, &t->info, answer_created, t->x);
+}
+
+static void stop_taking(void *arg)
+{
+	struct tar *t = arg;
+
+	if (t->fd >= 0)
+		exchange_fail(t->x, ERR_SYSTEM, "the client has gone");
+}
+
+static void on_write_fd(void *arg, int fd, const struct ipc_snapshot *info, const struct err *e)
+{
+	static const struct body_ops ops = {take, complete};
+	struct tar *t = arg;
+
+	if (fd < 0) {
+		exchange_error(t->x, e);
+		return;
+	}
+	t->fd = fd;
+	t->info = *info;
+	t->watch = (struct loop_watch){.fd = fd, .events = EPOLLOUT, .call = on_writable, .arg = t};
+	exchange_on_gone(t->x, stop_taking, t);
+	if (t->x->gone)
+		exchange_fail(t->x, ERR_SYSTEM, "the client has gone");
+	else
+		exchange_take_body(t->x, &ops, t);
+}
+
+void v1_snapshot_put_tar(struct exchange *x)
+{
+	const char *name = x->params[0];
+
+	if (strlen(name) >= IPC_NAME)
+		exchange_fail(x, ERR_INVALID, "name: longer than %d bytes", IPC_NAME - 1);
+	else
+		manager_snapshot_write(x->api->manager, &x->caller, name, on_write_fd, tar_new(x));
+}

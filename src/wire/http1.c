@@ -1,0 +1,255 @@
+#include "wire/http1.h"
+
+#include "base/auto.h"
+#include "base/parse.h"
+#include "base/str.h"
+
+#include <ctype.h>
+#include <string.h>
+#include <strings.h>
+
+size_t http1_head_length(const char *bytes, size_t len)
+{
+	const char *end = len >= 4 ? memmem(bytes, len, "\r\n\r\n", 4) : NULL;
+
+	return end ? (size_t)(end - bytes) + 4 : 0;
+}
+
+static bool is_token(const char *s)
+{
+	static const char others[] = "!#$%&'*+-.^_`|~";
+
+	for (const char *c = s; *c; c++)
+		if (!isalnum((unsigned char)*c) && !strchr(others, *c))
+			return false;
+	return *s != '\0';
+}
+
+static bool is_value(const char *s)
+{
+	for (; *s; s++)
+		if ((unsigned char)*s < ' ' && *s != '\t')
+			return false;
+	return true;
+}
+
+static int read_status(const char *line, int *ret, struct err *e)
+{
+	if (!str_starts(line, "HTTP/1.1 ") && !str_starts(line, "HTTP/1.0 "))
+		return err_set(e, ERR_INVALID, "the answer is not HTTP/1");
+	line += 9;
+	if (!isdigit((unsigned char)line[0]) || !isdigit((unsigned char)line[1]) ||
+	    !isdigit((unsigned char)line[2]) || (line[3] && line[3] != ' '))
+		return err_set(e, ERR_INVALID, "the answer has no status");
+	*ret = (line[0] - '0') * 100 + (line[1] - '0') * 10 + (line[2] - '0');
+	if (*ret < 100 || *ret > 599)
+		return err_set(e, ERR_INVALID, "the answer's status is %d", *ret);
+	return 0;
+}
+
+static int read_framing(struct http1_head *h, const struct http1_field *f, struct err *e)
+{
+	uint64_t n;
+	struct err inner;
+
+	if (!strcasecmp(f->name, "Transfer-Encoding")) {
+		if (strcasecmp(f->value, "chunked") != 0 || h->chunked)
+			return err_set(e, ERR_INVALID, "an unknown transfer encoding");
+		h->chunked = true;
+	} else if (!strcasecmp(f->name, "Content-Length")) {
+		if (parse_count(f->value, &n, &inner) < 0 || n > INT64_MAX ||
+		    (h->length >= 0 && h->length != (int64_t)n))
+			return err_set(e, ERR_INVALID, "a malformed length");
+		h->length = (int64_t)n;
+	}
+	return 0;
+}
+
+static int read_field(struct http1_head *h, char *line, struct err *e)
+{
+	struct http1_field *f = &h->fields[h->count];
+	char *colon = strchr(line, ':'), *end;
+
+	if (!colon || h->count == HTTP1_FIELDS)
+		return err_set(e, ERR_INVALID, "too many header fields, or one without a colon");
+	*colon++ = '\0';
+	colon += strspn(colon, " \t");
+	for (end = colon + strlen(colon); end > colon && strchr(" \t", end[-1]); end--)
+		end[-1] = '\0';
+	*f = (struct http1_field){line, colon};
+	if (!is_token(f->name) || !is_value(f->value))
+		return err_set(e, ERR_INVALID, "a malformed header field");
+	h->count++;
+	return read_framing(h, f, e);
+}
+
+int http1_head_read(char *bytes, size_t len, struct http1_head *ret, struct err *e)
+{
+	char *at = bytes, *end = bytes + len - 2; /* before the empty line */
+	bool first = true;
+
+	*ret = (struct http1_head){.length = -1};
+	if (len < 4 || memchr(bytes, '\0', len))
+		return err_set(e, ERR_INVALID, "a malformed head");
+	while (at < end) {
+		char *eol = memmem(at, (size_t)(end - at) + 2, "\r\n", 2);
+
+		if (!eol)
+			return err_set(e, ERR_INVALID, "a malformed head");
+		*eol = '\0';
+		if (strchr(at, '\r') || strchr(at, '\n'))
+			return err_set(e, ERR_INVALID, "a bare line break in the head");
+		if ((first ? read_status(at, &ret->status, e) : read_field(ret, at, e)) < 0)
+			return -1;
+		first = false;
+		at = eol + 2;
+	}
+	if (first)
+		return err_set(e, ERR_INVALID, "an empty head");
+	if (ret->chunked && ret->length >= 0)
+		return err_set(e, ERR_INVALID, "both a length and chunks");
+	return 0;
+}
+
+const char *http1_head_get(const struct http1_head *h, const char *name)
+{
+	for (size_t i = 0; i < h->count; i++)
+		if (!strcasecmp(h->fields[i].name, name))
+			return h->fields[i].value;
+	return NULL;
+}
+
+bool http1_is_hop_header(const char *name)
+{
+	static const char *const names[] = {"Connection",
+					    "Keep-Alive",
+					    "Proxy-Authenticate",
+					    "Proxy-Authorization",
+					    "Proxy-Connection",
+					    "TE",
+					    "Trailer",
+					    "Transfer-Encoding",
+					    "Upgrade",
+					    "Content-Length"};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (!strcasecmp(name, names[i]))
+			return true;
+	return false;
+}
+
+/* ---- bodies ---- */
+
+enum stage { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, TRAILER, TRAILER_LF };
+
+void http1_body_begin(struct http1_body *b, const struct http1_head *h, bool no_body)
+{
+	*b = (struct http1_body){.kind = HTTP1_TO_END};
+	if (no_body || h->status < 200 || h->status == 204 || h->status == 304)
+		b->kind = HTTP1_NONE;
+	else if (h->chunked)
+		b->kind = HTTP1_CHUNKED;
+	else if (h->length >= 0)
+		b->kind = HTTP1_LENGTH;
+	if (b->kind == HTTP1_LENGTH)
+		b->left = (uint64_t)h->length;
+	b->done = b->kind == HTTP1_NONE || (b->kind == HTTP1_LENGTH && !b->left);
+}
+
+static int hex(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c = (char)tolower((unsigned char)c);
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* One byte of what stands between the data of chunks. */
+static int frame_byte(struct http1_body *b, char c)
+{
+	switch (b->stage) {
+	case SIZE:
+		if (hex(c) >= 0 && b->digits < 15) {
+			b->left = b->left << 4 | (unsigned)hex(c);
+			b->digits++;
+			return 0;
+		}
+		if (!b->digits || (c != '\r' && c != ';'))
+			return -1;
+		b->stage = c == '\r' ? SIZE_LF : EXTENSION;
+		b->digits = 0;
+		return 0;
+	case EXTENSION:
+		if (c == '\n' || ++b->digits > 256)
+			return -1;
+		if (c == '\r')
+			b->stage = SIZE_LF;
+		return 0;
+	case SIZE_LF:
+		b->stage = b->left ? DATA : TRAILER;
+		b->digits = 0;
+		return c == '\n' ? 0 : -1;
+	case DATA_CR:
+		b->stage = DATA_LF;
+		return c == '\r' ? 0 : -1;
+	case DATA_LF:
+		b->stage = SIZE;
+		b->digits = 0;
+		return c == '\n' ? 0 : -1;
+	case TRAILER: /* fields after the last chunk are not taken */
+		if (c != '\r')
+			return -1;
+		b->stage = TRAILER_LF;
+		return 0;
+	default:
+		b->done = true;
+		return c == '\n' ? 0 : -1;
+	}
+}
+
+static int feed_chunks(struct http1_body *b, const char *bytes, size_t len, struct buf *out)
+{
+	while (len && !b->done) {
+		size_t n = 1;
+
+		if (b->stage == DATA) {
+			n = len < b->left ? len : b->left;
+			buf_add(out, bytes, n);
+			b->left -= n;
+			if (!b->left)
+				b->stage = DATA_CR;
+		} else if (frame_byte(b, *bytes) < 0) {
+			return -1;
+		}
+		bytes += n;
+		len -= n;
+	}
+	return len ? -1 : 0;
+}
+
+int http1_body_feed(struct http1_body *b, const char *bytes, size_t len, struct buf *out)
+{
+	if (!len)
+		return 0;
+	switch (b->kind) {
+	case HTTP1_NONE:
+		return -1;
+	case HTTP1_LENGTH:
+		if (len > b->left)
+			return -1;
+		buf_add(out, bytes, len);
+		b->left -= len;
+		b->done = b->left == 0;
+		return 0;
+	case HTTP1_CHUNKED:
+		return feed_chunks(b, bytes, len, out);
+	default:
+		buf_add(out, bytes, len);
+		return 0;
+	}
+}
+
+bool http1_body_end(const struct http1_body *b)
+{
+	return b->done || b->kind == HTTP1_TO_END;
+}

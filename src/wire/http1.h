@@ -1,0 +1,53 @@
+/*
+ * HTTP/1.1 as the programs inside sandboxes answer it: read strictly (rule 26), since whatever is
+ * taken in two ways by us and by a browser is a way to smuggle. Used for previews of inner ports.
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define HTTP1_HEAD_MAX (64u << 10)
+#define HTTP1_FIELDS 128
+
+struct http1_field {
+	const char *name, *value;
+};
+
+struct http1_head {
+	int status;
+	size_t count;
+	struct http1_field fields[HTTP1_FIELDS];
+	bool chunked;
+	int64_t length; /* -1: not said */
+};
+
+/* How long the head at the beginning of the bytes is, with its empty line; 0: not yet complete. */
+size_t http1_head_length(const char *bytes, size_t len);
+/* Reads one in place: bytes are changed and must live as long as ret. */
+int http1_head_read(char *bytes, size_t len, struct http1_head *ret, struct err *e);
+const char *http1_head_get(const struct http1_head *h, const char *name);
+
+/* Between two parties of one connection only: never passed on. */
+bool http1_is_hop_header(const char *name);
+
+enum http1_body_kind { HTTP1_NONE, HTTP1_LENGTH, HTTP1_CHUNKED, HTTP1_TO_END };
+
+struct http1_body {
+	enum http1_body_kind kind;
+	uint64_t left;	 /* of the body or of this chunk */
+	int stage;	 /* within chunks */
+	unsigned digits; /* of a size, or bytes of a line */
+	bool done;
+};
+
+/* What follows this head. no_body: the answer to HEAD. */
+void http1_body_begin(struct http1_body *b, const struct http1_head *h, bool no_body);
+/* Takes the bytes and adds what is content to out; -1: malformed, or more than there should be. */
+int http1_body_feed(struct http1_body *b, const char *bytes, size_t len, struct buf *out);
+/* The connection has ended: was that a proper end? */
+bool http1_body_end(const struct http1_body *b);
