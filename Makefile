@@ -201,7 +201,7 @@ $(B)/examples/%: examples/%.c include/cloche.h $(B)/libcloche.a $(B)/gnu/.flags
 
 # Preloaded into a warm interpreter; it shows fork and nothing else.
 ZYGOTE_SRC := src/zygote/preload.c $(addprefix src/sandbox/,cell_enter.c message.c verify.c restrict.c) \
-	  $(addprefix src/kern/,caps.c landlock.c seccomp.c) src/base/err.c src/base/str.c
+	  $(addprefix src/kern/,caps.c landlock.c seccomp.c) src/base/err.c src/base/str.c src/model/layer.c
 $(B)/cloche-zygote.so: $(call gnu_o,$(ZYGOTE_SRC)) $(call gen_o,gnu)
 	$(call quiet,LD) printf '{ global: fork; local: *; };\n' >$(B)/gnu/zygote.map && \
 		$(CC) -shared $^ $(GNU_LDFLAGS) -Wl,--version-script=$(B)/gnu/zygote.map -ldl -o $@

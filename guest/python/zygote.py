@@ -89,6 +89,7 @@ def adopt(path, cwd, arguments, environment):
     if hasattr(sys, "orig_argv"):
         sys.orig_argv[:] = ["python3", path] + arguments
     sys.path[0] = os.path.dirname(os.path.abspath(path))
+    sys.path[1:1] = [part for part in os.environ.get("PYTHONPATH", "").split(":") if part]
 
 
 def main_module(path):

@@ -38,6 +38,7 @@ static const struct body_field run_fields[] = {
 	{"cwd", BODY_TEXT, 0, "where it starts", NULL},
 	{"volumes", BODY_ITEMS, 0, "the operator's volumes that it sees", NULL},
 	{"snapshot", BODY_TEXT, 0, "start from this snapshot's files", NULL},
+	{"warm", BODY_TEXT, 0, "off: not in a sandbox that was prepared", NULL},
 	{"encoding", BODY_TEXT, 0, "base64: output as base64 in the result", NULL},
 };
 const struct body_table v1_run_table = {run_fields, ARRAY_LEN(run_fields), BODY_WITH_SPEC};
@@ -56,6 +57,8 @@ struct run {
 	void *arg;
 	bool cancelled, base64;
 	struct sandbox *s; /* held; NULL: not made yet */
+	bool warm;		       /* tries, or is in, a warm sandbox */
+	struct create_options options; /* for a cold one */
 	struct exec_request r;
 	char *input;
 	size_t input_len;
@@ -84,6 +87,7 @@ static void run_free(struct run *r)
 	list_done(&r->r.env);
 	list_done(&r->globs);
 	list_done(&r->found);
+	create_options_done(&r->options);
 	json_decref(r->captured);
 	json_decref(r->body);
 	sandbox_release(r->s);
@@ -220,11 +224,23 @@ static void take_next(struct run *r)
 
 /* ---- the command ---- */
 
+static void on_created(void *arg, struct sandbox *s, const struct err *e);
+
+static void start_cold(struct run *r)
+{
+	r->warm = false;
+	manager_create(r->api->manager, &r->who, &r->options, on_created, r);
+}
+
 static void on_record(void *arg, const char *text, size_t len, const struct err *e)
 {
 	struct run *r = arg;
 
 	r->capture = NULL;
+	if (!text && r->warm && warm_is_refusal(e)) {
+		start_cold(r);
+		return;
+	}
 	if (!text) {
 		fail(r, e);
 		return;
@@ -361,7 +377,7 @@ static int read_command(struct run *r, struct err *e)
 {
 	int ways =
 		body_has(r->body, "cmd") + body_has(r->body, "shell") + body_has(r->body, "code");
-	const char *code = body_text(r->body, "encoding");
+	const char *code = body_text(r->body, "encoding"), *warm = body_text(r->body, "warm");
 
 	if (ways != 1)
 		return err_field(e, ERR_INVALID, "cmd", "cmd: give one of cmd, shell and code");
@@ -371,6 +387,9 @@ static int read_command(struct run *r, struct err *e)
 	if (code && !str_equal(code, "base64") && !str_equal(code, "utf-8"))
 		return err_field(e, ERR_INVALID, "encoding",
 				 "encoding: '%.40s' is not one of utf-8, base64", code);
+	if (warm && !str_equal(warm, "off") && !str_equal(warm, "auto"))
+		return err_field(e, ERR_INVALID, "warm", "warm: '%.40s' is not one of auto, off",
+				 warm);
 	r->base64 = code && str_equal(code, "base64");
 	if (body_has(r->body, "code"))
 		return read_code(r, e);
@@ -399,6 +418,63 @@ static int read_body(struct run *r, struct create_options *o, struct err *e)
 	return body_bytes(r->body, "stdin", "stdin_base64", &r->input, &r->input_len, e);
 }
 
+/* ---- warm ---- */
+
+/* What an interpreter heeds when it starts is too late for one that has started. */
+static bool env_suits(const struct list *env)
+{
+	for (size_t i = 0; i < env->count; i++)
+		if (str_starts(env->items[i], "PYTHON") &&
+		    !str_starts(env->items[i], "PYTHONPATH="))
+			return false;
+	return true;
+}
+
+static bool is_python(const struct run *r)
+{
+	const char *name = body_text(r->body, "language");
+	struct err e;
+
+	return body_has(r->body, "code") &&
+	       str_equal(language_find(name ? name : "python", "language", &e)->name, "python");
+}
+
+static bool may_be_warm(const struct run *r)
+{
+	const char *warm = body_text(r->body, "warm");
+	bool code = body_has(r->body, "code");
+
+	return !(warm && str_equal(warm, "off")) && !r->globs.count &&
+	       r->file_count == (code ? 1u : 0u) && (!code || is_python(r)) &&
+	       env_suits(&r->r.env) && manager_nest_suits(r->api->manager, &r->options);
+}
+
+/* At once, in a sandbox that is ready; false: not like that. */
+static bool start_warm(struct run *r)
+{
+	struct exec_request request = r->r;
+	struct list script = {0};
+	struct sandbox *nest;
+	const char *why;
+
+	nest = may_be_warm(r) ? manager_nest(r->api->manager, &r->who, &why) : NULL;
+	if (!nest)
+		return false;
+	r->warm = true;
+	request.warm = WARM_COMMAND;
+	if (body_has(r->body, "code")) {
+		request.warm = WARM_PYTHON;
+		list_add(&script, r->files[0].path);
+		body_list(r->body, "args", &script);
+		request.argv = script;
+		request.code = r->files[0].bytes;
+		request.code_len = r->files[0].len;
+	}
+	r->capture = exec_capture(nest, &request, r->input, r->input_len, r->base64, on_record, r);
+	list_done(&script);
+	return true;
+}
+
 struct run *run_start(struct api *api, const struct caller *who, json_t *body, run_done done,
 		      void *arg, struct err *e)
 {
@@ -413,6 +489,8 @@ struct run *run_start(struct api *api, const struct caller *who, json_t *body, r
 		run_free(r);
 		return NULL;
 	}
-	manager_create(api->manager, who, &o, on_created, r);
+	r->options = o;
+	if (!start_warm(r))
+		start_cold(r);
 	return r;
 }

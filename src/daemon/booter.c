@@ -79,6 +79,7 @@ static int boot_nest(const struct boot_job *job, struct boot_request *r, const s
 		{"/run/cloche/zygote.so", p->zygote, p->zygote_size, 0555},
 	};
 	struct boot_nest nest = {.slots = {job->boot.nest[0], job->boot.nest[1]},
+				 .required = r->spec->required_layers | LAYER_BIT(LAYER_CAPS),
 				 .files = files,
 				 .file_count = ARRAY_LEN(files)};
 	int rc;

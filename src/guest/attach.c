@@ -3,6 +3,7 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "guest/denials.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@ static void pack_exit(const struct command *c, struct buf *b)
 	pack_u64(b, x->duration_us);
 	pack_u64(b, x->cpu_us);
 	pack_u64(b, x->max_rss_bytes);
+	pack_u32(b, c->reaped ? denials_count(c->guest, c) : 0);
 }
 
 void command_pack(const struct command *c, struct buf *ret)

@@ -126,6 +126,20 @@ static void pack_denial(struct buf *b, const struct board_denial *d)
 	pack_u64(b, d->count);
 }
 
+static bool concerns(const struct board_denial *d, const struct command *c)
+{
+	return d->owner == c->eid || (!d->owner && d->last_ns >= c->started_ns);
+}
+
+uint32_t denials_count(const struct guest *g, const struct command *c)
+{
+	uint32_t count = 0;
+
+	for (unsigned i = 0; i < g->board->denial_count; i++)
+		count += concerns(&g->board->denials[i], c);
+	return count;
+}
+
 bool denials_request(struct guest *g, struct stream *s, struct unpack *u)
 {
 	uint32_t eid = unpack_u32(u), count = 0;
@@ -141,7 +155,7 @@ bool denials_request(struct guest *g, struct stream *s, struct unpack *u)
 	for (unsigned i = 0; i < g->board->denial_count; i++) {
 		const struct board_denial *d = &g->board->denials[i];
 
-		if (c && d->owner != eid && (d->owner || d->last_ns < c->started_ns))
+		if (c && !concerns(d, c))
 			continue;
 		if (rows.len > GUEST_MAX_PAYLOAD - 2048)
 			break;

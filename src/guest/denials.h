@@ -6,6 +6,8 @@
 struct command;
 
 int denials_start(struct guest *g);
+/* Groups of denials that are this command's, or may be. */
+uint32_t denials_count(const struct guest *g, const struct command *c);
 void denials_stop(struct guest *g);
 /* There are processes now: where no cgroup limits memory, their use is watched. */
 void denials_watch(struct guest *g);

@@ -2,9 +2,12 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "guest/command.h"
+#include "guest/env.h"
+#include "guest/files.h"
 #include "guest/nest.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,12 +61,21 @@ static void feed(struct command *c, const struct nest_request *r, bool no_stdin)
 	}
 }
 
+static char **make_env(const struct wish *w, struct list *ret)
+{
+	env_make(w->guest, "", w->cwd, false, ret);
+	for (size_t i = 0; i < w->env.count; i++)
+		env_set(ret, w->env.items[i]);
+	return ret->items;
+}
+
 /* -1 with EAGAIN: not yet. */
 static int fulfil(struct wish *w, struct err *e)
 {
+	struct list env = {0};
 	const struct nest_request request = {.kind = (enum nest_kind)w->kind,
 					     .argv = w->argv.items,
-					     .env = w->env.items,
+					     .env = make_env(w, &env),
 					     .cwd = w->cwd,
 					     .code = w->code,
 					     .code_len = w->code_len};
@@ -77,8 +89,10 @@ static int fulfil(struct wish *w, struct err *e)
 	struct spawned process;
 	struct command *c;
 
-	if (nest_seat(w->guest->nest, &request, &process, &report, e) < 0)
+	if (nest_seat(w->guest->nest, &request, &process, &report, e) < 0) {
+		list_done(&env);
 		return -1;
+	}
 	c = command_new(w->guest, &terms);
 	c->in_cell = true;
 	c->layers = report.proven;
@@ -87,6 +101,7 @@ static int fulfil(struct wish *w, struct err *e)
 	nest_name_tenant(w->guest->nest, process.pid, c->eid);
 	command_begin(c, &terms, &process, w->stream);
 	feed(c, &request, w->flags & GUEST_EXEC_NO_STDIN);
+	list_done(&env);
 	return 0;
 }
 
@@ -129,8 +144,7 @@ static struct wish *unpack_wish(struct unpack *u)
 		w->code = must_alloc(malloc(w->code_len + 1));
 		memcpy(w->code, code, w->code_len);
 	}
-	/* Lists that are empty still end. */
-	if (unpack_is_done(u) && w->kind < NEST_KINDS && w->argv.count > 0 && w->env.count > 0)
+	if (unpack_is_done(u) && w->kind < NEST_KINDS && w->argv.count > 0)
 		return w;
 	wish_free(w);
 	return NULL;
@@ -153,6 +167,8 @@ bool run_request(struct guest *g, struct stream *s, struct unpack *u)
 	}
 	w->guest = g;
 	w->stream = s;
+	if (!*w->cwd)
+		snprintf(w->cwd, sizeof(w->cwd), "%s", files_workdir(g));
 	s->ops = &waiting;
 	s->arg = w;
 	w->back = g->wishes_end;

@@ -18,6 +18,9 @@ struct capture_run {
 	bool base64, flooded, cancelled;
 	bool asking; /* for denials; freed by its answer */
 	uint32_t eid;
+	bool warm;
+	layer_set proven;
+	int landlock_abi;
 	char *input;
 	size_t input_len, input_at;
 	int64_t begun_ns;
@@ -90,6 +93,8 @@ static void fill(struct capture_run *c, const struct exec_exit *x)
 	if (r->out.tail || r->err.tail)
 		r->limits_hit |= HIT_OUTPUT;
 	layers_fill(c->s, r);
+	if (c->warm)
+		warm_layers(c->s, c->proven, c->landlock_abi, r);
 	if (c->s->booted.note[0])
 		r->notes[0] = c->s->booted.note;
 }
@@ -114,7 +119,7 @@ static void on_exit_(void *arg, const struct exec_exit *x)
 
 	c->x = NULL;
 	fill(c, x);
-	c->asking = denials_ask(c->s, c->eid, &c->result, conclude, c);
+	c->asking = x->denials && denials_ask(c->s, c->eid, &c->result, conclude, c);
 	if (!c->asking)
 		conclude(c);
 }
@@ -150,6 +155,7 @@ static void on_start(void *arg, uint32_t eid, uint32_t pid)
 
 	(void)pid;
 	c->eid = eid;
+	c->warm = exec_warm_layers(c->x, &c->proven, &c->landlock_abi);
 	c->setup_ms = (double)(now_ns() - c->begun_ns) / 1e6;
 	feed(c);
 }

@@ -69,6 +69,11 @@ int ttl_check(struct manager *m, uint64_t ttl_ms, struct err *e)
 	return 0;
 }
 
+static bool is_nest(const struct create_options *o)
+{
+	return o->nest[0] + o->nest[1] > 0;
+}
+
 static int check_request(struct manager *m, const struct caller *who,
 			 const struct create_options *o, struct err *e)
 {
@@ -78,7 +83,7 @@ static int check_request(struct manager *m, const struct caller *who,
 		e->errnum = EBUSY;
 		return -1;
 	}
-	if (tenant_check(m, who, e) < 0 || ttl_check(m, o->ttl_ms, e) < 0)
+	if ((!is_nest(o) && tenant_check(m, who, e) < 0) || ttl_check(m, o->ttl_ms, e) < 0)
 		return -1;
 	return limits_check(m, who, &o->spec.limits, e);
 }
@@ -106,7 +111,8 @@ void manager_create(struct manager *m, const struct caller *who, struct create_o
 	s->owner = s->actor = *who;
 	s->created_ms = unix_ms();
 	sandbox_add(s);
-	tenant_enter(s);
+	if (!is_nest(&s->o))
+		tenant_enter(s);
 	j = job_new(s, JOB_CREATE, BY_CLIENT);
 	j->done = done;
 	j->arg = arg;
@@ -123,6 +129,7 @@ void fill_boot(const struct sandbox *s, struct ipc_boot *b)
 			       .root = (uint8_t)spec->root,
 			       .net = (uint8_t)spec->net,
 			       .transient = s->o.transient,
+			       .nest = {s->o.nest[0], s->o.nest[1]},
 			       .volume_count = s->o.volume_count,
 			       .required_layers = spec->required_layers};
 	memcpy(b->id, s->id, sizeof(b->id));

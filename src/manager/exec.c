@@ -24,6 +24,9 @@ struct exec {
 	void *arg;
 	uint32_t eid;
 	uint8_t type;
+	bool warm;
+	layer_set proven; /* warm: by this very command's process */
+	int landlock_abi;
 	bool detached;	/* nobody listens; freed by the callback that is still due */
 	bool answering; /* a callback is due: audit or stats */
 	bool exited, background, unacked;
@@ -69,6 +72,7 @@ void exit_read(struct unpack *u, struct exec_exit *ret)
 	ret->duration_ms = (double)unpack_u64(u) / 1e3;
 	ret->cpu_ms = (double)unpack_u64(u) / 1e3;
 	ret->max_rss_bytes = unpack_u64(u);
+	ret->denials = unpack_u32(u);
 	if (exec_errno) {
 		ret->status = STATUS_EXITED;
 		ret->exit_code = exec_errno == ENOENT || exec_errno == ENOTDIR ? 127 : 126;
@@ -191,6 +195,10 @@ static void on_frame(void *arg, uint8_t type, const void *payload, size_t len)
 	case G_OK:
 		x->eid = unpack_u32(&u);
 		pid = unpack_u32(&u);
+		if (x->warm) {
+			x->proven = unpack_u32(&u);
+			x->landlock_abi = (int)unpack_u32(&u);
+		}
 		if (x->ops->on_start)
 			x->ops->on_start(x->arg, x->eid, pid);
 		break;
@@ -317,6 +325,27 @@ static void pack_request(const struct exec_request *r, struct buf *b)
 	pack_list(b, &r->env);
 }
 
+static void pack_warm(const struct exec_request *r, struct buf *b)
+{
+	struct exec_request command = *r;
+
+	command.shell = NULL;
+	pack_u8(b, r->warm == WARM_PYTHON ? GUEST_RUN_PYTHON : GUEST_RUN_COMMAND);
+	pack_u8(b, flags_of(&command));
+	pack_u64(b, r->timeout_ms);
+	pack_str(b, r->cwd);
+	if (r->shell) {
+		pack_u32(b, 3);
+		pack_str(b, "/bin/bash");
+		pack_str(b, "-c");
+		pack_str(b, r->shell);
+	} else {
+		pack_list(b, &r->argv);
+	}
+	pack_list(b, &r->env);
+	pack_bytes(b, r->code, r->code_len);
+}
+
 /* What runs, cut: for the audit. Its role makes the bytes harmless. */
 static void name_command(const struct exec_request *r, char *text, size_t size)
 {
@@ -335,12 +364,16 @@ static void name_command(const struct exec_request *r, char *text, size_t size)
 struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const struct exec_ops *ops,
 			void *arg)
 {
-	struct exec *x = exec_new(s, G_EXEC, ops, arg);
+	struct exec *x = exec_new(s, r->warm ? G_RUN : G_EXEC, ops, arg);
 	char command[200];
 
 	x->timeout_ms = r->timeout_ms;
 	x->background = r->background;
-	pack_request(r, &x->request);
+	x->warm = r->warm != WARM_NOT;
+	if (x->warm)
+		pack_warm(r, &x->request);
+	else
+		pack_request(r, &x->request);
 	s->m->metrics.execs++;
 	x->answering = true;
 	name_command(r, command, sizeof(command));
@@ -370,6 +403,13 @@ struct exec *exec_attach(struct sandbox *s, uint32_t eid, uint64_t from_seq,
 uint32_t exec_id(const struct exec *x)
 {
 	return x->eid;
+}
+
+bool exec_warm_layers(const struct exec *x, layer_set *ret_proven, int *ret_landlock_abi)
+{
+	*ret_proven = x->proven;
+	*ret_landlock_abi = x->landlock_abi;
+	return x->warm;
 }
 
 struct sandbox *exec_sandbox(const struct exec *x)

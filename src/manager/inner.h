@@ -121,6 +121,7 @@ struct manager {
 	struct tenant *tenants;
 	uint32_t alive, boots_waiting;
 	struct pool pools[POOL_KINDS];
+	struct nest *nests; /* warm.c */
 	uint64_t pool_wait_ms;
 	struct loop_timer pool_timer, sample_timer, grave_timer;
 	struct event *events[4096];
@@ -129,6 +130,11 @@ struct manager {
 	struct caller acting;
 	struct manager_metrics metrics;
 };
+
+/* ---- warm.c ---- */
+/* The layers of a warm run: its own, and what it shares with those before it. */
+void warm_layers(const struct sandbox *s, layer_set proven, int landlock_abi, struct result *r);
+void warm_stop(struct manager *m);
 
 /* ---- manager.c ---- */
 struct sandbox *sandbox_new(struct manager *m, const char *id);

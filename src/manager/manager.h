@@ -41,7 +41,8 @@ struct create_options {
 	json_t *door_data; /* what its door must remember: stored, never shown, opaque here; taken over */
 	uint64_t ttl_ms, idle_ms;
 	bool pause_on_timeout, auto_resume;
-	bool transient; /* one /v1/run: not stored, not listed, gone with the daemon */
+	bool transient;	 /* one /v1/run: not stored, not listed, gone with the daemon */
+	uint8_t nest[2]; /* a nest with so many slots (sandbox/cell.h), for warm.c */
 	char snapshot[IPC_ID];
 	struct ipc_volume volumes[IPC_VOLUMES];
 	uint32_t volume_count;
@@ -143,6 +144,8 @@ void manager_unsubscribe(struct subscription *s);
 /* ---- commands (exec.c) ---- */
 struct exec; /* one attachment to a command */
 
+enum warm_kind { WARM_NOT, WARM_COMMAND, WARM_PYTHON };
+
 struct exec_request {
 	struct list argv;  /* or: */
 	const char *shell; /* one line for a shell */
@@ -150,6 +153,9 @@ struct exec_request {
 	const char *cwd, *user, *tag, *session; /* NULL: default */
 	uint64_t timeout_ms;			/* 0: none */
 	bool tty, background, keep, no_stdin, login;
+	enum warm_kind warm; /* in a nest. Python: argv[0] is the script's path, and: */
+	const char *code;
+	size_t code_len;
 	uint32_t rows, cols;
 };
 
@@ -161,6 +167,7 @@ struct exec_exit {
 	bool oom_killed;
 	double duration_ms, cpu_ms;
 	uint64_t max_rss_bytes;
+	uint32_t denials; /* groups of them that the guest saw */
 };
 
 struct exec_ops {
@@ -201,6 +208,17 @@ struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r
 				 size_t input_len, bool base64, record_done done, void *arg);
 /* The client went away. */
 void exec_capture_cancel(struct capture_run *c);
+
+/* ---- warm sandboxes (warm.c) ---- */
+/*
+ * The nest of this caller, in which commands with `warm` set can run at once. NULL: there is none, or
+ * not yet, and *ret_why says so in a few words; one is made meanwhile if it may be.
+ */
+struct sandbox *manager_nest(struct manager *m, const struct caller *who, const char **ret_why);
+/* Is what is asked for what a nest gives? */
+bool manager_nest_suits(const struct manager *m, const struct create_options *o);
+/* An error that means: not warm, nothing has run, try another way. */
+bool warm_is_refusal(const struct err *e);
 
 /* ---- files: raw guest calls, by wire/guest.h; the sandbox was woken before. NULL: it is not running ---- */
 struct call *sandbox_call(struct sandbox *s, uint8_t type, const void *payload, size_t len,

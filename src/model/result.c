@@ -270,8 +270,7 @@ static void print_layers(struct jsonw *j, const char *key, const struct result *
 	jsonw_bool(j, "rootless", r->rootless);
 	print_names(j, "denials", r->denial_kinds,
 		    sizeof(r->denial_kinds) / sizeof(r->denial_kinds[0]));
-	jsonw_open(j, "recycled", '[');
-	jsonw_close(j, ']');
+	print_names(j, "recycled", r->recycled, sizeof(r->recycled) / sizeof(r->recycled[0]));
 	print_missing(j, r->missing);
 	jsonw_close(j, '}');
 }

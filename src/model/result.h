@@ -90,6 +90,7 @@ struct result {
 	const char *disk;   /* "tmpfs" "none" */
 	bool rootless;
 	char guard_note[160];	     /* what the guard saw and did not refuse, or "" */
+	const char *recycled[8];     /* namespaces and the like that were used before */
 	const char *denial_kinds[6]; /* what is observed: "syscall" ...; NULL-terminated */
 	const char *notes[8];	     /* what the caller should know, NULL-terminated */
 };

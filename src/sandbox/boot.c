@@ -240,6 +240,7 @@ static int plan_nest(struct plan *p, const struct boot_request *r, struct guest_
 		     struct err *e)
 {
 	struct nest_terms terms = {.cell.limits = r->spec->limits,
+				   .cell.required = r->nest->required,
 				   .cell.rootless = p->rootless,
 				   .cell.caller_is_root = p->rootless && p->uid == 0};
 

@@ -36,6 +36,7 @@
 /* What every cell of a nest is made with; plain data, sent as it is. */
 struct cell_terms {
 	struct limits limits;
+	layer_set required;	 /* without these nothing runs */
 	layer_set cgroup_layers; /* what a slot's cgroup limits */
 	int join_count;
 	bool unified;	     /* cgroup v2 */

@@ -188,14 +188,24 @@ static int attach(const struct cell_entry *c, struct err *e)
 	return 0;
 }
 
+static int check_required(const struct cell_terms *t, layer_set proven, struct err *e)
+{
+	layer_set lacking = t->required & ~proven;
+
+	for (int i = 0; i < LAYER_COUNT; i++)
+		if (lacking & LAYER_BIT(i))
+			return err_set(e, ERR_UNSUPPORTED,
+				       "layer %s is required but did not hold when tried",
+				       layer_name((enum layer)i));
+	return 0;
+}
+
 /* Tells, lets go of everything above 2, and looks whether that is so; if not, nothing runs. */
 static int tell(const struct cell_entry *c, struct cell_report *r, int listener)
 {
 	struct err ignored;
 	int rc;
 
-	if (r->err.kind == ERR_NONE)
-		r->proven |= LAYER_BIT(LAYER_FDS);
 	rc = message_send(c->report, r, sizeof(*r), &listener, listener < 0 ? 0 : 1, &ignored);
 	if (sys_close_range(3, ~0u, 0) < 0 || verify_fds(2) == 0)
 		_exit(125);
@@ -224,6 +234,9 @@ int cell_enter(const struct cell_entry *c)
 			(void)restrict_open_files(&p, &report.err);
 		}
 	}
+	board.proven |= LAYER_BIT(LAYER_FDS); /* tell() sees to it */
+	if (report.err.kind == ERR_NONE)
+		check_required(c->terms, board.proven, &report.err);
 	report.proven = board.proven;
 	report.landlock_abi = board.landlock_abi;
 	report.listening = board.listening;

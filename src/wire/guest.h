@@ -114,8 +114,7 @@ enum guest_type {
 	/*
 	 * In a nest (sandbox/cell.h): runs a command or Python code in a warm sandbox of its own. u8 kind
 	 * (GUEST_RUN_*), u8 flags (GUEST_EXEC_NO_STDIN, _KILL), u64 timeout_ms, str cwd, u32 n, n x str
-	 * argv (Python: the script's path, then its arguments), u32 n, n x str "K=V" (the whole
-	 * environment), str code -> G_OK u32 eid, u32 pid, u32 layers proven, u32 Landlock ABI,
+	 * argv (Python: the script's path, then its arguments), u32 n, n x str "K=V", str code -> G_OK u32 eid, u32 pid, u32 layers proven, u32 Landlock ABI,
 	 * u8 notifications are listened to; goes on as G_EXEC does. Waits for a cell if there is none.
 	 */
 	G_RUN,
@@ -178,7 +177,8 @@ enum guest_change {
  *             str owner name, str group name, str link target
  * guest_exec_item: u32 eid, u32 pid, u8 running, u8 flags, str tag, str session, str cwd, u32 argc, argc x str,
  *             u64 started_ms (unix), guest_exit (zeros while it runs), u64 oldest seq kept, u64 next seq
- * guest_exit: u32 wait status as of waitpid, u32 exec_errno, u8 why (GUEST_WHY_*), u64 duration_us, u64 cpu_us, u64 max_rss_bytes
+ * guest_exit: u32 wait status as of waitpid, u32 exec_errno, u8 why (GUEST_WHY_*), u64 duration_us, u64 cpu_us, u64 max_rss_bytes,
+ *             u32 denials seen (G_DENIALS tells them)
  * guest_stats: u32 processes, u64 cpu_us, u64 memory_bytes (sum of private memory; cgroups know better), u64 disk_bytes, u64 disk_limit_bytes,
  *             u64 net_rx_bytes, u64 net_tx_bytes (beyond loopback), u32 execs running
  * G_EVENTS items start with u8: 1 = denial: u8 kind (enum denial_kind), str rule/report name, str target, str explain, u64 count;
