@@ -341,9 +341,25 @@ static int next_chunk(struct http *h, struct err *e)
 	return 0;
 }
 
+/* Between two chunks: is the next one's size there, behind the end of the last one? */
+static bool has_chunk_head(const struct http *h)
+{
+	const char *p = buf_head(&h->in), *end = p + h->in.len;
+
+	for (int lines = h->first_chunk ? 1 : 2; lines > 0; lines--) {
+		p = p < end ? memchr(p, '\n', (size_t)(end - p)) : NULL;
+		if (!p)
+			return false;
+		p++;
+	}
+	return true;
+}
+
 bool http_has_data(const struct http *h)
 {
-	return h->body_done || h->in.len > 0;
+	if (h->body_done || h->in.len == 0)
+		return h->body_done;
+	return h->framing != BODY_CHUNKED || h->left > 0 || has_chunk_head(h);
 }
 
 ssize_t http_read(struct http *h, void *bytes, size_t len, struct err *e)
