@@ -170,7 +170,8 @@ static json_t *text_content(const char *text)
 
 void mcp_call_structured(struct mcp_call *c, json_t *value)
 {
-	auto_free char *text = must_alloc(json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(15)));
+	auto_free char *text =
+		must_alloc(json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(15)));
 
 	mcp_call_result(c, json_pack("{s:o, s:o, s:b}", "content", text_content(text),
 				     "structuredContent", value, "isError", 0));

@@ -86,7 +86,7 @@ void exchange_reply(struct exchange *x, int status, const char *type, const void
 
 void exchange_json(struct exchange *x, int status, json_t *value)
 {
-	char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY);
+	char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(12));
 
 	json_decref(value);
 	if (!text) {

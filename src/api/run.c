@@ -148,7 +148,7 @@ static void add_captured(struct run *r)
 
 	if (record) {
 		json_object_set_new(record, "files", take_ptr(r->captured));
-		text = json_dumps(record, JSON_COMPACT);
+		text = json_dumps(record, JSON_COMPACT | JSON_REAL_PRECISION(12));
 		if (text) {
 			free(r->record);
 			r->record = text;

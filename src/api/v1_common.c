@@ -112,7 +112,7 @@ void sse_open(struct sse *s, struct exchange *x)
 
 void sse_send(struct sse *s, const char *event, json_t *value)
 {
-	char *text = json_dumps(value, JSON_COMPACT);
+	char *text = json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(12));
 
 	json_decref(value);
 	if (text)
