@@ -14,6 +14,7 @@
 #define MAX_TIMEOUT_MS (600u * 1000)
 #define INPUT_MAX 60000u
 #define POLL_MAX (128u << 10)
+#define POLL_LEAST_MS 100 /* for what is there already to come */
 
 /* The client's option is the most that a model may ask for. */
 static uint64_t most_ms(const struct mcp_call *c, uint64_t otherwise)
@@ -393,7 +394,7 @@ void mcp_process_poll(struct mcp_call *c)
 	b->eid = (uint32_t)mcp_arg_number(c, "process_id", 0);
 	last = json_number_value(polled_key(c, b->eid, key, sizeof(key)));
 	attach(c, b, (uint64_t)mcp_arg_number(c, "from", last),
-	       (uint64_t)(mcp_arg_number(c, "wait", 1) * 1000));
+	       POLL_LEAST_MS + (uint64_t)(mcp_arg_number(c, "wait", 1) * 1000));
 }
 
 void mcp_log_as_resource(struct mcp_call *c, const char *uri, uint32_t eid)
