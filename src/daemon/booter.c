@@ -375,7 +375,8 @@ void booters_start(struct daemon *d)
 
 void booters_stop(struct daemon *d)
 {
-	for (int i = 0; i < BOOTERS; i++) {
+	/* Some may never have been started. */
+	for (int i = 0; i < BOOTERS && d->booters[i].d; i++) {
 		stop(&d->booters[i]);
 		if (d->booters[i].pid > 0)
 			waitpid(d->booters[i].pid, NULL, 0);

@@ -339,6 +339,8 @@ static void await_audit(struct daemon *d)
 
 static void stop(struct daemon *d)
 {
+	if (!d->loop)
+		return;
 	listeners_close(d);
 	roles_stop(d);
 	booters_stop(d);

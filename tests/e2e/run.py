@@ -176,6 +176,10 @@ def copy_tree(to):
     for name in ("cloched", "cloche-guest"):
         if os.path.exists(os.path.join(build, name)):
             shutil.copy(os.path.join(build, name), os.path.join(top, "build", name))
+    if os.path.isdir(os.path.join(build, "tests", "front")):
+        shutil.copytree(
+            os.path.join(build, "tests", "front"), os.path.join(top, "build", "tests", "front")
+        )
     lie = cl.helper("lie")
     if lie:
         shutil.copy(lie, os.path.join(top, "build", "tests"))

@@ -303,6 +303,7 @@ int main(int argc, char **argv)
 	/* What the broker says before anybody listens must wait: no reading until then. */
 	listener = open_socket(argv[3]);
 	client = accept(listener, NULL, NULL);
+	say("{\"puppet\":%d}", (int)getpid());
 	for (;;) {
 		struct pollfd polls[] = {{BROKER, POLLIN, 0}, {client, POLLIN, 0}};
 

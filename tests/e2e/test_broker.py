@@ -1,0 +1,303 @@
+"""The broker by itself: it boots, pauses, copies, adopts and ends sandboxes, and believes no front."""
+
+import os
+import signal
+import socket
+import struct
+import unittest
+
+import cl
+import puppet
+from puppet import Broker, new_id
+
+
+@unittest.skipUnless(os.access(puppet.PROGRAM, os.X_OK), "the puppet front is not built")
+class Case(cl.Case):
+    def broker(self, **kw):
+        return Broker(self.dir, **kw)
+
+    def boot(self, b, *words):
+        name = new_id()
+        reply = b.ask(" ".join(["boot", name, *words]))
+        self.assertEqual(reply["type"], puppet.BOOTED, reply)
+        return name
+
+    def refused(self, reply, kind):
+        self.assertEqual((reply["type"], reply["kind"]), (puppet.DONE, kind), reply)
+
+    def done(self, reply):
+        self.assertEqual((reply["type"], reply["kind"]), (puppet.DONE, 0), reply)
+
+    def boxes(self, b):
+        return sorted(n for n in os.listdir(os.path.join(b.runtime, "boxes")))
+
+
+class Life(Case):
+    def test_boot_and_destroy(self):
+        with self.broker() as b:
+            box = self.boot(b)
+            self.assertEqual(b.ask("hello " + box)["type"], 96)
+            self.assertEqual(self.boxes(b), [box, box + ".sock"])
+            self.done(b.ask("destroy " + box))
+            self.assertEqual(self.boxes(b), [])
+            self.done(b.ask("destroy " + box))  # idempotent
+            self.done(b.ask("destroy " + new_id()))
+
+    def test_same_id_twice(self):
+        with self.broker() as b:
+            box = self.boot(b)
+            self.refused(b.ask("boot " + box), puppet.CONFLICT)
+
+    def test_many_at_once(self):
+        with self.broker() as b:
+            names = [new_id() for _ in range(20)]
+            for name in names:
+                b.send("boot " + name)
+            for _ in names:
+                self.assertEqual(b.news(puppet.BOOTED)["type"], puppet.BOOTED)
+            for name in names:
+                b.send("destroy " + name)
+            for _ in names:
+                self.done(b.news(puppet.DONE))
+            self.assertEqual(self.boxes(b), [])
+
+    def test_destroyed_while_booting(self):
+        with self.broker() as b:
+            name = new_id()
+            b.send("boot " + name)
+            b.send("destroy " + name)
+            first, second = b.line(), b.line()
+            while first.get("serial") == 0:
+                first, second = second, b.line()
+            self.assertIn(first["type"], (puppet.BOOTED, puppet.DONE))
+            self.assertEqual(second["type"], puppet.DONE)
+            puppet.await_true(lambda: self.boxes(b) == [])
+
+    def test_killed_from_outside(self):
+        with self.broker() as b:
+            box = self.boot(b)
+            pid = self.guest_pid(b, box)
+            os.kill(pid, signal.SIGKILL)
+            self.assertEqual(b.news(puppet.DIED)["id"], box)
+            puppet.await_true(lambda: self.boxes(b) == [])
+
+    def guest_pid(self, b, box):
+        """From the record; it begins with magic, size, id base, then the pid."""
+        with open(os.path.join(b.runtime, "boxes", box), "rb") as record:
+            return struct.unpack("8sIIq", record.read(24))[3]
+
+    def test_stats(self):
+        with self.broker() as b:
+            box = self.boot(b)
+            stats = b.ask("stats " + box)
+            self.assertEqual(stats["type"], puppet.STATS_ARE)
+            self.assertGreater(stats["disk"], 0)
+            self.refused(b.ask("stats " + new_id()), puppet.NOT_FOUND)
+
+    def test_links_get_newer(self):
+        with self.broker() as b:
+            box = self.boot(b)
+            b.ask("hello " + box)
+            self.assertEqual(b.ask("connect " + box)["generation"], 2)
+            self.assertEqual(b.ask("hello " + box)["type"], 96)
+
+    def test_pause(self):
+        with self.broker() as b:
+            box = self.boot(b)
+            reply = b.ask("pause " + box)
+            if reply["kind"] == puppet.UNSUPPORTED:
+                self.assertIn("cgroup", reply["message"])
+                return
+            self.done(reply)
+            self.done(b.ask("pause " + box))
+            self.done(b.ask("resume " + box))
+            self.assertEqual(b.ask("hello " + box)["type"], 96)
+            self.done(b.ask("pause " + box))
+            self.done(b.ask("destroy " + box))  # also while it is frozen
+            self.assertEqual(self.boxes(b), [])
+
+    def test_pool(self):
+        with self.broker() as b:
+            box = self.boot(b, "-")
+            self.done(b.ask("claim %s abcdefghij" % box))
+            self.refused(b.ask("claim %s abcdefghij" % box), puppet.CONFLICT)
+
+
+class Snapshots(Case):
+    def test_make_list_delete(self):
+        with self.broker() as b:
+            box, snapshot = self.boot(b), new_id()
+            made = b.ask("snapshot %s %s" % (snapshot, box))
+            self.assertEqual(made["type"], puppet.SNAPSHOT_IS, made)
+            self.assertRegex(made["digest"], "^sha256:[0-9a-f]{64}$")
+            self.assertEqual(b.ask("hello " + box)["type"], 96)  # it goes on
+            self.assertTrue(b.ask("read " + snapshot)["fd"])
+            # another owner's answers like none
+            for verb in ("read", "delete"):
+                self.refused(b.ask("%s %s abcdefghij" % (verb, snapshot)), puppet.NOT_FOUND)
+            self.refused(b.ask("snapshot %s %s" % (snapshot, box)), puppet.CONFLICT)
+            self.assertEqual(b.ask("list")["id"], snapshot)
+            self.assertEqual(b.line()["type"], puppet.DONE)
+            self.done(b.ask("delete " + snapshot))
+            self.assertEqual(os.listdir(os.path.join(b.state, "snapshots")), [])
+
+    def test_what_is_no_tar(self):
+        with self.broker() as b:
+            snapshot = new_id()
+            self.assertTrue(b.ask("write " + snapshot)["fd"])
+            path = os.path.join(b.state, "snapshots", snapshot + ".part")
+            with open(path, "wb") as part:
+                part.write(b"\x01" * 10240)
+            self.refused(b.ask("keep " + snapshot), puppet.INVALID)
+            self.assertEqual(os.listdir(os.path.join(b.state, "snapshots")), [])
+
+
+class Restart(Case):
+    def test_adopted(self):
+        with self.broker() as b:
+            boxes = sorted(self.boot(b) for _ in range(3))
+            b.kill()
+            b.start()
+            adopted = sorted(b.news(puppet.ADOPTED)["id"] for _ in boxes)
+            self.assertEqual(adopted, boxes)
+            b.news(puppet.READY)
+            for box in boxes:
+                self.assertEqual(b.ask("hello " + box)["type"], 96)
+
+    def test_debris(self):
+        with self.broker() as b:
+            dead, alive = self.boot(b), self.boot(b)
+            pid = Life.guest_pid(self, b, dead)
+            b.kill()
+            os.kill(pid, signal.SIGKILL)
+            for name in (new_id() + ".sock", new_id() + ".new", new_id()):
+                with open(os.path.join(b.runtime, "boxes", name), "w", encoding="utf-8"):
+                    pass
+            b.start()
+            self.assertEqual(b.news(puppet.ADOPTED)["id"], alive)
+            b.news(puppet.READY)
+            puppet.await_true(lambda: self.boxes(b) == [alive, alive + ".sock"])
+            self.assertIn("sandbox reaped", b.log())
+
+    def test_somebody_elses_pid(self):
+        """A record whose pid is another process by now is debris, and that process lives on."""
+        with self.broker() as b:
+            box = self.boot(b)
+            pid = Life.guest_pid(self, b, box)
+            b.kill()
+            os.kill(pid, signal.SIGKILL)
+            path = os.path.join(b.runtime, "boxes", box)
+            with open(path, "r+b") as record:
+                record.seek(16)
+                record.write(struct.pack("q", os.getpid()))
+            b.start()
+            b.news(puppet.READY)
+            puppet.await_true(lambda: self.boxes(b) == [])
+
+    def test_one_daemon_per_state(self):
+        with self.broker() as b:
+            r = cl.command(
+                os.path.join(puppet.BUILD, "cloched"),
+                "serve",
+                env=cl.caller_env(CLOCHE_STATE_DIR=b.state, CLOCHE_RUNTIME_DIR=b.runtime + "2"),
+            )
+            self.assertEqual(r.code, 125)
+            self.assertIn("another daemon", r.err)
+
+    def test_new_front(self):
+        """A front that dies comes back, and hears of all there is."""
+        with self.broker() as b:
+            box = self.boot(b)
+            b.line_socket.close()  # the puppet ends
+            b.connect()
+            self.assertEqual(b.news(puppet.ADOPTED)["id"], box)
+            self.assertEqual(b.ask("hello " + box)["type"], 96)
+
+
+class Hostile(Case):
+    def still_serves(self, b):
+        b.connect()
+        b.news(puppet.READY)
+        self.done(b.ask("destroy " + new_id()))
+
+    def test_garbage(self):
+        with self.broker() as b:
+            for text in ("00", "ff" * 100, "01000000" + "00" * 6000, "63000000" + "00" * 600):
+                b.news(puppet.READY)
+                b.send("raw " + text)
+                with self.assertRaises((EOFError, OSError)):
+                    b.line()
+                b.connect()
+            b.news(puppet.READY)
+            self.done(b.ask("destroy " + new_id()))
+
+    def test_above_the_ceiling(self):
+        config = os.path.join(self.dir, "conf.yaml")
+        with open(config, "w", encoding="utf-8") as out:
+            out.write("ceilings:\n  memory: 512M\nsandbox:\n  memory_limit: 256M\nmax_sandboxes: 2\n")
+        with self.broker(config=config) as b:
+            self.refused(b.ask("boot %s . %d" % (new_id(), 1 << 30)), puppet.DENIED)
+            box = self.boot(b)
+            self.refused(b.ask("update %s %d" % (box, 1 << 30)), puppet.DENIED)
+            self.boot(b)
+            self.refused(b.ask("boot " + new_id()), puppet.LIMIT)
+
+    def test_no_host_path(self):
+        secret = os.path.join(self.dir, "secret")
+        volume = os.path.join(self.dir, "volume")
+        os.makedirs(secret)
+        os.makedirs(os.path.join(volume, "in"))
+        os.symlink(secret, os.path.join(volume, "way-out"))
+        config = os.path.join(self.dir, "conf.yaml")
+        with open(config, "w", encoding="utf-8") as out:
+            out.write("volumes:\n  data:\n    path: %s\n    read_only: false\n" % volume)
+        with self.broker(config=config) as b:
+            for name, sub, target, kind in (
+                ("/etc", ".", "/mnt/x", puppet.NOT_FOUND),
+                ("data", "..", "/mnt/x", puppet.NOT_FOUND),
+                ("data", "../secret", "/mnt/x", puppet.NOT_FOUND),
+                ("data", "way-out", "/mnt/x", puppet.NOT_FOUND),
+                ("data", "/etc", "/mnt/x", puppet.INVALID),
+                ("data", ".", "/proc/x", puppet.DENIED),
+                ("data", ".", "/mnt/../usr", puppet.INVALID),
+            ):
+                self.refused(b.ask("volume %s %s %s %s" % (new_id(), name, sub, target)), kind)
+            reply = b.ask("volume %s data in /mnt/x" % new_id())
+            self.assertEqual(reply["type"], puppet.BOOTED, reply)
+
+    def test_bad_ids(self):
+        with self.broker() as b:
+            for name in ("../../../../etc/passwd", "x", "ABCDEFGHIJKLMNOPQRST"):
+                self.refused(b.ask("boot " + name), puppet.INVALID)
+                self.done(b.ask("destroy " + name))
+                for verb in ("stats", "pause", "resume", "connect"):
+                    self.refused(b.ask("%s %s" % (verb, name)), puppet.NOT_FOUND)
+                for verb in ("read", "delete", "keep"):
+                    self.refused(b.ask("%s %s" % (verb, name)), puppet.NOT_FOUND)
+                self.refused(b.ask("write " + name), puppet.INVALID)
+
+
+class Peers(Case):
+    def test_sandbox_is_refused(self):
+        """Who lives in other namespaces gets no answer, even with the operator's uid (rule 7)."""
+        with self.broker() as b:
+            code = (
+                "import socket,sys; s=socket.socket(socket.AF_UNIX); s.settimeout(20);"
+                "s.connect(sys.argv[1]); sys.exit(9 if s.recv(1) == b'' else 1)"
+            )
+            r = cl.command("unshare", "-Urm", cl.PYTHON, "-c", code, b.socket)
+            if r.code not in (9, 1) and "Operation not permitted" in r.err:
+                self.skipTest("no user namespaces for unshare here")
+            self.assertEqual(r.code, 9, r)
+            puppet.await_true(lambda: "peer refused" in b.log())
+
+    def test_own_peer_is_passed_on(self):
+        with self.broker() as b:
+            b.news(puppet.READY)
+            with socket.socket(socket.AF_UNIX) as s:
+                s.connect(b.socket)
+                self.assertEqual(b.news(42)["type"], 42)
+
+
+if __name__ == "__main__":
+    unittest.main()
