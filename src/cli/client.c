@@ -101,8 +101,7 @@ static enum err_kind kind_of(const char *name)
 
 static const char *advice(int status)
 {
-	return status == 401 ? "; make a token with `cloche token create` and set CLOCHE_TOKEN"
-			     : "";
+	return status == 401 ? "; set CLOCHE_TOKEN to a key of this daemon" : "";
 }
 
 int client_error(struct http *h, const struct http_response *r, struct err *e)
@@ -194,6 +193,13 @@ char *client_path(const char *id, const char *fmt, ...)
 	return str_format("/v1/sandboxes/%s%s", encoded, rest);
 }
 
+bool client_is_gone(const json_t *sandbox)
+{
+	const char *state = text_at(sandbox, "state");
+
+	return state && str_equal(state, "destroyed");
+}
+
 /* One page of the list: does a sandbox have this name, or an id that starts so? */
 static int match_page(const json_t *page, const char *wanted, char *ret, size_t size, int *count)
 {
@@ -203,7 +209,8 @@ static int match_page(const json_t *page, const char *wanted, char *ret, size_t 
 	json_array_foreach (json_object_get(page, "sandboxes"), i, item) {
 		const char *id = text_at(item, "id"), *name = text_at(item, "name");
 
-		if (!id || !(str_starts(id, wanted) || (name && str_equal(name, wanted))))
+		if (!id || client_is_gone(item) ||
+		    !(str_starts(id, wanted) || (name && str_equal(name, wanted))))
 			continue;
 		snprintf(ret, size, "%s", id);
 		++*count;

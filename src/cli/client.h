@@ -38,6 +38,9 @@ char *client_path(const char *id, const char *fmt, ...) __attribute__((format(pr
 /* The id of a sandbox given by id, by name, or by the unique start of an id. */
 int client_find(struct client *c, const char *id_or_name, char *ret_id, size_t size, struct err *e);
 
+/* The daemon remembers those that ended for a while. */
+bool client_is_gone(const json_t *sandbox);
+
 /* ---- options of a verb ---- */
 
 struct verb_option {

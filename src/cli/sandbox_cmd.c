@@ -216,8 +216,18 @@ static void sandbox_row(struct table *table, const json_t *item)
 					text_at(item, "expires_at")});
 }
 
+static void add_page(json_t *all, const json_t *page, bool also_gone)
+{
+	json_t *item;
+	size_t i;
+
+	json_array_foreach (json_object_get(page, "sandboxes"), i, item)
+		if (also_gone || !client_is_gone(item))
+			json_array_append(all, item);
+}
+
 /* All pages as one array. */
-static json_t *list_sandboxes(struct client *c, const char *filter, struct err *e)
+static json_t *list_sandboxes(struct client *c, const char *filter, bool also_gone, struct err *e)
 {
 	auto_free char *path = str_format("/v1/sandboxes?limit=1000%s", filter);
 	json_t *all = json_array(), *page;
@@ -229,7 +239,7 @@ static json_t *list_sandboxes(struct client *c, const char *filter, struct err *
 			json_decref(all);
 			return NULL;
 		}
-		json_array_extend(all, json_object_get(page, "sandboxes"));
+		add_page(all, page, also_gone);
 		if (!text_at(page, "cursor") || !*text_at(page, "cursor"))
 			break;
 		http_encode(encoded, sizeof(encoded), text_at(page, "cursor"), false);
@@ -317,11 +327,12 @@ static int show_execs(json_t *answer, bool json)
 
 int cmd_ps(int argc, char **argv)
 {
-	const char *json = NULL, *quiet = NULL, *state = NULL;
+	const char *json = NULL, *quiet = NULL, *state = NULL, *ended = NULL;
 	struct list metadata = {0};
 	const struct verb_option options[] = {
 		{"state", 0, "STATE", "only those in this state", &state, NULL},
 		{"metadata", 0, "K=V", "only those with it; often", NULL, &metadata},
+		{"all", 'a', NULL, "also those that have ended", &ended, NULL},
 		{"quiet", 'q', NULL, "ids only", &quiet, NULL},
 		{"json", 0, NULL, "an array of objects", &json, NULL},
 	};
@@ -362,7 +373,7 @@ int cmd_ps(int argc, char **argv)
 		}
 		status = answer ? show_execs(answer, json != NULL) : cli_fail(&e);
 	} else {
-		answer = list_sandboxes(&c, filter, &e);
+		answer = list_sandboxes(&c, filter, ended || state, &e);
 		status =
 			answer ? show_sandboxes(answer, json != NULL, quiet != NULL) : cli_fail(&e);
 	}
