@@ -13,6 +13,7 @@
 #define WORKSPACE "/workspace"
 #define CODE_DIR "/tmp/.cloche"
 #define FILES_MAX 256
+#define WARM_CODE_MAX (256u << 10) /* what a request to a guest can hold, with much besides */
 #define CAPTURE_BYTES (8u << 20)
 #define GRACE_MS 60000 /* for files in and out, besides the command's own time */
 
@@ -56,7 +57,7 @@ struct run {
 	run_done done;
 	void *arg;
 	bool cancelled, base64;
-	struct sandbox *s; /* held; NULL: not made yet */
+	struct sandbox *s;	       /* held; NULL: not made yet */
 	bool warm;		       /* tries, or is in, a warm sandbox */
 	struct create_options options; /* for a cold one */
 	struct exec_request r;
@@ -406,6 +407,7 @@ static int read_body(struct run *r, struct create_options *o, struct err *e)
 	    read_command(r, e) < 0)
 		return -1;
 	o->spec.limits.timeout_ms = 60000;
+	o->spec.root = ROOT_RO;
 	if (v1_create_options(r->body, &v1_run_table, o, e) < 0)
 		return -1;
 	r->r.cwd = body_text(r->body, "cwd");
@@ -445,7 +447,8 @@ static bool may_be_warm(const struct run *r)
 	bool code = body_has(r->body, "code");
 
 	return !(warm && str_equal(warm, "off")) && !r->globs.count &&
-	       r->file_count == (code ? 1u : 0u) && (!code || is_python(r)) &&
+	       r->file_count == (code ? 1u : 0u) &&
+	       (!code || (is_python(r) && r->files[0].len <= WARM_CODE_MAX)) &&
 	       env_suits(&r->r.env) && manager_nest_suits(r->api->manager, &r->options);
 }
 

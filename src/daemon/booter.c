@@ -13,6 +13,8 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -41,6 +43,7 @@ struct boot_result {
 
 struct programs {
 	int guest;
+	int nest;     /* the same, for nests */
 	char *zygote; /* preloaded into a warm interpreter */
 	size_t zygote_size;
 };
@@ -84,11 +87,12 @@ static int boot_nest(const struct boot_job *job, struct boot_request *r, const s
 				 .file_count = ARRAY_LEN(files)};
 	int rc;
 
-	if (!p->zygote_size)
+	if (!p->zygote_size || p->nest < 0)
 		return err_set(&ret->err, ERR_UNSUPPORTED, "cloche-zygote.so is not there");
 	for (uint32_t i = 0; i < job->preload_count; i++)
 		list_add(&nest.modules, job->preload[i]);
 	r->nest = &nest;
+	r->guest = p->nest;
 	rc = boot_sandbox(r, &ret->booted, &ret->err);
 	list_done(&nest.modules);
 	return rc;
@@ -150,6 +154,31 @@ static void serve(int sock, const struct programs *programs)
 	}
 }
 
+/*
+ * The kernel lets nobody with capabilities only over a nest's own user namespace look into a program
+ * that its user cannot read, and the guest is such a one (prepare.c). Pid 1 of a nest has to find the
+ * namespaces of its own descendants.
+ */
+static void copy_guest(struct programs *p)
+{
+	off_t at = 0;
+	struct stat st;
+	char path[64];
+	auto_close int to = memfd_create("cloche-guest", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	p->nest = -1;
+	if (to < 0 || fstat(p->guest, &st) < 0)
+		return;
+	while (at < st.st_size)
+		if (sendfile(to, p->guest, &at, (size_t)(st.st_size - at)) <= 0)
+			return;
+	if (fchmod(to, 0555) < 0 ||
+	    fcntl(to, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) < 0)
+		return;
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", to);
+	p->nest = open(path, O_RDONLY | O_CLOEXEC);
+}
+
 /* Beside our own program; without it there are no nests. */
 static void load_zygote(struct programs *p)
 {
@@ -197,6 +226,7 @@ static void booter_main(pid_t broker, int sock, int guest)
 	sys_close_range(3, (unsigned)(keep[0] < keep[1] ? keep[0] : keep[1]) - 1, 0);
 	sys_close_range((unsigned)(keep[0] > keep[1] ? keep[0] : keep[1]) + 1, ~0u, 0);
 	programs.guest = keep[1];
+	copy_guest(&programs);
 	load_zygote(&programs);
 	serve(keep[0], &programs);
 }

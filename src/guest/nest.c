@@ -20,6 +20,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#define FAILURES_MAX 16
+
 enum seat_state {
 	SEAT_MAKING,  /* a cell is being made */
 	SEAT_ORDERED, /* the interpreter was asked for a tenant */
@@ -54,7 +56,8 @@ struct nest {
 	int seat_count;
 	int *exec_errnos; /* shared with a tenant until its exec, one for each seat */
 	struct loop_task ready;
-	struct err why; /* the last seat that broke, did */
+	unsigned failures; /* of tenants, one after the other */
+	struct err why;	   /* the last seat that broke, did */
 	struct {
 		pid_t pid;
 		struct loop_watch control;
@@ -75,6 +78,7 @@ static void on_ready(void *arg)
 /* Those who wait are told when this round is over. */
 static void be_ready(struct seat *s)
 {
+	s->nest->failures = 0;
 	s->state = SEAT_READY;
 	loop_task_add(s->nest->guest->loop, &s->nest->ready);
 }
@@ -137,7 +141,8 @@ static void renew(struct seat *s)
 
 	clear_cell(s);
 	s->state = SEAT_MAKING;
-	if (slot_make_cell(&s->slot, mounts) < 0)
+	/* What fails again and again would only keep the processors busy. */
+	if (s->nest->failures > FAILURES_MAX || slot_make_cell(&s->slot, mounts) < 0)
 		be_broken(s);
 	close_fd(&mounts);
 }
@@ -229,7 +234,8 @@ static void on_report(void *arg, uint32_t events)
 	(void)events;
 	unwatch(s, &s->report);
 	if (rc < 0) {
-		nest_kill(s->nest, s->tenant);
+		s->nest->failures++;
+		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
 		return;
 	}
 	if (s->state == SEAT_ORDERED && s->tenant)
@@ -343,8 +349,11 @@ static void on_zygote(void *arg, uint32_t events)
 		/* Its report may have been quicker. */
 		if (s->tenant && s->report.fd < 0 && s->told.err.kind == ERR_NONE)
 			be_ready(s);
-		if (!s->tenant)
+		if (!s->tenant) {
+			n->failures++;
+			n->why = a.err;
 			sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+		}
 	}
 	order_next(n);
 }
