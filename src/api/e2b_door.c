@@ -141,12 +141,28 @@ static void interpreter_error(struct exchange *x, int status, const struct err *
 	exchange_reply(x, status, "text/plain; charset=utf-8", e->msg, strlen(e->msg));
 }
 
+/* What is inside does not answer: told as the service's own proxy tells it. */
+static void port_error(struct exchange *x, int status, const struct err *e)
+{
+	char id[IPC_ID];
+	unsigned port;
+
+	if (status != 502 || !e2b_target(x, id, &port)) {
+		e2b_error(x, status, e);
+		return;
+	}
+	exchange_json(x, 502,
+		      must_alloc(json_pack("{s:s,s:s,s:i,s:i}", "sandboxId", id, "message",
+					   "The sandbox is running but port is not open", "port",
+					   (int)port, "code", 502)));
+}
+
 void e2b_add_doors(struct server *s)
 {
 	static struct door doors[] = {
 		{DOOR_E2B, "e2b", e2b_envd_routes, 0, claims_envd, envd_error},
 		{DOOR_E2B, "e2b", e2b_interpreter_routes, 0, claims_interpreter, interpreter_error},
-		{DOOR_E2B, "e2b", e2b_port_routes, 0, claims_other_port, e2b_error},
+		{DOOR_E2B, "e2b", e2b_port_routes, 0, claims_other_port, port_error},
 		{DOOR_E2B, "e2b", e2b_control_routes, 0, NULL, e2b_error},
 	};
 

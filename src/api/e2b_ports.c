@@ -1,21 +1,41 @@
 /* Ports inside a sandbox, by host name or header: previews of what is served there. */
 #include "api/e2b.h"
 
+#include "api/ports.h"
 #include "base/auto.h"
 #include "base/str.h"
 
-static void closed(struct e2b_request *q, struct sandbox *s)
+#include <string.h>
+
+/* What network.maskRequestHost says, with ${PORT} put in; NULL: nothing. The caller's. */
+static char *masked_host(const struct sandbox *s, unsigned port)
 {
-	(void)s;
-	exchange_json(q->x, 502,
-		      must_alloc(json_pack("{s:s,s:s,s:i,s:i}", "sandboxId", q->id, "message",
-					   "The sandbox is running but port is not open", "port",
-					   (int)q->port, "code", 502)));
+	const json_t *network = json_object_get(sandbox_door_data(s), "network");
+	const char *mask = json_string_value(json_object_get(network, "maskRequestHost"));
+	const char *at = mask ? strstr(mask, "${PORT}") : NULL;
+
+	if (!mask || !*mask || strpbrk(mask, "\r\n") || strlen(mask) > 250)
+		return NULL;
+	if (!at)
+		return str_copy(mask);
+	return str_format("%.*s%u%s", (int)(at - mask), mask, port, at + strlen("${PORT}"));
+}
+
+static void pass(struct e2b_request *q, struct sandbox *s)
+{
+	auto_free char *host = masked_host(s, q->port);
+	struct ports_target t = {.port = q->port,
+				 .path = q->x->path,
+				 .prefix = "",
+				 .host = host,
+				 .own_host = !exchange_header(q->x, "E2b-Sandbox-Id")};
+
+	ports_proxy(q->x, s, &t);
 }
 
 static void any(struct exchange *x)
 {
-	e2b_enter(x, E2B_TRAFFIC_TOKEN, closed);
+	e2b_enter(x, E2B_TRAFFIC_TOKEN, pass);
 }
 
 const struct route e2b_port_routes[] = {

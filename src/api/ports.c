@@ -115,7 +115,7 @@ static void make_head(struct proxy *p, const struct ports_target *t)
 	}
 	buf_add(&p->out, " HTTP/1.1\r\n", 11);
 	snprintf(text, sizeof(text), "localhost:%u", t->port);
-	add_line(&p->out, "Host", text);
+	add_line(&p->out, "Host", t->host ? t->host : text);
 	exchange_each_header(p->x, add_header, p);
 	add_framing(p);
 	if (host)

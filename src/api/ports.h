@@ -11,6 +11,7 @@ struct ports_target {
 	uint32_t port;
 	const char *path;   /* with its leading slash, as sent; the query is the exchange's */
 	const char *prefix; /* of the public path, for X-Forwarded-Prefix, or "" */
+	const char *host;   /* to be named inside; NULL: localhost and the port */
 	bool own_host;	    /* a host name of its own: its cookies are its own, and pass */
 };
 

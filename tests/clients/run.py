@@ -25,7 +25,8 @@ BUILD = os.path.join(TOP, os.environ.get("B", "build"))
 CLOCHE = os.path.join(BUILD, "cloche")
 CLIENTS = os.path.join(TOP, "build", "clients")
 SUMMARY = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
-PROGRAMS = ["e2b.mjs", "e2b_files.mjs", "interpreter.mjs"]
+PROGRAMS = sorted(os.path.basename(path) for path in glob.glob(os.path.join(HERE, "*.mjs"))
+                  if not path.endswith("/check.mjs"))
 PROGRAM_SECONDS = 420
 START_SECONDS = 60
 
@@ -134,7 +135,7 @@ def run(daemon, program):
     """Runs one program; returns passed, failed, skipped."""
     say(f"-- {program}")
     env = dict(os.environ, E2B_API_KEY=daemon.token(program.split(".")[0]), E2B_API_URL=daemon.url,
-               E2B_SANDBOX_URL=daemon.url)
+               E2B_SANDBOX_URL=daemon.url, CLOCHE=CLOCHE, B=BUILD)
     env.pop("E2B_DOMAIN", None)
     env.pop("E2B_DEBUG", None)
     try:
