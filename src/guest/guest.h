@@ -12,9 +12,10 @@ struct nest_options;
 struct guest_options {
 	int listener; /* GUEST_FD_LISTENER; -1: there is one link only, and its end is the end */
 	int link;     /* that one, taken over */
-	int notify, dns, scratch;	 /* or -1 */
-	uint64_t memory_bytes;		 /* 0: a cgroup limits it */
-	uint64_t pids;			 /* with memory_bytes */
+	int notify, dns, scratch; /* or -1 */
+	uint64_t memory_bytes;	  /* 0: a cgroup limits it */
+	uint64_t pids;		  /* with memory_bytes */
+	uint64_t lives_on;	  /* 1: from the first hello on it survives whoever made it */
 	const struct nest_options *nest; /* or NULL */
 };
 

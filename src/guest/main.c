@@ -1,5 +1,5 @@
 /*
- * cloche-guest init [--memory BYTES] [--pids N]   pid 1; fds as wire/guest.h says
+ * cloche-guest init [--memory BYTES] [--pids N] [--lives-on 1]   pid 1; fds as wire/guest.h says
  * cloche-guest pack                               see guest.h
  * cloche-guest check
  * cloche-guest nest MODULE...                     pid 1 of a nest (sandbox/cell.h)
@@ -34,9 +34,10 @@ static int init(int argc, char **argv)
 	struct err e;
 
 	for (int i = 2; i + 1 < argc; i += 2) {
-		uint64_t *value = str_equal(argv[i], "--memory") ? &o.memory_bytes
-				  : str_equal(argv[i], "--pids") ? &o.pids
-								 : NULL;
+		uint64_t *value = str_equal(argv[i], "--memory")     ? &o.memory_bytes
+				  : str_equal(argv[i], "--pids")     ? &o.pids
+				  : str_equal(argv[i], "--lives-on") ? &o.lives_on
+								     : NULL;
 
 		if (!value || parse_count(argv[i + 1], value, &e) < 0)
 			return usage();

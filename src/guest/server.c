@@ -216,6 +216,10 @@ static bool take_hello(struct conn *c, const struct guest_header *h, const char 
 			g->strangers[i] = NULL;
 	g->conn = c;
 	g->generation = generation;
+	/* Until now nobody may have noted that this sandbox exists; a daemon that died would have
+	 * left it behind. */
+	if (g->options.lives_on)
+		prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0);
 	pack_u32(&welcome, GUEST_VERSION);
 	pack_u64(&welcome, generation);
 	pack_u64(&welcome, g->boot_id);

@@ -90,12 +90,19 @@ static void exec_program(struct plan *p)
 {
 	const struct limits *l = &p->spec->limits;
 	char memory[32], pids[32];
-	char *argv[] = {"cloche-guest", "init", "--pids", pids, "--memory", memory, NULL};
+	char *argv[10] = {"cloche-guest", "init", "--pids", pids};
+	size_t n = 4;
 
 	snprintf(memory, sizeof(memory), "%" PRIu64, l->memory_bytes);
 	snprintf(pids, sizeof(pids), "%" PRIu64, l->pids);
-	if (p->board->proven & LAYER_BIT(LAYER_MEMORY))
-		argv[4] = NULL;
+	if (!(p->board->proven & LAYER_BIT(LAYER_MEMORY))) {
+		argv[n++] = "--memory";
+		argv[n++] = memory;
+	}
+	if (p->guest->survives) {
+		argv[n++] = "--lives-on";
+		argv[n++] = "1";
+	}
 	syscall(SYS_execveat, FD_PROGRAM, "", argv, p->env.items, AT_EMPTY_PATH);
 }
 
@@ -114,7 +121,8 @@ void guest_exec(struct plan *p, struct inside_fds *fds, int notify)
 	(void)!chdir("/");
 	umask(022);
 	command_reset_signals();
-	if (p->guest->survives && prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0) < 0)
+	/* A guest sees to that itself, once somebody knows of it. */
+	if (p->guest->nest && p->guest->survives && prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0) < 0)
 		_exit(125);
 	b->stage = STAGE_RUNNING;
 	if (p->guest->nest)

@@ -156,6 +156,8 @@ class Restart(Case):
     def test_adopted(self):
         with self.broker() as b:
             boxes = sorted(self.boot(b) for _ in range(3))
+            for box in boxes:
+                self.assertEqual(b.ask("hello " + box)["type"], 96)
             b.kill()
             b.start()
             adopted = sorted(b.news(puppet.ADOPTED)["id"] for _ in boxes)
@@ -167,6 +169,8 @@ class Restart(Case):
     def test_debris(self):
         with self.broker() as b:
             dead, alive = self.boot(b), self.boot(b)
+            for box in (dead, alive):
+                self.assertEqual(b.ask("hello " + box)["type"], 96)
             pid = Life.guest_pid(self, b, dead)
             b.kill()
             os.kill(pid, signal.SIGKILL)
@@ -178,6 +182,15 @@ class Restart(Case):
             b.news(puppet.READY)
             puppet.await_true(lambda: self.boxes(b) == [alive, alive + ".sock"])
             self.assertIn("sandbox reaped", b.log())
+
+    def test_nobody_was_told(self):
+        """A sandbox that no front has spoken to ends with the broker that made it."""
+        with self.broker() as b:
+            self.boot(b)
+            b.kill()
+            b.start()
+            b.news(puppet.READY)
+            puppet.await_true(lambda: self.boxes(b) == [])
 
     def test_somebody_elses_pid(self):
         """A record whose pid is another process by now is debris, and that process lives on."""
