@@ -221,6 +221,7 @@ bool warm_is_refusal(const struct err *e)
 void warm_layers(const struct sandbox *s, layer_set proven, int landlock_abi, struct result *r)
 {
 	static const char *const recycled[] = {"user_ns", "net_ns", "uts_ns", "time_ns", "cgroup"};
+	bool has_cgroup = proven & LAYER_BIT(LAYER_CGROUP);
 	static const char *const kinds[] = {"syscall", "connect", "resolve", "limit"};
 	const struct ipc_booted *b = &s->booted;
 
@@ -231,13 +232,11 @@ void warm_layers(const struct sandbox *s, layer_set proven, int landlock_abi, st
 	r->landlock_abi = landlock_abi;
 	snprintf(r->seccomp, sizeof(r->seccomp), "%s@%s", seccomp_profile_default.name,
 		 seccomp_profile_default.digest);
-	r->cgroup = !(proven & LAYER_BIT(LAYER_CGROUP)) ? "none"
-		    : b->cgroup_version == 2		? "v2"
-							: "v1";
+	r->cgroup = !has_cgroup ? "none" : b->cgroup_version == 2 ? "v2" : "v1";
 	r->memory = proven & LAYER_BIT(LAYER_MEMORY) ? "cgroup" : "watch";
 	r->disk = proven & LAYER_BIT(LAYER_DISK) ? "tmpfs" : "none";
 	memcpy(r->denial_kinds, kinds, sizeof(kinds));
-	memcpy(r->recycled, recycled, sizeof(recycled));
+	memcpy(r->recycled, recycled, sizeof(recycled) - (has_cgroup ? 0 : sizeof(*recycled)));
 }
 
 void warm_stop(struct manager *m)
