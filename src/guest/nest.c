@@ -243,7 +243,7 @@ static void on_report(void *arg, uint32_t events)
 }
 
 /* Pipes for a tenant: theirs go to it and are closed here afterwards. */
-static int open_streams(struct seat *s, int theirs[3], bool no_stdin, struct err *e)
+static int open_streams(struct seat *s, int theirs[3], struct err *e)
 {
 	int pair[2];
 
@@ -254,8 +254,6 @@ static int open_streams(struct seat *s, int theirs[3], bool no_stdin, struct err
 		s->streams[i] = pair[i == 0];
 		fcntl(s->streams[i], F_SETFL, O_NONBLOCK);
 	}
-	if (no_stdin)
-		close_fd(&s->streams[0]);
 	return 0;
 }
 
@@ -263,6 +261,122 @@ static void close_all(int *fds, int count)
 {
 	for (int i = 0; i < count; i++)
 		close_fd(&fds[i]);
+}
+
+static void exec_search(char **argv, char **env)
+{
+	const char *dir = "/usr/local/bin:/usr/bin:/bin";
+	int result = ENOENT;
+	char path[PATH_MAX];
+
+	for (char **e = env; *e; e++)
+		if (str_starts(*e, "PATH="))
+			dir = *e + 5;
+	if (strchr(argv[0], '/') || !*argv[0]) {
+		execve(argv[0], argv, env);
+		return;
+	}
+	for (; *dir; dir += strcspn(dir, ":"), dir += *dir == ':') {
+		snprintf(path, sizeof(path), "%.*s/%s", (int)strcspn(dir, ":"), dir, argv[0]);
+		execve(path, argv, env);
+		if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
+			return;
+		if (errno == EACCES)
+			result = EACCES;
+	}
+	errno = result;
+}
+
+/* In the tenant, with every layer in place: four bytes of length, then as many. */
+static char *receive_terms(size_t *ret_len)
+{
+	uint32_t size;
+	size_t got = 0;
+	char *bytes;
+
+	if (read(0, &size, sizeof(size)) != (ssize_t)sizeof(size))
+		_exit(0); /* not needed any more */
+	bytes = must_alloc(calloc(1, (size_t)size + 1));
+	while (got < size) {
+		ssize_t n = read(0, bytes + got, size - got);
+
+		if (n <= 0)
+			_exit(0);
+		got += (size_t)n;
+	}
+	*ret_len = size;
+	return bytes;
+}
+
+/* The terms that pack_request wrote: argv[0], cwd, how many arguments follow, they, the environment. */
+static void exec_terms(const char *bytes, size_t len)
+{
+	struct list fields = {0}, argv = {0}, env = {0};
+	size_t argc;
+
+	for (size_t at = 0; at < len; at += strlen(bytes + at) + 1)
+		list_add(&fields, bytes + at);
+	argc = (size_t)atoi(fields.items[2]);
+	list_add(&argv, fields.items[0]);
+	for (size_t i = 0; i < argc; i++)
+		list_add(&argv, fields.items[3 + i]);
+	for (size_t i = 3 + argc; i < fields.count; i++)
+		list_add(&env, fields.items[i]);
+	if (chdir(fields.items[1]) == 0)
+		exec_search(argv.items, env.items);
+}
+
+struct tenant {
+	struct cell_entry entry;
+	int *exec_errno;
+};
+
+static void tenant_main(void *arg)
+{
+	struct tenant *t = arg;
+	sigset_t none;
+	char *request;
+	size_t len;
+
+	for (int sig = 1; sig < 64; sig++)
+		signal(sig, SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	if (cell_enter(&t->entry) < 0)
+		_exit(125);
+	umask(022);
+	request = receive_terms(&len);
+	exec_terms(request, len);
+	*t->exec_errno = errno;
+	_exit(errno == ENOENT ? 127 : 126);
+}
+
+/* A tenant for a command, ahead of any request: our own child, born into the cell's pid namespace. */
+static int fork_tenant(struct seat *s, struct err *e)
+{
+	struct nest *n = s->nest;
+	int theirs[3] = {-1, -1, -1}, pair[2], rc = -1;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_sys(e, "cannot create a socket pair");
+	if (open_streams(s, theirs, e) == 0 && watch_fd(s, &s->report, pair[0], on_report) == 0) {
+		struct tenant t = {.entry = {.terms = &n->options.terms,
+					     .cell = s->cell.fd,
+					     .scratch = s->scratch,
+					     .report = pair[1],
+					     .streams = {theirs[0], theirs[1], theirs[2]}},
+				   .exec_errno = &n->exec_errnos[s->index]};
+		const struct cell_birth birth = {
+			.cell = s->cell.fd, .born = tenant_main, .arg = &t};
+
+		memcpy(t.entry.joins, s->joins, sizeof(t.entry.joins));
+		s->tenant = cell_bear(&birth, e);
+		rc = s->tenant > 0 ? 0 : -1;
+	}
+	close(pair[1]);
+	close_all(theirs, 3);
+	s->state = rc == 0 ? SEAT_ORDERED : s->state;
+	return rc;
 }
 
 /* A tenant of the interpreter's, ahead of any request. */
@@ -274,8 +388,7 @@ static int order_tenant(struct seat *s, struct err *e)
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return err_sys(e, "cannot create a socket pair");
-	if (open_streams(s, theirs, false, e) == 0 &&
-	    watch_fd(s, &s->report, pair[0], on_report) == 0) {
+	if (open_streams(s, theirs, e) == 0 && watch_fd(s, &s->report, pair[0], on_report) == 0) {
 		fds[count++] = s->cell.fd;
 		fds[count++] = s->scratch;
 		fds[count++] = pair[1];
@@ -310,10 +423,10 @@ static void order_next(struct nest *n)
 
 static void next_step(struct seat *s)
 {
-	if (s->kind == NEST_COMMAND)
-		be_ready(s);
-	else
+	if (s->kind == NEST_PYTHON)
 		order_next(s->nest);
+	else if (fork_tenant(s, &s->nest->why) < 0)
+		be_broken(s);
 }
 
 static void lose_zygote(struct nest *n)
@@ -360,91 +473,6 @@ static void on_zygote(void *arg, uint32_t events)
 
 /* ---- seating ---- */
 
-static void exec_search(char **argv, char **env)
-{
-	const char *dir = "/usr/local/bin:/usr/bin:/bin";
-	int result = ENOENT;
-	char path[PATH_MAX];
-
-	for (char **e = env; *e; e++)
-		if (str_starts(*e, "PATH="))
-			dir = *e + 5;
-	if (strchr(argv[0], '/') || !*argv[0]) {
-		execve(argv[0], argv, env);
-		return;
-	}
-	for (; *dir; dir += strcspn(dir, ":"), dir += *dir == ':') {
-		snprintf(path, sizeof(path), "%.*s/%s", (int)strcspn(dir, ":"), dir, argv[0]);
-		execve(path, argv, env);
-		if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
-			return;
-		if (errno == EACCES)
-			result = EACCES;
-	}
-	errno = result;
-}
-
-struct tenant {
-	struct cell_entry entry;
-	const struct nest_request *request;
-	int *exec_errno;
-};
-
-static void tenant_main(void *arg)
-{
-	struct tenant *t = arg;
-	sigset_t none;
-
-	for (int sig = 1; sig < 64; sig++)
-		signal(sig, SIG_DFL);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	if (cell_enter(&t->entry) < 0)
-		_exit(125);
-	umask(022);
-	if (chdir(t->request->cwd) == 0)
-		exec_search(t->request->argv, t->request->env);
-	*t->exec_errno = errno;
-	_exit(errno == ENOENT ? 127 : 126);
-}
-
-/* Born into the cell's pid namespace, as our own child. */
-static pid_t fork_tenant(struct seat *s, const struct nest_request *r, const int *theirs,
-			 int report, struct err *e)
-{
-	struct nest *n = s->nest;
-	struct tenant t = {.entry = {.terms = &n->options.terms,
-				     .cell = s->cell.fd,
-				     .scratch = s->scratch,
-				     .report = report,
-				     .streams = {theirs[0], theirs[1], theirs[2]}},
-			   .request = r,
-			   .exec_errno = &n->exec_errnos[s->index]};
-	const struct cell_birth birth = {.cell = s->cell.fd, .born = tenant_main, .arg = &t};
-
-	memcpy(t.entry.joins, s->joins, sizeof(t.entry.joins));
-	return cell_bear(&birth, e);
-}
-
-static int seat_command(struct seat *s, const struct nest_request *r, struct err *e)
-{
-	int theirs[3] = {-1, -1, -1}, pair[2], rc = -1;
-
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		return err_sys(e, "cannot create a socket pair");
-	if (open_streams(s, theirs, r->no_stdin, e) == 0) {
-		s->tenant = fork_tenant(s, r, theirs, pair[1], e);
-		close_fd(&pair[1]);
-		rc = s->tenant > 0 ? take_report(s, pair[0]) : -1;
-		if (rc < 0 && s->told.err.kind != ERR_NONE)
-			*e = s->told.err;
-	}
-	close_fd(&pair[0]);
-	close_fd(&pair[1]);
-	close_all(theirs, 3);
-	return rc;
-}
-
 static void add_sized(struct buf *b, const void *bytes, size_t len)
 {
 	uint32_t size = (uint32_t)len;
@@ -453,7 +481,7 @@ static void add_sized(struct buf *b, const void *bytes, size_t len)
 	buf_add(b, bytes, len);
 }
 
-/* What zygote.py reads before it runs the code; see decode() there. */
+/* What a tenant reads before it runs anything; see decode() in zygote.py. */
 static void pack_request(const struct nest_request *r, struct buf *ret)
 {
 	struct buf terms = {0};
@@ -471,7 +499,8 @@ static void pack_request(const struct nest_request *r, struct buf *ret)
 	for (char **e = r->env; *e; e++)
 		buf_add(&terms, *e, strlen(*e) + 1);
 	add_sized(ret, buf_head(&terms), terms.len);
-	add_sized(ret, r->code, r->code_len);
+	if (r->kind == NEST_PYTHON)
+		add_sized(ret, r->code, r->code_len);
 	buf_done(&terms);
 }
 
@@ -496,11 +525,6 @@ int nest_seat(struct nest *n, const struct nest_request *r, struct spawned *ret,
 	}
 	n->exec_errnos[s->index] = 0;
 	s->state = SEAT_TAKEN;
-	if (r->kind == NEST_COMMAND && seat_command(s, r, e) < 0) {
-		s->state = SEAT_LEAVING;
-		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
-		return -1;
-	}
 	*ret = (struct spawned){.pid = s->tenant,
 				.in = take_fd(&s->streams[0]),
 				.out = take_fd(&s->streams[1]),

@@ -29,11 +29,10 @@ struct nest_request {
 	const char *cwd;
 	const char *code; /* python */
 	size_t code_len;
-	bool no_stdin;
 };
 
 struct nest *nest_new(struct guest *g, const struct nest_options *o);
-/* What is written to the standard input of a python tenant before anything else. */
+/* What is written to the standard input of a tenant before anything else. */
 void nest_pack_request(const struct nest_request *r, struct buf *ret);
 
 /*

@@ -47,18 +47,14 @@ static void on_end(void *arg, bool lost)
 	wish_free(arg);
 }
 
-/* The code goes in front of whatever the standard input will be. */
+/* What it is to run goes in front of whatever its standard input will be. */
 static void feed(struct command *c, const struct nest_request *r, bool no_stdin)
 {
 	struct buf b = {0};
 
-	if (r->kind == NEST_PYTHON) {
-		nest_pack_request(r, &b);
-		command_input(c, buf_head(&b), b.len, no_stdin);
-		buf_done(&b);
-	} else if (no_stdin) {
-		command_input(c, NULL, 0, true);
-	}
+	nest_pack_request(r, &b);
+	command_input(c, buf_head(&b), b.len, no_stdin);
+	buf_done(&b);
 }
 
 static char **make_env(const struct wish *w, struct list *ret)

@@ -41,6 +41,9 @@ static void init_sandbox(struct config_sandbox *s)
 
 void config_init(struct config *c)
 {
+	static const char *const preload[] = {"collections", "datetime", "json",
+					      "math",	     "random",	 "re"};
+
 	memset(c, 0, sizeof(*c));
 	init_sandbox(&c->sandbox);
 	c->ceiling = (struct limits){.memory_bytes = 16 * GB,
@@ -65,6 +68,9 @@ void config_init(struct config *c)
 	c->snapshot_max_count = 100;
 	c->audit.max_bytes = 64 * MB;
 	c->warm.slots = 4;
+	c->warm.preload_count = ARRAY_LEN(preload);
+	for (size_t i = 0; i < ARRAY_LEN(preload); i++)
+		snprintf(c->warm.preload[i], sizeof(c->warm.preload[i]), "%s", preload[i]);
 	c->warm.kernels = 16;
 }
 

@@ -242,6 +242,7 @@ static int plan_nest(struct plan *p, const struct boot_request *r, struct guest_
 	struct nest_terms terms = {.cell.limits = r->spec->limits,
 				   .cell.required = r->nest->required,
 				   .cell.rootless = p->rootless,
+				   .cell.image_is_host = p->image_is_host,
 				   .cell.caller_is_root = p->rootless && p->uid == 0};
 
 	memcpy(terms.slots, r->nest->slots, sizeof(terms.slots));

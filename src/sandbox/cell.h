@@ -42,6 +42,7 @@ struct cell_terms {
 	bool unified;	     /* cgroup v2 */
 	bool caller_is_root; /* see procfs.h */
 	bool rootless;
+	bool image_is_host;
 	ino_t outside[CELL_NAMESPACES]; /* the nest's own namespaces */
 };
 

@@ -220,7 +220,7 @@ int cell_enter(const struct cell_entry *c)
 			 .board = &board,
 			 .rootless = true, /* one id is mapped, as for an ordinary user */
 			 .workspace_mode = WORKSPACE_EMPTY,
-			 .image_is_host = true};
+			 .image_is_host = c->terms->image_is_host};
 	struct cell_report report = {0};
 	int listener = -1;
 
