@@ -11,15 +11,17 @@
 
 #define NAME_BYTES "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
 #define END "#end\n"
+#define STATE_PATH 128
 
 /* Not the name itself, which may be anything. */
 static void state_path(const struct guest *g, const char *name, char *ret, size_t size)
 {
 	uint64_t hash = 0xcbf29ce484222325 ^ g->boot_id;
+	const char *dir = getenv("TMPDIR"); /* of the guest itself: tests have one */
 
 	for (; *name; name++)
 		hash = (hash ^ (unsigned char)*name) * 0x100000001b3;
-	snprintf(ret, size, "/tmp/.cloche-session-%016" PRIx64, hash);
+	snprintf(ret, size, "%s/.cloche-session-%016" PRIx64, dir ? dir : "/tmp", hash);
 }
 
 /* 'it'\''s' */
@@ -87,7 +89,7 @@ void session_wrap(const struct guest *g, const char *name, bool is_line, bool lo
 	bool bash = access("/bin/bash", X_OK) == 0;
 	struct buf b = {0};
 	struct list wrapped = {0};
-	char path[64];
+	char path[STATE_PATH];
 
 	state_path(g, name, path, sizeof(path));
 	add_script(&b, path, bash, env);
@@ -113,7 +115,7 @@ void session_wrap(const struct guest *g, const char *name, bool is_line, bool lo
 
 void session_keep(const struct guest *g, const char *name)
 {
-	char path[64], fresh[72], end[sizeof(END)] = "";
+	char path[STATE_PATH], fresh[STATE_PATH + 8], end[sizeof(END)] = "";
 	off_t size;
 
 	state_path(g, name, path, sizeof(path));

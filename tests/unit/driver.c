@@ -25,7 +25,7 @@
 static void serve(const struct driver *d, int listener)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-	if (chdir("/") < 0 || d->fd >= 0)
+	if (chdir("/") < 0 || setenv("TMPDIR", d->dir, 1) < 0)
 		_exit(1);
 	_exit(guest_serve(&(struct guest_options){
 		.listener = listener, .notify = -1, .dns = -1, .scratch = -1}));
