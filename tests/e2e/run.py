@@ -192,8 +192,8 @@ def copy_tree(to):
     return top
 
 
-def run_as_user(options):
-    """Starts this program again as an arbitrary user who owns nothing but one directory."""
+def run_as_user(options, program="run.py"):
+    """Starts a program of this directory again as an arbitrary user who owns nothing but one directory."""
     if os.geteuid() != 0:
         sys.exit("run.py: --user is for root; an ordinary user needs no option")
     private = tempfile.mkdtemp(prefix="cloche-e2e-user-")
@@ -223,7 +223,7 @@ def run_as_user(options):
             "--clear-groups",
             "--inh-caps=-all",
             sys.executable,
-            os.path.join(top, "tests", "e2e", "run.py"),
+            os.path.join(top, "tests", "e2e", program),
         ]
         argv += (["-v"] if options.verbose else []) + options.names
         return subprocess.run(argv, cwd=work, env=env).returncode

@@ -1,0 +1,177 @@
+#!/usr/bin/python3
+"""Runs the daemon's suites: tests/e2e/daemon/run.py [--user] [-v] [NAME...]
+
+NAME is a suite (`run`), or suite.Class.test. --user runs daemon and tests as an ordinary user. A test
+that fails is run once more by itself at the end; the machine may have been busy. CLOCHE names the
+launcher (build/cloche), whose cloched and cloche-guest lie beside it.
+"""
+
+import argparse
+import glob
+import importlib
+import importlib.util
+import os
+import shutil
+import sys
+import time
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+sys.path.insert(0, os.path.dirname(HERE))
+sys.dont_write_bytecode = True
+
+import cl  # noqa: E402
+import harness  # noqa: E402
+import leaks  # noqa: E402
+
+_spec = importlib.util.spec_from_file_location(
+    "e2e_run", os.path.join(os.path.dirname(HERE), "run.py")
+)
+e2e = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(e2e)
+
+
+def suite_names():
+    return sorted(os.path.basename(p)[5:-3] for p in glob.glob(os.path.join(HERE, "test_*.py")))
+
+
+def load(name):
+    """daemon_run.py is the module of the suite `run`: test_run of the suites above has that name."""
+    module, _, inner = name.partition(".")
+    path = os.path.join(HERE, "test_%s.py" % module)
+    key = "daemon_" + module
+    if key not in sys.modules:
+        spec = importlib.util.spec_from_file_location(key, path)
+        sys.modules[key] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[key])
+    loader = unittest.TestLoader()
+    if not inner:
+        return loader.loadTestsFromModule(sys.modules[key])
+    return loader.loadTestsFromName(inner, sys.modules[key])
+
+
+def run_all(names, outcome):
+    for name in names:
+        begun, passed = time.monotonic(), outcome.passed
+        failed, skips = len(outcome.failed), len(outcome.skips)
+        load(name).run(outcome)
+        print(
+            "%-12s %3d passed, %d failed, %d skipped  (%.1fs)"
+            % (
+                name,
+                outcome.passed - passed,
+                len(outcome.failed) - failed,
+                len(outcome.skips) - skips,
+                time.monotonic() - begun,
+            ),
+            flush=True,
+        )
+
+
+def try_again(outcome):
+    """Each test that failed, alone, with a fresh daemon."""
+    second = []
+    for full in list(dict.fromkeys(outcome.failed)):
+        parts = full.split(" ")[0].split(".")
+        if not parts[0].startswith("daemon_"):
+            continue
+        harness.stop_shared()
+        again = e2e.Outcome(outcome.verbose)
+        load(".".join([parts[0][len("daemon_"):]] + parts[1:3])).run(again)
+        if not again.failed and again.passed:
+            outcome.failed = [f for f in outcome.failed if f != full]
+            outcome.passed += 1
+            second.append(full)
+    return second
+
+
+def is_ours(leak):
+    """Another daemon on this host may make files and sandboxes of its own meanwhile: a cgroup with
+    tasks in it is theirs, since ours would be seen as processes below us."""
+    kind, _, path = leak.partition(" ")
+    if kind == "file":
+        return False
+    if kind != "cgroup":
+        return True
+    for top, _, _ in os.walk(path):
+        try:
+            with open(os.path.join(top, "cgroup.procs"), encoding="ascii") as tasks:
+                if tasks.read(1):
+                    return False
+        except OSError:
+            pass
+    return os.path.exists(path)
+
+
+def stop_and_check(before, outcome):
+    """The last test: the daemon ends when it is told to, and leaves nothing."""
+    try:
+        harness.stop_shared()
+        left = [x for x in before.leaks(grace=5) if is_ours(x)]
+        if left:
+            left = [x for x in before.leaks(grace=harness.DEADLINE) if is_ours(x)]
+    except AssertionError as error:
+        left = [str(error)]
+    if left:
+        outcome.failed.append("leaks")
+        print("  FAILED leaks:\n%s" % "".join("    | %s\n" % x for x in left[:100]), flush=True)
+    else:
+        outcome.passed += 1
+
+
+def run_suites(names, verbose):
+    for program in (cl.CLOCHE, harness.CLOCHED):
+        if not os.access(program, os.X_OK):
+            sys.exit("run.py: no program at %s; build it first, or set CLOCHE" % program)
+    leaks.adopt_orphans()
+    base = cl.base_dir()
+    os.chmod(base, 0o755)
+    os.umask(0o022)
+    outcome = e2e.Outcome(verbose)
+    before = leaks.Snapshot()
+    begun = time.monotonic()
+    try:
+        run_all(names, outcome)
+        second = try_again(outcome)
+        stop_and_check(before, outcome)
+    finally:
+        try:
+            harness.stop_shared()
+        finally:
+            shutil.rmtree(base, ignore_errors=True)
+    return report(outcome, second, time.monotonic() - begun)
+
+
+def report(outcome, second, seconds):
+    if outcome.verbose:
+        for took, name in sorted(outcome.times, reverse=True)[:10]:
+            print("  slow: %5.2fs %s" % (took, name))
+    for name, reason in outcome.skips:
+        print("skipped %s: %s" % (name, reason))
+    for name in second:
+        print("passed at the second try: %s" % name)
+    for name in outcome.failed:
+        print("failed  %s" % name)
+    who = "root" if os.geteuid() == 0 else "uid %d" % os.geteuid()
+    print(
+        "daemon as %s, %.0fs: %d passed, %d failed, %d skipped"
+        % (who, seconds, outcome.passed, len(outcome.failed), len(outcome.skips)),
+        flush=True,
+    )
+    return 1 if outcome.failed else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--user", action="store_true", help="run as an ordinary user")
+    parser.add_argument("-v", dest="verbose", action="store_true", help="a line for each test")
+    parser.add_argument("names", nargs="*", help="suites: " + " ".join(suite_names()))
+    options = parser.parse_args()
+    if options.user:
+        return e2e.run_as_user(options, os.path.join("daemon", "run.py"))
+    return run_suites(options.names or suite_names(), options.verbose)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

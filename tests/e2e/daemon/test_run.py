@@ -1,0 +1,187 @@
+"""POST /v1/run and /v1/run/batch: one request, one sandbox, one result."""
+
+import base64
+import json
+import unittest
+
+import cl
+import harness
+
+
+class Run(harness.Case):
+    def run_one(self, status=200, **body):
+        reply = self.d.post("/v1/run", body)
+        self.assertEqual(reply.status, status, reply)
+        return reply.json
+
+    def test_command(self):
+        record = self.run_one(cmd=["sh", "-c", "echo out; echo err >&2; exit 3"])
+        self.assertEqual(record["stdout"], "out\n")
+        self.assertEqual(record["stderr"], "err\n")
+        self.assertEqual(record["exit_code"], 3)
+        self.assertEqual(record["status"], "exited")
+        self.assertFalse(record["success"])
+
+    def test_record_has_the_fields_of_the_contract(self):
+        record = self.run_one(cmd=["true"])
+        for name, types in cl.RECORD_FIELDS.items():
+            self.assertIn(name, record)
+            value = record[name]
+            ok = (None in types) if value is None else isinstance(value, tuple(filter(None, types)))
+            self.assertTrue(ok, "%s is %r" % (name, value))
+
+    def test_code(self):
+        self.assertEqual(self.run_one(code="print(6 * 7)")["stdout"], "42\n")
+        self.assertEqual(
+            self.run_one(code='echo "$1"', language="bash", args=["a b"])["stdout"], "a b\n"
+        )
+
+    def test_code_imports_what_lies_in_the_workspace(self):
+        record = self.run_one(
+            code="import mine; print(mine.x)", files=[{"path": "mine.py", "content": "x = 5"}]
+        )
+        self.assertEqual(record["stdout"], "5\n", record)
+
+    def test_shell(self):
+        self.assertEqual(self.run_one(shell="echo $((1+1))")["stdout"], "2\n")
+
+    def test_stdin(self):
+        self.assertEqual(self.run_one(cmd=["cat"], stdin="hello")["stdout"], "hello")
+        data = bytes(range(256))
+        record = self.run_one(cmd=["cat"], stdin_base64=harness.b64(data), encoding="base64")
+        self.assertEqual(base64.b64decode(record["stdout"]), data)
+
+    def test_no_stdin_is_empty(self):
+        self.assertEqual(self.run_one(cmd=["cat"])["stdout"], "")
+
+    def test_files_in_and_out(self):
+        record = self.run_one(
+            shell="cat in/a b > out.txt; wc -c < out.txt > sub.log; stat -c %a b",
+            files=[
+                {"path": "in/a", "content": "A"},
+                {"path": "b", "content_base64": harness.b64(b"B\x00"), "mode": "600"},
+            ],
+            capture=["*.txt", "*.log"],
+        )
+        files = {f["path"]: base64.b64decode(f["content_base64"]) for f in record["files"]}
+        self.assertEqual(files, {"out.txt": b"AB\x00", "sub.log": b"3\n"}, record)
+        self.assertEqual(record["stdout"], "600\n")
+
+    def test_env_and_cwd(self):
+        record = self.run_one(shell="echo $A; pwd", env={"A": "x y"}, cwd="/tmp")
+        self.assertEqual(record["stdout"], "x y\n/tmp\n")
+        self.assertEqual(self.run_one(shell="echo $A", env=["A=1"])["stdout"], "1\n")
+
+    def test_timeout(self):
+        record = self.run_one(cmd=["sleep", "1000"], timeout="300ms")
+        self.assertEqual(record["status"], "timeout", record)
+        self.assertTrue(record["timed_out"])
+
+    def test_signal(self):
+        record = self.run_one(shell="kill -9 $$")
+        self.assertEqual((record["status"], record["signal"]), ("signaled", 9), record)
+
+    def test_command_that_is_not_there(self):
+        self.assertEqual(self.run_one(cmd=["/no/such"])["exit_code"], 127)
+
+    def test_output_is_cut(self):
+        record = self.run_one(shell="head -c 300000 /dev/zero | tr '\\0' x", output_limit=1000)
+        self.assertTrue(record["stdout_truncated"])
+        self.assertLess(len(record["stdout"]), 5000)
+
+    def test_layers_and_network(self):
+        record = self.run_one(shell="cat /proc/net/route | wc -l; ls /home")
+        self.assertEqual(record["layers"]["level"], "container")
+        self.assertIn("user", record["stdout"])
+
+    def test_runs_leave_no_sandbox(self):
+        before = self.d.get("/v1/sandboxes").json["sandboxes"]
+        self.run_one(cmd=["true"])
+        self.assertEqual(len(self.d.get("/v1/sandboxes").json["sandboxes"]), len(before))
+
+    def test_refusals(self):
+        rows = [
+            ({}, 400, "invalid", "cmd"),
+            ({"cmd": []}, 400, "invalid", "cmd"),
+            ({"cmd": ["true"], "code": "1"}, 400, "invalid", "cmd"),
+            ({"cmd": "true"}, 400, "invalid", "cmd"),
+            ({"cmd": ["true"], "bogus": 1}, 400, "invalid", "bogus"),
+            ({"cmd": ["true"], "memory": "12Q"}, 400, "invalid", "memory"),
+            ({"cmd": ["true"], "timeout": -1}, 400, "invalid", "timeout"),
+            ({"cmd": ["true"], "net": "public"}, 501, "unsupported", "net"),
+            ({"cmd": ["true"], "level": "vm"}, 501, "unsupported", "level"),
+            ({"cmd": ["true"], "level": "process"}, 501, "unsupported", "level"),
+            ({"cmd": ["true"], "mount": ["/etc:/x"]}, 403, "denied", "mount"),
+            ({"cmd": ["true"], "workspace": "/root"}, 403, "denied", "workspace"),
+            ({"code": "1", "language": "cobol"}, 400, "invalid", "language"),
+            ({"cmd": ["true"], "env": {"A=B": "1"}}, 400, "invalid", "env"),
+            ({"cmd": ["true"], "files": [{"path": "a"}]}, 400, "invalid", "content"),
+            ({"cmd": ["true"], "stdin_base64": "%%%"}, 400, "invalid", "stdin_base64"),
+            ({"cmd": ["true"], "image": "/etc"}, None, None, None),
+        ]
+        for body, status, kind, field in rows:
+            with self.subTest(body=body):
+                reply = self.d.post("/v1/run", body)
+                if status:
+                    self.assertError(reply, status, kind, field)
+                else:
+                    self.assertGreaterEqual(reply.status, 400, reply)
+
+    def test_client_that_goes_away_ends_its_run(self):
+        before = {s["id"] for s in self.d.get("/v1/stats").json["sandboxes"]}
+        with self.d.raw(unix=True) as s:
+            body = json.dumps({"cmd": ["sleep", "1000"]}).encode()
+            s.sendall(
+                b"POST /v1/run HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s"
+                % (len(body), body)
+            )
+            harness.until(lambda: self.metric("cloche_runs_active") >= 1, "the run's start")
+        harness.until(lambda: self.metric("cloche_runs_active") == 0, "the run's end")
+        self.assertEqual({s["id"] for s in self.d.get("/v1/stats").json["sandboxes"]}, before)
+
+    def metric(self, name):
+        for line in self.d.get("/metrics").body.decode().splitlines():
+            if line.startswith(name + " "):
+                return float(line.split()[1])
+        return None
+
+
+class Batch(harness.Case):
+    def test_results_in_order(self):
+        tasks = [{"shell": "echo %d" % i} for i in range(10)]
+        reply = self.d.post("/v1/run/batch", {"tasks": tasks, "parallel": 4})
+        self.assertEqual(reply.status, 200, reply)
+        self.assertEqual([r["result"]["stdout"] for r in reply.json],
+                         ["%d\n" % i for i in range(10)])
+
+    def test_errors_stand_between_results(self):
+        tasks = [{"shell": "echo a"}, {"shell": "echo b", "memory": "0"}, {"shell": "exit 3"}]
+        reply = self.d.post("/v1/run/batch", {"tasks": tasks})
+        self.assertEqual(reply.status, 200, reply)
+        first, second, third = reply.json
+        self.assertEqual(first["result"]["stdout"], "a\n")
+        self.assertEqual(second["error"]["field"], "memory")
+        self.assertEqual(third["result"]["exit_code"], 3)
+
+    def test_lines_as_they_end(self):
+        tasks = [{"shell": "echo %d" % i} for i in range(5)]
+        with self.d.stream("POST", "/v1/run/batch", {"tasks": tasks, "parallel": 2},
+                           {"Accept": "application/x-ndjson"}) as s:
+            rows = [json.loads(line) for line in s.lines()]
+        self.assertEqual(sorted(r["index"] for r in rows), list(range(5)))
+        for row in rows:
+            self.assertEqual(row["result"]["stdout"], "%d\n" % row["index"])
+
+    def test_nothing_to_do(self):
+        reply = self.d.post("/v1/run/batch", {"tasks": []})
+        self.assertEqual((reply.status, reply.json), (200, []))
+
+    def test_refusals(self):
+        self.assertError(self.d.post("/v1/run/batch", {}), 400, "invalid", "tasks")
+        self.assertError(self.d.post("/v1/run/batch", {"tasks": [1]}), 400, "invalid", "tasks")
+        reply = self.d.post("/v1/run/batch", {"tasks": [{"cmd": ["true"], "bogus": 1}]})
+        self.assertError(reply, 400, "invalid", "bogus")
+
+
+if __name__ == "__main__":
+    unittest.main()
