@@ -239,12 +239,7 @@ static void send_frame(struct link *k, uint32_t stream, uint8_t type, const void
 {
 	if (k->broken)
 		return;
-	pack_u32(&k->out, (uint32_t)len);
-	pack_u32(&k->out, stream);
-	pack_u8(&k->out, type);
-	buf_add(&k->out, "\0\0", 3);
-	if (len)
-		buf_add(&k->out, payload, len);
+	guest_frame_add(&k->out, stream, type, payload, len);
 	loop_task_add(k->loop, &k->flush);
 }
 
@@ -427,9 +422,7 @@ static bool take_credit(struct call *c, const void *payload, size_t len)
 /* Within its window, or one of the few frames that need none. */
 static bool is_within_bounds(struct call *c, uint8_t type, size_t len)
 {
-	bool counted = type == G_DATA || type == G_OUT || type == G_ERR || type == G_ITEM;
-
-	if (!counted)
+	if (!guest_is_counted(type))
 		return ++c->small <= SMALL_MAX;
 	if (len > c->window_in)
 		return false;
@@ -485,22 +478,19 @@ static bool is_known(uint8_t type)
 	       (type >= G_WELCOME && type <= G_DONE);
 }
 
-static bool dispatch(struct link *k, const unsigned char *header, const void *payload, size_t len)
+static bool dispatch(struct link *k, const struct guest_header *h, const void *payload)
 {
-	struct unpack u = unpack_from(header + 4, 8);
-	uint32_t stream = unpack_u32(&u);
-	uint8_t type = unpack_u8(&u);
 	struct call *c;
 
-	if (header[9] || header[10] || header[11] || !is_known(type))
+	if (!is_known(h->type))
 		return false;
 	k->heard = true;
-	if (stream == 0)
-		return read_welcome(k, type, payload, len);
-	if (!k->welcomed || type == G_WELCOME || stream >= k->next_stream)
+	if (h->stream == 0)
+		return read_welcome(k, h->type, payload, h->size);
+	if (!k->welcomed || h->type == G_WELCOME || h->stream >= k->next_stream)
 		return false;
-	c = find_call(k, stream);
-	return !c || take_frame(k, c, type, payload, len);
+	c = find_call(k, h->stream);
+	return !c || take_frame(k, c, h->type, payload, h->size);
 }
 
 /* Hands on the whole frames; returns how many bytes they were. */
@@ -509,18 +499,17 @@ static size_t take_frames(struct link *k, const unsigned char *bytes, size_t len
 	size_t at = 0;
 
 	while (!k->broken && len - at >= GUEST_HEADER) {
-		struct unpack u = unpack_from(bytes + at, 4);
-		uint32_t size = unpack_u32(&u);
+		struct guest_header h;
 
-		if (size > GUEST_MAX_PAYLOAD) {
-			break_link(k, ERR_SYSTEM, "a frame is too large");
+		if (!guest_header_get(bytes + at, &h)) {
+			break_link(k, ERR_SYSTEM, "it sent what is no frame");
 			break;
 		}
-		if (len - at < GUEST_HEADER + size)
+		if (len - at < GUEST_HEADER + h.size)
 			break;
-		if (!dispatch(k, bytes + at, bytes + at + GUEST_HEADER, size))
+		if (!dispatch(k, &h, bytes + at + GUEST_HEADER))
 			break_link(k, ERR_SYSTEM, "it does not keep to the protocol");
-		at += GUEST_HEADER + size;
+		at += GUEST_HEADER + h.size;
 	}
 	return at;
 }

@@ -296,6 +296,12 @@ static char *text_in(const json_t *o, const char *key)
 	return text ? str_copy(text) : NULL;
 }
 
+static void replace(char **text, char *by)
+{
+	free(*text);
+	*text = by;
+}
+
 static uint64_t number_in(const json_t *o, const char *key)
 {
 	return (uint64_t)json_integer_value(json_object_get(o, key));
@@ -311,10 +317,9 @@ static void options_in(const json_t *o, struct sandbox *s)
 	copy_text(c->snapshot, sizeof(c->snapshot), o, "snapshot");
 	copy_text(s->kept, sizeof(s->kept), o, "kept");
 	copy_text(s->reason, sizeof(s->reason), o, "reason");
-	free(c->spec.image);
-	c->spec.image = text_in(o, "image");
-	c->spec.workdir = text_in(o, "workdir");
-	c->spec.hostname = text_in(o, "hostname");
+	replace(&c->spec.image, text_in(o, "image"));
+	replace(&c->spec.workdir, text_in(o, "workdir"));
+	replace(&c->spec.hostname, text_in(o, "hostname"));
 	c->spec.level = (int)number_in(o, "level");
 	c->spec.root = (int)number_in(o, "root");
 	c->spec.net = (int)number_in(o, "net");

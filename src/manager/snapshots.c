@@ -319,6 +319,12 @@ static void copy_list(struct list *to, const struct list *from)
 		list_add(to, from->items[i]);
 }
 
+static void copy_text(char **to, const char *from)
+{
+	free(*to);
+	*to = from ? str_copy(from) : NULL;
+}
+
 /* What a fork has of its origin: everything but its name. */
 static void inherit(const struct sandbox *s, struct create_options *o)
 {
@@ -330,10 +336,9 @@ static void inherit(const struct sandbox *s, struct create_options *o)
 	o->spec.root = from->spec.root;
 	o->spec.net = from->spec.net;
 	o->spec.required_layers = from->spec.required_layers;
-	free(o->spec.image);
-	o->spec.image = from->spec.image ? str_copy(from->spec.image) : NULL;
-	o->spec.workdir = from->spec.workdir ? str_copy(from->spec.workdir) : NULL;
-	o->spec.hostname = from->spec.hostname ? str_copy(from->spec.hostname) : NULL;
+	copy_text(&o->spec.image, from->spec.image);
+	copy_text(&o->spec.workdir, from->spec.workdir);
+	copy_text(&o->spec.hostname, from->spec.hostname);
 	memcpy(o->door, from->door, sizeof(o->door));
 	o->metadata = json_deep_copy(from->metadata);
 	copy_list(&o->env, &from->env);

@@ -506,8 +506,32 @@ struct world *world_new(uint32_t pool, struct store *store)
 	return w;
 }
 
+static void on_all_gone(void *arg, size_t count)
+{
+	(void)count;
+	*(bool *)arg = true;
+}
+
+/* Everything comes to an end in good order, so that what is left is a leak. */
+static void world_settle(struct world *w)
+{
+	static const struct caller operator_ = {.name = "operator"};
+	bool gone = false;
+
+	w->fail_boots = w->fail_destroys = 0;
+	w->config.pool_size = 0;
+	if (w->hold_boots && w->held.type)
+		world_boot_held(w);
+	manager_destroy_all(w->manager, &operator_, on_all_gone, &gone);
+	world_until(w, gone);
+	for (int i = 0; i < 10; i++)
+		world_step(w);
+}
+
 void world_free(struct world *w)
 {
+	if (!w->abandoned)
+		world_settle(w);
 	manager_free(w->manager);
 	broker_close(w->broker);
 	for (size_t i = 0; i < WORLD_GUESTS; i++)

@@ -680,6 +680,9 @@ static void takes_up_what_lives(void **state)
 	snprintf(stopped, IPC_ID, "%s", sandbox_id(s));
 	do_it(w, sandbox_stop, s, &a);
 	alive = *world_guest(w, lives);
+	w->abandoned = true;
+	for (int i = 0; i < 10; i++)
+		world_step(w);
 	world_free(w);
 
 	w = world_new(0, store);
