@@ -174,7 +174,7 @@ void exchange_take_body(struct exchange *x, const struct body_ops *ops, void *ar
 void exchange_more(struct exchange *x);
 
 /* ---- answers ---- */
-/* Before the answer. name and value are copied; the value must hold no line break (it is dropped then). */
+/* Before the answer; again: the last value counts. Copied; a value with a line break is dropped. */
 void exchange_set_header(struct exchange *x, const char *name, const char *value);
 /* Bytes are copied. type NULL: no Content-Type. */
 void exchange_reply(struct exchange *x, int status, const char *type, const void *bytes,

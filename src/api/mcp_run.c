@@ -118,7 +118,7 @@ static void on_record(void *arg, const char *text, size_t len, const struct err 
 		mcp_call_error(c, e);
 		return;
 	}
-	record = json_loadb(text, len, 0, NULL);
+	record = json_loadb(text, len, JSON_ALLOW_NUL, NULL);
 	if (!record) {
 		mcp_call_fault(c, JSONRPC_INTERNAL, "the record of the run cannot be read", NULL);
 		return;

@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 
 #define BLOCK (128u << 10)
@@ -21,6 +22,12 @@ void exchange_set_header(struct exchange *x, const char *name, const char *value
 {
 	if (strpbrk(name, "\r\n:") || strpbrk(value, "\r\n"))
 		return;
+	for (size_t i = 0; i < x->inside->names.count; i++)
+		if (strcasecmp(x->inside->names.items[i], name) == 0) {
+			free(x->inside->values.items[i]);
+			x->inside->values.items[i] = str_copy(value);
+			return;
+		}
 	list_add(&x->inside->names, name);
 	list_add(&x->inside->values, value);
 }
