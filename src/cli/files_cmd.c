@@ -47,7 +47,7 @@ static int find_place(struct client *c, const char *arg, struct place *ret, stru
 	const char *colon = strchr(arg, ':');
 
 	ret->inside = true;
-	ret->path = colon && colon[1] ? colon + 1 : ".";
+	ret->path = colon && colon[1] ? colon + 1 : "/workspace";
 	if (strlen(ret->path) * 3 >= sizeof(ret->encoded))
 		return err_set(e, ERR_INVALID, "the path is too long");
 	http_encode(ret->encoded, sizeof(ret->encoded), ret->path, true);

@@ -1,0 +1,148 @@
+"""The decision log: what is in it, that it is whole, and what shows when it is not."""
+import json
+import os
+import signal
+import subprocess
+
+import served
+
+
+class Audit(served.Case):
+    def records(self):
+        return [json.loads(line) for line in
+                self.cloche("audit", "tail", "--json", "-n", "100000", ok=0).out.splitlines()]
+
+    def file(self):
+        return os.path.join(self.daemon.state, "audit", "audit.log")
+
+    def copy(self, change):
+        """A changed copy of the log: change gets and returns a list of lines."""
+        with open(self.file(), encoding="utf-8") as log:
+            lines = log.read().splitlines(keepends=True)
+        path = os.path.join(self.daemon.dir, "changed.log")
+        with open(path, "w", encoding="utf-8") as out:
+            out.write("".join(change(lines)))
+        return path
+
+    def fill(self):
+        box = self.create()
+        for i in range(3):
+            self.cloche("exec", box, "echo", str(i), ok=0)
+        return box
+
+    def test_decisions_are_there_in_order(self):
+        box = self.fill()
+        mine = [r for r in self.records() if box in r["target"]]
+        self.assertIn("create", mine[0]["what"])
+        self.assertEqual([r["what"] for r in mine[1:]], ["exec"] * 3)
+        self.assertTrue(all(r["verdict"] == "allow" and r["who"] for r in mine))
+        self.cloche("rm", box, ok=0)
+        self.assertIn("destroy", [r for r in self.records() if box in r["target"]][-1]["what"])
+
+    def test_refusals_are_there(self):
+        self.cloche("ps", env={**self.over_tcp(), "CLOCHE_TOKEN": "cl_zzzzzzzzzz_" + "1" * 40})
+        self.assertTrue(served.wait_for(
+            lambda: any(r["verdict"] == "deny" for r in self.records())))
+        self.assertNotIn("1" * 40, json.dumps(self.records()))
+
+    def test_over_rest(self):
+        box = self.fill()
+        status, answer = self.api("GET", f"/v1/audit?target={box}&limit=2")
+        self.assertEqual(status, 200)
+        entries = answer.get("entries", answer.get("records")) if isinstance(answer, dict) else answer
+        self.assertEqual(len(entries), 2)
+        self.assertTrue(all(e["target"].startswith(box) for e in entries))
+
+    def test_foreign_strings_forge_nothing(self):
+        box = self.create()
+        self.cloche("exec", box, "echo", 'x"}\n{"seq":1,"who":"operator","verdict":"allow"}', ok=0)
+        self.records()
+        self.cloche("audit", "verify", ok=0)
+
+    def test_verify(self):
+        self.fill()
+        r = self.cloche("audit", "verify", ok=0)
+        self.assertIn("ok: ", r.out)
+        self.assertIn("no key", r.out)
+        head = json.loads(self.cloche("audit", "verify", "--json", ok=0).out)["head"]
+        self.fill()
+        self.cloche("audit", "verify", "--head", head, ok=0)
+        self.assertIn("head", self.cloche("audit", "verify", "--head", "sha256:" + "f" * 64,
+                                          ok=1).err)
+
+    def test_tampering_shows(self):
+        self.fill()
+        head = json.loads(self.cloche("audit", "verify", "--json", ok=0).out)["head"]
+
+        def edit(lines):
+            return lines[:1] + [lines[1].replace("allow", "deny ")] + lines[2:]
+
+        for name, change in (("edit", edit), ("delete", lambda l: l[:1] + l[2:]),
+                             ("reorder", lambda l: [l[0], l[2], l[1]] + l[3:]),
+                             ("insert", lambda l: l[:2] + l[1:]),
+                             ("garbage", lambda l: l[:1] + ["x\n"] + l[1:])):
+            with self.subTest(name):
+                self.cloche("audit", "verify", self.copy(change), ok=1)
+        cut = self.copy(lambda l: l[:-1])
+        self.cloche("audit", "verify", cut, ok=0)
+        self.cloche("audit", "verify", "--head", head, cut, ok=1)
+
+    def test_follow(self):
+        box = self.create()
+        p = subprocess.Popen([served.CLOCHE, "audit", "tail", "-f", "-n", "1"],
+                             stdout=subprocess.PIPE, env=self.daemon.environment())
+        try:
+            self.assertTrue(p.stdout.readline())
+            self.cloche("exec", box, "echo", "follow-me", ok=0)
+            line = p.stdout.readline().decode()
+            while "follow-me" not in line and line:
+                line = p.stdout.readline().decode()
+            self.assertIn("follow-me", line)
+        finally:
+            p.kill()
+            p.wait()
+            p.stdout.close()
+
+
+class Killed(served.Case):
+    def test_the_chain_survives_a_kill(self):
+        box = self.create("--ttl", "10m")
+        self.cloche("exec", box, "true", ok=0)
+        before = json.loads(self.cloche("audit", "verify", "--json", ok=0).out)
+        self.daemon.end(signal.SIGKILL)
+        self.daemon.start()
+        self.assertTrue(served.wait_for(lambda: self.cloche("exec", box, "true").code == 0))
+        after = json.loads(self.cloche("audit", "verify", "--head", before["head"], "--json",
+                                       ok=0).out)
+        self.assertGreater(after["records"], before["records"])
+
+
+class Keyed(served.Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = served.Daemon()
+        cls.key = os.path.join(cls.daemon.dir, "key")
+        with open(cls.key, "w", encoding="utf-8") as out:
+            out.write("0123456789abcdef0123456789abcdef\n")
+        os.chmod(cls.key, 0o600)
+        cls.daemon.write_settings("pool_size: 0\naudit: {key_file: %s, sync: true, max_size: 4K}\n"
+                                  % cls.key)
+        try:
+            cls.daemon.start()
+        except BaseException:
+            cls.daemon.remove()
+            raise
+
+    def test_a_key_and_rotation(self):
+        box = self.create()
+        for i in range(20):
+            self.cloche("exec", box, "echo", str(i), ok=0)
+        directory = os.path.join(self.daemon.state, "audit")
+        self.assertGreater(len(os.listdir(directory)), 1)
+        with_key = ("audit", "verify", "--config", self.daemon.config, "--json")
+        verdict = json.loads(self.cloche(*with_key, ok=0).out)
+        self.assertEqual((verdict["first_seq"], verdict["unkeyed"]), (1, 0))
+        self.assertTrue(verdict["head"].startswith("blake2b-"))
+        files = [os.path.join(directory, f) for f in os.listdir(directory)]
+        self.assertIn("--key-file", self.cloche("audit", "verify", *files).err)
+        self.cloche("audit", "verify", "--key-file", self.key, *files, ok=0)

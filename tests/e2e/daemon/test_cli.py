@@ -1,0 +1,290 @@
+"""The daemon's verbs as people and scripts use them."""
+import fcntl
+import hashlib
+import json
+import os
+import pty
+import select
+import shutil
+import struct
+import subprocess
+import tempfile
+import termios
+import time
+
+import served
+
+
+class Sandboxes(served.Case):
+    def test_create_and_list(self):
+        box = self.create("--name", "one", "--metadata", "team=red", "--memory", "256M")
+        listed = json.loads(self.cloche("ps", "--json", ok=0).out)
+        mine = [s for s in listed if s["id"] == box]
+        self.assertEqual(len(mine), 1)
+        self.assertEqual(mine[0]["name"], "one")
+        self.assertEqual(mine[0]["state"], "running")
+        self.assertEqual(mine[0]["metadata"], {"team": "red"})
+        table = self.cloche("ps", ok=0).out.splitlines()
+        self.assertRegex(table[0], r"^ID +NAME +STATE")
+        self.assertTrue(any(line.startswith(box) and "256M" in line for line in table))
+        self.assertEqual(self.cloche("ps", "-q", "--metadata", "team=red", ok=0).out, box + "\n")
+        self.assertEqual(self.cloche("ps", "-q", "--metadata", "team=blue", ok=0).out, "")
+
+    def test_create_as_json(self):
+        made = json.loads(self.cloche("create", "--json", "--ttl", "10m", ok=0).out)
+        self.addCleanup(self.cloche, "rm", made["id"])
+        self.assertEqual(made["state"], "running")
+
+    def test_by_name_and_by_start_of_the_id(self):
+        box = self.create("--name", "by-name")
+        self.assertEqual(self.cloche("exec", "by-name", "echo", "a", ok=0).out, "a\n")
+        self.assertEqual(self.cloche("exec", box[:12], "echo", "b", ok=0).out, "b\n")
+        r = self.cloche("exec", "nobody", "true", ok=125)
+        self.assertIn("no sandbox 'nobody'", r.err)
+
+    def test_rm_is_complete_and_can_be_repeated(self):
+        box = self.create()
+        self.cloche("rm", box, ok=0)
+        self.assertNotIn(box, self.cloche("ps", "-q", ok=0).out)
+        self.assertEqual(self.cloche("exec", box, "true").code, 125)
+
+    def test_kill_ends_a_sandbox(self):
+        box = self.create()
+        self.cloche("kill", box, ok=0)
+        self.assertNotIn(box, self.cloche("ps", "-q", ok=0).out)
+
+    def test_refusals(self):
+        for args, word in ((("create", "--memory", "12Q"), "12Q"),
+                           (("create", "--net", "public"), "net"),
+                           (("create", "--volume", "nope:/v"), "nope"),
+                           (("create", "--image", "nope"), "nope"),
+                           (("create", "--nonsense"), "unknown option"),
+                           (("exec",), "usage: cloche exec"),
+                           (("cp", "a", "b"), "ID:PATH"),
+                           (("logs", "-f", "x"), "-f wants")):
+            with self.subTest(args=args):
+                r = self.cloche(*args, ok=125)
+                self.assertTrue(r.err.startswith("cloche: "), r.err)
+                self.assertIn(word, r.err)
+                self.assertEqual(r.out, "")
+
+    def test_help_of_each_verb(self):
+        for verb in ("create", "ps", "exec", "cp", "ls", "cat", "rm", "kill", "pause", "resume",
+                     "snapshot", "fork", "stats", "logs", "token", "audit"):
+            with self.subTest(verb=verb):
+                self.assertIn("usage: cloche " + verb, self.cloche(verb, "--help", ok=0).out)
+
+    def test_no_daemon(self):
+        r = self.cloche("ps", env={"CLOCHE_URL": "unix:/nonexistent/s"}, ok=125)
+        self.assertIn("cloche serve", r.err)
+        r = self.cloche("ps", env={"CLOCHE_URL": "https://127.0.0.1:1"}, ok=125)
+        self.assertIn("TLS", r.err)
+
+
+class Exec(served.Case):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        try:
+            status, made = cls.daemon.request("POST", "/v1/sandboxes", {"ttl": "1h"})
+            assert status == 201, made
+        except BaseException:
+            cls.daemon.remove()
+            raise
+        cls.box = made["id"]
+
+    def test_streams_and_status(self):
+        r = self.cloche("exec", self.box, "sh", "-c", "echo out; echo err >&2; exit 7", ok=7)
+        self.assertEqual((r.out, r.err), ("out\n", "err\n"))
+
+    def test_statuses(self):
+        self.cloche("exec", self.box, "true", ok=0)
+        self.cloche("exec", self.box, "/nonexistent", ok=127)
+        self.cloche("exec", self.box, "sh", "-c", "kill -TERM $$", ok=143)
+        self.cloche("exec", "--timeout", "300ms", self.box, "sleep", "100", ok=124)
+
+    def test_input_of_any_bytes_both_ways(self):
+        data = bytes(range(256)) * 8192 + b"\x00\xff" + "z\u00fc\u20ac".encode() * 3000
+        r = self.cloche("exec", self.box, "cat", stdin=data, ok=0)
+        self.assertEqual(hashlib.sha256(r.raw).digest(), hashlib.sha256(data).digest())
+
+    def test_nul_bytes_in_text(self):
+        self.assertEqual(self.cloche("exec", self.box, "printf", r"a\000b", ok=0).raw, b"a\0b")
+
+    def test_a_command_that_does_not_read(self):
+        r = self.cloche("exec", self.box, "echo", "done", stdin=b"x" * 500000, ok=0)
+        self.assertEqual(r.out, "done\n")
+
+    def test_no_input(self):
+        self.assertEqual(self.cloche("exec", "-n", self.box, "cat", stdin=b"x", ok=0).out, "")
+
+    def test_environment_and_directory(self):
+        r = self.cloche("exec", "-e", "A=1 2", "-w", "/tmp", self.box, "sh", "-c", "echo $A; pwd",
+                        ok=0)
+        self.assertEqual(r.out, "1 2\n/tmp\n")
+
+    def test_options_behind_the_command_are_its_own(self):
+        self.assertEqual(self.cloche("exec", self.box, "echo", "-n", "--json", ok=0).out, "--json")
+
+    def test_background_logs_and_signal(self):
+        number = self.cloche("exec", "-d", self.box, "sh", "-c", "echo begun; exec sleep 1000",
+                             ok=0).out.strip()
+        self.assertTrue(served.wait_for(
+            lambda: self.cloche("logs", self.box, number, ok=0).out == "begun\n"))
+        self.assertRegex(self.cloche("ps", self.box, ok=0).out, rf"(?m)^{number} .*running")
+        self.cloche("kill", "-s", "TERM", self.box, number, ok=0)
+        self.assertEqual(self.cloche("logs", "-f", self.box, number).code, 143)
+
+    def test_session_keeps_directory_and_variables(self):
+        self.cloche("exec", "--session", "s1", self.box, "sh", "-c", "true", ok=0)
+
+    def test_losing_us_kills_the_command(self):
+        p = subprocess.Popen([served.CLOCHE, "exec", self.box, "sh", "-c",
+                              "echo up; exec sleep 12345"],
+                             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                             env=self.daemon.environment())
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        p.kill()
+        p.wait()
+        p.stdout.close()
+        self.assertTrue(served.wait_for(lambda: "running" not in "".join(
+            line for line in self.cloche("ps", self.box).out.splitlines() if "12345" in line)))
+
+    def test_stats(self):
+        rows = json.loads(self.cloche("stats", "--json", self.box, ok=0).out)
+        self.assertEqual(rows[0]["id"], self.box)
+        self.assertGreater(rows[0]["memory_limit_bytes"], 0)
+        self.assertIn(self.box, self.cloche("stats", ok=0).out)
+
+
+class Terminal(served.Case):
+    def read_until(self, fd, word, limit=served.LIMIT):
+        end, text = time.monotonic() + limit, b""
+        while word not in text:
+            ready, _, _ = select.select([fd], [], [], max(0, end - time.monotonic()))
+            if not ready:
+                break
+            try:
+                piece = os.read(fd, 65536)
+            except OSError:
+                break
+            if not piece:
+                break
+            text += piece
+        return text
+
+    def resize(self, fd, rows, cols):
+        fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+
+    def test_a_terminal_with_its_size(self):
+        box = self.create()
+        ours, its = pty.openpty()
+        self.resize(ours, 33, 77)
+        p = subprocess.Popen([served.CLOCHE, "exec", "-t", box, "sh"], stdin=its, stdout=its,
+                             stderr=its, env=self.daemon.environment(), start_new_session=True,
+                             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+        os.close(its)
+        try:
+            os.write(ours, b"stty size; echo e''nd\n")
+            self.assertIn(b"33 77", self.read_until(ours, b"end\r\n"))
+            self.resize(ours, 44, 99)
+            # The new size arrives when it arrives: the shell looks until it does.
+            os.write(ours, b"until [ \"$(stty size)\" = '44 99' ]; do sleep 0.1; done; echo g''ot\n")
+            self.assertIn(b"got\r\n", self.read_until(ours, b"got\r\n"))
+            os.write(ours, b"exit 5\n")
+            self.read_until(ours, b"never", 0.5)
+            self.assertEqual(p.wait(served.LIMIT), 5)
+        finally:
+            p.kill()
+            p.wait()
+            os.close(ours)
+
+
+class Files(served.Case):
+    def setUp(self):
+        self.box = self.create()
+        self.dir = tempfile.mkdtemp(prefix="cl-files-")
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+
+    def path(self, name):
+        return os.path.join(self.dir, name)
+
+    def test_a_file_there_and_back(self):
+        data = os.urandom(3_000_001)
+        with open(self.path("a"), "wb") as out:
+            out.write(data)
+        self.cloche("cp", self.path("a"), self.box + ":deep/down/a", ok=0)
+        self.cloche("cp", self.box + ":deep/down/a", self.path("b"), ok=0)
+        with open(self.path("b"), "rb") as back:
+            self.assertEqual(back.read(), data)
+        self.assertEqual(self.cloche("cat", self.box + ":/workspace/deep/down/a", ok=0).raw, data)
+        self.assertEqual(self.cloche("ls", self.box + ":deep/down", ok=0).out, "a\n")
+        self.assertEqual(sorted(os.listdir(self.dir)), ["a", "b"])
+
+    def test_into_a_directory_it_keeps_its_name(self):
+        with open(self.path("n"), "w", encoding="utf-8") as out:
+            out.write("x")
+        self.cloche("exec", self.box, "mkdir", "d", ok=0)
+        self.cloche("cp", self.path("n"), self.box + ":d", ok=0)
+        self.cloche("cp", self.box + ":d/n", self.dir + "/", ok=0)
+        self.assertEqual(self.cloche("cat", self.box + ":d/n", ok=0).out, "x")
+
+    def test_a_tree_there_and_back(self):
+        os.makedirs(self.path("t/d/e"))
+        os.symlink("d/f", self.path("t/l"))
+        for name in ("t/d/f", "t/odd name \u00fc"):
+            with open(self.path(name), "w", encoding="utf-8") as out:
+                out.write(name)
+        self.cloche("cp", self.path("t"), self.box + ":t", ok=0)
+        self.cloche("cp", self.box + ":t", self.path("u"), ok=0)
+        same = subprocess.run(["diff", "-r", "--no-dereference", self.path("t"), self.path("u")],
+                              stdout=subprocess.PIPE, check=False)
+        self.assertEqual(same.stdout, b"")
+
+    def test_standard_streams(self):
+        self.cloche("cp", "-", self.box + ":s", stdin=b"in\0put", ok=0)
+        self.assertEqual(self.cloche("cp", self.box + ":s", "-", ok=0).raw, b"in\0put")
+
+    def test_ls_and_rm(self):
+        self.cloche("exec", self.box, "sh", "-c", "mkdir -p d/e; touch f d/g", ok=0)
+        self.assertEqual(sorted(self.cloche("ls", self.box, ok=0).out.split()), ["d/", "f"])
+        self.assertIn("/workspace/d/g", self.cloche("ls", "--depth", "2", self.box, ok=0).out)
+        self.assertRegex(self.cloche("ls", "-l", self.box, ok=0).out, r"file +0\d\d\d .* f\n")
+        self.cloche("rm", self.box + ":f", ok=0)
+        self.assertNotEqual(self.cloche("rm", self.box + ":d").code, 0)
+        self.cloche("rm", "-r", self.box + ":d", ok=0)
+        self.assertEqual(self.cloche("ls", self.box, ok=0).out, "")
+
+    def test_what_is_not_there(self):
+        r = self.cloche("cat", self.box + ":nope", ok=125)
+        self.assertIn("nope", r.err)
+        self.cloche("cp", self.box + ":nope", self.path("x"), ok=125)
+        self.assertEqual(os.listdir(self.dir), [])
+        self.cloche("cp", self.path("nope"), self.box + ":x", ok=125)
+
+
+class States(served.Case):
+    def test_pause_and_resume(self):
+        box = self.create()
+        self.cloche("pause", box, ok=0)
+        self.assertIn("paused", self.cloche("ps", ok=0).out)
+        self.assertIn("paused", self.cloche("exec", box, "true", ok=125).err)
+        self.cloche("resume", box, ok=0)
+        self.cloche("exec", box, "true", ok=0)
+
+    def test_snapshot_and_fork(self):
+        box = self.create()
+        self.cloche("exec", box, "sh", "-c", "echo kept > f", ok=0)
+        snapshot = self.cloche("snapshot", box, "first", ok=0).out.strip()
+        self.addCleanup(self.cloche, "snapshot", "rm", snapshot)
+        self.assertRegex(self.cloche("snapshot", "ls", ok=0).out, rf"{snapshot} +first ")
+        self.cloche("exec", box, "sh", "-c", "echo changed > f", ok=0)
+        other = self.create("--snapshot", snapshot)
+        self.assertEqual(self.cloche("cat", other + ":f", ok=0).out, "kept\n")
+        forks = self.cloche("fork", "-n", "2", box, ok=0).out.split()
+        self.assertEqual(len(forks), 2)
+        for fork in forks:
+            self.addCleanup(self.cloche, "rm", fork)
+            self.assertEqual(self.cloche("cat", fork + ":f", ok=0).out, "changed\n")
+        self.cloche("snapshot", "rm", snapshot, ok=0)
+        self.assertNotIn(snapshot, self.cloche("snapshot", "ls", ok=0).out)

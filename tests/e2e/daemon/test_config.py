@@ -1,0 +1,88 @@
+"""Settings: checked before use, taken up at SIGHUP, kept if the new ones are wrong."""
+import json
+import os
+import signal
+import subprocess
+
+import served
+
+
+class Check(served.Case):
+    def check(self, text):
+        path = os.path.join(self.daemon.dir, "check.yaml")
+        with open(path, "w", encoding="utf-8") as out:
+            out.write(text)
+        return path, self.cloche("serve", "--config", path, "--check-config")
+
+    def test_fine(self):
+        for text in ("", "sandbox: {memory_limit: 1G}\n", "listen: 127.0.0.1:0\n"):
+            with self.subTest(text):
+                self.assertEqual(self.check(text)[1].code, 0)
+
+    def test_the_shipped_example_is_fine(self):
+        example = os.path.join(served.TOP, "deploy", "cloche.conf.yaml")
+        if not os.access(example, os.R_OK):
+            self.skipTest("the example is not readable here")
+        self.cloche("serve", "--config", example, "--check-config", ok=0)
+
+    def test_wrong(self):
+        for text, words in (("memory: 1G\n", ":1: unknown key 'memory'; did you mean"),
+                            ("\nsandbox:\n  memory_limit: 12Q\n", ":3: memory_limit: '12Q'"),
+                            ("pool_size: many\n", ":1: pool_size: 'many'"),
+                            ("sandbox: {network_enabled: true}\n", "not built yet"),
+                            ("sandbox: {memory_limit: 100G}\n", "above its ceiling"),
+                            ("listen: nowhere\n", "listen: 'nowhere'"),
+                            ("listen: [\n", "not YAML")):
+            with self.subTest(text):
+                _, r = self.check(text)
+                self.assertEqual(r.code, 125)
+                self.assertTrue(r.err.startswith("cloche: "), r.err)
+                self.assertIn(words, r.err)
+
+    def test_a_missing_file(self):
+        r = self.cloche("serve", "--config", "/nonexistent.yaml", "--check-config", ok=125)
+        self.assertIn("/nonexistent.yaml", r.err)
+
+    def test_it_does_not_start_with_wrong_settings(self):
+        path, _ = self.check("nonsense: 1\n")
+        p = subprocess.run([served.CLOCHE, "serve", "--config", path], stdin=subprocess.DEVNULL,
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
+                           timeout=served.LIMIT,
+                           env=self.daemon.environment())
+        self.assertEqual(p.returncode, 125)
+        self.assertIn(b"unknown key 'nonsense'", p.stderr)
+
+
+class Effect(served.Case):
+    settings = ("pool_size: 0\n"
+                "sandbox: {memory_limit: 300M, disk_limit: 30M, pids_limit: 77, ttl: 20m}\n"
+                "ceilings: {memory: 400M, disk: 100M, ttl: 1h}\n")
+
+    def test_defaults_and_ceilings(self):
+        made = json.loads(self.cloche("create", "--json", ok=0).out)
+        self.addCleanup(self.cloche, "rm", made["id"])
+        self.assertEqual(made["limits"]["memory"], 300 << 20)
+        self.assertEqual(made["limits"]["pids"], 77)
+        self.cloche("create", "--memory", "500M", ok=125)
+        self.cloche("create", "--disk", "200M", ok=125)
+
+    def test_reload(self):
+        settings = type(self).settings
+        self.daemon.write_settings(settings.replace("memory: 400M", "memory: 700M"))
+        self.daemon.process.send_signal(signal.SIGHUP)
+
+        def larger():
+            r = self.cloche("create", "--memory", "500M")
+            if r.code == 0:
+                self.cloche("rm", r.out.strip(), ok=0)
+            return r.code == 0
+
+        self.assertTrue(served.wait_for(larger))
+        # Wrong ones change nothing.
+        self.daemon.write_settings("nonsense: 1\n")
+        self.daemon.process.send_signal(signal.SIGHUP)
+        self.assertTrue(served.wait_for(lambda: "left as it was" in self.daemon.read_log()))
+        self.assertTrue(larger())
+        self.daemon.write_settings(settings)
+        self.daemon.process.send_signal(signal.SIGHUP)
+        self.assertTrue(served.wait_for(lambda: not larger()))
