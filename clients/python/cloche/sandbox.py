@@ -3,7 +3,6 @@ import os
 import posixpath
 import secrets
 import shutil
-import stat
 import tempfile
 import urllib.parse
 
@@ -191,10 +190,16 @@ class LocalSandbox(Sandbox):
         self.running = False
 
     def destroy(self):
-        directory, self.directory = self.directory, None
         self.manager.forget(self)
-        if directory:
-            remove_tree(directory)
+        if not self.directory:
+            return
+        self.running = True
+        try:  # code inside may have taken its owner's permissions away
+            self._inside("chmod -R u+rwX .")
+        except ClocheError:
+            pass
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory = None
 
     def info(self):
         state = "destroyed" if not self.directory else "running" if self.running else "stopped"
@@ -208,21 +213,6 @@ class LocalSandbox(Sandbox):
 
     def health_check(self):
         return bool(self.directory) and self.running and self._inside("echo ok") == b"ok\n"
-
-
-def remove_tree(directory):
-    """Also what code inside left without permission for its owner."""
-    def retry(function, path, _error):
-        try:
-            os.chmod(os.path.dirname(path), stat.S_IRWXU)
-            if not os.path.islink(path):
-                os.chmod(path, stat.S_IRWXU)
-            function(path)
-        except OSError:
-            pass
-
-    shutil.rmtree(directory, onerror=retry)
-    shutil.rmtree(directory, ignore_errors=True)
 
 
 class SandboxManager:
