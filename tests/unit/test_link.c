@@ -310,6 +310,8 @@ static void splits_large_requests(void **state)
 	link_call(f->link, G_STAT, large, sizeof(large), &ops, &t);
 	until(f, t.ends);
 	assert_int_equal(ERR_INVALID, t.err.kind);
+	link_close(take_ptr(f->link));
+	until(f, s.ends);
 }
 
 static void drops_calls(void **state)
