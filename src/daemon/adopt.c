@@ -85,6 +85,9 @@ static void adopt(struct daemon *d, const char *id, struct tally *t)
 		why = e.msg;
 	if (!why) {
 		b->state = BOX_LIVE;
+		/* It may have been frozen only to be copied. */
+		if (!b->info.paused && b->info.cgroup_version)
+			(void)box_thaw(b, &e);
 		t->adopted++;
 		log_info("sandbox adopted", "id", id, "owner", b->info.owner);
 		return;

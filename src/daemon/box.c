@@ -306,18 +306,23 @@ static void clear(void *arg)
 	finish(b);
 }
 
-void box_clear(struct box *b)
+static void stop_freezing(struct box *b)
 {
 	struct err gone = {0};
 
+	loop_timer_stop(b->d->loop, &b->timer);
+	if (!b->frozen)
+		return;
+	err_set(&gone, ERR_CONFLICT, "the sandbox is gone");
+	end_freezing(b, &gone);
+}
+
+void box_clear(struct box *b)
+{
 	b->state = BOX_DYING;
 	if (!b->dying_since_ns)
 		b->dying_since_ns = now_ns();
-	loop_timer_stop(b->d->loop, &b->timer);
-	if (b->frozen) {
-		err_set(&gone, ERR_CONFLICT, "the sandbox is gone");
-		end_freezing(b, &gone);
-	}
+	stop_freezing(b);
 	b->timer = (struct loop_timer){.call = clear, .arg = b};
 	clear(b);
 }
@@ -351,5 +356,7 @@ void box_destroy(struct box *b, struct asker who)
 		return;
 	b->state = BOX_DYING;
 	b->dying_since_ns = now_ns();
+	/* Nobody shall freeze again what is to die. */
+	stop_freezing(b);
 	kill_all(b);
 }

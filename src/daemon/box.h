@@ -31,7 +31,7 @@ struct box {
 	struct boot_identity identity;
 	int32_t slot; /* of id ranges; -1: none */
 	uint32_t id_base;
-	unsigned nest_slots; /* not 0: a nest */
+	unsigned nest_slots;   /* not 0: a nest */
 	char *cgroup_table;    /* of the daemon that made it; NULL: our own */
 	int listener;	       /* until it is booted */
 	struct ipc_boot *boot; /* until it is booted */

@@ -121,7 +121,7 @@ void front_done(struct daemon *d, struct asker who, const char *id, const struct
 
 bool front_is_slow(const struct daemon *d)
 {
-	return d->front.waiting >= SLOW;
+	return !d->front.was_told || d->front.waiting >= SLOW;
 }
 
 /* ---- receiving ---- */

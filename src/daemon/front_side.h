@@ -20,6 +20,7 @@ struct front_side {
 /* A new front: tells it everything. Takes sock. */
 void front_attach(struct daemon *d, int sock);
 void front_detach(struct daemon *d);
+/* There is none just now, or it does not read fast enough. */
 bool front_is_slow(const struct daemon *d);
 /* The fd, or -1, stays the caller's. */
 void front_news(struct daemon *d, struct ipc *m, int fd);

@@ -22,6 +22,7 @@
 #endif
 
 #define BACKLOG 1024
+#define PAUSE_MS 20
 
 /* ---- peers ---- */
 
@@ -85,14 +86,36 @@ static void take_peer(struct daemon *d, int fd)
 	front_news(d, &m, fd);
 }
 
+static void listen_again(void *arg)
+{
+	struct listener *l = arg;
+
+	loop_watch(l->d->loop, &l->watch);
+}
+
+/* Whoever waits, waits in the backlog: we would only be woken for nothing. */
+static void pause_listening(struct listener *l)
+{
+	loop_unwatch(l->d->loop, &l->watch);
+	loop_timer_set(l->d->loop, &l->again, PAUSE_MS);
+}
+
 static void on_peer(void *arg, uint32_t events)
 {
 	struct listener *l = arg;
 
 	(void)events;
-	for (int i = 0; i < 64 && !front_is_slow(l->d); i++) {
-		auto_close int fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	for (int i = 0; i < 64; i++) {
+		auto_close int fd = -1;
 
+		/* Without a front that was told all, or with one that does not keep up. */
+		if (front_is_slow(l->d)) {
+			pause_listening(l);
+			return;
+		}
+		fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+			pause_listening(l);
 		if (fd < 0)
 			return;
 		take_peer(l->d, fd);
@@ -120,6 +143,7 @@ static int bind_unix(struct listener *l, const char *path, struct err *e)
 		return err_sys(e, "cannot open %s for everybody", path);
 	snprintf(l->path, sizeof(l->path), "%s", path);
 	l->is_unix = true;
+	l->again = (struct loop_timer){.call = listen_again, .arg = l};
 	l->watch = (struct loop_watch){.fd = l->fd, .events = EPOLLIN, .call = on_peer, .arg = l};
 	return loop_watch(l->d->loop, &l->watch) < 0 ? err_sys(e, "cannot watch %s", path) : 0;
 }
@@ -219,6 +243,7 @@ void listeners_close(struct daemon *d)
 
 		if (l->is_unix) {
 			loop_unwatch(d->loop, &l->watch);
+			loop_timer_stop(d->loop, &l->again);
 			unlink(l->path);
 		}
 		close_fd(&l->fd);

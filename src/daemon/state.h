@@ -18,6 +18,7 @@
 struct listener {
 	struct daemon *d;
 	struct loop_watch watch; /* of a Unix socket; TCP ones are the front's */
+	struct loop_timer again;
 	int fd;
 	bool is_unix;
 	char path[128];

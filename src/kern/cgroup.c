@@ -607,24 +607,38 @@ bool cgroup_is_frozen(const struct cgroup *c)
 	       str_starts(text, "FROZEN");
 }
 
+/* Is this process the only one in it? */
+static bool is_alone(int dir)
+{
+	char text[64];
+	char *end;
+
+	return read_at(dir, "cgroup.procs", text, sizeof(text)) > 0 &&
+	       strtol(text, &end, 10) == getpid() && (*end == '\0' || end[1] == '\0');
+}
+
 void cgroup_enter_leaf(const char *leaf)
 {
-	char table[4096], own[PATH_MAX], path[PATH_MAX + 96];
+	char own[PATH_MAX], path[PATH_MAX + 64];
 	struct cgroup c;
 
 	cgroup_init(&c, 0);
-	memcpy(table, c.table, sizeof(table));
-	own_path_v2(table, own, sizeof(own));
-	/* The root is free of that rule, and what cannot be written is not ours. */
-	if (!cgroup_is_unified(&c) || str_equal(own, "/"))
+	if (!cgroup_is_unified(&c))
 		return;
-	snprintf(path, sizeof(path), "/sys/fs/cgroup%s/%s", own, leaf);
-	if (str_equal(strrchr(own, '/') + 1, leaf) || (mkdir(path, 0755) < 0 && errno != EEXIST))
+	own_path_v2(c.table, own, sizeof(own));
+	auto_close int parent = find_parent_v2(own);
+
+	if (parent >= 0)
 		return;
+	snprintf(path, sizeof(path), "/sys/fs/cgroup%s", own);
 	auto_close int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
-	if (dir >= 0)
-		(void)write_at(dir, "cgroup.procs", "0");
+	if (dir < 0 || !is_alone(dir) || (mkdirat(dir, leaf, 0755) < 0 && errno != EEXIST))
+		return;
+	auto_close int below = openat(dir, leaf, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (below >= 0)
+		(void)write_at(below, "cgroup.procs", "0");
 }
 
 /* What is left of a keeper is left in the first hierarchy; the others are cleared with it. */

@@ -93,8 +93,8 @@ int cgroup_freeze(const struct cgroup *c, bool frozen);
 /* Stopping takes a moment. */
 bool cgroup_is_frozen(const struct cgroup *c);
 /*
- * v2: a cgroup with processes in it hands out no controllers, so this process moves into a leaf of
- * its own, below the cgroup that it was started in. Nothing happens elsewhere.
+ * v2: a cgroup with processes in it hands out no controllers. Where no ancestor can do it either (in
+ * a container), this process, if it is alone, moves into a leaf of its own.
  */
 void cgroup_enter_leaf(const char *leaf);
 /* Removes cgroups whose keeper is gone. */
