@@ -229,10 +229,10 @@ $(B)/tests/front/%: $(B)/gnu/tests/front/%.o $(CORE_A)
 
 RUN := B=$(B) PYTHON=$(PYTHON) tests/run
 
-.PHONY: test unit fuzz-replay e2e escape compare-escape test-v2 check format bench fuzz
+.PHONY: test unit fuzz-replay e2e escape clients compare-escape test-v2 check format bench fuzz
 test: all
 	@$(RUN)
-unit fuzz-replay e2e escape test-v2: all
+unit fuzz-replay e2e escape clients test-v2: all
 	@$(RUN) $@
 compare-escape: all
 	@B=$(B) $(PYTHON) tests/escape/compare.py
