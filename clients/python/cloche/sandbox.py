@@ -235,7 +235,8 @@ class SandboxManager:
     def get(self, sandbox_id):
         if self.connection.is_daemon:
             box = DaemonSandbox(self, sandbox_id)
-            box.info()
+            if box.info()["state"] == "destroyed":
+                raise ClocheError("sandbox %s is destroyed" % sandbox_id, "not_found")
             return box
         if sandbox_id not in self._local:
             raise ClocheError("no sandbox %s" % sandbox_id, "not_found")
@@ -250,7 +251,9 @@ class SandboxManager:
         pairs = list(query.items()) + [("metadata", "%s=%s" % pair) for pair in (metadata or {}).items()]
         while True:
             answer = self.connection.json("GET", "/v1/sandboxes?" + urllib.parse.urlencode(pairs))
-            found += [DaemonSandbox(self, row["id"]) for row in answer["sandboxes"]]
+            # The daemon remembers what it destroyed for a while; that is for who asks for it.
+            found += [DaemonSandbox(self, row["id"]) for row in answer["sandboxes"]
+                      if state or row.get("state") != "destroyed"]
             if not answer.get("cursor"):
                 return found
             pairs = [pair for pair in pairs if pair[0] != "cursor"] + [("cursor", answer["cursor"])]
@@ -270,8 +273,15 @@ class SandboxManager:
         return len(boxes)
 
     def stats(self):
-        """get_stats() of each, by id."""
-        return {box.id: box.get_stats() for box in self.list()}
+        """get_stats() of each that runs, by id."""
+        found = {}
+        for box in self.list():
+            try:
+                found[box.id] = box.get_stats()
+            except ClocheError as error:
+                if error.kind not in ("not_found", "conflict"):
+                    raise
+        return found
 
     def health_check_all(self):
         """health_check() of each, by id."""
