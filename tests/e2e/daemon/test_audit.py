@@ -1,7 +1,6 @@
 """The decision log: what is in it, that it is whole, and what shows when it is not."""
 import json
 import os
-import signal
 import subprocess
 
 import served
@@ -47,9 +46,9 @@ class Audit(served.Case):
 
     def test_over_rest(self):
         box = self.fill()
-        status, answer = self.api("GET", f"/v1/audit?target={box}&limit=2")
-        self.assertEqual(status, 200)
-        entries = answer.get("entries", answer.get("records")) if isinstance(answer, dict) else answer
+        answer = self.daemon.get(f"/v1/audit?target={box}&limit=2")
+        self.assertEqual(answer.status, 200, answer)
+        entries = next(iter(answer.json.values()))
         self.assertEqual(len(entries), 2)
         self.assertTrue(all(e["target"].startswith(box) for e in entries))
 
@@ -90,7 +89,7 @@ class Audit(served.Case):
     def test_follow(self):
         box = self.create()
         p = subprocess.Popen([served.CLOCHE, "audit", "tail", "-f", "-n", "1"],
-                             stdout=subprocess.PIPE, env=self.daemon.environment())
+                             stdout=subprocess.PIPE, env=self.daemon.client_env())
         try:
             self.assertTrue(p.stdout.readline())
             self.cloche("exec", box, "echo", "follow-me", ok=0)
@@ -109,7 +108,7 @@ class Killed(served.Case):
         box = self.create("--ttl", "10m")
         self.cloche("exec", box, "true", ok=0)
         before = json.loads(self.cloche("audit", "verify", "--json", ok=0).out)
-        self.daemon.end(signal.SIGKILL)
+        self.daemon.kill()
         self.daemon.start()
         self.assertTrue(served.wait_for(lambda: self.cloche("exec", box, "true").code == 0))
         after = json.loads(self.cloche("audit", "verify", "--head", before["head"], "--json",
@@ -119,19 +118,13 @@ class Killed(served.Case):
 
 class Keyed(served.Case):
     @classmethod
-    def setUpClass(cls):
-        cls.daemon = served.Daemon()
+    def prepare(cls):
         cls.key = os.path.join(cls.daemon.dir, "key")
         with open(cls.key, "w", encoding="utf-8") as out:
             out.write("0123456789abcdef0123456789abcdef\n")
         os.chmod(cls.key, 0o600)
-        cls.daemon.write_settings("pool_size: 0\naudit: {key_file: %s, sync: true, max_size: 4K}\n"
-                                  % cls.key)
-        try:
-            cls.daemon.start()
-        except BaseException:
-            cls.daemon.remove()
-            raise
+        cls.daemon.config = ("pool_size: 0\naudit: {key_file: %s, sync: true, max_size: 4K}\n"
+                             % cls.key)
 
     def test_a_key_and_rotation(self):
         box = self.create()
@@ -139,7 +132,7 @@ class Keyed(served.Case):
             self.cloche("exec", box, "echo", str(i), ok=0)
         directory = os.path.join(self.daemon.state, "audit")
         self.assertGreater(len(os.listdir(directory)), 1)
-        with_key = ("audit", "verify", "--config", self.daemon.config, "--json")
+        with_key = ("audit", "verify", "--config", self.daemon.settings_file, "--json")
         verdict = json.loads(self.cloche(*with_key, ok=0).out)
         self.assertEqual((verdict["first_seq"], verdict["unkeyed"]), (1, 0))
         self.assertTrue(verdict["head"].startswith("blake2b-"))

@@ -12,6 +12,7 @@ import tempfile
 import termios
 import time
 
+import harness
 import served
 
 
@@ -85,13 +86,7 @@ class Exec(served.Case):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        try:
-            status, made = cls.daemon.request("POST", "/v1/sandboxes", {"ttl": "1h"})
-            assert status == 201, made
-        except BaseException:
-            cls.daemon.remove()
-            raise
-        cls.box = made["id"]
+        cls.box = harness.Box(cls.daemon, ttl="1h").id
 
     def test_streams_and_status(self):
         r = self.cloche("exec", self.box, "sh", "-c", "echo out; echo err >&2; exit 7", ok=7)
@@ -135,14 +130,11 @@ class Exec(served.Case):
         self.cloche("kill", "-s", "TERM", self.box, number, ok=0)
         self.assertEqual(self.cloche("logs", "-f", self.box, number).code, 143)
 
-    def test_session_keeps_directory_and_variables(self):
-        self.cloche("exec", "--session", "s1", self.box, "sh", "-c", "true", ok=0)
-
     def test_losing_us_kills_the_command(self):
         p = subprocess.Popen([served.CLOCHE, "exec", self.box, "sh", "-c",
                               "echo up; exec sleep 12345"],
                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                             env=self.daemon.environment())
+                             env=self.daemon.client_env())
         self.assertEqual(p.stdout.readline(), b"up\n")
         p.kill()
         p.wait()
@@ -181,7 +173,7 @@ class Terminal(served.Case):
         ours, its = pty.openpty()
         self.resize(ours, 33, 77)
         p = subprocess.Popen([served.CLOCHE, "exec", "-t", box, "sh"], stdin=its, stdout=its,
-                             stderr=its, env=self.daemon.environment(), start_new_session=True,
+                             stderr=its, env=self.daemon.client_env(), start_new_session=True,
                              preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         os.close(its)
         try:
@@ -266,7 +258,10 @@ class Files(served.Case):
 class States(served.Case):
     def test_pause_and_resume(self):
         box = self.create()
-        self.cloche("pause", box, ok=0)
+        r = self.cloche("pause", box)
+        if "needs a cgroup" in r.err:
+            self.skipTest("this host gives no cgroup to this daemon")
+        self.assertEqual(r.code, 0, r)
         self.assertIn("paused", self.cloche("ps", ok=0).out)
         self.assertIn("paused", self.cloche("exec", box, "true", ok=125).err)
         self.cloche("resume", box, ok=0)

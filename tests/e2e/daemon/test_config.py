@@ -1,9 +1,9 @@
 """Settings: checked before use, taken up at SIGHUP, kept if the new ones are wrong."""
 import json
 import os
-import signal
 import subprocess
 
+import cl
 import served
 
 
@@ -22,7 +22,7 @@ class Check(served.Case):
     def test_the_shipped_example_is_fine(self):
         example = os.path.join(served.TOP, "deploy", "cloche.conf.yaml")
         if not os.access(example, os.R_OK):
-            self.skipTest("the example is not readable here")
+            self.skipTest(cl.ONLY_ROOT + "the example is not readable here")
         self.cloche("serve", "--config", example, "--check-config", ok=0)
 
     def test_wrong(self):
@@ -48,7 +48,7 @@ class Check(served.Case):
         p = subprocess.run([served.CLOCHE, "serve", "--config", path], stdin=subprocess.DEVNULL,
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False,
                            timeout=served.LIMIT,
-                           env=self.daemon.environment())
+                           env=self.daemon.client_env())
         self.assertEqual(p.returncode, 125)
         self.assertIn(b"unknown key 'nonsense'", p.stderr)
 
@@ -69,7 +69,7 @@ class Effect(served.Case):
     def test_reload(self):
         settings = type(self).settings
         self.daemon.write_settings(settings.replace("memory: 400M", "memory: 700M"))
-        self.daemon.process.send_signal(signal.SIGHUP)
+        self.daemon.reload()
 
         def larger():
             r = self.cloche("create", "--memory", "500M")
@@ -80,9 +80,9 @@ class Effect(served.Case):
         self.assertTrue(served.wait_for(larger))
         # Wrong ones change nothing.
         self.daemon.write_settings("nonsense: 1\n")
-        self.daemon.process.send_signal(signal.SIGHUP)
+        self.daemon.reload()
         self.assertTrue(served.wait_for(lambda: "left as it was" in self.daemon.read_log()))
         self.assertTrue(larger())
         self.daemon.write_settings(settings)
-        self.daemon.process.send_signal(signal.SIGHUP)
+        self.daemon.reload()
         self.assertTrue(served.wait_for(lambda: not larger()))

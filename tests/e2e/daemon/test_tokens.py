@@ -23,7 +23,7 @@ class Tokens(served.Case):
         self.assertNotIn(key, self.cloche("audit", "tail", "--json", "-n", "1000").out)
 
     def test_a_key_for_e2b(self):
-        key, _ = self.token("--e2b", "for-e2b")
+        key, _ = self.token("for-e2b", "--e2b")
         self.assertRegex(key, "^e2b_[0-9a-f]{40}$")
 
     def test_who_has_none(self):
@@ -33,12 +33,12 @@ class Tokens(served.Case):
         self.cloche("ps", env=bad, ok=125)
 
     def test_scopes(self):
-        _, env = self.token("--scopes", "read", "reader")
+        _, env = self.token("reader", "--scopes", "read")
         self.cloche("ps", env=env, ok=0)
         self.cloche("create", env=env, ok=125)
 
     def test_ceilings_and_quota(self):
-        _, env = self.token("--memory", "512M", "--sandboxes", "1", "small")
+        _, env = self.token("small", "--memory", "512M", "--sandboxes", "1")
         self.cloche("create", "--memory", "600M", env=env, ok=125)
         box = self.cloche("create", env=env, ok=0).out.strip()
         self.cloche("exec", box, "true", env=env, ok=0)
@@ -74,7 +74,7 @@ class Tokens(served.Case):
         self.assertTrue(served.wait_for(lambda: self.cloche("ps", env=env).code == 125))
 
     def test_list(self):
-        self.token("--trust", "3", "--rate", "600", "listed")
+        self.token("listed", "--trust", "3", "--rate", "600")
         rows = {t["name"]: t for t in json.loads(self.cloche("token", "ls", "--json", ok=0).out)}
         self.assertEqual(rows["listed"]["trust"], 3)
         self.assertEqual(rows["listed"]["rate_per_minute"], 600)
