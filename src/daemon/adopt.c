@@ -90,9 +90,11 @@ static void adopt(struct daemon *d, const char *id, struct tally *t)
 			(void)box_thaw(b, &e);
 		t->adopted++;
 		log_info("sandbox adopted", "id", id, "owner", b->info.owner);
+		daemon_note(d, "sandbox.adopt", id, "allow", "it is the one of the record");
 		return;
 	}
 	log_info("sandbox reaped", "id", id, "why", why);
+	daemon_note(d, "sandbox.reap", id, "done", why);
 	t->reaped++;
 	if (b->info.transient && b->pidfd >= 0 && b->pid &&
 	    str_equal(why, "it was to end with the daemon") && box_watch(b, &e) == 0) {

@@ -215,6 +215,9 @@ static void on_news(void *arg, const struct ipc *m, int fd)
 	case IPC_SHUTDOWN:
 		drain(f);
 		break;
+	case IPC_AUDIT:
+		audit_reopen(f->audit, take_fd(&fd));
+		break;
 	default:
 		manager_news(f->manager, m, take_fd(&fd));
 		if (m->type == IPC_READY && !f->serving)

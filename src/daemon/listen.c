@@ -79,6 +79,7 @@ static void take_peer(struct daemon *d, int fd)
 	if (why) {
 		snprintf(uid, sizeof(uid), "%u", who.uid);
 		log_warn("peer refused", "uid", uid, "why", why);
+		daemon_note(d, "peer", uid, "deny", why);
 		return;
 	}
 	m.peer = (struct ipc_peer){.uid = who.uid, .gid = who.gid, .pid = (uint32_t)who.pid};

@@ -318,11 +318,12 @@ static void start_role(struct daemon *d, enum role_id id)
 
 static void start_audit_again(void *arg)
 {
+	struct ipc m = {.type = IPC_AUDIT};
 	struct daemon *d = arg;
 
 	start_role(d, ROLE_AUDIT);
-	/* The front's way to it is a new one. */
-	roles_restart_front(d, "the audit role was started anew");
+	if (d->roles[ROLE_AUDIT].pid > 0)
+		front_news(d, &m, d->audit_for_front);
 }
 
 static void start_front_again(void *arg)
@@ -333,11 +334,15 @@ static void start_front_again(void *arg)
 		start_role(d, ROLE_FRONT);
 }
 
-void roles_start(struct daemon *d)
+void roles_start_audit(struct daemon *d)
 {
 	d->roles[ROLE_AUDIT].again = (struct loop_timer){.call = start_audit_again, .arg = d};
-	d->roles[ROLE_FRONT].again = (struct loop_timer){.call = start_front_again, .arg = d};
 	start_role(d, ROLE_AUDIT);
+}
+
+void roles_start_front(struct daemon *d)
+{
+	d->roles[ROLE_FRONT].again = (struct loop_timer){.call = start_front_again, .arg = d};
 	start_role(d, ROLE_FRONT);
 }
 

@@ -21,7 +21,9 @@ struct role {
 	struct loop_timer again;
 };
 
-void roles_start(struct daemon *d);
+/* First: what the broker finds is written down. */
+void roles_start_audit(struct daemon *d);
+void roles_start_front(struct daemon *d);
 void roles_stop(struct daemon *d);
 /* True if this child was a role; it is started again after a while. */
 bool roles_reaped(struct daemon *d, pid_t pid, int status);

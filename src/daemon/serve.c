@@ -40,6 +40,19 @@ const char *daemon_owner_name(const struct daemon *d, const char *owner)
 	return "";
 }
 
+void daemon_note(struct daemon *d, const char *what, const char *target, const char *verdict,
+		 const char *why)
+{
+	struct audit_entry entry = {.who = "daemon"};
+
+	snprintf(entry.what, sizeof(entry.what), "%s", what);
+	snprintf(entry.target, sizeof(entry.target), "%s", target);
+	snprintf(entry.verdict, sizeof(entry.verdict), "%s", verdict);
+	snprintf(entry.why, sizeof(entry.why), "%s", why);
+	if (d->audit)
+		audit_write(d->audit, &entry, NULL, NULL);
+}
+
 /* The text of the token file in memory; an empty one if there is none. */
 static int read_tokens(struct daemon *d, struct err *e)
 {
@@ -145,6 +158,7 @@ static void reload(struct daemon *d)
 	free(d->config);
 	d->config = fresh;
 	log_info("configuration read again", "file", d->config_file);
+	daemon_note(d, "daemon.reload", d->config_file ? d->config_file : "", "done", "");
 	front_send_config(d);
 	front_send_tokens(d);
 }
@@ -216,6 +230,7 @@ void daemon_stop(struct daemon *d)
 		return;
 	}
 	log_info("stopping");
+	daemon_note(d, "daemon.stop", d->config->state_dir, "done", "");
 	d->stopping = true;
 	listeners_close(d);
 	d->stop_timer = (struct loop_timer){.call = on_stop_timer, .arg = d};
@@ -298,11 +313,13 @@ static int start(struct daemon *d, struct err *e)
 		return -1;
 	/* First, while there is little memory that a fork would have to share. */
 	booters_start(d);
+	roles_start_audit(d);
+	daemon_note(d, "daemon.start", d->config->state_dir, "done", "");
 	snapshot_remove_unfinished(d);
 	adopt_all(d);
 	if (listeners_open(d, e) < 0)
 		return -1;
-	roles_start(d);
+	roles_start_front(d);
 	return 0;
 }
 

@@ -68,5 +68,8 @@ const char *daemon_owner_name(const struct daemon *d, const char *owner);
 
 /* Takes no more work, lets what is running finish, then ends. Again: at once. */
 void daemon_stop(struct daemon *d);
+/* Writes into the audit log what the broker decided by itself. */
+void daemon_note(struct daemon *d, const char *what, const char *target, const char *verdict,
+		 const char *why);
 /* The front has finished, or is gone: when we are stopping, the end is near. */
 void daemon_front_is_done(struct daemon *d);

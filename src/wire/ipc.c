@@ -67,6 +67,7 @@ static const struct shape {
 	[IPC_LISTENER] = {0, no_texts},
 	[IPC_PEER] = {sizeof(struct ipc_peer), no_texts},
 	[IPC_SHUTDOWN] = {0, no_texts},
+	[IPC_AUDIT] = {0, no_texts},
 };
 
 static const struct shape *shape_of(uint32_t type)

@@ -50,6 +50,7 @@ enum ipc_type {
 	IPC_LISTENER, /* fd: a listening TCP socket */
 	IPC_PEER, /* fd: an accepted connection of a Unix socket whose peer was checked; ipc_peer */
 	IPC_SHUTDOWN, /* stop taking work, finish what is running, then IPC_QUIT */
+	IPC_AUDIT,    /* fd: a socket to the audit role, which was started anew */
 };
 
 struct ipc_volume {
@@ -68,7 +69,7 @@ struct ipc_boot {
 	struct limits limits;
 	uint8_t level, root, net;
 	uint8_t transient; /* dies with the daemon: one /v1/run */
-	uint8_t nest[2];   /* slots for commands and for Python (sandbox/cell.h); 0, 0: not a nest */
+	uint8_t nest[2]; /* slots for commands and for Python (sandbox/cell.h); 0, 0: not a nest */
 	uint32_t volume_count;
 	struct ipc_volume volumes[IPC_VOLUMES];
 	layer_set required_layers;
