@@ -56,9 +56,9 @@ void e2b_fail(struct exchange *x, int status, const char *fmt, ...)
 /* The caller's sandbox, or NULL after a 404. */
 struct sandbox *e2b_find(struct exchange *x);
 /* The Sandbox object of create, connect, resume and fork. */
-json_t *e2b_sandbox_json(struct sandbox *s);
-/* ListedSandbox; with detail SandboxDetail. */
-json_t *e2b_listed_json(struct sandbox *s, bool detail);
+json_t *e2b_sandbox_json(struct exchange *x, struct sandbox *s);
+/* SandboxDetail; without x ListedSandbox. */
+json_t *e2b_listed_json(const struct exchange *x, struct sandbox *s);
 /* "running" or "paused"; NULL: it is neither, and not listed. */
 const char *e2b_state(const struct sandbox *s);
 /* 204 */

@@ -70,29 +70,50 @@ struct sandbox *e2b_find(struct exchange *x)
 	return NULL;
 }
 
-json_t *e2b_sandbox_json(struct sandbox *s)
+/*
+ * The name below which ports have names of their own, as the client came: without it clients make
+ * names of somebody else's domain. NULL where there is none, as for an address in digits.
+ */
+static json_t *domain_json(const struct exchange *x)
+{
+	const char *host = exchange_header(x, "Host"), *port;
+	char text[300];
+
+	if (!host || !*host || strlen(host) > 250)
+		return json_null();
+	port = strrchr(host, ':');
+	if (str_starts(host, "127.") || str_starts(host, "[::1]")) {
+		snprintf(text, sizeof(text), "localhost%s", port && !strchr(port, ']') ? port : "");
+		return must_alloc(json_string(text));
+	}
+	if (host[0] == '[' || strspn(host, "0123456789.:") == strlen(host))
+		return json_null();
+	return must_alloc(json_string(host));
+}
+
+json_t *e2b_sandbox_json(struct exchange *x, struct sandbox *s)
 {
 	const char *traffic;
 	json_t *o;
 
 	e2b_data(s);
 	traffic = e2b_data_text(s, "traffic");
-	o = must_alloc(json_pack("{s:s,s:s,s:s,s:s,s:s,s:n}", "sandboxID", sandbox_id(s),
+	o = must_alloc(json_pack("{s:s,s:s,s:s,s:s,s:s,s:o}", "sandboxID", sandbox_id(s),
 				 "templateID", e2b_data_text(s, "template"), "clientID", "cloche",
 				 "envdVersion", E2B_ENVD_VERSION, "envdAccessToken",
-				 e2b_data_text(s, "access"), "domain"));
+				 e2b_data_text(s, "access"), "domain", domain_json(x)));
 	if (*traffic)
 		json_object_set_new(o, "trafficAccessToken", json_string(traffic));
 	return o;
 }
 
-static void add_detail(struct sandbox *s, json_t *o)
+static void add_detail(const struct exchange *x, struct sandbox *s, json_t *o)
 {
 	const json_t *data = e2b_data(s);
 	bool pauses = json_is_true(json_object_get(data, "pauses"));
 
 	json_object_set_new(o, "envdAccessToken", json_string(e2b_data_text(s, "access")));
-	json_object_set_new(o, "domain", json_null());
+	json_object_set_new(o, "domain", domain_json(x));
 	json_object_set_new(o, "allowInternetAccess", json_false());
 	json_object_set_new(o, "lifecycle",
 			    json_pack("{s:s,s:b}", "onTimeout", pauses ? "pause" : "kill",
@@ -102,7 +123,7 @@ static void add_detail(struct sandbox *s, json_t *o)
 		json_object_set(o, "network", json_object_get(data, "network"));
 }
 
-json_t *e2b_listed_json(struct sandbox *s, bool detail)
+json_t *e2b_listed_json(const struct exchange *x, struct sandbox *s)
 {
 	const struct limits *l = &sandbox_spec(s)->limits;
 	const json_t *metadata = sandbox_metadata(s);
@@ -119,8 +140,8 @@ json_t *e2b_listed_json(struct sandbox *s, bool detail)
 		"diskSizeMB", (int)(l->disk_bytes >> 20), "state",
 		e2b_state(s) ? e2b_state(s) : "running", "envdVersion", E2B_ENVD_VERSION));
 	json_object_set_new(o, "metadata", metadata ? json_deep_copy(metadata) : json_object());
-	if (detail)
-		add_detail(s, o);
+	if (x)
+		add_detail(x, s, o);
 	return o;
 }
 
@@ -129,7 +150,7 @@ static void info(struct exchange *x)
 	struct sandbox *s = e2b_find(x);
 
 	if (s)
-		exchange_json(x, 200, e2b_listed_json(s, true));
+		exchange_json(x, 200, e2b_listed_json(x, s));
 }
 
 static void on_emptied(void *arg, struct sandbox *s, const struct err *e)
@@ -257,7 +278,7 @@ static void on_ready(void *arg, struct sandbox *s, const struct err *e)
 
 	free(r);
 	if (s)
-		exchange_json(x, status, e2b_sandbox_json(s));
+		exchange_json(x, status, e2b_sandbox_json(x, s));
 	else
 		exchange_error_as(x, exchange_status_of(e), e);
 }
@@ -313,7 +334,7 @@ static void connect_for(struct exchange *x, uint64_t dflt)
 	}
 	ends = sandbox_expires_ms(s);
 	if (!ends || unix_ms() + ms <= ends) {
-		exchange_json(x, 200, e2b_sandbox_json(s));
+		exchange_json(x, 200, e2b_sandbox_json(x, s));
 		return;
 	}
 	r = must_alloc(calloc(1, sizeof(*r)));

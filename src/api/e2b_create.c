@@ -216,7 +216,7 @@ static void on_made(void *arg, struct sandbox *s, const struct err *e)
 	struct exchange *x = arg;
 
 	if (s)
-		exchange_json(x, 201, e2b_sandbox_json(s));
+		exchange_json(x, 201, e2b_sandbox_json(x, s));
 	else
 		exchange_error_as(x, exchange_status_of(e), e);
 }

@@ -186,7 +186,7 @@ static json_t *page(struct exchange *x, const struct found *all, const struct fi
 			exchange_set_header(x, "X-Next-Token", token);
 			break;
 		}
-		json_array_append_new(out, e2b_listed_json(s, false));
+		json_array_append_new(out, e2b_listed_json(NULL, s));
 		last = s;
 	}
 	return out;

@@ -219,7 +219,7 @@ static json_t *forked(struct exchange *x, const json_t *row)
 		c.ttl_ms = (uint64_t)json_integer_value(timeout) * 1000;
 		sandbox_change(s, &c, ignore, NULL);
 	}
-	return json_pack("{s:o}", "sandbox", e2b_sandbox_json(s));
+	return json_pack("{s:o}", "sandbox", e2b_sandbox_json(x, s));
 }
 
 static void on_forked(void *arg, json_t *value, const struct err *e)
