@@ -171,8 +171,13 @@ static json_t *text_content(const char *text)
 void mcp_call_structured(struct mcp_call *c, json_t *value)
 {
 	auto_free char *text =
-		must_alloc(json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(15)));
+		value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(15)) : NULL;
 
+	if (!text) {
+		json_decref(value);
+		mcp_call_fault(c, JSONRPC_INTERNAL, "the result cannot be written as JSON", NULL);
+		return;
+	}
 	mcp_call_result(c, json_pack("{s:o, s:o, s:b}", "content", text_content(text),
 				     "structuredContent", value, "isError", 0));
 }
@@ -244,7 +249,7 @@ void mcp_call_log(struct mcp_call *c, int level, const char *text)
 		return;
 	mcp_call_notify(c, "notifications/message",
 			json_pack("{s:s, s:s, s:s}", "level", mcp_level_name(level), "logger",
-				  "cloche", "data", text));
+				  "cloche", "data", text ? text : ""));
 }
 
 /* There is nothing to undo. */

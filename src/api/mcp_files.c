@@ -160,12 +160,13 @@ static void answer_read(struct mcp_call *c)
 	struct job *j = c->work;
 	const char *image = j->offset == 0 && !j->cut ? image_type(j) : NULL;
 	json_t *text = json_stringn(j->bytes.len ? buf_head(&j->bytes) : "", j->bytes.len);
+	json_t *path = mcp_text(j->path, strlen(j->path));
 	bool whole_text = text != NULL;
 	json_t *value;
 
 	if (image) {
 		json_decref(text);
-		value = json_pack("{s:s, s:I, s:s, s:s, s:b}", "path", j->path, "size",
+		value = json_pack("{s:o, s:I, s:s, s:s, s:b}", "path", path, "size",
 				  (json_int_t)j->size, "encoding", "image", "content", "",
 				  "truncated", 0);
 		mcp_call_result(c, json_pack("{s:[{s:s, s:o, s:s}], s:o, s:b}", "content", "type",
@@ -173,7 +174,7 @@ static void answer_read(struct mcp_call *c)
 					     image, "structuredContent", value, "isError", 0));
 		return;
 	}
-	value = json_pack("{s:s, s:I, s:s, s:o, s:b}", "path", j->path, "size", (json_int_t)j->size,
+	value = json_pack("{s:o, s:I, s:s, s:o, s:b}", "path", path, "size", (json_int_t)j->size,
 			  "encoding", whole_text ? "utf-8" : "base64", "content",
 			  whole_text ? text : base64_of(&j->bytes), "truncated",
 			  j->offset + j->bytes.len < j->size);

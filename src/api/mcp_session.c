@@ -280,12 +280,13 @@ struct mcp_session *mcp_session_find(struct mcp_state *st, const struct caller *
 struct mcp_session *mcp_session_implicit(struct mcp_state *st, const struct caller *who,
 					 const char *client, struct err *e)
 {
-	struct lookup l;
 	struct mcp_session *s;
+	char clean[sizeof(s->client)];
+	struct lookup l;
 
+	str_sanitise(clean, sizeof(clean), client, strlen(client));
 	for (s = st->sessions; s; s = s->next)
-		if (!s->ended && !s->id[0] && is_callers(s, who) &&
-		    strncmp(s->client, client, sizeof(s->client) - 1) == 0)
+		if (!s->ended && !s->id[0] && is_callers(s, who) && str_equal(s->client, clean))
 			break;
 	if (s) {
 		s->caller = *who;
@@ -295,7 +296,7 @@ struct mcp_session *mcp_session_implicit(struct mcp_state *st, const struct call
 	s = add_session(st, who, e);
 	if (!s)
 		return NULL;
-	snprintf(s->client, sizeof(s->client), "%s", client);
+	snprintf(s->client, sizeof(s->client), "%s", clean);
 	snprintf(s->key, sizeof(s->key), "client:%s", s->client);
 	l = (struct lookup){.id = s->key};
 	manager_each(st->api->manager, who, is_of_session, &l);

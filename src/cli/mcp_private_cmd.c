@@ -7,13 +7,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -160,6 +160,23 @@ static int make_dir(struct private_daemon *d, struct err *e)
 	return 0;
 }
 
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *where)
+{
+	(void)st;
+	(void)kind;
+	(void)where;
+	remove(path);
+	return 0;
+}
+
+/* It removes this itself, unless it was killed. */
+static void remove_dir(struct private_daemon *d)
+{
+	if (d->dir[0])
+		nftw(d->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+	d->dir[0] = '\0';
+}
+
 /* Between fork and exec: the daemon reads the end of its life from stdin and has our stderr. */
 static void become_daemon(const char *program, const struct private_daemon *d, const char *config,
 			  int life)
@@ -188,8 +205,12 @@ int private_daemon_start(struct private_daemon *d, const struct sandbox_spec *s,
 	*d = (struct private_daemon){.life = -1};
 	if (cli_find_helper("cloched", program, sizeof(program)) < 0)
 		return err_set(e, ERR_SYSTEM, "cloched cannot be found");
-	if (make_dir(d, e) < 0 || write_config(d, s, e) < 0)
+	if (make_dir(d, e) < 0)
 		return -1;
+	if (write_config(d, s, e) < 0) {
+		remove_dir(d);
+		return -1;
+	}
 	snprintf(config, sizeof(config), "%s/config.yaml", d->dir);
 	if (pipe2(pipe_fds, O_CLOEXEC) < 0)
 		return err_sys(e, "cannot make a pipe");
@@ -211,6 +232,7 @@ bool private_daemon_has_ended(struct private_daemon *d)
 		return false;
 	d->pid = 0;
 	close_fd(&d->life);
+	remove_dir(d);
 	return true;
 }
 
@@ -227,6 +249,7 @@ void private_daemon_stop(struct private_daemon *d)
 	/* It cleans up after itself; a client that waits for us should not wait for that for long. */
 	if (pidfd >= 0)
 		poll(&p, 1, STOP_MS);
-	waitpid(d->pid, NULL, WNOHANG);
+	if (waitpid(d->pid, NULL, WNOHANG) == d->pid)
+		remove_dir(d);
 	d->pid = 0;
 }

@@ -120,7 +120,12 @@ json_t *jsonrpc_result(const json_t *id, json_t *result)
 json_t *jsonrpc_error(const json_t *id, int code, const char *text, json_t *data)
 {
 	json_t *m = message(id);
-	json_t *error = json_pack("{s:i, s:s}", "code", code, "message", text);
+	char clean[512];
+	json_t *error;
+
+	/* It may quote what was cut in the middle of a character. */
+	str_sanitise(clean, sizeof(clean), text, strlen(text));
+	error = json_pack("{s:i, s:s}", "code", code, "message", clean);
 
 	if (data)
 		json_object_set_new(error, "data", data);
