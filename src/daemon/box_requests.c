@@ -1,4 +1,5 @@
 /* What the front asks of sandboxes. Every message is judged here, whatever the front thinks. */
+#include "auth/tokens.h"
 #include "base/auto.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -19,6 +20,8 @@
 #include <sys/vfs.h>
 #include <time.h>
 
+#define POOL_MARGIN 16 /* while some are handed out and others made */
+
 /* ---- boot ---- */
 
 static int open_listener(struct box *b, struct err *e)
@@ -33,18 +36,57 @@ static int open_listener(struct box *b, struct err *e)
 	return 0;
 }
 
+/* The ceiling that the operator gave this token. */
+static int check_token(const struct daemon *d, const struct ipc_boot *boot, struct err *e)
+{
+	const struct token *t = daemon_token(d, boot->owner);
+
+	return t ? check_ceiling(&boot->limits, &t->ceiling, e) : 0;
+}
+
+/* Kinds that are counted apart: what clients keep, what runs once, what is prepared. */
+enum kind { KIND_KEPT, KIND_TRANSIENT, KIND_POOL, KIND_COUNT };
+
+static enum kind kind_of(const char *owner, bool transient)
+{
+	return str_equal(owner, "-") ? KIND_POOL : transient ? KIND_TRANSIENT : KIND_KEPT;
+}
+
+static uint32_t count_kind(const struct daemon *d, enum kind kind)
+{
+	uint32_t n = 0;
+
+	for (size_t i = 0; i < BOX_BUCKETS; i++)
+		for (const struct box *b = d->boxes[i]; b; b = b->next)
+			n += b->state != BOX_DYING && !b->is_doomed &&
+			     kind_of(b->info.owner, b->info.transient) == kind;
+	return n;
+}
+
+/* The front counts by its own books; these bounds hold whatever it says. */
+static int check_count(const struct daemon *d, const struct ipc_boot *boot, struct err *e)
+{
+	enum kind kind = kind_of(boot->owner, boot->transient);
+	uint32_t most = d->config->max_sandboxes;
+
+	if (kind == KIND_POOL)
+		most = d->config->pool_size + POOL_MARGIN;
+	/* Not worth counting before there are so many in all. */
+	if (!most || d->box_count < most || count_kind(d, kind) < most)
+		return 0;
+	return err_set(e, ERR_LIMIT, "this daemon has as many sandboxes as it may have, %u", most);
+}
+
 static int may_boot(struct daemon *d, const struct ipc_boot *boot, struct err *e)
 {
 	if (d->stopping)
 		return err_set(e, ERR_CONFLICT, "the daemon is being stopped");
-	if (check_boot(boot, d->config, daemon_owner_name(d, boot->owner), e) < 0)
+	if (check_boot(boot, d->config, daemon_owner_name(d, boot->owner), e) < 0 ||
+	    check_token(d, boot, e) < 0)
 		return -1;
 	if (box_find(d, boot->id))
 		return err_set(e, ERR_CONFLICT, "there is a sandbox %s already", boot->id);
-	if (d->config->max_sandboxes && d->box_count >= d->config->max_sandboxes)
-		return err_set(e, ERR_LIMIT, "this daemon has as many sandboxes as it may have, %u",
-			       d->config->max_sandboxes);
-	return 0;
+	return check_count(d, boot, e);
 }
 
 void box_request_boot(struct daemon *d, struct asker who, const struct ipc *m)
@@ -332,7 +374,8 @@ static int claim(struct box *b, const struct ipc_boot *boot, struct err *e)
 {
 	if (!str_equal(b->info.owner, "-"))
 		return err_set(e, ERR_CONFLICT, "the sandbox has an owner already");
-	if (check_boot(boot, b->d->config, daemon_owner_name(b->d, boot->owner), e) < 0)
+	if (check_boot(boot, b->d->config, daemon_owner_name(b->d, boot->owner), e) < 0 ||
+	    check_token(b->d, boot, e) < 0)
 		return -1;
 	if (boot->volume_count)
 		return err_set(e, ERR_CONFLICT, "a prepared sandbox cannot be given volumes");

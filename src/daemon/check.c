@@ -58,24 +58,40 @@ static uint64_t member(const struct limits *l, const struct bound *b)
 	return value;
 }
 
+/* 0 where that means: as another limit, which is bounded itself. */
+static bool follows_another(const struct bound *b)
+{
+	return is_of_commands(b->name) || str_equal(b->name, "disk") ||
+	       str_equal(b->name, "file_size");
+}
+
+int check_ceiling(const struct limits *l, const struct limits *ceiling, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
+		const struct bound *b = &bounds[i];
+		uint64_t value = member(l, b), most = member(ceiling, b);
+
+		if (!most || is_of_commands(b->name) || (value == 0 && follows_another(b)))
+			continue;
+		if (value > most || value == 0)
+			return err_field(e, ERR_DENIED, b->name,
+					 "%s: more than the ceiling, %" PRIu64, b->name, most);
+	}
+	return 0;
+}
+
 int check_limits(const struct limits *l, const struct config *c, struct err *e)
 {
 	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
 		const struct bound *b = &bounds[i];
-		uint64_t value = member(l, b), ceiling = member(&c->ceiling, b);
+		uint64_t value = member(l, b);
 
-		if (value == 0 && b->may_be_none &&
-		    (!ceiling || is_of_commands(b->name) || str_equal(b->name, "disk") ||
-		     str_equal(b->name, "file_size")))
+		if (value == 0 && b->may_be_none)
 			continue;
 		if (value < b->least || (b->most && value > b->most))
 			return err_field(e, ERR_INVALID, b->name, "%s: out of range", b->name);
-		if (ceiling && value > ceiling && !is_of_commands(b->name))
-			return err_field(e, ERR_DENIED, b->name,
-					 "%s: more than this daemon's ceiling, %" PRIu64, b->name,
-					 ceiling);
 	}
-	return 0;
+	return check_ceiling(l, &c->ceiling, e);
 }
 
 struct tenant {

@@ -10,6 +10,8 @@ int check_boot(const struct ipc_boot *b, const struct config *c, const char *own
 	       struct err *e);
 /* Within what the operator allows, and of a size that makes sense? */
 int check_limits(const struct limits *l, const struct config *c, struct err *e);
+/* The same for one ceiling alone; members that are 0 bound nothing. */
+int check_ceiling(const struct limits *l, const struct limits *ceiling, struct err *e);
 /* "", "-" or the id of a token. */
 bool check_owner(const char *owner);
 /* A name for people: printable, no slash, may be empty. */

@@ -1,6 +1,7 @@
 #include "daemon/listen.h"
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "daemon/state.h"
@@ -79,7 +80,10 @@ static void take_peer(struct daemon *d, int fd)
 	if (why) {
 		snprintf(uid, sizeof(uid), "%u", who.uid);
 		log_warn("peer refused", "uid", uid, "why", why);
-		daemon_note(d, "peer", uid, "deny", why);
+		/* Whoever knocks without end shall not fill the log. */
+		if (now_ns() - d->peer_noted_ns > 1000000000)
+			daemon_note(d, "peer", uid, "deny", why);
+		d->peer_noted_ns = now_ns();
 		return;
 	}
 	m.peer = (struct ipc_peer){.uid = who.uid, .gid = who.gid, .pid = (uint32_t)who.pid};

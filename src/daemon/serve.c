@@ -32,12 +32,19 @@
 
 #define TOKEN_FILE_MAX (8u << 20)
 
-const char *daemon_owner_name(const struct daemon *d, const char *owner)
+const struct token *daemon_token(const struct daemon *d, const char *owner)
 {
 	for (size_t i = 0; owner[0] && i < tokens_count(d->tokens); i++)
 		if (str_equal(tokens_at(d->tokens, i)->id, owner))
-			return tokens_at(d->tokens, i)->name;
-	return "";
+			return tokens_at(d->tokens, i);
+	return NULL;
+}
+
+const char *daemon_owner_name(const struct daemon *d, const char *owner)
+{
+	const struct token *t = daemon_token(d, owner);
+
+	return t ? t->name : "";
 }
 
 void daemon_note(struct daemon *d, const char *what, const char *target, const char *verdict,

@@ -54,6 +54,7 @@ struct daemon {
 	size_t listener_count;
 	struct loop_watch signals, files; /* signalfd, inotify */
 	struct loop_timer stop_timer;
+	int64_t peer_noted_ns;
 	struct snapshot_job *snapshot_jobs;
 	size_t snapshot_running;
 	const char *test_front;
@@ -63,6 +64,9 @@ struct daemon {
 	int status;
 };
 
+struct token;
+/* NULL: there is none of this id, or it is the operator. */
+const struct token *daemon_token(const struct daemon *d, const char *owner);
 /* The name of a token; "" if there is none, or for the operator. */
 const char *daemon_owner_name(const struct daemon *d, const char *owner);
 
