@@ -233,7 +233,7 @@ class Watch:
                 self.check_import(event, args)
             return
         category = EVENTS.get(event) or PREFIXES.get(event.partition(".")[0])
-        if category and not self.is_own(event, args):
+        if category and not (category == "file" and self.is_own(event, args)):
             self.act(category, event, args)
 
     def check_import(self, event, args):
@@ -249,9 +249,7 @@ class Watch:
             deny("builtin", "code", "code must not pretend to be a library's")
 
     def is_own(self, event, args):
-        """Files that the interpreter opens for itself: modules, and source lines for a message."""
-        if event not in ("open", "os.listdir", "os.scandir"):
-            return False
+        """Files that the interpreter uses for itself: modules, and source lines for a message."""
         if event == "open" and args and args[0] == self.program:
             return True
         frame = sys._getframe(2)

@@ -1,5 +1,6 @@
 #include "api/run.h"
 
+#include "api/guard_record.h"
 #include "api/guest_file.h"
 #include "api/text.h"
 #include "api/v1.h"
@@ -7,11 +8,13 @@
 #include "base/str.h"
 #include "model/language.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define WORKSPACE "/workspace"
 #define CODE_DIR "/tmp/.cloche"
+#define CODE_FILES 4 /* the snippet and its guard */
 #define FILES_MAX 256
 #define WARM_CODE_MAX (256u << 10) /* what a request to a guest can hold, with much besides */
 #define CAPTURE_BYTES (8u << 20)
@@ -60,6 +63,7 @@ struct run {
 	struct sandbox *s;	       /* held; NULL: not made yet */
 	bool warm;		       /* tries, or is in, a warm sandbox */
 	struct create_options options; /* for a cold one */
+	enum guard guard;
 	struct exec_request r;
 	char *input;
 	size_t input_len;
@@ -233,9 +237,35 @@ static void start_cold(struct run *r)
 	manager_create(r->api->manager, &r->who, &r->options, on_created, r);
 }
 
+/* What the record says besides is taken out of the sandbox now: its command has ended. */
+static void take_files(struct run *r)
+{
+	if (r->globs.count) {
+		r->captured = json_array();
+		take_next(r);
+	} else {
+		finish(r);
+	}
+}
+
+static void on_report(void *arg, const char *bytes, size_t len, uint64_t real_size,
+		      const struct err *e)
+{
+	struct run *r = arg;
+
+	(void)real_size;
+	r->file = NULL;
+	if (!e) {
+		r->record = guard_record_add(r->record, r->guard, bytes, len);
+		r->record_len = strlen(r->record);
+	}
+	take_files(r);
+}
+
 static void on_record(void *arg, const char *text, size_t len, const struct err *e)
 {
 	struct run *r = arg;
+	struct file_where w = {r->api->loop, r->s, "/tmp/" GUARD_REPORT};
 
 	r->capture = NULL;
 	if (!text && r->warm && warm_is_refusal(e)) {
@@ -250,12 +280,10 @@ static void on_record(void *arg, const char *text, size_t len, const struct err 
 	memcpy(r->record, text, len);
 	r->record[len] = '\0';
 	r->record_len = len;
-	if (r->globs.count) {
-		r->captured = json_array();
-		take_next(r);
-	} else {
-		finish(r);
-	}
+	if (r->guard != GUARD_OFF)
+		r->file = file_get(&w, GUARD_REPORT_BYTES, on_report, r);
+	else
+		take_files(r);
 }
 
 /* ---- files in ---- */
@@ -344,7 +372,7 @@ static int read_files(struct run *r, struct err *e)
 
 	if (json_array_size(list) > FILES_MAX)
 		return err_field(e, ERR_LIMIT, "files", "files: more than %d", FILES_MAX);
-	r->files = must_alloc(calloc(json_array_size(list) + 2, sizeof(*r->files)));
+	r->files = must_alloc(calloc(json_array_size(list) + CODE_FILES, sizeof(*r->files)));
 	json_array_foreach (list, i, item)
 		if (read_file(r, item, e) < 0)
 			return err_wrap(e, "files[%zu]", i);
@@ -401,6 +429,48 @@ static int read_command(struct run *r, struct err *e)
 	return 0;
 }
 
+static bool is_python(const struct run *r)
+{
+	const char *name = body_text(r->body, "language");
+	struct err e;
+
+	return body_has(r->body, "code") &&
+	       str_equal(language_find(name ? name : "python", "language", &e)->name, "python");
+}
+
+/* The command that read_code made gives way to the guard's, which runs the same file. */
+static int put_guard(struct run *r, const struct sandbox_spec *s, struct err *e)
+{
+	static const struct guest_file *const from[] = GUARD_FILES;
+	struct guard_call call = {.profile = s->guard,
+				  .allow = &s->guard_allow,
+				  .deny = &s->guard_deny,
+				  .nodes = &s->guard_nodes,
+				  .program = CODE_DIR "/guard/guard.py",
+				  .report = "/tmp/" GUARD_REPORT};
+
+	static_assert(ARRAY_LEN(from) < CODE_FILES, "room for the code and the guard");
+	if (s->guard == GUARD_OFF)
+		return 0;
+	if (!is_python(r))
+		return guard_refuse(s, e);
+	r->guard = s->guard;
+	call.snippet = r->files[r->file_count - 1].path;
+	list_done(&r->r.argv);
+	guard_argv(&call, &r->r.argv);
+	body_list(r->body, "args", &r->r.argv);
+	for (size_t i = 0; i < ARRAY_LEN(from); i++) {
+		struct put_file *f = &r->files[r->file_count++];
+
+		f->path = str_format(CODE_DIR "/guard/%s", from[i]->name);
+		f->bytes = must_alloc(malloc(from[i]->size));
+		memcpy(f->bytes, from[i]->bytes, from[i]->size);
+		f->len = from[i]->size;
+		f->mode = 0644;
+	}
+	return 0;
+}
+
 static int read_body(struct run *r, struct create_options *o, struct err *e)
 {
 	if (body_check(r->body, &v1_run_table, e) < 0 || read_files(r, e) < 0 ||
@@ -408,7 +478,7 @@ static int read_body(struct run *r, struct create_options *o, struct err *e)
 		return -1;
 	o->spec.limits.timeout_ms = 60000;
 	o->spec.root = ROOT_RO;
-	if (v1_create_options(r->body, &v1_run_table, o, e) < 0)
+	if (v1_create_options(r->body, &v1_run_table, o, e) < 0 || put_guard(r, &o->spec, e) < 0)
 		return -1;
 	r->r.cwd = body_text(r->body, "cwd");
 	r->r.timeout_ms = o->spec.limits.timeout_ms;
@@ -430,15 +500,6 @@ static bool env_suits(const struct list *env)
 		    !str_starts(env->items[i], "PYTHONPATH="))
 			return false;
 	return true;
-}
-
-static bool is_python(const struct run *r)
-{
-	const char *name = body_text(r->body, "language");
-	struct err e;
-
-	return body_has(r->body, "code") &&
-	       str_equal(language_find(name ? name : "python", "language", &e)->name, "python");
 }
 
 static bool may_be_warm(const struct run *r)

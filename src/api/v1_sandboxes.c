@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "model/guard.h"
 #include "policy/config.h"
 
 #include <stdio.h>
@@ -143,7 +144,8 @@ void v1_create(struct exchange *x)
 	if (!v1_body(x))
 		return;
 	create_options_init(&o, x->api->manager);
-	if (v1_create_options(x->json, &v1_create_table, &o, &e) < 0) {
+	if (v1_create_options(x->json, &v1_create_table, &o, &e) < 0 ||
+	    guard_refuse(&o.spec, &e) < 0) {
 		create_options_done(&o);
 		exchange_error(x, &e);
 		return;

@@ -29,7 +29,8 @@ int guard_refuse(const struct sandbox_spec *s, struct err *e)
 	if (s->guard == GUARD_OFF)
 		return 0;
 	return err_field(e, ERR_UNSUPPORTED, "guard",
-			 "guard: only Python code can be guarded; use `cloche code`, or guard off");
+			 "guard: only Python can be guarded, by `cloche code` or as the code of a "
+			 "request; else ask for guard off");
 }
 
 static void add_names(struct list *argv, const char *option, const struct list *from)
