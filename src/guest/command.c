@@ -274,7 +274,7 @@ static void make_argv(const struct guest *g, const struct exec_args *a, struct l
 	for (size_t i = 0; i < a->argv.count; i++)
 		list_add(ret, a->argv.items[i]);
 	if (*a->session)
-		session_wrap(g, a->session, line, login, &a->env, ret);
+		session_wrap(g, &(struct session_terms){a->session, line, login, &a->env}, ret);
 }
 
 /* As much as fits into an item. */

@@ -86,7 +86,8 @@ void oom_watch(struct guest *g)
 {
 	struct watch_state *w = g->watch;
 
-	if (!g->options.memory_bytes)
+	/* Outside of a pid namespace the largest process would be somebody else's. */
+	if (!g->options.memory_bytes || getpid() != 1)
 		return;
 	if (!w) {
 		w = g->watch = must_alloc(calloc(1, sizeof(*w)));

@@ -83,17 +83,16 @@ static void add_script(struct buf *b, const char *path, bool bash, const struct 
 	add_text(b, ".new 2>/dev/null; }\ntrap __cloche_save EXIT\n");
 }
 
-void session_wrap(const struct guest *g, const char *name, bool is_line, bool login,
-		  const struct list *env, struct list *argv)
+void session_wrap(const struct guest *g, const struct session_terms *t, struct list *argv)
 {
 	bool bash = access("/bin/bash", X_OK) == 0;
 	struct buf b = {0};
 	struct list wrapped = {0};
 	char path[STATE_PATH];
 
-	state_path(g, name, path, sizeof(path));
-	add_script(&b, path, bash, env);
-	if (is_line) {
+	state_path(g, t->name, path, sizeof(path));
+	add_script(&b, path, bash, t->env);
+	if (t->is_line) {
 		add_text(&b, "eval ");
 		add_quoted(&b, argv->items[0]);
 	} else {
@@ -104,7 +103,7 @@ void session_wrap(const struct guest *g, const char *name, bool is_line, bool lo
 	}
 	buf_add(&b, "\n", 2); /* with its end */
 	list_add(&wrapped, bash ? "/bin/bash" : "/bin/sh");
-	if (bash && login)
+	if (bash && t->login)
 		list_add(&wrapped, "-l");
 	list_add(&wrapped, "-c");
 	list_add(&wrapped, buf_head(&b));

@@ -10,8 +10,14 @@
 
 #include "guest/server.h"
 
-/* Turns argv (one line for a shell, or a command) into one that keeps the session's state. */
-void session_wrap(const struct guest *g, const char *name, bool is_line, bool login,
-		  const struct list *env, struct list *argv);
+struct session_terms {
+	const char *name;
+	bool is_line; /* argv is one line for a shell */
+	bool login;
+	const struct list *env; /* of this command */
+};
+
+/* Turns argv into one that keeps the session's state. */
+void session_wrap(const struct guest *g, const struct session_terms *t, struct list *argv);
 /* A command of it has ended. */
 void session_keep(const struct guest *g, const char *name);

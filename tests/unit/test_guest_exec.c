@@ -240,8 +240,8 @@ static void test_tree_is_killed(void **state)
 static void test_timeout(void **state)
 {
 	struct driver *d = *state;
-	struct buf b = driver_exec_with(&(struct exec_terms){.timeout_ms = 100},
-					ARGV("sleep", "1000"));
+	struct buf b =
+		driver_exec_with(&(struct exec_terms){.timeout_ms = 100}, ARGV("sleep", "1000"));
 	struct ran r = {0};
 
 	driver_collect(d, driver_open(d, G_EXEC, &b), &r);

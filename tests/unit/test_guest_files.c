@@ -3,6 +3,7 @@
 
 #include "base/str.h"
 #include "guest/glob.h"
+#include "guest/guest.h"
 #include "guest/tar.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@
 #include <sys/socket.h>
 #include <netinet/in.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -637,6 +639,47 @@ static void test_tar_upper(void **state)
 	buf_done(&archive);
 }
 
+/* `cloche-guest pack` and `check`, as the broker runs them. */
+static int run_tool(struct driver *d, int (*tool)(void), const char *dir, const char *in,
+		    const char *out)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0) {
+		if (chdir(driver_path(d, dir)) < 0 || !freopen(driver_path(d, in), "r", stdin) ||
+		    !freopen(driver_path(d, out), "w", stdout) ||
+		    !freopen("/dev/null", "w", stderr))
+			_exit(99);
+		_exit(tool());
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return WEXITSTATUS(status);
+}
+
+static void test_pack_and_check(void **state)
+{
+	struct driver *d = *state;
+	struct buf bad = {0};
+	struct buf archive = {0};
+
+	shell(d, "mkdir -p s/rootup/usr/bin s/ws/dir s/home s/tmp; echo 1 >s/rootup/usr/bin/new; "
+		 "echo 2 >s/ws/dir/f; echo 3 >s/home/.rc; echo 4 >s/tmp/not; : >empty");
+	assert_int_equal(run_tool(d, guest_pack, "s", "empty", "p.tar"), 0);
+	assert_int_equal(run_tool(d, guest_check, "s", "p.tar", "empty"), 0);
+	archive.data = driver_read(d, "p.tar", 0, UINT64_MAX, &archive.len);
+	assert_int_equal(tar_in(d, "root", GUEST_TAR_UPPER | GUEST_TAR_STRICT, &archive), 0);
+	expect_shell(d, "cd root; find . -type f | sort | xargs grep .",
+		     "./home/user/.rc:3\n./usr/bin/new:1\n./workspace/dir/f:2\n");
+	free(archive.data);
+	add_entry(&bad, '0', "suid", "", "0004755");
+	driver_write(d, "bad.tar", buf_head(&bad), bad.len);
+	buf_done(&bad);
+	assert_int_equal(run_tool(d, guest_check, "s", "bad.tar", "empty"), 1);
+	driver_write(d, "bad.tar", "garbage", 7);
+	assert_int_equal(run_tool(d, guest_check, "s", "bad.tar", "empty"), 1);
+}
+
 static void test_move_between_file_systems(void **state)
 {
 	struct driver *d = *state;
@@ -719,6 +762,7 @@ int main(void)
 		T(test_tar_of_others),
 		T(test_tar_does_not_lead_out),
 		T(test_tar_upper),
+		T(test_pack_and_check),
 		T(test_move_between_file_systems),
 		T(test_connect),
 	};
