@@ -1,10 +1,11 @@
 // Unmodified MCP clients against `cloche mcp` (stdio) and /mcp (HTTP): the TypeScript SDK, the
 // inspector in three eras, the conformance suite, Claude Code.
 import { execFile, spawn } from 'node:child_process'
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import net from 'node:net'
 import { dirname, join, resolve } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
 import { StdioClientTransport } from '@modelcontextprotocol/sdk/client/stdio.js'
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js'
@@ -322,10 +323,33 @@ await test('conformance 0.1.16, active suite', async () => {
   ok(total && Number(total[1]) >= 39 && total[2] === '0', `all of it: ${total}`)
 })
 
+await test('the example', async () => {
+  const source = join(build, '../examples/mcp.mjs')
+  if (!existsSync(source)) skip('examples/mcp.mjs is not there')
+  const here = join(dirname(fileURLToPath(import.meta.url)), 'example_mcp.mjs')
+  copyFileSync(source, here)
+  const r = await run(process.execPath, [here], { env: { ...plainEnv, CLOCHE: cloche } })
+  rmSync(here)
+  equal(r.code, 0, r.stderr)
+  match(r.stdout, /^sum: 7$/m)
+  match(r.stdout, /^refused: example\.com/m)
+})
+
+// Installed on its own, since it is large: where that does not work, the rest still runs.
+async function findClaude() {
+  if (process.env.CLAUDE) return process.env.CLAUDE
+  const dir = join(dirname(fileURLToPath(import.meta.url)), 'claude')
+  const program = join(dir, 'node_modules/@anthropic-ai/claude-code-linux-x64/claude')
+  if (existsSync(program)) return program
+  mkdirSync(dir, { recursive: true })
+  await run('npm', ['install', '--prefix', dir, '--no-audit', '--no-fund', '--ignore-scripts',
+    '@anthropic-ai/claude-code-linux-x64@2.1.197'], { env: process.env, seconds: 90 })
+  return existsSync(program) ? program : null
+}
+
 await test('claude mcp list', async () => {
-  const dir = packageDir('@anthropic-ai/claude-code-linux-x64')
-  const claude = process.env.CLAUDE ?? (dir && join(dir, 'claude'))
-  if (!claude || !existsSync(claude)) skip('Claude Code is not installed (set CLAUDE to its program)')
+  const claude = await findClaude()
+  if (!claude) skip('Claude Code cannot be installed from npm here')
   const env = { ...plainEnv, CLAUDE_CONFIG_DIR: join(base, 'claude'), CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1' }
   const added = await run(claude, ['mcp', 'add', 'cloche', '--', cloche, 'mcp'], { env })
   equal(added.code, 0, added.stderr)
