@@ -83,6 +83,9 @@ void exit_read(struct unpack *u, struct exec_exit *ret)
 	else
 		ret->signal = WTERMSIG(wait_status);
 	ret->oom_killed = why == GUEST_WHY_OOM;
+	/* A child of it was killed, and it went on: that is a limit, not its end. */
+	if (why == GUEST_WHY_OOM && WIFEXITED(wait_status) && ret->exit_code != 128 + SIGKILL)
+		why = GUEST_WHY_NONE;
 	if (why == GUEST_WHY_NONE) {
 		ret->status = ret->signal == SIGXCPU ? STATUS_CPU_TIME
 			      : ret->signal	     ? STATUS_SIGNALED
