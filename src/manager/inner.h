@@ -46,6 +46,7 @@ struct job {
 	json_t *value; /* for done_json */
 	struct err err;
 	bool begun, waits;
+	bool ends; /* JOB_PAUSE: if that fails, the sandbox is destroyed */
 	unsigned tries, connects, open;
 	int64_t begun_ns;
 	struct ipc_snapshot snapshot;

@@ -332,6 +332,9 @@ static void on_paused(void *arg, const struct ipc *reply, int fd)
 	} else if (s->link) {
 		link_suspend(s->link, false);
 	}
+	if (reply->err.kind != ERR_NONE && j->ends)
+		sandbox_end(s, STATE_DESTROYED, BY_TIMER,
+			    "its time was over, and it cannot be paused here");
 	job_end(j, reply->err.kind == ERR_NONE ? NULL : &reply->err);
 }
 

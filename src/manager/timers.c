@@ -44,15 +44,23 @@ uint64_t sandbox_ttl_left_ms(const struct sandbox *s)
 	return (uint64_t)(left > 0 ? left : 0) + GUEST_LATER_MS;
 }
 
-/* It is over: killed or paused, as was asked for. */
-static void time_out(struct sandbox *s, const char *why)
+/*
+ * It is over: killed or paused, as was asked for. Where nothing can be paused, one whose time is over
+ * ends; one that is merely idle goes on.
+ */
+static void time_out(struct sandbox *s, bool ends, const char *why)
 {
+	struct job *j;
+
 	if (!s->o.pause_on_timeout) {
 		sandbox_end(s, STATE_DESTROYED, BY_TIMER, why);
 		return;
 	}
-	if (s->state == STATE_RUNNING)
-		job_submit(job_new(s, JOB_PAUSE, BY_TIMER));
+	if (s->state != STATE_RUNNING)
+		return;
+	j = job_new(s, JOB_PAUSE, BY_TIMER);
+	j->ends = ends;
+	job_submit(j);
 }
 
 static void on_ttl(void *arg)
@@ -62,7 +70,7 @@ static void on_ttl(void *arg)
 	if (s->state == STATE_PAUSED && sandbox_pause_stops_clock(s))
 		return;
 	s->expires_ms = s->o.pause_on_timeout ? 0 : s->expires_ms;
-	time_out(s, "its time was over");
+	time_out(s, true, "its time was over");
 }
 
 /* ---- idleness ---- */
@@ -104,7 +112,7 @@ static void on_guest_stats_end(void *arg, const struct err *e)
 		if (e || q->busy || s->active || used)
 			rearm(s, s->o.idle_ms);
 		else
-			time_out(s, "it was idle for too long");
+			time_out(s, false, "it was idle for too long");
 	}
 	sandbox_release(s);
 	free(q);
