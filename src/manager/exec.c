@@ -83,8 +83,8 @@ void exit_read(struct unpack *u, struct exec_exit *ret)
 	else
 		ret->signal = WTERMSIG(wait_status);
 	ret->oom_killed = why == GUEST_WHY_OOM;
-	/* A child of it was killed, and it went on: that is a limit, not its end. */
-	if (why == GUEST_WHY_OOM && WIFEXITED(wait_status) && ret->exit_code != 128 + SIGKILL)
+	/* A child of it was killed, and it did without: that is a limit, not its end. */
+	if (why == GUEST_WHY_OOM && ret->exit_code == 0)
 		why = GUEST_WHY_NONE;
 	if (why == GUEST_WHY_NONE) {
 		ret->status = ret->signal == SIGXCPU ? STATUS_CPU_TIME
@@ -138,9 +138,11 @@ static void on_stats(void *arg, const struct ipc *reply, int fd)
 	if (reply->err.kind == ERR_NONE) {
 		if (reply->stats.oom_kills > s->oom_kills) {
 			x->exit.oom_killed = true;
-			x->exit.status = STATUS_OOM;
-			x->exit.exit_code = -1;
-			x->exit.signal = SIGKILL;
+			if (x->exit.exit_code != 0) {
+				x->exit.status = STATUS_OOM;
+				x->exit.exit_code = -1;
+				x->exit.signal = SIGKILL;
+			}
 		}
 		s->oom_kills = reply->stats.oom_kills;
 	}
