@@ -510,22 +510,29 @@ static bool may_be_warm(const struct run *r)
 	return !(warm && str_equal(warm, "off")) && !r->globs.count &&
 	       r->file_count == (code ? 1u : 0u) &&
 	       (!code || (is_python(r) && r->files[0].len <= WARM_CODE_MAX)) &&
-	       env_suits(&r->r.env) && manager_nest_suits(r->api->manager, &r->options);
+	       env_suits(&r->r.env) && env_suits(&r->options.env) &&
+	       manager_nest_suits(r->api->manager, &r->options);
 }
 
 /* At once, in a sandbox that is ready; false: not like that. */
 static bool start_warm(struct run *r)
 {
 	struct exec_request request = r->r;
-	struct list script = {0};
+	struct list script = {0}, env = {0};
 	struct sandbox *nest;
 	const char *why;
 
 	nest = may_be_warm(r) ? manager_nest(r->api->manager, &r->who, &why) : NULL;
 	if (!nest)
 		return false;
+	/* Of the sandbox, then of the command. */
+	for (size_t i = 0; i < r->options.env.count; i++)
+		list_add(&env, r->options.env.items[i]);
+	for (size_t i = 0; i < r->r.env.count; i++)
+		list_add(&env, r->r.env.items[i]);
 	r->warm = true;
 	request.warm = WARM_COMMAND;
+	request.env = env;
 	if (body_has(r->body, "code")) {
 		request.warm = WARM_PYTHON;
 		list_add(&script, r->files[0].path);
@@ -536,6 +543,7 @@ static bool start_warm(struct run *r)
 	}
 	r->capture = exec_capture(nest, &request, r->input, r->input_len, r->base64, on_record, r);
 	list_done(&script);
+	list_done(&env);
 	return true;
 }
 

@@ -147,8 +147,11 @@ void command_reaped(struct guest *g, pid_t pid, int status, const struct rusage 
 
 	while (c && (c->pid != pid || c->reaped))
 		c = c->next;
-	if (!c)
+	if (!c) {
+		/* One that nobody needed yet. */
+		nest_reaped(g->nest, pid, NULL, NULL);
 		return;
+	}
 	c->ended_ns = now_ns();
 	c->exit.wait_status = status;
 	c->exit.duration_us = (uint64_t)(c->ended_ns - c->started_ns) / 1000;

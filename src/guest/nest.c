@@ -21,6 +21,8 @@
 #include <sys/wait.h>
 
 #define FAILURES_MAX 16
+#define REVIVE_FIRST_MS 500
+#define REVIVE_MOST_MS 60000
 
 enum seat_state {
 	SEAT_MAKING,  /* a cell is being made */
@@ -56,6 +58,8 @@ struct nest {
 	int seat_count;
 	int *exec_errnos; /* shared with a tenant until its exec, one for each seat */
 	struct loop_task ready;
+	struct loop_timer revive; /* what broke */
+	uint64_t revive_ms;
 	unsigned failures; /* of tenants, one after the other */
 	struct err why;	   /* the last seat that broke, did */
 	struct {
@@ -79,14 +83,24 @@ static void on_ready(void *arg)
 static void be_ready(struct seat *s)
 {
 	s->nest->failures = 0;
+	s->nest->revive_ms = REVIVE_FIRST_MS;
 	s->state = SEAT_READY;
 	loop_task_add(s->nest->guest->loop, &s->nest->ready);
+}
+
+static void revive_later(struct nest *n)
+{
+	if (n->revive.place)
+		return;
+	loop_timer_set(n->guest->loop, &n->revive, n->revive_ms);
+	n->revive_ms = n->revive_ms * 2 < REVIVE_MOST_MS ? n->revive_ms * 2 : REVIVE_MOST_MS;
 }
 
 static void be_broken(struct seat *s)
 {
 	s->state = SEAT_BROKEN;
 	loop_task_add(s->nest->guest->loop, &s->nest->ready);
+	revive_later(s->nest);
 }
 
 /* ---- cells ---- */
@@ -431,11 +445,17 @@ static void next_step(struct seat *s)
 
 static void lose_zygote(struct nest *n)
 {
+	struct seat *asked = n->zygote.asked;
+
 	loop_unwatch(n->guest->loop, &n->zygote.control);
 	close_fd(&n->zygote.control.fd);
 	n->zygote.loaded = false;
 	n->zygote.asked = NULL;
+	/* Its order may have been carried out, or not: begin anew. */
+	if (asked && asked->cell.fd >= 0)
+		sys_pidfd_send_signal(asked->cell.fd, SIGKILL);
 	loop_task_add(n->guest->loop, &n->ready);
+	revive_later(n);
 }
 
 static void on_zygote(void *arg, uint32_t events)
@@ -664,6 +684,35 @@ static void start_seat(struct nest *n, struct seat *s, int index, enum nest_kind
 		s->state = SEAT_MAKING;
 }
 
+/* What broke is tried again, less and less often. */
+static void revive(void *arg)
+{
+	struct nest *n = arg;
+	struct err e;
+
+	n->failures = 0;
+	for (int i = 0; i < n->seat_count; i++) {
+		struct seat *s = &n->seats[i];
+
+		/* Until its last tenant was reaped, it is not over. */
+		if (s->state != SEAT_BROKEN)
+			continue;
+		if (s->tenant) {
+			revive_later(n);
+			continue;
+		}
+		unwatch(s, &s->dns);
+		s->control.fd = -1;
+		s->slot.dns = -1;
+		slot_stop(&s->slot);
+		start_seat(n, s, s->index, s->kind);
+		if (s->state == SEAT_BROKEN)
+			revive_later(n);
+	}
+	if (n->zygote.control.fd < 0 && n->options.slots[NEST_PYTHON] && start_zygote(n, &e) < 0)
+		lose_zygote(n);
+}
+
 struct nest *nest_new(struct guest *g, const struct nest_options *o)
 {
 	struct nest *n = must_alloc(calloc(1, sizeof(*n)));
@@ -674,6 +723,8 @@ struct nest *nest_new(struct guest *g, const struct nest_options *o)
 	n->options = *o;
 	n->zygote.control.fd = -1;
 	n->ready = (struct loop_task){.call = on_ready, .arg = n};
+	n->revive = (struct loop_timer){.call = revive, .arg = n};
+	n->revive_ms = REVIVE_FIRST_MS;
 	look_around(&n->options.terms);
 	n->seat_count = (int)(o->slots[NEST_COMMAND] + o->slots[NEST_PYTHON]);
 	n->seats = must_alloc(calloc((size_t)n->seat_count + 1, sizeof(*n->seats)));

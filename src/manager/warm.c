@@ -206,7 +206,7 @@ bool manager_nest_suits(const struct manager *m, const struct create_options *o)
 	       o->spec.root == ROOT_RO && o->spec.level == LEVEL_CONTAINER &&
 	       o->spec.net == NET_NONE && o->spec.guard == GUARD_OFF &&
 	       o->spec.require.count == 0 && o->spec.optional.count == 0 && o->volume_count == 0 &&
-	       !o->snapshot[0] && o->env.count == 0 && !o->spec.workdir &&
+	       !o->snapshot[0] && !o->spec.workdir &&
 	       (!o->spec.image || str_equal(o->spec.image, plain.spec.image));
 	create_options_done(&plain);
 	return same;

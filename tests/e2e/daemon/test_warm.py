@@ -1,0 +1,313 @@
+"""Warm sandboxes: runs that find everything ready, and differ from cold ones in nothing but time."""
+
+import concurrent.futures
+import json
+import os
+import re
+import signal
+import unittest
+
+import cl
+import harness
+
+# Programs of every kind: what they print, to where, and how they end must be as in a cold run.
+PROGRAMS = {
+    "print": "print(42)",
+    "stderr": "import sys; print('a'); sys.stderr.write('b\\n')",
+    "exit 3": "import sys; sys.exit(3)",
+    "exit text": "import sys; sys.exit('it went wrong')",
+    "exit none": "raise SystemExit",
+    "exit 256": "import sys; sys.exit(256)",
+    "os._exit": "import os; print('lost'); os._exit(4)",
+    "error": "def f():\n    return 1 / 0\n\nf()",
+    "nested error": "try:\n    {}['x']\nexcept KeyError as e:\n    raise ValueError('no') from e",
+    "syntax": "print('a'\nprint(",
+    "indent": "  x = 1\n y = 2",
+    "coding": "# -*- coding: latin-1 -*-\nprint('\u00e9')",
+    "unicode": "print('\u00e4\u20ac\U0001f600'); print(ascii('\u00e9'))",
+    "main": "print(__name__, __file__, __spec__, __package__, __doc__, __cached__)",
+    "doc": "'''words'''\nprint(__doc__)",
+    "globals": "print(sorted(k for k in globals()))",
+    "main module": "import __main__; x = 5; print(__main__.x, __main__.__file__)",
+    "argv": "import sys; print(sys.argv, sys.path[0], sys.flags.interactive, sys.orig_argv[1:])",
+    "path": "import sys; print(sys.path)",
+    "executable": "import sys; print(sys.executable, sys.prefix, sys.version)",
+    "stdin empty": "import sys; print(repr(sys.stdin.read()), sys.stdin.isatty())",
+    "input": "try:\n    input()\nexcept EOFError as e:\n    print('EOF', e)",
+    "buffering": "import os, sys; print('a'); os.write(1, b'b\\n'); print('c')",
+    "isatty": "import os; print([os.isatty(fd) for fd in (0, 1, 2)])",
+    "encodings": "import sys; print(sys.stdout.encoding, sys.stdin.encoding, sys.getfilesystemencoding())",
+    "ids": "import os; print(os.getpid(), os.getuid(), os.getgid(), os.getgroups(), os.getsid(0))",
+    "umask": "import os; m = os.umask(0); print(oct(m))",
+    "cwd": "import os; print(os.getcwd(), os.listdir('.'))",
+    "env": "import os; print(sorted(k for k in os.environ if k not in ('SHLVL', '_', 'OLDPWD')))",
+    "home": "import os; print(os.path.expanduser('~'), os.access('/home/user', os.W_OK))",
+    "fds": "import os; print(sorted(int(f) for f in os.listdir('/proc/self/fd'))[:3])",
+    "limits": "import resource as r; print([r.getrlimit(x) for x in (r.RLIMIT_NOFILE, r.RLIMIT_CORE)])",
+    "signals": "import signal; print([signal.getsignal(s) for s in (2, 13, 15, 17)])",
+    "sigpipe": "import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, []))",
+    "killed": "import os; os.kill(os.getpid(), 9)",
+    "segv": "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)",
+    "term": "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+    "atexit": "import atexit; atexit.register(print, 'bye'); print('hi')",
+    "atexit error": "import atexit; atexit.register(lambda: 1 / 0); print('hi')",
+    "del": "class A:\n    def __del__(self):\n        print('gone')\na = A(); print('here')",
+    "thread": "import threading; t = threading.Thread(target=print, args=('t',)); t.start()",
+    "thread error": "import threading; t = threading.Thread(target=lambda: 1/0); t.start(); t.join()",
+    "fork": "import os\np = os.fork()\nif p == 0:\n    os._exit(7)\nprint(os.waitpid(p, 0)[1])",
+    "subprocess": "import subprocess; print(subprocess.check_output(['echo', 'x']))",
+    "pool": "import multiprocessing as m\ndef f(x):\n    return x * x\n"
+            "if __name__ == '__main__':\n    print(m.Pool(2).map(f, range(4)))",
+    "asyncio": "import asyncio\nasync def f():\n    await asyncio.sleep(0)\n    return 5\nprint(asyncio.run(f()))",
+    "socket": "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen(); print('ok')",
+    "sqlite": "import sqlite3; print(sqlite3.connect(':memory:').execute('select 1+1').fetchone())",
+    "big output": "print('x' * 300000)",
+    "recursion": "def f(n):\n    return f(n + 1)\ntry:\n    f(0)\nexcept RecursionError:\n    print('deep')",
+    "warnings": "import warnings; warnings.warn('careful')",
+    "future": "from __future__ import annotations\ndef f(x: Nowhere): pass\nprint(f.__annotations__)",
+    "dataclass": "import dataclasses\n@dataclasses.dataclass\nclass P:\n    x: int\nprint(P(1))",
+    "pickle": "import pickle\nclass A: pass\nprint(type(pickle.loads(pickle.dumps(A()))).__module__)",
+    "inspect": "import inspect\ndef f():\n    return 1\nprint(inspect.getsource(f))",
+    "import own": "import this_is_not_there",
+    "chained exit": "import sys\ntry:\n    sys.exit(5)\nfinally:\n    print('finally')",
+    "excepthook": "import sys; sys.excepthook = lambda *a: print('mine'); 1 / 0",
+    "keyboard": "raise KeyboardInterrupt",
+    "write closed": "import sys; sys.stdout.close(); print('x')",
+    "base exception": "raise BaseException('x')",
+    "gc": "import gc; print(gc.isenabled(), gc.get_threshold())",
+    "locale": "import locale; print(locale.getlocale())",
+    "time": "import time; print(time.tzname, time.monotonic() < 1e6)",
+    "walrus": "print((x := 5) + x)",
+}
+
+
+class Warm(harness.Case):
+    @classmethod
+    def setUpClass(cls):
+        harness.until(cls.is_warm, "a warm run")
+
+    @staticmethod
+    def is_warm(token=None):
+        runs = [harness.shared().post("/v1/run", {kind: what}, token=token).json
+                for kind, what in (("code", "pass"), ("cmd", ["true"]))]
+        return all(r.get("layers", {}).get("recycled") for r in runs)
+
+    def run_cold(self, **body):
+        reply = self.d.post("/v1/run", dict(body, warm="off"))
+        self.assertEqual(reply.status, 200, reply)
+        self.assertEqual(reply.json["layers"]["recycled"], [])
+        return reply.json
+
+    def run_warm(self, **body):
+        reply = self.d.post("/v1/run", body)
+        self.assertEqual(reply.status, 200, reply)
+        self.assertTrue(reply.json["layers"]["recycled"], "it ran cold: %r" % body)
+        return reply.json
+
+    def assertSame(self, warm, cold, name):
+        for field in ("status", "exit_code", "signal", "stdout", "stderr", "limits_hit", "denials"):
+            a, b = (re.sub("0x[0-9a-f]{6,}", "0x", json.dumps(r[field])) for r in (warm, cold))
+            self.assertEqual(a, b, "%s: %s" % (name, field))
+
+    # ---- the same
+
+    def test_programs_behave_as_in_a_cold_run(self):
+        for name, code in PROGRAMS.items():
+            with self.subTest(name):
+                self.assertSame(self.run_warm(code=code), self.run_cold(code=code), name)
+
+    def test_commands_behave_as_in_a_cold_run(self):
+        for cmd in (
+            ["true"], ["false"], ["sh", "-c", "exit 9"], ["sh", "-c", "kill -9 $$"], ["nosuchprogram"],
+            ["/etc/passwd"], ["/"], ["sh", "-c", "echo a; echo b >&2"], ["env"], ["pwd"], ["id"],
+            ["sh", "-c", "cat; ulimit -a"], ["cat", "/proc/self/mountinfo", "/nonexistent"][:1] + ["/dev/null"],
+            ["sh", "-c", "ls -la / /tmp /home/user /workspace | sed 's/ [A-Z][a-z][a-z] .*:.. / /'"],
+        ):
+            with self.subTest(cmd):
+                warm, cold = self.run_warm(cmd=cmd, stdin="in"), self.run_cold(cmd=cmd, stdin="in")
+                if cmd[0] == "sh" and "ls -la" in cmd[2]:
+                    # Who owns what is not the user's may have another name.
+                    self.assertEqual(len(warm["stdout"].splitlines()), len(cold["stdout"].splitlines()))
+                    continue
+                self.assertSame(warm, cold, cmd)
+
+    def test_layers_are_those_of_a_cold_run(self):
+        warm, cold = self.run_warm(code="pass")["layers"], self.run_cold(code="pass")["layers"]
+        warm.pop("recycled"), cold.pop("recycled")
+        self.assertEqual(warm, cold)
+
+    def test_request_fields(self):
+        record = self.run_warm(
+            code="import os, sys; print(sys.argv[1:], os.environ['K'], os.getcwd(), sys.stdin.read())",
+            args=["a b", "", "\u00e9"], env={"K": "v=w"}, cwd="/tmp", stdin="line\n" * 3,
+        )
+        self.assertEqual(record["stdout"], "['a b', '', '\u00e9'] v=w /tmp line\nline\nline\n\n")
+        record = self.run_warm(cmd=["sh", "-c", 'echo "$K"; pwd; cat'], env={"K": "v"}, cwd="/tmp", stdin="x")
+        self.assertEqual(record["stdout"], "v\n/tmp\nx")
+        self.assertEqual(self.run_warm(shell="echo $((6 * 7)) | cat")["stdout"], "42\n")
+        size = 2 << 20
+        record = self.run_warm(code="import sys; print(len(sys.stdin.read()))", stdin="x" * size)
+        self.assertEqual(record["stdout"], "%d\n" % size)
+
+    def test_what_cannot_be_warm_is_cold(self):
+        for body in (
+            {"code": "pass", "warm": "off"}, {"code": "pass", "memory": "300M"}, {"code": "pass", "pids": 9},
+            {"code": "pass", "files": [{"path": "a", "content": "b"}]}, {"code": "pass", "capture": ["*"]},
+            {"code": "pass", "env": {"PYTHONHASHSEED": "1"}}, {"code": "pass", "require": ["seccomp"]},
+            {"code": "true", "language": "bash"},
+        ):
+            with self.subTest(body):
+                reply = self.d.post("/v1/run", body)
+                self.assertEqual(reply.status, 200, reply)
+                self.assertEqual(reply.json["layers"]["recycled"], [])
+                self.assertEqual(reply.json["exit_code"], 0, reply)
+        self.assertError(self.d.post("/v1/run", {"code": "pass", "warm": "hot"}), 400, "invalid", "warm")
+
+    # ---- apart
+
+    def test_runs_differ_where_they_must(self):
+        code = (
+            "import json, os, random, secrets, tempfile, uuid, ssl, time\n"
+            "import multiprocessing as m\n"
+            "print(json.dumps([random.random(), os.urandom(8).hex(), secrets.token_hex(8), str(uuid.uuid4()),"
+            " str(uuid.uuid1()), tempfile.mkdtemp(), ssl.RAND_bytes(8).hex(), m.current_process().authkey.hex(),"
+            " os.readlink('/proc/self/ns/pid') + str(time.time())]))"
+        )
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            rows = [json.loads(r["stdout"]) for r in pool.map(lambda _: self.run_warm(code=code), range(100))]
+        for column in zip(*rows):
+            self.assertEqual(len(set(column)), 100, column[:5])
+
+    def test_nothing_is_left_for_the_next(self):
+        places = ("/tmp", "/var/tmp", "/dev/shm", "/home/user", "/workspace")
+        leave = "import os, subprocess\n" + "".join(
+            "open('%s/left', 'w').write('x')\n" % p for p in places
+        ) + "subprocess.Popen(['sh', '-c', 'setsid sh -c \"sleep 1000\" &'])\n" \
+            "import random; random.seed(7); os.environ['LEFT'] = '1'\nimport json; json.LEFT = 1\n"
+        look = (
+            "import glob, os, json\nprint([p for d in %r for p in glob.glob(d + '/*')], os.environ.get('LEFT'),"
+            " hasattr(json, 'LEFT'), sorted(p for p in os.listdir('/proc') if p.isdigit()))" % (places,)
+        )
+        for _ in range(8):
+            self.run_warm(code=leave)
+        for _ in range(8):
+            self.assertEqual(self.run_warm(code=look)["stdout"], "[] None False ['1', '2']\n")
+
+    def test_the_nest_is_out_of_sight(self):
+        record = self.run_warm(cmd=["sh", "-c", "ls -A /run/.proc /proc | grep -c zygote; ls /run/.proc; "
+                                               "cat /proc/1/environ; readlink /proc/1/exe /proc/1/root; "
+                                               "ls /proc/1/fd; kill -9 1; echo alive"])
+        self.assertTrue(record["stdout"].endswith("alive\n"), record)
+        self.assertNotIn("cloche-guest", record["stdout"])
+
+    def test_tokens_have_nests_of_their_own(self):
+        code = "import os; print(os.readlink('/proc/self/ns/net'))"
+        seen = {}
+        for name in ("one", "two"):
+            key = self.d.token("warm-" + name)
+            harness.until(lambda: self.is_warm(key), "a warm run of " + name)
+            seen[name] = {self.d.post("/v1/run", {"code": code}, token=key).json["stdout"] for _ in range(8)}
+        self.assertFalse(seen["one"] & seen["two"])
+
+    # ---- limits and refusals
+
+    def test_time_out_ends_the_whole_tree(self):
+        for body in ({"code": "import os, time\nif os.fork() == 0:\n    os.setsid()\ntime.sleep(1000)"},
+                     {"cmd": ["sh", "-c", "setsid sleep 1000 & sleep 1000"]}):
+            record = self.run_warm(timeout="500ms", **body)
+            self.assertEqual((record["status"], record["timed_out"]), ("timeout", True), record)
+
+    @unittest.skipUnless(harness.ROOT, cl.ONLY_ROOT + ": memory is a cgroup's")
+    def test_memory(self):
+        record = self.run_warm(code="x = bytearray(3 << 30)\nfor i in range(0, len(x), 4096):\n    x[i] = 1\nprint('got it')")
+        self.assertEqual((record["status"], record["oom_killed"]), ("oom", True), record)
+        self.assertEqual(self.run_warm(code="print(1)")["stdout"], "1\n")
+
+    def test_disk(self):
+        record = self.run_warm(code="f = open('/tmp/f', 'wb')\ntry:\n    for i in range(4096):\n"
+                                    "        f.write(b'x' * (1 << 20))\nexcept OSError as e:\n    print(e.errno)")
+        self.assertIn(record["stdout"], ("28\n", "27\n"), record)
+
+    def test_denials(self):
+        record = self.run_warm(code="import ctypes; print(ctypes.CDLL(None).unshare(0x10000000))")
+        self.assertEqual(record["stdout"], "-1\n")
+        self.assertIn("syscall", [d["what"] for d in record["denials"]], record)
+        record = self.run_warm(code="import socket\ntry:\n    socket.getaddrinfo('example.com', 80)\nexcept OSError:\n    print('no')")
+        self.assertEqual([(d["what"], d["target"]) for d in record["denials"]], [("resolve", "example.com")], record)
+        self.assertEqual(self.run_warm(code="pass")["denials"], [])
+
+    def test_output_limit(self):
+        record = self.run_warm(code="import sys\nwhile True:\n    sys.stdout.write('x' * 65536)", output_limit="10K")
+        self.assertEqual(record["status"], "output_limit", record)
+
+    # ---- many, and faults
+
+    def test_many_at_once(self):
+        with concurrent.futures.ThreadPoolExecutor(32) as pool:
+            codes = list(pool.map(lambda i: self.run_one(i), range(96)))
+        self.assertEqual(codes, ["%d\n" % i for i in range(96)])
+
+    def run_one(self, i):
+        body = {"code": "print(%d)" % i} if i % 2 else {"cmd": ["echo", str(i)]}
+        reply = self.d.post("/v1/run", body)
+        self.assertEqual(reply.status, 200, reply)
+        return reply.json["stdout"]
+
+    def test_a_client_that_goes_away_ends_its_run(self):
+        with self.d.raw(unix=True) as s:
+            body = json.dumps({"code": "import time; time.sleep(1000)", "timeout": "900s"}).encode()
+            s.sendall(b"POST /v1/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                      b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            harness.until(lambda: self.sleepers(), "the run")
+        harness.until(lambda: not self.sleepers(), "its end")
+
+    def sleepers(self):
+        """Processes of ours that sleep in a run's Python."""
+        return [p for p in self.nest_processes("python3") if self.wait_channel(p) in ("hrtimer_nanosleep",)]
+
+    @staticmethod
+    def wait_channel(pid):
+        try:
+            with open("/proc/%s/wchan" % pid) as f:
+                return f.read()
+        except OSError:
+            return ""
+
+    def nest_processes(self, name):
+        """Below our own daemon."""
+        parents = {}
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open("/proc/%s/stat" % pid) as f:
+                    head, _, tail = f.read().rpartition(")")
+            except OSError:
+                continue
+            parents[pid] = (tail.split()[1], head.partition("(")[2])
+        found = []
+        for pid, (parent, comm) in parents.items():
+            while parent in parents and parent != str(self.d.process.pid):
+                parent = parents[parent][0]
+            if comm == name and parent == str(self.d.process.pid):
+                found.append(pid)
+        return found
+
+    def test_whatever_dies_in_a_nest_it_goes_on(self):
+        for name in ("python3", "slot-0", "slot-5", "cloche-init"):
+            with self.subTest(name):
+                harness.until(self.is_warm, "a warm run")
+                for pid in self.nest_processes(name):
+                    try:
+                        os.kill(int(pid), signal.SIGKILL)
+                    except ProcessLookupError:
+                        pass
+                for i in range(12):
+                    self.survive(i)
+
+    def survive(self, i):
+        """It is answered: with its output, or with the signal that ended it."""
+        reply = self.d.post("/v1/run", {"code": "print(%d)" % i} if i % 2 else {"cmd": ["echo", str(i)]})
+        self.assertEqual(reply.status, 200, reply)
+        if reply.json["status"] == "exited":
+            self.assertEqual(reply.json["stdout"], "%d\n" % i, reply)
+        else:
+            self.assertEqual(reply.json["signal"], 9, reply)
