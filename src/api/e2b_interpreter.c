@@ -24,6 +24,28 @@ static void say_not_found(struct exchange *x, const char *id)
 	say(x, 404, text);
 }
 
+/* What an earlier daemon left is found before anything is done. */
+static void on_open(void *arg)
+{
+	struct e2b_request *q = arg;
+	struct sandbox *s = e2b_still(q);
+
+	if (s)
+		q->then(q, s);
+}
+
+static void open_kernels(struct e2b_request *q, struct sandbox *s)
+{
+	kernel_open(q->x->api, s, on_open, q);
+}
+
+static void enter(struct exchange *x, enum e2b_need need,
+		  void (*then)(struct e2b_request *q, struct sandbox *s))
+{
+	e2b_request_of(x)->then = then;
+	e2b_enter(x, need, open_kernels);
+}
+
 /* ---- /execute ---- */
 
 struct running {
@@ -166,7 +188,7 @@ static void execute(struct e2b_request *q, struct sandbox *s)
 
 static void handle_execute(struct exchange *x)
 {
-	e2b_enter(x, E2B_ACCESS_TOKEN, execute);
+	enter(x, E2B_ACCESS_TOKEN, execute);
 }
 
 /* ---- contexts ---- */
@@ -236,7 +258,7 @@ static void create(struct e2b_request *q, struct sandbox *s)
 
 static void handle_create(struct exchange *x)
 {
-	e2b_enter(x, E2B_TRAFFIC_TOKEN, create);
+	enter(x, E2B_TRAFFIC_TOKEN, create);
 }
 
 static void list(struct e2b_request *q, struct sandbox *s)
@@ -246,7 +268,7 @@ static void list(struct e2b_request *q, struct sandbox *s)
 
 static void handle_list(struct exchange *x)
 {
-	e2b_enter(x, E2B_TRAFFIC_TOKEN, list);
+	enter(x, E2B_TRAFFIC_TOKEN, list);
 }
 
 static void on_restarted(void *arg, const struct err *e)
@@ -271,7 +293,7 @@ static void restart(struct e2b_request *q, struct sandbox *s)
 
 static void handle_restart(struct exchange *x)
 {
-	e2b_enter(x, E2B_TRAFFIC_TOKEN, restart);
+	enter(x, E2B_TRAFFIC_TOKEN, restart);
 }
 
 static void remove_(struct e2b_request *q, struct sandbox *s)
@@ -288,7 +310,7 @@ static void remove_(struct e2b_request *q, struct sandbox *s)
 
 static void handle_remove(struct exchange *x)
 {
-	e2b_enter(x, E2B_TRAFFIC_TOKEN, remove_);
+	enter(x, E2B_TRAFFIC_TOKEN, remove_);
 }
 
 static void healthy(struct e2b_request *q, struct sandbox *s)

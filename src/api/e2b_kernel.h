@@ -3,6 +3,7 @@
  * state of what was executed (the protocol: guest/python/kernel.py). Executions of a context are
  * queued, one runs at a time. All of it lives and dies with its sandbox; it is found again by id.
  *
+ *   kernel_open(api, sandbox, then, arg);         once, before the rest
  *   struct context *c = kernel_default(api, sandbox, "python", &e);
  *   kernel_execute(c, &request, &ops, arg);       lines of the answer, then the end, exactly once
  */
@@ -24,6 +25,12 @@ struct execution_ops {
 
 /* "python" for NULL and "py", "javascript" for "js" ...; NULL: none that we have. */
 const char *kernel_language(const char *name);
+
+/*
+ * Before anything else: finds the kernels that an earlier daemon left running. done comes at once if
+ * that is known, else later; the sandbox may have gone meanwhile.
+ */
+void kernel_open(struct api *api, struct sandbox *s, void (*done)(void *arg), void *arg);
 
 /* The context of a language that is always there. */
 struct context *kernel_default(struct api *api, struct sandbox *s, const char *language);
