@@ -1,7 +1,7 @@
 // The unmodified npm package e2b against our door: files, signed addresses, watches, ports.
-import { Sandbox, FileNotFoundError, FileType, FilesystemEventType, InvalidArgumentError, NotFoundError, AuthenticationError } from 'e2b'
+import { Sandbox, FileNotFoundError, FileType, FilesystemEventType, InvalidArgumentError, AuthenticationError } from 'e2b'
 import http from 'node:http'
-import { equal, finish, match, ok, rejects, test, until } from './check.mjs'
+import { equal, finish, match, ok, rejects, skip, test, until } from './check.mjs'
 
 const box = await Sandbox.create({ timeoutMs: 600_000 })
 const second = await Sandbox.create({ timeoutMs: 600_000 })
@@ -74,6 +74,9 @@ await test('several at once', async () => {
 })
 
 await test('metadata', async () => {
+  // Kept as extended attributes, which a tmpfs has since Linux 6.6.
+  const able = await sh('touch able; python3 -c "import os; os.setxattr(\'able\', \'user.a\', b\'b\')" 2>/dev/null && echo yes || true')
+  if (able === '') skip("the sandbox's file system has no user attributes")
   const info = await box.files.write('marked', 'x', { metadata: { kind: 'report', 'By-Whom': 'me' } })
   equal(info.metadata, { kind: 'report', 'by-whom': 'me' })
   equal((await box.files.getInfo('marked')).metadata, { kind: 'report', 'by-whom': 'me' })
@@ -196,7 +199,7 @@ await test('watch, recursively and with entries', async () => {
   equal([entry.path, entry.type], ['/home/user/r/later/f', FileType.FILE])
   await handle.stop()
   const ended = await new Promise((resolve) => {
-    box.files.watchDir('r', () => {}, { timeoutMs: 500, onExit: (error) => resolve(error ?? 'no error') })
+    box.files.watchDir('r', () => {}, { timeoutMs: 500, onExit: (error) => resolve(error ?? 'no error') }).catch(resolve)
   })
   ok(ended instanceof Error, 'a watch ends at its deadline')
 })
@@ -235,6 +238,7 @@ http.server.ThreadingHTTPServer(('127.0.0.1', 3000), H).serve_forever()
 `
 
 await test('ports', async () => {
+  if ((await sh('command -v python3 || true')) === '') skip('python3 is not installed')
   const host = `3000-${box.sandboxId}.localhost:${api.port}`
   const closed = await request({ Host: host })
   equal([closed.status, JSON.parse(closed.text)], [502, { sandboxId: box.sandboxId, message: 'The sandbox is running but port is not open', port: 3000, code: 502 }])

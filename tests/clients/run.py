@@ -27,6 +27,7 @@ CLIENTS = os.path.join(TOP, "build", "clients")
 SUMMARY = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
 PROGRAMS = sorted(os.path.basename(path) for path in glob.glob(os.path.join(HERE, "*.mjs"))
                   if not path.endswith("/check.mjs")) + ["e2b_bad_input.py"]
+SURVIVE = "e2b_survive.mjs"  # in two parts, between which the daemon is killed
 PROGRAM_SECONDS = 420
 START_SECONDS = 60
 
@@ -79,10 +80,10 @@ class Daemon:
         self.url = None
         self.process = None
 
-    def start(self):
+    def start(self, port=None):
         for _ in range(3):  # a port that was free may be taken by now
-            port = free_port()
-            with open(self.log, "wb") as log:
+            port = port or free_port()
+            with open(self.log, "ab") as log:
                 self.process = subprocess.Popen([CLOCHE, "serve", "--listen", f"127.0.0.1:{port}"],
                                                 env=self.env, stdin=subprocess.DEVNULL, stdout=log,
                                                 stderr=log)
@@ -90,7 +91,15 @@ class Daemon:
             if self.answers():
                 return True
             self.stop()
+            port = None
         return False
+
+    def crash(self):
+        """Killed as by an accident, and started again where it was."""
+        port = int(self.url.rsplit(":", 1)[1])
+        self.process.kill()
+        self.process.wait()
+        return self.start(port) and self.url.endswith(f":{port}")
 
     def answers(self):
         end = time.monotonic() + START_SECONDS
@@ -131,22 +140,24 @@ class Daemon:
         shutil.rmtree(self.top, ignore_errors=True)
 
 
-def run(daemon, program):
-    """Runs one program; returns passed, failed, skipped."""
-    say(f"-- {program}")
-    env = dict(os.environ, E2B_API_KEY=daemon.token(program.split(".")[0]), E2B_API_URL=daemon.url,
-               E2B_SANDBOX_URL=daemon.url, CLOCHE=CLOCHE, B=BUILD)
-    env["OTHER_API_KEY"] = daemon.token(program.split(".")[0] + "-other")
+def environment(daemon, name):
+    env = dict(os.environ, E2B_API_KEY=daemon.token(name), E2B_API_URL=daemon.url,
+               E2B_SANDBOX_URL=daemon.url, OTHER_API_KEY=daemon.token(name + "-other"),
+               CLOCHE=CLOCHE, B=BUILD, NOTES=os.path.join(daemon.top, "notes"))
     env.pop("E2B_DOMAIN", None)
     env.pop("E2B_DEBUG", None)
+    return env
+
+
+def run_once(env, program, *args):
+    """Returns passed, failed, skipped."""
+    command = ["node", program] if program.endswith(".mjs") else [sys.executable, os.path.join(HERE, program)]
     try:
-        command = ["node", program] if program.endswith(".mjs") else [sys.executable, os.path.join(HERE, program)]
-        done = subprocess.run(command, cwd=CLIENTS, env=env, stdin=subprocess.DEVNULL,
+        text = subprocess.run([*command, *args], cwd=CLIENTS, env=env, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              timeout=PROGRAM_SECONDS)
-        text = done.stdout
+                              timeout=PROGRAM_SECONDS).stdout
     except subprocess.TimeoutExpired as late:
-        text = (late.stdout or b"").decode("utf-8", "replace") if late.stdout else ""
+        text = (late.stdout or b"").decode("utf-8", "replace")
         text += f"\nFAIL {program}: not done after {PROGRAM_SECONDS} s"
     print(text.rstrip())
     found = SUMMARY.findall(text)
@@ -154,6 +165,18 @@ def run(daemon, program):
         say(f"FAIL {program}: no summary")
         return 0, 1, 0
     return tuple(map(int, found[-1]))
+
+
+def run(daemon, program):
+    say(f"-- {program}")
+    env = environment(daemon, program.split(".")[0])
+    if program != SURVIVE:
+        return run_once(env, program)
+    before = run_once(env, program, "before")
+    if not daemon.crash():
+        say(f"FAIL {program}: the daemon did not come back")
+        return before[0], before[1] + 1, before[2]
+    return tuple(a + b for a, b in zip(before, run_once(env, program, "after")))
 
 
 def run_all(daemon, programs):
