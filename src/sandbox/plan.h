@@ -96,12 +96,6 @@ static inline uid_t plan_user_id(const struct plan *p)
 	return p->rootless ? p->uid : p->id_base + SANDBOX_UID;
 }
 
-/* Overlays keep their marks where an ordinary user inside can read them, for snapshots. */
-static inline bool plan_has_user_marks(const struct plan *p)
-{
-	return p->rootless || p->guest;
-}
-
 struct sandbox_request;
 struct boot_request;
 

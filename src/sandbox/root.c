@@ -158,6 +158,16 @@ static bool has_user_attributes(const char *dir)
 	return setxattr(dir, "user.cloche", "", 0, 0) == 0 && removexattr(dir, "user.cloche") == 0;
 }
 
+/*
+ * Where an overlay keeps its marks. For a snapshot of a sandbox that lives on they must be readable
+ * without the host's privileges; where a tmpfs has no room for such (before Linux 6.6), a directory
+ * that works is worth more than a snapshot that knows it was made anew.
+ */
+static bool has_user_marks(const struct plan *p)
+{
+	return p->rootless || (p->guest && has_user_attributes("."));
+}
+
 /* A detached overlay of a lower mount; cwd is the scratch. */
 static int overlay_new(const struct plan *p, int lower, const char *upper, const char *work,
 		       struct err *e)
@@ -174,7 +184,7 @@ static int overlay_new(const struct plan *p, int lower, const char *upper, const
 				 "off",
 				 "index",
 				 "off",
-				 plan_has_user_marks(p) ? "userxattr" : NULL,
+				 has_user_marks(p) ? "userxattr" : NULL,
 				 NULL,
 				 NULL};
 
@@ -404,7 +414,7 @@ static int bind_mount(struct plan *p, const struct bind *b, struct err *e)
 				 "nofollow",
 				 "metacopy",
 				 "off",
-				 plan_has_user_marks(p) ? "userxattr" : NULL,
+				 has_user_marks(p) ? "userxattr" : NULL,
 				 NULL,
 				 NULL};
 	bool overlay = !b->writable && !b->is_tool && S_ISDIR(b->source.st.st_mode);

@@ -206,6 +206,60 @@ test_lies() {
 	kill $canary
 }
 
+serve() { # starts a daemon and waits until it answers; leaves $daemon
+	cloche serve --listen "unix:$T/run/cloche.sock" >>"$T/log" 2>&1 </dev/null &
+	daemon=$!
+	for _ in $(seq 300); do
+		timeout 20 cloche ps >/dev/null 2>&1 && return 0
+		usleep 100000
+	done
+	tail -n 20 "$T/log" >"$T/out"
+	return 1
+}
+
+# Sandboxes that live on: in cgroups of their own, frozen and thawed, found again after a crash.
+test_daemon() {
+	command -v cloched >/dev/null || return
+	export CLOCHE_STATE_DIR="$T/state" CLOCHE_RUNTIME_DIR="$T/run"
+	serve
+	verdict "the daemon serves" $?
+	run create --memory 128M
+	is "create" 0 "$code"
+	id=$(cat "$T/out")
+	run exec "$id" sh -c 'echo kept >/workspace/f; cat /proc/self/cgroup; id -u'
+	says "exec in a cgroup of its own" '^0::/$'
+	run pause "$id"
+	if [ "$MODE" = plain ]; then
+		[ "$code" != 0 ]
+		verdict "pause needs a cgroup" $?
+	else
+		is "pause" 0 "$code"
+		run resume "$id"
+		is "resume" 0 "$code"
+		[ -n "$(find $CG -name "cloche-box-*-$id")" ]
+		verdict "its cgroup is there" $?
+	fi
+	run snapshot "$id" one
+	is "snapshot" 0 "$code"
+	snapshot=$(cat "$T/out")
+	run create --snapshot "$snapshot"
+	fork=$(cat "$T/out")
+	run exec "$fork" cat /workspace/f
+	is "a new one has the files" kept "$(cat "$T/out")"
+	kill -KILL $daemon
+	wait $daemon 2>/dev/null
+	serve
+	verdict "serves again after a crash" $?
+	run exec "$id" cat /workspace/f
+	is "the sandbox was found again" kept "$(cat "$T/out")"
+	run rm "$id" "$fork"
+	is "rm" 0 "$code"
+	kill -TERM $daemon
+	wait $daemon
+	is "the daemon ends" 0 $?
+	unset CLOCHE_STATE_DIR CLOCHE_RUNTIME_DIR
+}
+
 run run -- true # what is made once and kept is no leak
 state >"$T/before"
 test_layers
@@ -216,6 +270,7 @@ test_disk
 test_kill
 test_files
 test_attacks
+test_daemon
 test_lies
 run run -- true # sweeps what a killed cloche left
 for _ in 1 2 3 4 5 6 7 8 9 10; do
