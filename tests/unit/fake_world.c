@@ -49,6 +49,7 @@ static void say_exit(struct fake_guest *g, uint32_t stream, int wait_status, uin
 	pack_u64(&b, 1500);
 	pack_u64(&b, 700);
 	pack_u64(&b, 1 << 20);
+	pack_u32(&b, 1); /* denials */
 	say_and_forget(g, stream, G_EXIT, &b);
 	say(g, stream, G_END, NULL);
 }
