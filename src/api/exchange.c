@@ -415,8 +415,6 @@ static bool is_body_small(const struct exchange *x)
 {
 	bool chunked = exchange_header(x, "Transfer-Encoding") != NULL;
 
-	if (exchange_header(x, "Expect"))
-		return false;
 	return x->content_length < 0 ? !chunked : x->content_length <= DISCARD_MAX;
 }
 
@@ -442,9 +440,11 @@ static enum MHD_Result begin(struct exchange *x, struct MHD_Connection *c, const
 	x->content_length = said_length(x);
 	peer_set_timer(in->peer, STALL_MS);
 	router_admit(x);
-	/* A large body whose fate is sealed is not read; the connection ends then. */
-	if (in->has_reply && !is_body_small(x))
+	/* A large body whose fate is sealed is not taken; the connection ends then. */
+	if (in->has_reply && exchange_header(x, "Expect"))
 		return reply_queue(x);
+	if (in->has_reply && !is_body_small(x))
+		reply_midway(x);
 	return MHD_YES;
 }
 

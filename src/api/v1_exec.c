@@ -76,6 +76,9 @@ static int read_job(struct job *j, const json_t *body, uint64_t timeout_ms, stru
 {
 	struct exec_request *r = &j->r;
 
+	/* What is started to stay has no end but what was asked for. */
+	if (body_flag(body, "background") || body_flag(body, "tty"))
+		timeout_ms = 0;
 	if (read_words(j, body, e) < 0 ||
 	    body_time(body, "timeout", timeout_ms, &r->timeout_ms, e) < 0)
 		return -1;

@@ -15,7 +15,8 @@ struct stream {
 	const char *input; /* of whoever asked, or NULL */
 	size_t input_len, input_at;
 	bool started;
-	size_t debt; /* output that the client has not taken yet */
+	uint64_t from; /* nothing before it is wanted */
+	size_t debt;   /* output that the client has not taken yet */
 };
 
 static void stream_done(void *data)
@@ -54,11 +55,19 @@ static void on_start(void *arg, uint32_t eid, uint32_t pid)
 static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
 {
 	struct stream *t = arg;
-	json_t *text = json_stringn(bytes, len), *o = json_pack("{s:I}", "seq", (json_int_t)seq);
+	size_t skip = seq >= t->from ? 0 : t->from - seq < len ? t->from - seq : len;
+	json_t *text, *o;
 
+	if (skip == len) {
+		exec_credit(t->exec, len);
+		return;
+	}
+	bytes += skip;
+	text = json_stringn(bytes, len - skip);
+	o = json_pack("{s:I}", "seq", (json_int_t)(seq + skip));
 	/* A character may be cut in two by the border of a piece: then its bytes are sent. */
 	json_object_set_new(o, text ? "text" : "base64",
-			    text ? text : text_json_base64(bytes, len));
+			    text ? text : text_json_base64(bytes, len - skip));
 	sse_send(&t->sse, kind == 2 ? "stderr" : "stdout", o);
 	if (exchange_room(t->x))
 		exec_credit(t->exec, len);
@@ -153,5 +162,6 @@ void stream_attach(struct exchange *x, struct sandbox *s, uint32_t eid, uint64_t
 {
 	struct stream *t = prepare(x);
 
+	t->from = from;
 	t->exec = exec_attach(s, eid, from, &stream_ops, t);
 }

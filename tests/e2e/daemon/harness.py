@@ -180,7 +180,7 @@ class Daemon:
     def token(self, name="t", *options):
         """A key, made by `cloche token create`; the daemon has it when this returns."""
         made = subprocess.run(
-            [cl.CLOCHE, "token", "create", name, *options],
+            [cl.CLOCHE, "token", "create", *options, name],
             env=self.env(), capture_output=True, text=True, timeout=DEADLINE,
         )
         if made.returncode:

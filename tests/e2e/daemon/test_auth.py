@@ -1,0 +1,181 @@
+"""Who may ask: tokens, scopes, tenants, ceilings, rates, Host and Origin."""
+
+import http.client
+import subprocess
+import unittest
+
+import cl
+import harness
+
+
+class Auth(harness.Case):
+    def tcp(self, path, headers=None, method="GET"):
+        connection = http.client.HTTPConnection("127.0.0.1", self.d.port, timeout=60)
+        connection.request(method, path, headers=headers or {})
+        reply = harness.Response(connection.getresponse())
+        connection.close()
+        return reply
+
+    def test_tcp_needs_a_token(self):
+        reply = self.tcp("/v1/sandboxes")
+        self.assertError(reply, 401, "unauthenticated")
+        self.assertIn("Bearer", reply.headers["WWW-Authenticate"])
+        self.assertEqual(self.tcp("/healthz").status, 200)
+
+    def test_wrong_tokens(self):
+        key = self.d.token("wrong")
+        for bad in ("x", key + "0", key[:-1], key.replace("cl_", "xx_"), "e2b_" + "0" * 40, "",
+                    "a" * 3000, "cl__", key[:-1] + ("0" if key[-1] != "0" else "1")):
+            reply = self.tcp("/v1/sandboxes", {"Authorization": "Bearer " + bad})
+            self.assertError(reply, 401, "unauthenticated")
+        self.assertError(self.tcp("/v1/sandboxes", {"Authorization": "Basic " + key}), 401)
+
+    def test_forms(self):
+        key = self.d.token("forms")
+        self.assertRegex(key, "^cl_[a-z0-9]+_[0-9a-f]{40}$")
+        for headers in ({"Authorization": "Bearer " + key}, {"authorization": "bearer " + key},
+                        {"X-API-Key": key}):
+            self.assertEqual(self.tcp("/v1/sandboxes", headers).status, 200)
+        e2b = self.d.token("forms-e2b", "--e2b")
+        self.assertRegex(e2b, "^e2b_[0-9a-f]{40}$")
+        self.assertEqual(self.tcp("/v1/sandboxes", {"X-API-Key": e2b}).status, 200)
+
+    def test_token_over_the_unix_socket_narrows(self):
+        key = self.d.token("narrow", "--scopes", "read")
+        headers = {"Authorization": "Bearer " + key}
+        self.assertEqual(self.d.get("/v1/sandboxes", headers=headers).status, 200)
+        self.assertError(self.d.post("/v1/sandboxes", {}, headers=headers), 403, "denied")
+        self.assertError(self.d.get("/v1/sandboxes", headers={"X-API-Key": "bogus"}), 401)
+
+    def test_revoked(self):
+        key = self.d.token("revoked")
+        done = subprocess.run(
+            [cl.CLOCHE, "token", "revoke", "revoked"], env=self.d.env(), capture_output=True,
+            timeout=harness.DEADLINE,
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        harness.until(lambda: self.d.get("/v1/sandboxes", token=key).status == 401, "the end")
+
+    def test_scopes(self):
+        read = self.d.token("s-read", "--scopes", "read")
+        run = self.d.token("s-run", "--scopes", "run")
+        files = self.d.token("s-files", "--scopes", "files")
+        box = self.box(run)
+        rows = [
+            ("GET", "/v1/sandboxes", None, {read}),
+            ("POST", "/v1/run", {"cmd": ["true"]}, {run}),
+            ("POST", box.path + "/exec", {"cmd": ["true"]}, {run}),
+            ("GET", box.path + "/files?path=.&list=1", None, {files}),
+            ("PUT", box.path + "/files?path=f", b"", {files}),
+            ("DELETE", box.path + "/execs/1", None, {run}),
+            ("GET", "/v1/tokens", None, set()),
+            ("GET", "/v1/audit", None, set()),
+        ]
+        for method, path, body, may in rows:
+            for key in (read, run, files):
+                with self.subTest(path=path, scope=key in may):
+                    reply = self.d.request(method, path, body, token=key)
+                    if key in may:
+                        self.assertNotEqual(reply.status, 403, reply)
+                    else:
+                        self.assertError(reply, 403, "denied")
+
+    def test_tenants_do_not_see_each_other(self):
+        a, b = self.d.token("tenant-a"), self.d.token("tenant-b")
+        box = self.box(a)
+        snap = box.post("/snapshot", {"name": "of-a"})
+        self.assertEqual(snap.status, 201, snap)
+        self.addCleanup(self.d.delete, "/v1/snapshots/" + snap.json["id"])
+        unknown = "/v1/sandboxes/" + "a" * 20
+        for what in ("", "/stats", "/health", "/execs", "/files?path=.", "/logs", "/wait"):
+            theirs = self.d.get(box.path + what, token=b)
+            nobody = self.d.get(unknown + what, token=b)
+            self.assertEqual((theirs.status, theirs.body), (nobody.status, nobody.body))
+        for what in ("/pause", "/stop", "/snapshot", "/fork", "/exec"):
+            body = {"cmd": ["true"]} if what == "/exec" else {}
+            self.assertError(self.d.post(box.path + what, body, token=b), 404)
+        self.assertError(self.d.delete(box.path, token=b), 404)
+        self.assertEqual(self.d.get("/v1/sandboxes", token=b).json["sandboxes"], [])
+        self.assertEqual(self.d.get("/v1/snapshots", token=b).json["snapshots"], [])
+        path = "/v1/snapshots/" + snap.json["id"]
+        self.assertError(self.d.get(path + "/tar", token=b), 404)
+        self.assertGreaterEqual(
+            self.d.post("/v1/sandboxes", {"snapshot": snap.json["id"]}, token=b).status, 400
+        )
+        self.d.delete("/v1/sandboxes", token=b)
+        self.assertEqual(self.d.get(box.path, token=a).json["state"], "running")
+
+    def test_ceiling_and_quota(self):
+        key = self.d.token("ceiling", "--memory", "256M", "--disk", "64M", "--sandboxes", "1")
+        reply = self.d.post("/v1/sandboxes", {"memory": "512M", "disk": "32M"}, token=key)
+        self.assertGreaterEqual(reply.status, 400, reply)
+        self.box(key, memory="128M", disk="32M")
+        reply = self.d.post("/v1/sandboxes", {"memory": "128M", "disk": "32M"}, token=key)
+        self.assertError(reply, 429, "limit")
+
+    def test_rate(self):
+        key = self.d.token("rate", "--rate", "30")
+        seen = [self.d.get("/v1/images", token=key) for _ in range(60)]
+        refused = [r for r in seen if r.status == 429]
+        self.assertTrue(refused, "60 requests at once, 30 a minute, none refused")
+        self.assertGreaterEqual(int(refused[0].headers["Retry-After"]), 1)
+        self.assertEqual(refused[0].error["kind"], "limit")
+        self.assertEqual(self.d.get("/v1/images").status, 200)
+
+    def test_host_names(self):
+        port = self.d.port
+        for host in ("localhost", "localhost:%d" % port, "127.0.0.1", "[::1]", "x.localhost"):
+            self.assertEqual(self.tcp("/healthz", {"Host": host}).status, 200, host)
+        for host in ("evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", ""):
+            self.assertError(self.tcp("/healthz", {"Host": host}), 403, "denied", "Host")
+
+    def test_origins(self):
+        key = self.d.token("origin")
+        headers = {"Authorization": "Bearer " + key}
+        for origin in ("http://localhost:3000", "http://127.0.0.1", "http://[::1]:80"):
+            reply = self.tcp("/v1/sandboxes", dict(headers, Origin=origin))
+            self.assertEqual(reply.status, 200, origin)
+        for origin in ("null", "http://evil.example", "http://a.localhost", "localhost"):
+            reply = self.tcp("/v1/sandboxes", dict(headers, Origin=origin))
+            self.assertError(reply, 403, "denied", "Origin")
+
+    def test_tokens_cannot_be_made_here(self):
+        self.assertError(self.d.post("/v1/tokens", {}), 501, "unsupported")
+        listed = self.d.get("/v1/tokens")
+        self.assertEqual(listed.status, 200)
+        self.assertNotIn(b"blake2b", listed.body)
+
+    def test_refusals_are_audited(self):
+        key = self.d.token("audited", "--scopes", "read")
+        self.assertError(self.d.post("/v1/sandboxes", {}, token=key), 403)
+        records = self.d.get("/v1/audit?limit=200").json["records"]
+        mine = [r for r in records if r["verdict"] == "deny" and "audited" in r["who"]]
+        self.assertTrue(mine, records[-3:])
+        self.assertNotIn(key, str(records))
+
+
+class Configured(unittest.TestCase):
+    """A daemon of its own, with a configuration."""
+
+    def test_hosts_origins_and_rate_by_address(self):
+        config = "hosts: [box.example]\norigins: ['https://page.example']\n" \
+                 "rate:\n  address: {per_minute: 60, burst: 20}\n"
+        daemon = harness.Daemon(config=config)
+        self.addCleanup(daemon.remove)
+        daemon.start()
+        self.addCleanup(daemon.stop)
+        connection = http.client.HTTPConnection("127.0.0.1", daemon.port, timeout=60)
+        connection.request("GET", "/healthz", headers={
+            "Host": "box.example", "Origin": "https://page.example"})
+        self.assertEqual(harness.Response(connection.getresponse()).status, 200)
+        seen = set()
+        for _ in range(60):
+            connection.request("GET", "/healthz", headers={"Host": "localhost"})
+            seen.add(harness.Response(connection.getresponse()).status)
+        connection.close()
+        self.assertEqual(seen, {200, 429})
+        self.assertEqual(daemon.get("/healthz").status, 200)  # the operator's socket is not limited
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,219 @@
+"""Sandboxes that live: create, find, change, states, snapshots, forks, events."""
+
+import time
+import unittest
+
+import harness
+
+
+class Sandboxes(harness.Case):
+    def test_object(self):
+        made = self.d.post("/v1/sandboxes", {"name": "one", "metadata": {"a": "b"}})
+        self.assertEqual(made.status, 201, made)
+        self.addCleanup(self.d.delete, "/v1/sandboxes/" + made.json["id"])
+        box = made.json
+        self.assertRegex(box["id"], r"^[a-z0-9]{16,}$")
+        self.assertEqual(
+            (box["state"], box["name"], box["metadata"]), ("running", "one", {"a": "b"})
+        )
+        for key in ("image", "level", "provider", "created_at", "started_at", "expires_at",
+                    "limits", "network", "layers", "exit_code"):
+            self.assertIn(key, box)
+        self.assertEqual(self.d.get("/v1/sandboxes/" + box["id"]).json["id"], box["id"])
+
+    def test_limits_are_those_asked_for(self):
+        box = self.box(memory="256M", pids=64, cpus=0.5, disk="64M")
+        limits = box.get("").json["limits"]
+        self.assertEqual(limits["memory"], 256 << 20)
+        self.assertEqual((limits["pids"], limits["cpus"]), (64, 0.5))
+
+    def test_list_by_metadata_state_and_pages(self):
+        mark = "m%d" % time.monotonic_ns()
+        boxes = [self.box(metadata={"mark": mark, "n": str(i)}) for i in range(3)]
+        query = "/v1/sandboxes?metadata=mark%3D" + mark
+        found = self.d.get(query).json["sandboxes"]
+        self.assertEqual([b["id"] for b in found], [b.id for b in boxes])
+        found = self.d.get(query + "&metadata=n%3D1").json["sandboxes"]
+        self.assertEqual([b["id"] for b in found], [boxes[1].id])
+        self.assertEqual(self.d.get(query + "&state=paused").json["sandboxes"], [])
+        seen, cursor = [], None
+        for _ in range(5):
+            page = self.d.get(query + "&limit=2" + ("&cursor=" + cursor if cursor else "")).json
+            seen += [b["id"] for b in page["sandboxes"]]
+            cursor = page["cursor"]
+            if not cursor:
+                break
+        self.assertEqual(seen, [b.id for b in boxes])
+
+    def test_change(self):
+        box = self.box()
+        path = "/v1/sandboxes/" + box.id
+        reply = self.d.request("PATCH", path, {"metadata": {"x": "y"}, "pids": 50, "ttl": 900})
+        self.assertEqual(reply.status, 200, reply)
+        self.assertEqual(reply.json["metadata"], {"x": "y"})
+        self.assertEqual(reply.json["limits"]["pids"], 50)
+        self.assertError(self.d.request("PATCH", path, {"bogus": 1}), 400, "invalid", "bogus")
+        self.assertError(self.d.request("PATCH", path, {"net": "public"}), 501, "unsupported")
+
+    def test_destroy_is_idempotent(self):
+        box = self.box()
+        self.assertEqual(box.delete().status, 204)
+        self.assertIn(box.delete().status, (204, 404))
+        self.assertIn(box.exec("true").status, (404, 409))
+
+    def test_unknown_ids(self):
+        for name in ("nosuch", "a" * 20, "..", "%2e%2e", "a" * 500):
+            reply = self.d.get("/v1/sandboxes/" + name)
+            self.assertError(reply, 404, "not_found")
+
+    def test_ttl_ends_it(self):
+        box = self.box(ttl="1s")
+        harness.until(
+            lambda: box.get("").status == 404 or box.get("").json["state"] == "destroyed",
+            "the end of its time",
+        )
+
+    def test_timeout_verb(self):
+        box = self.box(ttl=300)
+        before = box.get("").json["expires_at"]
+        after = box.post("/timeout", {"ttl": 1000})
+        self.assertEqual(after.status, 200, after)
+        self.assertGreater(after.json["expires_at"], before)
+        self.assertError(box.post("/timeout", {}), 400, "invalid", "ttl")
+
+    def test_refusals(self):
+        rows = [
+            ({"bogus": 1}, 400, "bogus"),
+            ({"memory": "lots"}, 400, "memory"),
+            ({"on_timeout": "explode"}, 400, "on_timeout"),
+            ({"metadata": {"a": 1}}, 400, "metadata"),
+            ({"metadata": "a"}, 400, "metadata"),
+            ({"name": "n" * 100}, 400, "name"),
+            ({"ttl": "soon"}, 400, "ttl"),
+            ({"net": "allow"}, 501, "net"),
+            ({"provider": "docker"}, 501, "provider"),
+            ({"mount": ["/:/x"]}, 403, "mount"),
+        ]
+        for body, status, field in rows:
+            with self.subTest(body=body):
+                self.assertError(self.d.post("/v1/sandboxes", body), status, field=field)
+        reply = self.d.post("/v1/sandboxes", {"volumes": [{"name": "nosuch", "path": "/x"}]})
+        self.assertIn(reply.status, (400, 403, 404), reply)
+        reply = self.d.post("/v1/sandboxes", {"snapshot": "nosuch"})
+        self.assertIn(reply.status, (400, 404), reply)
+
+
+class States(harness.Case):
+    def test_pause_and_resume(self):
+        box = self.box()
+        box.sh("echo kept > f")
+        self.assertEqual(box.post("/pause").json["state"], "paused")
+        self.assertError(box.exec("true"), 409, "conflict")
+        self.assertError(box.get("/files?path=f"), 409, "conflict")
+        self.assertEqual(box.post("/resume").json["state"], "running")
+        self.assertEqual(box.sh("cat f")["stdout"], "kept\n")
+
+    def test_auto_resume(self):
+        box = self.box(auto_resume=True)
+        self.assertEqual(box.post("/pause").status, 200)
+        self.assertEqual(box.sh("echo hi")["stdout"], "hi\n")
+
+    def test_stop_and_start_keep_files(self):
+        box = self.box()
+        box.sh("echo kept > f")
+        self.assertEqual(box.post("/stop").json["state"], "stopped")
+        self.assertError(box.exec("true"), 409, "conflict")
+        self.assertEqual(box.post("/start").json["state"], "running")
+        self.assertEqual(box.sh("cat f")["stdout"], "kept\n")
+        self.assertEqual(box.post("/restart").json["state"], "running")
+        self.assertEqual(box.sh("cat f")["stdout"], "kept\n")
+
+    def test_wait(self):
+        box = self.box()
+        self.assertEqual(box.get("/wait?timeout=0").json["state"], "running")
+        self.assertEqual(box.get("/wait?state=running").json["state"], "running")
+        with box.stream("GET", "/files/watch?path=/tmp") as s:  # anything that takes its time
+            self.assertEqual(s.status, 200)
+            self.assertEqual(box.delete().status, 204)
+        self.assertIn(box.get("/wait?timeout=20").status, (200, 404))
+        self.assertError(box.get("/wait?state=bogus"), 400)
+
+    def test_stats_and_health(self):
+        box = self.box()
+        box.sh("true")
+        stats = box.get("/stats").json
+        for key in ("memory_bytes", "memory_limit_bytes", "memory_peak_bytes", "cpu_ms",
+                    "cpu_percent", "pids", "disk_bytes", "net_rx_bytes", "net_tx_bytes",
+                    "io_read_bytes", "io_write_bytes", "history"):
+            self.assertIn(key, stats)
+        self.assertTrue(box.get("/health").json["healthy"])
+        self.assertIn(box.id, [s["id"] for s in self.d.get("/v1/stats").json["sandboxes"]])
+
+    def test_snapshot_and_new_from_it(self):
+        box = self.box()
+        box.sh("mkdir -p d && echo one > d/f && ln -s f d/l && echo h > ~/h")
+        snap = box.post("/snapshot", {"name": "mine"})
+        self.assertEqual(snap.status, 201, snap)
+        self.addCleanup(self.d.delete, "/v1/snapshots/" + snap.json["id"])
+        self.assertRegex(snap.json["digest"], "^sha256:[0-9a-f]{64}$")
+        self.assertIn("/tmp", snap.json["excluded"])
+        box.sh("echo two > d/f")
+        other = self.box(snapshot=snap.json["id"])
+        self.assertEqual(other.sh("cat d/f d/l ~/h")["stdout"], "one\none\nh\n")
+        ids = [s["id"] for s in self.d.get("/v1/snapshots").json["snapshots"]]
+        self.assertIn(snap.json["id"], ids)
+
+    def test_snapshot_as_tar_and_back(self):
+        box = self.box()
+        box.sh("echo one > f")
+        snap = box.post("/snapshot", {}).json
+        self.addCleanup(self.d.delete, "/v1/snapshots/" + snap["id"])
+        tar = self.d.get("/v1/snapshots/%s/tar" % snap["id"])
+        self.assertEqual(tar.status, 200)
+        self.assertEqual(len(tar.body), snap["size_bytes"])
+        again = self.d.put("/v1/snapshots/again/tar", tar.body)
+        self.assertEqual(again.status, 201, again)
+        self.addCleanup(self.d.delete, "/v1/snapshots/" + again.json["id"])
+        self.assertEqual(again.json["digest"], snap["digest"])
+        other = self.box(snapshot=again.json["id"])
+        self.assertEqual(other.sh("cat f")["stdout"], "one\n")
+        bad = self.d.put("/v1/snapshots/bad/tar", b"this is no tar" * 100)
+        self.assertGreaterEqual(bad.status, 400, bad)
+        self.assertError(self.d.get("/v1/snapshots/nosuch/tar"), 404)
+
+    def test_snapshot_delete(self):
+        box = self.box()
+        snap = box.post("/snapshot", {}).json
+        self.assertEqual(self.d.delete("/v1/snapshots/" + snap["id"]).status, 204)
+        self.assertError(self.d.get("/v1/snapshots/%s/tar" % snap["id"]), 404)
+
+    def test_fork(self):
+        box = self.box()
+        box.sh("echo one > f")
+        reply = box.post("/fork", {"count": 2})
+        self.assertEqual(reply.status, 201, reply)
+        forks = [row["sandbox"] for row in reply.json["sandboxes"]]
+        for fork in forks:
+            self.addCleanup(self.d.delete, "/v1/sandboxes/" + fork["id"])
+        self.assertEqual(len({f["id"] for f in forks} | {box.id}), 3)
+        for fork in forks:
+            out = self.d.post("/v1/sandboxes/%s/exec" % fork["id"], {"cmd": ["cat", "f"]}).json
+            self.assertEqual(out["stdout"], "one\n")
+        self.assertError(box.post("/fork", {"count": 0}), 400)
+
+    def test_events(self):
+        box = self.box()
+        with self.d.stream("GET", "/v1/events?from=1&sandbox=" + box.id) as s:
+            self.assertEqual(s.headers["Content-Type"], "text/event-stream")
+            box.delete()
+            seen = []
+            for name, data in s.events():
+                self.assertEqual(data["sandbox"], box.id)
+                seen.append(name)
+                if name == "sandbox.destroyed":
+                    break
+        self.assertIn("sandbox.running", seen)
+
+
+if __name__ == "__main__":
+    unittest.main()
