@@ -418,6 +418,18 @@ static bool is_body_small(const struct exchange *x)
 	return x->content_length < 0 ? !chunked : x->content_length <= DISCARD_MAX;
 }
 
+/* Two ways to tell where a body ends are a way to smuggle one; no honest client does that. */
+static bool is_ambiguous(struct exchange *x)
+{
+	struct err e = {0};
+
+	if (x->content_length < 0 || !exchange_header(x, "Transfer-Encoding"))
+		return false;
+	err_set(&e, ERR_INVALID, "both Content-Length and Transfer-Encoding");
+	exchange_error(x, &e);
+	return true;
+}
+
 static int64_t said_length(const struct exchange *x)
 {
 	const char *text = exchange_header(x, "Content-Length");
@@ -439,6 +451,8 @@ static enum MHD_Result begin(struct exchange *x, struct MHD_Connection *c, const
 	x->method = in->method;
 	x->content_length = said_length(x);
 	peer_set_timer(in->peer, STALL_MS);
+	if (is_ambiguous(x))
+		return reply_queue(x);
 	router_admit(x);
 	/* A large body whose fate is sealed is not taken; the connection ends then. */
 	if (in->has_reply && exchange_header(x, "Expect"))

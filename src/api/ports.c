@@ -128,9 +128,9 @@ static void make_head(struct proxy *p, const struct ports_target *t)
 
 /* ---- the request's body ---- */
 
-static size_t body_take(void *arg, const char *bytes, size_t len)
+/* One piece of it; 0: there is no room. */
+static size_t body_piece(struct proxy *p, const char *bytes, size_t len)
 {
-	struct proxy *p = arg;
 	size_t room = call_room(p->call), spare = p->chunked ? 32 : 0, n;
 	struct buf b = {0};
 	char size[32];
@@ -148,6 +148,17 @@ static size_t body_take(void *arg, const char *bytes, size_t len)
 		n = 0;
 	buf_done(&b);
 	return n;
+}
+
+/* As much as the window takes: whoever stopped before it is full would not be told of more room. */
+static size_t body_take(void *arg, const char *bytes, size_t len)
+{
+	struct proxy *p = arg;
+	size_t taken = 0, n;
+
+	while (taken < len && (n = body_piece(p, bytes + taken, len - taken)))
+		taken += n;
+	return taken;
 }
 
 static void body_end(void *arg)

@@ -158,8 +158,11 @@ class Configured(unittest.TestCase):
     """A daemon of its own, with a configuration."""
 
     def test_hosts_origins_and_rate_by_address(self):
-        config = "hosts: [box.example]\norigins: ['https://page.example']\n" \
-                 "rate:\n  address: {per_minute: 60, burst: 20}\n"
+        config = (
+            "http:\n  allowed_hosts: [box.example]\n"
+            "  allowed_origins: ['https://page.example']\n"
+            "rate_limits:\n  address_per_minute: 60\n  address_burst: 20\n"
+        )
         daemon = harness.Daemon(config=config)
         self.addCleanup(daemon.remove)
         daemon.start()
