@@ -158,6 +158,13 @@ void mcp_restore(struct mcp_call *c)
 		id);
 }
 
+static bool ends_with(const char *s, const char *end)
+{
+	size_t n = strlen(s), m = strlen(end);
+
+	return n >= m && str_equal(s + n - m, end);
+}
+
 /* Where people reach this daemon: as the client did, else its first address. */
 static bool find_host(const struct mcp_call *c, char *ret, size_t size)
 {
@@ -169,7 +176,8 @@ static bool find_host(const struct mcp_call *c, char *ret, size_t size)
 		return true;
 	}
 	for (uint32_t i = 0; i < config->listen_count; i++)
-		if (!str_starts(config->listen[i], "unix:")) {
+		if (!str_starts(config->listen[i], "unix:") &&
+		    !ends_with(config->listen[i], ":0")) {
 			snprintf(ret, size, "%s", config->listen[i]);
 			return true;
 		}

@@ -34,6 +34,7 @@ struct mcp_session {
 	int level;	      /* of log messages; -1: none */
 	char sandbox[IPC_ID]; /* the default one, or "" */
 	bool making, ended;
+	unsigned held; /* in use further up: must not be freed yet */
 	struct mcp_call *calls;
 	struct exchange *stream;     /* GET /mcp, or NULL */
 	struct loop_timer keepalive; /* of it */

@@ -13,6 +13,7 @@
 #define DEFAULT_TIMEOUT_MS 45000u
 #define MAX_TIMEOUT_MS (600u * 1000)
 #define INPUT_MAX 60000u
+#define POLLED_MAX 1000
 #define POLL_MAX (128u << 10)
 #define POLL_LEAST_MS 100 /* for what is there already to come */
 
@@ -323,6 +324,8 @@ static void answer_poll(struct mcp_call *c, const struct exec_exit *x)
 		return;
 	}
 	polled_key(c, b->eid, key, sizeof(key));
+	if (json_object_size(c->session->polled) >= POLLED_MAX)
+		json_object_clear(c->session->polled);
 	json_object_set_new(c->session->polled, key, json_integer((json_int_t)b->next));
 	out = json_pack("{s:b, s:n, s:o, s:o, s:I, s:s}", "running", !x, "exit_code", "stdout",
 			mcp_text(b->out.len ? buf_head(&b->out) : "", b->out.len), "stderr",

@@ -9,7 +9,8 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define SESSIONS_MAX 1024
+#define SESSIONS_MAX 8192
+#define SESSIONS_PER_CALLER 512
 #define SWEEP_MS 60000
 #define FORGET_NS (7 * 24 * 3600 * 1000000000LL)
 #define IDLE_MS (3600u * 1000)
@@ -32,15 +33,15 @@ static void free_session(struct mcp_session *s)
 	free(s);
 }
 
-void mcp_session_settle(struct mcp_session *s)
-{
-	if (s->ended && !s->calls && !s->making && !s->stream)
-		free_session(s);
-}
-
 static bool is_idle(const struct mcp_session *s)
 {
 	return !s->calls && !s->making && !s->stream;
+}
+
+void mcp_session_settle(struct mcp_session *s)
+{
+	if (s->ended && is_idle(s) && !s->held)
+		free_session(s);
 }
 
 static void sweep(void *arg)
@@ -166,17 +167,40 @@ static int apply_options(struct create_options *o, const json_t *options, struct
 
 /* ---- sessions ---- */
 
+static bool is_callers(const struct mcp_session *s, const struct caller *who)
+{
+	return str_equal(s->caller.token, who->token);
+}
+
+/* Clients forget to end their sessions: the one unused for longest goes, if nothing is lost by it. */
+static int make_room(struct mcp_state *st, const struct caller *who, struct err *e)
+{
+	struct mcp_session *oldest = NULL;
+	size_t count = 0;
+
+	for (struct mcp_session *s = st->sessions; s; s = s->next) {
+		if (!is_callers(s, who))
+			continue;
+		count++;
+		if (is_idle(s) && !s->held && !s->sandbox[0] &&
+		    (!oldest || s->used_ns < oldest->used_ns))
+			oldest = s;
+	}
+	if (count < SESSIONS_PER_CALLER && st->session_count < SESSIONS_MAX)
+		return 0;
+	if (!oldest)
+		return err_set(e, ERR_LIMIT, "too many sessions; end one (DELETE), or try later");
+	mcp_session_end(oldest);
+	return 0;
+}
+
 static struct mcp_session *add_session(struct mcp_state *st, const struct caller *who,
 				       struct err *e)
 {
 	struct mcp_session *s;
 
-	if (st->session_count >= SESSIONS_MAX) {
-		err_set(e, ERR_LIMIT,
-			"there are %d sessions already; end one (DELETE), or try later",
-			SESSIONS_MAX);
+	if (make_room(st, who, e) < 0)
 		return NULL;
-	}
 	s = must_alloc(calloc(1, sizeof(*s)));
 	s->state = st;
 	s->caller = *who;
@@ -250,11 +274,6 @@ static struct mcp_session *revive(struct mcp_state *st, const struct caller *who
 	snprintf(s->sandbox, sizeof(s->sandbox), "%s", sandbox_id(l.found));
 	s->options = json_deep_copy(json_object_get(sandbox_door_data(l.found), "options"));
 	return s;
-}
-
-static bool is_callers(const struct mcp_session *s, const struct caller *who)
-{
-	return str_equal(s->caller.token, who->token);
 }
 
 struct mcp_session *mcp_session_find(struct mcp_state *st, const struct caller *who, const char *id)
@@ -342,8 +361,7 @@ void mcp_session_end(struct mcp_session *s)
 	struct mcp_call *c;
 
 	s->ended = true;
-	/* Held until all of it is ended: the last call that goes would free it. */
-	s->making = true;
+	s->held++; /* the last call that goes would free it */
 	do {
 		for (c = s->calls; c && c->cancelled; c = c->next)
 			;
@@ -359,7 +377,7 @@ void mcp_session_end(struct mcp_session *s)
 			sandbox_destroy(box, on_destroyed, NULL);
 	}
 	list_done(&d.ids);
-	s->making = false;
+	s->held--;
 	mcp_session_settle(s);
 }
 
@@ -421,6 +439,8 @@ static void on_made(void *arg, struct sandbox *box, const struct err *e)
 	struct mcp_session *s = arg;
 	struct mcp_call *c;
 
+	s->held++;
+	s->making = false;
 	if (box && s->ended)
 		sandbox_destroy(box, on_destroyed, NULL);
 	else if (box)
@@ -438,7 +458,7 @@ static void on_made(void *arg, struct sandbox *box, const struct err *e)
 		else
 			on_awake(c, NULL, e);
 	} while (true);
-	s->making = false;
+	s->held--;
 	mcp_session_settle(s);
 }
 

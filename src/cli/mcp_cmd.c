@@ -47,6 +47,7 @@ struct forward {
 	size_t len;
 	enum mcp_era era;
 	struct mcp_exchange *exchange; /* NULL: not sent yet */
+	char session[80];	       /* it was sent with */
 	bool answered, again;
 };
 
@@ -145,6 +146,7 @@ static void fail_all(struct bridge *b, const struct err *e)
 }
 
 static void ensure_daemon(struct bridge *b);
+static void send_forward(struct forward *f);
 
 static void on_forward_message(void *arg, const char *text, size_t len)
 {
@@ -159,6 +161,20 @@ static void on_forward_message(void *arg, const char *text, size_t len)
 	write_line(f->bridge, text, len);
 }
 
+/* The session was lost: another is opened, unless somebody else has done that meanwhile. */
+static void try_again(struct forward *f)
+{
+	struct bridge *b = f->bridge;
+
+	if (b->state == DAEMON_READY && !str_equal(b->session, f->session)) {
+		send_forward(f);
+		return;
+	}
+	if (b->state == DAEMON_READY)
+		b->state = DAEMON_NONE;
+	ensure_daemon(b);
+}
+
 static void on_forward_end(void *arg, int status, const char *session, const struct err *e)
 {
 	struct forward *f = arg;
@@ -167,9 +183,7 @@ static void on_forward_end(void *arg, int status, const char *session, const str
 	(void)session;
 	f->exchange = NULL;
 	if (status == 404 && f->again && !f->answered) {
-		f->bridge->state = DAEMON_NONE;
-		f->bridge->session[0] = '\0';
-		ensure_daemon(f->bridge);
+		try_again(f);
 		return;
 	}
 	if (f->answered || (status == 200 && !e)) {
@@ -205,6 +219,7 @@ static void send_forward(struct forward *f)
 	};
 	struct err e = {0};
 
+	memcpy(f->session, b->session, sizeof(f->session));
 	f->exchange = mcp_exchange_start(b->loop, &b->client.target, &r, &ops, f, &e);
 	if (!f->exchange) {
 		b->state = DAEMON_NONE;
@@ -261,6 +276,8 @@ static void send_level(struct bridge *b)
 	mcp_exchange_start(b->loop, &b->client.target, &r, &ops, NULL, &e);
 }
 
+static void start_private(struct bridge *b);
+
 static void on_open_message(void *arg, const char *text, size_t len)
 {
 	struct bridge *b = arg;
@@ -269,7 +286,7 @@ static void on_open_message(void *arg, const char *text, size_t len)
 	const char *why = json_string_value(json_object_get(error, "message"));
 	struct err e = {0};
 
-	if (why) {
+	if (why && json_integer_value(json_object_get(error, "code")) == JSONRPC_PARAMS) {
 		err_set(&e, ERR_INVALID, "%s", why);
 		fail_all(b, &e);
 	}
@@ -282,6 +299,11 @@ static void on_open_end(void *arg, int status, const char *session, const struct
 	struct err refused = {0};
 
 	b->opening = NULL;
+	/* One that is not ours to use: a daemon of our own does as well, unless this one was meant. */
+	if (status == 401 && !b->is_private && !getenv("CLOCHE_URL") && !getenv("CLOCHE_TOKEN")) {
+		start_private(b);
+		return;
+	}
 	if (status != 200 || !session[0]) {
 		b->state = DAEMON_NONE;
 		err_set(&refused, ERR_SYSTEM, "%s", e ? e->msg : "the daemon refused a session");
