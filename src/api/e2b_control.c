@@ -109,10 +109,11 @@ json_t *e2b_sandbox_json(struct exchange *x, struct sandbox *s)
 
 static void add_detail(const struct exchange *x, struct sandbox *s, json_t *o)
 {
-	const json_t *data = e2b_data(s);
+	const json_t *data = sandbox_door_data(s);
 	bool pauses = json_is_true(json_object_get(data, "pauses"));
 
-	json_object_set_new(o, "envdAccessToken", json_string(e2b_data_text(s, "access")));
+	if (data)
+		json_object_set_new(o, "envdAccessToken", json_string(e2b_data_text(s, "access")));
 	json_object_set_new(o, "domain", domain_json(x));
 	json_object_set_new(o, "allowInternetAccess", json_false());
 	json_object_set_new(o, "lifecycle",
@@ -128,13 +129,14 @@ json_t *e2b_listed_json(const struct exchange *x, struct sandbox *s)
 	const struct limits *l = &sandbox_spec(s)->limits;
 	const json_t *metadata = sandbox_metadata(s);
 	uint64_t ends = sandbox_expires_ms(s);
+	const char *template = e2b_data_text(s, "template");
 	json_t *o;
 
-	e2b_data(s);
+	template = *template ? template : "base";
 	o = must_alloc(json_pack(
 		"{s:s,s:s,s:s,s:s,s:o,s:o,s:i,s:i,s:i,s:s,s:s}", "sandboxID", sandbox_id(s),
-		"templateID", e2b_data_text(s, "template"), "alias", e2b_data_text(s, "template"),
-		"clientID", "cloche", "startedAt", e2b_time(sandbox_started_ms(s)), "endAt",
+		"templateID", template, "alias", template, "clientID", "cloche", "startedAt",
+		e2b_time(sandbox_started_ms(s)), "endAt",
 		e2b_time(ends ? ends : sandbox_started_ms(s)), "cpuCount",
 		(int)((l->cpus_milli + 999) / 1000), "memoryMB", (int)(l->memory_bytes >> 20),
 		"diskSizeMB", (int)(l->disk_bytes >> 20), "state",

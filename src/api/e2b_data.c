@@ -31,8 +31,9 @@ json_t *e2b_data_new(const char *template, bool public_traffic)
 
 const json_t *e2b_data(struct sandbox *s)
 {
+	/* Whoever made it by another door did not mean to open its ports to all who know its id. */
 	if (!sandbox_door_data(s))
-		sandbox_set_door_data(s, e2b_data_new("base", true));
+		sandbox_set_door_data(s, e2b_data_new("base", false));
 	return sandbox_door_data(s);
 }
 

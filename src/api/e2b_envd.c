@@ -147,7 +147,8 @@ static void enter_at(struct e2b_request *q, enum e2b_need need)
 {
 	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
 
-	if (!s || !e2b_state(s)) {
+	/* Sandboxes of other doors cannot be entered here until their owner connects to them. */
+	if (!s || !e2b_state(s) || !sandbox_door_data(s)) {
 		e2b_not_running(q->x, q->id);
 		return;
 	}

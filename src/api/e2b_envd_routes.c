@@ -17,7 +17,7 @@ static void health(struct exchange *x)
 
 	if (e2b_target(x, id, &port))
 		s = manager_find_any(x->api->manager, id);
-	if (s && sandbox_state(s) == STATE_RUNNING)
+	if (s && sandbox_state(s) == STATE_RUNNING && sandbox_door_data(s))
 		e2b_empty(x);
 	else
 		e2b_not_running(x, id);

@@ -503,12 +503,34 @@ def interpreter(box):
     check("health", answer.status == 200 and answer.body == b"OK", answer.body)
 
 
+def other_doors():
+    """A sandbox made by REST is entered only after its owner has connected to it."""
+    made = ask("POST", "/v1/sandboxes", b"{}", {"Authorization": "Bearer " + KEY,
+                                                "Content-Type": "application/json"})
+    ident = made.json()["id"]
+    try:
+        headers = {"E2b-Sandbox-Id": ident, "E2b-Sandbox-Port": str(INTERPRETER)}
+        for path, port in (("/contexts", INTERPRETER), ("/health", ENVD), ("/", 3000)):
+            answer = ask("GET", path, headers={**headers, "E2b-Sandbox-Port": str(port)})
+            check(f"REST's sandbox, port {port}", answer.status == 502, (answer.status, answer.body))
+        check("it is listed", ident in str(api("GET", "/v2/sandboxes").json()), "")
+        check("listing does not open it", ask("GET", "/contexts", headers=headers).status == 502, "")
+        box = api("POST", f"/v2/sandboxes/{ident}/connect", {}).json()
+        check("its ports need a token", ask("GET", "/contexts", headers=headers).status == 403, box)
+        answer = ask("GET", "/contexts", headers={**headers, "E2b-Traffic-Access-Token": box["trafficAccessToken"]})
+        check("with the token", answer.status == 200, (answer.status, answer.body))
+        answer = rpc(box, "filesystem.Filesystem/Stat", {"path": "/tmp"})
+        check("envd", answer.status == 200, (answer.status, answer.body))
+    finally:
+        api("DELETE", "/sandboxes/" + ident)
+
+
 def main():
     box, other = create(), create()
     try:
         for test in (lambda: control_plane(box), older_paths, lambda: access(box, other), lambda: unary(box),
                      lambda: watchers(box), lambda: streams(box), lambda: processes(box), lambda: files(box),
-                     lambda: interpreter(box)):
+                     lambda: interpreter(box), other_doors):
             try:
                 test()
             except Exception as error:  # one broken answer must not hide the others
