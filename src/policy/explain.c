@@ -225,6 +225,20 @@ static void say_layers(struct printer *p)
 	say_layer_set(p, "used where the host has them", all & ~required & ~optional);
 }
 
+static void say_guard(struct printer *p)
+{
+	static const char *const fields[] = {"guard_allow", "guard_deny", "guard_nodes"};
+	char buf[256];
+
+	if (p->spec->guard == GUARD_OFF)
+		return;
+	step(p, "guard", "%s: Python is looked at before it runs; only for code, no wall",
+	     p->spec->guard == GUARD_STRICT ? "strict" : "imports");
+	for (size_t i = 0; i < ARRAY_LEN(fields); i++)
+		if (spec_format(p->spec, spec_field_find(fields[i]), buf, sizeof(buf)))
+			more(p, "%-13s %s", fields[i], buf);
+}
+
 static void say_rest(struct printer *p)
 {
 	fprintf(p->to, "Not built yet: network modes allow, public and isolated; level vm;\n"
@@ -247,6 +261,7 @@ void policy_explain(const struct policy *policy, FILE *to)
 	say_environment(&p);
 	say_privileges(&p);
 	say_layers(&p);
+	say_guard(&p);
 	step(&p, "command", "%s", policy->spec.tty ? "on a terminal of its own" : "runs as pid 2");
 	say_rest(&p);
 }
