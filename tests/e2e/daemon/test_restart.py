@@ -1,0 +1,276 @@
+"""Killed with -9 at any moment, the daemon loses nothing that it acknowledged; sandboxes go on."""
+
+import os
+import signal
+import threading
+
+import harness
+from harness import until
+
+
+def read(path):
+    try:
+        with open(path, "rb") as f:
+            return f.read()
+    except OSError:
+        return b""
+
+
+def pids():
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def is_alive(pid):
+    stat = read("/proc/%d/stat" % pid).decode("utf-8", "replace").rpartition(")")[2].split()
+    return bool(stat) and stat[0] != "Z"
+
+
+class Daemon(harness.Daemon):
+    """One that is killed and started again."""
+
+    def roles(self, name):
+        """Its roles: children of the broker whose arguments say so and name our directory."""
+        found = []
+        for pid in pids():
+            args = read("/proc/%d/cmdline" % pid).split(b"\0")
+            if args[1:3] == [b"role", name.encode()] and \
+                    any(self.dir.encode() in a for a in args[3:]):
+                found.append(pid)
+        return found
+
+    def all(self):
+        return [self.process.pid] + self.roles("front") + self.roles("audit")
+
+    def kill_all(self):
+        """Everything at once, the broker first."""
+        victims = self.all()
+        for pid in victims:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        self.process.wait()
+        until(lambda: not any(is_alive(pid) for pid in victims), "the end of all roles")
+
+    def is_up(self):
+        try:
+            return self.get("/healthz").status == 200
+        except (OSError, harness.http.client.HTTPException):
+            return False
+
+    def records(self):
+        """Ids of sandboxes that the broker has written down."""
+        boxes = os.path.join(self.dir, "run", "boxes")
+        names = os.listdir(boxes) if os.path.isdir(boxes) else []
+        return {n for n in names if len(n) == 20 and n.isalnum()}
+
+
+class Restart(harness.Case):
+    @property
+    def d(self):
+        return self.own
+
+    def setUp(self):
+        # No pool: what is alive is what was asked for.
+        self.own = Daemon(config="pool_size: 0\n").start()
+        self.addCleanup(self.own.remove)
+        self.addCleanup(self.own.stop)
+
+    def busy_box(self):
+        """A sandbox with a command in the background that counts."""
+        box = harness.Box(self.d, metadata={"a": "b"}, name="busy", ttl="600s")
+        eid = box.start(shell="i=0; while :; do i=$((i+1)); echo $i > /tmp/n; sleep 0.02; done")
+        until(lambda: self.count(box), "its counting")
+        return box, eid
+
+    def count(self, box):
+        return int(box.sh("cat /tmp/n")["stdout"].strip() or 0)
+
+    def assertGoesOn(self, box, eid, before):
+        described = box.get("").json
+        self.assertEqual((described["state"], described["name"], described["metadata"]),
+                         ("running", "busy", {"a": "b"}))
+        until(lambda: self.count(box) > before, "its counting on")
+        execs = {e["id"]: e for e in box.get("/execs").json}
+        self.assertTrue(execs[eid]["running"], execs)
+
+    def test_front_is_killed(self):
+        box, eid = self.busy_box()
+        for _ in range(3):
+            before, front = self.count(box), self.d.roles("front")
+            self.assertEqual(len(front), 1)
+            os.kill(front[0], signal.SIGKILL)
+            until(lambda: self.d.roles("front") not in ([], front), "a new front")
+            until(self.d.is_up, "its serving")
+            self.assertGoesOn(box, eid, before)
+
+    def test_audit_is_killed(self):
+        box, eid = self.busy_box()
+        before, audit = self.count(box), self.d.roles("audit")
+        os.kill(audit[0], signal.SIGKILL)
+        until(lambda: self.d.roles("audit") not in ([], audit), "a new audit role")
+        until(lambda: self.d.is_up() and box.exec("true").status == 200, "its serving")
+        self.assertGoesOn(box, eid, before)
+
+    def test_everything_is_killed(self):
+        box, eid = self.busy_box()
+        ending = box.start(shell="while [ ! -e /tmp/go ]; do sleep 0.05; done; echo said; exit 7")
+        box.sh("(sleep 1; touch /tmp/go) >/dev/null 2>&1 &")
+        box.sh("echo kept > /workspace/f")
+        before = self.count(box)
+        self.d.kill_all()
+        self.d.start()
+        self.assertGoesOn(box, eid, before)
+        self.assertEqual(box.sh("cat /workspace/f")["stdout"], "kept\n")
+        # What ended meanwhile has a status and its output.
+        ended = until(lambda: next((e for e in box.get("/execs").json
+                                    if e["id"] == ending and not e["running"]), None), "its end")
+        self.assertEqual(ended["exit_code"], 7)
+        with box.stream("GET", "/execs/%d/stream" % ending,
+                        headers={"Accept": "text/event-stream"}) as stream:
+            events = list(stream.events())
+        self.assertIn("said\n", [e[1].get("text") for e in events])
+
+    def test_states_survive(self):
+        stopped, running = harness.Box(self.d), harness.Box(self.d)
+        stopped.sh("echo kept > /workspace/f")
+        self.assertEqual(stopped.post("/stop").status, 200)
+        can_pause = running.post("/pause").status == 200
+        gone = harness.Box(self.d)
+        gone.delete()
+        self.d.kill_all()
+        self.d.start()
+        self.assertEqual(running.get("").json["state"], "paused" if can_pause else "running")
+        self.assertEqual(stopped.get("").json["state"], "stopped")
+        self.assertEqual(stopped.post("/start").status, 200)
+        self.assertEqual(stopped.sh("cat /workspace/f")["stdout"], "kept\n")
+        self.assertEqual(gone.get("").status, 404)
+        if can_pause:
+            self.assertEqual(running.post("/resume").status, 200)
+        self.assertEqual(running.sh("echo on")["stdout"], "on\n")
+
+    def test_time_runs_without_a_daemon(self):
+        box = harness.Box(self.d, ttl="2s")
+        eid = box.start(shell="sleep 1000")
+        self.assertTrue(eid)
+        self.assertTrue(self.listeners(box))
+        self.d.kill_all()
+        until(lambda: not self.listeners(box), "the end of its time")
+        self.d.start()
+        reply = box.get("")
+        self.assertIn(reply.json["state"] if reply.status == 200 else "gone",
+                      ("destroyed", "failed", "gone"))
+        until(lambda: not self.d.records(), "its debris being reaped")
+
+    def listeners(self, box):
+        """Inodes of the socket that its pid 1 listens on; it goes with that process."""
+        needle = b"/%s.sock" % box.id.encode()
+        lines = read("/proc/net/unix").splitlines()
+        return {line.split()[6] for line in lines if line.endswith(needle)}
+
+    def guests(self, box):
+        """The host's pid of its pid 1, as far as one may look."""
+        inodes = self.listeners(box)
+        found = []
+        for pid in pids():
+            if read("/proc/%d/comm" % pid).strip() != b"cloche-guest":
+                continue
+            try:
+                names = [os.readlink("/proc/%d/fd/%s" % (pid, fd))
+                         for fd in os.listdir("/proc/%d/fd" % pid)]
+            except OSError:
+                continue
+            if any(n[8:-1].encode() in inodes for n in names if n.startswith("socket:[")):
+                found.append(pid)
+        return found
+
+    def test_guest_is_killed(self):
+        box = harness.Box(self.d)
+        guests = self.guests(box)
+        if not guests:
+            self.skipTest("its pid 1 cannot be found from here")
+        for pid in guests:
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: box.get("").json["state"] == "failed", "its failing")
+        self.assertTrue(box.get("").json["reason"])
+        self.assertError(box.exec("true"), 409, "conflict")
+        until(lambda: not self.d.records(), "its debris being reaped")
+        self.assertEqual(harness.Box(self.d).sh("echo next")["stdout"], "next\n")
+
+    def test_damaged_database(self):
+        box = harness.Box(self.d)
+        self.d.kill_all()
+        path = os.path.join(self.d.dir, "state", "db", "state.db")
+        for name in (path, path + "-wal"):
+            with open(name, "r+b") as f:
+                f.write(b"no database" * 1000)
+        self.d.start()
+        self.assertIn("begun anew", self.d.read_log())
+        self.assertEqual(box.get("").status, 404)
+        until(lambda: not self.d.records(), "the end of what is nobody's")
+        self.assertEqual(harness.Box(self.d).sh("echo on")["stdout"], "on\n")
+
+
+class Load:
+    """Makes, uses and destroys sandboxes, and notes what was acknowledged."""
+
+    def __init__(self, daemon):
+        self.daemon, self.stop = daemon, False
+        self.alive, self.written, self.lock = set(), {}, threading.Lock()
+        self.threads = [threading.Thread(target=self.work, args=(n,)) for n in range(4)]
+        for t in self.threads:
+            t.start()
+
+    def work(self, n):
+        turn = 0
+        while not self.stop:
+            turn += 1
+            try:
+                self.one("%d-%d" % (n, turn), destroys=turn % 3 == 0)
+            except (OSError, AssertionError, ValueError, harness.http.client.HTTPException):
+                pass
+
+    def one(self, name, destroys):
+        box = harness.Box(self.daemon, name=name, ttl="600s")
+        with self.lock:
+            self.alive.add(box.id)
+        reply = box.put("/files?path=/workspace/f", name.encode())
+        if reply.status < 300:
+            with self.lock:
+                self.written[box.id] = name.encode()
+        if destroys:
+            with self.lock:
+                self.alive.discard(box.id)
+                self.written.pop(box.id, None)
+            box.delete()
+
+    def end(self):
+        self.stop = True
+        for t in self.threads:
+            t.join(120)
+
+
+class UnderLoad(Restart):
+    """Only its own test."""
+
+    def test_nothing_acknowledged_is_lost(self):
+        for turn in range(3):
+            load = Load(self.d)
+            until(lambda: len(load.alive) >= 4, "some sandboxes")
+            self.d.kill_all()
+            load.end()
+            self.d.start()
+            listed = self.d.get("/v1/sandboxes?limit=1000").json["sandboxes"]
+            running = {s["id"] for s in listed if s["state"] == "running"}
+            self.assertEqual(load.alive - running, set(), self.d.read_log()[-3000:])
+            for sandbox, text in load.written.items():
+                got = self.d.get("/v1/sandboxes/%s/files?path=/workspace/f" % sandbox)
+                self.assertEqual((got.status, got.body), (200, text), turn)
+            # And nothing is there that nobody knows of.
+            until(lambda: self.d.records() <= running, "the end of what is nobody's")
+            self.d.delete("/v1/sandboxes")
+        self.assertEqual(self.d.records(), set())
+
+
+for _name in [n for n in vars(Restart) if n.startswith("test_")]:
+    setattr(UnderLoad, _name, None)
