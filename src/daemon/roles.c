@@ -371,7 +371,7 @@ void roles_restart_front(struct daemon *d, const char *why)
 	kill(r->pid, SIGKILL);
 }
 
-#define STEADY_NS 10000000000LL
+#define STEADY_NS 2000000000LL
 
 bool roles_reaped(struct daemon *d, pid_t pid, int status)
 {
@@ -394,7 +394,7 @@ bool roles_reaped(struct daemon *d, pid_t pid, int status)
 			 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 		r->failures = now_ns() - r->started_ns > STEADY_NS ? 0 : r->failures + 1;
 		/* At once the first time, then more and more slowly. */
-		wait = r->failures < 2 ? 0 : r->failures < 8 ? 50u << r->failures : 10000;
+		wait = r->failures < 2 ? 0 : r->failures < 7 ? 50u << r->failures : 5000;
 		log_warn("role ended", "role", kinds[i].name, "how", how);
 		loop_timer_set(d->loop, &r->again, wait);
 		return true;
