@@ -302,7 +302,7 @@ static void on_completed(void *cls, struct MHD_Connection *c, void **context,
 		peer_cut(p);
 }
 
-static void on_log(void *cls, const char *format, va_list ap)
+__attribute__((format(printf, 2, 0))) static void on_log(void *cls, const char *format, va_list ap)
 {
 	char text[256];
 

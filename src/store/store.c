@@ -21,8 +21,8 @@ static const char *const queries[] = {
 		  "options)"
 		  " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
 	[Q_REMOVE] = "DELETE FROM sandboxes WHERE id = ?1",
-	[Q_EACH] = "SELECT id, owner, name, state, created, expires, options FROM sandboxes"
-		   " ORDER BY created, id",
+	[Q_EACH] = ("SELECT id, owner, name, state, created, expires, options FROM sandboxes"
+		    " ORDER BY created, id"),
 };
 static_assert(ARRAY_LEN(queries) == Q_COUNT, "a text per query");
 
