@@ -213,6 +213,7 @@ struct background {
 	struct loop_timer timer;
 	struct buf out, err;
 	uint64_t next;
+	bool cut;	 /* older output was there no more */
 	const char *uri; /* of a resource; NULL: process_poll */
 };
 
@@ -327,7 +328,8 @@ static void answer_poll(struct mcp_call *c, const struct exec_exit *x)
 	if (json_object_size(c->session->polled) >= POLLED_MAX)
 		json_object_clear(c->session->polled);
 	json_object_set_new(c->session->polled, key, json_integer((json_int_t)b->next));
-	out = json_pack("{s:b, s:n, s:o, s:o, s:I, s:s}", "running", !x, "exit_code", "stdout",
+	out = json_pack("{s:b, s:b, s:n, s:o, s:o, s:I, s:s}", "running", !x, "truncated", b->cut,
+			"exit_code", "stdout",
 			mcp_text(b->out.len ? buf_head(&b->out) : "", b->out.len), "stderr",
 			mcp_text(b->err.len ? buf_head(&b->err) : "", b->err.len), "next",
 			(json_int_t)b->next, "status", x ? status_name(x->status) : "running");
@@ -354,6 +356,7 @@ static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size
 	struct background *b = c->work;
 
 	buf_add(kind == 2 && !b->uri ? &b->err : &b->out, bytes, len);
+	b->cut = b->cut || seq > b->next;
 	b->next = seq + len;
 	exec_credit(b->exec, len);
 	if (b->out.len + b->err.len >= POLL_MAX)

@@ -276,6 +276,10 @@ static const struct mcp_field process_poll_out[] = {
 	 .type = MCP_TEXT,
 	 .flags = MCP_REQUIRED,
 	 .help = "running, exited, signaled, ..."},
+	{.name = "truncated",
+	 .type = MCP_BOOL,
+	 .flags = MCP_REQUIRED,
+	 .help = "Output was lost: it printed faster than it was polled"},
 	END};
 static const struct mcp_field done_out[] = {
 	{.name = "done", .type = MCP_BOOL, .flags = MCP_REQUIRED, .help = "true"}, END};
