@@ -86,8 +86,8 @@ static void adopt(struct daemon *d, const char *id, struct tally *t)
 	if (!why) {
 		b->state = BOX_LIVE;
 		/* It may have been frozen only to be copied. */
-		if (!b->info.paused && b->info.cgroup_version)
-			(void)box_thaw(b, &e);
+		if (!b->info.paused)
+			box_thaw_leftover(b);
 		t->adopted++;
 		log_info("sandbox adopted", "id", id, "owner", b->info.owner);
 		daemon_note(d, "sandbox.adopt", id, "allow", "it is the one of the record");

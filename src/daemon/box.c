@@ -69,6 +69,7 @@ void box_free(struct box *b)
 	free(b->boot);
 	free(b->destroyers);
 	free(b->cgroup_table);
+	free(b->halt.own);
 	free(b);
 }
 
@@ -187,62 +188,61 @@ static void end_freezing(struct box *b, const struct err *e)
 	done(b, e);
 }
 
+/* One look at whether it stands still; what does not is pushed on. */
+static bool is_frozen(struct box *b, struct cgroup *c)
+{
+	bool frozen = cgroup_is_frozen(c);
+
+	/*
+	 * A task that waits for the guest's answer to a reported call cannot be frozen, and the guest
+	 * may have been frozen before it: let both go on for a moment.
+	 */
+	if (!frozen && ++b->freeze_tries % 32 == 0)
+		cgroup_freeze(c, false);
+	else if (!frozen && b->freeze_tries % 32 == 1)
+		cgroup_freeze(c, true);
+	return frozen;
+}
+
+static bool stands_still(struct box *b)
+{
+	struct cgroup c;
+	bool still;
+
+	if (!b->info.cgroup_version)
+		return halt_step(b->pid, b->identity.pid_ns) == 0;
+	/* If it is gone, its death tells. */
+	if (!box_cgroup(b, &c))
+		return false;
+	still = is_frozen(b, &c);
+	cgroup_close(&c);
+	return still;
+}
+
 static void look_frozen(void *arg)
 {
 	struct box *b = arg;
-	struct err e = {0};
-	struct cgroup c;
-	bool frozen;
+	struct err e = {0}, ignored;
 
-	if (!box_cgroup(b, &c)) {
-		err_set(&e, ERR_CONFLICT, "the sandbox is gone");
-		end_freezing(b, &e);
-		return;
-	}
-	frozen = cgroup_is_frozen(&c);
-	if (!frozen && now_ns() > b->freeze_until_ns) {
-		cgroup_freeze(&c, false);
+	if (stands_still(b)) {
+		end_freezing(b, NULL);
+	} else if (now_ns() > b->freeze_until_ns) {
+		(void)box_thaw(b, &ignored);
 		err_set(&e, ERR_CONFLICT, "the sandbox could not be frozen in time");
-	} else if (!frozen && ++b->freeze_tries % 32 == 0) {
-		/*
-		 * A task that waits for the guest's answer to a reported call cannot be frozen, and
-		 * the guest may have been frozen before it: let both go on for a moment.
-		 */
-		cgroup_freeze(&c, false);
-	} else if (!frozen && b->freeze_tries % 32 == 1) {
-		cgroup_freeze(&c, true);
-	}
-	cgroup_close(&c);
-	if (frozen || e.kind)
-		end_freezing(b, frozen ? NULL : &e);
-	else
+		end_freezing(b, &e);
+	} else {
 		loop_timer_set(b->d->loop, &b->timer, FREEZE_STEP_MS);
+	}
 }
 
 void box_freeze(struct box *b, void (*done)(struct box *b, const struct err *e))
 {
-	struct err e = {0};
-	struct cgroup c;
-	int rc;
-
-	if (!box_cgroup(b, &c)) {
-		err_set(&e, ERR_UNSUPPORTED,
-			"pausing needs a cgroup, and this host gives none to this daemon");
-		done(b, &e);
-		return;
-	}
-	rc = cgroup_freeze(&c, true);
-	if (rc < 0)
-		err_sys(&e, "cannot freeze the sandbox");
-	cgroup_close(&c);
-	if (rc < 0) {
-		done(b, &e);
-		return;
-	}
 	b->frozen = done;
-	b->freeze_tries = 1;
+	b->freeze_tries = 0;
 	b->freeze_until_ns = now_ns() + FREEZE_MS * 1000000LL;
 	b->timer = (struct loop_timer){.call = look_frozen, .arg = b};
+	if (!b->info.cgroup_version)
+		halt_begin(&b->halt, b->pid);
 	look_frozen(b);
 }
 
@@ -251,13 +251,26 @@ int box_thaw(struct box *b, struct err *e)
 	struct cgroup c;
 	int rc;
 
+	if (!b->info.cgroup_version) {
+		halt_end(&b->halt, b->pid, b->identity.pid_ns);
+		return 0;
+	}
 	if (!box_cgroup(b, &c))
-		return err_set(e, ERR_UNSUPPORTED, "the sandbox has no cgroup");
+		return err_set(e, ERR_CONFLICT, "the sandbox is gone");
 	rc = cgroup_freeze(&c, false);
 	if (rc < 0)
 		err_sys(e, "cannot thaw the sandbox");
 	cgroup_close(&c);
 	return rc;
+}
+
+void box_thaw_leftover(struct box *b)
+{
+	struct err ignored;
+
+	/* Without a cgroup pid 1 itself says so; it never stops by itself. */
+	if (b->info.cgroup_version || halt_is_stopped(b->pid))
+		(void)box_thaw(b, &ignored);
 }
 
 int box_scratch(const struct box *b, struct err *e)

@@ -3,6 +3,7 @@
 
 #include "base/err.h"
 #include "base/loop.h"
+#include "daemon/halt.h"
 #include "sandbox/boot.h"
 #include "wire/ipc.h"
 
@@ -43,6 +44,7 @@ struct box {
 	bool is_busy;
 	int64_t freeze_until_ns;
 	unsigned freeze_tries;
+	struct halt halt; /* without a cgroup */
 	void (*frozen)(struct box *b, const struct err *e);
 	struct asker op_asker;
 	struct loop_watch death;
@@ -86,5 +88,7 @@ void box_booted(struct box *b, const struct booted *result, int pidfd, const str
 /* Freezes or thaws; done is called at once or later. Only if !is_busy. */
 void box_freeze(struct box *b, void (*done)(struct box *b, const struct err *e));
 int box_thaw(struct box *b, struct err *e);
+/* What another broker may have left frozen. */
+void box_thaw_leftover(struct box *b);
 /* The tmpfs with all that it has written; -1 on error. */
 int box_scratch(const struct box *b, struct err *e);

@@ -229,13 +229,10 @@ test_daemon() {
 	run exec "$id" sh -c 'echo kept >/workspace/f; cat /proc/self/cgroup; id -u'
 	says "exec in a cgroup of its own" '^0::/$'
 	run pause "$id"
-	if [ "$MODE" = plain ]; then
-		[ "$code" != 0 ]
-		verdict "pause needs a cgroup" $?
-	else
-		is "pause" 0 "$code"
-		run resume "$id"
-		is "resume" 0 "$code"
+	is "pause" 0 "$code"
+	run resume "$id"
+	is "resume" 0 "$code"
+	if [ "$MODE" != plain ]; then
 		[ -n "$(find $CG -name "cloche-box-*-$id")" ]
 		verdict "its cgroup is there" $?
 	fi

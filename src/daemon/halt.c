@@ -1,0 +1,153 @@
+#include "daemon/halt.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "kern/sys.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#define MOST 65536 /* processes that are looked at */
+
+struct pids {
+	pid_t *items;
+	size_t count, room;
+};
+
+static void add(struct pids *p, pid_t pid)
+{
+	if (p->count >= MOST)
+		return;
+	if (p->count == p->room) {
+		p->room = p->room ? p->room * 2 : 64;
+		p->items = must_alloc(realloc(p->items, p->room * sizeof(*p->items)));
+	}
+	p->items[p->count++] = pid;
+}
+
+/* Each thread has children of its own. */
+static void add_children(struct pids *p, pid_t parent)
+{
+	char path[64], text[8192], *at = text;
+	ssize_t n;
+	DIR *tasks;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int)parent);
+	tasks = opendir(path);
+	for (struct dirent *d; tasks && (d = readdir(tasks));) {
+		if (d->d_name[0] == '.')
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/task/%.16s/children", (int)parent,
+			 d->d_name);
+		auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+		/* More than fit are met once their siblings stand still: they stay children. */
+		n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+		text[n > 0 ? n : 0] = '\0';
+		at = text;
+		for (long pid; (pid = strtol(at, &at, 10)) > 1;)
+			add(p, (pid_t)pid);
+	}
+	if (tasks)
+		closedir(tasks);
+}
+
+/* Parents before children. */
+static struct pids list_all(pid_t top)
+{
+	struct pids p = {0};
+
+	add(&p, top);
+	for (size_t i = 0; i < p.count; i++)
+		add_children(&p, p.items[i]);
+	return p;
+}
+
+static char state_of(pid_t pid)
+{
+	char path[64], text[512];
+	const char *end;
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	text[n > 0 ? n : 0] = '\0';
+	end = strrchr(text, ')');
+	return end && end[1] == ' ' ? end[2] : 'X';
+}
+
+static bool is_still(pid_t pid)
+{
+	return strchr("TtZX", state_of(pid)) != NULL;
+}
+
+/* The pidfd first, then whose it is: a number alone may be somebody else's by now. */
+static void send_signal(pid_t pid, ino_t pid_ns, int sig)
+{
+	auto_close int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	char path[64];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/pid", (int)pid);
+	if (fd >= 0 && stat(path, &st) == 0 && st.st_ino == pid_ns)
+		sys_pidfd_send_signal(fd, sig);
+}
+
+bool halt_is_stopped(pid_t pid)
+{
+	return strchr("Tt", state_of(pid)) != NULL;
+}
+
+void halt_begin(struct halt *h, pid_t top)
+{
+	struct pids p = list_all(top);
+	size_t kept = 0;
+
+	for (size_t i = 0; i < p.count; i++)
+		if (halt_is_stopped(p.items[i]) && p.items[i] != top)
+			p.items[kept++] = p.items[i];
+	free(h->own);
+	*h = (struct halt){.own = p.items, .own_count = kept};
+}
+
+size_t halt_step(pid_t top, ino_t pid_ns)
+{
+	struct pids p = list_all(top);
+	size_t moving = 0;
+
+	for (size_t i = 0; i < p.count; i++) {
+		if (is_still(p.items[i]))
+			continue;
+		send_signal(p.items[i], pid_ns, SIGSTOP);
+		moving++;
+	}
+	free(p.items);
+	return moving;
+}
+
+static bool is_own(const struct halt *h, pid_t pid)
+{
+	for (size_t i = 0; i < h->own_count; i++)
+		if (h->own[i] == pid)
+			return true;
+	return false;
+}
+
+void halt_end(struct halt *h, pid_t top, ino_t pid_ns)
+{
+	struct pids p = list_all(top);
+
+	for (size_t i = p.count; i > 0; i--)
+		if (!is_own(h, p.items[i - 1]))
+			send_signal(p.items[i - 1], pid_ns, SIGCONT);
+	free(p.items);
+	free(h->own);
+	*h = (struct halt){0};
+}
