@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ENTRIES_MAX 100000
+#define ENTRIES_MAX 50000
+#define BYTES_MAX (16u << 20) /* of what the guest says of them */
+#define AT_ONCE 64	      /* questions about single entries */
 
 /* A path of the message, resolved; NULL after an answer. The caller's. */
 static char *path_of(struct e2b_request *q, const char *key)
@@ -186,10 +188,15 @@ struct listing {
 	struct e2b_request *q;
 	struct call *call;
 	struct e2b_entry *items;
-	size_t count, room, at;
-	json_t *out;
+	json_t **infos; /* what is known of each */
+	size_t count, room, at, open, bytes;
 	char *root; /* as it was asked for */
-	bool too_many, inside, ready;
+	bool too_many, inside;
+};
+
+struct slot {
+	struct listing *listing;
+	size_t index;
 };
 
 static void listing_free(void *more)
@@ -198,39 +205,55 @@ static void listing_free(void *more)
 
 	if (l->call)
 		call_drop(l->call);
-	for (size_t i = 0; i < l->count; i++)
+	for (size_t i = 0; i < l->count; i++) {
 		e2b_entry_done(&l->items[i]);
+		json_decref(l->infos ? l->infos[i] : NULL);
+	}
 	free(l->items);
+	free(l->infos);
 	free(l->root);
-	json_decref(l->out);
 	free(l);
 }
 
-static void next_entries(struct listing *l);
+static void list_all(struct listing *l)
+{
+	json_t *all = must_alloc(json_array());
+
+	for (size_t i = 0; i < l->count; i++)
+		json_array_append(all, l->infos[i]);
+	e2b_rpc_ok(l->q, json_pack("{s:o}", "entries", all));
+}
+
+static void complete_some(struct listing *l);
 
 static void on_entry(struct e2b_request *q, json_t *info, void *arg)
 {
-	struct listing *l = arg;
+	struct slot *slot = arg;
+	struct listing *l = slot->listing;
 
 	(void)q;
-	json_array_append_new(l->out, info);
-	l->ready = true;
-	if (!l->inside)
-		next_entries(l);
+	l->infos[slot->index] = info;
+	l->open--;
+	free(slot);
+	complete_some(l);
 }
 
-/* Some entries need nothing more and are ready at once: a loop, so that the stack stays small. */
-static void next_entries(struct listing *l)
+/* Many questions are on their way at once; some entries need none and come back from within. */
+static void complete_some(struct listing *l)
 {
-	while (l->at < l->count) {
-		l->inside = true;
-		l->ready = false;
-		e2b_entry_complete(l->q, &l->items[l->at++], on_entry, l);
-		l->inside = false;
-		if (!l->ready)
-			return;
+	if (l->inside)
+		return;
+	l->inside = true;
+	while (l->at < l->count && l->open < AT_ONCE) {
+		struct slot *slot = must_alloc(calloc(1, sizeof(*slot)));
+
+		*slot = (struct slot){l, l->at++};
+		l->open++;
+		e2b_entry_complete(l->q, &l->items[slot->index], on_entry, slot);
 	}
-	e2b_rpc_ok(l->q, json_pack("{s:O}", "entries", l->out));
+	l->inside = false;
+	if (l->at == l->count && l->open == 0)
+		list_all(l);
 }
 
 static void on_item(void *arg, uint8_t type, const void *payload, size_t len)
@@ -240,7 +263,8 @@ static void on_item(void *arg, uint8_t type, const void *payload, size_t len)
 	if (type != G_ITEM)
 		return;
 	call_credit(l->call, len);
-	if (l->count == ENTRIES_MAX) {
+	l->bytes += len;
+	if (l->count == ENTRIES_MAX || l->bytes > BYTES_MAX) {
 		l->too_many = true;
 		return;
 	}
@@ -283,7 +307,8 @@ static void on_listed(void *arg, const struct err *e)
 	} else {
 		if (l->count)
 			qsort(l->items, l->count, sizeof(*l->items), by_path);
-		next_entries(l);
+		l->infos = must_alloc(calloc(l->count + 1, sizeof(json_t *)));
+		complete_some(l);
 	}
 }
 
@@ -304,7 +329,7 @@ static void list(struct e2b_request *q, struct sandbox *s)
 		return;
 	}
 	l = must_alloc(calloc(1, sizeof(*l)));
-	*l = (struct listing){.q = q, .root = path, .out = must_alloc(json_array())};
+	*l = (struct listing){.q = q, .root = path};
 	q->more = l;
 	q->free_more = listing_free;
 	pack_str(&b, path);

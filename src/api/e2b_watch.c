@@ -109,7 +109,7 @@ struct dir_watch {
 	uint64_t deadline_ms;
 	bool with_entry;
 	struct pending *first, **last;
-	size_t waiting;
+	size_t waiting, owed;
 	struct entry_ask *asked; /* of the first; NULL: none is under way */
 };
 
@@ -151,6 +151,18 @@ static void watch_stop(void *arg)
 	if (w->call)
 		call_drop(w->call);
 	w->call = NULL;
+}
+
+/* A client that does not read stops the guest, which then says that events were lost. */
+static void give_credit(void *arg)
+{
+	struct dir_watch *w = arg;
+	size_t owed = w->owed;
+
+	if (!w->call || !owed || exchange_room(w->stream.q->x) == 0)
+		return;
+	w->owed = 0;
+	call_credit(w->call, owed);
 }
 
 static void send_pending(struct dir_watch *w);
@@ -236,13 +248,13 @@ static void on_change(struct dir_watch *w, const void *payload, size_t len)
 static void on_frame(void *arg, uint8_t type, const void *payload, size_t len)
 {
 	struct dir_watch *w = arg;
-	struct call *call = w->call;
 
 	if (type == G_OK) {
 		e2b_stream_send(&w->stream, json_pack("{s:{}}", "start"));
 	} else if (type == G_ITEM) {
 		on_change(w, payload, len);
-		call_credit(call, len);
+		w->owed += len;
+		give_credit(w);
 	}
 }
 
@@ -277,6 +289,7 @@ static void watch_dir(struct e2b_request *q, struct sandbox *s)
 	if (e2b_stream_deadline(q, &w->deadline_ms) < 0 || !(w->root = root_of(q)))
 		return;
 	w->stream.stop = watch_stop;
+	w->stream.on_room = give_credit;
 	w->stream.arg = w;
 	e2b_stream_open(&w->stream, q, s, KEEPALIVE, w->deadline_ms);
 	w->call = watch(q, s, w->root, &ops, w);

@@ -340,6 +340,9 @@ def streams(box):
                     "invalid_argument")
     answer = stream(box, start, envelope({"process": {"cmd": "/bin/sleep", "args": ["600"]}}),
                     Connect_Timeout_Ms="300")
+    rows = stream(box, start, envelope({"process": {"cmd": "/bin/sleep", "args": ["3"]}}),
+                  Keepalive_Ping_Interval="1").envelopes()
+    check("keepalives", (0, {"event": {"keepalive": {}}}) in rows and "start" in rows[0][1]["event"], rows)
     check("its deadline", answer.envelopes()[-1][1].get("error", {}).get("code") == "deadline_exceeded",
           answer.body)
 
@@ -496,6 +499,8 @@ def interpreter(box):
     check("lines", [row["type"] for row in lines] ==
           ["number_of_executions", "stdout", "result", "end_of_execution"], lines)
     check("text", lines[1]["text"] == "é\n" and lines[2]["text"] == "42" and lines[2]["is_main_result"], lines)
+    silent = execute({"code": "import time; time.sleep(7)"}).body
+    check("keepalives of executions", b'{"type":"keepalive"}\n' in silent, silent)
     check("ASCII only", execute({"code": "print('é')"}).body.isascii(), "")
     answer = ask("DELETE", "/contexts/zz", headers=at())
     check("context not found", answer.status == 404 and answer.body == b"Context zz not found", answer.body)
