@@ -1,9 +1,9 @@
 /* Tools about sandboxes themselves: all that a client has are its own. */
 #include "api/mcp_inside.h"
 
+#include "api/server.h"
 #include "base/auto.h"
 #include "base/str.h"
-#include "policy/config.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -158,30 +158,15 @@ void mcp_restore(struct mcp_call *c)
 		id);
 }
 
-static bool ends_with(const char *s, const char *end)
-{
-	size_t n = strlen(s), m = strlen(end);
-
-	return n >= m && str_equal(s + n - m, end);
-}
-
-/* Where people reach this daemon: as the client did, else its first address. */
+/* Where people reach this daemon: as the client did, else at its own address. */
 static bool find_host(const struct mcp_call *c, char *ret, size_t size)
 {
-	const struct config *config = c->session->state->api->config;
 	const char *host = exchange_header(c->x, "Host");
 
-	if (host && strchr(host, ':') && strlen(host) < size) {
-		snprintf(ret, size, "%s", host);
-		return true;
-	}
-	for (uint32_t i = 0; i < config->listen_count; i++)
-		if (!str_starts(config->listen[i], "unix:") &&
-		    !ends_with(config->listen[i], ":0")) {
-			snprintf(ret, size, "%s", config->listen[i]);
-			return true;
-		}
-	return false;
+	if (!host || !strchr(host, ':') || strlen(host) >= size)
+		return server_address(c->session->state->api->server, ret, size);
+	snprintf(ret, size, "%s", host);
+	return true;
 }
 
 void mcp_get_url(struct mcp_call *c)

@@ -8,8 +8,10 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -368,6 +370,20 @@ size_t server_door_count(const struct server *s)
 const struct door *server_door_at(const struct server *s, size_t i)
 {
 	return i < s->door_count ? s->doors[i] : NULL;
+}
+
+bool server_address(const struct server *s, char *ret, size_t size)
+{
+	char host[64], port[8];
+	struct sockaddr_storage a;
+	socklen_t len = sizeof(a);
+
+	if (!s->listeners || getsockname(s->listeners->watch.fd, (struct sockaddr *)&a, &len) < 0 ||
+	    getnameinfo((struct sockaddr *)&a, len, host, sizeof(host), port, sizeof(port),
+			NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+		return false;
+	snprintf(ret, size, strchr(host, ':') ? "[%s]:%s" : "%s:%s", host, port);
+	return true;
 }
 
 static void close_listeners(struct server *s)

@@ -28,6 +28,8 @@ const struct door *server_door_at(const struct server *s, size_t i);
 
 /* Takes the listening socket over. */
 int server_listen(struct server *s, int fd, struct err *e);
+/* HOST:PORT of a TCP socket that it listens on; false: there is none. */
+bool server_address(const struct server *s, char *ret, size_t size);
 /* Takes the connection over. A peer that is no operator needs a token like everybody else. */
 void server_add_peer(struct server *s, int fd, const struct ipc_peer *peer);
 void server_drain(struct server *s);
