@@ -1,0 +1,80 @@
+/* What the files of a nest share: nest.c, nest_tenant.c, nest_zygote.c. */
+#pragma once
+
+#include "base/loop.h"
+#include "guest/nest.h"
+
+enum seat_state {
+	SEAT_MAKING,  /* a cell is being made */
+	SEAT_ORDERED, /* the interpreter was asked for a tenant */
+	SEAT_READY,
+	SEAT_TAKEN,   /* a tenant of a request */
+	SEAT_LEAVING, /* the tenant is dead, its cell is dying */
+	SEAT_BROKEN,
+};
+
+struct seat {
+	struct nest *nest;
+	int index;
+	enum nest_kind kind;
+	enum seat_state state;
+	struct slot slot;
+	int joins[CELL_JOINS];
+	struct loop_watch control, report, notify, dns;
+	struct loop_watch cell; /* its pidfd; fd -1: there is none */
+	int scratch, mounts;
+	pid_t tenant;
+	uint32_t eid;
+	int streams[3]; /* our ends */
+	struct cell_report told;
+	void (*gone)(void *arg, int exec_errno, bool out_of_memory);
+	void *gone_arg;
+};
+
+struct nest {
+	struct guest *guest;
+	struct nest_options options;
+	struct seat *seats;
+	int seat_count;
+	int *exec_errnos; /* shared with a tenant until its exec, one for each seat */
+	struct loop_task ready;
+	struct loop_timer revive; /* what broke */
+	uint64_t revive_ms;
+	unsigned failures; /* of tenants, one after the other */
+	struct err why;	   /* the last seat that broke, did */
+	struct {
+		pid_t pid;
+		struct loop_watch control;
+		bool loaded;
+		struct seat *asked; /* one order at a time */
+	} zygote;
+};
+
+/* ---- nest.c ---- */
+/* Those who wait are told when this round is over. */
+void seat_be_ready(struct seat *s);
+void seat_be_broken(struct seat *s);
+/* fd -1: nothing to watch. */
+int seat_watch(struct seat *s, struct loop_watch *w, int fd, void (*call)(void *, uint32_t));
+/* Closes it, too. */
+void seat_unwatch(struct seat *s, struct loop_watch *w);
+/* What goes on in the cell comes to notice through the filter's listener. */
+int seat_watch_notices(struct seat *s, int listener);
+void nest_revive_later(struct nest *n);
+
+/* ---- nest_tenant.c ---- */
+/* Pipes for a tenant: theirs go to it and are closed here afterwards. */
+int seat_open_streams(struct seat *s, int theirs[3], struct err *e);
+void tenant_close_fds(int *fds, int count);
+/* The tenant's report can be read. */
+void seat_on_report(void *arg, uint32_t events);
+/* A tenant for a command, ahead of any request: our own child, born into the cell's pid namespace. */
+int tenant_fork(struct seat *s, struct err *e);
+/* As execvpe; returns with errno set. */
+void tenant_exec(char **argv, char **env);
+
+/* ---- nest_zygote.c ---- */
+int zygote_start(struct nest *n, struct err *e);
+void zygote_lose(struct nest *n);
+/* One order at a time, those that wait longest first as they stand. */
+void zygote_order_next(struct nest *n);
