@@ -482,6 +482,7 @@ static int read_body(struct run *r, struct create_options *o, struct err *e)
 		return -1;
 	r->r.cwd = body_text(r->body, "cwd");
 	r->r.timeout_ms = o->spec.limits.timeout_ms;
+	r->r.output_bytes = o->spec.limits.output_bytes;
 	r->r.no_stdin = !body_has(r->body, "stdin") && !body_has(r->body, "stdin_base64");
 	body_list(r->body, "capture", &r->globs);
 	o->transient = true;

@@ -202,6 +202,8 @@ struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r
 	struct exec_request request = *r;
 	size_t limit = s->o.spec.limits.output_bytes ? s->o.spec.limits.output_bytes : 1 << 20;
 
+	if (r->output_bytes)
+		limit = r->output_bytes;
 	*c = (struct capture_run){.s = sandbox_hold(s), .base64 = base64, .done = done, .arg = arg};
 	c->begun_ns = now_ns();
 	stream_init(&c->out, -1, limit);

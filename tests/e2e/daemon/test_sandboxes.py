@@ -48,10 +48,9 @@ class Sandboxes(harness.Case):
     def test_change(self):
         box = self.box()
         path = "/v1/sandboxes/" + box.id
-        reply = self.d.request("PATCH", path, {"metadata": {"x": "y"}, "pids": 50, "ttl": 900})
+        reply = self.d.request("PATCH", path, {"metadata": {"x": "y"}, "ttl": 900})
         self.assertEqual(reply.status, 200, reply)
         self.assertEqual(reply.json["metadata"], {"x": "y"})
-        self.assertEqual(reply.json["limits"]["pids"], 50)
         self.assertError(self.d.request("PATCH", path, {"bogus": 1}), 400, "invalid", "bogus")
         self.assertError(self.d.request("PATCH", path, {"net": "public"}), 501, "unsupported")
 
@@ -104,10 +103,16 @@ class Sandboxes(harness.Case):
 
 
 class States(harness.Case):
+    def pause(self, box):
+        reply = box.post("/pause")
+        if reply.status == 501:
+            self.skipTest("this host cannot pause: " + reply.error["message"])
+        self.assertEqual((reply.status, reply.json["state"]), (200, "paused"))
+
     def test_pause_and_resume(self):
         box = self.box()
         box.sh("echo kept > f")
-        self.assertEqual(box.post("/pause").json["state"], "paused")
+        self.pause(box)
         self.assertError(box.exec("true"), 409, "conflict")
         self.assertError(box.get("/files?path=f"), 409, "conflict")
         self.assertEqual(box.post("/resume").json["state"], "running")
@@ -115,7 +120,7 @@ class States(harness.Case):
 
     def test_auto_resume(self):
         box = self.box(auto_resume=True)
-        self.assertEqual(box.post("/pause").status, 200)
+        self.pause(box)
         self.assertEqual(box.sh("echo hi")["stdout"], "hi\n")
 
     def test_stop_and_start_keep_files(self):
