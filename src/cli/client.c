@@ -159,8 +159,10 @@ int client_call(struct client *c, const char *method, const char *path, json_t *
 	int rc;
 
 	json_decref(body);
+	c->status = 0;
 	if (exchange(c, &r, &response, e) < 0)
 		return -1;
+	c->status = response.status;
 	if (response.status < 200 || response.status > 299) {
 		client_error(c->http, &response, e);
 		client_done(c);

@@ -17,6 +17,7 @@
 struct client {
 	struct http_target target;
 	struct http *http; /* kept open between calls */
+	int status;	   /* of the last call's answer; 0: there was none */
 };
 
 int client_init(struct client *c, struct err *e);

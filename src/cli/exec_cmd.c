@@ -26,7 +26,7 @@
 #include <sys/wait.h>
 #include <termios.h>
 
-#define PIECE 32768
+#define PIECE 32768 /* the daemon passes on so many at once */
 
 struct session {
 	struct client client;
@@ -44,15 +44,26 @@ struct session {
 
 /* ---- input, in a child ---- */
 
+/*
+ * Whole or not at all: a command that is slow to read has its input refused as "busy" (503), which is
+ * the time to try again. Our parent ends us when the command has ended.
+ */
 static int send_piece(struct session *s, const char *bytes, size_t len, bool last, struct err *e)
 {
 	auto_free char *path = client_path(s->id, "/execs/%s/stdin", s->eid);
 	auto_free char *text = must_alloc(malloc(BASE64_ROOM(len) + 1));
 	json_t *body;
+	int wait_ms = 2, rc;
 
 	text[base64_encode(text, bytes, len)] = '\0';
 	body = json_pack("{s:s, s:b}", "base64", text, "close", last);
-	return client_call(&s->client, "POST", path, body, NULL, e);
+	while ((rc = client_call(&s->client, "POST", path, json_incref(body), NULL, e)) < 0 &&
+	       s->client.status == 503) {
+		poll(NULL, 0, wait_ms);
+		wait_ms = wait_ms < 100 ? wait_ms * 2 : 100;
+	}
+	json_decref(body);
+	return rc;
 }
 
 static void feed(struct session *s)

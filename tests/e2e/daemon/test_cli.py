@@ -103,6 +103,11 @@ class Exec(served.Case):
         r = self.cloche("exec", self.box, "cat", stdin=data, ok=0)
         self.assertEqual(hashlib.sha256(r.raw).digest(), hashlib.sha256(data).digest())
 
+    def test_a_command_that_reads_late(self):
+        r = self.cloche("exec", self.box, "sh", "-c", "echo; sleep 1; wc -c", stdin=b"x" * 1_500_000,
+                        ok=0)
+        self.assertEqual(r.out.strip(), "1500000")
+
     def test_nul_bytes_in_text(self):
         self.assertEqual(self.cloche("exec", self.box, "printf", r"a\000b", ok=0).raw, b"a\0b")
 
