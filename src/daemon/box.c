@@ -340,18 +340,28 @@ void box_clear(struct box *b)
 	clear(b);
 }
 
-static void kill_all(struct box *b)
+#define INSIST_MS 50
+
+static void insist(void *arg)
 {
+	struct box *b = arg;
 	struct cgroup c;
 
-	sys_pidfd_send_signal(b->pidfd, SIGKILL);
 	if (!box_cgroup(b, &c))
 		return;
-	/* On v1 what is frozen dies only when it is thawed (rule 23). */
+	/* On v1 what is frozen dies only when it is thawed (rule 23); dying takes cpu, too. */
 	cgroup_lift_cpu(&c);
 	cgroup_kill(&c);
 	cgroup_freeze(&c, false);
 	cgroup_close(&c);
+}
+
+/* With pid 1 goes all of its pid namespace; usually that is all there is to do. */
+static void kill_all(struct box *b)
+{
+	sys_pidfd_send_signal(b->pidfd, SIGKILL);
+	b->timer = (struct loop_timer){.call = insist, .arg = b};
+	loop_timer_set(b->d->loop, &b->timer, b->info.paused || b->is_busy ? 0 : INSIST_MS);
 }
 
 void box_destroy(struct box *b, struct asker who)
