@@ -45,8 +45,8 @@ struct session {
 /* ---- input, in a child ---- */
 
 /*
- * Whole or not at all: a command that is slow to read has its input refused as "busy" (503), which is
- * the time to try again. Our parent ends us when the command has ended.
+ * Whole or not at all: a command that is slow to read has its input refused for now (429, 503),
+ * and it is tried again. Our parent ends us when the command has ended.
  */
 static int send_piece(struct session *s, const char *bytes, size_t len, bool last, struct err *e)
 {
@@ -58,7 +58,7 @@ static int send_piece(struct session *s, const char *bytes, size_t len, bool las
 	text[base64_encode(text, bytes, len)] = '\0';
 	body = json_pack("{s:s, s:b}", "base64", text, "close", last);
 	while ((rc = client_call(&s->client, "POST", path, json_incref(body), NULL, e)) < 0 &&
-	       s->client.status == 503) {
+	       (s->client.status == 429 || s->client.status == 503)) {
 		poll(NULL, 0, wait_ms);
 		wait_ms = wait_ms < 100 ? wait_ms * 2 : 100;
 	}
