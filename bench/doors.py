@@ -76,7 +76,8 @@ def clients():
 
 
 def measure(daemon, where, key, at_once, seconds):
-    env = dict(os.environ, E2B_API_KEY=key, E2B_API_URL=daemon.url, E2B_SANDBOX_URL=daemon.url)
+    url = f"http://127.0.0.1:{daemon.port}"
+    env = dict(os.environ, E2B_API_KEY=key, E2B_API_URL=url, E2B_SANDBOX_URL=url)
     done = subprocess.run(["node", "doors-bench.mjs", str(at_once), str(seconds)], cwd=where, env=env,
                           capture_output=True, text=True, timeout=seconds + 300)
     if done.returncode or not done.stdout.strip():
@@ -93,11 +94,10 @@ def main(args):
         sys.exit("doors.py: " + why)
     with open(os.path.join(kit.CLIENTS, "doors-bench.mjs"), "w", encoding="utf-8") as out:
         out.write(PROGRAM)
-    daemon = kit.Daemon()
+    daemon = kit.harness.Daemon()
     try:
-        if not daemon.start():
-            sys.exit("doors.py: the daemon did not start")
-        key = daemon.token("bench")
+        daemon.start()
+        key = daemon.token("bench", "--e2b")
         print("E2B SDK: create + run('echo hi') + kill; p50 / p99 in ms\n")
         print("| at once | rounds/s | whole | create | run | kill | failed |")
         print("|---:|---:|---:|---:|---:|---:|---:|")
@@ -112,7 +112,8 @@ def main(args):
                 print(f"<!-- {row['why']} -->")
             failed += row["failed"]
     finally:
-        daemon.close()
+        daemon.stop()
+        kit.shutil.rmtree(kit.cl.base_dir(), ignore_errors=True)
     return 1 if failed else 0
 
 

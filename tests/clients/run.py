@@ -11,25 +11,26 @@ import glob
 import os
 import re
 import shutil
-import signal
-import socket
 import subprocess
 import sys
-import tempfile
-import time
-import urllib.request
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 BUILD = os.path.join(TOP, os.environ.get("B", "build"))
-CLOCHE = os.path.join(BUILD, "cloche")
+os.environ["CLOCHE"] = os.path.join(BUILD, "cloche")
+os.environ["B"] = BUILD
+sys.path[:0] = [os.path.join(TOP, "tests", "e2e", "daemon"), os.path.join(TOP, "tests", "e2e")]
+sys.dont_write_bytecode = True
+
+import cl  # noqa: E402
+import harness  # noqa: E402
+
 CLIENTS = os.path.join(TOP, "build", "clients")
 SUMMARY = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
 PROGRAMS = sorted(os.path.basename(path) for path in glob.glob(os.path.join(HERE, "*.mjs"))
                   if not path.endswith("/check.mjs")) + ["e2b_bad_input.py"]
 SURVIVE = "e2b_survive.mjs"  # in two parts, between which the daemon is killed
 PROGRAM_SECONDS = 420
-START_SECONDS = 60
 
 
 def say(text):
@@ -63,87 +64,21 @@ def install():
     return None
 
 
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+def crash(daemon):
+    """Killed as by an accident, and started again; on another port."""
+    daemon.process.kill()
+    daemon.process.wait()
+    daemon.start()
 
 
-class Daemon:
-    """One `cloche serve` with directories of its own."""
-
-    def __init__(self):
-        self.top = tempfile.mkdtemp(prefix="cloche-clients-")
-        self.env = dict(os.environ, CLOCHE_STATE_DIR=os.path.join(self.top, "state"),
-                        CLOCHE_RUNTIME_DIR=os.path.join(self.top, "run"))
-        self.log = os.path.join(self.top, "log")
-        self.url = None
-        self.process = None
-
-    def start(self, port=None):
-        for _ in range(3):  # a port that was free may be taken by now
-            port = port or free_port()
-            with open(self.log, "ab") as log:
-                self.process = subprocess.Popen([CLOCHE, "serve", "--listen", f"127.0.0.1:{port}"],
-                                                env=self.env, stdin=subprocess.DEVNULL, stdout=log,
-                                                stderr=log)
-            self.url = f"http://127.0.0.1:{port}"
-            if self.answers():
-                return True
-            self.stop()
-            port = None
-        return False
-
-    def crash(self):
-        """Killed as by an accident, and started again where it was."""
-        port = int(self.url.rsplit(":", 1)[1])
-        self.process.kill()
-        self.process.wait()
-        return self.start(port) and self.url.endswith(f":{port}")
-
-    def answers(self):
-        end = time.monotonic() + START_SECONDS
-        while time.monotonic() < end and self.process.poll() is None:
-            try:
-                with urllib.request.urlopen(self.url + "/healthz", timeout=5) as answer:
-                    return answer.status == 200
-            except OSError:
-                time.sleep(0.1)
-        return False
-
-    def token(self, name):
-        text = subprocess.run([CLOCHE, "token", "create", "--e2b", name], env=self.env, check=True,
-                              capture_output=True, text=True, timeout=60).stdout
-        key = text.strip().splitlines()[-1]
-        # The daemon reads the new list in its own time.
-        request = urllib.request.Request(self.url + "/v2/sandboxes", headers={"X-API-Key": key})
-        end = time.monotonic() + 30
-        while time.monotonic() < end:
-            try:
-                urllib.request.urlopen(request, timeout=10).close()
-                break
-            except OSError:
-                time.sleep(0.05)
-        return key
-
-    def stop(self):
-        if self.process and self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(60)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
-
-    def close(self):
-        self.stop()
-        shutil.rmtree(self.top, ignore_errors=True)
+def url(daemon):
+    return f"http://127.0.0.1:{daemon.port}"
 
 
 def environment(daemon, name):
-    env = dict(os.environ, E2B_API_KEY=daemon.token(name), E2B_API_URL=daemon.url,
-               E2B_SANDBOX_URL=daemon.url, OTHER_API_KEY=daemon.token(name + "-other"),
-               CLOCHE=CLOCHE, B=BUILD, NOTES=os.path.join(daemon.top, "notes"))
+    env = dict(os.environ, E2B_API_KEY=daemon.token(name, "--e2b"), E2B_API_URL=url(daemon),
+               E2B_SANDBOX_URL=url(daemon), OTHER_API_KEY=daemon.token(name + "-other", "--e2b"),
+               NOTES=os.path.join(daemon.dir, "notes"))
     env.pop("E2B_DOMAIN", None)
     env.pop("E2B_DEBUG", None)
     return env
@@ -173,9 +108,8 @@ def run(daemon, program):
     if program != SURVIVE:
         return run_once(env, program)
     before = run_once(env, program, "before")
-    if not daemon.crash():
-        say(f"FAIL {program}: the daemon did not come back")
-        return before[0], before[1] + 1, before[2]
+    crash(daemon)
+    env.update(E2B_API_URL=url(daemon), E2B_SANDBOX_URL=url(daemon))
     return tuple(a + b for a, b in zip(before, run_once(env, program, "after")))
 
 
@@ -193,18 +127,15 @@ def run_all(daemon, programs):
 
 def main(wanted):
     os.makedirs(CLIENTS, exist_ok=True)
-    daemon = Daemon()
+    daemon = harness.Daemon()
     total = [0, 1, 0]
     try:
-        if daemon.start():
-            total = run_all(daemon, wanted or PROGRAMS)
-        else:
-            say("FAIL the daemon did not start")
-        if total[1]:
-            say("-- the daemon's log")
-            say(open(daemon.log, encoding="utf-8", errors="replace").read()[-20000:])
+        total = run_all(daemon.start(), wanted or PROGRAMS)
     finally:
-        daemon.close()
+        if total[1]:
+            say("-- the daemon's log\n" + daemon.read_log()[-20000:])
+        daemon.stop()
+        shutil.rmtree(cl.base_dir(), ignore_errors=True)
     say("{} passed, {} failed, {} skipped".format(*total))
     return 1 if total[1] else 0
 
