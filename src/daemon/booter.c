@@ -201,6 +201,16 @@ static void load_zygote(struct programs *p)
 		p->zygote_size = (size_t)st.st_size;
 }
 
+/* The daemon may be spared when memory runs out; sandboxes are not to inherit that. */
+static void be_ordinary(void)
+{
+	auto_close int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+	char now[16] = "";
+
+	if (fd >= 0 && read(fd, now, sizeof(now) - 1) > 0 && now[0] == '-')
+		(void)!pwrite(fd, "0", 1, 0);
+}
+
 static void booter_main(pid_t broker, int sock, int guest)
 {
 	struct programs programs = {0};
@@ -211,6 +221,7 @@ static void booter_main(pid_t broker, int sock, int guest)
 	if (getppid() != broker)
 		_exit(1);
 	prctl(PR_SET_NAME, "cloche-booter", 0, 0, 0);
+	be_ordinary();
 	/* Sandboxes that end need no wait. */
 	signal(SIGCHLD, SIG_IGN);
 	signal(SIGTERM, SIG_DFL);
