@@ -3,6 +3,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "policy/config.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -138,6 +139,34 @@ static void default_output(struct sandbox_spec *spec)
 		spec->limits.output_bytes = OUTPUT_MAX;
 }
 
+static uint64_t smaller(uint64_t a, uint64_t b)
+{
+	return !a || (b && b < a) ? b : a;
+}
+
+/* What nobody asked for must not stand in the way of a small ceiling. */
+static void fit_ceilings(struct sandbox_spec *spec, const struct caller *who,
+			 const struct limits *most)
+{
+	const size_t first = offsetof(struct sandbox_spec, limits);
+
+	for (size_t i = 0; i < spec_field_count; i++) {
+		const struct field *f = &spec_fields[i];
+		size_t at = f->offset - first;
+		uint64_t value, ceiling, own = 0;
+
+		if (f->offset < first || at >= sizeof(struct limits) || spec_is_set(spec, f->name))
+			continue;
+		memcpy(&value, (const char *)spec + f->offset, sizeof(value));
+		memcpy(&ceiling, (const char *)most + at, sizeof(ceiling));
+		if (who->has_ceiling)
+			memcpy(&own, (const char *)&who->ceiling + at, sizeof(own));
+		ceiling = smaller(own, ceiling);
+		if (ceiling && value > ceiling)
+			memcpy((char *)spec + f->offset, &ceiling, sizeof(ceiling));
+	}
+}
+
 /* The environment of every command is the sandbox's, not the spec's. */
 static void move_env(struct create_options *o)
 {
@@ -146,7 +175,8 @@ static void move_env(struct create_options *o)
 	list_done(&o->spec.env);
 }
 
-static int apply_options(struct create_options *o, const json_t *options, struct err *e)
+static int apply_options(struct create_options *o, const struct mcp_state *st,
+			 const struct caller *who, const json_t *options, struct err *e)
 {
 	const char *name;
 	json_t *value;
@@ -157,6 +187,7 @@ static int apply_options(struct create_options *o, const json_t *options, struct
 			return -1;
 	}
 	default_output(&o->spec);
+	fit_ceilings(&o->spec, who, &st->api->config->ceiling);
 	/* What is written stays in memory. */
 	if (!spec_is_set(&o->spec, "disk") &&
 	    o->spec.limits.disk_bytes > o->spec.limits.memory_bytes)
@@ -225,7 +256,7 @@ struct mcp_session *mcp_session_open(struct mcp_state *st, const struct caller *
 		rc = err_set(e, ERR_INVALID, MCP_OPTIONS_KEY " must be an object");
 	if (rc == 0) {
 		create_options_init(&o, st->api->manager);
-		rc = apply_options(&o, options, e);
+		rc = apply_options(&o, st, who, options, e);
 		create_options_done(&o);
 	}
 	if (rc == 0 && getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
@@ -390,7 +421,7 @@ void mcp_session_make(struct mcp_session *s, const char *name, const char *snaps
 	struct err e = {0};
 
 	create_options_init(&o, s->state->api->manager);
-	if (apply_options(&o, s->options, &e) < 0) {
+	if (apply_options(&o, s->state, &s->caller, s->options, &e) < 0) {
 		create_options_done(&o);
 		done(arg, NULL, &e);
 		return;

@@ -381,6 +381,24 @@ class Legacy(Served):
         self.assertEqual(a401.headers["WWW-Authenticate"], 'Bearer error="invalid_token"')
         self.end(mine, Authorization=a)
 
+    def test_small_ceiling(self):
+        """Defaults fit into what a token may have; a command takes no longer than it may."""
+        env = cl.caller_env(CLOCHE_STATE_DIR=self.daemon.state, CLOCHE_RUNTIME_DIR=self.daemon.runtime)
+        r = self.ok("token", "create", "--memory", "64M", "--timeout", "1s", "small", env=env)
+        bearer = "Bearer " + r.out.strip().split("\n")[-1]
+        puppet.await_true(lambda: self.send(HELLO, Authorization=bearer).status == 200)
+        mine = self.session(Authorization=bearer)
+        call = request("tools/call", {"name": "run_command", "arguments": {"command": "sleep 100", "timeout": 50}})
+        result = self.send(call, Mcp_Session_Id=mine, Authorization=bearer).json()["result"]
+        self.assertIs(result["structuredContent"]["timed_out"], True)
+        params = dict(HELLO["params"], _meta={"cloche/options": {"memory": "1G"}})
+        wide = self.send(request("initialize", params), Authorization=bearer).headers["Mcp-Session-Id"]
+        result = self.send(call, Mcp_Session_Id=wide, Authorization=bearer).json()["result"]
+        self.assertIs(result["isError"], True)
+        self.assertIn("more than this token", result["content"][0]["text"])
+        self.end(mine, Authorization=bearer)
+        self.end(wide, Authorization=bearer)
+
 
 class Modern(Served):
     def ask(self, method, params=None, meta=None, id=1, body=None, **headers):
