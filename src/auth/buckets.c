@@ -81,5 +81,5 @@ unsigned buckets_take(struct buckets *b, const char *name, uint32_t per_minute, 
 		*ret_first = !k->refused;
 	k->refused = true;
 	wait = (1 - k->tokens) / per_ns / (double)SECOND;
-	return wait > 3600 ? 3600 : (unsigned)wait + 1;
+	return wait > 3600 ? 3600 : wait < 1 ? 1 : (unsigned)(wait + 0.99);
 }

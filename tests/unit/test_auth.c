@@ -1,0 +1,186 @@
+/* auth: tokens and their file, rate limits, Host and Origin. */
+#include "auth/buckets.h"
+#include "auth/gate.h"
+#include "auth/tokens.h"
+#include "base/str.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SECOND 1000000000LL
+
+static void test_token_made_and_read_again(void **state)
+{
+	struct token t, back;
+	char key[TOKEN_KEY], line[TOKEN_LINE];
+	struct err e = {0};
+	size_t len;
+
+	(void)state;
+	assert_int_equal(token_create("bot-1", false, &t, key, &e), 0);
+	assert_true(str_starts(key, "cl_"));
+	assert_int_equal(token_set(&t, "memory", "512M", &e), 0);
+	assert_int_equal(token_set(&t, "cpus", "1.5", &e), 0);
+	assert_int_equal(token_set(&t, "timeout", "1500ms", &e), 0);
+	assert_int_equal(token_set(&t, "scopes", "run,admin", &e), 0);
+	len = token_format(&t, line, sizeof(line));
+	assert_true(len < sizeof(line));
+	assert_null(strstr(line, key));
+	assert_int_equal(token_parse(line, len, &back, &e), 0);
+	assert_memory_equal(&t.ceiling, &back.ceiling, sizeof(t.ceiling));
+	assert_memory_equal(t.hash, back.hash, sizeof(t.hash));
+	assert_int_equal(back.scopes, SCOPE_RUN | SCOPE_ADMIN);
+	assert_string_equal(back.name, "bot-1");
+}
+
+static void test_token_names(void **state)
+{
+	struct token t;
+	char key[TOKEN_KEY];
+	struct err e = {0};
+
+	(void)state;
+	assert_int_equal(token_create("a b", false, &t, key, &e), -1);
+	assert_string_equal(e.field, "name");
+	assert_int_equal(token_create("", false, &t, key, &e), -1);
+	assert_int_equal(token_create("x", true, &t, key, &e), 0);
+	assert_true(str_starts(key, "e2b_"));
+	assert_int_equal(strlen(key), 44);
+}
+
+static void test_tokens_checked(void **state)
+{
+	struct tokens *all = tokens_new();
+	struct token t, u;
+	char key[TOKEN_KEY], other[TOKEN_KEY], text[3 * TOKEN_LINE];
+	struct caller who = {.address = "kept"};
+	struct err e = {0};
+	size_t len;
+
+	(void)state;
+	assert_int_equal(token_create("one", false, &t, key, &e), 0);
+	assert_int_equal(token_create("two", true, &u, other, &e), 0);
+	u.expires = 1000;
+	len = token_format(&t, text, sizeof(text));
+	text[len++] = '\n';
+	len += token_format(&u, text + len, sizeof(text) - len);
+	assert_int_equal(tokens_load(all, text, len, &e), 0);
+	assert_int_equal(tokens_count(all), 2);
+	assert_true(tokens_check(all, key, 5000, &who));
+	assert_string_equal(who.name, "one");
+	assert_string_equal(who.address, "kept");
+	assert_false(who.has_ceiling);
+	assert_true(tokens_check(all, other, 999, &who));
+	assert_false(tokens_check(all, other, 1000, &who));
+	key[strlen(key) - 1] ^= 1;
+	assert_false(tokens_check(all, key, 0, &who));
+	assert_false(tokens_check(all, "", 0, &who));
+	tokens_free(all);
+}
+
+/* A file with a mistake changes nothing: whoever had a token keeps it. */
+static void test_tokens_all_or_none(void **state)
+{
+	struct tokens *all = tokens_new();
+	struct token t;
+	char key[TOKEN_KEY], text[2 * TOKEN_LINE];
+	struct caller who = {0};
+	struct err e = {0};
+	size_t len;
+
+	(void)state;
+	assert_int_equal(token_create("one", false, &t, key, &e), 0);
+	len = token_format(&t, text, sizeof(text));
+	assert_int_equal(tokens_load(all, text, len, &e), 0);
+	memcpy(text + len, "\nbroken", 7);
+	assert_int_equal(tokens_load(all, text, len + 7, &e), -1);
+	assert_true(str_starts(e.msg, "tokens:2: "));
+	assert_true(tokens_check(all, key, 0, &who));
+	assert_int_equal(tokens_load(all, "", 0, &e), 0);
+	assert_false(tokens_check(all, key, 0, &who));
+	tokens_free(all);
+}
+
+static void test_buckets(void **state)
+{
+	struct buckets *b = buckets_new();
+	bool first;
+
+	(void)state;
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(buckets_take(b, "a", 60, 5, SECOND, &first), 0);
+	assert_int_equal(buckets_take(b, "a", 60, 5, SECOND, &first), 1);
+	assert_true(first);
+	assert_true(buckets_take(b, "a", 60, 5, SECOND, &first) > 0);
+	assert_false(first);
+	assert_int_equal(buckets_take(b, "b", 60, 5, SECOND, &first), 0);
+	assert_int_equal(buckets_take(b, "a", 60, 5, 3 * SECOND, &first), 0);
+	assert_int_equal(buckets_take(b, "a", 0, 0, SECOND, &first), 0);
+	for (int i = 0; i < 100000; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "n%d", i);
+		assert_int_equal(buckets_take(b, name, 60, 5, 4 * SECOND, NULL), 0);
+	}
+	buckets_free(b);
+}
+
+static void test_hosts(void **state)
+{
+	static const char hosts[][256] = {"box.example", "*.wild.example", "port.example:80"};
+	const struct gate g = {hosts, 3, NULL, 0};
+	static const char *const fine[] = {
+		"localhost", "LOCALHOST:1", "a.localhost:2", "127.0.0.1:70",   "[::1]:5",
+		"10.0.0.1",  "box.example", "box.example:8", "a.wild.example", "port.example"};
+	static const char *const bad[] = {"evil.example",
+					  "localhost.evil.example",
+					  "127.0.0.1.evil.example",
+					  "xlocalhost",
+					  "wild.example",
+					  "[::1",
+					  "",
+					  ":80",
+					  "xbox.example"};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(fine) / sizeof(*fine); i++)
+		assert_true(gate_host_is_fine(&g, fine[i]));
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+		assert_false(gate_host_is_fine(&g, bad[i]));
+	assert_false(gate_host_is_fine(&g, NULL));
+}
+
+static void test_origins(void **state)
+{
+	static const char origins[][256] = {"https://page.example"};
+	const struct gate g = {NULL, 0, origins, 1};
+
+	(void)state;
+	assert_true(gate_origin_is_fine(&g, "https://page.example", "localhost"));
+	assert_true(gate_origin_is_fine(&g, "http://localhost:3000", "localhost:7070"));
+	assert_true(gate_origin_is_fine(&g, "http://127.0.0.1", "x"));
+	assert_true(gate_origin_is_fine(&g, "http://a.example:7", "a.example:7"));
+	assert_false(gate_origin_is_fine(&g, "http://page.example", "localhost"));
+	assert_false(gate_origin_is_fine(&g, "null", "localhost"));
+	assert_false(gate_origin_is_fine(&g, "http://3000-id.localhost:7070", "localhost:7070"));
+	assert_false(gate_origin_is_fine(&g, "", ""));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_token_made_and_read_again),
+		cmocka_unit_test(test_token_names),
+		cmocka_unit_test(test_tokens_checked),
+		cmocka_unit_test(test_tokens_all_or_none),
+		cmocka_unit_test(test_buckets),
+		cmocka_unit_test(test_hosts),
+		cmocka_unit_test(test_origins),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,121 @@
+/* wire/http1: answers from inside, read strictly. */
+#include "wire/http1.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* Reads one answer in pieces of `step` bytes; NULL: it was refused. */
+static char *read_answer(const char *text, size_t step, bool no_body)
+{
+	static struct http1_head h;
+	size_t len = strlen(text), head = http1_head_length(text, len);
+	char *bytes = strdup(text), *content = NULL;
+	struct http1_body b;
+	struct buf out = {0};
+	struct err e = {0};
+	bool ok = head && http1_head_read(bytes, head, &h, &e) == 0;
+
+	if (ok)
+		http1_body_begin(&b, &h, no_body);
+	for (size_t at = head; ok && at < len; at += step) {
+		size_t n = len - at < step ? len - at : step;
+
+		ok = http1_body_feed(&b, text + at, n, &out) == 0;
+	}
+	if (ok && http1_body_end(&b))
+		content = strndup(out.len ? buf_head(&out) : "", out.len);
+	buf_done(&out);
+	free(bytes);
+	return content;
+}
+
+static void test_bodies(void **state)
+{
+	static const struct {
+		const char *answer, *content;
+	} rows[] = {
+		{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", "abc"},
+		{"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n", ""},
+		{"HTTP/1.1 200 OK\r\n\r\nto the end", "to the end"},
+		{"HTTP/1.1 204 No\r\n\r\n", ""},
+		{"HTTP/1.1 200\r\nTransfer-Encoding: "
+		 "chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n",
+		 "abcde"},
+		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: "
+		 "chunked\r\n\r\nA;x=y\r\n0123456789\r\n0\r\n\r\n",
+		 "0123456789"},
+		/* refused */
+		{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", NULL},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcd", NULL},
+		{"HTTP/1.1 204 No\r\n\r\nx", NULL},
+		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", NULL},
+		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcX", NULL},
+		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\nabc\r\n0\r\n\r\n", NULL},
+		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nmore", NULL},
+		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n",
+		 NULL},
+		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", NULL},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", NULL},
+		{"HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\nx", NULL},
+		{"HTTP/1.1 200 OK\r\nX: a\r\n folded\r\n\r\n", NULL},
+		{"HTTP/1.1 200 OK\r\nX : a\r\n\r\n", NULL},
+		{"HTTP/1.1 200 OK\r\nX: a\nY: b\r\n\r\n", NULL},
+		{"HTTP/2 200 OK\r\n\r\n", NULL},
+		{"HTTP/1.1 999 OK\r\n\r\n", NULL},
+		{"HTTP/1.1 20 OK\r\n\r\n", NULL},
+		{"garbage\r\n\r\n", NULL},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		for (size_t step = 1; step < 100; step += 49) {
+			char *content = read_answer(rows[i].answer, step, false);
+
+			if (rows[i].content)
+				assert_string_equal(content, rows[i].content);
+			else
+				assert_null(content);
+			free(content);
+		}
+	}
+}
+
+static void test_head_answers(void **state)
+{
+	char *content = read_answer("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", 1, true);
+
+	(void)state;
+	assert_string_equal(content, "");
+	free(content);
+}
+
+static void test_fields(void **state)
+{
+	char bytes[] = "HTTP/1.1 200 OK\r\nA:  b c \t\r\nUpgrade: x\r\n\r\n";
+	struct http1_head h;
+	struct err e = {0};
+
+	(void)state;
+	assert_int_equal(http1_head_length(bytes, 10), 0);
+	assert_int_equal(http1_head_read(bytes, strlen(bytes), &h, &e), 0);
+	assert_string_equal(http1_head_get(&h, "a"), "b c");
+	assert_null(http1_head_get(&h, "b"));
+	assert_true(http1_is_hop_header("transfer-encoding"));
+	assert_false(http1_is_hop_header("X"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_bodies),
+		cmocka_unit_test(test_head_answers),
+		cmocka_unit_test(test_fields),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
