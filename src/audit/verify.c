@@ -124,6 +124,8 @@ static int check_file(struct verifier *v, struct file *f, struct err *e)
 	while ((n = getline(&line, &room, f->f)) > 0) {
 		auto_free char *where = str_format("%s:%" PRIu64, f->name, ++number);
 
+		if (n > CHAIN_LINE)
+			return err_set(e, ERR_CONFLICT, "%s: not a record", where);
 		if (line[n - 1] == '\n') {
 			n--;
 		} else if (!*v->torn && !chain_parse(line, (size_t)n, &(struct chain_view){0})) {

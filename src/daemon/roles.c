@@ -395,7 +395,7 @@ bool roles_reaped(struct daemon *d, pid_t pid, int status)
 		r->failures = now_ns() - r->started_ns > STEADY_NS ? 0 : r->failures + 1;
 		/* At once the first time, then more and more slowly. */
 		wait = r->failures < 2 ? 0 : r->failures < 7 ? 50u << r->failures : 5000;
-		log_warn("role ended", "role", kinds[i].name, "how", how);
+		log_warn("role ended", "name", kinds[i].name, "how", how);
 		loop_timer_set(d->loop, &r->again, wait);
 		return true;
 	}

@@ -1,6 +1,7 @@
 """The decision log: what is in it, that it is whole, and what shows when it is not."""
 import json
 import os
+import signal
 import subprocess
 
 import served
@@ -114,6 +115,30 @@ class Killed(served.Case):
         after = json.loads(self.cloche("audit", "verify", "--head", before["head"], "--json",
                                        ok=0).out)
         self.assertGreater(after["records"], before["records"])
+
+
+    def role(self, name):
+        """The pid of a role of our daemon."""
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as f:
+                    parent = int(f.read().rpartition(")")[2].split()[1])
+                with open(f"/proc/{pid}/cmdline", "rb") as f:
+                    words = f.read().split(b"\0")
+            except OSError:
+                continue
+            if parent == self.daemon.process.pid and words[1:3] == [b"role", name.encode()]:
+                return int(pid)
+        return None
+
+    def test_a_killed_role_comes_back(self):
+        box = self.create("--ttl", "10m")
+        old = self.role("audit")
+        self.assertTrue(old)
+        os.kill(old, signal.SIGKILL)
+        served.wait_for(lambda: self.role("audit") not in (None, old))
+        served.wait_for(lambda: self.cloche("exec", box, "true").code == 0)
+        self.cloche("audit", "verify", ok=0)
 
 
 class Keyed(served.Case):
