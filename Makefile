@@ -236,6 +236,11 @@ unit fuzz-replay e2e escape clients test-v2: all
 	@$(RUN) $@
 compare-escape: all
 	@B=$(B) $(PYTHON) tests/escape/compare.py
+# Thousands of sandboxes, with faults, then what is left is counted; not a part of `make test`.
+.PHONY: soak
+SOAK ?= 1000
+soak: programs
+	@CLOCHE=$(B)/cloche $(PYTHON) tests/soak/run.py --count $(SOAK)
 bench: $(filter $(B)/cloche $(B)/cloched,$(PROGRAMS)) $(B)/bench/spawnbench $(B)/bench/payload
 	@B=$(B) $(PYTHON) bench/run.py $(BENCH)
 
@@ -314,6 +319,7 @@ help:
 	@echo 'make format          clang-format over the whole tree'
 	@echo 'make fuzz            libFuzzer on every parser, FUZZ_SECONDS=60 each'
 	@echo 'make bench           start-up and throughput beside other sandboxes; BENCH_QUICK=1'
+	@echo 'make soak            thousands of sandboxes with faults, then counts what is left; SOAK=1000'
 	@echo 'make install         DESTDIR= PREFIX=/usr/local'
 	@echo 'make deb             build/cloche_$(VERSION)_ARCH.deb'
 	@echo 'make clean'

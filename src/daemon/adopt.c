@@ -99,9 +99,12 @@ static void adopt(struct daemon *d, const char *id, struct tally *t)
 	if (b->info.transient && b->pidfd >= 0 && b->pid &&
 	    str_equal(why, "it was to end with the daemon") && box_watch(b, &e) == 0) {
 		b->state = BOX_LIVE;
+		b->nest_slots = 1;
 		box_destroy(b, (struct asker){0});
 		return;
 	}
+	/* The record does not say whether it was a nest; if so, its slots go with it. */
+	b->nest_slots = 1;
 	/* Whatever has its number now is not killed; what is in its cgroup is. */
 	close_fd(&b->pidfd);
 	box_clear(b);
@@ -146,13 +149,17 @@ static void remove_cgroups(struct daemon *d, struct tally *t)
 	snprintf(prefix, sizeof(prefix), "cloche-box-%s-", d->tag);
 	cgroup_list(d->cgroup_table, prefix, &names);
 	for (size_t i = 0; i < names.count; i++) {
-		const char *id = names.items[i] + strlen(prefix);
+		const char *rest = names.items[i] + strlen(prefix);
+		char id[IPC_ID] = "";
 		struct box *b;
 
-		if (!ipc_id_is_valid(id) || box_find(d, id))
+		/* A nest's slots have a number behind its id. */
+		memcpy(id, rest, strnlen(rest, 20));
+		if (!ipc_id_is_valid(id) || (rest[20] && rest[20] != '-') || box_find(d, id))
 			continue;
 		t->strays++;
 		b = box_new(d, id);
+		b->nest_slots = 1;
 		box_clear(b);
 	}
 	list_done(&names);

@@ -120,7 +120,7 @@ struct manager {
 	struct sandbox *first, **last;
 	struct sandbox *graves, **graves_end;
 	struct tenant *tenants;
-	uint32_t alive, boots_waiting;
+	uint32_t alive, boots_waiting, grave_count;
 	struct pool pools[POOL_KINDS];
 	struct nest *nests; /* warm.c */
 	uint64_t pool_wait_ms;
@@ -129,6 +129,7 @@ struct manager {
 	uint64_t next_seq;
 	struct subscription *subscriptions;
 	struct caller acting;
+	json_t *layers; /* as last made; shared */
 	struct manager_metrics metrics;
 };
 

@@ -505,6 +505,7 @@ void manager_free(struct manager *m)
 		free(t);
 	}
 	events_free(m);
+	json_decref(m->layers);
 	free(m);
 }
 

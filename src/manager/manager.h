@@ -152,7 +152,7 @@ struct exec_request {
 	struct list env;
 	const char *cwd, *user, *tag, *session; /* NULL: default */
 	uint64_t timeout_ms;			/* 0: none */
-	uint64_t output_bytes;			/* exec_capture: kept of each; 0: as the sandbox's */
+	uint64_t output_bytes; /* exec_capture: kept of each; 0: as the sandbox's */
 	bool tty, background, keep, no_stdin, login;
 	enum warm_kind warm; /* in a nest. Python: argv[0] is the script's path, and: */
 	const char *code;

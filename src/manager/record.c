@@ -84,6 +84,21 @@ static json_t *make_layers(const struct sandbox *s)
 	return layers ? layers : json_object();
 }
 
+/* Most sandboxes have the very same: they share it with the one before. */
+static json_t *shared_layers(const struct sandbox *s)
+{
+	struct manager *m = s->m;
+	json_t *layers = make_layers(s);
+
+	if (m->layers && json_equal(m->layers, layers)) {
+		json_decref(layers);
+		return json_incref(m->layers);
+	}
+	json_decref(m->layers);
+	m->layers = json_incref(layers);
+	return layers;
+}
+
 json_t *sandbox_layers(const struct sandbox *s)
 {
 	struct sandbox *owner = (struct sandbox *)(uintptr_t)s;
@@ -91,7 +106,7 @@ json_t *sandbox_layers(const struct sandbox *s)
 	if (!s->booted.id[0])
 		return json_null();
 	if (!s->layers)
-		owner->layers = make_layers(s);
+		owner->layers = shared_layers(s);
 	return json_incref(s->layers);
 }
 

@@ -1,6 +1,7 @@
 /* What happens without being asked for: ends by time and idleness, forgetting, acknowledging. */
 #include "manager/inner.h"
 
+#include "base/auto.h"
 #include "base/clock.h"
 #include "base/str.h"
 #include "wire/guest.h"
@@ -12,6 +13,7 @@
 
 #define GRAVE_MS 60000
 #define GRAVE_LOOK_MS 5000
+#define GRAVES_MAX 500
 /* The daemon ends a sandbox in good order; its guest would do it this much later. */
 #define GUEST_LATER_MS 3000
 
@@ -172,6 +174,17 @@ void ack_now(struct sandbox *s, uint32_t eid)
 
 /* ---- forgetting ---- */
 
+static void bury_first(struct manager *m)
+{
+	struct sandbox *s = m->graves;
+
+	m->graves = s->next_gone;
+	if (!m->graves)
+		m->graves_end = &m->graves;
+	m->grave_count--;
+	sandbox_remove(s);
+}
+
 void grave_add(struct sandbox *s)
 {
 	struct manager *m = s->m;
@@ -186,6 +199,10 @@ void grave_add(struct sandbox *s)
 	s->next_gone = NULL;
 	*m->graves_end = s;
 	m->graves_end = &s->next_gone;
+	/* What is left of it is small, and there are not too many of them. */
+	history_free(take_ptr(s->history));
+	if (++m->grave_count > GRAVES_MAX)
+		bury_first(m);
 	if (!m->grave_timer.place)
 		loop_timer_set(m->p.loop, &m->grave_timer, GRAVE_LOOK_MS);
 }
@@ -195,14 +212,8 @@ static void on_graves(void *arg)
 	struct manager *m = arg;
 	int64_t old = now_ns() - GRAVE_MS * 1000000LL;
 
-	while (m->graves && m->graves->gone_ns <= old) {
-		struct sandbox *s = m->graves;
-
-		m->graves = s->next_gone;
-		if (!m->graves)
-			m->graves_end = &m->graves;
-		sandbox_remove(s);
-	}
+	while (m->graves && m->graves->gone_ns <= old)
+		bury_first(m);
 	if (m->graves)
 		loop_timer_set(m->p.loop, &m->grave_timer, GRAVE_LOOK_MS);
 }
