@@ -186,10 +186,11 @@ static int check_headers(struct exchange *x, struct err *e)
 	if (x->inside->peer->is_unix)
 		return 0;
 	if (!gate_host_is_fine(&g, host))
-		return err_field(e, ERR_DENIED, "Host",
-				 "Host: '%.100s' is none of ours; name it under hosts in the "
-				 "configuration",
-				 host ? host : "");
+		return err_field(
+			e, ERR_DENIED, "Host",
+			"Host: '%.100s' is none of ours; name it under http.allowed_hosts in the "
+			"configuration",
+			host ? host : "");
 	if (origin && !(x->route && x->route->flags & ROUTE_NO_ORIGIN_CHECK) &&
 	    !gate_origin_is_fine(&g, origin, host))
 		return err_field(e, ERR_DENIED, "Origin",

@@ -288,3 +288,37 @@ class States(served.Case):
             self.assertEqual(self.cloche("cat", fork + ":f", ok=0).out, "changed\n")
         self.cloche("snapshot", "rm", snapshot, ok=0)
         self.assertNotIn(snapshot, self.cloche("snapshot", "ls", ok=0).out)
+
+
+class Volumes(served.Case):
+    @classmethod
+    def prepare(cls):
+        cls.volume = os.path.join(cls.daemon.dir, "volume")
+        os.makedirs(os.path.join(cls.volume, "sub"))
+        with open(os.path.join(cls.volume, "sub", "f"), "w", encoding="utf-8") as out:
+            out.write("shown")
+        cls.daemon.config = (
+            "pool_size: 0\nvolumes:\n"
+            f"  data: {{path: {cls.volume}, read_only: false, tokens: [friend]}}\n"
+            f"  docs: {{path: {cls.volume}, tokens: ['*']}}\n")
+
+    def test_read_and_write(self):
+        box = self.create("-v", "data/sub:/data:rw", "-v", "docs:/docs")
+        r = self.cloche("exec", box, "sh", "-c", "cat /data/f /docs/sub/f; echo kept >/data/g", ok=0)
+        self.assertEqual(r.out, "shownshown")
+        with open(os.path.join(self.volume, "sub", "g"), encoding="utf-8") as back:
+            self.assertEqual(back.read(), "kept\n")
+        self.assertNotEqual(self.cloche("exec", box, "touch", "/docs/x").code, 0)
+        self.assertFalse(os.path.exists(os.path.join(self.volume, "x")))
+
+    def test_not_more_than_the_operator_gives(self):
+        for volume in ("docs:/d:rw", "data/../..:/d", "data/nothing:/d", "other:/d", "docs:/proc"):
+            with self.subTest(volume):
+                self.cloche("create", "-v", volume, ok=125)
+
+    def test_only_for_those_who_are_named(self):
+        _, friend = self.token("friend")
+        _, other = self.token("stranger")
+        self.create("-v", "data:/d:rw", env=friend)
+        self.create("-v", "docs:/d", env=other)
+        self.cloche("create", "-v", "data:/d", env=other, ok=125)
