@@ -37,7 +37,7 @@ extern const struct seccomp_profile seccomp_profile_default; /* level container 
 extern const struct seccomp_profile seccomp_profile_process; /* level process */
 extern const struct seccomp_profile seccomp_profile_front;   /* roles of the daemon */
 extern const struct seccomp_profile seccomp_profile_audit;
-extern const struct seccomp_profile seccomp_profile_nest;    /* see sandbox/cell.h */
+extern const struct seccomp_profile seccomp_profile_nest; /* see sandbox/cell.h */
 
 /*
  * Loads the filter into this thread; no_new_privs must be on. With ret_listener, also makes the

@@ -220,8 +220,7 @@ static void test_json(void **state)
 	levels = json_object_get(o, "levels");
 	assert_int_equal(status, json_is_true(json_object_get(levels, "container")) ? 0 : 1);
 	assert_true(json_array_size(json_object_get(o, "checks")) >= FEATURE_COUNT);
-	json_array_foreach(json_object_get(o, "checks"), i, row)
-	{
+	json_array_foreach (json_object_get(o, "checks"), i, row) {
 		bool ok = str_equal(json_string_value(json_object_get(row, "state")), "ok");
 
 		assert_int_equal(json_is_null(json_object_get(row, "remedy")), ok);
