@@ -81,8 +81,7 @@ static void on_stats(void *arg, json_t *stats, const struct err *e)
 		if (s && at / 1000 >= a->start && at / 1000 <= a->end)
 			json_array_append_new(out, metric(s, sample, at));
 	}
-	if (s && now / 1000 >= a->start && now / 1000 <= a->end &&
-	    number(stats, "memory_bytes") > 0)
+	if (s && now / 1000 >= a->start && now / 1000 <= a->end)
 		json_array_append_new(out, metric(s, stats, now));
 	json_decref(stats);
 	exchange_json(x, 200, out);
