@@ -9,6 +9,7 @@
 #include "model/language.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,6 +64,7 @@ struct run {
 	struct sandbox *s;	       /* held; NULL: not made yet */
 	bool warm;		       /* tries, or is in, a warm sandbox */
 	struct create_options options; /* for a cold one */
+	char why_cold[200];	       /* although it could have been warm; or "" */
 	enum guard guard;
 	struct exec_request r;
 	char *input;
@@ -231,6 +233,12 @@ static void take_next(struct run *r)
 
 static void on_created(void *arg, struct sandbox *s, const struct err *e);
 
+static void say_why(struct run *r, const char *why)
+{
+	snprintf(r->why_cold, sizeof(r->why_cold), "Ran cold: %s", why);
+	r->r.note = r->why_cold;
+}
+
 static void start_cold(struct run *r)
 {
 	r->warm = false;
@@ -269,6 +277,8 @@ static void on_record(void *arg, const char *text, size_t len, const struct err 
 
 	r->capture = NULL;
 	if (!text && r->warm && warm_is_refusal(e)) {
+		manager_nest_refused(r->api->manager, &r->who, e);
+		say_why(r, e->msg);
 		start_cold(r);
 		return;
 	}
@@ -521,11 +531,14 @@ static bool start_warm(struct run *r)
 	struct exec_request request = r->r;
 	struct list script = {0}, env = {0};
 	struct sandbox *nest;
-	const char *why;
+	const char *why = NULL;
 
 	nest = may_be_warm(r) ? manager_nest(r->api->manager, &r->who, &why) : NULL;
-	if (!nest)
+	if (!nest) {
+		if (why)
+			say_why(r, why);
 		return false;
+	}
 	/* Of the sandbox, then of the command. */
 	for (size_t i = 0; i < r->options.env.count; i++)
 		list_add(&env, r->options.env.items[i]);

@@ -29,6 +29,7 @@ static void on_ready(void *arg)
 void seat_be_ready(struct seat *s)
 {
 	s->nest->failures = 0;
+	s->nest->why = (struct err){0};
 	s->nest->revive_ms = REVIVE_FIRST_MS;
 	s->state = SEAT_READY;
 	loop_task_add(s->nest->guest->loop, &s->nest->ready);
@@ -193,17 +194,30 @@ static struct seat *find_ready(struct nest *n, enum nest_kind kind)
 	return NULL;
 }
 
+static int say_why_not(const struct nest *n, enum nest_kind kind, struct err *e)
+{
+	const char *why = n->why.kind != ERR_NONE ? n->why.msg
+			  : kind == NEST_PYTHON && n->zygote.stage != ZYGOTE_READY
+				  ? "the warm interpreter is loading its modules"
+				  : "all are taken";
+
+	if (n->is_stale) {
+		errno = ESTALE;
+		return err_sys(e, "files of the image have changed");
+	}
+	errno = EAGAIN;
+	return err_sys(e, "no warm sandbox is ready (%.300s)", why);
+}
+
 int nest_seat(struct nest *n, const struct nest_request *r, struct spawned *ret,
 	      struct cell_report *ret_report, struct err *e)
 {
-	struct seat *s = find_ready(n, r->kind);
+	struct seat *s;
 
-	if (!s) {
-		errno = EAGAIN;
-		return n->why.kind == ERR_NONE
-			       ? err_sys(e, "no warm sandbox is ready")
-			       : err_sys(e, "no warm sandbox is ready (%.300s)", n->why.msg);
-	}
+	look_at_request(n, r->kind);
+	s = n->is_stale ? NULL : find_ready(n, r->kind);
+	if (!s)
+		return say_why_not(n, r->kind, e);
 	n->exec_errnos[s->index] = 0;
 	s->state = SEAT_TAKEN;
 	*ret = (struct spawned){.pid = s->tenant,
@@ -265,7 +279,7 @@ bool nest_is_possible(const struct nest *n, enum nest_kind kind)
 {
 	for (int i = 0; i < n->seat_count; i++)
 		if (n->seats[i].kind == kind && n->seats[i].state != SEAT_BROKEN &&
-		    (kind != NEST_PYTHON || n->zygote.control.fd >= 0))
+		    (kind != NEST_PYTHON || n->zygote.stage == ZYGOTE_READY))
 			return true;
 	return false;
 }
@@ -349,6 +363,7 @@ struct nest *nest_new(struct guest *g, const struct nest_options *o)
 	n->guest = g;
 	n->options = *o;
 	n->zygote.control.fd = -1;
+	look_init(n);
 	n->ready = (struct loop_task){.call = on_ready, .arg = n};
 	n->revive = (struct loop_timer){.call = revive, .arg = n};
 	n->revive_ms = REVIVE_FIRST_MS;

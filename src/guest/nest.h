@@ -36,7 +36,8 @@ struct nest *nest_new(struct guest *g, const struct nest_options *o);
 void nest_pack_request(const struct nest_request *r, struct buf *ret);
 
 /*
- * Seats a tenant in a cell that is ready. -1 with EAGAIN: there is none just now. ret_report says
+ * Seats a tenant in a cell that is ready. -1 with EAGAIN: there is none just now; with
+ * ESTALE: nor will there be, since the files of the image are not what they were. ret_report says
  * which layers it proved. The command's process is our child: whoever reaps it says so to nest_reaped.
  */
 int nest_seat(struct nest *n, const struct nest_request *r, struct spawned *ret,

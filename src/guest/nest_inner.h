@@ -1,8 +1,9 @@
-/* What the files of a nest share: nest.c, nest_tenant.c, nest_zygote.c. */
+/* What the files of a nest share. */
 #pragma once
 
 #include "base/loop.h"
 #include "guest/nest.h"
+#include "guest/origin.h"
 
 enum seat_state {
 	SEAT_MAKING,  /* a cell is being made */
@@ -31,6 +32,12 @@ struct seat {
 	void *gone_arg;
 };
 
+enum zygote_stage {
+	ZYGOTE_LOADING,
+	ZYGOTE_LISTED, /* it said where its modules came from */
+	ZYGOTE_READY,
+};
+
 struct nest {
 	struct guest *guest;
 	struct nest_options options;
@@ -45,9 +52,18 @@ struct nest {
 	struct {
 		pid_t pid;
 		struct loop_watch control;
-		bool loaded;
+		enum zygote_stage stage;
 		struct seat *asked; /* one order at a time */
+		struct timespec started;
+		struct origin origin;
 	} zygote;
+	struct {
+		struct origin root; /* of an image */
+		int64_t looked_ns, used_ns;
+		struct loop_timer timer;
+		bool had_doubts; /* an interpreter was given up for that */
+	} look;
+	bool is_stale; /* another nest has to take its place */
 };
 
 /* ---- nest.c ---- */
@@ -76,5 +92,12 @@ void tenant_exec(char **argv, char **env);
 /* ---- nest_zygote.c ---- */
 int zygote_start(struct nest *n, struct err *e);
 void zygote_lose(struct nest *n);
+/* Starts another. The old one ends when its socket closes; tenants that wait go, those that run stay. */
+void zygote_replace(struct nest *n);
 /* One order at a time, those that wait longest first as they stand. */
 void zygote_order_next(struct nest *n);
+
+/* ---- nest_look.c ---- */
+void look_init(struct nest *n);
+/* A request of this kind has come: is everything still what it was? */
+void look_at_request(struct nest *n, enum nest_kind kind);

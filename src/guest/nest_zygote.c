@@ -42,7 +42,8 @@ void zygote_order_next(struct nest *n)
 {
 	struct err e;
 
-	for (int i = 0; i < n->seat_count && n->zygote.loaded && !n->zygote.asked; i++) {
+	for (int i = 0; i < n->seat_count && n->zygote.stage == ZYGOTE_READY && !n->zygote.asked;
+	     i++) {
 		struct seat *s = &n->seats[i];
 
 		if (s->kind == NEST_PYTHON && s->state == SEAT_MAKING && s->cell.fd >= 0 &&
@@ -50,53 +51,112 @@ void zygote_order_next(struct nest *n)
 			seat_be_broken(s);
 	}
 }
-void zygote_lose(struct nest *n)
+/* Nobody is to start from it any more; whether its last order was carried out, nobody knows. */
+static void let_go(struct nest *n)
 {
 	struct seat *asked = n->zygote.asked;
 
 	loop_unwatch(n->guest->loop, &n->zygote.control);
 	close_fd(&n->zygote.control.fd);
-	n->zygote.loaded = false;
+	n->zygote.stage = ZYGOTE_LOADING;
 	n->zygote.asked = NULL;
-	/* Its order may have been carried out, or not: begin anew. */
 	if (asked && asked->cell.fd >= 0)
 		sys_pidfd_send_signal(asked->cell.fd, SIGKILL);
 	loop_task_add(n->guest->loop, &n->ready);
+}
+
+void zygote_lose(struct nest *n)
+{
+	let_go(n);
 	nest_revive_later(n);
+}
+
+void zygote_replace(struct nest *n)
+{
+	struct err e;
+
+	let_go(n);
+	err_set(&n->why, ERR_SYSTEM, "files of the warm interpreter have changed");
+	for (int i = 0; i < n->seat_count; i++) {
+		struct seat *s = &n->seats[i];
+
+		if (s->kind != NEST_PYTHON || (s->state != SEAT_READY && s->state != SEAT_ORDERED))
+			continue;
+		s->state = SEAT_LEAVING;
+		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+	}
+	if (zygote_start(n, &e) < 0)
+		zygote_lose(n);
+}
+
+/* ---- what it says ---- */
+
+static bool it_ended(struct nest *n)
+{
+	err_set(&n->why, ERR_SYSTEM, "the warm interpreter ended");
+	return false;
+}
+
+static bool take_origin(struct nest *n)
+{
+	static char paths[ORIGIN_BYTES_MAX];
+	ssize_t got = recv(n->zygote.control.fd, paths, sizeof(paths), 0);
+
+	if (got <= 0 || paths[got - 1] != '\0')
+		return it_ended(n);
+	origin_note(&n->zygote.origin, paths, (size_t)got, &n->zygote.started);
+	n->zygote.stage = ZYGOTE_LISTED;
+	return true;
+}
+
+static void take_tenant(struct seat *s, const struct zygote_answer *a)
+{
+	struct nest *n = s->nest;
+
+	n->zygote.asked = NULL;
+	s->tenant = a->pid > 0 ? a->pid : 0;
+	/* Its report may have been quicker. */
+	if (s->tenant && s->report.fd < 0 && s->told.err.kind == ERR_NONE)
+		seat_be_ready(s);
+	if (!s->tenant) {
+		n->failures++;
+		n->why = a->err;
+		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+	}
+}
+
+static bool take_answer(struct nest *n)
+{
+	struct zygote_answer a;
+	ssize_t got = recv(n->zygote.control.fd, &a, sizeof(a), 0);
+
+	if (got != (ssize_t)sizeof(a))
+		return it_ended(n);
+	if (n->zygote.stage == ZYGOTE_LISTED && a.pid == 0) {
+		n->zygote.stage = ZYGOTE_READY;
+	} else if (n->zygote.asked) {
+		take_tenant(n->zygote.asked, &a);
+	} else if (a.pid < 0) {
+		n->why = a.err;
+		return false;
+	}
+	return true;
 }
 
 static void on_zygote(void *arg, uint32_t events)
 {
 	struct nest *n = arg;
-	struct zygote_answer a;
-	struct seat *s = n->zygote.asked;
-	ssize_t got = recv(n->zygote.control.fd, &a, sizeof(a), 0);
 
 	(void)events;
-	if (got != (ssize_t)sizeof(a) || (!s && a.pid < 0)) {
-		if (got == (ssize_t)sizeof(a))
-			n->why = a.err;
-		else
-			err_set(&n->why, ERR_SYSTEM, "the warm interpreter ended");
-		zygote_lose(n);
+	if (n->zygote.stage == ZYGOTE_LOADING ? take_origin(n) : take_answer(n)) {
+		zygote_order_next(n);
 		return;
 	}
-	if (!n->zygote.loaded) {
-		n->zygote.loaded = true;
-	} else if (s) {
-		n->zygote.asked = NULL;
-		s->tenant = a.pid > 0 ? a.pid : 0;
-		/* Its report may have been quicker. */
-		if (s->tenant && s->report.fd < 0 && s->told.err.kind == ERR_NONE)
-			seat_be_ready(s);
-		if (!s->tenant) {
-			n->failures++;
-			n->why = a.err;
-			sys_pidfd_send_signal(s->cell.fd, SIGKILL);
-		}
-	}
-	zygote_order_next(n);
+	zygote_lose(n);
 }
+
+/* ---- beginning ---- */
+
 int zygote_start(struct nest *n, struct err *e)
 {
 	int pair[2];
@@ -104,6 +164,9 @@ int zygote_start(struct nest *n, struct err *e)
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return err_sys(e, "cannot create a socket pair");
+	/* As coarse as the times of files. */
+	clock_gettime(CLOCK_REALTIME_COARSE, &n->zygote.started);
+	n->zygote.stage = ZYGOTE_LOADING;
 	pid = fork();
 	if (pid == 0) {
 		sigset_t none;

@@ -21,7 +21,7 @@ struct capture_run {
 	bool warm;
 	layer_set proven;
 	int landlock_abi;
-	char *input;
+	char *input, *note;
 	size_t input_len, input_at;
 	int64_t begun_ns;
 	double setup_ms;
@@ -37,6 +37,7 @@ static void capture_free(struct capture_run *c)
 	result_done(&c->result);
 	sandbox_release(c->s);
 	free(c->input);
+	free(c->note);
 	free(c);
 }
 
@@ -73,8 +74,13 @@ static void judge(struct result *r, const struct exec_exit *x)
 static void fill(struct capture_run *c, const struct exec_exit *x)
 {
 	struct result *r = &c->result;
+	int notes = 0;
 
-	snprintf(r->id, sizeof(r->id), "%s", c->s->id);
+	/* A nest has many runs, and nobody finds it by its name. */
+	if (c->warm)
+		id_make(r->id);
+	else
+		snprintf(r->id, sizeof(r->id), "%s", c->s->id);
 	judge(r, x);
 	if (c->flooded) {
 		r->status = STATUS_OUTPUT_LIMIT;
@@ -96,7 +102,9 @@ static void fill(struct capture_run *c, const struct exec_exit *x)
 	if (c->warm)
 		warm_layers(c->s, c->proven, c->landlock_abi, r);
 	if (c->s->booted.note[0])
-		r->notes[0] = c->s->booted.note;
+		r->notes[notes++] = c->s->booted.note;
+	if (c->note)
+		r->notes[notes++] = c->note;
 }
 
 /* Everything is known. */
@@ -206,6 +214,7 @@ struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r
 		limit = r->output_bytes;
 	*c = (struct capture_run){.s = sandbox_hold(s), .base64 = base64, .done = done, .arg = arg};
 	c->begun_ns = now_ns();
+	c->note = r->note ? str_copy(r->note) : NULL;
 	stream_init(&c->out, -1, limit);
 	stream_init(&c->err, -1, limit);
 	if (input_len) {

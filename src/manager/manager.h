@@ -158,6 +158,7 @@ struct exec_request {
 	const char *code;
 	size_t code_len;
 	uint32_t rows, cols;
+	const char *note; /* exec_capture: for the record, or NULL */
 };
 
 struct exec_exit {
@@ -213,9 +214,11 @@ void exec_capture_cancel(struct capture_run *c);
 /* ---- warm sandboxes (warm.c) ---- */
 /*
  * The nest of this caller, in which commands with `warm` set can run at once. NULL: there is none, or
- * not yet, and *ret_why says so in a few words; one is made meanwhile if it may be.
+ * not yet, and *ret_why says so in a few words (NULL: they are off); one is made meanwhile if it may be.
  */
 struct sandbox *manager_nest(struct manager *m, const struct caller *who, const char **ret_why);
+/* It was tried, and said no (warm_is_refusal). */
+void manager_nest_refused(struct manager *m, const struct caller *who, const struct err *e);
 /* Is what is asked for what a nest gives? */
 bool manager_nest_suits(const struct manager *m, const struct create_options *o);
 /* An error that means: not warm, nothing has run, try another way. */

@@ -18,6 +18,7 @@
 #define NESTS_MAX 32
 #define SLOTS_MAX 8
 #define IDLE_MS 600000
+#define RETIRED_MS 1000
 #define RETRY_FIRST_MS 5000
 #define RETRY_MOST_MS 300000
 
@@ -27,6 +28,7 @@ struct nest {
 	struct manager *m;
 	struct caller who;
 	enum nest_state state;
+	bool is_retired;   /* takes nothing new, and ends with what runs in it */
 	struct sandbox *s; /* held while it is ready */
 	int64_t used_ns, retry_ns;
 	uint64_t retry_ms;
@@ -39,7 +41,7 @@ static struct nest *find(struct manager *m, const char *token)
 {
 	struct nest *n = m->nests;
 
-	while (n && !str_equal(n->who.token, token))
+	while (n && (n->is_retired || !str_equal(n->who.token, token)))
 		n = n->next;
 	return n;
 }
@@ -78,7 +80,9 @@ static void on_idle(void *arg)
 	struct nest *n = arg;
 	int64_t left_ms = IDLE_MS - (now_ns() - n->used_ns) / 1000000;
 
-	if (n->state == NEST_MAKING || (n->s && n->s->active))
+	if (n->is_retired)
+		left_ms = n->s && n->s->active ? RETIRED_MS : 0;
+	else if (n->state == NEST_MAKING || (n->s && n->s->active))
 		left_ms = IDLE_MS;
 	if (left_ms > 0) {
 		loop_timer_set(n->m->p.loop, &n->idle, (uint64_t)left_ms);
@@ -172,7 +176,7 @@ struct sandbox *manager_nest(struct manager *m, const struct caller *who, const 
 {
 	struct nest *n = find(m, who->token);
 
-	*ret_why = "warm sandboxes are off";
+	*ret_why = NULL;
 	if (m->p.config->warm.slots == 0)
 		return NULL;
 	if (!n && count(m) >= NESTS_MAX) {
@@ -190,6 +194,17 @@ struct sandbox *manager_nest(struct manager *m, const struct caller *who, const 
 	n->used_ns = now_ns();
 	*ret_why = n->state == NEST_FAILED ? n->why : "warm sandboxes are being made";
 	return n->state == NEST_READY ? n->s : NULL;
+}
+
+void manager_nest_refused(struct manager *m, const struct caller *who, const struct err *e)
+{
+	struct nest *n = e->errnum == ESTALE ? find(m, who->token) : NULL;
+
+	if (!n || n->state != NEST_READY)
+		return;
+	/* Its files are not those of its image any more. The next request has another made. */
+	n->is_retired = true;
+	loop_timer_set(m->p.loop, &n->idle, 0);
 }
 
 bool manager_nest_suits(const struct manager *m, const struct create_options *o)

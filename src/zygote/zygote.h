@@ -4,6 +4,10 @@
 #include "base/err.h"
 #include "sandbox/cell.h"
 
+/*
+ * First of all the interpreter says what it is made of: paths, each ended by NUL, in one message of
+ * ORIGIN_BYTES_MAX at most (guest/origin.h). Then struct zygote_answer says that it can have orders.
+ */
 #define ZYGOTE_ENV "CLOCHE_ZYGOTE_FD"
 /* cell, scratch, report, three streams, then the slot's cgroup files. */
 #define ZYGOTE_FDS (6 + CELL_JOINS)
