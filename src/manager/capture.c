@@ -65,6 +65,7 @@ static void judge(struct result *r, const struct exec_exit *x)
 	r->signal = x->signal;
 	r->exec_errno = x->exec_errno;
 	r->oom_killed = x->oom_killed;
+	r->limits_hit |= x->limits_hit;
 	if (x->signal == SIGXFSZ || (x->status == STATUS_EXITED && x->exit_code == 128 + SIGXFSZ))
 		r->limits_hit |= HIT_FILE_SIZE;
 	if (x->oom_killed && x->status != STATUS_OOM)

@@ -16,6 +16,7 @@
 
 /* The guest ends a command in time; if it does not, we no longer wait for it. */
 #define OVERDUE_MS 15000
+#define DISK_FULL (64u << 10) /* so little is left that a write may have failed for it */
 
 struct exec {
 	struct sandbox *s; /* held */
@@ -127,32 +128,47 @@ static void finish(struct exec *x)
 		ops->on_exit(arg, &exit);
 }
 
-/* The kernel's count says whether something was killed for memory since it was last looked at. */
+/* The kernel's counts say which limits were met since they were last looked at. */
+static void judge_limits(struct exec *x, const struct ipc_stats *st)
+{
+	struct sandbox *s = x->s;
+
+	if (st->oom_kills > s->oom_kills) {
+		x->exit.oom_killed = true;
+		if (x->exit.exit_code != 0) {
+			x->exit.status = STATUS_OOM;
+			x->exit.exit_code = -1;
+			x->exit.signal = SIGKILL;
+		}
+	}
+	if (st->pids_refused > s->pids_refused)
+		x->exit.limits_hit |= HIT_PIDS;
+	if (st->disk_limit_bytes && st->disk_bytes + DISK_FULL > st->disk_limit_bytes)
+		x->exit.limits_hit |= HIT_DISK;
+	s->oom_kills = st->oom_kills;
+	s->pids_refused = st->pids_refused;
+}
+
 static void on_stats(void *arg, const struct ipc *reply, int fd)
 {
 	struct exec *x = arg;
-	struct sandbox *s = x->s;
 
 	close_fd(&fd);
 	x->answering = false;
-	if (reply->err.kind == ERR_NONE) {
-		if (reply->stats.oom_kills > s->oom_kills) {
-			x->exit.oom_killed = true;
-			if (x->exit.exit_code != 0) {
-				x->exit.status = STATUS_OOM;
-				x->exit.exit_code = -1;
-				x->exit.signal = SIGKILL;
-			}
-		}
-		s->oom_kills = reply->stats.oom_kills;
-	}
+	if (reply->err.kind == ERR_NONE)
+		judge_limits(x, &reply->stats);
 	finish(x);
 }
 
-static bool may_be_oom(const struct exec_exit *e)
+/* Asking costs a little, so only if it failed in a way that a limit may explain. */
+static bool may_be_a_limit(const struct exec *x)
 {
-	return (e->status == STATUS_SIGNALED && e->signal == SIGKILL) ||
-	       (e->status == STATUS_EXITED && e->exit_code == 128 + SIGKILL);
+	const struct exec_exit *e = &x->exit;
+
+	if (e->status == STATUS_SIGNALED)
+		return x->unacked || e->signal == SIGKILL;
+	return e->status == STATUS_EXITED && !e->exec_errno &&
+	       (x->unacked ? e->exit_code != 0 : e->exit_code == 128 + SIGKILL);
 }
 
 static void on_end(void *arg, const struct err *e)
@@ -167,7 +183,7 @@ static void on_end(void *arg, const struct err *e)
 		fail(x, e ? e : &none);
 		return;
 	}
-	if (!may_be_oom(&x->exit) || x->s->state != STATE_RUNNING) {
+	if (!may_be_a_limit(x) || x->s->state != STATE_RUNNING) {
 		finish(x);
 		return;
 	}

@@ -167,6 +167,7 @@ struct exec_exit {
 	int signal;
 	int exec_errno;
 	bool oom_killed;
+	unsigned limits_hit; /* enum limit_hit; known of captured commands that failed */
 	double duration_ms, cpu_ms;
 	uint64_t max_rss_bytes;
 	uint32_t denials; /* groups of them that the guest saw */

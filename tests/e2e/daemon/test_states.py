@@ -2,7 +2,9 @@
 
 import json
 import re
+import unittest
 
+import cl
 import harness
 from harness import until
 
@@ -205,3 +207,24 @@ class Tenants(harness.Case):
         self.assertTrue(re.match(r"\d+$", refused.headers["Retry-After"] or ""), refused)
         boxes[0].delete()
         self.box(token=key)
+
+
+class Limits(harness.Case):
+    def test_disk_is_full(self):
+        box = self.box(disk="8M", memory="64M")
+        record = box.sh("head -c 20M /dev/zero > /workspace/x")
+        self.assertEqual(record["status"], "exited")
+        self.assertIn("disk", record["limits_hit"], record)
+        self.assertIn("disk", [d["target"] for d in record["denials"]])
+        self.assertEqual(box.sh("rm /workspace/x; false")["limits_hit"], [])
+
+    @unittest.skipUnless(harness.ROOT, cl.ONLY_ROOT + "needs cgroups")
+    def test_memory_and_processes(self):
+        box = self.box(memory="64M", disk="8M", pids=20)
+        record = box.sh("python3 -c 'x = bytearray(200 << 20)'")
+        self.assertEqual((record["status"], record["oom_killed"]), ("oom", True), record)
+        # (bash would wait for a while and try again.)
+        many = "i=0; while [ $i -lt 40 ]; do i=$((i+1)); sleep 30 & done; exit 1"
+        record = box.exec("dash", "-c", many).json
+        self.assertIn("pids", record["limits_hit"], record)
+        self.assertFalse(box.sh("exit 3")["oom_killed"])
