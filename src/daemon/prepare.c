@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,14 +56,21 @@ static int open_dir(int at, const char *path, mode_t mode, struct err *e)
 	return take_fd(&fd);
 }
 
+#define LOCK_TRIES 100
+#define LOCK_STEP_MS 20
+
 static int lock_dir(int dir, const char *path, struct err *e)
 {
 	auto_close int fd = openat(dir, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
 	if (fd < 0)
 		return err_sys(e, "cannot create a lock in %s", path);
-	if (flock(fd, LOCK_EX | LOCK_NB) < 0)
-		return err_set(e, ERR_CONFLICT, "another daemon uses %s", path);
+	/* Children of a daemon that was killed may hold it a moment longer. */
+	for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; i++) {
+		if (errno != EWOULDBLOCK || i == LOCK_TRIES)
+			return err_set(e, ERR_CONFLICT, "another daemon uses %s", path);
+		poll(NULL, 0, LOCK_STEP_MS);
+	}
 	return take_fd(&fd);
 }
 

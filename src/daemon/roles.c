@@ -93,6 +93,9 @@ int daemon_role(int argc, char **argv)
 	return 125;
 }
 
+#define RENEW_MS 3
+#define RENEW_TRIES 30
+
 /* ---- in the broker ---- */
 
 struct start {
@@ -278,11 +281,34 @@ static int start_audit(struct daemon *d, struct err *e)
 		return -1;
 	close_fd(&d->audit_for_front);
 	d->audit_for_front = take_fd(&front_end);
+	d->audit_is_used = false;
 	if (d->audit)
 		audit_reopen(d->audit, take_fd(&broker_end));
 	else
 		d->audit = audit_open(d->loop, take_fd(&broker_end));
 	return 0;
+}
+
+/*
+ * A front must not hear receipts that were meant for the one before it, so each gets a socket of its
+ * own, and for that the audit role is started anew. Without one it gets a socket with nobody behind it,
+ * and serves what needs no record until it is sent another. False: not yet.
+ */
+static bool renew_audit(struct daemon *d, struct err *e)
+{
+	auto_close int nobody = -1;
+
+	if (!d->audit_is_used)
+		return true;
+	if (d->roles[ROLE_AUDIT].pid > 0) {
+		/* One that has hardly begun does not hear the first. */
+		if (d->audit_is_renewed == 0 || d->audit_is_renewed == RENEW_TRIES)
+			kill(d->roles[ROLE_AUDIT].pid, d->audit_is_renewed ? SIGKILL : SIGTERM);
+		d->audit_is_renewed++;
+		return false;
+	}
+	close_fd(&d->audit_for_front);
+	return make_pair(&d->audit_for_front, &nobody, e) == 0;
 }
 
 static int start_front(struct daemon *d, struct err *e)
@@ -298,6 +324,7 @@ static int start_front(struct daemon *d, struct err *e)
 	s.fds[1] = d->audit_for_front;
 	if (launch(d, ROLE_FRONT, &s, e) < 0)
 		return -1;
+	d->audit_is_used = true;
 	front_attach(d, take_fd(&ours));
 	return 0;
 }
@@ -322,16 +349,23 @@ static void start_audit_again(void *arg)
 	struct daemon *d = arg;
 
 	start_role(d, ROLE_AUDIT);
-	if (d->roles[ROLE_AUDIT].pid > 0)
+	if (d->roles[ROLE_AUDIT].pid > 0 && d->front.was_told) {
 		front_news(d, &m, d->audit_for_front);
+		d->audit_is_used = true;
+	}
 }
 
 static void start_front_again(void *arg)
 {
 	struct daemon *d = arg;
+	struct err e = {0};
 
-	if (d->roles[ROLE_FRONT].pid == 0)
+	if (d->roles[ROLE_FRONT].pid != 0)
+		return;
+	if (renew_audit(d, &e))
 		start_role(d, ROLE_FRONT);
+	else
+		loop_timer_set(d->loop, &d->roles[ROLE_FRONT].again, RENEW_MS);
 }
 
 void roles_start_audit(struct daemon *d)
@@ -388,6 +422,11 @@ bool roles_reaped(struct daemon *d, pid_t pid, int status)
 		if (d->stopping) {
 			if (i == ROLE_FRONT)
 				daemon_front_is_done(d);
+			return true;
+		}
+		if (i == ROLE_AUDIT && d->audit_is_renewed) {
+			d->audit_is_renewed = 0;
+			loop_timer_set(d->loop, &r->again, 0);
 			return true;
 		}
 		snprintf(how, sizeof(how), "%s %d", WIFSIGNALED(status) ? "signal" : "status",

@@ -49,7 +49,9 @@ struct daemon {
 	struct role roles[ROLE_COUNT];
 	struct front_side front;
 	struct audit *audit;
-	int audit_for_front; /* handed to each new front */
+	int audit_for_front;	   /* handed to a new front, */
+	bool audit_is_used;	   /* and then not to another */
+	unsigned audit_is_renewed; /* how often we looked since it was told to end */
 	struct listener listeners[LISTENERS];
 	size_t listener_count;
 	struct loop_watch signals, files; /* signalfd, inotify */
