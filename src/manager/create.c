@@ -204,19 +204,22 @@ static void count_ms(struct manager_histogram *h, double ms)
 static void come_up(struct job *j)
 {
 	struct sandbox *s = j->s;
+	char kept[IPC_ID];
 	struct err e;
 
 	s->started_ms = unix_ms();
 	s->setup_ms = (double)(now_ns() - j->begun_ns) / 1e6;
 	sandbox_move(s, STATE_RUNNING, BY_GUEST);
-	if (j->kind == JOB_START) {
-		snapshot_drop(s->m, s->kept, s->owner.token);
-		s->kept[0] = '\0';
-	}
+	/* First it is written down that it runs, then the other copy of its files goes away. */
+	memcpy(kept, s->kept, sizeof(kept));
+	s->kept[0] = '\0';
 	if (sandbox_save(s, &e) < 0) {
+		memcpy(s->kept, kept, sizeof(kept));
 		fail_boot(j, &e);
 		return;
 	}
+	if (kept[0])
+		snapshot_drop(s->m, kept, s->owner.token);
 	sandbox_used(s);
 	if (j->kind == JOB_CREATE) {
 		s->m->metrics.created++;
@@ -395,9 +398,12 @@ void create_begin(struct job *j)
 	if (j->s->link) {
 		claim(j);
 		pool_refill(j->s->m);
-		return;
+	} else if (j->s->booted.id[0]) {
+		/* Its link broke just after it was taken from the pool. */
+		boot_instead(j);
+	} else {
+		boot_ask(j);
 	}
-	boot_ask(j);
 }
 
 void start_begin(struct job *j)
@@ -520,7 +526,8 @@ static void on_connected(void *arg, const struct ipc *reply, int fd)
 	}
 	j->s->booted.generation = reply->booted.generation;
 	sandbox_open_link(j->s, fd, reply->booted.generation);
-	link_call(j->s->link, G_PING, NULL, 0, &answered_ops, j);
+	/* What it was told last may have been lost. */
+	sandbox_configure(j->s, sandbox_ttl_left_ms(j->s), &answered_ops, j);
 }
 
 static void connect_ask(void *arg)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXECS_MAX 10000 /* a guest that lists more is lying */
+#define EXECS_BYTES_MAX (8u << 20) /* a guest that lists more is lying */
 
 struct asking {
 	struct sandbox *s;
@@ -16,6 +16,7 @@ struct asking {
 	void *arg;
 	json_t *value;
 	struct call *call;
+	size_t bytes;
 	bool bad;
 };
 
@@ -170,8 +171,11 @@ static void on_item(void *arg, uint8_t type, const void *payload, size_t len)
 	if (type != G_ITEM)
 		return;
 	call_credit(a->call, len);
+	if (a->bad)
+		return;
 	item = item_json(&u);
-	if (!unpack_is_done(&u) || json_array_size(a->value) >= EXECS_MAX) {
+	a->bytes += len + 256;
+	if (!unpack_is_done(&u) || a->bytes > EXECS_BYTES_MAX) {
 		a->bad = true;
 		json_decref(item);
 		return;

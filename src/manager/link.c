@@ -563,13 +563,15 @@ static void on_tick(void *arg)
 {
 	struct link *k = arg;
 
+	if (k->suspended) {
+		loop_timer_set(k->loop, &k->timer, TICK_MS);
+		return;
+	}
 	if (!k->welcomed) {
 		break_link(k, ERR_SYSTEM, "the guest does not greet");
 		return;
 	}
 	loop_timer_set(k->loop, &k->timer, TICK_MS);
-	if (k->suspended)
-		return;
 	if (k->pinged && !k->heard) {
 		break_link(k, ERR_SYSTEM, "the guest does not answer");
 		return;
@@ -590,6 +592,8 @@ void link_suspend(struct link *k, bool suspended)
 	k->suspended = suspended;
 	k->pinged = false;
 	k->heard = true;
+	if (!suspended && !k->welcomed && !k->broken)
+		loop_timer_set(k->loop, &k->timer, HELLO_MS);
 }
 
 struct link *link_open(struct loop *l, int fd, uint64_t generation,
