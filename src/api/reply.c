@@ -198,6 +198,17 @@ void exchange_fail(struct exchange *x, enum err_kind kind, const char *fmt, ...)
 
 /* ---- handing it to libmicrohttpd ---- */
 
+/*
+ * libmicrohttpd 0.9.75 marks a connection as closed when its reader fails, and then forgets it until
+ * every connection that was used less lately is gone as well, an idle one for minutes. It looks at
+ * those with a time-out of their own at once.
+ */
+static ssize_t give_up(struct exchange *x)
+{
+	MHD_set_connection_option(x->inside->conn, MHD_CONNECTION_OPTION_TIMEOUT, 1u);
+	return MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
 static ssize_t pull(void *cls, uint64_t pos, char *buf, size_t max)
 {
 	struct exchange *x = cls;
@@ -206,7 +217,7 @@ static ssize_t pull(void *cls, uint64_t pos, char *buf, size_t max)
 
 	(void)pos;
 	if (in->cut || in->aborted)
-		return MHD_CONTENT_READER_END_WITH_ERROR;
+		return give_up(x);
 	if (n) {
 		memcpy(buf, buf_head(&in->out), n);
 		buf_drop(&in->out, n);

@@ -177,6 +177,21 @@ class BadInput(harness.Case):
                 return int(line.split()[1])
         return None
 
+    def test_gone_clients_leave_no_connection(self):
+        box = self.box()
+        idle = self.d.connect()  # the oldest one stays: the others must not wait for its end
+        idle.request("GET", "/healthz")
+        idle.getresponse().read()
+        before = self.connections()
+        sse = {"Accept": "text/event-stream"}
+        for _ in range(10):
+            with box.stream("POST", "/exec", {"shell": "echo a; sleep 1000"}, sse) as s:
+                next(s.events())
+            with box.stream("GET", "/files?path=/usr/bin/env"):
+                pass
+        harness.until(lambda: self.connections() <= before + 1, "the end of their connections")
+        idle.close()
+
     def test_a_slow_head_is_cut_off(self):
         """Slowloris: a header line now and then keeps no connection open."""
         with self.d.raw() as s:
