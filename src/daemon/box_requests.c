@@ -8,11 +8,13 @@
 #include "daemon/state.h"
 #include "kern/sys.h"
 #include "sandbox/root.h"
+#include "sandbox/restrict.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -329,6 +331,20 @@ static uint64_t disk_of(const struct limits *l)
 	return l->disk_bytes ? l->disk_bytes : l->memory_bytes / 2;
 }
 
+/* pid 1 hands it on to every command that it starts from now on. */
+static int resize_files(const struct box *b, const struct limits *l, struct err *e)
+{
+	uint64_t size = restrict_file_size(l);
+	struct rlimit r = {size, size};
+
+	if (size == restrict_file_size(&b->info.limits) ||
+	    prlimit(b->pid, RLIMIT_FSIZE, &r, NULL) == 0)
+		return 0;
+	return err_field(e, errno == EPERM ? ERR_UNSUPPORTED : ERR_SYSTEM, "file_size",
+			 "file_size: cannot be changed while the sandbox runs: %s",
+			 strerror(errno));
+}
+
 static int apply_limits(struct box *b, const struct limits *wanted, struct err *e)
 {
 	struct limits l = *wanted;
@@ -336,10 +352,16 @@ static int apply_limits(struct box *b, const struct limits *wanted, struct err *
 	int rc = 0;
 
 	l.disk_bytes = disk_of(wanted);
+	if (l.open_files != b->info.limits.open_files ||
+	    l.cpu_time_ms != b->info.limits.cpu_time_ms)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "open_files and cpu_time cannot be changed while the sandbox runs");
 	if (l.disk_bytes > l.memory_bytes)
 		return err_field(e, ERR_INVALID, "disk",
 				 "disk: more than memory, which holds what is written");
 	if (l.disk_bytes != disk_of(&b->info.limits) && resize_disk(b, l.disk_bytes, e) < 0)
+		return -1;
+	if (resize_files(b, &l, e) < 0)
 		return -1;
 	if (b->info.cgroup_version && box_cgroup(b, &c)) {
 		rc = cgroup_update(&c, &l);

@@ -32,6 +32,14 @@ static bool suits(const struct create_options *o)
 	       (s->root == ROOT_OVERLAY || s->root == ROOT_RO);
 }
 
+/* Limits that pid 1 had from its start, and that nobody can change from outside. */
+static bool has_limits(const struct sandbox *s, const struct limits *wanted)
+{
+	const struct limits *l = &s->booted.limits;
+
+	return l->open_files == wanted->open_files && l->cpu_time_ms == wanted->cpu_time_ms;
+}
+
 struct sandbox *pool_take(struct manager *m, const struct create_options *o)
 {
 	struct pool *p = &m->pools[o->spec.root == ROOT_OVERLAY];
@@ -41,7 +49,8 @@ struct sandbox *pool_take(struct manager *m, const struct create_options *o)
 		return NULL;
 	p->wanted = pool_size(m);
 	for (uint32_t i = p->count; i-- > 0 && !s;) {
-		if (o->spec.required_layers & ~p->ready[i]->booted.proven)
+		if (o->spec.required_layers & ~p->ready[i]->booted.proven ||
+		    !has_limits(p->ready[i], &o->spec.limits))
 			continue;
 		s = p->ready[i];
 		p->ready[i] = p->ready[--p->count];

@@ -21,13 +21,17 @@ static int set_limit(int which, uint64_t soft, uint64_t hard, struct err *e)
 	return 0;
 }
 
+uint64_t restrict_file_size(const struct limits *l)
+{
+	return l->file_size_bytes ? l->file_size_bytes : l->disk_bytes + (4u << 20);
+}
+
 int restrict_limits(const struct plan *p, struct err *e)
 {
 	const struct limits *l = &p->spec->limits;
 	uint64_t cpu = l->cpu_time_ms / 1000 + 1;
 	uint64_t data = l->memory_bytes;
-	/* Unless asked for, a little more than the disk: a full disk should say that it is full. */
-	uint64_t file = l->file_size_bytes ? l->file_size_bytes : l->disk_bytes + (4u << 20);
+	uint64_t file = restrict_file_size(l);
 
 	/* A core of one byte: 0 would not keep the kernel from starting a handler (core(5)). */
 	if (set_limit(RLIMIT_FSIZE, file, file, e) < 0 || set_limit(RLIMIT_CORE, 1, 1, e) < 0 ||
