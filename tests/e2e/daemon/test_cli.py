@@ -82,6 +82,28 @@ class Sandboxes(served.Case):
         self.assertIn("TLS", r.err)
 
 
+class Pooled(served.Case):
+    """A sandbox that was made before anybody wanted it has the limits that were asked for later."""
+    settings = "pool_size: 2\n"
+
+    def pooled(self):
+        text = self.daemon.get("/metrics").body.decode()
+        return float(next(line.split()[1] for line in text.splitlines()
+                          if line.startswith("cloche_sandboxes_pooled ")))
+
+    def test_limits(self):
+        for options, question, answer in (
+                (("-m", "3G", "--disk", "2G"), "truncate -s 1500M f && wc -c <f", "1572864000"),
+                (("--file-size", "1M"), "ulimit -f", "2048"),
+                (("--open-files", "64"), "ulimit -n; ulimit -Hn", "64\n256"),
+                (("--cpu-time", "9s"), "ulimit -t", "10")):
+            with self.subTest(options):
+                served.wait_for(lambda: self.pooled() >= 2)
+                box = self.create(*options)
+                self.assertEqual(self.cloche("exec", box, "sh", "-c", question, ok=0).out.strip(),
+                                 answer)
+
+
 class Exec(served.Case):
     @classmethod
     def setUpClass(cls):
