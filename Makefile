@@ -244,6 +244,10 @@ soak: programs
 bench: $(filter $(B)/cloche $(B)/cloched,$(PROGRAMS)) $(B)/bench/spawnbench $(B)/bench/payload
 	@B=$(B) $(PYTHON) bench/run.py $(BENCH)
 
+.PHONY: bench-daemon
+bench-daemon: $(PROGRAMS) $(B)/bench/spawnbench $(B)/bench/payload
+	@B=$(B) $(PYTHON) bench/daemon.py $(BENCH)
+
 $(B)/bench/%: $(B)/musl/bench/%.o
 	$(call quiet,LD) mkdir -p $(@D) && $(call musl_link,$^) -o $@
 
@@ -320,6 +324,7 @@ help:
 	@echo 'make fuzz            libFuzzer on every parser, FUZZ_SECONDS=60 each'
 	@echo 'make bench           start-up and throughput beside other sandboxes; BENCH_QUICK=1'
 	@echo 'make soak            thousands of sandboxes with faults, then counts what is left; SOAK=1000'
+	@echo 'make bench-daemon    the daemon beside docker: exec, a crowd of sandboxes, files, restart'
 	@echo 'make install         DESTDIR= PREFIX=/usr/local'
 	@echo 'make deb             build/cloche_$(VERSION)_ARCH.deb'
 	@echo 'make clean'
