@@ -85,9 +85,15 @@ def _keeper_lives(name):
     return os.path.exists("/proc/" + name.rpartition("-")[2])
 
 
+def _of_another_daemon(path, ours):
+    """A sandbox of a daemon that somebody else runs here: there are tasks in it, and none is ours."""
+    pids = _read(os.path.join(path, "cgroup.procs")).split()
+    return bool(pids) and not any(int(pid) in ours for pid in pids)
+
+
 def cgroups():
     """Cgroups of this user's runs whose keeper is gone, in every hierarchy."""
-    found = set()
+    found, ours = set(), _descendants()
     for top, dirs, _ in os.walk("/sys/fs/cgroup"):
         for name in dirs:
             path = os.path.join(top, name)
@@ -95,8 +101,11 @@ def cgroups():
                 mine = os.lstat(path).st_uid == os.geteuid()
             except OSError:
                 continue
-            if mine and "cloche" in name and not _of_a_test(name) and not _keeper_lives(name):
-                found.add("cgroup " + path)
+            if not mine or "cloche" not in name or _of_a_test(name) or _keeper_lives(name):
+                continue
+            if name.startswith("cloche-box-") and _of_another_daemon(path, ours):
+                continue
+            found.add("cgroup " + path)
     return found
 
 
