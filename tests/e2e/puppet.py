@@ -35,6 +35,14 @@ def await_true(what, say="it does not happen"):
         time.sleep(0.01)
 
 
+def is_dead(pid):
+    try:
+        with open("/proc/%d/stat" % pid, encoding="utf-8") as text:
+            return text.read().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
+
+
 class Broker:
     def __init__(self, top, config=None, front=PROGRAM):
         self.state, self.runtime = os.path.join(top, "state"), os.path.join(top, "run")

@@ -170,6 +170,7 @@ class Restart(Case):
             pid = Life.guest_pid(self, b, dead)
             b.kill()
             os.kill(pid, signal.SIGKILL)
+            puppet.await_true(lambda: puppet.is_dead(pid))
             for name in (new_id() + ".sock", new_id() + ".new", new_id()):
                 with open(os.path.join(b.runtime, "boxes", name), "w", encoding="utf-8"):
                     pass
@@ -224,11 +225,6 @@ class Restart(Case):
 
 
 class Hostile(Case):
-    def still_serves(self, b):
-        b.connect()
-        b.news(puppet.READY)
-        self.done(b.ask("destroy " + new_id()))
-
     def test_garbage(self):
         with self.broker() as b:
             for text in ("00", "ff" * 100, "01000000" + "00" * 6000, "63000000" + "00" * 600):
