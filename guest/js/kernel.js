@@ -5,7 +5,8 @@
  *
  * Node cannot move its own standard streams, so there are two processes: this one, which the protocol
  * is spoken to, and a child that runs the code. The child reads requests from fd 3 (our stdin) and
- * writes answers to fd 4; its fds 1 and 2 are pipes that we turn into messages.
+ * writes answers to fd 4, is told by fd 5 to stop waiting; its fds 1 and 2 are pipes that we turn into
+ * messages.
  *
  * Cells are scripts of one global scope. Declarations at the top of a cell become variables of it, so
  * that a cell can be run again; await and import work at the top; the value of a cell is that of its
@@ -15,6 +16,7 @@
  */
 'use strict'
 const fs = require('fs')
+const net = require('net')
 const path = require('path')
 const vm = require('vm')
 const util = require('util')
@@ -23,6 +25,7 @@ const { spawn } = require('child_process')
 const STREAM_MAX = 64 << 10
 const TEXT_MAX = 256 << 10
 const BINARY_MAX = 6 << 20
+const GRACE = 5000 // ms that an interrupted cell has
 const MIME_KEYS = {
 	'text/plain': 'text',
 	'text/html': 'html',
@@ -42,36 +45,90 @@ const toLine = (message) =>
 
 // ---- the outer process ----------------------------------------------------------------------------
 
-function outer() {
-	const child = spawn(process.execPath, [...process.execArgv, __filename, '--inner'], {
-		stdio: ['ignore', 'pipe', 'pipe', 0, 'pipe'],
-		detached: true,
-	})
-	let id = null
-	let rest = ''
-	const send = (line) => process.stdout.write(line)
-
-	for (const name of ['stdout', 'stderr']) {
-		child[name].setEncoding('utf8')
-		child[name].on('data', (text) => {
-			for (let i = 0; i < text.length; i += STREAM_MAX)
-				send(toLine({ id, type: name, text: text.slice(i, i + STREAM_MAX) }))
-		})
+/*
+ * Interrupts. A script that runs is ended by SIGINT (breakOnSigint), one that waits by a word on fd 5:
+ * a signal in the moment between the two would be lost, or kill the child. So the child says in which
+ * phase it is, and a signal is sent only if the script has been running for a while. Code that runs on
+ * after an await can be ended by neither; then the child is replaced, and its state is lost.
+ */
+class Outer {
+	constructor() {
+		this.count = 0
+		this.send = (line) => process.stdout.write(line)
+		process.on('SIGINT', () => this.running && this.interrupt(this.count, Date.now() + GRACE))
+		for (const signal of ['SIGTERM', 'SIGHUP']) process.on(signal, () => this.child.kill('SIGKILL'))
+		this.start()
 	}
-	child.stdio[4].setEncoding('utf8')
-	child.stdio[4].on('data', (text) => {
-		const lines = (rest + text).split('\n')
-		rest = lines.pop()
-		for (const line of lines) {
-			if (line.startsWith('{"id":') && line.includes('"type":"started"')) id = parse(line).id ?? null
-			// What the cell's own child processes printed is on its way; let it pass.
-			if (line.includes('"type":"end"')) setTimeout(() => send(line + '\n'), 5)
-			else send(line + '\n')
+
+	start() {
+		const child = spawn(process.execPath, [...process.execArgv, __filename, '--inner', String(this.count)], {
+			stdio: ['ignore', 'pipe', 'pipe', 0, 'pipe', 'pipe'],
+			detached: true,
+		})
+		let rest = ''
+		this.child = child
+		this.running = false
+		this.id = null
+		for (const name of ['stdout', 'stderr']) {
+			child[name].setEncoding('utf8')
+			child[name].on('data', (text) => {
+				for (let i = 0; i < text.length; i += STREAM_MAX)
+					this.send(toLine({ id: this.id, type: name, text: text.slice(i, i + STREAM_MAX) }))
+			})
 		}
-	})
-	for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'])
-		process.on(signal, () => child.kill(signal === 'SIGINT' ? 'SIGINT' : 'SIGKILL'))
-	child.on('exit', (code) => setTimeout(() => process.exit(code === null ? 1 : code), 20))
+		child.stdio[5].on('error', () => {})
+		child.stdio[4].setEncoding('utf8')
+		child.stdio[4].on('data', (text) => {
+			const lines = (rest + text).split('\n')
+			rest = lines.pop()
+			lines.forEach((line) => this.pass(line))
+		})
+		child.on('close', (code) => this.ended(code))
+	}
+
+	pass(line) {
+		const message = parse(line)
+		if (message.type === 'phase') {
+			this.phase = { name: message.name, since: Date.now() }
+			return
+		}
+		if (message.type === 'started') {
+			this.id = message.id ?? null
+			this.count = message.execution_count
+			this.phase = null
+			this.running = true
+		}
+		// What the cell's own child processes printed is on its way; let it pass.
+		if (message.type === 'end') {
+			this.running = false
+			setTimeout(() => this.send(line + '\n'), 5)
+		} else if (message.type !== 'ready' || !this.known) {
+			this.known = true
+			this.send(line + '\n')
+		}
+	}
+
+	/* Again and again until this very cell has ended; a signal only now and then. */
+	interrupt(cell, deadline, quiet = 0) {
+		const now = Date.now()
+		const since = this.phase ? now - this.phase.since : 0
+		if (!this.running || this.count !== cell) return
+		if (now > deadline) return void this.child.kill('SIGKILL')
+		if (this.phase?.name === 'waits') this.child.stdio[5].write('interrupt\n')
+		else if (since > 100 && now >= quiet) {
+			this.child.kill('SIGINT')
+			quiet = now + 2000
+		}
+		setTimeout(() => this.interrupt(cell, deadline, quiet), 60)
+	}
+
+	ended(code) {
+		if (!this.running) process.exit(code === null ? 1 : code)
+		const text = 'the interpreter ended; its state is lost'
+		this.send(toLine({ id: this.id, type: 'error', name: 'KernelEnded', value: text, traceback: text }))
+		this.send(toLine({ id: this.id, type: 'end', status: 'error', execution_count: this.count }))
+		this.start()
+	}
 }
 
 function parse(line) {
@@ -225,8 +282,8 @@ function collect(value) {
 // ---- the inner process ----------------------------------------------------------------------------
 
 class Kernel {
-	constructor() {
-		this.count = 0
+	constructor(count) {
+		this.count = count
 		this.id = null
 		this.interrupt = null
 		this.queue = Promise.resolve()
@@ -272,7 +329,8 @@ class Kernel {
 		process.on('warning', (warning) => {
 			if (warning.name !== 'ExperimentalWarning') this.print('stderr', `${warning.name}: ${warning.message}\n`)
 		})
-		process.on('SIGINT', () => this.interrupt && this.interrupt())
+		process.on('SIGINT', () => {})
+		openInput(5).on('data', () => this.interrupt && this.interrupt())
 		process.argv.splice(1)
 	}
 
@@ -304,7 +362,10 @@ class Kernel {
 		})
 		const alive = setInterval(() => {}, 1 << 30)
 		try {
-			return await Promise.race([vm.runInThisContext(code, options), stopped])
+			this.send('phase', { name: 'runs' })
+			const value = vm.runInThisContext(code, options)
+			this.send('phase', { name: 'waits' })
+			return await Promise.race([value, stopped])
 		} catch (error) {
 			throw error && error.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED' ? interrupted() : error
 		} finally {
@@ -354,7 +415,7 @@ class Kernel {
 	}
 
 	serve() {
-		const input = require_('readline').createInterface({ input: fs.createReadStream(null, { fd: 3 }), terminal: false })
+		const input = require_('readline').createInterface({ input: openInput(3), terminal: false })
 		this.send('ready', { protocol: 1, language: 'javascript', version: process.versions.node, pid: process.ppid })
 		input.on('line', (line) => {
 			this.queue = this.queue.then(() => this.answer(line))
@@ -362,6 +423,15 @@ class Kernel {
 		input.on('close', () => {
 			this.queue.then(() => process.exit(0))
 		})
+	}
+}
+
+/* A thread that waits in read() would keep process.exit() from ending the process. */
+function openInput(fd) {
+	try {
+		return new net.Socket({ fd, readable: true, writable: false })
+	} catch {
+		return fs.createReadStream(null, { fd }) // a file
 	}
 }
 
@@ -385,9 +455,9 @@ function problemOf(request) {
 
 const require_ = require
 if (process.argv[2] === '--inner') {
-	const kernel = new Kernel()
+	const kernel = new Kernel(Number(process.argv[3]))
 	kernel.prepare()
 	kernel.serve()
 } else {
-	outer()
+	new Outer()
 }

@@ -117,7 +117,8 @@ class Channel:
         """Whole lines only: an interrupt waits for the end of one that the main thread writes."""
         line = json.dumps({"id": self.id, "type": kind, **fields}, ensure_ascii=True).encode() + b"\n"
         is_main = threading.current_thread() is threading.main_thread()
-        self.sending = self.sending or is_main
+        if is_main:  # the only thread that may touch it
+            self.sending = True
         with self.lock:
             while line:
                 line = line[os.write(self.answers, line):]
@@ -528,6 +529,12 @@ def format_frame(frame, line):
     return where + "\n" + "\n".join(lines) + ("\n" if lines else "")
 
 
+def is_loop(frame):
+    """Whether this is the event loop's own code."""
+    return frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in (
+        "asyncio", "selectors")
+
+
 # ---- the kernel -----------------------------------------------------------------------------------
 
 
@@ -536,7 +543,7 @@ class Kernel(Magics):
         self.channel = Channel()
         self.count, self.failed = 0, False
         self.accepted = self.early = self.running = False  # how far an execution has come
-        self.pid, self.loop = os.getpid(), None
+        self.pid, self.loop, self.task, self.cancelled = os.getpid(), None, None, False
         self.main = types.ModuleType("__main__")
         self.scope = self.main.__dict__
         self.prepare()
@@ -564,9 +571,14 @@ class Kernel(Magics):
         raise StdinNotImplementedError("input() was called, but nobody can answer in this kernel; "
                                        "put the value into a variable or a file")
 
-    def on_interrupt(self, _number, _frame):
+    def on_interrupt(self, _number, frame):
         if self.running and self.channel.sending:
             self.channel.interrupted = True
+        elif self.running and self.task and is_loop(frame) and not self.cancelled:
+            # An exception in the middle of the event loop could lose a step of the task for good.
+            self.cancelled = True
+            self.task.cancel()
+            self.loop.call_soon_threadsafe(lambda: None)
         elif self.running:
             raise KeyboardInterrupt
         elif self.accepted:
@@ -616,16 +628,21 @@ class Kernel(Magics):
         if self.loop is None or self.loop.is_closed():
             self.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(self.loop)
-        task = self.loop.create_task(coroutine)
+        self.cancelled = False
+        task = self.task = self.loop.create_task(coroutine)
         try:
             return self.loop.run_until_complete(task)
-        except KeyboardInterrupt:
-            task.cancel()
-            try:
-                self.loop.run_until_complete(task)
-            except BaseException:
-                pass
+        except asyncio.CancelledError:
+            if self.cancelled:
+                raise KeyboardInterrupt from None
             raise
+        except KeyboardInterrupt:
+            self.task = None
+            task.cancel()
+            self.loop.run_until_complete(asyncio.wait([task], timeout=1))
+            raise
+        finally:
+            self.task = None
 
     def report(self, error):
         self.failed = True

@@ -22,8 +22,9 @@ struct entry {
 static const struct entry allowed[] = {
 	{"alternatives", false}, {"ca-certificates", false}, {"fonts", false},
 	{"java", true},		 {"ld.so.", true},	     {"localtime", false},
-	{"mime.types", false},	 {"os-release", false},	     {"perl", false},
-	{"protocols", false},	 {"python3", true},	     {"services", false},
+	{"matplotlibrc", false}, {"mime.types", false},	     {"os-release", false},
+	{"perl", false},	 {"protocols", false},	     {"python3", true},
+	{"services", false},
 };
 
 static bool is_allowed(const char *name)

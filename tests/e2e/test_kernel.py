@@ -515,6 +515,13 @@ class JavaScript(Case):
             self.assertEqual(cell.error and cell.error["name"], "KeyboardInterrupt", cell.messages)
         self.assertEqual(self.value("x"), "1")
 
+    def test_exit(self):
+        self.k.run("let x = 1")
+        self.assertEqual(self.fails("process.exit(3)", "KernelEnded")["name"], "KernelEnded")
+        self.assertEqual(self.value("typeof x"), "undefined")
+        self.k.send({"op": "shutdown"})
+        self.assertEqual(self.k.p.wait(PATIENCE), 0)
+
     def test_bad_requests(self):
         for line in (b"", b"{", b"[]", b'{"op":"execute","code":1}'):
             self.k.send(line)
