@@ -29,7 +29,8 @@ struct boot_job {
 	uint8_t is_private;	 /* the daemon is somebody's own: nothing outlives it */
 	char image[CONFIG_PATH]; /* "host", or the operator's path */
 	char cgroup[64];
-	uint32_t preload_count; /* of a nest */
+	uint32_t slots;		/* of a nest, for each kind, from the beginning */
+	uint32_t preload_count; /* of its interpreter */
 	char preload[CONFIG_ITEMS][CONFIG_NAME];
 };
 
@@ -82,6 +83,7 @@ static int boot_nest(const struct boot_job *job, struct boot_request *r, const s
 		{"/run/cloche/zygote.so", p->zygote, p->zygote_size, 0555},
 	};
 	struct boot_nest nest = {.slots = {job->boot.nest[0], job->boot.nest[1]},
+				 .first = {job->slots, job->slots},
 				 .required = r->spec->required_layers | LAYER_BIT(LAYER_CAPS),
 				 .files = files,
 				 .file_count = ARRAY_LEN(files)};
@@ -349,6 +351,7 @@ static int send_job(struct booter *w, struct box *b, struct err *e)
 				.id_base = b->id_base,
 				.root = b->info.root,
 				.is_private = b->d->private_dir != NULL,
+				.slots = w->d->config->warm.slots,
 				.preload_count = w->d->config->warm.preload_count};
 	memcpy(job.preload, w->d->config->warm.preload, sizeof(job.preload));
 	snprintf(job.image, sizeof(job.image), "%s", image ? image->path : "host");

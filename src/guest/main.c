@@ -69,6 +69,7 @@ static int nest(int argc, char **argv)
 	close(NEST_FD_TERMS);
 	n.terms = terms.cell;
 	memcpy(n.slots, terms.slots, sizeof(n.slots));
+	memcpy(n.first, terms.first, sizeof(n.first));
 	for (unsigned i = 0; i < (n.slots[0] + n.slots[1]) * (unsigned)n.terms.join_count; i++)
 		fcntl(NEST_FD_JOINS + (int)i, F_SETFD, FD_CLOEXEC);
 	list_add(&interpreter, "python3");

@@ -1,6 +1,7 @@
 #include "guest/nest_inner.h"
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/str.h"
 #include "guest/denials.h"
 #include "guest/server.h"
@@ -18,6 +19,10 @@
 #define FAILURES_MAX 16
 #define REVIVE_FIRST_MS 500
 #define REVIVE_MOST_MS 60000
+#define SHRINK_MS 10000
+#define SPARE_NS 30000000000LL /* what nobody used for so long is too much */
+#define WAIT_NS 2000000000LL   /* for a cell, at most */
+#define QUIET_NS 200000000LL   /* all are taken, and have been for so long */
 
 static void on_ready(void *arg)
 {
@@ -31,6 +36,8 @@ void seat_be_ready(struct seat *s)
 	s->nest->failures = 0;
 	s->nest->why = (struct err){0};
 	s->nest->revive_ms = REVIVE_FIRST_MS;
+	s->nest->ready_ns[s->kind] = now_ns();
+	s->nest->is_jammed[s->kind] = false;
 	s->state = SEAT_READY;
 	loop_task_add(s->nest->guest->loop, &s->nest->ready);
 }
@@ -119,17 +126,23 @@ static void on_cell_death(void *arg, uint32_t events)
 		cell_is_gone(s, false);
 }
 
-/* The slot is gone, and its cell with it; a tenant is still to be reaped. */
-static void break_seat(struct seat *s, const struct err *e)
+/* The cell goes; a tenant is still to be reaped. */
+static void take_down(struct seat *s)
 {
 	pid_t tenant = s->tenant;
 
-	s->nest->why = *e;
 	if (s->cell.fd >= 0)
 		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
 	loop_unwatch(s->nest->guest->loop, &s->control);
 	clear_cell(s);
 	s->tenant = tenant;
+}
+
+/* The slot is gone, and its cell with it. */
+static void break_seat(struct seat *s, const struct err *e)
+{
+	s->nest->why = *e;
+	take_down(s);
 	seat_be_broken(s);
 	cell_is_gone(s, false);
 }
@@ -201,12 +214,12 @@ static int say_why_not(const struct nest *n, enum nest_kind kind, struct err *e)
 				  ? "the warm interpreter is loading its modules"
 				  : "all are taken";
 
-	if (n->is_stale) {
-		errno = ESTALE;
-		return err_sys(e, "files of the image have changed");
-	}
-	errno = EAGAIN;
-	return err_sys(e, "no warm sandbox is ready (%.300s)", why);
+	if (n->is_stale)
+		err_set(e, ERR_SYSTEM, "files of the image have changed");
+	else
+		err_set(e, ERR_SYSTEM, "no warm sandbox is ready (%.300s)", why);
+	e->errnum = n->is_stale ? ESTALE : EAGAIN;
+	return -1;
 }
 
 int nest_seat(struct nest *n, const struct nest_request *r, struct spawned *ret,
@@ -220,6 +233,7 @@ int nest_seat(struct nest *n, const struct nest_request *r, struct spawned *ret,
 		return say_why_not(n, r->kind, e);
 	n->exec_errnos[s->index] = 0;
 	s->state = SEAT_TAKEN;
+	s->used_ns = now_ns();
 	*ret = (struct spawned){.pid = s->tenant,
 				.in = take_fd(&s->streams[0]),
 				.out = take_fd(&s->streams[1]),
@@ -247,7 +261,7 @@ bool nest_reaped(struct nest *n, pid_t pid,
 	s->tenant = 0;
 	s->gone = gone;
 	s->gone_arg = arg;
-	if (s->state == SEAT_BROKEN) {
+	if (s->state == SEAT_BROKEN || s->state == SEAT_ABSENT) {
 		cell_is_gone(s, false);
 		return true;
 	}
@@ -275,14 +289,31 @@ void nest_name_tenant(struct nest *n, pid_t pid, uint32_t eid)
 		s->eid = eid;
 }
 
-bool nest_is_possible(const struct nest *n, enum nest_kind kind)
+/* ---- how many ---- */
+
+static bool is_coming(const struct seat *s)
 {
-	for (int i = 0; i < n->seat_count; i++)
-		if (n->seats[i].kind == kind && n->seats[i].state != SEAT_BROKEN &&
-		    (kind != NEST_PYTHON || n->zygote.stage == ZYGOTE_READY))
-			return true;
-	return false;
+	return s->state == SEAT_MAKING || s->state == SEAT_ORDERED || s->state == SEAT_LEAVING;
 }
+
+bool nest_is_worth_waiting(struct nest *n, enum nest_kind kind, int64_t since_ns)
+{
+	int64_t now = now_ns();
+	int64_t quiet_since = since_ns > n->ready_ns[kind] ? since_ns : n->ready_ns[kind];
+	int taken = 0, coming = 0;
+
+	for (int i = 0; i < n->seat_count; i++) {
+		taken += n->seats[i].kind == kind && n->seats[i].state == SEAT_TAKEN;
+		coming += n->seats[i].kind == kind && is_coming(&n->seats[i]);
+	}
+	if (n->is_stale || taken + coming == 0 ||
+	    (kind == NEST_PYTHON && n->zygote.stage != ZYGOTE_READY))
+		return false;
+	if (now - since_ns > WAIT_NS || (!coming && now - quiet_since > QUIET_NS))
+		n->is_jammed[kind] = true;
+	return !n->is_jammed[kind];
+}
+
 /* ---- beginning and end ---- */
 
 static void look_around(struct cell_terms *t)
@@ -299,30 +330,94 @@ static void look_around(struct cell_terms *t)
 	}
 }
 
-static void start_seat(struct nest *n, struct seat *s, int index, enum nest_kind kind)
+static struct seat new_seat(struct nest *n, int index, enum nest_kind kind)
 {
+	return (struct seat){.nest = n,
+			     .index = index,
+			     .kind = kind,
+			     .state = SEAT_ABSENT,
+			     .cell.fd = -1,
+			     .scratch = -1,
+			     .mounts = -1,
+			     .streams = {-1, -1, -1},
+			     .report.fd = -1,
+			     .notify.fd = -1,
+			     .dns.fd = -1};
+}
+
+static void start_seat(struct seat *s)
+{
+	struct nest *n = s->nest;
 	const struct nest_options *o = &n->options;
 
-	*s = (struct seat){.nest = n,
-			   .index = index,
-			   .kind = kind,
-			   .state = SEAT_BROKEN,
-			   .cell.fd = -1,
-			   .scratch = -1,
-			   .mounts = -1,
-			   .streams = {-1, -1, -1},
-			   .report.fd = -1,
-			   .notify.fd = -1,
-			   .dns.fd = -1};
+	*s = new_seat(n, s->index, s->kind);
+	s->state = SEAT_BROKEN;
+	s->used_ns = now_ns();
 	for (int i = 0; i < CELL_JOINS; i++)
 		s->joins[i] = i < o->terms.join_count
-				      ? o->first_join + index * o->terms.join_count + i
+				      ? o->first_join + s->index * o->terms.join_count + i
 				      : -1;
-	if (slot_start(&o->terms, index, s->joins, &s->slot, &n->why) < 0)
+	if (slot_start(&o->terms, s->index, s->joins, &s->slot, &n->why) < 0)
 		return;
 	if (seat_watch(s, &s->control, s->slot.control, on_control) == 0 &&
 	    seat_watch(s, &s->dns, s->slot.dns, on_dns) == 0 && slot_make_cell(&s->slot, -1) == 0)
 		s->state = SEAT_MAKING;
+}
+
+static void stop_slot(struct seat *s)
+{
+	seat_unwatch(s, &s->dns);
+	s->control.fd = -1;
+	s->slot.dns = -1;
+	slot_stop(&s->slot);
+}
+
+void nest_grow(struct nest *n, enum nest_kind kind)
+{
+	struct seat *absent = NULL;
+
+	for (int i = 0; i < n->seat_count; i++) {
+		struct seat *s = &n->seats[i];
+
+		if (s->kind != kind)
+			continue;
+		if (s->state == SEAT_READY || is_coming(s))
+			return;
+		if (!absent && s->state == SEAT_ABSENT && !s->tenant)
+			absent = s;
+	}
+	if (!absent)
+		return;
+	start_seat(absent);
+	if (absent->state == SEAT_BROKEN)
+		nest_revive_later(n);
+	if (!n->shrink.place)
+		loop_timer_set(n->guest->loop, &n->shrink, SHRINK_MS);
+}
+
+/* What was added goes when it has not been needed for a while. */
+static void shrink(void *arg)
+{
+	struct nest *n = arg;
+	unsigned counts[NEST_KINDS] = {0};
+	bool more = false;
+
+	for (int i = 0; i < n->seat_count; i++) {
+		struct seat *s = &n->seats[i];
+		bool is_extra = counts[s->kind]++ >= n->options.first[s->kind];
+
+		if (!is_extra || s->state == SEAT_ABSENT)
+			continue;
+		if (s->state != SEAT_READY || now_ns() - s->used_ns < SPARE_NS) {
+			more = true;
+			continue;
+		}
+		take_down(s);
+		stop_slot(s);
+		s->state = SEAT_ABSENT;
+	}
+	if (more)
+		loop_timer_set(n->guest->loop, &n->shrink, SHRINK_MS);
 }
 
 /* What broke is tried again, less and less often. */
@@ -342,11 +437,8 @@ static void revive(void *arg)
 			nest_revive_later(n);
 			continue;
 		}
-		seat_unwatch(s, &s->dns);
-		s->control.fd = -1;
-		s->slot.dns = -1;
-		slot_stop(&s->slot);
-		start_seat(n, s, s->index, s->kind);
+		stop_slot(s);
+		start_seat(s);
 		if (s->state == SEAT_BROKEN)
 			nest_revive_later(n);
 	}
@@ -366,6 +458,7 @@ struct nest *nest_new(struct guest *g, const struct nest_options *o)
 	look_init(n);
 	n->ready = (struct loop_task){.call = on_ready, .arg = n};
 	n->revive = (struct loop_timer){.call = revive, .arg = n};
+	n->shrink = (struct loop_timer){.call = shrink, .arg = n};
 	n->revive_ms = REVIVE_FIRST_MS;
 	look_around(&n->options.terms);
 	n->seat_count = (int)(o->slots[NEST_COMMAND] + o->slots[NEST_PYTHON]);
@@ -375,8 +468,11 @@ struct nest *nest_new(struct guest *g, const struct nest_options *o)
 	if (n->exec_errnos == MAP_FAILED)
 		abort();
 	for (int kind = 0; kind < NEST_KINDS; kind++)
-		for (unsigned i = 0; i < o->slots[kind]; i++, index++)
-			start_seat(n, &n->seats[index], index, (enum nest_kind)kind);
+		for (unsigned i = 0; i < o->slots[kind]; i++, index++) {
+			n->seats[index] = new_seat(n, index, (enum nest_kind)kind);
+			if (i < o->first[kind])
+				start_seat(&n->seats[index]);
+		}
 	/* After the slots: a tenant is process 2 in its cell, and what knows a fork by a changed
 	 * number (OpenSSL) must not find the interpreter's own. */
 	if (o->interpreter && o->slots[NEST_PYTHON] && zygote_start(n, &e) < 0)

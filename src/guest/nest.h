@@ -15,11 +15,12 @@ struct nest;
 enum nest_kind { NEST_COMMAND, NEST_PYTHON, NEST_KINDS };
 
 struct nest_options {
-	struct cell_terms terms; /* but for the namespaces, which are looked at */
-	unsigned slots[NEST_KINDS];
-	int first_join;	    /* fds of the slots' cgroups, terms.join_count each; -1: none */
-	char **interpreter; /* argv of the warm one, or NULL */
-	char **environment; /* and what it starts with */
+	struct cell_terms terms;    /* but for the namespaces, which are looked at */
+	unsigned slots[NEST_KINDS]; /* that there can be */
+	unsigned first[NEST_KINDS]; /* from the beginning */
+	int first_join;		    /* fds of the slots' cgroups, terms.join_count each; -1: none */
+	char **interpreter;	    /* argv of the warm one, or NULL */
+	char **environment;	    /* and what it starts with */
 };
 
 struct nest_request {
@@ -52,8 +53,13 @@ bool nest_reaped(struct nest *n, pid_t pid,
 bool nest_kill(struct nest *n, pid_t pid);
 /* Whose denials those of this tenant are. */
 void nest_name_tenant(struct nest *n, pid_t pid, uint32_t eid);
-/* Is there, or will there be, a cell of this kind? */
-bool nest_is_possible(const struct nest *n, enum nest_kind kind);
+/*
+ * A request of this kind has waited since then: does that make sense? Not if there is no cell of the
+ * kind, nor if they are all taken and none of them comes free.
+ */
+bool nest_is_worth_waiting(struct nest *n, enum nest_kind kind, int64_t since_ns);
+/* Requests of this kind have waited for a while: if no cell is on its way, one more slot is started. */
+void nest_grow(struct nest *n, enum nest_kind kind);
 
 /* warm.c: a cell has become ready, or never will. */
 void warm_serve(struct guest *g);

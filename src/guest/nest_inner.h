@@ -12,6 +12,7 @@ enum seat_state {
 	SEAT_TAKEN,   /* a tenant of a request */
 	SEAT_LEAVING, /* the tenant is dead, its cell is dying */
 	SEAT_BROKEN,
+	SEAT_ABSENT, /* not needed so far, or any more */
 };
 
 struct seat {
@@ -25,6 +26,7 @@ struct seat {
 	struct loop_watch cell; /* its pidfd; fd -1: there is none */
 	int scratch, mounts;
 	pid_t tenant;
+	int64_t used_ns;
 	uint32_t eid;
 	int streams[3]; /* our ends */
 	struct cell_report told;
@@ -47,8 +49,11 @@ struct nest {
 	struct loop_task ready;
 	struct loop_timer revive; /* what broke */
 	uint64_t revive_ms;
-	unsigned failures; /* of tenants, one after the other */
-	struct err why;	   /* the last seat that broke, did */
+	struct loop_timer shrink;
+	int64_t ready_ns[NEST_KINDS]; /* when a cell was, last */
+	bool is_jammed[NEST_KINDS];   /* somebody waited for one in vain since */
+	unsigned failures;	      /* of tenants, one after the other */
+	struct err why;		      /* the last seat that broke, did */
 	struct {
 		pid_t pid;
 		struct loop_watch control;

@@ -52,6 +52,7 @@ struct guest {
 
 	struct nest *nest; /* or NULL */
 	struct wish *wishes, **wishes_end;
+	struct loop_timer patience;
 
 	struct worker *workers;
 	struct port *ports;

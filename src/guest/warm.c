@@ -1,5 +1,6 @@
 /* G_RUN: runs in warm sandboxes, as soon as one is ready. */
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/str.h"
 #include "guest/command.h"
 #include "guest/env.h"
@@ -12,12 +13,14 @@
 #include <string.h>
 
 #define WISHES 1024
+#define PATIENCE_MS 10
 
 /* A request that waits for a cell. */
 struct wish {
 	struct wish *next, **back;
 	struct guest *guest;
 	struct stream *stream;
+	int64_t since_ns;
 	uint8_t kind, flags;
 	uint64_t timeout_ms;
 	char cwd[GUEST_MAX_PATH];
@@ -101,6 +104,20 @@ static int fulfil(struct wish *w, struct err *e)
 	return 0;
 }
 
+/* Whoever waits is looked after now and then: more slots, or the end of hope. */
+static void on_patience(void *arg)
+{
+	struct guest *g = arg;
+	bool wanted[NEST_KINDS] = {false};
+
+	for (struct wish *w = g->wishes; w; w = w->next)
+		wanted[w->kind] = true;
+	for (int kind = 0; kind < NEST_KINDS; kind++)
+		if (wanted[kind])
+			nest_grow(g->nest, (enum nest_kind)kind);
+	warm_serve(g);
+}
+
 /* First come, first served; those of the other kind may overtake. */
 void warm_serve(struct guest *g)
 {
@@ -117,12 +134,17 @@ void warm_serve(struct guest *g)
 		if (fulfil(w, &e) == 0) {
 			wish_free(w);
 		} else if (e.errnum == EAGAIN &&
-			   nest_is_possible(g->nest, (enum nest_kind)w->kind)) {
+			   nest_is_worth_waiting(g->nest, (enum nest_kind)w->kind, w->since_ns)) {
 			stuck[w->kind] = true;
 		} else {
 			wish_free(w);
 			stream_error(s, e.errnum ? e.errnum : EIO, "%s", e.msg);
 		}
+	}
+	if (g->wishes && !g->patience.place) {
+		g->patience.call = on_patience;
+		g->patience.arg = g;
+		loop_timer_set(g->loop, &g->patience, PATIENCE_MS);
 	}
 }
 
@@ -163,6 +185,7 @@ bool run_request(struct guest *g, struct stream *s, struct unpack *u)
 	}
 	w->guest = g;
 	w->stream = s;
+	w->since_ns = now_ns();
 	if (!*w->cwd)
 		snprintf(w->cwd, sizeof(w->cwd), "%s", files_workdir(g));
 	s->ops = &waiting;

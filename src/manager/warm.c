@@ -129,7 +129,6 @@ static int plain_options(const struct manager *m, struct create_options *ret, st
 
 static void make(struct nest *n)
 {
-	uint32_t slots = n->m->p.config->warm.slots;
 	struct create_options o;
 	struct err e;
 
@@ -139,7 +138,8 @@ static void make(struct nest *n)
 		fail(n, e.msg);
 		return;
 	}
-	o.nest[0] = o.nest[1] = (uint8_t)(slots < SLOTS_MAX ? slots : SLOTS_MAX);
+	/* It begins with as many as the operator says, and grows up to this while requests wait. */
+	o.nest[0] = o.nest[1] = SLOTS_MAX;
 	manager_create(n->m, &n->who, &o, on_made, n);
 }
 

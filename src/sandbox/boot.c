@@ -246,6 +246,7 @@ static int plan_nest(struct plan *p, const struct boot_request *r, struct guest_
 				   .cell.caller_is_root = p->rootless && p->uid == 0};
 
 	memcpy(terms.slots, r->nest->slots, sizeof(terms.slots));
+	memcpy(terms.first, r->nest->first, sizeof(terms.first));
 	make_slots(r, g, &terms);
 	g->terms = memfd_create("terms", MFD_CLOEXEC);
 	if (g->terms < 0 || pwrite(g->terms, &terms, sizeof(terms), 0) != (ssize_t)sizeof(terms))

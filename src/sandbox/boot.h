@@ -21,6 +21,7 @@ struct boot_volume {
 /* A nest (cell.h): it keeps capabilities over its own user namespace, and has slots. */
 struct boot_nest {
 	unsigned slots[2];		 /* for commands, for the interpreter */
+	unsigned first[2];		 /* of them, from the beginning */
 	layer_set required;		 /* of whatever runs in it */
 	struct list modules;		 /* loaded by the interpreter */
 	const struct placed_file *files; /* below /run: the interpreter's */

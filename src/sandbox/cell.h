@@ -53,7 +53,8 @@ struct cell_terms {
 
 struct nest_terms {
 	struct cell_terms cell;
-	unsigned slots[2];
+	unsigned slots[2]; /* that there can be, by kind */
+	unsigned first[2]; /* that there are from the beginning; others when requests wait */
 };
 
 /* A slot tells of its cells, in this order: made (with a pidfd), gone. */

@@ -253,13 +253,36 @@ class Warm(harness.Case):
         self.assertEqual(reply.status, 200, reply)
         return reply.json["stdout"]
 
+    def send(self, body):
+        """A request whose answer nobody reads; it ends with its connection."""
+        s = self.d.raw(unix=True)
+        self.addCleanup(s.close)
+        body = json.dumps(body).encode()
+        s.sendall(b"POST /v1/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                  b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        return s
+
     def test_a_client_that_goes_away_ends_its_run(self):
-        with self.d.raw(unix=True) as s:
-            body = json.dumps({"code": "import time; time.sleep(1000)", "timeout": "900s"}).encode()
-            s.sendall(b"POST /v1/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-                      b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        with self.send({"code": "import time; time.sleep(1000)", "timeout": "900s"}):
             harness.until(lambda: self.sleepers(), "the run")
         harness.until(lambda: not self.sleepers(), "its end")
+
+    def test_long_runs_do_not_hold_up_others(self):
+        """First more slots are made, then runs are cold and say so."""
+        for body in ({"code": "import time; time.sleep(1000)"}, {"cmd": ["sleep", "1000"]}):
+            with self.subTest(body):
+                long = [self.send(dict(body, timeout="900s")) for _ in range(20)]
+                word = "print(5)" if "code" in body else ["echo", "5"]
+                slots = range(8, 16) if "code" in body else range(8)
+                for _ in range(4):
+                    reply = self.d.post("/v1/run", {next(iter(body)): word})
+                    self.assertEqual(reply.json["stdout"], "5\n", reply)
+                self.assertEqual(reply.json["layers"]["recycled"], [])
+                self.assertIn("Ran cold: no warm sandbox is ready (all are taken)", reply.json["notes"])
+                self.assertEqual([len(self.nest_processes("slot-%d" % i)) > 0 for i in slots], [True] * 8)
+                for s in long:
+                    s.close()
+                harness.until(self.is_warm, "a warm run")
 
     def sleepers(self):
         """Processes of ours that sleep in a run's Python."""
