@@ -159,10 +159,13 @@ static void on_hup(void *arg, uint32_t events)
 {
 	struct exchange *x = arg;
 
-	(void)events;
 	exchange_hold(x);
-	exchange_tell_gone(x);
-	exchange_resume(x);
+	if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
+		exchange_tell_gone(x);
+		exchange_resume(x);
+	} else {
+		reply_pour(x);
+	}
 	exchange_release(x);
 }
 

@@ -31,6 +31,7 @@
 #define JSON_DEPTH 64
 #define DISCARD_MAX (256u << 10) /* what is read and thrown away to keep a connection usable */
 #define DOORS_MAX 8
+#define POUR_MIN (1 << 20)
 
 struct raw {
 	struct MHD_UpgradeResponseHandle *handle;
@@ -105,6 +106,8 @@ struct exchange_inside {
 	char *reply, *reply_type;
 	size_t reply_len;
 	bool has_reply, is_stream, is_upgrade, finished, aborted, want_room;
+	bool pours,
+		pouring; /* a long body of known length goes past libmicrohttpd; its head is sent */
 	int64_t length;
 	struct buf out;
 	void (*on_room)(void *arg);
@@ -143,6 +146,8 @@ void exchange_completed(struct exchange *x, bool well);
 /* Queues the answer that is there. */
 enum MHD_Result reply_queue(struct exchange *x);
 /* While the body still comes in: answers past libmicrohttpd, which cannot. */
+/* The socket takes more of a body that we write ourselves. */
+void reply_pour(struct exchange *x);
 void reply_midway(struct exchange *x);
 struct MHD_Response *reply_add_headers(struct exchange *x, struct MHD_Response *r);
 

@@ -209,6 +209,57 @@ static ssize_t give_up(struct exchange *x)
 	return MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
+/*
+ * Long bodies go from the guest's frame straight to the socket, as libmicrohttpd would copy every byte
+ * once more and go around its loop for each block. It sends the head of an answer of unknown length
+ * that ends with the connection; how long it is we say ourselves. While we write it is suspended.
+ */
+static void pour(struct exchange *x)
+{
+	struct exchange_inside *in = x->inside;
+
+	while (in->out.len) {
+		ssize_t n = send(in->peer->fd, buf_head(&in->out), in->out.len,
+				 MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n <= 0)
+			break;
+		buf_drop(&in->out, (size_t)n);
+	}
+	if (in->suspended)
+		loop_change(x->api->loop, &in->hup, EPOLLRDHUP | (in->out.len ? EPOLLOUT : 0));
+	if (!in->out.len && in->finished)
+		exchange_resume(x);
+}
+
+void reply_pour(struct exchange *x)
+{
+	struct exchange_inside *in = x->inside;
+
+	pour(x);
+	if (!in->finished) {
+		in->want_room = true;
+		loop_task_add(x->api->loop, &in->task);
+	}
+}
+
+static void pour_some(struct exchange *x, const char *bytes, size_t len)
+{
+	struct exchange_inside *in = x->inside;
+
+	while (!in->out.len && len) {
+		ssize_t n = send(in->peer->fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n <= 0)
+			break;
+		bytes += n;
+		len -= (size_t)n;
+	}
+	buf_add(&in->out, bytes, len);
+	if (len && in->suspended)
+		loop_change(x->api->loop, &in->hup, EPOLLRDHUP | EPOLLOUT);
+}
+
 static ssize_t pull(void *cls, uint64_t pos, char *buf, size_t max)
 {
 	struct exchange *x = cls;
@@ -218,6 +269,15 @@ static ssize_t pull(void *cls, uint64_t pos, char *buf, size_t max)
 	(void)pos;
 	if (in->cut || in->aborted)
 		return give_up(x);
+	if (in->pours && !in->out.len && in->finished)
+		return MHD_CONTENT_READER_END_OF_STREAM;
+	if (in->pours) {
+		/* It has sent the head and asks for more: from here on the socket is ours. */
+		in->pouring = true;
+		exchange_suspend(x);
+		pour(x);
+		return 0;
+	}
 	if (n) {
 		memcpy(buf, buf_head(&in->out), n);
 		buf_drop(&in->out, n);
@@ -242,7 +302,19 @@ enum MHD_Result reply_queue(struct exchange *x)
 		return MHD_YES;
 	if (in->is_upgrade)
 		return upgrade_queue(x);
-	if (in->is_stream)
+	in->pours = in->is_stream && in->length >= POUR_MIN;
+	if (in->pours) {
+		char text[32];
+
+		r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, pull, x, NULL);
+		snprintf(text, sizeof(text), "%" PRId64, in->length);
+		MHD_set_response_options(
+			r,
+			(enum MHD_ResponseFlags)(MHD_RF_HTTP_1_0_COMPATIBLE_STRICT |
+						 MHD_RF_INSANITY_HEADER_CONTENT_LENGTH),
+			MHD_RO_END);
+		MHD_add_response_header(r, "Content-Length", text);
+	} else if (in->is_stream)
 		r = MHD_create_response_from_callback(length, BLOCK, pull, x, NULL);
 	else
 		r = MHD_create_response_from_buffer(in->reply_len, take_ptr(in->reply),
@@ -321,6 +393,10 @@ void exchange_write(struct exchange *x, const void *bytes, size_t len)
 
 	if (x->gone || !in->peer || !len || in->finished)
 		return;
+	if (in->pouring) {
+		pour_some(x, bytes, len);
+		return;
+	}
 	buf_add(&in->out, bytes, len);
 	if (in->queued)
 		exchange_resume(x);
@@ -359,7 +435,8 @@ static void finish(struct exchange *x)
 	exchange_hold(x);
 	in->finished = in->answered = true;
 	metrics_answer(x->api->metrics, x, in->aborted ? 599 : in->status);
-	if (in->queued)
+	/* What still waits to be poured goes first, unless it is cut short. */
+	if (in->queued && !(in->pouring && in->out.len && !in->aborted))
 		exchange_resume(x);
 	exchange_release(x);
 }
