@@ -60,8 +60,8 @@ void config_init(struct config *c)
 	c->log_bytes = MB;
 	c->shutdown_ms = 10000;
 	/* Generous: they are there to stop a runaway client, not to ration an honest one. */
-	c->rate_token = (struct config_rate){60000, 2000};
-	c->rate_address = (struct config_rate){120000, 4000};
+	c->rate_token = (struct config_rate){300000, 10000};
+	c->rate_address = (struct config_rate){600000, 20000};
 	c->max_connections = 16384;
 	c->max_body_bytes = 16 * MB;
 	c->snapshot_max_bytes = 4 * GB;
