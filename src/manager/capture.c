@@ -113,7 +113,7 @@ static void conclude(void *arg)
 {
 	struct capture_run *c = arg;
 
-	ack_now(c->s, c->eid);
+	ack(c->s, c->eid);
 	if (c->cancelled) {
 		capture_free(c);
 		return;

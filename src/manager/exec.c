@@ -122,7 +122,7 @@ static void finish(struct exec *x)
 
 	count_exec(x);
 	if (!x->unacked)
-		ack_now(x->s, x->eid);
+		ack(x->s, x->eid);
 	exec_free(x);
 	if (!detached)
 		ops->on_exit(arg, &exit);
@@ -271,6 +271,7 @@ static void begin(struct exec *x)
 	}
 	x->call =
 		link_call(x->s->link, x->type, buf_head(&x->request), x->request.len, &call_ops, x);
+	acks_send(x->s);
 	buf_done(&x->request);
 	if (x->timeout_ms && !x->background)
 		loop_timer_set(x->s->m->p.loop, &x->overdue, x->timeout_ms + OVERDUE_MS);

@@ -89,7 +89,8 @@ struct sandbox {
 	char kept[IPC_ID];		  /* STATE_STOPPED: the snapshot of its files */
 	struct job *current, *queue, **queue_end;
 	struct loop_task next_task;
-	struct loop_timer ttl, idle;
+	struct loop_timer ttl, idle, acking;
+	uint32_t acks[16], ack_count;
 	struct waiter *waiters;
 	struct history *history;
 	json_t *layers;
@@ -218,8 +219,9 @@ void sandbox_used(struct sandbox *s);
 void sandbox_active(struct sandbox *s, int by);
 void grave_add(struct sandbox *s);
 void grave_start(struct manager *m);
-/* The end of a command was taken note of. */
-void ack_now(struct sandbox *s, uint32_t eid);
+/* The end of a command was taken note of; the guest is told when something else is. */
+void ack(struct sandbox *s, uint32_t eid);
+void acks_send(struct sandbox *s);
 
 /* ---- events.c ---- */
 void event_add(struct sandbox *s, const char *type, json_t *more);

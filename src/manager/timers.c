@@ -14,6 +14,7 @@
 #define GRAVE_MS 60000
 #define GRAVE_LOOK_MS 5000
 #define GRAVES_MAX 500
+#define ACK_MS 2000
 /* The daemon ends a sandbox in good order; its guest would do it this much later. */
 #define GUEST_LATER_MS 3000
 
@@ -159,17 +160,39 @@ void sandbox_active(struct sandbox *s, int by)
 
 /* ---- acknowledging ---- */
 
-/* The guest lists it for a while yet. */
-void ack_now(struct sandbox *s, uint32_t eid)
+/*
+ * The guest lists what has ended for a while yet, and nobody waits for this: acknowledgements go out
+ * with the next command, so that they wake nobody up by themselves.
+ */
+void acks_send(struct sandbox *s)
 {
 	static const struct call_ops nothing = {0};
-	struct buf b = {0};
 
-	if (!s->link || s->state != STATE_RUNNING || s->o.transient)
+	loop_timer_stop(s->m->p.loop, &s->acking);
+	for (unsigned i = 0; i < s->ack_count && s->link && s->state == STATE_RUNNING; i++) {
+		struct buf b = {0};
+
+		pack_u32(&b, s->acks[i]);
+		link_call(s->link, G_ACK, buf_head(&b), b.len, &nothing, NULL);
+		buf_done(&b);
+	}
+	s->ack_count = 0;
+}
+
+static void on_acking(void *arg)
+{
+	acks_send(arg);
+}
+
+void ack(struct sandbox *s, uint32_t eid)
+{
+	if (s->o.transient)
 		return;
-	pack_u32(&b, eid);
-	link_call(s->link, G_ACK, buf_head(&b), b.len, &nothing, NULL);
-	buf_done(&b);
+	if (s->ack_count == ARRAY_LEN(s->acks))
+		acks_send(s);
+	s->acks[s->ack_count++] = eid;
+	if (!s->acking.place)
+		loop_timer_set(s->m->p.loop, &s->acking, ACK_MS);
 }
 
 /* ---- forgetting ---- */
@@ -229,6 +252,7 @@ void timers_init(struct sandbox *s)
 {
 	s->ttl = (struct loop_timer){.call = on_ttl, .arg = s};
 	s->idle = (struct loop_timer){.call = on_idle, .arg = s};
+	s->acking = (struct loop_timer){.call = on_acking, .arg = s};
 }
 
 void timers_stop(struct sandbox *s)
@@ -237,4 +261,5 @@ void timers_stop(struct sandbox *s)
 
 	loop_timer_stop(l, &s->ttl);
 	loop_timer_stop(l, &s->idle);
+	loop_timer_stop(l, &s->acking);
 }

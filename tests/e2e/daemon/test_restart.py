@@ -112,6 +112,15 @@ class Restart(harness.Case):
         until(lambda: self.d.is_up() and box.exec("true").status == 200, "its serving")
         self.assertGoesOn(box, eid, before)
 
+    def test_broker_is_killed(self):
+        box, eid = self.busy_box()
+        before, roles = self.count(box), self.d.roles("front") + self.d.roles("audit")
+        self.d.process.kill()
+        self.d.process.wait()
+        until(lambda: not any(is_alive(pid) for pid in roles), "the roles' following it")
+        self.d.start()
+        self.assertGoesOn(box, eid, before)
+
     def test_everything_is_killed(self):
         box, eid = self.busy_box()
         ending = box.start(shell="while [ ! -e /tmp/go ]; do sleep 0.05; done; echo said; exit 7")
