@@ -59,6 +59,13 @@ int guest_pack(void)
 	struct err e = {0};
 	auto_close int cwd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
+	/* The skeleton of a root that can be written: what the user changed in /etc, or put beside it. */
+	if (faccessat(cwd, "rootup", F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
+		t.only_own = true;
+		if (tar_out_tree(&t, cwd, "root", "", &e) < 0)
+			return fail(&e);
+		t.only_own = false;
+	}
 	for (size_t i = 0; i < ARRAY_LEN(trees); i++)
 		if (faccessat(cwd, trees[i].dir, F_OK, AT_SYMLINK_NOFOLLOW) == 0 &&
 		    tar_out_tree(&t, cwd, trees[i].dir, trees[i].as, &e) < 0)

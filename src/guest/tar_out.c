@@ -426,6 +426,8 @@ struct place {
 	int depth;
 };
 
+#define TAR_OWNER 1000u /* the user inside, plan.h */
+
 static int put_tree(struct tar_out *t, const struct place *p, struct err *e);
 
 static int put_children(struct tar_out *t, int fd, const struct place *p, struct err *e)
@@ -519,6 +521,15 @@ static int put_symlink(struct tar_out *t, struct entry *n, const struct place *p
 	return put_entry(t, n, e);
 }
 
+/* A directory that is not in the archive itself. */
+static int put_below(struct tar_out *t, const struct place *p, struct err *e)
+{
+	auto_close int fd =
+		openat(p->dir, p->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	return fd < 0 ? 0 : put_children(t, fd, p, e);
+}
+
 static int put_tree(struct tar_out *t, const struct place *p, struct err *e)
 {
 	struct stat st;
@@ -528,7 +539,9 @@ static int put_tree(struct tar_out *t, const struct place *p, struct err *e)
 	/* It may be gone by now. */
 	if (fstatat(p->dir, p->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return 0;
-	if (S_ISDIR(st.st_mode)) {
+	if (t->only_own && st.st_uid != TAR_OWNER) {
+		rc = S_ISDIR(st.st_mode) ? put_below(t, p, e) : 0;
+	} else if (S_ISDIR(st.st_mode)) {
 		rc = put_directory(t, &n, p, e);
 	} else if (S_ISREG(st.st_mode)) {
 		rc = put_regular(t, &n, p, e);

@@ -4,7 +4,9 @@ import hashlib
 import io
 import json
 import tarfile
+import unittest
 
+import cl
 import harness
 
 # Makes a tree of everything that a file system can hold, below the directory that it is given.
@@ -135,6 +137,20 @@ class Snapshots(harness.Case):
         # And a copy of the copy.
         third = self.box(snapshot=self.snapshot(again)["id"], output_limit="16M", disk="512M")
         self.assertSame(before, self.look(third))
+
+    @unittest.skipUnless(harness.ROOT, cl.ONLY_ROOT + ": the root can be written")
+    def test_keeps_what_was_changed_beside_the_home(self):
+        box = self.box()
+        look = "cat /etc/mine /etc/hosts /new/deep/f /usr/local/x; ls -a /etc | wc -l; id -un"
+        box.sh("echo a >/etc/mine; cp /etc/hosts /tmp/h; echo 127.9.9.9 z >>/tmp/h; rm /etc/hosts; "
+               "cp /tmp/h /etc/hosts; mkdir -p /new/deep; echo b >/new/deep/f; echo c >/usr/local/x")
+        before = box.sh(look)
+        made = box.post("/snapshot", {"name": "beside"})
+        self.assertIn(made.status, (200, 201), made)
+        self.addCleanup(self.d.delete, "/v1/snapshots/" + made.json["id"])
+        again = self.box(snapshot=made.json["id"]).sh(look)
+        self.assertEqual(before["exit_code"], 0, before)
+        self.assertEqual(again["stdout"], before["stdout"])
 
     def test_stop_and_start(self):
         box = self.planted()
