@@ -522,7 +522,7 @@ static bool may_be_warm(const struct run *r)
 	       r->file_count == (code ? 1u : 0u) &&
 	       (!code || (is_python(r) && r->files[0].len <= WARM_CODE_MAX)) &&
 	       env_suits(&r->r.env) && env_suits(&r->options.env) &&
-	       manager_nest_suits(r->api->manager, &r->options);
+	       manager_nest_suits(r->api->manager, &r->who, &r->options);
 }
 
 /* At once, in a sandbox that is ready; false: not like that. */

@@ -74,8 +74,8 @@ static bool is_nest(const struct create_options *o)
 	return o->nest[0] + o->nest[1] > 0;
 }
 
-static int check_request(struct manager *m, const struct caller *who,
-			 const struct create_options *o, struct err *e)
+int create_check(struct manager *m, const struct caller *who, const struct create_options *o,
+		 struct err *e)
 {
 	if (m->draining || !m->ready) {
 		err_set(e, ERR_SYSTEM,
@@ -97,7 +97,7 @@ void manager_create(struct manager *m, const struct caller *who, struct create_o
 	struct job *j;
 	struct err e;
 
-	if (check_request(m, who, o, &e) < 0) {
+	if (create_check(m, who, o, &e) < 0) {
 		create_options_done(o);
 		answer_later(m, done, arg, &e);
 		return;

@@ -137,6 +137,8 @@ struct manager {
 /* ---- warm.c ---- */
 /* The layers of a warm run: its own, and what it shares with those before it. */
 void warm_layers(const struct sandbox *s, layer_set proven, int landlock_abi, struct result *r);
+/* How many runs of this token are in warm sandboxes: they count as its sandboxes. */
+uint32_t warm_running(struct manager *m, const char *token);
 void warm_stop(struct manager *m);
 
 /* ---- manager.c ---- */
@@ -195,6 +197,9 @@ void sandbox_open_link(struct sandbox *s, int fd, uint64_t generation);
 void sandbox_close_link(struct sandbox *s);
 /* G_CONFIGURE with what holds now; on_end as of link.h. */
 void sandbox_configure(struct sandbox *s, uint64_t ttl_ms, const struct call_ops *ops, void *arg);
+/* May this caller have such a sandbox, now? */
+int create_check(struct manager *m, const struct caller *who, const struct create_options *o,
+		 struct err *e);
 int limits_check(struct manager *m, const struct caller *who, const struct limits *l,
 		 struct err *e);
 int ttl_check(struct manager *m, uint64_t ttl_ms, struct err *e);

@@ -249,7 +249,7 @@ static uint32_t count_of(struct manager *m, const char *token)
 int tenant_check(struct manager *m, const struct caller *who, struct err *e)
 {
 	const struct config *c = m->p.config;
-	uint32_t count = count_of(m, who->token);
+	uint32_t count = count_of(m, who->token) + warm_running(m, who->token);
 	uint32_t most = who->max_sandboxes ? who->max_sandboxes
 			: who->token[0]	   ? c->max_sandboxes_per_token
 					   : 0;

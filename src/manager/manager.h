@@ -220,8 +220,9 @@ void exec_capture_cancel(struct capture_run *c);
 struct sandbox *manager_nest(struct manager *m, const struct caller *who, const char **ret_why);
 /* It was tried, and said no (warm_is_refusal). */
 void manager_nest_refused(struct manager *m, const struct caller *who, const struct err *e);
-/* Is what is asked for what a nest gives? */
-bool manager_nest_suits(const struct manager *m, const struct create_options *o);
+/* Is what is asked for what a nest gives, and may this caller have it? */
+bool manager_nest_suits(struct manager *m, const struct caller *who,
+			const struct create_options *o);
 /* An error that means: not warm, nothing has run, try another way. */
 bool warm_is_refusal(const struct err *e);
 

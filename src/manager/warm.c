@@ -207,12 +207,22 @@ void manager_nest_refused(struct manager *m, const struct caller *who, const str
 	loop_timer_set(m->p.loop, &n->idle, 0);
 }
 
-bool manager_nest_suits(const struct manager *m, const struct create_options *o)
+uint32_t warm_running(struct manager *m, const char *token)
+{
+	const struct nest *n = find(m, token);
+
+	return n && n->s ? n->s->active : 0;
+}
+
+bool manager_nest_suits(struct manager *m, const struct caller *who, const struct create_options *o)
 {
 	struct create_options plain;
 	struct limits want = o->spec.limits;
 	struct err e;
 	bool same = plain_options(m, &plain, &e) == 0;
+
+	/* What this caller may not have is refused by name, as it is if it starts cold. */
+	same = same && create_check(m, who, o, &e) == 0;
 
 	/* These are kept by others than the cell. */
 	want.timeout_ms = plain.spec.limits.timeout_ms;

@@ -211,6 +211,16 @@ class Warm(harness.Case):
 
     # ---- limits and refusals
 
+    def test_ceilings_of_a_token(self):
+        key = self.d.token("warm-low", "--timeout", "70s", "--sandboxes", "1")
+        harness.until(lambda: self.is_warm(key), "a warm run")
+        reply = self.d.post("/v1/run", {"code": "print(1)", "timeout": "900s"}, token=key)
+        self.assertEqual((reply.status, reply.error["field"]), (403, "timeout"), reply)
+        box = self.d.post("/v1/sandboxes", {}, token=key)
+        self.assertEqual(box.status, 201, box)
+        self.assertEqual(self.d.post("/v1/run", {"code": "print(1)"}, token=key).status, 429)
+        self.d.delete("/v1/sandboxes/" + box.json["id"])
+
     def test_time_out_ends_the_whole_tree(self):
         for body in ({"code": "import os, time\nif os.fork() == 0:\n    os.setsid()\ntime.sleep(1000)"},
                      {"cmd": ["sh", "-c", "setsid sleep 1000 & sleep 1000"]}):
