@@ -81,10 +81,14 @@ static bool ids_are_users(const struct plan *p)
 
 /* The profile's own answer to a number that is no fd; the kernel says EBADF, others EPERM or 0. */
 #define FILTER_CANARY 0x636c6f63
+#define NEST_CANARY 0x6e657374
 
-static bool filter_answers(void)
+/* Each profile knows its own canary only: what runs in a cell has both, and must have the inner one. */
+static bool filter_answers(const struct plan *p)
 {
-	return syscall(SYS_setns, FILTER_CANARY, 0) == -1 && errno == EXFULL;
+	int canary = p->guest && p->guest->nest ? NEST_CANARY : FILTER_CANARY;
+
+	return syscall(SYS_setns, canary, 0) == -1 && errno == EXFULL;
 }
 
 /* This process may write the canary by its mode and its mount; only Landlock is in the way. */
@@ -175,7 +179,7 @@ layer_set verify_privileges(const struct plan *p, int scratch)
 		proven |= LAYER_BIT(LAYER_CAPS);
 	if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
 		proven |= LAYER_BIT(LAYER_NO_NEW_PRIVS);
-	if (filter_answers())
+	if (filter_answers(p))
 		proven |= LAYER_BIT(LAYER_SECCOMP);
 	if (network_is_closed(p, proven))
 		proven |= LAYER_BIT(LAYER_NETWORK);
