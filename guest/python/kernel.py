@@ -124,9 +124,13 @@ class Channel:
                 line = line[os.write(self.answers, line):]
         if is_main:
             self.sending = False
-            if self.interrupted:
-                self.interrupted = False
-                raise KeyboardInterrupt
+            self.check_interrupt()
+
+    def check_interrupt(self):
+        """What came while it had to wait."""
+        if self.interrupted:
+            self.interrupted = False
+            raise KeyboardInterrupt
 
     def pump(self):
         while True:
@@ -399,13 +403,19 @@ class Magics:
     def run_shell(self, command, **options):
         sys.stdout.flush()
         shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
-        process = subprocess.Popen([shell, "-c", self.expand(command)], start_new_session=True,
-                                   stdin=subprocess.DEVNULL, **options)
+        process, text = None, self.expand(command)
+        self.channel.sending = True  # an interrupt in the middle of Popen would leave a child behind
         try:
+            process = subprocess.Popen([shell, "-c", text], start_new_session=True,
+                                       stdin=subprocess.DEVNULL, **options)
+            self.channel.sending = False
+            self.channel.check_interrupt()
             out = process.communicate()[0]
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            self.channel.sending = False
+            if process and process.returncode is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
             raise
         self.scope["_exit_code"] = process.returncode
         return out
