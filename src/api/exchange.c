@@ -180,7 +180,8 @@ void exchange_completed(struct exchange *x, bool well)
 	struct exchange_inside *in = x->inside;
 
 	exchange_hold(x);
-	if (!well || !in->queued)
+	/* After HEAD nobody wants the rest of a stream. */
+	if (!well || !in->queued || (in->is_stream && !in->finished))
 		exchange_tell_gone(x);
 	in->peer = NULL;
 	in->conn = NULL;

@@ -145,9 +145,9 @@ void exchange_completed(struct exchange *x, bool well);
 /* reply.c */
 /* Queues the answer that is there. */
 enum MHD_Result reply_queue(struct exchange *x);
-/* While the body still comes in: answers past libmicrohttpd, which cannot. */
 /* The socket takes more of a body that we write ourselves. */
 void reply_pour(struct exchange *x);
+/* While the body still comes in: answers past libmicrohttpd, which cannot. */
 void reply_midway(struct exchange *x);
 struct MHD_Response *reply_add_headers(struct exchange *x, struct MHD_Response *r);
 

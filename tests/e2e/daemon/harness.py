@@ -29,6 +29,7 @@ import cl  # noqa: E402
 
 CLOCHED = os.path.join(os.path.dirname(cl.CLOCHE), "cloched")
 DEADLINE = 30
+tags = set()  # of every daemon that was started
 ROOT = os.geteuid() == 0
 
 
@@ -136,7 +137,13 @@ class Daemon:
             )
         until(self.is_serving, "the daemon's start")
         self.port = until(self.find_port, "a TCP port in the log")
+        tags.add(self.tag())
         return self
+
+    def tag(self):
+        """What is in the names of its cgroups (daemon/prepare.c)."""
+        st = os.stat(os.path.join(self.dir, "state"))
+        return "%08x" % ((st.st_ino * 2654435761 ^ st.st_dev * 40503) & 0xFFFFFFFF)
 
     def is_serving(self):
         if self.process.poll() is not None:

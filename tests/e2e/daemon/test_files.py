@@ -59,6 +59,14 @@ class Files(harness.Case):
             got = box.get("/files?path=r", headers={"Range": odd})
             self.assertEqual((got.status, got.body), (200, b"0123456789"))
 
+    def test_head_says_the_size_only(self):
+        box = self.box()
+        box.sh("head -c 3000000 /dev/zero > h; echo small > s")
+        for name, size in (("h", 3000000), ("s", 6)):
+            got = self.d.request("HEAD", box.path + "/files?path=" + name)
+            self.assertEqual((got.status, got.body), (200, b""))
+            self.assertEqual(got.headers["Content-Length"], str(size))
+
     def test_resumed_upload(self):
         box = self.box()
         box.put("/files?path=o", b"aaaa")
