@@ -265,7 +265,7 @@ class UnderLoad(Restart):
     def test_nothing_acknowledged_is_lost(self):
         for turn in range(3):
             load = Load(self.d)
-            until(lambda: len(load.alive) >= 4, "some sandboxes")
+            until(lambda: len(load.alive) >= 10, "some sandboxes")
             self.d.kill_all()
             load.end()
             self.d.start()
