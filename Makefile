@@ -72,7 +72,7 @@ LAUNCHER_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*
 	  src/policy/source.c src/policy/forbidden.c) $(LAUNCHER_CLI)
 # pid 1 of a daemon's sandbox.
 GUEST_SRC := $(wildcard src/guest/*.c src/wire/guest.c src/base/*.c src/model/*.c src/kern/*.c) \
-	  $(addprefix src/sandbox/,notice.c explain.c watch.c cell.c cell_enter.c message.c net.c \
+	  $(addprefix src/sandbox/,notice.c explain.c watch.c cell.c cell_enter.c cell_look.c message.c net.c \
 	  procfs.c skeleton.c restrict.c verify.c)
 # Everything but the main functions, as an archive: a program takes from it what it calls.
 CORE_DIRS := base model kern wire auth policy audit store sandbox guest agent provider manager api \
@@ -200,7 +200,7 @@ $(B)/examples/%: examples/%.c include/cloche.h $(B)/libcloche.a $(B)/gnu/.flags
 		-Iinclude $< $(B)/libcloche.a $(GNU_LDFLAGS) $(call pkg,libs,jansson) -o $@
 
 # Preloaded into a warm interpreter; it shows fork and nothing else.
-ZYGOTE_SRC := src/zygote/preload.c $(addprefix src/sandbox/,cell_enter.c message.c verify.c restrict.c) \
+ZYGOTE_SRC := src/zygote/preload.c $(addprefix src/sandbox/,cell_enter.c cell_look.c message.c verify.c restrict.c) \
 	  $(addprefix src/kern/,caps.c landlock.c seccomp.c) src/base/err.c src/base/str.c src/model/layer.c
 $(B)/cloche-zygote.so: $(call gnu_o,$(ZYGOTE_SRC)) $(call gen_o,gnu)
 	$(call quiet,LD) printf '{ global: fork; local: *; };\n' >$(B)/gnu/zygote.map && \

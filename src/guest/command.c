@@ -145,7 +145,8 @@ void command_reaped(struct guest *g, pid_t pid, int status, const struct rusage 
 {
 	struct command *c = g->commands;
 
-	while (c && (c->pid != pid || c->reaped))
+	/* Of a cell's tenant that is still leaving, the number may be somebody else's already. */
+	while (c && (c->pid != pid || c->reaped || c->ended_ns))
 		c = c->next;
 	if (!c) {
 		/* One that nobody needed yet. */
@@ -445,7 +446,7 @@ bool signal_request(struct guest *g, struct stream *s, struct unpack *u)
 		return true;
 	if (sig > 64) {
 		stream_error(s, EINVAL, "there is no signal %u", sig);
-	} else if (!tree && c->reaped) {
+	} else if (!tree && (c->reaped || c->ended_ns)) {
 		stream_error(s, ESRCH, "the command has ended");
 	} else {
 		if (sig == SIGKILL && tree)

@@ -13,12 +13,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 
 #define FAILURES_MAX 16
 #define REVIVE_FIRST_MS 500
 #define REVIVE_MOST_MS 60000
+#define QUERIES_MAX 4096
 #define SHRINK_MS 10000
 #define SPARE_NS 30000000000LL /* what nobody used for so long is too much */
 #define WAIT_NS 2000000000LL   /* for a cell, at most */
@@ -33,7 +35,6 @@ static void on_ready(void *arg)
 
 void seat_be_ready(struct seat *s)
 {
-	s->nest->failures = 0;
 	s->nest->why = (struct err){0};
 	s->nest->revive_ms = REVIVE_FIRST_MS;
 	s->nest->ready_ns[s->kind] = now_ns();
@@ -89,7 +90,23 @@ static void clear_cell(struct seat *s)
 	close_fd(&s->mounts);
 	close_streams(s);
 	s->tenant = 0;
+	s->eid = 0;
 	s->told = (struct cell_report){0};
+	/* What was ordered for it is for nobody now, but will still be answered. */
+	if (s->nest->zygote.asked == s)
+		s->nest->zygote.is_void = true;
+}
+
+/* Names that were asked for in the last moment are those of the tenant that asked. */
+static void drain_queries(struct seat *s)
+{
+	int waiting;
+
+	for (int i = 0; i < QUERIES_MAX && s->dns.fd >= 0; i++) {
+		if (ioctl(s->dns.fd, FIONREAD, &waiting) < 0 || waiting == 0)
+			return;
+		denials_take_query(s->nest->guest, s->dns.fd, s->eid);
+	}
 }
 
 /* Everything in it is dead: whoever waits for that goes first. */
@@ -98,6 +115,7 @@ static void cell_is_gone(struct seat *s, bool out_of_memory)
 	void (*gone)(void *, int, bool) = s->gone;
 
 	s->gone = NULL;
+	drain_queries(s);
 	if (gone)
 		gone(s->gone_arg, s->nest->exec_errnos[s->index], out_of_memory);
 }
@@ -138,8 +156,8 @@ static void take_down(struct seat *s)
 	s->tenant = tenant;
 }
 
-/* The slot is gone, and its cell with it. */
-static void break_seat(struct seat *s, const struct err *e)
+/* Slot and cell are gone, or of no use. */
+void seat_break(struct seat *s, const struct err *e)
 {
 	s->nest->why = *e;
 	take_down(s);
@@ -149,11 +167,14 @@ static void break_seat(struct seat *s, const struct err *e)
 
 static void next_step(struct seat *s)
 {
+	struct err e = {0};
+
 	if (s->kind == NEST_PYTHON)
 		zygote_order_next(s->nest);
-	else if (tenant_fork(s, &s->nest->why) < 0)
-		seat_be_broken(s);
+	else if (tenant_fork(s, &e) < 0)
+		seat_break(s, &e);
 }
+
 static void on_control(void *arg, uint32_t events)
 {
 	struct seat *s = arg;
@@ -162,7 +183,7 @@ static void on_control(void *arg, uint32_t events)
 
 	(void)events;
 	if (slot_receive(&s->slot, &m, fds) < 0 || m.news == CELL_FAILED) {
-		break_seat(s, &m.err);
+		seat_break(s, &m.err);
 	} else if (m.news == CELL_GONE) {
 		cell_is_gone(s, m.exit_code == CELL_OUT_OF_MEMORY);
 		renew(s);
@@ -232,6 +253,7 @@ int nest_seat(struct nest *n, const struct nest_request *r, struct spawned *ret,
 	if (!s)
 		return say_why_not(n, r->kind, e);
 	n->exec_errnos[s->index] = 0;
+	n->failures = 0;
 	s->state = SEAT_TAKEN;
 	s->used_ns = now_ns();
 	*ret = (struct spawned){.pid = s->tenant,
@@ -258,6 +280,8 @@ bool nest_reaped(struct nest *n, pid_t pid,
 
 	if (!s)
 		return false;
+	/* One that dies before anybody needed it is no good; so many, and no more are made. */
+	n->failures += s->state == SEAT_READY || s->state == SEAT_ORDERED;
 	s->tenant = 0;
 	s->gone = gone;
 	s->gone_arg = arg;
@@ -367,6 +391,7 @@ static void start_seat(struct seat *s)
 static void stop_slot(struct seat *s)
 {
 	seat_unwatch(s, &s->dns);
+	loop_unwatch(s->nest->guest->loop, &s->control);
 	s->control.fd = -1;
 	s->slot.dns = -1;
 	slot_stop(&s->slot);

@@ -59,6 +59,7 @@ struct nest {
 		struct loop_watch control;
 		enum zygote_stage stage;
 		struct seat *asked; /* one order at a time */
+		bool is_void;	    /* its cell is gone meanwhile */
 		struct timespec started;
 		struct origin origin;
 	} zygote;
@@ -75,6 +76,8 @@ struct nest {
 /* Those who wait are told when this round is over. */
 void seat_be_ready(struct seat *s);
 void seat_be_broken(struct seat *s);
+/* The same, and whatever is left of its cell goes. */
+void seat_break(struct seat *s, const struct err *e);
 /* fd -1: nothing to watch. */
 int seat_watch(struct seat *s, struct loop_watch *w, int fd, void (*call)(void *, uint32_t));
 /* Closes it, too. */

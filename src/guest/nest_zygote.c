@@ -34,6 +34,7 @@ static int order_tenant(struct seat *s, struct err *e)
 	if (rc == 0) {
 		s->state = SEAT_ORDERED;
 		n->zygote.asked = s;
+		n->zygote.is_void = false;
 	}
 	return rc;
 }
@@ -48,7 +49,7 @@ void zygote_order_next(struct nest *n)
 
 		if (s->kind == NEST_PYTHON && s->state == SEAT_MAKING && s->cell.fd >= 0 &&
 		    order_tenant(s, &e) < 0)
-			seat_be_broken(s);
+			seat_break(s, &e);
 	}
 }
 /* Nobody is to start from it any more; whether its last order was carried out, nobody knows. */
@@ -60,7 +61,7 @@ static void let_go(struct nest *n)
 	close_fd(&n->zygote.control.fd);
 	n->zygote.stage = ZYGOTE_LOADING;
 	n->zygote.asked = NULL;
-	if (asked && asked->cell.fd >= 0)
+	if (asked && !n->zygote.is_void && asked->cell.fd >= 0)
 		sys_pidfd_send_signal(asked->cell.fd, SIGKILL);
 	loop_task_add(n->guest->loop, &n->ready);
 }
@@ -114,13 +115,19 @@ static void take_tenant(struct seat *s, const struct zygote_answer *a)
 	struct nest *n = s->nest;
 
 	n->zygote.asked = NULL;
+	if (n->zygote.is_void)
+		return;
 	s->tenant = a->pid > 0 ? a->pid : 0;
+	/* Who was reaped before we knew whose it was will not be again. */
+	if (s->tenant && kill(s->tenant, 0) < 0)
+		s->tenant = 0;
 	/* Its report may have been quicker. */
 	if (s->tenant && s->report.fd < 0 && s->told.err.kind == ERR_NONE)
 		seat_be_ready(s);
 	if (!s->tenant) {
 		n->failures++;
-		n->why = a->err;
+		if (a->pid < 0)
+			n->why = a->err;
 		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
 	}
 }

@@ -5,6 +5,7 @@
 #include "kern/mount.h"
 #include "kern/sys.h"
 #include "kern/userns.h"
+#include "sandbox/cell_look.h"
 #include "sandbox/message.h"
 #include "sandbox/net.h"
 #include "sandbox/procfs.h"
@@ -183,6 +184,9 @@ static int enter_slot(const struct cell_terms *t, int index, const int *joins, i
 	for (int i = 0; i < t->join_count; i++)
 		if (write(joins[i], "0", 1) != 1)
 			return err_sys(e, "cannot join the cgroup of a slot");
+	/* What its own cgroup namespace will say later holds only if this is another one. */
+	if (t->join_count && !cell_left_cgroup())
+		return err_set(e, ERR_UNSUPPORTED, "the cgroup of a slot was not joined");
 	/* What is not dumpable has no right to its own /proc files; nobody else is here yet. */
 	if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 ||
 	    userns_map_self(SANDBOX_UID, SANDBOX_UID, SANDBOX_GID, SANDBOX_GID, e) < 0 ||

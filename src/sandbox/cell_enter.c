@@ -2,11 +2,11 @@
 #include "sandbox/cell.h"
 
 #include "base/auto.h"
-#include "base/str.h"
 #include "kern/caps.h"
 #include "kern/landlock.h"
 #include "kern/seccomp.h"
 #include "kern/sys.h"
+#include "sandbox/cell_look.h"
 #include "sandbox/message.h"
 #include "sandbox/plan.h"
 #include "sandbox/restrict.h"
@@ -19,7 +19,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 
 /* ---- birth ---- */
 
@@ -62,64 +61,6 @@ pid_t cell_bear(const struct cell_birth *b, struct err *e)
 		return err_sys(e, "cannot create a process in the cell");
 	}
 	return m.pid;
-}
-
-/* ---- what is proven by looking ---- */
-
-/* Every namespace is looked at by itself: they were entered by setns, not made by one clone. */
-static layer_set look_at_namespaces(const struct cell_terms *t)
-{
-	static const struct {
-		const char *name;
-		enum layer layer;
-	} rows[CELL_NAMESPACES] = {
-		[NS_USER] = {"user", LAYER_USER_NS},	   [NS_PID] = {"pid", LAYER_PID_NS},
-		[NS_MOUNT] = {"mnt", LAYER_MOUNT_NS},	   [NS_NET] = {"net", LAYER_NET_NS},
-		[NS_IPC] = {"ipc", LAYER_IPC_NS},	   [NS_UTS] = {"uts", LAYER_UTS_NS},
-		[NS_CGROUP] = {"cgroup", LAYER_CGROUP_NS}, [NS_TIME] = {NULL, LAYER_TIME_NS},
-	};
-	layer_set proven = 0;
-
-	for (int i = 0; i < CELL_NAMESPACES; i++) {
-		char path[64];
-		struct stat st;
-
-		if (!rows[i].name)
-			continue;
-		snprintf(path, sizeof(path), "/proc/self/ns/%s", rows[i].name);
-		if (t->outside[i] && stat(path, &st) == 0 && st.st_ino != t->outside[i])
-			proven |= LAYER_BIT(rows[i].layer);
-	}
-	return proven;
-}
-
-/*
- * In the cgroup that the cgroup namespace is rooted in, with each controller that limits: all their
- * lines of /proc/self/cgroup then read "/". A write that only seemed to join would show another path.
- */
-static bool is_in_slot_cgroup(void)
-{
-	static const char *const wanted[] = {":memory:", ":pids:", ":cpu:", ":cpu,", ",cpu:"};
-	char text[4096];
-	auto_close int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	int seen = 0;
-
-	text[n > 0 ? n : 0] = '\0';
-	for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
-		bool counts = false;
-
-		*end = '\0';
-		for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
-			counts = counts || strstr(line, wanted[i]);
-		/* On v2 there is nothing but this one. */
-		counts = counts ||
-			 (str_starts(line, "0::") && line == text && !strchr(end + 1, '\n'));
-		if (counts && !str_equal(strrchr(line, ':'), ":/"))
-			return false;
-		seen += counts;
-	}
-	return seen > 0;
 }
 
 /* ---- what is done ---- */
@@ -200,16 +141,50 @@ static int check_required(const struct cell_terms *t, layer_set proven, struct e
 	return 0;
 }
 
-/* Tells, lets go of everything above 2, and looks whether that is so; if not, nothing runs. */
-static int tell(const struct cell_entry *c, struct cell_report *r, int listener)
+/* All but the two that are told by, which go to 3 and 4; looks whether that is so. */
+static layer_set close_others(int *report, int *listener)
+{
+	enum { REPORT = 3, LISTENER, AFTER };
+
+	*report = fcntl(*report, F_DUPFD_CLOEXEC, AFTER);
+	*listener = *listener < 0 ? -1 : fcntl(*listener, F_DUPFD_CLOEXEC, AFTER);
+	*report = dup2(*report, REPORT);
+	if (*listener >= 0)
+		*listener = dup2(*listener, LISTENER);
+	else
+		close(LISTENER);
+	return sys_close_range(AFTER, ~0u, 0) < 0 ? 0 : verify_fds(LISTENER);
+}
+
+/* Tells, and lets go of those as well; if that is not so, nothing runs. */
+static int tell(struct cell_report *r, int report, int listener)
 {
 	struct err ignored;
 	int rc;
 
-	rc = message_send(c->report, r, sizeof(*r), &listener, listener < 0 ? 0 : 1, &ignored);
+	rc = message_send(report, r, sizeof(*r), &listener, listener < 0 ? 0 : 1, &ignored);
 	if (sys_close_range(3, ~0u, 0) < 0 || verify_fds(2) == 0)
 		_exit(125);
 	return r->err.kind == ERR_NONE ? rc : -1;
+}
+
+/* Everything up to the last layer; what held is in the board. */
+static void confine(const struct cell_entry *c, struct plan *p, int *ret_listener, struct err *e)
+{
+	struct board *b = p->board;
+
+	if (enter_namespaces(c, e) < 0)
+		return;
+	b->proven = cell_look_at_namespaces(c->terms);
+	if (c->terms->cgroup_layers && cell_is_in_cgroup())
+		b->proven |= c->terms->cgroup_layers;
+	if (give_up(p, c->scratch, ret_listener, e) < 0 || attach(c, e) < 0)
+		return;
+	b->proven |= verify_privileges(p, c->scratch);
+	/* The nest's own places are not this tenant's. */
+	if (!cell_places_are_own(c->scratch))
+		b->proven &= ~(LAYER_BIT(LAYER_ROOT) | LAYER_BIT(LAYER_DISK));
+	(void)restrict_open_files(p, e);
 }
 
 int cell_enter(const struct cell_entry *c)
@@ -222,23 +197,14 @@ int cell_enter(const struct cell_entry *c)
 			 .workspace_mode = WORKSPACE_EMPTY,
 			 .image_is_host = c->terms->image_is_host};
 	struct cell_report report = {0};
-	int listener = -1;
+	int listener = -1, to = c->report;
 
-	if (enter_namespaces(c, &report.err) == 0) {
-		board.proven = look_at_namespaces(c->terms);
-		if (c->terms->cgroup_layers && is_in_slot_cgroup())
-			board.proven |= c->terms->cgroup_layers;
-		if (give_up(&p, c->scratch, &listener, &report.err) == 0 &&
-		    attach(c, &report.err) == 0) {
-			board.proven |= verify_privileges(&p, c->scratch);
-			(void)restrict_open_files(&p, &report.err);
-		}
-	}
-	board.proven |= LAYER_BIT(LAYER_FDS); /* tell() sees to it */
+	confine(c, &p, &listener, &report.err);
+	board.proven |= close_others(&to, &listener);
 	if (report.err.kind == ERR_NONE)
 		check_required(c->terms, board.proven, &report.err);
 	report.proven = board.proven;
 	report.landlock_abi = board.landlock_abi;
 	report.listening = board.listening;
-	return tell(c, &report, listener);
+	return tell(&report, to, listener);
 }

@@ -1,0 +1,19 @@
+/* What is proven of a cell by looking at it, from inside. */
+#pragma once
+
+#include "model/layer.h"
+
+#include <stdbool.h>
+
+struct cell_terms;
+
+layer_set cell_look_at_namespaces(const struct cell_terms *t);
+/*
+ * In the cgroup that the cgroup namespace is rooted in, with each controller that limits: all their
+ * lines of /proc/self/cgroup then read "/". A write that only seemed to join would show another path.
+ */
+bool cell_is_in_cgroup(void);
+/* Not in it any more: to be asked in the namespace that one comes from. */
+bool cell_left_cgroup(void);
+/* What can be written, and what is covered, is of this cell's scratch file system. */
+bool cell_places_are_own(int scratch);
