@@ -175,6 +175,14 @@ static void next_step(struct seat *s)
 		seat_break(s, &e);
 }
 
+static void on_dns(void *arg, uint32_t events)
+{
+	struct seat *s = arg;
+
+	(void)events;
+	denials_take_query(s->nest->guest, s->dns.fd, s->eid);
+}
+
 static void on_control(void *arg, uint32_t events)
 {
 	struct seat *s = arg;
@@ -187,6 +195,10 @@ static void on_control(void *arg, uint32_t events)
 	} else if (m.news == CELL_GONE) {
 		cell_is_gone(s, m.exit_code == CELL_OUT_OF_MEMORY);
 		renew(s);
+	} else if (m.news == CELL_NETWORK) {
+		seat_unwatch(s, &s->dns);
+		s->slot.dns = fds[0];
+		seat_watch(s, &s->dns, fds[0], on_dns);
 	} else {
 		seat_watch(s, &s->cell, fds[CELL_PIDFD], on_cell_death);
 		s->scratch = fds[CELL_SCRATCH];
@@ -208,14 +220,6 @@ static void on_notify(void *arg, uint32_t events)
 int seat_watch_notices(struct seat *s, int listener)
 {
 	return seat_watch(s, &s->notify, listener, on_notify);
-}
-
-static void on_dns(void *arg, uint32_t events)
-{
-	struct seat *s = arg;
-
-	(void)events;
-	denials_take_query(s->nest->guest, s->dns.fd, s->eid);
 }
 
 /* ---- seating ---- */

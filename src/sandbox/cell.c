@@ -212,9 +212,27 @@ static pid_t make_cell(const struct cell_terms *t, int control, struct err *e)
 	return pid < 0 ? err_sys(e, "cannot create a cell") : pid;
 }
 
+/*
+ * A network that a tenant used is not for the next one: connections that linger, learned metrics and
+ * counters would tell of it. *fresh is what the network looked like before anybody used it.
+ */
+static int renew_network(int control, uint64_t *fresh, struct err *e)
+{
+	struct cell_message m = {.news = CELL_NETWORK};
+	auto_close int dns = -1;
+
+	if (*fresh && net_fingerprint() == *fresh)
+		return 0;
+	if (net_create(&dns, e) < 0)
+		return -1;
+	*fresh = net_fingerprint();
+	return message_send(control, &m, sizeof(m), &dns, dns >= 0, e);
+}
+
 /* One cell after the other, until nobody asks any more. */
 static void serve(const struct cell_terms *t, int control)
 {
+	uint64_t fresh = net_fingerprint();
 	int old[KEEPER_MAX_FDS];
 	struct err e;
 	char byte;
@@ -222,10 +240,11 @@ static void serve(const struct cell_terms *t, int control)
 	while (message_receive(control, &byte, 1, old, &e) == 0) {
 		struct cell_message m = {.news = CELL_GONE};
 		int status = 0;
-		pid_t pid;
+		pid_t pid = -1;
 
 		close_fd(&old[0]);
-		pid = make_cell(t, control, &m.err);
+		if (renew_network(control, &fresh, &m.err) == 0)
+			pid = make_cell(t, control, &m.err);
 		if (pid < 0)
 			m.news = CELL_FAILED;
 		else

@@ -17,7 +17,8 @@
  *
  * A cell has one tenant in its life. When that ends, the cell is killed, and with it whatever the
  * tenant left; the slot's user, network, uts and time namespaces and its cgroup are used again, for the
- * same token only, and the record names them as recycled.
+ * same token only, and the record names them as recycled. A network only if it counted nothing: else
+ * the slot makes another.
  */
 #pragma once
 
@@ -57,8 +58,11 @@ struct nest_terms {
 	unsigned first[2]; /* that there are from the beginning; others when requests wait */
 };
 
-/* A slot tells of its cells, in this order: made (with a pidfd), gone. */
-enum cell_news { CELL_READY = 1, CELL_FAILED, CELL_GONE };
+/*
+ * A slot tells of its cells, in this order: a new network (with its name server's socket), unless nobody
+ * used the last one; made (with a pidfd); gone.
+ */
+enum cell_news { CELL_READY = 1, CELL_FAILED, CELL_GONE, CELL_NETWORK };
 
 struct cell_message {
 	enum cell_news news;

@@ -5,10 +5,16 @@
 #include "base/err.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* Moves this process into a new network namespace. *ret_dns is -1 if port 53 cannot be had. */
 int net_create(int *ret_dns, struct err *e);
+/*
+ * A number made of everything that our network namespace counts: packets, errors, sockets. As long as it
+ * is the same, nobody used the network. 0: it cannot be told.
+ */
+uint64_t net_fingerprint(void);
 
 /*
  * The same by a process of its own, so that it can go on beside other work: it takes longer than

@@ -209,6 +209,20 @@ class Warm(harness.Case):
             seen[name] = {self.d.post("/v1/run", {"code": code}, token=key).json["stdout"] for _ in range(8)}
         self.assertFalse(seen["one"] & seen["two"])
 
+    def test_a_network_that_was_used_goes(self):
+        use = ("import socket\nl = socket.socket(); l.bind(('127.0.0.1', 0)); l.listen()\n"
+               "c = socket.create_connection(l.getsockname()); s, _ = l.accept(); s.close(); c.close()\n"
+               "u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ntry:\n    u.sendto(b'x', ('192.0.2.1', 9))\n"
+               "except OSError:\n    pass\nprint(len(open('/proc/net/tcp').readlines()) > 1)")
+        look = ("import re\nprint(open('/proc/net/dev').read().split('lo:')[1].split()[:2], len(open('/proc/net/tcp').readlines()),"
+                " [line.split()[13] for line in open('/proc/net/snmp') if line.startswith('Ip:')][1],"
+                " open('/proc/net/sockstat').readline())")
+        clean = self.run_cold(code=look)["stdout"]
+        for _ in range(8):
+            self.assertEqual(self.run_warm(code=use)["stdout"], "True\n")
+        for _ in range(8):
+            self.assertEqual(self.run_warm(code=look)["stdout"], clean)
+
     # ---- limits and refusals
 
     def test_ceilings_of_a_token(self):
