@@ -22,7 +22,7 @@
 #define MAGIC "clsnap1"
 #define RUNNING 2	   /* at once */
 #define PATIENCE_MS 900000 /* for one */
-#define EXCLUDED "/tmp /var/tmp /dev/shm /run /etc volumes"
+#define EXCLUDED "/tmp /var/tmp /dev/shm /run volumes"
 
 struct meta {
 	char magic[8];

@@ -59,15 +59,17 @@ static int arrange_fds(const struct plan *p, const struct inside_fds *fds, int n
 
 	if (null < 0 || scratch < 0)
 		return err_sys(e, "cannot open what the guest needs");
-	for (int i = 0; i < NEST_SLOTS * CELL_JOINS; i++)
-		joins[i] = i < p->guest->join_count ? lift(p->guest->joins[i]) : -1;
+	for (int i = 0; i < p->guest->join_count; i++)
+		joins[i] = lift(p->guest->joins[i]);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		if (put(rows[i].fd, rows[i].place, rows[i].flags) < 0)
 			return err_sys(e, "cannot arrange the guest's files");
-	for (int i = 0; i < NEST_SLOTS * CELL_JOINS; i++)
+	for (int i = 0; i < p->guest->join_count; i++)
 		if (put(joins[i], NEST_FD_JOINS + i, 0) < 0)
 			return err_sys(e, "cannot arrange the files of cgroups");
-	if (sys_close_range(FD_LAST + 1, ~0u, 0) < 0)
+	if (sys_close_range((unsigned)(NEST_FD_JOINS + p->guest->join_count), FD_PROGRAM - 1, 0) <
+		    0 ||
+	    sys_close_range(FD_LAST + 1, ~0u, 0) < 0)
 		return err_sys(e, "cannot close files");
 	return 0;
 }
