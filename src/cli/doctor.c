@@ -137,6 +137,9 @@ static const char *userns_remedy(void)
 		[USERNS_NOT_BLOCKED] =
 			"in a container, a runtime profile that allows unshare and mount; else a "
 			"kernel with CONFIG_USER_NS",
+		[USERNS_CHROOT] =
+			"this is a chroot, where the kernel gives none: enter it by pivot_root, a "
+			"container or systemd-nspawn",
 		[USERNS_CLONE_SYSCTL] =
 			"sysctl -w kernel.unprivileged_userns_clone=1, and the same "
 			"in /etc/sysctl.d/ to keep it",

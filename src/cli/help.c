@@ -25,11 +25,14 @@ static const char overview[] =
 	"  cloche mcp [OPTIONS]                       MCP server on stdin and stdout\n"
 	"  cloche hook [OPTIONS]                      PreToolUse hook: puts a coding agent's shell "
 	"in here\n"
-	"  cloche help [run]                          this, or all options\n"
+	"  cloche help [VERB]                         this, or all options of a verb\n"
 	"  cloche version\n"
 	"\n"
 	"Exit status: the command's own; 128+N if it died of signal N; 124 timed out; 137 out of\n"
 	"memory; 126 not executable; 127 not found; 125 cloche itself could not.\n"
+	"Where the daemon is: CLOCHE_URL with CLOCHE_TOKEN, else the socket of this user's or of\n"
+	"root's `cloche serve`. Manuals: cloche(1), cloche-policy(5), cloche-serve(8), "
+	"cloche.conf(5).\n"
 	"\n"
 	"Try:  cloche code -e 'print(6 * 7)'\n";
 
@@ -78,8 +81,11 @@ int cmd_help(int argc, char **argv)
 	else if (str_equal(topic, "code"))
 		print_code_help();
 	else if (str_equal(topic, "shell"))
-		printf("usage: cloche shell [OPTIONS]\n\n");
-	else {
+		printf("usage: cloche shell [OPTIONS]    a new sandbox\n"
+		       "       cloche shell ID           one of the daemon's\n\n");
+	else if (*topic && !str_equal(topic, "help") && !str_equal(topic, "version")) {
+		return cli_run_helper((char *[]){argv[0], argv[1], "--help", NULL});
+	} else {
 		fputs(overview, stdout);
 		return 0;
 	}

@@ -12,6 +12,7 @@
 enum { EXIT_THROUGH = 1, EXIT_CANNOT = 125 };
 
 struct options {
+	bool help;
 	bool json;
 	const char *level; /* NULL: both */
 	struct list cases; /* none: all */
@@ -19,10 +20,23 @@ struct options {
 
 static const char *const levels[] = {"container", "process"};
 
+static int print_help(void)
+{
+	puts("usage: cloche selftest [--level container|process] [--json] [CASE...]\n"
+	     "Attacks sandboxes of both levels on this host, harmlessly, and says what was "
+	     "refused; "
+	     "each attack is\n"
+	     "tried outside as well, where it must get through. CASE: only these.\n"
+	     "Exit status 0: everything was refused; 1: something got through; 125: cannot tell.");
+	return fflush(stdout) == 0 ? 0 : EXIT_CANNOT;
+}
+
 static int parse_options(int argc, char **argv, struct options *o, struct err *e)
 {
 	for (int i = 1; i < argc; i++) {
-		if (str_equal(argv[i], "--json"))
+		if (str_equal(argv[i], "--help") || str_equal(argv[i], "-h"))
+			o->help = true;
+		else if (str_equal(argv[i], "--json"))
 			o->json = true;
 		else if (str_equal(argv[i], "--level") && i + 1 < argc)
 			o->level = argv[++i];
@@ -93,8 +107,12 @@ int cmd_selftest(int argc, char **argv)
 	struct err e = {0};
 	int status = EXIT_CANNOT;
 
-	if (parse_options(argc, argv, &options, &e) < 0 || stage_open(&t.stage, &e) < 0 ||
-	    attacks_load(&t.stage, &options.cases, &t.attacks, &e) < 0)
+	if (parse_options(argc, argv, &options, &e) < 0)
+		fprintf(stderr, "cloche: %s\n", e.msg);
+	else if (options.help)
+		status = print_help();
+	else if (stage_open(&t.stage, &e) < 0 ||
+		 attacks_load(&t.stage, &options.cases, &t.attacks, &e) < 0)
 		fprintf(stderr, "cloche: %s\n", e.msg);
 	else
 		status = run_and_report(&t, &options);

@@ -396,7 +396,7 @@ struct verb {
 };
 
 static const char usage[] =
-	"usage: cloche token create [OPTIONS] NAME   make an API key; it is the last line printed\n"
+	"usage: cloche token create [OPTIONS] NAME   make an API key; its --help has the options\n"
 	"       cloche token ls [--json]             list them\n"
 	"       cloche token revoke ID|NAME          take one back\n";
 

@@ -3,6 +3,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "kern/caps.h"
+#include "kern/mountinfo.h"
 #include "kern/probe.h"
 #include "kern/sys.h"
 #include "kern/userns.h"
@@ -324,8 +325,25 @@ static int read_sysctl(const char *path)
 	return atoi(text);
 }
 
+/* No mount is at "/": a chroot, where the kernel has only EPERM (user_namespaces(7)). */
+static bool is_chroot(void)
+{
+	struct mountinfo m;
+	struct err e = {0};
+	bool found = false;
+
+	if (mountinfo_read(&m, &e) < 0)
+		return false;
+	for (size_t i = 0; i < m.count; i++)
+		found = found || str_equal(m.entries[i].point, "/");
+	mountinfo_done(&m);
+	return !found;
+}
+
 enum userns_block features_userns_block(void)
 {
+	if (is_chroot())
+		return USERNS_CHROOT;
 	if (read_sysctl("/proc/sys/kernel/unprivileged_userns_clone") == 0)
 		return USERNS_CLONE_SYSCTL;
 	if (read_sysctl("/proc/sys/user/max_user_namespaces") == 0)

@@ -55,6 +55,7 @@ void features_probe(enum feature_id id, struct feature *ret);
 /* What stands in the way of user namespaces for ordinary users. */
 enum userns_block {
 	USERNS_NOT_BLOCKED,
+	USERNS_CHROOT,
 	USERNS_CLONE_SYSCTL, /* kernel.unprivileged_userns_clone is 0 */
 	USERNS_MAX_ZERO,     /* user.max_user_namespaces is 0 */
 	USERNS_APPARMOR,     /* kernel.apparmor_restrict_unprivileged_userns is 1 */

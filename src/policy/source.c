@@ -212,6 +212,15 @@ static bool judge_submounts(const struct judge *j, const struct mountinfo *m, st
 	return false;
 }
 
+/* On the mount of "/", and no forbidden place is on another mount of the same file system. */
+static bool has_one_name(const struct judge *j)
+{
+	struct place_id root;
+
+	return j->id.mount && place_id_get(AT_FDCWD, "/", &root) == 0 &&
+	       root.mount == j->id.mount && !forbidden_shares_fs(&j->forbidden, &j->id);
+}
+
 /* True if it is to be refused, or if the list of mounts does not know it (then ret says so). */
 static bool judge_mount(const struct judge *j, const struct mountinfo *m, struct refusal *ret)
 {
@@ -227,6 +236,9 @@ static bool judge_mount(const struct judge *j, const struct mountinfo *m, struct
 		if (path_below(path, m->entries[i].point) &&
 		    (!own || strlen(m->entries[i].point) >= strlen(own->point)))
 			own = &m->entries[i];
+	/* In a chroot the mount of "/" is not listed. */
+	if (!own && has_one_name(j))
+		return false;
 	if (!own || !path_below(path, own->point)) {
 		*ret = (struct refusal){REFUSE_IS, "a mount of another namespace"};
 		return true;
@@ -241,14 +253,6 @@ static bool judge_mount(const struct judge *j, const struct mountinfo *m, struct
 	return judge_names(j, m, own->dev, *inner ? inner : "/", ret);
 }
 
-static bool needs_mounts(const struct judge *j)
-{
-	struct place_id root;
-
-	return j->use != SOURCE_COPY || !j->id.mount || place_id_get(AT_FDCWD, "/", &root) < 0 ||
-	       root.mount != j->id.mount || forbidden_shares_fs(&j->forbidden, &j->id);
-}
-
 static int judge_forbidden(const struct judge *j, struct err *e)
 {
 	struct mountinfo mounts;
@@ -258,7 +262,7 @@ static int judge_forbidden(const struct judge *j, struct err *e)
 	if (forbidden_judge(&j->forbidden, j->source->path, &r) ||
 	    forbidden_judge_id(&j->forbidden, &j->id, &r))
 		return refuse(j, &r, e);
-	if (!needs_mounts(j))
+	if (j->use == SOURCE_COPY && has_one_name(j))
 		return 0;
 	if (mountinfo_read(&mounts, e) < 0)
 		return -1;

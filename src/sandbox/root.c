@@ -38,9 +38,14 @@
 /* Needs the mount namespace to be ours alone: nothing may travel back to the host (rule 12). */
 static int cut_propagation(struct err *e)
 {
-	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
-		return err_sys(e, "cannot make mounts private");
-	return 0;
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0)
+		return 0;
+	if (errno == EINVAL)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "the root directory is no mount, so this is a chroot, where the "
+			       "kernel gives no namespaces; enter it by pivot_root, a container or "
+			       "systemd-nspawn, or use --level process");
+	return err_sys(e, "cannot make mounts private");
 }
 
 struct place {
