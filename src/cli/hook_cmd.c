@@ -183,14 +183,13 @@ static const char *named_project(const struct hook *h)
 	return json_string_value(json_array_get(json_object_get(h->input, "workspace_roots"), 0));
 }
 
-static int find_places(struct hook *h, struct err *e)
+/* Where the agent itself is, and which directory there is the project. */
+static int find_project(struct hook *h, struct err *e)
 {
-	const char *cwd = text_of(h->call, "working_directory");
+	const char *cwd = text_of(h->input, "cwd");
 	const char *root = named_project(h);
 	char own[PATH_MAX];
 
-	if (!cwd || !*cwd)
-		cwd = text_of(h->input, "cwd");
 	if (!cwd || !*cwd)
 		cwd = getcwd(own, sizeof(own));
 	if (!cwd || !realpath(cwd, h->cwd))
@@ -200,6 +199,45 @@ static int find_places(struct hook *h, struct err *e)
 	if (!root || !realpath(root, h->project) || !path_below(h->cwd, h->project))
 		memcpy(h->project, h->cwd, sizeof(h->project));
 	return 0;
+}
+
+/* Another root of the workspace may become the project: the agent names those, not its model. */
+static bool is_in_a_root(struct hook *h)
+{
+	const json_t *roots = json_object_get(h->input, "workspace_roots");
+	char place[PATH_MAX];
+
+	for (size_t i = 0; i < json_array_size(roots); i++) {
+		const char *root = json_string_value(json_array_get(roots, i));
+
+		if (!root || !realpath(root, place) || !path_below(h->cwd, place))
+			continue;
+		memcpy(h->project, place, sizeof(h->project));
+		return true;
+	}
+	return false;
+}
+
+/* The call may choose a place in the project; what can be written is not a model's choice (rule 5). */
+static int find_places(struct hook *h, struct err *e)
+{
+	const char *asked = text_of(h->call, "working_directory");
+	char path[2 * PATH_MAX];
+
+	if (find_project(h, e) < 0)
+		return -1;
+	if (!asked || !*asked)
+		return 0;
+	snprintf(path, sizeof(path), "%s%s%s", *asked == '/' ? "" : h->cwd,
+		 *asked == '/' ? "" : "/", asked);
+	if (!realpath(path, h->cwd))
+		return err_set(e, ERR_NOT_FOUND, "working_directory '%.200s' cannot be used: %s",
+			       asked, strerror(errno));
+	if (path_below(h->cwd, h->project) || is_in_a_root(h) ||
+	    spec_is_set(&h->spec, "workspace") || spec_is_set(&h->spec, "empty"))
+		return 0;
+	return err_set(e, ERR_DENIED, "working_directory '%.200s' is not in the project, '%.200s'",
+		       h->cwd, h->project);
 }
 
 /* `cloche run` will say the same, but to a shell; here the agent gets to know why. */

@@ -129,6 +129,27 @@ class Agents(Hook):
         self.assertEqual(answer["permission"], "allow")
         self.assertIn(" run ", answer["updated_input"]["command"])
 
+    def test_model_does_not_choose_the_workspace(self):
+        """A call's working_directory is a place in the project, never another project."""
+        inside, other = os.path.join(self.dir, "in"), os.path.join(self.dir, "other")
+        os.makedirs(os.path.join(inside, "sub"))
+        os.makedirs(other)
+        os.symlink(other, os.path.join(inside, "link"))
+        for place in (other, self.dir, os.path.join(inside, "link"), "link", "..", "/opt", "/"):
+            for ask in (event(cwd=inside, working_directory=place),
+                        event(name="preToolUse", tool="Shell", cwd=inside, working_directory=place)):
+                self.refused_as(ask, "not in the project")
+        self.refused_as(event(cwd=inside, working_directory="missing"), "cannot be used")
+        for place in (os.path.join(inside, "sub"), "sub"):
+            call = self.rewritten(event(cwd=inside, working_directory=place))
+            self.assertEqual(self.option(call["command"], "--workspace"), os.path.realpath(inside))
+            self.assertEqual(self.option(call["command"], "--workdir"),
+                             os.path.realpath(os.path.join(inside, "sub")))
+        ask = event(cwd=inside, working_directory=other)
+        ask["workspace_roots"] = [inside, other]
+        self.assertEqual(self.option(self.rewritten(ask)["command"], "--workspace"),
+                         os.path.realpath(other))
+
     def test_cursor_without_rewriting(self):
         ask = {"hook_event_name": "beforeShellExecution", "command": "id", "cwd": self.dir}
         self.refused_as(ask, "preToolUse")
