@@ -276,6 +276,7 @@ struct mcp_session *mcp_session_open(struct mcp_state *st, const struct caller *
 
 struct lookup {
 	const char *id;
+	const struct caller *who;
 	struct sandbox *found;
 };
 
@@ -284,7 +285,8 @@ static bool is_of_session(void *arg, struct sandbox *box)
 	struct lookup *l = arg;
 	const char *id = json_string_value(json_object_get(sandbox_door_data(box), "session"));
 
-	if (str_equal(sandbox_door(box), "mcp") && id && str_equal(id, l->id))
+	if (str_equal(sandbox_door(box), "mcp") && id && str_equal(id, l->id) &&
+	    sandbox_is_owned_by(box, l->who))
 		l->found = box;
 	return true;
 }
@@ -292,7 +294,7 @@ static bool is_of_session(void *arg, struct sandbox *box)
 /* A daemon that was started again knows its sandboxes, and by them the sessions. */
 static struct mcp_session *revive(struct mcp_state *st, const struct caller *who, const char *id)
 {
-	struct lookup l = {.id = id};
+	struct lookup l = {.id = id, .who = who};
 	struct mcp_session *s;
 	struct err e = {0};
 
@@ -348,19 +350,23 @@ struct mcp_session *mcp_session_implicit(struct mcp_state *st, const struct call
 		return NULL;
 	snprintf(s->client, sizeof(s->client), "%s", clean);
 	snprintf(s->key, sizeof(s->key), "client:%s", s->client);
-	l = (struct lookup){.id = s->key};
+	l = (struct lookup){.id = s->key, .who = who};
 	manager_each(st->api->manager, who, is_of_session, &l);
 	if (l.found)
 		snprintf(s->sandbox, sizeof(s->sandbox), "%s", sandbox_id(l.found));
 	return s;
 }
 
+/*
+ * Who may see everything is no exception: clients choose the names that their sessions go by, and
+ * what somebody else prepared under the same name must not become the operator's.
+ */
 bool mcp_session_owns(const struct mcp_session *s, const struct sandbox *box)
 {
 	const char *key = json_string_value(json_object_get(sandbox_door_data(box), "session"));
 
 	return str_equal(sandbox_door(box), "mcp") && key && str_equal(key, s->key) &&
-	       sandbox_state(box) != STATE_DESTROYED;
+	       sandbox_is_owned_by(box, &s->caller) && sandbox_state(box) != STATE_DESTROYED;
 }
 
 static void on_destroyed(void *arg, struct sandbox *box, const struct err *e)

@@ -575,6 +575,11 @@ void sandbox_set_door_data(struct sandbox *s, json_t *data)
 		manager_log(s->m, "sandbox %s: %s", s->id, e.msg);
 }
 
+bool sandbox_is_owned_by(const struct sandbox *s, const struct caller *who)
+{
+	return !s->pooled && strcmp(who->token, s->owner.token) == 0;
+}
+
 const char *sandbox_door(const struct sandbox *s)
 {
 	return s->o.door;

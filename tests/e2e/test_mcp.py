@@ -457,6 +457,25 @@ class Modern(Served):
                          meta={META + "clientInfo": {"name": "other", "version": "1"}})
         self.assertEqual(other.json()["result"]["structuredContent"]["stdout"], "")
 
+    def test_same_name_of_another_owner(self):
+        """A sandbox that a token prepared under a client's name does not become the operator's."""
+        env = cl.caller_env(CLOCHE_STATE_DIR=self.daemon.state, CLOCHE_RUNTIME_DIR=self.daemon.runtime)
+        bearer = {}
+        for name, scopes in (("tenant", "run,files,read"), ("boss", "run,files,read,admin")):
+            r = self.ok("token", "create", "--scopes", scopes, name, env=env)
+            bearer[name] = "Bearer " + r.out.strip().split("\n")[-1]
+            puppet.await_true(lambda: self.send(HELLO, Authorization=bearer[name]).status == 200)
+        client = {META + "clientInfo": {"name": "popular", "version": "1"}}
+        tool = lambda name, arguments, **headers: self.ask(
+            "tools/call", {"name": name, "arguments": arguments}, meta=client, **headers
+        ).json()["result"]["structuredContent"]
+        look = {"command": "echo mine >~/mark; ls ~"}
+        tool("run_command", {"command": "touch ~/bait"}, Authorization=bearer["tenant"])
+        self.assertEqual(tool("run_command", look, Authorization=bearer["boss"])["stdout"], "mark\n")
+        self.assertEqual(tool("run_command", look)["stdout"], "mark\n")
+        self.assertEqual(len(tool("sandbox_list", {})["sandboxes"]), 1)
+        self.assertEqual(len(tool("sandbox_list", {}, Authorization=bearer["tenant"])["sandboxes"]), 1)
+
     def test_log_only_if_asked(self):
         call = {"name": "run_command", "arguments": {"command": "getent hosts example.com"}}
         self.assertEqual(self.ask("tools/call", call).headers["Content-Type"], "application/json")
