@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "policy/config.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -76,7 +77,8 @@ void v1_snapshot_delete(struct exchange *x)
 struct tar {
 	struct exchange *x;
 	int fd;
-	uint64_t left;
+	uint64_t taken;
+	bool is_begun;		 /* to be written; the broker has it in its books */
 	struct loop_watch watch; /* where it is a pipe */
 	struct ipc_snapshot info;
 };
@@ -87,6 +89,8 @@ static void tar_done(void *data)
 
 	loop_unwatch(t->x->api->loop, &t->watch);
 	close_fd(&t->fd);
+	if (t->is_begun)
+		manager_snapshot_abandon(t->x->api->manager, &t->info);
 }
 
 static struct tar *tar_new(struct exchange *x)
@@ -175,8 +179,16 @@ void v1_snapshot_get_tar(struct exchange *x)
 static size_t take(void *arg, const char *bytes, size_t len)
 {
 	struct tar *t = arg;
+	uint64_t most = t->x->api->config->snapshot_max_bytes;
 	size_t done = 0;
 	struct err e = {0};
+
+	/* Here, not only when it is checked: until then it would fill the disk. */
+	if (most && t->taken + len > most) {
+		err_set(&e, ERR_LIMIT, "the snapshot is larger than this daemon allows");
+		exchange_error_as(t->x, 413, &e);
+		return 0;
+	}
 
 	while (done < len) {
 		ssize_t n = write(t->fd, bytes + done, len - done);
@@ -194,6 +206,7 @@ static size_t take(void *arg, const char *bytes, size_t len)
 		}
 		done += (size_t)n;
 	}
+	t->taken += done;
 	return done;
 }
 
@@ -211,6 +224,7 @@ static void complete(void *arg)
 	struct tar *t = arg;
 
 	close_fd(&t->fd);
+	t->is_begun = false;
 	manager_snapshot_keep(t->x->api->manager, &t->x->caller, &t->info, answer_created, t->x);
 }
 
@@ -233,6 +247,7 @@ static void on_write_fd(void *arg, int fd, const struct ipc_snapshot *info, cons
 	}
 	t->fd = fd;
 	t->info = *info;
+	t->is_begun = true;
 	t->watch = (struct loop_watch){.fd = fd, .events = EPOLLOUT, .call = on_writable, .arg = t};
 	exchange_on_gone(t->x, stop_taking, t);
 	if (t->x->gone)

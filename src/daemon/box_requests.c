@@ -39,11 +39,12 @@ static int open_listener(struct box *b, struct err *e)
 }
 
 /* The ceiling that the operator gave this token. */
-static int check_token(const struct daemon *d, const struct ipc_boot *boot, struct err *e)
+static int check_token(const struct daemon *d, const char *owner, const struct limits *l,
+		       struct err *e)
 {
-	const struct token *t = daemon_token(d, boot->owner);
+	const struct token *t = daemon_token(d, owner);
 
-	return t ? check_ceiling(&boot->limits, &t->ceiling, e) : 0;
+	return t ? check_ceiling(l, &t->ceiling, e) : 0;
 }
 
 /* Kinds that are counted apart: what clients keep, what runs once, what is prepared. */
@@ -84,7 +85,7 @@ static int may_boot(struct daemon *d, const struct ipc_boot *boot, struct err *e
 	if (d->stopping)
 		return err_set(e, ERR_CONFLICT, "the daemon is being stopped");
 	if (check_boot(boot, d->config, daemon_owner_name(d, boot->owner), e) < 0 ||
-	    check_token(d, boot, e) < 0)
+	    check_token(d, boot->owner, &boot->limits, e) < 0)
 		return -1;
 	if (box_find(d, boot->id))
 		return err_set(e, ERR_CONFLICT, "there is a sandbox %s already", boot->id);
@@ -386,6 +387,7 @@ void box_request_update(struct daemon *d, struct asker who, const struct ipc *m)
 	if (!b)
 		return;
 	if (check_limits(&m->boot.limits, d->config, &e) < 0 ||
+	    check_token(d, b->info.owner, &m->boot.limits, &e) < 0 ||
 	    apply_limits(b, &m->boot.limits, &e) < 0 || record_write(b, &e) < 0)
 		front_done(d, who, m->boot.id, &e);
 	else
@@ -397,7 +399,12 @@ static int claim(struct box *b, const struct ipc_boot *boot, struct err *e)
 	if (!str_equal(b->info.owner, "-"))
 		return err_set(e, ERR_CONFLICT, "the sandbox has an owner already");
 	if (check_boot(boot, b->d->config, daemon_owner_name(b->d, boot->owner), e) < 0 ||
-	    check_token(b->d, boot, e) < 0)
+	    check_token(b->d, boot->owner, &boot->limits, e) < 0)
+		return -1;
+	if (str_equal(boot->owner, "-"))
+		return err_set(e, ERR_INVALID, "the pool claims nothing");
+	/* It is no longer counted with the pool, but with what clients have. */
+	if (check_count(b->d, boot, e) < 0)
 		return -1;
 	if (boot->volume_count)
 		return err_set(e, ERR_CONFLICT, "a prepared sandbox cannot be given volumes");

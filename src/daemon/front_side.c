@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "daemon/snapshots.h"
 #include "daemon/state.h"
+#include "daemon/uploads.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -269,6 +270,7 @@ void front_detach(struct daemon *d)
 	loop_unwatch(d->loop, &f->watch);
 	close_fd(&f->sock);
 	drop_waiting(f);
+	uploads_drop(d);
 	f->was_told = false;
 	/* Answers for it go nowhere from now on. */
 	f->epoch++;

@@ -7,6 +7,7 @@
 #include "daemon/copier.h"
 #include "daemon/record.h"
 #include "daemon/state.h"
+#include "daemon/uploads.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -85,7 +86,7 @@ static int keep(const struct daemon *d, const struct ipc_snapshot *info, struct 
 	return 0;
 }
 
-static void discard(const struct daemon *d, const char *id)
+void snapshot_discard(const struct daemon *d, const char *id)
 {
 	static const char *const endings[] = {"meta", "new", "part", "tar"};
 
@@ -161,17 +162,28 @@ static void count_one(struct daemon *d, struct ipc_snapshot *s, void *arg)
 	c->n += str_equal(s->owner, c->owner);
 }
 
+/* What is being made or written counts like what is there: none of it is free. */
+static uint32_t count_all(struct daemon *d, const char *owner)
+{
+	struct count c = {.owner = owner, .n = uploads_count(d, owner)};
+
+	for (const struct snapshot_job *j = d->snapshot_jobs; j; j = j->next)
+		c.n += str_equal(j->info.owner, owner);
+	for_each(d, count_one, &c);
+	return c.n;
+}
+
 static int may_add(struct daemon *d, const struct ipc_snapshot *s, struct err *e)
 {
-	struct count c = {.owner = s->owner};
+	uint32_t n;
 
 	if (!ipc_id_is_valid(s->id) || !check_owner(s->owner) || !check_name(s->name))
 		return err_set(e, ERR_INVALID, "not a snapshot's id, owner or name");
 	if (exists(d, s->id, "meta") || exists(d, s->id, "part"))
 		return err_set(e, ERR_CONFLICT, "there is such a snapshot already");
-	for_each(d, count_one, &c);
-	if (d->config->snapshot_max_count && c.n >= d->config->snapshot_max_count)
-		return err_set(e, ERR_LIMIT, "snapshots: there are %u already", c.n);
+	n = count_all(d, s->owner);
+	if (d->config->snapshot_max_count && n >= d->config->snapshot_max_count)
+		return err_set(e, ERR_LIMIT, "snapshots: there are %u already", n);
 	return 0;
 }
 
@@ -228,7 +240,7 @@ static void end_job(struct snapshot_job *j, const struct err *e)
 	}
 	let_go(j);
 	if (e)
-		discard(d, j->info.id);
+		snapshot_discard(d, j->info.id);
 	answer(j, e);
 	free(j);
 	start_next(d);
@@ -425,12 +437,13 @@ void snapshot_request_delete(struct daemon *d, struct asker who, const struct ip
 	struct ipc_snapshot s;
 	struct err e = {0};
 
-	if (find(d, &m->snapshot, &s, &e) < 0) {
+	/* One that is being written is given up. */
+	if (!upload_take(d, &m->snapshot) && find(d, &m->snapshot, &s, &e) < 0) {
 		front_done(d, who, m->snapshot.id, &e);
 		return;
 	}
-	discard(d, s.id);
-	front_done(d, who, s.id, NULL);
+	snapshot_discard(d, m->snapshot.id);
+	front_done(d, who, m->snapshot.id, NULL);
 }
 
 void snapshot_request_read(struct daemon *d, struct asker who, const struct ipc *m)
@@ -466,18 +479,12 @@ void snapshot_request_write(struct daemon *d, struct asker who, const struct ipc
 		if (fd < 0)
 			err_sys(&e, "cannot create the snapshot");
 	}
-	if (fd < 0)
+	if (fd < 0) {
 		front_done(d, who, m->snapshot.id, &e);
-	else
-		front_answer(d, who, &reply, fd);
-}
-
-static bool is_at_work(const struct daemon *d, const char *id)
-{
-	for (const struct snapshot_job *j = d->snapshot_jobs; j; j = j->next)
-		if (str_equal(j->info.id, id))
-			return true;
-	return false;
+		return;
+	}
+	upload_add(d, &m->snapshot);
+	front_answer(d, who, &reply, fd);
 }
 
 void snapshot_request_keep(struct daemon *d, struct asker who, const struct ipc *m)
@@ -486,8 +493,8 @@ void snapshot_request_keep(struct daemon *d, struct asker who, const struct ipc 
 	struct snapshot_job *j;
 	struct err e = {0};
 
-	if (!ipc_id_is_valid(s->id) || !check_owner(s->owner) || !check_name(s->name) ||
-	    !exists(d, s->id, "part") || exists(d, s->id, "meta") || is_at_work(d, s->id)) {
+	/* Its name was judged when it was begun, but may be another one now. */
+	if (!ipc_id_is_valid(s->id) || !check_name(s->name) || !upload_take(d, s)) {
 		err_set(&e, ERR_NOT_FOUND, "there is no such unfinished snapshot");
 		front_done(d, who, s->id, &e);
 		return;

@@ -129,6 +129,8 @@ void manager_snapshot_read(struct manager *m, const struct caller *who, const ch
 			   fd_done done, void *arg);
 void manager_snapshot_write(struct manager *m, const struct caller *who, const char *name,
 			    fd_done done, void *arg);
+/* What was begun by manager_snapshot_write and will not be kept. */
+void manager_snapshot_abandon(struct manager *m, const struct ipc_snapshot *info);
 void manager_snapshot_keep(struct manager *m, const struct caller *who,
 			   const struct ipc_snapshot *info, json_done done, void *arg);
 

@@ -620,6 +620,11 @@ void manager_snapshot_write(struct manager *m, const struct caller *who, const c
 	errand_run(a, who, "snapshot.import");
 }
 
+void manager_snapshot_abandon(struct manager *m, const struct ipc_snapshot *info)
+{
+	snapshot_drop(m, info->id, info->owner);
+}
+
 void manager_snapshot_keep(struct manager *m, const struct caller *who,
 			   const struct ipc_snapshot *info, json_done done, void *arg)
 {

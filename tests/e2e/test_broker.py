@@ -248,6 +248,57 @@ class Hostile(Case):
             self.boot(b)
             self.refused(b.ask("boot " + new_id()), puppet.LIMIT)
 
+    def test_the_pool_is_no_way_around(self):
+        """What is claimed from the pool counts like what is booted."""
+        config = os.path.join(self.dir, "conf.yaml")
+        with open(config, "w", encoding="utf-8") as out:
+            out.write("max_sandboxes: 2\n")
+        with self.broker(config=config) as b:
+            self.boot(b)
+            first, second = self.boot(b, "-"), self.boot(b, "-")
+            self.refused(b.ask("claim %s -" % first), puppet.INVALID)
+            self.done(b.ask("claim %s abcdefghij" % first))
+            self.refused(b.ask("claim %s abcdefghij" % second), puppet.LIMIT)
+
+    def test_above_the_ceiling_of_a_token(self):
+        with self.broker() as b:
+            made = cl.run(
+                "token", "create", "--memory", "300M", "small",
+                env=cl.caller_env(CLOCHE_STATE_DIR=b.state, CLOCHE_RUNTIME_DIR=b.runtime),
+            )
+            self.assertEqual(made.code, 0, made)
+            owner = made.out.strip().split("\n")[-1].split("_")[1]
+
+            def is_known():
+                name = new_id()
+                reply = b.ask("boot %s %s %d" % (name, owner, 301 << 20))
+                if reply["type"] == puppet.BOOTED:
+                    self.done(b.ask("destroy " + name))
+                return reply["type"] == puppet.DONE and reply["kind"] == puppet.DENIED
+
+            puppet.await_true(is_known)
+            box = self.boot(b, owner)
+            self.refused(b.ask("update %s %d" % (box, 301 << 20)), puppet.DENIED)
+
+    def test_unfinished_snapshots_count(self):
+        config = os.path.join(self.dir, "conf.yaml")
+        with open(config, "w", encoding="utf-8") as out:
+            out.write("snapshots:\n  max_count: 2\n")
+        with self.broker(config=config) as b:
+            files = os.path.join(b.state, "snapshots")
+            first, second = new_id(), new_id()
+            for name in (first, second):
+                self.assertTrue(b.ask("write %s abcdefghij" % name)["fd"])
+            self.refused(b.ask("write %s abcdefghij" % new_id()), puppet.LIMIT)
+            for verb in ("delete", "keep"):  # another owner's
+                self.refused(b.ask("%s %s klmnopqrst" % (verb, first)), puppet.NOT_FOUND)
+            self.done(b.ask("delete %s abcdefghij" % first))
+            self.assertEqual(os.listdir(files), [second + ".part"])
+            b.line_socket.close()  # who was to write the other one has gone
+            b.connect()
+            b.news(puppet.READY)
+            self.assertEqual(os.listdir(files), [])
+
     def test_no_host_path(self):
         secret = os.path.join(self.dir, "secret")
         volume = os.path.join(self.dir, "volume")

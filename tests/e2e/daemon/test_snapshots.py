@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 import tarfile
 import unittest
 
@@ -213,6 +214,41 @@ class Snapshots(harness.Case):
             self.assertGreaterEqual(reply.status, 400, reply)
             self.assertLess(reply.status, 500, reply)
         self.assertNotIn("bad", json.dumps(self.d.get("/v1/snapshots").json))
+
+    def parts(self):
+        return [n for n in os.listdir(os.path.join(self.d.dir, "state", "snapshots"))
+                if n.endswith(".part")]
+
+    def begin_import(self, key, size):
+        """An upload of unknown length, so much of it."""
+        s = self.d.raw()
+        self.addCleanup(s.close)
+        s.sendall(b"PUT /v1/snapshots/half/tar HTTP/1.1\r\nHost: localhost\r\n"
+                  b"Authorization: Bearer " + key.encode() + b"\r\n"
+                  b"Transfer-Encoding: chunked\r\n\r\n")
+        s.sendall(b"%x\r\n" % size + b"x" * size + b"\r\n")
+        return s
+
+    def test_given_up_import_leaves_nothing(self):
+        key = self.d.token("snap-half")
+        s = self.begin_import(key, 4096)
+        harness.until(self.parts, "the beginning of an import")
+        s.close()
+        harness.until(lambda: not self.parts(), "the end of an import")
+
+    def test_import_is_bounded_while_it_comes(self):
+        d = harness.Daemon(config="snapshots:\n  max_bytes: 64K\n")
+        self.addCleanup(d.remove)
+        d.start()
+        self.addCleanup(d.stop)
+        files = os.path.join(d.dir, "state", "snapshots")
+        try:
+            reply = d.request("PUT", "/v1/snapshots/big/tar", iter([b"x" * 4096] * 64),
+                              headers={"Transfer-Encoding": "chunked"})
+            self.assertEqual(reply.status, 413, reply)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it was refused before all of it was sent
+        harness.until(lambda: os.listdir(files) == [], "the end of an import")
 
     def test_of_a_paused_one(self):
         box = self.box()
