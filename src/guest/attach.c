@@ -18,7 +18,7 @@ static void pack_exit(const struct command *c, struct buf *b)
 
 	pack_u32(b, (uint32_t)x->wait_status);
 	pack_u32(b, (uint32_t)x->exec_errno);
-	pack_u8(b, (uint8_t)x->why);
+	pack_u8(b, (uint8_t)((unsigned)x->why | x->limits));
 	pack_u64(b, x->duration_us);
 	pack_u64(b, x->cpu_us);
 	pack_u64(b, x->max_rss_bytes);

@@ -130,12 +130,13 @@ void command_ended(struct command *c)
 	loop_timer_set(g->loop, &g->forget, g->ended_count > COMMANDS_ENDED ? 0 : COMMAND_KEEP_MS);
 }
 
-static void on_cell_gone(void *arg, int exec_errno, bool out_of_memory)
+static void on_cell_gone(void *arg, int exec_errno, unsigned limits)
 {
 	struct command *c = arg;
 
 	c->exit.exec_errno = exec_errno;
-	if (out_of_memory)
+	c->exit.limits = limits;
+	if ((limits & GUEST_HIT_MEMORY) && c->exit.why == GUEST_WHY_NONE)
 		c->exit.why = GUEST_WHY_OOM;
 	c->reaped = true;
 	command_watch_sources(c);

@@ -20,6 +20,7 @@
 struct command_exit {
 	int wait_status, exec_errno;
 	enum guest_why why;
+	unsigned limits; /* GUEST_HIT_* */
 	uint64_t duration_us, cpu_us, max_rss_bytes;
 };
 

@@ -56,6 +56,19 @@ static int init(int argc, char **argv)
 	return guest_serve(&o);
 }
 
+/* What could not be opened counts nothing; no other file is to be taken for it. */
+static void keep_place(int fd)
+{
+	if (fcntl(fd, F_SETFD, FD_CLOEXEC) == 0)
+		return;
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	if (null >= 0 && null != fd) {
+		dup3(null, fd, O_CLOEXEC);
+		close(null);
+	}
+}
+
 /* argv: nest MODULE...; its terms and the cgroups of its slots are open. */
 static int nest(int argc, char **argv)
 {
@@ -70,8 +83,8 @@ static int nest(int argc, char **argv)
 	n.terms = terms.cell;
 	memcpy(n.slots, terms.slots, sizeof(n.slots));
 	memcpy(n.first, terms.first, sizeof(n.first));
-	for (unsigned i = 0; i < (n.slots[0] + n.slots[1]) * (unsigned)n.terms.join_count; i++)
-		fcntl(NEST_FD_JOINS + (int)i, F_SETFD, FD_CLOEXEC);
+	for (int i = 0; i < (int)(n.slots[0] + n.slots[1]) * cell_file_count(&n.terms); i++)
+		keep_place(NEST_FD_JOINS + i);
 	list_add(&interpreter, "python3");
 	list_add(&interpreter, "/run/cloche/zygote.py");
 	for (int i = 2; i < argc; i++)

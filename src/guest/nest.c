@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "guest/denials.h"
 #include "guest/server.h"
+#include "kern/cgroup.h"
 #include "kern/sys.h"
 #include "sandbox/message.h"
 
@@ -16,11 +17,13 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 
 #define FAILURES_MAX 16
 #define REVIVE_FIRST_MS 500
 #define REVIVE_MOST_MS 60000
 #define QUERIES_MAX 4096
+#define DISK_FULL (64u << 10) /* so little is left that a write may have failed for it */
 #define SHRINK_MS 10000
 #define SPARE_NS 30000000000LL /* what nobody used for so long is too much */
 #define WAIT_NS 2000000000LL   /* for a cell, at most */
@@ -109,15 +112,41 @@ static void drain_queries(struct seat *s)
 	}
 }
 
+static void count(const struct seat *s, struct seat_counts *ret)
+{
+	*ret = (struct seat_counts){s->events[0] < 0 ? 0 : cgroup_count_oom_kills(s->events[0]),
+				    s->events[1] < 0 ? 0 : cgroup_count_pids_refused(s->events[1])};
+}
+
+/* A slot's counts go on from tenant to tenant; what came since its own was seated is its own. */
+static unsigned limits_met(const struct seat *s)
+{
+	struct seat_counts now;
+
+	count(s, &now);
+	return (now.oom_kills > s->before.oom_kills ? GUEST_HIT_MEMORY : 0u) |
+	       (now.pids_refused > s->before.pids_refused ? GUEST_HIT_PIDS : 0u) |
+	       (s->disk_was_full ? GUEST_HIT_DISK : 0u);
+}
+
 /* Everything in it is dead: whoever waits for that goes first. */
 static void cell_is_gone(struct seat *s, bool out_of_memory)
 {
-	void (*gone)(void *, int, bool) = s->gone;
+	void (*gone)(void *, int, unsigned) = s->gone;
 
 	s->gone = NULL;
 	drain_queries(s);
 	if (gone)
-		gone(s->gone_arg, s->nest->exec_errnos[s->index], out_of_memory);
+		gone(s->gone_arg, s->nest->exec_errnos[s->index],
+		     limits_met(s) | (out_of_memory ? GUEST_HIT_MEMORY : 0u));
+}
+
+static bool is_disk_full(const struct seat *s)
+{
+	struct statfs fs;
+
+	return s->scratch >= 0 && fstatfs(s->scratch, &fs) == 0 &&
+	       fs.f_bfree * (uint64_t)fs.f_bsize < DISK_FULL;
 }
 
 /* The slot is done with the last cell as well, and makes the next one. */
@@ -258,6 +287,7 @@ int nest_seat(struct nest *n, const struct nest_request *r, struct spawned *ret,
 		return say_why_not(n, r->kind, e);
 	n->exec_errnos[s->index] = 0;
 	n->failures = 0;
+	count(s, &s->before);
 	s->state = SEAT_TAKEN;
 	s->used_ns = now_ns();
 	*ret = (struct spawned){.pid = s->tenant,
@@ -278,7 +308,7 @@ static struct seat *find_tenant(struct nest *n, pid_t pid)
 }
 
 bool nest_reaped(struct nest *n, pid_t pid,
-		 void (*gone)(void *arg, int exec_errno, bool out_of_memory), void *arg)
+		 void (*gone)(void *arg, int exec_errno, unsigned limits), void *arg)
 {
 	struct seat *s = find_tenant(n, pid);
 
@@ -289,6 +319,7 @@ bool nest_reaped(struct nest *n, pid_t pid,
 	s->tenant = 0;
 	s->gone = gone;
 	s->gone_arg = arg;
+	s->disk_was_full = is_disk_full(s);
 	if (s->state == SEAT_BROKEN || s->state == SEAT_ABSENT) {
 		cell_is_gone(s, false);
 		return true;
@@ -377,14 +408,15 @@ static void start_seat(struct seat *s)
 {
 	struct nest *n = s->nest;
 	const struct nest_options *o = &n->options;
+	int files = cell_file_count(&o->terms), first = o->first_join + s->index * files;
 
 	*s = new_seat(n, s->index, s->kind);
 	s->state = SEAT_BROKEN;
 	s->used_ns = now_ns();
 	for (int i = 0; i < CELL_JOINS; i++)
-		s->joins[i] = i < o->terms.join_count
-				      ? o->first_join + s->index * o->terms.join_count + i
-				      : -1;
+		s->joins[i] = i < o->terms.join_count ? first + i : -1;
+	for (int i = 0; i < CELL_FILES - CELL_JOINS; i++)
+		s->events[i] = files ? first + o->terms.join_count + i : -1;
 	if (slot_start(&o->terms, s->index, s->joins, &s->slot, &n->why) < 0)
 		return;
 	if (seat_watch(s, &s->control, s->slot.control, on_control) == 0 &&

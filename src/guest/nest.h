@@ -45,10 +45,10 @@ int nest_seat(struct nest *n, const struct nest_request *r, struct spawned *ret,
 	      struct cell_report *ret_report, struct err *e);
 /*
  * A child died. True if it was a tenant: gone is called once nothing of its cell is left, with what the
- * exec of a command said (0: it was executed) and whether it was killed for memory by the watch.
+ * exec of a command said (0: it was executed) and which limits it met (GUEST_HIT_*).
  */
 bool nest_reaped(struct nest *n, pid_t pid,
-		 void (*gone)(void *arg, int exec_errno, bool out_of_memory), void *arg);
+		 void (*gone)(void *arg, int exec_errno, unsigned limits), void *arg);
 /* Kills the cell of this tenant, and so all that it started; false: it is none. */
 bool nest_kill(struct nest *n, pid_t pid);
 /* Whose denials those of this tenant are. */

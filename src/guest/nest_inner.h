@@ -15,6 +15,10 @@ enum seat_state {
 	SEAT_ABSENT, /* not needed so far, or any more */
 };
 
+struct seat_counts {
+	uint64_t oom_kills, pids_refused;
+};
+
 struct seat {
 	struct nest *nest;
 	int index;
@@ -22,6 +26,9 @@ struct seat {
 	enum seat_state state;
 	struct slot slot;
 	int joins[CELL_JOINS];
+	int events[CELL_FILES - CELL_JOINS]; /* of memory, of pids; -1: none */
+	struct seat_counts before;	     /* its tenant was seated */
+	bool disk_was_full;
 	struct loop_watch control, report, notify, dns;
 	struct loop_watch cell; /* its pidfd; fd -1: there is none */
 	int scratch, mounts;
@@ -30,7 +37,7 @@ struct seat {
 	uint32_t eid;
 	int streams[3]; /* our ends */
 	struct cell_report told;
-	void (*gone)(void *arg, int exec_errno, bool out_of_memory);
+	void (*gone)(void *arg, int exec_errno, unsigned limits);
 	void *gone_arg;
 };
 

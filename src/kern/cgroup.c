@@ -69,19 +69,32 @@ static uint64_t get_number(int dir, const char *name)
 }
 
 /* The number behind "key " at the start of a line. */
-static uint64_t get_keyed(int dir, const char *name, const char *key)
+static uint64_t find_keyed(const char *text, const char *key)
 {
-	char text[1024];
 	size_t len = strlen(key);
 
-	if (read_at(dir, name, text, sizeof(text)) <= 0)
-		return 0;
 	for (const char *line = text; line; line = strchr(line, '\n')) {
 		line += *line == '\n';
 		if (strncmp(line, key, len) == 0 && line[len] == ' ')
 			return strtoull(line + len + 1, NULL, 10);
 	}
 	return 0;
+}
+
+static uint64_t get_keyed(int dir, const char *name, const char *key)
+{
+	char text[1024];
+
+	return read_at(dir, name, text, sizeof(text)) <= 0 ? 0 : find_keyed(text, key);
+}
+
+static uint64_t get_keyed_fd(int fd, const char *key)
+{
+	char text[1024];
+	ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+
+	text[n > 0 ? n : 0] = '\0';
+	return find_keyed(text, key);
 }
 
 /*
@@ -397,6 +410,27 @@ void cgroup_read_stats(const struct cgroup *c, struct cgroup_stats *ret)
 			ret->pids_peak = (int64_t)strtoull(text, NULL, 10) - 1;
 	}
 	ret->cpu_us = cgroup_cpu_us(c);
+}
+
+void cgroup_open_events(const struct cgroup *c, int *ret_memory, int *ret_pids)
+{
+	bool unified = c->version == 2;
+	int memory = c->dirs[CGROUP_MEMORY], pids = unified ? memory : c->dirs[CGROUP_PIDS];
+
+	*ret_memory = memory < 0 ? -1
+				 : openat(memory, unified ? "memory.events" : "memory.oom_control",
+					  O_RDONLY | O_CLOEXEC);
+	*ret_pids = pids < 0 ? -1 : openat(pids, "pids.events", O_RDONLY | O_CLOEXEC);
+}
+
+uint64_t cgroup_count_oom_kills(int memory_events)
+{
+	return get_keyed_fd(memory_events, "oom_kill");
+}
+
+uint64_t cgroup_count_pids_refused(int pids_events)
+{
+	return get_keyed_fd(pids_events, "max");
 }
 
 void cgroup_lift_cpu(const struct cgroup *c)

@@ -71,6 +71,10 @@ bool cgroup_contains(const struct cgroup *c, pid_t pid);
 int cgroup_join_fds(const struct cgroup *c, int fds[CGROUP_CONTROLLERS]);
 uint64_t cgroup_cpu_us(const struct cgroup *c);
 void cgroup_read_stats(const struct cgroup *c, struct cgroup_stats *ret);
+/* For somebody who may not look for it: files with the counts of kills for memory and refused forks. */
+void cgroup_open_events(const struct cgroup *c, int *ret_memory, int *ret_pids);
+uint64_t cgroup_count_oom_kills(int memory_events);
+uint64_t cgroup_count_pids_refused(int pids_events);
 /* Takes the processor limit away, so that what is to die is not held up. */
 void cgroup_lift_cpu(const struct cgroup *c);
 /* Kills what is in it, one by one where the kernel cannot do it at once (v1). */

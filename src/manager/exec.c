@@ -67,13 +67,15 @@ void exit_read(struct unpack *u, struct exec_exit *ret)
 {
 	int wait_status = (int)unpack_u32(u);
 	int exec_errno = (int)unpack_u32(u);
-	uint8_t why = unpack_u8(u);
+	uint8_t told = unpack_u8(u), why = told & GUEST_WHY_MASK;
 
 	*ret = (struct exec_exit){.exit_code = -1, .exec_errno = exec_errno};
 	ret->duration_ms = (double)unpack_u64(u) / 1e3;
 	ret->cpu_ms = (double)unpack_u64(u) / 1e3;
 	ret->max_rss_bytes = unpack_u64(u);
 	ret->denials = unpack_u32(u);
+	ret->limits_hit =
+		(told & GUEST_HIT_PIDS ? HIT_PIDS : 0) | (told & GUEST_HIT_DISK ? HIT_DISK : 0);
 	if (exec_errno) {
 		ret->status = STATUS_EXITED;
 		ret->exit_code = exec_errno == ENOENT || exec_errno == ENOTDIR ? 127 : 126;
@@ -83,7 +85,7 @@ void exit_read(struct unpack *u, struct exec_exit *ret)
 		ret->exit_code = WEXITSTATUS(wait_status);
 	else
 		ret->signal = WTERMSIG(wait_status);
-	ret->oom_killed = why == GUEST_WHY_OOM;
+	ret->oom_killed = why == GUEST_WHY_OOM || (told & GUEST_HIT_MEMORY);
 	/* A child of it was killed, and it did without: that is a limit, not its end. */
 	if (why == GUEST_WHY_OOM && ret->exit_code == 0)
 		why = GUEST_WHY_NONE;
@@ -183,7 +185,8 @@ static void on_end(void *arg, const struct err *e)
 		fail(x, e ? e : &none);
 		return;
 	}
-	if (!may_be_a_limit(x) || x->s->state != STATE_RUNNING) {
+	/* Of a warm one the guest has told: the counts of a nest are those of all its slots. */
+	if (x->warm || !may_be_a_limit(x) || x->s->state != STATE_RUNNING) {
 		finish(x);
 		return;
 	}

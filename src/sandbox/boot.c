@@ -220,8 +220,12 @@ static void make_slots(const struct boot_request *r, struct guest_start *g,
 		c.lives_on = false;
 		cgroup_create(&c, &r->spec->limits);
 		joins = c.version ? open_joins(&c, g->joins + g->join_count) : -1;
-		if (joins > 0)
+		if (joins > 0) {
 			g->join_count += joins;
+			cgroup_open_events(&c, &g->joins[g->join_count],
+					   &g->joins[g->join_count + 1]);
+			g->join_count += CELL_FILES - CELL_JOINS;
+		}
 		terms->cell.cgroup_layers = c.layers | LAYER_BIT(LAYER_CGROUP);
 		cgroup_close(&c);
 	}
@@ -268,7 +272,7 @@ static void end_nest(struct plan *p, struct guest_start *g)
 
 int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e)
 {
-	int joins[NEST_SLOTS * CELL_JOINS];
+	int joins[NEST_SLOTS * CELL_FILES];
 	struct guest_start guest = {.program = r->guest,
 				    .listener = r->listener,
 				    .survives = !r->dies_with_caller,

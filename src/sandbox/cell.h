@@ -29,7 +29,9 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#define CELL_JOINS 4	  /* cgroup v1: `tasks` files; v2: `cgroup.procs` */
+#define CELL_JOINS 4 /* cgroup v1: `tasks` files; v2: `cgroup.procs` */
+/* Of each slot of a nest: what it is joined by, then what counts kills for memory and refused forks. */
+#define CELL_FILES (CELL_JOINS + 2)
 #define CELL_NAMESPACES 8 /* as enum NS_* of plan.h */
 #define CELL_HIDDEN_PROC                                                                           \
 	"/run/.proc" /* of the nest: without a whole /proc no other can be mounted */
@@ -47,9 +49,15 @@ struct cell_terms {
 	ino_t outside[CELL_NAMESPACES]; /* the nest's own namespaces */
 };
 
+/* Open files for the cgroup of one slot. */
+static inline int cell_file_count(const struct cell_terms *t)
+{
+	return t->join_count ? t->join_count + CELL_FILES - CELL_JOINS : 0;
+}
+
 /* What pid 1 of a nest finds open besides the GUEST_FD_* of wire/guest.h. */
 #define NEST_FD_TERMS 7 /* struct nest_terms, to be read */
-#define NEST_FD_JOINS 8 /* cell.join_count for each slot */
+#define NEST_FD_JOINS 8 /* cell_file_count for each slot */
 #define NEST_SLOTS 16	/* at most */
 
 struct nest_terms {

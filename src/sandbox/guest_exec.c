@@ -19,7 +19,7 @@
 #include <sys/stat.h>
 
 /* After those of the guest, and of a nest; gone when it is executed. */
-enum { FD_PROGRAM = NEST_FD_JOINS + NEST_SLOTS * CELL_JOINS, FD_CONTROL, FD_LAST = FD_CONTROL };
+enum { FD_PROGRAM = NEST_FD_JOINS + NEST_SLOTS * CELL_FILES, FD_CONTROL, FD_LAST = FD_CONTROL };
 
 /* Out of the way first: what is moved to its place must not step on what still waits. */
 static int lift(int fd)
@@ -55,7 +55,7 @@ static int arrange_fds(const struct plan *p, const struct inside_fds *fds, int n
 		{lift(fds->control), FD_CONTROL, O_CLOEXEC},
 	};
 
-	int joins[NEST_SLOTS * CELL_JOINS];
+	int joins[NEST_SLOTS * CELL_FILES];
 
 	if (null < 0 || scratch < 0)
 		return err_sys(e, "cannot open what the guest needs");

@@ -185,6 +185,11 @@ enum guest_change {
  *             2 = exec ended: guest_exec_item; 3 = ttl ended (last frame)
  */
 enum guest_why { GUEST_WHY_NONE, GUEST_WHY_TIMEOUT, GUEST_WHY_KILLED, GUEST_WHY_OOM };
+/* Besides, in the same byte: limits that were met, as far as the guest can tell (warm sandboxes). */
+#define GUEST_WHY_MASK 0x0f
+#define GUEST_HIT_MEMORY 0x10
+#define GUEST_HIT_PIDS 0x20
+#define GUEST_HIT_DISK 0x40
 
 /* ---- frames, for both ends ---- */
 

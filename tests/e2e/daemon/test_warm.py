@@ -215,7 +215,7 @@ class Warm(harness.Case):
                "u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ntry:\n    u.sendto(b'x', ('192.0.2.1', 9))\n"
                "except OSError:\n    pass\nprint(len(open('/proc/net/tcp').readlines()) > 1)")
         look = ("import re\nprint(open('/proc/net/dev').read().split('lo:')[1].split()[:2], len(open('/proc/net/tcp').readlines()),"
-                " [line.split()[13] for line in open('/proc/net/snmp') if line.startswith('Ip:')][1],"
+                " [line.split()[12] for line in open('/proc/net/snmp') if line.startswith('Ip:')][1],"
                 " open('/proc/net/sockstat').readline())")
         clean = self.run_cold(code=look)["stdout"]
         for _ in range(8):
@@ -246,6 +246,18 @@ class Warm(harness.Case):
         record = self.run_warm(code="x = bytearray(3 << 30)\nfor i in range(0, len(x), 4096):\n    x[i] = 1\nprint('got it')")
         self.assertEqual((record["status"], record["oom_killed"]), ("oom", True), record)
         self.assertEqual(self.run_warm(code="print(1)")["stdout"], "1\n")
+
+    @unittest.skipUnless(harness.ROOT, cl.ONLY_ROOT + ": memory is a cgroup's")
+    def test_limits_that_others_met(self):
+        eat = "x = bytearray(3 << 30)\nfor i in range(0, len(x), 4096):\n    x[i] = 1"
+        for _ in range(3):
+            record = self.run_warm(cmd=["sh", "-c", "python3 -c '%s'; exit 0" % eat])
+            self.assertEqual((record["status"], record["oom_killed"], record["limits_hit"]),
+                             ("exited", True, ["memory"]), record)
+        for _ in range(8):
+            record = self.run_warm(cmd=["sh", "-c", "kill -9 $$"])
+            self.assertEqual((record["status"], record["oom_killed"], record["limits_hit"]),
+                             ("signaled", False, []), record)
 
     def test_disk(self):
         record = self.run_warm(code="f = open('/tmp/f', 'wb')\ntry:\n    for i in range(4096):\n"
