@@ -574,7 +574,10 @@ class Kernel(Magics):
 
         if importlib.util.find_spec("IPython") is None:
             sys.modules.update(make_display_module(self.display))
-        sys.meta_path.insert(0, PyplotFinder(self))
+        finder = PyplotFinder(self)
+        sys.meta_path.insert(0, finder)
+        if "matplotlib.pyplot" in sys.modules:
+            finder.prepare(sys.modules["matplotlib.pyplot"])
 
     @staticmethod
     def refuse_input(_prompt=""):

@@ -1,5 +1,6 @@
 /* Making sandboxes: what E2B's NewSandbox asks for, as the manager's options. */
 #include "api/e2b.h"
+#include "api/e2b_kernel.h"
 
 #include "base/auto.h"
 #include "base/str.h"
@@ -215,6 +216,8 @@ static void on_made(void *arg, struct sandbox *s, const struct err *e)
 {
 	struct exchange *x = arg;
 
+	if (s && str_starts(e2b_data_text(s, "template"), "code-interpreter"))
+		kernel_expect(x->api, s);
 	if (s)
 		exchange_json(x, 201, e2b_sandbox_json(x, s));
 	else

@@ -1,7 +1,9 @@
 /*
  * Theory of operation. A box is what one sandbox has of kernels; it watches the sandbox's state and
  * goes with it. The kernels' files are placed once per box, then processes are started as they are
- * needed: IDLE -> PLACING -> STARTING -> READY, back to IDLE when the process ends. Executions stand
+ * needed: IDLE -> PLACING -> STARTING -> READY, back to IDLE when the process ends. Those of Python
+ * are copies of a parked process that has loaded everything, and wait for that (WAITING) while it
+ * starts; where that cannot be had they are processes of their own. Executions stand
  * in their context's queue; the first one is with the kernel if `active`. What the kernel says is
  * bytes from inside: bounded, parsed, and put together anew.
  */
@@ -96,6 +98,7 @@ static void box_free(struct box *b)
 		sandbox_unwait(b->wait);
 	if (b->placing)
 		call_drop(b->placing);
+	park_drop(b);
 	while (b->contexts) {
 		struct context *c = b->contexts;
 
@@ -172,7 +175,11 @@ static void adopt(struct box *b, struct sandbox *s, const json_t *exec)
 	struct context *c;
 	char id[40];
 
-	if (!tag || !str_starts(tag, KERNEL_TAG) || !json_is_true(json_object_get(exec, "running")))
+	if (!tag || !json_is_true(json_object_get(exec, "running")))
+		return;
+	if (str_equal(tag, KERNEL_PARK_TAG))
+		park_adopt(b, s, (uint32_t)json_integer_value(json_object_get(exec, "id")));
+	if (!str_starts(tag, KERNEL_TAG))
 		return;
 	tag += strlen(KERNEL_TAG);
 	colon = strchr(tag, ':');
@@ -235,6 +242,18 @@ void kernel_open(struct api *api, struct sandbox *s, void (*done)(void *arg), vo
 	k->api = api;
 	snprintf(k->id, sizeof(k->id), "%s", b->id);
 	sandbox_execs(s, on_execs, k);
+}
+
+void kernel_expect(struct api *api, struct sandbox *s)
+{
+	struct box *b = box_of(api, s);
+
+	if (!api->config->warm.kernels)
+		return;
+	/* It is new: nobody has left anything in it. */
+	b->known = true;
+	b->park.is_wanted = true;
+	kernel_place(b);
 }
 
 /* ---- finding and making them ---- */

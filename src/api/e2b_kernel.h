@@ -32,6 +32,9 @@ const char *kernel_language(const char *name);
  */
 void kernel_open(struct api *api, struct sandbox *s, void (*done)(void *arg), void *arg);
 
+/* A new sandbox that is going to have kernels: they will be there at once. */
+void kernel_expect(struct api *api, struct sandbox *s);
+
 /* The context of a language that is always there. */
 struct context *kernel_default(struct api *api, struct sandbox *s, const char *language);
 struct context *kernel_find(struct api *api, struct sandbox *s, const char *id);

@@ -6,7 +6,11 @@
 #define KERNEL_TAG E2B_HIDDEN_TAG "kernel:" /* then ID:LANGUAGE */
 #define KERNEL_PIECE (32u << 10)
 
-enum kernel_state { IDLE, PLACING, STARTING, READY };
+#define KERNEL_PARK_TAG E2B_HIDDEN_TAG "park"
+#define KERNEL_DIR "/tmp/.cloche"
+
+enum kernel_state { IDLE, PLACING, WAITING, STARTING, READY };
+enum park_state { PARK_NONE, PARK_STARTING, PARK_READY };
 
 struct execution {
 	struct execution *next;
@@ -31,6 +35,7 @@ struct context {
 	char *cwd;
 	enum kernel_state state;
 	bool active, doomed, restarting;
+	bool is_copy, was_refused; /* of the parked process; by it */
 	struct exec *exec;
 	uint32_t eid;
 	struct buf line, input; /* from it, and for it */
@@ -52,6 +57,14 @@ struct box {
 	bool placed;
 	struct call *placing;
 	size_t file; /* being placed */
+	struct {
+		enum park_state state;
+		struct exec *exec;
+		uint32_t eid;
+		unsigned failures;
+		struct loop_timer patience;
+		bool is_wanted; /* as soon as its files are there */
+	} park;
 };
 
 struct opening {
@@ -84,6 +97,24 @@ void kernel_feed(void *arg);
 void kernel_on_patience(void *arg);
 /* Starts it, if it is not there. */
 void kernel_go(struct context *c);
+
+void kernel_launch(struct context *c);
+void kernel_process_reset(struct context *c);
+/* What every kernel finds in its environment. */
+void kernel_env(const struct box *b, const struct sandbox *s, struct list *ret);
+/* The files that kernels are made of; they are there when after is called. */
+void kernel_place(struct box *b);
+
+/* ---- copies instead of new processes (e2b_kernel_park.c) ---- */
+/* True: a copy was asked for, or will be; else it has to be started as a process. */
+bool park_takes(struct context *c, struct sandbox *s);
+/* The copy could not be had: is it to be started as a process instead? */
+bool park_refused(struct context *c, const struct err *e);
+/* The files are there. */
+void park_placed(struct box *b);
+/* One that an earlier daemon has started. */
+void park_adopt(struct box *b, struct sandbox *s, uint32_t eid);
+void park_drop(struct box *b);
 
 /* ---- contexts (e2b_kernel.c) ---- */
 void kernel_context_free(struct context *c);

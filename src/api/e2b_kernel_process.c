@@ -11,7 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define DIR_INSIDE "/tmp/.cloche"
 #define START_MS 60000 /* for a process to be ready */
 #define GOING_MS 5000  /* for a sandbox to be gone after its link */
 
@@ -25,7 +24,8 @@ static const struct language languages[] = {
 	{"bash", "python3", "kernel_bash.py"},
 };
 
-static const char *const files[] = {"kernel.py", "kernel_charts.py", "kernel_bash.py", "kernel.js"};
+static const char *const files[] = {"kernel.py", "kernel_charts.py", "kernel_park.py",
+				    "kernel_bash.py", "kernel.js"};
 
 static const struct language *language_of(const struct context *c)
 {
@@ -94,7 +94,7 @@ static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size
 	kernel_credit(c);
 }
 
-static void process_reset(struct context *c)
+void kernel_process_reset(struct context *c)
 {
 	c->exec = NULL;
 	c->eid = 0;
@@ -111,7 +111,7 @@ static void process_over(struct context *c, const char *why)
 	bool was_starting = c->state == STARTING;
 	struct err e = {.kind = ERR_UNSUPPORTED};
 
-	process_reset(c);
+	kernel_process_reset(c);
 	if (c->doomed) {
 		kernel_context_free(c);
 		return;
@@ -141,12 +141,17 @@ static void on_process_error(void *arg, const struct err *e)
 {
 	struct context *c = arg;
 
+	if (park_refused(c, e)) {
+		kernel_process_reset(c);
+		kernel_launch(c);
+		return;
+	}
 	if (e->errnum || (e->kind != ERR_CONFLICT && e->kind != ERR_SYSTEM) || c->doomed) {
 		process_over(c, e->msg);
 		return;
 	}
 	/* Its state will say so in a moment; whoever is cut off before would find it running. */
-	process_reset(c);
+	kernel_process_reset(c);
 	loop_timer_set(c->box->api->loop, &c->patience, GOING_MS);
 }
 
@@ -185,7 +190,14 @@ void kernel_on_patience(void *arg)
 		kernel_end_first(c, true);
 }
 
-static void launch(struct context *c)
+void kernel_env(const struct box *b, const struct sandbox *s, struct list *ret)
+{
+	list_add(ret, "E2B_SANDBOX=true");
+	list_take(ret, str_format("E2B_SANDBOX_ID=%s", b->id));
+	list_take(ret, str_format("E2B_TEMPLATE_ID=%s", e2b_data_text(s, "template")));
+}
+
+void kernel_launch(struct context *c)
 {
 	const struct language *l = language_of(c);
 	struct sandbox *s = kernel_sandbox(c->box);
@@ -197,11 +209,14 @@ static void launch(struct context *c)
 		kernel_failed(c, &e);
 		return;
 	}
+	if (park_takes(c, s)) {
+		if (c->state == WAITING)
+			return;
+		r.park = c->box->park.eid;
+	}
 	list_add(&r.argv, l->program);
-	list_take(&r.argv, str_format(DIR_INSIDE "/%s", l->file));
-	list_add(&r.env, "E2B_SANDBOX=true");
-	list_take(&r.env, str_format("E2B_SANDBOX_ID=%s", c->box->id));
-	list_take(&r.env, str_format("E2B_TEMPLATE_ID=%s", e2b_data_text(s, "template")));
+	list_take(&r.argv, str_format(KERNEL_DIR "/%s", l->file));
+	kernel_env(c->box, s, &r.env);
 	r.tag = tag;
 	c->state = STARTING;
 	loop_timer_set(c->box->api->loop, &c->patience, START_MS);
@@ -219,6 +234,8 @@ static void after_placing(struct box *b, const struct err *e)
 	struct context *c, *next;
 
 	b->placed = !e;
+	if (!e)
+		park_placed(b);
 	for (c = b->contexts; c; c = next) {
 		next = c->next;
 		if (c->state != PLACING)
@@ -226,7 +243,7 @@ static void after_placing(struct box *b, const struct err *e)
 		if (e)
 			kernel_failed(c, e);
 		else
-			launch(c);
+			kernel_launch(c);
 	}
 }
 
@@ -273,7 +290,7 @@ static void place_next(struct box *b)
 		after_placing(b, NULL);
 		return;
 	}
-	path = str_format(DIR_INSIDE "/%s", files[b->file]);
+	path = str_format(KERNEL_DIR "/%s", files[b->file]);
 	pack_str(&p, path);
 	pack_u32(&p, 0644);
 	pack_u64(&p, UINT64_MAX);
@@ -284,6 +301,14 @@ static void place_next(struct box *b)
 		after_placing(b, &e);
 }
 
+void kernel_place(struct box *b)
+{
+	if (b->placing)
+		return;
+	b->file = 0;
+	place_next(b);
+}
+
 void kernel_go(struct context *c)
 {
 	struct box *b = c->box;
@@ -291,12 +316,9 @@ void kernel_go(struct context *c)
 	if (c->state != IDLE)
 		return;
 	if (b->placed) {
-		launch(c);
+		kernel_launch(c);
 		return;
 	}
 	c->state = PLACING;
-	if (!b->placing) {
-		b->file = 0;
-		place_next(b);
-	}
+	kernel_place(b);
 }

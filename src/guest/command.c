@@ -7,6 +7,7 @@
 #include "guest/env.h"
 #include "guest/files.h"
 #include "guest/nest.h"
+#include "guest/park.h"
 #include "guest/session.h"
 #include "guest/spawn.h"
 #include "guest/tree.h"
@@ -36,9 +37,9 @@ size_t command_running(const struct guest *g)
 	return n;
 }
 
-static uint64_t mark_of(const struct command *c)
+uint64_t command_mark(const struct command *c)
 {
-	return tree_mark(c->guest->boot_id, c->eid);
+	return tree_mark(c->guest->boot_id, c->flags & GUEST_EXEC_PARK ? TREE_PARKED : c->eid);
 }
 
 /* ---- the end ---- */
@@ -49,6 +50,7 @@ void command_free(struct command *c)
 
 	command_detach_all(c);
 	command_close_input(c);
+	close_fd(&c->park);
 	for (int i = 0; i < 2; i++) {
 		loop_unwatch(g->loop, &c->sources[i].watch);
 		close_fd(&c->sources[i].watch.fd);
@@ -73,7 +75,7 @@ void command_free(struct command *c)
 void command_free_all(struct guest *g)
 {
 	while (g->commands) {
-		tree_signal(mark_of(g->commands), 0, SIGKILL);
+		tree_signal(command_mark(g->commands), 0, SIGKILL);
 		command_free(g->commands);
 	}
 }
@@ -120,6 +122,7 @@ void command_ended(struct command *c)
 
 	g->ended_count++;
 	command_close_input(c);
+	close_fd(&c->park);
 	loop_timer_stop(g->loop, &c->timeout);
 	if (*c->session)
 		session_keep(g, c->session);
@@ -175,7 +178,7 @@ static void kill_again(void *arg)
 	struct command *c = arg;
 
 	for (int round = 0; round < 20; round++)
-		if (tree_signal(mark_of(c), c->reaped ? 0 : c->pid, SIGKILL) == 0)
+		if (tree_signal(command_mark(c), c->reaped ? 0 : c->pid, SIGKILL) == 0)
 			return;
 	/* One that does not die is not looked for all the time. */
 	c->again_ms = c->again_ms < 1000 ? c->again_ms * 2 + 10 : 1000;
@@ -225,14 +228,6 @@ bool command_unpack_list(struct unpack *u, struct list *ret)
 	return !u->bad;
 }
 
-struct exec_args {
-	uint8_t flags;
-	uint32_t rows, cols, open_files;
-	uint64_t timeout_ms;
-	char cwd[GUEST_MAX_PATH], user[64], tag[256], session[256];
-	struct list argv, env;
-};
-
 static bool unpack_exec(struct unpack *u, struct exec_args *a)
 {
 	a->flags = unpack_u8(u);
@@ -248,11 +243,36 @@ static bool unpack_exec(struct unpack *u, struct exec_args *a)
 	       unpack_is_done(u);
 }
 
-static void exec_args_free(struct exec_args *a)
+void exec_args_free(struct exec_args *a)
 {
 	list_done(&a->argv);
 	list_done(&a->env);
 	free(a);
+}
+
+struct exec_args *exec_args_unpack(struct guest *g, struct unpack *u)
+{
+	struct exec_args *a = must_alloc(calloc(1, sizeof(*a)));
+	char absolute[GUEST_MAX_PATH];
+
+	if (!unpack_exec(u, a)) {
+		exec_args_free(a);
+		return NULL;
+	}
+	if (*a->cwd) {
+		files_absolute(g, a->cwd, absolute, sizeof(absolute));
+		snprintf(a->cwd, sizeof(a->cwd), "%s", absolute);
+	} else {
+		snprintf(a->cwd, sizeof(a->cwd), "%s", files_workdir(g));
+	}
+	return a;
+}
+
+void exec_args_env(struct guest *g, const struct exec_args *a, struct list *ret)
+{
+	env_make(g, a->user, a->cwd, a->flags & GUEST_EXEC_TTY, ret);
+	for (size_t i = 0; i < a->env.count; i++)
+		env_set(ret, a->env.items[i]);
 }
 
 static bool session_is_busy(const struct guest *g, const char *session)
@@ -310,7 +330,7 @@ struct command *command_new(struct guest *g, const struct command_terms *t)
 	keep_argv(t->argv, &c->argv);
 	c->started_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 	c->started_ns = now_ns();
-	c->input.fd = c->sources[0].watch.fd = c->sources[1].watch.fd = -1;
+	c->input.fd = c->sources[0].watch.fd = c->sources[1].watch.fd = c->park = -1;
 	c->back = g->commands_end;
 	*g->commands_end = c;
 	g->commands_end = &c->next;
@@ -321,11 +341,11 @@ static int start(struct command *c, const struct exec_args *a, struct list *argv
 		 struct spawned *ret, struct err *e)
 {
 	struct list env = {0};
-	int rc;
+	int rc, park = 0;
 
-	env_make(c->guest, a->user, c->cwd, a->flags & GUEST_EXEC_TTY, &env);
-	for (size_t i = 0; i < a->env.count; i++)
-		env_set(&env, a->env.items[i]);
+	if (a->flags & GUEST_EXEC_PARK && park_open(c, &park, e) < 0)
+		return -1;
+	exec_args_env(c->guest, a, &env);
 	rc = spawn(&(struct spawn){.argv = argv->items,
 				   .env = env.items,
 				   .cwd = c->cwd,
@@ -336,8 +356,11 @@ static int start(struct command *c, const struct exec_args *a, struct list *argv
 				   .cols = a->cols,
 				   .open_files_soft =
 					   a->open_files ? a->open_files : c->guest->open_files,
-				   .mark = mark_of(c)},
+				   .park = park,
+				   .mark = command_mark(c)},
 		   ret, e);
+	if (park)
+		close(park);
 	list_done(&env);
 	return rc;
 }
@@ -373,8 +396,6 @@ static void exec_command(struct guest *g, struct stream *s, struct exec_args *a)
 	struct err e = {0};
 
 	make_argv(g, a, &argv);
-	if (!*a->cwd)
-		snprintf(a->cwd, sizeof(a->cwd), "%s", files_workdir(g));
 	c = command_new(g, &terms);
 	if (start(c, a, &argv, &process, &e) < 0) {
 		stream_error(s, e.errnum, "%s", e.msg);
@@ -388,17 +409,11 @@ static void exec_command(struct guest *g, struct stream *s, struct exec_args *a)
 
 bool exec_request(struct guest *g, struct stream *s, struct unpack *u)
 {
-	struct exec_args *a = must_alloc(calloc(1, sizeof(*a)));
-	bool ok = unpack_exec(u, a);
-	char absolute[GUEST_MAX_PATH];
+	struct exec_args *a = exec_args_unpack(g, u);
 
-	if (ok && *a->cwd) {
-		files_absolute(g, a->cwd, absolute, sizeof(absolute));
-		snprintf(a->cwd, sizeof(a->cwd), "%s", absolute);
-	}
-	if (!ok)
-		;
-	else if (a->argv.count == 0 || ((a->flags & GUEST_EXEC_SHELL) && a->argv.count != 1))
+	if (!a)
+		return false;
+	if (a->argv.count == 0 || ((a->flags & GUEST_EXEC_SHELL) && a->argv.count != 1))
 		stream_error(s, EINVAL, "there is no command");
 	else if (!env_knows_user(a->user))
 		stream_error(s, ENOENT, "there is no user '%s'; it is user", a->user);
@@ -407,7 +422,7 @@ bool exec_request(struct guest *g, struct stream *s, struct unpack *u)
 	else
 		exec_command(g, s, a);
 	exec_args_free(a);
-	return ok;
+	return true;
 }
 
 /* Finds it, or answers that there is none. */
@@ -453,7 +468,7 @@ bool signal_request(struct guest *g, struct stream *s, struct unpack *u)
 		if (sig == SIGKILL && tree)
 			command_kill(c, GUEST_WHY_KILLED);
 		else if (tree)
-			tree_signal(mark_of(c), c->reaped ? 0 : c->pid, (int)sig);
+			tree_signal(command_mark(c), c->reaped ? 0 : c->pid, (int)sig);
 		else
 			kill(c->pid, (int)sig);
 		if (sig == SIGKILL && !c->reaped && c->exit.why == GUEST_WHY_NONE)

@@ -63,6 +63,7 @@ struct command {
 	struct loop_timer timeout, again;
 	unsigned again_ms;
 
+	int park;     /* socket to a parked process; -1: it is none */
 	bool in_cell; /* of a nest; then these were proven: */
 	uint32_t layers;
 	int landlock_abi;
@@ -104,6 +105,21 @@ bool command_input(struct command *c, const char *bytes, size_t len, bool close)
 void command_close_input(struct command *c);
 /* Reads what it prints as long as readers keep up. */
 void command_watch_sources(struct command *c);
+
+/* What G_EXEC says. */
+struct exec_args {
+	uint8_t flags;
+	uint32_t rows, cols, open_files;
+	uint64_t timeout_ms;
+	char cwd[GUEST_MAX_PATH], user[64], tag[256], session[256];
+	struct list argv, env;
+};
+/* NULL: malformed. The directory is made absolute. */
+struct exec_args *exec_args_unpack(struct guest *g, struct unpack *u);
+void exec_args_free(struct exec_args *a);
+/* The environment of what is to be run. */
+void exec_args_env(struct guest *g, const struct exec_args *a, struct list *ret);
+uint64_t command_mark(const struct command *c);
 
 /* u32 n, n x str; false: too many or malformed. */
 bool command_unpack_list(struct unpack *u, struct list *ret);

@@ -94,8 +94,6 @@ int seat_watch_notices(struct seat *s, int listener);
 void nest_revive_later(struct nest *n);
 
 /* ---- nest_tenant.c ---- */
-/* Pipes for a tenant: theirs go to it and are closed here afterwards. */
-int seat_open_streams(struct seat *s, int theirs[3], struct err *e);
 void tenant_close_fds(int *fds, int count);
 /* The tenant's report can be read. */
 void seat_on_report(void *arg, uint32_t events);

@@ -44,20 +44,6 @@ void seat_on_report(void *arg, uint32_t events)
 		seat_be_ready(s);
 }
 
-int seat_open_streams(struct seat *s, int theirs[3], struct err *e)
-{
-	int pair[2];
-
-	for (int i = 0; i < 3; i++) {
-		if (pipe2(pair, O_CLOEXEC) < 0)
-			return err_sys(e, "cannot create pipes");
-		theirs[i] = pair[i != 0];
-		s->streams[i] = pair[i == 0];
-		fcntl(s->streams[i], F_SETFL, O_NONBLOCK);
-	}
-	return 0;
-}
-
 void tenant_close_fds(int *fds, int count)
 {
 	for (int i = 0; i < count; i++)
@@ -159,7 +145,7 @@ int tenant_fork(struct seat *s, struct err *e)
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return err_sys(e, "cannot create a socket pair");
-	if (seat_open_streams(s, theirs, e) == 0 &&
+	if (spawn_open_streams(s->streams, theirs, e) == 0 &&
 	    seat_watch(s, &s->report, pair[0], seat_on_report) == 0) {
 		struct tenant t = {.entry = {.terms = &n->options.terms,
 					     .cell = s->cell.fd,

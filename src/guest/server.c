@@ -73,6 +73,7 @@ static request_handler *const handlers[] = {
 	[G_CONFIGURE] = configure_request,
 	[G_EXEC] = exec_request,
 	[G_RUN] = run_request,
+	[G_FORK] = fork_request,
 	[G_ATTACH] = attach_request,
 	[G_SIGNAL] = signal_request,
 	[G_RESIZE] = resize_request,

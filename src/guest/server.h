@@ -72,7 +72,7 @@ request_handler read_request, write_request, stat_request, mkdir_request, move_r
 	remove_request, chmod_request, xattr_set_request, xattr_list_request;
 request_handler list_request, tar_out_request, tar_in_request, search_request;
 request_handler watch_request, connect_request, stats_request, events_request, denials_request,
-	configure_request, run_request;
+	configure_request, run_request, fork_request;
 
 /* ---- server.c ---- */
 /* Where frames go; NULL when nobody is there. */

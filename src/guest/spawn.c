@@ -117,7 +117,9 @@ static int child(void *arg)
 	if (chdir(h->spawn->cwd) < 0)
 		fail(h, "cwd");
 	/* Standard streams are all that it gets. */
-	sys_close_range(3, ~0u, 0);
+	if (h->spawn->park && (dup2(h->spawn->park, 3) < 0 || fcntl(3, F_SETFD, 0) < 0))
+		fail(h, "park");
+	sys_close_range(h->spawn->park ? 4 : 3, ~0u, 0);
 	set_limits(h->spawn);
 	umask(022);
 	h->exec_errno = exec_search(h->spawn, h->search);
@@ -190,6 +192,21 @@ static void close_all(int *fds)
 {
 	for (int i = 0; i < 3; i++)
 		close_fd(&fds[i]);
+}
+
+int spawn_open_streams(int ours[3], int theirs[3], struct err *e)
+{
+	struct ends n = {{-1, -1, -1}, {-1, -1, -1}};
+	const struct spawn plain = {0};
+
+	if (open_ends(&plain, &n, e) < 0) {
+		close_all(n.ours);
+		close_all(n.theirs);
+		return -1;
+	}
+	memcpy(ours, n.ours, sizeof(n.ours));
+	memcpy(theirs, n.theirs, sizeof(n.theirs));
+	return 0;
 }
 
 /* The stack is new each time: sanitizers remember of one what was left there without a return. */

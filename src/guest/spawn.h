@@ -15,6 +15,7 @@ struct spawn {
 	uint32_t rows, cols;
 	uint64_t open_files_soft; /* 0: as it is */
 	uint64_t mark;		  /* see tree.h */
+	int park;		  /* becomes its fd 3; 0: none */
 };
 
 struct spawned {
@@ -24,5 +25,7 @@ struct spawned {
 	int exec_errno; /* it could not be executed; the process ends with status 127 */
 };
 
+/* Pipes for the standard streams of a process that somebody else makes: ours do not block. */
+int spawn_open_streams(int ours[3], int theirs[3], struct err *e);
 /* -1: there is no process, e->errnum says why. */
 int spawn(const struct spawn *s, struct spawned *ret, struct err *e);

@@ -32,6 +32,13 @@ uint32_t tree_owner(uint64_t boot_id, pid_t pid)
 	return mark >> 32 == tree_mark(boot_id, 0) >> 32 ? (uint32_t)mark : 0;
 }
 
+int tree_move(pid_t pid, uint64_t mark)
+{
+	const struct rlimit r = {mark, mark};
+
+	return prlimit(pid, RLIMIT_RTTIME, &r, NULL);
+}
+
 /* ---- what runs ---- */
 
 struct task {
@@ -63,6 +70,15 @@ static bool read_task(const char *pid, struct task *ret)
 	       sscanf(at + 1, " %c %d %d %d", &state, &ret->parent, &ret->group, &ret->session) ==
 		       4 &&
 	       state != 'Z' && state != 'X';
+}
+
+pid_t tree_parent(pid_t pid)
+{
+	struct task task;
+	char name[16];
+
+	snprintf(name, sizeof(name), "%d", pid);
+	return read_task(name, &task) ? task.parent : -1;
 }
 
 static void list_tasks(struct tasks *t)

@@ -320,7 +320,7 @@ static uint8_t flags_of(const struct exec_request *r)
 			 (r->no_stdin ? GUEST_EXEC_NO_STDIN : 0) |
 			 (r->background ? GUEST_EXEC_BACKGROUND : 0) |
 			 (r->keep || r->background ? 0 : GUEST_EXEC_KILL) |
-			 (r->login ? GUEST_EXEC_LOGIN : 0));
+			 (r->login ? GUEST_EXEC_LOGIN : 0) | (r->parks ? GUEST_EXEC_PARK : 0));
 }
 
 static void pack_list(struct buf *b, const struct list *l)
@@ -332,6 +332,8 @@ static void pack_list(struct buf *b, const struct list *l)
 
 static void pack_request(const struct exec_request *r, struct buf *b)
 {
+	if (r->park)
+		pack_u32(b, r->park);
 	pack_u8(b, flags_of(r));
 	pack_u32(b, r->rows);
 	pack_u32(b, r->cols);
@@ -389,7 +391,7 @@ static void name_command(const struct exec_request *r, char *text, size_t size)
 struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const struct exec_ops *ops,
 			void *arg)
 {
-	struct exec *x = exec_new(s, r->warm ? G_RUN : G_EXEC, ops, arg);
+	struct exec *x = exec_new(s, r->warm ? G_RUN : r->park ? G_FORK : G_EXEC, ops, arg);
 	char command[200];
 
 	x->timeout_ms = r->timeout_ms;

@@ -75,9 +75,9 @@ struct link {
 
 static bool goes_on(uint8_t type)
 {
-	static const uint8_t types[] = {G_RUN,	 G_EXEC,    G_ATTACH,  G_EXECS,	 G_READ,
-					G_WRITE, G_LIST,    G_TAR_OUT, G_TAR_IN, G_SEARCH,
-					G_WATCH, G_CONNECT, G_EVENTS};
+	static const uint8_t types[] = {G_RUN,	  G_FORK,  G_EXEC,    G_ATTACH,	 G_EXECS,
+					G_READ,	  G_WRITE, G_LIST,    G_TAR_OUT, G_TAR_IN,
+					G_SEARCH, G_WATCH, G_CONNECT, G_EVENTS};
 
 	return memchr(types, type, sizeof(types)) != NULL;
 }
@@ -276,7 +276,8 @@ struct call *link_call(struct link *k, uint8_t type, const void *payload, size_t
 		err_set(&e, ERR_LIMIT, "too many calls to this sandbox at once");
 		return refuse_call(c, &e);
 	}
-	if (len > (type == G_EXEC || type == G_RUN ? EXEC_MAX : GUEST_MAX_PAYLOAD)) {
+	if (len >
+	    (type == G_EXEC || type == G_RUN || type == G_FORK ? EXEC_MAX : GUEST_MAX_PAYLOAD)) {
 		err_set(&e, ERR_INVALID, "the request is too large");
 		return refuse_call(c, &e);
 	}

@@ -118,6 +118,12 @@ enum guest_type {
 	 * u8 notifications are listened to; goes on as G_EXEC does. Waits for a cell if there is none.
 	 */
 	G_RUN,
+	/*
+	 * u32 eid of a command that was started with GUEST_EXEC_PARK, then as G_EXEC: its process is asked
+	 * for a copy of itself, which becomes a command of its own -> as G_EXEC; EAGAIN: not so. What the
+	 * copy does is its own matter; argv is for lists. No terminal, shell or session.
+	 */
+	G_FORK,
 	/* ---- both ways ---- */
 	G_DATA = 64,
 	G_CLOSE,  /* no more G_DATA from here */
@@ -145,6 +151,7 @@ enum guest_exec_flags {
 		16, /* the end of its stream by the daemon (G_END) kills the tree; a lost link does not */
 	GUEST_EXEC_LOGIN = 32, /* GUEST_EXEC_SHELL: bash -l */
 	GUEST_EXEC_MERGE = 64, /* stderr into stdout */
+	GUEST_EXEC_PARK = 128, /* can be asked for copies of itself (guest/park.h) */
 };
 
 enum guest_run { GUEST_RUN_COMMAND, GUEST_RUN_PYTHON };

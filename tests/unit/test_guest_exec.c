@@ -533,6 +533,68 @@ static void test_stats(void **state)
 	free(f);
 }
 
+/* ---- copies of a parked process ---- */
+
+static struct buf fork_of(uint32_t eid, const struct exec_terms *terms)
+{
+	struct buf whole = {0}, exec = driver_exec_with(terms, ARGV("copy"));
+
+	pack_u32(&whole, eid);
+	buf_add(&whole, buf_head(&exec), exec.len);
+	buf_done(&exec);
+	return whole;
+}
+
+/* Which of its numbers are open, and what the third is. */
+static void test_parked_has_a_socket(void **state)
+{
+	struct driver *d = *state;
+	struct buf b = driver_exec(GUEST_EXEC_SHELL | GUEST_EXEC_NO_STDIN | GUEST_EXEC_PARK,
+				   ARGV("readlink /proc/$$/fd/3 | cut -d: -f1; ls /proc/$$/fd"));
+	struct ran r = {0};
+
+	driver_collect(d, driver_open(d, G_EXEC, &b), &r);
+	assert_true(strncmp(buf_head(&r.out), "socket\n0\n1\n2\n3\n", 15) == 0);
+	ran_done(&r);
+}
+
+static void test_copies_are_refused(void **state)
+{
+	struct driver *d = *state;
+	struct exec_terms plain = {0}, nowhere = {.cwd = "/cloche-no-such-dir"};
+	struct buf b = driver_exec(0, ARGV("sleep", "1000")), signal = {0};
+	struct frame *ok;
+	uint32_t park, not_parked, waiting;
+
+	ok = driver_expect(d, driver_open(d, G_EXEC, &b), G_OK);
+	memcpy(&not_parked, ok->payload, 4);
+	free(ok);
+	b = driver_exec(GUEST_EXEC_PARK, ARGV("sleep", "1000"));
+	ok = driver_expect(d, driver_open(d, G_EXEC, &b), G_OK);
+	memcpy(&park, ok->payload, 4);
+	free(ok);
+
+	b = fork_of(12345, &plain);
+	assert_int_equal(driver_refused(d, G_FORK, &b), EAGAIN);
+	b = fork_of(not_parked, &plain);
+	assert_int_equal(driver_refused(d, G_FORK, &b), EAGAIN);
+	b = fork_of(park, &(struct exec_terms){.flags = GUEST_EXEC_TTY});
+	assert_int_equal(driver_refused(d, G_FORK, &b), EAGAIN);
+	b = fork_of(park, &nowhere);
+	assert_int_equal(driver_refused(d, G_FORK, &b), ENOENT);
+	/* It takes orders, and dies of them. */
+	b = fork_of(park, &plain);
+	waiting = driver_open(d, G_FORK, &b);
+	pack_u32(&signal, park);
+	pack_u32(&signal, SIGKILL);
+	pack_u8(&signal, 1);
+	driver_do(d, G_SIGNAL, &signal);
+	ok = driver_expect(d, waiting, G_ERROR);
+	memcpy(&park, ok->payload, 4);
+	assert_int_equal(park, EAGAIN);
+	free(ok);
+}
+
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -558,6 +620,8 @@ int main(void)
 		T(test_protocol_is_kept),
 		T(test_ttl),
 		T(test_stats),
+		T(test_parked_has_a_socket),
+		T(test_copies_are_refused),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,236 @@
+#include "guest/park.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "guest/denials.h"
+#include "guest/env.h"
+#include "guest/spawn.h"
+#include "guest/tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#define PATIENCE_MS 10000
+#define ORDER_FDS 4
+
+int park_open(struct command *c, int *ret_theirs, struct err *e)
+{
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_sys(e, "cannot create a socket pair");
+	c->park = pair[0];
+	*ret_theirs = pair[1];
+	return 0;
+}
+
+/* A copy that was asked for. */
+struct copy {
+	struct guest *guest;
+	struct stream *stream;
+	struct exec_args *args;
+	struct loop_watch report;
+	struct loop_timer patience;
+	int ours[3];
+};
+
+static void copy_free(struct copy *p)
+{
+	loop_unwatch(p->guest->loop, &p->report);
+	loop_timer_stop(p->guest->loop, &p->patience);
+	close_fd(&p->report.fd);
+	/* A copy that comes too late finds its input at an end. */
+	for (int i = 0; i < 3; i++)
+		close_fd(&p->ours[i]);
+	exec_args_free(p->args);
+	free(p);
+}
+
+static void refuse(struct copy *p, const char *why)
+{
+	struct stream *s = p->stream;
+
+	copy_free(p);
+	stream_error(s, EAGAIN, "%s", why);
+}
+
+static void on_patience(void *arg)
+{
+	refuse(arg, "the parked process does not answer");
+}
+
+static void on_end(void *arg, bool lost)
+{
+	(void)lost;
+	copy_free(arg);
+}
+
+/* Who wrote the byte, by the kernel's word; -1: nobody. */
+static pid_t read_report(int fd)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(struct ucred))];
+	} control;
+	char byte;
+	struct iovec data = {&byte, 1};
+	struct msghdr m = {.msg_iov = &data,
+			   .msg_iovlen = 1,
+			   .msg_control = control.bytes,
+			   .msg_controllen = sizeof(control.bytes)};
+	struct ucred who;
+	struct cmsghdr *c;
+
+	if (recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1)
+		return -1;
+	c = CMSG_FIRSTHDR(&m);
+	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_CREDENTIALS)
+		return -1;
+	memcpy(&who, CMSG_DATA(c), sizeof(who));
+	return who.pid;
+}
+
+static bool is_command(const struct guest *g, pid_t pid)
+{
+	for (const struct command *c = g->commands; c; c = c->next)
+		if (c->pid == pid && !c->reaped)
+			return true;
+	return false;
+}
+
+/* It is there, and ours to reap: a command like any other. */
+static void become_command(struct copy *p, pid_t pid)
+{
+	const struct exec_args *a = p->args;
+	const struct command_terms terms = {a->flags, a->tag,	a->session,
+					    a->cwd,   &a->argv, a->timeout_ms};
+	const struct spawned process = {.pid = pid,
+					.in = take_fd(&p->ours[0]),
+					.out = take_fd(&p->ours[1]),
+					.err = take_fd(&p->ours[2])};
+	struct command *c = command_new(p->guest, &terms);
+
+	/* It has started nothing so far. */
+	tree_move(pid, command_mark(c));
+	command_begin(c, &terms, &process, p->stream);
+	denials_watch(p->guest);
+	copy_free(p);
+}
+
+static void on_report(void *arg, uint32_t events)
+{
+	struct copy *p = arg;
+	pid_t pid = read_report(p->report.fd);
+
+	(void)events;
+	if (pid <= 1 || tree_parent(pid) != getpid() || is_command(p->guest, pid))
+		refuse(p, "the parked process made no copy");
+	else
+		become_command(p, pid);
+}
+
+/* ---- asking ---- */
+
+static int send_order(int to, const struct buf *order, const int fds[ORDER_FDS])
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(ORDER_FDS * sizeof(int))];
+	} control = {0};
+	struct iovec data = {buf_head(order), order->len};
+	struct msghdr m = {.msg_iov = &data,
+			   .msg_iovlen = 1,
+			   .msg_control = control.bytes,
+			   .msg_controllen = sizeof(control.bytes)};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(ORDER_FDS * sizeof(int));
+	memcpy(CMSG_DATA(c), fds, ORDER_FDS * sizeof(int));
+	return sendmsg(to, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 0;
+}
+
+static void pack_order(struct guest *g, const struct exec_args *a, struct buf *ret)
+{
+	struct list env = {0};
+
+	exec_args_env(g, a, &env);
+	buf_add(ret, a->cwd, strlen(a->cwd) + 1);
+	for (size_t i = 0; i < env.count; i++)
+		buf_add(ret, env.items[i], strlen(env.items[i]) + 1);
+	list_done(&env);
+}
+
+/* ret_report: our end of the socket that the copy reports on. */
+static int order(struct guest *g, int park, const struct exec_args *a, int ours[3], int *ret_report)
+{
+	int theirs[ORDER_FDS] = {-1, -1, -1, -1}, pair[2], on = 1, rc = -1;
+	struct buf text = {0};
+	struct err e;
+
+	if (spawn_open_streams(ours, theirs, &e) < 0)
+		return -1;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0) {
+		*ret_report = pair[0];
+		theirs[3] = pair[1];
+		pack_order(g, a, &text);
+		if (setsockopt(pair[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) == 0)
+			rc = send_order(park, &text, theirs);
+		buf_done(&text);
+	}
+	for (int i = 0; i < ORDER_FDS; i++)
+		close_fd(&theirs[i]);
+	return rc;
+}
+
+static void ask_for_copy(struct guest *g, struct stream *s, struct command *park,
+			 struct exec_args *a)
+{
+	static const struct stream_ops waiting = {.on_end = on_end};
+	struct copy *p = must_alloc(calloc(1, sizeof(*p)));
+	int rc;
+
+	*p = (struct copy){.guest = g, .stream = s, .args = a, .ours = {-1, -1, -1}};
+	p->report = (struct loop_watch){.fd = -1, .events = EPOLLIN, .call = on_report, .arg = p};
+	p->patience = (struct loop_timer){.call = on_patience, .arg = p};
+	rc = order(g, park->park, a, p->ours, &p->report.fd);
+	if (rc < 0 || loop_watch(g->loop, &p->report) < 0) {
+		refuse(p, "the parked process takes no order");
+		return;
+	}
+	s->ops = &waiting;
+	s->arg = p;
+	loop_timer_set(g->loop, &p->patience, PATIENCE_MS);
+}
+
+bool fork_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	uint32_t eid = unpack_u32(u);
+	struct exec_args *a = exec_args_unpack(g, u);
+	struct command *park = command_find(g, eid);
+	const uint8_t foreign = GUEST_EXEC_TTY | GUEST_EXEC_SHELL | GUEST_EXEC_PARK;
+	struct stat st;
+
+	if (!a)
+		return false;
+	errno = 0;
+	if (stat(a->cwd, &st) < 0 || !S_ISDIR(st.st_mode)) {
+		int why = errno ? errno : ENOTDIR;
+
+		stream_error(s, why, "cwd: %s: %s", a->cwd, strerror(why));
+		exec_args_free(a);
+		return true;
+	}
+	if (a->argv.count && !(a->flags & foreign) && !*a->session && env_knows_user(a->user) &&
+	    park && !park->reaped && park->park >= 0) {
+		ask_for_copy(g, s, park, a);
+		return true;
+	}
+	exec_args_free(a);
+	stream_error(s, EAGAIN, "there is no parked process for this");
+	return true;
+}
