@@ -79,7 +79,10 @@ static json_t *domain_json(const struct exchange *x)
 	const char *host = exchange_header(x, "Host"), *port;
 	char text[300];
 
-	if (!host || !*host || strlen(host) > 250)
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				      "0123456789.-_:[]";
+
+	if (!host || !*host || strlen(host) > 250 || strspn(host, letters) != strlen(host))
 		return json_null();
 	port = strrchr(host, ':');
 	if (str_starts(host, "127.") || str_starts(host, "[::1]")) {

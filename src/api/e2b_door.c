@@ -11,6 +11,8 @@
 #include <string.h>
 #include <strings.h>
 
+#define ID_LETTERS "abcdefghijklmnopqrstuvwxyz0123456789"
+
 /* "<port>-<id>." at the front of a Host header. */
 static bool split_host(const char *host, char id[IPC_ID], unsigned *ret_port)
 {
@@ -22,7 +24,7 @@ static bool split_host(const char *host, char id[IPC_ID], unsigned *ret_port)
 	for (size_t i = 0; i < digits; i++)
 		port = port * 10 + (unsigned)(host[i] - '0');
 	host += digits + 1;
-	len = strspn(host, "abcdefghijklmnopqrstuvwxyz0123456789");
+	len = strspn(host, ID_LETTERS);
 	if (len < 1 || len >= IPC_ID || host[len] != '.' || port < 1 || port > 65535)
 		return false;
 	memcpy(id, host, len);
@@ -43,7 +45,10 @@ bool e2b_target(const struct exchange *x, char id[IPC_ID], unsigned *ret_port)
 		return host && split_host(host, id, ret_port);
 	if (port && (parse_count(port, &number, &e) < 0 || number < 1 || number > 65535))
 		number = 0;
-	snprintf(id, IPC_ID, "%s", strlen(name) < IPC_ID ? name : "");
+	/* It is repeated in answers, so nothing but what an id can be goes on from here. */
+	if (strlen(name) >= IPC_ID || strspn(name, ID_LETTERS) != strlen(name))
+		name = "";
+	snprintf(id, IPC_ID, "%s", name);
 	*ret_port = (unsigned)number;
 	return true;
 }

@@ -104,11 +104,11 @@ json_t *e2b_entry_plain(const struct e2b_entry *e)
 
 	snprintf(size, sizeof(size), "%llu", (unsigned long long)e->size);
 	permissions(e->kind, e->mode, mode);
-	o = must_alloc(json_pack("{s:o,s:s,s:o,s:s,s:i,s:s,s:s,s:s,s:o}", "name",
+	o = must_alloc(json_pack("{s:o,s:s,s:o,s:s,s:i,s:s,s:o,s:o,s:o}", "name",
 				 text_json(slash && slash[1] ? slash + 1 : e->path), "type",
 				 type_name(e->kind), "path", text_json(e->path), "size", size,
 				 "mode", (int)(e->mode & 0777), "permissions", mode, "owner",
-				 e->owner, "group", e->group, "modifiedTime",
+				 text_json(e->owner), "group", text_json(e->group), "modifiedTime",
 				 time_json(e->mtime_ns)));
 	return o;
 }
@@ -167,8 +167,9 @@ static void ask_metadata(struct completion *c)
 static json_t *target_json(const struct e2b_entry *e)
 {
 	const char *slash = strrchr(e->path, '/');
+	int len = slash ? (int)(slash - e->path) : 0;
 	struct err ignored;
-	auto_free char *joined = str_format("%.*s/%s", (int)(slash - e->path), e->path, e->target);
+	auto_free char *joined = str_format("%.*s/%s", len, e->path, e->target);
 	auto_free char *clean =
 		e2b_path(e->target[0] == '/' ? e->target : joined, "user", &ignored);
 

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/parse.h"
 #include "base/str.h"
+#include "policy/config.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -371,6 +372,14 @@ static enum MHD_Result keep(struct exchange *x, const char *data, size_t *size)
 	return MHD_YES;
 }
 
+/* A length that was not said in advance is judged as the body comes. */
+static bool is_over(const struct exchange *x, size_t more)
+{
+	uint64_t most = x->api->config->max_upload_bytes;
+
+	return most && x->inside->received + more > most;
+}
+
 static enum MHD_Result take_some(struct exchange *x, const char *data, size_t *size)
 {
 	struct exchange_inside *in = x->inside;
@@ -385,6 +394,8 @@ static enum MHD_Result take_some(struct exchange *x, const char *data, size_t *s
 		exchange_suspend(x);
 		return MHD_YES;
 	}
+	if (is_over(x, *size))
+		return MHD_NO;
 	taken = in->ops->take(in->ops_arg, data, *size);
 	in->received += taken;
 	if (in->cut)

@@ -6,6 +6,7 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "wire/guest.h"
 #include "wire/pack.h"
 
@@ -43,9 +44,14 @@ static int check_name(const char *name, struct err *e)
 	if (strlen(name) >= IPC_NAME || name[0] == '.')
 		return err_field(e, ERR_INVALID, "name", "name: at most %d bytes, no leading dot",
 				 IPC_NAME - 1);
-	for (const char *c = name; *c; c++)
-		if ((unsigned char)*c < ' ' || *c == 127)
-			return err_field(e, ERR_INVALID, "name", "name: has control characters");
+	for (const char *c = name, *end = name + strlen(name); c < end;) {
+		size_t n = utf8_sequence(c, (size_t)(end - c));
+
+		if (!n || (unsigned char)*c < ' ' || *c == 127)
+			return err_field(e, ERR_INVALID, "name",
+					 "name: has control characters, or is not UTF-8");
+		c += n;
+	}
 	return 0;
 }
 

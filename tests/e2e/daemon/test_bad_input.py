@@ -35,6 +35,44 @@ class BadInput(harness.Case):
     def head(self, first, *lines):
         return "\r\n".join((first, "Host: localhost") + lines + ("", "")).encode()
 
+    def test_bytes_that_are_no_text(self):
+        """Whatever stands in a head: it is answered, and nobody else notices."""
+        made = self.d.post("/sandboxes", {"templateID": "base"}).json["sandboxID"]
+        self.addCleanup(self.d.delete, "/sandboxes/" + made)
+        key = self.d.token("no-text")
+        ends = lambda: self.d.read_log().count('"role ended"')
+        before = ends()
+        for lines in (
+            ["GET /health HTTP/1.1", "Host: localhost", "E2b-Sandbox-Id: \xff"],
+            ["GET /x HTTP/1.1", "Host: localhost", "E2b-Sandbox-Id: \xff", "E2b-Sandbox-Port: 80"],
+            ["GET /x HTTP/1.1", "Host: 80-\xff.localhost"],
+            ["GET /sandboxes/%s HTTP/1.1" % made, "Host: localhost:\xff", "X-API-Key: " + key],
+            ["POST /sandboxes HTTP/1.1", "Host: localhost:\xff", "X-API-Key: " + key,
+             "Content-Length: 21"],
+            ["GET /templates/aliases/%ff HTTP/1.1", "Host: localhost", "X-API-Key: " + key],
+            ["GET /v1/\xff HTTP/1.1", "Host: localhost", "Authorization: Bearer \xff"],
+            ["GET /v1/sandboxes HTTP/1.1", "Host: \xff", "Origin: \xff"],
+        ):
+            with self.subTest(lines=lines):
+                text = "\r\n".join(lines + ["", ""]).encode("latin-1")
+                self.assertRegex(self.talk(text + b'{"templateID":"base"}'), b"^HTTP/1.1 ")
+        self.d.delete("/v1/sandboxes", token=key)
+        self.assertEqual(ends(), before, self.d.read_log()[-2000:])
+
+    def test_upload_without_length_is_bounded(self):
+        d = harness.Daemon(config="http:\n  max_upload: 64K\n")
+        self.addCleanup(d.remove)
+        d.start()
+        self.addCleanup(d.stop)
+        box = harness.Box(d)
+        self.assertEqual(box.put("/files?path=/tmp/a", b"x" * 65537).status, 413)
+        self.assertLess(box.put("/files?path=/tmp/a", iter([b"x" * 4096] * 16)).status, 300)
+        try:
+            self.assertEqual(box.put("/files?path=/tmp/b", iter([b"x" * 4096] * 32)).status, 413)
+        except (OSError, http.client.HTTPException):
+            pass  # it hangs up
+        self.assertEqual(box.sh("find /tmp -size +64k")["stdout"], "")
+
     def test_not_json(self):
         rows = [b"{", b'{"cmd":', b"[1,", b"\xff\xfe", b'{"a":1}x', b'{"a":"\\u0000"}',
                 b'{"a":1,"a":2}', b"nul", b'"' + b"a" * 1000, b"{'cmd':1}", b"\x00" * 100]

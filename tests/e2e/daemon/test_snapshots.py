@@ -243,12 +243,15 @@ class Snapshots(harness.Case):
         self.addCleanup(d.stop)
         files = os.path.join(d.dir, "state", "snapshots")
         try:
-            reply = d.request("PUT", "/v1/snapshots/big/tar", iter([b"x" * 4096] * 64),
-                              headers={"Transfer-Encoding": "chunked"})
+            reply = d.request("PUT", "/v1/snapshots/big/tar", iter([b"x" * 4096] * 64))
             self.assertEqual(reply.status, 413, reply)
         except (BrokenPipeError, ConnectionResetError):
             pass  # it was refused before all of it was sent
         harness.until(lambda: os.listdir(files) == [], "the end of an import")
+
+    def test_names_are_text(self):
+        for name in ("%ff", "a%c3", "%c3%28", "%0a", "%7f", ".x"):
+            self.assertError(self.d.put("/v1/snapshots/%s/tar" % name), 400, "invalid", "name")
 
     def test_of_a_paused_one(self):
         box = self.box()
