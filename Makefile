@@ -89,6 +89,9 @@ HELPERS   := $(wildcard tests/helpers/*.c tests/v2/*.c)
 FRONTS    := $(wildcard tests/front/*.c)
 EXAMPLES  := $(wildcard examples/*.c)
 
+# Sandboxes of another service: the only program with libcurl in it.
+REMOTE_SRC := $(wildcard src/remote/*.c)
+
 SECCOMP_TOOL := tools/seccomp-compile.c $(wildcard tools/seccomp/*.c) src/kern/cbpf.c
 GEN          := $(B)/gen/seccomp_profiles.c $(B)/gen/guest_files.c
 GUEST_FILES  := $(sort $(wildcard guest/*/*.py guest/*/*.js guest/*/*.sh))
@@ -105,6 +108,7 @@ FUZZ   := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/fuzz/%)
 PROGRAMS := $(if $(wildcard src/cli/cloche.c),$(B)/cloche) \
 	    $(if $(wildcard src/cli/cloched.c),$(B)/cloched) \
 	    $(if $(wildcard src/guest/main.c),$(B)/cloche-guest) \
+	    $(if $(REMOTE_SRC),$(B)/cloche-remote) \
 	    $(if $(wildcard src/lib/*.c),$(B)/libcloche.a $(B)/libcloche.so) \
 	    $(if $(SAN),,$(B)/cloche-zygote.so) \
 	    $(if $(PROBE_SRC),$(B)/cloche-probe) \
@@ -170,6 +174,9 @@ $(B)/cloched: $(call gnu_o,$(CLOCHED_MAIN)) $(CORE_A)
 # The same with what the MCP conformance suite expects to find; only tests start it.
 $(B)/cloched-conformance: $(call gnu_o,$(CLOCHED_MAIN) $(CONFORMANCE_SRC)) $(CORE_A)
 	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,$(LIBS)) -o $@
+
+$(B)/cloche-remote: $(call gnu_o,$(REMOTE_SRC)) $(CORE_A)
+	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,libcurl jansson yaml-0.1) -o $@
 
 # Static and the same with sanitizers: it runs in any image, without a library.
 $(B)/cloche-guest: $(call musl_o,$(GUEST_SRC)) $(call gen_o,musl)
@@ -268,7 +275,7 @@ fuzz:
 	done
 
 # Style, layers, sizes, manual pages, and both compilers with -Werror.
-OBJECTS := $(call gnu_o,$(sort $(CORE_SRC) $(LIB_SRC) $(UNIT_SRC) $(FUZZ_SRC)) \
+OBJECTS := $(call gnu_o,$(sort $(CORE_SRC) $(REMOTE_SRC) $(LIB_SRC) $(UNIT_SRC) $(FUZZ_SRC)) \
 	  $(wildcard src/cli/cloche.c src/cli/cloched.c)) \
 	  $(call musl_o,$(sort $(LAUNCHER_SRC) $(GUEST_SRC) $(PROBE_SRC) $(HELPERS)))
 .PHONY: objects
@@ -290,7 +297,7 @@ MAN := $(wildcard man/*.[1-8])
 install: $(PROGRAMS)
 	install -d $(BIN) $(LIBEXEC) $(SHARE)/cloche
 	install -s -m 755 $(B)/cloche $(BIN)/cloche
-	for f in cloched cloche-guest cloche-probe; do \
+	for f in cloched cloche-guest cloche-remote cloche-probe; do \
 		if [ -e $(B)/$$f ]; then install -s -m 755 $(B)/$$f $(LIBEXEC)/$$f; fi; done
 	cp -R --no-preserve=ownership policies $(SHARE)/cloche/
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system

@@ -100,6 +100,21 @@ static void fit_disk(struct sandbox_spec *s)
 		s->limits.disk_bytes = s->limits.memory_bytes / 2;
 }
 
+/* Of a sandbox of another service nothing can be asked that only we could give. */
+static int finish_remote(struct sandbox_spec *s, struct err *e)
+{
+	int rc;
+
+	if (s->require.count)
+		return err_field(e, ERR_UNSUPPORTED, "require",
+				 "require: no layer of a sandbox elsewhere can be proven");
+	s->provider = PROVIDER_NS;
+	rc = spec_finish(s, e);
+	s->provider = PROVIDER_E2B;
+	s->required_layers = 0;
+	return rc;
+}
+
 int v1_create_options(const json_t *body, const struct body_table *t, struct create_options *o,
 		      struct err *e)
 {
@@ -109,7 +124,9 @@ int v1_create_options(const json_t *body, const struct body_table *t, struct cre
 	if (body_spec(body, t, &o->spec, e) < 0 || body_env(body, "env", &o->env, e) < 0)
 		return -1;
 	fit_disk(&o->spec);
-	if (spec_finish(&o->spec, e) < 0)
+	if ((t == &v1_create_table && o->spec.provider == PROVIDER_E2B
+		     ? finish_remote(&o->spec, e)
+		     : spec_finish(&o->spec, e)) < 0)
 		return -1;
 	if (o->spec.level != LEVEL_CONTAINER)
 		return err_field(e, ERR_UNSUPPORTED, "level",

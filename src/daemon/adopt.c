@@ -41,6 +41,9 @@ static const char *judge(struct box *b)
 	struct boot_identity now;
 	struct err e = {0};
 
+	/* Whether it is there, only its service knows: that is asked with the first link. */
+	if (box_is_remote(b))
+		return b->d->config->e2b.api_url[0] ? NULL : "no E2B service is configured";
 	b->pidfd = (int)syscall(SYS_pidfd_open, b->pid, 0);
 	if (b->pidfd < 0)
 		return "its pid 1 is gone";
@@ -81,12 +84,12 @@ static void adopt(struct daemon *d, const char *id, struct tally *t)
 		claim_slot(b);
 		why = judge(b);
 	}
-	if (!why && box_watch(b, &e) < 0)
+	if (!why && !box_is_remote(b) && box_watch(b, &e) < 0)
 		why = e.msg;
 	if (!why) {
 		b->state = BOX_LIVE;
 		/* It may have been frozen only to be copied. */
-		if (!b->info.paused)
+		if (!b->info.paused && !box_is_remote(b))
 			box_thaw_leftover(b);
 		t->adopted++;
 		log_info("sandbox adopted", "id", id, "owner", b->info.owner);

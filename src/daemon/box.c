@@ -166,10 +166,10 @@ void box_announce(struct box *b)
 {
 	struct ipc m = {.type = IPC_ADOPTED};
 	struct err e = {0};
-	auto_close int fd = box_connect(b, &e);
+	auto_close int fd = box_is_remote(b) ? -1 : box_connect(b, &e);
 
 	/* Without a link it is still there; the front asks for another. */
-	if (fd < 0)
+	if (fd < 0 && e.kind)
 		log_warn("no link to a sandbox", "id", b->info.id, "error", e.msg);
 	m.booted = b->info;
 	front_news(b->d, &m, fd);
@@ -381,5 +381,8 @@ void box_destroy(struct box *b, struct asker who)
 	b->dying_since_ns = now_ns();
 	/* Nobody shall freeze again what is to die. */
 	stop_freezing(b);
-	kill_all(b);
+	if (box_is_remote(b))
+		remote_destroy(b);
+	else
+		kill_all(b);
 }

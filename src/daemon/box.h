@@ -6,6 +6,7 @@
 #include "daemon/halt.h"
 #include "sandbox/boot.h"
 #include "wire/ipc.h"
+#include "wire/remote.h"
 
 struct daemon;
 
@@ -30,7 +31,8 @@ struct box {
 	pid_t pid;
 	int pidfd;
 	struct boot_identity identity;
-	int32_t slot; /* of id ranges; -1: none */
+	char remote[REMOTE_ID]; /* its name at the service that runs it, or "" */
+	int32_t slot;		/* of id ranges; -1: none */
 	uint32_t id_base;
 	unsigned nest_slots;   /* not 0: a nest */
 	char *cgroup_table;    /* of the daemon that made it; NULL: our own */

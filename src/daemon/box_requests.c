@@ -109,8 +109,13 @@ void box_request_boot(struct daemon *d, struct asker who, const struct ipc *m)
 	b->info.limits = m->boot.limits;
 	b->info.transient = m->boot.transient != 0;
 	b->info.level = m->boot.level;
+	b->info.provider = m->boot.provider;
 	/* The host's files belong to root: only that can put a layer over them. */
 	b->info.root = d->rootless ? ROOT_RO : m->boot.root;
+	if (box_is_remote(b)) {
+		remote_boot(b);
+		return;
+	}
 	if (!d->rootless) {
 		b->slot = box_take_slot(d);
 		b->id_base = (uint32_t)(0x7000 + b->slot) << 16;
@@ -239,6 +244,10 @@ void box_request_connect(struct daemon *d, struct asker who, const struct ipc *m
 
 	if (!b)
 		return;
+	if (box_is_remote(b)) {
+		remote_connect(b, who);
+		return;
+	}
 	auto_close int link = box_connect(b, &e);
 
 	if (link < 0) {
@@ -283,6 +292,10 @@ void box_request_pause(struct daemon *d, struct asker who, const struct ipc *m)
 		front_done(d, who, m->id, NULL);
 		return;
 	}
+	if (box_is_remote(b)) {
+		remote_pause(b, who);
+		return;
+	}
 	b->is_busy = true;
 	b->op_asker = who;
 	box_freeze(b, on_frozen);
@@ -296,6 +309,10 @@ void box_request_resume(struct daemon *d, struct asker who, const struct ipc *m)
 
 	if (!b)
 		return;
+	if (box_is_remote(b) && b->info.paused) {
+		remote_resume(b, who);
+		return;
+	}
 	if (b->info.paused)
 		rc = box_thaw(b, &e);
 	if (rc == 0) {
@@ -352,6 +369,9 @@ static int apply_limits(struct box *b, const struct limits *wanted, struct err *
 	struct cgroup c;
 	int rc = 0;
 
+	if (box_is_remote(b))
+		return err_set(e, ERR_UNSUPPORTED,
+			       "limits: a sandbox of provider e2b has those of its service");
 	l.disk_bytes = disk_of(wanted);
 	if (l.open_files != b->info.limits.open_files ||
 	    l.cpu_time_ms != b->info.limits.cpu_time_ms)
@@ -465,6 +485,11 @@ void box_request_stats(struct daemon *d, struct asker who, const struct ipc *m)
 	if (!b)
 		return;
 	snprintf(s->id, sizeof(s->id), "%s", b->info.id);
+	/* What the guest tells is all there is. */
+	if (box_is_remote(b)) {
+		front_answer(d, who, &reply, -1);
+		return;
+	}
 	s->memory_limit_bytes = b->info.limits.memory_bytes;
 	s->disk_limit_bytes = disk_of(&b->info.limits);
 	add_cgroup(b, s);

@@ -130,6 +130,34 @@ static bool is_hostname(const char *s)
 	       strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-") == len;
 }
 
+static int check_provider(const struct ipc_boot *b, const struct config *c, struct err *e)
+{
+	if (b->provider == PROVIDER_NS)
+		return 0;
+	if (b->provider != PROVIDER_E2B)
+		return err_field(e, ERR_UNSUPPORTED, "provider",
+				 "provider: only ns and e2b are built");
+	if (!c->e2b.api_url[0])
+		return err_field(e, ERR_UNSUPPORTED, "provider",
+				 "provider: e2b: the daemon's configuration names no service "
+				 "(section e2b)");
+	if (b->snapshot[0])
+		return err_field(e, ERR_UNSUPPORTED, "snapshot", "snapshot: not with provider e2b");
+	if (b->transient || b->nest[0] + b->nest[1])
+		return err_field(e, ERR_UNSUPPORTED, "provider",
+				 "provider: e2b: only for sandboxes that are created");
+	if (b->volume_count)
+		return err_field(e, ERR_UNSUPPORTED, "volumes", "volumes: not with provider e2b");
+	if (!str_equal(b->image, "host"))
+		return err_field(e, ERR_UNSUPPORTED, "image",
+				 "image: with provider e2b it is the template of the "
+				 "configuration");
+	if (b->required_layers)
+		return err_field(e, ERR_UNSUPPORTED, "require",
+				 "require: no layer of a sandbox elsewhere can be proven");
+	return 0;
+}
+
 int check_boot(const struct ipc_boot *b, const struct config *c, const char *owner_name,
 	       struct err *e)
 {
@@ -143,6 +171,8 @@ int check_boot(const struct ipc_boot *b, const struct config *c, const char *own
 		return err_set(e, ERR_INVALID, "not a snapshot id");
 	if (!is_hostname(b->hostname))
 		return err_field(e, ERR_INVALID, "hostname", "hostname: not a host name");
+	if (check_provider(b, c, e) < 0)
+		return -1;
 	if (b->level != LEVEL_CONTAINER)
 		return err_field(e, ERR_UNSUPPORTED, "level",
 				 "level: the daemon has sandboxes of level container only");

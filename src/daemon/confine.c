@@ -62,22 +62,27 @@ static int become(const struct confinement *c, struct err *e)
 	return 0;
 }
 
-static int restrict_paths(struct err *e)
+static int restrict_paths(const char *const *readable, struct err *e)
 {
 	struct landlock l;
 
 	if (landlock_abi() < 1)
 		return 0;
-	if (landlock_open(&l, true, e) < 0 ||
-	    landlock_allow(&l, AT_FDCWD, "/", LANDLOCK_WRITE, e) < 0)
+	/* Who reads the host's files may also call out; nobody else does. */
+	if (landlock_open(&l, !readable, e) < 0)
 		return -1;
+	if (!readable && landlock_allow(&l, AT_FDCWD, "/", LANDLOCK_WRITE, e) < 0)
+		return -1;
+	for (; readable && *readable; readable++)
+		if (landlock_allow(&l, AT_FDCWD, *readable, LANDLOCK_READ, e) < 0)
+			return -1;
 	return landlock_apply(&l, e);
 }
 
 int confine(const struct confinement *c, struct err *e)
 {
-	if (change_root(c->root, e) < 0 || limit(RLIMIT_NOFILE, c->open_files, e) < 0 ||
-	    limit(RLIMIT_CORE, 0, e) < 0)
+	if ((c->root && change_root(c->root, e) < 0) ||
+	    limit(RLIMIT_NOFILE, c->open_files, e) < 0 || limit(RLIMIT_CORE, 0, e) < 0)
 		return -1;
 	/* The bounding set while there is the right to, the rest with the ids. */
 	if (caps_drop_bounding(e) < 0 || become(c, e) < 0 || caps_clear(e) < 0)
@@ -90,5 +95,5 @@ int confine(const struct confinement *c, struct err *e)
 	/* Tried, not believed (rule 1). */
 	if (!caps_none(true))
 		return err_set(e, ERR_SYSTEM, "a capability is left");
-	return restrict_paths(e) < 0 ? -1 : seccomp_load(c->profile, NULL, e);
+	return restrict_paths(c->readable, e) < 0 ? -1 : seccomp_load(c->profile, NULL, e);
 }

@@ -8,8 +8,9 @@
 #include <sys/types.h>
 
 struct confinement {
-	const char *root; /* becomes "/", and all that there is */
-	uid_t uid;	  /* as root; otherwise left alone */
+	const char *root;	     /* becomes "/", and all that there is; or NULL: */
+	const char *const *readable; /* all that can be read then, ended by NULL */
+	uid_t uid;		     /* as root; otherwise left alone */
 	gid_t gid;
 	bool rootless;
 	uint64_t open_files;

@@ -21,6 +21,7 @@ struct record {
 	int64_t pid;
 	struct boot_identity identity;
 	struct ipc_booted info;
+	char remote[REMOTE_ID];
 	char cgroup_table[4096];
 };
 
@@ -40,6 +41,7 @@ int record_write(const struct box *b, struct err *e)
 	r.pid = b->pid;
 	r.identity = b->identity;
 	r.info = b->info;
+	memcpy(r.remote, b->remote, sizeof(r.remote));
 	snprintf(r.cgroup_table, sizeof(r.cgroup_table), "%s",
 		 b->cgroup_table ? b->cgroup_table : b->d->cgroup_table);
 	snprintf(draft, sizeof(draft), "%s.new", b->info.id);
@@ -65,9 +67,11 @@ int record_read(int dir, const char *id, struct box *ret, struct err *e)
 		return err_set(e, ERR_INVALID, "record %s is not whole", id);
 	if (memcmp(r.magic, MAGIC, sizeof(r.magic)) != 0 || r.size != sizeof(r) ||
 	    !has_end(r.cgroup_table, sizeof(r.cgroup_table)) || !ipc_id_is_valid(r.info.id) ||
-	    !str_equal(r.info.id, id) || !has_end(r.info.owner, sizeof(r.info.owner)) || r.pid < 2)
+	    !str_equal(r.info.id, id) || !has_end(r.info.owner, sizeof(r.info.owner)) ||
+	    (r.info.provider == PROVIDER_E2B ? !remote_name_is_valid(r.remote) : r.pid < 2))
 		return err_set(e, ERR_INVALID, "record %s is none of ours", id);
 	ret->info = r.info;
+	memcpy(ret->remote, r.remote, sizeof(ret->remote));
 	ret->pid = (pid_t)r.pid;
 	ret->identity = r.identity;
 	ret->id_base = r.id_base;

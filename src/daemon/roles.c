@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -38,6 +39,8 @@ static const struct role_kind {
 } kinds[ROLE_COUNT] = {
 	[ROLE_AUDIT] = {"audit", run_audit, &seccomp_profile_audit, 256},
 	[ROLE_FRONT] = {"front", run_front, &seccomp_profile_front, 1 << 20},
+	/* A program of its own: src/remote. */
+	[ROLE_REMOTE] = {"remote", NULL, NULL, 0},
 };
 
 /* ---- in the role ---- */
@@ -78,7 +81,7 @@ int daemon_role(int argc, char **argv)
 					.open_files = kinds[i].open_files,
 					.profile = kinds[i].profile};
 
-		if (!str_equal(argv[1], kinds[i].name))
+		if (!kinds[i].run || !str_equal(argv[1], kinds[i].name))
 			continue;
 		log_init(kinds[i].name);
 		prctl(PR_SET_NAME, str_equal(argv[1], "front") ? "cloche-front" : "cloche-audit", 0,
@@ -103,7 +106,8 @@ struct start {
 	char dir[CONFIG_PATH];
 	uid_t uid;
 	gid_t gid;
-	int fds[4]; /* as ROLE_FD_*; -1 where not used */
+	int fds[4];  /* as ROLE_FD_*; -1 where not used */
+	int program; /* another one than ours, or -1 */
 	bool in_userns;
 };
 
@@ -129,7 +133,7 @@ static void exec_role(struct daemon *d, const struct start *s)
 	char uid[16], gid[16], *env[16];
 	char *argv[] = {"cloched", "role", (char *)s->kind->name,   (char *)s->dir,
 			uid,	   gid,	   d->rootless ? "1" : "0", NULL};
-	int lifted[4], self = fcntl(d->self, F_DUPFD_CLOEXEC, 64);
+	int lifted[4], self = fcntl(s->program < 0 ? d->self : s->program, F_DUPFD_CLOEXEC, 64);
 	struct err e = {0};
 	sigset_t none;
 
@@ -165,6 +169,9 @@ static pid_t spawn(struct daemon *d, struct start *s)
 
 	if (d->rootless)
 		args.flags |= CLONE_NEWUSER;
+	/* It is there to call out. */
+	if (s->kind == &kinds[ROLE_REMOTE])
+		args.flags &= ~(uint64_t)CLONE_NEWNET;
 	/* A program in the front's place is a test of the broker, not of these walls. */
 	if (d->test_front && s->kind == &kinds[ROLE_FRONT])
 		args.flags = 0;
@@ -204,10 +211,10 @@ static int make_dir(struct daemon *d, const char *name, struct start *s, struct 
 
 static void choose_ids(const struct daemon *d, enum role_id id, struct start *s)
 {
-	/* Above all ranges of sandboxes; a pair for each daemon. */
-	uint32_t pair = (uint32_t)strtoul(d->tag, NULL, 16) % 32000;
+	/* Above all ranges of sandboxes; a few for each daemon. */
+	uint32_t few = (uint32_t)strtoul(d->tag, NULL, 16) % 20000;
 
-	s->uid = s->gid = (0x7fffu << 16) + pair * 2 + (uint32_t)id;
+	s->uid = s->gid = (0x7fffu << 16) + few * ROLE_COUNT + (uint32_t)id;
 }
 
 /* The audit file's directory; one that the operator named is used as it is, by its owner. */
@@ -258,7 +265,7 @@ static int launch(struct daemon *d, enum role_id id, struct start *s, struct err
 
 static int start_audit(struct daemon *d, struct err *e)
 {
-	struct start s = {.kind = &kinds[ROLE_AUDIT], .fds = {-1, -1, -1, -1}};
+	struct start s = {.kind = &kinds[ROLE_AUDIT], .fds = {-1, -1, -1, -1}, .program = -1};
 	auto_close int for_front = -1;
 	auto_close int front_end = -1;
 	auto_close int for_broker = -1;
@@ -313,7 +320,7 @@ static bool renew_audit(struct daemon *d, struct err *e)
 
 static int start_front(struct daemon *d, struct err *e)
 {
-	struct start s = {.kind = &kinds[ROLE_FRONT], .fds = {-1, -1, -1, -1}};
+	struct start s = {.kind = &kinds[ROLE_FRONT], .fds = {-1, -1, -1, -1}, .program = -1};
 	auto_close int ours = -1;
 	auto_close int theirs = -1;
 
@@ -329,10 +336,81 @@ static int start_front(struct daemon *d, struct err *e)
 	return 0;
 }
 
+/* ---- remote ---- */
+
+#define KEY_MAX 256
+
+/* The key alone, in memory: the role sees neither the file nor where it is. */
+static int read_key(const char *file, struct err *e)
+{
+	auto_close int from = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	auto_close int to = memfd_create("key", MFD_CLOEXEC);
+	char key[KEY_MAX + 2];
+	ssize_t n = from < 0 ? -1 : read(from, key, sizeof(key));
+	size_t len;
+
+	if (n < 0 || to < 0)
+		return err_sys(e, "e2b.key_file: cannot read %s", file);
+	for (len = (size_t)n; len && (key[len - 1] == '\n' || key[len - 1] == ' ');)
+		len--;
+	for (size_t i = 0; i < len; i++)
+		if (key[i] <= ' ' || key[i] > '~')
+			len = 0;
+	if (len == 0 || len > KEY_MAX)
+		return err_set(e, ERR_INVALID, "e2b.key_file: %s has no key in it", file);
+	if (write(to, key, len) != (ssize_t)len)
+		return err_sys(e, "cannot hand over the key");
+	return take_fd(&to);
+}
+
+/* Beside our own program, as the guest is. */
+static int open_remote(struct err *e)
+{
+	char path[4096 + 32];
+	ssize_t n = readlink("/proc/self/exe", path, 4096);
+	char *slash;
+	int fd;
+
+	if (n <= 0)
+		return err_sys(e, "cannot find our own program");
+	path[n] = '\0';
+	slash = strrchr(path, '/');
+	snprintf(slash + 1, sizeof(path) - (size_t)(slash + 1 - path), "cloche-remote");
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? err_sys(e, "cannot open %s", path) : fd;
+}
+
+static int start_remote(struct daemon *d, struct err *e)
+{
+	struct start s = {.kind = &kinds[ROLE_REMOTE], .fds = {-1, -1, -1, -1}, .dir = "/"};
+	auto_close int ours = -1;
+	auto_close int theirs = -1;
+	auto_close int program = open_remote(e);
+	auto_close int config = config_write(d->config, e);
+	auto_close int key = read_key(d->config->e2b.key_file, e);
+
+	choose_ids(d, ROLE_REMOTE, &s);
+	if (program < 0 || config < 0 || key < 0 || make_pair(&ours, &theirs, e) < 0)
+		return -1;
+	s.program = program;
+	s.fds[0] = theirs;
+	s.fds[1] = d->guest;
+	s.fds[2] = config;
+	s.fds[3] = key;
+	if (launch(d, ROLE_REMOTE, &s, e) < 0)
+		return -1;
+	d->remote_settings = d->config->e2b;
+	remote_attach(d, take_fd(&ours));
+	return 0;
+}
+
+static int (*const starts[])(struct daemon *d, struct err *e) = {
+	[ROLE_AUDIT] = start_audit, [ROLE_FRONT] = start_front, [ROLE_REMOTE] = start_remote};
+
 static void start_role(struct daemon *d, enum role_id id)
 {
 	struct err e = {0};
-	int rc = id == ROLE_AUDIT ? start_audit(d, &e) : start_front(d, &e);
+	int rc = starts[id](d, &e);
 
 	if (rc == 0) {
 		log_debug("role started", "role", kinds[id].name);
@@ -380,12 +458,38 @@ void roles_start_front(struct daemon *d)
 	start_role(d, ROLE_FRONT);
 }
 
+static void start_remote_again(void *arg)
+{
+	struct daemon *d = arg;
+
+	if (d->roles[ROLE_REMOTE].pid == 0 && d->config->e2b.api_url[0])
+		start_role(d, ROLE_REMOTE);
+}
+
+void roles_end_remote(struct daemon *d, const char *why)
+{
+	if (d->roles[ROLE_REMOTE].pid <= 0)
+		return;
+	log_warn("role is ended", "name", "remote", "why", why);
+	kill(d->roles[ROLE_REMOTE].pid, SIGKILL);
+}
+
+void roles_start_remote(struct daemon *d)
+{
+	d->roles[ROLE_REMOTE].again = (struct loop_timer){.call = start_remote_again, .arg = d};
+	if (d->roles[ROLE_REMOTE].pid == 0)
+		start_remote_again(d);
+	else if (memcmp(&d->remote_settings, &d->config->e2b, sizeof(d->remote_settings)) != 0)
+		roles_end_remote(d, "its settings have changed");
+}
+
 void roles_stop(struct daemon *d)
 {
 	front_detach(d);
+	remote_detach(d);
 	for (int i = 0; i < ROLE_COUNT; i++) {
 		loop_timer_stop(d->loop, &d->roles[i].again);
-		if (d->roles[i].pid > 0 && i == ROLE_FRONT)
+		if (d->roles[i].pid > 0 && i != ROLE_AUDIT)
 			kill(d->roles[i].pid, SIGKILL);
 	}
 	/* The audit role writes what it was sent, then sees that everybody has gone. */
@@ -419,7 +523,9 @@ bool roles_reaped(struct daemon *d, pid_t pid, int status)
 		r->pid = 0;
 		if (i == ROLE_FRONT)
 			front_detach(d);
-		if (d->stopping) {
+		if (i == ROLE_REMOTE)
+			remote_detach(d);
+		if (d->stopping && i != ROLE_REMOTE) {
 			if (i == ROLE_FRONT)
 				daemon_front_is_done(d);
 			return true;

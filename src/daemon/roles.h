@@ -9,10 +9,18 @@
 
 struct daemon;
 
-enum role_id { ROLE_AUDIT, ROLE_FRONT, ROLE_COUNT };
+enum role_id { ROLE_AUDIT, ROLE_FRONT, ROLE_REMOTE, ROLE_COUNT };
 
 /* What a role finds open. */
-enum { ROLE_FD_BROKER = 3, ROLE_FD_AUDIT, ROLE_FD_CONFIG, ROLE_FD_DIR };
+enum {
+	ROLE_FD_BROKER = 3,
+	ROLE_FD_AUDIT,
+	ROLE_FD_CONFIG,
+	ROLE_FD_DIR,
+	/* of the role remote */
+	ROLE_FD_GUEST = ROLE_FD_AUDIT,
+	ROLE_FD_KEY = ROLE_FD_DIR,
+};
 
 struct role {
 	pid_t pid; /* 0: not running */
@@ -24,6 +32,9 @@ struct role {
 /* First: what the broker finds is written down. */
 void roles_start_audit(struct daemon *d);
 void roles_start_front(struct daemon *d);
+/* Starts it if the configuration names a service, ends it if not (or no longer, or another). */
+void roles_start_remote(struct daemon *d);
+void roles_end_remote(struct daemon *d, const char *why);
 void roles_stop(struct daemon *d);
 /* True if this child was a role; it is started again after a while. */
 bool roles_reaped(struct daemon *d, pid_t pid, int status);

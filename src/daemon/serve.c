@@ -164,6 +164,7 @@ static void reload(struct daemon *d)
 	memcpy(fresh->runtime_dir, d->config->runtime_dir, sizeof(fresh->runtime_dir));
 	free(d->config);
 	d->config = fresh;
+	roles_start_remote(d);
 	log_info("configuration read again", "file", d->config_file);
 	daemon_note(d, "daemon.reload", d->config_file ? d->config_file : "", "done", "");
 	front_send_config(d);
@@ -326,6 +327,7 @@ static int start(struct daemon *d, struct err *e)
 	adopt_all(d);
 	if (listeners_open(d, e) < 0)
 		return -1;
+	roles_start_remote(d);
 	roles_start_front(d);
 	return 0;
 }
@@ -386,7 +388,7 @@ int daemon_serve(const struct serve_options *o)
 	d->rootless = !caps_can_administer();
 	d->uid = geteuid();
 	d->gid = getegid();
-	d->front.sock = d->audit_for_front = d->guest = d->self = -1;
+	d->remote.sock = d->front.sock = d->audit_for_front = d->guest = d->self = -1;
 	for (size_t i = 0; i < CONFIG_ITEMS; i++)
 		d->volumes[i] = -1;
 	(void)!getrandom(&d->next_slot, sizeof(d->next_slot), 0);

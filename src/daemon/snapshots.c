@@ -393,6 +393,9 @@ void snapshot_request_make(struct daemon *d, struct asker who, const struct ipc 
 
 	if (!b || b->state != BOX_LIVE)
 		err_set(&e, ERR_NOT_FOUND, "there is no such sandbox");
+	else if (box_is_remote(b))
+		err_set(&e, ERR_UNSUPPORTED,
+			"snapshots, stop and fork: not of a sandbox of provider e2b");
 	else if (b->is_busy)
 		err_set(&e, ERR_CONFLICT, "the sandbox is being paused or copied just now");
 	if (e.kind || may_add(d, s, &e) < 0) {

@@ -5,6 +5,7 @@
 #include "daemon/box.h"
 #include "daemon/booter.h"
 #include "daemon/front_side.h"
+#include "daemon/remote_side.h"
 #include "daemon/roles.h"
 #include "policy/config.h"
 
@@ -47,7 +48,9 @@ struct daemon {
 	struct booter booters[BOOTERS];
 	struct box *boot_first, **boot_last; /* wait for a booter */
 	struct role roles[ROLE_COUNT];
+	struct config_e2b remote_settings; /* of the role that runs */
 	struct front_side front;
+	struct remote_side remote;
 	struct audit *audit;
 	int audit_for_front;	   /* handed to a new front, */
 	bool audit_is_used;	   /* and then not to another */

@@ -3,9 +3,11 @@
  * cloche-guest pack                               see guest.h
  * cloche-guest check
  * cloche-guest nest MODULE...                     pid 1 of a nest (sandbox/cell.h)
+ * cloche-guest bridge DIRECTORY                   see bridge.h
  */
 #include "base/parse.h"
 #include "base/str.h"
+#include "guest/bridge.h"
 #include "guest/guest.h"
 #include "guest/nest.h"
 #include "wire/guest.h"
@@ -111,5 +113,7 @@ int main(int argc, char **argv)
 		return guest_pack();
 	if (argc == 2 && str_equal(argv[1], "check"))
 		return guest_check();
+	if (argc == 3 && str_equal(argv[1], "bridge"))
+		return guest_bridge(argv[2]);
 	return usage();
 }

@@ -128,6 +128,7 @@ void fill_boot(const struct sandbox *s, struct ipc_boot *b)
 			       .level = (uint8_t)spec->level,
 			       .root = (uint8_t)spec->root,
 			       .net = (uint8_t)spec->net,
+			       .provider = (uint8_t)spec->provider,
 			       .transient = s->o.transient,
 			       .nest = {s->o.nest[0], s->o.nest[1]},
 			       .volume_count = s->o.volume_count,
@@ -172,6 +173,7 @@ void sandbox_configure(struct sandbox *s, uint64_t ttl_ms, const struct call_ops
 {
 	const struct config *c = s->m->p.config;
 	const char *workdir = s->o.spec.workdir;
+	bool is_remote = s->o.spec.provider == PROVIDER_E2B;
 	struct buf b = {0};
 
 	pack_u64(&b, ttl_ms);
@@ -180,6 +182,7 @@ void sandbox_configure(struct sandbox *s, uint64_t ttl_ms, const struct call_ops
 	for (size_t i = 0; i < s->o.env.count; i++)
 		pack_str(&b, s->o.env.items[i]);
 	pack_str(&b, workdir		      ? workdir
+		     : is_remote	      ? "/home/user"
 		     : c->sandbox.work_dir[0] ? c->sandbox.work_dir
 					      : "/workspace");
 	pack_u32(&b, (uint32_t)s->o.spec.limits.cpus_milli);

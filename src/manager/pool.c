@@ -26,9 +26,10 @@ static bool suits(const struct create_options *o)
 {
 	const struct sandbox_spec *s = &o->spec;
 
-	return o->nest[0] + o->nest[1] == 0 && (!s->image || str_equal(s->image, "host")) &&
-	       s->level == LEVEL_CONTAINER && s->net == NET_NONE && o->volume_count == 0 &&
-	       !o->snapshot[0] && (!s->hostname || str_equal(s->hostname, "cloche")) &&
+	return s->provider == PROVIDER_NS && o->nest[0] + o->nest[1] == 0 &&
+	       (!s->image || str_equal(s->image, "host")) && s->level == LEVEL_CONTAINER &&
+	       s->net == NET_NONE && o->volume_count == 0 && !o->snapshot[0] &&
+	       (!s->hostname || str_equal(s->hostname, "cloche")) &&
 	       (s->root == ROOT_OVERLAY || s->root == ROOT_RO);
 }
 

@@ -53,13 +53,17 @@ void layers_fill(const struct sandbox *s, struct result *r)
 	r->rootless = b->rootless;
 	r->proven = b->proven;
 	r->missing = b->missing;
+	r->is_remote = b->provider == PROVIDER_E2B;
 	snprintf(r->seccomp, sizeof(r->seccomp), "%s", b->seccomp);
 	r->landlock_abi = b->proven & LAYER_BIT(LAYER_LANDLOCK) ? b->landlock_abi : 0;
 	r->cgroup = !(b->proven & LAYER_BIT(LAYER_CGROUP)) ? "none"
 		    : b->cgroup_version == 2		   ? "v2"
 							   : "v1";
-	r->memory = b->memory_by_cgroup ? "cgroup" : "watch";
+	r->memory = r->is_remote ? "none" : b->memory_by_cgroup ? "cgroup" : "watch";
 	r->disk = b->proven & LAYER_BIT(LAYER_DISK) ? b->disk : "none";
+	/* What is refused there is not told. */
+	if (r->is_remote)
+		return;
 	if (b->listening) {
 		r->denial_kinds[kinds++] = "syscall";
 		r->denial_kinds[kinds++] = "connect";
@@ -81,6 +85,8 @@ static json_t *make_layers(const struct sandbox *s)
 	result_print_layers(&r, must_alloc(to));
 	fclose(to);
 	layers = json_loadb(text, len, 0, NULL);
+	if (r.is_remote && layers)
+		json_object_set_new(layers, "note", json_string(s->booted.note));
 	return layers ? layers : json_object();
 }
 
@@ -117,12 +123,27 @@ static const char *net_name(int net)
 	return (unsigned)net < ARRAY_LEN(names) ? names[net] : "none";
 }
 
+/* What the service decides is not ours to tell. */
+static void describe_remote(json_t *o)
+{
+	static const char *const limits[] = {"memory",	   "cpus",     "pids",	   "disk",
+					     "open_files", "cpu_time", "file_size"};
+
+	for (size_t i = 0; i < ARRAY_LEN(limits); i++)
+		json_object_set_new(json_object_get(o, "limits"), limits[i], json_null());
+	json_object_set_new(o, "image", json_null());
+	json_object_set_new(o, "network", json_null());
+	json_object_set_new(o, "root", json_null());
+}
+
 json_t *sandbox_describe(const struct sandbox *s)
 {
 	const struct sandbox_spec *spec = &s->o.spec;
+	bool is_remote = spec->provider == PROVIDER_E2B;
 	json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s}", "id", s->id, "name", s->o.name, "state",
 			      state_name(s->state), "image", spec->image ? spec->image : "host",
-			      "level", level_name(spec->level), "provider", "ns");
+			      "level", is_remote ? "remote" : level_name(spec->level), "provider",
+			      is_remote ? "e2b" : "ns");
 
 	json_object_set_new(o, "metadata",
 			    s->o.metadata ? json_incref(s->o.metadata) : json_object());
@@ -138,6 +159,8 @@ json_t *sandbox_describe(const struct sandbox *s)
 	json_object_set_new(o, "on_timeout", json_string(s->o.pause_on_timeout ? "pause" : "kill"));
 	json_object_set_new(o, "auto_resume", json_boolean(s->o.auto_resume));
 	json_object_set_new(o, "reason", s->reason[0] ? json_string(s->reason) : json_null());
+	if (is_remote)
+		describe_remote(o);
 	return o;
 }
 
@@ -250,6 +273,7 @@ static json_t *options_out(const struct sandbox *s)
 	set_number(o, "level", (uint64_t)c->spec.level);
 	set_number(o, "root", (uint64_t)c->spec.root);
 	set_number(o, "net", (uint64_t)c->spec.net);
+	set_number(o, "provider", (uint64_t)c->spec.provider);
 	set_number(o, "required_layers", c->spec.required_layers);
 	set_number(o, "ttl_ms", c->ttl_ms);
 	set_number(o, "idle_ms", c->idle_ms);
@@ -338,6 +362,7 @@ static void options_in(const json_t *o, struct sandbox *s)
 	c->spec.level = (int)number_in(o, "level");
 	c->spec.root = (int)number_in(o, "root");
 	c->spec.net = (int)number_in(o, "net");
+	c->spec.provider = (int)number_in(o, "provider");
 	c->spec.required_layers = (layer_set)number_in(o, "required_layers");
 	c->ttl_ms = number_in(o, "ttl_ms");
 	c->idle_ms = number_in(o, "idle_ms");

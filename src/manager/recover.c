@@ -89,6 +89,8 @@ static void adopt(struct manager *m, const struct ipc_booted *b, int fd)
 	sandbox_move(s, b->paused ? STATE_PAUSED : STATE_RUNNING, BY_START);
 	if (fd >= 0)
 		sandbox_open_link(s, fd, b->generation);
+	else
+		loop_task_add(m->p.loop, &s->next_task);
 	set_remaining_ttl(s);
 	sandbox_used(s);
 	if (s->link && s->state == STATE_RUNNING)

@@ -341,6 +341,7 @@ static void inherit(const struct sandbox *s, struct create_options *o)
 	o->spec.level = from->spec.level;
 	o->spec.root = from->spec.root;
 	o->spec.net = from->spec.net;
+	o->spec.provider = from->spec.provider;
 	o->spec.required_layers = from->spec.required_layers;
 	copy_text(&o->spec.image, from->spec.image);
 	copy_text(&o->spec.workdir, from->spec.workdir);

@@ -7,6 +7,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "wire/pack.h"
 #include "wire/guest.h"
 
 #include <stdlib.h>
@@ -95,8 +96,60 @@ static json_t *stats_json(const struct sandbox *s, const struct ipc_stats *st)
 			 (json_int_t)st->io_write_bytes);
 }
 
+/* ---- of a sandbox elsewhere: what its guest sees ---- */
+
+struct remote_question {
+	broker_done done;
+	void *arg;
+	struct ipc reply;
+};
+
+static void on_guest_stats(void *arg, uint8_t type, const void *payload, size_t len)
+{
+	struct remote_question *q = arg;
+	struct unpack u = unpack_from(payload, len);
+	struct ipc_stats *st = &q->reply.stats;
+
+	if (type != G_OK)
+		return;
+	st->pids = unpack_u32(&u);
+	st->cpu_us = unpack_u64(&u);
+	st->memory_bytes = unpack_u64(&u);
+	st->disk_bytes = unpack_u64(&u);
+	st->disk_limit_bytes = unpack_u64(&u);
+	st->net_rx_bytes = unpack_u64(&u);
+	st->net_tx_bytes = unpack_u64(&u);
+}
+
+static void on_guest_stats_end(void *arg, const struct err *e)
+{
+	struct remote_question *q = arg;
+
+	if (e)
+		q->reply.err = *e;
+	q->done(q->arg, &q->reply, -1);
+	free(q);
+}
+
+static const struct call_ops guest_stats_ops = {.on_frame = on_guest_stats,
+						.on_end = on_guest_stats_end};
+
+static bool ask_guest(struct sandbox *s, broker_done done, void *arg)
+{
+	struct remote_question *q;
+
+	if (s->o.spec.provider == PROVIDER_NS || !s->link || s->state != STATE_RUNNING)
+		return false;
+	q = must_alloc(calloc(1, sizeof(*q)));
+	*q = (struct remote_question){.done = done, .arg = arg, .reply.type = IPC_STATS_ARE};
+	link_call(s->link, G_STATS, NULL, 0, &guest_stats_ops, q);
+	return true;
+}
+
 static void ask_stats(struct sandbox *s, broker_done done, void *arg)
 {
+	if (ask_guest(s, done, arg))
+		return;
 	struct ipc m = {.type = IPC_STATS};
 
 	memcpy(m.id, s->id, sizeof(m.id));

@@ -258,7 +258,7 @@ static void print_layers(struct jsonw *j, const char *key, const struct result *
 	};
 
 	jsonw_open(j, key, '{');
-	jsonw_string(j, "level", level_name(r->level));
+	jsonw_string(j, "level", r->is_remote ? "remote" : level_name(r->level));
 	for (size_t i = 0; i < sizeof(yes_or_no) / sizeof(yes_or_no[0]); i++)
 		jsonw_bool(j, layer_name(yes_or_no[i]), r->proven & LAYER_BIT(yes_or_no[i]));
 	jsonw_string(j, "seccomp", r->proven & LAYER_BIT(LAYER_SECCOMP) ? r->seccomp : NULL);

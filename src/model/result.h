@@ -88,7 +88,7 @@ struct result {
 	const char *cgroup; /* "v1" "v2" "none" */
 	const char *memory; /* "cgroup" "watch" */
 	const char *disk;   /* "tmpfs" "none" */
-	bool rootless;
+	bool rootless, is_remote; /* is_remote: of another service, nothing was measured */
 	char guard_note[160];	     /* what the guard saw and did not refuse, or "" */
 	const char *recycled[8];     /* namespaces and the like that were used before */
 	const char *denial_kinds[6]; /* what is observed: "syscall" ...; NULL-terminated */

@@ -101,7 +101,7 @@ const struct field spec_fields[] = {
 	{"audit", 0, FIELD_STRING, AT(audit), FIELD_CLI_ONLY | FIELD_NOT_BUILT, 0, 0, NULL, "FILE",
 	 "append decisions to FILE"},
 	{"provider", 0, FIELD_ENUM, AT(provider), FIELD_WIDENS, 0, 0, provider_values, "NAME",
-	 "ns (default); docker, oci, vm and e2b are not built yet"},
+	 "ns (default), or e2b for the daemon's; docker, oci and vm are not built yet"},
 	{"use_case", 0, FIELD_STRING, AT(use_case), FIELD_WIDENS | FIELD_NOT_BUILT, 0, 0, NULL,
 	 "NAME", "choose the level by use case"},
 };
@@ -327,6 +327,10 @@ static int refuse_unbuilt(const struct sandbox_spec *s, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		int value = *(const int *)((const char *)s + rows[i].offset);
 
+		if (rows[i].offset == AT(provider) && value == PROVIDER_E2B)
+			return err_field(e, ERR_UNSUPPORTED, "provider",
+					 "provider: e2b is for sandboxes of the daemon only; try "
+					 "`cloche create --provider e2b`");
 		if (value > rows[i].last_built)
 			return err_field(e, ERR_UNSUPPORTED, rows[i].field,
 					 "%s: '%s' is not built yet", rows[i].field,

@@ -72,6 +72,8 @@ void config_init(struct config *c)
 	for (size_t i = 0; i < ARRAY_LEN(preload); i++)
 		snprintf(c->warm.preload[i], sizeof(c->warm.preload[i]), "%s", preload[i]);
 	c->warm.kernels = 16;
+	c->e2b.timeout_ms = 300000;
+	set_text(c->e2b.template, sizeof(c->e2b.template), "base");
 }
 
 /* ---- files ---- */
@@ -264,9 +266,59 @@ static int check_ceilings(const struct config *c, struct err *e)
 	return 0;
 }
 
+static bool is_url(const char *s)
+{
+	return (str_starts(s, "http://") || str_starts(s, "https://")) && !strpbrk(s, " \"\\<>?#@");
+}
+
+/* A key is sent in the clear only to ourselves. */
+static bool is_safe_url(const char *s)
+{
+	static const char *const own[] = {"http://127.0.0.1", "http://localhost", "http://[::1]"};
+
+	for (size_t i = 0; i < ARRAY_LEN(own); i++) {
+		size_t len = strlen(own[i]);
+
+		if (str_starts(s, own[i]) && (!s[len] || s[len] == ':' || s[len] == '/'))
+			return true;
+	}
+	return str_starts(s, "https://");
+}
+
+static int check_e2b(struct config_e2b *s, struct err *e)
+{
+	const char *names[] = {"api_url", "sandbox_url"};
+	char *urls[] = {s->api_url, s->sandbox_url};
+
+	if (!*s->api_url) {
+		if (*s->key_file || *s->sandbox_url)
+			return err_field(e, ERR_INVALID, "e2b", "e2b: needs api_url");
+		return 0;
+	}
+	if (!*s->key_file)
+		return err_field(e, ERR_INVALID, "e2b", "e2b: needs key_file");
+	if (!*s->sandbox_url)
+		memcpy(s->sandbox_url, s->api_url, sizeof(s->sandbox_url));
+	for (size_t i = 0; i < ARRAY_LEN(urls); i++) {
+		size_t len = strlen(urls[i]);
+
+		if (!is_url(urls[i]))
+			return err_field(e, ERR_INVALID, names[i], "%s: '%s' is no URL", names[i],
+					 urls[i]);
+		if (!is_safe_url(urls[i]))
+			return err_field(e, ERR_INVALID, names[i],
+					 "%s: the key would travel in the clear; take https",
+					 names[i]);
+		while (len && urls[i][len - 1] == '/')
+			urls[i][--len] = '\0';
+	}
+	return 0;
+}
+
 int config_finish(struct config *c, struct err *e)
 {
-	if (put_dirs(c, e) < 0 || put_addresses(c, e) < 0 || check_ceilings(c, e) < 0)
+	if (put_dirs(c, e) < 0 || put_addresses(c, e) < 0 || check_ceilings(c, e) < 0 ||
+	    check_e2b(&c->e2b, e) < 0)
 		return -1;
 	if (c->sandbox.network_enabled)
 		return err_field(e, ERR_UNSUPPORTED, "network_enabled",

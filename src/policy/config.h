@@ -69,6 +69,15 @@ struct config_warm {
 	char preload[CONFIG_ITEMS][CONFIG_NAME]; /* modules imported beforehand */
 };
 
+/* Another service whose sandboxes can be had (provider e2b). */
+struct config_e2b {
+	char api_url[CONFIG_ADDRESS];	  /* "": there is none */
+	char sandbox_url[CONFIG_ADDRESS]; /* may have {id} and {port} in it; "": as api_url */
+	char key_file[CONFIG_PATH];
+	char template[CONFIG_NAME];
+	uint64_t timeout_ms; /* it ends a sandbox that we have not renewed for so long */
+};
+
 struct config {
 	uint32_t listen_count;
 	char listen[CONFIG_LISTEN][CONFIG_ADDRESS]; /* "127.0.0.1:7070", "[::1]:0", "unix:/PATH" */
@@ -97,6 +106,7 @@ struct config {
 
 	struct config_audit audit;
 	struct config_warm warm;
+	struct config_e2b e2b;
 
 	/* Host and Origin headers besides those that name where we listen. */
 	uint32_t host_count, origin_count;

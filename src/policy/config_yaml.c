@@ -104,13 +104,19 @@ static const struct key keys[] = {
 	{"warm", "slots", COUNT, AT(warm.slots), 0, 1024, 0},
 	{"warm", "kernels", COUNT, AT(warm.kernels), 0, 1024, 0},
 	{"warm", "preload", ITEMS(warm.preload, warm.preload_count)},
+
+	{"", "e2b", SECTION, 0, 0, 0, 0, 0},
+	{"e2b", "api_url", TEXT, AT(e2b.api_url), 0, 0, 0},
+	{"e2b", "sandbox_url", TEXT, AT(e2b.sandbox_url), 0, 0, 0},
+	{"e2b", "key_file", PATH, AT(e2b.key_file), 0, 0, 0},
+	{"e2b", "template", NAME, AT(e2b.template), 0, 0, 0},
+	{"e2b", "timeout", TIME, AT(e2b.timeout_ms), 15000, DAY_MS, 0},
 };
-_Static_assert(ARRAY_LEN(keys) <= 64, "seen has one bit for each key");
 
 struct reader {
 	struct events ev;
 	struct config *c;
-	uint64_t seen;
+	bool seen[ARRAY_LEN(keys)];
 };
 
 static const struct key *find_key(const char *section, const char *name)
@@ -408,10 +414,10 @@ static int read_section(struct reader *r, const char *section)
 		k = find_key(section, events_text(&r->ev));
 		if (!k)
 			return unknown_key(r, section, events_text(&r->ev));
-		if (r->seen & 1ULL << (k - keys))
+		if (r->seen[k - keys])
 			return events_fail(&r->ev, events_line(&r->ev), k->name,
 					   "%s: is given twice", k->name);
-		r->seen |= 1ULL << (k - keys);
+		r->seen[k - keys] = true;
 		if (events_next(&r->ev) < 0 || read_value(r, k) < 0)
 			return -1;
 	}

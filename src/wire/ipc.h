@@ -67,7 +67,7 @@ struct ipc_boot {
 	char snapshot[IPC_ID]; /* to start from, or "" */
 	char hostname[IPC_NAME];
 	struct limits limits;
-	uint8_t level, root, net;
+	uint8_t level, root, net, provider;
 	uint8_t transient; /* dies with the daemon: one /v1/run */
 	uint8_t nest[2]; /* slots for commands and for Python (sandbox/cell.h); 0, 0: not a nest */
 	uint32_t volume_count;
@@ -93,7 +93,7 @@ struct ipc_booted {
 	char note[256];	     /* or "" */
 	uint64_t started_ms; /* unix */
 	struct limits limits;
-	uint8_t root;
+	uint8_t root, provider;
 };
 
 struct ipc_stats {
