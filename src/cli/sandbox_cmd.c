@@ -13,9 +13,10 @@
 /* ---- create ---- */
 
 /* Options of the sandbox itself, by the names of the field table. */
-static const char *const spec_names[] = {
-	"memory", "cpus",    "pids",	 "disk",       "cpu_time",  "image",	    "root", "net",
-	"level",  "timeout", "hostname", "open_files", "file_size", "output_limit", "guard"};
+static const char *const spec_names[] = {"memory",    "cpus",	      "pids",	  "disk",
+					 "cpu_time",  "image",	      "root",	  "net",
+					 "level",     "timeout",      "hostname", "open_files",
+					 "file_size", "output_limit", "guard",	  "provider"};
 
 struct create_wishes {
 	const char *spec[ARRAY_LEN(spec_names)];

@@ -85,10 +85,10 @@ struct result {
 	layer_set proven, missing;
 	char seccomp[96]; /* "default@sha256:..." */
 	int landlock_abi;
-	const char *cgroup; /* "v1" "v2" "none" */
-	const char *memory; /* "cgroup" "watch" */
-	const char *disk;   /* "tmpfs" "none" */
-	bool rootless, is_remote; /* is_remote: of another service, nothing was measured */
+	const char *cgroup;	     /* "v1" "v2" "none" */
+	const char *memory;	     /* "cgroup" "watch" */
+	const char *disk;	     /* "tmpfs" "none" */
+	bool rootless, is_remote;    /* is_remote: of another service, nothing was measured */
 	char guard_note[160];	     /* what the guard saw and did not refuse, or "" */
 	const char *recycled[8];     /* namespaces and the like that were used before */
 	const char *denial_kinds[6]; /* what is observed: "syscall" ...; NULL-terminated */

@@ -329,7 +329,8 @@ static int refuse_unbuilt(const struct sandbox_spec *s, struct err *e)
 
 		if (rows[i].offset == AT(provider) && value == PROVIDER_E2B)
 			return err_field(e, ERR_UNSUPPORTED, "provider",
-					 "provider: e2b is for sandboxes of the daemon only; try "
+					 "provider: e2b cannot be used here, only for sandboxes of "
+					 "the daemon: "
 					 "`cloche create --provider e2b`");
 		if (value > rows[i].last_built)
 			return err_field(e, ERR_UNSUPPORTED, rows[i].field,
