@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define WISHES 1024
+#define WISHES_BYTES (32u << 20) /* of all that wait */
 #define PATIENCE_MS 10
 
 /* A request that waits for a cell. */
@@ -26,7 +27,7 @@ struct wish {
 	char cwd[GUEST_MAX_PATH];
 	struct list argv, env;
 	char *code;
-	size_t code_len;
+	size_t code_len, bytes;
 };
 
 static void wish_free(struct wish *w)
@@ -171,14 +172,17 @@ static struct wish *unpack_wish(struct unpack *u)
 bool run_request(struct guest *g, struct stream *s, struct unpack *u)
 {
 	static const struct stream_ops waiting = {.on_end = on_end};
+	size_t count = 0, bytes = (size_t)(u->end - u->at);
 	struct wish *w = unpack_wish(u);
-	size_t count = 0;
 
 	if (!w)
 		return false;
-	for (const struct wish *other = g->wishes; other; other = other->next)
+	w->bytes = bytes;
+	for (const struct wish *other = g->wishes; other; other = other->next) {
+		bytes += other->bytes;
 		count++;
-	if (!g->nest || count >= WISHES) {
+	}
+	if (!g->nest || count >= WISHES || bytes > WISHES_BYTES) {
 		wish_free(w);
 		stream_error(s, g->nest ? EBUSY : EOPNOTSUPP, "no warm sandbox can be had here");
 		return true;

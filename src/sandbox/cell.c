@@ -3,6 +3,7 @@
 #include "base/auto.h"
 #include "kern/caps.h"
 #include "kern/mount.h"
+#include "kern/seccomp.h"
 #include "kern/sys.h"
 #include "kern/userns.h"
 #include "sandbox/cell_look.h"
@@ -119,14 +120,15 @@ static int open_self(int *ret_pidfd, int *ret_mounts, struct err *e)
 	return *ret_pidfd < 0 || *ret_mounts < 0 ? err_sys(e, "cannot open the cell") : 0;
 }
 
-/* Nothing of ours is left to be misused: no capability, no way to be traced. */
+/* Nothing of ours is left to be misused: no capability, no way to be traced, few calls. */
 static int give_up(struct err *e)
 {
 	if (caps_drop_bounding(e) < 0 || caps_clear(e) < 0)
 		return -1;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return err_sys(e, "cannot give up privileges");
-	return 0;
+	/* What the nest may do is not for who shares a pid namespace with a tenant. */
+	return seccomp_load(&seccomp_profile_reaper, NULL, e);
 }
 
 /* Reaps until it is killed; where no cgroup counts memory, it watches it (rule 18). */

@@ -1,9 +1,12 @@
 #include "sandbox/restrict.h"
 
 #include "base/auto.h"
+#include "sandbox/boot.h"
 
 #include <errno.h>
 #include <sys/resource.h>
+
+#define NEST_SLOT_PIDS 4 /* the slot, its cell, and who makes them */
 
 static int set_limit(int which, uint64_t soft, uint64_t hard, struct err *e)
 {
@@ -26,9 +29,19 @@ uint64_t restrict_file_size(const struct limits *l)
 	return l->file_size_bytes ? l->file_size_bytes : l->disk_bytes + (4u << 20);
 }
 
+/* What is in the slots counts in the nest as well: each is to have its own limit, and no other. */
+static uint64_t most_pids(const struct plan *p)
+{
+	const struct boot_nest *n = p->guest ? p->guest->nest : NULL;
+	uint64_t one = p->spec->limits.pids + 1;
+
+	return n ? (one + NEST_SLOT_PIDS) * (n->slots[0] + n->slots[1] + 1) : one;
+}
+
 int restrict_limits(const struct plan *p, struct err *e)
 {
 	const struct limits *l = &p->spec->limits;
+	bool is_nest = p->guest && p->guest->nest;
 	uint64_t cpu = l->cpu_time_ms / 1000 + 1;
 	uint64_t data = l->memory_bytes;
 	uint64_t file = restrict_file_size(l);
@@ -37,7 +50,8 @@ int restrict_limits(const struct plan *p, struct err *e)
 	if (set_limit(RLIMIT_FSIZE, file, file, e) < 0 || set_limit(RLIMIT_CORE, 1, 1, e) < 0 ||
 	    set_limit(RLIMIT_RTPRIO, 0, 0, e) < 0 || set_limit(RLIMIT_NICE, 0, 0, e) < 0)
 		return -1;
-	if (l->cpu_time_ms && set_limit(RLIMIT_CPU, cpu, cpu + 1, e) < 0)
+	/* A nest lives longer than any of its tenants. */
+	if (!is_nest && l->cpu_time_ms && set_limit(RLIMIT_CPU, cpu, cpu + 1, e) < 0)
 		return -1;
 	/* Where no cgroup counts. RLIMIT_AS would kill whatever reserves address space (rule 18).
 	 */
@@ -49,7 +63,7 @@ int restrict_limits(const struct plan *p, struct err *e)
 	/* Counted per user namespace since 5.14; without one it would count the whole login. */
 	if (p->spec->level == LEVEL_PROCESS || !(p->board->proven & LAYER_BIT(LAYER_USER_NS)))
 		return 0;
-	if (set_limit(RLIMIT_NPROC, l->pids + 1, l->pids + 1, e) < 0)
+	if (set_limit(RLIMIT_NPROC, most_pids(p), most_pids(p), e) < 0)
 		return -1;
 	p->board->proven |= LAYER_BIT(LAYER_PIDS);
 	return 0;

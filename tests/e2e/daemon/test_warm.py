@@ -200,6 +200,16 @@ class Warm(harness.Case):
         self.assertTrue(record["stdout"].endswith("alive\n"), record)
         self.assertNotIn("cloche-guest", record["stdout"])
 
+    def test_pid_1_of_a_cell_has_nothing(self):
+        for body in ({"cmd": ["cat", "/proc/1/status"]}, {"code": "print(open('/proc/1/status').read())"}):
+            status = dict(line.split(":", 1) for line in self.run_warm(**body)["stdout"].splitlines() if ":" in line)
+            for field in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
+                self.assertEqual(int(status[field], 16), 0, field)
+            self.assertEqual((status["NoNewPrivs"].strip(), status["Seccomp"].strip()), ("1", "2"))
+            # The nest's, and one of its own.
+            if "Seccomp_filters" in status:
+                self.assertEqual(status["Seccomp_filters"].strip(), "2")
+
     def test_tokens_have_nests_of_their_own(self):
         code = "import os; print(os.readlink('/proc/self/ns/net'))"
         seen = {}
