@@ -277,7 +277,7 @@ static void on_record(void *arg, const char *text, size_t len, const struct err 
 
 	r->capture = NULL;
 	if (!text && r->warm && warm_is_refusal(e)) {
-		manager_nest_refused(r->api->manager, &r->who, e);
+		manager_nest_refused(r->api->manager, &r->who, &r->options.spec.limits, e);
 		say_why(r, e->msg);
 		start_cold(r);
 		return;
@@ -530,10 +530,11 @@ static bool start_warm(struct run *r)
 {
 	struct exec_request request = r->r;
 	struct list script = {0}, env = {0};
-	struct sandbox *nest;
+	struct sandbox *nest = NULL;
 	const char *why = NULL;
 
-	nest = may_be_warm(r) ? manager_nest(r->api->manager, &r->who, &why) : NULL;
+	if (may_be_warm(r))
+		nest = manager_nest(r->api->manager, &r->who, &r->options.spec.limits, &why);
 	if (!nest) {
 		if (why)
 			say_why(r, why);

@@ -54,12 +54,28 @@ static bool is_nest(const struct boot_job *job)
 	return job->boot.nest[0] + job->boot.nest[1] > 0;
 }
 
+/* The interpreter and what makes cells must not starve where those who run in them may have little. */
+static void widen_for_nest(struct limits *l)
+{
+	static const struct limits least = {
+		.memory_bytes = 1 << 30, .cpus_milli = 1000, .pids = 256, .open_files = 1024};
+
+	l->memory_bytes =
+		l->memory_bytes < least.memory_bytes ? least.memory_bytes : l->memory_bytes;
+	l->cpus_milli = l->cpus_milli < least.cpus_milli ? least.cpus_milli : l->cpus_milli;
+	l->pids = l->pids < least.pids ? least.pids : l->pids;
+	l->open_files = l->open_files < least.open_files ? least.open_files : l->open_files;
+	l->cpu_time_ms = 0;
+}
+
 static int make_spec(const struct boot_job *job, struct sandbox_spec *s, struct err *e)
 {
 	spec_init(s);
 	s->level = LEVEL_CONTAINER;
 	s->root = job->root;
 	s->limits = job->boot.limits;
+	if (is_nest(job))
+		widen_for_nest(&s->limits);
 	s->empty = true;
 	free(s->image);
 	s->image = str_copy(job->image);
@@ -84,6 +100,7 @@ static int boot_nest(const struct boot_job *job, struct boot_request *r, const s
 	};
 	struct boot_nest nest = {.slots = {job->boot.nest[0], job->boot.nest[1]},
 				 .first = {job->slots, job->slots},
+				 .limits = job->boot.limits,
 				 .required = r->spec->required_layers | LAYER_BIT(LAYER_CAPS),
 				 .files = files,
 				 .file_count = ARRAY_LEN(files)};

@@ -1,7 +1,8 @@
 /*
- * Warm sandboxes: a nest (sandbox/cell.h) for each token that runs things, made when it first does and
- * ended when it has not for a while. A nest is a transient sandbox that nobody can find or list. What
- * cannot run warm runs cold, and the record says why.
+ * Warm sandboxes: a nest (sandbox/cell.h) for each token that runs things and the limits it runs them
+ * with, made when it first does (with other limits than the usual ones: when it does so again) and ended
+ * when it has not for a while. A nest is a transient sandbox that nobody can find or list. What cannot
+ * run warm runs cold, and the record says why.
  */
 #include "manager/inner.h"
 
@@ -16,17 +17,25 @@
 #include <string.h>
 
 #define NESTS_MAX 32
+#define NESTS_PER_TOKEN 4
+#define UNUSED_NS 30000000000LL /* then one may give way to another */
 #define SLOTS_MAX 8
 #define IDLE_MS 600000
 #define RETIRED_MS 1000
 #define RETRY_FIRST_MS 5000
 #define RETRY_MOST_MS 300000
 
-enum nest_state { NEST_MAKING, NEST_READY, NEST_FAILED };
+enum nest_state {
+	NEST_NAMED, /* limits that were asked for once */
+	NEST_MAKING,
+	NEST_READY,
+	NEST_FAILED,
+};
 
 struct nest {
 	struct manager *m;
 	struct caller who;
+	struct limits limits; /* of what runs in it; timeout and output are kept by others */
 	enum nest_state state;
 	bool is_retired;   /* takes nothing new, and ends with what runs in it */
 	struct sandbox *s; /* held while it is ready */
@@ -37,11 +46,16 @@ struct nest {
 	struct nest *next;
 };
 
-static struct nest *find(struct manager *m, const char *token)
+static bool is_of(const struct nest *n, const char *token)
+{
+	return !n->is_retired && str_equal(n->who.token, token);
+}
+
+static struct nest *find(struct manager *m, const char *token, const struct limits *l)
 {
 	struct nest *n = m->nests;
 
-	while (n && (n->is_retired || !str_equal(n->who.token, token)))
+	while (n && (!is_of(n, token) || memcmp(&n->limits, l, sizeof(*l)) != 0))
 		n = n->next;
 	return n;
 }
@@ -116,7 +130,7 @@ static void on_made(void *arg, struct sandbox *s, const struct err *e)
 	n->retry_ms = 0;
 }
 
-/* The options of what a nest gives: the daemon's defaults for a run. */
+/* The options of what a nest gives: the daemon's defaults for a run, but for the limits. */
 static int plain_options(const struct manager *m, struct create_options *ret, struct err *e)
 {
 	create_options_init(ret, m);
@@ -125,6 +139,28 @@ static int plain_options(const struct manager *m, struct create_options *ret, st
 	ret->transient = true;
 	ret->ttl_ms = ret->idle_ms = 0;
 	return spec_finish(&ret->spec, e);
+}
+
+/* Without what the cell does not see to. */
+static struct limits cell_limits(const struct limits *l)
+{
+	struct limits own = *l;
+
+	own.timeout_ms = own.output_bytes = 0;
+	return own;
+}
+
+static bool is_usual(const struct manager *m, const struct limits *l)
+{
+	struct create_options plain;
+	struct limits usual;
+	struct err e;
+	bool same = plain_options(m, &plain, &e) == 0;
+
+	usual = cell_limits(&plain.spec.limits);
+	same = same && memcmp(&usual, l, sizeof(usual)) == 0;
+	create_options_done(&plain);
+	return same;
 }
 
 static void make(struct nest *n)
@@ -138,53 +174,101 @@ static void make(struct nest *n)
 		fail(n, e.msg);
 		return;
 	}
+	o.spec.limits = n->limits;
 	/* It begins with as many as the operator says, and grows up to this while requests wait. */
 	o.nest[0] = o.nest[1] = SLOTS_MAX;
 	manager_create(n->m, &n->who, &o, on_made, n);
 }
 
-static struct nest *add(struct manager *m, const struct caller *who)
+static struct nest *add(struct manager *m, const struct caller *who, const struct limits *l)
 {
 	struct nest *n = must_alloc(calloc(1, sizeof(*n)));
 
-	*n = (struct nest){.m = m, .who = *who, .used_ns = now_ns(), .next = m->nests};
-	/* It has the daemon's defaults, whatever else this token may have. */
+	*n = (struct nest){
+		.m = m, .who = *who, .limits = *l, .used_ns = now_ns(), .next = m->nests};
+	/* Whoever runs something in it was judged before. */
 	n->who.has_ceiling = false;
 	n->idle = (struct loop_timer){.call = on_idle, .arg = n};
 	loop_timer_set(m->p.loop, &n->idle, IDLE_MS);
 	m->nests = n;
-	make(n);
+	if (is_usual(m, l))
+		make(n);
 	return n;
 }
 
-static size_t count(const struct manager *m)
+static void retire(struct nest *n)
 {
-	size_t all = 0;
+	n->is_retired = true;
+	loop_timer_set(n->m->p.loop, &n->idle, 0);
+}
 
-	for (const struct nest *n = m->nests; n; n = n->next)
+/* One more of this token, if need be in the place of another; false: there are too many. */
+static bool make_room(struct manager *m, const char *token)
+{
+	struct nest *oldest = NULL;
+	size_t all = 0, own = 0;
+
+	for (struct nest *n = m->nests; n; n = n->next) {
 		all++;
-	return all;
+		if (!is_of(n, token))
+			continue;
+		own++;
+		if (n->state != NEST_MAKING && (!n->s || !n->s->active) &&
+		    (!oldest || n->used_ns < oldest->used_ns))
+			oldest = n;
+	}
+	if (all >= NESTS_MAX && !own)
+		return false;
+	if (own < NESTS_PER_TOKEN && all < NESTS_MAX)
+		return true;
+	if (!oldest || now_ns() - oldest->used_ns < UNUSED_NS)
+		return false;
+	retire(oldest);
+	return true;
 }
 
 /* It is gone, by itself or by somebody's hand: another takes its place. */
+
 static bool is_lost(const struct nest *n)
 {
 	return n->s && (n->s->state != STATE_RUNNING || !n->s->link);
 }
 
-struct sandbox *manager_nest(struct manager *m, const struct caller *who, const char **ret_why)
+/* May this be had? If so, it is being made, if it is not there. */
+static struct nest *find_or_add(struct manager *m, const struct caller *who, const struct limits *l,
+				const char **ret_why)
 {
-	struct nest *n = find(m, who->token);
+	struct nest *n = find(m, who->token, l);
+	bool is_new = !n;
+
+	if (is_new && !make_room(m, who->token)) {
+		*ret_why = "too many kinds of warm sandboxes are in use";
+		return NULL;
+	}
+	if (is_new)
+		n = add(m, who, l);
+	else if (n->state == NEST_NAMED)
+		make(n);
+	return n;
+}
+
+struct sandbox *manager_nest(struct manager *m, const struct caller *who,
+			     const struct limits *limits, const char **ret_why)
+{
+	static const char *const why[] = {
+		[NEST_NAMED] =
+			"warm sandboxes with these limits are made if they are asked for again",
+		[NEST_MAKING] = "warm sandboxes are being made",
+		[NEST_READY] = NULL};
+	struct limits own = cell_limits(limits);
+	struct nest *n;
 
 	*ret_why = NULL;
 	if (m->p.config->warm.slots == 0)
 		return NULL;
-	if (!n && count(m) >= NESTS_MAX) {
-		*ret_why = "too many tokens have warm sandboxes";
-		return NULL;
-	}
+	n = find_or_add(m, who, &own, ret_why);
 	if (!n)
-		n = add(m, who);
+		return NULL;
 	if (n->state == NEST_READY && is_lost(n)) {
 		end(n);
 		fail(n, "the nest is gone");
@@ -192,43 +276,40 @@ struct sandbox *manager_nest(struct manager *m, const struct caller *who, const 
 	if (n->state == NEST_FAILED && now_ns() >= n->retry_ns)
 		make(n);
 	n->used_ns = now_ns();
-	*ret_why = n->state == NEST_FAILED ? n->why : "warm sandboxes are being made";
+	*ret_why = n->state == NEST_FAILED ? n->why : why[n->state];
 	return n->state == NEST_READY ? n->s : NULL;
 }
 
-void manager_nest_refused(struct manager *m, const struct caller *who, const struct err *e)
+void manager_nest_refused(struct manager *m, const struct caller *who, const struct limits *limits,
+			  const struct err *e)
 {
-	struct nest *n = e->errnum == ESTALE ? find(m, who->token) : NULL;
+	struct limits own = cell_limits(limits);
+	struct nest *n = e->errnum == ESTALE ? find(m, who->token, &own) : NULL;
 
-	if (!n || n->state != NEST_READY)
-		return;
 	/* Its files are not those of its image any more. The next request has another made. */
-	n->is_retired = true;
-	loop_timer_set(m->p.loop, &n->idle, 0);
+	if (n && n->state == NEST_READY)
+		retire(n);
 }
 
 uint32_t warm_running(struct manager *m, const char *token)
 {
-	const struct nest *n = find(m, token);
+	uint32_t count = 0;
 
-	return n && n->s ? n->s->active : 0;
+	for (const struct nest *n = m->nests; n; n = n->next)
+		if (n->s && str_equal(n->who.token, token))
+			count += n->s->active;
+	return count;
 }
 
 bool manager_nest_suits(struct manager *m, const struct caller *who, const struct create_options *o)
 {
 	struct create_options plain;
-	struct limits want = o->spec.limits;
 	struct err e;
 	bool same = plain_options(m, &plain, &e) == 0;
 
 	/* What this caller may not have is refused by name, as it is if it starts cold. */
 	same = same && create_check(m, who, o, &e) == 0;
-
-	/* These are kept by others than the cell. */
-	want.timeout_ms = plain.spec.limits.timeout_ms;
-	want.output_bytes = plain.spec.limits.output_bytes;
-	same = same && memcmp(&want, &plain.spec.limits, sizeof(want)) == 0 &&
-	       o->spec.root == ROOT_RO && o->spec.level == LEVEL_CONTAINER &&
+	same = same && o->spec.root == ROOT_RO && o->spec.level == LEVEL_CONTAINER &&
 	       o->spec.net == NET_NONE && o->spec.guard == GUARD_OFF &&
 	       o->spec.require.count == 0 && o->spec.optional.count == 0 && o->volume_count == 0 &&
 	       !o->snapshot[0] && !o->spec.workdir &&

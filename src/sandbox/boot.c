@@ -218,7 +218,7 @@ static void make_slots(const struct boot_request *r, struct guest_start *g,
 		cgroup_init_named(&c, name);
 		/* Nobody pauses or counts it by itself, and each join costs. */
 		c.lives_on = false;
-		cgroup_create(&c, &r->spec->limits);
+		cgroup_create(&c, &r->nest->limits);
 		joins = c.version ? open_joins(&c, g->joins + g->join_count) : -1;
 		if (joins > 0) {
 			g->join_count += joins;
@@ -243,7 +243,7 @@ static void make_slots(const struct boot_request *r, struct guest_start *g,
 static int plan_nest(struct plan *p, const struct boot_request *r, struct guest_start *g,
 		     struct err *e)
 {
-	struct nest_terms terms = {.cell.limits = r->spec->limits,
+	struct nest_terms terms = {.cell.limits = r->nest->limits,
 				   .cell.required = r->nest->required,
 				   .cell.rootless = p->rootless,
 				   .cell.image_is_host = p->image_is_host,

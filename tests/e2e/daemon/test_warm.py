@@ -151,7 +151,7 @@ class Warm(harness.Case):
 
     def test_what_cannot_be_warm_is_cold(self):
         for body in (
-            {"code": "pass", "warm": "off"}, {"code": "pass", "memory": "300M"}, {"code": "pass", "pids": 9},
+            {"code": "pass", "warm": "off"},
             {"code": "pass", "files": [{"path": "a", "content": "b"}]}, {"code": "pass", "capture": ["*"]},
             {"code": "pass", "env": {"PYTHONHASHSEED": "1"}}, {"code": "pass", "require": ["seccomp"]},
             {"code": "true", "language": "bash"},
@@ -162,6 +162,31 @@ class Warm(harness.Case):
                 self.assertEqual(reply.json["layers"]["recycled"], [])
                 self.assertEqual(reply.json["exit_code"], 0, reply)
         self.assertError(self.d.post("/v1/run", {"code": "pass", "warm": "hot"}), 400, "invalid", "warm")
+
+    def test_limits_of_ones_own(self):
+        """Asked for again and again they are warm, too, and hold."""
+        asked = {"memory": "64M", "pids": 20, "open_files": 40, "disk": "1M"}
+
+        def ask(**body):
+            reply = self.d.post("/v1/run", dict(asked, **body))
+            self.assertEqual(reply.status, 200, reply)
+            return reply.json
+
+        first = ask(code="print(1)")
+        self.assertEqual((first["stdout"], first["layers"]["recycled"]), ("1\n", []))
+        self.assertIn("asked for again", str(first["notes"]))
+        harness.until(lambda: ask(code="print(1)")["layers"]["recycled"], "a warm run")
+        record = ask(code="import resource as r; print(r.getrlimit(r.RLIMIT_NOFILE))")
+        self.assertEqual(record["stdout"], "(40, 160)\n", record)
+        record = ask(code="open('/tmp/x', 'wb').write(b'x' * (3 << 20))")
+        self.assertIn("No space left", record["stderr"], record)
+        record = ask(code="import os, time\nfor i in range(40):\n    if os.fork() == 0:\n        time.sleep(100)")
+        self.assertTrue(record["layers"]["recycled"], record)
+        if harness.ROOT:
+            self.assertIn("BlockingIOError", record["stderr"], record)
+            record = ask(code="x = bytearray(200 << 20)")
+            self.assertEqual((record["status"], record["layers"]["recycled"] == []), ("oom", False), record)
+        self.assertTrue(self.is_warm(), "with the usual ones")
 
     # ---- apart
 
