@@ -104,13 +104,16 @@ class Kind(escape.Level):
     def plant(self):
         tag = secrets.token_hex(6)
         path = self.new_box()
-        started = self.d.post(path + "/exec", {"cmd": [PROBE, "--plant", tag], "background": True})
-        eid = started.json["id"]
+        # It stays as long as its standard input does.
+        line = "sleep 100000 | %s --plant %s" % (PROBE, tag)
+        eid = self.d.post(path + "/exec", {"shell": line, "background": True}).json["id"]
         end = time.monotonic() + 30
         text = ""
         while "planted\n" not in text and time.monotonic() < end:
-            text = self.d.get("%s/logs?id=%s" % (path, eid)).body.decode("utf-8", "replace")
+            text = self.d.get("%s/logs?exec=%s" % (path, eid)).json["logs"][0]["text"]
             time.sleep(0.05)
+        if "planted\n" not in text:
+            self.tally.fail(self.kind, "there is no neighbour: %r" % text)
         found = dict(line.strip().split("=", 1) for line in text.splitlines() if "=" in line)
         return path, {"peer": tag, "peer-has": found.get("has", ""), "peer-tcp": found.get("tcp")}
 
