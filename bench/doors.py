@@ -7,13 +7,9 @@ Starts a daemon of its own (pool and all as configured by default), installs the
 tests do, and prints a table in Markdown: how many a second, p50 and p99 of the whole round and of its
 three parts, and failures, which must be none.
 """
-import importlib.util
-import json
-import os
-import subprocess
 import sys
 
-TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+import sdk
 
 PROGRAM = """
 import { Sandbox } from 'e2b'
@@ -66,44 +62,16 @@ process.exit(0)
 """
 
 
-def clients():
-    """tests/clients/run.py knows how to install the SDK and start a daemon."""
-    path = os.path.join(TOP, "tests", "clients", "run.py")
-    spec = importlib.util.spec_from_file_location("clients", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def measure(daemon, where, key, at_once, seconds):
-    url = f"http://127.0.0.1:{daemon.port}"
-    env = dict(os.environ, E2B_API_KEY=key, E2B_API_URL=url, E2B_SANDBOX_URL=url)
-    done = subprocess.run(["node", "doors-bench.mjs", str(at_once), str(seconds)], cwd=where, env=env,
-                          capture_output=True, text=True, timeout=seconds + 300)
-    if done.returncode or not done.stdout.strip():
-        sys.exit("doors.py: the client failed: " + done.stderr[-2000:])
-    return json.loads(done.stdout.strip().splitlines()[-1])
-
-
 def main(args):
-    counts = [int(a) for a in args] or [1, 10, 100]
-    seconds = float(os.environ.get("BENCH_SECONDS", "10"))
-    kit = clients()
-    why = kit.install()
-    if why:
-        sys.exit("doors.py: " + why)
-    with open(os.path.join(kit.CLIENTS, "doors-bench.mjs"), "w", encoding="utf-8") as out:
-        out.write(PROGRAM)
-    daemon = kit.harness.Daemon()
-    try:
-        daemon.start()
-        key = daemon.token("bench", "--e2b")
+    failed = 0
+    with sdk.bench(PROGRAM) as b:
+        key = b.daemon.token("bench", "--e2b")
         print("E2B SDK: create + run('echo hi') + kill; p50 / p99 in ms\n")
         print("| at once | rounds/s | whole | create | run | kill | failed |")
         print("|---:|---:|---:|---:|---:|---:|---:|")
-        failed = 0
-        for at_once in counts:
-            row = measure(daemon, kit.CLIENTS, key, at_once, seconds)
+        for at_once in [int(a) for a in args] or [1, 10, 100]:
+            row = b.measure(at_once, b.seconds, E2B_API_KEY=key, E2B_API_URL=b.url,
+                            E2B_SANDBOX_URL=b.url)
             cells = ["{:.1f} / {:.1f}".format(*row["parts"][name])
                      for name in ("whole", "create", "run", "kill")]
             print(f"| {at_once} | {row['perSecond']:.1f} | " + " | ".join(cells) +
@@ -111,9 +79,6 @@ def main(args):
             if row["failed"]:
                 print(f"<!-- {row['why']} -->")
             failed += row["failed"]
-    finally:
-        daemon.stop()
-        kit.shutil.rmtree(kit.cl.base_dir(), ignore_errors=True)
     return 1 if failed else 0
 
 

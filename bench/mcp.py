@@ -6,13 +6,9 @@
 Each client has a session and a sandbox of its own, made beforehand; a round is one run_code of
 print(6*7), a new Python each time. Prints a table in Markdown; failures must be none.
 """
-import importlib.util
-import json
-import os
-import subprocess
 import sys
 
-TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+import sdk
 
 PROGRAM = """
 import { Client } from '@modelcontextprotocol/sdk/client/index.js'
@@ -61,52 +57,20 @@ process.exit(0)
 """
 
 
-def clients():
-    """tests/clients/run.py knows how to install the SDK and start a daemon."""
-    path = os.path.join(TOP, "tests", "clients", "run.py")
-    spec = importlib.util.spec_from_file_location("clients", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def measure(kit, daemon, key, row, seconds):
-    door, at_once = row
-    done = subprocess.run(["node", "mcp-bench.mjs", door, daemon.url, key, str(at_once), str(seconds)],
-                          cwd=kit.CLIENTS, env=dict(os.environ, CLOCHE=kit.CLOCHE),
-                          capture_output=True, text=True, timeout=seconds + 300)
-    if done.returncode or not done.stdout.strip():
-        sys.exit("mcp.py: the client failed: " + done.stderr[-2000:])
-    return json.loads(done.stdout.strip().splitlines()[-1])
-
-
 def main(args):
-    counts = [int(a) for a in args] or [1, 10, 100]
-    seconds = float(os.environ.get("BENCH_SECONDS", "10"))
-    kit = clients()
-    why = kit.install()
-    if why:
-        sys.exit("mcp.py: " + why)
-    with open(os.path.join(kit.CLIENTS, "mcp-bench.mjs"), "w", encoding="utf-8") as out:
-        out.write(PROGRAM)
-    daemon = kit.Daemon()
     failed = 0
-    try:
-        if not daemon.start():
-            sys.exit("mcp.py: the daemon did not start")
-        key = daemon.token("bench")
+    with sdk.bench(PROGRAM) as b:
+        key = b.daemon.token("bench")
         print("MCP SDK: run_code print(6*7), each client with a sandbox of its own; ms\n")
         print("| door | clients at once | calls/s | p50 | p99 | failed |\n|---|---:|---:|---:|---:|---:|")
         for door in ("http", "stdio"):
-            for at_once in counts:
-                r = measure(kit, daemon, key, (door, at_once), seconds)
+            for at_once in [int(a) for a in args] or [1, 10, 100]:
+                r = b.measure(door, b.url, key, at_once, b.seconds)
                 print(f"| {door} | {at_once} | {r['perSecond']:.1f} | {r['p50']:.1f} | {r['p99']:.1f} | "
                       f"{r['failed']} |", flush=True)
                 if r["failed"]:
                     print(f"<!-- {r['why']} -->")
                 failed += r["failed"]
-    finally:
-        daemon.close()
     return 1 if failed else 0
 
 
