@@ -109,7 +109,7 @@ def run_suites(names, verbose):
     return report(outcome, time.monotonic() - begun)
 
 
-def run_one(name, outcome):
+def run_one(name, outcome, load=load):
     begun, passed = time.monotonic(), outcome.passed
     failed, skips = len(outcome.failed), len(outcome.skips)
     if outcome.verbose:
@@ -145,7 +145,8 @@ def check_leaks(before, outcome):
         print("leaks        the host is as before: %s" % counts, flush=True)
 
 
-def report(outcome, seconds):
+def report(outcome, seconds, title="e2e"):
+    """Says what happened; returns the exit status."""
     if outcome.verbose:
         for took, name in sorted(outcome.times, reverse=True)[:10]:
             print("  slow: %5.2fs %s" % (took, name))
@@ -154,8 +155,9 @@ def report(outcome, seconds):
     for name in outcome.failed:
         print("failed  %s" % name)
     print(
-        "e2e as %s, %.0fs: %d passed, %d failed, %d skipped"
+        "%s as %s, %.0fs: %d passed, %d failed, %d skipped"
         % (
+            title,
             "root" if os.geteuid() == 0 else "uid %d" % os.geteuid(),
             seconds,
             outcome.passed,

@@ -51,24 +51,6 @@ def load(name):
     return loader.loadTestsFromName(inner, sys.modules[key])
 
 
-def run_all(names, outcome):
-    for name in names:
-        begun, passed = time.monotonic(), outcome.passed
-        failed, skips = len(outcome.failed), len(outcome.skips)
-        load(name).run(outcome)
-        print(
-            "%-12s %3d passed, %d failed, %d skipped  (%.1fs)"
-            % (
-                name,
-                outcome.passed - passed,
-                len(outcome.failed) - failed,
-                len(outcome.skips) - skips,
-                time.monotonic() - begun,
-            ),
-            flush=True,
-        )
-
-
 def try_again(outcome):
     """Each test that failed, alone, with a fresh daemon."""
     second = []
@@ -122,7 +104,8 @@ def run_suites(names, verbose):
     before = leaks.Snapshot()
     begun = time.monotonic()
     try:
-        run_all(names, outcome)
+        for name in names:
+            e2e.run_one(name, outcome, load)
         second = try_again(outcome)
         stop_and_check(before, outcome)
     finally:
@@ -130,26 +113,9 @@ def run_suites(names, verbose):
             harness.stop_shared()
         finally:
             shutil.rmtree(base, ignore_errors=True)
-    return report(outcome, second, time.monotonic() - begun)
-
-
-def report(outcome, second, seconds):
-    if outcome.verbose:
-        for took, name in sorted(outcome.times, reverse=True)[:10]:
-            print("  slow: %5.2fs %s" % (took, name))
-    for name, reason in outcome.skips:
-        print("skipped %s: %s" % (name, reason))
     for name in second:
         print("passed at the second try: %s" % name)
-    for name in outcome.failed:
-        print("failed  %s" % name)
-    who = "root" if os.geteuid() == 0 else "uid %d" % os.geteuid()
-    print(
-        "daemon as %s, %.0fs: %d passed, %d failed, %d skipped"
-        % (who, seconds, outcome.passed, len(outcome.failed), len(outcome.skips)),
-        flush=True,
-    )
-    return 1 if outcome.failed else 0
+    return e2e.report(outcome, time.monotonic() - begun, "daemon")
 
 
 def main():
