@@ -64,17 +64,18 @@ static int parse_glob(struct glob *g, const char *text, struct err *e)
 	skip_lead(&p);
 	if (*p == '\0' || *p == '/')
 		return err_field(e, ERR_INVALID, "capture",
-				 "'%s' is not relative to the workspace; try 'out/*.csv'", text);
+				 "capture: '%s' is not relative to the workspace; try 'out/*.csv'",
+				 text);
 	while (*p) {
 		size_t len = strcspn(p, "/");
 		auto_free char *part = must_alloc(strndup(p, len));
 
 		if (str_equal(part, ".."))
 			return err_field(e, ERR_INVALID, "capture",
-					 "'%s' leads out of the workspace", text);
+					 "capture: '%s' leads out of the workspace", text);
 		if (len > 0 && g->parts.count == MAX_PARTS)
-			return err_field(e, ERR_INVALID, "capture", "'%s' has too many parts",
-					 text);
+			return err_field(e, ERR_INVALID, "capture",
+					 "capture: '%s' has too many parts", text);
 		if (len > 0)
 			list_take(&g->parts, take_ptr(part));
 		p += len + (p[len] == '/');
@@ -91,7 +92,8 @@ static void done_globs(struct capturer *c)
 static int parse_globs(struct capturer *c, const struct list *globs, struct err *e)
 {
 	if (globs->count > MAX_GLOBS)
-		return err_field(e, ERR_INVALID, "capture", "more than %d globs", MAX_GLOBS);
+		return err_field(e, ERR_INVALID, "capture", "capture: more than %d globs",
+				 MAX_GLOBS);
 	for (size_t i = 0; i < globs->count; i++)
 		if (parse_glob(&c->globs[i], globs->items[i], e) < 0)
 			return -1;

@@ -4,6 +4,7 @@
 #include "base/str.h"
 #include "kern/caps.h"
 #include "sandbox/boot.h"
+#include "sandbox/capture.h"
 #include "sandbox/environment.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/verify.h"
@@ -323,6 +324,8 @@ int plan_make(struct plan *p, const struct sandbox_request *request, struct boar
 	if (request->spec->argv.count == 0)
 		return err_field(e, ERR_INVALID, "cmd",
 				 "cmd: no command given; see `cloche help run`");
+	if (request->spec->capture.count && capture_check(&request->spec->capture, e) < 0)
+		return -1;
 	choose_ids(p);
 	if (look_at_host(p, e) < 0)
 		return -1;
