@@ -105,6 +105,18 @@ static void job_failed(struct mcp_call *c, const struct err *e)
 		mcp_call_error(c, e);
 }
 
+/* The guest has answered to the end. */
+static void job_end(struct mcp_call *c, const struct err *e, void (*finish)(struct mcp_call *c))
+{
+	struct job *j = c->work;
+
+	j->call = NULL;
+	if (e)
+		job_failed(c, e);
+	else
+		finish(c);
+}
+
 /* Relative paths are the guest's business: it knows the working directory. False: refused. */
 static bool set_path(struct mcp_call *c, const char *path)
 {
@@ -268,14 +280,7 @@ static void read_frame(void *arg, uint8_t type, const void *payload, size_t len)
 
 static void read_end(void *arg, const struct err *e)
 {
-	struct mcp_call *c = arg;
-	struct job *j = c->work;
-
-	j->call = NULL;
-	if (e)
-		job_failed(c, e);
-	else
-		finish_read(c);
+	job_end(arg, e, finish_read);
 }
 
 static void start_read(struct mcp_call *c)
@@ -501,14 +506,7 @@ static void search_frame(void *arg, uint8_t type, const void *payload, size_t le
 
 static void list_end(void *arg, const struct err *e)
 {
-	struct mcp_call *c = arg;
-	struct job *j = c->work;
-
-	j->call = NULL;
-	if (e)
-		job_failed(c, e);
-	else
-		answer_list(c);
+	job_end(arg, e, answer_list);
 }
 
 void mcp_list_files(struct mcp_call *c)

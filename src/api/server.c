@@ -362,16 +362,6 @@ void server_add_door(struct server *s, const struct door *d)
 		s->doors[s->door_count++] = d;
 }
 
-size_t server_door_count(const struct server *s)
-{
-	return s->door_count;
-}
-
-const struct door *server_door_at(const struct server *s, size_t i)
-{
-	return i < s->door_count ? s->doors[i] : NULL;
-}
-
 bool server_address(const struct server *s, char *ret, size_t size)
 {
 	char host[64], port[8];

@@ -23,8 +23,6 @@ void api_stop(struct api *api);
 struct server *server_new(struct api *api, struct err *e);
 void server_free(struct server *s);
 void server_add_door(struct server *s, const struct door *d);
-size_t server_door_count(const struct server *s);
-const struct door *server_door_at(const struct server *s, size_t i);
 
 /* Takes the listening socket over. */
 int server_listen(struct server *s, int fd, struct err *e);

@@ -7,6 +7,7 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/str.h"
 #include "cli/cli.h"
 #include "cli/client.h"
@@ -101,21 +102,6 @@ static void progress_stop(const struct progress *p)
 
 /* ---- streams ---- */
 
-static int write_all(int fd, const char *bytes, size_t len)
-{
-	while (len > 0) {
-		ssize_t n = write(fd, bytes, len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return -1;
-		bytes += n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
-
 /* The answer's body into an fd. what: for messages. */
 static int download(struct client *c, const char *path, int fd, const char *what, struct err *e)
 {
@@ -138,7 +124,7 @@ static int download(struct client *c, const char *path, int fd, const char *what
 	}
 	progress_start(&p, response.length);
 	while ((n = http_read(h, bytes, PIECE, e)) > 0) {
-		if (write_all(fd, bytes, (size_t)n) < 0) {
+		if (io_write_all(fd, bytes, (size_t)n) < 0) {
 			err_sys(e, "cannot write %s", what);
 			break;
 		}

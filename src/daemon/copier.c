@@ -1,6 +1,7 @@
 #include "daemon/copier.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "kern/sys.h"
 
 #include <errno.h>
@@ -31,21 +32,6 @@ static void sum_finish(struct sum *s, struct copier_result *r)
 	r->size = s->size;
 }
 
-static int write_all(int fd, const char *bytes, size_t len)
-{
-	while (len > 0) {
-		ssize_t n = write(fd, bytes, len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return -1;
-		bytes += n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
-
 /* Moves everything from one to the other (to -1: only counts). */
 static int move(const struct copier *c, int from, int to, struct copier_result *r)
 {
@@ -63,7 +49,7 @@ static int move(const struct copier *c, int from, int to, struct copier_result *
 		if (c->max_bytes && sum.size > c->max_bytes)
 			return err_set(&r->err, ERR_LIMIT,
 				       "the snapshot is larger than this daemon allows");
-		if (to >= 0 && write_all(to, buf, (size_t)n) < 0)
+		if (to >= 0 && io_write_all(to, buf, (size_t)n) < 0)
 			return err_sys(&r->err, "cannot write the snapshot");
 		crypto_hash_sha256_update(&sum.state, (unsigned char *)buf, (unsigned long long)n);
 	}

@@ -425,11 +425,18 @@ bool exec_request(struct guest *g, struct stream *s, struct unpack *u)
 	return true;
 }
 
-/* Finds it, or answers that there is none. */
-static struct command *find_or_say(struct guest *g, struct stream *s, uint32_t eid)
+/*
+ * The command that a request, read to its end, is about. NULL: there is none, which is answered, or
+ * the request is malformed; unpack_is_done tells, and is what the caller returns.
+ */
+static struct command *find_or_say(struct guest *g, struct stream *s, struct unpack *u,
+				   uint32_t eid)
 {
-	struct command *c = command_find(g, eid);
+	struct command *c;
 
+	if (!unpack_is_done(u))
+		return NULL;
+	c = command_find(g, eid);
 	if (!c)
 		stream_error(s, ESRCH, "there is no command %u", eid);
 	return c;
@@ -439,27 +446,21 @@ bool attach_request(struct guest *g, struct stream *s, struct unpack *u)
 {
 	uint32_t eid = unpack_u32(u);
 	uint64_t from = unpack_u64(u);
-	struct command *c;
+	struct command *c = find_or_say(g, s, u, eid);
 
-	if (!unpack_is_done(u))
-		return false;
-	c = find_or_say(g, s, eid);
 	if (c)
 		command_attach(c, s, from);
-	return true;
+	return unpack_is_done(u);
 }
 
 bool signal_request(struct guest *g, struct stream *s, struct unpack *u)
 {
 	uint32_t eid = unpack_u32(u), sig = unpack_u32(u);
 	bool tree = unpack_u8(u);
-	struct command *c;
+	struct command *c = find_or_say(g, s, u, eid);
 
-	if (!unpack_is_done(u))
-		return false;
-	c = find_or_say(g, s, eid);
 	if (!c)
-		return true;
+		return unpack_is_done(u);
 	if (sig > 64) {
 		stream_error(s, EINVAL, "there is no signal %u", sig);
 	} else if (!tree && (c->reaped || c->ended_ns)) {
@@ -482,13 +483,10 @@ bool resize_request(struct guest *g, struct stream *s, struct unpack *u)
 {
 	uint32_t eid = unpack_u32(u), rows = unpack_u32(u), cols = unpack_u32(u);
 	struct winsize size = {.ws_row = (unsigned short)rows, .ws_col = (unsigned short)cols};
-	struct command *c;
+	struct command *c = find_or_say(g, s, u, eid);
 
-	if (!unpack_is_done(u))
-		return false;
-	c = find_or_say(g, s, eid);
 	if (!c)
-		return true;
+		return unpack_is_done(u);
 	if (!(c->flags & GUEST_EXEC_TTY))
 		stream_error(s, ENOTTY, "the command has no terminal");
 	else if (rows > 4096 || cols > 4096)
@@ -504,13 +502,10 @@ bool resize_request(struct guest *g, struct stream *s, struct unpack *u)
 bool ack_request(struct guest *g, struct stream *s, struct unpack *u)
 {
 	uint32_t eid = unpack_u32(u);
-	struct command *c;
+	struct command *c = find_or_say(g, s, u, eid);
 
-	if (!unpack_is_done(u))
-		return false;
-	c = find_or_say(g, s, eid);
 	if (!c)
-		return true;
+		return unpack_is_done(u);
 	c->acked = true;
 	stream_ok(s, NULL);
 	return true;
@@ -522,13 +517,10 @@ bool input_request(struct guest *g, struct stream *s, struct unpack *u)
 	size_t len;
 	const char *bytes = unpack_bytes(u, &len);
 	bool close = unpack_u8(u);
-	struct command *c;
+	struct command *c = find_or_say(g, s, u, eid);
 
-	if (!unpack_is_done(u))
-		return false;
-	c = find_or_say(g, s, eid);
 	if (!c)
-		return true;
+		return unpack_is_done(u);
 	if (c->waiting.len + len > COMMAND_INPUT)
 		stream_error(s, EAGAIN, "the command does not read its input");
 	else if (!command_input(c, bytes, len, close))

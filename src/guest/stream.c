@@ -143,11 +143,6 @@ void stream_put(struct stream *s, uint8_t type, const void *payload, size_t len)
 	s->window -= len;
 }
 
-void stream_wake(struct stream *s)
-{
-	server_wake(s->guest);
-}
-
 void stream_credit(struct stream *s, size_t len)
 {
 	struct buf b = {0};

@@ -58,8 +58,6 @@ void stream_put(struct stream *s, uint8_t type, const void *payload, size_t len)
 /* The same without a copy: room for max bytes, of which commit says how many are used. */
 char *stream_reserve(struct stream *s, size_t max);
 void stream_commit(struct stream *s, uint8_t type, size_t len);
-/* Something can be sent: pump is called soon. */
-void stream_wake(struct stream *s);
 void stream_credit(struct stream *s, size_t len);
 
 /* ---- for server.c ---- */

@@ -1,6 +1,7 @@
 #include "guest/worker.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/str.h"
 #include "kern/sys.h"
 
@@ -28,20 +29,10 @@ struct worker {
 
 /* ---- in the child ---- */
 
-static void write_all(int fd, const void *bytes, size_t len)
+static void write_or_end(int fd, const void *bytes, size_t len)
 {
-	const char *p = bytes;
-
-	while (len > 0) {
-		ssize_t n = write(fd, p, len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			_exit(1);
-		p += n;
-		len -= (size_t)n;
-	}
+	if (io_write_all(fd, bytes, len) < 0)
+		_exit(1);
 }
 
 void work_frame(struct work *w, uint8_t type, const void *payload, size_t len)
@@ -49,8 +40,8 @@ void work_frame(struct work *w, uint8_t type, const void *payload, size_t len)
 	unsigned char h[FRAME] = {(unsigned char)len, (unsigned char)(len >> 8),
 				  (unsigned char)(len >> 16), (unsigned char)(len >> 24), type};
 
-	write_all(w->out, h, sizeof(h));
-	write_all(w->out, payload, len);
+	write_or_end(w->out, h, sizeof(h));
+	write_or_end(w->out, payload, len);
 }
 
 void work_ok(struct work *w, const struct buf *payload)

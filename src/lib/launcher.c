@@ -1,6 +1,7 @@
 #include "lib/launcher.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -103,21 +104,6 @@ static int make_pipe(int *ret_read, int *ret_write)
 	return *ret_read < 0 || *ret_write < 0 ? -1 : 0;
 }
 
-static int write_all(int fd, const char *data, size_t len)
-{
-	while (len > 0) {
-		ssize_t n = write(fd, data, len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -1;
-		data += n;
-		len -= (size_t)n;
-	}
-	return 0;
-}
-
 /* All of it fits, so that nothing has to be written while the child runs (nor raise SIGPIPE). */
 static int pipe_input(const void *data, size_t len)
 {
@@ -126,7 +112,7 @@ static int pipe_input(const void *data, size_t len)
 	if (make_pipe(&ends[0], &ends[1]) == 0 &&
 	    (len <= 4096 || fcntl(ends[1], F_SETPIPE_SZ, (int)len) >= (int)len) &&
 	    fcntl(ends[1], F_SETFL, O_NONBLOCK) == 0)
-		result = write_all(ends[1], data, len);
+		result = io_write_all(ends[1], data, len);
 	close_fd(&ends[1]);
 	if (result < 0)
 		close_fd(&ends[0]);
@@ -140,7 +126,7 @@ static int file_input(const void *data, size_t len)
 	char path[64];
 	int result;
 
-	if (fd < 0 || write_all(fd, data, len) < 0 ||
+	if (fd < 0 || io_write_all(fd, data, len) < 0 ||
 	    fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
 		return -1;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);

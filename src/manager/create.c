@@ -192,17 +192,6 @@ void sandbox_configure(struct sandbox *s, uint64_t ttl_ms, const struct call_ops
 
 /* ---- running ---- */
 
-static void count_ms(struct manager_histogram *h, double ms)
-{
-	size_t i = 0;
-
-	while (i < MANAGER_BUCKETS - 1 && ms > manager_bucket_ms[i])
-		i++;
-	h->buckets[i]++;
-	h->count++;
-	h->sum_ms += ms;
-}
-
 /* The guest has its settings and its files. */
 static void come_up(struct job *j)
 {
@@ -226,7 +215,7 @@ static void come_up(struct job *j)
 	sandbox_used(s);
 	if (j->kind == JOB_CREATE) {
 		s->m->metrics.created++;
-		count_ms(&s->m->metrics.create_ms, s->setup_ms);
+		histogram_add(&s->m->metrics.create_ms, s->setup_ms);
 	}
 	job_end(j, NULL);
 }

@@ -104,15 +104,7 @@ void exit_read(struct unpack *u, struct exec_exit *ret)
 
 static void count_exec(struct exec *x)
 {
-	struct manager_histogram *h = &x->s->m->metrics.exec_ms;
-	double ms = (double)(now_ns() - x->begun_ns) / 1e6;
-	size_t i = 0;
-
-	while (i < MANAGER_BUCKETS - 1 && ms > manager_bucket_ms[i])
-		i++;
-	h->buckets[i]++;
-	h->count++;
-	h->sum_ms += ms;
+	histogram_add(&x->s->m->metrics.exec_ms, (double)(now_ns() - x->begun_ns) / 1e6);
 }
 
 static void finish(struct exec *x)
@@ -427,21 +419,11 @@ struct exec *exec_attach(struct sandbox *s, uint32_t eid, uint64_t from_seq,
 
 /* ---- what its owner may do ---- */
 
-uint32_t exec_id(const struct exec *x)
-{
-	return x->eid;
-}
-
 bool exec_warm_layers(const struct exec *x, layer_set *ret_proven, int *ret_landlock_abi)
 {
 	*ret_proven = x->proven;
 	*ret_landlock_abi = x->landlock_abi;
 	return x->warm;
-}
-
-struct sandbox *exec_sandbox(const struct exec *x)
-{
-	return x->s;
 }
 
 void exec_leave_unacked(struct exec *x)

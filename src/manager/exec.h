@@ -6,7 +6,6 @@
 
 /* guest_exit of wire/guest.h; u->bad says whether it was whole. */
 void exit_read(struct unpack *u, struct exec_exit *ret);
-struct sandbox *exec_sandbox(const struct exec *x);
 /* True for a warm one: what its own process proved. */
 bool exec_warm_layers(const struct exec *x, layer_set *ret_proven, int *ret_landlock_abi);
 /* Who started it will acknowledge its end. */

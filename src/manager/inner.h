@@ -139,9 +139,11 @@ struct manager {
 void warm_layers(const struct sandbox *s, layer_set proven, int landlock_abi, struct result *r);
 /* How many runs of this token are in warm sandboxes: they count as its sandboxes. */
 uint32_t warm_running(struct manager *m, const char *token);
+/* Frees what is known of nests; they themselves live on. */
 void warm_stop(struct manager *m);
 
 /* ---- manager.c ---- */
+void histogram_add(struct manager_histogram *h, double ms);
 struct sandbox *sandbox_new(struct manager *m, const char *id);
 void sandbox_add(struct sandbox *s);	/* to the tables, as the newest */
 void sandbox_remove(struct sandbox *s); /* from them */

@@ -50,14 +50,20 @@ void manager_log(struct manager *m, const char *fmt, ...)
 	m->p.log(text);
 }
 
+void histogram_add(struct manager_histogram *h, double ms)
+{
+	size_t i = 0;
+
+	while (i < MANAGER_BUCKETS - 1 && ms > manager_bucket_ms[i])
+		i++;
+	h->buckets[i]++;
+	h->count++;
+	h->sum_ms += ms;
+}
+
 bool caller_sees_all(const struct caller *who)
 {
 	return who->token[0] == '\0' || (who->scopes & SCOPE_ADMIN);
-}
-
-struct loop *manager_loop(struct manager *m)
-{
-	return m->p.loop;
 }
 
 const struct manager_metrics *manager_metrics(const struct manager *m)
@@ -498,6 +504,7 @@ void manager_free(struct manager *m)
 		timers_stop(s);
 		sandbox_remove(s);
 	}
+	warm_stop(m);
 	while (m->tenants) {
 		struct tenant *t = m->tenants;
 

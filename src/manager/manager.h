@@ -192,7 +192,6 @@ struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const s
 			void *arg);
 struct exec *exec_attach(struct sandbox *s, uint32_t eid, uint64_t from_seq,
 			 const struct exec_ops *ops, void *arg);
-uint32_t exec_id(const struct exec *x);
 size_t exec_room(const struct exec *x);
 bool exec_input(struct exec *x, const void *bytes, size_t len);
 void exec_close_input(struct exec *x);
@@ -237,7 +236,6 @@ bool warm_is_refusal(const struct err *e);
 /* ---- files: raw guest calls, by wire/guest.h; the sandbox was woken before. NULL: it is not running ---- */
 struct call *sandbox_call(struct sandbox *s, uint8_t type, const void *payload, size_t len,
 			  const struct call_ops *ops, void *arg);
-struct loop *manager_loop(struct manager *m);
 /* Keeps the memory of a sandbox that was found beyond its end; each hold wants one release. */
 struct sandbox *sandbox_hold(struct sandbox *s);
 void sandbox_release(struct sandbox *s);

@@ -111,14 +111,6 @@ int http1_head_read(char *bytes, size_t len, struct http1_head *ret, struct err 
 	return 0;
 }
 
-const char *http1_head_get(const struct http1_head *h, const char *name)
-{
-	for (size_t i = 0; i < h->count; i++)
-		if (!strcasecmp(h->fields[i].name, name))
-			return h->fields[i].value;
-	return NULL;
-}
-
 bool http1_is_hop_header(const char *name)
 {
 	static const char *const names[] = {"Connection",
