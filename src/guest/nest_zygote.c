@@ -2,6 +2,7 @@
 #include "base/auto.h"
 #include "guest/nest_inner.h"
 #include "guest/server.h"
+#include "kern/seccomp.h"
 #include "kern/sys.h"
 #include "sandbox/message.h"
 #include "zygote/zygote.h"
@@ -180,8 +181,9 @@ int zygote_start(struct nest *n, struct err *e)
 
 		sigemptyset(&none);
 		sigprocmask(SIG_SETMASK, &none, NULL);
-		/* Number 3 is what the environment says. */
-		if (dup2(pair[1], 3) == 3 && sys_close_range(4, ~0u, 0) == 0)
+		/* Number 3 is what the environment says. Foreign bytes get a filter of their own. */
+		if (dup2(pair[1], 3) == 3 && sys_close_range(4, ~0u, 0) == 0 &&
+		    seccomp_load(&seccomp_profile_zygote, NULL, e) == 0)
 			tenant_exec(n->options.interpreter, n->options.environment);
 		_exit(127);
 	}

@@ -40,6 +40,7 @@ extern const struct seccomp_profile seccomp_profile_audit;
 extern const struct seccomp_profile seccomp_profile_remote;
 extern const struct seccomp_profile seccomp_profile_nest; /* see sandbox/cell.h */
 extern const struct seccomp_profile seccomp_profile_reaper;
+extern const struct seccomp_profile seccomp_profile_zygote;
 
 /*
  * Loads the filter into this thread; no_new_privs must be on. With ret_listener, also makes the

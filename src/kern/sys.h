@@ -14,6 +14,16 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+/* clone(2) as fork: its last two arguments change places between architectures. */
+static inline pid_t sys_clone_fork(unsigned long flags, int *child_tid)
+{
+#if defined(__x86_64__)
+	return (pid_t)syscall(SYS_clone, flags, NULL, NULL, child_tid, 0);
+#else
+	return (pid_t)syscall(SYS_clone, flags, NULL, NULL, 0, child_tid);
+#endif
+}
+
 static inline pid_t sys_clone3(struct clone_args *args)
 {
 	return (pid_t)syscall(SYS_clone3, args, sizeof(*args));

@@ -235,6 +235,13 @@ class Warm(harness.Case):
             if "Seccomp_filters" in status:
                 self.assertEqual(status["Seccomp_filters"].strip(), "2")
 
+    def test_the_interpreter_is_filtered_before_it_is_warm(self):
+        for many, body in (("2", {"cmd": ["cat", "/proc/self/status"]}),
+                           ("3", {"code": "print(open('/proc/self/status').read())"})):
+            found = re.search(r"Seccomp_filters:\s*(\d+)", self.run_warm(**body)["stdout"])
+            if found:
+                self.assertEqual(found.group(1), many)
+
     def test_tokens_have_nests_of_their_own(self):
         code = "import os; print(os.readlink('/proc/self/ns/net'))"
         seen = {}
