@@ -123,14 +123,15 @@ int v1_create_options(const json_t *body, const struct body_table *t, struct cre
 	snprintf(o->door, sizeof(o->door), "rest");
 	if (body_spec(body, t, &o->spec, e) < 0 || body_env(body, "env", &o->env, e) < 0)
 		return -1;
+	if (o->spec.level == LEVEL_PROCESS)
+		return err_field(e, ERR_UNSUPPORTED, "level",
+				 "level: the daemon gives only container; process is for `cloche "
+				 "run`");
 	fit_disk(&o->spec);
 	if ((t == &v1_create_table && o->spec.provider == PROVIDER_E2B
 		     ? finish_remote(&o->spec, e)
 		     : spec_finish(&o->spec, e)) < 0)
 		return -1;
-	if (o->spec.level != LEVEL_CONTAINER)
-		return err_field(e, ERR_UNSUPPORTED, "level",
-				 "level: the daemon gives only container so far");
 	if (json_object_size(metadata) > METADATA_MAX)
 		return err_field(e, ERR_LIMIT, "metadata", "metadata: more than %d entries",
 				 METADATA_MAX);

@@ -289,6 +289,13 @@ static void add_name(struct place *p, const char *source)
 	http_encode(p->encoded + len, sizeof(p->encoded) - len, basename(copy), false);
 }
 
+static bool ends_in_slash(const char *path)
+{
+	size_t len = strlen(path);
+
+	return len && path[len - 1] == '/';
+}
+
 static int copy_in(struct client *c, const char *source, struct place *to, struct err *e)
 {
 	bool from_stdin = str_equal(source, "-");
@@ -296,12 +303,14 @@ static int copy_in(struct client *c, const char *source, struct place *to, struc
 	auto_free char *path = NULL;
 	struct stat st;
 	char type[24];
+	bool is_dir;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_sys(e, "%s: cannot open", source);
 	if (type_inside(c, to, type, sizeof(type), e) < 0)
 		return -1;
-	if (str_equal(type, "directory") && !from_stdin)
+	is_dir = str_equal(type, "directory") || (ends_in_slash(to->path) && !S_ISDIR(st.st_mode));
+	if (is_dir && !from_stdin)
 		add_name(to, source);
 	if (S_ISDIR(st.st_mode))
 		return upload_tree(c, to, source, e);

@@ -25,6 +25,28 @@ struct create_wishes {
 	struct list env, metadata, volumes, require, optional;
 };
 
+/* The daemon differs from `cloche run`; the defaults are those of policy/config.c. */
+static const char *daemon_help(const struct field *f)
+{
+	static const struct {
+		const char *name, *help;
+	} rows[] = {
+		{"memory", "memory of the whole sandbox, swap off (2G)"},
+		{"pids", "processes and threads at one time (1024)"},
+		{"disk", "all that it writes, but to volumes (1G)"},
+		{"image", "host (default), or the name of an image of the operator's"},
+		{"root", "overlay (default): the root can be written; or ro"},
+		{"level", "container; others are refused"},
+		{"timeout", "wall time of a command (60s)"},
+		{"guard", "of Python code that is sent to it: off (default), imports, strict"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (str_equal(rows[i].name, f->name))
+			return rows[i].help;
+	return f->help;
+}
+
 /* Fills options and returns how many. */
 static size_t create_options_of(struct create_wishes *w, struct verb_option *options)
 {
@@ -56,8 +78,8 @@ static size_t create_options_of(struct create_wishes *w, struct verb_option *opt
 		snprintf(w->names[i], sizeof(w->names[i]), "%s", f->name);
 		for (char *p = w->names[i]; *p; p++)
 			*p = *p == '_' ? '-' : *p;
-		options[n++] = (struct verb_option){w->names[i], f->letter,   f->metavar,
-						    f->help,	 &w->spec[i], NULL};
+		options[n++] = (struct verb_option){w->names[i],    f->letter,	 f->metavar,
+						    daemon_help(f), &w->spec[i], NULL};
 	}
 	return n;
 }

@@ -245,6 +245,8 @@ class Files(served.Case):
             out.write("x")
         self.cloche("exec", self.box, "mkdir", "d", ok=0)
         self.cloche("cp", self.path("n"), self.box + ":d", ok=0)
+        self.cloche("cp", self.path("n"), self.box + ":new/", ok=0)
+        self.assertEqual(self.cloche("ls", self.box + ":new", ok=0).out.split(), ["n"])
         self.cloche("cp", self.box + ":d/n", self.dir + "/", ok=0)
         self.assertEqual(self.cloche("cat", self.box + ":d/n", ok=0).out, "x")
 
