@@ -106,7 +106,7 @@ struct buf;
 /* The argument; NULL: an error was answered. */
 const char *v1_path(struct exchange *x);
 /* Relative ones are in the workspace. */
-void v1_pack_path(struct buf *b, const char *path);
+void v1_pack_path(struct buf *b, const struct sandbox *s, const char *path);
 extern const struct body_table v1_mkdir_table, v1_move_table, v1_chmod_table, v1_search_table;
 void v1_file_get(struct exchange *x);
 void v1_file_put(struct exchange *x);

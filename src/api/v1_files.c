@@ -39,12 +39,14 @@ const struct body_table v1_chmod_table = {chmod_fields, ARRAY_LEN(chmod_fields),
 
 /* ---- arguments ---- */
 
-/* Relative paths are in the workspace. */
-void v1_pack_path(struct buf *b, const char *path)
+/* Relative paths are in the workspace, or where a sandbox elsewhere begins. */
+void v1_pack_path(struct buf *b, const struct sandbox *s, const char *path)
 {
-	auto_free char *whole = path[0] == '/' ? NULL : str_format("/workspace/%s", path);
+	const struct sandbox_spec *spec = sandbox_spec(s);
+	const char *base = spec->provider == PROVIDER_NS ? "/workspace" : spec->workdir;
+	auto_free char *whole = str_format("%s/%s", base, path);
 
-	pack_str(b, whole ? whole : path);
+	pack_str(b, path[0] == '/' ? path : path[0] ? whole : base);
 }
 
 const char *v1_path(struct exchange *x)
@@ -234,7 +236,7 @@ static void read_file(struct exchange *x, struct sandbox *s, uint64_t offset, ui
 	static const struct transfer_ops whole = {begin_whole, NULL}, piece = {begin_part, NULL};
 	struct buf b = {0};
 
-	v1_pack_path(&b, exchange_arg(x, "path"));
+	v1_pack_path(&b, s, exchange_arg(x, "path"));
 	pack_u64(&b, offset);
 	pack_u64(&b, len);
 	transfer_down(x, s, G_READ, &b, part ? &piece : &whole);
@@ -265,7 +267,7 @@ static void get_file(struct exchange *x, struct sandbox *s)
 	struct buf b = {0};
 
 	if (exchange_arg_flag(x, "stat") || read_range(exchange_header(x, "Range")).given) {
-		v1_pack_path(&b, exchange_arg(x, "path"));
+		v1_pack_path(&b, s, exchange_arg(x, "path"));
 		pack_u8(&b, !exchange_arg_flag(x, "nofollow"));
 		ask(x, s, G_STAT, &b, exchange_arg_flag(x, "stat") ? answer_stat : on_sized);
 		return;
@@ -307,7 +309,7 @@ static void put_file(struct exchange *x, struct sandbox *s)
 		exchange_error(x, &e);
 		return;
 	}
-	v1_pack_path(&b, exchange_arg(x, "path"));
+	v1_pack_path(&b, s, exchange_arg(x, "path"));
 	pack_u32(&b, mode);
 	pack_u64(&b, offset);
 	pack_u8(&b, !exchange_arg(x, "parents") || exchange_arg_flag(x, "parents"));
@@ -324,7 +326,7 @@ static void remove_file(struct exchange *x, struct sandbox *s)
 {
 	struct buf b = {0};
 
-	v1_pack_path(&b, exchange_arg(x, "path"));
+	v1_pack_path(&b, s, exchange_arg(x, "path"));
 	pack_u8(&b, exchange_arg_flag(x, "recursive"));
 	ask(x, s, G_REMOVE, &b, answer_empty);
 }
@@ -355,7 +357,7 @@ static void make_dir(struct exchange *x, struct sandbox *s)
 		exchange_error(x, &e);
 		return;
 	}
-	v1_pack_path(&b, body_text(x->json, "path"));
+	v1_pack_path(&b, s, body_text(x->json, "path"));
 	pack_u32(&b, mode);
 	pack_u8(&b, !body_has(x->json, "parents") || body_flag(x->json, "parents"));
 	ask(x, s, G_MKDIR, &b, was_made);
@@ -371,8 +373,8 @@ static void move_file(struct exchange *x, struct sandbox *s)
 {
 	struct buf b = {0};
 
-	v1_pack_path(&b, body_text(x->json, "from"));
-	v1_pack_path(&b, body_text(x->json, "to"));
+	v1_pack_path(&b, s, body_text(x->json, "from"));
+	v1_pack_path(&b, s, body_text(x->json, "to"));
 	pack_u8(&b, body_flag(x->json, "overwrite"));
 	ask(x, s, G_MOVE, &b, answer_stat);
 }
@@ -393,7 +395,7 @@ static void change_mode(struct exchange *x, struct sandbox *s)
 		exchange_error(x, &e);
 		return;
 	}
-	v1_pack_path(&b, body_text(x->json, "path"));
+	v1_pack_path(&b, s, body_text(x->json, "path"));
 	pack_u32(&b, mode);
 	pack_u32(&b, (uint32_t)body_count(x->json, "uid", UINT32_MAX));
 	pack_u32(&b, (uint32_t)body_count(x->json, "gid", UINT32_MAX));

@@ -108,6 +108,8 @@ static int finish_remote(struct sandbox_spec *s, struct err *e)
 	if (s->require.count)
 		return err_field(e, ERR_UNSUPPORTED, "require",
 				 "require: no layer of a sandbox elsewhere can be proven");
+	if (!s->workdir)
+		s->workdir = str_copy("/home/user");
 	s->provider = PROVIDER_NS;
 	rc = spec_finish(s, e);
 	s->provider = PROVIDER_E2B;
@@ -140,6 +142,8 @@ int v1_create_options(const json_t *body, const struct body_table *t, struct cre
 	if (copy_text(o->name, sizeof(o->name), body, "name", e) < 0 ||
 	    copy_text(o->snapshot, sizeof(o->snapshot), body, "snapshot", e) < 0)
 		return -1;
+	if (o->spec.provider == PROVIDER_E2B && o->snapshot[0])
+		return err_field(e, ERR_UNSUPPORTED, "snapshot", "snapshot: not with provider e2b");
 	return take_times(body, o, e) < 0 ? -1 : take_volumes(body, o, e);
 }
 

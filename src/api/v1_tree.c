@@ -172,7 +172,7 @@ static void list_files(struct exchange *x, struct sandbox *s)
 		exchange_error(x, &e);
 		return;
 	}
-	v1_pack_path(&b, exchange_arg(x, "path"));
+	v1_pack_path(&b, s, exchange_arg(x, "path"));
 	pack_u32(&b, depth ? (uint32_t)depth : 1);
 	send_items(x, s, G_LIST, &b, &how);
 }
@@ -209,7 +209,7 @@ static void search_files(struct exchange *x, struct sandbox *s)
 	uint64_t max = body_count(x->json, "max", 100);
 	struct buf b = {0};
 
-	v1_pack_path(&b, path && *path ? path : "/workspace");
+	v1_pack_path(&b, s, path ? path : "");
 	pack_str(&b, body_text(x->json, "glob"));
 	pack_str(&b, body_text(x->json, "content"));
 	pack_u8(&b, (uint8_t)((body_flag(x->json, "regex") ? GUEST_SEARCH_REGEX : 0) |
@@ -247,7 +247,7 @@ static void watch_files(struct exchange *x, struct sandbox *s)
 	static const struct items how = {.show = show_change};
 	struct buf b = {0};
 
-	v1_pack_path(&b, exchange_arg(x, "path"));
+	v1_pack_path(&b, s, exchange_arg(x, "path"));
 	pack_u8(&b, exchange_arg_flag(x, "recursive"));
 	send_items(x, s, G_WATCH, &b, &how);
 }
@@ -273,7 +273,7 @@ static void get_tar(struct exchange *x, struct sandbox *s)
 	static const struct transfer_ops ops = {begin_tar, NULL};
 	struct buf b = {0};
 
-	v1_pack_path(&b, exchange_arg(x, "path"));
+	v1_pack_path(&b, s, exchange_arg(x, "path"));
 	pack_u8(&b, 0);
 	transfer_down(x, s, G_TAR_OUT, &b, &ops);
 }
@@ -294,7 +294,7 @@ static void put_tar(struct exchange *x, struct sandbox *s)
 	static const struct transfer_ops ops = {NULL, was_unpacked};
 	struct buf b = {0};
 
-	v1_pack_path(&b, exchange_arg(x, "path"));
+	v1_pack_path(&b, s, exchange_arg(x, "path"));
 	pack_u8(&b, exchange_arg_flag(x, "strict") ? GUEST_TAR_STRICT : 0);
 	transfer_up(x, s, G_TAR_IN, &b, &ops);
 }

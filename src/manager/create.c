@@ -173,7 +173,6 @@ void sandbox_configure(struct sandbox *s, uint64_t ttl_ms, const struct call_ops
 {
 	const struct config *c = s->m->p.config;
 	const char *workdir = s->o.spec.workdir;
-	bool is_remote = s->o.spec.provider == PROVIDER_E2B;
 	struct buf b = {0};
 
 	pack_u64(&b, ttl_ms);
@@ -182,7 +181,6 @@ void sandbox_configure(struct sandbox *s, uint64_t ttl_ms, const struct call_ops
 	for (size_t i = 0; i < s->o.env.count; i++)
 		pack_str(&b, s->o.env.items[i]);
 	pack_str(&b, workdir		      ? workdir
-		     : is_remote	      ? "/home/user"
 		     : c->sandbox.work_dir[0] ? c->sandbox.work_dir
 					      : "/workspace");
 	pack_u32(&b, (uint32_t)s->o.spec.limits.cpus_milli);

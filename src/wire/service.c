@@ -190,7 +190,9 @@ int service_event_next(struct buf *in, struct buf *out, struct service_event *re
 		rc = take_message(&v, out, ret, e);
 	if (rc > 0)
 		buf_drop(in, v.size);
-	if (rc < 0)
+	if (rc < 0) {
 		err_wrap(e, "the service's stream is not understood");
+		e->kind = ERR_SYSTEM;
+	}
 	return rc;
 }
