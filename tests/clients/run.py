@@ -30,6 +30,7 @@ SUMMARY = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
 PROGRAMS = sorted(os.path.basename(path) for path in glob.glob(os.path.join(HERE, "*.mjs"))
                   if not path.endswith("/check.mjs")) + ["e2b_bad_input.py"]
 SURVIVE = "e2b_survive.mjs"  # in two parts, between which the daemon is killed
+PROVIDER = "provider.mjs"  # a second daemon has its sandboxes run by the first
 PROGRAM_SECONDS = 420
 
 
@@ -102,9 +103,28 @@ def run_once(env, program, *args):
     return tuple(map(int, found[-1]))
 
 
+def run_provider(service, env, program):
+    key = os.path.join(service.dir, "provider-key")
+    with open(key, "w", encoding="utf-8") as out:
+        out.write(env["E2B_API_KEY"])
+    daemon = harness.Daemon(config=f"e2b: {{api_url: '{url(service)}', key_file: {key}}}\n")
+    result = 0, 1, 0
+    try:
+        daemon.start()
+        result = run_once(dict(env, PROVIDER_URL=url(daemon), PROVIDER_KEY=daemon.token("provider")),
+                          program)
+    finally:
+        if result[1]:
+            say("-- the second daemon's log\n" + daemon.read_log()[-10000:])
+        daemon.stop()
+    return result
+
+
 def run(daemon, program):
     say(f"-- {program}")
     env = environment(daemon, program.split(".")[0])
+    if program == PROVIDER:
+        return run_provider(daemon, env, program)
     if program != SURVIVE:
         return run_once(env, program)
     before = run_once(env, program, "before")
