@@ -157,8 +157,9 @@ int tenant_fork(struct seat *s, struct err *e)
 			.cell = s->cell.fd, .born = tenant_main, .arg = &t};
 
 		memcpy(t.entry.joins, s->joins, sizeof(t.entry.joins));
-		s->tenant = cell_bear(&birth, e);
-		rc = s->tenant > 0 ? 0 : -1;
+		rc = cell_bear(&birth, e);
+		s->tenant = rc > 0 ? rc : 0;
+		rc = rc > 0 ? 0 : -1;
 	}
 	close(pair[1]);
 	tenant_close_fds(theirs, 3);
