@@ -12,6 +12,7 @@
 
 #define SESSIONS_MAX 8192
 #define SESSIONS_PER_CALLER 512
+#define OPTIONS_MAX (64u << 10) /* kept as long as the session, which may be days */
 #define SWEEP_MS 60000
 #define FORGET_NS (7 * 24 * 3600 * 1000000000LL)
 #define IDLE_MS (3600u * 1000)
@@ -254,6 +255,8 @@ struct mcp_session *mcp_session_open(struct mcp_state *st, const struct caller *
 
 	if (options && !json_is_object(options))
 		rc = err_set(e, ERR_INVALID, MCP_OPTIONS_KEY " must be an object");
+	else if (options && json_dumpb(options, NULL, 0, JSON_COMPACT) > OPTIONS_MAX)
+		rc = err_set(e, ERR_LIMIT, MCP_OPTIONS_KEY " has more than %u bytes", OPTIONS_MAX);
 	if (rc == 0) {
 		create_options_init(&o, st->api->manager);
 		rc = apply_options(&o, st, who, options, e);

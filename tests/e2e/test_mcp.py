@@ -289,6 +289,16 @@ class Legacy(Served):
         a = self.send(request("initialize", params, 6))
         self.assertEqual(a.status, 501)
 
+    def test_options_are_bounded(self):
+        """A session keeps them for days, and a token may have many sessions."""
+        params = dict(HELLO["params"], _meta={"cloche/options": {"env": ["X=" + "y" * 70000]}})
+        a = self.send(request("initialize", params, 6))
+        self.assertRegex(a.json()["error"]["message"], "more than 65536 bytes")
+        params["_meta"] = {"cloche/options": {"env": ["X=" + "y" * 30000]}}
+        a = self.send(request("initialize", params, 6))
+        self.assertEqual(a.status, 200, a.body)
+        self.end(a.headers["Mcp-Session-Id"])
+
     def test_tool(self):
         a = self.tool("run_code", {"code": "print('x' * 3)"})
         self.assertEqual(a.headers["Content-Type"], "application/json")
