@@ -5,6 +5,7 @@
 #include "base/parse.h"
 #include "base/str.h"
 #include "policy/config.h"
+#include "wire/http1.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -433,14 +434,45 @@ static bool is_body_small(const struct exchange *x)
 	return x->content_length < 0 ? !chunked : x->content_length <= DISCARD_MAX;
 }
 
-/* Two ways to tell where a body ends are a way to smuggle one; no honest client does that. */
+/* Fields that must not be there twice, since others may go by the other one. */
+static const char *const single[] = {"Authorization", "Content-Length", "Host",
+				     "Transfer-Encoding"};
+
+struct reading {
+	unsigned count[ARRAY_LEN(single)];
+	const char *wrong;
+};
+
+static void judge_field(void *arg, const char *name, const char *value)
+{
+	struct reading *r = arg;
+
+	if (!http1_is_token(name) || strpbrk(value, "\r\n"))
+		r->wrong = "a malformed header field";
+	for (size_t i = 0; i < ARRAY_LEN(single); i++)
+		if (!strcasecmp(name, single[i]) && ++r->count[i] > 1)
+			r->wrong = "a header field is there twice";
+}
+
+/*
+ * A head that can be read in two ways is a way to smuggle a request past whoever stands between us
+ * and the client; no honest client sends one. What follows it on the connection is not looked at.
+ */
 static bool is_ambiguous(struct exchange *x)
 {
+	const char *encoding = exchange_header(x, "Transfer-Encoding");
+	struct reading r = {0};
 	struct err e = {0};
 
-	if (x->content_length < 0 || !exchange_header(x, "Transfer-Encoding"))
+	exchange_each_header(x, judge_field, &r);
+	if (encoding && x->content_length >= 0)
+		r.wrong = "both Content-Length and Transfer-Encoding";
+	else if (encoding && strcasecmp(encoding, "chunked") != 0)
+		r.wrong = "Transfer-Encoding: only chunked is known";
+	if (!r.wrong)
 		return false;
-	err_set(&e, ERR_INVALID, "both Content-Length and Transfer-Encoding");
+	err_set(&e, ERR_INVALID, "%s", r.wrong);
+	exchange_set_header(x, "Connection", "close");
 	exchange_error(x, &e);
 	return true;
 }

@@ -15,7 +15,7 @@ size_t http1_head_length(const char *bytes, size_t len)
 	return end ? (size_t)(end - bytes) + 4 : 0;
 }
 
-static bool is_token(const char *s)
+bool http1_is_token(const char *s)
 {
 	static const char others[] = "!#$%&'*+-.^_`|~";
 
@@ -77,7 +77,7 @@ static int read_field(struct http1_head *h, char *line, struct err *e)
 	for (end = colon + strlen(colon); end > colon && strchr(" \t", end[-1]); end--)
 		end[-1] = '\0';
 	*f = (struct http1_field){line, colon};
-	if (!is_token(f->name) || !is_value(f->value))
+	if (!http1_is_token(f->name) || !is_value(f->value))
 		return err_set(e, ERR_INVALID, "a malformed header field");
 	h->count++;
 	return read_framing(h, f, e);

@@ -31,6 +31,8 @@ size_t http1_head_length(const char *bytes, size_t len);
 /* Reads one in place: bytes are changed and must live as long as ret. */
 int http1_head_read(char *bytes, size_t len, struct http1_head *ret, struct err *e);
 
+/* A field's name, without any blank. */
+bool http1_is_token(const char *s);
 /* Between two parties of one connection only: never passed on. */
 bool http1_is_hop_header(const char *name);
 

@@ -59,6 +59,30 @@ class BadInput(harness.Case):
         self.d.delete("/v1/sandboxes", token=key)
         self.assertEqual(ends(), before, self.d.read_log()[-2000:])
 
+    def test_heads_that_can_be_read_in_two_ways(self):
+        """Refused, and what comes behind them on the connection is not taken for a request."""
+        behind = b"abcd" + self.head("GET /healthz HTTP/1.1")
+        for lines in (
+            ("Content-Length: 4", "Content-Length: 40"),
+            ("Content-Length: 4", "Transfer-Encoding: chunked"),
+            ("Transfer-Encoding: xchunked",),
+            ("Transfer-Encoding: chunked", "Transfer-Encoding: chunked"),
+            ("Content-Length: 4", "Host: elsewhere"),
+            ("Content-Length: 4", "Authorization: Bearer a", "Authorization: Bearer b"),
+            ("Content-Length: 4", "Authorization : Bearer a"),
+            ("Content-Length: 4", "X-A: a\rX-B: b"),
+        ):
+            with self.subTest(lines=lines), self.d.raw() as s:
+                s.sendall(self.head("POST /v1/run HTTP/1.1", *lines) + behind)
+                got = b""
+                try:
+                    while piece := s.recv(65536):
+                        got += piece
+                except ConnectionResetError:
+                    pass
+                self.assertRegex(got, b"^HTTP/1.1 400 ")
+                self.assertEqual(got.count(b"HTTP/1.1 "), 1, got)
+
     def test_upload_without_length_is_bounded(self):
         d = harness.Daemon(config="http:\n  max_upload: 64K\n")
         self.addCleanup(d.remove)
