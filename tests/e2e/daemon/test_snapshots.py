@@ -249,6 +249,18 @@ class Snapshots(harness.Case):
             pass  # it was refused before all of it was sent
         harness.until(lambda: os.listdir(files) == [], "the end of an import")
 
+    def test_of_an_admin_token(self):
+        """What such a token stops or copies it gets back, though it is not the operator."""
+        box = self.box(token=self.d.token("snap-admin", "--scopes", "run,files,read,admin"))
+        box.sh("echo here > /workspace/f")
+        self.assertEqual(box.post("/stop").json["state"], "stopped")
+        self.assertEqual(box.post("/start").json["state"], "running")
+        taken = box.post("/snapshot").json
+        again = self.box(token=box.token, snapshot=taken["id"])
+        self.assertEqual(again.sh("cat /workspace/f")["stdout"], "here\n")
+        gone = self.d.delete("/v1/snapshots/" + taken["id"], token=box.token)
+        self.assertEqual(gone.status, 204, gone)
+
     def test_names_are_text(self):
         for name in ("%ff", "a%c3", "%c3%28", "%0a", "%7f", ".x"):
             self.assertError(self.d.put("/v1/snapshots/%s/tar" % name), 400, "invalid", "name")
