@@ -15,16 +15,37 @@
 
 /* ---- what is kept ---- */
 
-/* The oldest makes room: a sandbox may live long. */
+static unsigned count_of(const struct board *b, uint32_t owner)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < b->denial_count; i++)
+		count += b->denials[i].owner == owner;
+	return count;
+}
+
+/*
+ * The oldest makes room, since a sandbox may live long: of those whose command has most, so that one
+ * which asks for a thousand names does not hide what the others were refused.
+ */
 static void make_room(struct guest *g)
 {
 	struct board *b = g->board;
+	unsigned most = 0, at = 0;
 
 	if (b->denial_count < BOARD_DENIALS)
 		return;
+	for (unsigned i = 0; i < b->denial_count; i++) {
+		unsigned count = count_of(b, b->denials[i].owner);
+
+		if (count > most) {
+			most = count;
+			at = i;
+		}
+	}
 	b->denial_count--;
-	memmove(b->denials, b->denials + 1, b->denial_count * sizeof(*b->denials));
-	memmove(g->told, g->told + 1, b->denial_count * sizeof(*g->told));
+	memmove(b->denials + at, b->denials + at + 1, (b->denial_count - at) * sizeof(*b->denials));
+	memmove(g->told + at, g->told + at + 1, (b->denial_count - at) * sizeof(*g->told));
 }
 
 static void tell_news(void *arg);
@@ -128,7 +149,8 @@ static void pack_denial(struct buf *b, const struct board_denial *d)
 
 static bool concerns(const struct board_denial *d, const struct command *c)
 {
-	return d->owner == c->eid || (!d->owner && d->last_ns >= c->started_ns);
+	/* What goes on in a cell is known to be its tenant's. */
+	return d->owner == c->eid || (!c->in_cell && !d->owner && d->last_ns >= c->started_ns);
 }
 
 uint32_t denials_count(const struct guest *g, const struct command *c)

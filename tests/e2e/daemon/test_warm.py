@@ -314,6 +314,18 @@ class Warm(harness.Case):
         self.assertEqual([(d["what"], d["target"]) for d in record["denials"]], [("resolve", "example.com")], record)
         self.assertEqual(self.run_warm(code="pass")["denials"], [])
 
+    def test_denials_of_others(self):
+        flood = ("import socket, sys\nu = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+                 "u.connect(('127.0.0.1', 53)); u.settimeout(5)\nfor i in range(400):\n"
+                 "    n = b'flood%d' % i\n    u.send(bytes([0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, len(n)]) + n +"
+                 " b'\\x07example\\x00\\x00\\x01\\x00\\x01')\n    u.recv(512)\n")
+        mine = ("import socket, sys\ntry:\n    socket.getaddrinfo('mine.example', 80)\nexcept OSError:\n    pass\n"
+                "print('asked', flush=True)\nimport time\ntime.sleep(3)")
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            record = pool.submit(lambda: self.run_warm(code=mine))
+            self.assertEqual(len(self.run_warm(code=flood)["denials"]) > 20, True)
+            self.assertEqual([d["target"] for d in record.result()["denials"]], ["mine.example"])
+
     def test_output_limit(self):
         record = self.run_warm(code="import sys\nwhile True:\n    sys.stdout.write('x' * 65536)", output_limit="10K")
         self.assertEqual(record["status"], "output_limit", record)
