@@ -293,11 +293,11 @@ SHARE := $(DESTDIR)$(PREFIX)/share
 LIBDIR := $(PREFIX)/lib$(if $(filter /usr,$(PREFIX)),/$(MULTIARCH))
 MAN := $(wildcard man/*.[1-8])
 
-.PHONY: install uninstall deb clean help
+.PHONY: install deb clean help
 install: $(PROGRAMS)
 	install -d $(BIN) $(LIBEXEC) $(SHARE)/cloche
 	install -s -m 755 $(B)/cloche $(BIN)/cloche
-	for f in cloched cloche-guest cloche-remote cloche-probe; do \
+	for f in cloched cloche-guest cloche-remote cloche-probe cloche-zygote.so; do \
 		if [ -e $(B)/$$f ]; then install -s -m 755 $(B)/$$f $(LIBEXEC)/$$f; fi; done
 	cp -R --no-preserve=ownership policies $(SHARE)/cloche/
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
@@ -323,15 +323,16 @@ clean:
 
 help:
 	@echo 'make                 build everything into build/'
+	@echo 'make programs        only what is installed'
 	@echo 'make test            every test suite, as root and as an ordinary user; SAN=1: with sanitizers'
-	@echo 'make unit | e2e | escape | fuzz-replay | test-v2    one suite'
+	@echo 'make unit | e2e | escape | clients | fuzz-replay | test-v2    one suite'
 	@echo 'make compare-escape  the same attacks against cloche, bubblewrap and docker, as a table'
 	@echo 'make check           layers, sizes, format, manual pages, gcc and clang with -Werror'
 	@echo 'make format          clang-format over the whole tree'
 	@echo 'make fuzz            libFuzzer on every parser, FUZZ_SECONDS=60 each'
 	@echo 'make bench           start-up and throughput beside other sandboxes; BENCH_QUICK=1'
-	@echo 'make soak            thousands of sandboxes with faults, then counts what is left; SOAK=1000'
 	@echo 'make bench-daemon    the daemon beside docker: exec, a crowd of sandboxes, files, restart'
+	@echo 'make soak            thousands of sandboxes with faults, then counts what is left; SOAK=1000'
 	@echo 'make install         DESTDIR= PREFIX=/usr/local'
 	@echo 'make deb             build/cloche_$(VERSION)_ARCH.deb'
 	@echo 'make clean'
