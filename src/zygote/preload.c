@@ -109,12 +109,15 @@ static __attribute__((noinline)) void wait_for_orders(int control)
 pid_t fork(void)
 {
 	static pid_t (*real)(void);
+	static bool is_tenant;
 	const char *fd = getenv(ZYGOTE_ENV);
 
 	if (!real)
 		real = (pid_t(*)(void))dlsym(RTLD_NEXT, "fork");
-	if (!fd)
+	/* A tenant may well have a variable of that name. */
+	if (!fd || is_tenant)
 		return real();
+	is_tenant = true;
 	wait_for_orders(atoi(fd));
 	/* Nothing may lead a tenant's own children here again. */
 	unsetenv(ZYGOTE_ENV);

@@ -242,6 +242,10 @@ class Warm(harness.Case):
             if found:
                 self.assertEqual(found.group(1), many)
 
+    def test_a_variable_of_the_interpreters(self):
+        code = "import os\nif os.fork() == 0:\n    os._exit(0)\nprint(os.wait()[1])"
+        self.assertEqual(self.run_warm(code=code, env={"CLOCHE_ZYGOTE_FD": "3"})["stdout"], "0\n")
+
     def test_tokens_have_nests_of_their_own(self):
         code = "import os; print(os.readlink('/proc/self/ns/net'))"
         seen = {}
