@@ -5,6 +5,7 @@
 #include "api/e2b.h"
 
 #include "audit/audit.h"
+#include "auth/tokens.h"
 #include "base/auto.h"
 #include "base/str.h"
 
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 void e2b_not_running(struct exchange *x, const char *id)
 {
@@ -83,12 +85,24 @@ static void refuse(struct e2b_request *q, int status, const char *message)
 			must_alloc(json_pack("{s:i,s:s}", "code", status, "message", message)));
 }
 
+/* A sandbox's own keys are worth no more than the token that it was made with. */
+static bool owner_is_known(const struct e2b_request *q, const struct sandbox *s)
+{
+	const char *owner = sandbox_owner(s);
+
+	return !*owner || tokens_has(q->x->api->tokens, owner, (uint64_t)time(NULL));
+}
+
 static bool may_enter(struct e2b_request *q, const struct sandbox *s, enum e2b_need need)
 {
 	const char *access = exchange_header(q->x, "X-Access-Token");
 	const char *traffic = exchange_header(q->x, "E2b-Traffic-Access-Token");
 	const char *wanted = e2b_data_text(s, "traffic");
 
+	if (!owner_is_known(q, s)) {
+		refuse(q, 401, "the API key of this sandbox was revoked or has expired");
+		return false;
+	}
 	if (need == E2B_ACCESS_TOKEN &&
 	    !(access && e2b_same_secret(access, e2b_data_text(s, "access")))) {
 		refuse(q, 401,

@@ -356,6 +356,14 @@ bool tokens_check(const struct tokens *t, const char *key, uint64_t now, struct 
 	return true;
 }
 
+bool tokens_has(const struct tokens *t, const char *id, uint64_t now)
+{
+	for (size_t i = 0; i < t->count; i++)
+		if (str_equal(t->items[i].id, id))
+			return !t->items[i].expires || now < t->items[i].expires;
+	return false;
+}
+
 size_t tokens_count(const struct tokens *t)
 {
 	return t->count;

@@ -62,5 +62,7 @@ void tokens_free(struct tokens *t);
 int tokens_load(struct tokens *t, const char *text, size_t len, struct err *e);
 /* In constant time for what concerns the secret. caller's address is left alone. */
 bool tokens_check(const struct tokens *t, const char *key, uint64_t now, struct caller *ret);
+/* Is there one of this id that has not expired? */
+bool tokens_has(const struct tokens *t, const char *id, uint64_t now);
 size_t tokens_count(const struct tokens *t);
 const struct token *tokens_at(const struct tokens *t, size_t i);

@@ -582,6 +582,11 @@ void sandbox_set_door_data(struct sandbox *s, json_t *data)
 		manager_log(s->m, "sandbox %s: %s", s->id, e.msg);
 }
 
+const char *sandbox_owner(const struct sandbox *s)
+{
+	return s->owner.token;
+}
+
 bool sandbox_is_owned_by(const struct sandbox *s, const struct caller *who)
 {
 	return !s->pooled && strcmp(who->token, s->owner.token) == 0;

@@ -76,6 +76,8 @@ const char *state_name(enum sandbox_state s);
 const json_t *sandbox_door_data(const struct sandbox *s);
 void sandbox_set_door_data(struct sandbox *s, json_t *data);
 const char *sandbox_door(const struct sandbox *s);
+/* The id of its token; "": the operator. */
+const char *sandbox_owner(const struct sandbox *s);
 /* By the same token; seeing everything does not count. */
 bool sandbox_is_owned_by(const struct sandbox *s, const struct caller *who);
 uint64_t sandbox_started_ms(const struct sandbox *s); /* unix */

@@ -16,6 +16,23 @@ class Auth(harness.Case):
         connection.close()
         return reply
 
+    def test_revoked_key_of_a_sandbox(self):
+        """With its token go the keys of an E2B sandbox; they would be a way around otherwise."""
+        key = self.d.token("to-revoke")
+        made = self.d.post("/sandboxes", {"templateID": "base", "timeout": 300},
+                           headers={"X-API-Key": key}).json
+        self.addCleanup(self.d.delete, "/v1/sandboxes/" + made["sandboxID"])
+        enter = {"E2b-Sandbox-Id": made["sandboxID"], "X-Access-Token": made["envdAccessToken"]}
+        look = lambda **more: self.d.get("/files?path=/etc/hosts", headers={**enter, **more}).status
+        self.assertEqual(look(), 200)
+        gone = subprocess.run([cl.CLOCHE, "token", "revoke", "to-revoke"], env=self.d.env(),
+                              capture_output=True, timeout=harness.DEADLINE, check=False)
+        self.assertEqual(gone.returncode, 0, gone)
+        harness.until(lambda: self.d.get("/v1/volumes", token=key).status == 401, "the end of a token")
+        self.assertEqual(look(), 401)
+        port = self.d.get("/", headers={**enter, "E2b-Sandbox-Port": "8000"})
+        self.assertEqual(port.status, 401, port)
+
     def test_tcp_needs_a_token(self):
         reply = self.tcp("/v1/sandboxes")
         self.assertError(reply, 401, "unauthenticated")
