@@ -188,7 +188,7 @@ def die_of_interrupt():
 
 def place(path, source):
     """Where tracebacks and inspect look for it."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.makedirs(os.path.realpath(os.path.dirname(path)), exist_ok=True)
     with open(path, "wb") as file:
         file.write(source)
 

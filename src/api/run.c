@@ -9,13 +9,15 @@
 #include "model/language.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define WORKSPACE "/workspace"
 #define CODE_DIR "/tmp/.cloche"
-#define CODE_FILES 4 /* the snippet and its guard */
+#define CLI_CODE_DIR "/run/code" /* where it is for `cloche code`; nests have it, too */
+#define CODE_FILES 4		 /* the snippet and its guard */
 #define FILES_MAX 256
 #define WARM_CODE_MAX (256u << 10) /* what a request to a guest can hold, with much besides */
 #define CAPTURE_BYTES (8u << 20)
@@ -43,7 +45,11 @@ static const struct body_field run_fields[] = {
 	{"cwd", BODY_TEXT, 0, "where it starts", NULL},
 	{"volumes", BODY_ITEMS, 0, "the operator's volumes that it sees", NULL},
 	{"snapshot", BODY_TEXT, 0, "start from this snapshot's files", NULL},
-	{"warm", BODY_TEXT, 0, "off: not in a sandbox that was prepared", NULL},
+	{"name", BODY_TEXT, 0, "of the snippet's file; main.py unless said", NULL},
+	{"warm", BODY_TEXT, 0,
+	 "off: not in a sandbox that was prepared; only: in such a one, as `cloche run --empty`, "
+	 "or 503",
+	 NULL},
 	{"encoding", BODY_TEXT, 0, "base64: output as base64 in the result", NULL},
 };
 const struct body_table v1_run_table = {run_fields, ARRAY_LEN(run_fields), BODY_WITH_SPEC};
@@ -80,6 +86,13 @@ struct run {
 	size_t record_len;
 	struct err error;
 };
+
+static bool as_cli(const struct run *r)
+{
+	const char *warm = body_text(r->body, "warm");
+
+	return warm && str_equal(warm, "only");
+}
 
 static void run_free(struct run *r)
 {
@@ -239,6 +252,14 @@ static void say_why(struct run *r, const char *why)
 	r->r.note = r->why_cold;
 }
 
+/* "warm": "only" */
+static void refuse_cold(const struct run *r, struct err *e)
+{
+	err_set(e, ERR_SYSTEM, "%s",
+		r->why_cold[0] ? r->why_cold + strlen("Ran cold: ") : "this cannot run warm");
+	e->errnum = EBUSY;
+}
+
 static void start_cold(struct run *r)
 {
 	r->warm = false;
@@ -274,12 +295,18 @@ static void on_record(void *arg, const char *text, size_t len, const struct err 
 {
 	struct run *r = arg;
 	struct file_where w = {r->api->loop, r->s, "/tmp/" GUARD_REPORT};
+	struct err refused;
 
 	r->capture = NULL;
 	if (!text && r->warm && warm_is_refusal(e)) {
 		manager_nest_refused(r->api->manager, &r->who, &r->options.spec.limits, e);
 		say_why(r, e->msg);
-		start_cold(r);
+		if (!as_cli(r)) {
+			start_cold(r);
+			return;
+		}
+		refuse_cold(r, &refused);
+		fail(r, &refused);
 		return;
 	}
 	if (!text) {
@@ -392,20 +419,25 @@ static int read_files(struct run *r, struct err *e)
 /* The code goes in as a file of its own, never as part of a command line. */
 static int read_code(struct run *r, struct err *e)
 {
-	const char *name = body_text(r->body, "language");
+	const char *name = body_text(r->body, "language"), *file = body_text(r->body, "name");
 	const json_t *code = json_object_get(r->body, "code");
 	const struct language *l = language_find(name ? name : "python", "language", e);
 	struct put_file *f = &r->files[r->file_count];
 
 	if (!l)
 		return -1;
-	f->path = str_format(CODE_DIR "/main%s", l->ending);
+	if (file && (!*file || strchr(file, '/') || file[0] == '.' || strlen(file) > 200))
+		return err_field(e, ERR_INVALID, "name", "name: is not that of a file");
+	f->path = str_format("%s/%s%s", as_cli(r) ? CLI_CODE_DIR : CODE_DIR, file ? file : "main",
+			     file ? "" : l->ending);
 	f->bytes = str_copy(json_string_value(code));
 	f->len = json_string_length(code);
 	f->mode = 0644;
 	r->file_count++;
 	language_command(l, f->path, &r->r.argv);
 	body_list(r->body, "args", &r->r.argv);
+	if (as_cli(r))
+		return 0;
 	/* Modules of the workspace can be imported, as if the code lay there. */
 	list_add(&r->r.env, "PYTHONPATH=" WORKSPACE);
 	list_add(&r->r.env, "NODE_PATH=" WORKSPACE "/node_modules");
@@ -420,15 +452,15 @@ static int read_command(struct run *r, struct err *e)
 
 	if (ways != 1)
 		return err_field(e, ERR_INVALID, "cmd", "cmd: give one of cmd, shell and code");
-	if (!body_has(r->body, "code") &&
-	    (body_has(r->body, "language") || body_has(r->body, "args")))
+	if (!body_has(r->body, "code") && (body_has(r->body, "language") ||
+					   body_has(r->body, "args") || body_has(r->body, "name")))
 		return err_field(e, ERR_INVALID, "language", "language: goes with code");
 	if (code && !str_equal(code, "base64") && !str_equal(code, "utf-8"))
 		return err_field(e, ERR_INVALID, "encoding",
 				 "encoding: '%.40s' is not one of utf-8, base64", code);
-	if (warm && !str_equal(warm, "off") && !str_equal(warm, "auto"))
-		return err_field(e, ERR_INVALID, "warm", "warm: '%.40s' is not one of auto, off",
-				 warm);
+	if (warm && !str_equal(warm, "off") && !str_equal(warm, "auto") && !as_cli(r))
+		return err_field(e, ERR_INVALID, "warm",
+				 "warm: '%.40s' is not one of auto, off, only", warm);
 	r->base64 = code && str_equal(code, "base64");
 	if (body_has(r->body, "code"))
 		return read_code(r, e);
@@ -577,7 +609,13 @@ struct run *run_start(struct api *api, const struct caller *who, json_t *body, r
 		return NULL;
 	}
 	r->options = o;
-	if (!start_warm(r))
-		start_cold(r);
+	if (start_warm(r))
+		return r;
+	if (as_cli(r)) {
+		refuse_cold(r, e);
+		run_free(r);
+		return NULL;
+	}
+	start_cold(r);
 	return r;
 }

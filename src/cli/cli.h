@@ -32,9 +32,15 @@ struct options {
 	const char *lang; /* `cloche code --lang L` */
 	bool for_code;
 	bool help;
+	bool no_daemon; /* do it here, even if a daemon could do it at once */
 };
 int options_parse(struct sandbox_spec *s, int argc, char **argv, struct options *o, struct err *e);
 
 /* Runs the finished spec and reports; the exit status of the program. */
 struct sandbox_request;
-int run_and_report(const struct sandbox_request *request, bool show_interpreter);
+struct result;
+int run_and_report(const struct sandbox_request *request, bool show_interpreter, bool no_daemon);
+/* For people: what they would otherwise wonder about, on stderr. */
+void run_report(const struct result *r, const struct sandbox_spec *s);
+/* In a sandbox that this user's daemon has ready; false: not like that, and nothing was printed. */
+bool daemon_run(const struct sandbox_request *r, int *ret_status);

@@ -182,7 +182,7 @@ int cmd_code(int argc, char **argv)
 	request.files = files;
 	request.file_count = place_guard(&s, files);
 	search_workspace(&request);
-	status = run_and_report(&request, true);
+	status = run_and_report(&request, true, o.no_daemon);
 	list_done(&request.extra_env);
 	free(files[0].data);
 	for (size_t i = 0; i < request.file_count; i++)

@@ -118,6 +118,10 @@ static int own_option(int argc, char **argv, int *i, struct options *o, struct e
 		o->help = true;
 		return 1;
 	}
+	if (str_equal(arg, "--no-daemon")) {
+		o->no_daemon = true;
+		return 1;
+	}
 	if (!o->for_code || !(str_equal(arg, "-e") || str_starts(arg, "--lang")))
 		return 0;
 	if (str_equal(arg, "-e")) {

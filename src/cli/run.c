@@ -66,7 +66,7 @@ static const char *why_ended(const struct result *r, const struct sandbox_spec *
 }
 
 /* For people: what they would otherwise wonder about, on stderr. */
-static void report(const struct result *r, const struct sandbox_spec *s)
+void run_report(const struct result *r, const struct sandbox_spec *s)
 {
 	bool person = isatty(2);
 	char buf[128];
@@ -91,20 +91,22 @@ static void report(const struct result *r, const struct sandbox_spec *s)
 		fprintf(stderr, "cloche: not all changes could be applied\n");
 }
 
-int run_and_report(const struct sandbox_request *request, bool show_interpreter)
+int run_and_report(const struct sandbox_request *request, bool show_interpreter, bool no_daemon)
 {
 	const struct sandbox_spec *s = request->spec;
 	struct result r = {0};
 	struct err e = {0};
 	int status;
 
+	if (!no_daemon && daemon_run(request, &status))
+		return status;
 	if (sandbox_run(request, &r, &e) < 0)
 		return cli_fail_spec(s, &e);
 	if (show_interpreter && !r.exec_errno)
 		r.interpreter = r.exec_path;
 	status = r.apply_failed ? EXIT_CLOCHE : result_exit_status(&r);
 	if (!s->json)
-		report(&r, s);
+		run_report(&r, s);
 	else if (result_print(&r, stdout) < 0) {
 		err_sys(&e, "cannot write the record");
 		status = cli_fail(&e);
@@ -131,7 +133,7 @@ int cmd_run(int argc, char **argv)
 		list_add(&s.argv, argv[i]);
 	request.spec = &s;
 	request.own_argv = argv - 1; /* from the program's name on */
-	status = run_and_report(&request, false);
+	status = run_and_report(&request, false, o.no_daemon);
 	spec_done(&s);
 	return status;
 }

@@ -36,6 +36,8 @@
 #define CELL_HIDDEN_PROC                                                                           \
 	"/run/.proc" /* of the nest: without a whole /proc no other can be mounted */
 
+#define CELL_CODE_PLACE "/var/tmp/.code" /* where /run/code leads */
+
 /* What every cell of a nest is made with; plain data, sent as it is. */
 struct cell_terms {
 	struct limits limits;

@@ -312,6 +312,14 @@ static int show_hidden_proc(int root, struct err *e)
 	return fd < 0 ? -1 : mount_attach(fd, at, "", e);
 }
 
+/* In a cell a snippet has the name that `cloche code` gives it, although /run is nobody's to write to. */
+static int link_code(int run, struct err *e)
+{
+	if (symlinkat(CELL_CODE_PLACE, run, "code") < 0 && errno != EEXIST)
+		return err_sys(e, "cannot link /run/code");
+	return 0;
+}
+
 int root_build(struct plan *p, int *ret_scratch, struct err *e)
 {
 	auto_close int root = -1;
@@ -332,7 +340,7 @@ int root_build(struct plan *p, int *ret_scratch, struct err *e)
 	if (run < 0 || proc < 0 || dev_build(p, root, e) < 0 ||
 	    procfs_show(root, p->id, p->rootless && p->uid == 0, e) < 0)
 		return -1;
-	if (p->guest && p->guest->nest && show_hidden_proc(root, e) < 0)
+	if (p->guest && p->guest->nest && (show_hidden_proc(root, e) < 0 || link_code(run, e) < 0))
 		return -1;
 	return show_writable(root, e);
 }

@@ -90,6 +90,7 @@ def base_dir():
 def caller_env(**extra):
     """A plain environment for cloche itself."""
     env = {"PATH": SHELL_PATH, "HOME": os.path.join(base_dir(), "home"), "LANG": "C.UTF-8"}
+    env["CLOCHE_DAEMON"] = "off"  # a daemon of the machine's is not what is tested
     for name in (
         "CLOCHE_STATE_DIR",
         "CLOCHE_RUNTIME_DIR",

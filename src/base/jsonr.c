@@ -1,0 +1,329 @@
+#include "base/jsonr.h"
+
+#include "base/str.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What is left to be read. */
+struct text {
+	const char *at, *end;
+};
+
+static void skip_spaces(struct text *t)
+{
+	while (t->at < t->end && strchr(" \t\r\n", *t->at) && *t->at)
+		t->at++;
+}
+
+static bool take(struct text *t, char c)
+{
+	if (t->at == t->end || *t->at != c)
+		return false;
+	t->at++;
+	return true;
+}
+
+static bool take_word(struct text *t, const char *word)
+{
+	size_t len = strlen(word);
+
+	if ((size_t)(t->end - t->at) < len || memcmp(t->at, word, len) != 0)
+		return false;
+	t->at += len;
+	return true;
+}
+
+static int hex_digit(char c)
+{
+	return c >= '0' && c <= '9'   ? c - '0'
+	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
+	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
+				      : -1;
+}
+
+/* The four digits of \uXXXX; -1: they are none. */
+static long take_unit(struct text *t)
+{
+	long unit = 0;
+
+	if (t->end - t->at < 4)
+		return -1;
+	for (int i = 0; i < 4; i++) {
+		int digit = hex_digit(*t->at++);
+
+		if (digit < 0)
+			return -1;
+		unit = unit * 16 + digit;
+	}
+	return unit;
+}
+
+static size_t put_utf8(char *to, long c)
+{
+	if (c < 0x80) {
+		to[0] = (char)c;
+		return 1;
+	}
+	if (c < 0x800) {
+		to[0] = (char)(0xc0 | c >> 6);
+		to[1] = (char)(0x80 | (c & 63));
+		return 2;
+	}
+	if (c < 0x10000) {
+		to[0] = (char)(0xe0 | c >> 12);
+		to[1] = (char)(0x80 | (c >> 6 & 63));
+		to[2] = (char)(0x80 | (c & 63));
+		return 3;
+	}
+	to[0] = (char)(0xf0 | c >> 18);
+	to[1] = (char)(0x80 | (c >> 12 & 63));
+	to[2] = (char)(0x80 | (c >> 6 & 63));
+	to[3] = (char)(0x80 | (c & 63));
+	return 4;
+}
+
+/* Behind a backslash: the character that is meant, or -1. Halves of pairs are no characters. */
+static long take_escape(struct text *t)
+{
+	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+	const char *known;
+	long unit, low;
+
+	if (t->at == t->end)
+		return -1;
+	if (*t->at != 'u') {
+		known = *t->at ? strchr(from, *t->at) : NULL;
+		t->at++;
+		return known ? (unsigned char)to[known - from] : -1;
+	}
+	t->at++;
+	unit = take_unit(t);
+	if (unit < 0xd800 || unit > 0xdfff)
+		return unit;
+	if (unit > 0xdbff || !take_word(t, "\\u"))
+		return -1;
+	low = take_unit(t);
+	if (low < 0xdc00 || low > 0xdfff)
+		return -1;
+	return 0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00);
+}
+
+/* A whole string; to: where its text goes (never longer than what is read), or NULL. */
+static bool take_string(struct text *t, char *to, size_t *ret_len)
+{
+	size_t len = 0;
+
+	if (!take(t, '"'))
+		return false;
+	while (t->at < t->end && *t->at != '"') {
+		char utf8[4];
+		size_t n = 1;
+		long c;
+
+		if ((unsigned char)*t->at < 0x20)
+			return false;
+		utf8[0] = *t->at++;
+		if (utf8[0] == '\\') {
+			c = take_escape(t);
+			if (c < 0)
+				return false;
+			n = put_utf8(utf8, c);
+		}
+		if (to)
+			memcpy(to + len, utf8, n);
+		len += n;
+	}
+	*ret_len = len;
+	return take(t, '"');
+}
+
+static bool take_digits(struct text *t)
+{
+	const char *from = t->at;
+
+	while (t->at < t->end && *t->at >= '0' && *t->at <= '9')
+		t->at++;
+	return t->at > from;
+}
+
+static bool take_number(struct text *t)
+{
+	take(t, '-');
+	if (!take(t, '0') && !take_digits(t))
+		return false;
+	if (take(t, '.') && !take_digits(t))
+		return false;
+	if (take(t, 'e') || take(t, 'E')) {
+		if (!take(t, '+'))
+			take(t, '-');
+		return take_digits(t);
+	}
+	return true;
+}
+
+static bool take_value(struct text *t, int depth, struct jsonr *ret);
+
+/* Behind its bracket. wanted: the member to be found, into found. */
+static bool take_object(struct text *t, int depth, const char *wanted, struct jsonr *found)
+{
+	skip_spaces(t);
+	if (take(t, '}'))
+		return true;
+	do {
+		struct text name;
+		struct jsonr value;
+		size_t len, want_len = wanted ? strlen(wanted) : 0;
+
+		skip_spaces(t);
+		name = *t;
+		if (!take_string(t, NULL, &len))
+			return false;
+		skip_spaces(t);
+		if (!take(t, ':') || !take_value(t, depth, &value))
+			return false;
+		/* Our own names have nothing that would be escaped. */
+		if (wanted && !found->at && len == want_len &&
+		    memcmp(name.at + 1, wanted, len) == 0)
+			*found = value;
+		skip_spaces(t);
+	} while (take(t, ','));
+	return take(t, '}');
+}
+
+static bool take_array(struct text *t, int depth)
+{
+	struct jsonr value;
+
+	skip_spaces(t);
+	if (take(t, ']'))
+		return true;
+	do {
+		if (!take_value(t, depth, &value))
+			return false;
+		skip_spaces(t);
+	} while (take(t, ','));
+	return take(t, ']');
+}
+
+/* Spaces before it are left out. */
+static bool take_value(struct text *t, int depth, struct jsonr *ret)
+{
+	size_t len;
+	bool ok;
+
+	skip_spaces(t);
+	ret->at = t->at;
+	if (t->at == t->end || depth == 0)
+		return false;
+	switch (*t->at) {
+	case '{':
+		t->at++;
+		ok = take_object(t, depth - 1, NULL, NULL);
+		break;
+	case '[':
+		t->at++;
+		ok = take_array(t, depth - 1);
+		break;
+	case '"':
+		ok = take_string(t, NULL, &len);
+		break;
+	case 't':
+		ok = take_word(t, "true");
+		break;
+	case 'f':
+		ok = take_word(t, "false");
+		break;
+	case 'n':
+		ok = take_word(t, "null");
+		break;
+	default:
+		ok = take_number(t);
+	}
+	ret->len = (size_t)(t->at - ret->at);
+	return ok;
+}
+
+bool jsonr_member(const char *object, size_t len, const char *name, struct jsonr *ret)
+{
+	struct text t = {object, object + len};
+	struct jsonr found = {0};
+
+	skip_spaces(&t);
+	if (!take(&t, '{') || !take_object(&t, JSONR_DEPTH, name, &found))
+		return false;
+	skip_spaces(&t);
+	if (t.at != t.end || !found.at)
+		return false;
+	*ret = found;
+	return true;
+}
+
+bool jsonr_item(const struct jsonr *array, const char **at, struct jsonr *ret)
+{
+	struct text t = {*at ? *at : array->at, array->at + array->len};
+	struct jsonr value;
+
+	if (array->len == 0 || array->at[0] != '[')
+		return false;
+	/* A bracket before the first, a comma before the others. */
+	skip_spaces(&t);
+	if (!take(&t, *at ? ',' : '[') || !take_value(&t, JSONR_DEPTH, &value))
+		return false;
+	*at = t.at;
+	*ret = value;
+	return true;
+}
+
+static bool is_word(const struct jsonr *v, const char *word)
+{
+	return v->len == strlen(word) && memcmp(v->at, word, v->len) == 0;
+}
+
+bool jsonr_is_null(const struct jsonr *v)
+{
+	return is_word(v, "null");
+}
+
+bool jsonr_bool(const struct jsonr *v, bool *ret)
+{
+	if (!is_word(v, "true") && !is_word(v, "false"))
+		return false;
+	*ret = v->at[0] == 't';
+	return true;
+}
+
+bool jsonr_int(const struct jsonr *v, int64_t *ret)
+{
+	bool minus = v->len && v->at[0] == '-';
+	int64_t n = 0;
+
+	if (v->len == minus || v->len > 18)
+		return false;
+	for (size_t i = minus; i < v->len; i++) {
+		if (v->at[i] < '0' || v->at[i] > '9')
+			return false;
+		n = n * 10 + (v->at[i] - '0');
+	}
+	*ret = minus ? -n : n;
+	return true;
+}
+
+char *jsonr_string(const struct jsonr *v, size_t *ret_len)
+{
+	struct text t = {v->at, v->at + v->len};
+	char *text;
+	size_t len;
+
+	if (v->len < 2 || v->at[0] != '"')
+		return NULL;
+	text = must_alloc(malloc(v->len));
+	if (!take_string(&t, text, &len)) {
+		free(text);
+		return NULL;
+	}
+	text[len] = '\0';
+	if (ret_len)
+		*ret_len = len;
+	return text;
+}
