@@ -112,13 +112,28 @@ static void on_changed(struct box *b, const struct remote_message *m, struct ask
 	front_done(b->d, who, b->info.id, m->err.kind ? &m->err : NULL);
 }
 
+#define DESTROY_AGAIN_MS 10000
+
+static void destroy_again(void *arg)
+{
+	struct box *b = arg;
+
+	if (b->state == BOX_LIVE)
+		box_destroy(b, (struct asker){0});
+}
+
 static void on_destroyed(struct box *b, const struct remote_message *m)
 {
 	if (!m->err.kind) {
 		box_clear(b);
 		return;
 	}
-	/* It may be there still: whoever asked may ask again. Nobody renews its time meanwhile. */
+	/*
+	 * It may be there still: whoever asked may ask again, and so do we. Nobody renews its time
+	 * meanwhile.
+	 */
+	b->timer = (struct loop_timer){.call = destroy_again, .arg = b};
+	loop_timer_set(b->d->loop, &b->timer, DESTROY_AGAIN_MS);
 	for (size_t i = 0; i < b->destroyer_count; i++)
 		front_done(b->d, b->destroyers[i], b->info.id, &m->err);
 	b->destroyer_count = 0;

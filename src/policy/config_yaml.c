@@ -109,7 +109,7 @@ static const struct key keys[] = {
 	{"e2b", "api_url", TEXT, AT(e2b.api_url), 0, 0, 0},
 	{"e2b", "sandbox_url", TEXT, AT(e2b.sandbox_url), 0, 0, 0},
 	{"e2b", "key_file", PATH, AT(e2b.key_file), 0, 0, 0},
-	{"e2b", "template", NAME, AT(e2b.template), 0, 0, 0},
+	{"e2b", "template", TEXT, AT(e2b.template), 0, 0, 0},
 	{"e2b", "timeout", TIME, AT(e2b.timeout_ms), 15000, DAY_MS, 0},
 };
 

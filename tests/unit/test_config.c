@@ -81,7 +81,9 @@ static const char whole[] =
 	"  mine: {path: /srv/mine}\n"
 	"snapshots: {max_bytes: 1G, max_count: 4}\n"
 	"audit: {file: /l/a.log, key_file: /l/k, max_size: 1M, keep: 3, sync: true}\n"
-	"warm: {slots: 2, kernels: 1, preload: [json, re]}\n";
+	"warm: {slots: 2, kernels: 1, preload: [json, re]}\n"
+	"e2b: {api_url: 'https://api.example/', sandbox_url: 'https://{port}-{id}.example',\n"
+	"  key_file: /l/e, template: team/py, timeout: 1m}\n";
 
 static void check_whole(const struct config *c)
 {
@@ -106,6 +108,10 @@ static void check_whole(const struct config *c)
 	assert_true(c->audit.sync);
 	assert_int_equal(c->audit.keep, 3);
 	assert_string_equal(c->warm.preload[1], "re");
+	assert_string_equal(c->e2b.api_url, "https://api.example");
+	assert_string_equal(c->e2b.sandbox_url, "https://{port}-{id}.example");
+	assert_string_equal(c->e2b.template, "team/py");
+	assert_int_equal(c->e2b.timeout_ms, 60000);
 	assert_string_equal(config_image_find(c, "py")->path, "/srv/images/py");
 	assert_null(config_image_find(c, "nope"));
 }
@@ -255,6 +261,17 @@ static void test_refused_as_a_whole(void **state)
 		 "memory: the default of a sandbox is above its ceiling"},
 		{"sandbox: {ttl: 48h}\n", "ttl: the default of a sandbox is above its ceiling"},
 		{"sandbox: {image: py}\n", "image: 'py' is not among images"},
+		{"e2b: {key_file: /k}\n", "e2b: needs api_url"},
+		{"e2b: {api_url: 'https://x'}\n", "e2b: needs key_file"},
+		{"e2b: {api_url: 'ftp://x', key_file: /k}\n", "api_url: 'ftp://x' is no URL"},
+		{"e2b: {api_url: 'https://u@x', key_file: /k}\n",
+		 "api_url: 'https://u@x' is no URL"},
+		{"e2b: {api_url: 'http://x', key_file: /k}\n",
+		 "api_url: the key would travel in the clear; take https"},
+		{"e2b: {api_url: 'http://localhost.x', key_file: /k}\n",
+		 "api_url: the key would travel in the clear; take https"},
+		{"e2b: {api_url: 'https://x', sandbox_url: 'http://y', key_file: /k}\n",
+		 "sandbox_url: the key would travel in the clear; take https"},
 		{"sandbox: {network_enabled: true}\n",
 		 "network_enabled: sandboxes with a network are not built yet"},
 	};

@@ -8,6 +8,8 @@ import os
 import re
 import signal
 import socket
+import ssl
+import subprocess
 import threading
 
 import harness
@@ -190,11 +192,11 @@ class Remote(harness.Case):
                 if s["state"] in ("running", "paused", "creating")
                 and (box_id is None or s["metadata"].get("cloche") == box_id)]
 
-    def role(self):
+    def role(self, name="remote"):
         for pid in pids():
             args = read("/proc/%d/cmdline" % pid).split(b"\0")
             status = read("/proc/%d/status" % pid).decode("utf-8", "replace")
-            if args[1:3] == [b"role", b"remote"] and "\nPPid:\t%d\n" % self.a.process.pid in status:
+            if args[1:3] == [b"role", name.encode()] and "\nPPid:\t%d\n" % self.a.process.pid in status:
                 return pid
         return None
 
@@ -356,15 +358,41 @@ class Faults(Remote):
             '{"event":{"data":{"stdout":"aGVsbG8gd29ybGQK"}}}')), "not our program")
         self.refused(start, stream(envelope('{"event":{"start":{"pid":-7}}}')), "no process")
 
+    def other(self, url):
+        """A daemon with another service."""
+        key = os.path.join(self.b.dir, "key")
+        daemon = harness.Daemon(config="pool_size: 0\nboot_retries: 0\n"
+                                "e2b: {api_url: '%s', key_file: %s}\n" % (url, key)).start()
+        self.addCleanup(daemon.remove)
+        self.addCleanup(daemon.stop)
+        return daemon
+
+    def test_certificate_of_nobody(self):
+        """TLS and names work behind the walls; a certificate must be known."""
+        made = os.path.join(self.b.dir, "tls.pem")
+        try:
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout",
+                            made, "-out", made + ".crt", "-days", "2", "-subj", "/CN=localhost"],
+                           check=True, capture_output=True, timeout=60)
+        except (OSError, subprocess.CalledProcessError):
+            self.skipTest("openssl makes no certificate here")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(made + ".crt", made)
+        proxy = Proxy(self.b.port)
+        proxy.socket = context.wrap_socket(proxy.socket, server_side=True)
+        self.addCleanup(proxy.server_close)
+        self.addCleanup(proxy.shutdown)
+        daemon = self.other(proxy.url.replace("http://127.0.0.1", "https://localhost"))
+        reply = daemon.post("/v1/sandboxes", {"provider": "e2b"})
+        self.assertEqual(reply.status, 500, reply)
+        self.assertRegex(reply.error["message"], "certificate")
+        self.assertEqual(proxy.seen, [])
+
     def test_service_is_down(self):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             port = s.getsockname()[1]
-        key = os.path.join(self.b.dir, "key")
-        down = harness.Daemon(config="pool_size: 0\nboot_retries: 0\ne2b: {api_url: 'http://127.0.0.1:%d'"
-                              ", key_file: %s}\n" % (port, key)).start()
-        self.addCleanup(down.remove)
-        self.addCleanup(down.stop)
+        down = self.other("http://127.0.0.1:%d" % port)
         reply = down.post("/v1/sandboxes", {"provider": "e2b"})
         self.assertEqual(reply.status, 500, reply)
         self.assertRegex(reply.error["message"], "make a sandbox: the E2B service does not answer")
@@ -392,13 +420,20 @@ class Faults(Remote):
         ended = until(lambda: (lambda e: not e["running"] and e)(box.get("/execs/%d" % eid).json))
         self.assertEqual(ended["exit_code"], 5)
 
-    def test_role_is_killed(self):
+    def works(self, box):
+        try:
+            return box.exec("true").status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def test_roles_are_killed(self):
         box = self.box()
         eid = box.start(interactive=True, shell="read x; exit 6")
-        role = until(self.role, "the role")
-        os.kill(role, signal.SIGKILL)
-        until(lambda: not is_alive(role) and self.role(), "another one")
-        until(lambda: box.exec("true").status == 200, "a new link")
+        for name in ("remote", "front"):
+            role = until(lambda: self.role(name), "the role")
+            os.kill(role, signal.SIGKILL)
+            until(lambda: not is_alive(role) and self.role(name), "another one")
+            until(lambda: self.works(box), "a new link")
         self.assertEqual(box.post("/execs/%d/stdin" % eid, {"text": "\n"}).status, 204)
         ended = until(lambda: (lambda e: not e["running"] and e)(box.get("/execs/%d" % eid).json))
         self.assertEqual(ended["exit_code"], 6)
