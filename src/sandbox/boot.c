@@ -163,7 +163,7 @@ static void name_slot(char *ret, size_t size, const char *cgroup_name, unsigned 
 	snprintf(ret, size, "%.50s-%u", cgroup_name, slot);
 }
 
-/* Opens the cgroup of one slot; false: there are no more. */
+/* Opens the cgroup of one slot; false: there is none. */
 static bool open_slot(struct cgroup *c, const char *table, const char *cgroup_name, unsigned slot)
 {
 	char name[64];
@@ -176,7 +176,10 @@ void boot_remove_slots(const char *cgroup_table, const char *cgroup_name)
 {
 	struct cgroup c;
 
-	for (unsigned i = 0; open_slot(&c, cgroup_table, cgroup_name, i); i++) {
+	/* The first may be gone already, and others not: what died slowly was left. */
+	for (unsigned i = 0; i < NEST_SLOTS; i++) {
+		if (!open_slot(&c, cgroup_table, cgroup_name, i))
+			continue;
 		cgroup_kill(&c);
 		cgroup_remove(&c);
 	}
