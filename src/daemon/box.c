@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 
 /* ---- the table ---- */
@@ -273,11 +274,33 @@ void box_thaw_leftover(struct box *b)
 		(void)box_thaw(b, &ignored);
 }
 
+static int get_scratch(const struct box *b, struct stat *ret)
+{
+	auto_close int fd = (int)syscall(SYS_pidfd_getfd, b->pidfd, GUEST_FD_SCRATCH, 0);
+
+	return fd < 0 || fstat(fd, ret) < 0 ? -1 : take_fd(&fd);
+}
+
+void box_note_scratch(struct box *b)
+{
+	struct stat st;
+	auto_close int fd = get_scratch(b, &st);
+
+	b->scratch_dev = fd < 0 ? 0 : (uint64_t)st.st_dev;
+}
+
+/* Whoever took pid 1 over may have put another directory there, of the host's file systems even. */
 int box_scratch(const struct box *b, struct err *e)
 {
-	int fd = (int)syscall(SYS_pidfd_getfd, b->pidfd, GUEST_FD_SCRATCH, 0);
+	struct stat st;
+	auto_close int fd = get_scratch(b, &st);
 
-	return fd < 0 ? err_sys(e, "cannot reach the files of sandbox %s", b->info.id) : fd;
+	if (fd < 0)
+		return err_sys(e, "cannot reach the files of sandbox %s", b->info.id);
+	if ((uint64_t)st.st_dev != b->scratch_dev)
+		return err_set(e, ERR_CONFLICT, "the files of sandbox %s are not where they were",
+			       b->info.id);
+	return take_fd(&fd);
 }
 
 /* ---- death ---- */

@@ -30,6 +30,7 @@ struct box {
 	struct ipc_booted info;
 	pid_t pid;
 	int pidfd;
+	uint64_t scratch_dev; /* where its files are, as it was before anything ran inside */
 	struct boot_identity identity;
 	char remote[REMOTE_ID]; /* its name at the service that runs it, or "" */
 	int32_t slot;		/* of id ranges; -1: none */
@@ -92,5 +93,7 @@ void box_freeze(struct box *b, void (*done)(struct box *b, const struct err *e))
 int box_thaw(struct box *b, struct err *e);
 /* What another broker may have left frozen. */
 void box_thaw_leftover(struct box *b);
+/* Remembers which file system is its own, while pid 1 is still ours. */
+void box_note_scratch(struct box *b);
 /* The tmpfs with all that it has written; -1 on error. */
 int box_scratch(const struct box *b, struct err *e);

@@ -192,6 +192,7 @@ void box_booted(struct box *b, const struct booted *result, int pidfd, const str
 	}
 	describe(b, result);
 	b->pidfd = pidfd;
+	box_note_scratch(b);
 	b->state = BOX_LIVE;
 	free(take_ptr(b->boot));
 	if (b->is_doomed) {

@@ -19,6 +19,7 @@ struct record {
 	char magic[8];
 	uint32_t size, id_base;
 	int64_t pid;
+	uint64_t scratch_dev;
 	struct boot_identity identity;
 	struct ipc_booted info;
 	char remote[REMOTE_ID];
@@ -39,6 +40,7 @@ int record_write(const struct box *b, struct err *e)
 
 	r.id_base = b->id_base;
 	r.pid = b->pid;
+	r.scratch_dev = b->scratch_dev;
 	r.identity = b->identity;
 	r.info = b->info;
 	memcpy(r.remote, b->remote, sizeof(r.remote));
@@ -73,6 +75,7 @@ int record_read(int dir, const char *id, struct box *ret, struct err *e)
 	ret->info = r.info;
 	memcpy(ret->remote, r.remote, sizeof(ret->remote));
 	ret->pid = (pid_t)r.pid;
+	ret->scratch_dev = r.scratch_dev;
 	ret->identity = r.identity;
 	ret->id_base = r.id_base;
 	ret->cgroup_table = str_copy(r.cgroup_table);

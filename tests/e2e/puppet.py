@@ -44,10 +44,11 @@ def is_dead(pid):
 
 
 class Broker:
-    def __init__(self, top, config=None, front=PROGRAM):
+    def __init__(self, top, config=None, front=PROGRAM, env=None):
         self.state, self.runtime = os.path.join(top, "state"), os.path.join(top, "run")
         self.config, self.front, self.log_path = config, front, os.path.join(top, "log")
         self.socket = os.path.join(self.runtime, "cloche.sock")
+        self.extra_env = env or {}
         self.start()
 
     def start(self):
@@ -55,7 +56,8 @@ class Broker:
         argv += ["--test-front", self.front] if self.front else []
         argv += ["--config", self.config] if self.config else []
         env = cl.caller_env(
-            CLOCHE_STATE_DIR=self.state, CLOCHE_RUNTIME_DIR=self.runtime, CLOCHE_LOG="debug"
+            CLOCHE_STATE_DIR=self.state, CLOCHE_RUNTIME_DIR=self.runtime, CLOCHE_LOG="debug",
+            **self.extra_env,
         )
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(

@@ -299,6 +299,22 @@ class Hostile(Case):
             b.news(puppet.READY)
             self.assertEqual(os.listdir(files), [])
 
+    def test_guest_with_other_files(self):
+        """Who took pid 1 over cannot have the broker work on another directory than its own."""
+        guest = os.path.join(os.path.dirname(puppet.PROGRAM), "changeling")
+        if not os.access(guest, os.X_OK) or os.path.basename(puppet.BUILD) == "san":
+            self.skipTest("it is not built, or not such that it runs inside")
+        with self.broker(env={"CLOCHE_GUEST": guest}) as b:
+            box = self.boot(b)
+
+            def is_found_out():
+                reply = b.ask("snapshot %s %s" % (new_id(), box))
+                return (reply["type"], reply.get("kind")) == (puppet.DONE, puppet.CONFLICT)
+
+            puppet.await_true(is_found_out)
+            self.assertEqual(b.ask("stats " + box)["disk"], 0)
+            self.done(b.ask("destroy " + box))
+
     def test_no_host_path(self):
         secret = os.path.join(self.dir, "secret")
         volume = os.path.join(self.dir, "volume")
