@@ -21,7 +21,6 @@
 #include <unistd.h>
 
 #define CONNECT_SECONDS 10
-#define CONNECT_AHEAD (64u << 10)
 
 enum { BY_V4 = 0, REFUSED = 1, BY_V6 = 2 };
 

@@ -74,14 +74,6 @@ void seccomp_notify_answer(int listener, uint64_t id, int errnum)
 	(void)ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &resp);
 }
 
-const struct seccomp_report *seccomp_report_find(const struct seccomp_profile *p, int nr)
-{
-	for (unsigned i = 0; i < p->report_count; i++)
-		if (p->reports[i].nr == nr)
-			return &p->reports[i];
-	return NULL;
-}
-
 const struct seccomp_report *seccomp_report_match(const struct seccomp_profile *p,
 						  const struct seccomp_data *data)
 {

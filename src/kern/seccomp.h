@@ -57,8 +57,6 @@ bool seccomp_notify_alive(int listener, uint64_t id);
 /* Answers with an errno (positive), or lets the call go on when errnum is 0. */
 void seccomp_notify_answer(int listener, uint64_t id, int errnum);
 
-/* What the profile says of a reported system call; NULL if it has none. */
-const struct seccomp_report *seccomp_report_find(const struct seccomp_profile *p, int nr);
-/* The same, by its arguments: which report is behind this notification? NULL for class notify. */
+/* Which report is behind this notification? NULL for class notify. */
 const struct seccomp_report *seccomp_report_match(const struct seccomp_profile *p,
 						  const struct seccomp_data *data);

@@ -37,8 +37,12 @@ void notice(struct board *b, enum denial_kind kind, int report, const char *targ
 	b->denial_count++;
 }
 
-/* The address that a waiting caller hands to connect; its memory may change under us. */
-static size_t read_address(const struct seccomp_notif *n, struct sockaddr_storage *ret)
+/*
+ * The address that a waiting caller hands to connect; its memory may change under us. If the caller is
+ * still alive once its memory is open, that memory is not of another process with its number.
+ */
+static size_t read_address(int listener, const struct seccomp_notif *n,
+			   struct sockaddr_storage *ret)
 {
 	size_t len = n->data.args[2] < sizeof(*ret) ? (size_t)n->data.args[2] : sizeof(*ret);
 	char path[64];
@@ -47,7 +51,9 @@ static size_t read_address(const struct seccomp_notif *n, struct sockaddr_storag
 	snprintf(path, sizeof(path), "/proc/%d/mem", (int)n->pid);
 	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
 
-	got = fd < 0 ? -1 : pread(fd, ret, len, (off_t)n->data.args[1]);
+	if (fd < 0 || !seccomp_notify_alive(listener, n->id))
+		return 0;
+	got = pread(fd, ret, len, (off_t)n->data.args[1]);
 	return got < 0 ? 0 : (size_t)got;
 }
 
@@ -65,13 +71,13 @@ static bool is_local(const struct sockaddr_storage *a)
 	return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) || IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
 }
 
-static void notice_connect(struct board *b, const struct seccomp_notif *n)
+static void notice_connect(struct board *b, int listener, const struct seccomp_notif *n)
 {
 	struct sockaddr_storage a = {0};
 	const struct sockaddr_in *v4 = (const void *)&a;
 	const struct sockaddr_in6 *v6 = (const void *)&a;
 	char host[INET6_ADDRSTRLEN] = "", target[80];
-	size_t len = read_address(n, &a);
+	size_t len = read_address(listener, n, &a);
 
 	if (len < sizeof(struct sockaddr_in) || is_local(&a))
 		return;
@@ -96,7 +102,7 @@ void notice_answer(struct board *b, const struct seccomp_profile *profile, int l
 	} else if (n->data.nr == SYS_connect) {
 		/* Looked at only for the record: letting it go on is safe whatever the address
 		 * turns into, because the network namespace leads nowhere. */
-		notice_connect(b, n);
+		notice_connect(b, listener, n);
 		seccomp_notify_answer(listener, n->id, 0);
 	} else {
 		seccomp_notify_answer(listener, n->id, EPERM);

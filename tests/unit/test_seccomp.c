@@ -619,10 +619,8 @@ static void check_reports(const struct seccomp_profile *p)
 
 		assert_true(r->errnum > 0 && r->rule > 0);
 		assert_true(strlen(r->reason) > 20 && strlen(r->reason) < 250);
-		assert_ptr_equal(seccomp_report_find(p, r->nr)->name, r->name);
+		assert_true(r->nr != SYS_getpid && r->nr != SYS_setns);
 	}
-	assert_null(seccomp_report_find(p, SYS_getpid));
-	assert_null(seccomp_report_find(p, SYS_setns));
 }
 
 static void test_reports(void **state)
