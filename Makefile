@@ -255,6 +255,10 @@ bench: $(filter $(B)/cloche $(B)/cloched,$(PROGRAMS)) $(B)/bench/spawnbench $(B)
 bench-daemon: $(PROGRAMS) $(B)/bench/spawnbench $(B)/bench/payload
 	@B=$(B) $(PYTHON) bench/daemon.py $(BENCH)
 
+.PHONY: bench-warm
+bench-warm: $(PROGRAMS) $(B)/bench/spawnbench $(B)/bench/askbench $(B)/bench/payload
+	@B=$(B) $(PYTHON) bench/warm.py $(BENCH)
+
 $(B)/bench/%: $(B)/musl/bench/%.o
 	$(call quiet,LD) mkdir -p $(@D) && $(call musl_link,$^) -o $@
 
@@ -331,6 +335,7 @@ help:
 	@echo 'make format          clang-format over the whole tree'
 	@echo 'make fuzz            libFuzzer on every parser, FUZZ_SECONDS=60 each'
 	@echo 'make bench           start-up and throughput beside other sandboxes; BENCH_QUICK=1'
+	@echo 'make bench-warm      warm sandboxes beside bare Python, bubblewrap and docker'
 	@echo 'make bench-daemon    the daemon beside docker: exec, a crowd of sandboxes, files, restart'
 	@echo 'make soak            thousands of sandboxes with faults, then counts what is left; SOAK=1000'
 	@echo 'make install         DESTDIR= PREFIX=/usr/local'

@@ -51,7 +51,7 @@ class Bench:
             argv += ([","] if n else []) + [f"{name}/{every}", *command]
         who = {"user": user, "group": user, "extra_groups": []} if user else {}
         env = {"PATH": os.environ["PATH"], "HOME": self.dir + "/home", "LANG": "C.UTF-8"}
-        for name in ("CLOCHE_STATE_DIR", "CLOCHE_RUNTIME_DIR", "DOCKER_HOST"):
+        for name in ("CLOCHE_STATE_DIR", "CLOCHE_RUNTIME_DIR", "CLOCHE_URL", "CLOCHE_DAEMON", "DOCKER_HOST"):
             if name in os.environ:
                 env[name] = os.environ[name]
         done = subprocess.run(argv, cwd=self.work, stdout=subprocess.PIPE, env=env, text=True, **who)

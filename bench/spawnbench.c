@@ -6,12 +6,15 @@
  *
  * The contestants take turns in every round, so that whatever else the machine does hits all of
  * them alike; with /K one takes part in every K-th round only (slow peers). An argument "@" becomes
- * a number that is different each time. Output of the commands is dropped; one that fails ends the
+ * a number that is different each time. CMD "ask:" SOCKET BODY EXPECT is no command but a POST /v1/run to
+ * a daemon, over a connection that is kept. Output of the commands is dropped; one that fails ends the
  * measurement of that contestant and is reported. Prints one line for each contestant:
  *   NAME <tab> samples <tab> min <tab> p50 <tab> p99 (microseconds)
  * or with -j, runs per second of STREAMS parallel streams, median of the rounds:
  *   NAME <tab> rounds <tab> runs per second
  */
+#include "ask.h"
+
 #include <fcntl.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -31,6 +34,8 @@ struct contestant {
 	int failed; /* exit status of the run that failed */
 	double *samples;
 	int count;
+	struct question question; /* of "ask:" */
+	int asks, connection;	  /* 0: none yet */
 };
 
 struct options {
@@ -54,14 +59,32 @@ static void die(const char *what)
 	exit(1);
 }
 
+/* 0, or as if it had failed. */
+static int ask_once(struct contestant *c)
+{
+	static struct answer a;
+	int rc = 0;
+
+	if (!c->connection)
+		c->connection = question_connect(&c->question);
+	a.len = 0;
+	if (question_send(&c->question, c->connection) < 0)
+		return -1;
+	while (rc == 0)
+		rc = answer_read(&c->question, c->connection, &a);
+	return rc == 1 ? 0 : -1;
+}
+
 /* Runs the command once; returns its wait status. posix_spawn is vfork-like in both libcs. */
-static int run_once(const struct contestant *c, const posix_spawn_file_actions_t *quiet)
+static int run_once(struct contestant *c, const posix_spawn_file_actions_t *quiet)
 {
 	static unsigned serial;
 	char number[32], *argv[256];
 	int status, n = 0;
 	pid_t pid;
 
+	if (c->asks)
+		return ask_once(c);
 	snprintf(number, sizeof(number), "b%d-%u", (int)getpid(), serial++);
 	for (; c->argv[n] && n < 255; n++)
 		argv[n] = strcmp(c->argv[n], "@") ? c->argv[n] : number;
@@ -106,9 +129,10 @@ static void measure_latency(struct contestant *all, int count, const struct opti
 }
 
 /* One stream: runs the command until the time is up, leaves the number of runs in *ret_runs. */
-static void stream(const struct contestant *c, double until_us,
-		   const posix_spawn_file_actions_t *quiet, volatile int *ret_runs)
+static void stream(struct contestant *c, double until_us, const posix_spawn_file_actions_t *quiet,
+		   volatile int *ret_runs)
 {
+	c->connection = 0; /* one for each stream */
 	while (now_us() < until_us) {
 		if (run_once(c, quiet))
 			_exit(1);
@@ -179,6 +203,11 @@ static int parse_contestants(char **argv, struct contestant *all, int rounds)
 			argv++;
 		if (*argv)
 			*argv++ = NULL;
+		c->asks = strcmp(c->argv[0], "ask:") == 0;
+		if (c->asks && (!c->argv[1] || !c->argv[2] || !c->argv[3]))
+			return 0;
+		if (c->asks)
+			question_make(&c->question, c->argv[1], c->argv[2], c->argv[3]);
 	}
 	return count;
 }
