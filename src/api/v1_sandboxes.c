@@ -103,11 +103,19 @@ static void fit_disk(struct sandbox_spec *s)
 /* Of a sandbox of another service nothing can be asked that only we could give. */
 static int finish_remote(struct sandbox_spec *s, struct err *e)
 {
+	static const char *const ours[] = {"memory",   "cpus",	     "pids",	  "disk",
+					   "cpu_time", "open_files", "file_size", "root",
+					   "hostname", "level",	     "net"};
 	int rc;
 
 	if (s->require.count)
 		return err_field(e, ERR_UNSUPPORTED, "require",
 				 "require: no layer of a sandbox elsewhere can be proven");
+	for (size_t i = 0; i < ARRAY_LEN(ours); i++)
+		if (spec_is_set(s, ours[i]))
+			return err_field(e, ERR_UNSUPPORTED, ours[i],
+					 "%s: with provider e2b that is the service's to decide",
+					 ours[i]);
 	if (!s->workdir)
 		s->workdir = str_copy("/home/user");
 	s->provider = PROVIDER_NS;

@@ -12,6 +12,7 @@ import ssl
 import subprocess
 import threading
 
+import cl
 import harness
 from harness import until
 from test_restart import is_alive, pids, read
@@ -292,6 +293,21 @@ class Use(Remote):
         self.assertEqual(box.delete().status, 204)
         self.assertEqual(self.there(box.id), [])
 
+    def test_command_line(self):
+        def cloche(*args):
+            env = dict(self.a.env(), CLOCHE_URL="unix:" + self.a.sock)
+            return subprocess.run([cl.CLOCHE, *args], env=env, capture_output=True, text=True,
+                                  timeout=60)
+
+        made = cloche("create", "--provider", "e2b")
+        self.assertEqual(made.returncode, 0, made)
+        ran = cloche("exec", made.stdout.strip(), "sh", "-c", "echo out; exit 3")
+        self.assertEqual((ran.returncode, ran.stdout), (3, "out\n"), ran)
+        self.assertEqual(cloche("kill", made.stdout.strip()).returncode, 0)
+        refused = cloche("create", "--provider", "e2b", "--memory", "1G")
+        self.assertEqual(refused.returncode, 125)
+        self.assertIn("memory", refused.stderr)
+
     def test_what_cannot_be(self):
         box = self.box()
         for what in ("/snapshot", "/fork", "/stop"):
@@ -299,6 +315,8 @@ class Use(Remote):
         self.assertEqual(box.get("").json["state"], "running")
         self.assertError(self.d.request("PATCH", box.path, {"memory": "1G"}), 501)
         for body, field in (({"require": ["seccomp"]}, "require"), ({"image": "x"}, "image"),
+                            ({"memory": "1G"}, "memory"), ({"net": "none"}, "net"),
+                            ({"hostname": "h"}, "hostname"),
                             ({"snapshot": "a" * 20}, "snapshot")):
             reply = self.d.post("/v1/sandboxes", dict(body, provider="e2b"))
             self.assertError(reply, 501, "unsupported", field)
