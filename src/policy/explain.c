@@ -241,8 +241,9 @@ static void say_guard(struct printer *p)
 
 static void say_rest(struct printer *p)
 {
-	fprintf(p->to, "Not built yet: network modes allow, public and isolated; level vm;\n"
-		       "  providers other than ns (e2b is the daemon's). Asking for one is refused.\n");
+	fprintf(p->to,
+		"Not built yet: network modes allow, public and isolated; level vm;\n"
+		"  providers other than ns (e2b is the daemon's). Asking for one is refused.\n");
 }
 
 void policy_explain(const struct policy *policy, FILE *to)
