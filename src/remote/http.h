@@ -31,7 +31,7 @@ struct http_ask {
 	const struct list *headers; /* "Name: value"; copied */
 	const void *body;	    /* copied, or NULL */
 	size_t len;
-	int file; /* >= 0: uploaded as the form's part `file`; read by pread from its start */
+	int file; /* with file_name: uploaded as the form's part `file`, read from its start */
 	size_t file_size;
 	const char *file_name;
 	http_data on_data; /* a stream: no limit to its length and duration */

@@ -2,15 +2,15 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "guest/bridge.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
-#define HELLO "cloche-bridge 1\n" /* as guest/bridge.h */
-#define HIGH (512u << 10)	  /* what waits for the front, before the service waits */
-#define INPUT (96u << 10)	  /* in one request */
+#define HIGH (512u << 10) /* what waits for the front, before the service waits */
+#define INPUT (96u << 10) /* in one request */
 #define UP_MS 60000
 
 struct remote_link {
@@ -165,9 +165,9 @@ static int come_up(struct remote_link *k)
 /* The first line says that it is our program that speaks. */
 static bool take_hello(struct remote_link *k)
 {
-	size_t len = strlen(HELLO), have = k->out.len < len ? k->out.len : len;
+	size_t len = strlen(BRIDGE_HELLO), have = k->out.len < len ? k->out.len : len;
 
-	if (have && memcmp(buf_head(&k->out), HELLO, have) != 0) {
+	if (have && memcmp(buf_head(&k->out), BRIDGE_HELLO, have) != 0) {
 		end_with(k, "what runs in the service's sandbox is not our program");
 		return false;
 	}
