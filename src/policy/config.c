@@ -29,7 +29,6 @@ static void init_sandbox(struct config_sandbox *s)
 		.limits = {.memory_bytes = 2 * GB,
 			   .cpus_milli = 1000,
 			   .pids = 1024,
-			   .disk_bytes = GB,
 			   .timeout_ms = 60000,
 			   .open_files = 1024,
 			   .output_bytes = MB},
@@ -315,10 +314,26 @@ static int check_e2b(struct config_e2b *s, struct err *e)
 	return 0;
 }
 
+/* Half of memory unless it is said, as for a run: what is written is in memory. */
+static int put_disk(struct config *c, struct err *e)
+{
+	struct limits *l = &c->sandbox.limits;
+
+	if (l->disk_bytes > l->memory_bytes)
+		return err_field(e, ERR_INVALID, "disk_limit",
+				 "disk_limit: more than memory_limit, which holds what is written");
+	if (l->disk_bytes)
+		return 0;
+	l->disk_bytes = l->memory_bytes / 2;
+	if (c->ceiling.disk_bytes && l->disk_bytes > c->ceiling.disk_bytes)
+		l->disk_bytes = c->ceiling.disk_bytes;
+	return 0;
+}
+
 int config_finish(struct config *c, struct err *e)
 {
-	if (put_dirs(c, e) < 0 || put_addresses(c, e) < 0 || check_ceilings(c, e) < 0 ||
-	    check_e2b(&c->e2b, e) < 0)
+	if (put_disk(c, e) < 0 || put_dirs(c, e) < 0 || put_addresses(c, e) < 0 ||
+	    check_ceilings(c, e) < 0 || check_e2b(&c->e2b, e) < 0)
 		return -1;
 	if (c->sandbox.network_enabled)
 		return err_field(e, ERR_UNSUPPORTED, "network_enabled",

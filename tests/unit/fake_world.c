@@ -493,6 +493,7 @@ struct world *world_new(uint32_t pool, struct store *store)
 	w->loop = loop_new();
 	w->store = store;
 	config_init(&w->config);
+	w->config.sandbox.limits.disk_bytes = 1ULL << 30; /* as config_finish says */
 	w->config.pool_size = pool;
 	assert_int_equal(0, socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair));
 	w->sock = pair[0];

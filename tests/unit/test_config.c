@@ -41,6 +41,10 @@ static void test_defaults(void **state)
 	assert_int_equal(config.sandbox.limits.cpus_milli, 1000);
 	assert_int_equal(config.sandbox.limits.pids, 1024);
 	assert_int_equal(config.sandbox.limits.disk_bytes, 1ULL << 30);
+	init();
+	assert_int_equal(parse("sandbox: {memory_limit: 512M}\n", &e), 0);
+	assert_int_equal(config_finish(&config, &e), 0);
+	assert_int_equal(config.sandbox.limits.disk_bytes, 256ULL << 20);
 	assert_int_equal(config.sandbox.ttl_ms, 300000);
 	assert_int_equal(config.pool_size, 4);
 	assert_int_equal(config.warm.slots, 4);
@@ -259,6 +263,8 @@ static void test_refused_as_a_whole(void **state)
 				       "most 107 bytes"},
 		{"sandbox: {memory_limit: 100G}\n",
 		 "memory: the default of a sandbox is above its ceiling"},
+		{"sandbox: {memory_limit: 512M, disk_limit: 1G}\n",
+		 "disk_limit: more than memory_limit, which holds what is written"},
 		{"sandbox: {ttl: 48h}\n", "ttl: the default of a sandbox is above its ceiling"},
 		{"sandbox: {image: py}\n", "image: 'py' is not among images"},
 		{"e2b: {key_file: /k}\n", "e2b: needs api_url"},
@@ -338,6 +344,7 @@ static void test_example_file(void **state)
 	if (parse(bare, &e) < 0)
 		fail_msg("%s", e.msg);
 	config_init(&other);
+	other.sandbox.limits.disk_bytes = other.sandbox.limits.memory_bytes / 2;
 	assert_memory_equal(&config.sandbox, &other.sandbox, sizeof(other.sandbox));
 	assert_memory_equal(&config.ceiling, &other.ceiling, sizeof(other.ceiling));
 	assert_int_equal(config.max_ttl_ms, other.max_ttl_ms);
