@@ -29,7 +29,7 @@ static int cmd_version(int argc, char **argv)
 /* Not built yet: refused by name, never treated as another verb. */
 static bool is_planned(const char *verb)
 {
-	static const char *const planned[] = {"agent", "image", "bench"};
+	static const char *const planned[] = {"agent", "image"};
 
 	for (size_t i = 0; i < ARRAY_LEN(planned); i++)
 		if (str_equal(verb, planned[i]))
@@ -48,9 +48,9 @@ static int fail_helper(const char *verb, const struct err *e)
 int cli_run_helper(char **argv)
 {
 	static const char *const verbs[] = {
-		"serve",  "policy", "doctor", "selftest", "hook", "mcp",  "audit", "token",
-		"create", "ps",	    "exec",   "cp",	  "ls",	  "cat",  "rm",	   "stats",
-		"logs",	  "pause",  "resume", "snapshot", "fork", "kill", "shell"};
+		"serve", "policy", "doctor", "selftest", "bench",    "hook", "mcp",  "audit",
+		"token", "create", "ps",     "exec",	 "cp",	     "ls",   "cat",  "rm",
+		"stats", "logs",   "pause",  "resume",	 "snapshot", "fork", "kill", "shell"};
 	char path[PATH_MAX];
 	bool known = false;
 	struct err e;

@@ -5,6 +5,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "cli/audit_cmd.h"
+#include "cli/bench_cmd.h"
 #include "cli/doctor.h"
 #include "cli/hook_cmd.h"
 #include "cli/mcp_cmd.h"
@@ -57,6 +58,7 @@ static const struct verb verbs[] = {
 	{"serve", cmd_serve, "keep many sandboxes and serve them over HTTP"},
 	{"token", cmd_token, "API keys: create, ls, revoke"},
 	{"audit", cmd_audit, "the decision log: verify, tail"},
+	{"bench", cmd_bench, "how long it takes here, beside what else is installed"},
 	{"version", cmd_version, "the version"},
 };
 
