@@ -27,7 +27,7 @@ struct tar_out {
 	int (*write)(void *arg, const void *bytes, size_t len);
 	void *arg;
 	bool upper;
-	bool only_own; /* what belongs to the user inside, wherever it is */
+	bool only_own;		 /* what belongs to the user inside, wherever it is */
 	struct tar_links *links; /* kept by tar_out_* */
 };
 
