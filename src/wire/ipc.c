@@ -1,11 +1,10 @@
 #include "wire/ipc.h"
 
 #include "base/auto.h"
+#include "wire/packet.h"
 
 #include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
 
 #define HEAD offsetof(struct ipc, id)
 
@@ -106,33 +105,13 @@ bool ipc_id_is_valid(const char *id)
 
 int ipc_send(int sock, const struct ipc *m, int fd)
 {
-	union {
-		struct cmsghdr align;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control = {0};
-	struct iovec iov = {(void *)m, used_size(m)};
-	struct msghdr msg = {.msg_iov = &iov, .msg_iovlen = 1};
-	ssize_t n;
+	size_t len = used_size(m);
 
-	if (iov.iov_len == 0) {
+	if (len == 0) {
 		errno = EINVAL;
 		return -1;
 	}
-	if (fd >= 0) {
-		struct cmsghdr *c;
-
-		msg.msg_control = control.room;
-		msg.msg_controllen = sizeof(control.room);
-		c = CMSG_FIRSTHDR(&msg);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(c), &fd, sizeof(int));
-	}
-	do
-		n = sendmsg(sock, &msg, MSG_NOSIGNAL);
-	while (n < 0 && errno == EINTR);
-	return n < 0 ? -1 : 0;
+	return packet_send(sock, m, len, fd);
 }
 
 /* ---- receiving ---- */
@@ -176,62 +155,20 @@ static bool is_well_formed(const struct ipc *m, size_t len)
 	return s->texts != boot_texts || volumes_have_ends(&m->boot);
 }
 
-/* The first fd that came; all others are closed, and make the message a bad one. */
-static int take_fds(struct msghdr *msg, bool *ret_more)
-{
-	int first = -1;
-
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
-		size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t i = 0; i < count; i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-			if (first < 0) {
-				first = fd;
-			} else {
-				close(fd);
-				*ret_more = true;
-			}
-		}
-	}
-	return first;
-}
-
 int ipc_receive(int sock, struct ipc *ret, int *ret_fd)
 {
-	union {
-		struct cmsghdr align;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control;
-	struct iovec iov = {ret, sizeof(*ret)};
-	struct msghdr msg = {.msg_iov = &iov,
-			     .msg_iovlen = 1,
-			     .msg_control = control.room,
-			     .msg_controllen = sizeof(control.room)};
-	bool more = false;
-	ssize_t n;
-	int fd;
+	auto_close int fd = -1;
+	ssize_t n = packet_receive(sock, ret, sizeof(*ret), &fd);
 
 	*ret_fd = -1;
-	do
-		n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
-	while (n < 0 && errno == EINTR);
 	if (n <= 0)
 		return (int)n;
-	fd = take_fds(&msg, &more);
-	if (!more && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) &&
-	    is_well_formed(ret, (size_t)n)) {
-		/* Nobody shall read what an earlier message left behind. */
-		memset((char *)ret + n, 0, sizeof(*ret) - (size_t)n);
-		*ret_fd = fd;
-		return 1;
+	if (!is_well_formed(ret, (size_t)n)) {
+		errno = EBADMSG;
+		return -1;
 	}
-	if (fd >= 0)
-		close(fd);
-	errno = EBADMSG;
-	return -1;
+	/* Nobody shall read what an earlier message left behind. */
+	memset((char *)ret + n, 0, sizeof(*ret) - (size_t)n);
+	*ret_fd = take_fd(&fd);
+	return 1;
 }
