@@ -2,6 +2,7 @@
  * What the benchmarks run inside, static:
  *   payload                says hello
  *   payload sleep          says "ready" and sleeps until it is killed
+ *   payload now            the time, in nanoseconds
  *   payload syscalls       nanoseconds of a null system call and of open+close
  */
 #include <fcntl.h>
@@ -51,6 +52,13 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "syscalls")) {
 		printf("%.0f %.0f\n", best(null_call, 100000), best(open_call, 10000));
+		return 0;
+	}
+	if (argc > 1 && !strcmp(argv[1], "now")) {
+		struct timespec t;
+
+		clock_gettime(CLOCK_REALTIME, &t);
+		printf("%lld%09ld\n", (long long)t.tv_sec, t.tv_nsec);
 		return 0;
 	}
 	if (argc > 1 && !strcmp(argv[1], "sleep")) {
