@@ -10,10 +10,16 @@ standard input (the terms, see decode, then the code) and runs that as
 What must not be the same in two children is made anew: the states of random, numpy, OpenSSL, uuid,
 tempfile and multiprocessing. The hash seed and the layout of memory are shared by nature.
 """
+import atexit
 import builtins
 import gc
 import os
 import sys
+import types
+from importlib.machinery import SourceFileLoader
+
+ORIG_ARGV = getattr(sys, "orig_argv", [])  # since 3.10
+CODE_PLACE = "/var/tmp/.code"  # where /run/code leads (src/sandbox/cell.h)
 
 
 def preload(names):
@@ -61,13 +67,6 @@ def report(fd):
     os.write(fd, b"".join(parts) or b"\0")
 
 
-def warm_up():
-    """Touches what every program touches, while nobody waits."""
-    exec(compile("x = [str(i) for i in range(8)]\n", "<warm>", "exec"), {"__builtins__": builtins})
-    sys.stdout.write("")
-    sys.stdout.flush()
-
-
 def read_request():
     """Four bytes of length, then as many."""
 
@@ -86,10 +85,10 @@ def read_request():
 
 
 def decode(blob):
-    """NUL-separated: path, cwd, count of arguments, arguments, then K=V of the environment."""
-    fields = os.fsdecode(blob).split("\0")
-    path, cwd, count = fields[0], fields[1], int(fields[2])
-    return path, cwd, fields[3 : 3 + count], fields[3 + count : -1]
+    """NUL-separated: path, cwd, count of arguments, arguments, then K=V of the environment, as bytes."""
+    fields = blob.split(b"\0")
+    end = 3 + int(fields[2])
+    return os.fsdecode(fields[0]), fields[1], list(map(os.fsdecode, fields[3:end])), fields[end:-1]
 
 
 def reseed():
@@ -112,27 +111,37 @@ def reseed():
         process.current_process().authkey = key
 
 
+def take_environment(pairs):
+    """As os.environ would be; what is as it was is left alone, for each change costs."""
+    known, new = os.environ._data, {}
+    for pair in pairs:
+        key, _, value = pair.partition(b"=")
+        if key:
+            new[key] = value
+            if known.get(key) != value:
+                os.putenv(key, value)
+    for key in known:
+        if key not in new:
+            os.unsetenv(key)
+    known.clear()
+    known.update(new)
+
+
 def adopt(path, cwd, arguments, environment):
     """The process as it would be after `python3 path arguments...`."""
-    os.environ.clear()
-    for pair in environment:
-        key, _, value = pair.partition("=")
-        if key:
-            os.environ[key] = value
-    if "time" in sys.modules and "TZ" in os.environ:
+    take_environment(environment)
+    known = os.environ._data
+    if b"TZ" in known and "time" in sys.modules:
         sys.modules["time"].tzset()
     os.chdir(cwd)
     sys.argv = [path] + arguments
-    if hasattr(sys, "orig_argv"):
-        sys.orig_argv[:] = ["python3", path] + arguments
-    sys.path[0] = os.path.dirname(os.path.abspath(path))
-    sys.path[1:1] = [part for part in os.environ.get("PYTHONPATH", "").split(":") if part]
+    ORIG_ARGV[:] = ["python3", path] + arguments
+    sys.path[0] = path.rpartition("/")[0]
+    if b"PYTHONPATH" in known:
+        sys.path[1:1] = [part for part in os.environ["PYTHONPATH"].split(":") if part]
 
 
 def main_module(path):
-    import types
-    from importlib.machinery import SourceFileLoader
-
     module = types.ModuleType("__main__")
     module.__dict__.update(
         __file__=path,
@@ -165,8 +174,6 @@ def exit_status(code):
 
 def finish(module, status):
     """What the interpreter does at its end, but for taking itself apart."""
-    import atexit
-
     if "threading" in sys.modules:
         sys.modules["threading"]._shutdown()
     atexit._run_exitfuncs()
@@ -188,9 +195,36 @@ def die_of_interrupt():
 
 def place(path, source):
     """Where tracebacks and inspect look for it."""
-    os.makedirs(os.path.realpath(os.path.dirname(path)), exist_ok=True)
-    with open(path, "wb") as file:
-        file.write(source)
+    directory = path.rpartition("/")[0]
+    os.mkdir(CODE_PLACE if directory == "/run/code" else directory)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    while source:
+        source = source[os.write(file, source):]
+    os.close(file)
+
+
+def rehearse(times):
+    """
+    All that is done between a request and its code, while nobody waits. In the interpreter that the
+    others come from, again and again: what it learns and writes down at the first calls need not be
+    copied in each child. In a child once: what is going to be copied is.
+    """
+    directory = "/tmp/.rehearsal"
+    environment = [key + b"=" + value for key, value in os.environ._data.items()]
+    blob = b"\0".join([os.fsencode(directory + "/main.py"), b"/", b"1", b"argument", *environment, b""])
+    source = b"x = [str(i) for i in range(8)]\nprint('', end='')\n"
+    state = list(sys.path), sys.argv, list(ORIG_ARGV), sys.modules["__main__"]
+    for _ in range(times):
+        path, cwd, arguments, pairs = decode(blob)
+        place(path, source)
+        os.unlink(path)
+        os.rmdir(directory)
+        adopt(path, cwd, arguments, pairs)
+        module = main_module(path)
+        exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
+        module.__dict__.clear()
+        sys.stdout.flush()
+        sys.path[:], sys.argv, ORIG_ARGV[:], sys.modules["__main__"] = state
 
 
 def run(path, source):
@@ -212,15 +246,21 @@ def run(path, source):
 
 
 def main():
+    known = os.environ._data
+    known.pop(b"LD_PRELOAD")  # only from here: os.fork() needs it
+    control = int(known.pop(b"CLOCHE_ZYGOTE_FD"))
     preload(sys.argv[1:])
-    report(int(os.environ["CLOCHE_ZYGOTE_FD"]))
+    report(control)
+    # What most requests have: then nothing is left to be changed.
+    os.environ.update(PYTHONPATH="/workspace", NODE_PATH="/workspace/node_modules")
+    rehearse(16)
     gc.collect()
     gc.freeze()
     os.fork()
-    warm_up()
+    reseed()
+    rehearse(1)
     path, cwd, arguments, environment = decode(read_request())
     source = read_request()
-    reseed()
     place(path, source)
     adopt(path, cwd, arguments, environment)
     gc.unfreeze()
