@@ -92,9 +92,8 @@ def decode(blob):
 
 
 def reseed():
+    """What does not see to that itself when it is forked, as random does."""
     loaded = sys.modules
-    if "random" in loaded:
-        loaded["random"].seed()
     if "numpy.random" in loaded:
         loaded["numpy.random"].seed()
     if "uuid" in loaded:
@@ -216,9 +215,10 @@ def rehearse(times):
     state = list(sys.path), sys.argv, list(ORIG_ARGV), sys.modules["__main__"]
     for _ in range(times):
         path, cwd, arguments, pairs = decode(blob)
-        place(path, source)
-        os.unlink(path)
-        os.rmdir(directory)
+        if times > 1:
+            place(path, source)
+            os.unlink(path)
+            os.rmdir(directory)
         adopt(path, cwd, arguments, pairs)
         module = main_module(path)
         exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
