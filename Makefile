@@ -248,6 +248,9 @@ compare-escape: all
 SOAK ?= 1000
 soak: programs
 	@CLOCHE=$(B)/cloche $(PYTHON) tests/soak/run.py --count $(SOAK)
+.PHONY: soak-warm
+soak-warm: programs
+	@CLOCHE=$(B)/cloche $(PYTHON) tests/soak/warm.py --count $(SOAK)
 bench: $(filter $(B)/cloche $(B)/cloched,$(PROGRAMS)) $(B)/bench/spawnbench $(B)/bench/payload
 	@B=$(B) $(PYTHON) bench/run.py $(BENCH)
 
@@ -337,6 +340,7 @@ help:
 	@echo 'make bench           start-up and throughput beside other sandboxes; BENCH_QUICK=1'
 	@echo 'make bench-warm      warm sandboxes beside bare Python, bubblewrap and docker'
 	@echo 'make bench-daemon    the daemon beside docker: exec, a crowd of sandboxes, files, restart'
+	@echo 'make soak-warm       the same for warm sandboxes, whose processes are killed at random'
 	@echo 'make soak            thousands of sandboxes with faults, then counts what is left; SOAK=1000'
 	@echo 'make install         DESTDIR= PREFIX=/usr/local'
 	@echo 'make deb             build/cloche_$(VERSION)_ARCH.deb'
