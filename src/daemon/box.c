@@ -318,21 +318,27 @@ static void finish(struct box *b)
 	box_free(b);
 }
 
+/* Its tasks leave a cgroup a moment after they are dead. */
+static bool clear_cgroups(const struct box *b)
+{
+	struct cgroup c;
+	char name[64];
+
+	box_cgroup_name(b, name, sizeof(name));
+	if (b->nest_slots && !boot_remove_slots(b->d->cgroup_table, name))
+		return false;
+	if (!box_cgroup(b, &c) || cgroup_try_remove(&c))
+		return true;
+	cgroup_kill(&c);
+	cgroup_close(&c);
+	return false;
+}
+
 static void clear(void *arg)
 {
 	struct box *b = arg;
-	struct cgroup c;
 
-	if (b->nest_slots) {
-		char name[64];
-
-		box_cgroup_name(b, name, sizeof(name));
-		boot_remove_slots(b->d->cgroup_table, name);
-	}
-	/* Its tasks leave the cgroup a moment after they are dead. */
-	if (box_cgroup(b, &c) && !cgroup_try_remove(&c)) {
-		cgroup_kill(&c);
-		cgroup_close(&c);
+	if (!clear_cgroups(b)) {
 		if (now_ns() - b->dying_since_ns < CLEAR_MS * 1000000LL) {
 			loop_timer_set(b->d->loop, &b->timer, CLEAR_STEP_MS);
 			return;

@@ -172,17 +172,20 @@ static bool open_slot(struct cgroup *c, const char *table, const char *cgroup_na
 	return slot < NEST_SLOTS && cgroup_open(c, table, name);
 }
 
-void boot_remove_slots(const char *cgroup_table, const char *cgroup_name)
+bool boot_remove_slots(const char *cgroup_table, const char *cgroup_name)
 {
 	struct cgroup c;
+	bool all = true;
 
 	/* The first may be gone already, and others not: what died slowly was left. */
 	for (unsigned i = 0; i < NEST_SLOTS; i++) {
-		if (!open_slot(&c, cgroup_table, cgroup_name, i))
+		if (!open_slot(&c, cgroup_table, cgroup_name, i) || cgroup_try_remove(&c))
 			continue;
 		cgroup_kill(&c);
-		cgroup_remove(&c);
+		cgroup_close(&c);
+		all = false;
 	}
+	return all;
 }
 
 void boot_add_slot_stats(const char *cgroup_table, const char *cgroup_name,
@@ -204,7 +207,8 @@ static void remove_own_slots(const struct boot_request *r)
 	struct cgroup own;
 
 	cgroup_init(&own, 0);
-	boot_remove_slots(own.table, r->cgroup_name);
+	for (int tries = 0; tries < 1000 && !boot_remove_slots(own.table, r->cgroup_name); tries++)
+		poll(NULL, 0, 1);
 }
 
 /* All slots have a cgroup of their own with the limits of one run, or none has. */

@@ -64,8 +64,8 @@ struct booted {
 
 /* Blocks for the few milliseconds that it takes. Required and missing layers are errors. */
 int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e);
-/* The cgroups of a nest's slots, once everything in them is dead. */
-void boot_remove_slots(const char *cgroup_table, const char *cgroup_name);
+/* The cgroups of a nest's slots, once everything in them is dead; false: not all of that is. */
+bool boot_remove_slots(const char *cgroup_table, const char *cgroup_name);
 /* What the kernel did in them, added to ret. */
 void boot_add_slot_stats(const char *cgroup_table, const char *cgroup_name,
 			 struct cgroup_stats *ret);

@@ -29,6 +29,7 @@ import harness  # noqa: E402
 import leaks  # noqa: E402
 
 FDS_MORE = 24  # of one process over a round
+FDS_SLOT = 9  # of a slot that waits, in the nest's pid 1
 
 
 # ---- what is asked: a body, and what must come of it
@@ -229,14 +230,15 @@ class Soak:
             harness.until(lambda t=token: self.is_warm(t), "warm runs", 120)
 
     def fds(self):
-        """Of the daemon's processes and the nests' pid 1, by name; the most of each."""
-        most = {}
-        pids = list(processes(self.daemon).items()) + [(self.daemon.process.pid, (0, "broker"))]
-        for pid, (_, name) in pids:
+        """Of the daemon's processes and the nests' pid 1, by name; the most of each. Those of slots, which come
+        and go with the load, do not count."""
+        most, all_of = {}, processes(self.daemon)
+        for pid, (_, name) in list(all_of.items()) + [(self.daemon.process.pid, (0, "broker"))]:
             if not name.startswith(("cloche-", "broker")) or name == "cloche-init":
                 continue
+            slots = sum(parent == pid and who.startswith("slot-") for parent, who in all_of.values())
             try:
-                most[name] = max(most.get(name, 0), len(os.listdir("/proc/%d/fd" % pid)))
+                most[name] = max(most.get(name, 0), len(os.listdir("/proc/%d/fd" % pid)) - FDS_SLOT * slots)
             except OSError:
                 pass
         return most
