@@ -133,41 +133,52 @@ void command_ended(struct command *c)
 	loop_timer_set(g->loop, &g->forget, g->ended_count > COMMANDS_ENDED ? 0 : COMMAND_KEEP_MS);
 }
 
-static void on_cell_gone(void *arg, int exec_errno, unsigned limits)
+static void end(struct command *c)
+{
+	c->exit.duration_us = (uint64_t)(c->ended_ns - c->started_ns) / 1000;
+	c->reaped = true;
+	command_watch_sources(c);
+}
+
+void command_left_cell(void *arg, const struct tenant_end *e)
 {
 	struct command *c = arg;
 
-	c->exit.exec_errno = exec_errno;
-	c->exit.limits = limits;
-	if ((limits & GUEST_HIT_MEMORY) && c->exit.why == GUEST_WHY_NONE)
+	c->exit.wait_status = e->wait_status;
+	c->exit.exec_errno = e->exec_errno;
+	c->exit.limits = e->limits;
+	c->exit.cpu_us = e->cpu_us;
+	c->exit.max_rss_bytes = e->max_rss_bytes;
+	c->ended_ns = e->ended_ns;
+	if ((e->limits & GUEST_HIT_MEMORY) && c->exit.why == GUEST_WHY_NONE)
 		c->exit.why = GUEST_WHY_OOM;
-	c->reaped = true;
-	command_watch_sources(c);
+	end(c);
 }
 
 void command_reaped(struct guest *g, pid_t pid, int status, const struct rusage *usage)
 {
 	struct command *c = g->commands;
 
-	/* Of a cell's tenant that is still leaving, the number may be somebody else's already. */
-	while (c && (c->pid != pid || c->reaped || c->ended_ns))
-		c = c->next;
-	if (!c) {
-		/* One that nobody needed yet. */
-		nest_reaped(g->nest, pid, NULL, NULL);
+	if (nest_reaped(g->nest, pid, status, usage))
 		return;
-	}
+	while (c && (c->pid != pid || c->reaped || c->in_cell))
+		c = c->next;
+	if (!c)
+		return;
 	c->ended_ns = now_ns();
 	c->exit.wait_status = status;
-	c->exit.duration_us = (uint64_t)(c->ended_ns - c->started_ns) / 1000;
 	c->exit.cpu_us = (uint64_t)(usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) * 1000000 +
 			 (uint64_t)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec);
 	c->exit.max_rss_bytes = (uint64_t)usage->ru_maxrss * 1024;
-	/* Nothing is told of a cell's tenant before everything in there is dead (rule 16). */
-	if (nest_reaped(g->nest, pid, on_cell_gone, c))
-		return;
-	c->reaped = true;
-	command_watch_sources(c);
+	end(c);
+}
+
+/* 0: it is gone, and the number may be somebody else's. */
+static pid_t live_pid(const struct command *c)
+{
+	if (c->reaped)
+		return 0;
+	return c->in_cell ? nest_tenant_pid(c->guest->nest, c->eid) : c->pid;
 }
 
 /* ---- signals ---- */
@@ -178,7 +189,7 @@ static void kill_again(void *arg)
 	struct command *c = arg;
 
 	for (int round = 0; round < 20; round++)
-		if (tree_signal(command_mark(c), c->reaped ? 0 : c->pid, SIGKILL) == 0)
+		if (tree_signal(command_mark(c), live_pid(c), SIGKILL) == 0)
 			return;
 	/* One that does not die is not looked for all the time. */
 	c->again_ms = c->again_ms < 1000 ? c->again_ms * 2 + 10 : 1000;
@@ -190,7 +201,7 @@ void command_kill(struct command *c, enum guest_why why)
 	if (!c->reaped && c->exit.why == GUEST_WHY_NONE)
 		c->exit.why = why;
 	if (c->in_cell) {
-		nest_kill(c->guest->nest, c->pid);
+		nest_kill(c->guest->nest, c->eid);
 		return;
 	}
 	c->again.call = kill_again;
@@ -463,15 +474,15 @@ bool signal_request(struct guest *g, struct stream *s, struct unpack *u)
 		return unpack_is_done(u);
 	if (sig > 64) {
 		stream_error(s, EINVAL, "there is no signal %u", sig);
-	} else if (!tree && (c->reaped || c->ended_ns)) {
+	} else if (!tree && !live_pid(c)) {
 		stream_error(s, ESRCH, "the command has ended");
 	} else {
 		if (sig == SIGKILL && tree)
 			command_kill(c, GUEST_WHY_KILLED);
 		else if (tree)
-			tree_signal(command_mark(c), c->reaped ? 0 : c->pid, (int)sig);
+			tree_signal(command_mark(c), live_pid(c), (int)sig);
 		else
-			kill(c->pid, (int)sig);
+			kill(live_pid(c), (int)sig);
 		if (sig == SIGKILL && !c->reaped && c->exit.why == GUEST_WHY_NONE)
 			c->exit.why = GUEST_WHY_KILLED;
 		stream_ok(s, NULL);

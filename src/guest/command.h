@@ -85,6 +85,9 @@ void command_begin(struct command *c, const struct command_terms *t, const struc
 void command_free(struct command *c);
 struct command *command_find(struct guest *g, uint32_t eid);
 void command_reaped(struct guest *g, pid_t pid, int status, const struct rusage *usage);
+struct tenant_end;
+/* For struct tenant_owner. */
+void command_left_cell(void *command, const struct tenant_end *e);
 void command_free_all(struct guest *g);
 size_t command_running(const struct guest *g);
 /* guest_exec_item */

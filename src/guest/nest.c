@@ -5,7 +5,6 @@
 #include "base/str.h"
 #include "guest/denials.h"
 #include "guest/server.h"
-#include "kern/cgroup.h"
 #include "kern/sys.h"
 #include "sandbox/message.h"
 
@@ -14,16 +13,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 
 #define FAILURES_MAX 16
 #define REVIVE_FIRST_MS 500
 #define REVIVE_MOST_MS 60000
-#define QUERIES_MAX 4096
-#define DISK_FULL (64u << 10) /* so little is left that a write may have failed for it */
 #define SHRINK_MS 10000
 #define SPARE_NS 30000000000LL /* what nobody used for so long is too much */
 #define WAIT_NS 2000000000LL   /* for a cell, at most */
@@ -43,6 +38,7 @@ void seat_be_ready(struct seat *s)
 	s->nest->ready_ns[s->kind] = now_ns();
 	s->nest->is_jammed[s->kind] = false;
 	s->state = SEAT_READY;
+	seat_begin_counts(s);
 	loop_task_add(s->nest->guest->loop, &s->nest->ready);
 }
 
@@ -94,59 +90,11 @@ static void clear_cell(struct seat *s)
 	close_streams(s);
 	s->tenant = 0;
 	s->eid = 0;
+	s->is_over = false;
 	s->told = (struct cell_report){0};
 	/* What was ordered for it is for nobody now, but will still be answered. */
 	if (s->nest->zygote.asked == s)
 		s->nest->zygote.is_void = true;
-}
-
-/* Names that were asked for in the last moment are those of the tenant that asked. */
-static void drain_queries(struct seat *s)
-{
-	int waiting;
-
-	for (int i = 0; i < QUERIES_MAX && s->dns.fd >= 0; i++) {
-		if (ioctl(s->dns.fd, FIONREAD, &waiting) < 0 || waiting == 0)
-			return;
-		denials_take_query(s->nest->guest, s->dns.fd, s->eid);
-	}
-}
-
-static void count(const struct seat *s, struct seat_counts *ret)
-{
-	*ret = (struct seat_counts){s->events[0] < 0 ? 0 : cgroup_count_oom_kills(s->events[0]),
-				    s->events[1] < 0 ? 0 : cgroup_count_pids_refused(s->events[1])};
-}
-
-/* A slot's counts go on from tenant to tenant; what came since its own was seated is its own. */
-static unsigned limits_met(const struct seat *s)
-{
-	struct seat_counts now;
-
-	count(s, &now);
-	return (now.oom_kills > s->before.oom_kills ? GUEST_HIT_MEMORY : 0u) |
-	       (now.pids_refused > s->before.pids_refused ? GUEST_HIT_PIDS : 0u) |
-	       (s->disk_was_full ? GUEST_HIT_DISK : 0u);
-}
-
-/* Everything in it is dead: whoever waits for that goes first. */
-static void cell_is_gone(struct seat *s, bool out_of_memory)
-{
-	void (*gone)(void *, int, unsigned) = s->gone;
-
-	s->gone = NULL;
-	drain_queries(s);
-	if (gone)
-		gone(s->gone_arg, s->nest->exec_errnos[s->index],
-		     limits_met(s) | (out_of_memory ? GUEST_HIT_MEMORY : 0u));
-}
-
-static bool is_disk_full(const struct seat *s)
-{
-	struct statfs fs;
-
-	return s->scratch >= 0 && fstatfs(s->scratch, &fs) == 0 &&
-	       fs.f_bfree * (uint64_t)fs.f_bsize < DISK_FULL;
 }
 
 /* The slot is done with the last cell as well, and makes the next one. */
@@ -162,15 +110,13 @@ static void renew(struct seat *s)
 	close_fd(&mounts);
 }
 
-/* Only the slot can tell whether it was the watch that ended it. */
 static void on_cell_death(void *arg, uint32_t events)
 {
 	struct seat *s = arg;
 
 	(void)events;
 	seat_unwatch(s, &s->cell);
-	if (s->nest->options.terms.cgroup_layers & LAYER_BIT(LAYER_MEMORY))
-		cell_is_gone(s, false);
+	seat_cell_died(s);
 }
 
 /* The cell goes; a tenant is still to be reaped. */
@@ -191,7 +137,7 @@ void seat_break(struct seat *s, const struct err *e)
 	s->nest->why = *e;
 	take_down(s);
 	seat_be_broken(s);
-	cell_is_gone(s, false);
+	seat_tell_end(s, false);
 }
 
 static void next_step(struct seat *s)
@@ -222,7 +168,7 @@ static void on_control(void *arg, uint32_t events)
 	if (slot_receive(&s->slot, &m, fds) < 0 || m.news == CELL_FAILED) {
 		seat_break(s, &m.err);
 	} else if (m.news == CELL_GONE) {
-		cell_is_gone(s, m.exit_code == CELL_OUT_OF_MEMORY);
+		seat_tell_end(s, m.exit_code == CELL_OUT_OF_MEMORY);
 		renew(s);
 	} else if (m.news == CELL_NETWORK) {
 		seat_unwatch(s, &s->dns);
@@ -240,10 +186,12 @@ static void on_notify(void *arg, uint32_t events)
 {
 	struct seat *s = arg;
 
-	if (!(events & EPOLLIN))
-		seat_unwatch(s, &s->notify);
-	else
+	if (events & EPOLLIN) {
 		denials_take_notice(s->nest->guest, s->notify.fd, s->eid);
+		return;
+	}
+	seat_unwatch(s, &s->notify);
+	seat_hung_up(s);
 }
 
 int seat_watch_notices(struct seat *s, int listener)
@@ -287,7 +235,6 @@ int nest_seat(struct nest *n, const struct nest_request *r, struct spawned *ret,
 		return say_why_not(n, r->kind, e);
 	n->exec_errnos[s->index] = 0;
 	n->failures = 0;
-	count(s, &s->before);
 	s->state = SEAT_TAKEN;
 	s->used_ns = now_ns();
 	*ret = (struct spawned){.pid = s->tenant,
@@ -297,57 +244,6 @@ int nest_seat(struct nest *n, const struct nest_request *r, struct spawned *ret,
 	*ret_report = s->told;
 	return 0;
 }
-/* ---- the end of a tenant ---- */
-
-static struct seat *find_tenant(struct nest *n, pid_t pid)
-{
-	for (int i = 0; n && pid > 0 && i < n->seat_count; i++)
-		if (n->seats[i].tenant == pid)
-			return &n->seats[i];
-	return NULL;
-}
-
-bool nest_reaped(struct nest *n, pid_t pid,
-		 void (*gone)(void *arg, int exec_errno, unsigned limits), void *arg)
-{
-	struct seat *s = find_tenant(n, pid);
-
-	if (!s)
-		return false;
-	/* One that dies before anybody needed it is no good; so many, and no more are made. */
-	n->failures += s->state == SEAT_READY || s->state == SEAT_ORDERED;
-	s->tenant = 0;
-	s->gone = gone;
-	s->gone_arg = arg;
-	s->disk_was_full = is_disk_full(s);
-	if (s->state == SEAT_BROKEN || s->state == SEAT_ABSENT) {
-		cell_is_gone(s, false);
-		return true;
-	}
-	/* A pid 1 ends only when all in its namespace were reaped: the cell is still there. */
-	s->state = SEAT_LEAVING;
-	sys_pidfd_send_signal(s->cell.fd, SIGKILL);
-	return true;
-}
-
-bool nest_kill(struct nest *n, pid_t pid)
-{
-	struct seat *s = find_tenant(n, pid);
-
-	if (!s)
-		return false;
-	sys_pidfd_send_signal(s->cell.fd, SIGKILL);
-	return true;
-}
-
-void nest_name_tenant(struct nest *n, pid_t pid, uint32_t eid)
-{
-	struct seat *s = find_tenant(n, pid);
-
-	if (s)
-		s->eid = eid;
-}
-
 /* ---- how many ---- */
 
 static bool is_coming(const struct seat *s)

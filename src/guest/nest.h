@@ -9,6 +9,8 @@
 #include "guest/spawn.h"
 #include "sandbox/cell.h"
 
+#include <sys/resource.h>
+
 struct guest;
 struct nest;
 
@@ -43,16 +45,29 @@ void nest_pack_request(const struct nest_request *r, struct buf *ret);
  */
 int nest_seat(struct nest *n, const struct nest_request *r, struct spawned *ret,
 	      struct cell_report *ret_report, struct err *e);
-/*
- * A child died. True if it was a tenant: gone is called once nothing of its cell is left, with what the
- * exec of a command said (0: it was executed) and which limits it met (GUEST_HIT_*).
- */
-bool nest_reaped(struct nest *n, pid_t pid,
-		 void (*gone)(void *arg, int exec_errno, unsigned limits), void *arg);
-/* Kills the cell of this tenant, and so all that it started; false: it is none. */
-bool nest_kill(struct nest *n, pid_t pid);
-/* Whose denials those of this tenant are. */
-void nest_name_tenant(struct nest *n, pid_t pid, uint32_t eid);
+/* How a tenant ended, by the kernel's word. */
+struct tenant_end {
+	int wait_status;
+	int exec_errno;	 /* of a command; 0: it was executed */
+	unsigned limits; /* that it met, GUEST_HIT_* */
+	uint64_t cpu_us, max_rss_bytes;
+	int64_t ended_ns;
+};
+
+/* Whose it is, and who is told, once, when nothing that it started will ever run again. */
+struct tenant_owner {
+	uint32_t eid;
+	void (*tell)(void *arg, const struct tenant_end *end);
+	void *arg;
+};
+
+void nest_follow(struct nest *n, pid_t pid, const struct tenant_owner *o);
+/* A child died; true: it was a tenant. */
+bool nest_reaped(struct nest *n, pid_t pid, int status, const struct rusage *usage);
+/* Kills the cell of this tenant, and so all that it started. */
+void nest_kill(struct nest *n, uint32_t eid);
+/* 0: it was reaped. */
+pid_t nest_tenant_pid(struct nest *n, uint32_t eid);
 /*
  * A request of this kind has waited since then: does that make sense? Not if there is no cell of the
  * kind, nor if they are all taken and none of them comes free.

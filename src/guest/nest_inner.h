@@ -26,9 +26,11 @@ struct seat {
 	enum seat_state state;
 	struct slot slot;
 	int joins[CELL_JOINS];
-	int events[CELL_FILES - CELL_JOINS]; /* of memory, of pids; -1: none */
+	int events[CELL_FILES - CELL_JOINS]; /* of memory, of pids, the peak of memory; -1: none */
 	struct seat_counts before;	     /* its tenant was seated */
-	bool disk_was_full;
+	bool has_peak;			     /* of its memory alone */
+	bool is_over;			     /* all that bore its filter ended */
+	struct tenant_end end;
 	struct loop_watch control, report, notify, dns;
 	struct loop_watch cell; /* its pidfd; fd -1: there is none */
 	int scratch, mounts;
@@ -37,8 +39,8 @@ struct seat {
 	uint32_t eid;
 	int streams[3]; /* our ends */
 	struct cell_report told;
-	void (*gone)(void *arg, int exec_errno, unsigned limits);
-	void *gone_arg;
+	void (*tell)(void *arg, const struct tenant_end *end); /* NULL: nobody, or told */
+	void *tell_arg;
 };
 
 enum zygote_stage {
@@ -92,6 +94,15 @@ void seat_unwatch(struct seat *s, struct loop_watch *w);
 /* What goes on in the cell comes to notice through the filter's listener. */
 int seat_watch_notices(struct seat *s, int listener);
 void nest_revive_later(struct nest *n);
+
+/* ---- nest_end.c ---- */
+/* A tenant is ready, and will be alone with what is counted from now on. */
+void seat_begin_counts(struct seat *s);
+/* The tenant's filter has no user left. */
+void seat_hung_up(struct seat *s);
+void seat_cell_died(struct seat *s);
+/* Tells its owner, once. */
+void seat_tell_end(struct seat *s, bool out_of_memory);
 
 /* ---- nest_tenant.c ---- */
 void tenant_close_fds(int *fds, int count);

@@ -24,7 +24,7 @@ struct wish {
 	int64_t since_ns;
 	uint8_t kind, flags;
 	uint64_t timeout_ms;
-	char cwd[GUEST_MAX_PATH];
+	char *cwd;
 	struct list argv, env;
 	char *code;
 	size_t code_len, bytes;
@@ -41,6 +41,7 @@ static void wish_free(struct wish *w)
 	}
 	list_done(&w->argv);
 	list_done(&w->env);
+	free(w->cwd);
 	free(w->code);
 	free(w);
 }
@@ -98,7 +99,8 @@ static int fulfil(struct wish *w, struct err *e)
 	c->layers = report.proven;
 	c->landlock_abi = report.landlock_abi;
 	c->listening = report.listening;
-	nest_name_tenant(w->guest->nest, process.pid, c->eid);
+	nest_follow(w->guest->nest, process.pid,
+		    &(struct tenant_owner){c->eid, command_left_cell, c});
 	command_begin(c, &terms, &process, w->stream);
 	feed(c, &request, w->flags & GUEST_EXEC_NO_STDIN);
 	list_done(&env);
@@ -152,12 +154,14 @@ void warm_serve(struct guest *g)
 static struct wish *unpack_wish(struct unpack *u)
 {
 	struct wish *w = must_alloc(calloc(1, sizeof(*w)));
+	char cwd[GUEST_MAX_PATH];
 	const char *code;
 
 	w->kind = unpack_u8(u);
 	w->flags = unpack_u8(u);
 	w->timeout_ms = unpack_u64(u);
-	unpack_str(u, w->cwd, sizeof(w->cwd));
+	unpack_str(u, cwd, sizeof(cwd));
+	w->cwd = str_copy(cwd);
 	if (command_unpack_list(u, &w->argv) && command_unpack_list(u, &w->env)) {
 		code = unpack_bytes(u, &w->code_len);
 		w->code = must_alloc(malloc(w->code_len + 1));
@@ -190,8 +194,10 @@ bool run_request(struct guest *g, struct stream *s, struct unpack *u)
 	w->guest = g;
 	w->stream = s;
 	w->since_ns = now_ns();
-	if (!*w->cwd)
-		snprintf(w->cwd, sizeof(w->cwd), "%s", files_workdir(g));
+	if (!*w->cwd) {
+		free(w->cwd);
+		w->cwd = str_copy(files_workdir(g));
+	}
 	s->ops = &waiting;
 	s->arg = w;
 	w->back = g->wishes_end;

@@ -433,6 +433,28 @@ uint64_t cgroup_count_pids_refused(int pids_events)
 	return get_keyed_fd(pids_events, "max");
 }
 
+int cgroup_open_peak(const struct cgroup *c)
+{
+	const char *name = c->version == 2 ? "memory.peak" : "memory.max_usage_in_bytes";
+	int memory = c->version ? c->dirs[CGROUP_MEMORY] : -1;
+
+	return memory < 0 ? -1 : openat(memory, name, O_RDWR | O_CLOEXEC);
+}
+
+int cgroup_reset_peak(int peak)
+{
+	return pwrite(peak, "0", 1, 0) == 1 ? 0 : -1;
+}
+
+uint64_t cgroup_read_peak(int peak)
+{
+	char text[32];
+	ssize_t n = pread(peak, text, sizeof(text) - 1, 0);
+
+	text[n > 0 ? n : 0] = '\0';
+	return strtoull(text, NULL, 10);
+}
+
 void cgroup_lift_cpu(const struct cgroup *c)
 {
 	if (c->version == 2)

@@ -75,6 +75,10 @@ void cgroup_read_stats(const struct cgroup *c, struct cgroup_stats *ret);
 void cgroup_open_events(const struct cgroup *c, int *ret_memory, int *ret_pids);
 uint64_t cgroup_count_oom_kills(int memory_events);
 uint64_t cgroup_count_pids_refused(int pids_events);
+/* The most memory since it was last reset; -1: it cannot be reset (v2 before Linux 6.12). */
+int cgroup_open_peak(const struct cgroup *c);
+int cgroup_reset_peak(int peak);
+uint64_t cgroup_read_peak(int peak);
 /* Takes the processor limit away, so that what is to die is not held up. */
 void cgroup_lift_cpu(const struct cgroup *c);
 /* Kills what is in it, one by one where the kernel cannot do it at once (v1). */

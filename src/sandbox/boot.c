@@ -231,6 +231,7 @@ static void make_slots(const struct boot_request *r, struct guest_start *g,
 			g->join_count += joins;
 			cgroup_open_events(&c, &g->joins[g->join_count],
 					   &g->joins[g->join_count + 1]);
+			g->joins[g->join_count + 2] = cgroup_open_peak(&c);
 			g->join_count += CELL_FILES - CELL_JOINS;
 		}
 		terms->cell.cgroup_layers = c.layers | LAYER_BIT(LAYER_CGROUP);

@@ -30,8 +30,11 @@
 #include <sys/types.h>
 
 #define CELL_JOINS 4 /* cgroup v1: `tasks` files; v2: `cgroup.procs` */
-/* Of each slot of a nest: what it is joined by, then what counts kills for memory and refused forks. */
-#define CELL_FILES (CELL_JOINS + 2)
+/*
+ * Of each slot of a nest: what it is joined by, then what counts kills for memory and refused forks, and
+ * the peak of its memory.
+ */
+#define CELL_FILES (CELL_JOINS + 3)
 #define CELL_NAMESPACES 8 /* as enum NS_* of plan.h */
 #define CELL_HIDDEN_PROC                                                                           \
 	"/run/.proc" /* of the nest: without a whole /proc no other can be mounted */

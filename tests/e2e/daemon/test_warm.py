@@ -78,6 +78,17 @@ PROGRAMS = {
     "locale": "import locale; print(locale.getlocale())",
     "time": "import time; print(time.tzname, time.monotonic() < 1e6)",
     "walrus": "print((x := 5) + x)",
+    "not dumpable": "import ctypes, os; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); os._exit(11)",
+    "other threads": "import os, threading, time\nthreading.Thread(target=time.sleep, args=(9,)).start()\n"
+                     "print('x', flush=True); os._exit(12)",
+    "first thread gone": "import ctypes, os, threading, time\n"
+                         "threading.Thread(target=lambda: (time.sleep(.1), print('y', flush=True), os._exit(13))).start()\n"
+                         "ctypes.CDLL(None).syscall(60, 5)",
+    "survivor": "import os, time\nif os.fork() == 0:\n    time.sleep(9)\nprint('first', flush=True); os._exit(14)",
+    "survivor that prints": "import os\nif os.fork() == 0:\n    while True:\n        pass\nos._exit(15)",
+    "full pipes": "import os; os.write(1, b'x' * 65536); os.write(2, b'y' * 65536); os._exit(16)",
+    "dies in exec": "import os; os.execv('/bin/sh', ['sh', '-c', 'echo z; exit 17'])",
+    "killed by its child": "import os, time\nif os.fork() == 0:\n    os.kill(os.getppid(), 9)\n    os._exit(0)\ntime.sleep(9)",
 }
 
 
@@ -280,6 +291,21 @@ class Warm(harness.Case):
         self.assertEqual(box.status, 201, box)
         self.assertEqual(self.d.post("/v1/run", {"code": "print(1)"}, token=key).status, 429)
         self.d.delete("/v1/sandboxes/" + box.json["id"])
+
+    def test_memory_that_was_used(self):
+        for code, least, most in (("pass", 100 << 10, 40 << 20), ("x = b'x' * (80 << 20); del x", 80 << 20, 160 << 20),
+                                  ("import os\nif os.fork() == 0:\n    x = b'x' * (60 << 20)\n    os._exit(0)\n"
+                                   "os.wait()", 60 << 20, 160 << 20)):
+            with self.subTest(code):
+                used = self.run_warm(code=code)["max_rss_bytes"]
+                self.assertTrue(least <= used <= most, used)
+
+    def test_time_that_was_used(self):
+        """Of the children that it waited for as well."""
+        busy = "import time\nwhile time.process_time() < .3:\n    pass\n"
+        child = "import os\ndef f():\n    %s\nif os.fork() == 0:\n    f()\n    os._exit(0)\nos.wait()" % busy.strip().replace("\n", "\n    ")
+        for code in (busy, child):
+            self.assertGreaterEqual(self.run_warm(code=code)["cpu_ms"], 290, code)
 
     def test_time_out_ends_the_whole_tree(self):
         for body in ({"code": "import os, time\nif os.fork() == 0:\n    os.setsid()\ntime.sleep(1000)"},

@@ -1,0 +1,267 @@
+/*
+ * The end of a tenant.
+ *
+ * Theory of operation
+ *
+ * A tenant and whatever it starts bear its filter, and nobody else does. When the last of them begins to
+ * end (Linux 6.11: before its memory is taken apart), the kernel hangs up the filter's listener: none of
+ * them will run another instruction, and all that they printed is in the pipes. That is told at once:
+ * taking a Python's memory apart takes as long as running it did. How the tenant ended is in its
+ * /proc/PID/stat by then, as the kernel will say when it is reaped.
+ *
+ * What cannot be told whole in that moment waits until the tenant was reaped and either its listener is
+ * hung up or its cell is dead: where no cgroup counts its memory, where it waited for others (whose time
+ * only the reaping tells), where we may not look (it made itself undumpable). Older kernels hang up only then.
+ */
+#include "base/auto.h"
+#include "base/clock.h"
+#include "guest/denials.h"
+#include "guest/nest_inner.h"
+#include "guest/server.h"
+#include "kern/cgroup.h"
+#include "kern/sys.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/vfs.h>
+#include <time.h>
+
+#define QUERIES_MAX 4096
+#define DISK_FULL (64u << 10) /* so little is left that a write may have failed for it */
+#define EXITING 0x4	      /* PF_EXITING of the kernel */
+
+/* ---- limits that it met ---- */
+
+static void count(const struct seat *s, struct seat_counts *ret)
+{
+	*ret = (struct seat_counts){s->events[0] < 0 ? 0 : cgroup_count_oom_kills(s->events[0]),
+				    s->events[1] < 0 ? 0 : cgroup_count_pids_refused(s->events[1])};
+}
+
+void seat_begin_counts(struct seat *s)
+{
+	count(s, &s->before);
+	s->has_peak = s->events[2] >= 0 && cgroup_reset_peak(s->events[2]) == 0;
+}
+
+/* A slot's counts go on from tenant to tenant; what came since its own was seated is its own. */
+static unsigned limits_met(const struct seat *s)
+{
+	struct seat_counts now;
+
+	count(s, &now);
+	return (now.oom_kills > s->before.oom_kills ? GUEST_HIT_MEMORY : 0u) |
+	       (now.pids_refused > s->before.pids_refused ? GUEST_HIT_PIDS : 0u);
+}
+
+static bool is_disk_full(const struct seat *s)
+{
+	struct statfs fs;
+
+	return s->scratch >= 0 && fstatfs(s->scratch, &fs) == 0 &&
+	       fs.f_bfree * (uint64_t)fs.f_bsize < DISK_FULL;
+}
+
+/* ---- telling ---- */
+
+/* Names that were asked for in the last moment are those of the tenant that asked. */
+static void drain_queries(struct seat *s)
+{
+	int waiting;
+
+	for (int i = 0; i < QUERIES_MAX && s->dns.fd >= 0; i++) {
+		if (ioctl(s->dns.fd, FIONREAD, &waiting) < 0 || waiting == 0)
+			return;
+		denials_take_query(s->nest->guest, s->dns.fd, s->eid);
+	}
+}
+
+void seat_tell_end(struct seat *s, bool out_of_memory)
+{
+	void (*tell)(void *, const struct tenant_end *) = s->tell;
+
+	s->tell = NULL;
+	drain_queries(s);
+	if (!tell)
+		return;
+	s->end.exec_errno = s->nest->exec_errnos[s->index];
+	s->end.limits |= limits_met(s) | (out_of_memory ? GUEST_HIT_MEMORY : 0u);
+	tell(s->tell_arg, &s->end);
+}
+
+/* ---- what /proc says ---- */
+
+enum stat_field { STAT_FLAGS = 9, STAT_CHILD_FAULTS = 11, STAT_EXIT = 52 };
+
+/* The fields behind the name, by the numbers of proc(5). */
+static bool read_stat(int proc, long long ret[STAT_EXIT + 1])
+{
+	char text[1024], *at;
+	auto_close int fd = openat(proc, "stat", O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+
+	if (n <= 0)
+		return false;
+	text[n] = '\0';
+	at = strrchr(text, ')');
+	if (!at || strlen(at) < 4)
+		return false;
+	at += 4;
+	for (int i = 4; i <= STAT_EXIT; i++)
+		ret[i] = (long long)strtoull(at, &at, 10);
+	return *at == '\n';
+}
+
+/*
+ * To whom it is not shown, the exit code is 0. Whoever may follow this link is shown it: both ask for the
+ * same right, which only grows when a process ends.
+ */
+static bool may_look(int proc)
+{
+	char link[64];
+
+	return readlinkat(proc, "ns/user", link, sizeof(link)) > 0;
+}
+
+static uint64_t cpu_us(pid_t pid)
+{
+	struct timespec t;
+
+	/* clock_getcpuclockid, without its question whether there is such a process */
+	if (clock_gettime((clockid_t)(~(unsigned)pid << 3 | 2), &t) < 0)
+		return 0;
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* Nothing of the tenant's will run again, but it is not reaped: what can be said of it? */
+static bool look_at_end(const struct seat *s, struct tenant_end *ret)
+{
+	long long fields[STAT_EXIT + 1];
+	char path[32];
+
+	if (!s->has_peak)
+		return false;
+	snprintf(path, sizeof(path), "/proc/%d", (int)s->tenant);
+	auto_close int proc = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	if (proc < 0 || !may_look(proc) || !read_stat(proc, fields) ||
+	    !(fields[STAT_FLAGS] & EXITING) || fields[STAT_CHILD_FAULTS])
+		return false;
+	*ret = (struct tenant_end){.wait_status = (int)fields[STAT_EXIT],
+				   .cpu_us = cpu_us(s->tenant),
+				   .max_rss_bytes = cgroup_read_peak(s->events[2]),
+				   .ended_ns = now_ns()};
+	return ret->max_rss_bytes > 0;
+}
+
+static bool counts_memory(const struct nest *n)
+{
+	/* Where no cgroup does, only the slot can tell whether it was the watch that ended it. */
+	return n->options.terms.cgroup_layers & LAYER_BIT(LAYER_MEMORY);
+}
+
+void seat_hung_up(struct seat *s)
+{
+	s->is_over = counts_memory(s->nest);
+	if (!s->is_over)
+		return;
+	if (s->state == SEAT_TAKEN && s->tell && look_at_end(s, &s->end)) {
+		s->end.limits = is_disk_full(s) ? GUEST_HIT_DISK : 0u;
+		seat_tell_end(s, false);
+	} else if (s->state == SEAT_LEAVING) {
+		seat_tell_end(s, false);
+	}
+}
+
+void seat_cell_died(struct seat *s)
+{
+	if (counts_memory(s->nest))
+		seat_tell_end(s, false);
+}
+
+/* ---- reaping ---- */
+
+static struct seat *find_tenant(struct nest *n, pid_t pid)
+{
+	for (int i = 0; n && pid > 0 && i < n->seat_count; i++)
+		if (n->seats[i].tenant == pid)
+			return &n->seats[i];
+	return NULL;
+}
+
+static struct seat *find_eid(struct nest *n, uint32_t eid)
+{
+	for (int i = 0; n && eid > 0 && i < n->seat_count; i++)
+		if (n->seats[i].eid == eid)
+			return &n->seats[i];
+	return NULL;
+}
+
+/* Where a cgroup knows it: of all that ran there, and without what it shares with the interpreter. */
+static uint64_t peak(const struct seat *s, uint64_t otherwise)
+{
+	uint64_t bytes = s->has_peak ? cgroup_read_peak(s->events[2]) : 0;
+
+	return bytes ? bytes : otherwise;
+}
+
+static uint64_t us(const struct timeval *t)
+{
+	return (uint64_t)t->tv_sec * 1000000 + (uint64_t)t->tv_usec;
+}
+
+bool nest_reaped(struct nest *n, pid_t pid, int status, const struct rusage *usage)
+{
+	struct seat *s = find_tenant(n, pid);
+
+	if (!s)
+		return false;
+	/* One that dies before anybody needed it is no good; so many, and no more are made. */
+	n->failures += s->state == SEAT_READY || s->state == SEAT_ORDERED;
+	s->tenant = 0;
+	s->end = (struct tenant_end){.wait_status = status,
+				     .cpu_us = us(&usage->ru_utime) + us(&usage->ru_stime),
+				     .max_rss_bytes = peak(s, (uint64_t)usage->ru_maxrss * 1024),
+				     .ended_ns = now_ns(),
+				     .limits = is_disk_full(s) ? GUEST_HIT_DISK : 0u};
+	if (s->state == SEAT_BROKEN || s->state == SEAT_ABSENT) {
+		seat_tell_end(s, false);
+		return true;
+	}
+	/* A pid 1 ends only when all in its namespace were reaped: the cell is still there. */
+	s->state = SEAT_LEAVING;
+	sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+	if (s->is_over)
+		seat_tell_end(s, false);
+	return true;
+}
+
+void nest_follow(struct nest *n, pid_t pid, const struct tenant_owner *o)
+{
+	struct seat *s = find_tenant(n, pid);
+
+	if (!s)
+		return;
+	s->eid = o->eid;
+	s->tell = o->tell;
+	s->tell_arg = o->arg;
+}
+
+void nest_kill(struct nest *n, uint32_t eid)
+{
+	struct seat *s = find_eid(n, eid);
+
+	if (s && s->cell.fd >= 0)
+		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+}
+
+pid_t nest_tenant_pid(struct nest *n, uint32_t eid)
+{
+	struct seat *s = find_eid(n, eid);
+
+	return s ? s->tenant : 0;
+}
