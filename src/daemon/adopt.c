@@ -150,7 +150,7 @@ static void remove_cgroups(struct daemon *d, struct tally *t)
 	char prefix[64];
 
 	snprintf(prefix, sizeof(prefix), "cloche-box-%s-", d->tag);
-	cgroup_list(d->cgroup_table, prefix, &names);
+	cgroup_list(d->cgroups.table, prefix, &names);
 	for (size_t i = 0; i < names.count; i++) {
 		const char *rest = names.items[i] + strlen(prefix);
 		char id[IPC_ID] = "";

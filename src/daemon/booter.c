@@ -42,7 +42,9 @@ struct boot_result {
 
 /* ---- in the booter ---- */
 
-struct programs {
+/* What every job needs. */
+struct workshop {
+	struct cgroup_place cgroups;
 	int guest;
 	int nest;     /* the same, for nests */
 	char *zygote; /* preloaded into a warm interpreter */
@@ -90,7 +92,7 @@ static int make_spec(const struct boot_job *job, struct sandbox_spec *s, struct 
 	return 0;
 }
 
-static int boot_nest(const struct boot_job *job, struct boot_request *r, const struct programs *p,
+static int boot_nest(const struct boot_job *job, struct boot_request *r, const struct workshop *p,
 		     struct boot_result *ret)
 {
 	const struct guest_file *script = &guest_file_zygote_py;
@@ -117,7 +119,7 @@ static int boot_nest(const struct boot_job *job, struct boot_request *r, const s
 	return rc;
 }
 
-static int run_job(const struct boot_job *job, const int *fds, const struct programs *programs,
+static int run_job(const struct boot_job *job, const int *fds, const struct workshop *shop,
 		   struct boot_result *ret)
 {
 	struct boot_volume volumes[IPC_VOLUMES];
@@ -125,11 +127,12 @@ static int run_job(const struct boot_job *job, const int *fds, const struct prog
 	struct boot_request r = {.spec = &spec,
 				 .id = job->boot.id,
 				 .id_base = job->id_base,
-				 .guest = programs->guest,
+				 .guest = shop->guest,
 				 .listener = fds[0],
 				 .volumes = volumes,
 				 .volume_count = job->boot.volume_count,
 				 .cgroup_name = job->cgroup,
+				 .cgroups = &shop->cgroups,
 				 .dies_with_caller = job->boot.transient || job->is_private};
 	int rc = -1;
 
@@ -140,13 +143,13 @@ static int run_job(const struct boot_job *job, const int *fds, const struct prog
 			 job->boot.volumes[i].target);
 	}
 	if (make_spec(job, &spec, &ret->err) == 0)
-		rc = is_nest(job) ? boot_nest(job, &r, programs, ret)
+		rc = is_nest(job) ? boot_nest(job, &r, shop, ret)
 				  : boot_sandbox(&r, &ret->booted, &ret->err);
 	spec_done(&spec);
 	return rc;
 }
 
-static void serve(int sock, const struct programs *programs)
+static void serve(int sock, const struct workshop *shop)
 {
 	static struct boot_job job;
 	static struct boot_result result;
@@ -159,7 +162,7 @@ static void serve(int sock, const struct programs *programs)
 		if (message_receive(sock, &job, sizeof(job), fds, &e) < 0)
 			_exit(0);
 		result = (struct boot_result){.booted.pidfd = -1};
-		rc = run_job(&job, fds, programs, &result);
+		rc = run_job(&job, fds, shop, &result);
 		for (int i = 0; i < KEEPER_MAX_FDS; i++)
 			close_fd(&fds[i]);
 		version = result.booted.cgroup.version;
@@ -178,7 +181,7 @@ static void serve(int sock, const struct programs *programs)
  * that its user cannot read, and the guest is such a one (prepare.c). Pid 1 of a nest has to find the
  * namespaces of its own descendants.
  */
-static void copy_guest(struct programs *p)
+static void copy_guest(struct workshop *p)
 {
 	off_t at = 0;
 	struct stat st;
@@ -199,7 +202,7 @@ static void copy_guest(struct programs *p)
 }
 
 /* Beside our own program; without it there are no nests. */
-static void load_zygote(struct programs *p)
+static void load_zygote(struct workshop *p)
 {
 	char path[PATH_MAX + 32];
 	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
@@ -232,7 +235,7 @@ static void be_ordinary(void)
 
 static void booter_main(pid_t broker, int sock, int guest)
 {
-	struct programs programs = {0};
+	struct workshop shop = {0};
 	sigset_t none;
 	int keep[2];
 
@@ -255,10 +258,11 @@ static void booter_main(pid_t broker, int sock, int guest)
 		_exit(1);
 	sys_close_range(3, (unsigned)(keep[0] < keep[1] ? keep[0] : keep[1]) - 1, 0);
 	sys_close_range((unsigned)(keep[0] > keep[1] ? keep[0] : keep[1]) + 1, ~0u, 0);
-	programs.guest = keep[1];
-	copy_guest(&programs);
-	load_zygote(&programs);
-	serve(keep[0], &programs);
+	shop.guest = keep[1];
+	cgroup_place_open(&shop.cgroups, NULL);
+	copy_guest(&shop);
+	load_zygote(&shop);
+	serve(keep[0], &shop);
 }
 
 /* ---- in the broker ---- */

@@ -101,7 +101,8 @@ bool box_cgroup(const struct box *b, struct cgroup *ret)
 	char name[64];
 
 	box_cgroup_name(b, name, sizeof(name));
-	return cgroup_open(ret, b->cgroup_table ? b->cgroup_table : b->d->cgroup_table, name);
+	return b->cgroup_table ? cgroup_open(ret, b->cgroup_table, name)
+			       : cgroup_open_at(ret, &b->d->cgroups, name);
 }
 
 /* ---- life ---- */
@@ -325,8 +326,10 @@ static bool clear_cgroups(const struct box *b)
 	char name[64];
 
 	box_cgroup_name(b, name, sizeof(name));
-	if (b->nest_slots && !boot_remove_slots(b->d->cgroup_table, name))
+	if (b->nest_slots && !boot_remove_slots(b->d->cgroups.table, name))
 		return false;
+	if (!b->cgroup_table && cgroup_try_remove_at(&b->d->cgroups, name))
+		return true;
 	if (!box_cgroup(b, &c) || cgroup_try_remove(&c))
 		return true;
 	cgroup_kill(&c);

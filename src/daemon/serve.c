@@ -307,13 +307,10 @@ static int watch_signals(struct daemon *d, struct err *e)
 
 static int start(struct daemon *d, struct err *e)
 {
-	struct cgroup own;
-
 	if (prepare(d, e) < 0)
 		return -1;
 	cgroup_enter_leaf("cloche-daemon");
-	cgroup_init(&own, 0);
-	memcpy(d->cgroup_table, own.table, sizeof(d->cgroup_table));
+	cgroup_place_open(&d->cgroups, NULL);
 	d->loop = loop_new();
 	if (!d->loop)
 		return err_sys(e, "cannot create an epoll");

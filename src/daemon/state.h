@@ -39,8 +39,8 @@ struct daemon {
 	int guest; /* the program, in memory */
 	int self;  /* our own program */
 	int volumes[CONFIG_ITEMS];
-	char tag[16]; /* tells this daemon's cgroups from another's */
-	char cgroup_table[4096];
+	char tag[16];		     /* tells this daemon's cgroups from another's */
+	struct cgroup_place cgroups; /* where those of our own sandboxes are */
 	struct box *boxes[BOX_BUCKETS];
 	size_t box_count;
 	uint8_t slots[SLOTS];

@@ -118,11 +118,22 @@ void cgroup_init(struct cgroup *c, ino_t pid_ns)
 	snprintf(c->name, sizeof(c->name), PREFIX "%lu-%d", (unsigned long)pid_ns, (int)getpid());
 }
 
-void cgroup_init_named(struct cgroup *c, const char *name)
+void cgroup_init_at(struct cgroup *c, const struct cgroup_place *p, const char *name)
 {
-	cgroup_init(c, 0);
-	c->lives_on = true;
+	*c = (struct cgroup){.lives_on = true, .place = p};
+	for (int i = 0; i < CGROUP_CONTROLLERS; i++) {
+		c->parents[i] = p->parents[i];
+		c->dirs[i] = -1;
+	}
 	snprintf(c->name, sizeof(c->name), "%s", name);
+}
+
+/* What is of its place stays open. */
+static void close_parent(struct cgroup *c, int i)
+{
+	if (!c->place)
+		close_fd(&c->parents[i]);
+	c->parents[i] = -1;
 }
 
 /* Makes c->name below parent; a leftover of a dead keeper with our pid is taken away first. */
@@ -218,7 +229,8 @@ static int limit_v2(struct cgroup *c, const struct limits *l)
 
 static int create_v2(struct cgroup *c, const char *own, const struct limits *l)
 {
-	c->parents[0] = find_parent_v2(own);
+	if (!c->place)
+		c->parents[0] = find_parent_v2(own);
 	if (c->parents[0] < 0)
 		return -1;
 	c->dirs[0] = make_dir(c, c->parents[0]);
@@ -305,7 +317,8 @@ static int create_v1(struct cgroup *c, const char *table, const struct limits *l
 		/* rusage tells the processor time at the end; only a limit needs it before. */
 		if (i >= CGROUP_CPUACCT && !c->lives_on && !(i == CGROUP_CPUACCT && l->cpu_time_ms))
 			continue;
-		c->parents[i] = open_parent_v1(table, controllers[i]);
+		if (!c->place)
+			c->parents[i] = open_parent_v1(table, controllers[i]);
 		if (c->parents[i] < 0)
 			continue;
 		c->dirs[i] = make_dir(c, c->parents[i]);
@@ -320,11 +333,16 @@ static int create_v1(struct cgroup *c, const char *table, const struct limits *l
 
 /* ---- both ---- */
 
-bool cgroup_is_unified(const struct cgroup *c)
+static bool is_unified(const char *table)
 {
 	char own[PATH_MAX];
 
-	return !own_path_v1(c->table, "memory", own, sizeof(own));
+	return !own_path_v1(table, "memory", own, sizeof(own));
+}
+
+bool cgroup_is_unified(const struct cgroup *c)
+{
+	return c->place ? c->place->version == 2 : is_unified(c->table);
 }
 
 /* Our cgroup in the v2 hierarchy. */
@@ -496,7 +514,7 @@ void cgroup_remove(struct cgroup *c)
 		if (c->dirs[i] >= 0)
 			remove_dir(c, c->parents[i]);
 		close_fd(&c->dirs[i]);
-		close_fd(&c->parents[i]);
+		close_parent(c, i);
 	}
 	c->version = 0;
 	c->layers = 0;
@@ -504,18 +522,34 @@ void cgroup_remove(struct cgroup *c)
 
 /* ---- one that lives on ---- */
 
-bool cgroup_open(struct cgroup *c, const char *table, const char *name)
+void cgroup_place_open(struct cgroup_place *p, const char *table)
 {
 	char own[PATH_MAX];
+
+	*p = (struct cgroup_place){0};
+	if (table)
+		snprintf(p->table, sizeof(p->table), "%s", table);
+	else
+		read_at(AT_FDCWD, "/proc/self/cgroup", p->table, sizeof(p->table));
+	p->version = is_unified(p->table) ? 2 : 1;
+	own_path_v2(p->table, own, sizeof(own));
+	for (int i = 0; i < CGROUP_CONTROLLERS; i++)
+		p->parents[i] = p->version == 1 ? open_parent_v1(p->table, controllers[i])
+				: i == 0	? find_parent_v2(own)
+						: -1;
+}
+
+void cgroup_place_close(struct cgroup_place *p)
+{
+	for (int i = 0; i < CGROUP_CONTROLLERS; i++)
+		close_fd(&p->parents[i]);
+}
+
+static bool open_dirs(struct cgroup *c)
+{
 	bool any = false;
 
-	cgroup_init_named(c, name);
-	snprintf(c->table, sizeof(c->table), "%s", table);
-	c->version = cgroup_is_unified(c) ? 2 : 1;
-	own_path_v2(c->table, own, sizeof(own));
-	for (int i = 0; i < (c->version == 2 ? 1 : CGROUP_CONTROLLERS); i++) {
-		c->parents[i] = c->version == 2 ? find_parent_v2(own)
-						: open_parent_v1(table, controllers[i]);
+	for (int i = 0; i < CGROUP_CONTROLLERS; i++) {
 		if (c->parents[i] >= 0)
 			c->dirs[i] =
 				openat(c->parents[i], c->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -524,6 +558,25 @@ bool cgroup_open(struct cgroup *c, const char *table, const char *name)
 	if (!any)
 		cgroup_close(c);
 	return any;
+}
+
+bool cgroup_open_at(struct cgroup *c, const struct cgroup_place *p, const char *name)
+{
+	cgroup_init_at(c, p, name);
+	c->version = p->version;
+	return open_dirs(c);
+}
+
+bool cgroup_open(struct cgroup *c, const char *table, const char *name)
+{
+	struct cgroup_place p;
+
+	cgroup_place_open(&p, table);
+	cgroup_init_at(c, &p, name);
+	c->version = p.version;
+	/* It has them for itself. */
+	c->place = NULL;
+	return open_dirs(c);
 }
 
 static void list_below(int dir, const char *prefix, struct list *ret)
@@ -545,25 +598,19 @@ static void list_below(int dir, const char *prefix, struct list *ret)
 
 void cgroup_list(const char *table, const char *prefix, struct list *ret)
 {
-	char own[PATH_MAX];
-	struct cgroup c;
+	struct cgroup_place p;
 
-	cgroup_init_named(&c, prefix);
-	snprintf(c.table, sizeof(c.table), "%s", table);
-	own_path_v2(c.table, own, sizeof(own));
-	for (int i = 0; i < (cgroup_is_unified(&c) ? 1 : CGROUP_CONTROLLERS); i++) {
-		auto_close int dir = cgroup_is_unified(&c) ? find_parent_v2(own)
-							   : open_parent_v1(table, controllers[i]);
-
-		list_below(dir, prefix, ret);
-	}
+	cgroup_place_open(&p, table);
+	for (int i = 0; i < CGROUP_CONTROLLERS; i++)
+		list_below(p.parents[i], prefix, ret);
+	cgroup_place_close(&p);
 }
 
 void cgroup_close(struct cgroup *c)
 {
 	for (int i = 0; i < CGROUP_CONTROLLERS; i++) {
 		close_fd(&c->dirs[i]);
-		close_fd(&c->parents[i]);
+		close_parent(c, i);
 	}
 	c->version = 0;
 }
@@ -578,6 +625,15 @@ bool cgroup_try_remove(struct cgroup *c)
 		close_fd(&c->dirs[i]);
 	}
 	cgroup_close(c);
+	return true;
+}
+
+bool cgroup_try_remove_at(const struct cgroup_place *p, const char *name)
+{
+	for (int i = CGROUP_CONTROLLERS - 1; i >= 0; i--)
+		if (p->parents[i] >= 0 && unlinkat(p->parents[i], name, AT_REMOVEDIR) < 0 &&
+		    errno == EBUSY)
+			return false;
 	return true;
 }
 

@@ -30,6 +30,13 @@ enum cgroup_controller {
 	CGROUP_CONTROLLERS
 };
 
+/* Where cgroups are made, opened once by whoever has to do with many. */
+struct cgroup_place {
+	int version;
+	char table[4096];		 /* /proc/self/cgroup of whoever makes them */
+	int parents[CGROUP_CONTROLLERS]; /* v2 uses [0] only; -1 where there is none */
+};
+
 struct cgroup {
 	int version;	  /* 0: none to be had, 1 or 2 */
 	char table[4096]; /* /proc/self/cgroup */
@@ -38,6 +45,7 @@ struct cgroup {
 	int dirs[CGROUP_CONTROLLERS];
 	layer_set layers; /* what is limited by it */
 	bool lives_on;	  /* has every controller: it is watched, paused and changed later */
+	const struct cgroup_place *place; /* whose the parents are; NULL: our own */
 };
 
 struct cgroup_stats {
@@ -50,13 +58,20 @@ struct cgroup_stats {
 
 /* Reads where we are ourselves; pid_ns is the inode of our pid namespace. */
 void cgroup_init(struct cgroup *c, ino_t pid_ns);
-/* The same for a sandbox that lives on, under a name that no sweep takes away. */
-void cgroup_init_named(struct cgroup *c, const char *name);
+/* By the table of whoever makes them; NULL: that is us. */
+void cgroup_place_open(struct cgroup_place *p, const char *table);
+void cgroup_place_close(struct cgroup_place *p);
+/*
+ * The same for a sandbox that lives on, under a name that no sweep takes away. The place must outlast
+ * it.
+ */
+void cgroup_init_at(struct cgroup *c, const struct cgroup_place *p, const char *name);
 /*
  * Opens one that exists, by the table of whoever made it. False if there is nothing of it left; what
  * there is can be removed then, too.
  */
 bool cgroup_open(struct cgroup *c, const char *table, const char *name);
+bool cgroup_open_at(struct cgroup *c, const struct cgroup_place *p, const char *name);
 /* Names of all that begin so where such cgroups are made, each once. */
 void cgroup_list(const char *table, const char *prefix, struct list *ret);
 /* Closes what is open, and leaves the cgroup as it is. */
@@ -87,6 +102,8 @@ void cgroup_kill(const struct cgroup *c);
 void cgroup_remove(struct cgroup *c);
 /* The same without waiting: false if its tasks are still dying. Closes it only when it is gone. */
 bool cgroup_try_remove(struct cgroup *c);
+/* The same for one that need not be open. */
+bool cgroup_try_remove_at(const struct cgroup_place *p, const char *name);
 
 struct cgroup_usage {
 	uint64_t memory_bytes, memory_limit_bytes, pids, io_read_bytes, io_write_bytes;

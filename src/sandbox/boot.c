@@ -204,10 +204,9 @@ void boot_add_slot_stats(const char *cgroup_table, const char *cgroup_name,
 
 static void remove_own_slots(const struct boot_request *r)
 {
-	struct cgroup own;
+	const char *table = r->cgroups->table;
 
-	cgroup_init(&own, 0);
-	for (int tries = 0; tries < 1000 && !boot_remove_slots(own.table, r->cgroup_name); tries++)
+	for (int tries = 0; tries < 1000 && !boot_remove_slots(table, r->cgroup_name); tries++)
 		poll(NULL, 0, 1);
 }
 
@@ -222,7 +221,7 @@ static void make_slots(const struct boot_request *r, struct guest_start *g,
 
 	for (unsigned i = 0; i < count && joins >= 0; i++) {
 		name_slot(name, sizeof(name), r->cgroup_name, i);
-		cgroup_init_named(&c, name);
+		cgroup_init_at(&c, r->cgroups, name);
 		/* Nobody pauses or counts it by itself, and each join costs. */
 		c.lives_on = false;
 		cgroup_create(&c, &r->nest->limits);
@@ -300,7 +299,7 @@ int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e
 	if (board == MAP_FAILED)
 		return err_sys(e, "cannot map memory");
 	*ret = (struct booted){.pidfd = -1};
-	cgroup_init_named(&k.cgroup, r->cgroup_name);
+	cgroup_init_at(&k.cgroup, r->cgroups, r->cgroup_name);
 	/* First, because it takes longest; as an ordinary user only pid 1 can make it. */
 	if ((!caps_can_administer() || net_start(&k.net, e) == 0) &&
 	    plan_make_boot(&k.plan, r, board, e) == 0 &&

@@ -39,7 +39,8 @@ struct boot_request {
 	int listener; /* becomes GUEST_FD_LISTENER */
 	const struct boot_volume *volumes;
 	size_t volume_count;
-	const char *cgroup_name; /* below the daemon's own cgroup */
+	const char *cgroup_name;	    /* below the daemon's own cgroup, */
+	const struct cgroup_place *cgroups; /* which is here */
 	bool dies_with_caller;
 	const struct boot_nest *nest; /* or NULL */
 };

@@ -162,6 +162,25 @@ class Restart(Case):
             for box in boxes:
                 self.assertEqual(b.ask("hello " + box)["type"], 96)
 
+    def test_records_of_other_sizes(self):
+        """One with room behind its end is as good; one that was cut is debris."""
+        with self.broker() as b:
+            long, cut = self.boot(b), self.boot(b)
+            for box in (long, cut):
+                self.assertEqual(b.ask("hello " + box)["type"], 96)
+            b.kill()
+            with open(os.path.join(b.runtime, "boxes", long), "r+b") as record:
+                size = len(record.read()) + 1000
+                record.write(bytes(1000))
+                record.seek(8)
+                record.write(struct.pack("I", size))
+            with open(os.path.join(b.runtime, "boxes", cut), "r+b") as record:
+                record.truncate(len(record.read()) - 1)
+            b.start()
+            self.assertEqual(b.news(puppet.ADOPTED)["id"], long)
+            b.news(puppet.READY)
+            puppet.await_true(lambda: self.boxes(b) == [long, long + ".sock"])
+
     def test_debris(self):
         with self.broker() as b:
             dead, alive = self.boot(b), self.boot(b)
