@@ -64,6 +64,17 @@ int caps_keep(const int *caps, size_t count, struct err *e)
 	return 0;
 }
 
+bool caps_bounding_is_empty(void)
+{
+	for (int cap = 0; cap < MAX_CAPS; cap++) {
+		int in_bounding = prctl(PR_CAPBSET_READ, cap, 0, 0, 0);
+
+		if (in_bounding != 0)
+			return in_bounding < 0 && errno == EINVAL;
+	}
+	return false;
+}
+
 bool caps_none(bool with_bounding)
 {
 	struct __user_cap_data_struct data[2] = {{.effective = ~0u}};
@@ -71,17 +82,8 @@ bool caps_none(bool with_bounding)
 
 	if (get(data) < 0)
 		return false;
+	/* The ambient set is a subset of permitted and inheritable (capabilities(7)). */
 	any = data[0].effective | data[0].permitted | data[0].inheritable | data[1].effective |
 	      data[1].permitted | data[1].inheritable;
-	if (any == 0 && !with_bounding)
-		return true;
-	/* The ambient set is a subset of permitted and inheritable (capabilities(7)). */
-	for (int cap = 0; any == 0 && cap < MAX_CAPS; cap++) {
-		int in_bounding = prctl(PR_CAPBSET_READ, cap, 0, 0, 0);
-
-		if (in_bounding < 0)
-			return errno == EINVAL;
-		any |= (unsigned)in_bounding;
-	}
-	return false;
+	return any == 0 && (!with_bounding || caps_bounding_is_empty());
 }

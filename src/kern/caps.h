@@ -14,5 +14,6 @@ int caps_drop_bounding(struct err *e);
 int caps_clear(struct err *e);
 /* True if those four are empty, and with_bounding the bounding set as well. */
 bool caps_none(bool with_bounding);
+bool caps_bounding_is_empty(void);
 /* Of all that this thread may have, keeps just these, also over an exec (ambient). */
 int caps_keep(const int *caps, size_t count, struct err *e);
