@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/landlock.h>
-#include <sys/stat.h>
 
 /* The ruleset attribute as of ABI 6; older kernels are given as many bytes as they know. */
 struct ruleset {
@@ -82,20 +81,26 @@ int landlock_scope_signals(struct err *e)
 	return landlock_apply(&l, e);
 }
 
+static int add(const struct landlock *l, const struct landlock_path_beneath_attr *rule)
+{
+	return (int)syscall(SYS_landlock_add_rule, l->fd, LANDLOCK_RULE_PATH_BENEATH, rule, 0);
+}
+
 int landlock_allow(struct landlock *l, int dirfd, const char *path, enum landlock_grant grant,
 		   struct err *e)
 {
 	struct landlock_path_beneath_attr rule = {0};
 	auto_close int fd = *path ? openat(dirfd, path, O_PATH | O_CLOEXEC) : -1;
-	struct stat st;
 
 	if (*path && fd < 0)
 		return errno == ENOENT ? 0 : err_sys(e, "cannot open %s", path);
 	rule.parent_fd = *path ? fd : dirfd;
 	rule.allowed_access = grants[grant] & handled_fs(l->abi);
-	if (fstat(rule.parent_fd, &st) == 0 && !S_ISDIR(st.st_mode))
-		rule.allowed_access &= FILE_RIGHTS;
-	if (syscall(SYS_landlock_add_rule, l->fd, LANDLOCK_RULE_PATH_BENEATH, &rule, 0) < 0)
+	if (add(l, &rule) == 0)
+		return 0;
+	/* Rights over directories are refused for anything else. */
+	rule.allowed_access &= FILE_RIGHTS;
+	if (errno != EINVAL || add(l, &rule) < 0)
 		return err_sys(e, "cannot add a Landlock rule for %s", path);
 	return 0;
 }
