@@ -21,6 +21,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -93,7 +94,7 @@ static void make_id(char *ret, size_t size)
 	snprintf(ret, size, "%llx%lx", (unsigned long long)now.tv_sec, now.tv_nsec);
 }
 
-static int build(const struct cell_terms *t, int *ret_scratch, struct err *e)
+static int build(const struct cell_terms *t, unsigned masks, int *ret_scratch, struct err *e)
 {
 	auto_close int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	char id[40];
@@ -105,25 +106,40 @@ static int build(const struct cell_terms *t, int *ret_scratch, struct err *e)
 	if (open_scratch(t, e) < 0 || show_places(e) < 0)
 		return -1;
 	*ret_scratch = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (procfs_show(root, id, t->caller_is_root, e) < 0 || cover_hidden_proc(e) < 0)
+	if (procfs_show_known(root, id, masks, e) < 0 || cover_hidden_proc(e) < 0)
 		return -1;
 	return chdir("/") < 0 ? err_sys(e, "cannot leave the scratch") : 0;
 }
 
-/* By which others find us; our own /proc files are ours only while we are dumpable. */
+/* Our own /proc files are ours only while we are dumpable. */
+static int open_mounts_by_name(void)
+{
+	int fd;
+
+	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+	fd = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	return fd;
+}
+
+/* By which others find us. */
 static int open_self(int *ret_pidfd, int *ret_mounts, struct err *e)
 {
-	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
 	*ret_pidfd = (int)syscall(SYS_pidfd_open, 1, 0);
-	*ret_mounts = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
-	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	/* Linux 6.11 */
+	*ret_mounts = ioctl(*ret_pidfd, PIDFD_GET_MNT_NAMESPACE, 0);
+	if (*ret_mounts < 0)
+		*ret_mounts = open_mounts_by_name();
 	return *ret_pidfd < 0 || *ret_mounts < 0 ? err_sys(e, "cannot open the cell") : 0;
 }
 
-/* Nothing of ours is left to be misused: no capability, no way to be traced, few calls. */
+/*
+ * Nothing of ours is left to be misused: no capability, no way to be traced, few calls. The bounding
+ * set is empty from birth: the slot has emptied its own.
+ */
 static int give_up(struct err *e)
 {
-	if (caps_drop_bounding(e) < 0 || caps_clear(e) < 0)
+	if (caps_clear(e) < 0)
 		return -1;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return err_sys(e, "cannot give up privileges");
@@ -156,15 +172,16 @@ static void reap(const struct cell_terms *t)
 	}
 }
 
-static void cell_main(const struct cell_terms *t, int control) __attribute__((noreturn));
-static void cell_main(const struct cell_terms *t, int control)
+static void cell_main(const struct cell_terms *t, unsigned masks, int control)
+	__attribute__((noreturn));
+static void cell_main(const struct cell_terms *t, unsigned masks, int control)
 {
 	struct cell_message m = {.news = CELL_FAILED};
 	int fds[CELL_FDS] = {-1, -1, -1};
 	struct err ignored;
 
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0 &&
-	    build(t, &fds[CELL_SCRATCH], &m.err) == 0 &&
+	    build(t, masks, &fds[CELL_SCRATCH], &m.err) == 0 &&
 	    open_self(&fds[CELL_PIDFD], &fds[CELL_MOUNTS], &m.err) == 0 && give_up(&m.err) == 0)
 		m.news = CELL_READY;
 	prctl(PR_SET_NAME, "cloche-init", 0, 0, 0);
@@ -198,55 +215,85 @@ static int enter_slot(const struct cell_terms *t, int index, const int *joins, i
 		return -1;
 	if (unshare(CLONE_NEWUTS | CLONE_NEWCGROUP) < 0)
 		return err_sys(e, "cannot create namespaces");
+	/* Neither it nor its cells ever execute anything: once is enough for all of them. */
+	if (caps_drop_bounding(e) < 0)
+		return -1;
+	if (!caps_bounding_is_empty())
+		return err_set(e, ERR_UNSUPPORTED, "the capability bounding set was not dropped");
 	snprintf(name, sizeof(name), "slot-%d", index);
 	prctl(PR_SET_NAME, name, 0, 0, 0);
 	return 0;
 }
 
-static pid_t make_cell(const struct cell_terms *t, int control, struct err *e)
+static pid_t make_cell(const struct cell_terms *t, unsigned masks, int control, struct err *e)
 {
 	struct clone_args args = {.flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC,
 				  .exit_signal = SIGCHLD};
 	pid_t pid = sys_clone3(&args);
 
 	if (pid == 0)
-		cell_main(t, control);
+		cell_main(t, masks, control);
 	return pid < 0 ? err_sys(e, "cannot create a cell") : pid;
 }
 
 /*
  * A network that a tenant used is not for the next one: connections that linger, learned metrics and
- * counters would tell of it. *fresh is what the network looked like before anybody used it.
+ * counters would tell of it.
  */
-static int renew_network(int control, uint64_t *fresh, struct err *e)
+struct network {
+	struct net_counters counters;
+	uint64_t fresh; /* what it looked like before anybody used it; 0: there is none */
+};
+
+static int look_at_network(struct network *n, struct err *e)
+{
+	net_counters_close(&n->counters);
+	if (net_counters_open(&n->counters, e) < 0)
+		return -1;
+	n->fresh = net_fingerprint(&n->counters);
+	return 0;
+}
+
+static int renew_network(int control, struct network *n, struct err *e)
 {
 	struct cell_message m = {.news = CELL_NETWORK};
 	auto_close int dns = -1;
 
-	if (*fresh && net_fingerprint() == *fresh)
+	if (n->fresh && net_fingerprint(&n->counters) == n->fresh)
 		return 0;
-	if (net_create(&dns, e) < 0)
+	if (net_create(&dns, e) < 0 || look_at_network(n, e) < 0)
 		return -1;
-	*fresh = net_fingerprint();
 	return message_send(control, &m, sizeof(m), &dns, dns >= 0, e);
+}
+
+/* What is to be hidden of a /proc, seen in a whole one. */
+static unsigned find_masks(const struct cell_terms *t)
+{
+	auto_close int proc = open(CELL_HIDDEN_PROC, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	/* If it cannot be seen, no cell will be made either: some of these exist nowhere. */
+	return proc < 0 ? ~0u : procfs_look(proc, t->caller_is_root);
 }
 
 /* One cell after the other, until nobody asks any more. */
 static void serve(const struct cell_terms *t, int control)
 {
-	uint64_t fresh = net_fingerprint();
+	struct network network = {.counters = NET_COUNTERS_NONE};
+	unsigned masks = find_masks(t);
 	int old[KEEPER_MAX_FDS];
 	struct err e;
 	char byte;
 
+	/* If that fails, it is made anew and tried again. */
+	(void)look_at_network(&network, &e);
 	while (message_receive(control, &byte, 1, old, &e) == 0) {
 		struct cell_message m = {.news = CELL_GONE};
 		int status = 0;
 		pid_t pid = -1;
 
 		close_fd(&old[0]);
-		if (renew_network(control, &fresh, &m.err) == 0)
-			pid = make_cell(t, control, &m.err);
+		if (renew_network(control, &network, &m.err) == 0)
+			pid = make_cell(t, masks, control, &m.err);
 		if (pid < 0)
 			m.news = CELL_FAILED;
 		else

@@ -4,6 +4,7 @@
 #include "base/str.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <net/if.h>
@@ -40,37 +41,61 @@ int net_create(int *ret_dns, struct err *e)
 	return up(ret_dns, e);
 }
 
+/* What netstat says besides comes with packets, which dev has counted. */
+static const char *const counters[] = {"/proc/self/net/dev", "/proc/self/net/snmp",
+				       "/proc/self/net/snmp6", "/proc/self/net/sockstat"};
+#define SOCKSTAT 3 /* only its first line is of the namespace, the others are of the whole host */
+static_assert(ARRAY_LEN(counters) == NET_COUNTERS, "a file for each counter");
+
+int net_counters_open(struct net_counters *ret, struct err *e)
+{
+	struct net_counters c = NET_COUNTERS_NONE;
+
+	for (size_t i = 0; i < ARRAY_LEN(counters); i++) {
+		c.fds[i] = open(counters[i], O_RDONLY | O_CLOEXEC);
+		/* There are kernels without IPv6. */
+		if (c.fds[i] < 0 && errno != ENOENT) {
+			err_sys(e, "cannot open %s", counters[i]);
+			net_counters_close(&c);
+			return -1;
+		}
+	}
+	*ret = c;
+	return 0;
+}
+
+void net_counters_close(struct net_counters *c)
+{
+	for (size_t i = 0; i < ARRAY_LEN(counters); i++)
+		close_fd(&c->fds[i]);
+}
+
 static uint64_t mix(uint64_t hash, const char *bytes, size_t len)
 {
-	for (size_t i = 0; i < len; i++)
-		hash = (hash ^ (unsigned char)bytes[i]) * 0x100000001b3;
+	while (len > 0) {
+		size_t n = len < sizeof(hash) ? len : sizeof(hash);
+		uint64_t word = 0;
+
+		memcpy(&word, bytes, n);
+		hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+		hash ^= hash >> 32;
+		bytes += n;
+		len -= n;
+	}
 	return hash;
 }
 
-/* What netstat says besides comes with packets, which dev has counted. */
-uint64_t net_fingerprint(void)
+uint64_t net_fingerprint(const struct net_counters *c)
 {
-	static const struct {
-		const char *path;
-		bool first_line; /* the others count the whole host */
-	} rows[] = {{"/proc/self/net/dev", false},
-		    {"/proc/self/net/snmp", false},
-		    {"/proc/self/net/snmp6", false},
-		    {"/proc/self/net/sockstat", true}};
 	uint64_t hash = 0xcbf29ce484222325;
 	char text[4096], *end;
 	ssize_t n;
 
-	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		auto_close int fd = open(rows[i].path, O_RDONLY | O_CLOEXEC);
-
-		/* There are kernels without IPv6. */
-		if (fd < 0 && errno == ENOENT)
+	for (size_t i = 0; i < ARRAY_LEN(counters); i++) {
+		if (c->fds[i] < 0)
 			continue;
-		if (fd < 0)
-			return 0;
-		while ((n = read(fd, text, sizeof(text))) > 0) {
-			end = rows[i].first_line ? memchr(text, '\n', (size_t)n) : NULL;
+		for (off_t at = 0; (n = pread(c->fds[i], text, sizeof(text), at)) > 0; at += n) {
+			end = i == SOCKSTAT ? memchr(text, '\n', (size_t)n) : NULL;
 			hash = mix(hash, text, end ? (size_t)(end - text) : (size_t)n);
 			if (end)
 				break;

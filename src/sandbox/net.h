@@ -11,10 +11,24 @@
 /* Moves this process into a new network namespace. *ret_dns is -1 if port 53 cannot be had. */
 int net_create(int *ret_dns, struct err *e);
 /*
- * A number made of everything that our network namespace counts: packets, errors, sockets. As long as it
- * is the same, nobody used the network. 0: it cannot be told.
+ * What our network namespace counts: packets, errors, sockets. Opened once for each namespace, since
+ * finding those files takes longer than reading them.
  */
-uint64_t net_fingerprint(void);
+#define NET_COUNTERS 4
+struct net_counters {
+	int fds[NET_COUNTERS]; /* -1: there is none */
+};
+
+#define NET_COUNTERS_NONE                                                                          \
+	{                                                                                          \
+		.fds = { -1, -1, -1, -1 }                                                          \
+	}
+
+/* Of the namespace that we are in now. */
+int net_counters_open(struct net_counters *ret, struct err *e);
+void net_counters_close(struct net_counters *c);
+/* A number made of all of them. As long as it is the same, nobody used the network. 0: it cannot be told. */
+uint64_t net_fingerprint(const struct net_counters *c);
 
 /*
  * The same by a process of its own, so that it can go on beside other work: it takes longer than

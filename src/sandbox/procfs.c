@@ -11,48 +11,57 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* May the user inside read it, as far as its mode goes? */
-static bool is_readable(int root, const char *path, bool caller_is_root)
-{
-	struct stat st;
+/* What tells about the host or its kernel. */
+static const struct {
+	const char *name;
+	bool is_dir;
+} masked[] = {
+	{"kallsyms", false},   {"keys", false},		 {"key-users", false},
+	{"interrupts", false}, {"cmdline", false},	 {"modules", false},
+	{"kcore", false},      {"timer_list", false},	 {"sched_debug", false},
+	{"kmsg", false},       {"latency_stats", false}, {"sysrq-trigger", false},
+	{"acpi", true},	       {"scsi", true},
+};
 
-	if (fstatat(root, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return false;
-	/* The host's root is nobody in here, unless it is the caller itself, without privileges. */
-	return (st.st_mode & 0006) || caller_is_root;
+unsigned procfs_look(int proc, bool caller_is_root)
+{
+	unsigned found = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(masked); i++) {
+		struct stat st;
+
+		if (fstatat(proc, masked[i].name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		/*
+		 * May the user inside read it? The host's root is nobody in here, unless it is the
+		 * caller itself, without privileges.
+		 */
+		if (masked[i].is_dir || (st.st_mode & 0006) || caller_is_root)
+			found |= 1u << i;
+	}
+	return found;
 }
 
-static int mask(int root, bool caller_is_root, struct err *e)
+static int mask(int proc, unsigned masks, struct err *e)
 {
-	/* What tells about the host or its kernel. */
-	static const char *const masked[] = {
-		"proc/kallsyms",    "proc/keys",    "proc/key-users",	  "proc/interrupts",
-		"proc/cmdline",	    "proc/modules", "proc/kcore",	  "proc/timer_list",
-		"proc/sched_debug", "proc/kmsg",    "proc/latency_stats", "proc/sysrq-trigger",
-	};
-	static const char *const masked_dirs[] = {"proc/acpi", "proc/scsi"};
 	struct err ignored;
 
 	/* Owned by the host's root anyway; this makes it read-only even for a bug in that. */
-	if (mount_bind(root, "proc/sys", root, "proc/sys", MOUNT_READ_ONLY, e) < 0)
+	if (mount_bind(proc, "sys", proc, "sys", MOUNT_READ_ONLY, e) < 0)
 		return -1;
 	for (size_t i = 0; i < ARRAY_LEN(masked); i++) {
-		if (!is_readable(root, masked[i], caller_is_root))
+		const char *cover = masked[i].is_dir ? "nothing" : "blank";
+
+		if (!(masks & 1u << i))
 			continue;
-		if (mount_bind(AT_FDCWD, "blank", root, masked[i], MOUNT_READ_ONLY, e) < 0)
-			return -1;
-	}
-	for (size_t i = 0; i < ARRAY_LEN(masked_dirs); i++) {
-		if (faccessat(root, masked_dirs[i], F_OK, AT_SYMLINK_NOFOLLOW) < 0)
-			continue;
-		if (mkdir("nothing", 0555) < 0 && errno != EEXIST)
+		if (masked[i].is_dir && mkdir(cover, 0555) < 0 && errno != EEXIST)
 			return err_sys(e, "cannot create a directory");
-		if (mount_bind(AT_FDCWD, "nothing", root, masked_dirs[i], MOUNT_READ_ONLY, e) < 0)
+		if (mount_bind(AT_FDCWD, cover, proc, masked[i].name, MOUNT_READ_ONLY, e) < 0)
 			return -1;
 	}
 	/* The host's boot id is a fingerprint; the sandbox has its own. */
-	(void)mount_bind(AT_FDCWD, "bootid", root, "proc/sys/kernel/random/boot_id",
-			 MOUNT_READ_ONLY, &ignored);
+	(void)mount_bind(AT_FDCWD, "bootid", proc, "sys/kernel/random/boot_id", MOUNT_READ_ONLY,
+			 &ignored);
 	return 0;
 }
 
@@ -70,7 +79,7 @@ static void make_uuid(const char *id, char *ret, size_t size)
 		 (unsigned long long)(b & 0xffffffffffff));
 }
 
-int procfs_show(int root, const char *id, bool caller_is_root, struct err *e)
+static int mount_proc(int root, const char *id, int *ret_proc, struct err *e)
 {
 	char uuid[40];
 	int fd = mount_new("proc", MOUNT_NO_EXEC, NULL, e);
@@ -82,5 +91,22 @@ int procfs_show(int root, const char *id, bool caller_is_root, struct err *e)
 	make_uuid(id, uuid, sizeof(uuid));
 	if (skeleton_file(AT_FDCWD, "bootid", uuid, strlen(uuid), 0444, e) < 0)
 		return -1;
-	return mask(root, caller_is_root, e);
+	*ret_proc = openat(root, "proc", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return *ret_proc < 0 ? err_sys(e, "cannot open /proc") : 0;
+}
+
+int procfs_show(int root, const char *id, bool caller_is_root, struct err *e)
+{
+	auto_close int proc = -1;
+
+	if (mount_proc(root, id, &proc, e) < 0)
+		return -1;
+	return mask(proc, procfs_look(proc, caller_is_root), e);
+}
+
+int procfs_show_known(int root, const char *id, unsigned masks, struct err *e)
+{
+	auto_close int proc = -1;
+
+	return mount_proc(root, id, &proc, e) < 0 ? -1 : mask(proc, masks, e);
 }

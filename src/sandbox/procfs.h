@@ -11,3 +11,6 @@
  * outside could read more.
  */
 int procfs_show(int root, const char *id, bool caller_is_root, struct err *e);
+/* The same in two steps, for who does it again and again: every /proc of a host has the same files. */
+unsigned procfs_look(int proc, bool caller_is_root);
+int procfs_show_known(int root, const char *id, unsigned masks, struct err *e);
