@@ -45,6 +45,10 @@ const json_t *e2b_data(struct sandbox *s);
 /* "" if it has none. */
 const char *e2b_data_text(const struct sandbox *s, const char *key);
 json_t *e2b_data_new(const char *template, bool public_traffic);
+/* Its access token; of NULL, something that looks like one. */
+const char *e2b_access_token(const struct sandbox *s);
+/* Has the request the access token of s? Takes as long if s is NULL. */
+bool e2b_holds_access(const struct exchange *x, const struct sandbox *s);
 /* In constant time. */
 bool e2b_same_secret(const char *a, const char *b);
 
@@ -107,7 +111,8 @@ struct e2b_request {
 
 /*
  * Finds the sandbox, checks the token, wakes it, calls next. Whatever is in the way is answered:
- * 502 without a running sandbox, 401 or 403 without the token.
+ * 401 without a token, whatever is named; 502 without a running sandbox, and without the right token;
+ * 403 to who holds its access token but not the one for its ports.
  */
 void e2b_enter(struct exchange *x, enum e2b_need need,
 	       void (*next)(struct e2b_request *q, struct sandbox *s));

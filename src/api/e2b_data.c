@@ -44,6 +44,23 @@ const char *e2b_data_text(const struct sandbox *s, const char *key)
 	return text ? text : "";
 }
 
+const char *e2b_access_token(const struct sandbox *s)
+{
+	/* As long as a real one, so that what is done with it takes as long. */
+	static const char none[] = "ea_----------------------------------------";
+	const char *token = s ? e2b_data_text(s, "access") : "";
+
+	return *token ? token : none;
+}
+
+bool e2b_holds_access(const struct exchange *x, const struct sandbox *s)
+{
+	const char *token = exchange_header(x, "X-Access-Token");
+	bool same = e2b_same_secret(token ? token : "", e2b_access_token(s));
+
+	return same && s && *e2b_data_text(s, "access");
+}
+
 bool e2b_same_secret(const char *a, const char *b)
 {
 	size_t len = strlen(a);

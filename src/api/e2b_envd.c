@@ -93,31 +93,39 @@ static bool owner_is_known(const struct e2b_request *q, const struct sandbox *s)
 	return !*owner || tokens_has(q->x->api->tokens, owner, (uint64_t)time(NULL));
 }
 
+/*
+ * One tenant's ids answer another like unknown ids: until a token has proven itself, the answer
+ * depends on what was sent, not on whether the sandbox is there. s is NULL if it is not. A sandbox
+ * with public ports has chosen to be seen.
+ */
 static bool may_enter(struct e2b_request *q, const struct sandbox *s, enum e2b_need need)
 {
 	const char *access = exchange_header(q->x, "X-Access-Token");
 	const char *traffic = exchange_header(q->x, "E2b-Traffic-Access-Token");
-	const char *wanted = e2b_data_text(s, "traffic");
+	const char *wanted = s ? e2b_data_text(s, "traffic") : "";
+	bool holds = e2b_holds_access(q->x, s);
 
-	if (!owner_is_known(q, s)) {
-		refuse(q, 401, "the API key of this sandbox was revoked or has expired");
-		return false;
-	}
-	if (need == E2B_ACCESS_TOKEN &&
-	    !(access && e2b_same_secret(access, e2b_data_text(s, "access")))) {
+	if (need == E2B_ACCESS_TOKEN && !(access && *access))
 		refuse(q, 401,
 		       "unauthorized access, please provide a valid access token or method signing "
 		       "if supported");
-		return false;
-	}
-	if (q->port != E2B_ENVD_PORT && *wanted && !(traffic && e2b_same_secret(traffic, wanted))) {
+	else if (!s || (need == E2B_ACCESS_TOKEN && !holds))
+		e2b_not_running(q->x, q->id);
+	else if (!owner_is_known(q, s) && holds)
+		refuse(q, 401, "the API key of this sandbox was revoked or has expired");
+	else if (!owner_is_known(q, s))
+		e2b_not_running(q->x, q->id);
+	else if (q->port == E2B_ENVD_PORT || !*wanted ||
+		 e2b_same_secret(traffic ? traffic : "", wanted))
+		return true;
+	else if (holds)
 		refuse(q, 403,
 		       traffic ? "Traffic access token is invalid"
 			       : "Sandbox is secured with traffic access token. Token header "
 				 "'e2b-traffic-access-token' is missing");
-		return false;
-	}
-	return true;
+	else
+		e2b_not_running(q->x, q->id);
+	return false;
 }
 
 static void wake(struct e2b_request *q)
@@ -162,10 +170,8 @@ static void enter_at(struct e2b_request *q, enum e2b_need need)
 	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
 
 	/* Sandboxes of other doors cannot be entered here until their owner connects to them. */
-	if (!s || !e2b_state(s) || !sandbox_door_data(s)) {
-		e2b_not_running(q->x, q->id);
-		return;
-	}
+	if (s && (!e2b_state(s) || !sandbox_door_data(s)))
+		s = NULL;
 	if (may_enter(q, s, need))
 		decide(q);
 }

@@ -7,17 +7,22 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- /health: is it running? A paused one is not, and is not woken by the question. ---- */
+/*
+ * ---- /health: is it running? A paused one is not, and is not woken by the question. ----
+ * Only who holds its token is told: clients send it with everything.
+ */
 
 static void health(struct exchange *x)
 {
 	char id[IPC_ID] = "";
 	unsigned port;
 	struct sandbox *s = NULL;
+	bool holds;
 
 	if (e2b_target(x, id, &port))
 		s = manager_find_any(x->api->manager, id);
-	if (s && sandbox_state(s) == STATE_RUNNING && sandbox_door_data(s))
+	holds = e2b_holds_access(x, s);
+	if (s && holds && sandbox_state(s) == STATE_RUNNING && sandbox_door_data(s))
 		e2b_empty(x);
 	else
 		e2b_not_running(x, id);

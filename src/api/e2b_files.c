@@ -25,13 +25,10 @@ struct signed_by {
 static bool made(void *arg, struct sandbox *s)
 {
 	struct signed_by *b = arg;
-	const char *token = e2b_data_text(s, "access");
 	char wanted[64];
 
-	if (!*token)
-		return true;
-	e2b_sign(b->path, b->operation, b->user, token, b->expiry, wanted);
-	if (!e2b_same_secret(b->signature, wanted))
+	e2b_sign(b->path, b->operation, b->user, e2b_access_token(s), b->expiry, wanted);
+	if (!s || !e2b_same_secret(b->signature, wanted))
 		return true;
 	b->found = s;
 	return false;
@@ -61,9 +58,9 @@ static bool check_signature(struct e2b_request *q, const char *operation)
 		e2b_fail(x, 401, "missing signature query parameter");
 		return false;
 	}
-	if (s)
-		made(&b, s);
-	else if (!q->id[0])
+	if (q->id[0])
+		made(&b, s); /* unknown ones as well, so that it takes as long */
+	else
 		manager_each(x->api->manager, NULL, made, &b);
 	if (!b.found) {
 		e2b_fail(x, 401, "invalid signature");
@@ -88,10 +85,13 @@ static void enter(struct exchange *x, const char *operation,
 	if (!e2b_target(x, q->id, &q->port))
 		q->id[0] = '\0';
 	s = q->id[0] ? manager_find_any(x->api->manager, q->id) : NULL;
-	if (q->id[0] && (!s || !e2b_state(s)))
-		e2b_not_running(x, q->id);
-	else if (s && token && e2b_same_secret(token, e2b_data_text(s, "access")))
+	if (s && !e2b_state(s))
+		s = NULL;
+	/* Without the right token it makes no difference whether what is named is there. */
+	if (e2b_holds_access(x, s))
 		e2b_enter(x, E2B_OPEN, next);
+	else if (q->id[0] && token && *token && !exchange_arg(x, "signature"))
+		e2b_not_running(x, q->id);
 	else if (check_signature(q, operation))
 		e2b_enter(x, E2B_OPEN, next);
 }

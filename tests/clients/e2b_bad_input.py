@@ -235,8 +235,7 @@ def older_paths():
 def access(box, other):
     stat = ("filesystem.Filesystem/Stat", {"path": "/"})
     check("with the token", rpc(box, *stat).status == 200, "")
-    for name, token in (("no token", None), ("wrong token", "ea_" + "0" * 40), ("empty token", ""),
-                        ("another sandbox's token", other["envdAccessToken"])):
+    for name, token in (("no token", None), ("empty token", "")):
         answer = rpc(box, *stat, X_Access_Token=token)
         check(name, answer.status == 401, (answer.status, answer.body))
     for name, ident in (("unknown sandbox", "nosuchsandbox0123456"), ("odd id", "../../etc"),
@@ -246,12 +245,44 @@ def access(box, other):
               (answer.status, answer.body))
     answer = rpc(box, *stat, Authorization="Basic " + base64.b64encode(b"stranger:").decode())
     is_rpc_error("unknown user", answer, 401, "unauthenticated", "invalid username: 'stranger'")
-    answer = ask("GET", "/health", headers=inside(box, X_Access_Token=None))
-    check("health needs no token", answer.status == 204 and answer.body == b"", answer.status)
+    answer = ask("GET", "/health", headers=inside(box))
+    check("health", answer.status == 204 and answer.body == b"", answer.status)
     answer = ask("GET", "/envs", headers=inside(box))
     check("envs", answer.json()["E2B_SANDBOX_ID"] == box["sandboxID"], answer.body)
     answer = ask("GET", "/metrics", headers=inside(box))
     check("metrics", answer.json()["mem_total"] > 0, answer.body)
+
+
+def strangers(box, other):
+    """Without its token, a sandbox answers as if it were not there, whatever is asked."""
+    secured = api("POST", "/v2/sandboxes", {"templateID": "base",
+                                            "network": {"allowPublicTraffic": False}}).json()
+    absent = "nosuchsandbox0123456"
+    keys = {"no token": {}, "empty": {"X-Access-Token": ""}, "wrong": {"X-Access-Token": "ea_" + "0" * 40},
+            "another's": {"X-Access-Token": other["envdAccessToken"]},
+            "wrong traffic token": {"E2b-Traffic-Access-Token": "ta_" + "0" * 40}}
+    asked = [("GET", "/health", ENVD, None), ("GET", "/metrics", ENVD, None), ("GET", "/envs", ENVD, None),
+             ("POST", "/init", ENVD, None), ("GET", "/files?path=/etc/passwd", ENVD, None),
+             ("GET", "/files?path=/etc/passwd&signature=v1_x", ENVD, None),
+             ("GET", "/files?path=/x&signature=v1_x&signature_expiration=1", ENVD, None),
+             ("POST", "/files?path=/tmp/x", ENVD, "application/octet-stream"),
+             ("POST", "/filesystem.Filesystem/Stat", ENVD, "application/json"),
+             ("POST", "/process.Process/Start", ENVD, "application/connect+json"),
+             ("POST", "/execute", INTERPRETER, "application/json"), ("GET", "/contexts", INTERPRETER, None),
+             ("GET", "/health", INTERPRETER, None), ("GET", "/", 3000, None)]
+    for who, key in keys.items():
+        for method, path, port, kind in asked:
+            answers = []
+            for ident in (secured["sandboxID"], absent):
+                answer = ask(method, path, b"{}" if kind else None, {
+                    **key, "E2b-Sandbox-Id": ident, "E2b-Sandbox-Port": str(port),
+                    **({"Content-Type": kind} if kind else {})})
+                answers.append((answer.status, answer.type, answer.body.replace(ident.encode(), b"ID")))
+            check(f"{method} {path} at {port}, {who}", answers[0] == answers[1] and answers[0][0] >= 400, answers)
+    traffic = ask("GET", "/", headers={"E2b-Sandbox-Id": secured["sandboxID"], "E2b-Sandbox-Port": "3000",
+                                       "X-Access-Token": secured["envdAccessToken"]})
+    check("who holds its token is told what is missing", traffic.status == 403, (traffic.status, traffic.body))
+    api("DELETE", "/sandboxes/" + secured["sandboxID"])
 
 
 def unary(box):
@@ -521,7 +552,7 @@ def other_doors():
         check("it is listed", ident in str(api("GET", "/v2/sandboxes").json()), "")
         check("listing does not open it", ask("GET", "/contexts", headers=headers).status == 502, "")
         box = api("POST", f"/v2/sandboxes/{ident}/connect", {}).json()
-        check("its ports need a token", ask("GET", "/contexts", headers=headers).status == 403, box)
+        check("its ports need a token", ask("GET", "/contexts", headers=headers).status == 502, box)
         answer = ask("GET", "/contexts", headers={**headers, "E2b-Traffic-Access-Token": box["trafficAccessToken"]})
         check("with the token", answer.status == 200, (answer.status, answer.body))
         answer = rpc(box, "filesystem.Filesystem/Stat", {"path": "/tmp"})
@@ -533,8 +564,9 @@ def other_doors():
 def main():
     box, other = create(), create()
     try:
-        for test in (lambda: control_plane(box), older_paths, lambda: access(box, other), lambda: unary(box),
-                     lambda: watchers(box), lambda: streams(box), lambda: processes(box), lambda: files(box),
+        for test in (lambda: control_plane(box), older_paths, lambda: access(box, other),
+                     lambda: strangers(box, other), lambda: unary(box), lambda: watchers(box),
+                     lambda: streams(box), lambda: processes(box), lambda: files(box),
                      lambda: interpreter(box), other_doors):
             try:
                 test()

@@ -262,8 +262,10 @@ await test('ports behind a token', async () => {
   const s = await Sandbox.create({ network: { allowPublicTraffic: false } })
   match(s.trafficAccessToken, /./, 'a token is given')
   const host = `3000-${s.sandboxId}.localhost:${api.port}`
-  equal((await request({ Host: host })).status, 403)
-  equal((await request({ Host: host, 'e2b-traffic-access-token': 'wrong' })).status, 403)
+  for (const key of [{}, { 'e2b-traffic-access-token': 'wrong' }]) {
+    const hidden = await request({ Host: host, ...key })
+    equal([hidden.status, JSON.parse(hidden.text).message], [502, 'The sandbox was not found'])
+  }
   equal((await request({ Host: host, 'e2b-traffic-access-token': s.trafficAccessToken })).status, 502, 'nothing listens there yet')
   equal(await s.kill(), true)
 })
