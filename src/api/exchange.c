@@ -469,6 +469,10 @@ static bool is_ambiguous(struct exchange *x)
 		r.wrong = "both Content-Length and Transfer-Encoding";
 	else if (encoding && strcasecmp(encoding, "chunked") != 0)
 		r.wrong = "Transfer-Encoding: only chunked is known";
+	else if (exchange_header(x, "Content-Length") && x->content_length < 0)
+		r.wrong = "Content-Length: not a length";
+	else if (!http1_is_token(x->method))
+		r.wrong = "a malformed method";
 	if (!r.wrong)
 		return false;
 	err_set(&e, ERR_INVALID, "%s", r.wrong);

@@ -24,6 +24,7 @@ struct proxy {
 	struct call *call;
 	struct tunnel *tunnel;
 	struct buf out, in; /* the request's head; the answer's, until it is complete */
+	struct buf hop;	    /* what the client's Connection fields name, with commas and an end */
 	bool chunked, upgrading, own_host, no_body, streaming, opening;
 	struct http1_body body;
 	size_t debt;
@@ -35,6 +36,7 @@ static void proxy_free(struct proxy *p)
 		call_drop(p->call);
 	buf_done(&p->out);
 	buf_done(&p->in);
+	buf_done(&p->hop);
 	free(p);
 }
 
@@ -72,11 +74,27 @@ static void add_line(struct buf *b, const char *name, const char *value)
 	buf_add(b, "\r\n", 2);
 }
 
+/* What a Connection field names is for us, not for who is behind us. There may be several. */
+static void add_connection(struct buf *hop, const char *value)
+{
+	buf_add(hop, value, strlen(value));
+	buf_add(hop, ",", 1);
+}
+
+static void read_connection(void *arg, const char *name, const char *value)
+{
+	struct proxy *p = arg;
+
+	if (!strcasecmp(name, "Connection"))
+		add_connection(&p->hop, value);
+}
+
 static void add_header(void *arg, const char *name, const char *value)
 {
 	struct proxy *p = arg;
 
-	if (!http1_is_hop_header(name) && !is_ours(p, name))
+	if (!http1_is_hop_header(name) && !is_ours(p, name) &&
+	    !http1_list_has(buf_head(&p->hop), name))
 		add_line(&p->out, name, value);
 }
 
@@ -101,11 +119,12 @@ static void add_framing(struct proxy *p)
 static void make_head(struct proxy *p, const struct ports_target *t)
 {
 	const char *upgrade = exchange_header(p->x, "Upgrade");
-	const char *connection = exchange_header(p->x, "Connection");
 	const char *host = exchange_header(p->x, "Host");
 	char text[64];
 
-	p->upgrading = upgrade && connection && strcasestr(connection, "upgrade");
+	exchange_each_header(p->x, read_connection, p);
+	buf_add(&p->hop, "", 1);
+	p->upgrading = upgrade && http1_list_has(buf_head(&p->hop), "Upgrade");
 	buf_add(&p->out, p->x->method, strlen(p->x->method));
 	buf_add(&p->out, " ", 1);
 	buf_add(&p->out, t->path, strlen(t->path));
@@ -201,17 +220,26 @@ static void on_open(void *arg, struct raw *raw, const char *bytes, size_t len)
 		tunnel_to_guest(p->tunnel, bytes, len);
 }
 
+static bool may_pass(const struct proxy *p, const char *name, const char *hop, bool upgraded)
+{
+	if (upgraded && !strcasecmp(name, "Upgrade"))
+		return true;
+	return !http1_is_hop_header(name) && !http1_list_has(hop, name) &&
+	       (p->own_host || strcasecmp(name, "Set-Cookie") != 0);
+}
+
 static void pass_headers(struct proxy *p, const struct http1_head *h)
 {
-	for (size_t i = 0; i < h->count; i++) {
-		const char *name = h->fields[i].name;
+	struct buf hop = {0};
 
-		if (!p->own_host && !strcasecmp(name, "Set-Cookie"))
-			continue;
-		if (h->status == 101 ? !strcasecmp(name, "Connection") : http1_is_hop_header(name))
-			continue;
-		exchange_set_header(p->x, name, h->fields[i].value);
-	}
+	for (size_t i = 0; i < h->count; i++)
+		if (!strcasecmp(h->fields[i].name, "Connection"))
+			add_connection(&hop, h->fields[i].value);
+	buf_add(&hop, "", 1);
+	for (size_t i = 0; i < h->count; i++)
+		if (may_pass(p, h->fields[i].name, buf_head(&hop), h->status == 101))
+			exchange_set_header(p->x, h->fields[i].name, h->fields[i].value);
+	buf_done(&hop);
 	/* A page at a path of ours would otherwise be of our origin. */
 	if (!p->own_host)
 		exchange_set_header(p->x, "Content-Security-Policy",

@@ -33,6 +33,15 @@ static int add_arg(struct exchange *x, const char *text, size_t len, struct err 
 	return 0;
 }
 
+/* What goes inside repeats the target: nothing in it may end it. */
+static bool has_blank(const char *s)
+{
+	for (; *s; s++)
+		if ((unsigned char)*s <= ' ' || *s == 0x7f)
+			return true;
+	return false;
+}
+
 static int split_uri(struct exchange *x, struct err *e)
 {
 	char *query = strchr(x->inside->uri, '?');
@@ -44,6 +53,8 @@ static int split_uri(struct exchange *x, struct err *e)
 	x->query = query ? query : "";
 	if (x->path[0] != '/')
 		return err_set(e, ERR_INVALID, "the request target is not a path");
+	if (has_blank(x->path) || has_blank(x->query))
+		return err_set(e, ERR_INVALID, "the request target has a blank in it");
 	for (at = x->query; *at;) {
 		size_t len = strcspn(at, "&");
 

@@ -130,6 +130,22 @@ bool http1_is_hop_header(const char *name)
 	return false;
 }
 
+bool http1_list_has(const char *list, const char *name)
+{
+	size_t wanted = strlen(name);
+
+	while (*list) {
+		size_t len;
+
+		list += strspn(list, ", \t");
+		len = strcspn(list, ", \t");
+		if (len == wanted && len && !strncasecmp(list, name, len))
+			return true;
+		list += len;
+	}
+	return false;
+}
+
 /* ---- bodies ---- */
 
 enum stage { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, TRAILER, TRAILER_LF };

@@ -35,6 +35,8 @@ int http1_head_read(char *bytes, size_t len, struct http1_head *ret, struct err 
 bool http1_is_token(const char *s);
 /* Between two parties of one connection only: never passed on. */
 bool http1_is_hop_header(const char *name);
+/* Is name one of a list with commas, as Connection has it? In any case of letters. */
+bool http1_list_has(const char *list, const char *name);
 
 enum http1_body_kind { HTTP1_NONE, HTTP1_LENGTH, HTTP1_CHUNKED, HTTP1_TO_END };
 

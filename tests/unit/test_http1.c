@@ -108,6 +108,12 @@ static void test_fields(void **state)
 	assert_string_equal(h.fields[0].value, "b c");
 	assert_true(http1_is_hop_header("transfer-encoding"));
 	assert_false(http1_is_hop_header("X"));
+	assert_true(http1_list_has("close, X-One", "x-one"));
+	assert_true(http1_list_has(",, \tx-one ,Upgrade", "Upgrade"));
+	assert_false(http1_list_has("close, X-One", "X-On"));
+	assert_false(http1_list_has("close, X-One", "One"));
+	assert_false(http1_list_has("", "X"));
+	assert_false(http1_list_has(", ,", ""));
 }
 
 int main(void)

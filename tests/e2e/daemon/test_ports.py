@@ -31,6 +31,9 @@ class H(http.server.BaseHTTPRequestHandler):
             self.wfile.write(b"0\r\n\r\n")
         elif self.path == "/head":
             self.answer(200, str(self.headers).encode(), Set_Cookie="a=b")
+        elif self.path == "/hop":
+            self.answer(200, b"x", Connection="X-Hop, close", X_Hop="1", Keep_Alive="timeout=5",
+                        Proxy_Authenticate="Basic", X_Kept="1")
         elif self.path == "/big":
             self.answer(200, b"z" * 3000000)
         elif self.path == "/bad":
@@ -41,7 +44,8 @@ class H(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
         elif self.headers.get("Upgrade") == "echo":
             self.send_response(101); self.send_header("Upgrade", "echo")
-            self.send_header("Connection", "Upgrade"); self.end_headers()
+            self.send_header("Connection", "Upgrade, X-Hop"); self.send_header("X-Hop", "1")
+            self.send_header("Content-Length", "7"); self.send_header("X-Kept", "1"); self.end_headers()
             while True:
                 data = self.connection.recv(65536)
                 if not data: break
@@ -119,6 +123,46 @@ class Ports(harness.Case):
             self.assertNotIn(secret, text)
         self.assertIsNone(seen.headers["Set-Cookie"])
 
+    def raw(self, lines, rest="/head"):
+        """What one request as it stands is answered, until the connection ends."""
+        with self.d.raw(unix=True) as s:
+            s.sendall(b"GET %s/ports/8000%s HTTP/1.1\r\n%s\r\n\r\n" % (
+                self.inner.path.encode(), rest.encode(), b"\r\n".join(lines)))
+            text = b""
+            while more := s.recv(65536):
+                text += more
+        return text
+
+    def test_fields_of_one_connection_are_not_passed_on(self):
+        text = self.raw([b"Host: localhost", b"Connection: close , x-one", b"Connection: X-Two",
+                         b"X-One: secret1", b"X-Two: secret2", b"X-Three: kept", b"TE: trailers",
+                         b"Keep-Alive: secret3", b"Proxy-Authorization: secret4"])
+        self.assertIn(b" 200 ", text.split(b"\r\n")[0])
+        self.assertIn(b"x-three: kept", text.lower())
+        for secret in (b"secret", b"x-one", b"x-two", b"trailers"):
+            self.assertNotIn(secret, text.lower())
+        reply = self.port("/hop")
+        self.assertEqual((reply.body, reply.headers["X-Kept"]), (b"x", "1"))
+        for name in ("X-Hop", "Keep-Alive", "Proxy-Authenticate"):
+            self.assertIsNone(reply.headers[name])
+
+    def test_heads_that_can_be_read_in_two_ways(self):
+        for lines in ([b"Host: localhost", b"Host: localhost:1"],
+                      [b"Host: localhost", b"Content-Length: 3", b"Transfer-Encoding: chunked"],
+                      [b"Host: localhost", b"Transfer-Encoding: gzip, chunked"],
+                      [b"Host: localhost", b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked"],
+                      [b"Host: localhost", b"Content-Length: 0", b"Content-Length: 3"],
+                      [b"Host: localhost", b"Content-Length: +3"],
+                      [b"Host: localhost", b"Content-Length: 3, 3"],
+                      [b"Host: localhost", b"X-One : 1"]):
+            text = self.raw(lines)
+            self.assertIn(b" 400 ", text.split(b"\r\n")[0] + b" ", (lines, text))
+        for rest in ("/a b", "/a HTTP/1.1 x", "/a\x7f", "/a\x01", "/a?b c"):
+            text = self.raw([b"Host: localhost", b"Connection: close"], rest)
+            self.assertTrue(text == b"" or b" 400 " in text.split(b"\r\n")[0], (rest, text))
+        folded = self.raw([b"Host: localhost", b"X-Folded: a", b"\tX-Smuggled: b", b"Connection: close"])
+        self.assertNotIn(b"\nx-smuggled:", folded.lower())
+
     def test_nothing_listens(self):
         self.assertError(self.port("/", port=8001), 502, "bad_gateway")
         self.assertError(self.port("/", port=0), 400)
@@ -137,6 +181,10 @@ class Ports(harness.Case):
             while b"\r\n\r\n" not in head:
                 head += s.recv(4096)
             self.assertTrue(head.startswith(b"HTTP/1.1 101"), head)
+            self.assertIn(b"x-kept: 1", head.lower())
+            self.assertIn(b"upgrade: echo", head.lower())
+            self.assertNotIn(b"x-hop", head.lower())
+            self.assertNotIn(b"content-length", head.lower())
             for size in (5, 100000):
                 data, got = b"e" * size, b""
                 s.sendall(data)
