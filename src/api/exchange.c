@@ -1,10 +1,12 @@
 #include "api/inside.h"
 
 #include "base/auto.h"
+#include "base/budget.h"
 #include "base/clock.h"
 #include "base/parse.h"
 #include "base/str.h"
 #include "policy/config.h"
+#include "manager/manager.h"
 #include "wire/http1.h"
 
 #include <ctype.h>
@@ -61,6 +63,26 @@ static void free_owned(struct exchange_inside *in)
 	}
 }
 
+/* Never refused: what was promised is given, at the expense of what is yet to be printed. */
+void exchange_count(struct exchange *x)
+{
+	struct exchange_inside *in = x->inside;
+	struct budget *b = manager_output(x->api->manager);
+	size_t now = in->reply_len + in->out.len + in->extra;
+
+	if (now < COUNTED_MIN)
+		now = 0;
+	b->used += now;
+	b->used -= in->counted;
+	in->counted = now;
+}
+
+void exchange_keep(struct exchange *x, size_t bytes)
+{
+	x->inside->extra += bytes;
+	exchange_count(x);
+}
+
 static void exchange_free(struct exchange *x)
 {
 	struct exchange_inside *in = x->inside;
@@ -69,10 +91,12 @@ static void exchange_free(struct exchange *x)
 	loop_unwatch(l, &in->hup);
 	loop_task_remove(l, &in->task);
 	free_owned(in);
+	in->reply_len = in->extra = 0;
+	buf_done(&in->out);
+	exchange_count(x);
 	json_decref(x->json);
 	in->server->buffered -= in->body.len;
 	buf_done(&in->body);
-	buf_done(&in->out);
 	list_done(&in->names);
 	list_done(&in->values);
 	free(in->reply);

@@ -158,6 +158,8 @@ bool exchange_arg_flag(const struct exchange *x, const char *name);
 bool exchange_accepts(const struct exchange *x, const char *type);
 /* Memory of the handler's own, zeroed, in x->data; freed with the exchange, after done(data). */
 void *exchange_attach(struct exchange *x, size_t size, void (*done)(void *data));
+/* So many bytes more are held for its answer: counted with the output that the daemon keeps. */
+void exchange_keep(struct exchange *x, size_t bytes);
 
 /* The same for what helpers of the handler need: done(data), then free, with the exchange. */
 void exchange_also_free(struct exchange *x, void *data, void (*done)(void *data));

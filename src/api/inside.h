@@ -32,6 +32,7 @@
 #define DISCARD_MAX (256u << 10) /* what is read and thrown away to keep a connection usable */
 #define DOORS_MAX 8
 #define POUR_MIN (1 << 20)
+#define COUNTED_MIN (64u << 10) /* held for a client; what is less is bounded by the connections */
 
 struct raw {
 	struct MHD_UpgradeResponseHandle *handle;
@@ -110,6 +111,8 @@ struct exchange_inside {
 		pouring; /* a long body of known length goes past libmicrohttpd; its head is sent */
 	int64_t length;
 	struct buf out;
+	size_t extra;	/* held for it elsewhere */
+	size_t counted; /* of what is held, in the budget of outputs */
 	void (*on_room)(void *arg);
 	void *room_arg;
 	void (*on_gone)(void *arg);
@@ -128,6 +131,8 @@ void peer_set_timer(struct peer *p, uint64_t ms); /* 0: none */
 void peer_cut(struct peer *p);
 
 /* exchange.c */
+/* What is held for the client has changed. */
+void exchange_count(struct exchange *x);
 struct exchange *exchange_new(struct peer *p, const char *uri);
 void exchange_hold(struct exchange *x);
 void exchange_release(struct exchange *x); /* frees it if nobody needs it any more */

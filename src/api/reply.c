@@ -80,6 +80,7 @@ void exchange_reply_take(struct exchange *x, int status, const char *type, char 
 	in->reply = bytes;
 	in->reply_len = len;
 	in->reply_type = type ? str_copy(type) : NULL;
+	exchange_count(x);
 	answered(x);
 }
 
@@ -226,6 +227,7 @@ static void pour(struct exchange *x)
 			break;
 		buf_drop(&in->out, (size_t)n);
 	}
+	exchange_count(x);
 	if (in->suspended)
 		loop_change(x->api->loop, &in->hup, EPOLLRDHUP | (in->out.len ? EPOLLOUT : 0));
 	if (!in->out.len && in->finished)
@@ -256,6 +258,7 @@ static void pour_some(struct exchange *x, const char *bytes, size_t len)
 		len -= (size_t)n;
 	}
 	buf_add(&in->out, bytes, len);
+	exchange_count(x);
 	if (len && in->suspended)
 		loop_change(x->api->loop, &in->hup, EPOLLRDHUP | EPOLLOUT);
 }
@@ -281,6 +284,7 @@ static ssize_t pull(void *cls, uint64_t pos, char *buf, size_t max)
 	if (n) {
 		memcpy(buf, buf_head(&in->out), n);
 		buf_drop(&in->out, n);
+		exchange_count(x);
 		in->want_room = true;
 		loop_task_add(x->api->loop, &in->task);
 		return (ssize_t)n;
@@ -398,6 +402,7 @@ void exchange_write(struct exchange *x, const void *bytes, size_t len)
 		return;
 	}
 	buf_add(&in->out, bytes, len);
+	exchange_count(x);
 	if (in->queued)
 		exchange_resume(x);
 }

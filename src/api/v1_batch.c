@@ -151,6 +151,7 @@ static void keep_text(struct task *t, const char *text, size_t len, const struct
 		t->len = out.len;
 		t->text = must_alloc(malloc(out.len));
 		memcpy(t->text, buf_head(&out), out.len);
+		exchange_keep(b->x, out.len);
 	}
 	buf_done(&out);
 }

@@ -41,12 +41,70 @@ static void capture_free(struct capture_run *c)
 	free(c);
 }
 
+/* How long it is in the record, at most. */
+static size_t printed(const struct capture *c, bool base64)
+{
+	const struct {
+		const char *bytes;
+		size_t len;
+	} parts[] = {{c->head, c->head_len}, {c->tail, c->tail_len}};
+	size_t n = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+		for (size_t j = 0; j < parts[i].len; j++) {
+			unsigned char b = (unsigned char)parts[i].bytes[j];
+
+			n += b < ' ' || b >= 0x7f || b == '"' || b == '\\' ? 6 : 1;
+		}
+	return base64 ? (c->head_len + c->tail_len) / 3 * 4 + 4 : n;
+}
+
+static void shrink(struct capture *c)
+{
+	if (c->head_len > STREAM_FREE)
+		c->head_len = STREAM_FREE;
+	c->tail_len = 0;
+	free(take_ptr(c->tail));
+}
+
+/* The answer takes the place of what was kept; together with all others it must fit. */
+static bool fits(struct capture_run *c)
+{
+	struct budget after = c->s->m->output;
+	const struct result *r = &c->result;
+	size_t kept = c->out.held + c->err.held;
+
+	budget_give(&after, kept);
+	return !kept ||
+	       budget_has(&after, printed(&r->out, r->base64) + printed(&r->err, r->base64));
+}
+
+static void add_note(struct result *r, const char *note)
+{
+	for (size_t i = 0; i + 1 < ARRAY_LEN(r->notes); i++)
+		if (!r->notes[i]) {
+			r->notes[i] = note;
+			return;
+		}
+}
+
 static void answer(struct capture_run *c)
 {
 	auto_free char *text = NULL;
 	size_t len = 0;
 	FILE *to = must_alloc(open_memstream(&text, &len));
+	bool fit = fits(c);
 
+	if (!fit) {
+		shrink(&c->result.out);
+		shrink(&c->result.err);
+	}
+	if (!fit || c->out.starved || c->err.starved) {
+		c->result.limits_hit |= HIT_OUTPUT;
+		add_note(&c->result,
+			 "less output was kept than asked for: the daemon holds as much as "
+			 "it may of all that runs (output_budget)");
+	}
 	result_print(&c->result, to);
 	fclose(to);
 	/* Without its newline. */
@@ -218,6 +276,7 @@ struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r
 	c->note = r->note ? str_copy(r->note) : NULL;
 	stream_init(&c->out, -1, limit);
 	stream_init(&c->err, -1, limit);
+	c->out.budget = c->err.budget = &s->m->output;
 	if (input_len) {
 		c->input = must_alloc(malloc(input_len));
 		memcpy(c->input, input, input_len);

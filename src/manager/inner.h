@@ -15,6 +15,7 @@
 
 #include "audit/audit.h"
 #include "manager/broker.h"
+#include "base/budget.h"
 #include "manager/manager.h"
 #include "policy/config.h"
 #include "store/store.h"
@@ -132,6 +133,7 @@ struct manager {
 	struct caller acting;
 	json_t *layers; /* as last made; shared */
 	struct manager_metrics metrics;
+	struct budget output; /* all that is kept of the output of commands, and waits to be read */
 };
 
 /* ---- warm.c ---- */

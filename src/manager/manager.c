@@ -472,6 +472,7 @@ struct manager *manager_new(const struct manager_parts *parts)
 	m->last = &m->first;
 	m->graves_end = &m->graves;
 	m->next_seq = 1;
+	m->output.max = m->p.config->output_budget;
 	pool_start(m);
 	grave_start(m);
 	stats_start(m);
@@ -482,7 +483,13 @@ struct manager *manager_new(const struct manager_parts *parts)
 void manager_set_config(struct manager *m, const struct config *config)
 {
 	m->p.config = config;
+	m->output.max = config->output_budget;
 	pool_resize(m);
+}
+
+struct budget *manager_output(struct manager *m)
+{
+	return &m->output;
 }
 
 void manager_drain(struct manager *m)

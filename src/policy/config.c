@@ -56,6 +56,7 @@ void config_init(struct config *c)
 	c->max_sandboxes_per_token = 1000;
 	c->pool_size = 4;
 	c->boot_retries = 2;
+	c->output_budget = 512 * MB;
 	c->log_bytes = MB;
 	c->shutdown_ms = 10000;
 	/* Generous: they are there to stop a runaway client, not to ration an honest one. */

@@ -89,8 +89,9 @@ struct config {
 	uint32_t max_sandboxes, max_sandboxes_per_token;
 	uint32_t pool_size; /* sandboxes prepared in advance */
 	uint32_t boot_retries;
-	uint64_t log_bytes;   /* kept of the output of each background command */
-	uint64_t shutdown_ms; /* what is running may take so long after SIGTERM */
+	uint64_t output_budget; /* of all captured output that is in memory at one time */
+	uint64_t log_bytes;	/* kept of the output of each background command */
+	uint64_t shutdown_ms;	/* what is running may take so long after SIGTERM */
 
 	struct config_rate rate_token, rate_address;
 	uint32_t max_connections;

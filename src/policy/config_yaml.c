@@ -44,6 +44,7 @@ static const struct key keys[] = {
 	{"", "max_sandboxes_per_token", COUNT, AT(max_sandboxes_per_token), 0, 1000000, 0},
 	{"", "pool_size", COUNT, AT(pool_size), 0, 4096, 0},
 	{"", "boot_retries", COUNT, AT(boot_retries), 0, 100, 0},
+	{"", "output_budget", SIZE, AT(output_budget), MB, 0, 0},
 	{"", "log_bytes", SIZE, AT(log_bytes), 4096, 1024 * MB, 0},
 	{"", "shutdown_timeout", TIME, AT(shutdown_ms), 0, DAY_MS, 0},
 

@@ -17,8 +17,21 @@ void stream_init(struct stream *s, int fd, size_t limit)
 	s->ring_room = limit / 2;
 }
 
+/* Room for so many bytes more; false: the budget has none. */
+static bool take(struct stream *s, size_t bytes)
+{
+	if (!budget_take(s->budget, bytes)) {
+		s->starved = true;
+		return false;
+	}
+	s->held += bytes;
+	return true;
+}
+
 static void keep_tail(struct stream *s, const char *data, size_t n)
 {
+	if (!s->ring && s->ring_room && !take(s, s->ring_room))
+		s->ring_room = 0;
 	if (!s->ring && s->ring_room)
 		s->ring = must_alloc(malloc(s->ring_room));
 	if (n > s->ring_room) {
@@ -36,15 +49,32 @@ static void keep_tail(struct stream *s, const char *data, size_t n)
 	}
 }
 
-static void keep_head(struct stream *s, const char *data, size_t n)
+static bool grow_head(struct stream *s, size_t need)
 {
-	if (s->head_len + n > s->head_size) {
-		s->head_size =
-			(s->head_len + n) * 2 < s->head_room ? (s->head_len + n) * 2 : s->head_room;
-		s->head = must_alloc(realloc(s->head, s->head_size));
+	size_t size = need * 2 < s->head_room ? need * 2 : s->head_room;
+	size_t had = s->head_size > STREAM_FREE ? s->head_size : STREAM_FREE;
+
+	if (need <= STREAM_FREE && size > STREAM_FREE)
+		size = STREAM_FREE;
+	if (size > had && !take(s, size - had))
+		return false;
+	s->head = must_alloc(realloc(s->head, size));
+	s->head_size = size;
+	return true;
+}
+
+/* Returns how much of it is kept; if that is not all, nothing that comes later is. */
+static size_t keep_head(struct stream *s, const char *data, size_t n)
+{
+	if (s->head_len + n > s->head_size && !grow_head(s, s->head_len + n)) {
+		s->head_room = s->head_size > STREAM_FREE ? s->head_size : STREAM_FREE;
+		n = s->head_room - s->head_len < n ? s->head_room - s->head_len : n;
+		if (s->head_size < s->head_room)
+			s->head = must_alloc(realloc(s->head, s->head_size = s->head_room));
 	}
 	memcpy(s->head + s->head_len, data, n);
 	s->head_len += n;
+	return n;
 }
 
 void stream_add(struct stream *s, const char *data, size_t n)
@@ -53,7 +83,7 @@ void stream_add(struct stream *s, const char *data, size_t n)
 
 	s->total += n;
 	if (to_head)
-		keep_head(s, data, to_head);
+		to_head = keep_head(s, data, to_head);
 	if (n > to_head)
 		keep_tail(s, data + to_head, n - to_head);
 }
@@ -116,6 +146,8 @@ void stream_finish(struct stream *s, struct capture *ret)
 		ret->head_len = s->head_len + s->ring_len;
 		free(tail);
 	}
+	free(take_ptr(s->ring));
+	s->ring_len = s->ring_room = 0;
 }
 
 void stream_done(struct stream *s)
@@ -124,4 +156,6 @@ void stream_done(struct stream *s)
 	free(s->head);
 	free(s->ring);
 	s->head = s->ring = NULL;
+	budget_give(s->budget, s->held);
+	s->held = 0;
 }

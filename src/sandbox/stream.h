@@ -1,6 +1,7 @@
 /* Output on its way out: kept, head and tail in bounded memory, or written to a file. */
 #pragma once
 
+#include "base/budget.h"
 #include "model/result.h"
 
 #include <stdint.h>
@@ -15,7 +16,13 @@ struct stream {
 	char *ring;			       /* the last bytes, as many as ring_room */
 	size_t ring_len, ring_at, ring_room;
 	uint64_t total;
+	struct budget *budget; /* what it is kept at the expense of, or NULL */
+	size_t held;	       /* taken of it */
+	bool starved;	       /* there was no more: less is kept than the limit says */
 };
+
+/* Kept of each even without a budget's leave. */
+#define STREAM_FREE 4096
 
 void stream_init(struct stream *s, int fd, size_t limit);
 /* Reads what is there; closes fd at its end. */

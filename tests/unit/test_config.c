@@ -66,6 +66,7 @@ static const char whole[] =
 	"max_sandboxes_per_token: 3\n"
 	"pool_size: 0\n"
 	"boot_retries: 5\n"
+	"output_budget: 9M\n"
 	"log_bytes: 2M\n"
 	"shutdown_timeout: 3s\n"
 	"sandbox: {image: py, work_dir: /w, memory_limit: 512m, cpu_limit: 1.5, timeout: 300s,\n"
@@ -102,6 +103,7 @@ static void check_whole(const struct config *c)
 	assert_int_equal(c->max_ttl_ms, 3600000);
 	assert_int_equal(c->max_sandboxes, 7);
 	assert_int_equal(c->max_sandboxes_per_token, 3);
+	assert_int_equal(c->output_budget, 9ULL << 20);
 	assert_int_equal(c->shutdown_ms, 3000);
 	assert_int_equal(c->rate_token.burst, 5);
 	assert_int_equal(c->rate_address.per_minute, 0);

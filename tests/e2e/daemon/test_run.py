@@ -1,8 +1,10 @@
 """POST /v1/run and /v1/run/batch: one request, one sandbox, one result."""
 
 import base64
+import concurrent.futures
 import json
 import os
+import socket
 import time
 import unittest
 
@@ -188,6 +190,81 @@ class Batch(harness.Case):
         self.assertError(self.d.post("/v1/run/batch", {"tasks": [1]}), 400, "invalid", "tasks")
         reply = self.d.post("/v1/run/batch", {"tasks": [{"cmd": ["true"], "bogus": 1}]})
         self.assertError(reply, 400, "invalid", "bogus")
+
+
+MB = 1 << 20
+PRINT = "head -c %d /dev/zero | tr '\\0' x"
+
+
+class OutputBudget(harness.Case):
+    """What the daemon keeps of all output at one time is bounded; who comes too late is told."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.own = harness.Daemon(config="output_budget: 6M\nsandbox:\n  output_limit: 2M\n").start()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.own.stop()
+
+    def body(self, size):
+        return {"cmd": ["sh", "-c", PRINT % size + "; echo end >&2; exit 3"]}
+
+    def run_one(self, size, **more):
+        reply = self.own.post("/v1/run", dict(self.body(size), **more))
+        self.assertEqual(reply.status, 200, reply)
+        return reply.json
+
+    def is_cut(self, record):
+        """Whether less was kept than asked for; it must say so, and be right in all else."""
+        self.assertEqual((record["exit_code"], record["stderr"]), (3, "end\n"))
+        said = any("output_budget" in note for note in record["notes"])
+        self.assertEqual(record["stdout_truncated"], said)
+        self.assertEqual("output_limit" in record["limits_hit"], said)
+        if said:
+            self.assertGreaterEqual(len(record["stdout"]), 4096)
+        return said
+
+    def all_is_given_back(self):
+        record = harness.until(lambda: (lambda r: None if self.is_cut(r) else r)(self.run_one(MB)),
+                               "the budget to be there again")
+        self.assertEqual(len(record["stdout"]), MB)
+
+    def test_several_at_once(self):
+        self.run_one(10)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            records = list(pool.map(lambda _: self.run_one(2 * MB), range(8)))
+        cut = [self.is_cut(record) for record in records]
+        self.assertTrue(any(cut), "8 times 2 MB fit into 6 MB")
+        self.all_is_given_back()
+
+    def test_answers_that_nobody_reads(self):
+        waiting = []
+        text = json.dumps(self.body(2 * MB)).encode()
+        for _ in range(4):
+            s = self.own.raw(unix=True)
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            s.sendall(b"POST /v1/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+                      b"Content-Length: %d\r\n\r\n%s" % (len(text), text))
+            waiting.append(s)
+        for s in waiting:
+            self.assertTrue(s.recv(1))
+        self.assertTrue(self.is_cut(self.run_one(2 * MB)))
+        for s in waiting:
+            s.close()
+        self.all_is_given_back()
+
+    def test_what_grows_in_the_record(self):
+        record = self.own.post("/v1/run", {"cmd": ["sh", "-c", "head -c %d /dev/zero" % (2 * MB)]}).json
+        self.assertTrue(record["stdout_truncated"])
+        self.assertTrue(any("output_budget" in note for note in record["notes"]), record["notes"])
+        self.all_is_given_back()
+
+    def test_batch(self):
+        reply = self.own.post("/v1/run/batch", {"tasks": [self.body(2 * MB)] * 6, "parallel": 6})
+        cut = [self.is_cut(task["result"]) for task in reply.json]
+        self.assertTrue(any(cut))
+        self.all_is_given_back()
 
 
 if __name__ == "__main__":
