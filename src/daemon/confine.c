@@ -5,6 +5,7 @@
 #include "kern/caps.h"
 #include "kern/landlock.h"
 #include "kern/mount.h"
+#include "kern/sched.h"
 #include "kern/sys.h"
 
 #include <errno.h>
@@ -81,6 +82,7 @@ static int restrict_paths(const char *const *readable, struct err *e)
 
 int confine(const struct confinement *c, struct err *e)
 {
+	sched_be_prompt();
 	if ((c->root && change_root(c->root, e) < 0) ||
 	    limit(RLIMIT_NOFILE, c->open_files, e) < 0 || limit(RLIMIT_CORE, 0, e) < 0)
 		return -1;

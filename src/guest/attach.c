@@ -257,6 +257,9 @@ static void check_finished(struct command *c)
 	if (!empty && c->read_late < COMMAND_LATE)
 		return;
 	c->finished = true;
+	/* Of what ran in a cell nobody is left to print. */
+	for (int i = 0; c->in_cell && i < 2; i++)
+		close_source(&c->sources[i]);
 	command_tell(c);
 	command_ended(c);
 }
@@ -278,7 +281,7 @@ void command_watch_sources(struct command *c)
 
 		s->watch.call = on_source;
 		s->watch.arg = s;
-		if (s->watch.fd >= 0 && !is_behind(c))
+		if (s->watch.fd >= 0 && !c->patience.place && !is_behind(c))
 			loop_change(c->guest->loop, &s->watch, EPOLLIN);
 		else
 			loop_unwatch(c->guest->loop, &s->watch);

@@ -57,6 +57,7 @@ void command_free(struct command *c)
 	}
 	loop_timer_stop(g->loop, &c->timeout);
 	loop_timer_stop(g->loop, &c->again);
+	loop_timer_stop(g->loop, &c->patience);
 	*c->back = c->next;
 	if (c->next)
 		c->next->back = c->back;
@@ -135,6 +136,7 @@ void command_ended(struct command *c)
 
 static void end(struct command *c)
 {
+	loop_timer_stop(c->guest->loop, &c->patience);
 	c->exit.duration_us = (uint64_t)(c->ended_ns - c->started_ns) / 1000;
 	c->reaped = true;
 	command_watch_sources(c);
@@ -376,10 +378,24 @@ static int start(struct command *c, const struct exec_args *a, struct list *argv
 	return rc;
 }
 
+static void on_patience(void *arg)
+{
+	struct command *c = arg;
+
+	server_release(c->guest);
+	command_watch_sources(c);
+}
+
+/*
+ * A writer to a pipe draws its reader to its own processor, since most writers go to sleep then. One that
+ * ends instead would keep us from answering until its memory was taken apart. So what has just begun in a
+ * cell is heard at its end, or after a moment.
+ */
 void command_begin(struct command *c, const struct command_terms *t, const struct spawned *p,
 		   struct stream *s)
 {
 	struct guest *g = c->guest;
+	size_t before;
 
 	c->pid = p->pid;
 	c->exit.exec_errno = p->exec_errno;
@@ -393,7 +409,15 @@ void command_begin(struct command *c, const struct command_terms *t, const struc
 		c->timeout = (struct loop_timer){.call = on_timeout, .arg = c};
 		loop_timer_set(g->loop, &c->timeout, t->timeout_ms);
 	}
+	if (c->in_cell) {
+		c->patience = (struct loop_timer){.call = on_patience, .arg = c};
+		loop_timer_set(g->loop, &c->patience, COMMAND_QUIET_MS);
+	}
+	before = server_pending(g);
 	command_attach(c, s, 0);
+	/* That it has begun can be told with its end. */
+	if (c->in_cell)
+		server_hold(g, before);
 	command_watch_sources(c);
 }
 

@@ -15,6 +15,7 @@
 #define COMMAND_AHEAD (128u << 10) /* read ahead of a slow reader */
 #define COMMAND_INPUT (1u << 20)   /* waiting to be read by it */
 #define COMMAND_ARGV (16u << 10)   /* kept of its arguments, for lists */
+#define COMMAND_QUIET_MS 2	   /* most of what runs in a cell has ended by then */
 #define COMMAND_LATE (1u << 20)	   /* read after its end: as much as a pipe can hold */
 
 struct command_exit {
@@ -61,6 +62,7 @@ struct command {
 	size_t read_late;
 	struct attachment *attached;
 	struct loop_timer timeout, again;
+	struct loop_timer patience; /* while it is set, nobody listens to what it prints */
 	unsigned again_ms;
 
 	int park;     /* socket to a parked process; -1: it is none */

@@ -190,8 +190,9 @@ static void on_notify(void *arg, uint32_t events)
 		denials_take_notice(s->nest->guest, s->notify.fd, s->eid);
 		return;
 	}
-	seat_unwatch(s, &s->notify);
 	seat_hung_up(s);
+	/* Afterwards: the kernel sets somebody to work on its filter at once. */
+	seat_unwatch(s, &s->notify);
 }
 
 int seat_watch_notices(struct seat *s, int listener)
@@ -224,15 +225,15 @@ static int say_why_not(const struct nest *n, enum nest_kind kind, struct err *e)
 	return -1;
 }
 
-int nest_seat(struct nest *n, const struct nest_request *r, struct spawned *ret,
+int nest_seat(struct nest *n, enum nest_kind kind, struct spawned *ret,
 	      struct cell_report *ret_report, struct err *e)
 {
 	struct seat *s;
 
-	look_at_request(n, r->kind);
-	s = n->is_stale ? NULL : find_ready(n, r->kind);
+	look_at_request(n, kind);
+	s = n->is_stale ? NULL : find_ready(n, kind);
 	if (!s)
-		return say_why_not(n, r->kind, e);
+		return say_why_not(n, kind, e);
 	n->exec_errnos[s->index] = 0;
 	n->failures = 0;
 	s->state = SEAT_TAKEN;

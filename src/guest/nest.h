@@ -43,7 +43,7 @@ void nest_pack_request(const struct nest_request *r, struct buf *ret);
  * ESTALE: nor will there be, since the files of the image are not what they were. ret_report says
  * which layers it proved. The command's process is our child: whoever reaps it says so to nest_reaped.
  */
-int nest_seat(struct nest *n, const struct nest_request *r, struct spawned *ret,
+int nest_seat(struct nest *n, enum nest_kind kind, struct spawned *ret,
 	      struct cell_report *ret_report, struct err *e);
 /* How a tenant ended, by the kernel's word. */
 struct tenant_end {

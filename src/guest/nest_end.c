@@ -27,6 +27,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <time.h>
 
@@ -98,12 +99,15 @@ void seat_tell_end(struct seat *s, bool out_of_memory)
 enum stat_field { STAT_FLAGS = 9, STAT_CHILD_FAULTS = 11, STAT_EXIT = 52 };
 
 /* The fields behind the name, by the numbers of proc(5). */
-static bool read_stat(int proc, long long ret[STAT_EXIT + 1])
+static bool read_stat(pid_t pid, long long ret[STAT_EXIT + 1])
 {
-	char text[1024], *at;
-	auto_close int fd = openat(proc, "stat", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	char path[32], text[1024], *at;
+	ssize_t n;
 
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 	if (n <= 0)
 		return false;
 	text[n] = '\0';
@@ -117,14 +121,15 @@ static bool read_stat(int proc, long long ret[STAT_EXIT + 1])
 }
 
 /*
- * To whom it is not shown, the exit code is 0. Whoever may follow this link is shown it: both ask for the
- * same right, which only grows when a process ends.
+ * To whom it is not shown, the exit code is 0. Whoever is told this address is shown it: both ask for the
+ * same right, which only grows while a process ends.
  */
-static bool may_look(int proc)
+static bool may_look(pid_t pid)
 {
-	char link[64];
+	void *head;
+	size_t size;
 
-	return readlinkat(proc, "ns/user", link, sizeof(link)) > 0;
+	return syscall(SYS_get_robust_list, pid, &head, &size) == 0;
 }
 
 static uint64_t cpu_us(pid_t pid)
@@ -141,14 +146,8 @@ static uint64_t cpu_us(pid_t pid)
 static bool look_at_end(const struct seat *s, struct tenant_end *ret)
 {
 	long long fields[STAT_EXIT + 1];
-	char path[32];
 
-	if (!s->has_peak)
-		return false;
-	snprintf(path, sizeof(path), "/proc/%d", (int)s->tenant);
-	auto_close int proc = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-
-	if (proc < 0 || !may_look(proc) || !read_stat(proc, fields) ||
+	if (!s->has_peak || !may_look(s->tenant) || !read_stat(s->tenant, fields) ||
 	    !(fields[STAT_FLAGS] & EXITING) || fields[STAT_CHILD_FAULTS])
 		return false;
 	*ret = (struct tenant_end){.wait_status = (int)fields[STAT_EXIT],
@@ -172,6 +171,8 @@ void seat_hung_up(struct seat *s)
 	if (s->state == SEAT_TAKEN && s->tell && look_at_end(s, &s->end)) {
 		s->end.limits = is_disk_full(s) ? GUEST_HIT_DISK : 0u;
 		seat_tell_end(s, false);
+		/* Before anything else of this round, such as reaping it. */
+		server_send(s->nest->guest);
 	} else if (s->state == SEAT_LEAVING) {
 		seat_tell_end(s, false);
 	}

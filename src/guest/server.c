@@ -42,6 +42,7 @@ struct conn {
 	struct guest *guest;
 	struct loop_watch watch;
 	struct buf in, out;
+	size_t held;	      /* of out: what is in no hurry, if there is nothing else */
 	uint32_t last_stream; /* that was opened */
 	struct buf more;      /* of a request that is larger than a frame */
 	uint32_t more_stream;
@@ -252,7 +253,8 @@ static bool take_frames(struct conn *c)
 
 static void set_interest(struct conn *c)
 {
-	uint32_t events = (c->out.len ? EPOLLOUT : 0) | (c->out.len < SERVER_FULL ? EPOLLIN : 0);
+	uint32_t events =
+		(c->out.len > c->held ? EPOLLOUT : 0) | (c->out.len < SERVER_FULL ? EPOLLIN : 0);
 
 	loop_change(c->guest->loop, &c->watch, events);
 }
@@ -260,6 +262,9 @@ static void set_interest(struct conn *c)
 /* Writes what the socket takes; false: it is gone. */
 static bool flush(struct conn *c)
 {
+	if (c->out.len == c->held)
+		return true;
+	c->held = 0;
 	while (c->out.len) {
 		ssize_t n = send(c->watch.fd, buf_head(&c->out), c->out.len, MSG_NOSIGNAL);
 
@@ -309,14 +314,31 @@ static void on_conn(void *arg, uint32_t events)
 	}
 	if (c->in.len == 0 && c->in.room > 4096)
 		buf_done(&c->in);
-	set_interest(c);
+	if (c != c->guest->conn)
+		set_interest(c);
 	server_wake(c->guest);
 }
 
-static void on_work(void *arg)
+size_t server_pending(const struct guest *g)
 {
-	struct guest *g = arg;
+	return g->conn ? g->conn->out.len : 0;
+}
 
+void server_hold(struct guest *g, size_t before)
+{
+	if (g->conn && g->conn->held == before)
+		g->conn->held = g->conn->out.len;
+}
+
+void server_release(struct guest *g)
+{
+	if (g->conn)
+		g->conn->held = 0;
+	server_wake(g);
+}
+
+void server_send(struct guest *g)
+{
 	if (!g->conn)
 		return;
 	stream_pump_all(g);
@@ -329,6 +351,11 @@ static void on_work(void *arg)
 		return;
 	}
 	set_interest(g->conn);
+}
+
+static void on_work(void *arg)
+{
+	server_send(arg);
 }
 
 static void add_stranger(struct guest *g, int fd)

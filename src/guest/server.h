@@ -79,5 +79,11 @@ request_handler watch_request, connect_request, stats_request, events_request, d
 struct buf *server_out(struct guest *g);
 /* Frames were added, or there may be something to pump. */
 void server_wake(struct guest *g);
+/* Sends what is to be sent, now. */
+void server_send(struct guest *g);
+/* What was added since server_pending said `before` waits for others to go along with, until released. */
+size_t server_pending(const struct guest *g);
+void server_hold(struct guest *g, size_t before);
+void server_release(struct guest *g);
 /* The end: says so to those who listen. */
 void server_expire(struct guest *g);

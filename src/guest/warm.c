@@ -74,12 +74,11 @@ static char **make_env(const struct wish *w, struct list *ret)
 static int fulfil(struct wish *w, struct err *e)
 {
 	struct list env = {0};
-	const struct nest_request request = {.kind = (enum nest_kind)w->kind,
-					     .argv = w->argv.items,
-					     .env = make_env(w, &env),
-					     .cwd = w->cwd,
-					     .code = w->code,
-					     .code_len = w->code_len};
+	struct nest_request request = {.kind = (enum nest_kind)w->kind,
+				       .argv = w->argv.items,
+				       .cwd = w->cwd,
+				       .code = w->code,
+				       .code_len = w->code_len};
 	const struct command_terms terms = {.flags = w->flags,
 					    .tag = "",
 					    .session = "",
@@ -90,10 +89,9 @@ static int fulfil(struct wish *w, struct err *e)
 	struct spawned process;
 	struct command *c;
 
-	if (nest_seat(w->guest->nest, &request, &process, &report, e) < 0) {
-		list_done(&env);
+	if (nest_seat(w->guest->nest, request.kind, &process, &report, e) < 0)
 		return -1;
-	}
+	request.env = make_env(w, &env);
 	c = command_new(w->guest, &terms);
 	c->in_cell = true;
 	c->layers = report.proven;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "kern/caps.h"
 #include "kern/landlock.h"
+#include "kern/sched.h"
 #include "kern/seccomp.h"
 #include "kern/sys.h"
 #include "kern/userns.h"
@@ -181,6 +182,8 @@ static int drop_privileges(struct plan *p, const struct inside_fds *fds, int use
 	p->board->proven |= verify_namespaces(p);
 	if (restrict_limits(p, e) < 0)
 		return -1;
+	if (p->guest)
+		sched_be_prompt();
 	if (is_nest(p))
 		return drop_for_nest(e);
 	if (soft(p, LAYER_CAPS, caps_drop_bounding(e), e) < 0 ||

@@ -1,0 +1,11 @@
+/*
+ * For processes that pass on what others wait for: they run for a moment at a time, but as soon as they
+ * are woken. Before their filter is loaded. Where the kernel has no such thing (before Linux 6.12), nothing
+ * changes.
+ *
+ * Without it whoever is woken on a processor where a program ends waits until its memory was taken
+ * apart, since an idle processor of a virtual machine is rarely chosen instead.
+ */
+#pragma once
+
+void sched_be_prompt(void);
