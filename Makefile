@@ -112,7 +112,7 @@ PROGRAMS := $(if $(wildcard src/cli/cloche.c),$(B)/cloche) \
 	    $(if $(wildcard src/lib/*.c),$(B)/libcloche.a $(B)/libcloche.so) \
 	    $(if $(SAN),,$(B)/cloche-zygote.so) \
 	    $(if $(PROBE_SRC),$(B)/cloche-probe) \
-	    $(HELPERS:%.c=$(B)/%) $(FRONTS:%.c=$(B)/%) \
+	    $(HELPERS:%.c=$(B)/%) $(B)/tests/helpers/lying-guest $(FRONTS:%.c=$(B)/%) \
 	    $(CONFORMANCE_SRC:%=$(B)/cloched-conformance) \
 	    $(if $(wildcard src/lib/*.c),$(EXAMPLES:examples/%.c=$(B)/examples/%))
 TESTS    := $(if $(shell pkg-config --exists cmocka && echo yes),$(UNIT)) \
@@ -181,6 +181,11 @@ $(B)/cloche-remote: $(call gnu_o,$(REMOTE_SRC)) $(CORE_A)
 # Static and the same with sanitizers: it runs in any image, without a library.
 $(B)/cloche-guest: $(call musl_o,$(GUEST_SRC)) $(call gen_o,musl)
 	$(call quiet,LD) $(call musl_link,$^) -o $@
+
+# The same for tests: what a nest makes of itself is on a kernel that lies (tests/helpers/guest).
+LYING_GUEST := tests/helpers/guest/lying_guest
+$(B)/tests/helpers/lying-guest: $(call musl_o,$(GUEST_SRC) $(LYING_GUEST).c) $(call gen_o,musl)
+	$(call quiet,LD) mkdir -p $(@D) && $(call musl_link,$^) -o $@
 
 # Seccomp filters are compiled here, once, from the commented text profiles. The compiler proves
 # each program against its profile before it writes it.

@@ -182,8 +182,7 @@ def copy_tree(to):
         shutil.copytree(
             os.path.join(build, "tests", "front"), os.path.join(top, "build", "tests", "front")
         )
-    lie = cl.helper("lie")
-    if lie:
+    for lie in filter(None, map(cl.helper, ("lie", "lying-guest"))):
         shutil.copy(lie, os.path.join(top, "build", "tests"))
     shutil.copytree(
         HERE, os.path.join(top, "tests", "e2e"), ignore=shutil.ignore_patterns("__pycache__")

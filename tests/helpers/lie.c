@@ -1,5 +1,8 @@
 /*
  * lie RULE[,RULE...] -- CMD [ARG...]
+ * lie RULE[,RULE...] --print
+ *
+ * The second writes the filter, for others to put on (guest/lying_guest.c).
  *
  * Runs a program on a kernel that lacks or fakes system calls: a seccomp filter answers those named
  * without doing anything. A RULE is
@@ -179,14 +182,29 @@ static unsigned add_rule(struct sock_filter *f, const struct rule *r)
 	return n;
 }
 
+static unsigned short compile(const struct rule *rules, unsigned count, struct sock_filter *f)
+{
+	unsigned short len = 0;
+
+	for (unsigned i = 0; i < count; i++)
+		len = (unsigned short)(len + add_rule(f + len, &rules[i]));
+	f[len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+	return len;
+}
+
+static int print(const struct rule *rules, unsigned count)
+{
+	struct sock_filter f[MAX_RULES * 5 + 1];
+	unsigned short len = compile(rules, count, f);
+
+	return fwrite(f, sizeof(*f), len, stdout) == len && fflush(stdout) == 0 ? 0 : 2;
+}
+
 static int install(const struct rule *rules, unsigned count)
 {
 	struct sock_filter f[MAX_RULES * 5 + 1];
-	struct sock_fprog prog = {0, f};
+	struct sock_fprog prog = {compile(rules, count, f), f};
 
-	for (unsigned i = 0; i < count; i++)
-		prog.len = (unsigned short)(prog.len + add_rule(f + prog.len, &rules[i]));
-	f[prog.len++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
 	if (syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) == 0)
 		return 0;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
@@ -210,8 +228,9 @@ int main(int argc, char **argv)
 	unsigned count = 0;
 	char *rest = NULL;
 
-	if (argc < 4 || strcmp(argv[2], "--")) {
-		fputs("usage: lie CALL[:[INDEX.]VALUE]=ERRNO[,...] -- CMD [ARG...]\n", stderr);
+	if (argc < 3 || (strcmp(argv[2], "--print") && (argc < 4 || strcmp(argv[2], "--")))) {
+		fputs("usage: lie CALL[:[INDEX.]VALUE]=ERRNO[,...] -- CMD [ARG...] | --print\n",
+		      stderr);
 		return 2;
 	}
 	for (char *r = strtok_r(argv[1], ",", &rest); r; r = strtok_r(NULL, ",", &rest)) {
@@ -220,6 +239,8 @@ int main(int argc, char **argv)
 			return 2;
 		}
 	}
+	if (!strcmp(argv[2], "--print"))
+		return print(rules, count);
 	if (endangers_others()) {
 		fputs("lie: root, in the host's pid namespace: start it below `unshare --pid "
 		      "--fork "
