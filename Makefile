@@ -74,6 +74,9 @@ LAUNCHER_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*
 GUEST_SRC := $(wildcard src/guest/*.c src/wire/guest.c src/base/*.c src/model/*.c src/kern/*.c) \
 	  $(addprefix src/sandbox/,notice.c explain.c watch.c cell.c cell_enter.c cell_look.c message.c net.c \
 	  procfs.c skeleton.c restrict.c verify.c)
+# What that is cloned from.
+BOOTER_SRC := $(wildcard src/booter/*.c src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c \
+	  src/policy/source.c src/policy/forbidden.c)
 # Everything but the main functions, as an archive: a program takes from it what it calls.
 CORE_DIRS := base model kern wire auth policy audit store sandbox guest agent provider manager api \
 	  daemon cli lib
@@ -108,6 +111,7 @@ FUZZ   := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/fuzz/%)
 PROGRAMS := $(if $(wildcard src/cli/cloche.c),$(B)/cloche) \
 	    $(if $(wildcard src/cli/cloched.c),$(B)/cloched) \
 	    $(if $(wildcard src/guest/main.c),$(B)/cloche-guest) \
+	    $(if $(wildcard src/booter/main.c),$(B)/cloche-booter) \
 	    $(if $(REMOTE_SRC),$(B)/cloche-remote) \
 	    $(if $(wildcard src/lib/*.c),$(B)/libcloche.a $(B)/libcloche.so) \
 	    $(if $(SAN),,$(B)/cloche-zygote.so) \
@@ -160,8 +164,12 @@ $(B)/gen/no_return.c:
 		echo 'void __asan_handle_no_return(void); void __asan_handle_no_return(void) {}' >$@
 $(B)/cloche: $(call gnu_o,$(LAUNCHER_SRC)) $(call gen_o,gnu) $(B)/gnu/gen/no_return.o
 	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) -o $@
+$(B)/cloche-booter: $(call gnu_o,$(BOOTER_SRC)) $(call gen_o,gnu) $(B)/gnu/gen/no_return.o
+	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) -o $@
 else
 $(B)/cloche: $(call musl_o,$(LAUNCHER_SRC)) $(call gen_o,musl)
+	$(call quiet,LD) $(call musl_link,$^) -o $@
+$(B)/cloche-booter: $(call musl_o,$(BOOTER_SRC)) $(call gen_o,musl)
 	$(call quiet,LD) $(call musl_link,$^) -o $@
 endif
 
@@ -289,7 +297,7 @@ fuzz:
 # Style, layers, sizes, manual pages, and both compilers with -Werror.
 OBJECTS := $(call gnu_o,$(sort $(CORE_SRC) $(REMOTE_SRC) $(LIB_SRC) $(UNIT_SRC) $(FUZZ_SRC)) \
 	  $(wildcard src/cli/cloche.c src/cli/cloched.c)) \
-	  $(call musl_o,$(sort $(LAUNCHER_SRC) $(GUEST_SRC) $(PROBE_SRC) $(HELPERS)))
+	  $(call musl_o,$(sort $(LAUNCHER_SRC) $(GUEST_SRC) $(BOOTER_SRC) $(PROBE_SRC) $(HELPERS)))
 .PHONY: objects
 objects: $(OBJECTS)
 check:
@@ -309,7 +317,7 @@ MAN := $(wildcard man/*.[1-8])
 install: $(PROGRAMS)
 	install -d $(BIN) $(LIBEXEC) $(SHARE)/cloche
 	install -s -m 755 $(B)/cloche $(BIN)/cloche
-	for f in cloched cloche-guest cloche-remote cloche-probe cloche-zygote.so; do \
+	for f in cloched cloche-guest cloche-booter cloche-remote cloche-probe cloche-zygote.so; do \
 		if [ -e $(B)/$$f ]; then install -s -m 755 $(B)/$$f $(LIBEXEC)/$$f; fi; done
 	cp -R --no-preserve=ownership policies $(SHARE)/cloche/
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system

@@ -15,6 +15,7 @@ struct booter {
 	pid_t pid; /* 0: not running */
 	int sock;
 	struct box *busy;
+	bool has_worked; /* since it was started */
 	struct loop_watch watch;
 	struct loop_timer timer; /* patience */
 };

@@ -116,9 +116,9 @@ static int prepare_dirs(struct daemon *d, struct err *e)
 /* ---- programs ---- */
 
 /* Beside our own program, as in the build tree and as installed. */
-static int open_guest(struct err *e)
+static int open_program(const char *name, const char *variable, struct err *e)
 {
-	const char *named = getenv("CLOCHE_GUEST");
+	const char *named = variable ? getenv(variable) : NULL;
 	char path[PATH_MAX + 32];
 	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
 	char *slash;
@@ -129,7 +129,7 @@ static int open_guest(struct err *e)
 	else if (n > 0) {
 		path[n] = '\0';
 		slash = strrchr(path, '/');
-		snprintf(slash + 1, sizeof(path) - (size_t)(slash + 1 - path), "cloche-guest");
+		snprintf(slash + 1, sizeof(path) - (size_t)(slash + 1 - path), "%s", name);
 	}
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	return fd < 0 ? err_sys(e, "cannot open %s", path) : fd;
@@ -141,7 +141,7 @@ static int open_guest(struct err *e)
  */
 static int load_guest(struct daemon *d, struct err *e)
 {
-	auto_close int from = open_guest(e);
+	auto_close int from = open_program("cloche-guest", "CLOCHE_GUEST", e);
 	auto_close int to = -1;
 	char path[64];
 	struct stat st;
@@ -208,6 +208,9 @@ int prepare(struct daemon *d, struct err *e)
 	d->self = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 	if (d->self < 0)
 		return err_sys(e, "cannot open our own program");
+	d->booter = open_program("cloche-booter", NULL, e);
+	if (d->booter < 0)
+		return -1;
 	if (prepare_dirs(d, e) < 0 || load_guest(d, e) < 0)
 		return -1;
 	return prepare_volumes(d, d->config, e);

@@ -385,7 +385,7 @@ int daemon_serve(const struct serve_options *o)
 	d->rootless = !caps_can_administer();
 	d->uid = geteuid();
 	d->gid = getegid();
-	d->remote.sock = d->front.sock = d->audit_for_front = d->guest = d->self = -1;
+	d->remote.sock = d->front.sock = d->audit_for_front = d->guest = d->self = d->booter = -1;
 	for (size_t i = 0; i < CONFIG_ITEMS; i++)
 		d->volumes[i] = -1;
 	(void)!getrandom(&d->next_slot, sizeof(d->next_slot), 0);

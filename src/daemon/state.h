@@ -36,8 +36,8 @@ struct daemon {
 	gid_t gid;
 	int state, runtime, boxes_dir, snapshots_dir; /* directories */
 	int lock, runtime_lock;
-	int guest; /* the program, in memory */
-	int self;  /* our own program */
+	int guest;	  /* the program, in memory */
+	int self, booter; /* programs: our own, cloche-booter */
 	int volumes[CONFIG_ITEMS];
 	char tag[16];		     /* tells this daemon's cgroups from another's */
 	struct cgroup_place cgroups; /* where those of our own sandboxes are */

@@ -168,7 +168,10 @@ class Restart(Case):
             long, cut = self.boot(b), self.boot(b)
             for box in (long, cut):
                 self.assertEqual(b.ask("hello " + box)["type"], 96)
+            # Without a cgroup nothing else tells where it is.
+            pid = Life.guest_pid(self, b, cut)
             b.kill()
+            os.kill(pid, signal.SIGKILL)
             with open(os.path.join(b.runtime, "boxes", long), "r+b") as record:
                 size = len(record.read()) + 1000
                 record.write(bytes(1000))

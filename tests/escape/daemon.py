@@ -146,7 +146,7 @@ def as_user():
     try:
         os.makedirs(os.path.join(private, "work", "base"))
         os.makedirs(os.path.join(private, "build", "tests"))
-        for name in ("cloche", "cloched", "cloche-guest", "cloche-zygote.so", "cloche-probe"):
+        for name in ("cloche", "cloched", "cloche-guest", "cloche-booter", "cloche-zygote.so", "cloche-probe"):
             shutil.copy(os.path.join(escape.BUILD, name), os.path.join(private, "build"))
         shutil.copytree(os.path.join(escape.BUILD, "tests/helpers"),
                         os.path.join(private, "build/tests/helpers"))
