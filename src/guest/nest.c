@@ -283,7 +283,9 @@ static void look_around(struct cell_terms *t)
 	for (int i = 0; i < CELL_NAMESPACES; i++) {
 		snprintf(path, sizeof(path), "/proc/self/ns/%s", names[i]);
 		t->outside[i] = stat(path, &st) == 0 ? st.st_ino : 0;
+		t->outside_dev = t->outside[i] ? st.st_dev : t->outside_dev;
 	}
+	t->outside_proc = stat(CELL_ROOT "/proc", &st) == 0 ? st.st_dev : 0;
 }
 
 static struct seat new_seat(struct nest *n, int index, enum nest_kind kind)

@@ -22,6 +22,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -77,14 +78,6 @@ static int show_places(struct err *e)
 	return pts < 0 ? -1 : mount_attach(pts, AT_FDCWD, "/dev/pts", e);
 }
 
-/* The nest's own /proc shows the nest's processes. */
-static int cover_hidden_proc(struct err *e)
-{
-	if (mkdir("nothing", 0555) < 0 && errno != EEXIST)
-		return err_sys(e, "cannot create a directory");
-	return mount_bind(AT_FDCWD, "nothing", AT_FDCWD, CELL_HIDDEN_PROC, MOUNT_READ_ONLY, e);
-}
-
 /* For the boot id: what is random here and is no secret. */
 static void make_id(char *ret, size_t size)
 {
@@ -106,7 +99,7 @@ static int build(const struct cell_terms *t, unsigned masks, int *ret_scratch, s
 	if (open_scratch(t, e) < 0 || show_places(e) < 0)
 		return -1;
 	*ret_scratch = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (procfs_show_known(root, id, masks, e) < 0 || cover_hidden_proc(e) < 0)
+	if (procfs_show_known(root, id, masks, e) < 0)
 		return -1;
 	return chdir("/") < 0 ? err_sys(e, "cannot leave the scratch") : 0;
 }
@@ -195,6 +188,31 @@ static void cell_main(const struct cell_terms *t, unsigned masks, int control)
 
 /* ---- the slot ---- */
 
+/*
+ * A mount namespace with nothing in it but what its cells share: each of them is made with a copy of
+ * every mount that there is, and takes them apart again.
+ */
+static int enter_root(struct err *e)
+{
+	auto_close int root = -1;
+	int tree;
+
+	if (unshare(CLONE_NEWNS) < 0)
+		return err_sys(e, "cannot create a mount namespace");
+	/* A copy, since what comes with the nest's is locked in its place. */
+	tree = mount_clone(AT_FDCWD, CELL_ROOT, MOUNT_SUBMOUNTS | MOUNT_DEVICES, e);
+	if (tree < 0 || mount_attach(tree, AT_FDCWD, CELL_ROOT, e) < 0)
+		return -1;
+	root = open(CELL_ROOT, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (root < 0)
+		return err_sys(e, "cannot open the root of a cell");
+	/* As in root.c. */
+	if (fchdir(root) < 0 || sys_pivot_root(".", ".") < 0 || umount2(".", MNT_DETACH) < 0 ||
+	    chdir("/") < 0)
+		return err_sys(e, "cannot change the root of a slot");
+	return 0;
+}
+
 static int enter_slot(const struct cell_terms *t, int index, const int *joins, int *ret_dns,
 		      struct err *e)
 {
@@ -215,6 +233,8 @@ static int enter_slot(const struct cell_terms *t, int index, const int *joins, i
 		return -1;
 	if (unshare(CLONE_NEWUTS | CLONE_NEWCGROUP) < 0)
 		return err_sys(e, "cannot create namespaces");
+	if (enter_root(e) < 0)
+		return -1;
 	/* Neither it nor its cells ever execute anything: once is enough for all of them. */
 	if (caps_drop_bounding(e) < 0)
 		return -1;
@@ -266,10 +286,10 @@ static int renew_network(int control, struct network *n, struct err *e)
 	return message_send(control, &m, sizeof(m), &dns, dns >= 0, e);
 }
 
-/* What is to be hidden of a /proc, seen in a whole one. */
+/* What is to be hidden of a /proc, seen in the whole one that a slot has. */
 static unsigned find_masks(const struct cell_terms *t)
 {
-	auto_close int proc = open(CELL_HIDDEN_PROC, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	auto_close int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
 	/* If it cannot be seen, no cell will be made either: some of these exist nowhere. */
 	return proc < 0 ? ~0u : procfs_look(proc, t->caller_is_root);

@@ -6,7 +6,7 @@
  *   nest     a sandbox like any other, of one token and one image, whose pid 1 (cloche-guest) has
  *            kept its capabilities over the nest's own user namespace, and nothing else. No process
  *            in it is privileged on the host.
- *   slot     a process of the nest in a user and network namespace and a cgroup of its own. Makes
+ *   slot     a process of the nest in a user, network and mount namespace and a cgroup of its own. Makes
  *            one cell after the other. (cell.c)
  *   cell     pid 1 of fresh pid, mount and ipc namespaces below a slot, with a fresh /tmp, HOME,
  *            workspace, /proc and terminals. It gives up everything, then only reaps.
@@ -36,8 +36,11 @@
  */
 #define CELL_FILES (CELL_JOINS + 3)
 #define CELL_NAMESPACES 8 /* as enum NS_* of plan.h */
-#define CELL_HIDDEN_PROC                                                                           \
-	"/run/.proc" /* of the nest: without a whole /proc no other can be mounted */
+/*
+ * In a nest: the root that cells start from, without all that each of them has of its own, and with a
+ * whole /proc, since without one no other can be mounted.
+ */
+#define CELL_ROOT "/run/.cell"
 
 #define CELL_CODE_PLACE "/var/tmp/.code" /* where /run/code leads */
 
@@ -52,6 +55,8 @@ struct cell_terms {
 	bool rootless;
 	bool image_is_host;
 	ino_t outside[CELL_NAMESPACES]; /* the nest's own namespaces */
+	dev_t outside_dev;		/* where these are */
+	dev_t outside_proc; /* and the /proc of CELL_ROOT, which shows the nest's processes */
 };
 
 /* Open files for the cgroup of one slot. */
@@ -127,7 +132,8 @@ struct cell_entry {
  * number, or NULL. Returns its pid as we see it, or -1.
  *
  * A process that turned to the cell's pid namespace for its children could not turn back: the
- * nest's own may belong to the host. So another one does it, which shares our memory and ends.
+ * nest's own may belong to the host. So another one does it, which shares our memory and ends. Who makes
+ * siblings makes nothing else: it turns to one cell after the other.
  */
 struct cell_birth {
 	int cell;

@@ -22,6 +22,23 @@
 
 /* ---- birth ---- */
 
+/* In a process that makes no children but tenants from now on. */
+static pid_t bear(const struct cell_birth *b)
+{
+	unsigned long flags = CLONE_PARENT;
+	pid_t pid;
+
+	if (b->tid_address)
+		flags |= CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
+	if (setns(b->cell, CLONE_NEWPID) < 0)
+		return -1;
+	/* Not clone3, which a warm interpreter may not call: its filter cannot see the flags. */
+	pid = sys_clone_fork(flags, b->tid_address);
+	if (pid == 0)
+		b->born(b->arg);
+	return pid;
+}
+
 struct midwife {
 	const struct cell_birth *birth;
 	int errnum;
@@ -32,34 +49,28 @@ struct midwife {
 static int help(void *arg)
 {
 	struct midwife *m = arg;
-	const struct cell_birth *b = m->birth;
-	unsigned long flags = CLONE_PARENT;
 
-	if (b->tid_address)
-		flags |= CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
-	if (setns(b->cell, CLONE_NEWPID) == 0) {
-		/* Not clone3, which a warm interpreter may not call: its filter cannot see the flags. */
-		m->pid = sys_clone_fork(flags, b->tid_address);
-		if (m->pid == 0)
-			b->born(b->arg);
-	}
+	m->pid = bear(m->birth);
 	m->errnum = errno;
 	_exit(0);
 }
 
-pid_t cell_bear(const struct cell_birth *b, struct err *e)
+static pid_t bear_by_another(const struct cell_birth *b)
 {
 	static char stack[32 << 10] __attribute__((aligned(16)));
 	struct midwife m = {.birth = b, .pid = -1};
-	const int flags = CLONE_VM | CLONE_VFORK | (b->sibling ? CLONE_PARENT : SIGCHLD);
 
-	if (clone(help, stack + sizeof(stack), flags, &m) < 0)
-		return err_sys(e, "cannot create a process");
-	if (m.pid < 0) {
-		errno = m.errnum;
-		return err_sys(e, "cannot create a process in the cell");
-	}
+	if (clone(help, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, &m) < 0)
+		return -1;
+	errno = m.errnum;
 	return m.pid;
+}
+
+pid_t cell_bear(const struct cell_birth *b, struct err *e)
+{
+	pid_t pid = b->sibling ? bear(b) : bear_by_another(b);
+
+	return pid < 0 ? err_sys(e, "cannot create a process in the cell") : pid;
 }
 
 /* ---- what is done ---- */
@@ -181,7 +192,7 @@ static void confine(const struct cell_entry *c, struct plan *p, int *ret_listene
 		return;
 	b->proven |= verify_privileges(p, c->scratch);
 	/* The nest's own places are not this tenant's. */
-	if (!cell_places_are_own(c->scratch))
+	if (!cell_places_are_own(c->terms, c->scratch))
 		b->proven &= ~(LAYER_BIT(LAYER_ROOT) | LAYER_BIT(LAYER_DISK));
 	(void)restrict_open_files(p, e);
 }

@@ -15,5 +15,5 @@ layer_set cell_look_at_namespaces(const struct cell_terms *t);
 bool cell_is_in_cgroup(void);
 /* Not in it any more: to be asked in the namespace that one comes from. */
 bool cell_left_cgroup(void);
-/* What can be written, and what is covered, is of this cell's scratch file system. */
-bool cell_places_are_own(int scratch);
+/* What can be written is of this cell's scratch file system, and /proc is not the nest's. */
+bool cell_places_are_own(const struct cell_terms *t, int scratch);

@@ -57,10 +57,7 @@ static int make_links(int dev, struct err *e)
 
 int dev_build(const struct plan *p, int root_fd, struct err *e)
 {
-	static const char *const options[] = {"newinstance", NULL,   "ptmxmode", "0666",
-					      "mode",	     "0620", NULL};
 	auto_close int dev = skeleton_dir(root_fd, "dev", e);
-	int pts;
 
 	if (dev < 0)
 		return -1;
@@ -78,6 +75,15 @@ int dev_build(const struct plan *p, int root_fd, struct err *e)
 		return -1;
 	if (mkdirat(dev, "pts", 0755) < 0 || mkdirat(dev, "shm", 01777) < 0)
 		return err_sys(e, "cannot create /dev/pts");
-	pts = mount_new("devpts", MOUNT_DEVICES | MOUNT_NO_EXEC, options, e);
-	return pts < 0 ? -1 : mount_attach(pts, dev, "pts", e);
+	return 0;
+}
+
+int dev_show_terminals(int root_fd, struct err *e)
+{
+	static const char *const options[] = {"newinstance", NULL,   "ptmxmode", "0666",
+					      "mode",	     "0620", NULL};
+	auto_close int at = skeleton_dir(root_fd, "dev/pts", e);
+	int pts = at < 0 ? -1 : mount_new("devpts", MOUNT_DEVICES | MOUNT_NO_EXEC, options, e);
+
+	return pts < 0 ? -1 : mount_attach(pts, at, "", e);
 }

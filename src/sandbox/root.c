@@ -303,13 +303,21 @@ static int show_writable(int root, struct err *e)
 	return 0;
 }
 
-/* A nest's cells mount a /proc of their own, which the kernel allows only where a whole one is seen. */
-static int show_hidden_proc(int root, struct err *e)
+/*
+ * What a nest's cells start from, see cell.h. With a whole /proc: they mount one of their own, which the
+ * kernel allows only where such a one is seen.
+ */
+static int show_cell_root(int root, struct err *e)
 {
-	auto_close int at = skeleton_dir(root, &CELL_HIDDEN_PROC[1], e);
-	int fd = at < 0 ? -1 : mount_new("proc", MOUNT_NO_EXEC, NULL, e);
+	auto_close int at = skeleton_dir(root, &CELL_ROOT[1], e);
+	auto_close int proc = -1;
+	int tree = at < 0 ? -1 : mount_clone(root, "", MOUNT_SUBMOUNTS | MOUNT_DEVICES, e), fd;
 
-	return fd < 0 ? -1 : mount_attach(fd, at, "", e);
+	if (tree < 0 || mount_attach(tree, at, "", e) < 0)
+		return -1;
+	proc = skeleton_dir(root, &CELL_ROOT "/proc"[1], e);
+	fd = proc < 0 ? -1 : mount_new("proc", MOUNT_NO_EXEC, NULL, e);
+	return fd < 0 ? -1 : mount_attach(fd, proc, "", e);
 }
 
 /* In a cell a snippet has the name that `cloche code` gives it, although /run is nobody's to write to. */
@@ -337,10 +345,13 @@ int root_build(struct plan *p, int *ret_scratch, struct err *e)
 	}
 	run = skeleton_dir(root, "run", e);
 	proc = skeleton_dir(root, "proc", e);
-	if (run < 0 || proc < 0 || dev_build(p, root, e) < 0 ||
-	    procfs_show(root, p->id, p->rootless && p->uid == 0, e) < 0)
+	if (run < 0 || proc < 0 || dev_build(p, root, e) < 0)
 		return -1;
-	if (p->guest && p->guest->nest && (show_hidden_proc(root, e) < 0 || link_code(run, e) < 0))
+	/* Before anything is there that cells have of their own. */
+	if (p->guest && p->guest->nest && (show_cell_root(root, e) < 0 || link_code(run, e) < 0))
+		return -1;
+	if (dev_show_terminals(root, e) < 0 ||
+	    procfs_show(root, p->id, p->rootless && p->uid == 0, e) < 0)
 		return -1;
 	return show_writable(root, e);
 }
@@ -498,6 +509,19 @@ static int swap_root(int root, struct err *e)
 	return 0;
 }
 
+static int make_read_only(const struct plan *p, int root, unsigned flags, struct err *e)
+{
+	auto_close int cells = -1;
+
+	if (mount_reflag(root, flags, e) < 0)
+		return -1;
+	if (!p->guest || !p->guest->nest)
+		return 0;
+	cells = openat(root, &CELL_ROOT[1], O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return cells < 0 ? err_sys(e, "cannot open the root of cells")
+			 : mount_reflag(cells, flags, e);
+}
+
 int root_finish(struct plan *p, int scratch, struct err *e)
 {
 	auto_close int root = open("root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -519,7 +543,7 @@ int root_finish(struct plan *p, int scratch, struct err *e)
 	/* The skeleton holds /dev; an image's own device nodes must not work, its /dev is a tmpfs. */
 	if (p->image_is_host)
 		flags |= MOUNT_DEVICES;
-	if (p->spec->root == ROOT_RO && mount_reflag(root, flags, e) < 0)
+	if (p->spec->root == ROOT_RO && make_read_only(p, root, flags, e) < 0)
 		return -1;
 	return swap_root(root, e);
 }

@@ -230,11 +230,19 @@ class Warm(harness.Case):
             self.assertEqual(self.run_warm(code=look)["stdout"], "[] None False ['1', '2']\n")
 
     def test_the_nest_is_out_of_sight(self):
-        record = self.run_warm(cmd=["sh", "-c", "ls -A /run/.proc /proc | grep -c zygote; ls /run/.proc; "
+        record = self.run_warm(cmd=["sh", "-c", "ls -A /run/.cell /proc | grep -c zygote; ls /run/.cell; "
                                                "cat /proc/1/environ; readlink /proc/1/exe /proc/1/root; "
                                                "ls /proc/1/fd; kill -9 1; echo alive"])
         self.assertTrue(record["stdout"].endswith("alive\n"), record)
         self.assertNotIn("cloche-guest", record["stdout"])
+
+    def test_no_mount_of_the_nest_lies_below_a_cells_own(self):
+        for body in ({"cmd": ["cat", "/proc/self/mountinfo"]},
+                     {"code": "print(open('/proc/self/mountinfo').read())"}):
+            places = [line.split()[4] for line in self.run_warm(**body)["stdout"].splitlines() if line]
+            for place in ("/", "/tmp", "/var/tmp", "/home/user", "/workspace", "/dev/shm", "/dev/pts", "/proc/sys"):
+                self.assertEqual(places.count(place), 1, place)
+            self.assertFalse([place for place in places if place.startswith("/run")])
 
     def test_pid_1_of_a_cell_has_nothing(self):
         for body in ({"cmd": ["cat", "/proc/1/status"]}, {"code": "print(open('/proc/1/status').read())"}):
