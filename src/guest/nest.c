@@ -210,6 +210,15 @@ static struct seat *find_ready(struct nest *n, enum nest_kind kind)
 	return NULL;
 }
 
+/* All that there are wait for a tenant. */
+static bool is_unused(const struct nest *n)
+{
+	for (int i = 0; i < n->seat_count; i++)
+		if (n->seats[i].state != SEAT_READY && n->seats[i].state != SEAT_ABSENT)
+			return false;
+	return true;
+}
+
 static int say_why_not(const struct nest *n, enum nest_kind kind, struct err *e)
 {
 	const char *why = n->why.kind != ERR_NONE ? n->why.msg
@@ -232,8 +241,12 @@ int nest_seat(struct nest *n, enum nest_kind kind, struct spawned *ret,
 
 	look_at_request(n, kind);
 	s = n->is_stale ? NULL : find_ready(n, kind);
-	if (!s)
+	if (!s) {
+		nest_end_rest(n);
 		return say_why_not(n, kind, e);
+	}
+	if (is_unused(n))
+		n->burst_ns = now_ns();
 	n->exec_errnos[s->index] = 0;
 	n->failures = 0;
 	s->state = SEAT_TAKEN;
@@ -249,7 +262,8 @@ int nest_seat(struct nest *n, enum nest_kind kind, struct spawned *ret,
 
 static bool is_coming(const struct seat *s)
 {
-	return s->state == SEAT_MAKING || s->state == SEAT_ORDERED || s->state == SEAT_LEAVING;
+	return s->state == SEAT_MAKING || s->state == SEAT_ORDERED || s->state == SEAT_LEAVING ||
+	       s->state == SEAT_RESTING;
 }
 
 bool nest_is_worth_waiting(struct nest *n, enum nest_kind kind, int64_t since_ns)

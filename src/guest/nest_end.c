@@ -33,7 +33,8 @@
 
 #define QUERIES_MAX 4096
 #define DISK_FULL (64u << 10) /* so little is left that a write may have failed for it */
-#define EXITING 0x4	      /* PF_EXITING of the kernel */
+#define BURST_NS 5000000LL
+#define EXITING 0x4 /* PF_EXITING of the kernel */
 
 /* ---- limits that it met ---- */
 
@@ -215,6 +216,53 @@ static uint64_t us(const struct timeval *t)
 	return (uint64_t)t->tv_sec * 1000000 + (uint64_t)t->tv_usec;
 }
 
+/* ---- a moment's rest ---- */
+
+static bool is_taken(const struct nest *n)
+{
+	for (int i = 0; i < n->seat_count; i++)
+		if (n->seats[i].state == SEAT_TAKEN)
+			return true;
+	return false;
+}
+
+/* Others came at the same moment, after a pause: they go first, before new cells are made. */
+static bool is_burst(const struct nest *n)
+{
+	return now_ns() - n->burst_ns < BURST_NS && is_taken(n);
+}
+
+/* A pid 1 ends only when all in its namespace were reaped: the cell is still there. */
+static void leave(struct seat *s)
+{
+	s->state = SEAT_LEAVING;
+	sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+}
+
+void nest_end_rest(struct nest *n)
+{
+	loop_timer_stop(n->guest->loop, &n->rest);
+	for (int i = 0; i < n->seat_count; i++)
+		if (n->seats[i].state == SEAT_RESTING)
+			leave(&n->seats[i]);
+}
+
+static void on_rest(void *arg)
+{
+	nest_end_rest(arg);
+}
+
+static void rest(struct seat *s)
+{
+	struct nest *n = s->nest;
+
+	s->state = SEAT_RESTING;
+	n->rest.call = on_rest;
+	n->rest.arg = n;
+	if (!n->rest.place)
+		loop_timer_set(n->guest->loop, &n->rest, BURST_NS / 1000000);
+}
+
 bool nest_reaped(struct nest *n, pid_t pid, int status, const struct rusage *usage)
 {
 	struct seat *s = find_tenant(n, pid);
@@ -233,11 +281,14 @@ bool nest_reaped(struct nest *n, pid_t pid, int status, const struct rusage *usa
 		seat_tell_end(s, false);
 		return true;
 	}
-	/* A pid 1 ends only when all in its namespace were reaped: the cell is still there. */
-	s->state = SEAT_LEAVING;
-	sys_pidfd_send_signal(s->cell.fd, SIGKILL);
 	if (s->is_over)
 		seat_tell_end(s, false);
+	if (s->is_over && is_burst(n))
+		rest(s);
+	else
+		leave(s);
+	if (!is_taken(n))
+		nest_end_rest(n);
 	return true;
 }
 

@@ -9,7 +9,8 @@ enum seat_state {
 	SEAT_MAKING,  /* a cell is being made */
 	SEAT_ORDERED, /* the interpreter was asked for a tenant */
 	SEAT_READY,
-	SEAT_TAKEN,   /* a tenant of a request */
+	SEAT_TAKEN, /* a tenant of a request */
+	SEAT_RESTING, /* the tenant is dead and left nothing; its cell dies when there is time for it */
 	SEAT_LEAVING, /* the tenant is dead, its cell is dying */
 	SEAT_BROKEN,
 	SEAT_ABSENT, /* not needed so far, or any more */
@@ -59,6 +60,8 @@ struct nest {
 	struct loop_timer revive; /* what broke */
 	uint64_t revive_ms;
 	struct loop_timer shrink;
+	struct loop_timer rest;
+	int64_t burst_ns;	      /* when a request came while all cells were ready, last */
 	int64_t ready_ns[NEST_KINDS]; /* when a cell was, last */
 	bool is_jammed[NEST_KINDS];   /* somebody waited for one in vain since */
 	unsigned failures;	      /* of tenants, one after the other */
@@ -101,6 +104,8 @@ void seat_begin_counts(struct seat *s);
 /* The tenant's filter has no user left. */
 void seat_hung_up(struct seat *s);
 void seat_cell_died(struct seat *s);
+/* Cells that wait for a quiet moment to be made anew wait no longer. */
+void nest_end_rest(struct nest *n);
 /* Tells its owner, once. */
 void seat_tell_end(struct seat *s, bool out_of_memory);
 

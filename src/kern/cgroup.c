@@ -473,6 +473,14 @@ uint64_t cgroup_read_peak(int peak)
 	return strtoull(text, NULL, 10);
 }
 
+void cgroup_give_way(const struct cgroup *c)
+{
+	if (c->version == 2)
+		write_at(c->dirs[0], "cpu.weight", "12");
+	else if (c->version == 1 && c->dirs[CGROUP_CPU] >= 0)
+		write_at(c->dirs[CGROUP_CPU], "cpu.shares", "128");
+}
+
 void cgroup_lift_cpu(const struct cgroup *c)
 {
 	if (c->version == 2)

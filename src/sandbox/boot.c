@@ -225,6 +225,8 @@ static void make_slots(const struct boot_request *r, struct guest_start *g,
 		/* Nobody pauses or counts it by itself, and each join costs. */
 		c.lives_on = false;
 		cgroup_create(&c, &r->nest->limits);
+		/* Whoever passes on requests and answers goes first. */
+		cgroup_give_way(&c);
 		joins = c.version ? open_joins(&c, g->joins + g->join_count) : -1;
 		if (joins > 0) {
 			g->join_count += joins;
