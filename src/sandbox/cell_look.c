@@ -6,6 +6,7 @@
 #include "sandbox/cell.h"
 #include "sandbox/plan.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -118,6 +119,9 @@ bool cell_places_are_own(const struct cell_terms *t, int scratch)
 	for (size_t i = 0; i < ARRAY_LEN(places); i++)
 		if (stat(places[i], &st) < 0 || st.st_dev != own.st_dev)
 			return false;
+	/* In the nest's own root the one that cells start from is seen, with all the nest's processes. */
+	if (stat(CELL_ROOT "/proc", &st) == 0 || errno != ENOENT)
+		return false;
 	/* The scratch itself lies below it, and the nest's below that. */
 	return t->outside_proc && stat("/proc", &st) == 0 && st.st_dev != t->outside_proc &&
 	       st.st_dev != own.st_dev;

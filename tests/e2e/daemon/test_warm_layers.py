@@ -38,6 +38,7 @@ REMOVALS = [
     ("clone3-absent", "clone3=ENOSYS", None),
     ("mount-lies", "mount=0", "root"),
     ("umount-lies", "umount2=0", "root"),
+    ("pivot-root-lies", "pivot_root=0", "root"),
     ("move-mount-lies", "move_mount=0", "root"),
     ("mount-setattr-lies", "467=ENOSYS,mount_setattr=0", "root"),
     ("rlimits-lie", "prlimit64=0,setrlimit=0", None),
