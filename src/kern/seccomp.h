@@ -40,6 +40,7 @@ extern const struct seccomp_profile seccomp_profile_audit;
 extern const struct seccomp_profile seccomp_profile_remote;
 extern const struct seccomp_profile seccomp_profile_nest; /* see sandbox/cell.h */
 extern const struct seccomp_profile seccomp_profile_reaper;
+extern const struct seccomp_profile seccomp_profile_watcher;
 extern const struct seccomp_profile seccomp_profile_zygote;
 
 /*

@@ -55,9 +55,7 @@ static int open_scratch(const struct cell_terms *t, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(places); i++)
 		if (mkdir(places[i].name, places[i].mode) < 0)
 			return err_sys(e, "cannot create %s", places[i].name);
-	if (skeleton_file(AT_FDCWD, "canary", "", 0, 0666, e) < 0)
-		return -1;
-	return skeleton_file(AT_FDCWD, "blank", "", 0, 0444, e);
+	return skeleton_file(AT_FDCWD, "canary", "", 0, 0666, e);
 }
 
 static int show_places(struct err *e)
@@ -90,6 +88,7 @@ static void make_id(char *ret, size_t size)
 static int build(const struct cell_terms *t, unsigned masks, int *ret_scratch, struct err *e)
 {
 	auto_close int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	auto_close int covers = open(CELL_ROOT, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	char id[40];
 
 	umask(0);
@@ -99,7 +98,7 @@ static int build(const struct cell_terms *t, unsigned masks, int *ret_scratch, s
 	if (open_scratch(t, e) < 0 || show_places(e) < 0)
 		return -1;
 	*ret_scratch = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (procfs_show_known(root, id, masks, e) < 0)
+	if (procfs_show_known(root, id, covers, masks, e) < 0)
 		return -1;
 	return chdir("/") < 0 ? err_sys(e, "cannot leave the scratch") : 0;
 }
@@ -126,24 +125,31 @@ static int open_self(int *ret_pidfd, int *ret_mounts, struct err *e)
 	return *ret_pidfd < 0 || *ret_mounts < 0 ? err_sys(e, "cannot open the cell") : 0;
 }
 
+/* Where no cgroup counts memory (rule 18). */
+static bool is_watching(const struct cell_terms *t)
+{
+	return !(t->cgroup_layers & LAYER_BIT(LAYER_MEMORY));
+}
+
 /*
  * Nothing of ours is left to be misused: no capability, no way to be traced, few calls. The bounding
  * set is empty from birth: the slot has emptied its own.
  */
-static int give_up(struct err *e)
+static int give_up(const struct cell_terms *t, struct err *e)
 {
 	if (caps_clear(e) < 0)
 		return -1;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return err_sys(e, "cannot give up privileges");
 	/* What the nest may do is not for who shares a pid namespace with a tenant. */
-	return seccomp_load(&seccomp_profile_reaper, NULL, e);
+	return seccomp_load(is_watching(t) ? &seccomp_profile_watcher : &seccomp_profile_reaper,
+			    NULL, e);
 }
 
-/* Reaps until it is killed; where no cgroup counts memory, it watches it (rule 18). */
+/* Reaps until it is killed, and watches. */
 static void reap(const struct cell_terms *t)
 {
-	bool watching = !(t->cgroup_layers & LAYER_BIT(LAYER_MEMORY));
+	bool watching = is_watching(t);
 	const struct timespec interval = {0, WATCH_INTERVAL_MS * 1000000L};
 	struct watch watch = {.limits = &t->limits};
 	static struct board board;
@@ -173,11 +179,11 @@ static void cell_main(const struct cell_terms *t, unsigned masks, int control)
 	int fds[CELL_FDS] = {-1, -1, -1};
 	struct err ignored;
 
+	prctl(PR_SET_NAME, "cloche-init", 0, 0, 0);
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0 &&
 	    build(t, masks, &fds[CELL_SCRATCH], &m.err) == 0 &&
-	    open_self(&fds[CELL_PIDFD], &fds[CELL_MOUNTS], &m.err) == 0 && give_up(&m.err) == 0)
+	    open_self(&fds[CELL_PIDFD], &fds[CELL_MOUNTS], &m.err) == 0 && give_up(t, &m.err) == 0)
 		m.news = CELL_READY;
-	prctl(PR_SET_NAME, "cloche-init", 0, 0, 0);
 	message_send(control, &m, sizeof(m), fds, m.news == CELL_READY ? CELL_FDS : 0, &ignored);
 	if (m.news == CELL_FAILED)
 		_exit(1);

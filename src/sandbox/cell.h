@@ -38,7 +38,7 @@
 #define CELL_NAMESPACES 8 /* as enum NS_* of plan.h */
 /*
  * In a nest: the root that cells start from, without all that each of them has of its own, and with a
- * whole /proc, since without one no other can be mounted.
+ * whole /proc, since without one no other can be mounted. In a cell: what covers files of its own /proc.
  */
 #define CELL_ROOT "/run/.cell"
 

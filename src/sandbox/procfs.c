@@ -42,7 +42,14 @@ unsigned procfs_look(int proc, bool caller_is_root)
 	return found;
 }
 
-static int mask(int proc, unsigned masks, struct err *e)
+int procfs_make_covers(int dir, struct err *e)
+{
+	if (mkdirat(dir, "nothing", 0555) < 0)
+		return err_sys(e, "cannot create a directory");
+	return skeleton_file(dir, "blank", "", 0, 0444, e);
+}
+
+static int mask(int proc, int covers, unsigned masks, struct err *e)
 {
 	struct err ignored;
 
@@ -52,11 +59,8 @@ static int mask(int proc, unsigned masks, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(masked); i++) {
 		const char *cover = masked[i].is_dir ? "nothing" : "blank";
 
-		if (!(masks & 1u << i))
-			continue;
-		if (masked[i].is_dir && mkdir(cover, 0555) < 0 && errno != EEXIST)
-			return err_sys(e, "cannot create a directory");
-		if (mount_bind(AT_FDCWD, cover, proc, masked[i].name, MOUNT_READ_ONLY, e) < 0)
+		if (masks & 1u << i &&
+		    mount_bind(covers, cover, proc, masked[i].name, MOUNT_READ_ONLY, e) < 0)
 			return -1;
 	}
 	/* The host's boot id is a fingerprint; the sandbox has its own. */
@@ -99,14 +103,14 @@ int procfs_show(int root, const char *id, bool caller_is_root, struct err *e)
 {
 	auto_close int proc = -1;
 
-	if (mount_proc(root, id, &proc, e) < 0)
+	if (mount_proc(root, id, &proc, e) < 0 || procfs_make_covers(AT_FDCWD, e) < 0)
 		return -1;
-	return mask(proc, procfs_look(proc, caller_is_root), e);
+	return mask(proc, AT_FDCWD, procfs_look(proc, caller_is_root), e);
 }
 
-int procfs_show_known(int root, const char *id, unsigned masks, struct err *e)
+int procfs_show_known(int root, const char *id, int covers, unsigned masks, struct err *e)
 {
 	auto_close int proc = -1;
 
-	return mount_proc(root, id, &proc, e) < 0 ? -1 : mask(proc, masks, e);
+	return mount_proc(root, id, &proc, e) < 0 ? -1 : mask(proc, covers, masks, e);
 }

@@ -11,6 +11,10 @@
  * outside could read more.
  */
 int procfs_show(int root, const char *id, bool caller_is_root, struct err *e);
-/* The same in two steps, for who does it again and again: every /proc of a host has the same files. */
+/*
+ * The same in steps, for who does it again and again: every /proc of a host has the same files, and
+ * what covers them, in the directory covers, is empty and can be shared.
+ */
+int procfs_make_covers(int dir, struct err *e);
 unsigned procfs_look(int proc, bool caller_is_root);
-int procfs_show_known(int root, const char *id, unsigned masks, struct err *e);
+int procfs_show_known(int root, const char *id, int covers, unsigned masks, struct err *e);

@@ -85,9 +85,7 @@ static int make_places(const struct plan *p, struct err *e)
 		    chown(w->name, plan_user_id(p), p->id_base + SANDBOX_GID) < 0)
 			return err_sys(e, "cannot chown %s", w->name);
 	}
-	if (skeleton_file(AT_FDCWD, "canary", "", 0, 0666, e) < 0)
-		return -1;
-	return skeleton_file(AT_FDCWD, "blank", "", 0, 0444, e);
+	return skeleton_file(AT_FDCWD, "canary", "", 0, 0666, e);
 }
 
 static int open_scratch(const struct plan *p, int *ret_fd, struct err *e)
@@ -313,7 +311,8 @@ static int show_cell_root(int root, struct err *e)
 	auto_close int proc = -1;
 	int tree = at < 0 ? -1 : mount_clone(root, "", MOUNT_SUBMOUNTS | MOUNT_DEVICES, e), fd;
 
-	if (tree < 0 || mount_attach(tree, at, "", e) < 0)
+	/* In the place that it is shown at, and that is empty otherwise. */
+	if (tree < 0 || procfs_make_covers(at, e) < 0 || mount_attach(tree, at, "", e) < 0)
 		return -1;
 	proc = skeleton_dir(root, &CELL_ROOT "/proc"[1], e);
 	fd = proc < 0 ? -1 : mount_new("proc", MOUNT_NO_EXEC, NULL, e);
