@@ -86,6 +86,7 @@ static void clear_cell(struct seat *s)
 	seat_unwatch(s, &s->notify);
 	seat_unwatch(s, &s->cell);
 	close_fd(&s->scratch);
+	close_fd(&s->stat);
 	close_fd(&s->mounts);
 	close_streams(s);
 	s->tenant = 0;
@@ -310,6 +311,7 @@ static struct seat new_seat(struct nest *n, int index, enum nest_kind kind)
 			     .state = SEAT_ABSENT,
 			     .cell.fd = -1,
 			     .scratch = -1,
+			     .stat = -1,
 			     .mounts = -1,
 			     .streams = {-1, -1, -1},
 			     .report.fd = -1,

@@ -13,7 +13,6 @@
  * hung up or its cell is dead: where no cgroup counts its memory, where it waited for others (whose time
  * only the reaping tells), where we may not look (it made itself undumpable). Older kernels hang up only then.
  */
-#include "base/auto.h"
 #include "base/clock.h"
 #include "guest/denials.h"
 #include "guest/nest_inner.h"
@@ -46,8 +45,12 @@ static void count(const struct seat *s, struct seat_counts *ret)
 
 void seat_begin_counts(struct seat *s)
 {
+	char path[32];
+
 	count(s, &s->before);
 	s->has_peak = s->events[2] >= 0 && cgroup_reset_peak(s->events[2]) == 0;
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)s->tenant);
+	s->stat = open(path, O_RDONLY | O_CLOEXEC);
 }
 
 /* A slot's counts go on from tenant to tenant; what came since its own was seated is its own. */
@@ -100,15 +103,11 @@ void seat_tell_end(struct seat *s, bool out_of_memory)
 enum stat_field { STAT_FLAGS = 9, STAT_CHILD_FAULTS = 11, STAT_EXIT = 52 };
 
 /* The fields behind the name, by the numbers of proc(5). */
-static bool read_stat(pid_t pid, long long ret[STAT_EXIT + 1])
+static bool read_stat(int fd, long long ret[STAT_EXIT + 1])
 {
-	char path[32], text[1024], *at;
-	ssize_t n;
+	char text[1024], *at;
+	ssize_t n = fd < 0 ? -1 : pread(fd, text, sizeof(text) - 1, 0);
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 	if (n <= 0)
 		return false;
 	text[n] = '\0';
@@ -148,7 +147,7 @@ static bool look_at_end(const struct seat *s, struct tenant_end *ret)
 {
 	long long fields[STAT_EXIT + 1];
 
-	if (!s->has_peak || !may_look(s->tenant) || !read_stat(s->tenant, fields) ||
+	if (!s->has_peak || !may_look(s->tenant) || !read_stat(s->stat, fields) ||
 	    !(fields[STAT_FLAGS] & EXITING) || fields[STAT_CHILD_FAULTS])
 		return false;
 	*ret = (struct tenant_end){.wait_status = (int)fields[STAT_EXIT],

@@ -35,6 +35,7 @@ struct seat {
 	struct loop_watch control, report, notify, dns;
 	struct loop_watch cell; /* its pidfd; fd -1: there is none */
 	int scratch, mounts;
+	int stat; /* of the tenant, in /proc; opened while nobody waits */
 	pid_t tenant;
 	int64_t used_ns;
 	uint32_t eid;

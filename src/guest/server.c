@@ -483,6 +483,7 @@ bool configure_request(struct guest *g, struct stream *s, struct unpack *u)
 	}
 	list_done(&g->env);
 	g->env = env;
+	g->configured++;
 	free(g->workdir);
 	g->workdir = str_copy(workdir);
 	g->log_bytes = log_bytes;

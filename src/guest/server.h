@@ -29,6 +29,7 @@ struct guest {
 	struct loop_watch listener, signals, notify, dns, ttl;
 	struct loop_task work; /* pump and flush */
 	struct conn *conn;     /* the one that is served, or NULL */
+	unsigned configured;   /* how often */
 	struct conn *strangers[SERVER_STRANGERS];
 	struct loop_timer listen_again;
 	uint64_t boot_id, generation;

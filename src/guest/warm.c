@@ -62,12 +62,32 @@ static void feed(struct command *c, const struct nest_request *r, bool no_stdin)
 	buf_done(&b);
 }
 
-static char **make_env(const struct wish *w, struct list *ret)
+/* Most requests have the same. */
+static struct list *usual_env(const struct guest *g, const char *cwd)
 {
-	env_make(w->guest, "", w->cwd, false, ret);
+	static struct list env;
+	static unsigned configured;
+	static char *of;
+
+	if (of && configured == g->configured && str_equal(of, cwd))
+		return &env;
+	free(of);
+	of = str_copy(cwd);
+	configured = g->configured;
+	list_done(&env);
+	env_make(g, "", cwd, false, &env);
+	return &env;
+}
+
+/* other: for what is not the usual. */
+static char **make_env(const struct wish *w, struct list *other)
+{
+	if (w->env.count == 0)
+		return usual_env(w->guest, w->cwd)->items;
+	env_make(w->guest, "", w->cwd, false, other);
 	for (size_t i = 0; i < w->env.count; i++)
-		env_set(ret, w->env.items[i]);
-	return ret->items;
+		env_set(other, w->env.items[i]);
+	return other->items;
 }
 
 /* -1 with EAGAIN: not yet. */
