@@ -387,7 +387,7 @@ void create_begin(struct job *j)
 {
 	if (j->s->link) {
 		claim(j);
-		pool_refill(j->s->m);
+		pool_taken(j->s->m);
 	} else if (j->s->booted.id[0]) {
 		/* Its link broke just after it was taken from the pool. */
 		boot_instead(j);

@@ -212,6 +212,8 @@ void fill_boot(const struct sandbox *s, struct ipc_boot *b);
 /* ---- pool.c ---- */
 struct sandbox *pool_take(struct manager *m, const struct create_options *o);
 void pool_refill(struct manager *m);
+/* After a member was taken: now, or when there is time for it. */
+void pool_taken(struct manager *m);
 void pool_resize(struct manager *m); /* by the configuration */
 void pool_start(struct manager *m);
 void pool_adopt(struct manager *m, const struct ipc_booted *b, int fd);

@@ -1,7 +1,9 @@
 /*
  * Sandboxes made in advance. They are fresh (rule 20): no command ever ran in one, each is used once.
- * They are booted one at a time, and only when no request waits for a boot. A member is known to the
- * manager by its id, but nobody can find or list it until it is claimed.
+ * They are booted one at a time, and only when no request waits for a boot. As long as most of them
+ * are there, that also waits until nobody has taken one for a moment: whoever just did is likely to
+ * want the processors for something else. A member is known to the manager by its id, but nobody can
+ * find or list it until it is claimed.
  */
 #include "manager/inner.h"
 
@@ -14,6 +16,7 @@
 
 #define WAIT_FIRST_MS 1000
 #define WAIT_MOST_MS 60000
+#define CALM_MS 10
 
 static uint32_t pool_size(const struct manager *m)
 {
@@ -177,6 +180,23 @@ void pool_refill(struct manager *m)
 			return;
 		}
 	}
+}
+
+void pool_taken(struct manager *m)
+{
+	bool low = false;
+
+	for (size_t i = 0; i < ARRAY_LEN(m->pools); i++)
+		low = low || m->pools[i].count * 4 < m->pools[i].wanted * 3;
+	/* It is another matter if booting fails. */
+	if (m->pool_wait_ms)
+		return;
+	if (!low) {
+		loop_timer_set(m->p.loop, &m->pool_timer, CALM_MS);
+		return;
+	}
+	loop_timer_stop(m->p.loop, &m->pool_timer);
+	pool_refill(m);
 }
 
 static void on_timer(void *arg)
