@@ -119,7 +119,7 @@ static void write_profile(FILE *out, const struct profile *p)
 
 static void compile(const char *path, char **profiles)
 {
-	enum { MAX = 8 };
+	enum { MAX = 16 };
 	const struct profile *p[MAX];
 	unsigned count = 0;
 	FILE *out;
