@@ -78,13 +78,9 @@ int cli_run_helper(char **argv)
 /* A closed standard stream would be handed out as the number of some file of ours. */
 static void fill_streams(void)
 {
-	int fd;
-
-	do
-		fd = open("/dev/null", O_RDWR);
-	while (fd >= 0 && fd < 3);
-	if (fd >= 3)
-		close(fd);
+	for (int fd = 0; fd < 3; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0)
+			return;
 }
 
 int main(int argc, char **argv)

@@ -100,6 +100,7 @@ int run_and_report(const struct sandbox_request *request, bool show_interpreter,
 
 	if (!no_daemon && daemon_run(request, &status))
 		return status;
+	sandbox_fault_stack_in();
 	if (sandbox_run(request, &r, &e) < 0)
 		return cli_fail_spec(s, &e);
 	if (show_interpreter && !r.exec_errno)

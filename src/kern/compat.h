@@ -37,3 +37,6 @@
 #define PIDFD_GET_USER_NAMESPACE 0xff09
 #define PIDFD_GET_UTS_NAMESPACE 0xff0a
 #endif
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/mount.h>
 
 static uint64_t attributes(unsigned flags)
 {
@@ -48,6 +49,26 @@ int mount_clone(int dirfd, const char *path, unsigned flags, struct err *e)
 	int fd = clone_with_flags(dirfd, path, at, flags);
 
 	return fd < 0 ? err_sys(e, "cannot open tree %s", path) : fd;
+}
+
+int mount_seal_below(int root, struct err *e)
+{
+	struct mount_attr seal = {.attr_set = attributes(MOUNT_READ_ONLY)};
+	struct mount_attr self = {.attr_clr = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV};
+
+	if (sys_mount_setattr(root, AT_EMPTY_PATH | AT_RECURSIVE, &seal) < 0 ||
+	    sys_mount_setattr(root, AT_EMPTY_PATH, &self) < 0)
+		return err_sys(e, "cannot set mount flags");
+	return 0;
+}
+
+int mount_bind_bare(const char *from, const char *to, unsigned flags, struct err *e)
+{
+	unsigned long recursive = flags & MOUNT_SUBMOUNTS ? MS_REC : 0;
+
+	if (mount(from, to, NULL, MS_BIND | recursive, NULL) < 0)
+		return err_sys(e, "cannot show %s", from);
+	return 0;
 }
 
 int mount_new(const char *type, unsigned flags, const char *const *options, struct err *e)

@@ -27,5 +27,12 @@ int mount_attach(int mount, int dirfd, const char *path, struct err *e);
 /* mount_clone + mount_attach. */
 int mount_bind(int from_dirfd, const char *from, int to_dirfd, const char *to, unsigned flags,
 	       struct err *e);
+/*
+ * The same by names that nobody but us and the host's root can change, with the flags that the source
+ * has: one call instead of three. Of flags only MOUNT_SUBMOUNTS counts; mount_seal_below must follow.
+ */
+int mount_bind_bare(const char *from, const char *to, unsigned flags, struct err *e);
+/* All that is mounted below root becomes read-only, root itself not (fd on its root). */
+int mount_seal_below(int root, struct err *e);
 /* Changes flags of an attached mount (fd on its root). */
 int mount_reflag(int fd, unsigned flags, struct err *e);

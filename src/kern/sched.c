@@ -23,3 +23,16 @@ void sched_be_prompt(void)
 
 	(void)syscall(SYS_sched_setattr, 0, &attr, 0);
 }
+
+void sched_send_elsewhere(pid_t pid)
+{
+	cpu_set_t all, others;
+
+	if (sched_getaffinity(0, sizeof(all), &all) < 0)
+		return;
+	others = all;
+	CPU_CLR((size_t)sched_getcpu(), &others);
+	/* EINVAL: there is only one. */
+	if (sched_setaffinity(pid, sizeof(others), &others) == 0)
+		sched_setaffinity(pid, sizeof(all), &all);
+}

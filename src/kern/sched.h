@@ -8,4 +8,12 @@
  */
 #pragma once
 
+#include <sys/types.h>
+
 void sched_be_prompt(void);
+/*
+ * Likewise a new process may be left on its parent's processor until that sleeps. This sends it to
+ * another one, if there is one; from then on it may go anywhere. For a child that has much to do while its
+ * parent goes on.
+ */
+void sched_send_elsewhere(pid_t pid);

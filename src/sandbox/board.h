@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "model/layer.h"
+#include "sandbox/net.h"
 
 #include <limits.h>
 #include <stdbool.h>
@@ -37,6 +38,7 @@ struct board_denial {
 struct board {
 	enum stage stage;
 	struct err err;		  /* kind set: the sandbox could not be built */
+	struct net_help net;	  /* rootless, while it is built */
 	int exec_errno;		  /* the command could not be executed */
 	char exec_path[PATH_MAX]; /* the file that was executed */
 	int wait_status;	  /* of the command, from the kernel */

@@ -36,43 +36,55 @@ static bool is_allowed(const char *name)
 	return false;
 }
 
-/* Small files are copied: cheaper than a mount, in making and in taking down. */
-static int copy_file(int from_dir, const char *name, int to_dir, struct err *e)
+/* One directory of the host, and what shows some of it. Names are relative to the root and the skeleton's. */
+struct view {
+	int from, to;
+	const char *path;
+};
+
+static int show_mounted(const struct view *v, const char *name, struct err *e)
 {
-	static char buf[64 << 10];
-	auto_close int in = openat(from_dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	char from[NAME_MAX + 32], to[NAME_MAX + 32];
+
+	snprintf(from, sizeof(from), "/%s/%s", v->path, name);
+	snprintf(to, sizeof(to), "root/%s/%s", v->path, name);
+	return mount_bind_bare(from, to, 0, e);
+}
+
+/* What fits into a page is copied: cheaper than a mount, in making and in taking down. */
+static int show_file(const struct view *v, const char *name, struct err *e)
+{
+	auto_close int in = openat(v->from, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	char buf[4096];
 	ssize_t n = in < 0 ? -1 : read(in, buf, sizeof(buf));
 
 	if (n < 0)
 		return 0; /* not readable for the caller: not there inside */
-	if (n == (ssize_t)sizeof(buf)) {
-		if (skeleton_file(to_dir, name, "", 0, 0444, e) < 0)
-			return -1;
-		return mount_bind(from_dir, name, to_dir, name, MOUNT_READ_ONLY, e);
-	}
-	return skeleton_file(to_dir, name, buf, (size_t)n, 0444, e);
+	if (n < (ssize_t)sizeof(buf))
+		return skeleton_file(v->to, name, buf, (size_t)n, 0444, e);
+	return skeleton_file(v->to, name, "", 0, 0444, e) < 0 ? -1 : show_mounted(v, name, e);
 }
 
-static int show_entry(int from_dir, const struct dirent *d, int to_dir, struct err *e)
+static int show_entry(const struct view *v, const struct dirent *d, struct err *e)
 {
 	char link[PATH_MAX];
 	ssize_t n;
 
 	switch (d->d_type) {
 	case DT_REG:
-		return copy_file(from_dir, d->d_name, to_dir, e);
+		return show_file(v, d->d_name, e);
 	case DT_LNK:
-		n = readlinkat(from_dir, d->d_name, link, sizeof(link) - 1);
+		n = readlinkat(v->from, d->d_name, link, sizeof(link) - 1);
 		if (n < 0)
 			return 0;
 		link[n] = '\0';
-		if (symlinkat(link, to_dir, d->d_name) < 0)
+		if (symlinkat(link, v->to, d->d_name) < 0)
 			return err_sys(e, "cannot link /etc/%s", d->d_name);
 		return 0;
 	case DT_DIR:
-		if (mkdirat(to_dir, d->d_name, 0755) < 0)
+		if (mkdirat(v->to, d->d_name, 0755) < 0)
 			return err_sys(e, "cannot create /etc/%s", d->d_name);
-		return mount_bind(from_dir, d->d_name, to_dir, d->d_name, MOUNT_READ_ONLY, e);
+		return show_mounted(v, d->d_name, e);
 	default:
 		return 0;
 	}
@@ -80,17 +92,18 @@ static int show_entry(int from_dir, const struct dirent *d, int to_dir, struct e
 
 static int show_allowed(int etc, struct err *e)
 {
-	int from = open("/etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC), rc = 0;
-	DIR *dir = from < 0 ? NULL : fdopendir(from);
+	struct view v = {open("/etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC), etc, "etc"};
+	DIR *dir = v.from < 0 ? NULL : fdopendir(v.from);
+	int rc = 0;
 
 	if (!dir) {
-		if (from >= 0)
-			close(from);
+		if (v.from >= 0)
+			close(v.from);
 		return errno == ENOENT ? 0 : err_sys(e, "cannot read /etc");
 	}
 	for (struct dirent *d; rc == 0 && (d = readdir(dir));)
 		if (is_allowed(d->d_name))
-			rc = show_entry(from, d, etc, e);
+			rc = show_entry(&v, d, e);
 	closedir(dir);
 	return rc;
 }
@@ -101,6 +114,7 @@ static int show_certificates(int etc, struct err *e)
 	auto_close int from = open("/etc/ssl", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	auto_close int to = -1;
 	struct dirent certs = {.d_type = DT_DIR, .d_name = "certs"};
+	struct view v;
 	struct stat st;
 
 	if (from < 0 || fstatat(from, "certs", &st, AT_SYMLINK_NOFOLLOW) < 0 ||
@@ -109,7 +123,8 @@ static int show_certificates(int etc, struct err *e)
 	if (mkdirat(etc, "ssl", 0755) < 0)
 		return err_sys(e, "cannot create /etc/ssl");
 	to = openat(etc, "ssl", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	return copy_file(from, "openssl.cnf", to, e) < 0 ? -1 : show_entry(from, &certs, to, e);
+	v = (struct view){from, to, "etc/ssl"};
+	return show_file(&v, "openssl.cnf", e) < 0 ? -1 : show_entry(&v, &certs, e);
 }
 
 static int write_own(const struct plan *p, int etc, struct err *e)

@@ -294,14 +294,15 @@ static void hide_command_line(char **argv)
 static int build(struct plan *p, struct inside_fds *fds, int *ret_listener, struct err *e)
 {
 	bool map_root = p->root_owner >= 0;
+	pid_t helper = -1;
 	int userns = -1;
 
 	close_fd(&fds->keeper_control);
 	if (die_with_keeper(fds, e) < 0 || enter_namespaces(p, e) < 0)
 		return -1;
-	/* As root the keeper has it made by somebody else at the same time. */
-	if (p->rootless && net_create(&fds->dns, e) < 0)
-		return -1;
+	/* As root the keeper has it made. */
+	if (p->rootless)
+		helper = net_help(&p->board->net);
 	enter_time_namespace();
 	/* The keeper's fds are needed late, but for a root whose owner is to be mapped. */
 	if (map_root && receive_mounts(p, fds, e) < 0)
@@ -313,6 +314,8 @@ static int build(struct plan *p, struct inside_fds *fds, int *ret_listener, stru
 	if (root_finish(p, fds->scratch, e) < 0)
 		return -1;
 	if (p->spec->tty && open_pty(fds, e) < 0)
+		return -1;
+	if (p->rootless && net_join(&p->board->net, helper, &fds->dns, e) < 0)
 		return -1;
 	if (message_send_back(fds->control, fds->scratch, fds->terminal, e) < 0 ||
 	    receive_rights(p, fds, &userns, e) < 0)

@@ -5,6 +5,7 @@
 #include "sandbox/maker.h"
 
 #include "base/auto.h"
+#include "kern/sched.h"
 #include "kern/sys.h"
 #include "sandbox/message.h"
 
@@ -72,7 +73,12 @@ int maker_start(struct keeper *k, struct inside_fds *fds, struct err *e)
 	if (clone_inside(k, fds, e) < 0)
 		return -1;
 	close_fd(&fds->control);
-	return 0;
+	if (k->plan.spec->level == LEVEL_PROCESS)
+		return 0;
+	/* It has the most to do, and we go on meanwhile. */
+	sched_send_elsewhere(k->pid);
+	/* Only now, so that it is in nobody's way. As an ordinary user only pid 1 can make it. */
+	return k->plan.rootless ? 0 : net_start(&k->net, e);
 }
 
 /* ---- while pid 1 builds ---- */

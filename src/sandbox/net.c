@@ -2,11 +2,14 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "kern/sched.h"
+#include "kern/sys.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -20,7 +23,8 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-static int up(int *ret_dns, struct err *e)
+/* Brings up loopback. *ret_ns, if it is wanted, is the namespace: its own socket knows it. */
+static int up(int *ret_ns, int *ret_dns, struct err *e)
 {
 	struct ifreq loopback = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
 	struct sockaddr_in address = {.sin_family = AF_INET,
@@ -30,15 +34,22 @@ static int up(int *ret_dns, struct err *e)
 
 	if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &loopback) < 0)
 		return err_sys(e, "cannot bring up the loopback interface");
+	if (ret_ns && (*ret_ns = ioctl(fd, SIOCGSKNS)) < 0)
+		return err_sys(e, "cannot open the network namespace");
 	*ret_dns = bind(fd, (void *)&address, sizeof(address)) == 0 ? take_fd(&fd) : -1;
 	return 0;
 }
 
-int net_create(int *ret_dns, struct err *e)
+static int create(int *ret_ns, int *ret_dns, struct err *e)
 {
 	if (unshare(CLONE_NEWNET) < 0)
 		return err_sys(e, "cannot create a network namespace");
-	return up(ret_dns, e);
+	return up(ret_ns, ret_dns, e);
+}
+
+int net_create(int *ret_dns, struct err *e)
+{
+	return create(NULL, ret_dns, e);
 }
 
 /* What netstat says besides comes with packets, which dev has counted. */
@@ -106,6 +117,51 @@ uint64_t net_fingerprint(const struct net_counters *c)
 	return hash ? hash : 1;
 }
 
+/* ---- beside pid 1 ---- */
+
+/* Out of the way: the command is to be pid 2. */
+#define HELPER_PID 300
+
+pid_t net_help(struct net_help *h)
+{
+	pid_t id = HELPER_PID, pid;
+	struct clone_args args = {.flags = CLONE_FILES,
+				  .exit_signal = SIGCHLD,
+				  .set_tid = (uint64_t)(uintptr_t)&id,
+				  .set_tid_size = 1};
+
+	*h = (struct net_help){.ns = -1, .dns = -1};
+	pid = sys_clone3(&args);
+	if (pid == 0) {
+		(void)!create(&h->ns, &h->dns, &h->err);
+		_exit(0);
+	}
+	if (pid > 0)
+		sched_send_elsewhere(pid);
+	return pid;
+}
+
+int net_join(const struct net_help *h, pid_t helper, int *ret_dns, struct err *e)
+{
+	if (helper < 0)
+		return net_create(ret_dns, e);
+	while (waitpid(helper, NULL, __WALL) < 0 && errno == EINTR)
+		;
+	if (h->ns < 0) {
+		*e = h->err;
+		return e->kind != ERR_NONE
+			       ? -1
+			       : err_set(e, ERR_SYSTEM, "the network's maker was killed");
+	}
+	if (setns(h->ns, CLONE_NEWNET) < 0)
+		return err_sys(e, "cannot enter the network namespace");
+	close(h->ns);
+	*ret_dns = h->dns;
+	return 0;
+}
+
+/* ---- beside the keeper ---- */
+
 /*
  * Shares memory and fds with the keeper, which goes on meanwhile. errno is shared as well: it is
  * only written when a call here fails, and then the run fails.
@@ -116,11 +172,7 @@ static int make(void *arg)
 
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != n->caller)
 		_exit(1);
-	if (net_create(&n->dns, &n->err) == 0) {
-		n->ns = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-		if (n->ns < 0)
-			err_sys(&n->err, "cannot open the network namespace");
-	}
+	(void)!create(&n->ns, &n->dns, &n->err);
 	(void)!eventfd_write(n->ready, 1);
 	for (;;)
 		pause();
@@ -132,18 +184,19 @@ static int make(void *arg)
 
 int net_start(struct net_maker *n, struct err *e)
 {
+	/* There is one at a time. */
+	static char stack[STACK_SIZE] __attribute__((aligned(16)));
 	const int flags = CLONE_VM | CLONE_FILES;
 
 	*n = (struct net_maker){.caller = getpid(), .ns = -1, .dns = -1, .in_userns = true};
 	n->ready = eventfd(0, EFD_CLOEXEC);
 	if (n->ready < 0)
 		return err_sys(e, "cannot create an eventfd");
-	n->stack = must_alloc(malloc(STACK_SIZE));
-	n->pid = clone(make, n->stack + STACK_SIZE, flags | CLONE_NEWUSER, n);
+	n->pid = clone(make, stack + STACK_SIZE, flags | CLONE_NEWUSER, n);
 	if (n->pid < 0) {
 		/* Whether that matters is not decided here. */
 		n->in_userns = false;
-		n->pid = clone(make, n->stack + STACK_SIZE, flags, n);
+		n->pid = clone(make, stack + STACK_SIZE, flags, n);
 	}
 	return n->pid < 0 ? err_sys(e, "cannot create a process") : 0;
 }
@@ -172,5 +225,4 @@ void net_release(struct net_maker *n)
 	}
 	n->pid = 0;
 	close_fd(&n->ready);
-	free(take_ptr(n->stack));
 }

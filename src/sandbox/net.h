@@ -31,8 +31,21 @@ void net_counters_close(struct net_counters *c);
 uint64_t net_fingerprint(const struct net_counters *c);
 
 /*
- * The same by a process of its own, so that it can go on beside other work: it takes longer than
- * anything else. The fds appear in the caller's table. The process is in a user namespace of its own
+ * The same by a child, so that pid 1 goes on meanwhile: it takes longer than anything else. The fds are
+ * shared, h lies in shared memory. -1: there is no such child, and net_join does it by itself.
+ */
+struct net_help {
+	int ns;
+	int dns;
+	struct err err;
+};
+
+pid_t net_help(struct net_help *h);
+/* Waits for the child and enters what it made. */
+int net_join(const struct net_help *h, pid_t helper, int *ret_dns, struct err *e);
+
+/*
+ * As root by a process of the keeper's. The fds appear in the caller's table. The process is in a user namespace of its own
  * where there may be one; it stays until net_release, so that this can be mapped and taken over.
  */
 struct net_maker {
@@ -42,7 +55,6 @@ struct net_maker {
 	int ready; /* eventfd */
 	int ns;
 	int dns;
-	char *stack;
 	struct err err;
 };
 

@@ -221,17 +221,17 @@ static int show_top_writable(struct plan *p, int root, const char *name, const c
 /* /bin, /lib and so on: a link where the host has one (merged /usr), else the directory. */
 static int show_top(struct plan *p, int root, const char *name, struct err *e)
 {
-	char path[32], link[128];
-	struct stat st;
+	char path[32], point[48], link[128];
 	ssize_t n;
 
 	snprintf(path, sizeof(path), "/%s", name);
-	if (lstat(path, &st) < 0)
+	n = readlink(path, link, sizeof(link) - 1);
+	if (n < 0 && errno == ENOENT)
 		return 0;
-	if (S_ISLNK(st.st_mode)) {
-		n = readlink(path, link, sizeof(link) - 1);
-		if (n < 0)
-			return err_sys(e, "cannot read link %s", path);
+	/* EINVAL: it is there, and no link. */
+	if (n < 0 && errno != EINVAL)
+		return err_sys(e, "cannot read link %s", path);
+	if (n >= 0) {
 		link[n] = '\0';
 		if (symlinkat(link, root, name) < 0)
 			return err_sys(e, "cannot link %s", path);
@@ -241,10 +241,11 @@ static int show_top(struct plan *p, int root, const char *name, struct err *e)
 		return err_sys(e, "cannot create %s", path);
 	if (p->spec->root == ROOT_OVERLAY)
 		return show_top_writable(p, root, name, path, e);
-	return mount_bind(AT_FDCWD, path, root, name, MOUNT_READ_ONLY | MOUNT_SUBMOUNTS, e);
+	snprintf(point, sizeof(point), "root/%s", name);
+	return mount_bind_bare(path, point, MOUNT_SUBMOUNTS, e);
 }
 
-static int show_host(struct plan *p, int root, struct err *e)
+static int show_tops(struct plan *p, int root, struct err *e)
 {
 	static const char *const tops[] = {"usr",   "bin",    "sbin",  "lib",
 					   "lib32", "libx32", "lib64", "opt"};
@@ -252,13 +253,24 @@ static int show_host(struct plan *p, int root, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(tops); i++)
 		if (show_top(p, root, tops[i], e) < 0)
 			return -1;
+	return 0;
+}
+
+static int show_host(struct plan *p, int root, struct err *e)
+{
+	bool writable = p->spec->root == ROOT_OVERLAY;
+
 	if (mkdirat(root, "etc", 0755) < 0)
 		return err_sys(e, "cannot create /etc");
-	if (p->spec->root == ROOT_OVERLAY &&
-	    (fchown(root, plan_user_id(p), p->id_base + SANDBOX_GID) < 0 ||
-	     fchownat(root, "etc", plan_user_id(p), p->id_base + SANDBOX_GID, 0) < 0))
+	if (writable && (fchown(root, plan_user_id(p), p->id_base + SANDBOX_GID) < 0 ||
+			 fchownat(root, "etc", plan_user_id(p), p->id_base + SANDBOX_GID, 0) < 0))
 		return err_sys(e, "cannot chown the new root");
-	return etc_build(p, root, e);
+	if (!writable && show_tops(p, root, e) < 0)
+		return -1;
+	/* All that is there by now is the host's, and is shut in one go. */
+	if (etc_build(p, root, e) < 0 || mount_seal_below(root, e) < 0)
+		return -1;
+	return writable ? show_tops(p, root, e) : 0;
 }
 
 static int show_image(struct plan *p, int *ret_root, struct err *e)

@@ -11,27 +11,24 @@
 
 #define STEP (RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_BENEATH)
 
-/* One component of a path: opened, or made and opened. */
+/* One component of a path: made, if it is not there, and opened. Most are not there. */
 static int step(int dir, const char *name, struct err *e)
 {
+	int made = mkdirat(dir, name, 0755), errnum = errno;
 	int fd = sys_openat2(dir, name, O_PATH | O_DIRECTORY | O_CLOEXEC, STEP);
 
 	if (fd >= 0)
 		return fd;
-	if (errno == ENOENT && mkdirat(dir, name, 0755) == 0)
-		fd = sys_openat2(dir, name, O_PATH | O_DIRECTORY | O_CLOEXEC, STEP);
-	if (fd < 0)
-		return err_sys(e, "cannot make directory %s in the sandbox's root", name);
-	return fd;
+	if (made < 0 && errnum != EEXIST)
+		errno = errnum;
+	return err_sys(e, "cannot make directory %s in the sandbox's root", name);
 }
 
 int skeleton_dir(int dir, const char *path, struct err *e)
 {
-	auto_close int at = sys_openat2(dir, ".", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+	auto_close int at = -1; /* -1: still dir */
 	char name[NAME_MAX + 1];
 
-	if (at < 0)
-		return err_sys(e, "cannot open a directory");
 	for (;;) {
 		size_t len;
 		int next;
@@ -39,17 +36,22 @@ int skeleton_dir(int dir, const char *path, struct err *e)
 		path += strspn(path, "/");
 		len = strcspn(path, "/");
 		if (len == 0)
-			return take_fd(&at);
+			break;
 		if (len >= sizeof(name))
 			return err_set(e, ERR_INVALID, "name too long in %s", path);
-		snprintf(name, sizeof(name), "%.*s", (int)len, path);
-		next = step(at, name, e);
+		memcpy(name, path, len);
+		name[len] = '\0';
+		next = step(at < 0 ? dir : at, name, e);
 		if (next < 0)
 			return -1;
-		close(at);
+		close_fd(&at);
 		at = next;
 		path += len;
 	}
+	if (at >= 0)
+		return take_fd(&at);
+	at = sys_openat2(dir, ".", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+	return at < 0 ? err_sys(e, "cannot open a directory") : take_fd(&at);
 }
 
 int skeleton_parent(int dir, const char *path, const char **ret_name, struct err *e)

@@ -31,13 +31,13 @@ static_assert(ARRAY_LEN(namespaces) == NS_COUNT, "a row per namespace");
 
 void verify_read_namespaces(ino_t ret[NS_COUNT])
 {
+	auto_close int dir = openat(AT_FDCWD, "/proc/self/ns", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
 	for (int i = 0; i < NS_COUNT; i++) {
-		char path[64];
+		const char *file = namespaces[i].file;
 		struct stat st;
 
-		snprintf(path, sizeof(path), "/proc/self/ns/%s",
-			 namespaces[i].file ? namespaces[i].file : "");
-		ret[i] = namespaces[i].file && stat(path, &st) == 0 ? st.st_ino : 0;
+		ret[i] = file && fstatat(dir, file, &st, 0) == 0 ? st.st_ino : 0;
 	}
 }
 
