@@ -9,7 +9,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -91,36 +90,28 @@ int userns_adopt(pid_t pid, const struct id_map *uids, const struct id_map *gids
 }
 
 /* The holder shares our memory, so that nothing has to be copied, and has a stack of its own. */
-#define STACK_SIZE 8192
-
-int userns_create(const struct id_map *uids, const struct id_map *gids, struct userns *ret,
+int userns_create(const struct id_map *uids, const struct id_map *gids, struct userns *u,
 		  struct err *e)
 {
-	struct userns u = {.fd = -1, .stack = must_alloc(malloc(STACK_SIZE))};
-
-	u.holder = clone(wait_to_be_killed, u.stack + STACK_SIZE,
-			 CLONE_VM | CLONE_FILES | CLONE_NEWUSER, (void *)(intptr_t)getpid());
-	if (u.holder < 0)
-		err_sys(e, "cannot create a user namespace");
-	else
-		u.fd = userns_adopt(u.holder, uids, gids, e);
-	if (u.fd < 0) {
-		userns_release(&u);
-		return -1;
-	}
-	*ret = u;
-	return 0;
+	u->fd = -1;
+	u->holder = clone(wait_to_be_killed, u->stack + sizeof(u->stack),
+			  CLONE_VM | CLONE_FILES | CLONE_NEWUSER, (void *)(intptr_t)getpid());
+	if (u->holder < 0)
+		return err_sys(e, "cannot create a user namespace");
+	u->fd = userns_adopt(u->holder, uids, gids, e);
+	/* The fd is enough from now on. Best before it has run at all. */
+	kill(u->holder, SIGKILL);
+	if (u->fd >= 0)
+		return 0;
+	userns_release(u);
+	return -1;
 }
 
 void userns_release(struct userns *u)
 {
-	if (u->holder > 0) {
-		kill(u->holder, SIGKILL);
+	if (u->holder > 0)
 		waitpid(u->holder, NULL, __WALL);
-	}
 	u->holder = 0;
-	free(u->stack);
-	u->stack = NULL;
 }
 
 int userns_map_self(uid_t inside_uid, uid_t uid, gid_t inside_gid, gid_t gid, struct err *e)

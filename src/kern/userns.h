@@ -21,15 +21,15 @@ void id_map_owner(struct id_map *ret, uint32_t base, uint32_t owner, uint32_t us
 struct userns {
 	int fd;
 	pid_t holder; /* a process that exists only so that the namespace does, until there is the fd */
-	char *stack; /* of the holder */
+	char stack[1024] __attribute__((aligned(16))); /* of the holder, so it must not move */
 };
 
 /* Makes a user namespace with these maps; needs CAP_SETUID and CAP_SETGID. */
-int userns_create(const struct id_map *uids, const struct id_map *gids, struct userns *ret,
+int userns_create(const struct id_map *uids, const struct id_map *gids, struct userns *u,
 		  struct err *e);
 /* Maps the user namespace that pid was cloned into, and returns an fd on it. */
 int userns_adopt(pid_t pid, const struct id_map *uids, const struct id_map *gids, struct err *e);
-/* Lets the holder go, which takes longer than making it; the fd is the caller's. */
+/* Waits until the holder is gone, which takes longer than making it; the fd is the caller's. */
 void userns_release(struct userns *u);
 /* Maps one id each in the caller's own new user namespace, as an ordinary user may. */
 int userns_map_self(uid_t inside_uid, uid_t uid, gid_t inside_gid, gid_t gid, struct err *e);

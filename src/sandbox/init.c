@@ -34,6 +34,10 @@ static bool take_signals(struct board *b, pid_t command, int signals)
  */
 static void end_all(struct board *b, pid_t command)
 {
+	/* Whatever is in our pid namespace has us for an ancestor. */
+	if (waitid(P_ALL, 0, &(siginfo_t){0}, WEXITED | WNOWAIT | WNOHANG | __WALL) < 0 &&
+	    errno == ECHILD)
+		return;
 	/* Everything in our pid namespace. Outside of one it would be everything that we may kill. */
 	if (getpid() == 1)
 		kill(-1, SIGKILL);

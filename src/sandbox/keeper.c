@@ -450,7 +450,7 @@ static void keeper_done(struct keeper *k)
 	plan_done(&k->plan);
 }
 
-#define STACK_NEEDED (60u << 10)
+#define STACK_NEEDED (36u << 10) /* until the clone: what comes after it would be copied */
 
 void sandbox_fault_stack_in(void)
 {
