@@ -146,7 +146,7 @@ static int make_dir(struct cgroup *c, int parent)
 		    mkdirat(parent, c->name, 0755) < 0)
 			return -1;
 	}
-	fd = openat(parent, c->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	fd = openat(parent, c->name, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		unlinkat(parent, c->name, AT_REMOVEDIR);
 	return fd;
@@ -278,11 +278,11 @@ static int open_parent_v1(const char *table, const char *controller)
 	if (!own_path_v1(table, controller, own, sizeof(own)))
 		return -1;
 	snprintf(path, sizeof(path), "/sys/fs/cgroup/%s%s", controller, own);
-	dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0) {
 		/* In a container the mount may show our cgroup as its root. */
 		snprintf(path, sizeof(path), "/sys/fs/cgroup/%s", controller);
-		dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		dir = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	}
 	if (dir >= 0 && (fstatfs(dir, &fs) < 0 || fs.f_type != CGROUP_SUPER_MAGIC))
 		close_fd(&dir);
@@ -560,7 +560,7 @@ static bool open_dirs(struct cgroup *c)
 	for (int i = 0; i < CGROUP_CONTROLLERS; i++) {
 		if (c->parents[i] >= 0)
 			c->dirs[i] =
-				openat(c->parents[i], c->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+				openat(c->parents[i], c->name, O_PATH | O_DIRECTORY | O_CLOEXEC);
 		any = any || c->dirs[i] >= 0;
 	}
 	if (!any)
