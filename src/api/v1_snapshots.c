@@ -200,8 +200,13 @@ static size_t take(void *arg, const char *bytes, size_t len)
 			break;
 		}
 		if (n < 0) {
-			err_sys(&e, "cannot keep the snapshot");
-			exchange_error(t->x, &e);
+			/* The broker takes no more of it. */
+			if (errno == EPIPE)
+				err_set(&e, ERR_LIMIT,
+					"the snapshot is larger than there is room for");
+			else
+				err_sys(&e, "cannot keep the snapshot");
+			exchange_error_as(t->x, e.kind == ERR_LIMIT ? 413 : 500, &e);
 			break;
 		}
 		done += (size_t)n;

@@ -108,6 +108,21 @@ static int check(struct copier *c, struct copier_result *r)
 	return await(pid, "this tar cannot be restored", r);
 }
 
+static int take(struct copier *c, struct copier_result *r)
+{
+	close(c->unwanted);
+	if (move(c, c->work.in, c->file, r) < 0)
+		return -1;
+	return fdatasync(c->file) < 0 ? err_sys(&r->err, "cannot write the snapshot") : 0;
+}
+
+static int do_work(struct copier *c, struct copier_result *r)
+{
+	if (strcmp(c->work.verb, "take") == 0)
+		return take(c, r);
+	return strcmp(c->work.verb, "pack") == 0 ? pack(c, r) : check(c, r);
+}
+
 static void copier_main(struct copier *c, pid_t broker, int sock)
 {
 	static struct copier_result r;
@@ -121,7 +136,7 @@ static void copier_main(struct copier *c, pid_t broker, int sock)
 	signal(SIGCHLD, SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	rc = strcmp(c->work.verb, "pack") == 0 ? pack(c, &r) : check(c, &r);
+	rc = do_work(c, &r);
 	if (rc < 0 && r.err.kind == ERR_NONE)
 		err_set(&r.err, ERR_SYSTEM, "the snapshot failed");
 	(void)!send(sock, &r, sizeof(r), MSG_NOSIGNAL);

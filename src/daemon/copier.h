@@ -7,8 +7,10 @@
 #include "daemon/throwaway.h"
 
 struct copier {
-	struct throwaway work; /* "pack": its output goes to file; "check": file is its input */
+	/* "pack": its output goes to file; "check": file is its input; "take": nobody, in goes to file */
+	struct throwaway work;
 	int file;
+	int unwanted;	    /* "take": the other end of in, which is not ours */
 	uint64_t max_bytes; /* 0: no bound */
 	pid_t pid;	    /* 0: not started */
 	int sock;	    /* readable when it has ended */

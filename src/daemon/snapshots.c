@@ -37,6 +37,7 @@ struct snapshot_job {
 	struct asker who;
 	struct ipc_snapshot info;
 	char sandbox[IPC_ID]; /* "": it is to be checked */
+	uint64_t room;	      /* it may be so large; one that waits to be made has none yet */
 	bool thaw;
 	struct copier copier;
 	struct loop_watch watch;
@@ -149,9 +150,12 @@ void snapshot_remove_unfinished(struct daemon *d)
 
 /* ---- judging requests ---- */
 
+#define OVERHEAD (64u << 10) /* what one costs besides its bytes, so that empty ones are not free */
+
 struct count {
 	const char *owner;
 	uint32_t n;
+	uint64_t bytes;
 };
 
 static void count_one(struct daemon *d, struct ipc_snapshot *s, void *arg)
@@ -160,31 +164,55 @@ static void count_one(struct daemon *d, struct ipc_snapshot *s, void *arg)
 
 	(void)d;
 	c->n += str_equal(s->owner, c->owner);
+	c->bytes += s->size_bytes + OVERHEAD;
 }
 
 /* What is being made or written counts like what is there: none of it is free. */
-static uint32_t count_all(struct daemon *d, const char *owner)
+static struct count count_all(struct daemon *d, const char *owner)
 {
-	struct count c = {.owner = owner, .n = uploads_count(d, owner)};
+	struct count c = {.owner = owner, .n = uploads_count(d, owner), .bytes = uploads_room(d)};
 
-	for (const struct snapshot_job *j = d->snapshot_jobs; j; j = j->next)
+	for (const struct snapshot_job *j = d->snapshot_jobs; j; j = j->next) {
 		c.n += str_equal(j->info.owner, owner);
+		c.bytes += j->room;
+	}
 	for_each(d, count_one, &c);
-	return c.n;
+	return c;
 }
 
-static int may_add(struct daemon *d, const struct ipc_snapshot *s, struct err *e)
+/* How large one more may become, now. */
+static int find_room(struct daemon *d, const struct count *c, uint64_t *ret, struct err *e)
 {
-	uint32_t n;
+	uint64_t most = d->config->snapshot_total_bytes, left = UINT64_MAX;
+
+	if (most)
+		left = c->bytes < most ? most - c->bytes : 0;
+	if (left <= OVERHEAD)
+		return err_set(e, ERR_LIMIT,
+			       "snapshots: all together are as large as they may be "
+			       "(snapshots.max_total); delete some");
+	left -= OVERHEAD;
+	*ret = left < d->config->snapshot_max_bytes ? left : d->config->snapshot_max_bytes;
+	return 0;
+}
+
+/*
+ * The owner's count, and the bytes of all, whoever they are said to belong to: a front could invent
+ * owners.
+ */
+static int may_add(struct daemon *d, const struct ipc_snapshot *s, uint64_t *ret_room,
+		   struct err *e)
+{
+	struct count c;
 
 	if (!ipc_id_is_valid(s->id) || !check_owner(s->owner) || !check_name(s->name))
 		return err_set(e, ERR_INVALID, "not a snapshot's id, owner or name");
 	if (exists(d, s->id, "meta") || exists(d, s->id, "part"))
 		return err_set(e, ERR_CONFLICT, "there is such a snapshot already");
-	n = count_all(d, s->owner);
-	if (d->config->snapshot_max_count && n >= d->config->snapshot_max_count)
-		return err_set(e, ERR_LIMIT, "snapshots: there are %u already", n);
-	return 0;
+	c = count_all(d, s->owner);
+	if (d->config->snapshot_max_count && c.n >= d->config->snapshot_max_count)
+		return err_set(e, ERR_LIMIT, "snapshots: there are %u already", c.n);
+	return find_room(d, &c, ret_room, e);
 }
 
 /* Another owner's answers like one that is not there (rule 28). */
@@ -280,6 +308,12 @@ static int start_copier(struct snapshot_job *j, struct err *e)
 
 	if (j->sandbox[0] && (!b || b->state != BOX_LIVE))
 		return err_set(e, ERR_CONFLICT, "the sandbox is gone");
+	if (b) {
+		struct count c = count_all(d, "");
+
+		if (find_room(d, &c, &j->room, e) < 0)
+			return -1;
+	}
 	file_name(j->info.id, "part", part);
 	file = openat(d->snapshots_dir, part,
 		      O_RDWR | O_CLOEXEC | O_NOFOLLOW | (b ? O_CREAT | O_EXCL : 0), 0600);
@@ -298,7 +332,7 @@ static int start_copier(struct snapshot_job *j, struct err *e)
 			 .rootless = d->rootless,
 			 .id_base = b ? b->id_base : 0x7ffeu << 16},
 		.file = file,
-		.max_bytes = d->config->snapshot_max_bytes,
+		.max_bytes = j->room,
 	};
 	return copier_start(&j->copier, e);
 }
@@ -336,7 +370,7 @@ static void start_next(struct daemon *d)
 }
 
 static struct snapshot_job *new_job(struct daemon *d, struct asker who,
-				    const struct ipc_snapshot *info)
+				    const struct ipc_snapshot *info, uint64_t room)
 {
 	struct snapshot_job *j = must_alloc(calloc(1, sizeof(*j)));
 	struct timespec now;
@@ -345,6 +379,7 @@ static struct snapshot_job *new_job(struct daemon *d, struct asker who,
 	j->d = d;
 	j->who = who;
 	j->info = *info;
+	j->room = room;
 	j->info.created_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 	j->next = d->snapshot_jobs;
 	d->snapshot_jobs = j;
@@ -353,6 +388,8 @@ static struct snapshot_job *new_job(struct daemon *d, struct asker who,
 
 bool snapshots_reaped(struct daemon *d, pid_t pid)
 {
+	if (uploads_reaped(d, pid))
+		return true;
 	for (struct snapshot_job *j = d->snapshot_jobs; j; j = j->next)
 		if (j->copier.pid == pid) {
 			/* What it had to say is in its socket; without that it is an error there. */
@@ -389,6 +426,7 @@ void snapshot_request_make(struct daemon *d, struct asker who, const struct ipc 
 	const struct ipc_snapshot *s = &m->snapshot;
 	struct box *b = ipc_id_is_valid(s->sandbox) ? box_find(d, s->sandbox) : NULL;
 	struct snapshot_job *j;
+	uint64_t room = 0;
 	struct err e = {0};
 
 	if (!b || b->state != BOX_LIVE)
@@ -398,11 +436,11 @@ void snapshot_request_make(struct daemon *d, struct asker who, const struct ipc 
 			"snapshots, stop and fork: not of a sandbox of provider e2b");
 	else if (b->is_busy)
 		err_set(&e, ERR_CONFLICT, "the sandbox is being paused or copied just now");
-	if (e.kind || may_add(d, s, &e) < 0) {
+	if (e.kind || may_add(d, s, &room, &e) < 0) {
 		front_done(d, who, s->id, &e);
 		return;
 	}
-	j = new_job(d, who, s);
+	j = new_job(d, who, s, 0);
 	memcpy(j->sandbox, b->info.id, sizeof(j->sandbox));
 	snprintf(j->info.excluded, sizeof(j->info.excluded), EXCLUDED);
 	b->is_busy = true;
@@ -441,7 +479,7 @@ void snapshot_request_delete(struct daemon *d, struct asker who, const struct ip
 	struct err e = {0};
 
 	/* One that is being written is given up. */
-	if (!upload_take(d, &m->snapshot) && find(d, &m->snapshot, &s, &e) < 0) {
+	if (!upload_give_up(d, &m->snapshot) && find(d, &m->snapshot, &s, &e) < 0) {
 		front_done(d, who, m->snapshot.id, &e);
 		return;
 	}
@@ -472,37 +510,53 @@ void snapshot_request_write(struct daemon *d, struct asker who, const struct ipc
 {
 	struct ipc reply = {.type = IPC_SNAPSHOT_IS, .snapshot = m->snapshot};
 	char part[IPC_ID + 8];
+	uint64_t room;
 	struct err e = {0};
+	auto_close int file = -1;
 	auto_close int fd = -1;
 
-	if (may_add(d, &m->snapshot, &e) == 0) {
+	if (may_add(d, &m->snapshot, &room, &e) == 0) {
 		file_name(m->snapshot.id, "part", part);
-		fd = openat(d->snapshots_dir, part,
-			    O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-		if (fd < 0)
+		file = openat(d->snapshots_dir, part,
+			      O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+		if (file < 0)
 			err_sys(&e, "cannot create the snapshot");
 	}
-	if (fd < 0) {
+	if (file >= 0)
+		fd = upload_begin(d, &m->snapshot, file, room, &e);
+	if (file >= 0 && fd < 0)
+		snapshot_discard(d, m->snapshot.id);
+	if (fd < 0)
 		front_done(d, who, m->snapshot.id, &e);
+	else
+		front_answer(d, who, &reply, fd);
+}
+
+/* All of it has been taken. */
+static void check_taken(struct daemon *d, struct asker who, const struct ipc_snapshot *s,
+			uint64_t room, const struct err *e)
+{
+	struct snapshot_job *j;
+
+	if (e) {
+		snapshot_discard(d, s->id);
+		front_done(d, who, s->id, e);
 		return;
 	}
-	upload_add(d, &m->snapshot);
-	front_answer(d, who, &reply, fd);
+	j = new_job(d, who, s, room);
+	j->info.sandbox[0] = '\0';
+	start_next(d);
 }
 
 void snapshot_request_keep(struct daemon *d, struct asker who, const struct ipc *m)
 {
 	const struct ipc_snapshot *s = &m->snapshot;
-	struct snapshot_job *j;
 	struct err e = {0};
 
 	/* Its name was judged when it was begun, but may be another one now. */
-	if (!ipc_id_is_valid(s->id) || !check_name(s->name) || !upload_take(d, s)) {
+	if (!ipc_id_is_valid(s->id) || !check_name(s->name) ||
+	    !upload_keep(d, who, s, check_taken)) {
 		err_set(&e, ERR_NOT_FOUND, "there is no such unfinished snapshot");
 		front_done(d, who, s->id, &e);
-		return;
 	}
-	j = new_job(d, who, s);
-	j->info.sandbox[0] = '\0';
-	start_next(d);
 }

@@ -2,20 +2,149 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "daemon/copier.h"
 #include "daemon/snapshots.h"
 #include "daemon/state.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
 
-void upload_add(struct daemon *d, const struct ipc_snapshot *s)
+#define AT_ONCE 32 /* each is a process */
+#define PIPE_BYTES (1 << 20)
+
+struct upload {
+	struct upload *next;
+	struct daemon *d;
+	char id[IPC_ID], owner[IPC_ID];
+	uint64_t room;
+	struct copier copier;
+	struct loop_watch watch;
+	bool has_ended;
+	struct err err; /* how */
+	/* to be kept once it has ended */
+	struct asker who;
+	struct ipc_snapshot info;
+	upload_kept done;
+};
+
+/* Takes it out of the books; the files stay. */
+static void forget(struct upload *u)
 {
-	struct upload *u = must_alloc(calloc(1, sizeof(*u)));
+	struct upload **at = &u->d->uploads;
 
+	while (*at != u)
+		at = &(*at)->next;
+	*at = u->next;
+	if (u->copier.pid > 0) {
+		loop_unwatch(u->d->loop, &u->watch);
+		copier_stop(&u->copier);
+	}
+	free(u);
+}
+
+static struct upload *find(const struct daemon *d, const struct ipc_snapshot *s)
+{
+	struct upload *u = d->uploads;
+
+	while (u && (!str_equal(u->id, s->id) || !str_equal(u->owner, s->owner)))
+		u = u->next;
+	return u;
+}
+
+static void conclude(struct upload *u)
+{
+	struct daemon *d = u->d;
+	struct ipc_snapshot info = u->info;
+	struct asker who = u->who;
+	struct err e = u->err;
+	uint64_t room = u->room;
+	upload_kept done = u->done;
+
+	forget(u);
+	done(d, who, &info, room, e.kind ? &e : NULL);
+}
+
+static void on_taken(void *arg, uint32_t events)
+{
+	struct upload *u = arg;
+	struct copier_result r;
+
+	(void)events;
+	(void)copier_finish(&u->copier, &r, &u->err);
+	loop_unwatch(u->d->loop, &u->watch);
+	copier_stop(&u->copier);
+	u->has_ended = true;
+	if (u->done)
+		conclude(u);
+}
+
+static int start(struct upload *u, int file, struct err *e)
+{
+	int ends[2], rc;
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return err_sys(e, "cannot create a pipe");
+	(void)fcntl(ends[1], F_SETPIPE_SZ, PIPE_BYTES);
+	u->copier = (struct copier){.work = {.verb = "take", .in = ends[0], .out = -1},
+				    .file = file,
+				    .unwanted = ends[1],
+				    .max_bytes = u->room};
+	/* Only the front's end: we read with patience, it may not wait. */
+	rc = fcntl(ends[1], F_SETFL, O_NONBLOCK) < 0 ? err_sys(e, "cannot set up a pipe")
+						     : copier_start(&u->copier, e);
+	close(ends[0]);
+	if (rc < 0) {
+		u->copier.pid = 0;
+		close(ends[1]);
+		return -1;
+	}
+	return ends[1];
+}
+
+static uint32_t count(const struct daemon *d)
+{
+	uint32_t n = 0;
+
+	for (const struct upload *u = d->uploads; u; u = u->next)
+		n++;
+	return n;
+}
+
+int upload_begin(struct daemon *d, const struct ipc_snapshot *s, int file, uint64_t room,
+		 struct err *e)
+{
+	struct upload *u;
+	int fd;
+
+	if (count(d) >= AT_ONCE) {
+		err_set(e, ERR_SYSTEM, "too many snapshots are being written just now");
+		e->errnum = EAGAIN;
+		return -1;
+	}
+	u = must_alloc(calloc(1, sizeof(*u)));
+	*u = (struct upload){.d = d, .room = room};
 	memcpy(u->id, s->id, sizeof(u->id));
 	memcpy(u->owner, s->owner, sizeof(u->owner));
 	u->next = d->uploads;
 	d->uploads = u;
+	fd = start(u, file, e);
+	if (fd < 0) {
+		forget(u);
+		return -1;
+	}
+	u->watch = (struct loop_watch){
+		.fd = u->copier.sock, .events = EPOLLIN, .call = on_taken, .arg = u};
+	if (loop_watch(d->loop, &u->watch) < 0) {
+		err_sys(e, "cannot watch the copy");
+		close(fd);
+		forget(u);
+		return -1;
+	}
+	return fd;
 }
 
 uint32_t uploads_count(const struct daemon *d, const char *owner)
@@ -27,27 +156,53 @@ uint32_t uploads_count(const struct daemon *d, const char *owner)
 	return n;
 }
 
-bool upload_take(struct daemon *d, const struct ipc_snapshot *s)
+uint64_t uploads_room(const struct daemon *d)
 {
-	for (struct upload **at = &d->uploads; *at; at = &(*at)->next) {
-		struct upload *u = *at;
+	uint64_t n = 0;
 
-		if (!str_equal(u->id, s->id) || !str_equal(u->owner, s->owner))
-			continue;
-		*at = u->next;
-		free(u);
-		return true;
-	}
+	for (const struct upload *u = d->uploads; u; u = u->next)
+		n += u->room;
+	return n;
+}
+
+bool upload_keep(struct daemon *d, struct asker who, const struct ipc_snapshot *s, upload_kept done)
+{
+	struct upload *u = find(d, s);
+
+	if (!u || u->done)
+		return false;
+	u->who = who;
+	u->info = *s;
+	u->done = done;
+	if (u->has_ended)
+		conclude(u);
+	return true;
+}
+
+bool upload_give_up(struct daemon *d, const struct ipc_snapshot *s)
+{
+	struct upload *u = find(d, s);
+
+	if (u)
+		forget(u);
+	return u != NULL;
+}
+
+bool uploads_reaped(struct daemon *d, pid_t pid)
+{
+	for (struct upload *u = d->uploads; u; u = u->next)
+		if (u->copier.pid == pid)
+			return u->copier.was_reaped = true;
 	return false;
 }
 
 void uploads_drop(struct daemon *d)
 {
 	while (d->uploads) {
-		struct upload *u = d->uploads;
+		char id[IPC_ID];
 
-		d->uploads = u->next;
-		snapshot_discard(d, u->id);
-		free(u);
+		memcpy(id, d->uploads->id, sizeof(id));
+		forget(d->uploads);
+		snapshot_discard(d, id);
 	}
 }

@@ -66,6 +66,7 @@ void config_init(struct config *c)
 	c->max_body_bytes = 16 * MB;
 	c->snapshot_max_bytes = 4 * GB;
 	c->snapshot_max_count = 100;
+	c->snapshot_total_bytes = 64 * GB;
 	c->audit.max_bytes = 64 * MB;
 	c->warm.slots = 4;
 	c->warm.preload_count = ARRAY_LEN(preload);

@@ -102,8 +102,9 @@ struct config {
 	struct config_image images[CONFIG_ITEMS];
 	struct config_volume volumes[CONFIG_ITEMS];
 
-	uint64_t snapshot_max_bytes; /* of one */
-	uint32_t snapshot_max_count; /* for each owner */
+	uint64_t snapshot_max_bytes;   /* of one */
+	uint64_t snapshot_total_bytes; /* of all; 0: no bound */
+	uint32_t snapshot_max_count;   /* for each owner */
 
 	struct config_audit audit;
 	struct config_warm warm;

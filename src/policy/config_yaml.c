@@ -92,6 +92,7 @@ static const struct key keys[] = {
 
 	{"", "snapshots", SECTION, 0, 0, 0, 0, 0},
 	{"snapshots", "max_bytes", SIZE, AT(snapshot_max_bytes), 1024, 0, 0},
+	{"snapshots", "max_total", SIZE, AT(snapshot_total_bytes), 0, 0, 0},
 	{"snapshots", "max_count", COUNT, AT(snapshot_max_count), 0, 1000000, 0},
 
 	{"", "audit", SECTION, 0, 0, 0, 0, 0},

@@ -1,5 +1,6 @@
 """The broker by itself: it boots, pauses, copies, adopts and ends sandboxes, and believes no front."""
 
+import errno
 import os
 import signal
 import socket
@@ -141,11 +142,68 @@ class Snapshots(Case):
         with self.broker() as b:
             snapshot = new_id()
             self.assertTrue(b.ask("write " + snapshot)["fd"])
-            path = os.path.join(b.state, "snapshots", snapshot + ".part")
-            with open(path, "wb") as part:
-                part.write(b"\x01" * 10240)
+            self.assertEqual(b.ask("pour 10240")["poured"], 10240)
+            b.ask("shut")
             self.refused(b.ask("keep " + snapshot), puppet.INVALID)
             self.assertEqual(os.listdir(os.path.join(b.state, "snapshots")), [])
+
+    def sizes(self, b):
+        top = os.path.join(b.state, "snapshots")
+        return [os.stat(os.path.join(top, name)).st_blocks * 512 for name in sorted(os.listdir(top))]
+
+    def bounded(self, settings):
+        path = os.path.join(self.dir, "cloche.yaml")
+        with open(path, "w", encoding="utf-8") as out:
+            out.write("snapshots: {%s}\n" % settings)
+        return self.broker(config=path)
+
+    def test_no_front_fills_the_disk(self):
+        """One that does not care for the bound, and never says that it is done."""
+        with self.bounded("max_bytes: 2M") as b:
+            snapshot = new_id()
+            self.assertTrue(b.ask("write " + snapshot)["fd"])
+            poured = b.ask("pour 50000000")
+            self.assertEqual(poured["errno"], errno.EPIPE, poured)
+            self.assertLess(max(self.sizes(b)), 3 << 20)
+            b.ask("shut")
+            self.refused(b.ask("keep " + snapshot), puppet.LIMIT)
+            self.assertEqual(self.sizes(b), [])
+
+    def test_what_is_given_up_is_held_by_nobody(self):
+        """Its file is gone although the front keeps what it writes to."""
+        with self.bounded("max_bytes: 8M") as b:
+            snapshot = new_id()
+            b.ask("write " + snapshot)
+            self.assertEqual(b.ask("pour 2000000")["errno"], 0)
+            self.done(b.ask("delete " + snapshot))
+            self.assertEqual(self.sizes(b), [])
+            puppet.await_true(lambda: b.ask("pour 2000000")["errno"] == errno.EPIPE)
+
+    def test_all_together(self):
+        """Owners that the front invents do not help it."""
+        with self.bounded("max_bytes: 2M, max_total: 5M") as b:
+            said = [b.ask("write %s owner%d" % (new_id(), i)) for i in range(4)]
+            self.assertEqual([s["type"] == puppet.SNAPSHOT_IS for s in said],
+                             [True, True, True, False], said)
+            self.refused(said[3], puppet.LIMIT)
+            # the last one has what is left
+            poured = b.ask("pour 50000000")
+            self.assertEqual(poured["errno"], errno.EPIPE, poured)
+            self.assertLess(sum(self.sizes(b)), 6 << 20)
+
+    def test_so_many_at_once(self):
+        with self.broker() as b:
+            said = [b.ask("write %s o%d" % (new_id(), i)) for i in range(40)]
+            made = [s for s in said if s["type"] == puppet.SNAPSHOT_IS]
+            self.assertTrue(0 < len(made) < 40, len(made))
+
+    def test_a_front_that_dies_leaves_nothing(self):
+        with self.broker() as b:
+            b.ask("write " + new_id())
+            b.ask("pour 100000")
+            b.send("quit")
+            puppet.await_true(lambda: self.sizes(b) == [])
+            b.connect()  # to the next one, which the broker's end is told to
 
 
 class Restart(Case):

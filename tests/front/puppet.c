@@ -6,6 +6,7 @@
  *   boot ID [OWNER [MEMORY]]    connect|destroy|pause|resume|stats ID    claim ID OWNER
  *   update ID MEMORY            snapshot ID SANDBOX OWNER | list | delete ID OWNER | read ID OWNER
  *   volume ID NAME SUB TARGET   raw HEX: those bytes as one message
+ *   pour BYTES | shut           into what the last `write` was answered with, which then is closed
  *   hello ID                    G_HELLO on its last link, and the guest's welcome
  */
 #include "base/buf.h"
@@ -28,6 +29,7 @@
 
 static int client = -1;
 static uint32_t serial;
+static int written = -1;
 static struct {
 	char id[IPC_ID];
 	int fd;
@@ -94,6 +96,25 @@ static void hello(const char *id)
 	say("{\"hello\":\"%s\",\"bytes\":-1}", id);
 }
 
+/* As much as is taken. */
+static void pour(unsigned long long bytes)
+{
+	static char piece[65536] = {1};
+	unsigned long long done = 0;
+	struct pollfd polls = {written, POLLOUT, 0};
+	ssize_t n = 0;
+
+	while (done < bytes && poll(&polls, 1, 20000) > 0) {
+		size_t most = bytes - done < sizeof(piece) ? bytes - done : sizeof(piece);
+
+		n = write(written, piece, most);
+		if (n < 0 && errno != EAGAIN)
+			break;
+		done += n > 0 ? (unsigned long long)n : 0;
+	}
+	say("{\"poured\":%llu,\"errno\":%d}", done, n < 0 ? errno : 0);
+}
+
 /* ---- from the broker ---- */
 
 static void pass_on(const struct ipc *m, int fd)
@@ -129,7 +150,11 @@ static void pass_on(const struct ipc *m, int fd)
 		    m->type, m->serial, m->snapshot.id, m->snapshot.owner,
 		    (unsigned long long)m->snapshot.size_bytes, m->snapshot.digest,
 		    fd >= 0 ? "true" : "false", st.st_mode);
-		break;
+		if (fd < 0 || !S_ISFIFO(st.st_mode))
+			break;
+		close(written);
+		written = fd;
+		return;
 	case IPC_DIED:
 		say("{\"type\":%u,\"serial\":%u,\"id\":\"%s\"}", m->type, m->serial, m->died.id);
 		break;
@@ -249,6 +274,16 @@ static void obey(char *line)
 		words[count++] = w;
 	if (count == 2 && strcmp(words[0], "raw") == 0) {
 		send_raw(words[1]);
+		return;
+	}
+	if (count == 2 && strcmp(words[0], "pour") == 0) {
+		pour(strtoull(words[1], NULL, 10));
+		return;
+	}
+	if (count == 1 && strcmp(words[0], "shut") == 0) {
+		close(written);
+		written = -1;
+		say("{\"shut\":true}");
 		return;
 	}
 	if (count == 2 && strcmp(words[0], "hello") == 0) {

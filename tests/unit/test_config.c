@@ -84,7 +84,7 @@ static const char whole[] =
 	"  data: {path: /srv/data, read_only: false, tokens: [bot, k3m5]}\n"
 	"  docs: {path: /srv/docs, tokens: '*'}\n"
 	"  mine: {path: /srv/mine}\n"
-	"snapshots: {max_bytes: 1G, max_count: 4}\n"
+	"snapshots: {max_bytes: 1G, max_count: 4, max_total: 8G}\n"
 	"audit: {file: /l/a.log, key_file: /l/k, max_size: 1M, keep: 3, sync: true}\n"
 	"warm: {slots: 2, kernels: 1, preload: [json, re]}\n"
 	"e2b: {api_url: 'https://api.example/', sandbox_url: 'https://{port}-{id}.example',\n"
