@@ -176,6 +176,16 @@ static void tell_created(struct watcher *w, const struct inotify_event *v, char 
 		add_below(w, path, 0, true);
 }
 
+/*
+ * The kernel reports what happens to a file without a name (one of ours, O_TMPFILE) by its number, "#123",
+ * which nobody can use. Another's name is told even if the file is gone by now.
+ */
+static bool is_nameless(const char *name, const char *path)
+{
+	return name[0] == '#' && name[1] && !name[1 + strspn(name + 1, "0123456789")] &&
+	       faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0;
+}
+
 static void take_event(struct watcher *w, const struct inotify_event *v)
 {
 	const char *dir = path_of(w, v->wd);
@@ -207,8 +217,7 @@ static void take_event(struct watcher *w, const struct inotify_event *v)
 		tell(w, GUEST_REMOVED, path, is_dir);
 	else if (v->mask & IN_MOVED_FROM)
 		tell(w, GUEST_RENAMED, path, is_dir);
-	/* A file without a name (of ours) is reported by one that nobody can use. */
-	else if ((v->mask & IN_ATTRIB) && faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+	else if ((v->mask & IN_ATTRIB) && !is_nameless(v->name, path))
 		tell(w, GUEST_CHMOD, path, is_dir);
 	if ((v->mask & IN_MOVED_FROM) && is_dir)
 		drop_below(w, path);

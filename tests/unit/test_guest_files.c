@@ -405,6 +405,27 @@ static void test_watch(void **state)
 	driver_do(d, G_PING, NULL);
 }
 
+/* What happened to a file is told although it is gone before the guest gets around to look. */
+static void test_watch_what_is_gone(void **state)
+{
+	struct driver *d = *state;
+	struct buf b = driver_on(d, "");
+	uint32_t stream;
+
+	shell(d, "echo x >f");
+	pack_u8(&b, 0);
+	stream = driver_open(d, G_WATCH, &b);
+	free(driver_expect(d, stream, G_OK));
+	assert_int_equal(kill(d->pid, SIGSTOP), 0);
+	assert_int_equal(chmod(driver_path(d, "f"), 0700), 0);
+	assert_int_equal(unlink(driver_path(d, "f")), 0);
+	assert_int_equal(kill(d->pid, SIGCONT), 0);
+	expect_change(d, stream, GUEST_CHMOD, "f");
+	expect_change(d, stream, GUEST_REMOVED, "f");
+	driver_send(d, stream, G_END, NULL, 0);
+	driver_do(d, G_PING, NULL);
+}
+
 /* ---- archives ---- */
 
 static struct buf tar_out(struct driver *d, const char *name, uint8_t flags)
@@ -758,6 +779,7 @@ int main(void)
 		T(test_search),
 		cmocka_unit_test(test_glob),
 		T(test_watch),
+		T(test_watch_what_is_gone),
 		T(test_tar_round_trip),
 		T(test_tar_of_others),
 		T(test_tar_does_not_lead_out),
