@@ -31,11 +31,10 @@ static void explain_network(const struct board_denial *b, struct denial *d)
 	snprintf(d->rule, sizeof(d->rule), "network none");
 	snprintf(d->target, sizeof(d->target), "%s", target);
 	snprintf(d->explain, sizeof(d->explain),
-		 "The sandbox has no network, only its own loopback%s. Bring the data in with "
-		 "--file or "
-		 "--mount; if this is needed, ask for: --net allow --allow %s",
-		 b->kind == DENIAL_RESOLVE ? ", so no name can be looked up" : "",
-		 is_plain(b->target) ? target : "NAME");
+		 "The sandbox has no network, only its own loopback%s, and no other can be asked "
+		 "for. Fetch what is needed outside and bring it in: with --file or --mount, over "
+		 "REST as a file",
+		 b->kind == DENIAL_RESOLVE ? ", so no name can be looked up" : "");
 }
 
 void explain_denial(const struct seccomp_profile *profile, const struct board_denial *b,
