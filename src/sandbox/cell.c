@@ -20,8 +20,10 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -251,6 +253,30 @@ static int enter_slot(const struct cell_terms *t, int index, const int *joins, i
 	return 0;
 }
 
+/*
+ * Neither a slot nor its cells allocate anything. What the nest's pid 1 has allocated lies far from all
+ * else, and each cell would have page tables for it: 12 kB, made and taken apart for nothing.
+ */
+static void drop_heap(void)
+{
+	auto_close int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	char text[8192];
+	size_t len = 0;
+	ssize_t n;
+
+	while (fd >= 0 && (n = read(fd, text + len, sizeof(text) - 1 - len)) > 0)
+		len += (size_t)n;
+	text[len] = '\0';
+	for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+		char *to;
+		uintptr_t first = strtoul(line, &to, 16), last = strtoul(to + 1, NULL, 16);
+
+		*end = '\0';
+		if (strstr(line, "[heap]") && first < last)
+			munmap((void *)first, last - first);
+	}
+}
+
 static pid_t make_cell(const struct cell_terms *t, unsigned masks, int control, struct err *e)
 {
 	struct clone_args args = {.flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC,
@@ -348,6 +374,9 @@ static void slot_main(const struct cell_terms *t, int index, const int *joins, i
 		_exit(1);
 	dup2(control, 0);
 	sys_close_range(1, ~0u, 0);
+	/* To add up what is used takes memory. */
+	if (!is_watching(t))
+		drop_heap();
 	serve(t, 0);
 	_exit(0);
 }
