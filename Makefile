@@ -219,11 +219,11 @@ $(B)/examples/%: examples/%.c include/cloche.h $(B)/libcloche.a $(B)/gnu/.flags
 	$(call quiet,CC) mkdir -p $(@D) && $(CC) $(filter-out -MMD -MP -iquote src include,$(GNU_CFLAGS)) \
 		-Iinclude $< $(B)/libcloche.a $(GNU_LDFLAGS) $(call pkg,libs,jansson) -o $@
 
-# Preloaded into a warm interpreter; it shows fork and nothing else.
-ZYGOTE_SRC := src/zygote/preload.c $(addprefix src/sandbox/,cell_enter.c cell_look.c message.c verify.c restrict.c) \
+# Preloaded into a warm interpreter; it shows fork, _exit and nothing else.
+ZYGOTE_SRC := $(wildcard src/zygote/*.c) $(addprefix src/sandbox/,cell_enter.c cell_look.c message.c verify.c restrict.c) \
 	  $(addprefix src/kern/,caps.c landlock.c seccomp.c) src/base/err.c src/base/str.c src/model/layer.c
 $(B)/cloche-zygote.so: $(call gnu_o,$(ZYGOTE_SRC)) $(call gen_o,gnu)
-	$(call quiet,LD) printf '{ global: fork; local: *; };\n' >$(B)/gnu/zygote.map && \
+	$(call quiet,LD) printf '{ global: fork; _exit; local: *; };\n' >$(B)/gnu/zygote.map && \
 		$(CC) -shared $^ $(GNU_LDFLAGS) -Wl,--version-script=$(B)/gnu/zygote.map -ldl -o $@
 
 # What runs inside a sandbox during tests is static, so that it works in any image.

@@ -2,13 +2,17 @@
 
     LD_PRELOAD=cloche-zygote.so CLOCHE_ZYGOTE_FD=N python3 zygote.py MODULE...
 
-os.fork() below is not the C library's (src/zygote/preload.c): it returns only in children that were
+os.fork() in main is not the C library's (src/zygote/preload.c): it returns only in children that were
 born into a sandbox of their own, with every layer in place. Such a child reads one request from its
-standard input (the terms, see decode, then the code) and runs that as
-`python3 path argv...` would: same __main__, same sys, same messages, same exit status.
+standard input (see perform) and runs that as `python3 path argv...` would: same __main__, same sys, same
+messages, same exit status.
 
 What must not be the same in two children is made anew: the states of random, numpy, OpenSSL, uuid,
-tempfile and multiprocessing. The hash seed and the layout of memory are shared by nature.
+tempfile and multiprocessing. The hash seed and the layout of memory are shared by nature. What was
+there before the fork stays frozen: a collection that looked at it would copy all of it.
+
+A child pays for each page that it writes to, and Python writes to whatever it looks at. So as much as
+can be is done before the fork: see stage, and src/zygote/pages.h for what is done to memory.
 """
 import atexit
 import builtins
@@ -20,6 +24,14 @@ from importlib.machinery import SourceFileLoader
 
 ORIG_ARGV = getattr(sys, "orig_argv", [])  # since 3.10
 CODE_PLACE = "/var/tmp/.code"  # where /run/code leads (src/sandbox/cell.h)
+# What most requests have (src/api/run.c); the others are served as well, a little later.
+USUAL_PATH, USUAL_DIRECTORY, USUAL_CWD = "/tmp/.cloche/main.py", "/tmp/.cloche", "/workspace"
+USUAL_ENVIRONMENT = {"PYTHONPATH": "/workspace", "NODE_PATH": "/workspace/node_modules"}
+SAMPLE = b"x = [str(i) for i in range(8)]\nprint(42)\n"
+REHEARSALS = 18
+PLACE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+RESEEDED = "numpy.random", "_ssl", "multiprocessing.process"
+number = int.from_bytes
 
 
 def preload(names):
@@ -67,28 +79,80 @@ def report(fd):
     os.write(fd, b"".join(parts) or b"\0")
 
 
-def read_request():
-    """Four bytes of length, then as many."""
-
-    def exactly(count):
-        parts = []
-        while count:
-            part = os.read(0, count)
-            if not part:
-                os._exit(0)  # not needed any more
-            parts.append(part)
-            count -= len(part)
-        return b"".join(parts)
-
-    size = int.from_bytes(exactly(4), "little")
-    return exactly(size)
+# ---- before the fork
 
 
-def decode(blob):
-    """NUL-separated: path, cwd, count of arguments, arguments, then K=V of the environment, as bytes."""
-    fields = blob.split(b"\0")
-    end = 3 + int(fields[2])
-    return os.fsdecode(fields[0]), fields[1], list(map(os.fsdecode, fields[3:end])), fields[end:-1]
+def forget_states():
+    """Of modules that make them when they need them."""
+    loaded = sys.modules
+    if "uuid" in loaded:
+        loaded["uuid"]._node = None
+        loaded["uuid"]._last_timestamp = None
+    if "tempfile" in loaded:
+        loaded["tempfile"]._name_sequence = None
+        loaded["tempfile"].tempdir = None
+
+
+def stage():
+    """The process as it would be after `python3 path`, if a request has nothing unusual."""
+    sys.argv = [USUAL_PATH]
+    ORIG_ARGV[:] = ["python3", USUAL_PATH]
+    sys.path[:1] = [USUAL_DIRECTORY, USUAL_ENVIRONMENT["PYTHONPATH"]]
+    module = types.ModuleType("__main__")
+    module.__dict__.update(
+        __file__=USUAL_PATH,
+        __builtins__=builtins,
+        __loader__=SourceFileLoader("__main__", USUAL_PATH),
+        __cached__=None,
+        __annotations__={},
+    )
+    sys.modules["__main__"] = module
+    environment = [key + b"=" + value for key, value in os.environ._data.items()]
+    return module, b"\0".join([USUAL_PATH.encode(), USUAL_CWD.encode(), b"0", *environment, b""])
+
+
+def with_sample(usual, call, *arguments):
+    """A request at standard input, and its output to nowhere, while that is called."""
+    streams = os.dup(0), os.dup(1)
+    ends = os.pipe()
+    os.write(ends[1], b"".join(len(part).to_bytes(4, "little") + part for part in (usual, SAMPLE)))
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(ends[0], 0)
+    os.dup2(nowhere, 1)
+    for fd in (*ends, nowhere):
+        os.close(fd)
+    for step, *arguments in ((call, *arguments), (os.unlink, USUAL_PATH), (os.rmdir, USUAL_DIRECTORY)):
+        try:
+            step(*arguments)
+        except OSError:
+            pass  # tenants are slower
+    flush()
+    os.chdir("/")
+    for fd, stream in enumerate(streams):
+        os.dup2(stream, fd)
+        os.close(stream)
+
+
+def rehearse():
+    """What the interpreter learns and writes down at first need not be in each child."""
+    state = list(sys.path), sys.argv, list(ORIG_ARGV), sys.modules["__main__"]
+    module, usual = stage()
+    with_sample(usual, perform, module, usual)
+    sys.path[:], sys.argv, ORIG_ARGV[:], sys.modules["__main__"] = state
+
+
+def send_scout(module, usual, reseeds):
+    """A child that does all of it, to see what it writes to (src/zygote/pages.h)."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            serve(module, usual, reseeds)
+        finally:
+            os._exit(1)
+    os.waitpid(pid, 0)
+
+
+# ---- in a child
 
 
 def reseed():
@@ -96,18 +160,26 @@ def reseed():
     loaded = sys.modules
     if "numpy.random" in loaded:
         loaded["numpy.random"].seed()
-    if "uuid" in loaded:
-        loaded["uuid"]._node = None
-        loaded["uuid"]._last_timestamp = None
-    if "tempfile" in loaded:
-        loaded["tempfile"]._name_sequence = None
-        loaded["tempfile"].tempdir = None
     if "_ssl" in loaded:
         loaded["_ssl"].RAND_add(os.urandom(64), 64.0)
     if "multiprocessing.process" in loaded:
         process = loaded["multiprocessing.process"]
         key = process.AuthenticationString(os.urandom(32))
         process.current_process().authkey = key
+
+
+def exactly(count):
+    got = os.read(0, count)
+    if len(got) == count:
+        return got
+    parts = []
+    while got:
+        parts.append(got)
+        count -= len(got)
+        got = os.read(0, count)
+    if count:
+        os._exit(0)  # not needed any more
+    return b"".join(parts)
 
 
 def take_environment(pairs):
@@ -124,33 +196,25 @@ def take_environment(pairs):
             os.unsetenv(key)
     known.clear()
     known.update(new)
-
-
-def adopt(path, cwd, arguments, environment):
-    """The process as it would be after `python3 path arguments...`."""
-    take_environment(environment)
-    known = os.environ._data
     if b"TZ" in known and "time" in sys.modules:
         sys.modules["time"].tzset()
-    os.chdir(cwd)
-    sys.argv = [path] + arguments
-    ORIG_ARGV[:] = ["python3", path] + arguments
-    sys.path[0] = path.rpartition("/")[0]
+    del sys.path[1]
     if b"PYTHONPATH" in known:
         sys.path[1:1] = [part for part in os.environ["PYTHONPATH"].split(":") if part]
 
 
-def main_module(path):
-    module = types.ModuleType("__main__")
-    module.__dict__.update(
-        __file__=path,
-        __builtins__=builtins,
-        __loader__=SourceFileLoader("__main__", path),
-        __cached__=None,
-        __annotations__={},
-    )
-    sys.modules["__main__"] = module
-    return module
+def take_terms(module, blob):
+    """NUL-separated: path, cwd, count of arguments, arguments, then K=V of the environment, as bytes."""
+    fields = blob.split(b"\0")
+    end = 3 + int(fields[2])
+    path = os.fsdecode(fields[0])
+    directory = path.rpartition("/")[0]
+    module.__file__ = module.__loader__.path = path
+    sys.argv[:] = [path, *map(os.fsdecode, fields[3:end])]
+    ORIG_ARGV[1:] = sys.argv
+    sys.path[0] = directory
+    take_environment(fields[end:-1])
+    return path, CODE_PLACE if directory == "/run/code" else directory, fields[1]
 
 
 def show(error):
@@ -171,20 +235,6 @@ def exit_status(code):
     return 1
 
 
-def finish(module, status):
-    """What the interpreter does at its end, but for taking itself apart."""
-    if "threading" in sys.modules:
-        sys.modules["threading"]._shutdown()
-    atexit._run_exitfuncs()
-    module.__dict__.clear()
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except Exception:
-            status = status or 120
-    os._exit(status)
-
-
 def die_of_interrupt():
     import signal
 
@@ -192,57 +242,63 @@ def die_of_interrupt():
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def place(path, source):
-    """Where tracebacks and inspect look for it."""
-    directory = path.rpartition("/")[0]
-    os.mkdir(CODE_PLACE if directory == "/run/code" else directory)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    while source:
-        source = source[os.write(file, source):]
+def ended_by(error):
+    """The status."""
+    if isinstance(error, SystemExit):
+        return exit_status(error.code)
+    show(error)
+    if not isinstance(error, KeyboardInterrupt):
+        return 1
+    sys.stdout.flush()
+    die_of_interrupt()
+    return 130
+
+
+def perform(module, usual):
+    """
+    Takes a request and does it: four bytes of length, then the terms; the same, then the code, which
+    is placed where tracebacks and inspect look for it. One function, for each has pages of its own.
+    """
+    terms = exactly(number(exactly(4), "little") + 4)
+    source = exactly(number(terms[-4:], "little"))
+    path, directory, cwd = USUAL_PATH, USUAL_DIRECTORY, USUAL_CWD
+    if terms[:-4] != usual:
+        path, directory, cwd = take_terms(module, terms[:-4])
+    os.mkdir(directory)
+    file = os.open(path, PLACE_FLAGS, 0o644)
+    rest = source
+    while rest:
+        rest = rest[os.write(file, rest):]
     os.close(file)
-
-
-def rehearse(times):
-    """
-    All that is done between a request and its code, while nobody waits. In the interpreter that the
-    others come from, again and again: what it learns and writes down at the first calls need not be
-    copied in each child. In a child once: what is going to be copied is.
-    """
-    directory = "/tmp/.rehearsal"
-    environment = [key + b"=" + value for key, value in os.environ._data.items()]
-    blob = b"\0".join([os.fsencode(directory + "/main.py"), b"/", b"1", b"argument", *environment, b""])
-    source = b"x = [str(i) for i in range(8)]\nprint('', end='')\n"
-    state = list(sys.path), sys.argv, list(ORIG_ARGV), sys.modules["__main__"]
-    for _ in range(times):
-        path, cwd, arguments, pairs = decode(blob)
-        if times > 1:
-            place(path, source)
-            os.unlink(path)
-            os.rmdir(directory)
-        adopt(path, cwd, arguments, pairs)
-        module = main_module(path)
-        exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
-        module.__dict__.clear()
-        sys.stdout.flush()
-        sys.path[:], sys.argv, ORIG_ARGV[:], sys.modules["__main__"] = state
-
-
-def run(path, source):
-    module = main_module(path)
-    status = 0
+    os.chdir(cwd)
     try:
-        exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
-    except SystemExit as error:
-        status = exit_status(error.code)
-    except KeyboardInterrupt as error:
-        show(error)
-        status = 130
-        sys.stdout.flush()
-        die_of_interrupt()
+        exec(compile(source, path, "exec", 0, True), module.__dict__)
     except BaseException as error:
-        show(error)
-        status = 1
-    finish(module, status)
+        return ended_by(error)
+    return 0
+
+
+def flush():
+    status = 0
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except Exception:
+            status = 120
+    return status
+
+
+def serve(module, usual, reseeds):
+    """A child's life. Ends as the interpreter does, but for taking itself apart."""
+    if reseeds:
+        reseed()
+    status = perform(module, usual)
+    if "threading" in sys.modules:
+        sys.modules["threading"]._shutdown()
+    atexit._run_exitfuncs()
+    module.__dict__.clear()
+    late = flush()
+    os._exit(status or late)
 
 
 def main():
@@ -251,20 +307,17 @@ def main():
     control = int(known.pop(b"CLOCHE_ZYGOTE_FD"))
     preload(sys.argv[1:])
     report(control)
-    # What most requests have: then nothing is left to be changed.
-    os.environ.update(PYTHONPATH="/workspace", NODE_PATH="/workspace/node_modules")
-    rehearse(16)
+    os.environ.update(USUAL_ENVIRONMENT)
+    for _ in range(REHEARSALS):
+        rehearse()
+    forget_states()
+    module, usual = stage()
+    reseeds = any(name in sys.modules for name in RESEEDED)
     gc.collect()
     gc.freeze()
+    with_sample(usual, send_scout, module, usual, reseeds)
     os.fork()
-    reseed()
-    rehearse(1)
-    path, cwd, arguments, environment = decode(read_request())
-    source = read_request()
-    place(path, source)
-    adopt(path, cwd, arguments, environment)
-    gc.unfreeze()
-    run(path, source)
+    serve(module, usual, reseeds)
 
 
 main()

@@ -1,10 +1,11 @@
 /*
  * A warm interpreter: this object is preloaded into it (LD_PRELOAD) and takes the place of fork().
  *
- * The first call of fork() comes from zygote.py when all modules are loaded. It never returns in the
- * caller, which from then on waits for orders of the nest's pid 1 on CLOCHE_ZYGOTE_FD; for each it
- * makes a child that is born into a cell (sandbox/cell.h), and in the child, with every layer in
- * place, fork() returns 0. Later calls, in the child's own life, are the C library's fork.
+ * zygote.py calls fork() twice when all modules are loaded. The first call is for the scout (pages.h)
+ * and returns as usual. The second never returns in the caller, which from then on waits for orders of
+ * the nest's pid 1 on CLOCHE_ZYGOTE_FD; for each it makes a child that is born into a cell
+ * (sandbox/cell.h), and in the child, with every layer in place, fork() returns 0. Later calls, in the
+ * child's own life, are the C library's fork.
  *
  * The child's parent is the nest's pid 1 (CLONE_PARENT), which hence learns from the kernel how it
  * ended. The C library does not know of such a clone; what it keeps about its thread is put right by
@@ -14,6 +15,7 @@
 #include "kern/sys.h"
 #include "sandbox/cell.h"
 #include "sandbox/message.h"
+#include "zygote/pages.h"
 #include "zygote/zygote.h"
 
 #include <dlfcn.h>
@@ -25,6 +27,8 @@
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #ifndef PR_GET_TID_ADDRESS
 #define PR_GET_TID_ADDRESS 40
@@ -109,18 +113,30 @@ static __attribute__((noinline)) void wait_for_orders(int control)
 pid_t fork(void)
 {
 	static pid_t (*real)(void);
-	static bool is_tenant;
+	static enum { SCOUT, TENANTS, OTHERS } next;
 	const char *fd = getenv(ZYGOTE_ENV);
+	int control;
 
 	if (!real)
 		real = (pid_t(*)(void))dlsym(RTLD_NEXT, "fork");
 	/* A tenant may well have a variable of that name. */
-	if (!fd || is_tenant)
+	if (!fd || next == OTHERS)
 		return real();
-	is_tenant = true;
-	wait_for_orders(atoi(fd));
+	if (next++ == SCOUT)
+		return pages_send_scout(real);
+	control = atoi(fd);
+	pages_take_report();
 	/* Nothing may lead a tenant's own children here again. */
-	unsetenv(ZYGOTE_ENV);
 	unsetenv("LD_PRELOAD");
+	unsetenv(ZYGOTE_ENV);
+	wait_for_orders(control);
+	pages_touch();
 	return 0;
+}
+
+void _exit(int status)
+{
+	pages_report();
+	syscall(SYS_exit_group, status);
+	__builtin_unreachable();
 }
