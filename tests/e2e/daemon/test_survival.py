@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 import unittest
 
 import cl
@@ -71,6 +72,26 @@ class Survival(Case):
     def ended(self, box, eid):
         found = box.get("/execs/%d" % eid)
         return found.status == 200 and not found.json["running"] and found.json
+
+    def test_a_paused_one_whose_time_was_over_ends_at_once(self):
+        """Frozen it cannot end itself; whoever comes back does that before anything else."""
+        late, soon, kept = (harness.Box(self.d, ttl=ttl) for ttl in ("2s", "1h", "2s"))
+        if late.post("/pause").status == 501:
+            self.skipTest("this host cannot pause")
+        soon.post("/pause")
+        self.crash()
+        time.sleep(2.5)  # its time, and more than that
+        self.assertTrue(self.lives(late), "a frozen one cannot end itself")
+        self.d.start()
+        until(lambda: self.d.get(late.path).status == 404 or
+              self.describe(late)["state"] == "destroyed", "the end of what is late", 2)
+        until(lambda: not self.lives(late), "the end of its processes", 5)
+        self.assertEqual(self.describe(soon)["state"], "paused")
+        self.assertEqual(soon.post("/resume").json["state"], "running")
+        until(lambda: not self.lives(kept), "the end of one that was not frozen", 10)
+
+    def lives(self, box):
+        return os.path.exists(os.path.join(self.d.dir, "run", "boxes", box.id))
 
     def test_crash_again_and_again(self):
         box = harness.Box(self.d)
