@@ -487,6 +487,7 @@ static void add_cgroup(const struct box *b, struct ipc_stats *s)
 	s->io_write_bytes = usage.io_write_bytes;
 	s->oom_kills = stats.oom_kills;
 	s->pids_refused = stats.pids_refused;
+	s->pids_peak = stats.pids_peak;
 }
 
 void box_request_stats(struct daemon *d, struct asker who, const struct ipc *m)
@@ -500,6 +501,7 @@ void box_request_stats(struct daemon *d, struct asker who, const struct ipc *m)
 	if (!b)
 		return;
 	snprintf(s->id, sizeof(s->id), "%s", b->info.id);
+	s->pids_peak = -1;
 	/* What the guest tells is all there is. */
 	if (box_is_remote(b)) {
 		front_answer(d, who, &reply, -1);

@@ -150,8 +150,8 @@ static void fill(struct capture_run *c, const struct exec_exit *x)
 	r->duration_ms = x->duration_ms;
 	r->cpu_ms = x->cpu_ms;
 	r->max_rss_bytes = x->max_rss_bytes;
-	r->pids_peak = -1;
-	r->disk_bytes = -1;
+	r->pids_peak = x->pids_peak;
+	r->disk_bytes = x->disk_bytes;
 	r->base64 = c->base64;
 	stream_finish(&c->out, &r->out);
 	stream_finish(&c->err, &r->err);
@@ -235,7 +235,11 @@ static void on_room(void *arg)
 /* So much came that going on makes no sense. */
 static void stop_flood(struct capture_run *c)
 {
-	struct exec_exit x = {.status = STATUS_OUTPUT_LIMIT, .exit_code = -1, .signal = SIGKILL};
+	struct exec_exit x = {.status = STATUS_OUTPUT_LIMIT,
+			      .exit_code = -1,
+			      .signal = SIGKILL,
+			      .pids_peak = -1,
+			      .disk_bytes = -1};
 
 	x.duration_ms = (double)(now_ns() - c->begun_ns) / 1e6;
 	c->flooded = true;

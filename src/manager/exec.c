@@ -69,7 +69,8 @@ void exit_read(struct unpack *u, struct exec_exit *ret)
 	int exec_errno = (int)unpack_u32(u);
 	uint8_t told = unpack_u8(u), why = told & GUEST_WHY_MASK;
 
-	*ret = (struct exec_exit){.exit_code = -1, .exec_errno = exec_errno};
+	*ret = (struct exec_exit){
+		.exit_code = -1, .exec_errno = exec_errno, .pids_peak = -1, .disk_bytes = -1};
 	ret->duration_ms = (double)unpack_u64(u) / 1e3;
 	ret->cpu_ms = (double)unpack_u64(u) / 1e3;
 	ret->max_rss_bytes = unpack_u64(u);
@@ -122,6 +123,12 @@ static void finish(struct exec *x)
 		ops->on_exit(arg, &exit);
 }
 
+/* A sandbox of its own, so that what was used at most was used by it. */
+static bool is_alone(const struct exec *x)
+{
+	return x->unacked && x->s->o.transient && !x->warm;
+}
+
 /* The kernel's counts say which limits were met since they were last looked at. */
 static void judge_limits(struct exec *x, const struct ipc_stats *st)
 {
@@ -141,6 +148,10 @@ static void judge_limits(struct exec *x, const struct ipc_stats *st)
 		x->exit.limits_hit |= HIT_DISK;
 	s->oom_kills = st->oom_kills;
 	s->pids_refused = st->pids_refused;
+	if (is_alone(x)) {
+		x->exit.pids_peak = st->pids_peak;
+		x->exit.disk_bytes = (int64_t)st->disk_bytes;
+	}
 }
 
 static void on_stats(void *arg, const struct ipc *reply, int fd)
@@ -178,7 +189,7 @@ static void on_end(void *arg, const struct err *e)
 		return;
 	}
 	/* Of a warm one the guest has told: the counts of a nest are those of all its slots. */
-	if (x->warm || !may_be_a_limit(x) || x->s->state != STATE_RUNNING) {
+	if (x->warm || !(may_be_a_limit(x) || is_alone(x)) || x->s->state != STATE_RUNNING) {
 		finish(x);
 		return;
 	}

@@ -179,6 +179,8 @@ struct exec_exit {
 	double duration_ms, cpu_ms;
 	uint64_t max_rss_bytes;
 	uint32_t denials; /* groups of them that the guest saw */
+	/* Of captured commands that have a sandbox to themselves; -1: not known. */
+	int64_t pids_peak, disk_bytes;
 };
 
 struct exec_ops {

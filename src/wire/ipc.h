@@ -101,6 +101,7 @@ struct ipc_stats {
 	uint64_t memory_bytes, memory_limit_bytes, memory_peak_bytes, cpu_us, pids, disk_bytes,
 		disk_limit_bytes, io_read_bytes, io_write_bytes, net_rx_bytes, net_tx_bytes,
 		oom_kills, pids_refused;
+	int64_t pids_peak; /* -1: the kernel does not say */
 };
 
 struct ipc_snapshot {

@@ -34,6 +34,20 @@ class Run(harness.Case):
             ok = (None in types) if value is None else isinstance(value, tuple(filter(None, types)))
             self.assertTrue(ok, "%s is %r" % (name, value))
 
+    def test_what_it_used_at_most(self):
+        """Of one with a sandbox to itself; of a warm one that is not known, and not made up."""
+        line = "head -c 3000000 /dev/zero >/tmp/f; sleep 0.1 & sleep 0.1 & wait"
+        alone = self.run_one(shell=line, require=["seccomp"])
+        self.assertEqual(alone["layers"]["recycled"], [])
+        self.assertTrue(3000000 <= alone["disk_bytes"] < 50000000, alone["disk_bytes"])
+        if alone["layers"]["cgroup"] == "none":
+            self.assertIsNone(alone["pids_peak"])
+        elif alone["pids_peak"] is not None:  # older kernels do not say
+            self.assertTrue(3 <= alone["pids_peak"] < 20, alone["pids_peak"])
+        warm = harness.until(
+            lambda: (lambda r: r if r["layers"]["recycled"] else None)(self.run_one(shell=line)), "a warm run")
+        self.assertEqual((warm["pids_peak"], warm["disk_bytes"]), (None, None))
+
     def test_code(self):
         self.assertEqual(self.run_one(code="print(6 * 7)")["stdout"], "42\n")
         self.assertEqual(
