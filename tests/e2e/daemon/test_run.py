@@ -221,11 +221,11 @@ class OutputBudget(harness.Case):
     def tearDownClass(cls):
         cls.own.stop()
 
-    def body(self, size):
-        return {"cmd": ["sh", "-c", PRINT % size + "; echo end >&2; exit 3"]}
+    def body(self, size, lasts=0):
+        return {"cmd": ["sh", "-c", PRINT % size + "; sleep %d; echo end >&2; exit 3" % lasts]}
 
-    def run_one(self, size, **more):
-        reply = self.own.post("/v1/run", dict(self.body(size), **more))
+    def run_one(self, size, lasts=0):
+        reply = self.own.post("/v1/run", self.body(size, lasts))
         self.assertEqual(reply.status, 200, reply)
         return reply.json
 
@@ -247,7 +247,7 @@ class OutputBudget(harness.Case):
     def test_several_at_once(self):
         self.run_one(10)
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            records = list(pool.map(lambda _: self.run_one(2 * MB), range(8)))
+            records = list(pool.map(lambda _: self.run_one(2 * MB, 1), range(8)))
         cut = [self.is_cut(record) for record in records]
         self.assertTrue(any(cut), "8 times 2 MB fit into 6 MB")
         self.all_is_given_back()
@@ -275,7 +275,7 @@ class OutputBudget(harness.Case):
         self.all_is_given_back()
 
     def test_batch(self):
-        reply = self.own.post("/v1/run/batch", {"tasks": [self.body(2 * MB)] * 6, "parallel": 6})
+        reply = self.own.post("/v1/run/batch", {"tasks": [self.body(2 * MB, 1)] * 6, "parallel": 6})
         cut = [self.is_cut(task["result"]) for task in reply.json]
         self.assertTrue(any(cut))
         self.all_is_given_back()
