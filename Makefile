@@ -41,6 +41,9 @@ MUSL_HEADERS := /usr/include/$(MACHINE)-linux-musl
 MUSL_CC     := $(if $(CLANG),$(CC) -nostdlibinc -isystem $(MUSL_HEADERS),$(MUSL_GCC))
 # (clang does not see that musl's CMSG_NXTHDR is a system's macro, and warns of signs in it.)
 MUSL_CFLAGS := $(COMMON) $(OPT) -fPIE $(KHEADERS) $(if $(CLANG),-Wno-sign-compare) $(CFLAGS)
+# Of the sanitizers those for undefined behaviour need no library if they only trap: a signal says it. What
+# tests do on purpose is theirs.
+MUSL_SAN    := $(if $(SAN),-fsanitize=undefined -fsanitize-undefined-trap-on-error)
 # static-pie, for address randomisation: 10 us of start-up. musl-gcc knows only static and dynamic
 # programs, so the start files are named here.
 MUSL_LIB     := /usr/lib/$(MACHINE)-linux-musl
@@ -147,7 +150,8 @@ SILENT := $(findstring s,$(firstword -$(MAKEFLAGS)))
 quiet = $(if $(V),,@$(if $(SILENT),,printf '  %-5s %s\n' $(1) $(subst $(B)/,,$@);))
 
 $(B)/musl/%.o: %.c $(B)/musl/.flags
-	$(call quiet,MUSL) mkdir -p $(@D) && $(MUSL_CC) $(MUSL_CFLAGS) -c $< -o $@
+	$(call quiet,MUSL) mkdir -p $(@D) && $(MUSL_CC) $(MUSL_CFLAGS) $(if $(filter src/%,$<),$(MUSL_SAN)) \
+		-c $< -o $@
 $(B)/musl/gen/%.o: $(B)/gen/%.c $(B)/musl/.flags
 	$(call quiet,MUSL) mkdir -p $(@D) && $(MUSL_CC) $(MUSL_CFLAGS) -c $< -o $@
 $(B)/gnu/%.o: %.c $(B)/gnu/.flags
@@ -186,7 +190,7 @@ $(B)/cloched-conformance: $(call gnu_o,$(CLOCHED_MAIN) $(CONFORMANCE_SRC)) $(COR
 $(B)/cloche-remote: $(call gnu_o,$(REMOTE_SRC)) $(CORE_A)
 	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,libcurl jansson yaml-0.1) -o $@
 
-# Static and the same with sanitizers: it runs in any image, without a library.
+# Static, also with sanitizers: it runs in any image, without a library.
 $(B)/cloche-guest: $(call musl_o,$(GUEST_SRC)) $(call gen_o,musl)
 	$(call quiet,LD) $(call musl_link,$^) -o $@
 
