@@ -90,6 +90,18 @@ int create_check(struct manager *m, const struct caller *who, const struct creat
 
 /* ---- asking for one ---- */
 
+/* No two have the same, so that lists have them in the order in which they were asked for. */
+static uint64_t creation_time(struct manager *m)
+{
+	uint64_t now = unix_ms();
+
+	/* Should the clock have been set back, that is what it says now. */
+	if (now <= m->last_created_ms && m->last_created_ms - now < 1000)
+		now = m->last_created_ms + 1;
+	m->last_created_ms = now;
+	return now;
+}
+
 void manager_create(struct manager *m, const struct caller *who, struct create_options *o,
 		    sandbox_done done, void *arg)
 {
@@ -109,7 +121,7 @@ void manager_create(struct manager *m, const struct caller *who, struct create_o
 	s->o = *o;
 	*o = (struct create_options){0};
 	s->owner = s->actor = *who;
-	s->created_ms = unix_ms();
+	s->created_ms = creation_time(m);
 	sandbox_add(s);
 	if (!is_nest(&s->o))
 		tenant_enter(s);

@@ -126,6 +126,7 @@ struct manager {
 	struct pool pools[POOL_KINDS];
 	struct nest *nests; /* warm.c */
 	uint64_t pool_wait_ms;
+	uint64_t last_created_ms;
 	struct loop_timer pool_timer, sample_timer, grave_timer;
 	struct event *events[4096];
 	uint64_t next_seq;
