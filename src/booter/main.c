@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -21,6 +22,8 @@
 /* What every job needs. */
 struct workshop {
 	struct cgroup_place cgroups;
+	int nice;	/* our own */
+	bool can_raise; /* a process that has a worse one */
 	int guest;
 	int nest;     /* the same, for nests */
 	char *zygote; /* preloaded into a warm interpreter */
@@ -95,6 +98,25 @@ static int boot_nest(const struct boot_job *job, struct boot_request *r, const s
 	return rc;
 }
 
+#define POOL_NICE 10
+
+/* By trying: a capability may be one over a user namespace only. */
+static void find_nice(struct workshop *shop)
+{
+	shop->nice = getpriority(PRIO_PROCESS, 0);
+	shop->can_raise = setpriority(PRIO_PROCESS, 0, shop->nice - 1) == 0;
+	(void)setpriority(PRIO_PROCESS, 0, shop->nice);
+}
+
+/*
+ * Nobody waits for one of the pool, and somebody may for what else there is to do. It has the usual
+ * priority before anything runs in it; where it could not be given that back, it keeps it.
+ */
+static bool gives_way(const struct boot_job *job, const struct workshop *shop)
+{
+	return str_equal(job->boot.owner, "-") && shop->can_raise;
+}
+
 static int run_job(const struct boot_job *job, const int *fds, const struct workshop *shop,
 		   struct boot_result *ret)
 {
@@ -118,10 +140,17 @@ static int run_job(const struct boot_job *job, const int *fds, const struct work
 		snprintf(volumes[i].target, sizeof(volumes[i].target), "%s",
 			 job->boot.volumes[i].target);
 	}
+	if (gives_way(job, shop))
+		(void)setpriority(PRIO_PROCESS, 0, shop->nice + POOL_NICE);
 	if (make_spec(job, &spec, &ret->err) == 0)
 		rc = is_nest(job) ? boot_nest(job, &r, shop, ret)
 				  : boot_sandbox(&r, &ret->booted, &ret->err);
 	spec_done(&spec);
+	if (gives_way(job, shop)) {
+		(void)setpriority(PRIO_PROCESS, 0, shop->nice);
+		if (rc == 0)
+			(void)setpriority(PRIO_PROCESS, (id_t)ret->booted.pid, shop->nice);
+	}
 	return rc;
 }
 
@@ -227,6 +256,7 @@ int main(int argc, char **argv)
 		return usage();
 	prctl(PR_SET_NAME, "cloche-booter", 0, 0, 0);
 	be_ordinary();
+	find_nice(&shop);
 	/* Sandboxes that end need no wait. */
 	signal(SIGCHLD, SIG_IGN);
 	signal(SIGTERM, SIG_DFL);

@@ -2,6 +2,7 @@
 
 #include <sched.h>
 #include <stdint.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@ void sched_be_prompt(void)
 	} attr = {.size = sizeof(attr),
 		  .policy = SCHED_OTHER,
 		  .flags = 1 /* SCHED_FLAG_RESET_ON_FORK: not what it starts */,
+		  .nice = getpriority(PRIO_PROCESS, 0), /* as it is */
 		  .runtime = SLICE_NS};
 
 	(void)syscall(SYS_sched_setattr, 0, &attr, 0);

@@ -1,5 +1,6 @@
 """Sandboxes that live: create, find, change, states, snapshots, forks, events."""
 
+import os
 import time
 import unittest
 
@@ -26,6 +27,13 @@ class Sandboxes(harness.Case):
         limits = box.get("").json["limits"]
         self.assertEqual(limits["memory"], 256 << 20)
         self.assertEqual((limits["pids"], limits["cpus"]), (64, 0.5))
+
+    def test_priority_is_the_usual(self):
+        """Those of the pool are made at a lower one; it is not left to them."""
+        for _ in range(3):
+            box = self.box()
+            record = box.post("/exec", {"cmd": ["nice"]}).json
+            self.assertEqual(record["stdout"], "%d\n" % os.nice(0), record)
 
     def test_list_by_metadata_state_and_pages(self):
         mark = "m%d" % time.monotonic_ns()
