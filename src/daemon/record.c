@@ -58,7 +58,7 @@ int record_write(const struct box *b, struct err *e)
 	r.info = b->info;
 	memcpy(r.remote, b->remote, sizeof(r.remote));
 	snprintf(r.cgroup_table, sizeof(r.cgroup_table), "%s", table);
-	/* That of one sandbox never changes its size. */
+	/* One of an earlier daemon may be longer: what is behind its end says nothing. */
 	r.size = (uint32_t)(offsetof(struct record, cgroup_table) + strlen(r.cgroup_table) + 1);
 	if ((r.size <= WHOLE ? write_whole(b->d->boxes_dir, b->info.id, O_CREAT, &r)
 			     : replace(b->d->boxes_dir, b->info.id, &r)) < 0)
@@ -81,7 +81,7 @@ int record_read(int dir, const char *id, struct box *ret, struct err *e)
 	    st.st_size <= (off_t)offsetof(struct record, cgroup_table) ||
 	    st.st_size > (off_t)sizeof(r) || read(fd, &r, sizeof(r)) != (ssize_t)st.st_size)
 		return err_set(e, ERR_INVALID, "record %s is not whole", id);
-	if (memcmp(r.magic, MAGIC, sizeof(r.magic)) != 0 || r.size != st.st_size ||
+	if (memcmp(r.magic, MAGIC, sizeof(r.magic)) != 0 || r.size > st.st_size ||
 	    !has_end(r.cgroup_table, sizeof(r.cgroup_table)) || !ipc_id_is_valid(r.info.id) ||
 	    !str_equal(r.info.id, id) || !has_end(r.info.owner, sizeof(r.info.owner)) ||
 	    (r.info.provider == PROVIDER_E2B ? !remote_name_is_valid(r.remote) : r.pid < 2))

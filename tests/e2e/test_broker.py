@@ -237,8 +237,14 @@ class Restart(Case):
                 record.write(struct.pack("I", size))
             with open(os.path.join(b.runtime, "boxes", cut), "r+b") as record:
                 record.truncate(len(record.read()) - 1)
+            # Twice: it was written anew when it was taken up.
+            for _ in range(2):
+                b.start()
+                self.assertEqual(b.news(puppet.ADOPTED)["id"], long)
+                b.news(puppet.READY)
+                self.assertEqual(b.ask("hello " + long)["type"], 96)
+                b.kill()
             b.start()
-            self.assertEqual(b.news(puppet.ADOPTED)["id"], long)
             b.news(puppet.READY)
             puppet.await_true(lambda: self.boxes(b) == [long, long + ".sock"])
 
