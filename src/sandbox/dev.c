@@ -23,7 +23,7 @@ static int make_node(const struct plan *p, int dev, const struct node *n, struct
 	if (!p->rootless && mknodat(dev, n->name, S_IFCHR | 0666, makedev(n->major, n->minor)) == 0)
 		return 0;
 	snprintf(path, sizeof(path), "/dev/%s", n->name);
-	if (skeleton_file(dev, n->name, "", 0, 0444, e) < 0)
+	if (skeleton_point(dev, n->name, e) < 0)
 		return -1;
 	return mount_bind(AT_FDCWD, path, dev, n->name, MOUNT_DEVICES, e);
 }

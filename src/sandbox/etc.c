@@ -62,7 +62,7 @@ static int show_file(const struct view *v, const char *name, struct err *e)
 		return 0; /* not readable for the caller: not there inside */
 	if (n < (ssize_t)sizeof(buf))
 		return skeleton_file(v->to, name, buf, (size_t)n, 0444, e);
-	return skeleton_file(v->to, name, "", 0, 0444, e) < 0 ? -1 : show_mounted(v, name, e);
+	return skeleton_point(v->to, name, e) < 0 ? -1 : show_mounted(v, name, e);
 }
 
 static int show_entry(const struct view *v, const struct dirent *d, struct err *e)

@@ -64,6 +64,13 @@ int skeleton_parent(int dir, const char *path, const char **ret_name, struct err
 	return skeleton_dir(dir, parent, e);
 }
 
+int skeleton_point(int dir, const char *name, struct err *e)
+{
+	if (mknodat(dir, name, S_IFREG | 0444, 0) < 0)
+		return err_sys(e, "cannot create %s in the sandbox", name);
+	return 0;
+}
+
 int skeleton_file(int dir, const char *name, const char *data, size_t size, mode_t mode,
 		  struct err *e)
 {

@@ -13,6 +13,8 @@
 int skeleton_dir(int dir, const char *path, struct err *e);
 /* The same for all but the last component of path, which goes to ret_name. */
 int skeleton_parent(int dir, const char *path, const char **ret_name, struct err *e);
+/* Makes an empty file that something is mounted on; before any filter is loaded. */
+int skeleton_point(int dir, const char *name, struct err *e);
 /* Writes a new file; one that is in the way is an error. */
 int skeleton_file(int dir, const char *name, const char *data, size_t size, mode_t mode,
 		  struct err *e);
