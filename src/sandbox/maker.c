@@ -76,7 +76,7 @@ int maker_start(struct keeper *k, struct inside_fds *fds, struct err *e)
 	if (k->plan.spec->level == LEVEL_PROCESS)
 		return 0;
 	/* It has the most to do, and we go on meanwhile. */
-	sched_send_elsewhere(k->pid);
+	sched_send_elsewhere(k->pid, 2);
 	/* Only now, so that it is in nobody's way. As an ordinary user only pid 1 can make it. */
 	return k->plan.rootless ? 0 : net_start(&k->net, e);
 }

@@ -136,8 +136,9 @@ pid_t net_help(struct net_help *h)
 		(void)!create(&h->ns, &h->dns, &h->err);
 		_exit(0);
 	}
+	/* Pid 1, its helper, and the keeper, which soon has nothing left to do. */
 	if (pid > 0)
-		sched_send_elsewhere(pid);
+		sched_send_elsewhere(pid, 3);
 	return pid;
 }
 
