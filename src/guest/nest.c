@@ -111,15 +111,6 @@ static void renew(struct seat *s)
 	close_fd(&mounts);
 }
 
-static void on_cell_death(void *arg, uint32_t events)
-{
-	struct seat *s = arg;
-
-	(void)events;
-	seat_unwatch(s, &s->cell);
-	seat_cell_died(s);
-}
-
 /* The cell goes; a tenant is still to be reaped. */
 static void take_down(struct seat *s)
 {
@@ -132,13 +123,33 @@ static void take_down(struct seat *s)
 	s->tenant = tenant;
 }
 
-/* Slot and cell are gone, or of no use. */
+static void on_cell_death(void *arg, uint32_t events)
+{
+	struct seat *s = arg;
+
+	(void)events;
+	seat_unwatch(s, &s->cell);
+	seat_cell_died(s);
+	if (s->state == SEAT_BROKEN)
+		clear_cell(s);
+}
+
+/*
+ * Slot and cell are gone, or of no use. Who is owed an answer gets it when the cell is dead: until then
+ * neither is it over nor is it known how it ended.
+ */
 void seat_break(struct seat *s, const struct err *e)
 {
 	s->nest->why = *e;
-	take_down(s);
+	if (s->tell && s->cell.fd >= 0) {
+		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+		loop_unwatch(s->nest->guest->loop, &s->control);
+	} else {
+		take_down(s);
+	}
 	seat_be_broken(s);
-	seat_tell_end(s, false);
+	if (s->cell.fd < 0 && !s->tenant)
+		seat_tell_end(s, false);
 }
 
 static void next_step(struct seat *s)
@@ -409,7 +420,7 @@ static void revive(void *arg)
 		/* Until its last tenant was reaped, it is not over. */
 		if (s->state != SEAT_BROKEN)
 			continue;
-		if (s->tenant) {
+		if (s->tenant || s->cell.fd >= 0) {
 			nest_revive_later(n);
 			continue;
 		}

@@ -100,7 +100,13 @@ void seat_tell_end(struct seat *s, bool out_of_memory)
 
 /* ---- what /proc says ---- */
 
-enum stat_field { STAT_FLAGS = 9, STAT_CHILD_FAULTS = 11, STAT_EXIT = 52 };
+enum stat_field {
+	STAT_FLAGS = 9,
+	STAT_CHILD_FAULTS = 11,
+	STAT_CHILD_USER = 16,
+	STAT_CHILD_SYSTEM = 17,
+	STAT_EXIT = 52,
+};
 
 /* The fields behind the name, by the numbers of proc(5). */
 static bool read_stat(int fd, long long ret[STAT_EXIT + 1])
@@ -142,13 +148,19 @@ static uint64_t cpu_us(pid_t pid)
 	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
+/* Almost all make faults, but those that share its memory; the times are in ticks. */
+static bool waited_for_others(const long long *fields)
+{
+	return fields[STAT_CHILD_FAULTS] || fields[STAT_CHILD_USER] || fields[STAT_CHILD_SYSTEM];
+}
+
 /* Nothing of the tenant's will run again, but it is not reaped: what can be said of it? */
 static bool look_at_end(const struct seat *s, struct tenant_end *ret)
 {
 	long long fields[STAT_EXIT + 1];
 
 	if (!s->has_peak || !may_look(s->tenant) || !read_stat(s->stat, fields) ||
-	    !(fields[STAT_FLAGS] & EXITING) || fields[STAT_CHILD_FAULTS])
+	    !(fields[STAT_FLAGS] & EXITING) || waited_for_others(fields))
 		return false;
 	*ret = (struct tenant_end){.wait_status = (int)fields[STAT_EXIT],
 				   .cpu_us = cpu_us(s->tenant),
@@ -180,7 +192,8 @@ void seat_hung_up(struct seat *s)
 
 void seat_cell_died(struct seat *s)
 {
-	if (counts_memory(s->nest))
+	/* A slot that is gone will not say it. */
+	if (counts_memory(s->nest) || s->state == SEAT_BROKEN)
 		seat_tell_end(s, false);
 }
 
@@ -277,7 +290,9 @@ bool nest_reaped(struct nest *n, pid_t pid, int status, const struct rusage *usa
 				     .ended_ns = now_ns(),
 				     .limits = is_disk_full(s) ? GUEST_HIT_DISK : 0u};
 	if (s->state == SEAT_BROKEN || s->state == SEAT_ABSENT) {
-		seat_tell_end(s, false);
+		/* Else when the cell is dead. */
+		if (s->cell.fd < 0)
+			seat_tell_end(s, false);
 		return true;
 	}
 	if (s->is_over)

@@ -5,10 +5,23 @@ import json
 import os
 import re
 import signal
+import time
 import unittest
 
 import cl
 import harness
+
+# A child that makes no fault of its own, and is waited for.
+SHARES_MEMORY = """
+import ctypes, json, os, resource, time
+libc, size, CLONE_VM = ctypes.CDLL(None), 64 << 20, 0x100
+libc.clone.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p]
+spaces, stack = ctypes.create_string_buffer(b" " * size), ctypes.create_string_buffer(1 << 16)
+for _ in range(4):
+    pid = libc.clone(libc.atoi, ctypes.addressof(stack) + 65000 & ~15, CLONE_VM | 17, spaces)
+    os.waitpid(pid, 0)
+print(json.dumps([time.process_time(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime]))
+"""
 
 # Programs of every kind: what they print, to where, and how they end must be as in a cold run.
 PROGRAMS = {
@@ -314,6 +327,10 @@ class Warm(harness.Case):
         child = "import os\ndef f():\n    %s\nif os.fork() == 0:\n    f()\n    os._exit(0)\nos.wait()" % busy.strip().replace("\n", "\n    ")
         for code in (busy, child):
             self.assertGreaterEqual(self.run_warm(code=code)["cpu_ms"], 290, code)
+        record = self.run_warm(code=SHARES_MEMORY)
+        times = json.loads(record["stdout"])
+        self.assertGreater(times[1], .05, record)
+        self.assertGreaterEqual(record["cpu_ms"], sum(times) * 1000, record)
 
     def test_time_out_ends_the_whole_tree(self):
         for body in ({"code": "import os, time\nif os.fork() == 0:\n    os.setsid()\ntime.sleep(1000)"},
@@ -453,6 +470,22 @@ class Warm(harness.Case):
                         pass
                 for i in range(12):
                     self.survive(i)
+
+    def test_how_a_run_ended_whose_slot_died(self):
+        for kind in ({"code": "raise SystemExit(33)"}, {"cmd": ["sh", "-c", "exit 33"]}):
+            for _ in range(16):
+                self.run_warm(**kind)
+        for body in ({"code": "import time; time.sleep(60)"}, {"cmd": ["sleep", "60"]}):
+            with self.subTest(body), concurrent.futures.ThreadPoolExecutor(1) as pool:
+                harness.until(self.is_warm, "a warm run")
+                answer = pool.submit(self.d.post, "/v1/run", body)
+                time.sleep(.5)
+                for slot in range(16):
+                    for pid in self.nest_processes("slot-%d" % slot):
+                        os.kill(int(pid), signal.SIGKILL)
+                record = answer.result().json
+                self.assertEqual((record["exit_code"], record["signal"]), (None, 9), record)
+                self.assertTrue(400 < record["duration_ms"] < 50000, record)
 
     def survive(self, i):
         """It is answered: with its output, or with the signal that ended it."""
