@@ -52,9 +52,13 @@ int net_create(int *ret_dns, struct err *e)
 	return create(NULL, ret_dns, e);
 }
 
-/* What netstat says besides comes with packets, which dev has counted. */
+/*
+ * What netstat says besides comes with packets, which dev has counted. A flow label needs none, and stays
+ * for a minute after its socket.
+ */
 static const char *const counters[] = {"/proc/self/net/dev", "/proc/self/net/snmp",
-				       "/proc/self/net/snmp6", "/proc/self/net/sockstat"};
+				       "/proc/self/net/snmp6", "/proc/self/net/sockstat",
+				       "/proc/self/net/ip6_flowlabel"};
 #define SOCKSTAT 3 /* only its first line is of the namespace, the others are of the whole host */
 static_assert(ARRAY_LEN(counters) == NET_COUNTERS, "a file for each counter");
 

@@ -11,17 +11,17 @@
 /* Moves this process into a new network namespace. *ret_dns is -1 if port 53 cannot be had. */
 int net_create(int *ret_dns, struct err *e);
 /*
- * What our network namespace counts: packets, errors, sockets. Opened once for each namespace, since
+ * What our network namespace counts: packets, errors, sockets, flow labels. Opened once for each namespace, since
  * finding those files takes longer than reading them.
  */
-#define NET_COUNTERS 4
+#define NET_COUNTERS 5
 struct net_counters {
 	int fds[NET_COUNTERS]; /* -1: there is none */
 };
 
 #define NET_COUNTERS_NONE                                                                          \
 	{                                                                                          \
-		.fds = { -1, -1, -1, -1 }                                                          \
+		.fds = { -1, -1, -1, -1, -1 }                                                      \
 	}
 
 /* Of the namespace that we are in now. */

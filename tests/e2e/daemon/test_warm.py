@@ -301,6 +301,15 @@ class Warm(harness.Case):
         for _ in range(8):
             self.assertEqual(self.run_warm(code=look)["stdout"], clean)
 
+    def test_a_network_that_keeps_a_flow_label_goes(self):
+        """No packet is sent, and the kernel keeps it for longer than its socket."""
+        code = ("import socket, struct\nprint(len(open('/proc/net/ip6_flowlabel').readlines()))\n"
+                "s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\n"
+                "s.setsockopt(socket.IPPROTO_IPV6, 32, socket.inet_pton(socket.AF_INET6, '::1')\n"
+                "             + struct.pack('!I', 0x12345) + struct.pack('=BBHHHI', 0, 255, 1, 60, 60, 0))")
+        for _ in range(8):
+            self.assertEqual(self.run_warm(code=code)["stdout"], "1\n")
+
     # ---- limits and refusals
 
     def test_ceilings_of_a_token(self):
