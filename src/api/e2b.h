@@ -45,7 +45,9 @@ const json_t *e2b_data(struct sandbox *s);
 /* "" if it has none. */
 const char *e2b_data_text(const struct sandbox *s, const char *key);
 json_t *e2b_data_new(const char *template, bool public_traffic);
-/* Its access token; of NULL, something that looks like one. */
+/* Has it tokens of this door? What another door noted is none. */
+bool e2b_is_open(const struct sandbox *s);
+/* Its access token; without one, or of NULL, something that looks like one and proves nothing. */
 const char *e2b_access_token(const struct sandbox *s);
 /* Has the request the access token of s? Takes as long if s is NULL. */
 bool e2b_holds_access(const struct exchange *x, const struct sandbox *s);

@@ -31,10 +31,22 @@ json_t *e2b_data_new(const char *template, bool public_traffic)
 
 const json_t *e2b_data(struct sandbox *s)
 {
+	json_t *data;
+
+	if (e2b_is_open(s))
+		return sandbox_door_data(s);
 	/* Whoever made it by another door did not mean to open its ports to all who know its id. */
-	if (!sandbox_door_data(s))
-		sandbox_set_door_data(s, e2b_data_new("base", false));
+	data = e2b_data_new("base", false);
+	/* What that door noted stays. */
+	if (sandbox_door_data(s))
+		json_object_update_missing(data, (json_t *)sandbox_door_data(s));
+	sandbox_set_door_data(s, data);
 	return sandbox_door_data(s);
+}
+
+bool e2b_is_open(const struct sandbox *s)
+{
+	return *e2b_data_text(s, "access");
 }
 
 const char *e2b_data_text(const struct sandbox *s, const char *key)
@@ -58,7 +70,7 @@ bool e2b_holds_access(const struct exchange *x, const struct sandbox *s)
 	const char *token = exchange_header(x, "X-Access-Token");
 	bool same = e2b_same_secret(token ? token : "", e2b_access_token(s));
 
-	return same && s && *e2b_data_text(s, "access");
+	return same && s && e2b_is_open(s);
 }
 
 bool e2b_same_secret(const char *a, const char *b)

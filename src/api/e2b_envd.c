@@ -170,7 +170,7 @@ static void enter_at(struct e2b_request *q, enum e2b_need need)
 	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
 
 	/* Sandboxes of other doors cannot be entered here until their owner connects to them. */
-	if (s && (!e2b_state(s) || !sandbox_door_data(s)))
+	if (s && (!e2b_state(s) || !e2b_is_open(s)))
 		s = NULL;
 	if (may_enter(q, s, need))
 		decide(q);

@@ -22,7 +22,7 @@ static void health(struct exchange *x)
 	if (e2b_target(x, id, &port))
 		s = manager_find_any(x->api->manager, id);
 	holds = e2b_holds_access(x, s);
-	if (s && holds && sandbox_state(s) == STATE_RUNNING && sandbox_door_data(s))
+	if (s && holds && sandbox_state(s) == STATE_RUNNING)
 		e2b_empty(x);
 	else
 		e2b_not_running(x, id);

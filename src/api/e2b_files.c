@@ -28,7 +28,7 @@ static bool made(void *arg, struct sandbox *s)
 	char wanted[64];
 
 	e2b_sign(b->path, b->operation, b->user, e2b_access_token(s), b->expiry, wanted);
-	if (!s || !e2b_same_secret(b->signature, wanted))
+	if (!s || !e2b_is_open(s) || !e2b_same_secret(b->signature, wanted))
 		return true;
 	b->found = s;
 	return false;

@@ -1,7 +1,10 @@
 """Who may ask: tokens, scopes, tenants, ceilings, rates, Host and Origin."""
 
+import base64
+import hashlib
 import http.client
 import subprocess
+import urllib.parse
 import unittest
 
 import cl
@@ -169,6 +172,31 @@ class Auth(harness.Case):
         mine = [r for r in records if r["verdict"] == "deny" and "audited" in r["who"]]
         self.assertTrue(mine, records[-3:])
         self.assertNotIn(key, str(records))
+
+    def test_what_another_door_made_is_closed_to_signatures(self):
+        """A sandbox of an MCP session has no token for E2B's door: nothing that anybody signs opens it."""
+        key = self.d.token("mcp-owner")
+        ask = {"Accept": "application/json, text/event-stream"}
+        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize",
+                 "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}}
+        session = self.d.post("/mcp", hello, headers=ask, token=key).headers["Mcp-Session-Id"]
+        call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call",
+                "params": {"name": "write_file", "arguments": {"path": "/workspace/secret", "content": "hidden"}}}
+        reply = self.d.post("/mcp", call, headers=dict(ask, **{"Mcp-Session-Id": session}), token=key)
+        self.assertEqual(reply.status, 200, reply)
+        boxes = self.d.get("/v1/sandboxes", token=key).json
+        box = (boxes["sandboxes"] if isinstance(boxes, dict) else boxes)[0]["id"]
+        for token in ("", "ea_" + "-" * 40):
+            digest = hashlib.sha256(("/workspace/secret:read:user:" + token).encode()).digest()
+            query = urllib.parse.urlencode({"path": "/workspace/secret", "username": "user", "signature":
+                                            "v1_" + base64.b64encode(digest).decode().rstrip("=")})
+            for headers in ({"E2b-Sandbox-Id": box, "E2b-Sandbox-Port": "49983"}, {}):
+                reply = self.d.get("/files?" + query, headers=headers)
+                self.assertEqual(reply.status, 401, (token, headers, reply))
+        for port in ("3000", "49999"):
+            reply = self.d.get("/health", headers={"E2b-Sandbox-Id": box, "E2b-Sandbox-Port": port})
+            self.assertEqual(reply.status, 502, reply)
+        self.d.delete("/v1/sandboxes/" + box, token=key)
 
 
 class Configured(unittest.TestCase):
