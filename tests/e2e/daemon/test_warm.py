@@ -495,6 +495,10 @@ class Warm(harness.Case):
                 record = answer.result().json
                 self.assertEqual((record["exit_code"], record["signal"]), (None, 9), record)
                 self.assertTrue(400 < record["duration_ms"] < 50000, record)
+        # Slots are made anew half a second later.
+        for _ in range(3):
+            time.sleep(.3)
+            harness.until(self.is_warm, "a warm run")
 
     def survive(self, i):
         """It is answered: with its output, or with the signal that ended it."""
