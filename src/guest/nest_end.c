@@ -89,10 +89,11 @@ void seat_tell_end(struct seat *s, bool out_of_memory)
 {
 	void (*tell)(void *, const struct tenant_end *) = s->tell;
 
-	s->tell = NULL;
 	drain_queries(s);
-	if (!tell)
+	/* Slot and cell may be gone before the tenant is: it is told when it was reaped. */
+	if (!tell || !s->has_ended)
 		return;
+	s->tell = NULL;
 	s->end.exec_errno = s->nest->exec_errnos[s->index];
 	s->end.limits |= limits_met(s) | (out_of_memory ? GUEST_HIT_MEMORY : 0u);
 	tell(s->tell_arg, &s->end);
@@ -181,6 +182,7 @@ void seat_hung_up(struct seat *s)
 	if (!s->is_over)
 		return;
 	if (s->state == SEAT_TAKEN && s->tell && look_at_end(s, &s->end)) {
+		s->has_ended = true;
 		s->end.limits = is_disk_full(s) ? GUEST_HIT_DISK : 0u;
 		seat_tell_end(s, false);
 		/* Before anything else of this round, such as reaping it. */
@@ -284,6 +286,7 @@ bool nest_reaped(struct nest *n, pid_t pid, int status, const struct rusage *usa
 	/* One that dies before anybody needed it is no good; so many, and no more are made. */
 	n->failures += s->state == SEAT_READY || s->state == SEAT_ORDERED;
 	s->tenant = 0;
+	s->has_ended = true;
 	s->end = (struct tenant_end){.wait_status = status,
 				     .cpu_us = us(&usage->ru_utime) + us(&usage->ru_stime),
 				     .max_rss_bytes = peak(s, (uint64_t)usage->ru_maxrss * 1024),
@@ -313,6 +316,7 @@ void nest_follow(struct nest *n, pid_t pid, const struct tenant_owner *o)
 	if (!s)
 		return;
 	s->eid = o->eid;
+	s->has_ended = false;
 	s->tell = o->tell;
 	s->tell_arg = o->arg;
 }

@@ -31,6 +31,7 @@ struct seat {
 	struct seat_counts before;	     /* its tenant was seated */
 	bool has_peak;			     /* of its memory alone */
 	bool is_over;			     /* all that bore its filter ended */
+	bool has_ended;			     /* the tenant: */
 	struct tenant_end end;
 	struct loop_watch control, report, notify, dns;
 	struct loop_watch cell; /* its pidfd; fd -1: there is none */

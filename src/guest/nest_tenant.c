@@ -125,13 +125,14 @@ static void tenant_main(void *arg)
 	char *request;
 	size_t len;
 
-	for (int sig = 1; sig < 64; sig++)
-		signal(sig, SIG_DFL);
+	/* The nest's pid 1 waits for signals; it has no handlers, and ignores none. */
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (cell_enter(&t->entry) < 0)
 		_exit(125);
 	umask(022);
+	/* Most will be told to go there, and have found the way by then. */
+	(void)!chdir("/workspace");
 	request = receive_terms(&len);
 	exec_terms(request, len);
 	*t->exec_errno = errno;
