@@ -203,17 +203,19 @@ static json_t *forked(struct exchange *x, const json_t *row)
 	const char *id = json_string_value(json_object_get(sandbox, "id"));
 	struct sandbox *s = id ? manager_find_any(x->api->manager, id) : NULL;
 	const char *why = json_string_value(json_object_get(error, "message"));
-	const json_t *old;
+	bool is_open;
 	json_t *data, *timeout = json_object_get(x->json, "timeout");
 	struct sandbox_change c = {.has_ttl = true};
 
 	if (!s)
 		return json_pack("{s:{s:i,s:s}}", "error", "code", 500, "message",
 				 why ? why : "the fork is already gone");
-	old = sandbox_door_data(s);
-	data = e2b_data_new(old ? e2b_data_text(s, "template") : "base",
-			    !old || !*e2b_data_text(s, "traffic"));
-	json_object_update_missing(data, (json_t *)old);
+	/* What another door made opens nothing by being copied. */
+	is_open = e2b_is_open(s);
+	data = e2b_data_new(is_open ? e2b_data_text(s, "template") : "base",
+			    is_open && !*e2b_data_text(s, "traffic"));
+	if (is_open)
+		json_object_update_missing(data, (json_t *)sandbox_door_data(s));
 	sandbox_set_door_data(s, data);
 	if (json_is_integer(timeout) && json_integer_value(timeout) > 0) {
 		c.ttl_ms = (uint64_t)json_integer_value(timeout) * 1000;
