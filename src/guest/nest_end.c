@@ -190,6 +190,8 @@ void seat_hung_up(struct seat *s)
 		seat_tell_end(s, false);
 		/* Before anything else of this round, such as reaping it. */
 		server_send(s->nest->guest);
+		/* Nobody waits for its memory to be taken apart. */
+		cgroup_weigh(s->events[3], s->nest->options.terms.unified, CGROUP_LIGHTEST);
 	} else if (s->state == SEAT_LEAVING) {
 		seat_tell_end(s, false);
 	}
@@ -280,6 +282,17 @@ static void rest(struct seat *s)
 		loop_timer_set(n->guest->loop, &n->rest, BURST_NS / 1000000);
 }
 
+/* What only the reaping tells, and what was not told before. */
+static void note_end(struct seat *s, int status, const struct rusage *usage)
+{
+	s->end = (struct tenant_end){.wait_status = status,
+				     .cpu_us = us(&usage->ru_utime) + us(&usage->ru_stime),
+				     .max_rss_bytes = peak(s, (uint64_t)usage->ru_maxrss * 1024),
+				     .ended_ns = now_ns(),
+				     .limits = is_disk_full(s) ? GUEST_HIT_DISK : 0u};
+	s->has_ended = true;
+}
+
 bool nest_reaped(struct nest *n, pid_t pid, int status, const struct rusage *usage)
 {
 	struct seat *s = find_tenant(n, pid);
@@ -289,12 +302,10 @@ bool nest_reaped(struct nest *n, pid_t pid, int status, const struct rusage *usa
 	/* One that dies before anybody needed it is no good; so many, and no more are made. */
 	n->failures += s->state == SEAT_READY || s->state == SEAT_ORDERED;
 	s->tenant = 0;
-	s->has_ended = true;
-	s->end = (struct tenant_end){.wait_status = status,
-				     .cpu_us = us(&usage->ru_utime) + us(&usage->ru_stime),
-				     .max_rss_bytes = peak(s, (uint64_t)usage->ru_maxrss * 1024),
-				     .ended_ns = now_ns(),
-				     .limits = is_disk_full(s) ? GUEST_HIT_DISK : 0u};
+	if (s->tell)
+		note_end(s, status, usage);
+	else
+		cgroup_weigh(s->events[3], n->options.terms.unified, CGROUP_LIGHT);
 	if (s->state == SEAT_BROKEN || s->state == SEAT_ABSENT) {
 		/* Else when the cell is dead. */
 		if (s->cell.fd < 0)

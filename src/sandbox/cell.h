@@ -31,10 +31,10 @@
 
 #define CELL_JOINS 4 /* cgroup v1: `tasks` files; v2: `cgroup.procs` */
 /*
- * Of each slot of a nest: what it is joined by, then what counts kills for memory and refused forks, and
- * the peak of its memory.
+ * Of each slot of a nest: what it is joined by, then what counts kills for memory and refused forks, the
+ * peak of its memory, and its weight.
  */
-#define CELL_FILES (CELL_JOINS + 3)
+#define CELL_FILES (CELL_JOINS + 4)
 #define CELL_NAMESPACES 8 /* as enum NS_* of plan.h */
 /*
  * In a nest: the root that cells start from, without all that each of them has of its own, and with a
