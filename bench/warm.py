@@ -88,9 +88,13 @@ class Bench(bench_run.Bench):
         names = ("count", "min", "p50", "p99", "max", "rate")
         return dict(zip(names, map(float, done.stdout.split("\t"))))
 
-    def close(self):
+    def stop_daemons(self):
         for d in self.daemons:
             d.stop()
+        self.daemons = []
+
+    def close(self):
+        self.stop_daemons()
         super().close()
 
 
@@ -341,6 +345,7 @@ def main(wanted):
     try:
         for name in wanted or SECTIONS:
             SECTIONS[name](b)
+            b.stop_daemons()  # the next one has the machine for itself
     finally:
         b.close()
     if aims:

@@ -276,7 +276,7 @@ void pages_take_report(void)
 {
 	if (!report)
 		return;
-	page_count = report->written_count;
+	page_count = report->written_count < PAGES_MAX ? report->written_count : PAGES_MAX;
 	memcpy(pages, report->written, (size_t)page_count * sizeof(pages[0]));
 	for (int i = 0; i < report->read.count; i++) {
 		const struct range *r = &report->read.items[i];
