@@ -198,6 +198,23 @@ class Auth(harness.Case):
             self.assertEqual(reply.status, 502, reply)
         self.d.delete("/v1/sandboxes/" + box, token=key)
 
+    def test_a_fork_of_what_another_door_made_has_closed_ports(self):
+        key = self.d.token("fork-owner")
+        mine = {"X-API-Key": key}
+        box = self.d.post("/v1/sandboxes", {}, token=key).json["id"]
+        reply = self.d.post("/sandboxes/%s/fork" % box, {}, headers=mine)
+        self.assertEqual(reply.status, 201, reply)
+        fork = reply.json[0]["sandbox"]
+        self.assertTrue(fork["trafficAccessToken"], fork)
+        port = {"E2b-Sandbox-Id": fork["sandboxID"], "E2b-Sandbox-Port": "3000"}
+        closed = self.d.get("/", headers=port)
+        entered = self.d.get("/", headers=dict(port, **{"E2b-Traffic-Access-Token": fork["trafficAccessToken"]}))
+        self.assertEqual((closed.status, entered.status), (502, 502))  # nothing listens there
+        self.assertIn("not found", closed.json["message"])
+        self.assertNotIn("not found", entered.json["message"])
+        for name in (box, fork["sandboxID"]):
+            self.d.delete("/v1/sandboxes/" + name, token=key)
+
 
 class Configured(unittest.TestCase):
     """A daemon of its own, with a configuration."""

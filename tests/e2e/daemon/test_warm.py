@@ -348,6 +348,20 @@ class Warm(harness.Case):
             self.assertEqual((record["status"], record["timed_out"]), ("timeout", True), record)
 
     @unittest.skipUnless(harness.ROOT, cl.ONLY_ROOT + ": memory is a cgroup's")
+    def test_files_that_others_read_are_not_ones_memory(self):
+        """They stay charged to the slot whose tenant read them first."""
+        places = [os.path.join(top, name) for top, _, names in os.walk("/usr/lib") for name in names]
+        large = max((p for p in places if os.path.isfile(p) and not os.path.islink(p)), key=os.path.getsize)
+        if os.path.getsize(large) < 64 << 20:
+            self.skipTest("no file is large enough")
+        for _ in range(8):
+            with open(large, "rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            self.run_warm(code="with open(%r, 'rb') as f:\n    while f.read(1 << 20):\n        pass" % large)
+        used = [self.run_warm(code="pass")["max_rss_bytes"] for _ in range(8)]
+        self.assertLess(max(used), 48 << 20, used)
+
+    @unittest.skipUnless(harness.ROOT, cl.ONLY_ROOT + ": memory is a cgroup's")
     def test_memory(self):
         record = self.run_warm(code="x = bytearray(3 << 30)\nfor i in range(0, len(x), 4096):\n    x[i] = 1\nprint('got it')")
         self.assertEqual((record["status"], record["oom_killed"]), ("oom", True), record)
