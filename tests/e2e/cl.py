@@ -7,6 +7,7 @@
 Every command has a time limit; one that outlives it is killed and fails the test.
 """
 
+import atexit
 import errno
 import fcntl
 import json
@@ -78,12 +79,19 @@ LAYER_FIELDS = {
 }
 
 
+def remove_base(path, maker):
+    """By the process that made it, not by children that inherit the wish."""
+    if os.getpid() == maker:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def base_dir():
     """The directory that holds everything the suites write."""
     path = os.environ.get("CLOCHE_E2E_DIR")
     if not path:
         path = tempfile.mkdtemp(prefix="cloche-e2e-")
         os.environ["CLOCHE_E2E_DIR"] = path
+        atexit.register(remove_base, path, os.getpid())
     return path
 
 
