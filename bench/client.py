@@ -105,6 +105,24 @@ class Client:
         return part
 
 
+def processes_below(top):
+    """Everything below a process: pid -> (parent, name)."""
+    known, found = {}, {}
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        try:
+            with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as f:
+                head, _, tail = f.read().rpartition(")")
+        except OSError:
+            continue
+        known[pid] = (int(tail.split()[1]), head.partition("(")[2])
+    for pid, (above, _) in known.items():
+        while above in known and above != top:
+            above = known[above][0]
+        if above == top:
+            found[pid] = known[pid]
+    return found
+
+
 def percentile(times, share):
     ordered = sorted(times)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]

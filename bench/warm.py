@@ -20,7 +20,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import run as bench_run  # noqa: E402
-from client import Client, Daemon, percentile  # noqa: E402
+from client import Client, Daemon, percentile, processes_below  # noqa: E402
 
 QUICK, table = bench_run.QUICK, bench_run.table
 CORES = os.cpu_count() or 1
@@ -225,29 +225,11 @@ def private_kb(pid):
         return 0
 
 
-def processes_of(d):
-    """Everything below the daemon: pid -> (parent, name)."""
-    all_of, found = {}, {}
-    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        try:
-            with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as f:
-                head, _, tail = f.read().rpartition(")")
-        except OSError:
-            continue
-        all_of[pid] = (int(tail.split()[1]), head.partition("(")[2])
-    for pid, (parent, name) in all_of.items():
-        while parent in all_of and parent != d.process.pid:
-            parent = all_of[parent][0]
-        if parent == d.process.pid:
-            found[pid] = (all_of[pid][0], name)
-    return found
-
-
 def section_memory(b):
     """Of one slot that waits: its processes' own pages, and what its cgroup is charged for."""
     d = b.daemon()
     time.sleep(1)
-    found = processes_of(d)
+    found = processes_below(d.process.pid)
     slots = [pid for pid, (_, name) in found.items() if name.startswith("slot-")]
     cells = [pid for pid, (parent, _) in found.items() if parent in slots]
     pythons = [pid for pid, (parent, name) in found.items() if name.startswith("python")]

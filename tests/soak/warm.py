@@ -21,12 +21,13 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 E2E = os.path.join(os.path.dirname(HERE), "e2e")
-sys.path[:0] = [os.path.join(E2E, "daemon"), E2E]
+sys.path[:0] = [os.path.join(E2E, "daemon"), E2E, os.path.join(os.path.dirname(os.path.dirname(HERE)), "bench")]
 sys.dont_write_bytecode = True
 
 import cl  # noqa: E402
 import harness  # noqa: E402
 import leaks  # noqa: E402
+from client import processes_below  # noqa: E402
 
 FDS_MORE = 24  # of one process over a round
 FDS_SLOT = 9  # of a slot that waits, in the nest's pid 1
@@ -89,28 +90,9 @@ ASKS = [ask_print] * 6 + [ask_echo] * 6 + [ask_modules] * 2 + [
 
 # ---- who is killed
 
-def processes(daemon):
-    """Everything below the daemon: pid -> (parent, name)."""
-    known, found = {}, {}
-    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        try:
-            with open("/proc/%d/stat" % pid, encoding="utf-8", errors="replace") as f:
-                head, _, tail = f.read().rpartition(")")
-        except OSError:
-            continue
-        known[pid] = (int(tail.split()[1]), head.partition("(")[2])
-    for pid in known:
-        above = known[pid][0]
-        while above in known and above != daemon.process.pid:
-            above = known[above][0]
-        if above == daemon.process.pid:
-            found[pid] = known[pid]
-    return found
-
-
 def victims(daemon):
     """By kind."""
-    all_of = processes(daemon)
+    all_of = processes_below(daemon.process.pid)
     slots = {pid for pid, (_, name) in all_of.items() if name.startswith("slot-")}
     nests = {all_of[pid][0] for pid in slots if all_of[pid][0] in all_of}
     children = {pid for pid, (parent, _) in all_of.items() if parent in nests} - slots
@@ -232,7 +214,7 @@ class Soak:
     def fds(self):
         """Of the daemon's processes and the nests' pid 1, by name; the most of each. Those of slots, which come
         and go with the load, do not count."""
-        most, all_of = {}, processes(self.daemon)
+        most, all_of = {}, processes_below(self.daemon.process.pid)
         for pid, (_, name) in list(all_of.items()) + [(self.daemon.process.pid, (0, "broker"))]:
             if not name.startswith(("cloche-", "broker")) or name == "cloche-init":
                 continue
