@@ -190,8 +190,6 @@ void seat_hung_up(struct seat *s)
 		seat_tell_end(s, false);
 		/* Before anything else of this round, such as reaping it. */
 		server_send(s->nest->guest);
-		/* Nobody waits for its memory to be taken apart. */
-		cgroup_weigh(s->events[3], s->nest->options.terms.unified, CGROUP_LIGHTEST);
 	} else if (s->state == SEAT_LEAVING) {
 		seat_tell_end(s, false);
 	}
@@ -304,8 +302,6 @@ bool nest_reaped(struct nest *n, pid_t pid, int status, const struct rusage *usa
 	s->tenant = 0;
 	if (s->tell)
 		note_end(s, status, usage);
-	else
-		cgroup_weigh(s->events[3], n->options.terms.unified, CGROUP_LIGHT);
 	if (s->state == SEAT_BROKEN || s->state == SEAT_ABSENT) {
 		/* Else when the cell is dead. */
 		if (s->cell.fd < 0)

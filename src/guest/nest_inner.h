@@ -27,12 +27,11 @@ struct seat {
 	enum seat_state state;
 	struct slot slot;
 	int joins[CELL_JOINS];
-	int events[CELL_FILES -
-		   CELL_JOINS];	   /* of memory, of pids, peak of memory, weight; -1: none */
-	struct seat_counts before; /* its tenant was seated */
-	bool has_peak;		   /* of its memory alone */
-	bool is_over;		   /* all that bore its filter ended */
-	bool has_ended;		   /* the tenant: */
+	int events[CELL_FILES - CELL_JOINS]; /* of memory, of pids, peak of memory; -1: none */
+	struct seat_counts before;	     /* its tenant was seated */
+	bool has_peak;			     /* of its memory alone */
+	bool is_over;			     /* all that bore its filter ended */
+	bool has_ended;			     /* the tenant: */
 	struct tenant_end end;
 	struct loop_watch control, report, notify, dns;
 	struct loop_watch cell; /* its pidfd; fd -1: there is none */

@@ -473,24 +473,13 @@ uint64_t cgroup_read_peak(int peak)
 	return strtoull(text, NULL, 10);
 }
 
-int cgroup_open_weight(const struct cgroup *c)
-{
-	int dir = c->version == 2 ? c->dirs[0] : c->version == 1 ? c->dirs[CGROUP_CPU] : -1;
-
-	return dir < 0 ? -1
-		       : openat(dir, c->version == 2 ? "cpu.weight" : "cpu.shares",
-				O_WRONLY | O_CLOEXEC);
-}
-
-void cgroup_weigh(int weight, bool unified, enum cgroup_weight w)
+void cgroup_give_way(const struct cgroup *c)
 {
 	/* The usual is 1024, and 100 in v2. */
-	static const char *const texts[][2] = {
-		[CGROUP_LIGHT] = {"128", "12"}, [CGROUP_LIGHTEST] = {"8", "1"}};
-	const char *text = texts[w][unified];
-
-	if (weight >= 0)
-		(void)!pwrite(weight, text, strlen(text), 0);
+	if (c->version == 2)
+		write_at(c->dirs[0], "cpu.weight", "12");
+	else if (c->version == 1 && c->dirs[CGROUP_CPU] >= 0)
+		write_at(c->dirs[CGROUP_CPU], "cpu.shares", "128");
 }
 
 void cgroup_lift_cpu(const struct cgroup *c)

@@ -90,10 +90,8 @@ void cgroup_read_stats(const struct cgroup *c, struct cgroup_stats *ret);
 void cgroup_open_events(const struct cgroup *c, int *ret_memory, int *ret_pids);
 uint64_t cgroup_count_oom_kills(int memory_events);
 uint64_t cgroup_count_pids_refused(int pids_events);
-/* Where processors are short: an eighth of what others get, or next to nothing. */
-enum cgroup_weight { CGROUP_LIGHT, CGROUP_LIGHTEST };
-int cgroup_open_weight(const struct cgroup *c);
-void cgroup_weigh(int weight, bool unified, enum cgroup_weight w);
+/* An eighth of what others get, where processors are short. */
+void cgroup_give_way(const struct cgroup *c);
 /* The most memory since it was last reset; -1: it cannot be reset (v2 before Linux 6.12). */
 int cgroup_open_peak(const struct cgroup *c);
 int cgroup_reset_peak(int peak);

@@ -218,7 +218,6 @@ static void make_slots(const struct boot_request *r, struct guest_start *g,
 	struct cgroup c;
 	char name[64];
 	int joins = 0;
-	bool unified = false;
 
 	for (unsigned i = 0; i < count && joins >= 0; i++) {
 		name_slot(name, sizeof(name), r->cgroup_name, i);
@@ -226,24 +225,21 @@ static void make_slots(const struct boot_request *r, struct guest_start *g,
 		/* Nobody pauses or counts it by itself, and each join costs. */
 		c.lives_on = false;
 		cgroup_create(&c, &r->nest->limits);
+		/* Whoever passes on requests and answers goes first. */
+		cgroup_give_way(&c);
 		joins = c.version ? open_joins(&c, g->joins + g->join_count) : -1;
 		if (joins > 0) {
 			g->join_count += joins;
 			cgroup_open_events(&c, &g->joins[g->join_count],
 					   &g->joins[g->join_count + 1]);
 			g->joins[g->join_count + 2] = cgroup_open_peak(&c);
-			g->joins[g->join_count + 3] = cgroup_open_weight(&c);
-			/* Whoever passes on requests and answers goes first. */
-			cgroup_weigh(g->joins[g->join_count + 3], c.version == 2, CGROUP_LIGHT);
 			g->join_count += CELL_FILES - CELL_JOINS;
 		}
 		terms->cell.cgroup_layers = c.layers | LAYER_BIT(LAYER_CGROUP);
-		unified = c.version == 2;
 		cgroup_close(&c);
 	}
 	if (joins > 0) {
 		terms->cell.join_count = joins;
-		terms->cell.unified = unified;
 		return;
 	}
 	for (int i = 0; i < g->join_count; i++)

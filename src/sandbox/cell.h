@@ -31,10 +31,10 @@
 
 #define CELL_JOINS 4 /* cgroup v1: `tasks` files; v2: `cgroup.procs` */
 /*
- * Of each slot of a nest: what it is joined by, then what counts kills for memory and refused forks, the
- * peak of its memory, and its weight.
+ * Of each slot of a nest: what it is joined by, then what counts kills for memory and refused forks, and
+ * the peak of its memory.
  */
-#define CELL_FILES (CELL_JOINS + 4)
+#define CELL_FILES (CELL_JOINS + 3)
 #define CELL_NAMESPACES 8 /* as enum NS_* of plan.h */
 /*
  * In a nest: the root that cells start from, without all that each of them has of its own, and with a
@@ -50,7 +50,6 @@ struct cell_terms {
 	layer_set required;	 /* without these nothing runs */
 	layer_set cgroup_layers; /* what a slot's cgroup limits */
 	int join_count;
-	bool unified;	     /* cgroup v2 */
 	bool caller_is_root; /* see procfs.h */
 	bool rootless;
 	bool image_is_host;
