@@ -100,7 +100,10 @@ REMOTE_SRC := $(wildcard src/remote/*.c)
 
 SECCOMP_TOOL := tools/seccomp-compile.c $(wildcard tools/seccomp/*.c) src/kern/cbpf.c
 GEN          := $(B)/gen/seccomp_profiles.c $(B)/gen/guest_files.c
-GUEST_FILES  := $(sort $(wildcard guest/*/*.py guest/*/*.js guest/*/*.sh))
+# Some of them are put together from several: what comes first stands for itself in none of them.
+JOINED       := $(B)/gen/guest/zygote.py $(B)/gen/guest/snippet_park.py
+GUEST_PARTS  := guest/python/program.py $(patsubst $(B)/gen/guest/%,guest/python/%,$(JOINED))
+GUEST_FILES  := $(JOINED) $(filter-out $(GUEST_PARTS),$(sort $(wildcard guest/*/*.py guest/*/*.js guest/*/*.sh)))
 PROFILES     := $(wildcard policies/seccomp/*.txt)
 
 musl_o = $(patsubst %.c,$(B)/musl/%.o,$(1))
@@ -205,6 +208,11 @@ $(B)/tools/seccomp-compile: $(call gnu_o,$(SECCOMP_TOOL))
 	$(call quiet,LD) mkdir -p $(@D) && $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,libseccomp) -o $@
 $(B)/gen/seccomp_profiles.c: $(B)/tools/seccomp-compile $(PROFILES)
 	$(call quiet,GEN) mkdir -p $(@D) && $< -o $@ $(foreach p,$(PROFILES),$(basename $(notdir $(p)))=$(p))
+
+$(B)/gen/guest/zygote.py: guest/python/program.py guest/python/zygote.py
+$(B)/gen/guest/snippet_park.py: $(addprefix guest/python/,park.py program.py snippet_park.py)
+$(JOINED):
+	$(call quiet,GEN) mkdir -p $(@D) && cat $^ >$@
 
 # What is placed into a sandbox goes along inside the programs.
 $(B)/gen/guest_files.c: tools/embed $(GUEST_FILES)

@@ -14,15 +14,10 @@ there before the fork stays frozen: a collection that looked at it would copy al
 A child pays for each page that it writes to, and Python writes to whatever it looks at. So as much as
 can be is done before the fork: see stage, and src/zygote/pages.h for what is done to memory.
 """
-import atexit
-import builtins
 import gc
 import os
 import sys
-import types
-from importlib.machinery import SourceFileLoader
 
-ORIG_ARGV = getattr(sys, "orig_argv", [])  # since 3.10
 CODE_PLACE = "/var/tmp/.code"  # where /run/code leads (src/sandbox/cell.h)
 # What most requests have (src/api/run.c); the others are served as well, a little later.
 USUAL_PATH, USUAL_DIRECTORY, USUAL_CWD = "/tmp/.cloche/main.py", "/tmp/.cloche", "/workspace"
@@ -30,16 +25,7 @@ USUAL_ENVIRONMENT = {"PYTHONPATH": "/workspace", "NODE_PATH": "/workspace/node_m
 SAMPLE = b"print(42)\n"
 REHEARSALS = 18
 PLACE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-RESEEDED = "numpy.random", "_ssl", "multiprocessing.process"
 number = int.from_bytes
-
-
-def preload(names):
-    for name in names:
-        try:
-            __import__(name)
-        except Exception:
-            pass  # the program that wants it will be told why
 
 
 def origins():
@@ -82,31 +68,12 @@ def report(fd):
 # ---- before the fork
 
 
-def forget_states():
-    """Of modules that make them when they need them."""
-    loaded = sys.modules
-    if "uuid" in loaded:
-        loaded["uuid"]._node = None
-        loaded["uuid"]._last_timestamp = None
-    if "tempfile" in loaded:
-        loaded["tempfile"]._name_sequence = None
-        loaded["tempfile"].tempdir = None
-
-
 def stage():
     """The process as it would be after `python3 path`, if a request has nothing unusual."""
     sys.argv = [USUAL_PATH]
     ORIG_ARGV[:] = ["python3", USUAL_PATH]
     sys.path[:1] = [USUAL_DIRECTORY, USUAL_ENVIRONMENT["PYTHONPATH"]]
-    module = types.ModuleType("__main__")
-    module.__dict__.update(
-        __file__=USUAL_PATH,
-        __builtins__=builtins,
-        __loader__=SourceFileLoader("__main__", USUAL_PATH),
-        __cached__=None,
-        __annotations__={},
-    )
-    sys.modules["__main__"] = module
+    module = main_module(USUAL_PATH)
     environment = [key + b"=" + value for key, value in os.environ._data.items()]
     return module, b"\0".join([USUAL_PATH.encode(), USUAL_CWD.encode(), b"0", *environment, b""])
 
@@ -155,19 +122,6 @@ def send_scout(module, usual, reseeds):
 # ---- in a child
 
 
-def reseed():
-    """What does not see to that itself when it is forked, as random does."""
-    loaded = sys.modules
-    if "numpy.random" in loaded:
-        loaded["numpy.random"].seed()
-    if "_ssl" in loaded:
-        loaded["_ssl"].RAND_add(os.urandom(64), 64.0)
-    if "multiprocessing.process" in loaded:
-        process = loaded["multiprocessing.process"]
-        key = process.AuthenticationString(os.urandom(32))
-        process.current_process().authkey = key
-
-
 def exactly(count):
     got = os.read(0, count)
     if len(got) == count:
@@ -182,27 +136,6 @@ def exactly(count):
     return b"".join(parts)
 
 
-def take_environment(pairs):
-    """As os.environ would be; what is as it was is left alone, for each change costs."""
-    known, new = os.environ._data, {}
-    for pair in pairs:
-        key, _, value = pair.partition(b"=")
-        if key:
-            new[key] = value
-            if known.get(key) != value:
-                os.putenv(key, value)
-    for key in known:
-        if key not in new:
-            os.unsetenv(key)
-    known.clear()
-    known.update(new)
-    if b"TZ" in known and "time" in sys.modules:
-        sys.modules["time"].tzset()
-    del sys.path[1]
-    if b"PYTHONPATH" in known:
-        sys.path[1:1] = [part for part in os.environ["PYTHONPATH"].split(":") if part]
-
-
 def take_terms(module, blob):
     """NUL-separated: path, cwd, count of arguments, arguments, then K=V of the environment, as bytes."""
     fields = blob.split(b"\0")
@@ -214,44 +147,8 @@ def take_terms(module, blob):
     ORIG_ARGV[1:] = sys.argv
     sys.path[0] = directory
     take_environment(fields[end:-1])
+    sys.path[1:2] = python_path()
     return path, CODE_PLACE if directory == "/run/code" else directory, fields[1]
-
-
-def show(error):
-    """The traceback without the frames of this file."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
-        trace = trace.tb_next
-    error.__traceback__ = trace
-    sys.excepthook(type(error), error, trace)
-
-
-def exit_status(code):
-    if code is None:
-        return 0
-    if isinstance(code, int):
-        return code & 0xFF
-    sys.stderr.write(str(code) + "\n")
-    return 1
-
-
-def die_of_interrupt():
-    import signal
-
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    os.kill(os.getpid(), signal.SIGINT)
-
-
-def ended_by(error):
-    """The status."""
-    if isinstance(error, SystemExit):
-        return exit_status(error.code)
-    show(error)
-    if not isinstance(error, KeyboardInterrupt):
-        return 1
-    sys.stdout.flush()
-    die_of_interrupt()
-    return 130
 
 
 def perform(module, usual):
@@ -278,34 +175,18 @@ def perform(module, usual):
     return 0
 
 
-def flush():
-    status = 0
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except Exception:
-            status = 120
-    return status
-
-
 def serve(module, usual, reseeds):
-    """A child's life. Ends as the interpreter does, but for taking itself apart."""
+    """A child's life."""
     if reseeds:
         reseed()
-    status = perform(module, usual)
-    if "threading" in sys.modules:
-        sys.modules["threading"]._shutdown()
-    atexit._run_exitfuncs()
-    module.__dict__.clear()
-    late = flush()
-    os._exit(status or late)
+    finish(module, perform(module, usual))
 
 
 def main():
     known = os.environ._data
     known.pop(b"LD_PRELOAD")  # only from here: os.fork() needs it
     control = int(known.pop(b"CLOCHE_ZYGOTE_FD"))
-    preload(sys.argv[1:])
+    load(sys.argv[1:])
     report(control)
     os.environ.update(USUAL_ENVIRONMENT)
     for _ in range(REHEARSALS):

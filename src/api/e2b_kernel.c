@@ -98,7 +98,7 @@ static void box_free(struct box *b)
 		sandbox_unwait(b->wait);
 	if (b->placing)
 		call_drop(b->placing);
-	park_drop(b);
+	park_drop(&b->park);
 	while (b->contexts) {
 		struct context *c = b->contexts;
 
@@ -136,6 +136,7 @@ static struct box *box_of(struct api *api, struct sandbox *s)
 		return b;
 	b = must_alloc(calloc(1, sizeof(*b)));
 	b->api = api;
+	kernel_park_init(b);
 	snprintf(b->id, sizeof(b->id), "%s", sandbox_id(s));
 	b->next = *head;
 	*head = b;
@@ -178,7 +179,7 @@ static void adopt(struct box *b, struct sandbox *s, const json_t *exec)
 	if (!tag || !json_is_true(json_object_get(exec, "running")))
 		return;
 	if (str_equal(tag, KERNEL_PARK_TAG))
-		park_adopt(b, s, (uint32_t)json_integer_value(json_object_get(exec, "id")));
+		park_adopt(&b->park, s, (uint32_t)json_integer_value(json_object_get(exec, "id")));
 	if (!str_starts(tag, KERNEL_TAG))
 		return;
 	tag += strlen(KERNEL_TAG);
@@ -252,7 +253,7 @@ void kernel_expect(struct api *api, struct sandbox *s)
 		return;
 	/* It is new: nobody has left anything in it. */
 	b->known = true;
-	b->park.is_wanted = true;
+	b->is_park_wanted = true;
 	kernel_place(b);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "api/e2b_kernel.h"
+#include "manager/park.h"
 
 #define KERNEL_TAG E2B_HIDDEN_TAG "kernel:" /* then ID:LANGUAGE */
 #define KERNEL_PIECE (32u << 10)
@@ -10,7 +11,6 @@
 #define KERNEL_DIR "/tmp/.cloche"
 
 enum kernel_state { IDLE, PLACING, WAITING, STARTING, READY };
-enum park_state { PARK_NONE, PARK_STARTING, PARK_READY };
 
 struct execution {
 	struct execution *next;
@@ -57,14 +57,8 @@ struct box {
 	bool placed;
 	struct call *placing;
 	size_t file; /* being placed */
-	struct {
-		enum park_state state;
-		struct exec *exec;
-		uint32_t eid;
-		unsigned failures;
-		struct loop_timer patience;
-		bool is_wanted; /* as soon as its files are there */
-	} park;
+	struct park park;
+	bool is_park_wanted; /* as soon as its files are there */
 };
 
 struct opening {
@@ -107,14 +101,12 @@ void kernel_place(struct box *b);
 
 /* ---- copies instead of new processes (e2b_kernel_park.c) ---- */
 /* True: a copy was asked for, or will be; else it has to be started as a process. */
-bool park_takes(struct context *c, struct sandbox *s);
+bool kernel_park_takes(struct context *c, struct sandbox *s);
 /* The copy could not be had: is it to be started as a process instead? */
-bool park_refused(struct context *c, const struct err *e);
+bool kernel_park_refused(struct context *c, const struct err *e);
 /* The files are there. */
-void park_placed(struct box *b);
-/* One that an earlier daemon has started. */
-void park_adopt(struct box *b, struct sandbox *s, uint32_t eid);
-void park_drop(struct box *b);
+void kernel_park_placed(struct box *b);
+void kernel_park_init(struct box *b);
 
 /* ---- contexts (e2b_kernel.c) ---- */
 void kernel_context_free(struct context *c);

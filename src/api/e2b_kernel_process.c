@@ -25,7 +25,7 @@ static const struct language languages[] = {
 };
 
 static const char *const files[] = {"kernel.py", "kernel_charts.py", "kernel_park.py",
-				    "kernel_bash.py", "kernel.js"};
+				    "park.py",	 "kernel_bash.py",   "kernel.js"};
 
 static const struct language *language_of(const struct context *c)
 {
@@ -141,7 +141,7 @@ static void on_process_error(void *arg, const struct err *e)
 {
 	struct context *c = arg;
 
-	if (park_refused(c, e)) {
+	if (kernel_park_refused(c, e)) {
 		kernel_process_reset(c);
 		kernel_launch(c);
 		return;
@@ -209,7 +209,7 @@ void kernel_launch(struct context *c)
 		kernel_failed(c, &e);
 		return;
 	}
-	if (park_takes(c, s)) {
+	if (kernel_park_takes(c, s)) {
 		if (c->state == WAITING)
 			return;
 		r.park = c->box->park.eid;
@@ -235,7 +235,7 @@ static void after_placing(struct box *b, const struct err *e)
 
 	b->placed = !e;
 	if (!e)
-		park_placed(b);
+		kernel_park_placed(b);
 	for (c = b->contexts; c; c = next) {
 		next = c->next;
 		if (c->state != PLACING)

@@ -10,6 +10,7 @@
 
 #include "api/mcp.h"
 #include "api/mcp_tools.h"
+#include "api/snippet.h"
 #include "base/list.h"
 #include "manager/manager.h"
 
@@ -63,6 +64,7 @@ struct mcp_call {
 	json_t *args;	     /* borrowed from params, or NULL */
 	struct sandbox *box; /* awake; valid within run(), until something is waited for */
 	char box_id[IPC_ID];
+	char code[SNIPPET_PATH];	 /* run_code: its file */
 	void (*run)(struct mcp_call *c); /* once the sandbox is awake */
 	/* The handler's own: freed with the call, after stop if it was cancelled. */
 	void *work;

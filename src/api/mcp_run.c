@@ -164,30 +164,20 @@ void mcp_run_command(struct mcp_call *c)
 	capture(c, &r, json_string_value(input), json_string_length(input));
 }
 
-static void code_path(const struct mcp_call *c, const struct language *l, char *ret, size_t size)
-{
-	snprintf(ret, size, "/tmp/.cloche/%" PRIxPTR "/main%s", (uintptr_t)c >> 4, l->ending);
-}
-
 static void run_written_code(struct mcp_call *c, uint64_t size)
 {
 	struct err e = {0};
 	const struct language *l =
 		language_find(mcp_arg_text(c, "language", "python"), "language", &e);
 	struct exec_request r = {0};
-	char path[128];
 
 	(void)size;
 	if (!mcp_call_box(c))
 		return;
-	code_path(c, l, path, sizeof(path));
-	language_command(l, path, &r.argv);
-	list_add(&r.env, "PYTHONPATH=/workspace");
-	list_add(&r.env, "NODE_PATH=/workspace/node_modules");
+	snippet_request(l, c->code, &r);
 	capture(c, &r, NULL, 0);
 }
 
-/* The code goes in as a file of its own, never as part of a command line. */
 void mcp_run_code(struct mcp_call *c)
 {
 	struct err e = {0};
@@ -196,14 +186,13 @@ void mcp_run_code(struct mcp_call *c)
 	const json_t *code = json_object_get(c->args, "code");
 	struct mcp_write w = {
 		.mode = 0644, .len = json_string_length(code), .next = run_written_code};
-	char path[128];
 
 	if (!l) {
 		mcp_call_error(c, &e);
 		return;
 	}
-	code_path(c, l, path, sizeof(path));
-	w.path = path;
+	snippet_path(l, c->code);
+	w.path = c->code;
 	w.bytes = must_alloc(malloc(w.len + 1));
 	memcpy(w.bytes, json_string_value(code), w.len);
 	mcp_write_bytes(c, &w);

@@ -1,8 +1,11 @@
 #include "api/v1.h"
 
+#include "api/guest_file.h"
+#include "api/snippet.h"
 #include "api/v1_stream.h"
 #include "base/auto.h"
 #include "base/str.h"
+#include "model/language.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +13,9 @@
 static const struct body_field exec_fields[] = {
 	{"cmd", BODY_LIST, 0, "the command and its arguments", NULL},
 	{"shell", BODY_TEXT, 0, "or: one line for a shell", NULL},
+	{"code", BODY_TEXT, 0, "or: a snippet", NULL},
+	{"language", BODY_TEXT, 0, "of the code; python", NULL},
+	{"args", BODY_LIST, 0, "its arguments", NULL},
 	{"env", BODY_ENV, 0, "variables besides the sandbox's", NULL},
 	{"cwd", BODY_TEXT, 0, "where it starts", NULL},
 	{"stdin", BODY_TEXT, 0, "its input, then the end of it", NULL},
@@ -33,6 +39,8 @@ const struct body_table v1_exec_table = {exec_fields, ARRAY_LEN(exec_fields), BO
 struct job {
 	struct exchange *x;
 	struct exec_request r;
+	char code[SNIPPET_PATH]; /* its file, or "" */
+	struct file_call *placing;
 	char *input;
 	size_t input_len;
 	bool has_input, base64, keep;
@@ -46,21 +54,48 @@ static void job_done(void *data)
 {
 	struct job *j = data;
 
+	file_drop(j->placing);
 	list_done(&j->r.argv);
 	list_done(&j->r.env);
 	free(j->input);
+}
+
+static int read_code(struct job *j, const json_t *body, struct err *e)
+{
+	const char *name = body_text(body, "language");
+	const struct language *l = language_find(name ? name : "python", "language", e);
+
+	if (!l)
+		return -1;
+	snippet_path(l, j->code);
+	snippet_request(l, j->code, &j->r);
+	body_list(body, "args", &j->r.argv);
+	return 0;
+}
+
+static int read_command(struct job *j, const json_t *body, struct err *e)
+{
+	bool is_code = body_has(body, "code");
+
+	if (body_has(body, "cmd") + body_has(body, "shell") + is_code != 1)
+		return err_field(e, ERR_INVALID, "cmd", "cmd: give one of cmd, shell and code");
+	if (is_code)
+		return read_code(j, body, e);
+	if (body_has(body, "language") || body_has(body, "args"))
+		return err_field(e, ERR_INVALID, "language", "language: goes with code");
+	body_list(body, "cmd", &j->r.argv);
+	j->r.shell = body_text(body, "shell");
+	if (!j->r.shell && (!j->r.argv.count || !j->r.argv.items[0][0]))
+		return err_field(e, ERR_INVALID, "cmd", "cmd: is empty");
+	return 0;
 }
 
 static int read_words(struct job *j, const json_t *body, struct err *e)
 {
 	const char *then = body_text(body, "on_disconnect"), *code = body_text(body, "encoding");
 
-	if (body_has(body, "cmd") == body_has(body, "shell"))
-		return err_field(e, ERR_INVALID, "cmd", "cmd: give either cmd or shell");
-	body_list(body, "cmd", &j->r.argv);
-	j->r.shell = body_text(body, "shell");
-	if (!j->r.shell && (!j->r.argv.count || !j->r.argv.items[0][0]))
-		return err_field(e, ERR_INVALID, "cmd", "cmd: is empty");
+	if (read_command(j, body, e) < 0)
+		return -1;
 	if (then && !str_equal(then, "kill") && !str_equal(then, "keep"))
 		return err_field(e, ERR_INVALID, "on_disconnect",
 				 "on_disconnect: '%.40s' is not one of kill, keep", then);
@@ -182,6 +217,38 @@ static void start_background(struct job *j, struct sandbox *s)
 	j->exec = exec_start(s, &j->r, &background_ops, j);
 }
 
+static void start(struct exchange *x, struct sandbox *s)
+{
+	struct job *j = x->data;
+
+	if (j->r.background)
+		start_background(j, s);
+	else if (exchange_accepts(x, "text/event-stream"))
+		stream_start(x, s, &j->r, j->has_input ? j->input : NULL, j->input_len);
+	else
+		start_plain(j, s);
+}
+
+static void on_placed(void *arg, const struct err *e)
+{
+	struct job *j = arg;
+
+	j->placing = NULL;
+	if (e)
+		exchange_error(j->x, e);
+	else
+		v1_awake(j->x, start);
+}
+
+static void place_code(struct job *j, struct sandbox *s)
+{
+	const json_t *code = json_object_get(j->x->json, "code");
+	const struct file_where where = {j->x->api->loop, s, j->code};
+	const struct file_what what = {0644, json_string_value(code), json_string_length(code)};
+
+	j->placing = file_put(&where, &what, on_placed, j);
+}
+
 static void on_awake(struct exchange *x, struct sandbox *s)
 {
 	struct job *j = exchange_attach(x, sizeof(*j), job_done);
@@ -190,12 +257,10 @@ static void on_awake(struct exchange *x, struct sandbox *s)
 	j->x = x;
 	if (read_job(j, x->json, sandbox_spec(s)->limits.timeout_ms, &e) < 0)
 		exchange_error(x, &e);
-	else if (j->r.background)
-		start_background(j, s);
-	else if (exchange_accepts(x, "text/event-stream"))
-		stream_start(x, s, &j->r, j->has_input ? j->input : NULL, j->input_len);
+	else if (*j->code)
+		place_code(j, s);
 	else
-		start_plain(j, s);
+		start(x, s);
 }
 
 void v1_exec(struct exchange *x)

@@ -123,7 +123,8 @@ static void on_end(void *arg, bool lost)
 	struct command *c = a->command;
 
 	detach(a);
-	if (!lost && !c->reaped && (c->flags & GUEST_EXEC_KILL) && !c->attached)
+	/* Commands go on when a daemon dies; a parked one that is nobody's is of no use. */
+	if ((!lost || c->park >= 0) && !c->reaped && (c->flags & GUEST_EXEC_KILL) && !c->attached)
 		command_kill(c, GUEST_WHY_KILLED);
 	command_watch_sources(c);
 }

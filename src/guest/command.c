@@ -33,7 +33,7 @@ size_t command_running(const struct guest *g)
 	size_t n = 0;
 
 	for (const struct command *c = g->commands; c; c = c->next)
-		n += !c->reaped;
+		n += command_is_running(c);
 	return n;
 }
 

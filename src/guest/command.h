@@ -91,6 +91,11 @@ struct tenant_end;
 /* For struct tenant_owner. */
 void command_left_cell(void *command, const struct tenant_end *e);
 void command_free_all(struct guest *g);
+/* It goes on, and not just to be copied. */
+static inline bool command_is_running(const struct command *c)
+{
+	return !c->reaped && c->park < 0;
+}
 size_t command_running(const struct guest *g);
 /* guest_exec_item */
 void command_pack(const struct command *c, struct buf *ret);

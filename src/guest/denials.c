@@ -104,7 +104,7 @@ static void on_dns(void *arg, uint32_t events)
 	/* Whose query it is cannot be seen; with one command there is no doubt. */
 	if (command_running(g) == 1)
 		for (const struct command *c = g->commands; c; c = c->next)
-			if (!c->reaped)
+			if (command_is_running(c))
 				owner = c->eid;
 	denials_take_query(g, g->dns.fd, owner);
 }

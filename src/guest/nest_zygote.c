@@ -19,7 +19,7 @@ static int order_tenant(struct seat *s, struct err *e)
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return err_sys(e, "cannot create a socket pair");
-	if (spawn_open_streams(s->streams, theirs, e) == 0 &&
+	if (spawn_open_streams(false, s->streams, theirs, e) == 0 &&
 	    seat_watch(s, &s->report, pair[0], seat_on_report) == 0) {
 		fds[count++] = s->cell.fd;
 		fds[count++] = s->scratch;

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -113,10 +114,11 @@ static void become_command(struct copy *p, pid_t pid)
 					.err = take_fd(&p->ours[2])};
 	struct command *c = command_new(p->guest, &terms);
 
-	/* It has started nothing so far. */
+	/* It has started nothing so far, and must not before it bears this mark. */
 	tree_move(pid, command_mark(c));
 	command_begin(c, &terms, &process, p->stream);
 	denials_watch(p->guest);
+	(void)!write(p->report.fd, "", 1);
 	copy_free(p);
 }
 
@@ -154,14 +156,28 @@ static int send_order(int to, const struct buf *order, const int fds[ORDER_FDS])
 	return sendmsg(to, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 0;
 }
 
+static void add_text(struct buf *ret, const char *text)
+{
+	buf_add(ret, text, strlen(text) + 1);
+}
+
+static void add_list(struct buf *ret, const struct list *l)
+{
+	for (size_t i = 0; i < l->count; i++)
+		add_text(ret, l->items[i]);
+}
+
 static void pack_order(struct guest *g, const struct exec_args *a, struct buf *ret)
 {
 	struct list env = {0};
+	char count[16];
 
 	exec_args_env(g, a, &env);
-	buf_add(ret, a->cwd, strlen(a->cwd) + 1);
-	for (size_t i = 0; i < env.count; i++)
-		buf_add(ret, env.items[i], strlen(env.items[i]) + 1);
+	snprintf(count, sizeof(count), "%zu", a->argv.count);
+	add_text(ret, a->cwd);
+	add_text(ret, count);
+	add_list(ret, &a->argv);
+	add_list(ret, &env);
 	list_done(&env);
 }
 
@@ -172,7 +188,7 @@ static int order(struct guest *g, int park, const struct exec_args *a, int ours[
 	struct buf text = {0};
 	struct err e;
 
-	if (spawn_open_streams(ours, theirs, &e) < 0)
+	if (spawn_open_streams(a->flags & GUEST_EXEC_NO_STDIN, ours, theirs, &e) < 0)
 		return -1;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0) {
 		*ret_report = pair[0];

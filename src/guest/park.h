@@ -1,10 +1,12 @@
 /*
  * Parked processes: commands that have loaded all that takes long, and then only make copies of
- * themselves for others to use (guest/python/kernel_park.py).
+ * themselves for others to use (guest/python/park.py).
  *
- *   guest -> park   on its fd 3, SEQPACKET: a directory, then "K=V" for each variable, each ended by NUL;
- *                   four fds: standard streams, and a socket to report on
+ *   guest -> park   on its fd 3, SEQPACKET: a directory, the count of arguments, the arguments, then "K=V"
+ *                   for each variable, each ended by NUL; four fds: standard streams, and a socket to
+ *                   report on
  *   copy -> guest   on that socket, once its parent is the guest: a byte. The kernel says whose it is.
+ *   guest -> copy   a byte: it is a command now, and may begin
  *
  * The copy forks twice, so that it becomes the guest's own child, whose end is the kernel's word.
  */

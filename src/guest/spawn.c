@@ -194,10 +194,10 @@ static void close_all(int *fds)
 		close_fd(&fds[i]);
 }
 
-int spawn_open_streams(int ours[3], int theirs[3], struct err *e)
+int spawn_open_streams(bool no_stdin, int ours[3], int theirs[3], struct err *e)
 {
 	struct ends n = {{-1, -1, -1}, {-1, -1, -1}};
-	const struct spawn plain = {0};
+	const struct spawn plain = {.no_stdin = no_stdin};
 
 	if (open_ends(&plain, &n, e) < 0) {
 		close_all(n.ours);

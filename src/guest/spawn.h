@@ -26,6 +26,6 @@ struct spawned {
 };
 
 /* Pipes for the standard streams of a process that somebody else makes: ours do not block. */
-int spawn_open_streams(int ours[3], int theirs[3], struct err *e);
+int spawn_open_streams(bool no_stdin, int ours[3], int theirs[3], struct err *e);
 /* -1: there is no process, e->errnum says why. */
 int spawn(const struct spawn *s, struct spawned *ret, struct err *e);

@@ -4,6 +4,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "manager/snippets.h"
 #include "wire/guest.h"
 #include "wire/pack.h"
 
@@ -31,10 +32,12 @@ struct exec {
 	bool detached;	/* nobody listens; freed by the callback that is still due */
 	bool answering; /* a callback is due: audit or stats */
 	bool exited, background, unacked;
+	bool is_idle, is_snippet;
 	uint64_t timeout_ms;
 	int64_t begun_ns;
 	struct exec_exit exit;
 	struct buf request;
+	struct buf cold; /* of a snippet: the request for a process instead of a copy */
 	struct loop_timer overdue;
 };
 
@@ -42,9 +45,15 @@ static void exec_free(struct exec *x)
 {
 	loop_timer_stop(x->s->m->p.loop, &x->overdue);
 	call_drop(x->call);
-	sandbox_active(x->s, -1);
+	if (x->is_idle)
+		x->s->parked--;
+	else
+		sandbox_active(x->s, -1);
+	if (x->is_snippet)
+		snippets_expect(x->s);
 	sandbox_release(x->s);
 	buf_done(&x->request);
+	buf_done(&x->cold);
 	free(x);
 }
 
@@ -176,6 +185,8 @@ static bool may_be_a_limit(const struct exec *x)
 	       (x->unacked ? e->exit_code != 0 : e->exit_code == 128 + SIGKILL);
 }
 
+static void begin_cold(struct exec *x);
+
 static void on_end(void *arg, const struct err *e)
 {
 	struct exec *x = arg;
@@ -183,6 +194,10 @@ static void on_end(void *arg, const struct err *e)
 	struct err none;
 
 	x->call = NULL;
+	if (e && e->errnum == EAGAIN && !x->eid && x->cold.len) {
+		begin_cold(x);
+		return;
+	}
 	if (!x->exited) {
 		err_set(&none, ERR_SYSTEM, "the sandbox did not say how the command ended");
 		fail(x, e ? e : &none);
@@ -283,6 +298,15 @@ static void begin(struct exec *x)
 		loop_timer_set(x->s->m->p.loop, &x->overdue, x->timeout_ms + OVERDUE_MS);
 }
 
+/* The copy that a snippet was to be cannot be had. */
+static void begin_cold(struct exec *x)
+{
+	x->type = G_EXEC;
+	x->request = x->cold;
+	x->cold = (struct buf){0};
+	begin(x);
+}
+
 static void on_receipt(void *arg, const struct err *e)
 {
 	struct exec *x = arg;
@@ -333,10 +357,10 @@ static void pack_list(struct buf *b, const struct list *l)
 		pack_str(b, l->items[i]);
 }
 
-static void pack_request(const struct exec_request *r, struct buf *b)
+static void pack_request(const struct exec_request *r, uint32_t park, struct buf *b)
 {
-	if (r->park)
-		pack_u32(b, r->park);
+	if (park)
+		pack_u32(b, park);
 	pack_u8(b, flags_of(r));
 	pack_u32(b, r->rows);
 	pack_u32(b, r->cols);
@@ -394,7 +418,8 @@ static void name_command(const struct exec_request *r, char *text, size_t size)
 struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const struct exec_ops *ops,
 			void *arg)
 {
-	struct exec *x = exec_new(s, r->warm ? G_RUN : r->park ? G_FORK : G_EXEC, ops, arg);
+	uint32_t park = r->snippet ? snippets_park(s) : r->park;
+	struct exec *x = exec_new(s, r->warm ? G_RUN : park ? G_FORK : G_EXEC, ops, arg);
 	char command[200];
 
 	x->timeout_ms = r->timeout_ms;
@@ -403,7 +428,10 @@ struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const s
 	if (x->warm)
 		pack_warm(r, &x->request);
 	else
-		pack_request(r, &x->request);
+		pack_request(r, park, &x->request);
+	x->is_snippet = r->snippet;
+	if (r->snippet && park)
+		pack_request(r, 0, &x->cold);
 	s->m->metrics.execs++;
 	x->answering = true;
 	name_command(r, command, sizeof(command));
@@ -440,6 +468,18 @@ bool exec_warm_layers(const struct exec *x, layer_set *ret_proven, int *ret_land
 void exec_leave_unacked(struct exec *x)
 {
 	x->unacked = true;
+}
+
+void exec_leave_idle(struct exec *x)
+{
+	sandbox_active(x->s, -1);
+	x->s->parked++;
+	x->is_idle = true;
+}
+
+struct sandbox *exec_sandbox(const struct exec *x)
+{
+	return x->s;
 }
 
 size_t exec_room(const struct exec *x)

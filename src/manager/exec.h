@@ -10,3 +10,6 @@ void exit_read(struct unpack *u, struct exec_exit *ret);
 bool exec_warm_layers(const struct exec *x, layer_set *ret_proven, int *ret_landlock_abi);
 /* Who started it will acknowledge its end. */
 void exec_leave_unacked(struct exec *x);
+/* It does not keep its sandbox from being idle. */
+void exec_leave_idle(struct exec *x);
+struct sandbox *exec_sandbox(const struct exec *x);

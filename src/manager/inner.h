@@ -81,6 +81,7 @@ struct sandbox {
 	struct ipc_booted booted;
 	struct link *link;
 	unsigned holds, active; /* active: calls and commands that are going on */
+	unsigned parked;	/* commands that go on, and count for nothing (park.h) */
 	bool known;		/* in the manager's tables */
 	bool pooled, counted, booting, has_limits_of_pool;
 	uint64_t created_ms, started_ms, expires_ms; /* unix */
@@ -94,6 +95,7 @@ struct sandbox {
 	uint32_t acks[16], ack_count;
 	struct waiter *waiters;
 	struct history *history;
+	struct snippets *snippets; /* snippets.c, or NULL */
 	json_t *layers;
 	struct sandbox *next, **back; /* all, oldest first */
 	struct sandbox *next_same;    /* in its bucket */

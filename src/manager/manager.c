@@ -3,6 +3,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "manager/snippets.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -223,6 +224,7 @@ static void sandbox_free(struct sandbox *s)
 	while (s->waiters)
 		sandbox_unwait(s->waiters);
 	history_free(s->history);
+	snippets_free(s);
 	json_decref(s->layers);
 	create_options_done(&s->o);
 	free(s);
@@ -509,6 +511,7 @@ void manager_free(struct manager *m)
 
 		sandbox_close_link(s);
 		timers_stop(s);
+		snippets_free(s);
 		sandbox_remove(s);
 	}
 	warm_stop(m);

@@ -162,6 +162,7 @@ struct exec_request {
 	bool tty, background, keep, no_stdin, login;
 	bool parks;    /* can be asked for copies of itself (guest/park.h) */
 	uint32_t park; /* not 0: a copy of this command, which parks; EAGAIN: it cannot be had */
+	bool snippet;  /* argv: python3, a file, arguments; a copy of an interpreter will do */
 	enum warm_kind warm; /* in a nest. Python: argv[0] is the script's path, and: */
 	const char *code;
 	size_t code_len;

@@ -131,7 +131,7 @@ static void on_idle(void *arg)
 	struct idle_question *q;
 
 	if (s->state != STATE_RUNNING || !s->link || s->active || s->current ||
-	    link_open_calls(s->link)) {
+	    link_open_calls(s->link) > s->parked) {
 		s->used_ns = now_ns();
 		rearm(s, s->o.idle_ms);
 		return;

@@ -1,0 +1,136 @@
+#include "manager/park.h"
+
+#include "base/auto.h"
+#include "manager/exec.h"
+
+#include <signal.h>
+
+#define START_MS 30000
+#define FAILURES_MAX 3
+#define PIECE (32u << 10)
+
+static void lose(struct park *p, bool is_failure)
+{
+	loop_timer_stop(p->loop, &p->patience);
+	p->state = PARK_NONE;
+	p->exec = NULL;
+	p->eid = 0;
+	p->failures += is_failure;
+	p->changed(p->arg);
+}
+
+/* As much as the guest takes now. */
+static void feed(void *arg)
+{
+	struct park *p = arg;
+
+	while (p->input_len) {
+		size_t room = exec_room(p->exec), n = p->input_len < room ? p->input_len : room;
+
+		n = n < PIECE ? n : PIECE;
+		if (n == 0 || !exec_input(p->exec, p->input, n))
+			return;
+		p->input += n;
+		p->input_len -= n;
+		if (!p->input_len)
+			exec_close_input(p->exec);
+	}
+}
+
+static void on_start(void *arg, uint32_t eid, uint32_t pid)
+{
+	struct park *p = arg;
+
+	(void)pid;
+	p->eid = eid;
+	feed(p);
+}
+
+/* Its first word is that it is ready; what else it may say does not matter. */
+static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
+{
+	struct park *p = arg;
+
+	(void)seq, (void)bytes;
+	exec_credit(p->exec, len);
+	if (kind != 1 || p->state != PARK_STARTING)
+		return;
+	p->state = PARK_READY;
+	loop_timer_stop(p->loop, &p->patience);
+	p->changed(p->arg);
+}
+
+static void ignore(void *arg, json_t *value, const struct err *e)
+{
+	(void)arg, (void)e;
+	json_decref(value);
+}
+
+static void on_patience(void *arg)
+{
+	struct park *p = arg;
+
+	if (p->eid)
+		sandbox_signal(exec_sandbox(p->exec), p->eid, SIGKILL, true, ignore, NULL);
+}
+
+/* Another is started when it is needed. */
+static void on_exit_(void *arg, const struct exec_exit *x)
+{
+	lose(arg, x->exit_code != PARK_CHANGED);
+}
+
+static void on_error(void *arg, const struct err *e)
+{
+	(void)e;
+	lose(arg, true);
+}
+
+static const struct exec_ops ops = {.on_start = on_start,
+				    .on_output = on_output,
+				    .on_exit = on_exit_,
+				    .on_error = on_error,
+				    .on_room = feed};
+
+static void look_after(struct park *p, struct sandbox *s, struct exec *x)
+{
+	p->exec = x;
+	p->loop = s->m->p.loop;
+	exec_leave_idle(x);
+}
+
+void park_start(struct park *p, struct sandbox *s, const struct park_program *what)
+{
+	struct exec_request r = what->request;
+
+	r.parks = true;
+	r.no_stdin = !what->input;
+	p->state = PARK_STARTING;
+	p->input = what->input;
+	p->input_len = what->input_len;
+	look_after(p, s, exec_start(s, &r, &ops, p));
+	p->patience = (struct loop_timer){.call = on_patience, .arg = p};
+	loop_timer_set(p->loop, &p->patience, START_MS);
+}
+
+void park_adopt(struct park *p, struct sandbox *s, uint32_t eid)
+{
+	if (p->exec)
+		return;
+	p->state = PARK_READY;
+	p->eid = eid;
+	look_after(p, s, exec_attach(s, eid, UINT64_MAX, &ops, p));
+}
+
+void park_drop(struct park *p)
+{
+	if (!p->exec)
+		return;
+	loop_timer_stop(p->loop, &p->patience);
+	exec_detach(take_ptr(p->exec));
+}
+
+bool park_is_hopeless(const struct park *p)
+{
+	return p->failures >= FAILURES_MAX;
+}
