@@ -280,7 +280,7 @@ bench: $(filter $(B)/cloche $(B)/cloched,$(PROGRAMS)) $(B)/bench/spawnbench $(B)
 	@B=$(B) $(PYTHON) bench/run.py $(BENCH)
 
 .PHONY: bench-daemon
-bench-daemon: $(PROGRAMS) $(B)/bench/spawnbench $(B)/bench/payload
+bench-daemon: $(PROGRAMS) $(B)/bench/spawnbench $(B)/bench/askbench $(B)/bench/payload
 	@B=$(B) $(PYTHON) bench/daemon.py $(BENCH)
 
 .PHONY: bench-warm

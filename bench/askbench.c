@@ -1,28 +1,30 @@
 /*
  * Asks a daemon the same from many connections at once, and times each answer.
  *
- *   askbench [-c CLIENTS] [-n REQUESTS] [-b PAUSE_MS] SOCKET BODY EXPECT
+ *   askbench [-c CLIENTS] [-n ROUNDS] [-b PAUSE_MS] SOCKET METHOD PATH BODY EXPECT [METHOD PATH BODY EXPECT]...
  *
- * BODY is the JSON of POST /v1/run; EXPECT must be in every answer, or it fails. Each client asks again as
- * soon as it has its answer; with -b all ask at the same moment and wait for the slowest, then pause. Prints
- *   answers <tab> min <tab> p50 <tab> p99 <tab> max (microseconds) <tab> answers per second
+ * EXPECT must be in the answer, or it fails. Several questions are asked one after the other and timed as one
+ * round; @ in a path is the id that an answer before began with. Each client asks again as soon as it
+ * has its answer; with -b all ask at the same moment and wait for the slowest, then pause. Prints
+ *   rounds <tab> min <tab> p50 <tab> p99 <tab> max (microseconds) <tab> rounds per second
  */
 #include "ask.h"
 
 #include <poll.h>
 #include <time.h>
 
-enum { CLIENTS_MAX = 1024 };
+enum { CLIENTS_MAX = 1024, STEPS_MAX = 8 };
 
 struct client {
 	double begun;
-	int busy;
+	int step;
+	char id[ID_MAX];
 	struct answer answer;
 };
 
 struct bench {
-	struct question question;
-	int clients, requests, pause_ms;
+	struct question steps[STEPS_MAX];
+	int step_count, clients, rounds, pause_ms;
 	struct pollfd fds[CLIENTS_MAX];
 	struct client *all;
 	double *samples;
@@ -37,41 +39,52 @@ static double now_us(void)
 	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
 }
 
-static void ask(struct bench *b, int i)
+static void ask_step(struct bench *b, int i)
 {
-	b->all[i].begun = now_us();
-	b->all[i].answer.len = 0;
-	b->all[i].busy = 1;
-	b->sent++;
-	if (question_send(&b->question, b->fds[i].fd) < 0) {
+	struct client *c = &b->all[i];
+
+	c->answer.len = 0;
+	if (question_send(&b->steps[c->step], b->fds[i].fd, c->id) < 0) {
 		perror("send");
 		exit(1);
 	}
 }
 
+static void ask(struct bench *b, int i)
+{
+	b->all[i].begun = now_us();
+	b->all[i].step = 0;
+	b->sent++;
+	ask_step(b, i);
+}
+
 static void take(struct bench *b, int i)
 {
 	struct client *c = &b->all[i];
-	int rc = answer_read(&b->question, b->fds[i].fd, &c->answer);
+	int rc = answer_read(&b->steps[c->step], b->fds[i].fd, &c->answer);
 
 	if (rc < 0)
 		exit(1);
 	if (rc == 0)
 		return;
+	answer_id(&c->answer, c->id);
+	if (++c->step < b->step_count) {
+		ask_step(b, i);
+		return;
+	}
 	b->samples[b->done++] = now_us() - c->begun;
-	c->busy = 0;
-	if (!b->pause_ms && b->sent < b->requests)
+	if (!b->pause_ms && b->sent < b->rounds)
 		ask(b, i);
 }
 
 /* Everybody once; with -b again and again, with pauses. */
 static void run(struct bench *b)
 {
-	while (b->done < b->requests) {
-		if (b->sent == b->done && b->sent < b->requests) {
+	while (b->done < b->rounds) {
+		if (b->sent == b->done && b->sent < b->rounds) {
 			if (b->pause_ms)
 				usleep((unsigned)b->pause_ms * 1000);
-			for (int i = 0; i < b->clients && b->sent < b->requests; i++)
+			for (int i = 0; i < b->clients && b->sent < b->rounds; i++)
 				ask(b, i);
 		}
 		if (poll(b->fds, (nfds_t)b->clients, 60000) <= 0) {
@@ -93,7 +106,8 @@ static int compare(const void *a, const void *b)
 
 int main(int argc, char **argv)
 {
-	static struct bench b = {.clients = 1, .requests = 100};
+	static struct bench b = {.clients = 1, .rounds = 100};
+	const char *path;
 	double begun;
 	int opt, n;
 
@@ -101,22 +115,26 @@ int main(int argc, char **argv)
 		if (opt == 'c')
 			b.clients = atoi(optarg);
 		else if (opt == 'n')
-			b.requests = atoi(optarg);
+			b.rounds = atoi(optarg);
 		else if (opt == 'b')
 			b.pause_ms = atoi(optarg);
 		else
 			return 2;
 	}
-	if (argc - optind != 3 || b.clients < 1 || b.clients > CLIENTS_MAX || b.requests < 1) {
-		fprintf(stderr, "usage: askbench [-c CLIENTS] [-n REQUESTS] [-b PAUSE_MS] SOCKET "
-				"BODY EXPECT\n");
+	n = argc - optind - 1;
+	if (n < 4 || n % 4 || n / 4 > STEPS_MAX || b.clients < 1 || b.clients > CLIENTS_MAX ||
+	    b.rounds < 1) {
+		fprintf(stderr, "usage: askbench [-c CLIENTS] [-n ROUNDS] [-b PAUSE_MS] SOCKET "
+				"METHOD PATH BODY EXPECT...\n");
 		return 2;
 	}
-	question_make(&b.question, argv[optind], argv[optind + 1], argv[optind + 2]);
+	path = argv[optind++];
+	for (char **a = argv + optind; *a; a += 4)
+		question_make(&b.steps[b.step_count++], a[0], a[1], a[2], a[3]);
 	b.all = calloc((size_t)b.clients, sizeof(*b.all));
-	b.samples = calloc((size_t)b.requests, sizeof(*b.samples));
+	b.samples = calloc((size_t)b.rounds, sizeof(*b.samples));
 	for (int i = 0; i < b.clients; i++)
-		b.fds[i] = (struct pollfd){.fd = question_connect(&b.question), .events = POLLIN};
+		b.fds[i] = (struct pollfd){.fd = question_connect(path), .events = POLLIN};
 	begun = now_us();
 	run(&b);
 	n = b.done;

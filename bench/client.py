@@ -105,6 +105,16 @@ class Client:
         return part
 
 
+def askbench(build, d, options, *steps):
+    """bench/askbench.c: each step is a method, a path, a body and what must be in the answer; microseconds."""
+    argv = [os.path.join(build, "bench/askbench"), *map(str, options), d.sock]
+    done = subprocess.run([*argv, *(word for step in steps for word in step)], capture_output=True, text=True,
+                          check=False)
+    if done.returncode:
+        raise RuntimeError("askbench: " + done.stderr[-300:])
+    return dict(zip(("count", "min", "p50", "p99", "max", "rate"), map(float, done.stdout.split("\t"))))
+
+
 def processes_below(top):
     """Everything below a process: pid -> (parent, name)."""
     known, found = {}, {}

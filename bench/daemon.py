@@ -21,10 +21,23 @@ QUICK = bench_run.QUICK
 table = bench_run.table
 
 
-def row(name, times, base=None):
-    p50 = percentile(times, 0.5)
-    return [name, "%.2f" % p50, "%.2f" % percentile(times, 0.99), "%.2f" % min(times),
+def cells(name, p50, p99, least, base=None):
+    return [name, "%.2f" % p50, "%.2f" % p99, "%.2f" % least,
             "-" if base is None else "1/%.0f" % (base / p50) if p50 < base else "%.2f x" % (p50 / base)]
+
+
+def row(name, times, base=None):
+    return cells(name, percentile(times, 0.5), percentile(times, 0.99), min(times), base)
+
+
+EXEC = ["POST", "/v1/sandboxes/@/exec", '{"cmd":["/payload"]}', '"stdout":"hello']
+CREATE, DESTROY = ["POST", "/v1/sandboxes", "{}", '"id"'], ["DELETE", "/v1/sandboxes/@", "", ""]
+
+
+def asked(name, d, options, steps, base=None):
+    """A row of what a client in C sees, for whom all steps together are one round."""
+    m = client.askbench(bench_run.BUILD, d, options, *steps)
+    return cells(name, m["p50"] / 1000, m["p99"] / 1000, m["min"] / 1000, base) + ["%.0f" % m["rate"]]
 
 
 def create(c, **options):
@@ -33,20 +46,9 @@ def create(c, **options):
     return "/v1/sandboxes/" + json.loads(body)["id"]
 
 
-def execute(c, path, cmd=("/bin/true",)):
-    status, body = c.ask("POST", path + "/exec", {"cmd": list(cmd)})
-    assert status == 200 and b'"exit_code":0' in body, body
-
-
 def destroy(c, path):
     status, body = c.ask("DELETE", path)
     assert status in (200, 202, 204), body
-
-
-def cycle(c):
-    path = create(c)
-    execute(c, path)
-    destroy(c, path)
 
 
 def spawn(argv, count):
@@ -79,33 +81,38 @@ def docker_peers(b):
         return spawn(run, count), None
 
 
+def image_of(b):
+    """What Docker's image has, as a directory."""
+    root = os.path.join(b.dir, "image")
+    os.makedirs(root, exist_ok=True)
+    shutil.copy(b.payload, root)
+    return root
+
+
 def section_exec(b):
     count = 200 if QUICK else 1000
     peers = docker_peers(b)
     run_base = percentile(peers[0], 0.5) if peers else None
     exec_base = percentile(peers[1], 0.5) if peers and peers[1] else None
     bwrap = spawn(b.bwrap(b.payload), 50) if shutil.which("bwrap") else None
-    d = Daemon().start()
+    d = Daemon("images: {payload: %s}\nsandbox: {image: payload}\n" % image_of(b)).start()
     try:
         with Client(d.sock) as c:
             path = create(c, ttl=3600)
             time.sleep(1)
-            rows = []
-            for at_once in (1, 10, 100):
-                times, took = measure(d.sock, count, at_once, lambda x: execute(x, path))
-                rows.append(row("exec, %d at once" % at_once, times, exec_base) +
-                            ["%.0f" % (len(times) / took)])
+            there = [path + "/exec" if word.endswith("/exec") else word for word in EXEC]
+            rows = [asked("exec, %d at once" % n, d, ["-c", n, "-n", count], [there], exec_base)
+                    for n in (1, 10, 100)]
             destroy(c, path)
         if peers and peers[1]:
             rows.append(row("docker exec", peers[1]) + ["-"])
         if bwrap:
             rows.append(row("bubblewrap, cold", bwrap) + ["-"])
         table("A command in a running sandbox, ms", ["", "p50", "p99", "min", "docker exec", "a second"], rows)
-        rows = []
-        for at_once in (1, 10, 100):
-            times, took = measure(d.sock, count // 2, at_once, cycle)
-            rows.append(row("create + exec + destroy, %d at once" % at_once, times, run_base) +
-                        ["%.0f" % (len(times) / took)])
+        cycle = [CREATE, EXEC, DESTROY]
+        rows = [asked("create + exec + destroy, %d at once" % n, d, ["-c", n, "-n", count // 2], cycle, run_base)
+                for n in (1, 10, 100)]
+        rows.append(asked("the same, 20 ms between two", d, ["-b", 20, "-n", count // 5], cycle, run_base))
         if peers:
             rows.append(row("docker run --rm", peers[0]) + ["-"])
         table("A sandbox from birth to death, ms", ["", "p50", "p99", "min", "docker run", "a second"], rows)

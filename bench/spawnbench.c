@@ -66,9 +66,9 @@ static int ask_once(struct contestant *c)
 	int rc = 0;
 
 	if (!c->connection)
-		c->connection = question_connect(&c->question);
+		c->connection = question_connect(c->argv[1]);
 	a.len = 0;
-	if (question_send(&c->question, c->connection) < 0)
+	if (question_send(&c->question, c->connection, "") < 0)
 		return -1;
 	while (rc == 0)
 		rc = answer_read(&c->question, c->connection, &a);
@@ -207,7 +207,7 @@ static int parse_contestants(char **argv, struct contestant *all, int rounds)
 		if (c->asks && (!c->argv[1] || !c->argv[2] || !c->argv[3]))
 			return 0;
 		if (c->asks)
-			question_make(&c->question, c->argv[1], c->argv[2], c->argv[3]);
+			question_make(&c->question, "POST", "/v1/run", c->argv[2], c->argv[3]);
 	}
 	return count;
 }

@@ -20,6 +20,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import run as bench_run  # noqa: E402
+import client  # noqa: E402
 from client import Client, Daemon, percentile, processes_below  # noqa: E402
 
 QUICK, table = bench_run.QUICK, bench_run.table
@@ -53,7 +54,6 @@ def expect(text):
 class Bench(bench_run.Bench):
     def __init__(self):
         super().__init__()
-        shutil.copy(os.path.join(bench_run.BUILD, "bench/askbench"), self.dir)
         self.daemons = []
 
     def daemon(self, config="", kinds=({"code": "pass"}, {"cmd": ["true"]})):
@@ -80,13 +80,7 @@ class Bench(bench_run.Bench):
         return self.ask(d, body(code=snippet[0]), snippet[1])
 
     def askbench(self, d, options, request, answer):
-        done = subprocess.run(
-            [os.path.join(self.dir, "askbench"), *map(str, options), d.sock, request, expect(answer)],
-            capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError("askbench: " + done.stderr[-300:])
-        names = ("count", "min", "p50", "p99", "max", "rate")
-        return dict(zip(names, map(float, done.stdout.split("\t"))))
+        return client.askbench(bench_run.BUILD, d, options, ["POST", "/v1/run", request, expect(answer)])
 
     def stop_daemons(self):
         for d in self.daemons:

@@ -112,6 +112,7 @@ void box_request_boot(struct daemon *d, struct asker who, const struct ipc *m)
 	b->info.transient = m->boot.transient != 0;
 	b->info.level = m->boot.level;
 	b->info.provider = m->boot.provider;
+	b->info.of_host = str_equal(m->boot.image, "host");
 	/* The host's files belong to root: only that can put a layer over them. */
 	b->info.root = d->rootless ? ROOT_RO : m->boot.root;
 	if (box_is_remote(b)) {

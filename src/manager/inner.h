@@ -84,6 +84,7 @@ struct sandbox {
 	unsigned parked;	/* commands that go on, and count for nothing (park.h) */
 	bool known;		/* in the manager's tables */
 	bool pooled, counted, booting, has_limits_of_pool;
+	unsigned pool_round;
 	uint64_t created_ms, started_ms, expires_ms; /* unix */
 	int64_t used_ns, asked_ns;
 	double setup_ms;
@@ -126,7 +127,8 @@ struct manager {
 	struct tenant *tenants;
 	uint32_t alive, boots_waiting, grave_count;
 	struct pool pools[POOL_KINDS];
-	struct nest *nests; /* warm.c */
+	unsigned pool_round; /* members of earlier ones are of no use */
+	struct nest *nests;  /* warm.c */
 	uint64_t pool_wait_ms;
 	uint64_t last_created_ms;
 	struct loop_timer pool_timer, sample_timer, grave_timer;
@@ -217,7 +219,9 @@ struct sandbox *pool_take(struct manager *m, const struct create_options *o);
 void pool_refill(struct manager *m);
 /* After a member was taken: now, or when there is time for it. */
 void pool_taken(struct manager *m);
-void pool_resize(struct manager *m); /* by the configuration */
+void pool_resize(struct manager *m);
+/* The configuration is another now. */
+void pool_change(struct manager *m, const struct config *old); /* by the configuration */
 void pool_start(struct manager *m);
 void pool_adopt(struct manager *m, const struct ipc_booted *b, int fd);
 void pool_lost(struct sandbox *s); /* a member died */

@@ -484,9 +484,11 @@ struct manager *manager_new(const struct manager_parts *parts)
 
 void manager_set_config(struct manager *m, const struct config *config)
 {
+	const struct config *old = m->p.config;
+
 	m->p.config = config;
 	m->output.max = config->output_budget;
-	pool_resize(m);
+	pool_change(m, old);
 }
 
 struct budget *manager_output(struct manager *m)

@@ -4,6 +4,9 @@
  * are there, that also waits until nobody has taken one for a moment: whoever just did is likely to
  * want the processors for something else. A member is known to the manager by its id, but nobody can
  * find or list it until it is claimed.
+ *
+ * All of them have the image that sandboxes have by default. What an image's name means may change with
+ * the configuration, so only those of the host's own are kept across a change of it, or a restart.
  */
 #include "manager/inner.h"
 
@@ -25,14 +28,19 @@ static uint32_t pool_size(const struct manager *m)
 	return size < ARRAY_LEN(m->pools[0].ready) ? size : ARRAY_LEN(m->pools[0].ready);
 }
 
-static bool suits(const struct create_options *o)
+static const char *pool_image(const struct manager *m)
+{
+	return *m->p.config->sandbox.image ? m->p.config->sandbox.image : "host";
+}
+
+static bool suits(const struct manager *m, const struct create_options *o)
 {
 	const struct sandbox_spec *s = &o->spec;
 
 	return s->provider == PROVIDER_NS && o->nest[0] + o->nest[1] == 0 &&
-	       (!s->image || str_equal(s->image, "host")) && s->level == LEVEL_CONTAINER &&
-	       s->net == NET_NONE && o->volume_count == 0 && !o->snapshot[0] &&
-	       (!s->hostname || str_equal(s->hostname, "cloche")) &&
+	       str_equal(s->image ? s->image : "host", pool_image(m)) &&
+	       s->level == LEVEL_CONTAINER && s->net == NET_NONE && o->volume_count == 0 &&
+	       !o->snapshot[0] && (!s->hostname || str_equal(s->hostname, "cloche")) &&
 	       (s->root == ROOT_OVERLAY || s->root == ROOT_RO);
 }
 
@@ -49,7 +57,7 @@ struct sandbox *pool_take(struct manager *m, const struct create_options *o)
 	struct pool *p = &m->pools[o->spec.root == ROOT_OVERLAY];
 	struct sandbox *s = NULL;
 
-	if (!suits(o) || pool_size(m) == 0)
+	if (!suits(m, o) || pool_size(m) == 0)
 		return NULL;
 	p->wanted = pool_size(m);
 	for (uint32_t i = p->count; i-- > 0 && !s;) {
@@ -96,11 +104,13 @@ static void on_greeted(void *arg, const struct err *e)
 	struct pool *p = &m->pools[s->o.spec.root == ROOT_OVERLAY];
 
 	p->booting--;
-	if (e || !s->known || p->count >= pool_size(m)) {
+	if (e || !s->known || p->count >= pool_size(m) || s->pool_round != m->pool_round) {
 		if (s->known)
 			destroy_member(s);
 		if (e)
 			give_up(m);
+		else
+			pool_refill(m);
 	} else {
 		p->ready[p->count++] = s;
 		s->state = STATE_CREATED;
@@ -143,10 +153,9 @@ static struct sandbox *new_member(struct manager *m, const char *id, int root)
 
 	create_options_done(&s->o);
 	create_options_init(&s->o, m);
-	free(s->o.spec.image);
-	s->o.spec.image = str_copy("host");
 	s->o.spec.root = root;
 	s->pooled = true;
+	s->pool_round = m->pool_round;
 	memcpy(s->owner.token, "-", 2);
 	sandbox_add(s);
 	return sandbox_hold(s);
@@ -219,10 +228,25 @@ void pool_resize(struct manager *m)
 	pool_refill(m);
 }
 
+void pool_change(struct manager *m, const struct config *old)
+{
+	bool was_host = !*old->sandbox.image || str_equal(old->sandbox.image, "host");
+
+	if (!was_host || !str_equal(pool_image(m), "host")) {
+		m->pool_round++;
+		for (size_t i = 0; i < ARRAY_LEN(m->pools); i++)
+			while (m->pools[i].count)
+				destroy_member(m->pools[i].ready[--m->pools[i].count]);
+	}
+	pool_resize(m);
+}
+
 void pool_adopt(struct manager *m, const struct ipc_booted *b, int fd)
 {
 	struct sandbox *s = new_member(m, b->id, b->root);
 
+	if (!b->of_host || !str_equal(pool_image(m), "host"))
+		s->pool_round--;
 	s->booted = *b;
 	s->o.spec.limits = b->limits;
 	m->pools[b->root == ROOT_OVERLAY].booting++;

@@ -94,6 +94,7 @@ struct ipc_booted {
 	uint64_t started_ms; /* unix */
 	struct limits limits;
 	uint8_t root, provider;
+	uint8_t of_host; /* its image is the host's own programs */
 };
 
 struct ipc_stats {

@@ -2,8 +2,10 @@
 import json
 import os
 import subprocess
+import unittest
 
 import cl
+import harness
 import served
 
 
@@ -86,3 +88,53 @@ class Effect(served.Case):
         self.daemon.write_settings(settings)
         self.daemon.reload()
         self.assertTrue(served.wait_for(lambda: not larger()))
+
+
+class Image(unittest.TestCase):
+    """The pool has what sandboxes have by default."""
+
+    def settings(self, image):
+        return ("pool_size: 2\nimages: {first: %s, second: %s}\nsandbox: {image: %s}\n"
+                % (*self.roots, image))
+
+    def setUp(self):
+        self.daemon = served.Daemon("")
+        self.addCleanup(self.daemon.end)
+        self.roots = [os.path.join(self.daemon.dir, name) for name in ("first", "second")]
+        for root in self.roots:
+            cl.copy_program(root, "/usr/bin/cat")
+            with open(os.path.join(root, "which"), "w", encoding="ascii") as out:
+                out.write(os.path.basename(root))
+        self.daemon.config = self.settings("first")
+        self.daemon.start()
+
+    def metric(self, name):
+        text = self.daemon.get("/metrics").body.decode()
+        return int(next(line.split()[1] for line in text.splitlines() if line.startswith(name + " ")))
+
+    def look(self):
+        """What a new sandbox has, once the pool is full; and whether it came from there."""
+        served.wait_for(lambda: self.metric("cloche_sandboxes_pooled") >= 2)
+        hits = self.metric("cloche_pool_hits_total")
+        box = harness.Box(self.daemon)
+        which = box.exec("/usr/bin/cat", "/which").json["stdout"]
+        box.delete()
+        return which, self.metric("cloche_pool_hits_total") - hits
+
+    def test_pool(self):
+        self.assertEqual(self.look(), ("first", 1))
+        self.daemon.write_settings(self.settings("second"))
+        self.daemon.reload()
+        self.assertTrue(served.wait_for(lambda: self.look()[0] == "second"))
+        self.assertEqual(self.look(), ("second", 1))
+        self.daemon.write_settings(self.settings("host"))
+        self.daemon.reload()
+        self.assertTrue(served.wait_for(lambda: self.look()[0] == ""))
+        self.daemon.kill()
+        self.daemon.config = self.settings("first")
+        self.daemon.start()
+        self.assertEqual([self.look() for _ in range(3)], [("first", 1)] * 3)
+        self.daemon.kill()
+        self.daemon.config = self.settings("second")
+        self.daemon.start()
+        self.assertEqual([self.look() for _ in range(3)], [("second", 1)] * 3)
