@@ -98,6 +98,12 @@ static void clear_cell(struct seat *s)
 		s->nest->zygote.is_void = true;
 }
 
+static int order_cell(struct seat *s, int old)
+{
+	s->nest->boards[s->index].tenant = 0;
+	return slot_make_cell(&s->slot, old);
+}
+
 /* The slot is done with the last cell as well, and makes the next one. */
 static void renew(struct seat *s)
 {
@@ -106,7 +112,7 @@ static void renew(struct seat *s)
 	clear_cell(s);
 	s->state = SEAT_MAKING;
 	/* What fails again and again would only keep the processors busy. */
-	if (s->nest->failures > FAILURES_MAX || slot_make_cell(&s->slot, mounts) < 0)
+	if (s->nest->failures > FAILURES_MAX || order_cell(s, mounts) < 0)
 		seat_be_broken(s);
 	close_fd(&mounts);
 }
@@ -152,16 +158,6 @@ void seat_break(struct seat *s, const struct err *e)
 		seat_tell_end(s, false);
 }
 
-static void next_step(struct seat *s)
-{
-	struct err e = {0};
-
-	if (s->kind == NEST_PYTHON)
-		zygote_order_next(s->nest);
-	else if (tenant_fork(s, &e) < 0)
-		seat_break(s, &e);
-}
-
 static void on_dns(void *arg, uint32_t events)
 {
 	struct seat *s = arg;
@@ -178,7 +174,7 @@ static void on_control(void *arg, uint32_t events)
 
 	(void)events;
 	if (slot_receive(&s->slot, &m, fds) < 0 || m.news == CELL_FAILED) {
-		seat_break(s, &m.err);
+		seat_break(s, &m.told.err);
 	} else if (m.news == CELL_GONE) {
 		seat_tell_end(s, m.exit_code == CELL_OUT_OF_MEMORY);
 		renew(s);
@@ -186,11 +182,18 @@ static void on_control(void *arg, uint32_t events)
 		seat_unwatch(s, &s->dns);
 		s->slot.dns = fds[0];
 		seat_watch(s, &s->dns, fds[0], on_dns);
+	} else if (m.news == CELL_SEATED) {
+		seat_was_taken(s, &m.told, fds[0]);
 	} else {
 		seat_watch(s, &s->cell, fds[CELL_PIDFD], on_cell_death);
 		s->scratch = fds[CELL_SCRATCH];
 		s->mounts = fds[CELL_MOUNTS];
-		next_step(s);
+		if (s->kind == NEST_PYTHON) {
+			zygote_order_next(s->nest);
+			return;
+		}
+		memcpy(s->streams, fds + CELL_STREAMS, sizeof(s->streams));
+		s->state = SEAT_ORDERED;
 	}
 }
 
@@ -259,7 +262,7 @@ int nest_seat(struct nest *n, enum nest_kind kind, struct spawned *ret,
 	}
 	if (is_unused(n))
 		n->burst_ns = now_ns();
-	n->exec_errnos[s->index] = 0;
+	n->boards[s->index].exec_errno = 0;
 	n->failures = 0;
 	s->state = SEAT_TAKEN;
 	s->used_ns = now_ns();
@@ -335,6 +338,7 @@ static void start_seat(struct seat *s)
 	struct nest *n = s->nest;
 	const struct nest_options *o = &n->options;
 	int files = cell_file_count(&o->terms), first = o->first_join + s->index * files;
+	struct seat_board *board = &n->boards[s->index];
 
 	*s = new_seat(n, s->index, s->kind);
 	s->state = SEAT_BROKEN;
@@ -343,10 +347,13 @@ static void start_seat(struct seat *s)
 		s->joins[i] = i < o->terms.join_count ? first + i : -1;
 	for (int i = 0; i < CELL_FILES - CELL_JOINS; i++)
 		s->events[i] = files ? first + o->terms.join_count + i : -1;
-	if (slot_start(&o->terms, s->index, s->joins, &s->slot, &n->why) < 0)
+	s->seating = (struct slot_seating){
+		.run = tenant_run, .arg = board, .pid = &board->tenant, .midwife = &board->midwife};
+	if (slot_start(&o->terms, s->index, s->joins, s->kind == NEST_COMMAND ? &s->seating : NULL,
+		       &s->slot, &n->why) < 0)
 		return;
 	if (seat_watch(s, &s->control, s->slot.control, on_control) == 0 &&
-	    seat_watch(s, &s->dns, s->slot.dns, on_dns) == 0 && slot_make_cell(&s->slot, -1) == 0)
+	    seat_watch(s, &s->dns, s->slot.dns, on_dns) == 0 && order_cell(s, -1) == 0)
 		s->state = SEAT_MAKING;
 }
 
@@ -450,9 +457,9 @@ struct nest *nest_new(struct guest *g, const struct nest_options *o)
 	look_around(&n->options.terms);
 	n->seat_count = (int)(o->slots[NEST_COMMAND] + o->slots[NEST_PYTHON]);
 	n->seats = must_alloc(calloc((size_t)n->seat_count + 1, sizeof(*n->seats)));
-	n->exec_errnos =
-		mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (n->exec_errnos == MAP_FAILED)
+	n->boards = mmap(NULL, (size_t)n->seat_count * sizeof(*n->boards) + 1,
+			 PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (n->boards == MAP_FAILED)
 		abort();
 	for (int kind = 0; kind < NEST_KINDS; kind++)
 		for (unsigned i = 0; i < o->slots[kind]; i++, index++) {

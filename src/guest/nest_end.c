@@ -97,7 +97,7 @@ void seat_tell_end(struct seat *s, bool out_of_memory)
 	if (!tell || !s->has_ended)
 		return;
 	s->tell = NULL;
-	s->end.exec_errno = s->nest->exec_errnos[s->index];
+	s->end.exec_errno = s->nest->boards[s->index].exec_errno;
 	s->end.limits |= limits_met(s) | (out_of_memory ? GUEST_HIT_MEMORY : 0u);
 	tell(s->tell_arg, &s->end);
 }
@@ -212,6 +212,34 @@ static struct seat *find_tenant(struct nest *n, pid_t pid)
 	return NULL;
 }
 
+/* The seat that is being made by this midwife, or for a tenant of hers that has not told of itself. */
+static struct seat *find_expected(struct nest *n, pid_t pid)
+{
+	for (int i = 0; n && i < n->seat_count; i++) {
+		const struct seat *s = &n->seats[i];
+
+		if ((s->state == SEAT_MAKING || s->state == SEAT_ORDERED) && !s->tenant &&
+		    (n->boards[i].tenant == pid || n->boards[i].midwife == pid))
+			return &n->seats[i];
+	}
+	return NULL;
+}
+
+/* Later, what becomes of a midwife comes to notice with the next cell. */
+static void lose_expected(struct seat *s)
+{
+	struct err e;
+
+	s->nest->failures++;
+	/* She may have told of the cell: then the tenant may have told what was wrong, too. */
+	if (s->state == SEAT_ORDERED) {
+		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+		return;
+	}
+	err_set(&e, ERR_SYSTEM, "a process died before it was needed");
+	seat_break(s, &e);
+}
+
 static struct seat *find_eid(struct nest *n, uint32_t eid)
 {
 	for (int i = 0; n && eid > 0 && i < n->seat_count; i++)
@@ -295,6 +323,10 @@ bool nest_reaped(struct nest *n, pid_t pid, int status, const struct rusage *usa
 {
 	struct seat *s = find_tenant(n, pid);
 
+	if (!s && (s = find_expected(n, pid))) {
+		lose_expected(s);
+		return true;
+	}
 	if (!s)
 		return false;
 	/* One that dies before anybody needed it is no good; so many, and no more are made. */

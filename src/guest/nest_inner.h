@@ -20,12 +20,20 @@ struct seat_counts {
 	uint64_t oom_kills, pids_refused;
 };
 
+/* In memory that is shared with a tenant for commands until its exec, and with its midwife. */
+struct seat_board {
+	pid_t tenant; /* that was made last; 0: none yet */
+	pid_t midwife;
+	int exec_errno;
+};
+
 struct seat {
 	struct nest *nest;
 	int index;
 	enum nest_kind kind;
 	enum seat_state state;
 	struct slot slot;
+	struct slot_seating seating; /* for commands */
 	int joins[CELL_JOINS];
 	int events[CELL_FILES - CELL_JOINS]; /* of memory, of pids, peak of memory; -1: none */
 	struct seat_counts before;	     /* its tenant was seated */
@@ -57,7 +65,7 @@ struct nest {
 	struct nest_options options;
 	struct seat *seats;
 	int seat_count;
-	int *exec_errnos; /* shared with a tenant until its exec, one for each seat */
+	struct seat_board *boards; /* one for each seat */
 	struct loop_task ready;
 	struct loop_timer revive; /* what broke */
 	uint64_t revive_ms;
@@ -115,8 +123,10 @@ void seat_tell_end(struct seat *s, bool out_of_memory);
 void tenant_close_fds(int *fds, int count);
 /* The tenant's report can be read. */
 void seat_on_report(void *arg, uint32_t events);
-/* A tenant for a command, ahead of any request: our own child, born into the cell's pid namespace. */
-int tenant_fork(struct seat *s, struct err *e);
+/* A tenant for a command has told; listener: of its filter. */
+void seat_was_taken(struct seat *s, const struct cell_report *told, int listener);
+/* In a tenant for a command, ahead of any request: waits for one. arg is its struct seat_board. */
+void tenant_run(void *arg);
 /* As execvpe; returns with errno set. */
 void tenant_exec(char **argv, char **env);
 

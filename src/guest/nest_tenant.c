@@ -12,36 +12,41 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
-/* The tenant's last words before it is one. */
-static int take_report(struct seat *s, int from)
+static void be_taken(struct seat *s, int listener)
 {
-	int fds[KEEPER_MAX_FDS];
-
-	if (message_receive(from, &s->told, sizeof(s->told), fds, &s->told.err) < 0 ||
-	    s->told.err.kind != ERR_NONE) {
+	if (s->told.err.kind != ERR_NONE || seat_watch_notices(s, listener) < 0) {
+		close_fd(&listener);
 		s->nest->why = s->told.err;
-		return -1;
-	}
-	return seat_watch_notices(s, fds[0]);
-}
-
-void seat_on_report(void *arg, uint32_t events)
-{
-	struct seat *s = arg;
-	int rc = take_report(s, s->report.fd);
-
-	(void)events;
-	seat_unwatch(s, &s->report);
-	if (rc < 0) {
 		s->nest->failures++;
 		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
 		return;
 	}
 	if (s->state == SEAT_ORDERED && s->tenant)
 		seat_be_ready(s);
+}
+
+void seat_was_taken(struct seat *s, const struct cell_report *told, int listener)
+{
+	s->told = *told;
+	s->tenant = s->nest->boards[s->index].tenant;
+	/* Who was reaped before we knew whose it was will not be again. */
+	if (kill(s->tenant, 0) < 0)
+		s->tenant = 0;
+	be_taken(s, listener);
+}
+
+void seat_on_report(void *arg, uint32_t events)
+{
+	struct seat *s = arg;
+	int fds[KEEPER_MAX_FDS];
+
+	(void)events;
+	(void)!message_receive(s->report.fd, &s->told, sizeof(s->told), fds, &s->told.err);
+	seat_unwatch(s, &s->report);
+	be_taken(s, fds[0]);
 }
 
 void tenant_close_fds(int *fds, int count)
@@ -74,99 +79,89 @@ void tenant_exec(char **argv, char **env)
 	errno = result;
 }
 
-/* In the tenant, with every layer in place: four bytes of length, then as many. */
-static char *receive_terms(size_t *ret_len)
-{
-	uint32_t size;
-	size_t got = 0;
-	char *bytes;
+/* ---- for commands, in the tenant ---- */
 
-	if (read(0, &size, sizeof(size)) != (ssize_t)sizeof(size))
-		_exit(0); /* not needed any more */
-	bytes = must_alloc(calloc(1, (size_t)size + 1));
-	while (got < size) {
-		ssize_t n = read(0, bytes + got, size - got);
+#define USUAL_BYTES 4096
+#define KEPT_BYTES (64u << 10)
+
+/*
+ * It is the midwife's memory as well, and lives on there: the next tenant of hers takes it, or gives it back. There
+ * is no other, since a slot has let go of its heap.
+ */
+static char *take_memory(size_t size)
+{
+	static char *place;
+	static size_t place_size;
+
+	if (place && (place_size < size || place_size > KEPT_BYTES)) {
+		munmap(place, place_size);
+		place = NULL;
+	}
+	if (place)
+		return place;
+	place = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	place_size = size;
+	if (place == MAP_FAILED)
+		_exit(125);
+	return place;
+}
+
+static void read_whole(char *to, size_t size)
+{
+	for (size_t got = 0; got < size;) {
+		ssize_t n = read(0, to + got, size - got);
 
 		if (n <= 0)
-			_exit(0);
+			_exit(0); /* not needed any more */
 		got += (size_t)n;
 	}
-	*ret_len = size;
-	return bytes;
 }
 
-/* The terms that nest_pack_request wrote: argv[0], cwd, how many arguments follow, they, the environment. */
-static void exec_terms(const char *bytes, size_t len)
+/*
+ * The terms that nest_pack_request wrote: argv[0], cwd, how many arguments follow, they, the environment. at
+ * has room for a pointer to each, and two more.
+ */
+static void exec_terms(char *bytes, size_t len, char **at)
 {
-	struct list fields = {0}, argv = {0}, env = {0};
-	size_t argc;
+	size_t n = 0, argc = 0;
 
-	for (size_t at = 0; at < len; at += strlen(bytes + at) + 1)
-		list_add(&fields, bytes + at);
-	argc = (size_t)atoi(fields.items[2]);
-	list_add(&argv, fields.items[0]);
-	for (size_t i = 0; i < argc; i++)
-		list_add(&argv, fields.items[3 + i]);
-	for (size_t i = 3 + argc; i < fields.count; i++)
-		list_add(&env, fields.items[i]);
-	if (chdir(fields.items[1]) == 0)
-		tenant_exec(argv.items, env.items);
+	for (size_t i = 0; i < len; i += strlen(bytes + i) + 1) {
+		at[n++] = bytes + i;
+		if (n == 3)
+			argc = (size_t)atoi(at[2]);
+		if (n >= 3 && n == 3 + argc)
+			at[n++] = NULL;
+	}
+	at[n] = NULL;
+	at[2] = at[0];
+	if (chdir(at[1]) == 0)
+		tenant_exec(at + 2, at + 4 + argc);
 }
 
-struct tenant {
-	struct cell_entry entry;
-	int *exec_errno;
-};
-
-static void tenant_main(void *arg)
+void tenant_run(void *arg)
 {
-	struct tenant *t = arg;
-	sigset_t none;
-	char *request;
-	size_t len;
+	struct seat_board *board = arg;
+	size_t room;
+	uint32_t size;
+	char *bytes;
 
-	/* The nest's pid 1 waits for signals; it has no handlers, and ignores none. */
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	if (cell_enter(&t->entry) < 0)
-		_exit(125);
 	umask(022);
 	/* Most will be told to go there, and have found the way by then. */
 	(void)!chdir("/workspace");
-	request = receive_terms(&len);
-	exec_terms(request, len);
-	*t->exec_errno = errno;
+	*take_memory(USUAL_BYTES) = '\0';
+	/* Four bytes of length, then as many. */
+	read_whole((char *)&size, sizeof(size));
+	room = (size_t)size + 1 + sizeof(char *) - ((size_t)size + 1) % sizeof(char *);
+	bytes = take_memory(room + (size + 2) * sizeof(char *));
+	read_whole(bytes, size);
+	bytes[size] = '\0';
+	exec_terms(bytes, size, (char **)(void *)(bytes + room));
+	board->exec_errno = errno;
 	_exit(errno == ENOENT ? 127 : 126);
 }
 
-int tenant_fork(struct seat *s, struct err *e)
-{
-	struct nest *n = s->nest;
-	int theirs[3] = {-1, -1, -1}, pair[2], rc = -1;
+/* ---- what they are told ---- */
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		return err_sys(e, "cannot create a socket pair");
-	if (spawn_open_streams(false, s->streams, theirs, e) == 0 &&
-	    seat_watch(s, &s->report, pair[0], seat_on_report) == 0) {
-		struct tenant t = {.entry = {.terms = &n->options.terms,
-					     .cell = s->cell.fd,
-					     .scratch = s->scratch,
-					     .report = pair[1],
-					     .streams = {theirs[0], theirs[1], theirs[2]}},
-				   .exec_errno = &n->exec_errnos[s->index]};
-		const struct cell_birth birth = {
-			.cell = s->cell.fd, .born = tenant_main, .arg = &t};
-
-		memcpy(t.entry.joins, s->joins, sizeof(t.entry.joins));
-		rc = cell_bear(&birth, e);
-		s->tenant = rc > 0 ? rc : 0;
-		rc = rc > 0 ? 0 : -1;
-	}
-	close(pair[1]);
-	tenant_close_fds(theirs, 3);
-	s->state = rc == 0 ? SEAT_ORDERED : s->state;
-	return rc;
-}
 static void add_sized(struct buf *b, const void *bytes, size_t len)
 {
 	uint32_t size = (uint32_t)len;

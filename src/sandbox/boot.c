@@ -215,6 +215,7 @@ static void make_slots(const struct boot_request *r, struct guest_start *g,
 		       struct nest_terms *terms)
 {
 	unsigned count = r->nest->slots[0] + r->nest->slots[1];
+	struct limits limits;
 	struct cgroup c;
 	char name[64];
 	int joins = 0;
@@ -224,7 +225,11 @@ static void make_slots(const struct boot_request *r, struct guest_start *g,
 		cgroup_init_at(&c, r->cgroups, name);
 		/* Nobody pauses or counts it by itself, and each join costs. */
 		c.lives_on = false;
-		cgroup_create(&c, &r->nest->limits);
+		limits = r->nest->limits;
+		/* One of its own has every sandbox; commands are born here. */
+		if (i < r->nest->slots[0])
+			limits.pids += SLOT_OWN_PIDS - 1;
+		cgroup_create(&c, &limits);
 		/* Whoever passes on requests and answers goes first. */
 		cgroup_give_way(&c);
 		joins = c.version ? open_joins(&c, g->joins + g->join_count) : -1;

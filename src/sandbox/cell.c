@@ -7,6 +7,7 @@
 #include "kern/sys.h"
 #include "kern/userns.h"
 #include "sandbox/cell_look.h"
+#include "sandbox/cell_midwife.h"
 #include "sandbox/message.h"
 #include "sandbox/net.h"
 #include "sandbox/procfs.h"
@@ -30,6 +31,8 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
+
+#define CELL_USELESS 1 /* exit code of a cell that did not get ready */
 
 /* ---- the cell: pid 1 of its namespaces ---- */
 
@@ -106,25 +109,41 @@ static int build(const struct cell_terms *t, unsigned masks, int *ret_scratch, s
 }
 
 /* Our own /proc files are ours only while we are dumpable. */
-static int open_mounts_by_name(void)
+static int open_by_name(const char *path)
 {
 	int fd;
 
 	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
-	fd = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	return fd;
 }
 
-/* By which others find us. */
-static int open_self(int *ret_pidfd, int *ret_mounts, struct err *e)
+/* By which others find us, and a midwife puts somebody beside us; as many as are wanted. */
+static int open_self(int fds[CELL_FDS_ALL], int count, struct err *e)
 {
-	*ret_pidfd = (int)syscall(SYS_pidfd_open, 1, 0);
-	/* Linux 6.11 */
-	*ret_mounts = ioctl(*ret_pidfd, PIDFD_GET_MNT_NAMESPACE, 0);
-	if (*ret_mounts < 0)
-		*ret_mounts = open_mounts_by_name();
-	return *ret_pidfd < 0 || *ret_mounts < 0 ? err_sys(e, "cannot open the cell") : 0;
+	static const struct {
+		unsigned ask;
+		const char *path;
+	} rows[CELL_FDS_ALL] = {
+		[CELL_MOUNTS] = {PIDFD_GET_MNT_NAMESPACE, "/proc/self/ns/mnt"},
+		[CELL_PIDS] = {PIDFD_GET_PID_NAMESPACE, "/proc/self/ns/pid"},
+		[CELL_IPC] = {PIDFD_GET_IPC_NAMESPACE, "/proc/self/ns/ipc"},
+		[CELL_NET] = {PIDFD_GET_NET_NAMESPACE, "/proc/self/ns/net"},
+	};
+
+	fds[CELL_PIDFD] = (int)syscall(SYS_pidfd_open, 1, 0);
+	if (fds[CELL_PIDFD] < 0)
+		return err_sys(e, "cannot open the cell");
+	for (int i = CELL_MOUNTS; i < count; i++) {
+		/* Linux 6.11 */
+		fds[i] = ioctl(fds[CELL_PIDFD], rows[i].ask, 0);
+		if (fds[i] < 0)
+			fds[i] = open_by_name(rows[i].path);
+		if (fds[i] < 0)
+			return err_sys(e, "cannot open %s", rows[i].path);
+	}
+	return 0;
 }
 
 /* Where no cgroup counts memory (rule 18). */
@@ -173,25 +192,34 @@ static void reap(const struct cell_terms *t)
 	}
 }
 
-static void cell_main(const struct cell_terms *t, unsigned masks, int control)
-	__attribute__((noreturn));
-static void cell_main(const struct cell_terms *t, unsigned masks, int control)
+/* What all cells of a slot are made with. */
+struct maker {
+	const struct cell_terms *terms;
+	unsigned masks; /* of /proc */
+	int control;	/* the nest's pid 1 */
+	int cells;	/* whom a cell tells: that, or a midwife */
+	bool has_midwife;
+};
+
+static void cell_main(const struct maker *w) __attribute__((noreturn));
+static void cell_main(const struct maker *w)
 {
 	struct cell_message m = {.news = CELL_FAILED};
-	int fds[CELL_FDS] = {-1, -1, -1};
-	struct err ignored;
+	int fds[CELL_FDS_ALL], count = w->has_midwife ? CELL_FDS_ALL : CELL_MOUNTS + 1;
+	struct err *e = &m.told.err, ignored;
 
 	prctl(PR_SET_NAME, "cloche-init", 0, 0, 0);
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0 &&
-	    build(t, masks, &fds[CELL_SCRATCH], &m.err) == 0 &&
-	    open_self(&fds[CELL_PIDFD], &fds[CELL_MOUNTS], &m.err) == 0 && give_up(t, &m.err) == 0)
+	    build(w->terms, w->masks, &fds[CELL_SCRATCH], e) == 0 &&
+	    open_self(fds, count, e) == 0 && give_up(w->terms, e) == 0)
 		m.news = CELL_READY;
-	message_send(control, &m, sizeof(m), fds, m.news == CELL_READY ? CELL_FDS : 0, &ignored);
-	if (m.news == CELL_FAILED)
-		_exit(1);
+	if (message_send(w->cells, &m, sizeof(m), fds, m.news == CELL_READY ? count : 0, &ignored) <
+		    0 ||
+	    m.news == CELL_FAILED)
+		_exit(CELL_USELESS);
 	sys_close_range(0, ~0u, 0);
-	reap(t);
-	_exit(1);
+	reap(w->terms);
+	_exit(CELL_USELESS);
 }
 
 /* ---- the slot ---- */
@@ -277,14 +305,14 @@ static void drop_heap(void)
 	}
 }
 
-static pid_t make_cell(const struct cell_terms *t, unsigned masks, int control, struct err *e)
+static pid_t make_cell(const struct maker *w, struct err *e)
 {
 	struct clone_args args = {.flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC,
 				  .exit_signal = SIGCHLD};
 	pid_t pid = sys_clone3(&args);
 
 	if (pid == 0)
-		cell_main(t, masks, control);
+		cell_main(w);
 	return pid < 0 ? err_sys(e, "cannot create a cell") : pid;
 }
 
@@ -328,63 +356,72 @@ static unsigned find_masks(const struct cell_terms *t)
 }
 
 /* One cell after the other, until nobody asks any more. */
-static void serve(const struct cell_terms *t, int control)
+static void serve(const struct maker *w)
 {
 	struct network network = {.counters = NET_COUNTERS_NONE};
-	unsigned masks = find_masks(t);
 	int old[KEEPER_MAX_FDS];
 	struct err e;
 	char byte;
 
 	/* If that fails, it is made anew and tried again. */
 	(void)look_at_network(&network, &e);
-	while (message_receive(control, &byte, 1, old, &e) == 0) {
+	while (message_receive(w->control, &byte, 1, old, &e) == 0) {
 		struct cell_message m = {.news = CELL_GONE};
 		int status = 0;
 		pid_t pid = -1;
 
 		close_fd(&old[0]);
-		if (renew_network(control, &network, &m.err) == 0)
-			pid = make_cell(t, masks, control, &m.err);
+		if (renew_network(w->control, &network, &m.told.err) == 0)
+			pid = make_cell(w, &m.told.err);
 		if (pid < 0)
 			m.news = CELL_FAILED;
 		else
 			while (waitpid(pid, &status, __WALL) < 0 && errno == EINTR)
 				;
 		m.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-		if (message_send(control, &m, sizeof(m), NULL, 0, &m.err) < 0)
+		/* It may be that there is no midwife any more to tell. */
+		if (m.exit_code == CELL_USELESS)
+			m.news = CELL_FAILED;
+		if (message_send(w->control, &m, sizeof(m), NULL, 0, &e) < 0)
 			return;
 	}
 }
 
-static void slot_main(const struct cell_terms *t, int index, const int *joins, int control)
-	__attribute__((noreturn));
-static void slot_main(const struct cell_terms *t, int index, const int *joins, int control)
+static void slot_main(const struct cell_terms *t, int index, const int *joins,
+		      const struct slot_seating *seating, int control) __attribute__((noreturn));
+static void slot_main(const struct cell_terms *t, int index, const int *joins,
+		      const struct slot_seating *seating, int control)
 {
 	struct cell_message m = {.news = CELL_READY};
+	struct maker w = {.terms = t, .has_midwife = seating};
+	int dns = -1, cells = control;
 	struct err ignored;
-	int dns = -1;
 
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ||
-	    enter_slot(t, index, joins, &dns, &m.err) < 0)
+	    enter_slot(t, index, joins, &dns, &m.told.err) < 0)
 		m.news = CELL_FAILED;
-	/* The socket pair is all that it keeps: nothing of the nest's is to reach a cell. */
+	/* To add up what is used takes memory. */
+	if (m.news == CELL_READY && !is_watching(t))
+		drop_heap();
+	if (m.news == CELL_READY && seating &&
+	    midwife_start(t, seating, control, &cells, &m.told.err) < 0)
+		m.news = CELL_FAILED;
+	/* The socket pairs are all that it keeps: nothing of the nest's is to reach a cell. */
 	message_send(control, &m, sizeof(m), &dns, dns < 0 ? 0 : 1, &ignored);
 	if (m.news == CELL_FAILED)
 		_exit(1);
-	dup2(control, 0);
-	sys_close_range(1, ~0u, 0);
-	/* To add up what is used takes memory. */
-	if (!is_watching(t))
-		drop_heap();
-	serve(t, 0);
+	w.cells = dup2(cells, 1);
+	w.control = dup2(control, 0);
+	sys_close_range(2, ~0u, 0);
+	w.masks = find_masks(t);
+	serve(&w);
 	_exit(0);
 }
 
 /* ---- the nest's side ---- */
 
-int slot_start(const struct cell_terms *t, int index, const int *joins, struct slot *ret,
-	       struct err *e)
+int slot_start(const struct cell_terms *t, int index, const int *joins,
+	       const struct slot_seating *seating, struct slot *ret, struct err *e)
 {
 	struct clone_args args = {.flags = CLONE_NEWUSER, .exit_signal = SIGCHLD};
 	struct slot s = {.dns = -1};
@@ -400,7 +437,7 @@ int slot_start(const struct cell_terms *t, int index, const int *joins, struct s
 	s.pid = sys_clone3(&args);
 	if (s.pid == 0) {
 		close(pair[0]);
-		slot_main(t, index, joins, pair[1]);
+		slot_main(t, index, joins, seating, pair[1]);
 	}
 	sigprocmask(SIG_SETMASK, &old, NULL);
 	close(pair[1]);
@@ -410,7 +447,7 @@ int slot_start(const struct cell_terms *t, int index, const int *joins, struct s
 		return err_sys(e, "cannot create a slot");
 	}
 	if (slot_receive(&s, &m, fds) < 0 || m.news != CELL_READY) {
-		*e = m.err;
+		*e = m.told.err;
 		slot_stop(&s);
 		return err_wrap(e, "cannot create a slot");
 	}
@@ -433,7 +470,7 @@ int slot_receive(const struct slot *s, struct cell_message *ret, int ret_fds[CEL
 	*ret = (struct cell_message){.news = CELL_FAILED};
 	for (int i = 0; i < CELL_FDS; i++)
 		ret_fds[i] = -1;
-	if (message_receive(s->control, ret, sizeof(*ret), fds, &ret->err) < 0)
+	if (message_receive(s->control, ret, sizeof(*ret), fds, &ret->told.err) < 0)
 		return -1;
 	memcpy(ret_fds, fds, CELL_FDS * sizeof(*fds));
 	return 0;

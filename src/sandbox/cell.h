@@ -11,9 +11,9 @@
  *   cell     pid 1 of fresh pid, mount and ipc namespaces below a slot, with a fresh /tmp, HOME,
  *            workspace, /proc and terminals. It gives up everything, then only reaps.
  *   tenant   what runs in a cell. A child of the nest's pid 1, which hence learns its status from
- *            the kernel: forked by it for a command, or by a warm interpreter (CLONE_PARENT), born
- *            into the cell's pid namespace. It enters the rest, gives up everything, tries each
- *            layer, and then executes the command or waits for code. (cell_enter.c)
+ *            the kernel: made by the slot's midwife for a command (cell_midwife.h), or by a warm
+ *            interpreter, born into the cell's pid namespace. It enters the rest, gives up everything,
+ *            tries each layer, and then executes the command or waits for code. (cell_enter.c)
  *
  * A cell has one tenant in its life. When that ends, the cell is killed, and with it whatever the
  * tenant left; the slot's user, network, uts and time namespaces and its cgroup are used again, for the
@@ -75,16 +75,24 @@ struct nest_terms {
 	unsigned first[2]; /* that there are from the beginning; others when requests wait */
 };
 
+/* What a tenant tells before it gives up its last fd. */
+struct cell_report {
+	layer_set proven;
+	int landlock_abi;
+	bool listening;
+	struct err err; /* kind set: it could not enter, and is dead */
+};
+
 /*
  * A slot tells of its cells, in this order: a new network (with its name server's socket), unless nobody
- * used the last one; made (with a pidfd); gone.
+ * used the last one; made (with a pidfd); seated, if it has a midwife (with the filter's listener); gone.
  */
-enum cell_news { CELL_READY = 1, CELL_FAILED, CELL_GONE, CELL_NETWORK };
+enum cell_news { CELL_READY = 1, CELL_FAILED, CELL_GONE, CELL_NETWORK, CELL_SEATED };
 
 struct cell_message {
 	enum cell_news news;
-	int exit_code; /* CELL_GONE: CELL_OUT_OF_MEMORY, or anything else */
-	struct err err;
+	int exit_code;		 /* CELL_GONE: CELL_OUT_OF_MEMORY, or anything else */
+	struct cell_report told; /* CELL_SEATED; of the others just the error */
 };
 
 #define CELL_OUT_OF_MEMORY 42
@@ -95,48 +103,68 @@ struct slot {
 	int dns;     /* the name server's socket */
 };
 
-/* Starts a slot; joins are its cgroup's files. Blocks for about a millisecond. */
-int slot_start(const struct cell_terms *t, int index, const int *joins, struct slot *ret,
-	       struct err *e);
+/* Who is seated in each cell as soon as it is made. */
+struct slot_seating {
+	void (*run)(void *arg); /* in the tenant, with every layer in place; must not allocate */
+	void *arg;
+	/* In shared memory: its number, written by the kernel before it runs; and the midwife's */
+	pid_t *pid, *midwife;
+};
+
+/*
+ * Processes in the cgroup of a slot with a midwife that are not the tenant's: these two and the cell.
+ */
+#define SLOT_OWN_PIDS 3
+
+/*
+ * Starts a slot; joins are its cgroup's files; seating NULL: tenants come from elsewhere. Blocks for
+ * about a millisecond.
+ */
+int slot_start(const struct cell_terms *t, int index, const int *joins,
+	       const struct slot_seating *seating, struct slot *ret, struct err *e);
 /*
  * Asks for a cell; the answer comes on control. old: the mount namespace of the last one, or -1; the
  * slot lets go of it first, so that nobody who waits has to wait for it to be taken apart.
  */
 int slot_make_cell(const struct slot *s, int old);
-/* Takes one message; CELL_READY comes with CELL_FDS. -1: the slot is gone. */
-enum { CELL_PIDFD, CELL_SCRATCH, CELL_MOUNTS, CELL_FDS };
+/*
+ * Takes one message; CELL_READY comes with CELL_FDS, the last three of which are our ends of the tenant's
+ * streams if there is a midwife. She gets namespaces instead. -1: the slot is gone.
+ */
+enum {
+	CELL_PIDFD,
+	CELL_SCRATCH,
+	CELL_MOUNTS,
+	CELL_STREAMS,
+	CELL_FDS = CELL_STREAMS + 3,
+	CELL_PIDS = CELL_STREAMS,
+	CELL_IPC,
+	CELL_NET,
+	CELL_FDS_ALL
+};
 int slot_receive(const struct slot *s, struct cell_message *ret, int ret_fds[CELL_FDS]);
 void slot_stop(struct slot *s);
 
-/* What a tenant tells before it gives up its last fd. */
-struct cell_report {
-	layer_set proven;
-	int landlock_abi;
-	bool listening;
-	struct err err; /* kind set: it could not enter, and is dead */
-};
-
 struct cell_entry {
 	const struct cell_terms *terms;
-	int cell;	       /* pidfd of the cell */
-	int scratch;	       /* its tmpfs */
+	/* It comes from the slot's namespaces and cgroup, and executes something: it is not to be dumpable. */
+	bool by_midwife;
+	int mounts, ipc, net;  /* by_midwife: namespaces */
+	int cell;	       /* else: pidfd of the cell */
 	int joins[CELL_JOINS]; /* of its slot */
+	int scratch;	       /* the cell's tmpfs */
 	int streams[3];
-	int report; /* SEQPACKET: struct cell_report with the filter's listener */
+	/* SEQPACKET: struct cell_report with the filter's listener; by_midwife: struct cell_message */
+	int report;
 };
 
 /*
- * Makes a process that is born into the cell's pid namespace and calls born(arg), which never returns:
- * a child of ours, or with sibling of our parent's. tid_address: where the C library keeps its thread's
- * number, or NULL. Returns its pid as we see it, or -1.
- *
- * A process that turned to the cell's pid namespace for its children could not turn back: the
- * nest's own may belong to the host. So another one does it, which shares our memory and ends. Who makes
- * siblings makes nothing else: it turns to one cell after the other.
+ * In a warm interpreter, which makes nothing else: turns to a cell's pid namespace and makes a child of its
+ * parent's there, which calls born(arg). tid_address: where the C library keeps its thread's number.
+ * Returns its pid as we see it, or -1.
  */
 struct cell_birth {
 	int cell;
-	bool sibling;
 	int *tid_address;
 	void (*born)(void *arg);
 	void *arg;

@@ -22,54 +22,17 @@
 
 /* ---- birth ---- */
 
-/* In a process that makes no children but tenants from now on. */
-static pid_t bear(const struct cell_birth *b)
+pid_t cell_bear(const struct cell_birth *b, struct err *e)
 {
-	unsigned long flags = CLONE_PARENT;
+	const unsigned long flags = CLONE_PARENT | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
 	pid_t pid;
 
-	if (b->tid_address)
-		flags |= CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
 	if (setns(b->cell, CLONE_NEWPID) < 0)
-		return -1;
+		return err_sys(e, "cannot turn to a cell");
 	/* Not clone3, which a warm interpreter may not call: its filter cannot see the flags. */
 	pid = sys_clone_fork(flags, b->tid_address);
 	if (pid == 0)
 		b->born(b->arg);
-	return pid;
-}
-
-struct midwife {
-	const struct cell_birth *birth;
-	int errnum;
-	pid_t pid;
-};
-
-/* Shares memory with the caller, which sleeps meanwhile. */
-static int help(void *arg)
-{
-	struct midwife *m = arg;
-
-	m->pid = bear(m->birth);
-	m->errnum = errno;
-	_exit(0);
-}
-
-static pid_t bear_by_another(const struct cell_birth *b)
-{
-	static char stack[32 << 10] __attribute__((aligned(16)));
-	struct midwife m = {.birth = b, .pid = -1};
-
-	if (clone(help, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, &m) < 0)
-		return -1;
-	errno = m.errnum;
-	return m.pid;
-}
-
-pid_t cell_bear(const struct cell_birth *b, struct err *e)
-{
-	pid_t pid = b->sibling ? bear(b) : bear_by_another(b);
-
 	return pid < 0 ? err_sys(e, "cannot create a process in the cell") : pid;
 }
 
@@ -80,6 +43,13 @@ static int enter_namespaces(const struct cell_entry *c, struct err *e)
 	const int all = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWUTS |
 			CLONE_NEWCGROUP;
 
+	/* By themselves: by the pidfd of what is not dumpable only who has power over it may. */
+	if (c->by_midwife) {
+		if (setns(c->mounts, CLONE_NEWNS) < 0 || setns(c->ipc, CLONE_NEWIPC) < 0 ||
+		    setns(c->net, CLONE_NEWNET) < 0)
+			return err_sys(e, "cannot enter the cell");
+		return 0;
+	}
 	for (int i = 0; i < c->terms->join_count; i++)
 		if (write(c->joins[i], "0", 1) != 1)
 			return err_sys(e, "cannot join the slot's cgroup");
@@ -112,19 +82,21 @@ static int restrict_paths(struct board *b, struct err *e)
 	return 0;
 }
 
-static int give_up(struct plan *p, int scratch, int *ret_listener, struct err *e)
+static int give_up(const struct cell_entry *c, struct plan *p, int *ret_listener, struct err *e)
 {
-	if (restrict_limits(p, e) < 0 || caps_drop_bounding(e) < 0 || caps_clear(e) < 0)
+	/* A slot has emptied its bounding set; what is left of it would be found later. */
+	if (restrict_limits(p, e) < 0 || (!c->by_midwife && caps_drop_bounding(e) < 0) ||
+	    caps_clear(e) < 0)
 		return -1;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return err_sys(e, "cannot give up privileges");
-	verify_canary_opens(p->board, scratch);
+	verify_canary_opens(p->board, c->scratch);
 	if (restrict_paths(p->board, e) < 0 ||
 	    seccomp_load(&seccomp_profile_default, ret_listener, e) < 0)
 		return -1;
 	p->board->listening = *ret_listener > 2;
 	/* Entering a user namespace made it otherwise; a program's own /proc/self is its own. */
-	if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
+	if (!c->by_midwife && prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
 		return err_sys(e, "cannot be dumpable");
 	return 0;
 }
@@ -167,12 +139,15 @@ static layer_set close_others(int *report, int *listener)
 }
 
 /* Tells, and lets go of those as well; if that is not so, nothing runs. */
-static int tell(struct cell_report *r, int report, int listener)
+static int tell(const struct cell_message *m, bool by_midwife, int report, int listener)
 {
+	const struct cell_report *r = &m->told;
 	struct err ignored;
 	int rc;
 
-	rc = message_send(report, r, sizeof(*r), &listener, listener < 0 ? 0 : 1, &ignored);
+	rc = message_send(report, by_midwife ? (const void *)m : r,
+			  by_midwife ? sizeof(*m) : sizeof(*r), &listener, listener < 0 ? 0 : 1,
+			  &ignored);
 	if (sys_close_range(3, ~0u, 0) < 0 || verify_fds(2) == 0)
 		_exit(125);
 	return r->err.kind == ERR_NONE ? rc : -1;
@@ -188,7 +163,7 @@ static void confine(const struct cell_entry *c, struct plan *p, int *ret_listene
 	b->proven = cell_look_at_namespaces(c->terms);
 	if (c->terms->cgroup_layers && cell_is_in_cgroup())
 		b->proven |= c->terms->cgroup_layers;
-	if (give_up(p, c->scratch, ret_listener, e) < 0 || attach(c, e) < 0)
+	if (give_up(c, p, ret_listener, e) < 0 || attach(c, e) < 0)
 		return;
 	b->proven |= verify_privileges(p, c->scratch);
 	/* The nest's own places are not this tenant's. */
@@ -206,15 +181,19 @@ int cell_enter(const struct cell_entry *c)
 			 .rootless = true, /* one id is mapped, as for an ordinary user */
 			 .workspace_mode = WORKSPACE_EMPTY,
 			 .image_is_host = c->terms->image_is_host};
-	struct cell_report report = {0};
+	struct cell_message m = {.news = CELL_SEATED};
 	int listener = -1, to = c->report;
 
-	confine(c, &p, &listener, &report.err);
+	/* In a midwife's memory it is that of the last tenant. */
+	board.proven = 0;
+	board.canary_opens = board.listening = false;
+	board.landlock_abi = 0;
+	confine(c, &p, &listener, &m.told.err);
 	board.proven |= close_others(&to, &listener);
-	if (report.err.kind == ERR_NONE)
-		check_required(c->terms, board.proven, &report.err);
-	report.proven = board.proven;
-	report.landlock_abi = board.landlock_abi;
-	report.listening = board.listening;
-	return tell(&report, to, listener);
+	if (m.told.err.kind == ERR_NONE)
+		check_required(c->terms, board.proven, &m.told.err);
+	m.told.proven = board.proven;
+	m.told.landlock_abi = board.landlock_abi;
+	m.told.listening = board.listening;
+	return tell(&m, c->by_midwife, to, listener);
 }

@@ -59,11 +59,8 @@ static void born(void *arg)
 static void carry_out(int control, const struct zygote_order *o, const int *fds)
 {
 	static struct cell_entry entry;
-	struct cell_birth birth = {.cell = fds[0],
-				   .sibling = true,
-				   .tid_address = tid_address,
-				   .born = born,
-				   .arg = &entry};
+	struct cell_birth birth = {
+		.cell = fds[0], .tid_address = tid_address, .born = born, .arg = &entry};
 	struct err e = {0};
 	pid_t pid;
 
