@@ -5,6 +5,7 @@
 #include "api/e2b.h"
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/str.h"
 
 #include <stdlib.h>
@@ -13,13 +14,9 @@
 
 json_t *e2b_time(uint64_t unix_ms)
 {
-	time_t seconds = (time_t)(unix_ms / 1000);
-	char day[40], text[64];
-	struct tm t;
+	char text[UTC_TEXT];
 
-	gmtime_r(&seconds, &t);
-	strftime(day, sizeof(day), "%Y-%m-%dT%H:%M:%S", &t);
-	snprintf(text, sizeof(text), "%s.%03uZ", day, (unsigned)(unix_ms % 1000));
+	utc_text(unix_ms / 1000, (uint32_t)(unix_ms % 1000) * 1000000, 3, text);
 	return must_alloc(json_string(text));
 }
 

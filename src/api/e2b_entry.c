@@ -5,13 +5,13 @@
 #include "api/e2b.h"
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/str.h"
 #include "wire/guest.h"
 #include "wire/pack.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define XATTR "user.e2b."
 
@@ -73,14 +73,9 @@ static void permissions(uint8_t kind, uint32_t mode, char text[16])
 
 static json_t *time_json(uint64_t ns)
 {
-	time_t seconds = (time_t)(ns / 1000000000u);
-	char day[40], text[64];
-	struct tm t;
+	char text[UTC_TEXT];
 
-	gmtime_r(&seconds, &t);
-	strftime(day, sizeof(day), "%Y-%m-%dT%H:%M:%S", &t);
-	snprintf(text, sizeof(text), "%s.%09uZ", day, (unsigned)(ns % 1000000000u));
-	return json_string(text);
+	return json_string(utc_text(ns / 1000000000u, (uint32_t)(ns % 1000000000u), 9, text));
 }
 
 /* Names may hold any bytes, JSON may not. */

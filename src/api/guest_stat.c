@@ -1,10 +1,10 @@
 #include "api/guest_stat.h"
 
 #include "api/text.h"
+#include "base/clock.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 bool guest_stat_read(struct unpack *u, struct guest_stat *ret)
 {
@@ -31,18 +31,14 @@ json_t *guest_stat_json(const struct guest_stat *st)
 {
 	const char *slash = strrchr(st->path, '/'),
 		   *name = slash && slash[1] ? slash + 1 : st->path;
-	time_t seconds = (time_t)(st->mtime_ns / 1000000000);
-	char mode[8], time[40] = "";
-	struct tm tm;
+	char mode[8], time[UTC_TEXT];
 	json_t *o;
 
 	snprintf(mode, sizeof(mode), "%04o", st->mode & 07777);
-	if (gmtime_r(&seconds, &tm))
-		strftime(time, sizeof(time), "%Y-%m-%dT%H:%M:%SZ", &tm);
 	o = json_pack("{s:o, s:o, s:s, s:s, s:I, s:s}", "path",
 		      text_json(st->path, strlen(st->path)), "name", text_json(name, strlen(name)),
 		      "type", kind_name(st->kind), "mode", mode, "size", (json_int_t)st->size,
-		      "mtime", time);
+		      "mtime", utc_text((uint64_t)(st->mtime_ns / 1000000000), 0, 0, time));
 	json_object_set_new(o, "uid", json_integer(st->uid));
 	json_object_set_new(o, "gid", json_integer(st->gid));
 	json_object_set_new(o, "owner", text_json(st->owner, strlen(st->owner)));

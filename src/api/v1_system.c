@@ -5,13 +5,13 @@
 #include "audit/audit.h"
 #include "auth/tokens.h"
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/buf.h"
 #include "base/str.h"
 #include "policy/config.h"
 
 #include <errno.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define AUDIT_MAX 10000
@@ -35,14 +35,9 @@ void v1_metrics(struct exchange *x)
 
 static json_t *seconds(uint64_t t)
 {
-	char text[40];
-	time_t at = (time_t)t;
-	struct tm tm;
+	char text[UTC_TEXT];
 
-	if (!t || !gmtime_r(&at, &tm))
-		return json_null();
-	strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &tm);
-	return json_string(text);
+	return t && *utc_text(t, 0, 0, text) ? json_string(text) : json_null();
 }
 
 static json_t *describe_token(const struct token *t)

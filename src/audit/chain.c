@@ -1,6 +1,7 @@
 #include "audit/chain.h"
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/jsonw.h"
 #include "base/str.h"
 
@@ -10,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #define DIGEST 32
 
@@ -73,18 +73,6 @@ void chain_digest(const void *bytes, size_t len, char ret[CHAIN_HASH])
 	hash_bytes(&none, bytes, len, ret);
 }
 
-static void time_now(char *dst, size_t size)
-{
-	struct timespec t;
-	struct tm tm;
-	char date[32];
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	gmtime_r(&t.tv_sec, &tm);
-	strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &tm);
-	snprintf(dst, size, "%s.%06ldZ", date, t.tv_nsec / 1000);
-}
-
 /* A sender is not trusted to have ended its strings. */
 static void put_text(struct jsonw *j, const char *key, const char *text, size_t room)
 {
@@ -99,9 +87,9 @@ static void put_text(struct jsonw *j, const char *key, const char *text, size_t 
 static void put_fields(struct jsonw *j, const struct chain *c, const struct audit_entry *entry,
 		       const char *torn)
 {
-	char when[48];
+	char when[UTC_TEXT];
 
-	time_now(when, sizeof(when));
+	utc_now(6, when);
 	jsonw_open(j, NULL, '{');
 	jsonw_uint(j, "seq", c->seq + 1);
 	jsonw_string(j, "time", when);

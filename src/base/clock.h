@@ -1,4 +1,4 @@
-/* The monotonic clock in nanoseconds. */
+/* The monotonic clock in nanoseconds, and the time of day as text. */
 #pragma once
 
 #include <stdint.h>
@@ -11,3 +11,9 @@ static inline int64_t now_ns(void)
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
+
+#define UTC_TEXT 48
+
+/* As RFC 3339 has it, with so many digits (0 to 9) of the second's fraction; "" if no calendar has it. */
+const char *utc_text(uint64_t seconds, uint32_t ns, int digits, char ret[UTC_TEXT]);
+const char *utc_now(int digits, char ret[UTC_TEXT]);

@@ -1,13 +1,13 @@
 #include "base/log.h"
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/jsonw.h"
 #include "base/str.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
@@ -28,24 +28,12 @@ void log_init(const char *role)
 			settings.least = (enum log_level)i;
 }
 
-static void time_now(char *dst, size_t size)
-{
-	struct timespec t;
-	struct tm tm;
-	char date[32];
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	gmtime_r(&t.tv_sec, &tm);
-	strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &tm);
-	snprintf(dst, size, "%s.%03ldZ", date, t.tv_nsec / 1000000);
-}
-
 void log_line(enum log_level level, const char *what, ...)
 {
 	auto_free char *text = NULL;
 	size_t len = 0;
 	const char *key;
-	char when[48];
+	char when[UTC_TEXT];
 	struct jsonw j;
 	va_list ap;
 	FILE *to;
@@ -56,7 +44,7 @@ void log_line(enum log_level level, const char *what, ...)
 	to = open_memstream(&text, &len);
 	if (!to)
 		return;
-	time_now(when, sizeof(when));
+	utc_now(3, when);
 	jsonw_begin(&j, to);
 	jsonw_open(&j, NULL, '{');
 	jsonw_string(&j, "time", when);

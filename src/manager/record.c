@@ -2,25 +2,21 @@
 #include "manager/inner.h"
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* ---- for clients ---- */
 
 json_t *time_json(uint64_t ms)
 {
-	time_t seconds = (time_t)(ms / 1000);
-	char text[40];
-	struct tm tm;
+	char text[UTC_TEXT];
 
-	if (ms == 0 || !gmtime_r(&seconds, &tm))
+	if (ms == 0 || !*utc_text(ms / 1000, (uint32_t)(ms % 1000) * 1000000, 3, text))
 		return json_null();
-	strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &tm);
-	snprintf(text + strlen(text), sizeof(text) - strlen(text), ".%03uZ", (unsigned)(ms % 1000));
 	return json_string(text);
 }
 

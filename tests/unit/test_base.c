@@ -1,4 +1,5 @@
 /* base: errors, strings, UTF-8, lists, and the parsers of sizes and times. */
+#include "base/clock.h"
 #include "base/auto.h"
 #include "base/err.h"
 #include "base/list.h"
@@ -324,22 +325,38 @@ static void test_parse_count_and_milli(void **state)
 	check_bad(parse_milli, never, ARRAY_LEN(never));
 }
 
+static void test_utc_text(void **state)
+{
+	static const struct {
+		uint64_t seconds;
+		uint32_t ns;
+		int digits;
+		const char *text;
+	} rows[] = {
+		{0, 0, 0, "1970-01-01T00:00:00Z"},
+		{1700000000, 987654321, 3, "2023-11-14T22:13:20.987Z"},
+		{1700000000, 1000, 6, "2023-11-14T22:13:20.000001Z"},
+		{1700000000, 5, 9, "2023-11-14T22:13:20.000000005Z"},
+		{UINT64_MAX / 2, 0, 0, ""},
+	};
+	char text[UTC_TEXT];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		assert_string_equal(utc_text(rows[i].seconds, rows[i].ns, rows[i].digits, text),
+				    rows[i].text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_err),
-		cmocka_unit_test(test_err_long),
-		cmocka_unit_test(test_err_names),
-		cmocka_unit_test(test_list),
-		cmocka_unit_test(test_auto),
-		cmocka_unit_test(test_strings),
-		cmocka_unit_test(test_path_below),
-		cmocka_unit_test(test_path_clean),
-		cmocka_unit_test(test_sanitise),
-		cmocka_unit_test(test_utf8),
-		cmocka_unit_test(test_parse_size),
-		cmocka_unit_test(test_parse_time),
-		cmocka_unit_test(test_parse_count_and_milli),
+		cmocka_unit_test(test_utc_text),   cmocka_unit_test(test_err),
+		cmocka_unit_test(test_err_long),   cmocka_unit_test(test_err_names),
+		cmocka_unit_test(test_list),	   cmocka_unit_test(test_auto),
+		cmocka_unit_test(test_strings),	   cmocka_unit_test(test_path_below),
+		cmocka_unit_test(test_path_clean), cmocka_unit_test(test_sanitise),
+		cmocka_unit_test(test_utf8),	   cmocka_unit_test(test_parse_size),
+		cmocka_unit_test(test_parse_time), cmocka_unit_test(test_parse_count_and_milli),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
