@@ -23,6 +23,22 @@ CODE_PLACE = "/var/tmp/.code"  # where /run/code leads (src/sandbox/cell.h)
 USUAL_PATH, USUAL_DIRECTORY, USUAL_CWD = "/tmp/.cloche/main.py", "/tmp/.cloche", "/workspace"
 USUAL_ENVIRONMENT = {"PYTHONPATH": "/workspace", "NODE_PATH": "/workspace/node_modules"}
 SAMPLE = b"print(42)\n"
+# Not done ahead, but what such a program looks at is at hand.
+LONGER_SAMPLE = b"""
+import json, re
+class Pair:
+    def __init__(self, *both):
+        self.both = both
+    def __repr__(self):
+        return f"Pair({self.both[0]!r}, {self.both[1]:.2f})"
+pairs = sorted((Pair(name, len(name) / 3) for name in re.findall("[a-z]+", "one two three")), key=repr)
+try:
+    found = {p.both[0]: [p, *range(3)] for p in pairs if p.both[1] > 1}
+    found["none"]
+except KeyError as error:
+    found["error"] = "%s" % error
+print(json.dumps(found, default=str), "-".join(found).upper().split("E"))
+"""
 REHEARSALS = 18
 PLACE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 number = int.from_bytes
@@ -78,11 +94,11 @@ def stage():
     return module, b"\0".join([USUAL_PATH.encode(), USUAL_CWD.encode(), b"0", *environment, b""])
 
 
-def with_sample(usual, call, *arguments):
-    """A request at standard input, and its output to nowhere, while that is called."""
+def with_sample(sample, usual, call, *arguments):
+    """A request for that at standard input, and its output to nowhere, while that is called."""
     streams = os.dup(0), os.dup(1)
     ends = os.pipe()
-    os.write(ends[1], b"".join(len(part).to_bytes(4, "little") + part for part in (usual, SAMPLE)))
+    os.write(ends[1], b"".join(len(part).to_bytes(4, "little") + part for part in (usual, sample)))
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(ends[0], 0)
     os.dup2(nowhere, 1)
@@ -104,12 +120,12 @@ def rehearse():
     """What the interpreter learns and writes down at first need not be in each child."""
     state = list(sys.path), sys.argv, list(ORIG_ARGV), sys.modules["__main__"]
     module, usual = stage()
-    with_sample(usual, perform, module, usual)
+    with_sample(SAMPLE, usual, perform, module, usual)
     sys.path[:], sys.argv, ORIG_ARGV[:], sys.modules["__main__"] = state
 
 
 def send_scout(module, usual, reseeds):
-    """A child that does all of it, to see what it writes to (src/zygote/pages.h)."""
+    """A child that does all of it, to see which memory it needs (src/zygote/pages.h)."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -185,6 +201,7 @@ def serve(module, usual, reseeds):
 def main():
     known = os.environ._data
     known.pop(b"LD_PRELOAD")  # only from here: os.fork() needs it
+    known.pop(b"LD_BIND_NOW", None)
     control = int(known.pop(b"CLOCHE_ZYGOTE_FD"))
     load(sys.argv[1:])
     report(control)
@@ -196,7 +213,8 @@ def main():
     reseeds = any(name in sys.modules for name in RESEEDED)
     gc.collect()
     gc.freeze()
-    with_sample(usual, send_scout, module, usual, reseeds)
+    for sample in (SAMPLE, LONGER_SAMPLE):
+        with_sample(sample, usual, send_scout, module, usual, reseeds)
     os.fork()
     serve(module, usual, reseeds)
 

@@ -94,6 +94,8 @@ static int nest(int argc, char **argv)
 	for (char **e = environ; *e; e++)
 		list_add(&environment, *e);
 	list_add(&environment, "LD_PRELOAD=/run/cloche/zygote.so");
+	/* A name that is looked up later is looked up by each tenant. */
+	list_add(&environment, "LD_BIND_NOW=1");
 	list_add(&environment, ZYGOTE_ENV "=3");
 	n.interpreter = interpreter.items;
 	n.environment = environment.items;

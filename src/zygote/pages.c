@@ -1,206 +1,176 @@
 #include "zygote/pages.h"
 
 #include "base/auto.h"
+#include "zygote/gaps.h"
+#include "zygote/image.h"
+#include "zygote/mappings.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
-#include <malloc.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #ifndef MADV_POPULATE_READ
 #define MADV_POPULATE_READ 22
 #endif
 
-#define PAGE 4096u
-#define RANGES_MAX 512
-#define PAGES_MAX 2048 /* that a tenant writes to: 8 MB */
+#define READ_MAX 16384
+#define WRITTEN_MAX 2048 /* 8 MB */
+#define PIECES_MAX 32768 /* half of how many mappings a process can have */
 #define SCOUT_SECONDS 5
-
 #define FILE_BYTES_MIN (64u << 10)
 
-#define PAGEMAP_PRESENT (1ull << 63)
-#define PAGEMAP_SWAPPED (1ull << 62)
-#define PAGEMAP_FILE (1ull << 61)
-#define PAGEMAP_OWN (1ull << 56) /* mapped by nobody else */
-
-struct range {
-	uintptr_t start, end;
-};
-
-struct ranges {
-	struct range items[RANGES_MAX];
-	int count;
-};
-
-/* Written by the scout, read by the interpreter. */
+/* Written by the scouts, read by the interpreter. */
 struct report {
-	struct ranges read; /* of files */
-	int written_count;
-	uintptr_t written[PAGES_MAX];
+	bool is_second;
+	int read_count, written_count;
+	uintptr_t read[READ_MAX]; /* of files */
+	uintptr_t written[WRITTEN_MAX];
 };
 
-static struct ranges writable, files; /* private ones of the interpreter */
+/* Private mappings of the interpreter: of files; those of them that are its image; others that can be written to. */
+static struct ranges files, image, others;
 static struct report *report;
 static bool is_scout;
-/* What a tenant writes to. */
-static uintptr_t pages[PAGES_MAX];
-static int page_count;
+/* What every tenant writes to. */
+static uintptr_t written[WRITTEN_MAX];
+static int written_count;
 
-/* ---- gaps ---- */
+/* ---- before the scouts ---- */
 
-/*
- * Whatever is free between other things is taken, for good: what a tenant makes would else be scattered
- * over pages that it then had to copy. That is no loss, for copying one costs as much as a new one.
- */
-#define GAPS_BYTES_MAX (8u << 20)
-
-/* Where memory comes from that nobody has had before: at the end, one piece after the other. */
-static char *find_top(void)
+static void sort_mapping(void *arg, const struct mapping *m)
 {
-	enum { SIZE = 64 << 10, PIECES = 8 };
-	char *pieces[PIECES], *top;
+	size_t size = m->range.end - m->range.start;
 
-	for (int i = 0; i < PIECES; i++)
-		pieces[i] = malloc(SIZE);
-	top = pieces[PIECES - 1];
-	for (int i = PIECES - 1; i > 0 && pieces[i] == pieces[i - 1] + SIZE + 2 * sizeof(size_t);
-	     i--)
-		top = pieces[i - 1];
-	for (int i = PIECES - 1; i >= 0; i--)
-		free(pieces[i]);
-	return top;
-}
-
-static void close_gaps_of_heap(void)
-{
-	enum { STEP = 2 * sizeof(size_t), SMALL = 1024 };
-	size_t bytes = 0;
-	char *top, *piece;
-
-	malloc_trim(0);
-	top = find_top();
-	for (size_t size = 32 << 10; size >= STEP; size -= size > SMALL ? size / 2 : STEP) {
-		while (bytes < GAPS_BYTES_MAX) {
-			piece = malloc(size);
-			if (!piece || piece >= top) {
-				free(piece);
-				break;
-			}
-			bytes += size;
-		}
+	(void)arg;
+	if (image_is_worth(m)) {
+		ranges_add(&image, &m->range);
+		ranges_add(&files, &m->range);
+	} else if (m->is_writable) {
+		ranges_add(&others, &m->range);
+	} else if (m->is_file && size >= FILE_BYTES_MIN) {
+		ranges_add(&files, &m->range);
 	}
-	/* No tenant has to ask the kernel for its first pages. */
-	free(malloc(96 << 10));
 }
 
-struct python_memory {
-	void *(*get)(size_t);
-	void (*put)(void *);
+/* Drops pages that are still the file's from our tables, but for a list of some in their order. */
+struct pruning {
+	const uintptr_t *keep, *end;
+	struct range run;
 };
 
-/* A row of objects at the beginning of a pool: nobody else has anything in it. */
-static void close_gaps_of_size(const struct python_memory *m, size_t size, size_t *bytes)
+static void prune_run(struct pruning *p)
 {
-	enum { HEADER = 48, ENOUGH = 2048 };
-	char *first = NULL, *last = NULL;
+	madvise((void *)p->run.start, p->run.end - p->run.start, MADV_DONTNEED);
+}
 
-	while (*bytes < GAPS_BYTES_MAX) {
-		char *piece = m->get(size);
+static void prune_page(void *arg, uintptr_t at, uint64_t entry)
+{
+	struct pruning *p = arg;
 
-		*bytes += size;
-		if (!piece || piece != last + size)
-			first = piece;
-		last = piece;
-		if (first && (uintptr_t)first % PAGE == HEADER && last - first > ENOUGH)
-			break;
+	while (p->keep < p->end && *p->keep < at)
+		p->keep++;
+	if (!(entry & PAGEMAP_FILE) || (p->keep < p->end && *p->keep == at))
+		return;
+	if (p->run.end != at) {
+		prune_run(p);
+		p->run.start = at;
 	}
-	for (char *piece = last; piece && piece >= first; piece -= size)
-		m->put(piece);
+	p->run.end = at + PAGE;
 }
 
-/* Of CPython: small objects are in pools, one for each size. */
-static void close_gaps_of_pools(void)
+static void prune_tables(const uintptr_t *keep, int count)
 {
-	enum { STEP = 16, SIZE_MAX_OF_POOLS = 512 };
-	struct python_memory m;
-	size_t bytes = 0;
+	auto_close int pages = mappings_open_pages();
+	struct pruning p = {.keep = keep, .end = keep + count};
 
-	*(void **)&m.get = dlsym(RTLD_DEFAULT, "PyObject_Malloc");
-	*(void **)&m.put = dlsym(RTLD_DEFAULT, "PyObject_Free");
-	for (size_t size = STEP; m.get && m.put && size <= SIZE_MAX_OF_POOLS; size += STEP)
-		close_gaps_of_size(&m, size, &bytes);
+	mappings_each_page(pages, &files, prune_page, &p);
+	prune_run(&p);
 }
 
-/* ---- mappings ---- */
-
-static void add_range(struct ranges *to, uintptr_t start, uintptr_t end)
+/* Neighbours that differ in something are not made one again. */
+static void cut_files(void)
 {
-	if (to->count < RANGES_MAX)
-		to->items[to->count++] = (struct range){start, end};
+	int pieces = 0;
+
+	for (const struct range *r = files.items; r < files.items + files.count; r++)
+		for (uintptr_t at = r->start; at < r->end && pieces < PIECES_MAX; at += 2 * PAGE)
+			pieces += 2 + madvise((void *)at, PAGE, MADV_DONTDUMP);
 }
 
-static void look_at_mappings(void)
+static void begin(void)
 {
-	FILE *maps = fopen("/proc/self/maps", "re");
-	char line[512], mode[5], place[8];
-	uintptr_t start, end;
+	gaps_close();
+	mappings_each(sort_mapping, NULL);
+	report = mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
+		      0);
+	if (report == MAP_FAILED)
+		report = NULL;
+}
 
-	while (maps && fgets(line, sizeof(line), maps)) {
-		place[0] = '\0';
-		if (sscanf(line, "%lx-%lx %4s %*s %*s %*s %7s", &start, &end, mode, place) < 3 ||
-		    mode[3] != 'p')
-			continue;
-		if (mode[1] == 'w')
-			add_range(&writable, start, end);
-		else if (place[0] == '/' && end - start >= FILE_BYTES_MIN)
-			add_range(&files, start, end);
+pid_t pages_send_scout(pid_t (*how)(void))
+{
+	static bool has_begun;
+	pid_t pid;
+
+	if (!has_begun)
+		begin();
+	has_begun = true;
+	if (report) {
+		image_take(&image);
+		prune_tables(NULL, 0);
 	}
-	if (maps)
-		fclose(maps);
-}
-
-/* Calls for each page of the range that is there. */
-static void each_page(int pagemap, const struct range *r,
-		      void (*call)(void *arg, uintptr_t at, uint64_t entry), void *arg)
-{
-	uint64_t entries[512];
-
-	for (uintptr_t at = r->start; at < r->end; at += ARRAY_LEN(entries) * PAGE) {
-		ssize_t got = pread(pagemap, entries, sizeof(entries), (off_t)(at / PAGE * 8));
-
-		for (size_t i = 0; got > 0 && i < (size_t)got / 8 && at + i * PAGE < r->end; i++)
-			if (entries[i] & (PAGEMAP_PRESENT | PAGEMAP_SWAPPED))
-				call(arg, at + i * PAGE, entries[i]);
+	pid = how();
+	if (pid == 0) {
+		is_scout = true;
+		alarm(SCOUT_SECONDS);
+		cut_files();
 	}
+	return pid;
 }
 
-static void note_if_changed(void *arg, uintptr_t at, uint64_t entry)
+/* ---- the scouts ---- */
+
+static bool was_written(uintptr_t at)
 {
-	(void)at;
-	if (!(entry & PAGEMAP_FILE))
-		*(bool *)arg = true;
+	for (int i = 0; i < report->written_count; i++)
+		if (report->written[i] == at)
+			return true;
+	return false;
 }
 
-/* All that the interpreter needed to load its modules need not be in the tables of its tenants. */
-static void forget_files(void)
+static void note_written(void *arg, uintptr_t at, uint64_t entry)
 {
-	auto_close int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+	(void)arg;
+	if (!(entry & PAGEMAP_FILE) && entry & PAGEMAP_PRESENT && entry & PAGEMAP_OWN &&
+	    report->written_count < WRITTEN_MAX)
+		report->written[report->written_count++] = at;
+}
 
-	for (int i = 0; pagemap >= 0 && i < files.count; i++) {
-		const struct range *r = &files.items[i];
-		bool is_changed = false;
+/* What the second one wrote to, a tenant reads at first, if at all. */
+static void note_read(void *arg, uintptr_t at, uint64_t entry)
+{
+	(void)arg;
+	(void)entry;
+	if (!was_written(at) && report->read_count < READ_MAX)
+		report->read[report->read_count++] = at;
+}
 
-		each_page(pagemap, r, note_if_changed, &is_changed);
-		if (!is_changed)
-			madvise((void *)r->start, r->end - r->start, MADV_DONTNEED);
+void pages_report(void)
+{
+	auto_close int pages = -1;
+
+	if (!is_scout || !report)
+		return;
+	pages = mappings_open_pages();
+	if (!report->is_second) {
+		mappings_each_page(pages, &files, note_written, NULL);
+		mappings_each_page(pages, &others, note_written, NULL);
 	}
+	mappings_each_page(pages, &files, note_read, NULL);
+	report->is_second = true;
 }
+
+/* ---- after them ---- */
 
 /*
  * The kernel copies the tables of a file's mapping only if a page in it is not the file's own any more:
@@ -219,70 +189,26 @@ static void have_tables_copied(void)
 	}
 }
 
-/* ---- the scout ---- */
-
-pid_t pages_send_scout(pid_t (*how)(void))
+static int compare(const void *a, const void *b)
 {
-	pid_t pid;
+	const uintptr_t *x = a, *y = b;
 
-	look_at_mappings();
-	close_gaps_of_pools();
-	close_gaps_of_heap();
-	report = mmap(NULL, sizeof(*report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-		      0);
-	if (report == MAP_FAILED)
-		report = NULL;
-	else
-		forget_files();
-	pid = how();
-	if (pid == 0) {
-		is_scout = true;
-		alarm(SCOUT_SECONDS);
-	}
-	return pid;
-}
-
-static void note_written(void *arg, uintptr_t at, uint64_t entry)
-{
-	(void)arg;
-	if (entry & PAGEMAP_OWN && entry & PAGEMAP_PRESENT && report->written_count < PAGES_MAX)
-		report->written[report->written_count++] = at;
-}
-
-static void note_read(void *arg, uintptr_t at, uint64_t entry)
-{
-	(void)arg;
-	(void)entry;
-	if (report->read.count && report->read.items[report->read.count - 1].end == at)
-		report->read.items[report->read.count - 1].end = at + PAGE;
-	else
-		add_range(&report->read, at, at + PAGE);
-}
-
-void pages_report(void)
-{
-	auto_close int pagemap = -1;
-
-	if (!is_scout || !report)
-		return;
-	pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-	for (int i = 0; i < writable.count; i++)
-		each_page(pagemap, &writable.items[i], note_written, NULL);
-	for (int i = 0; i < files.count; i++)
-		each_page(pagemap, &files.items[i], note_read, NULL);
+	return *x < *y ? -1 : *x > *y;
 }
 
 void pages_take_report(void)
 {
 	if (!report)
 		return;
-	page_count = report->written_count < PAGES_MAX ? report->written_count : PAGES_MAX;
-	memcpy(pages, report->written, (size_t)page_count * sizeof(pages[0]));
-	for (int i = 0; i < report->read.count; i++) {
-		const struct range *r = &report->read.items[i];
-
-		madvise((void *)r->start, r->end - r->start, MADV_POPULATE_READ);
-	}
+	written_count = report->written_count;
+	memcpy(written, report->written, (size_t)written_count * sizeof(written[0]));
+	/* Python has run meanwhile. */
+	image_take(&image);
+	for (int i = 0; i < report->read_count; i++)
+		madvise((void *)report->read[i], PAGE, MADV_POPULATE_READ);
+	/* That, too, has filled in neighbours. */
+	qsort(report->read, (size_t)report->read_count, sizeof(report->read[0]), compare);
+	prune_tables(report->read, report->read_count);
 	have_tables_copied();
 	munmap(report, sizeof(*report));
 	report = NULL;
@@ -290,9 +216,7 @@ void pages_take_report(void)
 
 void pages_touch(void)
 {
-	for (int i = 0; i < page_count; i++) {
-		volatile char *at = (volatile char *)pages[i];
-
-		*at = *at;
-	}
+	/* One access: if it were read first, that would be a fault of its own. */
+	for (int i = 0; i < written_count; i++)
+		__atomic_fetch_or((volatile char *)written[i], 0, __ATOMIC_RELAXED);
 }

@@ -3,22 +3,27 @@
  *
  * Theory of operation
  *
- * A fork copies page tables, not pages; a tenant then pays with a page fault for each page that it
- * writes to, and (Linux) for each stretch of a mapped file, since a fork leaves those tables out. Nearly
- * all of these pages are the same in every tenant. So the interpreter has one child that is none, the
- * scout: it does a sample request, then looks which pages have become its own. Tenants make these
- * theirs before they wait for a request. If that list is wrong, or there is none because there is no
- * /proc/self/pagemap, tenants are slower and nothing else.
+ * A tenant pays with a page fault for each page that it writes to, and for each stretch that it reads
+ * and that is not in the tables which it got from the fork; and for each page that is in these tables,
+ * needed or not, when they are copied and when they are taken apart. Nearly all that a tenant needs
+ * is the same in every one of them. So the interpreter has two children that are none, the scouts:
+ * each does a sample request, then looks which pages it has come to have, and which of these are its
+ * own. Its tables began empty: all large mappings are of files (image.h), and it cuts them into
+ * pieces of one page, so that the kernel does not fill in neighbours as well.
+ *
+ * What the first scout wrote to tenants make theirs before they wait for a request. What the scouts
+ * needed otherwise is in the interpreter's tables when it is forked, and nothing else. If these lists are
+ * wrong, or there are none because there is no /proc/self/pagemap, tenants are slower and nothing else.
  */
 #pragma once
 
 #include <sys/types.h>
 
-/* In the interpreter, when all its modules are loaded: puts its memory in order, then forks by `how`. */
+/* In the interpreter, when all its modules are loaded, twice: puts its memory in order, then forks by `how`. */
 pid_t pages_send_scout(pid_t (*how)(void));
-/* At the end of a process; does something if that is the scout. */
+/* At the end of a process; does something if that is a scout. */
 void pages_report(void);
-/* In the interpreter, when the scout is gone. */
+/* In the interpreter, when both scouts are gone. */
 void pages_take_report(void);
 /* In a tenant. */
 void pages_touch(void);

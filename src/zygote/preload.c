@@ -1,8 +1,8 @@
 /*
  * A warm interpreter: this object is preloaded into it (LD_PRELOAD) and takes the place of fork().
  *
- * zygote.py calls fork() twice when all modules are loaded. The first call is for the scout (pages.h)
- * and returns as usual. The second never returns in the caller, which from then on waits for orders of
+ * zygote.py calls fork() three times when all modules are loaded. Two calls are for scouts (pages.h)
+ * and return as usual. The third never returns in the caller, which from then on waits for orders of
  * the nest's pid 1 on CLOCHE_ZYGOTE_FD; for each it makes a child that is born into a cell
  * (sandbox/cell.h), and in the child, with every layer in place, fork() returns 0. Later calls, in the
  * child's own life, are the C library's fork.
@@ -110,7 +110,7 @@ static __attribute__((noinline)) void wait_for_orders(int control)
 pid_t fork(void)
 {
 	static pid_t (*real)(void);
-	static enum { SCOUT, TENANTS, OTHERS } next;
+	static enum { SCOUT, SECOND_SCOUT, TENANTS, OTHERS } next;
 	const char *fd = getenv(ZYGOTE_ENV);
 	int control;
 
@@ -119,12 +119,13 @@ pid_t fork(void)
 	/* A tenant may well have a variable of that name. */
 	if (!fd || next == OTHERS)
 		return real();
-	if (next++ == SCOUT)
+	if (next++ < TENANTS)
 		return pages_send_scout(real);
 	control = atoi(fd);
 	pages_take_report();
 	/* Nothing may lead a tenant's own children here again. */
 	unsetenv("LD_PRELOAD");
+	unsetenv("LD_BIND_NOW");
 	unsetenv(ZYGOTE_ENV);
 	wait_for_orders(control);
 	pages_touch();

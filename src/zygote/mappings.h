@@ -1,0 +1,43 @@
+/* What is mapped in this process, and which pages of it are there. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#define PAGE 4096u
+#define RANGES_MAX 512
+
+struct range {
+	uintptr_t start, end;
+};
+
+/* In the order of addresses. */
+struct ranges {
+	struct range items[RANGES_MAX];
+	int count;
+};
+
+struct mapping {
+	struct range range;
+	size_t present; /* bytes */
+	bool is_writable;
+	bool is_file;
+	bool is_plain; /* nothing is special about it but what the above says */
+};
+
+void ranges_add(struct ranges *to, const struct range *r);
+
+/* Calls for each private mapping. */
+void mappings_each(void (*call)(void *arg, const struct mapping *m), void *arg);
+
+#define PAGEMAP_PRESENT (1ull << 63)
+#define PAGEMAP_SWAPPED (1ull << 62)
+#define PAGEMAP_FILE (1ull << 61)
+#define PAGEMAP_OWN (1ull << 56) /* mapped by nobody else */
+
+/* -1: this kernel does not tell. */
+int mappings_open_pages(void);
+/* Calls for each page of the ranges that is there. */
+void mappings_each_page(int pages, const struct ranges *in,
+			void (*call)(void *arg, uintptr_t at, uint64_t entry), void *arg);
