@@ -6,7 +6,7 @@ in front of snippet_park.py when that is built.
 One copy always waits for an order on that socket. It was forked twice and has lost its parent, so that
 pid 1, which sends the order, gets to know how it ends. There are two processes that make copies: the
 first as soon as it is there; the second, its child, when it has loaded the modules as well,
-which may take seconds, and then takes the first one's place.
+which may take seconds, and from then on the first makes no more.
 
 A copy must not have modules that a new interpreter would not load: if a directory has changed that
 modules come from, it ends instead of doing its work, and so does this process; another is started.
@@ -14,9 +14,7 @@ modules come from, it ends instead of doing its work, and so does this process; 
 import gc
 import os
 import select
-import signal
 import socket
-import struct
 import sys
 import time
 
@@ -26,10 +24,18 @@ TAKEN, CHANGED, REFUSED = b"t", b"c", b"r"  # what a copy says
 ORDER_MAX = 1 << 20
 
 
+def programs():
+    """Directories where this interpreter was looked for, up to the one where it was found."""
+    for name in os.get_exec_path():
+        yield name
+        if os.path.exists(os.path.join(name, "python3")):
+            return
+
+
 def places():
-    """Directories whose entries decide which modules are found."""
+    """Directories whose entries decide which modules are found, and by which interpreter."""
     site = sys.modules.get("site")
-    names = set(sys.path)
+    names = {*sys.path, *programs()}
     if site is not None and hasattr(site, "getusersitepackages"):
         names.update([site.getusersitepackages(), *site.getsitepackages()])
     for module in list(sys.modules.values()):
@@ -117,85 +123,82 @@ def wait_for_order(trade, parent, told, seen):
         trade.do(order)
 
 
-def make_copy(trade, seen):
-    """One that waits; returns its process and where it says that it is taken."""
+def make_copy(trade, seen, ours):
+    """One that waits; returns where it says that it is taken. ours: what it must not have open."""
     reader, writer = os.pipe()
     middle = os.fork()
     if middle == 0:
         parent = os.getpid()
         try:
-            copy = os.fork()
-            if copy:
-                os.write(writer, struct.pack("i", copy))
-            else:
-                os.close(reader)
+            if os.fork() == 0:
+                for fd in (reader, *ours):
+                    os.close(fd)
                 wait_for_order(trade, parent, writer, seen)
         finally:
             os._exit(0)
     os.close(writer)
     os.waitpid(middle, 0)
-    said = os.read(reader, 4)
-    return struct.unpack("i", said)[0] if len(said) == 4 else 0, reader
+    return reader
 
 
 class Park:
     """Always has one copy that waits."""
 
-    def __init__(self, trade, seen):
+    def __init__(self, trade, seen, ours):
+        sys.stdout.flush()  # what modules have printed is nobody's output
         gc.collect()
         gc.freeze()
-        self.trade, self.deaths, self.seen = trade, 0, seen
-        self.copy, self.told = make_copy(trade, seen)
+        self.trade, self.deaths, self.seen, self.ours = trade, 0, seen, ours
+        self.told = make_copy(trade, seen, ours)
 
-    def next(self):
+    def next(self, another=True):
         """The copy is taken, or has died."""
         said = os.read(self.told, 1)
         os.close(self.told)
         self.deaths = 0 if said else self.deaths + 1
         if said == CHANGED or self.deaths > 3:
             os._exit(EXIT_CHANGED if said else 1)
-        self.copy, self.told = make_copy(self.trade, self.seen)
-
-    def end(self):
-        if self.copy:
-            os.kill(self.copy, signal.SIGKILL)
+        self.told = make_copy(self.trade, self.seen, self.ours) if another else None
 
 
 def load_and_serve(trade, names, ready, seen):
     """The second process."""
     preload(names)
-    park = Park(trade, {**look(places() - {trade.own}), **seen})
-    os.write(ready, b"1")
-    os.close(ready)
+    park = Park(trade, {**look(places() - {trade.own}), **seen}, [ready])
+    os.write(ready, b"1")  # and at its end the other one sees that of the pipe
     while True:
         park.next()
 
 
 def serve(trade, names):
     seen = look(places() - {trade.own})
-    park = Park(trade, seen)
+    ours = []
+    park = Park(trade, seen, ours)
     os.write(1, b"ready\n")
     reader, writer = os.pipe()
     second = os.fork()
     if second == 0:
         os.close(reader)
+        os.close(park.told)
         time.sleep(0.1)  # whoever wants the first copy goes first
         try:
             load_and_serve(trade, names, writer, seen)
         finally:
             os._exit(1)
     os.close(writer)
-    waits = [reader]
+    ours.append(reader)
+    watched, loaded = [reader], False
     while True:
-        ready = select.select([park.told, *waits], [], [])[0]
+        told = [park.told] if park.told is not None else []
+        ready = select.select(told + watched, [], [])[0]
         if park.told in ready:
-            park.next()
+            park.next(another=not loaded)  # what was made before may be taken, or not: never ended
         elif os.read(reader, 1):
-            park.end()
-            status = os.waitpid(second, 0)[1]
-            if os.WIFEXITED(status):
-                os._exit(os.WEXITSTATUS(status))
-            park = Park(trade, seen)  # it was killed, for memory perhaps: as before, only slower
-            waits = []
+            loaded = True
         else:
-            waits = []
+            status = os.waitpid(second, 0)[1]
+            if loaded and os.WIFEXITED(status):
+                os._exit(os.WEXITSTATUS(status))
+            watched, loaded = [], False  # it was killed, for memory perhaps: as before, only slower
+            if park.told is None:
+                park = Park(trade, seen, ours)

@@ -82,21 +82,46 @@ def main_module(path):
     return module
 
 
-def show(error):
-    """The traceback without the frames of this file."""
+def without_us(error):
+    """Its traceback, without the frames of this file."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == show.__code__.co_filename:
         trace = trace.tb_next
     error.__traceback__ = trace
-    sys.excepthook(type(error), error, trace)
+    return type(error), error, trace
+
+
+def show(error):
+    what = without_us(error)
+    hook = getattr(sys, "excepthook", None)
+    if hook is None:
+        say("sys.excepthook is missing\n")
+        sys.__excepthook__(*what)
+    else:
+        hook(*what)
+
+
+def say(text):
+    """To whoever reads the errors, if that can be."""
+    try:
+        if sys.stderr is None:
+            os.write(2, os.fsencode(text))
+        else:
+            sys.stderr.write(text)
+    except Exception:
+        pass
 
 
 def exit_status(code):
     if code is None:
         return 0
     if isinstance(code, int):
-        return code & 0xFF
-    sys.stderr.write(str(code) + "\n")
+        return code & 0xFF if -1 << 63 <= code < 1 << 63 else 255
+    try:
+        text = str(code)
+    except Exception:
+        text = ""
+    say(text + "\n")
     return 1
 
 
@@ -111,29 +136,60 @@ def ended_by(error):
     """The status."""
     if isinstance(error, SystemExit):
         return exit_status(error.code)
-    show(error)
+    try:
+        show(error)
+    except SystemExit as other:
+        return exit_status(other.code)
+    except BaseException as other:  # of a hook of the program's own
+        say("Error in sys.excepthook:\n")
+        other.__context__ = None
+        sys.__excepthook__(*without_us(other))
+        say("\nOriginal exception was:\n")
+        sys.__excepthook__(*without_us(error))
     if not isinstance(error, KeyboardInterrupt):
         return 1
-    sys.stdout.flush()
+    flush()
     die_of_interrupt()
     return 130
 
 
-def flush():
+def ignore(where, error):
+    say("Exception ignored in: %r\n" % (where,))
+    sys.__excepthook__(*without_us(error))
+
+
+def flush(is_told=False):
+    """Not 0: something could not be written."""
     status = 0
     for stream in (sys.stdout, sys.stderr):
+        if stream is None or getattr(stream, "closed", False):
+            continue
         try:
             stream.flush()
-        except Exception:
+        except Exception as error:
             status = 120
+            if stream is not sys.stderr and not is_told:
+                ignore(stream, error.with_traceback(None))
     return status
 
 
-def finish(module, status):
-    """Ends as the interpreter does, but for taking itself apart."""
+def finish(module, status, take_apart=None):
+    """Ends as the interpreter does, but for taking itself apart, unless somebody does."""
     if "threading" in sys.modules:
-        sys.modules["threading"]._shutdown()
-    atexit._run_exitfuncs()
-    module.__dict__.clear()
+        threading = sys.modules["threading"]
+        try:
+            threading._shutdown()
+        except BaseException as error:
+            ignore(threading, error)
+    try:
+        atexit._run_exitfuncs()
+    except BaseException:
+        pass  # before 3.10: it has shown it by itself
+    sys.setswitchinterval(1000)  # threads that are left must not see what comes now
     late = flush()
-    os._exit(status or late)
+    # What the program printed before it put others into their places.
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+    module.__dict__.clear()
+    if take_apart:
+        take_apart()
+    os._exit(flush(bool(late)) or late or status)

@@ -4,8 +4,12 @@
 #
 # PYTHONPATH is not set for the parked one: what lies there may change at any time, and is looked at by each copy.
 
-STARTING = b"PYTHON", b"LANG", b"LC_"  # variables that an interpreter looks at when it starts
+import io
+
+# Variables that decide which interpreter is started, or that it looks at when it starts.
+STARTING = b"PYTHON", b"LANG", b"LC_", b"PATH=", b"HOME=", b"LD_", b"GLIBC_TUNABLES=", b"MALLOC_"
 HOOKS = "sitecustomize", "usercustomize"  # modules that it would have loaded
+WRITERS = {io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom}
 
 
 def variables(pairs):
@@ -20,8 +24,16 @@ class Snippets(Trade):
     def warm_up(self):
         forget_states()
         exec(compile("print(end='')\n", "<warm>", "exec"), {})
+        self.modules = set(sys.modules)
         self.loaded = {name.partition(".")[0] for name in sys.modules}.union(HOOKS)
+        self.is_plain = not any(self.is_own(sys.modules.get(name)) for name in HOOKS)
         reseed()
+
+    @staticmethod
+    def is_own(module):
+        """Of whoever uses the sandbox: it may do something else for each program."""
+        file = getattr(module, "__file__", None)
+        return isinstance(file, str) and os.access(file, os.W_OK)
 
     def hides_nothing(self, directory):
         """Would modules come from there that were loaded from elsewhere?"""
@@ -34,7 +46,7 @@ class Snippets(Trade):
     def can(self, order):
         path = dict(pair.partition(b"=")[::2] for pair in order.environment).get(b"PYTHONPATH", b"")
         directories = [os.path.dirname(order.argv[1]), *filter(None, path.split(b":"))]
-        return variables(order.environment) == self.known and all(
+        return self.is_plain and variables(order.environment) == self.known and all(
             self.hides_nothing(os.fsdecode(directory)) for directory in directories)
 
     def do(self, order):
@@ -46,7 +58,21 @@ class Snippets(Trade):
         sys.path[:0] = [os.path.dirname(path), *python_path()]
         module = main_module(path)
         if order.become_command():
-            finish(module, self.run(path, module))
+            try:
+                finish(module, self.run(path, module), self.take_apart)
+            finally:
+                os._exit(1)  # it was interrupted at its end
+
+    def take_apart(self):
+        """What the program made and did not close is closed, as far as there may be something to be written."""
+        for stream in [thing for thing in gc.get_objects() if type(thing) in WRITERS]:
+            try:
+                stream.flush()
+            except Exception:
+                pass
+        for name in [name for name in sys.modules if name not in self.modules]:
+            del sys.modules[name]
+        gc.collect()
 
     @staticmethod
     def run(path, module):

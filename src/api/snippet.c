@@ -21,5 +21,6 @@ void snippet_request(const struct language *l, const char *path, struct exec_req
 	/* Modules of the workspace can be imported, as if the code lay there. */
 	list_add(&ret->env, "PYTHONPATH=/workspace");
 	list_add(&ret->env, "NODE_PATH=/workspace/node_modules");
+	ret->file = path;
 	ret->snippet = str_equal(l->name, "python");
 }

@@ -39,7 +39,8 @@ size_t command_running(const struct guest *g)
 
 uint64_t command_mark(const struct command *c)
 {
-	return tree_mark(c->guest->boot_id, c->flags & GUEST_EXEC_PARK ? TREE_PARKED : c->eid);
+	return tree_mark(c->guest->boot_id,
+			 c->flags & GUEST_EXEC_PARK ? TREE_PARKED(c->eid) : c->eid);
 }
 
 /* ---- the end ---- */

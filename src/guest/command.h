@@ -65,8 +65,9 @@ struct command {
 	struct loop_timer patience; /* while it is set, nobody listens to what it prints */
 	unsigned again_ms;
 
-	int park;     /* socket to a parked process; -1: it is none */
-	bool in_cell; /* of a nest; then these were proven: */
+	int park;	   /* socket to a parked process; -1: it is none */
+	int64_t copied_ns; /* when it last made a copy */
+	bool in_cell;	   /* of a nest; then these were proven: */
 	uint32_t layers;
 	int landlock_abi;
 	bool listening;

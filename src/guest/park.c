@@ -1,6 +1,7 @@
 #include "guest/park.h"
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/str.h"
 #include "guest/denials.h"
 #include "guest/env.h"
@@ -33,6 +34,8 @@ struct copy {
 	struct guest *guest;
 	struct stream *stream;
 	struct exec_args *args;
+	uint32_t park; /* who is to make it */
+	int64_t asked_ns;
 	struct loop_watch report;
 	struct loop_timer patience;
 	int ours[3];
@@ -58,9 +61,15 @@ static void refuse(struct copy *p, const char *why)
 	stream_error(s, EAGAIN, "%s", why);
 }
 
+/* One that has answered nobody for so long never will, and others need not wait for that. */
 static void on_patience(void *arg)
 {
-	refuse(arg, "the parked process does not answer");
+	struct copy *p = arg;
+	struct command *park = command_find(p->guest, p->park);
+
+	if (park && park->park >= 0 && !park->reaped && park->copied_ns < p->asked_ns)
+		command_kill(park, GUEST_WHY_KILLED);
+	refuse(p, "the parked process does not answer");
 }
 
 static void on_end(void *arg, bool lost)
@@ -112,7 +121,10 @@ static void become_command(struct copy *p, pid_t pid)
 					.in = take_fd(&p->ours[0]),
 					.out = take_fd(&p->ours[1]),
 					.err = take_fd(&p->ours[2])};
-	struct command *c = command_new(p->guest, &terms);
+	struct command *c = command_new(p->guest, &terms), *park = command_find(p->guest, p->park);
+
+	if (park)
+		park->copied_ns = now_ns();
 
 	/* It has started nothing so far, and must not before it bears this mark. */
 	tree_move(pid, command_mark(c));
@@ -210,7 +222,12 @@ static void ask_for_copy(struct guest *g, struct stream *s, struct command *park
 	struct copy *p = must_alloc(calloc(1, sizeof(*p)));
 	int rc;
 
-	*p = (struct copy){.guest = g, .stream = s, .args = a, .ours = {-1, -1, -1}};
+	*p = (struct copy){.guest = g,
+			   .stream = s,
+			   .args = a,
+			   .park = park->eid,
+			   .asked_ns = now_ns(),
+			   .ours = {-1, -1, -1}};
 	p->report = (struct loop_watch){.fd = -1, .events = EPOLLIN, .call = on_report, .arg = p};
 	p->patience = (struct loop_timer){.call = on_patience, .arg = p};
 	rc = order(g, park->park, a, p->ours, &p->report.fd);

@@ -17,7 +17,7 @@ uint64_t tree_mark(uint64_t boot_id, uint32_t eid);
 /* The command that a process comes from, by its mark; 0: unknown. */
 uint32_t tree_owner(uint64_t boot_id, pid_t pid);
 /* Of what a parked process makes, until it is a command of its own: limits are only ever lowered. */
-#define TREE_PARKED UINT32_MAX
+#define TREE_PARKED(eid) (UINT32_MAX - (eid))
 /* Gives a process, and all that comes from it later, to another command; -1: it is too late for that. */
 int tree_move(pid_t pid, uint64_t mark);
 /* -1: there is no such process. */

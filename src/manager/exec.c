@@ -38,6 +38,7 @@ struct exec {
 	struct exec_exit exit;
 	struct buf request;
 	struct buf cold; /* of a snippet: the request for a process instead of a copy */
+	char *file;	 /* of a snippet, or NULL */
 	struct loop_timer overdue;
 };
 
@@ -54,6 +55,7 @@ static void exec_free(struct exec *x)
 	sandbox_release(x->s);
 	buf_done(&x->request);
 	buf_done(&x->cold);
+	free(x->file);
 	free(x);
 }
 
@@ -127,6 +129,8 @@ static void finish(struct exec *x)
 	count_exec(x);
 	if (!x->unacked)
 		ack(x->s, x->eid);
+	if (x->file)
+		snippets_ended(x->s, x->file);
 	exec_free(x);
 	if (!detached)
 		ops->on_exit(arg, &exit);
@@ -430,6 +434,7 @@ struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const s
 	else
 		pack_request(r, park, &x->request);
 	x->is_snippet = r->snippet;
+	x->file = r->file ? str_copy(r->file) : NULL;
 	if (r->snippet && park)
 		pack_request(r, 0, &x->cold);
 	s->m->metrics.execs++;

@@ -175,6 +175,8 @@ void sandbox_remove(struct sandbox *s)
 
 	if (!s->known)
 		return;
+	/* A parked one holds the sandbox: it must not be the last who does. */
+	snippets_free(s);
 	while (*at != s)
 		at = &(*at)->next_same;
 	*at = s->next_same;
@@ -224,7 +226,6 @@ static void sandbox_free(struct sandbox *s)
 	while (s->waiters)
 		sandbox_unwait(s->waiters);
 	history_free(s->history);
-	snippets_free(s);
 	json_decref(s->layers);
 	create_options_done(&s->o);
 	free(s);
@@ -513,7 +514,6 @@ void manager_free(struct manager *m)
 
 		sandbox_close_link(s);
 		timers_stop(s);
-		snippets_free(s);
 		sandbox_remove(s);
 	}
 	warm_stop(m);

@@ -160,9 +160,10 @@ struct exec_request {
 	uint64_t timeout_ms;			/* 0: none */
 	uint64_t output_bytes; /* exec_capture: kept of each; 0: as the sandbox's */
 	bool tty, background, keep, no_stdin, login;
-	bool parks;    /* can be asked for copies of itself (guest/park.h) */
-	uint32_t park; /* not 0: a copy of this command, which parks; EAGAIN: it cannot be had */
-	bool snippet;  /* argv: python3, a file, arguments; a copy of an interpreter will do */
+	bool parks;	  /* can be asked for copies of itself (guest/park.h) */
+	uint32_t park;	  /* not 0: a copy of this command, which parks; EAGAIN: it cannot be had */
+	bool snippet;	  /* argv: python3, a file, arguments; a copy of an interpreter will do */
+	const char *file; /* placed for this, in a directory of its own, which is removed one day */
 	enum warm_kind warm; /* in a nest. Python: argv[0] is the script's path, and: */
 	const char *code;
 	size_t code_len;

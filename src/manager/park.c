@@ -8,6 +8,7 @@
 #define START_MS 30000
 #define FAILURES_MAX 3
 #define PIECE (32u << 10)
+#define PRINTED_MAX (1u << 20) /* it has nothing to say */
 
 static void lose(struct park *p, bool is_failure)
 {
@@ -46,32 +47,37 @@ static void on_start(void *arg, uint32_t eid, uint32_t pid)
 	feed(p);
 }
 
-/* Its first word is that it is ready; what else it may say does not matter. */
-static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
-{
-	struct park *p = arg;
-
-	(void)seq, (void)bytes;
-	exec_credit(p->exec, len);
-	if (kind != 1 || p->state != PARK_STARTING)
-		return;
-	p->state = PARK_READY;
-	loop_timer_stop(p->loop, &p->patience);
-	p->changed(p->arg);
-}
-
 static void ignore(void *arg, json_t *value, const struct err *e)
 {
 	(void)arg, (void)e;
 	json_decref(value);
 }
 
-static void on_patience(void *arg)
+static void stop(void *arg)
 {
 	struct park *p = arg;
 
 	if (p->eid)
 		sandbox_signal(exec_sandbox(p->exec), p->eid, SIGKILL, true, ignore, NULL);
+}
+
+/*
+ * Its first word is that it is ready; what else it may say does not matter. Code inside can print there, on
+ * and on, which must not keep us busy.
+ */
+static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
+{
+	struct park *p = arg;
+
+	(void)seq, (void)bytes;
+	exec_credit(p->exec, len);
+	if (p->printed <= PRINTED_MAX && (p->printed += len) > PRINTED_MAX)
+		stop(p);
+	if (kind != 1 || p->state != PARK_STARTING)
+		return;
+	p->state = PARK_READY;
+	loop_timer_stop(p->loop, &p->patience);
+	p->changed(p->arg);
 }
 
 /* Another is started when it is needed. */
@@ -95,6 +101,7 @@ static const struct exec_ops ops = {.on_start = on_start,
 static void look_after(struct park *p, struct sandbox *s, struct exec *x)
 {
 	p->exec = x;
+	p->printed = 0;
 	p->loop = s->m->p.loop;
 	exec_leave_idle(x);
 }
@@ -109,7 +116,7 @@ void park_start(struct park *p, struct sandbox *s, const struct park_program *wh
 	p->input = what->input;
 	p->input_len = what->input_len;
 	look_after(p, s, exec_start(s, &r, &ops, p));
-	p->patience = (struct loop_timer){.call = on_patience, .arg = p};
+	p->patience = (struct loop_timer){.call = stop, .arg = p};
 	loop_timer_set(p->loop, &p->patience, START_MS);
 }
 

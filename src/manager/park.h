@@ -23,6 +23,7 @@ struct park {
 	struct loop *loop;
 	struct loop_timer patience;
 	const unsigned char *input; /* what is left of it */
+	size_t printed;
 	size_t input_len;
 };
 

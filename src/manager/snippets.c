@@ -4,17 +4,22 @@
 #include "base/str.h"
 #include "manager/park.h"
 #include "model/guest_files.h"
+#include "wire/guest.h"
+#include "wire/pack.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define TAG "cloche:snippets"
-#define SOON_MS 5		    /* whoever waits for an answer goes first */
+#define SOON_MS 5 /* whoever waits for an answer goes first */
+#define FILES_KEPT 64
 #define MEMORY_LEAST (256ull << 20) /* it has some 10 MB that others may need */
 
 struct snippets {
 	struct sandbox *s;
 	struct park park;
 	struct loop_timer soon;
+	struct list files; /* oldest first */
 };
 
 static void on_changed(void *arg)
@@ -43,6 +48,18 @@ static void start(void *arg)
 	list_done(&what.request.env);
 }
 
+static struct snippets *snippets_of(struct sandbox *s)
+{
+	struct snippets *n = s->snippets;
+
+	if (n)
+		return n;
+	n = s->snippets = must_alloc(calloc(1, sizeof(*n)));
+	*n = (struct snippets){
+		.s = s, .park = {.changed = on_changed}, .soon = {.call = start, .arg = n}};
+	return n;
+}
+
 uint32_t snippets_park(const struct sandbox *s)
 {
 	return s->snippets && s->snippets->park.state == PARK_READY ? s->snippets->park.eid : 0;
@@ -51,18 +68,49 @@ uint32_t snippets_park(const struct sandbox *s)
 void snippets_expect(struct sandbox *s)
 {
 	uint64_t memory = s->o.spec.limits.memory_bytes;
+	struct snippets *n;
 
 	if (!s->m->p.config->warm.slots || s->o.transient || !s->known ||
 	    (memory && memory < MEMORY_LEAST))
 		return;
-	if (!s->snippets) {
-		s->snippets = must_alloc(calloc(1, sizeof(*s->snippets)));
-		*s->snippets = (struct snippets){.s = s,
-						 .park = {.changed = on_changed},
-						 .soon = {.call = start, .arg = s->snippets}};
-	}
-	if (s->snippets->park.state == PARK_NONE && !park_is_hopeless(&s->snippets->park))
-		loop_timer_set(s->m->p.loop, &s->snippets->soon, SOON_MS);
+	n = snippets_of(s);
+	if (n->park.state == PARK_NONE && !park_is_hopeless(&n->park))
+		loop_timer_set(s->m->p.loop, &n->soon, SOON_MS);
+}
+
+static void remove_path(struct sandbox *s, const char *path)
+{
+	static const struct call_ops nothing = {0};
+	struct buf b = {0};
+
+	pack_str(&b, path);
+	pack_u8(&b, 0);
+	sandbox_call(s, G_REMOVE, buf_head(&b), b.len, &nothing, NULL);
+	buf_done(&b);
+}
+
+static void remove_oldest(struct snippets *n)
+{
+	struct list *l = &n->files;
+	auto_free char *path = l->items[0];
+
+	memmove(l->items, l->items + 1, l->count * sizeof(*l->items)); /* NULL at the end, too */
+	l->count--;
+	remove_path(n->s, path);
+	*strrchr(path, '/') = '\0';
+	remove_path(n->s, path); /* stays if something else was put there */
+}
+
+void snippets_ended(struct sandbox *s, const char *file)
+{
+	struct snippets *n;
+
+	if (s->o.transient || !s->known)
+		return;
+	n = snippets_of(s);
+	list_add(&n->files, file);
+	while (n->files.count > FILES_KEPT)
+		remove_oldest(n);
 }
 
 void snippets_free(struct sandbox *s)
@@ -73,5 +121,6 @@ void snippets_free(struct sandbox *s)
 		return;
 	loop_timer_stop(s->m->p.loop, &n->soon);
 	park_drop(&n->park);
+	list_done(&n->files);
 	free(n);
 }

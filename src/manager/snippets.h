@@ -12,4 +12,6 @@
 uint32_t snippets_park(const struct sandbox *s);
 /* One has ended: others may follow. */
 void snippets_expect(struct sandbox *s);
+/* Files that were placed for snippets: those of the last ones stay, what they started may look at them. */
+void snippets_ended(struct sandbox *s, const char *file);
 void snippets_free(struct sandbox *s);

@@ -71,6 +71,18 @@ class Snippets(harness.Case):
             dict(code="# -*- coding: latin-1 -*-\nprint('\u00e9'.encode('utf-8'))"),
             dict(code="import signal; print([signal.getsignal(s) for s in (2, 13, 15)], signal.pthread_sigmask(0, []))"),
             dict(code="import resource; print([resource.getrlimit(n) for n in (0, 4, 6, 7)])"),
+            dict(code="import os; print(sorted(map(int, os.listdir('/proc/self/fd'))))"),
+            dict(code="import sys; print('a'); sys.stdout.close()"),
+            dict(code="import sys; print('a'); sys.stdout = None"),
+            dict(code="import io, sys; print('a'); sys.stdout = io.StringIO(); print('b')"),
+            dict(code="import os, sys; print('a'); sys.stdout = os.fdopen(os.dup(1), 'w'); print('b')"),
+            dict(code="import os; print('x'); os.dup2(os.open('/dev/full', os.O_WRONLY), 1); raise SystemExit(3)"),
+            dict(code="import sys\ndef h(*_):\n    raise ValueError('h')\nsys.excepthook = h\nprint('x')\n1 / 0"),
+            dict(code="import sys\nsys.excepthook = lambda *_: sys.exit(7)\nprint('x')\n1 / 0"),
+            dict(code="import sys\ndel sys.excepthook\nprint('x')\n1 / 0"),
+            dict(code="raise SystemExit(2 ** 70)"),
+            dict(code="import sys; sys.stderr = None; sys.exit('lost')"),
+            dict(code="class A:\n    def __del__(self):\n        print('end')\na = A()\na.a = a"),
         ]
         cold = self.box()
         wanted = []
@@ -128,6 +140,39 @@ class Snippets(harness.Case):
             self.assertEqual(box.code("import later; print(later.VALUE)")["stdout"], "7\n")
         box.warm()
 
+    def test_files_that_were_not_closed(self):
+        box = self.box().warm()
+        box.sh("echo 'f = open(\"/tmp/b\", \"w\"); f.write(\"b\")' > /workspace/holder.py")
+        box.code("def make():\n    f = open('/tmp/a', 'w')\n    def put(text):\n        f.write(text)\n        return put\n"
+                 "    return put\nput = make()\nput('a')\nimport holder\n"
+                 "l = [open('/tmp/c', 'w')]\nl.append(l)\nl[0].write('c')")
+        self.assertEqual(box.sh("cat /tmp/a /tmp/b /tmp/c")["stdout"], "abc")
+
+    def test_another_interpreter(self):
+        """The one that would be started is found by PATH, and looks for modules in HOME."""
+        box = self.box().warm()
+        box.sh("mkdir -p /tmp/bin ~/.local/bin; printf '#!/bin/sh\\necho other\\n' > /tmp/bin/python3; chmod +x /tmp/bin/python3")
+        self.assertEqual(box.code("print(1)", env={"PATH": "/tmp/bin:/usr/bin:/bin"})["stdout"], "other\n")
+        site = box.code("import site; print(site.getusersitepackages())", env={"HOME": "/tmp/home"})["stdout"].strip()
+        self.assertTrue(site.startswith("/tmp/home/"), site)
+        box.warm()
+        box.sh("cp /tmp/bin/python3 ~/.local/bin")
+        self.assertEqual(box.code("print(1)")["stdout"], "other\n")
+
+    def test_a_hook_of_its_own(self):
+        box = self.box().warm()
+        box.sh("mkdir -p $(python3 -m site --user-site) && "
+               "echo 'import os; print(os.getpid())' > $(python3 -m site --user-site)/usercustomize.py")
+        for _ in range(3):
+            own, hook = box.code("import os; print(os.getpid())")["stdout"].split()
+            self.assertEqual(own, hook)
+
+    def test_files_of_old_ones_are_removed(self):
+        box = self.box()
+        for _ in range(80):
+            box.code("pass")
+        harness.until(lambda: int(box.sh("ls /tmp/.cloche | wc -l")["stdout"]) <= 65, "the end of old files")
+
     def test_limits_of_time_reach_all_that_it_started(self):
         box = self.box().warm()
         code = ("import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
@@ -181,6 +226,18 @@ class Snippets(harness.Case):
         box.sh("pkill -STOP -f '^python3 - ' || true")
         record = box.code("print(5)", timeout="60s")
         self.assertEqual(record["stdout"], "5\n", record)
+        self.assertEqual(box.parks(), [])  # nobody else waits for it
+        box.warm()
+
+    def test_a_parked_one_that_prints(self):
+        box = self.box().warm()
+        before = box.parks()
+        box.code("import os\nfor p in filter(str.isdigit, os.listdir('/proc')):\n    try:\n"
+                 "        if b'python3\\0-' in open('/proc/%s/cmdline' % p, 'rb').read() and p != str(os.getpid()):\n"
+                 "            to = open('/proc/%s/fd/1' % p, 'wb', 0)\n            while to.write(bytes(1 << 16)):\n"
+                 "                pass\n    except OSError:\n        pass", timeout="3s")
+        self.assertNotEqual(box.parks(), before)
+        box.warm()
 
     def test_it_does_not_keep_a_sandbox_awake(self):
         box = self.box(idle_timeout="2s").warm()
