@@ -1,9 +1,13 @@
 #include "booter/booter.h"
+#include "booter/workplace.h"
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "kern/caps.h"
 #include "model/guest_files.h"
+#include "sandbox/command.h"
 #include "sandbox/message.h"
+#include "sandbox/procfs.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +26,8 @@
 /* What every job needs. */
 struct workshop {
 	struct cgroup_place cgroups;
+	struct workplace *place;
+	struct host host;
 	int nice;	/* our own */
 	bool can_raise; /* a process that has a worse one */
 	int guest;
@@ -131,6 +137,7 @@ static int run_job(const struct boot_job *job, const int *fds, const struct work
 				 .volume_count = job->boot.volume_count,
 				 .cgroup_name = job->cgroup,
 				 .cgroups = &shop->cgroups,
+				 .host = &shop->host,
 				 .dies_with_caller = job->boot.transient || job->is_private};
 	int rc = -1;
 
@@ -142,6 +149,9 @@ static int run_job(const struct boot_job *job, const int *fds, const struct work
 	}
 	if (gives_way(job, shop))
 		(void)setpriority(PRIO_PROCESS, 0, shop->nice + POOL_NICE);
+	workplace_follow(shop->place);
+	if (job->root == ROOT_OVERLAY && str_equal(job->image, "host"))
+		r.template = workplace_template(shop->place);
 	if (make_spec(job, &spec, &ret->err) == 0)
 		rc = is_nest(job) ? boot_nest(job, &r, shop, ret)
 				  : boot_sandbox(&r, &ret->booted, &ret->err);
@@ -238,6 +248,36 @@ static void be_ordinary(void)
 		(void)!pwrite(fd, "0", 1, 0);
 }
 
+/* Nothing is ignored: that would go on in every guest. */
+static void set_signals(void)
+{
+	/* Sandboxes that end need no wait. */
+	const struct sigaction no_wait = {.sa_handler = SIG_DFL, .sa_flags = SA_NOCLDWAIT};
+	sigset_t blocked;
+
+	command_reset_signals();
+	sigaction(SIGCHLD, &no_wait, NULL);
+	/* A terminal's, which are the broker's to answer. */
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGHUP);
+	sigaddset(&blocked, SIGINT);
+	sigprocmask(SIG_SETMASK, &blocked, NULL);
+}
+
+/* Every /proc of a host has the same files. */
+static int look_at_host(struct host *ret)
+{
+	auto_close int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	struct err ignored;
+
+	if (plan_look_at_host(ret, &ignored) < 0)
+		return -1;
+	/* An ordinary user's sandbox is another matter if that is the host's root. */
+	ret->knows_proc = proc >= 0 && caps_can_administer();
+	ret->proc_masks = ret->knows_proc ? procfs_look(proc, false) : 0;
+	return 0;
+}
+
 static int usage(void)
 {
 	fprintf(stderr, "cloche-booter: it is started by cloched\n");
@@ -246,8 +286,8 @@ static int usage(void)
 
 int main(int argc, char **argv)
 {
-	struct workshop shop = {.guest = BOOTER_FD_GUEST};
-	sigset_t none;
+	struct workplace place;
+	struct workshop shop = {.guest = BOOTER_FD_GUEST, .place = &place};
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	if (argc != 2 || atoi(argv[1]) != getppid() ||
@@ -257,16 +297,14 @@ int main(int argc, char **argv)
 	prctl(PR_SET_NAME, "cloche-booter", 0, 0, 0);
 	be_ordinary();
 	find_nice(&shop);
-	/* Sandboxes that end need no wait. */
-	signal(SIGCHLD, SIG_IGN);
-	signal(SIGTERM, SIG_DFL);
-	signal(SIGHUP, SIG_IGN);
-	signal(SIGINT, SIG_IGN);
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
+	set_signals();
 	cgroup_place_open(&shop.cgroups, NULL);
 	copy_guest(&shop);
 	load_zygote(&shop);
+	/* Last: it hides where cgroups are. */
+	workplace_enter(&place);
+	if (look_at_host(&shop.host) < 0)
+		return 125;
 	serve(BOOTER_FD_BROKER, &shop);
 	return 0;
 }

@@ -326,7 +326,7 @@ static bool clear_cgroups(const struct box *b)
 	char name[64];
 
 	box_cgroup_name(b, name, sizeof(name));
-	if (b->nest_slots && !boot_remove_slots(b->d->cgroups.table, name))
+	if (b->nest_slots && !boot_remove_slots(&b->d->cgroups, name))
 		return false;
 	if (!b->cgroup_table && cgroup_try_remove_at(&b->d->cgroups, name))
 		return true;

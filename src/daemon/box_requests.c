@@ -477,7 +477,7 @@ static void add_cgroup(const struct box *b, struct ipc_stats *s)
 		char name[64];
 
 		box_cgroup_name(b, name, sizeof(name));
-		boot_add_slot_stats(b->d->cgroups.table, name, &stats);
+		boot_add_slot_stats(&b->d->cgroups, name, &stats);
 	}
 	s->memory_bytes = usage.memory_bytes;
 	s->memory_peak_bytes = stats.memory_peak_bytes;

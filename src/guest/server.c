@@ -19,6 +19,7 @@
 #include "guest/connect.h"
 #include "guest/denials.h"
 #include "guest/nest.h"
+#include "guest/spawn.h"
 #include "guest/worker.h"
 
 #include <errno.h>
@@ -419,6 +420,8 @@ static int watch_children(struct guest *g)
 	/* Nobody's signals reach us; as pid 1 none of ours would, but SIGCHLD. */
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, NULL);
+	if (getpid() != 1)
+		spawn_reset_signals();
 	sigemptyset(&wanted);
 	sigaddset(&wanted, SIGCHLD);
 	g->signals = (struct loop_watch){

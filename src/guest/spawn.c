@@ -32,15 +32,20 @@ struct shared {
 #define STACK_SIZE (32u << 10)
 
 /* All 64 of them; libc keeps some to itself, so the kernel is asked directly. */
-static void reset_signals(void)
+void spawn_reset_signals(void)
 {
 	static const struct {
 		unsigned long handler, flags, restorer, mask; /* 0: SIG_DFL */
 	} none;
-	sigset_t empty;
 
 	for (int sig = 1; sig <= 64; sig++)
 		syscall(SYS_rt_sigaction, sig, &none, NULL, sizeof(none.mask));
+}
+
+static void unblock_signals(void)
+{
+	sigset_t empty;
+
 	sigemptyset(&empty);
 	sigprocmask(SIG_SETMASK, &empty, NULL);
 }
@@ -110,7 +115,7 @@ static int child(void *arg)
 {
 	struct shared *h = arg;
 
-	reset_signals();
+	unblock_signals();
 	if (setsid() < 0)
 		fail(h, "session");
 	attach_streams(h);

@@ -27,5 +27,7 @@ struct spawned {
 
 /* Pipes for the standard streams of a process that somebody else makes: ours do not block. */
 int spawn_open_streams(bool no_stdin, int ours[3], int theirs[3], struct err *e);
+/* Nothing is ignored in us, and so in none that we start; whoever started pid 1 has seen to it. */
+void spawn_reset_signals(void);
 /* -1: there is no process, e->errnum says why. */
 int spawn(const struct spawn *s, struct spawned *ret, struct err *e);

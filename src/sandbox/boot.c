@@ -164,22 +164,23 @@ static void name_slot(char *ret, size_t size, const char *cgroup_name, unsigned 
 }
 
 /* Opens the cgroup of one slot; false: there is none. */
-static bool open_slot(struct cgroup *c, const char *table, const char *cgroup_name, unsigned slot)
+static bool open_slot(struct cgroup *c, const struct cgroup_place *cgroups, const char *cgroup_name,
+		      unsigned slot)
 {
 	char name[64];
 
 	name_slot(name, sizeof(name), cgroup_name, slot);
-	return slot < NEST_SLOTS && cgroup_open(c, table, name);
+	return slot < NEST_SLOTS && cgroup_open_at(c, cgroups, name);
 }
 
-bool boot_remove_slots(const char *cgroup_table, const char *cgroup_name)
+bool boot_remove_slots(const struct cgroup_place *cgroups, const char *cgroup_name)
 {
 	struct cgroup c;
 	bool all = true;
 
 	/* The first may be gone already, and others not: what died slowly was left. */
 	for (unsigned i = 0; i < NEST_SLOTS; i++) {
-		if (!open_slot(&c, cgroup_table, cgroup_name, i) || cgroup_try_remove(&c))
+		if (!open_slot(&c, cgroups, cgroup_name, i) || cgroup_try_remove(&c))
 			continue;
 		cgroup_kill(&c);
 		cgroup_close(&c);
@@ -188,13 +189,13 @@ bool boot_remove_slots(const char *cgroup_table, const char *cgroup_name)
 	return all;
 }
 
-void boot_add_slot_stats(const char *cgroup_table, const char *cgroup_name,
+void boot_add_slot_stats(const struct cgroup_place *cgroups, const char *cgroup_name,
 			 struct cgroup_stats *ret)
 {
 	struct cgroup_stats one;
 	struct cgroup c;
 
-	for (unsigned i = 0; open_slot(&c, cgroup_table, cgroup_name, i); i++) {
+	for (unsigned i = 0; open_slot(&c, cgroups, cgroup_name, i); i++) {
 		cgroup_read_stats(&c, &one);
 		ret->oom_kills += one.oom_kills;
 		ret->pids_refused += one.pids_refused;
@@ -204,9 +205,7 @@ void boot_add_slot_stats(const char *cgroup_table, const char *cgroup_name,
 
 static void remove_own_slots(const struct boot_request *r)
 {
-	const char *table = r->cgroups->table;
-
-	for (int tries = 0; tries < 1000 && !boot_remove_slots(table, r->cgroup_name); tries++)
+	for (int tries = 0; tries < 1000 && !boot_remove_slots(r->cgroups, r->cgroup_name); tries++)
 		poll(NULL, 0, 1);
 }
 

@@ -42,6 +42,8 @@ struct boot_request {
 	const char *cgroup_name;	    /* below the daemon's own cgroup, */
 	const struct cgroup_place *cgroups; /* which is here */
 	bool dies_with_caller;
+	const struct template *template; /* or NULL */
+	const struct host *host;
 	const struct boot_nest *nest; /* or NULL */
 };
 
@@ -63,12 +65,15 @@ struct booted {
 	char note[256];
 };
 
-/* Blocks for the few milliseconds that it takes. Required and missing layers are errors. */
+/*
+ * Blocks for the few milliseconds that it takes. Required and missing layers are errors. The caller must
+ * ignore no signal: the guest would, too.
+ */
 int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e);
 /* The cgroups of a nest's slots, once everything in them is dead; false: not all of that is. */
-bool boot_remove_slots(const char *cgroup_table, const char *cgroup_name);
+bool boot_remove_slots(const struct cgroup_place *cgroups, const char *cgroup_name);
 /* What the kernel did in them, added to ret. */
-void boot_add_slot_stats(const char *cgroup_table, const char *cgroup_name,
+void boot_add_slot_stats(const struct cgroup_place *cgroups, const char *cgroup_name,
 			 struct cgroup_stats *ret);
 /* Of a process that runs now. */
 int boot_identify(pid_t pid, struct boot_identity *ret, struct err *e);

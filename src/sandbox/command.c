@@ -38,6 +38,14 @@ static int attach_streams(const struct plan *p, const struct inside_fds *fds, st
 	return 0;
 }
 
+void command_unblock_signals(void)
+{
+	sigset_t empty;
+
+	sigemptyset(&empty);
+	sigprocmask(SIG_SETMASK, &empty, NULL);
+}
+
 /* libc keeps some to itself, so the kernel is asked directly. */
 void command_reset_signals(void)
 {
@@ -45,12 +53,10 @@ void command_reset_signals(void)
 		unsigned long handler, flags, restorer,
 			mask; /* as rt_sigaction reads it; 0: SIG_DFL */
 	} none;
-	sigset_t empty;
 
 	for (int sig = 1; sig <= 64; sig++)
 		syscall(SYS_rt_sigaction, sig, &none, NULL, sizeof(none.mask));
-	sigemptyset(&empty);
-	sigprocmask(SIG_SETMASK, &empty, NULL);
+	command_unblock_signals();
 }
 
 int command_check_required(const struct plan *p, struct err *e)

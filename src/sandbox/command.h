@@ -20,5 +20,7 @@ void command_exec(const struct command *c) __attribute__((noreturn));
 
 /* The default for all 64 of them, and none blocked. */
 void command_reset_signals(void);
+/* The latter only: all that an exec does not do, if nothing is ignored. */
+void command_unblock_signals(void);
 /* Required and not proven: nothing may be executed (rule 1). */
 int command_check_required(const struct plan *p, struct err *e);

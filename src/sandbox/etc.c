@@ -40,27 +40,43 @@ static bool is_allowed(const char *name)
 struct view {
 	int from, to;
 	const char *path;
+	const struct etc_template *template; /* or NULL */
 };
+
+/*
+ * What fits into a page is copied: cheaper than a mount, in making and in taking down. A template has room
+ * for more.
+ */
+#define COPY_MOST 4096
+#define COPY_MOST_ONCE (256 << 10)
 
 static int show_mounted(const struct view *v, const char *name, struct err *e)
 {
 	char from[NAME_MAX + 32], to[NAME_MAX + 32];
 
+	if (v->template) {
+		list_take(v->template->mounts, str_format("%s/%s", v->path, name));
+		return 0;
+	}
 	snprintf(from, sizeof(from), "/%s/%s", v->path, name);
 	snprintf(to, sizeof(to), "root/%s/%s", v->path, name);
 	return mount_bind_bare(from, to, 0, e);
 }
 
-/* What fits into a page is copied: cheaper than a mount, in making and in taking down. */
 static int show_file(const struct view *v, const char *name, struct err *e)
 {
 	auto_close int in = openat(v->from, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	char buf[4096];
-	ssize_t n = in < 0 ? -1 : read(in, buf, sizeof(buf));
+	char page[COPY_MOST];
+	auto_free char *more = v->template ? must_alloc(malloc(COPY_MOST_ONCE)) : NULL;
+	size_t room = more ? COPY_MOST_ONCE : sizeof(page);
+	char *buf = more ? more : page;
+	ssize_t n = in < 0 ? -1 : read(in, buf, room);
 
+	if (v->template)
+		list_take(v->template->seen, str_format("/%s/%s", v->path, name));
 	if (n < 0)
 		return 0; /* not readable for the caller: not there inside */
-	if (n < (ssize_t)sizeof(buf))
+	if (n < (ssize_t)room)
 		return skeleton_file(v->to, name, buf, (size_t)n, 0444, e);
 	return skeleton_point(v->to, name, e) < 0 ? -1 : show_mounted(v, name, e);
 }
@@ -90,9 +106,9 @@ static int show_entry(const struct view *v, const struct dirent *d, struct err *
 	}
 }
 
-static int show_allowed(int etc, struct err *e)
+static int show_allowed(int etc, const struct etc_template *t, struct err *e)
 {
-	struct view v = {open("/etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC), etc, "etc"};
+	struct view v = {open("/etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC), etc, "etc", t};
 	DIR *dir = v.from < 0 ? NULL : fdopendir(v.from);
 	int rc = 0;
 
@@ -109,7 +125,7 @@ static int show_allowed(int etc, struct err *e)
 }
 
 /* /etc/ssl may hold private keys beside the certificates. */
-static int show_certificates(int etc, struct err *e)
+static int show_certificates(int etc, const struct etc_template *t, struct err *e)
 {
 	auto_close int from = open("/etc/ssl", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	auto_close int to = -1;
@@ -123,14 +139,22 @@ static int show_certificates(int etc, struct err *e)
 	if (mkdirat(etc, "ssl", 0755) < 0)
 		return err_sys(e, "cannot create /etc/ssl");
 	to = openat(etc, "ssl", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	v = (struct view){from, to, "etc/ssl"};
+	v = (struct view){from, to, "etc/ssl", t};
 	return show_file(&v, "openssl.cnf", e) < 0 ? -1 : show_entry(&v, &certs, e);
 }
 
-static int write_own(const struct plan *p, int etc, struct err *e)
+int etc_write_hosts(const char *hostname, int etc, struct err *e)
 {
 	char hosts[256];
-	const struct {
+
+	snprintf(hosts, sizeof(hosts),
+		 "127.0.0.1 localhost %s\n::1 localhost ip6-localhost ip6-loopback\n", hostname);
+	return skeleton_file(etc, "hosts", hosts, strlen(hosts), 0444, e);
+}
+
+static int write_own(const char *hostname, int etc, struct err *e)
+{
+	static const struct {
 		const char *name, *text;
 	} files[] = {
 		{"passwd", "root:x:0:0:root:/root:/usr/sbin/nologin\n"
@@ -140,7 +164,6 @@ static int write_own(const struct plan *p, int etc, struct err *e)
 		{"nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\n"
 				  "protocols: files\nnetworks: files\n"},
 		{"resolv.conf", "nameserver 127.0.0.1\noptions attempts:1 timeout:2\n"},
-		{"hosts", hosts},
 	};
 
 	/* Debian's chromium reads whatever is in there and fails if it is not; keys may be. */
@@ -148,23 +171,32 @@ static int write_own(const struct plan *p, int etc, struct err *e)
 	    (mkdirat(etc, "chromium.d", 0755) < 0 ||
 	     skeleton_file(etc, "chromium.d/default", "", 0, 0444, e) < 0))
 		return err_sys(e, "cannot create /etc/chromium.d");
-	snprintf(hosts, sizeof(hosts),
-		 "127.0.0.1 localhost %s\n::1 localhost ip6-localhost ip6-loopback\n",
-		 p->spec->hostname);
 	for (size_t i = 0; i < ARRAY_LEN(files); i++)
 		if (skeleton_file(etc, files[i].name, files[i].text, strlen(files[i].text), 0444,
 				  e) < 0)
 			return -1;
-	return 0;
+	return etc_write_hosts(hostname, etc, e);
 }
 
-int etc_build(const struct plan *p, int root_fd, struct err *e)
+static int build(const char *hostname, int root_fd, const struct etc_template *t, struct err *e)
 {
 	auto_close int etc = openat(root_fd, "etc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
 	if (etc < 0)
 		return err_sys(e, "cannot open the new /etc");
-	if (write_own(p, etc, e) < 0 || show_allowed(etc, e) < 0)
+	if (write_own(hostname, etc, e) < 0 || show_allowed(etc, t, e) < 0)
 		return -1;
-	return show_certificates(etc, e);
+	return show_certificates(etc, t, e);
+}
+
+int etc_build(const struct plan *p, int root_fd, struct err *e)
+{
+	return build(p->spec->hostname, root_fd, NULL, e);
+}
+
+int etc_build_template(const struct etc_template *t, int root_fd, struct err *e)
+{
+	list_add(t->seen, "/etc");
+	list_add(t->seen, "/etc/ssl");
+	return build(t->hostname, root_fd, t, e);
 }

@@ -19,12 +19,23 @@
 #include <sys/stat.h>
 
 /* After those of the guest, and of a nest; gone when it is executed. */
-enum { FD_PROGRAM = NEST_FD_JOINS + NEST_SLOTS * CELL_FILES, FD_CONTROL, FD_LAST = FD_CONTROL };
+static int program_place(const struct plan *p)
+{
+	return NEST_FD_JOINS + p->guest->join_count;
+}
+
+static int control_place(const struct plan *p)
+{
+	return program_place(p) + 1;
+}
+
+/* Above all of them. */
+#define FD_LIFTED (NEST_FD_JOINS + NEST_SLOTS * CELL_FILES + 2)
 
 /* Out of the way first: what is moved to its place must not step on what still waits. */
 static int lift(int fd)
 {
-	return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FD_LAST + 1);
+	return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FD_LIFTED);
 }
 
 static int put(int fd, int place, int flags)
@@ -51,8 +62,8 @@ static int arrange_fds(const struct plan *p, const struct inside_fds *fds, int n
 		{lift(fds->dns), GUEST_FD_DNS, 0},
 		{scratch, GUEST_FD_SCRATCH, 0},
 		{lift(p->guest->nest ? p->guest->terms : -1), NEST_FD_TERMS, 0},
-		{lift(p->guest->program), FD_PROGRAM, O_CLOEXEC},
-		{lift(fds->control), FD_CONTROL, O_CLOEXEC},
+		{lift(p->guest->program), program_place(p), O_CLOEXEC},
+		{lift(fds->control), control_place(p), O_CLOEXEC},
 	};
 
 	int joins[NEST_SLOTS * CELL_FILES];
@@ -67,9 +78,7 @@ static int arrange_fds(const struct plan *p, const struct inside_fds *fds, int n
 	for (int i = 0; i < p->guest->join_count; i++)
 		if (put(joins[i], NEST_FD_JOINS + i, 0) < 0)
 			return err_sys(e, "cannot arrange the files of cgroups");
-	if (sys_close_range((unsigned)(NEST_FD_JOINS + p->guest->join_count), FD_PROGRAM - 1, 0) <
-		    0 ||
-	    sys_close_range(FD_LAST + 1, ~0u, 0) < 0)
+	if (sys_close_range((unsigned)control_place(p) + 1, ~0u, 0) < 0)
 		return err_sys(e, "cannot close files");
 	return 0;
 }
@@ -84,7 +93,7 @@ static void exec_nest(struct plan *p)
 	argv[1] = "nest";
 	for (size_t i = 0; i < modules->count; i++)
 		argv[i + 2] = modules->items[i];
-	syscall(SYS_execveat, FD_PROGRAM, "", argv, p->env.items, AT_EMPTY_PATH);
+	syscall(SYS_execveat, program_place(p), "", argv, p->env.items, AT_EMPTY_PATH);
 }
 
 /* What the guest is to see to itself, because no cgroup does. */
@@ -105,7 +114,7 @@ static void exec_program(struct plan *p)
 		argv[n++] = "--lives-on";
 		argv[n++] = "1";
 	}
-	syscall(SYS_execveat, FD_PROGRAM, "", argv, p->env.items, AT_EMPTY_PATH);
+	syscall(SYS_execveat, program_place(p), "", argv, p->env.items, AT_EMPTY_PATH);
 }
 
 void guest_exec(struct plan *p, struct inside_fds *fds, int notify)
@@ -116,13 +125,13 @@ void guest_exec(struct plan *p, struct inside_fds *fds, int notify)
 	if (arrange_fds(p, fds, notify, &b->err) < 0)
 		_exit(125);
 	/* What stays open for the guest goes to no command of it: fds are closed on exec there. */
-	b->proven |= verify_fds(FD_LAST);
+	b->proven |= verify_fds(control_place(p));
 	if (command_check_required(p, &b->err) < 0 || restrict_open_files(p, &b->err) < 0)
 		_exit(125);
 	(void)setsid();
 	(void)!chdir("/");
 	umask(022);
-	command_reset_signals();
+	command_unblock_signals();
 	/* A guest sees to that itself, once somebody knows of it. */
 	if (p->guest->nest && p->guest->survives && prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0) < 0)
 		_exit(125);

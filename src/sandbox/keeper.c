@@ -404,7 +404,7 @@ static int start(struct keeper *k, struct inside_fds *fds, struct err *e)
 {
 	if (open_streams(k, fds, e) < 0)
 		return -1;
-	cgroup_init(&k->cgroup, k->plan.host_ns[NS_PID]);
+	cgroup_init(&k->cgroup, k->plan.host.ns[NS_PID]);
 	if (maker_start(k, fds, e) < 0)
 		return -1;
 	let_go_of_streams(k, fds);

@@ -307,10 +307,10 @@ void plan_empty_workspace(struct plan *p)
 	}
 }
 
-static int look_at_host(struct plan *p, struct err *e)
+int plan_look_at_host(struct host *ret, struct err *e)
 {
-	verify_read_namespaces(p->host_ns);
-	return stat("/", &p->host_root) < 0 ? err_sys(e, "cannot look at /") : 0;
+	verify_read_namespaces(ret->ns);
+	return stat("/", &ret->root) < 0 ? err_sys(e, "cannot look at /") : 0;
 }
 
 int plan_make(struct plan *p, const struct sandbox_request *request, struct board *board,
@@ -327,7 +327,7 @@ int plan_make(struct plan *p, const struct sandbox_request *request, struct boar
 	if (request->spec->capture.count && capture_check(&request->spec->capture, e) < 0)
 		return -1;
 	choose_ids(p);
-	if (look_at_host(p, e) < 0)
+	if (plan_look_at_host(&p->host, e) < 0)
 		return -1;
 	if (make_id(p->id, sizeof(p->id), e) < 0 || choose_image(p, e) < 0 ||
 	    choose_workspace(p, e) < 0 || plan_mounts(p, e) < 0)
@@ -364,13 +364,15 @@ int plan_make_boot(struct plan *p, const struct boot_request *r, struct board *b
 	struct sandbox_request request = {.spec = r->spec};
 	const struct guest_start *guest = p->guest;
 
-	*p = (struct plan){.spec = r->spec, .board = board, .guest = guest};
+	*p = (struct plan){
+		.spec = r->spec, .board = board, .guest = guest, .template = r->template};
 	p->workspace.fd = p->image.fd = p->workspace_owner = p->root_owner = -1;
 	choose_ids(p);
 	if (r->id_base)
 		p->id_base = r->id_base;
 	snprintf(p->id, sizeof(p->id), "%s", r->id);
-	if (look_at_host(p, e) < 0 || choose_image(p, e) < 0 || choose_workspace(p, e) < 0)
+	p->host = *r->host;
+	if (choose_image(p, e) < 0 || choose_workspace(p, e) < 0)
 		return -1;
 	for (size_t i = 0; i < r->volume_count; i++)
 		if (plan_volume(p, &r->volumes[i], e) < 0)

@@ -46,6 +46,14 @@ struct placed_file {
 
 enum { NS_USER, NS_PID, NS_MOUNT, NS_NET, NS_IPC, NS_UTS, NS_CGROUP, NS_TIME, NS_COUNT };
 
+/* What must not be the sandbox's. */
+struct host {
+	ino_t ns[NS_COUNT];
+	struct stat root;
+	bool knows_proc;
+	unsigned proc_masks; /* see procfs.h */
+};
+
 /* A sandbox that lives on: what pid 1 executes in place of serving a command; see boot.h. */
 struct guest_start {
 	int program;
@@ -56,9 +64,12 @@ struct guest_start {
 	int join_count;
 };
 
+struct template;
+
 struct plan {
 	const struct sandbox_spec *spec;
 	const struct guest_start *guest; /* NULL: one command */
+	const struct template *template; /* NULL: there is none for such a root */
 	struct board *board;
 	char id[24];
 	char lair[32]; /* level process: its directory, see lair.h */
@@ -84,8 +95,7 @@ struct plan {
 	struct list env;
 	char **argv;
 	char **own_argv; /* of the launcher, wiped in pid 1 */
-	ino_t host_ns[NS_COUNT];
-	struct stat host_root;
+	struct host host;
 	const char *notes[8];
 	size_t note_count;
 };
@@ -102,6 +112,7 @@ struct boot_request;
 /* Adds an empty mount; its fd is closed by plan_done. */
 struct bind *plan_add_bind(struct plan *p);
 
+int plan_look_at_host(struct host *ret, struct err *e);
 int plan_make(struct plan *p, const struct sandbox_request *request, struct board *board,
 	      struct err *e);
 /* The same for a sandbox that lives on. */

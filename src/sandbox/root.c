@@ -6,7 +6,8 @@
  *   scratch/tmp home shm vartmp    shown at /tmp /home/user /dev/shm /var/tmp
  *   scratch/ws work                the workspace, or the upper and work directory of its overlay
  *   scratch/rootup rootwork        the same for the root, with an image or --root overlay
- *   scratch/root                   skeleton of the new root: mount points, /etc, /dev
+ *   scratch/root                   skeleton of the new root: mount points, /etc, /dev; with a template
+ *                                  (template.h) the upper directory of an overlay, skelwork its work
  *   scratch/canary                 what Landlock must refuse (verify.c)
  *
  * It is attached over /proc of our own mount namespace while building, because /proc is there on
@@ -25,6 +26,7 @@
 #include "sandbox/etc.h"
 #include "sandbox/procfs.h"
 #include "sandbox/skeleton.h"
+#include "sandbox/template.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -55,6 +57,11 @@ struct place {
 	bool unneeded; /* in this sandbox */
 };
 
+static bool has_template(const struct plan *p)
+{
+	return p->template && p->image_is_host && p->spec->root == ROOT_OVERLAY;
+}
+
 static int make_places(const struct plan *p, struct err *e)
 {
 	bool overlay_root = !p->image_is_host || p->spec->root == ROOT_OVERLAY;
@@ -71,6 +78,7 @@ static int make_places(const struct plan *p, struct err *e)
 		{"none", 0700, false, !p->bind_count},
 		{"rootup", 0755, p->spec->root == ROOT_OVERLAY, !overlay_root},
 		{"rootwork", 0700, false, !overlay_root},
+		{"skelwork", 0700, false, !has_template(p)},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
@@ -168,19 +176,24 @@ static bool has_user_attributes(const char *dir)
  */
 static bool has_user_marks(const struct plan *p)
 {
-	return p->rootless || (p->guest && has_user_attributes("."));
+	return p->rootless ||
+	       (has_template(p) ? p->template->user_marks : p->guest && has_user_attributes("."));
 }
 
-/* A detached overlay of a lower mount; cwd is the scratch. */
-static int overlay_new(const struct plan *p, int lower, const char *upper, const char *work,
-		       struct err *e)
+/* Of an overlay; below the scratch, which is the current directory, but for the lower one. */
+struct layers {
+	const char *lower, *upper, *work;
+};
+
+/* A detached overlay. */
+static int overlay_of(const struct plan *p, const struct layers *l, unsigned flags, struct err *e)
 {
 	const char *options[] = {"lowerdir",
-				 "lower",
+				 l->lower,
 				 "upperdir",
-				 upper,
+				 l->upper,
 				 "workdir",
-				 work,
+				 l->work,
 				 "redirect_dir",
 				 "nofollow",
 				 "metacopy",
@@ -191,10 +204,17 @@ static int overlay_new(const struct plan *p, int lower, const char *upper, const
 				 NULL,
 				 NULL};
 
+	return mount_new("overlay", flags, options, e);
+}
+
+/* The same of a lower mount. */
+static int overlay_new(const struct plan *p, int lower, const char *upper, const char *work,
+		       struct err *e)
+{
 	if (mount_attach(lower, AT_FDCWD, "lower", e) < 0)
 		return -1;
 	/* It stays attached until the old root goes: taking it down alone would cost a wait for RCU. */
-	return mount_new("overlay", 0, options, e);
+	return overlay_of(p, &(struct layers){"lower", upper, work}, 0, e);
 }
 
 /* --root overlay: the host's directory below, what the sandbox writes above. */
@@ -218,14 +238,13 @@ static int show_top_writable(struct plan *p, int root, const char *name, const c
 	return fd < 0 ? -1 : mount_attach(fd, root, name, e);
 }
 
-/* /bin, /lib and so on: a link where the host has one (merged /usr), else the directory. */
-static int show_top(struct plan *p, int root, const char *name, struct err *e)
+/* /bin, /lib and so on: a link where the host has one (merged /usr), else a place for the directory. */
+static int make_top(int root, const char *name, const char *path, bool *ret_is_place, struct err *e)
 {
-	char path[32], point[48], link[128];
-	ssize_t n;
+	char link[128];
+	ssize_t n = readlink(path, link, sizeof(link) - 1);
 
-	snprintf(path, sizeof(path), "/%s", name);
-	n = readlink(path, link, sizeof(link) - 1);
+	*ret_is_place = false;
 	if (n < 0 && errno == ENOENT)
 		return 0;
 	/* EINVAL: it is there, and no link. */
@@ -239,17 +258,30 @@ static int show_top(struct plan *p, int root, const char *name, struct err *e)
 	}
 	if (mkdirat(root, name, 0755) < 0)
 		return err_sys(e, "cannot create %s", path);
+	*ret_is_place = true;
+	return 0;
+}
+
+static int show_top(struct plan *p, int root, const char *name, struct err *e)
+{
+	char path[32], point[48];
+	bool is_place;
+
+	snprintf(path, sizeof(path), "/%s", name);
+	if (make_top(root, name, path, &is_place, e) < 0)
+		return -1;
+	if (!is_place)
+		return 0;
 	if (p->spec->root == ROOT_OVERLAY)
 		return show_top_writable(p, root, name, path, e);
 	snprintf(point, sizeof(point), "root/%s", name);
 	return mount_bind_bare(path, point, MOUNT_SUBMOUNTS, e);
 }
 
+static const char *const tops[] = {"usr", "bin", "sbin", "lib", "lib32", "libx32", "lib64", "opt"};
+
 static int show_tops(struct plan *p, int root, struct err *e)
 {
-	static const char *const tops[] = {"usr",   "bin",    "sbin",  "lib",
-					   "lib32", "libx32", "lib64", "opt"};
-
 	for (size_t i = 0; i < ARRAY_LEN(tops); i++)
 		if (show_top(p, root, tops[i], e) < 0)
 			return -1;
@@ -285,6 +317,53 @@ static int show_image(struct plan *p, int *ret_root, struct err *e)
 		return -1;
 	*ret_root = open("root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return *ret_root < 0 ? err_sys(e, "cannot open the new root") : 0;
+}
+
+/* What the template has no more than a place for, and what is not the same for all. */
+static int complete_template(struct plan *p, int root, struct err *e)
+{
+	const struct template *t = p->template;
+	char path[PATH_MAX], point[PATH_MAX];
+
+	if (!str_equal(t->hosts, p->spec->hostname)) {
+		auto_close int etc = openat(root, "etc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+		if (unlinkat(etc, "hosts", 0) < 0 || etc_write_hosts(p->spec->hostname, etc, e) < 0)
+			return err_sys(e, "cannot write /etc/hosts");
+	}
+	for (size_t i = 0; i < t->mounts.count; i++) {
+		snprintf(path, sizeof(path), "/%s", t->mounts.items[i]);
+		snprintf(point, sizeof(point), "root/%s", t->mounts.items[i]);
+		if (mount_bind_bare(path, point, 0, e) < 0)
+			return -1;
+	}
+	if (mount_seal_below(root, e) < 0)
+		return -1;
+	for (size_t i = 0; i < t->tops.count; i++) {
+		snprintf(path, sizeof(path), "/%s", t->tops.items[i]);
+		if (show_top_writable(p, root, t->tops.items[i], path, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int show_template(struct plan *p, int *ret_root, struct err *e)
+{
+	const struct layers layers = {p->template->path, "root", "skelwork"};
+	uid_t uid = plan_user_id(p);
+	gid_t gid = p->id_base + SANDBOX_GID;
+	int fd;
+
+	if (mkdir("root/etc", 0755) < 0 || chown("root/etc", uid, gid) < 0 ||
+	    chown("root", uid, gid) < 0)
+		return err_sys(e, "cannot create /etc");
+	fd = overlay_of(p, &layers, MOUNT_DEVICES, e);
+	if (fd < 0 || mount_attach(fd, AT_FDCWD, "root", e) < 0)
+		return -1;
+	*ret_root = open("root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (*ret_root < 0)
+		return err_sys(e, "cannot open the new root");
+	return complete_template(p, *ret_root, e);
 }
 
 static int show_skeleton(int *ret_root, struct err *e)
@@ -339,6 +418,52 @@ static int link_code(int run, struct err *e)
 	return 0;
 }
 
+static int make_template_tops(struct template *t, int root, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(tops); i++) {
+		char path[32];
+		bool is_place;
+
+		snprintf(path, sizeof(path), "/%s", tops[i]);
+		if (make_top(root, tops[i], path, &is_place, e) < 0)
+			return -1;
+		if (is_place)
+			list_add(&t->tops, tops[i]);
+	}
+	return 0;
+}
+
+int root_make_template(struct template *t, int root, struct list *seen, struct err *e)
+{
+	static const char *const places[] = {"run",	  "proc",    "tmp",
+					     "home/user", "var/tmp", "workspace"};
+	const struct plan host = {.image_is_host = true};
+	const struct etc_template etc = {t->hosts, &t->mounts, seen};
+
+	t->user_marks = has_user_attributes(t->path);
+	list_add(seen, "/");
+	if (mkdirat(root, "etc", 0755) < 0)
+		return err_sys(e, "cannot create /etc");
+	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		auto_close int at = skeleton_dir(root, places[i], e);
+
+		if (at < 0)
+			return -1;
+	}
+	if (make_template_tops(t, root, e) < 0 || etc_build_template(&etc, root, e) < 0)
+		return -1;
+	return dev_build(&host, root, e);
+}
+
+static int show_proc(const struct plan *p, int root, struct err *e)
+{
+	if (!p->host.knows_proc)
+		return procfs_show(root, p->id, p->rootless && p->uid == 0, e);
+	return procfs_make_covers(AT_FDCWD, e) < 0
+		       ? -1
+		       : procfs_show_known(root, p->id, AT_FDCWD, p->host.proc_masks, e);
+}
+
 int root_build(struct plan *p, int *ret_scratch, struct err *e)
 {
 	auto_close int root = -1;
@@ -348,7 +473,10 @@ int root_build(struct plan *p, int *ret_scratch, struct err *e)
 	umask(0);
 	if (cut_propagation(e) < 0 || open_scratch(p, ret_scratch, e) < 0)
 		return -1;
-	if (p->image_is_host) {
+	if (has_template(p)) {
+		if (show_template(p, &root, e) < 0)
+			return -1;
+	} else if (p->image_is_host) {
 		if (show_skeleton(&root, e) < 0 || show_host(p, root, e) < 0)
 			return -1;
 	} else if (show_image(p, &root, e) < 0) {
@@ -356,13 +484,12 @@ int root_build(struct plan *p, int *ret_scratch, struct err *e)
 	}
 	run = skeleton_dir(root, "run", e);
 	proc = skeleton_dir(root, "proc", e);
-	if (run < 0 || proc < 0 || dev_build(p, root, e) < 0)
+	if (run < 0 || proc < 0 || (!has_template(p) && dev_build(p, root, e) < 0))
 		return -1;
 	/* Before anything is there that cells have of their own. */
 	if (p->guest && p->guest->nest && (show_cell_root(root, e) < 0 || link_code(run, e) < 0))
 		return -1;
-	if (dev_show_terminals(root, e) < 0 ||
-	    procfs_show(root, p->id, p->rootless && p->uid == 0, e) < 0)
+	if (dev_show_terminals(root, e) < 0 || show_proc(p, root, e) < 0)
 		return -1;
 	return show_writable(root, e);
 }

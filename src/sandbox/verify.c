@@ -52,7 +52,7 @@ layer_set verify_namespaces(const struct plan *p)
 
 	verify_read_namespaces(own);
 	for (int i = 0; i < NS_COUNT; i++)
-		if (own[i] && p->host_ns[i] && own[i] != p->host_ns[i])
+		if (own[i] && p->host.ns[i] && own[i] != p->host.ns[i])
 			proven |= LAYER_BIT(namespaces[i].layer);
 	if (proven & LAYER_BIT(LAYER_PID_NS))
 		for (int i = 0; i < NS_COUNT; i++)
@@ -150,11 +150,11 @@ static bool is_shut(const struct plan *p)
 
 static bool root_is_own(const struct plan *p)
 {
-	struct stat st = {.st_ino = p->host_root.st_ino, .st_dev = p->host_root.st_dev};
+	struct stat st = {.st_ino = p->host.root.st_ino, .st_dev = p->host.root.st_dev};
 
 	if (p->spec->level == LEVEL_PROCESS || stat("/", &st) < 0)
 		return false;
-	if (st.st_ino == p->host_root.st_ino && st.st_dev == p->host_root.st_dev)
+	if (st.st_ino == p->host.root.st_ino && st.st_dev == p->host.root.st_dev)
 		return false;
 	return is_top(&st) && is_shut(p);
 }
