@@ -197,6 +197,20 @@ void booters_add(struct daemon *d, struct box *b)
 		next_job(&d->booters[i]);
 }
 
+void booters_bury(struct daemon *d, int mounts)
+{
+	static const struct boot_job none;
+
+	/* Those in front are the first to be given work. */
+	for (int i = BOOTERS - 1; i >= 0; i--) {
+		const struct booter *w = &d->booters[i];
+
+		if (w->sock >= 0 && !w->busy && message_offer(w->sock, &none, sizeof(none), mounts))
+			break;
+	}
+	close(mounts);
+}
+
 void booters_start(struct daemon *d)
 {
 	d->boot_last = &d->boot_first;

@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -44,7 +45,7 @@ struct box *box_new(struct daemon *d, const char *id)
 	struct box **place = bucket(d, id);
 
 	b->d = d;
-	b->pidfd = b->listener = b->slot = -1;
+	b->pidfd = b->listener = b->slot = b->mounts = -1;
 	snprintf(b->info.id, sizeof(b->info.id), "%s", id);
 	b->next = *place;
 	*place = b;
@@ -67,6 +68,7 @@ void box_free(struct box *b)
 		d->slots[b->slot] = 0;
 	close_fd(&b->pidfd);
 	close_fd(&b->listener);
+	close_fd(&b->mounts);
 	free(b->boot);
 	free(b->destroyers);
 	free(b->cgroup_table);
@@ -306,16 +308,22 @@ int box_scratch(const struct box *b, struct err *e)
 
 /* ---- death ---- */
 
+#define CLEAR_LATER_MS 2
 #define CLEAR_STEP_MS 3
 #define CLEAR_MS 30000
 
+static void answer_destroyers(struct box *b)
+{
+	for (size_t i = 0; i < b->destroyer_count; i++)
+		front_done(b->d, b->destroyers[i], b->info.id, NULL);
+	b->destroyer_count = 0;
+}
+
 static void finish(struct box *b)
 {
-	struct daemon *d = b->d;
-
-	record_remove(b);
-	for (size_t i = 0; i < b->destroyer_count; i++)
-		front_done(d, b->destroyers[i], b->info.id, NULL);
+	if (!b->is_forgotten)
+		record_remove(b);
+	answer_destroyers(b);
 	box_free(b);
 }
 
@@ -369,7 +377,28 @@ void box_clear(struct box *b)
 		b->dying_since_ns = now_ns();
 	stop_freezing(b);
 	b->timer = (struct loop_timer){.call = clear, .arg = b};
-	clear(b);
+	if (!b->destroyer_count) {
+		clear(b);
+		return;
+	}
+	/*
+	 * Nothing of it can run any more. Nobody has to wait for cgroups and mounts to be taken down. Should we
+	 * not live to do it, the next broker finds cgroups without a record (adopt.c).
+	 */
+	record_remove(b);
+	b->is_forgotten = true;
+	answer_destroyers(b);
+	if (b->mounts >= 0)
+		booters_bury(b->d, take_fd(&b->mounts));
+	loop_timer_set(b->d->loop, &b->timer, CLEAR_LATER_MS);
+}
+
+bool box_clear_now(struct box *b)
+{
+	if (b->state != BOX_DYING || !b->is_forgotten || !clear_cgroups(b))
+		return false;
+	finish(b);
+	return true;
 }
 
 #define INSIST_MS 50
@@ -388,9 +417,13 @@ static void insist(void *arg)
 	cgroup_close(&c);
 }
 
-/* With pid 1 goes all of its pid namespace; usually that is all there is to do. */
+/*
+ * With pid 1 goes all of its pid namespace; usually that is all there is to do. The last one in a mount
+ * namespace would take that down before it is dead, which takes longer than to die: we are, instead.
+ */
 static void kill_all(struct box *b)
 {
+	b->mounts = ioctl(b->pidfd, PIDFD_GET_MNT_NAMESPACE, 0);
 	sys_pidfd_send_signal(b->pidfd, SIGKILL);
 	b->timer = (struct loop_timer){.call = insist, .arg = b};
 	loop_timer_set(b->d->loop, &b->timer, b->info.paused || b->is_busy ? 0 : INSIST_MS);
