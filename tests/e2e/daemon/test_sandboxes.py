@@ -28,6 +28,20 @@ class Sandboxes(harness.Case):
         self.assertEqual(limits["memory"], 256 << 20)
         self.assertEqual((limits["pids"], limits["cpus"]), (64, 0.5))
 
+    def test_root_is_its_own(self):
+        """What all have in common is made once, and must look as if it were not."""
+        one, two = self.box(hostname="one"), self.box()
+        self.assertIn("localhost one\n", one.sh("cat /etc/hosts")["stdout"])
+        self.assertIn("localhost cloche\n", two.sh("cat /etc/hosts")["stdout"])
+        if not harness.ROOT:
+            return
+        one.sh("echo mine > /own; rm /etc/passwd /etc/hosts; echo mine > /etc/hosts; echo x > /dev/null")
+        self.assertEqual(one.sh("cat /own /etc/hosts; ls /etc/passwd 2>/dev/null")["stdout"], "mine\nmine\n")
+        self.assertEqual(two.sh("ls /own 2>/dev/null; ls /etc/passwd")["stdout"], "/etc/passwd\n")
+        self.assertEqual(self.box().sh("ls /own 2>/dev/null; ls /etc/passwd")["stdout"], "/etc/passwd\n")
+        for place in ("/dev/x", "/etc/ssl/x", "/run/x", "/var/x"):
+            self.assertNotEqual(one.sh("touch " + place)["exit_code"], 0, place)
+
     def test_priority_is_the_usual(self):
         """Those of the pool are made at a lower one; it is not left to them."""
         for _ in range(3):

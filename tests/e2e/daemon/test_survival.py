@@ -1,6 +1,7 @@
 """kill -9 of each process of the daemon: sandboxes and their commands go on, nothing is left over."""
 
 import os
+import subprocess
 import signal
 import threading
 import time
@@ -199,6 +200,18 @@ class Volumes(Case):
     def test_read_only(self):
         box = harness.Box(self.d, volumes=[{"name": "fixed", "path": "/data"}])
         self.assertEqual(box.sh("cat /data/sub/given; echo x > /data/y || echo no")["stdout"], "data\nno\n")
+
+    @unittest.skipUnless(harness.ROOT, "needs root")
+    def test_what_is_mounted_later(self):
+        """Sandboxes are made in a mount namespace of their makers', which must not fall behind the host's."""
+        harness.Box(self.d).delete()
+        below = os.path.join(self.volume, "sub")
+        subprocess.run(["mount", "-t", "tmpfs", "none", below], check=True)
+        self.addCleanup(subprocess.run, ["umount", "-l", below], check=True)
+        with open(os.path.join(below, "given"), "w", encoding="utf-8") as out:
+            out.write("later\n")
+        box = harness.Box(self.d, volumes=[{"name": "fixed", "path": "/data", "sub": "sub"}])
+        self.assertEqual(box.sh("cat /data/given")["stdout"], "later\n")
 
     def test_whose(self):
         """A token sees what was given to it; the rest answers as if it were not there."""
