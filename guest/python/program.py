@@ -7,18 +7,37 @@ import builtins
 import os
 import sys
 import types
+from functools import partial
 from importlib.machinery import SourceFileLoader
 
 ORIG_ARGV = getattr(sys, "orig_argv", [])  # since 3.10
 RESEEDED = "numpy.random", "_ssl", "multiprocessing.process"
 
 
+def register_quick(register, after_in_child=None, **hooks):
+    """
+    random seeds its generator in each child, by a method in Python, and that looks at so much that a fifth
+    of all pages that a child writes to are for it. So here is what it does, in C.
+    """
+    method = getattr(after_in_child, "__module__", None), getattr(after_in_child, "__qualname__", None)
+    if method == ("random", "Random.seed"):
+        generator = after_in_child.__self__
+        register(after_in_child=partial(setattr, generator, "gauss_next", None))
+        after_in_child = super(type(generator), generator).seed
+    if after_in_child:
+        hooks["after_in_child"] = after_in_child
+    register(**hooks)
+
+
 def load(names):
+    register = os.register_at_fork
+    os.register_at_fork = partial(register_quick, register)
     for name in names:
         try:
             __import__(name)
         except Exception:
             pass  # the program that wants it will be told why
+    os.register_at_fork = register
 
 
 def forget_states():

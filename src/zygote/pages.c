@@ -172,28 +172,32 @@ void pages_report(void)
 
 /* ---- after them ---- */
 
-/*
- * The kernel copies the tables of a file's mapping only if a page in it is not the file's own any more:
- * so one byte is written, as it was.
- */
-static void have_tables_copied(void)
-{
-	auto_close int memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
-
-	for (int i = 0; memory >= 0 && i < files.count; i++) {
-		const off_t last = (off_t)(files.items[i].end - PAGE);
-		char byte;
-
-		if (pread(memory, &byte, 1, last) == 1)
-			(void)!pwrite(memory, &byte, 1, last);
-	}
-}
-
 static int compare(const void *a, const void *b)
 {
 	const uintptr_t *x = a, *y = b;
 
 	return *x < *y ? -1 : *x > *y;
+}
+
+/*
+ * The kernel copies the tables of a file's mapping only if a page in it is not the file's own any more:
+ * so one byte is written, as it was. Where nothing was read there is nothing to be copied.
+ */
+static void have_tables_copied(const uintptr_t *read, int count)
+{
+	auto_close int memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
+	int next = 0;
+
+	for (const struct range *r = files.items; memory >= 0 && r < files.items + files.count;
+	     r++) {
+		const off_t last = (off_t)(r->end - PAGE);
+		char byte;
+
+		while (next < count && read[next] < r->start)
+			next++;
+		if (next < count && read[next] < r->end && pread(memory, &byte, 1, last) == 1)
+			(void)!pwrite(memory, &byte, 1, last);
+	}
 }
 
 void pages_take_report(void)
@@ -204,12 +208,12 @@ void pages_take_report(void)
 	memcpy(written, report->written, (size_t)written_count * sizeof(written[0]));
 	/* Python has run meanwhile. */
 	image_take(&image);
+	qsort(report->read, (size_t)report->read_count, sizeof(report->read[0]), compare);
 	for (int i = 0; i < report->read_count; i++)
 		madvise((void *)report->read[i], PAGE, MADV_POPULATE_READ);
-	/* That, too, has filled in neighbours. */
-	qsort(report->read, (size_t)report->read_count, sizeof(report->read[0]), compare);
+	have_tables_copied(report->read, report->read_count);
+	/* All that has filled in neighbours, too. */
 	prune_tables(report->read, report->read_count);
-	have_tables_copied();
 	munmap(report, sizeof(*report));
 	report = NULL;
 }

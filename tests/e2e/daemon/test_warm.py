@@ -227,6 +227,35 @@ class Warm(harness.Case):
         for column in zip(*rows):
             self.assertEqual(len(set(column)), 100, column[:5])
 
+    def test_children_of_a_run_differ(self):
+        # One call makes two numbers of gauss, and keeps the second.
+        code = (
+            "import os, random\nrandom.gauss(0, 1)\nrows = []\n"
+            "for _ in range(3):\n"
+            "    ends = os.pipe()\n"
+            "    if os.fork() == 0:\n"
+            "        os.write(ends[1], b'%r %r' % (random.gauss(0, 1), random.random()))\n"
+            "        os._exit(0)\n"
+            "    rows += os.read(ends[0], 100).split()\n"
+            "print(len({*rows, b'%r' % random.gauss(0, 1), b'%r' % random.random()}))"
+        )
+        self.assertEqual(self.run_warm(code=code)["stdout"], "8\n")
+
+    def test_the_memory_that_runs_share_cannot_be_written_to(self):
+        code = (
+            "import os\nfound, opened = 0, []\n"
+            "for line in open('/proc/self/maps'):\n"
+            "    if 'memfd:' in line:\n"
+            "        found += 1\n"
+            "        name = '-'.join(part.lstrip('0') for part in line.split()[0].split('-'))\n"
+            "        try:\n"
+            "            opened.append(os.open('/proc/self/map_files/' + name, os.O_RDWR))\n"
+            "        except PermissionError:\n"
+            "            pass\n"
+            "print(found > 0, opened)"
+        )
+        self.assertEqual(self.run_warm(code=code)["stdout"], "True []\n")
+
     def test_nothing_is_left_for_the_next(self):
         places = ("/tmp", "/var/tmp", "/dev/shm", "/home/user", "/workspace")
         leave = "import os, subprocess\n" + "".join(
