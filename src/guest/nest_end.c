@@ -132,7 +132,8 @@ static bool read_stat(int fd, long long ret[STAT_EXIT + 1])
 
 /*
  * To whom it is not shown, the exit code is 0. Whoever is told this address is shown it: both ask for the
- * same right, which only grows while a process ends.
+ * same right. When a process that is not dumpable lets go of its memory, that right comes or (since
+ * Linux 6.18.44 at the latest) goes: it held for the exit code if it did both before and after.
  */
 static bool may_look(pid_t pid)
 {
@@ -164,7 +165,7 @@ static bool look_at_end(const struct seat *s, struct tenant_end *ret)
 	long long fields[STAT_EXIT + 1];
 
 	if (!s->has_peak || !may_look(s->tenant) || !read_stat(s->stat, fields) ||
-	    !(fields[STAT_FLAGS] & EXITING) || waited_for_others(fields))
+	    !may_look(s->tenant) || !(fields[STAT_FLAGS] & EXITING) || waited_for_others(fields))
 		return false;
 	*ret = (struct tenant_end){.wait_status = (int)fields[STAT_EXIT],
 				   .cpu_us = cpu_us(s->tenant),

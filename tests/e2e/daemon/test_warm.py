@@ -227,6 +227,12 @@ class Warm(harness.Case):
         for column in zip(*rows):
             self.assertEqual(len(set(column)), 100, column[:5])
 
+    def test_the_end_of_what_cannot_be_looked_at(self):
+        code = "import ctypes, os; ctypes.CDLL(None).prctl(4, 0, 0, 0, 0); os._exit(11)"
+        with concurrent.futures.ThreadPoolExecutor(6) as pool:
+            replies = pool.map(lambda _: self.d.post("/v1/run", {"code": code}), range(400))
+            self.assertEqual({r.json["exit_code"] for r in replies}, {11})
+
     def test_children_of_a_run_differ(self):
         # One call makes two numbers of gauss, and keeps the second.
         code = (
