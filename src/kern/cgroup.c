@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "kern/dirents.h"
 #include "kern/sys.h"
 
 #include <assert.h>
@@ -343,6 +344,13 @@ static bool is_unified(const char *table)
 bool cgroup_is_unified(const struct cgroup *c)
 {
 	return c->place ? c->place->version == 2 : is_unified(c->table);
+}
+
+bool cgroup_may_be_unified(void)
+{
+	struct statfs fs;
+
+	return statfs("/sys/fs/cgroup", &fs) == 0 && fs.f_type == CGROUP2_SUPER_MAGIC;
 }
 
 /* Our cgroup in the v2 hierarchy. */
@@ -766,24 +774,25 @@ void cgroup_enter_leaf(const char *leaf)
 void cgroup_sweep(const struct cgroup *c)
 {
 	size_t own = (size_t)(strrchr(c->name, '-') + 1 - c->name);
-	int first = 0, fd;
-	DIR *dir;
+	struct dirents_entry d;
+	struct dirents list;
+	int first = 0;
 
 	while (first < CGROUP_CONTROLLERS - 1 && c->parents[first] < 0)
 		first++;
-	fd = c->parents[first] < 0 ? -1 : openat(c->parents[first], ".", O_RDONLY | O_CLOEXEC);
-	dir = fd < 0 ? NULL : fdopendir(fd);
-	for (struct dirent *d; dir && (d = readdir(dir));) {
+	auto_close int fd =
+		c->parents[first] < 0 ? -1 : openat(c->parents[first], ".", O_RDONLY | O_CLOEXEC);
+
+	dirents_start(&list, fd);
+	while (fd >= 0 && dirents_next(&list, &d)) {
 		/* Only keepers of our pid namespace can be told dead or alive. */
-		if (strncmp(d->d_name, c->name, own) != 0 || str_equal(d->d_name, c->name) ||
-		    kill(atoi(d->d_name + own), 0) == 0 || errno != ESRCH)
+		if (strncmp(d.name, c->name, own) != 0 || str_equal(d.name, c->name) ||
+		    kill(atoi(d.name + own), 0) == 0 || errno != ESRCH)
 			continue;
 		/* One that is still in use (its tasks are dying) keeps the first for the next sweep. */
 		for (int i = CGROUP_CONTROLLERS - 1; i >= first; i--)
 			if (c->parents[i] >= 0 &&
-			    unlinkat(c->parents[i], d->d_name, AT_REMOVEDIR) < 0 && errno != ENOENT)
+			    unlinkat(c->parents[i], d.name, AT_REMOVEDIR) < 0 && errno != ENOENT)
 				break;
 	}
-	if (dir)
-		closedir(dir);
 }

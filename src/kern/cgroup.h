@@ -78,6 +78,8 @@ void cgroup_list(const char *table, const char *prefix, struct list *ret);
 void cgroup_close(struct cgroup *c);
 /* True if the controllers are on v2: then it must exist before the child is cloned into it. */
 bool cgroup_is_unified(const struct cgroup *c);
+/* May it be v2 on this host? Quicker to tell than what cgroup_init reads. */
+bool cgroup_may_be_unified(void);
 /* Leaves version 0 if this user can have no cgroup here. */
 void cgroup_create(struct cgroup *c, const struct limits *limits);
 /* v2: is this process in it? */

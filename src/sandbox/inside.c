@@ -179,7 +179,7 @@ static int drop_privileges(struct plan *p, const struct inside_fds *fds, int use
 {
 	if (become_user(p, fds, userns, e) < 0)
 		return -1;
-	p->board->proven |= verify_namespaces(p);
+	p->board->proven |= verify_namespaces(&p->host.ns);
 	if (restrict_limits(p, e) < 0)
 		return -1;
 	if (p->guest)

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/str.h"
 #include "kern/caps.h"
+#include "kern/discard.h"
 #include "kern/sys.h"
 #include "kern/userns.h"
 #include "sandbox/inside.h"
@@ -19,6 +20,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -402,11 +404,20 @@ static void let_go_of_streams(const struct keeper *k, struct inside_fds *fds)
 
 static int start(struct keeper *k, struct inside_fds *fds, struct err *e)
 {
+	bool unified = cgroup_may_be_unified();
+
 	if (open_streams(k, fds, e) < 0)
 		return -1;
-	cgroup_init(&k->cgroup, k->plan.host.ns[NS_PID]);
+	/* Only a cgroup of v2 has to be there for the clone. */
+	if (unified)
+		cgroup_init(&k->cgroup, k->plan.host.ns.ids[NS_PID]);
 	if (maker_start(k, fds, e) < 0)
 		return -1;
+	/* Held, so that its end does not wait for its mounts to be taken down. Linux 6.11. */
+	if (k->plan.spec->level != LEVEL_PROCESS)
+		k->mounts = ioctl(k->pidfd, PIDFD_GET_MNT_NAMESPACE, 0);
+	if (!unified)
+		cgroup_init(&k->cgroup, k->plan.host.ns.ids[NS_PID]);
 	let_go_of_streams(k, fds);
 	return 0;
 }
@@ -443,7 +454,8 @@ static void keeper_done(struct keeper *k)
 	feed_done(&k->feed);
 	stream_done(&k->out);
 	stream_done(&k->err);
-	close_fd(&k->scratch);
+	/* Nobody should have to wait for these. */
+	discard_fds((int[]){take_fd(&k->mounts), take_fd(&k->scratch)}, 2);
 	close_fd(&k->control);
 	close_fd(&k->signals);
 	close_fd(&k->pidfd);
@@ -466,6 +478,7 @@ int sandbox_run(const struct sandbox_request *request, struct result *ret, struc
 			   .control = -1,
 			   .signals = -1,
 			   .scratch = -1,
+			   .mounts = -1,
 			   .out = {.fd = -1, .relay = -1},
 			   .err = {.fd = -1, .relay = -1},
 			   .terminal.master = -1,

@@ -21,6 +21,7 @@ struct keeper {
 	int control;
 	int signals;
 	int scratch;
+	int mounts; /* the sandbox's mount namespace: to take it apart takes a while */
 	struct net_maker net;
 	struct userns userns[PLAN_OWNERS]; /* of the owners */
 	struct feed feed;

@@ -68,7 +68,7 @@ int maker_start(struct keeper *k, struct inside_fds *fds, struct err *e)
 	fds->control = pair[1];
 	fds->keeper_control = pair[0];
 	fds->scratch = k->scratch;
-	if (cgroup_is_unified(&k->cgroup))
+	if (k->cgroup.name[0] && cgroup_is_unified(&k->cgroup))
 		cgroup_create(&k->cgroup, &k->plan.spec->limits);
 	if (clone_inside(k, fds, e) < 0)
 		return -1;

@@ -309,7 +309,7 @@ void plan_empty_workspace(struct plan *p)
 
 int plan_look_at_host(struct host *ret, struct err *e)
 {
-	verify_read_namespaces(ret->ns);
+	verify_read_namespaces(&ret->ns);
 	return stat("/", &ret->root) < 0 ? err_sys(e, "cannot look at /") : 0;
 }
 

@@ -46,9 +46,14 @@ struct placed_file {
 
 enum { NS_USER, NS_PID, NS_MOUNT, NS_NET, NS_IPC, NS_UTS, NS_CGROUP, NS_TIME, NS_COUNT };
 
+struct namespace_ids {
+	dev_t dev; /* of the file system that they are on; 0: not known */
+	ino_t ids[NS_COUNT];
+};
+
 /* What must not be the sandbox's. */
 struct host {
-	ino_t ns[NS_COUNT];
+	struct namespace_ids ns;
 	struct stat root;
 	bool knows_proc;
 	unsigned proc_masks; /* see procfs.h */

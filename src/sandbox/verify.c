@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -20,39 +21,67 @@
 
 static const struct {
 	const char *file; /* NULL: made by the clone */
+	unsigned ask;
 	enum layer layer;
 } namespaces[] = {
-	[NS_USER] = {"user", LAYER_USER_NS},	   [NS_PID] = {"pid", LAYER_PID_NS},
-	[NS_MOUNT] = {NULL, LAYER_MOUNT_NS},	   [NS_NET] = {"net", LAYER_NET_NS},
-	[NS_IPC] = {NULL, LAYER_IPC_NS},	   [NS_UTS] = {NULL, LAYER_UTS_NS},
-	[NS_CGROUP] = {"cgroup", LAYER_CGROUP_NS}, [NS_TIME] = {"time_for_children", LAYER_TIME_NS},
+	[NS_USER] = {"user", PIDFD_GET_USER_NAMESPACE, LAYER_USER_NS},
+	[NS_PID] = {"pid", PIDFD_GET_PID_NAMESPACE, LAYER_PID_NS},
+	[NS_MOUNT] = {NULL, 0, LAYER_MOUNT_NS},
+	[NS_NET] = {"net", PIDFD_GET_NET_NAMESPACE, LAYER_NET_NS},
+	[NS_IPC] = {NULL, 0, LAYER_IPC_NS},
+	[NS_UTS] = {NULL, 0, LAYER_UTS_NS},
+	[NS_CGROUP] = {"cgroup", PIDFD_GET_CGROUP_NAMESPACE, LAYER_CGROUP_NS},
+	[NS_TIME] = {"time_for_children", PIDFD_GET_TIME_FOR_CHILDREN_NAMESPACE, LAYER_TIME_NS},
 };
 static_assert(ARRAY_LEN(namespaces) == NS_COUNT, "a row per namespace");
 
-void verify_read_namespaces(ino_t ret[NS_COUNT])
+/* 0: not known. Whatever else a call that lies may give us is on another file system. */
+static ino_t take_id(struct namespace_ids *n, const struct stat *st)
 {
-	auto_close int dir = openat(AT_FDCWD, "/proc/self/ns", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (n->dev == 0)
+		n->dev = st->st_dev;
+	return st->st_dev == n->dev ? st->st_ino : 0;
+}
 
-	for (int i = 0; i < NS_COUNT; i++) {
-		const char *file = namespaces[i].file;
-		struct stat st;
+/* By pidfd (Linux 6.11) no file of /proc has to be made first. */
+static ino_t read_id(struct namespace_ids *n, int self, int i)
+{
+	auto_close int fd = self < 0 ? -1 : ioctl(self, namespaces[i].ask, 0);
+	struct stat st = {.st_dev = 0};
+	char path[64];
 
-		ret[i] = file && fstatat(dir, file, &st, 0) == 0 ? st.st_ino : 0;
-	}
+	if (fd > 2 && fstat(fd, &st) == 0)
+		return take_id(n, &st);
+	snprintf(path, sizeof(path), "/proc/self/ns/%s", namespaces[i].file);
+	return stat(path, &st) == 0 ? take_id(n, &st) : 0;
+}
+
+static void read_ids(struct namespace_ids *n)
+{
+	auto_close int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+
+	for (int i = 0; i < NS_COUNT; i++)
+		n->ids[i] = namespaces[i].file ? read_id(n, self, i) : 0;
+}
+
+void verify_read_namespaces(struct namespace_ids *ret)
+{
+	*ret = (struct namespace_ids){0};
+	read_ids(ret);
 }
 
 /*
  * What came with the clone came all at once: a filter can refuse clone3 or lie about its result, but
  * it cannot change its flags, and in a new pid namespace we are only if the kernel carried it out.
  */
-layer_set verify_namespaces(const struct plan *p)
+layer_set verify_namespaces(const struct namespace_ids *keepers)
 {
+	struct namespace_ids own = {.dev = keepers->dev};
 	layer_set proven = 0;
-	ino_t own[NS_COUNT];
 
-	verify_read_namespaces(own);
+	read_ids(&own);
 	for (int i = 0; i < NS_COUNT; i++)
-		if (own[i] && p->host.ns[i] && own[i] != p->host.ns[i])
+		if (own.ids[i] && keepers->ids[i] && own.ids[i] != keepers->ids[i])
 			proven |= LAYER_BIT(namespaces[i].layer);
 	if (proven & LAYER_BIT(LAYER_PID_NS))
 		for (int i = 0; i < NS_COUNT; i++)

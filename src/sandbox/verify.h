@@ -6,10 +6,10 @@
 
 #include "sandbox/plan.h"
 
-/* Inodes of our namespaces, from /proc/self/ns; 0 where the kernel has none. */
-void verify_read_namespaces(ino_t ret[NS_COUNT]);
+/* Inodes of our namespaces; 0 where the kernel has none. */
+void verify_read_namespaces(struct namespace_ids *ret);
 /* In pid 1, in all its namespaces: which of them differ from the keeper's? */
-layer_set verify_namespaces(const struct plan *p);
+layer_set verify_namespaces(const struct namespace_ids *keepers);
 /*
  * The other half of the Landlock canary: before the rules, but as the final user, it must open.
  * Otherwise a refusal would prove nothing.

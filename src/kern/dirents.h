@@ -1,0 +1,20 @@
+/* The entries of a directory, read into memory of the caller's: opendir would have to get some first. */
+#pragma once
+
+#include <stdbool.h>
+
+struct dirents {
+	int fd; /* the directory, open for reading; stays the caller's */
+	long at, len;
+	_Alignas(8) char buf[8192];
+};
+
+struct dirents_entry {
+	const char *name;
+	unsigned char type; /* DT_... */
+};
+
+/* At the beginning. */
+void dirents_start(struct dirents *d, int fd);
+/* False at the end, or if it cannot be read any further. "." and ".." are among them. */
+bool dirents_next(struct dirents *d, struct dirents_entry *ret);
