@@ -161,11 +161,20 @@ static char *real_path(int dirfd, const char *path)
 static void remember(struct forbidden *f, const struct place_id *id, const char *dir,
 		     const char *name)
 {
-	if (f->seen_count == f->seen_room) {
-		f->seen_room = f->seen_room ? f->seen_room * 2 : 64;
+	if (f->seen_count == FORBIDDEN_FIRST && !f->seen) {
+		f->seen_room = FORBIDDEN_FIRST * 2;
+		f->seen = must_alloc(malloc(f->seen_room * sizeof(*f->seen)));
+		memcpy(f->seen, f->first, sizeof(f->first));
+	} else if (f->seen && f->seen_count == f->seen_room) {
+		f->seen_room *= 2;
 		f->seen = must_alloc(realloc(f->seen, f->seen_room * sizeof(*f->seen)));
 	}
-	f->seen[f->seen_count++] = (struct seen_place){*id, dir, name};
+	(f->seen ? f->seen : f->first)[f->seen_count++] = (struct seen_place){*id, dir, name};
+}
+
+static const struct seen_place *seen_at(const struct forbidden *f, size_t i)
+{
+	return &(f->seen ? f->seen : f->first)[i];
 }
 
 /* A symlink on the way: the forbidden places below it are found below its target as well. */
@@ -230,6 +239,7 @@ static void look_at_home(struct forbidden *f, const char *home)
 	char clean[PATH_MAX];
 	struct place_id id;
 	const char *name;
+	bool linked;
 	char *real;
 
 	if (!path_clean(home, clean, sizeof(clean)) || str_equal(clean, "/"))
@@ -238,18 +248,26 @@ static void look_at_home(struct forbidden *f, const char *home)
 		if (str_equal(f->homes.items[i], clean))
 			return;
 	list_add(&f->homes, clean);
-	fd = open(clean, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	/* Without a link on the way the name is the real one, and need not be asked for. */
+	fd = sys_openat2(AT_FDCWD, clean, O_PATH | O_DIRECTORY | O_CLOEXEC, RESOLVE_NO_SYMLINKS);
+	linked = fd < 0;
+	if (linked)
+		fd = open(clean, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0 || place_id_get(fd, "", &id) < 0)
 		return;
 	name = f->homes.items[f->homes.count - 1];
 	remember(f, &id, NULL, name);
-	real = real_path(fd, ".");
+	real = linked ? real_path(fd, ".") : NULL;
 	if (real && !str_equal(real, clean))
 		list_take(&f->homes, take_ptr(real));
 	free(real);
 	for (size_t i = 0; i < ARRAY_LEN(home_entries); i++) {
-		if (place_id_get(fd, home_entries[i], &id) < 0)
+		if (place_id_get(fd, home_entries[i], &id) < 0) {
+			/* Not even the first: this caller may look at nothing in there. */
+			if (i == 0 && errno == EACCES)
+				return;
 			continue;
+		}
 		real = S_ISLNK(id.mode) ? real_path(fd, home_entries[i]) : NULL;
 		if (real)
 			list_take(&f->trees, real);
@@ -323,32 +341,37 @@ static bool judge_tree(const char *path, const char *tree, struct refusal *ret)
 	return false;
 }
 
+/* An entry of the home whose name is the first len bytes of path; path is below that. */
+static bool judge_entries(const char *path, size_t len, struct refusal *ret)
+{
+	const char *rest = path + len + 1;
+
+	for (size_t i = 0; i < ARRAY_LEN(home_entries); i++) {
+		const char *entry = home_entries[i];
+
+		if (!path_below(rest, entry) && !path_below(entry, rest))
+			continue;
+		ret->kind = str_equal(rest, entry)    ? REFUSE_IS
+			    : path_below(rest, entry) ? REFUSE_BELOW
+						      : REFUSE_CONTAINS;
+		snprintf(ret->place, sizeof(ret->place), "%.*s/%s", (int)len, path, entry);
+		return true;
+	}
+	return false;
+}
+
 static bool judge_home(const char *path, const char *home, struct refusal *ret)
 {
-	char full[PATH_MAX];
-
 	if (str_equal(path, home))
 		return refuse(ret, REFUSE_IS, home);
 	if (path_below(home, path))
 		return refuse(ret, REFUSE_CONTAINS, home);
-	if (!path_below(path, home))
-		return false;
-	for (size_t i = 0; i < ARRAY_LEN(home_entries); i++) {
-		const char *rest = path + strlen(home) + 1;
-
-		/* The cheap test first: most sources are nowhere near an entry. */
-		if (!path_below(rest, home_entries[i]) && !path_below(home_entries[i], rest))
-			continue;
-		snprintf(full, sizeof(full), "%s/%s", home, home_entries[i]);
-		return judge_tree(path, full, ret);
-	}
-	return false;
+	return path_below(path, home) && judge_entries(path, strlen(home), ret);
 }
 
 /* Each directory in /home is somebody's home; no need to list them. */
 static bool judge_home_parent(const char *path, const char *parent, struct refusal *ret)
 {
-	char home[PATH_MAX];
 	size_t len = strlen(parent);
 
 	if (path_below(parent, path))
@@ -356,56 +379,53 @@ static bool judge_home_parent(const char *path, const char *parent, struct refus
 	if (!path_below(path, parent))
 		return false;
 	len += 1 + strcspn(path + len + 1, "/");
-	snprintf(home, sizeof(home), "%.*s", (int)len, path);
-	return judge_home(path, home, ret);
+	return path[len] ? judge_entries(path, len, ret) : refuse(ret, REFUSE_IS, path);
 }
 
 static bool judge_components(const char *path, struct refusal *ret)
 {
-	char place[PATH_MAX];
-
 	for (const char *p = path; *p; p += strcspn(p, "/")) {
 		p += strspn(p, "/");
 		for (size_t i = 0; i < ARRAY_LEN(anywhere); i++) {
+			const char *end = p + strlen(anywhere[i]);
+
 			if (!path_below(p, anywhere[i]))
 				continue;
-			snprintf(place, sizeof(place), "%.*s",
-				 (int)(p - path) + (int)strlen(anywhere[i]), path);
-			return judge_tree(path, place, ret);
+			ret->kind = *end ? REFUSE_BELOW : REFUSE_IS;
+			snprintf(ret->place, sizeof(ret->place), "%.*s", (int)(end - path), path);
+			return true;
 		}
 	}
 	return false;
 }
 
+static bool judge_rule(const struct forbidden *f, const struct rule *rule, const char *path,
+		       struct refusal *ret)
+{
+	if (rule->kind == RULE_PARENT || !judge_tree(path, rule->path, ret))
+		return false;
+	return rule->kind != RULE_SOCKET || !f->copied || ret->kind != REFUSE_CONTAINS;
+}
+
 bool forbidden_judge(const struct forbidden *f, const char *path, struct refusal *ret)
 {
-	struct refusal found;
 	bool bad = false;
 
-	for (size_t i = 0; i < ARRAY_LEN(rules) && !bad; i++) {
-		if (rules[i].kind == RULE_PARENT)
-			continue;
-		bad = judge_tree(path, rules[i].path, &found);
-		if (rules[i].kind == RULE_SOCKET && f->copied && bad)
-			bad = found.kind != REFUSE_CONTAINS;
-	}
+	for (size_t i = 0; i < ARRAY_LEN(rules) && !bad; i++)
+		bad = judge_rule(f, &rules[i], path, ret);
 	for (size_t i = 0; i < f->trees.count && !bad; i++)
-		bad = judge_tree(path, f->trees.items[i], &found);
+		bad = judge_tree(path, f->trees.items[i], ret);
 	for (size_t i = 0; i < f->homes.count && !bad; i++)
-		bad = judge_home(path, f->homes.items[i], &found);
+		bad = judge_home(path, f->homes.items[i], ret);
 	for (size_t i = 0; i < f->home_parents.count && !bad; i++)
-		bad = judge_home_parent(path, f->home_parents.items[i], &found);
-	if (!bad)
-		bad = judge_components(path, &found);
-	if (bad)
-		*ret = found;
-	return bad;
+		bad = judge_home_parent(path, f->home_parents.items[i], ret);
+	return bad || judge_components(path, ret);
 }
 
 bool forbidden_judge_id(const struct forbidden *f, const struct place_id *id, struct refusal *ret)
 {
 	for (size_t i = 0; i < f->seen_count; i++) {
-		const struct seen_place *p = &f->seen[i];
+		const struct seen_place *p = seen_at(f, i);
 
 		if (p->id.ino != id->ino || p->id.dev != id->dev)
 			continue;
@@ -420,7 +440,7 @@ bool forbidden_judge_id(const struct forbidden *f, const struct place_id *id, st
 bool forbidden_shares_fs(const struct forbidden *f, const struct place_id *id)
 {
 	for (size_t i = 0; i < f->seen_count; i++) {
-		const struct place_id *p = &f->seen[i].id;
+		const struct place_id *p = &seen_at(f, i)->id;
 		/*
 		 * File systems without a device of their own (btrfs, overlay, tmpfs, nfs) have
 		 * major 0 and may give several numbers to one file system: take those as perhaps

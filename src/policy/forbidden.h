@@ -34,12 +34,15 @@ struct seen_place {
 	const char *name;
 };
 
+#define FORBIDDEN_FIRST 48 /* as many as most hosts have: memory for more has to be got */
+
 struct forbidden {
 	struct list trees; /* besides the built-in table: spec->forbid, own state, link targets */
 	struct list homes;
 	struct list home_parents; /* each directory in one of these is a home */
-	struct seen_place *seen;
+	struct seen_place *seen;  /* NULL: few, in first */
 	size_t seen_count, seen_room;
+	struct seen_place first[FORBIDDEN_FIRST];
 	bool copied; /* the source is shown through an overlay, where sockets lead nowhere */
 };
 

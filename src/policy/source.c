@@ -121,22 +121,33 @@ static bool is_removed(const struct source *s)
 	return lstat(s->path, &st) < 0 || st.st_ino != s->st.st_ino || st.st_dev != s->st.st_dev;
 }
 
-/* Opens path and asks the kernel what and where it is. */
-static int describe(const char *field, const char *path, struct source *s, struct err *e)
+/* Where in the tree of mounts its fd is. */
+static int read_name(const char *path, struct source *s)
 {
 	char link[64];
 	ssize_t n;
 
+	/* The same answer, without a file of /proc; of what was removed there is none. */
+	if (str_equal(path, ".") && syscall(SYS_getcwd, s->path, sizeof(s->path)) > 0)
+		return 0;
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", s->fd);
+	n = readlink(link, s->path, sizeof(s->path) - 1);
+	if (n < 0)
+		return -1;
+	s->path[n] = '\0';
+	return 0;
+}
+
+/* Opens path and asks the kernel what and where it is. */
+static int describe(const char *field, const char *path, struct source *s, struct err *e)
+{
 	s->fd = open_path(path);
 	if (s->fd < 0)
 		return open_error(field, path, e);
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", s->fd);
-	n = readlink(link, s->path, sizeof(s->path) - 1);
-	if (n < 0 || fstat(s->fd, &s->st) < 0) {
+	if (read_name(path, s) < 0 || fstat(s->fd, &s->st) < 0) {
 		err_sys(e, "%s: cannot tell where '%s' leads", field, show(path).text);
 		return -1;
 	}
-	s->path[n] = '\0';
 	if (s->path[0] != '/' || is_removed(s))
 		return err_field(e, ERR_NOT_FOUND, field,
 				 "%s: '%s' has been removed or is out of reach", field,

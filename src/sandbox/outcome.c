@@ -229,7 +229,8 @@ static int collect_changes(struct keeper *k, struct result *r, struct err *e)
  */
 static void drop_placed(const struct keeper *k)
 {
-	auto_close int upper = k->scratch < 0 ? -1 : beneath_open_dir(k->scratch, "ws");
+	bool any = k->scratch >= 0 && k->plan.file_count > 0;
+	auto_close int upper = any ? beneath_open_dir(k->scratch, "ws") : -1;
 
 	for (size_t i = 0; upper >= 0 && i < k->plan.file_count; i++) {
 		const struct placed_file *f = &k->plan.files[i];
