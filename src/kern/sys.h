@@ -3,6 +3,7 @@
 
 #include "kern/compat.h"
 
+#include <errno.h>
 #include <linux/close_range.h>
 #include <linux/mount.h>
 #include <linux/openat2.h>
@@ -27,6 +28,43 @@ static inline pid_t sys_clone_fork(unsigned long flags, int *child_tid)
 static inline pid_t sys_clone3(struct clone_args *args)
 {
 	return (pid_t)syscall(SYS_clone3, args, sizeof(*args));
+}
+
+/*
+ * A child that runs fn(arg) on the stack of args and ends with what that returns. What only clone3 can do,
+ * for children that share our memory; -1 with ENOSYS where nobody has written down how.
+ */
+static inline pid_t sys_clone3_run(struct clone_args *args, int (*fn)(void *), void *arg)
+{
+#if defined(__x86_64__)
+	long ret = SYS_clone3;
+	register int (*start)(void *) __asm__("r12") = fn;
+	register void *with __asm__("r13") = arg;
+
+	__asm__ volatile("syscall\n\t"
+			 "test %%eax, %%eax\n\t"
+			 "jnz 1f\n\t"
+			 "xor %%ebp, %%ebp\n\t"
+			 "mov %%r13, %%rdi\n\t"
+			 "call *%%r12\n\t"
+			 "mov %%eax, %%edi\n\t"
+			 "mov %[end], %%eax\n\t"
+			 "syscall\n\t"
+			 "hlt\n"
+			 "1:"
+			 : "+a"(ret)
+			 : "D"(args), "S"(sizeof(*args)), "r"(start), "r"(with), [end] "i"(SYS_exit)
+			 : "rcx", "r11", "memory");
+	if (ret > -4096 && ret < 0) {
+		errno = (int)-ret;
+		return -1;
+	}
+	return (pid_t)ret;
+#else
+	(void)args, (void)fn, (void)arg;
+	errno = ENOSYS;
+	return -1;
+#endif
 }
 
 static inline int sys_pidfd_send_signal(int pidfd, int sig)

@@ -28,15 +28,20 @@ static bool take_signals(struct board *b, pid_t command, int signals)
 	return supervise_reap(b, command);
 }
 
+/* Whatever is in our pid namespace has us for an ancestor. */
+static bool is_alone(void)
+{
+	return waitid(P_ALL, 0, &(siginfo_t){0}, WEXITED | WNOWAIT | WNOHANG | __WALL) < 0 &&
+	       errno == ECHILD;
+}
+
 /*
  * The kernel would do it when we exit, but without counting: processor time of a child is ours only
  * if we wait for it.
  */
 static void end_all(struct board *b, pid_t command)
 {
-	/* Whatever is in our pid namespace has us for an ancestor. */
-	if (waitid(P_ALL, 0, &(siginfo_t){0}, WEXITED | WNOWAIT | WNOHANG | __WALL) < 0 &&
-	    errno == ECHILD)
+	if (is_alone())
 		return;
 	/* Everything in our pid namespace. Outside of one it would be everything that we may kill. */
 	if (getpid() == 1)
@@ -88,7 +93,9 @@ void init_serve(struct plan *p, const struct inside_fds *fds, pid_t command, int
 
 	serve(p, fds, command, listener, signals);
 	/* What it leaves running may be all that it was allowed. */
-	if (!(p->board->proven & LAYER_BIT(LAYER_MEMORY)) && p->board->verdict == WATCH_NONE)
+	if (!(p->board->proven & LAYER_BIT(LAYER_MEMORY)) && p->board->verdict == WATCH_NONE) {
+		last.alone = is_alone();
 		watch_check(&last, p->board);
+	}
 	end_all(p->board, command);
 }

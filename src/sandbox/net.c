@@ -125,20 +125,35 @@ uint64_t net_fingerprint(const struct net_counters *c)
 
 /* Out of the way: the command is to be pid 2. */
 #define HELPER_PID 300
+#define STACK_SIZE (16u << 10)
 
+static int help(void *arg)
+{
+	struct net_help *h = arg;
+
+	return create(&h->ns, &h->dns, &h->err);
+}
+
+/* Sharing memory, so that nothing has to be copied, neither then nor by pid 1 as it goes on; see make(). */
 pid_t net_help(struct net_help *h)
 {
+	static char stack[STACK_SIZE] __attribute__((aligned(16)));
 	pid_t id = HELPER_PID, pid;
-	struct clone_args args = {.flags = CLONE_FILES,
+	struct clone_args args = {.flags = CLONE_FILES | CLONE_VM,
 				  .exit_signal = SIGCHLD,
+				  .stack = (uint64_t)(uintptr_t)stack,
+				  .stack_size = sizeof(stack),
 				  .set_tid = (uint64_t)(uintptr_t)&id,
 				  .set_tid_size = 1};
 
 	*h = (struct net_help){.ns = -1, .dns = -1};
-	pid = sys_clone3(&args);
-	if (pid == 0) {
-		(void)!create(&h->ns, &h->dns, &h->err);
-		_exit(0);
+	pid = sys_clone3_run(&args, help, h);
+	if (pid < 0 && errno == ENOSYS) {
+		args.flags &= ~(uint64_t)CLONE_VM;
+		args.stack = args.stack_size = 0;
+		pid = sys_clone3(&args);
+		if (pid == 0)
+			_exit(help(h));
 	}
 	/* Pid 1, its helper, and the keeper, which soon has nothing left to do. */
 	if (pid > 0)
@@ -184,7 +199,6 @@ static int make(void *arg)
 	return 0;
 }
 
-#define STACK_SIZE (16u << 10)
 #define PATIENCE_MS 10000
 
 int net_start(struct net_maker *n, struct err *e)

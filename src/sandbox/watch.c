@@ -116,7 +116,9 @@ enum watch_verdict watch_check(struct watch *w, struct board *b)
 	if (now_ns() < w->next_ns)
 		return WATCH_NONE;
 	snprintf(parent, sizeof(parent), "%d", (int)w->parent);
-	if (w->parent)
+	if (w->alone)
+		sum.tasks = 1;
+	else if (w->parent)
 		add_descendants(w, parent, 0, &sum);
 	else
 		add_all(w, &sum);

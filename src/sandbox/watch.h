@@ -15,6 +15,7 @@
 struct watch {
 	const struct limits *limits;
 	pid_t parent; /* 0: every process of /proc; else this one's descendants */
+	bool alone;   /* there is nobody else: no need to look for them */
 	int64_t next_ns;
 };
 
