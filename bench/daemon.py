@@ -145,7 +145,7 @@ def section_crowd(b):
     try:
         with Client(d.sock) as c:
             for _ in range(20):
-                cycle(c)
+                destroy(c, create(c))
             time.sleep(2)
             alone = creates_and_cycles(d)
             time.sleep(2)
