@@ -184,6 +184,7 @@ static void serve(int sock, const struct workshop *shop)
 		struct err e = {0};
 		int version, rc;
 
+		workplace_wait(shop->place, sock);
 		if (message_receive(sock, &job, sizeof(job), fds, &e) < 0)
 			return;
 		if (!job.boot.id[0]) {

@@ -14,6 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define SETTLE_MS 500 /* mounts come and go by the dozen */
+
 /* There on every host, and below it is half of what is mounted: nothing that a sandbox is made of. */
 #define PLACE "/sys"
 
@@ -91,12 +93,12 @@ static void make_anew(struct workplace *w)
 
 /* ---- the namespace ---- */
 
-/* Nothing that happens in there is to reach the host; what happens there, we notice. */
+/* Nothing that happens in there is to reach the host; what is unmounted there goes here as well, if it tells. */
 static int leave_host(void)
 {
 	if (unshare(CLONE_NEWNS) < 0)
 		return -1;
-	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+	if (mount(NULL, "/", NULL, MS_REC | MS_SLAVE, NULL) < 0)
 		return -1;
 	while (umount2(PLACE, MNT_DETACH) == 0)
 		;
@@ -119,11 +121,13 @@ void workplace_enter(struct workplace *w)
 	close_fd(&w->host);
 }
 
-static bool host_has_changed(const struct workplace *w)
+/* It is told once. */
+static void look_at_mounts(struct workplace *w, int sock, int timeout)
 {
-	struct pollfd mounts = {w->host_mounts, POLLPRI, 0};
+	struct pollfd polls[] = {{w->host_mounts, POLLPRI, 0}, {sock, POLLIN, 0}};
 
-	return poll(&mounts, 1, 0) != 0;
+	if (poll(polls, ARRAY_LEN(polls), timeout) > 0 && polls[0].revents)
+		w->is_behind = true;
 }
 
 /* Something was mounted or unmounted there. */
@@ -140,11 +144,29 @@ static void follow_host(struct workplace *w)
 	w->has_template = template >= 0 && mount_attach(template, AT_FDCWD, PLACE, &ignored) == 0;
 	if (!w->has_template)
 		make_anew(w);
+	w->is_behind = false;
+}
+
+void workplace_wait(struct workplace *w, int sock)
+{
+	struct pollfd job = {sock, POLLIN, 0};
+
+	while (w->host >= 0) {
+		if (!w->is_behind)
+			look_at_mounts(w, sock, -1);
+		if (poll(&job, 1, w->is_behind ? SETTLE_MS : 0) != 0)
+			return;
+		if (w->is_behind)
+			follow_host(w);
+	}
 }
 
 void workplace_follow(struct workplace *w)
 {
-	if (w->host >= 0 && host_has_changed(w))
+	if (w->host < 0)
+		return;
+	look_at_mounts(w, -1, 0);
+	if (w->is_behind)
 		follow_host(w);
 }
 

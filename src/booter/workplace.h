@@ -14,6 +14,7 @@
 struct workplace {
 	int host;	 /* the host's mount namespace, -1: we never left it */
 	int host_mounts; /* tells when something is mounted there */
+	bool is_behind;	 /* it did, and we have not caught up */
 	struct template template;
 	bool has_template;
 	struct list seen;     /* what the template was made of */
@@ -22,6 +23,11 @@ struct workplace {
 
 /* Where that is not possible, in the host's. */
 void workplace_enter(struct workplace *w);
+/*
+ * Until there is something to be read from sock. What was unmounted on the host is not to be kept busy by us
+ * for long.
+ */
+void workplace_wait(struct workplace *w, int sock);
 /* Before each sandbox: catches up with what is mounted on the host. */
 void workplace_follow(struct workplace *w);
 /* Catches up with what it was made of. NULL: there is none. */

@@ -213,6 +213,27 @@ class Volumes(Case):
         box = harness.Box(self.d, volumes=[{"name": "fixed", "path": "/data", "sub": "sub"}])
         self.assertEqual(box.sh("cat /data/given")["stdout"], "later\n")
 
+    @unittest.skipUnless(harness.ROOT, "needs root")
+    def test_what_is_unmounted(self):
+        """Nobody may keep it busy, whether or not more sandboxes are made."""
+        below, name = os.path.join(self.volume, "sub"), "mounted-%d" % os.getpid()
+
+        def is_seen():
+            for pid in children(self.d.process.pid):
+                if comm(pid) == "cloche-booter" and os.readlink("/proc/%d/ns/mnt" % pid) != own:
+                    with open("/proc/%d/mountinfo" % pid, encoding="utf-8") as mounts:
+                        if name in mounts.read():
+                            return True
+            return False
+
+        own = os.readlink("/proc/self/ns/mnt")
+        subprocess.run(["mount", "-t", "tmpfs", name, below], check=True)
+        try:
+            until(is_seen, "a maker of sandboxes catching up")
+        finally:
+            subprocess.run(["umount", below], check=True)
+        until(lambda: not is_seen(), "the end of all that was mounted there")
+
     def test_whose(self):
         """A token sees what was given to it; the rest answers as if it were not there."""
         friend, other = self.d.token("friend"), self.d.token("other")
