@@ -439,6 +439,7 @@ int root_make_template(struct template *t, int root, struct list *seen, struct e
 					     "home/user", "var/tmp", "workspace"};
 	const struct plan host = {.image_is_host = true};
 	const struct etc_template etc = {t->hosts, &t->mounts, seen};
+	auto_close int null = -1;
 
 	t->user_marks = has_user_attributes(t->path);
 	list_add(seen, "/");
@@ -450,9 +451,12 @@ int root_make_template(struct template *t, int root, struct list *seen, struct e
 		if (at < 0)
 			return -1;
 	}
-	if (make_template_tops(t, root, e) < 0 || etc_build_template(&etc, root, e) < 0)
+	if (make_template_tops(t, root, e) < 0 || etc_build_template(&etc, root, e) < 0 ||
+	    dev_build(&host, root, e) < 0)
 		return -1;
-	return dev_build(&host, root, e);
+	/* Where no nodes can be made, the host's are mounted: an overlay shows what is below these. */
+	null = sys_openat2(root, "dev/null", O_PATH | O_CLOEXEC, RESOLVE_NO_XDEV);
+	return null < 0 ? err_sys(e, "cannot make devices") : 0;
 }
 
 static int show_proc(const struct plan *p, int root, struct err *e)

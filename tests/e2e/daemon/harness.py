@@ -107,8 +107,9 @@ class Stream:
 
 
 class Daemon:
-    def __init__(self, config=None, env=None):
-        self.config, self.extra_env, self.process = config, env or {}, None
+    def __init__(self, config=None, env=None, under=()):
+        """under: a command that executes another."""
+        self.config, self.extra_env, self.under, self.process = config, env or {}, under, None
         self.dir = tempfile.mkdtemp(prefix="d-", dir=cl.base_dir())
         os.chmod(self.dir, 0o755)
         self.sock = os.path.join(self.dir, "s")
@@ -125,7 +126,7 @@ class Daemon:
         )
 
     def start(self):
-        command = [CLOCHED, "serve", "--listen", "127.0.0.1:0", "--listen", "unix:" + self.sock]
+        command = [*self.under, CLOCHED, "serve", "--listen", "127.0.0.1:0", "--listen", "unix:" + self.sock]
         if self.config is not None:
             path = os.path.join(self.dir, "cloche.yaml")
             with open(path, "w", encoding="utf-8") as out:

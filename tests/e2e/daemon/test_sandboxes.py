@@ -42,6 +42,16 @@ class Sandboxes(harness.Case):
         for place in ("/dev/x", "/etc/ssl/x", "/run/x", "/var/x"):
             self.assertNotEqual(one.sh("touch " + place)["exit_code"], 0, place)
 
+    @unittest.skipUnless(harness.ROOT, "needs root")
+    def test_devices_that_cannot_be_made(self):
+        """As in many containers: the host's are shown, in what roots have in common, too."""
+        daemon = harness.Daemon(under=["setpriv", "--bounding-set", "-mknod"])
+        self.addCleanup(daemon.remove)
+        self.addCleanup(daemon.stop)
+        daemon.start()
+        out = harness.Box(daemon).sh("head -c 8 /dev/urandom | wc -c; echo x > /dev/null && ls /dev/null /etc/passwd")
+        self.assertEqual(out["stdout"], "8\n/dev/null\n/etc/passwd\n", out)
+
     def test_priority_is_the_usual(self):
         """Those of the pool are made at a lower one; it is not left to them."""
         for _ in range(3):
