@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* What tells about the host or its kernel. */
 static const struct {
@@ -30,15 +31,26 @@ unsigned procfs_look(int proc, bool caller_is_root)
 	for (size_t i = 0; i < ARRAY_LEN(masked); i++) {
 		struct stat st;
 
-		if (fstatat(proc, masked[i].name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		if (masked[i].is_dir || fstatat(proc, masked[i].name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
 		/*
 		 * May the user inside read it? The host's root is nobody in here, unless it is the
 		 * caller itself, without privileges.
 		 */
-		if (masked[i].is_dir || (st.st_mode & 0006) || caller_is_root)
+		if ((st.st_mode & 0006) || caller_is_root)
 			found |= 1u << i;
 	}
+	return found;
+}
+
+/* Modules of the kernel's bring directories and take them away again: these are looked for each time. */
+static unsigned look_for_dirs(int proc)
+{
+	unsigned found = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(masked); i++)
+		if (masked[i].is_dir && faccessat(proc, masked[i].name, F_OK, 0) == 0)
+			found |= 1u << i;
 	return found;
 }
 
@@ -56,6 +68,7 @@ static int mask(int proc, int covers, unsigned masks, struct err *e)
 	/* Owned by the host's root anyway; this makes it read-only even for a bug in that. */
 	if (mount_bind(proc, "sys", proc, "sys", MOUNT_READ_ONLY, e) < 0)
 		return -1;
+	masks |= look_for_dirs(proc);
 	for (size_t i = 0; i < ARRAY_LEN(masked); i++) {
 		const char *cover = masked[i].is_dir ? "nothing" : "blank";
 
