@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "booter/booter.h"
 #include "daemon/state.h"
+#include "kern/discard.h"
 #include "kern/sys.h"
 #include "sandbox/message.h"
 
@@ -205,10 +206,14 @@ void booters_bury(struct daemon *d, int mounts)
 	for (int i = BOOTERS - 1; i >= 0; i--) {
 		const struct booter *w = &d->booters[i];
 
-		if (w->sock >= 0 && !w->busy && message_offer(w->sock, &none, sizeof(none), mounts))
-			break;
+		if (w->sock >= 0 && !w->busy &&
+		    message_offer(w->sock, &none, sizeof(none), mounts)) {
+			close(mounts);
+			return;
+		}
 	}
-	close(mounts);
+	/* A sandbox may have filled it: others would wait for us. */
+	discard_fds(&mounts, 1);
 }
 
 void booters_start(struct daemon *d)

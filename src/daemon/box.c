@@ -6,6 +6,7 @@
 #include "base/str.h"
 #include "daemon/record.h"
 #include "daemon/state.h"
+#include "kern/discard.h"
 #include "kern/sys.h"
 #include "wire/guest.h"
 
@@ -68,7 +69,7 @@ void box_free(struct box *b)
 		d->slots[b->slot] = 0;
 	close_fd(&b->pidfd);
 	close_fd(&b->listener);
-	close_fd(&b->mounts);
+	discard_fds(&b->mounts, 1);
 	free(b->boot);
 	free(b->destroyers);
 	free(b->cgroup_table);

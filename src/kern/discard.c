@@ -45,8 +45,9 @@ void discard_fds(int *fds, size_t count)
 	if (n > 0 && socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) == 0) {
 		all[n++] = pair[1];
 		(void)!send_all(pair[0], all, n);
-		close(pair[0]);
+		/* The last one sets the collector to work: by then nobody else has the other. */
 		close(pair[1]);
+		close(pair[0]);
 	}
 	for (size_t i = 0; i < count; i++)
 		close_fd(&fds[i]);
