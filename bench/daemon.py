@@ -229,7 +229,7 @@ def section_restart(b):
     count = 100 if QUICK else 500
     d = Daemon("max_sandboxes: 4000\nmax_sandboxes_per_token: 4000\n").start()
     try:
-        measure(d.sock, count, 8, lambda x: create(x, ttl=3600))
+        measure(d.sock, count, 10, lambda x: create(x, ttl=3600))
         d.kill()
         begun = time.perf_counter()
         d.start()
