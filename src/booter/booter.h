@@ -17,10 +17,7 @@
 #define BOOTER_FD_BROKER 3 /* where jobs come from */
 #define BOOTER_FD_GUEST 4  /* the program of pid 1 */
 
-/*
- * To a booter, with the listener and the volumes. Without an id: the fd is the mount namespace of a dead
- * sandbox, which goes with it; there is no answer.
- */
+/* To a booter, with the listener and the volumes. */
 struct boot_job {
 	struct ipc_boot boot;
 	uint32_t id_base;

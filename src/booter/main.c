@@ -164,16 +164,6 @@ static int run_job(const struct boot_job *job, const int *fds, const struct work
 	return rc;
 }
 
-/* All mounts of a sandbox are taken down by whoever lets go last. Nobody waits for that. */
-static void bury(int *mounts, const struct workshop *shop)
-{
-	if (shop->can_raise)
-		(void)setpriority(PRIO_PROCESS, 0, shop->nice + POOL_NICE);
-	close_fd(mounts);
-	if (shop->can_raise)
-		(void)setpriority(PRIO_PROCESS, 0, shop->nice);
-}
-
 static void serve(int sock, const struct workshop *shop)
 {
 	static struct boot_job job;
@@ -187,10 +177,6 @@ static void serve(int sock, const struct workshop *shop)
 		workplace_wait(shop->place, sock);
 		if (message_receive(sock, &job, sizeof(job), fds, &e) < 0)
 			return;
-		if (!job.boot.id[0]) {
-			bury(&fds[0], shop);
-			continue;
-		}
 		result = (struct boot_result){.booted.pidfd = -1};
 		rc = run_job(&job, fds, shop, &result);
 		for (int i = 0; i < KEEPER_MAX_FDS; i++)

@@ -5,7 +5,6 @@
 #include "base/str.h"
 #include "booter/booter.h"
 #include "daemon/state.h"
-#include "kern/discard.h"
 #include "kern/sys.h"
 #include "sandbox/message.h"
 
@@ -196,24 +195,6 @@ void booters_add(struct daemon *d, struct box *b)
 	d->boot_last = &b->boot_next;
 	for (int i = 0; i < BOOTERS; i++)
 		next_job(&d->booters[i]);
-}
-
-void booters_bury(struct daemon *d, int mounts)
-{
-	static const struct boot_job none;
-
-	/* Those in front are the first to be given work. */
-	for (int i = BOOTERS - 1; i >= 0; i--) {
-		const struct booter *w = &d->booters[i];
-
-		if (w->sock >= 0 && !w->busy &&
-		    message_offer(w->sock, &none, sizeof(none), mounts)) {
-			close(mounts);
-			return;
-		}
-	}
-	/* A sandbox may have filled it: others would wait for us. */
-	discard_fds(&mounts, 1);
 }
 
 void booters_start(struct daemon *d)

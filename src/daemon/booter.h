@@ -24,7 +24,5 @@ void booters_start(struct daemon *d);
 void booters_stop(struct daemon *d);
 /* Queues it; box_booted is called in the end, never from within. */
 void booters_add(struct daemon *d, struct box *b);
-/* Has a dead sandbox's mount namespace, which is taken over, taken down. */
-void booters_bury(struct daemon *d, int mounts);
 /* True if this child was a booter, which is started anew. */
 bool booters_reaped(struct daemon *d, pid_t pid);

@@ -6,7 +6,6 @@
 #include "base/str.h"
 #include "daemon/record.h"
 #include "daemon/state.h"
-#include "kern/discard.h"
 #include "kern/sys.h"
 #include "wire/guest.h"
 
@@ -15,7 +14,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -46,7 +44,7 @@ struct box *box_new(struct daemon *d, const char *id)
 	struct box **place = bucket(d, id);
 
 	b->d = d;
-	b->pidfd = b->listener = b->slot = b->mounts = -1;
+	b->pidfd = b->listener = b->slot = -1;
 	snprintf(b->info.id, sizeof(b->info.id), "%s", id);
 	b->next = *place;
 	*place = b;
@@ -69,7 +67,6 @@ void box_free(struct box *b)
 		d->slots[b->slot] = 0;
 	close_fd(&b->pidfd);
 	close_fd(&b->listener);
-	discard_fds(&b->mounts, 1);
 	free(b->boot);
 	free(b->destroyers);
 	free(b->cgroup_table);
@@ -309,22 +306,14 @@ int box_scratch(const struct box *b, struct err *e)
 
 /* ---- death ---- */
 
-#define CLEAR_LATER_MS 2
 #define CLEAR_STEP_MS 3
 #define CLEAR_MS 30000
 
-static void answer_destroyers(struct box *b)
-{
-	for (size_t i = 0; i < b->destroyer_count; i++)
-		front_done(b->d, b->destroyers[i], b->info.id, NULL);
-	b->destroyer_count = 0;
-}
-
 static void finish(struct box *b)
 {
-	if (!b->is_forgotten)
-		record_remove(b);
-	answer_destroyers(b);
+	record_remove(b);
+	for (size_t i = 0; i < b->destroyer_count; i++)
+		front_done(b->d, b->destroyers[i], b->info.id, NULL);
 	box_free(b);
 }
 
@@ -378,28 +367,7 @@ void box_clear(struct box *b)
 		b->dying_since_ns = now_ns();
 	stop_freezing(b);
 	b->timer = (struct loop_timer){.call = clear, .arg = b};
-	if (!b->destroyer_count) {
-		clear(b);
-		return;
-	}
-	/*
-	 * Nothing of it can run any more. Nobody has to wait for cgroups and mounts to be taken down. Should we
-	 * not live to do it, the next broker finds cgroups without a record (adopt.c).
-	 */
-	record_remove(b);
-	b->is_forgotten = true;
-	answer_destroyers(b);
-	if (b->mounts >= 0)
-		booters_bury(b->d, take_fd(&b->mounts));
-	loop_timer_set(b->d->loop, &b->timer, CLEAR_LATER_MS);
-}
-
-bool box_clear_now(struct box *b)
-{
-	if (b->state != BOX_DYING || !b->is_forgotten || !clear_cgroups(b))
-		return false;
-	finish(b);
-	return true;
+	clear(b);
 }
 
 #define INSIST_MS 50
@@ -419,12 +387,12 @@ static void insist(void *arg)
 }
 
 /*
- * With pid 1 goes all of its pid namespace; usually that is all there is to do. The last one in a mount
- * namespace would take that down before it is dead, which takes longer than to die: we are, instead.
+ * With pid 1 goes all of its pid namespace; usually that is all there is to do. It takes its mounts down
+ * before it is dead, and who asked waits for that: a client that was answered before found the
+ * next sandbox later, and among many by more than it had gained.
  */
 static void kill_all(struct box *b)
 {
-	b->mounts = ioctl(b->pidfd, PIDFD_GET_MNT_NAMESPACE, 0);
 	sys_pidfd_send_signal(b->pidfd, SIGKILL);
 	b->timer = (struct loop_timer){.call = insist, .arg = b};
 	loop_timer_set(b->d->loop, &b->timer, b->info.paused || b->is_busy ? 0 : INSIST_MS);

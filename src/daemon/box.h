@@ -40,11 +40,9 @@ struct box {
 	int listener;	       /* until it is booted */
 	struct ipc_boot *boot; /* until it is booted */
 	struct asker booter_asker;
-	int mounts; /* its mount namespace, while it dies; -1: not held */
 	struct asker *destroyers;
 	size_t destroyer_count;
-	bool is_doomed;	   /* destroyed while it was booting */
-	bool is_forgotten; /* its record is gone; cgroups may be left */
+	bool is_doomed; /* destroyed while it was booting */
 	/* One change at a time: freezing, thawing, a snapshot. */
 	bool is_busy;
 	int64_t freeze_until_ns;
@@ -72,12 +70,10 @@ int box_watch(struct box *b, struct err *e);
 int box_connect(struct box *b, struct err *e);
 /* Tells the front of one that it did not ask for, or asked for in an earlier life. */
 void box_announce(struct box *b);
-/* Kills it; who asks is answered when nothing of it can run any more. */
+/* Kills it; who asks is answered when nothing is left. */
 void box_destroy(struct box *b, struct asker who);
 /* Removes what is left of one whose process is gone. */
 void box_clear(struct box *b);
-/* The same for one whose destroyers have their answer, at once; false: not all is gone yet. */
-bool box_clear_now(struct box *b);
 
 /* Requests of the front (box_requests.c). */
 void box_request_boot(struct daemon *d, struct asker who, const struct ipc *m);

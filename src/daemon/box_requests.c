@@ -84,18 +84,12 @@ static int check_count(const struct daemon *d, const struct ipc_boot *boot, stru
 
 static int may_boot(struct daemon *d, const struct ipc_boot *boot, struct err *e)
 {
-	struct box *b;
-
 	if (d->stopping)
 		return err_set(e, ERR_CONFLICT, "the daemon is being stopped");
 	if (check_boot(boot, d->config, daemon_owner_name(d, boot->owner), e) < 0 ||
 	    check_token(d, boot->owner, &boot->limits, e) < 0)
 		return -1;
-	b = box_find(d, boot->id);
-	/* One that was stopped is started under the same name; of that, cgroups may be left. */
-	if (b && b->is_forgotten && !box_clear_now(b))
-		return err_set(e, ERR_SYSTEM, "sandbox %s is still being cleared away", boot->id);
-	if (b && box_find(d, boot->id))
+	if (box_find(d, boot->id))
 		return err_set(e, ERR_CONFLICT, "there is a sandbox %s already", boot->id);
 	return check_count(d, boot, e);
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-static int send_fds(int socket, const void *data, size_t size, const int *fds, int count, int flags)
+static int send_fds(int socket, const void *data, size_t size, const int *fds, int count)
 {
 	union {
 		struct cmsghdr align;
@@ -26,7 +26,7 @@ static int send_fds(int socket, const void *data, size_t size, const int *fds, i
 		c->cmsg_len = CMSG_LEN(sizeof(int) * (size_t)count);
 		memcpy(CMSG_DATA(c), fds, sizeof(int) * (size_t)count);
 	}
-	return sendmsg(socket, &msg, MSG_NOSIGNAL | flags) == (ssize_t)size ? 0 : -1;
+	return sendmsg(socket, &msg, MSG_NOSIGNAL) == (ssize_t)size ? 0 : -1;
 }
 
 static int receive_fds(int socket, void *data, size_t size, int fds[KEEPER_MAX_FDS])
@@ -58,14 +58,9 @@ static int receive_fds(int socket, void *data, size_t size, int fds[KEEPER_MAX_F
 int message_send(int control, const void *message, size_t size, const int *fds, int count,
 		 struct err *e)
 {
-	if (send_fds(control, message, size, fds, count, 0) < 0)
+	if (send_fds(control, message, size, fds, count) < 0)
 		return err_sys(e, "cannot send to the sandbox");
 	return 0;
-}
-
-bool message_offer(int control, const void *message, size_t size, int fd)
-{
-	return send_fds(control, message, size, &fd, 1, MSG_DONTWAIT) == 0;
 }
 
 int message_receive(int control, void *ret, size_t size, int fds[KEEPER_MAX_FDS], struct err *e)
@@ -79,7 +74,7 @@ int message_send_back(int control, int scratch, int terminal, struct err *e)
 {
 	int fds[] = {scratch, terminal};
 
-	if (send_fds(control, "s", 1, fds, terminal >= 0 ? 2 : 1, 0) < 0)
+	if (send_fds(control, "s", 1, fds, terminal >= 0 ? 2 : 1) < 0)
 		return err_sys(e, "cannot send to the keeper");
 	return 0;
 }

@@ -5,8 +5,6 @@
 
 int message_send(int control, const void *message, size_t size, const int *fds, int count,
 		 struct err *e);
-/* Sends one fd; false, if the other side has not read what it has. */
-bool message_offer(int control, const void *message, size_t size, int fd);
 /* Fills fds in the order of the message; the rest is -1. */
 int message_receive(int control, void *ret, size_t size, int fds[KEEPER_MAX_FDS], struct err *e);
 /* pid 1 to keeper: the scratch, and the terminal's master or -1. */
