@@ -75,14 +75,17 @@ static int read_code(struct job *j, const json_t *body, struct err *e)
 
 static int read_command(struct job *j, const json_t *body, struct err *e)
 {
+	static const char *const with_code[] = {"language", "args"};
 	bool is_code = body_has(body, "code");
 
 	if (body_has(body, "cmd") + body_has(body, "shell") + is_code != 1)
 		return err_field(e, ERR_INVALID, "cmd", "cmd: give one of cmd, shell and code");
 	if (is_code)
 		return read_code(j, body, e);
-	if (body_has(body, "language") || body_has(body, "args"))
-		return err_field(e, ERR_INVALID, "language", "language: goes with code");
+	for (size_t i = 0; i < ARRAY_LEN(with_code); i++)
+		if (body_has(body, with_code[i]))
+			return err_field(e, ERR_INVALID, with_code[i], "%s: goes with code",
+					 with_code[i]);
 	body_list(body, "cmd", &j->r.argv);
 	j->r.shell = body_text(body, "shell");
 	if (!j->r.shell && (!j->r.argv.count || !j->r.argv.items[0][0]))

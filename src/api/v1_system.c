@@ -5,8 +5,8 @@
 #include "audit/audit.h"
 #include "auth/tokens.h"
 #include "base/auto.h"
-#include "base/clock.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/str.h"
 #include "policy/config.h"
 

@@ -219,9 +219,9 @@ struct sandbox *pool_take(struct manager *m, const struct create_options *o);
 void pool_refill(struct manager *m);
 /* After a member was taken: now, or when there is time for it. */
 void pool_taken(struct manager *m);
-void pool_resize(struct manager *m);
+void pool_resize(struct manager *m); /* by the configuration */
 /* The configuration is another now. */
-void pool_change(struct manager *m, const struct config *old); /* by the configuration */
+void pool_change(struct manager *m, const struct config *old);
 void pool_start(struct manager *m);
 void pool_adopt(struct manager *m, const struct ipc_booted *b, int fd);
 void pool_lost(struct sandbox *s); /* a member died */

@@ -254,7 +254,7 @@ class Snippets(harness.Case):
     def test_refusals(self):
         box = self.box()
         for body, field in (({"code": "1", "cmd": ["a"]}, "cmd"), ({"shell": "1", "language": "python"}, "language"),
-                            ({"cmd": ["a"], "args": ["b"]}, "language"), ({"code": "1", "language": "cobol"}, "language"),
+                            ({"cmd": ["a"], "args": ["b"]}, "args"), ({"code": "1", "language": "cobol"}, "language"),
                             ({"code": 1}, "code")):
             with self.subTest(body=body):
                 self.assertError(box.post("/exec", body), 400, "invalid", field)
