@@ -182,7 +182,7 @@ def nginx(b, size):
     conf = os.path.join(top, "conf")
     with open(conf, "w", encoding="ascii") as f:
         f.write("daemon off; pid %s/pid; error_log %s/err; events {}\n"
-                "http { access_log off; client_max_body_size 0; client_body_temp_path %s/tmp;\n"
+                "http { access_log off; sendfile on; client_max_body_size 0; client_body_temp_path %s/tmp;\n"
                 "server { listen unix:%s/s; root %s; location /up/ { dav_methods PUT; } } }\n" %
                 (top, top, top, top, top))
     subprocess.run(["head", "-c", str(size), "/dev/urandom"], check=True,

@@ -43,9 +43,11 @@ struct conn {
 	struct guest *guest;
 	struct loop_watch watch;
 	struct buf in, out;
-	size_t held;	      /* of out: what is in no hurry, if there is nothing else */
-	uint32_t last_stream; /* that was opened */
-	struct buf more;      /* of a request that is larger than a frame */
+	size_t held;		/* of out: what is in no hurry, if there is nothing else */
+	int pipe[2];		/* pages of a file on their way to the socket; -1: not needed yet */
+	size_t piped, piped_at; /* how much is in it, and after how many bytes of out it goes */
+	uint32_t last_stream;	/* that was opened */
+	struct buf more;	/* of a request that is larger than a frame */
 	uint32_t more_stream;
 	unsigned more_frames;
 };
@@ -165,6 +167,8 @@ static void conn_free(struct conn *c)
 		return;
 	loop_unwatch(c->guest->loop, &c->watch);
 	close(c->watch.fd);
+	close_fd(&c->pipe[0]);
+	close_fd(&c->pipe[1]);
 	buf_done(&c->in);
 	buf_done(&c->out);
 	buf_done(&c->more);
@@ -254,28 +258,70 @@ static bool take_frames(struct conn *c)
 
 static void set_interest(struct conn *c)
 {
-	uint32_t events =
-		(c->out.len > c->held ? EPOLLOUT : 0) | (c->out.len < SERVER_FULL ? EPOLLIN : 0);
+	uint32_t events = (c->out.len > c->held || c->piped ? EPOLLOUT : 0) |
+			  (c->out.len < SERVER_FULL ? EPOLLIN : 0);
 
 	loop_change(c->guest->loop, &c->watch, events);
+}
+
+/* Writes once: what is before the pages, then these, then the rest. */
+static ssize_t write_some(struct conn *c)
+{
+	size_t first = c->piped ? c->piped_at : c->out.len;
+	ssize_t n;
+
+	if (first) {
+		n = send(c->watch.fd, buf_head(&c->out), first, MSG_NOSIGNAL);
+		if (n > 0)
+			buf_drop(&c->out, (size_t)n);
+		if (n > 0 && c->piped)
+			c->piped_at -= (size_t)n;
+		return n;
+	}
+	n = splice(c->pipe[0], NULL, c->watch.fd, NULL, c->piped, SPLICE_F_NONBLOCK);
+	if (n > 0)
+		c->piped -= (size_t)n;
+	return n;
 }
 
 /* Writes what the socket takes; false: it is gone. */
 static bool flush(struct conn *c)
 {
-	if (c->out.len == c->held)
+	if (c->out.len == c->held && !c->piped)
 		return true;
 	c->held = 0;
-	while (c->out.len) {
-		ssize_t n = send(c->watch.fd, buf_head(&c->out), c->out.len, MSG_NOSIGNAL);
+	while (c->out.len || c->piped) {
+		ssize_t n = write_some(c);
 
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n < 0)
-			return errno == EAGAIN;
-		buf_drop(&c->out, (size_t)n);
+		if (n <= 0)
+			return n < 0 && errno == EAGAIN;
 	}
 	return true;
+}
+
+ssize_t server_splice(struct guest *g, const struct guest_header *like, int fd, uint64_t offset,
+		      size_t max)
+{
+	struct conn *c = g->conn;
+	struct guest_header h = *like;
+	off64_t at = (off64_t)offset;
+	ssize_t n;
+
+	if (c->piped)
+		return errno = EAGAIN, -1;
+	if (c->pipe[0] < 0 && pipe2(c->pipe, O_CLOEXEC) < 0)
+		return -1;
+	n = splice(fd, &at, c->pipe[1], NULL, max, SPLICE_F_NONBLOCK);
+	if (n <= 0)
+		return n;
+	h.size = (uint32_t)n;
+	guest_header_put((unsigned char *)buf_reserve(&c->out, GUEST_HEADER), &h);
+	buf_added(&c->out, GUEST_HEADER);
+	c->piped = (size_t)n;
+	c->piped_at = c->out.len;
+	return n;
 }
 
 static bool receive(struct conn *c)
@@ -364,6 +410,7 @@ static void add_stranger(struct guest *g, int fd)
 	struct conn *c = must_alloc(calloc(1, sizeof(*c)));
 
 	c->guest = g;
+	c->pipe[0] = c->pipe[1] = -1;
 	c->watch = (struct loop_watch){.fd = fd, .events = EPOLLIN, .call = on_conn, .arg = c};
 	/* The one that has been silent longest makes room. */
 	conn_free(g->strangers[SERVER_STRANGERS - 1]);

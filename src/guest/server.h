@@ -82,6 +82,12 @@ struct buf *server_out(struct guest *g);
 void server_wake(struct guest *g);
 /* Sends what is to be sent, now. */
 void server_send(struct guest *g);
+/*
+ * A frame like this one, of as much of a file as it takes, without a copy: its pages go into the socket.
+ * 0: at its end; EAGAIN: one at a time; EINVAL: not of this file.
+ */
+ssize_t server_splice(struct guest *g, const struct guest_header *like, int fd, uint64_t offset,
+		      size_t max);
 /* What was added since server_pending said `before` waits for others to go along with, until released. */
 size_t server_pending(const struct guest *g);
 void server_hold(struct guest *g, size_t before);

@@ -137,6 +137,18 @@ void stream_commit(struct stream *s, uint8_t type, size_t len)
 	server_wake(s->guest);
 }
 
+ssize_t stream_splice(struct stream *s, uint8_t type, int fd, uint64_t offset, size_t max)
+{
+	struct guest_header like = {.stream = s->number, .type = type};
+	ssize_t n = server_splice(s->guest, &like, fd, offset, max);
+
+	if (n > 0) {
+		s->window -= (size_t)n;
+		server_wake(s->guest);
+	}
+	return n;
+}
+
 void stream_put(struct stream *s, uint8_t type, const void *payload, size_t len)
 {
 	stream_send(s, type, payload, len);

@@ -14,6 +14,7 @@
 #include "wire/pack.h"
 
 #include <stdarg.h>
+#include <sys/types.h>
 
 struct guest;
 struct stream;
@@ -58,6 +59,8 @@ void stream_put(struct stream *s, uint8_t type, const void *payload, size_t len)
 /* The same without a copy: room for max bytes, of which commit says how many are used. */
 char *stream_reserve(struct stream *s, size_t max);
 void stream_commit(struct stream *s, uint8_t type, size_t len);
+/* The same from a file, as server_splice. */
+ssize_t stream_splice(struct stream *s, uint8_t type, int fd, uint64_t offset, size_t max);
 void stream_credit(struct stream *s, size_t len);
 
 /* ---- for server.c ---- */

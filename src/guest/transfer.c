@@ -15,6 +15,7 @@
 struct reading {
 	struct stream *stream;
 	int fd;
+	bool copies; /* of a file that cannot give away its pages */
 	uint64_t offset, left;
 };
 
@@ -24,6 +25,23 @@ static void reading_free(struct reading *r)
 	free(r);
 }
 
+/* One frame of at most so many bytes. */
+static ssize_t send_some(struct reading *r, size_t max)
+{
+	ssize_t n;
+
+	if (!r->copies && max == GUEST_MAX_PAYLOAD) {
+		n = stream_splice(r->stream, G_DATA, r->fd, r->offset, max);
+		if (n >= 0 || errno == EAGAIN || errno == EINTR)
+			return n;
+		r->copies = true;
+	}
+	n = pread(r->fd, stream_reserve(r->stream, max), max, (off_t)r->offset);
+	if (n > 0)
+		stream_commit(r->stream, G_DATA, (size_t)n);
+	return n;
+}
+
 static void pump_reading(void *arg)
 {
 	struct reading *r = arg;
@@ -31,14 +49,14 @@ static void pump_reading(void *arg)
 
 	while ((room = stream_room(r->stream)) > 0) {
 		size_t want = r->left < room ? (size_t)r->left : room;
-		ssize_t n =
-			want ? pread(r->fd, stream_reserve(r->stream, want), want, (off_t)r->offset)
-			     : 0;
+		ssize_t n = want ? send_some(r, want) : 0;
 
 		if (n < 0 && errno == EINTR)
 			continue;
+		/* Pages of this or another stream are on their way. */
+		if (n < 0 && errno == EAGAIN)
+			return;
 		if (n > 0) {
-			stream_commit(r->stream, G_DATA, (size_t)n);
 			r->offset += (uint64_t)n;
 			r->left -= (uint64_t)n;
 			continue;

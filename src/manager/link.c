@@ -32,6 +32,7 @@
 #define TICK_MS 30000 /* a guest that says nothing for two of them is gone */
 #define OUT_MAX (1u << 20)
 #define OUT_FULL (8u << 20)
+#define READ_MAX (256u << 10)
 #define CREDIT_AT (GUEST_WINDOW / 4)
 #define SMALL_MAX 16
 #define BUCKETS 16
@@ -520,38 +521,35 @@ static void take_bytes(struct link *k, const unsigned char *bytes, size_t len)
 	size_t used;
 
 	k->depth++;
-	if (k->in.len == 0) {
-		used = take_frames(k, bytes, len);
-		if (!k->broken && used < len)
-			buf_add(&k->in, bytes + used, len - used);
-	} else {
-		buf_add(&k->in, bytes, len);
-		used = take_frames(k, (unsigned char *)buf_head(&k->in), k->in.len);
-		buf_drop(&k->in, used);
-		if (k->in.len == 0)
-			buf_done(&k->in);
-	}
+	used = take_frames(k, bytes, len);
+	buf_done(&k->in);
+	if (!k->broken && used < len)
+		buf_add(&k->in, bytes + used, len - used);
 	k->depth--;
 }
 
 static void on_ready(void *arg, uint32_t events)
 {
-	static unsigned char scratch[256 << 10];
+	/* What is kept of an unfinished frame, and what comes. */
+	static unsigned char scratch[GUEST_HEADER + GUEST_MAX_PAYLOAD + READ_MAX];
 	struct link *k = arg;
+	size_t kept = k->in.len;
 	ssize_t n;
 
 	if (events & EPOLLOUT)
 		loop_task_add(k->loop, &k->flush);
 	if (!(events & ~(uint32_t)EPOLLOUT))
 		return;
-	n = recv(k->fd, scratch, sizeof(scratch), MSG_DONTWAIT);
+	n = recv(k->fd, scratch + kept, READ_MAX, MSG_DONTWAIT);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n <= 0) {
 		break_link(k, ERR_SYSTEM, n == 0 ? "the guest closed it" : strerror(errno));
 		return;
 	}
-	take_bytes(k, scratch, (size_t)n);
+	if (kept)
+		memcpy(scratch, buf_head(&k->in), kept);
+	take_bytes(k, scratch, kept + (size_t)n);
 	if (k->closed)
 		release(k);
 }

@@ -243,6 +243,42 @@ class Files(harness.Case):
             self.assertEqual(box.sh("echo fine")["stdout"], "fine\n")
             self.assertEqual(len(s.reply.read()), 20000000)
 
+    def test_downloads_and_commands_share_a_link(self):
+        box, wrong = self.box(memory="256M"), []
+        files = {"d%d" % i: os.urandom((2 << 20) + 77 * i) for i in range(3)}
+        for name, data in files.items():
+            box.put("/files?path=" + name, data)
+
+        def download(name, data):
+            for start in (0, 1, 4095, 70001):
+                got = box.get("/files?path=" + name, headers={"Range": "bytes=%d-" % start})
+                if got.body != data[start:]:
+                    wrong.append((name, start, got.status))
+
+        threads = [threading.Thread(target=download, args=item) for item in files.items()]
+        for t in threads:
+            t.start()
+        said = [box.exec("head", "-c", "100000", "/dev/zero").json["stdout"] for _ in range(20)]
+        for t in threads:
+            t.join()
+        self.assertEqual(wrong, [])
+        self.assertEqual({len(text) for text in said}, {100000})
+
+    def test_file_that_shrinks_while_it_is_read(self):
+        box = self.box(disk="64M")
+        box.sh("head -c 30000000 /dev/zero > z")
+        with box.stream("GET", "/files?path=z") as s:
+            s.reply.read(1000)
+            box.sh(": > z")
+            with self.assertRaises(http.client.IncompleteRead):
+                s.reply.read()
+        self.assertEqual(box.sh("echo fine")["stdout"], "fine\n")
+
+    def test_file_without_pages_is_read(self):
+        got = self.box().get("/files?path=/proc/meminfo")
+        self.assertEqual(got.status, 200)
+        self.assertIn(b"MemTotal:", got.body)
+
     def test_parallel_uploads(self):
         box, failures = self.box(), []
 
