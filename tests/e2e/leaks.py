@@ -129,7 +129,8 @@ def namespaces():
 
 
 def files():
-    """Files that bear the name of cloche in the places for temporary and run-time files."""
+    """Files that bear the name of cloche in the places for temporary and run-time files; root looks
+    at everybody's."""
     places = FILE_PLACES + [os.environ.get("XDG_RUNTIME_DIR", ""), os.environ.get("HOME", "")]
     own = os.environ.get("CLOCHE_E2E_DIR", "/nowhere")
     found = set()
@@ -141,6 +142,11 @@ def files():
         for name in names:
             path = os.path.join(place, name)
             if "cloche" not in name or name.startswith(TEST_NAMES) or own.startswith(path):
+                continue
+            try:
+                if os.geteuid() not in (0, os.lstat(path).st_uid):
+                    continue
+            except OSError:
                 continue
             found.add("file " + path)
             for top, dirs, inside in os.walk(path):

@@ -147,9 +147,8 @@ def check_leaks(before, outcome):
 
 def report(outcome, seconds, title="e2e"):
     """Says what happened; returns the exit status."""
-    if outcome.verbose:
-        for took, name in sorted(outcome.times, reverse=True)[:10]:
-            print("  slow: %5.2fs %s" % (took, name))
+    for took, name in sorted(outcome.times, reverse=True)[:10]:
+        print("  slow: %5.2fs %s" % (took, name))
     for name, reason in outcome.skips:
         print("skipped %s: %s" % (name, reason))
     for name in outcome.failed:

@@ -234,11 +234,13 @@ def cgroups():
     return found
 
 
-def remove_cgroups(paths):
-    """A lie can keep cloche from tidying up; the namespaces are gone, so nobody is in there."""
+def remove_cgroups(paths, uid):
+    """A lie can keep cloche from tidying up; the namespaces are gone, so nobody is in there. Those of
+    others may be about to be used: the same goes on as another user."""
     for path in sorted(paths, reverse=True):
         try:
-            os.rmdir(path)
+            if os.stat(path).st_uid == uid:
+                os.rmdir(path)
         except OSError:
             pass
 
@@ -275,10 +277,10 @@ def main():
     if os.geteuid() != 0:
         tally.note("skipped", "layers_out", "needs root, to enclose what it lies to")
     else:
-        before = cgroups()
-        with Stage(BUILD, staging.ORDINARY_UID if args.user else 0) as stage:
+        before, uid = cgroups(), staging.ORDINARY_UID if args.user else 0
+        with Stage(BUILD, uid) as stage:
             run_all(args, tally, stage, "user" if args.user else "root")
-        remove_cgroups(cgroups() - before)
+        remove_cgroups(cgroups() - before, uid)
     print("%(ok)d passed, %(FAIL)d failed, %(skipped)d skipped" % tally.counts)
     return 1 if tally.counts["FAIL"] else 0
 

@@ -459,7 +459,7 @@ class Faults(Remote):
     def test_destroy_while_the_service_is_away(self):
         box = self.box()
         self.proxy.rule("DELETE", hang_up)
-        threading.Timer(2, setattr, (self.proxy, "rules", [])).start()
+        threading.Timer(.5, setattr, (self.proxy, "rules", [])).start()
         self.assertEqual(box.delete().status, 204)
         self.assertEqual(self.there(box.id), [])
 
