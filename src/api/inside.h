@@ -21,7 +21,7 @@
 #include <microhttpd.h>
 #include <sys/queue.h>
 
-#define HEAD_MS 20000  /* for a request's head, from its first byte of a connection */
+#define HEAD_MS 10000  /* for a request's head, from its first byte of a connection */
 #define IDLE_MS 640000 /* kept alive between requests */
 #define STALL_MS 60000 /* a body that does not move */
 #define ENDING_MS 5000 /* for a client to take note of an answer that came before its body's end */
