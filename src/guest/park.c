@@ -15,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#define SILENCE_MS 2000 /* a copy takes a few milliseconds; this is for a busy sandbox */
 #define PATIENCE_MS 10000
 #define ORDER_FDS 4
 
@@ -35,16 +36,16 @@ struct copy {
 	struct stream *stream;
 	struct exec_args *args;
 	uint32_t park; /* who is to make it */
-	int64_t asked_ns;
+	int64_t asked_ns, looked_ns;
 	struct loop_watch report;
-	struct loop_timer patience;
+	struct loop_timer silence;
 	int ours[3];
 };
 
 static void copy_free(struct copy *p)
 {
 	loop_unwatch(p->guest->loop, &p->report);
-	loop_timer_stop(p->guest->loop, &p->patience);
+	loop_timer_stop(p->guest->loop, &p->silence);
 	close_fd(&p->report.fd);
 	/* A copy that comes too late finds its input at an end. */
 	for (int i = 0; i < 3; i++)
@@ -61,13 +62,23 @@ static void refuse(struct copy *p, const char *why)
 	stream_error(s, EAGAIN, "%s", why);
 }
 
-/* One that has answered nobody for so long never will, and others need not wait for that. */
-static void on_patience(void *arg)
+/*
+ * One that answers others is only busy. One that answers nobody never will, and others need not wait for
+ * that; a copy that it makes after all does not get leave to begin.
+ */
+static void on_silence(void *arg)
 {
 	struct copy *p = arg;
 	struct command *park = command_find(p->guest, p->park);
+	bool is_there = park && park->park >= 0 && !park->reaped;
+	bool is_silent = is_there && park->copied_ns < p->looked_ns;
 
-	if (park && park->park >= 0 && !park->reaped && park->copied_ns < p->asked_ns)
+	p->looked_ns = now_ns();
+	if (is_there && !is_silent && p->looked_ns - p->asked_ns < PATIENCE_MS * 1000000LL) {
+		loop_timer_set(p->guest->loop, &p->silence, SILENCE_MS);
+		return;
+	}
+	if (is_silent)
 		command_kill(park, GUEST_WHY_KILLED);
 	refuse(p, "the parked process does not answer");
 }
@@ -227,9 +238,10 @@ static void ask_for_copy(struct guest *g, struct stream *s, struct command *park
 			   .args = a,
 			   .park = park->eid,
 			   .asked_ns = now_ns(),
+			   .looked_ns = now_ns(),
 			   .ours = {-1, -1, -1}};
 	p->report = (struct loop_watch){.fd = -1, .events = EPOLLIN, .call = on_report, .arg = p};
-	p->patience = (struct loop_timer){.call = on_patience, .arg = p};
+	p->silence = (struct loop_timer){.call = on_silence, .arg = p};
 	rc = order(g, park->park, a, p->ours, &p->report.fd);
 	if (rc < 0 || loop_watch(g->loop, &p->report) < 0) {
 		refuse(p, "the parked process takes no order");
@@ -237,7 +249,7 @@ static void ask_for_copy(struct guest *g, struct stream *s, struct command *park
 	}
 	s->ops = &waiting;
 	s->arg = p;
-	loop_timer_set(g->loop, &p->patience, PATIENCE_MS);
+	loop_timer_set(g->loop, &p->silence, SILENCE_MS);
 }
 
 bool fork_request(struct guest *g, struct stream *s, struct unpack *u)
