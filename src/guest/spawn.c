@@ -6,6 +6,7 @@
 #include "guest/spawn.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/str.h"
 #include "kern/sys.h"
 
@@ -164,16 +165,10 @@ static int open_terminal(const struct spawn *s, struct ends *n, struct err *e)
 	return 0;
 }
 
-/* One pipe: theirs blocks, ours does not. */
 static int open_pipe(struct ends *n, int which, struct err *e)
 {
-	int fds[2], us = which == 0 ? 1 : 0;
-
-	if (pipe2(fds, O_CLOEXEC) < 0)
+	if (io_open_stream(which, &n->ours[which], &n->theirs[which]) < 0)
 		return err_sys(e, "cannot make a pipe");
-	fcntl(fds[us], F_SETFL, O_NONBLOCK);
-	n->ours[which] = fds[us];
-	n->theirs[which] = fds[!us];
 	return 0;
 }
 

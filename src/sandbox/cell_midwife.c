@@ -1,6 +1,7 @@
 #include "sandbox/cell_midwife.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "kern/sys.h"
 #include "sandbox/message.h"
 
@@ -36,22 +37,10 @@ static int be_tenant(void *arg)
 
 /* ---- the midwife ---- */
 
-/* One pipe: theirs blocks, ours does not. */
-static int open_stream(int which, int *ret_ours, int *ret_theirs)
-{
-	int fds[2], us = which == 0 ? 1 : 0;
-
-	if (pipe2(fds, O_CLOEXEC) < 0)
-		return -1;
-	*ret_ours = fds[us];
-	*ret_theirs = fds[!us];
-	return fcntl(fds[us], F_SETFL, O_NONBLOCK);
-}
-
 static int open_streams(int ours[3], int theirs[3], struct err *e)
 {
 	for (int i = 0; i < 3; i++)
-		if (open_stream(i, &ours[i], &theirs[i]) < 0)
+		if (io_open_stream(i, &ours[i], &theirs[i]) < 0)
 			return err_sys(e, "cannot make a pipe");
 	return 0;
 }
