@@ -191,11 +191,23 @@ static bool may_be_a_limit(const struct exec *x)
 
 static void begin_cold(struct exec *x);
 
+/* What the guest says of a field begins with its name. */
+static struct err with_field(const struct err *e)
+{
+	static const char *const fields[] = {"cwd", "user"};
+	struct err named = *e;
+
+	for (size_t i = 0; i < ARRAY_LEN(fields); i++)
+		if (str_starts(e->msg, fields[i]) && e->msg[strlen(fields[i])] == ':')
+			snprintf(named.field, sizeof(named.field), "%s", fields[i]);
+	return named;
+}
+
 static void on_end(void *arg, const struct err *e)
 {
 	struct exec *x = arg;
 	struct ipc m = {.type = IPC_STATS};
-	struct err none;
+	struct err why;
 
 	x->call = NULL;
 	if (e && e->errnum == EAGAIN && !x->eid && x->cold.len) {
@@ -203,8 +215,10 @@ static void on_end(void *arg, const struct err *e)
 		return;
 	}
 	if (!x->exited) {
-		err_set(&none, ERR_SYSTEM, "the sandbox did not say how the command ended");
-		fail(x, e ? e : &none);
+		err_set(&why, ERR_SYSTEM, "the sandbox did not say how the command ended");
+		if (e)
+			why = with_field(e);
+		fail(x, &why);
 		return;
 	}
 	/* Of a warm one the guest has told: the counts of a nest are those of all its slots. */

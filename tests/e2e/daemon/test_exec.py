@@ -27,6 +27,14 @@ class Plain(harness.Case):
         record = box.sh("echo $OUTER $INNER; pwd; cat", env={"INNER": "i"}, cwd="/tmp", stdin="in")
         self.assertEqual(record["stdout"], "o i\n/tmp\nin")
 
+    def test_what_is_not_there_is_named(self):
+        box = self.box()
+        for field, value in (("cwd", "/nowhere"), ("user", "nobody-else")):
+            for what in ({"cmd": ["true"]}, {"shell": "true"}, {"code": "1"}):
+                with self.subTest(field, what=what):
+                    error = self.assertError(box.exec(**what, **{field: value}), 404, "not_found", field)
+                    self.assertIn(value, error["message"])
+
     def test_binary(self):
         data = bytes(range(256)) * 300
         box = self.box()
