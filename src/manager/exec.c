@@ -67,6 +67,8 @@ static void fail(struct exec *x, const struct err *e)
 	struct err copy = *e;
 
 	x->s->m->metrics.execs_failed++;
+	if (x->file && !x->eid)
+		snippets_remove(x->s, x->file);
 	exec_free(x);
 	if (!detached)
 		ops->on_error(arg, &copy);

@@ -89,6 +89,15 @@ static void remove_path(struct sandbox *s, const char *path)
 	buf_done(&b);
 }
 
+void snippets_remove(struct sandbox *s, const char *file)
+{
+	auto_free char *path = str_copy(file);
+
+	remove_path(s, path);
+	*strrchr(path, '/') = '\0';
+	remove_path(s, path); /* stays if something else was put there */
+}
+
 static void remove_oldest(struct snippets *n)
 {
 	struct list *l = &n->files;
@@ -96,9 +105,7 @@ static void remove_oldest(struct snippets *n)
 
 	memmove(l->items, l->items + 1, l->count * sizeof(*l->items)); /* NULL at the end, too */
 	l->count--;
-	remove_path(n->s, path);
-	*strrchr(path, '/') = '\0';
-	remove_path(n->s, path); /* stays if something else was put there */
+	snippets_remove(n->s, path);
 }
 
 void snippets_ended(struct sandbox *s, const char *file)

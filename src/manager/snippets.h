@@ -14,4 +14,6 @@ uint32_t snippets_park(const struct sandbox *s);
 void snippets_expect(struct sandbox *s);
 /* Files that were placed for snippets: those of the last ones stay, what they started may look at them. */
 void snippets_ended(struct sandbox *s, const char *file);
+/* At once, of one that was never started. */
+void snippets_remove(struct sandbox *s, const char *file);
 void snippets_free(struct sandbox *s);

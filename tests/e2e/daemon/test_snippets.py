@@ -173,6 +173,12 @@ class Snippets(harness.Case):
             box.code("pass")
         harness.until(lambda: int(box.sh("ls /tmp/.cloche | wc -l")["stdout"]) <= 65, "the end of old files")
 
+    def test_files_of_refused_ones_are_removed(self):
+        box = self.box()
+        for wrong in ({"cwd": "/nowhere"}, {"user": "nobody-else"}):
+            self.assertEqual(box.post("/exec", {"code": "pass", **wrong}).status, 404)
+        harness.until(lambda: box.sh("ls /tmp/.cloche")["stdout"] == "", "the end of their files")
+
     def test_limits_of_time_reach_all_that_it_started(self):
         box = self.box().warm()
         code = ("import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
