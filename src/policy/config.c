@@ -231,7 +231,7 @@ static int put_addresses(struct config *c, struct err *e)
 }
 
 struct pair {
-	const char *name;
+	const char *name, *ceiling_name;
 	size_t value, ceiling;
 };
 
@@ -240,17 +240,17 @@ static int check_ceilings(const struct config *c, struct err *e)
 {
 #define LIMIT(m) offsetof(struct config, sandbox.limits.m), offsetof(struct config, ceiling.m)
 	static const struct pair pairs[] = {
-		{"memory", LIMIT(memory_bytes)},
-		{"cpus", LIMIT(cpus_milli)},
-		{"pids", LIMIT(pids)},
-		{"disk", LIMIT(disk_bytes)},
-		{"timeout", LIMIT(timeout_ms)},
-		{"open_files", LIMIT(open_files)},
-		{"output_limit", LIMIT(output_bytes)},
-		{"ttl", offsetof(struct config, sandbox.ttl_ms),
+		{"sandbox.memory_limit", "ceilings.memory", LIMIT(memory_bytes)},
+		{"sandbox.cpu_limit", "ceilings.cpus", LIMIT(cpus_milli)},
+		{"sandbox.pids_limit", "ceilings.pids", LIMIT(pids)},
+		{"sandbox.disk_limit", "ceilings.disk", LIMIT(disk_bytes)},
+		{"sandbox.timeout", "ceilings.timeout", LIMIT(timeout_ms)},
+		{"sandbox.open_files", "ceilings.open_files", LIMIT(open_files)},
+		{"sandbox.output_limit", "ceilings.output_limit", LIMIT(output_bytes)},
+		{"sandbox.ttl", "ceilings.ttl", offsetof(struct config, sandbox.ttl_ms),
 		 offsetof(struct config, max_ttl_ms)},
-		{"idle_timeout", offsetof(struct config, sandbox.idle_ms),
-		 offsetof(struct config, max_idle_ms)},
+		{"sandbox.idle_timeout", "ceilings.idle_timeout",
+		 offsetof(struct config, sandbox.idle_ms), offsetof(struct config, max_idle_ms)},
 	};
 #undef LIMIT
 
@@ -260,9 +260,8 @@ static int check_ceilings(const struct config *c, struct err *e)
 		memcpy(&value, (const char *)c + pairs[i].value, sizeof(value));
 		memcpy(&ceiling, (const char *)c + pairs[i].ceiling, sizeof(ceiling));
 		if (ceiling && value > ceiling)
-			return err_field(e, ERR_INVALID, pairs[i].name,
-					 "%s: the default of a sandbox is above its ceiling",
-					 pairs[i].name);
+			return err_field(e, ERR_INVALID, pairs[i].name, "%s: is above %s",
+					 pairs[i].name, pairs[i].ceiling_name);
 	}
 	return 0;
 }
@@ -288,7 +287,7 @@ static bool is_safe_url(const char *s)
 
 static int check_e2b(struct config_e2b *s, struct err *e)
 {
-	const char *names[] = {"api_url", "sandbox_url"};
+	const char *names[] = {"e2b.api_url", "e2b.sandbox_url"};
 	char *urls[] = {s->api_url, s->sandbox_url};
 
 	if (!*s->api_url) {
@@ -322,8 +321,9 @@ static int put_disk(struct config *c, struct err *e)
 	struct limits *l = &c->sandbox.limits;
 
 	if (l->disk_bytes > l->memory_bytes)
-		return err_field(e, ERR_INVALID, "disk_limit",
-				 "disk_limit: more than memory_limit, which holds what is written");
+		return err_field(
+			e, ERR_INVALID, "sandbox.disk_limit",
+			"sandbox.disk_limit: more than memory_limit, which holds what is written");
 	if (l->disk_bytes)
 		return 0;
 	l->disk_bytes = l->memory_bytes / 2;
@@ -338,11 +338,12 @@ int config_finish(struct config *c, struct err *e)
 	    check_ceilings(c, e) < 0 || check_e2b(&c->e2b, e) < 0)
 		return -1;
 	if (c->sandbox.network_enabled)
-		return err_field(e, ERR_UNSUPPORTED, "network_enabled",
-				 "network_enabled: sandboxes with a network are not built yet");
+		return err_field(
+			e, ERR_UNSUPPORTED, "sandbox.network_enabled",
+			"sandbox.network_enabled: sandboxes with a network are not built yet");
 	if (!str_equal(c->sandbox.image, "host") && !config_image_find(c, c->sandbox.image))
-		return err_field(e, ERR_INVALID, "image", "image: '%s' is not among images",
-				 c->sandbox.image);
+		return err_field(e, ERR_INVALID, "sandbox.image",
+				 "sandbox.image: '%s' is not among images", c->sandbox.image);
 	if (!*c->audit.file &&
 	    (size_t)snprintf(c->audit.file, sizeof(c->audit.file), "%s/audit/audit.log",
 			     c->state_dir) >= sizeof(c->audit.file))

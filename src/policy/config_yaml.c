@@ -118,6 +118,7 @@ static const struct key keys[] = {
 struct reader {
 	struct events ev;
 	struct config *c;
+	char at[64]; /* the key that is read, with its section: what errors name */
 	bool seen[ARRAY_LEN(keys)];
 };
 
@@ -129,10 +130,14 @@ static const struct key *find_key(const char *section, const char *name)
 	return NULL;
 }
 
+static void name_key(struct reader *r, const char *section, const char *name)
+{
+	snprintf(r->at, sizeof(r->at), "%s%s%s", section, *section ? "." : "", name);
+}
+
 static int unknown_key(struct reader *r, const char *section, const char *name)
 {
 	const struct key *best = NULL;
-	const char *dot = *section ? "." : "";
 	unsigned best_distance = 3;
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
@@ -146,13 +151,13 @@ static int unknown_key(struct reader *r, const char *section, const char *name)
 			best = &keys[i];
 		}
 	}
+	name_key(r, section, name);
 	if (!best)
-		return events_fail(&r->ev, events_line(&r->ev), name,
-				   "unknown key '%s%s%s'; cloche.conf(5) lists the known ones",
-				   section, dot, name);
-	return events_fail(&r->ev, events_line(&r->ev), name,
-			   "unknown key '%s%s%s'; did you mean '%s%s%s'?", section, dot, name,
-			   best->section, *best->section ? "." : "", best->name);
+		return events_fail(&r->ev, events_line(&r->ev), r->at,
+				   "unknown key '%s'; cloche.conf(5) lists the known ones", r->at);
+	return events_fail(&r->ev, events_line(&r->ev), r->at,
+			   "unknown key '%s'; did you mean '%s%s%s'?", r->at, best->section,
+			   *best->section ? "." : "", best->name);
 }
 
 /* ---- single values ---- */
@@ -177,11 +182,10 @@ static int put_number(struct reader *r, const struct key *k, const char *text)
 	uint32_t small;
 
 	if (parsers[k->kind](text, &value, &inner) < 0)
-		return events_fail(&r->ev, events_line(&r->ev), k->name, "%s: %s", k->name,
-				   inner.msg);
+		return events_fail(&r->ev, events_line(&r->ev), r->at, "%s: %s", r->at, inner.msg);
 	if (k->kind != BOOL && (value < k->min || (k->max && value > k->max)))
-		return events_fail(&r->ev, events_line(&r->ev), k->name, "%s: '%s' is too %s",
-				   k->name, text, value < k->min ? "small" : "large");
+		return events_fail(&r->ev, events_line(&r->ev), r->at, "%s: '%s' is too %s", r->at,
+				   text, value < k->min ? "small" : "large");
 	if (k->kind == BOOL) {
 		*(bool *)to = value != 0;
 	} else if (k->room == sizeof(small)) {
@@ -225,10 +229,10 @@ static int put_text(struct reader *r, enum kind kind, const char *name, char *to
 static int put_scalar(struct reader *r, const struct key *k)
 {
 	if (!events_at_scalar(&r->ev) || events_at_null(&r->ev))
-		return events_wrong_type(&r->ev, k->name, "a single value");
+		return events_wrong_type(&r->ev, r->at, "a single value");
 	if (k->kind >= SIZE && k->kind <= BOOL)
 		return put_number(r, k, events_text(&r->ev));
-	return put_text(r, k->kind, k->name, (char *)r->c + k->offset, k->room);
+	return put_text(r, k->kind, r->at, (char *)r->c + k->offset, k->room);
 }
 
 /* ---- lists ---- */
@@ -272,7 +276,7 @@ static int put_items(struct reader *r, const struct slots *s)
 
 static int put_list(struct reader *r, const struct key *k)
 {
-	const struct slots s = {k->name, (char *)r->c + k->offset, k->room, (size_t)k->max,
+	const struct slots s = {r->at, (char *)r->c + k->offset, k->room, (size_t)k->max,
 				(uint32_t *)(void *)((char *)r->c + k->count_offset)};
 
 	return put_items(r, &s);
@@ -319,7 +323,7 @@ static int put_image(struct reader *r)
 static int put_volume_key(struct reader *r, struct config_volume *v, unsigned *seen)
 {
 	static const char *const names[] = {"path", "read_only", "tokens"};
-	const struct slots tokens = {"tokens", v->tokens[0], CONFIG_NAME, CONFIG_TOKENS,
+	const struct slots tokens = {r->at, v->tokens[0], CONFIG_NAME, CONFIG_TOKENS,
 				     &v->token_count};
 	uint64_t flag;
 	struct err inner;
@@ -332,17 +336,17 @@ static int put_volume_key(struct reader *r, struct config_volume *v, unsigned *s
 		return events_fail(&r->ev, events_line(&r->ev), "volumes",
 				   "volumes: wants each of path, read_only and tokens once");
 	*seen |= 1u << i;
+	name_key(r, "volumes", names[i]);
 	if (events_next(&r->ev) < 0)
 		return -1;
 	if (i == 2)
 		return put_items(r, &tokens);
 	if (!events_at_scalar(&r->ev) || events_at_null(&r->ev))
-		return events_wrong_type(&r->ev, names[i], "a single value");
+		return events_wrong_type(&r->ev, r->at, "a single value");
 	if (i == 0)
-		return put_text(r, PATH, "path", v->path, sizeof(v->path));
+		return put_text(r, PATH, r->at, v->path, sizeof(v->path));
 	if (parse_bool(events_text(&r->ev), &flag, &inner) < 0)
-		return events_fail(&r->ev, events_line(&r->ev), names[i], "%s: %s", names[i],
-				   inner.msg);
+		return events_fail(&r->ev, events_line(&r->ev), r->at, "%s: %s", r->at, inner.msg);
 	v->read_only = flag != 0;
 	return 0;
 }
@@ -416,9 +420,10 @@ static int read_section(struct reader *r, const char *section)
 		k = find_key(section, events_text(&r->ev));
 		if (!k)
 			return unknown_key(r, section, events_text(&r->ev));
+		name_key(r, section, k->name);
 		if (r->seen[k - keys])
-			return events_fail(&r->ev, events_line(&r->ev), k->name,
-					   "%s: is given twice", k->name);
+			return events_fail(&r->ev, events_line(&r->ev), r->at, "%s: is given twice",
+					   r->at);
 		r->seen[k - keys] = true;
 		if (events_next(&r->ev) < 0 || read_value(r, k) < 0)
 			return -1;

@@ -204,8 +204,9 @@ static void test_refused_while_reading(void **state)
 		{"memory_limit: 1G\n",
 		 "c.yaml:1: unknown key 'memory_limit'; did you mean 'sandbox.memory_limit'?"},
 		{"sandbox: {memory_limit: 12Q}\n",
-		 "c.yaml:1: memory_limit: '12Q' is not a size; try 512M"},
-		{"sandbox: {memory_limit: 1}\n", "c.yaml:1: memory_limit: '1' is too small"},
+		 "c.yaml:1: sandbox.memory_limit: '12Q' is not a size; try 512M"},
+		{"sandbox: {memory_limit: 1}\n",
+		 "c.yaml:1: sandbox.memory_limit: '1' is too small"},
 		{"pool_size: 5000\n", "c.yaml:1: pool_size: '5000' is too large"},
 		{"pool_size: -1\n", "c.yaml:1: pool_size: '-1' is not a whole number"},
 		{"pool_size: [1]\n", "c.yaml:1: pool_size: must be a single value, not a list"},
@@ -213,7 +214,7 @@ static void test_refused_while_reading(void **state)
 		{"pool_size: 1\npool_size: 2\n", "c.yaml:2: pool_size: is given twice"},
 		{"sandbox: {ttl: 5}\nsandbox: {ttl: 6}\n", "c.yaml:2: sandbox: is given twice"},
 		{"sandbox: 5\n", "c.yaml:1: sandbox: must be a mapping, not a single value"},
-		{"audit: {sync: yes}\n", "c.yaml:1: sync: 'yes' is neither true nor false"},
+		{"audit: {sync: yes}\n", "c.yaml:1: audit.sync: 'yes' is neither true nor false"},
 		{"state_dir: x\n",
 		 "c.yaml:1: state_dir: 'x' must be an absolute path without '..'"},
 		{"state_dir: /x/../y\n",
@@ -227,6 +228,11 @@ static void test_refused_while_reading(void **state)
 		{"volumes: {a: {}}\n", "c.yaml:1: volumes: 'a' needs a path"},
 		{"volumes: {a: /x}\n", "c.yaml:1: volumes: must be a mapping with path, read_only, "
 				       "tokens, not a single value"},
+		{"volumes: {a: {path: x}}\n",
+		 "c.yaml:1: volumes.path: 'x' must be an absolute path without '..'"},
+		{"http: {allowed_hosts: {a: b}}\n",
+		 "c.yaml:1: http.allowed_hosts: must be a list, not a mapping"},
+		{"warm: {slots: 1, slots: 2}\n", "c.yaml:1: warm.slots: is given twice"},
 		{"volumes: {a: {path: /x, mode: rw}}\n",
 		 "c.yaml:1: volumes: wants each of path, read_only and tokens once"},
 		{"volumes: {a: {path: /x, path: /y}}\n",
@@ -248,6 +254,7 @@ static void test_refused_while_reading(void **state)
 		assert_int_equal(parse(cases[i].text, &e), -1);
 		assert_string_equal(e.msg, cases[i].message);
 		assert_int_equal(e.kind, ERR_INVALID);
+		assert_true(!e.field[0] || strstr(e.msg, e.field));
 		assert_memory_equal(&config, &other, sizeof(config)); /* nothing half-taken */
 	}
 }
@@ -264,24 +271,24 @@ static void test_refused_as_a_whole(void **state)
 		{"listen: 'unix:x'\n", "listen: 'unix:x': a socket needs an absolute path of at "
 				       "most 107 bytes"},
 		{"sandbox: {memory_limit: 100G}\n",
-		 "memory: the default of a sandbox is above its ceiling"},
+		 "sandbox.memory_limit: is above ceilings.memory"},
 		{"sandbox: {memory_limit: 512M, disk_limit: 1G}\n",
-		 "disk_limit: more than memory_limit, which holds what is written"},
-		{"sandbox: {ttl: 48h}\n", "ttl: the default of a sandbox is above its ceiling"},
-		{"sandbox: {image: py}\n", "image: 'py' is not among images"},
+		 "sandbox.disk_limit: more than memory_limit, which holds what is written"},
+		{"sandbox: {ttl: 48h}\n", "sandbox.ttl: is above ceilings.ttl"},
+		{"sandbox: {image: py}\n", "sandbox.image: 'py' is not among images"},
 		{"e2b: {key_file: /k}\n", "e2b: needs api_url"},
 		{"e2b: {api_url: 'https://x'}\n", "e2b: needs key_file"},
-		{"e2b: {api_url: 'ftp://x', key_file: /k}\n", "api_url: 'ftp://x' is no URL"},
+		{"e2b: {api_url: 'ftp://x', key_file: /k}\n", "e2b.api_url: 'ftp://x' is no URL"},
 		{"e2b: {api_url: 'https://u@x', key_file: /k}\n",
-		 "api_url: 'https://u@x' is no URL"},
+		 "e2b.api_url: 'https://u@x' is no URL"},
 		{"e2b: {api_url: 'http://x', key_file: /k}\n",
-		 "api_url: the key would travel in the clear; take https"},
+		 "e2b.api_url: the key would travel in the clear; take https"},
 		{"e2b: {api_url: 'http://localhost.x', key_file: /k}\n",
-		 "api_url: the key would travel in the clear; take https"},
+		 "e2b.api_url: the key would travel in the clear; take https"},
 		{"e2b: {api_url: 'https://x', sandbox_url: 'http://y', key_file: /k}\n",
-		 "sandbox_url: the key would travel in the clear; take https"},
+		 "e2b.sandbox_url: the key would travel in the clear; take https"},
 		{"sandbox: {network_enabled: true}\n",
-		 "network_enabled: sandboxes with a network are not built yet"},
+		 "sandbox.network_enabled: sandboxes with a network are not built yet"},
 	};
 
 	(void)state;
