@@ -278,7 +278,8 @@ static ssize_t pull(void *cls, uint64_t pos, char *buf, size_t max)
 		/* It has sent the head and asks for more: from here on the socket is ours. */
 		in->pouring = true;
 		exchange_suspend(x);
-		pour(x);
+		/* If all that there was fits into the socket, nothing but this asks for more. */
+		reply_pour(x);
 		return 0;
 	}
 	if (n) {

@@ -198,6 +198,18 @@ class Snapshots(harness.Case):
         again = self.box(snapshot=kept.json["id"], output_limit="16M", disk="512M")
         self.assertSame(before, self.look(again))
 
+    def test_export_of_what_the_socket_takes_at_once(self):
+        """Nothing but the first piece asks for the next one if it was sent as a whole."""
+        key = self.d.token("export")
+        box = self.box(key)
+        box.sh("head -c 4M /dev/urandom > /workspace/f")
+        taken = box.post("/snapshot").json
+        path = "/v1/snapshots/%s/tar" % taken["id"]
+        self.addCleanup(self.d.delete, path[:-4], token=key)
+        for _ in range(5):  # over TCP, where a socket takes more than our window
+            self.assertEqual(len(self.d.get(path, token=key).body), taken["size_bytes"])
+            self.assertEqual(len(box.get("/files?path=f").body), 4 << 20)
+
     def test_import_refuses_what_could_harm(self):
         def tar(**kind):
             out = io.BytesIO()
