@@ -198,7 +198,8 @@ static int read_request(struct creation *c, const char *template, struct err *e)
 	c->o.pause_on_timeout = json_is_true(json_object_get(in, "autoPause"));
 	c->o.auto_resume =
 		json_is_true(json_object_get(json_object_get(in, "autoResume"), "enabled"));
-	c->o.idle_ms = 0;
+	/* Its clients know of no such time. */
+	c->o.idle_ms = c->x->api->config->max_idle_ms;
 	snprintf(c->o.door, sizeof(c->o.door), "e2b");
 	c->o.door_data = e2b_data_new(
 		template, !json_is_false(json_object_get(network, "allowPublicTraffic")));
@@ -256,7 +257,7 @@ void e2b_create(struct exchange *x)
 	}
 	c = exchange_attach(x, sizeof(*c), creation_done);
 	c->x = x;
-	create_options_init(&c->o, x->api->manager);
+	create_options_for(&c->o, x->api->manager, &x->caller);
 	if (read_request(c, template, &e) < 0)
 		exchange_error_as(x, exchange_status_of(&e), &e);
 	else if (is_builtin(template) || is_image(x->api->config, template))

@@ -4,6 +4,7 @@
  */
 #include "api/e2b_stream.h"
 
+#include "auth/tokens.h"
 #include "base/auto.h"
 #include "base/str.h"
 #include "wire/guest.h"
@@ -268,9 +269,30 @@ static int read_start(struct watching *w, struct sandbox *s, struct e2b_request 
 	return 0;
 }
 
+/* A sandbox's own keys are worth no more than the token that it was made with. */
+static uint64_t timeout_most(const struct e2b_request *q, const struct sandbox *s)
+{
+	const struct tokens *all = q->x->api->tokens;
+	struct caller owner = {0};
+
+	for (size_t i = 0; i < tokens_count(all); i++) {
+		const struct token *t = tokens_at(all, i);
+
+		if (!str_equal(t->id, sandbox_owner(s)))
+			continue;
+		owner.has_ceiling = true;
+		owner.ceiling = t->ceiling;
+	}
+	return exec_timeout_most(q->x->api->manager, &owner);
+}
+
 static void launch(struct e2b_request *q, struct sandbox *s)
 {
 	struct watching *w = q->more;
+	uint64_t *ms = &w->request.timeout_ms, most = timeout_most(q, s);
+
+	if (most && (!*ms || *ms > most))
+		*ms = most;
 
 	watch(w, q, s, 0);
 	w->exec = exec_start(s, &w->request, &ops, w);

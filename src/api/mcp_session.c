@@ -134,38 +134,10 @@ static int set_volumes(struct create_options *o, const json_t *volumes, struct e
 
 static void default_output(struct sandbox_spec *spec)
 {
-	if (!spec_is_set(spec, "output_limit"))
+	if (!spec_is_set(spec, "output_limit") && spec->limits.output_bytes > OUTPUT_DEFAULT)
 		spec->limits.output_bytes = OUTPUT_DEFAULT;
 	if (spec->limits.output_bytes > OUTPUT_MAX)
 		spec->limits.output_bytes = OUTPUT_MAX;
-}
-
-static uint64_t smaller(uint64_t a, uint64_t b)
-{
-	return !a || (b && b < a) ? b : a;
-}
-
-/* What nobody asked for must not stand in the way of a small ceiling. */
-static void fit_ceilings(struct sandbox_spec *spec, const struct caller *who,
-			 const struct limits *most)
-{
-	const size_t first = offsetof(struct sandbox_spec, limits);
-
-	for (size_t i = 0; i < spec_field_count; i++) {
-		const struct field *f = &spec_fields[i];
-		size_t at = f->offset - first;
-		uint64_t value, ceiling, own = 0;
-
-		if (f->offset < first || at >= sizeof(struct limits) || spec_is_set(spec, f->name))
-			continue;
-		memcpy(&value, (const char *)spec + f->offset, sizeof(value));
-		memcpy(&ceiling, (const char *)most + at, sizeof(ceiling));
-		if (who->has_ceiling)
-			memcpy(&own, (const char *)&who->ceiling + at, sizeof(own));
-		ceiling = smaller(own, ceiling);
-		if (ceiling && value > ceiling)
-			memcpy((char *)spec + f->offset, &ceiling, sizeof(ceiling));
-	}
 }
 
 /* The environment of every command is the sandbox's, not the spec's. */
@@ -176,8 +148,7 @@ static void move_env(struct create_options *o)
 	list_done(&o->spec.env);
 }
 
-static int apply_options(struct create_options *o, const struct mcp_state *st,
-			 const struct caller *who, const json_t *options, struct err *e)
+static int apply_options(struct create_options *o, const json_t *options, struct err *e)
 {
 	const char *name;
 	json_t *value;
@@ -188,7 +159,6 @@ static int apply_options(struct create_options *o, const struct mcp_state *st,
 			return -1;
 	}
 	default_output(&o->spec);
-	fit_ceilings(&o->spec, who, &st->api->config->ceiling);
 	/* What is written stays in memory. */
 	if (!spec_is_set(&o->spec, "disk") &&
 	    o->spec.limits.disk_bytes > o->spec.limits.memory_bytes)
@@ -258,8 +228,8 @@ struct mcp_session *mcp_session_open(struct mcp_state *st, const struct caller *
 	else if (options && json_dumpb(options, NULL, 0, JSON_COMPACT) > OPTIONS_MAX)
 		rc = err_set(e, ERR_LIMIT, MCP_OPTIONS_KEY " has more than %u bytes", OPTIONS_MAX);
 	if (rc == 0) {
-		create_options_init(&o, st->api->manager);
-		rc = apply_options(&o, st, who, options, e);
+		create_options_for(&o, st->api->manager, who);
+		rc = apply_options(&o, options, e);
 		create_options_done(&o);
 	}
 	if (rc == 0 && getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
@@ -426,11 +396,12 @@ void mcp_session_end(struct mcp_session *s)
 void mcp_session_make(struct mcp_session *s, const char *name, const char *snapshot,
 		      sandbox_done done, void *arg)
 {
+	uint64_t most = s->state->api->config->max_idle_ms;
 	struct create_options o;
 	struct err e = {0};
 
-	create_options_init(&o, s->state->api->manager);
-	if (apply_options(&o, s->state, &s->caller, s->options, &e) < 0) {
+	create_options_for(&o, s->state->api->manager, &s->caller);
+	if (apply_options(&o, s->options, &e) < 0) {
 		create_options_done(&o);
 		done(arg, NULL, &e);
 		return;
@@ -439,7 +410,7 @@ void mcp_session_make(struct mcp_session *s, const char *name, const char *snaps
 	snprintf(o.door, sizeof(o.door), "mcp");
 	snprintf(o.snapshot, sizeof(o.snapshot), "%s", snapshot ? snapshot : "");
 	o.ttl_ms = 0;
-	o.idle_ms = IDLE_MS;
+	o.idle_ms = most && most < IDLE_MS ? most : IDLE_MS;
 	o.pause_on_timeout = true;
 	o.auto_resume = true;
 	o.door_data = json_pack("{s:s}", "session", s->key);

@@ -518,7 +518,6 @@ static int read_body(struct run *r, struct create_options *o, struct err *e)
 	if (body_check(r->body, &v1_run_table, e) < 0 || read_files(r, e) < 0 ||
 	    read_command(r, e) < 0)
 		return -1;
-	o->spec.limits.timeout_ms = 60000;
 	o->spec.root = ROOT_RO;
 	if (v1_create_options(r->body, &v1_run_table, o, e) < 0 || put_guard(r, &o->spec, e) < 0)
 		return -1;
@@ -602,7 +601,7 @@ struct run *run_start(struct api *api, const struct caller *who, json_t *body, r
 
 	*r = (struct run){.api = api, .who = *who, .body = json_incref(body), .done = done};
 	r->arg = arg;
-	create_options_init(&o, api->manager);
+	create_options_for(&o, api->manager, who);
 	if (read_body(r, &o, e) < 0) {
 		create_options_done(&o);
 		run_free(r);

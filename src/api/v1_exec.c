@@ -7,6 +7,7 @@
 #include "base/str.h"
 #include "model/language.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,7 +22,8 @@ static const struct body_field exec_fields[] = {
 	{"stdin", BODY_TEXT, 0, "its input, then the end of it", NULL},
 	{"stdin_base64", BODY_TEXT, 0, "the same, as base64", NULL},
 	{"interactive", BODY_FLAG, 0, "input stays open for .../stdin", NULL},
-	{"timeout", BODY_TIME, 0, "then it is killed; 0 for none", NULL},
+	{"timeout", BODY_TIME, 0, "then it is killed; 0 for none, if the operator allows that",
+	 NULL},
 	{"user", BODY_TEXT, 0, "user (default) or root of the sandbox", NULL},
 	{"tty", BODY_FLAG, 0, "a terminal", NULL},
 	{"rows", BODY_COUNT, 0, "of the terminal", NULL},
@@ -110,15 +112,30 @@ static int read_words(struct job *j, const json_t *body, struct err *e)
 	return body_env(body, "env", &j->r.env, e);
 }
 
-static int read_job(struct job *j, const json_t *body, uint64_t timeout_ms, struct err *e)
+/* most_ms: a ceiling, or 0. */
+static int read_timeout(struct exec_request *r, const json_t *body, uint64_t usual_ms,
+			uint64_t most_ms, struct err *e)
+{
+	/* What is started to stay has no end but what was asked for. */
+	if (body_flag(body, "background") || body_flag(body, "tty"))
+		usual_ms = 0;
+	if (body_time(body, "timeout", usual_ms, &r->timeout_ms, e) < 0)
+		return -1;
+	if (!most_ms || (r->timeout_ms && r->timeout_ms <= most_ms))
+		return 0;
+	if (body_has(body, "timeout"))
+		return err_field(e, ERR_DENIED, "timeout", "timeout: at most %" PRIu64 " ms here",
+				 most_ms);
+	r->timeout_ms = most_ms;
+	return 0;
+}
+
+static int read_job(struct job *j, const json_t *body, uint64_t timeout_ms, uint64_t most_ms,
+		    struct err *e)
 {
 	struct exec_request *r = &j->r;
 
-	/* What is started to stay has no end but what was asked for. */
-	if (body_flag(body, "background") || body_flag(body, "tty"))
-		timeout_ms = 0;
-	if (read_words(j, body, e) < 0 ||
-	    body_time(body, "timeout", timeout_ms, &r->timeout_ms, e) < 0)
+	if (read_words(j, body, e) < 0 || read_timeout(r, body, timeout_ms, most_ms, e) < 0)
 		return -1;
 	r->cwd = body_text(body, "cwd");
 	r->user = body_text(body, "user");
@@ -258,7 +275,8 @@ static void on_awake(struct exchange *x, struct sandbox *s)
 	struct err e = {0};
 
 	j->x = x;
-	if (read_job(j, x->json, sandbox_spec(s)->limits.timeout_ms, &e) < 0)
+	if (read_job(j, x->json, sandbox_spec(s)->limits.timeout_ms,
+		     exec_timeout_most(x->api->manager, &x->caller), &e) < 0)
 		exchange_error(x, &e);
 	else if (*j->code)
 		place_code(j, s);

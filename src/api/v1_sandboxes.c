@@ -173,8 +173,9 @@ void v1_create(struct exchange *x)
 
 	if (!v1_body(x))
 		return;
-	create_options_init(&o, x->api->manager);
+	create_options_for(&o, x->api->manager, &x->caller);
 	if (v1_create_options(x->json, &v1_create_table, &o, &e) < 0 ||
+	    manager_times_check(x->api->manager, &o.ttl_ms, &o.idle_ms, &e) < 0 ||
 	    guard_refuse(&o.spec, &e) < 0) {
 		create_options_done(&o);
 		exchange_error(x, &e);

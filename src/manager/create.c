@@ -15,60 +15,6 @@
 
 static void fail_boot(struct job *j, const struct err *e);
 
-/* ---- what may be asked for ---- */
-
-struct limit_row {
-	const char *name;
-	size_t at;
-};
-
-static const struct limit_row limit_rows[] = {
-	{"memory", offsetof(struct limits, memory_bytes)},
-	{"cpus", offsetof(struct limits, cpus_milli)},
-	{"pids", offsetof(struct limits, pids)},
-	{"disk", offsetof(struct limits, disk_bytes)},
-	{"timeout", offsetof(struct limits, timeout_ms)},
-	{"cpu_time", offsetof(struct limits, cpu_time_ms)},
-	{"open_files", offsetof(struct limits, open_files)},
-	{"file_size", offsetof(struct limits, file_size_bytes)},
-	{"output_limit", offsetof(struct limits, output_bytes)},
-};
-
-static uint64_t limit_at(const struct limits *l, size_t row)
-{
-	uint64_t value;
-
-	memcpy(&value, (const char *)l + limit_rows[row].at, sizeof(value));
-	return value;
-}
-
-int limits_check(struct manager *m, const struct caller *who, const struct limits *l, struct err *e)
-{
-	for (size_t i = 0; i < ARRAY_LEN(limit_rows); i++) {
-		uint64_t most = limit_at(&m->p.config->ceiling, i), asked = limit_at(l, i);
-		uint64_t own = who->has_ceiling ? limit_at(&who->ceiling, i) : 0;
-
-		if (most && asked > most)
-			return err_field(e, ERR_DENIED, limit_rows[i].name,
-					 "%s: more than this daemon gives", limit_rows[i].name);
-		if (own && asked > own)
-			return err_field(e, ERR_DENIED, limit_rows[i].name,
-					 "%s: more than this token may ask for",
-					 limit_rows[i].name);
-	}
-	return 0;
-}
-
-int ttl_check(struct manager *m, uint64_t ttl_ms, struct err *e)
-{
-	uint64_t most = m->p.config->max_ttl_ms;
-
-	if (most && ttl_ms > most)
-		return err_field(e, ERR_INVALID, "ttl", "ttl: at most %llu s here",
-				 (unsigned long long)most / 1000);
-	return 0;
-}
-
 static bool is_nest(const struct create_options *o)
 {
 	return o->nest[0] + o->nest[1] > 0;
@@ -83,7 +29,9 @@ int create_check(struct manager *m, const struct caller *who, const struct creat
 		e->errnum = EBUSY;
 		return -1;
 	}
-	if ((!is_nest(o) && tenant_check(m, who, e) < 0) || ttl_check(m, o->ttl_ms, e) < 0)
+	/* Those without an end live with their client, or are warm. */
+	if ((!is_nest(o) && tenant_check(m, who, e) < 0) ||
+	    (o->ttl_ms && manager_times_check(m, &o->ttl_ms, NULL, e) < 0))
 		return -1;
 	return limits_check(m, who, &o->spec.limits, e);
 }

@@ -211,7 +211,6 @@ int create_check(struct manager *m, const struct caller *who, const struct creat
 		 struct err *e);
 int limits_check(struct manager *m, const struct caller *who, const struct limits *l,
 		 struct err *e);
-int ttl_check(struct manager *m, uint64_t ttl_ms, struct err *e);
 void fill_boot(const struct sandbox *s, struct ipc_boot *b);
 
 /* ---- pool.c ---- */

@@ -49,6 +49,12 @@ struct create_options {
 };
 
 void create_options_init(struct create_options *o, const struct manager *m);
+/* The same for a caller: no default stands above the ceilings that hold for it. */
+void create_options_for(struct create_options *o, const struct manager *m,
+			const struct caller *who);
+/* What a client asked for; with a ceiling 0, which is never, is too much. */
+int manager_times_check(const struct manager *m, const uint64_t *ttl_ms, const uint64_t *idle_ms,
+			struct err *e);
 void create_options_done(struct create_options *o);
 
 /* s NULL: it failed, e says why. */
@@ -194,6 +200,8 @@ struct exec_ops {
 	void (*on_room)(void *arg); /* may be NULL: exec_input has room again */
 };
 
+/* The most that who may give a command, by the operator's ceiling and its own; 0: no bound. */
+uint64_t exec_timeout_most(const struct manager *m, const struct caller *who);
 struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const struct exec_ops *ops,
 			void *arg);
 struct exec *exec_attach(struct sandbox *s, uint32_t eid, uint64_t from_seq,

@@ -532,7 +532,8 @@ void sandbox_change(struct sandbox *s, const struct sandbox_change *c, sandbox_d
 	struct job *j;
 	struct err e;
 
-	if (c->has_ttl && ttl_check(s->m, c->ttl_ms, &e) < 0) {
+	if (manager_times_check(s->m, c->has_ttl ? &c->ttl_ms : NULL,
+				c->has_idle ? &c->idle_ms : NULL, &e) < 0) {
 		answer_later(s->m, done, arg, &e);
 		return;
 	}

@@ -133,6 +133,25 @@ class Auth(harness.Case):
         reply = self.d.post("/v1/sandboxes", {"memory": "128M", "disk": "32M"}, token=key)
         self.assertError(reply, 429, "limit")
 
+    def test_ceiling_below_the_defaults(self):
+        """Who asks for nothing gets what it may have; who asks for more is refused."""
+        key = self.d.token("below", "--memory", "96M", "--pids", "50", "--timeout", "2s")
+        box = self.box(key)
+        limits = box.get("").json["limits"]
+        self.assertEqual((limits["memory"], limits["disk"], limits["pids"], limits["timeout"]),
+                         (96 << 20, 48 << 20, 50, 2.0))
+        reply = self.d.post("/v1/run", {"cmd": ["sleep", "60"]}, token=key)
+        self.assertEqual((reply.status, reply.json["status"]), (200, "timeout"), reply)
+        made = self.d.request("POST", "/sandboxes", {"templateID": "base"}, token=key,
+                              headers={"X-API-Key": key})
+        self.assertEqual(made.status, 201, made)
+        for asked in (0, 3, "1h"):
+            reply = box.exec(cmd=["true"], timeout=asked)
+            self.assertError(reply, 403, "denied", "timeout")
+        self.assertEqual(box.exec(cmd=["true"], timeout=1).status, 200)
+        path = "/execs/%d" % box.start(cmd=["sleep", "60"])
+        harness.until(lambda: box.get(path).json["status"] == "timeout", "its end")
+
     def test_rate(self):
         key = self.d.token("rate", "--rate", "30")
         seen = [self.d.get("/v1/images", token=key) for _ in range(60)]

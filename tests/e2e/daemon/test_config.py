@@ -58,7 +58,7 @@ class Check(served.Case):
 class Effect(served.Case):
     settings = ("pool_size: 0\n"
                 "sandbox: {memory_limit: 300M, disk_limit: 30M, pids_limit: 77, ttl: 20m}\n"
-                "ceilings: {memory: 400M, disk: 100M, ttl: 1h}\n")
+                "ceilings: {memory: 400M, disk: 100M, ttl: 1h, idle_timeout: 30m}\n")
 
     def test_defaults_and_ceilings(self):
         made = json.loads(self.cloche("create", "--json", ok=0).out)
@@ -67,6 +67,16 @@ class Effect(served.Case):
         self.assertEqual(made["limits"]["pids"], 77)
         self.cloche("create", "--memory", "500M", ok=125)
         self.cloche("create", "--disk", "200M", ok=125)
+
+    def test_times_have_ceilings(self):
+        """0 is for ever, which is more than any ceiling."""
+        made = json.loads(self.cloche("create", "--json", ok=0).out)
+        self.addCleanup(self.cloche, "rm", made["id"])
+        self.assertEqual(made["idle_timeout"], 1800.0)
+        for option, bad in (("--ttl", "2h"), ("--ttl", "0"), ("--idle-timeout", "31m"), ("--idle-timeout", "0")):
+            r = self.cloche("create", option, bad, ok=125)
+            self.assertIn("%s: " % option[2:].replace("-", "_"), r.err)
+            self.assertIn("at most", r.err)
 
     def test_reload(self):
         settings = type(self).settings
