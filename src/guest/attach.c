@@ -59,6 +59,8 @@ static void tell_end(struct attachment *a)
 	struct buf b = {0};
 
 	pack_exit(a->command, &b);
+	if (a->command->in_cell)
+		pack_u64(&b, a->command->exit.disk_bytes);
 	stream_send(s, G_EXIT, buf_head(&b), b.len);
 	buf_done(&b);
 	detach(a);

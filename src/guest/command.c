@@ -152,6 +152,7 @@ void command_left_cell(void *arg, const struct tenant_end *e)
 	c->exit.limits = e->limits;
 	c->exit.cpu_us = e->cpu_us;
 	c->exit.max_rss_bytes = e->max_rss_bytes;
+	c->exit.disk_bytes = e->disk_bytes;
 	c->ended_ns = e->ended_ns;
 	if ((e->limits & GUEST_HIT_MEMORY) && c->exit.why == GUEST_WHY_NONE)
 		c->exit.why = GUEST_WHY_OOM;

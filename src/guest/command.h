@@ -23,6 +23,7 @@ struct command_exit {
 	enum guest_why why;
 	unsigned limits; /* GUEST_HIT_* */
 	uint64_t duration_us, cpu_us, max_rss_bytes;
+	uint64_t disk_bytes; /* of one in a cell */
 };
 
 struct source {

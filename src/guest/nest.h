@@ -51,6 +51,7 @@ struct tenant_end {
 	int exec_errno;	 /* of a command; 0: it was executed */
 	unsigned limits; /* that it met, GUEST_HIT_* */
 	uint64_t cpu_us, max_rss_bytes;
+	uint64_t disk_bytes; /* that its scratch held; UINT64_MAX: not known */
 	int64_t ended_ns;
 };
 

@@ -66,12 +66,16 @@ static unsigned limits_met(const struct seat *s)
 	       (now.pids_refused > s->before.pids_refused ? GUEST_HIT_PIDS : 0u);
 }
 
-static bool is_disk_full(const struct seat *s)
+static void look_at_disk(const struct seat *s, struct tenant_end *ret)
 {
 	struct statfs fs;
 
-	return s->scratch >= 0 && fstatfs(s->scratch, &fs) == 0 &&
-	       fs.f_bfree * (uint64_t)fs.f_bsize < DISK_FULL;
+	ret->disk_bytes = UINT64_MAX;
+	if (s->scratch < 0 || fstatfs(s->scratch, &fs) < 0)
+		return;
+	ret->disk_bytes = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
+	if (fs.f_bfree * (uint64_t)fs.f_bsize < DISK_FULL)
+		ret->limits |= GUEST_HIT_DISK;
 }
 
 /* ---- telling ---- */
@@ -187,7 +191,7 @@ void seat_hung_up(struct seat *s)
 		return;
 	if (s->state == SEAT_TAKEN && s->tell && look_at_end(s, &s->end)) {
 		s->has_ended = true;
-		s->end.limits = is_disk_full(s) ? GUEST_HIT_DISK : 0u;
+		look_at_disk(s, &s->end);
 		seat_tell_end(s, false);
 		/* Before anything else of this round, such as reaping it. */
 		server_send(s->nest->guest);
@@ -315,8 +319,8 @@ static void note_end(struct seat *s, int status, const struct rusage *usage)
 	s->end = (struct tenant_end){.wait_status = status,
 				     .cpu_us = us(&usage->ru_utime) + us(&usage->ru_stime),
 				     .max_rss_bytes = peak(s, (uint64_t)usage->ru_maxrss * 1024),
-				     .ended_ns = now_ns(),
-				     .limits = is_disk_full(s) ? GUEST_HIT_DISK : 0u};
+				     .ended_ns = now_ns()};
+	look_at_disk(s, &s->end);
 	s->has_ended = true;
 }
 

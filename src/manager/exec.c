@@ -247,6 +247,14 @@ static void take_output(struct exec *x, int kind, const void *payload, size_t le
 	x->ops->on_output(x->arg, kind, seq, (const char *)u.at, (size_t)(u.end - u.at));
 }
 
+/* More than any disk has is as good as not known. Older guests do not say it. */
+static int64_t read_disk(struct unpack *u)
+{
+	uint64_t bytes = u->at < u->end ? unpack_u64(u) : UINT64_MAX;
+
+	return bytes > INT64_MAX ? -1 : (int64_t)bytes;
+}
+
 static void on_frame(void *arg, uint8_t type, const void *payload, size_t len)
 {
 	struct exec *x = arg;
@@ -272,6 +280,8 @@ static void on_frame(void *arg, uint8_t type, const void *payload, size_t len)
 		break;
 	case G_EXIT:
 		exit_read(&u, &x->exit);
+		if (x->warm)
+			x->exit.disk_bytes = read_disk(&u);
 		x->exited = !u.bad;
 		break;
 	}

@@ -137,7 +137,7 @@ enum guest_type {
 	G_ERROR, /* u32 errno (the kernel's number on x86_64 as on aarch64), str message */
 	G_OUT,	 /* u64 seq, bytes (the rest of the payload) */
 	G_ERR,
-	G_EXIT, /* guest_exit */
+	G_EXIT, /* guest_exit; of a warm one then u64 disk_bytes, UINT64_MAX: not known */
 	G_ITEM,
 	G_DONE,
 };

@@ -35,7 +35,7 @@ class Run(harness.Case):
             self.assertTrue(ok, "%s is %r" % (name, value))
 
     def test_what_it_used_at_most(self):
-        """Of one with a sandbox to itself; of a warm one that is not known, and not made up."""
+        """Of one with a sandbox to itself; how many processes a warm one had is not known, and not made up."""
         line = "head -c 3000000 /dev/zero >/tmp/f; sleep 0.1 & sleep 0.1 & wait"
         alone = self.run_one(shell=line, require=["seccomp"])
         self.assertEqual(alone["layers"]["recycled"], [])
@@ -46,7 +46,8 @@ class Run(harness.Case):
             self.assertTrue(3 <= alone["pids_peak"] < 20, alone["pids_peak"])
         warm = harness.until(
             lambda: (lambda r: r if r["layers"]["recycled"] else None)(self.run_one(shell=line)), "a warm run")
-        self.assertEqual((warm["pids_peak"], warm["disk_bytes"]), (None, None))
+        self.assertIsNone(warm["pids_peak"])
+        self.assertTrue(3000000 <= warm["disk_bytes"] < 50000000, warm["disk_bytes"])
 
     def test_code(self):
         self.assertEqual(self.run_one(code="print(6 * 7)")["stdout"], "42\n")
