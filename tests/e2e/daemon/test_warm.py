@@ -23,6 +23,9 @@ for _ in range(4):
 print(json.dumps([time.process_time(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime]))
 """
 
+# More memory than 256M.
+EAT = "x = bytearray(1 << 30)\nfor i in range(0, len(x), 4096):\n    x[i] = 1"
+
 # Programs of every kind: what they print, to where, and how they end must be as in a cold run.
 PROGRAMS = {
     "print": "print(42)",
@@ -127,6 +130,11 @@ class Warm(harness.Case):
         self.assertEqual(reply.status, 200, reply)
         self.assertTrue(reply.json["layers"]["recycled"], "it ran cold: %r" % body)
         return reply.json
+
+    def run_warm_soon(self, **body):
+        """With limits that may have no nest yet."""
+        harness.until(lambda: self.d.post("/v1/run", dict(body, warm="only")).status == 200, "a warm run")
+        return self.run_warm(**body)
 
     def assertSame(self, warm, cold, name):
         for field in ("status", "exit_code", "signal", "stdout", "stderr", "limits_hit", "denials"):
@@ -398,19 +406,20 @@ class Warm(harness.Case):
 
     @unittest.skipUnless(harness.ROOT, cl.ONLY_ROOT + ": memory is a cgroup's")
     def test_memory(self):
-        record = self.run_warm(code="x = bytearray(3 << 30)\nfor i in range(0, len(x), 4096):\n    x[i] = 1\nprint('got it')")
+        self.run_warm_soon(code="pass", memory="256M")
+        record = self.run_warm(code=EAT + "\nprint('got it')", memory="256M")
         self.assertEqual((record["status"], record["oom_killed"]), ("oom", True), record)
-        self.assertEqual(self.run_warm(code="print(1)")["stdout"], "1\n")
+        self.assertEqual(self.run_warm(code="print(1)", memory="256M")["stdout"], "1\n")
 
     @unittest.skipUnless(harness.ROOT, cl.ONLY_ROOT + ": memory is a cgroup's")
     def test_limits_that_others_met(self):
-        eat = "x = bytearray(3 << 30)\nfor i in range(0, len(x), 4096):\n    x[i] = 1"
+        self.run_warm_soon(cmd=["true"], memory="256M")
         for _ in range(3):
-            record = self.run_warm(cmd=["sh", "-c", "python3 -c '%s'; exit 0" % eat])
+            record = self.run_warm(cmd=["sh", "-c", "python3 -c '%s'; exit 0" % EAT], memory="256M")
             self.assertEqual((record["status"], record["oom_killed"], record["limits_hit"]),
                              ("exited", True, ["memory"]), record)
         for _ in range(8):
-            record = self.run_warm(cmd=["sh", "-c", "kill -9 $$"])
+            record = self.run_warm(cmd=["sh", "-c", "kill -9 $$"], memory="256M")
             self.assertEqual((record["status"], record["oom_killed"], record["limits_hit"]),
                              ("signaled", False, []), record)
 
