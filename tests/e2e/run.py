@@ -2,7 +2,8 @@
 """Runs the end-to-end suites: tests/e2e/run.py [--user] [-v] [NAME...]
 
 NAME is a suite (`basics`), or suite.Class.test. --user runs them as an ordinary user, in a private
-directory, with a copy of the programs. CLOCHE names the launcher (build/cloche); with
+directory, with a copy of the programs. A test that fails is run once more by itself at the end; the
+machine may have been busy. CLOCHE names the launcher (build/cloche); with
 CLOCHE_MUST_WORK=1 a test that this host cannot run is a failed one.
 """
 
@@ -33,7 +34,8 @@ class Outcome(unittest.TestResult):
 
     def __init__(self, verbose):
         super().__init__()
-        self.verbose, self.passed, self.failed, self.skips, self.times = verbose, 0, [], [], []
+        self.verbose, self.passed, self.failed, self.skips = verbose, 0, [], []
+        self.times, self.second = [], []
 
     def startTest(self, test):
         super().startTest(test)
@@ -103,6 +105,7 @@ def run_suites(names, verbose):
     try:
         for name in names:
             run_one(name, outcome)
+        try_again(outcome, load, "test_")
         check_leaks(before, outcome)
     finally:
         shutil.rmtree(base, ignore_errors=True)
@@ -128,6 +131,20 @@ def run_one(name, outcome, load=load):
     )
 
 
+def try_again(outcome, load, prefix):
+    """Each test that failed, alone. prefix: of its module's name, before that of its suite."""
+    for full in list(dict.fromkeys(outcome.failed)):
+        name = full.split(" ")[0]
+        if not name.startswith(prefix):
+            continue
+        again = Outcome(outcome.verbose)
+        load(".".join(name[len(prefix):].split(".")[:3])).run(again)
+        if not again.failed and again.passed:
+            outcome.failed = [f for f in outcome.failed if f != full]
+            outcome.passed += 1
+            outcome.second.append(full)
+
+
 def check_leaks(before, outcome):
     """The last test: the host is as it was, after the next run had its chance to sweep."""
     cl.run("run", "--", "true", cwd=cl.base_dir())
@@ -151,6 +168,8 @@ def report(outcome, seconds, title="e2e"):
         print("  slow: %5.2fs %s" % (took, name))
     for name, reason in outcome.skips:
         print("skipped %s: %s" % (name, reason))
+    for name in outcome.second:
+        print("passed at the second try: %s" % name)
     for name in outcome.failed:
         print("failed  %s" % name)
     print(

@@ -51,23 +51,6 @@ def load(name):
     return loader.loadTestsFromName(inner, sys.modules[key])
 
 
-def try_again(outcome):
-    """Each test that failed, alone, with a fresh daemon."""
-    second = []
-    for full in list(dict.fromkeys(outcome.failed)):
-        parts = full.split(" ")[0].split(".")
-        if not parts[0].startswith("daemon_"):
-            continue
-        harness.stop_shared()
-        again = e2e.Outcome(outcome.verbose)
-        load(".".join([parts[0][len("daemon_"):]] + parts[1:3])).run(again)
-        if not again.failed and again.passed:
-            outcome.failed = [f for f in outcome.failed if f != full]
-            outcome.passed += 1
-            second.append(full)
-    return second
-
-
 def is_ours(leak):
     """Other daemons on this host make files and cgroups of their own meanwhile."""
     kind, _, path = leak.partition(" ")
@@ -106,15 +89,15 @@ def run_suites(names, verbose):
     try:
         for name in names:
             e2e.run_one(name, outcome, load)
-        second = try_again(outcome)
+        if outcome.failed:
+            harness.stop_shared()  # a fresh one for these
+        e2e.try_again(outcome, load, "daemon_")
         stop_and_check(before, outcome)
     finally:
         try:
             harness.stop_shared()
         finally:
             shutil.rmtree(base, ignore_errors=True)
-    for name in second:
-        print("passed at the second try: %s" % name)
     return e2e.report(outcome, time.monotonic() - begun, "daemon")
 
 
