@@ -442,7 +442,7 @@ class Warm(harness.Case):
                  "    n = b'flood%d' % i\n    u.send(bytes([0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, len(n)]) + n +"
                  " b'\\x07example\\x00\\x00\\x01\\x00\\x01')\n    u.recv(512)\n")
         mine = ("import socket, sys\ntry:\n    socket.getaddrinfo('mine.example', 80)\nexcept OSError:\n    pass\n"
-                "print('asked', flush=True)\nimport time\ntime.sleep(3)")
+                "print('asked', flush=True)\nimport time\ntime.sleep(1)")
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             record = pool.submit(lambda: self.run_warm(code=mine))
             self.assertEqual(len(self.run_warm(code=flood)["denials"]) > 20, True)
