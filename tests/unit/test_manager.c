@@ -462,6 +462,7 @@ static void changes_limits_and_metadata(void **state)
 	c.limits = sandbox_spec(s)->limits;
 	c.limits.memory_bytes = 64 << 20;
 	c.metadata = json_pack("{s:s}", "a", "b");
+	w->config.max_ttl_ms = 0; /* for ever is not too long */
 	sandbox_change(s, &c, on_sandbox, &a);
 	json_decref(c.metadata);
 	world_until(w, a.came);
