@@ -21,6 +21,7 @@
 struct sample {
 	uint64_t time_ms;
 	uint64_t memory_bytes, cpu_us, pids, disk_bytes;
+	uint64_t net_rx_bytes, net_tx_bytes, io_read_bytes, io_write_bytes;
 	float cpu_percent;
 };
 
@@ -60,6 +61,10 @@ static void add_sample(struct sandbox *s, const struct ipc_stats *st)
 					      .cpu_us = st->cpu_us,
 					      .pids = st->pids,
 					      .disk_bytes = st->disk_bytes,
+					      .net_rx_bytes = st->net_rx_bytes,
+					      .net_tx_bytes = st->net_tx_bytes,
+					      .io_read_bytes = st->io_read_bytes,
+					      .io_write_bytes = st->io_write_bytes,
 					      .cpu_percent = (float)h->cpu_percent};
 	h->next = (h->next + 1) % SAMPLES;
 	h->count += h->count < SAMPLES;
@@ -72,12 +77,17 @@ static json_t *history_json(const struct history *h)
 	for (size_t i = 0; h && i < h->count; i++) {
 		const struct sample *p = &h->samples[(h->next + SAMPLES - h->count + i) % SAMPLES];
 
-		json_array_append_new(
-			all, json_pack("{s:o,s:I,s:f,s:f,s:I,s:I}", "time", time_json(p->time_ms),
-				       "memory_bytes", (json_int_t)p->memory_bytes, "cpu_ms",
-				       (double)p->cpu_us / 1e3, "cpu_percent",
-				       (double)p->cpu_percent, "pids", (json_int_t)p->pids,
-				       "disk_bytes", (json_int_t)p->disk_bytes));
+		json_array_append_new(all,
+				      json_pack("{s:o,s:I,s:f,s:f,s:I,s:I,s:I,s:I,s:I,s:I}", "time",
+						time_json(p->time_ms), "memory_bytes",
+						(json_int_t)p->memory_bytes, "cpu_ms",
+						(double)p->cpu_us / 1e3, "cpu_percent",
+						(double)p->cpu_percent, "pids", (json_int_t)p->pids,
+						"disk_bytes", (json_int_t)p->disk_bytes,
+						"net_rx_bytes", (json_int_t)p->net_rx_bytes,
+						"net_tx_bytes", (json_int_t)p->net_tx_bytes,
+						"io_read_bytes", (json_int_t)p->io_read_bytes,
+						"io_write_bytes", (json_int_t)p->io_write_bytes));
 	}
 	return all;
 }

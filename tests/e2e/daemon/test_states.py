@@ -132,6 +132,8 @@ class States(Base):
                      "disk_bytes", "net_rx_bytes", "io_read_bytes", "history"):
             self.assertIn(name, stats)
         self.assertTrue(stats["history"])
+        for name in ("time", "memory_bytes", "cpu_percent", "pids", "disk_bytes", "net_rx_bytes", "io_write_bytes"):
+            self.assertIn(name, stats["history"][0])
         self.assertTrue(box.get("/health").json["healthy"])
         everybody = self.d.get("/v1/stats").json["sandboxes"]
         self.assertIn(box.id, [s["id"] for s in everybody])
