@@ -397,16 +397,18 @@ static int exec_body(const struct exec_wishes *w, char **command, json_t *body, 
 	return put_env(body, &w->env, e);
 }
 
-static int run_in_background(const char *what, json_t *body, bool json)
+/* In the background, or with its record as the answer; no stream is held open. */
+static int run_at_once(const char *what, json_t *body, const struct exec_wishes *w)
 {
 	auto_free char *path = NULL;
 	struct client c = {0};
 	json_t *answer = NULL;
 	struct err e = {0};
 	char id[64];
-	int rc = client_init(&c, &e);
+	int rc = client_init(&c, &e), status = 0;
 
-	json_object_set_new(body, "background", json_true());
+	if (w->detach)
+		json_object_set_new(body, "background", json_true());
 	if (rc == 0)
 		rc = client_find(&c, what, id, sizeof(id), &e);
 	if (rc == 0) {
@@ -417,8 +419,12 @@ static int run_in_background(const char *what, json_t *body, bool json)
 	client_done(&c);
 	if (rc < 0)
 		return cli_fail(&e);
-	if (json)
-		return print_json(answer);
+	if (!w->detach)
+		status = exit_status(answer);
+	if (w->json) {
+		rc = print_json(answer);
+		return rc ? rc : status;
+	}
 	printf("%" JSON_INTEGER_FORMAT "\n", json_integer_value(json_object_get(answer, "id")));
 	json_decref(answer);
 	return finish_stdout(0);
@@ -439,7 +445,8 @@ int cmd_exec(int argc, char **argv)
 		{"timeout", 0, "TIME", "it is killed after so long", &w.timeout, NULL},
 		{"tag", 0, "TEXT", "to find it again by", &w.tag, NULL},
 		{"session", 0, "NAME", "in this shell session", &w.session, NULL},
-		{"json", 0, NULL, "with -d: an object", &w.json, NULL},
+		{"json", 0, NULL, "print its record, or with -d an object; no input", &w.json,
+		 NULL},
 	};
 	const struct verb_usage u = {
 		"cloche exec [OPTIONS] ID CMD [ARG...]",
@@ -454,6 +461,8 @@ int cmd_exec(int argc, char **argv)
 	struct err e = {0};
 	int first = verb_parse(&u, argc, argv, &e), status;
 
+	if (first >= 0 && w.tty && w.json)
+		first = err_set(&e, ERR_INVALID, "--json is not for terminals");
 	if (first >= 0 && exec_body(&w, argv + first + 1, body, &e) < 0)
 		first = -1;
 	list_done(&w.env);
@@ -461,8 +470,8 @@ int cmd_exec(int argc, char **argv)
 		json_decref(body);
 		return verb_stop(first, &e);
 	}
-	if (w.detach)
-		return run_in_background(argv[first], body, w.json != NULL);
+	if (w.detach || w.json)
+		return run_at_once(argv[first], body, &w);
 	s.tty = w.tty != NULL;
 	s.input = !w.no_stdin;
 	if (s.input)

@@ -57,7 +57,7 @@ static size_t create_options_of(struct create_wishes *w, struct verb_option *opt
 		{"on-timeout", 0, "kill|pause", "what happens then (kill)", &w->on_timeout, NULL},
 		{"auto-resume", 0, NULL, "a paused one goes on when it is used", &w->auto_resume,
 		 NULL},
-		{"snapshot", 0, "ID", "start from a snapshot", &w->snapshot, NULL},
+		{"snapshot", 0, "ID", "start from a snapshot, by id or name", &w->snapshot, NULL},
 		{"env", 'e', "K=V", "environment of every command; often", NULL, &w->env},
 		{"metadata", 0, "K=V", "to find it by; often", NULL, &w->metadata},
 		{"volume", 'v', "NAME:PATH[:rw]", "a volume of the operator's; often", NULL,
@@ -504,43 +504,51 @@ int cmd_kill(int argc, char **argv)
 
 /* ---- states ---- */
 
-static int each_state(int argc, char **argv, const struct verb_usage *u, const char *action)
+static int each_state(int argc, char **argv, const char *line, const char *does, const char *action)
 {
+	const char *json = NULL;
+	const struct verb_option options[] = {
+		{"json", 0, NULL, "print an array of the sandboxes", &json, NULL},
+	};
+	const struct verb_usage u = {line, does, options, ARRAY_LEN(options), 1, 100000};
+	json_t *all, *one;
 	struct client c = {0};
 	struct err e = {0};
-	int first = verb_parse(u, argc, argv, &e), status = 0;
+	int first = verb_parse(&u, argc, argv, &e), status = 0;
 
 	if (first < 0)
 		return verb_stop(first, &e);
 	if (client_init(&c, &e) < 0)
 		return cli_fail(&e);
+	all = json_array();
 	for (int i = first; i < argc; i++) {
 		auto_free char *path = NULL;
 		char id[64];
 
 		if (client_find(&c, argv[i], id, sizeof(id), &e) == 0) {
 			path = client_path(id, "/%s", action);
-			if (client_call(&c, "POST", path, NULL, NULL, &e) == 0)
+			if (client_call(&c, "POST", path, NULL, &one, &e) == 0) {
+				json_array_append_new(all, one);
 				continue;
+			}
 		}
 		status = cli_fail(&e);
 	}
 	client_done(&c);
-	return status;
+	if (json)
+		print_json(all);
+	else
+		json_decref(all);
+	return finish_stdout(status);
 }
 
 int cmd_pause(int argc, char **argv)
 {
-	const struct verb_usage u = {
-		"cloche pause ID...", "Freezes sandboxes.", NULL, 0, 1, 100000};
-
-	return each_state(argc, argv, &u, "pause");
+	return each_state(argc, argv, "cloche pause ID...", "Freezes sandboxes.", "pause");
 }
 
 int cmd_resume(int argc, char **argv)
 {
-	const struct verb_usage u = {
-		"cloche resume ID...", "Lets frozen sandboxes go on.", NULL, 0, 1, 100000};
-
-	return each_state(argc, argv, &u, "resume");
+	return each_state(argc, argv, "cloche resume ID...", "Lets frozen sandboxes go on.",
+			  "resume");
 }

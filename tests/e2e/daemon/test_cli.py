@@ -114,6 +114,15 @@ class Exec(served.Case):
         r = self.cloche("exec", self.box, "sh", "-c", "echo out; echo err >&2; exit 7", ok=7)
         self.assertEqual((r.out, r.err), ("out\n", "err\n"))
 
+    def test_record(self):
+        r = self.cloche("exec", "--json", self.box, "sh", "-c", "echo out; echo err >&2; exit 7", ok=7)
+        record = json.loads(r.out)
+        self.assertEqual((record["stdout"], record["stderr"], record["exit_code"], r.err),
+                         ("out\n", "err\n", 7, ""))
+        r = self.cloche("exec", "--json", "--timeout", "200ms", self.box, "sleep", "60", ok=124)
+        self.assertTrue(json.loads(r.out)["timed_out"])
+        self.cloche("exec", "--json", "-t", self.box, "true", ok=125)
+
     def test_statuses(self):
         self.cloche("exec", self.box, "true", ok=0)
         self.cloche("exec", self.box, "/nonexistent", ok=127)
@@ -293,7 +302,8 @@ class States(served.Case):
         self.assertEqual(r.code, 0, r)
         self.assertIn("paused", self.cloche("ps", ok=0).out)
         self.assertIn("paused", self.cloche("exec", box, "true", ok=125).err)
-        self.cloche("resume", box, ok=0)
+        shown = json.loads(self.cloche("resume", "--json", box, ok=0).out)
+        self.assertEqual([(s["id"], s["state"]) for s in shown], [(box, "running")])
         self.cloche("exec", box, "true", ok=0)
 
     def test_snapshot_and_fork(self):
