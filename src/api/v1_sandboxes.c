@@ -28,7 +28,8 @@ static const struct body_field create_fields[] = {
 	{"on_timeout", BODY_TEXT, 0, "kill (default) or pause", NULL},
 	{"auto_resume", BODY_FLAG, 0, "use of a paused one resumes it", NULL},
 	{"volumes", BODY_ITEMS, 0, "the operator's volumes that it sees", &volume_table},
-	{"snapshot", BODY_TEXT, 0, "start from this snapshot's files", NULL},
+	{"snapshot", BODY_TEXT, 0,
+	 "start from the files of this snapshot: its id, or the newest of its name", NULL},
 };
 const struct body_table v1_create_table = {create_fields, ARRAY_LEN(create_fields), BODY_WITH_SPEC};
 
@@ -166,13 +167,11 @@ static void on_created(void *arg, struct sandbox *s, const struct err *e)
 	exchange_json(x, 201, sandbox_describe(s));
 }
 
-void v1_create(struct exchange *x)
+static void create(struct exchange *x)
 {
 	struct create_options o;
 	struct err e = {0};
 
-	if (!v1_body(x))
-		return;
 	create_options_for(&o, x->api->manager, &x->caller);
 	if (v1_create_options(x->json, &v1_create_table, &o, &e) < 0 ||
 	    manager_times_check(x->api->manager, &o.ttl_ms, &o.idle_ms, &e) < 0 ||
@@ -182,6 +181,25 @@ void v1_create(struct exchange *x)
 		return;
 	}
 	manager_create(x->api->manager, &x->caller, &o, on_created, x);
+}
+
+static void create_from(struct exchange *x, const char *snapshot)
+{
+	json_object_set_new(x->json, "snapshot", json_string(snapshot));
+	create(x);
+}
+
+void v1_create(struct exchange *x)
+{
+	const char *snapshot;
+
+	if (!v1_body(x))
+		return;
+	snapshot = body_text(x->json, "snapshot");
+	if (snapshot && *snapshot)
+		v1_snapshot_find(x, snapshot, create_from);
+	else
+		create(x);
 }
 
 /* ---- looking ---- */

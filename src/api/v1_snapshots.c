@@ -67,9 +67,65 @@ void v1_snapshots(struct exchange *x)
 	manager_snapshots(x->api->manager, &x->caller, v1_answer_json, x);
 }
 
+/* ---- by id or by name ---- */
+
+struct search {
+	struct exchange *x;
+	const char *name;
+	void (*found)(struct exchange *x, const char *id);
+};
+
+static const char *text_of(const json_t *one, const char *key)
+{
+	const char *text = json_string_value(json_object_get(one, key));
+
+	return text ? text : "";
+}
+
+static void on_listed(void *arg, json_t *value, const struct err *e)
+{
+	struct search *f = arg;
+	const json_t *all = json_is_array(value) ? value : json_object_get(value, "snapshots");
+	const json_t *one, *newest = NULL;
+	size_t i;
+
+	json_array_foreach (all, i, one)
+		if (str_equal(text_of(one, "name"), f->name) &&
+		    (!newest ||
+		     strcmp(text_of(one, "created_at"), text_of(newest, "created_at")) > 0))
+			newest = one;
+	if (e && e->kind != ERR_NONE)
+		exchange_error(f->x, e);
+	else if (!newest)
+		exchange_fail(f->x, ERR_NOT_FOUND, "there is no such snapshot");
+	else
+		f->found(f->x, text_of(newest, "id"));
+	json_decref(value);
+	free(f);
+}
+
+void v1_snapshot_find(struct exchange *x, const char *what,
+		      void (*found)(struct exchange *x, const char *id))
+{
+	struct search *f;
+
+	if (ipc_id_is_valid(what)) {
+		found(x, what);
+		return;
+	}
+	f = must_alloc(calloc(1, sizeof(*f)));
+	*f = (struct search){x, what, found};
+	manager_snapshots(x->api->manager, &x->caller, on_listed, f);
+}
+
+static void delete_found(struct exchange *x, const char *id)
+{
+	manager_snapshot_delete(x->api->manager, &x->caller, id, v1_answer_empty, x);
+}
+
 void v1_snapshot_delete(struct exchange *x)
 {
-	manager_snapshot_delete(x->api->manager, &x->caller, x->params[0], v1_answer_empty, x);
+	v1_snapshot_find(x, x->params[0], delete_found);
 }
 
 /* ---- tars, from and to an fd of the broker's ---- */
@@ -169,9 +225,14 @@ static void on_read_fd(void *arg, int fd, const struct ipc_snapshot *info, const
 		exchange_finish(t->x);
 }
 
+static void read_found(struct exchange *x, const char *id)
+{
+	manager_snapshot_read(x->api->manager, &x->caller, id, on_read_fd, tar_new(x));
+}
+
 void v1_snapshot_get_tar(struct exchange *x)
 {
-	manager_snapshot_read(x->api->manager, &x->caller, x->params[0], on_read_fd, tar_new(x));
+	v1_snapshot_find(x, x->params[0], read_found);
 }
 
 /* ---- in ---- */

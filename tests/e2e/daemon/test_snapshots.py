@@ -277,6 +277,21 @@ class Snapshots(harness.Case):
         for name in ("%ff", "a%c3", "%c3%28", "%0a", "%7f", ".x"):
             self.assertError(self.d.put("/v1/snapshots/%s/tar" % name), 400, "invalid", "name")
 
+    def test_by_name(self):
+        """The newest of that name, of one's own."""
+        box = self.box()
+        for word in ("old", "new"):
+            box.sh("echo %s > /workspace/f" % word)
+            self.snapshot(box, "by-name")
+        self.assertEqual(self.box(snapshot="by-name").sh("cat f")["stdout"], "new\n")
+        self.assertEqual(self.d.get("/v1/snapshots/by-name/tar").status, 200)
+        other = self.d.token("by-name-other")
+        self.assertError(self.d.post("/v1/sandboxes", {"snapshot": "by-name"}, token=other), 404, "not_found")
+        self.assertEqual(self.d.delete("/v1/snapshots/by-name").status, 204)
+        self.assertEqual(self.box(snapshot="by-name").sh("cat f")["stdout"], "old\n")
+        self.assertEqual(self.d.delete("/v1/snapshots/by-name").status, 204)
+        self.assertEqual(self.d.delete("/v1/snapshots/by-name").status, 404)
+
     def test_of_a_paused_one(self):
         box = self.box()
         box.sh("echo here > /workspace/f")
