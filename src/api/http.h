@@ -84,9 +84,16 @@ struct route {
 	unsigned scope; /* all of these bits of enum scope; 0: any caller */
 	enum body_mode body;
 	unsigned flags;
-	const char *summary;  /* for /openapi.json */
-	const void *describe; /* the door's own: fields of the body, say */
+	const char *summary; /* for /openapi.json */
+	/* The door's own. REST: fields of the JSON body, or, if it takes none, the names of what may stand in
+	 * the query, blanks between. */
+	const void *describe;
 };
+
+static inline const char *route_query(const struct route *r)
+{
+	return r->body == BODY_NONE || r->body == BODY_STREAM ? r->describe : NULL;
+}
 
 struct door {
 	enum door_id id;

@@ -91,14 +91,23 @@ static json_t *table_schema(const struct body_table *t)
 
 /* ---- paths ---- */
 
-static json_t *parameters(const char *pattern)
+static void add_parameter(json_t *all, const char *name, size_t len, bool in_path)
+{
+	json_array_append_new(all, json_pack("{s:s%, s:s, s:b, s:{s:s}}", "name", name, len, "in",
+					     in_path ? "path" : "query", "required", in_path,
+					     "schema", "type", "string"));
+}
+
+static json_t *parameters(const struct route *r)
 {
 	json_t *all = json_array();
 
-	for (const char *open; (open = strchr(pattern, '{')); pattern = open + 1)
-		json_array_append_new(all, json_pack("{s:s%, s:s, s:b, s:{s:s}}", "name", open + 1,
-						     strcspn(open + 1, "}"), "in", "path",
-						     "required", 1, "schema", "type", "string"));
+	for (const char *at = r->pattern; (at = strchr(at, '{')); at++)
+		add_parameter(all, at + 1, strcspn(at + 1, "}"), true);
+	if (strchr(r->pattern, '*'))
+		add_parameter(all, "rest", 4, true);
+	for (const char *at = route_query(r); at && *at; at += strcspn(at, " "), at += *at == ' ')
+		add_parameter(all, at, strcspn(at, " "), false);
 	return all;
 }
 
@@ -113,11 +122,10 @@ static json_t *body_schema(const struct route *r)
 
 static json_t *operation(const struct route *r)
 {
-	json_t *o =
-		json_pack("{s:s, s:o, s:{s:{s:s}, s:{s:s}}}", "summary", r->summary, "parameters",
-			  parameters(r->pattern), "responses", "default", "description",
-			  "the answer; an error is {\"error\":{\"kind\",\"message\"}}", "401",
-			  "description", "no or no known token");
+	json_t *o = json_pack("{s:s, s:o, s:{s:{s:s}, s:{s:s}}}", "summary", r->summary,
+			      "parameters", parameters(r), "responses", "default", "description",
+			      "the answer; an error is {\"error\":{\"kind\",\"message\"}}", "401",
+			      "description", "no or no known token");
 
 	if (r->body != BODY_NONE && (r->body == BODY_STREAM || r->describe))
 		json_object_set_new(o, "requestBody", body_schema(r));

@@ -206,7 +206,7 @@ static int check_headers(struct exchange *x, struct err *e)
 	    !gate_origin_is_fine(&g, origin, host))
 		return err_field(e, ERR_DENIED, "Origin",
 				 "Origin: pages of '%.100s' may not call this; name it under "
-				 "origins in the configuration",
+				 "http.allowed_origins in the configuration",
 				 origin);
 	return 0;
 }
@@ -249,6 +249,30 @@ static int check_scope(const struct exchange *x, struct err *e)
 	return err_set(e, ERR_DENIED, "the token lacks the scope %s", text);
 }
 
+static bool is_one_of(const char *names, const char *name)
+{
+	size_t len = strlen(name), n;
+
+	for (; names && *names; names += n + (names[n] == ' ')) {
+		n = strcspn(names, " ");
+		if (n == len && memcmp(names, name, n) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* A misspelt filter would match everything. What goes to a port inside is not ours to judge. */
+static int check_query(const struct exchange *x, struct err *e)
+{
+	if (x->door->id != DOOR_REST || x->route->flags & ROUTE_ANY_METHOD)
+		return 0;
+	for (size_t i = 0; i < x->arg_count; i++)
+		if (!is_one_of(route_query(x->route), x->args[i].name))
+			return err_field(e, ERR_INVALID, x->args[i].name,
+					 "unknown query argument '%.40s'", x->args[i].name);
+	return 0;
+}
+
 /* 0, or the status to answer with. */
 static int admit(struct exchange *x, struct err *e)
 {
@@ -270,7 +294,9 @@ static int admit(struct exchange *x, struct err *e)
 		return 401;
 	if (check_token_rate(x, e) < 0)
 		return 429;
-	return check_scope(x, e) < 0 ? 403 : 0;
+	if (check_scope(x, e) < 0)
+		return 403;
+	return check_query(x, e) < 0 ? 400 : 0;
 }
 
 /* ---- bodies ---- */

@@ -78,6 +78,21 @@ class OpenApi(harness.Case):
                 if "{" in pattern:
                     self.assertGreaterEqual(reply.status, 400, (method, path, reply))
 
+    def test_parameters(self):
+        """What stands in a path or a query is described, and nothing else is taken."""
+        paths = self.d.get("/openapi.json").json["paths"]
+        for pattern, operations in paths.items():
+            for method, operation in operations.items():
+                where = {p["name"]: p["in"] for p in operation["parameters"]}
+                self.assertEqual(set(re.findall(r"\{(\w+)\}", pattern)),
+                                 {name for name in where if where[name] == "path"})
+                if "{" in pattern or method != "get" or operation.get("security") == []:
+                    continue
+                reply = self.d.get(pattern + "?metdata=a%3Db")
+                self.assertError(reply, 400, "invalid", "metdata")
+        listed = paths["/v1/sandboxes"]["get"]["parameters"]
+        self.assertEqual([p["name"] for p in listed], ["metadata", "state", "limit", "cursor"])
+
     def test_bodies_say_their_fields(self):
         doc = self.d.get("/openapi.json").json
         body = doc["paths"]["/v1/run"]["post"]["requestBody"]["content"]["application/json"]
