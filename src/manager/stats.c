@@ -106,23 +106,26 @@ static json_t *stats_json(const struct sandbox *s, const struct ipc_stats *st)
 			 (json_int_t)st->io_write_bytes);
 }
 
-/* ---- of a sandbox elsewhere: what its guest sees ---- */
+/* ---- of a sandbox elsewhere, or without a cgroup: what its guest sees ---- */
 
-struct remote_question {
+struct guest_question {
 	broker_done done;
 	void *arg;
+	bool is_ours;
 	struct ipc reply;
 };
 
 static void on_guest_stats(void *arg, uint8_t type, const void *payload, size_t len)
 {
-	struct remote_question *q = arg;
+	struct guest_question *q = arg;
 	struct unpack u = unpack_from(payload, len);
 	struct ipc_stats *st = &q->reply.stats;
 
 	if (type != G_OK)
 		return;
 	st->pids = unpack_u32(&u);
+	/* Not counting our own pid 1. */
+	st->pids -= q->is_ours && st->pids;
 	st->cpu_us = unpack_u64(&u);
 	st->memory_bytes = unpack_u64(&u);
 	st->disk_bytes = unpack_u64(&u);
@@ -133,7 +136,7 @@ static void on_guest_stats(void *arg, uint8_t type, const void *payload, size_t 
 
 static void on_guest_stats_end(void *arg, const struct err *e)
 {
-	struct remote_question *q = arg;
+	struct guest_question *q = arg;
 
 	if (e)
 		q->reply.err = *e;
@@ -146,12 +149,17 @@ static const struct call_ops guest_stats_ops = {.on_frame = on_guest_stats,
 
 static bool ask_guest(struct sandbox *s, broker_done done, void *arg)
 {
-	struct remote_question *q;
+	bool is_ours = s->o.spec.provider == PROVIDER_NS;
+	struct guest_question *q;
 
-	if (s->o.spec.provider == PROVIDER_NS || !s->link || s->state != STATE_RUNNING)
+	if ((is_ours && s->booted.proven & LAYER_BIT(LAYER_CGROUP)) || !s->link ||
+	    s->state != STATE_RUNNING)
 		return false;
 	q = must_alloc(calloc(1, sizeof(*q)));
-	*q = (struct remote_question){.done = done, .arg = arg, .reply.type = IPC_STATS_ARE};
+	*q = (struct guest_question){.done = done, .arg = arg, .reply.type = IPC_STATS_ARE};
+	q->is_ours = is_ours;
+	if (is_ours)
+		q->reply.stats.memory_limit_bytes = s->o.spec.limits.memory_bytes;
 	link_call(s->link, G_STATS, NULL, 0, &guest_stats_ops, q);
 	return true;
 }

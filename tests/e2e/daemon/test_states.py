@@ -126,8 +126,12 @@ class States(Base):
 
     def test_stats_and_health(self):
         box = self.box()
-        box.sh("true")
+        box.start(cmd=["sleep", "600"])
         stats = box.get("/stats").json
+        # Without a cgroup the guest is asked.
+        self.assertEqual(stats["pids"], 1, stats)
+        self.assertGreater(stats["memory_bytes"], 0)
+        self.assertEqual(stats["memory_limit_bytes"], box.get("").json["limits"]["memory"])
         for name in ("memory_bytes", "memory_limit_bytes", "cpu_ms", "cpu_percent", "pids",
                      "disk_bytes", "net_rx_bytes", "io_read_bytes", "history"):
             self.assertIn(name, stats)
