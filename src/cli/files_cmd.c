@@ -335,6 +335,11 @@ static int copy_out(struct client *c, const struct place *from, const char *targ
 		     : str_copy(target);
 	if (str_equal(type, "directory"))
 		return download_tree(c, from, to, e);
+	/* What is no file is written to: a rename would put a file in the place of /dev/null. */
+	if (stat(to, &st) == 0 && !S_ISREG(st.st_mode)) {
+		fd = open(to, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+		return fd < 0 ? err_sys(e, "cannot write %s", to) : download(c, path, fd, to, e);
+	}
 	/* Whole or not at all. */
 	part = str_format("%s.part-%d", to, (int)getpid());
 	fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

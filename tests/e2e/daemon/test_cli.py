@@ -6,6 +6,7 @@ import os
 import pty
 import select
 import shutil
+import stat
 import struct
 import subprocess
 import tempfile
@@ -258,6 +259,17 @@ class Files(served.Case):
         self.assertEqual(self.cloche("ls", self.box + ":new", ok=0).out.split(), ["n"])
         self.cloche("cp", self.box + ":d/n", self.dir + "/", ok=0)
         self.assertEqual(self.cloche("cat", self.box + ":d/n", ok=0).out, "x")
+
+    def test_what_is_no_file_stays_what_it_is(self):
+        """A device, say; tried with a FIFO, so that nothing of the host is lost if it fails."""
+        self.cloche("exec", self.box, "sh", "-c", "echo through > into-fifo", ok=0)
+        fifo = os.path.join(self.dir, "fifo")
+        os.mkfifo(fifo)
+        reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reader)
+        self.cloche("cp", self.box + ":into-fifo", fifo, ok=0)
+        self.assertTrue(stat.S_ISFIFO(os.stat(fifo).st_mode))
+        self.assertEqual(os.read(reader, 100), b"through\n")
 
     def test_a_tree_there_and_back(self):
         os.makedirs(self.path("t/d/e"))
