@@ -80,7 +80,7 @@ void v1_events(struct exchange *x);
 void v1_snapshot(struct exchange *x);
 void v1_fork(struct exchange *x);
 void v1_snapshots(struct exchange *x);
-/* By id, or the newest of a name; unless there is none and x has its answer. */
+/* By id, or the newest of a name that is one's own; unless there is none and x has its answer. */
 void v1_snapshot_find(struct exchange *x, const char *what,
 		      void (*found)(struct exchange *x, const char *id));
 void v1_snapshot_delete(struct exchange *x);

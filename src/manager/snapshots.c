@@ -543,6 +543,44 @@ static void errand_run(struct errand *a, const struct caller *who, const char *w
 	audit_write(a->m->p.audit, &entry, on_errand_receipt, a);
 }
 
+/* ---- of somebody else, for who sees all ---- */
+
+struct lookup {
+	struct errand *a;
+	struct caller who;
+	const char *what;
+};
+
+static void on_owner(void *arg, const struct ipc *reply, int fd)
+{
+	struct lookup *l = arg;
+	struct ipc_snapshot *s = &l->a->msg.snapshot;
+
+	close_fd(&fd);
+	if (reply->type == IPC_SNAPSHOT_IS) {
+		if (str_equal(reply->snapshot.id, s->id))
+			memcpy(s->owner, reply->snapshot.owner, sizeof(s->owner));
+		return;
+	}
+	errand_run(l->a, &l->who, l->what);
+	free(l);
+}
+
+/* The broker finds a snapshot by its owner, so it is asked first whose it is. */
+static void errand_run_for_any(struct errand *a, const struct caller *who, const char *what)
+{
+	struct ipc list = {.type = IPC_SNAPSHOT_LIST};
+	struct lookup *l;
+
+	if (!caller_sees_all(who)) {
+		errand_run(a, who, what);
+		return;
+	}
+	l = must_alloc(calloc(1, sizeof(*l)));
+	*l = (struct lookup){a, *who, what};
+	broker_ask(a->m->p.broker, &list, -1, on_owner, l);
+}
+
 /* Ids that cannot be are answered like those that are not (rule 28). */
 static bool is_no_id(const char *id, struct err *e)
 {
@@ -565,7 +603,7 @@ void manager_snapshot_delete(struct manager *m, const struct caller *who, const 
 	a = errand_new(m, who, IPC_SNAPSHOT_DELETE, id);
 	a->done_json = done;
 	a->arg = arg;
-	errand_run(a, who, "snapshot.delete");
+	errand_run_for_any(a, who, "snapshot.delete");
 }
 
 struct refused_fd {
@@ -603,7 +641,7 @@ void manager_snapshot_read(struct manager *m, const struct caller *who, const ch
 	a = errand_new(m, who, IPC_SNAPSHOT_READ, id);
 	a->done_fd = done;
 	a->arg = arg;
-	errand_run(a, who, "snapshot.read");
+	errand_run_for_any(a, who, "snapshot.read");
 }
 
 void manager_snapshot_write(struct manager *m, const struct caller *who, const char *name,

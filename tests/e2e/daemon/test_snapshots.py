@@ -273,6 +273,28 @@ class Snapshots(harness.Case):
         gone = self.d.delete("/v1/snapshots/" + taken["id"], token=box.token)
         self.assertEqual(gone.status, 204, gone)
 
+    def test_of_others_for_the_operator(self):
+        """Who sees all can also clean up: what a revoked token left, say."""
+        key = self.d.token("snap-left")
+        box = self.box(token=key)
+        box.sh("echo theirs > /workspace/f")
+        taken = [box.post("/snapshot", {"name": "left"}).json["id"] for _ in range(2)]
+        mine = self.snapshot(self.box(), "left")
+        admin = self.d.token("snap-any", "--scopes", "admin")
+        stranger = self.d.token("snap-stranger")
+        path = "/v1/snapshots/" + taken[0]
+        self.assertEqual(self.d.get(path + "/tar", token=stranger).status, 404)
+        self.assertEqual(self.d.delete(path, token=stranger).status, 404)
+        self.assertEqual(self.d.get(path + "/tar", token=admin).status, 200)
+        self.assertEqual(self.d.delete(path, token=admin).status, 204)
+        # A name is one's own, whoever else has it.
+        self.assertEqual(self.d.delete("/v1/snapshots/left", token=admin).status, 404)
+        self.assertEqual(self.d.delete("/v1/snapshots/left").status, 204)
+        left = [s["id"] for s in self.d.get("/v1/snapshots").json["snapshots"] if s["name"] == "left"]
+        self.assertEqual(left, taken[1:])
+        self.assertNotIn(mine["id"], left)
+        self.assertEqual(self.d.delete("/v1/snapshots/" + taken[1]).status, 204)
+
     def test_names_are_text(self):
         for name in ("%ff", "a%c3", "%c3%28", "%0a", "%7f", ".x"):
             self.assertError(self.d.put("/v1/snapshots/%s/tar" % name), 400, "invalid", "name")
