@@ -61,6 +61,32 @@ static json_t *option_schema(const struct field *f)
 	}
 }
 
+/* What differs from `cloche run`. Defaults are the operator's (cloche.conf(5)), so no numbers. */
+static const char *daemon_help(const struct field *f)
+{
+	static const struct {
+		const char *name, *help;
+	} rows[] = {
+		{"memory", "memory of the whole sandbox, swap off"},
+		{"cpus", "processors, a fraction is fine"},
+		{"pids", "processes and threads at one time"},
+		{"disk", "all that it writes, but to volumes; at most memory"},
+		{"timeout", "wall time of a command"},
+		{"open_files", "open files of each process"},
+		{"output_limit", "captured bytes of stdout and of stderr, head and tail kept"},
+		{"image", "host, or the name of an image of the operator's"},
+		{"root", "overlay: the root can be written (default, but for runs), or ro"},
+		{"level", "container; others are refused"},
+		{"net", "none; allow, public and isolated are not built yet"},
+		{"guard", "of Python code: off (default), imports, or strict (calculations only)"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (str_equal(rows[i].name, f->name))
+			return rows[i].help;
+	return f->help;
+}
+
 static json_t *table_schema(const struct body_table *t)
 {
 	json_t *properties = json_object(), *required = json_array(), *o, *p;
@@ -78,7 +104,7 @@ static json_t *table_schema(const struct body_table *t)
 		if (!body_knows_spec(t, f) || json_object_get(properties, f->name))
 			continue;
 		p = option_schema(f);
-		json_object_set_new(p, "description", json_string(f->help));
+		json_object_set_new(p, "description", json_string(daemon_help(f)));
 		json_object_set_new(properties, f->name, p);
 	}
 	o = json_pack("{s:s, s:b, s:o}", "type", "object", "additionalProperties", 0, "properties",
@@ -122,10 +148,11 @@ static json_t *body_schema(const struct route *r)
 
 static json_t *operation(const struct route *r)
 {
-	json_t *o = json_pack("{s:s, s:o, s:{s:{s:s}, s:{s:s}}}", "summary", r->summary,
-			      "parameters", parameters(r), "responses", "default", "description",
-			      "the answer; an error is {\"error\":{\"kind\",\"message\"}}", "401",
-			      "description", "no or no known token");
+	json_t *o =
+		json_pack("{s:s, s:o, s:{s:{s:s}, s:{s:s}}}", "summary", r->summary, "parameters",
+			  parameters(r), "responses", "default", "description",
+			  "the answer; an error is {\"error\":{\"kind\",\"message\",\"field\"}}",
+			  "401", "description", "no or no known token");
 
 	if (r->body != BODY_NONE && (r->body == BODY_STREAM || r->describe))
 		json_object_set_new(o, "requestBody", body_schema(r));

@@ -211,10 +211,15 @@ void v1_list(struct exchange *x)
 	json_t *value = NULL;
 	uint64_t limit;
 
-	for (size_t i = 0; i < x->arg_count; i++)
-		if (str_equal(x->args[i].name, "metadata"))
-			list_add(&metadata, x->args[i].value);
-	if (exchange_arg_uint(x, "limit", 100, LIST_MAX, &limit, &e) == 0)
+	for (size_t i = 0; i < x->arg_count; i++) {
+		if (!str_equal(x->args[i].name, "metadata"))
+			continue;
+		if (!strchr(x->args[i].value, '='))
+			err_field(&e, ERR_INVALID, "metadata", "metadata: '%.40s' is not K=V",
+				  x->args[i].value);
+		list_add(&metadata, x->args[i].value);
+	}
+	if (e.kind == ERR_NONE && exchange_arg_uint(x, "limit", 100, LIST_MAX, &limit, &e) == 0)
 		value = manager_list(x->api->manager, &x->caller, exchange_arg(x, "state"),
 				     &metadata, limit, exchange_arg(x, "cursor"), &e);
 	list_done(&metadata);

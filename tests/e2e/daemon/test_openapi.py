@@ -105,6 +105,10 @@ class OpenApi(harness.Case):
         create = doc["paths"]["/v1/sandboxes"]["post"]["requestBody"]["content"]
         properties = create["application/json"]["schema"]["properties"]
         self.assertEqual(properties["level"]["enum"], ["container", "process", "vm"])
+        # Not what is true of `cloche run` only.
+        for name, field in properties.items():
+            self.assertNotRegex(field["description"], r"director.*\(default\)|\((1G|256|1024)|--tty", name)
+        self.assertNotIn("directory", properties["image"]["description"])
 
     def test_every_field_is_known_to_the_validator(self):
         """A wrong value names the field: so it is known, and checked."""

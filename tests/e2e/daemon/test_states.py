@@ -185,6 +185,7 @@ class Lists(Base):
         self.assertEqual(boxes[0].post("/stop").status, 200)
         self.assertEqual(self.ids("?metadata=suite=pages&state=stopped")[0], [boxes[0].id])
         self.assertError(self.d.get("/v1/sandboxes?state=green"), 400, "invalid")
+        self.assertError(self.d.get("/v1/sandboxes?metadata=suite"), 400, "invalid", "metadata")
         self.assertError(self.d.get("/v1/sandboxes?cursor=nonsense"), 400, "invalid")
 
 
