@@ -201,6 +201,9 @@ json_t *exchange_error_body(int status, const struct err *e);
 /* exchange_error with a message of our own. */
 void exchange_fail(struct exchange *x, enum err_kind kind, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+/* The client gave this field a value that cannot be; fmt goes on after "field: ". A literal name. */
+void exchange_refuse(struct exchange *x, const char *field, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 /*
  * invalid 400, denied 403, not found 404, conflict 409, limit 429 (errnum EFBIG or E2BIG: 413),
  * unsupported 501, system 500 (errnum EBUSY, EAGAIN: 503).

@@ -197,6 +197,20 @@ void exchange_fail(struct exchange *x, enum err_kind kind, const char *fmt, ...)
 	exchange_error(x, &e);
 }
 
+void exchange_refuse(struct exchange *x, const char *field, const char *fmt, ...)
+{
+	struct err e = {.kind = ERR_INVALID};
+	va_list ap;
+	int n;
+
+	n = snprintf(e.msg, sizeof(e.msg), "%s: ", field);
+	va_start(ap, fmt);
+	vsnprintf(e.msg + n, sizeof(e.msg) - (size_t)n, fmt, ap);
+	va_end(ap);
+	snprintf(e.field, sizeof(e.field), "%s", field);
+	exchange_error(x, &e);
+}
+
 /* ---- handing it to libmicrohttpd ---- */
 
 /*

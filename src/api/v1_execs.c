@@ -165,7 +165,7 @@ static void resize_exec(struct exchange *x, struct sandbox *s)
 	if (!read_eid(x, &eid))
 		return;
 	if (rows > 10000 || cols > 10000)
-		exchange_fail(x, ERR_INVALID, "rows: the terminal is too large");
+		exchange_refuse(x, "rows", "the terminal is too large");
 	else
 		sandbox_resize(s, eid, (uint32_t)rows, (uint32_t)cols, v1_answer_empty, x);
 }

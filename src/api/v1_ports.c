@@ -18,7 +18,7 @@ static void proxy(struct exchange *x, struct sandbox *s)
 	uint64_t port;
 
 	if (parse_count(x->params[1], &port, &e) < 0 || port < 1 || port > 65535) {
-		exchange_fail(x, ERR_INVALID, "port: '%.20s' is none", x->params[1]);
+		exchange_refuse(x, "port", "'%.20s' is none", x->params[1]);
 		return;
 	}
 	t.port = (uint32_t)port;

@@ -43,7 +43,7 @@ void v1_snapshot(struct exchange *x)
 		return;
 	name = body_text(x->json, "name");
 	if (name && strlen(name) >= IPC_NAME)
-		exchange_fail(x, ERR_INVALID, "name: longer than %d bytes", IPC_NAME - 1);
+		exchange_refuse(x, "name", "longer than %d bytes", IPC_NAME - 1);
 	else
 		sandbox_snapshot(s, name ? name : "", answer_created, x);
 }
@@ -57,7 +57,7 @@ void v1_fork(struct exchange *x)
 		return;
 	count = body_count(x->json, "count", 1);
 	if (count < 1 || count > FORKS_MAX)
-		exchange_fail(x, ERR_INVALID, "count: from 1 to %d", FORKS_MAX);
+		exchange_refuse(x, "count", "from 1 to %d", FORKS_MAX);
 	else
 		sandbox_fork(s, count, answer_created, x);
 }
@@ -330,7 +330,7 @@ void v1_snapshot_put_tar(struct exchange *x)
 	const char *name = x->params[0];
 
 	if (strlen(name) >= IPC_NAME)
-		exchange_fail(x, ERR_INVALID, "name: longer than %d bytes", IPC_NAME - 1);
+		exchange_refuse(x, "name", "longer than %d bytes", IPC_NAME - 1);
 	else
 		manager_snapshot_write(x->api->manager, &x->caller, name, on_write_fd, tar_new(x));
 }

@@ -129,7 +129,7 @@ void v1_wait(struct exchange *x)
 		return;
 	}
 	if (exchange_arg(x, "state") && !is_state(exchange_arg(x, "state"))) {
-		exchange_fail(x, ERR_INVALID, "state: '%.40s' is none", exchange_arg(x, "state"));
+		exchange_refuse(x, "state", "'%.40s' is none", exchange_arg(x, "state"));
 		return;
 	}
 	w = exchange_attach(x, sizeof(*w), waiting_done);

@@ -236,7 +236,9 @@ class States(harness.Case):
         for fork in forks:
             out = self.d.post("/v1/sandboxes/%s/exec" % fork["id"], {"cmd": ["cat", "f"]}).json
             self.assertEqual(out["stdout"], "one\n")
-        self.assertError(box.post("/fork", {"count": 0}), 400)
+        self.assertError(box.post("/fork", {"count": 0}), 400, "invalid", "count")
+        self.assertError(box.post("/snapshot", {"name": "n" * 200}), 400, "invalid", "name")
+        self.assertError(box.get("/wait?state=green"), 400, "invalid", "state")
 
     def test_events(self):
         box = self.box()
