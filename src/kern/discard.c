@@ -35,7 +35,7 @@ static int send_all(int socket, const int *fds, size_t count)
 
 void discard_fds(int *fds, size_t count)
 {
-	int pair[2], all[DISCARD_MAX + 1];
+	int pair[2] = {-1, -1}, all[DISCARD_MAX + 1];
 	size_t n = 0;
 
 	for (size_t i = 0; i < count && n < DISCARD_MAX; i++)
@@ -45,10 +45,13 @@ void discard_fds(int *fds, size_t count)
 	if (n > 0 && socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) == 0) {
 		all[n++] = pair[1];
 		(void)!send_all(pair[0], all, n);
-		/* The last one sets the collector to work: by then nobody else has the other. */
-		close(pair[1]);
-		close(pair[0]);
 	}
 	for (size_t i = 0; i < count; i++)
 		close_fd(&fds[i]);
+	/*
+	 * The last one sets the collector to work, at once and on this very processor: had we still
+	 * one of the files by then, its last close would be ours.
+	 */
+	close_fd(&pair[1]);
+	close_fd(&pair[0]);
 }
