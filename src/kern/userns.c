@@ -9,6 +9,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
@@ -79,11 +80,16 @@ static int wait_to_be_killed(void *maker)
 
 int userns_adopt(pid_t pid, const struct id_map *uids, const struct id_map *gids, struct err *e)
 {
+	auto_close int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 	char path[64];
 	int fd;
 
 	if (write_maps(pid, uids, gids) < 0)
 		return err_sys(e, "cannot write id maps");
+	/* Linux 6.11: no file of /proc has to be made first. */
+	fd = pidfd < 0 ? -1 : ioctl(pidfd, PIDFD_GET_USER_NAMESPACE, 0);
+	if (fd > 2)
+		return fd;
 	snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	return fd < 0 ? err_sys(e, "cannot open %s", path) : fd;
