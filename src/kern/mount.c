@@ -23,6 +23,16 @@ int mount_reflag(int fd, unsigned flags, struct err *e)
 	return 0;
 }
 
+int mount_reflag_named(const char *path, unsigned flags, struct err *e)
+{
+	struct mount_attr attr = {.attr_set = attributes(flags)};
+	unsigned at = AT_SYMLINK_NOFOLLOW | (flags & MOUNT_SUBMOUNTS ? AT_RECURSIVE : 0);
+
+	if (syscall(SYS_mount_setattr, AT_FDCWD, path, at, &attr, sizeof(attr)) < 0)
+		return err_sys(e, "cannot set mount flags of %s", path);
+	return 0;
+}
+
 /* Opens and sets flags in one call where the kernel can (6.15). */
 static int clone_with_flags(int dirfd, const char *path, unsigned at, unsigned flags)
 {
@@ -51,10 +61,11 @@ int mount_clone(int dirfd, const char *path, unsigned flags, struct err *e)
 	return fd < 0 ? err_sys(e, "cannot open tree %s", path) : fd;
 }
 
-int mount_seal_below(int root, struct err *e)
+int mount_seal_below(int root, unsigned flags, struct err *e)
 {
 	struct mount_attr seal = {.attr_set = attributes(MOUNT_READ_ONLY)};
-	struct mount_attr self = {.attr_clr = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV};
+	struct mount_attr self = {.attr_clr = MOUNT_ATTR_RDONLY |
+					      (flags & MOUNT_DEVICES ? MOUNT_ATTR_NODEV : 0)};
 
 	if (sys_mount_setattr(root, AT_EMPTY_PATH | AT_RECURSIVE, &seal) < 0 ||
 	    sys_mount_setattr(root, AT_EMPTY_PATH, &self) < 0)

@@ -32,7 +32,11 @@ int mount_bind(int from_dirfd, const char *from, int to_dirfd, const char *to, u
  * has: one call instead of three. Of flags only MOUNT_SUBMOUNTS counts; mount_seal_below must follow.
  */
 int mount_bind_bare(const char *from, const char *to, unsigned flags, struct err *e);
-/* All that is mounted below root becomes read-only, root itself not (fd on its root). */
-int mount_seal_below(int root, struct err *e);
-/* Changes flags of an attached mount (fd on its root). */
+/*
+ * All that is mounted below root becomes read-only, root itself not (fd on its root). Of flags only
+ * MOUNT_DEVICES counts: whether device nodes work in root.
+ */
+int mount_seal_below(int root, unsigned flags, struct err *e);
+/* Changes flags of an attached mount (fd on its root); or by a name, as with mount_bind_bare. */
 int mount_reflag(int fd, unsigned flags, struct err *e);
+int mount_reflag_named(const char *path, unsigned flags, struct err *e);

@@ -46,16 +46,19 @@ static unsigned count_running(void)
 	return slash ? (unsigned)strtoul(slash, NULL, 10) : UINT_MAX;
 }
 
-void sched_send_elsewhere(pid_t pid, unsigned ours)
+bool sched_has_idle(void)
+{
+	cpu_set_t all;
+
+	return sched_getaffinity(0, sizeof(all), &all) == 0 &&
+	       count_running() < (unsigned)CPU_COUNT(&all);
+}
+
+void sched_send_elsewhere(pid_t pid)
 {
 	cpu_set_t all, others;
-	unsigned running;
 
 	if (sched_getaffinity(0, sizeof(all), &all) < 0 || CPU_COUNT(&all) < 2)
-		return;
-	running = count_running();
-	/* Those others, and we, leave no processor idle. */
-	if (running > ours && running - ours >= (unsigned)CPU_COUNT(&all) - 1)
 		return;
 	others = all;
 	CPU_CLR((size_t)sched_getcpu(), &others);

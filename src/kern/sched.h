@@ -8,13 +8,14 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <sys/types.h>
 
 void sched_be_prompt(void);
 /*
  * Likewise a new process may be left on its parent's processor until that sleeps. This sends it to
- * another one if one is idle; from then on it may go anywhere. For a child that has much to do while its
- * parent goes on. ours: how many processes that work on the same run now, the child included; where
- * others want to run as well, moving it would only cost.
+ * another one; from then on it may go anywhere. For a child that has much to do while its parent goes on.
  */
-void sched_send_elsewhere(pid_t pid, unsigned ours);
+void sched_send_elsewhere(pid_t pid);
+/* Is there one for it? Where others want to run as well, moving it would only cost. */
+bool sched_has_idle(void);

@@ -93,7 +93,7 @@ static void make_id(char *ret, size_t size)
 static int build(const struct cell_terms *t, unsigned masks, int *ret_scratch, struct err *e)
 {
 	auto_close int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	auto_close int covers = open(CELL_ROOT, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	const struct procfs_covers covers = {CELL_ROOT, .by_fd = true};
 	char id[40];
 
 	umask(0);
@@ -103,7 +103,7 @@ static int build(const struct cell_terms *t, unsigned masks, int *ret_scratch, s
 	if (open_scratch(t, e) < 0 || show_places(e) < 0)
 		return -1;
 	*ret_scratch = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (procfs_show_known(root, id, covers, masks, e) < 0)
+	if (procfs_show_known(root, id, &covers, masks, e) < 0)
 		return -1;
 	return chdir("/") < 0 ? err_sys(e, "cannot leave the scratch") : 0;
 }

@@ -15,17 +15,21 @@ struct node {
 	unsigned major, minor;
 };
 
-/* As root a node is made; an ordinary user may not, but may show the host's. */
+/*
+ * As root a node is made; an ordinary user may not, but may show the host's. What is in /dev is ours,
+ * also in an image.
+ */
 static int make_node(const struct plan *p, int dev, const struct node *n, struct err *e)
 {
-	char path[32];
+	char path[32], point[32];
 
 	if (!p->rootless && mknodat(dev, n->name, S_IFCHR | 0666, makedev(n->major, n->minor)) == 0)
 		return 0;
 	snprintf(path, sizeof(path), "/dev/%s", n->name);
-	if (skeleton_point(dev, n->name, e) < 0)
+	snprintf(point, sizeof(point), "root/dev/%s", n->name);
+	if (skeleton_point(dev, n->name, e) < 0 || mount_bind_bare(path, point, 0, e) < 0)
 		return -1;
-	return mount_bind(AT_FDCWD, path, dev, n->name, MOUNT_DEVICES, e);
+	return mount_reflag_named(point, MOUNT_DEVICES, e);
 }
 
 static int make_nodes(const struct plan *p, int dev, struct err *e)
@@ -82,8 +86,8 @@ int dev_show_terminals(int root_fd, struct err *e)
 {
 	static const char *const options[] = {"newinstance", NULL,   "ptmxmode", "0666",
 					      "mode",	     "0620", NULL};
-	auto_close int at = skeleton_dir(root_fd, "dev/pts", e);
-	int pts = at < 0 ? -1 : mount_new("devpts", MOUNT_DEVICES | MOUNT_NO_EXEC, options, e);
+	int pts = mount_new("devpts", MOUNT_DEVICES | MOUNT_NO_EXEC, options, e);
 
-	return pts < 0 ? -1 : mount_attach(pts, at, "", e);
+	/* Whatever the root is, what is in /dev is ours. */
+	return pts < 0 ? -1 : mount_attach(pts, root_fd, "dev/pts", e);
 }

@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "kern/dirents.h"
 #include "kern/mount.h"
 #include "sandbox/skeleton.h"
 
@@ -81,26 +82,26 @@ static int show_file(const struct view *v, const char *name, struct err *e)
 	return skeleton_point(v->to, name, e) < 0 ? -1 : show_mounted(v, name, e);
 }
 
-static int show_entry(const struct view *v, const struct dirent *d, struct err *e)
+static int show_entry(const struct view *v, const struct dirents_entry *d, struct err *e)
 {
 	char link[PATH_MAX];
 	ssize_t n;
 
-	switch (d->d_type) {
+	switch (d->type) {
 	case DT_REG:
-		return show_file(v, d->d_name, e);
+		return show_file(v, d->name, e);
 	case DT_LNK:
-		n = readlinkat(v->from, d->d_name, link, sizeof(link) - 1);
+		n = readlinkat(v->from, d->name, link, sizeof(link) - 1);
 		if (n < 0)
 			return 0;
 		link[n] = '\0';
-		if (symlinkat(link, v->to, d->d_name) < 0)
-			return err_sys(e, "cannot link /etc/%s", d->d_name);
+		if (symlinkat(link, v->to, d->name) < 0)
+			return err_sys(e, "cannot link /etc/%s", d->name);
 		return 0;
 	case DT_DIR:
-		if (mkdirat(v->to, d->d_name, 0755) < 0)
-			return err_sys(e, "cannot create /etc/%s", d->d_name);
-		return show_mounted(v, d->d_name, e);
+		if (mkdirat(v->to, d->name, 0755) < 0)
+			return err_sys(e, "cannot create /etc/%s", d->name);
+		return show_mounted(v, d->name, e);
 	default:
 		return 0;
 	}
@@ -108,20 +109,18 @@ static int show_entry(const struct view *v, const struct dirent *d, struct err *
 
 static int show_allowed(int etc, const struct etc_template *t, struct err *e)
 {
-	struct view v = {open("/etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC), etc, "etc", t};
-	DIR *dir = v.from < 0 ? NULL : fdopendir(v.from);
-	int rc = 0;
+	auto_close int from = open("/etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	const struct view v = {from, etc, "etc", t};
+	struct dirents_entry d;
+	struct dirents list;
 
-	if (!dir) {
-		if (v.from >= 0)
-			close(v.from);
+	if (from < 0)
 		return errno == ENOENT ? 0 : err_sys(e, "cannot read /etc");
-	}
-	for (struct dirent *d; rc == 0 && (d = readdir(dir));)
-		if (is_allowed(d->d_name))
-			rc = show_entry(&v, d, e);
-	closedir(dir);
-	return rc;
+	dirents_start(&list, from);
+	while (dirents_next(&list, &d))
+		if (is_allowed(d.name) && show_entry(&v, &d, e) < 0)
+			return -1;
+	return 0;
 }
 
 /* /etc/ssl may hold private keys beside the certificates. */
@@ -129,7 +128,7 @@ static int show_certificates(int etc, const struct etc_template *t, struct err *
 {
 	auto_close int from = open("/etc/ssl", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	auto_close int to = -1;
-	struct dirent certs = {.d_type = DT_DIR, .d_name = "certs"};
+	const struct dirents_entry certs = {"certs", DT_DIR};
 	struct view v;
 	struct stat st;
 

@@ -66,7 +66,13 @@ static void serve(struct plan *p, const struct inside_fds *fds, pid_t command, i
 	int interval = watching ? WATCH_INTERVAL_MS : -1;
 	struct watch watch = {.limits = &p->spec->limits};
 
-	while (!supervise_reap(p->board, command)) {
+	/* It ran before we did, and many end within that time. */
+	if (supervise_reap(p->board, command))
+		return;
+	/* Also the standard streams: a reader outside must see their end when the command closes
+	 * them. */
+	supervise_close_others((int[]){signals, listener, fds->dns, fds->control}, 4);
+	do {
 		if (poll(polls, ARRAY_LEN(polls), interval) < 0 && errno != EINTR)
 			return;
 		if ((polls[SIGNALS].revents & POLLIN) && take_signals(p->board, command, signals))
@@ -83,7 +89,7 @@ static void serve(struct plan *p, const struct inside_fds *fds, pid_t command, i
 			p->board->verdict = watch_check(&watch, p->board);
 		if (p->board->verdict != WATCH_NONE)
 			return;
-	}
+	} while (!supervise_reap(p->board, command));
 }
 
 void init_serve(struct plan *p, const struct inside_fds *fds, pid_t command, int listener,

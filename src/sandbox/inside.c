@@ -275,6 +275,7 @@ static int receive_rights(struct plan *p, struct inside_fds *fds, int *ret_usern
 
 	if (message_receive(fds->control, &m, sizeof(m), got, e) < 0)
 		return -1;
+	p->host.ns = m.host;
 	supervise_join(p->board, &m, got);
 	/* After the join, so that it is rooted there. */
 	(void)!unshare(CLONE_NEWCGROUP);
@@ -302,7 +303,7 @@ static int build(struct plan *p, struct inside_fds *fds, int *ret_listener, stru
 		return -1;
 	/* As root the keeper has it made. */
 	if (p->rootless)
-		helper = net_help(&p->board->net);
+		helper = net_help(&p->board->net, p->has_idle);
 	enter_time_namespace();
 	/* The keeper's fds are needed late, but for a root whose owner is to be mapped. */
 	if (map_root && receive_mounts(p, fds, e) < 0)
@@ -340,9 +341,6 @@ void inside_main(struct plan *p, struct inside_fds *fds)
 	command = start_command(p, fds, e);
 	if (command < 0)
 		_exit(125);
-	/* Also the standard streams: a reader outside must see their end when the command closes
-	 * them. */
-	supervise_close_others((int[]){signals, listener, fds->dns, fds->control}, 4);
 	init_serve(p, fds, command, listener, signals);
 	_exit(0);
 }

@@ -27,7 +27,8 @@ struct rights_message {
 	int join_count; /* cgroup v1 `tasks` files */
 	int has_userns; /* user namespace to enter */
 	int has_net;	/* as root: network namespace, and its name server's socket (two fds) */
-	layer_set cgroup_layers; /* what the cgroup limits */
+	layer_set cgroup_layers;   /* what the cgroup limits */
+	struct namespace_ids host; /* must not be the sandbox's */
 };
 
 #define KEEPER_MAX_FDS 16

@@ -12,6 +12,7 @@
 #include "sandbox/maker.h"
 #include "sandbox/message.h"
 #include "sandbox/sandbox.h"
+#include "sandbox/verify.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -402,6 +403,12 @@ static void let_go_of_streams(const struct keeper *k, struct inside_fds *fds)
 		dup2(null, 1);
 }
 
+static void name_cgroup(struct keeper *k)
+{
+	verify_read_namespaces(&k->plan.host.ns);
+	cgroup_init(&k->cgroup, k->plan.host.ns.ids[NS_PID]);
+}
+
 static int start(struct keeper *k, struct inside_fds *fds, struct err *e)
 {
 	bool unified = cgroup_may_be_unified();
@@ -410,14 +417,14 @@ static int start(struct keeper *k, struct inside_fds *fds, struct err *e)
 		return -1;
 	/* Only a cgroup of v2 has to be there for the clone. */
 	if (unified)
-		cgroup_init(&k->cgroup, k->plan.host.ns.ids[NS_PID]);
+		name_cgroup(k);
 	if (maker_start(k, fds, e) < 0)
 		return -1;
 	/* Held, so that its end does not wait for its mounts to be taken down. Linux 6.11. */
 	if (k->plan.spec->level != LEVEL_PROCESS)
 		k->mounts = ioctl(k->pidfd, PIDFD_GET_MNT_NAMESPACE, 0);
 	if (!unified)
-		cgroup_init(&k->cgroup, k->plan.host.ns.ids[NS_PID]);
+		name_cgroup(k);
 	let_go_of_streams(k, fds);
 	return 0;
 }
@@ -449,13 +456,13 @@ static int run(struct keeper *k, struct err *e)
 static void keeper_done(struct keeper *k)
 {
 	maker_release(k);
+	/* Nobody should have to wait for these; the sooner they are given away, the more goes on meanwhile. */
+	discard_fds((int[]){take_fd(&k->mounts), take_fd(&k->scratch)}, 2);
 	cgroup_remove(&k->cgroup);
 	lair_remove(k->plan.lair);
 	feed_done(&k->feed);
 	stream_done(&k->out);
 	stream_done(&k->err);
-	/* Nobody should have to wait for these. */
-	discard_fds((int[]){take_fd(&k->mounts), take_fd(&k->scratch)}, 2);
 	close_fd(&k->control);
 	close_fd(&k->signals);
 	close_fd(&k->pidfd);

@@ -70,13 +70,15 @@ int maker_start(struct keeper *k, struct inside_fds *fds, struct err *e)
 	fds->scratch = k->scratch;
 	if (k->cgroup.name[0] && cgroup_is_unified(&k->cgroup))
 		cgroup_create(&k->cgroup, &k->plan.spec->limits);
+	k->plan.has_idle = k->plan.spec->level != LEVEL_PROCESS && sched_has_idle();
 	if (clone_inside(k, fds, e) < 0)
 		return -1;
 	close_fd(&fds->control);
 	if (k->plan.spec->level == LEVEL_PROCESS)
 		return 0;
 	/* It has the most to do, and we go on meanwhile. */
-	sched_send_elsewhere(k->pid, 2);
+	if (k->plan.has_idle)
+		sched_send_elsewhere(k->pid);
 	/* Only now, so that it is in nobody's way. As an ordinary user only pid 1 can make it. */
 	return k->plan.rootless ? 0 : net_start(&k->net, e);
 }
@@ -160,7 +162,7 @@ static int take_network(struct keeper *k, struct rights_message *m, int *fds, in
 /* What it needs to give up its rights. */
 static int send_rights(struct keeper *k, struct err *e)
 {
-	struct rights_message m = {0};
+	struct rights_message m = {.host = k->plan.host.ns};
 	int fds[KEEPER_MAX_FDS], count, rc = -1;
 
 	if (!cgroup_is_unified(&k->cgroup))

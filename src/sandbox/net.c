@@ -135,7 +135,7 @@ static int help(void *arg)
 }
 
 /* Sharing memory, so that nothing has to be copied, neither then nor by pid 1 as it goes on; see make(). */
-pid_t net_help(struct net_help *h)
+pid_t net_help(struct net_help *h, bool elsewhere)
 {
 	static char stack[STACK_SIZE] __attribute__((aligned(16)));
 	pid_t id = HELPER_PID, pid;
@@ -155,9 +155,8 @@ pid_t net_help(struct net_help *h)
 		if (pid == 0)
 			_exit(help(h));
 	}
-	/* Pid 1, its helper, and the keeper, which soon has nothing left to do. */
-	if (pid > 0)
-		sched_send_elsewhere(pid, 3);
+	if (pid > 0 && elsewhere)
+		sched_send_elsewhere(pid);
 	return pid;
 }
 

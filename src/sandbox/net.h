@@ -40,7 +40,8 @@ struct net_help {
 	struct err err;
 };
 
-pid_t net_help(struct net_help *h);
+/* elsewhere: on another processor. */
+pid_t net_help(struct net_help *h, bool elsewhere);
 /* Waits for the child and enters what it made. */
 int net_join(const struct net_help *h, pid_t helper, int *ret_dns, struct err *e);
 

@@ -53,7 +53,7 @@ struct namespace_ids {
 
 /* What must not be the sandbox's. */
 struct host {
-	struct namespace_ids ns;
+	struct namespace_ids ns; /* of a run: read by the keeper while pid 1 builds */
 	struct stat root;
 	bool knows_proc;
 	unsigned proc_masks; /* see procfs.h */
@@ -79,7 +79,8 @@ struct plan {
 	char id[24];
 	char lair[32]; /* level process: its directory, see lair.h */
 	bool rootless;
-	uid_t uid; /* the caller */
+	bool has_idle; /* another processor, when it starts */
+	uid_t uid;     /* the caller */
 	gid_t gid;
 	uint32_t id_base; /* as root: first host id of the sandbox's range */
 	enum workspace_mode workspace_mode;
@@ -117,6 +118,7 @@ struct boot_request;
 /* Adds an empty mount; its fd is closed by plan_done. */
 struct bind *plan_add_bind(struct plan *p);
 
+/* All but the namespaces. */
 int plan_look_at_host(struct host *ret, struct err *e);
 int plan_make(struct plan *p, const struct sandbox_request *request, struct board *board,
 	      struct err *e);

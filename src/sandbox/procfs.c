@@ -7,9 +7,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 /* What tells about the host or its kernel. */
@@ -26,8 +28,10 @@ static const struct {
 
 unsigned procfs_look(int proc, bool caller_is_root)
 {
+	struct stat own = {.st_dev = 0};
 	unsigned found = 0;
 
+	(void)fstat(proc, &own);
 	for (size_t i = 0; i < ARRAY_LEN(masked); i++) {
 		struct stat st;
 
@@ -35,12 +39,24 @@ unsigned procfs_look(int proc, bool caller_is_root)
 			continue;
 		/*
 		 * May the user inside read it? The host's root is nobody in here, unless it is the
-		 * caller itself, without privileges.
+		 * caller itself, without privileges. Of what is covered already there is no telling.
 		 */
-		if ((st.st_mode & 0006) || caller_is_root)
+		if ((st.st_mode & 0006) || caller_is_root || st.st_dev != own.st_dev)
 			found |= 1u << i;
 	}
 	return found;
+}
+
+bool procfs_look_at_host(bool caller_is_root, unsigned *ret)
+{
+	auto_close int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	struct statfs fs;
+
+	if (proc < 0 || fstatfs(proc, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC)
+		return false;
+	/* One that shows processes only (subset=pid) has none of them. */
+	*ret = procfs_look(proc, caller_is_root);
+	return faccessat(proc, "cmdline", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 /* Modules of the kernel's bring directories and take them away again: these are looked for each time. */
@@ -61,25 +77,46 @@ int procfs_make_covers(int dir, struct err *e)
 	return skeleton_file(dir, "blank", "", 0, 0444, e);
 }
 
-static int mask(int proc, int covers, unsigned masks, struct err *e)
+static int put_on(const struct procfs_covers *c, const char *from, const char *to, struct err *e)
 {
-	struct err ignored;
+	return c->by_fd ? mount_bind(AT_FDCWD, from, AT_FDCWD, to, MOUNT_READ_ONLY, e)
+			: mount_bind_bare(from, to, 0, e);
+}
 
+/* In /proc, which is the working directory. */
+static int cover(const struct procfs_covers *c, unsigned masks, struct err *e)
+{
 	/* Owned by the host's root anyway; this makes it read-only even for a bug in that. */
-	if (mount_bind(proc, "sys", proc, "sys", MOUNT_READ_ONLY, e) < 0)
+	if (put_on(c, "sys", "sys", e) < 0)
 		return -1;
-	masks |= look_for_dirs(proc);
 	for (size_t i = 0; i < ARRAY_LEN(masked); i++) {
-		const char *cover = masked[i].is_dir ? "nothing" : "blank";
+		char path[64];
 
-		if (masks & 1u << i &&
-		    mount_bind(covers, cover, proc, masked[i].name, MOUNT_READ_ONLY, e) < 0)
+		if (!(masks & 1u << i))
+			continue;
+		snprintf(path, sizeof(path), "%s/%s", c->dir,
+			 masked[i].is_dir ? "nothing" : "blank");
+		if (put_on(c, path, masked[i].name, e) < 0)
 			return -1;
 	}
-	/* The host's boot id is a fingerprint; the sandbox has its own. */
-	(void)mount_bind(AT_FDCWD, "bootid", proc, "sys/kernel/random/boot_id", MOUNT_READ_ONLY,
-			 &ignored);
 	return 0;
+}
+
+static int mask(int proc, const struct procfs_covers *c, unsigned masks, struct err *e)
+{
+	auto_close int here = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	int boot_id = mount_clone(AT_FDCWD, "bootid", MOUNT_READ_ONLY, e);
+	struct err ignored;
+	int rc;
+
+	if (here < 0 || boot_id < 0 || fchdir(proc) < 0)
+		return err_sys(e, "cannot enter /proc");
+	rc = cover(c, masks | look_for_dirs(proc), e);
+	/* The host's boot id is a fingerprint; the sandbox has its own. */
+	(void)mount_attach(boot_id, AT_FDCWD, "sys/kernel/random/boot_id", &ignored);
+	if (fchdir(here) < 0)
+		return err_sys(e, "cannot leave /proc");
+	return rc < 0 || c->by_fd ? rc : mount_seal_below(proc, 0, e);
 }
 
 /* A random UUID of the sandbox's own, made from its id. */
@@ -112,18 +149,20 @@ static int mount_proc(int root, const char *id, int *ret_proc, struct err *e)
 	return *ret_proc < 0 ? err_sys(e, "cannot open /proc") : 0;
 }
 
-int procfs_show(int root, const char *id, bool caller_is_root, struct err *e)
+int procfs_show(int root, const char *id, const struct procfs_covers *c, bool caller_is_root,
+		struct err *e)
 {
 	auto_close int proc = -1;
 
-	if (mount_proc(root, id, &proc, e) < 0 || procfs_make_covers(AT_FDCWD, e) < 0)
-		return -1;
-	return mask(proc, AT_FDCWD, procfs_look(proc, caller_is_root), e);
+	return mount_proc(root, id, &proc, e) < 0
+		       ? -1
+		       : mask(proc, c, procfs_look(proc, caller_is_root), e);
 }
 
-int procfs_show_known(int root, const char *id, int covers, unsigned masks, struct err *e)
+int procfs_show_known(int root, const char *id, const struct procfs_covers *c, unsigned masks,
+		      struct err *e)
 {
 	auto_close int proc = -1;
 
-	return mount_proc(root, id, &proc, e) < 0 ? -1 : mask(proc, covers, masks, e);
+	return mount_proc(root, id, &proc, e) < 0 ? -1 : mask(proc, c, masks, e);
 }

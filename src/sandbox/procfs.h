@@ -5,16 +5,22 @@
 
 #include <stdbool.h>
 
-/*
- * Mounts it at root/proc and hides files there. The working directory is the scratch, whose files
- * cover them; id makes the boot id. caller_is_root: an ordinary user inside who is the host's root
- * outside could read more.
- */
-int procfs_show(int root, const char *id, bool caller_is_root, struct err *e);
-/*
- * The same in steps, for who does it again and again: every /proc of a host has the same files, and
- * what covers them, in the directory covers, is empty and can be shared.
- */
+/* What hides files: empty, so it can be shared. */
+struct procfs_covers {
+	const char *dir; /* an absolute path */
+	bool by_fd; /* mount(2) is refused here; otherwise it takes one call instead of three */
+};
+
 int procfs_make_covers(int dir, struct err *e);
+/*
+ * Mounts it at root/proc and hides files there. The working directory is the scratch, for the boot id
+ * that id makes. caller_is_root: an ordinary user inside who is the host's root outside could read more.
+ */
+int procfs_show(int root, const char *id, const struct procfs_covers *c, bool caller_is_root,
+		struct err *e);
+/* The same for who has looked before: every whole /proc of a host has the same files. */
 unsigned procfs_look(int proc, bool caller_is_root);
-int procfs_show_known(int root, const char *id, int covers, unsigned masks, struct err *e);
+int procfs_show_known(int root, const char *id, const struct procfs_covers *c, unsigned masks,
+		      struct err *e);
+/* Looks at the host's own. False if that cannot tell. */
+bool procfs_look_at_host(bool caller_is_root, unsigned *ret);

@@ -105,7 +105,7 @@ static int open_scratch(const struct plan *p, int *ret_fd, struct err *e)
 
 	snprintf(size, sizeof(size), "%" PRIu64, bytes + ROOT_SKELETON_BYTES);
 	snprintf(inodes, sizeof(inodes), "%" PRIu64, bytes / 1024 + 4096);
-	fd = mount_new("tmpfs", MOUNT_DEVICES, options, e);
+	fd = mount_new("tmpfs", 0, options, e);
 	if (fd < 0 || mount_attach(fd, AT_FDCWD, "/proc", e) < 0)
 		return -1;
 	fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -300,7 +300,7 @@ static int show_host(struct plan *p, int root, struct err *e)
 	if (!writable && show_tops(p, root, e) < 0)
 		return -1;
 	/* All that is there by now is the host's, and is shut in one go. */
-	if (etc_build(p, root, e) < 0 || mount_seal_below(root, e) < 0)
+	if (etc_build(p, root, e) < 0 || mount_seal_below(root, MOUNT_DEVICES, e) < 0)
 		return -1;
 	return writable ? show_tops(p, root, e) : 0;
 }
@@ -337,7 +337,7 @@ static int complete_template(struct plan *p, int root, struct err *e)
 		if (mount_bind_bare(path, point, 0, e) < 0)
 			return -1;
 	}
-	if (mount_seal_below(root, e) < 0)
+	if (mount_seal_below(root, MOUNT_DEVICES, e) < 0)
 		return -1;
 	for (size_t i = 0; i < t->tops.count; i++) {
 		snprintf(path, sizeof(path), "/%s", t->tops.items[i]);
@@ -368,7 +368,8 @@ static int show_template(struct plan *p, int *ret_root, struct err *e)
 
 static int show_skeleton(int *ret_root, struct err *e)
 {
-	if (mount_bind(AT_FDCWD, "root", AT_FDCWD, "root", MOUNT_DEVICES, e) < 0)
+	/* Flags it gets from mount_seal_below. */
+	if (mount_bind_bare("root", "root", 0, e) < 0)
 		return -1;
 	*ret_root = open("root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return *ret_root < 0 ? err_sys(e, "cannot open the new root") : 0;
@@ -376,7 +377,34 @@ static int show_skeleton(int *ret_root, struct err *e)
 
 /* ---- writable places ---- */
 
-static int show_writable(int root, struct err *e)
+/* In a root that is ours every name is known, and can be used as such. */
+static int make_known_places(struct err *e)
+{
+	static const char *const dirs[] = {"root/run",	  "root/proc",	    "root/tmp",
+					   "root/home",	  "root/home/user", "root/var",
+					   "root/var/tmp"};
+
+	for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
+		if (mkdir(dirs[i], 0755) < 0)
+			return err_sys(e, "cannot create %s", dirs[i]);
+	return 0;
+}
+
+/* An image's names may lead anywhere. */
+static int make_unknown_places(int root, struct err *e)
+{
+	static const char *const dirs[] = {"run", "proc", "tmp", "home/user", "var/tmp"};
+
+	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
+		auto_close int at = skeleton_dir(root, dirs[i], e);
+
+		if (at < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int show_writable(const struct plan *p, int root, struct err *e)
 {
 	static const struct {
 		const char *scratch, *shown;
@@ -384,6 +412,13 @@ static int show_writable(int root, struct err *e)
 		{"tmp", "tmp"}, {"home", "home/user"}, {"vartmp", "var/tmp"}, {"shm", "dev/shm"}};
 
 	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		char shown[32];
+
+		snprintf(shown, sizeof(shown), "root/%s", places[i].shown);
+		if (p->image_is_host && mount_bind_bare(places[i].scratch, shown, 0, e) < 0)
+			return -1;
+		if (p->image_is_host)
+			continue;
 		auto_close int at = skeleton_dir(root, places[i].shown, e);
 
 		if (at < 0 || mount_bind(AT_FDCWD, places[i].scratch, at, "", 0, e) < 0)
@@ -411,8 +446,12 @@ static int show_cell_root(int root, struct err *e)
 }
 
 /* In a cell a snippet has the name that `cloche code` gives it, although /run is nobody's to write to. */
-static int link_code(int run, struct err *e)
+static int link_code(int root, struct err *e)
 {
+	auto_close int run = skeleton_dir(root, "run", e);
+
+	if (run < 0)
+		return -1;
 	if (symlinkat(CELL_CODE_PLACE, run, "code") < 0 && errno != EEXIST)
 		return err_sys(e, "cannot link /run/code");
 	return 0;
@@ -461,18 +500,19 @@ int root_make_template(struct template *t, int root, struct list *seen, struct e
 
 static int show_proc(const struct plan *p, int root, struct err *e)
 {
-	if (!p->host.knows_proc)
-		return procfs_show(root, p->id, p->rootless && p->uid == 0, e);
-	return procfs_make_covers(AT_FDCWD, e) < 0
-		       ? -1
-		       : procfs_show_known(root, p->id, AT_FDCWD, p->host.proc_masks, e);
+	/* Where the scratch is for now. */
+	const struct procfs_covers covers = {.dir = "/proc"};
+
+	if (procfs_make_covers(AT_FDCWD, e) < 0)
+		return -1;
+	return p->host.knows_proc
+		       ? procfs_show_known(root, p->id, &covers, p->host.proc_masks, e)
+		       : procfs_show(root, p->id, &covers, p->rootless && p->uid == 0, e);
 }
 
 int root_build(struct plan *p, int *ret_scratch, struct err *e)
 {
 	auto_close int root = -1;
-	auto_close int run = -1;
-	auto_close int proc = -1;
 
 	umask(0);
 	if (cut_propagation(e) < 0 || open_scratch(p, ret_scratch, e) < 0)
@@ -486,16 +526,16 @@ int root_build(struct plan *p, int *ret_scratch, struct err *e)
 	} else if (show_image(p, &root, e) < 0) {
 		return -1;
 	}
-	run = skeleton_dir(root, "run", e);
-	proc = skeleton_dir(root, "proc", e);
-	if (run < 0 || proc < 0 || (!has_template(p) && dev_build(p, root, e) < 0))
+	if (!has_template(p) &&
+	    ((p->image_is_host ? make_known_places(e) : make_unknown_places(root, e)) < 0 ||
+	     dev_build(p, root, e) < 0))
 		return -1;
 	/* Before anything is there that cells have of their own. */
-	if (p->guest && p->guest->nest && (show_cell_root(root, e) < 0 || link_code(run, e) < 0))
+	if (p->guest && p->guest->nest && (show_cell_root(root, e) < 0 || link_code(root, e) < 0))
 		return -1;
 	if (dev_show_terminals(root, e) < 0 || show_proc(p, root, e) < 0)
 		return -1;
-	return show_writable(root, e);
+	return show_writable(p, root, e);
 }
 
 /* ---- workspace, mounts, files ---- */

@@ -222,6 +222,22 @@ class Host(cl.Case):
         )
         self.assertEqual((r.code, r.out), (0, "ran\n"), str(r))
 
+    def test_proc_of_the_host_tells_less(self):
+        """What is to be hidden is looked up in the host's /proc, where it may be covered or left out."""
+        self.need_root("mounts in a namespace of its own")
+        dark = self.path("dark")
+        open(dark, "w", encoding="ascii").close()
+        os.chmod(dark, 0)
+        for name, change in (
+            ("covered", 'mount --bind "$2" /proc/kallsyms && mount --bind "$2" /proc/cmdline'),
+            ("processes only", "mount -t proc -o subset=pid proc /proc"),
+            ("not there", "umount -l /proc && mount -t tmpfs t /proc"),
+        ):
+            with self.subTest(name):
+                script = change + ' && "$1" run --empty -- cat /proc/kallsyms /proc/cmdline'
+                r = cl.command("unshare", "-m", "sh", "-c", script, "sh", cl.CLOCHE, dark)
+                self.assertEqual(r.out, "", str(r))
+
     def test_launcher_without_its_daemon(self):
         """`cloche VERB` for a verb of cloched, with no cloched to be found."""
         shutil.copy(cl.CLOCHE, self.path("cloche"))
