@@ -112,18 +112,17 @@ def without_us(error):
 
 def show(error):
     what = without_us(error)
-    hook = getattr(sys, "excepthook", None)
-    if hook is None:
+    if hasattr(sys, "excepthook"):
+        sys.excepthook(*what)
+    else:
         say("sys.excepthook is missing\n")
         sys.__excepthook__(*what)
-    else:
-        hook(*what)
 
 
 def say(text):
     """To whoever reads the errors, if that can be."""
     try:
-        if sys.stderr is None:
+        if getattr(sys, "stderr", None) is None:
             os.write(2, os.fsencode(text))
         else:
             sys.stderr.write(text)
@@ -180,14 +179,15 @@ def ignore(where, error):
 def flush(is_told=False):
     """Not 0: something could not be written."""
     status = 0
-    for stream in (sys.stdout, sys.stderr):
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name, None)
         if stream is None or getattr(stream, "closed", False):
             continue
         try:
             stream.flush()
         except Exception as error:
             status = 120
-            if stream is not sys.stderr and not is_told:
+            if name == "stdout" and not is_told:
                 ignore(stream, error.with_traceback(None))
     return status
 

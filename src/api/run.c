@@ -336,6 +336,7 @@ static void on_put(void *arg, const struct err *e)
 	if (e) {
 		why = *e;
 		err_wrap(&why, "files: %.100s", r->files[r->file_at].path);
+		snprintf(why.field, sizeof(why.field), "files");
 		fail(r, &why);
 		return;
 	}
@@ -534,13 +535,18 @@ static int read_body(struct run *r, struct create_options *o, struct err *e)
 
 /* ---- warm ---- */
 
-/* What an interpreter heeds when it starts is too late for one that has started. */
+/* What the loader, the C library, an interpreter and its modules heed when they start is too late for one that has. */
 static bool env_suits(const struct list *env)
 {
+	static const char *const early[] = {"PYTHON", "PATH=",	   "HOME=",  "LANG",
+					    "LC_",    "LD_",	   "GLIBC_", "MALLOC_",
+					    "OMP_",   "OPENBLAS_", "MKL_",   "OPENSSL_"};
+
 	for (size_t i = 0; i < env->count; i++)
-		if (str_starts(env->items[i], "PYTHON") &&
-		    !str_starts(env->items[i], "PYTHONPATH="))
-			return false;
+		for (size_t j = 0; j < ARRAY_LEN(early); j++)
+			if (str_starts(env->items[i], early[j]) &&
+			    !str_starts(env->items[i], "PYTHONPATH="))
+				return false;
 	return true;
 }
 
@@ -551,8 +557,8 @@ static bool may_be_warm(const struct run *r)
 
 	return !(warm && str_equal(warm, "off")) && !r->globs.count &&
 	       r->file_count == (code ? 1u : 0u) &&
-	       (!code || (is_python(r) && r->files[0].len <= WARM_CODE_MAX)) &&
-	       env_suits(&r->r.env) && env_suits(&r->options.env) &&
+	       (!code || (is_python(r) && r->files[0].len <= WARM_CODE_MAX &&
+			  env_suits(&r->r.env) && env_suits(&r->options.env))) &&
 	       manager_nest_suits(r->api->manager, &r->who, &r->options);
 }
 

@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <time.h>
+#include <unistd.h>
 
 struct command *command_find(struct guest *g, uint32_t eid)
 {
@@ -281,6 +282,22 @@ struct exec_args *exec_args_unpack(struct guest *g, struct unpack *u)
 		snprintf(a->cwd, sizeof(a->cwd), "%s", files_workdir(g));
 	}
 	return a;
+}
+
+bool command_has_cwd(struct stream *s, const char *cwd)
+{
+	int fd = open(cwd, O_PATH | O_DIRECTORY | O_CLOEXEC), why = errno;
+
+	if (fd >= 0 && faccessat(fd, ".", X_OK, 0) == 0) {
+		close(fd);
+		return true;
+	}
+	if (fd >= 0) {
+		why = errno;
+		close(fd);
+	}
+	stream_error(s, why, "cwd: %s: %s", cwd, strerror(why));
+	return false;
 }
 
 void exec_args_env(struct guest *g, const struct exec_args *a, struct list *ret)

@@ -123,12 +123,15 @@ struct exec_args {
 	uint8_t flags;
 	uint32_t rows, cols, open_files;
 	uint64_t timeout_ms;
-	char cwd[GUEST_MAX_PATH], user[64], tag[256], session[256];
+	char cwd[GUEST_MAX_PATH], user[GUEST_MAX_USER];
+	char tag[GUEST_MAX_NAME], session[GUEST_MAX_NAME];
 	struct list argv, env;
 };
 /* NULL: malformed. The directory is made absolute. */
 struct exec_args *exec_args_unpack(struct guest *g, struct unpack *u);
 void exec_args_free(struct exec_args *a);
+/* Can something start there? Else the stream is answered, and false. */
+bool command_has_cwd(struct stream *s, const char *cwd);
 /* The environment of what is to be run. */
 void exec_args_env(struct guest *g, const struct exec_args *a, struct list *ret);
 uint64_t command_mark(const struct command *c);

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #define SILENCE_MS 2000 /* a copy takes a few milliseconds; this is for a busy sandbox */
 #define PATIENCE_MS 10000
@@ -258,15 +257,10 @@ bool fork_request(struct guest *g, struct stream *s, struct unpack *u)
 	struct exec_args *a = exec_args_unpack(g, u);
 	struct command *park = command_find(g, eid);
 	const uint8_t foreign = GUEST_EXEC_TTY | GUEST_EXEC_SHELL | GUEST_EXEC_PARK;
-	struct stat st;
 
 	if (!a)
 		return false;
-	errno = 0;
-	if (stat(a->cwd, &st) < 0 || !S_ISDIR(st.st_mode)) {
-		int why = errno ? errno : ENOTDIR;
-
-		stream_error(s, why, "cwd: %s: %s", a->cwd, strerror(why));
+	if (!command_has_cwd(s, a->cwd)) {
 		exec_args_free(a);
 		return true;
 	}

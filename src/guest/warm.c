@@ -169,17 +169,18 @@ void warm_serve(struct guest *g)
 	}
 }
 
-static struct wish *unpack_wish(struct unpack *u)
+static struct wish *unpack_wish(const struct guest *g, struct unpack *u)
 {
 	struct wish *w = must_alloc(calloc(1, sizeof(*w)));
-	char cwd[GUEST_MAX_PATH];
+	char cwd[GUEST_MAX_PATH], absolute[GUEST_MAX_PATH];
 	const char *code;
 
 	w->kind = unpack_u8(u);
 	w->flags = unpack_u8(u);
 	w->timeout_ms = unpack_u64(u);
 	unpack_str(u, cwd, sizeof(cwd));
-	w->cwd = str_copy(cwd);
+	files_absolute(g, cwd, absolute, sizeof(absolute));
+	w->cwd = str_copy(*cwd ? absolute : files_workdir(g));
 	if (command_unpack_list(u, &w->argv) && command_unpack_list(u, &w->env)) {
 		code = unpack_bytes(u, &w->code_len);
 		w->code = must_alloc(malloc(w->code_len + 1));
@@ -195,7 +196,7 @@ bool run_request(struct guest *g, struct stream *s, struct unpack *u)
 {
 	static const struct stream_ops waiting = {.on_end = on_end};
 	size_t count = 0, bytes = (size_t)(u->end - u->at);
-	struct wish *w = unpack_wish(u);
+	struct wish *w = unpack_wish(g, u);
 
 	if (!w)
 		return false;
@@ -209,13 +210,14 @@ bool run_request(struct guest *g, struct stream *s, struct unpack *u)
 		stream_error(s, g->nest ? EBUSY : EOPNOTSUPP, "no warm sandbox can be had here");
 		return true;
 	}
+	/* A cell has the nest's directories. */
+	if (!str_equal(w->cwd, files_workdir(g)) && !command_has_cwd(s, w->cwd)) {
+		wish_free(w);
+		return true;
+	}
 	w->guest = g;
 	w->stream = s;
 	w->since_ns = now_ns();
-	if (!*w->cwd) {
-		free(w->cwd);
-		w->cwd = str_copy(files_workdir(g));
-	}
 	s->ops = &waiting;
 	s->arg = w;
 	w->back = g->wishes_end;

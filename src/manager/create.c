@@ -12,12 +12,35 @@
 #include <string.h>
 
 #define CONNECT_TRIES 4
+#define ENV_BYTES (48u << 10) /* the rest of the frame is for what stands beside it */
 
 static void fail_boot(struct job *j, const struct err *e);
 
 static bool is_nest(const struct create_options *o)
 {
 	return o->nest[0] + o->nest[1] > 0;
+}
+
+/* What a guest is told when it starts: one frame, and malformed words would be its end. */
+static int words_check(const struct create_options *o, struct err *e)
+{
+	const char *workdir = o->spec.workdir ? o->spec.workdir : "";
+	size_t bytes = 0;
+
+	for (size_t i = 0; i < o->env.count; i++)
+		bytes += strlen(o->env.items[i]) + sizeof(uint32_t);
+	if (o->env.count > GUEST_MAX_ARGS)
+		return err_field(e, ERR_INVALID, "env", "env: more than %d variables",
+				 GUEST_MAX_ARGS);
+	if (bytes > ENV_BYTES)
+		return err_field(e, ERR_INVALID, "env",
+				 "env: more than %u KB; put what is long "
+				 "into a file",
+				 ENV_BYTES >> 10);
+	if (strlen(workdir) >= GUEST_MAX_PATH)
+		return err_field(e, ERR_INVALID, "workdir", "workdir: has more than %d bytes",
+				 GUEST_MAX_PATH - 1);
+	return 0;
 }
 
 int create_check(struct manager *m, const struct caller *who, const struct create_options *o,
@@ -32,6 +55,8 @@ int create_check(struct manager *m, const struct caller *who, const struct creat
 	/* Those without an end live with their client, or are warm. */
 	if ((!is_nest(o) && tenant_check(m, who, e) < 0) ||
 	    (o->ttl_ms && manager_times_check(m, &o->ttl_ms, NULL, e) < 0))
+		return -1;
+	if (words_check(o, e) < 0)
 		return -1;
 	return limits_check(m, who, &o->spec.limits, e);
 }

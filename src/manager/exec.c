@@ -354,6 +354,18 @@ static void on_receipt(void *arg, const struct err *e)
 	}
 }
 
+static void on_refused(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct exec *x = arg;
+
+	(void)s;
+	x->answering = false;
+	if (x->detached)
+		exec_free(x);
+	else
+		fail(x, e);
+}
+
 static void on_no_audit(void *arg, struct sandbox *s, const struct err *e)
 {
 	(void)s;
@@ -430,6 +442,39 @@ static void pack_warm(const struct exec_request *r, struct buf *b)
 	pack_bytes(b, r->code, r->code_len);
 }
 
+/*
+ * Malformed words are the end of a guest's link, and with it of all that others run there: what the guest would
+ * take as such is refused here, by name.
+ */
+static int check_request(const struct exec_request *r, size_t packed, struct err *e)
+{
+	const struct {
+		const char *field, *text;
+		size_t size;
+	} texts[] = {{"cwd", r->cwd, GUEST_MAX_PATH},
+		     {"user", r->user, GUEST_MAX_USER},
+		     {"tag", r->tag, GUEST_MAX_NAME},
+		     {"session", r->session, GUEST_MAX_NAME}};
+
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+		if (texts[i].text && strlen(texts[i].text) >= texts[i].size)
+			return err_field(e, ERR_INVALID, texts[i].field,
+					 "%s: has more than %zu bytes", texts[i].field,
+					 texts[i].size - 1);
+	if (r->argv.count > GUEST_MAX_ARGS)
+		return err_field(e, ERR_INVALID, "cmd", "cmd: more than %d arguments",
+				 GUEST_MAX_ARGS);
+	if (r->env.count > GUEST_MAX_ARGS)
+		return err_field(e, ERR_INVALID, "env", "env: more than %d variables",
+				 GUEST_MAX_ARGS);
+	if (packed > GUEST_MAX_EXEC)
+		return err_field(e, ERR_INVALID, "cmd",
+				 "cmd: command, arguments and variables have more than %u KB; put "
+				 "what is long into a file or the input",
+				 GUEST_MAX_EXEC >> 10);
+	return 0;
+}
+
 /* What runs, cut: for the audit. Its role makes the bytes harmless. */
 static void name_command(const struct exec_request *r, char *text, size_t size)
 {
@@ -451,6 +496,7 @@ struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const s
 	uint32_t park = r->snippet ? snippets_park(s) : r->park;
 	struct exec *x = exec_new(s, r->warm ? G_RUN : park ? G_FORK : G_EXEC, ops, arg);
 	char command[200];
+	struct err e;
 
 	x->timeout_ms = r->timeout_ms;
 	x->background = r->background;
@@ -465,6 +511,10 @@ struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const s
 		pack_request(r, 0, &x->cold);
 	s->m->metrics.execs++;
 	x->answering = true;
+	if (check_request(r, x->request.len, &e) < 0) {
+		answer_later(s->m, on_refused, x, &e);
+		return x;
+	}
 	name_command(r, command, sizeof(command));
 	if (s->m->p.audit)
 		audit_decision(s, "exec", command, on_receipt, x);

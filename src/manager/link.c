@@ -36,7 +36,6 @@
 #define CREDIT_AT (GUEST_WINDOW / 4)
 #define SMALL_MAX 16
 #define BUCKETS 16
-#define EXEC_MAX (8u * GUEST_MAX_PAYLOAD)
 
 struct call {
 	struct link *link; /* NULL: over, only the last callback is due */
@@ -277,8 +276,8 @@ struct call *link_call(struct link *k, uint8_t type, const void *payload, size_t
 		err_set(&e, ERR_LIMIT, "too many calls to this sandbox at once");
 		return refuse_call(c, &e);
 	}
-	if (len >
-	    (type == G_EXEC || type == G_RUN || type == G_FORK ? EXEC_MAX : GUEST_MAX_PAYLOAD)) {
+	if (len > (type == G_EXEC || type == G_RUN || type == G_FORK ? GUEST_MAX_EXEC
+								     : GUEST_MAX_PAYLOAD)) {
 		err_set(&e, ERR_INVALID, "the request is too large");
 		return refuse_call(c, &e);
 	}

@@ -35,7 +35,10 @@
 #define GUEST_WINDOW (256u << 10)
 #define GUEST_MAX_STREAMS 1024 /* open at once; more are refused with EMFILE */
 #define GUEST_MAX_PATH 4096
-#define GUEST_MAX_ARGS 4096 /* argv and env: count of each; the request fits into 8 frames */
+#define GUEST_MAX_USER 64
+#define GUEST_MAX_NAME 256			/* tag and session */
+#define GUEST_MAX_ARGS 4096			/* argv and env: count of each */
+#define GUEST_MAX_EXEC (8u * GUEST_MAX_PAYLOAD) /* the whole of G_EXEC, G_RUN, G_FORK */
 
 /* What the guest finds open when it is executed; see sandbox/boot.h. */
 #define GUEST_FD_LISTENER 3 /* listening Unix stream socket */

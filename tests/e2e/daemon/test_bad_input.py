@@ -156,6 +156,30 @@ class BadInput(harness.Case):
         query = "&".join("a%d=1" % i for i in range(100))
         self.assertError(self.d.get("/v1/sandboxes?" + query), 400, "invalid")
 
+    def test_words_that_no_guest_takes(self):
+        """They are refused by name, and nothing else that runs there is lost."""
+        many, names = ["true"] + ["a"] * 5000, {"V%d" % i: "x" for i in range(5000)}
+        rows = [("cmd", {"cmd": many}), ("env", {"cmd": ["true"], "env": names}), ("cmd", {"shell": "#" * 600000}),
+                ("cwd", {"cmd": ["true"], "cwd": "/" + "a" * 5000}), ("cmd", {"code": "", "args": many})]
+        named = [("tag", {"cmd": ["true"], "tag": "t" * 300}), ("user", {"cmd": ["true"], "user": "u" * 300}),
+                 ("session", {"shell": "true", "session": "s" * 300})]
+        box = self.box()
+        eid = box.start(cmd=["sleep", "100"])
+        for field, body in rows + named:
+            with self.subTest(field, where="exec"):
+                self.assertError(box.exec(**body), 400, "invalid", field)
+        found = self.d.get("%s/execs/%d" % (box.path, eid)).json
+        self.assertTrue(found["running"], found)
+        for field, body in rows + [("env", {"cmd": ["true"], "env": {"A": "x" * 100000}})]:
+            for warm in "auto", "off":
+                with self.subTest(field, where="run", warm=warm):
+                    self.assertError(self.d.post("/v1/run", dict(body, warm=warm)), 400, "invalid", field)
+        for field, body in (("env", {"env": names}), ("workdir", {"workdir": "/" + "a" * 5000})):
+            with self.subTest(field, where="create"):
+                self.assertError(self.d.post("/v1/sandboxes", body), 400, "invalid", field)
+        denied = self.d.post("/v1/run", {"cmd": ["true"], "files": [{"path": "/etc/x", "content": ""}]})
+        self.assertError(denied, 403, "denied", "files")
+
     def test_malformed(self):
         rows = [
             b"GET\r\n\r\n", b"GET / HTTP/7.7\r\n\r\n",

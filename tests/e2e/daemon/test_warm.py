@@ -87,6 +87,10 @@ PROGRAMS = {
     "import own": "import this_is_not_there",
     "chained exit": "import sys\ntry:\n    sys.exit(5)\nfinally:\n    print('finally')",
     "excepthook": "import sys; sys.excepthook = lambda *a: print('mine'); 1 / 0",
+    "no excepthook": "import sys; sys.excepthook = None; 1 / 0",
+    "lost excepthook": "import sys; del sys.excepthook; 1 / 0",
+    "lost stdout": "import sys; del sys.stdout",
+    "lost streams": "import sys; del sys.stdout, sys.stderr",
     "keyboard": "raise KeyboardInterrupt",
     "write closed": "import sys; sys.stdout.close(); print('x')",
     "base exception": "raise BaseException('x')",
@@ -181,11 +185,23 @@ class Warm(harness.Case):
         record = self.run_warm(code="import sys; print(len(sys.stdin.read()))", stdin="x" * size)
         self.assertEqual(record["stdout"], "%d\n" % size)
 
+    def test_directory_to_start_in(self):
+        for what in {"code": "import os; print(os.getcwd(), os.environ['PWD'])"}, {"shell": "echo $(pwd -P) $PWD"}:
+            with self.subTest(what):
+                self.assertEqual(self.run_warm(cwd="../tmp", **what)["stdout"].split()[0], "/tmp")
+                self.assertEqual(self.run_warm(cwd="/usr/lib", **what)["stdout"], "/usr/lib /usr/lib\n")
+                for cwd, status, kind in (("/nowhere", 404, "not_found"), ("sub", 404, "not_found"),
+                                          ("/etc/passwd", 400, "invalid")):
+                    self.assertError(self.d.post("/v1/run", dict(what, cwd=cwd)), status, kind, "cwd")
+        self.assertTrue(self.run_warm(cmd=["true"], env={"PYTHONHASHSEED": "1", "PATH": "/bin"}))
+
     def test_what_cannot_be_warm_is_cold(self):
         for body in (
             {"code": "pass", "warm": "off"},
             {"code": "pass", "files": [{"path": "a", "content": "b"}]}, {"code": "pass", "capture": ["*"]},
-            {"code": "pass", "env": {"PYTHONHASHSEED": "1"}}, {"code": "pass", "require": ["seccomp"]},
+            {"code": "pass", "env": {"PYTHONHASHSEED": "1"}}, {"code": "pass", "env": {"LC_ALL": "C"}},
+            {"code": "pass", "env": {"PATH": "/bin"}}, {"code": "pass", "env": {"LD_PRELOAD": ""}},
+            {"code": "pass", "require": ["seccomp"]},
             {"code": "true", "language": "bash"},
         ):
             with self.subTest(body):
