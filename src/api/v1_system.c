@@ -40,6 +40,21 @@ static json_t *seconds(uint64_t t)
 	return t && *utc_text(t, 0, 0, text) ? json_string(text) : json_null();
 }
 
+/* null: no ceiling of its own. */
+static json_t *bound(uint64_t value, double unit)
+{
+	if (!value)
+		return json_null();
+	return unit > 1 ? json_real((double)value / unit) : json_integer((json_int_t)value);
+}
+
+static json_t *describe_ceiling(const struct limits *l)
+{
+	return json_pack("{s:o, s:o, s:o, s:o, s:o}", "memory", bound(l->memory_bytes, 1), "cpus",
+			 bound(l->cpus_milli, 1000), "pids", bound(l->pids, 1), "disk",
+			 bound(l->disk_bytes, 1), "timeout", bound(l->timeout_ms, 1000));
+}
+
 static json_t *describe_token(const struct token *t)
 {
 	char scopes[64];
@@ -49,6 +64,7 @@ static json_t *describe_token(const struct token *t)
 	o = json_pack("{s:s, s:s, s:s, s:i, s:I, s:I}", "id", t->id, "name", t->name, "scopes",
 		      scopes, "trust", t->trust, "max_sandboxes", (json_int_t)t->max_sandboxes,
 		      "rate_per_minute", (json_int_t)t->rate_per_minute);
+	json_object_set_new(o, "ceiling", describe_ceiling(&t->ceiling));
 	json_object_set_new(o, "expires_at", seconds(t->expires));
 	json_object_set_new(o, "created_at", seconds(t->created));
 	return o;

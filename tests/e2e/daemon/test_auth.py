@@ -136,6 +136,8 @@ class Auth(harness.Case):
     def test_ceiling_below_the_defaults(self):
         """Who asks for nothing gets what it may have; who asks for more is refused."""
         key = self.d.token("below", "--memory", "96M", "--pids", "50", "--timeout", "2s")
+        shown = [t for t in self.d.get("/v1/tokens").json["tokens"] if t["name"] == "below"][0]
+        self.assertEqual(shown["ceiling"], {"memory": 96 << 20, "cpus": None, "pids": 50, "disk": None, "timeout": 2.0})
         box = self.box(key)
         limits = box.get("").json["limits"]
         self.assertEqual((limits["memory"], limits["disk"], limits["pids"], limits["timeout"]),
