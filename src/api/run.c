@@ -299,7 +299,7 @@ static void on_record(void *arg, const char *text, size_t len, const struct err 
 
 	r->capture = NULL;
 	if (!text && r->warm && warm_is_refusal(e)) {
-		manager_nest_refused(r->api->manager, &r->who, &r->options.spec.limits, e);
+		manager_nest_refused(r->api->manager, &r->who, &r->options.spec, e);
 		say_why(r, e->msg);
 		if (!as_cli(r)) {
 			start_cold(r);
@@ -571,7 +571,7 @@ static bool start_warm(struct run *r)
 	const char *why = NULL;
 
 	if (may_be_warm(r))
-		nest = manager_nest(r->api->manager, &r->who, &r->options.spec.limits, &why);
+		nest = manager_nest(r->api->manager, &r->who, &r->options.spec, &why);
 	if (!nest) {
 		if (why)
 			say_why(r, why);

@@ -146,6 +146,8 @@ struct manager {
 void warm_layers(const struct sandbox *s, layer_set proven, int landlock_abi, struct result *r);
 /* How many runs of this token are in warm sandboxes: they count as its sandboxes. */
 uint32_t warm_running(struct manager *m, const char *token);
+/* Other settings: what nests are made of, and what they load, may be another thing now. */
+void warm_change(struct manager *m);
 /* Frees what is known of nests; they themselves live on. */
 void warm_stop(struct manager *m);
 

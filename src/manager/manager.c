@@ -490,6 +490,7 @@ void manager_set_config(struct manager *m, const struct config *config)
 	m->p.config = config;
 	m->output.max = config->output_budget;
 	pool_change(m, old);
+	warm_change(m);
 }
 
 struct budget *manager_output(struct manager *m)

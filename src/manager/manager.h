@@ -233,15 +233,15 @@ void exec_capture_cancel(struct capture_run *c);
 
 /* ---- warm sandboxes (warm.c) ---- */
 /*
- * The nest of this caller for these limits, in which commands with `warm` set can run at once. NULL: there is none, or
+ * The nest of this caller for this image and these limits, in which commands with `warm` set can run at once. NULL: there is none, or
  * not yet, and *ret_why says so in a few words (NULL: they are off); one is made meanwhile if it may be.
  */
 struct sandbox *manager_nest(struct manager *m, const struct caller *who,
-			     const struct limits *limits, const char **ret_why);
+			     const struct sandbox_spec *spec, const char **ret_why);
 /* It was tried, and said no (warm_is_refusal). */
-void manager_nest_refused(struct manager *m, const struct caller *who, const struct limits *limits,
-			  const struct err *e);
-/* Is what is asked for what a nest gives (with whatever limits), and may this caller have it? */
+void manager_nest_refused(struct manager *m, const struct caller *who,
+			  const struct sandbox_spec *spec, const struct err *e);
+/* Is what is asked for what a nest gives (with whatever image and limits), and may this caller have it? */
 bool manager_nest_suits(struct manager *m, const struct caller *who,
 			const struct create_options *o);
 /* An error that means: not warm, nothing has run, try another way. */

@@ -1,7 +1,7 @@
 /*
- * Warm sandboxes: a nest (sandbox/cell.h) for each token that runs things and the limits it runs them
- * with, made when it first does (with other limits than the usual ones: when it does so again) and ended
- * when it has not for a while. A nest is a transient sandbox that nobody can find or list. What cannot
+ * Warm sandboxes: a nest (sandbox/cell.h) for each token that runs things and the image and limits it runs them
+ * with, made when it first does (with other than the usual ones: when it does so again) and ended
+ * when it has not for a while, or when the settings change. A nest is a transient sandbox that nobody can find or list. What cannot
  * run warm runs cold, and the record says why.
  */
 #include "manager/inner.h"
@@ -26,7 +26,7 @@
 #define RETRY_MOST_MS 300000
 
 enum nest_state {
-	NEST_NAMED, /* limits that were asked for once */
+	NEST_NAMED, /* an image or limits that were asked for once */
 	NEST_MAKING,
 	NEST_READY,
 	NEST_FAILED,
@@ -36,6 +36,7 @@ struct nest {
 	struct manager *m;
 	struct caller who;
 	struct limits limits; /* of what runs in it; timeout and output are kept by others */
+	char image[CONFIG_NAME];
 	enum nest_state state;
 	bool is_retired;   /* takes nothing new, and ends with what runs in it */
 	struct sandbox *s; /* held while it is ready */
@@ -51,11 +52,23 @@ static bool is_of(const struct nest *n, const char *token)
 	return !n->is_retired && str_equal(n->who.token, token);
 }
 
-static struct nest *find(struct manager *m, const char *token, const struct limits *l)
+/* What tells nests of one token apart. */
+struct nest_kind {
+	struct limits limits;
+	const char *image;
+};
+
+static bool is_kind(const struct nest *n, const struct nest_kind *k)
+{
+	return memcmp(&n->limits, &k->limits, sizeof(k->limits)) == 0 &&
+	       str_equal(n->image, k->image);
+}
+
+static struct nest *find(struct manager *m, const char *token, const struct nest_kind *k)
 {
 	struct nest *n = m->nests;
 
-	while (n && (!is_of(n, token) || memcmp(&n->limits, l, sizeof(*l)) != 0))
+	while (n && (!is_of(n, token) || !is_kind(n, k)))
 		n = n->next;
 	return n;
 }
@@ -93,10 +106,11 @@ static void on_idle(void *arg)
 {
 	struct nest *n = arg;
 	int64_t left_ms = IDLE_MS - (now_ns() - n->used_ns) / 1000000;
+	bool busy = n->state == NEST_MAKING || (n->s && n->s->active);
 
 	if (n->is_retired)
-		left_ms = n->s && n->s->active ? RETIRED_MS : 0;
-	else if (n->state == NEST_MAKING || (n->s && n->s->active))
+		left_ms = busy ? RETIRED_MS : 0;
+	else if (busy)
 		left_ms = IDLE_MS;
 	if (left_ms > 0) {
 		loop_timer_set(n->m->p.loop, &n->idle, (uint64_t)left_ms);
@@ -130,7 +144,12 @@ static void on_made(void *arg, struct sandbox *s, const struct err *e)
 	n->retry_ms = 0;
 }
 
-/* The options of what a nest gives: the daemon's defaults for a run, but for the limits. */
+static const char *image_of(const struct sandbox_spec *s)
+{
+	return s->image ? s->image : "host";
+}
+
+/* The options of what a nest gives: the daemon's defaults for a run, but for image and limits. */
 static int plain_options(const struct manager *m, struct create_options *ret, struct err *e)
 {
 	create_options_init(ret, m);
@@ -142,23 +161,23 @@ static int plain_options(const struct manager *m, struct create_options *ret, st
 }
 
 /* Without what the cell does not see to. */
-static struct limits cell_limits(const struct limits *l)
+static struct nest_kind kind_of(const struct sandbox_spec *s)
 {
-	struct limits own = *l;
+	struct nest_kind k = {s->limits, image_of(s)};
 
-	own.timeout_ms = own.output_bytes = 0;
-	return own;
+	k.limits.timeout_ms = k.limits.output_bytes = 0;
+	return k;
 }
 
-static bool is_usual(const struct manager *m, const struct limits *l)
+static bool is_usual(const struct nest *n)
 {
 	struct create_options plain;
-	struct limits usual;
+	struct nest_kind usual;
 	struct err e;
-	bool same = plain_options(m, &plain, &e) == 0;
+	bool same = plain_options(n->m, &plain, &e) == 0;
 
-	usual = cell_limits(&plain.spec.limits);
-	same = same && memcmp(&usual, l, sizeof(usual)) == 0;
+	usual = kind_of(&plain.spec);
+	same = same && is_kind(n, &usual);
 	create_options_done(&plain);
 	return same;
 }
@@ -175,23 +194,26 @@ static void make(struct nest *n)
 		return;
 	}
 	o.spec.limits = n->limits;
+	free(o.spec.image);
+	o.spec.image = str_copy(n->image);
 	/* It begins with as many as the operator says, and grows up to this while requests wait. */
 	o.nest[0] = o.nest[1] = SLOTS_MAX;
 	manager_create(n->m, &n->who, &o, on_made, n);
 }
 
-static struct nest *add(struct manager *m, const struct caller *who, const struct limits *l)
+static struct nest *add(struct manager *m, const struct caller *who, const struct nest_kind *k)
 {
 	struct nest *n = must_alloc(calloc(1, sizeof(*n)));
 
 	*n = (struct nest){
-		.m = m, .who = *who, .limits = *l, .used_ns = now_ns(), .next = m->nests};
+		.m = m, .who = *who, .limits = k->limits, .used_ns = now_ns(), .next = m->nests};
+	snprintf(n->image, sizeof(n->image), "%s", k->image);
 	/* Whoever runs something in it was judged before. */
 	n->who.has_ceiling = false;
 	n->idle = (struct loop_timer){.call = on_idle, .arg = n};
 	loop_timer_set(m->p.loop, &n->idle, IDLE_MS);
 	m->nests = n;
-	if (is_usual(m, l))
+	if (is_usual(n))
 		make(n);
 	return n;
 }
@@ -235,10 +257,10 @@ static bool is_lost(const struct nest *n)
 }
 
 /* May this be had? If so, it is being made, if it is not there. */
-static struct nest *find_or_add(struct manager *m, const struct caller *who, const struct limits *l,
-				const char **ret_why)
+static struct nest *find_or_add(struct manager *m, const struct caller *who,
+				const struct nest_kind *k, const char **ret_why)
 {
-	struct nest *n = find(m, who->token, l);
+	struct nest *n = find(m, who->token, k);
 	bool is_new = !n;
 
 	if (is_new && !make_room(m, who->token)) {
@@ -246,21 +268,22 @@ static struct nest *find_or_add(struct manager *m, const struct caller *who, con
 		return NULL;
 	}
 	if (is_new)
-		n = add(m, who, l);
+		n = add(m, who, k);
 	else if (n->state == NEST_NAMED)
 		make(n);
 	return n;
 }
 
 struct sandbox *manager_nest(struct manager *m, const struct caller *who,
-			     const struct limits *limits, const char **ret_why)
+			     const struct sandbox_spec *spec, const char **ret_why)
 {
 	static const char *const why[] = {
 		[NEST_NAMED] =
-			"warm sandboxes with these limits are made if they are asked for again",
+			"warm sandboxes with these limits or of this image are made if they are "
+			"asked for again",
 		[NEST_MAKING] = "warm sandboxes are being made",
 		[NEST_READY] = NULL};
-	struct limits own = cell_limits(limits);
+	struct nest_kind own = kind_of(spec);
 	struct nest *n;
 
 	*ret_why = NULL;
@@ -280,10 +303,10 @@ struct sandbox *manager_nest(struct manager *m, const struct caller *who,
 	return n->state == NEST_READY ? n->s : NULL;
 }
 
-void manager_nest_refused(struct manager *m, const struct caller *who, const struct limits *limits,
-			  const struct err *e)
+void manager_nest_refused(struct manager *m, const struct caller *who,
+			  const struct sandbox_spec *spec, const struct err *e)
 {
-	struct limits own = cell_limits(limits);
+	struct nest_kind own = kind_of(spec);
 	struct nest *n = e->errnum == ESTALE ? find(m, who->token, &own) : NULL;
 
 	/* Its files are not those of its image any more. The next request has another made. */
@@ -301,21 +324,23 @@ uint32_t warm_running(struct manager *m, const char *token)
 	return count;
 }
 
+static bool has_usual_name(const struct sandbox_spec *s)
+{
+	return !s->hostname || str_equal(s->hostname, "cloche");
+}
+
 bool manager_nest_suits(struct manager *m, const struct caller *who, const struct create_options *o)
 {
-	struct create_options plain;
+	const char *image = image_of(&o->spec);
 	struct err e;
-	bool same = plain_options(m, &plain, &e) == 0;
 
 	/* What this caller may not have is refused by name, as it is if it starts cold. */
-	same = same && create_check(m, who, o, &e) == 0;
-	same = same && o->spec.root == ROOT_RO && o->spec.level == LEVEL_CONTAINER &&
-	       o->spec.net == NET_NONE && o->spec.guard == GUARD_OFF &&
-	       o->spec.require.count == 0 && o->spec.optional.count == 0 && o->volume_count == 0 &&
-	       !o->snapshot[0] && !o->spec.workdir &&
-	       (!o->spec.image || str_equal(o->spec.image, plain.spec.image));
-	create_options_done(&plain);
-	return same;
+	return create_check(m, who, o, &e) == 0 && o->spec.root == ROOT_RO &&
+	       o->spec.level == LEVEL_CONTAINER && o->spec.net == NET_NONE &&
+	       o->spec.guard == GUARD_OFF && o->spec.require.count == 0 &&
+	       o->spec.optional.count == 0 && o->volume_count == 0 && !o->snapshot[0] &&
+	       !o->spec.workdir && has_usual_name(&o->spec) && o->spec.provider == PROVIDER_NS &&
+	       (str_equal(image, "host") || config_image_find(m->p.config, image));
 }
 
 bool warm_is_refusal(const struct err *e)
@@ -343,6 +368,12 @@ void warm_layers(const struct sandbox *s, layer_set proven, int landlock_abi, st
 	r->disk = proven & LAYER_BIT(LAYER_DISK) ? "tmpfs" : "none";
 	memcpy(r->denial_kinds, kinds, sizeof(kinds));
 	memcpy(r->recycled, recycled, sizeof(recycled) - (has_cgroup ? 0 : sizeof(*recycled)));
+}
+
+void warm_change(struct manager *m)
+{
+	for (struct nest *n = m->nests; n; n = n->next)
+		retire(n);
 }
 
 void warm_stop(struct manager *m)

@@ -200,6 +200,7 @@ class Warm(harness.Case):
             {"code": "pass", "warm": "off"},
             {"code": "pass", "files": [{"path": "a", "content": "b"}]}, {"code": "pass", "capture": ["*"]},
             {"code": "pass", "env": {"PYTHONHASHSEED": "1"}}, {"code": "pass", "env": {"LC_ALL": "C"}},
+            {"code": "import socket; exit(socket.gethostname() != 'mine')", "hostname": "mine"},
             {"code": "pass", "env": {"PATH": "/bin"}}, {"code": "pass", "env": {"LD_PRELOAD": ""}},
             {"code": "pass", "require": ["seccomp"]},
             {"code": "true", "language": "bash"},

@@ -4,6 +4,7 @@ import glob
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import unittest
@@ -18,6 +19,13 @@ images:
   mine: %s
 sandbox:
   image: mine
+warm:
+  slots: 2
+  preload: [marker]
+"""
+IMAGES_CONFIG = """
+images:
+  mine: %s
 warm:
   slots: 2
   preload: [marker]
@@ -53,13 +61,15 @@ def make_image(root):
 class Steps:
     """What a daemon's runs see while a module changes; self.daemon and self.modules are given."""
 
+    asked = {}
+
     def write(self, name, text):
         with open(os.path.join(self.modules, name), "w", encoding="utf-8") as file:
             file.write(text)
 
     def value(self):
         """Of the module, and whether the run was warm."""
-        reply = self.daemon.post("/v1/run", {"code": "import marker; print(marker.VALUE)"})
+        reply = self.daemon.post("/v1/run", dict(self.asked, code="import marker; print(marker.VALUE)"))
         assert reply.status == 200 and reply.json["exit_code"] == 0, reply
         is_warm, notes = bool(reply.json["layers"]["recycled"]), reply.json["notes"]
         assert is_warm == (not any(n.startswith("Ran cold: ") for n in notes)), reply
@@ -99,6 +109,36 @@ class Renewal(unittest.TestCase):
         finally:
             steps.daemon.stop()
             steps.daemon.remove()
+
+    def test_of_an_image_that_is_asked_for(self):
+        """It has interpreters of its own, beside the host's; and others when the settings mean another one."""
+        steps = Steps()
+        steps.daemon, steps.asked = harness.Daemon(), {"image": "mine"}
+        roots = [os.path.join(steps.daemon.dir, name) for name in ("one", "two")]
+        for value, root in enumerate(roots, 5):
+            steps.modules = make_image(root)
+            steps.write("marker.py", "VALUE = %d\n" % value)
+        steps.daemon.config = IMAGES_CONFIG % roots[0]
+        steps.daemon.start()
+        try:
+            steps.follow(5)
+            self.assertIn("ModuleNotFoundError", self.of_host(steps.daemon))
+            with open(os.path.join(steps.daemon.dir, "cloche.yaml"), "w", encoding="utf-8") as file:
+                file.write(IMAGES_CONFIG % roots[1])
+            steps.daemon.process.send_signal(signal.SIGHUP)
+            steps.follow(6)
+            unknown = steps.daemon.post("/v1/run", {"code": "pass", "image": "nowhere"})
+            self.assertEqual((unknown.status, unknown.error["field"]), (404, "image"), unknown)
+        finally:
+            steps.daemon.stop()
+            steps.daemon.remove()
+
+    def of_host(self, daemon):
+        def ask():
+            record = daemon.post("/v1/run", {"code": "import marker"}).json
+            return record["layers"]["recycled"] and record["stderr"]
+
+        return harness.until(ask, "a warm run of the host's Python")
 
     @unittest.skipUnless(harness.ROOT, cl.ONLY_ROOT + "mounts over a directory of the host's Python")
     def test_of_the_host(self):
