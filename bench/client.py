@@ -106,13 +106,16 @@ class Client:
 
 
 def askbench(build, d, options, *steps):
-    """bench/askbench.c: each step is a method, a path, a body and what must be in the answer; microseconds."""
+    """bench/askbench.c: each step is a method, a path, a body and what must be in the answer; microseconds.
+    With the option -1 a pair: of those that asked at one moment, and alone."""
     argv = [os.path.join(build, "bench/askbench"), *map(str, options), d.sock]
     done = subprocess.run([*argv, *(word for step in steps for word in step)], capture_output=True, text=True,
                           check=False)
     if done.returncode:
         raise RuntimeError("askbench: " + done.stderr[-300:])
-    return dict(zip(("count", "min", "p50", "p99", "max", "rate"), map(float, done.stdout.split("\t"))))
+    found = [dict(zip(("count", "min", "p50", "p99", "max", "rate"), map(float, line.split("\t"))))
+             for line in done.stdout.splitlines()]
+    return found if "-1" in options else found[0]
 
 
 def processes_below(top):

@@ -184,11 +184,10 @@ def section_clients(b):
 
 
 def section_burst(b):
-    """As many at one moment as there are slots; then a hundred."""
+    """As many at one moment as there are slots, in turns with one alone; then a hundred."""
     d = b.daemon()
     request, answer = body(code=PRINT[0]), PRINT[1]
-    one = b.askbench(d, ["-n", 20 if QUICK else 60, "-b", 50], request, answer)
-    burst = b.askbench(d, ["-c", 4, "-n", 80 if QUICK else 400, "-b", 100], request, answer)
+    burst, one = b.askbench(d, ["-c", 4, "-n", 80 if QUICK else 800, "-b", 60, "-1"], request, answer)
     crowd = b.askbench(d, ["-c", 100, "-n", 200 if QUICK else 1000, "-b", 200], request, answer)
     rows = [[name, "%.2f" % (m["p50"] / 1000), "%.2f" % (m["p99"] / 1000), "%.2f" % (m["max"] / 1000),
              bench_run.ratio(m["p99"], one["p50"])]
