@@ -16,11 +16,6 @@
 
 static void fail_boot(struct job *j, const struct err *e);
 
-static bool is_nest(const struct create_options *o)
-{
-	return o->nest[0] + o->nest[1] > 0;
-}
-
 /* What a guest is told when it starts: one frame, and malformed words would be its end. */
 static int words_check(const struct create_options *o, struct err *e)
 {
@@ -53,7 +48,7 @@ int create_check(struct manager *m, const struct caller *who, const struct creat
 		return -1;
 	}
 	/* Those without an end live with their client, or are warm. */
-	if ((!is_nest(o) && tenant_check(m, who, e) < 0) ||
+	if ((!options_are_nest(o) && tenant_check(m, who, e) < 0) ||
 	    (o->ttl_ms && manager_times_check(m, &o->ttl_ms, NULL, e) < 0))
 		return -1;
 	if (words_check(o, e) < 0)
@@ -96,7 +91,7 @@ void manager_create(struct manager *m, const struct caller *who, struct create_o
 	s->owner = s->actor = *who;
 	s->created_ms = creation_time(m);
 	sandbox_add(s);
-	if (!is_nest(&s->o))
+	if (!options_are_nest(&s->o))
 		tenant_enter(s);
 	j = job_new(s, JOB_CREATE, BY_CLIENT);
 	j->done = done;

@@ -142,6 +142,8 @@ struct manager {
 };
 
 /* ---- warm.c ---- */
+/* Not a sandbox that somebody asked for, but one whose cells are. */
+bool options_are_nest(const struct create_options *o);
 /* The layers of a warm run: its own, and what it shares with those before it. */
 void warm_layers(const struct sandbox *s, layer_set proven, int landlock_abi, struct result *r);
 /* How many runs of this token are in warm sandboxes: they count as its sandboxes. */

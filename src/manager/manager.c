@@ -162,8 +162,10 @@ void sandbox_add(struct sandbox *s)
 	sandbox_hold(s);
 	if (s->pooled)
 		m->metrics.pooled++;
+	else if (options_are_nest(&s->o))
+		m->metrics.nests++;
 	else if (s->o.transient)
-		m->metrics.transient++;
+		m->metrics.runs++;
 	else
 		m->metrics.by_state[s->state]++;
 }
@@ -188,8 +190,10 @@ void sandbox_remove(struct sandbox *s)
 	s->known = false;
 	if (s->pooled)
 		m->metrics.pooled--;
+	else if (options_are_nest(&s->o))
+		m->metrics.nests--;
 	else if (s->o.transient)
-		m->metrics.transient--;
+		m->metrics.runs--;
 	else
 		m->metrics.by_state[s->state]--;
 	sandbox_release(s);

@@ -266,7 +266,7 @@ struct manager_histogram {
 
 struct manager_metrics {
 	uint64_t by_state[STATE_COUNT]; /* now; without the pool */
-	uint64_t pooled, transient;	/* now */
+	uint64_t pooled, runs, nests;	/* now */
 	uint64_t created, destroyed, failed, boots, boot_retries, boot_failures;
 	uint64_t pool_hits, pool_misses;
 	uint64_t execs, execs_failed, links_lost, audit_refusals;

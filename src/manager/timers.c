@@ -155,6 +155,8 @@ void sandbox_used(struct sandbox *s)
 void sandbox_active(struct sandbox *s, int by)
 {
 	s->active += (unsigned)by;
+	if (options_are_nest(&s->o))
+		s->m->metrics.runs += (uint64_t)by;
 	sandbox_used(s);
 }
 

@@ -343,6 +343,11 @@ bool manager_nest_suits(struct manager *m, const struct caller *who, const struc
 	       (str_equal(image, "host") || config_image_find(m->p.config, image));
 }
 
+bool options_are_nest(const struct create_options *o)
+{
+	return o->nest[0] + o->nest[1] > 0;
+}
+
 bool warm_is_refusal(const struct err *e)
 {
 	return e->errnum == EAGAIN || e->errnum == EBUSY || e->errnum == EOPNOTSUPP ||

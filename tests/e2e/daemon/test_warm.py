@@ -195,6 +195,19 @@ class Warm(harness.Case):
                     self.assertError(self.d.post("/v1/run", dict(what, cwd=cwd)), status, kind, "cwd")
         self.assertTrue(self.run_warm(cmd=["true"], env={"PYTHONHASHSEED": "1", "PATH": "/bin"}))
 
+    def gauges(self):
+        lines = self.d.get("/metrics").body.decode().splitlines()
+        return [int(line.split()[1]) for line in lines if line.startswith(("cloche_runs_active ", "cloche_nests "))]
+
+    def test_runs_are_counted_and_nests_are_not_runs(self):
+        harness.until(lambda: self.gauges()[0] == 0, "the end of all runs")
+        self.assertGreater(self.gauges()[1], 0)
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            runs = [pool.submit(self.d.post, "/v1/run", {"cmd": ["sleep", "1"], "warm": w}) for w in ("auto", "off")]
+            harness.until(lambda: self.gauges()[0] == 2, "two runs in the gauge")
+            self.assertEqual([r.result().status for r in runs], [200, 200])
+        harness.until(lambda: self.gauges()[0] == 0, "the end of both")
+
     def test_what_cannot_be_warm_is_cold(self):
         for body in (
             {"code": "pass", "warm": "off"},
