@@ -84,7 +84,7 @@ REFUSED_NODES = {
     "Await": "asynchronous code has frames that can be walked",
     "TryStar": "except* is not needed for calculations",
 }
-IDENTIFIERS = ("id", "attr", "name", "arg", "asname", "rest")
+IDENTIFIERS = ("id", "attr", "name", "arg", "rest")
 
 # Public names that would undo the checks, by module.
 HIDDEN = {
@@ -271,6 +271,7 @@ class Checker:
             self.add(node, "builtin", name, "builtin '%s' is not one that only computes" % name)
 
     def check_Import(self, node, _bound):
+        self.check_new_names(node)
         for alias in node.names:
             self.check_module(node, alias.name)
 
@@ -279,11 +280,18 @@ class Checker:
             self.add(node, "import", "." * node.level + (node.module or ""),
                      "relative imports have nothing to be relative to")
             return
+        self.check_new_names(node)
         self.check_module(node, node.module)
         for alias in node.names:
             reason = refuse_attribute(alias.name)
             if reason and node.module != "__future__":
                 self.add(node, "attribute", alias.name, reason)
+
+    def check_new_names(self, node):
+        for alias in node.names:
+            reason = alias.asname and refuse_name(alias.asname)
+            if reason:
+                self.add(node, "name", alias.asname, reason)
 
     def check_module(self, node, name):
         reason = self.lists.refuses(name)
