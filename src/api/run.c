@@ -336,7 +336,8 @@ static void on_put(void *arg, const struct err *e)
 	if (e) {
 		why = *e;
 		err_wrap(&why, "files: %.100s", r->files[r->file_at].path);
-		snprintf(why.field, sizeof(why.field), "files");
+		if (why.kind != ERR_SYSTEM)
+			snprintf(why.field, sizeof(why.field), "files");
 		fail(r, &why);
 		return;
 	}

@@ -316,7 +316,7 @@ static void begin(struct exec *x)
 	struct err e;
 
 	if (!x->s->link || x->s->state != STATE_RUNNING) {
-		err_set(&e, ERR_CONFLICT, "the sandbox is %s", state_name(x->s->state));
+		sandbox_cannot_be_asked(x->s, &e);
 		fail(x, &e);
 		return;
 	}

@@ -46,7 +46,7 @@ static void ask(struct sandbox *s, uint8_t type, struct buf *b, const struct cal
 
 	*a = *given;
 	if (!s->link || s->state != STATE_RUNNING) {
-		err_set(&e, ERR_CONFLICT, "the sandbox is %s", state_name(s->state));
+		sandbox_cannot_be_asked(s, &e);
 		json_decref(a->value);
 		answer_json_later(s->m, a->done, a->arg, NULL, &e);
 		free(a);

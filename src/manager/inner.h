@@ -208,6 +208,8 @@ void boot_failed(struct job *j, const struct err *e);
 void connect_begin(struct job *j);
 void sandbox_open_link(struct sandbox *s, int fd, uint64_t generation);
 void sandbox_close_link(struct sandbox *s);
+/* Why not: it does not run, or its link is lost and being taken up again (EBUSY). */
+void sandbox_cannot_be_asked(const struct sandbox *s, struct err *e);
 /* G_CONFIGURE with what holds now; on_end as of link.h. */
 void sandbox_configure(struct sandbox *s, uint64_t ttl_ms, const struct call_ops *ops, void *arg);
 /* May this caller have such a sandbox, now? */
