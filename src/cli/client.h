@@ -31,6 +31,8 @@ int client_call(struct client *c, const char *method, const char *path, json_t *
 		struct err *e);
 /* The head of an answer is there and is not 2xx: reads the rest and makes an error of it. Returns -1. */
 int client_error(struct http *h, const struct http_response *r, struct err *e);
+/* The same for 2xx: the rest is JSON, or nothing (null). The caller frees it. */
+int client_answer(struct http *h, json_t **ret, struct err *e);
 /* A connection of one's own, for streams; the caller closes it. */
 struct http *client_connect(const struct client *c, struct err *e);
 
@@ -89,6 +91,8 @@ int print_json(json_t *value);
 /* The exit status once stdout is flushed. */
 int finish_stdout(int status);
 
+/* A string of any bytes; of those that are not UTF-8 a sanitised one. */
+json_t *client_text(const char *text);
 /* Text of a member, or NULL. */
 const char *text_at(const json_t *object, const char *key);
 double number_at(const json_t *object, const char *key);

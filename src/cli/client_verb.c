@@ -225,6 +225,17 @@ int print_json(json_t *value)
 	return finish_stdout(text ? 0 : EXIT_CLOCHE);
 }
 
+json_t *client_text(const char *text)
+{
+	json_t *value = json_string(text);
+	char clean[8192];
+
+	if (value)
+		return value;
+	str_sanitise(clean, sizeof(clean), text, strlen(text));
+	return json_string(clean);
+}
+
 const char *text_at(const json_t *object, const char *key)
 {
 	return json_string_value(json_object_get(object, key));

@@ -6,16 +6,15 @@
 #include "cli/files_cmd.h"
 
 #include "base/auto.h"
-#include "base/clock.h"
-#include "base/io.h"
 #include "base/str.h"
 #include "cli/cli.h"
 #include "cli/client.h"
+#include "cli/transfer.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <libgen.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,15 +22,12 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#define PIECE (256u << 10)
-
 /* ---- ID:PATH ---- */
 
 struct place {
-	bool inside;
 	char id[64];
-	const char *path;
-	char encoded[8192];
+	char path[PATH_MAX];
+	char encoded[3 * PATH_MAX + 8]; /* the same as part of a URL */
 };
 
 /* "ID:PATH" is inside; "./a:b", "/a:b" and what has no colon is not. */
@@ -42,146 +38,23 @@ static bool is_inside(const char *arg)
 	return colon && colon != arg && !memchr(arg, '/', (size_t)(colon - arg)) && arg[0] != '.';
 }
 
+static int set_path(struct place *p, const char *path, struct err *e)
+{
+	if (strlen(path) >= sizeof(p->path))
+		return err_set(e, ERR_INVALID, "the path is too long");
+	strcpy(p->path, path);
+	http_encode(p->encoded, sizeof(p->encoded), path, true);
+	return 0;
+}
+
 static int find_place(struct client *c, const char *arg, struct place *ret, struct err *e)
 {
 	auto_free char *box = str_format("%.*s", (int)strcspn(arg, ":"), arg);
 	const char *colon = strchr(arg, ':');
 
-	ret->inside = true;
-	ret->path = colon && colon[1] ? colon + 1 : "/workspace";
-	if (strlen(ret->path) * 3 >= sizeof(ret->encoded))
-		return err_set(e, ERR_INVALID, "the path is too long");
-	http_encode(ret->encoded, sizeof(ret->encoded), ret->path, true);
+	if (set_path(ret, colon && colon[1] ? colon + 1 : "/workspace", e) < 0)
+		return -1;
 	return client_find(c, box, ret->id, sizeof(ret->id), e);
-}
-
-/* ---- progress ---- */
-
-struct progress {
-	bool on;
-	int64_t total, done; /* total -1: not known */
-	int64_t started_ns, shown_ns;
-};
-
-static void progress_start(struct progress *p, int64_t total)
-{
-	*p = (struct progress){.on = isatty(STDERR_FILENO), .total = total, .started_ns = now_ns()};
-}
-
-/* Nothing for copies that are over at once; then ten times a second. */
-static void progress_add(struct progress *p, size_t n)
-{
-	int64_t now = p->on ? now_ns() : 0;
-	char done[16], total[16], rate[16], bar[31];
-	double seconds = (double)(now - p->started_ns) / 1e9;
-	int filled;
-
-	p->done += (int64_t)n;
-	if (!p->on || seconds < 0.5 || now - p->shown_ns < 100000000)
-		return;
-	p->shown_ns = now;
-	format_bytes((uint64_t)p->done, done, sizeof(done));
-	format_bytes((uint64_t)((double)p->done / seconds), rate, sizeof(rate));
-	if (p->total <= 0) {
-		fprintf(stderr, "\r%s, %s/s\033[K", done, rate);
-		return;
-	}
-	filled = (int)(p->done >= p->total ? 30 : p->done * 30 / p->total);
-	memset(bar, '.', 30);
-	memset(bar, '#', (size_t)filled);
-	bar[30] = '\0';
-	fprintf(stderr, "\r[%s] %3d%% %s of %s, %s/s\033[K", bar, (int)(p->done * 100 / p->total),
-		done, format_bytes((uint64_t)p->total, total, sizeof(total)), rate);
-}
-
-static void progress_stop(const struct progress *p)
-{
-	if (p->shown_ns)
-		fprintf(stderr, "\r\033[K");
-}
-
-/* ---- streams ---- */
-
-/* The answer's body into an fd. what: for messages. */
-static int download(struct client *c, const char *path, int fd, const char *what, struct err *e)
-{
-	const struct http_request r = {.method = "GET", .path = path, .stream_len = HTTP_NO_BODY};
-	auto_free char *bytes = must_alloc(malloc(PIECE));
-	struct http *h = client_connect(c, e);
-	struct http_response response;
-	struct progress p;
-	ssize_t n = -1;
-	int rc = -1;
-
-	if (!h || http_send(h, &r, e) < 0 || http_receive(h, &response, e) < 0) {
-		http_close(h);
-		return -1;
-	}
-	if (response.status < 200 || response.status > 299) {
-		rc = client_error(h, &response, e);
-		http_close(h);
-		return rc;
-	}
-	progress_start(&p, response.length);
-	while ((n = http_read(h, bytes, PIECE, e)) > 0) {
-		if (io_write_all(fd, bytes, (size_t)n) < 0) {
-			err_sys(e, "cannot write %s", what);
-			break;
-		}
-		progress_add(&p, (size_t)n);
-	}
-	progress_stop(&p);
-	http_close(h);
-	return n == 0 ? 0 : -1;
-}
-
-static int send_from(struct http *h, int fd, struct progress *p, struct err *e)
-{
-	auto_free char *bytes = must_alloc(malloc(PIECE));
-	ssize_t n;
-	int rc = 0;
-
-	while (rc == 0 && (n = read(fd, bytes, PIECE)) != 0) {
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return err_sys(e, "cannot read");
-		/* A file that grows meanwhile is cut to what was announced. */
-		if (p->total >= 0 && n > p->total - p->done)
-			n = (ssize_t)(p->total - p->done);
-		if (n == 0)
-			break;
-		rc = http_write(h, bytes, (size_t)n, e);
-		progress_add(p, (size_t)n);
-	}
-	if (rc == 0 && p->total >= 0 && p->done < p->total)
-		return err_set(e, ERR_SYSTEM, "it became shorter while it was read");
-	return rc < 0 ? -1 : 0;
-}
-
-/* length HTTP_CHUNKED: not known. */
-static int upload(struct client *c, const char *path, int fd, int64_t length, struct err *e)
-{
-	const struct http_request r = {.method = "PUT",
-				       .path = path,
-				       .content_type = "application/octet-stream",
-				       .stream_len = length};
-	struct http *h = client_connect(c, e);
-	struct http_response response;
-	struct progress p;
-	int rc = -1;
-
-	if (!h)
-		return -1;
-	progress_start(&p, length < 0 ? -1 : length);
-	if (http_send(h, &r, e) == 0 && send_from(h, fd, &p, e) == 0 && http_write_end(h, e) == 0 &&
-	    http_receive(h, &response, e) == 0)
-		rc = response.status >= 200 && response.status <= 299
-			     ? 0
-			     : client_error(h, &response, e);
-	progress_stop(&p);
-	http_close(h);
-	return rc;
 }
 
 /* ---- directories, by tar(1) ---- */
@@ -210,7 +83,7 @@ static int wait_tar(pid_t pid, struct err *e)
 	return status == 0 ? 0 : err_set(e, ERR_SYSTEM, "tar could not do its part");
 }
 
-static int upload_tree(struct client *c, const struct place *to, const char *dir, struct err *e)
+static int upload_tree(struct transfer *t, const struct place *to, const char *dir, struct err *e)
 {
 	char *argv[] = {"tar", "-C", (char *)(uintptr_t)dir, "-cf", "-", ".", NULL};
 	auto_free char *path = client_path(to->id, "/files/tar?path=%s", to->encoded);
@@ -226,12 +99,14 @@ static int upload_tree(struct client *c, const struct place *to, const char *dir
 	close_fd(&out);
 	if (pid < 0)
 		return err_sys(e, "cannot start tar");
-	rc = upload(c, path, in, HTTP_CHUNKED, e);
+	t->path = path;
+	rc = transfer_put(t, in, e);
 	close_fd(&in);
 	return wait_tar(pid, rc < 0 ? &(struct err){0} : e) < 0 || rc < 0 ? -1 : 0;
 }
 
-static int download_tree(struct client *c, const struct place *from, const char *dir, struct err *e)
+static int download_tree(struct transfer *t, const struct place *from, const char *dir,
+			 struct err *e)
 {
 	char *argv[] = {"tar",
 			"-C",
@@ -256,7 +131,8 @@ static int download_tree(struct client *c, const struct place *from, const char 
 	close_fd(&in);
 	if (pid < 0)
 		return err_sys(e, "cannot start tar");
-	rc = download(c, path, out, dir, e);
+	t->path = path;
+	rc = transfer_get(t, out, dir, e);
 	close_fd(&out);
 	return wait_tar(pid, rc < 0 ? &(struct err){0} : e) < 0 || rc < 0 ? -1 : 0;
 }
@@ -278,17 +154,6 @@ static int type_inside(struct client *c, const struct place *p, char *ret, size_
 	return 0;
 }
 
-/* Into a directory it keeps its name. */
-static void add_name(struct place *p, const char *source)
-{
-	auto_free char *copy = str_copy(source);
-	size_t len = strlen(p->encoded);
-
-	if (len && p->encoded[len - 1] != '/')
-		strcpy(p->encoded + len++, "/");
-	http_encode(p->encoded + len, sizeof(p->encoded) - len, basename(copy), false);
-}
-
 static bool ends_in_slash(const char *path)
 {
 	size_t len = strlen(path);
@@ -296,96 +161,124 @@ static bool ends_in_slash(const char *path)
 	return len && path[len - 1] == '/';
 }
 
-static int copy_in(struct client *c, const char *source, struct place *to, struct err *e)
+/* Into a directory it keeps its name. */
+static int add_name(struct place *p, const char *source, struct err *e)
 {
-	bool from_stdin = str_equal(source, "-");
-	auto_close int fd = from_stdin ? dup(STDIN_FILENO) : open(source, O_RDONLY | O_CLOEXEC);
+	auto_free char *copy = str_copy(source), *path = NULL;
+
+	path = str_format("%s%s%s", p->path, ends_in_slash(p->path) ? "" : "/", basename(copy));
+	return set_path(p, path, e);
+}
+
+/* What cp does: to be said afterwards. */
+struct copy {
+	struct transfer transfer;
+	struct place inside;
+	char *here; /* a path, or "-" */
+	bool is_tree;
+};
+
+static int copy_in(struct copy *y, struct err *e)
+{
+	struct client *c = y->transfer.client;
+	bool from_stdin = str_equal(y->here, "-");
+	auto_close int fd = from_stdin ? dup(STDIN_FILENO) : open(y->here, O_RDONLY | O_CLOEXEC);
 	auto_free char *path = NULL;
+	struct place *to = &y->inside;
 	struct stat st;
 	char type[24];
 	bool is_dir;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return err_sys(e, "%s: cannot open", source);
+		return err_sys(e, "%s: cannot open", y->here);
 	if (type_inside(c, to, type, sizeof(type), e) < 0)
 		return -1;
-	is_dir = str_equal(type, "directory") || (ends_in_slash(to->path) && !S_ISDIR(st.st_mode));
-	if (is_dir && !from_stdin)
-		add_name(to, source);
-	if (S_ISDIR(st.st_mode))
-		return upload_tree(c, to, source, e);
+	y->is_tree = S_ISDIR(st.st_mode);
+	is_dir = str_equal(type, "directory") || (ends_in_slash(to->path) && !y->is_tree);
+	if (is_dir && !from_stdin && add_name(to, y->here, e) < 0)
+		return -1;
+	if (y->is_tree)
+		return upload_tree(&y->transfer, to, y->here, e);
 	path = client_path(to->id, "/files?path=%s", to->encoded);
-	return upload(c, path, fd, S_ISREG(st.st_mode) ? st.st_size : HTTP_CHUNKED, e);
+	y->transfer.path = path;
+	return transfer_put(&y->transfer, fd, e);
 }
 
-static int copy_out(struct client *c, const struct place *from, const char *target, struct err *e)
+static int copy_out(struct copy *y, struct err *e)
 {
-	auto_free char *copy = str_copy(from->path), *to = NULL, *part = NULL, *path = NULL;
-	auto_close int fd = -1;
+	struct client *c = y->transfer.client;
+	const struct place *from = &y->inside;
+	auto_free char *copy = str_copy(from->path), *path = NULL;
 	struct stat st;
 	char type[24];
 
 	if (type_inside(c, from, type, sizeof(type), e) < 0)
 		return -1;
 	path = client_path(from->id, "/files?path=%s", from->encoded);
-	if (str_equal(target, "-"))
-		return download(c, path, STDOUT_FILENO, "stdout", e);
-	to = stat(target, &st) == 0 && S_ISDIR(st.st_mode)
-		     ? str_format("%s/%s", target, basename(copy))
-		     : str_copy(target);
-	if (str_equal(type, "directory"))
-		return download_tree(c, from, to, e);
-	/* What is no file is written to: a rename would put a file in the place of /dev/null. */
-	if (stat(to, &st) == 0 && !S_ISREG(st.st_mode)) {
-		fd = open(to, O_WRONLY | O_NOCTTY | O_CLOEXEC);
-		return fd < 0 ? err_sys(e, "cannot write %s", to) : download(c, path, fd, to, e);
+	y->transfer.path = path;
+	y->is_tree = str_equal(type, "directory");
+	if (str_equal(y->here, "-"))
+		return transfer_get(&y->transfer, STDOUT_FILENO, "stdout", e);
+	if (stat(y->here, &st) == 0 && S_ISDIR(st.st_mode)) {
+		char *longer = str_format("%s/%s", y->here, basename(copy));
+
+		free(y->here);
+		y->here = longer;
 	}
-	/* Whole or not at all. */
-	part = str_format("%s.part-%d", to, (int)getpid());
-	fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-	if (fd < 0)
-		return err_sys(e, "cannot write %s", part);
-	if (download(c, path, fd, to, e) == 0 && rename(part, to) == 0)
-		return 0;
-	if (!e->msg[0])
-		err_sys(e, "cannot write %s", to);
-	unlink(part);
-	return -1;
+	return y->is_tree ? download_tree(&y->transfer, from, y->here, e)
+			  : transfer_get_file(&y->transfer, y->here, e);
+}
+
+/* Where it was, where it is now, and how much that took. */
+static int show_copy(const struct copy *y, bool in)
+{
+	auto_free char *inside = str_format("%s:%s", y->inside.id, y->inside.path);
+
+	return print_json(json_pack(
+		"{s:o?, s:o?, s:s, s:I}", "source", client_text(in ? y->here : inside), "target",
+		client_text(in ? inside : y->here), "type", y->is_tree ? "directory" : "file",
+		"bytes", (json_int_t)y->transfer.bytes));
 }
 
 int cmd_cp(int argc, char **argv)
 {
+	const char *json = NULL;
+	const struct verb_option options[] = {
+		{"json", 0, NULL, "an object: source, target, type, bytes", &json, NULL},
+	};
 	const struct verb_usage u = {
-		"cloche cp SOURCE TARGET",
+		"cloche cp [--json] SOURCE TARGET",
 		"Copies a file or a directory into a sandbox or out of it. One of the two is\n"
 		"ID:PATH; the other is a path here, or - for a standard stream.",
-		NULL,
-		0,
+		options,
+		ARRAY_LEN(options),
 		2,
 		2};
 	struct client c = {0};
-	struct place p = {0};
+	struct copy y = {.transfer.client = &c};
 	struct err e = {0};
 	int first = verb_parse(&u, argc, argv, &e), rc;
+	bool in = first >= 0 && !is_inside(argv[first]);
 
-	if (first >= 0 && is_inside(argv[first]) == is_inside(argv[first + 1]))
+	if (first >= 0 && in != is_inside(argv[first + 1]))
 		first = err_set(&e, ERR_INVALID,
 				"one of the two must be ID:PATH, the other a path here");
+	else if (first >= 0 && json && !in && str_equal(argv[first + 1], "-"))
+		first = err_set(&e, ERR_INVALID, "with --json stdout is not for the file");
 	if (first < 0)
 		return verb_stop(first, &e);
 	signal(SIGPIPE, SIG_IGN);
+	y.here = str_copy(argv[in ? first : first + 1]);
 	rc = client_init(&c, &e);
-	if (rc == 0 && is_inside(argv[first])) {
-		rc = find_place(&c, argv[first], &p, &e);
-		if (rc == 0)
-			rc = copy_out(&c, &p, argv[first + 1], &e);
-	} else if (rc == 0) {
-		rc = find_place(&c, argv[first + 1], &p, &e);
-		if (rc == 0)
-			rc = copy_in(&c, argv[first], &p, &e);
-	}
+	if (rc == 0)
+		rc = find_place(&c, argv[in ? first + 1 : first], &y.inside, &e);
+	if (rc == 0)
+		rc = in ? copy_in(&y, &e) : copy_out(&y, &e);
 	client_done(&c);
-	return rc < 0 ? cli_fail(&e) : 0;
+	rc = rc < 0 ? cli_fail(&e) : json ? show_copy(&y, in) : 0;
+	json_decref(y.transfer.answer);
+	free(y.here);
+	return rc;
 }
 
 int cmd_cat(int argc, char **argv)
@@ -402,11 +295,12 @@ int cmd_cat(int argc, char **argv)
 		return cli_fail(&e);
 	for (int i = first; i < argc; i++) {
 		auto_free char *path = NULL;
+		struct transfer t = {.client = &c};
 		struct place p = {0};
 
 		if (find_place(&c, argv[i], &p, &e) == 0) {
-			path = client_path(p.id, "/files?path=%s", p.encoded);
-			if (download(&c, path, STDOUT_FILENO, "stdout", &e) == 0)
+			t.path = path = client_path(p.id, "/files?path=%s", p.encoded);
+			if (transfer_get(&t, STDOUT_FILENO, "stdout", &e) == 0)
 				continue;
 		}
 		status = cli_fail(&e);

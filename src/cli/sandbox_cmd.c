@@ -6,6 +6,7 @@
 #include "cli/client.h"
 #include "model/spec.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -406,13 +407,30 @@ int cmd_ps(int argc, char **argv)
 
 /* ---- rm, kill ---- */
 
-/* ID:PATH removes what is there, ID the whole sandbox. */
-static int remove_one(struct client *c, const char *what, bool recursive, struct err *e)
+/* With --json what was done is printed, also if it was not all. Frees it. */
+static int done_status(json_t *done, const char *json, int status)
+{
+	int printed = 0;
+
+	if (json)
+		printed = print_json(done);
+	else
+		json_decref(done);
+	return status ? status : printed;
+}
+
+/* ID:PATH removes what is there, ID the whole sandbox. done: an array that learns of it. */
+static int remove_one(struct client *c, const char *what, bool recursive, json_t *done,
+		      struct err *e)
 {
 	const char *colon = strchr(what, ':');
-	auto_free char *box = str_format("%.*s", (int)strcspn(what, ":"), what), *path = NULL;
-	char id[64], encoded[8192];
+	auto_free char *box = str_format("%.*s", (int)strcspn(what, ":"), what), *path = NULL,
+		       *whole = NULL;
+	char id[64], encoded[3 * PATH_MAX + 8];
 
+	/* Cut off, it would be the name of something else. */
+	if (colon && strlen(colon + 1) >= PATH_MAX)
+		return err_set(e, ERR_INVALID, "the path is too long");
 	if (client_find(c, box, id, sizeof(id), e) < 0)
 		return -1;
 	if (colon) {
@@ -422,22 +440,28 @@ static int remove_one(struct client *c, const char *what, bool recursive, struct
 	} else {
 		path = client_path(id, "%s", "");
 	}
-	return client_call(c, "DELETE", path, NULL, NULL, e);
+	if (client_call(c, "DELETE", path, NULL, NULL, e) < 0)
+		return -1;
+	whole = str_format("%s%s", id, colon ? colon : "");
+	json_array_append_new(done, client_text(whole));
+	return 0;
 }
 
 int cmd_rm(int argc, char **argv)
 {
-	const char *all = NULL, *recursive = NULL;
+	const char *all = NULL, *recursive = NULL, *json = NULL;
 	const struct verb_option options[] = {
 		{"all", 'a', NULL, "all sandboxes that are yours", &all, NULL},
 		{"recursive", 'r', NULL, "directories and what is in them", &recursive, NULL},
+		{"json", 0, NULL, "an object: removed; with -a how many it destroyed", &json, NULL},
 	};
-	const struct verb_usage u = {"cloche rm [-a] [-r] ID|ID:PATH...",
+	const struct verb_usage u = {"cloche rm [-a] [-r] [--json] ID|ID:PATH...",
 				     "Destroys sandboxes, or removes files in them.",
 				     options,
 				     ARRAY_LEN(options),
 				     0,
 				     100000};
+	json_t *answer = NULL, *removed;
 	struct client c = {0};
 	struct err e = {0};
 	int first = verb_parse(&u, argc, argv, &e), status = 0;
@@ -448,38 +472,46 @@ int cmd_rm(int argc, char **argv)
 		return verb_stop(first, &e);
 	if (client_init(&c, &e) < 0)
 		return cli_fail(&e);
-	if (all && client_call(&c, "DELETE", "/v1/sandboxes", NULL, NULL, &e) < 0)
+	if (all && client_call(&c, "DELETE", "/v1/sandboxes", NULL, &answer, &e) < 0)
 		status = cli_fail(&e);
+	if (!answer)
+		answer = json_object();
+	removed = json_array();
 	for (int i = first; i < argc; i++)
-		if (remove_one(&c, argv[i], recursive != NULL, &e) < 0)
+		if (remove_one(&c, argv[i], recursive != NULL, removed, &e) < 0)
 			status = cli_fail(&e);
 	client_done(&c);
-	return status;
+	json_object_set_new(answer, "removed", removed);
+	return done_status(answer, json, status);
 }
 
-static int signal_execs(struct client *c, const char *id, char **execs, const char *name,
+/* answer: has the signal, and an array that learns of those that got it. */
+static int signal_execs(struct client *c, const char *id, char **execs, json_t *answer,
 			struct err *e)
 {
 	for (; *execs; execs++) {
 		char encoded[64];
 		auto_free char *path = NULL;
+		json_t *body = json_pack("{s:O}", "signal", json_object_get(answer, "signal"));
 
 		http_encode(encoded, sizeof(encoded), *execs, false);
 		path = client_path(id, "/execs/%s/signal", encoded);
-		if (client_call(c, "POST", path, json_pack("{s:s}", "signal", name), NULL, e) < 0)
+		if (client_call(c, "POST", path, body, NULL, e) < 0)
 			return -1;
+		json_array_append_new(json_object_get(answer, "signalled"), client_text(*execs));
 	}
 	return 0;
 }
 
 int cmd_kill(int argc, char **argv)
 {
-	const char *name = "KILL";
+	const char *name = "KILL", *json = NULL;
 	const struct verb_option options[] = {
 		{"signal", 's', "NAME", "for commands (KILL)", &name, NULL},
+		{"json", 0, NULL, "an object: signalled and signal, or removed", &json, NULL},
 	};
 	const struct verb_usage u = {
-		"cloche kill [-s SIGNAL] ID [EXEC...]",
+		"cloche kill [-s SIGNAL] [--json] ID [EXEC...]",
 		"Sends a signal to commands in a sandbox; without any, destroys "
 		"the sandbox at once.",
 		options,
@@ -488,18 +520,25 @@ int cmd_kill(int argc, char **argv)
 		1000};
 	struct client c = {0};
 	struct err e = {0};
+	json_t *answer;
 	char id[64];
 	int first = verb_parse(&u, argc, argv, &e), rc;
 
 	if (first < 0)
 		return verb_stop(first, &e);
-	rc = client_init(&c, &e);
-	if (rc == 0 && first + 1 == argc)
-		rc = remove_one(&c, argv[first], false, &e);
-	else if (rc == 0 && (rc = client_find(&c, argv[first], id, sizeof(id), &e)) == 0)
-		rc = signal_execs(&c, id, argv + first + 1, name, &e);
+	if (client_init(&c, &e) < 0)
+		return cli_fail(&e);
+	if (first + 1 == argc) {
+		answer = json_pack("{s:[]}", "removed");
+		rc = remove_one(&c, argv[first], false, json_object_get(answer, "removed"), &e);
+	} else {
+		answer = json_pack("{s:o, s:[]}", "signal", client_text(name), "signalled");
+		rc = client_find(&c, argv[first], id, sizeof(id), &e);
+		if (rc == 0)
+			rc = signal_execs(&c, id, argv + first + 1, answer, &e);
+	}
 	client_done(&c);
-	return rc < 0 ? cli_fail(&e) : 0;
+	return done_status(answer, json, rc < 0 ? cli_fail(&e) : 0);
 }
 
 /* ---- states ---- */

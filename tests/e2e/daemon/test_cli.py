@@ -50,6 +50,29 @@ class Sandboxes(served.Case):
         self.assertNotIn(box, self.cloche("ps", "-q", ok=0).out)
         self.assertEqual(self.cloche("exec", box, "true").code, 125)
 
+    def test_rm_and_kill_say_what_they_did(self):
+        boxes = [self.create() for _ in range(3)]
+        self.cloche("exec", boxes[0], "sh", "-c", "mkdir d; touch d/f f", ok=0)
+        r = self.cloche("rm", "--json", "-r", boxes[0] + ":d", boxes[0] + ":nope", boxes[1], ok=125)
+        self.assertEqual(json.loads(r.out), {"removed": [boxes[0] + ":d", boxes[1]]})
+        self.assertRegex(r.err, "^cloche: .*nope")
+        number = self.cloche("exec", "-d", boxes[0], "sleep", "1000", ok=0).out.strip()
+        r = self.cloche("kill", "--json", "-s", "TERM", boxes[0], number, ok=0)
+        self.assertEqual(json.loads(r.out), {"signal": "TERM", "signalled": [number]})
+        r = self.cloche("kill", "--json", boxes[0], "9999", ok=125)
+        self.assertEqual((json.loads(r.out), r.err[:8]),
+                         ({"signal": "KILL", "signalled": []}, "cloche: "))
+        r = self.cloche("kill", "--json", boxes[0], ok=0)
+        self.assertEqual(json.loads(r.out), {"removed": [boxes[0]]})
+        r = self.cloche("rm", "--json", "-a", ok=0)
+        self.assertEqual(json.loads(r.out)["removed"], [])
+        self.assertGreaterEqual(json.loads(r.out)["destroyed"], 1)
+
+    def test_a_path_that_is_too_long_is_not_cut(self):
+        box = self.create()
+        r = self.cloche("rm", "-r", box + ":" + "\u00fc/" * 2000, ok=125)
+        self.assertIn("too long", r.err)
+
     def test_kill_ends_a_sandbox(self):
         box = self.create()
         self.cloche("kill", box, ok=0)
@@ -282,6 +305,34 @@ class Files(served.Case):
         same = subprocess.run(["diff", "-r", "--no-dereference", self.path("t"), self.path("u")],
                               stdout=subprocess.PIPE, check=False)
         self.assertEqual(same.stdout, b"")
+
+    def test_what_was_copied_as_json(self):
+        with open(self.path("n"), "w", encoding="utf-8") as out:
+            out.write("12345")
+        self.cloche("exec", self.box, "mkdir", "d", ok=0)
+        made = json.loads(self.cloche("cp", "--json", self.path("n"), self.box + ":d", ok=0).out)
+        self.assertEqual(made, {"source": self.path("n"), "target": self.box + ":d/n",
+                                "type": "file", "bytes": 5})
+        made = json.loads(self.cloche("cp", "--json", self.box + ":d/n", self.path("m"), ok=0).out)
+        self.assertEqual(made, {"source": self.box + ":d/n", "target": self.path("m"),
+                                "type": "file", "bytes": 5})
+        made = json.loads(self.cloche("cp", "--json", self.box + ":d", self.path("t"), ok=0).out)
+        self.assertEqual((made["type"], made["target"]), ("directory", self.path("t")))
+        for args in ((self.box + ":d/n", "-"), (self.box + ":nope", self.path("x"))):
+            r = self.cloche("cp", "--json", *args, ok=125)
+            self.assertEqual((r.out, r.err[:8]), ("", "cloche: "))
+
+    def test_what_does_not_say_its_size(self):
+        """The rest of a file that was read from, and a file that says it is empty."""
+        with open(self.path("n"), "wb+") as file:
+            file.write(b"first second")
+            file.flush()
+            os.lseek(file.fileno(), 6, os.SEEK_SET)
+            subprocess.run([served.CLOCHE, "cp", "-", self.box + ":rest"], stdin=file, check=True,
+                           env=self.daemon.client_env(), timeout=served.LIMIT)
+        self.assertEqual(self.cloche("cat", self.box + ":rest", ok=0).out, "second")
+        self.cloche("cp", "/proc/version", self.box + ":version", ok=0)
+        self.assertIn("Linux", self.cloche("cat", self.box + ":version", ok=0).out)
 
     def test_standard_streams(self):
         self.cloche("cp", "-", self.box + ":s", stdin=b"in\0put", ok=0)
