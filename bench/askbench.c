@@ -7,7 +7,7 @@
  * round; @ in a path is the id that an answer before began with. Each client asks again as soon as it
  * has its answer; with -b all ask at the same moment and wait for the slowest, then pause; with -1 as
  * well one of them asks alone between any two such moments, after the same pause. Prints
- *   rounds <tab> min <tab> p50 <tab> p99 <tab> max (microseconds) <tab> rounds per second
+ *   rounds <tab> min <tab> p50 <tab> p99 <tab> max (microseconds) <tab> rounds per second <tab> share within 3 x p50
  * and with -1 another such line, of those that asked alone.
  */
 #include "ask.h"
@@ -123,20 +123,29 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void print_samples(const struct samples *s, double begun)
+static double median(struct samples *s)
 {
-	int n = s->count;
+	qsort(s->us, (size_t)s->count, sizeof(*s->us), compare);
+	return s->us[s->count / 2];
+}
 
-	qsort(s->us, (size_t)n, sizeof(*s->us), compare);
-	printf("%d\t%.0f\t%.0f\t%.0f\t%.0f\t%.1f\n", n, s->us[0], s->us[n / 2], s->us[n * 99 / 100],
-	       s->us[n - 1], n / ((now_us() - begun) / 1e6));
+/* The last number: how many of them took no longer than three times the usual. */
+static void print_samples(const struct samples *s, double begun, double usual)
+{
+	int n = s->count, within = 0;
+
+	while (within < n && s->us[within] <= 3 * usual)
+		within++;
+	printf("%d\t%.0f\t%.0f\t%.0f\t%.0f\t%.1f\t%.4f\n", n, s->us[0], s->us[n / 2],
+	       s->us[n * 99 / 100], s->us[n - 1], n / ((now_us() - begun) / 1e6),
+	       (double)within / n);
 }
 
 int main(int argc, char **argv)
 {
 	static struct bench b = {.clients = 1, .rounds = 100};
 	const char *path;
-	double begun;
+	double begun, usual;
 	int opt, n;
 
 	while ((opt = getopt(argc, argv, "c:n:b:1")) != -1) {
@@ -170,8 +179,11 @@ int main(int argc, char **argv)
 		b.fds[i] = (struct pollfd){.fd = question_connect(path), .events = POLLIN};
 	begun = now_us();
 	run(&b);
-	print_samples(&b.together, begun);
+	usual = median(&b.together);
 	if (b.alone.count)
-		print_samples(&b.alone, begun);
+		usual = median(&b.alone);
+	print_samples(&b.together, begun, usual);
+	if (b.alone.count)
+		print_samples(&b.alone, begun, usual);
 	return 0;
 }

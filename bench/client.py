@@ -107,13 +107,14 @@ class Client:
 
 def askbench(build, d, options, *steps):
     """bench/askbench.c: each step is a method, a path, a body and what must be in the answer; microseconds.
-    With the option -1 a pair: of those that asked at one moment, and alone."""
+    With the option -1 a pair: of those that asked at one moment, and alone.
+    `within` is the share of answers within 3 x the median (of those alone)."""
     argv = [os.path.join(build, "bench/askbench"), *map(str, options), d.sock]
     done = subprocess.run([*argv, *(word for step in steps for word in step)], capture_output=True, text=True,
                           check=False)
     if done.returncode:
         raise RuntimeError("askbench: " + done.stderr[-300:])
-    found = [dict(zip(("count", "min", "p50", "p99", "max", "rate"), map(float, line.split("\t"))))
+    found = [dict(zip(("count", "min", "p50", "p99", "max", "rate", "within"), map(float, line.split("\t"))))
              for line in done.stdout.splitlines()]
     return found if "-1" in options else found[0]
 
