@@ -108,6 +108,8 @@ void v1_batch(struct exchange *x);
 struct buf;
 /* The argument; NULL: an error was answered. */
 const char *v1_path(struct exchange *x);
+/* Of the body, shorter than that, if it is there; else it is answered. What is longer would end the guest's link. */
+bool v1_fits(struct exchange *x, const char *field, size_t size);
 /* Relative ones are in the workspace. */
 void v1_pack_path(struct buf *b, const struct sandbox *s, const char *path);
 extern const struct body_table v1_mkdir_table, v1_move_table, v1_chmod_table, v1_search_table;

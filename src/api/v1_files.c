@@ -61,6 +61,18 @@ const char *v1_path(struct exchange *x)
 	return NULL;
 }
 
+bool v1_fits(struct exchange *x, const char *field, size_t size)
+{
+	const char *text = body_text(x->json, field);
+	struct err e = {0};
+
+	if (!text || strlen(text) < size - 16)
+		return true;
+	err_field(&e, ERR_INVALID, field, "%s: is too long", field);
+	exchange_error(x, &e);
+	return false;
+}
+
 static int read_mode(const char *text, uint32_t dflt, uint32_t *ret, struct err *e)
 {
 	char *end;
@@ -365,7 +377,7 @@ static void make_dir(struct exchange *x, struct sandbox *s)
 
 void v1_file_mkdir(struct exchange *x)
 {
-	if (v1_body(x))
+	if (v1_body(x) && v1_fits(x, "path", GUEST_MAX_PATH))
 		v1_awake(x, make_dir);
 }
 
@@ -381,7 +393,7 @@ static void move_file(struct exchange *x, struct sandbox *s)
 
 void v1_file_move(struct exchange *x)
 {
-	if (v1_body(x))
+	if (v1_body(x) && v1_fits(x, "from", GUEST_MAX_PATH) && v1_fits(x, "to", GUEST_MAX_PATH))
 		v1_awake(x, move_file);
 }
 
@@ -404,6 +416,6 @@ static void change_mode(struct exchange *x, struct sandbox *s)
 
 void v1_file_chmod(struct exchange *x)
 {
-	if (v1_body(x))
+	if (v1_body(x) && v1_fits(x, "path", GUEST_MAX_PATH))
 		v1_awake(x, change_mode);
 }

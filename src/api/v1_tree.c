@@ -221,7 +221,8 @@ static void search_files(struct exchange *x, struct sandbox *s)
 
 void v1_file_search(struct exchange *x)
 {
-	if (v1_body(x))
+	if (v1_body(x) && v1_fits(x, "path", GUEST_MAX_PATH) &&
+	    v1_fits(x, "glob", GUEST_MAX_GLOB) && v1_fits(x, "content", GUEST_MAX_PATH))
 		v1_awake(x, search_files);
 }
 

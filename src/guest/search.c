@@ -20,7 +20,7 @@
 #define SEARCH_SHOWN 1000 /* bytes of a line that are sent */
 
 struct search {
-	char path[GUEST_MAX_PATH], glob[1024], content[4096];
+	char path[GUEST_MAX_PATH], glob[GUEST_MAX_GLOB], content[GUEST_MAX_PATH];
 	uint8_t flags;
 	uint32_t max;
 	/* in the worker */

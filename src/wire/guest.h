@@ -36,6 +36,7 @@
 #define GUEST_MAX_STREAMS 1024 /* open at once; more are refused with EMFILE */
 #define GUEST_MAX_PATH 4096
 #define GUEST_MAX_USER 64
+#define GUEST_MAX_GLOB 1024
 #define GUEST_MAX_NAME 256			/* tag and session */
 #define GUEST_MAX_ARGS 4096			/* argv and env: count of each */
 #define GUEST_MAX_EXEC (8u * GUEST_MAX_PAYLOAD) /* the whole of G_EXEC, G_RUN, G_FORK */

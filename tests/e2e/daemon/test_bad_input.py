@@ -168,6 +168,12 @@ class BadInput(harness.Case):
         for field, body in rows + named:
             with self.subTest(field, where="exec"):
                 self.assertError(box.exec(**body), 400, "invalid", field)
+        long = "a" * 5000
+        for field, door, body in (("path", "mkdir", {}), ("from", "move", {"to": "x"}), ("to", "move", {"from": "x"}),
+                                  ("path", "chmod", {"mode": "644"}), ("glob", "search", {}), ("content", "search", {})):
+            with self.subTest(field, where=door):
+                reply = self.d.post("%s/files/%s" % (box.path, door), {**body, field: long})
+                self.assertError(reply, 400, "invalid", field)
         found = self.d.get("%s/execs/%d" % (box.path, eid)).json
         self.assertTrue(found["running"], found)
         for field, body in rows + [("env", {"cmd": ["true"], "env": {"A": "x" * 100000}})]:
