@@ -535,6 +535,10 @@ void mcp_search_files(struct mcp_call *c)
 		mcp_call_refuse(c, "search_files needs content, glob or both.");
 		return;
 	}
+	if (strlen(glob) >= GUEST_MAX_GLOB || strlen(content) >= GUEST_MAX_PATH) {
+		mcp_call_refuse(c, "search_files: content or glob is too long.");
+		return;
+	}
 	j = job_new(c);
 	j->items = json_array();
 	j->most = (size_t)mcp_arg_number(c, "max_results", 100);

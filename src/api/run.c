@@ -7,6 +7,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "model/language.h"
+#include "wire/guest.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -528,6 +529,9 @@ static int read_body(struct run *r, struct create_options *o, struct err *e)
 	r->r.output_bytes = o->spec.limits.output_bytes;
 	r->r.no_stdin = !body_has(r->body, "stdin") && !body_has(r->body, "stdin_base64");
 	body_list(r->body, "capture", &r->globs);
+	for (size_t i = 0; i < r->globs.count; i++)
+		if (strlen(r->globs.items[i]) >= GUEST_MAX_GLOB)
+			return err_field(e, ERR_INVALID, "capture", "capture: a glob is too long");
 	o->transient = true;
 	o->idle_ms = 0;
 	o->ttl_ms = r->r.timeout_ms ? r->r.timeout_ms + GRACE_MS : 0;

@@ -183,6 +183,7 @@ class BadInput(harness.Case):
         for field, body in (("env", {"env": names}), ("workdir", {"workdir": "/" + "a" * 5000})):
             with self.subTest(field, where="create"):
                 self.assertError(self.d.post("/v1/sandboxes", body), 400, "invalid", field)
+        self.assertError(self.d.post("/v1/run", {"cmd": ["true"], "capture": [long]}), 400, "invalid", "capture")
         denied = self.d.post("/v1/run", {"cmd": ["true"], "files": [{"path": "/etc/x", "content": ""}]})
         self.assertError(denied, 403, "denied", "files")
 
