@@ -418,6 +418,8 @@ static void fail_boot(struct job *j, const struct err *e)
 		ask_broker(j, IPC_DESTROY, on_start_undone);
 		return;
 	}
+	/* Whoever asked for what there is not has the answer, and there is nothing to look at. */
+	s->refused = j->kind == JOB_CREATE && e->kind != ERR_SYSTEM;
 	sandbox_end(s, STATE_FAILED, BY_BROKER, e->msg);
 	job_end(j, e);
 }

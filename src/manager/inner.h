@@ -84,6 +84,7 @@ struct sandbox {
 	unsigned parked;	/* commands that go on, and count for nothing (park.h) */
 	bool known;		/* in the manager's tables */
 	bool pooled, counted, booting, has_limits_of_pool;
+	bool refused; /* what was asked for cannot be had: it is not to be seen, nor remembered */
 	unsigned pool_round;
 	uint64_t created_ms, started_ms, expires_ms; /* unix */
 	int64_t used_ns, asked_ns;

@@ -318,7 +318,7 @@ void tenant_leave(struct sandbox *s)
 
 static bool is_of(const struct sandbox *s, const struct caller *who)
 {
-	return !s->pooled &&
+	return !s->pooled && !s->refused &&
 	       (!who || caller_sees_all(who) || strcmp(who->token, s->owner.token) == 0);
 }
 

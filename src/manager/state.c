@@ -559,14 +559,17 @@ static void destroy_finish(struct job *j)
 	s->expires_ms = 0;
 	tenant_leave(s);
 	sandbox_forget(s);
-	if (s->end_state == STATE_FAILED)
-		s->m->metrics.failed++;
-	else
+	if (s->end_state != STATE_FAILED)
 		s->m->metrics.destroyed++;
+	else if (!s->refused)
+		s->m->metrics.failed++;
 	sandbox_move(s, s->end_state, s->end_state == STATE_FAILED ? BY_BROKER : BY_CLIENT);
 	/* Whoever destroys one that failed wants it gone for good. */
 	s->end_state = STATE_DESTROYED;
-	grave_add(s);
+	if (s->refused)
+		sandbox_remove(s);
+	else
+		grave_add(s);
 	job_end(j, NULL);
 }
 
@@ -592,6 +595,7 @@ static void on_destroyed(void *arg, const struct ipc *reply, int fd)
 	}
 	manager_log(s->m, "sandbox %s cannot be destroyed: %s", s->id, reply->err.msg);
 	snprintf(s->reason, sizeof(s->reason), "cannot be destroyed: %.200s", reply->err.msg);
+	s->refused = false; /* there is something to be seen after all */
 	if (s->state != STATE_FAILED)
 		sandbox_move(s, STATE_FAILED, BY_BROKER);
 	job_end(j, &reply->err);

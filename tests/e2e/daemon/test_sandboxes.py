@@ -28,6 +28,22 @@ class Sandboxes(harness.Case):
         self.assertEqual(limits["memory"], 256 << 20)
         self.assertEqual((limits["pids"], limits["cpus"]), (64, 0.5))
 
+    def test_what_was_refused_is_not_in_the_list(self):
+        """Nothing was made; whoever asked has the answer."""
+        def failed():
+            return [line for line in self.d.get("/metrics").body.decode().splitlines()
+                    if line.startswith("cloche_sandboxes_failed_total ")]
+
+        before = failed()
+        for body, status in (({"volumes": [{"name": "nope", "path": "/v"}]}, 404),
+                             ({"image": "nope"}, 404), ({"snapshot": "nope"}, 404),
+                             ({"snapshot": "a" * 20}, 404)):
+            with self.subTest(body):
+                reply = self.d.post("/v1/sandboxes", {**body, "metadata": {"refused": "yes"}})
+                self.assertError(reply, status, "not_found")
+                self.assertEqual(self.d.get("/v1/sandboxes?metadata=refused%3Dyes").json["sandboxes"], [])
+        self.assertEqual(failed(), before)
+
     def test_root_is_its_own(self):
         """What all have in common is made once, and must look as if it were not."""
         one, two = self.box(hostname="one"), self.box()
