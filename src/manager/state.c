@@ -225,12 +225,16 @@ static void on_receipt(void *arg, const struct err *e)
 		job_end(j, NULL);
 		return;
 	}
-	if (e)
-		j->s->m->metrics.audit_refusals++;
+	if (e && !rule->audit_must_work)
+		manager_log(j->s->m, "sandbox %s: %s, with no record of it in the audit log: %s",
+			    j->s->id, rule->verb, e->msg);
 	if (e && rule->audit_must_work) {
+		j->s->m->metrics.audit_refusals++;
 		err_set(&refused, ERR_LIMIT, "audit log unwritable: %.400s", e->msg);
-		if (j->kind == JOB_CREATE)
+		if (j->kind == JOB_CREATE) {
+			j->s->refused = true;
 			sandbox_end(j->s, STATE_FAILED, BY_BROKER, refused.msg);
+		}
 		job_end(j, &refused);
 		return;
 	}

@@ -140,6 +140,29 @@ class Killed(served.Case):
         served.wait_for(lambda: self.cloche("exec", box, "true").code == 0)
         self.cloche("audit", "verify", ok=0)
 
+    def test_without_the_log_things_only_end(self):
+        ending, other = self.create("--ttl", "10m"), self.create("--ttl", "10m")
+        old, log = self.role("audit"), os.path.join(self.daemon.state, "audit", "audit.log")
+        os.rename(log, log + ".away")
+        os.mkdir(log)
+        try:
+            os.kill(old, signal.SIGKILL)
+            served.wait_for(lambda: self.role("audit") not in (None, old))
+            served.wait_for(lambda: self.cloche("exec", other, "true").code == 125)
+            for args in (("create", "--metadata", "late=yes"), ("exec", ending, "true"),
+                         ("cp", "-", ending + ":f"), ("rm", ending + ":f"),
+                         ("snapshot", ending), ("fork", ending)):
+                with self.subTest(args):
+                    self.assertIn("audit", self.cloche(*args, ok=125).err)
+            self.assertEqual(self.cloche("ps", "-a", "-q", "--metadata", "late=yes", ok=0).out, "")
+            self.cloche("rm", ending, ok=0)
+            self.assertNotIn(ending, self.cloche("ps", "-q", ok=0).out)
+        finally:
+            os.rmdir(log)
+            os.rename(log + ".away", log)
+        self.assertTrue(served.wait_for(lambda: self.cloche("exec", other, "true").code == 0))
+        self.cloche("audit", "verify", ok=0)
+
 
 class Keyed(served.Case):
     @classmethod
