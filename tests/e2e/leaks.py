@@ -85,27 +85,42 @@ def _keeper_lives(name):
     return os.path.exists("/proc/" + name.rpartition("-")[2])
 
 
-def _of_another_daemon(path, ours):
-    """A sandbox of a daemon that somebody else runs here: there are tasks in it, and none is ours."""
-    pids = _read(os.path.join(path, "cgroup.procs")).split()
-    return bool(pids) and not any(int(pid) in ours for pid in pids)
+def _all_cgroups():
+    for top, dirs, _ in os.walk("/sys/fs/cgroup"):
+        for name in dirs:
+            yield name, os.path.join(top, name)
+
+
+def _daemon_of(name):
+    """cloche-box-DAEMON-SANDBOX, and -SLOT."""
+    return name.split("-")[2] if name.startswith("cloche-box-") else None
+
+
+def _other_daemons(ours):
+    """Daemons that somebody else runs here: there are tasks in their sandboxes, and none is ours.
+    Of all that they have: a cgroup that waits for use is empty."""
+    tasks = {}
+    for name, path in _all_cgroups():
+        if _daemon_of(name):
+            pids = map(int, _read(os.path.join(path, "cgroup.procs")).split())
+            tasks.setdefault(_daemon_of(name), set()).update(pids)
+    return {daemon for daemon, pids in tasks.items() if pids and not pids & ours}
 
 
 def cgroups():
     """Cgroups of this user's runs whose keeper is gone, in every hierarchy."""
-    found, ours = set(), _descendants()
-    for top, dirs, _ in os.walk("/sys/fs/cgroup"):
-        for name in dirs:
-            path = os.path.join(top, name)
-            try:
-                mine = os.lstat(path).st_uid == os.geteuid()
-            except OSError:
-                continue
-            if not mine or "cloche" not in name or _of_a_test(name) or _keeper_lives(name):
-                continue
-            if name.startswith("cloche-box-") and _of_another_daemon(path, ours):
-                continue
-            found.add("cgroup " + path)
+    found, others = set(), _other_daemons(_descendants())
+    for name, path in _all_cgroups():
+        try:
+            mine = os.lstat(path).st_uid == os.geteuid()
+        except OSError:
+            continue
+        if not mine or "cloche" not in name or _of_a_test(name):
+            continue
+        daemon = _daemon_of(name)
+        if daemon in others or (not daemon and _keeper_lives(name)):
+            continue
+        found.add("cgroup " + path)
     return found
 
 
