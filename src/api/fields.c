@@ -59,8 +59,8 @@ static int unknown(const struct body_table *t, const char *name, struct err *e)
 
 	if (f && t->with != BODY_ALONE && is_one_of(f->name, refused, ARRAY_LEN(refused)))
 		return err_field(e, ERR_DENIED, f->name,
-				 "%s: not taken from clients of the daemon; the operator offers "
-				 "volumes and images by name",
+				 "%s: not taken from clients of the daemon; what is of the host is "
+				 "the operator's to offer, as volumes and images",
 				 f->name);
 	for (size_t i = 0; i < t->count && !near; i++)
 		if (is_near(name, t->fields[i].name))
