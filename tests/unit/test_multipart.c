@@ -37,7 +37,8 @@ static char *told_by(const char *body, size_t len, size_t step)
 				break;
 		}
 	}
-	buf_add(&out, got < 0 ? "?" : "", 2);
+	buf_add(&out, "?", got < 0);
+	buf_add(&out, "", 1);
 	multipart_done(&m);
 	free(v);
 	return out.data + out.at;
