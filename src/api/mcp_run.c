@@ -17,16 +17,15 @@
 #define POLL_MAX (128u << 10)
 #define POLL_LEAST_MS 100 /* for what is there already to come */
 
-/* The client's option and the token's ceiling are the most that a model may ask for. */
+/* The client's option and the ceilings, the operator's and the token's, are the most that a model may ask for. */
 static uint64_t most_ms(const struct mcp_call *c, uint64_t otherwise)
 {
-	const struct caller *who = &c->session->caller;
 	uint64_t limit = sandbox_spec(c->box)->limits.timeout_ms;
 	uint64_t most =
 		json_object_get(c->session->options, "timeout") && limit ? limit : otherwise;
-	uint64_t own = who->has_ceiling ? who->ceiling.timeout_ms : 0;
+	uint64_t ceiling = exec_timeout_most(c->session->state->api->manager, &c->session->caller);
 
-	return own && (!most || own < most) ? own : most;
+	return ceiling && (!most || ceiling < most) ? ceiling : most;
 }
 
 static uint64_t choose_timeout(const struct mcp_call *c)

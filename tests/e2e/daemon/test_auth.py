@@ -262,6 +262,22 @@ class Configured(unittest.TestCase):
         self.assertEqual(seen, {200, 429})
         self.assertEqual(daemon.get("/healthz").status, 200)  # the operator's socket is not limited
 
+    def test_time_of_a_tool_call_has_the_operators_ceiling(self):
+        daemon = harness.Daemon(config="ceilings: {timeout: 1s}\nsandbox: {timeout: 1s}\n")
+        self.addCleanup(daemon.remove)
+        daemon.start()
+        self.addCleanup(daemon.stop)
+        ask = {"Accept": "application/json, text/event-stream"}
+        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize",
+                 "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}}
+        ask["Mcp-Session-Id"] = daemon.post("/mcp", hello, headers=ask).headers["Mcp-Session-Id"]
+        for tool, code in (("run_command", {"command": "sleep 50"}),
+                           ("run_code", {"language": "python", "code": "import time; time.sleep(50)"})):
+            call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call",
+                    "params": {"name": tool, "arguments": dict(code, timeout=40)}}
+            reply = daemon.post("/mcp", call, headers=ask).json["result"]
+            self.assertEqual(reply["structuredContent"]["status"], "timeout", reply)
+
 
 if __name__ == "__main__":
     unittest.main()
