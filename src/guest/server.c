@@ -314,6 +314,9 @@ ssize_t server_splice(struct guest *g, const struct guest_header *like, int fd, 
 	if (c->pipe[0] < 0 && pipe2(c->pipe, O_CLOEXEC) < 0)
 		return -1;
 	n = splice(fd, &at, c->pipe[1], NULL, max, SPLICE_F_NONBLOCK);
+	/* The pipe is empty, so it is the file that says so, and nothing would call again. */
+	if (n < 0 && errno == EAGAIN)
+		errno = EINVAL;
 	if (n <= 0)
 		return n;
 	h.size = (uint32_t)n;
