@@ -230,6 +230,7 @@ class Host(cl.Case):
         os.chmod(dark, 0)
         for name, change in (
             ("covered", 'mount --bind "$2" /proc/kallsyms && mount --bind "$2" /proc/cmdline'),
+            ("covered by its own", "mount --bind /proc/1/environ /proc/kallsyms && mount --bind /proc/1/environ /proc/cmdline"),
             ("processes only", "mount -t proc -o subset=pid proc /proc"),
             ("not there", "umount -l /proc && mount -t tmpfs t /proc"),
         ):
