@@ -111,7 +111,7 @@ void e2b_snapshot_find(struct exchange *x, const char *template,
 	struct search *f = must_alloc(calloc(1, sizeof(*f)));
 
 	*f = (struct search){.x = x, .bare = bare_name(template), .done = done};
-	manager_snapshots(x->api->manager, &x->caller, on_searched, f);
+	manager_own_snapshots(x->api->manager, &x->caller, on_searched, f);
 }
 
 static void on_deleted(void *arg, json_t *value, const struct err *e)

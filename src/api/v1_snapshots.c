@@ -107,7 +107,6 @@ static void on_listed(void *arg, json_t *value, const struct err *e)
 void v1_snapshot_find(struct exchange *x, const char *what,
 		      void (*found)(struct exchange *x, const char *id))
 {
-	struct caller own = x->caller;
 	struct search *f;
 
 	if (ipc_id_is_valid(what)) {
@@ -116,9 +115,7 @@ void v1_snapshot_find(struct exchange *x, const char *what,
 	}
 	f = must_alloc(calloc(1, sizeof(*f)));
 	*f = (struct search){x, what, found};
-	/* Others may have taken the same name. */
-	own.scopes &= ~(unsigned)SCOPE_ADMIN;
-	manager_snapshots(x->api->manager, &own, on_listed, f);
+	manager_own_snapshots(x->api->manager, &x->caller, on_listed, f);
 }
 
 static void delete_found(struct exchange *x, const char *id)

@@ -129,6 +129,8 @@ void sandbox_snapshot(struct sandbox *s, const char *name, json_done done, void 
 void sandbox_fork(struct sandbox *s, size_t count, json_done done,
 		  void *arg); /* {"sandboxes":[...]} */
 void manager_snapshots(struct manager *m, const struct caller *who, json_done done, void *arg);
+/* Also for who sees all: others may have given theirs the same name. */
+void manager_own_snapshots(struct manager *m, const struct caller *who, json_done done, void *arg);
 void manager_snapshot_delete(struct manager *m, const struct caller *who, const char *id,
 			     json_done done, void *arg);
 /* The fd is the callback's. */

@@ -412,6 +412,7 @@ void sandbox_fork(struct sandbox *s, size_t count, json_done done, void *arg)
 struct listing {
 	struct manager *m;
 	struct caller who;
+	bool of_all;
 	json_t *all;
 	json_done done;
 	void *arg;
@@ -424,8 +425,7 @@ static void on_listed(void *arg, const struct ipc *reply, int fd)
 
 	close_fd(&fd);
 	if (reply->type == IPC_SNAPSHOT_IS) {
-		if (s->name[0] != '.' &&
-		    (caller_sees_all(&l->who) || strcmp(s->owner, l->who.token) == 0))
+		if (s->name[0] != '.' && (l->of_all || strcmp(s->owner, l->who.token) == 0))
 			json_array_append_new(l->all, snapshot_json(s));
 		return;
 	}
@@ -438,13 +438,25 @@ static void on_listed(void *arg, const struct ipc *reply, int fd)
 	free(l);
 }
 
-void manager_snapshots(struct manager *m, const struct caller *who, json_done done, void *arg)
+static void list(const struct listing *what)
 {
 	struct listing *l = must_alloc(calloc(1, sizeof(*l)));
 	struct ipc msg = {.type = IPC_SNAPSHOT_LIST};
 
-	*l = (struct listing){.m = m, .who = *who, .all = json_array(), .done = done, .arg = arg};
-	broker_ask(m->p.broker, &msg, -1, on_listed, l);
+	*l = *what;
+	l->all = json_array();
+	broker_ask(l->m->p.broker, &msg, -1, on_listed, l);
+}
+
+void manager_snapshots(struct manager *m, const struct caller *who, json_done done, void *arg)
+{
+	list(&(struct listing){
+		.m = m, .who = *who, .of_all = caller_sees_all(who), .done = done, .arg = arg});
+}
+
+void manager_own_snapshots(struct manager *m, const struct caller *who, json_done done, void *arg)
+{
+	list(&(struct listing){.m = m, .who = *who, .done = done, .arg = arg});
 }
 
 /* What a lost daemon left behind: forks' files, and those of sandboxes that are not stopped. */

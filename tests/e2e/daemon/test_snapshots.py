@@ -278,8 +278,8 @@ class Snapshots(harness.Case):
         key = self.d.token("snap-left")
         box = self.box(token=key)
         box.sh("echo theirs > /workspace/f")
-        taken = [box.post("/snapshot", {"name": "left"}).json["id"] for _ in range(2)]
         mine = self.snapshot(self.box(), "left")
+        taken = [box.post("/snapshot", {"name": "left"}).json["id"] for _ in range(2)]
         admin = self.d.token("snap-any", "--scopes", "admin")
         stranger = self.d.token("snap-stranger")
         path = "/v1/snapshots/" + taken[0]
@@ -287,8 +287,11 @@ class Snapshots(harness.Case):
         self.assertEqual(self.d.delete(path, token=stranger).status, 404)
         self.assertEqual(self.d.get(path + "/tar", token=admin).status, 200)
         self.assertEqual(self.d.delete(path, token=admin).status, 204)
-        # A name is one's own, whoever else has it.
+        # A name is one's own, whoever else has it, and be it newer.
+        self.assertEqual(self.box(snapshot="left").sh("cat f")["exit_code"], 1)
+        self.assertNotIn(b"theirs", self.d.get("/v1/snapshots/left/tar").body)
         self.assertEqual(self.d.delete("/v1/snapshots/left", token=admin).status, 404)
+        self.assertEqual(self.d.delete("/templates/left", headers={"X-API-Key": admin}).status, 404)
         self.assertEqual(self.d.delete("/v1/snapshots/left").status, 204)
         left = [s["id"] for s in self.d.get("/v1/snapshots").json["snapshots"] if s["name"] == "left"]
         self.assertEqual(left, taken[1:])
