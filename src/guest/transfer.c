@@ -39,6 +39,9 @@ static ssize_t send_some(struct reading *r, size_t max)
 	n = pread(r->fd, stream_reserve(r->stream, max), max, (off_t)r->offset);
 	if (n > 0)
 		stream_commit(r->stream, G_DATA, (size_t)n);
+	/* Nobody waits for a file. */
+	if (n < 0 && errno == EAGAIN)
+		errno = EIO;
 	return n;
 }
 
