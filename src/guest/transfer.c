@@ -30,6 +30,7 @@ static ssize_t send_some(struct reading *r, size_t max)
 {
 	ssize_t n;
 
+	/* What is less than a frame is copied with fewer calls. */
 	if (!r->copies && max == GUEST_MAX_PAYLOAD) {
 		n = stream_splice(r->stream, G_DATA, r->fd, r->offset, max);
 		if (n >= 0 || errno == EAGAIN || errno == EINTR)

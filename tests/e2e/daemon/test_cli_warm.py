@@ -32,6 +32,7 @@ COMMANDS = (
 )
 
 
+@harness.needs_warm
 class CliWarm(harness.Case):
     def cloche(self, *args, warm=True, stdin=subprocess.DEVNULL, **how):
         env = dict(self.d.env(), CLOCHE_URL="unix:" + self.d.sock, CLOCHE_DAEMON="on" if warm else "off")

@@ -34,6 +34,7 @@ class Run(harness.Case):
             ok = (None in types) if value is None else isinstance(value, tuple(filter(None, types)))
             self.assertTrue(ok, "%s is %r" % (name, value))
 
+    @harness.needs_warm
     def test_what_it_used_at_most(self):
         """Of one with a sandbox to itself; how many processes a warm one had is not known, and not made up."""
         line = "head -c 3000000 /dev/zero >/tmp/f; sleep 0.1 & sleep 0.1 & wait"

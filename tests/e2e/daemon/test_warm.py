@@ -112,6 +112,7 @@ PROGRAMS = {
 }
 
 
+@harness.needs_warm
 class Warm(harness.Case):
     @classmethod
     def setUpClass(cls):

@@ -110,6 +110,7 @@ class Lied:
     usual = []
 
 
+@harness.needs_warm
 class WarmLayers(harness.Case):
     @classmethod
     def setUpClass(cls):

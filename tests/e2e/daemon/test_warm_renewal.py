@@ -95,6 +95,7 @@ class Steps:
         self.follow(4)
 
 
+@harness.needs_warm
 class Renewal(unittest.TestCase):
     def test_of_an_image(self):
         steps = Steps()
