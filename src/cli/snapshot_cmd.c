@@ -214,8 +214,8 @@ int cmd_snapshot(int argc, char **argv)
 		{"json", 0, NULL, "objects", &w.json, NULL},
 	};
 	const struct verb_usage u = {
-		"cloche snapshot ID [NAME] | ls | rm SNAPSHOT... | export SNAPSHOT [FILE|-]\n"
-		"       | import [FILE|-] [--name NAME]",
+		"cloche snapshot ID [NAME] | ls | rm SNAPSHOT... | export SNAPSHOT [FILE|-] | "
+		"import [FILE|-]",
 		"Keeps the files of a sandbox under a name and prints the snapshot's id; lists "
 		"them;\nremoves them; makes a tar of one; makes one of a tar and prints its id. "
 		"New sandboxes\nstart from it with `cloche create --snapshot`.",

@@ -205,8 +205,11 @@ static int may_add(struct daemon *d, const struct ipc_snapshot *s, uint64_t *ret
 {
 	struct count c;
 
-	if (!ipc_id_is_valid(s->id) || !check_owner(s->owner) || !check_name(s->name))
-		return err_set(e, ERR_INVALID, "not a snapshot's id, owner or name");
+	if (!ipc_id_is_valid(s->id) || !check_owner(s->owner))
+		return err_set(e, ERR_INVALID, "not a snapshot's id or owner");
+	if (!check_name(s->name))
+		return err_field(e, ERR_INVALID, "name",
+				 "name: no slashes and no control characters");
 	if (exists(d, s->id, "meta") || exists(d, s->id, "part"))
 		return err_set(e, ERR_CONFLICT, "there is such a snapshot already");
 	c = count_all(d, s->owner);

@@ -299,7 +299,7 @@ class Snapshots(harness.Case):
         self.assertEqual(self.d.delete("/v1/snapshots/" + taken[1]).status, 204)
 
     def test_names_are_text(self):
-        for name in ("%ff", "a%c3", "%c3%28", "%0a", "%7f", ".x"):
+        for name in ("%ff", "a%c3", "%c3%28", "%0a", "%7f", ".x", "a%2Fb"):
             self.assertError(self.d.put("/v1/snapshots/%s/tar" % name), 400, "invalid", "name")
 
     def test_by_name(self):
