@@ -94,7 +94,7 @@ def section_exec(b):
     peers = docker_peers(b)
     run_base = percentile(peers[0], 0.5) if peers else None
     exec_base = percentile(peers[1], 0.5) if peers and peers[1] else None
-    bwrap = spawn(b.bwrap(b.payload), 50) if shutil.which("bwrap") else None
+    bwrap = spawn(b.bwrap_small(b.payload), 50) if shutil.which("bwrap") else None
     d = Daemon("images: {payload: %s}\nsandbox: {image: payload}\n" % image_of(b)).start()
     try:
         with Client(d.sock) as c:

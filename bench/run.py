@@ -43,6 +43,7 @@ class Bench:
         self.cloche = os.path.join(self.dir, "cloche")
         self.payload = os.path.join(self.work, "payload")
         self.children = []
+        self.shown = None  # of bwrap()
 
     def spawnbench(self, options, rows, user=None):
         """rows: (name, every, argv). Returns {name: [numbers]}; says what failed."""
@@ -59,12 +60,38 @@ class Bench:
                 for line in done.stdout.splitlines()}
 
     def bwrap(self, *command):
-        """bubblewrap with the same namespaces and a comparable root. No cgroup, seccomp, Landlock."""
+        """bubblewrap with the same namespaces and the same root: whatever cloche shows of the host and
+        wherever it lets one write. Without the files that cloche makes for /etc, what it hides in
+        /proc, and the copy-on-write; and no cgroup, seccomp, Landlock."""
+        if self.shown is None:
+            self.shown = self.look_inside()
+        return self.bwrap_with(self.shown, *command)
+
+    def bwrap_small(self, *command):
+        """The same with next to no root: enough for a static program, not for a Python with TLS."""
+        return self.bwrap_with(["--ro-bind", "/usr", "/usr", "--tmpfs", "/tmp"], *command)
+
+    def bwrap_with(self, root, *command):
         links = [a for d in ("bin", "sbin", "lib", "lib64") if os.path.islink("/" + d)
                  for a in ("--symlink", "usr/" + d, "/" + d)]
-        return ["bwrap", *NAMESPACES, "--die-with-parent", "--ro-bind", "/usr", "/usr", *links,
-                "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp",
+        return ["bwrap", *NAMESPACES, "--die-with-parent", *root, *links, "--proc", "/proc", "--dev", "/dev",
                 "--bind", self.work, self.work, "--chdir", self.work, *command]
+
+    def look_inside(self):
+        """What a sandbox has mounted, in bubblewrap's words."""
+        done = subprocess.run(self.run("/bin/cat", "/proc/self/mountinfo"), cwd=self.work, check=True,
+                              capture_output=True, text=True)
+        options = []
+        for line in done.stdout.splitlines():
+            words, kind = line.split(" - ")[0].split(), line.split(" - ")[1].split()[0]
+            source, target, flags = words[3], words[4], words[5].split(",")
+            if target == "/" or target.startswith(("/proc", "/dev", self.work)):
+                continue
+            if kind == "tmpfs" and "rw" in flags:
+                options += ["--tmpfs", target]
+            elif kind != "tmpfs":
+                options += ["--ro-bind", source if os.path.exists(source) else target, target]
+        return options
 
     def run(self, *command):
         return [self.cloche, "run", "--", *command]
@@ -144,17 +171,19 @@ def runsc(bench):
 
 
 def docker(bench):
-    """A Docker daemon of our own, on a private socket, with one image that holds the payload."""
+    """A Docker daemon of our own, on a private socket and in a network namespace of its own, with its
+    bridge there and one image that holds the payload."""
     top = os.path.join(bench.dir, "docker")
-    os.makedirs(top)
     socket = f"unix://{top}/d.sock"
+    client = ["docker", "-H", socket]
+    if os.path.isdir(top):
+        return [*client, "run", "--rm"]
+    os.makedirs(top)
     log = open(os.path.join(top, "log"), "wb")
     bench.children.append(subprocess.Popen(
-        ["dockerd", "-H", socket, "--data-root", f"{top}/data", "--exec-root", f"{top}/exec",
-         "--pidfile", f"{top}/pid", "--bridge", "none", "--iptables=false", "--ip-masq=false",
-         "--cgroup-parent", "/" + os.path.basename(bench.dir)],
+        ["unshare", "--net", "dockerd", "-H", socket, "--data-root", f"{top}/data", "--exec-root", f"{top}/exec",
+         "--pidfile", f"{top}/pid", "--cgroup-parent", "/" + os.path.basename(bench.dir)],
         stdout=log, stderr=log))
-    client = ["docker", "-H", socket]
     for _ in range(60):
         if not subprocess.run([*client, "info"], capture_output=True).returncode:
             break
@@ -164,7 +193,7 @@ def docker(bench):
     tar = subprocess.run(["tar", "c", "-C", bench.work, "payload"], check=True, capture_output=True)
     subprocess.run([*client, "import", "-", "payload"], input=tar.stdout, check=True,
                    capture_output=True)
-    return [*client, "run", "--rm", "--network", "none", "payload", "/payload"]
+    return [*client, "run", "--rm"]
 
 
 def firejail(bench):
@@ -174,10 +203,13 @@ def firejail(bench):
 # name, program that must be installed, takes part in every so many-th round, how it is called
 PEERS = [
     ("bubblewrap", "bwrap", 1, lambda b: b.bwrap(b.payload)),
+    ("bubblewrap, small root", "bwrap", 1, lambda b: b.bwrap_small(b.payload)),
     ("firejail", "firejail", 5, firejail),
     ("runc", "runc", 5, runc),
     ("runsc (gVisor)", "runsc", 10, runsc),
-    ("docker run", "dockerd", 10, docker),
+    ("docker run", "dockerd", 10, lambda b: [*docker(b), "payload", "/payload"]),
+    ("docker run --network none", "dockerd", 10,
+     lambda b: [*docker(b), "--network", "none", "payload", "/payload"]),
 ]
 
 
@@ -203,11 +235,11 @@ def contestants(bench, peers):
 
 
 def latency_table(title, found, base, note=None):
-    floor = found.get("floor: vfork+exec", [0, 0, 0, 0])[2]
-    rows = [(name, int(n), ms(low), ms(p50), ms(p99), ratio(p50, floor),
-             ratio(p50, found[base][2]) if base in found else "-")
+    """base, and if it takes part cloche: what the others are compared with."""
+    bases = ["floor: vfork+exec", base, *(["cloche run"] if "cloche run" in found else [])]
+    rows = [(name, int(n), ms(low), ms(p50), ms(p99), *(ratio(p50, found[b][2]) if b in found else "-" for b in bases))
             for name, (n, low, p50, p99) in found.items()]
-    table(title, ["", "runs", "min ms", "p50 ms", "p99 ms", "x floor", f"x {base}"], rows, note)
+    table(title, ["", "runs", "min ms", "p50 ms", "p99 ms", *(f"x {b.split(':')[0]}" for b in bases)], rows, note)
 
 
 def throughput(bench, title, rows, user=None):
@@ -221,13 +253,13 @@ def throughput(bench, title, rows, user=None):
 
 def section_start(bench):
     """Start-up of a static hello, as whoever runs this."""
-    rows = contestants(bench, PEERS if ROOT else PEERS[:1])
+    rows = contestants(bench, PEERS if ROOT else PEERS[:2])
     found = bench.spawnbench(["-n", "60" if QUICK else "500"], rows)
     who = "root" if ROOT else "an ordinary user"
     latency_table(f"Start-up, static hello, as {who}", found, "bubblewrap",
                   "cloche: every layer on (namespaces, own root, cgroup limits, seccomp, Landlock, "
-                  "capabilities), the record proven. bubblewrap: the same namespaces, no cgroup, "
-                  "seccomp or Landlock.")
+                  "capabilities), the record proven. bubblewrap: the same namespaces and the same root "
+                  "(small root: /usr, /proc, /dev and /tmp only), no cgroup, seccomp or Landlock.")
     throughput(bench, "Two parallel streams", [r for r in rows])
 
 
@@ -236,7 +268,7 @@ def section_rootless(bench):
     if not ROOT:
         return
     os.chown(bench.work, USER_ID, USER_ID)
-    rows = contestants(bench, PEERS[:1])
+    rows = contestants(bench, PEERS[:2])
     found = bench.spawnbench(["-n", "60" if QUICK else "500"], rows, USER_ID)
     latency_table("Start-up, static hello, rootless", found, "bubblewrap")
     throughput(bench, "Two parallel streams, rootless", rows, USER_ID)

@@ -161,7 +161,7 @@ def section_command(b):
             ("warm", 1, b.ask(d, body(cmd=["/bin/payload"]), HELLO)),
             ("cold: cloche run", 1, b.run(b.payload))]
     if shutil.which("bwrap"):
-        rows.append(("bubblewrap", 1, b.bwrap(b.payload)))
+        rows.append(("bubblewrap", 1, b.bwrap_small(b.payload)))
     found = b.spawnbench(rounds(100, 1000), rows)
     show("A static hello, one client", found, "bubblewrap")
     if "bubblewrap" in found:

@@ -65,3 +65,15 @@ void sched_send_elsewhere(pid_t pid)
 	if (sched_setaffinity(pid, sizeof(others), &others) == 0)
 		sched_setaffinity(pid, sizeof(all), &all);
 }
+
+void sched_go_to(int cpu)
+{
+	cpu_set_t all, there;
+
+	if (sched_getcpu() == cpu || sched_getaffinity(0, sizeof(all), &all) < 0)
+		return;
+	CPU_ZERO(&there);
+	CPU_SET((size_t)cpu, &there);
+	if (sched_setaffinity(0, sizeof(there), &there) == 0)
+		sched_setaffinity(0, sizeof(all), &all);
+}

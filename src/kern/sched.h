@@ -19,3 +19,8 @@ void sched_be_prompt(void);
 void sched_send_elsewhere(pid_t pid);
 /* Is there one for it? Where others want to run as well, moving it would only cost. */
 bool sched_has_idle(void);
+/*
+ * Goes to that processor, and may leave it again. For who is going to wait for the last of what runs there:
+ * it finds the processor free then, and need not wait for what the kernel cleans up on its own.
+ */
+void sched_go_to(int cpu);

@@ -177,6 +177,7 @@ static int drop_for_nest(struct err *e)
 static int drop_privileges(struct plan *p, const struct inside_fds *fds, int userns,
 			   int *ret_listener, struct err *e)
 {
+	p->board->processor = sched_getcpu() + 1;
 	if (become_user(p, fds, userns, e) < 0)
 		return -1;
 	p->board->proven |= verify_namespaces(&p->host.ns);

@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "kern/caps.h"
 #include "kern/discard.h"
+#include "kern/sched.h"
 #include "kern/sys.h"
 #include "kern/userns.h"
 #include "sandbox/inside.h"
@@ -442,6 +443,8 @@ static int run(struct keeper *k, struct err *e)
 	else
 		cgroup_sweep(&k->cgroup);
 	maker_release(k);
+	if (k->plan.board->processor)
+		sched_go_to(k->plan.board->processor - 1);
 	if (watch(k, e) < 0)
 		rc = -1;
 	wait4(k->pid, NULL, __WALL, &k->usage);
