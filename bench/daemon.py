@@ -66,7 +66,7 @@ def docker_peers(b):
     if not shutil.which("dockerd"):
         return None
     try:
-        run = bench_run.docker(b)
+        run = bench_run.docker_without_network(b)
     except OSError as error:
         print("docker is left out:", error)
         return None

@@ -196,6 +196,10 @@ def docker(bench):
     return [*client, "run", "--rm"]
 
 
+def docker_without_network(bench):
+    return [*docker(bench), "--network", "none", "payload", "/payload"]
+
+
 def firejail(bench):
     return ["firejail", "--quiet", "--noprofile", "--net=none", "--private-tmp", bench.payload]
 
@@ -208,8 +212,7 @@ PEERS = [
     ("runc", "runc", 5, runc),
     ("runsc (gVisor)", "runsc", 10, runsc),
     ("docker run", "dockerd", 10, lambda b: [*docker(b), "payload", "/payload"]),
-    ("docker run --network none", "dockerd", 10,
-     lambda b: [*docker(b), "--network", "none", "payload", "/payload"]),
+    ("docker run --network none", "dockerd", 10, docker_without_network),
 ]
 
 

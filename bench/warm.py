@@ -101,7 +101,7 @@ def docker(bench):
     if os.environ.get("BENCH_DOCKER") == "0" or not bench_run.ROOT or not shutil.which("dockerd"):
         return None
     try:
-        argv = bench_run.docker(bench)
+        argv = bench_run.docker_without_network(bench)
         why = bench_run.works(bench, argv)
     except (OSError, subprocess.CalledProcessError) as error:
         why = str(error)

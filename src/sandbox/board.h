@@ -44,7 +44,7 @@ struct board {
 	int wait_status;	  /* of the command, from the kernel */
 	int64_t started_ns;	  /* CLOCK_MONOTONIC just before the command's process was made */
 	int64_t ended_ns;
-	int processor;		  /* of pid 1, plus one; 0: not known yet */
+	int processor; /* of pid 1, plus one; 0: not known yet */
 	layer_set proven;
 	int landlock_abi;
 	bool canary_opens; /* without Landlock, see verify.h */
