@@ -11,6 +11,16 @@
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 
+/*
+ * From inside the pid is our own namespace's; 0 is somebody outside. That alone would not do: the
+ * sender of rt_sigqueueinfo writes the pid himself, and a file's F_SETSIG comes without one. Only of
+ * a plain kill (SI_USER) the kernel lets nobody forge it.
+ */
+static bool is_from_outside(const struct signalfd_siginfo *info)
+{
+	return info->ssi_code == SI_USER && info->ssi_pid == 0;
+}
+
 /* Signals that the keeper passes on go to the command's process group; SIGTERM means: the end. */
 static bool take_signals(struct board *b, pid_t command, int signals)
 {
@@ -18,8 +28,7 @@ static bool take_signals(struct board *b, pid_t command, int signals)
 	ssize_t n = read(signals, info, sizeof(info));
 
 	for (ssize_t i = 0; i < n / (ssize_t)sizeof(info[0]); i++) {
-		/* From inside the pid is our own namespace's; 0 is somebody outside. */
-		if (info[i].ssi_signo == SIGCHLD || info[i].ssi_pid != 0)
+		if (info[i].ssi_signo == SIGCHLD || !is_from_outside(&info[i]))
 			continue;
 		if (info[i].ssi_signo == SIGTERM)
 			return true;

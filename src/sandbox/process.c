@@ -238,11 +238,14 @@ static bool told_to_end(int signals, pid_t keeper, pid_t command)
 	struct signalfd_siginfo info;
 
 	while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		/* Of others than a plain kill, the sender may have written the pid himself. */
+		if (info.ssi_signo == SIGCHLD || info.ssi_code != SI_USER)
+			continue;
 		/* SIGTERM is the keeper's order, or, at its death, the kernel's (ours by
 		 * PDEATHSIG). */
 		if (info.ssi_signo == SIGTERM)
 			return true;
-		if (info.ssi_signo != SIGCHLD && (pid_t)info.ssi_pid == keeper)
+		if ((pid_t)info.ssi_pid == keeper)
 			kill(-command, (int)info.ssi_signo);
 	}
 	return false;

@@ -406,6 +406,26 @@ class Proc(cl.Case):
         r = self.ok("run", "--", *cl.py(code), timeout=15)
         self.assertEqual(r.out, "alive\n")
 
+    def test_init_is_not_fooled(self):
+        """Signals whose sender is forged, or missing, are no orders of the keeper."""
+        code = (
+            "import ctypes, fcntl, os, signal, struct\n"
+            "libc = ctypes.CDLL(None)\n"
+            "for sig in (signal.SIGTERM, signal.SIGUSR1):\n"
+            "    info = struct.pack('iii116x', sig, 0, -1)\n"
+            "    print(libc.syscall(129, 1, int(sig), info))\n"
+            "    r, w = os.pipe()\n"
+            "    fcntl.fcntl(r, fcntl.F_SETOWN, 1)\n"
+            "    fcntl.fcntl(r, 10, int(sig))\n"
+            "    fcntl.fcntl(r, fcntl.F_SETFL, os.O_ASYNC)\n"
+            "    os.write(w, b'x')\n"
+            "libc.unshare(0x10000000)\n"  # answered by init, so after it has seen the signals
+            "print('alive')"
+        )
+        if os.uname().machine != "x86_64":
+            self.skipTest("rt_sigqueueinfo has another number here")
+        self.assertEqual(self.out(*cl.py(code)), "0\n0\nalive\n")
+
     def test_masked(self):
         code = (
             "import os\n"
