@@ -84,6 +84,19 @@ class Workspace(cl.Case):
         self.assertNotEqual(r.code, 0)
         self.assertEqual(os.listdir(self.path("ws")), [])
 
+    def test_no_whiteouts(self):
+        """The 0/0 device that RENAME_WHITEOUT leaves would hide files in an overlay of the tree."""
+        code = (
+            "import ctypes\nopen('a', 'w').close()\n"
+            "print(ctypes.CDLL(None).renameat2(-100, b'a', -100, b'b', 4))"
+        )
+        for level in ("container", "process"):
+            self.mkdir(level)
+            if level == "process":
+                os.chmod(self.path(level), 0o777)
+            r = cl.run("run", "--level", level, "-w", level, "--", *cl.py(code))
+            self.assertEqual((r.out, os.listdir(self.path(level))), ("-1\n", ["a"]), str(r))
+
     def test_missing(self):
         self.refused("run", "-w", self.path("none"), "--", "true", says="none")
 
