@@ -43,7 +43,7 @@ struct forbidden {
 	struct seen_place *seen;  /* NULL: few, in first */
 	size_t seen_count, seen_room;
 	struct seen_place first[FORBIDDEN_FIRST];
-	bool copied; /* the source is shown through an overlay, where sockets lead nowhere */
+	bool copied; /* the source is shown in a way that sockets in it lead nowhere */
 };
 
 enum refusal_kind { REFUSE_IS, REFUSE_BELOW, REFUSE_CONTAINS, REFUSE_KIND_COUNT };

@@ -343,7 +343,7 @@ int source_judge(const struct sandbox_spec *s, const char *field, const char *pa
 
 	if (place_id_get(source->fd, "", &j.id) < 0)
 		return err_sys(e, "%s: cannot tell where '%s' leads", field, show(path).text);
-	if (forbidden_init(&j.forbidden, s, use == SOURCE_COPY, e) < 0)
+	if (forbidden_init(&j.forbidden, s, use == SOURCE_COPY || use == SOURCE_BARE, e) < 0)
 		return -1;
 	rc = judge_forbidden(&j, e);
 	if (rc == 0)

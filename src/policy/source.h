@@ -17,6 +17,7 @@ enum source_use {
 	SOURCE_READ,
 	SOURCE_WRITE,
 	SOURCE_COPY, /* as lower layer of an overlay: what is mounted below it does not show */
+	SOURCE_BARE, /* at level process: that does show, but sockets cannot be connected to */
 };
 
 struct source {

@@ -113,12 +113,14 @@ static int choose_workspace(struct plan *p, struct err *e)
 
 int plan_judge_workspace(struct plan *p, struct err *e)
 {
+	/* Only an overlay leaves out what is mounted below; Landlock lets it be read along with the rest. */
+	enum source_use use = p->spec->level == LEVEL_PROCESS ? SOURCE_BARE : SOURCE_COPY;
 	struct err why = {0};
 
 	if (!p->workspace_unjudged)
 		return 0;
 	p->workspace_unjudged = false;
-	if (source_judge(p->spec, "workspace", ".", SOURCE_COPY, &p->workspace, &why) == 0)
+	if (source_judge(p->spec, "workspace", ".", use, &p->workspace, &why) == 0)
 		return 0;
 	if (why.kind != ERR_DENIED || p->spec->apply) {
 		*e = why;

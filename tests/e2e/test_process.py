@@ -84,6 +84,30 @@ class Process(cl.Case):
         self.write("a.txt", "text")
         self.assertEqual(self.out_("sh", "-c", "cat a.txt"), "text")
 
+    def test_what_is_mounted_below_the_current_directory(self):
+        """No overlay leaves it out here: with a forbidden place among it, nothing is shown."""
+        self.need_root("mounts")
+        key = self.write("home/.ssh/key", "secret")
+        os.chmod(key, 0o644)
+        self.write("work/a.txt", "text", 0o644)
+        at = self.mkdir("work/at")
+        script = 'mount --bind "$1" "$2" && cd "$3" && exec "$4" run --level process -- sh -c "cat at/key a.txt"'
+        r = cl.command(
+            "unshare",
+            "-m",
+            "sh",
+            "-c",
+            script,
+            "sh",
+            os.path.dirname(key),
+            at,
+            self.path("work"),
+            cl.CLOCHE,
+            env=cl.caller_env(HOME=self.path("home")),
+        )
+        self.assertEqual((r.code, r.out), (1, ""), str(r))
+        self.assertIn("workspace is empty", r.err)
+
     def test_cannot_write_outside(self):
         other = self.mkdir("other")
         os.chmod(other, 0o777)
