@@ -173,9 +173,28 @@ void spec_done(struct sandbox_spec *s)
 	*s = (struct sandbox_spec){0};
 }
 
+/* A bound as somebody would type it. */
+static void format_bound(const struct field *f, uint64_t n, char *buf, size_t size)
+{
+	bool is_size = f->type == FIELD_SIZE;
+
+	if (f->type == FIELD_TIME)
+		snprintf(buf, size, n % 1000 ? "%" PRIu64 "ms" : "%" PRIu64 "s",
+			 n % 1000 ? n : n / 1000);
+	else if (f->type == FIELD_MILLI)
+		snprintf(buf, size, "%g", (double)n / 1000);
+	else if (is_size && n && n % MB == 0)
+		snprintf(buf, size, "%" PRIu64 "M", n / MB);
+	else if (is_size && n && n % 1024 == 0)
+		snprintf(buf, size, "%" PRIu64 "K", n / 1024);
+	else
+		snprintf(buf, size, "%" PRIu64, n);
+}
+
 static int set_number(const struct field *f, uint64_t *ret, const char *value, struct err *e)
 {
-	uint64_t n = 0;
+	uint64_t n = 0, max = f->max ? f->max : INT64_MAX;
+	char bound[32];
 	int rc;
 
 	switch (f->type) {
@@ -194,10 +213,11 @@ static int set_number(const struct field *f, uint64_t *ret, const char *value, s
 	}
 	if (rc < 0)
 		return -1;
+	format_bound(f, n < f->min ? f->min : max, bound, sizeof(bound));
 	if (n < f->min)
-		return err_set(e, ERR_INVALID, "'%s' is too small", value);
-	if ((f->max && n > f->max) || n > INT64_MAX)
-		return err_set(e, ERR_INVALID, "'%s' is too large", value);
+		return err_set(e, ERR_INVALID, "'%s' is too small; at least %s", value, bound);
+	if (n > max)
+		return err_set(e, ERR_INVALID, "'%s' is too large; at most %s", value, bound);
 	*ret = n;
 	return 0;
 }

@@ -57,6 +57,17 @@ class BadInput(cl.Case):
                 r = self.refused("run", option, value, "--", "true")
                 self.assertIn(option[2:].replace("-", "_"), r.err.replace("-", "_"), str(r))
 
+    def test_bounds_are_said(self):
+        for option, value, bound in (
+            ("--memory", "1K", "at least 4M"),
+            ("--disk", "1", "at least 64K"),
+            ("--cpus", "0.001", "at least 0.01"),
+            ("--cpu-time", "1ms", "at least 10ms"),
+            ("--pids", "5000000", "at most 4194304"),
+            ("--output-limit", "2G", "at most 1024M"),
+        ):
+            self.refused("run", option, value, "--", "true", says=bound)
+
     def test_not_built_is_said(self):
         for option, value in (
             ("--level", "vm"),
