@@ -75,11 +75,14 @@ int cli_run_helper(char **argv)
 	return fail_helper(argv[1], &e);
 }
 
-/* A closed standard stream would be handed out as the number of some file of ours. */
+/*
+ * A closed standard stream would be handed out as the number of some file of ours. What is written to
+ * stdout is still to fail: a record that nobody can get is no success.
+ */
 static void fill_streams(void)
 {
 	for (int fd = 0; fd < 3; fd++)
-		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 1 ? O_RDONLY : O_RDWR) < 0)
 			return;
 }
 

@@ -89,6 +89,8 @@ void run_report(const struct result *r, const struct sandbox_spec *s)
 		fprintf(stderr, "cloche: nothing was applied, because the command failed\n");
 	if (r->apply_failed)
 		fprintf(stderr, "cloche: not all changes could be applied\n");
+	if (r->output_errno)
+		fprintf(stderr, "cloche: cannot write its output: %s\n", strerror(r->output_errno));
 }
 
 int run_and_report(const struct sandbox_request *request, bool show_interpreter, bool no_daemon)
@@ -105,7 +107,7 @@ int run_and_report(const struct sandbox_request *request, bool show_interpreter,
 		return cli_fail_spec(s, &e);
 	if (show_interpreter && !r.exec_errno)
 		r.interpreter = r.exec_path;
-	status = r.apply_failed ? EXIT_CLOCHE : result_exit_status(&r);
+	status = r.apply_failed || r.output_errno ? EXIT_CLOCHE : result_exit_status(&r);
 	if (!s->json)
 		run_report(&r, s);
 	else if (result_print(&r, stdout) < 0) {

@@ -6,6 +6,7 @@
 #include "model/spec.h"
 
 #include <assert.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -284,6 +285,21 @@ int result_print_layers(const struct result *r, FILE *to)
 	return jsonw_finish(&j);
 }
 
+static void print_notes(struct jsonw *j, const struct result *r)
+{
+	jsonw_open(j, "notes", '[');
+	/* Nothing else tells it from a command that exits like this. */
+	if (r->exec_errno == ENOENT || r->exec_errno == ENOTDIR)
+		jsonw_string(j, NULL, "The command was not found in the sandbox.");
+	else if (r->exec_errno == EACCES)
+		jsonw_string(j, NULL, "The command is not an executable file.");
+	else if (r->exec_errno)
+		jsonw_string(j, NULL, "The command cannot be executed.");
+	for (size_t i = 0; i < sizeof(r->notes) / sizeof(r->notes[0]) && r->notes[i]; i++)
+		jsonw_string(j, NULL, r->notes[i]);
+	jsonw_close(j, ']');
+}
+
 int result_print(const struct result *r, FILE *to)
 {
 	struct jsonw j;
@@ -301,7 +317,7 @@ int result_print(const struct result *r, FILE *to)
 		jsonw_string(&j, "interpreter", r->interpreter);
 	if (r->guard_note[0])
 		jsonw_string(&j, "guard", r->guard_note);
-	print_names(&j, "notes", r->notes, sizeof(r->notes) / sizeof(r->notes[0]));
+	print_notes(&j, r);
 	jsonw_close(&j, '}');
 	jsonw_raw(&j, "\n", 1);
 	return jsonw_finish(&j);

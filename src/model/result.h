@@ -76,6 +76,7 @@ struct result {
 	size_t change_count;
 	bool changes_cut;  /* there were more */
 	bool apply_failed; /* a change could not be brought to the host */
+	int output_errno;  /* the caller's file could not take the output: why */
 	struct denial *denials;
 	size_t denial_count;
 	char exec_path[4096];	 /* the file that was executed */

@@ -112,6 +112,8 @@ static int watch_signals(struct keeper *k, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(passed); i++)
 		sigaddset(&set, passed[i]);
 	signal(SIGPIPE, SIG_IGN);
+	/* Under a file size limit of the caller's, writing is to fail and not to kill us. */
+	signal(SIGXFSZ, SIG_IGN);
 	/* Inherited as ignored, it would let the kernel reap our child before we ask. */
 	signal(SIGCHLD, SIG_DFL);
 	sigprocmask(SIG_BLOCK, &set, NULL);
@@ -325,7 +327,7 @@ static void serve_terminal(struct keeper *k, const struct pollfd *polls)
 		terminal_read_output(t);
 	if (polls[ON_SCREEN].revents && !terminal_write_output(t))
 		terminal_stop(t);
-	/* Every process has closed it: there is only what is left to print. */
+	/* The command is dead: there is only what is left to print. */
 	if ((polls[ON_MASTER].revents & (POLLIN | POLLHUP)) == POLLHUP && t->out_len == 0)
 		terminal_stop(t);
 }
@@ -376,10 +378,8 @@ static void drain_terminal(struct terminal *t, int signals)
 /* All writers are dead: what is still in the pipes is all there will be. */
 static void drain(struct keeper *k)
 {
-	while (k->out.fd >= 0)
-		stream_read(&k->out);
-	while (k->err.fd >= 0)
-		stream_read(&k->err);
+	stream_drain(&k->out);
+	stream_drain(&k->err);
 	drain_terminal(&k->terminal, k->signals);
 	terminal_stop(&k->terminal);
 }
@@ -491,7 +491,7 @@ int sandbox_run(const struct sandbox_request *request, struct result *ret, struc
 			   .mounts = -1,
 			   .out = {.fd = -1, .relay = -1},
 			   .err = {.fd = -1, .relay = -1},
-			   .terminal.master = -1,
+			   .terminal = {.master = -1, .slave = -1},
 			   .feed = {.from = -1, .to = -1},
 			   .net = NET_MAKER_NONE};
 	struct board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE,

@@ -302,6 +302,7 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 	look_for_large_files(k, r);
 	stream_finish(&k->out, &r->out);
 	stream_finish(&k->err, &r->err);
+	r->output_errno = k->out.relay_errno ? k->out.relay_errno : k->err.relay_errno;
 	if (r->out.tail || r->err.tail)
 		r->limits_hit |= HIT_OUTPUT;
 	memcpy(r->exec_path, p->board->exec_path, sizeof(r->exec_path));

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 /* A program may print more than is kept; one that prints without end is stopped here. */
 #define FLOOD_FACTOR 16
@@ -106,7 +107,7 @@ static void relay(struct stream *s, const char *data, size_t n)
 	}
 }
 
-void stream_read(struct stream *s)
+static ssize_t read_part(struct stream *s)
 {
 	static char buf[64 << 10];
 	ssize_t n = read(s->fd, buf, sizeof(buf));
@@ -117,6 +118,26 @@ void stream_read(struct stream *s)
 		stream_add(s, buf, (size_t)n);
 	else if (n == 0 || (errno != EAGAIN && errno != EINTR))
 		close_fd(&s->fd);
+	return n;
+}
+
+void stream_read(struct stream *s)
+{
+	read_part(s);
+}
+
+void stream_drain(struct stream *s)
+{
+	int left = 0;
+
+	if (s->fd >= 0)
+		ioctl(s->fd, FIONREAD, &left);
+	while (left > 0 && s->fd >= 0) {
+		ssize_t n = read_part(s);
+
+		left -= n > 0 ? (int)n : 0;
+	}
+	close_fd(&s->fd);
 }
 
 bool stream_is_flood(const struct stream *s)

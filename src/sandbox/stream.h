@@ -27,6 +27,11 @@ struct stream {
 void stream_init(struct stream *s, int fd, size_t limit);
 /* Reads what is there; closes fd at its end. */
 void stream_read(struct stream *s);
+/*
+ * For the end, when all writers are dead: reads what is in the pipe, and closes fd. It does not wait for
+ * the pipe's end: code inside may have sent the other one through a socket that it had as its stdin.
+ */
+void stream_drain(struct stream *s);
 /* Keeps bytes that came another way. */
 void stream_add(struct stream *s, const char *data, size_t n);
 /* True when so much came that going on makes no sense. */

@@ -9,6 +9,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#define END_OF_FILE 4 /* ctrl-D */
+#define END_LEN 2
+
 void terminal_resize(const struct terminal *t)
 {
 	struct winsize size;
@@ -21,8 +24,13 @@ void terminal_start(struct terminal *t, int master)
 {
 	struct termios raw;
 
+	/*
+	 * A program may close its streams before it exits, as cat does. If the pty ended then and we
+	 * closed our side, it would be killed by SIGHUP.
+	 */
 	*t = (struct terminal){.master = master,
-			       .in = must_alloc(malloc(TERMINAL_ROOM)),
+			       .slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC),
+			       .in = must_alloc(malloc(TERMINAL_ROOM + END_LEN)),
 			       .out = must_alloc(malloc(TERMINAL_ROOM))};
 	fcntl(master, F_SETFL, O_RDWR | O_NONBLOCK);
 	terminal_resize(t);
@@ -33,17 +41,27 @@ void terminal_start(struct terminal *t, int master)
 	t->is_raw = tcsetattr(0, TCSADRAIN, &raw) == 0;
 }
 
+/*
+ * The end of a pipe or file: what a person says with ctrl-D. Within a line the first one only hands over
+ * what there is of it.
+ */
+static void end_input(struct terminal *t)
+{
+	t->in[t->in_len++] = END_OF_FILE;
+	if (t->in_line)
+		t->in[t->in_len++] = END_OF_FILE;
+}
+
 void terminal_read_input(struct terminal *t)
 {
 	ssize_t n = read(0, t->in + t->in_len, TERMINAL_ROOM - t->in_len);
 
 	if (n > 0) {
 		t->in_len += (size_t)n;
+		t->in_line = t->in[t->in_len - 1] != '\n';
 	} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-		/* The end of a pipe or file: what a person says with ctrl-D. */
 		t->in_ended = true;
-		if (t->in_len < TERMINAL_ROOM)
-			t->in[t->in_len++] = 4;
+		end_input(t);
 	}
 	terminal_write_input(t);
 }
@@ -86,6 +104,7 @@ void terminal_stop(struct terminal *t)
 	if (t->is_raw)
 		tcsetattr(0, TCSADRAIN, &t->saved);
 	t->is_raw = false;
+	close_fd(&t->slave);
 	close_fd(&t->master);
 	free(take_ptr(t->in));
 	free(take_ptr(t->out));

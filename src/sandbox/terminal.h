@@ -12,10 +12,12 @@
 
 struct terminal {
 	int master;  /* of the command's pty */
+	int slave;   /* held, so that the pty does not end before the command does */
 	bool is_raw; /* the caller's terminal was switched */
 	struct termios saved;
 	char *in; /* TERMINAL_ROOM bytes: typed, not yet taken by the command */
 	size_t in_len;
+	bool in_line; /* what was typed last was no end of a line */
 	bool in_ended;
 	char *out; /* printed by the command, not yet taken by our stdout */
 	size_t out_len;

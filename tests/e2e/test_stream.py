@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -89,6 +90,42 @@ class Live(cl.Case):
             a.sendall(b"it\n")
             self.assertEqual(a.recv(100), b"got it\n")
             self.assertEqual(cl.finish(p).code, 0)
+
+    def test_other_end_of_the_output_sent_away(self):
+        """A command that sends its stdout through its stdin does not keep cloche from ending."""
+        code = (
+            "import array, socket\n"
+            "fds = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [1]))\n"
+            "socket.socket(fileno=0).sendmsg([b'x'], [fds])\n"
+            "print('sent')"
+        )
+        for options in ([], ["--json"]):
+            a, b = socket.socketpair()
+            with a, b, open(self.path("out"), "w+b") as out:
+                p = cl.start("run", *options, "--", "python3", "-c", code, stdin=b, stdout=out)
+                self.assertEqual(cl.finish(p, timeout=15).code, 0)
+                self.assertIn("sent", self.read("out"))
+
+    def test_no_stdout_for_the_record(self):
+        r = cl.command("sh", "-c", '"$1" run --json -- true >&-', "sh", cl.CLOCHE)
+        self.assertEqual(r.code, 125, str(r))
+        self.assertIn("cloche: cannot write the record", r.err)
+
+    def test_file_that_cannot_take_the_output(self):
+        """Output that is lost is not a success, also if the command never knew."""
+        for limited in ("echo lost", "head -c 100000 /dev/zero"):
+            with open(self.path("out"), "wb") as out:
+                out.seek(1 << 20)
+                p = cl.start(
+                    "run",
+                    *("--", "sh", "-c", limited),
+                    stdout=out,
+                    cwd=self.mkdir("work"),
+                    preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20,) * 2),
+                )
+                r = cl.finish(p)
+            self.assertEqual(r.code, 125, str(r))
+            self.assertIn("cloche: cannot write its output: File too large\n", r.err)
 
     def test_command_closes_stdout(self):
         r = cl.run(

@@ -150,6 +150,19 @@ class Tty(cl.Case):
         else:
             self.assertIn("cloche: ", r.err)
 
+    def test_input_that_ends_within_a_line(self):
+        for text in ("", "line\n", "no end of line"):
+            r = cl.run("run", "--tty", "--", "cat", input=text, timeout=15)
+            self.assertEqual(r.code, 0, str(r))
+            self.assertEqual(r.out.replace("\r", ""), text * 2)
+
+    def test_command_that_closes_its_terminal(self):
+        """It is not hung up, neither on its way out nor when it opens the terminal again."""
+        script = "exec <&- >&- 2>&-; sleep 0.2; echo still here >/dev/tty; exit 3"
+        t = self.terminal("run", "--tty", "--", "sh", "-c", script)
+        t.expect("still here")
+        self.assertEqual(t.close(), 3)
+
     def test_not_with_json(self):
         r = cl.run("run", "--tty", "--json", "--", "true")
         self.assertEqual(r.code, 125, str(r))

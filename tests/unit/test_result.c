@@ -5,6 +5,7 @@
 #include "model/result.h"
 #include "model/spec.h"
 
+#include <errno.h>
 #include <jansson.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -308,6 +309,7 @@ static void test_lists(void **state)
 	r.changes = changes, r.change_count = 2, r.changes_cut = true;
 	r.denials = denials, r.denial_count = 1;
 	r.interpreter = "/usr/bin/python3";
+	r.exec_errno = ENOENT;
 	r.notes[0] = "one";
 	r.notes[1] = "two";
 	o = printed(&r);
@@ -323,7 +325,10 @@ static void test_lists(void **state)
 	row = json_array_get(json_object_get(o, "denials"), 0);
 	assert_int_equal(json_integer_value(json_object_get(row, "count")), 3);
 	assert_string_equal(string_of(o, "interpreter"), "/usr/bin/python3");
-	assert_int_equal(json_array_size(json_object_get(o, "notes")), 2);
+	row = json_object_get(o, "notes");
+	assert_int_equal(json_array_size(row), 3);
+	assert_string_equal(json_string_value(json_array_get(row, 0)),
+			    "The command was not found in the sandbox.");
 	assert_true(json_is_true(json_object_get(o, "changes_truncated")));
 	json_decref(o);
 }
