@@ -169,7 +169,7 @@ static void confine(const struct cell_entry *c, struct plan *p, int *ret_listene
 	/* The nest's own places are not this tenant's. */
 	if (!cell_places_are_own(c->terms, c->scratch))
 		b->proven &= ~(LAYER_BIT(LAYER_ROOT) | LAYER_BIT(LAYER_DISK));
-	(void)restrict_open_files(p, e);
+	(void)restrict_command(p, e);
 }
 
 int cell_enter(const struct cell_entry *c)

@@ -130,7 +130,7 @@ void command_exec(const struct command *c)
 	}
 	if (sys_close_range(3, ~0u, CLOSE_RANGE_UNSHARE) == 0)
 		b->proven |= verify_fds(2);
-	if (command_check_required(p, &b->err) < 0 || restrict_open_files(p, &b->err) < 0)
+	if (command_check_required(p, &b->err) < 0 || restrict_command(p, &b->err) < 0)
 		_exit(125);
 	umask(022);
 	exec_search(p);

@@ -43,7 +43,6 @@ int restrict_limits(const struct plan *p, struct err *e)
 	const struct limits *l = &p->spec->limits;
 	bool is_nest = p->guest && p->guest->nest;
 	uint64_t cpu = l->cpu_time_ms / 1000 + 1;
-	uint64_t data = l->memory_bytes;
 	uint64_t file = restrict_file_size(l);
 
 	/* A core of one byte: 0 would not keep the kernel from starting a handler (core(5)). */
@@ -52,11 +51,6 @@ int restrict_limits(const struct plan *p, struct err *e)
 		return -1;
 	/* A nest lives longer than any of its tenants. */
 	if (!is_nest && l->cpu_time_ms && set_limit(RLIMIT_CPU, cpu, cpu + 1, e) < 0)
-		return -1;
-	/* Where no cgroup counts. RLIMIT_AS would kill whatever reserves address space (rule 18).
-	 */
-	if (!(p->board->proven & LAYER_BIT(LAYER_MEMORY)) &&
-	    set_limit(RLIMIT_DATA, data, data, e) < 0)
 		return -1;
 	if (p->board->proven & LAYER_BIT(LAYER_PIDS))
 		return 0;
@@ -69,9 +63,15 @@ int restrict_limits(const struct plan *p, struct err *e)
 	return 0;
 }
 
-int restrict_open_files(const struct plan *p, struct err *e)
+int restrict_command(const struct plan *p, struct err *e)
 {
-	uint64_t most = p->spec->limits.open_files;
+	const struct limits *l = &p->spec->limits;
+	uint64_t files = l->open_files, data = l->memory_bytes;
 
-	return set_limit(RLIMIT_NOFILE, most, most * 4, e);
+	if (set_limit(RLIMIT_NOFILE, files, files * 4, e) < 0)
+		return -1;
+	/* Where no cgroup counts. RLIMIT_AS would kill whatever reserves address space (rule 18). */
+	if (p->board->proven & LAYER_BIT(LAYER_MEMORY))
+		return 0;
+	return set_limit(RLIMIT_DATA, data, data, e);
 }

@@ -6,5 +6,5 @@
 /* Unless asked for, a little more than the disk: a full disk should say that it is full. */
 uint64_t restrict_file_size(const struct limits *l);
 int restrict_limits(const struct plan *p, struct err *e);
-/* Last, in the command's process: on the way there more may be open. */
-int restrict_open_files(const struct plan *p, struct err *e);
+/* Last, in the command's process: on the way there more may be open, and who watches needs memory, too. */
+int restrict_command(const struct plan *p, struct err *e);

@@ -617,6 +617,16 @@ class Rlimits(cl.Case):
     def test_open_files(self):
         self.assertEqual(self.out("sh", "-c", "ulimit -n; ulimit -Hn"), "1024\n4096\n")
 
+    def test_data_without_a_cgroup(self):
+        """The command has a limit; pid 1, which watches its memory, is not to run out of it."""
+        script = "ulimit -d; sed -n 's/Max data size *//p' /proc/1/limits"
+        r = cl.record("-m", "64M", "--", "sh", "-c", script)
+        if r["layers"]["memory"] == "cgroup":
+            self.skipTest(cl.ONLY_USER + "a cgroup limits memory")
+        own, supervisor = r["stdout"].splitlines()
+        self.assertEqual(own, str(64 << 10))
+        self.assertEqual(supervisor.split()[0], "unlimited")
+
     def test_umask(self):
         old = os.umask(0)
         try:
