@@ -10,6 +10,7 @@ Every command has a time limit; one that outlives it is killed and fails the tes
 import atexit
 import errno
 import fcntl
+import functools
 import json
 import os
 import pty
@@ -176,6 +177,12 @@ def command(*args, timeout=30, input=None, **kw):
     return finish(start(command=list(args), **kw), input, timeout)
 
 
+@functools.cache
+def is_sanitized():
+    with open(CLOCHE, "rb") as program:
+        return b"__asan_init" in program.read()
+
+
 def record(*args, verb="run", code=None, **kw):
     """Runs with --json and returns the record, with the exit status as rec['_code']."""
     r = run(verb, "--json", *args, **kw)
@@ -254,7 +261,7 @@ class Case(unittest.TestCase):
 
     def need_plain_build(self, why):
         """The sanitizers' own runtime cannot do without what some tests take away."""
-        if os.path.basename(os.path.dirname(CLOCHE)) == "san":
+        if is_sanitized():
             self.skipTest("not for a sanitized build: " + why)
 
     def need_root(self, why="creates files of other users"):

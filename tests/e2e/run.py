@@ -205,7 +205,7 @@ def copy_tree(to):
     shutil.copytree(
         HERE, os.path.join(top, "tests", "e2e"), ignore=shutil.ignore_patterns("__pycache__")
     )
-    for name in ("policies", "guest", "clients", "examples"):
+    for name in ("policies", "guest", "clients", "examples", "man"):
         if os.path.isdir(os.path.join(cl.TOP, name)):
             shutil.copytree(os.path.join(cl.TOP, name), os.path.join(top, name))
     return top
@@ -231,6 +231,7 @@ def run_as_user(options, program="run.py"):
             "CLOCHE": os.path.join(top, "build", "cloche"),
             "CLOCHE_E2E_DIR": os.path.join(work, "base"),
         }
+        env.update({k: v for k, v in os.environ.items() if k == "ASAN_OPTIONS"})
         if MUST_WORK:
             env["CLOCHE_MUST_WORK"] = "1"
         argv = [

@@ -364,7 +364,7 @@ NUMBERS = {
 }
 if os.uname().machine == "x86_64":
     CALLS += NUMBERS
-if os.path.basename(os.path.dirname(cl.CLOCHE)) == "san":
+if cl.is_sanitized():
     CALLS.remove("prlimit64")  # the sanitizers' runtime ends the process without it
 # Whoever believes these has no way to go on that a test could ask for.
 ESSENTIAL = ("waitid", "pipe2", "socketpair", "clone3", "epoll_create1", "statx")

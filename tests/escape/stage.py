@@ -169,7 +169,7 @@ class Stage:
         os.chmod(path, mode)
 
     def environment(self):
-        env = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "TMPDIR")}
+        env = {k: v for k, v in os.environ.items() if k in ("PATH", "LANG", "TMPDIR", "ASAN_OPTIONS")}
         env["HOME"] = self.home if self.uid else os.environ.get("HOME", "/root")
         env.update({name: "x:" + self.env_secret for name in SECRET_VARIABLES})
         return env

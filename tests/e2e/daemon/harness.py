@@ -33,13 +33,8 @@ tags = set()  # of every daemon that was started
 ROOT = os.geteuid() == 0
 
 
-def is_sanitized():
-    with open(CLOCHED, "rb") as program:
-        return b"__asan_init" in program.read()
-
-
 # The library that is loaded into an interpreter is not built with sanitizers; in any other build its lack is a fault.
-needs_warm = unittest.skipIf(is_sanitized(), "a build with sanitizers has nothing warm")
+needs_warm = unittest.skipIf(cl.is_sanitized(), "a build with sanitizers has nothing warm")
 
 
 def until(look, what="it", deadline=DEADLINE):
