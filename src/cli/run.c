@@ -53,7 +53,8 @@ static const char *why_ended(const struct result *r, const struct sandbox_spec *
 			 (unsigned long long)s->limits.timeout_ms);
 		return buf;
 	case STATUS_OOM:
-		snprintf(buf, size, "killed: it used more than its %llu MB of memory",
+		snprintf(buf, size,
+			 "killed: it used more than its %llu MB of memory (-m gives it more)",
 			 (unsigned long long)(s->limits.memory_bytes >> 20));
 		return buf;
 	case STATUS_CPU_TIME:

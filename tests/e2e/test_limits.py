@@ -27,6 +27,12 @@ class Memory(cl.Case):
     def test_too_much(self):
         self.check_stopped(cl.record("--memory", "64M", "--", *cl.py(HOG, "300")))
 
+    def test_the_message_says_what_to_do(self):
+        if not cl.has_cgroup():
+            self.skipTest("where memory is watched, its allocations fail first")
+        r = cl.run("run", "-m", "64M", "--", *cl.py(HOG, "300"))
+        self.assertIn("more than its 64 MB of memory (-m gives it more)", r.err)
+
     def test_enough(self):
         rec = cl.record("--memory", "200M", "--", *cl.py(HOG, "100"), code=0)
         self.assertEqual((rec["stdout"], rec["oom_killed"]), ("had it all\n", False))
