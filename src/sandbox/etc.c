@@ -21,11 +21,13 @@ struct entry {
 };
 
 static const struct entry allowed[] = {
-	{"alternatives", false}, {"ca-certificates", false}, {"fonts", false},
-	{"java", true},		 {"ld.so.", true},	     {"localtime", false},
-	{"matplotlibrc", false}, {"mime.types", false},	     {"os-release", false},
-	{"perl", false},	 {"protocols", false},	     {"python3", true},
-	{"services", false},
+	{"alternatives", false},   {"ca-certificates", false},
+	{"fonts", false},	   {"java", true},
+	{"ld.so.", true},	   {"localtime", false},
+	{"manpath.config", false}, {"matplotlibrc", false},
+	{"mime.types", false},	   {"os-release", false},
+	{"perl", false},	   {"protocols", false},
+	{"python3", true},	   {"services", false},
 };
 
 static bool is_allowed(const char *name)

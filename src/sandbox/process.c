@@ -61,6 +61,7 @@ static int grant_paths(const struct plan *p, int scratch, struct landlock *l, st
 		"/etc/services",
 		"/etc/protocols",
 		"/etc/mime.types",
+		"/etc/manpath.config",
 		"/etc/matplotlibrc",
 		"/etc/fonts",
 		"/etc/perl",

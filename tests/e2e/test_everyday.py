@@ -1,5 +1,6 @@
 """Everyday programs at the default limits, as many of them as this machine has."""
 
+import glob
 import os
 import shutil
 import subprocess
@@ -269,6 +270,12 @@ class Everyday(cl.Case):
             ),
             "1\n",
         )
+
+    def test_man(self):
+        self.need_program("man")
+        if not glob.glob("/usr/share/man/man1/ls.1*"):
+            self.skipTest("the manual page of ls is not installed")
+        self.assertIn("list directory contents", self.sh("MANROFFOPT=-c man ls 2>&1 | col -b"))
 
     def test_date_and_locale(self):
         host = cl.command("date", "+%Y-%m-%d %Z").out

@@ -14,7 +14,7 @@ MARK = "caller-value-that-must-stay-outside"
 # What a program may find in /etc; anything else would have to be argued for here.
 ETC = re.compile(
     r"""^(alternatives|ssl|ca-certificates(\.conf)?|ld\.so\..*|localtime|timezone|
-    nsswitch\.conf|hosts|hostname|services|protocols|mime\.types|matplotlibrc|fonts|python[23].*|perl|java.*|
+    nsswitch\.conf|hosts|hostname|services|protocols|mime\.types|manpath\.config|matplotlibrc|fonts|python[23].*|perl|java.*|
     passwd|group|resolv\.conf|host\.conf|gai\.conf|shells|profile|bash\.bashrc|inputrc|
     locale\..*|default|terminfo|magic.*|os-release|debian_version|lsb-release|mtab|
     chromium.*|environment|login\.defs|ethertypes|networks|rpc|X11|
