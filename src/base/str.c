@@ -56,6 +56,21 @@ bool path_below(const char *path, const char *dir)
 	return strncmp(path, dir, len) == 0 && (path[len] == '\0' || path[len] == '/');
 }
 
+bool path_is_inside(const char *path)
+{
+	if (!*path || *path == '/')
+		return false;
+	for (const char *at = path; at;) {
+		size_t len = strcspn(at, "/");
+
+		if (len == 0 || (len == 1 && at[0] == '.') ||
+		    (len == 2 && strncmp(at, "..", 2) == 0))
+			return false;
+		at = at[len] ? at + len + 1 : NULL;
+	}
+	return true;
+}
+
 bool path_clean(const char *path, char *dst, size_t size)
 {
 	size_t out = 0, n;

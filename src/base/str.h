@@ -17,6 +17,8 @@ bool path_below(const char *path, const char *dir);
  * absolute, has a ".." or does not fit.
  */
 bool path_clean(const char *path, char *dst, size_t size);
+/* Is it relative, without empty components, "." and ".."? */
+bool path_is_inside(const char *path);
 /*
  * Copies bytes from inside a sandbox so that they can be shown: printable ASCII and UTF-8 stay,
  * control bytes and broken sequences become '?'.

@@ -370,6 +370,36 @@ static bool is_hostname(const char *s)
 	return len <= 63 && s[0] != '-' && s[0] != '.' && strspn(s, letters) == len;
 }
 
+static int check_file(const char *text, struct err *e)
+{
+	const char *equals = strchr(text, '=');
+	auto_free char *name = NULL;
+
+	if (!equals)
+		return err_field(e, ERR_INVALID, "file", "file: '%s' is not NAME=PATH", text);
+	name = must_alloc(strndup(text, (size_t)(equals - text)));
+	if (!path_is_inside(name))
+		return err_field(e, ERR_INVALID, "file",
+				 "file: '%s' must be a relative name without '..'", name);
+	return 0;
+}
+
+/* As far as it can be said without looking at files; capture.c knows the rest. */
+static int check_glob(const char *text, struct err *e)
+{
+	static const char workspace[] = "/workspace/";
+	bool out = text[0] == '/' && !str_starts(text, workspace);
+
+	for (const char *at = text; *at && !out; at += strcspn(at, "/")) {
+		at += strspn(at, "/");
+		out = strcspn(at, "/") == 2 && memcmp(at, "..", 2) == 0;
+	}
+	if (!out)
+		return 0;
+	return err_field(e, ERR_INVALID, "capture",
+			 "capture: '%s' is not in the workspace; try 'out/*.csv'", text);
+}
+
 static int check_values(const struct sandbox_spec *s, struct err *e)
 {
 	if (!is_hostname(s->hostname))
@@ -379,6 +409,12 @@ static int check_values(const struct sandbox_spec *s, struct err *e)
 		if (s->env.items[i][0] == '=')
 			return err_field(e, ERR_INVALID, "env",
 					 "env: no name in front of '='; try K=V");
+	for (size_t i = 0; i < s->files.count; i++)
+		if (check_file(s->files.items[i], e) < 0)
+			return -1;
+	for (size_t i = 0; i < s->capture.count; i++)
+		if (check_glob(s->capture.items[i], e) < 0)
+			return -1;
 	return 0;
 }
 
@@ -417,6 +453,9 @@ static int check_combinations(const struct sandbox_spec *s, struct err *e)
 	if (s->empty && s->apply)
 		return err_field(e, ERR_INVALID, "apply",
 				 "apply: there is nothing to apply to with empty");
+	if (s->diff && s->workspace && !s->apply)
+		return err_field(e, ERR_INVALID, "diff",
+				 "diff: writes to a workspace are not recorded; add apply");
 	if (s->tty && s->json)
 		return err_field(e, ERR_INVALID, "tty", "tty: cannot be combined with json");
 	if (s->allow.count && s->net != NET_ALLOW)

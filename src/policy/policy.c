@@ -190,8 +190,8 @@ int policy_judge(const struct policy *p, struct err *e)
 		if (path && judge_one(p, "file", path + 1, SOURCE_READ, e) < 0)
 			return -1;
 	}
-	if (s->workspace &&
-	    judge_one(p, "workspace", s->workspace, s->apply ? SOURCE_COPY : SOURCE_WRITE, e) < 0)
+	/* With apply as well: that writes to it in the end. */
+	if (s->workspace && judge_one(p, "workspace", s->workspace, SOURCE_WRITE, e) < 0)
 		return -1;
 	if (!str_equal(s->image, "host") && judge_one(p, "image", s->image, SOURCE_READ, e) < 0)
 		return -1;

@@ -84,9 +84,6 @@ static int named_workspace(struct plan *p, struct err *e)
 	    0)
 		return -1;
 	p->workspace_mode = p->spec->apply ? WORKSPACE_COW : WORKSPACE_DIRECT;
-	if (p->spec->diff && !p->spec->apply)
-		return err_field(e, ERR_INVALID, "diff",
-				 "diff: writes to a workspace are not recorded; add apply");
 	return check_is_directory(&p->workspace, "workspace", e);
 }
 
@@ -195,21 +192,6 @@ static int choose_image(struct plan *p, struct err *e)
 
 /* ---- files ---- */
 
-static bool is_clean_relative(const char *path)
-{
-	if (!*path || *path == '/')
-		return false;
-	for (const char *at = path; at;) {
-		size_t len = strcspn(at, "/");
-
-		if (len == 0 || (len == 1 && at[0] == '.') ||
-		    (len == 2 && strncmp(at, "..", 2) == 0))
-			return false;
-		at = at[len] ? at + len + 1 : NULL;
-	}
-	return true;
-}
-
 static int read_whole(const struct source *s, uint64_t max, struct placed_file *ret, struct err *e)
 {
 	char path[64];
@@ -243,7 +225,7 @@ static int plan_file(struct plan *p, const char *text, struct placed_file *ret, 
 		return err_field(e, ERR_INVALID, "file", "file: '%s' is not NAME=PATH", text);
 	ret->path = must_alloc(strndup(text, (size_t)(equals - text)));
 	ret->mode = 0644;
-	if (!is_clean_relative(ret->path))
+	if (!path_is_inside(ret->path))
 		return err_field(e, ERR_INVALID, "file",
 				 "file: '%s' must be a relative name without '..'", ret->path);
 	if (p->workspace_mode == WORKSPACE_DIRECT || p->spec->level == LEVEL_PROCESS)

@@ -125,6 +125,11 @@ class Wrong(cl.Case):
         ("require:\n  - nonsense\n", 2, "nonsense"),
         ("a: &x [*x]\n", 1, "."),
         ("? [memory]\n: 64M\n", 1, "."),
+        ("pids: 5\nfiles:\n  ../x: /usr/bin/env\n", 3, "relative"),
+        ("capture: [a, /etc/x]\n", 1, "/etc/x"),
+        ("capture: a/../../x\n", 1, "workspace"),
+        ("workspace: .\ndiff: true\n", 2, "apply"),
+        ("mount_write: [/usr]\nworkspace: .\napply: true\n", 2, "mount_write"),
     )
 
     def test_check(self):
