@@ -8,6 +8,7 @@
 #include "sandbox/changes.h"
 #include "sandbox/denials.h"
 #include "sandbox/message.h"
+#include "sandbox/placed.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -223,33 +224,6 @@ static int collect_changes(struct keeper *k, struct result *r, struct err *e)
 	return 0;
 }
 
-/*
- * Files that the caller placed are no changes of the command's, unless it changed them. They are taken
- * out of the upper directory, where nobody needs them any more.
- */
-static void drop_placed(const struct keeper *k)
-{
-	bool any = k->scratch >= 0 && k->plan.file_count > 0;
-	auto_close int upper = any ? beneath_open_dir(k->scratch, "ws") : -1;
-
-	for (size_t i = 0; upper >= 0 && i < k->plan.file_count; i++) {
-		const struct placed_file *f = &k->plan.files[i];
-		auto_free char *data = NULL;
-		auto_close int fd = -1;
-		struct stat st;
-
-		if (f->path[0] == '/')
-			continue;
-		fd = beneath_open_file(upper, f->path, &st);
-		if (fd < 0 || (uint64_t)st.st_size != f->size)
-			continue;
-		data = must_alloc(malloc(f->size + 1));
-		if (read(fd, data, f->size) == (ssize_t)f->size &&
-		    memcmp(data, f->data, f->size) == 0)
-			unlinkat(upper, f->path, 0);
-	}
-}
-
 static int collect_files(struct keeper *k, struct result *r, struct err *e)
 {
 	const struct sandbox_spec *s = k->plan.spec;
@@ -321,8 +295,9 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 			  "The workspace's file system cannot map ids: files that only their owner "
 			  "may read cannot be read inside.");
 	memcpy(r->notes, p->notes, sizeof(r->notes));
+	placed_drop_points(p, k->scratch);
 	if (collect_files(k, r, e) == 0) {
-		drop_placed(k);
+		placed_drop_files(p, k->scratch);
 		if (collect_changes(k, r, e) == 0)
 			return 0;
 	}

@@ -24,6 +24,7 @@
 #include "sandbox/cell.h"
 #include "sandbox/dev.h"
 #include "sandbox/etc.h"
+#include "sandbox/placed.h"
 #include "sandbox/procfs.h"
 #include "sandbox/skeleton.h"
 #include "sandbox/template.h"
@@ -641,12 +642,36 @@ static int bind_mount(struct plan *p, const struct bind *b, struct err *e)
 	return shown < 0 || map_owner(p, shown, b->owner, &b->source, false, e) < 0 ? -1 : shown;
 }
 
-static int show_bind(struct plan *p, const struct bind *b, int root, struct err *e)
+/* Does the target lie in a directory of the host that is written to? */
+static bool is_shared_target(const struct plan *p, const struct bind *b)
+{
+	if (p->workspace_mode == WORKSPACE_DIRECT && path_below(b->target, p->workspace_path))
+		return true;
+	for (const struct bind *o = p->binds; o < b; o++)
+		if (o->writable && path_below(b->target, o->target))
+			return true;
+	return false;
+}
+
+/* There nothing is made that would be left in the user's tree: the point has to be there. */
+static int open_shared_point(int root, const char *target, struct err *e)
+{
+	int fd = sys_openat2(root, target + 1, O_PATH | O_CLOEXEC,
+			     RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
+
+	if (fd < 0)
+		return err_field(e, ERR_INVALID, "mount",
+				 "mount: target '%s' lies in a directory that is shown writable, "
+				 "and is not there (%s); create it first, or choose another",
+				 target, strerror(errno));
+	return fd;
+}
+
+static int make_point(const struct bind *b, int root, struct err *e)
 {
 	auto_close int parent = -1;
-	auto_close int at = -1;
 	const char *name;
-	int fd;
+	int at = -1;
 
 	parent = skeleton_parent(root, b->target, &name, e);
 	if (parent < 0)
@@ -658,28 +683,16 @@ static int show_bind(struct plan *p, const struct bind *b, int root, struct err 
 		at = sys_openat2(parent, name, O_PATH | O_CLOEXEC, RESOLVE_NO_SYMLINKS);
 	if (at < 0)
 		return err_wrap(e, "mount target %s (one below /mnt always works)", b->target);
-	fd = bind_mount(p, b, e);
-	return fd < 0 ? -1 : mount_attach(fd, at, "", e);
+	return at;
 }
 
-static int place_file(const struct plan *p, const struct placed_file *f, struct err *e)
+static int show_bind(struct plan *p, const struct bind *b, int root, struct err *e)
 {
-	/* What is not the workspace's lies below /run, out of the way of all that may be mounted. */
-	const char *base = f->path[0] == '/' ? "root" : "ws/";
-	const char *name;
-	auto_close int scratch = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	auto_close int parent = -1;
-	char path[PATH_MAX];
+	auto_close int at = is_shared_target(p, b) ? open_shared_point(root, b->target, e)
+						   : make_point(b, root, e);
+	int fd = at < 0 ? -1 : bind_mount(p, b, e);
 
-	snprintf(path, sizeof(path), "%s%s", base, f->path);
-	parent = skeleton_parent(scratch, path, &name, e);
-	if (parent < 0 || skeleton_file(parent, name, f->data, f->size, f->mode, e) < 0)
-		return err_wrap(e, "cannot place %s", f->path);
-	/* Both the file and the directories made for it, so that the command can work with them. */
-	if (!p->rootless &&
-	    fchownat(parent, name, plan_user_id(p), p->id_base + SANDBOX_GID, 0) < 0)
-		return err_sys(e, "cannot chown %s", f->path);
-	return 0;
+	return fd < 0 ? -1 : mount_attach(fd, at, "", e);
 }
 
 static int swap_root(int root, struct err *e)
@@ -713,7 +726,7 @@ int root_finish(struct plan *p, int scratch, struct err *e)
 	if (root < 0)
 		return err_sys(e, "cannot open the new root");
 	for (size_t i = 0; i < p->file_count; i++)
-		if (place_file(p, &p->files[i], e) < 0)
+		if (placed_put(p, &p->files[i], e) < 0)
 			return -1;
 	if (show_workspace(p, root, e) < 0)
 		return -1;

@@ -31,6 +31,40 @@ class Files(cl.Case):
         r = self.ok("run", "--empty", "--file", "d=data", *sh("cat d"))
         self.assertEqual(r.out, "x")
 
+    def test_file_in_a_directory(self):
+        """It is the user's, and one that was there before keeps its mode and what it has."""
+        self.write("data", "text")
+        self.write("sub/old", "old")
+        for mode in (0o700, 0o500):
+            os.chmod(self.path("sub"), mode)
+            r = self.ok(
+                "run",
+                "--apply",
+                *("--file", "sub/in=data", "--file", "sub/too=data", "--file", "a/b/in=data"),
+                *sh("cat sub/in sub/too sub/old a/b/in; stat -c %U.%a sub a a/b; touch a/b/x && rm a/b/x"),
+            )
+            shown = "user.%o\nuser.755\nuser.755\n" % mode
+            self.assertEqual((r.out, r.err), ("texttextoldtext" + shown, ""), str(r))
+            self.assertEqual(sorted(os.listdir(self.dir)), ["data", "sub"])
+            self.assertEqual(os.listdir(self.path("sub")), ["old"])
+            self.assertEqual(os.stat(self.path("sub")).st_mode & 0o777, mode)
+
+    def test_file_in_a_directory_with_changes(self):
+        self.write("data", "text")
+        self.ok("run", "--apply", "--file", "a/b/in=data", "--file", "c/in=data", *sh("echo x > a/out; echo y > c/in"))
+        found = sorted(os.path.join(d, f) for d, _, fs in os.walk(self.dir) for f in fs)
+        self.assertEqual(found, [self.path(n) for n in ("a/out", "c/in", "data")])
+        self.assertEqual(os.listdir(self.path("a")), ["out"])
+
+    def test_file_in_place_of_another_kind(self):
+        """What is no directory, or is one, does not give way."""
+        self.write("data", "text")
+        self.mkdir("dir")
+        os.symlink("dir", self.path("link"))
+        for name in ("link/in", "data/in", "dir"):
+            self.refused("run", "--apply", "--file", name + "=data", "--", "true", says="directory")
+        self.assertEqual(os.readlink(self.path("link")), "dir")
+
     def test_file_name_must_stay_inside(self):
         self.write("data", "x")
         for name in ("../up", "/etc/passwd", "a/../../b", "", "..", "."):

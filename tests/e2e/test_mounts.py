@@ -104,6 +104,36 @@ class Plain(cl.Case):
             os.listdir(self.work), [], "a mount target is no litter in the user's tree"
         )
 
+    def test_targets_are_no_changes(self):
+        """Nor files to capture."""
+        targets = ("-v", self.src + ":%s/x/in", "-v", self.src + "/a.txt:%s/f", "-v", self.src + ":%s/had")
+        args = [a % self.work if "%" in a else a for a in targets]
+        os.mkdir(os.path.join(self.work, "had"))
+        r = cl.run("run", "--apply", *args, *sh("cat x/in/a.txt f had/a.txt"), cwd=self.work)
+        self.assertEqual((r.code, r.out, r.err), (0, "texttexttext", ""), str(r))
+        self.assertEqual(os.listdir(self.work), ["had"])
+        rec = cl.record(*args, "--capture", "**", "--", "true", cwd=self.work)
+        self.assertEqual((rec["changes"], rec["files"]), ([], []))
+
+    def test_targets_in_what_is_written_directly(self):
+        """Nothing is made there: a target has to exist."""
+        os.mkdir(os.path.join(self.work, "had"))
+        self.write("work/f", "")
+        other = self.mkdir("other")
+        for spec in (
+            self.src + ":" + self.work + "/x/in",
+            self.src + "/a.txt:" + self.work + "/none",
+        ):
+            r = cl.run("run", "-w", self.work, "-v", spec, "--", "true", cwd=self.dir)
+            self.assertEqual(r.code, 125, str(r))
+            self.assertIn("create it first", r.err)
+        r = cl.run("run", "-v", other + ":/o:rw", "-v", self.src + ":/o/x", "--", "true", cwd=self.dir)
+        self.assertEqual((r.code, os.listdir(other)), (125, []), str(r))
+        self.assertEqual(sorted(os.listdir(self.work)), ["f", "had"])
+        specs = ("-v", self.src + ":" + self.work + "/had", "-v", self.src + "/a.txt:" + self.work + "/f")
+        r = cl.run("run", "-w", self.work, *specs, *sh("cat had/a.txt f"), cwd=self.dir)
+        self.assertEqual(r.out, "texttext", str(r))
+
     def test_over_the_image(self):
         """A directory of the image can be covered; one that it lacks cannot be made in it."""
         self.assertEqual(self.mount(self.src + ":/usr/share", "cat /usr/share/a.txt").out, "text")
