@@ -426,6 +426,17 @@ class Proc(cl.Case):
             self.skipTest("rt_sigqueueinfo has another number here")
         self.assertEqual(self.out(*cl.py(code)), "0\n0\nalive\n")
 
+    def test_init_keeps_its_io_priority(self):
+        """Not by its number, nor by its user or group, which are the command's as well."""
+        code = (
+            "import ctypes\n"
+            "libc = ctypes.CDLL(None)\n"
+            "print([libc.syscall(251, who, which, 3 << 13) for who, which in ((1, 1), (2, 1), (3, 1000), (1, 0))])"
+        )
+        if os.uname().machine != "x86_64":
+            self.skipTest("ioprio_set has another number here")
+        self.assertEqual(self.out(*cl.py(code)), "[-1, -1, -1, 0]\n")
+
     def test_masked(self):
         code = (
             "import os\n"
@@ -522,6 +533,16 @@ class Network(cl.Case):
             "a, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))"
         )
         self.assertEqual(self.out(*cl.py(code)), "ok\nb'x'\n")
+
+    def test_no_encapsulation(self):
+        """Packets of a socket are not handed to the kernel's IPsec or tunnels."""
+        code = (
+            "import socket\n"
+            "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
+            "try: s.setsockopt(17, 100, 2); print('set')\n"
+            "except OSError as e: print(e.errno)"
+        )
+        self.assertEqual(self.out(*cl.py(code)), "92\n")
 
     def test_other_families(self):
         code = (
