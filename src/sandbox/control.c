@@ -21,14 +21,19 @@ static const struct {
 	{".claude", AGENT},
 	{".claude.json", AGENT},
 	{".cline", AGENT},
+	{".clinerules", AGENT},
 	{".codex", AGENT},
 	{".continue", AGENT},
 	{".cursor", AGENT},
+	{".cursorrules", AGENT},
 	{".gemini", AGENT},
 	{".mcp.json", AGENT},
 	{".opencode", AGENT},
+	{"opencode.json", AGENT},
+	{"opencode.jsonc", AGENT},
 	{".roo", AGENT},
 	{".windsurf", AGENT},
+	{".windsurfrules", AGENT},
 	{".devcontainer", EDITOR},
 	{".devcontainer.json", EDITOR},
 	{".dir-locals.el", EDITOR},
@@ -72,6 +77,8 @@ static const struct {
 	{".pre-commit-config.yaml", GIT},
 	{".gdbinit", TOOL},
 	{".lldbinit", TOOL},
+	{".mise.toml", TOOL},
+	{"mise.toml", TOOL},
 	{".npmrc", TOOL},
 	{".pnpmfile.cjs", TOOL},
 	{".pypirc", TOOL},
@@ -121,6 +128,11 @@ struct control_place control_place_look(const char *name, const struct list *upp
 	for (size_t i = 0; i < ARRAY_LEN(git_names); i++)
 		p.almost_git |= beneath_stat(lower_fd, git_names[i], &(struct stat){0});
 	return p;
+}
+
+const char *control_name(size_t i)
+{
+	return i < ARRAY_LEN(anywhere) ? anywhere[i].name : NULL;
 }
 
 const char *control_reason(const struct control_place *p, const char *name, mode_t mode)

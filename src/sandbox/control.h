@@ -25,5 +25,7 @@ struct control_place {
  */
 struct control_place control_place_look(const char *name, const struct list *upper_names,
 					int lower_fd);
+/* The i-th name that is a control file wherever it is found; NULL after the last. */
+const char *control_name(size_t i);
 /* Why this name is a control file, as a phrase; NULL if it is none. */
 const char *control_reason(const struct control_place *p, const char *name, mode_t mode);

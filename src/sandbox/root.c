@@ -22,6 +22,7 @@
 #include "kern/mount.h"
 #include "kern/sys.h"
 #include "sandbox/cell.h"
+#include "sandbox/control.h"
 #include "sandbox/dev.h"
 #include "sandbox/etc.h"
 #include "sandbox/placed.h"
@@ -543,29 +544,34 @@ int root_build(struct plan *p, int *ret_scratch, struct err *e)
 
 #define BENEATH (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
 
-/* Files and settings that programs outside run later without being asked (rule 10). */
-static const char *const control_paths[] = {
-	".git/hooks", ".git/config", ".vscode", ".idea",    ".claude", ".codex",      ".cursor",
-	".mcp.json",  ".envrc",	     ".bashrc", ".profile", ".zshrc",  ".gitmodules", ".husky",
-};
+/* What a file or directory of the workspace is, it stays: a mount point cannot be moved or removed. */
+static int pin(int workspace, const char *path, unsigned flags, struct err *e)
+{
+	auto_close int fd = sys_openat2(workspace, path, O_PATH | O_CLOEXEC, BENEATH);
 
+	if (fd >= 0 && mount_bind(fd, "", fd, "", flags, e) < 0)
+		return err_wrap(e, "cannot protect %s", path);
+	return 0;
+}
+
+/* Files and settings that programs outside run later without being asked (rule 10). */
 static int protect_control_files(int workspace, struct err *e)
 {
-	auto_close int git =
-		sys_openat2(workspace, ".git", O_PATH | O_DIRECTORY | O_CLOEXEC, BENEATH);
+	static const char *const git[] = {".git/hooks", ".git/config", ".git/config.worktree",
+					  ".git/commondir"};
+	const unsigned shut = MOUNT_READ_ONLY | MOUNT_SUBMOUNTS;
+	struct stat st;
 
-	/* What is a mount point cannot be moved out of the way. */
-	if (git >= 0 && mount_bind(git, "", git, "", 0, e) < 0)
-		return err_wrap(e, "cannot protect .git");
-	for (size_t i = 0; i < ARRAY_LEN(control_paths); i++) {
-		auto_close int fd =
-			sys_openat2(workspace, control_paths[i], O_PATH | O_CLOEXEC, BENEATH);
-
-		if (fd < 0)
-			continue;
-		if (mount_bind(fd, "", fd, "", MOUNT_READ_ONLY | MOUNT_SUBMOUNTS, e) < 0)
-			return err_wrap(e, "cannot protect %s", control_paths[i]);
-	}
+	/* A file leads to a repository elsewhere (a worktree, a submodule). */
+	if (fstatat(workspace, ".git", &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    pin(workspace, ".git", S_ISDIR(st.st_mode) ? 0 : shut, e) < 0)
+		return -1;
+	for (size_t i = 0; i < ARRAY_LEN(git); i++)
+		if (pin(workspace, git[i], shut, e) < 0)
+			return -1;
+	for (size_t i = 0; control_name(i); i++)
+		if (pin(workspace, control_name(i), shut, e) < 0)
+			return -1;
 	return 0;
 }
 

@@ -136,6 +136,17 @@ class Workspace(cl.Case):
         self.assertFalse(os.path.exists(self.path("ws/.git/hooks/new")))
         self.assertEqual((self.read("ws/ok"), self.read("ws/.git/index")), ("fine\n", "obj\n"))
 
+    def test_every_control_file_that_exists(self):
+        """The same names that --apply leaves out, and a .git that is a file."""
+        names = (".git", ".gemini/settings.json", ".npmrc", ".pre-commit-config.yaml", "opencode.json", ".vimrc")
+        for name in names:
+            self.write("ws/" + name, "old")
+        script = "for n in %s; do echo new > $n; mv $n $n.x; rm -f $n; done" % " ".join(names)
+        cl.run("run", "-w", "ws", *sh(script))
+        self.assertEqual([self.read("ws/" + n) for n in names], ["old"] * len(names))
+        cl.run("run", "-w", "ws", *sh("mv .gemini x; rm -rf .gemini; mkdir .gemini"))
+        self.assertEqual(self.read("ws/.gemini/settings.json"), "old")
+
     def test_no_litter(self):
         """No placeholders of protected paths stay in the user's tree."""
         self.mkdir("ws")
