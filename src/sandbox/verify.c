@@ -1,6 +1,7 @@
 #include "sandbox/verify.h"
 
 #include "base/auto.h"
+#include "base/str.h"
 #include "kern/caps.h"
 #include "kern/sys.h"
 #include "sandbox/root.h"
@@ -169,7 +170,9 @@ static bool is_top(const struct stat *root)
 /* The host's directories, as far as the image is the host's, must have come in read-only. */
 static bool is_shut(const struct plan *p)
 {
-	const unsigned long wanted = ST_RDONLY | ST_NOSUID | ST_NODEV;
+	/* Somebody who works in /usr has a copy-on-write one. */
+	bool is_workspace = str_equal(p->workspace_path, "/usr");
+	const unsigned long wanted = ST_NOSUID | ST_NODEV | (is_workspace ? 0 : ST_RDONLY);
 	struct statvfs fs = {.f_flag = 0};
 
 	if (!p->image_is_host || p->spec->root == ROOT_OVERLAY)

@@ -120,6 +120,12 @@ class Workspace(cl.Case):
         for path in ("/etc", "/proc", "/", "/dev", "/sys"):
             self.refused("run", "-w", path, "--", "true")
 
+    def test_within_the_root(self):
+        """Where the root is the host's, its directories are shown like any other, copy-on-write."""
+        for place in ("/usr", "/usr/share"):
+            r = self.ok("run", "--", "sh", "-c", "pwd; ls >/dev/null && echo seen", cwd=place)
+            self.assertEqual(r.out, place + "\nseen\n")
+
     def test_control_files_cannot_be_changed(self):
         """In place: what a tool outside would later run is not to be written from inside."""
         self.write("ws/.git/config", "[core]\n")
