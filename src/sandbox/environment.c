@@ -78,12 +78,16 @@ static bool show_tool(struct plan *p, const char *path)
 	return true;
 }
 
-/* Toolchains that keep their real files apart from the directory in PATH. */
+/*
+ * Toolchains that keep their real files apart from the directory in PATH, and the variable that says where to
+ * those who would look in HOME.
+ */
 static void show_companions(struct plan *p, const char *dir)
 {
 	static const struct {
-		const char *ending, *companion;
-	} rows[] = {{"/.cargo/bin", "/.rustup"}, {"/.local/bin", "/.local/share/uv"}};
+		const char *ending, *companion, *variable;
+	} rows[] = {{"/.cargo/bin", "/.rustup", "RUSTUP_HOME"},
+		    {"/.local/bin", "/.local/share/uv", NULL}};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		size_t len = strlen(dir), end = strlen(rows[i].ending);
@@ -92,7 +96,8 @@ static void show_companions(struct plan *p, const char *dir)
 		if (len < end || !str_equal(dir + len - end, rows[i].ending))
 			continue;
 		snprintf(path, sizeof(path), "%.*s%s", (int)(len - end), dir, rows[i].companion);
-		show_tool(p, path);
+		if (show_tool(p, path) && rows[i].variable)
+			environment_set(&p->env, str_format("%s=%s", rows[i].variable, path));
 	}
 }
 

@@ -59,6 +59,16 @@ class Tools(cl.Case):
         self.assertIn("cargo\n", r.out, str(r))
         self.assertNotIn("key", r.out, str(r))
 
+    def test_rustup_finds_its_tool_chains(self):
+        """The programs in ~/.cargo/bin look for them in HOME, which is another one inside."""
+        self.write("home/.cargo/bin/cargo-x", "#!/bin/sh\ncat ${RUSTUP_HOME:-~/.rustup}/settings.toml\n", 0o755)
+        self.write("home/.rustup/settings.toml", "stable\n")
+        env = cl.caller_env(HOME=self.home, PATH=self.path("home/.cargo/bin") + ":" + cl.SHELL_PATH)
+        r = cl.run("run", "--tools", "--", "cargo-x", cwd=self.work, env=env)
+        self.assertEqual(r.out, "stable\n", str(r))
+        r = cl.run("run", "--tools", "--env", "RUSTUP_HOME=/mine", "--", "env", cwd=self.work, env=env)
+        self.assertIn("RUSTUP_HOME=/mine\n", r.out)
+
     def test_forbidden_places_on_the_path(self):
         """A PATH that names a forbidden or odd place does not open it."""
         self.write("home/.ssh/bin/evil", "#!/bin/sh\necho evil\n", 0o755)
