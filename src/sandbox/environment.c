@@ -108,10 +108,11 @@ static char *show_tools(struct plan *p)
 	char *shown = str_copy("");
 
 	for (; path && *path; path += strcspn(path, ":"), path += *path == ':') {
+		auto_free char *typed = must_alloc(strndup(path, strcspn(path, ":")));
 		char dir[PATH_MAX], prefix[PATH_MAX], *longer;
 
-		snprintf(dir, sizeof(dir), "%.*s", (int)strcspn(path, ":"), path);
-		if (dir[0] != '/' || is_system(dir))
+		/* It is shown by its name, and of ".." nobody can tell what that is inside. */
+		if (!path_clean(typed, dir, sizeof(dir)) || is_system(dir))
 			continue;
 		tool_prefix(dir, prefix, sizeof(prefix));
 		if (!show_tool(p, prefix) && (str_equal(prefix, dir) || !show_tool(p, dir)))

@@ -25,6 +25,14 @@ class Tools(cl.Case):
         r = self.tool("--tools", "--", "mytool")
         self.assertEqual((r.code, r.out), (0, "from the tool chain\n"), str(r))
 
+    def test_odd_names_in_path(self):
+        """What cannot be shown by its name is left out, and does not stop the run."""
+        odd = self.bin + "/../bin"
+        for path, code in ((odd, 127), (self.bin + "//", 0), (odd + ":" + self.bin + "/.", 0)):
+            env = cl.caller_env(HOME=self.home, PATH=path + ":" + cl.SHELL_PATH)
+            r = cl.run("run", "--tools", "--", "mytool", cwd=self.work, env=env)
+            self.assertEqual(r.code, code, str(r))
+
     def test_in_front_of_the_system(self):
         """The order of the caller's PATH is kept."""
         self.write("home/.nvm/versions/node/v9.9.9/bin/id", "#!/bin/sh\necho mine\n", 0o755)
