@@ -248,6 +248,11 @@ static int block_signals(struct err *e)
 	sigset_t all;
 	int fd;
 
+	/*
+	 * What is typed at the caller's terminal is for the keeper to pass on. If the kernel told us as
+	 * well, the keeper's signal would be lost: of one kind only the first waits.
+	 */
+	(void)setsid();
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, NULL);
 	fd = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);

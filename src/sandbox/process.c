@@ -288,6 +288,7 @@ static int prepare(struct nanny *n, int *ret_signals, struct err *e)
 	char text[64];
 	sigset_t all;
 
+	(void)setsid(); /* as pid 1 of level container, and for the same reason */
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, NULL);
 	*ret_signals = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);

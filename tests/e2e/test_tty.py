@@ -95,6 +95,22 @@ class Tty(cl.Case):
         t.send("\x03")
         self.assertEqual(t.close(), 130)
 
+    def test_control_keys_without_a_terminal_of_its_own(self):
+        """The caller's terminal signals cloche, which passes it on, once."""
+        script = "trap 'echo again' INT; trap 'exit 3' QUIT; echo up; while :; do sleep 0.1; done"
+        for level in ("container", "process"):
+            for key, code in (("\x03", 130), ("\x1c", 131)):
+                t = self.terminal("run", "--level", level, "--", "sh", "-c", "echo up; exec sleep 50")
+                t.expect("up")
+                t.send(key)
+                self.assertEqual(t.close(), code, level)
+            t = self.terminal("run", "--level", level, "--", "sh", "-c", script)
+            t.expect("up")
+            t.send("\x03")
+            t.expect("again")
+            t.send("\x1c")
+            self.assertEqual(t.close(), 3, level)
+
     def test_control_d(self):
         t = self.terminal("run", "--tty", "--", "sh", "-c", "echo up; cat; echo end")
         t.expect("up")
