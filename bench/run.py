@@ -78,19 +78,25 @@ class Bench:
                 "--bind", self.work, self.work, "--chdir", self.work, *command]
 
     def look_inside(self):
-        """What a sandbox has mounted, in bubblewrap's words."""
-        done = subprocess.run(self.run("/bin/cat", "/proc/self/mountinfo"), cwd=self.work, check=True,
+        """What a sandbox shows of the host and where it lets one write, in bubblewrap's words."""
+        made = ("/etc/passwd", "/etc/group", "/etc/hosts", "/etc/nsswitch.conf", "/etc/resolv.conf")
+        script = "cat /proc/self/mountinfo; echo; find /etc -xdev -mindepth 1"
+        done = subprocess.run(self.run("/bin/sh", "-c", script), cwd=self.work, check=True,
                               capture_output=True, text=True)
-        options = []
-        for line in done.stdout.splitlines():
+        mounts, files = done.stdout.split("\n\n")
+        shown, options = set(), []
+        for line in mounts.splitlines():
             words, kind = line.split(" - ")[0].split(), line.split(" - ")[1].split()[0]
-            source, target, flags = words[3], words[4], words[5].split(",")
+            target, flags = words[4], words[5].split(",")
             if target == "/" or target.startswith(("/proc", "/dev", self.work)):
                 continue
-            if kind == "tmpfs" and "rw" in flags:
-                options += ["--tmpfs", target]
-            elif kind != "tmpfs":
-                options += ["--ro-bind", source if os.path.exists(source) else target, target]
+            shown.add(target)
+            options += ["--tmpfs", target] if kind == "tmpfs" and "rw" in flags else ["--ro-bind", target, target]
+        for path in files.split():
+            if path in shown or path in made or os.path.isdir(path):
+                continue
+            options += (["--symlink", os.readlink(path), path] if os.path.islink(path)
+                        else ["--ro-bind", path, path])
         return options
 
     def run(self, *command):

@@ -47,10 +47,10 @@ struct view {
 };
 
 /*
- * What fits into a page is copied: cheaper than a mount, in making and in taking down. A template has room
- * for more.
+ * What is a few pages long is copied: cheaper than a mount, in making and in taking down. A template has
+ * room for more.
  */
-#define COPY_MOST 4096
+#define COPY_MOST (16 << 10)
 #define COPY_MOST_ONCE (256 << 10)
 
 static int show_mounted(const struct view *v, const char *name, struct err *e)
@@ -69,10 +69,10 @@ static int show_mounted(const struct view *v, const char *name, struct err *e)
 static int show_file(const struct view *v, const char *name, struct err *e)
 {
 	auto_close int in = openat(v->from, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-	char page[COPY_MOST];
+	char pages[COPY_MOST];
 	auto_free char *more = v->template ? must_alloc(malloc(COPY_MOST_ONCE)) : NULL;
-	size_t room = more ? COPY_MOST_ONCE : sizeof(page);
-	char *buf = more ? more : page;
+	size_t room = more ? COPY_MOST_ONCE : sizeof(pages);
+	char *buf = more ? more : pages;
 	ssize_t n = in < 0 ? -1 : read(in, buf, room);
 
 	if (v->template)

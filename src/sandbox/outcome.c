@@ -248,6 +248,10 @@ static int collect_files(struct keeper *k, struct result *r, struct err *e)
 		return -1;
 	r->files = found.items;
 	r->file_count = found.count;
+	if (found.cut)
+		plan_note(&k->plan,
+			  "More files match capture than are taken (256), or the tree is too "
+			  "large to look at all of it.");
 	return 0;
 }
 
@@ -294,10 +298,10 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 		plan_note(p,
 			  "The workspace's file system cannot map ids: files that only their owner "
 			  "may read cannot be read inside.");
-	memcpy(r->notes, p->notes, sizeof(r->notes));
 	placed_drop_points(p, k->scratch);
 	if (collect_files(k, r, e) == 0) {
 		placed_drop_files(p, k->scratch);
+		memcpy(r->notes, p->notes, sizeof(r->notes));
 		if (collect_changes(k, r, e) == 0)
 			return 0;
 	}

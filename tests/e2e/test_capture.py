@@ -137,8 +137,10 @@ class Files(cl.Case):
         rec = cl.record(
             "--capture", "*", "--", *cl.py("[open('f%d' % i, 'w') for i in range(900)]")
         )
-        self.assertLessEqual(len(rec["files"]), 900)
-        self.assertGreater(len(rec["files"]), 0)
+        self.assertEqual(len(rec["files"]), 256)
+        self.assertTrue([n for n in rec["notes"] if "More files match capture" in n], rec["notes"])
+        rec = cl.record("--capture", "*", "--", "sh", "-c", "echo x > one")
+        self.assertEqual(rec["notes"], [])
 
     def test_capture_after_failure(self):
         rec = cl.record("--capture", "log", "--", "sh", "-c", "echo why > log; exit 3", code=3)
