@@ -21,7 +21,18 @@ static bool is_from_outside(const struct signalfd_siginfo *info)
 	return info->ssi_code == SI_USER && info->ssi_pid == 0;
 }
 
-/* Signals that the keeper passes on go to the command's process group; SIGTERM means: the end. */
+/*
+ * Signals that the keeper passes on go to the command's process group. A stop goes to all there is: SIGTSTP
+ * would be ignored there, as by every group whose parents are in another session.
+ */
+static void pass_on(pid_t command, int sig)
+{
+	bool stops = sig == SIGTSTP || sig == SIGCONT;
+
+	kill(stops && getpid() == 1 ? -1 : -command, sig == SIGTSTP ? SIGSTOP : sig);
+}
+
+/* SIGTERM means: the end. */
 static bool take_signals(struct board *b, pid_t command, int signals)
 {
 	struct signalfd_siginfo info[8];
@@ -32,7 +43,7 @@ static bool take_signals(struct board *b, pid_t command, int signals)
 			continue;
 		if (info[i].ssi_signo == SIGTERM)
 			return true;
-		kill(-command, (int)info[i].ssi_signo);
+		pass_on(command, (int)info[i].ssi_signo);
 	}
 	return supervise_reap(b, command);
 }

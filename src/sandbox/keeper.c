@@ -109,6 +109,9 @@ static int watch_signals(struct keeper *k, struct err *e)
 	sigset_t set;
 
 	sigemptyset(&set);
+	/* With a terminal inside, ctrl-Z is typed there. */
+	if (!k->plan.spec->tty)
+		sigaddset(&set, SIGTSTP);
 	for (size_t i = 0; i < ARRAY_LEN(passed); i++)
 		sigaddset(&set, passed[i]);
 	signal(SIGPIPE, SIG_IGN);
@@ -227,6 +230,21 @@ static int check_grace(struct keeper *k)
 	return (int)(GRACE_NS / 1000000);
 }
 
+/* ctrl-Z: the sandbox stops with us, and goes on with us. Its time does not stand still. */
+static void stop_for_a_while(struct keeper *k)
+{
+	sigset_t stop;
+
+	sys_pidfd_send_signal(k->pidfd, SIGTSTP);
+	sigemptyset(&stop);
+	sigaddset(&stop, SIGTSTP);
+	raise(SIGTSTP);
+	sigprocmask(SIG_UNBLOCK, &stop, NULL);
+	/* Here we stand until SIGCONT; or not at all, if nobody is there to send it. */
+	sigprocmask(SIG_BLOCK, &stop, NULL);
+	sys_pidfd_send_signal(k->pidfd, SIGCONT);
+}
+
 static void take_signals(struct keeper *k)
 {
 	struct signalfd_siginfo info;
@@ -238,6 +256,8 @@ static void take_signals(struct keeper *k)
 			terminal_resize(&k->terminal);
 		else if (sig == SIGTERM || sig == SIGHUP || (sig == SIGINT && k->interrupts++ > 0))
 			end_run(k, STATUS_KILLED, sig);
+		else if (sig == SIGTSTP)
+			stop_for_a_while(k);
 		else if (sig != SIGWINCH)
 			sys_pidfd_send_signal(k->pidfd, sig);
 	}

@@ -246,8 +246,10 @@ static bool told_to_end(int signals, pid_t keeper, pid_t command)
 		 * PDEATHSIG). */
 		if (info.ssi_signo == SIGTERM)
 			return true;
+		/* SIGTSTP would be ignored there, see init.c. */
 		if ((pid_t)info.ssi_pid == keeper)
-			kill(-command, (int)info.ssi_signo);
+			kill(-command,
+			     info.ssi_signo == SIGTSTP ? SIGSTOP : (int)info.ssi_signo);
 	}
 	return false;
 }

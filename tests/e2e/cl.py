@@ -139,14 +139,13 @@ def argv(args):
 
 
 def start(*args, cwd=None, env=None, **kw):
-    """Starts cloche in a session of its own and returns the Popen."""
+    """Starts cloche in a session of its own, if nothing else is said, and returns the Popen."""
+    kw.setdefault("start_new_session", "process_group" not in kw)
     kw.setdefault("stdin", subprocess.DEVNULL)
     kw.setdefault("stdout", subprocess.PIPE)
     kw.setdefault("stderr", subprocess.PIPE)
     command = kw.pop("command", None) or argv(args)
-    return subprocess.Popen(
-        command, cwd=cwd or Case.current, env=env or caller_env(), start_new_session=True, **kw
-    )
+    return subprocess.Popen(command, cwd=cwd or Case.current, env=env or caller_env(), **kw)
 
 
 def finish(p, input=None, timeout=30):

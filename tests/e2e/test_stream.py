@@ -182,11 +182,11 @@ class Signals(cl.Case):
     )
 
     def begin(
-        self, *options, script='trap "" INT TERM HUP QUIT; echo up; sleep %s & sleep %s', code=None
+        self, *options, script='trap "" INT TERM HUP QUIT; echo up; sleep %s & sleep %s', code=None, **kw
     ):
         self.mark = cl.marker()
         command = cl.py(code, self.mark) if code else ("sh", "-c", script.replace("%s", self.mark))
-        p = cl.start("run", *options, "--", *command, stdin=subprocess.PIPE)
+        p = cl.start("run", *options, "--", *command, stdin=subprocess.PIPE, **kw)
         self.addCleanup(p.wait)
         self.addCleanup(lambda: p.poll() is None and p.kill())
         self.assertEqual(p.stdout.readline(), b"up\n")
@@ -205,6 +205,29 @@ class Signals(cl.Case):
         p = self.begin(code=self.WAITING)
         p.send_signal(signal.SIGINT)
         self.ended(p, 130)
+
+    def test_stop_and_go_on(self):
+        """ctrl-Z stops what is inside as well, also what left the command's group; fg wakes it again."""
+        ticks = "echo up; setsid sh -c 'while :; do echo tick; sleep 0.05; done' & wait; sleep %s"
+        for level in ("container", "process"):
+            # At level process it is the group only.
+            script = ticks if level == "container" else ticks.replace("setsid", "")
+            # A group of its own in our session: the shell's way. Of an orphaned one nobody stops.
+            p = self.begin("--level", level, script=script, process_group=0)
+            self.assertEqual(p.stdout.readline(), b"tick\n")
+            p.send_signal(signal.SIGTSTP)
+            self.assertTrue(os.WIFSTOPPED(os.waitpid(p.pid, os.WUNTRACED)[1]))
+            time.sleep(0.3)
+            os.set_blocking(p.stdout.fileno(), False)
+            p.stdout.read()
+            time.sleep(0.4)
+            self.assertFalse(p.stdout.read(), level)
+            os.set_blocking(p.stdout.fileno(), True)
+            p.send_signal(signal.SIGCONT)
+            self.assertEqual(p.stdout.readline(), b"tick\n")
+            p.send_signal(signal.SIGTERM)
+            p.stdout.read()
+            self.ended(p, 143)
 
     def test_interrupt_twice(self):
         """A command that ignores ctrl-C goes on; the second one ends it."""
