@@ -248,8 +248,7 @@ static bool told_to_end(int signals, pid_t keeper, pid_t command)
 			return true;
 		/* SIGTSTP would be ignored there, see init.c. */
 		if ((pid_t)info.ssi_pid == keeper)
-			kill(-command,
-			     info.ssi_signo == SIGTSTP ? SIGSTOP : (int)info.ssi_signo);
+			kill(-command, info.ssi_signo == SIGTSTP ? SIGSTOP : (int)info.ssi_signo);
 	}
 	return false;
 }
