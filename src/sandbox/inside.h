@@ -21,6 +21,7 @@ struct inside_fds {
 struct mounts_message {
 	int owner_count;       /* user namespaces that map p->owners */
 	bool workspace_denied; /* the current directory is not to be shown */
+	struct procfs_masks proc;
 };
 
 struct rights_message {

@@ -291,12 +291,25 @@ void plan_empty_workspace(struct plan *p)
 	}
 }
 
-int plan_look_at_host(struct host *ret, struct err *e)
+void plan_look_at_proc(struct host *h)
 {
 	bool caller_is_root = !caps_can_administer() && geteuid() == 0;
 
-	ret->knows_proc = procfs_look_at_host(caller_is_root, &ret->proc_masks);
+	if (h->proc.state == PROCFS_NOT_ASKED)
+		h->proc.state = procfs_look_at_host(caller_is_root, &h->proc.files)
+					? PROCFS_KNOWN
+					: PROCFS_UNKNOWN;
+}
+
+static int look_at_root(struct host *ret, struct err *e)
+{
 	return stat("/", &ret->root) < 0 ? err_sys(e, "cannot look at /") : 0;
+}
+
+int plan_look_at_host(struct host *ret, struct err *e)
+{
+	plan_look_at_proc(ret);
+	return look_at_root(ret, e);
 }
 
 int plan_make(struct plan *p, const struct sandbox_request *request, struct board *board,
@@ -313,7 +326,7 @@ int plan_make(struct plan *p, const struct sandbox_request *request, struct boar
 	if (request->spec->capture.count && capture_check(&request->spec->capture, e) < 0)
 		return -1;
 	choose_ids(p);
-	if (plan_look_at_host(&p->host, e) < 0)
+	if (look_at_root(&p->host, e) < 0)
 		return -1;
 	if (make_id(p->id, sizeof(p->id), e) < 0 || choose_image(p, e) < 0 ||
 	    choose_workspace(p, e) < 0 || plan_mounts(p, e) < 0)

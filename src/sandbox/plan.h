@@ -9,6 +9,7 @@
 #include "model/spec.h"
 #include "policy/source.h"
 #include "sandbox/board.h"
+#include "sandbox/procfs.h"
 
 #include <limits.h>
 #include <sys/types.h>
@@ -53,10 +54,10 @@ struct namespace_ids {
 
 /* What must not be the sandbox's. */
 struct host {
-	struct namespace_ids ns; /* of a run: read by the keeper while pid 1 builds */
+	/* Of a run all but root is read by the keeper while pid 1 builds. */
+	struct namespace_ids ns;
 	struct stat root;
-	bool knows_proc;
-	unsigned proc_masks; /* see procfs.h */
+	struct procfs_masks proc;
 };
 
 /* A sandbox that lives on: what pid 1 executes in place of serving a command; see boot.h. */
@@ -120,6 +121,7 @@ struct bind *plan_add_bind(struct plan *p);
 
 /* All but the namespaces. */
 int plan_look_at_host(struct host *ret, struct err *e);
+void plan_look_at_proc(struct host *h);
 int plan_make(struct plan *p, const struct sandbox_request *request, struct board *board,
 	      struct err *e);
 /* The same for a sandbox that lives on. */

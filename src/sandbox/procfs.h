@@ -11,6 +11,12 @@ struct procfs_covers {
 	bool by_fd; /* mount(2) is refused here; otherwise it takes one call instead of three */
 };
 
+/* Which files of /proc are to be hidden. */
+struct procfs_masks {
+	enum { PROCFS_NOT_ASKED, PROCFS_UNKNOWN, PROCFS_KNOWN } state;
+	unsigned files; /* a bit each, of procfs_look */
+};
+
 int procfs_make_covers(int dir, struct err *e);
 /*
  * Mounts it at root/proc and hides files there. The working directory is the scratch, for the boot id

@@ -507,8 +507,8 @@ static int show_proc(const struct plan *p, int root, struct err *e)
 
 	if (procfs_make_covers(AT_FDCWD, e) < 0)
 		return -1;
-	return p->host.knows_proc
-		       ? procfs_show_known(root, p->id, &covers, p->host.proc_masks, e)
+	return p->host.proc.state == PROCFS_KNOWN
+		       ? procfs_show_known(root, p->id, &covers, p->host.proc.files, e)
 		       : procfs_show(root, p->id, &covers, p->rootless && p->uid == 0, e);
 }
 
@@ -535,9 +535,7 @@ int root_build(struct plan *p, int *ret_scratch, struct err *e)
 	/* Before anything is there that cells have of their own. */
 	if (p->guest && p->guest->nest && (show_cell_root(root, e) < 0 || link_code(root, e) < 0))
 		return -1;
-	if (dev_show_terminals(root, e) < 0 || show_proc(p, root, e) < 0)
-		return -1;
-	return show_writable(p, root, e);
+	return dev_show_terminals(root, e) < 0 ? -1 : show_writable(p, root, e);
 }
 
 /* ---- workspace, mounts, files ---- */
@@ -731,6 +729,8 @@ int root_finish(struct plan *p, int scratch, struct err *e)
 
 	if (root < 0)
 		return err_sys(e, "cannot open the new root");
+	if (show_proc(p, root, e) < 0)
+		return -1;
 	for (size_t i = 0; i < p->file_count; i++)
 		if (placed_put(p, &p->files[i], e) < 0)
 			return -1;
