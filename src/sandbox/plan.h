@@ -80,7 +80,7 @@ struct plan {
 	char id[24];
 	char lair[32]; /* level process: its directory, see lair.h */
 	bool rootless;
-	bool has_idle; /* another processor, when it starts */
+	bool has_idle; /* there is another processor for pid 1 */
 	uid_t uid;     /* the caller */
 	gid_t gid;
 	uint32_t id_base; /* as root: first host id of the sandbox's range */
