@@ -128,7 +128,6 @@ void guest_exec(struct plan *p, struct inside_fds *fds, int notify)
 	b->proven |= verify_fds(control_place(p));
 	if (command_check_required(p, &b->err) < 0 || restrict_command(p, &b->err) < 0)
 		_exit(125);
-	(void)setsid();
 	(void)!chdir("/");
 	umask(022);
 	command_unblock_signals();

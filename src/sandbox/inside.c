@@ -248,11 +248,6 @@ static int block_signals(struct err *e)
 	sigset_t all;
 	int fd;
 
-	/*
-	 * What is typed at the caller's terminal is for the keeper to pass on. If the kernel told us as
-	 * well, the keeper's signal would be lost: of one kind only the first waits.
-	 */
-	(void)setsid();
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, NULL);
 	fd = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
@@ -310,7 +305,7 @@ static int build(struct plan *p, struct inside_fds *fds, int *ret_listener, stru
 		return -1;
 	/* As root the keeper has it made. */
 	if (p->rootless)
-		helper = net_help(&p->board->net, p->has_idle);
+		helper = net_help(&p->board->net, p->elsewhere);
 	enter_time_namespace();
 	/* The keeper's fds are needed late, but for a root whose owner is to be mapped. */
 	if (map_root && receive_mounts(p, fds, e) < 0)
@@ -340,6 +335,11 @@ void inside_main(struct plan *p, struct inside_fds *fds)
 	if (p->spec->level == LEVEL_PROCESS)
 		process_main(p, fds);
 	hide_command_line(p->own_argv);
+	/*
+	 * What is typed at the caller's terminal is for the keeper to pass on. If the kernel told us as
+	 * well, the keeper's signal would be lost: of one kind only the first waits.
+	 */
+	(void)setsid();
 	signals = block_signals(e);
 	if (signals < 0 || build(p, fds, &listener, e) < 0)
 		_exit(125);

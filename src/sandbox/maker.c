@@ -75,15 +75,15 @@ int maker_start(struct keeper *k, struct inside_fds *fds, struct err *e)
 	 * Without root pid 1 has the network made, and what is sent to and fro costs throughput; a sandbox of the
 	 * daemon's is made behind others' backs.
 	 */
-	k->plan.has_idle = k->plan.spec->level != LEVEL_PROCESS &&
-			   ((!k->plan.rootless && !k->plan.guest) || sched_has_idle());
+	k->plan.elsewhere = k->plan.spec->level != LEVEL_PROCESS &&
+			    ((!k->plan.rootless && !k->plan.guest) || sched_has_idle());
 	if (clone_inside(k, fds, e) < 0)
 		return -1;
 	close_fd(&fds->control);
 	if (k->plan.spec->level == LEVEL_PROCESS)
 		return 0;
 	/* It has the most to do, and we go on meanwhile. */
-	if (k->plan.has_idle)
+	if (k->plan.elsewhere)
 		sched_send_elsewhere(k->pid);
 	/* Only now, so that it is in nobody's way. As an ordinary user only pid 1 can make it. */
 	return k->plan.rootless ? 0 : net_start(&k->net, e);

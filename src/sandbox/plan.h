@@ -80,8 +80,8 @@ struct plan {
 	char id[24];
 	char lair[32]; /* level process: its directory, see lair.h */
 	bool rootless;
-	bool has_idle; /* there is another processor for pid 1 */
-	uid_t uid;     /* the caller */
+	bool elsewhere; /* pid 1 and its helper are sent to other processors */
+	uid_t uid;	/* the caller */
 	gid_t gid;
 	uint32_t id_base; /* as root: first host id of the sandbox's range */
 	enum workspace_mode workspace_mode;
