@@ -380,7 +380,8 @@ static int check_file(const char *text, struct err *e)
 	name = must_alloc(strndup(text, (size_t)(equals - text)));
 	if (!path_is_inside(name))
 		return err_field(e, ERR_INVALID, "file",
-				 "file: '%s' must be a relative name without '..'", name);
+				 "file: '%s' must be a name in the workspace, as 'data/x.csv' is",
+				 name);
 	return 0;
 }
 

@@ -24,6 +24,9 @@ enum watch_verdict { WATCH_NONE, WATCH_MEMORY, WATCH_CPU_TIME };
 
 enum denial_kind { DENIAL_SYSCALL, DENIAL_CONNECT, DENIAL_RESOLVE };
 
+/* Bits: the files of what could not be given to the user inside; see map_owner. */
+enum unmapped { UNMAPPED_WORKSPACE = 1, UNMAPPED_MOUNT = 2, UNMAPPED_ROOT = 4 };
+
 #define BOARD_DENIALS 64
 
 struct board_denial {
@@ -50,11 +53,12 @@ struct board {
 	bool canary_opens; /* without Landlock, see verify.h */
 	bool listening;	   /* to the filter's notifications */
 	enum watch_verdict verdict;
-	bool pids_reached;	 /* as far as a watch can see */
-	uint64_t scratch_bytes;	 /* used by the skeleton, before the command ran */
-	bool upper_limited;	 /* directories of the workspace cannot be removed */
-	bool workspace_unmapped; /* the workspace's file system cannot map ids */
-	uint32_t owner;		 /* of what is noticed now */
+	bool pids_reached;	/* as far as a watch can see */
+	uint64_t scratch_bytes; /* used by the skeleton, before the command ran */
+	bool upper_limited;	/* directories of the workspace cannot be removed */
+	bool workspace_linked;	/* /workspace is a link to where it is shown */
+	unsigned unmapped;	/* enum unmapped: what is on file systems that cannot map ids */
+	uint32_t owner;		/* of what is noticed now */
 	unsigned denial_count;
 	uint64_t denials_dropped;
 	struct board_denial denials[BOARD_DENIALS];

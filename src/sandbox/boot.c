@@ -108,10 +108,11 @@ static void describe(struct keeper *k, struct booted *ret)
 	if (b->proven & LAYER_BIT(LAYER_SECCOMP))
 		snprintf(ret->seccomp, sizeof(ret->seccomp), "%s@%s", profile->name,
 			 profile->digest);
-	if (b->workspace_unmapped)
+	if (b->unmapped)
 		snprintf(ret->note, sizeof(ret->note),
-			 "A volume's file system cannot map ids: files that only their owner may "
-			 "read cannot be read inside.");
+			 "%s file system cannot map ids: files that only their owner may read "
+			 "cannot be read inside.",
+			 b->unmapped & UNMAPPED_MOUNT ? "A volume's" : "The image's");
 	ret->pidfd = take_fd(&k->pidfd);
 	ret->cgroup = k->cgroup;
 	for (int i = 0; i < CGROUP_CONTROLLERS; i++)

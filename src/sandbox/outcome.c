@@ -257,6 +257,17 @@ static int collect_files(struct keeper *k, struct result *r, struct err *e)
 
 /* ---- all of it ---- */
 
+#define UNMAPPED " cannot map ids: files that only their owner may read cannot be read inside."
+
+static const struct {
+	enum unmapped what;
+	const char *text;
+} unmapped_notes[] = {
+	{UNMAPPED_WORKSPACE, "The workspace's file system" UNMAPPED},
+	{UNMAPPED_MOUNT, "The file system of what a mount shows" UNMAPPED},
+	{UNMAPPED_ROOT, "The image's file system" UNMAPPED},
+};
+
 int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 {
 	struct plan *p = &k->plan;
@@ -294,11 +305,11 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 		plan_note(p, "This kernel's tmpfs has no user attributes (Linux 6.6 has): "
 			     "directories that "
 			     "the workspace already had cannot be removed or renamed inside.");
-	if (p->board->workspace_unmapped)
-		plan_note(p,
-			  "The workspace's file system cannot map ids: files that only their owner "
-			  "may read cannot be read inside.");
-	placed_drop_points(p, k->scratch);
+	for (size_t i = 0; i < ARRAY_LEN(unmapped_notes); i++)
+		if (p->board->unmapped & unmapped_notes[i].what)
+			plan_note(p, unmapped_notes[i].text);
+	if (plan_follow_workspace(p, e) == 0)
+		placed_drop_points(p, k->scratch);
 	if (collect_files(k, r, e) == 0) {
 		placed_drop_files(p, k->scratch);
 		memcpy(r->notes, p->notes, sizeof(r->notes));

@@ -164,6 +164,24 @@ static int plan_mounts(struct plan *p, struct err *e)
 	return 0;
 }
 
+int plan_follow_workspace(struct plan *p, struct err *e)
+{
+	static const char link[] = "/workspace";
+
+	for (size_t i = 0; p->board->workspace_linked && i < p->bind_count; i++) {
+		char *target = p->binds[i].target, real[PATH_MAX];
+
+		if (!path_below(target, link))
+			continue;
+		if (snprintf(real, sizeof(real), "%s%s", p->workspace_path,
+			     target + strlen(link)) >= (int)sizeof(real))
+			return err_field(e, ERR_INVALID, "mount", "mount: target '%s' is too long",
+					 target);
+		memcpy(target, real, sizeof(real));
+	}
+	return 0;
+}
+
 /* An image that the operator named is not judged: it may well lie where nobody else may look. */
 static int open_image(struct plan *p, struct err *e)
 {

@@ -127,6 +127,11 @@ int plan_make(struct plan *p, const struct sandbox_request *request, struct boar
 /* The same for a sandbox that lives on. */
 int plan_make_boot(struct plan *p, const struct boot_request *request, struct board *board,
 		   struct err *e);
+/*
+ * Where /workspace is a link, targets of mounts below it are those below what it leads to. In pid 1 once
+ * the workspace is shown, and in the keeper, which knows no earlier either.
+ */
+int plan_follow_workspace(struct plan *p, struct err *e);
 /* The current directory may not be shown: an empty workspace takes its place. */
 void plan_empty_workspace(struct plan *p);
 /* Judges the current directory if that is still to be done. */

@@ -146,23 +146,27 @@ static int clone_source(const struct source *s, unsigned flags, struct err *e)
 	return fd < 0 ? -1 : mount_clone(fd, "", flags, e);
 }
 
+/* What is to be the user's. */
+struct owned {
+	enum unmapped what;
+	const char *path;
+	int owner;	    /* see plan_owner */
+	const char *remedy; /* if the user is to write there and cannot; NULL: to read */
+};
+
 /*
  * Makes the owner's files the user's inside. A file system that cannot map ids is an error only
  * where the user is to write.
  */
-static int map_owner(struct plan *p, int mount, int owner, const struct source *s, bool writable,
-		     struct err *e)
+static int map_owner(struct plan *p, int mount, const struct owned *o, struct err *e)
 {
-	if (owner < 0 || mount_idmap(mount, p->owners[owner].userns) == 0)
+	if (o->owner < 0 || mount_idmap(mount, p->owners[o->owner].userns) == 0)
 		return 0;
-	p->board->workspace_unmapped = true;
-	if (!writable)
+	p->board->unmapped |= o->what;
+	if (!o->remedy)
 		return 0;
-	return err_set(
-		e, ERR_UNSUPPORTED,
-		"the file system of %s cannot map ids (%s); run cloche as the directory's owner "
-		"instead of root, or use --apply",
-		s->path, strerror(errno));
+	return err_set(e, ERR_UNSUPPORTED, "the file system of %s cannot map ids (%s); %s", o->path,
+		       strerror(errno), o->remedy);
 }
 
 /* Without it a directory that exists below cannot be removed or renamed (tmpfs before Linux 6.6). */
@@ -224,14 +228,13 @@ static int show_top_writable(struct plan *p, int root, const char *name, const c
 			     struct err *e)
 {
 	char upper[48], work[48];
-	struct source host = {.fd = -1};
+	const struct owned host = {UNMAPPED_ROOT, path, p->root_owner, "do without --root overlay"};
 	int lower, fd;
 
 	snprintf(upper, sizeof(upper), "rootup/%s", name);
 	snprintf(work, sizeof(work), "rootwork/%s", name);
-	snprintf(host.path, sizeof(host.path), "%s", path);
 	lower = mount_clone(AT_FDCWD, path, MOUNT_READ_ONLY, e);
-	if (lower < 0 || map_owner(p, lower, p->root_owner, &host, true, e) < 0)
+	if (lower < 0 || map_owner(p, lower, &host, e) < 0)
 		return -1;
 	if (mkdir(upper, 0755) < 0 || mkdir(work, 0700) < 0 ||
 	    chown(upper, plan_user_id(p), p->id_base + SANDBOX_GID) < 0)
@@ -309,9 +312,10 @@ static int show_host(struct plan *p, int root, struct err *e)
 
 static int show_image(struct plan *p, int *ret_root, struct err *e)
 {
+	const struct owned image = {UNMAPPED_ROOT, p->image.path, p->root_owner, NULL};
 	int lower = clone_source(&p->image, MOUNT_READ_ONLY, e), fd = -1;
 
-	if (lower >= 0 && map_owner(p, lower, p->root_owner, &p->image, false, e) == 0)
+	if (lower >= 0 && map_owner(p, lower, &image, e) == 0)
 		fd = overlay_new(p, lower, "rootup", "rootwork", e);
 	if (fd < 0)
 		return err_wrap(e, "image %s", p->image.path);
@@ -576,12 +580,16 @@ static int protect_control_files(int workspace, struct err *e)
 static int workspace_mount(struct plan *p, struct err *e)
 {
 	unsigned flags = p->workspace_mode == WORKSPACE_COW ? MOUNT_READ_ONLY : 0;
+	const struct owned workspace = {
+		UNMAPPED_WORKSPACE, p->workspace.path, p->workspace_owner,
+		flags ? NULL
+		      : "run cloche as the directory's owner instead of root, or use --apply"};
 	int fd;
 
 	if (p->workspace_mode == WORKSPACE_EMPTY)
 		return mount_clone(AT_FDCWD, "ws", 0, e);
 	fd = clone_source(&p->workspace, flags, e);
-	if (fd < 0 || map_owner(p, fd, p->workspace_owner, &p->workspace, !flags, e) < 0)
+	if (fd < 0 || map_owner(p, fd, &workspace, e) < 0)
 		return -1;
 	if (p->workspace_mode == WORKSPACE_DIRECT)
 		return fd;
@@ -593,6 +601,16 @@ static int workspace_mount(struct plan *p, struct err *e)
 	return fd;
 }
 
+/* An image may have something of its own there. */
+static int link_workspace(struct plan *p, int root, struct err *e)
+{
+	if (str_equal(p->workspace_path, "/workspace"))
+		return 0;
+	p->board->workspace_linked = symlinkat(p->workspace_path, root, "workspace") == 0;
+	return p->board->workspace_linked || errno == EEXIST ? 0
+							     : err_sys(e, "cannot link /workspace");
+}
+
 static int show_workspace(struct plan *p, int root, struct err *e)
 {
 	auto_close int at = skeleton_dir(root, p->workspace_path, e);
@@ -601,9 +619,8 @@ static int show_workspace(struct plan *p, int root, struct err *e)
 
 	if (fd < 0 || mount_attach(fd, at, "", e) < 0)
 		return -1;
-	if (!str_equal(p->workspace_path, "/workspace") &&
-	    symlinkat(p->workspace_path, root, "workspace") < 0 && errno != EEXIST)
-		return err_sys(e, "cannot link /workspace");
+	if (link_workspace(p, root, e) < 0)
+		return -1;
 	if (p->workspace_mode != WORKSPACE_DIRECT)
 		return 0;
 	shown = sys_openat2(root, p->workspace_path + 1, O_PATH | O_DIRECTORY | O_CLOEXEC,
@@ -628,12 +645,16 @@ static int bind_mount(struct plan *p, const struct bind *b, struct err *e)
 				 has_user_marks(p) ? "userxattr" : NULL,
 				 NULL,
 				 NULL};
+	const struct owned mine = {
+		UNMAPPED_MOUNT, b->source.path, b->owner,
+		b->writable ? "run cloche as its owner instead of root, or mount it read-only"
+			    : NULL};
 	bool overlay = !b->writable && !b->is_tool && S_ISDIR(b->source.st.st_mode);
 	unsigned flags = b->writable ? 0 : MOUNT_READ_ONLY | (overlay ? 0 : MOUNT_SUBMOUNTS);
 	int fd = clone_source(&b->source, flags, e), shown;
 	struct err ignored;
 
-	if (fd < 0 || map_owner(p, fd, b->owner, &b->source, b->writable, e) < 0)
+	if (fd < 0 || map_owner(p, fd, &mine, e) < 0)
 		return -1;
 	if (!overlay)
 		return fd;
@@ -643,7 +664,7 @@ static int bind_mount(struct plan *p, const struct bind *b, struct err *e)
 	if (shown >= 0)
 		return shown;
 	shown = clone_source(&b->source, flags, e);
-	return shown < 0 || map_owner(p, shown, b->owner, &b->source, false, e) < 0 ? -1 : shown;
+	return shown < 0 || map_owner(p, shown, &mine, e) < 0 ? -1 : shown;
 }
 
 /* Does the target lie in a directory of the host that is written to? */
@@ -734,7 +755,7 @@ int root_finish(struct plan *p, int scratch, struct err *e)
 	for (size_t i = 0; i < p->file_count; i++)
 		if (placed_put(p, &p->files[i], e) < 0)
 			return -1;
-	if (show_workspace(p, root, e) < 0)
+	if (show_workspace(p, root, e) < 0 || plan_follow_workspace(p, e) < 0)
 		return -1;
 	for (size_t i = 0; i < p->bind_count; i++)
 		if (show_bind(p, &p->binds[i], root, e) < 0)

@@ -1,5 +1,6 @@
 """--mount: what may be shown, how it is judged, where it appears."""
 
+import json
 import os
 import shutil
 import socket
@@ -133,6 +134,51 @@ class Plain(cl.Case):
         specs = ("-v", self.src + ":" + self.work + "/had", "-v", self.src + "/a.txt:" + self.work + "/f")
         r = cl.run("run", "-w", self.work, *specs, *sh("cat had/a.txt f"), cwd=self.dir)
         self.assertEqual(r.out, "texttext", str(r))
+
+    def test_below_workspace(self):
+        """/workspace leads to the workspace, for targets as well, wherever that is shown."""
+        self.write("work/sub/old", "old")
+        shown = self.src + ":/workspace/%s"
+        for options in (("--diff",), ("--diff", "--empty"), ("--workspace", self.work)):
+            with self.subTest(options):
+                args = ("run", *options, "-v", shown % "sub:rw")
+                r = cl.run(*args, *sh("cat sub/a.txt; echo > sub/b; ls"), cwd=self.work)
+                self.assertEqual((r.code, r.out, r.err), (0, "textsub\n", ""), str(r))
+                os.unlink(self.path("src/b"))
+        for target in ("new", "deep/new"):
+            r = self.mount(shown % target, "cat %s/a.txt /workspace/%s/a.txt" % (target, target))
+            self.assertEqual((r.code, r.out), (0, "texttext"), str(r))
+        rec = cl.record("-v", shown % "deep/new", "-v", shown % "f", "--", "true", cwd=self.work)
+        self.assertEqual(rec["changes"], [])
+        r = self.mount(self.src + ":/workspace", "cat a.txt")
+        self.assertEqual((r.code, r.out), (0, "text"), str(r))
+        self.assertEqual(sorted(os.listdir(self.work)), ["sub"])
+
+    def test_workspace_that_turns_out_empty(self):
+        """Only while the sandbox is built it is known where the workspace is."""
+        home = os.path.join(cl.base_dir(), "home")
+        r = self.mount(self.src + ":/workspace/x", "pwd; cat x/a.txt", cwd=home)
+        self.assertEqual((r.code, r.out), (0, "/workspace\ntext"), str(r))
+
+    def test_file_system_that_cannot_map_ids(self):
+        """An overlay: the note and the remedy are about the mount, not about the workspace."""
+        self.need_root("mounts in a namespace of its own")
+        for name in ("up", "wrk", "over"):
+            self.mkdir(name)
+        script = (
+            'cd "$1" && mount -t overlay -o lowerdir=src,upperdir=up,workdir=wrk o over && cd work && '
+            '"$2" run --json -v "$1/over:/data:$3" -- true'
+        )
+        answers = []
+        for mode in ("ro", "rw"):
+            r = cl.command("unshare", "-m", "sh", "-c", script, "sh", self.dir, cl.CLOCHE, mode)
+            answers.append(json.loads(r.out))
+        if not answers[0]["notes"]:
+            self.skipTest("this kernel maps ids on overlays")
+        self.assertRegex(answers[0]["notes"][0], "^The file system of what a mount shows cannot map ids")
+        self.assertEqual(len(answers[0]["notes"]), 1)
+        self.assertIn("read-only", answers[1]["error"]["message"])
+        self.assertNotIn("--apply", answers[1]["error"]["message"])
 
     def test_over_the_image(self):
         """A directory of the image can be covered; one that it lacks cannot be made in it."""
