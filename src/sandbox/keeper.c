@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -502,6 +503,23 @@ void sandbox_fault_stack_in(void)
 	(void)!madvise((void *)(top - STACK_NEEDED), STACK_NEEDED, MADV_POPULATE_WRITE);
 }
 
+/*
+ * What deep trees take at the end (BENEATH_MAX_DEPTH), and the arguments and variables, which lie on the
+ * stack as well.
+ */
+#define STACK_LIMIT_NEEDED (512u << 10)
+
+static int check_stack_limit(struct err *e)
+{
+	struct rlimit now;
+
+	if (getrlimit(RLIMIT_STACK, &now) < 0 || now.rlim_cur >= STACK_LIMIT_NEEDED)
+		return 0;
+	return err_set(e, ERR_LIMIT,
+		       "stacks are limited to %llu kB here, cloche needs %u (ulimit -s)",
+		       (unsigned long long)now.rlim_cur >> 10, STACK_LIMIT_NEEDED >> 10);
+}
+
 int sandbox_run(const struct sandbox_request *request, struct result *ret, struct err *e)
 {
 	struct keeper k = {.pidfd = -1,
@@ -523,8 +541,9 @@ int sandbox_run(const struct sandbox_request *request, struct result *ret, struc
 	k.started_ns = now_ns();
 	for (int i = 0; i < CGROUP_CONTROLLERS; i++)
 		k.cgroup.dirs[i] = k.cgroup.parents[i] = -1;
-	if (check_streams(e) == 0 && plan_make(&k.plan, request, board, e) == 0 &&
-	    lair_make(&k, e) == 0 && watch_signals(&k, e) == 0 && run(&k, e) == 0)
+	if (check_stack_limit(e) == 0 && check_streams(e) == 0 &&
+	    plan_make(&k.plan, request, board, e) == 0 && lair_make(&k, e) == 0 &&
+	    watch_signals(&k, e) == 0 && run(&k, e) == 0)
 		rc = outcome_collect(&k, ret, e);
 	keeper_done(&k);
 	munmap(board, sizeof(*board));

@@ -206,6 +206,29 @@ class Host(cl.Case):
                 self.assertRegex(r.err, r"(?m)^cloche: ")
         cl.wait_for(lambda: not open(group + "/tasks").read(), 5)
 
+    def test_small_stack(self):
+        """Too small for cloche is told; at the least that is taken, trees as deep as may be are applied."""
+        self.need_plain_build("its frames are larger")
+        deep = (
+            "import os\n"
+            "for i in range(200):\n"
+            "    os.symlink('/x', 'l'); open('f', 'w').close(); os.mkdir('d'); os.chdir('d')"
+        )
+        for kilobytes, code in ((64, 125), (511, 125), (512, 0)):
+            with self.subTest(kilobytes):
+
+                def prepare(size=kilobytes << 10):
+                    resource.setrlimit(resource.RLIMIT_STACK, (size, size))
+
+                env = {"FILLS_THE_STACK": "x" * 100000} if code == 0 else {}
+                args = ("run", "--apply", "--", *cl.py(deep))
+                r = cl.finish(cl.start(*args, preexec_fn=prepare, env=cl.caller_env(**env)))
+                self.assertEqual(r.code, code, str(r)[:2000])
+                if code:
+                    self.assertRegex(r.err, r"^cloche: stacks are limited to %d kB.*ulimit -s" % kilobytes)
+                else:
+                    self.assertTrue(os.path.exists(self.path("d/" * 100 + "f")))
+
     def test_no_space_for_apply(self):
         """The file system is full while changes are applied: told, and the status says so."""
         self.need_root("mounts a small file system in a namespace of its own")
