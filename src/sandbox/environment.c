@@ -3,6 +3,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "sandbox/sandbox.h"
+#include "sandbox/tools.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -25,107 +26,6 @@ void environment_set(struct list *env, char *pair)
 	}
 	list_take(env, pair);
 }
-
-/* ---- tools ---- */
-
-/* What is on every system is in the image already. */
-static bool is_system(const char *dir)
-{
-	static const char *const below[] = {"/usr", "/bin", "/sbin", "/opt", "/lib"};
-
-	for (size_t i = 0; i < ARRAY_LEN(below); i++)
-		if (path_below(dir, below[i]))
-			return true;
-	return false;
-}
-
-/*
- * The prefix of a tool chain: what stands above bin or shims. Directories that hold more than a
- * tool chain (credentials of cargo, a whole ~/.local) are shown as the bin directory alone.
- */
-static void tool_prefix(const char *dir, char *ret, size_t size)
-{
-	static const char *const mixed[] = {".cargo", ".local", "go"};
-	const char *last = strrchr(dir, '/');
-	const char *above;
-
-	snprintf(ret, size, "%s", dir);
-	if (!last || (!str_equal(last, "/bin") && !str_equal(last, "/shims")))
-		return;
-	ret[last - dir] = '\0';
-	above = strrchr(ret, '/');
-	for (size_t i = 0; above && i < ARRAY_LEN(mixed); i++)
-		if (str_equal(above + 1, mixed[i]))
-			snprintf(ret, size, "%s", dir);
-}
-
-static bool show_tool(struct plan *p, const char *path)
-{
-	struct err ignored;
-	struct source s;
-	struct bind *b;
-
-	if (source_open(p->spec, "tools", path, SOURCE_READ, &s, &ignored) < 0)
-		return false;
-	if (!S_ISDIR(s.st.st_mode)) {
-		close(s.fd);
-		return false;
-	}
-	b = plan_add_bind(p);
-	b->source = s;
-	b->is_tool = true;
-	snprintf(b->target, sizeof(b->target), "%s", path);
-	return true;
-}
-
-/*
- * Toolchains that keep their real files apart from the directory in PATH, and the variable that says where to
- * those who would look in HOME.
- */
-static void show_companions(struct plan *p, const char *dir)
-{
-	static const struct {
-		const char *ending, *companion, *variable;
-	} rows[] = {{"/.cargo/bin", "/.rustup", "RUSTUP_HOME"},
-		    {"/.local/bin", "/.local/share/uv", NULL}};
-
-	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		size_t len = strlen(dir), end = strlen(rows[i].ending);
-		char path[PATH_MAX];
-
-		if (len < end || !str_equal(dir + len - end, rows[i].ending))
-			continue;
-		snprintf(path, sizeof(path), "%.*s%s", (int)(len - end), dir, rows[i].companion);
-		if (show_tool(p, path) && rows[i].variable)
-			environment_set(&p->env, str_format("%s=%s", rows[i].variable, path));
-	}
-}
-
-/* Returns the directories to put in front of PATH, each followed by ':'. */
-static char *show_tools(struct plan *p)
-{
-	const char *path = getenv("PATH");
-	char *shown = str_copy("");
-
-	for (; path && *path; path += strcspn(path, ":"), path += *path == ':') {
-		auto_free char *typed = must_alloc(strndup(path, strcspn(path, ":")));
-		char dir[PATH_MAX], prefix[PATH_MAX], *longer;
-
-		/* It is shown by its name, and of ".." nobody can tell what that is inside. */
-		if (!path_clean(typed, dir, sizeof(dir)) || is_system(dir))
-			continue;
-		tool_prefix(dir, prefix, sizeof(prefix));
-		if (!show_tool(p, prefix) && (str_equal(prefix, dir) || !show_tool(p, dir)))
-			continue;
-		show_companions(p, dir);
-		longer = str_format("%s%s:", shown, dir);
-		free(shown);
-		shown = longer;
-	}
-	return shown;
-}
-
-/* ---- variables ---- */
 
 static void set_threads(struct plan *p)
 {
@@ -191,7 +91,7 @@ static int set_given(struct plan *p, const char *text, struct err *e)
 
 int environment_make(struct plan *p, const struct sandbox_request *request, struct err *e)
 {
-	auto_free char *tools = p->spec->tools ? show_tools(p) : str_copy("");
+	auto_free char *tools = p->spec->tools ? tools_add(p) : str_copy("");
 
 	set_defaults(p, tools);
 	set_threads(p);

@@ -29,6 +29,7 @@
 #include "sandbox/procfs.h"
 #include "sandbox/skeleton.h"
 #include "sandbox/template.h"
+#include "sandbox/tools.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -670,6 +671,8 @@ static int bind_mount(struct plan *p, const struct bind *b, struct err *e)
 /* Does the target lie in a directory of the host that is written to? */
 static bool is_shared_target(const struct plan *p, const struct bind *b)
 {
+	if (tools_goes_first(p, b))
+		return false; /* no such thing is there yet */
 	if (p->workspace_mode == WORKSPACE_DIRECT && path_below(b->target, p->workspace_path))
 		return true;
 	for (const struct bind *o = p->binds; o < b; o++)
@@ -720,6 +723,20 @@ static int show_bind(struct plan *p, const struct bind *b, int root, struct err 
 	return fd < 0 ? -1 : mount_attach(fd, at, "", e);
 }
 
+/* Those that go before the workspace, or the others. */
+static int show_binds(struct plan *p, bool first, int root, struct err *e)
+{
+	for (size_t i = 0; i < p->bind_count; i++) {
+		const struct bind *b = &p->binds[i];
+
+		if (tools_goes_first(p, b) != first || tools_is_in_workspace(p, b))
+			continue;
+		if (show_bind(p, b, root, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
 static int swap_root(int root, struct err *e)
 {
 	/* "." over ".": the old root ends up mounted on the new one, and is detached there. */
@@ -755,11 +772,9 @@ int root_finish(struct plan *p, int scratch, struct err *e)
 	for (size_t i = 0; i < p->file_count; i++)
 		if (placed_put(p, &p->files[i], e) < 0)
 			return -1;
-	if (show_workspace(p, root, e) < 0 || plan_follow_workspace(p, e) < 0)
+	if (show_binds(p, true, root, e) < 0 || show_workspace(p, root, e) < 0 ||
+	    plan_follow_workspace(p, e) < 0 || show_binds(p, false, root, e) < 0)
 		return -1;
-	for (size_t i = 0; i < p->bind_count; i++)
-		if (show_bind(p, &p->binds[i], root, e) < 0)
-			return -1;
 	if (fstatfs(scratch, &fs) == 0)
 		p->board->scratch_bytes = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
 	/* The skeleton holds /dev; an image's own device nodes must not work, its /dev is a tmpfs. */

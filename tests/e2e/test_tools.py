@@ -1,5 +1,7 @@
 """--tools: the tool chains that the caller's PATH names, read-only, and nothing beside them."""
 
+import os
+
 import cl
 
 
@@ -95,6 +97,62 @@ class Tools(cl.Case):
             self.assertIn(r.code, (0, 125), str(r))
             self.assertNotIn("evil\n", r.out, str(r))
             self.assertNotIn("key", r.out)
+
+    def with_path(self, entry, *args, cwd=None):
+        env = cl.caller_env(HOME=self.home, PATH=self.path(entry) + ":" + cl.SHELL_PATH)
+        return cl.run("run", "--tools", *args, cwd=cwd or self.work, env=env)
+
+    def test_in_the_workspace(self):
+        """It is there already: in PATH, and as writable as the rest."""
+        self.write("work/bin/mine", "#!/bin/sh\necho mine\n", 0o755)
+        self.write("work/.venv/bin/venv", "#!/bin/sh\necho venv\n", 0o755)
+        script = "echo > new && echo > .venv/x && mine && venv"
+        for options in ((), ("--workspace", self.work)):
+            with self.subTest(options):
+                env = cl.caller_env(HOME=self.home)
+                env["PATH"] = ":".join((self.path("work/bin"), self.path("work/.venv/bin"), cl.SHELL_PATH))
+                r = cl.run("run", "--tools", *options, "--", "sh", "-c", script, cwd=self.work, env=env)
+                self.assertEqual((r.code, r.out), (0, "mine\nvenv\n"), str(r))
+        self.assertEqual(self.read("work/.venv/x"), "\n")
+
+    def test_around_the_workspace(self):
+        """The prefix of a tool chain does not cover the workspace that lies in it."""
+        self.write("work/bin/mine", "#!/bin/sh\necho mine\n", 0o755)
+        inner = self.mkdir("work/src")
+        r = self.with_path("work/bin", "--", "sh", "-c", "echo > new && ls && mine", cwd=inner)
+        self.assertEqual((r.code, r.out), (0, "new\nmine\n"), str(r))
+        self.assertEqual(os.listdir(inner), [])
+
+    def test_workspace_that_turns_out_empty(self):
+        r = cl.run("run", "--tools", "--", "sh", "-c", "mytool; pwd", cwd=self.home, env=self.env)
+        self.assertEqual(r.out, "from the tool chain\n/workspace\n", str(r))
+
+    def test_links_of_the_caller(self):
+        """They are followed: that is how version managers work."""
+        chain = self.path("home/.nvm/versions/node/v9.9.9")
+        os.symlink(chain, self.path("home/one"))
+        os.symlink("./../home/one", self.path("home/two"))
+        for entry in ("home/one/bin", "home/two/bin"):
+            r = self.with_path(entry, "--", "mytool")
+            self.assertEqual((r.code, r.out), (0, "from the tool chain\n"), str(r))
+
+    def test_links_that_code_inside_may_have_made(self):
+        """In the workspace or the current directory they show nothing of what they lead to."""
+        secret = self.path("secret")
+        self.write("secret/bin/evil", "#!/bin/sh\necho evil\n", 0o755)
+        self.write("secret/key", "key")
+        os.symlink(secret, self.path("work/.venv"))
+        os.symlink("../work", self.path("home/project"))
+        os.symlink("project/../home/project/.venv", self.path("home/venv"))
+        other = self.mkdir("other")
+        for entry in ("work/.venv/bin", "home/project/.venv/bin", "home/venv/bin"):
+            script = "cat {0}/../key {0}/evil; evil".format(self.path(entry))
+            for options, cwd in (((), self.work), (("--empty",), self.work), (("-w", self.work), other)):
+                with self.subTest(entry=entry, options=options):
+                    r = self.with_path(entry, *options, "--", "sh", "-c", script, cwd=cwd)
+                    self.assertEqual((r.code, r.out), (127, ""), str(r))
+        r = self.with_path("work/.venv/bin", "--level", "process", "--", "cat", secret + "/key")
+        self.assertEqual(r.out, "", str(r))
 
     def test_interpreter_in_the_record(self):
         self.write(
