@@ -63,9 +63,10 @@ class Bench:
         """bubblewrap with the same namespaces and the same root: whatever cloche shows of the host and
         wherever it lets one write. Without the files that cloche makes for /etc, what it hides in
         /proc, and the copy-on-write; and no cgroup, seccomp, Landlock."""
-        if self.shown is None:
-            self.shown = self.look_inside()
-        return self.bwrap_with(self.shown, *command)
+        words = {"bind": lambda path: ["--ro-bind", path, path], "tmpfs": lambda path: ["--tmpfs", path],
+                 "link": lambda path: ["--symlink", os.readlink(path), path]}
+        root = [word for kind, path in self.same_root() for word in words[kind](path)]
+        return self.bwrap_with(root, *command)
 
     def bwrap_small(self, *command):
         """The same with next to no root: enough for a static program, not for a Python with TLS."""
@@ -77,27 +78,30 @@ class Bench:
         return ["bwrap", *NAMESPACES, "--die-with-parent", *root, *links, "--proc", "/proc", "--dev", "/dev",
                 "--bind", self.work, self.work, "--chdir", self.work, *command]
 
+    def same_root(self):
+        """What a sandbox shows of the host and where it lets one write: (kind, path)."""
+        if self.shown is None:
+            self.shown = self.look_inside()
+        return self.shown
+
     def look_inside(self):
-        """What a sandbox shows of the host and where it lets one write, in bubblewrap's words."""
         made = ("/etc/passwd", "/etc/group", "/etc/hosts", "/etc/nsswitch.conf", "/etc/resolv.conf")
         script = "cat /proc/self/mountinfo; echo; find /etc -xdev -mindepth 1"
         done = subprocess.run(self.run("/bin/sh", "-c", script), cwd=self.work, check=True,
                               capture_output=True, text=True)
         mounts, files = done.stdout.split("\n\n")
-        shown, options = set(), []
+        shown, rows = set(), []
         for line in mounts.splitlines():
             words, kind = line.split(" - ")[0].split(), line.split(" - ")[1].split()[0]
             target, flags = words[4], words[5].split(",")
             if target == "/" or target.startswith(("/proc", "/dev", self.work)):
                 continue
             shown.add(target)
-            options += ["--tmpfs", target] if kind == "tmpfs" and "rw" in flags else ["--ro-bind", target, target]
+            rows.append(("tmpfs" if kind == "tmpfs" and "rw" in flags else "bind", target))
         for path in files.split():
-            if path in shown or path in made or os.path.isdir(path):
-                continue
-            options += (["--symlink", os.readlink(path), path] if os.path.islink(path)
-                        else ["--ro-bind", path, path])
-        return options
+            if path not in shown and path not in made and os.path.lexists(path) and not os.path.isdir(path):
+                rows.append(("link" if os.path.islink(path) else "bind", path))
+        return rows
 
     def run(self, *command):
         return [self.cloche, "run", "--", *command]
@@ -150,30 +154,53 @@ def works(bench, command, expect="hello"):
 # ---- peers -------------------------------------------------------------------------------------
 
 
-def bundle(bench):
-    """An OCI bundle with the payload as its root, as `runc spec` writes it, without a terminal."""
-    path = os.path.join(bench.dir, "bundle")
-    if not os.path.isdir(path):
-        os.makedirs(os.path.join(path, "rootfs"))
-        shutil.copy(bench.payload, os.path.join(path, "rootfs"))
-        subprocess.run(["runc", "spec"], cwd=path, check=True)
-        with open(os.path.join(path, "config.json"), encoding="utf-8") as text:
-            config = json.load(text)
-        config["process"].update(args=["/payload"], terminal=False)
-        config["linux"].setdefault("resources", {}).update(
-            memory={"limit": 1 << 30}, pids={"limit": 256})
-        with open(os.path.join(path, "config.json"), "w", encoding="utf-8") as text:
-            json.dump(config, text)
+def bundle(bench, small):
+    """An OCI bundle as `runc spec` writes it, without a terminal: with the same root as cloche, or with the
+    payload alone."""
+    path = os.path.join(bench.dir, "small" if small else "bundle")
+    root = os.path.join(path, "rootfs")
+    if os.path.isdir(path):
+        return path
+    os.makedirs(root)
+    subprocess.run(["runc", "spec"], cwd=path, check=True)
+    with open(os.path.join(path, "config.json"), encoding="utf-8") as text:
+        config = json.load(text)
+    config["process"].update(args=["/payload" if small else bench.payload], terminal=False)
+    config["linux"].setdefault("resources", {}).update(memory={"limit": 1 << 30}, pids={"limit": 256})
+    if small:
+        shutil.copy(bench.payload, root)
+    else:
+        config["mounts"] += same_mounts(bench, root)
+    with open(os.path.join(path, "config.json"), "w", encoding="utf-8") as text:
+        json.dump(config, text)
     return path
 
 
-def runc(bench):
-    return ["runc", "--root", os.path.join(bench.dir, "runc"), "run", "--bundle", bundle(bench), "@"]
+def same_mounts(bench, root):
+    """The same root in OCI's words. What needs no mount is put into the bundle's own root beforehand."""
+    mounts = []
+    for kind, path in bench.same_root():
+        inside = root + path
+        os.makedirs(os.path.dirname(inside), exist_ok=True)
+        if kind == "link":
+            os.symlink(os.readlink(path), inside)
+        elif kind == "bind" and os.path.isfile(path):
+            shutil.copy(path, inside)
+        elif kind == "bind":
+            mounts.append({"destination": path, "source": path, "type": "bind", "options": ["rbind", "ro"]})
+        else:
+            mounts.append({"destination": path, "source": "tmpfs", "type": "tmpfs", "options": ["nosuid"]})
+    mounts.append({"destination": bench.work, "source": bench.work, "type": "bind", "options": ["rbind"]})
+    return mounts
 
 
-def runsc(bench):
+def runc(bench, small=False):
+    return ["runc", "--root", os.path.join(bench.dir, "runc"), "run", "--bundle", bundle(bench, small), "@"]
+
+
+def runsc(bench, small=False):
     return ["runsc", "--root", os.path.join(bench.dir, "runsc"), "--network=none", "run",
-            "--bundle", bundle(bench), "@"]
+            "--bundle", bundle(bench, small), "@"]
 
 
 def docker(bench):
@@ -216,7 +243,9 @@ PEERS = [
     ("bubblewrap, small root", "bwrap", 1, lambda b: b.bwrap_small(b.payload)),
     ("firejail", "firejail", 5, firejail),
     ("runc", "runc", 5, runc),
+    ("runc, payload alone", "runc", 5, lambda b: runc(b, small=True)),
     ("runsc (gVisor)", "runsc", 10, runsc),
+    ("runsc, payload alone", "runsc", 10, lambda b: runsc(b, small=True)),
     ("docker run", "dockerd", 10, lambda b: [*docker(b), "payload", "/payload"]),
     ("docker run --network none", "dockerd", 10, docker_without_network),
 ]
@@ -268,7 +297,8 @@ def section_start(bench):
     latency_table(f"Start-up, static hello, as {who}", found, "bubblewrap",
                   "cloche: every layer on (namespaces, own root, cgroup limits, seccomp, Landlock, "
                   "capabilities), the record proven. bubblewrap: the same namespaces and the same root "
-                  "(small root: /usr, /proc, /dev and /tmp only), no cgroup, seccomp or Landlock.")
+                  "(small root: /usr, /proc, /dev and /tmp only), no cgroup, seccomp or Landlock. runc and "
+                  "runsc: the same root, limits of memory and pids; docker run: an image with the payload alone.")
     throughput(bench, "Two parallel streams", [r for r in rows])
 
 
