@@ -307,10 +307,12 @@ static int build(struct plan *p, struct inside_fds *fds, int *ret_listener, stru
 	if (p->rootless)
 		helper = net_help(&p->board->net, p->elsewhere);
 	enter_time_namespace();
+	if (root_start(p, &fds->scratch, e) < 0)
+		return -1;
 	/* The keeper's fds are needed late, but for a root whose owner is to be mapped. */
 	if (map_root && receive_mounts(p, fds, e) < 0)
 		return -1;
-	if (root_build(p, &fds->scratch, e) < 0)
+	if (root_build(p, e) < 0)
 		return -1;
 	if (!map_root && receive_mounts(p, fds, e) < 0)
 		return -1;

@@ -119,7 +119,7 @@ int lair_make(struct keeper *k, struct err *e)
 
 	if (k->plan.spec->level != LEVEL_PROCESS)
 		return 0;
-	if (plan_judge_workspace(&k->plan, e) < 0)
+	if (plan_judge(&k->plan, e) < 0)
 		return -1;
 	sweep();
 	if (!mkdtemp(path))

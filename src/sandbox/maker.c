@@ -119,7 +119,7 @@ static int send_mounts(struct keeper *k, struct err *e)
 	struct mounts_message m = {0};
 	int fds[KEEPER_MAX_FDS], rc = -1;
 
-	if (plan_judge_workspace(&k->plan, e) == 0 && make_owners(k, &m, fds, e) == 0) {
+	if (plan_judge(&k->plan, e) == 0 && make_owners(k, &m, fds, e) == 0) {
 		plan_look_at_proc(&k->plan.host);
 		m.proc = k->plan.host.proc;
 		m.workspace_denied = shown && k->plan.workspace_mode == WORKSPACE_EMPTY;

@@ -101,22 +101,21 @@ static int choose_workspace(struct plan *p, struct err *e)
 		if (source_look("workspace", ".", &p->workspace, e) < 0)
 			return err_wrap(e, "current directory");
 		p->workspace_mode = WORKSPACE_COW;
-		p->workspace_unjudged = true;
+		p->unjudged |= UNJUDGED_WORKSPACE;
 	}
 	snprintf(p->workspace_path, sizeof(p->workspace_path), "%s", p->workspace.path);
 	p->workspace_owner = plan_owner(p, &p->workspace.st);
 	return 0;
 }
 
-int plan_judge_workspace(struct plan *p, struct err *e)
+static int judge_workspace(struct plan *p, struct err *e)
 {
 	/* Only an overlay leaves out what is mounted below; Landlock lets it be read along with the rest. */
 	enum source_use use = p->spec->level == LEVEL_PROCESS ? SOURCE_BARE : SOURCE_COPY;
 	struct err why = {0};
 
-	if (!p->workspace_unjudged)
+	if (!(p->unjudged & UNJUDGED_WORKSPACE))
 		return 0;
-	p->workspace_unjudged = false;
 	if (source_judge(p->spec, "workspace", ".", use, &p->workspace, &why) == 0)
 		return 0;
 	if (why.kind != ERR_DENIED || p->spec->apply) {
@@ -130,6 +129,14 @@ int plan_judge_workspace(struct plan *p, struct err *e)
 		"directory): the workspace is empty. Start in a project directory, or use "
 		"--workspace DIR.");
 	return 0;
+}
+
+int plan_judge(struct plan *p, struct err *e)
+{
+	if ((p->unjudged & UNJUDGED_IMAGE) &&
+	    source_judge(p->spec, "image", p->spec->image, SOURCE_COPY, &p->image, e) < 0)
+		return -1;
+	return judge_workspace(p, e);
 }
 
 /* ---- mounts ---- */
@@ -182,13 +189,6 @@ int plan_follow_workspace(struct plan *p, struct err *e)
 	return 0;
 }
 
-/* An image that the operator named is not judged: it may well lie where nobody else may look. */
-static int open_image(struct plan *p, struct err *e)
-{
-	return p->guest ? source_look("image", p->spec->image, &p->image, e)
-			: source_open(p->spec, "image", p->spec->image, SOURCE_READ, &p->image, e);
-}
-
 static int choose_image(struct plan *p, struct err *e)
 {
 	p->image.fd = -1;
@@ -202,8 +202,10 @@ static int choose_image(struct plan *p, struct err *e)
 		p->root_owner = plan_owner(p, &(struct stat){0});
 	if (p->image_is_host)
 		return 0;
-	if (open_image(p, e) < 0)
+	if (source_look("image", p->spec->image, &p->image, e) < 0)
 		return -1;
+	/* One that the operator named may well lie where nobody else may look. */
+	p->unjudged |= p->guest ? 0 : UNJUDGED_IMAGE;
 	p->root_owner = plan_owner(p, &p->image.st);
 	return check_is_directory(&p->image, "image", e);
 }

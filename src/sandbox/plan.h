@@ -18,6 +18,9 @@
 #define SANDBOX_GID 1000u
 #define SANDBOX_HOME "/home/user"
 
+/* Sources that the keeper judges while pid 1 builds, since it takes a while; a set. */
+enum unjudged { UNJUDGED_WORKSPACE = 1, UNJUDGED_IMAGE = 2 };
+
 enum workspace_mode { WORKSPACE_EMPTY, WORKSPACE_COW, WORKSPACE_DIRECT };
 
 struct bind {
@@ -84,10 +87,10 @@ struct plan {
 	uid_t uid;	/* the caller */
 	gid_t gid;
 	uint32_t id_base; /* as root: first host id of the sandbox's range */
+	enum unjudged unjudged;
 	enum workspace_mode workspace_mode;
 	struct source workspace;
 	int workspace_owner;
-	bool workspace_unjudged;       /* by the keeper while pid 1 builds: judging takes a while */
 	char workspace_path[PATH_MAX]; /* where it is shown */
 	char workdir[PATH_MAX];
 	bool image_is_host;
@@ -134,7 +137,7 @@ int plan_make_boot(struct plan *p, const struct boot_request *request, struct bo
 int plan_follow_workspace(struct plan *p, struct err *e);
 /* The current directory may not be shown: an empty workspace takes its place. */
 void plan_empty_workspace(struct plan *p);
-/* Judges the current directory if that is still to be done. */
-int plan_judge_workspace(struct plan *p, struct err *e);
+/* Judges what is still to be judged. */
+int plan_judge(struct plan *p, struct err *e);
 void plan_note(struct plan *p, const char *text);
 void plan_done(struct plan *p);

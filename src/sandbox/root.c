@@ -517,13 +517,16 @@ static int show_proc(const struct plan *p, int root, struct err *e)
 		       : procfs_show(root, p->id, &covers, p->rootless && p->uid == 0, e);
 }
 
-int root_build(struct plan *p, int *ret_scratch, struct err *e)
+int root_start(const struct plan *p, int *ret_scratch, struct err *e)
+{
+	umask(0);
+	return cut_propagation(e) < 0 ? -1 : open_scratch(p, ret_scratch, e);
+}
+
+int root_build(struct plan *p, struct err *e)
 {
 	auto_close int root = -1;
 
-	umask(0);
-	if (cut_propagation(e) < 0 || open_scratch(p, ret_scratch, e) < 0)
-		return -1;
 	if (has_template(p)) {
 		if (show_template(p, &root, e) < 0)
 			return -1;

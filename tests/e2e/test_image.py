@@ -56,6 +56,26 @@ class Image(cl.Case):
             self.assertTrue(r.out.startswith("mine\n"), str(r))
         self.assertEqual(os.listdir(victim), [])
 
+    def test_what_is_mounted_in_it_is_not_shown(self):
+        self.need_root("mounts in a namespace of its own")
+        self.mkdir("image/keys")
+        script = (
+            'mount --bind /etc "$1/keys" && test -e "$1/keys/shadow" && '
+            '"$0" run --image "$1" --empty -- /bin/sh -c "ls /keys; echo done"'
+        )
+        r = cl.command("unshare", "-m", "sh", "-c", script, cl.CLOCHE, self.root)
+        self.assertEqual((r.code, r.out), (0, "done\n"), str(r))
+
+    def test_mounted_from_a_forbidden_place(self):
+        self.need_root("mounts in a namespace of its own")
+        script = (
+            'mount --bind /root "$1" && "$0" run --image "$1" --empty -- /bin/sh -c "echo done"'
+        )
+        r = cl.command("unshare", "-m", "sh", "-c", script, cl.CLOCHE, self.root)
+        self.assertEqual((r.code, r.out), (125, ""), str(r))
+        self.assertIn("image: ", r.err)
+        self.assertIn("forbidden", r.err)
+
     def test_missing(self):
         self.refused("run", "--image", self.path("none"), "--", "true", says="none")
 
