@@ -94,7 +94,7 @@ void oom_watch(struct guest *g)
 		w->guest = g;
 		w->limits.memory_bytes = g->options.memory_bytes;
 		w->limits.pids = g->options.pids ? g->options.pids : UINT64_MAX;
-		w->watch.limits = &w->limits;
+		watch_init(&w->watch, &w->limits, 0);
 		w->timer = (struct loop_timer){.call = on_timer, .arg = w};
 	}
 	loop_timer_set(g->loop, &w->timer, 0);

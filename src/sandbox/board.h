@@ -53,12 +53,13 @@ struct board {
 	bool canary_opens; /* without Landlock, see verify.h */
 	bool listening;	   /* to the filter's notifications */
 	enum watch_verdict verdict;
-	bool pids_reached;	/* as far as a watch can see */
-	uint64_t scratch_bytes; /* used by the skeleton, before the command ran */
-	bool upper_limited;	/* directories of the workspace cannot be removed */
-	bool workspace_linked;	/* /workspace is a link to where it is shown */
-	unsigned unmapped;	/* enum unmapped: what is on file systems that cannot map ids */
-	uint32_t owner;		/* of what is noticed now */
+	uint64_t watched_cpu_ns; /* processor time, where it is limited and no cgroup counts */
+	bool pids_reached;	 /* as far as a watch can see */
+	uint64_t scratch_bytes;	 /* used by the skeleton, before the command ran */
+	bool upper_limited;	 /* directories of the workspace cannot be removed */
+	bool workspace_linked;	 /* /workspace is a link to where it is shown */
+	unsigned unmapped;	 /* enum unmapped: what is on file systems that cannot map ids */
+	uint32_t owner;		 /* of what is noticed now */
 	unsigned denial_count;
 	uint64_t denials_dropped;
 	struct board_denial denials[BOARD_DENIALS];

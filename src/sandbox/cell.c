@@ -172,10 +172,11 @@ static void reap(const struct cell_terms *t)
 {
 	bool watching = is_watching(t);
 	const struct timespec interval = {0, WATCH_INTERVAL_MS * 1000000L};
-	struct watch watch = {.limits = &t->limits};
+	struct watch watch;
 	static struct board board;
 	sigset_t child;
 
+	watch_init(&watch, &t->limits, 0);
 	sigemptyset(&child);
 	sigaddset(&child, SIGCHLD);
 	for (;;) {

@@ -83,9 +83,9 @@ static void serve(struct plan *p, const struct inside_fds *fds, pid_t command, i
 		[KEEPER] = {fds->control, POLLRDHUP, 0},
 	};
 	bool watching = !(p->board->proven & LAYER_BIT(LAYER_MEMORY));
-	int interval = watching ? WATCH_INTERVAL_MS : -1;
-	struct watch watch = {.limits = &p->spec->limits};
+	struct watch watch;
 
+	watch_init(&watch, &p->spec->limits, 0);
 	/* It ran before we did, and many end within that time. */
 	if (supervise_reap(p->board, command))
 		return;
@@ -93,7 +93,8 @@ static void serve(struct plan *p, const struct inside_fds *fds, pid_t command, i
 	 * them. */
 	supervise_close_others((int[]){signals, listener, fds->dns, fds->control}, 4);
 	do {
-		if (poll(polls, ARRAY_LEN(polls), interval) < 0 && errno != EINTR)
+		if (poll(polls, ARRAY_LEN(polls), watching ? watch.interval_ms : -1) < 0 &&
+		    errno != EINTR)
 			return;
 		if ((polls[SIGNALS].revents & POLLIN) && take_signals(p->board, command, signals))
 			return;
@@ -115,11 +116,12 @@ static void serve(struct plan *p, const struct inside_fds *fds, pid_t command, i
 void init_serve(struct plan *p, const struct inside_fds *fds, pid_t command, int listener,
 		int signals)
 {
-	struct watch last = {.limits = &p->spec->limits};
+	struct watch last;
 
 	serve(p, fds, command, listener, signals);
 	/* What it leaves running may be all that it was allowed. */
 	if (!(p->board->proven & LAYER_BIT(LAYER_MEMORY)) && p->board->verdict == WATCH_NONE) {
+		watch_init(&last, &p->spec->limits, 0);
 		last.alone = is_alone();
 		watch_check(&last, p->board);
 	}

@@ -98,6 +98,8 @@ static void measure(struct keeper *k, struct result *r)
 		    (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec) / 1e3;
 	if (k->stats.cpu_us / 1e3 > r->cpu_ms)
 		r->cpu_ms = (double)k->stats.cpu_us / 1e3;
+	if ((double)b->watched_cpu_ns / 1e6 > r->cpu_ms)
+		r->cpu_ms = (double)b->watched_cpu_ns / 1e6;
 	r->max_rss_bytes = (uint64_t)u->ru_maxrss << 10;
 	r->pids_peak = k->stats.pids_peak;
 	if (r->status == STATUS_EXITED && r->exit_code == 128 + SIGXFSZ)

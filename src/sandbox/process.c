@@ -262,10 +262,11 @@ static void serve(struct nanny *n, pid_t command, int signals, pid_t keeper)
 	};
 
 	bool watching = !(n->plan->board->proven & LAYER_BIT(LAYER_MEMORY));
-	struct watch watch = {.limits = &n->plan->spec->limits, .parent = getpid()};
+	struct watch watch;
 
+	watch_init(&watch, &n->plan->spec->limits, getpid());
 	while (!supervise_reap(n->plan->board, command)) {
-		if (poll(polls, ARRAY_LEN(polls), watching ? WATCH_INTERVAL_MS : -1) < 0 &&
+		if (poll(polls, ARRAY_LEN(polls), watching ? watch.interval_ms : -1) < 0 &&
 		    errno != EINTR)
 			return;
 		if (polls[0].revents && told_to_end(signals, keeper, command))

@@ -166,6 +166,26 @@ class Cpu(cl.Case):
         self.assertEqual(rec["status"], "cpu_time", rec)
         self.assertNotIn("had it all", rec["stdout"])
 
+    def test_time_of_children_that_nobody_waits_for(self):
+        """The kernel forgets what they used; the limit holds, and the record does not forget either."""
+        code = (
+            "import os, signal, time\n"
+            "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"
+            "for i in range(600):\n"
+            "    r, w = os.pipe()\n"
+            "    if os.fork() == 0:\n"
+            "        while time.process_time() < %s: pass\n"
+            "        os._exit(0)\n"
+            "    os.close(w); os.read(r, 1); os.close(r)\n"
+            "print('had it all')"
+        )
+        for each in (0.1, 0.02):
+            with self.subTest(each):
+                rec = cl.record("--cpu-time", "1s", "--timeout", "25s", "--", *cl.py(code % each))
+                self.assertEqual(rec["status"], "cpu_time", rec)
+                self.assertNotIn("had it all", rec["stdout"])
+                self.assertGreaterEqual(rec["cpu_ms"], 950)
+
     def test_time_of_ignorers(self):
         """SIGXCPU may be ignored; the limit holds."""
         code = "import signal\nsignal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass"
