@@ -14,9 +14,10 @@
 /* ---- which options there are ---- */
 
 /* No client of the daemon names a path of the host (rule 4), nor what only a command line means. */
-static const char *const refused[] = {
-	"mount", "mount_read", "mount_write", "forbid", "workspace", "apply", "diff",	 "empty",
-	"tools", "file",       "policy",      "audit",	"json",	     "tty",   "capture", "env"};
+static const char *const refused[] = {"mount",	 "mount_read", "mount_write", "forbid", "workspace",
+				      "apply",	 "apply_also", "diff",	      "empty",	"tools",
+				      "file",	 "policy",     "audit",	      "json",	"tty",
+				      "capture", "env"};
 
 static const char *const limits[] = {"memory",	   "cpus",	"pids",
 				     "disk",	   "timeout",	"cpu_time",

@@ -65,6 +65,8 @@ const struct field spec_fields[] = {
 	 "show DIR instead of the current directory; writes go to it"},
 	{"apply", 0, FIELD_BOOL, AT(apply), FIELD_WIDENS, 0, 0, NULL, NULL,
 	 "write the changes back if the command succeeds"},
+	{"apply_also", 0, FIELD_LIST, AT(apply_also), FIELD_WIDENS, 0, 0, NULL, "PATH",
+	 "with --apply: a control file or directory of the workspace that is written back too"},
 	{"diff", 0, FIELD_BOOL, AT(diff), 0, 0, 0, NULL, NULL, "list what the command changed"},
 	{"empty", 0, FIELD_BOOL, AT(empty), 0, 0, 0, NULL, NULL, "start with an empty workspace"},
 	{"tools", 0, FIELD_BOOL, AT(tools), FIELD_WIDENS, 0, 0, NULL, NULL,
@@ -379,10 +381,21 @@ static int check_file(const char *text, struct err *e)
 		return err_field(e, ERR_INVALID, "file", "file: '%s' is not NAME=PATH", text);
 	name = must_alloc(strndup(text, (size_t)(equals - text)));
 	if (!path_is_inside(name))
-		return err_field(e, ERR_INVALID, "file",
-				 "file: '%s' must be a name in the workspace, as 'data/x.csv' is",
-				 name);
+		return err_field(
+			e, ERR_INVALID, "file",
+			"file: '%s' must be a relative name in the workspace, as 'data/x.csv' is",
+			name);
 	return 0;
+}
+
+static int check_also(const char *path, struct err *e)
+{
+	if (path_is_inside(path))
+		return 0;
+	return err_field(e, ERR_INVALID, "apply_also",
+			 "apply_also: '%s' must be a plain path in the workspace, such as "
+			 "'AGENTS.md' or '.github'",
+			 path);
 }
 
 /* As far as it can be said without looking at files; capture.c knows the rest. */
@@ -412,6 +425,9 @@ static int check_values(const struct sandbox_spec *s, struct err *e)
 					 "env: no name in front of '='; try K=V");
 	for (size_t i = 0; i < s->files.count; i++)
 		if (check_file(s->files.items[i], e) < 0)
+			return -1;
+	for (size_t i = 0; i < s->apply_also.count; i++)
+		if (check_also(s->apply_also.items[i], e) < 0)
 			return -1;
 	for (size_t i = 0; i < s->capture.count; i++)
 		if (check_glob(s->capture.items[i], e) < 0)
@@ -454,6 +470,8 @@ static int check_combinations(const struct sandbox_spec *s, struct err *e)
 	if (s->empty && s->apply)
 		return err_field(e, ERR_INVALID, "apply",
 				 "apply: there is nothing to apply to with empty");
+	if (s->apply_also.count && !s->apply)
+		return err_field(e, ERR_INVALID, "apply_also", "apply_also: needs apply");
 	if (s->diff && s->workspace && !s->apply)
 		return err_field(e, ERR_INVALID, "diff",
 				 "diff: writes to a workspace are not recorded; add apply");

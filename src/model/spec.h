@@ -49,11 +49,12 @@ struct sandbox_spec {
 	char *use_case;
 	char *net_rate;
 	bool apply, diff, empty, tools, tty, json, net_log;
-	struct list allow;   /* DOMAIN[:PORT] */
-	struct list mounts;  /* SRC:DST[:ro|rw] */
-	struct list env;     /* K=V, or K to copy the caller's */
-	struct list files;   /* NAME=PATH */
-	struct list capture; /* GLOB */
+	struct list allow;	/* DOMAIN[:PORT] */
+	struct list mounts;	/* SRC:DST[:ro|rw] */
+	struct list env;	/* K=V, or K to copy the caller's */
+	struct list files;	/* NAME=PATH */
+	struct list capture;	/* GLOB */
+	struct list apply_also; /* control files */
 	struct list
 		mount_read; /* sources may be read only below these; empty: anywhere not forbidden */
 	struct list mount_write;

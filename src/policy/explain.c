@@ -91,6 +91,8 @@ static void say_workspace(struct printer *p)
 		step(p, "workspace", "%s, copy-on-write, applied if the command succeeds", dir);
 	else
 		step(p, "workspace", "%s, copy-on-write, changes are discarded", dir);
+	for (size_t i = 0; i < s->apply_also.count; i++)
+		more(p, "%s is applied although it is a control file", s->apply_also.items[i]);
 	if (s->diff)
 		more(p, "changes are listed");
 	if (s->workdir)

@@ -40,6 +40,7 @@ struct place {
 	int lower;	     /* -1: there is none */
 	bool opaque;	     /* nothing below shows through */
 	const char *blocked; /* why nothing in here is applied, or NULL */
+	const char *guarded; /* why only what the caller has named is, or NULL */
 	struct control_place control;
 };
 
@@ -50,6 +51,7 @@ struct item {
 	struct stat low;
 	bool has_low;
 	const char *blocked;
+	const char *guarded;
 };
 
 static const char *const ADDED = "added", *const MODIFIED = "modified", *const DELETED = "deleted";
@@ -288,7 +290,8 @@ static void settle_dir(struct visitor *w, struct item *it, struct place *child, 
 
 static void visit_dir(struct visitor *w, const struct place *p, struct item *it)
 {
-	struct place child = {.upper = -1, .lower = -1, .blocked = it->blocked};
+	struct place child = {
+		.upper = -1, .lower = -1, .blocked = it->blocked, .guarded = it->guarded};
 	bool is_new = !it->has_low || !S_ISDIR(it->low.st_mode);
 	size_t before = w->out.total;
 
@@ -328,14 +331,43 @@ static void visit_deleted(struct visitor *w, const struct place *p, struct item 
 /* ---- the walk ----------------------------------------------------------------------------------
  */
 
-/* Why this item is not to be applied, or NULL. .git as a whole is not to be deleted either. */
-static const char *judge(const struct place *p, const struct item *it, bool deleted)
+/* .git as a whole is not to be deleted either. */
+static const char *why_guarded(const struct place *p, const struct item *it, bool deleted)
 {
-	if (p->blocked)
-		return p->blocked;
+	if (p->guarded)
+		return p->guarded;
 	if (deleted && strcasecmp(it->name, ".git") == 0)
 		return "control file: the repository itself";
 	return control_reason(&p->control, it->name, deleted ? it->low.st_mode : it->up.st_mode);
+}
+
+enum named { NAMED_NOT, NAMED_BELOW, NAMED };
+
+/* Has the caller named this path, one that holds it, or one below? */
+static enum named how_named(const struct visitor *w)
+{
+	const struct list *also = w->left.also;
+	enum named how = NAMED_NOT;
+
+	for (size_t i = 0; also && i < also->count; i++) {
+		if (path_below(w->path.text, also->items[i]))
+			return NAMED;
+		if (path_below(also->items[i], w->path.text))
+			how = NAMED_BELOW;
+	}
+	return how;
+}
+
+/* Finds out why this item is not to be applied, if there is a reason. */
+static void judge(const struct visitor *w, const struct place *p, struct item *it, bool deleted)
+{
+	const char *why = p->blocked ? p->blocked : why_guarded(p, it, deleted);
+	enum named how = why && !p->blocked ? how_named(w) : NAMED_NOT;
+
+	if (how == NAMED_BELOW && !deleted && S_ISDIR(it->up.st_mode))
+		it->guarded = why;
+	else if (how != NAMED)
+		it->blocked = why;
 }
 
 static void visit(struct visitor *w, const struct place *p, const char *name)
@@ -346,12 +378,12 @@ static void visit(struct visitor *w, const struct place *p, const char *name)
 	if (!beneath_stat(p->upper, name, &it.up))
 		return;
 	if (beneath_is_whiteout(&it.up)) {
-		it.blocked = judge(p, &it, true);
+		judge(w, p, &it, true);
 		if (it.has_low)
 			visit_deleted(w, p, &it);
 		return;
 	}
-	it.blocked = judge(p, &it, false);
+	judge(w, p, &it, false);
 	if (S_ISDIR(it.up.st_mode))
 		visit_dir(w, p, &it);
 	else if (S_ISREG(it.up.st_mode))
@@ -376,7 +408,7 @@ static void visit_named(struct visitor *w, const struct place *p, const char *na
 	if (!hidden) {
 		visit(w, p, name);
 	} else if (beneath_stat(p->lower, name, &it.low)) {
-		it.blocked = judge(p, &it, true);
+		judge(w, p, &it, true);
 		visit_deleted(w, p, &it);
 	}
 	beneath_pop(&w->path, mark);

@@ -16,6 +16,7 @@
 #pragma once
 
 #include "base/err.h"
+#include "base/list.h"
 #include "model/result.h"
 
 #include <stdbool.h>
@@ -27,6 +28,8 @@ struct change_limits {
 	size_t entries;	   /* names that are looked at; what lies beyond is not applied */
 	uint64_t bytes;	   /* written to the host in all */
 	uint64_t compared; /* bytes read to find out whether a file really changed */
+	const struct list
+		*also; /* paths that are applied although they are control files; may be NULL */
 };
 
 #define CHANGE_LIMITS_DEFAULT                                                                      \
@@ -49,7 +52,7 @@ int changes_list(int upper_fd, int lower_fd, const struct change_limits *limits,
 		 struct change_list *ret, struct err *e);
 /*
  * Applies them to the host: regular files, directories and links, never followed; no set-id or
- * sticky bits, no special files, no control files (sandbox/control.h). Whatever could not or must
+ * sticky bits, no special files, no control files (sandbox/control.h) but those of limits->also. Whatever could not or must
  * not be applied is listed with kind "skipped" and a note. A file is complete under its name or
  * unchanged.
  * As root, what is new belongs to the owner of the workspace.

@@ -6,6 +6,10 @@
 #include <strings.h>
 
 #define AGENT "control file: settings of an agent"
+#define WORDS "control file: instructions that agents follow"
+#define CI                                                                                         \
+	"control file: a service runs commands named there, with secrets of its own, once it is "  \
+	"pushed"
 #define EDITOR "control file: settings of an editor, which runs commands named there"
 #define SHELL "control file: a shell runs it"
 #define GIT "control file: git runs commands named there"
@@ -17,21 +21,44 @@ static const struct {
 	const char *name;
 	const char *reason;
 } anywhere[] = {
+	{"AGENTS.md", WORDS},
+	{"AGENTS.override.md", WORDS},
+	{"AGENT.md", WORDS},
+	{"CLAUDE.md", WORDS},
+	{"CLAUDE.local.md", WORDS},
+	{"CRUSH.md", WORDS},
+	{"GEMINI.md", WORDS},
+	{"QWEN.md", WORDS},
+	{"WARP.md", WORDS},
+	{".goosehints", WORDS},
+	{".rules", WORDS},
+	{".agents", AGENT},
 	{".aider.conf.yml", AGENT},
+	{".amazonq", AGENT},
+	{".augment", AGENT},
 	{".claude", AGENT},
 	{".claude.json", AGENT},
 	{".cline", AGENT},
 	{".clinerules", AGENT},
 	{".codex", AGENT},
 	{".continue", AGENT},
+	{".crush.json", AGENT},
+	{"crush.json", AGENT},
 	{".cursor", AGENT},
 	{".cursorrules", AGENT},
+	{".factory", AGENT},
 	{".gemini", AGENT},
+	{".junie", AGENT},
+	{".kilocode", AGENT},
+	{".kiro", AGENT},
 	{".mcp.json", AGENT},
 	{".opencode", AGENT},
 	{"opencode.json", AGENT},
 	{"opencode.jsonc", AGENT},
+	{".qwen", AGENT},
 	{".roo", AGENT},
+	{".roomodes", AGENT},
+	{".trae", AGENT},
 	{".windsurf", AGENT},
 	{".windsurfrules", AGENT},
 	{".devcontainer", EDITOR},
@@ -45,6 +72,7 @@ static const struct {
 	{".nvimrc", EDITOR},
 	{".vim", EDITOR},
 	{".vimrc", EDITOR},
+	{".vs", EDITOR},
 	{".vscode", EDITOR},
 	{".vscode-server", EDITOR},
 	{".zed", EDITOR},
@@ -97,6 +125,32 @@ static const struct {
 	{".ssh", ACCOUNT},
 };
 
+/*
+ * The same, but nobody outside acts on them before they are committed and pushed: where the command writes
+ * to the workspace itself, they stay as they are, since git moves them about with every branch. .github also
+ * has instructions for agents.
+ */
+static const char *const services[] = {
+	".appveyor.yml",
+	"appveyor.yml",
+	"azure-pipelines.yml",
+	"bitbucket-pipelines.yml",
+	".buildkite",
+	".circleci",
+	".cirrus.yml",
+	".drone.yml",
+	".forgejo",
+	".gitea",
+	".github",
+	".gitlab",
+	".gitlab-ci.yml",
+	"Jenkinsfile",
+	".semaphore",
+	".travis.yml",
+	".woodpecker",
+	".woodpecker.yml",
+};
+
 /* In a directory that git takes for a repository. commondir moves the configuration elsewhere. */
 static const char *const git_names[] = {"config", "config.worktree", "hooks", "commondir"};
 
@@ -140,6 +194,9 @@ const char *control_reason(const struct control_place *p, const char *name, mode
 	for (size_t i = 0; i < ARRAY_LEN(anywhere); i++)
 		if (strcasecmp(name, anywhere[i].name) == 0)
 			return anywhere[i].reason;
+	for (size_t i = 0; i < ARRAY_LEN(services); i++)
+		if (strcasecmp(name, services[i]) == 0)
+			return CI;
 	if (strcasecmp(name, ".git") == 0 && !S_ISDIR(mode))
 		return "control file: leads git to a repository elsewhere";
 	if (p->is_git && is_git_name(name))

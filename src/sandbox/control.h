@@ -1,7 +1,8 @@
 /*
  * Control files: files in a workspace that make programs outside the sandbox run commands, or that
  * govern an agent, without anyone asking to run the project itself: hooks, shell start-up files,
- * editor and agent settings. What a sandboxed command does to them is shown, but never applied.
+ * editor and agent settings, instructions for agents, what CI services run. What a sandboxed command does to
+ * them is shown, but not applied, unless the caller has named them.
  *
  * Names are compared without case, because the host's file system may do so. Nested repositories
  * count, and so does any directory that git would take for a repository (a bare one has no .git).
@@ -25,7 +26,7 @@ struct control_place {
  */
 struct control_place control_place_look(const char *name, const struct list *upper_names,
 					int lower_fd);
-/* The i-th name that is a control file wherever it is found; NULL after the last. */
+/* The i-th name that must not be written in place, wherever it is found; NULL after the last. */
 const char *control_name(size_t i);
 /* Why this name is a control file, as a phrase; NULL if it is none. */
 const char *control_reason(const struct control_place *p, const char *name, mode_t mode);

@@ -201,6 +201,7 @@ static int collect_changes(struct keeper *k, struct result *r, struct err *e)
 {
 	const struct sandbox_spec *s = k->plan.spec;
 	bool apply = s->apply && r->status == STATUS_EXITED && r->exit_code == 0 && !r->exec_errno;
+	struct change_limits limits = CHANGE_LIMITS_DEFAULT;
 	struct change_list list = {0};
 	auto_close int upper = -1;
 	auto_close int lower = -1;
@@ -216,7 +217,8 @@ static int collect_changes(struct keeper *k, struct result *r, struct err *e)
 	lower = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (upper < 0 || lower < 0)
 		return err_sys(e, "cannot open the workspace to look at what changed");
-	rc = (apply ? changes_apply : changes_list)(upper, lower, NULL, &list, e);
+	limits.also = &s->apply_also;
+	rc = (apply ? changes_apply : changes_list)(upper, lower, &limits, &list, e);
 	if (rc < 0)
 		return -1;
 	r->changes = list.items;

@@ -144,7 +144,7 @@ class Workspace(cl.Case):
 
     def test_every_control_file_that_exists(self):
         """The same names that --apply leaves out, and a .git that is a file."""
-        names = (".git", ".gemini/settings.json", ".npmrc", ".pre-commit-config.yaml", "opencode.json", ".vimrc")
+        names = (".git", ".gemini/settings.json", ".npmrc", ".pre-commit-config.yaml", "opencode.json", ".vimrc", "AGENTS.md")
         for name in names:
             self.write("ws/" + name, "old")
         script = "for n in %s; do echo new > $n; mv $n $n.x; rm -f $n; done" % " ".join(names)
@@ -152,6 +152,12 @@ class Workspace(cl.Case):
         self.assertEqual([self.read("ws/" + n) for n in names], ["old"] * len(names))
         cl.run("run", "-w", "ws", *sh("mv .gemini x; rm -rf .gemini; mkdir .gemini"))
         self.assertEqual(self.read("ws/.gemini/settings.json"), "old")
+
+    def test_what_git_moves_about(self):
+        """What acts only once it is pushed stays writable: branches differ in it."""
+        self.write("ws/.github/workflows/ci.yml", "old")
+        self.ok("run", "-w", "ws", *sh("rm -r .github; mkdir .github; echo new > .github/x"))
+        self.assertEqual(self.read("ws/.github/x"), "new\n")
 
     def test_no_litter(self):
         """No placeholders of protected paths stay in the user's tree."""
@@ -180,6 +186,9 @@ class Apply(cl.Case):
         ".profile",
         ".zshrc",
         ".husky/pre-commit",
+        "AGENTS.md",
+        "sub/CLAUDE.md",
+        ".github/workflows/ci.yml",
     )
 
     def test_success(self):
@@ -249,6 +258,15 @@ class Apply(cl.Case):
         kinds = {c["path"]: c["kind"] for c in rec["changes"]}
         self.assertEqual(kinds.get("ok"), "added")
         self.assertIn("skipped", kinds.values())
+
+    def test_control_files_that_were_named(self):
+        script = "mkdir .github; echo 1 | tee AGENTS.md CLAUDE.md .github/x"
+        args = ("run", "--apply", "--apply-also", "AGENTS.md", "--apply-also", ".github", *sh(script))
+        r = self.ok(*args)
+        self.assertIn("cloche: skipped CLAUDE.md: control file: instructions", r.err)
+        self.assertEqual(sorted(os.listdir(self.dir)), [".github", "AGENTS.md"])
+        for path in ("/x", "../x", "x/"):
+            self.refused("run", "--apply", "--apply-also", path, "--", "true", says="apply_also: '%s'" % path)
 
     def test_control_files_by_another_way(self):
         """Renaming, links and a .git file are ways to the same end."""

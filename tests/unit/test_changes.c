@@ -423,6 +423,12 @@ static void test_control_files_are_not_applied(void **state)
 		".gitmodules",
 		".husky/pre-commit",
 		"other/.git",
+		"AGENTS.md",
+		"CLAUDE.md",
+		"sub/claude.md",
+		".github/workflows/ci.yml",
+		".github/copilot-instructions.md",
+		".gitlab-ci.yml",
 	};
 	struct change_list l;
 	char path[64];
@@ -462,6 +468,48 @@ static void test_control_files_are_listed(void **state)
 	assert_string_equal(lines(&l), "modified .git/config\n");
 	assert_true(str_starts(l.items[0].note, "control file: "));
 	change_list_done(&l);
+}
+
+static void test_control_files_that_were_named(void **state)
+{
+	static char *names[] = {"AGENTS.md", ".github/workflows/ci.yml", ".vscode",
+				"gone.d/.claude"};
+	const struct list also = {.items = names, .count = ARRAY_LEN(names)};
+	struct change_limits limits = CHANGE_LIMITS_DEFAULT;
+	struct change_list l;
+
+	put("lower/AGENTS.md", "old");
+	put("upper/AGENTS.md", "new");
+	put("upper/sub/AGENTS.md", "new");
+	put("upper/AGENTS.md.d/CLAUDE.md", "new");
+	put("upper/.github/workflows/ci.yml", "new");
+	put("upper/.github/workflows/other.yml", "new");
+	put("upper/.github/copilot-instructions.md", "new");
+	put("upper/.vscode/tasks.json", "new");
+	put("upper/.vscode/.envrc", "new");
+	put("lower/gone.d/.claude/x", "old");
+	put("lower/gone.d/.cursor/x", "old");
+	mkdir("upper/gone.d", 0755);
+	whiteout("upper/gone.d/.claude");
+	whiteout("upper/gone.d/.cursor");
+	limits.also = &also;
+	l = run(*state, true, &limits);
+	assert_string_equal(lines(&l), "skipped .github/copilot-instructions.md\n"
+				       "added .github/workflows/ci.yml\n"
+				       "skipped .github/workflows/other.yml\n"
+				       "added .vscode/.envrc\n"
+				       "added .vscode/tasks.json\n"
+				       "modified AGENTS.md\n"
+				       "skipped AGENTS.md.d/CLAUDE.md\n"
+				       "deleted gone.d/.claude/\n"
+				       "skipped gone.d/.cursor/\n"
+				       "skipped sub/AGENTS.md\n");
+	change_list_done(&l);
+	assert_true(holds("lower/AGENTS.md", "new") && holds("lower/.vscode/.envrc", "new"));
+	assert_true(holds("lower/.github/workflows/ci.yml", "new"));
+	assert_false(exists("lower/.github/workflows/other.yml"));
+	assert_false(exists("lower/gone.d/.claude"));
+	assert_true(exists("lower/gone.d/.cursor/x"));
 }
 
 static void test_control_files_are_not_deleted(void **state)
@@ -692,6 +740,7 @@ int main(void)
 		TEST(test_sparse_file_stays_sparse),
 		TEST(test_control_files_are_not_applied),
 		TEST(test_control_files_are_listed),
+		TEST(test_control_files_that_were_named),
 		TEST(test_control_files_are_not_deleted),
 		TEST(test_replaced_repository_is_left_alone),
 		TEST(test_bare_repositories),

@@ -206,6 +206,9 @@ static void test_combinations(void **state)
 	static const struct combination rows[] = {
 		{{"empty", "workspace"}, {"true", "/x"}, "empty", ERR_INVALID},
 		{{"empty", "apply"}, {"true", "true"}, "apply", ERR_INVALID},
+		{{"apply_also", "apply"}, {"AGENTS.md", "false"}, "apply_also", ERR_INVALID},
+		{{"apply_also", "apply"}, {"../x", "true"}, "apply_also", ERR_INVALID},
+		{{"apply_also", "apply"}, {"/etc", "true"}, "apply_also", ERR_INVALID},
 		{{"tty", "json"}, {"true", "true"}, "tty", ERR_INVALID},
 		{{"allow", "net"}, {"example.com", "none"}, "allow", ERR_INVALID},
 		{{"capture", "json"}, {"*", "false"}, "capture", ERR_INVALID},
