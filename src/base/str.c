@@ -94,36 +94,85 @@ bool path_clean(const char *path, char *dst, size_t size)
 	return true;
 }
 
-/* Control characters of one or two bytes, and what turns or breaks lines in a terminal. */
-static bool is_unshowable(const char *s, size_t n)
-{
-	const unsigned char *p = (const unsigned char *)s;
+/*
+ * What a terminal obeys, and what nobody sees: text that turns round, names that look alike, words for a
+ * model that the reader is not shown. Unicode calls most of it default-ignorable.
+ */
+static const struct {
+	uint32_t first, last;
+} unshowable[] = {
+	{0x0000, 0x001f},   /* control characters */
+	{0x007f, 0x009f},   /* more of them; U+009B begins escape sequences */
+	{0x00ad, 0x00ad},   /* soft hyphen */
+	{0x034f, 0x034f},   /* grapheme joiner */
+	{0x061c, 0x061c},   /* Arabic letter mark: direction */
+	{0x115f, 0x1160},   /* Hangul fillers: blank letters */
+	{0x17b4, 0x17b5},   /* Khmer vowels that are not drawn */
+	{0x180b, 0x180f},   /* Mongolian selectors and separator */
+	{0x200b, 0x200f},   /* zero width; direction. Two of them join letters, see joins() */
+	{0x2028, 0x202e},   /* separators of lines and paragraphs; direction */
+	{0x2060, 0x206f},   /* word joiner, operators that are not drawn, isolates */
+	{0x3164, 0x3164},   /* Hangul filler */
+	{0xfe00, 0xfe0f},   /* variation selectors. Two of them choose the style of emoji */
+	{0xfeff, 0xfeff},   /* byte order mark */
+	{0xffa0, 0xffa0},   /* Hangul filler, half width */
+	{0xfff0, 0xfffb},   /* annotations */
+	{0x1bca0, 0x1bca3}, /* controls of shorthand */
+	{0x1d173, 0x1d17a}, /* controls of musical notation */
+	{0xe0000, 0xe0fff}, /* tags, which spell out ASCII unseen; more variation selectors */
+};
 
-	if (n == 1)
-		return p[0] < 0x20 || p[0] == 0x7f;
-	if (n == 2)
-		return p[0] == 0xc2 && p[1] < 0xa0;
-	/* U+200B..U+200F, U+2028..U+202E, U+2066..U+2069: zero width, separators, direction */
-	if (n == 3 && p[0] == 0xe2 && p[1] == 0x80)
-		return (p[2] >= 0x8b && p[2] <= 0x8f) || (p[2] >= 0xa8 && p[2] <= 0xae);
-	return n == 3 && p[0] == 0xe2 && p[1] == 0x81 && p[2] >= 0xa6 && p[2] <= 0xa9;
+static bool is_unshowable(uint32_t c)
+{
+	for (size_t i = 0; i < ARRAY_LEN(unshowable) && c >= unshowable[i].first; i++)
+		if (c <= unshowable[i].last)
+			return true;
+	return false;
+}
+
+static bool is_joiner(uint32_t c)
+{
+	return c == 0x200c || c == 0x200d;
+}
+
+static bool is_style(uint32_t c)
+{
+	return c == 0xfe0e || c == 0xfe0f;
+}
+
+/*
+ * Emoji are put together by these, and words of Persian and of Indian scripts. So one of each may stand
+ * behind a character that is no ASCII, a joiner also in front of such a one: too few to hide words in,
+ * and no name in ASCII gets a double. Flags made of tags and keycaps are not shown as such.
+ */
+static bool joins(uint32_t before, uint32_t c, uint32_t after)
+{
+	if (before < 0x80 || is_joiner(before))
+		return false;
+	if (is_style(c))
+		return !is_style(before);
+	return is_joiner(c) && after >= 0x80 && !is_unshowable(after);
 }
 
 void str_sanitise(char *dst, size_t size, const char *src, size_t len)
 {
+	uint32_t before = 0; /* the last one that was shown as it is */
 	size_t out = 0;
 
 	for (size_t i = 0; i < len && out + 5 < size;) {
-		size_t n = utf8_sequence(src + i, len - i);
+		size_t n = utf8_sequence(src + i, len - i), next = i + (n ? n : 1);
+		uint32_t c = utf8_value(src + i, n);
+		uint32_t after = utf8_value(src + next, utf8_sequence(src + next, len - next));
 
-		if (n == 0 || is_unshowable(src + i, n)) {
+		if (n > 0 && (!is_unshowable(c) || joins(before, c, after))) {
+			memcpy(dst + out, src + i, n);
+			out += n;
+			before = c;
+		} else {
 			dst[out++] = '?';
-			i += n ? n : 1;
-			continue;
+			before = 0;
 		}
-		memcpy(dst + out, src + i, n);
-		out += n;
-		i += n;
+		i = next;
 	}
 	if (size)
 		dst[out] = '\0';

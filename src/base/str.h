@@ -21,7 +21,7 @@ bool path_clean(const char *path, char *dst, size_t size);
 bool path_is_inside(const char *path);
 /*
  * Copies bytes from inside a sandbox so that they can be shown: printable ASCII and UTF-8 stay,
- * control bytes and broken sequences become '?'.
+ * control characters, those that nobody sees (see str.c) and broken sequences become '?'.
  */
 void str_sanitise(char *dst, size_t size, const char *src, size_t len);
 /* Edit distance of two short names, for hints; 99 if one is too long to compare. */

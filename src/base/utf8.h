@@ -1,7 +1,8 @@
-/* UTF-8: how long is the well-formed sequence at p? */
+/* UTF-8: how long is the well-formed sequence at p, and what is it? */
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 /* 1 to 4, or 0 if the bytes there are not a whole, shortest, legal sequence. */
 static inline size_t utf8_sequence(const char *text, size_t left)
@@ -23,4 +24,18 @@ static inline size_t utf8_sequence(const char *text, size_t left)
 	    (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
 		return 0;
 	return n;
+}
+
+/* The character of a sequence of n bytes, as utf8_sequence says; 0 for none. */
+static inline uint32_t utf8_value(const char *text, size_t n)
+{
+	const unsigned char *p = (const unsigned char *)text;
+	uint32_t c;
+
+	if (n <= 1)
+		return n ? p[0] : 0;
+	c = p[0] & (0x7fu >> n);
+	for (size_t i = 1; i < n; i++)
+		c = c << 6 | (p[i] & 0x3f);
+	return c;
 }

@@ -174,6 +174,50 @@ static void assert_sanitised(const char *in, size_t len, const char *out)
 	assert_string_equal(buf, out);
 }
 
+/* What nobody sees; each between two letters. */
+static void test_sanitise_unseen(void **state)
+{
+	static const char *const unseen[] = {
+		u8"a\u00adb",	  u8"a\u034fb",	    u8"a\u061cb",     u8"a\u115fb",
+		u8"a\u180eb",	  u8"a\u200bb",	    u8"a\u200cb",     u8"a\u200db",
+		u8"a\u200eb",	  u8"a\u2028b",	    u8"a\u202eb",     u8"a\u2060b",
+		u8"a\u2064b",	  u8"a\u2069b",	    u8"a\u3164b",     u8"a\ufe00b",
+		u8"a\ufe0fb",	  u8"a\ufeffb",	    u8"a\uffa0b",     u8"a\ufff9b",
+		u8"a\U000e0001b", u8"a\U000e0041b", u8"a\U000e007fb", u8"a\U000e0100b",
+		u8"a\U000e01efb", u8"a\U0001d173b",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(unseen); i++)
+		assert_sanitised(unseen[i], strlen(unseen[i]), "a?b");
+}
+
+static void test_sanitise_joined(void **state)
+{
+	static const struct {
+		const char *in, *out;
+	} rows[] = {
+		{u8"\U0001f469\u200d\U0001f4bb", NULL},	  /* a woman at a computer */
+		{u8"\u2764\ufe0f\u200d\U0001f525", NULL}, /* a heart on fire */
+		{u8"\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", NULL}, /* Persian */
+		{u8"\U0001f469\u200d", u8"\U0001f469?"},
+		{u8"\u200d\U0001f4bb", u8"?\U0001f4bb"},
+		{u8"\U0001f469\u200d\u200d\U0001f4bb", u8"\U0001f469??\U0001f4bb"},
+		{u8"\U0001f600\ufe0f\ufe0f\ufe0e",
+		 u8"\U0001f600\ufe0f??"}, /* bytes behind a face */
+		{u8"\U0001f600\U000e0100\U000e0101", u8"\U0001f600??"},
+		{u8"AGENTS\u200d.md", "AGENTS?.md"},
+		{u8"\u00e9\u200da", u8"\u00e9?a"},
+		{u8"\u00e9\u200d\u202e", u8"\u00e9??"},
+		{u8"\u4e00\u9fff\uac00\U0001f3f4", NULL},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		assert_sanitised(rows[i].in, strlen(rows[i].in),
+				 rows[i].out ? rows[i].out : rows[i].in);
+}
+
 static void test_sanitise(void **state)
 {
 	char small[8], none = 'x';
@@ -350,13 +394,22 @@ static void test_utc_text(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_utc_text),   cmocka_unit_test(test_err),
-		cmocka_unit_test(test_err_long),   cmocka_unit_test(test_err_names),
-		cmocka_unit_test(test_list),	   cmocka_unit_test(test_auto),
-		cmocka_unit_test(test_strings),	   cmocka_unit_test(test_path_below),
-		cmocka_unit_test(test_path_clean), cmocka_unit_test(test_sanitise),
-		cmocka_unit_test(test_utf8),	   cmocka_unit_test(test_parse_size),
-		cmocka_unit_test(test_parse_time), cmocka_unit_test(test_parse_count_and_milli),
+		cmocka_unit_test(test_utc_text),
+		cmocka_unit_test(test_err),
+		cmocka_unit_test(test_err_long),
+		cmocka_unit_test(test_err_names),
+		cmocka_unit_test(test_list),
+		cmocka_unit_test(test_auto),
+		cmocka_unit_test(test_strings),
+		cmocka_unit_test(test_path_below),
+		cmocka_unit_test(test_path_clean),
+		cmocka_unit_test(test_sanitise),
+		cmocka_unit_test(test_sanitise_unseen),
+		cmocka_unit_test(test_sanitise_joined),
+		cmocka_unit_test(test_utf8),
+		cmocka_unit_test(test_parse_size),
+		cmocka_unit_test(test_parse_time),
+		cmocka_unit_test(test_parse_count_and_milli),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
