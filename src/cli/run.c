@@ -73,7 +73,11 @@ void run_report(const struct result *r, const struct sandbox_spec *s)
 	char buf[128];
 	const char *why = why_ended(r, s, buf, sizeof(buf));
 
-	if (r->exec_errno)
+	if (r->exec_missing[0])
+		fprintf(stderr,
+			"cloche: %s: is to be run by %s, which is not there in the sandbox\n",
+			s->argv.items[0], r->exec_missing);
+	else if (r->exec_errno)
 		fprintf(stderr, "cloche: %s: %s\n", s->argv.items[0],
 			r->exit_code == 127 ? "not found in the sandbox" : strerror(r->exec_errno));
 	if (why)

@@ -287,9 +287,16 @@ int result_print_layers(const struct result *r, FILE *to)
 
 static void print_notes(struct jsonw *j, const struct result *r)
 {
+	char text[256];
+
 	jsonw_open(j, "notes", '[');
 	/* Nothing else tells it from a command that exits like this. */
-	if (r->exec_errno == ENOENT || r->exec_errno == ENOTDIR)
+	if (r->exec_missing[0]) {
+		snprintf(text, sizeof(text),
+			 "The command was found, but not what it is to be run by: %s.",
+			 r->exec_missing);
+		jsonw_string(j, NULL, text);
+	} else if (r->exec_errno == ENOENT || r->exec_errno == ENOTDIR)
 		jsonw_string(j, NULL, "The command was not found in the sandbox.");
 	else if (r->exec_errno == EACCES)
 		jsonw_string(j, NULL, "The command is not an executable file.");

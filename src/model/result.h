@@ -62,6 +62,7 @@ struct result {
 	int signal;	 /* 0: none */
 	bool oom_killed; /* something inside was killed for memory */
 	int exec_errno;	 /* the command could not be executed: why; exit_code is 126 or 127 */
+	char exec_missing[160]; /* ENOENT: not the file, but what it is to be run by; or "" */
 	unsigned limits_hit;
 	struct capture out, err;
 	bool base64; /* print them as bytes */

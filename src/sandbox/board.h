@@ -43,6 +43,7 @@ struct board {
 	struct err err;		  /* kind set: the sandbox could not be built */
 	struct net_help net;	  /* rootless, while it is built */
 	int exec_errno;		  /* the command could not be executed */
+	char exec_missing[160];	  /* what it is to be run by, if that is not there; sanitised */
 	char exec_path[PATH_MAX]; /* the file that was executed */
 	int wait_status;	  /* of the command, from the kernel */
 	int64_t started_ns;	  /* CLOCK_MONOTONIC just before the command's process was made */

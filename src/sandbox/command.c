@@ -5,10 +5,12 @@
 #include "sandbox/restrict.h"
 #include "sandbox/verify.h"
 
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <termios.h>
@@ -88,21 +90,31 @@ static void try_exec(struct board *b, const char *path, char **argv, char **env)
 	b->stage = STAGE_SETUP;
 }
 
-/* As execvpe: a name without a slash is looked for in PATH; EACCES is remembered. */
+/* The next file that the name may mean, by PATH unless it has a slash. False: there is no more. */
+static bool next_candidate(const char *name, const char **dirs, char path[PATH_MAX])
+{
+	bool whole = strchr(name, '/') || !*name;
+	int len = (int)strcspn(*dirs, ":"), n;
+
+	if (!**dirs)
+		return false;
+	n = whole ? snprintf(path, PATH_MAX, "%s", name)
+		  : snprintf(path, PATH_MAX, "%.*s/%s", len, *dirs, name);
+	if (n >= PATH_MAX)
+		path[0] = '\0'; /* which nobody finds */
+	*dirs += whole ? (int)strlen(*dirs) : len;
+	*dirs += **dirs == ':';
+	return true;
+}
+
+/* As execvpe; EACCES is remembered. */
 static void exec_search(const struct plan *p)
 {
-	const char *dir = search_path(p), *name = p->argv[0];
+	const char *dirs = search_path(p);
 	int result = ENOENT;
 	char path[PATH_MAX];
 
-	if (strchr(name, '/') || !*name) {
-		try_exec(p->board, name, p->argv, p->env.items);
-		return;
-	}
-	for (; *dir; dir += strcspn(dir, ":"), dir += *dir == ':') {
-		int len = (int)strcspn(dir, ":");
-
-		snprintf(path, sizeof(path), "%.*s/%s", len, dir, name);
+	while (next_candidate(p->argv[0], &dirs, path)) {
 		try_exec(p->board, path, p->argv, p->env.items);
 		if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
 			return;
@@ -110,6 +122,62 @@ static void exec_search(const struct plan *p)
 			result = EACCES;
 	}
 	errno = result;
+}
+
+/* ---- what is not there ---- */
+
+static void script_interpreter(const char *line, char *ret, size_t size)
+{
+	size_t len;
+	bool dos;
+
+	line += 2 + strspn(line + 2, " \t");
+	len = strcspn(line, " \t\n");
+	dos = len > 0 && line[len - 1] == '\r';
+	str_sanitise(ret, size, line, len - dos);
+	if (dos)
+		snprintf(ret + strlen(ret), size - strlen(ret), " (its line ends in CR LF)");
+}
+
+static void program_interpreter(int fd, const Elf64_Ehdr *head, char *ret, size_t size)
+{
+	char name[128];
+	Elf64_Phdr part;
+	ssize_t n;
+
+	for (unsigned i = 0; i < head->e_phnum && i < 64; i++) {
+		if (pread(fd, &part, sizeof(part), (off_t)(head->e_phoff + i * sizeof(part))) !=
+		    sizeof(part))
+			return;
+		if (part.p_type != PT_INTERP)
+			continue;
+		n = pread(fd, name, sizeof(name) - 1, (off_t)part.p_offset);
+		name[n > 0 ? n : 0] = '\0';
+		str_sanitise(ret, size, name, strlen(name));
+		return;
+	}
+}
+
+/* ENOENT of a file that is there means what it is to be run by. */
+static void find_what_is_missing(const struct plan *p)
+{
+	struct board *b = p->board;
+	const char *dirs = search_path(p);
+	char path[PATH_MAX];
+	int fd = -1;
+	union {
+		char text[256];
+		Elf64_Ehdr elf;
+	} head = {{0}};
+
+	while (fd < 0 && next_candidate(p->argv[0], &dirs, path))
+		fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (fd < 0 || pread(fd, &head, sizeof(head) - 1, 0) <= 0)
+		return;
+	if (str_starts(head.text, "#!"))
+		script_interpreter(head.text, b->exec_missing, sizeof(b->exec_missing));
+	else if (memcmp(head.text, ELFMAG, SELFMAG) == 0)
+		program_interpreter(fd, &head.elf, b->exec_missing, sizeof(b->exec_missing));
 }
 
 void command_exec(const struct command *c)
@@ -135,5 +203,7 @@ void command_exec(const struct command *c)
 	umask(022);
 	exec_search(p);
 	b->exec_errno = errno;
+	if (b->exec_errno == ENOENT)
+		find_what_is_missing(p);
 	_exit(127);
 }

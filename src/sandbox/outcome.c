@@ -46,6 +46,7 @@ static void judge(struct keeper *k, struct result *r)
 	if (b->exec_errno) {
 		r->status = STATUS_EXITED;
 		r->exec_errno = b->exec_errno;
+		memcpy(r->exec_missing, b->exec_missing, sizeof(r->exec_missing));
 		r->exit_code = b->exec_errno == ENOENT || b->exec_errno == ENOTDIR ? 127 : 126;
 	} else if (k->was_ended) {
 		r->status = k->reason;

@@ -45,9 +45,29 @@ class ExitStatus(cl.Case):
             self.assertRegex(r.err, r"(?m)^cloche: .*%s" % re.escape(command))
 
     def test_missing_interpreter(self):
-        """A script whose #! line names nothing is not found, as in a shell."""
-        self.write("script", "#!/no/such/interpreter\n", 0o755)
-        self.assertIn(cl.run("run", "--", "./script").code, (126, 127))
+        """127 as in a shell, and told apart from a command that is not there."""
+        self.write("script", "#! /no/such/interpreter -x\n", 0o755)
+        self.write("dos", "#!/bin/sh\r\n", 0o755)
+        with open("/bin/true", "rb") as f:
+            program = f.read().replace(b"\0/lib64/ld-linux-x86-64.so.2\0", b"\0/lib64/ld-linux-x86-64.so.9\0")
+        self.write("program", program, 0o755)
+        for name, missing in (
+            ("./script", "/no/such/interpreter"),
+            ("./dos", "/bin/sh .*CR LF"),
+            ("./program", "/lib64/ld-linux-x86-64.so.9"),
+        ):
+            with self.subTest(name):
+                if name == "./program" and b"x86-64.so.9" not in program:
+                    self.skipTest("another processor")
+                for level in (), ("--level", "process"):
+                    r = cl.run("run", *level, "--", name)
+                    self.assertEqual(r.code, 127, str(r))
+                    self.assertRegex(r.err, r"^cloche: %s: is to be run by %s" % (name, missing))
+                rec = cl.record("--", name, code=127)
+                self.assertRegex(rec["notes"][0], "^The command was found, but not .* run by: " + missing)
+        self.write("bin/tool", "#!/no/such\x1b[31m\n", 0o755)
+        r = cl.run("run", "--env", "PATH=/nowhere:%s:/bin" % self.path("bin"), "--", "tool")
+        self.assertEqual((r.code, r.err), (127, "cloche: tool: is to be run by /no/such?[31m, which is not there in the sandbox\n"))
 
     def test_script_of_the_workspace(self):
         self.write("script", "#!/bin/sh\necho ran \"$@\"\n", 0o755)
