@@ -4,6 +4,7 @@
 #include "base/str.h"
 #include "kern/dirents.h"
 #include "kern/mount.h"
+#include "sandbox/etc_php.h"
 #include "sandbox/skeleton.h"
 
 #include <dirent.h>
@@ -21,13 +22,37 @@ struct entry {
 };
 
 static const struct entry allowed[] = {
-	{"alternatives", false},   {"ca-certificates", false},
-	{"fonts", false},	   {"java", true},
-	{"ld.so.", true},	   {"localtime", false},
-	{"manpath.config", false}, {"matplotlibrc", false},
-	{"mime.types", false},	   {"os-release", false},
-	{"perl", false},	   {"protocols", false},
-	{"python3", true},	   {"services", false},
+	{"ImageMagick-", true},
+	{"alternatives", false},
+	{"ca-certificates", false},
+	{"fonts", false},
+	{"java", true},
+	{"ld.so.", true},
+	{"localtime", false},
+	{"manpath.config", false},
+	{"matplotlibrc", false},
+	{"mime.types", false},
+	{"os-release", false},
+	{"papersize", false},
+	{"perl", false},
+	{"protocols", false},
+	{"python3", true},
+	{"services", false},
+};
+
+/*
+ * The same of directories that may hold a secret as well: only what is named, without which programs do not
+ * start. Below /var that is what packages made when they were installed.
+ */
+static const struct part {
+	const char *dir;
+	const char *names[4];
+} parts[] = {
+	{"etc/R", {"Makeconf", "Renviron", "ldpaths", "repositories"}}, /* *.site: tokens */
+	{"etc/libreoffice", {"registry", "sofficerc"}},
+	{"etc/maven", {"m2.conf"}},	       /* settings.xml: passwords */
+	{"etc/ssl", {"certs", "openssl.cnf"}}, /* private: keys */
+	{"var/lib", {"gems", "ghc", "texmf"}},
 };
 
 static bool is_allowed(const char *name)
@@ -125,23 +150,32 @@ static int show_allowed(int etc, const struct etc_template *t, struct err *e)
 	return 0;
 }
 
-/* /etc/ssl may hold private keys beside the certificates. */
-static int show_certificates(int etc, const struct etc_template *t, struct err *e)
+static int show_part(const struct part *part, int root_fd, const struct etc_template *t,
+		     struct err *e)
 {
-	auto_close int from = open("/etc/ssl", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	auto_close int to = -1;
-	const struct dirents_entry certs = {"certs", DT_DIR};
+	char path[32];
+	auto_close int from = -1, to = -1;
 	struct view v;
-	struct stat st;
 
-	if (from < 0 || fstatat(from, "certs", &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-	    !S_ISDIR(st.st_mode))
+	snprintf(path, sizeof(path), "/%s", part->dir);
+	if (t)
+		list_add(t->seen, path);
+	from = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (from < 0)
 		return 0;
-	if (mkdirat(etc, "ssl", 0755) < 0)
-		return err_sys(e, "cannot create /etc/ssl");
-	to = openat(etc, "ssl", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	v = (struct view){from, to, "etc/ssl", t};
-	return show_file(&v, "openssl.cnf", e) < 0 ? -1 : show_entry(&v, &certs, e);
+	to = skeleton_dir(root_fd, part->dir, e);
+	if (to < 0)
+		return -1;
+	v = (struct view){from, to, part->dir, t};
+	for (size_t i = 0; i < ARRAY_LEN(part->names) && part->names[i]; i++) {
+		struct stat st;
+
+		if (fstatat(from, part->names[i], &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    show_entry(&v, &(struct dirents_entry){part->names[i], IFTODT(st.st_mode)}, e) <
+			    0)
+			return -1;
+	}
+	return 0;
 }
 
 int etc_write_hosts(const char *hostname, int etc, struct err *e)
@@ -151,6 +185,24 @@ int etc_write_hosts(const char *hostname, int etc, struct err *e)
 	snprintf(hosts, sizeof(hosts),
 		 "127.0.0.1 localhost %s\n::1 localhost ip6-localhost ip6-loopback\n", hostname);
 	return skeleton_file(etc, "hosts", hosts, strlen(hosts), 0444, e);
+}
+
+/* Debian's chromium, emacs and maven read whatever is in there and fail if they are not; keys may be. */
+static int make_empty(int etc, struct err *e)
+{
+	static const char *const dirs[] = {"/etc/chromium.d", "/etc/emacs/site-start.d",
+					   "/etc/maven/logging"};
+
+	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
+		auto_close int dir = -1;
+
+		if (access(dirs[i], F_OK) < 0)
+			continue;
+		dir = skeleton_dir(etc, dirs[i] + strlen("/etc"), e);
+		if (dir < 0 || skeleton_file(dir, "default", "", 0, 0444, e) < 0)
+			return -1;
+	}
+	return 0;
 }
 
 static int write_own(const char *hostname, int etc, struct err *e)
@@ -167,11 +219,6 @@ static int write_own(const char *hostname, int etc, struct err *e)
 		{"resolv.conf", "nameserver 127.0.0.1\noptions attempts:1 timeout:2\n"},
 	};
 
-	/* Debian's chromium reads whatever is in there and fails if it is not; keys may be. */
-	if (access("/etc/chromium.d", F_OK) == 0 &&
-	    (mkdirat(etc, "chromium.d", 0755) < 0 ||
-	     skeleton_file(etc, "chromium.d/default", "", 0, 0444, e) < 0))
-		return err_sys(e, "cannot create /etc/chromium.d");
 	for (size_t i = 0; i < ARRAY_LEN(files); i++)
 		if (skeleton_file(etc, files[i].name, files[i].text, strlen(files[i].text), 0444,
 				  e) < 0)
@@ -185,9 +232,13 @@ static int build(const char *hostname, int root_fd, const struct etc_template *t
 
 	if (etc < 0)
 		return err_sys(e, "cannot open the new /etc");
-	if (write_own(hostname, etc, e) < 0 || show_allowed(etc, t, e) < 0)
+	if (write_own(hostname, etc, e) < 0 || make_empty(etc, e) < 0 ||
+	    show_allowed(etc, t, e) < 0)
 		return -1;
-	return show_certificates(etc, t, e);
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+		if (show_part(&parts[i], root_fd, t, e) < 0)
+			return -1;
+	return etc_php_build(etc, t ? t->seen : NULL, e);
 }
 
 int etc_build(const struct plan *p, int root_fd, struct err *e)
@@ -198,6 +249,38 @@ int etc_build(const struct plan *p, int root_fd, struct err *e)
 int etc_build_template(const struct etc_template *t, int root_fd, struct err *e)
 {
 	list_add(t->seen, "/etc");
-	list_add(t->seen, "/etc/ssl");
 	return build(t->hostname, root_fd, t, e);
+}
+
+static int grant_allowed(struct landlock *l, struct err *e)
+{
+	auto_close int etc = open("/etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct dirents_entry d;
+	struct dirents list;
+
+	if (etc < 0)
+		return errno == ENOENT ? 0 : err_sys(e, "cannot read /etc");
+	dirents_start(&list, etc);
+	while (dirents_next(&list, &d))
+		if (is_allowed(d.name) && landlock_allow(l, etc, d.name, LANDLOCK_READ, e) < 0)
+			return -1;
+	return 0;
+}
+
+int etc_grant(struct landlock *l, struct err *e)
+{
+	if (grant_allowed(l, e) < 0)
+		return -1;
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+		const struct part *part = &parts[i];
+
+		for (size_t k = 0; k < ARRAY_LEN(part->names) && part->names[k]; k++) {
+			char path[64];
+
+			snprintf(path, sizeof(path), "/%s/%s", part->dir, part->names[k]);
+			if (landlock_allow(l, AT_FDCWD, path, LANDLOCK_READ, e) < 0)
+				return -1;
+		}
+	}
+	return 0;
 }

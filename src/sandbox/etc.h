@@ -1,6 +1,10 @@
-/* /etc inside: an allowlist of the host's, and our own passwd, group, hosts, resolv.conf. */
+/*
+ * /etc inside: an allowlist of the host's, and our own passwd, group, hosts, resolv.conf. Some of the host's
+ * /var/lib goes with it.
+ */
 #pragma once
 
+#include "kern/landlock.h"
 #include "sandbox/plan.h"
 
 /* Fills root_fd/etc, which exists and can be written. */
@@ -17,3 +21,6 @@ struct etc_template {
 	struct list *mounts, *seen;
 };
 int etc_build_template(const struct etc_template *t, int root_fd, struct err *e);
+
+/* Level process, where the host's own are seen: lets what is on the allowlist be read. */
+int etc_grant(struct landlock *l, struct err *e);

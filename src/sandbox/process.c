@@ -7,6 +7,7 @@
 #include "kern/seccomp.h"
 #include "kern/sys.h"
 #include "sandbox/command.h"
+#include "sandbox/etc.h"
 #include "sandbox/lair.h"
 #include "sandbox/message.h"
 #include "sandbox/notice.h"
@@ -39,42 +40,16 @@ struct nanny {
 static int grant_paths(const struct plan *p, int scratch, struct landlock *l, struct err *e)
 {
 	static const char *const readable[] = {
-		"/usr",
-		"/bin",
-		"/sbin",
-		"/lib",
-		"/lib32",
-		"/lib64",
-		"/libx32",
-		"/opt",
-		"/etc/alternatives",
-		"/etc/ssl/certs",
-		"/etc/ssl/openssl.cnf",
-		"/etc/ca-certificates",
-		"/etc/ld.so.cache",
-		"/etc/ld.so.conf",
-		"/etc/ld.so.conf.d",
-		"/etc/localtime",
-		"/etc/timezone",
-		"/etc/nsswitch.conf",
-		"/etc/hosts",
-		"/etc/services",
-		"/etc/protocols",
-		"/etc/mime.types",
-		"/etc/manpath.config",
-		"/etc/matplotlibrc",
-		"/etc/fonts",
-		"/etc/perl",
-		"/etc/os-release",
-		"/etc/passwd",
-		"/etc/group",
-		"/proc/cpuinfo",
-		"/proc/meminfo",
-		"/proc/stat",
-		"/proc/uptime",
-		"/proc/loadavg",
-		"/proc/version",
-		"/proc/filesystems",
+		"/usr",		 "/bin",
+		"/sbin",	 "/lib",
+		"/lib32",	 "/lib64",
+		"/libx32",	 "/opt",
+		"/etc/timezone", "/etc/nsswitch.conf",
+		"/etc/hosts",	 "/etc/passwd",
+		"/etc/group",	 "/proc/cpuinfo",
+		"/proc/meminfo", "/proc/stat",
+		"/proc/uptime",	 "/proc/loadavg",
+		"/proc/version", "/proc/filesystems",
 	};
 	static const char *const devices[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random",
 					      "/dev/urandom"};
@@ -84,6 +59,8 @@ static int grant_paths(const struct plan *p, int scratch, struct landlock *l, st
 	for (size_t i = 0; i < ARRAY_LEN(readable); i++)
 		if (landlock_allow(l, AT_FDCWD, readable[i], LANDLOCK_READ, e) < 0)
 			return -1;
+	if (etc_grant(l, e) < 0)
+		return -1;
 	for (size_t i = 0; i < ARRAY_LEN(devices); i++)
 		if (landlock_allow(l, AT_FDCWD, devices[i], LANDLOCK_DEVICE, e) < 0)
 			return -1;

@@ -298,8 +298,8 @@ static int show_host(struct plan *p, int root, struct err *e)
 {
 	bool writable = p->spec->root == ROOT_OVERLAY;
 
-	if (mkdirat(root, "etc", 0755) < 0)
-		return err_sys(e, "cannot create /etc");
+	if (mkdirat(root, "etc", 0755) < 0 || mkdirat(root, "var", 0755) < 0)
+		return err_sys(e, "cannot create /etc and /var");
 	if (writable && (fchown(root, plan_user_id(p), p->id_base + SANDBOX_GID) < 0 ||
 			 fchownat(root, "etc", plan_user_id(p), p->id_base + SANDBOX_GID, 0) < 0))
 		return err_sys(e, "cannot chown the new root");
@@ -387,9 +387,8 @@ static int show_skeleton(int *ret_root, struct err *e)
 /* In a root that is ours every name is known, and can be used as such. */
 static int make_known_places(struct err *e)
 {
-	static const char *const dirs[] = {"root/run",	  "root/proc",	    "root/tmp",
-					   "root/home",	  "root/home/user", "root/var",
-					   "root/var/tmp"};
+	static const char *const dirs[] = {"root/run",	"root/proc",	  "root/tmp",
+					   "root/home", "root/home/user", "root/var/tmp"};
 
 	for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
 		if (mkdir(dirs[i], 0755) < 0)

@@ -8,6 +8,141 @@ import time
 
 import cl
 
+# Further programs: a name for the test, what has to be installed, a script, and what its output has to match.
+PROGRAMS = (
+    (
+        "chromium_prints",
+        ["chromium"],
+        "echo '<h1>hi</h1>' > a.html; for how in screenshot=a.png print-to-pdf=a.pdf; do"
+        " chromium --headless --no-sandbox --$how file://$PWD/a.html 2>/dev/null; done;"
+        " head -c 8 a.png | tail -c +2 | head -c 3; head -c 5 a.pdf",
+        "PNG%PDF-",
+    ),
+    (
+        "ruby",
+        ["ruby"],
+        "ruby -rsocket -rjson -e 's = TCPServer.new(\"127.0.0.1\", 0); Thread.new { c = s.accept; c.puts [42].to_json; c.close };"
+        " puts TCPSocket.new(\"127.0.0.1\", s.addr[1]).read; Process.wait fork { exit 3 }; p $?.exitstatus'; gem list >/dev/null",
+        r"^\[42\]\n3\n$",
+    ),
+    ("php", ["php"], "php -r 'echo 6 * 7;'; php -m | grep -cE '^(Phar|tokenizer|iconv|ctype)$'", "^424\n$"),
+    (
+        "php_server",
+        ["php", "curl"],
+        "echo '<?php echo 6 * 7;' > i.php; php -S 127.0.0.1:8011 >/dev/null 2>&1 &"
+        " curl -s --retry 50 --retry-connrefused --retry-delay 0 http://127.0.0.1:8011/i.php; kill %1",
+        "^42$",
+    ),
+    ("composer", ["composer"], "composer --version 2>&1", "Composer"),
+    ("lua", ["lua5.4"], "lua5.4 -e 'print(6 * 7)'", "^42$"),
+    ("tcl", ["tclsh"], "echo 'puts [expr 6 * 7]' | tclsh", "^42$"),
+    (
+        "go",
+        ["go"],
+        "go mod init example.com/x 2>/dev/null; printf 'package main\\nimport \"fmt\"\\nfunc main() { c := make(chan int);"
+        " go func() { c <- 42 }(); fmt.Println(<-c) }\\n' > main.go; go run .; go vet ./...",
+        "^42$",
+    ),
+    (
+        "rust",
+        ["rustc"],
+        "echo 'fn main() { println!(\"{}\", std::thread::spawn(|| 42).join().unwrap()); }' > m.rs; rustc m.rs; ./m",
+        "^42$",
+    ),
+    ("cargo", ["cargo"], "cargo init -q --name x --vcs none .; cargo test -q --offline; cargo run -q --offline", "Hello, world!"),
+    ("maven", ["mvn"], "mvn -v", "Apache Maven"),
+    ("haskell", ["ghc"], "echo 'main = print (6 * 7)' > h.hs; ghc -v0 h.hs; ./h; runghc h.hs", "^42\n42$"),
+    (
+        "r",
+        ["Rscript"],
+        "Rscript -e 'x <- rnorm(9); png <- pdf(\"p.pdf\"); plot(x); invisible(dev.off()); cat(length(x) + 33)'; head -c 4 p.pdf",
+        "^42%PDF$",
+    ),
+    ("emacs", ["emacs"], "emacs --batch --eval '(princ (* 6 7))' 2>&1", "42"),
+    ("vim", ["vim"], "echo a > v; vim -es -u NONE -c '%s/a/b/' -c wq v; cat v", "^b$"),
+    ("zsh", ["zsh"], "zsh -c 'echo $((6 * 7))'", "^42$"),
+    ("tmux", ["tmux"], "tmux -f /dev/null new -d 'echo 42 > out; sleep 9'; until test -s out; do sleep 0.05; done; cat out; tmux kill-server", "^42$"),
+    # Debian's wants /run/screen, which only root can make.
+    ("screen", ["screen"], "export SCREENDIR=$HOME/.screen; mkdir -m 700 $SCREENDIR; screen -D -m sh -c 'echo 42 > out'; cat out", "^42$"),
+    (
+        "latex",
+        ["pdflatex"],
+        "printf '\\\\documentclass{article}\\\\begin{document}$6\\\\cdot7$\\\\end{document}' > a.tex;"
+        " pdflatex -interaction=batchmode a.tex >/dev/null; head -c 5 a.pdf",
+        "^%PDF-",
+    ),
+    ("libreoffice", ["soffice"], "echo a,b > a.csv; soffice --headless --convert-to pdf a.csv >/dev/null 2>&1; head -c 5 a.pdf", "^%PDF-"),
+    (
+        "ghostscript",
+        ["gs"],
+        "printf '%%!PS\\n/Helvetica findfont 20 scalefont setfont 72 72 moveto (hi) show showpage\\n' > a.ps;"
+        " gs -q -dBATCH -dNOPAUSE -sDEVICE=pdfwrite -sOutputFile=a.pdf a.ps; head -c 5 a.pdf",
+        "^%PDF-",
+    ),
+    ("imagemagick", ["convert-im6.q16"], "convert-im6.q16 -size 9x9 xc:red -annotate 0 hi a.png 2>&1; head -c 4 a.png | tail -c 3", "^PNG$"),
+    ("graphviz", ["dot"], "echo 'digraph { a -> b }' | dot -Tpng | head -c 4 | tail -c 3", "^PNG$"),
+    ("pandoc", ["pandoc"], "echo '# hi' > a.md; pandoc a.md -o a.docx; pandoc a.md", "<h1.*hi</h1>"),
+    (
+        "ffmpeg",
+        ["ffmpeg", "ffprobe"],
+        "ffmpeg -loglevel error -f lavfi -i testsrc=duration=1:size=320x180:rate=25 a.mp4; ffprobe -v error -show_entries format=duration -of csv=p=0 a.mp4",
+        "^1.0",
+    ),
+    (
+        "redis",
+        ["redis-server", "redis-cli"],
+        "redis-server --port 6399 --daemonize yes >/dev/null; until redis-cli -p 6399 ping; do sleep 0.05; done >/dev/null 2>&1;"
+        " redis-cli -p 6399 set a 42; redis-cli -p 6399 get a; redis-cli -p 6399 save; redis-cli -p 6399 shutdown",
+        "^OK\n42\nOK$",
+    ),
+    (
+        "nginx",
+        ["nginx", "curl"],
+        "mkdir t; echo 'pid t/pid; error_log stderr; daemon off; events {} http { access_log off; client_body_temp_path t/b; proxy_temp_path t/p;"
+        " fastcgi_temp_path t/f; uwsgi_temp_path t/u; scgi_temp_path t/s; server { listen 127.0.0.1:8080; root '$PWD'; } }' > n.conf;"
+        " echo 42 > page; nginx -p $PWD -c $PWD/n.conf 2>/dev/null & curl -s --retry 50 --retry-connrefused --retry-delay 0 http://127.0.0.1:8080/page; kill %1",
+        "^42$",
+    ),
+    ("clang", ["clang"], "echo 'int main(void) { return 42; }' > x.c; clang -O2 -fsanitize=undefined -o x x.c; ./x || echo $?", "^42$"),
+    (
+        "cmake",
+        ["cmake", "make", "gcc"],
+        "printf 'cmake_minimum_required(VERSION 3.10)\\nproject(x C)\\nadd_executable(x x.c)\\nenable_testing()\\nadd_test(t x)\\n' > CMakeLists.txt;"
+        " echo 'int main(void) { return 0; }' > x.c; cmake -B b >/dev/null; cmake --build b -j8 >/dev/null; cd b; ctest",
+        "100% tests passed",
+    ),
+    (
+        "meson",
+        ["meson", "ninja", "gcc"],
+        "printf \"project('x', 'c')\\ntest('t', executable('x', 'x.c'))\\n\" > meson.build; echo 'int main(void) { return 0; }' > x.c; meson setup b >/dev/null; ninja -C b test",
+        "Ok: +1",
+    ),
+    ("ssh_keygen", ["ssh-keygen"], "ssh-keygen -q -t ed25519 -N '' -f k; ssh-keygen -lf k.pub", "ED25519"),
+    (
+        "openssl",
+        ["openssl"],
+        "openssl req -x509 -newkey rsa:2048 -nodes -keyout k -out c -days 1 -subj /CN=localhost 2>/dev/null; openssl verify -CAfile c c",
+        "OK",
+    ),
+    (
+        "gpg",
+        ["gpg", "gpg-agent"],
+        "gpg --batch --passphrase '' --quick-gen-key a@example.com 2>/dev/null; echo 42 > f; gpg --batch -s f; gpg --verify f.gpg 2>&1",
+        "Good signature",
+    ),
+    (
+        "git_over_file",
+        ["git"],
+        "export GIT_AUTHOR_NAME=U GIT_AUTHOR_EMAIL=u@example.com GIT_COMMITTER_NAME=U GIT_COMMITTER_EMAIL=u@example.com;"
+        " git init -q --bare b.git; git clone -q file://$PWD/b.git c 2>/dev/null; cd c; git commit -q --allow-empty -m x; git push -q origin HEAD;"
+        " git worktree add -q ../w; git -C ../w log --oneline | wc -l",
+        "^1$",
+    ),
+    ("rsync", ["rsync"], "mkdir a; echo 42 > a/f; rsync -aHAX a/ b/; cat b/f", "^42$"),
+    ("expect", ["expect"], "expect -c 'spawn cat; send \"hi\\r\"; expect hi; puts \" ok\"'", "ok"),
+    ("top", ["top"], "top -bn1; ps aux; free", "(?s)PID.*COMMAND.*Mem:"),
+)
+
 
 class Everyday(cl.Case):
     def sh(self, script, *options, timeout=60):
@@ -240,7 +375,7 @@ class Everyday(cl.Case):
             "<html><body><script>document.body.innerHTML = 6 * 7</script></body></html>",
         )
         out = self.sh(
-            "%s --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --dump-dom file://$PWD/page.html 2>/dev/null"
+            "%s --headless --no-sandbox --dump-dom file://$PWD/page.html 2>/dev/null"
             % path,
             timeout=60,
         )
@@ -322,3 +457,61 @@ class Everyday(cl.Case):
         self.sh(
             "python3 -c 'import faulthandler, resource, signal, gc; faulthandler.enable(); print(resource.getrusage(0).ru_maxrss > 0)'"
         )
+
+    def test_pandas_and_plots(self):
+        if cl.command(cl.PYTHON, "-c", "import pandas, matplotlib").code:
+            self.skipTest("pandas and matplotlib are not installed for /usr/bin/python3")
+        self.write(
+            "plot.py",
+            "import pandas as pd, matplotlib.pyplot as plt\n"
+            "d = pd.DataFrame({'a': range(42)}); d.plot(); plt.savefig('p.png'); d.to_csv('d.csv')\n"
+            "print(len(pd.read_csv('d.csv')), open('p.png', 'rb').read(4))\n",
+        )
+        self.assertEqual(self.sh("/usr/bin/python3 plot.py"), "42 b'\\x89PNG'\n")
+
+    def test_pip_installs_a_local_wheel(self):
+        if cl.command(cl.PYTHON, "-c", "import venv, ensurepip, setuptools, wheel").code:
+            self.skipTest("python3-venv, setuptools and wheel are not all installed")
+        self.write("p/foo.py", "x = 42\n")
+        self.write(
+            "p/setup.py",
+            "from setuptools import setup\nsetup(name='foo', version='1', py_modules=['foo'])\n",
+        )
+        out = self.sh(
+            "/usr/bin/python3 -m venv --system-site-packages v; v/bin/pip -q wheel --no-deps --no-build-isolation -w w ./p;"
+            "v/bin/pip -q install --no-index w/*.whl; v/bin/python -c 'import foo; print(foo.x)'"
+        )
+        self.assertEqual(out, "42\n")
+
+    def test_postgres(self):
+        found = glob.glob("/usr/lib/postgresql/*/bin/initdb")
+        if not found:
+            self.skipTest("postgresql is not installed")
+        out = self.sh(
+            "PATH=$PATH:%s; initdb -D d >/dev/null; pg_ctl -D d -o '-k /tmp -h 127.0.0.1' -w -l log start >/dev/null;"
+            "psql -h 127.0.0.1 -d postgres -Atc 'select 6*7'; pg_ctl -D d -m fast stop >/dev/null"
+            % os.path.dirname(found[-1])
+        )
+        self.assertEqual(out, "42\n")
+
+    def test_debuggers_are_told_why(self):
+        for program, command in (("gdb", "gdb -batch -ex run"), ("strace", "strace")):
+            with self.subTest(program):
+                if not shutil.which(program, path=cl.SHELL_PATH):
+                    continue
+                rec = cl.record("--", "sh", "-c", command + " /bin/true; true", code=0)
+                said = [d["explain"] for d in rec["denials"] if d["target"] == "ptrace"]
+                self.assertRegex(" ".join(said), "strace and gdb do not work")
+
+
+def program_test(programs, script, expected):
+    def test(self):
+        for program in programs:
+            self.need_program(program)
+        self.assertRegex(self.sh(script), expected)
+
+    return test
+
+
+for name, programs, script, expected in PROGRAMS:
+    setattr(Everyday, "test_" + name, program_test(programs, script, expected))
