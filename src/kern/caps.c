@@ -1,10 +1,14 @@
 #include "kern/caps.h"
 
+#include "base/auto.h"
 #include "kern/sys.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/capability.h>
+#include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 
 /* The sets have 64 bits; a bound for the case that prctl lies. */
 #define MAX_CAPS 64
@@ -16,12 +20,48 @@ static int get(struct __user_cap_data_struct data[2])
 	return (int)syscall(SYS_capget, &header, data);
 }
 
-bool caps_can_administer(void)
+/*
+ * Root of a user namespace has every capability there, but only the ids that were given to it: often
+ * one, or 65536. Sandboxes have theirs far above those.
+ */
+bool caps_own_all_ids(void)
 {
-	const unsigned needed = 1u << CAP_SYS_ADMIN | 1u << CAP_SETUID | 1u << CAP_SETGID;
+	const ino_t first_user_ns = 0xEFFFFFFDu; /* the kernel's PROC_USER_INIT_INO */
+	static const char all[] = "0 0 4294967295";
+	char map[64] = "", *at = map;
+	auto_close int fd = -1;
+	struct stat st;
+
+	if (stat("/proc/self/ns/user", &st) < 0 || st.st_ino == first_user_ns)
+		return true;
+	fd = open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || read(fd, map, sizeof(map) - 1) <= 0)
+		return false;
+	/* Three numbers, with any number of blanks in front of each. */
+	for (const char *want = all; *want; want++) {
+		at += strspn(at, " ");
+		if (*want != ' ' && *at++ != *want)
+			return false;
+	}
+	return true;
+}
+
+static bool has_all(unsigned needed)
+{
 	struct __user_cap_data_struct data[2] = {{0}};
 
-	return get(data) == 0 && (data[0].effective & needed) == needed;
+	return get(data) == 0 && (data[0].effective & needed) == needed && caps_own_all_ids();
+}
+
+bool caps_can_administer(void)
+{
+	return has_all(1u << CAP_SYS_ADMIN | 1u << CAP_SETUID | 1u << CAP_SETGID);
+}
+
+bool caps_can_run_others(void)
+{
+	return has_all(1u << CAP_SETUID | 1u << CAP_SETGID | 1u << CAP_SETPCAP | 1u << CAP_KILL |
+		       1u << CAP_CHOWN | 1u << CAP_DAC_OVERRIDE);
 }
 
 int caps_drop_bounding(struct err *e)

@@ -223,7 +223,7 @@ static int limit_v2(struct cgroup *c, const struct limits *l)
 	if (write_at(dir, "cpu.max", cpu) == 0)
 		c->layers |= LAYER_BIT(LAYER_CPU);
 	/* One more for our own pid 1. */
-	if (set_number(dir, "pids.max", l->pids + 1) == 0)
+	if (set_number(dir, "pids.max", l->pids + !c->all_foreign) == 0)
 		c->layers |= LAYER_BIT(LAYER_PIDS);
 	return c->layers ? 0 : -1;
 }
@@ -306,7 +306,7 @@ static int limit_v1(struct cgroup *c, enum cgroup_controller which, const struct
 		 */
 		return set_number(dir, "cpu.cfs_quota_us", l->cpus_milli * 100);
 	case CGROUP_PIDS:
-		return set_number(dir, "pids.max", l->pids + 1);
+		return set_number(dir, "pids.max", l->pids + !c->all_foreign);
 	default:
 		return 0;
 	}
@@ -433,7 +433,7 @@ void cgroup_read_stats(const struct cgroup *c, struct cgroup_stats *ret)
 	if (pids >= 0) {
 		ret->pids_refused = get_keyed(pids, "pids.events", "max");
 		if (read_at(pids, "pids.peak", text, sizeof(text)) > 0)
-			ret->pids_peak = (int64_t)strtoull(text, NULL, 10) - 1;
+			ret->pids_peak = (int64_t)strtoull(text, NULL, 10) - !c->all_foreign;
 	}
 	ret->cpu_us = cgroup_cpu_us(c);
 }

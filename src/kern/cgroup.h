@@ -44,6 +44,7 @@ struct cgroup {
 	int parents[CGROUP_CONTROLLERS]; /* v2 uses [0] only; -1 where not used */
 	int dirs[CGROUP_CONTROLLERS];
 	layer_set layers; /* what is limited by it */
+	bool all_foreign; /* no process of ours is in it, as pid 1 of a sandbox would be */
 	bool lives_on;	  /* has every controller: it is watched, paused and changed later */
 	const struct cgroup_place *place; /* whose the parents are; NULL: our own */
 };

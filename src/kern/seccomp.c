@@ -36,6 +36,12 @@ int seccomp_load(const struct seccomp_profile *p, int *ret_listener, struct err 
 	r = load(SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, &prog);
 	if (r < 0 && errno == EINVAL)
 		r = load(SECCOMP_FILTER_FLAG_NEW_LISTENER, &prog);
+	/* A process and its ancestors have one listener at most. */
+	if (r < 0 && errno == EBUSY)
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"a sandbox around this process watches its calls already; run cloche "
+			"outside of it");
 	if (r < 0)
 		return err_sys(e, "load seccomp profile %s with a listener", p->name);
 	*ret_listener = (int)r;

@@ -27,6 +27,37 @@ void environment_set(struct list *env, char *pair)
 	list_take(env, pair);
 }
 
+static bool is_set(const struct list *env, const char *name)
+{
+	size_t len = strlen(name);
+
+	for (size_t i = 0; i < env->count; i++)
+		if (strncmp(env->items[i], name, len) == 0 && env->items[i][len] == '=')
+			return true;
+	return false;
+}
+
+void environment_move(struct plan *p, const char *home, const char *tmp)
+{
+	static const char bin[] = SANDBOX_HOME "/.local/bin:";
+
+	for (size_t i = 0; i < p->env.count; i++) {
+		char *pair = p->env.items[i], *at;
+
+		if (str_equal(pair, "HOME=" SANDBOX_HOME)) {
+			p->env.items[i] = str_format("HOME=%s", home);
+			free(pair);
+		} else if (str_starts(pair, "PATH=") && (at = strstr(pair, bin))) {
+			p->env.items[i] = str_format("%.*s%s/.local/bin:%s", (int)(at - pair), pair,
+						     home, at + strlen(bin));
+			free(pair);
+		}
+	}
+	if (!is_set(&p->env, "TMPDIR"))
+		list_take(&p->env, str_format("TMPDIR=%s", tmp));
+	environment_set(&p->env, str_format("PWD=%s", p->workdir));
+}
+
 static void set_threads(struct plan *p)
 {
 	/* Libraries that would otherwise start a thread for each of the host's processors. */
@@ -41,14 +72,12 @@ static void set_threads(struct plan *p)
 
 static void set_defaults(struct plan *p, const char *tools)
 {
-	bool process = p->spec->level == LEVEL_PROCESS;
 	const char *term = getenv("TERM");
 	struct stat st;
 
 	environment_set(&p->env,
 			str_format("PATH=%s%s/.local/bin:" SYSTEM_PATH, tools, SANDBOX_HOME));
-	if (!process)
-		environment_set(&p->env, str_copy("HOME=" SANDBOX_HOME));
+	environment_set(&p->env, str_copy("HOME=" SANDBOX_HOME));
 	environment_set(&p->env, str_copy("USER=user"));
 	environment_set(&p->env, str_copy("LOGNAME=user"));
 	environment_set(&p->env, str_format("SHELL=%s",
@@ -76,7 +105,8 @@ static int set_given(struct plan *p, const char *text, struct err *e)
 	const char *value;
 
 	if (!is_name(text, len))
-		return err_field(e, ERR_INVALID, "env", "env: '%s' is not a variable name", text);
+		return err_field(e, ERR_INVALID, "env", "env: '%.*s' is not a variable name",
+				 (int)len, text);
 	if (text[len] == '=') {
 		environment_set(&p->env, str_copy(text));
 		return 0;

@@ -3,6 +3,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "sandbox/beneath.h"
+#include "sandbox/environment.h"
 #include "sandbox/skeleton.h"
 
 #include <dirent.h>
@@ -74,14 +75,16 @@ static void move_arguments(struct keeper *k)
 static void point_to(struct keeper *k)
 {
 	struct plan *p = &k->plan;
+	char home[sizeof(p->lair) + 16], tmp[sizeof(p->lair) + 16];
 
-	list_take(&p->env, str_format("HOME=%s/open/home", k->plan.lair));
-	list_take(&p->env, str_format("TMPDIR=%s/open/tmp", k->plan.lair));
+	snprintf(home, sizeof(home), "%s/open/home", p->lair);
+	snprintf(tmp, sizeof(tmp), "%s/open/tmp", p->lair);
 	if (p->workspace_mode == WORKSPACE_EMPTY) {
 		snprintf(p->workspace_path, sizeof(p->workspace_path), "%s/open/workspace",
 			 k->plan.lair);
-		snprintf(p->workdir, sizeof(p->workdir), "%s", p->workspace_path);
+		plan_choose_workdir(p);
 	}
+	environment_move(p, home, tmp);
 	move_arguments(k);
 }
 

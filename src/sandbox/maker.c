@@ -19,14 +19,20 @@ static int explain_clone(const struct keeper *k, struct err *e)
 {
 	int errnum = errno;
 
-	err_sys(e, "cannot create namespaces");
-	if (errnum == EPERM || errnum == EACCES || errnum == ENOSPC)
+	err_sys(e, "cannot create %s",
+		k->plan.spec->level == LEVEL_PROCESS ? "a process" : "namespaces");
+	if (k->plan.spec->level == LEVEL_PROCESS)
+		return -1;
+	/* clone3 is hidden by filters that cannot see its flags, as those of containers and our own. */
+	if (errnum == EPERM || errnum == EACCES || errnum == ENOSPC || errnum == ENOSYS)
 		return err_set(
 			e, ERR_UNSUPPORTED,
 			"this host does not let %s create %snamespaces (%s); `cloche doctor` "
 			"says what to change, --level process works without them",
 			k->plan.rootless ? "an ordinary user" : "this process",
-			k->plan.rootless ? "user " : "", strerror(errnum));
+			k->plan.rootless ? "user " : "",
+			errnum == ENOSYS ? "a filter hides clone3, as other sandboxes have it"
+					 : strerror(errnum));
 	return -1;
 }
 
@@ -50,6 +56,8 @@ static int clone_inside(struct keeper *k, struct inside_fds *fds, struct err *e)
 		args.flags &= ~(uint64_t)CLONE_INTO_CGROUP;
 		pid = sys_clone3(&args);
 	}
+	if (pid < 0 && errno == ENOSYS && k->plan.spec->level == LEVEL_PROCESS)
+		pid = (pid_t)syscall(SYS_clone, CLONE_PIDFD | SIGCHLD, NULL, &k->pidfd, NULL, 0);
 	if (pid < 0)
 		return explain_clone(k, e);
 	if (pid == 0)
@@ -173,8 +181,11 @@ static int send_rights(struct keeper *k, struct err *e)
 	struct rights_message m = {.host = k->plan.host.ns};
 	int fds[KEEPER_MAX_FDS], count, rc = -1;
 
-	if (!cgroup_is_unified(&k->cgroup))
+	if (!cgroup_is_unified(&k->cgroup)) {
+		/* There the command joins by itself, and leaves its nanny outside. */
+		k->cgroup.all_foreign = k->plan.spec->level == LEVEL_PROCESS;
 		cgroup_create(&k->cgroup, &k->plan.spec->limits);
+	}
 	m.cgroup_layers = k->cgroup.layers;
 	if (k->cgroup.version == 2 && !cgroup_contains(&k->cgroup, k->pid))
 		m.cgroup_layers = 0;

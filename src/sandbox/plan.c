@@ -44,7 +44,8 @@ static int make_id(char *ret, size_t size, struct err *e)
 
 static void choose_ids(struct plan *p)
 {
-	p->rootless = !caps_can_administer();
+	p->rootless =
+		p->spec->level == LEVEL_PROCESS ? !caps_can_run_others() : !caps_can_administer();
 	p->uid = geteuid();
 	p->gid = getegid();
 	p->id_base = (FIRST_RANGE + (uint32_t)getpid() % RANGES) << 16;
@@ -283,7 +284,7 @@ static int plan_files(struct plan *p, const struct sandbox_request *request, str
 
 /* ---- all ---- */
 
-static void choose_workdir(struct plan *p)
+void plan_choose_workdir(struct plan *p)
 {
 	const char *dir = p->spec->workdir;
 
@@ -301,7 +302,7 @@ void plan_empty_workspace(struct plan *p)
 	close_fd(&p->workspace.fd);
 	snprintf(p->workspace_path, sizeof(p->workspace_path), "/workspace");
 	if (!p->spec->workdir || p->spec->workdir[0] != '/') {
-		choose_workdir(p);
+		plan_choose_workdir(p);
 		environment_set(&p->env, str_format("PWD=%s", p->workdir));
 	}
 }
@@ -346,7 +347,7 @@ int plan_make(struct plan *p, const struct sandbox_request *request, struct boar
 	if (make_id(p->id, sizeof(p->id), e) < 0 || choose_image(p, e) < 0 ||
 	    choose_workspace(p, e) < 0 || plan_mounts(p, e) < 0)
 		return -1;
-	choose_workdir(p);
+	plan_choose_workdir(p);
 	if (plan_files(p, request, e) < 0)
 		return -1;
 	return environment_make(p, request, e);
@@ -391,7 +392,7 @@ int plan_make_boot(struct plan *p, const struct boot_request *r, struct board *b
 	for (size_t i = 0; i < r->volume_count; i++)
 		if (plan_volume(p, &r->volumes[i], e) < 0)
 			return -1;
-	choose_workdir(p);
+	plan_choose_workdir(p);
 	return environment_make(p, &request, e);
 }
 

@@ -135,6 +135,8 @@ int plan_make_boot(struct plan *p, const struct boot_request *request, struct bo
  * the workspace is shown, and in the keeper, which knows no earlier either.
  */
 int plan_follow_workspace(struct plan *p, struct err *e);
+/* By --workdir and workspace_path. */
+void plan_choose_workdir(struct plan *p);
 /* The current directory may not be shown: an empty workspace takes its place. */
 void plan_empty_workspace(struct plan *p);
 /* Judges what is still to be judged. */

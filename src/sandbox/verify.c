@@ -105,6 +105,9 @@ static bool ids_are_users(const struct plan *p)
 	if (r != want || e != want || s != want || rg != want_gid || eg != want_gid ||
 	    sg != want_gid)
 		return false;
+	/* Without a capability 0 still owns most files; in most user namespaces it is an ordinary user. */
+	if (want == 0 && caps_own_all_ids())
+		return false;
 	/* An ordinary user cannot give up supplementary groups; as root they must be gone. */
 	return p->rootless || getgroups(0, NULL) == 0;
 }

@@ -69,6 +69,44 @@ class Process(cl.Case):
         else:
             self.assertEqual(set(ids.split()), {str(os.geteuid()), str(os.getegid())})
 
+    def test_path_follows_home(self):
+        script = 'mkdir -p ~/.local/bin; printf "#!/bin/sh\\necho mine" > ~/.local/bin/own-tool; '
+        script += "chmod +x ~/.local/bin/own-tool; echo $PATH; own-tool"
+        path, mine = self.out_("sh", "-c", script).splitlines()
+        self.assertEqual(mine, "mine")
+        self.assertNotIn("/home/user", path)
+
+    def test_what_was_asked_for_wins(self):
+        code = "import os; print(*(os.environ[k] for k in ('HOME', 'TMPDIR', 'PWD')), os.getcwd())"
+        given = ("--env", "HOME=/h", "--env", "TMPDIR=/t", "--env", "PATH=/usr/bin")
+        r = self.run_(*given, "--", "/usr/bin/env")
+        for pair in given[1::2]:
+            name = pair.split("=")[0]
+            self.assertEqual([x for x in r.out.splitlines() if x.startswith(name + "=")], [pair])
+        r = self.run_(*given, "--empty", "--workdir", "/usr", "--", *cl.py(code))
+        self.assertEqual(r.out, "/h /t /usr /usr\n", str(r))
+        pwd, cwd = self.run_("--empty", "--", *cl.py(code)).out.split()[2:]
+        self.assertEqual(pwd, cwd)
+
+    def test_pids_are_the_commands_own(self):
+        """The nanny is not one of them, wherever it is counted."""
+        code = (
+            "import os, time\n"
+            "n = 1\n"
+            "try:\n"
+            "    for _ in range(12):\n"
+            "        if os.fork() == 0: time.sleep(9); os._exit(0)\n"
+            "        n += 1\n"
+            "except OSError: pass\n"
+            "print(n)"
+        )
+        self.assertIn(self.record("--", "true")["pids_peak"], (1, None))
+        rec = self.record("--pids", "6", "--", *cl.py(code))
+        if "pids" in rec["layers"]["missing"]:
+            self.skipTest("no pids controller for this user; the record says so")
+        self.assertEqual((rec["stdout"], rec["limits_hit"]), ("6\n", ["pids"]))
+        self.assertIn(rec["pids_peak"], (6, None))
+
     def test_environment_and_fds(self):
         code = (
             "import os\n"
