@@ -4,6 +4,8 @@
 #include "base/err.h"
 #include "model/spec.h"
 
+#include <stdio.h>
+
 #define CLOCHE_VERSION "0.1.0"
 
 /* Exit status when cloche itself could not do its work. */
@@ -13,6 +15,8 @@ int cmd_run(int argc, char **argv);
 int cmd_code(int argc, char **argv);
 int cmd_shell(int argc, char **argv);
 int cmd_help(int argc, char **argv);
+/* All verbs, for those who named none. */
+void cli_print_overview(FILE *to);
 /* Executes cloched in our place for a verb that is its; argv from the program's name on. */
 int cli_run_helper(char **argv);
 
@@ -25,9 +29,10 @@ int cli_find_helper(const char *name, char *ret, size_t size);
 
 /*
  * Options into a spec. Stops at the first argument that is no option, or after "--"; returns its
- * index, or -1. With code_option, "-e" is not an option of the spec but returned through it.
+ * index, or -1. With for_code, "-e" is not an option of the spec but returned through it.
  */
 struct options {
+	const char *verb; /* whose help has them */
 	const char *code; /* `cloche code -e CODE` */
 	const char *lang; /* `cloche code --lang L` */
 	bool for_code;

@@ -96,7 +96,7 @@ int main(int argc, char **argv)
 
 	fill_streams();
 	if (argc < 2) {
-		cmd_help(1, argv);
+		cli_print_overview(stderr);
 		return EXIT_CLOCHE;
 	}
 	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)

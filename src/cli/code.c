@@ -159,7 +159,7 @@ static void search_workspace(struct sandbox_request *r)
 
 int cmd_code(int argc, char **argv)
 {
-	struct options o = {.for_code = true};
+	struct options o = {.verb = "code", .for_code = true};
 	struct sandbox_request request = {0};
 	struct placed_file files[MAX_PLACED] = {0};
 	struct sandbox_spec s;

@@ -77,6 +77,11 @@ static void print_code_help(void)
 	       "The language is --lang, or told by FILE's ending, or Python.\n\n");
 }
 
+void cli_print_overview(FILE *to)
+{
+	fputs(overview, to);
+}
+
 int cmd_help(int argc, char **argv)
 {
 	const char *topic = argc > 1 ? argv[1] : "";
@@ -91,7 +96,7 @@ int cmd_help(int argc, char **argv)
 	else if (*topic && !str_equal(topic, "help") && !str_equal(topic, "version")) {
 		return cli_run_helper((char *[]){argv[0], argv[1], "--help", NULL});
 	} else {
-		fputs(overview, stdout);
+		cli_print_overview(stdout);
 		return 0;
 	}
 	fputs(options_intro, stdout);

@@ -82,7 +82,7 @@ static const char *text_of(const json_t *object, const char *key)
 /* Our own options; what is left is for `cloche run`, and checked like there. */
 static int read_options(struct hook *h, int argc, char **argv, struct err *e)
 {
-	struct options o = {0};
+	struct options o = {.verb = "hook"};
 	struct list rest = {0};
 	int i, end;
 
@@ -99,7 +99,7 @@ static int read_options(struct hook *h, int argc, char **argv, struct err *e)
 	}
 	end = options_parse(&h->spec, (int)rest.count, rest.items, &o, e);
 	if (end >= 0 && (size_t)end < rest.count)
-		end = err_set(e, ERR_INVALID, "'%s' is no option; see `cloche help run`",
+		end = err_set(e, ERR_INVALID, "'%s' is no option; see `cloche help hook`",
 			      rest.items[end]);
 	list_done(&rest);
 	return end < 0 ? -1 : 0;

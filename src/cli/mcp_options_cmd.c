@@ -97,7 +97,7 @@ const char mcp_usage[] =
 
 int mcp_options_read(struct mcp_options *ret, int argc, char **argv, struct err *e)
 {
-	struct options o = {0};
+	struct options o = {.verb = "mcp"};
 	struct list rest = {0};
 	int i, end;
 

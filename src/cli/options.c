@@ -71,7 +71,9 @@ static int load_policy(struct sandbox_spec *s, const char *file, struct err *e)
 	close(pipe_fds[0]);
 	if (rc != 0 || n < 0 || n == (ssize_t)sizeof(pairs) || waitpid(pid, &status, 0) < 0)
 		return err_set(e, ERR_SYSTEM, "policy: cannot run %s", helper);
-	/* It has said why on stderr already. */
+	/* Then it says why instead. */
+	if (status != 0 && n > 0)
+		return err_field(e, ERR_INVALID, "policy", "policy: %.*s", (int)n, pairs);
 	if (status != 0)
 		return err_field(e, ERR_INVALID, "policy", "policy: %s cannot be used", file);
 	return apply_pairs(s, pairs, (size_t)n, e);
@@ -104,37 +106,66 @@ static const char *take_value(int argc, char **argv, int *i, const char *attache
 	return *i + 1 < argc ? argv[++*i] : NULL;
 }
 
-static int missing_value(const char *option, struct err *e)
+static int missing_value(const char *field, const char *option, struct err *e)
 {
-	return err_field(e, ERR_INVALID, option + strspn(option, "-"), "%s needs a value", option);
+	return err_field(e, ERR_INVALID, field, "%s needs a value", option);
+}
+
+/* Of an option that is not the spec's: what follows its name, or NULL if that is another one. */
+static const char *behind_name(const char *arg, const char *name)
+{
+	size_t len = strlen(name);
+
+	return str_starts(arg, name) && (!arg[len] || arg[len] == '=') ? arg + len : NULL;
 }
 
 /* Options that are the command line's own. 1: taken, 0: not one of them. */
 static int own_option(int argc, char **argv, int *i, struct options *o, struct err *e)
 {
-	const char *arg = argv[*i];
+	const char *arg = argv[*i], *rest;
 
 	if (str_equal(arg, "--help") || str_equal(arg, "-h")) {
 		o->help = true;
 		return 1;
 	}
-	if (str_equal(arg, "--no-daemon")) {
-		o->no_daemon = true;
+	if ((rest = behind_name(arg, "--no-daemon"))) {
+		if (*rest && !str_equal(rest, "=true") && !str_equal(rest, "=false"))
+			return err_field(e, ERR_INVALID, "no_daemon",
+					 "no_daemon: '%s' is neither true nor false", rest + 1);
+		o->no_daemon = !str_equal(rest, "=false");
 		return 1;
 	}
-	if (!o->for_code || !(str_equal(arg, "-e") || str_starts(arg, "--lang")))
+	if (!o->for_code)
 		return 0;
-	if (str_equal(arg, "-e")) {
-		o->code = take_value(argc, argv, i, NULL);
-		return o->code ? 1 : missing_value(arg, e);
+	if (str_starts(arg, "-e")) {
+		o->code = take_value(argc, argv, i, arg[2] ? arg + 2 + (arg[2] == '=') : NULL);
+		return o->code ? 1 : missing_value("code", arg, e);
 	}
-	if (arg[6] != '\0' && arg[6] != '=')
+	rest = behind_name(arg, "--lang");
+	if (!rest)
 		return 0;
-	o->lang = take_value(argc, argv, i, arg[6] ? arg + 7 : NULL);
-	return o->lang ? 1 : missing_value("--lang", e);
+	o->lang = take_value(argc, argv, i, *rest ? rest + 1 : NULL);
+	return o->lang ? 1 : missing_value("lang", arg, e);
 }
 
-static int long_option(struct sandbox_spec *s, int argc, char **argv, int *i, struct err *e)
+/* Named as options are: with dashes. */
+static int unknown_option(const struct options *o, const char *name, struct err *e)
+{
+	const char *near = spec_field_near(name);
+	char hint[64];
+
+	snprintf(hint, sizeof(hint), "%s", near ? near : "");
+	for (char *c = hint; *c; c++)
+		*c = *c == '_' ? '-' : *c;
+	if (near)
+		return err_field(e, ERR_INVALID, name, "unknown option --%s; did you mean --%s?",
+				 name, hint);
+	return err_field(e, ERR_INVALID, name, "unknown option --%s; see `cloche help %s`", name,
+			 o->verb);
+}
+
+static int long_option(struct sandbox_spec *s, int argc, char **argv, int *i,
+		       const struct options *o, struct err *e)
 {
 	const char *arg = argv[*i] + 2, *equals = strchr(arg, '=');
 	const struct field *f;
@@ -143,50 +174,51 @@ static int long_option(struct sandbox_spec *s, int argc, char **argv, int *i, st
 
 	snprintf(name, sizeof(name), "%.*s", equals ? (int)(equals - arg) : (int)strlen(arg), arg);
 	f = spec_field_find(name);
-	if (!f) {
-		const char *near = spec_field_near(name);
-
-		return err_field(e, ERR_INVALID, name, "unknown option --%s%s%s%s", name,
-				 near ? "; did you mean --" : "; see `cloche help run`",
-				 near ? near : "", near ? "?" : "");
-	}
+	if (!f)
+		return unknown_option(o, name, e);
 	if (f->type == FIELD_BOOL)
 		return apply(s, f->name, equals ? equals + 1 : "true", e);
 	value = take_value(argc, argv, i, equals ? equals + 1 : NULL);
-	return value ? apply(s, f->name, value, e) : missing_value(argv[*i], e);
+	return value ? apply(s, f->name, value, e) : missing_value(f->name, argv[*i], e);
 }
 
-static int short_option(struct sandbox_spec *s, int argc, char **argv, int *i, struct err *e)
+static int short_option(struct sandbox_spec *s, int argc, char **argv, int *i,
+			const struct options *o, struct err *e)
 {
 	const char *arg = argv[*i];
 	const struct field *f = arg[1] == 'e' ? spec_field_find("env") : find_letter(arg[1]);
 	const char *value;
 
 	if (!f)
-		return err_field(e, ERR_INVALID, arg, "unknown option %s; see `cloche help run`",
-				 arg);
+		return err_field(e, ERR_INVALID, arg + 1, "unknown option %s; see `cloche help %s`",
+				 arg, o->verb);
 	value = take_value(argc, argv, i, arg[2] ? arg + 2 + (arg[2] == '=') : NULL);
-	return value ? apply(s, f->name, value, e) : missing_value(arg, e);
+	return value ? apply(s, f->name, value, e) : missing_value(f->name, arg, e);
 }
 
+/* After an error it goes on, to find out whether the error is to be told as JSON. */
 int options_parse(struct sandbox_spec *s, int argc, char **argv, struct options *o, struct err *e)
 {
-	int i = 1;
+	struct err later;
+	int i = 1, end = 0;
 
 	for (; i < argc; i++) {
 		const char *arg = argv[i];
+		struct err *to = end < 0 ? &later : e;
 		int rc;
 
-		if (str_equal(arg, "--"))
-			return i + 1;
+		if (str_equal(arg, "--")) {
+			i++;
+			break;
+		}
 		if (arg[0] != '-' || arg[1] == '\0')
-			return i;
-		rc = own_option(argc, argv, &i, o, e);
+			break;
+		rc = own_option(argc, argv, &i, o, to);
 		if (rc == 0)
-			rc = arg[1] == '-' ? long_option(s, argc, argv, &i, e)
-					   : short_option(s, argc, argv, &i, e);
+			rc = arg[1] == '-' ? long_option(s, argc, argv, &i, o, to)
+					   : short_option(s, argc, argv, &i, o, to);
 		if (rc < 0)
-			return -1;
+			end = -1;
 	}
-	return i;
+	return end < 0 ? -1 : i;
 }

@@ -69,7 +69,7 @@ static size_t compiled_size(const struct policy *p)
 	return size;
 }
 
-/* For the launcher, which has no YAML parser: name NUL value NUL ..., ready for spec_set. */
+/* For the launcher, which has no YAML parser: name NUL value NUL ..., ready for spec_set; or why not. */
 static int compile(int argc, char **argv)
 {
 	struct policy p;
@@ -77,13 +77,13 @@ static int compile(int argc, char **argv)
 
 	(void)argc;
 	if (policy_load(argv[0], &p, &e) < 0) {
-		fprintf(stderr, "cloche: %s\n", e.msg);
-		return EXIT_CLOCHE;
+		printf("%s", e.msg);
+		return finish_output(EXIT_CLOCHE);
 	}
 	if (compiled_size(&p) > COMPILED_MAX) {
-		fprintf(stderr, "cloche: %s: more settings than a run can take\n", p.file);
+		printf("%s: more settings than a run can take", p.file);
 		policy_done(&p);
-		return EXIT_CLOCHE;
+		return finish_output(EXIT_CLOCHE);
 	}
 	for (size_t i = 0; i < p.names.count; i++)
 		printf("%s%c%s%c", p.names.items[i], '\0', p.values.items[i], '\0');

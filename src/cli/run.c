@@ -126,7 +126,7 @@ int run_and_report(const struct sandbox_request *request, bool show_interpreter,
 int cmd_run(int argc, char **argv)
 {
 	struct sandbox_request request = {0};
-	struct options o = {0};
+	struct options o = {.verb = "run"};
 	struct sandbox_spec s;
 	struct err e = {0};
 	int first, status;

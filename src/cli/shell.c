@@ -9,7 +9,7 @@
 int cmd_shell(int argc, char **argv)
 {
 	struct sandbox_request request = {0};
-	struct options o = {0};
+	struct options o = {.verb = "shell"};
 	struct sandbox_spec s;
 	struct err e = {0};
 	struct stat st;

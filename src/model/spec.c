@@ -131,14 +131,18 @@ const struct field *spec_field_find(const char *name)
 	return NULL;
 }
 
+/* Cut short, or mistyped. */
 const char *spec_field_near(const char *name)
 {
 	const char *best = NULL;
 	unsigned best_distance = 3;
+	size_t len = strlen(name);
 
 	for (size_t i = 0; i < spec_field_count; i++) {
 		unsigned d = str_distance(name, spec_fields[i].name);
 
+		if (len > 2 && strncmp(name, spec_fields[i].name, len) == 0)
+			d = 1;
 		if (d < best_distance) {
 			best_distance = d;
 			best = spec_fields[i].name;

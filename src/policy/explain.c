@@ -87,6 +87,8 @@ static void say_workspace(struct printer *p)
 		step(p, "workspace", "empty");
 	else if (s->workspace && !s->apply)
 		step(p, "workspace", "%s, writes go to it", dir);
+	else if (s->level == LEVEL_PROCESS)
+		step(p, "workspace", "%s, can be read, not written", dir);
 	else if (s->apply)
 		step(p, "workspace", "%s, copy-on-write, applied if the command succeeds", dir);
 	else
@@ -163,8 +165,10 @@ static void say_limits(struct printer *p)
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		const struct field *f = spec_field_find(rows[i].name);
 		bool set = spec_format(p->spec, f, buf, sizeof(buf));
+		bool void_here = p->spec->level == LEVEL_PROCESS && str_equal(f->name, "disk");
 
-		more(p, "%-13s %-10s %s", rows[i].name, set ? buf : rows[i].unset, rows[i].what);
+		more(p, "%-13s %-10s %s", rows[i].name, set ? buf : rows[i].unset,
+		     void_here ? "not enforced at this level, but for file_size" : rows[i].what);
 	}
 }
 
@@ -190,7 +194,10 @@ static void say_privileges(struct printer *p)
 							? &seccomp_profile_process
 							: &seccomp_profile_default;
 
-	step(p, "identity", "an ordinary user without groups; files above 2 are closed");
+	if (p->spec->level == LEVEL_PROCESS)
+		step(p, "identity", "a user id of its own if root starts it, else the caller's");
+	else
+		step(p, "identity", "an ordinary user without groups; files above 2 are closed");
 	step(p, "privileges", "every capability is dropped, no_new_privs");
 	step(p, "landlock", "as far as the kernel has it");
 	step(p, "seccomp", "profile %s@%s", profile->name, profile->digest);
@@ -218,9 +225,13 @@ static void say_layer_set(struct printer *p, const char *what, layer_set set)
 
 static void say_layers(struct printer *p)
 {
+	const layer_set namespaces =
+		LAYER_BIT(LAYER_ROOT + 1) - 1; /* and what is built with them */
 	layer_set all = LAYER_BIT(LAYER_COUNT) - 1;
 	layer_set required = p->spec->required_layers, optional = p->spec->optional_layers;
 
+	if (p->spec->level == LEVEL_PROCESS)
+		all &= ~(namespaces | LAYER_BIT(LAYER_DISK));
 	step(p, "layers", "each is tried from inside before the command starts");
 	say_layer_set(p, "without these it does not run", required);
 	say_layer_set(p, "named optional", optional);
@@ -265,6 +276,9 @@ void policy_explain(const struct policy *policy, FILE *to)
 	say_privileges(&p);
 	say_layers(&p);
 	say_guard(&p);
-	step(&p, "command", "%s", policy->spec.tty ? "on a terminal of its own" : "runs as pid 2");
+	step(&p, "command", "%s",
+	     policy->spec.level == LEVEL_PROCESS ? "runs; what it leaves behind is killed"
+	     : policy->spec.tty			 ? "on a terminal of its own"
+						 : "runs as pid 2");
 	say_rest(&p);
 }

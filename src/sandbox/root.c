@@ -697,6 +697,16 @@ static int open_shared_point(int root, const char *target, struct err *e)
 	return fd;
 }
 
+static int refuse_point(const struct bind *b, struct err *e)
+{
+	char why[sizeof(e->msg)];
+
+	snprintf(why, sizeof(why), "%s", e->msg);
+	return err_field(e, ERR_INVALID, "mount",
+			 "mount: target '%s' cannot be had (one below /mnt always can): %.300s",
+			 b->target, why);
+}
+
 static int make_point(const struct bind *b, int root, struct err *e)
 {
 	auto_close int parent = -1;
@@ -705,14 +715,14 @@ static int make_point(const struct bind *b, int root, struct err *e)
 
 	parent = skeleton_parent(root, b->target, &name, e);
 	if (parent < 0)
-		return err_wrap(e, "mount target %s (one below /mnt always works)", b->target);
+		return refuse_point(b, e);
 	if (S_ISDIR(b->source.st.st_mode))
 		at = skeleton_dir(parent, name, e);
 	else if (faccessat(parent, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
 		 skeleton_file(parent, name, "", 0, 0444, e) == 0)
 		at = sys_openat2(parent, name, O_PATH | O_CLOEXEC, RESOLVE_NO_SYMLINKS);
 	if (at < 0)
-		return err_wrap(e, "mount target %s (one below /mnt always works)", b->target);
+		return refuse_point(b, e);
 	return at;
 }
 

@@ -25,6 +25,10 @@ class Languages(cl.Case):
     def test_python_is_the_default(self):
         self.assertEqual(self.ok("code", "-e", "print(6 * 7)").out, "42\n")
 
+    def test_attached_code(self):
+        self.assertEqual(self.ok("code", "-eprint(6 * 7)").out, "42\n")
+        self.assertEqual(self.ok("code", "--lang=sh", "-eA=42; echo $A").out, "42\n")
+
     def check(self, lang):
         if not shutil.which(PROGRAMS.get(lang, lang), path=cl.SHELL_PATH):
             self.skipTest(lang + " is not installed")

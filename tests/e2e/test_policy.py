@@ -61,6 +61,19 @@ class Run(cl.Case):
         )
         self.assertEqual(r.out, "fromoption\n")
 
+    def test_the_record_says_why(self):
+        path = self.policy("timeout: 5s\nmemory: 12Q\n")
+        for policy, reason in (
+            (path, "p.yaml:2: memory: '12Q' is not a size; try 512M"),
+            (self.path("no-such.yaml"), "no-such.yaml: cannot open: No such file"),
+            ("no-such", "no shipped policy of this name"),
+        ):
+            rec = cl.record("--policy", policy, "--", "true", code=125)
+            self.assertEqual(rec["error"]["field"], "policy")
+            self.assertIn(reason, rec["error"]["message"])
+            self.assertEqual(rec["_err"].count("\n"), 1, rec["_err"])
+            self.assertIn(reason, rec["_err"])
+
     def test_mounts(self):
         self.write("data/a", "text")
         path = self.policy(
@@ -181,6 +194,13 @@ class Explain(cl.Case):
         self.assertGreater(len(r.out.splitlines()), 10)
         for word in ("seccomp", "namespace", "(?i)landlock", "capabilit"):
             self.assertRegex(r.out, word)
+
+    def test_level_process(self):
+        """Nothing that this level does not give."""
+        r = self.ok("policy", "explain", self.write("p.yaml", "level: process\n"))
+        for word in ("copy-on-write", "pid 2", "user_ns", "pid_ns"):
+            self.assertNotIn(word, r.out)
+        self.assertRegex(r.out, "disk .* not enforced")
 
     def test_invalid(self):
         path = self.write("p.yaml", "memroy: 77M\n")
