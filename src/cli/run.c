@@ -49,7 +49,8 @@ static const char *why_ended(const struct result *r, const struct sandbox_spec *
 {
 	switch (r->status) {
 	case STATUS_TIMEOUT:
-		snprintf(buf, size, "timed out after %llu ms, everything in it was killed",
+		snprintf(buf, size,
+			 "timed out after %llu ms, everything in it was killed (-t gives it more)",
 			 (unsigned long long)s->limits.timeout_ms);
 		return buf;
 	case STATUS_OOM:
@@ -58,7 +59,7 @@ static const char *why_ended(const struct result *r, const struct sandbox_spec *
 			 (unsigned long long)(s->limits.memory_bytes >> 20));
 		return buf;
 	case STATUS_CPU_TIME:
-		return "killed: it used up its processor time";
+		return "killed: it used up its processor time (--cpu-time gives it more)";
 	case STATUS_OUTPUT_LIMIT:
 		return "killed: it printed without end";
 	default:

@@ -392,6 +392,17 @@ class Everyday(cl.Case):
         if shutil.which("javac", path=cl.SHELL_PATH):
             self.assertEqual(self.sh("java Hello.java", timeout=60), "42\n")
 
+    def test_java_with_much_garbage(self):
+        """Told of the limit, as the manual says, it collects its garbage before it is killed."""
+        self.need_program("javac")
+        self.write(
+            "G.java",
+            "public class G { public static void main(String[] a) { long n = 0; "
+            "for (int i = 0; i < 30000; i++) n += new byte[100000].length; System.out.println(n); } }",
+        )
+        out = self.sh("java G.java", "--env", "JDK_JAVA_OPTIONS=-XX:MaxRAM=1G")
+        self.assertEqual(out, "3000000000\n")
+
     def test_compile_and_run_c(self):
         self.need_program("gcc")
         self.write("x.c", "#include <stdio.h>\nint main(void) { puts(\"built\"); }\n")

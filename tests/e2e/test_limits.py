@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import shlex
 import subprocess
 import time
 
@@ -32,6 +33,16 @@ class Memory(cl.Case):
             self.skipTest("where memory is watched, its allocations fail first")
         r = cl.run("run", "-m", "64M", "--", *cl.py(HOG, "300"))
         self.assertIn("more than its 64 MB of memory (-m gives it more)", r.err)
+
+    def test_java_is_to_be_told(self):
+        """Who runs Java, in whatever way, reads how it learns of the limit; nobody else does."""
+        if not cl.has_cgroup():
+            self.skipTest("where memory is watched, its allocations fail first")
+        hog = " ".join(map(shlex.quote, cl.py(HOG, "300")))
+        for script, count in ((hog, 0), ("true javac; " + hog, 1)):
+            rec = cl.record("-m", "64M", "--", "sh", "-c", script)
+            self.assertEqual(rec["status"], "oom", rec)
+            self.assertEqual(sum("JDK_JAVA_OPTIONS" in n for n in rec["notes"]), count, rec)
 
     def test_enough(self):
         rec = cl.record("--memory", "200M", "--", *cl.py(HOG, "100"), code=0)
