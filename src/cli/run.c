@@ -34,11 +34,20 @@ static void print_changes(const struct result *r, bool all)
 		fprintf(stderr, "cloche: %zu not applied\n", skipped);
 }
 
+/* What ended the run: told whether a person reads it or not. */
+static bool is_end(const struct result *r, const struct denial *d)
+{
+	return r->status == STATUS_OOM && str_equal(d->what, "limit") &&
+	       str_equal(d->target, "memory");
+}
+
 static void print_denials(const struct result *r)
 {
 	for (size_t i = 0; i < r->denial_count; i++) {
 		const struct denial *d = &r->denials[i];
 
+		if (is_end(r, d))
+			continue;
 		fprintf(stderr, "cloche: refused %s %s (%llu x, %s). %s\n", d->what, d->target,
 			(unsigned long long)d->count, d->rule, d->explain);
 	}
@@ -54,8 +63,10 @@ static const char *why_ended(const struct result *r, const struct sandbox_spec *
 			 (unsigned long long)s->limits.timeout_ms);
 		return buf;
 	case STATUS_OOM:
-		snprintf(buf, size,
-			 "killed: it used more than its %llu MB of memory (-m gives it more)",
+		for (size_t i = 0; i < r->denial_count; i++)
+			if (is_end(r, &r->denials[i]))
+				return r->denials[i].explain;
+		snprintf(buf, size, "It used more than its %llu MB of memory (-m gives it more).",
 			 (unsigned long long)(s->limits.memory_bytes >> 20));
 		return buf;
 	case STATUS_CPU_TIME:
@@ -82,7 +93,8 @@ void run_report(const struct result *r, const struct sandbox_spec *s)
 		fprintf(stderr, "cloche: %s: %s\n", s->argv.items[0],
 			r->exit_code == 127 ? "not found in the sandbox" : strerror(r->exec_errno));
 	if (why)
-		fprintf(stderr, "cloche: %s\n", why);
+		fprintf(stderr, "cloche: %s%s\n",
+			r->status == STATUS_OOM ? "killed for memory. " : "", why);
 	for (size_t i = 0; i < ARRAY_LEN(r->notes) && r->notes[i]; i++)
 		fprintf(stderr, "cloche: %s\n", r->notes[i]);
 	if (person)

@@ -26,7 +26,25 @@ static const struct {
 	{HIT_MEMORY, "memory", "--memory"},
 };
 
-static void explain_limit(const struct keeper *k, size_t row, struct denial *d)
+/* The cgroup is always full then: what helps is how large the largest was, and whether there were many. */
+static void explain_memory(const struct keeper *k, const struct result *r, struct denial *d)
+{
+	uint64_t limit = k->plan.spec->limits.memory_bytes, kills = k->stats.oom_kills;
+	char killed[48] = "";
+
+	if (kills)
+		snprintf(killed, sizeof(killed), ", %llu killed for it", (unsigned long long)kills);
+	d->count = kills ? kills : 1;
+	snprintf(d->explain, sizeof(d->explain),
+		 "It used all of its %llu MB of memory (largest process: %llu MB%s). If more is "
+		 "needed, ask for a larger --memory, such as -m %lluM%s.",
+		 (unsigned long long)limit >> 20, (unsigned long long)r->max_rss_bytes >> 20,
+		 killed, (unsigned long long)limit >> 19,
+		 r->max_rss_bytes < limit / 2 ? ", or run less at a time (make -j)" : "");
+}
+
+static void explain_limit(const struct keeper *k, const struct result *r, size_t row,
+			  struct denial *d)
 {
 	d->count = 1;
 	if (limit_rows[row].hit == HIT_PIDS && k->stats.pids_refused)
@@ -37,6 +55,8 @@ static void explain_limit(const struct keeper *k, size_t row, struct denial *d)
 	snprintf(d->explain, sizeof(d->explain),
 		 "The %s limit was reached. If more is needed, ask for a larger %s.",
 		 limit_rows[row].name, limit_rows[row].option);
+	if (limit_rows[row].hit == HIT_MEMORY)
+		explain_memory(k, r, d);
 }
 
 /* What the guard left in /tmp; everything inside is dead. It informs, and decides nothing. */
@@ -74,10 +94,12 @@ void denials_list(const struct keeper *k, struct result *r)
 {
 	const struct board *b = k->plan.board;
 	unsigned seen = b->denial_count < BOARD_DENIALS ? b->denial_count : BOARD_DENIALS;
+	/* Of those that end a run, the one that a caller has to understand to do better. */
+	unsigned hits = r->limits_hit | (r->status == STATUS_OOM ? HIT_MEMORY : 0);
 	struct guard_report guard = {0};
 
 	read_guard(k, &guard);
-	if (seen == 0 && !r->limits_hit && k->plan.spec->guard == GUARD_OFF)
+	if (seen == 0 && !hits && k->plan.spec->guard == GUARD_OFF)
 		return;
 	r->denials =
 		must_alloc(calloc(seen + guard.count + ARRAY_LEN(limit_rows), sizeof(*r->denials)));
@@ -87,7 +109,7 @@ void denials_list(const struct keeper *k, struct result *r)
 		explain_denial(denials_profile(&k->plan), &b->denials[i], d);
 	}
 	for (size_t i = 0; i < ARRAY_LEN(limit_rows); i++)
-		if (r->limits_hit & limit_rows[i].hit)
-			explain_limit(k, i, &r->denials[r->denial_count++]);
+		if (hits & limit_rows[i].hit)
+			explain_limit(k, r, i, &r->denials[r->denial_count++]);
 	list_guard(k, &guard, r);
 }

@@ -32,7 +32,20 @@ class Memory(cl.Case):
         if not cl.has_cgroup():
             self.skipTest("where memory is watched, its allocations fail first")
         r = cl.run("run", "-m", "64M", "--", *cl.py(HOG, "300"))
-        self.assertIn("more than its 64 MB of memory (-m gives it more)", r.err)
+        says = r"It used all of its 64 MB of memory \(largest process: \d+ MB, 1 killed for it\)\. .* -m 128M\."
+        self.assertRegex(r.err, r"(?m)^cloche: killed for memory\. " + says)
+        rec = cl.record("-m", "64M", "--", *cl.py(HOG, "300"), code=137)
+        found = [d for d in rec["denials"] if d["target"] == "memory"]
+        self.assertEqual((len(found), found[0]["what"], found[0]["count"]), (1, "limit", 1))
+        self.assertRegex(found[0]["explain"], says)
+
+    def test_the_message_tells_of_many(self):
+        """A make with too many jobs: how large each was is what one has to know."""
+        if not cl.has_cgroup():
+            self.skipTest("where memory is watched, its allocations fail first")
+        hog = "%s -c 'x = b\"x\" * (30 << 20); import time; time.sleep(2)' &" % cl.PYTHON
+        r = cl.run("run", "-m", "128M", "--", "sh", "-c", hog * 6 + " wait; exit 1")
+        self.assertRegex(r.err, r"largest process: [34]\d MB, \d+ killed for it.*-m 256M, or run less at a time")
 
     def test_java_is_to_be_told(self):
         """Who runs Java, in whatever way, reads how it learns of the limit; nobody else does."""
