@@ -44,7 +44,9 @@ int options_parse(struct sandbox_spec *s, int argc, char **argv, struct options 
 /* Runs the finished spec and reports; the exit status of the program. */
 struct sandbox_request;
 struct result;
-int run_and_report(const struct sandbox_request *request, bool show_interpreter, bool no_daemon);
+struct language;
+int run_and_report(const struct sandbox_request *request, const struct language *language,
+		   bool no_daemon);
 /* For people: what they would otherwise wonder about, on stderr. */
 void run_report(const struct result *r, const struct sandbox_spec *s);
 /* In a sandbox that this user's daemon has ready; false: not like that, and nothing was printed. */

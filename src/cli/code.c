@@ -123,25 +123,25 @@ static size_t place_guard(const struct sandbox_spec *s, struct placed_file *file
  * The code goes in as a file of its own, never as part of a command line or script. A traceback
  * then names it as the caller does: by its own base name.
  */
-static int place_code(struct sandbox_spec *s, const struct options *o, const char *file,
-		      struct placed_file *ret, struct err *e)
+static const struct language *place_code(struct sandbox_spec *s, const struct options *o,
+					 const char *file, struct placed_file *ret, struct err *e)
 {
 	const struct language *l = choose_language(o, o->code ? NULL : file, e);
 
 	if (!l)
-		return -1;
+		return NULL;
 	ret->mode = 0644;
 	ret->path = str_format("/run/code/main%s", l->ending);
 	if (o->code) {
 		ret->data = str_copy(o->code);
 		ret->size = strlen(o->code);
 	} else if (read_code(s, file, ret, e) < 0) {
-		return -1;
+		return NULL;
 	}
 	if (s->guard != GUARD_OFF)
-		return guard_code(s, l, ret->path, e);
+		return guard_code(s, l, ret->path, e) < 0 ? NULL : l;
 	language_command(l, ret->path, &s->argv);
-	return 0;
+	return l;
 }
 
 /* Modules of the workspace can be imported, as if the code lay there. */
@@ -165,6 +165,7 @@ int cmd_code(int argc, char **argv)
 	struct sandbox_spec s;
 	struct err e = {0};
 	const char *file = "-";
+	const struct language *language = NULL;
 	int first, status;
 
 	spec_init(&s);
@@ -173,7 +174,9 @@ int cmd_code(int argc, char **argv)
 		return cmd_help(2, (char *[]){"help", "code", NULL});
 	if (first >= 0 && !o.code && first < argc)
 		file = argv[first++];
-	if (first < 0 || spec_finish(&s, &e) < 0 || place_code(&s, &o, file, &files[0], &e) < 0)
+	if (first >= 0 && spec_finish(&s, &e) == 0)
+		language = place_code(&s, &o, file, &files[0], &e);
+	if (!language)
 		return cli_fail_spec(&s, &e);
 	for (int i = first; i < argc; i++)
 		list_add(&s.argv, argv[i]);
@@ -182,7 +185,7 @@ int cmd_code(int argc, char **argv)
 	request.files = files;
 	request.file_count = place_guard(&s, files);
 	search_workspace(&request);
-	status = run_and_report(&request, true, o.no_daemon);
+	status = run_and_report(&request, language, o.no_daemon);
 	list_done(&request.extra_env);
 	free(files[0].data);
 	for (size_t i = 0; i < request.file_count; i++)

@@ -3,6 +3,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "model/guard.h"
+#include "model/language.h"
 #include "sandbox/sandbox.h"
 
 #include <stdio.h>
@@ -111,7 +112,17 @@ void run_report(const struct result *r, const struct sandbox_spec *s)
 		fprintf(stderr, "cloche: cannot write its output: %s\n", strerror(r->output_errno));
 }
 
-int run_and_report(const struct sandbox_request *request, bool show_interpreter, bool no_daemon)
+static void note(struct result *r, const char *text)
+{
+	for (size_t i = 0; i + 1 < ARRAY_LEN(r->notes); i++)
+		if (!r->notes[i]) {
+			r->notes[i] = text;
+			return;
+		}
+}
+
+int run_and_report(const struct sandbox_request *request, const struct language *language,
+		   bool no_daemon)
 {
 	const struct sandbox_spec *s = request->spec;
 	struct result r = {0};
@@ -123,8 +134,10 @@ int run_and_report(const struct sandbox_request *request, bool show_interpreter,
 	sandbox_fault_stack_in();
 	if (sandbox_run(request, &r, &e) < 0)
 		return cli_fail_spec(s, &e);
-	if (show_interpreter && !r.exec_errno)
+	if (language && !r.exec_errno)
 		r.interpreter = r.exec_path;
+	if (language)
+		note(&r, language_note(language, r.exit_code));
 	status = r.apply_failed || r.output_errno ? EXIT_CLOCHE : result_exit_status(&r);
 	if (!s->json)
 		run_report(&r, s);
@@ -154,7 +167,7 @@ int cmd_run(int argc, char **argv)
 		list_add(&s.argv, argv[i]);
 	request.spec = &s;
 	request.own_argv = argv - 1; /* from the program's name on */
-	status = run_and_report(&request, false, o.no_daemon);
+	status = run_and_report(&request, NULL, o.no_daemon);
 	spec_done(&s);
 	return status;
 }

@@ -33,7 +33,7 @@ int cmd_shell(int argc, char **argv)
 	list_add(&s.argv, stat("/bin/bash", &st) == 0 ? "/bin/bash" : "/bin/sh");
 	request.spec = &s;
 	request.own_argv = argv - 1; /* from the program's name on */
-	status = run_and_report(&request, false, true);
+	status = run_and_report(&request, NULL, true);
 	spec_done(&s);
 	return status;
 }

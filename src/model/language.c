@@ -55,3 +55,11 @@ void language_command(const struct language *l, const char *file, struct list *a
 		list_add(argv, l->program[i]);
 	list_add(argv, file);
 }
+
+const char *language_note(const struct language *l, int status)
+{
+	if (str_equal(l->name, "typescript") && status == 9)
+		return "Node.js ends with status 9 if it does not know an option: TypeScript needs "
+		       "22.6 or later.";
+	return NULL;
+}

@@ -22,3 +22,5 @@ const struct language *language_find(const char *name, const char *field, struct
 const struct language *language_of_ending(const char *ending);
 /* Interpreter, its arguments, file. */
 void language_command(const struct language *l, const char *file, struct list *argv);
+/* What an exit status tells of the interpreter rather than of the code, for people; NULL: nothing. */
+const char *language_note(const struct language *l, int status);

@@ -58,6 +58,22 @@ class Languages(cl.Case):
         for lang in ("python", "bash", "node", "perl"):
             self.assertIn(lang, r.err)
 
+    def test_typescript(self):
+        """It runs, or the reason is told: an older Node.js only says that it does not know an option."""
+        if not shutil.which("node", path=cl.SHELL_PATH):
+            self.skipTest("no node here")
+        code = "const n: number = 42; console.log(n)"
+        rec = cl.record("--lang", "typescript", "-e", code, verb="code")
+        r = cl.run("code", "--lang", "ts", "-e", code)
+        if rec["exit_code"] == 0:
+            self.assertEqual((rec["stdout"], rec["notes"]), ("42\n", []))
+        else:
+            self.assertEqual(rec["exit_code"], 9)
+            self.assertRegex(" ".join(rec["notes"]), "TypeScript needs 22")
+            self.assertRegex(r.err, "(?m)^cloche: Node.js .*TypeScript needs 22")
+        rec = cl.record("-e", "raise SystemExit(9)", verb="code")
+        self.assertEqual((rec["exit_code"], rec["notes"]), (9, []))
+
     def test_not_installed(self):
         for lang, program in (("ruby", "ruby"), ("php", "php"), ("lua", "lua")):
             if not shutil.which(program, path=cl.SHELL_PATH):
