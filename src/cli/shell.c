@@ -13,10 +13,15 @@ int cmd_shell(int argc, char **argv)
 	struct sandbox_spec s;
 	struct err e = {0};
 	struct stat st;
+	bool has_bash;
 	int first, status;
 
 	spec_init(&s);
-	first = options_parse(&s, argc, argv, &o, &e);
+	has_bash = stat("/bin/bash", &st) == 0;
+	/* There is no bashrc to say where one is. A later --env wins. */
+	first = has_bash ? spec_set(&s, "env", "PS1=\\u@\\h:\\w\\$ ", &e) : 0;
+	if (first == 0)
+		first = options_parse(&s, argc, argv, &o, &e);
 	if (o.help)
 		return cmd_help(2, (char *[]){"help", "shell", NULL});
 	if (first >= 0 && first < argc) {
@@ -30,7 +35,7 @@ int cmd_shell(int argc, char **argv)
 	if (first < 0 || spec_set(&s, "tty", "true", &e) < 0 || spec_finish(&s, &e) < 0 ||
 	    guard_refuse(&s, &e) < 0)
 		return cli_fail(&e);
-	list_add(&s.argv, stat("/bin/bash", &st) == 0 ? "/bin/bash" : "/bin/sh");
+	list_add(&s.argv, has_bash ? "/bin/bash" : "/bin/sh");
 	request.spec = &s;
 	request.own_argv = argv - 1; /* from the program's name on */
 	status = run_and_report(&request, NULL, true);

@@ -283,7 +283,8 @@ static const struct {
 	enum unmapped what;
 	const char *text;
 } unmapped_notes[] = {
-	{UNMAPPED_WORKSPACE, "The workspace's file system" UNMAPPED},
+	{UNMAPPED_WORKSPACE, "The workspace's file system" UNMAPPED
+			     " Nor can anything be changed in directories that it has."},
 	{UNMAPPED_MOUNT, "The file system of what a mount shows" UNMAPPED},
 	{UNMAPPED_ROOT, "The image's file system" UNMAPPED},
 };

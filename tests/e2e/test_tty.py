@@ -1,6 +1,7 @@
 """--tty and `cloche shell`: a real terminal inside; and what cloche says on the caller's terminal."""
 
 import os
+import re
 import termios
 import time
 
@@ -208,6 +209,19 @@ class Shell(cl.Case):
         t.send("uname -n; exit\n")
         t.expect("inner\r?\n")
         self.assertEqual(t.close(), 0)
+
+    def test_prompt_says_where_one_is(self):
+        if not os.path.exists("/bin/bash"):
+            self.skipTest("there is no bash")
+        for options, prompt in (
+            ((), "user@cloche:%s[$] $" % re.escape(self.dir)),
+            (("--env", "PS1=mine> "), "mine> $"),
+        ):
+            t = cl.Terminal("shell", *options)
+            self.addCleanup(t.stop)
+            t.expect(prompt)
+            t.send("exit\n")
+            self.assertEqual(t.close(), 0)
 
     def test_job_control(self):
         t = cl.Terminal("shell")

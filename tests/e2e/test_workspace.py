@@ -1,5 +1,6 @@
 """--workspace, where writes go through, and --apply, which writes back what may be written."""
 
+import json
 import os
 import stat
 
@@ -11,6 +12,22 @@ def sh(script):
 
 
 class Workspace(cl.Case):
+    def test_file_system_that_cannot_map_ids(self):
+        """Files of an overlay are nobody's for root's sandbox; the note says what that means."""
+        self.need_root("mounts in a namespace of its own")
+        for name in ("low/sub", "up", "wrk", "over"):
+            self.mkdir(name)
+        script = (
+            'cd "$1" && mount -t overlay -o lowerdir=low,upperdir=up,workdir=wrk o over && cd over && '
+            '"$2" run --json -- sh -c "echo x > new && echo y > sub/new"'
+        )
+        r = cl.command("unshare", "-m", "sh", "-c", script, "sh", self.dir, cl.CLOCHE)
+        rec = json.loads(r.out)
+        if not rec["notes"]:
+            self.skipTest("this kernel maps ids on overlays")
+        self.assertIn("sub/new: Permission denied", rec["stderr"])
+        self.assertRegex(rec["notes"][0], "changed in directories that it has")
+
     def test_writes_through(self):
         self.write("ws/a.txt", "before")
         r = self.ok("run", "-w", "ws", *sh("cat a.txt; echo after > a.txt; echo new > b; pwd"))
