@@ -35,6 +35,15 @@ class Plain(harness.Case):
                     error = self.assertError(box.exec(**what, **{field: value}), 404, "not_found", field)
                     self.assertIn(value, error["message"])
 
+    def test_what_programs_need_of_the_system(self):
+        """The same of /etc and /var/lib as for `cloche run`, whether the root can be written or not."""
+        look = "find /etc /var/lib -maxdepth 3 -not -path '*/certs/*' | sort; cat /etc/php/*/cli/conf.d/* 2>/dev/null; true"
+        plain = harness.cl.run("run", "--empty", "--", "sh", "-c", look, cwd="/").out
+        self.assertIn("/var/lib\n", plain)
+        for root in ("ro", "overlay") if harness.ROOT else ("ro",):
+            with self.subTest(root):
+                self.assertEqual(self.box(root=root).sh(look)["stdout"], plain)
+
     def test_binary(self):
         data = bytes(range(256)) * 300
         box = self.box()
