@@ -3,6 +3,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "kern/seccomp.h"
+#include "sandbox/advice.h"
 #include "sandbox/beneath.h"
 #include "sandbox/capture.h"
 #include "sandbox/changes.h"
@@ -262,21 +263,6 @@ static int collect_files(struct keeper *k, struct result *r, struct err *e)
 
 /* ---- all of it ---- */
 
-/* It sizes its heap by the machine's memory, and collects no garbage before that is full. */
-static void note_java(struct plan *p)
-{
-	static const char *const words[] = {"java", "mvn", "gradle"};
-	const struct list *argv = &p->spec->argv;
-
-	for (size_t i = 0; i < argv->count; i++)
-		for (size_t k = 0; k < ARRAY_LEN(words); k++)
-			if (strstr(argv->items[i], words[k])) {
-				plan_note(p, "Java does not see the memory limit. Tell it, as with "
-					     "--env JDK_JAVA_OPTIONS=-XX:MaxRAM=1G.");
-				return;
-			}
-}
-
 #define UNMAPPED " cannot map ids: files that only their owner may read cannot be read inside."
 
 static const struct {
@@ -309,8 +295,7 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 		cgroup_read_stats(&k->cgroup, &k->stats);
 	measure(k, r);
 	judge_memory(k, r);
-	if (r->status == STATUS_OOM)
-		note_java(p);
+	advice_note(p, r);
 	look_for_large_files(k, r);
 	stream_finish(&k->out, &r->out);
 	stream_finish(&k->err, &r->err);

@@ -84,6 +84,20 @@ class ExitStatus(cl.Case):
             self.assertEqual(cl.record("--", "sh", "-c", script)["_code"], code)
         self.assertEqual(cl.record("-t", "200ms", "--", "sleep", "9")["_code"], 124)
 
+    def test_not_found_says_what_may_help(self):
+        self.write("bin/only-here", "#!/bin/sh\n", 0o755)
+        env = cl.caller_env(PATH=self.path("bin") + ":" + cl.SHELL_PATH)
+        for command, says in (
+            (["echo hi && ls"], "sh -c"),
+            (["only-here"], "--tools"),
+            (["nowhere-at-all"], None),
+            (["./echo hi", "x"], None),
+        ):
+            rec = cl.record("--", *command, env=env, code=127)
+            self.assertEqual(len(rec["notes"]), 2 if says else 1, rec)
+            self.assertIn(says or "not found", rec["notes"][-1])
+        self.assertIn("sh -c", cl.run("run", "ls -l").err)
+
     def test_not_found_with_json(self):
         """Nothing ran, so there is no record that could be taken for a run's."""
         r = cl.run("run", "--json", "--", "no-such-program")
