@@ -288,19 +288,34 @@ const char *exchange_arg(const struct exchange *x, const char *name)
 	return NULL;
 }
 
-int exchange_arg_uint(const struct exchange *x, const char *name, uint64_t dflt, uint64_t max,
+static int arg_number(const struct exchange *x, const char *name,
+		      int (*parse)(const char *s, uint64_t *ret, struct err *e), uint64_t max,
 		      uint64_t *ret, struct err *e)
 {
 	const char *value = exchange_arg(x, name);
 	struct err inner = {0};
-	uint64_t n = dflt;
+	uint64_t n = *ret;
 
-	if (value && parse_count(value, &n, &inner) < 0)
+	if (value && parse(value, &n, &inner) < 0)
 		return err_field(e, ERR_INVALID, name, "%s: %.300s", name, inner.msg);
 	if (value && n > max)
 		return err_field(e, ERR_INVALID, name, "%s: '%.40s' is too large", name, value);
 	*ret = n;
 	return 0;
+}
+
+int exchange_arg_uint(const struct exchange *x, const char *name, uint64_t dflt, uint64_t max,
+		      uint64_t *ret, struct err *e)
+{
+	*ret = dflt;
+	return arg_number(x, name, parse_count, max, ret, e);
+}
+
+int exchange_arg_time(const struct exchange *x, const char *name, uint64_t dflt_ms, uint64_t max_ms,
+		      uint64_t *ret_ms, struct err *e)
+{
+	*ret_ms = dflt_ms;
+	return arg_number(x, name, parse_time, max_ms, ret_ms, e);
 }
 
 bool exchange_arg_flag(const struct exchange *x, const char *name)
@@ -371,7 +386,7 @@ static enum MHD_Result discard(struct exchange_inside *in, size_t *size)
 	in->discarded += *size;
 	*size = 0;
 	/* An answer is out already: whoever still sends after that is not listening. */
-	return in->midway && in->discarded > BIG_MAX ? MHD_NO : MHD_YES;
+	return in->midway && in->discarded > LATE_MAX ? MHD_NO : MHD_YES;
 }
 
 static enum MHD_Result keep(struct exchange *x, const char *data, size_t *size)

@@ -104,6 +104,8 @@ static bool has_type(const json_t *v, enum body_type type)
 	switch (type) {
 	case BODY_TEXT:
 		return is_text(v);
+	case BODY_WORD:
+		return is_text(v) || (json_is_integer(v) && json_integer_value(v) >= 0);
 	case BODY_COUNT:
 		return json_is_integer(v) && json_integer_value(v) >= 0;
 	case BODY_TIME:
@@ -126,6 +128,7 @@ static bool has_type(const json_t *v, enum body_type type)
 static int check_value(const struct body_field *f, const json_t *v, struct err *e)
 {
 	static const char *const wants[] = {"a string",
+					    "a string or a whole number",
 					    "a whole number",
 					    "seconds or a time like \"500ms\"",
 					    "true or false",

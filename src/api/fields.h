@@ -24,6 +24,7 @@
 
 enum body_type {
 	BODY_TEXT,  /* a string */
+	BODY_WORD,  /* a string, or a whole number for it */
 	BODY_COUNT, /* a whole number >= 0 */
 	BODY_TIME,  /* seconds as a number, or "500ms" */
 	BODY_FLAG,  /* true or false */

@@ -159,6 +159,9 @@ const char *exchange_arg(const struct exchange *x, const char *name);
 /* A whole number of the query; dflt if it is not there. Refused (-1, e) if it is something else. */
 int exchange_arg_uint(const struct exchange *x, const char *name, uint64_t dflt, uint64_t max,
 		      uint64_t *ret, struct err *e);
+/* The same for times: seconds, or "500ms". */
+int exchange_arg_time(const struct exchange *x, const char *name, uint64_t dflt_ms, uint64_t max_ms,
+		      uint64_t *ret_ms, struct err *e);
 /* "1", "true", "yes" or nothing behind the name. */
 bool exchange_arg_flag(const struct exchange *x, const char *name);
 /* Does the Accept header name this type? */

@@ -30,6 +30,7 @@
 #define BUFFERED_MAX (512u << 20) /* all bodies held in memory at one time */
 #define JSON_DEPTH 64
 #define DISCARD_MAX (256u << 10) /* what is read and thrown away to keep a connection usable */
+#define LATE_MAX (128u << 20)	 /* sent by a client that has not looked at its answer yet */
 #define DOORS_MAX 8
 #define POUR_MIN (1 << 20)
 #define COUNTED_MIN (64u << 10) /* held for a client; what is less is bounded by the connections */

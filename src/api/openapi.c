@@ -17,6 +17,8 @@ static json_t *type_schema(const struct body_field *f)
 		return json_pack("{s:s}", "type", "string");
 	case BODY_COUNT:
 		return json_pack("{s:s, s:i}", "type", "integer", "minimum", 0);
+	case BODY_WORD:
+		return json_pack("{s:[{s:s},{s:s}]}", "oneOf", "type", "integer", "type", "string");
 	case BODY_TIME:
 		return json_pack("{s:[{s:s},{s:s}]}", "oneOf", "type", "number", "type", "string");
 	case BODY_FLAG:

@@ -151,8 +151,8 @@ json_t *exchange_error_body(int status, const struct err *e)
 	json_t *inner = json_pack("{s:s, s:o}", "kind", name_of(status, e), "message",
 				  text_json(e->msg, strlen(e->msg)));
 
-	if (e->field[0])
-		json_object_set_new(inner, "field", text_json(e->field, strlen(e->field)));
+	json_object_set_new(inner, "field",
+			    e->field[0] ? text_json(e->field, strlen(e->field)) : json_null());
 	return json_pack("{s:o}", "error", inner);
 }
 

@@ -112,6 +112,31 @@ static void allow(const struct door *d, const char *path, char *list, size_t siz
 						d->routes[i].method);
 }
 
+static bool is_below(const char *path, const char *top)
+{
+	size_t len = strlen(top);
+
+	return str_starts(path, top) && (!path[len] || path[len] == '/');
+}
+
+/* Nobody has it. Below /v1 errors have REST's form, whoever else would have answered. */
+static int refuse_path(struct exchange *x, int *ret_status, struct err *e)
+{
+	static const char *const planned[] = {"/v1/agents", "/v1/trust", "/v1/tools",
+					      "/mcp/agents"};
+	const struct server *s = x->inside->server;
+	bool later = false;
+
+	for (size_t i = 0; i < ARRAY_LEN(planned); i++)
+		later = later || is_below(x->path, planned[i]);
+	for (size_t i = 0; i < s->door_count; i++)
+		if (s->doors[i]->id == DOOR_REST && (later || is_below(x->path, "/v1")))
+			x->door = s->doors[i];
+	*ret_status = later ? 501 : 404;
+	return later ? err_set(e, ERR_UNSUPPORTED, "agents and tool calls are not built yet")
+		     : err_set(e, ERR_NOT_FOUND, "there is nothing at this path");
+}
+
 static int find_route(struct exchange *x, int *ret_status, struct err *e)
 {
 	const struct server *s = x->inside->server;
@@ -138,9 +163,9 @@ static int find_route(struct exchange *x, int *ret_status, struct err *e)
 				       : err_set(e, ERR_INVALID, "the path is not well encoded");
 		}
 	}
-	*ret_status = near ? 405 : 404;
 	if (!near)
-		return err_set(e, ERR_NOT_FOUND, "there is nothing at this path");
+		return refuse_path(x, ret_status, e);
+	*ret_status = 405;
 	x->door = near;
 	allow(near, x->path, methods, sizeof(methods));
 	exchange_set_header(x, "Allow", methods);

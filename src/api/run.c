@@ -7,6 +7,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "model/language.h"
+#include "policy/config.h"
 #include "wire/guest.h"
 
 #include <assert.h>
@@ -518,6 +519,8 @@ static int put_guard(struct run *r, const struct sandbox_spec *s, struct err *e)
 
 static int read_body(struct run *r, struct create_options *o, struct err *e)
 {
+	uint64_t most_ms = r->api->config->max_ttl_ms;
+
 	if (body_check(r->body, &v1_run_table, e) < 0 || read_files(r, e) < 0 ||
 	    read_command(r, e) < 0)
 		return -1;
@@ -535,6 +538,10 @@ static int read_body(struct run *r, struct create_options *o, struct err *e)
 	o->transient = true;
 	o->idle_ms = 0;
 	o->ttl_ms = r->r.timeout_ms ? r->r.timeout_ms + GRACE_MS : 0;
+	/* It lives as long as its command may run, so a bound to the one is one to the other. */
+	if (most_ms && o->ttl_ms > most_ms)
+		return err_field(e, ERR_INVALID, "timeout", "timeout: at most %llu s here",
+				 (unsigned long long)(most_ms - GRACE_MS) / 1000);
 	return body_bytes(r->body, "stdin", "stdin_base64", &r->input, &r->input_len, e);
 }
 

@@ -17,7 +17,7 @@ static const struct body_field stdin_fields[] = {
 const struct body_table v1_stdin_table = {stdin_fields, ARRAY_LEN(stdin_fields), BODY_ALONE};
 
 static const struct body_field signal_fields[] = {
-	{"signal", BODY_TEXT, 0, "TERM (default), KILL, INT ... or a number in quotes", NULL},
+	{"signal", BODY_WORD, 0, "TERM (default), KILL, INT ... or a number", NULL},
 	{"tree", BODY_FLAG, 0, "all of its descendants as well", NULL},
 };
 const struct body_table v1_signal_table = {signal_fields, ARRAY_LEN(signal_fields), BODY_ALONE};
@@ -139,13 +139,16 @@ static int read_signal(const char *name, int *ret, struct err *e)
 static void signal_exec(struct exchange *x, struct sandbox *s)
 {
 	const char *name = body_text(x->json, "signal");
+	char number[24];
 	struct err e = {0};
 	uint32_t eid;
 	int sig = 0;
 
 	if (!read_eid(x, &eid))
 		return;
-	if (read_signal(name ? name : "TERM", &sig, &e) < 0)
+	snprintf(number, sizeof(number), "%llu",
+		 (unsigned long long)body_count(x->json, "signal", SIGTERM));
+	if (read_signal(name ? name : number, &sig, &e) < 0)
 		exchange_error(x, &e);
 	else
 		sandbox_signal(s, eid, sig, body_flag(x->json, "tree"), v1_answer_empty, x);

@@ -39,14 +39,37 @@ const struct body_table v1_chmod_table = {chmod_fields, ARRAY_LEN(chmod_fields),
 
 /* ---- arguments ---- */
 
+/* Without components that are ".", since the names of entries are made of it. */
+static void drop_dots(char *path)
+{
+	char *to = path;
+
+	for (const char *at = path; *at;) {
+		size_t slashes = strspn(at, "/"), len = strcspn(at + slashes, "/");
+
+		if (!(len == 1 && at[slashes] == '.')) {
+			memmove(to, at, slashes + len);
+			to += slashes + len;
+		} else if (at[slashes + len] == '/' && !at[slashes + len + 1]) {
+			len++;
+		}
+		at += slashes + len;
+	}
+	if (to == path)
+		*to++ = '/';
+	*to = '\0';
+}
+
 /* Relative paths are in the workspace, or where a sandbox elsewhere begins. */
 void v1_pack_path(struct buf *b, const struct sandbox *s, const char *path)
 {
 	const struct sandbox_spec *spec = sandbox_spec(s);
 	const char *base = spec->provider == PROVIDER_NS ? "/workspace" : spec->workdir;
-	auto_free char *whole = str_format("%s/%s", base, path);
+	auto_free char *whole = path[0] == '/' ? str_copy(path)
+					       : str_format("%s%s%s", base, *path ? "/" : "", path);
 
-	pack_str(b, path[0] == '/' ? path : path[0] ? whole : base);
+	drop_dots(whole);
+	pack_str(b, whole);
 }
 
 const char *v1_path(struct exchange *x)

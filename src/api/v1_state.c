@@ -120,11 +120,11 @@ void v1_wait(struct exchange *x)
 	struct sandbox *s = v1_sandbox(x);
 	struct waiting *w;
 	struct err e = {0};
-	uint64_t seconds;
+	uint64_t most_ms;
 
 	if (!s)
 		return;
-	if (exchange_arg_uint(x, "timeout", 30, 3600, &seconds, &e) < 0) {
+	if (exchange_arg_time(x, "timeout", 30000, 3600000, &most_ms, &e) < 0) {
 		exchange_error(x, &e);
 		return;
 	}
@@ -137,12 +137,12 @@ void v1_wait(struct exchange *x)
 	w->s = sandbox_hold(s);
 	w->state = exchange_arg(x, "state");
 	w->timer = (struct loop_timer){.call = answer_waiting, .arg = w};
-	if (is_there(w) || !seconds) {
+	if (is_there(w) || !most_ms) {
 		answer_waiting(w);
 		return;
 	}
 	w->waiter = sandbox_wait(s, on_state, w);
-	loop_timer_set(x->api->loop, &w->timer, seconds * 1000);
+	loop_timer_set(x->api->loop, &w->timer, most_ms);
 	exchange_on_gone(x, answer_waiting, w);
 }
 

@@ -22,7 +22,8 @@ int cli_run_helper(char **argv);
 
 /* Prints "cloche: MESSAGE" to stderr and returns EXIT_CLOCHE. */
 int cli_fail(const struct err *e);
-/* The same; with --json also {"error":{...}} to stdout, where the record would be. */
+/* The same, and {"error":{...}} to stdout, where the record would be; the second only with --json. */
+int cli_fail_json(const struct err *e);
 int cli_fail_spec(const struct sandbox_spec *s, const struct err *e);
 /* Path of another of our programs: beside our own executable, else where each is installed. */
 int cli_find_helper(const char *name, char *ret, size_t size);

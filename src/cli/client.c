@@ -115,8 +115,9 @@ int client_error(struct http *h, const struct http_response *r, struct err *e)
 	buf_done(&b);
 	error = json_object_get(body, "error");
 	if (text_at(error, "message"))
-		err_set(e, kind_of(text_at(error, "kind")), "%s%s", text_at(error, "message"),
-			advice(r->status));
+		err_field(e, kind_of(text_at(error, "kind")),
+			  text_at(error, "field") ? text_at(error, "field") : "", "%s%s",
+			  text_at(error, "message"), advice(r->status));
 	else
 		err_set(e, ERR_SYSTEM, "the daemon answered with status %d%s", r->status,
 			advice(r->status));

@@ -247,6 +247,9 @@ static int on_event(struct session *s, const json_t *data, struct err *e)
 	if (!str_equal(name, "exit"))
 		return 0; /* of a newer daemon */
 	s->status = exit_status(data);
+	if (s->status == 124 && json_is_true(json_object_get(data, "timed_out")))
+		fprintf(stderr, "cloche: timed out, and was killed with all that it started%s\n",
+			s->tty ? "\r" : "");
 	if (reason)
 		fprintf(stderr, "cloche: cannot execute the command: %s%s\n", reason,
 			s->tty ? "\r" : "");
@@ -418,7 +421,7 @@ static int run_at_once(const char *what, json_t *body, const struct exec_wishes 
 	json_decref(body);
 	client_done(&c);
 	if (rc < 0)
-		return cli_fail(&e);
+		return w->json ? cli_fail_json(&e) : cli_fail(&e);
 	if (!w->detach)
 		status = exit_status(answer);
 	if (w->json) {
@@ -449,7 +452,7 @@ int cmd_exec(int argc, char **argv)
 		 NULL},
 	};
 	const struct verb_usage u = {
-		"cloche exec [OPTIONS] ID CMD [ARG...]",
+		"cloche exec [OPTIONS] ID [--] CMD [ARG...]",
 		"Runs a command in a sandbox, with our standard streams and its "
 		"exit status.",
 		options,
@@ -459,11 +462,16 @@ int cmd_exec(int argc, char **argv)
 	struct session s = {.winch = -1};
 	json_t *body = json_object();
 	struct err e = {0};
+	char **command = NULL;
 	int first = verb_parse(&u, argc, argv, &e), status;
 
 	if (first >= 0 && w.tty && w.json)
 		first = err_set(&e, ERR_INVALID, "--json is not for terminals");
-	if (first >= 0 && exec_body(&w, argv + first + 1, body, &e) < 0)
+	if (first >= 0)
+		command = argv + first + 1 + str_equal(argv[first + 1], "--");
+	if (command && !*command)
+		first = err_set(&e, ERR_INVALID, "usage: %s", u.line);
+	if (first >= 0 && exec_body(&w, command, body, &e) < 0)
 		first = -1;
 	list_done(&w.env);
 	if (first < 0) {

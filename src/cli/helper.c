@@ -20,23 +20,26 @@ int cli_fail(const struct err *e)
 	return EXIT_CLOCHE;
 }
 
-int cli_fail_spec(const struct sandbox_spec *s, const struct err *e)
+int cli_fail_json(const struct err *e)
 {
 	struct jsonw j;
 
-	if (s->json) {
-		jsonw_begin(&j, stdout);
-		jsonw_open(&j, NULL, '{');
-		jsonw_open(&j, "error", '{');
-		jsonw_string(&j, "kind", err_kind_name(e->kind));
-		jsonw_string(&j, "message", e->msg);
-		jsonw_string(&j, "field", e->field[0] ? e->field : NULL);
-		jsonw_close(&j, '}');
-		jsonw_close(&j, '}');
-		jsonw_raw(&j, "\n", 1);
-		jsonw_finish(&j);
-	}
+	jsonw_begin(&j, stdout);
+	jsonw_open(&j, NULL, '{');
+	jsonw_open(&j, "error", '{');
+	jsonw_string(&j, "kind", err_kind_name(e->kind));
+	jsonw_string(&j, "message", e->msg);
+	jsonw_string(&j, "field", e->field[0] ? e->field : NULL);
+	jsonw_close(&j, '}');
+	jsonw_close(&j, '}');
+	jsonw_raw(&j, "\n", 1);
+	jsonw_finish(&j);
 	return cli_fail(e);
+}
+
+int cli_fail_spec(const struct sandbox_spec *s, const struct err *e)
+{
+	return s->json ? cli_fail_json(e) : cli_fail(e);
 }
 
 int cli_find_helper(const char *name, char *ret, size_t size)

@@ -578,7 +578,9 @@ bool input_request(struct guest *g, struct stream *s, struct unpack *u)
 	if (c->waiting.len + len > COMMAND_INPUT)
 		stream_error(s, EAGAIN, "the command does not read its input");
 	else if (!command_input(c, bytes, len, close))
-		stream_error(s, EPIPE, "the command's input is closed");
+		stream_error(s, EPIPE,
+			     "the command's input is closed; it stays open for one started with "
+			     "\"interactive\": true");
 	else
 		stream_ok(s, NULL);
 	return true;

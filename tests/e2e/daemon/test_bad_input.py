@@ -97,6 +97,19 @@ class BadInput(harness.Case):
             pass  # it hangs up
         self.assertEqual(box.sh("find /tmp -size +64k")["stdout"], "")
 
+    def test_paths_of_which_there_are_none(self):
+        """Errors of /v1 have one form; what is planned is told apart from what is not."""
+        for method, path in (("GET", "/v1/nosuch"), ("POST", "/v1/sandboxes/x/nosuch"),
+                             ("GET", "/v1/sandboxes/")):
+            reply = self.d.request(method, path)
+            self.assertIsNone(self.assertError(reply, 404, "not_found")["field"])
+        for method, path in (("GET", "/v1/agents"), ("GET", "/v1/agents/a/messages"),
+                             ("GET", "/v1/trust"), ("POST", "/v1/tools/call"),
+                             ("POST", "/mcp/agents/coder")):
+            self.assertError(self.d.request(method, path), 501, "unsupported")
+        self.assertEqual(self.d.get("/nosuch").status, 404)
+        self.assertEqual(self.d.get("/v1/agentsandmore").status, 404)
+
     def test_not_json(self):
         rows = [b"{", b'{"cmd":', b"[1,", b"\xff\xfe", b'{"a":1}x', b'{"a":"\\u0000"}',
                 b'{"a":1,"a":2}', b"nul", b'"' + b"a" * 1000, b"{'cmd':1}", b"\x00" * 100]
@@ -119,6 +132,8 @@ class BadInput(harness.Case):
 
     def test_too_large(self):
         reply = self.d.post("/v1/sandboxes", b'{"name":"' + b"a" * (2 << 20) + b'"}')
+        self.assertError(reply, 413, "too_large")
+        reply = self.d.post("/v1/run", b'{"code":"' + b"a" * (80 << 20) + b'"}')
         self.assertError(reply, 413, "too_large")
         answer = self.talk(self.head("POST /v1/run HTTP/1.1", "Content-Length: 999999999999"))
         self.assertIn(b"401", answer.split(b"\r\n")[0])  # who it is comes first

@@ -148,12 +148,18 @@ class Exec(served.Case):
         r = self.cloche("exec", "--json", "--timeout", "200ms", self.box, "sleep", "60", ok=124)
         self.assertTrue(json.loads(r.out)["timed_out"])
         self.cloche("exec", "--json", "-t", self.box, "true", ok=125)
+        r = self.cloche("exec", "--json", "no-such-box", "true", ok=125)
+        self.assertEqual(json.loads(r.out)["error"]["kind"], "not_found")
+        self.assertRegex(r.err, "^cloche: ")
+        r = self.cloche("exec", "--json", "-w", "/no/such", self.box, "true", ok=125)
+        self.assertEqual(json.loads(r.out)["error"]["field"], "cwd")
 
     def test_statuses(self):
         self.cloche("exec", self.box, "true", ok=0)
         self.cloche("exec", self.box, "/nonexistent", ok=127)
         self.cloche("exec", self.box, "sh", "-c", "kill -TERM $$", ok=143)
-        self.cloche("exec", "--timeout", "300ms", self.box, "sleep", "100", ok=124)
+        r = self.cloche("exec", "--timeout", "300ms", self.box, "sleep", "100", ok=124)
+        self.assertRegex(r.err, "^cloche: timed out")
 
     def test_input_of_any_bytes_both_ways(self):
         data = bytes(range(256)) * 8192 + b"\x00\xff" + "z\u00fc\u20ac".encode() * 3000
@@ -182,6 +188,8 @@ class Exec(served.Case):
 
     def test_options_behind_the_command_are_its_own(self):
         self.assertEqual(self.cloche("exec", self.box, "echo", "-n", "--json", ok=0).out, "--json")
+        self.assertEqual(self.cloche("exec", self.box, "--", "echo", "-n", "--", ok=0).out, "--")
+        self.cloche("exec", self.box, "--", ok=125)
 
     def test_background_logs_and_signal(self):
         number = self.cloche("exec", "-d", self.box, "sh", "-c", "echo begun; exec sleep 1000",

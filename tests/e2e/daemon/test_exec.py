@@ -199,6 +199,20 @@ class Background(harness.Case):
             out = "".join(d["text"] for n, d in s.events() if n == "stdout")
         self.assertEqual(out.strip(), "100000")
 
+    def test_input_that_was_not_asked_for(self):
+        box = harness.Box(self.d)
+        eid = box.post("/exec", {"cmd": ["sleep", "100"], "background": True}).json["id"]
+        reply = box.post("/execs/%d/stdin" % eid, {"text": "x"})
+        self.assertIn("interactive", self.assertError(reply, 409, "conflict")["message"])
+
+    def test_signal_by_number(self):
+        box = harness.Box(self.d)
+        for signal in (9, "9", "SIGKILL"):
+            eid = box.post("/exec", {"cmd": ["sleep", "100"], "background": True}).json["id"]
+            self.assertEqual(box.post("/execs/%d/signal" % eid, {"signal": signal}).status, 204)
+        self.assertError(box.post("/execs/%d/signal" % eid, {"signal": 999}), 400, "invalid", "signal")
+        self.assertError(box.post("/execs/%d/signal" % eid, {"signal": -1}), 400, "invalid", "signal")
+
     def test_signal(self):
         box = self.box()
         eid = box.start(shell="trap 'echo got; exit 5' USR1; echo ready; while :; do sleep 0.05; done")

@@ -136,6 +136,9 @@ class Files(harness.Case):
         deep = [e["path"] for e in box.get("/files?path=a&list=1&depth=9").json["entries"]]
         self.assertIn("/workspace/a/b/c", deep)
         self.assertError(box.get("/files?path=nosuch&list=1"), 404)
+        for path in (".", "./", "./.", "/workspace/./", "./a/./b"):
+            entries = box.get("/files?path=%s&list=1" % path).json["entries"]
+            self.assertNotIn("./", "".join(e["path"] + "|" for e in entries), path)
         self.assertError(box.get("/files?path=a"), 400)
 
     def test_large_directory(self):

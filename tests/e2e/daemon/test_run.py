@@ -171,6 +171,12 @@ def sleeps(seconds):
     return False
 
 
+class Ceilings(harness.Case):
+    def test_the_field_that_was_given_is_named(self):
+        reply = self.d.post("/v1/run", {"cmd": ["true"], "timeout": "999h"})
+        self.assertError(reply, 400, "invalid", "timeout")
+
+
 class Batch(harness.Case):
     def test_results_in_order(self):
         tasks = [{"shell": "echo %d" % i} for i in range(10)]

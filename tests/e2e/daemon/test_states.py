@@ -148,6 +148,14 @@ class States(Base):
         self.assertEqual(reply.status, 200, reply)
         self.assertIn(reply.json["state"], ("destroyed", "failed"))
 
+    def test_wait_for_a_time(self):
+        box = harness.Box(self.d)
+        for text in ("0", "50ms", "0.05"):
+            reply = box.get("/wait?timeout=" + text)
+            self.assertEqual((reply.status, reply.json["state"]), (200, "running"))
+        self.assertError(box.get("/wait?timeout=soon"), 400, "invalid", "timeout")
+        self.assertError(box.get("/wait?timeout=2h"), 400, "invalid", "timeout")
+
     def test_events(self):
         with self.d.stream("GET", "/v1/events",
                            headers={"Accept": "text/event-stream"}) as events:
