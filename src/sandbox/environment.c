@@ -70,6 +70,13 @@ static void set_threads(struct plan *p)
 		environment_set(&p->env, str_format("%s=%u", names[i], n));
 }
 
+/* Without a network npm would try for 71 s, which looks like a time limit that is too low, and pip for 9. */
+static void set_retries(struct plan *p)
+{
+	environment_set(&p->env, str_copy("npm_config_fetch_retries=0"));
+	environment_set(&p->env, str_copy("PIP_RETRIES=0"));
+}
+
 static void set_defaults(struct plan *p, const char *tools)
 {
 	const char *term = getenv("TERM");
@@ -125,6 +132,8 @@ int environment_make(struct plan *p, const struct sandbox_request *request, stru
 
 	set_defaults(p, tools);
 	set_threads(p);
+	if (p->spec->net == NET_NONE)
+		set_retries(p);
 	for (size_t i = 0; i < request->extra_env.count; i++)
 		environment_set(&p->env, str_copy(request->extra_env.items[i]));
 	for (size_t i = 0; i < p->spec->env.count; i++)

@@ -287,6 +287,19 @@ class Everyday(cl.Case):
         self.write("test.js", "require('assert').equal(1 + 1, 2); console.log('all good')")
         self.assertIn("all good", self.sh("npm test 2>&1"))
 
+    def test_installers_soon_see_that_there_is_no_network(self):
+        """Left alone, npm tries for longer than the default time limit."""
+        for program, command in (
+            ("npm", ["npm", "install", "left-pad"]),
+            ("pip3", ["pip3", "install", "--break-system-packages", "left-pad"]),
+        ):
+            if not shutil.which(program, path=cl.SHELL_PATH):
+                continue
+            with self.subTest(program):
+                rec = cl.record("--", *command, timeout=90)
+                self.assertEqual((rec["status"], rec["success"]), ("exited", False), rec)
+                self.assertIn("resolve", [d["what"] for d in rec["denials"]])
+
     def test_make_of_a_project(self):
         for program in ("make", "g++"):
             self.need_program(program)
