@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 
 #define NEST_SLOT_PIDS 4 /* the slot, its cell, and who makes them */
+#define DATA_SLACK (1ull << 30)
 
 static int set_limit(int which, uint64_t soft, uint64_t hard, struct err *e)
 {
@@ -66,11 +67,16 @@ int restrict_limits(const struct plan *p, struct err *e)
 int restrict_command(const struct plan *p, struct err *e)
 {
 	const struct limits *l = &p->spec->limits;
-	uint64_t files = l->open_files, data = l->memory_bytes;
+	uint64_t files = l->open_files, data = 2 * l->memory_bytes + DATA_SLACK;
 
 	if (set_limit(RLIMIT_NOFILE, files, files * 4, e) < 0)
 		return -1;
-	/* Where no cgroup counts. RLIMIT_AS would kill whatever reserves address space (rule 18). */
+	/*
+	 * Where no cgroup counts, memory is watched, and who takes too much is killed and told so. This
+	 * only bounds what one process can take between two looks; at the limit itself its allocations
+	 * would fail first, and the record would not say why. RLIMIT_AS would kill whatever reserves
+	 * address space.
+	 */
 	if (p->board->proven & LAYER_BIT(LAYER_MEMORY))
 		return 0;
 	return set_limit(RLIMIT_DATA, data, data, e);
