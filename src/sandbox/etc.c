@@ -155,24 +155,21 @@ static int show_part(const struct part *part, int root_fd, const struct etc_temp
 {
 	char path[32];
 	auto_close int from = -1, to = -1;
-	struct view v;
 
 	snprintf(path, sizeof(path), "/%s", part->dir);
 	if (t)
 		list_add(t->seen, path);
 	from = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (from < 0)
-		return 0;
-	to = skeleton_dir(root_fd, part->dir, e);
-	if (to < 0)
-		return -1;
-	v = (struct view){from, to, part->dir, t};
-	for (size_t i = 0; i < ARRAY_LEN(part->names) && part->names[i]; i++) {
+	for (size_t i = 0; from >= 0 && i < ARRAY_LEN(part->names) && part->names[i]; i++) {
 		struct stat st;
 
-		if (fstatat(from, part->names[i], &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-		    show_entry(&v, &(struct dirents_entry){part->names[i], IFTODT(st.st_mode)}, e) <
-			    0)
+		if (fstatat(from, part->names[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		if (to < 0)
+			to = skeleton_dir(root_fd, part->dir, e);
+		if (to < 0 ||
+		    show_entry(&(struct view){from, to, part->dir, t},
+			       &(struct dirents_entry){part->names[i], IFTODT(st.st_mode)}, e) < 0)
 			return -1;
 	}
 	return 0;
