@@ -466,6 +466,33 @@ static int check_guard(const struct sandbox_spec *s, struct err *e)
 	return 0;
 }
 
+struct asked {
+	const char *name;
+	bool asked;
+};
+
+/* What it takes namespaces for. */
+static int check_process(const struct sandbox_spec *s, struct err *e)
+{
+	const struct asked rows[] = {
+		{"mount", s->mounts.count > 0},
+		{"apply", s->apply},
+		{"diff", s->diff},
+		{"tty", s->tty},
+		{"root", s->root == ROOT_OVERLAY},
+		{"image", !str_equal(s->image, "host")},
+		{"hostname", spec_is_set(s, "hostname")},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (rows[i].asked)
+			return err_field(
+				e, ERR_UNSUPPORTED, rows[i].name,
+				"%s: level process has no namespaces for it; level container has",
+				rows[i].name);
+	return 0;
+}
+
 static int check_combinations(const struct sandbox_spec *s, struct err *e)
 {
 	if (s->empty && s->workspace)
@@ -485,12 +512,7 @@ static int check_combinations(const struct sandbox_spec *s, struct err *e)
 		return err_field(e, ERR_INVALID, "allow", "allow: needs net allow");
 	if (s->capture.count && !s->json)
 		return err_field(e, ERR_INVALID, "capture", "capture: needs json");
-	if (s->level == LEVEL_PROCESS && (s->mounts.count || s->apply || s->diff || s->tty ||
-					  s->root == ROOT_OVERLAY || !str_equal(s->image, "host")))
-		return err_field(e, ERR_UNSUPPORTED, "level",
-				 "level: process has no mounts, so it cannot give mount, apply, "
-				 "diff, tty, root overlay or image");
-	return 0;
+	return s->level == LEVEL_PROCESS ? check_process(s, e) : 0;
 }
 
 int spec_finish(struct sandbox_spec *s, struct err *e)

@@ -313,9 +313,11 @@ class Process(cl.Case):
             ("--tty",),
             ("--root", "overlay"),
             ("--image", self.path("src")),
-            ("-v", self.path("src") + ":/data"),
+            ("--mount", self.path("src") + ":/data"),
+            ("--hostname", "other"),
         ):
-            self.refused("run", "--level", "process", *options, "--", "true", says="process")
+            says = options[0][2:] + ": .*process"
+            self.refused("run", "--level", "process", *options, "--", "true", says=says)
 
     def test_code(self):
         r = cl.run("code", "--level", "process", "-e", "print(6 * 7)")
