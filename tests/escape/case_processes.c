@@ -264,8 +264,12 @@ static void sigio_host(struct probe *p)
 		judge(p, "F_SETOWN", -1, ERRS(ESRCH, EPERM));
 		return;
 	}
-	if (fcntl(pipes[0], F_SETFL, O_ASYNC | O_NONBLOCK) < 0 || write(pipes[1], "x", 1) != 1)
-		cannot_tell(p, "O_ASYNC: %s", errno_name(errno));
+	if (fcntl(pipes[0], F_SETFL, O_ASYNC | O_NONBLOCK) < 0) {
+		judge(p, "O_ASYNC", -1, ERRS(EPERM));
+		return;
+	}
+	if (write(pipes[1], "x", 1) != 1)
+		cannot_tell(p, "write: %s", errno_name(errno));
 	msleep(50);
 	refused(p, "nothing arrived");
 }
@@ -405,6 +409,23 @@ static void tty_other(struct probe *p)
 	ioctl(0, TIOCSETD, &ldisc);
 }
 
+/* Each key typed would signal the processes in front of the terminal, which are not ours. */
+static void tty_signals(struct probe *p)
+{
+	int flags = fcntl(0, F_GETFL), on = 1, off = 0;
+
+	if (!isatty(0)) {
+		not_here(p, "no terminal");
+		return;
+	}
+	/* Nobody dies of this one. */
+	fcntl(0, F_SETSIG, SIGURG);
+	judge(p, "O_ASYNC", fcntl(0, F_SETFL, flags | O_ASYNC), ERRS(EPERM, EACCES));
+	judge(p, "FIOASYNC", ioctl(0, FIOASYNC, &on), ERRS(EPERM, EACCES));
+	ioctl(0, FIOASYNC, &off);
+	fcntl(0, F_SETSIG, 0);
+}
+
 static const struct probe_case cases[] = {
 	{"ptrace-supervisor", 21, "trace the supervisor", SAFE, L(SECCOMP) | L(PID_NS), 0,
 	 ptrace_boss, 0},
@@ -432,7 +453,7 @@ static const struct probe_case cases[] = {
 	{"signal-host", 43, "signal a process of the host", SAFE, L(PID_NS) | L(LANDLOCK), 0,
 	 signal_host, 0},
 	{"sigio-host", 43, "let the kernel signal a process of the host", SAFE | BY_HIT,
-	 L(PID_NS) | L(LANDLOCK), 0, sigio_host, 0},
+	 L(PID_NS) | L(LANDLOCK) | L(SECCOMP), 0, sigio_host, 0},
 	{"kill-group", 43, "signal the caller's process group", SAFE | BY_HIT,
 	 L(LANDLOCK) | L(USER_NS), "group", kill_group, 0},
 	{"kill-all", 43, "signal everybody", NO_CONTROL | BY_HIT, L(PID_NS) | L(LANDLOCK), 0,
@@ -443,6 +464,8 @@ static const struct probe_case cases[] = {
 	{"core-dump", 37, "crash, so that the host's core handler runs", 0, L(IDS), 0, core_dump,
 	 0},
 	{"tiocsti", 0, "type into the terminal", SAFE, L(SECCOMP), 0, tiocsti, 0},
+	{"tty-signals", 0, "have the terminal signal its foreground processes", 0, L(SECCOMP), 0,
+	 tty_signals, 0},
 	{"tiocsti-high-bits", 0, "the same with bits above the code set", SAFE, L(SECCOMP), 0,
 	 tiocsti, (const void *)(1ul << 32)},
 	{"tty-other", 0, "console, line discipline and selection of the terminal", NO_CONTROL,

@@ -261,6 +261,10 @@ static const struct try refused[] = {
 	{"TIOCCONS", SYS_ioctl, {-1, TIOCCONS, 0}, EPERM, NULL, 0},
 	{"keyboard map", SYS_ioctl, {-1, DIRTY(0x4b47), 0}, ENOTTY, NULL, 0},
 	{"console switch", SYS_ioctl, {-1, 0x5606, 0}, ENOTTY, NULL, 0},
+	/* signals by way of a terminal */
+	{"O_ASYNC", SYS_fcntl, {-1, F_SETFL, O_NONBLOCK | O_ASYNC}, EPERM, NULL, 0},
+	{"O_ASYNC with dirt", SYS_fcntl, {-1, DIRTY(F_SETFL), DIRTY(O_ASYNC)}, EPERM, NULL, 0},
+	{"FIOASYNC", SYS_ioctl, {-1, FIOASYNC, 0}, EPERM, NULL, 0},
 	/* set-id bits */
 	{"fchmod 4755", SYS_fchmod, {-1, 04755}, EPERM, "Set-user-id", 0},
 	{"fchmodat 2755",
