@@ -120,7 +120,7 @@ static int watch_signals(struct keeper *k, struct err *e)
 	signal(SIGXFSZ, SIG_IGN);
 	/* Inherited as ignored, it would let the kernel reap our child before we ask. */
 	signal(SIGCHLD, SIG_DFL);
-	sigprocmask(SIG_BLOCK, &set, NULL);
+	sigprocmask(SIG_BLOCK, &set, &k->callers_mask);
 	k->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	return k->signals < 0 ? err_sys(e, "cannot watch signals") : 0;
 }
@@ -246,6 +246,12 @@ static void stop_for_a_while(struct keeper *k)
 	sys_pidfd_send_signal(k->pidfd, SIGCONT);
 }
 
+static void be_told_to_end(struct keeper *k, int sig)
+{
+	k->told_to_end = true;
+	end_run(k, STATUS_KILLED, sig);
+}
+
 static void take_signals(struct keeper *k)
 {
 	struct signalfd_siginfo info;
@@ -256,7 +262,7 @@ static void take_signals(struct keeper *k)
 		if (sig == SIGWINCH && k->terminal.master >= 0)
 			terminal_resize(&k->terminal);
 		else if (sig == SIGTERM || sig == SIGHUP || (sig == SIGINT && k->interrupts++ > 0))
-			end_run(k, STATUS_KILLED, sig);
+			be_told_to_end(k, sig);
 		else if (sig == SIGTSTP)
 			stop_for_a_while(k);
 		else if (sig != SIGWINCH)
@@ -315,7 +321,7 @@ static void poll_terminal(const struct terminal *t, struct pollfd *polls)
 	polls[ON_MASTER] = (struct pollfd){events ? t->master : -1, events, 0};
 	polls[ON_INPUT] = (struct pollfd){
 		open && !t->in_ended && t->in_len < TERMINAL_ROOM ? 0 : -1, POLLIN, 0};
-	polls[ON_SCREEN] = (struct pollfd){open && t->out_len ? 1 : -1, POLLOUT, 0};
+	polls[ON_SCREEN] = (struct pollfd){open && t->out_len ? t->screen : -1, POLLOUT, 0};
 }
 
 static void fill_polls(const struct keeper *k, struct pollfd *polls)
@@ -383,13 +389,15 @@ static int watch(struct keeper *k, struct err *e)
 	}
 }
 
-/* The same for the terminal; whoever does not read it can still be interrupted. */
-static void drain_terminal(struct terminal *t, int signals)
+/* The same for the terminal; whoever does not read it can still be interrupted, also beforehand. */
+static void drain_terminal(struct keeper *k)
 {
-	struct pollfd polls[] = {{1, POLLOUT, 0}, {signals, POLLIN, 0}};
+	struct terminal *t = &k->terminal;
+	struct pollfd polls[] = {{t->screen, POLLOUT, 0}, {k->signals, POLLIN, 0}};
+	int wait_ms = k->told_to_end ? 0 : -1;
 
 	while (t->master >= 0 && (terminal_read_output(t) || t->out_len)) {
-		if (poll(polls, 2, -1) < 0 || polls[1].revents)
+		if (poll(polls, 2, wait_ms) <= 0 || polls[1].revents)
 			return;
 		if (polls[0].revents && !terminal_write_output(t))
 			return;
@@ -401,7 +409,7 @@ static void drain(struct keeper *k)
 {
 	stream_drain(&k->out);
 	stream_drain(&k->err);
-	drain_terminal(&k->terminal, k->signals);
+	drain_terminal(k);
 	terminal_stop(&k->terminal);
 }
 
@@ -477,6 +485,19 @@ static int run(struct keeper *k, struct err *e)
 	return rc;
 }
 
+/*
+ * Nothing is left to tidy up, and what is still to be said may go to a terminal that takes no more: let
+ * signals end that, and do not wait for it if one came already. (Of a record there shall be all.)
+ */
+static void speak_freely(const struct keeper *k)
+{
+	auto_close int fd = k->told_to_end ? terminal_reopen(2) : -1;
+
+	if (fd >= 0)
+		dup2(fd, 2);
+	sigprocmask(SIG_SETMASK, &k->callers_mask, NULL);
+}
+
 static void keeper_done(struct keeper *k)
 {
 	maker_release(k);
@@ -484,6 +505,8 @@ static void keeper_done(struct keeper *k)
 	discard_fds((int[]){take_fd(&k->mounts), take_fd(&k->scratch)}, 2);
 	cgroup_remove(&k->cgroup);
 	lair_remove(k->plan.lair);
+	if (k->signals >= 0 && !k->plan.spec->json)
+		speak_freely(k);
 	feed_done(&k->feed);
 	stream_done(&k->out);
 	stream_done(&k->err);

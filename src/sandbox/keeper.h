@@ -10,6 +10,7 @@
 #include "sandbox/stream.h"
 #include "sandbox/terminal.h"
 
+#include <signal.h>
 #include <sys/resource.h>
 
 struct keeper {
@@ -20,6 +21,7 @@ struct keeper {
 	int pidfd;
 	int control;
 	int signals;
+	sigset_t callers_mask;
 	int scratch;
 	int mounts; /* the sandbox's mount namespace: to take it apart takes a while */
 	struct net_maker net;
@@ -28,7 +30,8 @@ struct keeper {
 	struct stream out, err;
 	struct terminal terminal;
 	int64_t started_ns, ended_ns;
-	bool was_ended; /* by the keeper, for this reason: */
+	bool told_to_end; /* by a signal */
+	bool was_ended;	  /* by the keeper, for this reason: */
 	enum status reason;
 	int reason_signal;
 	int64_t kill_at_ns;

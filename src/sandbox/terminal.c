@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -20,8 +21,22 @@ void terminal_resize(const struct terminal *t)
 		ioctl(t->master, TIOCSWINSZ, &size);
 }
 
+/*
+ * A terminal that poll says can take something may take less than we write, and a write of ours then
+ * waits for as long as somebody has it stopped (ctrl-S). That it should not, cannot be said of a stream
+ * that is shared with the caller's shell.
+ */
+int terminal_reopen(int fd)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return isatty(fd) ? open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
+}
+
 void terminal_start(struct terminal *t, int master)
 {
+	int screen = terminal_reopen(1);
 	struct termios raw;
 
 	/*
@@ -30,6 +45,7 @@ void terminal_start(struct terminal *t, int master)
 	 */
 	*t = (struct terminal){.master = master,
 			       .slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC),
+			       .screen = screen < 0 ? 1 : screen,
 			       .in = must_alloc(malloc(TERMINAL_ROOM + END_LEN)),
 			       .out = must_alloc(malloc(TERMINAL_ROOM))};
 	fcntl(master, F_SETFL, O_RDWR | O_NONBLOCK);
@@ -91,7 +107,7 @@ bool terminal_read_output(struct terminal *t)
 
 bool terminal_write_output(struct terminal *t)
 {
-	ssize_t n = write(1, t->out, t->out_len);
+	ssize_t n = write(t->screen, t->out, t->out_len);
 
 	if (n < 0)
 		return errno == EINTR || errno == EAGAIN;
@@ -104,6 +120,8 @@ void terminal_stop(struct terminal *t)
 	if (t->is_raw)
 		tcsetattr(0, TCSADRAIN, &t->saved);
 	t->is_raw = false;
+	if (t->screen > 2)
+		close_fd(&t->screen);
 	close_fd(&t->slave);
 	close_fd(&t->master);
 	free(take_ptr(t->in));

@@ -13,6 +13,7 @@
 struct terminal {
 	int master;  /* of the command's pty */
 	int slave;   /* held, so that the pty does not end before the command does */
+	int screen;  /* where output goes: stdout, or the terminal that it is, opened anew */
 	bool is_raw; /* the caller's terminal was switched */
 	struct termios saved;
 	char *in; /* TERMINAL_ROOM bytes: typed, not yet taken by the command */
@@ -31,7 +32,9 @@ void terminal_read_input(struct terminal *t);
 void terminal_write_input(struct terminal *t);
 /* False at the end of the command's output, or when there is none now and there will be none. */
 bool terminal_read_output(struct terminal *t);
-/* Call it when stdout can take a page; false if it is gone. */
+/* Call it when the screen can take something; false if it is gone. */
 bool terminal_write_output(struct terminal *t);
 /* Puts the caller's terminal back. */
 void terminal_stop(struct terminal *t);
+/* The terminal that fd is, opened anew so that writing there never waits; -1: it is none. */
+int terminal_reopen(int fd);

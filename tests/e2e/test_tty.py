@@ -1,7 +1,9 @@
 """--tty and `cloche shell`: a real terminal inside; and what cloche says on the caller's terminal."""
 
+import fcntl
 import os
 import re
+import select
 import termios
 import time
 
@@ -56,6 +58,48 @@ class Tty(cl.Case):
         self.assertEqual(t.close(), 0)
         self.assertNotIn("pushed", t.text)
         self.assertEqual(t.text.count("refused"), 2)
+
+    def test_without_tty_no_signals_either(self):
+        """A terminal with O_ASYNC signals its foreground processes, the caller's, at each key."""
+        code = (
+            "import fcntl, os\n"
+            "def tried(call, *args):\n"
+            "    try: call(0, *args); print('done')\n"
+            "    except OSError as e: print('refused', e.errno)\n"
+            "fcntl.fcntl(0, 10, 9) # F_SETSIG\n"
+            "tried(fcntl.fcntl, fcntl.F_SETFL, fcntl.fcntl(0, fcntl.F_GETFL) | os.O_ASYNC)\n"
+            "tried(fcntl.ioctl, 0x5452, b'\\1\\0\\0\\0') # FIOASYNC\n"
+            "fcntl.fcntl(0, 10, 0)"
+        )
+        for level in ("container", "process"):
+            t = self.terminal("run", "--level", level, "--", *cl.py(code))
+            self.assertEqual(t.close(), 0)
+            self.assertEqual(t.text.count("refused 1\r"), 2, t.text)
+
+    def test_nobody_reads(self):
+        """A terminal that takes no more (ctrl-S) does not stop the clock, and cloche can be ended."""
+        mark = cl.marker()
+        code = "input('ready'); import os; [os.write(1, b'x' * 4000) for i in range(10**6)]"
+        t = self.terminal("run", "--tty", "-t", "2s", "--", *cl.py(code, mark))
+        t.expect("ready")
+        self.fill(t)
+        t.send("\n")
+        self.assertTrue(cl.wait_for(lambda: cl.host_pids(mark) == [t.p.pid]))
+        t.p.terminate()
+        t.p.wait(5)
+
+    def fill(self, t):
+        """Leaves some room on the terminal, but not for a page."""
+        flags = os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK
+        fd = fcntl.ioctl(t.master, 0x5441, flags)  # TIOCGPTPEER
+        try:
+            while True:
+                os.write(fd, b"x" * 512)
+        except BlockingIOError:
+            pass
+        while not select.select([], [fd], [], 0)[1]:
+            os.read(t.master, 64)
+        os.close(fd)
 
     def test_size_and_resize(self):
         t = self.terminal(
