@@ -296,14 +296,16 @@ static int limit_v1(struct cgroup *c, enum cgroup_controller which, const struct
 
 	switch (which) {
 	case CGROUP_MEMORY:
-		if (set_number(dir, "memory.limit_in_bytes", memory_limit(l)) < 0)
+		/* What waits in TCP and UDP sockets is counted apart, without a limit unless one is set. */
+		if (set_number(dir, "memory.limit_in_bytes", memory_limit(l)) < 0 ||
+		    (set_number(dir, "memory.kmem.tcp.limit_in_bytes", l->memory_bytes / 8) < 0 &&
+		     errno != ENOENT))
 			return -1;
 		if (set_number(dir, "memory.memsw.limit_in_bytes", memory_limit(l)) == 0)
 			return 0;
 		return errno == ENOENT ? set_number(dir, "memory.swappiness", 0) : -1;
 	case CGROUP_CPU:
-		/* Reads back below its value when a parent has less to give; either way it holds.
-		 */
+		/* Less is read back if a parent has less to give; it holds all the same. */
 		return set_number(dir, "cpu.cfs_quota_us", l->cpus_milli * 100);
 	case CGROUP_PIDS:
 		return set_number(dir, "pids.max", l->pids + !c->all_foreign);
