@@ -127,6 +127,35 @@ class Memory(cl.Case):
         rec = cl.record("--memory", "64M", "--disk", "32M", "--", *cl.py(code))
         self.assertNotIn("had it all", rec["stdout"])
 
+    def test_what_waits_in_sockets_is_charged(self):
+        """Connections that nobody reads from, and datagrams, keep the kernel's memory."""
+        if not cl.has_cgroup():
+            self.skipTest("memory is watched here, not charged to a cgroup")
+        code = (
+            "import socket, sys\n"
+            "kind, count, readers, keep = getattr(socket, sys.argv[1]), int(sys.argv[2]), [], []\n"
+            "def all_of(call, *args):\n"
+            "    n = 0\n"
+            "    try:\n"
+            "        while n < 8 << 20: n += call(*args)\n"
+            "    except OSError: pass\n"
+            "    return n\n"
+            "for i in range(count):\n"
+            "    a, b = socket.socket(type=kind), socket.socket(type=kind)\n"
+            "    a.bind(('127.0.0.1', 0))\n"
+            "    if kind == socket.SOCK_STREAM: a.listen()\n"
+            "    b.connect(a.getsockname())\n"
+            "    readers += [a.accept()[0] if kind == socket.SOCK_STREAM else a]\n"
+            "    keep += [a, b]\n"
+            "    readers[-1].setblocking(False), b.setblocking(False)\n"
+            "    all_of(b.send, b'x' * 50000)\n"
+            "print(sum(all_of(lambda: len(r.recv(65536))) for r in readers) >> 20)"
+        )
+        for kind, count in (("SOCK_STREAM", "60"), ("SOCK_DGRAM", "450")):
+            rec = cl.record("--memory", "64M", "--", *cl.py(code, kind, count))
+            held = 0 if rec["status"] == "oom" else int(rec["stdout"])
+            self.assertLess(held, 64, (kind, rec["stderr"]))
+
     def test_temporary_files_are_no_oom(self):
         """600 MB into a tmpfs under 512 MB of memory is a full disk, not the end of the run."""
         for where, options in (
@@ -283,6 +312,19 @@ class Pids(cl.Case):
         first.terminate()
         cl.finish(first)
         self.assertEqual(rec["limits_hit"], [], rec)
+
+    def test_root_without_capabilities(self):
+        """As in a container: where only RLIMIT_NPROC is left, which does not bind root, it is missing."""
+        self.need_root("is about uid 0")
+        self.need_program("capsh")
+        run = [cl.CLOCHE, "run", "--pids", "20", "--json", "--", *cl.py(self.BOMB % 100)]
+        drop = "--drop=cap_sys_admin,cap_sys_resource,cap_dac_override"
+        r = cl.command("capsh", drop, "--shell=/bin/sh", "--", "-c", shlex.join(run))
+        if r.code == 125:
+            self.skipTest("no sandbox for such a caller here: " + r.out)
+        rec = json.loads(r.out)
+        held = int(rec["stdout"].split()[-1]) <= 20
+        self.assertEqual((rec["layers"]["rootless"], rec["layers"]["pids"]), (True, held), rec)
 
     def test_fork_bomb(self):
         """Processes that fork without end are held and ended by the time limit."""
