@@ -12,6 +12,7 @@
 #include "sandbox/lair.h"
 #include "sandbox/maker.h"
 #include "sandbox/message.h"
+#include "sandbox/process.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/verify.h"
 
@@ -462,7 +463,7 @@ static int start(struct keeper *k, struct inside_fds *fds, struct err *e)
 static int run(struct keeper *k, struct err *e)
 {
 	struct inside_fds fds;
-	int rc;
+	int rc, status = 0;
 
 	if (start(k, &fds, e) < 0)
 		return -1;
@@ -476,7 +477,9 @@ static int run(struct keeper *k, struct err *e)
 		sched_go_to(k->plan.board->processor - 1);
 	if (watch(k, e) < 0)
 		rc = -1;
-	wait4(k->pid, NULL, __WALL, &k->usage);
+	wait4(k->pid, &status, __WALL, &k->usage);
+	if (k->plan.spec->level == LEVEL_PROCESS && WIFSIGNALED(status))
+		process_end_left(&k->plan, &k->cgroup);
 	k->ended_ns = now_ns();
 	drain(k);
 	/* If it went away while we were sending, it knows better why. */

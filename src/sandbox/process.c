@@ -89,10 +89,12 @@ static int become_user(const struct plan *p, struct err *e)
 {
 	uid_t uid = plan_user_id(p);
 
-	if (p->rootless)
-		return 0;
-	if (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 || setresuid(uid, uid, uid) < 0)
+	if (!p->rootless && (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 ||
+			     setresuid(uid, uid, uid) < 0))
 		return err_sys(e, "cannot become the sandbox's user");
+	/* Only now: a change of ids clears it (prctl(2)). */
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+		return err_sys(e, "cannot set the parent-death signal");
 	return 0;
 }
 
@@ -101,8 +103,6 @@ static int restrict_self(struct nanny *n, struct err *e)
 {
 	struct plan *p = n->plan;
 
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
-		return err_sys(e, "cannot set the parent-death signal");
 	supervise_join(p->board, &n->message, n->got);
 	/* An ordinary user may not drop from the bounding set; no_new_privs makes it inert. */
 	if (!p->rootless && caps_drop_bounding(e) < 0)
@@ -160,6 +160,13 @@ static void kill_by_uid(const struct plan *p)
 	}
 	if (killer > 0)
 		waitpid(killer, NULL, 0);
+}
+
+void process_end_left(const struct plan *p, const struct cgroup *c)
+{
+	cgroup_kill(c);
+	if (!p->rootless)
+		kill_by_uid(p);
 }
 
 static ssize_t read_children(pid_t parent, char *text, size_t size)

@@ -8,6 +8,10 @@
  */
 #pragma once
 
+#include "kern/cgroup.h"
 #include "sandbox/inside.h"
 
 void process_main(struct plan *p, struct inside_fds *fds) __attribute__((noreturn));
+
+/* For the keeper, should somebody have killed the nanny: what it would have ended, as far as that is found. */
+void process_end_left(const struct plan *p, const struct cgroup *c);

@@ -1,6 +1,7 @@
 """Level process: no namespaces, yet an ordinary user, Landlock, seccomp, limits, and nobody survives."""
 
 import os
+import signal
 import socket
 
 import cl
@@ -278,6 +279,21 @@ class Process(cl.Case):
         p.wait(5)
         p.stdout.close(), p.stderr.close()
         self.assertEqual(cl.gone(mark, 5), [])
+
+    def test_killed_supervisor(self):
+        """Whoever kills it does not set free what it held."""
+        mark = cl.marker()
+        script = "(setsid sleep %s &) >/dev/null 2>&1; echo up; exec sleep %s" % (mark, mark)
+        p = cl.start("run", "--level", "process", "--", "sh", "-c", script)
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        with open("/proc/%d/task/%d/children" % (p.pid, p.pid)) as f:
+            os.kill(int(f.read()), signal.SIGKILL)
+        self.assertEqual(cl.finish(p).code, 137)
+        left = cl.gone(mark, 2)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        # Without root and a cgroup there is no way to find those that went away.
+        self.assertLessEqual(len(left), 0 if cl.ROOT or cl.has_cgroup() else 1)
 
     def test_memory(self):
         rec = self.record(
