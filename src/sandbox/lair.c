@@ -147,7 +147,7 @@ static bool empty_directory(int top, const char *name, unsigned *moved)
 	DIR *dir;
 
 	/* Its own code may have shut it. */
-	(void)!fchmodat(top, name, 0700, 0);
+	(void)!fchmodat(top, name, 0700, AT_SYMLINK_NOFOLLOW);
 	fd = beneath_open_dir(top, name);
 	dir = fd < 0 ? NULL : fdopendir(dup(fd));
 	for (struct dirent *d; dir && (d = readdir(dir));) {
