@@ -247,27 +247,20 @@ static void visit_link(struct visitor *w, const struct place *p, struct item *it
 /* ---- directories, deletions --------------------------------------------------------------------
  */
 
-/* Opens or makes the directory below; sets child->blocked when neither can be. */
-static void enter_below(struct visitor *w, const struct place *p, struct item *it,
+/* Opens or makes the directory below; where neither can be, child->blocked says why. False: it failed. */
+static bool enter_below(struct visitor *w, const struct place *p, struct item *it,
 			struct place *child)
 {
-	bool is_dir = it->has_low && S_ISDIR(it->low.st_mode);
-
-	if (is_dir) {
+	if (it->has_low && S_ISDIR(it->low.st_mode))
 		child->lower = beneath_open_dir(p->lower, it->name);
-		if (child->lower < 0)
-			child->blocked = errno == EXDEV ? "another file system is mounted there"
-							: strerror(errno);
-		return;
-	}
-	if (!w->apply || child->blocked)
-		return;
-	if (it->has_low && unlinkat(p->lower, it->name, 0) < 0)
-		child->blocked = strerror(errno);
-	else
+	else if (!w->apply || child->blocked)
+		return true;
+	else if (!it->has_low || put_nothing(p->lower, it->name, &w->owner) == 0)
 		child->lower = put_dir(p->lower, it->name, &w->owner);
-	if (child->lower < 0 && !child->blocked)
-		child->blocked = strerror(errno);
+	if (child->lower >= 0)
+		return true;
+	child->blocked = errno == EXDEV ? "another file system is mounted there" : strerror(errno);
+	return errno == EXDEV;
 }
 
 /* The directory itself: new and empty, or of another mode. */
@@ -293,10 +286,9 @@ static void visit_dir(struct visitor *w, const struct place *p, struct item *it)
 	struct place child = {
 		.upper = -1, .lower = -1, .blocked = it->blocked, .guarded = it->guarded};
 	bool is_new = !it->has_low || !S_ISDIR(it->low.st_mode);
-	size_t before = w->out.total;
+	size_t before, already = w->out.total;
+	bool failed;
 
-	if (it->has_low && is_new)
-		(it->blocked ? record_blocked : record)(w, DELETED, false, it->blocked);
 	child.upper = beneath_open_dir(p->upper, it->name);
 	if (child.upper < 0) {
 		record_blocked(w, is_new ? ADDED : MODIFIED, true, "the directory cannot be read");
@@ -306,10 +298,13 @@ static void visit_dir(struct visitor *w, const struct place *p, struct item *it)
 	/* A mixture of two repositories is none; and the old one's guards would be gone. */
 	if (!is_new && child.opaque && strcasecmp(it->name, ".git") == 0 && !child.blocked)
 		child.blocked = "control file: the repository was replaced as a whole";
-	enter_below(w, p, it, &child);
+	failed = !enter_below(w, p, it, &child);
+	if (it->has_low && is_new)
+		(child.blocked ? record_blocked : record)(w, DELETED, false, child.blocked);
 	before = w->out.total;
 	walk_dir(w, it->name, &child);
 	settle_dir(w, it, &child, is_new, w->out.total == before);
+	w->out.failed += failed && w->out.total > already;
 	close_fd(&child.upper);
 	close_fd(&child.lower);
 }

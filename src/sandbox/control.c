@@ -104,6 +104,8 @@ static const struct {
 	{"lefthook.yml", GIT},
 	{".pre-commit-config.yaml", GIT},
 	{".gdbinit", TOOL},
+	{"hgrc", TOOL},
+	{"hgrc-not-shared", TOOL},
 	{".lldbinit", TOOL},
 	{".mise.toml", TOOL},
 	{"mise.toml", TOOL},
@@ -151,8 +153,12 @@ static const char *const services[] = {
 	".woodpecker.yml",
 };
 
-/* In a directory that git takes for a repository. commondir moves the configuration elsewhere. */
-static const char *const git_names[] = {"config", "config.worktree", "hooks", "commondir"};
+/*
+ * In a directory that git takes for a repository. commondir moves the configuration elsewhere; a rebase
+ * that is under way names commands (exec) and options for when it is continued.
+ */
+static const char *const git_names[] = {"config",    "config.worktree", "hooks",
+					"commondir", "rebase-merge",	"rebase-apply"};
 
 static bool is_git_name(const char *name)
 {

@@ -206,6 +206,8 @@ class Apply(cl.Case):
         "AGENTS.md",
         "sub/CLAUDE.md",
         ".github/workflows/ci.yml",
+        ".git/rebase-merge/git-rebase-todo",
+        ".hg/hgrc",
     )
 
     def test_success(self):
@@ -251,6 +253,19 @@ class Apply(cl.Case):
             "run", "--apply", *sh("rm file; mkdir file; echo 2 > file/x; rm -r dir; echo 3 > dir")
         )
         self.assertEqual((self.read("file/x"), self.read("dir")), ("2\n", "3\n"))
+
+    def test_what_the_owner_could_not_do(self):
+        """A directory in place of a file, where the owner may not write: the file stays, and it is said."""
+        self.write("ws/shut/file", "1")
+        if cl.ROOT:
+            for name in ("ws", "ws/shut", "ws/shut/file"):
+                os.chown(self.path(name), 4242, 4343)
+        os.chmod(self.path("ws/shut"), 0o555)
+        self.addCleanup(os.chmod, self.path("ws/shut"), 0o755)
+        script = "chmod 755 shut; rm shut/file; mkdir shut/file; echo 2 > shut/file/x; chmod 555 shut"
+        r = cl.run("run", "--apply", *sh(script), cwd=self.path("ws"))
+        self.assertEqual(r.code, 125, str(r))
+        self.assertEqual(self.read("ws/shut/file"), "1")
 
     def test_failure_changes_nothing(self):
         self.write("a", "1")
