@@ -67,8 +67,10 @@ int dev_build(const struct plan *p, int root_fd, struct err *e)
 		return -1;
 	/* An image's own /dev may hold anything: ours goes on top of it. */
 	if (!p->image_is_host) {
-		int fd = mount_new("tmpfs", MOUNT_DEVICES,
-				   (const char *const[]){"mode", "0755", NULL}, e);
+		/* Without root it is the user's, and is not to hold more than what is made here. */
+		static const char *const options[] = {"mode",	   "0755", "size", "4k",
+						      "nr_inodes", "32",   NULL};
+		int fd = mount_new("tmpfs", MOUNT_DEVICES, options, e);
 
 		if (fd < 0 || mount_attach(fd, dev, "", e) < 0)
 			return -1;
@@ -84,8 +86,9 @@ int dev_build(const struct plan *p, int root_fd, struct err *e)
 
 int dev_show_terminals(int root_fd, struct err *e)
 {
-	static const char *const options[] = {"newinstance", NULL,   "ptmxmode", "0666",
-					      "mode",	     "0620", NULL};
+	/* Terminals are counted for the whole host (kernel.pty.max): one sandbox shall not have them all. */
+	static const char *const options[] = {"newinstance", NULL,  "ptmxmode", "0666", "mode",
+					      "0620",	     "max", "256",	NULL};
 	int pts = mount_new("devpts", MOUNT_DEVICES | MOUNT_NO_EXEC, options, e);
 
 	/* Whatever the root is, what is in /dev is ours. */

@@ -552,6 +552,17 @@ class LyingKernel(cl.Case):
         self.assertEqual(r.code, 0, str(r))
         self.assertIn("landlock", json.loads(r.out)["layers"]["missing"])
 
+    def test_dev_of_an_image_is_no_disk(self):
+        """It belongs to who made it, who is the user inside without root; only Landlock is in the way."""
+        image = self.mkdir("image")
+        for program in ("/bin/sh", "/usr/bin/head"):
+            cl.copy_program(image, program)
+        script = "for i in 1 2 3 4; do head -c 6000000 /dev/zero > /dev/$i && echo took; done; echo end"
+        opts = ["-m", "64M", "--disk", "4M", "--empty", "--image", image]
+        lie = [("landlock_create_ruleset", "ENOSYS")]
+        r = self.lied(lie, "run", *opts, "--", "/bin/sh", "-c", script)
+        self.assertEqual((r.code, r.out), (0, "end\n"), str(r))
+
     def test_no_user_namespaces(self):
         """As on hosts that forbid them: refused with the way out, never run without."""
         r = self.probe([("unshare", "EPERM"), ("clone3", "ENOSYS"), ("clone", "EPERM")])

@@ -469,6 +469,19 @@ class OpenFiles(cl.Case):
         self.assertEqual(rec["stdout"], "8\n")
 
 
+class Terminals(cl.Case):
+    def test_limit(self):
+        """They are counted for the whole host."""
+        code = (
+            "import os\nn = 0\n"
+            "try:\n"
+            "    while n < 400: os.open('/dev/ptmx', os.O_RDWR | os.O_NOCTTY); n += 1\n"
+            "except OSError: pass\n"
+            "print(n)"
+        )
+        self.assertEqual(self.out(*cl.py(code)), "256\n")
+
+
 class FileSize(cl.Case):
     def test_limit(self):
         rec = cl.record(
