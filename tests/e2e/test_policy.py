@@ -28,7 +28,7 @@ class Shipped(cl.Case):
 
     def test_build_is_larger(self):
         r = self.ok("policy", "explain", os.path.join(cl.POLICIES, "build.yaml"))
-        self.assertRegex(r.out, r"(?i)memory\D*(4G|4096M|4 GiB)")
+        self.assertRegex(r.out, r"(?i)memory\D*(2G|2048M|2 GiB)")
         self.assertRegex(r.out, r"(?i)pids\D*1024|1024 (processes|pids)")
 
 
