@@ -31,7 +31,8 @@ const struct language *language_find(const char *name, const char *field, struct
 
 	snprintf(word, sizeof(word), " %.28s ", name);
 	for (size_t i = 0; i < language_count; i++)
-		if (str_equal(name, languages[i].name) || strstr(languages[i].aliases, word))
+		if (str_equal(name, languages[i].name) ||
+		    (!strchr(name, ' ') && strstr(languages[i].aliases, word)))
 			return &languages[i];
 	for (size_t i = 0; i < language_count; i++)
 		len += (size_t)snprintf(all + len, sizeof(all) - len, "%s%s", i ? ", " : "",

@@ -55,6 +55,7 @@ class Languages(cl.Case):
 
     def test_unknown(self):
         r = self.refused("code", "--lang", "cobol-77", "-e", "x", says="cobol-77")
+        self.refused("code", "--lang", "python3 py", "-e", "x", says="python3 py")
         for lang in ("python", "bash", "node", "perl"):
             self.assertIn(lang, r.err)
 
