@@ -1,6 +1,7 @@
 #include "sandbox/advice.h"
 
 #include "base/auto.h"
+#include "base/str.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -25,6 +26,15 @@ static bool is_java(const struct list *argv)
 static bool is_line_for_a_shell(const struct list *argv)
 {
 	return argv->count == 1 && strpbrk(argv->items[0], " \t\n;|&<>");
+}
+
+/* Then what it holds is the caller's own doing. */
+static bool is_path_given(const struct list *env)
+{
+	for (size_t i = 0; i < env->count; i++)
+		if (str_equal(env->items[i], "PATH") || str_starts(env->items[i], "PATH="))
+			return true;
+	return false;
 }
 
 /* Outside. */
@@ -55,7 +65,8 @@ void advice_note(struct plan *p, const struct result *r)
 		return;
 	if (is_line_for_a_shell(argv))
 		plan_note(p, "A line for a shell has to be given to one: sh -c 'LINE'.");
-	else if (!p->spec->tools && p->image_is_host && is_in_path(argv->items[0]))
+	else if (!p->spec->tools && p->image_is_host && !is_path_given(&p->spec->env) &&
+		 is_in_path(argv->items[0]))
 		plan_note(p, "It is in your PATH, but not in what a sandbox shows of the system: "
 			     "--tools shows tool chains that PATH names.");
 }

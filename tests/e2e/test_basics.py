@@ -97,6 +97,8 @@ class ExitStatus(cl.Case):
             self.assertEqual(len(rec["notes"]), 2 if says else 1, rec)
             self.assertIn(says or "not found", rec["notes"][-1])
         self.assertIn("sh -c", cl.run("run", "ls -l").err)
+        r = cl.run("run", "--env", "PATH=/nowhere", "--", "ls")
+        self.assertEqual((r.code, r.err.count("\n")), (127, 1), str(r))
 
     def test_not_found_with_json(self):
         """Nothing ran, so there is no record that could be taken for a run's."""
