@@ -78,6 +78,9 @@ void env_make(const struct guest *g, const char *user, const char *cwd, bool tty
 	if (tty)
 		env_set(ret, "TERM=xterm-256color");
 	set_threads(ret, g->cpus_milli);
+	/* As a run has it: without a network there is no use in trying again. */
+	env_set(ret, "npm_config_fetch_retries=0");
+	env_set(ret, "PIP_RETRIES=0");
 	for (size_t i = 0; i < g->env.count; i++)
 		env_set(ret, g->env.items[i]);
 }

@@ -179,6 +179,7 @@ int cell_enter(const struct cell_entry *c)
 	struct plan p = {.spec = &spec,
 			 .board = &board,
 			 .rootless = true, /* one id is mapped, as for an ordinary user */
+			 .uid = c->terms->caller_is_root ? 0 : SANDBOX_UID,
 			 .workspace_mode = WORKSPACE_EMPTY,
 			 .image_is_host = c->terms->image_is_host};
 	struct cell_message m = {.news = CELL_SEATED};
