@@ -57,6 +57,10 @@ static const struct check checks[] = {
 	[FEATURE_MOUNT_API] = {"mount_api", "new mount API", CONTAINER,
 			       "a sandbox's root cannot be built",
 			       "Linux 5.12 or later; " OLD_FILTER},
+	[FEATURE_PROC] = {"proc", "a /proc of its own", CONTAINER,
+			  "level container cannot be had; level process still can",
+			  "in a container, a runtime that covers nothing of /proc "
+			  "(docker: --security-opt systempaths=unconfined)"},
 	[FEATURE_OVERLAY] = {"overlay", "overlayfs", CONTAINER,
 			     "no copy-on-write: use --workspace or --empty",
 			     "modprobe overlay; for ordinary users Linux 5.11 or later"},

@@ -195,6 +195,30 @@ static int probe_namespace(struct feature *f, int flag, const char *name)
 	return flag == CLONE_NEWNET ? loopback_up(f) : 0;
 }
 
+/* An ordinary user may have one only where nothing covers a part of the host's, as containers do. */
+static int probe_proc(struct feature *f)
+{
+	int errnum = probe_enter_scratch(f), status = 0;
+	pid_t pid;
+
+	if (errnum)
+		return errnum;
+	if (unshare(CLONE_NEWPID) < 0 || mkdir("proc", 0755) < 0)
+		return probe_failed(f, "making a pid namespace");
+	pid = fork();
+	if (pid == 0) {
+		struct stat st;
+
+		if (mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+			_exit(errno);
+		_exit(stat("proc/1", &st) < 0 ? ENOENT : 0);
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) < 0)
+		return probe_failed(f, "fork");
+	errno = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+	return errno ? probe_failed(f, "mounting a new /proc") : 0;
+}
+
 /* ---- running a probe ---- */
 
 struct row {
@@ -214,6 +238,7 @@ static const struct row rows[] = {
 	[FEATURE_CGROUP_NS] = {.flag = CLONE_NEWCGROUP, .name = "cgroup"},
 	[FEATURE_TIME_NS] = {.flag = CLONE_NEWTIME, .name = "time_for_children"},
 	[FEATURE_MOUNT_API] = {.probe = probe_mount_api},
+	[FEATURE_PROC] = {.probe = probe_proc},
 	[FEATURE_OVERLAY] = {.probe = probe_overlay},
 	[FEATURE_IDMAP] = {.probe = probe_idmap},
 	[FEATURE_CGROUP] = {.probe = probe_cgroup},

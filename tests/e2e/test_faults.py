@@ -339,6 +339,21 @@ class Host(cl.Case):
                 r = cl.command("unshare", "-m", "sh", "-c", script, "sh", cl.CLOCHE, dark)
                 self.assertEqual(r.out, "", str(r))
 
+    def test_doctor_sees_a_covered_proc(self):
+        """As in a container: an ordinary user then gets no /proc of its own, so no level container."""
+        self.need_root("mounts in a namespace of its own")
+        user = ("setpriv", "--reuid", "60125", "--regid", "60125", "--clear-groups")
+        if cl.command(*user, "test", "-x", cl.CLOCHE).code != 0:
+            self.skipTest("an ordinary user cannot reach this build")
+        script = 'mount -t tmpfs t /proc/sys && exec "$@"'
+        under = ("unshare", "-m", "sh", "-c", script, "sh", *user, cl.CLOCHE)
+        for cover, state in (under, "missing"), ((cl.CLOCHE,), "ok"):
+            r = cl.command(*cover, "doctor", "--json")
+            checks = {c["name"]: c for c in json.loads(r.out)["checks"]}
+            self.assertEqual(checks["proc"]["state"], state, checks["proc"])
+            self.assertEqual(bool(checks["proc"]["remedy"]), state == "missing")
+        self.assertIn("/proc", cl.command(*under, "run", "--empty", "true").err)
+
     def test_launcher_without_its_daemon(self):
         """`cloche VERB` for a verb of cloched, with no cloched to be found."""
         shutil.copy(cl.CLOCHE, self.path("cloche"))
