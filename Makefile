@@ -226,7 +226,8 @@ $(B)/libcloche.a: $(call gnu_o,$(LIB_SRC))
 $(B)/libcloche.so: $(call gnu_o,$(LIB_SRC))
 	$(call quiet,LD) printf '{ global: cloche_*; local: *; };\n' >$(B)/gnu/libcloche.map && \
 		$(CC) -shared $^ $(GNU_LDFLAGS) -Wl,-soname,libcloche.so.$(SONAME) \
-		-Wl,--version-script=$(B)/gnu/libcloche.map $(call pkg,libs,jansson) -o $@
+		-Wl,--version-script=$(B)/gnu/libcloche.map $(call pkg,libs,jansson) -o $@ && \
+		ln -sf libcloche.so $(B)/libcloche.so.$(SONAME)
 $(B)/examples/%: examples/%.c include/cloche.h $(B)/libcloche.a $(B)/gnu/.flags
 	$(call quiet,CC) mkdir -p $(@D) && $(CC) $(filter-out -MMD -MP -iquote src include,$(GNU_CFLAGS)) \
 		-Iinclude $< $(B)/libcloche.a $(GNU_LDFLAGS) $(call pkg,libs,jansson) -o $@

@@ -17,7 +17,7 @@
 static const char *const refused[] = {"mount",	 "mount_read", "mount_write", "forbid", "workspace",
 				      "apply",	 "apply_also", "diff",	      "empty",	"tools",
 				      "file",	 "policy",     "audit",	      "json",	"tty",
-				      "capture", "env"};
+				      "capture", "env",	       "encoding"};
 
 static const char *const limits[] = {"memory",	   "cpus",	"pids",
 				     "disk",	   "timeout",	"cpu_time",

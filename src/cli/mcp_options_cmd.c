@@ -10,8 +10,9 @@
 
 /* What makes no sense for sandboxes that outlive a command, or must not come from outside a daemon. */
 static const char *const refused[] = {
-	"apply", "apply_also", "diff",	"tty",	      "json",	     "file",   "capture",  "tools",
-	"audit", "provider",   "guard", "mount_read", "mount_write", "forbid", "use_case", "empty",
+	"apply",       "apply_also", "diff",	 "tty",	     "json",	 "file",
+	"capture",     "tools",	     "audit",	 "provider", "guard",	 "mount_read",
+	"mount_write", "forbid",     "use_case", "empty",    "encoding",
 };
 
 static int refuse_options(const struct sandbox_spec *s, struct err *e)

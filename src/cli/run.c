@@ -138,6 +138,7 @@ int run_and_report(const struct sandbox_request *request, const struct language 
 		r.interpreter = r.exec_path;
 	if (language)
 		note(&r, language_note(language, r.exit_code));
+	r.base64 = s->encoding == ENCODING_BASE64;
 	status = r.apply_failed || r.output_errno ? EXIT_CLOCHE : result_exit_status(&r);
 	if (!s->json)
 		run_report(&r, s);

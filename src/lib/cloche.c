@@ -104,7 +104,7 @@ void cloche_set_input(struct cloche *c, const void *data, size_t len)
 /* A name must not smuggle in another option; and what the library itself relies on is its own. */
 static bool is_name(const char *name)
 {
-	static const char *const ours[] = {"json", "tty", "lang", "help"};
+	static const char *const ours[] = {"json", "tty", "lang", "help", "encoding"};
 	size_t len = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-");
 
 	if (len == 0 || name[len] || name[0] == '-')

@@ -16,6 +16,7 @@ static const char *const provider_values[] = {"ns", "docker", "oci", "vm", "e2b"
 static const char *const net_values[] = {"none", "allow", "public", "isolated", NULL};
 static const char *const root_values[] = {"ro", "overlay", NULL};
 static const char *const guard_values[] = {"off", "imports", "strict", NULL};
+static const char *const encoding_values[] = {"utf-8", "base64", NULL};
 
 #define AT(member) offsetof(struct sandbox_spec, member)
 #define MB ((uint64_t)1 << 20)
@@ -88,6 +89,8 @@ const struct field spec_fields[] = {
 	{"tty", 0, FIELD_BOOL, AT(tty), 0, 0, 0, NULL, NULL, "give the command a terminal"},
 	{"json", 0, FIELD_BOOL, AT(json), FIELD_CLI_ONLY, 0, 0, NULL, NULL,
 	 "capture the output and print the result record"},
+	{"encoding", 0, FIELD_ENUM, AT(encoding), FIELD_CLI_ONLY, 0, 0, encoding_values, "NAME",
+	 "with --json: output as utf-8 (default, other bytes are replaced) or base64"},
 	{"require", 0, FIELD_LIST, AT(require), 0, 0, 0, NULL, "LAYER",
 	 "fail before running anything if this layer cannot be had"},
 	{"optional", 0, FIELD_LIST, AT(optional), FIELD_WIDENS, 0, 0, NULL, "LAYER",
@@ -512,6 +515,8 @@ static int check_combinations(const struct sandbox_spec *s, struct err *e)
 		return err_field(e, ERR_INVALID, "allow", "allow: needs net allow");
 	if (s->capture.count && !s->json)
 		return err_field(e, ERR_INVALID, "capture", "capture: needs json");
+	if (spec_is_set(s, "encoding") && !s->json)
+		return err_field(e, ERR_INVALID, "encoding", "encoding: needs json");
 	return s->level == LEVEL_PROCESS ? check_process(s, e) : 0;
 }
 

@@ -24,6 +24,7 @@ enum provider { PROVIDER_NS, PROVIDER_DOCKER, PROVIDER_OCI, PROVIDER_VM, PROVIDE
 enum net { NET_NONE, NET_ALLOW, NET_PUBLIC, NET_ISOLATED };
 enum root_mode { ROOT_RO, ROOT_OVERLAY };
 enum guard { GUARD_OFF, GUARD_IMPORTS, GUARD_STRICT };
+enum encoding { ENCODING_UTF8, ENCODING_BASE64 };
 
 struct limits {
 	uint64_t memory_bytes;
@@ -38,7 +39,7 @@ struct limits {
 };
 
 struct sandbox_spec {
-	int level, provider, net, root, guard;
+	int level, provider, net, root, guard, encoding;
 	struct limits limits;
 	char *image;	 /* "host", or a directory holding a root file system */
 	char *workspace; /* NULL: the current directory, copy-on-write */

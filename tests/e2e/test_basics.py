@@ -255,6 +255,13 @@ class Record(cl.Case):
         )
         self.assertGreaterEqual(rec["duration_ms"] + rec["setup_ms"], 200)
 
+    def test_bytes_as_base64(self):
+        rec = cl.record("--encoding", "base64", "--", "sh", "-c", r"printf '\377\000a'; echo e >&2")
+        said = (rec["encoding"], rec["stdout"], rec["stderr"], rec["stdout_truncated"])
+        self.assertEqual(said, ("base64", "/wBh", "ZQo=", False))
+        self.refused("run", "--encoding", "base64", "--", "true", says="encoding: needs json")
+        self.refused("run", "--encoding", "hex", "--", "true", says="encoding")
+
     def test_not_utf8(self):
         rec = cl.record("--", "printf", r"a\377\300\200\355\240\200b\303")
         self.assertEqual(re.sub("\ufffd+", "?", rec["stdout"]), "a?b?")
