@@ -11,7 +11,9 @@
 
 static int set_limit(int which, uint64_t soft, uint64_t hard, struct err *e)
 {
-	struct rlimit now, want = {soft, hard};
+	/* What a call that only pretends to answer leaves. */
+	static const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
+	struct rlimit now = none, back = none, want = {soft, hard};
 
 	/* Never above what the caller has: raising would need a privilege. */
 	if (getrlimit(which, &now) == 0) {
@@ -22,6 +24,8 @@ static int set_limit(int which, uint64_t soft, uint64_t hard, struct err *e)
 	}
 	if (setrlimit(which, &want) < 0)
 		return err_sys(e, "cannot set resource limit %d", which);
+	if (getrlimit(which, &back) < 0 || back.rlim_cur > soft || back.rlim_max > hard)
+		return err_set(e, ERR_UNSUPPORTED, "resource limit %d does not hold here", which);
 	return 0;
 }
 

@@ -553,6 +553,13 @@ class LyingKernel(cl.Case):
         self.assertEqual((r.code, r.out), (125, ""), str(r))
         self.assertIn("landlock", r.err)
 
+    def test_false_limits_are_found_out(self):
+        """RLIMIT_NPROC, which may be all that limits pids, and RLIMIT_CORE."""
+        for limit in (4, 6) if not cl.ROOT else (4,):
+            lie = [("prlimit64:1.%d" % limit, "0")]
+            r = self.lied(lie, "run", "--json", "--", "echo", "ran")
+            self.assertEqual((r.code, json.loads(r.out)["error"]["kind"]), (125, "unsupported"), str(r))
+
     def test_optional_layer(self):
         """What the caller named optional may be missing, and the record says so."""
         r = self.lied(
