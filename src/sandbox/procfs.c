@@ -25,7 +25,7 @@ static const struct {
 	{"interrupts", false}, {"cmdline", false},	 {"modules", false},
 	{"kcore", false},      {"timer_list", false},	 {"sched_debug", false},
 	{"kmsg", false},       {"latency_stats", false}, {"sysrq-trigger", false},
-	{"acpi", true},	       {"scsi", true},
+	{"bootconfig", false}, {"acpi", true},		 {"scsi", true},
 };
 
 /* Is something else in its place, be it another file of /proc? Who cannot tell says yes. */

@@ -235,6 +235,7 @@ static const struct probe_case cases[] = {
 	MASK("sched-debug", "the scheduler's state", "/proc/sched_debug"),
 	MASK("interrupts", "interrupt counts", "/proc/interrupts"),
 	MASK("cmdline", "the kernel's command line", "/proc/cmdline"),
+	MASK("bootconfig", "the same, as the boot loader's settings", "/proc/bootconfig"),
 	MASK("kmsg", "the kernel's log", "/proc/kmsg"),
 	MASK("vmallocinfo", "kernel allocations", "/proc/vmallocinfo"),
 	MASK("modules", "the kernel's modules", "/proc/modules"),
