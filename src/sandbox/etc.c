@@ -98,12 +98,14 @@ static int show_file(const struct view *v, const char *name, struct err *e)
 	auto_free char *more = v->template ? must_alloc(malloc(COPY_MOST_ONCE)) : NULL;
 	size_t room = more ? COPY_MOST_ONCE : sizeof(pages);
 	char *buf = more ? more : pages;
+	struct stat st;
 	ssize_t n = in < 0 ? -1 : read(in, buf, room);
 
 	if (v->template)
 		list_take(v->template->seen, str_format("/%s/%s", v->path, name));
-	if (n < 0)
-		return 0; /* not readable for the caller: not there inside */
+	/* What the caller may not read is not there inside; nor is what root may, and others may not. */
+	if (n < 0 || fstat(in, &st) < 0 || !(st.st_mode & S_IROTH))
+		return 0;
 	if (n < (ssize_t)room)
 		return skeleton_file(v->to, name, buf, (size_t)n, 0444, e);
 	return skeleton_point(v->to, name, e) < 0 ? -1 : show_mounted(v, name, e);

@@ -354,6 +354,18 @@ class Host(cl.Case):
             self.assertEqual(bool(checks["proc"]["remedy"]), state == "missing")
         self.assertIn("/proc", cl.command(*under, "run", "--empty", "true").err)
 
+    def test_what_only_root_may_read_of_etc(self):
+        """Small files of /etc are copied by who starts cloche; that must not open them to everybody."""
+        self.need_root("mounts in a namespace of its own")
+        script = (
+            'mount -t tmpfs t "$2" && cp -a /etc/. "$2" && mount --bind "$2" /etc && cd / && '
+            "echo open > /etc/java-open.conf && echo shut > /etc/java-shut.conf && "
+            "chmod 600 /etc/java-shut.conf && "
+            '"$1" run --empty -- sh -c "cat /etc/java-open.conf /etc/java-shut.conf"'
+        )
+        r = cl.command("unshare", "-m", "sh", "-c", script, "sh", cl.CLOCHE, self.mkdir("etc"))
+        self.assertEqual(r.out, "open\n", str(r))
+
     def test_launcher_without_its_daemon(self):
         """`cloche VERB` for a verb of cloched, with no cloched to be found."""
         shutil.copy(cl.CLOCHE, self.path("cloche"))
