@@ -264,7 +264,7 @@ static const struct try refused[] = {
 	/* signals by way of a terminal */
 	{"O_ASYNC", SYS_fcntl, {-1, F_SETFL, O_NONBLOCK | O_ASYNC}, EPERM, NULL, 0},
 	{"O_ASYNC with dirt", SYS_fcntl, {-1, DIRTY(F_SETFL), DIRTY(O_ASYNC)}, EPERM, NULL, 0},
-	{"FIOASYNC", SYS_ioctl, {-1, FIOASYNC, 0}, EPERM, NULL, 0},
+	{"FIOASYNC", SYS_ioctl, {-1, DIRTY(FIOASYNC), 0}, 0, NULL, 0},
 	/* set-id bits */
 	{"fchmod 4755", SYS_fchmod, {-1, 04755}, EPERM, "Set-user-id", 0},
 	{"fchmodat 2755",

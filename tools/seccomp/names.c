@@ -56,7 +56,7 @@ static const struct entry errnos[] = {
 	N(EPERM),    N(ENOENT),	       N(EACCES),      N(EBUSY),	N(EINVAL),
 	N(ENOTTY),   N(ENOMEM),	       N(ENOSYS),      N(ENODEV),	N(EOPNOTSUPP),
 	N(EISCONN),  N(ENOTSUP),       N(ENOPROTOOPT), N(EAFNOSUPPORT), N(EPROTONOSUPPORT),
-	N(ENOTSOCK), N(EADDRNOTAVAIL), N(EXFULL),
+	N(ENOTSOCK), N(EADDRNOTAVAIL), N(EXFULL),      {"0", 0},
 };
 
 /* Only values that are the same on every architecture, and bits the kernel tests by themselves. */
