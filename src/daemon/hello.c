@@ -6,20 +6,26 @@
 
 void hello_print(const char *const *addresses, size_t count, FILE *to)
 {
-	const char *tcp = NULL;
+	const char *tcp = NULL, *socket = NULL;
 
 	fputs("cloche " CLOCHE_VERSION " serves at", to);
 	for (size_t i = 0; i < count; i++) {
 		bool is_unix = str_starts(addresses[i], "unix:");
 
 		fprintf(to, " %s%s", is_unix ? "" : "http://", addresses[i]);
+		if (is_unix && !socket)
+			socket = addresses[i];
 		if (!is_unix && !tcp)
 			tcp = addresses[i];
 	}
-	fputs("\n\n"
-	      "From a shell here, without a key:\n"
-	      "  cloche exec $(cloche create) uname -a\n\n",
-	      to);
+	fputs("\n\n", to);
+	if (socket)
+		fputs("From a shell here, without a key:\n", to);
+	/* Where it is looked for it has this name. */
+	if (socket && !str_equal(strrchr(socket, '/'), "/cloche.sock"))
+		fprintf(to, "  export CLOCHE_URL=%s\n", socket);
+	if (socket)
+		fputs("  cloche exec $(cloche create) uname -a\n\n", to);
 	if (!tcp)
 		return;
 	fprintf(to,
