@@ -21,6 +21,11 @@ class Check(served.Case):
             with self.subTest(text):
                 self.assertEqual(self.check(text)[1].code, 0)
 
+    def test_command_line(self):
+        for args in ("--bogus",), ("--listen",), ("--listen", "nowhere"), ("more",):
+            with self.subTest(args):
+                self.assertRegex(self.cloche("serve", *args, ok=125).err, "^cloche: ")
+
     def test_the_shipped_example_is_fine(self):
         example = os.path.join(served.TOP, "deploy", "cloche.conf.yaml")
         if not os.access(example, os.R_OK):
