@@ -42,18 +42,22 @@ static const struct entry allowed[] = {
 
 /*
  * The same of directories that may hold a secret as well: only what is named, without which programs do not
- * start. Below /var that is what packages made when they were installed.
+ * start. Below /var that is what packages made when they were installed. Debian's chromium, emacs and maven
+ * read whatever is in a directory, where keys may be, and fail if nothing is: they get an empty file.
  */
 static const struct part {
 	const char *dir;
 	const char *names[4];
+	const char *empty_in;
 } parts[] = {
-	{"etc/R", {"Makeconf", "Renviron", "ldpaths", "repositories"}}, /* *.site: tokens */
-	{"etc/libreoffice", {"registry", "sofficerc"}},
-	{"etc/maven", {"m2.conf"}},	       /* settings.xml: passwords */
-	{"etc/ssl", {"certs", "openssl.cnf"}}, /* private: keys */
-	{"var/lib", {"gems", "ghc", "texmf"}},
+	{"etc/R", {"Makeconf", "Renviron", "ldpaths", "repositories"}, NULL}, /* *.site: tokens */
+	{"etc/chromium.d", {NULL}, "."},
+	{"etc/emacs", {NULL}, "site-start.d"},
+	{"etc/libreoffice", {"registry", "sofficerc"}, NULL},
+	{"etc/maven", {"m2.conf"}, "logging"},	     /* settings.xml: passwords */
+	{"etc/ssl", {"certs", "openssl.cnf"}, NULL}, /* private: keys */
 };
+static const struct part var_lib = {"var/lib", {"gems", "ghc", "texmf"}, NULL};
 
 static bool is_allowed(const char *name)
 {
@@ -136,22 +140,24 @@ static int show_entry(const struct view *v, const struct dirents_entry *d, struc
 	}
 }
 
-static int show_allowed(int etc, const struct etc_template *t, struct err *e)
+static int make_empty(int dir, const char *name, struct err *e)
 {
-	auto_close int from = open("/etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	const struct view v = {from, etc, "etc", t};
-	struct dirents_entry d;
-	struct dirents list;
+	auto_close int at = skeleton_dir(dir, name, e);
 
-	if (from < 0)
-		return errno == ENOENT ? 0 : err_sys(e, "cannot read /etc");
-	dirents_start(&list, from);
-	while (dirents_next(&list, &d))
-		if (is_allowed(d.name) && show_entry(&v, &d, e) < 0)
-			return -1;
-	return 0;
+	return at < 0 ? -1 : skeleton_file(at, "default", "", 0, 0444, e);
 }
 
+/* All names above it are ours. */
+static int make_dir(int root_fd, const char *path, struct err *e)
+{
+	int fd = -1;
+
+	if (mkdirat(root_fd, path, 0755) == 0 || errno == EEXIST)
+		fd = openat(root_fd, path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? err_sys(e, "cannot create /%s", path) : fd;
+}
+
+/* The skeleton's is made only if there is something to show in it. */
 static int show_part(const struct part *part, int root_fd, const struct etc_template *t,
 		     struct err *e)
 {
@@ -162,16 +168,53 @@ static int show_part(const struct part *part, int root_fd, const struct etc_temp
 	if (t)
 		list_add(t->seen, path);
 	from = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	for (size_t i = 0; from >= 0 && i < ARRAY_LEN(part->names) && part->names[i]; i++) {
+	if (from < 0)
+		return 0;
+	if (part->empty_in) {
+		to = make_dir(root_fd, part->dir, e);
+		if (to < 0 || make_empty(to, part->empty_in, e) < 0)
+			return -1;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(part->names) && part->names[i]; i++) {
 		struct stat st;
 
 		if (fstatat(from, part->names[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
 		if (to < 0)
-			to = skeleton_dir(root_fd, part->dir, e);
+			to = make_dir(root_fd, part->dir, e);
 		if (to < 0 ||
 		    show_entry(&(struct view){from, to, part->dir, t},
 			       &(struct dirents_entry){part->names[i], IFTODT(st.st_mode)}, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static const struct part *find_part(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+		if (str_equal(parts[i].dir + strlen("etc/"), name))
+			return &parts[i];
+	return NULL;
+}
+
+/* One look at the list is cheaper than to ask for each name. */
+static int show_etc(int root_fd, int etc, const struct etc_template *t, struct err *e)
+{
+	auto_close int from = open("/etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	const struct view v = {from, etc, "etc", t};
+	struct dirents_entry d;
+	struct dirents list;
+
+	if (from < 0)
+		return errno == ENOENT ? 0 : err_sys(e, "cannot read /etc");
+	dirents_start(&list, from);
+	while (dirents_next(&list, &d)) {
+		const struct part *part = find_part(d.name);
+
+		if (part && show_part(part, root_fd, t, e) < 0)
+			return -1;
+		if (is_allowed(d.name) && show_entry(&v, &d, e) < 0)
 			return -1;
 	}
 	return 0;
@@ -184,24 +227,6 @@ int etc_write_hosts(const char *hostname, int etc, struct err *e)
 	snprintf(hosts, sizeof(hosts),
 		 "127.0.0.1 localhost %s\n::1 localhost ip6-localhost ip6-loopback\n", hostname);
 	return skeleton_file(etc, "hosts", hosts, strlen(hosts), 0444, e);
-}
-
-/* Debian's chromium, emacs and maven read whatever is in there and fail if they are not; keys may be. */
-static int make_empty(int etc, struct err *e)
-{
-	static const char *const dirs[] = {"/etc/chromium.d", "/etc/emacs/site-start.d",
-					   "/etc/maven/logging"};
-
-	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
-		auto_close int dir = -1;
-
-		if (access(dirs[i], F_OK) < 0)
-			continue;
-		dir = skeleton_dir(etc, dirs[i] + strlen("/etc"), e);
-		if (dir < 0 || skeleton_file(dir, "default", "", 0, 0444, e) < 0)
-			return -1;
-	}
-	return 0;
 }
 
 static int write_own(const char *hostname, int etc, struct err *e)
@@ -231,12 +256,9 @@ static int build(const char *hostname, int root_fd, const struct etc_template *t
 
 	if (etc < 0)
 		return err_sys(e, "cannot open the new /etc");
-	if (write_own(hostname, etc, e) < 0 || make_empty(etc, e) < 0 ||
-	    show_allowed(etc, t, e) < 0)
+	if (write_own(hostname, etc, e) < 0 || show_etc(root_fd, etc, t, e) < 0 ||
+	    show_part(&var_lib, root_fd, t, e) < 0)
 		return -1;
-	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
-		if (show_part(&parts[i], root_fd, t, e) < 0)
-			return -1;
 	return etc_php_build(etc, t ? t->seen : NULL, e);
 }
 
@@ -266,20 +288,24 @@ static int grant_allowed(struct landlock *l, struct err *e)
 	return 0;
 }
 
+static int grant_part(const struct part *part, struct landlock *l, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(part->names) && part->names[i]; i++) {
+		char path[64];
+
+		snprintf(path, sizeof(path), "/%s/%s", part->dir, part->names[i]);
+		if (landlock_allow(l, AT_FDCWD, path, LANDLOCK_READ, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
 int etc_grant(struct landlock *l, struct err *e)
 {
 	if (grant_allowed(l, e) < 0)
 		return -1;
-	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
-		const struct part *part = &parts[i];
-
-		for (size_t k = 0; k < ARRAY_LEN(part->names) && part->names[k]; k++) {
-			char path[64];
-
-			snprintf(path, sizeof(path), "/%s/%s", part->dir, part->names[k]);
-			if (landlock_allow(l, AT_FDCWD, path, LANDLOCK_READ, e) < 0)
-				return -1;
-		}
-	}
-	return 0;
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+		if (grant_part(&parts[i], l, e) < 0)
+			return -1;
+	return grant_part(&var_lib, l, e);
 }

@@ -128,7 +128,7 @@ static int send_mounts(struct keeper *k, struct err *e)
 	int fds[KEEPER_MAX_FDS], rc = -1;
 
 	if (plan_judge(&k->plan, e) == 0 && make_owners(k, &m, fds, e) == 0) {
-		plan_look_at_proc(&k->plan.host);
+		plan_look_at_proc(&k->plan.host, k->plan.rootless);
 		m.proc = k->plan.host.proc;
 		m.workspace_denied = shown && k->plan.workspace_mode == WORKSPACE_EMPTY;
 		rc = message_send(k->control, &m, sizeof(m), fds, m.owner_count, e);

@@ -307,9 +307,9 @@ void plan_empty_workspace(struct plan *p)
 	}
 }
 
-void plan_look_at_proc(struct host *h)
+void plan_look_at_proc(struct host *h, bool rootless)
 {
-	bool caller_is_root = !caps_can_administer() && geteuid() == 0;
+	bool caller_is_root = rootless && geteuid() == 0;
 
 	if (h->proc.state == PROCFS_NOT_ASKED)
 		h->proc.state = procfs_look_at_host(caller_is_root, &h->proc.files)
@@ -324,7 +324,7 @@ static int look_at_root(struct host *ret, struct err *e)
 
 int plan_look_at_host(struct host *ret, struct err *e)
 {
-	plan_look_at_proc(ret);
+	plan_look_at_proc(ret, !caps_can_administer());
 	return look_at_root(ret, e);
 }
 

@@ -124,7 +124,7 @@ struct bind *plan_add_bind(struct plan *p);
 
 /* All but the namespaces. */
 int plan_look_at_host(struct host *ret, struct err *e);
-void plan_look_at_proc(struct host *h);
+void plan_look_at_proc(struct host *h, bool rootless);
 int plan_make(struct plan *p, const struct sandbox_request *request, struct board *board,
 	      struct err *e);
 /* The same for a sandbox that lives on. */
