@@ -83,15 +83,18 @@ static const char *why_ended(const struct result *r, const struct sandbox_spec *
 void run_report(const struct result *r, const struct sandbox_spec *s)
 {
 	bool person = isatty(2);
-	char buf[128];
+	char buf[128], name[160] = "";
 	const char *why = why_ended(r, s, buf, sizeof(buf));
 
+	/* Whoever starts cloche may have it from a model. */
+	if (r->exec_errno)
+		str_sanitise(name, sizeof(name), s->argv.items[0], strlen(s->argv.items[0]));
 	if (r->exec_missing[0])
 		fprintf(stderr,
-			"cloche: %s: is to be run by %s, which is not there in the sandbox\n",
-			s->argv.items[0], r->exec_missing);
+			"cloche: %s: is to be run by %s, which is not there in the sandbox\n", name,
+			r->exec_missing);
 	else if (r->exec_errno)
-		fprintf(stderr, "cloche: %s: %s\n", s->argv.items[0],
+		fprintf(stderr, "cloche: %s: %s\n", name,
 			r->exit_code == 127 ? "not found in the sandbox" : strerror(r->exec_errno));
 	if (why)
 		fprintf(stderr, "cloche: %s%s\n",

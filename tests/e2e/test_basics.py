@@ -44,6 +44,11 @@ class ExitStatus(cl.Case):
             self.assertEqual(r.out, "", str(r))
             self.assertRegex(r.err, r"(?m)^cloche: .*%s" % re.escape(command))
 
+    def test_names_of_commands_are_harmless(self):
+        """A model may have chosen them."""
+        r = cl.run("run", "--", "\x1b]0;owned\x07")
+        self.assertEqual((r.code, "\x1b" in r.err, "owned" in r.err), (127, False, True), str(r))
+
     def test_missing_interpreter(self):
         """127 as in a shell, and told apart from a command that is not there."""
         self.write("script", "#! /no/such/interpreter -x\n", 0o755)
