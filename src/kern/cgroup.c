@@ -19,6 +19,7 @@
 #include <sys/vfs.h>
 
 #define PREFIX "cloche-"
+#define SOCKETS(l) ((l)->memory_bytes / 8 + (16u << 20)) /* in TCP and UDP; less makes them slow */
 
 static const char *const controllers[] = {
 	[CGROUP_MEMORY] = "memory",   [CGROUP_CPU] = "cpu",	    [CGROUP_PIDS] = "pids",
@@ -296,9 +297,8 @@ static int limit_v1(struct cgroup *c, enum cgroup_controller which, const struct
 
 	switch (which) {
 	case CGROUP_MEMORY:
-		/* What waits in TCP and UDP sockets is counted apart, without a limit unless one is set. */
 		if (set_number(dir, "memory.limit_in_bytes", memory_limit(l)) < 0 ||
-		    (set_number(dir, "memory.kmem.tcp.limit_in_bytes", l->memory_bytes / 8) < 0 &&
+		    (set_number(dir, "memory.kmem.tcp.limit_in_bytes", SOCKETS(l)) < 0 &&
 		     errno != ENOENT))
 			return -1;
 		if (set_number(dir, "memory.memsw.limit_in_bytes", memory_limit(l)) == 0)
