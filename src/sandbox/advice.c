@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* It sizes its heap by the machine's memory, and collects no garbage before that is full. */
@@ -46,9 +47,10 @@ static bool is_in_path(const char *name)
 		return false;
 	for (; path && *path; path += strcspn(path, ":"), path += *path == ':') {
 		char file[PATH_MAX];
+		struct stat st;
 
 		snprintf(file, sizeof(file), "%.*s/%s", (int)strcspn(path, ":"), path, name);
-		if (access(file, X_OK) == 0)
+		if (access(file, X_OK) == 0 && stat(file, &st) == 0 && S_ISREG(st.st_mode))
 			return true;
 	}
 	return false;

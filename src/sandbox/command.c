@@ -90,20 +90,20 @@ static void try_exec(struct board *b, const char *path, char **argv, char **env)
 	b->stage = STAGE_SETUP;
 }
 
-/* The next file that the name may mean, by PATH unless it has a slash. False: there is no more. */
+/* The next file that the name may mean: by PATH, unless it has a slash. False: there is no more. */
 static bool next_candidate(const char *name, const char **dirs, char path[PATH_MAX])
 {
+	static const char none[] = "";
 	bool whole = strchr(name, '/') || !*name;
 	int len = (int)strcspn(*dirs, ":"), n;
 
-	if (!**dirs)
+	if (*dirs == none || (!whole && !**dirs))
 		return false;
 	n = whole ? snprintf(path, PATH_MAX, "%s", name)
 		  : snprintf(path, PATH_MAX, "%.*s/%s", len, *dirs, name);
 	if (n >= PATH_MAX)
 		path[0] = '\0'; /* which nobody finds */
-	*dirs += whole ? (int)strlen(*dirs) : len;
-	*dirs += **dirs == ':';
+	*dirs = whole ? none : *dirs + len + ((*dirs)[len] == ':');
 	return true;
 }
 

@@ -44,6 +44,17 @@ class ExitStatus(cl.Case):
             self.assertEqual(r.out, "", str(r))
             self.assertRegex(r.err, r"(?m)^cloche: .*%s" % re.escape(command))
 
+    def test_path_that_is_empty(self):
+        for level in ("container", "process"):
+            r = cl.run("run", "--level", level, "--env", "PATH=", "--", "/bin/echo", "there")
+            self.assertEqual((r.code, r.out), (0, "there\n"), str(r))
+            self.assertEqual(cl.run("run", "--level", level, "--env", "PATH=", "--", "echo").code, 127)
+
+    def test_empty_name(self):
+        r = cl.run("run", "--", "")
+        self.assertEqual((r.code, r.out), (127, ""), str(r))
+        self.assertNotIn("PATH", r.err)
+
     def test_names_of_commands_are_harmless(self):
         """A model may have chosen them."""
         r = cl.run("run", "--", "\x1b]0;owned\x07")
