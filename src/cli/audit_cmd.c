@@ -1,10 +1,10 @@
-#include "cli/audit_cmd.h"
+/* The decision log: is it whole, and what were the last decisions? */
+#include "cli/cloched.h"
 
 #include "audit/audit.h"
-#include "base/auto.h"
 #include "base/str.h"
 #include "cli/cli.h"
-#include "cli/client.h"
+#include "cli/client_verb.h"
 #include "policy/config.h"
 
 #include <dirent.h>
@@ -96,48 +96,36 @@ static int verify_failed(const struct err *e, bool json)
 	return EXIT_BROKEN;
 }
 
-static int verify(int argc, char **argv)
+static int verify(struct verb_call *v, struct err *e)
 {
-	const char *head = NULL, *key = NULL, *json = NULL, *config_file = NULL;
-	const struct verb_option options[] = {
-		{"head", 0, "HASH", "the last head that you know; it must be in there", &head,
-		 NULL},
-		{"key-file", 0, "FILE", "the key (as configured)", &key, NULL},
-		{"config", 0, "FILE", "the daemon's configuration", &config_file, NULL},
-		{"json", 0, NULL, "an object", &json, NULL},
-	};
-	const struct verb_usage u = {
-		"cloche audit verify [OPTIONS] [FILE...]",
-		"Checks that no record was edited, removed or moved, and with --head that none is\n"
-		"missing at the end. Without FILE: the daemon's log and what it was rotated to.\n"
-		"Exit status: 0 it is whole, 1 it is not.",
-		options,
-		ARRAY_LEN(options),
-		0,
-		100000};
 	auto_free struct config *c = must_alloc(malloc(sizeof(*c)));
-	struct audit_verdict v;
+	const char *key = verb_text(v, "key-file");
+	struct audit_verdict verdict;
 	struct list files = {0};
-	struct err e = {0};
-	int first = verb_parse(&u, argc, argv, &e), rc = 0;
+	int rc = 0;
 
-	if (first < 0)
-		return verb_stop(first, &e);
-	for (int i = first; i < argc; i++)
-		list_add(&files, argv[i]);
+	for (int i = 0; i < v->count; i++)
+		list_add(&files, v->args[i]);
 	/* Foreign files are not checked with our key unless one is named. */
-	if (first == argc) {
-		rc = load_config(c, config_file, &e);
+	if (!v->count) {
+		rc = load_config(c, verb_text(v, "config"), e);
 		if (rc == 0)
-			rc = find_files(c->audit.file, &files, &e);
+			rc = find_files(c->audit.file, &files, e);
 		if (rc == 0 && !key && *c->audit.key_file)
 			key = c->audit.key_file;
 	}
 	if (rc == 0)
-		rc = audit_verify(files.items, files.count, key, head, &v, &e);
+		rc = audit_verify(files.items, files.count, key, verb_text(v, "head"), &verdict, e);
 	list_done(&files);
-	return rc < 0 ? verify_failed(&e, json != NULL) : print_verdict(&v, json != NULL);
+	return rc < 0 ? verify_failed(e, v->json) : print_verdict(&verdict, v->json);
 }
+
+static const struct verb_option verify_options[] = {
+	{"head", 0, "HASH", "the last head that you know; it must be in there", NULL},
+	{"key-file", 0, "FILE", "the key (as configured)", NULL},
+	{"config", 0, "FILE", "the daemon's configuration", NULL},
+	{"json", 0, NULL, "an object", NULL},
+};
 
 /* ---- tail ---- */
 
@@ -235,77 +223,66 @@ static int follow(const char *path, FILE **f, bool json, struct err *e)
 	}
 }
 
-static int tail(int argc, char **argv)
+static int tail(struct verb_call *v, struct err *e)
 {
-	const char *go_on = NULL, *json = NULL, *count = "20", *config_file = NULL;
-	const struct verb_option options[] = {
-		{"follow", 'f', NULL, "go on with what comes", &go_on, NULL},
-		{"lines", 'n', "N", "so many of the last records (20)", &count, NULL},
-		{"config", 0, "FILE", "the daemon's configuration", &config_file, NULL},
-		{"json", 0, NULL, "the records as they are", &json, NULL},
-	};
-	const struct verb_usage u = {"cloche audit tail [-f] [-n N] [--json] [FILE]",
-				     "Shows the last decisions.",
-				     options,
-				     ARRAY_LEN(options),
-				     0,
-				     1};
 	auto_free struct config *c = must_alloc(malloc(sizeof(*c)));
-	struct err e = {0};
-	int first = verb_parse(&u, argc, argv, &e), rc = 0;
-	const char *path;
+	const char *count = verb_text(v, "lines"), *path = v->args[0];
 	char *end;
-	long n;
+	long n = strtol(count, &end, 10);
+	int rc = 0;
 	FILE *f;
 
-	if (first < 0)
-		return verb_stop(first, &e);
-	n = strtol(count, &end, 10);
-	if (n < 1 || *end || n > 1000000) {
-		err_set(&e, ERR_INVALID, "lines: '%s' is not a number of lines", count);
-		return cli_fail(&e);
-	}
-	if (first == argc && load_config(c, config_file, &e) < 0)
-		return cli_fail(&e);
-	path = first < argc ? argv[first] : c->audit.file;
+	if (n < 1 || *end || n > 1000000)
+		return err_set(e, ERR_INVALID, "lines: '%s' is not a number of lines", count);
+	if (!path && load_config(c, verb_text(v, "config"), e) < 0)
+		return -1;
+	path = path ? path : c->audit.file;
 	f = fopen(path, "re");
-	if (!f) {
-		err_sys(&e, "cannot open %s", path);
-		return cli_fail(&e);
-	}
+	if (!f)
+		return err_sys(e, "cannot open %s", path);
 	fseeko(f, last_lines(f, n), SEEK_SET);
-	print_lines(f, json != NULL);
-	if (go_on) {
+	print_lines(f, v->json);
+	if (verb_text(v, "follow")) {
 		auto_free char *whole = realpath(path, NULL);
 
-		rc = follow(whole ? whole : path, &f, json != NULL, &e);
+		rc = follow(whole ? whole : path, &f, v->json, e);
 	}
 	fclose(f);
-	return rc < 0 ? cli_fail(&e) : finish_stdout(0);
+	return rc < 0 ? -1 : finish_stdout(0);
 }
+
+static const struct verb_option tail_options[] = {
+	{"follow", 'f', NULL, "go on with what comes", NULL},
+	{"lines", 'n', "N", "so many of the last records (20)", "20"},
+	{"config", 0, "FILE", "the daemon's configuration", NULL},
+	{"json", 0, NULL, "the records as they are", NULL},
+};
 
 /* ---- the verb ---- */
 
-struct verb {
-	const char *name;
-	int (*run)(int argc, char **argv);
+static const struct verb parts[] = {
+	{.name = "verify",
+	 .line = "cloche audit verify [OPTIONS] [FILE...]",
+	 .about = "Checks that no record was edited, removed or moved, and with --head that none "
+		  "is\n"
+		  "missing at the end. Without FILE: the daemon's log and what it was rotated "
+		  "to.\n"
+		  "Exit status: 0 it is whole, 1 it is not.",
+	 .run = verify,
+	 OPTIONS(verify_options),
+	 .max_args = VERB_MANY,
+	 .is_local = true},
+	{.name = "tail",
+	 .line = "cloche audit tail [-f] [-n N] [--json] [FILE]",
+	 .about = "Shows the last decisions.",
+	 .run = tail,
+	 OPTIONS(tail_options),
+	 .max_args = 1,
+	 .is_local = true},
 };
 
-static const char usage[] =
-	"usage: cloche audit verify [--head HASH] [FILE...]   is the log whole?\n"
-	"       cloche audit tail [-f] [-n N] [FILE]          the last decisions\n";
-
-int cmd_audit(int argc, char **argv)
-{
-	static const struct verb verbs[] = {{"verify", verify}, {"tail", tail}};
-
-	for (size_t i = 0; argc > 1 && i < ARRAY_LEN(verbs); i++)
-		if (str_equal(argv[1], verbs[i].name))
-			return verbs[i].run(argc - 1, argv + 1);
-	if (argc > 1 && (str_equal(argv[1], "--help") || str_equal(argv[1], "-h"))) {
-		fputs(usage, stdout);
-		return finish_stdout(0);
-	}
-	fputs(usage, stderr);
-	return EXIT_CLOCHE;
-}
+const struct verb verb_audit = {
+	.about = "usage: cloche audit verify [--head HASH] [FILE...]   is the log whole?\n"
+		 "       cloche audit tail [-f] [-n N] [FILE]          the last decisions\n",
+	PARTS(parts),
+};

@@ -4,20 +4,18 @@
  * bubblewrap and Docker where those are installed. The contestants take turns, so that whatever else the
  * machine does hits all of them alike. The daemon is our own and is gone afterwards.
  */
-#include "cli/bench_cmd.h"
+#include "cli/cloched.h"
 
-#include "base/auto.h"
 #include "base/clock.h"
 #include "base/parse.h"
 #include "base/str.h"
 #include "cli/cli.h"
-#include "cli/client.h"
+#include "cli/client_verb.h"
 #include "cli/mcp_private_cmd.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <math.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +26,6 @@
 
 extern char **environ;
 
-#define ROUNDS 40
 #define ROUNDS_MAX 10000
 #define WARMUP 3
 #define PATIENCE_NS 20000000000LL
@@ -346,14 +343,27 @@ static json_t *machine(void)
 static json_t *row_json(const struct bench *b, const struct contestant *c)
 {
 	const struct contestant *base = base_of(b, c->group);
+	json_t *row;
 
 	if (c->failed || !c->count)
 		return json_pack("{s:s, s:s, s:s}", "what", titles[c->group], "how", c->name,
 				 "failed", c->failed ? c->failed : "it did not run");
-	return json_pack("{s:s, s:s, s:I, s:f, s:f, s:f, s:f}", "what", titles[c->group], "how",
-			 c->name, "runs", (json_int_t)c->count, "min_ms", c->samples[0], "p50_ms",
-			 share(c, 0.5), "p99_ms", share(c, 0.99), "ratio",
-			 base ? share(c, 0.5) / share(base, 0.5) : NAN);
+	row = json_pack("{s:s, s:s, s:I, s:f, s:f, s:f}", "what", titles[c->group], "how", c->name,
+			"runs", (json_int_t)c->count, "min_ms", c->samples[0], "p50_ms",
+			share(c, 0.5), "p99_ms", share(c, 0.99));
+	if (base)
+		json_object_set_new(row, "ratio", json_real(share(c, 0.5) / share(base, 0.5)));
+	return row;
+}
+
+static json_t *group_json(const struct bench *b, enum group group)
+{
+	json_t *rows = json_array();
+
+	for (size_t i = 0; i < b->count; i++)
+		if (b->all[i].group == group)
+			json_array_append_new(rows, row_json(b, &b->all[i]));
+	return rows;
 }
 
 static int print_as_json(const struct bench *b)
@@ -365,44 +375,25 @@ static int print_as_json(const struct bench *b)
 	return print_json(json_pack("{s:o, s:o}", "machine", machine(), "rows", rows));
 }
 
-static void print_group(const struct bench *b, enum group group)
-{
-	static const char *const heads[] = {"how", "runs", "min ms", "p50 ms", "p99 ms", "ratio"};
-	struct table *t = table_new(heads, ARRAY_LEN(heads));
-	const struct contestant *base = base_of(b, group);
-
-	printf("\n%s\n", titles[group]);
-	for (size_t i = 0; i < b->count; i++) {
-		const struct contestant *c = &b->all[i];
-		char runs[24], low[24], p50[24], p99[24], ratio[24] = "-";
-
-		if (c->group != group)
-			continue;
-		if (c->failed || !c->count) {
-			table_row(t, (const char *const[]){c->name, NULL, NULL, NULL, NULL,
-							   c->failed});
-			continue;
-		}
-		snprintf(runs, sizeof(runs), "%zu", c->count);
-		snprintf(low, sizeof(low), "%.2f", c->samples[0]);
-		snprintf(p50, sizeof(p50), "%.2f", share(c, 0.5));
-		snprintf(p99, sizeof(p99), "%.2f", share(c, 0.99));
-		if (base)
-			snprintf(ratio, sizeof(ratio), "%.2f", share(c, 0.5) / share(base, 0.5));
-		table_row(t, (const char *const[]){c->name, runs, low, p50, p99, ratio});
-	}
-	table_print(t, stdout);
-}
-
 static int print_tables(const struct bench *b)
 {
+	static const struct column columns[] = {
+		{"how", "how", COLUMN_TEXT},	      {"runs", "runs", COLUMN_TEXT},
+		{"min ms", "min_ms", COLUMN_DECIMAL}, {"p50 ms", "p50_ms", COLUMN_DECIMAL},
+		{"p99 ms", "p99_ms", COLUMN_DECIMAL}, {"ratio", "ratio|failed", COLUMN_DECIMAL},
+	};
 	json_t *m = machine();
 
 	printf("%s, %d cores, %s, Linux %s; everything took turns\n", text_at(m, "processor"),
 	       (int)number_at(m, "cores"), text_at(m, "memory"), text_at(m, "linux"));
 	json_decref(m);
-	for (int group = 0; group < GROUPS; group++)
-		print_group(b, group);
+	for (int group = 0; group < GROUPS; group++) {
+		json_t *rows = group_json(b, group);
+
+		printf("\n%s\n", titles[group]);
+		table_print(rows, columns, ARRAY_LEN(columns));
+		json_decref(rows);
+	}
 	if (b->http && b->why_cold[0])
 		printf("\nThe daemon had nothing ready: %s\n", b->why_cold);
 	puts("\nwarm: POST /v1/run over the Unix socket, until the whole record is there.\n"
@@ -420,32 +411,15 @@ static void bench_done(struct bench *b)
 	private_daemon_stop(&b->daemon);
 }
 
-int cmd_bench(int argc, char **argv)
+static int bench(struct verb_call *v, struct err *e)
 {
-	static struct bench b = {.rounds = ROUNDS, .daemon.life = -1};
-	const char *rounds = NULL, *json = NULL;
-	const struct verb_option options[] = {
-		{"rounds", 'n', "N", "how often each takes its turn; 40", &rounds, NULL},
-		{"json", 0, NULL, "print JSON", &json, NULL}};
-	const struct verb_usage usage = {
-		"cloche bench [OPTIONS]",
-		"Times cloche on this machine, beside bubblewrap and docker "
-		"if they are installed. Takes some seconds.",
-		options,
-		ARRAY_LEN(options),
-		0,
-		0};
-	struct err e = {0};
-	int first = verb_parse(&usage, argc, argv, &e), status;
+	static struct bench b = {.daemon.life = -1};
+	int status;
 
-	if (first < 0)
-		return verb_stop(first, &e);
-	if (rounds && parse_count(rounds, &b.rounds, &e) < 0)
-		return cli_fail(&e);
-	if (b.rounds < 1 || b.rounds > ROUNDS_MAX) {
-		err_field(&e, ERR_INVALID, "rounds", "rounds: 1 to %d", ROUNDS_MAX);
-		return cli_fail(&e);
-	}
+	if (parse_count(verb_text(v, "rounds"), &b.rounds, e) < 0)
+		return -1;
+	if (b.rounds < 1 || b.rounds > ROUNDS_MAX)
+		return err_field(e, ERR_INVALID, "rounds", "rounds: 1 to %d", ROUNDS_MAX);
 	if (cli_find_helper("cloche", b.launcher, sizeof(b.launcher)) < 0)
 		snprintf(b.launcher, sizeof(b.launcher), "cloche");
 	b.python = access("/usr/bin/python3", X_OK) == 0 ? "/usr/bin/python3" : "python3";
@@ -454,7 +428,21 @@ int cmd_bench(int argc, char **argv)
 	take_turns(&b);
 	for (size_t i = 0; i < b.count; i++)
 		qsort(b.all[i].samples, b.all[i].count, sizeof(double), compare);
-	status = json ? print_as_json(&b) : print_tables(&b);
+	status = v->json ? print_as_json(&b) : print_tables(&b);
 	bench_done(&b);
 	return status;
 }
+
+static const struct verb_option options[] = {
+	{"rounds", 'n', "N", "how often each takes its turn; 40", "40"},
+	{"json", 0, NULL, "print JSON", NULL},
+};
+
+const struct verb verb_bench = {
+	.line = "cloche bench [OPTIONS]",
+	.about = "Times cloche on this machine, beside bubblewrap and docker "
+		 "if they are installed. Takes some seconds.",
+	.run = bench,
+	OPTIONS(options),
+	.is_local = true,
+};

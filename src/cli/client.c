@@ -1,3 +1,4 @@
+/* The client of the daemon: finds it, asks it, and makes errors of its refusals. */
 #include "cli/client.h"
 
 #include "base/auto.h"
@@ -85,11 +86,6 @@ static int read_body(struct http *h, struct buf *b, struct err *e)
 	} while (n > 0 && b->len < ANSWER_MAX);
 	return n < 0 ? -1 : 0;
 }
-
-struct kind_name {
-	const char *name;
-	enum err_kind kind;
-};
 
 static enum err_kind kind_of(const char *name)
 {
@@ -209,39 +205,63 @@ char *client_path(const char *id, const char *fmt, ...)
 	return str_format("/v1/sandboxes/%s%s", encoded, rest);
 }
 
-bool client_is_gone(const json_t *sandbox)
+int client_ask(struct client *c, const char *request, const char *which, json_t *body, json_t **ret,
+	       struct err *e)
 {
-	const char *state = text_at(sandbox, "state");
+	size_t method_len = strcspn(request, " ");
+	auto_free char *method = str_format("%.*s", (int)method_len, request), *path = NULL;
+	char id[64];
 
-	return state && str_equal(state, "destroyed");
+	if (client_find(c, which, id, sizeof(id), e) < 0) {
+		json_decref(body);
+		return -1;
+	}
+	path = client_path(id, "%s", request + method_len + (request[method_len] == ' '));
+	return client_call(c, method, path, body, ret, e);
 }
 
-/* One page of the list: does a sandbox have this name, or an id that starts so? */
-static int match_page(const json_t *page, const char *wanted, char *ret, size_t size, int *count)
+static void add_page(json_t *all, const json_t *page, bool also_gone)
 {
-	const json_t *item;
+	json_t *item;
 	size_t i;
 
 	json_array_foreach (json_object_get(page, "sandboxes"), i, item) {
-		const char *id = text_at(item, "id"), *name = text_at(item, "name");
+		const char *state = text_at(item, "state");
 
-		if (!id || client_is_gone(item) ||
-		    !(str_starts(id, wanted) || (name && str_equal(name, wanted))))
-			continue;
-		snprintf(ret, size, "%s", id);
-		++*count;
-		if (str_equal(id, wanted)) {
-			*count = 1;
-			return 1;
-		}
+		if (also_gone || !state || !str_equal(state, "destroyed"))
+			json_array_append(all, item);
 	}
-	return 0;
+}
+
+json_t *client_sandboxes(struct client *c, const char *filter, bool also_gone, struct err *e)
+{
+	auto_free char *path = str_format("/v1/sandboxes?limit=1000%s", filter);
+	json_t *all = json_array(), *page;
+
+	for (;;) {
+		char encoded[512];
+
+		if (client_call(c, "GET", path, NULL, &page, e) < 0) {
+			json_decref(all);
+			return NULL;
+		}
+		add_page(all, page, also_gone);
+		if (!text_at(page, "cursor") || !*text_at(page, "cursor"))
+			break;
+		http_encode(encoded, sizeof(encoded), text_at(page, "cursor"), false);
+		free(path);
+		path = str_format("/v1/sandboxes?limit=1000%s&cursor=%s", filter, encoded);
+		json_decref(page);
+	}
+	json_decref(page);
+	return all;
 }
 
 int client_find(struct client *c, const char *id_or_name, char *ret_id, size_t size, struct err *e)
 {
-	auto_free char *path = str_copy("/v1/sandboxes?limit=1000");
-	int count = 0, done = 0;
+	json_t *all, *item;
+	int count = 0;
+	size_t i;
 
 	/* The whole id needs no search. */
 	if (strlen(id_or_name) >= 16 &&
@@ -249,26 +269,66 @@ int client_find(struct client *c, const char *id_or_name, char *ret_id, size_t s
 		snprintf(ret_id, size, "%s", id_or_name);
 		return 0;
 	}
-	while (!done) {
-		json_t *page;
-		const char *cursor;
-		char encoded[512];
+	all = client_sandboxes(c, "", false, e);
+	if (!all)
+		return -1;
+	json_array_foreach (all, i, item) {
+		const char *id = text_at(item, "id"), *name = text_at(item, "name");
 
-		if (client_call(c, "GET", path, NULL, &page, e) < 0)
-			return -1;
-		done = match_page(page, id_or_name, ret_id, size, &count);
-		cursor = text_at(page, "cursor");
-		if (!cursor || !*cursor)
-			done = 1;
-		http_encode(encoded, sizeof(encoded), cursor ? cursor : "", false);
-		free(path);
-		path = str_format("/v1/sandboxes?limit=1000&cursor=%s", encoded);
-		json_decref(page);
+		if (!id || !(str_starts(id, id_or_name) || (name && str_equal(name, id_or_name))))
+			continue;
+		snprintf(ret_id, size, "%s", id);
+		count++;
+		if (str_equal(id, id_or_name)) {
+			count = 1;
+			break;
+		}
 	}
+	json_decref(all);
 	if (count == 1)
 		return 0;
 	return err_set(e, ERR_NOT_FOUND,
 		       count ? "'%s' could be several sandboxes; give the whole id"
 			     : "there is no sandbox '%s'; see `cloche ps`",
 		       id_or_name);
+}
+
+int client_put_pairs(json_t *body, const char *key, const struct list *pairs, struct err *e)
+{
+	json_t *object = pairs->count ? json_object() : NULL;
+
+	if (object)
+		json_object_set_new(body, key, object);
+	for (size_t i = 0; i < pairs->count; i++) {
+		const char *pair = pairs->items[i], *equals = strchr(pair, '=');
+		const char *value = equals ? equals + 1 : getenv(pair);
+		auto_free char *name = str_format("%.*s", (int)strcspn(pair, "="), pair);
+
+		if (!equals && (!value || !str_equal(key, "env")))
+			return err_field(e, ERR_INVALID, key, "%s: '%s' is not K=V", key, pair);
+		if (json_object_set_new(object, name, json_string(value)) < 0)
+			return err_field(e, ERR_INVALID, key, "%s: '%s' is not UTF-8", key, name);
+	}
+	return 0;
+}
+
+json_t *client_text(const char *text)
+{
+	json_t *value = json_string(text);
+	char clean[8192];
+
+	if (value)
+		return value;
+	str_sanitise(clean, sizeof(clean), text, strlen(text));
+	return json_string(clean);
+}
+
+const char *text_at(const json_t *object, const char *key)
+{
+	return json_string_value(json_object_get(object, key));
+}
+
+double number_at(const json_t *object, const char *key)
+{
+	return json_number_value(json_object_get(object, key));
 }

@@ -1,24 +1,22 @@
-/* Options and output of the daemon's verbs. */
-#include "cli/client.h"
+/* Options, arguments and output of cloched's verbs, by the rows that describe them. */
+#include "cli/client_verb.h"
 
-#include "base/auto.h"
 #include "base/str.h"
 #include "cli/cli.h"
 
-#include <errno.h>
-#include <stdio.h>
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 /* ---- options ---- */
 
-static void print_usage(const struct verb_usage *u)
+static void print_usage(const struct verb *u)
 {
 	printf("usage: %s\n\n%s\n", u->line, u->about);
-	if (u->count)
+	if (u->option_count)
 		printf("\nOptions:\n");
-	for (size_t i = 0; i < u->count; i++) {
+	for (size_t i = 0; i < u->option_count; i++) {
 		const struct verb_option *o = &u->options[i];
 		auto_free char *left = str_format("--%s%s%s", o->name, o->metavar ? " " : "",
 						  o->metavar ? o->metavar : "");
@@ -30,147 +28,185 @@ static void print_usage(const struct verb_usage *u)
 	}
 }
 
-static const struct verb_option *find_option(const struct verb_usage *u, const char *arg)
+/* The index of an option in the table; the count if it is not there. */
+static size_t find_option(const struct verb *u, const char *arg)
 {
-	size_t len = strcspn(arg, "=");
+	size_t len = strcspn(arg, "="), i;
 
-	for (size_t i = 0; i < u->count; i++) {
+	for (i = 0; i < u->option_count; i++) {
 		const struct verb_option *o = &u->options[i];
 
 		if (arg[1] == '-'
 			    ? len - 2 == strlen(o->name) && strncmp(arg + 2, o->name, len - 2) == 0
 			    : o->letter && arg[1] == o->letter)
-			return o;
+			break;
 	}
-	return NULL;
-}
-
-static void set_option(const struct verb_option *o, const char *value)
-{
-	if (o->values)
-		list_add(o->values, value);
-	else
-		*o->value = value;
+	return i;
 }
 
 /* Takes argv[*at], and its value; *at is then the last argument that was used. */
-static int take_option(const struct verb_usage *u, int argc, char **argv, int *at, struct err *e)
+static int take_option(struct verb_call *v, int argc, char **argv, int *at, struct err *e)
 {
-	const char *arg = argv[*at], *equals = strchr(arg, '=');
-	const struct verb_option *o = find_option(u, arg);
+	const char *arg = argv[*at], *equals = strchr(arg, '='), *line = v->verb->line;
+	size_t i = find_option(v->verb, arg);
+	const struct verb_option *o = &v->verb->options[i];
 
-	if (!o)
+	if (i == v->verb->option_count)
 		return err_set(e, ERR_INVALID, "unknown option '%s'; see `%.*s --help`", arg,
-			       (int)strcspn(u->line + 7, " ") + 7, u->line);
+			       (int)strcspn(line + 7, " ") + 7, line);
 	if (!o->metavar) {
 		if (arg[1] == '-' ? equals != NULL : arg[2] != '\0')
 			return err_set(e, ERR_INVALID, "--%s takes no value", o->name);
-		set_option(o, "true");
+		list_add(&v->values[i], "true");
 		return 0;
 	}
 	if (arg[1] == '-' && equals) {
-		set_option(o, equals + 1);
+		list_add(&v->values[i], equals + 1);
 	} else if (arg[1] != '-' && arg[2]) {
-		set_option(o, arg + 2);
+		list_add(&v->values[i], arg + 2);
 	} else {
 		if (*at + 1 >= argc)
 			return err_set(e, ERR_INVALID, "--%s needs a value: %s", o->name,
 				       o->metavar);
-		set_option(o, argv[++*at]);
+		list_add(&v->values[i], argv[++*at]);
 	}
 	return 0;
 }
 
-int verb_parse(const struct verb_usage *u, int argc, char **argv, struct err *e)
+/*
+ * Options come in any place, but where a command follows (max_args -1) only before the first
+ * argument. 1: help is wanted.
+ */
+static int parse(struct verb_call *v, int argc, char **argv, struct err *e)
 {
-	auto_free char **rest = must_alloc(calloc((size_t)argc + 1, sizeof(*rest)));
+	const struct verb *u = v->verb;
 	bool only_args = false;
-	int count = 0;
 
 	for (int i = 1; i < argc; i++) {
 		char *arg = argv[i];
 
 		if (only_args || arg[0] != '-' || !arg[1]) {
-			rest[count++] = arg;
+			v->args[v->count++] = arg;
 			only_args = only_args || u->max_args < 0;
 		} else if (str_equal(arg, "--")) {
 			only_args = true;
 		} else if (str_equal(arg, "--help") || str_equal(arg, "-h")) {
-			print_usage(u);
-			return -2;
-		} else if (take_option(u, argc, argv, &i, e) < 0) {
+			return 1;
+		} else if (take_option(v, argc, argv, &i, e) < 0) {
 			return -1;
 		}
 	}
-	if (count < u->min_args || (u->max_args >= 0 && count > u->max_args))
-		return err_set(e, ERR_INVALID, "usage: %s", u->line);
-	/* The options were taken: their places are free. */
-	memcpy(argv + argc - count, rest, (size_t)count * sizeof(*rest));
-	return argc - count;
+	if (v->count < u->min_args || (u->max_args >= 0 && v->count > u->max_args))
+		return verb_misused(v, e);
+	return 0;
 }
 
-int verb_stop(int parsed, const struct err *e)
+const struct list *verb_texts(const struct verb_call *v, const char *name)
 {
-	return parsed == -2 ? finish_stdout(0) : cli_fail(e);
+	for (size_t i = 0; i < v->verb->option_count; i++)
+		if (str_equal(v->verb->options[i].name, name))
+			return &v->values[i];
+	assert(!"an option of the verb");
+	return NULL;
+}
+
+const char *verb_text(const struct verb_call *v, const char *name)
+{
+	const struct list *given = verb_texts(v, name);
+
+	return given->count ? given->items[given->count - 1]
+			    : v->verb->options[given - v->values].usual;
+}
+
+int verb_misused(const struct verb_call *v, struct err *e)
+{
+	return err_set(e, ERR_INVALID, "usage: %s", v->verb->line);
+}
+
+/* ---- a verb ---- */
+
+static int choose_part(const struct verb *verb, int argc, char **argv)
+{
+	for (size_t i = 0; argc > 1 && i < verb->part_count; i++)
+		if (str_equal(argv[1], verb->parts[i].name))
+			return verb_main(&verb->parts[i], argc - 1, argv + 1);
+	if (argc > 1 && (str_equal(argv[1], "--help") || str_equal(argv[1], "-h"))) {
+		fputs(verb->about, stdout);
+		return finish_stdout(0);
+	}
+	fputs(verb->about, stderr);
+	return EXIT_CLOCHE;
+}
+
+static int parse_and_run(struct verb_call *v, int argc, char **argv)
+{
+	struct err e = {0};
+	int rc = parse(v, argc, argv, &e);
+
+	if (rc > 0) {
+		print_usage(v->verb);
+		return finish_stdout(0);
+	}
+	for (size_t i = 0; i < v->verb->option_count; i++)
+		v->json = v->json ||
+			  (v->values[i].count && str_equal(v->verb->options[i].name, "json"));
+	if (rc == 0 && !v->verb->is_local)
+		rc = client_init(&v->client, &e);
+	if (rc == 0)
+		rc = v->verb->run(v, &e);
+	return rc < 0 ? cli_fail(&e) : rc;
+}
+
+int verb_main(const struct verb *verb, int argc, char **argv)
+{
+	struct verb_call v = {.verb = verb};
+	int status;
+
+	if (verb->parts)
+		return choose_part(verb, argc, argv);
+	v.args = must_alloc(calloc((size_t)argc + 1, sizeof(*v.args)));
+	v.values = must_alloc(calloc(verb->option_count + 1, sizeof(*v.values)));
+	status = parse_and_run(&v, argc, argv);
+	client_done(&v.client);
+	for (size_t i = 0; i < verb->option_count; i++)
+		list_done(&v.values[i]);
+	free(v.values);
+	free(v.args);
+	return status;
+}
+
+int verb_each(struct verb_call *v, struct err *e)
+{
+	json_t *all = json_array(), *one;
+	int status = 0, printed = 0;
+
+	for (char **id = v->args; *id; id++) {
+		if (client_ask(&v->client, v->verb->request, *id, NULL, &one, e) == 0)
+			json_array_append_new(all, one);
+		else
+			status = cli_fail(e);
+	}
+	if (v->json)
+		printed = print_json(all);
+	else
+		json_decref(all);
+	return status ? status : printed;
+}
+
+int verb_list(struct verb_call *v, struct err *e)
+{
+	const char *path = strchr(v->verb->request, ' ') + 1;
+	json_t *answer;
+	int rc = str_starts(path, "/v1/")
+			 ? client_call(&v->client, "GET", path, NULL, &answer, e)
+			 : client_ask(&v->client, v->verb->request, v->args[0], NULL, &answer, e);
+
+	return rc < 0 ? -1 : verb_show(v, answer);
 }
 
 /* ---- tables ---- */
 
-#define COLUMNS 12
-
-struct table {
-	size_t columns, width[COLUMNS];
-	struct list cells; /* row after row, the heads first */
-};
-
-/* How many columns of a terminal: characters, near enough. */
-static size_t width_of(const char *text)
-{
-	size_t n = 0;
-
-	for (; *text; text++)
-		n += ((unsigned char)*text & 0xc0) != 0x80;
-	return n;
-}
-
-struct table *table_new(const char *const *heads, size_t count)
-{
-	struct table *t = must_alloc(calloc(1, sizeof(*t)));
-
-	t->columns = count < COLUMNS ? count : COLUMNS;
-	table_row(t, heads);
-	return t;
-}
-
-void table_row(struct table *t, const char *const *cells)
-{
-	for (size_t i = 0; i < t->columns; i++) {
-		const char *text = cells[i] && *cells[i] ? cells[i] : "-";
-		char clean[256];
-
-		str_sanitise(clean, sizeof(clean), text, strlen(text));
-		list_add(&t->cells, clean);
-		if (width_of(clean) > t->width[i])
-			t->width[i] = width_of(clean);
-	}
-}
-
-void table_print(struct table *t, FILE *to)
-{
-	for (size_t i = 0; i < t->cells.count; i++) {
-		size_t column = i % t->columns;
-		const char *text = t->cells.items[i];
-		bool last = column + 1 == t->columns;
-
-		fputs(text, to);
-		if (last)
-			fputc('\n', to);
-		else
-			fprintf(to, "%*s", (int)(t->width[column] - width_of(text)) + 2, "");
-	}
-	list_done(&t->cells);
-	free(t);
-}
+#define COLUMNS_MAX 12
 
 const char *format_bytes(uint64_t bytes, char *buf, size_t size)
 {
@@ -186,25 +222,156 @@ const char *format_bytes(uint64_t bytes, char *buf, size_t size)
 	return buf;
 }
 
-const char *format_age(const char *when, char *buf, size_t size)
+/* "3m", "2h" since an RFC 3339 time. */
+static char *format_age(const char *when)
 {
+	static const struct {
+		long below, unit;
+		char letter;
+	} steps[] = {{120, 1, 's'}, {7200, 60, 'm'}, {172800, 3600, 'h'}, {0, 86400, 'd'}};
 	struct tm tm = {0};
-	const char *end = when ? strptime(when, "%Y-%m-%dT%H:%M:%S", &tm) : NULL;
-	long s = end ? (long)(time(NULL) - timegm(&tm)) : 0;
+	long s;
+	size_t i = 0;
 
-	if (!end)
+	if (!when || !strptime(when, "%Y-%m-%dT%H:%M:%S", &tm))
 		return NULL;
-	if (s < 0)
-		s = 0;
-	if (s < 120)
-		snprintf(buf, size, "%lds", s);
-	else if (s < 7200)
-		snprintf(buf, size, "%ldm", s / 60);
-	else if (s < 172800)
-		snprintf(buf, size, "%ldh", s / 3600);
-	else
-		snprintf(buf, size, "%ldd", s / 86400);
-	return buf;
+	s = (long)(time(NULL) - timegm(&tm));
+	s = s < 0 ? 0 : s;
+	while (steps[i].below && s >= steps[i].below)
+		i++;
+	return str_format("%ld%c", s / steps[i].unit, steps[i].letter);
+}
+
+static char *format_expiry(time_t when)
+{
+	char text[32];
+	struct tm tm;
+
+	if (!when || !gmtime_r(&when, &tm))
+		return str_copy("never");
+	strftime(text, sizeof(text), when <= time(NULL) ? "expired %Y-%m-%d" : "%Y-%m-%d %H:%MZ",
+		 &tm);
+	return str_copy(text);
+}
+
+/* A command as one line. */
+static char *join_words(const json_t *words)
+{
+	char *line = str_copy("");
+	const json_t *word;
+	size_t i;
+
+	json_array_foreach (words, i, word) {
+		char *longer =
+			str_format("%s%s%s", line, *line ? " " : "", json_string_value(word));
+
+		free(line);
+		line = longer;
+	}
+	return line;
+}
+
+static const json_t *find_member(const json_t *row, const char *key)
+{
+	for (;;) {
+		size_t len = strcspn(key, ".|");
+		auto_free char *name = str_format("%.*s", (int)len, key);
+		const json_t *value = json_object_get(row, name);
+
+		if (key[len] == '.')
+			return find_member(value, key + len + 1);
+		if (value || !key[len])
+			return value;
+		key += len + 1;
+	}
+}
+
+static char *format_number(const json_t *row, const json_t *value, enum column_kind kind)
+{
+	double n = json_number_value(value);
+	char used[16], limit[16];
+
+	switch (kind) {
+	case COLUMN_USAGE:
+		return str_format("%s / %s", format_bytes((uint64_t)n, used, sizeof(used)),
+				  format_bytes((uint64_t)number_at(row, "memory_limit_bytes"),
+					       limit, sizeof(limit)));
+	case COLUMN_BYTES:
+		return str_copy(format_bytes((uint64_t)n, used, sizeof(used)));
+	case COLUMN_EXPIRY:
+		return format_expiry((time_t)n);
+	case COLUMN_PERCENT:
+		return str_format("%.1f%%", n);
+	case COLUMN_DECIMAL:
+		return str_format("%.2f", n);
+	default:
+		return kind == COLUMN_COUNT && n == 0 ? NULL : str_format("%.0f", n);
+	}
+}
+
+/* NULL: there is nothing to show. The caller frees it. */
+static char *format_cell(const json_t *row, const struct column *c)
+{
+	const json_t *value = find_member(row, c->key);
+	const char *text = json_string_value(value);
+
+	if (c->kind == COLUMN_AGE)
+		return format_age(text);
+	if (text)
+		return str_format("%.*s", c->kind == COLUMN_DIGEST ? 19 : 4096, text);
+	if (json_is_array(value))
+		return join_words(value);
+	return json_is_number(value) ? format_number(row, value, c->kind) : NULL;
+}
+
+/* How many columns of a terminal: characters, near enough. */
+static size_t width_of(const char *text)
+{
+	size_t n = 0;
+
+	for (; *text; text++)
+		n += ((unsigned char)*text & 0xc0) != 0x80;
+	return n;
+}
+
+static void add_cell(struct list *cells, size_t *width, const char *text)
+{
+	char clean[256];
+
+	text = text && *text ? text : "-";
+	str_sanitise(clean, sizeof(clean), text, strlen(text));
+	list_add(cells, clean);
+	if (width_of(clean) > *width)
+		*width = width_of(clean);
+}
+
+void table_print(const json_t *rows, const struct column *columns, size_t count)
+{
+	struct list cells = {0}; /* row after row, the heads first */
+	size_t width[COLUMNS_MAX] = {0};
+	const json_t *row;
+	size_t i, c;
+
+	assert(count <= COLUMNS_MAX);
+	for (c = 0; c < count; c++)
+		add_cell(&cells, &width[c], columns[c].head);
+	json_array_foreach (rows, i, row) {
+		for (c = 0; c < count; c++) {
+			auto_free char *text = format_cell(row, &columns[c]);
+
+			add_cell(&cells, &width[c], text);
+		}
+	}
+	for (i = 0; i < cells.count; i++) {
+		const char *text = cells.items[i];
+		size_t blanks = width[i % count] - width_of(text) + 2;
+
+		if (i % count + 1 == count)
+			puts(text);
+		else
+			printf("%s%*s", text, (int)blanks, "");
+	}
+	list_done(&cells);
 }
 
 int finish_stdout(int status)
@@ -225,23 +392,21 @@ int print_json(json_t *value)
 	return finish_stdout(text ? 0 : EXIT_CLOCHE);
 }
 
-json_t *client_text(const char *text)
+int verb_show(const struct verb_call *v, json_t *answer)
 {
-	json_t *value = json_string(text);
-	char clean[8192];
-
-	if (value)
-		return value;
-	str_sanitise(clean, sizeof(clean), text, strlen(text));
-	return json_string(clean);
+	if (v->json)
+		return print_json(answer);
+	table_print(json_is_array(answer) ? answer : json_object_get(answer, v->verb->member),
+		    v->verb->columns, v->verb->column_count);
+	json_decref(answer);
+	return finish_stdout(0);
 }
 
-const char *text_at(const json_t *object, const char *key)
+int verb_show_id(const struct verb_call *v, json_t *made)
 {
-	return json_string_value(json_object_get(object, key));
-}
-
-double number_at(const json_t *object, const char *key)
-{
-	return json_number_value(json_object_get(object, key));
+	if (v->json)
+		return print_json(made);
+	puts(text_at(made, "id") ? text_at(made, "id") : "");
+	json_decref(made);
+	return finish_stdout(0);
 }

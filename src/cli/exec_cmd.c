@@ -5,14 +5,13 @@
  * in a child process, so that a command which is slow to read never keeps us from taking what it
  * writes. With -t the caller's terminal is raw while it runs, and its size is passed on.
  */
-#include "cli/exec_cmd.h"
+#include "cli/cloched.h"
 
-#include "base/auto.h"
 #include "base/base64.h"
 #include "base/str.h"
 #include "cli/cli.h"
-#include "cli/client.h"
 #include "cli/client_sse.h"
+#include "cli/client_verb.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -29,7 +28,7 @@
 #define PIECE 32768 /* the daemon passes on so many at once */
 
 struct session {
-	struct client client;
+	struct client *client;
 	char id[64], eid[24];
 	struct http *http;
 	struct sse sse;
@@ -57,8 +56,8 @@ static int send_piece(struct session *s, const char *bytes, size_t len, bool las
 
 	text[base64_encode(text, bytes, len)] = '\0';
 	body = json_pack("{s:s, s:b}", "base64", text, "close", last);
-	while ((rc = client_call(&s->client, "POST", path, json_incref(body), NULL, e)) < 0 &&
-	       (s->client.status == 429 || s->client.status == 503)) {
+	while ((rc = client_call(s->client, "POST", path, json_incref(body), NULL, e)) < 0 &&
+	       (s->client->status == 429 || s->client->status == 503)) {
 		poll(NULL, 0, wait_ms);
 		wait_ms = wait_ms < 100 ? wait_ms * 2 : 100;
 	}
@@ -73,7 +72,7 @@ static void feed(struct session *s)
 	ssize_t n;
 
 	/* The connection that our parent uses is not ours. */
-	s->client.http = NULL;
+	s->client->http = NULL;
 	do {
 		n = read(STDIN_FILENO, bytes, sizeof(bytes));
 		if (n < 0 && errno == EINTR)
@@ -164,7 +163,7 @@ static void pass_size(struct session *s)
 		;
 	window_size(body);
 	if (json_object_size(body) == 2)
-		client_call(&s->client, "POST", path, body, NULL, &ignored);
+		client_call(s->client, "POST", path, body, NULL, &ignored);
 	else
 		json_decref(body);
 }
@@ -308,7 +307,7 @@ static int open_stream(struct session *s, const char *method, const char *path, 
 	struct http_response response;
 
 	json_decref(body);
-	s->http = client_connect(&s->client, e);
+	s->http = client_connect(s->client, e);
 	if (!s->http || http_send(s->http, &r, e) < 0 || http_receive(s->http, &response, e) < 0)
 		return -1;
 	if (response.status != 200)
@@ -323,67 +322,51 @@ static void session_done(struct session *s)
 	make_cooked(s);
 	sse_done(&s->sse);
 	http_close(s->http);
-	client_done(&s->client);
 	close_fd(&s->winch);
 }
 
-/* Takes body over. */
-static int run_session(struct session *s, const char *what, json_t *body)
+static int run_session(struct session *s, const char *what, json_t *body, struct err *e)
 {
 	auto_free char *path = NULL;
-	struct err e = {0};
-	int rc = client_init(&s->client, &e);
+	int rc;
 
 	s->status = -1;
 	signal(SIGPIPE, SIG_IGN);
 	watch_size(s);
-	if (rc == 0)
-		rc = client_find(&s->client, what, s->id, sizeof(s->id), &e);
+	rc = client_find(s->client, what, s->id, sizeof(s->id), e);
 	if (rc == 0) {
 		path = client_path(s->id, "/exec");
-		rc = open_stream(s, "POST", path, json_incref(body), &e);
+		rc = open_stream(s, "POST", path, json_incref(body), e);
 	}
-	json_decref(body);
 	if (rc == 0) {
 		make_raw(s);
-		rc = pump(s, &e);
+		rc = pump(s, e);
 	}
 	session_done(s);
-	return rc < 0 ? cli_fail(&e) : s->status;
+	return rc < 0 ? -1 : s->status;
 }
 
-struct exec_wishes {
-	const char *tty, *interactive, *no_stdin, *detach, *cwd, *user, *timeout, *tag, *session,
-		*json;
-	struct list env;
-};
-
-static int put_env(json_t *body, const struct list *env, struct err *e)
+/* A variable that is named alone and is not set here is left out. */
+static int put_env(json_t *body, const struct list *given, struct err *e)
 {
-	json_t *object = json_object();
+	struct list env = {0};
+	int rc;
 
-	json_object_set_new(body, "env", object);
-	for (size_t i = 0; i < env->count; i++) {
-		const char *equals = strchr(env->items[i], '=');
-		const char *value = equals ? equals + 1 : getenv(env->items[i]);
-		auto_free char *name =
-			str_format("%.*s", (int)strcspn(env->items[i], "="), env->items[i]);
-
-		if (!value)
-			continue;
-		if (json_object_set_new(object, name, json_string(value)) < 0)
-			return err_field(e, ERR_INVALID, "env", "env: %s is not UTF-8", name);
-	}
-	return 0;
+	for (size_t i = 0; i < given->count; i++)
+		if (strchr(given->items[i], '=') || getenv(given->items[i]))
+			list_add(&env, given->items[i]);
+	rc = client_put_pairs(body, "env", &env, e);
+	list_done(&env);
+	return rc;
 }
 
-static int exec_body(const struct exec_wishes *w, char **command, json_t *body, struct err *e)
+static int exec_body(const struct verb_call *v, char **command, json_t *body, struct err *e)
 {
-	const char *const pairs[][2] = {{"cwd", w->cwd},
-					{"user", w->user},
-					{"timeout", w->timeout},
-					{"tag", w->tag},
-					{"session", w->session}};
+	static const char *const pairs[][2] = {{"cwd", "workdir"},
+					       {"user", "user"},
+					       {"timeout", "timeout"},
+					       {"tag", "tag"},
+					       {"session", "session"}};
 	json_t *cmd = json_array();
 
 	json_object_set_new(body, "cmd", cmd);
@@ -391,102 +374,85 @@ static int exec_body(const struct exec_wishes *w, char **command, json_t *body, 
 		if (json_array_append_new(cmd, json_string(*command)) < 0)
 			return err_set(e, ERR_INVALID, "the command is not UTF-8");
 	for (size_t i = 0; i < ARRAY_LEN(pairs); i++)
-		if (pairs[i][1])
-			json_object_set_new(body, pairs[i][0], json_string(pairs[i][1]));
-	if (w->tty) {
+		if (verb_text(v, pairs[i][1]))
+			json_object_set_new(body, pairs[i][0],
+					    json_string(verb_text(v, pairs[i][1])));
+	if (verb_text(v, "tty")) {
 		json_object_set_new(body, "tty", json_true());
 		window_size(body);
 	}
-	return put_env(body, &w->env, e);
+	return put_env(body, verb_texts(v, "env"), e);
 }
 
 /* In the background, or with its record as the answer; no stream is held open. */
-static int run_at_once(const char *what, json_t *body, const struct exec_wishes *w)
+static int run_at_once(struct verb_call *v, json_t *body, struct err *e)
 {
-	auto_free char *path = NULL;
-	struct client c = {0};
-	json_t *answer = NULL;
-	struct err e = {0};
-	char id[64];
-	int rc = client_init(&c, &e), status = 0;
+	bool detach = verb_text(v, "detach");
+	json_t *answer;
+	int status, printed;
 
-	if (w->detach)
+	if (detach)
 		json_object_set_new(body, "background", json_true());
-	if (rc == 0)
-		rc = client_find(&c, what, id, sizeof(id), &e);
-	if (rc == 0) {
-		path = client_path(id, "/exec");
-		rc = client_call(&c, "POST", path, json_incref(body), &answer, &e);
-	}
-	json_decref(body);
-	client_done(&c);
-	if (rc < 0)
-		return w->json ? cli_fail_json(&e) : cli_fail(&e);
-	if (!w->detach)
-		status = exit_status(answer);
-	if (w->json) {
-		rc = print_json(answer);
-		return rc ? rc : status;
+	if (client_ask(&v->client, "POST /exec", v->args[0], json_incref(body), &answer, e) < 0)
+		return v->json ? cli_fail_json(e) : -1;
+	status = detach ? 0 : exit_status(answer);
+	if (v->json) {
+		printed = print_json(answer);
+		return printed ? printed : status;
 	}
 	printf("%" JSON_INTEGER_FORMAT "\n", json_integer_value(json_object_get(answer, "id")));
 	json_decref(answer);
 	return finish_stdout(0);
 }
 
-int cmd_exec(int argc, char **argv)
+static int exec_verb(struct verb_call *v, struct err *e)
 {
-	struct exec_wishes w = {0};
-	const struct verb_option options[] = {
-		{"tty", 't', NULL, "give it a terminal", &w.tty, NULL},
-		{"interactive", 'i', NULL, "pass standard input on (which is done anyway)",
-		 &w.interactive, NULL},
-		{"no-stdin", 'n', NULL, "its standard input is empty", &w.no_stdin, NULL},
-		{"detach", 'd', NULL, "in the background; prints its number", &w.detach, NULL},
-		{"env", 'e', "K=V", "sets a variable; often", NULL, &w.env},
-		{"workdir", 'w', "DIR", "where it starts", &w.cwd, NULL},
-		{"user", 'u', "NAME", "as whom", &w.user, NULL},
-		{"timeout", 0, "TIME", "it is killed after so long", &w.timeout, NULL},
-		{"tag", 0, "TEXT", "to find it again by", &w.tag, NULL},
-		{"session", 0, "NAME", "in this shell session", &w.session, NULL},
-		{"json", 0, NULL, "print its record, or with -d an object; no input", &w.json,
-		 NULL},
-	};
-	const struct verb_usage u = {
-		"cloche exec [OPTIONS] ID [--] CMD [ARG...]",
-		"Runs a command in a sandbox, with our standard streams and its "
-		"exit status.",
-		options,
-		ARRAY_LEN(options),
-		2,
-		-1};
-	struct session s = {.winch = -1};
+	struct session s = {.client = &v->client, .winch = -1, .tty = verb_text(v, "tty")};
+	char **command = v->args + 1 + str_equal(v->args[1], "--");
 	json_t *body = json_object();
-	struct err e = {0};
-	char **command = NULL;
-	int first = verb_parse(&u, argc, argv, &e), status;
+	int status = -1;
 
-	if (first >= 0 && w.tty && w.json)
-		first = err_set(&e, ERR_INVALID, "--json is not for terminals");
-	if (first >= 0)
-		command = argv + first + 1 + str_equal(argv[first + 1], "--");
-	if (command && !*command)
-		first = err_set(&e, ERR_INVALID, "usage: %s", u.line);
-	if (first >= 0 && exec_body(&w, command, body, &e) < 0)
-		first = -1;
-	list_done(&w.env);
-	if (first < 0) {
-		json_decref(body);
-		return verb_stop(first, &e);
+	s.input = !verb_text(v, "no-stdin");
+	if (s.tty && v->json) {
+		err_set(e, ERR_INVALID, "--json is not for terminals");
+	} else if (!*command) {
+		verb_misused(v, e);
+	} else if (exec_body(v, command, body, e) == 0) {
+		if (verb_text(v, "detach") || v->json) {
+			status = run_at_once(v, body, e);
+		} else {
+			if (s.input)
+				json_object_set_new(body, "interactive", json_true());
+			status = run_session(&s, v->args[0], body, e);
+		}
 	}
-	if (w.detach || w.json)
-		return run_at_once(argv[first], body, &w);
-	s.tty = w.tty != NULL;
-	s.input = !w.no_stdin;
-	if (s.input)
-		json_object_set_new(body, "interactive", json_true());
-	status = run_session(&s, argv[first], body);
+	json_decref(body);
 	return status;
 }
+
+static const struct verb_option exec_options[] = {
+	{"tty", 't', NULL, "give it a terminal", NULL},
+	{"interactive", 'i', NULL, "pass standard input on (which is done anyway)", NULL},
+	{"no-stdin", 'n', NULL, "its standard input is empty", NULL},
+	{"detach", 'd', NULL, "in the background; prints its number", NULL},
+	{"env", 'e', "K=V", "sets a variable; often", NULL},
+	{"workdir", 'w', "DIR", "where it starts", NULL},
+	{"user", 'u', "NAME", "as whom", NULL},
+	{"timeout", 0, "TIME", "it is killed after so long", NULL},
+	{"tag", 0, "TEXT", "to find it again by", NULL},
+	{"session", 0, "NAME", "in this shell session", NULL},
+	{"json", 0, NULL, "print its record, or with -d an object; no input", NULL},
+};
+
+const struct verb verb_exec = {
+	.line = "cloche exec [OPTIONS] ID [--] CMD [ARG...]",
+	.about = "Runs a command in a sandbox, with our standard streams and its "
+		 "exit status.",
+	.run = exec_verb,
+	OPTIONS(exec_options),
+	.min_args = 2,
+	.max_args = -1,
+};
 
 int cmd_shell_in(int argc, char **argv)
 {
@@ -505,7 +471,7 @@ int cmd_shell_in(int argc, char **argv)
 		fputs("usage: cloche shell ID\n", stderr);
 		return EXIT_CLOCHE;
 	}
-	return cmd_exec(7, rest);
+	return verb_main(&verb_exec, 7, rest);
 }
 
 /* ---- logs ---- */
@@ -537,58 +503,53 @@ static void print_log(const json_t *item, bool heads)
 		fwrite(json_string_value(text), 1, json_string_length(text), stdout);
 }
 
-static int show_logs(json_t *answer, bool json)
+static int show_logs(json_t *answer)
 {
-	json_t *all = json_object_get(answer, "logs");
-	const json_t *item;
+	const json_t *all = json_object_get(answer, "logs"), *item;
 	size_t i;
 
-	if (json)
-		return print_json(answer);
 	json_array_foreach (all, i, item)
 		print_log(item, json_array_size(all) > 1);
 	json_decref(answer);
 	return finish_stdout(0);
 }
 
-int cmd_logs(int argc, char **argv)
+static int logs(struct verb_call *v, struct err *e)
 {
-	const char *go_on = NULL, *json = NULL;
-	const struct verb_option options[] = {
-		{"follow", 'f', NULL, "of one command: go on until it ends", &go_on, NULL},
-		{"json", 0, NULL, "as the daemon answers", &json, NULL},
-	};
-	const struct verb_usage u = {"cloche logs [-f] ID [EXEC]",
-				     "Shows what background commands wrote last.",
-				     options,
-				     ARRAY_LEN(options),
-				     1,
-				     2};
-	struct session s = {.winch = -1, .status = -1};
-	auto_free char *path = NULL;
-	json_t *answer = NULL;
+	struct session s = {.client = &v->client, .winch = -1, .status = -1};
+	const char *eid = v->args[1];
+	auto_free char *request = NULL;
+	json_t *answer;
 	char encoded[64];
-	struct err e = {0};
-	int first = verb_parse(&u, argc, argv, &e), rc;
-	const char *eid = first >= 0 && first + 1 < argc ? argv[first + 1] : NULL;
+	int rc;
 
-	if (first >= 0 && go_on && !eid)
-		first = err_set(&e, ERR_INVALID,
-				"-f wants the number of a command; see `cloche ps ID`");
-	if (first < 0)
-		return verb_stop(first, &e);
-	rc = client_init(&s.client, &e);
-	if (rc == 0)
-		rc = client_find(&s.client, argv[first], s.id, sizeof(s.id), &e);
-	if (rc == 0 && go_on) {
-		rc = stream_logs(&s, eid, &e);
-	} else if (rc == 0) {
-		http_encode(encoded, sizeof(encoded), eid ? eid : "", false);
-		path = client_path(s.id, "/logs%s%s", eid ? "?exec=" : "", encoded);
-		rc = client_call(&s.client, "GET", path, NULL, &answer, &e);
+	if (verb_text(v, "follow")) {
+		if (!eid)
+			return err_set(e, ERR_INVALID,
+				       "-f wants the number of a command; see `cloche ps ID`");
+		rc = client_find(s.client, v->args[0], s.id, sizeof(s.id), e);
+		if (rc == 0)
+			rc = stream_logs(&s, eid, e);
+		session_done(&s);
+		return rc < 0 ? -1 : s.status;
 	}
-	session_done(&s);
-	if (rc < 0)
-		return cli_fail(&e);
-	return go_on ? s.status : show_logs(answer, json != NULL);
+	http_encode(encoded, sizeof(encoded), eid ? eid : "", false);
+	request = str_format("GET /logs%s%s", eid ? "?exec=" : "", encoded);
+	if (client_ask(s.client, request, v->args[0], NULL, &answer, e) < 0)
+		return -1;
+	return v->json ? print_json(answer) : show_logs(answer);
 }
+
+static const struct verb_option logs_options[] = {
+	{"follow", 'f', NULL, "of one command: go on until it ends", NULL},
+	{"json", 0, NULL, "as the daemon answers", NULL},
+};
+
+const struct verb verb_logs = {
+	.line = "cloche logs [-f] ID [EXEC]",
+	.about = "Shows what background commands wrote last.",
+	.run = logs,
+	OPTIONS(logs_options),
+	.min_args = 1,
+	.max_args = 2,
+};

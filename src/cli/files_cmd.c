@@ -3,12 +3,11 @@
  * which runs here, as the caller, with owners and set-id bits left behind: what comes out of a
  * sandbox is foreign.
  */
-#include "cli/files_cmd.h"
+#include "cli/cloched.h"
 
-#include "base/auto.h"
 #include "base/str.h"
 #include "cli/cli.h"
-#include "cli/client.h"
+#include "cli/client_verb.h"
 #include "cli/transfer.h"
 
 #include <errno.h>
@@ -59,82 +58,58 @@ static int find_place(struct client *c, const char *arg, struct place *ret, stru
 
 /* ---- directories, by tar(1) ---- */
 
-/* fd becomes its stdin (write false) or stdout. */
-static pid_t start_tar(char *const *argv, int fd, bool is_output)
+/* Its stdin (download) or stdout is a pipe, whose other end is returned. */
+static int start_tar(char *const *argv, bool is_download, pid_t *ret_pid, struct err *e)
 {
-	pid_t pid = fork();
+	int pair[2], theirs = is_download ? 0 : 1;
 
-	if (pid == 0) {
-		dup2(fd, is_output ? STDOUT_FILENO : STDIN_FILENO);
+	if (pipe2(pair, O_CLOEXEC) < 0)
+		return err_sys(e, "cannot make a pipe");
+	*ret_pid = fork();
+	if (*ret_pid == 0) {
+		dup2(pair[theirs], theirs ? STDOUT_FILENO : STDIN_FILENO);
 		signal(SIGPIPE, SIG_DFL);
 		execvp("tar", argv);
 		fprintf(stderr, "cloche: cannot execute tar: %s\n", strerror(errno));
 		_exit(127);
 	}
-	return pid;
+	close(pair[theirs]);
+	if (*ret_pid > 0)
+		return pair[!theirs];
+	close(pair[!theirs]);
+	return err_sys(e, "cannot start tar");
 }
 
-static int wait_tar(pid_t pid, struct err *e)
+static int copy_tree(struct transfer *t, const struct place *inside, const char *dir,
+		     bool is_download, struct err *e)
 {
-	int status = -1;
+	char *const up[] = {"tar", "-C", (char *)(uintptr_t)dir, "-cf", "-", ".", NULL};
+	char *const down[] = {"tar",
+			      "-C",
+			      (char *)(uintptr_t)dir,
+			      "-xf",
+			      "-",
+			      "--no-same-owner",
+			      "--no-same-permissions",
+			      NULL};
+	auto_free char *path = client_path(inside->id, "/files/tar?path=%s", inside->encoded);
+	auto_close int fd = -1;
+	int status = -1, rc;
+	pid_t pid = -1;
 
+	if (is_download && mkdir(dir, 0777) < 0 && errno != EEXIST)
+		return err_sys(e, "cannot make %s", dir);
+	fd = start_tar(is_download ? down : up, is_download, &pid, e);
+	if (fd < 0)
+		return -1;
+	t->path = path;
+	rc = is_download ? transfer_get(t, fd, dir, e) : transfer_put(t, fd, e);
+	close_fd(&fd);
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
-	return status == 0 ? 0 : err_set(e, ERR_SYSTEM, "tar could not do its part");
-}
-
-static int upload_tree(struct transfer *t, const struct place *to, const char *dir, struct err *e)
-{
-	char *argv[] = {"tar", "-C", (char *)(uintptr_t)dir, "-cf", "-", ".", NULL};
-	auto_free char *path = client_path(to->id, "/files/tar?path=%s", to->encoded);
-	auto_close int in = -1, out = -1;
-	int pair[2], rc;
-	pid_t pid;
-
-	if (pipe2(pair, O_CLOEXEC) < 0)
-		return err_sys(e, "cannot make a pipe");
-	in = pair[0];
-	out = pair[1];
-	pid = start_tar(argv, out, true);
-	close_fd(&out);
-	if (pid < 0)
-		return err_sys(e, "cannot start tar");
-	t->path = path;
-	rc = transfer_put(t, in, e);
-	close_fd(&in);
-	return wait_tar(pid, rc < 0 ? &(struct err){0} : e) < 0 || rc < 0 ? -1 : 0;
-}
-
-static int download_tree(struct transfer *t, const struct place *from, const char *dir,
-			 struct err *e)
-{
-	char *argv[] = {"tar",
-			"-C",
-			(char *)(uintptr_t)dir,
-			"-xf",
-			"-",
-			"--no-same-owner",
-			"--no-same-permissions",
-			NULL};
-	auto_free char *path = client_path(from->id, "/files/tar?path=%s", from->encoded);
-	auto_close int in = -1, out = -1;
-	int pair[2], rc;
-	pid_t pid;
-
-	if (mkdir(dir, 0777) < 0 && errno != EEXIST)
-		return err_sys(e, "cannot make %s", dir);
-	if (pipe2(pair, O_CLOEXEC) < 0)
-		return err_sys(e, "cannot make a pipe");
-	in = pair[0];
-	out = pair[1];
-	pid = start_tar(argv, in, false);
-	close_fd(&in);
-	if (pid < 0)
-		return err_sys(e, "cannot start tar");
-	t->path = path;
-	rc = transfer_get(t, out, dir, e);
-	close_fd(&out);
-	return wait_tar(pid, rc < 0 ? &(struct err){0} : e) < 0 || rc < 0 ? -1 : 0;
+	if (rc == 0 && status != 0)
+		rc = err_set(e, ERR_SYSTEM, "tar could not do its part");
+	return rc;
 }
 
 /* ---- cp ---- */
@@ -198,7 +173,7 @@ static int copy_in(struct copy *y, struct err *e)
 	if (is_dir && !from_stdin && add_name(to, y->here, e) < 0)
 		return -1;
 	if (y->is_tree)
-		return upload_tree(&y->transfer, to, y->here, e);
+		return copy_tree(&y->transfer, to, y->here, false, e);
 	path = client_path(to->id, "/files?path=%s", to->encoded);
 	y->transfer.path = path;
 	return transfer_put(&y->transfer, fd, e);
@@ -225,7 +200,7 @@ static int copy_out(struct copy *y, struct err *e)
 		free(y->here);
 		y->here = longer;
 	}
-	return y->is_tree ? download_tree(&y->transfer, from, y->here, e)
+	return y->is_tree ? copy_tree(&y->transfer, from, y->here, true, e)
 			  : transfer_get_file(&y->transfer, y->here, e);
 }
 
@@ -240,168 +215,133 @@ static int show_copy(const struct copy *y, bool in)
 		"bytes", (json_int_t)y->transfer.bytes));
 }
 
-int cmd_cp(int argc, char **argv)
+static int cp(struct verb_call *v, struct err *e)
 {
-	const char *json = NULL;
-	const struct verb_option options[] = {
-		{"json", 0, NULL, "an object: source, target, type, bytes", &json, NULL},
-	};
-	const struct verb_usage u = {
-		"cloche cp [--json] SOURCE TARGET",
-		"Copies a file or a directory into a sandbox or out of it. One of the two is\n"
-		"ID:PATH; the other is a path here, or - for a standard stream.",
-		options,
-		ARRAY_LEN(options),
-		2,
-		2};
-	struct client c = {0};
-	struct copy y = {.transfer.client = &c};
-	struct err e = {0};
-	int first = verb_parse(&u, argc, argv, &e), rc;
-	bool in = first >= 0 && !is_inside(argv[first]);
+	struct copy y = {.transfer.client = &v->client};
+	bool in = !is_inside(v->args[0]);
+	int rc;
 
-	if (first >= 0 && in != is_inside(argv[first + 1]))
-		first = err_set(&e, ERR_INVALID,
-				"one of the two must be ID:PATH, the other a path here");
-	else if (first >= 0 && json && !in && str_equal(argv[first + 1], "-"))
-		first = err_set(&e, ERR_INVALID, "with --json stdout is not for the file");
-	if (first < 0)
-		return verb_stop(first, &e);
+	if (in != is_inside(v->args[1]))
+		return err_set(e, ERR_INVALID,
+			       "one of the two must be ID:PATH, the other a path here");
+	if (v->json && !in && str_equal(v->args[1], "-"))
+		return err_set(e, ERR_INVALID, "with --json stdout is not for the file");
 	signal(SIGPIPE, SIG_IGN);
-	y.here = str_copy(argv[in ? first : first + 1]);
-	rc = client_init(&c, &e);
+	y.here = str_copy(v->args[!in]);
+	rc = find_place(&v->client, v->args[in], &y.inside, e);
 	if (rc == 0)
-		rc = find_place(&c, argv[in ? first + 1 : first], &y.inside, &e);
-	if (rc == 0)
-		rc = in ? copy_in(&y, &e) : copy_out(&y, &e);
-	client_done(&c);
-	rc = rc < 0 ? cli_fail(&e) : json ? show_copy(&y, in) : 0;
+		rc = in ? copy_in(&y, e) : copy_out(&y, e);
+	if (rc == 0 && v->json)
+		rc = show_copy(&y, in);
 	json_decref(y.transfer.answer);
 	free(y.here);
 	return rc;
 }
 
-int cmd_cat(int argc, char **argv)
-{
-	const struct verb_usage u = {
-		"cloche cat ID:PATH...", "Prints files of sandboxes.", NULL, 0, 1, 100000};
-	struct client c = {0};
-	struct err e = {0};
-	int first = verb_parse(&u, argc, argv, &e), status = 0;
+static const struct verb_option cp_options[] = {
+	{"json", 0, NULL, "an object: source, target, type, bytes", NULL},
+};
 
-	if (first < 0)
-		return verb_stop(first, &e);
-	if (client_init(&c, &e) < 0)
-		return cli_fail(&e);
-	for (int i = first; i < argc; i++) {
+const struct verb verb_cp = {
+	.line = "cloche cp [--json] SOURCE TARGET",
+	.about = "Copies a file or a directory into a sandbox or out of it. One of the two is\n"
+		 "ID:PATH; the other is a path here, or - for a standard stream.",
+	.run = cp,
+	OPTIONS(cp_options),
+	.min_args = 2,
+	.max_args = 2,
+};
+
+static int cat(struct verb_call *v, struct err *e)
+{
+	int status = 0;
+
+	for (int i = 0; i < v->count; i++) {
 		auto_free char *path = NULL;
-		struct transfer t = {.client = &c};
+		struct transfer t = {.client = &v->client};
 		struct place p = {0};
 
-		if (find_place(&c, argv[i], &p, &e) == 0) {
+		if (find_place(&v->client, v->args[i], &p, e) == 0) {
 			t.path = path = client_path(p.id, "/files?path=%s", p.encoded);
-			if (transfer_get(&t, STDOUT_FILENO, "stdout", &e) == 0)
+			if (transfer_get(&t, STDOUT_FILENO, "stdout", e) == 0)
 				continue;
 		}
-		status = cli_fail(&e);
+		status = cli_fail(e);
 	}
-	client_done(&c);
 	return status;
 }
+
+const struct verb verb_cat = {
+	.line = "cloche cat ID:PATH...",
+	.about = "Prints files of sandboxes.",
+	.run = cat,
+	.min_args = 1,
+	.max_args = VERB_MANY,
+};
 
 /* ---- ls ---- */
 
 /* Of one directory the names do; of more the paths tell them apart. */
-static const char *shown_name(const json_t *item, bool paths)
-{
-	const char *name = text_at(item, paths ? "path" : "name");
+#define LONG_COLUMNS(name)                                                                         \
+	{                                                                                          \
+		{"TYPE", "type", COLUMN_TEXT}, {"MODE", "mode", COLUMN_TEXT},                      \
+			{"OWNER", "owner", COLUMN_TEXT}, {"SIZE", "size", COLUMN_BYTES},           \
+			{"MODIFIED", "mtime", COLUMN_TEXT}, {"NAME", name, COLUMN_TEXT},           \
+	}
 
-	return name ? name : "";
-}
-
-static bool is_directory(const json_t *item)
-{
-	const char *type = text_at(item, "type");
-
-	return type && str_equal(type, "directory");
-}
-
-static void print_names(const json_t *entries, bool paths)
+static void print_names(const json_t *entries, const char *key)
 {
 	const json_t *item;
 	size_t i;
 
 	json_array_foreach (entries, i, item) {
-		const char *name = shown_name(item, paths);
+		const char *name = text_at(item, key), *type = text_at(item, "type");
 		char clean[4096];
 
-		str_sanitise(clean, sizeof(clean), name, strlen(name));
-		printf("%s%s\n", clean, is_directory(item) ? "/" : "");
+		str_sanitise(clean, sizeof(clean), name ? name : "", name ? strlen(name) : 0);
+		printf("%s%s\n", clean, type && str_equal(type, "directory") ? "/" : "");
 	}
 }
 
-static void print_long(const json_t *entries, bool paths)
+static int ls(struct verb_call *v, struct err *e)
 {
-	static const char *const heads[] = {"TYPE", "MODE", "OWNER", "SIZE", "MODIFIED", "NAME"};
-	struct table *t = table_new(heads, ARRAY_LEN(heads));
-	const json_t *item;
-	size_t i;
-
-	json_array_foreach (entries, i, item) {
-		char size[16];
-
-		table_row(t,
-			  (const char *const[]){text_at(item, "type"), text_at(item, "mode"),
-						text_at(item, "owner"),
-						format_bytes((uint64_t)number_at(item, "size"),
-							     size, sizeof(size)),
-						text_at(item, "mtime"), shown_name(item, paths)});
-	}
-	table_print(t, stdout);
-}
-
-int cmd_ls(int argc, char **argv)
-{
-	const char *json = NULL, *more = NULL, *depth = "1";
-	const struct verb_option options[] = {
-		{"long", 'l', NULL, "with mode, size and time", &more, NULL},
-		{"depth", 0, "N", "so many levels down (1)", &depth, NULL},
-		{"json", 0, NULL, "as the daemon answers", &json, NULL},
-	};
-	const struct verb_usage u = {"cloche ls [OPTIONS] ID[:PATH]",
-				     "Lists a directory in a sandbox.",
-				     options,
-				     ARRAY_LEN(options),
-				     1,
-				     1};
+	static const struct column by_name[] = LONG_COLUMNS("name"),
+				   by_path[] = LONG_COLUMNS("path");
+	const char *depth = verb_text(v, "depth");
+	bool paths = !str_equal(depth, "1");
 	auto_free char *path = NULL;
-	json_t *answer = NULL, *entries;
-	struct client c = {0};
 	struct place p = {0};
+	json_t *answer, *entries;
 	char encoded[32];
-	struct err e = {0};
-	int first = verb_parse(&u, argc, argv, &e), rc;
 
-	if (first < 0)
-		return verb_stop(first, &e);
-	rc = client_init(&c, &e);
-	if (rc == 0)
-		rc = find_place(&c, argv[first], &p, &e);
-	if (rc == 0) {
-		http_encode(encoded, sizeof(encoded), depth, false);
-		path = client_path(p.id, "/files?path=%s&list=1&depth=%s", p.encoded, encoded);
-		rc = client_call(&c, "GET", path, NULL, &answer, &e);
-	}
-	client_done(&c);
-	if (rc < 0)
-		return cli_fail(&e);
-	if (json)
+	if (find_place(&v->client, v->args[0], &p, e) < 0)
+		return -1;
+	http_encode(encoded, sizeof(encoded), depth, false);
+	path = client_path(p.id, "/files?path=%s&list=1&depth=%s", p.encoded, encoded);
+	if (client_call(&v->client, "GET", path, NULL, &answer, e) < 0)
+		return -1;
+	if (v->json)
 		return print_json(answer);
 	entries = json_is_array(answer) ? answer : json_object_get(answer, "entries");
-	if (more)
-		print_long(entries, !str_equal(depth, "1"));
+	if (verb_text(v, "long"))
+		table_print(entries, paths ? by_path : by_name, ARRAY_LEN(by_name));
 	else
-		print_names(entries, !str_equal(depth, "1"));
+		print_names(entries, paths ? "path" : "name");
 	json_decref(answer);
 	return finish_stdout(0);
 }
+
+static const struct verb_option ls_options[] = {
+	{"long", 'l', NULL, "with mode, size and time", NULL},
+	{"depth", 0, "N", "so many levels down (1)", "1"},
+	{"json", 0, NULL, "as the daemon answers", NULL},
+};
+
+const struct verb verb_ls = {
+	.line = "cloche ls [OPTIONS] ID[:PATH]",
+	.about = "Lists a directory in a sandbox.",
+	.run = ls,
+	OPTIONS(ls_options),
+	.min_args = 1,
+	.max_args = 1,
+};

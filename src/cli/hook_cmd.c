@@ -7,7 +7,7 @@
  * We run nothing ourselves. The command that we answer with is `cloche run`, which judges everything
  * again when it is started; what is checked here only makes for a clearer refusal.
  */
-#include "cli/hook_cmd.h"
+#include "cli/cloched.h"
 
 #include "base/auto.h"
 #include "base/buf.h"

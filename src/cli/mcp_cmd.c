@@ -9,7 +9,7 @@
  * A cancelled request is hung up, which makes the daemon kill its command. When stdin ends, so does
  * everything: the session, its sandboxes, and a private daemon.
  */
-#include "cli/mcp_cmd.h"
+#include "cli/cloched.h"
 
 #include "api/mcp.h"
 #include "base/auto.h"

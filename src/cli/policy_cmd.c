@@ -1,4 +1,4 @@
-#include "cli/policy_cmd.h"
+#include "cli/cloched.h"
 
 #include "base/auto.h"
 #include "base/str.h"

@@ -1,4 +1,4 @@
-#include "cli/selftest.h"
+#include "cli/cloched.h"
 
 #include "base/auto.h"
 #include "base/jsonw.h"

@@ -1,4 +1,4 @@
-#include "cli/serve_cmd.h"
+#include "cli/cloched.h"
 
 #include "base/str.h"
 #include "daemon/daemon.h"

@@ -1,9 +1,9 @@
-#include "cli/sandbox_cmd.h"
+/* Snapshots of the daemon, and sandboxes that are copies of another. */
+#include "cli/cloched.h"
 
-#include "base/auto.h"
 #include "base/str.h"
 #include "cli/cli.h"
-#include "cli/client.h"
+#include "cli/client_verb.h"
 #include "cli/transfer.h"
 
 #include <fcntl.h>
@@ -15,58 +15,21 @@
 
 /* ---- snapshots ---- */
 
-static int show_snapshots(json_t *answer, bool json)
+static const struct column snapshot_columns[] = {
+	{"ID", "id", COLUMN_TEXT},
+	{"NAME", "name", COLUMN_TEXT},
+	{"SIZE", "size_bytes", COLUMN_BYTES},
+	{"AGE", "created_at", COLUMN_AGE},
+	{"DIGEST", "digest", COLUMN_DIGEST},
+};
+
+static int snapshot_make(struct verb_call *v, struct err *e)
 {
-	static const char *const heads[] = {"ID", "NAME", "SIZE", "AGE", "DIGEST"};
-	json_t *all = json_is_array(answer) ? answer : json_object_get(answer, "snapshots");
-	struct table *table;
-	const json_t *item;
-	size_t i;
+	json_t *body = v->args[1] ? json_pack("{s:s}", "name", v->args[1]) : json_object(), *made;
 
-	if (json)
-		return print_json(answer);
-	table = table_new(heads, ARRAY_LEN(heads));
-	json_array_foreach (all, i, item) {
-		char size[16], age[16], digest[24];
-
-		snprintf(digest, sizeof(digest), "%.19s",
-			 text_at(item, "digest") ? text_at(item, "digest") : "");
-		table_row(table, (const char *const[]){
-					 text_at(item, "id"), text_at(item, "name"),
-					 format_bytes((uint64_t)number_at(item, "size_bytes"), size,
-						      sizeof(size)),
-					 format_age(text_at(item, "created_at"), age, sizeof(age)),
-					 digest});
-	}
-	table_print(table, stdout);
-	json_decref(answer);
-	return finish_stdout(0);
-}
-
-/* Frees it. */
-static int show_made(json_t *made, bool json)
-{
-	if (json)
-		return print_json(made);
-	puts(text_at(made, "id") ? text_at(made, "id") : "");
-	json_decref(made);
-	return finish_stdout(0);
-}
-
-static int make_snapshot(struct client *c, const char *what, const char *name, bool json,
-			 struct err *e)
-{
-	auto_free char *path = NULL;
-	json_t *made;
-	char id[64];
-
-	if (client_find(c, what, id, sizeof(id), e) < 0)
-		return cli_fail(e);
-	path = client_path(id, "/snapshot");
-	if (client_call(c, "POST", path, name ? json_pack("{s:s}", "name", name) : json_object(),
-			&made, e) < 0)
-		return cli_fail(e);
-	return show_made(made, json);
+	return client_ask(&v->client, "POST /snapshot", v->args[0], body, &made, e) < 0
+		       ? -1
+		       : verb_show_id(v, made);
 }
 
 static char *snapshot_path(const char *what, const char *rest)
@@ -77,36 +40,34 @@ static char *snapshot_path(const char *what, const char *rest)
 	return str_format("/v1/snapshots/%s%s", encoded, rest);
 }
 
-static int remove_snapshots(struct client *c, char **which, struct err *e)
+static int snapshot_rm(struct verb_call *v, struct err *e)
 {
 	int status = 0;
 
-	for (; *which; which++) {
+	for (char **which = v->args + 1; *which; which++) {
 		auto_free char *path = snapshot_path(*which, "");
 
-		if (client_call(c, "DELETE", path, NULL, NULL, e) < 0)
+		if (client_call(&v->client, "DELETE", path, NULL, NULL, e) < 0)
 			status = cli_fail(e);
 	}
 	return status;
 }
 
-static int export_snapshot(struct client *c, const char *what, const char *file, bool json,
-			   struct err *e)
+static int snapshot_export(struct verb_call *v, struct err *e)
 {
+	const char *what = v->args[1], *file = v->args[2] ? v->args[2] : "-";
 	auto_free char *path = snapshot_path(what, "/tar");
-	struct transfer t = {.client = c, .path = path, .is_binary = true};
-	int rc;
+	struct transfer t = {.client = &v->client, .path = path, .is_binary = true};
 
-	if (str_equal(file, "-"))
-		rc = json ? err_set(e, ERR_INVALID, "with --json stdout is not for the tar")
-			  : transfer_get(&t, STDOUT_FILENO, "stdout", e);
-	else
-		rc = transfer_get_file(&t, file, e);
-	if (rc < 0)
-		return cli_fail(e);
-	return json ? print_json(json_pack("{s:o, s:o, s:I}", "snapshot", client_text(what), "file",
-					   client_text(file), "bytes", (json_int_t)t.bytes))
-		    : 0;
+	if (str_equal(file, "-") && v->json)
+		return err_set(e, ERR_INVALID, "with --json stdout is not for the tar");
+	if ((str_equal(file, "-") ? transfer_get(&t, STDOUT_FILENO, "stdout", e)
+				  : transfer_get_file(&t, file, e)) < 0)
+		return -1;
+	return v->json ? print_json(json_pack("{s:o, s:o, s:I}", "snapshot", client_text(what),
+					      "file", client_text(file), "bytes",
+					      (json_int_t)t.bytes))
+		       : 0;
 }
 
 /* A file's name without ".tar", so that it comes back under the name that it was exported by. */
@@ -122,124 +83,68 @@ static char *name_of(const char *file)
 		"%.*s", (int)(len > 4 && str_equal(name + len - 4, ".tar") ? len - 4 : len), name);
 }
 
-static int import_snapshot(struct client *c, const char *file, const char *name, bool json,
-			   struct err *e)
+static int snapshot_import(struct verb_call *v, struct err *e)
 {
+	const char *file = v->args[1] ? v->args[1] : "-", *name = verb_text(v, "name");
 	auto_free char *own = name ? str_copy(name) : name_of(file), *path = NULL;
 	auto_close int fd = str_equal(file, "-") ? dup(STDIN_FILENO)
 						 : open(file, O_RDONLY | O_NOCTTY | O_CLOEXEC);
-	struct transfer t = {.client = c};
+	struct transfer t = {.client = &v->client};
 
-	if (fd < 0) {
-		err_sys(e, "%s: cannot open", file);
-		return cli_fail(e);
-	}
-	if (isatty(fd)) {
-		err_set(e, ERR_INVALID, "the tar does not come from a terminal; name a file");
-		return cli_fail(e);
-	}
-	if (!*own) {
-		err_set(e, ERR_INVALID, "the name is empty");
-		return cli_fail(e);
-	}
+	if (fd < 0)
+		return err_sys(e, "%s: cannot open", file);
+	if (isatty(fd))
+		return err_set(e, ERR_INVALID,
+			       "the tar does not come from a terminal; name a file");
+	if (!*own)
+		return err_set(e, ERR_INVALID, "the name is empty");
 	t.path = path = snapshot_path(own, "/tar");
-	if (transfer_put(&t, fd, e) < 0)
-		return cli_fail(e);
-	return show_made(t.answer, json);
+	return transfer_put(&t, fd, e) < 0 ? -1 : verb_show_id(v, t.answer);
 }
 
-struct snapshot_wishes {
-	const char *name, *json;
-};
-
-struct snapshot_verb {
-	const char *name;	/* NULL: the argument is a sandbox */
+/* By the first argument; the last row: it is a sandbox. */
+static const struct snapshot_part {
+	const char *name;
 	int min_args, max_args; /* with the name */
-	int (*call)(struct client *c, char **args, const struct snapshot_wishes *w, struct err *e);
+	int (*run)(struct verb_call *v, struct err *e);
+} parts[] = {
+	{"ls", 1, 1, verb_list},	   {"rm", 1, VERB_MANY, snapshot_rm},
+	{"export", 2, 3, snapshot_export}, {"import", 1, 2, snapshot_import},
+	{NULL, 1, 2, snapshot_make},
 };
 
-static int verb_ls(struct client *c, char **args, const struct snapshot_wishes *w, struct err *e)
+static int snapshot(struct verb_call *v, struct err *e)
 {
-	json_t *answer;
+	const struct snapshot_part *p = parts;
 
-	(void)args;
-	return client_call(c, "GET", "/v1/snapshots", NULL, &answer, e) < 0
-		       ? cli_fail(e)
-		       : show_snapshots(answer, w->json != NULL);
+	while (p->name && !str_equal(p->name, v->args[0]))
+		p++;
+	if (v->count < p->min_args || v->count > p->max_args)
+		return verb_misused(v, e);
+	if (verb_text(v, "name") && p->run != snapshot_import)
+		return err_set(e, ERR_INVALID, "--name is for import");
+	return p->run(v, e);
 }
 
-static int verb_rm(struct client *c, char **args, const struct snapshot_wishes *w, struct err *e)
-{
-	(void)w;
-	return remove_snapshots(c, args + 1, e);
-}
-
-static int verb_export(struct client *c, char **args, const struct snapshot_wishes *w,
-		       struct err *e)
-{
-	return export_snapshot(c, args[1], args[2] ? args[2] : "-", w->json != NULL, e);
-}
-
-static int verb_import(struct client *c, char **args, const struct snapshot_wishes *w,
-		       struct err *e)
-{
-	return import_snapshot(c, args[1] ? args[1] : "-", w->name, w->json != NULL, e);
-}
-
-static int verb_make(struct client *c, char **args, const struct snapshot_wishes *w, struct err *e)
-{
-	return make_snapshot(c, args[0], args[1], w->json != NULL, e);
-}
-
-static const struct snapshot_verb verbs[] = {
-	{"ls", 1, 1, verb_ls},	       {"rm", 1, 100000, verb_rm}, {"export", 2, 3, verb_export},
-	{"import", 1, 2, verb_import}, {NULL, 1, 2, verb_make},
+static const struct verb_option snapshot_options[] = {
+	{"name", 0, "NAME", "of what is imported (the file's, without .tar)", NULL},
+	{"json", 0, NULL, "objects", NULL},
 };
 
-static const struct snapshot_verb *find_verb(const char *name)
-{
-	const struct snapshot_verb *v = verbs;
-
-	while (v->name && !str_equal(v->name, name))
-		v++;
-	return v;
-}
-
-int cmd_snapshot(int argc, char **argv)
-{
-	struct snapshot_wishes w = {0};
-	const struct verb_option options[] = {
-		{"name", 0, "NAME", "of what is imported (the file's, without .tar)", &w.name,
-		 NULL},
-		{"json", 0, NULL, "objects", &w.json, NULL},
-	};
-	const struct verb_usage u = {
-		"cloche snapshot ID [NAME] | ls | rm SNAPSHOT... | export SNAPSHOT [FILE|-] | "
+const struct verb verb_snapshot = {
+	.line = "cloche snapshot ID [NAME] | ls | rm SNAPSHOT... | export SNAPSHOT [FILE|-] | "
 		"import [FILE|-]",
-		"Keeps the files of a sandbox under a name and prints the snapshot's id; lists "
-		"them;\nremoves them; makes a tar of one; makes one of a tar and prints its id. "
-		"New sandboxes\nstart from it with `cloche create --snapshot`.",
-		options,
-		ARRAY_LEN(options),
-		1,
-		100000};
-	struct client c = {0};
-	struct err e = {0};
-	int first = verb_parse(&u, argc, argv, &e), status;
-	const struct snapshot_verb *v = first < 0 ? NULL : find_verb(argv[first]);
-
-	if (v && (argc - first < v->min_args || argc - first > v->max_args))
-		first = err_set(&e, ERR_INVALID, "usage: %s", u.line);
-	else if (v && w.name && v->call != verb_import)
-		first = err_set(&e, ERR_INVALID, "--name is for import");
-	if (first < 0)
-		return verb_stop(first, &e);
-	if (client_init(&c, &e) < 0)
-		return cli_fail(&e);
-	status = v->call(&c, argv + first, &w, &e);
-	client_done(&c);
-	return status;
-}
+	.about = "Keeps the files of a sandbox under a name and prints the snapshot's id; lists "
+		 "them;\nremoves them; makes a tar of one; makes one of a tar and prints its id. "
+		 "New sandboxes\nstart from it with `cloche create --snapshot`.",
+	.run = snapshot,
+	OPTIONS(snapshot_options),
+	.min_args = 1,
+	.max_args = VERB_MANY,
+	.request = "GET /v1/snapshots",
+	.member = "snapshots",
+	COLUMNS(snapshot_columns),
+};
 
 /* ---- fork ---- */
 
@@ -270,43 +175,32 @@ static int show_forks(json_t *answer)
 	return finish_stdout(status);
 }
 
-int cmd_fork(int argc, char **argv)
+static int fork_verb(struct verb_call *v, struct err *e)
 {
-	const char *count = "1", *json = NULL;
-	const struct verb_option options[] = {
-		{"count", 'n', "N", "so many of them (1)", &count, NULL},
-		{"json", 0, NULL, "an object", &json, NULL},
-	};
-	const struct verb_usage u = {
-		"cloche fork [-n N] ID",
-		"Makes new sandboxes with the files that this one has now, and "
-		"prints their ids.",
-		options,
-		ARRAY_LEN(options),
-		1,
-		1};
-	auto_free char *path = NULL;
-	json_t *answer = NULL;
-	struct client c = {0};
-	struct err e = {0};
-	char id[64], *end;
-	int first = verb_parse(&u, argc, argv, &e), rc;
+	const char *count = verb_text(v, "count");
+	json_t *answer;
+	char *end;
 	long n = strtol(count, &end, 10);
 
-	if (first >= 0 && (*end || n < 1))
-		first = err_set(&e, ERR_INVALID, "count: '%s' is not a number of sandboxes", count);
-	if (first < 0)
-		return verb_stop(first, &e);
-	rc = client_init(&c, &e);
-	if (rc == 0)
-		rc = client_find(&c, argv[first], id, sizeof(id), &e);
-	if (rc == 0) {
-		path = client_path(id, "/fork");
-		rc = client_call(&c, "POST", path, json_pack("{s:I}", "count", (json_int_t)n),
-				 &answer, &e);
-	}
-	client_done(&c);
-	if (rc < 0)
-		return cli_fail(&e);
-	return json ? print_json(answer) : show_forks(answer);
+	if (*end || n < 1)
+		return err_set(e, ERR_INVALID, "count: '%s' is not a number of sandboxes", count);
+	if (client_ask(&v->client, "POST /fork", v->args[0],
+		       json_pack("{s:I}", "count", (json_int_t)n), &answer, e) < 0)
+		return -1;
+	return v->json ? print_json(answer) : show_forks(answer);
 }
+
+static const struct verb_option fork_options[] = {
+	{"count", 'n', "N", "so many of them (1)", "1"},
+	{"json", 0, NULL, "an object", NULL},
+};
+
+const struct verb verb_fork = {
+	.line = "cloche fork [-n N] ID",
+	.about = "Makes new sandboxes with the files that this one has now, and "
+		 "prints their ids.",
+	.run = fork_verb,
+	OPTIONS(fork_options),
+	.min_args = 1,
+	.max_args = 1,
+};

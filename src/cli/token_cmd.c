@@ -1,12 +1,16 @@
-#include "cli/token_cmd.h"
+/*
+ * API keys. They are made here and not over the API: the daemon only ever reads the file, which has
+ * their hashes.
+ */
+#include "cli/cloched.h"
 
 #include "auth/tokens.h"
-#include "base/auto.h"
 #include "base/buf.h"
+#include "base/io.h"
 #include "base/parse.h"
 #include "base/str.h"
 #include "cli/cli.h"
-#include "cli/client.h"
+#include "cli/client_verb.h"
 #include "policy/config.h"
 
 #include <errno.h>
@@ -91,20 +95,11 @@ static int store_write(const struct store *s, const struct buf *text, struct err
 	auto_free char *fresh = str_format("%s.new", s->path);
 	auto_close int fd =
 		open(fresh, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	size_t done = 0;
 
 	if (fd < 0)
 		return err_sys(e, "cannot write %s", fresh);
-	while (done < text->len) {
-		ssize_t n = write(fd, buf_head(text) + done, text->len - done);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			break;
-		done += (size_t)n;
-	}
-	if (done < text->len || fsync(fd) < 0 || rename(fresh, s->path) < 0) {
+	if (io_write_all(fd, buf_head(text), text->len) < 0 || fsync(fd) < 0 ||
+	    rename(fresh, s->path) < 0) {
 		err_sys(e, "cannot write %s", s->path);
 		unlink(fresh);
 		return -1;
@@ -125,11 +120,6 @@ static int load_all(const struct store *s, struct tokens **ret, struct err *e)
 }
 
 /* ---- create ---- */
-
-struct wishes {
-	const char *scopes, *trust, *memory, *cpus, *pids, *disk, *timeout, *sandboxes, *rate,
-		*expires, *e2b, *json;
-};
 
 /* "30d", "12h" or "never" as unix seconds. */
 static int parse_expiry(const char *text, char *ret, size_t size, struct err *e)
@@ -156,22 +146,20 @@ static int parse_expiry(const char *text, char *ret, size_t size, struct err *e)
 	return 0;
 }
 
-static int apply(struct token *t, const struct wishes *w, struct err *e)
+static int apply(struct token *t, const struct verb_call *v, struct err *e)
 {
+	static const char *const names[] = {"scopes", "trust",	 "memory",    "cpus", "pids",
+					    "disk",   "timeout", "sandboxes", "rate"};
+	const char *expiry = verb_text(v, "expires");
 	char expires[32] = "";
-	const char *const pairs[][2] = {
-		{"scopes", w->scopes},	 {"trust", w->trust},	      {"memory", w->memory},
-		{"cpus", w->cpus},	 {"pids", w->pids},	      {"disk", w->disk},
-		{"timeout", w->timeout}, {"sandboxes", w->sandboxes}, {"rate", w->rate},
-	};
 
-	for (size_t i = 0; i < ARRAY_LEN(pairs); i++)
-		if (pairs[i][1] && token_set(t, pairs[i][0], pairs[i][1], e) < 0)
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (verb_text(v, names[i]) && token_set(t, names[i], verb_text(v, names[i]), e) < 0)
 			return -1;
 	t->created = (uint64_t)time(NULL);
-	if (!w->expires)
+	if (!expiry)
 		return 0;
-	if (parse_expiry(w->expires, expires, sizeof(expires), e) < 0)
+	if (parse_expiry(expiry, expires, sizeof(expires), e) < 0)
 		return -1;
 	return str_equal(expires, "0") ? 0 : token_set(t, "expires", expires, e);
 }
@@ -200,12 +188,12 @@ static json_t *describe(const struct token *t)
 }
 
 /* The key is shown this once, and on the last line, so that `| tail -1` has it. */
-static int show_new(const struct token *t, const char *key, const struct wishes *w)
+static int show_new(const struct token *t, const char *key, bool json)
 {
 	char scopes[64];
 	json_t *value;
 
-	if (w->json) {
+	if (json) {
 		value = describe(t);
 		json_object_set_new(value, "key", json_string(key));
 		return print_json(value);
@@ -228,112 +216,73 @@ static int add_token(struct store *s, const struct token *t, struct err *e)
 	return store_write(s, &s->text, e);
 }
 
-static int token_new(int argc, char **argv)
+static int create_token(struct verb_call *v, struct err *e)
 {
-	struct wishes w = {0};
-	const struct verb_option options[] = {
-		{"scopes", 0, "LIST", "run, files, read, admin (run,files,read)", &w.scopes, NULL},
-		{"trust", 0, "0-5", "trust level (1)", &w.trust, NULL},
-		{"memory", 'm', "SIZE", "ceiling for each sandbox", &w.memory, NULL},
-		{"cpus", 0, "N", "ceiling for each sandbox", &w.cpus, NULL},
-		{"pids", 0, "N", "ceiling for each sandbox", &w.pids, NULL},
-		{"disk", 0, "SIZE", "ceiling for each sandbox", &w.disk, NULL},
-		{"timeout", 't', "TIME", "ceiling for each command", &w.timeout, NULL},
-		{"sandboxes", 0, "N", "how many at a time", &w.sandboxes, NULL},
-		{"rate", 0, "N", "requests a minute", &w.rate, NULL},
-		{"expires", 0, "TIME", "30d, 12h, never (never)", &w.expires, NULL},
-		{"e2b", 0, NULL, "a key that E2B clients take", &w.e2b, NULL},
-		{"json", 0, NULL, "print an object, the key in it", &w.json, NULL},
-	};
-	const struct verb_usage u = {"cloche token create [OPTIONS] NAME",
-				     "Makes an API key. Its last line of output is the key, which "
-				     "is stored nowhere.",
-				     options,
-				     ARRAY_LEN(options),
-				     1,
-				     1};
+	const char *name = v->args[0];
 	struct tokens *all = NULL;
 	char key[TOKEN_KEY] = "";
 	struct store s = {.lock = -1};
-	struct err e = {0};
 	struct token t;
-	int first = verb_parse(&u, argc, argv, &e), status = EXIT_CLOCHE;
+	int status = -1;
 
-	if (first < 0)
-		return verb_stop(first, &e);
-	if (token_create(argv[first], w.e2b != NULL, &t, key, &e) < 0 || apply(&t, &w, &e) < 0 ||
-	    store_open(&s, &e) < 0 || load_all(&s, &all, &e) < 0 ||
-	    refuse_same_name(all, argv[first], &e) < 0 || add_token(&s, &t, &e) < 0)
-		cli_fail(&e);
-	else
-		status = show_new(&t, key, &w);
+	if (token_create(name, verb_text(v, "e2b") != NULL, &t, key, e) == 0 &&
+	    apply(&t, v, e) == 0 && store_open(&s, e) == 0 && load_all(&s, &all, e) == 0 &&
+	    refuse_same_name(all, name, e) == 0 && add_token(&s, &t, e) == 0)
+		status = show_new(&t, key, v->json);
 	explicit_bzero(key, sizeof(key));
 	tokens_free(all);
 	store_close(&s);
 	return status;
 }
 
+static const struct verb_option create_options[] = {
+	{"scopes", 0, "LIST", "run, files, read, admin (run,files,read)", NULL},
+	{"trust", 0, "0-5", "trust level (1)", NULL},
+	{"memory", 'm', "SIZE", "ceiling for each sandbox", NULL},
+	{"cpus", 0, "N", "ceiling for each sandbox", NULL},
+	{"pids", 0, "N", "ceiling for each sandbox", NULL},
+	{"disk", 0, "SIZE", "ceiling for each sandbox", NULL},
+	{"timeout", 't', "TIME", "ceiling for each command", NULL},
+	{"sandboxes", 0, "N", "how many at a time", NULL},
+	{"rate", 0, "N", "requests a minute", NULL},
+	{"expires", 0, "TIME", "30d, 12h, never (never)", NULL},
+	{"e2b", 0, NULL, "a key that E2B clients take", NULL},
+	{"json", 0, NULL, "print an object, the key in it", NULL},
+};
+
 /* ---- ls ---- */
 
-static void add_row(struct table *table, const struct token *t)
+static int list_tokens(struct verb_call *v, struct err *e)
 {
-	char scopes[64], trust[16], boxes[16], rate[16], expires[32] = "never";
-	time_t when = (time_t)t->expires;
-	struct tm tm;
-
-	scopes_format(t->scopes, scopes, sizeof(scopes));
-	snprintf(trust, sizeof(trust), "%d", t->trust);
-	snprintf(boxes, sizeof(boxes), "%u", t->max_sandboxes);
-	snprintf(rate, sizeof(rate), "%u", t->rate_per_minute);
-	if (when && gmtime_r(&when, &tm))
-		strftime(expires, sizeof(expires),
-			 when <= time(NULL) ? "expired %Y-%m-%d" : "%Y-%m-%d %H:%MZ", &tm);
-	table_row(table, (const char *const[]){t->id, t->name, scopes, trust,
-					       t->max_sandboxes ? boxes : NULL,
-					       t->rate_per_minute ? rate : NULL, expires});
-}
-
-static int token_ls(int argc, char **argv)
-{
-	const char *json = NULL;
-	const struct verb_option options[] = {
-		{"json", 0, NULL, "an array of objects", &json, NULL},
-	};
-	const struct verb_usage u = {"cloche token ls [--json]",
-				     "Lists the API keys, without them.",
-				     options,
-				     ARRAY_LEN(options),
-				     0,
-				     0};
-	static const char *const heads[] = {"ID",	 "NAME", "SCOPES", "TRUST",
-					    "SANDBOXES", "RATE", "EXPIRES"};
 	struct tokens *all = NULL;
 	struct store s = {.lock = -1};
-	struct err e = {0};
-	int first = verb_parse(&u, argc, argv, &e), status = 0;
+	json_t *rows = json_array();
+	int status = -1;
 
-	if (first < 0)
-		return verb_stop(first, &e);
-	if (store_open(&s, &e) < 0 || load_all(&s, &all, &e) < 0) {
-		status = cli_fail(&e);
-	} else if (json) {
-		json_t *array = json_array();
-
+	if (store_open(&s, e) == 0 && load_all(&s, &all, e) == 0) {
 		for (size_t i = 0; i < tokens_count(all); i++)
-			json_array_append_new(array, describe(tokens_at(all, i)));
-		status = print_json(array);
-	} else {
-		struct table *table = table_new(heads, ARRAY_LEN(heads));
-
-		for (size_t i = 0; i < tokens_count(all); i++)
-			add_row(table, tokens_at(all, i));
-		table_print(table, stdout);
-		status = finish_stdout(0);
+			json_array_append_new(rows, describe(tokens_at(all, i)));
+		status = verb_show(v, json_incref(rows));
 	}
+	json_decref(rows);
 	tokens_free(all);
 	store_close(&s);
 	return status;
 }
+
+static const struct verb_option list_options[] = {
+	{"json", 0, NULL, "an array of objects", NULL},
+};
+
+static const struct column token_columns[] = {
+	{"ID", "id", COLUMN_TEXT},
+	{"NAME", "name", COLUMN_TEXT},
+	{"SCOPES", "scopes", COLUMN_TEXT},
+	{"TRUST", "trust", COLUMN_TEXT},
+	{"SANDBOXES", "max_sandboxes", COLUMN_COUNT},
+	{"RATE", "rate_per_minute", COLUMN_COUNT},
+	{"EXPIRES", "expires", COLUMN_EXPIRY},
+};
 
 /* ---- revoke ---- */
 
@@ -361,57 +310,54 @@ static bool copy_without(const struct buf *text, const char *id_or_name, struct 
 	return found;
 }
 
-static int token_revoke(int argc, char **argv)
+static int revoke_token(struct verb_call *v, struct err *e)
 {
-	const struct verb_usage u = {
-		"cloche token revoke ID|NAME",
-		"Takes an API key back. Its sandboxes go on to their time-out.",
-		NULL,
-		0,
-		1,
-		1};
 	struct store s = {.lock = -1};
 	struct buf rest = {0};
-	struct err e = {0};
-	int first = verb_parse(&u, argc, argv, &e), rc;
+	int rc = store_open(&s, e);
 
-	if (first < 0)
-		return verb_stop(first, &e);
-	rc = store_open(&s, &e);
-	if (rc == 0 && !copy_without(&s.text, argv[first], &rest))
-		rc = err_set(&e, ERR_NOT_FOUND, "there is no token '%s'; see `cloche token ls`",
-			     argv[first]);
+	if (rc == 0 && !copy_without(&s.text, v->args[0], &rest))
+		rc = err_set(e, ERR_NOT_FOUND, "there is no token '%s'; see `cloche token ls`",
+			     v->args[0]);
 	if (rc == 0)
-		rc = store_write(&s, &rest, &e);
+		rc = store_write(&s, &rest, e);
 	buf_done(&rest);
 	store_close(&s);
-	return rc < 0 ? cli_fail(&e) : 0;
+	return rc;
 }
 
 /* ---- the verb ---- */
 
-struct verb {
-	const char *name;
-	int (*run)(int argc, char **argv);
+static const struct verb parts[] = {
+	{.name = "create",
+	 .line = "cloche token create [OPTIONS] NAME",
+	 .about = "Makes an API key. Its last line of output is the key, which "
+		  "is stored nowhere.",
+	 .run = create_token,
+	 OPTIONS(create_options),
+	 .min_args = 1,
+	 .max_args = 1,
+	 .is_local = true},
+	{.name = "ls",
+	 .line = "cloche token ls [--json]",
+	 .about = "Lists the API keys, without them.",
+	 .run = list_tokens,
+	 OPTIONS(list_options),
+	 COLUMNS(token_columns),
+	 .is_local = true},
+	{.name = "revoke",
+	 .line = "cloche token revoke ID|NAME",
+	 .about = "Takes an API key back. Its sandboxes go on to their time-out.",
+	 .run = revoke_token,
+	 .min_args = 1,
+	 .max_args = 1,
+	 .is_local = true},
 };
 
-static const char usage[] =
-	"usage: cloche token create [OPTIONS] NAME   make an API key; its --help has the options\n"
-	"       cloche token ls [--json]             list them\n"
-	"       cloche token revoke ID|NAME          take one back\n";
-
-int cmd_token(int argc, char **argv)
-{
-	static const struct verb verbs[] = {
-		{"create", token_new}, {"ls", token_ls}, {"revoke", token_revoke}};
-
-	for (size_t i = 0; argc > 1 && i < ARRAY_LEN(verbs); i++)
-		if (str_equal(argv[1], verbs[i].name))
-			return verbs[i].run(argc - 1, argv + 1);
-	if (argc > 1 && (str_equal(argv[1], "--help") || str_equal(argv[1], "-h"))) {
-		fputs(usage, stdout);
-		return finish_stdout(0);
-	}
-	fputs(usage, stderr);
-	return EXIT_CLOCHE;
-}
+const struct verb verb_token = {
+	.about = "usage: cloche token create [OPTIONS] NAME   make an API key; its --help has the "
+		 "options\n"
+		 "       cloche token ls [--json]             list them\n"
+		 "       cloche token revoke ID|NAME          take one back\n",
+	PARTS(parts),
+};

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/io.h"
 #include "base/str.h"
+#include "cli/client_verb.h"
 
 #include <errno.h>
 #include <fcntl.h>
