@@ -288,6 +288,11 @@ bench-daemon: $(PROGRAMS) $(B)/bench/spawnbench $(B)/bench/askbench $(B)/bench/p
 bench-warm: $(PROGRAMS) $(B)/bench/spawnbench $(B)/bench/askbench $(B)/bench/payload
 	@B=$(B) $(PYTHON) bench/warm.py $(BENCH)
 
+# Another build against this one, in turns: OLD=DIRECTORY.
+.PHONY: bench-versions
+bench-versions: $(PROGRAMS) $(B)/bench/spawnbench $(B)/bench/payload
+	@B=$(B) $(PYTHON) bench/versions.py $(BENCH) $(OLD) $(B)
+
 $(B)/bench/%: $(B)/musl/bench/%.o
 	$(call quiet,LD) mkdir -p $(@D) && $(call musl_link,$^) -o $@
 
@@ -366,6 +371,7 @@ help:
 	@echo 'make bench           start-up and throughput beside other sandboxes; BENCH_QUICK=1'
 	@echo 'make bench-warm      warm sandboxes beside bare Python, bubblewrap and docker'
 	@echo 'make bench-daemon    the daemon beside docker: exec, a crowd of sandboxes, files, restart'
+	@echo 'make bench-versions  is this build as fast as another one? OLD=DIRECTORY of that build'
 	@echo 'make soak-warm       the same for warm sandboxes, whose processes are killed at random'
 	@echo 'make soak            thousands of sandboxes with faults, then counts what is left; SOAK=1000'
 	@echo 'make install         DESTDIR= PREFIX=/usr/local'

@@ -16,7 +16,8 @@ BUILD = os.path.join(TOP, os.environ.get("B", "build"))
 class Daemon:
     """`cloched serve` with directories of its own; config is YAML."""
 
-    def __init__(self, config=""):
+    def __init__(self, config="", build=BUILD):
+        self.build = build
         self.dir = tempfile.mkdtemp(prefix="cloche-bench-d-")
         os.chmod(self.dir, 0o755)
         self.sock = os.path.join(self.dir, "s")
@@ -33,7 +34,7 @@ class Daemon:
                    CLOCHE_RUNTIME_DIR=os.path.join(self.dir, "run"))
         with open(os.path.join(self.dir, "log"), "ab") as log:
             self.process = subprocess.Popen(
-                [os.path.join(BUILD, "cloched"), "serve", "--config", self.config,
+                [os.path.join(self.build, "cloched"), "serve", "--config", self.config,
                  "--listen", "unix:" + self.sock, "--listen", "127.0.0.1:0"],
                 env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         end = time.monotonic() + 30

@@ -1,16 +1,16 @@
 /*
  * Times how long commands take from spawn to exit, side by side.
  *
- *   spawnbench [-n ROUNDS] [-w WARMUP] NAME[/K] CMD ARG... , NAME[/K] CMD ARG... , ...
+ *   spawnbench [-s] [-n ROUNDS] [-w WARMUP] NAME[/K] CMD ARG... , NAME[/K] CMD ARG... , ...
  *   spawnbench -j STREAMS [-t SECONDS] [-n ROUNDS] NAME CMD ARG... , ...
  *
  * The contestants take turns in every round, so that whatever else the machine does hits all of
  * them alike; with /K one takes part in every K-th round only (slow peers). An argument "@" becomes
- * a number that is different each time. CMD "ask:" SOCKET BODY EXPECT is no command but a POST /v1/run to
- * a daemon, over a connection that is kept. Output of the commands is dropped; one that fails ends the
- * measurement of that contestant and is reported. Prints one line for each contestant:
+ * a number that is different each time. CMD "ask:PATH" SOCKET BODY EXPECT is no command but a POST to PATH
+ * (/v1/run without one) of a daemon, over a connection that is kept. Output of the commands is dropped; one
+ * that fails ends the measurement of that contestant and is reported. Prints one line for each contestant:
  *   NAME <tab> samples <tab> min <tab> p50 <tab> p99 (microseconds)
- * or with -j, runs per second of STREAMS parallel streams, median of the rounds:
+ * with -s all samples in the order of the rounds instead of the three numbers, or with -j, runs per second of STREAMS parallel streams, median of the rounds:
  *   NAME <tab> rounds <tab> runs per second
  */
 #include "ask.h"
@@ -39,7 +39,7 @@ struct contestant {
 };
 
 struct options {
-	int rounds, warmup, streams;
+	int rounds, warmup, streams, samples;
 	double seconds;
 };
 
@@ -203,11 +203,13 @@ static int parse_contestants(char **argv, struct contestant *all, int rounds)
 			argv++;
 		if (*argv)
 			*argv++ = NULL;
-		c->asks = strcmp(c->argv[0], "ask:") == 0;
+		c->asks = strncmp(c->argv[0], "ask:", 4) == 0;
 		if (c->asks && (!c->argv[1] || !c->argv[2] || !c->argv[3]))
 			return 0;
 		if (c->asks)
-			question_make(&c->question, "POST", "/v1/run", c->argv[2], c->argv[3]);
+			question_make(&c->question, "POST",
+				      c->argv[0][4] ? c->argv[0] + 4 : "/v1/run", c->argv[2],
+				      c->argv[3]);
 	}
 	return count;
 }
@@ -225,9 +227,13 @@ static int report(struct contestant *all, int count, const struct options *o)
 			failures++;
 			continue;
 		}
-		qsort(c->samples, (size_t)c->count, sizeof(double), compare);
 		printf("%s\t%d", c->name, c->count);
-		if (o->streams)
+		for (int n = 0; o->samples && n < c->count; n++)
+			printf("\t%.0f", c->samples[n]);
+		qsort(c->samples, (size_t)c->count, sizeof(double), compare);
+		if (o->samples)
+			printf("\n");
+		else if (o->streams)
 			printf("\t%.1f\n", percentile(c->samples, c->count, 0.5));
 		else
 			printf("\t%.0f\t%.0f\t%.0f\n", c->samples[0],
@@ -244,9 +250,11 @@ int main(int argc, char **argv)
 	posix_spawn_file_actions_t quiet;
 	int opt, count;
 
-	while ((opt = getopt(argc, argv, "+n:w:j:t:")) != -1) {
+	while ((opt = getopt(argc, argv, "+sn:w:j:t:")) != -1) {
 		if (opt == 'n')
 			o.rounds = atoi(optarg);
+		else if (opt == 's')
+			o.samples = 1;
 		else if (opt == 'w')
 			o.warmup = atoi(optarg);
 		else if (opt == 'j')
@@ -258,8 +266,9 @@ int main(int argc, char **argv)
 	}
 	count = parse_contestants(argv + optind, all, o.rounds);
 	if (!count || o.rounds < 1 || o.streams < 0 || o.streams > 64) {
-		fprintf(stderr, "usage: spawnbench [-n ROUNDS] [-w WARMUP] [-j STREAMS -t SECONDS] "
-				"NAME[/K] CMD ARG... , ...\n");
+		fprintf(stderr,
+			"usage: spawnbench [-s] [-n ROUNDS] [-w WARMUP] [-j STREAMS -t SECONDS] "
+			"NAME[/K] CMD ARG... , ...\n");
 		return 2;
 	}
 	posix_spawn_file_actions_init(&quiet);

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Compares two builds of cloche, in turns: is the new one as fast as the old one?
+
+    bench/versions.py [-n PAIRS] OLD_BUILD NEW_BUILD      each a directory with cloche, cloched ...
+
+Measures `cloche run` of a static hello, a warm POST /v1/run of print(42), and exec of echo in a
+running sandbox. Both builds take turns in every round (bench/spawnbench.c). For each operation it prints both
+medians, their ratio, and a 95 % interval of the ratio: rounds are drawn again 2000 times, with
+replacement. Exit status 1 if an interval lies above 1.03 as a whole.
+"""
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from client import BUILD, Client, Daemon  # noqa: E402
+
+MOST = 1.03
+PAYLOAD = os.path.join(BUILD, "bench/payload")
+SPAWNBENCH = os.path.join(BUILD, "bench/spawnbench")
+
+
+def pairs(count, old, new):
+    """Samples of both commands, round by round, in microseconds."""
+    out = subprocess.run([SPAWNBENCH, "-s", "-n", str(count), "-w", "20", "old", *old, ",", "new", *new],
+                         check=True, capture_output=True, text=True).stdout
+    rows = [line.split("\t") for line in out.splitlines()]
+    return [[float(x) for x in row[2:]] for row in rows]
+
+
+def interval(old, new, draws=2000):
+    """The ratio of medians, and the bounds of its 95 % interval."""
+    rng = random.Random(1)
+    rounds = range(len(old))
+    found = []
+    for _ in range(draws):
+        picked = rng.choices(rounds, k=len(old))
+        found.append(statistics.median(new[i] for i in picked) / statistics.median(old[i] for i in picked))
+    found.sort()
+    ratio = statistics.median(new) / statistics.median(old)
+    return ratio, found[int(0.025 * draws)], found[int(0.975 * draws)]
+
+
+def run_command(build):
+    return [os.path.join(build, "cloche"), "run", "--empty", "--no-daemon", "-v", PAYLOAD + ":/payload:ro", "--",
+            "/payload"]
+
+
+def warm_request(daemon):
+    """Waits until the daemon answers from warm sandboxes."""
+    body = {"code": "print(42)"}
+    with Client(daemon.sock) as c:
+        end, warm = time.monotonic() + 60, 0
+        while warm < 8:
+            status, text = c.ask("POST", "/v1/run", body)
+            warm = warm + 1 if status == 200 and json.loads(text)["layers"]["recycled"] else 0
+            if time.monotonic() > end:
+                raise RuntimeError("the daemon does not get warm: %s" % text[:300])
+            time.sleep(0.01)
+    return ["ask:", daemon.sock, json.dumps(body), '"stdout":"42\\n"']
+
+
+def exec_request(daemon):
+    with Client(daemon.sock) as c:
+        box = json.loads(c.ask("POST", "/v1/sandboxes", {"ttl": "1h"})[1])["id"]
+    return ["ask:/v1/sandboxes/%s/exec" % box, daemon.sock, json.dumps({"cmd": ["/bin/echo", "hello"]}),
+            '"stdout":"hello\\n"']
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("-n", type=int, default=1000, help="pairs of each operation (1000)")
+    parser.add_argument("old")
+    parser.add_argument("new")
+    args = parser.parse_args()
+    builds = [os.path.abspath(args.old), os.path.abspath(args.new)]
+    daemons = [Daemon(build=build).start() for build in builds]
+    slower = False
+    print("| operation | pairs | old ms | new ms | ratio | 95 % interval |\n|---|---|---|---|---|---|")
+    try:
+        for name, commands in (("cloche run", [run_command(b) for b in builds]),
+                               ("warm run", [warm_request(d) for d in daemons]),
+                               ("exec", [exec_request(d) for d in daemons])):
+            old, new = pairs(args.n, *commands)
+            ratio, low, high = interval(old, new)
+            slower = slower or low > MOST
+            print("| %s | %d | %.3f | %.3f | %.3f | %.3f to %.3f |"
+                  % (name, len(old), statistics.median(old) / 1000, statistics.median(new) / 1000, ratio, low, high),
+                  flush=True)
+    finally:
+        for d in daemons:
+            d.stop()
+    return 1 if slower else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
