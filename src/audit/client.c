@@ -3,6 +3,7 @@
 
 #include "base/auto.h"
 #include "base/buf.h"
+#include "base/fd_message.h"
 #include "base/str.h"
 
 #include <errno.h>
@@ -122,25 +123,14 @@ static void flush(struct audit *a)
 /* 1: one receipt; 0: none waits; -1: gone. */
 static int receive(struct audit *a, struct audit_reply *ret, int *ret_fd)
 {
-	union {
-		struct cmsghdr align;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control = {0};
-	struct iovec part = {ret, sizeof(*ret)};
-	struct msghdr m = {.msg_iov = &part,
-			   .msg_iovlen = 1,
-			   .msg_control = control.room,
-			   .msg_controllen = sizeof(control.room)};
-	ssize_t n = recvmsg(a->watch.fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	struct cmsghdr *c;
+	ssize_t n = fd_message_receive(a->watch.fd, ret, sizeof(*ret), ret_fd, 1, MSG_DONTWAIT);
 
-	*ret_fd = -1;
 	if (n < 0)
-		return errno == EAGAIN || errno == EINTR ? 0 : -1;
-	c = CMSG_FIRSTHDR(&m);
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS)
-		memcpy(ret_fd, CMSG_DATA(c), sizeof(int));
-	return n == sizeof(*ret) ? 1 : -1;
+		return errno == EAGAIN ? 0 : -1;
+	if (n == sizeof(*ret))
+		return 1;
+	close_fd(ret_fd);
+	return -1;
 }
 
 static void on_ready(void *arg, uint32_t events)

@@ -15,6 +15,7 @@
 #include "audit/message.h"
 
 #include "base/auto.h"
+#include "base/fd_message.h"
 #include "base/log.h"
 #include "base/loop.h"
 #include "base/str.h"
@@ -60,28 +61,11 @@ struct audit_role {
 
 static void reply(int sock, const struct audit_reply *r, int fd)
 {
-	union {
-		struct cmsghdr align;
-		char room[CMSG_SPACE(sizeof(int))];
-	} control = {0};
-	struct iovec part = {(void *)(uintptr_t)r, sizeof(*r)};
-	struct msghdr m = {.msg_iov = &part, .msg_iovlen = 1};
-	struct cmsghdr *c;
-
-	if (fd >= 0) {
-		m.msg_control = control.room;
-		m.msg_controllen = sizeof(control.room);
-		c = CMSG_FIRSTHDR(&m);
-		c->cmsg_level = SOL_SOCKET;
-		c->cmsg_type = SCM_RIGHTS;
-		c->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(c), &fd, sizeof(int));
-	}
 	/* A client that takes no receipts would stop the others; it can only lose its own. */
-	while (sendmsg(sock, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+	while (fd_message_send(sock, r, sizeof(*r), &fd, fd >= 0, MSG_DONTWAIT) < 0) {
 		struct pollfd p = {.fd = sock, .events = POLLOUT};
 
-		if (errno != EINTR && (errno != EAGAIN || poll(&p, 1, 5000) <= 0))
+		if (errno != EAGAIN || poll(&p, 1, 5000) <= 0)
 			return;
 	}
 }

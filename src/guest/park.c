@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/fd_message.h"
 #include "base/str.h"
 #include "guest/denials.h"
 #include "guest/env.h"
@@ -158,26 +159,6 @@ static void on_report(void *arg, uint32_t events)
 
 /* ---- asking ---- */
 
-static int send_order(int to, const struct buf *order, const int fds[ORDER_FDS])
-{
-	union {
-		struct cmsghdr align;
-		char bytes[CMSG_SPACE(ORDER_FDS * sizeof(int))];
-	} control = {0};
-	struct iovec data = {buf_head(order), order->len};
-	struct msghdr m = {.msg_iov = &data,
-			   .msg_iovlen = 1,
-			   .msg_control = control.bytes,
-			   .msg_controllen = sizeof(control.bytes)};
-	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
-
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(ORDER_FDS * sizeof(int));
-	memcpy(CMSG_DATA(c), fds, ORDER_FDS * sizeof(int));
-	return sendmsg(to, &m, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 0;
-}
-
 static void add_text(struct buf *ret, const char *text)
 {
 	buf_add(ret, text, strlen(text) + 1);
@@ -217,7 +198,8 @@ static int order(struct guest *g, int park, const struct exec_args *a, int ours[
 		theirs[3] = pair[1];
 		pack_order(g, a, &text);
 		if (setsockopt(pair[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) == 0)
-			rc = send_order(park, &text, theirs);
+			rc = fd_message_send(park, buf_head(&text), text.len, theirs, ORDER_FDS,
+					     MSG_DONTWAIT);
 		buf_done(&text);
 	}
 	for (int i = 0; i < ORDER_FDS; i++)

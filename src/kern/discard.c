@@ -10,28 +10,9 @@
 #include "kern/discard.h"
 
 #include "base/auto.h"
+#include "base/fd_message.h"
 
-#include <string.h>
 #include <sys/socket.h>
-
-static int send_all(int socket, const int *fds, size_t count)
-{
-	union {
-		struct cmsghdr align;
-		char buf[CMSG_SPACE(sizeof(int) * (DISCARD_MAX + 1))];
-	} control = {0};
-	struct msghdr msg = {.msg_iov = &(struct iovec){"", 1},
-			     .msg_iovlen = 1,
-			     .msg_control = control.buf,
-			     .msg_controllen = CMSG_SPACE(sizeof(int) * count)};
-	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(int) * count);
-	memcpy(CMSG_DATA(c), fds, sizeof(int) * count);
-	return sendmsg(socket, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) == 1 ? 0 : -1;
-}
 
 void discard_fds(int *fds, size_t count)
 {
@@ -44,7 +25,7 @@ void discard_fds(int *fds, size_t count)
 	/* If it cannot be, they are closed as usual. */
 	if (n > 0 && socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) == 0) {
 		all[n++] = pair[1];
-		(void)!send_all(pair[0], all, n);
+		(void)!fd_message_send(pair[0], "", 1, all, n, MSG_DONTWAIT);
 	}
 	for (size_t i = 0; i < count; i++)
 		close_fd(&fds[i]);

@@ -1,7 +1,7 @@
 #include "wire/ipc.h"
 
 #include "base/auto.h"
-#include "wire/packet.h"
+#include "base/fd_message.h"
 
 #include <errno.h>
 #include <string.h>
@@ -111,7 +111,7 @@ int ipc_send(int sock, const struct ipc *m, int fd)
 		errno = EINVAL;
 		return -1;
 	}
-	return packet_send(sock, m, len, fd);
+	return fd_message_send(sock, m, len, &fd, fd >= 0, 0);
 }
 
 /* ---- receiving ---- */
@@ -158,7 +158,7 @@ static bool is_well_formed(const struct ipc *m, size_t len)
 int ipc_receive(int sock, struct ipc *ret, int *ret_fd)
 {
 	auto_close int fd = -1;
-	ssize_t n = packet_receive(sock, ret, sizeof(*ret), &fd);
+	ssize_t n = fd_message_receive(sock, ret, sizeof(*ret), &fd, 1, 0);
 
 	*ret_fd = -1;
 	if (n <= 0)

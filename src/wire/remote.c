@@ -1,7 +1,7 @@
 #include "wire/remote.h"
 
 #include "base/auto.h"
-#include "wire/packet.h"
+#include "base/fd_message.h"
 
 #include <errno.h>
 #include <string.h>
@@ -17,7 +17,7 @@ bool remote_name_is_valid(const char *name)
 
 int remote_send(int sock, const struct remote_message *m, int fd)
 {
-	return packet_send(sock, m, sizeof(*m), fd);
+	return fd_message_send(sock, m, sizeof(*m), &fd, fd >= 0, 0);
 }
 
 static bool has_end(const char *text, size_t size)
@@ -38,7 +38,7 @@ static bool is_well_formed(const struct remote_message *m, size_t len)
 int remote_receive(int sock, struct remote_message *ret, int *ret_fd)
 {
 	auto_close int fd = -1;
-	ssize_t n = packet_receive(sock, ret, sizeof(*ret), &fd);
+	ssize_t n = fd_message_receive(sock, ret, sizeof(*ret), &fd, 1, 0);
 
 	*ret_fd = -1;
 	if (n <= 0)
