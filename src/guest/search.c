@@ -2,7 +2,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "guest/files.h"
-#include "guest/glob.h"
+#include "base/glob.h"
 #include "guest/walk.h"
 #include "guest/worker.h"
 

@@ -4,17 +4,16 @@
  * A glob is split at its slashes. For each glob the walk carries the set of parts that may come
  * next, one bit each: a name leads from one set to the next, `**` may stay or be left. So every
  * name is matched once, directories that cannot lead to a match are not entered, and no pattern,
- * however many
- * `**` it has, makes the walk slow.
+ * however many `**` it has, makes the walk slow.
  */
 #include "sandbox/capture.h"
 
 #include "base/auto.h"
+#include "base/glob.h"
 #include "base/str.h"
 #include "sandbox/beneath.h"
 
 #include <errno.h>
-#include <fnmatch.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -124,7 +123,7 @@ static next_set step(const struct glob *g, next_set set, const char *name)
 			continue;
 		if (is_any_depth(g, i))
 			next |= name[0] == '.' ? 0 : 1u << i;
-		else if (fnmatch(g->parts.items[i], name, FNM_PERIOD) == 0)
+		else if (glob_match_name(g->parts.items[i], name))
 			next |= 1u << (i + 1);
 	}
 	return with_skipped(g, next);

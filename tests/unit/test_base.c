@@ -2,6 +2,8 @@
 #include "base/clock.h"
 #include "base/auto.h"
 #include "base/err.h"
+#include "base/fd_message.h"
+#include "base/glob.h"
 #include "base/list.h"
 #include "base/parse.h"
 #include "base/str.h"
@@ -13,6 +15,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include <cmocka.h>
 
@@ -391,10 +394,100 @@ static void test_utc_text(void **state)
 				    rows[i].text);
 }
 
+static void test_glob(void **state)
+{
+	static const struct {
+		const char *pattern, *path;
+		bool matches;
+	} rows[] =
+		{
+			{"*.c", "a/b.c", true},	     {"a/*.c", "a/b/c.c", false},
+			{"a/**/c.c", "a/c.c", true}, {"a/**/c.c", "a/x/y/c.c", true},
+			{"**", "x/y", true},	     {"[a-c]?", "b1", true},
+			{"[!a-c]?", "b1", false},    {"[]x]", "]", true},
+			{"a\\*", "a*", true},	     {"a\\*", "ab", false},
+			{"?", "/", false},	     {"", "", true},
+			{"[", "a", false},	     {"**/*.py", "x.py", true},
+			{"[x", "[x", true},	     {"[[:digit:]_]", "7", true},
+			{"[[:digit:]_]", "_", true}, {"[![:digit:]]", "7", false},
+			{"[[:none:]]", "n", false},  {"*", ".x", true},
+		},
+	  names[] = {
+		  {"*", "a", true},	{"*", ".a", false},	 {".*", ".a", true},
+		  {"\\.*", ".a", true}, {"?a", ".a", false},	 {"[.]a", ".a", false},
+		  {"a*", "a.b", true},	{"*.[ch]", "x.c", true},
+	  };
+	char stars[200], as[2000];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		assert_int_equal(glob_match(rows[i].pattern, rows[i].path, false), rows[i].matches);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		assert_int_equal(glob_match_name(names[i].pattern, names[i].path),
+				 names[i].matches);
+	assert_true(glob_match("README*", "readme.md", true));
+	/* Bounded, whatever it is. */
+	for (size_t i = 0; i + 1 < sizeof(stars); i++)
+		stars[i] = i % 2 ? 'a' : '*';
+	stars[sizeof(stars) - 1] = '\0';
+	memset(as, 'a', sizeof(as));
+	as[sizeof(as) - 2] = 'b';
+	as[sizeof(as) - 1] = '\0';
+	glob_match(stars, as, false);
+}
+
+static int open_fds(void)
+{
+	int count = 0;
+
+	for (int fd = 0; fd < 256; fd++)
+		count += fcntl(fd, F_GETFD) >= 0;
+	return count;
+}
+
+static void test_fd_message(void **state)
+{
+	int pair[2], sent[3], got[4], before;
+	char text[4] = "";
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	for (size_t i = 0; i < ARRAY_LEN(sent); i++)
+		sent[i] = fcntl(pair[0], F_DUPFD_CLOEXEC, 3);
+	before = open_fds();
+	assert_int_equal(fd_message_send(pair[0], "abc", 4, sent, 3, 0), 0);
+	assert_int_equal(fd_message_receive(pair[1], text, sizeof(text), got, 4, 0), 4);
+	assert_string_equal(text, "abc");
+	assert_int_equal(got[3], -1);
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(fcntl(got[i], F_GETFD), FD_CLOEXEC);
+		close_fd(&got[i]);
+	}
+	/* Too many descriptors, or too long: refused, and nothing stays open. */
+	assert_int_equal(fd_message_send(pair[0], "abc", 4, sent, 3, 0), 0);
+	assert_int_equal(fd_message_receive(pair[1], text, sizeof(text), got, 2, 0), -1);
+	assert_int_equal(errno, EBADMSG);
+	assert_int_equal(got[0], -1);
+	assert_int_equal(fd_message_send(pair[0], "abc", 4, sent, 1, 0), 0);
+	assert_int_equal(fd_message_receive(pair[1], text, 3, got, 1, 0), -1);
+	assert_int_equal(errno, EBADMSG);
+	assert_int_equal(open_fds(), before);
+	assert_int_equal(fd_message_receive(pair[1], text, 3, got, 1, MSG_DONTWAIT), -1);
+	assert_int_equal(errno, EAGAIN);
+	assert_int_equal(fd_message_send(pair[0], "a", 1, sent, FD_MESSAGE_MAX + 1, 0), -1);
+	close(pair[0]);
+	for (size_t i = 0; i < ARRAY_LEN(sent); i++)
+		close(sent[i]);
+	assert_int_equal(fd_message_receive(pair[1], text, 3, got, 1, 0), 0);
+	close(pair[1]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_utc_text),
+		cmocka_unit_test(test_glob),
+		cmocka_unit_test(test_fd_message),
 		cmocka_unit_test(test_err),
 		cmocka_unit_test(test_err_long),
 		cmocka_unit_test(test_err_names),

@@ -2,7 +2,6 @@
 #include "driver.h"
 
 #include "base/str.h"
-#include "guest/glob.h"
 #include "guest/guest.h"
 #include "guest/tar.h"
 
@@ -327,36 +326,6 @@ static void test_search(void **state)
 	pack_u8(&b, GUEST_SEARCH_REGEX);
 	pack_u32(&b, 0);
 	assert_int_equal(driver_refused(d, G_SEARCH, &b), EINVAL);
-}
-
-static void test_glob(void **state)
-{
-	static const struct {
-		const char *pattern, *path;
-		bool matches;
-	} rows[] = {
-		{"*.c", "a/b.c", true},	     {"a/*.c", "a/b/c.c", false},
-		{"a/**/c.c", "a/c.c", true}, {"a/**/c.c", "a/x/y/c.c", true},
-		{"**", "x/y", true},	     {"[a-c]?", "b1", true},
-		{"[!a-c]?", "b1", false},    {"[]x]", "]", true},
-		{"a\\*", "a*", true},	     {"a\\*", "ab", false},
-		{"?", "/", false},	     {"", "", true},
-		{"[", "a", false},	     {"**/*.py", "x.py", true},
-	};
-	char stars[200], as[2000];
-
-	(void)state;
-	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
-		assert_int_equal(glob_match(rows[i].pattern, rows[i].path, false), rows[i].matches);
-	assert_true(glob_match("README*", "readme.md", true));
-	/* Bounded, whatever it is. */
-	for (size_t i = 0; i + 1 < sizeof(stars); i++)
-		stars[i] = i % 2 ? 'a' : '*';
-	stars[sizeof(stars) - 1] = '\0';
-	memset(as, 'a', sizeof(as));
-	as[sizeof(as) - 2] = 'b';
-	as[sizeof(as) - 1] = '\0';
-	glob_match(stars, as, false);
 }
 
 /* Reads changes until this one has come. */
@@ -777,7 +746,6 @@ int main(void)
 		T(test_xattrs),
 		T(test_list),
 		T(test_search),
-		cmocka_unit_test(test_glob),
 		T(test_watch),
 		T(test_watch_what_is_gone),
 		T(test_tar_round_trip),

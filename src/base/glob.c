@@ -1,4 +1,8 @@
-#include "guest/glob.h"
+/* The one matcher of file name patterns. Its work is bounded, so that hostile patterns cost little. */
+#include "base/glob.h"
+
+#include "base/auto.h"
+#include "base/str.h"
 
 #include <ctype.h>
 #include <string.h>
@@ -15,7 +19,23 @@ static int fold(const struct matcher *m, char c)
 	return m->nocase ? tolower((unsigned char)c) : (unsigned char)c;
 }
 
-/* A bracket expression at p (behind '['); its end goes to ret_end, NULL if it has none. */
+static bool is_in_class(const char *name, size_t len, int c)
+{
+	static const struct {
+		const char *name;
+		int (*holds)(int c);
+	} rows[] = {{"alnum", isalnum}, {"alpha", isalpha}, {"blank", isblank},
+		    {"cntrl", iscntrl}, {"digit", isdigit}, {"graph", isgraph},
+		    {"lower", islower}, {"print", isprint}, {"punct", ispunct},
+		    {"space", isspace}, {"upper", isupper}, {"xdigit", isxdigit}};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (strlen(rows[i].name) == len && memcmp(rows[i].name, name, len) == 0)
+			return rows[i].holds(c) != 0;
+	return false;
+}
+
+/* A bracket expression at p (behind '['); its end goes to ret_end, NULL if there is none. */
 static bool match_set(const struct matcher *m, const char *p, char c, const char **ret_end)
 {
 	bool negated = *p == '!' || *p == '^', found = false, first = true;
@@ -23,8 +43,15 @@ static bool match_set(const struct matcher *m, const char *p, char c, const char
 
 	p += negated;
 	for (; *p && (*p != ']' || first); first = false) {
-		int low = fold(m, *p++), high = low;
+		const char *class_end = str_starts(p, "[:") ? strstr(p + 2, ":]") : NULL;
+		int low = fold(m, *p), high = low;
 
+		if (class_end) {
+			found |= is_in_class(p + 2, (size_t)(class_end - p - 2), (unsigned char)c);
+			p = class_end + 2;
+			continue;
+		}
+		p++;
 		if (p[0] == '-' && p[1] && p[1] != ']') {
 			high = fold(m, p[1]);
 			p += 2;
@@ -38,7 +65,8 @@ static bool match_set(const struct matcher *m, const char *p, char c, const char
 static bool match(struct matcher *m, const char *p, const char *s)
 {
 	for (; *p; p++, s++) {
-		const char *end;
+		const char *end = NULL;
+		bool in_set;
 
 		if (++m->steps > STEPS)
 			return false;
@@ -58,8 +86,9 @@ static bool match(struct matcher *m, const char *p, const char *s)
 		}
 		if (!*s || (*s == '/' && *p != '/'))
 			return false;
-		if (*p == '[') {
-			if (!match_set(m, p + 1, *s, &end) || !end)
+		in_set = *p == '[' && match_set(m, p + 1, *s, &end);
+		if (end) { /* a '[' without its ']' stands for itself */
+			if (!in_set)
 				return false;
 			p = end - 1;
 		} else if (*p != '?') {
@@ -80,4 +109,13 @@ bool glob_match(const char *pattern, const char *path, bool nocase)
 	if (!strchr(pattern, '/') && slash)
 		path = slash + 1;
 	return match(&m, pattern, path);
+}
+
+bool glob_match_name(const char *pattern, const char *name)
+{
+	struct matcher m = {0};
+
+	if (name[0] == '.' && pattern[pattern[0] == '\\'] != '.')
+		return false;
+	return match(&m, pattern, name);
 }
