@@ -72,7 +72,7 @@ CLOCHED_CLI  := cloched doctor selftest selftest_attacks selftest_judge \
 CLOCHED_MAIN := $(wildcard $(CLOCHED_CLI:%=src/cli/%.c) src/cli/*_cmd.c src/cli/client*.c)
 LAUNCHER_CLI := $(filter-out $(CLOCHED_MAIN),$(wildcard src/cli/*.c))
 LAUNCHER_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c \
-	  src/policy/source.c src/policy/forbidden.c src/wire/http_answer.c) $(LAUNCHER_CLI)
+	  src/policy/source.c src/policy/forbidden.c src/wire/http1.c) $(LAUNCHER_CLI)
 # pid 1 of a daemon's sandbox.
 GUEST_SRC := $(wildcard src/guest/*.c src/wire/guest.c src/base/*.c src/model/*.c src/kern/*.c) \
 	  $(addprefix src/sandbox/,notice.c explain.c watch.c cell.c cell_enter.c cell_look.c cell_midwife.c message.c net.c \

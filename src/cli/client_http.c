@@ -1,31 +1,26 @@
+/* Requests to the daemon over one blocking connection; answers are read by wire/http1. */
 #include "cli/client_http.h"
 
 #include "base/auto.h"
-#include "base/buf.h"
 #include "base/str.h"
+#include "wire/http1.h"
 
 #include <errno.h>
 #include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-
-#define HEAD_MAX 65536
-
-enum framing { BODY_NONE, BODY_LENGTH, BODY_CHUNKED, BODY_TO_END };
 
 struct http {
 	struct http_target target;
 	int fd;
 	bool sending_chunks;
 	bool refused; /* the other side stopped reading what we send */
-	struct buf in;
-	enum framing framing;
-	uint64_t left; /* of the body, or of the chunk */
-	bool first_chunk, body_done;
+	struct http1_answer answer;
+	struct buf body; /* what came of it and was not read yet */
+	bool complete;
 };
 
 int http_target_parse(const char *url, struct http_target *ret, struct err *e)
@@ -120,7 +115,8 @@ void http_close(struct http *h)
 	if (!h)
 		return;
 	close_fd(&h->fd);
-	buf_done(&h->in);
+	http1_answer_done(&h->answer);
+	buf_done(&h->body);
 	free(h);
 }
 
@@ -177,7 +173,6 @@ static void add_head(struct http *h, struct buf *b, const struct http_request *r
 	add_header(b, "Authorization", bearer);
 	add_header(b, "Accept", r->accept);
 	add_header(b, "Content-Type", r->content_type);
-	add_header(b, "Range", r->range);
 	if (h->sending_chunks) {
 		add_header(b, "Transfer-Encoding", "chunked");
 	} else if (r->body || r->stream_len > 0 || !str_equal(r->method, "GET")) {
@@ -227,169 +222,56 @@ int http_write_end(struct http *h, struct err *e)
 
 /* ---- receiving ---- */
 
-/* More bytes into h->in. 0: the other side closed. */
-static ssize_t fill(struct http *h, struct err *e)
+/* Waits for more of the answer. */
+static int fill(struct http *h, struct err *e)
 {
+	char bytes[65536];
 	ssize_t n;
+	int rc;
 
 	do
-		n = recv(h->fd, buf_reserve(&h->in, 65536), 65536, 0);
+		n = recv(h->fd, bytes, sizeof(bytes), 0);
 	while (n < 0 && errno == EINTR);
-	if (n < 0 && errno == ECONNRESET)
-		n = 0;
-	if (n < 0)
-		err_sys(e, "cannot hear from the daemon");
-	else
-		buf_added(&h->in, (size_t)n);
-	return n;
-}
-
-static int lost(struct err *e)
-{
-	return err_set(e, ERR_SYSTEM, "the daemon closed the connection");
-}
-
-/* One line without its end, at most room - 1 bytes. 0: the other side closed before any byte of it. */
-static int read_line(struct http *h, char *line, size_t room, struct err *e)
-{
-	for (;;) {
-		char *end = h->in.len ? memchr(buf_head(&h->in), '\n', h->in.len) : NULL;
-		size_t len = end ? (size_t)(end - buf_head(&h->in)) : 0;
-		ssize_t n;
-
-		if (end && len < room) {
-			memcpy(line, buf_head(&h->in), len);
-			line[len > 0 && line[len - 1] == '\r' ? len - 1 : len] = '\0';
-			buf_drop(&h->in, len + 1);
-			return 1;
-		}
-		if (end || h->in.len > HEAD_MAX)
-			return err_set(e, ERR_SYSTEM, "the daemon sent a line that is too long");
-		n = fill(h, e);
-		if (n <= 0)
-			return n < 0 ? -1 : lost(e);
-	}
-}
-
-static void take_header(struct http *h, struct http_response *r, const char *line)
-{
-	const char *colon = strchr(line, ':'), *value;
-	size_t n = colon ? (size_t)(colon - line) : 0;
-
-	if (!colon)
-		return;
-	value = colon + 1 + strspn(colon + 1, " \t");
-	if (n == 14 && strncasecmp(line, "Content-Length", n) == 0) {
-		r->length = (int64_t)strtoll(value, NULL, 10);
-		h->framing = BODY_LENGTH;
-	} else if (n == 17 && strncasecmp(line, "Transfer-Encoding", n) == 0) {
-		h->framing = BODY_CHUNKED;
-	} else if (n == 12 && strncasecmp(line, "Content-Type", n) == 0) {
-		snprintf(r->type, sizeof(r->type), "%.*s", (int)strcspn(value, ";"), value);
-	}
+	if (n < 0 && errno != ECONNRESET)
+		return err_sys(e, "cannot hear from the daemon");
+	rc = n > 0 ? http1_answer_feed(&h->answer, bytes, (size_t)n, &h->body)
+		   : http1_answer_end(&h->answer);
+	h->complete = rc > 0;
+	if (rc < 0)
+		return err_set(e, ERR_SYSTEM, "%s",
+			       n > 0 ? "what answers is not a daemon of ours"
+				     : "the daemon closed the connection");
+	return 0;
 }
 
 int http_receive(struct http *h, struct http_response *ret, struct err *e)
 {
-	struct http_response r;
-	char line[8192];
-
-	do {
-		r = (struct http_response){.length = -1};
-		h->framing = BODY_TO_END;
-		if (read_line(h, line, sizeof(line), e) < 0)
+	http1_answer_done(&h->answer);
+	h->answer = (struct http1_answer){0};
+	buf_drop(&h->body, h->body.len);
+	h->complete = false;
+	while (!h->answer.has_head)
+		if (fill(h, e) < 0)
 			return -1;
-		if (sscanf(line, "HTTP/1.%*1[01] %3d", &r.status) != 1)
-			return err_set(e, ERR_SYSTEM, "what answers is not a daemon of ours");
-		for (;;) {
-			if (read_line(h, line, sizeof(line), e) < 0)
-				return -1;
-			if (!*line)
-				break;
-			take_header(h, &r, line);
-		}
-	} while (r.status >= 100 && r.status < 200);
-	if (r.status == 204 || r.status == 304)
-		h->framing = BODY_NONE;
-	h->left = h->framing == BODY_LENGTH && r.length > 0 ? (uint64_t)r.length : 0;
-	h->first_chunk = true;
-	h->body_done = h->framing == BODY_NONE || (h->framing == BODY_LENGTH && h->left == 0);
-	*ret = r;
+	*ret = (struct http_response){.status = h->answer.head.status,
+				      .length = h->answer.head.length};
 	return 0;
-}
-
-static int next_chunk(struct http *h, struct err *e)
-{
-	char line[8192], *end;
-
-	if (!h->first_chunk && read_line(h, line, sizeof(line), e) < 0)
-		return -1;
-	h->first_chunk = false;
-	if (read_line(h, line, sizeof(line), e) < 0)
-		return -1;
-	errno = 0;
-	h->left = strtoull(line, &end, 16);
-	if (end == line || errno)
-		return err_set(e, ERR_SYSTEM, "the daemon sent a chunk without a size");
-	if (h->left > 0)
-		return 0;
-	h->body_done = true;
-	do
-		if (read_line(h, line, sizeof(line), e) < 0)
-			return -1;
-	while (*line);
-	return 0;
-}
-
-/* Between two chunks: is the next one's size there, behind the end of the last one? */
-static bool has_chunk_head(const struct http *h)
-{
-	const char *p = buf_head(&h->in), *end = p + h->in.len;
-
-	for (int lines = h->first_chunk ? 1 : 2; lines > 0; lines--) {
-		p = p < end ? memchr(p, '\n', (size_t)(end - p)) : NULL;
-		if (!p)
-			return false;
-		p++;
-	}
-	return true;
 }
 
 bool http_has_data(const struct http *h)
 {
-	if (h->body_done || h->in.len == 0)
-		return h->body_done;
-	return h->framing != BODY_CHUNKED || h->left > 0 || has_chunk_head(h);
+	return h->body.len || h->complete;
 }
 
 ssize_t http_read(struct http *h, void *bytes, size_t len, struct err *e)
 {
-	ssize_t n;
-
-	if (!h->body_done && h->framing == BODY_CHUNKED && h->left == 0 && next_chunk(h, e) < 0)
-		return -1;
-	if (h->body_done)
-		return 0;
-	if (h->in.len == 0) {
-		n = fill(h, e);
-		if (n < 0)
+	while (!http_has_data(h))
+		if (fill(h, e) < 0)
 			return -1;
-		if (n == 0 && h->framing != BODY_TO_END)
-			return lost(e);
-		h->body_done = n == 0;
-		if (n == 0)
-			return 0;
-	}
-	if (len > h->in.len)
-		len = h->in.len;
-	if (h->framing != BODY_TO_END && len > h->left)
-		len = (size_t)h->left;
-	memcpy(bytes, buf_head(&h->in), len);
-	buf_drop(&h->in, len);
-	if (h->framing != BODY_TO_END) {
-		h->left -= len;
-		h->body_done = h->framing == BODY_LENGTH && h->left == 0;
-	}
+	len = len < h->body.len ? len : h->body.len;
+	if (len)
+		memcpy(bytes, buf_head(&h->body), len);
+	buf_drop(&h->body, len);
 	return (ssize_t)len;
 }
 

@@ -29,7 +29,6 @@ struct http_request {
 	const char *method, *path;
 	const char *accept;	  /* or NULL */
 	const char *content_type; /* or NULL */
-	const char *range;	  /* or NULL */
 	const void *body;	  /* whole, or NULL */
 	size_t body_len;
 	int64_t stream_len; /* without body: pieces follow by http_write; 0 is taken as no body */
@@ -38,7 +37,6 @@ struct http_request {
 struct http_response {
 	int status;
 	int64_t length; /* of the body; -1: not known beforehand */
-	char type[96];
 };
 
 struct http;

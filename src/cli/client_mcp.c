@@ -5,12 +5,13 @@
 #include "base/base64.h"
 #include "base/buf.h"
 #include "base/str.h"
-#include "wire/http_answer.h"
+#include "wire/http1.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/socket.h>
 
 #define MESSAGE_MAX ((size_t)64 << 20)
@@ -20,7 +21,7 @@ struct mcp_exchange {
 	struct http *http; /* only for its connection */
 	struct loop_watch watch;
 	struct buf out;
-	struct http_answer answer;
+	struct http1_answer answer;
 	struct buf body; /* what is not handed on yet */
 	const struct mcp_exchange_ops *ops;
 	void *arg;
@@ -30,7 +31,7 @@ static void free_exchange(struct mcp_exchange *x)
 {
 	loop_unwatch(x->loop, &x->watch);
 	http_close(x->http);
-	http_answer_done(&x->answer);
+	http1_answer_done(&x->answer);
 	buf_done(&x->out);
 	buf_done(&x->body);
 	free(x);
@@ -45,10 +46,11 @@ void mcp_exchange_drop(struct mcp_exchange *x)
 static void end(struct mcp_exchange *x, int status, const struct err *e)
 {
 	const struct mcp_exchange_ops *ops = x->ops;
-	char session[sizeof(x->answer.session)];
+	const char *id = x->answer.has_head ? http1_field(&x->answer.head, "Mcp-Session-Id") : NULL;
+	char session[80];
 	void *arg = x->arg;
 
-	memcpy(session, x->answer.session, sizeof(session));
+	snprintf(session, sizeof(session), "%s", id ? id : "");
 	free_exchange(x);
 	ops->on_end(arg, status, session, e);
 }
@@ -72,23 +74,18 @@ static void take_events(struct mcp_exchange *x)
 	}
 }
 
-static void on_body(void *arg, const char *bytes, size_t len)
+static bool is_events(const struct http1_answer *a)
 {
-	struct mcp_exchange *x = arg;
+	const char *type = a->has_head ? http1_field(&a->head, "Content-Type") : NULL;
 
-	if (x->body.len + len <= MESSAGE_MAX)
-		buf_add(&x->body, bytes, len);
-	if (x->answer.is_events)
-		take_events(x);
+	return type && strncasecmp(type, "text/event-stream", 17) == 0;
 }
 
 static void complete(struct mcp_exchange *x)
 {
-	int status = x->answer.status;
-
-	if (!x->answer.is_events && x->body.len)
+	if (!is_events(&x->answer) && x->body.len)
 		x->ops->on_message(x->arg, buf_head(&x->body), x->body.len);
-	end(x, status, NULL);
+	end(x, x->answer.head.status, NULL);
 }
 
 static void broken(struct mcp_exchange *x, const char *what)
@@ -107,8 +104,12 @@ static void receive(struct mcp_exchange *x)
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	rc = n > 0 ? http_answer_feed(&x->answer, bytes, (size_t)n, on_body, x)
-		   : http_answer_end(&x->answer);
+	rc = n > 0 ? http1_answer_feed(&x->answer, bytes, (size_t)n, &x->body)
+		   : http1_answer_end(&x->answer);
+	if (rc >= 0 && is_events(&x->answer))
+		take_events(x);
+	if (x->body.len > MESSAGE_MAX)
+		rc = -1;
 	if (rc > 0)
 		complete(x);
 	else if (rc < 0)

@@ -18,7 +18,7 @@
 #include "base/utf8.h"
 #include "model/result.h"
 #include "sandbox/sandbox.h"
-#include "wire/http_answer.h"
+#include "wire/http1.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -260,22 +260,14 @@ static bool ask(int fd, const struct sandbox_request *r)
 
 /* ---- the answer ---- */
 
-static void keep(void *arg, const char *bytes, size_t len)
-{
-	struct buf *body = arg;
-
-	if (body->len + len <= ANSWER_MAX)
-		buf_add(body, bytes, len);
-}
-
 static bool hear(int fd, uint64_t timeout_ms, struct buf *ret)
 {
 	int64_t until = now_ns() + (int64_t)(timeout_ms + GRACE_MS) * 1000000;
-	struct http_answer a = {0};
+	struct http1_answer a = {0};
 	char bytes[16384];
 	int rc = 0;
 
-	while (rc == 0) {
+	while (rc == 0 && ret->len < ANSWER_MAX) {
 		int64_t left_ms = (until - now_ns()) / 1000000;
 		struct pollfd p = {.fd = fd, .events = POLLIN};
 		ssize_t n = 0;
@@ -286,12 +278,12 @@ static bool hear(int fd, uint64_t timeout_ms, struct buf *ret)
 		if (p.revents)
 			n = recv(fd, bytes, sizeof(bytes), 0);
 		if (p.revents && n <= 0)
-			rc = n == 0 ? http_answer_end(&a) : -1;
+			rc = n == 0 ? http1_answer_end(&a) : -1;
 		else if (n > 0)
-			rc = http_answer_feed(&a, bytes, (size_t)n, keep, ret);
+			rc = http1_answer_feed(&a, bytes, (size_t)n, ret);
 	}
-	http_answer_done(&a);
-	return rc == 1 && a.status == 200 && ret->len < ANSWER_MAX;
+	http1_answer_done(&a);
+	return rc == 1 && a.head.status == 200 && ret->len < ANSWER_MAX;
 }
 
 static bool read_int(const struct buf *b, const char *name, int none, int *ret)

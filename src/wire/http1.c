@@ -1,3 +1,4 @@
+/* The one reader of HTTP answers: heads, bodies in all framings, and both together. */
 #include "wire/http1.h"
 
 #include "base/auto.h"
@@ -109,6 +110,14 @@ int http1_head_read(char *bytes, size_t len, struct http1_head *ret, struct err 
 	if (ret->chunked && ret->length >= 0)
 		return err_set(e, ERR_INVALID, "both a length and chunks");
 	return 0;
+}
+
+const char *http1_field(const struct http1_head *h, const char *name)
+{
+	for (size_t i = 0; i < h->count; i++)
+		if (!strcasecmp(h->fields[i].name, name))
+			return h->fields[i].value;
+	return NULL;
 }
 
 bool http1_is_hop_header(const char *name)
@@ -260,4 +269,53 @@ int http1_body_feed(struct http1_body *b, const char *bytes, size_t len, struct 
 bool http1_body_end(const struct http1_body *b)
 {
 	return b->done || b->kind == HTTP1_TO_END;
+}
+
+/* ---- whole answers ---- */
+
+/* The head, once all of it is there: 1. What is behind it stays in a->text. */
+static int take_head(struct http1_answer *a, size_t *ret_len)
+{
+	struct err ignored;
+
+	while ((*ret_len = http1_head_length(buf_head(&a->text), a->text.len))) {
+		if (http1_head_read(buf_head(&a->text), *ret_len, &a->head, &ignored) < 0)
+			return -1;
+		if (a->head.status >= 200 || a->head.status == 101)
+			return 1;
+		buf_drop(&a->text, *ret_len);
+	}
+	return a->text.len > HTTP1_HEAD_MAX ? -1 : 0;
+}
+
+int http1_answer_feed(struct http1_answer *a, const char *bytes, size_t len, struct buf *body)
+{
+	size_t head_len;
+	int rc;
+
+	if (!a->has_head) {
+		buf_add(&a->text, bytes, len);
+		rc = take_head(a, &head_len);
+		if (rc <= 0)
+			return rc;
+		a->has_head = true;
+		http1_body_begin(&a->body, &a->head, false);
+		bytes = buf_head(&a->text) + head_len;
+		len = a->text.len - head_len;
+	}
+	if (a->head.status == 101)
+		buf_add(body, bytes, len);
+	else if (http1_body_feed(&a->body, bytes, len, body) < 0)
+		return -1;
+	return a->body.done;
+}
+
+int http1_answer_end(const struct http1_answer *a)
+{
+	return a->has_head && http1_body_end(&a->body) ? 1 : -1;
+}
+
+void http1_answer_done(struct http1_answer *a)
+{
+	buf_done(&a->text);
 }

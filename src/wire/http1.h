@@ -1,6 +1,11 @@
 /*
- * HTTP/1.1 as the programs inside sandboxes answer it: read strictly (rule 26), since whatever is
- * taken in two ways by us and by a browser is a way to smuggle. Used for previews of inner ports.
+ * Answers of HTTP/1.1, read strictly (rule 26), since whatever is taken in two ways by us and by a
+ * browser is a way to smuggle. Previews of inner ports pass head and body on by themselves; clients
+ * of the daemon's API read whole answers:
+ *
+ *   struct http1_answer a = {0};
+ *   rc = http1_answer_feed(&a, bytes, len, &body);     1: complete, 0: more to come, -1: broken
+ *   rc = http1_answer_end(&a);                         the connection was closed
  */
 #pragma once
 
@@ -31,6 +36,8 @@ size_t http1_head_length(const char *bytes, size_t len);
 /* Reads one in place: bytes are changed and must live as long as ret. */
 int http1_head_read(char *bytes, size_t len, struct http1_head *ret, struct err *e);
 
+/* The value of the first field of this name, in any case of letters; NULL: there is none. */
+const char *http1_field(const struct http1_head *h, const char *name);
 /* A field's name, without any blank. */
 bool http1_is_token(const char *s);
 /* Between two parties of one connection only: never passed on. */
@@ -54,3 +61,20 @@ void http1_body_begin(struct http1_body *b, const struct http1_head *h, bool no_
 int http1_body_feed(struct http1_body *b, const char *bytes, size_t len, struct buf *out);
 /* The connection has ended: was that a proper end? */
 bool http1_body_end(const struct http1_body *b);
+
+/* An answer as its bytes come in. Nothing blocks; nothing is kept but the head. */
+struct http1_answer {
+	struct http1_head head; /* of the final answer; valid if has_head */
+	struct http1_body body;
+	struct buf text; /* of the head */
+	bool has_head;
+};
+
+/*
+ * Adds what is content to body. Interim answers are skipped, but 101 is complete: what follows its
+ * head is not HTTP, and added as it is.
+ */
+int http1_answer_feed(struct http1_answer *a, const char *bytes, size_t len, struct buf *body);
+/* 1: that was its proper end; -1: something is missing. */
+int http1_answer_end(const struct http1_answer *a);
+void http1_answer_done(struct http1_answer *a);
