@@ -56,8 +56,8 @@ musl_link     = $(MUSL_GCC) $(MUSL_LDFLAGS) $(MUSL_LIB)/rcrt1.o $(MUSL_LIB)/crti
 comma := ,
 SANFLAGS    := $(if $(SAN),-fsanitize=address$(comma)undefined -fno-sanitize-recover=undefined \
 	  -fno-omit-frame-pointer)
-GNU_CFLAGS  := $(COMMON) $(if $(SAN),-O1 $(SANFLAGS),$(OPT) -D_FORTIFY_SOURCE=2) -fPIC $(CFLAGS)
-GNU_LDFLAGS := $(SANFLAGS) -Wl,--gc-sections -Wl,--as-needed -Wl,-z,noexecstack -Wl,-z,relro \
+GNU_CFLAGS  := $(COMMON) $(if $(SAN),-O1 $(SANFLAGS),$(OPT) -D_FORTIFY_SOURCE=2) -fPIC $(GNU_COVERAGE) $(CFLAGS)
+GNU_LDFLAGS := $(SANFLAGS) $(GNU_COVERAGE) -Wl,--gc-sections -Wl,--as-needed -Wl,-z,noexecstack -Wl,-z,relro \
 	  -Wl,-z,now $(LDFLAGS)
 
 pkg = $(shell pkg-config --$(1) $(2) 2>/dev/null)
@@ -320,6 +320,16 @@ OBJECTS := $(call gnu_o,$(sort $(CORE_SRC) $(REMOTE_SRC) $(LIB_SRC) $(UNIT_SRC) 
 objects: $(OBJECTS)
 check:
 	@$(RUN) check
+# clang-tidy with its analyzer: minutes. `make check` runs the quick checks only.
+.PHONY: tidy coverage guest-python
+tidy:
+	@tools/tidy --full
+# Lines that the unit tests and corpora reach, per folder; COVERAGE='e2e daemon' runs those suites as well.
+coverage:
+	@B=build/cov tools/coverage $(COVERAGE)
+# For tools/check: the Python programs that run inside, as they are embedded.
+guest-python: $(JOINED)
+	@echo $(filter %.py,$(GUEST_FILES))
 format:
 	clang-format-14 -i $(shell find src include tests tools examples bench -name '*.[ch]')
 
@@ -365,7 +375,9 @@ help:
 	@echo 'make test            every test suite, as root and as an ordinary user; SAN=1: with sanitizers'
 	@echo 'make unit | e2e | escape | clients | fuzz-replay | test-v2    one suite'
 	@echo 'make compare-escape  the same attacks against cloche, bubblewrap and docker, as a table'
-	@echo 'make check           layers, sizes, format, manual pages, gcc and clang with -Werror'
+	@echo 'make check           layers, sizes, format, linters, manual pages, gcc and clang with -Werror'
+	@echo 'make tidy            clang-tidy with its analyzer, over every C file'
+	@echo 'make coverage        which lines tests reach, per folder; COVERAGE="e2e daemon"'
 	@echo 'make format          clang-format over the whole tree'
 	@echo 'make fuzz            libFuzzer on every parser, FUZZ_SECONDS=60 each'
 	@echo 'make bench           start-up and throughput beside other sandboxes; BENCH_QUICK=1'

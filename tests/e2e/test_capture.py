@@ -1,7 +1,6 @@
 """--file and --capture: files in, files out."""
 
 import base64
-import json
 import os
 
 import cl

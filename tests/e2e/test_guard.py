@@ -137,7 +137,7 @@ REFUSED = {
     "metaclass": "class M: pass\nclass A(metaclass=M): pass\nprint('GOT')",
     "annotations": "class A:\n    __annotations__ = {}\nprint('GOT')",
     "dunder name": "__builtins__ = {}\nprint('GOT')",
-    "dunder import": "import math as __builtins__\nprint('GOT')",
+    "import as dunder": "import math as __builtins__\nprint('GOT')",
     "dunder from": "from math import pi as __build_class__\nprint('GOT')",
     "dunder argument": "def f(__class__): pass\nprint('GOT')",
     "global dunder": "def f():\n    global __builtins__\nprint('GOT')",

@@ -120,6 +120,7 @@ test_cpu() {
 }
 
 test_disk() {
+	# shellcheck disable=SC2016 # expanded inside
 	run run --disk 16M -- sh -c 'for i in $(seq 16); do dd if=/dev/zero of=/tmp/$i bs=1M count=4 || exit 9; done'
 	is "the disk is full, not the memory" 9 "$code"
 	grep -q "No space left" "$T/err"
@@ -178,7 +179,8 @@ test_files() {
 
 test_attacks() { # those of the escape suite that need nothing planted
 	[ "$MODE" = plain ] && weak=weak || weak=none # limits that are missing there are said to be
-	cases=$(cloche-probe --list | awk -F'\t' -v weak=$weak '$3 ~ /safe/ && $3 !~ weak && $3 !~ /gap|outside/ && $5 == "-" {print $1}')
+	cases=$(cloche-probe --list | awk -F'\t' -v weak="$weak" '$3 ~ /safe/ && $3 !~ weak && $3 !~ /gap|outside/ && $5 == "-" {print $1}')
+	# shellcheck disable=SC2086 # a list
 	run run --timeout 50s -- cloche-probe $cases
 	within "attacks refused" 30 "$(grep -c '	refused' "$T/out")" 1000
 	grep '	got-through' "$T/out" >"$T/err"
