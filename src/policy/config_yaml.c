@@ -2,8 +2,8 @@
  * Theory of operation
  *
  * One table has a row for each key: where it stands, what it may be, where it goes. The events of
- * libyaml are read one by one; each is what the table wants next, or an error. Three keys have
- * readers of their own: images and volumes are mappings of names, and a section is a mapping of keys.
+ * libyaml are read one by one; each is what the table wants next, or an error. A section is a mapping
+ * of keys; images and volumes are mappings of names, and each volume is a section of its own.
  */
 #include "policy/config_yaml.h"
 
@@ -27,10 +27,12 @@ struct key {
 	size_t count_offset; /* lists */
 };
 
-#define AT(m) offsetof(struct config, m), sizeof(((struct config *)NULL)->m)
-#define ITEMS(m, n)                                                                                \
-	LIST, offsetof(struct config, m), sizeof(((struct config *)NULL)->m[0]), 0,                \
-		ARRAY_LEN(((struct config *)NULL)->m), offsetof(struct config, n)
+#define IN(s, m) offsetof(struct s, m), sizeof(((struct s *)NULL)->m)
+#define AT(m) IN(config, m)
+#define ITEMS_IN(s, m, n)                                                                          \
+	LIST, offsetof(struct s, m), sizeof(((struct s *)NULL)->m[0]), 0,                          \
+		ARRAY_LEN(((struct s *)NULL)->m), offsetof(struct s, n)
+#define ITEMS(m, n) ITEMS_IN(config, m, n)
 
 #define MB (1ULL << 20)
 #define DAY_MS (24 * 3600 * 1000ULL)
@@ -89,6 +91,9 @@ static const struct key keys[] = {
 
 	{"", "images", IMAGES, 0, 0, 0, 0, 0},
 	{"", "volumes", VOLUMES, 0, 0, 0, 0, 0},
+	{"volumes", "path", PATH, IN(config_volume, path), 0, 0, 0},
+	{"volumes", "read_only", BOOL, IN(config_volume, read_only), 0, 0, 0},
+	{"volumes", "tokens", ITEMS_IN(config_volume, tokens, token_count)},
 
 	{"", "snapshots", SECTION, 0, 0, 0, 0, 0},
 	{"snapshots", "max_bytes", SIZE, AT(snapshot_max_bytes), 1024, 0, 0},
@@ -118,7 +123,10 @@ static const struct key keys[] = {
 struct reader {
 	struct events ev;
 	struct config *c;
-	char at[64]; /* the key that is read, with its section: what errors name */
+	const char *section;
+	void *base;		/* what the offsets of the section's keys count from */
+	char at[64];		/* the key that is read, with its section: what errors name */
+	const struct key *list; /* that is read */
 	bool seen[ARRAY_LEN(keys)];
 };
 
@@ -153,11 +161,10 @@ static int unknown_key(struct reader *r, const char *section, const char *name)
 	}
 	name_key(r, section, name);
 	if (!best)
-		return events_fail(&r->ev, events_line(&r->ev), r->at,
+		return events_fail(&r->ev, r->at,
 				   "unknown key '%s'; cloche.conf(5) lists the known ones", r->at);
-	return events_fail(&r->ev, events_line(&r->ev), r->at,
-			   "unknown key '%s'; did you mean '%s%s%s'?", r->at, best->section,
-			   *best->section ? "." : "", best->name);
+	return events_fail(&r->ev, r->at, "unknown key '%s'; did you mean '%s%s%s'?", r->at,
+			   best->section, *best->section ? "." : "", best->name);
 }
 
 /* ---- single values ---- */
@@ -176,16 +183,16 @@ static int put_number(struct reader *r, const struct key *k, const char *text)
 		[SIZE] = parse_size,   [TIME] = parse_time, [COUNT] = parse_count,
 		[MILLI] = parse_milli, [BOOL] = parse_bool,
 	};
-	char *to = (char *)r->c + k->offset;
+	char *to = (char *)r->base + k->offset;
 	struct err inner = {0};
 	uint64_t value;
 	uint32_t small;
 
 	if (parsers[k->kind](text, &value, &inner) < 0)
-		return events_fail(&r->ev, events_line(&r->ev), r->at, "%s: %s", r->at, inner.msg);
+		return events_fail(&r->ev, r->at, "%s: %s", r->at, inner.msg);
 	if (k->kind != BOOL && (value < k->min || (k->max && value > k->max)))
-		return events_fail(&r->ev, events_line(&r->ev), r->at, "%s: '%s' is too %s", r->at,
-				   text, value < k->min ? "small" : "large");
+		return events_fail(&r->ev, r->at, "%s: '%s' is too %s", r->at, text,
+				   value < k->min ? "small" : "large");
 	if (k->kind == BOOL) {
 		*(bool *)to = value != 0;
 	} else if (k->room == sizeof(small)) {
@@ -208,19 +215,18 @@ static bool is_name(const char *s)
 static int put_text(struct reader *r, enum kind kind, const char *name, char *to, size_t room)
 {
 	const char *text = events_text(&r->ev);
-	size_t line = events_line(&r->ev);
 
 	if (strlen(text) >= room)
-		return events_fail(&r->ev, line, name, "%s: longer than %zu bytes", name, room - 1);
+		return events_fail(&r->ev, name, "%s: longer than %zu bytes", name, room - 1);
 	if (!*text || strpbrk(text, "\n\t"))
-		return events_fail(&r->ev, line, name, "%s: is empty or has blanks in it", name);
+		return events_fail(&r->ev, name, "%s: is empty or has blanks in it", name);
 	if (kind == NAME && !is_name(text))
-		return events_fail(&r->ev, line, name,
+		return events_fail(&r->ev, name,
 				   "%s: '%s' is not a name: letters, digits, dot, dash", name,
 				   text);
 	if (kind == PATH && !path_clean(text, to, room))
-		return events_fail(&r->ev, line, name,
-				   "%s: '%s' must be an absolute path without '..'", name, text);
+		return events_fail(&r->ev, name, "%s: '%s' must be an absolute path without '..'",
+				   name, text);
 	if (kind != PATH)
 		memcpy(to, text, strlen(text) + 1);
 	return 0;
@@ -228,58 +234,41 @@ static int put_text(struct reader *r, enum kind kind, const char *name, char *to
 
 static int put_scalar(struct reader *r, const struct key *k)
 {
-	if (!events_at_scalar(&r->ev) || events_at_null(&r->ev))
-		return events_wrong_type(&r->ev, r->at, "a single value");
+	if (events_want_scalar(&r->ev, r->at, "a single value") < 0)
+		return -1;
 	if (k->kind >= SIZE && k->kind <= BOOL)
 		return put_number(r, k, events_text(&r->ev));
-	return put_text(r, k->kind, r->at, (char *)r->c + k->offset, k->room);
+	return put_text(r, k->kind, r->at, (char *)r->base + k->offset, k->room);
 }
 
 /* ---- lists ---- */
 
-struct slots {
-	const char *name;
-	char *items;
-	size_t room, max;
-	uint32_t *count;
-};
-
-static int put_item(struct reader *r, const struct slots *s)
+static int put_item(void *arg)
 {
-	char *to;
+	struct reader *r = arg;
+	const struct key *k = r->list;
+	uint32_t *count = (void *)((char *)r->base + k->count_offset);
 
-	if (!events_at_scalar(&r->ev) || events_at_null(&r->ev))
-		return events_wrong_type(&r->ev, s->name, "a list of single values");
-	if (*s->count == s->max)
-		return events_fail(&r->ev, events_line(&r->ev), s->name, "%s: more than %zu",
-				   s->name, s->max);
-	to = s->items + *s->count * s->room;
-	if (put_text(r, TEXT, s->name, to, s->room) < 0)
+	if (events_want_scalar(&r->ev, r->at, "a list of single values") < 0)
 		return -1;
-	++*s->count;
+	if (*count == k->max)
+		return events_fail(&r->ev, r->at, "%s: more than %zu", r->at, (size_t)k->max);
+	if (put_text(r, TEXT, r->at, (char *)r->base + k->offset + *count * k->room, k->room) < 0)
+		return -1;
+	++*count;
 	return 0;
 }
 
 /* A list, or one item without brackets. What was there before is replaced. */
-static int put_items(struct reader *r, const struct slots *s)
-{
-	*s->count = 0;
-	if (events_at_scalar(&r->ev) && !events_at_null(&r->ev))
-		return put_item(r, s);
-	if (r->ev.event.type != YAML_SEQUENCE_START_EVENT)
-		return events_wrong_type(&r->ev, s->name, "a list");
-	while (events_next(&r->ev) == 0 && r->ev.event.type != YAML_SEQUENCE_END_EVENT)
-		if (put_item(r, s) < 0)
-			return -1;
-	return r->ev.event.type == YAML_SEQUENCE_END_EVENT ? 0 : -1;
-}
-
 static int put_list(struct reader *r, const struct key *k)
 {
-	const struct slots s = {r->at, (char *)r->c + k->offset, k->room, (size_t)k->max,
-				(uint32_t *)(void *)((char *)r->c + k->count_offset)};
-
-	return put_items(r, &s);
+	*(uint32_t *)(void *)((char *)r->base + k->count_offset) = 0;
+	r->list = k;
+	if (events_at_scalar(&r->ev) && !events_at_null(&r->ev))
+		return put_item(r);
+	if (r->ev.event.type != YAML_SEQUENCE_START_EVENT)
+		return events_wrong_type(&r->ev, r->at, "a list");
+	return events_each(&r->ev, put_item, r);
 }
 
 /* ---- images and volumes ---- */
@@ -287,76 +276,45 @@ static int put_list(struct reader *r, const struct key *k)
 /* At a key of `images` or `volumes`: a new name. */
 static int put_new_name(struct reader *r, const char *key, char *to, bool taken, bool full)
 {
-	size_t line = events_line(&r->ev);
 
 	if (full)
-		return events_fail(&r->ev, line, key, "%s: more than %d", key, CONFIG_ITEMS);
+		return events_fail(&r->ev, key, "%s: more than %d", key, CONFIG_ITEMS);
 	if (!events_at_scalar(&r->ev))
-		return events_fail(&r->ev, line, key, "%s: a name must be a word, not %s", key,
+		return events_fail(&r->ev, key, "%s: a name must be a word, not %s", key,
 				   events_type(&r->ev));
 	if (taken)
-		return events_fail(&r->ev, line, key, "%s: '%s' is given twice", key,
+		return events_fail(&r->ev, key, "%s: '%s' is given twice", key,
 				   events_text(&r->ev));
 	return put_text(r, NAME, key, to, CONFIG_NAME);
 }
 
-static int put_image(struct reader *r)
+static int put_image(void *arg)
 {
+	struct reader *r = arg;
 	struct config_image image = {0};
 	bool at = events_at_scalar(&r->ev);
 	bool taken = at && config_image_find(r->c, events_text(&r->ev));
 
 	if (at && str_equal(events_text(&r->ev), "host"))
-		return events_fail(&r->ev, events_line(&r->ev), "images",
+		return events_fail(&r->ev, "images",
 				   "images: 'host' is the host's own programs; take another name");
 	if (put_new_name(r, "images", image.name, taken, r->c->image_count == CONFIG_ITEMS) < 0 ||
-	    events_next(&r->ev) < 0)
-		return -1;
-	if (!events_at_scalar(&r->ev) || events_at_null(&r->ev))
-		return events_wrong_type(&r->ev, "images", "a path for each name");
-	if (put_text(r, PATH, "images", image.path, sizeof(image.path)) < 0)
+	    events_next(&r->ev) < 0 ||
+	    events_want_scalar(&r->ev, "images", "a path for each name") < 0 ||
+	    put_text(r, PATH, "images", image.path, sizeof(image.path)) < 0)
 		return -1;
 	r->c->images[r->c->image_count++] = image;
 	return 0;
 }
 
-static int put_volume_key(struct reader *r, struct config_volume *v, unsigned *seen)
-{
-	static const char *const names[] = {"path", "read_only", "tokens"};
-	const struct slots tokens = {r->at, v->tokens[0], CONFIG_NAME, CONFIG_TOKENS,
-				     &v->token_count};
-	uint64_t flag;
-	struct err inner;
-	size_t i = 0;
+static int read_section(struct reader *r, const char *section, void *base);
 
-	while (events_at_scalar(&r->ev) && i < ARRAY_LEN(names) &&
-	       !str_equal(events_text(&r->ev), names[i]))
-		i++;
-	if (!events_at_scalar(&r->ev) || i == ARRAY_LEN(names) || *seen & 1u << i)
-		return events_fail(&r->ev, events_line(&r->ev), "volumes",
-				   "volumes: wants each of path, read_only and tokens once");
-	*seen |= 1u << i;
-	name_key(r, "volumes", names[i]);
-	if (events_next(&r->ev) < 0)
-		return -1;
-	if (i == 2)
-		return put_items(r, &tokens);
-	if (!events_at_scalar(&r->ev) || events_at_null(&r->ev))
-		return events_wrong_type(&r->ev, r->at, "a single value");
-	if (i == 0)
-		return put_text(r, PATH, r->at, v->path, sizeof(v->path));
-	if (parse_bool(events_text(&r->ev), &flag, &inner) < 0)
-		return events_fail(&r->ev, events_line(&r->ev), r->at, "%s: %s", r->at, inner.msg);
-	v->read_only = flag != 0;
-	return 0;
-}
-
-static int put_volume(struct reader *r)
+static int put_volume(void *arg)
 {
+	struct reader *r = arg;
 	struct config_volume *v = &r->c->volumes[r->c->volume_count];
 	struct config_volume fresh = {.read_only = true};
 	bool taken = events_at_scalar(&r->ev) && config_volume_find(r->c, events_text(&r->ev));
-	unsigned seen = 0;
 
 	if (put_new_name(r, "volumes", fresh.name, taken, r->c->volume_count == CONFIG_ITEMS) < 0 ||
 	    events_next(&r->ev) < 0)
@@ -365,14 +323,10 @@ static int put_volume(struct reader *r)
 		return events_wrong_type(&r->ev, "volumes",
 					 "a mapping with path, read_only, tokens");
 	*v = fresh;
-	while (events_next(&r->ev) == 0 && r->ev.event.type != YAML_MAPPING_END_EVENT)
-		if (put_volume_key(r, v, &seen) < 0)
-			return -1;
-	if (r->ev.event.type != YAML_MAPPING_END_EVENT)
+	if (read_section(r, "volumes", v) < 0)
 		return -1;
 	if (!*v->path)
-		return events_fail(&r->ev, events_line(&r->ev), "volumes",
-				   "volumes: '%s' needs a path", v->name);
+		return events_fail(&r->ev, "volumes", "volumes: '%s' needs a path", v->name);
 	r->c->volume_count++;
 	return 0;
 }
@@ -385,15 +339,10 @@ static int put_named(struct reader *r, const struct key *k)
 		r->c->image_count = 0;
 	else
 		r->c->volume_count = 0;
-	while (events_next(&r->ev) == 0 && r->ev.event.type != YAML_MAPPING_END_EVENT)
-		if ((k->kind == IMAGES ? put_image(r) : put_volume(r)) < 0)
-			return -1;
-	return r->ev.event.type == YAML_MAPPING_END_EVENT ? 0 : -1;
+	return events_each(&r->ev, k->kind == IMAGES ? put_image : put_volume, r);
 }
 
 /* ---- the whole ---- */
-
-static int read_section(struct reader *r, const char *section);
 
 static int read_value(struct reader *r, const struct key *k)
 {
@@ -405,63 +354,54 @@ static int read_value(struct reader *r, const struct key *k)
 		return put_scalar(r, k);
 	if (r->ev.event.type != YAML_MAPPING_START_EVENT)
 		return events_wrong_type(&r->ev, k->name, "a mapping");
-	return read_section(r, k->name);
+	return read_section(r, k->name, r->c);
+}
+
+static int read_key(void *arg)
+{
+	struct reader *r = arg;
+	bool in_volume = r->base != r->c;
+	const struct key *k;
+
+	if (!events_at_scalar(&r->ev))
+		return events_fail(&r->ev, "", "a key must be a word, not %s", events_type(&r->ev));
+	k = find_key(r->section, events_text(&r->ev));
+	if (in_volume && (!k || r->seen[k - keys]))
+		return events_fail(&r->ev, "volumes",
+				   "volumes: wants each of path, read_only and tokens once");
+	if (!k)
+		return unknown_key(r, r->section, events_text(&r->ev));
+	name_key(r, r->section, k->name);
+	if (r->seen[k - keys])
+		return events_fail(&r->ev, r->at, "%s: is given twice", r->at);
+	r->seen[k - keys] = true;
+	return events_next(&r->ev) < 0 ? -1 : read_value(r, k);
 }
 
 /* The event is a mapping's start, and at return its end. Sections lie one deep, by the table. */
-static int read_section(struct reader *r, const char *section)
+static int read_section(struct reader *r, const char *section, void *base)
 {
-	while (events_next(&r->ev) == 0 && r->ev.event.type != YAML_MAPPING_END_EVENT) {
-		const struct key *k;
+	int rc;
 
-		if (!events_at_scalar(&r->ev))
-			return events_fail(&r->ev, events_line(&r->ev), "",
-					   "a key must be a word, not %s", events_type(&r->ev));
-		k = find_key(section, events_text(&r->ev));
-		if (!k)
-			return unknown_key(r, section, events_text(&r->ev));
-		name_key(r, section, k->name);
-		if (r->seen[k - keys])
-			return events_fail(&r->ev, events_line(&r->ev), r->at, "%s: is given twice",
-					   r->at);
-		r->seen[k - keys] = true;
-		if (events_next(&r->ev) < 0 || read_value(r, k) < 0)
-			return -1;
-	}
-	return r->ev.event.type == YAML_MAPPING_END_EVENT ? 0 : -1;
-}
-
-static int read_stream(struct reader *r)
-{
-	/* STREAM-START, then DOCUMENT-START or the end: an empty file has nothing to change. */
-	if (events_next(&r->ev) < 0 || events_next(&r->ev) < 0)
-		return -1;
-	if (r->ev.event.type == YAML_STREAM_END_EVENT)
-		return 0;
-	if (events_next(&r->ev) < 0)
-		return -1;
-	if (r->ev.event.type != YAML_MAPPING_START_EVENT)
-		return events_fail(&r->ev, events_line(&r->ev), "",
-				   "a configuration is a mapping of keys, not %s",
-				   events_type(&r->ev));
-	if (read_section(r, "") < 0)
-		return -1;
-	if (events_next(&r->ev) < 0 || events_next(&r->ev) < 0)
-		return -1;
-	if (r->ev.event.type != YAML_STREAM_END_EVENT)
-		return events_fail(&r->ev, events_line(&r->ev), "",
-				   "a configuration is one document; remove the second");
-	return 0;
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+		if (str_equal(keys[i].section, section))
+			r->seen[i] = false;
+	r->section = section;
+	r->base = base;
+	rc = events_each(&r->ev, read_key, r);
+	r->section = "";
+	r->base = r->c;
+	return rc;
 }
 
 int config_yaml_read(const char *file, const char *text, size_t len, struct config *c,
 		     struct err *e)
 {
-	struct reader r = {.c = c};
+	struct reader r = {.c = c, .section = "", .base = c};
 	int rc;
 
 	events_init(&r.ev, file, text, len, e);
-	rc = read_stream(&r);
+	rc = events_document(&r.ev, "a configuration", true, read_key, &r);
 	events_done(&r.ev);
 	return rc;
 }

@@ -1,3 +1,4 @@
+/* libyaml, reduced to what strict files of keys and values need. */
 #include "policy/events.h"
 
 #include "base/auto.h"
@@ -21,16 +22,36 @@ void events_done(struct events *ev)
 	yaml_parser_delete(&ev->parser);
 }
 
-int events_fail(struct events *ev, size_t line, const char *field, const char *fmt, ...)
+static int fail_at(struct events *ev, size_t line, const char *field, const char *fmt, va_list ap)
 {
 	char text[400], clean[400];
+
+	vsnprintf(text, sizeof(text), fmt, ap);
+	str_sanitise(clean, sizeof(clean), text, strlen(text));
+	return err_field(ev->e, ERR_INVALID, field, "%s:%zu: %s", ev->file, line, clean);
+}
+
+static int fail_in_line(struct events *ev, size_t line, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+
+static int fail_in_line(struct events *ev, size_t line, const char *fmt, ...)
+{
 	va_list ap;
 
 	va_start(ap, fmt);
-	vsnprintf(text, sizeof(text), fmt, ap);
+	fail_at(ev, line, "", fmt, ap);
 	va_end(ap);
-	str_sanitise(clean, sizeof(clean), text, strlen(text));
-	return err_field(ev->e, ERR_INVALID, field, "%s:%zu: %s", ev->file, line, clean);
+	return -1;
+}
+
+int events_fail(struct events *ev, const char *field, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	fail_at(ev, events_line(ev), field, fmt, ap);
+	va_end(ap);
+	return -1;
 }
 
 size_t events_line(const struct events *ev)
@@ -45,11 +66,11 @@ static int syntax_error(struct events *ev)
 
 	/* The reader knows only a byte offset, and has no mark. */
 	if (p->error == YAML_READER_ERROR)
-		return events_fail(ev, p->mark.line + 1, "", "%s (byte %zu)",
-				   p->problem ? p->problem : "bad bytes", p->problem_offset);
-	return events_fail(ev, line + 1, "", "not YAML: %s%s%s",
-			   p->problem ? p->problem : "bad syntax", p->context ? " " : "",
-			   p->context ? p->context : "");
+		return fail_in_line(ev, p->mark.line + 1, "%s (byte %zu)",
+				    p->problem ? p->problem : "bad bytes", p->problem_offset);
+	return fail_in_line(ev, line + 1, "not YAML: %s%s%s",
+			    p->problem ? p->problem : "bad syntax", p->context ? " " : "",
+			    p->context ? p->context : "");
 }
 
 static bool has_anchor_or_tag(const yaml_event_t *event)
@@ -88,12 +109,10 @@ int events_next(struct events *ev)
 	if (!yaml_parser_parse(&ev->parser, &ev->event))
 		return syntax_error(ev);
 	if (has_anchor_or_tag(&ev->event))
-		return events_fail(ev, events_line(ev), "",
-				   "anchors, aliases and tags are not used here");
+		return events_fail(ev, "", "anchors, aliases and tags are not used here");
 	if (ev->event.type == YAML_SCALAR_EVENT &&
 	    has_odd_bytes(events_text(ev), ev->event.data.scalar.length))
-		return events_fail(ev, events_line(ev), "",
-				   "control bytes are not allowed in a value");
+		return events_fail(ev, "", "control bytes are not allowed in a value");
 	return 0;
 }
 
@@ -124,6 +143,43 @@ const char *events_type(const struct events *ev)
 
 int events_wrong_type(struct events *ev, const char *key, const char *wanted)
 {
-	return events_fail(ev, events_line(ev), key, "%s: must be %s, not %s", key, wanted,
-			   events_type(ev));
+	return events_fail(ev, key, "%s: must be %s, not %s", key, wanted, events_type(ev));
+}
+
+int events_want_scalar(struct events *ev, const char *key, const char *wanted)
+{
+	return events_at_scalar(ev) && !events_at_null(ev) ? 0 : events_wrong_type(ev, key, wanted);
+}
+
+int events_each(struct events *ev, int (*item)(void *arg), void *arg)
+{
+	yaml_event_type_t end = ev->event.type == YAML_MAPPING_START_EVENT
+					? YAML_MAPPING_END_EVENT
+					: YAML_SEQUENCE_END_EVENT;
+
+	while (events_next(ev) == 0 && ev->event.type != end)
+		if (item(arg) < 0)
+			return -1;
+	return ev->event.type == end ? 0 : -1;
+}
+
+int events_document(struct events *ev, const char *what, bool may_be_empty, int (*key)(void *arg),
+		    void *arg)
+{
+	/* STREAM-START, then DOCUMENT-START or the end */
+	if (events_next(ev) < 0 || events_next(ev) < 0)
+		return -1;
+	if (ev->event.type == YAML_STREAM_END_EVENT)
+		return may_be_empty ? 0 : fail_in_line(ev, 1, "the file is empty");
+	if (events_next(ev) < 0)
+		return -1;
+	if (ev->event.type != YAML_MAPPING_START_EVENT)
+		return events_fail(ev, "", "%s is a mapping of keys, not %s", what,
+				   events_type(ev));
+	/* DOCUMENT-END, STREAM-END */
+	if (events_each(ev, key, arg) < 0 || events_next(ev) < 0 || events_next(ev) < 0)
+		return -1;
+	if (ev->event.type != YAML_STREAM_END_EVENT)
+		return events_fail(ev, "", "%s is one document; remove the second", what);
+	return 0;
 }

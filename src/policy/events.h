@@ -33,7 +33,18 @@ const char *events_text(const struct events *ev);
 /* "a list", "a mapping", "nothing", "a single value". */
 const char *events_type(const struct events *ev);
 
-/* Both return -1. */
-int events_fail(struct events *ev, size_t line, const char *field, const char *fmt, ...)
-	__attribute__((format(printf, 4, 5)));
+/* Sets the error, at the line of the event. All three return -1. */
+int events_fail(struct events *ev, const char *field, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
 int events_wrong_type(struct events *ev, const char *key, const char *wanted);
+/* 0 if the event is a scalar with a value. */
+int events_want_scalar(struct events *ev, const char *key, const char *wanted);
+
+/*
+ * Calls `item` at each key of the mapping, or at each item of the list, that begins here; the call
+ * reads the value as well. At return the event is the end of it.
+ */
+int events_each(struct events *ev, int (*item)(void *arg), void *arg);
+/* The whole file: one document, a mapping. `what` is for messages, as "a policy". */
+int events_document(struct events *ev, const char *what, bool may_be_empty, int (*key)(void *arg),
+		    void *arg);

@@ -24,8 +24,10 @@
 struct reader {
 	struct events ev;
 	struct policy *policy;
-	uint64_t seen; /* fields, by index */
-	size_t room;   /* of policy->lines */
+	const struct field *field; /* whose value is read */
+	uint64_t seen;		   /* fields, by index */
+	bool limits_seen, in_limits;
+	size_t room; /* of policy->lines */
 };
 
 /* ---- values ---- */
@@ -48,8 +50,7 @@ static const struct path_field path_fields[] = {
 static char *absolute(struct reader *r, const char *field, const char *path)
 {
 	if (path[0] == '~') {
-		events_fail(&r->ev, events_line(&r->ev), field,
-			    "%s: '~' is not expanded; write the whole path", field);
+		events_fail(&r->ev, field, "%s: '~' is not expanded; write the whole path", field);
 		return NULL;
 	}
 	return path[0] == '/' || !*path ? str_copy(path)
@@ -63,7 +64,7 @@ static char *absolute_mount(struct reader *r, const char *value)
 	auto_free char *source = NULL;
 
 	if (mount_request_parse(value, &m, &inner) < 0) {
-		events_fail(&r->ev, events_line(&r->ev), "mount", "%s", inner.msg);
+		events_fail(&r->ev, "mount", "%s", inner.msg);
 		return NULL;
 	}
 	source = absolute(r, "mount", m.source);
@@ -76,8 +77,7 @@ static char *absolute_after_equals(struct reader *r, const char *field, const ch
 	auto_free char *path = NULL;
 
 	if (!equals || equals == value || !equals[1]) {
-		events_fail(&r->ev, events_line(&r->ev), field,
-			    "%s: '%s' is not of the form NAME=PATH", field, value);
+		events_fail(&r->ev, field, "%s: '%s' is not of the form NAME=PATH", field, value);
 		return NULL;
 	}
 	path = absolute(r, field, equals + 1);
@@ -112,13 +112,12 @@ static int put(struct reader *r, const struct field *f, const char *value)
 	struct err inner = {0};
 
 	if (!str_equal(f->name, "env") && strchr(value, '\n'))
-		return events_fail(&r->ev, events_line(&r->ev), f->name, "%s: must be one line",
-				   f->name);
+		return events_fail(&r->ev, f->name, "%s: must be one line", f->name);
 	full = resolve(r, f, value);
 	if (!full)
 		return -1;
 	if (spec_set(&p->spec, f->name, full, &inner) < 0) {
-		events_fail(&r->ev, events_line(&r->ev), f->name, "%s", inner.msg);
+		events_fail(&r->ev, f->name, "%s", inner.msg);
 		r->ev.e->kind = inner.kind;
 		return -1;
 	}
@@ -135,8 +134,8 @@ static int put(struct reader *r, const struct field *f, const char *value)
 static int put_scalar(struct reader *r, const struct field *f)
 {
 	if (events_at_null(&r->ev))
-		return events_fail(&r->ev, events_line(&r->ev), f->name,
-				   "%s: has no value; remove the key, or say what", f->name);
+		return events_fail(&r->ev, f->name, "%s: has no value; remove the key, or say what",
+				   f->name);
 	return put(r, f, events_text(&r->ev));
 }
 
@@ -154,73 +153,59 @@ static int put_mount_mapping(struct reader *r, const struct field *f)
 		       !str_equal(events_text(&r->ev), keys[i]))
 			i++;
 		if (!events_at_scalar(&r->ev) || i == ARRAY_LEN(keys) || *slots[i])
-			return events_fail(&r->ev, events_line(&r->ev), f->name,
+			return events_fail(&r->ev, f->name,
 					   "mount: wants each of source, target and mode once");
 		if (events_next(&r->ev) < 0)
 			return -1;
-		if (!events_at_scalar(&r->ev) || events_at_null(&r->ev))
-			return events_wrong_type(&r->ev, keys[i], "a single value");
+		if (events_want_scalar(&r->ev, keys[i], "a single value") < 0)
+			return -1;
 		*slots[i] = str_copy(events_text(&r->ev));
 	}
 	if (r->ev.event.type != YAML_MAPPING_END_EVENT)
 		return -1;
 	if (!source || !target)
-		return events_fail(&r->ev, events_line(&r->ev), f->name,
-				   "mount: needs source and target");
+		return events_fail(&r->ev, f->name, "mount: needs source and target");
 	if (mode && !str_equal(mode, "ro") && !str_equal(mode, "rw"))
-		return events_fail(&r->ev, events_line(&r->ev), f->name,
-				   "mount: mode '%s' is neither ro nor rw", mode);
+		return events_fail(&r->ev, f->name, "mount: mode '%s' is neither ro nor rw", mode);
 	if (strchr(target, ':'))
-		return events_fail(&r->ev, events_line(&r->ev), f->name,
-				   "mount: a target cannot contain ':'");
+		return events_fail(&r->ev, f->name, "mount: a target cannot contain ':'");
 	joined = str_format("%s:%s:%s", source, target, mode ? mode : "ro");
 	return put(r, f, joined);
 }
 
-/* {K: V ...} for env and file. */
-static int put_pairs(struct reader *r, const struct field *f)
+/* One K: V of env and file. */
+static int put_pair(void *arg)
 {
-	while (events_next(&r->ev) == 0 && r->ev.event.type != YAML_MAPPING_END_EVENT) {
-		const struct list *values = &r->policy->values;
-		auto_free char *key = NULL, *pair = NULL;
+	struct reader *r = arg;
+	const struct list *values = &r->policy->values;
+	const char *field = r->field->name;
+	auto_free char *key = NULL, *pair = NULL;
 
-		if (!events_at_scalar(&r->ev) || !*events_text(&r->ev) ||
-		    strpbrk(events_text(&r->ev), "=\n"))
-			return events_fail(&r->ev, events_line(&r->ev), f->name,
-					   "%s: this name cannot be used", f->name);
-		key = str_format("%s=", events_text(&r->ev));
-		for (size_t i = 0; i < values->count; i++)
-			if (str_equal(r->policy->names.items[i], f->name) &&
-			    str_starts(values->items[i], key))
-				return events_fail(&r->ev, events_line(&r->ev), f->name,
-						   "%s: %s is given twice", f->name,
-						   events_text(&r->ev));
-		if (events_next(&r->ev) < 0)
-			return -1;
-		if (!events_at_scalar(&r->ev) || events_at_null(&r->ev))
-			return events_wrong_type(&r->ev, f->name, "a single value for each name");
-		pair = str_format("%s%s", key, events_text(&r->ev));
-		if (put(r, f, pair) < 0)
-			return -1;
-	}
-	return r->ev.event.type == YAML_MAPPING_END_EVENT ? 0 : -1;
+	if (!events_at_scalar(&r->ev) || !*events_text(&r->ev) ||
+	    strpbrk(events_text(&r->ev), "=\n"))
+		return events_fail(&r->ev, field, "%s: this name cannot be used", field);
+	key = str_format("%s=", events_text(&r->ev));
+	for (size_t i = 0; i < values->count; i++)
+		if (str_equal(r->policy->names.items[i], field) &&
+		    str_starts(values->items[i], key))
+			return events_fail(&r->ev, field, "%s: %s is given twice", field,
+					   events_text(&r->ev));
+	if (events_next(&r->ev) < 0 ||
+	    events_want_scalar(&r->ev, field, "a single value for each name") < 0)
+		return -1;
+	pair = str_format("%s%s", key, events_text(&r->ev));
+	return put(r, r->field, pair);
 }
 
-static int put_list(struct reader *r, const struct field *f)
+static int put_item(void *arg)
 {
-	while (events_next(&r->ev) == 0 && r->ev.event.type != YAML_SEQUENCE_END_EVENT) {
-		int rc;
+	struct reader *r = arg;
 
-		if (r->ev.event.type == YAML_MAPPING_START_EVENT && str_equal(f->name, "mount"))
-			rc = put_mount_mapping(r, f);
-		else if (events_at_scalar(&r->ev))
-			rc = put_scalar(r, f);
-		else
-			rc = events_wrong_type(&r->ev, f->name, "a list of single values");
-		if (rc < 0)
-			return -1;
-	}
-	return r->ev.event.type == YAML_SEQUENCE_END_EVENT ? 0 : -1;
+	if (r->ev.event.type == YAML_MAPPING_START_EVENT && str_equal(r->field->name, "mount"))
+		return put_mount_mapping(r, r->field);
+	if (events_at_scalar(&r->ev))
+		return put_scalar(r, r->field);
+	return events_wrong_type(&r->ev, r->field->name, "a list of single values");
 }
 
 static int put_value(struct reader *r, const struct field *f)
@@ -231,12 +216,13 @@ static int put_value(struct reader *r, const struct field *f)
 		return put_scalar(r, f);
 	if (f->type != FIELD_LIST)
 		return events_wrong_type(&r->ev, f->name, "a single value");
+	r->field = f;
 	if (!mapping)
-		return put_list(r, f);
+		return events_each(&r->ev, put_item, r);
 	if (str_equal(f->name, "mount"))
 		return put_mount_mapping(r, f);
 	if (str_equal(f->name, "env") || str_equal(f->name, "file"))
-		return put_pairs(r, f);
+		return events_each(&r->ev, put_pair, r);
 	return events_wrong_type(&r->ev, f->name, "a list");
 }
 
@@ -261,14 +247,13 @@ static int unknown_key(struct reader *r, const char *key)
 	const struct field *f = near ? spec_field_find(near) : NULL;
 
 	if (f && f->flags & FIELD_CLI_ONLY && str_equal(near, key))
-		return events_fail(&r->ev, events_line(&r->ev), key,
+		return events_fail(&r->ev, key,
 				   "unknown key '%s': it is an option of the command line only",
 				   key);
 	if (!f || f->flags & FIELD_CLI_ONLY)
-		return events_fail(&r->ev, events_line(&r->ev), key,
+		return events_fail(&r->ev, key,
 				   "unknown key '%s'; cloche-policy(5) lists the known ones", key);
-	return events_fail(&r->ev, events_line(&r->ev), key, "unknown key '%s'; did you mean '%s'?",
-			   key, near);
+	return events_fail(&r->ev, key, "unknown key '%s'; did you mean '%s'?", key, near);
 }
 
 static const struct field *find_key(const char *key)
@@ -283,20 +268,19 @@ static const struct field *find_key(const char *key)
 	return f && str_equal(f->name, key) && !(f->flags & FIELD_CLI_ONLY) ? f : NULL;
 }
 
-static int read_field(struct reader *r, bool in_limits)
+static int read_field(struct reader *r)
 {
 	const struct field *f = find_key(events_text(&r->ev));
 	uint64_t bit;
 
 	if (!f)
 		return unknown_key(r, events_text(&r->ev));
-	if (in_limits && !is_limit(f))
-		return events_fail(&r->ev, events_line(&r->ev), f->name,
-				   "limits: '%s' is not a limit; put it outside", f->name);
+	if (r->in_limits && !is_limit(f))
+		return events_fail(&r->ev, f->name, "limits: '%s' is not a limit; put it outside",
+				   f->name);
 	bit = 1ULL << (f - spec_fields);
 	if (r->seen & bit)
-		return events_fail(&r->ev, events_line(&r->ev), f->name, "%s: is given twice",
-				   f->name);
+		return events_fail(&r->ev, f->name, "%s: is given twice", f->name);
 	r->seen |= bit;
 	return events_next(&r->ev) < 0 ? -1 : put_value(r, f);
 }
@@ -304,69 +288,44 @@ static int read_field(struct reader *r, bool in_limits)
 static int read_description(struct reader *r)
 {
 	if (r->policy->description)
-		return events_fail(&r->ev, events_line(&r->ev), "description",
-				   "description: is given twice");
-	if (events_next(&r->ev) < 0)
+		return events_fail(&r->ev, "description", "description: is given twice");
+	if (events_next(&r->ev) < 0 ||
+	    events_want_scalar(&r->ev, "description", "a single value") < 0)
 		return -1;
-	if (!events_at_scalar(&r->ev) || events_at_null(&r->ev))
-		return events_wrong_type(&r->ev, "description", "a single value");
 	r->policy->description = str_copy(events_text(&r->ev));
 	return 0;
 }
 
-/* The event is a mapping's start, and at return its end. */
-static int read_mapping(struct reader *r, bool in_limits)
+static int read_key(void *arg);
+
+static int read_limits(struct reader *r)
 {
-	bool limits_seen = false;
+	int rc;
 
-	while (events_next(&r->ev) == 0 && r->ev.event.type != YAML_MAPPING_END_EVENT) {
-		int rc;
-
-		if (!events_at_scalar(&r->ev))
-			return events_fail(&r->ev, events_line(&r->ev), "",
-					   "a key must be a word, not %s", events_type(&r->ev));
-		if (!in_limits && str_equal(events_text(&r->ev), "description")) {
-			rc = read_description(r);
-		} else if (!in_limits && str_equal(events_text(&r->ev), "limits")) {
-			if (limits_seen)
-				return events_fail(&r->ev, events_line(&r->ev), "limits",
-						   "limits: is given twice");
-			limits_seen = true;
-			rc = events_next(&r->ev);
-			if (rc == 0)
-				rc = r->ev.event.type == YAML_MAPPING_START_EVENT
-					     ? read_mapping(r, true)
-					     : events_wrong_type(&r->ev, "limits", "a mapping");
-		} else {
-			rc = read_field(r, in_limits);
-		}
-		if (rc < 0)
-			return -1;
-	}
-	return r->ev.event.type == YAML_MAPPING_END_EVENT ? 0 : -1;
-}
-
-static int read_stream(struct reader *r)
-{
-	/* STREAM-START, then DOCUMENT-START or the end */
-	if (events_next(&r->ev) < 0 || events_next(&r->ev) < 0)
-		return -1;
-	if (r->ev.event.type == YAML_STREAM_END_EVENT)
-		return events_fail(&r->ev, 1, "", "the file is empty");
+	if (r->limits_seen)
+		return events_fail(&r->ev, "limits", "limits: is given twice");
+	r->limits_seen = true;
 	if (events_next(&r->ev) < 0)
 		return -1;
 	if (r->ev.event.type != YAML_MAPPING_START_EVENT)
-		return events_fail(&r->ev, events_line(&r->ev), "",
-				   "a policy is a mapping of keys, not %s", events_type(&r->ev));
-	if (read_mapping(r, false) < 0)
-		return -1;
-	/* DOCUMENT-END, STREAM-END */
-	if (events_next(&r->ev) < 0 || events_next(&r->ev) < 0)
-		return -1;
-	if (r->ev.event.type != YAML_STREAM_END_EVENT)
-		return events_fail(&r->ev, events_line(&r->ev), "",
-				   "a policy is one document; remove the second");
-	return 0;
+		return events_wrong_type(&r->ev, "limits", "a mapping");
+	r->in_limits = true;
+	rc = events_each(&r->ev, read_key, r);
+	r->in_limits = false;
+	return rc;
+}
+
+static int read_key(void *arg)
+{
+	struct reader *r = arg;
+
+	if (!events_at_scalar(&r->ev))
+		return events_fail(&r->ev, "", "a key must be a word, not %s", events_type(&r->ev));
+	if (!r->in_limits && str_equal(events_text(&r->ev), "description"))
+		return read_description(r);
+	if (!r->in_limits && str_equal(events_text(&r->ev), "limits"))
+		return read_limits(r);
+	return read_field(r);
 }
 
 int yaml_read_policy(struct policy *p, const char *text, size_t len, struct err *e)
@@ -375,7 +334,7 @@ int yaml_read_policy(struct policy *p, const char *text, size_t len, struct err 
 	int rc;
 
 	events_init(&r.ev, p->file, text, len, e);
-	rc = read_stream(&r);
+	rc = events_document(&r.ev, "a policy", false, read_key, &r);
 	events_done(&r.ev);
 	return rc;
 }
