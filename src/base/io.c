@@ -1,7 +1,15 @@
 #include "base/io.h"
 
+#include "base/auto.h"
+#include "base/str.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int io_write_all(int fd, const void *bytes, size_t len)
@@ -19,6 +27,83 @@ int io_write_all(int fd, const void *bytes, size_t len)
 		len -= (size_t)n;
 	}
 	return 0;
+}
+
+ssize_t io_read_all(int fd, void *ret, size_t size)
+{
+	size_t got = 0;
+
+	while (got < size) {
+		ssize_t n = read(fd, (char *)ret + got, size - got);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -1;
+		if (n == 0)
+			break;
+		got += (size_t)n;
+	}
+	return (ssize_t)got;
+}
+
+int io_read_whole(int fd, size_t max, char **ret, size_t *ret_len)
+{
+	auto_free char *text = NULL;
+	struct stat st;
+	size_t len = 0;
+
+	if (fstat(fd, &st) < 0)
+		return -1;
+	if (!S_ISREG(st.st_mode) || st.st_size > (off_t)max) {
+		errno = S_ISREG(st.st_mode) ? EFBIG : EINVAL;
+		return -1;
+	}
+	/* The file may grow while it is read: the buffer is the limit, not what stat said. */
+	text = must_alloc(malloc((size_t)st.st_size + 1));
+	while (len < (size_t)st.st_size) {
+		ssize_t n = pread(fd, text + len, (size_t)st.st_size - len, (off_t)len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -1;
+		if (n == 0)
+			break;
+		len += (size_t)n;
+	}
+	text[len] = '\0';
+	*ret = take_ptr(text);
+	*ret_len = len;
+	return 0;
+}
+
+ssize_t io_read_at(int dir, const char *name, char *ret, size_t size)
+{
+	auto_close int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, ret, size - 1);
+
+	ret[n > 0 ? n : 0] = '\0';
+	return n;
+}
+
+ssize_t io_read_path(char *ret, size_t size, const char *path_fmt, ...)
+{
+	char path[PATH_MAX];
+	va_list ap;
+
+	va_start(ap, path_fmt);
+	vsnprintf(path, sizeof(path), path_fmt, ap);
+	va_end(ap);
+	return io_read_at(AT_FDCWD, path, ret, size);
+}
+
+int io_write_at(int dir, const char *name, const char *text)
+{
+	auto_close int fd = openat(dir, name, O_WRONLY | O_CLOEXEC);
+	size_t len = strlen(text);
+
+	return fd >= 0 && write(fd, text, len) == (ssize_t)len ? 0 : -1;
 }
 
 int io_open_stream(int which, int *ret_ours, int *ret_theirs)

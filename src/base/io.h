@@ -1,10 +1,29 @@
-/* Reading and writing as a whole, and the pipes for it. */
+/* Reading and writing as a whole, small files as text, and pipes. */
 #pragma once
 
 #include <stddef.h>
+#include <sys/types.h>
 
 /* Writes everything, in pieces if it must be. -1 with errno. */
 int io_write_all(int fd, const void *bytes, size_t len);
+/* Reads until there are size bytes or the file ends. Returns how many; -1 with errno. */
+ssize_t io_read_all(int fd, void *ret, size_t size);
+
+/*
+ * A whole regular file (or memfd) of at most max bytes, from its start and wherever its offset is; with
+ * a NUL behind it. The caller frees it. -1 with errno, EINVAL if it is not regular, EFBIG if too large.
+ */
+int io_read_whole(int fd, size_t max, char **ret, size_t *ret_len);
+
+/*
+ * A small file, such as one of /proc, by one read: at most size - 1 bytes and a NUL. Returns the
+ * length; -1 with errno, and an empty text. The second takes the path as printf does.
+ */
+ssize_t io_read_at(int dir, const char *name, char *ret, size_t size);
+ssize_t io_read_path(char *ret, size_t size, const char *path_fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* Writes text to a file that exists, by one write. -1 with errno. */
+int io_write_at(int dir, const char *name, const char *text);
 
 /* A pipe for a process's standard stream 0, 1 or 2: theirs blocks, ours does not. -1 with errno. */
 int io_open_stream(int which, int *ret_ours, int *ret_theirs);

@@ -1,6 +1,7 @@
 #include "cli/cli.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/str.h"
 
 #include <errno.h>
@@ -33,19 +34,6 @@ static int apply_pairs(struct sandbox_spec *s, const char *data, size_t size, st
 	return 0;
 }
 
-static ssize_t read_all(int fd, char *buf, size_t size)
-{
-	size_t len = 0;
-	ssize_t n;
-
-	while (len < size && (n = read(fd, buf + len, size - len)) != 0) {
-		if (n < 0 && errno != EINTR)
-			return -1;
-		len += n > 0 ? (size_t)n : 0;
-	}
-	return (ssize_t)len;
-}
-
 /* YAML is parsed by cloched: the launcher stays without libraries. */
 static int load_policy(struct sandbox_spec *s, const char *file, struct err *e)
 {
@@ -67,7 +55,7 @@ static int load_policy(struct sandbox_spec *s, const char *file, struct err *e)
 	rc = posix_spawn(&pid, helper, &actions, NULL, argv, environ);
 	posix_spawn_file_actions_destroy(&actions);
 	close(pipe_fds[1]);
-	n = rc == 0 ? read_all(pipe_fds[0], pairs, sizeof(pairs)) : -1;
+	n = rc == 0 ? io_read_all(pipe_fds[0], pairs, sizeof(pairs)) : -1;
 	close(pipe_fds[0]);
 	if (rc != 0 || n < 0 || n == (ssize_t)sizeof(pairs) || waitpid(pid, &status, 0) < 0)
 		return err_set(e, ERR_SYSTEM, "policy: cannot run %s", helper);

@@ -1,6 +1,7 @@
 #include "cli/selftest_stage.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/str.h"
 
 #include <arpa/inet.h>
@@ -110,12 +111,10 @@ static void add(struct list *ret, const char *name, const char *value)
 
 static void add_file(struct list *ret, const char *name, const char *path)
 {
-	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-	char buf[128] = "";
-	ssize_t n = fd >= 0 ? read(fd, buf, sizeof(buf) - 1) : 0;
+	char buf[128];
 
-	if (n > 0)
-		buf[strcspn(buf, "\n")] = '\0';
+	io_read_at(AT_FDCWD, path, buf, sizeof(buf));
+	buf[strcspn(buf, "\n")] = '\0';
 	add(ret, name, buf);
 }
 

@@ -1,6 +1,7 @@
 #include "daemon/adopt.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/list.h"
 #include "base/log.h"
 #include "base/str.h"
@@ -21,16 +22,11 @@ struct tally {
 /* Is it in the cgroup that the record says? By its own /proc entry, which only the kernel writes. */
 static bool is_in_cgroup(const struct box *b)
 {
-	char path[64], name[64], text[4096];
-	ssize_t n;
+	char name[64], text[4096];
 
 	if (!b->info.cgroup_version)
 		return true;
-	snprintf(path, sizeof(path), "/proc/%d/cgroup", (int)b->pid);
-	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	text[n > 0 ? n : 0] = '\0';
+	io_read_path(text, sizeof(text), "/proc/%d/cgroup", (int)b->pid);
 	box_cgroup_name(b, name, sizeof(name));
 	return strstr(text, name) != NULL;
 }

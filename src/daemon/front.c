@@ -13,6 +13,7 @@
 #include "auth/tokens.h"
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "manager/broker.h"
@@ -90,30 +91,11 @@ static void take_config(struct front *f, int fd)
 
 static int read_text(int fd, char **ret, size_t *ret_len, struct err *e)
 {
-	auto_free char *text = NULL;
-	size_t len = 0;
-	struct stat st;
-
-	if (fstat(fd, &st) < 0)
-		return err_sys(e, "cannot look at the tokens");
-	if (st.st_size > TOKENS_TEXT_MAX)
+	if (io_read_whole(fd, TOKENS_TEXT_MAX, ret, ret_len) == 0)
+		return 0;
+	if (errno == EFBIG)
 		return err_set(e, ERR_LIMIT, "the token file is too large");
-	text = must_alloc(malloc((size_t)st.st_size + 1));
-	while (len < (size_t)st.st_size) {
-		ssize_t n = pread(fd, text + len, (size_t)st.st_size - len, (off_t)len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return err_sys(e, "cannot read the tokens");
-		if (n == 0)
-			break;
-		len += (size_t)n;
-	}
-	text[len] = '\0';
-	*ret = take_ptr(text);
-	*ret_len = len;
-	return 0;
+	return err_sys(e, "cannot read the tokens");
 }
 
 /* A file that makes no sense changes nothing: tokens in use stay good, revoked ones stay revoked. */

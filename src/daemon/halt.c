@@ -1,6 +1,7 @@
 #include "daemon/halt.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/str.h"
 #include "kern/sys.h"
 
@@ -34,7 +35,6 @@ static void add(struct pids *p, pid_t pid)
 static void add_children(struct pids *p, pid_t parent)
 {
 	char path[64], text[8192], *at = text;
-	ssize_t n;
 	DIR *tasks;
 
 	snprintf(path, sizeof(path), "/proc/%d/task", (int)parent);
@@ -42,13 +42,9 @@ static void add_children(struct pids *p, pid_t parent)
 	for (struct dirent *d; tasks && (d = readdir(tasks));) {
 		if (d->d_name[0] == '.')
 			continue;
-		snprintf(path, sizeof(path), "/proc/%d/task/%.16s/children", (int)parent,
-			 d->d_name);
-		auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-
 		/* More than fit are met once their siblings stand still: they stay children. */
-		n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-		text[n > 0 ? n : 0] = '\0';
+		io_read_path(text, sizeof(text), "/proc/%d/task/%.16s/children", (int)parent,
+			     d->d_name);
 		at = text;
 		for (long pid; (pid = strtol(at, &at, 10)) > 1;)
 			add(p, (pid_t)pid);
@@ -70,15 +66,10 @@ static struct pids list_all(pid_t top)
 
 static char state_of(pid_t pid)
 {
-	char path[64], text[512];
+	char text[512];
 	const char *end;
-	ssize_t n;
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	text[n > 0 ? n : 0] = '\0';
+	io_read_path(text, sizeof(text), "/proc/%d/stat", (int)pid);
 	end = strrchr(text, ')');
 	return end && end[1] == ' ' ? end[2] : 'X';
 }

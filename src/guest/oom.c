@@ -1,6 +1,7 @@
 #include "guest/oom.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/str.h"
 #include "guest/command.h"
 #include "guest/tree.h"
@@ -21,15 +22,10 @@ struct watch_state {
 
 static uint64_t memory_of(const char *pid)
 {
-	char path[64], text[2048];
+	char text[2048];
 	const char *anon, *shared;
-	ssize_t n;
 
-	snprintf(path, sizeof(path), "/proc/%.16s/status", pid);
-	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	text[n > 0 ? n : 0] = '\0';
+	io_read_path(text, sizeof(text), "/proc/%.16s/status", pid);
 	anon = strstr(text, "RssAnon:");
 	shared = strstr(text, "RssShmem:");
 	return (anon ? strtoull(anon + 8, NULL, 10) : 0) +

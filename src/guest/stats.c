@@ -1,5 +1,7 @@
 /* G_STATS: what can be seen from inside. */
 #include "base/auto.h"
+
+#include "base/io.h"
 #include "base/str.h"
 #include "guest/command.h"
 
@@ -17,15 +19,6 @@ struct stats {
 	uint64_t cpu_us, memory_bytes, disk_bytes, disk_limit_bytes, rx_bytes, tx_bytes;
 };
 
-static ssize_t read_text(const char *path, char *ret, size_t size)
-{
-	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, ret, size - 1);
-
-	ret[n > 0 ? n : 0] = '\0';
-	return n;
-}
-
 static void add_process(const char *pid, struct stats *s)
 {
 	char path[64], text[2048];
@@ -35,7 +28,7 @@ static void add_process(const char *pid, struct stats *s)
 	const char *at;
 
 	snprintf(path, sizeof(path), "/proc/%.16s/stat", pid);
-	if (read_text(path, text, sizeof(text)) <= 0)
+	if (io_read_at(AT_FDCWD, path, text, sizeof(text)) <= 0)
 		return;
 	s->processes++;
 	at = strrchr(text, ')');
@@ -44,7 +37,7 @@ static void add_process(const char *pid, struct stats *s)
 		s->cpu_us +=
 			(user + system + (uint64_t)dead_user + (uint64_t)dead_system) * tick_us;
 	snprintf(path, sizeof(path), "/proc/%.16s/status", pid);
-	if (read_text(path, text, sizeof(text)) <= 0)
+	if (io_read_at(AT_FDCWD, path, text, sizeof(text)) <= 0)
 		return;
 	at = strstr(text, "RssAnon:");
 	s->memory_bytes += at ? strtoull(at + 8, NULL, 10) * 1024 : 0;
@@ -77,7 +70,7 @@ static void add_network(struct stats *s)
 	char text[4096];
 	char *rest = text, *line;
 
-	if (read_text("/proc/self/net/dev", text, sizeof(text)) <= 0)
+	if (io_read_at(AT_FDCWD, "/proc/self/net/dev", text, sizeof(text)) <= 0)
 		return;
 	while ((line = strsep(&rest, "\n"))) {
 		unsigned long long rx, tx;

@@ -1,6 +1,7 @@
 #include "guest/tree.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/str.h"
 #include "kern/sys.h"
 
@@ -53,17 +54,11 @@ struct tasks {
 
 static bool read_task(const char *pid, struct task *ret)
 {
-	char path[64], text[512], state;
+	char text[512], state;
 	const char *at;
-	ssize_t n;
 
-	snprintf(path, sizeof(path), "/proc/%.16s/stat", pid);
-	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	if (n <= 0)
+	if (io_read_path(text, sizeof(text), "/proc/%.16s/stat", pid) <= 0)
 		return false;
-	text[n] = '\0';
 	at = strrchr(text, ')');
 	*ret = (struct task){.pid = atoi(pid)};
 	return at &&

@@ -1,6 +1,7 @@
 #include "kern/caps.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "kern/sys.h"
 
 #include <errno.h>
@@ -28,14 +29,12 @@ bool caps_own_all_ids(void)
 {
 	const ino_t first_user_ns = 0xEFFFFFFDu; /* the kernel's PROC_USER_INIT_INO */
 	static const char all[] = "0 0 4294967295";
-	char map[64] = "", *at = map;
-	auto_close int fd = -1;
+	char map[64], *at = map;
 	struct stat st;
 
 	if (stat("/proc/self/ns/user", &st) < 0 || st.st_ino == first_user_ns)
 		return true;
-	fd = open("/proc/self/uid_map", O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || read(fd, map, sizeof(map) - 1) <= 0)
+	if (io_read_at(AT_FDCWD, "/proc/self/uid_map", map, sizeof(map)) <= 0)
 		return false;
 	/* Three numbers, with any number of blanks in front of each. */
 	for (const char *want = all; *want; want++) {

@@ -1,6 +1,7 @@
 #include "kern/cgroup.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/str.h"
 #include "kern/dirents.h"
 #include "kern/sys.h"
@@ -33,23 +34,6 @@ static const layer_set layer_of[CGROUP_CONTROLLERS] = {
 	[CGROUP_PIDS] = LAYER_BIT(LAYER_PIDS),
 };
 
-static ssize_t read_at(int dir, const char *name, char *buf, size_t size)
-{
-	auto_close int fd = openat(dir, name, O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, buf, size - 1);
-
-	buf[n > 0 ? n : 0] = '\0';
-	return n;
-}
-
-static int write_at(int dir, const char *name, const char *text)
-{
-	auto_close int fd = openat(dir, name, O_WRONLY | O_CLOEXEC);
-	size_t len = strlen(text);
-
-	return fd >= 0 && write(fd, text, len) == (ssize_t)len ? 0 : -1;
-}
-
 /* Writes a number and reads it back: what cannot be read back was not applied (rule 1). */
 static int set_number(int dir, const char *name, uint64_t value)
 {
@@ -67,7 +51,7 @@ static uint64_t get_number(int dir, const char *name)
 {
 	char text[32];
 
-	return read_at(dir, name, text, sizeof(text)) > 0 ? strtoull(text, NULL, 10) : 0;
+	return io_read_at(dir, name, text, sizeof(text)) > 0 ? strtoull(text, NULL, 10) : 0;
 }
 
 /* The number behind "key " at the start of a line. */
@@ -87,7 +71,7 @@ static uint64_t get_keyed(int dir, const char *name, const char *key)
 {
 	char text[1024];
 
-	return read_at(dir, name, text, sizeof(text)) <= 0 ? 0 : find_keyed(text, key);
+	return io_read_at(dir, name, text, sizeof(text)) <= 0 ? 0 : find_keyed(text, key);
 }
 
 static uint64_t get_keyed_fd(int fd, const char *key)
@@ -116,7 +100,7 @@ void cgroup_init(struct cgroup *c, ino_t pid_ns)
 	for (int i = 0; i < CGROUP_CONTROLLERS; i++)
 		c->parents[i] = c->dirs[i] = -1;
 	/* The pid alone would not be enough: keepers in other pid namespaces share this tree. */
-	read_at(AT_FDCWD, "/proc/self/cgroup", c->table, sizeof(c->table));
+	io_read_at(AT_FDCWD, "/proc/self/cgroup", c->table, sizeof(c->table));
 	snprintf(c->name, sizeof(c->name), PREFIX "%lu-%d", (unsigned long)pid_ns, (int)getpid());
 }
 
@@ -161,7 +145,7 @@ static bool has_controllers(int dir, const char *file)
 	static const char *const needed[] = {"memory", "cpu", "pids"};
 	char text[256], words[260];
 
-	if (read_at(dir, file, text, sizeof(text)) <= 0)
+	if (io_read_at(dir, file, text, sizeof(text)) <= 0)
 		return false;
 	snprintf(words, sizeof(words), " %s", text);
 	for (char *p = words; *p; p++)
@@ -182,7 +166,7 @@ static bool hands_out_controllers(int dir)
 	if (has_controllers(dir, "cgroup.subtree_control"))
 		return true;
 	return has_controllers(dir, "cgroup.controllers") &&
-	       write_at(dir, "cgroup.subtree_control", "+memory +cpu +pids") == 0 &&
+	       io_write_at(dir, "cgroup.subtree_control", "+memory +cpu +pids") == 0 &&
 	       has_controllers(dir, "cgroup.subtree_control");
 }
 
@@ -221,7 +205,7 @@ static int limit_v2(struct cgroup *c, const struct limits *l)
 	if (set_number(dir, "memory.max", memory_limit(l)) == 0 &&
 	    (set_number(dir, "memory.swap.max", 0) == 0 || errno == ENOENT))
 		c->layers |= LAYER_BIT(LAYER_MEMORY);
-	if (write_at(dir, "cpu.max", cpu) == 0)
+	if (io_write_at(dir, "cpu.max", cpu) == 0)
 		c->layers |= LAYER_BIT(LAYER_CPU);
 	/* One more for our own pid 1. */
 	if (set_number(dir, "pids.max", l->pids + !c->all_foreign) == 0)
@@ -382,7 +366,7 @@ bool cgroup_contains(const struct cgroup *c, pid_t pid)
 {
 	char text[256], *at = text;
 
-	if (read_at(c->dirs[0], "cgroup.procs", text, sizeof(text)) <= 0)
+	if (io_read_at(c->dirs[0], "cgroup.procs", text, sizeof(text)) <= 0)
 		return false;
 	while (*at) {
 		if (strtol(at, &at, 10) == pid)
@@ -434,7 +418,7 @@ void cgroup_read_stats(const struct cgroup *c, struct cgroup_stats *ret)
 	}
 	if (pids >= 0) {
 		ret->pids_refused = get_keyed(pids, "pids.events", "max");
-		if (read_at(pids, "pids.peak", text, sizeof(text)) > 0)
+		if (io_read_at(pids, "pids.peak", text, sizeof(text)) > 0)
 			ret->pids_peak = (int64_t)strtoull(text, NULL, 10) - !c->all_foreign;
 	}
 	ret->cpu_us = cgroup_cpu_us(c);
@@ -487,17 +471,17 @@ void cgroup_give_way(const struct cgroup *c)
 {
 	/* The usual is 1024, and 100 in v2. */
 	if (c->version == 2)
-		write_at(c->dirs[0], "cpu.weight", "12");
+		io_write_at(c->dirs[0], "cpu.weight", "12");
 	else if (c->version == 1 && c->dirs[CGROUP_CPU] >= 0)
-		write_at(c->dirs[CGROUP_CPU], "cpu.shares", "128");
+		io_write_at(c->dirs[CGROUP_CPU], "cpu.shares", "128");
 }
 
 void cgroup_lift_cpu(const struct cgroup *c)
 {
 	if (c->version == 2)
-		write_at(c->dirs[0], "cpu.max", "max");
+		io_write_at(c->dirs[0], "cpu.max", "max");
 	else if (c->version == 1 && c->dirs[CGROUP_CPU] >= 0)
-		write_at(c->dirs[CGROUP_CPU], "cpu.cfs_quota_us", "-1");
+		io_write_at(c->dirs[CGROUP_CPU], "cpu.cfs_quota_us", "-1");
 }
 
 void cgroup_kill(const struct cgroup *c)
@@ -507,9 +491,9 @@ void cgroup_kill(const struct cgroup *c)
 
 	if (c->version == 0 || dir < 0)
 		return;
-	if (c->version == 2 && write_at(dir, "cgroup.kill", "1") == 0)
+	if (c->version == 2 && io_write_at(dir, "cgroup.kill", "1") == 0)
 		return;
-	if (read_at(dir, "cgroup.procs", text, sizeof(text)) <= 0)
+	if (io_read_at(dir, "cgroup.procs", text, sizeof(text)) <= 0)
 		return;
 	/* Only members of our own cgroup, and only ones that the kernel shows as such just now. */
 	for (long pid; (pid = strtol(at, &at, 10)) > 1;)
@@ -549,7 +533,7 @@ void cgroup_place_open(struct cgroup_place *p, const char *table)
 	if (table)
 		snprintf(p->table, sizeof(p->table), "%s", table);
 	else
-		read_at(AT_FDCWD, "/proc/self/cgroup", p->table, sizeof(p->table));
+		io_read_at(AT_FDCWD, "/proc/self/cgroup", p->table, sizeof(p->table));
 	p->version = is_unified(p->table) ? 2 : 1;
 	own_path_v2(p->table, own, sizeof(own));
 	for (int i = 0; i < CGROUP_CONTROLLERS; i++)
@@ -686,8 +670,8 @@ void cgroup_read_usage(const struct cgroup *c, struct cgroup_usage *ret)
 	}
 	if (pids >= 0)
 		ret->pids = get_number(pids, "pids.current");
-	if (io >= 0 &&
-	    read_at(io, v2 ? "io.stat" : "blkio.throttle.io_service_bytes", text, sizeof(text)) > 0)
+	if (io >= 0 && io_read_at(io, v2 ? "io.stat" : "blkio.throttle.io_service_bytes", text,
+				  sizeof(text)) > 0)
 		sum_io(text, ret);
 }
 
@@ -719,10 +703,10 @@ int cgroup_update(struct cgroup *c, const struct limits *limits)
 int cgroup_freeze(const struct cgroup *c, bool frozen)
 {
 	if (c->version == 2)
-		return write_at(c->dirs[0], "cgroup.freeze", frozen ? "1" : "0");
+		return io_write_at(c->dirs[0], "cgroup.freeze", frozen ? "1" : "0");
 	if (c->version == 1 && c->dirs[CGROUP_FREEZER] >= 0)
-		return write_at(c->dirs[CGROUP_FREEZER], "freezer.state",
-				frozen ? "FROZEN" : "THAWED");
+		return io_write_at(c->dirs[CGROUP_FREEZER], "freezer.state",
+				   frozen ? "FROZEN" : "THAWED");
 	errno = ENOENT;
 	return -1;
 }
@@ -734,7 +718,7 @@ bool cgroup_is_frozen(const struct cgroup *c)
 	if (c->version == 2)
 		return get_keyed(c->dirs[0], "cgroup.events", "frozen") == 1;
 	return c->version == 1 && c->dirs[CGROUP_FREEZER] >= 0 &&
-	       read_at(c->dirs[CGROUP_FREEZER], "freezer.state", text, sizeof(text)) > 0 &&
+	       io_read_at(c->dirs[CGROUP_FREEZER], "freezer.state", text, sizeof(text)) > 0 &&
 	       str_starts(text, "FROZEN");
 }
 
@@ -744,7 +728,7 @@ static bool is_alone(int dir)
 	char text[64];
 	char *end;
 
-	return read_at(dir, "cgroup.procs", text, sizeof(text)) > 0 &&
+	return io_read_at(dir, "cgroup.procs", text, sizeof(text)) > 0 &&
 	       strtol(text, &end, 10) == getpid() && (*end == '\0' || end[1] == '\0');
 }
 
@@ -769,7 +753,7 @@ void cgroup_enter_leaf(const char *leaf)
 	auto_close int below = openat(dir, leaf, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	if (below >= 0)
-		(void)write_at(below, "cgroup.procs", "0");
+		(void)io_write_at(below, "cgroup.procs", "0");
 }
 
 /* What is left of a keeper is left in the first hierarchy; the others are cleared with it. */

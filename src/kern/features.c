@@ -1,6 +1,7 @@
 #include "kern/features.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/str.h"
 #include "kern/caps.h"
 #include "kern/mountinfo.h"
@@ -342,12 +343,9 @@ void features_probe(enum feature_id id, struct feature *ret)
 
 static int read_sysctl(const char *path)
 {
-	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-	char text[16] = "";
+	char text[16];
 
-	if (fd < 0 || read(fd, text, sizeof(text) - 1) <= 0)
-		return -1;
-	return atoi(text);
+	return io_read_at(AT_FDCWD, path, text, sizeof(text)) > 0 ? atoi(text) : -1;
 }
 
 /* No mount is at "/": a chroot, where the kernel has only EPERM (user_namespaces(7)). */

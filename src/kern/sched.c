@@ -1,6 +1,7 @@
 #include "kern/sched.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -35,11 +36,9 @@ void sched_be_prompt(void)
 /* How many want to run just now: the number before the slash of "0.20 0.18 0.12 1/80 11206". */
 static unsigned count_running(void)
 {
-	auto_close int fd = openat(AT_FDCWD, "/proc/loadavg", O_RDONLY | O_CLOEXEC);
 	char text[128], *slash;
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 
-	text[n > 0 ? n : 0] = '\0';
+	io_read_at(AT_FDCWD, "/proc/loadavg", text, sizeof(text));
 	slash = strchr(text, '/');
 	while (slash && slash > text && slash[-1] != ' ')
 		slash--;

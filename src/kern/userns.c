@@ -1,6 +1,7 @@
 #include "kern/userns.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/str.h"
 #include "kern/sys.h"
 
@@ -49,23 +50,15 @@ void id_map_owner(struct id_map *ret, uint32_t base, uint32_t owner, uint32_t us
 	add_line(ret, len, b + 1, base + b + 1, RANGE - b - 1);
 }
 
-static int write_file(const char *path, const char *text)
-{
-	auto_close int fd = open(path, O_WRONLY | O_CLOEXEC);
-	size_t len = strlen(text);
-
-	return fd >= 0 && write(fd, text, len) == (ssize_t)len ? 0 : -1;
-}
-
 static int write_maps(pid_t pid, const struct id_map *uids, const struct id_map *gids)
 {
 	char path[64];
 
 	snprintf(path, sizeof(path), "/proc/%d/uid_map", (int)pid);
-	if (write_file(path, uids->text) < 0)
+	if (io_write_at(AT_FDCWD, path, uids->text) < 0)
 		return -1;
 	snprintf(path, sizeof(path), "/proc/%d/gid_map", (int)pid);
-	return write_file(path, gids->text);
+	return io_write_at(AT_FDCWD, path, gids->text);
 }
 
 /* Exists only so that the namespace does. */
@@ -125,13 +118,13 @@ int userns_map_self(uid_t inside_uid, uid_t uid, gid_t inside_gid, gid_t gid, st
 	char line[64];
 
 	/* Without this an ordinary user may not write gid_map (user_namespaces(7)). */
-	if (write_file("/proc/self/setgroups", "deny") < 0 && errno != ENOENT)
+	if (io_write_at(AT_FDCWD, "/proc/self/setgroups", "deny") < 0 && errno != ENOENT)
 		return err_sys(e, "cannot write /proc/self/setgroups");
 	snprintf(line, sizeof(line), "%u %u 1\n", inside_uid, uid);
-	if (write_file("/proc/self/uid_map", line) < 0)
+	if (io_write_at(AT_FDCWD, "/proc/self/uid_map", line) < 0)
 		return err_sys(e, "cannot write /proc/self/uid_map");
 	snprintf(line, sizeof(line), "%u %u 1\n", inside_gid, gid);
-	if (write_file("/proc/self/gid_map", line) < 0)
+	if (io_write_at(AT_FDCWD, "/proc/self/gid_map", line) < 0)
 		return err_sys(e, "cannot write /proc/self/gid_map");
 	return 0;
 }

@@ -1,6 +1,7 @@
 #include "policy/config.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/str.h"
 #include "policy/config_yaml.h"
 #include "wire/pack.h"
@@ -16,7 +17,7 @@
 
 #define MB (1ULL << 20)
 #define GB (1ULL << 30)
-#define FILE_MAX ((off_t)1 << 20)
+#define FILE_MAX (1u << 20)
 
 static void set_text(char *dst, size_t size, const char *text)
 {
@@ -94,25 +95,18 @@ int config_load(const char *file, struct config *c, struct err *e)
 {
 	auto_close int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	auto_free char *text = NULL;
-	struct stat st;
-	size_t len = 0;
-	ssize_t n = 1;
+	size_t len;
 
-	if (fd < 0 || fstat(fd, &st) < 0) {
+	if (fd < 0) {
 		err_sys(e, "%s: cannot open", file);
 		e->kind = errno == ENOENT ? ERR_NOT_FOUND : ERR_SYSTEM;
 		return -1;
 	}
-	if (!S_ISREG(st.st_mode) || st.st_size > FILE_MAX)
+	if (io_read_whole(fd, FILE_MAX, &text, &len) == 0)
+		return config_parse(file, text, len, c, e);
+	if (errno == EINVAL || errno == EFBIG)
 		return err_set(e, ERR_INVALID, "%s: not a regular file of at most 1 MB", file);
-	text = must_alloc(malloc((size_t)st.st_size + 1));
-	while (n > 0 && len < (size_t)st.st_size) {
-		n = read(fd, text + len, (size_t)st.st_size - len);
-		if (n < 0)
-			return err_sys(e, "%s: cannot read", file);
-		len += (size_t)n;
-	}
-	return config_parse(file, text, len, c, e);
+	return err_sys(e, "%s: cannot read", file);
 }
 
 char *config_find(void)

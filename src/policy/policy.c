@@ -1,6 +1,7 @@
 #include "policy/policy.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/str.h"
 #include "policy/source.h"
 #include "policy/yaml.h"
@@ -12,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define FILE_MAX ((off_t)1 << 20)
+#define FILE_MAX (1u << 20)
 
 /*
  * A bare name is always a shipped policy and never a file of the current directory, which may be
@@ -47,29 +48,13 @@ char *policy_find_shipped(const char *name)
 
 static int read_all(int fd, const char *file, char **ret_text, size_t *ret_len, struct err *e)
 {
-	auto_free char *text = NULL;
-	struct stat st;
-	size_t len = 0;
-	ssize_t n = 1;
-
-	if (fstat(fd, &st) < 0)
-		return err_sys(e, "%s", file);
-	if (!S_ISREG(st.st_mode))
+	if (io_read_whole(fd, FILE_MAX, ret_text, ret_len) == 0)
+		return 0;
+	if (errno == EINVAL)
 		return err_set(e, ERR_INVALID, "%s: not a regular file", file);
-	if (st.st_size > FILE_MAX)
+	if (errno == EFBIG)
 		return err_set(e, ERR_INVALID, "%s: larger than 1 MB, so not a policy", file);
-	/* It may grow while it is read: the buffer is the limit, not what stat said. */
-	text = must_alloc(malloc((size_t)st.st_size + 1));
-	while (n > 0 && len < (size_t)st.st_size) {
-		n = read(fd, text + len, (size_t)st.st_size - len);
-		if (n < 0)
-			return err_sys(e, "%s: cannot read", file);
-		len += (size_t)n;
-	}
-	text[len] = '\0';
-	*ret_text = take_ptr(text);
-	*ret_len = len;
-	return 0;
+	return err_sys(e, "%s: cannot read", file);
 }
 
 static int open_file(const char *file, struct err *e)

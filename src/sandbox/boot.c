@@ -1,6 +1,7 @@
 #include "sandbox/boot.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "kern/caps.h"
 #include "kern/seccomp.h"
 #include "kern/sys.h"
@@ -26,15 +27,10 @@ static int read_start_time(pid_t pid, uint64_t *ret, struct err *e)
 {
 	char path[64], text[1024];
 	const char *at;
-	ssize_t n;
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-	if (n <= 0)
+	if (io_read_at(AT_FDCWD, path, text, sizeof(text)) <= 0)
 		return err_sys(e, "cannot read %s", path);
-	text[n] = '\0';
 	/* After the last ')' of the name, the third field follows; wanted is the 22nd. */
 	at = strrchr(text, ')');
 	for (int field = 2; at && field < 22; field++) {

@@ -10,6 +10,7 @@
 
 #include "base/auto.h"
 #include "base/glob.h"
+#include "base/io.h"
 #include "base/str.h"
 #include "sandbox/beneath.h"
 
@@ -141,28 +142,13 @@ static struct captured_file *add_file(struct captured *out)
 	return &out->items[out->count++];
 }
 
-static size_t read_up_to(int fd, char *data, size_t size)
-{
-	size_t got = 0;
-
-	while (got < size) {
-		ssize_t n = read(fd, data + got, size - got);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			break;
-		got += (size_t)n;
-	}
-	return got;
-}
-
 static void take_file(struct capturer *c, int dir, const char *name)
 {
 	struct captured_file *f;
 	auto_close int fd = -1;
 	struct stat st;
 	size_t want;
+	ssize_t got;
 
 	fd = beneath_open_file(dir, name, &st);
 	if (fd < 0)
@@ -175,7 +161,8 @@ static void take_file(struct capturer *c, int dir, const char *name)
 	f = add_file(&c->out);
 	f->path = str_copy(c->path.text);
 	f->data = must_alloc(malloc(want + 1));
-	f->size = read_up_to(fd, f->data, want);
+	got = io_read_all(fd, f->data, want);
+	f->size = got > 0 ? (size_t)got : 0;
 	f->real_size = (uint64_t)st.st_size;
 	f->truncated = f->size < f->real_size;
 	c->left.bytes -= f->size;

@@ -1,6 +1,7 @@
 #include "sandbox/cell_look.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/str.h"
 #include "kern/sys.h"
 #include "sandbox/cell.h"
@@ -73,12 +74,10 @@ static int count_cgroups(int *ret_at_root)
 {
 	static const char *const wanted[] = {":memory:", ":pids:", ":cpu:", ":cpu,", ",cpu:"};
 	char text[4096];
-	auto_close int fd = open("/proc/self/cgroup", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
 	int seen = 0;
 
 	*ret_at_root = 0;
-	text[n > 0 ? n : 0] = '\0';
+	io_read_at(AT_FDCWD, "/proc/self/cgroup", text, sizeof(text));
 	for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
 		bool counts = false;
 

@@ -1,6 +1,7 @@
 #include "sandbox/plan.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/str.h"
 #include "kern/caps.h"
 #include "sandbox/boot.h"
@@ -216,7 +217,7 @@ static int choose_image(struct plan *p, struct err *e)
 static int read_whole(const struct source *s, uint64_t max, struct placed_file *ret, struct err *e)
 {
 	char path[64];
-	ssize_t n = 0;
+	ssize_t n;
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
 	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -229,10 +230,11 @@ static int read_whole(const struct source *s, uint64_t max, struct placed_file *
 		return err_field(e, ERR_LIMIT, "file", "file: %s is larger than the disk limit",
 				 s->path);
 	ret->data = must_alloc(malloc((size_t)s->st.st_size + 1));
-	while (ret->size < (size_t)s->st.st_size &&
-	       (n = read(fd, ret->data + ret->size, (size_t)s->st.st_size - ret->size)) > 0)
-		ret->size += (size_t)n;
-	return n < 0 ? err_sys(e, "file: cannot read %s", s->path) : 0;
+	n = io_read_all(fd, ret->data, (size_t)s->st.st_size);
+	if (n < 0)
+		return err_sys(e, "file: cannot read %s", s->path);
+	ret->size = (size_t)n;
+	return 0;
 }
 
 /* One "NAME=PATH" of the spec, whose form spec_finish has checked. */

@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/io.h"
 #include "kern/caps.h"
 #include "kern/landlock.h"
 #include "kern/seccomp.h"
@@ -171,15 +172,7 @@ void process_end_left(const struct plan *p, const struct cgroup *c)
 
 static ssize_t read_children(pid_t parent, char *text, size_t size)
 {
-	char path[64];
-	ssize_t n;
-
-	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)parent, (int)parent);
-	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	n = fd < 0 ? -1 : read(fd, text, size - 1);
-	text[n > 0 ? n : 0] = '\0';
-	return n;
+	return io_read_path(text, size, "/proc/%d/task/%d/children", (int)parent, (int)parent);
 }
 
 /* Children of one process, from /proc; killed depth first, as many rounds as it takes. */

@@ -1,6 +1,7 @@
 #include "sandbox/skeleton.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "kern/sys.h"
 
 #include <errno.h>
@@ -79,13 +80,7 @@ int skeleton_file(int dir, const char *name, const char *data, size_t size, mode
 
 	if (fd < 0)
 		return err_sys(e, "cannot create %s in the sandbox", name);
-	while (size > 0) {
-		ssize_t n = write(fd, data, size);
-
-		if (n < 0)
-			return err_sys(e, "cannot write %s in the sandbox", name);
-		data += n;
-		size -= (size_t)n;
-	}
+	if (io_write_all(fd, data, size) < 0)
+		return err_sys(e, "cannot write %s in the sandbox", name);
 	return 0;
 }

@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/io.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -23,15 +24,7 @@ struct usage {
 
 static ssize_t read_proc(const char *pid, const char *name, char *buf, size_t size)
 {
-	char path[64];
-	ssize_t n;
-
-	snprintf(path, sizeof(path), "/proc/%.16s/%s", pid, name);
-	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	n = fd < 0 ? -1 : read(fd, buf, size - 1);
-	buf[n > 0 ? n : 0] = '\0';
-	return n;
+	return io_read_path(buf, size, "/proc/%.16s/%s", pid, name);
 }
 
 static uint64_t number_behind(const char *text, const char *key)
