@@ -81,7 +81,7 @@ GUEST_SRC := $(wildcard src/guest/*.c src/wire/guest.c src/base/*.c src/model/*.
 BOOTER_SRC := $(wildcard src/booter/*.c src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c \
 	  src/policy/source.c src/policy/forbidden.c)
 # Everything but the main functions, as an archive: a program takes from it what it calls.
-CORE_DIRS := base model kern wire auth policy audit store sandbox guest agent provider manager api \
+CORE_DIRS := base model kern wire auth policy audit store sandbox guest agent provider manager calls api \
 	  daemon cli lib
 CORE_SRC := $(filter-out src/cli/cloche.c src/cli/cloched.c src/guest/main.c, \
 	  $(wildcard $(CORE_DIRS:%=src/%/*.c)))

@@ -111,7 +111,8 @@ static void put_frame(void *arg, uint8_t type, const void *payload, size_t len)
 struct file_call *file_put(const struct file_where *w, const struct file_what *what,
 			   file_was_put done, void *arg)
 {
-	static const struct call_ops ops = {put_frame, on_end, put_more};
+	static const struct call_ops ops = {
+		.on_frame = put_frame, .on_end = on_end, .on_room = put_more};
 	struct file_call *f = must_alloc(calloc(1, sizeof(*f)));
 	struct buf b = {0};
 
@@ -148,7 +149,7 @@ static void get_frame(void *arg, uint8_t type, const void *payload, size_t len)
 
 struct file_call *file_get(const struct file_where *w, size_t max, file_got done, void *arg)
 {
-	static const struct call_ops ops = {get_frame, on_end, NULL};
+	static const struct call_ops ops = {.on_frame = get_frame, .on_end = on_end};
 	struct file_call *f = must_alloc(calloc(1, sizeof(*f)));
 	struct buf b = {0};
 
@@ -180,7 +181,7 @@ static void find_frame(void *arg, uint8_t type, const void *payload, size_t len)
 struct file_call *file_find(const struct file_where *w, const char *glob, uint32_t max,
 			    file_found done, void *arg)
 {
-	static const struct call_ops ops = {find_frame, on_end, NULL};
+	static const struct call_ops ops = {.on_frame = find_frame, .on_end = on_end};
 	struct file_call *f = must_alloc(calloc(1, sizeof(*f)));
 	struct buf b = {0};
 

@@ -226,6 +226,9 @@ void exchange_write(struct exchange *x, const void *bytes, size_t len);
 size_t exchange_room(const struct exchange *x);
 /* Called whenever some of what was written has left; may be NULL. */
 void exchange_on_room(struct exchange *x, void (*call)(void *arg), void *arg);
+/* Paces a guest's stream by this answer: sets the pump's room, and resumes it (exchange_on_room). */
+struct pump;
+void exchange_pump(struct exchange *x, struct pump *p);
 /* One server-sent event: "event: NAME\ndata: TEXT\n\n"; text must be one line. */
 void exchange_event(struct exchange *x, const char *name, const char *text, size_t len);
 /* The answer is complete. */

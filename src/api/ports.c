@@ -435,7 +435,8 @@ static void on_gone(void *arg)
 
 void ports_proxy(struct exchange *x, struct sandbox *s, const struct ports_target *target)
 {
-	static const struct call_ops ops = {on_frame, on_end, on_room};
+	static const struct call_ops ops = {
+		.on_frame = on_frame, .on_end = on_end, .on_room = on_room};
 	struct proxy *p = must_alloc(calloc(1, sizeof(*p)));
 	struct buf b = {0};
 

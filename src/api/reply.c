@@ -6,6 +6,7 @@
 #include "base/auto.h"
 #include "base/log.h"
 #include "base/str.h"
+#include "calls/pump.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -435,6 +436,18 @@ void exchange_on_room(struct exchange *x, void (*call)(void *arg), void *arg)
 {
 	x->inside->on_room = call;
 	x->inside->room_arg = arg;
+}
+
+static size_t pump_room(void *x)
+{
+	return exchange_room(x);
+}
+
+void exchange_pump(struct exchange *x, struct pump *p)
+{
+	p->room = pump_room;
+	p->to = x;
+	exchange_on_room(x, pump_resume, p);
 }
 
 void exchange_event(struct exchange *x, const char *name, const char *text, size_t len)

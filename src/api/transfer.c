@@ -109,7 +109,7 @@ static void down_end(void *arg, const struct err *e)
 void transfer_down(struct exchange *x, struct sandbox *s, uint8_t type, struct buf *request,
 		   const struct transfer_ops *ops)
 {
-	static const struct call_ops calls = {down_frame, down_end, NULL};
+	static const struct call_ops calls = {.on_frame = down_frame, .on_end = down_end};
 	struct transfer *t = prepare(x, ops);
 
 	exchange_on_gone(x, on_gone, t);
@@ -180,7 +180,8 @@ static void up_end(void *arg, const struct err *e)
 void transfer_up(struct exchange *x, struct sandbox *s, uint8_t type, struct buf *request,
 		 const struct transfer_ops *ops)
 {
-	static const struct call_ops calls = {up_frame, up_end, up_room};
+	static const struct call_ops calls = {
+		.on_frame = up_frame, .on_end = up_end, .on_room = up_room};
 	struct transfer *t = prepare(x, ops);
 
 	exchange_on_gone(x, on_gone, t);

@@ -143,7 +143,7 @@ static void ask_end(void *arg, const struct err *e)
 static void ask(struct exchange *x, struct sandbox *s, uint8_t type, struct buf *request,
 		void (*answer)(struct exchange *x, const void *payload, size_t len))
 {
-	static const struct call_ops ops = {ask_frame, ask_end, NULL};
+	static const struct call_ops ops = {.on_frame = ask_frame, .on_end = ask_end};
 	struct asking *a = must_alloc(calloc(1, sizeof(*a)));
 
 	a->x = x;

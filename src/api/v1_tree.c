@@ -139,7 +139,7 @@ static void on_gone(void *arg)
 static void send_items(struct exchange *x, struct sandbox *s, uint8_t type, struct buf *request,
 		       const struct items *how)
 {
-	static const struct call_ops ops = {on_frame, on_end, NULL};
+	static const struct call_ops ops = {.on_frame = on_frame, .on_end = on_end};
 	struct items *t = exchange_attach(x, sizeof(*t), items_done);
 
 	*t = *how;

@@ -198,8 +198,12 @@ void sandbox_execs(struct sandbox *s, json_done done, void *arg)
 struct call *sandbox_call(struct sandbox *s, uint8_t type, const void *payload, size_t len,
 			  const struct call_ops *ops, void *arg)
 {
-	if (!s->link || s->state != STATE_RUNNING)
-		return NULL;
+	struct err e;
+
+	if (!s->link || s->state != STATE_RUNNING) {
+		err_set(&e, ERR_CONFLICT, "the sandbox is not running");
+		return call_refused(s->m->p.loop, &e, ops, arg);
+	}
 	sandbox_used(s);
 	return link_call(s->link, type, payload, len, ops, arg);
 }

@@ -113,6 +113,8 @@ static void last_callback(void *arg)
 	free(c);
 	if (ops->on_end)
 		ops->on_end(owner, e.kind == ERR_NONE ? NULL : &e);
+	if (ops->on_free)
+		ops->on_free(owner);
 }
 
 /* The stream is over; the rest comes from the loop. */
@@ -253,23 +255,37 @@ static void send_u32(struct call *c, uint8_t type, uint32_t value)
 
 /* ---- calls ---- */
 
+static struct call *new_call(struct loop *l, const struct call_ops *ops, void *arg)
+{
+	struct call *c = must_alloc(calloc(1, sizeof(*c)));
+
+	*c = (struct call){.loop = l, .ops = ops, .arg = arg};
+	c->window_in = c->window_out = GUEST_WINDOW;
+	c->task = (struct loop_task){.call = last_callback, .arg = c};
+	c->room = (struct loop_task){.call = tell_call, .arg = c};
+	return c;
+}
+
 static struct call *refuse_call(struct call *c, const struct err *e)
 {
 	finish_call(c, e);
 	return c;
 }
 
+struct call *call_refused(struct loop *l, const struct err *e, const struct call_ops *ops,
+			  void *arg)
+{
+	return refuse_call(new_call(l, ops, arg), e);
+}
+
 struct call *link_call(struct link *k, uint8_t type, const void *payload, size_t len,
 		       const struct call_ops *ops, void *arg)
 {
-	struct call *c = must_alloc(calloc(1, sizeof(*c)));
+	struct call *c = new_call(k->loop, ops, arg);
 	const char *rest = payload;
 	struct err e;
 
-	*c = (struct call){.loop = k->loop, .type = type, .ops = ops, .arg = arg};
-	c->window_in = c->window_out = GUEST_WINDOW;
-	c->task = (struct loop_task){.call = last_callback, .arg = c};
-	c->room = (struct loop_task){.call = tell_call, .arg = c};
+	c->type = type;
 	if (k->broken)
 		return refuse_call(c, &k->err);
 	if (k->open >= GUEST_MAX_STREAMS || k->out.len > OUT_FULL) {
@@ -322,6 +338,17 @@ bool call_send(struct call *c, const void *bytes, size_t len)
 	return true;
 }
 
+size_t call_push(struct call *c, const void *bytes, size_t len)
+{
+	size_t room = call_room(c), n = len < room ? len : room;
+
+	if (n && !call_send(c, bytes, n))
+		n = 0;
+	/* The rest waits, however large the room was. */
+	c->wants_room |= n < len;
+	return n;
+}
+
 void call_close(struct call *c)
 {
 	if (c->link)
@@ -353,6 +380,8 @@ void call_drop(struct call *c)
 		take_out(c);
 	}
 	loop_task_remove(c->loop, &c->task);
+	if (c->ops->on_free)
+		c->ops->on_free(c->arg);
 	free(c);
 }
 

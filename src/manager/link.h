@@ -30,6 +30,8 @@ struct call_ops {
 	void (*on_end)(void *arg, const struct err *e);
 	/* There is room in the window again; may be NULL. */
 	void (*on_room)(void *arg);
+	/* The call is gone, after on_end or by call_drop: for memory of arg's; may be NULL. */
+	void (*on_free)(void *arg);
 };
 
 /*
@@ -51,13 +53,18 @@ unsigned link_open_calls(const struct link *k);
  * requests are split into G_MORE frames here. */
 struct call *link_call(struct link *k, uint8_t type, const void *payload, size_t len,
 		       const struct call_ops *ops, void *arg);
+/* A call that ends with this error, by a callback from the loop: for a sandbox that has no link. */
+struct call *call_refused(struct loop *l, const struct err *e, const struct call_ops *ops,
+			  void *arg);
 /* How much G_DATA may be sent now. */
 size_t call_room(const struct call *c);
 /* G_DATA within call_room; false: it was not sent. */
 bool call_send(struct call *c, const void *bytes, size_t len);
+/* As much of it as there is room for; returns how many bytes were sent. on_room tells of more room. */
+size_t call_push(struct call *c, const void *bytes, size_t len);
 /* G_CLOSE. */
 void call_close(struct call *c);
 /* The receiver consumed so many payload bytes of counted frames. */
 void call_credit(struct call *c, size_t len);
-/* No longer interested: G_END is sent, no callback comes any more, c is gone. */
+/* No longer interested: G_END is sent, no callback but on_free comes any more, c is gone. NULL: nothing. */
 void call_drop(struct call *c);

@@ -249,7 +249,10 @@ bool manager_nest_suits(struct manager *m, const struct caller *who,
 /* An error that means: not warm, nothing has run, try another way. */
 bool warm_is_refusal(const struct err *e);
 
-/* ---- files: raw guest calls, by wire/guest.h; the sandbox was woken before. NULL: it is not running ---- */
+/*
+ * ---- raw guest calls, by wire/guest.h, for calls/; the sandbox was woken before. Never NULL: a
+ * sandbox that is not running is an error in the callback ----
+ */
 struct call *sandbox_call(struct sandbox *s, uint8_t type, const void *payload, size_t len,
 			  const struct call_ops *ops, void *arg);
 /* Keeps the memory of a sandbox that was found beyond its end; each hold wants one release. */

@@ -67,7 +67,7 @@ static void on_room(void *arg)
 	s->rooms++;
 }
 
-static const struct call_ops ops = {on_frame, on_end, on_room};
+static const struct call_ops ops = {.on_frame = on_frame, .on_end = on_end, .on_room = on_room};
 
 static void on_lost(void *arg, const struct err *e)
 {
