@@ -6,7 +6,7 @@
 #   CC=clang   another compiler (objects are rebuilt when the compiler or its flags change)
 #   V=1        show the commands
 
-VERSION := 0.1.0
+VERSION := 0.2.0
 SONAME  := 0
 
 CC       ?= cc

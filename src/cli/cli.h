@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-#define CLOCHE_VERSION "0.1.0"
+#define CLOCHE_VERSION "0.2.0"
 
 /* Exit status when cloche itself could not do its work. */
 #define EXIT_CLOCHE 125
