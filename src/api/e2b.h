@@ -35,7 +35,7 @@ extern const size_t e2b_control_route_count, e2b_envd_route_count, e2b_interpret
 struct e2b_state {
 	struct watcher *watchers;
 	size_t watcher_count;
-	struct box *boxes;
+	struct kernel_set *kernel_sets;
 };
 struct e2b_state *e2b_state_of(struct api *api);
 
@@ -44,6 +44,8 @@ struct e2b_state *e2b_state_of(struct api *api);
 const json_t *e2b_data(struct sandbox *s);
 /* "" if it has none. */
 const char *e2b_data_text(const struct sandbox *s, const char *key);
+/* What every command finds in its environment. */
+void e2b_env(const struct sandbox *s, struct list *ret);
 json_t *e2b_data_new(const char *template, bool public_traffic);
 /* Has it tokens of this door? What another door noted is none. */
 bool e2b_is_open(const struct sandbox *s);
@@ -59,8 +61,6 @@ bool e2b_same_secret(const char *a, const char *b);
 void e2b_error(struct exchange *x, int status, const struct err *e);
 void e2b_fail(struct exchange *x, int status, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* The caller's sandbox, or NULL after a 404. */
-struct sandbox *e2b_find(struct exchange *x);
 /* The Sandbox object of create, connect, resume and fork. */
 json_t *e2b_sandbox_json(struct exchange *x, struct sandbox *s);
 /* SandboxDetail; without x ListedSandbox. */
@@ -73,16 +73,25 @@ json_t *e2b_time(uint64_t unix_ms);
 /* Percent-decoding in place. */
 void e2b_unescape(char *s);
 
+/* Milliseconds since 1970. */
+uint64_t e2b_now_ms(void);
+
+/* The handler of routes that name a sandbox: finds it, then calls what the route describes. */
+struct e2b_control {
+	void (*call)(struct exchange *x, struct sandbox *s);
+};
+void e2b_control(struct exchange *x);
+
 /* Handlers that other files hold. */
 void e2b_create(struct exchange *x);
 void e2b_list(struct exchange *x);
-void e2b_metrics(struct exchange *x);
+void e2b_metrics(struct exchange *x, struct sandbox *s);
 void e2b_metrics_many(struct exchange *x);
-void e2b_network(struct exchange *x);
-void e2b_snapshot(struct exchange *x);
+void e2b_network(struct exchange *x, struct sandbox *s);
+void e2b_snapshot(struct exchange *x, struct sandbox *s);
 void e2b_snapshots(struct exchange *x);
 void e2b_snapshot_delete(struct exchange *x);
-void e2b_fork(struct exchange *x);
+void e2b_fork(struct exchange *x, struct sandbox *s);
 void e2b_alias(struct exchange *x);
 void e2b_unbuilt(struct exchange *x);
 /* Finds the snapshot that a template name stands for; id "" if there is none. */
@@ -95,33 +104,50 @@ int e2b_network_check(const json_t *network, const json_t *internet, struct err 
 /* Which sandbox and port a request names; false: none. */
 bool e2b_target(const struct exchange *x, char id[IPC_ID], unsigned *ret_port);
 
-enum e2b_need { E2B_OPEN, E2B_ACCESS_TOKEN, E2B_TRAFFIC_TOKEN };
+struct e2b_request;
+typedef void (*e2b_handler)(struct e2b_request *q, struct sandbox *s);
+
+enum e2b_need { E2B_OPEN, E2B_ACCESS_TOKEN, E2B_TRAFFIC_TOKEN, E2B_SIGNATURE };
+
+/* How a request is read before its handler is called. */
+enum e2b_shape {
+	E2B_PLAIN,  /* not at all */
+	E2B_UNARY,  /* one JSON message each way */
+	E2B_STREAM, /* one message in, envelopes out */
+	E2B_ROWS,   /* envelopes in, which the handler reads itself */
+	E2B_KERNEL, /* plain, once the kernels of the sandbox are known */
+	E2B_SHAPE_COUNT,
+};
+
+/* What a route of the data plane describes; its handler is e2b_enter. */
+struct e2b_method {
+	enum e2b_need need;
+	enum e2b_shape shape;
+	e2b_handler call;
+	bool is_audited; /* by the manager, as soon as it does what is asked */
+};
 
 /* One request to a sandbox; in x->data. */
 struct e2b_request {
 	struct exchange *x;
+	const struct e2b_method *method;
 	char id[IPC_ID];
 	unsigned port;
-	void (*next)(struct e2b_request *q, struct sandbox *s); /* once it runs */
-	void (*then)(struct e2b_request *q, struct sandbox *s); /* once the message is read */
-	json_t *in;						/* message of an RPC, or NULL */
-	bool stream;	  /* an RPC that answers in envelopes */
+	json_t *in;	  /* message of an RPC, or NULL */
 	const char *user; /* "user" or "root" */
 	void *more;	  /* the handler's own, freed by free_more */
 	void (*free_more)(void *more);
+	/* Of e2b_process_find. */
+	void (*found)(struct e2b_request *q, struct sandbox *s, const json_t *exec);
 };
 
 /*
- * Finds the sandbox, checks the token, wakes it, calls next. Whatever is in the way is answered:
- * 401 without a token, whatever is named; 502 without a running sandbox, and without the right token;
- * 403 to who holds its access token but not the one for its ports.
+ * Finds the sandbox, checks the token, wakes the sandbox, reads the message, calls the method.
+ * Whatever is in the way is answered: 401 without a token, whatever is named; 502 without a running
+ * sandbox, and without the right token; 403 to a client that holds the access token of the sandbox but
+ * not the one for its ports. Errors of an RPC have the shape of the RPC.
  */
-void e2b_enter(struct exchange *x, enum e2b_need need,
-	       void (*next)(struct e2b_request *q, struct sandbox *s));
-/* The same for RPCs: content type, envelope, message, user; errors in the shape of the RPC. */
-void e2b_enter_unary(struct exchange *x, void (*next)(struct e2b_request *q, struct sandbox *s));
-void e2b_enter_stream(struct exchange *x, void (*next)(struct e2b_request *q, struct sandbox *s));
-void e2b_enter_rows(struct exchange *x, void (*next)(struct e2b_request *q, struct sandbox *s));
+void e2b_enter(struct exchange *x);
 struct e2b_request *e2b_request_of(struct exchange *x);
 /* The user that Basic authorisation names: -1 with e for unknown ones. */
 int e2b_user(const struct exchange *x, const char *name, const char **ret_user, struct err *e);
@@ -175,28 +201,36 @@ void e2b_entry_complete(struct e2b_request *q, struct e2b_entry *entry,
 /* Stats a path without following, completes it, answers with {"entry":...}. */
 void e2b_entry_reply(struct e2b_request *q, struct sandbox *s, const char *path);
 
-/* ---- commands (e2b_process.c) ---- */
-/* Looks up what "process" selects; an unknown one is answered. exec: as of sandbox_execs. */
-void e2b_process_find(struct e2b_request *q, struct sandbox *s, bool ended_too,
-		      void (*found)(struct e2b_request *q, struct sandbox *s, const json_t *exec));
+/* ---- handlers of the data plane ---- */
+void e2b_process_start(struct e2b_request *q, struct sandbox *s);
+void e2b_process_connect(struct e2b_request *q, struct sandbox *s);
+void e2b_process_list(struct e2b_request *q, struct sandbox *s);
+void e2b_process_input(struct e2b_request *q, struct sandbox *s);
+void e2b_process_stream_input(struct e2b_request *q, struct sandbox *s);
+void e2b_process_close_stdin(struct e2b_request *q, struct sandbox *s);
+void e2b_process_signal(struct e2b_request *q, struct sandbox *s);
+void e2b_process_update(struct e2b_request *q, struct sandbox *s);
+void e2b_fs_stat(struct e2b_request *q, struct sandbox *s);
+void e2b_fs_make_dir(struct e2b_request *q, struct sandbox *s);
+void e2b_fs_move(struct e2b_request *q, struct sandbox *s);
+void e2b_fs_list(struct e2b_request *q, struct sandbox *s);
+void e2b_fs_remove(struct e2b_request *q, struct sandbox *s);
+void e2b_fs_watch(struct e2b_request *q, struct sandbox *s);
+void e2b_fs_watcher_create(struct e2b_request *q, struct sandbox *s);
+void e2b_fs_watcher_events(struct e2b_request *q, struct sandbox *s);
+void e2b_fs_watcher_remove(struct e2b_request *q, struct sandbox *s);
+void e2b_files_get(struct e2b_request *q, struct sandbox *s);
+void e2b_files_post(struct e2b_request *q, struct sandbox *s);
 
-/* ---- RPC handlers ---- */
-void e2b_process_start(struct exchange *x);
-void e2b_process_connect(struct exchange *x);
-void e2b_process_list(struct exchange *x);
-void e2b_process_input(struct exchange *x);
-void e2b_process_stream_input(struct exchange *x);
-void e2b_process_close_stdin(struct exchange *x);
-void e2b_process_signal(struct exchange *x);
-void e2b_process_update(struct exchange *x);
-void e2b_fs_stat(struct exchange *x);
-void e2b_fs_make_dir(struct exchange *x);
-void e2b_fs_move(struct exchange *x);
-void e2b_fs_list(struct exchange *x);
-void e2b_fs_remove(struct exchange *x);
-void e2b_fs_watch(struct exchange *x);
-void e2b_fs_watcher_create(struct exchange *x);
-void e2b_fs_watcher_events(struct exchange *x);
-void e2b_fs_watcher_remove(struct exchange *x);
-void e2b_files_get(struct exchange *x);
-void e2b_files_post(struct exchange *x);
+/*
+ * Calls found with the command that "process" of the message selects, by pid or by tag; answers if there
+ * is none. exec is one of sandbox_execs.
+ */
+void e2b_process_find(struct e2b_request *q, struct sandbox *s,
+		      void (*found)(struct e2b_request *q, struct sandbox *s, const json_t *exec));
+/* Is it one of our own, which no client is shown? */
+bool e2b_is_hidden(const json_t *exec);
+/* "pty" of the message: the size of a terminal. -1 with e. */
+int e2b_pty_size(const json_t *in, uint32_t *ret_rows, uint32_t *ret_cols, struct err *e);
+/* Checks the signature of a request for /files, which may also tell the sandbox; false: answered. */
+bool e2b_files_signed(struct e2b_request *q);

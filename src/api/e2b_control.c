@@ -25,15 +25,21 @@ void e2b_empty(struct exchange *x)
 	exchange_reply(x, 204, NULL, "", 0);
 }
 
+uint64_t e2b_now_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
 void e2b_unescape(char *s)
 {
 	char *to = s;
 
 	for (; *s; s++) {
-		char hex[3] = {s[0], s[0] == '%' ? s[1] : '\0', '\0'};
+		char hex[3] = {s[1], s[1] ? s[2] : '\0', '\0'};
 
-		if (s[0] == '%' && s[1])
-			hex[0] = s[1], hex[1] = s[2];
 		if (s[0] == '%' && strspn(hex, "0123456789abcdefABCDEF") == 2) {
 			*to++ = (char)strtol(hex, NULL, 16);
 			s += 2;
@@ -56,15 +62,16 @@ const char *e2b_state(const struct sandbox *s)
 	return names[sandbox_state(s)];
 }
 
-struct sandbox *e2b_find(struct exchange *x)
+void e2b_control(struct exchange *x)
 {
+	const struct e2b_control *c = x->route->describe;
 	struct err e = {0};
 	struct sandbox *s = manager_find(x->api->manager, &x->caller, x->params[0], &e);
 
 	if (s && e2b_state(s))
-		return s;
-	e2b_fail(x, 404, "sandbox \"%.40s\" not found", x->params[0]);
-	return NULL;
+		c->call(x, s);
+	else
+		e2b_fail(x, 404, "sandbox \"%.40s\" not found", x->params[0]);
 }
 
 /*
@@ -147,12 +154,9 @@ json_t *e2b_listed_json(const struct exchange *x, struct sandbox *s)
 	return o;
 }
 
-static void info(struct exchange *x)
+static void info(struct exchange *x, struct sandbox *s)
 {
-	struct sandbox *s = e2b_find(x);
-
-	if (s)
-		exchange_json(x, 200, e2b_listed_json(x, s));
+	exchange_json(x, 200, e2b_listed_json(x, s));
 }
 
 static void on_emptied(void *arg, struct sandbox *s, const struct err *e)
@@ -160,17 +164,14 @@ static void on_emptied(void *arg, struct sandbox *s, const struct err *e)
 	struct exchange *x = arg;
 
 	if (!s && e && e->kind != ERR_NONE)
-		exchange_error_as(x, exchange_status_of(e), e);
+		exchange_error(x, e);
 	else
 		e2b_empty(x);
 }
 
-static void kill_sandbox(struct exchange *x)
+static void kill_sandbox(struct exchange *x, struct sandbox *s)
 {
-	struct sandbox *s = e2b_find(x);
-
-	if (s)
-		sandbox_destroy(s, on_emptied, x);
+	sandbox_destroy(s, on_emptied, x);
 }
 
 /* A number of seconds in the body; false after a 400. */
@@ -203,20 +204,11 @@ static void change_ttl(struct sandbox *s, uint64_t ttl_ms, sandbox_done done, vo
 	sandbox_change(s, &c, done, arg);
 }
 
-static uint64_t unix_ms(void)
+static void set_timeout(struct exchange *x, struct sandbox *s)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
-static void set_timeout(struct exchange *x)
-{
-	struct sandbox *s = e2b_find(x);
 	uint64_t ms;
 
-	if (!s || !seconds_of(x, "timeout", 0, &ms))
+	if (!seconds_of(x, "timeout", 0, &ms))
 		return;
 	if (!json_object_get(x->json, "timeout"))
 		e2b_fail(x, 400, "timeout: is missing");
@@ -224,49 +216,40 @@ static void set_timeout(struct exchange *x)
 		change_ttl(s, ms, on_emptied, x);
 }
 
-/* Only ever lengthens. */
-static void refresh(struct exchange *x)
+/* Would so much time from now on be more than is left? */
+static bool is_longer(const struct sandbox *s, uint64_t ttl_ms)
 {
-	struct sandbox *s = e2b_find(x);
-	uint64_t ms, ends;
+	uint64_t ends = sandbox_expires_ms(s);
 
-	if (!s || !seconds_of(x, "duration", 60, &ms))
+	return ends && e2b_now_ms() + ttl_ms > ends;
+}
+
+/* Only ever lengthens. */
+static void refresh(struct exchange *x, struct sandbox *s)
+{
+	uint64_t ms;
+
+	if (!seconds_of(x, "duration", 60, &ms))
 		return;
-	ends = sandbox_expires_ms(s);
-	if (ends && unix_ms() + ms > ends)
+	if (is_longer(s, ms))
 		change_ttl(s, ms, on_emptied, x);
 	else
 		e2b_empty(x);
 }
 
-static void on_paused(void *arg, struct sandbox *s, const struct err *e)
+static void pause_sandbox(struct exchange *x, struct sandbox *s)
 {
-	struct exchange *x = arg;
-
-	if (s)
-		e2b_empty(x);
-	else
-		exchange_error_as(x, exchange_status_of(e), e);
-}
-
-static void pause_sandbox(struct exchange *x)
-{
-	struct sandbox *s = e2b_find(x);
-
-	if (!s)
-		return;
 	if (str_equal(e2b_state(s), "paused"))
 		e2b_fail(x, 409, "sandbox \"%s\" is already paused", sandbox_id(s));
 	else if (json_is_false(json_object_get(x->json, "memory")))
-		sandbox_stop(s, on_paused, x);
+		sandbox_stop(s, on_emptied, x);
 	else
-		sandbox_pause(s, on_paused, x);
+		sandbox_pause(s, on_emptied, x);
 }
 
 /* ---- connect and resume: running again, and for so long ---- */
 
 struct revival {
-	struct exchange *x;
 	uint64_t ttl_ms;
 	int status;
 	bool reboot;
@@ -274,15 +257,13 @@ struct revival {
 
 static void on_ready(void *arg, struct sandbox *s, const struct err *e)
 {
-	struct revival *r = arg;
-	struct exchange *x = r->x;
-	int status = r->status;
+	struct exchange *x = arg;
+	struct revival *r = x->data;
 
-	free(r);
 	if (s)
-		exchange_json(x, status, e2b_sandbox_json(x, s));
+		exchange_json(x, r->status, e2b_sandbox_json(x, s));
 	else
-		exchange_error_as(x, exchange_status_of(e), e);
+		exchange_error(x, e);
 }
 
 static void on_running(void *arg, struct sandbox *s, const struct err *e);
@@ -297,13 +278,13 @@ static void on_stopped(void *arg, struct sandbox *s, const struct err *e)
 
 static void on_running(void *arg, struct sandbox *s, const struct err *e)
 {
-	struct revival *r = arg;
+	struct revival *r = ((struct exchange *)arg)->data;
 
 	if (s && r->reboot) {
 		r->reboot = false;
-		sandbox_stop(s, on_stopped, r);
+		sandbox_stop(s, on_stopped, arg);
 	} else if (s) {
-		change_ttl(s, r->ttl_ms, on_ready, r);
+		change_ttl(s, r->ttl_ms, on_ready, arg);
 	} else {
 		on_ready(arg, s, e);
 	}
@@ -311,55 +292,51 @@ static void on_running(void *arg, struct sandbox *s, const struct err *e)
 
 static void revive(struct exchange *x, struct sandbox *s, uint64_t ttl_ms)
 {
-	struct revival *r = must_alloc(calloc(1, sizeof(*r)));
+	struct revival *r = exchange_attach(x, sizeof(*r), NULL);
 
-	*r = (struct revival){.x = x, .ttl_ms = ttl_ms, .status = 201};
+	*r = (struct revival){.ttl_ms = ttl_ms, .status = 201};
 	if (sandbox_state(s) == STATE_STOPPED) {
-		sandbox_start(s, on_running, r);
+		sandbox_start(s, on_running, x);
 		return;
 	}
 	r->reboot = json_is_false(json_object_get(x->json, "memory"));
-	sandbox_resume(s, on_running, r);
+	sandbox_resume(s, on_running, x);
 }
 
-static void connect_for(struct exchange *x, uint64_t dflt)
+static void connect_for(struct exchange *x, struct sandbox *s, uint64_t dflt)
 {
-	struct sandbox *s = e2b_find(x);
 	struct revival *r;
-	uint64_t ms, ends;
+	uint64_t ms;
 
-	if (!s || !seconds_of(x, "timeout", dflt, &ms))
+	if (!seconds_of(x, "timeout", dflt, &ms))
 		return;
 	if (str_equal(e2b_state(s), "paused")) {
 		revive(x, s, ms);
 		return;
 	}
-	ends = sandbox_expires_ms(s);
-	if (!ends || unix_ms() + ms <= ends) {
-		exchange_json(x, 200, e2b_sandbox_json(x, s));
-		return;
-	}
-	r = must_alloc(calloc(1, sizeof(*r)));
-	*r = (struct revival){.x = x, .status = 200};
-	change_ttl(s, ms, on_ready, r);
+	r = exchange_attach(x, sizeof(*r), NULL);
+	r->status = 200;
+	if (is_longer(s, ms))
+		change_ttl(s, ms, on_ready, x);
+	else
+		on_ready(x, s, NULL);
 }
 
-static void connect_v2(struct exchange *x)
+static void connect_v2(struct exchange *x, struct sandbox *s)
 {
-	connect_for(x, 300);
+	connect_for(x, s, 300);
 }
 
-static void connect_v1(struct exchange *x)
+static void connect_v1(struct exchange *x, struct sandbox *s)
 {
-	connect_for(x, 15);
+	connect_for(x, s, 15);
 }
 
-static void resume(struct exchange *x)
+static void resume(struct exchange *x, struct sandbox *s)
 {
-	struct sandbox *s = e2b_find(x);
 	uint64_t ms;
 
-	if (!s || !seconds_of(x, "timeout", 15, &ms))
+	if (!seconds_of(x, "timeout", 15, &ms))
 		return;
 	if (str_equal(e2b_state(s), "paused"))
 		revive(x, s, ms);
@@ -369,6 +346,14 @@ static void resume(struct exchange *x)
 
 /* ---- the table ---- */
 
+#define ON_SANDBOX(verb, path, call, scope, body, summary)                                         \
+	{                                                                                          \
+		verb, path, e2b_control, scope, body, 0, summary, &(const struct e2b_control)      \
+		{                                                                                  \
+			call                                                                       \
+		}                                                                                  \
+	}
+
 const struct route e2b_control_routes[] = {
 	{"POST", "/v2/sandboxes", e2b_create, SCOPE_RUN, BODY_JSON, 0, "Creates (E2B)", NULL},
 	{"POST", "/sandboxes", e2b_create, SCOPE_RUN, BODY_JSON, 0, "Creates (E2B, older)", NULL},
@@ -376,27 +361,27 @@ const struct route e2b_control_routes[] = {
 	{"GET", "/sandboxes", e2b_list, SCOPE_READ, BODY_NONE, 0, "Lists running ones (E2B)", NULL},
 	{"GET", "/sandboxes/metrics", e2b_metrics_many, SCOPE_READ, BODY_NONE, 0,
 	 "Latest metrics of several (E2B)", NULL},
-	{"POST", "/v2/sandboxes/{id}/connect", connect_v2, SCOPE_RUN, BODY_JSON, 0,
-	 "Resumes and extends (E2B)", NULL},
-	{"POST", "/sandboxes/{id}/connect", connect_v1, SCOPE_RUN, BODY_JSON, 0,
-	 "Resumes and extends (E2B, older)", NULL},
-	{"GET", "/sandboxes/{id}", info, SCOPE_READ, BODY_NONE, 0, "Describes one (E2B)", NULL},
-	{"DELETE", "/sandboxes/{id}", kill_sandbox, SCOPE_RUN, BODY_JSON, 0, "Kills one (E2B)",
-	 NULL},
-	{"POST", "/sandboxes/{id}/timeout", set_timeout, SCOPE_RUN, BODY_JSON, 0,
-	 "Sets the time left (E2B)", NULL},
-	{"POST", "/sandboxes/{id}/refreshes", refresh, SCOPE_RUN, BODY_JSON, 0,
-	 "Lengthens the time left (E2B)", NULL},
-	{"POST", "/sandboxes/{id}/pause", pause_sandbox, SCOPE_RUN, BODY_JSON, 0, "Pauses (E2B)",
-	 NULL},
-	{"POST", "/sandboxes/{id}/resume", resume, SCOPE_RUN, BODY_JSON, 0, "Resumes (E2B)", NULL},
-	{"GET", "/sandboxes/{id}/metrics", e2b_metrics, SCOPE_READ, BODY_NONE, 0,
-	 "Metrics with their history (E2B)", NULL},
-	{"PUT", "/sandboxes/{id}/network", e2b_network, SCOPE_RUN, BODY_JSON, 0,
-	 "Replaces the network rules (E2B)", NULL},
-	{"POST", "/sandboxes/{id}/snapshots", e2b_snapshot, SCOPE_RUN, BODY_JSON, 0,
-	 "Takes a snapshot (E2B)", NULL},
-	{"POST", "/sandboxes/{id}/fork", e2b_fork, SCOPE_RUN, BODY_JSON, 0, "Forks (E2B)", NULL},
+	ON_SANDBOX("POST", "/v2/sandboxes/{id}/connect", connect_v2, SCOPE_RUN, BODY_JSON,
+		   "Resumes and extends (E2B)"),
+	ON_SANDBOX("POST", "/sandboxes/{id}/connect", connect_v1, SCOPE_RUN, BODY_JSON,
+		   "Resumes and extends (E2B, older)"),
+	ON_SANDBOX("GET", "/sandboxes/{id}", info, SCOPE_READ, BODY_NONE, "Describes one (E2B)"),
+	ON_SANDBOX("DELETE", "/sandboxes/{id}", kill_sandbox, SCOPE_RUN, BODY_JSON,
+		   "Kills one (E2B)"),
+	ON_SANDBOX("POST", "/sandboxes/{id}/timeout", set_timeout, SCOPE_RUN, BODY_JSON,
+		   "Sets the time left (E2B)"),
+	ON_SANDBOX("POST", "/sandboxes/{id}/refreshes", refresh, SCOPE_RUN, BODY_JSON,
+		   "Lengthens the time left (E2B)"),
+	ON_SANDBOX("POST", "/sandboxes/{id}/pause", pause_sandbox, SCOPE_RUN, BODY_JSON,
+		   "Pauses (E2B)"),
+	ON_SANDBOX("POST", "/sandboxes/{id}/resume", resume, SCOPE_RUN, BODY_JSON, "Resumes (E2B)"),
+	ON_SANDBOX("GET", "/sandboxes/{id}/metrics", e2b_metrics, SCOPE_READ, BODY_NONE,
+		   "Metrics with their history (E2B)"),
+	ON_SANDBOX("PUT", "/sandboxes/{id}/network", e2b_network, SCOPE_RUN, BODY_JSON,
+		   "Replaces the network rules (E2B)"),
+	ON_SANDBOX("POST", "/sandboxes/{id}/snapshots", e2b_snapshot, SCOPE_RUN, BODY_JSON,
+		   "Takes a snapshot (E2B)"),
+	ON_SANDBOX("POST", "/sandboxes/{id}/fork", e2b_fork, SCOPE_RUN, BODY_JSON, "Forks (E2B)"),
 	{"GET", "/snapshots", e2b_snapshots, SCOPE_READ, BODY_NONE, 0, "Lists snapshots (E2B)",
 	 NULL},
 	{"DELETE", "/templates/{id}", e2b_snapshot_delete, SCOPE_RUN, BODY_JSON, 0,

@@ -76,20 +76,17 @@ int e2b_network_check(const json_t *network, const json_t *internet, struct err 
 	return 0;
 }
 
-void e2b_network(struct exchange *x)
+void e2b_network(struct exchange *x, struct sandbox *s)
 {
-	struct sandbox *s = e2b_find(x);
 	struct err e = {0};
 	json_t *data;
 
-	if (!s)
-		return;
 	if (!json_is_object(x->json)) {
 		e2b_fail(x, 400, "the body is not a JSON object");
 		return;
 	}
 	if (e2b_network_check(x->json, json_object_get(x->json, "allow_internet_access"), &e) < 0) {
-		exchange_error_as(x, exchange_status_of(&e), &e);
+		exchange_error(x, &e);
 		return;
 	}
 	data = must_alloc(json_deep_copy(e2b_data(s)));
@@ -222,7 +219,7 @@ static void on_made(void *arg, struct sandbox *s, const struct err *e)
 	if (s)
 		exchange_json(x, 201, e2b_sandbox_json(x, s));
 	else
-		exchange_error_as(x, exchange_status_of(e), e);
+		exchange_error(x, e);
 }
 
 static void make(struct exchange *x)
@@ -259,7 +256,7 @@ void e2b_create(struct exchange *x)
 	c->x = x;
 	create_options_for(&c->o, x->api->manager, &x->caller);
 	if (read_request(c, template, &e) < 0)
-		exchange_error_as(x, exchange_status_of(&e), &e);
+		exchange_error(x, &e);
 	else if (is_builtin(template) || is_image(x->api->config, template))
 		make(x);
 	else

@@ -56,6 +56,13 @@ const char *e2b_data_text(const struct sandbox *s, const char *key)
 	return text ? text : "";
 }
 
+void e2b_env(const struct sandbox *s, struct list *ret)
+{
+	list_add(ret, "E2B_SANDBOX=true");
+	list_take(ret, str_format("E2B_SANDBOX_ID=%s", sandbox_id(s)));
+	list_take(ret, str_format("E2B_TEMPLATE_ID=%s", e2b_data_text(s, "template")));
+}
+
 const char *e2b_access_token(const struct sandbox *s)
 {
 	/* As long as a real one, so that what is done with it takes as long. */

@@ -2,7 +2,7 @@
  * envd: the way into a sandbox. Every request is led the same way: which sandbox, with its token, is
  * it running (or may traffic wake it), and then its own handler.
  */
-#include "api/e2b.h"
+#include "api/e2b_kernel.h"
 
 #include "audit/audit.h"
 #include "auth/tokens.h"
@@ -17,11 +17,17 @@
 #include <strings.h>
 #include <time.h>
 
+/* The shape of an error that E2B's own proxy gives. */
+static void proxy_error(struct exchange *x, const char *id, int status, const char *message)
+{
+	exchange_json(x, status,
+		      must_alloc(json_pack("{s:s,s:s,s:i}", "sandboxId", id, "message", message,
+					   "code", status)));
+}
+
 void e2b_not_running(struct exchange *x, const char *id)
 {
-	exchange_json(x, 502,
-		      must_alloc(json_pack("{s:s,s:s,s:i}", "sandboxId", id, "message",
-					   "The sandbox was not found", "code", 502)));
+	proxy_error(x, id, 502, "The sandbox was not found");
 }
 
 static void request_done(void *data)
@@ -40,6 +46,7 @@ struct e2b_request *e2b_request_of(struct exchange *x)
 	if (!q) {
 		q = exchange_attach(x, sizeof(*q), request_done);
 		q->x = x;
+		q->method = x->route->describe;
 		q->user = "user";
 	}
 	return q;
@@ -61,28 +68,28 @@ struct sandbox *e2b_still(struct e2b_request *q)
 	return s;
 }
 
+static void read_message(struct e2b_request *q, struct sandbox *s);
+
 static void on_awake(void *arg, struct sandbox *s, const struct err *e)
 {
 	struct e2b_request *q = arg;
 
 	(void)e;
-	if (s)
-		q->next(q, s);
-	else
+	if (!s)
 		e2b_not_running(q->x, q->id);
+	else if (q->method->shape == E2B_PLAIN)
+		q->method->call(q, s);
+	else if (q->method->shape == E2B_KERNEL)
+		kernel_open(q, s);
+	else
+		read_message(q, s);
 }
 
-/* 401, in the shape that fits; a stream's client reads the status of an answer that is no stream. */
-static void refuse(struct e2b_request *q, int status, const char *message)
+/* In the shape of the control plane; a stream's client reads the status of an answer that is no stream. */
+static void refuse(struct e2b_request *q, const char *message)
 {
-	if (status == 403)
-		exchange_json(q->x, 403,
-			      must_alloc(json_pack("{s:s,s:s,s:i}", "sandboxId", q->id, "message",
-						   message, "code", 403)));
-	else
-		exchange_json(
-			q->x, status,
-			must_alloc(json_pack("{s:i,s:s}", "code", status, "message", message)));
+	exchange_json(q->x, 401,
+		      must_alloc(json_pack("{s:i,s:s}", "code", 401, "message", message)));
 }
 
 /* A sandbox's own keys are worth no more than the token that it was made with. */
@@ -106,23 +113,22 @@ static bool may_enter(struct e2b_request *q, const struct sandbox *s, enum e2b_n
 	bool holds = e2b_holds_access(q->x, s);
 
 	if (need == E2B_ACCESS_TOKEN && !(access && *access))
-		refuse(q, 401,
-		       "unauthorized access, please provide a valid access token or method signing "
-		       "if supported");
+		refuse(q, "unauthorized access, please provide a valid access token or method "
+			  "signing if supported");
 	else if (!s || (need == E2B_ACCESS_TOKEN && !holds))
 		e2b_not_running(q->x, q->id);
 	else if (!owner_is_known(q, s) && holds)
-		refuse(q, 401, "the API key of this sandbox was revoked or has expired");
+		refuse(q, "the API key of this sandbox was revoked or has expired");
 	else if (!owner_is_known(q, s))
 		e2b_not_running(q->x, q->id);
 	else if (q->port == E2B_ENVD_PORT || !*wanted ||
 		 e2b_same_secret(traffic ? traffic : "", wanted))
 		return true;
 	else if (holds)
-		refuse(q, 403,
-		       traffic ? "Traffic access token is invalid"
-			       : "Sandbox is secured with traffic access token. Token header "
-				 "'e2b-traffic-access-token' is missing");
+		proxy_error(q->x, q->id, 403,
+			    traffic ? "Traffic access token is invalid"
+				    : "Sandbox is secured with traffic access token. Token header "
+				      "'e2b-traffic-access-token' is missing");
 	else
 		e2b_not_running(q->x, q->id);
 	return false;
@@ -132,10 +138,11 @@ static void wake(struct e2b_request *q)
 {
 	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
 
-	if (s)
-		sandbox_wake(s, on_awake, q);
-	else
+	if (!s) {
 		e2b_not_running(q->x, q->id);
+		return;
+	}
+	sandbox_wake(s, on_awake, q);
 }
 
 static void on_receipt(void *arg, const struct err *e)
@@ -154,7 +161,8 @@ static void decide(struct e2b_request *q)
 	struct exchange *x = q->x;
 	struct audit_entry entry = {.who = "e2b client", .verdict = "allow", .why = "access token"};
 
-	if (!x->api->audit || str_equal(x->method, "GET") || str_equal(x->method, "HEAD")) {
+	if (!x->api->audit || q->method->is_audited || str_equal(x->method, "GET") ||
+	    str_equal(x->method, "HEAD")) {
 		wake(q);
 		return;
 	}
@@ -164,29 +172,25 @@ static void decide(struct e2b_request *q)
 	audit_write(x->api->audit, &entry, on_receipt, q);
 }
 
-/* From here on q->id is known. */
-static void enter_at(struct e2b_request *q, enum e2b_need need)
-{
-	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
+static bool takes_type(const struct e2b_request *q);
 
-	/* Sandboxes of other doors cannot be entered here until their owner connects to them. */
-	if (s && (!e2b_state(s) || !e2b_is_open(s)))
-		s = NULL;
-	if (may_enter(q, s, need))
-		decide(q);
-}
-
-void e2b_enter(struct exchange *x, enum e2b_need need,
-	       void (*next)(struct e2b_request *q, struct sandbox *s))
+void e2b_enter(struct exchange *x)
 {
 	struct e2b_request *q = e2b_request_of(x);
+	struct sandbox *s;
 
-	q->next = next;
+	if (!takes_type(q) || (q->method->need == E2B_SIGNATURE && !e2b_files_signed(q)))
+		return;
 	if (!q->id[0] && !e2b_target(x, q->id, &q->port)) {
 		e2b_fail(x, 400, "the request names no sandbox");
 		return;
 	}
-	enter_at(q, need);
+	s = manager_find_any(x->api->manager, q->id);
+	/* Sandboxes of other doors cannot be entered here until their owner connects to them. */
+	if (s && (!e2b_state(s) || !e2b_is_open(s)))
+		s = NULL;
+	if (may_enter(q, s, q->method->need))
+		decide(q);
 }
 
 /* ---- RPCs ---- */
@@ -221,7 +225,7 @@ static void rpc_answer(struct e2b_request *q, enum connect_code code, const char
 {
 	struct buf out = {0};
 
-	if (!q->stream) {
+	if (q->method->shape == E2B_UNARY) {
 		exchange_json(q->x, connect_code_status(code), connect_error(code, message));
 		return;
 	}
@@ -262,33 +266,22 @@ void e2b_rpc_ok(struct e2b_request *q, json_t *message)
 	exchange_json(q->x, 200, must_alloc(message));
 }
 
-static bool has_type(const struct exchange *x, const char *wanted)
-{
-	const char *type = exchange_header(x, "Content-Type");
-	size_t len = strlen(wanted);
-
-	return type && strncasecmp(type, wanted, len) == 0 &&
-	       (type[len] == '\0' || type[len] == ';' || type[len] == ' ');
-}
-
 /* Connect's own answer to a type that it does not know: 415 without a body. */
-static bool takes_type(struct exchange *x, const char *wanted)
+static bool takes_type(const struct e2b_request *q)
 {
-	if (has_type(x, wanted))
-		return true;
-	exchange_set_header(x, "Accept-Post", wanted);
-	exchange_reply(x, 415, NULL, "", 0);
-	return false;
-}
+	static const char *const types[E2B_SHAPE_COUNT] = {
+		[E2B_UNARY] = "application/json",
+		[E2B_STREAM] = "application/connect+json",
+		[E2B_ROWS] = "application/connect+json",
+	};
+	const char *type = exchange_header(q->x, "Content-Type"), *wanted = types[q->method->shape];
+	size_t len = wanted ? strlen(wanted) : 0;
 
-static bool takes_version(struct e2b_request *q)
-{
-	const char *version = exchange_header(q->x, "Connect-Protocol-Version");
-
-	if (!version || str_equal(version, "1"))
+	if (!wanted || (type && strncasecmp(type, wanted, len) == 0 &&
+			(type[len] == '\0' || type[len] == ';' || type[len] == ' ')))
 		return true;
-	e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT,
-		     "connect-protocol-version must be \"1\": got \"%.20s\"", version);
+	exchange_set_header(q->x, "Accept-Post", wanted);
+	exchange_reply(q->x, 415, NULL, "", 0);
 	return false;
 }
 
@@ -314,68 +307,31 @@ int e2b_user(const struct exchange *x, const char *name, const char **ret_user, 
 	return 0;
 }
 
-/* A client's stream: its handler reads the envelopes itself. */
-static void read_rows(struct e2b_request *q, struct sandbox *s)
-{
-	struct err e = {0};
-
-	if (!takes_version(q))
-		return;
-	if (e2b_user(q->x, NULL, &q->user, &e) < 0)
-		rpc_answer(q, CONNECT_UNAUTHENTICATED, e.msg);
-	else
-		q->then(q, s);
-}
-
 /* The message is read once the sandbox is known and the token is right. */
 static void read_message(struct e2b_request *q, struct sandbox *s)
 {
+	const char *version = exchange_header(q->x, "Connect-Protocol-Version");
 	struct buf body = {.data = (char *)q->x->body, .len = q->x->body_len};
+	enum e2b_shape shape = q->method->shape;
 	struct err e = {0};
 
-	if (!takes_version(q))
+	if (version && !str_equal(version, "1")) {
+		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT,
+			     "connect-protocol-version must be \"1\": got \"%.20s\"", version);
 		return;
-	q->in = q->stream ? connect_only(&body, E2B_MESSAGE, &e)
-		: q->x->body_len > E2B_MESSAGE
-			? (err_set(&e, ERR_LIMIT, "the message is larger than %u bytes",
-				   E2B_MESSAGE),
-			   NULL)
-			: connect_message(q->x->body ? q->x->body : "", q->x->body_len, &e);
-	if (!q->in)
+	}
+	if (shape == E2B_STREAM)
+		q->in = connect_only(&body, E2B_MESSAGE, &e);
+	else if (shape == E2B_UNARY && body.len > E2B_MESSAGE)
+		err_set(&e, ERR_LIMIT, "the message is larger than %u bytes", E2B_MESSAGE);
+	else if (shape == E2B_UNARY)
+		q->in = connect_message(body.len ? body.data : "", body.len, &e);
+	if (e.kind != ERR_NONE)
 		rpc_answer(q, connect_code_of(&e), e.msg);
 	else if (e2b_user(q->x, NULL, &q->user, &e) < 0)
 		rpc_answer(q, CONNECT_UNAUTHENTICATED, e.msg);
 	else
-		q->then(q, s);
-}
-
-static void enter_rpc(struct exchange *x, bool stream,
-		      void (*read)(struct e2b_request *q, struct sandbox *s),
-		      void (*next)(struct e2b_request *q, struct sandbox *s))
-{
-	struct e2b_request *q;
-
-	if (!takes_type(x, stream ? "application/connect+json" : "application/json"))
-		return;
-	q = e2b_request_of(x);
-	q->stream = stream;
-	q->then = next;
-	e2b_enter(x, E2B_ACCESS_TOKEN, read);
-}
-
-void e2b_enter_unary(struct exchange *x, void (*next)(struct e2b_request *q, struct sandbox *s))
-{
-	enter_rpc(x, false, read_message, next);
-}
-
-void e2b_enter_stream(struct exchange *x, void (*next)(struct e2b_request *q, struct sandbox *s))
-{
-	enter_rpc(x, true, read_message, next);
-}
-
-void e2b_enter_rows(struct exchange *x, void (*next)(struct e2b_request *q, struct sandbox *s))
-{
-	enter_rpc(x, true, read_rows, next);
+		q->method->call(q, s);
 }
 
 const char *e2b_text(const json_t *in, const char *key, bool *bad)

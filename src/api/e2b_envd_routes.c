@@ -68,11 +68,6 @@ static void metrics(struct e2b_request *q, struct sandbox *s)
 	sandbox_stats(s, on_stats, q);
 }
 
-static void handle_metrics(struct exchange *x)
-{
-	e2b_enter(x, E2B_ACCESS_TOKEN, metrics);
-}
-
 /* ---- /envs: what every command gets ---- */
 
 static void envs(struct e2b_request *q, struct sandbox *s)
@@ -86,11 +81,6 @@ static void envs(struct e2b_request *q, struct sandbox *s)
 	exchange_json(q->x, 200, all);
 }
 
-static void handle_envs(struct exchange *x)
-{
-	e2b_enter(x, E2B_ACCESS_TOKEN, envs);
-}
-
 /* ---- /init: an orchestrator's, done at creation here ---- */
 
 static void init(struct e2b_request *q, struct sandbox *s)
@@ -99,47 +89,56 @@ static void init(struct e2b_request *q, struct sandbox *s)
 	e2b_empty(q->x);
 }
 
-static void handle_init(struct exchange *x)
-{
-	e2b_enter(x, E2B_ACCESS_TOKEN, init);
-}
-
-#define PROCESS(name, handler, summary)                                                            \
+/* A row of the table; the message of an RPC comes as bytes. */
+#define METHOD(verb, path, flags, body, summary, ...)                                              \
 	{                                                                                          \
-		"POST", "/process.Process/" name, handler, 0, BODY_BYTES, ROUTE_OPEN, summary,     \
-			NULL                                                                       \
+		verb, path, e2b_enter, 0, body, ROUTE_OPEN | (flags), summary,                     \
+			&(const struct e2b_method)                                                 \
+		{                                                                                  \
+			__VA_ARGS__                                                                \
+		}                                                                                  \
 	}
-#define FILESYSTEM(name, handler, summary)                                                         \
-	{                                                                                          \
-		"POST", "/filesystem.Filesystem/" name, handler, 0, BODY_BYTES, ROUTE_OPEN,        \
-			summary, NULL                                                              \
-	}
+#define RPC(path, shape, call, summary)                                                            \
+	METHOD("POST", path, 0, BODY_BYTES, summary, E2B_ACCESS_TOKEN, shape, call, false)
 
 const struct route e2b_envd_routes[] = {
 	{"GET", "/health", health, 0, BODY_NONE, ROUTE_OPEN, "Is it running? (E2B)", NULL},
-	{"GET", "/metrics", handle_metrics, 0, BODY_NONE, ROUTE_OPEN, "Metrics (E2B)", NULL},
-	{"GET", "/envs", handle_envs, 0, BODY_NONE, ROUTE_OPEN, "Environment (E2B)", NULL},
-	{"POST", "/init", handle_init, 0, BODY_BYTES, ROUTE_OPEN, "Does nothing (E2B)", NULL},
-	{"GET", "/files", e2b_files_get, 0, BODY_NONE, ROUTE_OPEN | ROUTE_NO_ORIGIN_CHECK,
-	 "Downloads a file (E2B)", NULL},
-	{"POST", "/files", e2b_files_post, 0, BODY_STREAM, ROUTE_OPEN | ROUTE_NO_ORIGIN_CHECK,
-	 "Uploads files (E2B)", NULL},
-	PROCESS("Start", e2b_process_start, "Starts a command (E2B)"),
-	PROCESS("Connect", e2b_process_connect, "Attaches to a command (E2B)"),
-	PROCESS("List", e2b_process_list, "Lists commands (E2B)"),
-	PROCESS("SendInput", e2b_process_input, "Feeds a command (E2B)"),
-	PROCESS("StreamInput", e2b_process_stream_input, "Feeds a command (E2B)"),
-	PROCESS("CloseStdin", e2b_process_close_stdin, "Ends a command's input (E2B)"),
-	PROCESS("SendSignal", e2b_process_signal, "Signals a command (E2B)"),
-	PROCESS("Update", e2b_process_update, "Resizes a terminal (E2B)"),
-	FILESYSTEM("Stat", e2b_fs_stat, "Looks at a file (E2B)"),
-	FILESYSTEM("MakeDir", e2b_fs_make_dir, "Makes a directory (E2B)"),
-	FILESYSTEM("Move", e2b_fs_move, "Moves a file (E2B)"),
-	FILESYSTEM("ListDir", e2b_fs_list, "Lists a directory (E2B)"),
-	FILESYSTEM("Remove", e2b_fs_remove, "Removes a file (E2B)"),
-	FILESYSTEM("WatchDir", e2b_fs_watch, "Watches a directory (E2B)"),
-	FILESYSTEM("CreateWatcher", e2b_fs_watcher_create, "Watches a directory (E2B)"),
-	FILESYSTEM("GetWatcherEvents", e2b_fs_watcher_events, "What was seen (E2B)"),
-	FILESYSTEM("RemoveWatcher", e2b_fs_watcher_remove, "Ends a watch (E2B)"),
+	METHOD("GET", "/metrics", 0, BODY_NONE, "Metrics (E2B)", E2B_ACCESS_TOKEN, E2B_PLAIN,
+	       metrics, false),
+	METHOD("GET", "/envs", 0, BODY_NONE, "Environment (E2B)", E2B_ACCESS_TOKEN, E2B_PLAIN, envs,
+	       false),
+	METHOD("POST", "/init", 0, BODY_BYTES, "Does nothing (E2B)", E2B_ACCESS_TOKEN, E2B_PLAIN,
+	       init, false),
+	METHOD("GET", "/files", ROUTE_NO_ORIGIN_CHECK, BODY_NONE, "Downloads a file (E2B)",
+	       E2B_SIGNATURE, E2B_PLAIN, e2b_files_get, false),
+	METHOD("POST", "/files", ROUTE_NO_ORIGIN_CHECK, BODY_STREAM, "Uploads files (E2B)",
+	       E2B_SIGNATURE, E2B_PLAIN, e2b_files_post, false),
+	METHOD("POST", "/process.Process/Start", 0, BODY_BYTES, "Starts a command (E2B)",
+	       E2B_ACCESS_TOKEN, E2B_STREAM, e2b_process_start, false),
+	RPC("/process.Process/Connect", E2B_STREAM, e2b_process_connect,
+	    "Attaches to a command (E2B)"),
+	RPC("/process.Process/List", E2B_UNARY, e2b_process_list, "Lists commands (E2B)"),
+	RPC("/process.Process/SendInput", E2B_UNARY, e2b_process_input, "Feeds a command (E2B)"),
+	RPC("/process.Process/StreamInput", E2B_ROWS, e2b_process_stream_input,
+	    "Feeds a command (E2B)"),
+	RPC("/process.Process/CloseStdin", E2B_UNARY, e2b_process_close_stdin,
+	    "Ends a command's input (E2B)"),
+	RPC("/process.Process/SendSignal", E2B_UNARY, e2b_process_signal,
+	    "Signals a command (E2B)"),
+	RPC("/process.Process/Update", E2B_UNARY, e2b_process_update, "Resizes a terminal (E2B)"),
+	RPC("/filesystem.Filesystem/Stat", E2B_UNARY, e2b_fs_stat, "Looks at a file (E2B)"),
+	RPC("/filesystem.Filesystem/MakeDir", E2B_UNARY, e2b_fs_make_dir,
+	    "Makes a directory (E2B)"),
+	RPC("/filesystem.Filesystem/Move", E2B_UNARY, e2b_fs_move, "Moves a file (E2B)"),
+	RPC("/filesystem.Filesystem/ListDir", E2B_UNARY, e2b_fs_list, "Lists a directory (E2B)"),
+	RPC("/filesystem.Filesystem/Remove", E2B_UNARY, e2b_fs_remove, "Removes a file (E2B)"),
+	RPC("/filesystem.Filesystem/WatchDir", E2B_STREAM, e2b_fs_watch,
+	    "Watches a directory (E2B)"),
+	RPC("/filesystem.Filesystem/CreateWatcher", E2B_UNARY, e2b_fs_watcher_create,
+	    "Watches a directory (E2B)"),
+	RPC("/filesystem.Filesystem/GetWatcherEvents", E2B_UNARY, e2b_fs_watcher_events,
+	    "What was seen (E2B)"),
+	RPC("/filesystem.Filesystem/RemoveWatcher", E2B_UNARY, e2b_fs_watcher_remove,
+	    "Ends a watch (E2B)"),
 };
 const size_t e2b_envd_route_count = ARRAY_LEN(e2b_envd_routes);

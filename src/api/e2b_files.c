@@ -75,10 +75,9 @@ static bool check_signature(struct e2b_request *q, const char *operation)
 	return true;
 }
 
-static void enter(struct exchange *x, const char *operation,
-		  void (*next)(struct e2b_request *q, struct sandbox *s))
+bool e2b_files_signed(struct e2b_request *q)
 {
-	struct e2b_request *q = e2b_request_of(x);
+	struct exchange *x = q->x;
 	const char *token = exchange_header(x, "X-Access-Token");
 	struct sandbox *s;
 
@@ -89,11 +88,11 @@ static void enter(struct exchange *x, const char *operation,
 		s = NULL;
 	/* Without the right token it makes no difference whether what is named is there. */
 	if (e2b_holds_access(x, s))
-		e2b_enter(x, E2B_OPEN, next);
-	else if (q->id[0] && token && *token && !exchange_arg(x, "signature"))
-		e2b_not_running(x, q->id);
-	else if (check_signature(q, operation))
-		e2b_enter(x, E2B_OPEN, next);
+		return true;
+	if (!q->id[0] || !token || !*token || exchange_arg(x, "signature"))
+		return check_signature(q, str_equal(x->method, "POST") ? "write" : "read");
+	e2b_not_running(x, q->id);
+	return false;
 }
 
 void e2b_files_error(struct e2b_request *q, const struct err *e)
@@ -217,7 +216,7 @@ static void on_end(void *arg, const struct err *e)
 		exchange_finish(d->q->x);
 }
 
-static void get(struct e2b_request *q, struct sandbox *s)
+void e2b_files_get(struct e2b_request *q, struct sandbox *s)
 {
 	static const struct call_ops ops = {.on_frame = on_frame, .on_end = on_end};
 	auto_free char *path = e2b_files_path(q, exchange_arg(q->x, "path"));
@@ -239,14 +238,4 @@ static void get(struct e2b_request *q, struct sandbox *s)
 		e2b_not_running(q->x, q->id);
 	else
 		exchange_on_gone(q->x, on_gone, d);
-}
-
-void e2b_files_get(struct exchange *x)
-{
-	enter(x, "read", get);
-}
-
-void e2b_files_post(struct exchange *x)
-{
-	enter(x, "write", e2b_upload);
 }

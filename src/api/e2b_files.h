@@ -7,5 +7,3 @@
 void e2b_files_error(struct e2b_request *q, const struct err *e);
 /* Resolves for the user that the request names; NULL after an answer. */
 char *e2b_files_path(struct e2b_request *q, const char *path);
-/* POST, once the sandbox is awake (e2b_upload.c). */
-void e2b_upload(struct e2b_request *q, struct sandbox *s);

@@ -27,17 +27,12 @@ static char *path_of(struct e2b_request *q, const char *key)
 	return path;
 }
 
-static void stat_(struct e2b_request *q, struct sandbox *s)
+void e2b_fs_stat(struct e2b_request *q, struct sandbox *s)
 {
 	auto_free char *path = path_of(q, "path");
 
 	if (path)
 		e2b_entry_reply(q, s, path);
-}
-
-void e2b_fs_stat(struct exchange *x)
-{
-	e2b_enter_unary(x, stat_);
 }
 
 /* ---- MakeDir ---- */
@@ -60,7 +55,7 @@ static void on_made(void *arg, const void *payload, size_t len, const struct err
 		e2b_entry_reply(q, s, path);
 }
 
-static void make_dir(struct e2b_request *q, struct sandbox *s)
+void e2b_fs_make_dir(struct e2b_request *q, struct sandbox *s)
 {
 	auto_free char *path = path_of(q, "path");
 	struct buf b = {0};
@@ -71,11 +66,6 @@ static void make_dir(struct e2b_request *q, struct sandbox *s)
 	pack_u32(&b, 0755);
 	pack_u8(&b, 1);
 	e2b_ask(q->x, s, G_MKDIR, &b, on_made, q);
-}
-
-void e2b_fs_make_dir(struct exchange *x)
-{
-	e2b_enter_unary(x, make_dir);
 }
 
 /* ---- Move: the destination's parents come first ---- */
@@ -135,7 +125,7 @@ static void on_source(void *arg, const void *payload, size_t len, const struct e
 	e2b_ask(q->x, s, G_MKDIR, &b, on_parents, q);
 }
 
-static void move(struct e2b_request *q, struct sandbox *s)
+void e2b_fs_move(struct e2b_request *q, struct sandbox *s)
 {
 	auto_free char *from = path_of(q, "source");
 	struct buf b = {0};
@@ -145,11 +135,6 @@ static void move(struct e2b_request *q, struct sandbox *s)
 	pack_str(&b, from);
 	pack_u8(&b, 0);
 	e2b_ask(q->x, s, G_STAT, &b, on_source, q);
-}
-
-void e2b_fs_move(struct exchange *x)
-{
-	e2b_enter_unary(x, move);
 }
 
 /* ---- Remove: what is not there is removed ---- */
@@ -165,7 +150,7 @@ static void on_removed(void *arg, const void *payload, size_t len, const struct 
 		e2b_rpc_ok(q, json_object());
 }
 
-static void remove_(struct e2b_request *q, struct sandbox *s)
+void e2b_fs_remove(struct e2b_request *q, struct sandbox *s)
 {
 	auto_free char *path = path_of(q, "path");
 	struct buf b = {0};
@@ -175,11 +160,6 @@ static void remove_(struct e2b_request *q, struct sandbox *s)
 	pack_str(&b, path);
 	pack_u8(&b, 1);
 	e2b_ask(q->x, s, G_REMOVE, &b, on_removed, q);
-}
-
-void e2b_fs_remove(struct exchange *x)
-{
-	e2b_enter_unary(x, remove_);
 }
 
 /* ---- ListDir ---- */
@@ -312,7 +292,7 @@ static void on_listed(void *arg, const struct err *e)
 	}
 }
 
-static void list(struct e2b_request *q, struct sandbox *s)
+void e2b_fs_list(struct e2b_request *q, struct sandbox *s)
 {
 	static const struct call_ops ops = {.on_frame = on_item, .on_end = on_listed};
 	const json_t *depth = json_object_get(q->in, "depth");
@@ -338,9 +318,4 @@ static void list(struct e2b_request *q, struct sandbox *s)
 	buf_done(&b);
 	if (!l->call)
 		e2b_not_running(q->x, q->id);
-}
-
-void e2b_fs_list(struct exchange *x)
-{
-	e2b_enter_unary(x, list);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define KEEPALIVE_MS 5000
+#define NO_KERNEL "This language has no kernel here: try python, javascript or bash"
 #define KEEPALIVE "{\"type\":\"keepalive\"}\n"
 
 /* Its clients show the text of an error as it is. */
@@ -24,32 +25,11 @@ static void say_not_found(struct exchange *x, const char *id)
 	say(x, 404, text);
 }
 
-/* What an earlier daemon left is found before anything is done. */
-static void on_open(void *arg)
-{
-	struct e2b_request *q = arg;
-	struct sandbox *s = e2b_still(q);
-
-	if (s)
-		q->then(q, s);
-}
-
-static void open_kernels(struct e2b_request *q, struct sandbox *s)
-{
-	kernel_open(q->x->api, s, on_open, q);
-}
-
-static void enter(struct exchange *x, enum e2b_need need,
-		  void (*then)(struct e2b_request *q, struct sandbox *s))
-{
-	e2b_request_of(x)->then = then;
-	e2b_enter(x, need, open_kernels);
-}
-
 /* ---- /execute ---- */
 
 struct running {
 	struct e2b_request *q;
+	struct context *context;
 	struct execution *execution;
 	struct loop_timer silence;
 };
@@ -64,6 +44,16 @@ static void running_free(void *more)
 	free(r);
 }
 
+static struct running *running_new(struct e2b_request *q, struct context *c)
+{
+	struct running *r = must_alloc(calloc(1, sizeof(*r)));
+
+	*r = (struct running){.q = q, .context = c};
+	q->more = r;
+	q->free_more = running_free;
+	return r;
+}
+
 static void on_line(void *arg, const char *text, size_t len)
 {
 	struct running *r = arg;
@@ -74,14 +64,15 @@ static void on_line(void *arg, const char *text, size_t len)
 	loop_timer_set(x->api->loop, &r->silence, KEEPALIVE_MS);
 }
 
-static void on_end(void *arg, bool cut)
+static void on_executed(void *arg, enum execution_end how, const char *why)
 {
 	struct running *r = arg;
 	struct exchange *x = r->q->x;
 
+	(void)why;
 	r->execution = NULL;
 	loop_timer_stop(x->api->loop, &r->silence);
-	if (cut)
+	if (how == EXECUTION_CUT)
 		exchange_abort(x);
 	else
 		exchange_finish(x);
@@ -123,13 +114,10 @@ static void on_gone(void *arg)
 static void begin(struct e2b_request *q, struct context *c, const char *code, json_t *env)
 {
 	static const struct execution_ops ops = {
-		.on_line = on_line, .on_end = on_end, .has_room = has_room};
-	struct running *r = must_alloc(calloc(1, sizeof(*r)));
+		.on_line = on_line, .on_end = on_executed, .has_room = has_room};
+	struct running *r = running_new(q, c);
 
-	r->q = q;
 	r->silence = (struct loop_timer){.call = on_silence, .arg = r};
-	q->more = r;
-	q->free_more = running_free;
 	r->execution = kernel_execute(c, code, env, &ops, r);
 	if (!r->execution) {
 		say(q->x, 429, "Too many executions are waiting for this context");
@@ -163,7 +151,7 @@ static void execute(struct e2b_request *q, struct sandbox *s)
 	const char *code = e2b_text(x->json, "code", &bad);
 	const char *id = e2b_text(x->json, "context_id", &bad);
 	const char *name = e2b_text(x->json, "language", &bad);
-	const char *language = kernel_language(name);
+	const struct kernel_language *language = kernel_language(name);
 	struct context *c;
 
 	if (bad || !code || !are_strings(env)) {
@@ -176,7 +164,7 @@ static void execute(struct e2b_request *q, struct sandbox *s)
 		return;
 	}
 	if (!language) {
-		say(x, 400, "This language has no kernel here: try python, javascript or bash");
+		say(x, 400, NO_KERNEL);
 		return;
 	}
 	c = id && *id ? kernel_find(x->api, s, id) : kernel_default(x->api, s, language);
@@ -186,79 +174,45 @@ static void execute(struct e2b_request *q, struct sandbox *s)
 		begin(q, c, code, json_is_object(env) ? env : NULL);
 }
 
-static void handle_execute(struct exchange *x)
-{
-	enter(x, E2B_ACCESS_TOKEN, execute);
-}
-
 /* ---- contexts ---- */
 
-struct making {
-	struct e2b_request *q;
-	char id[40];
-};
-
-static struct context *made_one(struct making *m)
+static void on_made(void *arg, enum execution_end how, const char *why)
 {
-	struct sandbox *s = manager_find_any(m->q->x->api->manager, m->q->id);
+	struct running *r = arg;
 
-	return s ? kernel_find(m->q->x->api, s, m->id) : NULL;
-}
-
-static void on_made(void *arg, const struct err *e)
-{
-	struct making *m = arg;
-	struct context *c = made_one(m);
-	struct exchange *x = m->q->x;
-
-	free(m);
-	if (!e && c) {
-		exchange_json(x, 200, kernel_describe(c));
+	if (how == EXECUTION_DONE) {
+		exchange_json(r->q->x, 200, kernel_describe(r->context));
 		return;
 	}
-	say(x, 500, e ? e->msg : "The context is gone");
-	if (c)
-		kernel_remove(c);
+	kernel_remove(r->context);
+	say(r->q->x, 500, why);
 }
 
 static void create(struct e2b_request *q, struct sandbox *s)
 {
+	static const struct execution_ops ops = {.on_end = on_made};
 	struct exchange *x = q->x;
 	bool bad = false;
-	const char *language = kernel_language(e2b_text(x->json, "language", &bad));
+	const struct kernel_language *language =
+		kernel_language(e2b_text(x->json, "language", &bad));
 	const char *cwd = e2b_text(x->json, "cwd", &bad);
 	struct err e = {0};
 	auto_free char *path = bad ? NULL : e2b_path(cwd, "user", &e);
 	struct context *c;
-	struct making *m;
-	json_t *told;
 
 	if (bad) {
 		say(x, 422, "language and cwd are strings");
 		return;
 	}
 	if (!language || !path) {
-		say(x, 400,
-		    path ? "This language has no kernel here: try python, javascript or bash"
-			 : e.msg);
+		say(x, 400, path ? NO_KERNEL : e.msg);
 		return;
 	}
 	c = kernel_new(x->api, s, language, path, &e);
-	if (!c) {
+	if (c)
+		kernel_start(c, false, &ops, running_new(q, c));
+	else
 		say(x, 429, e.msg);
-		return;
-	}
-	m = must_alloc(calloc(1, sizeof(*m)));
-	m->q = q;
-	told = kernel_describe(c);
-	snprintf(m->id, sizeof(m->id), "%s", json_string_value(json_object_get(told, "id")));
-	json_decref(told);
-	kernel_start(c, false, on_made, m);
-}
-
-static void handle_create(struct exchange *x)
-{
-	enter(x, E2B_TRAFFIC_TOKEN, create);
 }
 
 static void list(struct e2b_request *q, struct sandbox *s)
@@ -266,34 +220,25 @@ static void list(struct e2b_request *q, struct sandbox *s)
 	exchange_json(q->x, 200, kernel_list(q->x->api, s));
 }
 
-static void handle_list(struct exchange *x)
+static void on_restarted(void *arg, enum execution_end how, const char *why)
 {
-	enter(x, E2B_TRAFFIC_TOKEN, list);
-}
+	struct running *r = arg;
 
-static void on_restarted(void *arg, const struct err *e)
-{
-	struct exchange *x = arg;
-
-	if (e)
-		say(x, 500, e->msg);
+	if (how == EXECUTION_DONE)
+		exchange_reply(r->q->x, 200, "application/json", "null", 4);
 	else
-		exchange_reply(x, 200, "application/json", "null", 4);
+		say(r->q->x, 500, why);
 }
 
 static void restart(struct e2b_request *q, struct sandbox *s)
 {
+	static const struct execution_ops ops = {.on_end = on_restarted};
 	struct context *c = kernel_find(q->x->api, s, q->x->params[0]);
 
 	if (c)
-		kernel_start(c, true, on_restarted, q->x);
+		kernel_start(c, true, &ops, running_new(q, c));
 	else
 		say_not_found(q->x, q->x->params[0]);
-}
-
-static void handle_restart(struct exchange *x)
-{
-	enter(x, E2B_TRAFFIC_TOKEN, restart);
 }
 
 static void remove_(struct e2b_request *q, struct sandbox *s)
@@ -308,31 +253,28 @@ static void remove_(struct e2b_request *q, struct sandbox *s)
 	exchange_reply(q->x, 200, "application/json", "null", 4);
 }
 
-static void handle_remove(struct exchange *x)
-{
-	enter(x, E2B_TRAFFIC_TOKEN, remove_);
-}
-
 static void healthy(struct e2b_request *q, struct sandbox *s)
 {
 	(void)s;
 	say(q->x, 200, "OK");
 }
 
-static void handle_health(struct exchange *x)
-{
-	e2b_enter(x, E2B_OPEN, healthy);
-}
+#define CONTEXTS(verb, path, body, call, summary)                                                  \
+	{                                                                                          \
+		verb, path, e2b_enter, 0, body, ROUTE_OPEN, summary, &(const struct e2b_method)    \
+		{                                                                                  \
+			E2B_TRAFFIC_TOKEN, E2B_KERNEL, call, false                                 \
+		}                                                                                  \
+	}
 
 const struct route e2b_interpreter_routes[] = {
-	{"POST", "/execute", handle_execute, 0, BODY_JSON_BIG, ROUTE_OPEN, "Runs code (E2B)", NULL},
-	{"POST", "/contexts", handle_create, 0, BODY_JSON, ROUTE_OPEN, "Makes a context (E2B)",
-	 NULL},
-	{"GET", "/contexts", handle_list, 0, BODY_NONE, ROUTE_OPEN, "Lists contexts (E2B)", NULL},
-	{"POST", "/contexts/{id}/restart", handle_restart, 0, BODY_BYTES, ROUTE_OPEN,
-	 "Restarts a context (E2B)", NULL},
-	{"DELETE", "/contexts/{id}", handle_remove, 0, BODY_BYTES, ROUTE_OPEN,
-	 "Removes a context (E2B)", NULL},
-	{"GET", "/health", handle_health, 0, BODY_NONE, ROUTE_OPEN, "Is it there? (E2B)", NULL},
+	{"POST", "/execute", e2b_enter, 0, BODY_JSON_BIG, ROUTE_OPEN, "Runs code (E2B)",
+	 &(const struct e2b_method){E2B_ACCESS_TOKEN, E2B_KERNEL, execute, false}},
+	CONTEXTS("POST", "/contexts", BODY_JSON, create, "Makes a context (E2B)"),
+	CONTEXTS("GET", "/contexts", BODY_NONE, list, "Lists contexts (E2B)"),
+	CONTEXTS("POST", "/contexts/{id}/restart", BODY_BYTES, restart, "Restarts a context (E2B)"),
+	CONTEXTS("DELETE", "/contexts/{id}", BODY_BYTES, remove_, "Removes a context (E2B)"),
+	{"GET", "/health", e2b_enter, 0, BODY_NONE, ROUTE_OPEN, "Is it there? (E2B)",
+	 &(const struct e2b_method){E2B_OPEN, E2B_PLAIN, healthy, false}},
 };
 const size_t e2b_interpreter_route_count = ARRAY_LEN(e2b_interpreter_routes);

@@ -1,12 +1,19 @@
-/* The process behind a context: its files are placed, it is started, fed, heard and ended. */
-#include "api/e2b_kernel_inside.h"
+/*
+ * The process behind a context: its files are placed, it is started, fed, heard and ended. For Python it
+ * is a copy of the parked process of the set, made by the guest (guest/park.h). The parked process is
+ * started with the sandbox if kernels are to be expected, else with the first context, which waits for
+ * it: that takes no longer than starting a kernel.
+ */
+#include "api/e2b_kernel_internal.h"
 
 #include "base/auto.h"
 #include "base/str.h"
 #include "model/guest_files.h"
+#include "policy/config.h"
 #include "wire/guest.h"
 #include "wire/pack.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,49 +21,36 @@
 #define START_MS 60000 /* for a process to be ready */
 #define GOING_MS 5000  /* for a sandbox to be gone after its link */
 
-struct language {
-	const char *name, *program, *file;
-};
+#define DIR "/tmp/.cloche"
+#define PIECE (32u << 10)
 
-static const struct language languages[] = {
-	{"python", "python3", "kernel.py"},
-	{"javascript", "node", "kernel.js"},
-	{"bash", "python3", "kernel_bash.py"},
-};
+/* Loaded by the parked process besides those of the configuration, where they are installed. */
+static const char *const usual[] = {"numpy", "pandas", "matplotlib.pyplot"};
 
 static const char *const files[] = {"kernel.py", "kernel_charts.py", "kernel_park.py",
 				    "park.py",	 "kernel_bash.py",   "kernel.js"};
 
-static const struct language *language_of(const struct context *c)
-{
-	size_t i = 0;
-
-	while (!str_equal(languages[i].name, c->language))
-		i++;
-	return &languages[i];
-}
-
 /* ---- its process ---- */
 
-struct sandbox *kernel_sandbox(const struct box *b)
+struct sandbox *kernel_sandbox(const struct kernel_set *k)
 {
-	struct sandbox *s = manager_find_any(b->api->manager, b->id);
+	struct sandbox *s = manager_find_any(k->api->manager, k->id);
 
 	return s && sandbox_state(s) == STATE_RUNNING ? s : NULL;
 }
 
-void kernel_ignore(void *arg, json_t *value, const struct err *e)
+static void ignore(void *arg, json_t *value, const struct err *e)
 {
 	(void)arg, (void)e;
 	json_decref(value);
 }
 
-void kernel_kill(struct context *c)
+void kernel_signal(struct context *c, int sig, bool tree)
 {
-	struct sandbox *s = kernel_sandbox(c->box);
+	struct sandbox *s = kernel_sandbox(c->set);
 
 	if (c->exec && c->eid && s)
-		sandbox_signal(s, c->eid, SIGKILL, true, kernel_ignore, NULL);
+		sandbox_signal(s, c->eid, sig, tree, ignore, NULL);
 }
 
 void kernel_credit(struct context *c)
@@ -78,7 +72,7 @@ static void on_process(void *arg, uint32_t eid, uint32_t pid)
 	c->eid = eid;
 	kernel_feed(c); /* of one that was taken up again */
 	if (c->doomed || c->restarting)
-		kernel_kill(c);
+		kernel_signal(c, SIGKILL, true);
 }
 
 static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
@@ -94,7 +88,7 @@ static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size
 	kernel_credit(c);
 }
 
-void kernel_process_reset(struct context *c)
+static void process_reset(struct context *c)
 {
 	c->exec = NULL;
 	c->eid = 0;
@@ -102,23 +96,33 @@ void kernel_process_reset(struct context *c)
 	buf_done(&c->line);
 	buf_done(&c->input);
 	c->state = IDLE;
-	loop_timer_stop(c->box->api->loop, &c->patience);
+	loop_timer_stop(c->set->api->loop, &c->overdue);
+}
+
+static void launch(struct context *c);
+
+/* The kernel cannot work: everybody who waits for it is told. */
+static void kernel_failed(struct context *c, const char *why)
+{
+	c->state = IDLE;
+	loop_timer_stop(c->set->api->loop, &c->overdue);
+	kernel_fail_all(c, "KernelNotAvailable", why);
 }
 
 /* It has ended by itself, was killed, or was never there. */
 static void process_over(struct context *c, const char *why)
 {
 	bool was_starting = c->state == STARTING;
-	struct err e = {.kind = ERR_UNSUPPORTED};
+	auto_free char *text = NULL;
 
-	kernel_process_reset(c);
+	process_reset(c);
 	if (c->doomed) {
 		kernel_context_free(c);
 		return;
 	}
 	if (was_starting && !c->restarting) {
-		snprintf(e.msg, sizeof(e.msg), "the %s kernel did not start: %s", c->language, why);
-		kernel_failed(c, &e);
+		text = str_format("the %s kernel did not start: %.500s", c->language->name, why);
+		kernel_failed(c, text);
 		return;
 	}
 	if (c->active)
@@ -127,7 +131,7 @@ static void process_over(struct context *c, const char *why)
 				  c->restarting ? "Context was restarted"
 						: "The kernel ended before the execution did");
 	c->restarting = false;
-	if (c->queue || c->awaited)
+	if (c->queue)
 		kernel_go(c);
 }
 
@@ -136,14 +140,22 @@ static void on_process_exit(void *arg, const struct exec_exit *x)
 	process_over(arg, x->exec_errno ? strerror(x->exec_errno) : "it ended at once");
 }
 
+/* The copy could not be had: is it to be started as a process instead? */
+static bool is_refused_copy(const struct context *c, const struct err *e)
+{
+	return c->is_copy && !c->eid && e->errnum == EAGAIN && !c->doomed;
+}
+
 /* Without the guest's word: the sandbox itself is going. */
 static void on_process_error(void *arg, const struct err *e)
 {
 	struct context *c = arg;
 
-	if (kernel_park_refused(c, e)) {
-		kernel_process_reset(c);
-		kernel_launch(c);
+	if (is_refused_copy(c, e)) {
+		c->was_refused = true;
+		c->set->park.failures++;
+		process_reset(c);
+		launch(c);
 		return;
 	}
 	if (e->errnum || (e->kind != ERR_CONFLICT && e->kind != ERR_SYSTEM) || c->doomed) {
@@ -151,8 +163,8 @@ static void on_process_error(void *arg, const struct err *e)
 		return;
 	}
 	/* Its state will say so in a moment; whoever is cut off before would find it running. */
-	kernel_process_reset(c);
-	loop_timer_set(c->box->api->loop, &c->patience, GOING_MS);
+	process_reset(c);
+	loop_timer_set(c->set->api->loop, &c->overdue, GOING_MS);
 }
 
 /* As much as the guest takes now. */
@@ -163,7 +175,7 @@ void kernel_feed(void *arg)
 	while (c->exec && c->input.len) {
 		size_t room = exec_room(c->exec), n = c->input.len < room ? c->input.len : room;
 
-		n = n < KERNEL_PIECE ? n : KERNEL_PIECE;
+		n = n < PIECE ? n : PIECE;
 		if (n == 0 || !exec_input(c->exec, buf_head(&c->input), n))
 			return;
 		buf_drop(&c->input, n);
@@ -177,148 +189,179 @@ const struct exec_ops kernel_process_ops = {.on_start = on_process,
 					    .on_room = kernel_feed};
 
 /* Neither started nor ended in time; or lost, without the sandbox's end. */
-void kernel_on_patience(void *arg)
+void kernel_on_overdue(void *arg)
 {
 	struct context *c = arg;
 
-	if (c->exec) {
-		kernel_kill(c);
-		return;
-	}
-	kernel_context_cut(c);
-	if (c->active)
-		kernel_end_first(c, true);
+	if (c->exec)
+		kernel_signal(c, SIGKILL, true);
+	else
+		kernel_cut_all(c, true);
 }
 
-void kernel_env(const struct box *b, const struct sandbox *s, struct list *ret)
+/* ---- starting it ---- */
+
+static bool can_park(const struct kernel_set *k)
 {
-	list_add(ret, "E2B_SANDBOX=true");
-	list_take(ret, str_format("E2B_SANDBOX_ID=%s", b->id));
-	list_take(ret, str_format("E2B_TEMPLATE_ID=%s", e2b_data_text(s, "template")));
+	return k->api->config->warm.kernels > 0 && !park_is_hopeless(&k->park);
 }
 
-void kernel_launch(struct context *c)
+static void start_park(struct kernel_set *k, struct sandbox *s)
 {
-	const struct language *l = language_of(c);
-	struct sandbox *s = kernel_sandbox(c->box);
+	const struct config_warm *w = &k->api->config->warm;
+	struct park_program what = {
+		.request = {
+			.cwd = "/home/user", .user = "user", .tag = KERNEL_PARK_TAG, .keep = true}};
+	struct exec_request *r = &what.request;
+
+	list_add(&r->argv, "python3");
+	list_add(&r->argv, DIR "/kernel_park.py");
+	for (uint32_t i = 0; i < w->preload_count; i++)
+		list_add(&r->argv, w->preload[i]);
+	for (size_t i = 0; i < ARRAY_LEN(usual); i++)
+		list_add(&r->argv, usual[i]);
+	e2b_env(s, &r->env);
+	park_start(&k->park, s, &what);
+	list_done(&r->argv);
+	list_done(&r->env);
+}
+
+/* The files are there. Waits for the parked process if the kernel is to be a copy of it. */
+static void launch(struct context *c)
+{
+	struct park *park = &c->set->park;
+	struct sandbox *s = kernel_sandbox(c->set);
 	struct exec_request r = {.cwd = c->cwd, .user = "user", .keep = true};
-	auto_free char *tag = str_format(KERNEL_TAG "%s:%s", c->id, c->language);
-	struct err e = {.kind = ERR_CONFLICT, .msg = "the sandbox is not running"};
+	auto_free char *tag = str_format(KERNEL_TAG "%s:%s", c->id, c->language->name);
 
 	if (!s) {
-		kernel_failed(c, &e);
+		kernel_failed(c, "the sandbox is not running");
 		return;
 	}
-	if (kernel_park_takes(c, s)) {
-		if (c->state == WAITING)
-			return;
-		r.park = c->box->park.eid;
+	c->is_copy = str_equal(c->language->name, "python") && !c->was_refused && can_park(c->set);
+	if (c->is_copy && park->state == PARK_NONE)
+		start_park(c->set, s);
+	if (c->is_copy && park->state != PARK_READY) {
+		c->state = WAITING;
+		return;
 	}
-	list_add(&r.argv, l->program);
-	list_take(&r.argv, str_format(KERNEL_DIR "/%s", l->file));
-	kernel_env(c->box, s, &r.env);
+	r.park = c->is_copy ? park->eid : 0;
+	list_add(&r.argv, c->language->program);
+	list_take(&r.argv, str_format(DIR "/%s", c->language->file));
+	e2b_env(s, &r.env);
 	r.tag = tag;
 	c->state = STARTING;
-	loop_timer_set(c->box->api->loop, &c->patience, START_MS);
+	loop_timer_set(c->set->api->loop, &c->overdue, START_MS);
 	c->exec = exec_start(s, &r, &kernel_process_ops, c);
 	list_done(&r.argv);
 	list_done(&r.env);
 }
 
-/* ---- placing the files ---- */
-
-static void place_next(struct box *b);
-
-static void after_placing(struct box *b, const struct err *e)
+/* What contexts wait for is there, or cannot be had (why); one of them may start another. */
+static void go_on(struct kernel_set *k, const char *why)
 {
 	struct context *c, *next;
 
-	b->placed = !e;
-	if (!e)
-		kernel_park_placed(b);
-	for (c = b->contexts; c; c = next) {
+	for (c = k->contexts; c; c = next) {
 		next = c->next;
-		if (c->state != PLACING)
-			continue;
-		if (e)
-			kernel_failed(c, e);
-		else
-			kernel_launch(c);
+		if (c->state == WAITING && why)
+			kernel_failed(c, why);
+		else if (c->state == WAITING && k->placed)
+			launch(c);
 	}
+}
+
+void kernel_on_park(void *arg)
+{
+	go_on(arg, NULL);
+}
+
+/* ---- placing the files ---- */
+
+static void place_next(struct kernel_set *k);
+
+static void after_placing(struct kernel_set *k, const struct err *e)
+{
+	struct sandbox *s = kernel_sandbox(k);
+
+	k->placed = !e;
+	if (!e && k->is_park_wanted && k->park.state == PARK_NONE && can_park(k) && s)
+		start_park(k, s);
+	go_on(k, e ? e->msg : NULL);
 }
 
 static void on_place_frame(void *arg, uint8_t type, const void *payload, size_t len)
 {
-	struct box *b = arg;
-	const struct guest_file *f = guest_file_find(files[b->file]);
+	struct kernel_set *k = arg;
+	const struct guest_file *f = guest_file_find(files[k->file]);
 
 	(void)payload, (void)len;
 	if (type != G_OK || !f)
 		return;
 	/* They are far smaller than the window. */
-	for (size_t at = 0; at < f->size; at += KERNEL_PIECE)
-		if (!call_send(b->placing, f->bytes + at,
-			       f->size - at < KERNEL_PIECE ? f->size - at : KERNEL_PIECE))
+	for (size_t at = 0; at < f->size; at += PIECE)
+		if (!call_send(k->placing, f->bytes + at,
+			       f->size - at < PIECE ? f->size - at : PIECE))
 			return;
-	call_close(b->placing);
+	call_close(k->placing);
 }
 
 static void on_place_end(void *arg, const struct err *e)
 {
-	struct box *b = arg;
+	struct kernel_set *k = arg;
 
-	b->placing = NULL;
+	k->placing = NULL;
 	if (e) {
-		after_placing(b, e);
+		after_placing(k, e);
 		return;
 	}
-	b->file++;
-	place_next(b);
+	k->file++;
+	place_next(k);
 }
 
-static void place_next(struct box *b)
+static void place_next(struct kernel_set *k)
 {
 	static const struct call_ops ops = {.on_frame = on_place_frame, .on_end = on_place_end};
 	struct err e = {.kind = ERR_CONFLICT, .msg = "the sandbox is not running"};
-	struct sandbox *s = kernel_sandbox(b);
+	struct sandbox *s = kernel_sandbox(k);
 	auto_free char *path = NULL;
 	struct buf p = {0};
 
-	while (b->file < ARRAY_LEN(files) && !guest_file_find(files[b->file]))
-		b->file++;
-	if (b->file == ARRAY_LEN(files)) {
-		after_placing(b, NULL);
+	while (k->file < ARRAY_LEN(files) && !guest_file_find(files[k->file]))
+		k->file++;
+	if (k->file == ARRAY_LEN(files)) {
+		after_placing(k, NULL);
 		return;
 	}
-	path = str_format(KERNEL_DIR "/%s", files[b->file]);
+	path = str_format(DIR "/%s", files[k->file]);
 	pack_str(&p, path);
 	pack_u32(&p, 0644);
 	pack_u64(&p, UINT64_MAX);
 	pack_u8(&p, 1);
-	b->placing = s ? sandbox_call(s, G_WRITE, buf_head(&p), p.len, &ops, b) : NULL;
+	k->placing = s ? sandbox_call(s, G_WRITE, buf_head(&p), p.len, &ops, k) : NULL;
 	buf_done(&p);
-	if (!b->placing)
-		after_placing(b, &e);
+	if (!k->placing)
+		after_placing(k, &e);
 }
 
-void kernel_place(struct box *b)
+void kernel_place(struct kernel_set *k)
 {
-	if (b->placing)
+	if (k->placing)
 		return;
-	b->file = 0;
-	place_next(b);
+	k->file = 0;
+	place_next(k);
 }
 
 void kernel_go(struct context *c)
 {
-	struct box *b = c->box;
+	struct kernel_set *k = c->set;
 
 	if (c->state != IDLE)
 		return;
-	if (b->placed) {
-		kernel_launch(c);
+	if (k->placed) {
+		launch(c);
 		return;
 	}
-	c->state = PLACING;
-	kernel_place(b);
+	c->state = WAITING;
+	kernel_place(k);
 }

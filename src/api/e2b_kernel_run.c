@@ -1,5 +1,5 @@
 /* Executions of a context: queued, one at a time with the kernel, told in lines. */
-#include "api/e2b_kernel_inside.h"
+#include "api/e2b_kernel_internal.h"
 
 #include "base/auto.h"
 #include "base/str.h"
@@ -7,40 +7,36 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #define LINE_MAX_BYTES (9u << 20)
 #define QUEUE_MAX 128
 #define GRACE_MS 20000 /* for an interrupted execution to end */
-
-/* ---- executions ---- */
 
 static void say(struct execution *r, json_t *o)
 {
 	auto_free char *text = o ? json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
 
 	json_decref(o);
-	if (text && r->ops)
+	if (text && r->ops && r->ops->on_line)
 		r->ops->on_line(r->arg, text, strlen(text));
 }
 
-void kernel_execution_free(struct execution *r)
+static void execution_end(struct execution *r, enum execution_end how, const char *why)
 {
+	if (r->ops)
+		r->ops->on_end(r->arg, how, why);
 	json_decref(r->request);
 	free(r);
 }
 
-/* Takes the first one out of the queue and ends it. */
-void kernel_end_first(struct context *c, bool cut)
+void kernel_end_first(struct context *c, enum execution_end how, const char *why)
 {
 	struct execution *r = c->queue;
 
 	c->queue = r->next;
 	c->active = false;
-	loop_timer_stop(c->box->api->loop, &c->patience);
-	if (r->ops)
-		r->ops->on_end(r->arg, cut);
-	kernel_execution_free(r);
+	loop_timer_stop(c->set->api->loop, &c->overdue);
+	execution_end(r, how, why);
 }
 
 void kernel_fail_first(struct context *c, const char *name, const char *value)
@@ -48,42 +44,50 @@ void kernel_fail_first(struct context *c, const char *name, const char *value)
 	say(c->queue, json_pack("{s:s,s:s,s:s,s:s}", "type", "error", "name", name, "value", value,
 				"traceback", ""));
 	say(c->queue, json_pack("{s:s}", "type", "end_of_execution"));
-	kernel_end_first(c, false);
+	kernel_end_first(c, EXECUTION_FAILED, value);
 }
 
-void kernel_tell_ready(struct context *c, const struct err *e)
+/* Executions were ended, which may have been answered by removing the context; false: freed. */
+static bool told(struct context *c)
 {
-	struct readiness *all = take_ptr(c->awaited);
-
-	/* What is told may be answered by removing the context. */
-	while (all) {
-		struct readiness *a = all;
-
-		all = a->next;
-		a->done(a->arg, e);
-		free(a);
+	c->is_telling = false;
+	if (c->doomed && !c->exec) {
+		kernel_context_free(c);
+		return false;
 	}
+	if (c->doomed)
+		kernel_signal(c, SIGKILL, true);
+	return true;
 }
 
-/* It cannot work: everybody who waits for it is told. */
-void kernel_failed(struct context *c, const struct err *e)
+bool kernel_fail_all(struct context *c, const char *name, const char *value)
 {
-	c->state = IDLE;
-	loop_timer_stop(c->box->api->loop, &c->patience);
+	c->is_telling = true;
 	while (c->queue)
-		kernel_fail_first(c, "KernelNotAvailable", e->msg);
-	kernel_tell_ready(c, e);
+		kernel_fail_first(c, name, value);
+	return told(c);
+}
+
+bool kernel_cut_all(struct context *c, bool is_lost)
+{
+	static const char why[] = "the sandbox is not running";
+	struct execution *first = c->active && !is_lost ? c->queue : NULL;
+	struct execution **rest = first ? &first->next : &c->queue, *r;
+
+	c->is_telling = true;
+	c->active = first != NULL;
+	if (first && first->ops) {
+		first->ops->on_end(first->arg, EXECUTION_CUT, why);
+		first->ops = NULL;
+	}
+	while ((r = *rest)) {
+		*rest = r->next;
+		execution_end(r, EXECUTION_CUT, why);
+	}
+	return told(c);
 }
 
 /* ---- what the kernel says ---- */
-
-static json_t *now_json(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return e2b_time((uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000);
-}
 
 static void on_started(struct execution *r, const json_t *m)
 {
@@ -94,7 +98,7 @@ static void on_started(struct execution *r, const json_t *m)
 static void on_text(struct execution *r, const json_t *m)
 {
 	say(r, json_pack("{s:O,s:O,s:o}", "type", json_object_get(m, "type"), "text",
-			 json_object_get(m, "text"), "timestamp", now_json()));
+			 json_object_get(m, "text"), "timestamp", e2b_time(e2b_now_ms())));
 }
 
 /* The names are the same; the id is ours alone. */
@@ -112,7 +116,7 @@ static void on_end_of(struct execution *r, const json_t *m)
 
 	(void)m;
 	say(r, json_pack("{s:s}", "type", "end_of_execution"));
-	kernel_end_first(c, false);
+	kernel_end_first(c, EXECUTION_DONE, NULL);
 	kernel_next(c);
 }
 
@@ -143,9 +147,8 @@ static void on_message(struct context *c, const json_t *m)
 		return;
 	if (c->state == STARTING && str_equal(type, "ready")) {
 		c->state = READY;
-		loop_timer_stop(c->box->api->loop, &c->patience);
+		loop_timer_stop(c->set->api->loop, &c->overdue);
 		kernel_next(c);
-		kernel_tell_ready(c, NULL);
 		return;
 	}
 	if (!c->active || (uint64_t)json_integer_value(id) != c->queue->id)
@@ -173,7 +176,7 @@ void kernel_read_lines(struct context *c)
 		json_decref(m);
 	}
 	if (c->line.len > LINE_MAX_BYTES)
-		kernel_kill(c);
+		kernel_signal(c, SIGKILL, true);
 	else if (c->line.len == 0)
 		buf_done(&c->line);
 }
@@ -183,20 +186,33 @@ void kernel_read_lines(struct context *c)
 void kernel_next(struct context *c)
 {
 	auto_free char *text = NULL;
-	struct sandbox *s;
 
-	if (c->active || !c->queue || c->state != READY || !c->exec || c->restarting)
+	if (c->active || c->state != READY || !c->exec || c->restarting)
 		return;
-	s = kernel_sandbox(c->box);
+	while (c->queue && !c->queue->request)
+		kernel_end_first(c, EXECUTION_DONE, NULL);
+	if (!c->queue)
+		return;
 	text = json_dumps(c->queue->request, JSON_COMPACT | JSON_ENSURE_ASCII);
-	if (!s || !text) {
-		kernel_end_first(c, true);
+	if (!kernel_sandbox(c->set) || !text) {
+		kernel_end_first(c, EXECUTION_CUT, "the sandbox is not running");
 		return;
 	}
 	c->active = true;
 	buf_add(&c->input, text, strlen(text));
 	buf_add(&c->input, "\n", 1);
 	kernel_feed(c);
+}
+
+static struct execution *execution_new(struct context *c, struct execution **at,
+				       const struct execution_ops *ops, void *arg)
+{
+	struct execution *r = must_alloc(calloc(1, sizeof(*r)));
+
+	*r = (struct execution){
+		.next = *at, .context = c, .id = ++c->next_id, .ops = ops, .arg = arg};
+	*at = r;
+	return r;
 }
 
 struct execution *kernel_execute(struct context *c, const char *code, json_t *env,
@@ -209,13 +225,11 @@ struct execution *kernel_execute(struct context *c, const char *code, json_t *en
 		waiting++;
 	if (waiting >= QUEUE_MAX)
 		return NULL;
-	r = must_alloc(calloc(1, sizeof(*r)));
-	*r = (struct execution){.context = c, .id = ++c->next_id, .ops = ops, .arg = arg};
+	r = execution_new(c, last, ops, arg);
 	r->request = must_alloc(
 		json_pack("{s:I,s:s,s:s}", "id", (json_int_t)r->id, "op", "execute", "code", code));
 	if (env)
 		json_object_set(r->request, "env", env);
-	*last = r;
 	if (c->state == READY)
 		kernel_next(c);
 	else
@@ -223,24 +237,34 @@ struct execution *kernel_execute(struct context *c, const char *code, json_t *en
 	return r;
 }
 
+void kernel_start(struct context *c, bool restart, const struct execution_ops *ops, void *arg)
+{
+	/* Before those that wait to be executed. */
+	execution_new(c, c->active ? &c->queue->next : &c->queue, ops, arg);
+	if (restart && c->exec) {
+		c->restarting = true;
+		kernel_signal(c, SIGKILL, true);
+	} else {
+		kernel_go(c);
+	}
+}
+
 void kernel_abandon(struct execution *r)
 {
 	struct context *c = r->context;
-	struct sandbox *s = kernel_sandbox(c->box);
 	struct execution **p = &c->queue;
 
 	r->ops = NULL;
 	if (c->active && c->queue == r) {
-		if (s)
-			sandbox_signal(s, c->eid, SIGINT, false, kernel_ignore, NULL);
-		loop_timer_set(c->box->api->loop, &c->patience, GRACE_MS);
+		kernel_signal(c, SIGINT, false);
+		loop_timer_set(c->set->api->loop, &c->overdue, GRACE_MS);
 		kernel_credit(c);
 		return;
 	}
 	while (*p != r)
 		p = &(*p)->next;
 	*p = r->next;
-	kernel_execution_free(r);
+	execution_end(r, EXECUTION_DONE, NULL);
 }
 
 void kernel_room(struct execution *r)

@@ -28,84 +28,57 @@ static json_t *metric(const struct sandbox *s, const json_t *sample, uint64_t un
 		(json_int_t)number(sample, "disk_bytes"), "diskTotal", (json_int_t)l->disk_bytes));
 }
 
-/* When a sample was taken, in milliseconds since 1970; a time in words is read as well. */
-static uint64_t time_of(const json_t *sample, uint64_t dflt)
+/* When a sample was taken, in milliseconds since 1970. */
+static uint64_t time_of(const json_t *sample)
 {
-	static const char *const keys[] = {"time", "time_ms", "timestamp", "at"};
-	const json_t *t = NULL;
+	const char *text = json_string_value(json_object_get(sample, "time"));
 	struct tm parts = {0};
 
-	for (size_t i = 0; i < ARRAY_LEN(keys) && !t; i++)
-		t = json_object_get(sample, keys[i]);
-	if (json_is_string(t) && strptime(json_string_value(t), "%Y-%m-%dT%H:%M:%S", &parts))
-		return (uint64_t)timegm(&parts) * 1000;
-	if (!json_is_number(t))
-		return dflt;
-	return (uint64_t)(json_number_value(t) < 1e11 ? json_number_value(t) * 1000
-						      : json_number_value(t));
-}
-
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+	return text && strptime(text, "%Y-%m-%dT%H:%M:%S", &parts) ? (uint64_t)timegm(&parts) * 1000
+								   : e2b_now_ms();
 }
 
 struct asking {
-	struct exchange *x;
 	uint64_t start, end; /* unix seconds */
-	char id[IPC_ID];
 };
+
+static void add_sample(const struct exchange *x, json_t *out, const json_t *sample, uint64_t at_ms)
+{
+	const struct asking *a = x->data;
+	const struct sandbox *s = manager_find_any(x->api->manager, x->params[0]);
+
+	if (s && at_ms / 1000 >= a->start && at_ms / 1000 <= a->end)
+		json_array_append_new(out, metric(s, sample, at_ms));
+}
 
 static void on_stats(void *arg, json_t *stats, const struct err *e)
 {
-	struct asking *a = arg;
-	struct exchange *x = a->x;
-	struct sandbox *s = manager_find_any(x->api->manager, a->id);
-	const json_t *history = json_object_get(stats, "history");
-	json_t *out = must_alloc(json_array()), *sample;
-	uint64_t now = now_ms();
+	struct exchange *x = arg;
+	json_t *out, *sample;
 	size_t i;
 
 	if (!stats && e) {
-		json_decref(out);
 		exchange_error(x, e);
-		free(a);
 		return;
 	}
-	json_array_foreach ((json_t *)history, i, sample) {
-		uint64_t at = time_of(sample, now);
-
-		if (s && at / 1000 >= a->start && at / 1000 <= a->end)
-			json_array_append_new(out, metric(s, sample, at));
-	}
-	if (s && now / 1000 >= a->start && now / 1000 <= a->end)
-		json_array_append_new(out, metric(s, stats, now));
+	out = must_alloc(json_array());
+	json_array_foreach (json_object_get(stats, "history"), i, sample)
+		add_sample(x, out, sample, time_of(sample));
+	add_sample(x, out, stats, e2b_now_ms());
 	json_decref(stats);
 	exchange_json(x, 200, out);
-	free(a);
 }
 
-void e2b_metrics(struct exchange *x)
+void e2b_metrics(struct exchange *x, struct sandbox *s)
 {
-	struct sandbox *s = e2b_find(x);
+	struct asking *a = exchange_attach(x, sizeof(*a), NULL);
 	struct err e = {0};
-	struct asking *a;
 
-	if (!s)
-		return;
-	a = must_alloc(calloc(1, sizeof(*a)));
-	a->x = x;
-	snprintf(a->id, sizeof(a->id), "%s", sandbox_id(s));
 	if (exchange_arg_uint(x, "start", 0, UINT32_MAX, &a->start, &e) < 0 ||
-	    exchange_arg_uint(x, "end", UINT32_MAX, UINT32_MAX, &a->end, &e) < 0) {
-		free(a);
+	    exchange_arg_uint(x, "end", UINT32_MAX, UINT32_MAX, &a->end, &e) < 0)
 		exchange_error(x, &e);
-		return;
-	}
-	sandbox_stats(s, on_stats, a);
+	else
+		sandbox_stats(s, on_stats, x);
 }
 
 /* ---- several at once: the latest of each ---- */
@@ -137,7 +110,7 @@ static void on_one(void *arg, json_t *stats, const struct err *e)
 
 	(void)e;
 	if (stats && s)
-		json_object_set_new(m->out, o->id, metric(s, stats, now_ms()));
+		json_object_set_new(m->out, o->id, metric(s, stats, e2b_now_ms()));
 	json_decref(stats);
 	free(o);
 	many_answered(m);

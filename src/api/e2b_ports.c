@@ -33,13 +33,9 @@ static void pass(struct e2b_request *q, struct sandbox *s)
 	ports_proxy(q->x, s, &t);
 }
 
-static void any(struct exchange *x)
-{
-	e2b_enter(x, E2B_TRAFFIC_TOKEN, pass);
-}
-
 const struct route e2b_port_routes[] = {
-	{"GET", "/*", any, 0, BODY_STREAM, ROUTE_OPEN | ROUTE_ANY_METHOD | ROUTE_NO_ORIGIN_CHECK,
-	 "A port inside (E2B)", NULL},
+	{"GET", "/*", e2b_enter, 0, BODY_STREAM,
+	 ROUTE_OPEN | ROUTE_ANY_METHOD | ROUTE_NO_ORIGIN_CHECK, "A port inside (E2B)",
+	 &(const struct e2b_method){E2B_TRAFFIC_TOKEN, E2B_PLAIN, pass, false}},
 };
 const size_t e2b_port_route_count = ARRAY_LEN(e2b_port_routes);

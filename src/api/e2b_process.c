@@ -8,7 +8,6 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "wire/guest.h"
-#include "wire/pack.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -23,9 +22,9 @@
 struct watching {
 	struct e2b_stream stream;
 	struct exec *exec;
-	struct exec_request request;
-	char *cwd;
-	size_t owed; /* consumed, but not told the guest while the client is slow */
+	char *cwd;	      /* as the client named it; NULL: the home */
+	uint64_t deadline_ms; /* of Connect */
+	size_t owed;	      /* consumed, but not told the guest while the client is slow */
 	bool tty;
 };
 
@@ -36,8 +35,6 @@ static void watching_free(void *more)
 	e2b_stream_done(&w->stream);
 	if (w->exec)
 		exec_detach(w->exec);
-	list_done(&w->request.argv);
-	list_done(&w->request.env);
 	free(w->cwd);
 	free(w);
 }
@@ -149,9 +146,16 @@ static void on_exit_(void *arg, const struct exec_exit *x)
 static void on_error(void *arg, const struct err *e)
 {
 	struct watching *w = arg;
+	char text[480];
 
 	w->exec = NULL;
-	e2b_stream_fail(&w->stream, e);
+	if (w->cwd && str_equal(e->field, "cwd") && (e->errnum == ENOENT || e->errnum == ENOTDIR)) {
+		snprintf(text, sizeof(text), "cwd '%.400s' %s", w->cwd,
+			 e->errnum == ENOENT ? "does not exist" : "is not a directory");
+		e2b_stream_end(&w->stream, CONNECT_INVALID_ARGUMENT, text);
+	} else {
+		e2b_stream_fail(&w->stream, e);
+	}
 }
 
 static const struct exec_ops ops = {
@@ -166,12 +170,12 @@ static void stop(void *arg)
 	w->exec = NULL;
 }
 
-static void watch(struct watching *w, struct e2b_request *q, struct sandbox *s, uint64_t deadline)
+static void watch(struct watching *w, struct sandbox *s, uint64_t deadline)
 {
 	w->stream.stop = stop;
 	w->stream.on_room = give_credit;
 	w->stream.arg = w;
-	e2b_stream_open(&w->stream, q, s, KEEPALIVE, deadline);
+	e2b_stream_open(&w->stream, s, KEEPALIVE, deadline);
 }
 
 /* ---- Start ---- */
@@ -208,9 +212,7 @@ static int take_env(struct exec_request *r, const struct sandbox *s, const json_
 		return err_set(e, ERR_INVALID, "process.envs: not an object");
 	if (json_object_size(envs) > GUEST_MAX_ARGS / 2)
 		return err_set(e, ERR_INVALID, "process.envs: too many");
-	list_add(&r->env, "E2B_SANDBOX=true");
-	list_take(&r->env, str_format("E2B_SANDBOX_ID=%s", sandbox_id(s)));
-	list_take(&r->env, str_format("E2B_TEMPLATE_ID=%s", e2b_data_text(s, "template")));
+	e2b_env(s, &r->env);
 	json_object_foreach (envs, name, value) {
 		if (!json_is_string(value) || !*name || strchr(name, '='))
 			return err_set(e, ERR_INVALID, "process.envs: '%.60s' is no variable",
@@ -220,10 +222,9 @@ static int take_env(struct exec_request *r, const struct sandbox *s, const json_
 	return 0;
 }
 
-/* 0: absent; -1 with e: not a size of a terminal. */
-static int take_size(const json_t *pty, uint32_t *ret_rows, uint32_t *ret_cols, struct err *e)
+int e2b_pty_size(const json_t *in, uint32_t *ret_rows, uint32_t *ret_cols, struct err *e)
 {
-	const json_t *size = json_object_get(pty, "size");
+	const json_t *size = json_object_get(json_object_get(in, "pty"), "size");
 	json_int_t rows = json_integer_value(json_object_get(size, "rows"));
 	json_int_t cols = json_integer_value(json_object_get(size, "cols"));
 
@@ -234,20 +235,11 @@ static int take_size(const json_t *pty, uint32_t *ret_rows, uint32_t *ret_cols, 
 	return 0;
 }
 
-static int take_pty(struct exec_request *r, const json_t *in, struct err *e)
+static int read_start(struct watching *w, struct exec_request *r, struct sandbox *s, struct err *e)
 {
-	const json_t *pty = json_object_get(in, "pty");
-
-	if (!pty || json_is_null(pty))
-		return 0;
-	r->tty = true;
-	return take_size(pty, &r->rows, &r->cols, e);
-}
-
-static int read_start(struct watching *w, struct sandbox *s, struct e2b_request *q, struct err *e)
-{
-	const json_t *process = json_object_get(q->in, "process");
-	struct exec_request *r = &w->request;
+	const struct e2b_request *q = w->stream.q;
+	const json_t *process = json_object_get(q->in, "process"),
+		     *pty = json_object_get(q->in, "pty");
 	bool bad = false;
 	const char *cwd = e2b_text(process, "cwd", &bad);
 
@@ -256,8 +248,9 @@ static int read_start(struct watching *w, struct sandbox *s, struct e2b_request 
 	r->tag = e2b_text(q->in, "tag", &bad);
 	if (bad || (r->tag && (strlen(r->tag) > 200 || str_starts(r->tag, E2B_HIDDEN_TAG))))
 		return err_set(e, ERR_INVALID, "cwd or tag: not a usable string");
+	r->tty = w->tty = pty && !json_is_null(pty);
 	if (take_args(r, process, e) < 0 || take_env(r, s, process, e) < 0 ||
-	    take_pty(r, q->in, e) < 0)
+	    (r->tty && e2b_pty_size(q->in, &r->rows, &r->cols, e) < 0))
 		return -1;
 	if (cwd && *cwd && !(w->cwd = e2b_path(cwd, q->user, e)))
 		return -1;
@@ -265,7 +258,6 @@ static int read_start(struct watching *w, struct sandbox *s, struct e2b_request 
 	r->user = q->user;
 	r->keep = true;
 	r->no_stdin = json_is_false(json_object_get(q->in, "stdin")) && !r->tty;
-	w->tty = r->tty;
 	return 0;
 }
 
@@ -286,96 +278,49 @@ static uint64_t timeout_most(const struct e2b_request *q, const struct sandbox *
 	return exec_timeout_most(q->x->api->manager, &owner);
 }
 
-static void launch(struct e2b_request *q, struct sandbox *s)
-{
-	struct watching *w = q->more;
-	uint64_t *ms = &w->request.timeout_ms, most = timeout_most(q, s);
-
-	if (most && (!*ms || *ms > most))
-		*ms = most;
-
-	watch(w, q, s, 0);
-	w->exec = exec_start(s, &w->request, &ops, w);
-	list_done(&w->request.argv);
-	list_done(&w->request.env);
-}
-
-static void on_cwd(void *arg, const void *payload, size_t len, const struct err *e)
-{
-	struct e2b_request *q = arg;
-	struct watching *w = q->more;
-	struct e2b_entry entry = {0};
-	struct sandbox *s;
-	bool is_dir;
-
-	if (e && (e->errnum == ENOENT || e->errnum == ENOTDIR)) {
-		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "cwd '%.400s' does not exist", w->cwd);
-		return;
-	}
-	is_dir = !e && e2b_entry_unpack(payload, len, &entry) && entry.kind == 'd';
-	e2b_entry_done(&entry);
-	if (e)
-		e2b_rpc_error(q, e);
-	else if (!is_dir)
-		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "cwd '%.400s' is not a directory",
-			     w->cwd);
-	else if ((s = e2b_still(q)))
-		launch(q, s);
-}
-
-static void start(struct e2b_request *q, struct sandbox *s)
+void e2b_process_start(struct e2b_request *q, struct sandbox *s)
 {
 	struct watching *w = watching_new(q);
-	struct buf b = {0};
+	struct exec_request r = {0};
+	uint64_t most = timeout_most(q, s);
 	struct err e = {0};
 
-	if (e2b_stream_deadline(q, &w->request.timeout_ms) < 0)
+	if (e2b_stream_deadline(q, &r.timeout_ms) < 0)
 		return;
-	if (read_start(w, s, q, &e) < 0) {
+	if (read_start(w, &r, s, &e) < 0) {
 		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "%s", e.msg);
-		return;
+	} else {
+		if (most && (!r.timeout_ms || r.timeout_ms > most))
+			r.timeout_ms = most;
+		watch(w, s, 0);
+		w->exec = exec_start(s, &r, &ops, w);
 	}
-	if (!w->cwd) {
-		launch(q, s);
-		return;
-	}
-	pack_str(&b, w->cwd);
-	pack_u8(&b, 1);
-	e2b_ask(q->x, s, G_STAT, &b, on_cwd, q);
-}
-
-void e2b_process_start(struct exchange *x)
-{
-	e2b_enter_stream(x, start);
+	list_done(&r.argv);
+	list_done(&r.env);
 }
 
 /* ---- finding a command ---- */
 
-struct seeker {
-	struct e2b_request *q;
-	json_int_t pid; /* or: */
-	char *tag;
-	bool ended_too;
-	void (*found)(struct e2b_request *q, struct sandbox *s, const json_t *exec);
-};
-
-static const json_t *pick(const struct seeker *k, const json_t *execs)
+bool e2b_is_hidden(const json_t *exec)
 {
-	const json_t *best = NULL;
-	size_t i;
+	const char *tag = json_string_value(json_object_get(exec, "tag"));
+
+	return tag && str_starts(tag, E2B_HIDDEN_TAG);
+}
+
+/* Connect is told of an ended command, too. A pid may come again; the one that runs is meant. */
+static const json_t *pick(const struct e2b_request *q, const json_t *execs, const char *key)
+{
+	const json_t *wanted = json_object_get(json_object_get(q->in, "process"), key),
+		     *best = NULL;
+	bool ended_too = q->method->shape == E2B_STREAM;
 	json_t *one;
+	size_t i;
 
 	json_array_foreach ((json_t *)execs, i, one) {
-		const char *tag = json_string_value(json_object_get(one, "tag"));
-		json_int_t pid = json_integer_value(json_object_get(one, "pid"));
-		bool running = json_is_true(json_object_get(one, "running"));
-
-		if (tag && str_starts(tag, E2B_HIDDEN_TAG))
+		if (e2b_is_hidden(one) || !json_equal(json_object_get(one, key), wanted))
 			continue;
-		if (k->tag ? !(tag && str_equal(tag, k->tag)) : pid != k->pid)
-			continue;
-		/* A pid may come again; the one that runs is meant. */
-		if (running || (k->ended_too && !best))
+		if (json_is_true(json_object_get(one, "running")) || (ended_too && !best))
 			best = one;
 	}
 	return best;
@@ -383,44 +328,36 @@ static const json_t *pick(const struct seeker *k, const json_t *execs)
 
 static void on_execs(void *arg, json_t *value, const struct err *e)
 {
-	struct seeker *k = arg;
-	struct e2b_request *q = k->q;
-	const json_t *one = value ? pick(k, value) : NULL;
+	struct e2b_request *q = arg;
+	const json_t *selector = json_object_get(q->in, "process");
+	const char *tag = json_string_value(json_object_get(selector, "tag"));
+	const json_t *one = value ? pick(q, value, tag ? "tag" : "pid") : NULL;
 	struct sandbox *s;
 
 	if (!value)
 		e2b_rpc_error(q, e);
-	else if (!one && k->tag)
-		e2b_rpc_fail(q, CONNECT_NOT_FOUND, "process with tag %.200s not found", k->tag);
+	else if (!one && tag)
+		e2b_rpc_fail(q, CONNECT_NOT_FOUND, "process with tag %.200s not found", tag);
 	else if (!one)
 		e2b_rpc_fail(q, CONNECT_NOT_FOUND, "process with pid %lld not found",
-			     (long long)k->pid);
+			     (long long)json_integer_value(json_object_get(selector, "pid")));
 	else if ((s = e2b_still(q)))
-		k->found(q, s, one);
+		q->found(q, s, one);
 	json_decref(value);
-	free(k->tag);
-	free(k);
 }
 
-void e2b_process_find(struct e2b_request *q, struct sandbox *s, bool ended_too,
+void e2b_process_find(struct e2b_request *q, struct sandbox *s,
 		      void (*found)(struct e2b_request *q, struct sandbox *s, const json_t *exec))
 {
 	const json_t *selector = json_object_get(q->in, "process");
-	const json_t *pid = json_object_get(selector, "pid"),
-		     *tag = json_object_get(selector, "tag");
-	struct seeker *k;
 
-	if (!json_is_integer(pid) && !json_is_string(tag)) {
+	if (!json_is_integer(json_object_get(selector, "pid")) &&
+	    !json_is_string(json_object_get(selector, "tag"))) {
 		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "process: names neither pid nor tag");
 		return;
 	}
-	k = must_alloc(calloc(1, sizeof(*k)));
-	*k = (struct seeker){.q = q,
-			     .pid = json_integer_value(pid),
-			     .tag = json_is_string(tag) ? str_copy(json_string_value(tag)) : NULL,
-			     .ended_too = ended_too,
-			     .found = found};
-	sandbox_execs(s, on_execs, k);
+	q->found = found;
+	sandbox_execs(s, on_execs, q);
 }
 
 /* ---- Connect ---- */
@@ -430,21 +367,16 @@ static void attach(struct e2b_request *q, struct sandbox *s, const json_t *exec)
 	struct watching *w = q->more;
 
 	w->tty = json_is_true(json_object_get(exec, "tty"));
-	watch(w, q, s, w->request.timeout_ms);
+	watch(w, s, w->deadline_ms);
 	/* Only what is new, as of envd; of an ended one nothing but its end. */
 	w->exec = exec_attach(s, (uint32_t)json_integer_value(json_object_get(exec, "id")),
 			      UINT64_MAX, &ops, w);
 }
 
-static void connect_(struct e2b_request *q, struct sandbox *s)
+void e2b_process_connect(struct e2b_request *q, struct sandbox *s)
 {
 	struct watching *w = watching_new(q);
 
-	if (e2b_stream_deadline(q, &w->request.timeout_ms) == 0)
-		e2b_process_find(q, s, true, attach);
-}
-
-void e2b_process_connect(struct exchange *x)
-{
-	e2b_enter_stream(x, connect_);
+	if (e2b_stream_deadline(q, &w->deadline_ms) == 0)
+		e2b_process_find(q, s, attach);
 }

@@ -33,7 +33,7 @@ static void on_done(void *arg, json_t *value, const struct err *e)
 struct feeding {
 	struct buf bytes;
 	uint32_t eid;
-	bool tty, is_stream;
+	bool tty;
 };
 
 static void feeding_free(void *more)
@@ -92,10 +92,9 @@ static void on_fed(void *arg, json_t *value, const struct err *e)
 
 static void fed_all(struct e2b_request *q)
 {
-	struct feeding *f = q->more;
 	struct buf out = {0};
 
-	if (!f->is_stream) {
+	if (q->method->shape == E2B_UNARY) {
 		e2b_rpc_ok(q, json_object());
 		return;
 	}
@@ -134,15 +133,10 @@ static void feed(struct e2b_request *q, struct sandbox *s, const json_t *exec)
 		feed_on(q, s);
 }
 
-static void input(struct e2b_request *q, struct sandbox *s)
+void e2b_process_input(struct e2b_request *q, struct sandbox *s)
 {
 	if (take_input(q, feeding_new(q), json_object_get(q->in, "input")) == 0)
-		e2b_process_find(q, s, false, feed);
-}
-
-void e2b_process_input(struct exchange *x)
-{
-	e2b_enter_unary(x, input);
+		e2b_process_find(q, s, feed);
 }
 
 /* ---- StreamInput: the start, then data and keepalives, all in one body ---- */
@@ -162,7 +156,7 @@ static int take_row(struct e2b_request *q, struct feeding *f, json_t *row)
 	return data ? take_input(q, f, json_object_get(data, "input")) : 0;
 }
 
-static void stream_input(struct e2b_request *q, struct sandbox *s)
+void e2b_process_stream_input(struct e2b_request *q, struct sandbox *s)
 {
 	struct buf body = {.data = (char *)q->x->body, .len = q->x->body_len};
 	struct feeding *f = feeding_new(q);
@@ -170,7 +164,6 @@ static void stream_input(struct e2b_request *q, struct sandbox *s)
 	struct err e = {0};
 	int got;
 
-	f->is_stream = true;
 	while ((got = connect_next(&body, E2B_MESSAGE, &v, &e)) > 0 && !(v.flags & CONNECT_END)) {
 		json_t *row = connect_message(v.data, v.len, &e);
 		int rc = row ? take_row(q, f, row) : -2;
@@ -190,12 +183,7 @@ static void stream_input(struct e2b_request *q, struct sandbox *s)
 	else if (!q->in)
 		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "the request has no message");
 	else
-		e2b_process_find(q, s, false, feed);
-}
-
-void e2b_process_stream_input(struct exchange *x)
-{
-	e2b_enter_rows(x, stream_input);
+		e2b_process_find(q, s, feed);
 }
 
 /* ---- the rest ---- */
@@ -209,14 +197,9 @@ static void close_found(struct e2b_request *q, struct sandbox *s, const json_t *
 		sandbox_input(s, eid_of(exec), "", 0, true, on_done, q);
 }
 
-static void close_stdin(struct e2b_request *q, struct sandbox *s)
+void e2b_process_close_stdin(struct e2b_request *q, struct sandbox *s)
 {
-	e2b_process_find(q, s, false, close_found);
-}
-
-void e2b_process_close_stdin(struct exchange *x)
-{
-	e2b_enter_unary(x, close_stdin);
+	e2b_process_find(q, s, close_found);
 }
 
 /* By name or by number, as proto3 JSON has it. */
@@ -237,50 +220,33 @@ static void signal_found(struct e2b_request *q, struct sandbox *s, const json_t 
 	sandbox_signal(s, eid_of(exec), sig, sig == SIGKILL, on_done, q);
 }
 
-static void send_signal(struct e2b_request *q, struct sandbox *s)
+void e2b_process_signal(struct e2b_request *q, struct sandbox *s)
 {
 	if (signal_of(json_object_get(q->in, "signal")))
-		e2b_process_find(q, s, false, signal_found);
+		e2b_process_find(q, s, signal_found);
 	else
 		e2b_rpc_fail(q, CONNECT_UNIMPLEMENTED,
 			     "invalid signal: SIGNAL_SIGKILL or SIGNAL_SIGTERM");
 }
 
-void e2b_process_signal(struct exchange *x)
-{
-	e2b_enter_unary(x, send_signal);
-}
-
-static void resize_found(struct e2b_request *q, struct sandbox *s, const json_t *exec)
-{
-	const json_t *size = json_object_get(json_object_get(q->in, "pty"), "size");
-	json_int_t rows = json_integer_value(json_object_get(size, "rows"));
-	json_int_t cols = json_integer_value(json_object_get(size, "cols"));
-
-	if (!json_is_true(json_object_get(exec, "tty")))
-		e2b_rpc_fail(q, CONNECT_INTERNAL, "tty not assigned to process");
-	else if (!json_is_object(size) || rows < 0 || rows > 65535 || cols < 0 || cols > 65535)
-		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "pty.size: not a size of a terminal");
-	else
-		sandbox_resize(s, eid_of(exec), (uint32_t)rows, (uint32_t)cols, on_done, q);
-}
-
 static void update_found(struct e2b_request *q, struct sandbox *s, const json_t *exec)
 {
-	if (json_object_get(q->in, "pty"))
-		resize_found(q, s, exec);
-	else
+	uint32_t rows, cols;
+	struct err e = {0};
+
+	if (!json_object_get(q->in, "pty"))
 		e2b_rpc_ok(q, json_object());
+	else if (!json_is_true(json_object_get(exec, "tty")))
+		e2b_rpc_fail(q, CONNECT_INTERNAL, "tty not assigned to process");
+	else if (e2b_pty_size(q->in, &rows, &cols, &e) < 0)
+		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "%s", e.msg);
+	else
+		sandbox_resize(s, eid_of(exec), rows, cols, on_done, q);
 }
 
-static void update(struct e2b_request *q, struct sandbox *s)
+void e2b_process_update(struct e2b_request *q, struct sandbox *s)
 {
-	e2b_process_find(q, s, false, update_found);
-}
-
-void e2b_process_update(struct exchange *x)
-{
-	e2b_enter_unary(x, update);
+	e2b_process_find(q, s, update_found);
 }
 
 /* ---- List ---- */
@@ -317,23 +283,14 @@ static void on_execs(void *arg, json_t *value, const struct err *e)
 		return;
 	}
 	all = must_alloc(json_array());
-	json_array_foreach (value, i, one) {
-		const char *tag = json_string_value(json_object_get(one, "tag"));
-
-		if (json_is_true(json_object_get(one, "running")) &&
-		    !(tag && str_starts(tag, E2B_HIDDEN_TAG)))
+	json_array_foreach (value, i, one)
+		if (json_is_true(json_object_get(one, "running")) && !e2b_is_hidden(one))
 			json_array_append_new(all, process_json(one));
-	}
 	e2b_rpc_ok(q, json_pack("{s:o}", "processes", all));
 	json_decref(value);
 }
 
-static void list(struct e2b_request *q, struct sandbox *s)
+void e2b_process_list(struct e2b_request *q, struct sandbox *s)
 {
 	sandbox_execs(s, on_execs, q);
-}
-
-void e2b_process_list(struct exchange *x)
-{
-	e2b_enter_unary(x, list);
 }

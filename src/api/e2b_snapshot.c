@@ -33,7 +33,7 @@ static void on_taken(void *arg, json_t *value, const struct err *e)
 	if (value)
 		exchange_json(x, 201, snapshot_json(value));
 	else
-		exchange_error_as(x, exchange_status_of(e), e);
+		exchange_error(x, e);
 	json_decref(value);
 }
 
@@ -47,14 +47,11 @@ static char *bare_name(const char *text)
 	return name;
 }
 
-void e2b_snapshot(struct exchange *x)
+void e2b_snapshot(struct exchange *x, struct sandbox *s)
 {
-	struct sandbox *s = e2b_find(x);
 	const json_t *name = json_object_get(x->json, "name");
 	auto_free char *bare = NULL;
 
-	if (!s)
-		return;
 	if (name && !json_is_null(name) && !json_is_string(name)) {
 		e2b_fail(x, 400, "name: not a string");
 		return;
@@ -67,12 +64,6 @@ void e2b_snapshot(struct exchange *x)
 }
 
 /* ---- looking them up ---- */
-
-/* The manager's answer is an array, or an object that holds it. */
-static const json_t *rows_of(const json_t *value)
-{
-	return json_is_array(value) ? value : json_object_get(value, "snapshots");
-}
 
 static bool is_called(const json_t *snapshot, const char *bare)
 {
@@ -96,7 +87,7 @@ static void on_searched(void *arg, json_t *value, const struct err *e)
 	json_t *one;
 
 	(void)e;
-	json_array_foreach ((json_t *)rows_of(value), i, one)
+	json_array_foreach (json_object_get(value, "snapshots"), i, one)
 		if (is_called(one, f->bare))
 			id = json_string_value(json_object_get(one, "id"));
 	f->done(f->x, id ? id : "");
@@ -120,7 +111,7 @@ static void on_deleted(void *arg, json_t *value, const struct err *e)
 
 	json_decref(value);
 	if (e && e->kind != ERR_NONE)
-		exchange_error_as(x, exchange_status_of(e), e);
+		exchange_error(x, e);
 	else
 		e2b_empty(x);
 }
@@ -159,7 +150,7 @@ static void on_listed(void *arg, json_t *value, const struct err *e)
 	char token[24];
 
 	if (!value) {
-		exchange_error_as(x, exchange_status_of(e), e);
+		exchange_error(x, e);
 		return;
 	}
 	if (exchange_arg_uint(x, "limit", 100, 100, &limit, &bad) < 0 ||
@@ -169,7 +160,7 @@ static void on_listed(void *arg, json_t *value, const struct err *e)
 		return;
 	}
 	out = must_alloc(json_array());
-	json_array_foreach ((json_t *)rows_of(value), i, one) {
+	json_array_foreach (json_object_get(value, "snapshots"), i, one) {
 		if (!is_wanted(x, one) || seen++ < from)
 			continue;
 		if (json_array_size(out) == (limit ? limit : 1)) {
@@ -231,7 +222,7 @@ static void on_forked(void *arg, json_t *value, const struct err *e)
 	size_t i;
 
 	if (!value) {
-		exchange_error_as(x, exchange_status_of(e), e);
+		exchange_error(x, e);
 		return;
 	}
 	out = must_alloc(json_array());
@@ -241,13 +232,10 @@ static void on_forked(void *arg, json_t *value, const struct err *e)
 	json_decref(value);
 }
 
-void e2b_fork(struct exchange *x)
+void e2b_fork(struct exchange *x, struct sandbox *s)
 {
-	struct sandbox *s = e2b_find(x);
 	const json_t *count = json_object_get(x->json, "count");
 
-	if (!s)
-		return;
 	if (count && (!json_is_integer(count) || json_integer_value(count) < 1 ||
 		      json_integer_value(count) > 100))
 		e2b_fail(x, 400, "count: a number from 1 to 100");

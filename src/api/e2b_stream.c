@@ -115,22 +115,14 @@ void e2b_stream_fail(struct e2b_stream *t, const struct err *e)
 	}
 }
 
-static void on_room(void *arg)
+void e2b_stream_open(struct e2b_stream *t, struct sandbox *s, const char *keepalive,
+		     uint64_t deadline_ms)
 {
-	struct e2b_stream *t = arg;
-
-	if (t->on_room)
-		t->on_room(t->arg);
-}
-
-void e2b_stream_open(struct e2b_stream *t, struct e2b_request *q, struct sandbox *s,
-		     const char *keepalive, uint64_t deadline_ms)
-{
+	struct e2b_request *q = t->q;
 	const char *wanted = exchange_header(q->x, "Keepalive-Ping-Interval");
 	uint64_t seconds;
 	struct err e;
 
-	t->q = q;
 	t->keepalive = keepalive;
 	t->keepalive_ms = KEEPALIVE_S * 1000;
 	if (wanted && parse_count(wanted, &seconds, &e) == 0 && seconds >= 1 &&
@@ -143,7 +135,7 @@ void e2b_stream_open(struct e2b_stream *t, struct e2b_request *q, struct sandbox
 		loop_timer_set(q->x->api->loop, &t->deadline, deadline_ms);
 	t->wait = sandbox_wait(s, on_state, t);
 	exchange_on_gone(q->x, on_gone, t);
-	exchange_on_room(q->x, on_room, t);
+	exchange_on_room(q->x, t->on_room, t->arg);
 }
 
 void e2b_stream_send(struct e2b_stream *t, json_t *message)

@@ -16,7 +16,7 @@ struct e2b_stream {
 	bool begun;
 	/* The stream is over before its owner said so: client gone, deadline, sandbox gone. */
 	void (*stop)(void *arg);
-	void (*on_room)(void *arg); /* may be NULL */
+	void (*on_room)(void *arg);
 	void *arg;
 };
 
@@ -24,8 +24,8 @@ struct e2b_stream {
  * Starts to watch. deadline_ms 0: none. stop is called at most once, to let go of what feeds the
  * stream; after it the stream answers by itself.
  */
-void e2b_stream_open(struct e2b_stream *t, struct e2b_request *q, struct sandbox *s,
-		     const char *keepalive, uint64_t deadline_ms);
+void e2b_stream_open(struct e2b_stream *t, struct sandbox *s, const char *keepalive,
+		     uint64_t deadline_ms);
 /* Takes the message over. */
 void e2b_stream_send(struct e2b_stream *t, json_t *message);
 /* The last envelope; the exchange is over and the stream must not be used any more. */

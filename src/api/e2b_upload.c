@@ -449,7 +449,7 @@ static void on_gone(void *arg)
 		fail(u, 499, "the client has gone");
 }
 
-void e2b_upload(struct e2b_request *q, struct sandbox *s)
+void e2b_files_post(struct e2b_request *q, struct sandbox *s)
 {
 	static const struct body_ops ops = {.take = take, .end = end};
 	struct upload *u = must_alloc(calloc(1, sizeof(*u)));

@@ -276,7 +276,7 @@ static void on_end(void *arg, const struct err *e)
 
 static const struct call_ops ops = {.on_frame = on_frame, .on_end = on_end};
 
-static void watch_dir(struct e2b_request *q, struct sandbox *s)
+void e2b_fs_watch(struct e2b_request *q, struct sandbox *s)
 {
 	struct dir_watch *w = must_alloc(calloc(1, sizeof(*w)));
 
@@ -291,17 +291,12 @@ static void watch_dir(struct e2b_request *q, struct sandbox *s)
 	w->stream.stop = watch_stop;
 	w->stream.on_room = give_credit;
 	w->stream.arg = w;
-	e2b_stream_open(&w->stream, q, s, KEEPALIVE, w->deadline_ms);
+	e2b_stream_open(&w->stream, s, KEEPALIVE, w->deadline_ms);
 	w->call = watch(q, s, w->root, &ops, w);
 	if (!w->call) {
 		e2b_stream_done(&w->stream);
 		e2b_not_running(q->x, q->id);
 	}
-}
-
-void e2b_fs_watch(struct exchange *x)
-{
-	e2b_enter_stream(x, watch_dir);
 }
 
 /* ---- CreateWatcher, GetWatcherEvents, RemoveWatcher ---- */
@@ -385,7 +380,7 @@ static void watcher_end(void *arg, const struct err *e)
 	watch_failed(q, w->root, e ? e : &none);
 }
 
-static void watcher_create(struct e2b_request *q, struct sandbox *s)
+void e2b_fs_watcher_create(struct e2b_request *q, struct sandbox *s)
 {
 	static const struct call_ops calls = {.on_frame = watcher_frame, .on_end = watcher_end};
 	struct e2b_state *all = e2b_state_of(q->x->api);
@@ -417,11 +412,6 @@ static void watcher_create(struct e2b_request *q, struct sandbox *s)
 	}
 }
 
-void e2b_fs_watcher_create(struct exchange *x)
-{
-	e2b_enter_unary(x, watcher_create);
-}
-
 /* NULL after an answer. */
 static struct watcher *watcher_find(struct e2b_request *q)
 {
@@ -438,7 +428,7 @@ static struct watcher *watcher_find(struct e2b_request *q)
 	return w;
 }
 
-static void watcher_events(struct e2b_request *q, struct sandbox *s)
+void e2b_fs_watcher_events(struct e2b_request *q, struct sandbox *s)
 {
 	struct watcher *w = watcher_find(q);
 
@@ -449,12 +439,7 @@ static void watcher_events(struct e2b_request *q, struct sandbox *s)
 	w->events = json_array();
 }
 
-void e2b_fs_watcher_events(struct exchange *x)
-{
-	e2b_enter_unary(x, watcher_events);
-}
-
-static void watcher_remove(struct e2b_request *q, struct sandbox *s)
+void e2b_fs_watcher_remove(struct e2b_request *q, struct sandbox *s)
 {
 	struct watcher *w = watcher_find(q);
 
@@ -463,9 +448,4 @@ static void watcher_remove(struct e2b_request *q, struct sandbox *s)
 		return;
 	sweep(e2b_state_of(q->x->api), is_same, w);
 	e2b_rpc_ok(q, json_object());
-}
-
-void e2b_fs_watcher_remove(struct exchange *x)
-{
-	e2b_enter_unary(x, watcher_remove);
 }
