@@ -142,6 +142,7 @@ static void wake(struct e2b_request *q)
 		e2b_not_running(q->x, q->id);
 		return;
 	}
+	sandbox_used_by_owner(s, q->x->caller.address);
 	sandbox_wake(s, on_awake, q);
 }
 

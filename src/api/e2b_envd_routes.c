@@ -114,7 +114,7 @@ const struct route e2b_envd_routes[] = {
 	METHOD("POST", "/files", ROUTE_NO_ORIGIN_CHECK, BODY_STREAM, "Uploads files (E2B)",
 	       E2B_SIGNATURE, E2B_PLAIN, e2b_files_post, false),
 	METHOD("POST", "/process.Process/Start", 0, BODY_BYTES, "Starts a command (E2B)",
-	       E2B_ACCESS_TOKEN, E2B_STREAM, e2b_process_start, false),
+	       E2B_ACCESS_TOKEN, E2B_STREAM, e2b_process_start, true),
 	RPC("/process.Process/Connect", E2B_STREAM, e2b_process_connect,
 	    "Attaches to a command (E2B)"),
 	RPC("/process.Process/List", E2B_UNARY, e2b_process_list, "Lists commands (E2B)"),

@@ -92,6 +92,8 @@ uint64_t sandbox_expires_ms(const struct sandbox *s); /* unix; 0: never */
 /* For doors with keys of their own (access tokens, signed addresses): whoever it belongs to. NULL:
  * unknown. */
 struct sandbox *manager_find_any(struct manager *m, const char *id);
+/* A key of the door was shown, from this address: the audit counts what follows as the owner's act. */
+void sandbox_used_by_owner(struct sandbox *s, const char *address);
 /* Each sandbox of this caller (NULL: of all), oldest first, until the callback says false. */
 void manager_each(struct manager *m, const struct caller *who,
 		  bool (*call)(void *arg, struct sandbox *s), void *arg);

@@ -1,4 +1,5 @@
 """The decision log: what is in it, that it is whole, and what shows when it is not."""
+import http.client
 import json
 import os
 import signal
@@ -38,6 +39,30 @@ class Audit(served.Case):
         self.assertTrue(all(r["verdict"] == "allow" and r["who"] for r in mine))
         self.cloche("rm", box, ok=0)
         self.assertIn("destroy", [r for r in self.records() if box in r["target"]][-1]["what"])
+
+    def e2b(self, path, body, **headers):
+        connection = http.client.HTTPConnection("127.0.0.1", self.daemon.port, timeout=60)
+        connection.request("POST", path, body, headers)
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+        self.assertIn(answer.status, (200, 201), text)
+        return text
+
+    def test_a_start_by_e2b_is_there_once(self):
+        key, _ = self.token("e2b", "--e2b")
+        made = json.loads(self.e2b("/sandboxes", json.dumps({"templateID": "base"}), **{
+            "X-API-Key": key, "Content-Type": "application/json"}))
+        message = json.dumps({"process": {"cmd": "echo", "args": ["seen once"]}}).encode()
+        said = self.e2b("/process.Process/Start", bytes([0]) + len(message).to_bytes(4, "big") + message, **{
+            "Content-Type": "application/connect+json", "X-Access-Token": made["envdAccessToken"],
+            "E2b-Sandbox-Id": made["sandboxID"], "E2b-Sandbox-Port": "49983"})
+        self.assertIn(b'"exitCode":0', said)
+        mine = [r for r in self.records() if made["sandboxID"] in r["target"]]
+        self.assertEqual([r["what"] for r in mine[1:]], ["exec"], mine)
+        self.assertIn("seen once", mine[1]["why"])
+        self.assertIn("127.0.0.1", mine[1]["from"])
+        self.cloche("rm", made["sandboxID"], ok=0)
 
     def test_refusals_are_there(self):
         self.cloche("ps", env={**self.over_tcp(), "CLOCHE_TOKEN": "cl_zzzzzzzzzz_" + "1" * 40})
