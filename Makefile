@@ -84,7 +84,7 @@ BOOTER_SRC := $(wildcard src/booter/*.c src/base/*.c src/model/*.c src/kern/*.c 
 CORE_DIRS := base model kern wire auth policy audit store sandbox guest agent provider manager calls api \
 	  daemon cli lib
 CORE_SRC := $(filter-out src/cli/cloche.c src/cli/cloched.c src/guest/main.c, \
-	  $(wildcard $(CORE_DIRS:%=src/%/*.c)))
+	  $(wildcard $(CORE_DIRS:%=src/%/*.c) src/provider/*/*.c))
 CONFORMANCE_SRC := $(wildcard tests/clients/mcp_fixtures.c)
 LIB_SRC   := $(wildcard src/lib/*.c src/base/*.c)
 PROBE_SRC := $(wildcard tests/escape/*.c)

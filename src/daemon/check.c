@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "provider/can.h"
 #include "sandbox/cell.h"
 
 #include <inttypes.h>
@@ -130,32 +131,24 @@ static bool is_hostname(const char *s)
 	       strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-") == len;
 }
 
-static int check_provider(const struct ipc_boot *b, const struct config *c, struct err *e)
+/* What its provider must be able to do to give all of this. */
+static int check_provider(const struct ipc_boot *b, struct err *e)
 {
-	if (b->provider == PROVIDER_NS)
-		return 0;
-	if (b->provider != PROVIDER_E2B)
-		return err_field(e, ERR_UNSUPPORTED, "provider",
-				 "provider: only ns and e2b are built");
-	if (!c->e2b.api_url[0])
-		return err_field(e, ERR_UNSUPPORTED, "provider",
-				 "provider: e2b: the daemon's configuration names no service "
-				 "(section e2b)");
+	unsigned wanted = 0;
+
 	if (b->snapshot[0])
-		return err_field(e, ERR_UNSUPPORTED, "snapshot", "snapshot: not with provider e2b");
+		wanted |= CAN_SNAPSHOT;
 	if (b->transient || b->nest[0] + b->nest[1])
-		return err_field(e, ERR_UNSUPPORTED, "provider",
-				 "provider: e2b: only for sandboxes that are created");
+		wanted |= CAN_PREPARE;
 	if (b->volume_count)
-		return err_field(e, ERR_UNSUPPORTED, "volumes", "volumes: not with provider e2b");
+		wanted |= CAN_VOLUMES;
 	if (!str_equal(b->image, "host"))
-		return err_field(e, ERR_UNSUPPORTED, "image",
-				 "image: with provider e2b it is the template of the "
-				 "configuration");
+		wanted |= CAN_IMAGE;
 	if (b->required_layers)
-		return err_field(e, ERR_UNSUPPORTED, "require",
-				 "require: no layer of a sandbox elsewhere can be proven");
-	return 0;
+		wanted |= CAN_PROVE;
+	if (b->net != NET_NONE)
+		wanted |= CAN_NET;
+	return provider_check(b->provider, wanted, e);
 }
 
 int check_boot(const struct ipc_boot *b, const struct config *c, const char *owner_name,
@@ -171,13 +164,11 @@ int check_boot(const struct ipc_boot *b, const struct config *c, const char *own
 		return err_set(e, ERR_INVALID, "not a snapshot id");
 	if (!is_hostname(b->hostname))
 		return err_field(e, ERR_INVALID, "hostname", "hostname: not a host name");
-	if (check_provider(b, c, e) < 0)
+	if (check_provider(b, e) < 0)
 		return -1;
 	if (b->level != LEVEL_CONTAINER)
 		return err_field(e, ERR_UNSUPPORTED, "level",
 				 "level: the daemon has sandboxes of level container only");
-	if (b->net != NET_NONE)
-		return err_field(e, ERR_UNSUPPORTED, "net", "net: only 'none' is built");
 	if (b->root != ROOT_RO && b->root != ROOT_OVERLAY)
 		return err_field(e, ERR_INVALID, "root", "root: not a mode");
 	if (!str_equal(b->image, "host") && !config_image_find(c, b->image))

@@ -235,7 +235,7 @@ static void send_boxes(struct daemon *d)
 			if (b->state != BOX_LIVE)
 				continue;
 			/* Whoever waited for it is gone with the front before. */
-			if (b->info.transient)
+			if (b->i.info.transient)
 				box_destroy(b, (struct asker){0});
 			else
 				box_announce(b);

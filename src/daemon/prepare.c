@@ -98,8 +98,8 @@ static int prepare_dirs(struct daemon *d, struct err *e)
 	d->runtime_lock = lock_dir(d->runtime, c->runtime_dir, e);
 	if (d->runtime_lock < 0)
 		return -1;
-	d->boxes_dir = open_dir(d->runtime, "boxes", 0700, e);
-	if (d->boxes_dir < 0)
+	d->host.boxes_dir = open_dir(d->runtime, "boxes", 0700, e);
+	if (d->host.boxes_dir < 0)
 		return -1;
 	/* What a check of a snapshot has as its root. */
 	if (open_empty(d, e) < 0)
@@ -108,7 +108,7 @@ static int prepare_dirs(struct daemon *d, struct err *e)
 	if (d->snapshots_dir < 0 || fstat(d->state, &st) < 0)
 		return -1;
 	/* The same for every daemon on this state directory. */
-	snprintf(d->tag, sizeof(d->tag), "%08x",
+	snprintf(d->host.tag, sizeof(d->host.tag), "%08x",
 		 (uint32_t)(st.st_ino * 2654435761u) ^ (uint32_t)(st.st_dev * 40503u));
 	return 0;
 }
@@ -158,8 +158,8 @@ static int load_guest(struct daemon *d, struct err *e)
 	if (fcntl(to, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) < 0)
 		return err_sys(e, "cannot seal the guest");
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", to);
-	d->guest = open(path, O_RDONLY | O_CLOEXEC);
-	if (d->guest < 0)
+	d->host.guest = open(path, O_RDONLY | O_CLOEXEC);
+	if (d->host.guest < 0)
 		return err_sys(e, "cannot open the guest");
 	/*
 	 * As root nobody inside may even read it. An ordinary user's daemon must be able to look into
@@ -184,8 +184,8 @@ int prepare_volumes(struct daemon *d, const struct config *c, struct err *e)
 		return -1;
 	}
 	for (uint32_t i = 0; i < CONFIG_ITEMS; i++) {
-		close_fd(&d->volumes[i]);
-		d->volumes[i] = i < c->volume_count ? fds[i] : -1;
+		close_fd(&d->host.volumes[i]);
+		d->host.volumes[i] = i < c->volume_count ? fds[i] : -1;
 	}
 	return 0;
 }
@@ -208,8 +208,8 @@ int prepare(struct daemon *d, struct err *e)
 	d->self = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 	if (d->self < 0)
 		return err_sys(e, "cannot open our own program");
-	d->booter = open_program("cloche-booter", NULL, e);
-	if (d->booter < 0)
+	d->host.booter = open_program("cloche-booter", NULL, e);
+	if (d->host.booter < 0)
 		return -1;
 	if (prepare_dirs(d, e) < 0 || load_guest(d, e) < 0)
 		return -1;

@@ -212,7 +212,7 @@ static int make_dir(struct daemon *d, const char *name, struct start *s, struct 
 static void choose_ids(const struct daemon *d, enum role_id id, struct start *s)
 {
 	/* Above all ranges of sandboxes; a few for each daemon. */
-	uint32_t few = (uint32_t)strtoul(d->tag, NULL, 16) % 20000;
+	uint32_t few = (uint32_t)strtoul(d->host.tag, NULL, 16) % 20000;
 
 	s->uid = s->gid = (0x7fffu << 16) + few * ROLE_COUNT + (uint32_t)id;
 }
@@ -394,13 +394,13 @@ static int start_remote(struct daemon *d, struct err *e)
 		return -1;
 	s.program = program;
 	s.fds[0] = theirs;
-	s.fds[1] = d->guest;
+	s.fds[1] = d->host.guest;
 	s.fds[2] = config;
 	s.fds[3] = key;
 	if (launch(d, ROLE_REMOTE, &s, e) < 0)
 		return -1;
 	d->remote_settings = d->config->e2b;
-	remote_attach(d, take_fd(&ours));
+	provider_e2b.role_started(&d->host, take_fd(&ours));
 	return 0;
 }
 
@@ -486,7 +486,7 @@ void roles_start_remote(struct daemon *d)
 void roles_stop(struct daemon *d)
 {
 	front_detach(d);
-	remote_detach(d);
+	provider_e2b.role_ended(&d->host);
 	for (int i = 0; i < ROLE_COUNT; i++) {
 		loop_timer_stop(d->loop, &d->roles[i].again);
 		if (d->roles[i].pid > 0 && i != ROLE_AUDIT)
@@ -524,7 +524,7 @@ bool roles_reaped(struct daemon *d, pid_t pid, int status)
 		if (i == ROLE_FRONT)
 			front_detach(d);
 		if (i == ROLE_REMOTE)
-			remote_detach(d);
+			provider_e2b.role_ended(&d->host);
 		if (d->stopping && i != ROLE_REMOTE) {
 			if (i == ROLE_FRONT)
 				daemon_front_is_done(d);

@@ -12,7 +12,6 @@
 #include "daemon/snapshots.h"
 #include "daemon/state.h"
 #include "kern/caps.h"
-#include "kern/sys.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,13 +19,14 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 
 /* ---- tokens ---- */
 
@@ -38,6 +38,14 @@ const struct token *daemon_token(const struct daemon *d, const char *owner)
 		if (str_equal(tokens_at(d->tokens, i)->id, owner))
 			return tokens_at(d->tokens, i);
 	return NULL;
+}
+
+uint64_t daemon_unix_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
 const char *daemon_owner_name(const struct daemon *d, const char *owner)
@@ -129,6 +137,32 @@ static int watch_files(struct daemon *d, struct err *e)
 	return 0;
 }
 
+/* ---- providers ---- */
+
+static void on_probed(void *arg, const struct provider_result *r, const struct err *e)
+{
+	struct err *unusable = arg;
+
+	(void)r;
+	*unusable = e ? *e : (struct err){0};
+}
+
+static void probe_providers(struct daemon *d)
+{
+	for (int i = 0; i < PROVIDER_COUNT; i++)
+		if (provider_row(i))
+			provider_row(i)->probe(&d->host, on_probed, &d->unusable[i]);
+}
+
+static void start_providers(struct daemon *d)
+{
+	box_init_host(d);
+	for (int i = 0; i < PROVIDER_COUNT; i++)
+		if (provider_row(i))
+			provider_row(i)->start(&d->host);
+	probe_providers(d);
+}
+
 /* ---- configuration ---- */
 
 static int load_config(const char *file, const struct list *listen, struct config *ret,
@@ -164,6 +198,8 @@ static void reload(struct daemon *d)
 	memcpy(fresh->runtime_dir, d->config->runtime_dir, sizeof(fresh->runtime_dir));
 	free(d->config);
 	d->config = fresh;
+	d->host.config = fresh;
+	probe_providers(d);
 	roles_start_remote(d);
 	log_info("configuration read again", "file", d->config_file);
 	daemon_note(d, "daemon.reload", d->config_file ? d->config_file : "", "done", "");
@@ -175,8 +211,8 @@ static void reload(struct daemon *d)
 
 static bool is_leaving(const struct box *b)
 {
-	return b->d->private_dir || b->state == BOX_DYING || b->info.transient ||
-	       str_equal(b->info.owner, "-");
+	return b->d->private_dir || b->state == BOX_DYING || b->i.info.transient ||
+	       str_equal(b->i.info.owner, "-");
 }
 
 /* Sandboxes that end with us end before us. */
@@ -258,8 +294,11 @@ static void reap(struct daemon *d)
 
 	/* Also sandboxes whose booter is gone: we are who inherits them. */
 	while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0)
-		if (!roles_reaped(d, pid, status) && !booters_reaped(d, pid))
-			snapshots_reaped(d, pid);
+		if (!roles_reaped(d, pid, status))
+			for (int i = 0; i < PROVIDER_COUNT; i++)
+				if (provider_row(i) && provider_row(i)->reaped &&
+				    provider_row(i)->reaped(&d->host, pid))
+					break;
 }
 
 static void on_signal(void *arg, uint32_t events)
@@ -309,15 +348,13 @@ static int start(struct daemon *d, struct err *e)
 {
 	if (prepare(d, e) < 0)
 		return -1;
-	cgroup_enter_leaf("cloche-daemon");
-	cgroup_place_open(&d->cgroups, NULL);
 	d->loop = loop_new();
 	if (!d->loop)
 		return err_sys(e, "cannot create an epoll");
 	if (watch_signals(d, e) < 0 || watch_files(d, e) < 0 || private_watch(d, e) < 0)
 		return -1;
 	/* First, while there is little memory that a fork would have to share. */
-	booters_start(d);
+	start_providers(d);
 	roles_start_audit(d);
 	daemon_note(d, "daemon.start", d->config->state_dir, "done", "");
 	snapshot_remove_unfinished(d);
@@ -366,7 +403,9 @@ static void stop(struct daemon *d)
 		return;
 	listeners_close(d);
 	roles_stop(d);
-	booters_stop(d);
+	for (int i = 0; i < PROVIDER_COUNT; i++)
+		if (provider_row(i) && provider_row(i)->stop)
+			provider_row(i)->stop(&d->host);
 	await_audit(d);
 }
 
@@ -385,10 +424,9 @@ int daemon_serve(const struct serve_options *o)
 	d->rootless = !caps_can_administer();
 	d->uid = geteuid();
 	d->gid = getegid();
-	d->remote.sock = d->front.sock = d->audit_for_front = d->guest = d->self = d->booter = -1;
+	d->front.sock = d->audit_for_front = d->self = d->host.guest = d->host.booter = -1;
 	for (size_t i = 0; i < CONFIG_ITEMS; i++)
-		d->volumes[i] = -1;
-	(void)!getrandom(&d->next_slot, sizeof(d->next_slot), 0);
+		d->host.volumes[i] = -1;
 	if (load_config(d->config_file, &d->listen, d->config, &e) < 0) {
 		fprintf(stderr, "cloche: %s\n", e.msg);
 		return 125;

@@ -4,25 +4,22 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "daemon/check.h"
-#include "daemon/copier.h"
 #include "daemon/record.h"
 #include "daemon/state.h"
 #include "daemon/uploads.h"
+#include "provider/copier.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <time.h>
 
 #define MAGIC "clsnap1"
-#define RUNNING 2	   /* at once */
-#define PATIENCE_MS 900000 /* for one */
+#define RUNNING 2	/* at once */
+#define CHECK_MS 900000 /* for one */
 #define EXCLUDED "/tmp /var/tmp /dev/shm /run volumes"
 
 struct meta {
@@ -30,7 +27,7 @@ struct meta {
 	struct ipc_snapshot info;
 };
 
-/* Making one (of box), or checking one that was written (no box). */
+/* Making one of a sandbox, or checking one that was written. */
 struct snapshot_job {
 	struct snapshot_job *next;
 	struct daemon *d;
@@ -38,10 +35,9 @@ struct snapshot_job {
 	struct ipc_snapshot info;
 	char sandbox[IPC_ID]; /* "": it is to be checked */
 	uint64_t room;	      /* it may be so large; one that waits to be made has none yet */
-	bool thaw;
-	struct copier copier;
-	struct loop_watch watch;
-	struct loop_timer timer;
+	bool runs;
+	int file;
+	struct copier copier; /* that checks it */
 };
 
 /* ---- files ---- */
@@ -232,247 +228,167 @@ static int find(struct daemon *d, const struct ipc_snapshot *asked, struct ipc_s
 
 static void start_next(struct daemon *d);
 
-static void answer(struct snapshot_job *j, const struct err *e)
-{
-	struct ipc m = {.type = IPC_SNAPSHOT_IS, .snapshot = j->info};
-
-	if (e)
-		front_done(j->d, j->who, j->info.id, e);
-	else
-		front_answer(j->d, j->who, &m, -1);
-}
-
-/* The sandbox goes on, if it was frozen only for this. */
-static void let_go(struct snapshot_job *j)
-{
-	struct box *b = j->sandbox[0] ? box_find(j->d, j->sandbox) : NULL;
-	struct err e = {0};
-
-	if (!b || b->state != BOX_LIVE)
-		return;
-	b->is_busy = false;
-	if (j->thaw && box_thaw(b, &e) < 0)
-		log_error("sandbox stays frozen", "id", b->info.id, "error", e.msg);
-}
-
 static void end_job(struct snapshot_job *j, const struct err *e)
 {
+	struct ipc m = {.type = IPC_SNAPSHOT_IS, .snapshot = j->info};
 	struct daemon *d = j->d;
 	struct snapshot_job **place = &d->snapshot_jobs;
+	struct box *b = j->sandbox[0] ? box_find_live(d, j->sandbox) : NULL;
 
 	while (*place != j)
 		place = &(*place)->next;
 	*place = j->next;
-	if (j->copier.pid > 0) {
-		d->snapshot_running--;
-		loop_unwatch(d->loop, &j->watch);
-		loop_timer_stop(d->loop, &j->timer);
-		copier_stop(&j->copier);
-	}
-	let_go(j);
-	if (e)
+	d->snapshot_running -= j->runs;
+	close_fd(&j->file);
+	if (b)
+		b->is_busy = false;
+	if (e) {
 		snapshot_discard(d, j->info.id);
-	answer(j, e);
+		front_done(d, j->who, j->info.id, e);
+	} else {
+		front_answer(d, j->who, &m, -1);
+	}
 	free(j);
 	start_next(d);
 }
 
-static void on_copied(void *arg, uint32_t events)
+static void finish_job(struct snapshot_job *j, uint64_t size, const char *digest)
 {
-	struct snapshot_job *j = arg;
-	struct copier_result r;
 	struct err e = {0};
 
-	(void)events;
-	if (copier_finish(&j->copier, &r, &e) < 0) {
-		end_job(j, &e);
-		return;
-	}
-	j->info.size_bytes = r.size;
-	memcpy(j->info.digest, r.digest, sizeof(j->info.digest));
+	j->info.size_bytes = size;
+	snprintf(j->info.digest, sizeof(j->info.digest), "%s", digest);
 	end_job(j, keep(j->d, &j->info, &e) < 0 ? &e : NULL);
 }
 
-static void on_patience(void *arg)
+static void on_made(void *arg, const struct provider_result *r, const struct err *e)
 {
-	struct err e = {0};
-
-	err_set(&e, ERR_LIMIT, "the snapshot takes too long");
-	end_job(arg, &e);
+	if (e)
+		end_job(arg, e);
+	else
+		finish_job(arg, r->size_bytes, r->digest);
 }
 
-static int start_copier(struct snapshot_job *j, struct err *e)
+static void on_checked(void *arg, const struct copier_result *r, const struct err *e)
 {
-	struct daemon *d = j->d;
-	struct box *b = j->sandbox[0] ? box_find(d, j->sandbox) : NULL;
+	if (e)
+		end_job(arg, e);
+	else
+		finish_job(arg, r->size, r->digest);
+}
+
+static int open_part(struct snapshot_job *j, int flags, struct err *e)
+{
 	char part[IPC_ID + 8];
-	auto_close int root = -1;
-	auto_close int file = -1;
 
-	if (j->sandbox[0] && (!b || b->state != BOX_LIVE))
-		return err_set(e, ERR_CONFLICT, "the sandbox is gone");
-	if (b) {
-		struct count c = count_all(d, "");
-
-		if (find_room(d, &c, &j->room, e) < 0)
-			return -1;
-	}
 	file_name(j->info.id, "part", part);
-	file = openat(d->snapshots_dir, part,
-		      O_RDWR | O_CLOEXEC | O_NOFOLLOW | (b ? O_CREAT | O_EXCL : 0), 0600);
-	if (file < 0)
-		return err_sys(e, "cannot open the snapshot's file");
-	root = b ? box_scratch(b, e)
-		 : openat(d->runtime, "empty", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (root < 0)
-		return e->kind ? -1 : err_sys(e, "cannot open an empty directory");
-	j->copier = (struct copier){
-		.work = {.verb = b ? "pack" : "check",
-			 .guest = d->guest,
-			 .root = root,
-			 .in = -1,
-			 .out = -1,
-			 .rootless = d->rootless,
-			 .id_base = b ? b->id_base : 0x7ffeu << 16},
-		.file = file,
-		.max_bytes = j->room,
-	};
-	return copier_start(&j->copier, e);
+	j->file = openat(j->d->snapshots_dir, part, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+	return j->file < 0 ? err_sys(e, "cannot open the snapshot's file") : 0;
 }
 
-static void start_job(struct snapshot_job *j)
+static int begin_to_make(struct snapshot_job *j, struct err *e)
+{
+	struct box *b = box_find_live(j->d, j->sandbox);
+	struct count c;
+
+	if (!b)
+		return err_set(e, ERR_CONFLICT, "the sandbox is gone");
+	c = count_all(j->d, "");
+	if (find_room(j->d, &c, &j->room, e) < 0 || open_part(j, O_CREAT | O_EXCL, e) < 0)
+		return -1;
+	b->i.row->snapshot(&b->i, j->file, j->room, on_made, j);
+	return 0;
+}
+
+static int begin_to_check(struct snapshot_job *j, struct err *e)
 {
 	struct daemon *d = j->d;
-	struct err e = {0};
+	auto_close int root = openat(d->runtime, "empty", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
-	if (start_copier(j, &e) < 0) {
-		j->copier.pid = 0;
-		end_job(j, &e);
-		return;
-	}
-	d->snapshot_running++;
-	j->watch = (struct loop_watch){
-		.fd = j->copier.sock, .events = EPOLLIN, .call = on_copied, .arg = j};
-	j->timer = (struct loop_timer){.call = on_patience, .arg = j};
-	loop_timer_set(d->loop, &j->timer, PATIENCE_MS);
-	if (loop_watch(d->loop, &j->watch) < 0) {
-		err_sys(&e, "cannot watch the copy");
-		end_job(j, &e);
-	}
+	if (root < 0)
+		return err_sys(e, "cannot open an empty directory");
+	if (open_part(j, 0, e) < 0)
+		return -1;
+	j->copier = (struct copier){.work = {.verb = "check",
+					     .guest = d->host.guest,
+					     .root = root,
+					     .in = -1,
+					     .out = -1,
+					     .rootless = d->rootless,
+					     .id_base = 0x7ffeu << 16},
+				    .file = j->file,
+				    .max_bytes = j->room,
+				    .timeout_ms = CHECK_MS,
+				    .done = on_checked,
+				    .arg = j};
+	return copier_start(&j->copier, d->loop, e);
 }
 
 static void start_next(struct daemon *d)
 {
-	if (d->snapshot_running >= RUNNING)
+	struct snapshot_job *j = d->snapshot_jobs;
+	struct err e = {0};
+
+	while (j && j->runs)
+		j = j->next;
+	if (!j || d->snapshot_running >= RUNNING)
 		return;
-	for (struct snapshot_job *j = d->snapshot_jobs; j; j = j->next)
-		if (j->copier.pid == 0 && (!j->sandbox[0] || j->thaw || j->copier.is_due)) {
-			start_job(j);
-			return;
-		}
+	j->runs = true;
+	d->snapshot_running++;
+	if ((j->sandbox[0] ? begin_to_make(j, &e) : begin_to_check(j, &e)) < 0)
+		end_job(j, &e);
 }
 
-static struct snapshot_job *new_job(struct daemon *d, struct asker who,
-				    const struct ipc_snapshot *info, uint64_t room)
+static void add_job(struct daemon *d, struct asker who, const struct ipc_snapshot *info,
+		    uint64_t room, const char *sandbox)
 {
-	struct snapshot_job *j = must_alloc(calloc(1, sizeof(*j)));
-	struct timespec now;
+	struct snapshot_job *j = must_alloc(calloc(1, sizeof(*j))), **last = &d->snapshot_jobs;
 
-	clock_gettime(CLOCK_REALTIME, &now);
-	j->d = d;
-	j->who = who;
-	j->info = *info;
-	j->room = room;
-	j->info.created_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-	j->next = d->snapshot_jobs;
-	d->snapshot_jobs = j;
-	return j;
-}
-
-bool snapshots_reaped(struct daemon *d, pid_t pid)
-{
-	if (uploads_reaped(d, pid))
-		return true;
-	for (struct snapshot_job *j = d->snapshot_jobs; j; j = j->next)
-		if (j->copier.pid == pid) {
-			/* What it had to say is in its socket; without that it is an error there. */
-			j->copier.was_reaped = true;
-			return true;
-		}
-	return false;
+	*j = (struct snapshot_job){.d = d, .who = who, .info = *info, .room = room, .file = -1};
+	snprintf(j->sandbox, sizeof(j->sandbox), "%s", sandbox);
+	snprintf(j->info.sandbox, sizeof(j->info.sandbox), "%s", sandbox);
+	snprintf(j->info.excluded, sizeof(j->info.excluded), "%s", sandbox[0] ? EXCLUDED : "");
+	j->info.created_ms = daemon_unix_ms();
+	while (*last)
+		last = &(*last)->next;
+	*last = j;
+	start_next(d);
 }
 
 /* ---- requests ---- */
 
-static void on_frozen(struct box *b, const struct err *e)
-{
-	struct snapshot_job *j = b->d->snapshot_jobs;
-
-	while (j && !(str_equal(j->sandbox, b->info.id) && j->copier.pid == 0))
-		j = j->next;
-	if (!j)
-		return;
-	/* Where nothing can be frozen the copy is of what moves. */
-	if (e && e->kind != ERR_UNSUPPORTED) {
-		struct err why = *e;
-
-		end_job(j, &why);
-		return;
-	}
-	j->thaw = !e;
-	j->copier.is_due = true;
-	start_next(b->d);
-}
-
 void snapshot_request_make(struct daemon *d, struct asker who, const struct ipc *m)
 {
 	const struct ipc_snapshot *s = &m->snapshot;
-	struct box *b = ipc_id_is_valid(s->sandbox) ? box_find(d, s->sandbox) : NULL;
-	struct snapshot_job *j;
+	struct box *b = box_find_live(d, s->sandbox);
 	uint64_t room = 0;
 	struct err e = {0};
 
-	if (!b || b->state != BOX_LIVE)
+	if (!b)
 		err_set(&e, ERR_NOT_FOUND, "there is no such sandbox");
-	else if (box_is_remote(b))
-		err_set(&e, ERR_UNSUPPORTED,
-			"snapshots, stop and fork: not of a sandbox of provider e2b");
 	else if (b->is_busy)
 		err_set(&e, ERR_CONFLICT, "the sandbox is being paused or copied just now");
-	if (e.kind || may_add(d, s, &room, &e) < 0) {
+	if (e.kind || provider_check(b->i.info.provider, CAN_SNAPSHOT, &e) < 0 ||
+	    may_add(d, s, &room, &e) < 0) {
 		front_done(d, who, s->id, &e);
 		return;
 	}
-	j = new_job(d, who, s, 0);
-	memcpy(j->sandbox, b->info.id, sizeof(j->sandbox));
-	snprintf(j->info.excluded, sizeof(j->info.excluded), EXCLUDED);
 	b->is_busy = true;
-	if (b->info.paused) {
-		j->copier.is_due = true;
-		start_next(d);
-	} else {
-		box_freeze(b, on_frozen);
-	}
+	add_job(d, who, s, 0, b->i.info.id);
 }
-
-struct listing {
-	struct asker who;
-};
 
 static void list_one(struct daemon *d, struct ipc_snapshot *s, void *arg)
 {
-	const struct listing *l = arg;
+	const struct asker *who = arg;
 	struct ipc m = {.type = IPC_SNAPSHOT_IS, .snapshot = *s};
 
-	front_answer(d, l->who, &m, -1);
+	front_answer(d, *who, &m, -1);
 }
 
 void snapshot_request_list(struct daemon *d, struct asker who, const struct ipc *m)
 {
-	struct listing l = {who};
-
 	(void)m;
-	for_each(d, list_one, &l);
+	for_each(d, list_one, &who);
 	front_done(d, who, "", NULL);
 }
 
@@ -539,16 +455,12 @@ void snapshot_request_write(struct daemon *d, struct asker who, const struct ipc
 static void check_taken(struct daemon *d, struct asker who, const struct ipc_snapshot *s,
 			uint64_t room, const struct err *e)
 {
-	struct snapshot_job *j;
-
 	if (e) {
 		snapshot_discard(d, s->id);
 		front_done(d, who, s->id, e);
 		return;
 	}
-	j = new_job(d, who, s, room);
-	j->info.sandbox[0] = '\0';
-	start_next(d);
+	add_job(d, who, s, room, "");
 }
 
 void snapshot_request_keep(struct daemon *d, struct asker who, const struct ipc *m)

@@ -9,8 +9,6 @@ void snapshot_request_delete(struct daemon *d, struct asker who, const struct ip
 void snapshot_request_read(struct daemon *d, struct asker who, const struct ipc *m);
 void snapshot_request_write(struct daemon *d, struct asker who, const struct ipc *m);
 void snapshot_request_keep(struct daemon *d, struct asker who, const struct ipc *m);
-/* True if this child was making or checking one. */
-bool snapshots_reaped(struct daemon *d, pid_t pid);
 /* Its files, finished or not. */
 void snapshot_discard(const struct daemon *d, const char *id);
 /* Removes what was not finished when a broker died. */

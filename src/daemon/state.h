@@ -3,9 +3,7 @@
 
 #include "base/loop.h"
 #include "daemon/box.h"
-#include "daemon/booter.h"
 #include "daemon/front_side.h"
-#include "daemon/remote_side.h"
 #include "daemon/roles.h"
 #include "policy/config.h"
 
@@ -13,7 +11,6 @@
 #include <stdint.h>
 
 #define BOX_BUCKETS 4096
-#define SLOTS 4080 /* id ranges */
 #define LISTENERS CONFIG_LISTEN
 
 struct listener {
@@ -34,23 +31,19 @@ struct daemon {
 	bool rootless, stopping;
 	uid_t uid; /* our own */
 	gid_t gid;
-	int state, runtime, boxes_dir, snapshots_dir; /* directories */
+	int state, runtime, snapshots_dir; /* directories */
 	int lock, runtime_lock;
-	int guest;	  /* the program, in memory */
-	int self, booter; /* programs: our own, cloche-booter */
-	int volumes[CONFIG_ITEMS];
-	char tag[16];		     /* tells this daemon's cgroups from another's */
-	struct cgroup_place cgroups; /* where those of our own sandboxes are */
+	int self; /* our own program */
+	struct provider_host host;
+	struct err unusable[PROVIDER_COUNT]; /* providers of which nothing can be had */
+	struct {
+		unsigned adopted, reaped, strays;
+	} found; /* of earlier brokers, at the start */
 	struct box *boxes[BOX_BUCKETS];
 	size_t box_count;
-	uint8_t slots[SLOTS];
-	uint32_t next_slot;
-	struct booter booters[BOOTERS];
-	struct box *boot_first, **boot_last; /* wait for a booter */
 	struct role roles[ROLE_COUNT];
 	struct config_e2b remote_settings; /* of the role that runs */
 	struct front_side front;
-	struct remote_side remote;
 	struct audit *audit;
 	int audit_for_front;	   /* handed to a new front, */
 	bool audit_is_used;	   /* and then not to another */
@@ -76,6 +69,7 @@ const struct token *daemon_token(const struct daemon *d, const char *owner);
 /* The name of a token; "" if there is none, or for the operator. */
 const char *daemon_owner_name(const struct daemon *d, const char *owner);
 
+uint64_t daemon_unix_ms(void);
 /* Takes no more work, lets what is running finish, then ends. Again: at once. */
 void daemon_stop(struct daemon *d);
 /* Writes into the audit log what the broker decided by itself. */

@@ -2,15 +2,14 @@
 
 #include "base/auto.h"
 #include "base/str.h"
-#include "daemon/copier.h"
 #include "daemon/snapshots.h"
 #include "daemon/state.h"
+#include "provider/copier.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #define AT_ONCE 32 /* each is a process */
@@ -22,7 +21,6 @@ struct upload {
 	char id[IPC_ID], owner[IPC_ID];
 	uint64_t room;
 	struct copier copier;
-	struct loop_watch watch;
 	bool has_ended;
 	struct err err; /* how */
 	/* to be kept once it has ended */
@@ -39,10 +37,7 @@ static void forget(struct upload *u)
 	while (*at != u)
 		at = &(*at)->next;
 	*at = u->next;
-	if (u->copier.pid > 0) {
-		loop_unwatch(u->d->loop, &u->watch);
-		copier_stop(&u->copier);
-	}
+	copier_stop(&u->copier);
 	free(u);
 }
 
@@ -68,15 +63,13 @@ static void conclude(struct upload *u)
 	done(d, who, &info, room, e.kind ? &e : NULL);
 }
 
-static void on_taken(void *arg, uint32_t events)
+static void on_taken(void *arg, const struct copier_result *r, const struct err *e)
 {
 	struct upload *u = arg;
-	struct copier_result r;
 
-	(void)events;
-	(void)copier_finish(&u->copier, &r, &u->err);
-	loop_unwatch(u->d->loop, &u->watch);
-	copier_stop(&u->copier);
+	(void)r;
+	if (e)
+		u->err = *e;
 	u->has_ended = true;
 	if (u->done)
 		conclude(u);
@@ -92,13 +85,14 @@ static int start(struct upload *u, int file, struct err *e)
 	u->copier = (struct copier){.work = {.verb = "take", .in = ends[0], .out = -1},
 				    .file = file,
 				    .unwanted = ends[1],
-				    .max_bytes = u->room};
+				    .max_bytes = u->room,
+				    .done = on_taken,
+				    .arg = u};
 	/* Only the front's end: we read with patience, it may not wait. */
 	rc = fcntl(ends[1], F_SETFL, O_NONBLOCK) < 0 ? err_sys(e, "cannot set up a pipe")
-						     : copier_start(&u->copier, e);
+						     : copier_start(&u->copier, u->d->loop, e);
 	close(ends[0]);
 	if (rc < 0) {
-		u->copier.pid = 0;
 		close(ends[1]);
 		return -1;
 	}
@@ -132,18 +126,8 @@ int upload_begin(struct daemon *d, const struct ipc_snapshot *s, int file, uint6
 	u->next = d->uploads;
 	d->uploads = u;
 	fd = start(u, file, e);
-	if (fd < 0) {
+	if (fd < 0)
 		forget(u);
-		return -1;
-	}
-	u->watch = (struct loop_watch){
-		.fd = u->copier.sock, .events = EPOLLIN, .call = on_taken, .arg = u};
-	if (loop_watch(d->loop, &u->watch) < 0) {
-		err_sys(e, "cannot watch the copy");
-		close(fd);
-		forget(u);
-		return -1;
-	}
 	return fd;
 }
 
@@ -186,14 +170,6 @@ bool upload_give_up(struct daemon *d, const struct ipc_snapshot *s)
 	if (u)
 		forget(u);
 	return u != NULL;
-}
-
-bool uploads_reaped(struct daemon *d, pid_t pid)
-{
-	for (struct upload *u = d->uploads; u; u = u->next)
-		if (u->copier.pid == pid)
-			return u->copier.was_reaped = true;
-	return false;
 }
 
 void uploads_drop(struct daemon *d)

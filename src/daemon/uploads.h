@@ -29,7 +29,5 @@ bool upload_keep(struct daemon *d, struct asker who, const struct ipc_snapshot *
 		 upload_kept done);
 /* False: as above. */
 bool upload_give_up(struct daemon *d, const struct ipc_snapshot *s);
-/* Was it a process of ours? */
-bool uploads_reaped(struct daemon *d, pid_t pid);
 /* Whoever wrote them has gone: their files go as well. */
 void uploads_drop(struct daemon *d);

@@ -83,7 +83,7 @@ class Life(Case):
             puppet.await_true(lambda: self.boxes(b) == [])
 
     def guest_pid(self, b, box):
-        """From the record; it begins with magic, size, id base, then the pid."""
+        """From the record; it begins with magic, size, a number, then the provider's blob with the pid."""
         with open(os.path.join(b.runtime, "boxes", box), "rb") as record:
             return struct.unpack("8sIIq", record.read(24))[3]
 
@@ -247,6 +247,20 @@ class Restart(Case):
             b.start()
             b.news(puppet.READY)
             puppet.await_true(lambda: self.boxes(b) == [long, long + ".sock"])
+
+    def test_record_of_an_older_version(self):
+        """It cannot be adopted, and the log says so."""
+        with self.broker() as b:
+            box = self.boot(b)
+            pid = Life.guest_pid(self, b, box)
+            b.kill()
+            os.kill(pid, signal.SIGKILL)
+            with open(os.path.join(b.runtime, "boxes", box), "r+b") as record:
+                record.write(b"cloche1\0")
+            b.start()
+            b.news(puppet.READY)
+            puppet.await_true(lambda: self.boxes(b) == [])
+            self.assertIn("older version", b.log())
 
     def test_debris(self):
         with self.broker() as b:

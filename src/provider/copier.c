@@ -1,4 +1,5 @@
-#include "daemon/copier.h"
+/* Copies snapshots in processes of their own, so that the broker never waits for a disk. */
+#include "provider/copier.h"
 
 #include "base/auto.h"
 #include "base/io.h"
@@ -57,7 +58,7 @@ static int move(const struct copier *c, int from, int to, struct copier_result *
 	return 0;
 }
 
-static int await(pid_t pid, const char *what, struct copier_result *r)
+static int await_worker(pid_t pid, const char *what, struct copier_result *r)
 {
 	int status = 0;
 
@@ -90,7 +91,7 @@ static int pack(struct copier *c, struct copier_result *r)
 		waitpid(pid, NULL, 0);
 		return -1;
 	}
-	if (await(pid, "the sandbox's files could not be packed", r) < 0)
+	if (await_worker(pid, "the sandbox's files could not be packed", r) < 0)
 		return -1;
 	return fdatasync(c->file) < 0 ? err_sys(&r->err, "cannot write the snapshot") : 0;
 }
@@ -105,7 +106,7 @@ static int check(struct copier *c, struct copier_result *r)
 	pid = throwaway_start(&c->work, &r->err);
 	if (pid < 0)
 		return -1;
-	return await(pid, "this tar cannot be restored", r);
+	return await_worker(pid, "this tar cannot be restored", r);
 }
 
 static int take(struct copier *c, struct copier_result *r)
@@ -145,43 +146,67 @@ static void copier_main(struct copier *c, pid_t broker, int sock)
 
 /* ---- in the broker ---- */
 
-int copier_start(struct copier *c, struct err *e)
+void copier_stop(struct copier *c)
 {
-	pid_t broker = getpid();
+	if (!c->loop)
+		return;
+	loop_unwatch(c->loop, &c->watch);
+	loop_timer_stop(c->loop, &c->timer);
+	sys_pidfd_send_signal(c->pidfd, SIGKILL);
+	close_fd(&c->pidfd);
+	close_fd(&c->watch.fd);
+	c->loop = NULL;
+}
+
+static void on_copied(void *arg, uint32_t events)
+{
+	struct copier *c = arg;
+	struct copier_result r = {.size = 0};
+
+	(void)events;
+	if (recv(c->watch.fd, &r, sizeof(r), MSG_DONTWAIT) != (ssize_t)sizeof(r))
+		err_set(&r.err, ERR_SYSTEM, "the process that made the snapshot died");
+	copier_stop(c);
+	c->done(c->arg, &r, r.err.kind ? &r.err : NULL);
+}
+
+static void on_too_late(void *arg)
+{
+	struct copier *c = arg;
+	struct err e = {0};
+
+	copier_stop(c);
+	err_set(&e, ERR_LIMIT, "the snapshot takes too long");
+	c->done(c->arg, NULL, &e);
+}
+
+int copier_start(struct copier *c, struct loop *l, struct err *e)
+{
+	pid_t broker = getpid(), pid;
 	int pair[2];
 
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return err_sys(e, "cannot create a socket pair");
-	c->pid = fork();
-	if (c->pid == 0) {
+	pid = fork();
+	if (pid == 0) {
 		close(pair[0]);
 		copier_main(c, broker, pair[1]);
 	}
 	close(pair[1]);
-	if (c->pid < 0) {
-		c->pid = 0;
+	c->pidfd = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
+	c->watch =
+		(struct loop_watch){.fd = pair[0], .events = EPOLLIN, .call = on_copied, .arg = c};
+	c->timer = (struct loop_timer){.call = on_too_late, .arg = c};
+	if (c->pidfd < 0 || loop_watch(l, &c->watch) < 0) {
+		err_sys(e, "cannot create a process");
+		if (pid > 0)
+			kill(pid, SIGKILL);
+		close_fd(&c->pidfd);
 		close(pair[0]);
-		return err_sys(e, "cannot create a process");
+		return -1;
 	}
-	c->sock = pair[0];
+	c->loop = l;
+	if (c->timeout_ms)
+		loop_timer_set(l, &c->timer, c->timeout_ms);
 	return 0;
-}
-
-int copier_finish(struct copier *c, struct copier_result *ret, struct err *e)
-{
-	if (recv(c->sock, ret, sizeof(*ret), MSG_DONTWAIT) != (ssize_t)sizeof(*ret))
-		return err_set(e, ERR_SYSTEM, "the process that made the snapshot died");
-	if (ret->err.kind == ERR_NONE)
-		return 0;
-	*e = ret->err;
-	return -1;
-}
-
-void copier_stop(struct copier *c)
-{
-	/* A reaped pid may be somebody else's by now. */
-	if (c->pid > 0 && !c->was_reaped)
-		kill(c->pid, SIGKILL);
-	close_fd(&c->sock);
-	c->pid = 0;
 }

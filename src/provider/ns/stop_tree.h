@@ -9,16 +9,16 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-struct halt {
+struct stop_tree {
 	pid_t *own; /* had stopped before, and shall not go on with the others */
 	size_t own_count;
 };
 
-/* Before the first halt_step. */
-void halt_begin(struct halt *h, pid_t top);
+/* Before the first stop_tree_step. */
+void stop_tree_begin(struct stop_tree *h, pid_t top);
 /* How many were still running and have been sent the signal now; 0: all stand still. */
-size_t halt_step(pid_t top, ino_t pid_ns);
+size_t stop_tree_step(pid_t top, ino_t pid_ns);
 /* Lets all but those go on, from the leaves upwards, and forgets them. */
-void halt_end(struct halt *h, pid_t top, ino_t pid_ns);
+void stop_tree_end(struct stop_tree *h, pid_t top, ino_t pid_ns);
 /* Was this process stopped by a signal? */
-bool halt_is_stopped(pid_t pid);
+bool stop_tree_is_stopped(pid_t pid);

@@ -1,10 +1,10 @@
-#include "daemon/booter.h"
+/* Booters: processes that make sandboxes, one at a time each, so that the broker never waits. */
+#include "provider/ns/ns_internal.h"
 
 #include "base/auto.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "booter/booter.h"
-#include "daemon/state.h"
 #include "kern/sys.h"
 #include "sandbox/message.h"
 
@@ -24,19 +24,19 @@ static void next_job(struct booter *w);
 
 static void fail_job(struct booter *w, const char *why)
 {
-	struct box *b = take_ptr(w->busy);
+	struct ns_sandbox *s = take_ptr(w->busy);
 	struct err e = {0};
 
-	if (!b)
+	if (!s)
 		return;
 	err_set(&e, ERR_SYSTEM, "the sandbox could not be booted: %s", why);
-	box_booted(b, NULL, -1, &e);
+	ns_booted(s, NULL, -1, &e);
 }
 
-static void stop(struct booter *w)
+static void stop_booter(struct booter *w)
 {
-	loop_unwatch(w->d->loop, &w->watch);
-	loop_timer_stop(w->d->loop, &w->timer);
+	loop_unwatch(w->ns->host->loop, &w->watch);
+	loop_timer_stop(w->ns->host->loop, &w->timer);
 	close_fd(&w->sock);
 	if (w->pid > 0)
 		kill(w->pid, SIGKILL);
@@ -46,9 +46,9 @@ static void on_patience(void *arg)
 {
 	struct booter *w = arg;
 
-	log_error("a booter hangs and is killed", "id", w->busy ? w->busy->info.id : "");
+	log_error("a booter hangs and is killed", "id", w->busy ? w->busy->i->info.id : "");
 	/* What it was building dies with it; it is started anew once it is reaped. */
-	stop(w);
+	stop_booter(w);
 	fail_job(w, "it took too long");
 }
 
@@ -56,33 +56,32 @@ static void on_result(void *arg, uint32_t events)
 {
 	static struct boot_result result;
 	struct booter *w = arg;
-	struct box *b = w->busy;
+	struct ns_sandbox *s = w->busy;
 	int fds[KEEPER_MAX_FDS];
 	struct err e = {0};
 
 	(void)events;
-	if (message_receive(w->sock, &result, sizeof(result), fds, &e) < 0 || !b) {
-		stop(w);
+	if (message_receive(w->sock, &result, sizeof(result), fds, &e) < 0 || !s) {
+		stop_booter(w);
 		fail_job(w, "the process that made it died");
 		return;
 	}
 	w->busy = NULL;
 	w->has_worked = true;
-	b->nest_slots = b->boot ? b->boot->nest[0] + b->boot->nest[1] : 0u;
-	loop_timer_stop(w->d->loop, &w->timer);
+	loop_timer_stop(w->ns->host->loop, &w->timer);
 	if (fds[0] < 0 && result.err.kind == ERR_NONE)
 		err_set(&result.err, ERR_SYSTEM, "the sandbox has no pidfd");
-	box_booted(b, &result.booted, fds[0], result.err.kind ? &result.err : NULL);
+	ns_booted(s, &result.booted, fds[0], result.err.kind ? &result.err : NULL);
 	next_job(w);
 }
 
 /* Nothing else of the broker's stays open there: all of it is born to be closed. */
-static void execute(const struct daemon *d, pid_t broker, int sock)
+static void exec_booter(const struct provider_host *h, pid_t broker, int sock)
 {
 	char parent[16];
 	char *argv[] = {"cloche-booter", parent, NULL};
-	int program = fcntl(d->booter, F_DUPFD_CLOEXEC, 64);
-	int lifted[] = {fcntl(sock, F_DUPFD_CLOEXEC, 64), fcntl(d->guest, F_DUPFD_CLOEXEC, 64)};
+	int program = fcntl(h->booter, F_DUPFD_CLOEXEC, 64);
+	int lifted[] = {fcntl(sock, F_DUPFD_CLOEXEC, 64), fcntl(h->guest, F_DUPFD_CLOEXEC, 64)};
 
 	snprintf(parent, sizeof(parent), "%d", (int)broker);
 	if (dup2(lifted[0], BOOTER_FD_BROKER) >= 0 && dup2(lifted[1], BOOTER_FD_GUEST) >= 0)
@@ -90,7 +89,7 @@ static void execute(const struct daemon *d, pid_t broker, int sock)
 	_exit(125);
 }
 
-static int start(struct booter *w)
+static int start_booter(struct booter *w)
 {
 	pid_t broker = getpid();
 	int pair[2];
@@ -99,7 +98,7 @@ static int start(struct booter *w)
 		return -1;
 	w->pid = fork();
 	if (w->pid == 0)
-		execute(w->d, broker, pair[1]);
+		exec_booter(w->ns->host, broker, pair[1]);
 	close(pair[1]);
 	if (w->pid < 0) {
 		w->pid = 0;
@@ -111,18 +110,18 @@ static int start(struct booter *w)
 	w->watch =
 		(struct loop_watch){.fd = w->sock, .events = EPOLLIN, .call = on_result, .arg = w};
 	w->timer = (struct loop_timer){.call = on_patience, .arg = w};
-	return loop_watch(w->d->loop, &w->watch);
+	return loop_watch(w->ns->host->loop, &w->watch);
 }
 
 /* Below the operator's directory, whatever the name (rule 4). */
-static int open_volume(struct daemon *d, const struct ipc_volume *v, struct err *e)
+static int open_volume(const struct provider_host *h, const struct ipc_volume *v, struct err *e)
 {
-	const struct config_volume *known = config_volume_find(d->config, v->name);
+	const struct config_volume *known = config_volume_find(h->config, v->name);
 	int top, fd;
 
 	if (!known)
 		return err_set(e, ERR_NOT_FOUND, "volumes: there is no '%s'", v->name);
-	top = d->volumes[known - d->config->volumes];
+	top = h->volumes[known - h->config->volumes];
 	fd = sys_openat2(top, v->sub[0] ? v->sub : ".", O_PATH | O_DIRECTORY | O_CLOEXEC,
 			 RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
 	if (fd < 0)
@@ -131,24 +130,25 @@ static int open_volume(struct daemon *d, const struct ipc_volume *v, struct err 
 	return fd;
 }
 
-static int send_job(struct booter *w, struct box *b, struct err *e)
+static int send_job(struct booter *w, const struct ns_sandbox *s, struct err *e)
 {
 	static struct boot_job job;
-	const struct config_image *image = config_image_find(w->d->config, b->boot->image);
+	const struct provider_host *h = w->ns->host;
+	const struct config_image *image = config_image_find(h->config, s->boot->image);
 	int fds[1 + IPC_VOLUMES], count = 1, rc = -1;
 
-	job = (struct boot_job){.boot = *b->boot,
-				.id_base = b->id_base,
-				.root = b->info.root,
-				.is_private = b->d->private_dir != NULL,
-				.slots = w->d->config->warm.slots,
-				.preload_count = w->d->config->warm.preload_count};
-	memcpy(job.preload, w->d->config->warm.preload, sizeof(job.preload));
+	job = (struct boot_job){.boot = *s->boot,
+				.id_base = s->at.id_base,
+				.root = s->i->info.root,
+				.is_private = h->is_private,
+				.slots = h->config->warm.slots,
+				.preload_count = h->config->warm.preload_count};
+	memcpy(job.preload, h->config->warm.preload, sizeof(job.preload));
 	snprintf(job.image, sizeof(job.image), "%s", image ? image->path : "host");
-	box_cgroup_name(b, job.cgroup, sizeof(job.cgroup));
-	fds[0] = b->listener;
-	for (uint32_t i = 0; i < b->boot->volume_count; i++) {
-		fds[count] = open_volume(w->d, &b->boot->volumes[i], e);
+	ns_cgroup_name(s, job.cgroup);
+	fds[0] = s->listener;
+	for (uint32_t i = 0; i < s->boot->volume_count; i++) {
+		fds[count] = open_volume(h, &s->boot->volumes[i], e);
 		if (fds[count] < 0)
 			goto out;
 		count++;
@@ -162,58 +162,56 @@ out:
 
 static void next_job(struct booter *w)
 {
-	struct daemon *d = w->d;
+	struct ns *ns = w->ns;
 
-	while (w->pid > 0 && w->sock >= 0 && !w->busy && d->boot_first) {
-		struct box *b = d->boot_first;
+	while (w->pid > 0 && w->sock >= 0 && !w->busy && ns->first) {
+		struct ns_sandbox *s = ns->first;
 		struct err e = {0};
 
-		d->boot_first = b->boot_next;
-		if (!d->boot_first)
-			d->boot_last = &d->boot_first;
-		if (b->is_doomed) {
+		ns->first = s->next;
+		if (!ns->first)
+			ns->last = &ns->first;
+		w->busy = s;
+		if (s->i->is_doomed)
 			err_set(&e, ERR_CONFLICT, "it was destroyed meanwhile");
-			box_booted(b, NULL, -1, &e);
-			continue;
-		}
-		b->state = BOX_BOOTING;
-		w->busy = b;
-		if (send_job(w, b, &e) < 0) {
+		if (e.kind || send_job(w, s, &e) < 0) {
 			w->busy = NULL;
-			box_booted(b, NULL, -1, &e);
+			ns_booted(s, NULL, -1, &e);
 			continue;
 		}
-		loop_timer_set(d->loop, &w->timer, PATIENCE_MS);
+		loop_timer_set(ns->host->loop, &w->timer, PATIENCE_MS);
 	}
 }
 
-void booters_add(struct daemon *d, struct box *b)
+void booters_add(struct ns_sandbox *s)
 {
-	b->state = BOX_WAITING;
-	b->boot_next = NULL;
-	*d->boot_last = b;
-	d->boot_last = &b->boot_next;
+	struct ns *ns = s->ns;
+
+	s->next = NULL;
+	*ns->last = s;
+	ns->last = &s->next;
 	for (int i = 0; i < BOOTERS; i++)
-		next_job(&d->booters[i]);
+		next_job(&ns->booters[i]);
 }
 
-void booters_start(struct daemon *d)
+void booters_start(struct ns *ns)
 {
-	d->boot_last = &d->boot_first;
+	ns->last = &ns->first;
 	for (int i = 0; i < BOOTERS; i++) {
-		d->booters[i] = (struct booter){.d = d, .sock = -1};
-		if (start(&d->booters[i]) < 0)
+		ns->booters[i] = (struct booter){.ns = ns, .sock = -1};
+		if (start_booter(&ns->booters[i]) < 0)
 			log_error("cannot start a booter", "error", strerror(errno));
 	}
 }
 
-void booters_stop(struct daemon *d)
+void booters_stop(struct ns *ns)
 {
-	/* Some may never have been started. */
-	for (int i = 0; i < BOOTERS && d->booters[i].d; i++) {
-		stop(&d->booters[i]);
-		if (d->booters[i].pid > 0)
-			waitpid(d->booters[i].pid, NULL, 0);
+	for (int i = 0; i < BOOTERS; i++) {
+		struct booter *w = &ns->booters[i];
+
+		stop_booter(w);
+		if (w->pid > 0)
+			waitpid(w->pid, NULL, 0);
 	}
 }
 
@@ -221,23 +219,23 @@ static void on_restart(void *arg)
 {
 	struct booter *w = arg;
 
-	if (!w->d->stopping && start(w) == 0)
+	if (start_booter(w) == 0)
 		next_job(w);
 }
 
-bool booters_reaped(struct daemon *d, pid_t pid)
+bool booters_reaped(struct ns *ns, pid_t pid)
 {
 	for (int i = 0; i < BOOTERS; i++) {
-		struct booter *w = &d->booters[i];
+		struct booter *w = &ns->booters[i];
 
 		if (w->pid != pid)
 			continue;
 		w->pid = 0;
-		stop(w);
+		stop_booter(w);
 		fail_job(w, "the process that made it died");
 		/* One that dies again and again shall not keep us from everything else. */
 		w->timer = (struct loop_timer){.call = on_restart, .arg = w};
-		loop_timer_set(d->loop, &w->timer, w->has_worked ? 0 : RESTART_MS);
+		loop_timer_set(ns->host->loop, &w->timer, w->has_worked ? 0 : RESTART_MS);
 		return true;
 	}
 	return false;

@@ -1,4 +1,4 @@
-#include "daemon/throwaway.h"
+#include "provider/throwaway.h"
 
 #include "base/auto.h"
 #include "kern/caps.h"

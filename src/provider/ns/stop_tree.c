@@ -1,4 +1,4 @@
-#include "daemon/halt.h"
+#include "provider/ns/stop_tree.h"
 
 #include "base/auto.h"
 #include "base/io.h"
@@ -91,24 +91,24 @@ static void send_signal(pid_t pid, ino_t pid_ns, int sig)
 		sys_pidfd_send_signal(fd, sig);
 }
 
-bool halt_is_stopped(pid_t pid)
+bool stop_tree_is_stopped(pid_t pid)
 {
 	return strchr("Tt", state_of(pid)) != NULL;
 }
 
-void halt_begin(struct halt *h, pid_t top)
+void stop_tree_begin(struct stop_tree *h, pid_t top)
 {
 	struct pids p = list_all(top);
 	size_t kept = 0;
 
 	for (size_t i = 0; i < p.count; i++)
-		if (halt_is_stopped(p.items[i]) && p.items[i] != top)
+		if (stop_tree_is_stopped(p.items[i]) && p.items[i] != top)
 			p.items[kept++] = p.items[i];
 	free(h->own);
-	*h = (struct halt){.own = p.items, .own_count = kept};
+	*h = (struct stop_tree){.own = p.items, .own_count = kept};
 }
 
-size_t halt_step(pid_t top, ino_t pid_ns)
+size_t stop_tree_step(pid_t top, ino_t pid_ns)
 {
 	struct pids p = list_all(top);
 	size_t moving = 0;
@@ -123,7 +123,7 @@ size_t halt_step(pid_t top, ino_t pid_ns)
 	return moving;
 }
 
-static bool is_own(const struct halt *h, pid_t pid)
+static bool is_own(const struct stop_tree *h, pid_t pid)
 {
 	for (size_t i = 0; i < h->own_count; i++)
 		if (h->own[i] == pid)
@@ -131,7 +131,7 @@ static bool is_own(const struct halt *h, pid_t pid)
 	return false;
 }
 
-void halt_end(struct halt *h, pid_t top, ino_t pid_ns)
+void stop_tree_end(struct stop_tree *h, pid_t top, ino_t pid_ns)
 {
 	struct pids p = list_all(top);
 
@@ -140,5 +140,5 @@ void halt_end(struct halt *h, pid_t top, ino_t pid_ns)
 			send_signal(p.items[i - 1], pid_ns, SIGCONT);
 	free(p.items);
 	free(h->own);
-	*h = (struct halt){0};
+	*h = (struct stop_tree){0};
 }

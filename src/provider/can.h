@@ -1,0 +1,29 @@
+/*
+ * What each provider can do. The front and the broker refuse by this; nothing else of a provider is
+ * known outside the broker. Providers are those of enum provider (model/spec.h).
+ */
+#pragma once
+
+#include "base/err.h"
+
+#include <stdbool.h>
+
+enum provider_can {
+	CAN_PAUSE = 1,
+	CAN_SNAPSHOT = 2,
+	CAN_FORK = 4,
+	CAN_UPDATE = 8, /* limits, while it runs */
+	CAN_NET = 16,
+	CAN_PORTS = 32,
+	CAN_VOLUMES = 64,
+	CAN_IMAGE = 128,
+	CAN_PROVE = 256,   /* layers are tried from here, so they can be required */
+	CAN_PREPARE = 512, /* sandboxes for one run, and those made before they are asked for */
+};
+
+/* Can it do all of these? */
+bool provider_can(int provider, unsigned wanted);
+/* The same, and e says what it cannot do. */
+int provider_check(int provider, unsigned wanted, struct err *e);
+/* "" if it is not built. */
+const char *provider_name(int provider);

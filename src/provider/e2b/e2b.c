@@ -1,0 +1,276 @@
+/*
+ * Sandboxes of an E2B-compatible service. The role `remote` speaks with the service; this is the broker's
+ * end of the channel to it (wire/remote.h).
+ */
+#include "provider/provider.h"
+
+#include "base/auto.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "wire/remote.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static_assert(REMOTE_ID <= PROVIDER_BLOB, "the blob is the sandbox's name at the service");
+
+/* A question that the role has not answered yet. */
+struct remote_call {
+	struct remote_call *next;
+	uint32_t serial;
+	enum remote_type type;
+	struct instance *i;
+	provider_done done;
+	void *arg;
+};
+
+struct e2b {
+	struct provider_host *host;
+	int sock; /* -1: the role does not run */
+	struct loop_watch watch;
+	uint32_t next_serial;
+	struct remote_call *calls;
+};
+
+static struct e2b *e2b_of(const struct provider_host *h)
+{
+	return h->rows[PROVIDER_E2B];
+}
+
+/* The service's name of the sandbox; "" as long as it has none. */
+static char *name_of(struct instance *i)
+{
+	return (char *)i->blob;
+}
+
+/* ---- asking and answering ---- */
+
+static void describe(struct ipc_booted *i, const struct config_e2b *s)
+{
+	/* Nothing of it was seen from here, so nothing is claimed. */
+	i->proven = 0;
+	i->missing = LAYER_BIT(LAYER_COUNT) - 1;
+	snprintf(i->seccomp, sizeof(i->seccomp), "none");
+	snprintf(i->disk, sizeof(i->disk), "none");
+	snprintf(i->note, sizeof(i->note),
+		 "It runs on the service at %.100s, template %.60s: what separates it from others "
+		 "there was not measured.",
+		 s->api_url, s->template);
+}
+
+/* Frees the call. */
+static void answer_call(struct remote_call *c, const struct remote_message *m, int fd)
+{
+	struct provider_result r = {.fd = fd};
+	struct instance *i = c->i;
+	struct err e = m->err;
+
+	if (!e.kind && c->type == REMOTE_CREATE) {
+		if (!m->name[0])
+			err_set(&e, ERR_SYSTEM, "the role remote answers nonsense");
+		memcpy(i->blob, m->name, sizeof(m->name));
+		describe(&i->info, &i->host->config->e2b);
+	}
+	if (!e.kind && fd < 0 && (c->type == REMOTE_CREATE || c->type == REMOTE_CONNECT))
+		err_set(&e, ERR_SYSTEM, "the role remote gave no link");
+	c->done(c->arg, &r, e.kind ? &e : NULL);
+	free(c);
+}
+
+static void fail_call(struct remote_call *c, enum err_kind kind, const char *why)
+{
+	struct remote_message m = {.type = REMOTE_DONE};
+
+	err_set(&m.err, kind, "%s", why);
+	answer_call(c, &m, -1);
+}
+
+static void ask(struct instance *i, enum remote_type type, provider_done done, void *arg)
+{
+	struct e2b *r = e2b_of(i->host);
+	struct remote_call *c = must_alloc(calloc(1, sizeof(*c)));
+	struct remote_message m = {.type = type};
+
+	if (++r->next_serial == 0)
+		r->next_serial = 1;
+	*c = (struct remote_call){r->calls, r->next_serial, type, i, done, arg};
+	m.serial = c->serial;
+	memcpy(m.id, i->info.id, sizeof(m.id));
+	memcpy(m.name, name_of(i), sizeof(m.name));
+	if (r->sock < 0 || remote_send(r->sock, &m, -1) < 0)
+		fail_call(c, ERR_SYSTEM,
+			  "the role remote, which speaks with the E2B service, does not run");
+	else
+		r->calls = c;
+}
+
+/* Takes the first that matches out of the list; serial 0, i NULL: any. */
+static struct remote_call *take_call(struct e2b *r, uint32_t serial, const struct instance *i)
+{
+	struct remote_call **at = &r->calls, *c;
+
+	while (*at && ((serial && (*at)->serial != serial) || (i && (*at)->i != i)))
+		at = &(*at)->next;
+	c = *at;
+	if (c)
+		*at = c->next;
+	return c;
+}
+
+/* ---- the row ---- */
+
+static void e2b_probe(struct provider_host *h, provider_done done, void *arg)
+{
+	struct err e = {0};
+
+	if (!h->config->e2b.api_url[0])
+		err_field(&e, ERR_UNSUPPORTED, "provider",
+			  "provider: e2b: the daemon's configuration names no service (section "
+			  "e2b)");
+	done(arg, NULL, e.kind ? &e : NULL);
+}
+
+static void e2b_boot(struct instance *i, const struct ipc_boot *b, provider_done done, void *arg)
+{
+	i->info.root = b->root;
+	i->own = i;
+	ask(i, REMOTE_CREATE, done, arg);
+}
+
+/* Whether it is there, only its service knows: that is asked with the first link. */
+static void e2b_adopt(struct instance *i, provider_done done, void *arg)
+{
+	struct err e = {0};
+
+	if (!i->host->config->e2b.api_url[0])
+		err_set(&e, ERR_CONFLICT, "no E2B service is configured");
+	else if (!remote_name_is_valid(name_of(i)))
+		err_set(&e, ERR_CONFLICT, "its record is none of ours");
+	else
+		i->own = i;
+	done(arg, NULL, e.kind ? &e : NULL);
+}
+
+static void e2b_connect(struct instance *i, provider_done done, void *arg)
+{
+	ask(i, REMOTE_CONNECT, done, arg);
+}
+
+static void e2b_pause(struct instance *i, provider_done done, void *arg)
+{
+	ask(i, REMOTE_PAUSE, done, arg);
+}
+
+static void e2b_resume(struct instance *i, provider_done done, void *arg)
+{
+	ask(i, REMOTE_RESUME, done, arg);
+}
+
+/* What the guest tells is all there is. */
+static void e2b_stats(struct instance *i, provider_done done, void *arg)
+{
+	(void)i;
+	done(arg, &(struct provider_result){.fd = -1, .stats.pids_peak = -1}, NULL);
+}
+
+static void e2b_destroy(struct instance *i, provider_done done, void *arg)
+{
+	struct remote_call *c;
+
+	while ((c = take_call(e2b_of(i->host), 0, i)))
+		fail_call(c, ERR_CONFLICT, "the sandbox is gone");
+	/* One that was never booted or adopted is not there. */
+	if (i->own && name_of(i)[0])
+		ask(i, REMOTE_DESTROY, done, arg);
+	else
+		done(arg, NULL, NULL);
+}
+
+/* ---- the role ---- */
+
+/* The service has it no more. */
+static void take_gone(struct e2b *r, const struct remote_message *m)
+{
+	struct instance *i = r->host->find(r->host, m->id);
+
+	if (i && i->row == &provider_e2b && str_equal(name_of(i), m->name))
+		r->host->on_ended(i, false, "the E2B service has it no more");
+}
+
+static void on_role(void *arg, uint32_t events)
+{
+	struct e2b *r = arg;
+
+	(void)events;
+	for (int n = 0; n < 64 && r->sock >= 0; n++) {
+		struct remote_message m;
+		auto_close int fd = -1;
+		int rc = remote_receive(r->sock, &m, &fd);
+		struct remote_call *c;
+
+		if (rc < 0 && errno == EAGAIN)
+			return;
+		if (rc <= 0) {
+			/* One that has gone is noticed elsewhere; one that babbles is ended. */
+			loop_unwatch(r->host->loop, &r->watch);
+			if (rc < 0)
+				r->host->end_role(r->host, "it does not keep to the protocol");
+			return;
+		}
+		if (m.type == REMOTE_GONE)
+			take_gone(r, &m);
+		c = m.type == REMOTE_DONE && m.serial ? take_call(r, m.serial, NULL) : NULL;
+		if (c)
+			answer_call(c, &m, fd);
+	}
+}
+
+static void e2b_role_started(struct provider_host *h, int sock)
+{
+	struct e2b *r = e2b_of(h);
+
+	r->sock = sock;
+	r->watch = (struct loop_watch){.fd = sock, .events = EPOLLIN, .call = on_role, .arg = r};
+	if (loop_watch(h->loop, &r->watch) < 0)
+		log_error("cannot watch a role", "role", "remote", "error", strerror(errno));
+}
+
+static void e2b_role_ended(struct provider_host *h)
+{
+	struct e2b *r = e2b_of(h);
+	struct remote_call *c;
+
+	if (r->sock >= 0)
+		loop_unwatch(h->loop, &r->watch);
+	close_fd(&r->sock);
+	while ((c = take_call(r, 0, NULL)))
+		fail_call(c, ERR_SYSTEM,
+			  "the role remote, which speaks with the E2B service, ended");
+}
+
+static void e2b_start(struct provider_host *h)
+{
+	struct e2b *r = must_alloc(calloc(1, sizeof(*r)));
+
+	*r = (struct e2b){.host = h, .sock = -1};
+	h->rows[PROVIDER_E2B] = r;
+}
+
+const struct provider_row provider_e2b = {
+	.name = "e2b",
+	.can = CAN_PAUSE | CAN_PORTS,
+	.start = e2b_start,
+	.role_started = e2b_role_started,
+	.role_ended = e2b_role_ended,
+	.probe = e2b_probe,
+	.boot = e2b_boot,
+	.adopt = e2b_adopt,
+	.connect = e2b_connect,
+	.pause = e2b_pause,
+	.resume = e2b_resume,
+	.stats = e2b_stats,
+	.destroy = e2b_destroy,
+};

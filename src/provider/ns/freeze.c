@@ -1,0 +1,201 @@
+/* Stops a sandbox and lets it go on: to pause it, and to copy its files while nothing changes them. */
+#include "provider/ns/ns_internal.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FREEZE_MS 5000
+#define FREEZE_STEP_MS 2
+#define COPY_MS 900000
+
+/* ---- freezing ---- */
+
+static void end_freezing(struct ns_sandbox *s, const struct err *e)
+{
+	void (*frozen)(struct ns_sandbox *, const struct err *) = take_ptr(s->frozen);
+
+	frozen(s, e);
+}
+
+/* One look at whether it stands still; what does not is pushed on. */
+static bool is_frozen(struct ns_sandbox *s, struct cgroup *c)
+{
+	bool frozen = cgroup_is_frozen(c);
+
+	/*
+	 * A task that waits for the guest's answer to a reported call cannot be frozen, and the guest
+	 * may have been frozen before it: let both go on for a moment.
+	 */
+	if (!frozen && ++s->freeze_tries % 32 == 0)
+		cgroup_freeze(c, false);
+	else if (!frozen && s->freeze_tries % 32 == 1)
+		cgroup_freeze(c, true);
+	return frozen;
+}
+
+static bool stands_still(struct ns_sandbox *s)
+{
+	struct cgroup c;
+	bool still;
+
+	if (!s->i->info.cgroup_version)
+		return stop_tree_step((pid_t)s->at.pid, s->at.identity.pid_ns) == 0;
+	/* If it is gone, its death tells. */
+	if (!ns_cgroup(s, &c))
+		return false;
+	still = is_frozen(s, &c);
+	cgroup_close(&c);
+	return still;
+}
+
+static int thaw(struct ns_sandbox *s, struct err *e)
+{
+	struct cgroup c;
+	int rc;
+
+	if (!s->i->info.cgroup_version) {
+		stop_tree_end(&s->stopped, (pid_t)s->at.pid, s->at.identity.pid_ns);
+		return 0;
+	}
+	if (!ns_cgroup(s, &c))
+		return err_set(e, ERR_CONFLICT, "the sandbox is gone");
+	rc = cgroup_freeze(&c, false);
+	if (rc < 0)
+		err_sys(e, "cannot thaw the sandbox");
+	cgroup_close(&c);
+	return rc;
+}
+
+static void look_frozen(void *arg)
+{
+	struct ns_sandbox *s = arg;
+	struct err e = {0}, ignored;
+
+	if (stands_still(s)) {
+		end_freezing(s, NULL);
+	} else if (now_ns() > s->freeze_until_ns) {
+		(void)thaw(s, &ignored);
+		err_set(&e, ERR_CONFLICT, "the sandbox could not be frozen in time");
+		end_freezing(s, &e);
+	} else {
+		loop_timer_set(s->ns->host->loop, &s->timer, FREEZE_STEP_MS);
+	}
+}
+
+static void freeze(struct ns_sandbox *s, void (*frozen)(struct ns_sandbox *s, const struct err *e))
+{
+	s->frozen = frozen;
+	s->freeze_tries = 0;
+	s->freeze_until_ns = now_ns() + FREEZE_MS * 1000000LL;
+	s->timer = (struct loop_timer){.call = look_frozen, .arg = s};
+	if (!s->i->info.cgroup_version)
+		stop_tree_begin(&s->stopped, (pid_t)s->at.pid);
+	look_frozen(s);
+}
+
+void ns_thaw_leftover(struct ns_sandbox *s)
+{
+	struct err ignored;
+
+	/* Without a cgroup pid 1 itself says so; it never stops by itself. */
+	if (s->i->info.cgroup_version || stop_tree_is_stopped((pid_t)s->at.pid))
+		(void)thaw(s, &ignored);
+}
+
+void ns_stop_freezing(struct ns_sandbox *s)
+{
+	struct err gone = {0};
+
+	loop_timer_stop(s->ns->host->loop, &s->timer);
+	copier_stop(&s->copier);
+	s->frozen = NULL;
+	err_set(&gone, ERR_CONFLICT, "the sandbox is gone");
+	ns_answer(s, NULL, &gone);
+}
+
+/* ---- pause and resume ---- */
+
+static void on_paused(struct ns_sandbox *s, const struct err *e)
+{
+	ns_answer(s, NULL, e);
+}
+
+void ns_pause(struct instance *i, provider_done done, void *arg)
+{
+	struct ns_sandbox *s = ns_sandbox(i);
+
+	s->done = done;
+	s->arg = arg;
+	freeze(s, on_paused);
+}
+
+void ns_resume(struct instance *i, provider_done done, void *arg)
+{
+	struct err e = {0};
+
+	done(arg, NULL, thaw(ns_sandbox(i), &e) < 0 ? &e : NULL);
+}
+
+/* ---- snapshots ---- */
+
+/* The sandbox goes on, unless it was paused before. */
+static void end_snapshot(struct ns_sandbox *s, const struct provider_result *r, const struct err *e)
+{
+	struct err why = {0};
+
+	if (!s->i->info.paused && thaw(s, &why) < 0)
+		log_error("sandbox stays frozen", "id", s->i->info.id, "error", why.msg);
+	ns_answer(s, r, e);
+}
+
+static void on_copied(void *arg, const struct copier_result *copied, const struct err *e)
+{
+	struct provider_result r = {.fd = -1};
+
+	if (!e) {
+		r.size_bytes = copied->size;
+		memcpy(r.digest, copied->digest, sizeof(r.digest));
+	}
+	end_snapshot(arg, &r, e);
+}
+
+static void copy_frozen(struct ns_sandbox *s, const struct err *e)
+{
+	struct err why = {0};
+	auto_close int root = -1;
+
+	if (e) {
+		ns_answer(s, NULL, e);
+		return;
+	}
+	root = s->copier.work.root = ns_scratch(s, &why);
+	if (root < 0 || copier_start(&s->copier, s->ns->host->loop, &why) < 0)
+		end_snapshot(s, NULL, &why);
+}
+
+void ns_snapshot(struct instance *i, int file, uint64_t max_bytes, provider_done done, void *arg)
+{
+	struct ns_sandbox *s = ns_sandbox(i);
+
+	s->done = done;
+	s->arg = arg;
+	s->copier = (struct copier){.work = {.verb = "pack",
+					     .guest = i->host->guest,
+					     .in = -1,
+					     .out = -1,
+					     .rootless = i->host->rootless,
+					     .id_base = s->at.id_base},
+				    .file = file,
+				    .max_bytes = max_bytes,
+				    .timeout_ms = COPY_MS,
+				    .done = on_copied,
+				    .arg = s};
+	if (i->info.paused)
+		copy_frozen(s, NULL);
+	else
+		freeze(s, copy_frozen);
+}

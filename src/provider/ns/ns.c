@@ -1,0 +1,574 @@
+/*
+ * The native provider: sandboxes that are processes of this host. Booters make them (booters.c); here
+ * they are found again, watched, and cleared away.
+ */
+#include "provider/ns/ns_internal.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "kern/sys.h"
+#include "wire/guest.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+
+static_assert(sizeof(struct ns_blob) <= PROVIDER_BLOB, "what is written down is bounded");
+
+struct ns *ns_of(const struct provider_host *h)
+{
+	return h->rows[PROVIDER_NS];
+}
+
+struct ns_sandbox *ns_sandbox(struct instance *i)
+{
+	struct ns_sandbox *s = i->own;
+
+	if (s)
+		return s;
+	i->own = s = must_alloc(calloc(1, sizeof(*s)));
+	s->ns = ns_of(i->host);
+	s->i = i;
+	s->pidfd = s->listener = s->range = -1;
+	return s;
+}
+
+void ns_answer(struct ns_sandbox *s, const struct provider_result *r, const struct err *e)
+{
+	provider_done done = take_ptr(s->done);
+
+	if (done)
+		done(s->arg, r, e);
+}
+
+/* ---- id ranges ---- */
+
+static int take_range(struct ns_sandbox *s, struct err *e)
+{
+	struct ns *ns = s->ns;
+
+	for (uint32_t i = 0; i < ID_RANGES; i++) {
+		uint32_t range = (ns->next_range + i) % ID_RANGES;
+
+		if (ns->ranges[range])
+			continue;
+		ns->ranges[range] = 1;
+		/* The one after it next time: an id range rests before it is used again. */
+		ns->next_range = range + 1;
+		s->range = (int32_t)range;
+		s->at.id_base = (ID_RANGE_FIRST + range) << 16;
+		return 0;
+	}
+	return err_set(e, ERR_LIMIT, "no id range is left");
+}
+
+/* Of an adopted one, so that nobody else gets it. */
+static void keep_range(struct ns_sandbox *s)
+{
+	uint32_t range = (s->at.id_base >> 16) - ID_RANGE_FIRST;
+
+	if (s->at.id_base && range < ID_RANGES && !s->ns->ranges[range]) {
+		s->ns->ranges[range] = 1;
+		s->range = (int32_t)range;
+	}
+}
+
+/* ---- its cgroup ---- */
+
+void ns_cgroup_name(const struct ns_sandbox *s, char ret[CGROUP_NAME])
+{
+	snprintf(ret, CGROUP_NAME, "cloche-box-%s-%s", s->ns->host->tag, s->i->info.id);
+}
+
+/* A daemon that was started elsewhere made it, in another place. */
+static bool is_of_another(const struct ns_sandbox *s)
+{
+	return s->at.cgroup_table[0] && !str_equal(s->at.cgroup_table, s->ns->cgroup_table);
+}
+
+bool ns_cgroup(const struct ns_sandbox *s, struct cgroup *ret)
+{
+	char name[CGROUP_NAME];
+
+	ns_cgroup_name(s, name);
+	return is_of_another(s) ? cgroup_open(ret, s->at.cgroup_table, name)
+				: cgroup_open_at(ret, &s->ns->cgroups, name);
+}
+
+/*
+ * /proc/self/cgroup with one line for each path instead of one for each hierarchy, since most of those
+ * have the same path. False: even that does not fit.
+ */
+static bool shorten_table(const char *table, char *ret, size_t size)
+{
+	auto_free char *copy = str_copy(table);
+	struct list paths = {0}, names = {0};
+	size_t len = 0, i;
+	char *save = NULL;
+
+	for (char *line = strtok_r(copy, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		char *name = strchr(line, ':'), *path = name ? strchr(name + 1, ':') : NULL;
+
+		if (!path)
+			continue;
+		*path++ = '\0';
+		/* The unified hierarchy has no name, and stays by itself. */
+		for (i = name[1] ? 0 : paths.count; i < paths.count; i++)
+			if (names.items[i][0] && str_equal(paths.items[i], path))
+				break;
+		if (i == paths.count) {
+			list_add(&paths, path);
+			list_add(&names, name + 1);
+		} else {
+			char *joined = str_format("%s,%s", names.items[i], name + 1);
+
+			free(names.items[i]);
+			names.items[i] = joined;
+		}
+	}
+	for (i = 0; i < paths.count && len < size; i++)
+		len += (size_t)snprintf(ret + len, size - len, "%d:%s:%s\n", names.items[i][0] != 0,
+					names.items[i], paths.items[i]);
+	list_done(&paths);
+	list_done(&names);
+	return len < size;
+}
+
+/* ---- its files ---- */
+
+static int get_scratch(const struct ns_sandbox *s, struct stat *ret)
+{
+	auto_close int fd = (int)syscall(SYS_pidfd_getfd, s->pidfd, GUEST_FD_SCRATCH, 0);
+
+	return fd < 0 || fstat(fd, ret) < 0 ? -1 : take_fd(&fd);
+}
+
+/* While pid 1 is still ours. */
+static void note_scratch(struct ns_sandbox *s)
+{
+	struct stat st;
+	auto_close int fd = get_scratch(s, &st);
+
+	s->at.scratch_dev = fd < 0 ? 0 : (uint64_t)st.st_dev;
+}
+
+/* Whoever took pid 1 over may have put another directory there, of the host's file systems even. */
+int ns_scratch(const struct ns_sandbox *s, struct err *e)
+{
+	struct stat st;
+	auto_close int fd = get_scratch(s, &st);
+
+	if (fd < 0)
+		return err_sys(e, "cannot reach the files of sandbox %s", s->i->info.id);
+	if ((uint64_t)st.st_dev != s->at.scratch_dev)
+		return err_set(e, ERR_CONFLICT, "the files of sandbox %s are not where they were",
+			       s->i->info.id);
+	return take_fd(&fd);
+}
+
+/* ---- death ---- */
+
+#define CLEAR_STEP_MS 3
+#define CLEAR_MS 30000
+#define INSIST_MS 50
+
+/* Its tasks leave a cgroup a moment after they are dead. */
+static bool clear_cgroups(const struct ns_sandbox *s)
+{
+	struct cgroup c;
+	char name[CGROUP_NAME];
+
+	ns_cgroup_name(s, name);
+	if (s->at.nest_slots && !boot_remove_slots(&s->ns->cgroups, name))
+		return false;
+	if (!is_of_another(s) && cgroup_try_remove_at(&s->ns->cgroups, name))
+		return true;
+	if (!ns_cgroup(s, &c) || cgroup_try_remove(&c))
+		return true;
+	cgroup_kill(&c);
+	cgroup_close(&c);
+	return false;
+}
+
+/* Nothing of it is left but its socket and its memory. */
+static void finish_destroy(struct ns_sandbox *s)
+{
+	struct provider_host *h = s->ns->host;
+	provider_done done = s->destroyed;
+	void *arg = s->destroyed_arg;
+	char name[IPC_ID + 8];
+
+	snprintf(name, sizeof(name), "%s.sock", s->i->info.id);
+	unlinkat(h->boxes_dir, name, 0);
+	if (s->range >= 0)
+		s->ns->ranges[s->range] = 0;
+	loop_timer_stop(h->loop, &s->timer);
+	free(s->stopped.own);
+	s->i->own = NULL;
+	free(s);
+	done(arg, NULL, NULL);
+}
+
+static void clear(void *arg)
+{
+	struct ns_sandbox *s = arg;
+
+	if (!clear_cgroups(s)) {
+		if (now_ns() - s->dying_since_ns < CLEAR_MS * 1000000LL) {
+			loop_timer_set(s->ns->host->loop, &s->timer, CLEAR_STEP_MS);
+			return;
+		}
+		log_error("cgroup cannot be removed", "id", s->i->info.id);
+	}
+	finish_destroy(s);
+}
+
+static void begin_to_clear(struct ns_sandbox *s)
+{
+	loop_timer_stop(s->ns->host->loop, &s->timer);
+	s->timer = (struct loop_timer){.call = clear, .arg = s};
+	clear(s);
+}
+
+static void insist(void *arg)
+{
+	struct ns_sandbox *s = arg;
+	struct cgroup c;
+
+	if (!ns_cgroup(s, &c))
+		return;
+	/* On v1 what is frozen dies only when it is thawed (rule 23); dying takes cpu, too. */
+	cgroup_lift_cpu(&c);
+	cgroup_kill(&c);
+	cgroup_freeze(&c, false);
+	cgroup_close(&c);
+}
+
+/*
+ * With pid 1 goes all of its pid namespace; usually that is all there is to do. It takes its mounts down
+ * before it is dead, and who asked waits for that: a client that was answered before found the
+ * next sandbox later, and among many by more than it had gained.
+ */
+static void ns_destroy(struct instance *i, provider_done done, void *arg)
+{
+	struct ns_sandbox *s = ns_sandbox(i);
+	bool may_be_frozen = i->info.paused || s->frozen || s->copier.loop;
+
+	s->destroyed = done;
+	s->destroyed_arg = arg;
+	s->dying_since_ns = now_ns();
+	close_fd(&s->listener);
+	ns_stop_freezing(s);
+	if (s->pidfd >= 0)
+		sys_pidfd_send_signal(s->pidfd, SIGKILL);
+	if (!s->death.active) {
+		close_fd(&s->pidfd);
+		begin_to_clear(s);
+		return;
+	}
+	s->timer = (struct loop_timer){.call = insist, .arg = s};
+	loop_timer_set(s->ns->host->loop, &s->timer, may_be_frozen ? 0 : INSIST_MS);
+}
+
+static void on_death(void *arg, uint32_t events)
+{
+	struct ns_sandbox *s = arg;
+	struct cgroup_stats stats = {0};
+	struct cgroup c;
+
+	(void)events;
+	loop_unwatch(s->ns->host->loop, &s->death);
+	close_fd(&s->pidfd);
+	if (s->destroyed) {
+		begin_to_clear(s);
+		return;
+	}
+	/* Why it died, as far as the kernel tells from outside. */
+	if (ns_cgroup(s, &c)) {
+		cgroup_read_stats(&c, &stats);
+		cgroup_close(&c);
+	}
+	s->ns->host->on_ended(s->i, stats.oom_kills > 0,
+			      stats.oom_kills
+				      ? "its pid 1 is gone; the kernel killed in it for memory"
+				      : "its pid 1 is gone");
+}
+
+/* From now on its death is noticed. */
+static int watch_death(struct ns_sandbox *s, struct err *e)
+{
+	s->death =
+		(struct loop_watch){.fd = s->pidfd, .events = EPOLLIN, .call = on_death, .arg = s};
+	if (loop_watch(s->ns->host->loop, &s->death) < 0)
+		return err_sys(e, "cannot watch sandbox %s", s->i->info.id);
+	return 0;
+}
+
+/* ---- its link ---- */
+
+/* By the directory's fd: its path may be longer than a socket's address. */
+static void socket_address(const struct ns_sandbox *s, struct sockaddr_un *ret)
+{
+	*ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+	snprintf(ret->sun_path, sizeof(ret->sun_path), "/proc/self/fd/%d/%s.sock",
+		 s->ns->host->boxes_dir, s->i->info.id);
+}
+
+static int open_listener(struct ns_sandbox *s, struct err *e)
+{
+	struct sockaddr_un address;
+
+	socket_address(s, &address);
+	s->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (s->listener < 0 || bind(s->listener, (void *)&address, sizeof(address)) < 0 ||
+	    listen(s->listener, 16) < 0)
+		return err_sys(e, "cannot make the socket of sandbox %s", s->i->info.id);
+	return 0;
+}
+
+static int open_link(struct ns_sandbox *s, struct err *e)
+{
+	struct sockaddr_un address;
+	auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return err_sys(e, "cannot create a socket");
+	socket_address(s, &address);
+	if (connect(fd, (void *)&address, sizeof(address)) < 0)
+		return err_sys(e, "cannot connect to the guest of %s", s->i->info.id);
+	return take_fd(&fd);
+}
+
+static void ns_connect(struct instance *i, provider_done done, void *arg)
+{
+	struct err e = {0};
+	auto_close int fd = open_link(ns_sandbox(i), &e);
+
+	done(arg, &(struct provider_result){.fd = fd}, fd < 0 ? &e : NULL);
+}
+
+/* ---- booting ---- */
+
+static void ns_probe(struct provider_host *h, provider_done done, void *arg)
+{
+	struct err e = {0};
+
+	if (!ns_of(h)->has_table)
+		err_set(&e, ERR_SYSTEM,
+			"the paths of the daemon's cgroups are too long to be written down");
+	done(arg, NULL, e.kind ? &e : NULL);
+}
+
+static void ns_boot(struct instance *i, const struct ipc_boot *b, provider_done done, void *arg)
+{
+	struct ns_sandbox *s = ns_sandbox(i);
+	struct err e = {0};
+
+	s->done = done;
+	s->arg = arg;
+	/* The host's files belong to root: only that can put a layer over them. */
+	i->info.root = i->host->rootless ? ROOT_RO : b->root;
+	memcpy(s->at.cgroup_table, s->ns->cgroup_table, sizeof(s->at.cgroup_table));
+	if ((!i->host->rootless && take_range(s, &e) < 0) || open_listener(s, &e) < 0) {
+		ns_answer(s, NULL, &e);
+		return;
+	}
+	s->boot = must_alloc(malloc(sizeof(*s->boot)));
+	*s->boot = *b;
+	booters_add(s);
+}
+
+static void describe(struct ns_sandbox *s, const struct booted *r)
+{
+	struct ipc_booted *i = &s->i->info;
+
+	i->rootless = r->rootless;
+	i->cgroup_version = r->proven & LAYER_BIT(LAYER_CGROUP) ? (uint8_t)r->cgroup.version : 0;
+	i->memory_by_cgroup = (r->proven & LAYER_BIT(LAYER_MEMORY)) != 0;
+	i->listening = r->listening;
+	i->landlock_abi = r->landlock_abi;
+	i->proven = r->proven;
+	i->missing = r->missing;
+	memcpy(i->seccomp, r->seccomp, sizeof(i->seccomp));
+	snprintf(i->disk, sizeof(i->disk), "%s",
+		 r->proven & LAYER_BIT(LAYER_DISK) ? "tmpfs" : "none");
+	memcpy(i->note, r->note, sizeof(i->note));
+	if (s->boot->root == ROOT_OVERLAY && i->root == ROOT_RO && !i->note[0])
+		snprintf(i->note, sizeof(i->note),
+			 "The root is read-only, since a layer over the host's files needs a "
+			 "daemon that is root; home, /tmp and the workspace can be written.");
+}
+
+void ns_booted(struct ns_sandbox *s, const struct booted *result, int pidfd,
+	       const struct err *error)
+{
+	struct err e = {0};
+	auto_close int link = -1;
+
+	close_fd(&s->listener);
+	if (error) {
+		free(take_ptr(s->boot));
+		ns_answer(s, NULL, error);
+		return;
+	}
+	describe(s, result);
+	s->at.pid = result->pid;
+	s->at.identity = result->identity;
+	s->at.nest_slots = s->boot->nest[0] + s->boot->nest[1];
+	s->pidfd = pidfd;
+	note_scratch(s);
+	memcpy(s->i->blob, &s->at, sizeof(s->at));
+	free(take_ptr(s->boot));
+	if (watch_death(s, &e) == 0 && !s->i->is_doomed)
+		link = open_link(s, &e);
+	ns_answer(s, &(struct provider_result){.fd = link}, e.kind ? &e : NULL);
+}
+
+/* ---- adopting ---- */
+
+/* Is it in the cgroup that the record says? By its own /proc entry, which only the kernel writes. */
+static bool is_in_cgroup(const struct ns_sandbox *s)
+{
+	char name[CGROUP_NAME], text[4096];
+
+	if (!s->i->info.cgroup_version)
+		return true;
+	io_read_path(text, sizeof(text), "/proc/%d/cgroup", (int)s->at.pid);
+	ns_cgroup_name(s, name);
+	return strstr(text, name) != NULL;
+}
+
+/* The pidfd first: what is compared after that is compared of this very process (rule 21). */
+static const char *judge(struct ns_sandbox *s)
+{
+	struct boot_identity now;
+	struct err e = {0};
+
+	if (s->at.pid < 2 || s->at.pid > INT32_MAX ||
+	    !memchr(s->at.cgroup_table, '\0', sizeof(s->at.cgroup_table)))
+		return "its record is none of ours";
+	s->pidfd = (int)syscall(SYS_pidfd_open, (pid_t)s->at.pid, 0);
+	if (s->pidfd < 0)
+		return "its pid 1 is gone";
+	if (boot_identify((pid_t)s->at.pid, &now, &e) < 0)
+		return "its pid 1 cannot be looked at";
+	if (now.start_time != s->at.identity.start_time)
+		return "its pid is somebody else's now";
+	if (now.pid_ns != s->at.identity.pid_ns || now.mount_ns != s->at.identity.mount_ns)
+		return "its namespaces are not those of the record";
+	return is_in_cgroup(s) ? NULL : "it is not in its cgroup";
+}
+
+static void ns_adopt(struct instance *i, provider_done done, void *arg)
+{
+	struct ns_sandbox *s = ns_sandbox(i);
+	struct err e = {0};
+	const char *why;
+
+	memcpy(&s->at, i->blob, sizeof(s->at));
+	keep_range(s);
+	why = judge(s);
+	if (why)
+		err_set(&e, ERR_CONFLICT, "%s", why);
+	if (!why && watch_death(s, &e) == 0) {
+		if (!i->info.paused)
+			ns_thaw_leftover(s);
+		done(arg, NULL, NULL);
+		return;
+	}
+	/* Whatever has its number now is not killed; what is in its cgroup is. */
+	close_fd(&s->pidfd);
+	s->at.cgroup_table[sizeof(s->at.cgroup_table) - 1] = '\0';
+	s->at.nest_slots = 1;
+	done(arg, NULL, &e);
+}
+
+/* Cgroups of this daemon: what is in one without a record nobody knows any more. */
+static void ns_find_leftovers(struct provider_host *h)
+{
+	struct list names = {0};
+	char prefix[CGROUP_NAME];
+
+	snprintf(prefix, sizeof(prefix), "cloche-box-%s-", h->tag);
+	cgroup_list(ns_of(h)->cgroups.table, prefix, &names);
+	for (size_t i = 0; i < names.count; i++) {
+		const char *rest = names.items[i] + strlen(prefix);
+		char id[IPC_ID] = "";
+
+		/* A nest's slots have a number behind its id. */
+		memcpy(id, rest, strnlen(rest, 20));
+		if (ipc_id_is_valid(id) && (!rest[20] || rest[20] == '-'))
+			h->on_leftover(h, &provider_ns, id);
+	}
+	list_done(&names);
+}
+
+/* ---- the row ---- */
+
+static void ns_net_enter(struct instance *i, int family, int type, provider_done done, void *arg)
+{
+	struct err e = {0};
+	auto_close int fd = net_enter(ns_sandbox(i)->pidfd, i->host->rootless, family, type, &e);
+
+	done(arg, &(struct provider_result){.fd = fd}, fd < 0 ? &e : NULL);
+}
+
+static void ns_start(struct provider_host *h)
+{
+	struct ns *ns = must_alloc(calloc(1, sizeof(*ns)));
+
+	h->rows[PROVIDER_NS] = ns;
+	ns->host = h;
+	(void)!getrandom(&ns->next_range, sizeof(ns->next_range), 0);
+	cgroup_enter_leaf("cloche-daemon");
+	cgroup_place_open(&ns->cgroups, NULL);
+	ns->has_table =
+		shorten_table(ns->cgroups.table, ns->cgroup_table, sizeof(ns->cgroup_table));
+	booters_start(ns);
+}
+
+static void ns_stop(struct provider_host *h)
+{
+	if (ns_of(h))
+		booters_stop(ns_of(h));
+}
+
+static bool ns_reaped(struct provider_host *h, pid_t pid)
+{
+	return booters_reaped(ns_of(h), pid);
+}
+
+const struct provider_row provider_ns = {
+	.name = "ns",
+	.can = CAN_PAUSE | CAN_SNAPSHOT | CAN_FORK | CAN_UPDATE | CAN_PORTS | CAN_VOLUMES |
+	       CAN_IMAGE | CAN_PROVE | CAN_PREPARE,
+	.connects_at_once = true,
+	.start = ns_start,
+	.stop = ns_stop,
+	.reaped = ns_reaped,
+	.find_leftovers = ns_find_leftovers,
+	.probe = ns_probe,
+	.boot = ns_boot,
+	.adopt = ns_adopt,
+	.connect = ns_connect,
+	.update = ns_update,
+	.pause = ns_pause,
+	.resume = ns_resume,
+	.snapshot = ns_snapshot,
+	.stats = ns_stats,
+	.destroy = ns_destroy,
+	.net_enter = ns_net_enter,
+};

@@ -1,0 +1,109 @@
+/* What the files of the native provider share. */
+#pragma once
+
+#include "provider/copier.h"
+#include "provider/ns/stop_tree.h"
+#include "provider/provider.h"
+#include "sandbox/boot.h"
+
+#define BOOTERS 4
+#define ID_RANGES 4080 /* of 65536 ids each, from ID_RANGE_FIRST on */
+#define ID_RANGE_FIRST 0x7000
+#define CGROUP_NAME 64
+
+struct ns_sandbox;
+
+/* One cloche-booter process: boots one sandbox at a time. */
+struct booter {
+	struct ns *ns;
+	pid_t pid; /* 0: not running */
+	int sock;
+	struct ns_sandbox *busy;
+	bool has_worked; /* since it was started */
+	struct loop_watch watch;
+	struct loop_timer timer; /* of the boot, or until it is started again */
+};
+
+/* What an adopting broker needs to know; in the instance's blob. Its pid comes first: tests read it. */
+struct ns_blob {
+	int64_t pid;
+	uint64_t scratch_dev; /* where its files are, as it was before anything ran inside */
+	struct boot_identity identity;
+	uint32_t id_base;
+	uint32_t nest_slots;		       /* not 0: a nest */
+	char cgroup_table[PROVIDER_BLOB - 48]; /* of the daemon that made it */
+};
+
+struct ns {
+	struct provider_host *host;
+	struct cgroup_place cgroups; /* where those of our own sandboxes are */
+	char cgroup_table[sizeof(((struct ns_blob *)0)->cgroup_table)];
+	bool has_table; /* false: it does not fit */
+	uint8_t ranges[ID_RANGES];
+	uint32_t next_range;
+	struct booter booters[BOOTERS];
+	struct ns_sandbox *first, **last; /* wait for a booter */
+};
+
+struct ns_sandbox {
+	struct ns *ns;
+	struct instance *i;
+	struct ns_sandbox *next; /* in the queue of the booters */
+	struct ns_blob at;
+	int pidfd;
+	int listener;	       /* until it is booted */
+	struct ipc_boot *boot; /* until it is booted */
+	int32_t range;	       /* of ids; -1: none */
+	/* The call that goes on: boot, pause or snapshot. */
+	provider_done done;
+	void *arg;
+	provider_done destroyed;
+	void *destroyed_arg;
+	struct loop_watch death;
+	struct loop_timer timer; /* freezing, or clearing away */
+	int64_t dying_since_ns;
+	void (*frozen)(struct ns_sandbox *s, const struct err *e);
+	int64_t freeze_until_ns;
+	unsigned freeze_tries;
+	struct stop_tree stopped; /* without a cgroup */
+	struct copier copier;	  /* of a snapshot */
+};
+
+/* ---- ns.c ---- */
+struct ns *ns_of(const struct provider_host *h);
+/* Made anew if the instance has none. */
+struct ns_sandbox *ns_sandbox(struct instance *i);
+/* Answers the call that goes on, if there is one. */
+void ns_answer(struct ns_sandbox *s, const struct provider_result *r, const struct err *e);
+void ns_cgroup_name(const struct ns_sandbox *s, char ret[CGROUP_NAME]);
+/* Opens its cgroup; false if it has none. */
+bool ns_cgroup(const struct ns_sandbox *s, struct cgroup *ret);
+/* The tmpfs with all that it has written; -1 on error. */
+int ns_scratch(const struct ns_sandbox *s, struct err *e);
+/* Called by a booter: e is set, or result and pidfd (which is taken) are. */
+void ns_booted(struct ns_sandbox *s, const struct booted *result, int pidfd, const struct err *e);
+
+/* ---- booters.c ---- */
+void booters_start(struct ns *ns);
+void booters_stop(struct ns *ns);
+/* Queues it; ns_booted is called in the end. */
+void booters_add(struct ns_sandbox *s);
+/* True if this child was a booter, which is started anew. */
+bool booters_reaped(struct ns *ns, pid_t pid);
+
+/* ---- freeze.c ---- */
+void ns_pause(struct instance *i, provider_done done, void *arg);
+void ns_resume(struct instance *i, provider_done done, void *arg);
+void ns_snapshot(struct instance *i, int file, uint64_t max_bytes, provider_done done, void *arg);
+/* What another broker may have left frozen only to copy it. */
+void ns_thaw_leftover(struct ns_sandbox *s);
+/* It is to die: nothing freezes it again, and no copy of it is finished. */
+void ns_stop_freezing(struct ns_sandbox *s);
+
+/* ---- usage.c ---- */
+void ns_update(struct instance *i, const struct limits *l, provider_done done, void *arg);
+void ns_stats(struct instance *i, provider_done done, void *arg);
+
+/* ---- net_enter.c ---- */
+/* A socket in the network namespace of this process; -1 on error. */
+int net_enter(int pidfd, bool rootless, int family, int type, struct err *e);
