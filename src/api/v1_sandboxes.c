@@ -4,6 +4,7 @@
 #include "base/str.h"
 #include "model/guard.h"
 #include "policy/config.h"
+#include "provider/can.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -151,8 +152,9 @@ int v1_create_options(const json_t *body, const struct body_table *t, struct cre
 	if (copy_text(o->name, sizeof(o->name), body, "name", e) < 0 ||
 	    copy_text(o->snapshot, sizeof(o->snapshot), body, "snapshot", e) < 0)
 		return -1;
-	if (o->spec.provider == PROVIDER_E2B && o->snapshot[0])
-		return err_field(e, ERR_UNSUPPORTED, "snapshot", "snapshot: not with provider e2b");
+	if (o->snapshot[0] && !provider_can(o->spec.provider, CAN_SNAPSHOT))
+		return err_field(e, ERR_UNSUPPORTED, "snapshot", "snapshot: not with provider %s",
+				 provider_name(o->spec.provider));
 	return take_times(body, o, e) < 0 ? -1 : take_volumes(body, o, e);
 }
 

@@ -18,6 +18,7 @@
 #include "base/budget.h"
 #include "manager/manager.h"
 #include "policy/config.h"
+#include "provider/can.h"
 #include "store/store.h"
 
 enum job_kind {

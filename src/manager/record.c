@@ -49,7 +49,7 @@ void layers_fill(const struct sandbox *s, struct result *r)
 	r->rootless = b->rootless;
 	r->proven = b->proven;
 	r->missing = b->missing;
-	r->is_remote = b->provider == PROVIDER_E2B;
+	r->is_remote = !provider_can(b->provider, CAN_PROVE);
 	snprintf(r->seccomp, sizeof(r->seccomp), "%s", b->seccomp);
 	r->landlock_abi = b->proven & LAYER_BIT(LAYER_LANDLOCK) ? b->landlock_abi : 0;
 	r->cgroup = !(b->proven & LAYER_BIT(LAYER_CGROUP)) ? "none"
@@ -135,11 +135,11 @@ static void describe_remote(json_t *o)
 json_t *sandbox_describe(const struct sandbox *s)
 {
 	const struct sandbox_spec *spec = &s->o.spec;
-	bool is_remote = spec->provider == PROVIDER_E2B;
+	bool is_remote = !provider_can(spec->provider, CAN_PROVE);
 	json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s}", "id", s->id, "name", s->o.name, "state",
 			      state_name(s->state), "image", spec->image ? spec->image : "host",
 			      "level", is_remote ? "remote" : level_name(spec->level), "provider",
-			      is_remote ? "e2b" : "ns");
+			      provider_name(spec->provider));
 
 	json_object_set_new(o, "metadata",
 			    s->o.metadata ? json_incref(s->o.metadata) : json_object());

@@ -388,10 +388,13 @@ void sandbox_fork(struct sandbox *s, size_t count, json_done done, void *arg)
 {
 	struct fork *f;
 	struct job *j;
-	struct err e;
+	struct err e = {0};
 
-	if (count == 0 || count > FORK_MAX) {
+	if (count == 0 || count > FORK_MAX)
 		err_field(&e, ERR_INVALID, "count", "count: from 1 to %d", FORK_MAX);
+	else
+		(void)provider_check(s->o.spec.provider, CAN_FORK, &e);
+	if (e.kind) {
 		answer_json_later(s->m, done, arg, NULL, &e);
 		return;
 	}

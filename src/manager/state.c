@@ -142,27 +142,30 @@ struct rule {
 	const char *audit;	/* what is written before it begins, or NULL */
 	bool audit_must_work;	/* it is new work; ending things goes on without */
 	unsigned from, done_in; /* states */
+	unsigned can;		/* what the provider has to be able to do */
 	void (*begin)(struct job *j);
 };
 
 static const struct rule rules[] = {
-	[JOB_CREATE] = {"create", "sandbox.create", true, IN(STATE_CREATING), 0, create_begin},
-	[JOB_WAKE] = {"use", NULL, false, IN(STATE_PAUSED), IN(STATE_RUNNING), wake_begin},
+	[JOB_CREATE] = {"create", "sandbox.create", true, IN(STATE_CREATING), 0, 0, create_begin},
+	[JOB_WAKE] = {"use", NULL, false, IN(STATE_PAUSED), IN(STATE_RUNNING), CAN_PAUSE,
+		      wake_begin},
 	[JOB_PAUSE] = {"pause", "sandbox.pause", false, IN(STATE_RUNNING), IN(STATE_PAUSED),
-		       pause_begin},
+		       CAN_PAUSE, pause_begin},
 	[JOB_RESUME] = {"resume", "sandbox.resume", true, IN(STATE_PAUSED), IN(STATE_RUNNING),
-			resume_begin},
+			CAN_PAUSE, resume_begin},
 	[JOB_STOP] = {"stop", "sandbox.stop", false, IN(STATE_RUNNING) | IN(STATE_PAUSED),
-		      IN(STATE_STOPPED), stop_begin},
+		      IN(STATE_STOPPED), CAN_SNAPSHOT, stop_begin},
 	[JOB_START] = {"start", "sandbox.start", true, IN(STATE_STOPPED), IN(STATE_RUNNING),
-		       start_begin},
+		       CAN_SNAPSHOT, start_begin},
 	[JOB_SNAPSHOT] = {"snapshot", "sandbox.snapshot", true,
-			  IN(STATE_RUNNING) | IN(STATE_PAUSED), 0, snapshot_begin},
+			  IN(STATE_RUNNING) | IN(STATE_PAUSED), 0, CAN_SNAPSHOT, snapshot_begin},
 	[JOB_CHANGE] = {"change", "sandbox.change", true,
-			IN(STATE_RUNNING) | IN(STATE_PAUSED) | IN(STATE_STOPPED), 0, change_begin},
-	[JOB_CONNECT] = {"reach", NULL, false, IN(STATE_RUNNING), 0, connect_begin},
+			IN(STATE_RUNNING) | IN(STATE_PAUSED) | IN(STATE_STOPPED), 0, 0,
+			change_begin},
+	[JOB_CONNECT] = {"reach", NULL, false, IN(STATE_RUNNING), 0, 0, connect_begin},
 	[JOB_DESTROY] = {"destroy", "sandbox.destroy", false, ~IN(STATE_DESTROYED),
-			 IN(STATE_DESTROYED), destroy_begin},
+			 IN(STATE_DESTROYED), 0, destroy_begin},
 };
 static_assert(ARRAY_LEN(rules) == JOB_COUNT, "a rule per job");
 
@@ -267,6 +270,8 @@ static void try_begin(struct job *j)
 	} else if (!(rule->from & IN(s->state))) {
 		err_set(&e, ERR_CONFLICT, "cannot %s the sandbox: it is %s%s%s", rule->verb,
 			state_name(s->state), s->reason[0] ? ": " : "", s->reason);
+		job_end(j, &e);
+	} else if (j->by == BY_CLIENT && provider_check(s->o.spec.provider, rule->can, &e) < 0) {
 		job_end(j, &e);
 	} else {
 		begin(j);
@@ -522,7 +527,8 @@ static void change_begin(struct job *j)
 		change_rest(j);
 		return;
 	}
-	if (limits_check(s->m, &s->actor, &j->change.limits, &e) < 0) {
+	if (provider_check(s->o.spec.provider, CAN_UPDATE, &e) < 0 ||
+	    limits_check(s->m, &s->actor, &j->change.limits, &e) < 0) {
 		job_end(j, &e);
 		return;
 	}

@@ -149,7 +149,7 @@ static const struct call_ops guest_stats_ops = {.on_frame = on_guest_stats,
 
 static bool ask_guest(struct sandbox *s, broker_done done, void *arg)
 {
-	bool is_ours = s->o.spec.provider == PROVIDER_NS;
+	bool is_ours = provider_can(s->o.spec.provider, CAN_PROVE);
 	struct guest_question *q;
 
 	if ((is_ours && s->booted.proven & LAYER_BIT(LAYER_CGROUP)) || !s->link ||
