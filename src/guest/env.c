@@ -1,6 +1,7 @@
 #include "guest/env.h"
 
 #include "base/auto.h"
+#include "base/exec_path.h"
 #include "base/str.h"
 
 #include <stdio.h>
@@ -8,7 +9,6 @@
 #include <unistd.h>
 
 #define HOME "/home/user"
-#define SYSTEM_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 static void set_taken(struct list *env, char *pair)
 {
@@ -68,7 +68,7 @@ void env_make(const struct guest *g, const char *user, const char *cwd, bool tty
 	/* The same id by another name; a home that it cannot write to would be of no use. */
 	const char *home = root && access("/root", W_OK) == 0 ? "/root" : HOME;
 
-	set_taken(ret, str_format("PATH=%s/.local/bin:" SYSTEM_PATH, home));
+	set_taken(ret, str_format("PATH=%s/.local/bin:" EXEC_PATH_DEFAULT, home));
 	set_taken(ret, str_format("HOME=%s", home));
 	set_taken(ret, str_format("USER=%s", root ? "root" : "user"));
 	set_taken(ret, str_format("LOGNAME=%s", root ? "root" : "user"));

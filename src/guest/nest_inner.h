@@ -127,8 +127,6 @@ void seat_on_report(void *arg, uint32_t events);
 void seat_was_taken(struct seat *s, const struct cell_report *told, int listener);
 /* In a tenant for a command, ahead of any request: waits for one. arg is its struct seat_board. */
 void tenant_run(void *arg);
-/* As execvpe; returns with errno set. */
-void tenant_exec(char **argv, char **env);
 
 /* ---- nest_zygote.c ---- */
 int zygote_start(struct nest *n, struct err *e);

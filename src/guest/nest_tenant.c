@@ -1,6 +1,6 @@
 /* Tenants of cells: what they get, and what they say. */
 #include "base/auto.h"
-#include "base/str.h"
+#include "base/exec_path.h"
 #include "guest/nest_inner.h"
 #include "guest/server.h"
 #include "kern/sys.h"
@@ -55,30 +55,6 @@ void tenant_close_fds(int *fds, int count)
 		close_fd(&fds[i]);
 }
 
-void tenant_exec(char **argv, char **env)
-{
-	const char *dir = "/usr/local/bin:/usr/bin:/bin";
-	int result = ENOENT;
-	char path[PATH_MAX];
-
-	for (char **e = env; *e; e++)
-		if (str_starts(*e, "PATH="))
-			dir = *e + 5;
-	if (strchr(argv[0], '/') || !*argv[0]) {
-		execve(argv[0], argv, env);
-		return;
-	}
-	for (; *dir; dir += strcspn(dir, ":"), dir += *dir == ':') {
-		snprintf(path, sizeof(path), "%.*s/%s", (int)strcspn(dir, ":"), dir, argv[0]);
-		execve(path, argv, env);
-		if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
-			return;
-		if (errno == EACCES)
-			result = EACCES;
-	}
-	errno = result;
-}
-
 /* ---- for commands, in the tenant ---- */
 
 #define USUAL_BYTES 4096
@@ -121,7 +97,7 @@ static void read_whole(char *to, size_t size)
  * The terms that nest_pack_request wrote: argv[0], cwd, how many arguments follow, they, the environment. at
  * has room for a pointer to each, and two more.
  */
-static void exec_terms(char *bytes, size_t len, char **at)
+static int exec_terms(char *bytes, size_t len, char **at)
 {
 	size_t n = 0, argc = 0;
 
@@ -134,8 +110,7 @@ static void exec_terms(char *bytes, size_t len, char **at)
 	}
 	at[n] = NULL;
 	at[2] = at[0];
-	if (chdir(at[1]) == 0)
-		tenant_exec(at + 2, at + 4 + argc);
+	return chdir(at[1]) < 0 ? errno : exec_path_run(at + 2, at + 4 + argc, NULL, NULL);
 }
 
 void tenant_run(void *arg)
@@ -155,9 +130,8 @@ void tenant_run(void *arg)
 	bytes = take_memory(room + (size + 2) * sizeof(char *));
 	read_whole(bytes, size);
 	bytes[size] = '\0';
-	exec_terms(bytes, size, (char **)(void *)(bytes + room));
-	board->exec_errno = errno;
-	_exit(errno == ENOENT ? 127 : 126);
+	board->exec_errno = exec_terms(bytes, size, (char **)(void *)(bytes + room));
+	_exit(board->exec_errno == ENOENT ? 127 : 126);
 }
 
 /* ---- what they are told ---- */

@@ -1,5 +1,6 @@
 /* The warm interpreter of a nest, from which tenants are forked (src/zygote). */
 #include "base/auto.h"
+#include "base/exec_path.h"
 #include "guest/nest_inner.h"
 #include "guest/server.h"
 #include "kern/seccomp.h"
@@ -184,7 +185,7 @@ int zygote_start(struct nest *n, struct err *e)
 		/* Number 3 is what the environment says. Foreign bytes get a filter of their own. */
 		if (dup2(pair[1], 3) == 3 && sys_close_range(4, ~0u, 0) == 0 &&
 		    seccomp_load(&seccomp_profile_zygote, NULL, e) == 0)
-			tenant_exec(n->options.interpreter, n->options.environment);
+			exec_path_run(n->options.interpreter, n->options.environment, NULL, NULL);
 		_exit(127);
 	}
 	close(pair[1]);

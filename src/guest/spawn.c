@@ -6,6 +6,7 @@
 #include "guest/spawn.h"
 
 #include "base/auto.h"
+#include "base/exec_path.h"
 #include "base/io.h"
 #include "base/str.h"
 #include "kern/sys.h"
@@ -24,7 +25,6 @@
 
 struct shared {
 	const struct spawn *spawn;
-	const char *search; /* PATH */
 	int in, out, err;   /* the child's ends; with a terminal: in is its master */
 	int setup_errno, exec_errno;
 	const char *failed;
@@ -84,34 +84,6 @@ static void set_limits(const struct spawn *s)
 	setrlimit(RLIMIT_NOFILE, &files);
 }
 
-/* As execvpe: a name without a slash is looked for in PATH; EACCES is remembered. */
-static int exec_search(const struct spawn *s, const char *dir)
-{
-	const char *name = s->argv[0];
-	int result = ENOENT;
-	char path[PATH_MAX];
-
-	if (strchr(name, '/') || !*name) {
-		execve(name, s->argv, s->env);
-		return errno;
-	}
-	for (; *dir; dir += strcspn(dir, ":"), dir += *dir == ':') {
-		size_t len = strcspn(dir, ":"), name_len = strlen(name);
-
-		if (len == 0 || len + name_len + 2 > sizeof(path))
-			continue;
-		memcpy(path, dir, len);
-		path[len] = '/';
-		memcpy(path + len + 1, name, name_len + 1);
-		execve(path, s->argv, s->env);
-		if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
-			return errno;
-		if (errno == EACCES)
-			result = EACCES;
-	}
-	return result;
-}
-
 static int child(void *arg)
 {
 	struct shared *h = arg;
@@ -128,16 +100,8 @@ static int child(void *arg)
 	sys_close_range(h->spawn->park ? 4 : 3, ~0u, 0);
 	set_limits(h->spawn);
 	umask(022);
-	h->exec_errno = exec_search(h->spawn, h->search);
+	h->exec_errno = exec_path_run(h->spawn->argv, h->spawn->env, NULL, NULL);
 	_exit(127);
-}
-
-static const char *search_path(char **env)
-{
-	for (; *env; env++)
-		if (str_starts(*env, "PATH="))
-			return *env + 5;
-	return "/usr/bin:/bin";
 }
 
 /* ---- our side ---- */
@@ -232,7 +196,6 @@ int spawn(const struct spawn *s, struct spawned *ret, struct err *e)
 		return err_sys(e, "cannot start a process");
 	if (open_ends(s, &n, e) == 0) {
 		*h = (struct shared){.spawn = s,
-				     .search = search_path(s->env),
 				     .in = n.theirs[0],
 				     .out = n.theirs[1],
 				     .err = s->merge ? n.theirs[1] : n.theirs[2]};

@@ -1,6 +1,7 @@
 #include "sandbox/advice.h"
 
 #include "base/auto.h"
+#include "base/exec_path.h"
 #include "base/str.h"
 
 #include <errno.h>
@@ -41,18 +42,15 @@ static bool is_path_given(const struct list *env)
 /* Outside. */
 static bool is_in_path(const char *name)
 {
-	const char *path = getenv("PATH");
+	const char *dirs = getenv("PATH"), *path;
+	char room[PATH_MAX];
+	struct stat st;
 
-	if (strchr(name, '/'))
+	if (strchr(name, '/') || !*name)
 		return false;
-	for (; path && *path; path += strcspn(path, ":"), path += *path == ':') {
-		char file[PATH_MAX];
-		struct stat st;
-
-		snprintf(file, sizeof(file), "%.*s/%s", (int)strcspn(path, ":"), path, name);
-		if (access(file, X_OK) == 0 && stat(file, &st) == 0 && S_ISREG(st.st_mode))
+	while ((path = exec_path_next(name, &dirs, room)))
+		if (access(path, X_OK) == 0 && stat(path, &st) == 0 && S_ISREG(st.st_mode))
 			return true;
-	}
 	return false;
 }
 

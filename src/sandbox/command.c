@@ -1,5 +1,6 @@
 #include "sandbox/command.h"
 
+#include "base/exec_path.h"
 #include "base/str.h"
 #include "kern/sys.h"
 #include "sandbox/restrict.h"
@@ -74,54 +75,21 @@ int command_check_required(const struct plan *p, struct err *e)
 	return 0;
 }
 
-static const char *search_path(const struct plan *p)
+static void note_tried(void *board, const char *path)
 {
-	for (size_t i = 0; i < p->env.count; i++)
-		if (str_starts(p->env.items[i], "PATH="))
-			return p->env.items[i] + 5;
-	return "/usr/bin:/bin";
-}
+	struct board *b = board;
 
-static void try_exec(struct board *b, const char *path, char **argv, char **env)
-{
 	snprintf(b->exec_path, sizeof(b->exec_path), "%s", path);
 	b->stage = STAGE_RUNNING;
-	execve(path, argv, env);
-	b->stage = STAGE_SETUP;
 }
 
-/* The next file that the name may mean: by PATH, unless it has a slash. False: there is no more. */
-static bool next_candidate(const char *name, const char **dirs, char path[PATH_MAX])
+/* Returns the reason why nothing was executed. A path that cannot exist is like one that does not. */
+static int exec_command(const struct plan *p)
 {
-	static const char none[] = "";
-	bool whole = strchr(name, '/') || !*name;
-	int len = (int)strcspn(*dirs, ":"), n;
+	int errnum = exec_path_run(p->argv, p->env.items, note_tried, p->board);
 
-	if (*dirs == none || (!whole && !**dirs))
-		return false;
-	n = whole ? snprintf(path, PATH_MAX, "%s", name)
-		  : snprintf(path, PATH_MAX, "%.*s/%s", len, *dirs, name);
-	if (n >= PATH_MAX)
-		path[0] = '\0'; /* which nobody finds */
-	*dirs = whole ? none : *dirs + len + ((*dirs)[len] == ':');
-	return true;
-}
-
-/* As execvpe; EACCES is remembered. */
-static void exec_search(const struct plan *p)
-{
-	const char *dirs = search_path(p);
-	int result = ENOENT;
-	char path[PATH_MAX];
-
-	while (next_candidate(p->argv[0], &dirs, path)) {
-		try_exec(p->board, path, p->argv, p->env.items);
-		if (errno != ENOENT && errno != ENOTDIR && errno != EACCES)
-			return;
-		if (errno == EACCES)
-			result = EACCES;
-	}
-	errno = result;
+	p->board->stage = STAGE_SETUP;
+	return errnum == ENOTDIR || errnum == ENAMETOOLONG ? ENOENT : errnum;
 }
 
 /* ---- what is not there ---- */
@@ -162,15 +130,15 @@ static void program_interpreter(int fd, const Elf64_Ehdr *head, char *ret, size_
 static void find_what_is_missing(const struct plan *p)
 {
 	struct board *b = p->board;
-	const char *dirs = search_path(p);
-	char path[PATH_MAX];
+	const char *dirs = exec_path_of(p->env.items), *path;
+	char room[PATH_MAX];
 	int fd = -1;
 	union {
 		char text[256];
 		Elf64_Ehdr elf;
 	} head = {{0}};
 
-	while (fd < 0 && next_candidate(p->argv[0], &dirs, path))
+	while (fd < 0 && (path = exec_path_next(p->argv[0], &dirs, room)))
 		fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (fd < 0 || pread(fd, &head, sizeof(head) - 1, 0) <= 0)
 		return;
@@ -201,8 +169,7 @@ void command_exec(const struct command *c)
 	if (command_check_required(p, &b->err) < 0 || restrict_command(p, &b->err) < 0)
 		_exit(125);
 	umask(022);
-	exec_search(p);
-	b->exec_errno = errno;
+	b->exec_errno = exec_command(p);
 	if (b->exec_errno == ENOENT)
 		find_what_is_missing(p);
 	_exit(127);

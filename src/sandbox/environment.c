@@ -1,6 +1,7 @@
 #include "sandbox/environment.h"
 
 #include "base/auto.h"
+#include "base/exec_path.h"
 #include "base/str.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/tools.h"
@@ -10,7 +11,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define SYSTEM_PATH "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 /* A later value takes the place of an earlier one. */
 void environment_set(struct list *env, char *pair)
@@ -83,7 +83,7 @@ static void set_defaults(struct plan *p, const char *tools)
 	struct stat st;
 
 	environment_set(&p->env,
-			str_format("PATH=%s%s/.local/bin:" SYSTEM_PATH, tools, SANDBOX_HOME));
+			str_format("PATH=%s%s/.local/bin:" EXEC_PATH_DEFAULT, tools, SANDBOX_HOME));
 	environment_set(&p->env, str_copy("HOME=" SANDBOX_HOME));
 	environment_set(&p->env, str_copy("USER=user"));
 	environment_set(&p->env, str_copy("LOGNAME=user"));
