@@ -76,7 +76,7 @@ LAUNCHER_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*
 # pid 1 of a daemon's sandbox.
 GUEST_SRC := $(wildcard src/guest/*.c src/wire/guest.c src/base/*.c src/model/*.c src/kern/*.c) \
 	  $(addprefix src/sandbox/,notice.c explain.c watch.c cell.c cell_enter.c cell_look.c cell_midwife.c message.c net.c \
-	  procfs.c skeleton.c restrict.c verify.c)
+	  procfs.c skeleton.c restrict.c privileges.c verify.c)
 # What that is cloned from.
 BOOTER_SRC := $(wildcard src/booter/*.c src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c \
 	  src/policy/source.c src/policy/forbidden.c)
@@ -233,7 +233,7 @@ $(B)/examples/%: examples/%.c include/cloche.h $(B)/libcloche.a $(B)/gnu/.flags
 		-Iinclude $< $(B)/libcloche.a $(GNU_LDFLAGS) $(call pkg,libs,jansson) -o $@
 
 # Preloaded into a warm interpreter; it shows fork, _exit and nothing else.
-ZYGOTE_SRC := $(wildcard src/zygote/*.c) $(addprefix src/sandbox/,cell_enter.c cell_look.c message.c verify.c restrict.c) \
+ZYGOTE_SRC := $(wildcard src/zygote/*.c) $(addprefix src/sandbox/,cell_enter.c cell_look.c message.c verify.c restrict.c privileges.c) \
 	  $(addprefix src/kern/,caps.c landlock.c seccomp.c) $(addprefix src/base/,err.c fd_message.c str.c) src/model/layer.c
 $(B)/cloche-zygote.so: $(call gnu_o,$(ZYGOTE_SRC)) $(call gen_o,gnu)
 	$(call quiet,LD) printf '{ global: fork; _exit; local: *; };\n' >$(B)/gnu/zygote.map && \

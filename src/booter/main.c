@@ -270,7 +270,7 @@ static int look_at_host(struct host *ret)
 
 	if (plan_look_at_host(ret, &ignored) < 0)
 		return -1;
-	verify_read_namespaces(&ret->ns);
+	verify_read_namespaces(&ret->ns, false);
 	return 0;
 }
 

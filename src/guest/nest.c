@@ -301,22 +301,6 @@ bool nest_is_worth_waiting(struct nest *n, enum nest_kind kind, int64_t since_ns
 
 /* ---- beginning and end ---- */
 
-static void look_around(struct cell_terms *t)
-{
-	static const char *const names[CELL_NAMESPACES] = {
-		[NS_USER] = "user", [NS_PID] = "pid", [NS_MOUNT] = "mnt",     [NS_NET] = "net",
-		[NS_IPC] = "ipc",   [NS_UTS] = "uts", [NS_CGROUP] = "cgroup", [NS_TIME] = "time"};
-	char path[64];
-	struct stat st;
-
-	for (int i = 0; i < CELL_NAMESPACES; i++) {
-		snprintf(path, sizeof(path), "/proc/self/ns/%s", names[i]);
-		t->outside[i] = stat(path, &st) == 0 ? st.st_ino : 0;
-		t->outside_dev = t->outside[i] ? st.st_dev : t->outside_dev;
-	}
-	t->outside_proc = stat(CELL_ROOT "/proc", &st) == 0 ? st.st_dev : 0;
-}
-
 static struct seat new_seat(struct nest *n, int index, enum nest_kind kind)
 {
 	return (struct seat){.nest = n,
@@ -454,7 +438,7 @@ struct nest *nest_new(struct guest *g, const struct nest_options *o)
 	n->revive = (struct loop_timer){.call = revive, .arg = n};
 	n->shrink = (struct loop_timer){.call = shrink, .arg = n};
 	n->revive_ms = REVIVE_FIRST_MS;
-	look_around(&n->options.terms);
+	cell_look_around(&n->options.terms);
 	n->seat_count = (int)(o->slots[NEST_COMMAND] + o->slots[NEST_PYTHON]);
 	n->seats = must_alloc(calloc((size_t)n->seat_count + 1, sizeof(*n->seats)));
 	n->boards = mmap(NULL, (size_t)n->seat_count * sizeof(*n->boards) + 1,

@@ -3,21 +3,19 @@
 #include "base/auto.h"
 #include "kern/caps.h"
 #include "kern/mount.h"
-#include "kern/seccomp.h"
 #include "kern/sys.h"
 #include "kern/userns.h"
 #include "sandbox/cell_look.h"
 #include "sandbox/cell_midwife.h"
 #include "sandbox/message.h"
 #include "sandbox/net.h"
+#include "sandbox/privileges.h"
 #include "sandbox/procfs.h"
-#include "sandbox/root.h"
 #include "sandbox/skeleton.h"
 #include "sandbox/watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -36,46 +34,26 @@
 
 /* ---- the cell: pid 1 of its namespaces ---- */
 
-/* Places for one tenant on a tmpfs of its own; the working directory is that tmpfs from then on. */
-static int open_scratch(const struct cell_terms *t, struct err *e)
+/* Places for one tenant on a tmpfs of its own, which is the working directory from then on. */
+static int make_places(const struct cell_terms *t, struct err *e)
 {
-	static const struct {
-		const char *name;
-		mode_t mode;
-	} places[] = {
-		{"tmp", 01777}, {"home", 0755}, {"shm", 01777}, {"vartmp", 01777}, {"ws", 0755}};
-	char size[32], inodes[32];
-	const char *options[] = {"size", size, "nr_inodes", inodes, "mode", "0755", NULL};
-	uint64_t bytes = t->limits.disk_bytes;
-	int fd;
-
-	snprintf(size, sizeof(size), "%" PRIu64, bytes + ROOT_SKELETON_BYTES);
-	snprintf(inodes, sizeof(inodes), "%" PRIu64, bytes / 1024 + 4096);
-	fd = mount_new("tmpfs", 0, options, e);
-	/* As in root.c: /proc is there, and will be covered. */
-	if (fd < 0 || mount_attach(fd, AT_FDCWD, "/proc", e) < 0)
+	if (skeleton_mount_scratch(t->limits.disk_bytes, e) < 0)
 		return -1;
-	if (chdir("/proc") < 0)
-		return err_sys(e, "cannot enter the scratch file system");
-	for (size_t i = 0; i < ARRAY_LEN(places); i++)
-		if (mkdir(places[i].name, places[i].mode) < 0)
-			return err_sys(e, "cannot create %s", places[i].name);
+	for (size_t i = 0; i < WRITABLE_PLACES; i++)
+		if (mkdir(writable_places[i].scratch, writable_places[i].mode) < 0)
+			return err_sys(e, "cannot create %s", writable_places[i].scratch);
 	return skeleton_file(AT_FDCWD, "canary", "", 0, 0666, e);
 }
 
 static int show_places(struct err *e)
 {
-	static const char *const shown[][2] = {{"tmp", "/tmp"},
-					       {"home", SANDBOX_HOME},
-					       {"vartmp", "/var/tmp"},
-					       {"shm", "/dev/shm"},
-					       {"ws", "/workspace"}};
 	static const char *const options[] = {"newinstance", NULL,   "ptmxmode", "0666",
 					      "mode",	     "0620", NULL};
 	int pts;
 
-	for (size_t i = 0; i < ARRAY_LEN(shown); i++)
-		if (mount_bind(AT_FDCWD, shown[i][0], AT_FDCWD, shown[i][1], 0, e) < 0)
+	for (size_t i = 0; i < WRITABLE_PLACES; i++)
+		if (mount_bind(AT_FDCWD, writable_places[i].scratch, AT_FDCWD,
+			       writable_places[i].shown, 0, e) < 0)
 			return -1;
 	pts = mount_new("devpts", MOUNT_DEVICES | MOUNT_NO_EXEC, options, e);
 	return pts < 0 ? -1 : mount_attach(pts, AT_FDCWD, "/dev/pts", e);
@@ -100,7 +78,7 @@ static int build(const struct cell_terms *t, unsigned masks, int *ret_scratch, s
 	make_id(id, sizeof(id));
 	if (getpid() != 1)
 		return err_set(e, ERR_UNSUPPORTED, "no new pid namespace was made");
-	if (open_scratch(t, e) < 0 || show_places(e) < 0)
+	if (make_places(t, e) < 0 || show_places(e) < 0)
 		return -1;
 	*ret_scratch = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (procfs_show_known(root, id, &covers, masks, e) < 0)
@@ -152,19 +130,14 @@ static bool is_watching(const struct cell_terms *t)
 	return !(t->cgroup_layers & LAYER_BIT(LAYER_MEMORY));
 }
 
-/*
- * Nothing of ours is left to be misused: no capability, no way to be traced, few calls. The bounding
- * set is empty from birth: the slot has emptied its own.
- */
+/* Nothing of ours is left to be misused: what the nest may do is not for who shares a tenant's pid namespace. */
 static int give_up(const struct cell_terms *t, struct err *e)
 {
-	if (caps_clear(e) < 0)
-		return -1;
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-		return err_sys(e, "cannot give up privileges");
-	/* What the nest may do is not for who shares a pid namespace with a tenant. */
-	return seccomp_load(is_watching(t) ? &seccomp_profile_watcher : &seccomp_profile_reaper,
-			    NULL, e);
+	struct confinement c = {.kind = CONFINED_REAPER,
+				.profile = is_watching(t) ? &seccomp_profile_watcher
+							  : &seccomp_profile_reaper};
+
+	return privileges_give_up(&c, e);
 }
 
 /* Reaps until it is killed, and watches. */

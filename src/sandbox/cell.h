@@ -25,6 +25,7 @@
 #include "base/err.h"
 #include "model/layer.h"
 #include "model/spec.h"
+#include "sandbox/namespaces.h"
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -35,7 +36,6 @@
  * the peak of its memory.
  */
 #define CELL_FILES (CELL_JOINS + 3)
-#define CELL_NAMESPACES 8 /* as enum NS_* of plan.h */
 /*
  * In a nest: the root that cells start from, without all that each of them has of its own, and with a
  * whole /proc, since without one no other can be mounted. In a cell: what covers files of its own /proc.
@@ -53,10 +53,12 @@ struct cell_terms {
 	bool caller_is_root; /* see procfs.h */
 	bool rootless;
 	bool image_is_host;
-	ino_t outside[CELL_NAMESPACES]; /* the nest's own namespaces */
-	dev_t outside_dev;		/* where these are */
-	dev_t outside_proc; /* and the /proc of CELL_ROOT, which shows the nest's processes */
+	struct namespace_ids outside; /* the nest's own */
+	dev_t outside_proc;	      /* the /proc of CELL_ROOT, which shows the nest's processes */
 };
+
+/* In the nest's pid 1: fills in what is outside of its cells. */
+void cell_look_around(struct cell_terms *t);
 
 /* Open files for the cgroup of one slot. */
 static inline int cell_file_count(const struct cell_terms *t)

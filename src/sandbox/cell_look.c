@@ -3,70 +3,21 @@
 #include "base/auto.h"
 #include "base/io.h"
 #include "base/str.h"
-#include "kern/sys.h"
 #include "sandbox/cell.h"
-#include "sandbox/plan.h"
+#include "sandbox/privileges.h"
+#include "sandbox/verify.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
 
-/* 0: not known. Whatever else a call that lies may give us is on another file system. */
-static ino_t inode_of(const struct cell_terms *t, const struct stat *st)
+void cell_look_around(struct cell_terms *t)
 {
-	return st->st_dev == t->outside_dev ? st->st_ino : 0;
-}
+	struct stat st;
 
-/* Our own one. By pidfd (Linux 6.11) no file of /proc has to be made first. */
-static ino_t ask_for_inode(const struct cell_terms *t, int self, unsigned what)
-{
-	auto_close int fd = self < 0 ? -1 : ioctl(self, what, 0);
-	struct stat st = {.st_dev = 0};
-
-	return fd > 2 && fstat(fd, &st) == 0 ? inode_of(t, &st) : 0;
-}
-
-static ino_t look_for_inode(const struct cell_terms *t, const char *name)
-{
-	struct stat st = {.st_dev = 0};
-	char path[64];
-
-	snprintf(path, sizeof(path), "/proc/self/ns/%s", name);
-	return stat(path, &st) == 0 ? inode_of(t, &st) : 0;
-}
-
-/* Every namespace is looked at by itself: they were entered by setns, not made by one clone. */
-layer_set cell_look_at_namespaces(const struct cell_terms *t)
-{
-	static const struct {
-		const char *name;
-		unsigned ask;
-		enum layer layer;
-	} rows[CELL_NAMESPACES] = {
-		[NS_USER] = {"user", PIDFD_GET_USER_NAMESPACE, LAYER_USER_NS},
-		[NS_PID] = {"pid", PIDFD_GET_PID_NAMESPACE, LAYER_PID_NS},
-		[NS_MOUNT] = {"mnt", PIDFD_GET_MNT_NAMESPACE, LAYER_MOUNT_NS},
-		[NS_NET] = {"net", PIDFD_GET_NET_NAMESPACE, LAYER_NET_NS},
-		[NS_IPC] = {"ipc", PIDFD_GET_IPC_NAMESPACE, LAYER_IPC_NS},
-		[NS_UTS] = {"uts", PIDFD_GET_UTS_NAMESPACE, LAYER_UTS_NS},
-		[NS_CGROUP] = {"cgroup", PIDFD_GET_CGROUP_NAMESPACE, LAYER_CGROUP_NS},
-		[NS_TIME] = {NULL, 0, LAYER_TIME_NS},
-	};
-	auto_close int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
-	layer_set proven = 0;
-
-	for (int i = 0; i < CELL_NAMESPACES; i++) {
-		ino_t own = rows[i].name ? ask_for_inode(t, self, rows[i].ask) : 0;
-
-		if (rows[i].name && !own)
-			own = look_for_inode(t, rows[i].name);
-		if (own && t->outside[i] && own != t->outside[i])
-			proven |= LAYER_BIT(rows[i].layer);
-	}
-	return proven;
+	verify_read_namespaces(&t->outside, true);
+	t->outside_proc = stat(CELL_ROOT "/proc", &st) == 0 ? st.st_dev : 0;
 }
 
 /* Of the lines of /proc/self/cgroup with a controller that limits: how many, and how many say "/". */
@@ -109,14 +60,12 @@ bool cell_left_cgroup(void)
 
 bool cell_places_are_own(const struct cell_terms *t, int scratch)
 {
-	static const char *const places[] = {"/tmp", SANDBOX_HOME, "/var/tmp", "/dev/shm",
-					     "/workspace"};
 	struct stat own, st = {.st_dev = t->outside_proc};
 
 	if (fstat(scratch, &own) < 0)
 		return false;
-	for (size_t i = 0; i < ARRAY_LEN(places); i++)
-		if (stat(places[i], &st) < 0 || st.st_dev != own.st_dev)
+	for (size_t i = 0; i < WRITABLE_PLACES; i++)
+		if (stat(writable_places[i].shown, &st) < 0 || st.st_dev != own.st_dev)
 			return false;
 	/* In the nest's own root the one that cells start from is seen, with all the nest's processes. */
 	if (stat(CELL_ROOT "/proc", &st) == 0 || errno != ENOENT)

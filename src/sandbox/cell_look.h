@@ -1,13 +1,10 @@
 /* What is proven of a cell by looking at it, from inside. */
 #pragma once
 
-#include "model/layer.h"
-
 #include <stdbool.h>
 
 struct cell_terms;
 
-layer_set cell_look_at_namespaces(const struct cell_terms *t);
 /*
  * In the cgroup that the cgroup namespace is rooted in, with each controller that limits: all their
  * lines of /proc/self/cgroup then read "/". A write that only seemed to join would show another path.

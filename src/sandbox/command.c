@@ -62,19 +62,6 @@ void command_reset_signals(void)
 	command_unblock_signals();
 }
 
-int command_check_required(const struct plan *p, struct err *e)
-{
-	layer_set lacking = p->spec->required_layers & ~p->board->proven;
-
-	for (int i = 0; i < LAYER_COUNT; i++)
-		if (lacking & LAYER_BIT(i))
-			return err_field(e, ERR_UNSUPPORTED, "require",
-					 "layer %s is required but did not hold when tried; "
-					 "`cloche doctor` says more, --optional %s runs without it",
-					 layer_name(i), layer_name(i));
-	return 0;
-}
-
 static void note_tried(void *board, const char *path)
 {
 	struct board *b = board;
@@ -166,7 +153,7 @@ void command_exec(const struct command *c)
 	}
 	if (sys_close_range(3, ~0u, CLOSE_RANGE_UNSHARE) == 0)
 		b->proven |= verify_fds(2);
-	if (command_check_required(p, &b->err) < 0 || restrict_command(p, &b->err) < 0)
+	if (verify_required(p, &b->err) < 0 || restrict_command(p, &b->err) < 0)
 		_exit(125);
 	umask(022);
 	b->exec_errno = exec_command(p);

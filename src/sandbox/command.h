@@ -22,5 +22,3 @@ void command_exec(const struct command *c) __attribute__((noreturn));
 void command_reset_signals(void);
 /* The latter only: all that an exec does not do, if nothing is ignored. */
 void command_unblock_signals(void);
-/* Required and not proven: nothing may be executed (rule 1). */
-int command_check_required(const struct plan *p, struct err *e);

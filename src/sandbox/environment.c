@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-
 /* A later value takes the place of an earlier one. */
 void environment_set(struct list *env, char *pair)
 {

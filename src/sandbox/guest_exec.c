@@ -126,7 +126,7 @@ void guest_exec(struct plan *p, struct inside_fds *fds, int notify)
 		_exit(125);
 	/* What stays open for the guest goes to no command of it: fds are closed on exec there. */
 	b->proven |= verify_fds(control_place(p));
-	if (command_check_required(p, &b->err) < 0 || restrict_command(p, &b->err) < 0)
+	if (verify_required(p, &b->err) < 0 || restrict_command(p, &b->err) < 0)
 		_exit(125);
 	(void)!chdir("/");
 	umask(022);

@@ -2,8 +2,6 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
-#include "kern/caps.h"
-#include "kern/landlock.h"
 #include "kern/sched.h"
 #include "kern/seccomp.h"
 #include "kern/sys.h"
@@ -13,37 +11,20 @@
 #include "sandbox/init.h"
 #include "sandbox/message.h"
 #include "sandbox/net.h"
+#include "sandbox/privileges.h"
 #include "sandbox/process.h"
-#include "sandbox/restrict.h"
 #include "sandbox/root.h"
 #include "sandbox/supervise.h"
-#include "sandbox/verify.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
-#include <linux/capability.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
-#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
-
-/* Set again after each change of ids, which clears it (prctl(2)). */
-static int die_with_keeper(const struct inside_fds *fds, struct err *e)
-{
-	struct pollfd keeper = {fds->control, POLLRDHUP, 0};
-
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
-		return err_sys(e, "cannot set the parent-death signal");
-	/* It may be dead already; getppid is always 0 in here, but its end of the socket tells. */
-	if (poll(&keeper, 1, 0) != 0)
-		_exit(125);
-	return 0;
-}
 
 /* pid, mount, ipc, uts (and, rootless, user) came with the clone. */
 static int enter_namespaces(struct plan *p, struct err *e)
@@ -87,117 +68,39 @@ static int enter_network(const struct rights_message *m, const int *fds, int *re
 	return 0;
 }
 
-static bool is_nest(const struct plan *p)
+static int enter_userns(const struct confinement *c, struct err *e)
 {
-	return p->guest && p->guest->nest;
+	const int *userns = c->arg;
+
+	if (*userns >= 0 && setns(*userns, CLONE_NEWUSER) < 0)
+		return err_sys(e, "cannot enter the user namespace");
+	return 0;
 }
 
 /* From here on an ordinary user: the range's uid 1000 as root, the mapped caller otherwise. */
-static int become_user(const struct plan *p, const struct inside_fds *fds, int userns,
-		       struct err *e)
-{
-	if (!p->rootless) {
-		uid_t uid = userns >= 0 ? SANDBOX_UID : plan_user_id(p);
-
-		if (userns >= 0 && setns(userns, CLONE_NEWUSER) < 0)
-			return err_sys(e, "cannot enter the user namespace");
-		if (is_nest(p) && prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) < 0)
-			return err_sys(e, "cannot keep capabilities");
-		if (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 ||
-		    setresuid(uid, uid, uid) < 0)
-			return err_sys(e, "cannot become the sandbox's user");
-	}
-	return die_with_keeper(fds, e);
-}
-
-static int grant_paths(const struct plan *p, struct landlock *l, struct err *e)
-{
-	static const struct {
-		const char *path;
-		enum landlock_grant grant;
-	} rows[] = {
-		{"/", LANDLOCK_READ},		{"/dev", LANDLOCK_DEVICE},
-		{"/proc", LANDLOCK_DEVICE},	{"/tmp", LANDLOCK_WRITE},
-		{"/var/tmp", LANDLOCK_WRITE},	{"/dev/shm", LANDLOCK_WRITE},
-		{SANDBOX_HOME, LANDLOCK_WRITE},
-	};
-
-	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-		if (landlock_allow(l, AT_FDCWD, rows[i].path, rows[i].grant, e) < 0)
-			return -1;
-	if (p->spec->root == ROOT_OVERLAY &&
-	    landlock_allow(l, AT_FDCWD, "/", LANDLOCK_WRITE, e) < 0)
-		return -1;
-	for (size_t i = 0; i < p->bind_count; i++)
-		if (p->binds[i].writable &&
-		    landlock_allow(l, AT_FDCWD, p->binds[i].target, LANDLOCK_WRITE, e) < 0)
-			return -1;
-	return landlock_allow(l, AT_FDCWD, p->workspace_path, LANDLOCK_WRITE, e);
-}
-
-static int restrict_paths(struct plan *p, struct err *e)
-{
-	struct landlock l;
-
-	if (landlock_open(&l, false, e) < 0 || grant_paths(p, &l, e) < 0 ||
-	    landlock_apply(&l, e) < 0)
-		return -1;
-	p->board->landlock_abi = l.abi;
-	return 0;
-}
-
-/* A layer that cannot be had is an error only if it is required; otherwise it will be missing. */
-static int soft(const struct plan *p, enum layer layer, int rc, struct err *e)
-{
-	if (rc < 0 && (p->spec->required_layers & LAYER_BIT(layer)))
-		return -1;
-	if (rc < 0)
-		*e = (struct err){0};
-	return 0;
-}
-
-/*
- * A nest makes sandboxes of its own: it keeps what that takes over its own user namespace, has a
- * filter that allows for it, and no Landlock, which would forbid mounts. Nothing of a client's runs
- * there before it has given up the rest, too (cell_enter.c).
- */
-static int drop_for_nest(struct err *e)
-{
-	/* What drops the bounding set goes last, and nothing can be made inheritable after that. */
-	static const int kept[] = {CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_SETPCAP};
-
-	if (caps_keep(kept, ARRAY_LEN(kept), e) < 0 || caps_drop_bounding(e) < 0 ||
-	    caps_keep(kept, ARRAY_LEN(kept) - 1, e) < 0)
-		return -1;
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-		return err_sys(e, "cannot give up privileges");
-	return seccomp_load(&seccomp_profile_nest, NULL, e);
-}
-
 static int drop_privileges(struct plan *p, const struct inside_fds *fds, int userns,
 			   int *ret_listener, struct err *e)
 {
+	bool is_nest = p->guest && p->guest->nest;
+	struct confinement c = {.kind = is_nest	   ? CONFINED_NEST
+					: p->guest ? CONFINED_GUEST
+						   : CONFINED_RUN,
+				.plan = p,
+				.scratch = fds->scratch,
+				.control = fds->control,
+				.changes_ids = !p->rootless,
+				.uid = userns >= 0 ? SANDBOX_UID : plan_user_id(p),
+				.profile =
+					is_nest ? &seccomp_profile_nest : &seccomp_profile_default,
+				.enter = enter_userns,
+				.arg = &userns};
+
 	p->board->processor = sched_getcpu() + 1;
-	if (become_user(p, fds, userns, e) < 0)
-		return -1;
-	p->board->proven |= verify_namespaces(&p->host.ns);
-	if (restrict_limits(p, e) < 0)
-		return -1;
 	if (p->guest)
 		sched_be_prompt();
-	if (is_nest(p))
-		return drop_for_nest(e);
-	if (soft(p, LAYER_CAPS, caps_drop_bounding(e), e) < 0 ||
-	    soft(p, LAYER_CAPS, caps_clear(e), e) < 0)
+	if (privileges_give_up(&c, e) < 0)
 		return -1;
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-		return err_sys(e, "cannot give up privileges");
-	verify_canary_opens(p->board, fds->scratch);
-	if (soft(p, LAYER_LANDLOCK, restrict_paths(p, e), e) < 0)
-		return -1;
-	if (soft(p, LAYER_SECCOMP, seccomp_load(&seccomp_profile_default, ret_listener, e), e) < 0)
-		return -1;
-	p->board->listening = *ret_listener > 2;
+	*ret_listener = c.listener;
 	return 0;
 }
 
@@ -301,7 +204,7 @@ static int build(struct plan *p, struct inside_fds *fds, int *ret_listener, stru
 	int userns = -1;
 
 	close_fd(&fds->keeper_control);
-	if (die_with_keeper(fds, e) < 0 || enter_namespaces(p, e) < 0)
+	if (privileges_die_with_parent(fds->control, e) < 0 || enter_namespaces(p, e) < 0)
 		return -1;
 	/* As root the keeper has it made. */
 	if (p->rootless)

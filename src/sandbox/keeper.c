@@ -436,7 +436,7 @@ static void let_go_of_streams(const struct keeper *k, struct inside_fds *fds)
 
 static void name_cgroup(struct keeper *k)
 {
-	verify_read_namespaces(&k->plan.host.ns);
+	verify_read_namespaces(&k->plan.host.ns, false);
 	cgroup_init(&k->cgroup, k->plan.host.ns.ids[NS_PID]);
 }
 

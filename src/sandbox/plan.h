@@ -9,6 +9,7 @@
 #include "model/spec.h"
 #include "policy/source.h"
 #include "sandbox/board.h"
+#include "sandbox/namespaces.h"
 #include "sandbox/procfs.h"
 
 #include <limits.h>
@@ -46,13 +47,6 @@ struct placed_file {
 	char *data;
 	size_t size;
 	mode_t mode;
-};
-
-enum { NS_USER, NS_PID, NS_MOUNT, NS_NET, NS_IPC, NS_UTS, NS_CGROUP, NS_TIME, NS_COUNT };
-
-struct namespace_ids {
-	dev_t dev; /* of the file system that they are on; 0: not known */
-	ino_t ids[NS_COUNT];
 };
 
 /* What must not be the sandbox's. */

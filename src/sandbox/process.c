@@ -3,8 +3,6 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/io.h"
-#include "kern/caps.h"
-#include "kern/landlock.h"
 #include "kern/seccomp.h"
 #include "kern/sys.h"
 #include "sandbox/command.h"
@@ -12,14 +10,12 @@
 #include "sandbox/lair.h"
 #include "sandbox/message.h"
 #include "sandbox/notice.h"
-#include "sandbox/restrict.h"
+#include "sandbox/privileges.h"
 #include "sandbox/supervise.h"
-#include "sandbox/verify.h"
 #include "sandbox/watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdio.h>
@@ -38,7 +34,7 @@ struct nanny {
 };
 
 /* What the command may see of the host; /proc only as far as it tells of no other process. */
-static int grant_paths(const struct plan *p, int scratch, struct landlock *l, struct err *e)
+static int grant_paths(const struct confinement *c, struct landlock *l, struct err *e)
 {
 	static const char *const readable[] = {
 		"/usr",		 "/bin",
@@ -54,6 +50,7 @@ static int grant_paths(const struct plan *p, int scratch, struct landlock *l, st
 	};
 	static const char *const devices[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random",
 					      "/dev/urandom"};
+	const struct plan *p = c->plan;
 	enum landlock_grant workspace =
 		p->workspace_mode == WORKSPACE_COW ? LANDLOCK_READ : LANDLOCK_WRITE;
 
@@ -72,55 +69,35 @@ static int grant_paths(const struct plan *p, int scratch, struct landlock *l, st
 	for (size_t i = 0; i < p->bind_count; i++)
 		if (landlock_allow(l, p->binds[i].source.fd, "", LANDLOCK_READ, e) < 0)
 			return -1;
-	return landlock_allow(l, scratch, "open", LANDLOCK_WRITE, e);
+	return landlock_allow(l, c->scratch, "open", LANDLOCK_WRITE, e);
 }
 
-static int restrict_paths(struct plan *p, int scratch, struct err *e)
+static int join_cgroup(const struct confinement *c, struct err *e)
 {
-	struct landlock l;
+	const struct nanny *n = c->arg;
 
-	if (landlock_open(&l, true, e) < 0 || grant_paths(p, scratch, &l, e) < 0 ||
-	    landlock_apply(&l, e) < 0)
-		return -1;
-	p->board->landlock_abi = l.abi;
-	return 0;
-}
-
-static int become_user(const struct plan *p, struct err *e)
-{
-	uid_t uid = plan_user_id(p);
-
-	if (!p->rootless && (setgroups(0, NULL) < 0 || setresgid(uid, uid, uid) < 0 ||
-			     setresuid(uid, uid, uid) < 0))
-		return err_sys(e, "cannot become the sandbox's user");
-	/* Only now: a change of ids clears it (prctl(2)). */
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
-		return err_sys(e, "cannot set the parent-death signal");
+	(void)e;
+	supervise_join(c->plan->board, &n->message, n->got);
 	return 0;
 }
 
 /* In the command's process: shares memory and fds with the nanny until close_range unshares. */
 static int restrict_self(struct nanny *n, struct err *e)
 {
-	struct plan *p = n->plan;
+	struct confinement c = {.kind = CONFINED_PROCESS,
+				.plan = n->plan,
+				.scratch = n->fds->scratch,
+				.control = -1,
+				.changes_ids = !n->plan->rootless,
+				.uid = plan_user_id(n->plan),
+				.profile = &seccomp_profile_process,
+				.enter = join_cgroup,
+				.grant = grant_paths,
+				.arg = n};
+	int rc = privileges_give_up(&c, e);
 
-	supervise_join(p->board, &n->message, n->got);
-	/* An ordinary user may not drop from the bounding set; no_new_privs makes it inert. */
-	if (!p->rootless && caps_drop_bounding(e) < 0)
-		return -1;
-	if (become_user(p, e) < 0 || restrict_limits(p, e) < 0 || caps_clear(e) < 0)
-		return -1;
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
-		return err_sys(e, "cannot give up privileges");
-	verify_canary_opens(p->board, n->fds->scratch);
-	if (restrict_paths(p, n->fds->scratch, e) < 0 &&
-	    (p->spec->required_layers & LAYER_BIT(LAYER_LANDLOCK)))
-		return -1;
-	if (seccomp_load(&seccomp_profile_process, &n->listener, e) < 0 &&
-	    (p->spec->required_layers & LAYER_BIT(LAYER_SECCOMP)))
-		return -1;
-	p->board->listening = n->listener > 2;
-	return 0;
+	n->listener = c.listener;
+	return rc;
 }
 
 static int command_main(void *arg)

@@ -26,6 +26,7 @@
 #include "sandbox/dev.h"
 #include "sandbox/etc.h"
 #include "sandbox/placed.h"
+#include "sandbox/privileges.h"
 #include "sandbox/procfs.h"
 #include "sandbox/skeleton.h"
 #include "sandbox/template.h"
@@ -33,7 +34,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -65,16 +65,22 @@ static bool has_template(const struct plan *p)
 	return p->template && p->image_is_host && p->spec->root == ROOT_OVERLAY;
 }
 
+static int make_place(const struct plan *p, const struct place *w, struct err *e)
+{
+	/* The umask is 0 here. */
+	if (mkdir(w->name, w->mode) < 0)
+		return err_sys(e, "cannot create %s", w->name);
+	if (w->users && !p->rootless &&
+	    chown(w->name, plan_user_id(p), p->id_base + SANDBOX_GID) < 0)
+		return err_sys(e, "cannot chown %s", w->name);
+	return 0;
+}
+
 static int make_places(const struct plan *p, struct err *e)
 {
 	bool overlay_root = !p->image_is_host || p->spec->root == ROOT_OVERLAY;
 	bool cow = p->workspace_mode == WORKSPACE_COW;
-	const struct place places[] = {
-		{"tmp", 01777, false, false},
-		{"home", 0755, true, false},
-		{"shm", 01777, false, false},
-		{"vartmp", 01777, false, false},
-		{"ws", 0755, true, false},
+	const struct place others[] = {
 		{"root", 0755, false, false},
 		{"work", 0700, false, !cow},
 		{"lower", 0700, false, !cow && !overlay_root && !p->bind_count},
@@ -84,38 +90,24 @@ static int make_places(const struct plan *p, struct err *e)
 		{"skelwork", 0700, false, !has_template(p)},
 	};
 
-	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-		const struct place *w = &places[i];
+	for (size_t i = 0; i < WRITABLE_PLACES; i++) {
+		const struct writable_place *w = &writable_places[i];
 
-		/* The umask is 0 here. */
-		if (w->unneeded)
-			continue;
-		if (mkdir(w->name, w->mode) < 0)
-			return err_sys(e, "cannot create %s", w->name);
-		if (w->users && !p->rootless &&
-		    chown(w->name, plan_user_id(p), p->id_base + SANDBOX_GID) < 0)
-			return err_sys(e, "cannot chown %s", w->name);
+		if (make_place(p, &(struct place){w->scratch, w->mode, w->users, false}, e) < 0)
+			return -1;
 	}
+	for (size_t i = 0; i < ARRAY_LEN(others); i++)
+		if (!others[i].unneeded && make_place(p, &others[i], e) < 0)
+			return -1;
 	return skeleton_file(AT_FDCWD, "canary", "", 0, 0666, e);
 }
 
 static int open_scratch(const struct plan *p, int *ret_fd, struct err *e)
 {
-	char size[32], inodes[32];
-	const char *options[] = {"size", size, "nr_inodes", inodes, "mode", "0755", NULL};
-	uint64_t bytes = p->spec->limits.disk_bytes;
-	int fd;
-
-	snprintf(size, sizeof(size), "%" PRIu64, bytes + ROOT_SKELETON_BYTES);
-	snprintf(inodes, sizeof(inodes), "%" PRIu64, bytes / 1024 + 4096);
-	fd = mount_new("tmpfs", 0, options, e);
-	if (fd < 0 || mount_attach(fd, AT_FDCWD, "/proc", e) < 0)
+	if (skeleton_mount_scratch(p->spec->limits.disk_bytes, e) < 0)
 		return -1;
-	fd = open("/proc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0 || fchdir(fd) < 0)
-		return err_sys(e, "cannot enter the scratch file system");
-	*ret_fd = fd;
-	return make_places(p, e);
+	*ret_fd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return *ret_fd < 0 ? err_sys(e, "cannot open the scratch file system") : make_places(p, e);
 }
 
 /* ---- where the root comes from ---- */
@@ -412,22 +404,18 @@ static int make_unknown_places(int root, struct err *e)
 
 static int show_writable(const struct plan *p, int root, struct err *e)
 {
-	static const struct {
-		const char *scratch, *shown;
-	} places[] = {
-		{"tmp", "tmp"}, {"home", "home/user"}, {"vartmp", "var/tmp"}, {"shm", "dev/shm"}};
-
-	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+	for (size_t i = 0; i < WRITABLE_WORKSPACE; i++) {
+		const struct writable_place *w = &writable_places[i];
 		char shown[32];
 
-		snprintf(shown, sizeof(shown), "root/%s", places[i].shown);
-		if (p->image_is_host && mount_bind_bare(places[i].scratch, shown, 0, e) < 0)
+		snprintf(shown, sizeof(shown), "root%s", w->shown);
+		if (p->image_is_host && mount_bind_bare(w->scratch, shown, 0, e) < 0)
 			return -1;
 		if (p->image_is_host)
 			continue;
-		auto_close int at = skeleton_dir(root, places[i].shown, e);
+		auto_close int at = skeleton_dir(root, w->shown, e);
 
-		if (at < 0 || mount_bind(AT_FDCWD, places[i].scratch, at, "", 0, e) < 0)
+		if (at < 0 || mount_bind(AT_FDCWD, w->scratch, at, "", 0, e) < 0)
 			return -1;
 	}
 	return 0;

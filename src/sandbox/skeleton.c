@@ -2,10 +2,13 @@
 
 #include "base/auto.h"
 #include "base/io.h"
+#include "kern/mount.h"
 #include "kern/sys.h"
+#include "sandbox/root.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -83,4 +86,18 @@ int skeleton_file(int dir, const char *name, const char *data, size_t size, mode
 	if (io_write_all(fd, data, size) < 0)
 		return err_sys(e, "cannot write %s in the sandbox", name);
 	return 0;
+}
+
+int skeleton_mount_scratch(uint64_t disk_bytes, struct err *e)
+{
+	char size[32], inodes[32];
+	const char *options[] = {"size", size, "nr_inodes", inodes, "mode", "0755", NULL};
+	int fd;
+
+	snprintf(size, sizeof(size), "%" PRIu64, disk_bytes + ROOT_SKELETON_BYTES);
+	snprintf(inodes, sizeof(inodes), "%" PRIu64, disk_bytes / 1024 + 4096);
+	fd = mount_new("tmpfs", 0, options, e);
+	if (fd < 0 || mount_attach(fd, AT_FDCWD, "/proc", e) < 0)
+		return -1;
+	return chdir("/proc") < 0 ? err_sys(e, "cannot enter the scratch file system") : 0;
 }

@@ -7,6 +7,7 @@
 #include "base/err.h"
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 /* Opens dir/path (relative), making what is missing of it (0755). Returns an O_PATH fd. */
@@ -18,3 +19,8 @@ int skeleton_point(int dir, const char *name, struct err *e);
 /* Writes a new file; one that is in the way is an error. */
 int skeleton_file(int dir, const char *name, const char *data, size_t size, mode_t mode,
 		  struct err *e);
+/*
+ * A tmpfs as large as the disk limit, for all that can be written. It covers /proc, which is there
+ * everywhere and is mounted anew later, and becomes the working directory.
+ */
+int skeleton_mount_scratch(uint64_t disk_bytes, struct err *e);

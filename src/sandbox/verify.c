@@ -21,18 +21,20 @@
 #include <sys/vfs.h>
 
 static const struct {
-	const char *file; /* NULL: made by the clone */
+	const char *file;
 	unsigned ask;
 	enum layer layer;
+	bool by_clone; /* of a sandbox's pid 1: made together with the pid namespace */
 } namespaces[] = {
-	[NS_USER] = {"user", PIDFD_GET_USER_NAMESPACE, LAYER_USER_NS},
-	[NS_PID] = {"pid", PIDFD_GET_PID_NAMESPACE, LAYER_PID_NS},
-	[NS_MOUNT] = {NULL, 0, LAYER_MOUNT_NS},
-	[NS_NET] = {"net", PIDFD_GET_NET_NAMESPACE, LAYER_NET_NS},
-	[NS_IPC] = {NULL, 0, LAYER_IPC_NS},
-	[NS_UTS] = {NULL, 0, LAYER_UTS_NS},
-	[NS_CGROUP] = {"cgroup", PIDFD_GET_CGROUP_NAMESPACE, LAYER_CGROUP_NS},
-	[NS_TIME] = {"time_for_children", PIDFD_GET_TIME_FOR_CHILDREN_NAMESPACE, LAYER_TIME_NS},
+	[NS_USER] = {"user", PIDFD_GET_USER_NAMESPACE, LAYER_USER_NS, false},
+	[NS_PID] = {"pid", PIDFD_GET_PID_NAMESPACE, LAYER_PID_NS, false},
+	[NS_MOUNT] = {"mnt", PIDFD_GET_MNT_NAMESPACE, LAYER_MOUNT_NS, true},
+	[NS_NET] = {"net", PIDFD_GET_NET_NAMESPACE, LAYER_NET_NS, false},
+	[NS_IPC] = {"ipc", PIDFD_GET_IPC_NAMESPACE, LAYER_IPC_NS, true},
+	[NS_UTS] = {"uts", PIDFD_GET_UTS_NAMESPACE, LAYER_UTS_NS, true},
+	[NS_CGROUP] = {"cgroup", PIDFD_GET_CGROUP_NAMESPACE, LAYER_CGROUP_NS, false},
+	[NS_TIME] = {"time_for_children", PIDFD_GET_TIME_FOR_CHILDREN_NAMESPACE, LAYER_TIME_NS,
+		     false},
 };
 static_assert(ARRAY_LEN(namespaces) == NS_COUNT, "a row per namespace");
 
@@ -57,37 +59,36 @@ static ino_t read_id(struct namespace_ids *n, int self, int i)
 	return stat(path, &st) == 0 ? take_id(n, &st) : 0;
 }
 
-static void read_ids(struct namespace_ids *n)
+static void read_ids(struct namespace_ids *n, bool each)
 {
 	auto_close int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
 
 	for (int i = 0; i < NS_COUNT; i++)
-		n->ids[i] = namespaces[i].file ? read_id(n, self, i) : 0;
+		n->ids[i] = each || !namespaces[i].by_clone ? read_id(n, self, i) : 0;
 }
 
-void verify_read_namespaces(struct namespace_ids *ret)
+void verify_read_namespaces(struct namespace_ids *ret, bool each)
 {
 	*ret = (struct namespace_ids){0};
-	read_ids(ret);
+	read_ids(ret, each);
 }
 
 /*
  * What came with the clone came all at once: a filter can refuse clone3 or lie about its result, but
  * it cannot change its flags, and in a new pid namespace we are only if the kernel carried it out.
  */
-layer_set verify_namespaces(const struct namespace_ids *keepers)
+layer_set verify_namespaces(const struct namespace_ids *outside, bool each)
 {
-	struct namespace_ids own = {.dev = keepers->dev};
+	struct namespace_ids own = {.dev = outside->dev};
 	layer_set proven = 0;
 
-	read_ids(&own);
+	read_ids(&own, each);
 	for (int i = 0; i < NS_COUNT; i++)
-		if (own.ids[i] && keepers->ids[i] && own.ids[i] != keepers->ids[i])
+		if (own.ids[i] && outside->ids[i] && own.ids[i] != outside->ids[i])
 			proven |= LAYER_BIT(namespaces[i].layer);
-	if (proven & LAYER_BIT(LAYER_PID_NS))
-		for (int i = 0; i < NS_COUNT; i++)
-			if (!namespaces[i].file)
-				proven |= LAYER_BIT(namespaces[i].layer);
+	for (int i = 0; i < NS_COUNT; i++)
+		if (!each && namespaces[i].by_clone && (proven & LAYER_BIT(LAYER_PID_NS)))
+			proven |= LAYER_BIT(namespaces[i].layer);
 	return proven;
 }
 
@@ -287,4 +288,17 @@ layer_set verify_fds(int highest)
 	fd = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	clean = fd >= 0 ? only_streams(fd, highest) : only_streams_by_poll(highest);
 	return clean ? LAYER_BIT(LAYER_FDS) : 0;
+}
+
+int verify_required(const struct plan *p, struct err *e)
+{
+	layer_set lacking = p->spec->required_layers & ~p->board->proven;
+
+	for (int i = 0; i < LAYER_COUNT; i++)
+		if (lacking & LAYER_BIT(i))
+			return err_field(e, ERR_UNSUPPORTED, "require",
+					 "layer %s is required but did not hold when tried; "
+					 "`cloche doctor` says more, --optional %s runs without it",
+					 layer_name(i), layer_name(i));
+	return 0;
 }

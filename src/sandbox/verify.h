@@ -6,10 +6,16 @@
 
 #include "sandbox/plan.h"
 
-/* Inodes of our namespaces; 0 where the kernel has none. */
-void verify_read_namespaces(struct namespace_ids *ret);
-/* In pid 1, in all its namespaces: which of them differ from the keeper's? */
-layer_set verify_namespaces(const struct namespace_ids *keepers);
+/*
+ * Inodes of our namespaces; 0 where the kernel has none. Without `each`, those are left out that a
+ * sandbox's pid 1 has by its clone.
+ */
+void verify_read_namespaces(struct namespace_ids *ret, bool each);
+/*
+ * Which of our namespaces differ from those outside? `each`: they were entered one by one, so each has
+ * to be looked at.
+ */
+layer_set verify_namespaces(const struct namespace_ids *outside, bool each);
 /*
  * The other half of the Landlock canary: before the rules, but as the final user, it must open.
  * Otherwise a refusal would prove nothing.
@@ -19,3 +25,5 @@ void verify_canary_opens(struct board *b, int scratch);
 layer_set verify_privileges(const struct plan *p, int scratch);
 /* After everything above this number was closed. */
 layer_set verify_fds(int highest);
+/* Required and not proven: nothing may be executed (rule 1). */
+int verify_required(const struct plan *p, struct err *e);
