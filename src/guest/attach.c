@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 /* ---- out ---- */
@@ -141,8 +140,7 @@ void command_attach(struct command *c, struct stream *s, uint64_t from)
 	if (a->seq > c->output.next_seq)
 		a->seq = c->output.next_seq;
 	c->attached = a;
-	s->ops = &ops;
-	s->arg = a;
+	stream_go_on(s, &ops, a);
 	pack_u32(&b, c->eid);
 	pack_u32(&b, (uint32_t)c->pid);
 	if (c->in_cell) {

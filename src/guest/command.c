@@ -8,6 +8,7 @@
 #include "guest/files.h"
 #include "guest/nest.h"
 #include "guest/park.h"
+#include "guest/request.h"
 #include "guest/session.h"
 #include "guest/spawn.h"
 #include "guest/tree.h"
@@ -479,109 +480,72 @@ bool exec_request(struct guest *g, struct stream *s, struct unpack *u)
 	return true;
 }
 
-/*
- * The command that a request, read to its end, is about. NULL: there is none, which is answered, or
- * the request is malformed; unpack_is_done tells, and is what the caller returns.
- */
-static struct command *find_or_say(struct guest *g, struct stream *s, struct unpack *u,
-				   uint32_t eid)
+void attach_request(struct guest *g, struct stream *s, const struct request *r)
 {
-	struct command *c;
-
-	if (!unpack_is_done(u))
-		return NULL;
-	c = command_find(g, eid);
-	if (!c)
-		stream_error(s, ESRCH, "there is no command %u", eid);
-	return c;
+	(void)g;
+	command_attach(r->command, s, r->number[0]);
 }
 
-bool attach_request(struct guest *g, struct stream *s, struct unpack *u)
+void signal_request(struct guest *g, struct stream *s, const struct request *r)
 {
-	uint32_t eid = unpack_u32(u);
-	uint64_t from = unpack_u64(u);
-	struct command *c = find_or_say(g, s, u, eid);
+	struct command *c = r->command;
+	unsigned sig = (unsigned)r->number[0];
+	bool tree = r->number[1];
 
-	if (c)
-		command_attach(c, s, from);
-	return unpack_is_done(u);
-}
-
-bool signal_request(struct guest *g, struct stream *s, struct unpack *u)
-{
-	uint32_t eid = unpack_u32(u), sig = unpack_u32(u);
-	bool tree = unpack_u8(u);
-	struct command *c = find_or_say(g, s, u, eid);
-
-	if (!c)
-		return unpack_is_done(u);
+	(void)g;
 	if (sig > 64) {
 		stream_error(s, EINVAL, "there is no signal %u", sig);
-	} else if (!tree && !live_pid(c)) {
-		stream_error(s, ESRCH, "the command has ended");
-	} else {
-		if (sig == SIGKILL && tree)
-			command_kill(c, GUEST_WHY_KILLED);
-		else if (tree)
-			tree_signal(command_mark(c), live_pid(c), (int)sig);
-		else
-			kill(live_pid(c), (int)sig);
-		if (sig == SIGKILL && !c->reaped && c->exit.why == GUEST_WHY_NONE)
-			c->exit.why = GUEST_WHY_KILLED;
-		stream_ok(s, NULL);
+		return;
 	}
-	return true;
+	if (!tree && !live_pid(c)) {
+		stream_error(s, ESRCH, "the command has ended");
+		return;
+	}
+	if (sig == SIGKILL && tree)
+		command_kill(c, GUEST_WHY_KILLED);
+	else if (tree)
+		tree_signal(command_mark(c), live_pid(c), (int)sig);
+	else
+		kill(live_pid(c), (int)sig);
+	if (sig == SIGKILL && !c->reaped && c->exit.why == GUEST_WHY_NONE)
+		c->exit.why = GUEST_WHY_KILLED;
+	stream_ok(s, NULL);
 }
 
-bool resize_request(struct guest *g, struct stream *s, struct unpack *u)
+void resize_request(struct guest *g, struct stream *s, const struct request *r)
 {
-	uint32_t eid = unpack_u32(u), rows = unpack_u32(u), cols = unpack_u32(u);
+	uint64_t rows = r->number[0], cols = r->number[1];
 	struct winsize size = {.ws_row = (unsigned short)rows, .ws_col = (unsigned short)cols};
-	struct command *c = find_or_say(g, s, u, eid);
+	const struct command *c = r->command;
 
-	if (!c)
-		return unpack_is_done(u);
+	(void)g;
 	if (!(c->flags & GUEST_EXEC_TTY))
 		stream_error(s, ENOTTY, "the command has no terminal");
 	else if (rows > 4096 || cols > 4096)
 		stream_error(s, EINVAL, "a terminal has at most 4096 rows and columns");
 	else if (c->sources[0].watch.fd >= 0 &&
 		 ioctl(c->sources[0].watch.fd, TIOCSWINSZ, &size) < 0)
-		stream_error(s, errno, "cannot resize the terminal: %s", strerror(errno));
+		stream_error(s, errno, "cannot resize the terminal: %m");
 	else
 		stream_ok(s, NULL);
-	return true;
 }
 
-bool ack_request(struct guest *g, struct stream *s, struct unpack *u)
+void ack_request(struct guest *g, struct stream *s, const struct request *r)
 {
-	uint32_t eid = unpack_u32(u);
-	struct command *c = find_or_say(g, s, u, eid);
-
-	if (!c)
-		return unpack_is_done(u);
-	c->acked = true;
+	(void)g;
+	r->command->acked = true;
 	stream_ok(s, NULL);
-	return true;
 }
 
-bool input_request(struct guest *g, struct stream *s, struct unpack *u)
+void input_request(struct guest *g, struct stream *s, const struct request *r)
 {
-	uint32_t eid = unpack_u32(u);
-	size_t len;
-	const char *bytes = unpack_bytes(u, &len);
-	bool close = unpack_u8(u);
-	struct command *c = find_or_say(g, s, u, eid);
-
-	if (!c)
-		return unpack_is_done(u);
-	if (c->waiting.len + len > COMMAND_INPUT)
+	(void)g;
+	if (r->command->waiting.len + r->len > COMMAND_INPUT)
 		stream_error(s, EAGAIN, "the command does not read its input");
-	else if (!command_input(c, bytes, len, close))
+	else if (!command_input(r->command, r->bytes, r->len, r->number[0]))
 		stream_error(s, EPIPE,
 			     "the command's input is closed; it stays open for one started with "
 			     "\"interactive\": true");
 	else
 		stream_ok(s, NULL);
-	return true;
 }

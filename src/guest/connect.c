@@ -6,6 +6,7 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "guest/request.h"
 #include "guest/worker.h"
 
 #include <arpa/inet.h>
@@ -13,9 +14,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -217,17 +216,15 @@ bool connect_reaped(struct guest *g, pid_t pid, int status)
 	return true;
 }
 
-bool connect_request(struct guest *g, struct stream *s, struct unpack *u)
+void connect_request(struct guest *g, struct stream *s, const struct request *r)
 {
 	static const struct stream_ops ops = {on_data, on_close, pump, on_end};
-	uint32_t port = unpack_u32(u);
+	uint32_t port = (uint32_t)r->number[0];
 	struct port *p;
 
-	if (!unpack_is_done(u))
-		return false;
 	if (port == 0 || port > 65535) {
 		stream_error(s, EINVAL, "there is no port %u", port);
-		return true;
+		return;
 	}
 	p = must_alloc(calloc(1, sizeof(*p)));
 	*p = (struct port){.guest = g, .stream = s, .next = g->ports, .back = &g->ports};
@@ -241,11 +238,9 @@ bool connect_request(struct guest *g, struct stream *s, struct unpack *u)
 	if (p->pid == 0)
 		run_child(p->sockets, port);
 	if (p->pid < 0) {
-		stream_error(s, errno, "cannot start a worker: %s", strerror(errno));
+		stream_error(s, errno, "cannot start a worker: %m");
 		port_free(p);
-		return true;
+		return;
 	}
-	s->ops = &ops;
-	s->arg = p;
-	return true;
+	stream_go_on(s, &ops, p);
 }

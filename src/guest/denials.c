@@ -4,12 +4,12 @@
 #include "base/str.h"
 #include "guest/command.h"
 #include "guest/oom.h"
+#include "guest/request.h"
 #include "guest/tree.h"
 #include "sandbox/explain.h"
 #include "sandbox/notice.h"
 
 #include <errno.h>
-#include <sys/mman.h>
 
 #define NEWS_MS 200
 
@@ -162,17 +162,15 @@ uint32_t denials_count(const struct guest *g, const struct command *c)
 	return count;
 }
 
-bool denials_request(struct guest *g, struct stream *s, struct unpack *u)
+void denials_request(struct guest *g, struct stream *s, const struct request *r)
 {
-	uint32_t eid = unpack_u32(u), count = 0;
+	uint32_t eid = (uint32_t)r->number[0], count = 0;
 	const struct command *c = eid ? command_find(g, eid) : NULL;
 	struct buf rows = {0}, b = {0};
 
-	if (!unpack_is_done(u))
-		return false;
 	if (eid && !c) {
 		stream_error(s, ESRCH, "there is no command %u", eid);
-		return true;
+		return;
 	}
 	for (unsigned i = 0; i < g->board->denial_count; i++) {
 		const struct board_denial *d = &g->board->denials[i];
@@ -189,7 +187,6 @@ bool denials_request(struct guest *g, struct stream *s, struct unpack *u)
 	stream_ok(s, &b);
 	buf_done(&rows);
 	buf_done(&b);
-	return true;
 }
 
 /* ---- G_EVENTS ---- */
@@ -251,21 +248,18 @@ static void on_events_end(void *arg, bool lost)
 	*place = NULL;
 }
 
-bool events_request(struct guest *g, struct stream *s, struct unpack *u)
+void events_request(struct guest *g, struct stream *s, const struct request *r)
 {
 	static const struct stream_ops ops = {.on_end = on_events_end};
 
-	if (!unpack_is_done(u))
-		return false;
+	(void)r;
 	for (size_t i = 0; i < ARRAY_LEN(g->listeners); i++) {
 		if (g->listeners[i])
 			continue;
 		g->listeners[i] = s;
-		s->ops = &ops;
-		s->arg = &g->listeners[i];
+		stream_go_on(s, &ops, &g->listeners[i]);
 		stream_ok(s, NULL);
-		return true;
+		return;
 	}
 	stream_error(s, EMFILE, "too many listen to events");
-	return true;
 }

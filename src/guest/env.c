@@ -4,7 +4,6 @@
 #include "base/exec_path.h"
 #include "base/str.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

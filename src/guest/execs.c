@@ -1,6 +1,7 @@
 /* G_EXECS: which commands there are. */
 #include "base/str.h"
 #include "guest/command.h"
+#include "guest/request.h"
 
 #include <stdlib.h>
 
@@ -40,17 +41,13 @@ static void on_end(void *arg, bool lost)
 	free(arg);
 }
 
-bool execs_request(struct guest *g, struct stream *s, struct unpack *u)
+void execs_request(struct guest *g, struct stream *s, const struct request *r)
 {
 	static const struct stream_ops ops = {.pump = pump, .on_end = on_end};
-	struct listing *l;
+	struct listing *l = must_alloc(calloc(1, sizeof(*l)));
 
-	if (!unpack_is_done(u))
-		return false;
-	l = must_alloc(calloc(1, sizeof(*l)));
+	(void)r;
 	*l = (struct listing){.stream = s, .guest = g};
-	s->ops = &ops;
-	s->arg = l;
+	stream_go_on(s, &ops, l);
 	stream_ok(s, NULL);
-	return true;
 }

@@ -2,13 +2,12 @@
 
 #include "base/auto.h"
 #include "base/str.h"
-#include "guest/worker.h"
+#include "guest/request.h"
 #include "guest/walk.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
-#include <linux/limits.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>
@@ -150,12 +149,7 @@ void files_pack(struct buf *b, const char *path, const struct stat *st, int dir,
 	pack_str(b, target);
 }
 
-static void say_errno(struct stream *s, const char *what, const char *path)
-{
-	stream_error(s, errno, "%s %s: %s", what, path, strerror(errno));
-}
-
-static void answer_stat(struct stream *s, const char *path, const struct stat *st)
+void files_answer_stat(struct stream *s, const char *path, const struct stat *st)
 {
 	struct buf b = {0};
 
@@ -164,38 +158,33 @@ static void answer_stat(struct stream *s, const char *path, const struct stat *s
 	buf_done(&b);
 }
 
-bool stat_request(struct guest *g, struct stream *s, struct unpack *u)
+static void look_and_answer(struct stream *s, const char *path, bool follow)
 {
-	char path[GUEST_MAX_PATH];
 	struct stat st;
-	bool follow;
 
-	files_unpack(g, u, path);
-	follow = unpack_u8(u);
-	if (!unpack_is_done(u))
-		return false;
-	if ((follow ? stat(path, &st) : lstat(path, &st)) < 0)
-		say_errno(s, "cannot look at", path);
+	if (fstatat(AT_FDCWD, path, &st, follow ? 0 : AT_SYMLINK_NOFOLLOW) < 0)
+		stream_error(s, errno, "cannot look at %s: %m", path);
 	else
-		answer_stat(s, path, &st);
-	return true;
+		files_answer_stat(s, path, &st);
+}
+
+void stat_request(struct guest *g, struct stream *s, const struct request *r)
+{
+	(void)g;
+	look_and_answer(s, r->text[0], r->number[0]);
 }
 
 /* ---- changing names ---- */
 
-bool mkdir_request(struct guest *g, struct stream *s, struct unpack *u)
+void mkdir_request(struct guest *g, struct stream *s, const struct request *r)
 {
-	char path[GUEST_MAX_PATH];
+	const char *path = r->text[0];
+	uint32_t mode = (uint32_t)r->number[0];
+	bool parents = r->number[1];
 	struct buf b = {0};
-	uint32_t mode;
-	bool parents;
 	int rc;
 
-	files_unpack(g, u, path);
-	mode = unpack_u32(u);
-	parents = unpack_u8(u);
-	if (!unpack_is_done(u))
-		return false;
+	(void)g;
 	if (mode == NO_MODE || mode == 0)
 		mode = 0755;
 	rc = parents ? files_make_dirs(path, mode) : mkdir(path, mode & MODES) < 0 ? -1 : 1;
@@ -204,77 +193,55 @@ bool mkdir_request(struct guest *g, struct stream *s, struct unpack *u)
 		chmod(path, mode & MODES);
 	pack_u8(&b, rc == 1);
 	if (rc < 0)
-		say_errno(s, "cannot make directory", path);
+		stream_error(s, errno, "cannot make directory %s: %m", path);
 	else
 		stream_ok(s, &b);
 	buf_done(&b);
-	return true;
 }
 
-bool move_request(struct guest *g, struct stream *s, struct unpack *u)
+void move_request(struct guest *g, struct stream *s, const struct request *r)
 {
-	char from[GUEST_MAX_PATH], to[GUEST_MAX_PATH];
-	bool overwrite;
-	struct stat st;
+	const char *from = r->text[0], *to = r->text[1];
+	bool overwrite = r->number[0];
 
-	files_unpack(g, u, from);
-	files_unpack(g, u, to);
-	overwrite = unpack_u8(u);
-	if (!unpack_is_done(u))
-		return false;
 	if (syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to,
-		    overwrite ? 0u : (unsigned)RENAME_NOREPLACE) == 0) {
-		if (lstat(to, &st) < 0)
-			say_errno(s, "cannot look at", to);
-		else
-			answer_stat(s, to, &st);
-	} else if (errno == EXDEV) {
+		    overwrite ? 0u : (unsigned)RENAME_NOREPLACE) == 0)
+		look_and_answer(s, to, false);
+	else if (errno == EXDEV)
 		/* Another file system, or a directory of the image: copied, then removed. */
-		walk_move(g, s, from, to, overwrite);
-	} else {
-		stream_error(s, errno, "cannot move %s to %s: %s", from, to, strerror(errno));
-	}
-	return true;
+		walk_move(g, s, r);
+	else
+		stream_error(s, errno, "cannot move %s to %s: %m", from, to);
 }
 
-bool remove_request(struct guest *g, struct stream *s, struct unpack *u)
+void remove_request(struct guest *g, struct stream *s, const struct request *r)
 {
-	char path[GUEST_MAX_PATH];
-	bool recursive;
+	const char *path = r->text[0];
+	bool recursive = r->number[0];
 
-	files_unpack(g, u, path);
-	recursive = unpack_u8(u);
-	if (!unpack_is_done(u))
-		return false;
 	if (unlink(path) == 0 || (errno == EISDIR && rmdir(path) == 0))
 		stream_ok(s, NULL);
 	else if (errno == ENOTEMPTY && recursive)
 		walk_remove(g, s, path);
 	else
-		say_errno(s, "cannot remove", path);
-	return true;
+		stream_error(s, errno, "cannot remove %s: %m", path);
 }
 
-bool chmod_request(struct guest *g, struct stream *s, struct unpack *u)
+void chmod_request(struct guest *g, struct stream *s, const struct request *r)
 {
-	char path[GUEST_MAX_PATH];
-	uint32_t mode, uid, gid;
+	const char *path = r->text[0];
+	uint32_t mode = (uint32_t)r->number[0], uid = (uint32_t)r->number[1],
+		 gid = (uint32_t)r->number[2];
 
-	files_unpack(g, u, path);
-	mode = unpack_u32(u);
-	uid = unpack_u32(u);
-	gid = unpack_u32(u);
-	if (!unpack_is_done(u))
-		return false;
+	(void)g;
 	if (mode != NO_MODE && (mode & ~MODES))
 		stream_error(s, EPERM, "%s: set-id bits are not allowed inside", path);
 	else if ((uid != NO_MODE || gid != NO_MODE) && chown(path, uid, gid) < 0)
-		say_errno(s, "cannot change the owner of", path);
+		stream_error(s, errno, "cannot change the owner of %s: %m", path);
 	else if (mode != NO_MODE && chmod(path, mode) < 0)
-		say_errno(s, "cannot change the mode of", path);
+		stream_error(s, errno, "cannot change the mode of %s: %m", path);
 	else
 		stream_ok(s, NULL);
-	return true;
 }
 
 /* ---- extended attributes ---- */
@@ -285,26 +252,18 @@ static bool is_allowed_xattr(const char *name)
 	return str_starts(name, "user.") && !str_starts(name, "user.overlay.");
 }
 
-bool xattr_set_request(struct guest *g, struct stream *s, struct unpack *u)
+void xattr_set_request(struct guest *g, struct stream *s, const struct request *r)
 {
-	char path[GUEST_MAX_PATH], name[XATTR_NAME_MAX + 1];
-	const char *value;
-	size_t len;
-	bool drop;
+	const char *path = r->text[0], *name = r->text[1];
+	bool drop = r->number[0];
 
-	files_unpack(g, u, path);
-	unpack_str(u, name, sizeof(name));
-	value = unpack_bytes(u, &len);
-	drop = unpack_u8(u);
-	if (!unpack_is_done(u))
-		return false;
+	(void)g;
 	if (!is_allowed_xattr(name))
 		stream_error(s, EPERM, "%s: only attributes user.* can be set", name);
-	else if ((drop ? removexattr(path, name) : setxattr(path, name, value, len, 0)) < 0)
-		stream_error(s, errno, "cannot set %s of %s: %s", name, path, strerror(errno));
+	else if ((drop ? removexattr(path, name) : setxattr(path, name, r->bytes, r->len, 0)) < 0)
+		stream_error(s, errno, "cannot set %s of %s: %m", name, path);
 	else
 		stream_ok(s, NULL);
-	return true;
 }
 
 /* Adds those that may be seen; false with errno. */
@@ -331,18 +290,14 @@ static bool pack_xattrs(const char *path, struct buf *b)
 	return n >= 0 || errno == ENOTSUP;
 }
 
-bool xattr_list_request(struct guest *g, struct stream *s, struct unpack *u)
+void xattr_list_request(struct guest *g, struct stream *s, const struct request *r)
 {
-	char path[GUEST_MAX_PATH];
 	struct buf b = {0};
 
-	files_unpack(g, u, path);
-	if (!unpack_is_done(u))
-		return false;
-	if (pack_xattrs(path, &b))
+	(void)g;
+	if (pack_xattrs(r->text[0], &b))
 		stream_ok(s, &b);
 	else
-		say_errno(s, "cannot list the attributes of", path);
+		stream_error(s, errno, "cannot list the attributes of %s: %m", r->text[0]);
 	buf_done(&b);
-	return true;
 }

@@ -13,6 +13,8 @@ void files_absolute(const struct guest *g, const char *path, char *ret, size_t s
 void files_unpack(const struct guest *g, struct unpack *u, char *ret);
 /* guest_stat; dir and name are for a link's target. */
 void files_pack(struct buf *b, const char *path, const struct stat *st, int dir, const char *name);
+/* The same as the answer. */
+void files_answer_stat(struct stream *s, const char *path, const struct stat *st);
 /* mkdir -p; 1: made, 0: was there, -1: errno. */
 int files_make_dirs(const char *path, mode_t mode);
 /* Makes the directories above a path. */

@@ -1,7 +1,7 @@
 /* G_WATCH: changes below a directory. When its reader is slow, the kernel keeps what it can. */
 #include "base/auto.h"
 #include "base/str.h"
-#include "guest/files.h"
+#include "guest/request.h"
 #include "guest/walk.h"
 
 #include <errno.h>
@@ -265,40 +265,33 @@ static void on_end(void *arg, bool lost)
 	watcher_free(arg);
 }
 
-bool watch_request(struct guest *g, struct stream *s, struct unpack *u)
+void watch_request(struct guest *g, struct stream *s, const struct request *r)
 {
 	static const struct stream_ops ops = {.pump = pump, .on_end = on_end};
 	char path[GUEST_MAX_PATH], real[PATH_MAX];
-	struct watcher *w;
-	bool recursive;
+	struct watcher *w = must_alloc(calloc(1, sizeof(*w)));
 
-	files_unpack(g, u, path);
-	recursive = unpack_u8(u);
-	if (!unpack_is_done(u))
-		return false;
-	w = must_alloc(calloc(1, sizeof(*w)));
+	memcpy(path, r->text[0], sizeof(path));
 	w->stream = s;
 	w->guest = g;
-	w->recursive = recursive;
+	w->recursive = r->number[0];
 	w->watch = (struct loop_watch){.fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK),
 				       .events = EPOLLIN,
 				       .call = on_inotify,
 				       .arg = w};
 	if (w->watch.fd < 0 || !realpath(path, real) || strlen(real) >= sizeof(path) ||
 	    add_place(w, real) < 0 || loop_watch(g->loop, &w->watch) < 0) {
-		stream_error(s, errno, "cannot watch %s: %s", path, strerror(errno));
+		stream_error(s, errno, "cannot watch %s: %m", path);
 		watcher_free(w);
-		return true;
+		return;
 	}
 	for (size_t n = strlen(path); n > 0 && path[n - 1] == '/'; n--)
 		path[n - 1] = '\0';
 	w->shown = str_copy(path);
 	w->real_len = str_equal(real, "/") ? 0 : strlen(real);
-	s->ops = &ops;
-	s->arg = w;
+	stream_go_on(s, &ops, w);
 	stream_ok(s, NULL);
 	snprintf(path, sizeof(path), "%s", real);
-	if (recursive)
+	if (w->recursive)
 		add_below(w, path, 0, false);
-	return true;
 }

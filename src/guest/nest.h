@@ -5,7 +5,6 @@
 #pragma once
 
 #include "base/buf.h"
-#include "base/list.h"
 #include "guest/spawn.h"
 #include "sandbox/cell.h"
 

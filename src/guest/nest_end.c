@@ -18,13 +18,12 @@
 #include "guest/nest_inner.h"
 #include "guest/server.h"
 #include "kern/cgroup.h"
+#include "kern/procs.h"
 #include "kern/sys.h"
 
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -108,32 +107,6 @@ void seat_tell_end(struct seat *s, bool out_of_memory)
 
 /* ---- what /proc says ---- */
 
-enum stat_field {
-	STAT_FLAGS = 9,
-	STAT_CHILD_FAULTS = 11,
-	STAT_CHILD_USER = 16,
-	STAT_CHILD_SYSTEM = 17,
-	STAT_EXIT = 52,
-};
-
-/* The fields behind the name, by the numbers of proc(5). */
-static bool read_stat(int fd, long long ret[STAT_EXIT + 1])
-{
-	char text[1024], *at;
-	ssize_t n = fd < 0 ? -1 : pread(fd, text, sizeof(text) - 1, 0);
-
-	if (n <= 0)
-		return false;
-	text[n] = '\0';
-	at = strrchr(text, ')');
-	if (!at || strlen(at) < 4)
-		return false;
-	at += 4;
-	for (int i = 4; i <= STAT_EXIT; i++)
-		ret[i] = (long long)strtoull(at, &at, 10);
-	return *at == '\n';
-}
-
 /*
  * To whom it is not shown, the exit code is 0. Whoever is told this address is shown it: both ask for the
  * same right. When a process that is not dumpable lets go of its memory, that right comes or (since
@@ -160,18 +133,27 @@ static uint64_t cpu_us(pid_t pid)
 /* Almost all make faults, but those that share its memory; the times are in ticks. */
 static bool waited_for_others(const long long *fields)
 {
-	return fields[STAT_CHILD_FAULTS] || fields[STAT_CHILD_USER] || fields[STAT_CHILD_SYSTEM];
+	return fields[PROCS_CHILD_FAULTS] || fields[PROCS_CHILD_USER] || fields[PROCS_CHILD_SYSTEM];
+}
+
+static bool read_stat(int fd, long long ret[PROCS_FIELDS])
+{
+	char text[PROCS_STAT_BYTES];
+	ssize_t n = fd < 0 ? -1 : pread(fd, text, sizeof(text) - 1, 0);
+
+	text[n > 0 ? n : 0] = '\0';
+	return procs_parse_stat(text, ret);
 }
 
 /* Nothing of the tenant's will run again, but it is not reaped: what can be said of it? */
 static bool look_at_end(const struct seat *s, struct tenant_end *ret)
 {
-	long long fields[STAT_EXIT + 1];
+	long long fields[PROCS_FIELDS];
 
 	if (!s->has_peak || !may_look(s->tenant) || !read_stat(s->stat, fields) ||
-	    !may_look(s->tenant) || !(fields[STAT_FLAGS] & EXITING) || waited_for_others(fields))
+	    !may_look(s->tenant) || !(fields[PROCS_FLAGS] & EXITING) || waited_for_others(fields))
 		return false;
-	*ret = (struct tenant_end){.wait_status = (int)fields[STAT_EXIT],
+	*ret = (struct tenant_end){.wait_status = (int)fields[PROCS_EXIT],
 				   .cpu_us = cpu_us(s->tenant),
 				   .max_rss_bytes = cgroup_read_peak(s->events[2]),
 				   .ended_ns = now_ns()};

@@ -7,7 +7,6 @@
 #include "sandbox/message.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,17 +1,14 @@
 #include "guest/oom.h"
 
-#include "base/auto.h"
-#include "base/io.h"
 #include "base/str.h"
 #include "guest/command.h"
 #include "guest/tree.h"
+#include "kern/procs.h"
 #include "sandbox/watch.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 struct watch_state {
 	struct guest *guest;
@@ -20,51 +17,36 @@ struct watch_state {
 	struct watch watch;
 };
 
-static uint64_t memory_of(const char *pid)
+struct largest {
+	pid_t pid;
+	uint64_t bytes;
+};
+
+static void compare_memory(void *arg, pid_t pid)
 {
-	char text[2048];
-	const char *anon, *shared;
+	struct largest *l = arg;
+	char status[2048];
+	uint64_t bytes;
 
-	io_read_path(text, sizeof(text), "/proc/%.16s/status", pid);
-	anon = strstr(text, "RssAnon:");
-	shared = strstr(text, "RssShmem:");
-	return (anon ? strtoull(anon + 8, NULL, 10) : 0) +
-	       (shared ? strtoull(shared + 9, NULL, 10) : 0);
-}
-
-static pid_t find_largest(void)
-{
-	DIR *proc = opendir("/proc");
-	uint64_t most = 0;
-	pid_t found = 0;
-
-	for (struct dirent *d; proc && (d = readdir(proc));) {
-		uint64_t memory;
-
-		if (d->d_name[0] < '1' || d->d_name[0] > '9' || atoi(d->d_name) == getpid())
-			continue;
-		memory = memory_of(d->d_name);
-		if (memory > most) {
-			most = memory;
-			found = atoi(d->d_name);
-		}
-	}
-	if (proc)
-		closedir(proc);
-	return found;
+	if (pid == getpid() || procs_read(pid, "status", status, sizeof(status)) <= 0)
+		return;
+	bytes = procs_memory_bytes(status);
+	if (bytes > l->bytes)
+		*l = (struct largest){pid, bytes};
 }
 
 static void kill_largest(struct guest *g)
 {
-	pid_t pid = find_largest();
+	struct largest largest = {0};
 	struct command *c;
 
-	if (pid <= 0)
+	procs_each(compare_memory, &largest);
+	if (!largest.pid)
 		return;
-	c = command_find(g, tree_owner(g->boot_id, pid));
+	c = command_find(g, tree_owner(g->boot_id, largest.pid));
 	if (c && !c->reaped && c->exit.why == GUEST_WHY_NONE)
 		c->exit.why = GUEST_WHY_OOM;
-	kill(pid, SIGKILL);
+	kill(largest.pid, SIGKILL);
 }
 
 static void on_timer(void *arg)

@@ -6,11 +6,11 @@
 #include "base/str.h"
 #include "guest/denials.h"
 #include "guest/env.h"
+#include "guest/request.h"
 #include "guest/spawn.h"
 #include "guest/tree.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -228,8 +228,7 @@ static void ask_for_copy(struct guest *g, struct stream *s, struct command *park
 		refuse(p, "the parked process takes no order");
 		return;
 	}
-	s->ops = &waiting;
-	s->arg = p;
+	stream_go_on(s, &waiting, p);
 	loop_timer_set(g->loop, &p->silence, SILENCE_MS);
 }
 

@@ -1,12 +1,12 @@
 /* G_SEARCH: files by name and by what is in them. A worker does it. */
 #include "base/auto.h"
+#include "base/glob.h"
 #include "base/str.h"
 #include "guest/files.h"
-#include "base/glob.h"
+#include "guest/request.h"
 #include "guest/walk.h"
 #include "guest/worker.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <regex.h>
@@ -20,11 +20,10 @@
 #define SEARCH_SHOWN 1000 /* bytes of a line that are sent */
 
 struct search {
-	char path[GUEST_MAX_PATH], glob[GUEST_MAX_GLOB], content[GUEST_MAX_PATH];
+	struct work *work;
+	const char *glob, *content;
 	uint8_t flags;
 	uint32_t max;
-	/* in the worker */
-	struct work *work;
 	size_t root_len; /* of path, behind its last slash */
 	regex_t regex;
 	uint32_t found;
@@ -150,45 +149,32 @@ static void search_below(struct search *q, int dir, char *path, int depth)
 
 static void run_search(struct work *w, const void *arg)
 {
-	struct search *q = (struct search *)arg;
-	auto_close int dir = open(q->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
-	int flags = REG_EXTENDED | REG_NOSUB | (q->flags & GUEST_SEARCH_NOCASE ? REG_ICASE : 0);
+	const struct request *r = arg;
+	struct search q = {.work = w,
+			   .glob = r->text[1],
+			   .content = r->text[2],
+			   .flags = (uint8_t)r->number[0],
+			   .max = (uint32_t)r->number[1]};
+	int flags = REG_EXTENDED | REG_NOSUB | (q.flags & GUEST_SEARCH_NOCASE ? REG_ICASE : 0);
+	char why[128], path[GUEST_MAX_PATH];
+	auto_close int dir = walk_open_top(w, "search", r->text[0], path);
 	unsigned char cut;
-	char why[128];
 	int rc;
 
-	if (dir < 0)
-		work_error(w, errno, "cannot search %s: %s", q->path, strerror(errno));
-	rc = q->flags & GUEST_SEARCH_REGEX ? regcomp(&q->regex, q->content, flags) : 0;
+	rc = q.flags & GUEST_SEARCH_REGEX ? regcomp(&q.regex, q.content, flags) : 0;
 	if (rc) {
-		regerror(rc, &q->regex, why, sizeof(why));
+		regerror(rc, &q.regex, why, sizeof(why));
 		work_error(w, EINVAL, "content: not a regular expression: %s", why);
 	}
 	work_ok(w, NULL);
-	q->work = w;
-	q->line = must_alloc(malloc(SEARCH_LINE));
-	for (size_t n = strlen(q->path); n > 1 && q->path[n - 1] == '/'; n--)
-		q->path[n - 1] = '\0';
-	q->root_len = str_equal(q->path, "/") ? 1 : strlen(q->path) + 1;
-	search_below(q, dir, q->path, 0);
-	cut = is_full(q);
+	q.line = must_alloc(malloc(SEARCH_LINE));
+	q.root_len = str_equal(path, "/") ? 1 : strlen(path) + 1;
+	search_below(&q, dir, path, 0);
+	cut = is_full(&q);
 	work_end(w, &cut, 1);
 }
 
-bool search_request(struct guest *g, struct stream *s, struct unpack *u)
+void search_request(struct guest *g, struct stream *s, const struct request *r)
 {
-	struct search *q = must_alloc(calloc(1, sizeof(*q)));
-	bool ok;
-
-	files_unpack(g, u, q->path);
-	unpack_str(u, q->glob, sizeof(q->glob));
-	unpack_str(u, q->content, sizeof(q->content));
-	q->flags = unpack_u8(u);
-	q->max = unpack_u32(u);
-	ok = unpack_is_done(u);
-	if (ok)
-		worker_start(g, s,
-			     &(struct worker_job){.run = run_search, .arg = q, .goes_on = true});
-	free(q);
-	return ok;
+	worker_start(g, s, &(struct worker_job){.run = run_search, .arg = r, .goes_on = true});
 }

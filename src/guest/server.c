@@ -19,13 +19,13 @@
 #include "guest/connect.h"
 #include "guest/denials.h"
 #include "guest/nest.h"
+#include "guest/request.h"
 #include "guest/spawn.h"
 #include "guest/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
@@ -64,53 +64,12 @@ void server_wake(struct guest *g)
 
 /* ---- requests ---- */
 
-static bool ping_request(struct guest *g, struct stream *s, struct unpack *u)
-{
-	(void)g;
-	if (!unpack_is_done(u))
-		return false;
-	stream_ok(s, NULL);
-	return true;
-}
-
-static request_handler *const handlers[] = {
-	[G_CONFIGURE] = configure_request,
-	[G_EXEC] = exec_request,
-	[G_RUN] = run_request,
-	[G_FORK] = fork_request,
-	[G_ATTACH] = attach_request,
-	[G_SIGNAL] = signal_request,
-	[G_RESIZE] = resize_request,
-	[G_EXECS] = execs_request,
-	[G_ACK] = ack_request,
-	[G_INPUT] = input_request,
-	[G_READ] = read_request,
-	[G_WRITE] = write_request,
-	[G_STAT] = stat_request,
-	[G_LIST] = list_request,
-	[G_MKDIR] = mkdir_request,
-	[G_MOVE] = move_request,
-	[G_REMOVE] = remove_request,
-	[G_CHMOD] = chmod_request,
-	[G_XATTR_SET] = xattr_set_request,
-	[G_XATTR_LIST] = xattr_list_request,
-	[G_TAR_OUT] = tar_out_request,
-	[G_TAR_IN] = tar_in_request,
-	[G_SEARCH] = search_request,
-	[G_WATCH] = watch_request,
-	[G_CONNECT] = connect_request,
-	[G_STATS] = stats_request,
-	[G_PING] = ping_request,
-	[G_EVENTS] = events_request,
-	[G_DENIALS] = denials_request,
-};
-
 static bool handle_request(struct conn *c, uint8_t type, struct unpack u, uint32_t number)
 {
 	struct guest *g = c->guest;
 	struct stream *s;
 
-	if (type >= ARRAY_LEN(handlers) || !handlers[type])
+	if (!request_is_known(type))
 		return false;
 	s = stream_new(g, number);
 	if (g->stream_count > GUEST_MAX_STREAMS) {
@@ -118,7 +77,7 @@ static bool handle_request(struct conn *c, uint8_t type, struct unpack u, uint32
 		return true;
 	}
 	/* A malformed request leaves its stream behind; it goes with the link. */
-	return handlers[type](g, s, &u);
+	return request_take(g, s, type, &u);
 }
 
 static bool take_request(struct conn *c, const struct guest_header *h, const char *payload)
@@ -542,7 +501,7 @@ bool configure_request(struct guest *g, struct stream *s, struct unpack *u)
 	g->log_bytes = log_bytes;
 	g->cpus_milli = cpus;
 	if (set_ttl(g, ttl_ms) < 0)
-		stream_error(s, errno, "cannot set the time to live: %s", strerror(errno));
+		stream_error(s, errno, "cannot set the time to live: %m");
 	else
 		stream_ok(s, NULL);
 	return true;

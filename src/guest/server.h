@@ -64,17 +64,6 @@ struct guest {
 	struct watch_state *watch;
 };
 
-/* Answers one request; false: its payload is malformed, which breaks the link. */
-typedef bool request_handler(struct guest *g, struct stream *s, struct unpack *u);
-
-request_handler exec_request, attach_request, signal_request, resize_request, execs_request,
-	ack_request, input_request;
-request_handler read_request, write_request, stat_request, mkdir_request, move_request,
-	remove_request, chmod_request, xattr_set_request, xattr_list_request;
-request_handler list_request, tar_out_request, tar_in_request, search_request;
-request_handler watch_request, connect_request, stats_request, events_request, denials_request,
-	configure_request, run_request, fork_request;
-
 /* ---- server.c ---- */
 /* Where frames go; NULL when nobody is there. */
 struct buf *server_out(struct guest *g);

@@ -13,10 +13,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -25,7 +23,7 @@
 
 struct shared {
 	const struct spawn *spawn;
-	int in, out, err;   /* the child's ends; with a terminal: in is its master */
+	int in, out, err; /* the child's ends; with a terminal: in is its master */
 	int setup_errno, exec_errno;
 	const char *failed;
 };

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "base/err.h"
-#include "base/list.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,16 +1,11 @@
 /* G_STATS: what can be seen from inside. */
-#include "base/auto.h"
-
-#include "base/io.h"
 #include "base/str.h"
 #include "guest/command.h"
+#include "guest/request.h"
+#include "kern/procs.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -19,39 +14,20 @@ struct stats {
 	uint64_t cpu_us, memory_bytes, disk_bytes, disk_limit_bytes, rx_bytes, tx_bytes;
 };
 
-static void add_process(const char *pid, struct stats *s)
+static void add_process(void *arg, pid_t pid)
 {
-	char path[64], text[2048];
-	unsigned long long user, system;
-	long long dead_user, dead_system;
-	uint64_t tick_us = 1000000 / (uint64_t)sysconf(_SC_CLK_TCK);
-	const char *at;
+	struct stats *s = arg;
+	long long f[PROCS_FIELDS];
+	char status[2048];
 
-	snprintf(path, sizeof(path), "/proc/%.16s/stat", pid);
-	if (io_read_at(AT_FDCWD, path, text, sizeof(text)) <= 0)
+	if (!procs_stat(pid, f))
 		return;
 	s->processes++;
-	at = strrchr(text, ')');
-	if (at && sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %llu %llu %lld %lld",
-			 &user, &system, &dead_user, &dead_system) == 4)
-		s->cpu_us +=
-			(user + system + (uint64_t)dead_user + (uint64_t)dead_system) * tick_us;
-	snprintf(path, sizeof(path), "/proc/%.16s/status", pid);
-	if (io_read_at(AT_FDCWD, path, text, sizeof(text)) <= 0)
-		return;
-	at = strstr(text, "RssAnon:");
-	s->memory_bytes += at ? strtoull(at + 8, NULL, 10) * 1024 : 0;
-}
-
-static void add_processes(struct stats *s)
-{
-	DIR *proc = opendir("/proc");
-
-	for (struct dirent *d; proc && (d = readdir(proc));)
-		if (d->d_name[0] >= '1' && d->d_name[0] <= '9')
-			add_process(d->d_name, s);
-	if (proc)
-		closedir(proc);
+	s->cpu_us += procs_ticks_ns(f[PROCS_USER] + f[PROCS_SYSTEM] + f[PROCS_CHILD_USER] +
+				    f[PROCS_CHILD_SYSTEM]) /
+		     1000;
+	if (procs_read(pid, "status", status, sizeof(status)) > 0)
+		s->memory_bytes += procs_number(status, "RssAnon:") << 10;
 }
 
 static void add_disk(const struct guest *g, struct stats *s)
@@ -70,7 +46,7 @@ static void add_network(struct stats *s)
 	char text[4096];
 	char *rest = text, *line;
 
-	if (io_read_at(AT_FDCWD, "/proc/self/net/dev", text, sizeof(text)) <= 0)
+	if (procs_read(getpid(), "net/dev", text, sizeof(text)) <= 0)
 		return;
 	while ((line = strsep(&rest, "\n"))) {
 		unsigned long long rx, tx;
@@ -84,14 +60,13 @@ static void add_network(struct stats *s)
 	}
 }
 
-bool stats_request(struct guest *g, struct stream *s, struct unpack *u)
+void stats_request(struct guest *g, struct stream *s, const struct request *r)
 {
 	struct stats t = {0};
 	struct buf b = {0};
 
-	if (!unpack_is_done(u))
-		return false;
-	add_processes(&t);
+	(void)r;
+	procs_each(add_process, &t);
 	add_disk(g, &t);
 	add_network(&t);
 	pack_u32(&b, t.processes);
@@ -104,5 +79,4 @@ bool stats_request(struct guest *g, struct stream *s, struct unpack *u)
 	pack_u32(&b, (uint32_t)command_running(g));
 	stream_ok(s, &b);
 	buf_done(&b);
-	return true;
 }

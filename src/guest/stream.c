@@ -90,20 +90,32 @@ void stream_ok(struct stream *s, const struct buf *payload)
 		server_wake(s->guest);
 }
 
+void stream_pack_error(struct buf *b, int errnum, const char *fmt, va_list args)
+{
+	char text[512];
+
+	vsnprintf(text, sizeof(text), fmt, args);
+	pack_u32(b, (uint32_t)errnum);
+	pack_str(b, text);
+}
+
 void stream_error(struct stream *s, int errnum, const char *fmt, ...)
 {
 	struct buf b = {0};
-	char text[512];
 	va_list args;
 
 	va_start(args, fmt);
-	vsnprintf(text, sizeof(text), fmt, args);
+	stream_pack_error(&b, errnum, fmt, args);
 	va_end(args);
-	pack_u32(&b, (uint32_t)errnum);
-	pack_str(&b, text);
 	stream_send(s, G_ERROR, buf_head(&b), b.len);
 	buf_done(&b);
 	stream_drop(s);
+}
+
+void stream_go_on(struct stream *s, const struct stream_ops *ops, void *arg)
+{
+	s->ops = ops;
+	s->arg = arg;
 }
 
 void stream_end(struct stream *s, const void *payload, size_t len)

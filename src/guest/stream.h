@@ -43,8 +43,13 @@ struct stream {
 };
 
 void stream_ok(struct stream *s, const struct buf *payload);
+/* %m in fmt is the text of errno. */
 void stream_error(struct stream *s, int errnum, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
+/* What an error's payload holds: the number and the text. */
+void stream_pack_error(struct buf *b, int errnum, const char *fmt, va_list args);
+/* From now on it goes on; before stream_ok. */
+void stream_go_on(struct stream *s, const struct stream_ops *ops, void *arg);
 /* A small frame that counts against no window. */
 void stream_send(struct stream *s, uint8_t type, const void *payload, size_t len);
 /* Forgets it; the last frame was sent. */

@@ -2,22 +2,16 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "guest/files.h"
+#include "guest/request.h"
 #include "guest/tar.h"
 #include "guest/walk.h"
 #include "guest/worker.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-struct tar_args {
-	char path[GUEST_MAX_PATH];
-	uint8_t flags;
-};
 
 static int errno_of(const struct err *e)
 {
@@ -35,59 +29,54 @@ static int errno_of(const struct err *e)
 
 static void run_tar_out(struct work *w, const void *arg)
 {
-	const struct tar_args *a = arg;
-	struct tar_out t = {.write = work_data, .arg = w, .upper = a->flags & GUEST_TAR_UPPER};
-	auto_close int fd = open(a->path, O_PATH | O_CLOEXEC);
+	const struct request *r = arg;
+	const char *path = r->text[0];
+	struct tar_out t = {.write = work_data, .arg = w, .upper = r->number[0] & GUEST_TAR_UPPER};
+	auto_close int fd = open(path, O_PATH | O_CLOEXEC);
 	auto_close int dir = -1;
 	const char *name = ".", *as = ".";
 	struct err e = {0};
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) < 0)
-		work_error(w, errno, "cannot open %s: %s", a->path, strerror(errno));
+		work_error(w, errno, "cannot open %s: %m", path);
 	if (S_ISDIR(st.st_mode)) {
-		dir = open(a->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	} else {
-		dir = walk_open_parent(a->path, &name);
+		dir = walk_open_parent(path, &name);
 		as = name;
 	}
 	if (dir < 0)
-		work_error(w, errno, "cannot open %s: %s", a->path, strerror(errno));
+		work_error(w, errno, "cannot open %s: %m", path);
 	work_ok(w, NULL);
 	if (tar_out_tree(&t, dir, name, as, &e) < 0 || tar_out_end(&t, &e) < 0)
 		work_error(w, errno_of(&e), "%s", e.msg);
 	work_end(w, NULL, 0);
 }
 
-bool tar_out_request(struct guest *g, struct stream *s, struct unpack *u)
+void tar_out_request(struct guest *g, struct stream *s, const struct request *r)
 {
-	struct tar_args a = {0};
-
-	files_unpack(g, u, a.path);
-	a.flags = unpack_u8(u);
-	if (!unpack_is_done(u))
-		return false;
-	worker_start(g, s, &(struct worker_job){.run = run_tar_out, .arg = &a, .goes_on = true});
-	return true;
+	worker_start(g, s, &(struct worker_job){.run = run_tar_out, .arg = r, .goes_on = true});
 }
 
 /* ---- in ---- */
 
 static void run_tar_in(struct work *w, const void *arg)
 {
-	const struct tar_args *a = arg;
+	const struct request *r = arg;
+	const char *path = r->text[0];
 	struct tar_in t = {.read = work_read, .arg = w};
-	struct tar_extract x = {.upper = a->flags & GUEST_TAR_UPPER,
-				.strict = a->flags & GUEST_TAR_STRICT};
+	struct tar_extract x = {.upper = r->number[0] & GUEST_TAR_UPPER,
+				.strict = r->number[0] & GUEST_TAR_STRICT};
 	struct buf b = {0};
 	struct err e = {0};
 	char rest[4096];
 
-	if (files_make_dirs(a->path, 0755) < 0)
-		work_error(w, errno, "cannot make %s: %s", a->path, strerror(errno));
-	x.root = open(a->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (files_make_dirs(path, 0755) < 0)
+		work_error(w, errno, "cannot make %s: %m", path);
+	x.root = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (x.root < 0)
-		work_error(w, errno, "cannot open %s: %s", a->path, strerror(errno));
+		work_error(w, errno, "cannot open %s: %m", path);
 	work_ok(w, NULL);
 	/* The umask is for programs; an archive says what it means. */
 	umask(0);
@@ -101,26 +90,14 @@ static void run_tar_in(struct work *w, const void *arg)
 	work_end(w, NULL, 0);
 }
 
-bool tar_in_request(struct guest *g, struct stream *s, struct unpack *u)
+void tar_in_request(struct guest *g, struct stream *s, const struct request *r)
 {
-	struct tar_args a = {0};
-
-	files_unpack(g, u, a.path);
-	a.flags = unpack_u8(u);
-	if (!unpack_is_done(u))
-		return false;
 	worker_start(g, s,
 		     &(struct worker_job){
-			     .run = run_tar_in, .arg = &a, .goes_on = true, .takes_input = true});
-	return true;
+			     .run = run_tar_in, .arg = r, .goes_on = true, .takes_input = true});
 }
 
 /* ---- moving by copying ---- */
-
-struct move_args {
-	char from[GUEST_MAX_PATH], to[GUEST_MAX_PATH];
-	bool overwrite;
-};
 
 /* One process packs, the other unpacks. */
 static int copy_tree(struct work *w, int from_dir, const char *from, int to_dir, const char *to)
@@ -155,34 +132,30 @@ static int copy_tree(struct work *w, int from_dir, const char *from, int to_dir,
 
 static void run_move(struct work *w, const void *arg)
 {
-	const struct move_args *a = arg;
-	const char *from, *to;
-	auto_close int from_dir = walk_open_parent(a->from, &from);
-	auto_close int to_dir = from_dir < 0 ? -1 : walk_open_parent(a->to, &to);
+	const struct request *r = arg;
+	const char *from_path = r->text[0], *to_path = r->text[1], *from, *to;
+	auto_close int from_dir = walk_open_parent(from_path, &from);
+	auto_close int to_dir = from_dir < 0 ? -1 : walk_open_parent(to_path, &to);
 	struct buf b = {0};
 	struct stat st;
 
 	if (to_dir < 0)
-		work_error(w, errno, "cannot move %s: %s", a->from, strerror(errno));
+		work_error(w, errno, "cannot move %s: %m", from_path);
 	if (fstatat(to_dir, to, &st, AT_SYMLINK_NOFOLLOW) == 0) {
-		if (!a->overwrite)
-			work_error(w, EEXIST, "%s is there already", a->to);
+		if (!r->number[0])
+			work_error(w, EEXIST, "%s is there already", to_path);
 		if (unlinkat(to_dir, to, 0) < 0 && unlinkat(to_dir, to, AT_REMOVEDIR) < 0)
-			work_error(w, errno, "cannot replace %s: %s", a->to, strerror(errno));
+			work_error(w, errno, "cannot replace %s: %m", to_path);
 	}
 	umask(0);
 	if (copy_tree(w, from_dir, from, to_dir, to) < 0 || walk_remove_at(from_dir, from) < 0 ||
 	    fstatat(to_dir, to, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		work_error(w, errno, "cannot move %s to %s: %s", a->from, a->to, strerror(errno));
-	files_pack(&b, a->to, &st, to_dir, to);
+		work_error(w, errno, "cannot move %s to %s: %m", from_path, to_path);
+	files_pack(&b, to_path, &st, to_dir, to);
 	work_ok(w, &b);
 }
 
-void walk_move(struct guest *g, struct stream *s, const char *from, const char *to, bool overwrite)
+void walk_move(struct guest *g, struct stream *s, const struct request *r)
 {
-	struct move_args a = {.overwrite = overwrite};
-
-	snprintf(a.from, sizeof(a.from), "%s", from);
-	snprintf(a.to, sizeof(a.to), "%s", to);
-	worker_start(g, s, &(struct worker_job){.run = run_move, .arg = &a});
+	worker_start(g, s, &(struct worker_job){.run = run_move, .arg = r});
 }

@@ -2,6 +2,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "guest/files.h"
+#include "guest/request.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -66,7 +67,7 @@ static void pump_reading(void *arg)
 			continue;
 		}
 		if (n < 0)
-			stream_error(r->stream, errno, "cannot read: %s", strerror(errno));
+			stream_error(r->stream, errno, "cannot read: %m");
 		else
 			stream_end(r->stream, NULL, 0);
 		reading_free(r);
@@ -94,35 +95,25 @@ static int open_reading(const char *path, struct stat *st)
 	return take_fd(&fd);
 }
 
-bool read_request(struct guest *g, struct stream *s, struct unpack *u)
+void read_request(struct guest *g, struct stream *s, const struct request *q)
 {
 	static const struct stream_ops ops = {.pump = pump_reading, .on_end = end_reading};
-	char path[GUEST_MAX_PATH];
+	const char *path = q->text[0];
+	uint64_t offset = q->number[0];
 	struct reading *r;
-	uint64_t offset, len;
-	struct buf b = {0};
 	struct stat st;
-	int fd;
+	int fd = offset > INT64_MAX ? (errno = EINVAL, -1) : open_reading(path, &st);
 
-	files_unpack(g, u, path);
-	offset = unpack_u64(u);
-	len = unpack_u64(u);
-	if (!unpack_is_done(u))
-		return false;
-	fd = offset > INT64_MAX ? (errno = EINVAL, -1) : open_reading(path, &st);
+	(void)g;
 	if (fd < 0) {
 		stream_error(s, errno, "cannot read %s: %s", path,
 			     errno == EINVAL ? "not a regular file" : strerror(errno));
-		return true;
+		return;
 	}
 	r = must_alloc(calloc(1, sizeof(*r)));
-	*r = (struct reading){.stream = s, .fd = fd, .offset = offset, .left = len};
-	s->ops = &ops;
-	s->arg = r;
-	files_pack(&b, path, &st, AT_FDCWD, path);
-	stream_ok(s, &b);
-	buf_done(&b);
-	return true;
+	*r = (struct reading){.stream = s, .fd = fd, .offset = offset, .left = q->number[1]};
+	stream_go_on(s, &ops, r);
+	files_answer_stat(s, path, &st);
 }
 
 /* ---- writing ---- */
@@ -148,9 +139,9 @@ static void writing_free(struct writing *w)
 	free(w);
 }
 
-static void fail_writing(struct writing *w, const char *what)
+static void fail_writing(struct writing *w)
 {
-	stream_error(w->stream, errno, "cannot %s %s: %s", what, w->path, strerror(errno));
+	stream_error(w->stream, errno, "cannot write %s: %m", w->path);
 	writing_free(w);
 }
 
@@ -166,7 +157,7 @@ static void take_writing(void *arg, const char *bytes, size_t len)
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n <= 0) {
-			fail_writing(w, "write");
+			fail_writing(w);
 			return;
 		}
 		bytes += n;
@@ -217,7 +208,7 @@ static void finish_writing(void *arg)
 	if (w->mode && fchmod(w->fd, w->mode) < 0 && !w->replace)
 		w->mode = 0; /* somebody else's file that we may write to */
 	if ((w->replace && put_in_place(w) < 0) || fstat(w->fd, &st) < 0) {
-		fail_writing(w, "write");
+		fail_writing(w);
 		return;
 	}
 	pack_u64(&b, (uint64_t)st.st_size);
@@ -292,34 +283,26 @@ static int open_writing(struct writing *w)
 	return w->fd < 0 ? -1 : 0;
 }
 
-bool write_request(struct guest *g, struct stream *s, struct unpack *u)
+void write_request(struct guest *g, struct stream *s, const struct request *q)
 {
 	static const struct stream_ops ops = {
 		.on_data = take_writing, .on_close = finish_writing, .on_end = end_writing};
 	struct writing *w = must_alloc(calloc(1, sizeof(*w)));
-	uint32_t mode;
-	bool parents;
+	bool parents = q->number[2];
 
-	w->stream = s;
-	w->fd = -1;
-	files_unpack(g, u, w->path);
-	mode = unpack_u32(u);
-	w->mode = mode == UINT32_MAX ? 0 : mode & 01777;
-	w->offset = unpack_u64(u);
-	parents = unpack_u8(u);
-	if (!unpack_is_done(u)) {
-		free(w);
-		return false;
-	}
+	(void)g;
+	*w = (struct writing){.stream = s,
+			      .fd = -1,
+			      .mode = q->number[0] == UINT32_MAX ? 0 : q->number[0] & 01777,
+			      .offset = q->number[1]};
+	memcpy(w->path, q->text[0], strlen(q->text[0]) + 1);
 	if (w->offset != REPLACE && w->offset > INT64_MAX) {
 		errno = EINVAL;
-		fail_writing(w, "write");
+		fail_writing(w);
 	} else if ((parents && files_make_parents(w->path) < 0) || open_writing(w) < 0) {
-		fail_writing(w, "write");
+		fail_writing(w);
 	} else {
-		s->ops = &ops;
-		s->arg = w;
+		stream_go_on(s, &ops, w);
 		stream_ok(s, NULL);
 	}
-	return true;
 }

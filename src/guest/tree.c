@@ -1,16 +1,13 @@
 #include "guest/tree.h"
 
-#include "base/auto.h"
-#include "base/io.h"
 #include "base/str.h"
-#include "kern/sys.h"
+#include "kern/procs.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #define BASE (1ull << 61)
 
@@ -52,46 +49,39 @@ struct tasks {
 	size_t count, room;
 };
 
-static bool read_task(const char *pid, struct task *ret)
+/* False: it is dead, or gone. */
+static bool read_task(pid_t pid, struct task *ret)
 {
-	char text[512], state;
-	const char *at;
+	long long f[PROCS_FIELDS];
 
-	if (io_read_path(text, sizeof(text), "/proc/%.16s/stat", pid) <= 0)
+	if (!procs_stat(pid, f) || f[PROCS_STATE] == 'Z' || f[PROCS_STATE] == 'X')
 		return false;
-	at = strrchr(text, ')');
-	*ret = (struct task){.pid = atoi(pid)};
-	return at &&
-	       sscanf(at + 1, " %c %d %d %d", &state, &ret->parent, &ret->group, &ret->session) ==
-		       4 &&
-	       state != 'Z' && state != 'X';
+	*ret = (struct task){.pid = pid,
+			     .parent = (pid_t)f[PROCS_PARENT],
+			     .group = (pid_t)f[PROCS_GROUP],
+			     .session = (pid_t)f[PROCS_SESSION]};
+	return true;
 }
 
 pid_t tree_parent(pid_t pid)
 {
 	struct task task;
-	char name[16];
 
-	snprintf(name, sizeof(name), "%d", pid);
-	return read_task(name, &task) ? task.parent : -1;
+	return read_task(pid, &task) ? task.parent : -1;
 }
 
-static void list_tasks(struct tasks *t)
+static void add_task(void *arg, pid_t pid)
 {
-	DIR *proc = opendir("/proc");
+	struct tasks *t = arg;
 	struct task task;
 
-	for (struct dirent *d; proc && (d = readdir(proc));) {
-		if (d->d_name[0] < '1' || d->d_name[0] > '9' || !read_task(d->d_name, &task))
-			continue;
-		if (t->count == t->room) {
-			t->room = t->room ? t->room * 2 : 64;
-			t->items = must_alloc(realloc(t->items, t->room * sizeof(task)));
-		}
-		t->items[t->count++] = task;
+	if (!read_task(pid, &task))
+		return;
+	if (t->count == t->room) {
+		t->room = t->room ? t->room * 2 : 64;
+		t->items = must_alloc(realloc(t->items, t->room * sizeof(task)));
 	}
-	if (proc)
-		closedir(proc);
+	t->items[t->count++] = task;
 }
 
 static bool is_related(const struct tasks *t, const struct task *task)
@@ -138,7 +128,7 @@ size_t tree_signal(uint64_t mark, pid_t root, int sig)
 	struct tasks t = {0};
 	size_t count = 0;
 
-	list_tasks(&t);
+	procs_each(add_task, &t);
 	find_members(&t, mark, root);
 	for (size_t i = 0; i < t.count; i++)
 		if (t.items[i].member && kill(t.items[i].pid, sig) == 0)

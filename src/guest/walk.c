@@ -3,6 +3,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "guest/files.h"
+#include "guest/request.h"
 #include "guest/worker.h"
 
 #include <dirent.h>
@@ -146,7 +147,7 @@ static void run_remove(struct work *w, const void *arg)
 	auto_close int parent = walk_open_parent(path, &name);
 
 	if (parent < 0 || walk_remove_at(parent, name) < 0)
-		work_error(w, errno, "cannot remove %s: %s", path, strerror(errno));
+		work_error(w, errno, "cannot remove %s: %m", path);
 	work_ok(w, NULL);
 }
 
@@ -157,10 +158,18 @@ void walk_remove(struct guest *g, struct stream *s, const char *path)
 
 /* ---- listing ---- */
 
-struct listing {
-	char path[GUEST_MAX_PATH];
-	uint32_t depth;
-};
+int walk_open_top(struct work *w, const char *what, const char *named, char ret[GUEST_MAX_PATH])
+{
+	int dir = open(named, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
+
+	if (dir < 0)
+		work_error(w, errno, "cannot %s %s: %m", what, named);
+	/* "/a/" and "/a" are the same; the root stays "/". */
+	snprintf(ret, GUEST_MAX_PATH, "%s", named);
+	for (size_t n = strlen(ret); n > 1 && ret[n - 1] == '/'; n--)
+		ret[n - 1] = '\0';
+	return dir;
+}
 
 static void send_stat(struct work *w, const char *path, const struct stat *st, int dir,
 		      const char *name)
@@ -200,29 +209,17 @@ static void list_below(struct work *w, int dir, char *path, uint32_t depth)
 
 static void run_list(struct work *w, const void *arg)
 {
-	struct listing l = *(const struct listing *)arg;
-	auto_close int dir = open(l.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NONBLOCK);
+	const struct request *r = arg;
+	uint32_t depth = r->number[0] < WALK_MAX_DEPTH ? (uint32_t)r->number[0] : WALK_MAX_DEPTH;
+	char path[GUEST_MAX_PATH];
+	auto_close int dir = walk_open_top(w, "list", r->text[0], path);
 
-	if (dir < 0)
-		work_error(w, errno, "cannot list %s: %s", l.path, strerror(errno));
 	work_ok(w, NULL);
-	/* "/a/" and "/a" are the same; the root stays "/". */
-	for (size_t n = strlen(l.path); n > 1 && l.path[n - 1] == '/'; n--)
-		l.path[n - 1] = '\0';
-	list_below(w, dir, l.path, l.depth < WALK_MAX_DEPTH ? l.depth : WALK_MAX_DEPTH);
+	list_below(w, dir, path, depth ? depth : 1);
 	work_end(w, NULL, 0);
 }
 
-bool list_request(struct guest *g, struct stream *s, struct unpack *u)
+void list_request(struct guest *g, struct stream *s, const struct request *r)
 {
-	struct listing l = {0};
-
-	files_unpack(g, u, l.path);
-	l.depth = unpack_u32(u);
-	if (!unpack_is_done(u))
-		return false;
-	if (l.depth == 0)
-		l.depth = 1;
-	worker_start(g, s, &(struct worker_job){.run = run_list, .arg = &l, .goes_on = true});
-	return true;
+	worker_start(g, s, &(struct worker_job){.run = run_list, .arg = r, .goes_on = true});
 }

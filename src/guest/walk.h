@@ -22,5 +22,11 @@ int walk_write_fd(void *fd, const void *bytes, size_t len);
 /* Opens the directory of a path; ret_name is its last part. */
 int walk_open_parent(const char *path, const char **ret_name);
 
+struct work;
+/* In a worker: opens the directory that a request names, or ends with an error. ret: its path without a slash at the end. */
+int walk_open_top(struct work *w, const char *what, const char *named, char ret[GUEST_MAX_PATH]);
+
 void walk_remove(struct guest *g, struct stream *s, const char *path);
-void walk_move(struct guest *g, struct stream *s, const char *from, const char *to, bool overwrite);
+/* Answers a request to move what cannot be renamed: copies it, then removes it. */
+struct request;
+void walk_move(struct guest *g, struct stream *s, const struct request *r);

@@ -1,14 +1,13 @@
 /* G_RUN: runs in warm sandboxes, as soon as one is ready. */
-#include "base/auto.h"
 #include "base/clock.h"
 #include "base/str.h"
 #include "guest/command.h"
 #include "guest/env.h"
 #include "guest/files.h"
 #include "guest/nest.h"
+#include "guest/request.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -218,8 +217,7 @@ bool run_request(struct guest *g, struct stream *s, struct unpack *u)
 	w->guest = g;
 	w->stream = s;
 	w->since_ns = now_ns();
-	s->ops = &waiting;
-	s->arg = w;
+	stream_go_on(s, &waiting, w);
 	w->back = g->wishes_end;
 	*g->wishes_end = w;
 	g->wishes_end = &w->next;

@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -53,14 +52,11 @@ void work_ok(struct work *w, const struct buf *payload)
 void work_error(struct work *w, int errnum, const char *fmt, ...)
 {
 	struct buf b = {0};
-	char text[512];
 	va_list args;
 
 	va_start(args, fmt);
-	vsnprintf(text, sizeof(text), fmt, args);
+	stream_pack_error(&b, errnum, fmt, args);
 	va_end(args);
-	pack_u32(&b, (uint32_t)errnum);
-	pack_str(&b, text);
 	work_frame(w, G_ERROR, buf_head(&b), b.len);
 	_exit(0);
 }
@@ -360,7 +356,7 @@ void worker_start(struct guest *g, struct stream *s, const struct worker_job *jo
 		close_fd(&in[0]);
 	}
 	if (pid < 0) {
-		stream_error(s, errno, "cannot start a worker: %s", strerror(errno));
+		stream_error(s, errno, "cannot start a worker: %m");
 		close_fd(&in[1]);
 		return;
 	}
@@ -376,7 +372,6 @@ void worker_start(struct guest *g, struct stream *s, const struct worker_job *jo
 	if (w->next)
 		w->next->back = &w->next;
 	g->workers = w;
-	s->ops = &ops;
-	s->arg = w;
+	stream_go_on(s, &ops, w);
 	loop_watch(g->loop, &w->out);
 }

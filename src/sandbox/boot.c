@@ -1,8 +1,7 @@
 #include "sandbox/boot.h"
 
 #include "base/auto.h"
-#include "base/io.h"
-#include "kern/caps.h"
+#include "kern/procs.h"
 #include "kern/seccomp.h"
 #include "kern/sys.h"
 #include "sandbox/cell.h"
@@ -23,26 +22,6 @@
 
 /* ---- finding it again ---- */
 
-static int read_start_time(pid_t pid, uint64_t *ret, struct err *e)
-{
-	char path[64], text[1024];
-	const char *at;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	if (io_read_at(AT_FDCWD, path, text, sizeof(text)) <= 0)
-		return err_sys(e, "cannot read %s", path);
-	/* After the last ')' of the name, the third field follows; wanted is the 22nd. */
-	at = strrchr(text, ')');
-	for (int field = 2; at && field < 22; field++) {
-		at = strchr(at, ' ');
-		at = at ? at + 1 : NULL;
-	}
-	if (!at)
-		return err_set(e, ERR_SYSTEM, "cannot read %s", path);
-	*ret = strtoull(at, NULL, 10);
-	return 0;
-}
-
 static int read_inode(pid_t pid, const char *name, ino_t *ret, struct err *e)
 {
 	char path[64];
@@ -57,8 +36,12 @@ static int read_inode(pid_t pid, const char *name, ino_t *ret, struct err *e)
 
 int boot_identify(pid_t pid, struct boot_identity *ret, struct err *e)
 {
-	if (read_start_time(pid, &ret->start_time, e) < 0 ||
-	    read_inode(pid, "pid", &ret->pid_ns, e) < 0)
+	long long fields[PROCS_FIELDS];
+
+	if (!procs_stat(pid, fields))
+		return err_set(e, ERR_SYSTEM, "cannot read /proc/%d/stat", (int)pid);
+	ret->start_time = (uint64_t)fields[PROCS_START];
+	if (read_inode(pid, "pid", &ret->pid_ns, e) < 0)
 		return -1;
 	return read_inode(pid, "mnt", &ret->mount_ns, e);
 }

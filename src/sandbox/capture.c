@@ -14,7 +14,6 @@
 #include "base/str.h"
 #include "sandbox/beneath.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

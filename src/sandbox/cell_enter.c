@@ -1,7 +1,6 @@
 /* From a new process to the last layer, in a cell that is ready; see cell.h. */
 #include "sandbox/cell.h"
 
-#include "base/auto.h"
 #include "kern/sys.h"
 #include "sandbox/cell_look.h"
 #include "sandbox/message.h"
@@ -10,13 +9,8 @@
 #include "sandbox/restrict.h"
 #include "sandbox/verify.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/prctl.h>
 
 /* ---- birth ---- */
 

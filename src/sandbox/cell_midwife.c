@@ -1,11 +1,9 @@
 #include "sandbox/cell_midwife.h"
 
-#include "base/auto.h"
 #include "base/io.h"
 #include "kern/sys.h"
 #include "sandbox/message.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>

@@ -4,7 +4,6 @@
 #include "kern/mount.h"
 #include "sandbox/skeleton.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>

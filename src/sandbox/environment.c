@@ -7,7 +7,6 @@
 #include "sandbox/tools.h"
 
 #include <ctype.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 

@@ -24,7 +24,6 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 
 /* pid, mount, ipc, uts (and, rootless, user) came with the clone. */
 static int enter_namespaces(struct plan *p, struct err *e)

@@ -3,8 +3,6 @@
 
 #include "sandbox/plan.h"
 
-#include <linux/filter.h>
-
 struct inside_fds {
 	int control;	    /* socket to the keeper */
 	int keeper_control; /* the keeper's end of it, to be closed */

@@ -10,7 +10,6 @@
 #include "sandbox/procfs.h"
 #include "sandbox/sandbox.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>

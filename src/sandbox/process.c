@@ -2,7 +2,7 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
-#include "base/io.h"
+#include "kern/procs.h"
 #include "kern/seccomp.h"
 #include "kern/sys.h"
 #include "sandbox/command.h"
@@ -18,7 +18,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -147,17 +146,12 @@ void process_end_left(const struct plan *p, const struct cgroup *c)
 		kill_by_uid(p);
 }
 
-static ssize_t read_children(pid_t parent, char *text, size_t size)
-{
-	return io_read_path(text, size, "/proc/%d/task/%d/children", (int)parent, (int)parent);
-}
-
 /* Children of one process, from /proc; killed depth first, as many rounds as it takes. */
 static void kill_children(pid_t parent, int depth)
 {
 	char text[4096];
 
-	read_children(parent, text, sizeof(text));
+	procs_children(parent, text, sizeof(text));
 	for (char *at = text; *at;) {
 		pid_t child = (pid_t)strtol(at, &at, 10);
 
@@ -255,7 +249,7 @@ static int prepare(struct nanny *n, int *ret_signals, struct err *e)
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
 		return err_sys(e, "cannot give up privileges");
 	n->scoped = scope_signals(getppid());
-	if (!n->scoped && n->plan->rootless && read_children(getpid(), text, sizeof(text)) < 0)
+	if (!n->scoped && n->plan->rootless && procs_children(getpid(), text, sizeof(text)) < 0)
 		return err_set(
 			e, ERR_UNSUPPORTED,
 			"level process needs Landlock ABI 6 or /proc with lists of children, to "

@@ -5,7 +5,6 @@
 #include "kern/sys.h"
 #include "sandbox/skeleton.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/magic.h>

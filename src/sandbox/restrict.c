@@ -1,9 +1,7 @@
 #include "sandbox/restrict.h"
 
-#include "base/auto.h"
 #include "sandbox/boot.h"
 
-#include <errno.h>
 #include <sys/resource.h>
 
 #define NEST_SLOT_PIDS 4 /* the slot, its cell, and who makes them */

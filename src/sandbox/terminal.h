@@ -1,8 +1,6 @@
 /* The caller's terminal while the command has one of its own: raw mode, size, bytes both ways. */
 #pragma once
 
-#include "base/err.h"
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <termios.h>

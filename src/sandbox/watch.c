@@ -1,12 +1,8 @@
 #include "sandbox/watch.h"
 
-#include "base/auto.h"
 #include "base/clock.h"
-#include "base/io.h"
+#include "kern/procs.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -22,45 +18,22 @@ struct usage {
 	uint64_t tasks;
 };
 
-static ssize_t read_proc(const char *pid, const char *name, char *buf, size_t size)
-{
-	return io_read_path(buf, size, "/proc/%.16s/%s", pid, name);
-}
-
-static uint64_t number_behind(const char *text, const char *key)
-{
-	const char *at = strstr(text, key);
-
-	return at ? strtoull(at + strlen(key), NULL, 10) : 0;
-}
-
-/* Anonymous and shared memory; pages of files do not count, they can be dropped. */
-static void add_status(const char *pid, struct usage *sum)
+static void add_status(pid_t pid, struct usage *sum)
 {
 	char text[2048];
 
-	if (read_proc(pid, "status", text, sizeof(text)) <= 0)
+	if (procs_read(pid, "status", text, sizeof(text)) <= 0)
 		return;
-	sum->memory_bytes += (number_behind(text, "RssAnon:") + number_behind(text, "RssShmem:"))
-			     << 10;
-	sum->tasks += number_behind(text, "\nThreads:");
+	sum->memory_bytes += procs_memory_bytes(text);
+	sum->tasks += procs_number(text, "\nThreads:");
 }
 
 /* Of its children that it has waited for; the kernel tells in ticks. */
-static uint64_t cpu_ns_of_children(const char *pid)
+static uint64_t cpu_ns_of_children(pid_t pid)
 {
-	char text[512];
-	const char *at;
-	long long user, system;
+	long long f[PROCS_FIELDS];
 
-	if (read_proc(pid, "stat", text, sizeof(text)) <= 0)
-		return 0;
-	/* After the last ')' of the name: state, then twelve numbers, then cutime and cstime. */
-	at = strrchr(text, ')');
-	if (!at || sscanf(at + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %lld %lld",
-			  &user, &system) != 2)
-		return 0;
-	return (uint64_t)(user + system) * (1000000000u / (uint64_t)sysconf(_SC_CLK_TCK));
+	return procs_stat(pid, f) ? procs_ticks_ns(f[PROCS_CHILD_USER] + f[PROCS_CHILD_SYSTEM]) : 0;
 }
 
 static uint64_t cpu_ns_of(pid_t pid)
@@ -113,39 +86,39 @@ static void see(struct watch *w, pid_t pid, uint64_t cpu_ns)
 	s->look = w->look;
 }
 
-static void add(struct watch *w, const char *pid, struct usage *sum)
+static void add(struct watch *w, pid_t pid, struct usage *sum)
 {
 	uint64_t own;
 
 	add_status(pid, sum);
 	if (!w->limits->cpu_time_ms)
 		return;
-	own = cpu_ns_of(atoi(pid));
+	own = cpu_ns_of(pid);
 	sum->cpu_ns += own + cpu_ns_of_children(pid);
-	see(w, atoi(pid), own);
+	see(w, pid, own);
 }
 
-static void add_all(struct watch *w, struct usage *sum)
-{
-	DIR *proc = opendir("/proc");
+struct adding {
+	struct watch *watch;
+	struct usage *sum;
+};
 
-	for (struct dirent *d; proc && (d = readdir(proc));)
-		if (d->d_name[0] >= '1' && d->d_name[0] <= '9')
-			add(w, d->d_name, sum);
-	if (proc)
-		closedir(proc);
+static void add_one(void *arg, pid_t pid)
+{
+	const struct adding *a = arg;
+
+	add(a->watch, pid, a->sum);
 }
 
-static void add_descendants(struct watch *w, const char *parent, int depth, struct usage *sum)
+static void add_descendants(struct watch *w, pid_t parent, int depth, struct usage *sum)
 {
-	char name[48], text[4096], *next;
+	char text[4096], *next;
 
-	snprintf(name, sizeof(name), "task/%.16s/children", parent);
-	if (depth > 64 || read_proc(parent, name, text, sizeof(text)) <= 0)
+	if (depth > 64 || procs_children(parent, text, sizeof(text)) <= 0)
 		return;
 	for (char *pid = strtok_r(text, " ", &next); pid; pid = strtok_r(NULL, " ", &next)) {
-		add(w, pid, sum);
-		add_descendants(w, pid, depth + 1, sum);
+		add(w, atoi(pid), sum);
+		add_descendants(w, atoi(pid), depth + 1, sum);
 	}
 }
 
@@ -171,19 +144,17 @@ void watch_init(struct watch *w, const struct limits *limits, pid_t parent)
 enum watch_verdict watch_check(struct watch *w, struct board *b)
 {
 	struct usage sum = {.cpu_ns = cpu_ns_of_dead()};
-	char parent[16];
 	uint64_t cpu_ns;
 
 	if (now_ns() < w->next_ns)
 		return WATCH_NONE;
 	w->look++;
-	snprintf(parent, sizeof(parent), "%d", (int)w->parent);
 	if (w->alone)
 		sum.tasks = 1;
 	else if (w->parent)
-		add_descendants(w, parent, 0, &sum);
+		add_descendants(w, w->parent, 0, &sum);
 	else
-		add_all(w, &sum);
+		procs_each(add_one, &(struct adding){w, &sum});
 	/* Our own pid 1 counts as well; at the end the command itself is gone. */
 	if (!w->parent && sum.tasks + (b->stage == STAGE_ENDED) > w->limits->pids)
 		b->pids_reached = true;

@@ -11,7 +11,6 @@
  * ended. The C library does not know of such a clone; what it keeps about its thread is put right by
  * the kernel, which writes the new id to where it has been told to keep it (PR_GET_TID_ADDRESS).
  */
-#include "base/auto.h"
 #include "kern/sys.h"
 #include "sandbox/cell.h"
 #include "sandbox/message.h"
@@ -19,11 +18,6 @@
 #include "zygote/zygote.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <sched.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
