@@ -135,7 +135,7 @@ static void process_over(struct context *c, const char *why)
 		kernel_go(c);
 }
 
-static void on_process_exit(void *arg, const struct exec_exit *x)
+static void on_process_exit(void *arg, const struct outcome *x)
 {
 	process_over(arg, x->exec_errno ? strerror(x->exec_errno) : "it ended at once");
 }

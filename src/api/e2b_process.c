@@ -112,7 +112,7 @@ static const char *signal_text(int sig, char room[32])
 	return room;
 }
 
-static json_t *end_event(const struct exec_exit *x)
+static json_t *end_event(const struct outcome *x)
 {
 	char status[64], room[32];
 	json_t *end;
@@ -128,7 +128,7 @@ static json_t *end_event(const struct exec_exit *x)
 	return json_pack("{s:o}", "end", end);
 }
 
-static void on_exit_(void *arg, const struct exec_exit *x)
+static void on_exit_(void *arg, const struct outcome *x)
 {
 	struct watching *w = arg;
 

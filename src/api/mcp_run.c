@@ -269,7 +269,7 @@ static void ignore_output(void *arg, int kind, uint64_t seq, const char *bytes, 
 	(void)len;
 }
 
-static void ignore_exit(void *arg, const struct exec_exit *x)
+static void ignore_exit(void *arg, const struct outcome *x)
 {
 	(void)arg;
 	(void)x;
@@ -302,7 +302,7 @@ static json_t *polled_key(const struct mcp_call *c, uint32_t eid, char *ret, siz
 	return json_object_get(c->session->polled, ret);
 }
 
-static void answer_poll(struct mcp_call *c, const struct exec_exit *x)
+static void answer_poll(struct mcp_call *c, const struct outcome *x)
 {
 	struct background *b = c->work;
 	char key[64];
@@ -355,7 +355,7 @@ static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size
 		answer_poll(c, NULL);
 }
 
-static void on_ended(void *arg, const struct exec_exit *x)
+static void on_ended(void *arg, const struct outcome *x)
 {
 	struct mcp_call *c = arg;
 	struct background *b = c->work;

@@ -216,7 +216,7 @@ static void no_output(void *arg, int kind, uint64_t seq, const char *bytes, size
 	(void)arg, (void)kind, (void)seq, (void)bytes, (void)len;
 }
 
-static void no_exit(void *arg, const struct exec_exit *x)
+static void no_exit(void *arg, const struct outcome *x)
 {
 	(void)x;
 	answer_background(arg, NULL);

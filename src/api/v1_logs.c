@@ -75,7 +75,7 @@ static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size
 	}
 }
 
-static void on_exit_(void *arg, const struct exec_exit *x)
+static void on_exit_(void *arg, const struct outcome *x)
 {
 	struct logs *l = arg;
 

@@ -84,24 +84,18 @@ static void on_taken(void *arg)
 	t->debt = 0;
 }
 
-static json_t *describe_exit(const struct exec_exit *x)
+static json_t *describe_exit(const struct outcome *x)
 {
-	bool ok = x->status == STATUS_EXITED && x->exit_code == 0;
-	json_t *o =
-		json_pack("{s:s, s:b, s:b, s:b, s:f, s:f, s:I}", "status", status_name(x->status),
-			  "success", ok, "timed_out", x->status == STATUS_TIMEOUT, "oom_killed",
-			  x->oom_killed, "duration_ms", x->duration_ms, "cpu_ms", x->cpu_ms,
-			  "max_rss_bytes", (json_int_t)x->max_rss_bytes);
+	json_t *o = json_pack("{s:b, s:b, s:b}", "success", outcome_is_success(x), "timed_out",
+			      x->status == STATUS_TIMEOUT, "oom_killed", x->oom_killed);
 
-	json_object_set_new(o, "exit_code",
-			    x->exit_code < 0 ? json_null() : json_integer(x->exit_code));
-	json_object_set_new(o, "signal", x->signal ? json_integer(x->signal) : json_null());
+	outcome_describe(o, x);
 	if (x->exec_errno)
 		json_object_set_new(o, "reason", json_string(strerror(x->exec_errno)));
 	return o;
 }
 
-static void on_exit_(void *arg, const struct exec_exit *x)
+static void on_exit_(void *arg, const struct outcome *x)
 {
 	struct stream *t = arg;
 

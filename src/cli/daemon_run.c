@@ -309,13 +309,7 @@ static bool read_status(const struct buf *b, enum status *ret)
 
 	if (!jsonr_member(buf_head(b), b->len, "status", &v) || !(text = jsonr_string(&v, NULL)))
 		return false;
-	for (int i = 0; i < STATUS_COUNT; i++) {
-		if (str_equal(text, status_name((enum status)i))) {
-			*ret = (enum status)i;
-			return true;
-		}
-	}
-	return false;
+	return status_find(text, ret);
 }
 
 /* All of what it printed, as bytes. */
@@ -340,10 +334,11 @@ static bool read_record(const struct buf *b, struct result *ret)
 {
 	struct jsonr v;
 
-	return read_status(b, &ret->status) && read_int(b, "exit_code", -1, &ret->exit_code) &&
-	       read_int(b, "signal", 0, &ret->signal) &&
+	return read_status(b, &ret->end.status) &&
+	       read_int(b, "exit_code", -1, &ret->end.exit_code) &&
+	       read_int(b, "signal", 0, &ret->end.signal) &&
 	       jsonr_member(buf_head(b), b->len, "oom_killed", &v) &&
-	       jsonr_bool(&v, &ret->oom_killed);
+	       jsonr_bool(&v, &ret->end.oom_killed);
 }
 
 /* ---- what the caller sees ---- */
@@ -365,8 +360,8 @@ static bool write_all(int fd, const struct buf *b)
 /* A program that could not be executed is explained by whoever looks for it again, here. */
 static bool is_plain(const struct result *r)
 {
-	return r->exit_code != 126 && r->exit_code != 127 && r->status != STATUS_KILLED &&
-	       r->status != STATUS_OUTPUT_LIMIT;
+	return r->end.exit_code != 126 && r->end.exit_code != 127 &&
+	       r->end.status != STATUS_KILLED && r->end.status != STATUS_OUTPUT_LIMIT;
 }
 
 /* From the first byte on it is done, come what may: a reader that has gone is no reason to begin anew. */
@@ -375,7 +370,7 @@ static int show_json(const struct buf *answer, const struct result *r)
 	struct err e;
 
 	if (write_all(1, answer) && write(1, "\n", 1) == 1)
-		return result_exit_status(r);
+		return outcome_exit_status(&r->end);
 	err_sys(&e, "cannot write the record");
 	return cli_fail(&e);
 }
@@ -396,7 +391,7 @@ static bool show(const struct buf *answer, const struct sandbox_spec *s, int *re
 		(void)!write_all(1, &out);
 		(void)!write_all(2, &err);
 		run_report(&r, s);
-		*ret_status = result_exit_status(&r);
+		*ret_status = outcome_exit_status(&r.end);
 	}
 	buf_done(&out);
 	buf_done(&err);

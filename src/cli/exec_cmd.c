@@ -12,6 +12,7 @@
 #include "cli/cli.h"
 #include "cli/client_sse.h"
 #include "cli/client_verb.h"
+#include "model/outcome.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -210,19 +211,15 @@ static int put_output(struct session *s, int fd, const json_t *data, struct err 
 /* As `cloche run` would exit. */
 static int exit_status(const json_t *data)
 {
-	const json_t *code = json_object_get(data, "exit_code"),
-		     *sig = json_object_get(data, "signal");
+	const json_t *code = json_object_get(data, "exit_code");
+	struct outcome o = {.exit_code =
+				    json_is_integer(code) ? (int)json_integer_value(code) : -1};
 	const char *status = text_at(data, "status");
 
-	if (status && str_equal(status, "timeout"))
-		return 124;
-	if (status && str_equal(status, "oom"))
-		return 137;
-	if (json_is_integer(code))
-		return (int)json_integer_value(code);
-	if (json_is_integer(sig))
-		return 128 + (int)json_integer_value(sig);
-	return 137;
+	o.signal = (int)json_integer_value(json_object_get(data, "signal"));
+	if (!status || !status_find(status, &o.status))
+		o.status = o.exit_code >= 0 ? STATUS_EXITED : STATUS_KILLED; /* of a newer daemon */
+	return outcome_exit_status(&o);
 }
 
 static int on_event(struct session *s, const json_t *data, struct err *e)

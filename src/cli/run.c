@@ -38,7 +38,7 @@ static void print_changes(const struct result *r, bool all)
 /* What ended the run: told whether a person reads it or not. */
 static bool is_end(const struct result *r, const struct denial *d)
 {
-	return r->status == STATUS_OOM && str_equal(d->what, "limit") &&
+	return r->end.status == STATUS_OOM && str_equal(d->what, "limit") &&
 	       str_equal(d->target, "memory");
 }
 
@@ -57,7 +57,7 @@ static void print_denials(const struct result *r)
 static const char *why_ended(const struct result *r, const struct sandbox_spec *s, char *buf,
 			     size_t size)
 {
-	switch (r->status) {
+	switch (r->end.status) {
 	case STATUS_TIMEOUT:
 		snprintf(buf, size,
 			 "timed out after %llu ms, everything in it was killed (-t gives it more)",
@@ -87,18 +87,19 @@ void run_report(const struct result *r, const struct sandbox_spec *s)
 	const char *why = why_ended(r, s, buf, sizeof(buf));
 
 	/* Whoever starts cloche may have it from a model. */
-	if (r->exec_errno)
+	if (r->end.exec_errno)
 		str_sanitise(name, sizeof(name), s->argv.items[0], strlen(s->argv.items[0]));
 	if (r->exec_missing[0])
 		fprintf(stderr,
 			"cloche: %s: is to be run by %s, which is not there in the sandbox\n", name,
 			r->exec_missing);
-	else if (r->exec_errno)
+	else if (r->end.exec_errno)
 		fprintf(stderr, "cloche: %s: %s\n", name,
-			r->exit_code == 127 ? "not found in the sandbox" : strerror(r->exec_errno));
+			r->end.exit_code == 127 ? "not found in the sandbox"
+						: strerror(r->end.exec_errno));
 	if (why)
 		fprintf(stderr, "cloche: %s%s\n",
-			r->status == STATUS_OOM ? "killed for memory. " : "", why);
+			r->end.status == STATUS_OOM ? "killed for memory. " : "", why);
 	for (size_t i = 0; i < ARRAY_LEN(r->notes) && r->notes[i]; i++)
 		fprintf(stderr, "cloche: %s\n", r->notes[i]);
 	if (person)
@@ -107,21 +108,12 @@ void run_report(const struct result *r, const struct sandbox_spec *s)
 		print_changes(r, true);
 	else if (person)
 		print_changes(r, false);
-	if (s->apply && r->change_count && result_exit_status(r) != 0)
+	if (s->apply && r->change_count && outcome_exit_status(&r->end) != 0)
 		fprintf(stderr, "cloche: nothing was applied, because the command failed\n");
 	if (r->apply_failed)
 		fprintf(stderr, "cloche: not all changes could be applied\n");
 	if (r->output_errno)
 		fprintf(stderr, "cloche: cannot write its output: %s\n", strerror(r->output_errno));
-}
-
-static void note(struct result *r, const char *text)
-{
-	for (size_t i = 0; i + 1 < ARRAY_LEN(r->notes); i++)
-		if (!r->notes[i]) {
-			r->notes[i] = text;
-			return;
-		}
 }
 
 int run_and_report(const struct sandbox_request *request, const struct language *language,
@@ -137,12 +129,12 @@ int run_and_report(const struct sandbox_request *request, const struct language 
 	sandbox_fault_stack_in();
 	if (sandbox_run(request, &r, &e) < 0)
 		return cli_fail_spec(s, &e);
-	if (language && !r.exec_errno)
+	if (language && !r.end.exec_errno)
 		r.interpreter = r.exec_path;
 	if (language)
-		note(&r, language_note(language, r.exit_code));
+		result_add_note(&r, language_note(language, r.end.exit_code));
 	r.base64 = s->encoding == ENCODING_BASE64;
-	status = r.apply_failed || r.output_errno ? EXIT_CLOCHE : result_exit_status(&r);
+	status = r.apply_failed || r.output_errno ? EXIT_CLOCHE : outcome_exit_status(&r.end);
 	if (!s->json)
 		run_report(&r, s);
 	else if (result_print(&r, stdout) < 0) {

@@ -15,7 +15,7 @@ struct capture_run {
 	struct exec *x;
 	struct sandbox *s; /* held */
 	struct stream out, err;
-	bool base64, flooded, cancelled;
+	bool base64, cancelled;
 	bool asking; /* for denials; freed by its answer */
 	uint32_t eid;
 	bool warm;
@@ -79,15 +79,6 @@ static bool fits(struct capture_run *c)
 	       budget_has(&after, printed(&r->out, r->base64) + printed(&r->err, r->base64));
 }
 
-static void add_note(struct result *r, const char *note)
-{
-	for (size_t i = 0; i + 1 < ARRAY_LEN(r->notes); i++)
-		if (!r->notes[i]) {
-			r->notes[i] = note;
-			return;
-		}
-}
-
 static void answer(struct capture_run *c)
 {
 	auto_free char *text = NULL;
@@ -100,10 +91,10 @@ static void answer(struct capture_run *c)
 		shrink(&c->result.err);
 	}
 	if (!fit || c->out.starved || c->err.starved) {
-		c->result.limits_hit |= HIT_OUTPUT;
-		add_note(&c->result,
-			 "less output was kept than asked for: the daemon holds as much as "
-			 "it may of all that runs (output_budget)");
+		c->result.end.limits_hit |= HIT_OUTPUT;
+		result_add_note(&c->result,
+				"less output was kept than asked for: the daemon holds as much as "
+				"it may of all that runs (output_budget)");
 	}
 	result_print(&c->result, to);
 	fclose(to);
@@ -116,54 +107,28 @@ static void answer(struct capture_run *c)
 
 /* ---- the record ---- */
 
-static void judge(struct result *r, const struct exec_exit *x)
-{
-	r->status = x->status;
-	r->exit_code = x->exit_code;
-	r->signal = x->signal;
-	r->exec_errno = x->exec_errno;
-	r->oom_killed = x->oom_killed;
-	r->limits_hit |= x->limits_hit;
-	if (x->signal == SIGXFSZ || (x->status == STATUS_EXITED && x->exit_code == 128 + SIGXFSZ))
-		r->limits_hit |= HIT_FILE_SIZE;
-	if (x->oom_killed && x->status != STATUS_OOM)
-		r->limits_hit |= HIT_MEMORY;
-}
-
-static void fill(struct capture_run *c, const struct exec_exit *x)
+static void fill(struct capture_run *c, const struct outcome *x)
 {
 	struct result *r = &c->result;
-	int notes = 0;
 
 	/* A nest has many runs, and nobody finds it by its name. */
 	if (c->warm)
 		id_make(r->id);
 	else
 		snprintf(r->id, sizeof(r->id), "%s", c->s->id);
-	judge(r, x);
-	if (c->flooded) {
-		r->status = STATUS_OUTPUT_LIMIT;
-		r->signal = SIGKILL;
-		r->exit_code = -1;
-	}
+	r->end = *x;
 	r->setup_ms = c->setup_ms;
-	r->duration_ms = x->duration_ms;
-	r->cpu_ms = x->cpu_ms;
-	r->max_rss_bytes = x->max_rss_bytes;
-	r->pids_peak = x->pids_peak;
-	r->disk_bytes = x->disk_bytes;
 	r->base64 = c->base64;
 	stream_finish(&c->out, &r->out);
 	stream_finish(&c->err, &r->err);
 	if (r->out.tail || r->err.tail)
-		r->limits_hit |= HIT_OUTPUT;
+		r->end.limits_hit |= HIT_OUTPUT;
 	layers_fill(c->s, r);
 	if (c->warm)
 		warm_layers(c->s, c->proven, c->landlock_abi, r);
 	if (c->s->booted.note[0])
-		r->notes[notes++] = c->s->booted.note;
-	if (c->note)
-		r->notes[notes++] = c->note;
+		result_add_note(r, c->s->booted.note);
+	result_add_note(r, c->note);
 }
 
 /* Everything is known. */
@@ -180,13 +145,13 @@ static void conclude(void *arg)
 	answer(c);
 }
 
-static void on_exit_(void *arg, const struct exec_exit *x)
+static void on_exit_(void *arg, const struct outcome *x)
 {
 	struct capture_run *c = arg;
 
 	c->x = NULL;
 	fill(c, x);
-	c->asking = x->denials && denials_ask(c->s, c->eid, &c->result, conclude, c);
+	c->asking = x->denials_seen && denials_ask(c->s, c->eid, &c->result, conclude, c);
 	if (!c->asking)
 		conclude(c);
 }
@@ -235,14 +200,10 @@ static void on_room(void *arg)
 /* So much came that going on makes no sense. */
 static void stop_flood(struct capture_run *c)
 {
-	struct exec_exit x = {.status = STATUS_OUTPUT_LIMIT,
-			      .exit_code = -1,
-			      .signal = SIGKILL,
-			      .pids_peak = -1,
-			      .disk_bytes = -1};
+	struct outcome x = {.pids_peak = -1, .disk_bytes = -1};
 
+	outcome_add_flood(&x);
 	x.duration_ms = (double)(now_ns() - c->begun_ns) / 1e6;
-	c->flooded = true;
 	exec_detach(take_ptr(c->x));
 	fill(c, &x);
 	answer(c);

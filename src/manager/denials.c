@@ -14,15 +14,8 @@
 
 static const char *const kinds[] = {"syscall", "connect", "resolve"};
 
-static const struct {
-	unsigned hit;
-	const char *name;
-} limit_rows[] = {
-	{HIT_PIDS, "pids"},
-	{HIT_DISK, "disk"},
-	{HIT_FILE_SIZE, "file_size"},
-	{HIT_MEMORY, "memory"},
-};
+/* Limits that a record tells about as denials, in this order. */
+static const enum limit_hit told_limits[] = {HIT_PIDS, HIT_DISK, HIT_FILE_SIZE, HIT_MEMORY};
 
 struct asking {
 	struct sandbox *s;
@@ -61,7 +54,7 @@ static void on_frame(void *arg, uint8_t type, const void *payload, size_t len)
 	if (type != G_OK || count == 0)
 		return;
 	count = count < DENIALS_MAX ? count : DENIALS_MAX;
-	r->denials = must_alloc(calloc(count + ARRAY_LEN(limit_rows), sizeof(*r->denials)));
+	r->denials = must_alloc(calloc(count + ARRAY_LEN(told_limits), sizeof(*r->denials)));
 	for (uint32_t i = 0; i < count && !u.bad; i++) {
 		read_denial(&u, a->s, &r->denials[r->denial_count]);
 		r->denial_count += !u.bad;
@@ -101,20 +94,22 @@ bool denials_ask(struct sandbox *s, uint32_t eid, struct result *r, void (*then)
 
 void denials_add_limits(struct result *r)
 {
-	for (size_t i = 0; i < ARRAY_LEN(limit_rows); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(told_limits); i++) {
+		const char *name = limit_hit_name(told_limits[i]);
 		struct denial *d;
 
-		if (!(r->limits_hit & limit_rows[i].hit))
+		if (!(r->end.limits_hit & told_limits[i]))
 			continue;
 		if (!r->denials)
-			r->denials = must_alloc(calloc(ARRAY_LEN(limit_rows), sizeof(*r->denials)));
+			r->denials =
+				must_alloc(calloc(ARRAY_LEN(told_limits), sizeof(*r->denials)));
 		d = &r->denials[r->denial_count++];
 		d->count = 1;
 		snprintf(d->what, sizeof(d->what), "limit");
-		snprintf(d->target, sizeof(d->target), "%s", limit_rows[i].name);
-		snprintf(d->rule, sizeof(d->rule), "limit %s", limit_rows[i].name);
+		snprintf(d->target, sizeof(d->target), "%s", name);
+		snprintf(d->rule, sizeof(d->rule), "limit %s", name);
 		snprintf(d->explain, sizeof(d->explain),
-			 "The %s limit was reached. If more is needed, ask for a larger %s.",
-			 limit_rows[i].name, limit_rows[i].name);
+			 "The %s limit was reached. If more is needed, ask for a larger %s.", name,
+			 name);
 	}
 }

@@ -13,7 +13,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 
 /* The guest ends a command in time; if it does not, we no longer wait for it. */
 #define OVERDUE_MS 15000
@@ -35,7 +34,7 @@ struct exec {
 	bool is_idle, is_snippet;
 	uint64_t timeout_ms;
 	int64_t begun_ns;
-	struct exec_exit exit;
+	struct outcome exit;
 	struct buf request;
 	struct buf cold; /* of a snippet: the request for a process instead of a copy */
 	char *file;	 /* of a snippet, or NULL */
@@ -76,44 +75,26 @@ static void fail(struct exec *x, const struct err *e)
 
 /* ---- how it ended ---- */
 
-void exit_read(struct unpack *u, struct exec_exit *ret)
+void exit_read(struct unpack *u, const struct sandbox *s, struct outcome *ret)
 {
-	int wait_status = (int)unpack_u32(u);
-	int exec_errno = (int)unpack_u32(u);
-	uint8_t told = unpack_u8(u), why = told & GUEST_WHY_MASK;
+	struct ending from = {.has_cpu_limit = s->o.spec.limits.cpu_time_ms};
+	uint8_t told, why;
 
-	*ret = (struct exec_exit){
-		.exit_code = -1, .exec_errno = exec_errno, .pids_peak = -1, .disk_bytes = -1};
+	from.wait_status = (int)unpack_u32(u);
+	from.exec_errno = (int)unpack_u32(u);
+	told = unpack_u8(u);
+	why = told & GUEST_WHY_MASK;
+	from.was_ended = why != GUEST_WHY_NONE && why != GUEST_WHY_OOM;
+	from.reason = why == GUEST_WHY_TIMEOUT ? STATUS_TIMEOUT : STATUS_KILLED;
+	outcome_judge(&from, ret);
 	ret->duration_ms = (double)unpack_u64(u) / 1e3;
 	ret->cpu_ms = (double)unpack_u64(u) / 1e3;
 	ret->max_rss_bytes = unpack_u64(u);
-	ret->denials = unpack_u32(u);
-	ret->limits_hit =
+	ret->denials_seen = unpack_u32(u);
+	ret->limits_hit |=
 		(told & GUEST_HIT_PIDS ? HIT_PIDS : 0) | (told & GUEST_HIT_DISK ? HIT_DISK : 0);
-	if (exec_errno) {
-		ret->status = STATUS_EXITED;
-		ret->exit_code = exec_errno == ENOENT || exec_errno == ENOTDIR ? 127 : 126;
-		return;
-	}
-	if (WIFEXITED(wait_status))
-		ret->exit_code = WEXITSTATUS(wait_status);
-	else
-		ret->signal = WTERMSIG(wait_status);
-	ret->oom_killed = why == GUEST_WHY_OOM || (told & GUEST_HIT_MEMORY);
-	/* A child of it was killed, and it did without: that is a limit, not its end. */
-	if (why == GUEST_WHY_OOM && ret->exit_code == 0)
-		why = GUEST_WHY_NONE;
-	if (why == GUEST_WHY_NONE) {
-		ret->status = ret->signal == SIGXCPU ? STATUS_CPU_TIME
-			      : ret->signal	     ? STATUS_SIGNALED
-						     : STATUS_EXITED;
-		return;
-	}
-	ret->status = why == GUEST_WHY_TIMEOUT ? STATUS_TIMEOUT
-		      : why == GUEST_WHY_OOM   ? STATUS_OOM
-					       : STATUS_KILLED;
-	ret->exit_code = -1;
-	ret->signal = ret->signal ? ret->signal : SIGKILL;
+	if (why == GUEST_WHY_OOM || (told & GUEST_HIT_MEMORY))
+		outcome_add_oom(ret, from.was_ended);
 }
 
 static void count_exec(struct exec *x)
@@ -126,7 +107,7 @@ static void finish(struct exec *x)
 	const struct exec_ops *ops = x->ops;
 	void *arg = x->arg;
 	bool detached = x->detached;
-	struct exec_exit exit = x->exit;
+	struct outcome exit = x->exit;
 
 	count_exec(x);
 	if (!x->unacked)
@@ -149,14 +130,8 @@ static void judge_limits(struct exec *x, const struct ipc_stats *st)
 {
 	struct sandbox *s = x->s;
 
-	if (st->oom_kills > s->oom_kills) {
-		x->exit.oom_killed = true;
-		if (x->exit.exit_code != 0) {
-			x->exit.status = STATUS_OOM;
-			x->exit.exit_code = -1;
-			x->exit.signal = SIGKILL;
-		}
-	}
+	if (st->oom_kills > s->oom_kills)
+		outcome_add_oom(&x->exit, x->exit.status == STATUS_KILLED);
 	if (st->pids_refused > s->pids_refused)
 		x->exit.limits_hit |= HIT_PIDS;
 	if (st->disk_limit_bytes && st->disk_bytes + DISK_FULL > st->disk_limit_bytes)
@@ -183,7 +158,7 @@ static void on_stats(void *arg, const struct ipc *reply, int fd)
 /* Asking costs a little, so only if it failed in a way that a limit may explain. */
 static bool may_be_a_limit(const struct exec *x)
 {
-	const struct exec_exit *e = &x->exit;
+	const struct outcome *e = &x->exit;
 
 	if (e->status == STATUS_SIGNALED)
 		return x->unacked || e->signal == SIGKILL;
@@ -279,7 +254,7 @@ static void on_frame(void *arg, uint8_t type, const void *payload, size_t len)
 		take_output(x, 2, payload, len);
 		break;
 	case G_EXIT:
-		exit_read(&u, &x->exit);
+		exit_read(&u, x->s, &x->exit);
 		if (x->warm)
 			x->exit.disk_bytes = read_disk(&u);
 		x->exited = !u.bad;

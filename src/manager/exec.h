@@ -4,8 +4,8 @@
 #include "manager/inner.h"
 #include "wire/pack.h"
 
-/* guest_exit of wire/guest.h; u->bad says whether it was whole. */
-void exit_read(struct unpack *u, struct exec_exit *ret);
+/* guest_exit of wire/guest.h, of a command in s; u->bad says whether it was whole. */
+void exit_read(struct unpack *u, const struct sandbox *s, struct outcome *ret);
 /* True for a warm one: what its own process proved. */
 bool exec_warm_layers(const struct exec *x, layer_set *ret_proven, int *ret_landlock_abi);
 /* Who started it will acknowledge its end. */

@@ -121,24 +121,27 @@ static json_t *argv_json(struct unpack *u)
 	return all;
 }
 
-static void set_exit(json_t *o, const struct exec_exit *x, bool running)
+static json_t *number_or_null(bool known, json_int_t n)
 {
-	json_object_set_new(o, "status", json_string(running ? "running" : status_name(x->status)));
-	json_object_set_new(o, "exit_code",
-			    !running && x->exit_code >= 0 ? json_integer(x->exit_code)
-							  : json_null());
-	json_object_set_new(o, "signal",
-			    !running && x->signal ? json_integer(x->signal) : json_null());
-	json_object_set_new(o, "duration_ms", running ? json_null() : json_real(x->duration_ms));
-	json_object_set_new(o, "cpu_ms", running ? json_null() : json_real(x->cpu_ms));
-	json_object_set_new(o, "max_rss_bytes",
-			    running ? json_null() : json_integer((json_int_t)x->max_rss_bytes));
+	return known ? json_integer(n) : json_null();
 }
 
-static json_t *item_json(struct unpack *u)
+void outcome_describe(json_t *object, const struct outcome *o)
+{
+	json_object_set_new(object, "status", json_string(o ? status_name(o->status) : "running"));
+	json_object_set_new(object, "exit_code",
+			    number_or_null(o && o->exit_code >= 0, o ? o->exit_code : 0));
+	json_object_set_new(object, "signal", number_or_null(o && o->signal, o ? o->signal : 0));
+	json_object_set_new(object, "duration_ms", o ? json_real(o->duration_ms) : json_null());
+	json_object_set_new(object, "cpu_ms", o ? json_real(o->cpu_ms) : json_null());
+	json_object_set_new(object, "max_rss_bytes",
+			    number_or_null(o, o ? (json_int_t)o->max_rss_bytes : 0));
+}
+
+static json_t *item_json(struct unpack *u, const struct sandbox *s)
 {
 	json_t *o = json_object();
-	struct exec_exit x;
+	struct outcome x;
 	bool running;
 	uint8_t flags;
 
@@ -155,8 +158,8 @@ static json_t *item_json(struct unpack *u)
 	json_object_set_new(o, "cwd", text_json(u));
 	json_object_set_new(o, "cmd", argv_json(u));
 	json_object_set_new(o, "started_at", time_json(unpack_u64(u)));
-	exit_read(u, &x);
-	set_exit(o, &x, running);
+	exit_read(u, s, &x);
+	outcome_describe(o, running ? NULL : &x);
 	json_object_set_new(o, "oldest_seq", json_integer((json_int_t)unpack_u64(u)));
 	json_object_set_new(o, "next_seq", json_integer((json_int_t)unpack_u64(u)));
 	return o;
@@ -173,7 +176,7 @@ static void on_item(void *arg, uint8_t type, const void *payload, size_t len)
 	call_credit(a->call, len);
 	if (a->bad)
 		return;
-	item = item_json(&u);
+	item = item_json(&u, a->s);
 	a->bytes += len + 256;
 	if (!unpack_is_done(&u) || a->bytes > EXECS_BYTES_MAX) {
 		a->bad = true;

@@ -181,26 +181,12 @@ struct exec_request {
 	const char *note; /* exec_capture: for the record, or NULL */
 };
 
-struct exec_exit {
-	enum status status;
-	int exit_code; /* -1: none */
-	int signal;
-	int exec_errno;
-	bool oom_killed;
-	unsigned limits_hit; /* enum limit_hit; known of captured commands that failed */
-	double duration_ms, cpu_ms;
-	uint64_t max_rss_bytes;
-	uint32_t denials; /* groups of them that the guest saw */
-	/* Of captured commands that have a sandbox to themselves; -1: not known. */
-	int64_t pids_peak, disk_bytes;
-};
-
 struct exec_ops {
 	void (*on_start)(void *arg, uint32_t eid, uint32_t pid);
 	/* kind 1 stdout (or the terminal), 2 stderr. Call exec_credit when consumed. */
 	void (*on_output)(void *arg, int kind, uint64_t seq, const char *bytes, size_t len);
-	void (*on_exit)(void *arg, const struct exec_exit *x); /* the last callback */
-	void (*on_error)(void *arg, const struct err *e);      /* the last callback */
+	void (*on_exit)(void *arg, const struct outcome *x); /* the last callback */
+	void (*on_error)(void *arg, const struct err *e);    /* the last callback */
 	void (*on_room)(void *arg); /* may be NULL: exec_input has room again */
 };
 
@@ -222,6 +208,8 @@ void sandbox_resize(struct sandbox *s, uint32_t eid, uint32_t rows, uint32_t col
 		    void *arg);
 void sandbox_input(struct sandbox *s, uint32_t eid, const void *bytes, size_t len, bool close,
 		   json_done done, void *arg);
+/* Adds the members that tell how a command ended; NULL: it is still running. */
+void outcome_describe(json_t *object, const struct outcome *o);
 void sandbox_execs(struct sandbox *s, json_done done, void *arg); /* array of exec objects */
 
 /*

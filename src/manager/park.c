@@ -81,7 +81,7 @@ static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size
 }
 
 /* Another is started when it is needed. */
-static void on_exit_(void *arg, const struct exec_exit *x)
+static void on_exit_(void *arg, const struct outcome *x)
 {
 	lose(arg, x->exit_code != PARK_CHANGED);
 }

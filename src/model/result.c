@@ -5,49 +5,10 @@
 #include "base/utf8.h"
 #include "model/spec.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *const status_names[] = {
-	[STATUS_EXITED] = "exited",	[STATUS_SIGNALED] = "signaled",
-	[STATUS_TIMEOUT] = "timeout",	[STATUS_OOM] = "oom",
-	[STATUS_CPU_TIME] = "cpu_time", [STATUS_OUTPUT_LIMIT] = "output_limit",
-	[STATUS_KILLED] = "killed",
-};
-static_assert(sizeof(status_names) / sizeof(status_names[0]) == STATUS_COUNT, "a name per status");
-
-const char *status_name(enum status s)
-{
-	return s < STATUS_COUNT ? status_names[s] : "unknown";
-}
-
-int result_exit_status(const struct result *r)
-{
-	enum { TIMED_OUT = 124, CANNOT = 125, KILLED = 128 + SIGKILL };
-
-	switch (r->status) {
-	case STATUS_EXITED:
-		return r->exit_code;
-	case STATUS_SIGNALED:
-		return 128 + r->signal;
-	case STATUS_TIMEOUT:
-		return TIMED_OUT;
-	case STATUS_CPU_TIME:
-		return r->signal == SIGXCPU ? 128 + SIGXCPU : KILLED;
-	case STATUS_KILLED:
-		return r->signal ? 128 + r->signal : KILLED;
-	case STATUS_OOM:
-	case STATUS_OUTPUT_LIMIT:
-		return KILLED;
-	case STATUS_COUNT:
-		break;
-	}
-	return CANNOT;
-}
 
 /* How many bytes at the end of the text are the start of a character that was cut off? */
 static size_t cut_at_end(const char *text, size_t len)
@@ -126,39 +87,11 @@ static void print_output(struct jsonw *j, const struct result *r)
 
 static void print_limits_hit(struct jsonw *j, unsigned hit)
 {
-	static const struct {
-		enum limit_hit bit;
-		const char *name; /* of the spec's field */
-	} names[] = {
-		{HIT_PIDS, "pids"},	      {HIT_DISK, "disk"},     {HIT_FILE_SIZE, "file_size"},
-		{HIT_OUTPUT, "output_limit"}, {HIT_MEMORY, "memory"},
-	};
-
 	jsonw_open(j, "limits_hit", '[');
-	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
-		if (hit & names[i].bit)
-			jsonw_string(j, NULL, names[i].name);
+	for (unsigned bit = 1; bit && bit <= hit; bit <<= 1)
+		if (hit & bit)
+			jsonw_string(j, NULL, limit_hit_name((enum limit_hit)bit));
 	jsonw_close(j, ']');
-}
-
-static void print_ending(struct jsonw *j, const struct result *r)
-{
-	bool exited = r->status == STATUS_EXITED;
-
-	jsonw_string(j, "id", r->id);
-	jsonw_string(j, "status", status_name(r->status));
-	if (r->exit_code >= 0)
-		jsonw_int(j, "exit_code", r->exit_code);
-	else
-		jsonw_null(j, "exit_code");
-	if (r->signal > 0)
-		jsonw_int(j, "signal", r->signal);
-	else
-		jsonw_null(j, "signal");
-	jsonw_bool(j, "success", exited && r->exit_code == 0);
-	jsonw_bool(j, "timed_out", r->status == STATUS_TIMEOUT);
-	jsonw_bool(j, "oom_killed", r->oom_killed);
-	print_limits_hit(j, r->limits_hit);
 }
 
 static void print_count(struct jsonw *j, const char *key, int64_t count)
@@ -169,14 +102,30 @@ static void print_count(struct jsonw *j, const char *key, int64_t count)
 		jsonw_null(j, key);
 }
 
+static void print_ending(struct jsonw *j, const struct result *r)
+{
+	const struct outcome *o = &r->end;
+
+	jsonw_string(j, "id", r->id);
+	jsonw_string(j, "status", status_name(o->status));
+	print_count(j, "exit_code", o->exit_code);
+	print_count(j, "signal", o->signal > 0 ? o->signal : -1);
+	jsonw_bool(j, "success", outcome_is_success(o));
+	jsonw_bool(j, "timed_out", o->status == STATUS_TIMEOUT);
+	jsonw_bool(j, "oom_killed", o->oom_killed);
+	print_limits_hit(j, o->limits_hit);
+}
+
 static void print_usage(struct jsonw *j, const struct result *r)
 {
-	jsonw_real(j, "duration_ms", r->duration_ms);
+	const struct outcome *o = &r->end;
+
+	jsonw_real(j, "duration_ms", o->duration_ms);
 	jsonw_real(j, "setup_ms", r->setup_ms);
-	jsonw_real(j, "cpu_ms", r->cpu_ms);
-	jsonw_uint(j, "max_rss_bytes", r->max_rss_bytes);
-	print_count(j, "pids_peak", r->pids_peak);
-	print_count(j, "disk_bytes", r->disk_bytes);
+	jsonw_real(j, "cpu_ms", o->cpu_ms);
+	jsonw_uint(j, "max_rss_bytes", o->max_rss_bytes);
+	print_count(j, "pids_peak", o->pids_peak);
+	print_count(j, "disk_bytes", o->disk_bytes);
 	jsonw_uint(j, "net_tx_bytes", r->net_tx_bytes);
 	jsonw_uint(j, "net_rx_bytes", r->net_rx_bytes);
 }
@@ -296,11 +245,11 @@ static void print_notes(struct jsonw *j, const struct result *r)
 			 "The command was found, but not what it is to be run by: %s.",
 			 r->exec_missing);
 		jsonw_string(j, NULL, text);
-	} else if (r->exec_errno == ENOENT || r->exec_errno == ENOTDIR)
+	} else if (r->end.exec_errno == ENOENT || r->end.exec_errno == ENOTDIR)
 		jsonw_string(j, NULL, "The command was not found in the sandbox.");
-	else if (r->exec_errno == EACCES)
+	else if (r->end.exec_errno == EACCES)
 		jsonw_string(j, NULL, "The command is not an executable file.");
-	else if (r->exec_errno)
+	else if (r->end.exec_errno)
 		jsonw_string(j, NULL, "The command cannot be executed.");
 	for (size_t i = 0; i < sizeof(r->notes) / sizeof(r->notes[0]) && r->notes[i]; i++)
 		jsonw_string(j, NULL, r->notes[i]);
@@ -328,6 +277,15 @@ int result_print(const struct result *r, FILE *to)
 	jsonw_close(&j, '}');
 	jsonw_raw(&j, "\n", 1);
 	return jsonw_finish(&j);
+}
+
+void result_add_note(struct result *r, const char *note)
+{
+	for (size_t i = 0; note && i + 1 < sizeof(r->notes) / sizeof(r->notes[0]); i++)
+		if (!r->notes[i]) {
+			r->notes[i] = note;
+			return;
+		}
 }
 
 void result_done(struct result *r)

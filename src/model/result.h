@@ -5,24 +5,12 @@
 #pragma once
 
 #include "model/layer.h"
+#include "model/outcome.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
-
-enum status {
-	STATUS_EXITED,
-	STATUS_SIGNALED,
-	STATUS_TIMEOUT,
-	STATUS_OOM,
-	STATUS_CPU_TIME,
-	STATUS_OUTPUT_LIMIT,
-	STATUS_KILLED,
-	STATUS_COUNT,
-};
-
-enum limit_hit { HIT_PIDS = 1, HIT_DISK = 2, HIT_FILE_SIZE = 4, HIT_OUTPUT = 16, HIT_MEMORY = 32 };
 
 struct denial {
 	char what[16];	  /* "syscall", "connect", "resolve", "limit", "guard" */
@@ -57,19 +45,11 @@ struct change {
 
 struct result {
 	char id[24];
-	enum status status;
-	int exit_code;	 /* -1: none */
-	int signal;	 /* 0: none */
-	bool oom_killed; /* something inside was killed for memory */
-	int exec_errno;	 /* the command could not be executed: why; exit_code is 126 or 127 */
+	struct outcome end;
 	char exec_missing[160]; /* ENOENT: not the file, but what it is to be run by; or "" */
-	unsigned limits_hit;
 	struct capture out, err;
 	bool base64; /* print them as bytes */
-	double duration_ms, setup_ms, cpu_ms;
-	uint64_t max_rss_bytes;
-	int64_t pids_peak;		     /* -1: the host cannot tell */
-	int64_t disk_bytes;		     /* -1: the host cannot tell */
+	double setup_ms;
 	uint64_t net_tx_bytes, net_rx_bytes; /* beyond the sandbox's own loopback */
 	struct captured_file *files;
 	size_t file_count;
@@ -97,11 +77,10 @@ struct result {
 	const char *notes[8];	     /* what the caller should know, NULL-terminated */
 };
 
-const char *status_name(enum status s);
-/* The exit status of `cloche run` for this result. */
-int result_exit_status(const struct result *r);
 /* Prints the record as one JSON object and a newline; -1 if it could not be written. */
 int result_print(const struct result *r, FILE *to);
 /* Its "layers" object alone. */
 int result_print_layers(const struct result *r, FILE *to);
+/* A sentence for the caller, kept as long as the record; left out if there are too many. */
+void result_add_note(struct result *r, const char *note);
 void result_done(struct result *r);

@@ -38,9 +38,9 @@ static void explain_memory(const struct keeper *k, const struct result *r, struc
 	snprintf(d->explain, sizeof(d->explain),
 		 "It used all of its %llu MB of memory (largest process: %llu MB%s). If more is "
 		 "needed, ask for a larger --memory, such as -m %lluM%s.",
-		 (unsigned long long)limit >> 20, (unsigned long long)r->max_rss_bytes >> 20,
+		 (unsigned long long)limit >> 20, (unsigned long long)r->end.max_rss_bytes >> 20,
 		 killed, (unsigned long long)limit >> 19,
-		 r->max_rss_bytes < limit / 2 ? ", or run less at a time (make -j)" : "");
+		 r->end.max_rss_bytes < limit / 2 ? ", or run less at a time (make -j)" : "");
 }
 
 static void explain_limit(const struct keeper *k, const struct result *r, size_t row,
@@ -95,7 +95,7 @@ void denials_list(const struct keeper *k, struct result *r)
 	const struct board *b = k->plan.board;
 	unsigned seen = b->denial_count < BOARD_DENIALS ? b->denial_count : BOARD_DENIALS;
 	/* Of those that end a run, the one that a caller has to understand to do better. */
-	unsigned hits = r->limits_hit | (r->status == STATUS_OOM ? HIT_MEMORY : 0);
+	unsigned hits = r->end.limits_hit | (r->end.status == STATUS_OOM ? HIT_MEMORY : 0);
 	struct guard_report guard = {0};
 
 	read_guard(k, &guard);

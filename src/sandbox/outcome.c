@@ -11,75 +11,39 @@
 #include "sandbox/message.h"
 #include "sandbox/placed.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
-#include <sys/wait.h>
 
 /* ---- how it ended ---- */
 
-static void from_wait_status(struct keeper *k, struct result *r)
-{
-	int status = k->plan.board->wait_status;
-
-	if (WIFEXITED(status)) {
-		r->status = STATUS_EXITED;
-		r->exit_code = WEXITSTATUS(status);
-		return;
-	}
-	r->status = STATUS_SIGNALED;
-	r->signal = WTERMSIG(status);
-	if (r->signal == SIGXFSZ)
-		r->limits_hit |= HIT_FILE_SIZE;
-	if (r->signal == SIGXCPU && k->plan.spec->limits.cpu_time_ms)
-		r->status = STATUS_CPU_TIME;
-}
-
-static void judge(struct keeper *k, struct result *r)
+static void judge(const struct keeper *k, struct result *r)
 {
 	const struct board *b = k->plan.board;
+	struct ending from = {.wait_status = b->wait_status,
+			      .exec_errno = b->exec_errno,
+			      .was_ended = true,
+			      .reason_signal = SIGKILL,
+			      .has_cpu_limit = k->plan.spec->limits.cpu_time_ms};
 
-	r->exit_code = -1;
-	if (b->exec_errno) {
-		r->status = STATUS_EXITED;
-		r->exec_errno = b->exec_errno;
-		memcpy(r->exec_missing, b->exec_missing, sizeof(r->exec_missing));
-		r->exit_code = b->exec_errno == ENOENT || b->exec_errno == ENOTDIR ? 127 : 126;
-	} else if (k->was_ended) {
-		r->status = k->reason;
-		r->signal = k->reason_signal;
+	if (k->was_ended) {
+		from.reason = k->reason;
+		from.reason_signal = k->reason_signal;
 	} else if (b->verdict != WATCH_NONE) {
-		r->status = b->verdict == WATCH_MEMORY ? STATUS_OOM : STATUS_CPU_TIME;
-		r->signal = SIGKILL;
+		from.reason = b->verdict == WATCH_MEMORY ? STATUS_OOM : STATUS_CPU_TIME;
 	} else if (b->stage == STAGE_ENDED) {
-		from_wait_status(k, r);
+		from.was_ended = false;
 	} else {
-		/* pid 1 itself was killed; from inside nobody can. */
-		r->status = STATUS_KILLED;
-		r->signal = SIGKILL;
+		/* pid 1 itself was killed; nothing inside can do that. */
+		from.reason = STATUS_KILLED;
 	}
-}
-
-/* The kernel killed something for memory. If the run failed at all, that is why. */
-static void judge_memory(const struct keeper *k, struct result *r)
-{
-	bool failed = r->status == STATUS_SIGNALED || r->status == STATUS_KILLED ||
-		      (r->status == STATUS_EXITED && r->exit_code != 0);
-
-	r->oom_killed = r->status == STATUS_OOM || k->stats.oom_kills > 0;
-	if (k->stats.oom_kills == 0 || k->was_ended)
-		return;
-	if (!failed) {
-		r->limits_hit |= HIT_MEMORY;
-		return;
-	}
-	r->status = STATUS_OOM;
-	r->signal = SIGKILL;
-	r->exit_code = -1;
+	outcome_judge(&from, &r->end);
+	r->end.oom_killed = r->end.status == STATUS_OOM;
+	if (b->exec_errno)
+		memcpy(r->exec_missing, b->exec_missing, sizeof(r->exec_missing));
 }
 
 static double ms_between(int64_t from_ns, int64_t to_ns)
@@ -95,28 +59,25 @@ static void measure(struct keeper *k, struct result *r)
 	struct statfs fs;
 
 	r->setup_ms = ms_between(k->started_ns, b->started_ns);
-	r->duration_ms = ms_between(b->started_ns, end);
-	r->cpu_ms = (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) * 1e3 +
-		    (double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec) / 1e3;
-	if (k->stats.cpu_us / 1e3 > r->cpu_ms)
-		r->cpu_ms = (double)k->stats.cpu_us / 1e3;
-	if ((double)b->watched_cpu_ns / 1e6 > r->cpu_ms)
-		r->cpu_ms = (double)b->watched_cpu_ns / 1e6;
-	r->max_rss_bytes = (uint64_t)u->ru_maxrss << 10;
-	r->pids_peak = k->stats.pids_peak;
-	if (r->status == STATUS_EXITED && r->exit_code == 128 + SIGXFSZ)
-		r->limits_hit |= HIT_FILE_SIZE; /* a shell says so of its child */
+	r->end.duration_ms = ms_between(b->started_ns, end);
+	r->end.cpu_ms = (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) * 1e3 +
+			(double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec) / 1e3;
+	if (k->stats.cpu_us / 1e3 > r->end.cpu_ms)
+		r->end.cpu_ms = (double)k->stats.cpu_us / 1e3;
+	if ((double)b->watched_cpu_ns / 1e6 > r->end.cpu_ms)
+		r->end.cpu_ms = (double)b->watched_cpu_ns / 1e6;
+	r->end.max_rss_bytes = (uint64_t)u->ru_maxrss << 10;
+	r->end.pids_peak = k->stats.pids_peak;
 	if (k->stats.pids_refused || b->pids_reached)
-		r->limits_hit |= HIT_PIDS;
-	r->disk_bytes = -1;
+		r->end.limits_hit |= HIT_PIDS;
 	if (k->plan.spec->level == LEVEL_PROCESS || k->scratch < 0 || fstatfs(k->scratch, &fs) < 0)
 		return;
-	r->disk_bytes = (int64_t)((fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize) -
-			(int64_t)b->scratch_bytes;
-	if (r->disk_bytes < 0)
-		r->disk_bytes = 0;
+	r->end.disk_bytes = (int64_t)((fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize) -
+			    (int64_t)b->scratch_bytes;
+	if (r->end.disk_bytes < 0)
+		r->end.disk_bytes = 0;
 	if (fs.f_bfree == 0 || fs.f_ffree == 0)
-		r->limits_hit |= HIT_DISK;
+		r->end.limits_hit |= HIT_DISK;
 }
 
 /*
@@ -157,7 +118,7 @@ static void look_for_large_files(const struct keeper *k, struct result *r)
 		auto_close int dir = beneath_open_dir(k->scratch, places[i]);
 
 		if (dir >= 0 && has_file_of_size(dir, limit, 0, &budget))
-			r->limits_hit |= HIT_FILE_SIZE;
+			r->end.limits_hit |= HIT_FILE_SIZE;
 	}
 }
 
@@ -202,7 +163,7 @@ static void list_layers(const struct keeper *k, struct result *r)
 static int collect_changes(struct keeper *k, struct result *r, struct err *e)
 {
 	const struct sandbox_spec *s = k->plan.spec;
-	bool apply = s->apply && r->status == STATUS_EXITED && r->exit_code == 0 && !r->exec_errno;
+	bool apply = s->apply && outcome_is_success(&r->end);
 	struct change_limits limits = CHANGE_LIMITS_DEFAULT;
 	struct change_list list = {0};
 	auto_close int upper = -1;
@@ -291,17 +252,18 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 	close_fd(&terminal);
 	judge(k, r);
 	/* Nobody would see them after a plain success, and reading them takes a while. */
-	if (p->spec->json || isatty(2) || r->status != STATUS_EXITED || r->exit_code != 0)
+	if (p->spec->json || isatty(2) || !outcome_is_success(&r->end))
 		cgroup_read_stats(&k->cgroup, &k->stats);
 	measure(k, r);
-	judge_memory(k, r);
+	if (k->stats.oom_kills > 0)
+		outcome_add_oom(&r->end, k->was_ended);
 	advice_note(p, r);
 	look_for_large_files(k, r);
 	stream_finish(&k->out, &r->out);
 	stream_finish(&k->err, &r->err);
 	r->output_errno = k->out.relay_errno ? k->out.relay_errno : k->err.relay_errno;
 	if (r->out.tail || r->err.tail)
-		r->limits_hit |= HIT_OUTPUT;
+		r->end.limits_hit |= HIT_OUTPUT;
 	memcpy(r->exec_path, p->board->exec_path, sizeof(r->exec_path));
 	list_layers(k, r);
 	denials_list(k, r);

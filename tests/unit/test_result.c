@@ -23,9 +23,9 @@ static struct result plain(void)
 {
 	return (struct result){
 		.id = "b1x0000000000000",
-		.status = STATUS_EXITED,
-		.pids_peak = -1,
-		.disk_bytes = -1,
+		.end.status = STATUS_EXITED,
+		.end.pids_peak = -1,
+		.end.disk_bytes = -1,
 		.level = LEVEL_CONTAINER,
 	};
 }
@@ -81,7 +81,7 @@ static void test_plain_run_has_every_field(void **state)
 
 	(void)state;
 	r.out = text("42\n", 3);
-	r.duration_ms = 3.125;
+	r.end.duration_ms = 3.125;
 	o = printed(&r);
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
 		if (!json_object_get(o, keys[i]))
@@ -105,13 +105,13 @@ static void test_signal_and_status(void **state)
 	json_t *o;
 
 	(void)state;
-	r.status = STATUS_OOM;
-	r.oom_killed = true;
-	r.exit_code = -1;
-	r.signal = SIGKILL;
-	r.pids_peak = 0;
-	r.disk_bytes = 5000000000;
-	r.limits_hit = HIT_PIDS | HIT_FILE_SIZE;
+	r.end.status = STATUS_OOM;
+	r.end.oom_killed = true;
+	r.end.exit_code = -1;
+	r.end.signal = SIGKILL;
+	r.end.pids_peak = 0;
+	r.end.disk_bytes = 5000000000;
+	r.end.limits_hit = HIT_PIDS | HIT_FILE_SIZE;
 	o = printed(&r);
 	assert_true(json_is_null(json_object_get(o, "exit_code")));
 	assert_int_equal(json_integer_value(json_object_get(o, "signal")), SIGKILL);
@@ -148,10 +148,10 @@ static void test_exit_statuses(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
 		struct result r = plain();
 
-		r.status = cases[i].status;
-		r.exit_code = cases[i].exit_code;
-		r.signal = cases[i].signal;
-		assert_int_equal(result_exit_status(&r), cases[i].want);
+		r.end.status = cases[i].status;
+		r.end.exit_code = cases[i].exit_code;
+		r.end.signal = cases[i].signal;
+		assert_int_equal(outcome_exit_status(&r.end), cases[i].want);
 	}
 }
 
@@ -309,7 +309,7 @@ static void test_lists(void **state)
 	r.changes = changes, r.change_count = 2, r.changes_cut = true;
 	r.denials = denials, r.denial_count = 1;
 	r.interpreter = "/usr/bin/python3";
-	r.exec_errno = ENOENT;
+	r.end.exec_errno = ENOENT;
 	r.notes[0] = "one";
 	r.notes[1] = "two";
 	o = printed(&r);
@@ -373,8 +373,8 @@ static void test_numbers_that_json_lacks(void **state)
 	json_t *o;
 
 	(void)state;
-	r.cpu_ms = 0.0 / 0.0;
-	r.duration_ms = 1e308;
+	r.end.cpu_ms = 0.0 / 0.0;
+	r.end.duration_ms = 1e308;
 	o = printed(&r);
 	assert_true(json_is_null(json_object_get(o, "cpu_ms")));
 	assert_true(json_is_null(json_object_get(o, "duration_ms")));
