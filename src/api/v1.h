@@ -97,6 +97,11 @@ void v1_exec_stream(struct exchange *x);
 void v1_exec_stdin(struct exchange *x);
 void v1_exec_close_stdin(struct exchange *x);
 void v1_exec_signal(struct exchange *x);
+void v1_exec_ws(struct exchange *x); /* v1_exec_ws.c */
+/* The {eid} of the path; false: an error was answered. */
+bool v1_read_eid(struct exchange *x, uint32_t *ret);
+/* By name, with or without SIG, or by number. */
+int v1_read_signal(const char *name, int *ret, struct err *e);
 void v1_exec_resize(struct exchange *x);
 
 /* v1_run.c, v1_batch.c */

@@ -30,7 +30,7 @@ const struct body_table v1_resize_table = {resize_fields, ARRAY_LEN(resize_field
 
 /* ---- by id ---- */
 
-static bool read_eid(struct exchange *x, uint32_t *ret)
+bool v1_read_eid(struct exchange *x, uint32_t *ret)
 {
 	struct err e = {0};
 	uint64_t n;
@@ -63,7 +63,7 @@ static void on_execs(void *arg, json_t *value, const struct err *e)
 
 	if (e && e->kind != ERR_NONE) {
 		exchange_error(x, e);
-	} else if (read_eid(x, &eid)) {
+	} else if (v1_read_eid(x, &eid)) {
 		json_array_foreach (list, i, item)
 			if (json_integer_value(json_object_get(item, "id")) == eid)
 				found = item;
@@ -89,7 +89,7 @@ static void kill_exec(struct exchange *x, struct sandbox *s)
 {
 	uint32_t eid;
 
-	if (read_eid(x, &eid))
+	if (v1_read_eid(x, &eid))
 		sandbox_signal(s, eid, SIGKILL, true, v1_answer_empty, x);
 }
 
@@ -104,7 +104,7 @@ static void attach(struct exchange *x, struct sandbox *s)
 	uint64_t from;
 	uint32_t eid;
 
-	if (!read_eid(x, &eid))
+	if (!v1_read_eid(x, &eid))
 		return;
 	if (exchange_arg_uint(x, "from", 0, INT64_MAX, &from, &e) < 0)
 		exchange_error(x, &e);
@@ -120,7 +120,7 @@ void v1_exec_stream(struct exchange *x)
 static const int signals[] = {SIGHUP,  SIGINT,	SIGQUIT, SIGKILL, SIGUSR1,
 			      SIGUSR2, SIGTERM, SIGCONT, SIGSTOP, SIGWINCH};
 
-static int read_signal(const char *name, int *ret, struct err *e)
+int v1_read_signal(const char *name, int *ret, struct err *e)
 {
 	uint64_t n = 0;
 	struct err inner;
@@ -144,11 +144,11 @@ static void signal_exec(struct exchange *x, struct sandbox *s)
 	uint32_t eid;
 	int sig = 0;
 
-	if (!read_eid(x, &eid))
+	if (!v1_read_eid(x, &eid))
 		return;
 	snprintf(number, sizeof(number), "%llu",
 		 (unsigned long long)body_count(x->json, "signal", SIGTERM));
-	if (read_signal(name ? name : number, &sig, &e) < 0)
+	if (v1_read_signal(name ? name : number, &sig, &e) < 0)
 		exchange_error(x, &e);
 	else
 		sandbox_signal(s, eid, sig, body_flag(x->json, "tree"), v1_answer_empty, x);
@@ -165,7 +165,7 @@ static void resize_exec(struct exchange *x, struct sandbox *s)
 	uint64_t rows = body_count(x->json, "rows", 0), cols = body_count(x->json, "cols", 0);
 	uint32_t eid;
 
-	if (!read_eid(x, &eid))
+	if (!v1_read_eid(x, &eid))
 		return;
 	if (rows > 10000 || cols > 10000)
 		exchange_refuse(x, "rows", "the terminal is too large");
@@ -205,7 +205,7 @@ static void type_exec(struct exchange *x, struct sandbox *s)
 	*i = (struct input){.x = x, .done = typed, .arg = x};
 	snprintf(i->id, sizeof(i->id), "%s", sandbox_id(s));
 	i->close = x->route->handle == v1_exec_close_stdin || body_flag(x->json, "close");
-	if (!read_eid(x, &i->eid))
+	if (!v1_read_eid(x, &i->eid))
 		return;
 	if (body_bytes(x->json, "text", "base64", &t->bytes, &i->len, &e) < 0) {
 		exchange_error(x, &e);

@@ -84,7 +84,7 @@ static void on_taken(void *arg)
 	t->debt = 0;
 }
 
-static json_t *describe_exit(const struct outcome *x)
+json_t *stream_describe_exit(const struct outcome *x)
 {
 	json_t *o = json_pack("{s:b, s:b, s:b}", "success", outcome_is_success(x), "timed_out",
 			      x->status == STATUS_TIMEOUT, "oom_killed", x->oom_killed);
@@ -100,7 +100,7 @@ static void on_exit_(void *arg, const struct outcome *x)
 	struct stream *t = arg;
 
 	t->exec = NULL;
-	sse_send(&t->sse, "exit", describe_exit(x));
+	sse_send(&t->sse, "exit", stream_describe_exit(x));
 	exchange_finish(t->x);
 }
 

@@ -173,6 +173,12 @@ static void add_head(struct http *h, struct buf *b, const struct http_request *r
 	add_header(b, "Authorization", bearer);
 	add_header(b, "Accept", r->accept);
 	add_header(b, "Content-Type", r->content_type);
+	if (r->ws_key) {
+		add_header(b, "Connection", "Upgrade");
+		add_header(b, "Upgrade", "websocket");
+		add_header(b, "Sec-WebSocket-Version", "13");
+		add_header(b, "Sec-WebSocket-Key", r->ws_key);
+	}
 	if (h->sending_chunks) {
 		add_header(b, "Transfer-Encoding", "chunked");
 	} else if (r->body || r->stream_len > 0 || !str_equal(r->method, "GET")) {
@@ -258,14 +264,9 @@ int http_receive(struct http *h, struct http_response *ret, struct err *e)
 	return 0;
 }
 
-bool http_has_data(const struct http *h)
-{
-	return h->body.len || h->complete;
-}
-
 ssize_t http_read(struct http *h, void *bytes, size_t len, struct err *e)
 {
-	while (!http_has_data(h))
+	while (!h->body.len && !h->complete)
 		if (fill(h, e) < 0)
 			return -1;
 	len = len < h->body.len ? len : h->body.len;
@@ -273,6 +274,16 @@ ssize_t http_read(struct http *h, void *bytes, size_t len, struct err *e)
 		memcpy(bytes, buf_head(&h->body), len);
 	buf_drop(&h->body, len);
 	return (ssize_t)len;
+}
+
+struct buf *http_rest(struct http *h)
+{
+	return &h->body;
+}
+
+const char *http_header(const struct http *h, const char *name)
+{
+	return http1_field(&h->answer.head, name);
 }
 
 void http_encode(char *dst, size_t size, const char *text, bool keep_slash)

@@ -10,6 +10,7 @@
  */
 #pragma once
 
+#include "base/buf.h"
 #include "base/err.h"
 
 #include <stdbool.h>
@@ -29,6 +30,7 @@ struct http_request {
 	const char *method, *path;
 	const char *accept;	  /* or NULL */
 	const char *content_type; /* or NULL */
+	const char *ws_key;	  /* asks for a WebSocket with this key; or NULL */
 	const void *body;	  /* whole, or NULL */
 	size_t body_len;
 	int64_t stream_len; /* without body: pieces follow by http_write; 0 is taken as no body */
@@ -54,8 +56,10 @@ int http_write_end(struct http *h, struct err *e);
 int http_receive(struct http *h, struct http_response *ret, struct err *e);
 /* Up to len bytes of the body; 0 at its end; -1. */
 ssize_t http_read(struct http *h, void *bytes, size_t len, struct err *e);
-/* True if http_read has something without waiting for the socket. */
-bool http_has_data(const struct http *h);
+/* After 101: what came behind the head, not HTTP any more. The caller drops what it took. */
+struct buf *http_rest(struct http *h);
+/* The header of the last answer, or NULL. */
+const char *http_header(const struct http *h, const char *name);
 int http_fd(const struct http *h);
 
 /* Adds text to dst as part of a URL: all but letters, digits and -._~ (and '/' if keep_slash). */

@@ -18,12 +18,6 @@ void sse_done(struct sse *s)
 	buf_done(&s->data);
 }
 
-bool sse_is_ready(const struct sse *s)
-{
-	return http_has_data(s->http) ||
-	       (s->in.len && memmem(buf_head(&s->in), s->in.len, "\n\n", 2));
-}
-
 static void take_field(struct sse *s, const char *line, size_t len)
 {
 	const char *colon = memchr(line, ':', len);

@@ -15,5 +15,3 @@ void sse_init(struct sse *s, struct http *h);
 void sse_done(struct sse *s);
 /* 1: an event is in name and data; 0: the stream has ended; -1. Waits for it. */
 int sse_next(struct sse *s, struct err *e);
-/* A whole event, or the stream's end, is there without waiting for the socket. */
-bool sse_is_ready(const struct sse *s);

@@ -3,7 +3,12 @@
  *
  * A command's output comes as server-sent events on one connection. Its input goes over another one
  * in a child process, so that a command which is slow to read never keeps us from taking what it
- * writes. With -t the caller's terminal is raw while it runs, and its size is passed on.
+ * writes.
+ *
+ * With -t the caller's terminal is raw while the command runs, and one WebSocket carries what is typed,
+ * what is shown, and the size. The command is started by the same request as without -t. The event
+ * stream is given up once the WebSocket is attached: the guest kills a command when its last
+ * attachment ends, so at no time does the command outlive us.
  */
 #include "cli/cloched.h"
 
@@ -13,6 +18,7 @@
 #include "cli/client_sse.h"
 #include "cli/client_verb.h"
 #include "model/outcome.h"
+#include "wire/websocket.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -22,17 +28,22 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <termios.h>
 
 #define PIECE 32768 /* the daemon passes on so many at once */
+#define FRAME_MAX (1u << 20)
 
 struct session {
 	struct client *client;
 	char id[64], eid[24];
 	struct http *http;
 	struct sse sse;
+	struct ws_reader ws; /* with a terminal, once it is attached: frames on http */
+	struct buf out;	     /* the same: frames that wait to be sent */
 	bool tty, input;
 	bool is_raw;
 	struct termios saved;
@@ -78,9 +89,6 @@ static void feed(struct session *s)
 		n = read(STDIN_FILENO, bytes, sizeof(bytes));
 		if (n < 0 && errno == EINTR)
 			continue;
-		/* A terminal's end is the command's to see as a byte, not ours. */
-		if (n <= 0 && s->tty)
-			break;
 		if (send_piece(s, bytes, n > 0 ? (size_t)n : 0, n <= 0, &e) < 0)
 			break;
 	} while (n > 0);
@@ -153,22 +161,6 @@ static void watch_size(struct session *s)
 	s->winch = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-static void pass_size(struct session *s)
-{
-	auto_free char *path = client_path(s->id, "/execs/%s/resize", s->eid);
-	struct signalfd_siginfo info;
-	json_t *body = json_object();
-	struct err ignored;
-
-	while (read(s->winch, &info, sizeof(info)) == sizeof(info))
-		;
-	window_size(body);
-	if (json_object_size(body) == 2)
-		client_call(s->client, "POST", path, body, NULL, &ignored);
-	else
-		json_decref(body);
-}
-
 /* ---- output ---- */
 
 static void write_all(struct session *s, int fd, const char *bytes, size_t len)
@@ -222,16 +214,15 @@ static int exit_status(const json_t *data)
 	return outcome_exit_status(&o);
 }
 
-static int on_event(struct session *s, const json_t *data, struct err *e)
+static int on_event(struct session *s, const char *name, const json_t *data, struct err *e)
 {
-	const char *name = s->sse.name;
 	const json_t *error = json_object_get(data, "error");
 	const char *reason = text_at(data, "reason");
 
 	if (str_equal(name, "start")) {
 		snprintf(s->eid, sizeof(s->eid), "%" JSON_INTEGER_FORMAT,
 			 json_integer_value(json_object_get(data, "id")));
-		if (s->input)
+		if (s->input && !s->tty)
 			start_feeder(s);
 		return 0;
 	}
@@ -263,28 +254,194 @@ static int take_event(struct session *s, struct err *e)
 		return err_set(e, ERR_SYSTEM,
 			       "the daemon closed the stream before the command ended");
 	data = json_loads(s->sse.data.len ? buf_head(&s->sse.data) : "", JSON_ALLOW_NUL, NULL);
-	rc = on_event(s, data, e);
+	rc = on_event(s, s->sse.name, data, e);
 	json_decref(data);
+	return rc;
+}
+
+static int take_events(struct session *s, struct err *e)
+{
+	while (s->status < 0) {
+		if (s->out_gone)
+			return err_set(e, ERR_SYSTEM, "cannot write to stdout");
+		if (take_event(s, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* ---- a terminal: one WebSocket ---- */
+
+static void send_frame(struct session *s, enum ws_opcode opcode, const void *bytes, size_t len)
+{
+	uint8_t mask[WS_MASK];
+
+	while (getrandom(mask, sizeof(mask), 0) != sizeof(mask))
+		;
+	ws_write(&s->out, opcode, bytes, len, mask);
+}
+
+static void send_size(struct session *s)
+{
+	struct signalfd_siginfo info;
+	json_t *size = json_object(), *body = json_pack("{s:O}", "resize", size);
+	auto_free char *text = NULL;
+
+	while (read(s->winch, &info, sizeof(info)) == sizeof(info))
+		;
+	window_size(size);
+	text = json_dumps(body, JSON_COMPACT);
+	if (json_object_size(size) == 2)
+		send_frame(s, WS_TEXT, text, strlen(text));
+	json_decref(size);
+	json_decref(body);
+}
+
+/* A terminal's end is the command's to see as a byte, not ours. */
+static void send_typed(struct session *s)
+{
+	char bytes[PIECE];
+	ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
+
+	if (n > 0)
+		send_frame(s, WS_BINARY, bytes, (size_t)n);
+	else if (n == 0 || (errno != EINTR && errno != EAGAIN))
+		s->input = false;
+}
+
+static int take_frame(struct session *s, const struct ws_message *m, struct err *e)
+{
+	json_t *o, *exit;
+	int rc;
+
+	switch (m->opcode) {
+	case WS_BINARY:
+		write_all(s, STDOUT_FILENO, m->bytes, m->len);
+		return 0;
+	case WS_PING:
+		send_frame(s, WS_PONG, m->bytes, m->len);
+		return 0;
+	case WS_TEXT:
+		o = json_loadb(m->bytes, m->len, 0, NULL);
+		exit = json_object_get(o, "exit");
+		rc = on_event(s, exit ? "exit" : "error", exit ? exit : o, e);
+		json_decref(o);
+		return rc;
+	case WS_CLOSE:
+		return err_set(e, ERR_SYSTEM,
+			       "the daemon closed the stream before the command ended");
+	default:
+		return 0;
+	}
+}
+
+static int take_frames(struct session *s, struct err *e)
+{
+	struct ws_message m;
+	int rc = 0;
+
+	while (s->status < 0 && !s->out_gone && (rc = ws_next(&s->ws, &m)) > 0)
+		if (take_frame(s, &m, e) < 0)
+			return -1;
+	return rc < 0 ? err_set(e, ERR_SYSTEM, "the daemon sent a broken frame") : 0;
+}
+
+/* What can be sent and received without waiting. */
+static int exchange_bytes(struct session *s, bool is_readable, struct err *e)
+{
+	int fd = http_fd(s->http);
+	char bytes[PIECE];
+	ssize_t n;
+
+	if (s->out.len) {
+		n = send(fd, buf_head(&s->out), s->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+		/* A daemon that hung up may have said why: that is still to be read. */
+		buf_drop(&s->out, n > 0 ? (size_t)n : 0);
+	}
+	if (!is_readable)
+		return 0;
+	n = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return 0;
+	if (n <= 0)
+		return err_set(e, ERR_SYSTEM, "the daemon closed the connection");
+	ws_feed(&s->ws, bytes, (size_t)n);
+	return take_frames(s, e);
+}
+
+static int run_terminal(struct session *s, struct err *e)
+{
+	if (take_frames(s, e) < 0)
+		return -1;
+	while (s->status < 0) {
+		struct pollfd fds[] = {
+			{.fd = http_fd(s->http), .events = POLLIN | (s->out.len ? POLLOUT : 0)},
+			{.fd = s->input && s->out.len < PIECE ? STDIN_FILENO : -1,
+			 .events = POLLIN},
+			{.fd = s->winch, .events = POLLIN}};
+
+		if (s->out_gone)
+			return err_set(e, ERR_SYSTEM, "cannot write to stdout");
+		if (poll(fds, 3, -1) < 0 && errno != EINTR)
+			return err_sys(e, "cannot wait");
+		if (fds[1].revents)
+			send_typed(s);
+		if (fds[2].revents)
+			send_size(s);
+		if (exchange_bytes(s, fds[0].revents & ~POLLOUT, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* 1: attached; 0: the command has ended and is forgotten, so that the events tell all of it. */
+static int attach_terminal(struct session *s, struct err *e)
+{
+	auto_free char *path = client_path(s->id, "/execs/%s/ws?from=0", s->eid);
+	char random[16], key[WS_KEY + 1] = "", accept[WS_ACCEPT];
+	const struct http_request r = {
+		.method = "GET", .path = path, .ws_key = key, .stream_len = HTTP_NO_BODY};
+	struct http *h = client_connect(s->client, e);
+	struct http_response response;
+	const char *accepted;
+	int rc = -1;
+
+	while (getrandom(random, sizeof(random), 0) != sizeof(random))
+		;
+	base64_encode(key, random, sizeof(random));
+	ws_accept(key, accept);
+	if (!h || http_send(h, &r, e) < 0 || http_receive(h, &response, e) < 0) {
+		http_close(h);
+		return -1;
+	}
+	accepted = http_header(h, "Sec-WebSocket-Accept");
+	if (response.status == 404) {
+		rc = 0;
+	} else if (response.status != 101) {
+		client_error(h, &response, e);
+	} else if (!accepted || !str_equal(accepted, accept)) {
+		err_set(e, ERR_SYSTEM, "what answers is not a daemon of ours");
+	} else {
+		http_close(s->http);
+		s->http = h;
+		s->ws = (struct ws_reader){.max = FRAME_MAX};
+		ws_feed(&s->ws, http_rest(h)->len ? buf_head(http_rest(h)) : "", http_rest(h)->len);
+		return 1;
+	}
+	http_close(h);
 	return rc;
 }
 
 static int pump(struct session *s, struct err *e)
 {
-	while (s->status < 0) {
-		struct pollfd fds[] = {{.fd = http_fd(s->http), .events = POLLIN},
-				       {.fd = s->winch, .events = POLLIN}};
+	int rc = 0;
 
-		if (s->out_gone)
-			return err_set(e, ERR_SYSTEM, "cannot write to stdout");
-		if (!sse_is_ready(&s->sse) && poll(fds, s->winch >= 0 ? 2 : 1, -1) < 0 &&
-		    errno != EINTR)
-			return err_sys(e, "cannot wait");
-		if (fds[1].revents && *s->eid)
-			pass_size(s);
-		if ((fds[0].revents || sse_is_ready(&s->sse)) && take_event(s, e) < 0)
+	while (s->tty && s->status < 0 && !*s->eid)
+		if (take_event(s, e) < 0)
 			return -1;
-	}
-	return 0;
+	if (s->tty && s->status < 0)
+		rc = attach_terminal(s, e);
+	return rc < 0 ? -1 : rc > 0 ? run_terminal(s, e) : take_events(s, e);
 }
 
 /* ---- the whole ---- */
@@ -318,6 +475,8 @@ static void session_done(struct session *s)
 	stop_feeder(s);
 	make_cooked(s);
 	sse_done(&s->sse);
+	ws_reader_done(&s->ws);
+	buf_done(&s->out);
 	http_close(s->http);
 	close_fd(&s->winch);
 }
