@@ -174,33 +174,6 @@ const char *e2b_home(const char *user);
 void e2b_sign(const char *path, const char *operation, const char *user, const char *token,
 	      const char *expiry, char ret[64]);
 
-/* ---- asking the guest (e2b_ask.c) ---- */
-/* One request, its first answer's payload; e NULL: fine. Valid during the call only. */
-typedef void (*e2b_answer)(void *arg, const void *payload, size_t len, const struct err *e);
-/* Empties the payload. Not running: answered with an error later, too. */
-void e2b_ask(struct exchange *x, struct sandbox *s, uint8_t type, struct buf *payload,
-	     e2b_answer done, void *arg);
-
-/* ---- entries (e2b_entry.c) ---- */
-struct e2b_entry {
-	char *path;
-	uint8_t kind; /* 'f' 'd' 'l' 'o' */
-	uint32_t mode;
-	uint64_t size, mtime_ns;
-	char owner[64], group[64];
-	char *target; /* of a link */
-};
-/* False: malformed. */
-bool e2b_entry_unpack(const void *payload, size_t len, struct e2b_entry *ret);
-void e2b_entry_done(struct e2b_entry *e);
-/* EntryInfo without asking any further. */
-json_t *e2b_entry_plain(const struct e2b_entry *e);
-/* EntryInfo, after asking for a link's target and the metadata; NULL on error. Takes the entry over. */
-void e2b_entry_complete(struct e2b_request *q, struct e2b_entry *entry,
-			void (*done)(struct e2b_request *q, json_t *info, void *arg), void *arg);
-/* Stats a path without following, completes it, answers with {"entry":...}. */
-void e2b_entry_reply(struct e2b_request *q, struct sandbox *s, const char *path);
-
 /* ---- handlers of the data plane ---- */
 void e2b_process_start(struct e2b_request *q, struct sandbox *s);
 void e2b_process_connect(struct e2b_request *q, struct sandbox *s);

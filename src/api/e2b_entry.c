@@ -1,59 +1,18 @@
 /*
  * EntryInfo: what the filesystem service says of a file. A link is shown with the kind and mode of
- * what it leads to, metadata are the extended attributes user.e2b.*: two more questions to the guest.
+ * the file that it leads to, metadata are the extended attributes user.e2b.*: two more questions to
+ * the guest.
  */
-#include "api/e2b.h"
+#include "api/e2b_files.h"
 
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/str.h"
-#include "wire/guest.h"
-#include "wire/pack.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define XATTR "user.e2b."
-
-static char *take_string(struct unpack *u)
-{
-	size_t len;
-	const char *p = unpack_bytes(u, &len);
-	char *s = must_alloc(malloc(len + 1));
-
-	memcpy(s, p, len);
-	s[len] = '\0';
-	return s;
-}
-
-bool e2b_entry_unpack(const void *payload, size_t len, struct e2b_entry *ret)
-{
-	struct unpack u = unpack_from(payload, len);
-
-	*ret = (struct e2b_entry){.path = take_string(&u)};
-	ret->kind = unpack_u8(&u);
-	ret->mode = unpack_u32(&u);
-	unpack_u32(&u);
-	unpack_u32(&u);
-	ret->size = unpack_u64(&u);
-	ret->mtime_ns = unpack_u64(&u);
-	unpack_str(&u, ret->owner, sizeof(ret->owner));
-	unpack_str(&u, ret->group, sizeof(ret->group));
-	ret->target = take_string(&u);
-	if (!u.bad)
-		return true;
-	e2b_entry_done(ret);
-	return false;
-}
-
-void e2b_entry_done(struct e2b_entry *e)
-{
-	free(e->path);
-	free(e->target);
-	*e = (struct e2b_entry){0};
-}
-
-static const char *type_name(uint8_t kind)
+static const char *type_name(char kind)
 {
 	return kind == 'f'   ? "FILE_TYPE_FILE"
 	       : kind == 'd' ? "FILE_TYPE_DIRECTORY"
@@ -61,7 +20,7 @@ static const char *type_name(uint8_t kind)
 }
 
 /* As Go prints a mode: "drwxr-xr-x", links with 'L'. */
-static void permissions(uint8_t kind, uint32_t mode, char text[16])
+static void permissions(char kind, uint32_t mode, char text[16])
 {
 	static const char bits[] = "rwxrwxrwx";
 
@@ -71,15 +30,8 @@ static void permissions(uint8_t kind, uint32_t mode, char text[16])
 	text[10] = '\0';
 }
 
-static json_t *time_json(uint64_t ns)
-{
-	char text[UTC_TEXT];
-
-	return json_string(utc_text(ns / 1000000000u, (uint32_t)(ns % 1000000000u), 9, text));
-}
-
 /* Names may hold any bytes, JSON may not. */
-static json_t *text_json(const char *s)
+static json_t *clean_text(const char *s)
 {
 	json_t *text = json_string(s);
 	auto_free char *clean = NULL;
@@ -91,144 +43,111 @@ static json_t *text_json(const char *s)
 	return must_alloc(json_string(clean));
 }
 
-json_t *e2b_entry_plain(const struct e2b_entry *e)
+json_t *e2b_entry_info(const struct file_info *f)
 {
-	const char *slash = strrchr(e->path, '/');
-	char size[24], mode[16];
-	json_t *o;
+	const char *slash = strrchr(f->path, '/');
+	char size[24], mode[16], time[UTC_TEXT];
 
-	snprintf(size, sizeof(size), "%llu", (unsigned long long)e->size);
-	permissions(e->kind, e->mode, mode);
-	o = must_alloc(json_pack("{s:o,s:s,s:o,s:s,s:i,s:s,s:o,s:o,s:o}", "name",
-				 text_json(slash && slash[1] ? slash + 1 : e->path), "type",
-				 type_name(e->kind), "path", text_json(e->path), "size", size,
-				 "mode", (int)(e->mode & 0777), "permissions", mode, "owner",
-				 text_json(e->owner), "group", text_json(e->group), "modifiedTime",
-				 time_json(e->mtime_ns)));
-	return o;
+	snprintf(size, sizeof(size), "%llu", (unsigned long long)f->size);
+	permissions(f->kind, f->mode, mode);
+	utc_text(f->mtime_ns / 1000000000u, (uint32_t)(f->mtime_ns % 1000000000u), 9, time);
+	return must_alloc(json_pack("{s:o,s:s,s:o,s:s,s:i,s:s,s:o,s:o,s:s}", "name",
+				    clean_text(slash && slash[1] ? slash + 1 : f->path), "type",
+				    type_name(f->kind), "path", clean_text(f->path), "size", size,
+				    "mode", (int)(f->mode & 0777), "permissions", mode, "owner",
+				    clean_text(f->owner), "group", clean_text(f->group),
+				    "modifiedTime", time));
+}
+
+struct e2b_entry *e2b_entry_new(const struct file_info *f)
+{
+	struct e2b_entry *entry = must_alloc(calloc(1, sizeof(*entry)));
+
+	entry->info = e2b_entry_info(f);
+	entry->path = str_copy(f->path);
+	entry->kind = f->kind;
+	entry->target = f->kind == 'l' ? str_copy(f->target) : NULL;
+	return entry;
+}
+
+void e2b_entry_free(struct e2b_entry *entry)
+{
+	json_decref(entry->info);
+	free(entry->path);
+	free(entry->target);
+	free(entry);
 }
 
 /* ---- completing it ---- */
 
-struct completion {
-	struct e2b_request *q;
-	struct e2b_entry entry;
-	json_t *info;
-	void (*done)(struct e2b_request *q, json_t *info, void *arg);
-	void *arg;
-};
-
-static void complete(struct completion *c)
+static void on_xattrs(void *arg, const struct answer *a, const struct err *e)
 {
-	c->done(c->q, c->info, c->arg);
-	e2b_entry_done(&c->entry);
-	free(c);
-}
-
-static void on_xattrs(void *arg, const void *payload, size_t len, const struct err *e)
-{
-	struct completion *c = arg;
-	struct unpack u = unpack_from(payload, len);
+	struct e2b_entry *entry = arg;
 	json_t *all = must_alloc(json_object());
-	uint32_t count = e ? 0 : unpack_u32(&u);
 
-	while (count-- > 0 && !u.bad) {
-		auto_free char *name = take_string(&u);
-		auto_free char *value = take_string(&u);
-
-		if (!u.bad && str_starts(name, XATTR))
-			json_object_set_new(all, name + strlen(XATTR), text_json(value));
-	}
+	for (size_t i = 0; !e && i < a->xattr_count; i++)
+		if (str_starts(a->xattrs[i].name, E2B_XATTR))
+			json_object_set_new(all, a->xattrs[i].name + strlen(E2B_XATTR),
+					    clean_text(a->xattrs[i].value));
 	if (json_object_size(all))
-		json_object_set(c->info, "metadata", all);
+		json_object_set(entry->info, "metadata", all);
 	json_decref(all);
-	complete(c);
-}
-
-static void ask_metadata(struct completion *c)
-{
-	struct sandbox *s = manager_find_any(c->q->x->api->manager, c->q->id);
-	struct buf b = {0};
-
-	if (!s || c->entry.kind != 'f') {
-		complete(c);
-		return;
-	}
-	pack_str(&b, c->entry.path);
-	e2b_ask(c->q->x, s, G_XATTR_LIST, &b, on_xattrs, c);
+	entry->done(entry->arg, entry);
 }
 
 /* Where a link leads, seen from where it is. */
-static json_t *target_json(const struct e2b_entry *e)
+static json_t *target_json(const struct e2b_entry *entry)
 {
-	const char *slash = strrchr(e->path, '/');
-	int len = slash ? (int)(slash - e->path) : 0;
+	const char *slash = strrchr(entry->path, '/');
+	int len = slash ? (int)(slash - entry->path) : 0;
 	struct err ignored;
-	auto_free char *joined = str_format("%.*s/%s", len, e->path, e->target);
+	auto_free char *joined = str_format("%.*s/%s", len, entry->path, entry->target);
 	auto_free char *clean =
-		e2b_path(e->target[0] == '/' ? e->target : joined, "user", &ignored);
+		e2b_path(entry->target[0] == '/' ? entry->target : joined, "user", &ignored);
 
-	return text_json(clean ? clean : e->target);
+	return clean_text(clean ? clean : entry->target);
 }
 
 /* A link that leads nowhere stays without a kind; lists leave it out. */
-static void on_target(void *arg, const void *payload, size_t len, const struct err *e)
+static void on_target(void *arg, const struct answer *a, const struct err *e)
 {
-	struct completion *c = arg;
-	struct e2b_entry to;
+	struct e2b_entry *entry = arg;
 
-	if (!e && e2b_entry_unpack(payload, len, &to)) {
-		json_object_set_new(c->info, "type", json_string(type_name(to.kind)));
-		json_object_set_new(c->info, "mode", json_integer(to.mode & 0777));
-		e2b_entry_done(&to);
+	if (!e) {
+		json_object_set_new(entry->info, "type", json_string(type_name(a->info->kind)));
+		json_object_set_new(entry->info, "mode", json_integer(a->info->mode & 0777));
 	}
-	json_object_set_new(c->info, "symlinkTarget", target_json(&c->entry));
-	complete(c);
+	json_object_set_new(entry->info, "symlinkTarget", target_json(entry));
+	entry->done(entry->arg, entry);
 }
 
 void e2b_entry_complete(struct e2b_request *q, struct e2b_entry *entry,
-			void (*done)(struct e2b_request *q, json_t *info, void *arg), void *arg)
+			void (*done)(void *arg, struct e2b_entry *entry), void *arg)
 {
-	struct completion *c = must_alloc(calloc(1, sizeof(*c)));
 	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
-	struct buf b = {0};
 
-	*c = (struct completion){.q = q, .entry = *entry, .done = done, .arg = arg};
-	*entry = (struct e2b_entry){0};
-	c->info = e2b_entry_plain(&c->entry);
-	if (c->entry.kind != 'l' || !s) {
-		ask_metadata(c);
-		return;
-	}
-	pack_str(&b, c->entry.path);
-	pack_u8(&b, 1);
-	e2b_ask(q->x, s, G_STAT, &b, on_target, c);
+	entry->done = done;
+	entry->arg = arg;
+	if (s && entry->kind == 'l')
+		call_stat(s, entry->path, true, on_target, entry);
+	else if (s && entry->kind == 'f')
+		call_xattr_list(s, entry->path, on_xattrs, entry);
+	else
+		done(arg, entry);
 }
 
-static void on_info(struct e2b_request *q, json_t *info, void *arg)
+static void on_complete(void *arg, struct e2b_entry *entry)
 {
-	(void)arg;
-	e2b_rpc_ok(q, json_pack("{s:o}", "entry", info));
+	e2b_rpc_ok(arg, json_pack("{s:O}", "entry", entry->info));
+	e2b_entry_free(entry);
 }
 
-static void on_stat(void *arg, const void *payload, size_t len, const struct err *e)
+void e2b_entry_reply(void *arg, const struct answer *a, const struct err *e)
 {
 	struct e2b_request *q = arg;
-	struct e2b_entry entry;
 
 	if (e)
 		e2b_rpc_error(q, e);
-	else if (!e2b_entry_unpack(payload, len, &entry))
-		e2b_rpc_fail(q, CONNECT_INTERNAL, "the sandbox gave a malformed answer");
 	else
-		e2b_entry_complete(q, &entry, on_info, NULL);
-}
-
-void e2b_entry_reply(struct e2b_request *q, struct sandbox *s, const char *path)
-{
-	struct buf b = {0};
-
-	pack_str(&b, path);
-	pack_u8(&b, 0);
-	e2b_ask(q->x, s, G_STAT, &b, on_stat, q);
+		e2b_entry_complete(q, e2b_entry_new(a->info), on_complete, q);
 }

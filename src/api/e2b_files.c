@@ -7,8 +7,6 @@
 
 #include "base/auto.h"
 #include "base/str.h"
-#include "wire/guest.h"
-#include "wire/pack.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -137,7 +135,7 @@ char *e2b_files_path(struct e2b_request *q, const char *path)
 struct download {
 	struct e2b_request *q;
 	struct call *call;
-	size_t owed;
+	struct pump pump;
 	uint64_t left; /* of what was promised */
 	bool begun;
 };
@@ -146,70 +144,45 @@ static void download_free(void *more)
 {
 	struct download *d = more;
 
-	if (d->call)
-		call_drop(d->call);
+	call_drop(d->call);
 	free(d);
-}
-
-static void give_credit(void *arg)
-{
-	struct download *d = arg;
-	size_t owed = d->owed;
-
-	if (!d->call || !owed || exchange_room(d->q->x) == 0)
-		return;
-	d->owed = 0;
-	call_credit(d->call, owed);
 }
 
 static void on_gone(void *arg)
 {
 	struct download *d = arg;
 
-	if (d->call)
-		call_drop(d->call);
-	d->call = NULL;
+	call_drop(take_ptr(d->call));
 	exchange_abort(d->q->x);
 }
 
-static void begin(struct download *d, const void *payload, size_t len)
+static void on_begin(void *arg, const struct file_info *info)
 {
-	struct exchange *x = d->q->x;
-	struct e2b_entry entry;
+	struct download *d = arg;
 
-	if (!e2b_entry_unpack(payload, len, &entry))
-		return;
 	d->begun = true;
-	d->left = entry.size;
-	e2b_entry_done(&entry);
-	exchange_on_room(x, give_credit, d);
-	exchange_stream(x, 200, "application/octet-stream", (int64_t)d->left);
+	d->left = info->size;
+	exchange_stream(d->q->x, 200, "application/octet-stream", (int64_t)d->left);
 }
 
-static void on_frame(void *arg, uint8_t type, const void *payload, size_t len)
+/* A file that grows meanwhile ends where it was said to end. */
+static void on_bytes(void *arg, const void *bytes, size_t len)
 {
 	struct download *d = arg;
 	size_t n = len < d->left ? len : d->left;
 
-	if (type == G_OK) {
-		begin(d, payload, len);
-	} else if (type == G_DATA) {
-		/* A file that grows meanwhile ends where it was said to end. */
-		exchange_write(d->q->x, payload, n);
-		d->left -= n;
-		d->owed += len;
-		give_credit(d);
-	}
+	exchange_write(d->q->x, bytes, n);
+	d->left -= n;
 }
 
-static void on_end(void *arg, const struct err *e)
+static void on_read(void *arg, const struct answer *a, const struct err *e)
 {
 	struct download *d = arg;
-	struct err none = {.kind = ERR_SYSTEM, .msg = "the sandbox gave a malformed answer"};
 
+	(void)a;
 	d->call = NULL;
-	if (!d->begun)
-		e2b_files_error(d->q, e ? e : &none);
+	if (!d->begun && e)
+		e2b_files_error(d->q, e);
 	else if (e || d->left)
 		exchange_abort(d->q->x);
 	else
@@ -218,9 +191,7 @@ static void on_end(void *arg, const struct err *e)
 
 void e2b_files_get(struct e2b_request *q, struct sandbox *s)
 {
-	static const struct call_ops ops = {.on_frame = on_frame, .on_end = on_end};
 	auto_free char *path = e2b_files_path(q, exchange_arg(q->x, "path"));
-	struct buf b = {0};
 	struct download *d;
 
 	if (!path)
@@ -229,13 +200,12 @@ void e2b_files_get(struct e2b_request *q, struct sandbox *s)
 	d->q = q;
 	q->more = d;
 	q->free_more = download_free;
-	pack_str(&b, path);
-	pack_u64(&b, 0);
-	pack_u64(&b, UINT64_MAX);
-	d->call = sandbox_call(s, G_READ, buf_head(&b), b.len, &ops, d);
-	buf_done(&b);
-	if (!d->call)
-		e2b_not_running(q->x, q->id);
-	else
-		exchange_on_gone(q->x, on_gone, d);
+	exchange_pump(q->x, &d->pump);
+	exchange_on_gone(q->x, on_gone, d);
+	d->call = call_read(s, path, 0, UINT64_MAX,
+			    &(struct receiver){.begin = on_begin,
+					       .bytes = on_bytes,
+					       .done = on_read,
+					       .arg = d,
+					       .pump = &d->pump});
 }

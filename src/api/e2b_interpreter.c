@@ -78,9 +78,9 @@ static void on_executed(void *arg, enum execution_end how, const char *why)
 		exchange_finish(x);
 }
 
-static bool has_room(void *arg)
+static size_t room_of(void *arg)
 {
-	return exchange_room(((struct running *)arg)->q->x) > 0;
+	return exchange_room(((struct running *)arg)->q->x);
 }
 
 static void on_silence(void *arg)
@@ -114,7 +114,7 @@ static void on_gone(void *arg)
 static void begin(struct e2b_request *q, struct context *c, const char *code, json_t *env)
 {
 	static const struct execution_ops ops = {
-		.on_line = on_line, .on_end = on_executed, .has_room = has_room};
+		.on_line = on_line, .on_end = on_executed, .room = room_of};
 	struct running *r = running_new(q, c);
 
 	r->silence = (struct loop_timer){.call = on_silence, .arg = r};

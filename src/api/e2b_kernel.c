@@ -64,13 +64,12 @@ static void set_free(struct kernel_set *k)
 		*p = k->next;
 	if (k->wait)
 		sandbox_unwait(k->wait);
-	if (k->placing)
-		call_drop(k->placing);
+	call_drop(k->placing);
 	park_drop(&k->park);
 	while ((c = k->contexts)) {
 		if (c->exec)
 			exec_detach(c->exec);
-		c->exec = NULL;
+		kernel_watch(c, NULL);
 		if (kernel_cut_all(c, true))
 			kernel_context_free(c);
 	}
@@ -159,7 +158,7 @@ static void adopt(struct kernel_set *k, struct sandbox *s, const json_t *exec)
 	c = context_new(k, id, language, cwd ? cwd : "/home/user");
 	c->state = READY;
 	c->eid = eid;
-	c->exec = exec_attach(s, eid, UINT64_MAX, &kernel_process_ops, c);
+	kernel_watch(c, exec_attach(s, eid, UINT64_MAX, &kernel_process_ops, c));
 }
 
 static void on_execs(void *arg, json_t *value, const struct err *e)

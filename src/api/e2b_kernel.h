@@ -26,8 +26,8 @@ struct execution_ops {
 	void (*on_line)(void *arg, const char *text, size_t len);
 	/* The last callback. The context may be removed from within. */
 	void (*on_end)(void *arg, enum execution_end how, const char *why);
-	/* Room for more? Output waits in the guest meanwhile. */
-	bool (*has_room)(void *arg);
+	/* Room for more; 0: output waits in the guest meanwhile. */
+	size_t (*room)(void *arg);
 };
 
 /* Python for NULL and "py", JavaScript for "js" ...; NULL: none that we have. */
@@ -62,5 +62,5 @@ struct execution *kernel_execute(struct context *c, const char *code, json_t *en
 void kernel_start(struct context *c, bool restart, const struct execution_ops *ops, void *arg);
 /* Nobody listens any more: it is interrupted. No more callbacks. */
 void kernel_abandon(struct execution *r);
-/* has_room may say yes again. */
+/* There may be room again. */
 void kernel_room(struct execution *r);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "api/e2b_kernel.h"
+#include "calls/pump.h"
 #include "manager/park.h"
 
 #define KERNEL_TAG E2B_HIDDEN_TAG "kernel:" /* then ID:LANGUAGE */
@@ -38,7 +39,7 @@ struct context {
 	struct exec *exec;
 	uint32_t eid;
 	struct buf line, input; /* from it, and for it */
-	size_t owed;
+	struct pump pump;
 	uint64_t next_id;
 	struct execution *queue;
 	struct loop_timer overdue;
@@ -74,10 +75,11 @@ void kernel_next(struct context *c);
 
 /* ---- its process (e2b_kernel_process.c) ---- */
 extern const struct exec_ops kernel_process_ops;
+/* The process of the context from now on; NULL: none. */
+void kernel_watch(struct context *c, struct exec *exec);
 /* NULL: it is not running. */
 struct sandbox *kernel_sandbox(const struct kernel_set *k);
 void kernel_signal(struct context *c, int sig, bool tree);
-void kernel_credit(struct context *c);
 void kernel_feed(void *arg);
 void kernel_on_overdue(void *arg);
 /* Starts it, if it is not there. */

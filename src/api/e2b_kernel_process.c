@@ -8,10 +8,9 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "calls/calls.h"
 #include "model/guest_files.h"
 #include "policy/config.h"
-#include "wire/guest.h"
-#include "wire/pack.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -53,15 +52,23 @@ void kernel_signal(struct context *c, int sig, bool tree)
 		sandbox_signal(s, c->eid, sig, tree, ignore, NULL);
 }
 
-void kernel_credit(struct context *c)
+static size_t room_of(void *to)
 {
+	const struct context *c = to;
 	const struct execution *r = c->active ? c->queue : NULL;
-	size_t owed = c->owed;
 
-	if (!c->exec || !owed || (r && r->ops && !r->ops->has_room(r->arg)))
-		return;
-	c->owed = 0;
-	exec_credit(c->exec, owed);
+	return r && r->ops ? r->ops->room(r->arg) : 1;
+}
+
+static void credit_exec(void *exec, size_t len)
+{
+	exec_credit(exec, len);
+}
+
+void kernel_watch(struct context *c, struct exec *exec)
+{
+	c->exec = exec;
+	c->pump = (struct pump){.room = room_of, .to = c, .credit = credit_exec, .from = exec};
 }
 
 static void on_process(void *arg, uint32_t eid, uint32_t pid)
@@ -80,19 +87,17 @@ static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size
 	struct context *c = arg;
 
 	(void)seq;
-	c->owed += len;
 	if (kind == 1) {
 		buf_add(&c->line, bytes, len);
 		kernel_read_lines(c);
 	}
-	kernel_credit(c);
+	pump_moved(&c->pump, len);
 }
 
 static void process_reset(struct context *c)
 {
-	c->exec = NULL;
+	kernel_watch(c, NULL);
 	c->eid = 0;
-	c->owed = 0;
 	buf_done(&c->line);
 	buf_done(&c->input);
 	c->state = IDLE;
@@ -252,7 +257,7 @@ static void launch(struct context *c)
 	r.tag = tag;
 	c->state = STARTING;
 	loop_timer_set(c->set->api->loop, &c->overdue, START_MS);
-	c->exec = exec_start(s, &r, &kernel_process_ops, c);
+	kernel_watch(c, exec_start(s, &r, &kernel_process_ops, c));
 	list_done(&r.argv);
 	list_done(&r.env);
 }
@@ -290,58 +295,39 @@ static void after_placing(struct kernel_set *k, const struct err *e)
 	go_on(k, e ? e->msg : NULL);
 }
 
-static void on_place_frame(void *arg, uint8_t type, const void *payload, size_t len)
-{
-	struct kernel_set *k = arg;
-	const struct guest_file *f = guest_file_find(files[k->file]);
-
-	(void)payload, (void)len;
-	if (type != G_OK || !f)
-		return;
-	/* They are far smaller than the window. */
-	for (size_t at = 0; at < f->size; at += PIECE)
-		if (!call_send(k->placing, f->bytes + at,
-			       f->size - at < PIECE ? f->size - at : PIECE))
-			return;
-	call_close(k->placing);
-}
-
-static void on_place_end(void *arg, const struct err *e)
+static void on_placed(void *arg, const struct answer *a, const struct err *e)
 {
 	struct kernel_set *k = arg;
 
+	(void)a;
 	k->placing = NULL;
-	if (e) {
-		after_placing(k, e);
-		return;
-	}
 	k->file++;
-	place_next(k);
+	if (e)
+		after_placing(k, e);
+	else
+		place_next(k);
 }
 
 static void place_next(struct kernel_set *k)
 {
-	static const struct call_ops ops = {.on_frame = on_place_frame, .on_end = on_place_end};
 	struct err e = {.kind = ERR_CONFLICT, .msg = "the sandbox is not running"};
 	struct sandbox *s = kernel_sandbox(k);
-	auto_free char *path = NULL;
-	struct buf p = {0};
+	const struct guest_file *f = NULL;
+	char path[64];
 
-	while (k->file < ARRAY_LEN(files) && !guest_file_find(files[k->file]))
+	while (k->file < ARRAY_LEN(files) && !(f = guest_file_find(files[k->file])))
 		k->file++;
-	if (k->file == ARRAY_LEN(files)) {
-		after_placing(k, NULL);
+	if (!f || !s) {
+		after_placing(k, f ? &e : NULL);
 		return;
 	}
-	path = str_format(DIR "/%s", files[k->file]);
-	pack_str(&p, path);
-	pack_u32(&p, 0644);
-	pack_u64(&p, UINT64_MAX);
-	pack_u8(&p, 1);
-	k->placing = s ? sandbox_call(s, G_WRITE, buf_head(&p), p.len, &ops, k) : NULL;
-	buf_done(&p);
-	if (!k->placing)
-		after_placing(k, &e);
+	snprintf(path, sizeof(path), DIR "/%s", files[k->file]);
+	k->placing = call_put(s,
+			      &(struct file_put){.path = path,
+						 .mode = 0644,
+						 .bytes = (const char *)f->bytes,
+						 .len = f->size},
+			      on_placed, k);
 }
 
 void kernel_place(struct kernel_set *k)

@@ -258,7 +258,7 @@ void kernel_abandon(struct execution *r)
 	if (c->active && c->queue == r) {
 		kernel_signal(c, SIGINT, false);
 		loop_timer_set(c->set->api->loop, &c->overdue, GRACE_MS);
-		kernel_credit(c);
+		pump_resume(&c->pump);
 		return;
 	}
 	while (*p != r)
@@ -269,5 +269,5 @@ void kernel_abandon(struct execution *r)
 
 void kernel_room(struct execution *r)
 {
-	kernel_credit(r->context);
+	pump_resume(&r->context->pump);
 }

@@ -7,7 +7,6 @@
 #include "auth/tokens.h"
 #include "base/auto.h"
 #include "base/str.h"
-#include "wire/guest.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -24,7 +23,6 @@ struct watching {
 	struct exec *exec;
 	char *cwd;	      /* as the client named it; NULL: the home */
 	uint64_t deadline_ms; /* of Connect */
-	size_t owed;	      /* consumed, but not told the guest while the client is slow */
 	bool tty;
 };
 
@@ -60,15 +58,9 @@ static void on_start(void *arg, uint32_t eid, uint32_t pid)
 	event(arg, json_pack("{s:{s:I}}", "start", "pid", (json_int_t)pid));
 }
 
-static void give_credit(void *arg)
+static void credit_exec(void *exec, size_t len)
 {
-	struct watching *w = arg;
-	size_t owed = w->owed;
-
-	if (!w->exec || !owed || exchange_room(w->stream.q->x) == 0)
-		return;
-	w->owed = 0;
-	exec_credit(w->exec, owed);
+	exec_credit(exec, len);
 }
 
 static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
@@ -82,8 +74,7 @@ static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size
 
 		event(w, json_pack("{s:{s:o}}", "data", name, connect_from_bytes(bytes + at, n)));
 	}
-	w->owed += len;
-	give_credit(w);
+	pump_moved(&w->stream.pump, len);
 }
 
 static const char *signal_text(int sig, char room[32])
@@ -128,11 +119,18 @@ static json_t *end_event(const struct outcome *x)
 	return json_pack("{s:o}", "end", end);
 }
 
+/* No more comes from the command. */
+static void forget_exec(struct watching *w)
+{
+	w->exec = NULL;
+	w->stream.pump.from = NULL;
+}
+
 static void on_exit_(void *arg, const struct outcome *x)
 {
 	struct watching *w = arg;
 
-	w->exec = NULL;
+	forget_exec(w);
 	if (x->exec_errno) {
 		e2b_stream_end(&w->stream, CONNECT_INVALID_ARGUMENT, strerror(x->exec_errno));
 	} else if (x->status == STATUS_TIMEOUT) {
@@ -148,7 +146,7 @@ static void on_error(void *arg, const struct err *e)
 	struct watching *w = arg;
 	char text[480];
 
-	w->exec = NULL;
+	forget_exec(w);
 	if (w->cwd && str_equal(e->field, "cwd") && (e->errnum == ENOENT || e->errnum == ENOTDIR)) {
 		snprintf(text, sizeof(text), "cwd '%.400s' %s", w->cwd,
 			 e->errnum == ENOENT ? "does not exist" : "is not a directory");
@@ -167,15 +165,21 @@ static void stop(void *arg)
 
 	if (w->exec)
 		exec_detach(w->exec);
-	w->exec = NULL;
+	forget_exec(w);
 }
 
 static void watch(struct watching *w, struct sandbox *s, uint64_t deadline)
 {
 	w->stream.stop = stop;
-	w->stream.on_room = give_credit;
 	w->stream.arg = w;
 	e2b_stream_open(&w->stream, s, KEEPALIVE, deadline);
+}
+
+static void watch_exec(struct watching *w, struct exec *exec)
+{
+	w->exec = exec;
+	w->stream.pump.credit = credit_exec;
+	w->stream.pump.from = exec;
 }
 
 /* ---- Start ---- */
@@ -191,8 +195,8 @@ static int take_args(struct exec_request *r, const json_t *process, struct err *
 		return err_set(e, ERR_INVALID, "process.cmd: is missing or not a string");
 	if (args && !json_is_array(args) && !json_is_null(args))
 		return err_set(e, ERR_INVALID, "process.args: not a list");
-	if (json_array_size(args) >= GUEST_MAX_ARGS)
-		return err_set(e, ERR_INVALID, "process.args: more than %d", GUEST_MAX_ARGS - 1);
+	if (json_array_size(args) >= EXEC_MAX_ARGS)
+		return err_set(e, ERR_INVALID, "process.args: more than %d", EXEC_MAX_ARGS - 1);
 	list_add(&r->argv, cmd);
 	json_array_foreach (args, i, value) {
 		if (!json_is_string(value))
@@ -210,7 +214,7 @@ static int take_env(struct exec_request *r, const struct sandbox *s, const json_
 
 	if (envs && !json_is_object(envs) && !json_is_null(envs))
 		return err_set(e, ERR_INVALID, "process.envs: not an object");
-	if (json_object_size(envs) > GUEST_MAX_ARGS / 2)
+	if (json_object_size(envs) > EXEC_MAX_ARGS / 2)
 		return err_set(e, ERR_INVALID, "process.envs: too many");
 	e2b_env(s, &r->env);
 	json_object_foreach (envs, name, value) {
@@ -293,7 +297,7 @@ void e2b_process_start(struct e2b_request *q, struct sandbox *s)
 		if (most && (!r.timeout_ms || r.timeout_ms > most))
 			r.timeout_ms = most;
 		watch(w, s, 0);
-		w->exec = exec_start(s, &r, &ops, w);
+		watch_exec(w, exec_start(s, &r, &ops, w));
 	}
 	list_done(&r.argv);
 	list_done(&r.env);
@@ -369,8 +373,8 @@ static void attach(struct e2b_request *q, struct sandbox *s, const json_t *exec)
 	w->tty = json_is_true(json_object_get(exec, "tty"));
 	watch(w, s, w->deadline_ms);
 	/* Only what is new, as of envd; of an ended one nothing but its end. */
-	w->exec = exec_attach(s, (uint32_t)json_integer_value(json_object_get(exec, "id")),
-			      UINT64_MAX, &ops, w);
+	watch_exec(w, exec_attach(s, (uint32_t)json_integer_value(json_object_get(exec, "id")),
+				  UINT64_MAX, &ops, w));
 }
 
 void e2b_process_connect(struct e2b_request *q, struct sandbox *s)

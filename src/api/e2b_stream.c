@@ -135,7 +135,7 @@ void e2b_stream_open(struct e2b_stream *t, struct sandbox *s, const char *keepal
 		loop_timer_set(q->x->api->loop, &t->deadline, deadline_ms);
 	t->wait = sandbox_wait(s, on_state, t);
 	exchange_on_gone(q->x, on_gone, t);
-	exchange_on_room(q->x, t->on_room, t->arg);
+	exchange_pump(q->x, &t->pump);
 }
 
 void e2b_stream_send(struct e2b_stream *t, json_t *message)

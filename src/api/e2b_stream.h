@@ -5,6 +5,7 @@
 #pragma once
 
 #include "api/e2b.h"
+#include "calls/pump.h"
 
 struct e2b_stream {
 	struct e2b_request *q;
@@ -16,7 +17,7 @@ struct e2b_stream {
 	bool begun;
 	/* The stream is over before its owner said so: client gone, deadline, sandbox gone. */
 	void (*stop)(void *arg);
-	void (*on_room)(void *arg);
+	struct pump pump; /* for what feeds it */
 	void *arg;
 };
 

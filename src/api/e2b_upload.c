@@ -7,9 +7,7 @@
 
 #include "base/auto.h"
 #include "base/str.h"
-#include "wire/guest.h"
 #include "wire/multipart.h"
-#include "wire/pack.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -18,44 +16,39 @@
 #include <zlib.h>
 
 #define HELD (128u << 10) /* at most so much is taken in before it is passed on */
-#define PIECE (32u << 10)
+#define PIECE (32u << 10) /* of what is inflated */
 #define FILES_MAX 10000
 #define METADATA_MAX 4096
 #define METADATA_KEY_MAX 246
 
-enum busy { IDLE, OPENING, CLOSING, MARKING };
-
 struct upload {
 	struct e2b_request *q;
-	bool is_multipart, is_gzip;
+	bool is_gzip;
 	struct multipart parts;
-	struct buf raw;	   /* plain bytes of a bare body */
 	struct buf packed; /* not yet inflated */
 	z_stream z;
 	bool z_open, z_end;
-	bool all_in;	/* the body is complete */
-	bool part_open; /* a bare body's only part has begun */
-	bool skipping;	/* a part that is no file */
-	enum busy busy;
-	struct call *call; /* G_WRITE */
-	char *path;	   /* of the file being written */
+	bool all_in;	   /* the body is complete */
+	bool skipping;	   /* a part that is no file */
+	bool busy;	   /* the guest has a question to answer first */
+	bool closing;	   /* the file is complete */
+	bool over;	   /* answered */
+	struct call *call; /* of the file being written */
+	char *path;	   /* of the same */
 	json_t *written;   /* array of results */
 	json_t *seen;	   /* object: paths of this request */
 	json_t *metadata;  /* object of what the headers say */
 	void *marking;	   /* iterator of metadata */
-	bool over, gone;
 };
 
 static void upload_free(void *more)
 {
 	struct upload *u = more;
 
-	if (u->call)
-		call_drop(u->call);
+	call_drop(u->call);
 	if (u->z_open)
 		inflateEnd(&u->z);
 	multipart_done(&u->parts);
-	buf_done(&u->raw);
 	buf_done(&u->packed);
 	free(u->path);
 	json_decref(u->written);
@@ -70,9 +63,7 @@ static void pump(struct upload *u);
 static void fail(struct upload *u, int status, const char *message)
 {
 	u->over = true;
-	if (u->call)
-		call_drop(u->call);
-	u->call = NULL;
+	call_drop(take_ptr(u->call));
 	e2b_fail(u->q->x, status, "%s", message);
 }
 
@@ -82,7 +73,33 @@ static void fail_with(struct upload *u, const struct err *e)
 	e2b_files_error(u->q, e);
 }
 
+/* NULL: answered; nothing more happens. */
+static struct sandbox *still(struct upload *u)
+{
+	struct sandbox *s = e2b_still(u->q);
+
+	u->over = !s;
+	return s;
+}
+
 /* ---- one file ---- */
+
+static void mark_next(struct upload *u);
+
+/* A file system without such attributes keeps the file all the same. */
+static void on_marked(void *arg, const struct answer *a, const struct err *e)
+{
+	struct upload *u = arg;
+
+	(void)a;
+	u->call = NULL;
+	if (e && e->errnum != EOPNOTSUPP && e->errnum != ENOSYS) {
+		fail_with(u, e);
+		return;
+	}
+	u->marking = json_object_iter_next(u->metadata, u->marking);
+	mark_next(u);
+}
 
 static void written(struct upload *u)
 {
@@ -93,78 +110,45 @@ static void written(struct upload *u)
 		json_object_set(o, "metadata", u->metadata);
 	json_array_append_new(u->written, o ? o : json_object());
 	free(take_ptr(u->path));
-	u->busy = IDLE;
+	u->busy = u->closing = false;
 	pump(u);
-}
-
-static void mark_next(struct upload *u);
-
-/* A file system without such attributes keeps the file all the same. */
-static void on_marked(void *arg, const void *payload, size_t len, const struct err *e)
-{
-	struct upload *u = arg;
-
-	(void)payload, (void)len;
-	if (u->gone) {
-		fail(u, 499, "the client has gone");
-		return;
-	}
-	if (e && e->errnum != EOPNOTSUPP && e->errnum != ENOSYS) {
-		fail_with(u, e);
-		return;
-	}
-	u->marking = json_object_iter_next(u->metadata, u->marking);
-	mark_next(u);
 }
 
 static void mark_next(struct upload *u)
 {
 	struct sandbox *s;
-	struct buf b = {0};
 	char name[METADATA_KEY_MAX + 16];
 
 	if (!u->marking) {
 		written(u);
-		return;
+	} else if ((s = still(u))) {
+		snprintf(name, sizeof(name), E2B_XATTR "%s", json_object_iter_key(u->marking));
+		u->call = call_xattr_set(s, u->path, name,
+					 json_string_value(json_object_iter_value(u->marking)),
+					 on_marked, u);
 	}
-	u->over = true;
-	s = e2b_still(u->q);
-	if (!s)
-		return;
-	u->over = false;
-	snprintf(name, sizeof(name), "user.e2b.%s", json_object_iter_key(u->marking));
-	pack_str(&b, u->path);
-	pack_str(&b, name);
-	pack_str(&b, json_string_value(json_object_iter_value(u->marking)));
-	pack_u8(&b, 0);
-	e2b_ask(u->q->x, s, G_XATTR_SET, &b, on_marked, u);
 }
 
-static void on_frame(void *arg, uint8_t type, const void *payload, size_t len)
+static void on_begin(void *arg, const struct file_info *info)
 {
 	struct upload *u = arg;
 
-	(void)payload, (void)len;
-	if (type == G_OK && u->busy == OPENING) {
-		u->busy = IDLE;
-		pump(u);
-	}
+	(void)info;
+	u->busy = false;
+	pump(u);
 }
 
-static void on_end(void *arg, const struct err *e)
+static void on_written(void *arg, const struct answer *a, const struct err *e)
 {
 	struct upload *u = arg;
 	struct err early = {.kind = ERR_SYSTEM, .msg = "the sandbox ended the upload"};
-	bool was_closing = u->busy == CLOSING;
 
+	(void)a;
 	u->call = NULL;
-	if (u->over)
-		return;
-	if (e || !was_closing) {
+	if (e || !u->closing) {
 		fail_with(u, e ? e : &early);
 		return;
 	}
-	u->busy = MARKING;
 	u->marking = json_object_iter(u->metadata);
 	mark_next(u);
 }
@@ -176,49 +160,30 @@ static void on_room(void *arg)
 
 static void open_file(struct upload *u, const char *filename)
 {
-	static const struct call_ops ops = {
-		.on_frame = on_frame, .on_end = on_end, .on_room = on_room};
 	const char *path = exchange_arg(u->q->x, "path");
 	struct sandbox *s;
-	struct buf b = {0};
 
-	u->over = true;
 	u->path = e2b_files_path(u->q, path && *path ? path : filename);
-	if (!u->path || !(s = e2b_still(u->q)))
+	u->over = !u->path;
+	if (u->over || !(s = still(u)))
 		return;
-	u->over = false;
 	if (json_object_get(u->seen, u->path) || json_object_size(u->seen) == FILES_MAX) {
 		fail(u, 400, "you cannot upload multiple files to the same path");
 		return;
 	}
 	json_object_set_new_nocheck(u->seen, u->path, json_true());
-	pack_str(&b, u->path);
-	pack_u32(&b, UINT32_MAX); /* as it was, or 0644 */
-	pack_u64(&b, UINT64_MAX);
-	pack_u8(&b, 1);
-	u->busy = OPENING;
-	u->call = sandbox_call(s, G_WRITE, buf_head(&b), b.len, &ops, u);
-	buf_done(&b);
-	if (!u->call) {
-		u->over = true;
-		e2b_not_running(u->q->x, u->q->id);
-	}
+	u->busy = true;
+	u->call = call_write(
+		s,
+		&(struct file_write){.path = u->path,
+				     .mode = WRITE_KEEP_MODE,
+				     .offset = WRITE_WHOLE,
+				     .parents = true},
+		&(struct receiver){
+			.begin = on_begin, .room = on_room, .done = on_written, .arg = u});
 }
 
 /* ---- bytes on their way ---- */
-
-static size_t held(const struct upload *u)
-{
-	return u->raw.len + u->parts.in.len;
-}
-
-static void plain(struct upload *u, const char *bytes, size_t len)
-{
-	if (u->is_multipart)
-		multipart_add(&u->parts, bytes, len);
-	else
-		buf_add(&u->raw, bytes, len);
-}
 
 /* Some of what is packed; false after an answer. */
 static bool inflate_some(struct upload *u)
@@ -226,14 +191,14 @@ static bool inflate_some(struct upload *u)
 	unsigned char out[PIECE];
 	int rc = Z_OK;
 
-	while (u->packed.len && held(u) < HELD && !u->z_end) {
+	while (u->packed.len && u->parts.in.len < HELD && !u->z_end) {
 		u->z.next_in = (unsigned char *)buf_head(&u->packed);
 		u->z.avail_in = (unsigned)u->packed.len;
 		u->z.next_out = out;
 		u->z.avail_out = sizeof(out);
 		rc = inflate(&u->z, Z_NO_FLUSH);
 		buf_drop(&u->packed, u->packed.len - u->z.avail_in);
-		plain(u, (char *)out, sizeof(out) - u->z.avail_out);
+		multipart_add(&u->parts, out, sizeof(out) - u->z.avail_out);
 		if (rc == Z_STREAM_END)
 			u->z_end = true;
 		else if (rc == Z_BUF_ERROR)
@@ -250,52 +215,13 @@ static bool inflate_some(struct upload *u)
 	return true;
 }
 
-/* The bare body as a multipart of one: 1 an event, 0 more bytes needed. */
-static int next_raw(struct upload *u, struct multipart_event *ret)
-{
-	bool ended = u->all_in && (!u->is_gzip || u->z_end);
-
-	if (!u->part_open && u->path == NULL && !json_array_size(u->written)) {
-		u->part_open = true;
-		ret->kind = MULTIPART_PART;
-		snprintf(ret->name, sizeof(ret->name), "file");
-		ret->filename[0] = '\0';
-		return 1;
-	}
-	ret->kind = MULTIPART_DATA;
-	ret->data = u->raw.len ? buf_head(&u->raw) : "";
-	ret->len = u->raw.len;
-	if (ret->len)
-		return 1;
-	if (!ended)
-		return 0;
-	ret->kind = u->part_open ? MULTIPART_PART_END : MULTIPART_END;
-	u->part_open = false;
-	return 1;
-}
-
-static void used(struct upload *u, size_t n)
-{
-	if (u->is_multipart)
-		multipart_used(&u->parts, n);
-	else
-		buf_drop(&u->raw, n);
-}
-
 /* False: the guest has no room now. */
 static bool pass_on(struct upload *u, const struct multipart_event *v)
 {
-	size_t room = u->skipping ? v->len : call_room(u->call);
-	size_t n = v->len < room ? v->len : room;
+	size_t n = u->skipping ? v->len : call_push(u->call, v->data, v->len);
 
-	if (!u->skipping && n > PIECE)
-		n = PIECE;
-	if (n == 0)
-		return false;
-	if (!u->skipping && !call_send(u->call, v->data, n))
-		return false;
-	used(u, n);
-	return true;
+	multipart_used(&u->parts, n);
+	return n > 0;
 }
 
 static void finish(struct upload *u)
@@ -320,7 +246,7 @@ static bool step(struct upload *u, const struct multipart_event *v)
 		return pass_on(u, v);
 	case MULTIPART_PART_END:
 		if (!u->skipping) {
-			u->busy = CLOSING;
+			u->busy = u->closing = true;
 			call_close(u->call);
 		}
 		return u->skipping;
@@ -334,24 +260,19 @@ static void pump(struct upload *u)
 {
 	struct multipart_event *v;
 	struct err e = {0};
+	bool goes_on = true;
 	int got = 1;
 
-	if (u->over || u->busy != IDLE)
+	if (u->over || u->busy)
 		return;
 	v = must_alloc(malloc(sizeof(*v)));
-	while (!u->over && u->busy == IDLE) {
-		if (u->is_gzip && !inflate_some(u))
-			break;
-		got = u->is_multipart ? multipart_next(&u->parts, v, &e) : next_raw(u, v);
-		if (got <= 0)
-			break;
-		if (!step(u, v)) {
-			free(v);
-			return;
-		}
+	while (got > 0 && goes_on && (!u->is_gzip || inflate_some(u))) {
+		u->parts.is_complete = u->all_in && (!u->is_gzip || u->z_end);
+		got = multipart_next(&u->parts, v, &e);
+		goes_on = got > 0 && step(u, v);
 	}
 	free(v);
-	if (u->over || u->busy != IDLE)
+	if (u->over || got > 0)
 		return;
 	if (got < 0)
 		fail(u, 400, e.msg);
@@ -364,7 +285,8 @@ static void pump(struct upload *u)
 static size_t take(void *arg, const char *bytes, size_t len)
 {
 	struct upload *u = arg;
-	size_t room = held(u) + u->packed.len < HELD ? HELD - held(u) - u->packed.len : 0;
+	size_t room =
+		u->parts.in.len + u->packed.len < HELD ? HELD - u->parts.in.len - u->packed.len : 0;
 	size_t n = len < room ? len : room;
 
 	if (u->over)
@@ -372,7 +294,7 @@ static size_t take(void *arg, const char *bytes, size_t len)
 	if (u->is_gzip)
 		buf_add(&u->packed, bytes, n);
 	else
-		plain(u, bytes, n);
+		multipart_add(&u->parts, bytes, n);
 	pump(u);
 	return n;
 }
@@ -434,19 +356,14 @@ static const char *read_headers(struct upload *u, struct err *e)
 		u->is_gzip = true;
 	}
 	if (type && strncasecmp(type, "application/octet-stream", 24) == 0)
-		return exchange_arg(x, "path") ? NULL : "path: is missing";
-	u->is_multipart = true;
+		return exchange_arg(x, "path") ? (multipart_init_bare(&u->parts), NULL)
+					       : "path: is missing";
 	return multipart_init(&u->parts, type, e) < 0 ? e->msg : NULL;
 }
 
 static void on_gone(void *arg)
 {
-	struct upload *u = arg;
-
-	u->gone = true;
-	/* A question is on its way; its answer needs us. */
-	if (u->busy != MARKING)
-		fail(u, 499, "the client has gone");
+	fail(arg, 499, "the client has gone");
 }
 
 void e2b_files_post(struct e2b_request *q, struct sandbox *s)

@@ -8,11 +8,14 @@
 #include "wire/guest.h"
 #include "wire/pack.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static_assert(EXEC_MAX_ARGS == GUEST_MAX_ARGS, "as many as the guest takes");
 
 /* The guest ends a command in time; if it does not, we no longer wait for it. */
 #define OVERDUE_MS 15000

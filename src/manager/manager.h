@@ -162,6 +162,7 @@ struct exec; /* one attachment to a command */
 
 enum warm_kind { WARM_NOT, WARM_COMMAND, WARM_PYTHON };
 
+#define EXEC_MAX_ARGS 4096 /* of argv and of env, each */
 struct exec_request {
 	struct list argv;  /* or: */
 	const char *shell; /* one line for a shell */

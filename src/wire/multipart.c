@@ -96,6 +96,11 @@ int multipart_init(struct multipart *m, const char *content_type, struct err *e)
 	return 0;
 }
 
+void multipart_init_bare(struct multipart *m)
+{
+	*m = (struct multipart){.is_bare = true};
+}
+
 void multipart_done(struct multipart *m)
 {
 	buf_done(&m->in);
@@ -210,10 +215,28 @@ static int read_body(struct multipart *m, struct multipart_event *ret)
 	return 1;
 }
 
+static int read_bare(struct multipart *m, struct multipart_event *ret)
+{
+	bool begins = m->state == MULTIPART_BEFORE;
+
+	*ret = (struct multipart_event){.kind = begins ? MULTIPART_PART : MULTIPART_DATA,
+					.name = "file",
+					.data = m->in.len ? buf_head(&m->in) : "",
+					.len = m->in.len};
+	m->state = MULTIPART_BODY;
+	if (begins || m->in.len)
+		return 1;
+	ret->kind = MULTIPART_PART_END;
+	m->state = m->is_complete ? MULTIPART_AFTER : MULTIPART_BODY;
+	return m->is_complete;
+}
+
 int multipart_next(struct multipart *m, struct multipart_event *ret, struct err *e)
 {
 	const char *at;
 
+	if (m->is_bare && m->state != MULTIPART_AFTER)
+		return read_bare(m, ret);
 	switch (m->state) {
 	case MULTIPART_BEFORE:
 		at = find(m, m->delimiter, m->delimiter_len);

@@ -33,6 +33,8 @@ struct multipart {
 	size_t delimiter_len;
 	enum multipart_state state;
 	struct buf in;
+	bool is_bare;	  /* no parts: all of it is one that is called "file" */
+	bool is_complete; /* nothing is going to be added; said by the owner of a bare one */
 };
 
 enum multipart_kind { MULTIPART_PART, MULTIPART_DATA, MULTIPART_PART_END, MULTIPART_END };
@@ -49,6 +51,8 @@ struct multipart_event {
 
 /* Takes the boundary out of a Content-Type. */
 int multipart_init(struct multipart *m, const char *content_type, struct err *e);
+/* A body without parts, read by the same calls. */
+void multipart_init_bare(struct multipart *m);
 void multipart_done(struct multipart *m);
 void multipart_add(struct multipart *m, const void *bytes, size_t len);
 int multipart_next(struct multipart *m, struct multipart_event *ret, struct err *e);

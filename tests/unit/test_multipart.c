@@ -130,12 +130,50 @@ static void bounds_headers(void **state)
 	free(body);
 }
 
+/* A body without parts comes as one part; also an empty one. */
+static void reads_bare_bodies(void **state)
+{
+	static const char *const bodies[] = {"", "--b b\r\nno delimiter here"};
+	struct multipart_event *v = must_alloc(calloc(1, sizeof(*v)));
+	struct multipart m;
+	struct err e = {0};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
+		size_t len = strlen(bodies[i]);
+
+		multipart_init_bare(&m);
+		assert_int_equal(multipart_next(&m, v, &e), 1);
+		assert_int_equal(v->kind, MULTIPART_PART);
+		assert_string_equal(v->name, "file");
+		assert_string_equal(v->filename, "");
+		assert_int_equal(multipart_next(&m, v, &e), 0);
+		multipart_add(&m, bodies[i], len);
+		if (len) {
+			assert_int_equal(multipart_next(&m, v, &e), 1);
+			assert_int_equal(v->kind, MULTIPART_DATA);
+			assert_memory_equal(v->data, bodies[i], len);
+			assert_int_equal(v->len, len);
+			multipart_used(&m, len);
+		}
+		assert_int_equal(multipart_next(&m, v, &e), 0);
+		m.is_complete = true;
+		assert_int_equal(multipart_next(&m, v, &e), 1);
+		assert_int_equal(v->kind, MULTIPART_PART_END);
+		assert_int_equal(multipart_next(&m, v, &e), 1);
+		assert_int_equal(v->kind, MULTIPART_END);
+		multipart_done(&m);
+	}
+	free(v);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(reads_parts),	 cmocka_unit_test(keeps_near_misses),
-		cmocka_unit_test(reads_names),	 cmocka_unit_test(refuses),
-		cmocka_unit_test(refuses_types), cmocka_unit_test(bounds_headers),
+		cmocka_unit_test(reads_parts),	     cmocka_unit_test(keeps_near_misses),
+		cmocka_unit_test(reads_names),	     cmocka_unit_test(refuses),
+		cmocka_unit_test(refuses_types),     cmocka_unit_test(bounds_headers),
+		cmocka_unit_test(reads_bare_bodies),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
