@@ -165,10 +165,11 @@ static void port_error(struct exchange *x, int status, const struct err *e)
 void e2b_add_doors(struct server *s)
 {
 	static struct door doors[] = {
-		{DOOR_E2B, "e2b", e2b_envd_routes, 0, claims_envd, envd_error},
-		{DOOR_E2B, "e2b", e2b_interpreter_routes, 0, claims_interpreter, interpreter_error},
-		{DOOR_E2B, "e2b", e2b_port_routes, 0, claims_other_port, port_error},
-		{DOOR_E2B, "e2b", e2b_control_routes, 0, NULL, e2b_error},
+		{DOOR_E2B, "e2b", e2b_envd_routes, 0, claims_envd, envd_error, NULL},
+		{DOOR_E2B, "e2b", e2b_interpreter_routes, 0, claims_interpreter, interpreter_error,
+		 NULL},
+		{DOOR_E2B, "e2b", e2b_port_routes, 0, claims_other_port, port_error, NULL},
+		{DOOR_E2B, "e2b", e2b_control_routes, 0, NULL, e2b_error, NULL},
 	};
 
 	doors[0].route_count = e2b_envd_route_count;

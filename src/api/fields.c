@@ -4,6 +4,7 @@
 #include "base/base64.h"
 #include "base/parse.h"
 #include "base/str.h"
+#include "calls/calls.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -125,6 +126,14 @@ static bool has_type(const json_t *v, enum body_type type)
 	}
 }
 
+/* A relative path is put behind that of the workspace. */
+static bool is_too_long(const struct body_field *f, const json_t *v)
+{
+	size_t most = f->flags & BODY_PATH ? CALL_PATH_MAX : CALL_GLOB_MAX;
+
+	return f->flags & (BODY_PATH | BODY_GLOB) && json_string_length(v) >= most - 16;
+}
+
 static int check_value(const struct body_field *f, const json_t *v, struct err *e)
 {
 	static const char *const wants[] = {"a string",
@@ -143,6 +152,8 @@ static int check_value(const struct body_field *f, const json_t *v, struct err *
 	static_assert(ARRAY_LEN(wants) == BODY_TYPE_COUNT, "a description per type");
 	if (!has_type(v, f->type))
 		return err_field(e, ERR_INVALID, f->name, "%s: wants %s", f->name, wants[f->type]);
+	if (is_too_long(f, v))
+		return err_field(e, ERR_INVALID, f->name, "%s: is too long", f->name);
 	if (f->type == BODY_OBJECT && f->items)
 		return body_check(v, f->items, e);
 	if (f->type != BODY_ITEMS || !f->items)

@@ -36,7 +36,12 @@ enum body_type {
 	BODY_TYPE_COUNT,
 };
 
-enum body_flags { BODY_REQUIRED = 1 };
+enum body_flags {
+	BODY_REQUIRED = 1,
+	/* No longer than a guest takes them; what is longer would end its link. */
+	BODY_PATH = 2,
+	BODY_GLOB = 4,
+};
 /* Which spec fields may stand beside the table's own. */
 enum body_with { BODY_ALONE, BODY_WITH_LIMITS, BODY_WITH_SPEC };
 

@@ -42,6 +42,7 @@ struct config;
 struct exchange;
 struct manager;
 struct metrics;
+struct sandbox;
 struct server;
 struct tokens;
 
@@ -75,6 +76,11 @@ enum route_flags {
 	ROUTE_NO_ORIGIN_CHECK = 8, /* pages of other sites may call it (signed URLs) */
 	ROUTE_AUDIT =
 		16, /* written down before the handler is called; so is what SCOPE_FILES changes */
+	/* For the door's `enter`: */
+	ROUTE_SANDBOX = 32,   /* the first parameter names a sandbox: x->sandbox */
+	ROUTE_AWAKE = 64,     /* the same, and the sandbox is woken first */
+	ROUTE_PATH = 128,     /* the query must name a path */
+	ROUTE_OWN_BODY = 256, /* the handler checks the body, or ignores it */
 };
 
 struct route {
@@ -104,6 +110,9 @@ struct door {
 	bool (*claims)(const struct exchange *x);
 	/* Answers with an error in the door's own shape; NULL: as the contract says. */
 	void (*error)(struct exchange *x, int status, const struct err *e);
+	/* Called instead of a route's handler, to do what the route's flags say and then call the handler;
+	 * NULL: the handler is called. */
+	void (*enter)(struct exchange *x);
 };
 
 #define EXCHANGE_PARAMS 4
@@ -126,7 +135,8 @@ struct exchange {
 	size_t arg_count;
 	struct exchange_arg args[EXCHANGE_ARGS]; /* of the query, decoded */
 	struct caller caller;
-	json_t *json; /* BODY_JSON */
+	struct sandbox *sandbox; /* ROUTE_SANDBOX, ROUTE_AWAKE: valid while the handler is called */
+	json_t *json;		 /* BODY_JSON */
 	const char *body;
 	size_t body_len;	/* BODY_BYTES, BODY_JSON */
 	int64_t content_length; /* -1: not said */

@@ -1,12 +1,14 @@
+/*
+ * Passes a request on to a port inside a sandbox and its answer back: HTTP/1.1 over a guest stream,
+ * and a tunnel after an upgrade.
+ */
 #include "api/ports.h"
 
 #include "base/auto.h"
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/str.h"
-#include "wire/guest.h"
 #include "wire/http1.h"
-#include "wire/pack.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -16,6 +18,7 @@
 #include <strings.h>
 
 #define BAD_GATEWAY 502
+#define PIECE (32u << 10) /* of a chunked body */
 
 /* Lives until the answer is complete, or the tunnel that it becomes has ended. */
 struct proxy {
@@ -27,13 +30,12 @@ struct proxy {
 	struct buf hop;	    /* what the client's Connection fields name, with commas and an end */
 	bool chunked, upgrading, own_host, no_body, streaming, opening;
 	struct http1_body body;
-	size_t debt;
+	struct pump pump;
 };
 
 static void proxy_free(struct proxy *p)
 {
-	if (p->call)
-		call_drop(p->call);
+	call_drop(p->call);
 	buf_done(&p->out);
 	buf_done(&p->in);
 	buf_done(&p->hop);
@@ -147,19 +149,17 @@ static void make_head(struct proxy *p, const struct ports_target *t)
 
 /* ---- the request's body ---- */
 
-/* One piece of it; 0: there is no room. */
-static size_t body_piece(struct proxy *p, const char *bytes, size_t len)
+/* One chunk of it; 0: there is no room. The spare bytes are for its framing, and for the end. */
+static size_t body_chunk(struct proxy *p, const char *bytes, size_t len)
 {
-	size_t room = call_room(p->call), spare = p->chunked ? 32 : 0, n;
+	size_t room = call_room(p->call), spare = 32, n;
 	struct buf b = {0};
 	char size[32];
 
 	if (room <= spare)
 		return 0;
 	n = len < room - spare ? len : room - spare;
-	n = n < GUEST_MAX_PAYLOAD - spare ? n : GUEST_MAX_PAYLOAD - spare;
-	if (!p->chunked)
-		return call_send(p->call, bytes, n) ? n : 0;
+	n = n < PIECE ? n : PIECE;
 	buf_add(&b, size, (size_t)snprintf(size, sizeof(size), "%zx\r\n", n));
 	buf_add(&b, bytes, n);
 	buf_add(&b, "\r\n", 2);
@@ -175,7 +175,9 @@ static size_t body_take(void *arg, const char *bytes, size_t len)
 	struct proxy *p = arg;
 	size_t taken = 0, n;
 
-	while (taken < len && (n = body_piece(p, bytes + taken, len - taken)))
+	if (!p->chunked)
+		return call_push(p->call, bytes, len);
+	while (taken < len && (n = body_chunk(p, bytes + taken, len - taken)))
 		taken += n;
 	return taken;
 }
@@ -209,12 +211,9 @@ static void on_open(void *arg, struct raw *raw, const char *bytes, size_t len)
 		proxy_free(p);
 		return;
 	}
-	p->tunnel = tunnel_new(p->loop, raw, p->call, on_tunnel_done, p);
-	/* What came behind the inner head was counted as taken, what came since was not. */
-	if (p->debt)
-		call_credit(p->call, p->debt);
-	p->debt = 0;
-	if (p->in.len && !tunnel_to_client(p->tunnel, buf_head(&p->in), p->in.len, false))
+	p->tunnel = tunnel_new(p->loop, raw, p->call, &p->pump, on_tunnel_done, p);
+	pump_resume(&p->pump);
+	if (p->in.len && !tunnel_to_client(p->tunnel, buf_head(&p->in), p->in.len))
 		return;
 	if (len)
 		tunnel_to_guest(p->tunnel, bytes, len);
@@ -333,29 +332,29 @@ static void read_head(struct proxy *p, const char *bytes, size_t len)
 	}
 }
 
-static void on_data(struct proxy *p, const char *bytes, size_t len)
+static void on_bytes(void *arg, const void *bytes, size_t len)
 {
-	struct call *call = p->call;
-	bool room;
+	struct proxy *p = arg;
 
-	if (p->opening) {
-		buf_add(&p->in, bytes, len); /* bounded by the window */
-		p->debt += len;
-		return;
-	}
-	if (!p->streaming) {
-		/* Of a head nothing waits for the client; p may be gone after it. */
-		call_credit(call, len);
-		read_head(p, bytes, len);
-		return;
-	}
-	if (!feed(p, bytes, len))
-		return;
-	room = exchange_room(p->x) > 0;
-	if (room)
-		call_credit(call, len);
+	if (p->tunnel)
+		tunnel_to_client(p->tunnel, bytes, len);
+	else if (p->opening)
+		buf_add(&p->in, bytes, len); /* bounded by the window: see answer_room */
+	else if (p->streaming)
+		feed(p, bytes, len);
 	else
-		p->debt += len;
+		read_head(p, bytes, len);
+}
+
+/* Of a head nothing waits for the client. */
+static size_t answer_room(void *arg)
+{
+	const struct proxy *p = arg;
+
+	return p->tunnel      ? tunnel_room(p->tunnel)
+	       : p->opening   ? 0
+	       : p->streaming ? exchange_room(p->x)
+			      : 1;
 }
 
 static void inner_eof(struct proxy *p)
@@ -372,34 +371,35 @@ static void inner_eof(struct proxy *p)
 	fail(p, &e);
 }
 
-static void on_frame(void *arg, uint8_t type, const void *payload, size_t len)
+static void on_connected(void *arg, const struct file_info *info)
 {
 	static const struct body_ops body = {body_take, body_end};
 	struct proxy *p = arg;
 
-	if (p->tunnel) {
-		if (type == G_DATA)
-			tunnel_to_client(p->tunnel, payload, len, true);
-		else if (type == G_CLOSE)
-			tunnel_guest_closed(p->tunnel);
-	} else if (type == G_OK) {
-		call_send(p->call, buf_head(&p->out), p->out.len);
-		exchange_take_body(p->x, &body, p);
-	} else if (type == G_DATA) {
-		on_data(p, payload, len);
-	} else if (type == G_CLOSE) {
-		inner_eof(p);
-	}
+	(void)info;
+	call_send(p->call, buf_head(&p->out), p->out.len);
+	exchange_take_body(p->x, &body, p);
 }
 
-static void on_end(void *arg, const struct err *e)
+static void on_closed(void *arg)
 {
 	struct proxy *p = arg;
 
+	if (p->tunnel)
+		tunnel_guest_closed(p->tunnel);
+	else
+		inner_eof(p);
+}
+
+static void on_end(void *arg, const struct answer *a, const struct err *e)
+{
+	struct proxy *p = arg;
+
+	(void)a;
 	p->call = NULL;
 	if (p->tunnel)
 		tunnel_guest_ended(p->tunnel);
-	else if (p->x && e && e->kind != ERR_NONE)
+	else if (p->x && e)
 		fail(p, e);
 	else
 		inner_eof(p);
@@ -415,15 +415,6 @@ static void on_room(void *arg)
 		exchange_more(p->x);
 }
 
-static void on_taken(void *arg)
-{
-	struct proxy *p = arg;
-
-	if (p->call && p->debt)
-		call_credit(p->call, p->debt);
-	p->debt = 0;
-}
-
 static void on_gone(void *arg)
 {
 	struct proxy *p = arg;
@@ -435,24 +426,25 @@ static void on_gone(void *arg)
 
 void ports_proxy(struct exchange *x, struct sandbox *s, const struct ports_target *target)
 {
-	static const struct call_ops ops = {
-		.on_frame = on_frame, .on_end = on_end, .on_room = on_room};
 	struct proxy *p = must_alloc(calloc(1, sizeof(*p)));
-	struct buf b = {0};
+	const struct receiver r = {.begin = on_connected,
+				   .bytes = on_bytes,
+				   .closed = on_closed,
+				   .room = on_room,
+				   .done = on_end,
+				   .arg = p,
+				   .pump = &p->pump};
 
 	*p = (struct proxy){.x = x, .loop = x->api->loop, .own_host = target->own_host};
 	p->no_body = str_equal(x->method, "HEAD");
+	p->pump = (struct pump){.room = answer_room, .to = p};
 	make_head(p, target);
-	pack_u32(&b, target->port);
-	if (p->out.len <= HTTP1_HEAD_MAX)
-		p->call = sandbox_call(s, G_CONNECT, buf_head(&b), b.len, &ops, p);
-	buf_done(&b);
-	if (!p->call) {
-		exchange_fail(take_ptr(p->x), ERR_CONFLICT,
-			      "the sandbox is not running, or the request's head is too large");
+	if (p->out.len > HTTP1_HEAD_MAX) {
+		exchange_fail(take_ptr(p->x), ERR_CONFLICT, "the request's head is too large");
 		proxy_free(p);
 		return;
 	}
 	exchange_on_gone(x, on_gone, p);
-	exchange_on_room(x, on_taken, p);
+	exchange_on_room(x, pump_resume, &p->pump);
+	p->call = call_connect(s, target->port, &r);
 }

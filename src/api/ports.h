@@ -5,6 +5,7 @@
 #pragma once
 
 #include "api/http.h"
+#include "calls/calls.h"
 #include "manager/manager.h"
 
 struct ports_target {
@@ -23,11 +24,13 @@ void ports_proxy(struct exchange *x, struct sandbox *s, const struct ports_targe
  * through; the end of both halves, or an error, ends it: raw and call are closed, done(arg) is called.
  */
 struct tunnel;
-struct tunnel *tunnel_new(struct loop *l, struct raw *raw, struct call *call,
+struct tunnel *tunnel_new(struct loop *l, struct raw *raw, struct call *call, struct pump *pump,
 			  void (*done)(void *arg), void *arg);
-/* For its owner, who has the call's callbacks. False: it has ended. */
-bool tunnel_to_client(struct tunnel *t, const void *bytes, size_t len, bool counted);
+/* For its owner, who has the call's callbacks and its pump. False: it has ended. */
+bool tunnel_to_client(struct tunnel *t, const void *bytes, size_t len);
+/* How much it takes for the client. */
+size_t tunnel_room(const struct tunnel *t);
 void tunnel_to_guest(struct tunnel *t, const void *bytes, size_t len);
 void tunnel_guest_room(struct tunnel *t);
-void tunnel_guest_closed(struct tunnel *t); /* G_CLOSE */
+void tunnel_guest_closed(struct tunnel *t); /* no more bytes come */
 void tunnel_guest_ended(struct tunnel *t);  /* the call is gone */

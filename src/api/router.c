@@ -443,12 +443,6 @@ void exchange_audit_entry(const struct exchange *x, struct audit_entry *ret, con
 	snprintf(ret->from, sizeof(ret->from), "%s", x->caller.address);
 }
 
-static void call_handler(struct exchange *x)
-{
-	x->inside->called = true;
-	x->route->handle(x);
-}
-
 static void on_receipt(void *arg, const struct err *e)
 {
 	struct exchange *x = arg;
@@ -490,9 +484,11 @@ void exchange_decide(struct exchange *x, const char *what, const char *target,
 void router_call(struct exchange *x)
 {
 	bool looks = str_equal(x->method, "GET") || str_equal(x->method, "HEAD");
+	void (*handle)(struct exchange * x) = x->door->enter ? x->door->enter : x->route->handle;
 
+	x->inside->called = true;
 	if (x->route->flags & ROUTE_AUDIT || (x->route->scope & SCOPE_FILES && !looks))
-		exchange_decide(x, NULL, NULL, x->route->handle);
+		exchange_decide(x, NULL, NULL, handle);
 	else
-		call_handler(x);
+		handle(x);
 }

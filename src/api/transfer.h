@@ -1,28 +1,44 @@
 /*
- * Bytes between a client and a guest's stream, any number of them with constant memory: whoever is
- * slower sets the pace.
+ * Bytes between a client and a guest's stream, any number of them in constant memory: the slower side
+ * sets the pace.
+ *
+ *   struct transfer *t = transfer_down(x, &ops);
+ *   t->call = call_read(s, path, 0, UINT64_MAX, &t->receiver);
+ *
+ * The transfer answers the exchange, drops the call if the client goes away, and is freed with the
+ * exchange.
  */
 #pragma once
 
 #include "api/http.h"
-#include "base/buf.h"
-#include "manager/manager.h"
+#include "calls/calls.h"
 
-struct transfer;
+#define TRANSFER_UNKNOWN (-1)  /* the answer is as long as the stream */
+#define TRANSFER_ANSWERED (-2) /* begin has answered otherwise */
 
 struct transfer_ops {
-	/* Down: the guest has begun (payload of its G_OK): begin the answer by exchange_stream and
-	 * return true, or answer otherwise and return false. Up: NULL. */
-	bool (*begin)(struct exchange *x, const void *payload, size_t len);
-	/* Up: the guest has all of it (the number of its G_DONE): answer. Down: NULL. */
-	void (*done)(struct exchange *x, uint64_t number);
+	/*
+	 * Down: the guest has begun; begin the answer by exchange_stream. Returns how many bytes the
+	 * answer has: of a file that has grown no more are sent, and one that has shrunk is cut off.
+	 */
+	int64_t (*begin)(struct exchange *x, const struct file_info *info);
+	/* Up: the guest has it all; answer. */
+	void (*done)(struct exchange *x, uint64_t count);
+	/* Nothing was answered yet: answer with an error. NULL: exchange_error. */
+	void (*error)(struct exchange *x, const struct err *e);
 };
 
-/* From the guest: G_READ, G_TAR_OUT. limit: not more than so many bytes of it. */
-void transfer_down(struct exchange *x, struct sandbox *s, uint8_t type, struct buf *request,
-		   const struct transfer_ops *ops);
-void transfer_limit(struct exchange *x,
-		    uint64_t most); /* within begin: that many, no more, no less */
-/* To the guest: G_WRITE, G_TAR_IN; the route's body is BODY_STREAM. request is freed. */
-void transfer_up(struct exchange *x, struct sandbox *s, uint8_t type, struct buf *request,
-		 const struct transfer_ops *ops);
+struct transfer {
+	struct exchange *x;
+	struct call *call; /* set by the caller */
+	struct receiver receiver;
+	const struct transfer_ops *ops;
+	struct pump pump;
+	bool begun;
+	int64_t left; /* bytes that the answer still wants, or TRANSFER_UNKNOWN */
+};
+
+/* From the guest: call_read, call_pack. */
+struct transfer *transfer_down(struct exchange *x, const struct transfer_ops *ops);
+/* To the guest: call_write, call_unpack; the route's body is BODY_STREAM. */
+struct transfer *transfer_up(struct exchange *x, const struct transfer_ops *ops);

@@ -1,3 +1,4 @@
+/* Bytes both ways between an upgraded connection and a port inside a sandbox. */
 #include "api/ports.h"
 
 #include "base/auto.h"
@@ -9,14 +10,15 @@
 #include <sys/socket.h>
 
 #define PIECE (32u << 10)
+#define OUT_MAX (64u << 10) /* waiting for the client before the guest is stopped */
 
 struct tunnel {
 	struct loop *loop;
 	struct raw *raw;
 	struct call *call; /* NULL: ended */
+	struct pump *pump;
 	struct loop_watch watch;
 	struct buf out, in; /* to the client, to the guest */
-	size_t debt;	    /* bytes of out that the guest counts */
 	bool client_eof, guest_eof, told_guest;
 	void (*done)(void *arg);
 	void *arg;
@@ -27,8 +29,7 @@ static void end(struct tunnel *t)
 	void (*done)(void *arg) = t->done;
 	void *arg = t->arg;
 
-	if (t->call)
-		call_drop(t->call);
+	call_drop(t->call);
 	loop_unwatch(t->loop, &t->watch);
 	raw_close(t->raw);
 	buf_done(&t->out);
@@ -43,15 +44,10 @@ static bool flush(struct tunnel *t)
 	while (t->out.len) {
 		ssize_t n = send(t->watch.fd, buf_head(&t->out), t->out.len,
 				 MSG_NOSIGNAL | MSG_DONTWAIT);
-		size_t credit;
 
 		if (n < 0)
 			return errno == EAGAIN || errno == EINTR;
 		buf_drop(&t->out, (size_t)n);
-		credit = (size_t)n < t->debt ? (size_t)n : t->debt;
-		t->debt -= credit;
-		if (t->call && credit)
-			call_credit(t->call, credit);
 	}
 	if (t->guest_eof)
 		shutdown(t->watch.fd, SHUT_WR);
@@ -60,15 +56,9 @@ static bool flush(struct tunnel *t)
 
 static void give(struct tunnel *t)
 {
-	while (t->call && t->in.len) {
-		size_t room = call_room(t->call), n = t->in.len < room ? t->in.len : room;
-
-		n = n < PIECE ? n : PIECE;
-		if (!n || !call_send(t->call, buf_head(&t->in), n))
-			return;
-		buf_drop(&t->in, n);
-	}
-	if (t->call && t->client_eof && !t->told_guest) {
+	if (t->call && t->in.len)
+		buf_drop(&t->in, call_push(t->call, buf_head(&t->in), t->in.len));
+	if (t->call && !t->in.len && t->client_eof && !t->told_guest) {
 		t->told_guest = true;
 		call_close(t->call);
 	}
@@ -84,6 +74,7 @@ static bool settle(struct tunnel *t)
 		end(t);
 		return true;
 	}
+	pump_resume(t->pump);
 	give(t);
 	if (!t->client_eof && !t->in.len)
 		events |= EPOLLIN;
@@ -116,23 +107,27 @@ static void on_ready(void *arg, uint32_t events)
 	settle(t);
 }
 
-struct tunnel *tunnel_new(struct loop *l, struct raw *raw, struct call *call,
+struct tunnel *tunnel_new(struct loop *l, struct raw *raw, struct call *call, struct pump *pump,
 			  void (*done)(void *arg), void *arg)
 {
 	struct tunnel *t = must_alloc(calloc(1, sizeof(*t)));
 
 	*t = (struct tunnel){.loop = l, .raw = raw, .call = call, .done = done, .arg = arg};
+	t->pump = pump;
 	t->watch = (struct loop_watch){
 		.fd = raw_fd(raw), .events = EPOLLIN, .call = on_ready, .arg = t};
 	loop_watch(l, &t->watch);
 	return t;
 }
 
-bool tunnel_to_client(struct tunnel *t, const void *bytes, size_t len, bool counted)
+size_t tunnel_room(const struct tunnel *t)
+{
+	return t->out.len < OUT_MAX ? OUT_MAX - t->out.len : 0;
+}
+
+bool tunnel_to_client(struct tunnel *t, const void *bytes, size_t len)
 {
 	buf_add(&t->out, bytes, len);
-	if (counted)
-		t->debt += len;
 	return !settle(t);
 }
 

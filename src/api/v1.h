@@ -15,16 +15,21 @@ struct rest *rest_new(struct api *api);
 void rest_free(struct rest *r);
 
 /* ---- for the handlers (v1_common.c) ---- */
+/* The door's `enter`: checks body and path, finds or wakes the sandbox, then calls the handler. */
+void v1_enter(struct exchange *x);
 /* Checks the body against the route's table; false: an error was answered. */
 bool v1_body(struct exchange *x);
 /* The sandbox of the first parameter; NULL: an error was answered. */
 struct sandbox *v1_sandbox(struct exchange *x);
-/* Finds it, wakes it, then calls; errors are answered. The sandbox is valid during the call. */
-void v1_awake(struct exchange *x, void (*call)(struct exchange *x, struct sandbox *s));
+/* Finds it, wakes it, then calls with x->sandbox set, which is valid during the call; errors are answered. */
+void v1_awake(struct exchange *x, void (*call)(struct exchange *x));
+/* A whole number of the query; false: an error was answered. */
+bool v1_arg_uint(struct exchange *x, const char *name, uint64_t dflt, uint64_t max, uint64_t *ret);
 /* Callbacks whose arg is the exchange. */
 void v1_answer_sandbox(void *arg, struct sandbox *s, const struct err *e);
 void v1_answer_json(void *arg, json_t *value, const struct err *e);
-void v1_answer_empty(void *arg, json_t *value, const struct err *e); /* 204 */
+void v1_answer_created(void *arg, json_t *value, const struct err *e); /* 201 */
+void v1_answer_empty(void *arg, json_t *value, const struct err *e);   /* 204 */
 
 /* Server-sent events, kept alive by comments. Embedded by its owner, closed before its memory goes. */
 struct sse {
@@ -110,13 +115,11 @@ void v1_run(struct exchange *x);
 void v1_batch(struct exchange *x);
 
 /* v1_files.c, v1_tree.c */
-struct buf;
-/* The argument; NULL: an error was answered. */
-const char *v1_path(struct exchange *x);
-/* Of the body, shorter than that, if it is there; else it is answered. What is longer would end the guest's link. */
-bool v1_fits(struct exchange *x, const char *field, size_t size);
-/* Relative ones are in the workspace. */
-void v1_pack_path(struct buf *b, const struct sandbox *s, const char *path);
+struct file_info;
+/* Relative paths are in the workspace, or where a sandbox elsewhere begins. The caller frees it. */
+char *v1_file_path(const struct sandbox *s, const char *path);
+/* {"path","name","type","mode","size","mtime","uid","gid","owner","group","target"} */
+json_t *v1_file_json(const struct file_info *f);
 extern const struct body_table v1_mkdir_table, v1_move_table, v1_chmod_table, v1_search_table;
 void v1_file_get(struct exchange *x);
 void v1_file_put(struct exchange *x);

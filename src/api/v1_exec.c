@@ -1,10 +1,10 @@
 #include "api/v1.h"
 
-#include "api/guest_file.h"
 #include "api/snippet.h"
 #include "api/v1_stream.h"
 #include "base/auto.h"
 #include "base/str.h"
+#include "calls/calls.h"
 #include "model/language.h"
 
 #include <inttypes.h>
@@ -42,7 +42,7 @@ struct job {
 	struct exchange *x;
 	struct exec_request r;
 	char code[SNIPPET_PATH]; /* its file, or "" */
-	struct file_call *placing;
+	struct call *placing;
 	char *input;
 	size_t input_len;
 	bool has_input, base64, keep;
@@ -56,7 +56,7 @@ static void job_done(void *data)
 {
 	struct job *j = data;
 
-	file_drop(j->placing);
+	call_drop(j->placing);
 	list_done(&j->r.argv);
 	list_done(&j->r.env);
 	free(j->input);
@@ -237,9 +237,10 @@ static void start_background(struct job *j, struct sandbox *s)
 	j->exec = exec_start(s, &j->r, &background_ops, j);
 }
 
-static void start(struct exchange *x, struct sandbox *s)
+static void start(struct exchange *x)
 {
 	struct job *j = x->data;
+	struct sandbox *s = x->sandbox;
 
 	if (j->r.background)
 		start_background(j, s);
@@ -249,10 +250,11 @@ static void start(struct exchange *x, struct sandbox *s)
 		start_plain(j, s);
 }
 
-static void on_placed(void *arg, const struct err *e)
+static void on_placed(void *arg, const struct answer *a, const struct err *e)
 {
 	struct job *j = arg;
 
+	(void)a;
 	j->placing = NULL;
 	if (e)
 		exchange_error(j->x, e);
@@ -260,32 +262,26 @@ static void on_placed(void *arg, const struct err *e)
 		v1_awake(j->x, start);
 }
 
-static void place_code(struct job *j, struct sandbox *s)
+static void place_code(struct job *j)
 {
 	const json_t *code = json_object_get(j->x->json, "code");
-	const struct file_where where = {j->x->api->loop, s, j->code};
-	const struct file_what what = {0644, json_string_value(code), json_string_length(code)};
+	const struct file_put put = {j->code, 0644, json_string_value(code),
+				     json_string_length(code)};
 
-	j->placing = file_put(&where, &what, on_placed, j);
+	j->placing = call_put(j->x->sandbox, &put, on_placed, j);
 }
 
-static void on_awake(struct exchange *x, struct sandbox *s)
+void v1_exec(struct exchange *x)
 {
 	struct job *j = exchange_attach(x, sizeof(*j), job_done);
 	struct err e = {0};
 
 	j->x = x;
-	if (read_job(j, x->json, sandbox_spec(s)->limits.timeout_ms,
+	if (read_job(j, x->json, sandbox_spec(x->sandbox)->limits.timeout_ms,
 		     exec_timeout_most(x->api->manager, &x->caller), &e) < 0)
 		exchange_error(x, &e);
 	else if (*j->code)
-		place_code(j, s);
+		place_code(j);
 	else
-		start(x, s);
-}
-
-void v1_exec(struct exchange *x)
-{
-	if (v1_body(x))
-		v1_awake(x, on_awake);
+		start(x);
 }

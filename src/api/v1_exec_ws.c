@@ -392,26 +392,21 @@ static bool check_handshake(struct exchange *x)
 	return true;
 }
 
-static void attach(struct exchange *x, struct sandbox *s)
+static void attach(struct exchange *x)
 {
 	static const struct exec_ops ops = {on_start, on_output, on_exit_, on_error, on_room};
 	struct terminal *t;
-	struct err e = {0};
 	uint64_t from;
 	uint32_t eid;
 
-	if (!v1_read_eid(x, &eid))
+	if (!v1_read_eid(x, &eid) || !v1_arg_uint(x, "from", 0, INT64_MAX, &from))
 		return;
-	if (exchange_arg_uint(x, "from", 0, INT64_MAX, &from, &e) < 0) {
-		exchange_error(x, &e);
-		return;
-	}
 	t = must_alloc(calloc(1, sizeof(*t)));
 	*t = (struct terminal){.x = x, .api = x->api, .caller = x->caller, .eid = eid};
 	t->reader = (struct ws_reader){.is_server = true, .max = MESSAGE_MAX};
-	snprintf(t->id, sizeof(t->id), "%s", sandbox_id(s));
+	snprintf(t->id, sizeof(t->id), "%s", sandbox_id(x->sandbox));
 	exchange_on_gone(x, on_gone, t);
-	t->exec = exec_attach(s, eid, from, &ops, t);
+	t->exec = exec_attach(x->sandbox, eid, from, &ops, t);
 }
 
 void v1_exec_ws(struct exchange *x)

@@ -43,14 +43,9 @@ bool v1_read_eid(struct exchange *x, uint32_t *ret)
 	return false;
 }
 
-static void list_execs(struct exchange *x, struct sandbox *s)
-{
-	sandbox_execs(s, v1_answer_json, x);
-}
-
 void v1_execs(struct exchange *x)
 {
-	v1_awake(x, list_execs);
+	sandbox_execs(x->sandbox, v1_answer_json, x);
 }
 
 static void on_execs(void *arg, json_t *value, const struct err *e)
@@ -75,46 +70,26 @@ static void on_execs(void *arg, json_t *value, const struct err *e)
 	json_decref(value);
 }
 
-static void find_exec(struct exchange *x, struct sandbox *s)
-{
-	sandbox_execs(s, on_execs, x);
-}
-
 void v1_exec_inspect(struct exchange *x)
 {
-	v1_awake(x, find_exec);
-}
-
-static void kill_exec(struct exchange *x, struct sandbox *s)
-{
-	uint32_t eid;
-
-	if (v1_read_eid(x, &eid))
-		sandbox_signal(s, eid, SIGKILL, true, v1_answer_empty, x);
+	sandbox_execs(x->sandbox, on_execs, x);
 }
 
 void v1_exec_kill(struct exchange *x)
 {
-	v1_awake(x, kill_exec);
-}
-
-static void attach(struct exchange *x, struct sandbox *s)
-{
-	struct err e = {0};
-	uint64_t from;
 	uint32_t eid;
 
-	if (!v1_read_eid(x, &eid))
-		return;
-	if (exchange_arg_uint(x, "from", 0, INT64_MAX, &from, &e) < 0)
-		exchange_error(x, &e);
-	else
-		stream_attach(x, s, eid, from);
+	if (v1_read_eid(x, &eid))
+		sandbox_signal(x->sandbox, eid, SIGKILL, true, v1_answer_empty, x);
 }
 
 void v1_exec_stream(struct exchange *x)
 {
-	v1_awake(x, attach);
+	uint64_t from;
+	uint32_t eid;
+
+	if (v1_read_eid(x, &eid) && v1_arg_uint(x, "from", 0, INT64_MAX, &from))
+		stream_attach(x, x->sandbox, eid, from);
 }
 
 static const int signals[] = {SIGHUP,  SIGINT,	SIGQUIT, SIGKILL, SIGUSR1,
@@ -136,7 +111,7 @@ int v1_read_signal(const char *name, int *ret, struct err *e)
 	return 0;
 }
 
-static void signal_exec(struct exchange *x, struct sandbox *s)
+void v1_exec_signal(struct exchange *x)
 {
 	const char *name = body_text(x->json, "signal");
 	char number[24];
@@ -151,16 +126,11 @@ static void signal_exec(struct exchange *x, struct sandbox *s)
 	if (v1_read_signal(name ? name : number, &sig, &e) < 0)
 		exchange_error(x, &e);
 	else
-		sandbox_signal(s, eid, sig, body_flag(x->json, "tree"), v1_answer_empty, x);
+		sandbox_signal(x->sandbox, eid, sig, body_flag(x->json, "tree"), v1_answer_empty,
+			       x);
 }
 
-void v1_exec_signal(struct exchange *x)
-{
-	if (v1_body(x))
-		v1_awake(x, signal_exec);
-}
-
-static void resize_exec(struct exchange *x, struct sandbox *s)
+void v1_exec_resize(struct exchange *x)
 {
 	uint64_t rows = body_count(x->json, "rows", 0), cols = body_count(x->json, "cols", 0);
 	uint32_t eid;
@@ -170,13 +140,7 @@ static void resize_exec(struct exchange *x, struct sandbox *s)
 	if (rows > 10000 || cols > 10000)
 		exchange_refuse(x, "rows", "the terminal is too large");
 	else
-		sandbox_resize(s, eid, (uint32_t)rows, (uint32_t)cols, v1_answer_empty, x);
-}
-
-void v1_exec_resize(struct exchange *x)
-{
-	if (v1_body(x))
-		v1_awake(x, resize_exec);
+		sandbox_resize(x->sandbox, eid, (uint32_t)rows, (uint32_t)cols, v1_answer_empty, x);
 }
 
 /* ---- input by id ---- */
@@ -196,14 +160,14 @@ static void typed(void *arg, const struct err *e)
 	v1_answer_empty(arg, NULL, e);
 }
 
-static void type_exec(struct exchange *x, struct sandbox *s)
+void v1_exec_stdin(struct exchange *x)
 {
 	struct typing *t = exchange_attach(x, sizeof(*t), typing_done);
 	struct input *i = &t->input;
 	struct err e = {0};
 
 	*i = (struct input){.x = x, .done = typed, .arg = x};
-	snprintf(i->id, sizeof(i->id), "%s", sandbox_id(s));
+	snprintf(i->id, sizeof(i->id), "%s", sandbox_id(x->sandbox));
 	i->close = x->route->handle == v1_exec_close_stdin || body_flag(x->json, "close");
 	if (!v1_read_eid(x, &i->eid))
 		return;
@@ -215,13 +179,7 @@ static void type_exec(struct exchange *x, struct sandbox *s)
 	input_give(i);
 }
 
-void v1_exec_stdin(struct exchange *x)
-{
-	if (v1_body(x))
-		v1_awake(x, type_exec);
-}
-
 void v1_exec_close_stdin(struct exchange *x)
 {
-	v1_awake(x, type_exec);
+	v1_exec_stdin(x);
 }

@@ -1,13 +1,12 @@
+/* Files of a sandbox over REST: reading with ranges, writing, and the small calls on names. */
 #include "api/v1.h"
 
-#include "api/guest_stat.h"
 #include "api/text.h"
 #include "api/transfer.h"
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/parse.h"
 #include "base/str.h"
-#include "wire/guest.h"
-#include "wire/pack.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -15,7 +14,7 @@
 #include <string.h>
 
 static const struct body_field mkdir_fields[] = {
-	{"path", BODY_TEXT, BODY_REQUIRED, "the directory", NULL},
+	{"path", BODY_TEXT, BODY_REQUIRED | BODY_PATH, "the directory", NULL},
 	{"mode", BODY_TEXT, 0, "octal; 755 unless said", NULL},
 	{"parents", BODY_FLAG, 0, "false: only the last one, which must be new; true unless said",
 	 NULL},
@@ -23,14 +22,14 @@ static const struct body_field mkdir_fields[] = {
 const struct body_table v1_mkdir_table = {mkdir_fields, ARRAY_LEN(mkdir_fields), BODY_ALONE};
 
 static const struct body_field move_fields[] = {
-	{"from", BODY_TEXT, BODY_REQUIRED, "what", NULL},
-	{"to", BODY_TEXT, BODY_REQUIRED, "its new path", NULL},
+	{"from", BODY_TEXT, BODY_REQUIRED | BODY_PATH, "what", NULL},
+	{"to", BODY_TEXT, BODY_REQUIRED | BODY_PATH, "its new path", NULL},
 	{"overwrite", BODY_FLAG, 0, "replace what is there", NULL},
 };
 const struct body_table v1_move_table = {move_fields, ARRAY_LEN(move_fields), BODY_ALONE};
 
 static const struct body_field chmod_fields[] = {
-	{"path", BODY_TEXT, BODY_REQUIRED, "what", NULL},
+	{"path", BODY_TEXT, BODY_REQUIRED | BODY_PATH, "what", NULL},
 	{"mode", BODY_TEXT, 0, "octal", NULL},
 	{"uid", BODY_COUNT, 0, "its owner, inside", NULL},
 	{"gid", BODY_COUNT, 0, "its group, inside", NULL},
@@ -60,40 +59,15 @@ static void drop_dots(char *path)
 	*to = '\0';
 }
 
-/* Relative paths are in the workspace, or where a sandbox elsewhere begins. */
-void v1_pack_path(struct buf *b, const struct sandbox *s, const char *path)
+char *v1_file_path(const struct sandbox *s, const char *path)
 {
 	const struct sandbox_spec *spec = sandbox_spec(s);
 	const char *base = spec->provider == PROVIDER_NS ? "/workspace" : spec->workdir;
-	auto_free char *whole = path[0] == '/' ? str_copy(path)
-					       : str_format("%s%s%s", base, *path ? "/" : "", path);
+	char *whole = path[0] == '/' ? str_copy(path)
+				     : str_format("%s%s%s", base, *path ? "/" : "", path);
 
 	drop_dots(whole);
-	pack_str(b, whole);
-}
-
-const char *v1_path(struct exchange *x)
-{
-	const char *path = exchange_arg(x, "path");
-	struct err e = {0};
-
-	if (path && *path && strlen(path) < GUEST_MAX_PATH - 16)
-		return path;
-	err_field(&e, ERR_INVALID, "path", "path: is missing, empty or too long");
-	exchange_error(x, &e);
-	return NULL;
-}
-
-bool v1_fits(struct exchange *x, const char *field, size_t size)
-{
-	const char *text = body_text(x->json, field);
-	struct err e = {0};
-
-	if (!text || strlen(text) < size - 16)
-		return true;
-	err_field(&e, ERR_INVALID, field, "%s: is too long", field);
-	exchange_error(x, &e);
-	return false;
+	return whole;
 }
 
 static int read_mode(const char *text, uint32_t dflt, uint32_t *ret, struct err *e)
@@ -107,70 +81,39 @@ static int read_mode(const char *text, uint32_t dflt, uint32_t *ret, struct err 
 	return 0;
 }
 
-/* ---- one question, one answer ---- */
+/* ---- answers ---- */
 
-struct asking {
-	struct exchange *x;
-	struct call *call;
-	void (*answer)(struct exchange *x, const void *payload, size_t len);
-	struct buf payload;
-};
-
-static void asking_done(void *data)
+static void answer_empty(void *arg, const struct answer *a, const struct err *e)
 {
-	buf_done(&((struct asking *)data)->payload);
+	(void)a;
+	v1_answer_empty(arg, NULL, e);
 }
 
-static void ask_frame(void *arg, uint8_t type, const void *payload, size_t len)
+json_t *v1_file_json(const struct file_info *f)
 {
-	struct asking *a = arg;
+	const char *slash = strrchr(f->path, '/'), *name = slash && slash[1] ? slash + 1 : f->path;
+	const char *kind = f->kind == 'f'   ? "file"
+			   : f->kind == 'd' ? "directory"
+			   : f->kind == 'l' ? "link"
+					    : "other";
+	char mode[8], time[UTC_TEXT];
+	json_t *o;
 
-	if (type == G_OK)
-		buf_add(&a->payload, payload, len);
+	snprintf(mode, sizeof(mode), "%04o", f->mode & 07777);
+	o = json_pack("{s:o, s:o, s:s, s:s, s:I, s:s, s:I, s:I, s:o, s:o}", "path",
+		      text_json(f->path, strlen(f->path)), "name", text_json(name, strlen(name)),
+		      "type", kind, "mode", mode, "size", (json_int_t)f->size, "mtime",
+		      utc_text(f->mtime_ns / 1000000000, 0, 0, time), "uid", (json_int_t)f->uid,
+		      "gid", (json_int_t)f->gid, "owner", text_json(f->owner, strlen(f->owner)),
+		      "group", text_json(f->group, strlen(f->group)));
+	if (f->kind == 'l')
+		json_object_set_new(o, "target", text_json(f->target, strlen(f->target)));
+	return o;
 }
 
-static void ask_end(void *arg, const struct err *e)
+static void answer_info(void *arg, const struct answer *a, const struct err *e)
 {
-	struct asking *a = arg;
-
-	a->call = NULL;
-	if (e && e->kind != ERR_NONE)
-		exchange_error(a->x, e);
-	else
-		a->answer(a->x, a->payload.len ? buf_head(&a->payload) : "", a->payload.len);
-}
-
-static void ask(struct exchange *x, struct sandbox *s, uint8_t type, struct buf *request,
-		void (*answer)(struct exchange *x, const void *payload, size_t len))
-{
-	static const struct call_ops ops = {.on_frame = ask_frame, .on_end = ask_end};
-	struct asking *a = must_alloc(calloc(1, sizeof(*a)));
-
-	a->x = x;
-	a->answer = answer;
-	exchange_also_free(x, a, asking_done);
-	a->call = sandbox_call(s, type, buf_head(request), request->len, &ops, a);
-	buf_done(request);
-	if (!a->call)
-		exchange_fail(x, ERR_CONFLICT, "the sandbox is not running");
-}
-
-static void answer_empty(struct exchange *x, const void *payload, size_t len)
-{
-	(void)payload;
-	(void)len;
-	exchange_reply(x, 204, NULL, "", 0);
-}
-
-static void answer_stat(struct exchange *x, const void *payload, size_t len)
-{
-	struct unpack u = unpack_from(payload, len);
-	struct guest_stat st;
-
-	if (guest_stat_read(&u, &st))
-		exchange_json(x, 200, guest_stat_json(&st));
-	else
-		exchange_fail(x, ERR_SYSTEM, "the guest's answer is malformed");
+	v1_answer_json(arg, a ? v1_file_json(a->info) : NULL, e);
 }
 
 /* ---- reading ---- */
@@ -201,33 +144,6 @@ static struct range read_range(const char *text)
 	return r.given ? r : (struct range){.last = UINT64_MAX};
 }
 
-static void set_file_headers(struct exchange *x, const struct guest_stat *st)
-{
-	char text[64];
-
-	exchange_set_header(x, "Accept-Ranges", "bytes");
-	snprintf(text, sizeof(text), "%04o", st->mode & 07777);
-	exchange_set_header(x, "X-File-Mode", text);
-}
-
-static bool begin_whole(struct exchange *x, const void *payload, size_t len)
-{
-	struct unpack u = unpack_from(payload, len);
-	struct guest_stat st;
-
-	if (!guest_stat_read(&u, &st)) {
-		exchange_fail(x, ERR_SYSTEM, "the guest's answer is malformed");
-		return false;
-	}
-	set_file_headers(x, &st);
-	/* What says that it is empty may be a file of /proc: its length is known at its end. */
-	if (st.size)
-		transfer_limit(x, st.size);
-	exchange_stream(x, 200, "application/octet-stream",
-			st.size ? (int64_t)st.size : EXCHANGE_UNKNOWN_LENGTH);
-	return true;
-}
-
 /* The part that is wanted of this size; false: none of it is there. */
 static bool clip(struct range *r, uint64_t size)
 {
@@ -245,79 +161,89 @@ static bool clip(struct range *r, uint64_t size)
 	return true;
 }
 
-static bool begin_part(struct exchange *x, const void *payload, size_t len)
+static void set_file_headers(struct exchange *x, const struct file_info *f)
 {
-	struct unpack u = unpack_from(payload, len);
-	struct range r = read_range(exchange_header(x, "Range"));
-	struct guest_stat st;
-	char text[96];
-
-	if (!guest_stat_read(&u, &st) || !clip(&r, st.size)) {
-		exchange_fail(x, ERR_SYSTEM, "the file changed meanwhile");
-		return false;
-	}
-	set_file_headers(x, &st);
-	snprintf(text, sizeof(text), "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, r.first, r.last,
-		 st.size);
-	exchange_set_header(x, "Content-Range", text);
-	transfer_limit(x, r.last - r.first + 1);
-	exchange_stream(x, 206, "application/octet-stream", (int64_t)(r.last - r.first + 1));
-	return true;
-}
-
-static void read_file(struct exchange *x, struct sandbox *s, uint64_t offset, uint64_t len,
-		      bool part)
-{
-	static const struct transfer_ops whole = {begin_whole, NULL}, piece = {begin_part, NULL};
-	struct buf b = {0};
-
-	v1_pack_path(&b, s, exchange_arg(x, "path"));
-	pack_u64(&b, offset);
-	pack_u64(&b, len);
-	transfer_down(x, s, G_READ, &b, part ? &piece : &whole);
-}
-
-/* Its size is known: now the part. */
-static void on_sized(struct exchange *x, const void *payload, size_t len)
-{
-	struct unpack u = unpack_from(payload, len);
-	struct range r = read_range(exchange_header(x, "Range"));
-	struct guest_stat st;
-	struct sandbox *s;
-	struct err e = {0};
 	char text[64];
 
-	if (!guest_stat_read(&u, &st) || !clip(&r, st.size)) {
-		snprintf(text, sizeof(text), "bytes */%" PRIu64, st.size);
-		exchange_set_header(x, "Content-Range", text);
-		err_field(&e, ERR_INVALID, "Range", "Range: the file ends before it");
-		exchange_error_as(x, 416, &e);
-	} else if ((s = v1_sandbox(x))) {
-		read_file(x, s, r.first, r.last - r.first + 1, true);
-	}
+	exchange_set_header(x, "Accept-Ranges", "bytes");
+	snprintf(text, sizeof(text), "%04o", f->mode & 07777);
+	exchange_set_header(x, "X-File-Mode", text);
 }
 
-static void get_file(struct exchange *x, struct sandbox *s)
+static int64_t begin_whole(struct exchange *x, const struct file_info *f)
 {
-	struct buf b = {0};
+	/* A file that says it is empty may be one of /proc: its length is known at its end. */
+	int64_t length = f->size ? (int64_t)f->size : TRANSFER_UNKNOWN;
 
-	if (exchange_arg_flag(x, "stat") || read_range(exchange_header(x, "Range")).given) {
-		v1_pack_path(&b, s, exchange_arg(x, "path"));
-		pack_u8(&b, !exchange_arg_flag(x, "nofollow"));
-		ask(x, s, G_STAT, &b, exchange_arg_flag(x, "stat") ? answer_stat : on_sized);
-		return;
+	set_file_headers(x, f);
+	exchange_stream(x, 200, "application/octet-stream", length);
+	return length;
+}
+
+static int64_t begin_part(struct exchange *x, const struct file_info *f)
+{
+	struct range r = read_range(exchange_header(x, "Range"));
+	int64_t length;
+	char text[96];
+
+	if (!clip(&r, f->size)) {
+		exchange_fail(x, ERR_SYSTEM, "the file changed meanwhile");
+		return TRANSFER_ANSWERED;
 	}
-	read_file(x, s, 0, UINT64_MAX, false);
+	set_file_headers(x, f);
+	snprintf(text, sizeof(text), "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, r.first, r.last,
+		 f->size);
+	exchange_set_header(x, "Content-Range", text);
+	length = (int64_t)(r.last - r.first + 1);
+	exchange_stream(x, 206, "application/octet-stream", length);
+	return length;
+}
+
+static void read_file(struct exchange *x, struct sandbox *s, const struct range *r)
+{
+	static const struct transfer_ops whole = {.begin = begin_whole},
+					 part = {.begin = begin_part};
+	auto_free char *path = v1_file_path(s, exchange_arg(x, "path"));
+	struct transfer *t = transfer_down(x, r ? &part : &whole);
+
+	t->call = call_read(s, path, r ? r->first : 0, r ? r->last - r->first + 1 : UINT64_MAX,
+			    &t->receiver);
+}
+
+/* The file's size is known: now the part. */
+static void read_part(void *arg, const struct answer *a, const struct err *e)
+{
+	struct exchange *x = arg;
+	struct range r = read_range(exchange_header(x, "Range"));
+	struct sandbox *s;
+	struct err out = {0};
+	char text[64];
+
+	if (e) {
+		exchange_error(x, e);
+	} else if (!clip(&r, a->info->size)) {
+		snprintf(text, sizeof(text), "bytes */%" PRIu64, a->info->size);
+		exchange_set_header(x, "Content-Range", text);
+		err_field(&out, ERR_INVALID, "Range", "Range: the file ends before it");
+		exchange_error_as(x, 416, &out);
+	} else if ((s = v1_sandbox(x))) {
+		read_file(x, s, &r);
+	}
 }
 
 void v1_file_get(struct exchange *x)
 {
-	if (!v1_path(x))
-		return;
+	struct sandbox *s = x->sandbox;
+	auto_free char *path = v1_file_path(s, exchange_arg(x, "path"));
+	bool is_stat = exchange_arg_flag(x, "stat");
+
 	if (exchange_arg_flag(x, "list"))
 		v1_file_list(x);
+	else if (is_stat || read_range(exchange_header(x, "Range")).given)
+		call_stat(s, path, !exchange_arg_flag(x, "nofollow"),
+			  is_stat ? answer_info : read_part, x);
 	else
-		v1_awake(x, get_file);
+		read_file(x, s, NULL);
 }
 
 /* ---- writing ---- */
@@ -331,114 +257,72 @@ static void was_written(struct exchange *x, uint64_t size)
 				(json_int_t)size));
 }
 
-static void put_file(struct exchange *x, struct sandbox *s)
+void v1_file_put(struct exchange *x)
 {
-	static const struct transfer_ops ops = {NULL, was_written};
-	struct buf b = {0};
+	static const struct transfer_ops ops = {.done = was_written};
+	auto_free char *path = v1_file_path(x->sandbox, exchange_arg(x, "path"));
+	struct file_write w = {.path = path};
+	struct transfer *t;
 	struct err e = {0};
-	uint64_t offset;
-	uint32_t mode;
 
-	if (exchange_arg_uint(x, "offset", UINT64_MAX, INT64_MAX, &offset, &e) < 0 ||
-	    read_mode(exchange_arg(x, "mode"), 0644, &mode, &e) < 0) {
+	w.parents = !exchange_arg(x, "parents") || exchange_arg_flag(x, "parents");
+	if (exchange_arg_uint(x, "offset", WRITE_WHOLE, INT64_MAX, &w.offset, &e) < 0 ||
+	    read_mode(exchange_arg(x, "mode"), 0644, &w.mode, &e) < 0) {
 		exchange_error(x, &e);
 		return;
 	}
-	v1_pack_path(&b, s, exchange_arg(x, "path"));
-	pack_u32(&b, mode);
-	pack_u64(&b, offset);
-	pack_u8(&b, !exchange_arg(x, "parents") || exchange_arg_flag(x, "parents"));
-	transfer_up(x, s, G_WRITE, &b, &ops);
-}
-
-void v1_file_put(struct exchange *x)
-{
-	if (v1_path(x))
-		v1_awake(x, put_file);
-}
-
-static void remove_file(struct exchange *x, struct sandbox *s)
-{
-	struct buf b = {0};
-
-	v1_pack_path(&b, s, exchange_arg(x, "path"));
-	pack_u8(&b, exchange_arg_flag(x, "recursive"));
-	ask(x, s, G_REMOVE, &b, answer_empty);
-}
-
-void v1_file_delete(struct exchange *x)
-{
-	if (v1_path(x))
-		v1_awake(x, remove_file);
+	t = transfer_up(x, &ops);
+	t->call = call_write(x->sandbox, &w, &t->receiver);
 }
 
 /* ---- by name ---- */
 
-static void was_made(struct exchange *x, const void *payload, size_t len)
+void v1_file_delete(struct exchange *x)
 {
-	struct unpack u = unpack_from(payload, len);
-	bool created = unpack_u8(&u);
+	auto_free char *path = v1_file_path(x->sandbox, exchange_arg(x, "path"));
 
-	exchange_json(x, created ? 201 : 200, json_pack("{s:b}", "created", created));
+	call_remove(x->sandbox, path, exchange_arg_flag(x, "recursive"), answer_empty, x);
 }
 
-static void make_dir(struct exchange *x, struct sandbox *s)
+static void was_made(void *arg, const struct answer *a, const struct err *e)
 {
-	struct buf b = {0};
-	struct err e = {0};
-	uint32_t mode;
-
-	if (read_mode(body_text(x->json, "mode"), 0755, &mode, &e) < 0) {
-		exchange_error(x, &e);
-		return;
-	}
-	v1_pack_path(&b, s, body_text(x->json, "path"));
-	pack_u32(&b, mode);
-	pack_u8(&b, !body_has(x->json, "parents") || body_flag(x->json, "parents"));
-	ask(x, s, G_MKDIR, &b, was_made);
+	if (e)
+		exchange_error(arg, e);
+	else
+		exchange_json(arg, a->created ? 201 : 200,
+			      json_pack("{s:b}", "created", a->created));
 }
 
 void v1_file_mkdir(struct exchange *x)
 {
-	if (v1_body(x) && v1_fits(x, "path", GUEST_MAX_PATH))
-		v1_awake(x, make_dir);
-}
+	auto_free char *path = v1_file_path(x->sandbox, body_text(x->json, "path"));
+	bool parents = !body_has(x->json, "parents") || body_flag(x->json, "parents");
+	struct err e = {0};
+	uint32_t mode;
 
-static void move_file(struct exchange *x, struct sandbox *s)
-{
-	struct buf b = {0};
-
-	v1_pack_path(&b, s, body_text(x->json, "from"));
-	v1_pack_path(&b, s, body_text(x->json, "to"));
-	pack_u8(&b, body_flag(x->json, "overwrite"));
-	ask(x, s, G_MOVE, &b, answer_stat);
+	if (read_mode(body_text(x->json, "mode"), 0755, &mode, &e) < 0)
+		exchange_error(x, &e);
+	else
+		call_mkdir(x->sandbox, path, mode, parents, was_made, x);
 }
 
 void v1_file_move(struct exchange *x)
 {
-	if (v1_body(x) && v1_fits(x, "from", GUEST_MAX_PATH) && v1_fits(x, "to", GUEST_MAX_PATH))
-		v1_awake(x, move_file);
-}
+	auto_free char *from = v1_file_path(x->sandbox, body_text(x->json, "from"));
+	auto_free char *to = v1_file_path(x->sandbox, body_text(x->json, "to"));
 
-static void change_mode(struct exchange *x, struct sandbox *s)
-{
-	struct buf b = {0};
-	struct err e = {0};
-	uint32_t mode;
-
-	if (read_mode(body_text(x->json, "mode"), UINT32_MAX, &mode, &e) < 0) {
-		exchange_error(x, &e);
-		return;
-	}
-	v1_pack_path(&b, s, body_text(x->json, "path"));
-	pack_u32(&b, mode);
-	pack_u32(&b, (uint32_t)body_count(x->json, "uid", UINT32_MAX));
-	pack_u32(&b, (uint32_t)body_count(x->json, "gid", UINT32_MAX));
-	ask(x, s, G_CHMOD, &b, answer_empty);
+	call_move(x->sandbox, from, to, body_flag(x->json, "overwrite"), answer_info, x);
 }
 
 void v1_file_chmod(struct exchange *x)
 {
-	if (v1_body(x) && v1_fits(x, "path", GUEST_MAX_PATH))
-		v1_awake(x, change_mode);
+	auto_free char *path = v1_file_path(x->sandbox, body_text(x->json, "path"));
+	struct file_mode m = {.uid = (uint32_t)body_count(x->json, "uid", UINT32_MAX),
+			      .gid = (uint32_t)body_count(x->json, "gid", UINT32_MAX)};
+	struct err e = {0};
+
+	if (read_mode(body_text(x->json, "mode"), UINT32_MAX, &m.mode, &e) < 0)
+		exchange_error(x, &e);
+	else
+		call_chmod(x->sandbox, path, &m, answer_empty, x);
 }

@@ -148,26 +148,18 @@ static void on_gone(void *arg)
 	exchange_fail(l->x, ERR_SYSTEM, "the client has gone");
 }
 
-static void start(struct exchange *x, struct sandbox *s)
+void v1_logs(struct exchange *x)
 {
 	struct logs *l = exchange_attach(x, sizeof(*l), logs_done);
-	struct err e = {0};
 	uint64_t only = 0;
 
 	l->x = x;
-	l->s = sandbox_hold(s);
+	l->s = sandbox_hold(x->sandbox);
 	l->answer = json_array();
-	if (exchange_arg_uint(x, "bytes", BYTES_DEFAULT, BYTES_MAX, &l->bytes, &e) < 0 ||
-	    exchange_arg_uint(x, "exec", 0, UINT32_MAX, &only, &e) < 0) {
-		exchange_error(x, &e);
+	if (!v1_arg_uint(x, "bytes", BYTES_DEFAULT, BYTES_MAX, &l->bytes) ||
+	    !v1_arg_uint(x, "exec", 0, UINT32_MAX, &only))
 		return;
-	}
 	l->only = exchange_arg(x, "exec") ? (int64_t)only : -1;
 	exchange_on_gone(x, on_gone, l);
-	sandbox_execs(s, on_execs, l);
-}
-
-void v1_logs(struct exchange *x)
-{
-	v1_awake(x, start);
+	sandbox_execs(x->sandbox, on_execs, l);
 }

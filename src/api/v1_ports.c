@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void proxy(struct exchange *x, struct sandbox *s)
+void v1_port(struct exchange *x)
 {
 	const char *rest = x->params[2] ? x->params[2] : "";
 	auto_free char *path = str_format("/%s", rest);
@@ -22,10 +22,5 @@ static void proxy(struct exchange *x, struct sandbox *s)
 		return;
 	}
 	t.port = (uint32_t)port;
-	ports_proxy(x, s, &t);
-}
-
-void v1_port(struct exchange *x)
-{
-	v1_awake(x, proxy);
+	ports_proxy(x, x->sandbox, &t);
 }

@@ -160,13 +160,7 @@ int v1_create_options(const json_t *body, const struct body_table *t, struct cre
 
 static void on_created(void *arg, struct sandbox *s, const struct err *e)
 {
-	struct exchange *x = arg;
-
-	if (!s) {
-		exchange_error(x, e);
-		return;
-	}
-	exchange_json(x, 201, sandbox_describe(s));
+	v1_answer_created(arg, s ? sandbox_describe(s) : NULL, e);
 }
 
 static void create(struct exchange *x)
@@ -193,11 +187,8 @@ static void create_from(struct exchange *x, const char *snapshot)
 
 void v1_create(struct exchange *x)
 {
-	const char *snapshot;
+	const char *snapshot = body_text(x->json, "snapshot");
 
-	if (!v1_body(x))
-		return;
-	snapshot = body_text(x->json, "snapshot");
 	if (snapshot && *snapshot)
 		v1_snapshot_find(x, snapshot, create_from);
 	else
@@ -233,16 +224,12 @@ void v1_list(struct exchange *x)
 
 void v1_inspect(struct exchange *x)
 {
-	struct sandbox *s = v1_sandbox(x);
-
-	if (s)
-		exchange_json(x, 200, sandbox_describe(s));
+	exchange_json(x, 200, sandbox_describe(x->sandbox));
 }
 
 /* ---- changing ---- */
 
-static int read_change(const struct exchange *x, const struct sandbox *s, struct sandbox_change *c,
-		       struct err *e)
+static int read_change(const struct exchange *x, struct sandbox_change *c, struct err *e)
 {
 	const char *net = body_text(x->json, "net");
 	struct sandbox_spec spec;
@@ -251,7 +238,7 @@ static int read_change(const struct exchange *x, const struct sandbox *s, struct
 	if (net && !str_equal(net, "none"))
 		return err_field(e, ERR_UNSUPPORTED, "net", "net: '%.40s' is not built yet", net);
 	spec_init(&spec);
-	spec.limits = sandbox_spec(s)->limits;
+	spec.limits = sandbox_spec(x->sandbox)->limits;
 	rc = body_spec(x->json, &v1_patch_table, &spec, e);
 	c->limits = spec.limits;
 	c->has_limits = spec.set_mask != 0;
@@ -268,53 +255,38 @@ static int read_change(const struct exchange *x, const struct sandbox *s, struct
 void v1_patch(struct exchange *x)
 {
 	struct sandbox_change c = {0};
-	struct sandbox *s;
 	struct err e = {0};
 
-	if (!v1_body(x) || !(s = v1_sandbox(x)))
-		return;
-	if (read_change(x, s, &c, &e) < 0)
+	if (read_change(x, &c, &e) < 0)
 		exchange_error(x, &e);
 	else
-		sandbox_change(s, &c, v1_answer_sandbox, x);
+		sandbox_change(x->sandbox, &c, v1_answer_sandbox, x);
 }
 
 void v1_timeout(struct exchange *x)
 {
 	struct sandbox_change c = {.has_ttl = true};
-	struct sandbox *s;
-	const char *name;
+	const char *name = body_has(x->json, "ttl") ? "ttl" : "timeout";
 	struct err e = {0};
 
-	if (!v1_body(x) || !(s = v1_sandbox(x)))
-		return;
-	name = body_has(x->json, "ttl") ? "ttl" : "timeout";
-	if (!body_has(x->json, name)) {
-		err_field(&e, ERR_INVALID, "ttl", "ttl: is missing");
+	if (!body_has(x->json, name))
+		exchange_refuse(x, "ttl", "is missing");
+	else if (body_time(x->json, name, 0, &c.ttl_ms, &e) < 0)
 		exchange_error(x, &e);
-	} else if (body_time(x->json, name, 0, &c.ttl_ms, &e) < 0) {
-		exchange_error(x, &e);
-	} else {
-		sandbox_change(s, &c, v1_answer_sandbox, x);
-	}
+	else
+		sandbox_change(x->sandbox, &c, v1_answer_sandbox, x);
 }
 
 /* ---- ending ---- */
 
 static void on_destroyed(void *arg, struct sandbox *s, const struct err *e)
 {
-	if (!s && e && e->kind != ERR_NONE)
-		exchange_error(arg, e);
-	else
-		exchange_reply(arg, 204, NULL, "", 0);
+	v1_answer_empty(arg, NULL, s ? NULL : e);
 }
 
 void v1_destroy(struct exchange *x)
 {
-	struct sandbox *s = v1_sandbox(x);
-
-	if (s)
-		sandbox_destroy(s, on_destroyed, x);
+	sandbox_destroy(x->sandbox, on_destroyed, x);
 }
 
 static void on_all_destroyed(void *arg, size_t count)

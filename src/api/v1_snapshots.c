@@ -24,42 +24,24 @@ static const struct body_field fork_fields[] = {
 };
 const struct body_table v1_fork_table = {fork_fields, ARRAY_LEN(fork_fields), BODY_ALONE};
 
-static void answer_created(void *arg, json_t *value, const struct err *e)
-{
-	if (e && e->kind != ERR_NONE) {
-		json_decref(value);
-		exchange_error(arg, e);
-	} else {
-		exchange_json(arg, 201, value);
-	}
-}
-
 void v1_snapshot(struct exchange *x)
 {
-	const char *name;
-	struct sandbox *s;
+	const char *name = body_text(x->json, "name");
 
-	if (!v1_body(x) || !(s = v1_sandbox(x)))
-		return;
-	name = body_text(x->json, "name");
 	if (name && strlen(name) >= IPC_NAME)
 		exchange_refuse(x, "name", "longer than %d bytes", IPC_NAME - 1);
 	else
-		sandbox_snapshot(s, name ? name : "", answer_created, x);
+		sandbox_snapshot(x->sandbox, name ? name : "", v1_answer_created, x);
 }
 
 void v1_fork(struct exchange *x)
 {
-	uint64_t count;
-	struct sandbox *s;
+	uint64_t count = body_count(x->json, "count", 1);
 
-	if (!v1_body(x) || !(s = v1_sandbox(x)))
-		return;
-	count = body_count(x->json, "count", 1);
 	if (count < 1 || count > FORKS_MAX)
 		exchange_refuse(x, "count", "from 1 to %d", FORKS_MAX);
 	else
-		sandbox_fork(s, count, answer_created, x);
+		sandbox_fork(x->sandbox, count, v1_answer_created, x);
 }
 
 void v1_snapshots(struct exchange *x)
@@ -291,7 +273,7 @@ static void complete(void *arg)
 
 	close_fd(&t->fd);
 	t->is_begun = false;
-	manager_snapshot_keep(t->x->api->manager, &t->x->caller, &t->info, answer_created, t->x);
+	manager_snapshot_keep(t->x->api->manager, &t->x->caller, &t->info, v1_answer_created, t->x);
 }
 
 static void stop_taking(void *arg)

@@ -10,32 +10,24 @@ const struct body_table v1_empty_table = {NULL, 0, BODY_ALONE};
 
 /* ---- verbs ---- */
 
-static void verb(struct exchange *x, void (*act)(struct sandbox *s, sandbox_done done, void *arg))
-{
-	struct sandbox *s;
-
-	if (v1_body(x) && (s = v1_sandbox(x)))
-		act(s, v1_answer_sandbox, x);
-}
-
 void v1_start(struct exchange *x)
 {
-	verb(x, sandbox_start);
+	sandbox_start(x->sandbox, v1_answer_sandbox, x);
 }
 
 void v1_stop(struct exchange *x)
 {
-	verb(x, sandbox_stop);
+	sandbox_stop(x->sandbox, v1_answer_sandbox, x);
 }
 
 void v1_pause(struct exchange *x)
 {
-	verb(x, sandbox_pause);
+	sandbox_pause(x->sandbox, v1_answer_sandbox, x);
 }
 
 void v1_resume(struct exchange *x)
 {
-	verb(x, sandbox_resume);
+	sandbox_resume(x->sandbox, v1_answer_sandbox, x);
 }
 
 static void on_stopped(void *arg, struct sandbox *s, const struct err *e)
@@ -48,14 +40,10 @@ static void on_stopped(void *arg, struct sandbox *s, const struct err *e)
 
 void v1_restart(struct exchange *x)
 {
-	struct sandbox *s;
-
-	if (!v1_body(x) || !(s = v1_sandbox(x)))
-		return;
-	if (sandbox_state(s) == STATE_STOPPED)
-		sandbox_start(s, v1_answer_sandbox, x);
+	if (sandbox_state(x->sandbox) == STATE_STOPPED)
+		sandbox_start(x->sandbox, v1_answer_sandbox, x);
 	else
-		sandbox_stop(s, on_stopped, x);
+		sandbox_stop(x->sandbox, on_stopped, x);
 }
 
 /* ---- waiting ---- */
@@ -117,13 +105,10 @@ static bool is_state(const char *name)
 
 void v1_wait(struct exchange *x)
 {
-	struct sandbox *s = v1_sandbox(x);
 	struct waiting *w;
 	struct err e = {0};
 	uint64_t most_ms;
 
-	if (!s)
-		return;
 	if (exchange_arg_time(x, "timeout", 30000, 3600000, &most_ms, &e) < 0) {
 		exchange_error(x, &e);
 		return;
@@ -134,14 +119,14 @@ void v1_wait(struct exchange *x)
 	}
 	w = exchange_attach(x, sizeof(*w), waiting_done);
 	w->x = x;
-	w->s = sandbox_hold(s);
+	w->s = sandbox_hold(x->sandbox);
 	w->state = exchange_arg(x, "state");
 	w->timer = (struct loop_timer){.call = answer_waiting, .arg = w};
 	if (is_there(w) || !most_ms) {
 		answer_waiting(w);
 		return;
 	}
-	w->waiter = sandbox_wait(s, on_state, w);
+	w->waiter = sandbox_wait(x->sandbox, on_state, w);
 	loop_timer_set(x->api->loop, &w->timer, most_ms);
 	exchange_on_gone(x, answer_waiting, w);
 }
@@ -150,10 +135,7 @@ void v1_wait(struct exchange *x)
 
 void v1_stats(struct exchange *x)
 {
-	struct sandbox *s = v1_sandbox(x);
-
-	if (s)
-		sandbox_stats(s, v1_answer_json, x);
+	sandbox_stats(x->sandbox, v1_answer_json, x);
 }
 
 void v1_all_stats(struct exchange *x)
@@ -163,10 +145,7 @@ void v1_all_stats(struct exchange *x)
 
 void v1_health(struct exchange *x)
 {
-	struct sandbox *s = v1_sandbox(x);
-
-	if (s)
-		sandbox_health(s, v1_answer_json, x);
+	sandbox_health(x->sandbox, v1_answer_json, x);
 }
 
 /* ---- events ---- */
@@ -214,13 +193,10 @@ static void on_event(void *arg, const json_t *event)
 void v1_events(struct exchange *x)
 {
 	struct watching *w;
-	struct err e = {0};
 	uint64_t from;
 
-	if (exchange_arg_uint(x, "from", 0, INT64_MAX, &from, &e) < 0) {
-		exchange_error(x, &e);
+	if (!v1_arg_uint(x, "from", 0, INT64_MAX, &from))
 		return;
-	}
 	w = exchange_attach(x, sizeof(*w), watching_done);
 	w->sandbox = exchange_arg(x, "sandbox");
 	sse_open(&w->sse, x);

@@ -1,9 +1,11 @@
+/* Output of a command as server-sent events, paced by the client. */
 #include "api/v1_stream.h"
 
 #include "api/text.h"
 #include "api/v1.h"
 #include "base/auto.h"
 #include "base/str.h"
+#include "calls/pump.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +18,7 @@ struct stream {
 	size_t input_len, input_at;
 	bool started;
 	uint64_t from; /* nothing before it is wanted */
-	size_t debt;   /* output that the client has not taken yet */
+	struct pump pump;
 };
 
 static void stream_done(void *data)
@@ -69,19 +71,12 @@ static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size
 	json_object_set_new(o, text ? "text" : "base64",
 			    text ? text : text_json_base64(bytes, len - skip));
 	sse_send(&t->sse, kind == 2 ? "stderr" : "stdout", o);
-	if (exchange_room(t->x))
-		exec_credit(t->exec, len);
-	else
-		t->debt += len;
+	pump_moved(&t->pump, len);
 }
 
-static void on_taken(void *arg)
+static void credit_exec(void *exec, size_t len)
 {
-	struct stream *t = arg;
-
-	if (t->exec && t->debt)
-		exec_credit(t->exec, t->debt);
-	t->debt = 0;
+	exec_credit(exec, len);
 }
 
 json_t *stream_describe_exit(const struct outcome *x)
@@ -99,7 +94,7 @@ static void on_exit_(void *arg, const struct outcome *x)
 {
 	struct stream *t = arg;
 
-	t->exec = NULL;
+	t->exec = t->pump.from = NULL;
 	sse_send(&t->sse, "exit", stream_describe_exit(x));
 	exchange_finish(t->x);
 }
@@ -108,7 +103,7 @@ static void on_error(void *arg, const struct err *e)
 {
 	struct stream *t = arg;
 
-	t->exec = NULL;
+	t->exec = t->pump.from = NULL;
 	if (!t->started) {
 		exchange_error(t->x, e);
 		return;
@@ -121,6 +116,7 @@ static void stream_gone(void *arg)
 {
 	struct stream *t = arg;
 
+	t->pump.from = NULL;
 	if (t->exec)
 		exec_detach(take_ptr(t->exec));
 	if (t->started)
@@ -137,7 +133,8 @@ static struct stream *prepare(struct exchange *x)
 
 	t->x = x;
 	exchange_on_gone(x, stream_gone, t);
-	exchange_on_room(x, on_taken, t);
+	exchange_pump(x, &t->pump);
+	t->pump.credit = credit_exec;
 	exchange_also_free(x, t, stream_done);
 	return t;
 }
@@ -149,7 +146,7 @@ void stream_start(struct exchange *x, struct sandbox *s, const struct exec_reque
 
 	t->input = input;
 	t->input_len = len;
-	t->exec = exec_start(s, r, &stream_ops, t);
+	t->exec = t->pump.from = exec_start(s, r, &stream_ops, t);
 }
 
 void stream_attach(struct exchange *x, struct sandbox *s, uint32_t eid, uint64_t from)
@@ -157,5 +154,5 @@ void stream_attach(struct exchange *x, struct sandbox *s, uint32_t eid, uint64_t
 	struct stream *t = prepare(x);
 
 	t->from = from;
-	t->exec = exec_attach(s, eid, from, &stream_ops, t);
+	t->exec = t->pump.from = exec_attach(s, eid, from, &stream_ops, t);
 }
