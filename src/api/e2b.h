@@ -73,9 +73,6 @@ json_t *e2b_time(uint64_t unix_ms);
 /* Percent-decoding in place. */
 void e2b_unescape(char *s);
 
-/* Milliseconds since 1970. */
-uint64_t e2b_now_ms(void);
-
 /* The handler of routes that name a sandbox: finds it, then calls what the route describes. */
 struct e2b_control {
 	void (*call)(struct exchange *x, struct sandbox *s);

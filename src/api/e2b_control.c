@@ -25,14 +25,6 @@ void e2b_empty(struct exchange *x)
 	exchange_reply(x, 204, NULL, "", 0);
 }
 
-uint64_t e2b_now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 void e2b_unescape(char *s)
 {
 	char *to = s;
@@ -221,7 +213,7 @@ static bool is_longer(const struct sandbox *s, uint64_t ttl_ms)
 {
 	uint64_t ends = sandbox_expires_ms(s);
 
-	return ends && e2b_now_ms() + ttl_ms > ends;
+	return ends && unix_ms() + ttl_ms > ends;
 }
 
 /* Only ever lengthens. */

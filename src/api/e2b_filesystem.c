@@ -182,10 +182,7 @@ static void on_file(void *arg, const struct file_info *f)
 		l->too_many = true;
 		return;
 	}
-	if (l->count == l->room) {
-		l->room = l->room ? l->room * 2 : 64;
-		l->items = must_alloc(realloc(l->items, l->room * sizeof(*l->items)));
-	}
+	l->items = array_room(l->items, l->count, &l->room, sizeof(*l->items));
 	l->items[l->count++] = e2b_entry_new(f);
 }
 

@@ -10,6 +10,7 @@
 #include "api/e2b_kernel_internal.h"
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/str.h"
 #include "policy/config.h"
 
@@ -119,7 +120,7 @@ static struct context *context_new(struct kernel_set *k, const char *id,
 
 	c->set = k;
 	/* Above all that another daemon may have given this kernel. */
-	c->next_id = e2b_now_ms();
+	c->next_id = unix_ms();
 	snprintf(c->id, sizeof(c->id), "%s", id);
 	c->language = language;
 	c->cwd = str_copy(cwd);

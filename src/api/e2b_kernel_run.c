@@ -2,6 +2,7 @@
 #include "api/e2b_kernel_internal.h"
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/str.h"
 
 #include <signal.h>
@@ -98,7 +99,7 @@ static void on_started(struct execution *r, const json_t *m)
 static void on_text(struct execution *r, const json_t *m)
 {
 	say(r, json_pack("{s:O,s:O,s:o}", "type", json_object_get(m, "type"), "text",
-			 json_object_get(m, "text"), "timestamp", e2b_time(e2b_now_ms())));
+			 json_object_get(m, "text"), "timestamp", e2b_time(unix_ms())));
 }
 
 /* The names are the same; the id is ours alone. */

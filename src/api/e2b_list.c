@@ -140,10 +140,7 @@ static bool collect(void *arg, struct sandbox *s)
 
 	if (!passes(s, all->filter))
 		return true;
-	if (all->count == all->room) {
-		all->room = all->room ? all->room * 2 : 64;
-		all->items = must_alloc(realloc(all->items, all->room * sizeof(struct sandbox *)));
-	}
+	all->items = array_room(all->items, all->count, &all->room, sizeof(struct sandbox *));
 	all->items[all->count++] = s;
 	return true;
 }

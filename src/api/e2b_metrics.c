@@ -2,6 +2,7 @@
 #include "api/e2b.h"
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/str.h"
 
 #include <stdlib.h>
@@ -35,7 +36,7 @@ static uint64_t time_of(const json_t *sample)
 	struct tm parts = {0};
 
 	return text && strptime(text, "%Y-%m-%dT%H:%M:%S", &parts) ? (uint64_t)timegm(&parts) * 1000
-								   : e2b_now_ms();
+								   : unix_ms();
 }
 
 struct asking {
@@ -64,7 +65,7 @@ static void on_stats(void *arg, json_t *stats, const struct err *e)
 	out = must_alloc(json_array());
 	json_array_foreach (json_object_get(stats, "history"), i, sample)
 		add_sample(x, out, sample, time_of(sample));
-	add_sample(x, out, stats, e2b_now_ms());
+	add_sample(x, out, stats, unix_ms());
 	json_decref(stats);
 	exchange_json(x, 200, out);
 }
@@ -110,7 +111,7 @@ static void on_one(void *arg, json_t *stats, const struct err *e)
 
 	(void)e;
 	if (stats && s)
-		json_object_set_new(m->out, o->id, metric(s, stats, e2b_now_ms()));
+		json_object_set_new(m->out, o->id, metric(s, stats, unix_ms()));
 	json_decref(stats);
 	free(o);
 	many_answered(m);

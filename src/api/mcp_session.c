@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/id.h"
 #include "base/str.h"
 #include "policy/config.h"
 
@@ -220,7 +221,7 @@ struct mcp_session *mcp_session_open(struct mcp_state *st, const struct caller *
 {
 	struct create_options o;
 	struct mcp_session *s = NULL;
-	unsigned char bytes[16];
+	char id[2 * 16 + 1];
 	int rc = 0;
 
 	if (options && !json_is_object(options))
@@ -232,7 +233,7 @@ struct mcp_session *mcp_session_open(struct mcp_state *st, const struct caller *
 		rc = apply_options(&o, options, e);
 		create_options_done(&o);
 	}
-	if (rc == 0 && getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes))
+	if (rc == 0 && id_hex(id, 16) < 0)
 		rc = err_sys(e, "no random bytes");
 	if (rc == 0)
 		s = add_session(st, who, e);
@@ -241,8 +242,7 @@ struct mcp_session *mcp_session_open(struct mcp_state *st, const struct caller *
 		return NULL;
 	}
 	s->options = options;
-	for (size_t i = 0; i < sizeof(bytes); i++)
-		snprintf(s->id + 2 * i, 3, "%02x", bytes[i]);
+	snprintf(s->id, sizeof(s->id), "%s", id);
 	snprintf(s->key, sizeof(s->key), "%s", s->id);
 	return s;
 }

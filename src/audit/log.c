@@ -12,6 +12,7 @@
 #include "audit/log.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/jsonw.h"
 #include "base/list.h"
 #include "base/str.h"
@@ -451,8 +452,7 @@ static int to_memfd(const struct list *lines, struct err *e)
 
 		failed = write(fd, line, strlen(line)) != (ssize_t)strlen(line);
 	}
-	if (failed || lseek(fd, 0, SEEK_SET) < 0 ||
-	    fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) < 0)
+	if (failed || lseek(fd, 0, SEEK_SET) < 0 || io_seal(fd) < 0)
 		return err_sys(e, "cannot hand out audit records");
 	return take_fd(&fd);
 }

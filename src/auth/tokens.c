@@ -1,6 +1,7 @@
 #include "auth/tokens.h"
 
 #include "base/auto.h"
+#include "base/id.h"
 #include "base/parse.h"
 #include "base/str.h"
 
@@ -8,7 +9,7 @@
 #include <sodium.h>
 #include <string.h>
 
-#define ID_LETTERS 10
+#define TOKEN_LETTERS 10
 #define SECRET_BYTES 20
 #define HASH_PREFIX "blake2b:"
 
@@ -38,7 +39,7 @@ static bool only(const char *s, const char *letters, size_t min, size_t max)
 
 static bool is_id(const char *s)
 {
-	return only(s, "abcdefghijklmnopqrstuvwxyz0123456789", ID_LETTERS, ID_LETTERS);
+	return only(s, "abcdefghijklmnopqrstuvwxyz0123456789", TOKEN_LETTERS, TOKEN_LETTERS);
 }
 
 static bool is_name(const char *s)
@@ -55,7 +56,6 @@ static void hash_key(const char *key, unsigned char ret[TOKEN_HASH])
 int token_create(const char *name, bool e2b, struct token *ret, char ret_key[TOKEN_KEY],
 		 struct err *e)
 {
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyz012345";
 	struct token t = {.scopes = SCOPE_RUN | SCOPE_FILES | SCOPE_READ, .trust = 1};
 	unsigned char secret[SECRET_BYTES];
 	char hex[2 * SECRET_BYTES + 1];
@@ -65,11 +65,9 @@ int token_create(const char *name, bool e2b, struct token *ret, char ret_key[TOK
 				 "name: wants up to %d letters, digits, dots, dashes and "
 				 "underscores",
 				 IPC_NAME - 1);
-	if (sodium_init() < 0)
+	if (sodium_init() < 0 || id_letters(t.id, TOKEN_LETTERS) < 0)
 		return err_set(e, ERR_SYSTEM, "cannot get random numbers");
 	snprintf(t.name, sizeof(t.name), "%s", name);
-	for (size_t i = 0; i < ID_LETTERS; i++)
-		t.id[i] = letters[randombytes_uniform(sizeof(letters) - 1)];
 	randombytes_buf(secret, sizeof(secret));
 	sodium_bin2hex(hex, sizeof(hex), secret, sizeof(secret));
 	if (e2b)
@@ -199,7 +197,7 @@ static int parse_words(char **at, struct token *t, struct err *e)
 		return err_set(e, ERR_INVALID, "wants an id, a name, a hash and scopes");
 	if (!is_id(id))
 		return err_field(e, ERR_INVALID, "id", "id: wants %d small letters and digits",
-				 ID_LETTERS);
+				 TOKEN_LETTERS);
 	if (!is_name(name))
 		return err_field(e, ERR_INVALID, "name", "name: is too long or has odd letters");
 	snprintf(t->id, sizeof(t->id), "%s", id);

@@ -1,4 +1,4 @@
-/* The monotonic clock in nanoseconds, and the time of day as text. */
+/* The monotonic clock in nanoseconds, the time of day in milliseconds and as text. */
 #pragma once
 
 #include <stdint.h>
@@ -10,6 +10,15 @@ static inline int64_t now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+/* Milliseconds since 1970. */
+static inline uint64_t unix_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
 #define UTC_TEXT 48

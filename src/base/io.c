@@ -9,6 +9,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -104,6 +106,63 @@ int io_write_at(int dir, const char *name, const char *text)
 	size_t len = strlen(text);
 
 	return fd >= 0 && write(fd, text, len) == (ssize_t)len ? 0 : -1;
+}
+
+int io_reopen(int fd, int flags)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return open(path, flags | O_CLOEXEC);
+}
+
+static int read_link(const char *link, char *ret, size_t size)
+{
+	ssize_t n = readlink(link, ret, size - 1);
+
+	if (n <= 0)
+		return -1;
+	ret[n] = '\0';
+	return 0;
+}
+
+int io_fd_path(int fd, char *ret, size_t size)
+{
+	char link[32];
+
+	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+	return read_link(link, ret, size);
+}
+
+int io_beside_program(const char *name, char *ret, size_t size)
+{
+	char self[PATH_MAX];
+	char *slash =
+		read_link("/proc/self/exe", self, sizeof(self)) < 0 ? NULL : strrchr(self, '/');
+
+	if (!slash)
+		return -1;
+	slash[1] = '\0';
+	return (size_t)snprintf(ret, size, "%s%s", self, name) < size ? 0 : -1;
+}
+
+int io_seal(int memfd)
+{
+	return fcntl(memfd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW);
+}
+
+int io_sealed_copy(int fd, const char *name)
+{
+	auto_close int to = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	struct stat st;
+	off_t at = 0;
+
+	if (to < 0 || fstat(fd, &st) < 0)
+		return -1;
+	while (at < st.st_size)
+		if (sendfile(to, fd, &at, (size_t)(st.st_size - at)) <= 0)
+			return -1;
+	return io_seal(to) < 0 ? -1 : take_fd(&to);
 }
 
 int io_open_stream(int which, int *ret_ours, int *ret_theirs)

@@ -25,5 +25,16 @@ ssize_t io_read_path(char *ret, size_t size, const char *path_fmt, ...)
 /* Writes text to a file that exists, by one write. -1 with errno. */
 int io_write_at(int dir, const char *name, const char *text);
 
+/* Opens the file behind fd anew, with other flags and an offset of its own. -1 with errno. */
+int io_reopen(int fd, int flags);
+/* Where the file behind fd is: at most size - 1 bytes. -1 with errno. */
+int io_fd_path(int fd, char *ret, size_t size);
+/* The path of a file beside the program that runs. -1 if there is no telling, or no room. */
+int io_beside_program(const char *name, char *ret, size_t size);
+/* Makes a memfd unchangeable for good. -1 with errno. */
+int io_seal(int memfd);
+/* A sealed memfd with all that the file behind fd holds. -1 with errno. */
+int io_sealed_copy(int fd, const char *name);
+
 /* A pipe for a process's standard stream 0, 1 or 2: theirs blocks, ours does not. -1 with errno. */
 int io_open_stream(int which, int *ret_ours, int *ret_theirs);

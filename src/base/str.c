@@ -20,6 +20,14 @@ void *must_alloc(void *p)
 	_exit(125);
 }
 
+void *array_room(void *items, size_t count, size_t *room, size_t item_size)
+{
+	if (count < *room)
+		return items;
+	*room = *room ? *room * 2 : 16;
+	return must_alloc(reallocarray(items, *room, item_size));
+}
+
 char *str_copy(const char *s)
 {
 	return must_alloc(strdup(s));
@@ -45,6 +53,11 @@ bool str_starts(const char *s, const char *prefix)
 bool str_equal(const char *a, const char *b)
 {
 	return strcmp(a, b) == 0;
+}
+
+bool str_has_end(const char *text, size_t size)
+{
+	return memchr(text, '\0', size) != NULL;
 }
 
 bool path_below(const char *path, const char *dir)

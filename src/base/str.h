@@ -6,10 +6,17 @@
 
 /* Returns p, or ends the process with exit status 125 if it is NULL. */
 void *must_alloc(void *p);
+/*
+ * Room for one more item behind `count` of them: returns items, moved if need be. *room is how many
+ * fit. An array of such is kept as {items, count, room}, all zero at first.
+ */
+void *array_room(void *items, size_t count, size_t *room, size_t item_size);
 char *str_copy(const char *s);
 char *str_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 bool str_starts(const char *s, const char *prefix);
 bool str_equal(const char *a, const char *b);
+/* Does the text end within its size bytes? */
+bool str_has_end(const char *text, size_t size);
 /* True if path is dir itself or lies below it; both absolute and clean. */
 bool path_below(const char *path, const char *dir);
 /*

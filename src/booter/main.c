@@ -1,4 +1,6 @@
 #include "booter/booter.h"
+
+#include "base/io.h"
 #include "booter/workplace.h"
 
 #include "base/auto.h"
@@ -15,10 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/sendfile.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -198,44 +198,22 @@ static void serve(int sock, const struct workshop *shop)
  */
 static void copy_guest(struct workshop *p)
 {
-	off_t at = 0;
-	struct stat st;
-	char path[64];
-	auto_close int to = memfd_create("cloche-guest", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	auto_close int to = io_sealed_copy(p->guest, "cloche-guest");
 
-	p->nest = -1;
-	if (to < 0 || fstat(p->guest, &st) < 0)
-		return;
-	while (at < st.st_size)
-		if (sendfile(to, p->guest, &at, (size_t)(st.st_size - at)) <= 0)
-			return;
-	if (fchmod(to, 0555) < 0 ||
-	    fcntl(to, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) < 0)
-		return;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", to);
-	p->nest = open(path, O_RDONLY | O_CLOEXEC);
+	p->nest = to < 0 || fchmod(to, 0555) < 0 ? -1 : io_reopen(to, O_RDONLY);
 }
 
 /* Beside our own program; without it there are no nests. */
 static void load_zygote(struct workshop *p)
 {
 	char path[PATH_MAX + 32];
-	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
-	struct stat st;
-	char *slash;
 
-	if (n <= 0)
+	if (io_beside_program("cloche-zygote.so", path, sizeof(path)) < 0)
 		return;
-	path[n] = '\0';
-	slash = strrchr(path, '/');
-	snprintf(slash + 1, sizeof(path) - (size_t)(slash + 1 - path), "cloche-zygote.so");
 	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
 
-	if (fd < 0 || fstat(fd, &st) < 0 || st.st_size > (16 << 20))
-		return;
-	p->zygote = must_alloc(malloc((size_t)st.st_size + 1));
-	if (read(fd, p->zygote, (size_t)st.st_size) == st.st_size)
-		p->zygote_size = (size_t)st.st_size;
+	if (fd >= 0)
+		(void)!io_read_whole(fd, 16 << 20, &p->zygote, &p->zygote_size);
 }
 
 /* The daemon may be spared when memory runs out; sandboxes are not to inherit that. */

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/jsonw.h"
 #include "base/str.h"
 
@@ -45,19 +46,11 @@ int cli_fail_spec(const struct sandbox_spec *s, const struct err *e)
 int cli_find_helper(const char *name, char *ret, size_t size)
 {
 	static const char *const places[] = {"", "../libexec/cloche/", "../../bin/"};
-	char self[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-	char *slash;
 
-	if (n < 0)
-		return -1;
-	self[n] = '\0';
-	slash = strrchr(self, '/');
-	if (slash)
-		slash[1] = '\0';
 	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-		if ((size_t)snprintf(ret, size, "%s%s%s", self, places[i], name) < size &&
-		    access(ret, X_OK) == 0)
+		auto_free char *file = str_format("%s%s", places[i], name);
+
+		if (io_beside_program(file, ret, size) == 0 && access(ret, X_OK) == 0)
 			return 0;
 	}
 	return -1;

@@ -1,8 +1,10 @@
 #include "cli/selftest_stage.h"
 
 #include "base/auto.h"
+#include "base/id.h"
 #include "base/io.h"
 #include "base/str.h"
+#include "cli/cli.h"
 
 #include <arpa/inet.h>
 #include <dirent.h>
@@ -78,19 +80,8 @@ void stage_reset(const struct stage *s)
 /* Beside this program, or where `make install` puts it. */
 static int find_program(const char *name, char *ret, struct err *e)
 {
-	static const char *const places[] = {"", "../libexec/cloche/", "../../bin/"};
-	char self[PATH_MAX], *slash;
-	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
-
-	if (n < 0)
-		return err_sys(e, "cannot find this program");
-	self[n] = '\0';
-	slash = strrchr(self, '/');
-	slash[1] = '\0';
-	for (size_t i = 0; i < ARRAY_LEN(places); i++)
-		if ((size_t)snprintf(ret, PATH_MAX, "%s%s%s", self, places[i], name) < PATH_MAX &&
-		    access(ret, X_OK) == 0)
-			return 0;
+	if (cli_find_helper(name, ret, PATH_MAX) == 0)
+		return 0;
 	return err_set(e, ERR_NOT_FOUND, "%s is not installed beside this program", name);
 }
 
@@ -186,13 +177,10 @@ void stage_canaries(const struct stage *s, const struct place *place, const stru
 
 static void random_hex(char *ret, const char *prefix, size_t bytes)
 {
-	unsigned char raw[16];
 	size_t len = (size_t)sprintf(ret, "%s", prefix);
 
-	if (getrandom(raw, sizeof(raw), 0) != sizeof(raw))
-		memset(raw, 7, sizeof(raw));
-	for (size_t i = 0; i < bytes; i++)
-		len += (size_t)sprintf(ret + len, "%02x", raw[i]);
+	if (id_hex(ret + len, bytes) < 0)
+		sprintf(ret + len, "07");
 }
 
 /* Copies of the probe that would be more than their caller, if exec let them. */

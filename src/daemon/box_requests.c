@@ -1,6 +1,7 @@
 /* What the front asks of sandboxes. Every message is judged here, whatever the front thinks. */
 #include "auth/tokens.h"
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "daemon/check.h"
@@ -120,7 +121,7 @@ static void on_booted(void *arg, const struct provider_result *result, const str
 	bool is_same_front = r->who.epoch == b->d->front.epoch;
 
 	b->state = BOX_LIVE;
-	b->i.info.started_ms = daemon_unix_ms();
+	b->i.info.started_ms = unix_ms();
 	if (error)
 		e = *error;
 	else if (b->i.is_doomed)

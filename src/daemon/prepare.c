@@ -1,6 +1,7 @@
 #include "daemon/prepare.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "daemon/state.h"
@@ -13,9 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/sendfile.h>
 #include <sys/stat.h>
 
 /* ---- directories ---- */
@@ -120,17 +119,12 @@ static int open_program(const char *name, const char *variable, struct err *e)
 {
 	const char *named = variable ? getenv(variable) : NULL;
 	char path[PATH_MAX + 32];
-	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
-	char *slash;
 	int fd;
 
 	if (named)
 		snprintf(path, sizeof(path), "%s", named);
-	else if (n > 0) {
-		path[n] = '\0';
-		slash = strrchr(path, '/');
-		snprintf(slash + 1, sizeof(path) - (size_t)(slash + 1 - path), "%s", name);
-	}
+	else if (io_beside_program(name, path, sizeof(path)) < 0)
+		return err_sys(e, "cannot find our own program");
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	return fd < 0 ? err_sys(e, "cannot open %s", path) : fd;
 }
@@ -143,22 +137,13 @@ static int load_guest(struct daemon *d, struct err *e)
 {
 	auto_close int from = open_program("cloche-guest", "CLOCHE_GUEST", e);
 	auto_close int to = -1;
-	char path[64];
-	struct stat st;
-	off_t at = 0;
 
 	if (from < 0)
 		return -1;
-	to = memfd_create("cloche-guest", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (to < 0 || fstat(from, &st) < 0)
-		return err_sys(e, "cannot create memory");
-	while (at < st.st_size)
-		if (sendfile(to, from, &at, (size_t)(st.st_size - at)) <= 0)
-			return err_sys(e, "cannot copy the guest");
-	if (fcntl(to, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_WRITE | F_SEAL_SHRINK | F_SEAL_GROW) < 0)
-		return err_sys(e, "cannot seal the guest");
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", to);
-	d->host.guest = open(path, O_RDONLY | O_CLOEXEC);
+	to = io_sealed_copy(from, "cloche-guest");
+	if (to < 0)
+		return err_sys(e, "cannot copy the guest");
+	d->host.guest = io_reopen(to, O_RDONLY);
 	if (d->host.guest < 0)
 		return err_sys(e, "cannot open the guest");
 	/*

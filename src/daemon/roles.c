@@ -3,6 +3,7 @@
 #include "audit/audit.h"
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "daemon/confine.h"
@@ -366,16 +367,11 @@ static int read_key(const char *file, struct err *e)
 /* Beside our own program, as the guest is. */
 static int open_remote(struct err *e)
 {
-	char path[4096 + 32];
-	ssize_t n = readlink("/proc/self/exe", path, 4096);
-	char *slash;
+	char path[PATH_MAX];
 	int fd;
 
-	if (n <= 0)
+	if (io_beside_program("cloche-remote", path, sizeof(path)) < 0)
 		return err_sys(e, "cannot find our own program");
-	path[n] = '\0';
-	slash = strrchr(path, '/');
-	snprintf(slash + 1, sizeof(path) - (size_t)(slash + 1 - path), "cloche-remote");
 	fd = open(path, O_RDONLY | O_CLOEXEC);
 	return fd < 0 ? err_sys(e, "cannot open %s", path) : fd;
 }

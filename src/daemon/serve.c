@@ -40,14 +40,6 @@ const struct token *daemon_token(const struct daemon *d, const char *owner)
 	return NULL;
 }
 
-uint64_t daemon_unix_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-}
-
 const char *daemon_owner_name(const struct daemon *d, const char *owner)
 {
 	const struct token *t = daemon_token(d, owner);

@@ -1,6 +1,7 @@
 #include "daemon/snapshots.h"
 
 #include "base/auto.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "daemon/check.h"
@@ -348,7 +349,7 @@ static void add_job(struct daemon *d, struct asker who, const struct ipc_snapsho
 	snprintf(j->sandbox, sizeof(j->sandbox), "%s", sandbox);
 	snprintf(j->info.sandbox, sizeof(j->info.sandbox), "%s", sandbox);
 	snprintf(j->info.excluded, sizeof(j->info.excluded), "%s", sandbox[0] ? EXCLUDED : "");
-	j->info.created_ms = daemon_unix_ms();
+	j->info.created_ms = unix_ms();
 	while (*last)
 		last = &(*last)->next;
 	*last = j;

@@ -69,7 +69,6 @@ const struct token *daemon_token(const struct daemon *d, const char *owner);
 /* The name of a token; "" if there is none, or for the operator. */
 const char *daemon_owner_name(const struct daemon *d, const char *owner);
 
-uint64_t daemon_unix_ms(void);
 /* Takes no more work, lets what is running finish, then ends. Again: at once. */
 void daemon_stop(struct daemon *d);
 /* Writes into the audit log what the broker decided by itself. */

@@ -351,9 +351,7 @@ static void keep_argv(const struct list *argv, struct list *ret)
 struct command *command_new(struct guest *g, const struct command_terms *t)
 {
 	struct command *c = must_alloc(calloc(1, sizeof(*c)));
-	struct timespec now;
 
-	clock_gettime(CLOCK_REALTIME, &now);
 	c->guest = g;
 	c->eid = ++g->last_eid;
 	c->flags = t->flags;
@@ -361,7 +359,7 @@ struct command *command_new(struct guest *g, const struct command_terms *t)
 	c->session = str_copy(t->session);
 	c->cwd = str_copy(t->cwd);
 	keep_argv(t->argv, &c->argv);
-	c->started_ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+	c->started_ms = unix_ms();
 	c->started_ns = now_ns();
 	c->input.fd = c->sources[0].watch.fd = c->sources[1].watch.fd = c->park = -1;
 	c->back = g->commands_end;

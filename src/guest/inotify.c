@@ -86,10 +86,7 @@ static int add_place(struct watcher *w, const char *path)
 	for (size_t i = 0; i < w->count; i++)
 		if (w->places[i].wd == wd)
 			return 0;
-	if (w->count == w->room) {
-		w->room = w->room ? w->room * 2 : 16;
-		w->places = must_alloc(realloc(w->places, w->room * sizeof(*w->places)));
-	}
+	w->places = array_room(w->places, w->count, &w->room, sizeof(*w->places));
 	w->places[w->count++] = (struct place){wd, str_copy(path)};
 	return 0;
 }

@@ -203,10 +203,7 @@ static int make_file(struct job *j, const struct tar_entry *n, int dir, const ch
 
 static void do_later(struct job *j, const struct tar_entry *n)
 {
-	if (j->late_count == j->late_room) {
-		j->late_room = j->late_room ? j->late_room * 2 : 64;
-		j->late = must_alloc(realloc(j->late, j->late_room * sizeof(*j->late)));
-	}
+	j->late = array_room(j->late, j->late_count, &j->late_room, sizeof(*j->late));
 	j->late[j->late_count++] = (struct late){str_copy(n->name), n->mode & MODES, n->mtime};
 }
 

@@ -77,10 +77,7 @@ static void add_task(void *arg, pid_t pid)
 
 	if (!read_task(pid, &task))
 		return;
-	if (t->count == t->room) {
-		t->room = t->room ? t->room * 2 : 64;
-		t->items = must_alloc(realloc(t->items, t->room * sizeof(task)));
-	}
+	t->items = array_room(t->items, t->count, &t->room, sizeof(task));
 	t->items[t->count++] = task;
 }
 

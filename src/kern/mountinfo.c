@@ -63,10 +63,7 @@ int mountinfo_parse(char *text, struct mountinfo *ret, struct err *e)
 		next = line + strcspn(line, "\n");
 		if (*next)
 			*next++ = '\0';
-		if (m.count == room) {
-			room = room ? room * 2 : 64;
-			m.entries = must_alloc(realloc(m.entries, room * sizeof(*m.entries)));
-		}
+		m.entries = array_room(m.entries, m.count, &room, sizeof(*m.entries));
 		if (parse_line(line, &m.entries[m.count]) < 0) {
 			mountinfo_done(&m);
 			return err_set(e, ERR_SYSTEM, "cannot understand the list of mounts");

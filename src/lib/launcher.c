@@ -123,14 +123,11 @@ static int pipe_input(const void *data, size_t len)
 static int file_input(const void *data, size_t len)
 {
 	auto_close int fd = memfd_create("cloche-input", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	char path[64];
 	int result;
 
-	if (fd < 0 || io_write_all(fd, data, len) < 0 ||
-	    fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
+	if (fd < 0 || io_write_all(fd, data, len) < 0 || io_seal(fd) < 0)
 		return -1;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	result = open(path, O_RDONLY | O_CLOEXEC);
+	result = io_reopen(fd, O_RDONLY);
 	return result < 0 ? -1 : move_up(result);
 }
 

@@ -14,6 +14,8 @@
 #pragma once
 
 #include "audit/audit.h"
+
+#include "base/clock.h"
 #include "manager/broker.h"
 #include "base/budget.h"
 #include "manager/manager.h"
@@ -164,7 +166,6 @@ bool sandbox_is_visible(const struct sandbox *s, const struct caller *who);
 struct sandbox *manager_lookup(struct manager *m, const char *id);
 void manager_log(struct manager *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void id_make(char ret[IPC_ID]);
-uint64_t unix_ms(void);
 bool caller_sees_all(const struct caller *who);
 /* Is there a place for one more? */
 int tenant_check(struct manager *m, const struct caller *who, struct err *e);

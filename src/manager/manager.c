@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/clock.h"
+#include "base/id.h"
 #include "base/str.h"
 #include "manager/snippets.h"
 
@@ -17,25 +18,11 @@ const double manager_bucket_ms[MANAGER_BUCKETS] = {1,	2,   5,	   10,	 20,	50,
 
 /* ---- small things ---- */
 
-uint64_t unix_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 /* 20 letters of 5 bits: nobody guesses one. */
 void id_make(char ret[IPC_ID])
 {
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyz012345";
-	unsigned char random[20];
-
-	while (getrandom(random, sizeof(random), 0) != sizeof(random))
+	while (id_letters(ret, ID_LETTERS) < 0)
 		continue;
-	for (size_t i = 0; i < sizeof(random); i++)
-		ret[i] = letters[random[i] & 31];
-	ret[sizeof(random)] = '\0';
 }
 
 void manager_log(struct manager *m, const char *fmt, ...)
@@ -433,10 +420,7 @@ static size_t collect(struct manager *m, const struct caller *who, const char *s
 	for (struct sandbox *s = m->first; s; s = s->next) {
 		if (!sandbox_is_visible(s, who) || !matches(s, state, metadata))
 			continue;
-		if (count == room) {
-			room = room ? room * 2 : 64;
-			all = must_alloc(realloc(all, room * sizeof(struct sandbox *)));
-		}
+		all = array_room(all, count, &room, sizeof(struct sandbox *));
 		all[count++] = s;
 	}
 	if (count)

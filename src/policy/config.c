@@ -355,46 +355,29 @@ int config_write(const struct config *c, struct err *e)
 {
 	auto_close int fd = memfd_create("cloche-config", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	struct buf b = {0};
-	size_t done = 0;
+	bool written;
 
-	if (fd < 0)
-		return err_sys(e, "cannot hand over the configuration");
 	pack_u32(&b, MAGIC);
 	pack_u32(&b, VERSION);
 	pack_bytes(&b, c, sizeof(*c));
-	while (done < b.len) {
-		ssize_t n = pwrite(fd, buf_head(&b) + done, b.len - done, (off_t)done);
-
-		if (n <= 0)
-			break;
-		done += (size_t)n;
-	}
-	if (done < b.len) {
-		buf_done(&b);
-		return err_sys(e, "cannot hand over the configuration");
-	}
+	written = fd >= 0 && io_write_all(fd, buf_head(&b), b.len) == 0 && io_seal(fd) == 0;
 	buf_done(&b);
-	if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL) < 0)
-		return err_sys(e, "cannot seal the configuration");
-	return take_fd(&fd);
+	return written ? take_fd(&fd) : err_sys(e, "cannot hand over the configuration");
 }
 
 int config_read(int fd, struct config *ret, struct err *e)
 {
-	const size_t size = 3 * sizeof(uint32_t) + sizeof(*ret);
-	auto_free char *bytes = must_alloc(malloc(size + 1));
-	const char *body;
-	size_t len, got = 0;
+	auto_free char *bytes = NULL;
+	const char *body = NULL;
+	size_t len = 0, size = 0;
 	struct unpack u;
-	ssize_t n;
 
-	while (got <= size && (n = pread(fd, bytes + got, size + 1 - got, (off_t)got)) > 0)
-		got += (size_t)n;
-	u = unpack_from(bytes, got);
-	if (unpack_u32(&u) != MAGIC || unpack_u32(&u) != VERSION)
-		return err_set(e, ERR_SYSTEM, "the configuration is of another version");
-	body = unpack_bytes(&u, &len);
-	if (!unpack_is_done(&u) || len != sizeof(*ret))
+	if (io_read_whole(fd, 3 * sizeof(uint32_t) + sizeof(*ret), &bytes, &size) == 0) {
+		u = unpack_from(bytes, size);
+		if (unpack_u32(&u) == MAGIC && unpack_u32(&u) == VERSION)
+			body = unpack_bytes(&u, &len);
+	}
+	if (!body || !unpack_is_done(&u) || len != sizeof(*ret))
 		return err_set(e, ERR_SYSTEM, "the configuration is of another version");
 	memcpy(ret, body, len);
 	return 0;

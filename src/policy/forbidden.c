@@ -1,6 +1,7 @@
 #include "policy/forbidden.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/str.h"
 #include "kern/sys.h"
 
@@ -144,16 +145,10 @@ int place_id_get(int dirfd, const char *path, struct place_id *ret)
 static char *real_path(int dirfd, const char *path)
 {
 	auto_close int fd = openat(dirfd, path, O_PATH | O_CLOEXEC);
-	char link[64], real[PATH_MAX];
-	ssize_t n;
+	char real[PATH_MAX];
 
-	if (fd < 0)
+	if (fd < 0 || io_fd_path(fd, real, sizeof(real)) < 0 || real[0] != '/')
 		return NULL;
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-	n = readlink(link, real, sizeof(real) - 1);
-	if (n <= 0 || real[0] != '/')
-		return NULL;
-	real[n] = '\0';
 	return str_copy(real);
 }
 

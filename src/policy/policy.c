@@ -30,17 +30,12 @@ char *policy_find_shipped(const char *name)
 	static const char *const places[] = {"../policies", "../../policies",
 					     "../share/cloche/policies",
 					     "../../share/cloche/policies"};
-	char exe[PATH_MAX];
-	ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
 
-	if (n <= 0)
-		return NULL;
-	exe[n] = '\0';
 	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-		auto_free char *path = str_format("%.*s/%s/%s.yaml", (int)(strrchr(exe, '/') - exe),
-						  exe, places[i], name);
+		auto_free char *file = str_format("%s/%s.yaml", places[i], name);
+		char path[PATH_MAX];
 
-		if (access(path, F_OK) == 0)
+		if (io_beside_program(file, path, sizeof(path)) == 0 && access(path, F_OK) == 0)
 			return realpath(path, NULL);
 	}
 	return NULL;

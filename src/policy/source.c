@@ -23,6 +23,7 @@
 #include "policy/source.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/str.h"
 #include "kern/mountinfo.h"
 #include "kern/sys.h"
@@ -124,18 +125,10 @@ static bool is_removed(const struct source *s)
 /* Where in the tree of mounts its fd is. */
 static int read_name(const char *path, struct source *s)
 {
-	char link[64];
-	ssize_t n;
-
 	/* The same answer, without a file of /proc; of what was removed there is none. */
 	if (str_equal(path, ".") && syscall(SYS_getcwd, s->path, sizeof(s->path)) > 0)
 		return 0;
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", s->fd);
-	n = readlink(link, s->path, sizeof(s->path) - 1);
-	if (n < 0)
-		return -1;
-	s->path[n] = '\0';
-	return 0;
+	return io_fd_path(s->fd, s->path, sizeof(s->path));
 }
 
 /* Opens path and asks the kernel what and where it is. */
@@ -285,18 +278,12 @@ static int judge_forbidden(const struct judge *j, struct err *e)
 
 static bool is_below_any(const char *path, const struct list *dirs)
 {
-	char link[64], real[PATH_MAX];
+	char real[PATH_MAX];
 
 	for (size_t i = 0; i < dirs->count; i++) {
 		auto_close int fd = open_path(dirs->items[i]);
-		ssize_t n;
 
-		snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
-		n = fd < 0 ? -1 : readlink(link, real, sizeof(real) - 1);
-		if (n <= 0)
-			continue;
-		real[n] = '\0';
-		if (path_below(path, real))
+		if (fd >= 0 && io_fd_path(fd, real, sizeof(real)) == 0 && path_below(path, real))
 			return true;
 	}
 	return false;

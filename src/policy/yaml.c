@@ -121,10 +121,7 @@ static int put(struct reader *r, const struct field *f, const char *value)
 		r->ev.e->kind = inner.kind;
 		return -1;
 	}
-	if (p->names.count == r->room) {
-		r->room = r->room ? r->room * 2 : 32;
-		p->lines = must_alloc(realloc(p->lines, r->room * sizeof(*p->lines)));
-	}
+	p->lines = array_room(p->lines, p->names.count, &r->room, sizeof(*p->lines));
 	p->lines[p->names.count] = (unsigned)events_line(&r->ev);
 	list_add(&p->names, f->name);
 	list_add(&p->values, full);

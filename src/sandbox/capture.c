@@ -134,10 +134,7 @@ static next_set step(const struct glob *g, next_set set, const char *name)
 
 static struct captured_file *add_file(struct captured *out)
 {
-	if (out->count == out->room) {
-		out->room = out->room ? out->room * 2 : 8;
-		out->items = must_alloc(realloc(out->items, out->room * sizeof(*out->items)));
-	}
+	out->items = array_room(out->items, out->count, &out->room, sizeof(*out->items));
 	return &out->items[out->count++];
 }
 

@@ -70,10 +70,7 @@ static void record(struct visitor *w, const char *kind, bool is_dir, const char 
 		l->cut = true;
 		return;
 	}
-	if (l->count == l->room) {
-		l->room = l->room ? l->room * 2 : 16;
-		l->items = must_alloc(realloc(l->items, l->room * sizeof(*l->items)));
-	}
+	l->items = array_room(l->items, l->count, &l->room, sizeof(*l->items));
 	l->items[l->count++] = (struct change){
 		.path = str_format("%s%s", w->path.text, is_dir ? "/" : ""),
 		.kind = kind,

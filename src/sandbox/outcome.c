@@ -1,6 +1,7 @@
 #include "sandbox/keeper.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/str.h"
 #include "kern/seccomp.h"
 #include "sandbox/advice.h"
@@ -168,7 +169,6 @@ static int collect_changes(struct keeper *k, struct result *r, struct err *e)
 	struct change_list list = {0};
 	auto_close int upper = -1;
 	auto_close int lower = -1;
-	char path[64];
 	int rc;
 
 	if (k->plan.workspace_mode != WORKSPACE_COW || s->level == LEVEL_PROCESS || k->scratch < 0)
@@ -176,8 +176,7 @@ static int collect_changes(struct keeper *k, struct result *r, struct err *e)
 	if (!s->json && !s->diff && !apply && !isatty(2))
 		return 0;
 	upper = openat(k->scratch, "ws", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", k->plan.workspace.fd);
-	lower = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	lower = io_reopen(k->plan.workspace.fd, O_RDONLY | O_DIRECTORY);
 	if (upper < 0 || lower < 0)
 		return err_sys(e, "cannot open the workspace to look at what changed");
 	limits.also = &s->apply_also;
@@ -198,14 +197,11 @@ static int collect_files(struct keeper *k, struct result *r, struct err *e)
 	struct captured found = {0};
 	auto_close int upper = -1;
 	auto_close int lower = -1;
-	char path[64];
 
 	if (!s->capture.count)
 		return 0;
-	if (k->plan.workspace.fd >= 0) {
-		snprintf(path, sizeof(path), "/proc/self/fd/%d", k->plan.workspace.fd);
-		lower = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	}
+	if (k->plan.workspace.fd >= 0)
+		lower = io_reopen(k->plan.workspace.fd, O_RDONLY | O_DIRECTORY);
 	if (k->plan.workspace_mode != WORKSPACE_DIRECT && k->scratch >= 0)
 		upper = openat(k->scratch, s->level == LEVEL_PROCESS ? "open/workspace" : "ws",
 			       O_RDONLY | O_DIRECTORY | O_CLOEXEC);

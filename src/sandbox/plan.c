@@ -1,6 +1,7 @@
 #include "sandbox/plan.h"
 
 #include "base/auto.h"
+#include "base/id.h"
 #include "base/io.h"
 #include "base/str.h"
 #include "kern/caps.h"
@@ -27,19 +28,6 @@ void plan_note(struct plan *p, const char *text)
 {
 	if (p->note_count + 1 < ARRAY_LEN(p->notes))
 		p->notes[p->note_count++] = text;
-}
-
-static int make_id(char *ret, size_t size, struct err *e)
-{
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyz012345";
-	unsigned char random[20];
-
-	if (getrandom(random, sizeof(random), 0) != sizeof(random))
-		return err_sys(e, "cannot get random bytes");
-	for (size_t i = 0; i < sizeof(random) && i + 1 < size; i++)
-		ret[i] = letters[random[i] % 32];
-	ret[20] = '\0';
-	return 0;
 }
 
 static void choose_ids(struct plan *p)
@@ -215,11 +203,8 @@ static int choose_image(struct plan *p, struct err *e)
 
 static int read_whole(const struct source *s, uint64_t max, struct placed_file *ret, struct err *e)
 {
-	char path[64];
+	auto_close int fd = io_reopen(s->fd, O_RDONLY | O_NONBLOCK);
 	ssize_t n;
-
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", s->fd);
-	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
 	if (fd < 0)
 		return err_sys(e, "file: cannot read %s", s->path);
@@ -345,8 +330,9 @@ int plan_make(struct plan *p, const struct sandbox_request *request, struct boar
 	choose_ids(p);
 	if (look_at_root(&p->host, e) < 0)
 		return -1;
-	if (make_id(p->id, sizeof(p->id), e) < 0 || choose_image(p, e) < 0 ||
-	    choose_workspace(p, e) < 0 || plan_mounts(p, e) < 0)
+	if (id_letters(p->id, ID_LETTERS) < 0)
+		return err_sys(e, "cannot get random bytes");
+	if (choose_image(p, e) < 0 || choose_workspace(p, e) < 0 || plan_mounts(p, e) < 0)
 		return -1;
 	plan_choose_workdir(p);
 	if (plan_files(p, request, e) < 0)
@@ -358,14 +344,10 @@ int plan_make(struct plan *p, const struct sandbox_request *request, struct boar
 static int plan_volume(struct plan *p, const struct boot_volume *v, struct err *e)
 {
 	struct bind *b = plan_add_bind(p);
-	char link[64];
-	ssize_t n;
 
-	snprintf(link, sizeof(link), "/proc/self/fd/%d", v->fd);
-	n = readlink(link, b->source.path, sizeof(b->source.path) - 1);
-	if (n < 0 || fstat(v->fd, &b->source.st) < 0)
+	if (io_fd_path(v->fd, b->source.path, sizeof(b->source.path)) < 0 ||
+	    fstat(v->fd, &b->source.st) < 0)
 		return err_sys(e, "cannot look at a volume");
-	b->source.path[n] = '\0';
 	b->source.fd = fcntl(v->fd, F_DUPFD_CLOEXEC, 3);
 	if (b->source.fd < 0)
 		return err_sys(e, "cannot keep a volume open");

@@ -1,6 +1,7 @@
 #include "sandbox/terminal.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/str.h"
 
 #include <errno.h>
@@ -28,10 +29,7 @@ void terminal_resize(const struct terminal *t)
  */
 int terminal_reopen(int fd)
 {
-	char path[32];
-
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return isatty(fd) ? open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC) : -1;
+	return isatty(fd) ? io_reopen(fd, O_WRONLY | O_NONBLOCK | O_NOCTTY) : -1;
 }
 
 void terminal_start(struct terminal *t, int master)

@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/fd_message.h"
+#include "base/str.h"
 
 #include <errno.h>
 #include <string.h>
@@ -116,17 +117,12 @@ int ipc_send(int sock, const struct ipc *m, int fd)
 
 /* ---- receiving ---- */
 
-static bool has_end(const char *text, size_t size)
-{
-	return memchr(text, '\0', size) != NULL;
-}
-
 static bool volumes_have_ends(const struct ipc_boot *b)
 {
 	for (uint32_t i = 0; i < b->volume_count; i++)
-		if (!has_end(b->volumes[i].name, IPC_NAME) ||
-		    !has_end(b->volumes[i].sub, IPC_PATH) ||
-		    !has_end(b->volumes[i].target, IPC_PATH))
+		if (!str_has_end(b->volumes[i].name, IPC_NAME) ||
+		    !str_has_end(b->volumes[i].sub, IPC_PATH) ||
+		    !str_has_end(b->volumes[i].target, IPC_PATH))
 			return false;
 	return true;
 }
@@ -146,11 +142,11 @@ static bool is_well_formed(const struct ipc *m, size_t len)
 	if (len != used_size(m))
 		return false;
 	if ((unsigned)m->err.kind >= ERR_KIND_COUNT ||
-	    !has_end(m->err.field, sizeof(m->err.field)) ||
-	    !has_end(m->err.msg, sizeof(m->err.msg)))
+	    !str_has_end(m->err.field, sizeof(m->err.field)) ||
+	    !str_has_end(m->err.msg, sizeof(m->err.msg)))
 		return false;
 	for (const struct text *t = s->texts; t->size; t++)
-		if (!has_end((const char *)m + t->at, t->size))
+		if (!str_has_end((const char *)m + t->at, t->size))
 			return false;
 	return s->texts != boot_texts || volumes_have_ends(&m->boot);
 }

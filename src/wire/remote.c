@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/fd_message.h"
+#include "base/str.h"
 
 #include <errno.h>
 #include <string.h>
@@ -20,18 +21,13 @@ int remote_send(int sock, const struct remote_message *m, int fd)
 	return fd_message_send(sock, m, sizeof(*m), &fd, fd >= 0, 0);
 }
 
-static bool has_end(const char *text, size_t size)
-{
-	return memchr(text, '\0', size) != NULL;
-}
-
 static bool is_well_formed(const struct remote_message *m, size_t len)
 {
 	return len == sizeof(*m) && m->type >= REMOTE_CREATE && m->type < REMOTE_TYPE_COUNT &&
 	       (unsigned)m->err.kind < ERR_KIND_COUNT &&
-	       has_end(m->err.field, sizeof(m->err.field)) &&
-	       has_end(m->err.msg, sizeof(m->err.msg)) && has_end(m->id, sizeof(m->id)) &&
-	       ipc_id_is_valid(m->id) && has_end(m->name, sizeof(m->name)) &&
+	       str_has_end(m->err.field, sizeof(m->err.field)) &&
+	       str_has_end(m->err.msg, sizeof(m->err.msg)) && str_has_end(m->id, sizeof(m->id)) &&
+	       ipc_id_is_valid(m->id) && str_has_end(m->name, sizeof(m->name)) &&
 	       (!m->name[0] || remote_name_is_valid(m->name));
 }
 

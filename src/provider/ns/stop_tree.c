@@ -24,10 +24,7 @@ static void add(struct pids *p, pid_t pid)
 {
 	if (p->count >= MOST)
 		return;
-	if (p->count == p->room) {
-		p->room = p->room ? p->room * 2 : 64;
-		p->items = must_alloc(realloc(p->items, p->room * sizeof(*p->items)));
-	}
+	p->items = array_room(p->items, p->count, &p->room, sizeof(*p->items));
 	p->items[p->count++] = pid;
 }
 
