@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECE (32u << 10) /* of input in one call to the guest */
-
 static uint32_t eid_of(const json_t *exec)
 {
 	return (uint32_t)json_integer_value(json_object_get(exec, "id"));
@@ -32,7 +30,6 @@ static void on_done(void *arg, json_t *value, const struct err *e)
 
 struct feeding {
 	struct buf bytes;
-	uint32_t eid;
 	bool tty;
 };
 
@@ -73,23 +70,6 @@ static int take_input(struct e2b_request *q, struct feeding *f, const json_t *in
 	return 0;
 }
 
-static void feed_on(struct e2b_request *q, struct sandbox *s);
-
-static void on_fed(void *arg, json_t *value, const struct err *e)
-{
-	struct e2b_request *q = arg;
-	struct sandbox *s;
-
-	json_decref(value);
-	if (e && e->kind != ERR_NONE)
-		/* A command without an open stdin: whatever the kernel calls it, envd says internal. */
-		e->errnum == ENOENT || e->errnum == ESRCH
-			? e2b_rpc_error(q, e)
-			: e2b_rpc_fail(q, CONNECT_INTERNAL, "error writing to stdin: %s", e->msg);
-	else if ((s = e2b_still(q)))
-		feed_on(q, s);
-}
-
 static void fed_all(struct e2b_request *q)
 {
 	struct buf out = {0};
@@ -104,19 +84,18 @@ static void fed_all(struct e2b_request *q)
 	buf_done(&out);
 }
 
-static void feed_on(struct e2b_request *q, struct sandbox *s)
+static void on_fed(void *arg, json_t *value, const struct err *e)
 {
-	struct feeding *f = q->more;
-	size_t n = f->bytes.len < PIECE ? f->bytes.len : PIECE;
-	char piece[PIECE];
+	struct e2b_request *q = arg;
 
-	if (n == 0) {
+	json_decref(value);
+	if (e && e->kind != ERR_NONE)
+		/* A command without an open stdin: whatever the kernel calls it, envd says internal. */
+		e->errnum == ENOENT || e->errnum == ESRCH
+			? e2b_rpc_error(q, e)
+			: e2b_rpc_fail(q, CONNECT_INTERNAL, "error writing to stdin: %s", e->msg);
+	else
 		fed_all(q);
-		return;
-	}
-	memcpy(piece, buf_head(&f->bytes), n);
-	buf_drop(&f->bytes, n);
-	sandbox_input(s, f->eid, piece, n, false, on_fed, q);
 }
 
 static void feed(struct e2b_request *q, struct sandbox *s, const json_t *exec)
@@ -124,13 +103,14 @@ static void feed(struct e2b_request *q, struct sandbox *s, const json_t *exec)
 	struct feeding *f = q->more;
 	bool tty = json_is_true(json_object_get(exec, "tty"));
 
-	f->eid = eid_of(exec);
 	if (f->tty && !tty)
 		e2b_rpc_fail(q, CONNECT_INTERNAL, "tty not assigned to process");
 	else if (!f->tty && tty)
 		e2b_rpc_fail(q, CONNECT_INTERNAL, "tty assigned to process");
+	else if (!f->bytes.len)
+		fed_all(q);
 	else
-		feed_on(q, s);
+		sandbox_input(s, eid_of(exec), buf_head(&f->bytes), f->bytes.len, false, on_fed, q);
 }
 
 void e2b_process_input(struct e2b_request *q, struct sandbox *s)

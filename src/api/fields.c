@@ -1,3 +1,4 @@
+/* Request bodies against their tables: see fields.h. */
 #include "api/fields.h"
 
 #include "base/auto.h"
@@ -86,7 +87,7 @@ static bool is_list(const json_t *v)
 	json_array_foreach ((json_t *)v, i, item)
 		if (!is_text(item))
 			return false;
-	return json_is_array(v);
+	return true;
 }
 
 static bool is_map(const json_t *v)
@@ -97,33 +98,59 @@ static bool is_map(const json_t *v)
 	json_object_foreach ((json_t *)v, key, item)
 		if (!is_text(item))
 			return false;
-	return json_is_object(v);
+	return true;
 }
 
-static bool has_type(const json_t *v, enum body_type type)
+/* Kinds of values; one value can be of several. */
+enum {
+	TEXT = 1,
+	COUNT = 2,
+	NUMBER = 4,
+	FLAG = 8,
+	TEXTS = 16,
+	MAP_OF_TEXTS = 32,
+	ARRAY = 64,
+	OBJECT = 128
+};
+
+static unsigned kinds_of(const json_t *v)
 {
-	switch (type) {
-	case BODY_TEXT:
-		return is_text(v);
-	case BODY_WORD:
-		return is_text(v) || (json_is_integer(v) && json_integer_value(v) >= 0);
-	case BODY_COUNT:
-		return json_is_integer(v) && json_integer_value(v) >= 0;
-	case BODY_TIME:
-		return is_text(v) || (json_is_number(v) && json_number_value(v) >= 0);
-	case BODY_FLAG:
-		return json_is_boolean(v);
-	case BODY_LIST:
-		return is_list(v);
-	case BODY_MAP:
-		return is_map(v);
-	case BODY_ENV:
-		return is_map(v) || is_list(v);
-	case BODY_ITEMS:
-		return json_is_array(v);
-	default:
-		return json_is_object(v);
-	}
+	if (json_is_number(v))
+		return json_number_value(v) < 0 ? 0 : NUMBER | (json_is_integer(v) ? COUNT : 0);
+	if (json_is_array(v))
+		return ARRAY | (is_list(v) ? TEXTS : 0);
+	if (json_is_object(v))
+		return OBJECT | (is_map(v) ? MAP_OF_TEXTS : 0);
+	return json_is_boolean(v) ? FLAG : is_text(v) ? TEXT : 0;
+}
+
+#define STRING "{\"type\":\"string\"}"
+#define LIST "{\"type\":\"array\",\"items\":" STRING "}"
+#define MAP "{\"type\":\"object\",\"additionalProperties\":" STRING "}"
+
+static const struct {
+	unsigned kinds; /* any of them */
+	const char *wants, *schema;
+} types[] = {
+	[BODY_TEXT] = {TEXT, "a string", STRING},
+	[BODY_WORD] = {TEXT | COUNT, "a string or a whole number",
+		       "{\"oneOf\":[{\"type\":\"integer\"}," STRING "]}"},
+	[BODY_COUNT] = {COUNT, "a whole number", "{\"type\":\"integer\",\"minimum\":0}"},
+	[BODY_TIME] = {TEXT | NUMBER, "seconds or a time like \"500ms\"",
+		       "{\"oneOf\":[{\"type\":\"number\"}," STRING "]}"},
+	[BODY_FLAG] = {FLAG, "true or false", "{\"type\":\"boolean\"}"},
+	[BODY_LIST] = {TEXTS, "an array of strings", LIST},
+	[BODY_MAP] = {MAP_OF_TEXTS, "an object of strings", MAP},
+	[BODY_ENV] = {TEXTS | MAP_OF_TEXTS, "an object of strings, or an array of \"K=V\"",
+		      "{\"oneOf\":[" MAP "," LIST "]}"},
+	[BODY_ITEMS] = {ARRAY, "an array of objects", "{\"type\":\"array\"}"},
+	[BODY_OBJECT] = {OBJECT, "an object", "{\"type\":\"object\"}"},
+};
+static_assert(ARRAY_LEN(types) == BODY_TYPE_COUNT, "a row per type");
+
+const char *body_type_schema(enum body_type type)
+{
+	return types[type].schema;
 }
 
 /* A relative path is put behind that of the workspace. */
@@ -134,24 +161,18 @@ static bool is_too_long(const struct body_field *f, const json_t *v)
 	return f->flags & (BODY_PATH | BODY_GLOB) && json_string_length(v) >= most - 16;
 }
 
+static int refuse_type(const struct body_field *f, struct err *e)
+{
+	return err_field(e, ERR_INVALID, f->name, "%s: wants %s", f->name, types[f->type].wants);
+}
+
 static int check_value(const struct body_field *f, const json_t *v, struct err *e)
 {
-	static const char *const wants[] = {"a string",
-					    "a string or a whole number",
-					    "a whole number",
-					    "seconds or a time like \"500ms\"",
-					    "true or false",
-					    "an array of strings",
-					    "an object of strings",
-					    "an object of strings, or an array of \"K=V\"",
-					    "an array of objects",
-					    "an object"};
 	json_t *item;
 	size_t i;
 
-	static_assert(ARRAY_LEN(wants) == BODY_TYPE_COUNT, "a description per type");
-	if (!has_type(v, f->type))
-		return err_field(e, ERR_INVALID, f->name, "%s: wants %s", f->name, wants[f->type]);
+	if (!(kinds_of(v) & types[f->type].kinds))
+		return refuse_type(f, e);
 	if (is_too_long(f, v))
 		return err_field(e, ERR_INVALID, f->name, "%s: is too long", f->name);
 	if (f->type == BODY_OBJECT && f->items)
@@ -160,8 +181,7 @@ static int check_value(const struct body_field *f, const json_t *v, struct err *
 		return 0;
 	json_array_foreach ((json_t *)v, i, item) {
 		if (!json_is_object(item))
-			return err_field(e, ERR_INVALID, f->name, "%s: wants %s", f->name,
-					 wants[f->type]);
+			return refuse_type(f, e);
 		if (body_check(item, f->items, e) < 0)
 			return err_wrap(e, "%s[%zu]", f->name, i);
 	}

@@ -69,6 +69,9 @@ int body_spec(const json_t *body, const struct body_table *t, struct sandbox_spe
 /* Does REST know this option, in such a table? Options that name host paths are known and refused. */
 bool body_knows_spec(const struct body_table *t, const struct field *f);
 
+/* The JSON schema of a type, as text; of BODY_ITEMS and BODY_OBJECT without what is in them. */
+const char *body_type_schema(enum body_type type);
+
 /* NULL, dflt or an empty list if it is not there. */
 const char *body_text(const json_t *body, const char *name);
 uint64_t body_count(const json_t *body, const char *name, uint64_t dflt);

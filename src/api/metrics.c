@@ -1,3 +1,4 @@
+/* Counters of the front as Prometheus text. */
 #include "api/metrics.h"
 
 #include "api/server.h"
@@ -12,7 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NAMES 64 /* different labels of one counter; the rest is counted as "other" */
+#define NAMES 32 /* more than there are kinds of errors */
 
 /* Upper bounds in microseconds. */
 static const uint64_t bounds_us[] = {500,    1000,   2500,   5000,    10000,   25000,	50000,
@@ -24,19 +25,14 @@ struct histogram {
 };
 
 struct named {
-	char name[80];
+	const char *name; /* a literal */
 	uint64_t count;
-};
-
-struct names {
-	struct named items[NAMES];
-	size_t count;
 };
 
 struct metrics {
 	uint64_t answers[DOOR_COUNT][6]; /* by hundreds of the status */
 	struct histogram run;
-	struct names errors;
+	struct named errors[NAMES];
 };
 
 struct metrics *metrics_new(void)
@@ -57,27 +53,17 @@ void metrics_answer(struct metrics *m, const struct exchange *x, int status)
 		m->answers[x->door ? x->door->id : DOOR_REST][hundreds]++;
 }
 
-static void count(struct names *n, const char *name, uint64_t by)
-{
-	size_t i;
-
-	for (i = 0; i < n->count && !str_equal(n->items[i].name, name); i++)
-		;
-	if (i == NAMES - 1)
-		name = "other";
-	if (i == NAMES)
-		i--;
-	if (i == n->count) {
-		str_sanitise(n->items[i].name, sizeof(n->items[i].name), name, strlen(name));
-		n->count++;
-	}
-	n->items[i].count += by;
-}
-
 void metrics_error(struct metrics *m, const char *kind)
 {
-	if (m)
-		count(&m->errors, kind, 1);
+	for (size_t i = 0; m && i < NAMES; i++) {
+		struct named *n = &m->errors[i];
+
+		if (n->name && !str_equal(n->name, kind))
+			continue;
+		n->name = kind;
+		n->count++;
+		return;
+	}
 }
 
 void metrics_run(struct metrics *m, int64_t since_ns)
@@ -116,33 +102,31 @@ static void head(struct buf *to, const char *name, const char *type, const char 
 	line(to, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
-static void write_histogram(const struct histogram *h, const char *name, struct buf *to)
+/* Durations in buckets with these upper bounds; the last bucket has none. */
+struct shown_histogram {
+	const uint64_t *buckets;
+	size_t bounds;
+	double (*bound_s)(size_t i);
+	uint64_t count;
+	double sum_s;
+};
+
+static void write_histogram(const struct shown_histogram *h, const char *name, struct buf *to)
 {
 	uint64_t sum = 0;
 
 	head(to, name, "histogram", "How long it took.");
-	for (size_t i = 0; i < ARRAY_LEN(bounds_us); i++) {
+	for (size_t i = 0; i < h->bounds; i++) {
 		sum += h->buckets[i];
-		line(to, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, (double)bounds_us[i] / 1e6,
-		     sum);
+		line(to, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, h->bound_s(i), sum);
 	}
 	line(to, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", name, h->count);
 	line(to, "%s_sum %.6f\n%s_count %" PRIu64 "\n", name, h->sum_s, name, h->count);
 }
 
-static void write_names(const struct names *n, const char *name, const char *label,
-			const char *help, struct buf *to)
+static double run_bound(size_t i)
 {
-	head(to, name, "counter", help);
-	for (size_t i = 0; i < n->count; i++) {
-		char safe[80];
-
-		snprintf(safe, sizeof(safe), "%s", n->items[i].name);
-		for (char *c = safe; *c; c++)
-			if (*c == '"' || *c == '\\' || *c == '\n')
-				*c = '\'';
-		line(to, "%s{%s=\"%s\"} %" PRIu64 "\n", name, label, safe, n->items[i].count);
-	}
+	return (double)bounds_us[i] / 1e6;
 }
 
 static void write_answers(const struct metrics *m, struct buf *to)
@@ -162,19 +146,17 @@ static void write_answers(const struct metrics *m, struct buf *to)
 
 /* ---- the manager's ---- */
 
+static double manager_bound(size_t i)
+{
+	return manager_bucket_ms[i] / 1e3;
+}
+
 static void write_manager_histogram(const struct manager_histogram *h, const char *name,
 				    struct buf *to)
 {
-	uint64_t sum = 0;
-
-	head(to, name, "histogram", "How long it took.");
-	for (size_t i = 0; i + 1 < MANAGER_BUCKETS; i++) {
-		sum += h->buckets[i];
-		line(to, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, manager_bucket_ms[i] / 1e3,
-		     sum);
-	}
-	line(to, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", name, h->count);
-	line(to, "%s_sum %.6f\n%s_count %" PRIu64 "\n", name, h->sum_ms / 1e3, name, h->count);
+	write_histogram(&(struct shown_histogram){h->buckets, MANAGER_BUCKETS - 1, manager_bound,
+						  h->count, h->sum_ms / 1e3},
+			name, to);
 }
 
 static void write_counters(const struct manager_metrics *m, struct buf *to)
@@ -230,8 +212,13 @@ void metrics_write(const struct metrics *m, const struct api *api, struct buf *t
 	head(to, "cloche_info", "gauge", "Which version this is.");
 	line(to, "cloche_info{version=\"%s\"} 1\n", CLOCHE_VERSION);
 	write_answers(m, to);
-	write_names(&m->errors, "cloche_errors_total", "kind", "Errors answered, by kind.", to);
-	write_histogram(&m->run, "cloche_run_seconds", to);
+	head(to, "cloche_errors_total", "counter", "Errors answered, by kind.");
+	for (size_t i = 0; i < NAMES && m->errors[i].name; i++)
+		line(to, "cloche_errors_total{kind=\"%s\"} %" PRIu64 "\n", m->errors[i].name,
+		     m->errors[i].count);
+	write_histogram(&(struct shown_histogram){m->run.buckets, ARRAY_LEN(bounds_us), run_bound,
+						  m->run.count, m->run.sum_s},
+			"cloche_run_seconds", to);
 	head(to, "cloche_connections", "gauge", "Open connections.");
 	line(to, "cloche_connections %zu\n", server_connections(api->server));
 	head(to, "cloche_requests_in_flight", "gauge", "Requests without an answer so far.");

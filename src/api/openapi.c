@@ -12,55 +12,33 @@ static json_t *table_schema(const struct body_table *t);
 
 static json_t *type_schema(const struct body_field *f)
 {
-	switch (f->type) {
-	case BODY_TEXT:
-		return json_pack("{s:s}", "type", "string");
-	case BODY_COUNT:
-		return json_pack("{s:s, s:i}", "type", "integer", "minimum", 0);
-	case BODY_WORD:
-		return json_pack("{s:[{s:s},{s:s}]}", "oneOf", "type", "integer", "type", "string");
-	case BODY_TIME:
-		return json_pack("{s:[{s:s},{s:s}]}", "oneOf", "type", "number", "type", "string");
-	case BODY_FLAG:
-		return json_pack("{s:s}", "type", "boolean");
-	case BODY_LIST:
-		return json_pack("{s:s, s:{s:s}}", "type", "array", "items", "type", "string");
-	case BODY_MAP:
-		return json_pack("{s:s, s:{s:s}}", "type", "object", "additionalProperties", "type",
-				 "string");
-	case BODY_ENV:
-		return json_pack("{s:[{s:s, s:{s:s}},{s:s, s:{s:s}}]}", "oneOf", "type", "object",
-				 "additionalProperties", "type", "string", "type", "array", "items",
-				 "type", "string");
-	case BODY_ITEMS:
-		return json_pack("{s:s, s:o}", "type", "array", "items",
-				 f->items ? table_schema(f->items)
-					  : json_pack("{s:s}", "type", "object"));
-	default:
-		return f->items ? table_schema(f->items) : json_pack("{s:s}", "type", "object");
-	}
+	json_t *o = json_loads(body_type_schema(f->type), 0, NULL);
+
+	if (f->type == BODY_ITEMS)
+		json_object_set_new(o, "items",
+				    f->items ? table_schema(f->items)
+					     : json_loads(body_type_schema(BODY_OBJECT), 0, NULL));
+	else if (f->items)
+		json_object_update_new(o, table_schema(f->items));
+	return o;
 }
 
+/* Sizes, times and counts are numbers, or texts with a unit, as times of bodies are. */
 static json_t *option_schema(const struct field *f)
 {
-	json_t *o, *values;
+	static const enum body_type types[] = {
+		[FIELD_SIZE] = BODY_TIME,   [FIELD_TIME] = BODY_TIME, [FIELD_COUNT_] = BODY_TIME,
+		[FIELD_MILLI] = BODY_TIME,  [FIELD_ENUM] = BODY_TEXT, [FIELD_BOOL] = BODY_FLAG,
+		[FIELD_STRING] = BODY_TEXT, [FIELD_LIST] = BODY_LIST,
+	};
+	json_t *o = json_loads(body_type_schema(types[f->type]), 0, NULL), *values = json_array();
 
-	switch (f->type) {
-	case FIELD_BOOL:
-		return json_pack("{s:s}", "type", "boolean");
-	case FIELD_LIST:
-		return json_pack("{s:s, s:{s:s}}", "type", "array", "items", "type", "string");
-	case FIELD_ENUM:
-		values = json_array();
-		for (size_t i = 0; f->values[i]; i++)
-			json_array_append_new(values, json_string(f->values[i]));
-		return json_pack("{s:s, s:o}", "type", "string", "enum", values);
-	case FIELD_STRING:
-		return json_pack("{s:s}", "type", "string");
-	default:
-		o = json_pack("{s:[{s:s},{s:s}]}", "oneOf", "type", "number", "type", "string");
-		return o;
-	}
+	for (size_t i = 0; f->type == FIELD_ENUM && f->values[i]; i++)
+		json_array_append_new(values, json_string(f->values[i]));
+	if (json_array_size(values))
+		json_object_set(o, "enum", values);
+	json_decref(values);
+	return o;
 }
 
 /* What differs from `cloche run`. Defaults are the operator's (cloche.conf(5)), so no numbers. */

@@ -48,8 +48,7 @@ struct job {
 	bool has_input, base64, keep;
 	struct exec *exec;
 	struct capture_run *capture;
-	uint32_t pid;
-	struct input feed;
+	uint32_t eid, pid;
 };
 
 static void job_done(void *data)
@@ -193,22 +192,28 @@ static void answer_background(void *arg, const struct err *e)
 		exchange_error(j->x, e);
 	else
 		exchange_json(j->x, 201,
-			      json_pack("{s:I, s:I, s:b, s:s?}", "id", (json_int_t)j->feed.eid,
-					"pid", (json_int_t)j->pid, "running", true, "tag",
-					j->r.tag));
+			      json_pack("{s:I, s:I, s:b, s:s?}", "id", (json_int_t)j->eid, "pid",
+					(json_int_t)j->pid, "running", true, "tag", j->r.tag));
+}
+
+static void on_input_given(void *arg, json_t *value, const struct err *e)
+{
+	json_decref(value);
+	answer_background(arg, e);
 }
 
 static void on_background(void *arg, uint32_t eid, uint32_t pid)
 {
 	struct job *j = arg;
+	struct sandbox *s;
 
-	j->feed.eid = eid;
+	j->eid = eid;
 	j->pid = pid;
 	exec_detach(take_ptr(j->exec));
-	if (j->has_input)
-		input_give(&j->feed);
-	else
+	if (!j->has_input)
 		answer_background(j, NULL);
+	else if ((s = v1_sandbox(j->x)))
+		sandbox_input(s, eid, j->input, j->input_len, true, on_input_given, j);
 }
 
 static void no_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
@@ -225,25 +230,13 @@ static void no_exit(void *arg, const struct outcome *x)
 static const struct exec_ops background_ops = {on_background, no_output, no_exit, answer_background,
 					       NULL};
 
-static void start_background(struct job *j, struct sandbox *s)
-{
-	j->feed = (struct input){.x = j->x,
-				 .bytes = j->input,
-				 .len = j->input_len,
-				 .close = true,
-				 .done = answer_background,
-				 .arg = j};
-	snprintf(j->feed.id, sizeof(j->feed.id), "%s", sandbox_id(s));
-	j->exec = exec_start(s, &j->r, &background_ops, j);
-}
-
 static void start(struct exchange *x)
 {
 	struct job *j = x->data;
 	struct sandbox *s = x->sandbox;
 
 	if (j->r.background)
-		start_background(j, s);
+		j->exec = exec_start(s, &j->r, &background_ops, j);
 	else if (exchange_accepts(x, "text/event-stream"))
 		stream_start(x, s, &j->r, j->has_input ? j->input : NULL, j->input_len);
 	else

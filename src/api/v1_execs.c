@@ -145,38 +145,22 @@ void v1_exec_resize(struct exchange *x)
 
 /* ---- input by id ---- */
 
-struct typing {
-	struct input input;
-	char *bytes;
-};
-
-static void typing_done(void *data)
-{
-	free(((struct typing *)data)->bytes);
-}
-
-static void typed(void *arg, const struct err *e)
-{
-	v1_answer_empty(arg, NULL, e);
-}
-
 void v1_exec_stdin(struct exchange *x)
 {
-	struct typing *t = exchange_attach(x, sizeof(*t), typing_done);
-	struct input *i = &t->input;
+	bool close = x->route->handle == v1_exec_close_stdin || body_flag(x->json, "close");
 	struct err e = {0};
+	uint32_t eid;
+	size_t len;
+	char *bytes;
 
-	*i = (struct input){.x = x, .done = typed, .arg = x};
-	snprintf(i->id, sizeof(i->id), "%s", sandbox_id(x->sandbox));
-	i->close = x->route->handle == v1_exec_close_stdin || body_flag(x->json, "close");
-	if (!v1_read_eid(x, &i->eid))
+	if (!v1_read_eid(x, &eid))
 		return;
-	if (body_bytes(x->json, "text", "base64", &t->bytes, &i->len, &e) < 0) {
+	if (body_bytes(x->json, "text", "base64", &bytes, &len, &e) < 0) {
 		exchange_error(x, &e);
 		return;
 	}
-	i->bytes = t->bytes;
-	input_give(i);
+	exchange_also_free(x, bytes, NULL);
+	sandbox_input(x->sandbox, eid, bytes, len, close, v1_answer_empty, x);
 }
 
 void v1_exec_close_stdin(struct exchange *x)

@@ -10,16 +10,3 @@ void stream_start(struct exchange *x, struct sandbox *s, const struct exec_reque
 /* {"status","exit_code","signal",...}: how a command ended. */
 json_t *stream_describe_exit(const struct outcome *x);
 void stream_attach(struct exchange *x, struct sandbox *s, uint32_t eid, uint64_t from);
-
-/* ---- input by a command's id, in pieces (v1_input.c) ---- */
-struct input {
-	struct exchange *x;
-	char id[IPC_ID]; /* of the sandbox */
-	uint32_t eid;
-	const char *bytes;
-	size_t len, at;
-	bool close;
-	void (*done)(void *arg, const struct err *e); /* NULL: all of it was given */
-	void *arg;
-};
-void input_give(struct input *i);

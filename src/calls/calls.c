@@ -226,11 +226,11 @@ static void take_bytes(struct guest_call *g, const void *bytes, size_t len)
 static bool take_file(const struct receiver *r, struct unpack *u)
 {
 	struct file_info info;
+	bool good = parse_info(u, &info);
 
-	if (!parse_info(u, &info))
-		return false;
-	r->file(r->arg, &info);
-	return true;
+	if (good)
+		r->file(r->arg, &info);
+	return good;
 }
 
 static bool take_match(const struct receiver *r, struct unpack *u)
@@ -335,15 +335,42 @@ static void offer_room(void *arg)
 
 /* ---- requests ---- */
 
-static struct guest_call *send_request(struct sandbox *s, uint8_t type, struct buf *request,
+/* shape: 's' a text, and numbers of 1, 4 and 8 bytes, in the order of the payload. */
+struct request {
+	uint8_t type;
+	const char *shape;
+	const char *texts[3];
+	uint64_t numbers[3];
+};
+
+static void pack_request(struct buf *b, const struct request *q)
+{
+	const char *const *text = q->texts;
+	const uint64_t *number = q->numbers;
+
+	for (const char *at = q->shape; *at; at++) {
+		if (*at == 's')
+			pack_str(b, *text++);
+		else if (*at == '1')
+			pack_u8(b, (uint8_t)*number++);
+		else if (*at == '4')
+			pack_u32(b, (uint32_t)*number++);
+		else
+			pack_u64(b, *number++);
+	}
+}
+
+static struct guest_call *send_request(struct sandbox *s, const struct request *q,
 				       const struct receiver *r, const struct call_ops *ops)
 {
 	struct guest_call *g = must_alloc(calloc(1, sizeof(*g)));
+	struct buf b = {0};
 
-	g->type = type;
+	pack_request(&b, q);
+	g->type = q->type;
 	g->r = *r;
-	g->call = sandbox_call(s, type, buf_head(request), request->len, ops, g);
-	buf_done(request);
+	g->call = sandbox_call(s, q->type, buf_head(&b), b.len, ops, g);
+	buf_done(&b);
 	if (r->pump) {
 		r->pump->from = g->call;
 		r->pump->credit = credit_call;
@@ -352,17 +379,16 @@ static struct guest_call *send_request(struct sandbox *s, uint8_t type, struct b
 	return g;
 }
 
-static struct call *ask(struct sandbox *s, uint8_t type, struct buf *request, answer_done done,
-			void *arg)
+static struct call *ask(struct sandbox *s, const struct request *q, answer_done done, void *arg)
 {
 	static const struct call_ops ops = {
 		.on_frame = take_answer, .on_end = end_stream, .on_free = free_call};
 	const struct receiver r = {.done = done, .arg = arg};
 
-	return send_request(s, type, request, &r, &ops)->call;
+	return send_request(s, q, &r, &ops)->call;
 }
 
-static struct guest_call *open_stream(struct sandbox *s, uint8_t type, struct buf *request,
+static struct guest_call *open_stream(struct sandbox *s, const struct request *q,
 				      const struct receiver *r)
 {
 	static const struct call_ops ops = {.on_frame = take_frame,
@@ -370,104 +396,66 @@ static struct guest_call *open_stream(struct sandbox *s, uint8_t type, struct bu
 					    .on_room = offer_room,
 					    .on_free = free_call};
 
-	return send_request(s, type, request, r, &ops);
+	return send_request(s, q, r, &ops);
 }
 
 struct call *call_stat(struct sandbox *s, const char *path, bool follow, answer_done done,
 		       void *arg)
 {
-	struct buf b = {0};
-
-	pack_str(&b, path);
-	pack_u8(&b, follow);
-	return ask(s, G_STAT, &b, done, arg);
+	return ask(s, &(struct request){G_STAT, "s1", {path}, {follow}}, done, arg);
 }
 
 struct call *call_mkdir(struct sandbox *s, const char *path, uint32_t mode, bool parents,
 			answer_done done, void *arg)
 {
-	struct buf b = {0};
-
-	pack_str(&b, path);
-	pack_u32(&b, mode);
-	pack_u8(&b, parents);
-	return ask(s, G_MKDIR, &b, done, arg);
+	return ask(s, &(struct request){G_MKDIR, "s41", {path}, {mode, parents}}, done, arg);
 }
 
 struct call *call_move(struct sandbox *s, const char *from, const char *to, bool overwrite,
 		       answer_done done, void *arg)
 {
-	struct buf b = {0};
-
-	pack_str(&b, from);
-	pack_str(&b, to);
-	pack_u8(&b, overwrite);
-	return ask(s, G_MOVE, &b, done, arg);
+	return ask(s, &(struct request){G_MOVE, "ss1", {from, to}, {overwrite}}, done, arg);
 }
 
 struct call *call_remove(struct sandbox *s, const char *path, bool recursive, answer_done done,
 			 void *arg)
 {
-	struct buf b = {0};
-
-	pack_str(&b, path);
-	pack_u8(&b, recursive);
-	return ask(s, G_REMOVE, &b, done, arg);
+	return ask(s, &(struct request){G_REMOVE, "s1", {path}, {recursive}}, done, arg);
 }
 
 struct call *call_chmod(struct sandbox *s, const char *path, const struct file_mode *m,
 			answer_done done, void *arg)
 {
-	struct buf b = {0};
+	const struct request q = {G_CHMOD, "s444", {path}, {m->mode, m->uid, m->gid}};
 
-	pack_str(&b, path);
-	pack_u32(&b, m->mode);
-	pack_u32(&b, m->uid);
-	pack_u32(&b, m->gid);
-	return ask(s, G_CHMOD, &b, done, arg);
+	return ask(s, &q, done, arg);
 }
 
 struct call *call_xattr_set(struct sandbox *s, const char *path, const char *name,
 			    const char *value, answer_done done, void *arg)
 {
-	struct buf b = {0};
+	const struct request q = {G_XATTR_SET, "sss1", {path, name, value}, {!value}};
 
-	pack_str(&b, path);
-	pack_str(&b, name);
-	pack_str(&b, value);
-	pack_u8(&b, !value);
-	return ask(s, G_XATTR_SET, &b, done, arg);
+	return ask(s, &q, done, arg);
 }
 
 struct call *call_xattr_list(struct sandbox *s, const char *path, answer_done done, void *arg)
 {
-	struct buf b = {0};
-
-	pack_str(&b, path);
-	return ask(s, G_XATTR_LIST, &b, done, arg);
+	return ask(s, &(struct request){G_XATTR_LIST, "s", {path}, {0}}, done, arg);
 }
 
 struct call *call_read(struct sandbox *s, const char *path, uint64_t offset, uint64_t len,
 		       const struct receiver *r)
 {
-	struct buf b = {0};
-
-	pack_str(&b, path);
-	pack_u64(&b, offset);
-	pack_u64(&b, len);
-	return open_stream(s, G_READ, &b, r)->call;
+	return open_stream(s, &(struct request){G_READ, "s88", {path}, {offset, len}}, r)->call;
 }
 
 static struct guest_call *open_write(struct sandbox *s, const struct file_write *w,
 				     const struct receiver *r)
 {
-	struct buf b = {0};
+	const struct request q = {G_WRITE, "s481", {w->path}, {w->mode, w->offset, w->parents}};
 
-	pack_str(&b, w->path);
-	pack_u32(&b, w->mode);
-	pack_u64(&b, w->offset);
-	pack_u8(&b, w->parents);
-	return open_stream(s, G_WRITE, &b, r);
+	return open_stream(s, &q, r);
 }
 
 struct call *call_write(struct sandbox *s, const struct file_write *w, const struct receiver *r)
@@ -489,13 +477,9 @@ struct call *call_put(struct sandbox *s, const struct file_put *p, answer_done d
 struct call *call_get(struct sandbox *s, const char *path, size_t most, answer_done done, void *arg)
 {
 	const struct receiver r = {.done = done, .arg = arg};
-	struct guest_call *g;
-	struct buf b = {0};
+	struct guest_call *g =
+		open_stream(s, &(struct request){G_READ, "s88", {path}, {0, most}}, &r);
 
-	pack_str(&b, path);
-	pack_u64(&b, 0);
-	pack_u64(&b, most);
-	g = open_stream(s, G_READ, &b, &r);
 	g->most = most;
 	return g->call;
 }
@@ -503,59 +487,39 @@ struct call *call_get(struct sandbox *s, const char *path, size_t most, answer_d
 struct call *call_list(struct sandbox *s, const char *path, uint32_t depth,
 		       const struct receiver *r)
 {
-	struct buf b = {0};
-
-	pack_str(&b, path);
-	pack_u32(&b, depth);
-	return open_stream(s, G_LIST, &b, r)->call;
+	return open_stream(s, &(struct request){G_LIST, "s4", {path}, {depth}}, r)->call;
 }
 
-struct call *call_search(struct sandbox *s, const struct file_search *q, const struct receiver *r)
+struct call *call_search(struct sandbox *s, const struct file_search *f, const struct receiver *r)
 {
-	struct buf b = {0};
+	unsigned flags = (f->regex ? GUEST_SEARCH_REGEX : 0) |
+			 (f->ignore_case ? GUEST_SEARCH_NOCASE : 0) |
+			 (f->hidden ? GUEST_SEARCH_HIDDEN : 0);
+	const struct request q = {
+		G_SEARCH, "sss14", {f->path, f->glob, f->content}, {flags, f->most}};
 
-	pack_str(&b, q->path);
-	pack_str(&b, q->glob);
-	pack_str(&b, q->content);
-	pack_u8(&b, (uint8_t)((q->regex ? GUEST_SEARCH_REGEX : 0) |
-			      (q->ignore_case ? GUEST_SEARCH_NOCASE : 0) |
-			      (q->hidden ? GUEST_SEARCH_HIDDEN : 0)));
-	pack_u32(&b, q->most);
-	return open_stream(s, G_SEARCH, &b, r)->call;
+	return open_stream(s, &q, r)->call;
 }
 
 struct call *call_watch(struct sandbox *s, const char *path, bool recursive,
 			const struct receiver *r)
 {
-	struct buf b = {0};
-
-	pack_str(&b, path);
-	pack_u8(&b, recursive);
-	return open_stream(s, G_WATCH, &b, r)->call;
+	return open_stream(s, &(struct request){G_WATCH, "s1", {path}, {recursive}}, r)->call;
 }
 
 struct call *call_pack(struct sandbox *s, const char *path, const struct receiver *r)
 {
-	struct buf b = {0};
-
-	pack_str(&b, path);
-	pack_u8(&b, 0);
-	return open_stream(s, G_TAR_OUT, &b, r)->call;
+	return open_stream(s, &(struct request){G_TAR_OUT, "s1", {path}, {0}}, r)->call;
 }
 
 struct call *call_unpack(struct sandbox *s, const char *path, bool strict, const struct receiver *r)
 {
-	struct buf b = {0};
+	const struct request q = {G_TAR_IN, "s1", {path}, {strict ? GUEST_TAR_STRICT : 0}};
 
-	pack_str(&b, path);
-	pack_u8(&b, strict ? GUEST_TAR_STRICT : 0);
-	return open_stream(s, G_TAR_IN, &b, r)->call;
+	return open_stream(s, &q, r)->call;
 }
 
 struct call *call_connect(struct sandbox *s, uint32_t port, const struct receiver *r)
 {
-	struct buf b = {0};
-
-	pack_u32(&b, port);
-	return open_stream(s, G_CONNECT, &b, r)->call;
+	return open_stream(s, &(struct request){G_CONNECT, "4", {NULL}, {port}}, r)->call;
 }

@@ -163,7 +163,7 @@ struct file_search {
 	bool regex, ignore_case, hidden;
 	uint32_t most;
 };
-struct call *call_search(struct sandbox *s, const struct file_search *q, const struct receiver *r);
+struct call *call_search(struct sandbox *s, const struct file_search *f, const struct receiver *r);
 struct call *call_watch(struct sandbox *s, const char *path, bool recursive,
 			const struct receiver *r);
 /* A directory as a tar archive, and an archive into a directory (call_push, call_close). */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define INPUT_PIECE (32u << 10)
 #define EXECS_BYTES_MAX (8u << 20) /* a guest that lists more is lying */
 
 struct asking {
@@ -88,15 +89,55 @@ void sandbox_resize(struct sandbox *s, uint32_t eid, uint32_t rows, uint32_t col
 	ask_plain(s, G_RESIZE, &b, done, arg);
 }
 
+/* Input for a command, sent in pieces that a frame holds. */
+struct typed_input {
+	struct sandbox *s; /* held */
+	uint32_t eid;
+	const char *bytes;
+	size_t left;
+	bool close;
+	json_done done;
+	void *arg;
+};
+
+static void send_piece(struct typed_input *i);
+
+static void on_piece(void *arg, json_t *value, const struct err *e)
+{
+	struct typed_input *i = arg;
+
+	if (!e && (i->left || i->close)) {
+		json_decref(value);
+		send_piece(i);
+		return;
+	}
+	i->done(i->arg, value, e);
+	sandbox_release(i->s);
+	free(i);
+}
+
+static void send_piece(struct typed_input *i)
+{
+	size_t n = i->left < INPUT_PIECE ? i->left : INPUT_PIECE;
+	bool is_last = i->close && n == i->left;
+	struct buf b = {0};
+
+	pack_u32(&b, i->eid);
+	pack_bytes(&b, i->bytes, n);
+	pack_u8(&b, is_last);
+	i->bytes += n;
+	i->left -= n;
+	i->close = i->close && !is_last;
+	ask_plain(i->s, G_INPUT, &b, on_piece, i);
+}
+
 void sandbox_input(struct sandbox *s, uint32_t eid, const void *bytes, size_t len, bool close,
 		   json_done done, void *arg)
 {
-	struct buf b = {0};
+	struct typed_input *i = must_alloc(calloc(1, sizeof(*i)));
 
-	pack_u32(&b, eid);
-	pack_bytes(&b, bytes, len);
-	pack_u8(&b, close);
-	ask_plain(s, G_INPUT, &b, done, arg);
+	*i = (struct typed_input){sandbox_hold(s), eid, bytes, len, close, done, arg};
+	send_piece(i);
 }
 
 /* ---- the list ---- */

@@ -207,6 +207,7 @@ void exec_detach(struct exec *x);
 void sandbox_signal(struct sandbox *s, uint32_t eid, int sig, bool tree, json_done done, void *arg);
 void sandbox_resize(struct sandbox *s, uint32_t eid, uint32_t rows, uint32_t cols, json_done done,
 		    void *arg);
+/* bytes: not copied; must live until done. */
 void sandbox_input(struct sandbox *s, uint32_t eid, const void *bytes, size_t len, bool close,
 		   json_done done, void *arg);
 /* Adds the members that tell how a command ended; NULL: it is still running. */
