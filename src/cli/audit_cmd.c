@@ -22,16 +22,6 @@ enum { EXIT_BROKEN = 1 };
 
 /* ---- which files ---- */
 
-static int load_config(struct config *c, const char *file, struct err *e)
-{
-	auto_free char *found = file ? NULL : config_find();
-
-	config_init(c);
-	if (!file)
-		file = found;
-	return (file && config_load(file, c, e) < 0) || config_finish(c, e) < 0 ? -1 : 0;
-}
-
 /* The audit file and those that it was rotated to. */
 static int find_files(const char *file, struct list *ret, struct err *e)
 {
@@ -108,7 +98,7 @@ static int verify(struct verb_call *v, struct err *e)
 		list_add(&files, v->args[i]);
 	/* Foreign files are not checked with our key unless one is named. */
 	if (!v->count) {
-		rc = load_config(c, verb_text(v, "config"), e);
+		rc = client_config(c, verb_text(v, "config"), e);
 		if (rc == 0)
 			rc = find_files(c->audit.file, &files, e);
 		if (rc == 0 && !key && *c->audit.key_file)
@@ -131,21 +121,19 @@ static const struct verb_option verify_options[] = {
 
 static void print_record(const char *line, bool json)
 {
+	static const char *const keys[] = {"time", "verdict", "what", "who", "target", "why"};
 	json_t *r = json ? NULL : json_loads(line, 0, NULL);
-	const char *when = text_at(r, "time"), *target = text_at(r, "target");
+	const char *v[ARRAY_LEN(keys)];
 	char clean[2048], text[2048];
 
 	if (!r) {
 		puts(line);
 		return;
 	}
-	snprintf(text, sizeof(text), "%.19s %-5s %-18s %s%s%s %s%s%s", when ? when : "",
-		 text_at(r, "verdict") ? text_at(r, "verdict") : "",
-		 text_at(r, "what") ? text_at(r, "what") : "",
-		 text_at(r, "who") ? text_at(r, "who") : "", target && *target ? " " : "",
-		 target ? target : "", text_at(r, "why") && *text_at(r, "why") ? "(" : "",
-		 text_at(r, "why") ? text_at(r, "why") : "",
-		 text_at(r, "why") && *text_at(r, "why") ? ")" : "");
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+		v[i] = text_at(r, keys[i]) ? text_at(r, keys[i]) : "";
+	snprintf(text, sizeof(text), "%.19s %-5s %-18s %s%s%s %s%s%s", v[0], v[1], v[2], v[3],
+		 *v[4] ? " " : "", v[4], *v[5] ? "(" : "", v[5], *v[5] ? ")" : "");
 	str_sanitise(clean, sizeof(clean), text, strlen(text));
 	puts(clean);
 	json_decref(r);
@@ -234,7 +222,7 @@ static int tail(struct verb_call *v, struct err *e)
 
 	if (n < 1 || *end || n > 1000000)
 		return err_set(e, ERR_INVALID, "lines: '%s' is not a number of lines", count);
-	if (!path && load_config(c, verb_text(v, "config"), e) < 0)
+	if (!path && client_config(c, verb_text(v, "config"), e) < 0)
 		return -1;
 	path = path ? path : c->audit.file;
 	f = fopen(path, "re");
@@ -270,14 +258,14 @@ static const struct verb parts[] = {
 		  "Exit status: 0 it is whole, 1 it is not.",
 	 .run = verify,
 	 OPTIONS(verify_options),
-	 .max_args = VERB_MANY,
+	 ARGS(0, VERB_MANY),
 	 .is_local = true},
 	{.name = "tail",
 	 .line = "cloche audit tail [-f] [-n N] [--json] [FILE]",
 	 .about = "Shows the last decisions.",
 	 .run = tail,
 	 OPTIONS(tail_options),
-	 .max_args = 1,
+	 ARGS(0, 1),
 	 .is_local = true},
 };
 

@@ -27,6 +27,8 @@ int cli_fail_json(const struct err *e);
 int cli_fail_spec(const struct sandbox_spec *s, const struct err *e);
 /* Path of another of our programs: beside our own executable, else where each is installed. */
 int cli_find_helper(const char *name, char *ret, size_t size);
+/* Removes a directory of ours and what is in it, as far as that can be; follows no link, enters no mount. */
+void cli_remove_tree(const char *path);
 
 /*
  * Options into a spec. Stops at the first argument that is no option, or after "--"; returns its

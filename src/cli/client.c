@@ -18,13 +18,21 @@
 
 /* ---- where the daemon is ---- */
 
+int client_config(struct config *c, const char *file, struct err *e)
+{
+	auto_free char *found = file ? NULL : config_find();
+
+	config_init(c);
+	if (!file)
+		file = found;
+	return (file && config_load(file, c, e) < 0) || config_finish(c, e) < 0 ? -1 : 0;
+}
+
 static int own_socket(char *ret, size_t size, struct err *e)
 {
 	auto_free struct config *c = must_alloc(malloc(sizeof(*c)));
-	auto_free char *file = config_find();
 
-	config_init(c);
-	if ((file && config_load(file, c, e) < 0) || config_finish(c, e) < 0)
+	if (client_config(c, NULL, e) < 0)
 		return -1;
 	config_socket_path(c, ret, size);
 	for (uint32_t i = 0; i < c->listen_count; i++) {

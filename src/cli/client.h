@@ -20,6 +20,9 @@ struct client {
 	int status;	   /* of the last call's answer; 0: there was none */
 };
 
+struct config;
+/* The daemon's settings: of this file, or NULL: of where they usually are; else the defaults. */
+int client_config(struct config *c, const char *file, struct err *e);
 int client_init(struct client *c, struct err *e);
 void client_done(struct client *c);
 

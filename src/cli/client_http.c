@@ -158,14 +158,14 @@ static void add_header(struct buf *b, const char *name, const char *value)
 	buf_add(b, "\r\n", 2);
 }
 
-static void add_head(struct http *h, struct buf *b, const struct http_request *r)
+void http_format(struct buf *b, const struct http_target *t, const struct http_request *r)
 {
-	const struct http_target *t = &h->target;
 	const char *l = strchr(t->host, ':') ? "[" : "", *close = *l ? "]" : "";
 	auto_free char *line = str_format("%s %s HTTP/1.1\r\n", r->method, r->path);
 	auto_free char *host = *t->unix_path ? str_copy("localhost")
 					     : str_format("%s%s%s:%s", l, t->host, close, t->port);
 	auto_free char *bearer = *t->token ? str_format("Bearer %s", t->token) : NULL;
+	size_t streamed = r->stream_len > 0 ? (size_t)r->stream_len : 0;
 	char length[24];
 
 	buf_add(b, line, strlen(line));
@@ -173,22 +173,16 @@ static void add_head(struct http *h, struct buf *b, const struct http_request *r
 	add_header(b, "Authorization", bearer);
 	add_header(b, "Accept", r->accept);
 	add_header(b, "Content-Type", r->content_type);
-	if (r->ws_key) {
-		add_header(b, "Connection", "Upgrade");
-		add_header(b, "Upgrade", "websocket");
-		add_header(b, "Sec-WebSocket-Version", "13");
-		add_header(b, "Sec-WebSocket-Key", r->ws_key);
-	}
-	if (h->sending_chunks) {
+	for (size_t i = 0; r->extra && r->extra[i][0]; i++)
+		add_header(b, r->extra[i][0], r->extra[i][1]);
+	snprintf(length, sizeof(length), "%zu", r->body ? r->body_len : streamed);
+	if (!r->body && r->stream_len == HTTP_CHUNKED)
 		add_header(b, "Transfer-Encoding", "chunked");
-	} else if (r->body || r->stream_len > 0 || !str_equal(r->method, "GET")) {
-		snprintf(length, sizeof(length), "%llu",
-			 (unsigned long long)(r->body		  ? r->body_len
-					      : r->stream_len > 0 ? (uint64_t)r->stream_len
-								  : 0));
+	else if (r->body || streamed || !str_equal(r->method, "GET"))
 		add_header(b, "Content-Length", length);
-	}
 	buf_add(b, "\r\n", 2);
+	if (r->body)
+		buf_add(b, r->body, r->body_len);
 }
 
 int http_send(struct http *h, const struct http_request *r, struct err *e)
@@ -198,9 +192,7 @@ int http_send(struct http *h, const struct http_request *r, struct err *e)
 
 	h->sending_chunks = !r->body && r->stream_len == HTTP_CHUNKED;
 	h->refused = false;
-	add_head(h, &b, r);
-	if (r->body)
-		buf_add(&b, r->body, r->body_len);
+	http_format(&b, &h->target, r);
 	rc = send_all(h, buf_head(&b), b.len, e);
 	buf_done(&b);
 	return rc < 0 ? -1 : 0;

@@ -30,8 +30,9 @@ struct http_request {
 	const char *method, *path;
 	const char *accept;	  /* or NULL */
 	const char *content_type; /* or NULL */
-	const char *ws_key;	  /* asks for a WebSocket with this key; or NULL */
-	const void *body;	  /* whole, or NULL */
+	const char *const (
+		*extra)[2]; /* further headers: names and values (NULL: none), then NULL */
+	const void *body;   /* whole, or NULL */
 	size_t body_len;
 	int64_t stream_len; /* without body: pieces follow by http_write; 0 is taken as no body */
 };
@@ -48,6 +49,8 @@ int http_target_parse(const char *url, struct http_target *ret, struct err *e);
 struct http *http_open(const struct http_target *t, struct err *e);
 void http_close(struct http *h);
 
+/* The head of a request, and its body if that is whole, as it is sent. */
+void http_format(struct buf *out, const struct http_target *t, const struct http_request *r);
 int http_send(struct http *h, const struct http_request *r, struct err *e);
 /* Pieces of a streamed body. 1: the other side wants no more; its answer says why. */
 int http_write(struct http *h, const void *bytes, size_t len, struct err *e);

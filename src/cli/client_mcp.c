@@ -52,7 +52,8 @@ static void end(struct mcp_exchange *x, int status, const struct err *e)
 
 	snprintf(session, sizeof(session), "%s", id ? id : "");
 	free_exchange(x);
-	ops->on_end(arg, status, session, e);
+	if (ops->on_end)
+		ops->on_end(arg, status, session, e);
 }
 
 /* "data: ..." of each event; all of ours are one line. */
@@ -64,7 +65,7 @@ static void take_events(struct mcp_exchange *x)
 		char *line = buf_head(&x->body);
 		size_t len = (size_t)(eol - line);
 
-		if (len > 5 && memcmp(line, "data:", 5) == 0) {
+		if (len > 5 && memcmp(line, "data:", 5) == 0 && x->ops->on_message) {
 			size_t skip = line[5] == ' ' ? 6 : 5;
 			size_t cr = line[len - 1] == '\r';
 
@@ -83,7 +84,7 @@ static bool is_events(const struct http1_answer *a)
 
 static void complete(struct mcp_exchange *x)
 {
-	if (!is_events(&x->answer) && x->body.len)
+	if (!is_events(&x->answer) && x->body.len && x->ops->on_message)
 		x->ops->on_message(x->arg, buf_head(&x->body), x->body.len);
 	end(x, x->answer.head.status, NULL);
 }
@@ -138,15 +139,6 @@ static void on_ready(void *arg, uint32_t events)
 		receive(x);
 }
 
-static void add_line(struct buf *b, const char *name, const char *value)
-{
-	if (!value)
-		return;
-	buf_add(b, name, strlen(name));
-	buf_add(b, value, strlen(value));
-	buf_add(b, "\r\n", 2);
-}
-
 /* Any bytes may be in a name: it goes wrapped. */
 static char *wrapped(const char *name)
 {
@@ -161,28 +153,23 @@ static char *wrapped(const char *name)
 
 static void add_request(struct buf *b, const struct http_target *t, const struct mcp_request *r)
 {
-	auto_free char *bearer = t->token[0] ? str_format("Bearer %s", t->token) : NULL;
-	auto_free char *host =
-		t->unix_path[0] ? str_copy("localhost") : str_format("%s:%s", t->host, t->port);
 	auto_free char *name = r->name ? wrapped(r->name) : NULL;
-	char length[32];
+	const char *const extra[][2] = {
+		{"Connection", "close"},
+		{"Mcp-Session-Id", r->session},
+		{"MCP-Protocol-Version", r->method ? MCP_MODERN_VERSION : NULL},
+		{"Mcp-Method", r->method},
+		{"Mcp-Name", name},
+		{NULL, NULL}};
 
-	snprintf(length, sizeof(length), "%zu", r->body_len);
-	buf_add(b, r->verb, strlen(r->verb));
-	add_line(b, " /mcp HTTP/1.1", "");
-	add_line(b, "Host: ", host);
-	add_line(b, "Authorization: ", bearer);
-	add_line(b, "Accept: ", "application/json, text/event-stream");
-	add_line(b, "Content-Type: ", "application/json");
-	add_line(b, "Connection: ", "close");
-	add_line(b, "Mcp-Session-Id: ", r->session);
-	add_line(b, "MCP-Protocol-Version: ", r->method ? MCP_MODERN_VERSION : NULL);
-	add_line(b, "Mcp-Method: ", r->method);
-	add_line(b, "Mcp-Name: ", name);
-	add_line(b, "Content-Length: ", length);
-	buf_add(b, "\r\n", 2);
-	if (r->body_len)
-		buf_add(b, r->body, r->body_len);
+	http_format(b, t,
+		    &(struct http_request){.method = r->verb,
+					   .path = "/mcp",
+					   .accept = "application/json, text/event-stream",
+					   .content_type = "application/json",
+					   .extra = extra,
+					   .body = r->body,
+					   .body_len = r->body_len});
 }
 
 struct mcp_exchange *mcp_exchange_start(struct loop *l, const struct http_target *t,

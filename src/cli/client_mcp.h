@@ -24,9 +24,12 @@ struct mcp_request {
 };
 
 struct mcp_exchange_ops {
-	/* One message; the text has no line break. */
+	/* One message; the text has no line break. May be NULL. */
 	void (*on_message)(void *arg, const char *text, size_t len);
-	/* The last callback; x is gone after it. status 0: there was no whole answer, e says why. */
+	/*
+	 * The last callback; x is gone after it. status 0: there was no whole answer, e says why. May be
+	 * NULL.
+	 */
 	void (*on_end)(void *arg, int status, const char *session, const struct err *e);
 };
 

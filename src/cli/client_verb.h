@@ -67,6 +67,7 @@ struct verb {
 	const struct verb *parts;
 	size_t part_count;
 };
+#define ARGS(least, most) .min_args = (least), .max_args = (most)
 #define OPTIONS(table) .options = (table), .option_count = ARRAY_LEN(table)
 #define COLUMNS(table) .columns = (table), .column_count = ARRAY_LEN(table)
 #define PARTS(table) .parts = (table), .part_count = ARRAY_LEN(table)

@@ -12,6 +12,7 @@
 #include "base/base64.h"
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/jsonr.h"
 #include "base/jsonw.h"
 #include "base/str.h"
@@ -343,20 +344,6 @@ static bool read_record(const struct buf *b, struct result *ret)
 
 /* ---- what the caller sees ---- */
 
-static bool write_all(int fd, const struct buf *b)
-{
-	for (size_t at = 0; at < b->len;) {
-		ssize_t n = write(fd, buf_head(b) + at, b->len - at);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return false;
-		at += (size_t)n;
-	}
-	return true;
-}
-
 /* A program that could not be executed is explained by whoever looks for it again, here. */
 static bool is_plain(const struct result *r)
 {
@@ -369,7 +356,7 @@ static int show_json(const struct buf *answer, const struct result *r)
 {
 	struct err e;
 
-	if (write_all(1, answer) && write(1, "\n", 1) == 1)
+	if (io_write_all(1, buf_head(answer), answer->len) == 0 && write(1, "\n", 1) == 1)
 		return outcome_exit_status(&r->end);
 	err_sys(&e, "cannot write the record");
 	return cli_fail(&e);
@@ -388,8 +375,8 @@ static bool show(const struct buf *answer, const struct sandbox_spec *s, int *re
 	ok = ok && is_plain(&r) && read_output(answer, "stdout", "stdout_truncated", &out) &&
 	     read_output(answer, "stderr", "stderr_truncated", &err);
 	if (ok) {
-		(void)!write_all(1, &out);
-		(void)!write_all(2, &err);
+		(void)!io_write_all(1, buf_head(&out), out.len);
+		(void)!io_write_all(2, buf_head(&err), err.len);
 		run_report(&r, s);
 		*ret_status = outcome_exit_status(&r.end);
 	}

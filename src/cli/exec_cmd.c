@@ -399,8 +399,13 @@ static int attach_terminal(struct session *s, struct err *e)
 {
 	auto_free char *path = client_path(s->id, "/execs/%s/ws?from=0", s->eid);
 	char random[16], key[WS_KEY + 1] = "", accept[WS_ACCEPT];
+	const char *const extra[][2] = {{"Connection", "Upgrade"},
+					{"Upgrade", "websocket"},
+					{"Sec-WebSocket-Version", "13"},
+					{"Sec-WebSocket-Key", key},
+					{NULL, NULL}};
 	const struct http_request r = {
-		.method = "GET", .path = path, .ws_key = key, .stream_len = HTTP_NO_BODY};
+		.method = "GET", .path = path, .extra = extra, .stream_len = HTTP_NO_BODY};
 	struct http *h = client_connect(s->client, e);
 	struct http_response response;
 	const char *accepted;
@@ -606,8 +611,7 @@ const struct verb verb_exec = {
 		 "exit status.",
 	.run = exec_verb,
 	OPTIONS(exec_options),
-	.min_args = 2,
-	.max_args = -1,
+	ARGS(2, -1),
 };
 
 int cmd_shell_in(int argc, char **argv)
@@ -706,6 +710,5 @@ const struct verb verb_logs = {
 	.about = "Shows what background commands wrote last.",
 	.run = logs,
 	OPTIONS(logs_options),
-	.min_args = 1,
-	.max_args = 2,
+	ARGS(1, 2),
 };

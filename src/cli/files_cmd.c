@@ -248,8 +248,7 @@ const struct verb verb_cp = {
 		 "ID:PATH; the other is a path here, or - for a standard stream.",
 	.run = cp,
 	OPTIONS(cp_options),
-	.min_args = 2,
-	.max_args = 2,
+	ARGS(2, 2),
 };
 
 static int cat(struct verb_call *v, struct err *e)
@@ -275,8 +274,7 @@ const struct verb verb_cat = {
 	.line = "cloche cat ID:PATH...",
 	.about = "Prints files of sandboxes.",
 	.run = cat,
-	.min_args = 1,
-	.max_args = VERB_MANY,
+	ARGS(1, VERB_MANY),
 };
 
 /* ---- ls ---- */
@@ -342,6 +340,5 @@ const struct verb verb_ls = {
 	.about = "Lists a directory in a sandbox.",
 	.run = ls,
 	OPTIONS(ls_options),
-	.min_args = 1,
-	.max_args = 1,
+	ARGS(1, 1),
 };

@@ -6,6 +6,7 @@
 #include "base/jsonw.h"
 #include "base/str.h"
 
+#include <ftw.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
@@ -54,4 +55,18 @@ int cli_find_helper(const char *name, char *ret, size_t size)
 			return 0;
 	}
 	return -1;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *where)
+{
+	(void)st;
+	(void)kind;
+	(void)where;
+	remove(path);
+	return 0;
+}
+
+void cli_remove_tree(const char *path)
+{
+	nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }

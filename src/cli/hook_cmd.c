@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/str.h"
 #include "cli/cli.h"
+#include "cli/client.h"
 #include "policy/source.h"
 
 #include <errno.h>
@@ -72,11 +73,6 @@ static bool is_one_of(const char *name, const char *const *names, size_t count)
 	return false;
 }
 
-static const char *text_of(const json_t *object, const char *key)
-{
-	return json_string_value(json_object_get(object, key));
-}
-
 /* ---- options ---- */
 
 /* Our own options; what is left is for `cloche run`, and checked like there. */
@@ -128,7 +124,7 @@ static int read_event(struct hook *h, struct err *e)
 
 static int find_event(struct hook *h, struct err *e)
 {
-	const char *name = text_of(h->input, "hook_event_name");
+	const char *name = text_at(h->input, "hook_event_name");
 
 	if (!name)
 		return err_set(e, ERR_INVALID, "the event has no hook_event_name");
@@ -147,14 +143,14 @@ static int find_event(struct hook *h, struct err *e)
 static int find_command(struct hook *h, struct err *e)
 {
 	h->call = json_object_get(h->input, "tool_input");
-	h->tool = text_of(h->input, "tool_name");
+	h->tool = text_at(h->input, "tool_name");
 	if (!h->event->can_rewrite)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "%s cannot rewrite a command; set this hook for preToolUse instead",
 			       h->event->name);
 	if (!h->tool || !json_is_object(h->call))
 		return err_set(e, ERR_INVALID, "the event has no tool_name or no tool_input");
-	h->command = text_of(h->call, "command");
+	h->command = text_at(h->call, "command");
 	if (!is_one_of(h->tool, shells, ARRAY_LEN(shells)) &&
 	    !is_one_of(h->tool, (const char *const *)h->tools.items, h->tools.count)) {
 		if (!h->command || is_one_of(h->tool, not_shells, ARRAY_LEN(not_shells)))
@@ -186,7 +182,7 @@ static const char *named_project(const struct hook *h)
 /* Where the agent itself is, and which directory there is the project. */
 static int find_project(struct hook *h, struct err *e)
 {
-	const char *cwd = text_of(h->input, "cwd");
+	const char *cwd = text_at(h->input, "cwd");
 	const char *root = named_project(h);
 	char own[PATH_MAX];
 
@@ -221,7 +217,7 @@ static bool is_in_a_root(struct hook *h)
 /* The call may choose a place in the project; what can be written is not a model's choice (rule 5). */
 static int find_places(struct hook *h, struct err *e)
 {
-	const char *asked = text_of(h->call, "working_directory");
+	const char *asked = text_at(h->call, "working_directory");
 	char path[2 * PATH_MAX];
 
 	if (find_project(h, e) < 0)

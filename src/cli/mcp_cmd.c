@@ -240,39 +240,23 @@ static void send_waiting(struct bridge *b)
 
 /* ---- the daemon ---- */
 
-static void ignore_message(void *arg, const char *text, size_t len)
-{
-	(void)arg;
-	(void)text;
-	(void)len;
-}
-
-static void ignore_end(void *arg, int status, const char *session, const struct err *e)
-{
-	(void)arg;
-	(void)status;
-	(void)session;
-	(void)e;
-}
-
 /* The session must know the level before the next call does. */
 static void send_level(struct bridge *b)
 {
-	static const struct mcp_exchange_ops ops = {ignore_message, ignore_end};
+	static const struct mcp_exchange_ops ops = {NULL, NULL};
 	static const char *const names[] = {"debug", "info",	 "notice", "warning",
 					    "error", "critical", "alert",  "emergency"};
 	struct mcp_request r = {.verb = "POST", .session = b->session};
 	struct err e = {0};
 	auto_free char *text = NULL;
+	json_t *message;
 
 	if (b->level < 0 || b->state != DAEMON_READY)
 		return;
-	text = str_format(
-		"{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"logging/setLevel\",\"params\":{"
-		"\"level\":\"%s\"}}",
-		names[b->level]);
-	r.body = text;
-	r.body_len = strlen(text);
+	message = jsonrpc_request(0, "logging/setLevel",
+				  json_pack("{s:s}", "level", names[b->level]));
+	r.body = text = jsonrpc_print(message, &r.body_len);
+	json_decref(message);
 	mcp_exchange_start(b->loop, &b->client.target, &r, &ops, NULL, &e);
 }
 
@@ -621,7 +605,7 @@ static void on_deleted(void *arg, int status, const char *session, const struct 
 /* The daemon goes on without us, the sandboxes do not. */
 static void end_session(struct bridge *b)
 {
-	static const struct mcp_exchange_ops ops = {ignore_message, on_deleted};
+	static const struct mcp_exchange_ops ops = {NULL, on_deleted};
 	struct mcp_request r = {.verb = "DELETE", .session = b->session};
 	struct loop_timer late = {.call = stop_loop, .arg = b->loop};
 	struct mcp_exchange *x;

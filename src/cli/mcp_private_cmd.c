@@ -7,7 +7,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <ftw.h>
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
@@ -160,20 +159,11 @@ static int make_dir(struct private_daemon *d, struct err *e)
 	return 0;
 }
 
-static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *where)
-{
-	(void)st;
-	(void)kind;
-	(void)where;
-	remove(path);
-	return 0;
-}
-
 /* It removes this itself, unless it was killed. */
 static void remove_dir(struct private_daemon *d)
 {
 	if (d->dir[0])
-		nftw(d->dir, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+		cli_remove_tree(d->dir);
 	d->dir[0] = '\0';
 }
 

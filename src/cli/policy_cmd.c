@@ -1,21 +1,15 @@
+/* `cloche policy`: policy files from the command line. */
 #include "cli/cloched.h"
 
-#include "base/auto.h"
 #include "base/str.h"
+#include "cli/cli.h"
+#include "cli/client_verb.h"
 #include "policy/policy.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { EXIT_INVALID = 1, EXIT_CLOCHE = 125 };
-
-static int finish_output(int status)
-{
-	if (fflush(stdout) == 0 && !ferror(stdout))
-		return status;
-	perror("cloche: cannot write to stdout");
-	return EXIT_CLOCHE;
-}
+enum { EXIT_INVALID = 1 };
 
 /* Prints `FILE: ok`, or what is wrong where. */
 static int check(int argc, char **argv)
@@ -26,20 +20,18 @@ static int check(int argc, char **argv)
 		struct policy p;
 		struct err e = {0};
 
-		if (policy_load(argv[i], &p, &e) < 0) {
-			fprintf(stderr, "%s\n", e.msg);
-			status = EXIT_INVALID;
-			continue;
-		}
-		if (policy_judge(&p, &e) < 0) {
-			fprintf(stderr, "%s\n", e.msg);
-			status = EXIT_INVALID;
-		} else {
+		bool is_loaded = policy_load(argv[i], &p, &e) == 0;
+
+		if (is_loaded && policy_judge(&p, &e) == 0) {
 			printf("%s: ok\n", argv[i]);
+		} else {
+			fprintf(stderr, "%s\n", e.msg);
+			status = EXIT_INVALID;
 		}
-		policy_done(&p);
+		if (is_loaded)
+			policy_done(&p);
 	}
-	return finish_output(status);
+	return finish_stdout(status);
 }
 
 static int explain(int argc, char **argv)
@@ -54,7 +46,7 @@ static int explain(int argc, char **argv)
 	}
 	policy_explain(&p, stdout);
 	policy_done(&p);
-	return finish_output(0);
+	return finish_stdout(0);
 }
 
 /* The launcher reads into a buffer of twice this size: what is too long must fail, not be cut. */
@@ -78,26 +70,26 @@ static int compile(int argc, char **argv)
 	(void)argc;
 	if (policy_load(argv[0], &p, &e) < 0) {
 		printf("%s", e.msg);
-		return finish_output(EXIT_CLOCHE);
+		return finish_stdout(EXIT_CLOCHE);
 	}
 	if (compiled_size(&p) > COMPILED_MAX) {
 		printf("%s: more settings than a run can take", p.file);
 		policy_done(&p);
-		return finish_output(EXIT_CLOCHE);
+		return finish_stdout(EXIT_CLOCHE);
 	}
 	for (size_t i = 0; i < p.names.count; i++)
 		printf("%s%c%s%c", p.names.items[i], '\0', p.values.items[i], '\0');
 	policy_done(&p);
-	return finish_output(0);
+	return finish_stdout(0);
 }
 
-struct verb {
+struct part {
 	const char *name;
 	int max_files;
 	int (*run)(int argc, char **argv);
 };
 
-static const struct verb verbs[] = {
+static const struct part parts[] = {
 	{"check", 1000, check},
 	{"explain", 1, explain},
 	{"compile", 1, compile},
@@ -112,14 +104,14 @@ int cmd_policy(int argc, char **argv)
 {
 	if (argc > 1 && (str_equal(argv[1], "--help") || str_equal(argv[1], "-h"))) {
 		fputs(usage, stdout);
-		return finish_output(0);
+		return finish_stdout(0);
 	}
-	for (size_t i = 0; argc > 1 && i < ARRAY_LEN(verbs); i++) {
-		if (!str_equal(argv[1], verbs[i].name))
+	for (size_t i = 0; argc > 1 && i < ARRAY_LEN(parts); i++) {
+		if (!str_equal(argv[1], parts[i].name))
 			continue;
-		if (argc < 3 || argc - 2 > verbs[i].max_files)
+		if (argc < 3 || argc - 2 > parts[i].max_files)
 			break;
-		return verbs[i].run(argc - 2, argv + 2);
+		return parts[i].run(argc - 2, argv + 2);
 	}
 	fputs(usage, stderr);
 	return EXIT_CLOCHE;

@@ -238,7 +238,7 @@ const struct verb verb_ps = {
 	.about = "Lists the sandboxes, or the commands in one of them.",
 	.run = ps,
 	OPTIONS(ps_options),
-	.max_args = 1,
+	ARGS(0, 1),
 	COLUMNS(sandbox_columns),
 };
 
@@ -312,7 +312,7 @@ const struct verb verb_rm = {
 	.about = "Destroys sandboxes, or removes files in them.",
 	.run = rm,
 	OPTIONS(rm_options),
-	.max_args = VERB_MANY,
+	ARGS(0, VERB_MANY),
 };
 
 /* answer: has the signal, and an array that learns of those that got it. */
@@ -360,8 +360,7 @@ const struct verb verb_kill = {
 		 "the sandbox at once.",
 	.run = kill_verb,
 	OPTIONS(kill_options),
-	.min_args = 1,
-	.max_args = 1000,
+	ARGS(1, 1000),
 };
 
 /* ---- pause, resume ---- */
@@ -376,8 +375,7 @@ const struct verb verb_pause = {
 	.run = verb_each,
 	.request = "POST /pause",
 	OPTIONS(state_options),
-	.min_args = 1,
-	.max_args = VERB_MANY,
+	ARGS(1, VERB_MANY),
 };
 
 const struct verb verb_resume = {
@@ -386,8 +384,7 @@ const struct verb verb_resume = {
 	.run = verb_each,
 	.request = "POST /resume",
 	OPTIONS(state_options),
-	.min_args = 1,
-	.max_args = VERB_MANY,
+	ARGS(1, VERB_MANY),
 };
 
 /* ---- stats ---- */
@@ -464,6 +461,6 @@ const struct verb verb_stats = {
 	.about = "What sandboxes use; on a terminal again every second.",
 	.run = stats,
 	OPTIONS(stats_options),
-	.max_args = VERB_MANY,
+	ARGS(0, VERB_MANY),
 	COLUMNS(stats_columns),
 };

@@ -7,7 +7,6 @@
 #include "cli/cli.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdint.h>
@@ -52,20 +51,6 @@ static int copy_file(const char *from, const char *to, mode_t mode, struct err *
 	return 0;
 }
 
-static void remove_tree(int at, const char *name)
-{
-	int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
-	struct dirent *d;
-
-	while (dir && (d = readdir(dir)))
-		if (!str_equal(d->d_name, ".") && !str_equal(d->d_name, ".."))
-			remove_tree(fd, d->d_name);
-	if (dir)
-		closedir(dir);
-	unlinkat(at, name, dir ? AT_REMOVEDIR : 0);
-}
-
 void stage_reset(const struct stage *s)
 {
 	auto_free char *path = str_format("%s/file", s->ro);
@@ -77,7 +62,6 @@ void stage_reset(const struct stage *s)
 
 /* ---- programs ---- */
 
-/* Beside this program, or where `make install` puts it. */
 static int find_program(const char *name, char *ret, struct err *e)
 {
 	if (cli_find_helper(name, ret, PATH_MAX) == 0)
@@ -293,6 +277,6 @@ void stage_close(struct stage *s)
 	plant_stop(&s->host);
 	close_fd(&s->stop);
 	if (s->root[0])
-		remove_tree(AT_FDCWD, s->root);
+		cli_remove_tree(s->root);
 	s->root[0] = '\0';
 }

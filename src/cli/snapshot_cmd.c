@@ -139,8 +139,7 @@ const struct verb verb_snapshot = {
 		 "New sandboxes\nstart from it with `cloche create --snapshot`.",
 	.run = snapshot,
 	OPTIONS(snapshot_options),
-	.min_args = 1,
-	.max_args = VERB_MANY,
+	ARGS(1, VERB_MANY),
 	.request = "GET /v1/snapshots",
 	.member = "snapshots",
 	COLUMNS(snapshot_columns),
@@ -201,6 +200,5 @@ const struct verb verb_fork = {
 		 "prints their ids.",
 	.run = fork_verb,
 	OPTIONS(fork_options),
-	.min_args = 1,
-	.max_args = 1,
+	ARGS(1, 1),
 };

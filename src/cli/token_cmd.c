@@ -51,27 +51,25 @@ static int make_dirs(const char *path, struct err *e)
 static int read_text(struct store *s, struct err *e)
 {
 	auto_close int fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	ssize_t n;
+	auto_free char *text = NULL;
+	size_t len;
 
 	if (fd < 0)
 		return errno == ENOENT ? 0 : err_sys(e, "cannot read %s", s->path);
-	do {
-		n = read(fd, buf_reserve(&s->text, 65536), 65536);
-		if (n > 0)
-			buf_added(&s->text, (size_t)n);
-	} while (n > 0 && s->text.len < FILE_MAX);
-	return n < 0 ? err_sys(e, "cannot read %s", s->path) : 0;
+	if (io_read_whole(fd, FILE_MAX, &text, &len) < 0)
+		return err_sys(e, "cannot read %s", s->path);
+	buf_add(&s->text, text, len);
+	return 0;
 }
 
 /* Two at a time would lose one's token, so there is a lock. */
 static int store_open(struct store *s, struct err *e)
 {
 	auto_free struct config *c = must_alloc(malloc(sizeof(*c)));
-	auto_free char *file = config_find(), *lock = NULL;
+	auto_free char *lock = NULL;
 
 	*s = (struct store){.lock = -1};
-	config_init(c);
-	if ((file && config_load(file, c, e) < 0) || config_finish(c, e) < 0)
+	if (client_config(c, NULL, e) < 0)
 		return -1;
 	config_token_path(c, s->path, sizeof(s->path));
 	if (make_dirs(c->state_dir, e) < 0)
@@ -335,8 +333,7 @@ static const struct verb parts[] = {
 		  "is stored nowhere.",
 	 .run = create_token,
 	 OPTIONS(create_options),
-	 .min_args = 1,
-	 .max_args = 1,
+	 ARGS(1, 1),
 	 .is_local = true},
 	{.name = "ls",
 	 .line = "cloche token ls [--json]",
@@ -349,8 +346,7 @@ static const struct verb parts[] = {
 	 .line = "cloche token revoke ID|NAME",
 	 .about = "Takes an API key back. Its sandboxes go on to their time-out.",
 	 .run = revoke_token,
-	 .min_args = 1,
-	 .max_args = 1,
+	 ARGS(1, 1),
 	 .is_local = true},
 };
 

@@ -135,6 +135,12 @@ class Case(harness.Case):
         box = box or self.box()
         return self.open(box, box.start(cmd=list(cmd) or ["sh"], tty=True, rows=20, cols=60))
 
+    def handed_over(self, box, *cmd):
+        """Started by a stream of events, which is closed once the WebSocket is there, as `cloche exec -t` does."""
+        with box.stream("POST", "/exec", {"cmd": cmd, "tty": True}, {"Accept": "text/event-stream"}) as stream:
+            eid = next(stream.events())[1]["id"]
+            return eid, self.open(box, eid)
+
 
 class Terminal(Case):
     def test_typed_and_shown(self):
@@ -195,8 +201,9 @@ class Terminal(Case):
                 break
 
     def test_more_than_any_buffer_both_ways(self):
-        """Neither side may have to hold what the other does not take."""
-        ws = self.shell("sh", "-c", "stty raw -echo; echo ready; head -c 3000000 | sha1sum; head -c 3000000 /dev/zero")
+        """Neither side may have to hold what the other does not take. (In the background nobody is waited for.)"""
+        line = "stty raw -echo; echo ready; head -c 3000000 | sha1sum; head -c 3000000 /dev/zero"
+        _, ws = self.handed_over(self.box(), "sh", "-c", line)
         ws.read_until(b"ready")
         data = os.urandom(3000000)
         for at in range(0, len(data), 60000):
@@ -209,10 +216,7 @@ class Terminal(Case):
         box = self.box()
         kept = box.start(cmd=["sleep", "1000"], tty=True)
         self.open(box, kept).close()
-        with box.stream("POST", "/exec", {"cmd": ["sleep", "1000"], "tty": True},
-                        {"Accept": "text/event-stream"}) as stream:
-            killed = next(stream.events())[1]["id"]
-            ws = self.open(box, killed)
+        killed, ws = self.handed_over(box, "sleep", "1000")
         # The stream is gone, the WebSocket is not: it goes on.
         ws.say(resize={"rows": 5, "cols": 5})
         ws.send(PING)
