@@ -42,17 +42,12 @@ void audit_query(struct audit *a, const struct audit_query *q,
 		 void (*done)(void *arg, int fd, const struct err *e), void *arg);
 
 /*
- * The role. Each of socks is one end of a SOCK_SEQPACKET pair whose other end an audit_open has; dir
- * is the directory of the audit file. Reads the key file (if any) by its path, so that is done before
- * root or uid change. Ends when all socks are closed or at SIGTERM; returns the exit status.
+ * The role, in two halves, between which the caller gives up its rights. The first reads the key file
+ * (if any) by its path; dir is the directory of the audit file, and all that the second needs. Each of
+ * socks is one end of a SOCK_SEQPACKET pair whose other end an audit_open has. Ends when all socks are
+ * closed or at SIGTERM; returns the exit status.
  */
 struct config;
-int audit_main(const int *socks, int nsocks, int dir_fd, const struct config *c);
-
-/*
- * The two halves of audit_main, for a caller that gives up its rights in between: with the key read,
- * the directory's fd is all that the second needs.
- */
 struct audit_role;
 struct audit_role *audit_role_new(int dir_fd, const struct config *c, struct err *e);
 int audit_role_run(struct audit_role *r, const int *socks, int nsocks);

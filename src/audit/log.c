@@ -13,6 +13,7 @@
 
 #include "base/auto.h"
 #include "base/io.h"
+#include "base/io.h"
 #include "base/jsonw.h"
 #include "base/list.h"
 #include "base/str.h"
@@ -300,17 +301,8 @@ static int look(struct audit_log *l, struct err *e)
 
 static int write_all(struct audit_log *l, const struct buf *b, struct err *e)
 {
-	size_t done = 0;
-
-	while (done < b->len) {
-		ssize_t n = write(l->fd, buf_head(b) + done, b->len - done);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return err_sys(e, "cannot write to the audit file");
-		done += (size_t)n;
-	}
+	if (io_write_all(l->fd, buf_head(b), b->len) < 0)
+		return err_sys(e, "cannot write to the audit file");
 	if (l->s.sync && fdatasync(l->fd) < 0)
 		return err_sys(e, "cannot write the audit file to disk");
 	return 0;

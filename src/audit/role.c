@@ -258,16 +258,3 @@ int audit_role_run(struct audit_role *r, const int *socks, int nsocks)
 	free_role(r);
 	return rc == 0 ? 0 : 125;
 }
-
-int audit_main(const int *socks, int nsocks, int dir_fd, const struct config *c)
-{
-	struct err e = {0};
-	struct audit_role *r;
-
-	r = audit_role_new(dir_fd, c, &e);
-	if (!r) {
-		log_error("audit: cannot start", "error", e.msg);
-		return 125;
-	}
-	return audit_role_run(r, socks, nsocks);
-}

@@ -572,7 +572,10 @@ static void talk_open(struct talk *t, const struct fixture *f)
 	t->role = fork();
 	if (t->role == 0) {
 		close(t->sock[0]);
-		_exit(audit_main(&t->sock[1], 1, f->fd, &c));
+		struct err e;
+		struct audit_role *r = audit_role_new(f->fd, &c, &e);
+
+		_exit(r ? audit_role_run(r, &t->sock[1], 1) : 125);
 	}
 	close(t->sock[1]);
 	t->loop = loop_new();
