@@ -1,3 +1,4 @@
+/* What the front asks, and what it is told. */
 #include "daemon/front_side.h"
 
 #include "base/auto.h"
@@ -5,88 +6,24 @@
 #include "base/str.h"
 #include "daemon/snapshots.h"
 #include "daemon/state.h"
-#include "daemon/uploads.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-
-struct out {
-	struct out *next;
-	int fd;
-	struct ipc m;
-};
 
 #define MOST_WAITING 20000 /* a front that lets so much wait is stuck */
 #define SLOW 256
 
 /* ---- sending ---- */
 
-static void drop_waiting(struct front_side *f)
+static void send_front(struct daemon *d, const struct ipc *m, int fd)
 {
-	while (f->first) {
-		struct out *o = f->first;
+	struct ipc_channel *c = &d->front.channel;
 
-		f->first = o->next;
-		close_fd(&o->fd);
-		free(o);
-	}
-	f->last = &f->first;
-	f->waiting = 0;
-}
-
-static void put_off(struct daemon *d, const struct ipc *m, int fd)
-{
-	struct front_side *f = &d->front;
-	size_t size = ipc_size(m->type);
-	struct out *o;
-
-	if (f->waiting >= MOST_WAITING) {
+	if (c->waiting >= MOST_WAITING)
 		roles_restart_front(d, "it does not read");
-		return;
-	}
-	o = must_alloc(calloc(1, sizeof(*o) - sizeof(o->m) + size));
-	memcpy(&o->m, m, size);
-	o->fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
-	*f->last = o;
-	f->last = &o->next;
-	f->waiting++;
-	loop_change(d->loop, &f->watch, EPOLLIN | EPOLLOUT);
-}
-
-static void send_waiting(struct daemon *d)
-{
-	struct front_side *f = &d->front;
-
-	while (f->first) {
-		struct out *o = f->first;
-
-		if (ipc_send(f->sock, &o->m, o->fd) < 0) {
-			/* That it is gone is heard from its death. */
-			if (errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS)
-				return;
-		}
-		f->first = o->next;
-		if (!f->first)
-			f->last = &f->first;
-		f->waiting--;
-		close_fd(&o->fd);
-		free(o);
-	}
-	loop_change(d->loop, &f->watch, EPOLLIN);
-}
-
-static void send_front(struct daemon *d, struct ipc *m, int fd)
-{
-	struct front_side *f = &d->front;
-
-	if (f->sock < 0)
-		return;
-	if (f->first || (ipc_send(f->sock, m, fd) < 0 &&
-			 (errno == EAGAIN || errno == ENOBUFS || errno == ETOOMANYREFS)))
-		put_off(d, m, fd);
+	ipc_channel_send(c, m, fd);
 }
 
 void front_news(struct daemon *d, struct ipc *m, int fd)
@@ -122,7 +59,7 @@ void front_done(struct daemon *d, struct asker who, const char *id, const struct
 
 bool front_is_slow(const struct daemon *d)
 {
-	return !d->front.was_told || d->front.waiting >= SLOW;
+	return !d->front.was_told || d->front.channel.waiting >= SLOW;
 }
 
 /* ---- receiving ---- */
@@ -174,33 +111,19 @@ static bool dispatch(struct daemon *d, const struct ipc *m)
 	return false;
 }
 
-#define ROUND 64 /* messages before others have their turn */
-
-static void on_front(void *arg, uint32_t events)
+static void on_broken(void *arg, int errnum)
 {
-	static struct ipc m;
-	struct daemon *d = arg;
-	struct front_side *f = &d->front;
+	/* That it is gone is heard from its death. */
+	if (errnum == EBADMSG)
+		roles_restart_front(arg, "it does not keep to the protocol");
+}
 
-	if (events & EPOLLOUT)
-		send_waiting(d);
-	for (int i = 0; i < ROUND && f->sock >= 0; i++) {
-		int fd = -1, rc = ipc_receive(f->sock, &m, &fd);
-
-		/* No request of the front's comes with an fd. */
-		close_fd(&fd);
-		if (rc == 1 && dispatch(d, &m))
-			continue;
-		if (rc < 0 && errno == EAGAIN)
-			return;
-		if (rc == 0 || (rc < 0 && errno != EBADMSG)) {
-			/* It has closed its end; its death is noticed elsewhere. */
-			loop_unwatch(d->loop, &f->watch);
-			return;
-		}
-		roles_restart_front(d, "it does not keep to the protocol");
-		return;
-	}
+static void on_message(void *arg, const struct ipc *m, int fd)
+{
+	/* No request of the front's comes with an fd. */
+	close_fd(&fd);
+	if (!dispatch(arg, m))
+		on_broken(arg, EBADMSG);
 }
 
 /* ---- a new front ---- */
@@ -247,12 +170,10 @@ void front_attach(struct daemon *d, int sock)
 	struct front_side *f = &d->front;
 	struct ipc ready = {.type = IPC_READY};
 
-	f->sock = sock;
 	f->epoch++;
-	f->last = &f->first;
-	f->watch = (struct loop_watch){.fd = sock, .events = EPOLLIN, .call = on_front, .arg = d};
-	if (loop_watch(d->loop, &f->watch) < 0)
-		log_error("cannot watch the front", "error", strerror(errno));
+	f->channel = (struct ipc_channel){
+		.loop = d->loop, .on_message = on_message, .on_broken = on_broken, .arg = d};
+	ipc_channel_open(&f->channel, sock);
 	front_send_config(d);
 	front_send_tokens(d);
 	send_listeners(d);
@@ -265,12 +186,10 @@ void front_detach(struct daemon *d)
 {
 	struct front_side *f = &d->front;
 
-	if (f->sock < 0)
+	if (f->channel.watch.fd < 0)
 		return;
-	loop_unwatch(d->loop, &f->watch);
-	close_fd(&f->sock);
-	drop_waiting(f);
-	uploads_drop(d);
+	ipc_channel_close(&f->channel);
+	snapshots_drop_written(d);
 	f->was_told = false;
 	/* Answers for it go nowhere from now on. */
 	f->epoch++;

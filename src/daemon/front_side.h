@@ -1,19 +1,14 @@
 /* The broker's end of the channel to the front: what is asked there, answers, news. */
 #pragma once
 
-#include "base/loop.h"
 #include "daemon/box.h"
-#include "wire/ipc.h"
+#include "wire/ipc_channel.h"
 
 struct daemon;
-struct out;
 
 struct front_side {
-	int sock; /* -1: no front is running */
+	struct ipc_channel channel; /* closed: no front is running */
 	uint32_t epoch;
-	struct loop_watch watch;
-	struct out *first, **last; /* what could not be sent yet */
-	size_t waiting;
 	bool was_told; /* all that a new front has to know was sent */
 };
 

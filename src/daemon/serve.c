@@ -271,7 +271,7 @@ void daemon_stop(struct daemon *d)
 	listeners_close(d);
 	d->stop_timer = (struct loop_timer){.call = on_stop_timer, .arg = d};
 	loop_timer_set(d->loop, &d->stop_timer, d->config->shutdown_ms + 2000);
-	if (d->front.sock < 0)
+	if (d->front.channel.watch.fd < 0)
 		daemon_front_is_done(d);
 	else
 		front_news(d, &m, -1);
@@ -416,7 +416,8 @@ int daemon_serve(const struct serve_options *o)
 	d->rootless = !caps_can_administer();
 	d->uid = geteuid();
 	d->gid = getegid();
-	d->front.sock = d->audit_for_front = d->self = d->host.guest = d->host.booter = -1;
+	d->front.channel.watch.fd = d->audit_for_front = d->self = d->host.guest = d->host.booter =
+		-1;
 	for (size_t i = 0; i < CONFIG_ITEMS; i++)
 		d->host.volumes[i] = -1;
 	if (load_config(d->config_file, &d->listen, d->config, &e) < 0) {

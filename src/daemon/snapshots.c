@@ -1,3 +1,9 @@
+/*
+ * Snapshots are made of sandboxes by their providers, or written by the front. The front gets the end of
+ * a pipe, never the file: a process of ours takes from the pipe as much as there is room for, so that no
+ * front can fill the disk, hold what was deleted, or change what was checked. Until they are kept or given
+ * up, both kinds are jobs, which count against their owner.
+ */
 #include "daemon/snapshots.h"
 
 #include "base/auto.h"
@@ -7,7 +13,6 @@
 #include "daemon/check.h"
 #include "daemon/record.h"
 #include "daemon/state.h"
-#include "daemon/uploads.h"
 #include "provider/copier.h"
 
 #include <dirent.h>
@@ -20,7 +25,9 @@
 
 #define MAGIC "clsnap1"
 #define RUNNING 2	/* at once */
+#define WRITING 32	/* at once: each is a process */
 #define CHECK_MS 900000 /* for one */
+#define PIPE_BYTES (1 << 20)
 #define EXCLUDED "/tmp /var/tmp /dev/shm /run volumes"
 
 struct meta {
@@ -28,17 +35,23 @@ struct meta {
 	struct ipc_snapshot info;
 };
 
-/* Making one of a sandbox, or checking one that was written. */
+enum phase {
+	WRITTEN, /* by the front, which has not asked to keep it, or not all of it was taken */
+	WAITS,	 /* to be made or checked */
+	RUNS,	 /* is being made or checked */
+};
+
 struct snapshot_job {
 	struct snapshot_job *next;
 	struct daemon *d;
-	struct asker who;
+	enum phase phase;
+	struct asker who; /* who wants to have it kept; serial 0: nobody yet */
 	struct ipc_snapshot info;
-	char sandbox[IPC_ID]; /* "": it is to be checked */
+	char sandbox[IPC_ID]; /* "": it is written by the front */
 	uint64_t room;	      /* it may be so large; one that waits to be made has none yet */
-	bool runs;
 	int file;
-	struct copier copier; /* that checks it */
+	struct copier copier; /* that takes what is written, then checks it */
+	struct err err;	      /* how writing failed */
 };
 
 /* ---- files ---- */
@@ -84,7 +97,7 @@ static int keep(const struct daemon *d, const struct ipc_snapshot *info, struct 
 	return 0;
 }
 
-void snapshot_discard(const struct daemon *d, const char *id)
+static void discard(const struct daemon *d, const char *id)
 {
 	static const char *const endings[] = {"meta", "new", "part", "tar"};
 
@@ -167,7 +180,7 @@ static void count_one(struct daemon *d, struct ipc_snapshot *s, void *arg)
 /* What is being made or written counts like what is there: none of it is free. */
 static struct count count_all(struct daemon *d, const char *owner)
 {
-	struct count c = {.owner = owner, .n = uploads_count(d, owner), .bytes = uploads_room(d)};
+	struct count c = {.owner = owner};
 
 	for (const struct snapshot_job *j = d->snapshot_jobs; j; j = j->next) {
 		c.n += str_equal(j->info.owner, owner);
@@ -239,12 +252,13 @@ static void end_job(struct snapshot_job *j, const struct err *e)
 	while (*place != j)
 		place = &(*place)->next;
 	*place = j->next;
-	d->snapshot_running -= j->runs;
+	d->snapshot_running -= j->phase == RUNS;
+	copier_stop(&j->copier);
 	close_fd(&j->file);
 	if (b)
 		b->is_busy = false;
 	if (e) {
-		snapshot_discard(d, j->info.id);
+		discard(d, j->info.id);
 		front_done(d, j->who, j->info.id, e);
 	} else {
 		front_answer(d, j->who, &m, -1);
@@ -283,6 +297,7 @@ static int open_part(struct snapshot_job *j, int flags, struct err *e)
 	char part[IPC_ID + 8];
 
 	file_name(j->info.id, "part", part);
+	close_fd(&j->file);
 	j->file = openat(j->d->snapshots_dir, part, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
 	return j->file < 0 ? err_sys(e, "cannot open the snapshot's file") : 0;
 }
@@ -330,30 +345,117 @@ static void start_next(struct daemon *d)
 	struct snapshot_job *j = d->snapshot_jobs;
 	struct err e = {0};
 
-	while (j && j->runs)
+	while (j && j->phase != WAITS)
 		j = j->next;
 	if (!j || d->snapshot_running >= RUNNING)
 		return;
-	j->runs = true;
+	j->phase = RUNS;
 	d->snapshot_running++;
 	if ((j->sandbox[0] ? begin_to_make(j, &e) : begin_to_check(j, &e)) < 0)
 		end_job(j, &e);
 }
 
-static void add_job(struct daemon *d, struct asker who, const struct ipc_snapshot *info,
-		    uint64_t room, const char *sandbox)
+static struct snapshot_job *add_job(struct daemon *d, const struct ipc_snapshot *info,
+				    enum phase phase, uint64_t room)
 {
 	struct snapshot_job *j = must_alloc(calloc(1, sizeof(*j))), **last = &d->snapshot_jobs;
 
-	*j = (struct snapshot_job){.d = d, .who = who, .info = *info, .room = room, .file = -1};
-	snprintf(j->sandbox, sizeof(j->sandbox), "%s", sandbox);
-	snprintf(j->info.sandbox, sizeof(j->info.sandbox), "%s", sandbox);
-	snprintf(j->info.excluded, sizeof(j->info.excluded), "%s", sandbox[0] ? EXCLUDED : "");
-	j->info.created_ms = unix_ms();
+	*j = (struct snapshot_job){.d = d, .phase = phase, .info = *info, .room = room, .file = -1};
 	while (*last)
 		last = &(*last)->next;
 	*last = j;
-	start_next(d);
+	return j;
+}
+
+/* ---- what the front writes ---- */
+
+static struct snapshot_job *find_written(const struct daemon *d, const struct ipc_snapshot *s)
+{
+	struct snapshot_job *j = d->snapshot_jobs;
+
+	while (j && (j->phase != WRITTEN || !str_equal(j->info.id, s->id) ||
+		     !str_equal(j->info.owner, s->owner)))
+		j = j->next;
+	return j;
+}
+
+/* Checks it once all of it was taken and somebody wants it. */
+static void check_written(struct snapshot_job *j)
+{
+	if (j->copier.loop || !j->who.serial)
+		return;
+	if (j->err.kind) {
+		end_job(j, &j->err);
+		return;
+	}
+	j->info.created_ms = unix_ms();
+	j->phase = WAITS;
+	start_next(j->d);
+}
+
+static void on_taken(void *arg, const struct copier_result *r, const struct err *e)
+{
+	struct snapshot_job *j = arg;
+
+	(void)r;
+	if (e)
+		j->err = *e;
+	check_written(j);
+}
+
+/* Returns what to write to. */
+static int begin_to_take(struct snapshot_job *j, struct err *e)
+{
+	int ends[2];
+	auto_close int ours = -1;
+	auto_close int fronts = -1;
+
+	if (open_part(j, O_CREAT | O_EXCL, e) < 0)
+		return -1;
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return err_sys(e, "cannot create a pipe");
+	ours = ends[0];
+	fronts = ends[1];
+	(void)fcntl(fronts, F_SETPIPE_SZ, PIPE_BYTES);
+	/* Only the front's end: the copier reads with patience, the front may not wait. */
+	if (fcntl(fronts, F_SETFL, O_NONBLOCK) < 0)
+		return err_sys(e, "cannot set up a pipe");
+	j->copier = (struct copier){.work = {.verb = "take", .in = ours, .out = -1},
+				    .file = j->file,
+				    .unwanted = fronts,
+				    .max_bytes = j->room,
+				    .done = on_taken,
+				    .arg = j};
+	return copier_start(&j->copier, j->d->loop, e) < 0 ? -1 : take_fd(&fronts);
+}
+
+static int may_write(const struct daemon *d, struct err *e)
+{
+	unsigned count = 0;
+
+	for (const struct snapshot_job *j = d->snapshot_jobs; j; j = j->next)
+		count += j->phase == WRITTEN;
+	if (count < WRITING)
+		return 0;
+	err_set(e, ERR_SYSTEM, "too many snapshots are being written just now");
+	e->errnum = EAGAIN;
+	return -1;
+}
+
+void snapshots_drop_written(struct daemon *d)
+{
+	struct snapshot_job *j = d->snapshot_jobs;
+	struct err gone = {0};
+
+	err_set(&gone, ERR_CONFLICT, "the snapshot was given up");
+	while (j) {
+		if (j->phase == WRITTEN) {
+			end_job(j, &gone);
+			j = d->snapshot_jobs;
+		} else {
+			j = j->next;
+		}
+	}
 }
 
 /* ---- requests ---- */
@@ -362,6 +464,7 @@ void snapshot_request_make(struct daemon *d, struct asker who, const struct ipc 
 {
 	const struct ipc_snapshot *s = &m->snapshot;
 	struct box *b = box_find_live(d, s->sandbox);
+	struct snapshot_job *j;
 	uint64_t room = 0;
 	struct err e = {0};
 
@@ -375,7 +478,12 @@ void snapshot_request_make(struct daemon *d, struct asker who, const struct ipc 
 		return;
 	}
 	b->is_busy = true;
-	add_job(d, who, s, 0, b->i.info.id);
+	j = add_job(d, s, WAITS, 0);
+	j->who = who;
+	j->info.created_ms = unix_ms();
+	memcpy(j->sandbox, b->i.info.id, sizeof(j->sandbox));
+	snprintf(j->info.excluded, sizeof(j->info.excluded), EXCLUDED);
+	start_next(d);
 }
 
 static void list_one(struct daemon *d, struct ipc_snapshot *s, void *arg)
@@ -395,16 +503,16 @@ void snapshot_request_list(struct daemon *d, struct asker who, const struct ipc 
 
 void snapshot_request_delete(struct daemon *d, struct asker who, const struct ipc *m)
 {
+	struct snapshot_job *j = find_written(d, &m->snapshot);
 	struct ipc_snapshot s;
-	struct err e = {0};
+	struct err e = {0}, given_up = {0};
 
-	/* One that is being written is given up. */
-	if (!upload_give_up(d, &m->snapshot) && find(d, &m->snapshot, &s, &e) < 0) {
-		front_done(d, who, m->snapshot.id, &e);
-		return;
-	}
-	snapshot_discard(d, m->snapshot.id);
-	front_done(d, who, m->snapshot.id, NULL);
+	err_set(&given_up, ERR_CONFLICT, "the snapshot was given up");
+	if (j)
+		end_job(j, &given_up);
+	else if (find(d, &m->snapshot, &s, &e) == 0)
+		discard(d, m->snapshot.id);
+	front_done(d, who, m->snapshot.id, e.kind ? &e : NULL);
 }
 
 void snapshot_request_read(struct daemon *d, struct asker who, const struct ipc *m)
@@ -429,50 +537,39 @@ void snapshot_request_read(struct daemon *d, struct asker who, const struct ipc 
 void snapshot_request_write(struct daemon *d, struct asker who, const struct ipc *m)
 {
 	struct ipc reply = {.type = IPC_SNAPSHOT_IS, .snapshot = m->snapshot};
-	char part[IPC_ID + 8];
+	struct snapshot_job *j;
 	uint64_t room;
 	struct err e = {0};
-	auto_close int file = -1;
 	auto_close int fd = -1;
 
-	if (may_add(d, &m->snapshot, &room, &e) == 0) {
-		file_name(m->snapshot.id, "part", part);
-		file = openat(d->snapshots_dir, part,
-			      O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-		if (file < 0)
-			err_sys(&e, "cannot create the snapshot");
-	}
-	if (file >= 0)
-		fd = upload_begin(d, &m->snapshot, file, room, &e);
-	if (file >= 0 && fd < 0)
-		snapshot_discard(d, m->snapshot.id);
-	if (fd < 0)
+	if (may_add(d, &m->snapshot, &room, &e) < 0 || may_write(d, &e) < 0) {
 		front_done(d, who, m->snapshot.id, &e);
-	else
-		front_answer(d, who, &reply, fd);
-}
-
-/* All of it has been taken. */
-static void check_taken(struct daemon *d, struct asker who, const struct ipc_snapshot *s,
-			uint64_t room, const struct err *e)
-{
-	if (e) {
-		snapshot_discard(d, s->id);
-		front_done(d, who, s->id, e);
 		return;
 	}
-	add_job(d, who, s, room, "");
+	j = add_job(d, &m->snapshot, WRITTEN, room);
+	j->info.sandbox[0] = '\0';
+	fd = begin_to_take(j, &e);
+	if (fd >= 0) {
+		front_answer(d, who, &reply, fd);
+		return;
+	}
+	j->who = who;
+	end_job(j, &e);
 }
 
 void snapshot_request_keep(struct daemon *d, struct asker who, const struct ipc *m)
 {
 	const struct ipc_snapshot *s = &m->snapshot;
+	struct snapshot_job *j = ipc_id_is_valid(s->id) ? find_written(d, s) : NULL;
 	struct err e = {0};
 
 	/* Its name was judged when it was begun, but may be another one now. */
-	if (!ipc_id_is_valid(s->id) || !check_name(s->name) ||
-	    !upload_keep(d, who, s, check_taken)) {
+	if (!j || j->who.serial || !check_name(s->name)) {
 		err_set(&e, ERR_NOT_FOUND, "there is no such unfinished snapshot");
 		front_done(d, who, s->id, &e);
+		return;
 	}
+	j->who = who;
+	memcpy(j->info.name, s->name, sizeof(j->info.name));
+	check_written(j);
 }

@@ -9,7 +9,7 @@ void snapshot_request_delete(struct daemon *d, struct asker who, const struct ip
 void snapshot_request_read(struct daemon *d, struct asker who, const struct ipc *m);
 void snapshot_request_write(struct daemon *d, struct asker who, const struct ipc *m);
 void snapshot_request_keep(struct daemon *d, struct asker who, const struct ipc *m);
-/* Its files, finished or not. */
-void snapshot_discard(const struct daemon *d, const char *id);
+/* The front that wrote them has gone: what is not kept goes as well. */
+void snapshots_drop_written(struct daemon *d);
 /* Removes what was not finished when a broker died. */
 void snapshot_remove_unfinished(struct daemon *d);

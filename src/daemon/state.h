@@ -55,7 +55,6 @@ struct daemon {
 	int64_t peer_noted_ns;
 	struct snapshot_job *snapshot_jobs;
 	size_t snapshot_running;
-	struct upload *uploads;
 	const char *test_front;
 	const char *private_dir;	/* NULL: a daemon like any other */
 	struct loop_watch private_life; /* stdin of a private one */

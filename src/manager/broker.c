@@ -3,9 +3,9 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "wire/ipc_channel.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,20 +24,12 @@ struct asked {
 	struct asked *next;
 };
 
-struct unsent {
-	struct ipc m;
-	int fd;
-	struct unsent *next;
-};
-
 struct broker {
 	struct loop *loop;
-	int fd;
+	struct ipc_channel channel;
 	bool lost;
 	uint32_t next_serial;
 	struct asked *table[BUCKETS];
-	struct unsent *first, **last;
-	struct loop_watch watch;
 	struct loop_timer sweep;
 	struct loop_task lost_task;
 	struct err err;
@@ -45,13 +37,15 @@ struct broker {
 	void *arg;
 };
 
-static void lose(struct broker *b, const char *why)
+static void on_broken(void *arg, int errnum)
 {
+	struct broker *b = arg;
+
 	if (b->lost)
 		return;
 	b->lost = true;
-	err_set(&b->err, ERR_SYSTEM, "the broker is gone: %s", why);
-	loop_unwatch(b->loop, &b->watch);
+	err_set(&b->err, ERR_SYSTEM, "the broker is gone: %s",
+		errnum ? strerror(errnum) : "it closed the channel");
 	loop_task_add(b->loop, &b->lost_task);
 }
 
@@ -86,37 +80,6 @@ static void tell_lost(void *arg)
 
 /* ---- sending ---- */
 
-static void send_rest(struct broker *b)
-{
-	while (b->first && !b->lost) {
-		struct unsent *u = b->first;
-
-		if (ipc_send(b->fd, &u->m, u->fd) < 0) {
-			if (errno != EAGAIN && errno != ENOBUFS)
-				lose(b, strerror(errno));
-			break;
-		}
-		b->first = u->next;
-		if (!b->first)
-			b->last = &b->first;
-		close_fd(&u->fd);
-		free(u);
-	}
-	if (!b->lost)
-		loop_change(b->loop, &b->watch, b->first ? EPOLLIN | EPOLLOUT : EPOLLIN);
-}
-
-static void put_off(struct broker *b, const struct ipc *m, int fd)
-{
-	struct unsent *u = must_alloc(calloc(1, sizeof(*u)));
-
-	memcpy(&u->m, m, ipc_size(m->type));
-	u->fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 3);
-	*b->last = u;
-	b->last = &u->next;
-	loop_change(b->loop, &b->watch, EPOLLIN | EPOLLOUT);
-}
-
 static void remember(struct broker *b, const struct ipc *m, broker_done done, void *arg)
 {
 	struct asked *a = must_alloc(calloc(1, sizeof(*a)));
@@ -137,16 +100,18 @@ void broker_ask(struct broker *b, const struct ipc *m, int fd, broker_done done,
 		b->next_serial = 1;
 	copy.serial = b->next_serial;
 	remember(b, &copy, done, arg);
-	if (b->lost) {
+	if (b->lost)
 		loop_task_add(b->loop, &b->lost_task);
-		return;
-	}
-	if (!b->first && ipc_send(b->fd, &copy, fd) == 0)
-		return;
-	if (b->first || errno == EAGAIN || errno == ENOBUFS)
-		put_off(b, &copy, fd);
 	else
-		lose(b, strerror(errno));
+		ipc_channel_send(&b->channel, &copy, fd);
+}
+
+void broker_ask_id(struct broker *b, uint32_t type, const char *id, broker_done done, void *arg)
+{
+	struct ipc m = {.type = type};
+
+	snprintf(m.id, sizeof(m.id), "%s", id);
+	broker_ask(b, &m, -1, done, arg);
 }
 
 /* ---- receiving ---- */
@@ -166,12 +131,8 @@ static struct asked *take_asked(struct broker *b, const struct ipc *m)
 /* Nobody waits any more for what was booted: it must not stay. */
 static void undo(struct broker *b, const struct ipc *m)
 {
-	struct ipc destroy = {.type = IPC_DESTROY};
-
-	if (m->type != IPC_BOOTED || m->err.kind != ERR_NONE)
-		return;
-	memcpy(destroy.id, m->booted.id, sizeof(destroy.id));
-	broker_ask(b, &destroy, -1, NULL, NULL);
+	if (m->type == IPC_BOOTED && m->err.kind == ERR_NONE)
+		broker_ask_id(b, IPC_DESTROY, m->booted.id, NULL, NULL);
 }
 
 static void take_reply(struct broker *b, const struct ipc *m, int fd)
@@ -190,27 +151,14 @@ static void take_reply(struct broker *b, const struct ipc *m, int fd)
 		free(a);
 }
 
-static void on_ready(void *arg, uint32_t events)
+static void on_message(void *arg, const struct ipc *m, int fd)
 {
 	struct broker *b = arg;
 
-	if (events & EPOLLOUT)
-		send_rest(b);
-	for (int i = 0; i < 64 && !b->lost && (events & ~(uint32_t)EPOLLOUT); i++) {
-		struct ipc m;
-		int fd = -1, rc = ipc_receive(b->fd, &m, &fd);
-
-		if (rc < 0 && (errno == EAGAIN || errno == EINTR))
-			return;
-		if (rc <= 0) {
-			lose(b, rc == 0 ? "it closed the channel" : strerror(errno));
-			return;
-		}
-		if (m.serial == 0)
-			b->ops->on_news(b->arg, &m, fd);
-		else
-			take_reply(b, &m, fd);
-	}
+	if (m->serial == 0)
+		b->ops->on_news(b->arg, m, fd);
+	else
+		take_reply(b, m, fd);
 }
 
 static void on_sweep(void *arg)
@@ -236,14 +184,12 @@ struct broker *broker_open(struct loop *l, int fd, const struct broker_ops *ops,
 {
 	struct broker *b = must_alloc(calloc(1, sizeof(*b)));
 
-	*b = (struct broker){.loop = l, .fd = fd, .ops = ops, .arg = arg};
-	b->last = &b->first;
-	b->watch = (struct loop_watch){.fd = fd, .events = EPOLLIN, .call = on_ready, .arg = b};
+	*b = (struct broker){.loop = l, .ops = ops, .arg = arg};
+	b->channel = (struct ipc_channel){
+		.loop = l, .on_message = on_message, .on_broken = on_broken, .arg = b};
 	b->sweep = (struct loop_timer){.call = on_sweep, .arg = b};
 	b->lost_task = (struct loop_task){.call = tell_lost, .arg = b};
-	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-	if (loop_watch(l, &b->watch) < 0)
-		lose(b, strerror(errno));
+	ipc_channel_open(&b->channel, fd);
 	loop_timer_set(l, &b->sweep, SWEEP_MS);
 	return b;
 }
@@ -252,7 +198,7 @@ void broker_close(struct broker *b)
 {
 	if (!b)
 		return;
-	loop_unwatch(b->loop, &b->watch);
+	ipc_channel_close(&b->channel);
 	loop_timer_stop(b->loop, &b->sweep);
 	loop_task_remove(b->loop, &b->lost_task);
 	for (size_t i = 0; i < BUCKETS; i++)
@@ -260,13 +206,5 @@ void broker_close(struct broker *b)
 			next = a->next;
 			free(a);
 		}
-	while (b->first) {
-		struct unsent *u = b->first;
-
-		b->first = u->next;
-		close_fd(&u->fd);
-		free(u);
-	}
-	close_fd(&b->fd);
 	free(b);
 }

@@ -2,9 +2,7 @@
  * The front's end of the channel to the broker: requests get a serial number, answers find the
  * callback that waits for them.
  *
- *   struct ipc m = {.type = IPC_PAUSE};
- *   snprintf(m.id, sizeof(m.id), "%s", id);
- *   broker_ask(b, &m, -1, on_paused, s);      on_paused(s, reply, fd): reply->err says how it went
+ *   broker_ask_id(b, IPC_PAUSE, id, on_paused, s);   on_paused(s, reply, fd): reply->err says how it went
  */
 #pragma once
 
@@ -34,3 +32,5 @@ void broker_close(struct broker *b);
  * at once or duplicated.
  */
 void broker_ask(struct broker *b, const struct ipc *m, int fd, broker_done done, void *arg);
+/* The same with what is only a type and a sandbox's id. */
+void broker_ask_id(struct broker *b, uint32_t type, const char *id, broker_done done, void *arg);

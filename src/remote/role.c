@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "remote/link.h"
+#include "wire/ipc_channel.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -26,8 +27,7 @@
 struct role {
 	struct loop *loop;
 	struct service *service;
-	int broker;
-	struct loop_watch watch;
+	struct ipc_channel broker;
 	struct box *boxes;
 	size_t job_count;
 	int status;
@@ -46,7 +46,8 @@ struct box {
 
 struct job {
 	struct role *role;
-	struct remote_message m;
+	uint32_t type, serial;
+	struct ipc_remote at;
 	struct err err; /* why it fails, once that is known */
 	struct http_call *call;
 	unsigned tries;
@@ -56,24 +57,27 @@ struct job {
 
 /* ---- answers ---- */
 
-static void tell(struct role *r, const struct remote_message *m, int fd)
-{
-	/* A broker that does not read has gone, or will end us. */
-	if (remote_send(r->broker, m, fd) < 0)
-		log_error("cannot answer the broker", "error", strerror(errno));
-}
-
 static void job_end(struct job *j, const struct err *e, int fd)
 {
-	struct remote_message m = j->m;
+	struct ipc m = {.type = IPC_REMOTE_DONE, .serial = j->serial, .remote = j->at};
 
-	m.type = REMOTE_DONE;
-	m.err = e ? *e : (struct err){0};
-	tell(j->role, &m, fd);
+	if (e)
+		m.err = *e;
+	ipc_channel_send(&j->role->broker, &m, fd);
 	http_stop(j->call);
 	loop_timer_stop(j->role->loop, &j->again);
 	j->role->job_count--;
 	free(j);
+}
+
+/* The service refused what was asked of a sandbox, since it has none of this name. */
+static void say_gone(struct role *r, const struct ipc_remote *at, const char *what,
+		     const struct buf *body)
+{
+	struct ipc m = {.type = IPC_REMOTE_GONE, .remote = *at};
+
+	service_refusal(what, 404, buf_head(body), body->len, &m.err);
+	ipc_channel_send(&r->broker, &m, -1);
 }
 
 /* ---- boxes ---- */
@@ -108,25 +112,17 @@ static void box_free(struct box *b)
 	job_end(j, &e, -1);
 }
 
-static void say_gone(struct box *b, const struct err *e)
-{
-	struct remote_message m = {.type = REMOTE_GONE, .err = *e};
-
-	memcpy(m.id, b->id, sizeof(m.id));
-	memcpy(m.name, b->at.name, sizeof(m.name));
-	tell(b->role, &m, -1);
-}
-
 static void on_kept(void *arg, long status, const struct buf *body, const struct err *e)
 {
 	struct box *b = arg;
 	uint64_t next = b->role->service->settings.timeout_ms / 3;
-	struct err gone = {0};
+	struct ipc_remote at = {0};
 
 	b->keeping = NULL;
 	if (status == 404) {
-		service_refusal("keep the sandbox", status, buf_head(body), body->len, &gone);
-		say_gone(b, &gone);
+		memcpy(at.id, b->id, sizeof(at.id));
+		memcpy(at.name, b->at.name, sizeof(at.name));
+		say_gone(b->role, &at, "keep the sandbox", body);
 		box_free(b);
 		return;
 	}
@@ -142,7 +138,7 @@ static void keep(void *arg)
 {
 	struct box *b = arg;
 
-	b->keeping = service_keep(b->role->service, b->at.name, on_kept, b);
+	b->keeping = service_ask(b->role->service, SERVICE_KEEP, b->at.name, on_kept, b);
 }
 
 static struct box *box_new(struct role *r, const char *id, const struct service_sandbox *at)
@@ -190,14 +186,14 @@ static void on_killed(void *arg, long status, const struct buf *body, const stru
 		service_refusal("end the sandbox", status, buf_head(body), body->len, &refused);
 	else
 		refused = *e;
-	log_warn("a sandbox is left to its time-out", "id", j->m.id, "name", j->m.name, "error",
+	log_warn("a sandbox is left to its time-out", "id", j->at.id, "name", j->at.name, "error",
 		 refused.msg);
 	job_end(j, j->err.kind ? &j->err : &refused, -1);
 }
 
 static void kill_there(struct job *j)
 {
-	j->call = service_kill(j->role->service, j->m.name, on_killed, j);
+	j->call = service_ask(j->role->service, SERVICE_KILL, j->at.name, on_killed, j);
 }
 
 /* Was it made all the same? Then it has our id. */
@@ -209,7 +205,7 @@ static void on_listed(void *arg, long status, const struct buf *body, const stru
 	(void)e;
 	j->call = NULL;
 	if (status == 200 &&
-	    service_list_parse(buf_head(body), body->len, j->m.id, j->m.name, &ignored) > 0)
+	    service_list_parse(buf_head(body), body->len, j->at.id, j->at.name, &ignored) > 0)
 		kill_there(j);
 	else
 		job_end(j, &j->err, -1);
@@ -218,19 +214,19 @@ static void on_listed(void *arg, long status, const struct buf *body, const stru
 /* Whatever the job made there goes first. */
 static void job_fail(struct job *j, const struct err *e)
 {
-	struct box *b = j->m.type == REMOTE_CREATE ? box_find(j->role, j->m.id) : NULL;
+	struct box *b = j->type == IPC_REMOTE_CREATE ? box_find(j->role, j->at.id) : NULL;
 
 	j->err = *e;
 	if (b) {
 		b->job = NULL;
 		box_free(b);
 	}
-	if (j->m.type != REMOTE_CREATE) {
+	if (j->type != IPC_REMOTE_CREATE) {
 		job_end(j, e, -1);
-	} else if (j->m.name[0]) {
+	} else if (j->at.name[0]) {
 		kill_there(j);
 	} else if (j->is_late) {
-		j->call = service_list(j->role->service, j->m.id, on_listed, j);
+		j->call = service_ask(j->role->service, SERVICE_LIST, j->at.id, on_listed, j);
 	} else {
 		job_end(j, e, -1);
 	}
@@ -299,7 +295,7 @@ static void open_link(struct box *b, struct job *j)
 static void on_uploaded(void *arg, long status, const struct buf *body, const struct err *e)
 {
 	struct job *j = arg;
-	struct box *b = box_find(j->role, j->m.id);
+	struct box *b = box_find(j->role, j->at.id);
 	struct err gone = {0};
 
 	if (!job_goes_on(j, "take our program", status, body, e))
@@ -326,22 +322,22 @@ static void on_created(void *arg, long status, const struct buf *body, const str
 		job_fail(j, &bad);
 		return;
 	}
-	memcpy(j->m.name, at.name, sizeof(j->m.name));
-	box_new(j->role, j->m.id, &at);
-	j->call = service_upload(j->role->service, &at, j->m.id, on_uploaded, j);
+	memcpy(j->at.name, at.name, sizeof(j->at.name));
+	box_new(j->role, j->at.id, &at);
+	j->call = service_upload(j->role->service, &at, j->at.id, on_uploaded, j);
 }
 
 static void begin_create(struct job *j)
 {
 	struct err e = {0};
 
-	if (box_find(j->role, j->m.id)) {
+	if (box_find(j->role, j->at.id)) {
 		err_set(&e, ERR_CONFLICT, "there is such a sandbox already");
 		job_end(j, &e, -1);
 		return;
 	}
-	j->m.name[0] = '\0';
-	j->call = service_create(j->role->service, j->m.id, on_created, j);
+	j->at.name[0] = '\0';
+	j->call = service_create(j->role->service, j->at.id, on_created, j);
 }
 
 /* ---- connect, resume ---- */
@@ -352,32 +348,27 @@ static void on_connected(void *arg, long status, const struct buf *body, const s
 	struct role *r = j->role;
 	struct service_sandbox at;
 	struct err bad = {0};
-	struct box *b = box_find(r, j->m.id);
+	struct box *b = box_find(r, j->at.id);
 
 	if (status == 404) {
-		struct remote_message gone = j->m;
-
-		service_refusal("reach the sandbox", status, buf_head(body), body->len, &gone.err);
-		gone.type = REMOTE_GONE;
-		gone.serial = 0;
-		tell(r, &gone, -1);
+		say_gone(r, &j->at, "reach the sandbox", body);
 		if (b && b->job != j)
 			box_free(b);
 	}
 	if (!job_goes_on(j, "reach the sandbox", status, body, e))
 		return;
 	if (service_sandbox_parse(buf_head(body), body->len, &at, &bad) < 0 ||
-	    !str_equal(at.name, j->m.name)) {
+	    !str_equal(at.name, j->at.name)) {
 		if (!bad.kind)
 			err_set(&bad, ERR_SYSTEM, "the service answers for another sandbox");
 		job_fail(j, &bad);
 		return;
 	}
 	if (!b)
-		b = box_new(r, j->m.id, &at);
+		b = box_new(r, j->at.id, &at);
 	if (at.token[0])
 		memcpy(b->at.token, at.token, sizeof(b->at.token));
-	if (j->m.type == REMOTE_RESUME)
+	if (j->type == IPC_REMOTE_RESUME)
 		job_end(j, NULL, -1);
 	else
 		open_link(b, j);
@@ -385,7 +376,7 @@ static void on_connected(void *arg, long status, const struct buf *body, const s
 
 static void begin_connect(struct job *j)
 {
-	j->call = service_connect(j->role->service, j->m.name, on_connected, j);
+	j->call = service_ask(j->role->service, SERVICE_CONNECT, j->at.name, on_connected, j);
 }
 
 /* ---- pause, destroy ---- */
@@ -397,72 +388,68 @@ static void on_paused(void *arg, long status, const struct buf *body, const stru
 	/* 409: it is paused already. */
 	if (status == 409 || job_goes_on(j, "pause the sandbox", status, body, e)) {
 		j->call = NULL;
-		box_free(box_find(j->role, j->m.id));
+		box_free(box_find(j->role, j->at.id));
 		job_end(j, NULL, -1);
 	}
 }
 
 static void begin_pause(struct job *j)
 {
-	j->call = service_pause(j->role->service, j->m.name, on_paused, j);
+	j->call = service_ask(j->role->service, SERVICE_PAUSE, j->at.name, on_paused, j);
 }
 
 static void begin_destroy(struct job *j)
 {
-	box_free(box_find(j->role, j->m.id));
+	box_free(box_find(j->role, j->at.id));
 	kill_there(j);
 }
 
 /* ---- the broker ---- */
 
+#define FIRST IPC_REMOTE_CREATE
+
 static void (*const begins[])(struct job *j) = {
-	[REMOTE_CREATE] = begin_create,	  [REMOTE_CONNECT] = begin_connect,
-	[REMOTE_DESTROY] = begin_destroy, [REMOTE_PAUSE] = begin_pause,
-	[REMOTE_RESUME] = begin_connect,
+	[IPC_REMOTE_CREATE - FIRST] = begin_create,   [IPC_REMOTE_CONNECT - FIRST] = begin_connect,
+	[IPC_REMOTE_DESTROY - FIRST] = begin_destroy, [IPC_REMOTE_PAUSE - FIRST] = begin_pause,
+	[IPC_REMOTE_RESUME - FIRST] = begin_connect,
 };
 
-static bool take_message(struct role *r, const struct remote_message *m)
+static bool take_message(struct role *r, const struct ipc *m)
 {
 	struct job *j;
 
-	if (m->type >= ARRAY_LEN(begins) || !m->serial || r->job_count >= MOST_JOBS ||
-	    (m->type != REMOTE_CREATE && !m->name[0]))
+	if (m->type < FIRST || m->type - FIRST >= ARRAY_LEN(begins) || !m->serial ||
+	    r->job_count >= MOST_JOBS || (m->type != IPC_REMOTE_CREATE && !m->remote.name[0]))
 		return false;
 	j = must_alloc(calloc(1, sizeof(*j)));
-	*j = (struct job){.role = r, .m = *m};
+	*j = (struct job){.role = r, .type = m->type, .serial = m->serial, .at = m->remote};
 	r->job_count++;
-	begins[m->type](j);
+	begins[m->type - FIRST](j);
 	return true;
 }
 
-static void on_broker(void *arg, uint32_t events)
+static void on_broken(void *arg, int errnum)
 {
 	struct role *r = arg;
 
-	(void)events;
-	for (int i = 0; i < 64; i++) {
-		struct remote_message m;
-		int fd = -1, rc = remote_receive(r->broker, &m, &fd);
+	r->status = errnum ? 125 : 0;
+	loop_stop(r->loop);
+}
 
-		close_fd(&fd);
-		if (rc < 0 && errno == EAGAIN)
-			return;
-		if (rc <= 0 || !take_message(r, &m)) {
-			r->status = rc == 0 ? 0 : 125;
-			loop_stop(r->loop);
-			return;
-		}
-	}
+static void on_message(void *arg, const struct ipc *m, int fd)
+{
+	close_fd(&fd);
+	if (!take_message(arg, m))
+		on_broken(arg, EBADMSG);
 }
 
 int remote_role_run(struct loop *l, int broker, struct service *s)
 {
-	struct role r = {.loop = l, .service = s, .broker = broker};
+	struct role r = {.loop = l, .service = s};
 
-	r.watch =
-		(struct loop_watch){.fd = broker, .events = EPOLLIN, .call = on_broker, .arg = &r};
-	if (loop_watch(l, &r.watch) < 0)
-		return 125;
+	r.broker = (struct ipc_channel){
+		.loop = l, .on_message = on_message, .on_broken = on_broken, .arg = &r};
+	ipc_channel_open(&r.broker, broker);
 	loop_run(l);
 	return r.status;
 }

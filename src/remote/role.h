@@ -1,4 +1,4 @@
-/* The role `remote`: does with sandboxes of a service what the broker asks (wire/remote.h). */
+/* The role `remote`: does with sandboxes of a service what the broker asks (IPC_REMOTE_*). */
 #pragma once
 
 #include "remote/service.h"

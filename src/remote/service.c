@@ -50,43 +50,28 @@ struct http_call *service_create(struct service *s, const char *id, http_done do
 	return control(s, &ask, str_copy("/sandboxes"), body, done, arg);
 }
 
-struct http_call *service_connect(struct service *s, const char *name, http_done done, void *arg)
+static const struct {
+	const char *what, *method, *before, *after; /* before and after the name in the path */
+	bool has_timeout, has_body;
+} verbs[] = {
+	[SERVICE_CONNECT] = {"reach its sandbox", "POST", "/sandboxes/", "/connect", true, true},
+	[SERVICE_PAUSE] = {"pause its sandbox", "POST", "/sandboxes/", "/pause", false, true},
+	[SERVICE_KEEP] = {"keep its sandbox", "POST", "/sandboxes/", "/timeout", true, true},
+	[SERVICE_KILL] = {"end its sandbox", "DELETE", "/sandboxes/", "", false, false},
+	[SERVICE_LIST] = {"list its sandboxes", "GET", "/v2/sandboxes?metadata=cloche%3D", "",
+			  false, false},
+};
+
+struct http_call *service_ask(struct service *s, enum service_verb verb, const char *name,
+			      http_done done, void *arg)
 {
-	struct http_ask ask = {.what = "reach its sandbox", .method = "POST"};
+	struct http_ask ask = {.what = verbs[verb].what, .method = verbs[verb].method};
+	json_t *body = verbs[verb].has_body ? must_alloc(json_object()) : NULL;
 
-	return control(s, &ask, str_format("/sandboxes/%s/connect", name),
-		       must_alloc(json_pack("{s:I}", "timeout", seconds(s))), done, arg);
-}
-
-struct http_call *service_pause(struct service *s, const char *name, http_done done, void *arg)
-{
-	struct http_ask ask = {.what = "pause its sandbox", .method = "POST"};
-
-	return control(s, &ask, str_format("/sandboxes/%s/pause", name), must_alloc(json_object()),
-		       done, arg);
-}
-
-struct http_call *service_keep(struct service *s, const char *name, http_done done, void *arg)
-{
-	struct http_ask ask = {.what = "keep its sandbox", .method = "POST"};
-
-	return control(s, &ask, str_format("/sandboxes/%s/timeout", name),
-		       must_alloc(json_pack("{s:I}", "timeout", seconds(s))), done, arg);
-}
-
-struct http_call *service_kill(struct service *s, const char *name, http_done done, void *arg)
-{
-	struct http_ask ask = {.what = "end its sandbox", .method = "DELETE"};
-
-	return control(s, &ask, str_format("/sandboxes/%s", name), NULL, done, arg);
-}
-
-struct http_call *service_list(struct service *s, const char *id, http_done done, void *arg)
-{
-	struct http_ask ask = {.what = "list its sandboxes", .method = "GET"};
-
-	return control(s, &ask, str_format("/v2/sandboxes?metadata=cloche%%3D%s", id), NULL, done,
-		       arg);
+	if (verbs[verb].has_timeout)
+		json_object_set_new(body, "timeout", json_integer(seconds(s)));
+	return control(s, &ask, str_format("%s%s%s", verbs[verb].before, name, verbs[verb].after),
+		       body, done, arg);
 }
 
 /* ---- envd ---- */

@@ -19,13 +19,15 @@ struct service {
 
 /* id is ours, and goes into the sandbox's metadata. */
 struct http_call *service_create(struct service *s, const char *id, http_done done, void *arg);
-/* Also wakes one that is paused. */
-struct http_call *service_connect(struct service *s, const char *name, http_done done, void *arg);
-struct http_call *service_pause(struct service *s, const char *name, http_done done, void *arg);
-struct http_call *service_keep(struct service *s, const char *name, http_done done, void *arg);
-struct http_call *service_kill(struct service *s, const char *name, http_done done, void *arg);
-/* All that run and have our id in their metadata. */
-struct http_call *service_list(struct service *s, const char *id, http_done done, void *arg);
+enum service_verb {
+	SERVICE_CONNECT, /* also wakes one that is paused */
+	SERVICE_PAUSE,
+	SERVICE_KEEP,
+	SERVICE_KILL,
+	SERVICE_LIST, /* all that run and have our id, which is the name here, in their metadata */
+};
+struct http_call *service_ask(struct service *s, enum service_verb verb, const char *name,
+			      http_done done, void *arg);
 
 /* ---- in a sandbox ---- */
 

@@ -34,6 +34,7 @@ static const struct text snapshot_texts[] = {TEXT(snapshot.id),
 					     TEXT(snapshot.excluded),
 					     {0}};
 static const struct text died_texts[] = {TEXT(died.id), TEXT(died.why), {0}};
+static const struct text remote_texts[] = {TEXT(remote.id), TEXT(remote.name), {0}};
 static const struct text no_texts[] = {{0}};
 
 static const struct shape {
@@ -68,6 +69,7 @@ static const struct shape {
 	[IPC_PEER] = {sizeof(struct ipc_peer), no_texts},
 	[IPC_SHUTDOWN] = {0, no_texts},
 	[IPC_AUDIT] = {0, no_texts},
+	[IPC_REMOTE_CREATE... IPC_REMOTE_GONE] = {sizeof(struct ipc_remote), remote_texts},
 };
 
 static const struct shape *shape_of(uint32_t type)
@@ -100,6 +102,15 @@ bool ipc_id_is_valid(const char *id)
 		if ((id[i] < 'a' || id[i] > 'z') && (id[i] < '0' || id[i] > '5'))
 			return false;
 	return id[20] == '\0';
+}
+
+bool remote_name_is_valid(const char *name)
+{
+	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				      "0123456789-_";
+	size_t len = strnlen(name, REMOTE_ID);
+
+	return len > 0 && len < REMOTE_ID && strspn(name, letters) == len;
 }
 
 /* ---- sending ---- */
@@ -148,6 +159,9 @@ static bool is_well_formed(const struct ipc *m, size_t len)
 	for (const struct text *t = s->texts; t->size; t++)
 		if (!str_has_end((const char *)m + t->at, t->size))
 			return false;
+	if (s->texts == remote_texts)
+		return ipc_id_is_valid(m->remote.id) &&
+		       (!m->remote.name[0] || remote_name_is_valid(m->remote.name));
 	return s->texts != boot_texts || volumes_have_ends(&m->boot);
 }
 

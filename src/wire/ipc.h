@@ -1,5 +1,5 @@
 /*
- * What broker and front say to each other: one SOCK_SEQPACKET message is one struct ipc, cut to what
+ * What the broker says with the front, and with the role `remote`: one SOCK_SEQPACKET message is one struct ipc, cut to what
  * its type needs (ipc_size), with at most one fd. The front asks, the broker answers with the same
  * serial; serial 0 is news from the broker. The broker treats every message as hostile: strings must
  * be terminated, ids well-formed, numbers within the operator's ceiling.
@@ -18,6 +18,7 @@
 #define IPC_NAME 64
 #define IPC_VOLUMES 8
 #define IPC_PATH 256
+#define REMOTE_ID 64 /* of a sandbox elsewhere: letters, digits and dashes */
 
 enum ipc_type {
 	/* front to broker */
@@ -51,6 +52,15 @@ enum ipc_type {
 	IPC_PEER, /* fd: an accepted connection of a Unix socket whose peer was checked; ipc_peer */
 	IPC_SHUTDOWN, /* stop taking work, finish what is running, then IPC_QUIT */
 	IPC_AUDIT,    /* fd: a socket to the audit role, which was started anew */
+	/* broker to role remote, about sandboxes that another service runs: ipc_remote */
+	IPC_REMOTE_CREATE = 64, /* id -> IPC_REMOTE_DONE with name and the link's fd */
+	IPC_REMOTE_CONNECT,	/* id, name -> IPC_REMOTE_DONE with a new link */
+	IPC_REMOTE_DESTROY,	/* id, name -> IPC_REMOTE_DONE; one that is gone is done as well */
+	IPC_REMOTE_PAUSE,	/* id, name -> IPC_REMOTE_DONE; its link ends */
+	IPC_REMOTE_RESUME,	/* id, name -> IPC_REMOTE_DONE */
+	/* role remote to broker */
+	IPC_REMOTE_DONE,
+	IPC_REMOTE_GONE, /* serial 0: id, name; err says how that was noticed */
 };
 
 struct ipc_volume {
@@ -127,6 +137,11 @@ struct ipc_peer {
 	uint8_t is_operator; /* may do everything without a token (rule 7) */
 };
 
+struct ipc_remote {
+	char id[IPC_ID];      /* ours */
+	char name[REMOTE_ID]; /* the service's; "" at first */
+};
+
 struct ipc {
 	uint32_t type, serial;
 	struct err err; /* replies: kind ERR_NONE is success */
@@ -138,6 +153,7 @@ struct ipc {
 		struct ipc_snapshot snapshot;
 		struct ipc_died died;
 		struct ipc_peer peer;
+		struct ipc_remote remote;
 	};
 };
 
@@ -152,3 +168,5 @@ int ipc_send(int sock, const struct ipc *m, int fd);
 int ipc_receive(int sock, struct ipc *ret, int *ret_fd);
 /* 20 letters of a-z and 0-5, nothing else. */
 bool ipc_id_is_valid(const char *id);
+/* 1 to 63 of a-z, A-Z, 0-9, '-' and '_': what can be put into a path and a header as it is. */
+bool remote_name_is_valid(const char *name);

@@ -6,7 +6,7 @@
 
 #include "base/buf.h"
 #include "base/err.h"
-#include "wire/remote.h"
+#include "wire/ipc.h"
 
 #include <stddef.h>
 #include <stdint.h>

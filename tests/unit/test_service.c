@@ -190,42 +190,42 @@ static void test_bad_events(void **state)
 
 static void test_messages(void **state)
 {
-	struct remote_message m = {.type = REMOTE_CREATE, .serial = 9}, got;
+	static struct ipc m = {.type = IPC_REMOTE_CREATE, .serial = 9}, got, bad;
+	size_t size = ipc_size(IPC_REMOTE_CREATE);
 	int pair[2], fd;
 
 	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, pair), 0);
-	memcpy(m.id, "abcdefghijklmnopqrst", 21);
-	assert_int_equal(remote_send(pair[0], &m, pair[1]), 0);
-	assert_int_equal(remote_receive(pair[1], &got, &fd), 1);
+	memcpy(m.remote.id, "abcdefghijklmnopqrst", 21);
+	assert_int_equal(ipc_send(pair[0], &m, pair[1]), 0);
+	assert_int_equal(ipc_receive(pair[1], &got, &fd), 1);
 	assert_true(fd >= 0);
 	close(fd);
-	assert_memory_equal(&m, &got, sizeof(m));
-	assert_int_equal(remote_receive(pair[1], &got, &fd), -1);
+	assert_memory_equal(&m, &got, size);
+	assert_int_equal(ipc_receive(pair[1], &got, &fd), -1);
 	assert_int_equal(errno, EAGAIN);
 	for (int i = 0; i < 6; i++) {
-		struct remote_message bad = m;
-
+		bad = m;
 		if (i == 0)
-			bad.type = REMOTE_TYPE_COUNT;
+			bad.type = IPC_REMOTE_GONE + 1;
 		if (i == 1)
-			bad.id[3] = '/';
+			bad.remote.id[3] = '/';
 		if (i == 2)
-			memcpy(bad.name, "a/b", 4);
+			memcpy(bad.remote.name, "a/b", 4);
 		if (i == 3)
-			memset(bad.name, 'a', sizeof(bad.name));
+			memset(bad.remote.name, 'a', sizeof(bad.remote.name));
 		if (i == 4)
 			memset(bad.err.msg, 'a', sizeof(bad.err.msg));
 		if (i == 5)
 			bad.err.kind = ERR_KIND_COUNT;
-		assert_int_equal(remote_send(pair[0], &bad, -1), 0);
-		assert_int_equal(remote_receive(pair[1], &got, &fd), -1);
+		assert_int_equal(send(pair[0], &bad, size, 0), size);
+		assert_int_equal(ipc_receive(pair[1], &got, &fd), -1);
 		assert_int_equal(errno, EBADMSG);
 	}
-	assert_int_equal(send(pair[0], &m, sizeof(m) - 1, 0), sizeof(m) - 1);
-	assert_int_equal(remote_receive(pair[1], &got, &fd), -1);
+	assert_int_equal(send(pair[0], &m, size - 1, 0), size - 1);
+	assert_int_equal(ipc_receive(pair[1], &got, &fd), -1);
 	close(pair[0]);
-	assert_int_equal(remote_receive(pair[1], &got, &fd), 0);
+	assert_int_equal(ipc_receive(pair[1], &got, &fd), 0);
 	close(pair[1]);
 }
 

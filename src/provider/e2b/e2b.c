@@ -1,13 +1,12 @@
 /*
  * Sandboxes of an E2B-compatible service. The role `remote` speaks with the service; this is the broker's
- * end of the channel to it (wire/remote.h).
+ * end of the channel to it.
  */
 #include "provider/provider.h"
 
 #include "base/auto.h"
-#include "base/log.h"
 #include "base/str.h"
-#include "wire/remote.h"
+#include "wire/ipc_channel.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -21,7 +20,7 @@ static_assert(REMOTE_ID <= PROVIDER_BLOB, "the blob is the sandbox's name at the
 struct remote_call {
 	struct remote_call *next;
 	uint32_t serial;
-	enum remote_type type;
+	enum ipc_type type;
 	struct instance *i;
 	provider_done done;
 	void *arg;
@@ -29,8 +28,7 @@ struct remote_call {
 
 struct e2b {
 	struct provider_host *host;
-	int sock; /* -1: the role does not run */
-	struct loop_watch watch;
+	struct ipc_channel channel; /* not watched: the role does not run */
 	uint32_t next_serial;
 	struct remote_call *calls;
 };
@@ -62,19 +60,19 @@ static void describe(struct ipc_booted *i, const struct config_e2b *s)
 }
 
 /* Frees the call. */
-static void answer_call(struct remote_call *c, const struct remote_message *m, int fd)
+static void answer_call(struct remote_call *c, const struct ipc *m, int fd)
 {
 	struct provider_result r = {.fd = fd};
 	struct instance *i = c->i;
 	struct err e = m->err;
 
-	if (!e.kind && c->type == REMOTE_CREATE) {
-		if (!m->name[0])
+	if (!e.kind && c->type == IPC_REMOTE_CREATE) {
+		if (!m->remote.name[0])
 			err_set(&e, ERR_SYSTEM, "the role remote answers nonsense");
-		memcpy(i->blob, m->name, sizeof(m->name));
+		memcpy(i->blob, m->remote.name, sizeof(m->remote.name));
 		describe(&i->info, &i->host->config->e2b);
 	}
-	if (!e.kind && fd < 0 && (c->type == REMOTE_CREATE || c->type == REMOTE_CONNECT))
+	if (!e.kind && fd < 0 && (c->type == IPC_REMOTE_CREATE || c->type == IPC_REMOTE_CONNECT))
 		err_set(&e, ERR_SYSTEM, "the role remote gave no link");
 	c->done(c->arg, &r, e.kind ? &e : NULL);
 	free(c);
@@ -82,29 +80,31 @@ static void answer_call(struct remote_call *c, const struct remote_message *m, i
 
 static void fail_call(struct remote_call *c, enum err_kind kind, const char *why)
 {
-	struct remote_message m = {.type = REMOTE_DONE};
+	struct ipc m = {.type = IPC_REMOTE_DONE};
 
 	err_set(&m.err, kind, "%s", why);
 	answer_call(c, &m, -1);
 }
 
-static void ask(struct instance *i, enum remote_type type, provider_done done, void *arg)
+static void ask(struct instance *i, enum ipc_type type, provider_done done, void *arg)
 {
 	struct e2b *r = e2b_of(i->host);
 	struct remote_call *c = must_alloc(calloc(1, sizeof(*c)));
-	struct remote_message m = {.type = type};
+	struct ipc m = {.type = type};
 
 	if (++r->next_serial == 0)
 		r->next_serial = 1;
 	*c = (struct remote_call){r->calls, r->next_serial, type, i, done, arg};
 	m.serial = c->serial;
-	memcpy(m.id, i->info.id, sizeof(m.id));
-	memcpy(m.name, name_of(i), sizeof(m.name));
-	if (r->sock < 0 || remote_send(r->sock, &m, -1) < 0)
+	memcpy(m.remote.id, i->info.id, sizeof(m.remote.id));
+	memcpy(m.remote.name, name_of(i), sizeof(m.remote.name));
+	if (!r->channel.watch.active) {
 		fail_call(c, ERR_SYSTEM,
 			  "the role remote, which speaks with the E2B service, does not run");
-	else
-		r->calls = c;
+		return;
+	}
+	r->calls = c;
+	ipc_channel_send(&r->channel, &m, -1);
 }
 
 /* Takes the first that matches out of the list; serial 0, i NULL: any. */
@@ -137,7 +137,7 @@ static void e2b_boot(struct instance *i, const struct ipc_boot *b, provider_done
 {
 	i->info.root = b->root;
 	i->own = i;
-	ask(i, REMOTE_CREATE, done, arg);
+	ask(i, IPC_REMOTE_CREATE, done, arg);
 }
 
 /* Whether it is there, only its service knows: that is asked with the first link. */
@@ -156,17 +156,17 @@ static void e2b_adopt(struct instance *i, provider_done done, void *arg)
 
 static void e2b_connect(struct instance *i, provider_done done, void *arg)
 {
-	ask(i, REMOTE_CONNECT, done, arg);
+	ask(i, IPC_REMOTE_CONNECT, done, arg);
 }
 
 static void e2b_pause(struct instance *i, provider_done done, void *arg)
 {
-	ask(i, REMOTE_PAUSE, done, arg);
+	ask(i, IPC_REMOTE_PAUSE, done, arg);
 }
 
 static void e2b_resume(struct instance *i, provider_done done, void *arg)
 {
-	ask(i, REMOTE_RESUME, done, arg);
+	ask(i, IPC_REMOTE_RESUME, done, arg);
 }
 
 /* What the guest tells is all there is. */
@@ -184,7 +184,7 @@ static void e2b_destroy(struct instance *i, provider_done done, void *arg)
 		fail_call(c, ERR_CONFLICT, "the sandbox is gone");
 	/* One that was never booted or adopted is not there. */
 	if (i->own && name_of(i)[0])
-		ask(i, REMOTE_DESTROY, done, arg);
+		ask(i, IPC_REMOTE_DESTROY, done, arg);
 	else
 		done(arg, NULL, NULL);
 }
@@ -192,50 +192,42 @@ static void e2b_destroy(struct instance *i, provider_done done, void *arg)
 /* ---- the role ---- */
 
 /* The service has it no more. */
-static void take_gone(struct e2b *r, const struct remote_message *m)
+static void take_gone(struct e2b *r, const struct ipc_remote *at)
 {
-	struct instance *i = r->host->find(r->host, m->id);
+	struct instance *i = r->host->find(r->host, at->id);
 
-	if (i && i->row == &provider_e2b && str_equal(name_of(i), m->name))
+	if (i && i->row == &provider_e2b && str_equal(name_of(i), at->name))
 		r->host->on_ended(i, false, "the E2B service has it no more");
 }
 
-static void on_role(void *arg, uint32_t events)
+/* One that has gone is noticed elsewhere; one that babbles is ended. */
+static void on_broken(void *arg, int errnum)
 {
 	struct e2b *r = arg;
 
-	(void)events;
-	for (int n = 0; n < 64 && r->sock >= 0; n++) {
-		struct remote_message m;
-		auto_close int fd = -1;
-		int rc = remote_receive(r->sock, &m, &fd);
-		struct remote_call *c;
+	if (errnum == EBADMSG)
+		r->host->end_role(r->host, "it does not keep to the protocol");
+}
 
-		if (rc < 0 && errno == EAGAIN)
-			return;
-		if (rc <= 0) {
-			/* One that has gone is noticed elsewhere; one that babbles is ended. */
-			loop_unwatch(r->host->loop, &r->watch);
-			if (rc < 0)
-				r->host->end_role(r->host, "it does not keep to the protocol");
-			return;
-		}
-		if (m.type == REMOTE_GONE)
-			take_gone(r, &m);
-		c = m.type == REMOTE_DONE && m.serial ? take_call(r, m.serial, NULL) : NULL;
-		if (c)
-			answer_call(c, &m, fd);
-	}
+static void on_message(void *arg, const struct ipc *m, int fd)
+{
+	struct e2b *r = arg;
+	struct remote_call *c = NULL;
+
+	if (m->type == IPC_REMOTE_GONE)
+		take_gone(r, &m->remote);
+	else if (m->type == IPC_REMOTE_DONE && m->serial)
+		c = take_call(r, m->serial, NULL);
+	else
+		on_broken(r, EBADMSG);
+	if (c)
+		answer_call(c, m, fd);
+	close_fd(&fd);
 }
 
 static void e2b_role_started(struct provider_host *h, int sock)
 {
-	struct e2b *r = e2b_of(h);
-
-	r->sock = sock;
-	r->watch = (struct loop_watch){.fd = sock, .events = EPOLLIN, .call = on_role, .arg = r};
-	if (loop_watch(h->loop, &r->watch) < 0)
-		log_error("cannot watch a role", "role", "remote", "error", strerror(errno));
+	ipc_channel_open(&e2b_of(h)->channel, sock);
 }
 
 static void e2b_role_ended(struct provider_host *h)
@@ -243,9 +235,7 @@ static void e2b_role_ended(struct provider_host *h)
 	struct e2b *r = e2b_of(h);
 	struct remote_call *c;
 
-	if (r->sock >= 0)
-		loop_unwatch(h->loop, &r->watch);
-	close_fd(&r->sock);
+	ipc_channel_close(&r->channel);
 	while ((c = take_call(r, 0, NULL)))
 		fail_call(c, ERR_SYSTEM,
 			  "the role remote, which speaks with the E2B service, ended");
@@ -255,7 +245,12 @@ static void e2b_start(struct provider_host *h)
 {
 	struct e2b *r = must_alloc(calloc(1, sizeof(*r)));
 
-	*r = (struct e2b){.host = h, .sock = -1};
+	r->host = h;
+	r->channel = (struct ipc_channel){.loop = h->loop,
+					  .on_message = on_message,
+					  .on_broken = on_broken,
+					  .arg = r,
+					  .watch.fd = -1};
 	h->rows[PROVIDER_E2B] = r;
 }
 
