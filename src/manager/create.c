@@ -14,8 +14,6 @@
 #define CONNECT_TRIES 4
 #define ENV_BYTES (48u << 10) /* the rest of the frame is for what stands beside it */
 
-static void fail_boot(struct job *j, const struct err *e);
-
 /* What a guest is told when it starts: one frame, and malformed words would be its end. */
 static int words_check(const struct create_options *o, struct err *e)
 {
@@ -195,7 +193,7 @@ static void come_up(struct job *j)
 	s->kept[0] = '\0';
 	if (sandbox_save(s, &e) < 0) {
 		memcpy(s->kept, kept, sizeof(kept));
-		fail_boot(j, &e);
+		boot_failed(j, &e);
 		return;
 	}
 	if (kept[0])
@@ -210,30 +208,25 @@ static void come_up(struct job *j)
 
 static void reconnect(struct job *j);
 
-static void on_configured(void *arg, const struct err *e)
+static void on_configured(struct job *j, const struct err *e)
 {
-	struct job *j = arg;
 	struct sandbox *s = j->s;
 	const char *snapshot = j->kind == JOB_START ? s->kept : s->o.snapshot;
 
-	if (!job_is_current(j))
-		job_end(j, NULL);
-	else if (e && !s->link)
+	if (e && !s->link)
 		reconnect(j);
 	else if (e)
-		fail_boot(j, e);
+		boot_failed(j, e);
 	else if (snapshot[0])
 		restore(j, snapshot, come_up);
 	else
 		come_up(j);
 }
 
-static const struct call_ops configured_ops = {.on_end = on_configured};
-
 static void configure(struct job *j)
 {
 	sandbox_set_ttl(j->s, j->s->o.ttl_ms);
-	sandbox_configure(j->s, sandbox_ttl_left_ms(j->s), &configured_ops, j);
+	job_configure(j, sandbox_ttl_left_ms(j->s), on_configured);
 }
 
 /* ---- booting ---- */
@@ -276,7 +269,7 @@ static void on_booted(void *arg, const struct ipc *reply, int fd)
 		close_fd(&fd);
 		m->metrics.boot_failures++;
 		if (!is_worth_a_retry(j, &reply->err)) {
-			fail_boot(j, &reply->err);
+			boot_failed(j, &reply->err);
 		} else {
 			m->metrics.boot_retries++;
 			manager_log(m, "sandbox %s: boot failed, will be tried again: %s", s->id,
@@ -306,10 +299,8 @@ static void boot_ask(struct job *j)
 static void boot_instead(struct job *j)
 {
 	struct sandbox *s = j->s;
-	struct ipc m = {.type = IPC_DESTROY};
 
-	memcpy(m.id, s->id, sizeof(m.id));
-	broker_ask(s->m->p.broker, &m, -1, NULL, NULL);
+	broker_ask_id(s->m->p.broker, IPC_DESTROY, s->id, NULL, NULL);
 	sandbox_close_link(s);
 	sandbox_hold(s);
 	sandbox_remove(s);
@@ -394,28 +385,23 @@ void start_begin(struct job *j)
 
 /* ---- failing ---- */
 
-static void on_start_undone(void *arg, const struct ipc *reply, int fd)
+static void on_start_undone(struct job *j, const struct err *e)
 {
-	struct job *j = arg;
-
-	(void)reply;
-	close_fd(&fd);
-	if (job_is_current(j)) {
-		sandbox_move(j->s, STATE_STOPPED, BY_BROKER);
-		sandbox_save_or_log(j->s);
-	}
+	(void)e;
+	sandbox_move(j->s, STATE_STOPPED, BY_BROKER);
+	sandbox_save_or_log(j->s);
 	job_end(j, &j->err);
 }
 
 /* A start that fails leaves a stopped sandbox with its files; a create leaves nothing. */
-static void fail_boot(struct job *j, const struct err *e)
+void boot_failed(struct job *j, const struct err *e)
 {
 	struct sandbox *s = j->s;
 
 	if (j->kind == JOB_START && s->kept[0]) {
 		j->err = *e;
 		sandbox_close_link(s);
-		ask_broker(j, IPC_DESTROY, on_start_undone);
+		job_ask_for(j, IPC_DESTROY, on_start_undone);
 		return;
 	}
 	/* Whoever asked for what there is not has the answer, and there is nothing to look at. */
@@ -424,27 +410,15 @@ static void fail_boot(struct job *j, const struct err *e)
 	job_end(j, e);
 }
 
-void boot_failed(struct job *j, const struct err *e)
-{
-	fail_boot(j, e);
-}
-
 /* ---- a new link ---- */
 
-static void on_reconnected(void *arg, const struct ipc *reply, int fd)
+static void on_reconnected(struct job *j, const struct err *e)
 {
-	struct job *j = arg;
-	struct sandbox *s = j->s;
-
-	if (!job_is_current(j) || reply->err.kind != ERR_NONE || fd < 0) {
-		close_fd(&fd);
-		if (job_is_current(j))
-			fail_boot(j, &reply->err);
-		else
-			job_end(j, NULL);
+	if (e) {
+		boot_failed(j, e);
 		return;
 	}
-	sandbox_open_link(s, fd, reply->booted.generation);
+	sandbox_open_link(j->s, take_fd(&j->fd), j->reply->booted.generation);
 	configure(j);
 }
 
@@ -454,11 +428,11 @@ static void reconnect(struct job *j)
 	struct err e;
 
 	if (++j->connects < CONNECT_TRIES) {
-		ask_broker(j, IPC_CONNECT, on_reconnected);
+		job_ask_for(j, IPC_CONNECT, on_reconnected);
 		return;
 	}
 	err_set(&e, ERR_SYSTEM, "the sandbox does not answer");
-	fail_boot(j, &e);
+	boot_failed(j, &e);
 }
 
 static void connect_ask(void *arg);
@@ -468,10 +442,6 @@ static void connect_failed(struct job *j, const char *why)
 	struct sandbox *s = j->s;
 	struct err e;
 
-	if (!job_is_current(j)) {
-		job_end(j, NULL);
-		return;
-	}
 	sandbox_close_link(s);
 	if (++j->connects < CONNECT_TRIES) {
 		j->timer = (struct loop_timer){.call = connect_ask, .arg = j};
@@ -483,33 +453,26 @@ static void connect_failed(struct job *j, const char *why)
 	job_end(j, &e);
 }
 
-static void on_answered(void *arg, const struct err *e)
+static void on_answered(struct job *j, const struct err *e)
 {
-	struct job *j = arg;
-
-	if (e || !job_is_current(j)) {
-		connect_failed(j, e ? e->msg : "");
+	if (e) {
+		connect_failed(j, e->msg);
 		return;
 	}
 	event_add(j->s, "sandbox.reconnected", NULL);
 	job_end(j, NULL);
 }
 
-static const struct call_ops answered_ops = {.on_end = on_answered};
-
-static void on_connected(void *arg, const struct ipc *reply, int fd)
+static void on_connected(struct job *j, const struct err *e)
 {
-	struct job *j = arg;
-
-	if (!job_is_current(j) || reply->err.kind != ERR_NONE || fd < 0) {
-		close_fd(&fd);
-		connect_failed(j, reply->err.msg);
+	if (e) {
+		connect_failed(j, e->msg);
 		return;
 	}
-	j->s->booted.generation = reply->booted.generation;
-	sandbox_open_link(j->s, fd, reply->booted.generation);
+	j->s->booted.generation = j->reply->booted.generation;
+	sandbox_open_link(j->s, take_fd(&j->fd), j->reply->booted.generation);
 	/* What it was told last may have been lost. */
-	sandbox_configure(j->s, sandbox_ttl_left_ms(j->s), &answered_ops, j);
+	job_configure(j, sandbox_ttl_left_ms(j->s), on_answered);
 }
 
 static void connect_ask(void *arg)
@@ -519,7 +482,7 @@ static void connect_ask(void *arg)
 	if (!job_is_current(j))
 		job_end(j, NULL);
 	else
-		ask_broker(j, IPC_CONNECT, on_connected);
+		job_ask_for(j, IPC_CONNECT, on_connected);
 }
 
 void connect_begin(struct job *j)

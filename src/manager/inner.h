@@ -55,8 +55,10 @@ struct job {
 	int64_t begun_ns;
 	struct ipc_snapshot snapshot;
 	struct sandbox_change change;
-	int tar; /* being restored from; -1: none */
-	struct call *call;
+	/* What is called with the answer that it waits for, and that answer, while it is: */
+	void (*step)(struct job *j, const struct err *e);
+	const struct ipc *reply;
+	int fd;
 	struct loop_timer timer;
 	struct loop_task task;
 	struct job *next;
@@ -199,7 +201,15 @@ void job_end(struct job *j, const struct err *e);
 void sandbox_end(struct sandbox *s, enum sandbox_state state, enum mover by, const char *reason);
 /* A boot was answered: a destroy that waited for it goes on. */
 void destroy_go_on(struct sandbox *s);
-void ask_broker(struct job *j, uint32_t type, broker_done done);
+/*
+ * Asks the broker, or tells the guest what holds now, and goes on with the step: called while the job is
+ * still current; one that is not any more ends by itself. The broker's fd is closed unless it is taken.
+ */
+typedef void (*job_step)(struct job *j, const struct err *e);
+void job_ask(struct job *j, const struct ipc *m, job_step step);
+void job_ask_for(struct job *j, uint32_t type,
+		 job_step step); /* m: of this type, its sandbox's id */
+void job_configure(struct job *j, uint64_t ttl_ms, job_step step);
 void audit_decision(struct sandbox *s, const char *what, const char *why,
 		    void (*done)(void *arg, const struct err *e), void *arg);
 

@@ -89,10 +89,7 @@ static void give_up(struct manager *m)
 
 static void destroy_member(struct sandbox *s)
 {
-	struct ipc m = {.type = IPC_DESTROY};
-
-	memcpy(m.id, s->id, sizeof(m.id));
-	broker_ask(s->m->p.broker, &m, -1, NULL, NULL);
+	broker_ask_id(s->m->p.broker, IPC_DESTROY, s->id, NULL, NULL);
 	sandbox_close_link(s);
 	sandbox_remove(s);
 }

@@ -47,14 +47,6 @@ void recover_load(struct manager *m)
 
 /* ---- what the broker tells ---- */
 
-static void destroy_stranger(struct manager *m, const char *id)
-{
-	struct ipc msg = {.type = IPC_DESTROY};
-
-	memcpy(msg.id, id, sizeof(msg.id));
-	broker_ask(m->p.broker, &msg, -1, NULL, NULL);
-}
-
 static void set_remaining_ttl(struct sandbox *s)
 {
 	uint64_t now = unix_ms();
@@ -76,7 +68,7 @@ static void adopt(struct manager *m, const struct ipc_booted *b, int fd)
 	if (!s || s->state != STATE_CREATING || b->transient) {
 		manager_log(m, "sandbox %s is nobody's; destroyed", b->id);
 		close_fd(&fd);
-		destroy_stranger(m, b->id);
+		broker_ask_id(m->p.broker, IPC_DESTROY, b->id, NULL, NULL);
 		return;
 	}
 	s->booted = *b;
@@ -125,7 +117,7 @@ static void bury_missing(struct manager *m)
 		tenant_leave(s);
 		sandbox_forget(s);
 		sandbox_move(s, late ? STATE_DESTROYED : STATE_FAILED, BY_START);
-		destroy_stranger(m, s->id);
+		broker_ask_id(m->p.broker, IPC_DESTROY, s->id, NULL, NULL);
 		grave_add(s);
 	}
 }

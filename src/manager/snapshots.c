@@ -133,13 +133,11 @@ void snapshot_drop(struct manager *m, const char *id, const char *owner)
 
 /* ---- stopping: the files are kept, everything else ends ---- */
 
-static void on_stopped(void *arg, const struct ipc *reply, int fd)
+static void on_stopped(struct job *j, const struct err *e)
 {
-	struct job *j = arg;
 	struct sandbox *s = j->s;
 
-	close_fd(&fd);
-	if (job_is_current(j) && reply->err.kind == ERR_NONE) {
+	if (!e) {
 		timers_stop(s);
 		if (s->expires_ms)
 			sandbox_set_ttl(s,
@@ -147,7 +145,7 @@ static void on_stopped(void *arg, const struct ipc *reply, int fd)
 		sandbox_move(s, STATE_STOPPED, BY_CLIENT);
 		sandbox_save_or_log(s);
 	}
-	job_end(j, reply->err.kind == ERR_NONE ? NULL : &reply->err);
+	job_end(j, e);
 }
 
 static void on_kept(void *arg, const struct ipc *reply, int fd)
@@ -167,7 +165,7 @@ static void on_kept(void *arg, const struct ipc *reply, int fd)
 	memcpy(s->kept, reply->snapshot.id, sizeof(s->kept));
 	sandbox_save_or_log(s);
 	sandbox_close_link(s);
-	ask_broker(j, IPC_DESTROY, on_stopped);
+	job_ask_for(j, IPC_DESTROY, on_stopped);
 }
 
 void stop_begin(struct job *j)
@@ -489,12 +487,17 @@ void snapshots_sweep(struct manager *m)
 
 /* ---- reading, writing, deleting ---- */
 
+/* One question to the broker, audited first. */
 struct errand {
 	struct manager *m;
+	struct caller who;
+	const char *audit; /* what is written, or NULL */
 	struct ipc msg;
-	json_done done_json;
+	json_done done_json; /* or: */
 	fd_done done_fd;
 	void *arg;
+	struct err err;
+	struct loop_task task;
 };
 
 static void errand_end(struct errand *a, const struct ipc *reply, int fd, const struct err *e)
@@ -512,172 +515,140 @@ static void errand_end(struct errand *a, const struct ipc *reply, int fd, const 
 	free(a);
 }
 
+static void errand_refuse(void *arg)
+{
+	struct errand *a = arg;
+
+	errand_end(a, NULL, -1, &a->err);
+}
+
 static void on_errand_done(void *arg, const struct ipc *reply, int fd)
 {
 	errand_end(arg, reply, fd, reply->err.kind == ERR_NONE ? NULL : &reply->err);
 }
 
-static void on_errand_receipt(void *arg, const struct err *e)
+static void errand_ask(void *arg, const struct err *unwritten)
 {
 	struct errand *a = arg;
-	struct err refused;
 
-	if (!e) {
+	if (!unwritten) {
 		broker_ask(a->m->p.broker, &a->msg, -1, on_errand_done, a);
 		return;
 	}
-	err_set(&refused, ERR_LIMIT, "audit log unwritable: %.400s", e->msg);
-	errand_end(a, NULL, -1, &refused);
+	err_set(&a->err, ERR_LIMIT, "audit log unwritable: %.400s", unwritten->msg);
+	errand_refuse(a);
 }
 
-static struct errand *errand_new(struct manager *m, const struct caller *who, uint32_t type,
-				 const char *id)
-{
-	struct errand *a = must_alloc(calloc(1, sizeof(*a)));
-
-	a->m = m;
-	a->msg.type = type;
-	snprintf(a->msg.snapshot.id, sizeof(a->msg.snapshot.id), "%s", id);
-	set_owner(&a->msg.snapshot, who);
-	return a;
-}
-
-static void errand_run(struct errand *a, const struct caller *who, const char *what)
+static void errand_audit(struct errand *a)
 {
 	struct audit_entry entry = {.verdict = "allow"};
+	const struct caller *who = &a->who;
 
-	if (!a->m->p.audit) {
-		broker_ask(a->m->p.broker, &a->msg, -1, on_errand_done, a);
+	if (!a->m->p.audit || !a->audit) {
+		errand_ask(a, NULL);
 		return;
 	}
 	snprintf(entry.who, sizeof(entry.who), "%s %.38s", who->token[0] ? who->token : "operator",
 		 who->name);
-	snprintf(entry.what, sizeof(entry.what), "%s", what);
+	snprintf(entry.what, sizeof(entry.what), "%s", a->audit);
 	snprintf(entry.target, sizeof(entry.target), "%s", a->msg.snapshot.id);
 	snprintf(entry.from, sizeof(entry.from), "%s", who->address);
-	audit_write(a->m->p.audit, &entry, on_errand_receipt, a);
+	audit_write(a->m->p.audit, &entry, errand_ask, a);
 }
-
-/* ---- of somebody else, for who sees all ---- */
-
-struct lookup {
-	struct errand *a;
-	struct caller who;
-	const char *what;
-};
 
 static void on_owner(void *arg, const struct ipc *reply, int fd)
 {
-	struct lookup *l = arg;
-	struct ipc_snapshot *s = &l->a->msg.snapshot;
+	struct errand *a = arg;
+	struct ipc_snapshot *s = &a->msg.snapshot;
 
 	close_fd(&fd);
-	if (reply->type == IPC_SNAPSHOT_IS) {
-		if (str_equal(reply->snapshot.id, s->id))
-			memcpy(s->owner, reply->snapshot.owner, sizeof(s->owner));
-		return;
-	}
-	errand_run(l->a, &l->who, l->what);
-	free(l);
+	if (reply->type != IPC_SNAPSHOT_IS)
+		errand_audit(a);
+	else if (str_equal(reply->snapshot.id, s->id))
+		memcpy(s->owner, reply->snapshot.owner, sizeof(s->owner));
 }
 
-/* The broker finds a snapshot by its owner, so it is asked first whose it is. */
-static void errand_run_for_any(struct errand *a, const struct caller *who, const char *what)
+/* Takes what is set in the errand; of: its snapshot, as far as it is known. */
+static void errand_run(struct manager *m, const struct caller *who, const struct errand *what,
+		       const struct ipc_snapshot *of, const struct err *refused)
 {
 	struct ipc list = {.type = IPC_SNAPSHOT_LIST};
-	struct lookup *l;
+	struct errand *a = must_alloc(calloc(1, sizeof(*a)));
+	bool exists = what->msg.type == IPC_SNAPSHOT_READ || what->msg.type == IPC_SNAPSHOT_DELETE;
 
-	if (!caller_sees_all(who)) {
-		errand_run(a, who, what);
-		return;
+	*a = *what;
+	a->m = m;
+	a->who = *who;
+	a->msg.snapshot = *of;
+	/* What is written belongs to who writes it, whatever else that caller may see. */
+	set_owner(&a->msg.snapshot, who);
+	if (refused)
+		a->err = *refused;
+	/* Ids that cannot be are answered like those that are not (rule 28). */
+	else if (!ipc_id_is_valid(of->id))
+		err_set(&a->err, ERR_NOT_FOUND, "there is no such snapshot");
+	if (a->err.kind) {
+		a->task = (struct loop_task){.call = errand_refuse, .arg = a};
+		loop_task_add(m->p.loop, &a->task);
+	} else if (exists && caller_sees_all(who)) {
+		/* The broker finds a snapshot by its owner, so it is asked first whose it is. */
+		broker_ask(m->p.broker, &list, -1, on_owner, a);
+	} else {
+		errand_audit(a);
 	}
-	l = must_alloc(calloc(1, sizeof(*l)));
-	*l = (struct lookup){a, *who, what};
-	broker_ask(a->m->p.broker, &list, -1, on_owner, l);
 }
 
-/* Ids that cannot be are answered like those that are not (rule 28). */
-static bool is_no_id(const char *id, struct err *e)
+/* An id that is too long is none either. */
+static struct ipc_snapshot snapshot_of_id(const char *id)
 {
-	if (strlen(id) < IPC_ID && ipc_id_is_valid(id))
-		return false;
-	err_set(e, ERR_NOT_FOUND, "there is no such snapshot");
-	return true;
+	struct ipc_snapshot s = {0};
+
+	if (strlen(id) < sizeof(s.id))
+		memcpy(s.id, id, strlen(id));
+	return s;
 }
 
 void manager_snapshot_delete(struct manager *m, const struct caller *who, const char *id,
 			     json_done done, void *arg)
 {
-	struct errand *a;
-	struct err e;
+	struct ipc_snapshot s = snapshot_of_id(id);
 
-	if (is_no_id(id, &e)) {
-		answer_json_later(m, done, arg, NULL, &e);
-		return;
-	}
-	a = errand_new(m, who, IPC_SNAPSHOT_DELETE, id);
-	a->done_json = done;
-	a->arg = arg;
-	errand_run_for_any(a, who, "snapshot.delete");
-}
-
-struct refused_fd {
-	fd_done done;
-	void *arg;
-};
-
-static void refuse_fd(void *arg, json_t *value, const struct err *e)
-{
-	struct refused_fd *r = arg;
-
-	(void)value;
-	r->done(r->arg, -1, NULL, e);
-	free(r);
-}
-
-static void answer_fd_later(struct manager *m, fd_done done, void *arg, const struct err *e)
-{
-	struct refused_fd *r = must_alloc(calloc(1, sizeof(*r)));
-
-	*r = (struct refused_fd){done, arg};
-	answer_json_later(m, refuse_fd, r, NULL, e);
+	errand_run(m, who,
+		   &(struct errand){.audit = "snapshot.delete",
+				    .msg.type = IPC_SNAPSHOT_DELETE,
+				    .done_json = done,
+				    .arg = arg},
+		   &s, NULL);
 }
 
 void manager_snapshot_read(struct manager *m, const struct caller *who, const char *id,
 			   fd_done done, void *arg)
 {
-	struct errand *a;
-	struct err e;
+	struct ipc_snapshot s = snapshot_of_id(id);
 
-	if (is_no_id(id, &e)) {
-		answer_fd_later(m, done, arg, &e);
-		return;
-	}
-	a = errand_new(m, who, IPC_SNAPSHOT_READ, id);
-	a->done_fd = done;
-	a->arg = arg;
-	errand_run_for_any(a, who, "snapshot.read");
+	errand_run(m, who,
+		   &(struct errand){.audit = "snapshot.read",
+				    .msg.type = IPC_SNAPSHOT_READ,
+				    .done_fd = done,
+				    .arg = arg},
+		   &s, NULL);
 }
 
 void manager_snapshot_write(struct manager *m, const struct caller *who, const char *name,
 			    fd_done done, void *arg)
 {
-	char id[IPC_ID];
-	struct errand *a;
-	struct err e;
+	struct ipc_snapshot s = {0};
+	struct err e = {0};
 
-	if (check_name(name, &e) < 0) {
-		answer_fd_later(m, done, arg, &e);
-		return;
-	}
-	id_make(id);
-	a = errand_new(m, who, IPC_SNAPSHOT_WRITE, id);
-	/* What is imported belongs to who imports it, whatever else he may see. */
-	snprintf(a->msg.snapshot.owner, sizeof(a->msg.snapshot.owner), "%s", who->token);
-	snprintf(a->msg.snapshot.name, sizeof(a->msg.snapshot.name), "%s", name);
-	a->done_fd = done;
-	a->arg = arg;
-	errand_run(a, who, "snapshot.import");
+	id_make(s.id);
+	if (check_name(name, &e) == 0)
+		snprintf(s.name, sizeof(s.name), "%s", name);
+	errand_run(m, who,
+		   &(struct errand){.audit = "snapshot.import",
+				    .msg.type = IPC_SNAPSHOT_WRITE,
+				    .done_fd = done,
+				    .arg = arg},
+		   &s, e.kind ? &e : NULL);
 }
 
 void manager_snapshot_abandon(struct manager *m, const struct ipc_snapshot *info)
@@ -688,11 +659,7 @@ void manager_snapshot_abandon(struct manager *m, const struct ipc_snapshot *info
 void manager_snapshot_keep(struct manager *m, const struct caller *who,
 			   const struct ipc_snapshot *info, json_done done, void *arg)
 {
-	struct errand *a = errand_new(m, who, IPC_SNAPSHOT_KEEP, info->id);
-
-	a->msg.snapshot = *info;
-	snprintf(a->msg.snapshot.owner, sizeof(a->msg.snapshot.owner), "%s", who->token);
-	a->done_json = done;
-	a->arg = arg;
-	broker_ask(m->p.broker, &a->msg, -1, on_errand_done, a);
+	errand_run(m, who,
+		   &(struct errand){.msg.type = IPC_SNAPSHOT_KEEP, .done_json = done, .arg = arg},
+		   info, NULL);
 }

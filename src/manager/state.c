@@ -173,7 +173,7 @@ struct job *job_new(struct sandbox *s, enum job_kind kind, enum mover by)
 {
 	struct job *j = must_alloc(calloc(1, sizeof(*j)));
 
-	*j = (struct job){.kind = kind, .by = by, .s = sandbox_hold(s), .tar = -1};
+	*j = (struct job){.kind = kind, .by = by, .s = sandbox_hold(s), .fd = -1};
 	j->begun_ns = now_ns();
 	return j;
 }
@@ -205,7 +205,6 @@ void job_end(struct job *j, const struct err *e)
 	struct loop *l = s->m->p.loop;
 
 	loop_timer_stop(l, &j->timer);
-	close_fd(&j->tar);
 	if (e)
 		j->err = *e;
 	if (s->current == j) {
@@ -319,82 +318,104 @@ static void submit(struct sandbox *s, enum job_kind kind, sandbox_done done, voi
 	job_submit(j);
 }
 
-void ask_broker(struct job *j, uint32_t type, broker_done done)
-{
-	struct ipc m = {.type = type};
+/* ---- steps of a job ---- */
 
-	memcpy(m.id, j->s->id, sizeof(m.id));
-	broker_ask(j->s->m->p.broker, &m, -1, done, j);
+static void take_step(struct job *j, const struct err *e)
+{
+	job_step step = take_ptr(j->step);
+
+	if (job_is_current(j))
+		step(j, e);
+	else
+		job_end(j, NULL);
+}
+
+static void on_broker(void *arg, const struct ipc *reply, int fd)
+{
+	struct job *j = arg;
+	struct err e = reply->err;
+
+	if (!e.kind && reply->type == IPC_BOOTED && fd < 0)
+		err_set(&e, ERR_SYSTEM, "the broker gave no link");
+	j->reply = reply;
+	j->fd = fd;
+	take_step(j, e.kind ? &e : NULL);
+	/* It is freed from the loop only. */
+	j->reply = NULL;
+	close_fd(&j->fd);
+}
+
+void job_ask(struct job *j, const struct ipc *m, job_step step)
+{
+	j->step = step;
+	broker_ask(j->s->m->p.broker, m, -1, on_broker, j);
+}
+
+void job_ask_for(struct job *j, uint32_t type, job_step step)
+{
+	j->step = step;
+	broker_ask_id(j->s->m->p.broker, type, j->s->id, on_broker, j);
+}
+
+static void on_guest(void *arg, const struct err *e)
+{
+	take_step(arg, e);
+}
+
+void job_configure(struct job *j, uint64_t ttl_ms, job_step step)
+{
+	static const struct call_ops ops = {.on_end = on_guest};
+
+	j->step = step;
+	sandbox_configure(j->s, ttl_ms, &ops, j);
 }
 
 /* ---- pause and resume ---- */
 
-static void on_paused(void *arg, const struct ipc *reply, int fd)
+static void on_paused(struct job *j, const struct err *e)
 {
-	struct job *j = arg;
 	struct sandbox *s = j->s;
 
-	close_fd(&fd);
-	if (job_is_current(j) && reply->err.kind == ERR_NONE) {
+	if (!e) {
 		sandbox_move(s, STATE_PAUSED, j->by == BY_TIMER ? BY_TIMER : BY_CLIENT);
 		sandbox_save_or_log(s);
 	} else if (s->link) {
 		link_suspend(s->link, false);
 	}
-	if (reply->err.kind != ERR_NONE && j->ends)
+	if (e && j->ends)
 		sandbox_end(s, STATE_DESTROYED, BY_TIMER,
 			    "its time was over, and it cannot be paused here");
-	job_end(j, reply->err.kind == ERR_NONE ? NULL : &reply->err);
-}
-
-static void freeze(struct job *j)
-{
-	if (j->s->link)
-		link_suspend(j->s->link, true);
-	ask_broker(j, IPC_PAUSE, on_paused);
+	job_end(j, e);
 }
 
 /* The guest no longer ends itself; now it can be frozen for as long as it takes. */
-static void on_unlimited(void *arg, const struct err *e)
+static void freeze(struct job *j, const struct err *e)
 {
-	struct job *j = arg;
-
-	if (!job_is_current(j) || e)
+	if (e) {
 		job_end(j, e);
-	else
-		freeze(j);
+		return;
+	}
+	if (j->s->link)
+		link_suspend(j->s->link, true);
+	job_ask_for(j, IPC_PAUSE, on_paused);
 }
-
-static const struct call_ops unlimited_ops = {.on_end = on_unlimited};
 
 static void pause_begin(struct job *j)
 {
 	struct sandbox *s = j->s;
 
-	if (!sandbox_pause_stops_clock(s) || !s->expires_ms || !s->link) {
-		freeze(j);
-		return;
-	}
-	sandbox_configure(s, 0, &unlimited_ops, j);
+	if (!sandbox_pause_stops_clock(s) || !s->expires_ms || !s->link)
+		freeze(j, NULL);
+	else
+		job_configure(j, 0, freeze);
 }
 
-static void on_limited(void *arg, const struct err *e)
+static void on_resumed(struct job *j, const struct err *e)
 {
-	struct job *j = arg;
-
-	job_end(j, e);
-}
-
-static const struct call_ops limited_ops = {.on_end = on_limited};
-
-static void on_resumed(void *arg, const struct ipc *reply, int fd)
-{
-	struct job *j = arg;
 	struct sandbox *s = j->s;
 
-	close_fd(&fd);
-	if (!job_is_current(j) || reply->err.kind != ERR_NONE) {
-		job_end(j, reply->err.kind == ERR_NONE ? NULL : &reply->err);
+	if (e) {
+		job_end(j, e);
 		return;
 	}
 	sandbox_move(s, STATE_RUNNING, BY_CLIENT);
@@ -405,14 +426,14 @@ static void on_resumed(void *arg, const struct ipc *reply, int fd)
 	sandbox_used(s);
 	sandbox_save_or_log(s);
 	if (s->link)
-		sandbox_configure(s, sandbox_ttl_left_ms(s), &limited_ops, j);
+		job_configure(j, sandbox_ttl_left_ms(s), job_end);
 	else
 		job_end(j, NULL);
 }
 
 static void resume_begin(struct job *j)
 {
-	ask_broker(j, IPC_RESUME, on_resumed);
+	job_ask_for(j, IPC_RESUME, on_resumed);
 }
 
 static void on_wake_receipt(void *arg, const struct err *e)
@@ -468,20 +489,17 @@ void sandbox_start(struct sandbox *s, sandbox_done done, void *arg)
 
 /* ---- change ---- */
 
-static void on_reconfigured(void *arg, const struct err *e)
-{
-	job_end(arg, e);
-}
-
-static const struct call_ops reconfigured_ops = {.on_end = on_reconfigured};
-
 /* The broker has set the new limits, if there were any. */
-static void change_rest(struct job *j)
+static void change_rest(struct job *j, const struct err *refused)
 {
 	struct sandbox *s = j->s;
 	const struct sandbox_change *c = &j->change;
 	struct err e;
 
+	if (refused) {
+		job_end(j, refused);
+		return;
+	}
 	if (c->has_limits) {
 		s->o.spec.limits = c->limits;
 		s->booted.limits = c->limits;
@@ -501,20 +519,9 @@ static void change_rest(struct job *j)
 	if (sandbox_save(s, &e) < 0)
 		job_end(j, &e);
 	else if (s->state == STATE_RUNNING && s->link && (c->has_ttl || c->has_limits))
-		sandbox_configure(s, sandbox_ttl_left_ms(s), &reconfigured_ops, j);
+		job_configure(j, sandbox_ttl_left_ms(s), job_end);
 	else
 		job_end(j, NULL);
-}
-
-static void on_updated(void *arg, const struct ipc *reply, int fd)
-{
-	struct job *j = arg;
-
-	close_fd(&fd);
-	if (!job_is_current(j) || reply->err.kind != ERR_NONE)
-		job_end(j, reply->err.kind == ERR_NONE ? NULL : &reply->err);
-	else
-		change_rest(j);
 }
 
 static void change_begin(struct job *j)
@@ -524,7 +531,7 @@ static void change_begin(struct job *j)
 	struct err e;
 
 	if (!j->change.has_limits || s->state == STATE_STOPPED) {
-		change_rest(j);
+		change_rest(j, NULL);
 		return;
 	}
 	if (provider_check(s->o.spec.provider, CAN_UPDATE, &e) < 0 ||
@@ -534,7 +541,7 @@ static void change_begin(struct job *j)
 	}
 	fill_boot(s, &m.boot);
 	m.boot.limits = j->change.limits;
-	broker_ask(s->m->p.broker, &m, -1, on_updated, j);
+	job_ask(j, &m, change_rest);
 }
 
 void sandbox_change(struct sandbox *s, const struct sandbox_change *c, sandbox_done done, void *arg)
@@ -588,13 +595,11 @@ static void destroy_again(void *arg)
 	destroy_ask(arg);
 }
 
-static void on_destroyed(void *arg, const struct ipc *reply, int fd)
+static void on_destroyed(struct job *j, const struct err *e)
 {
-	struct job *j = arg;
 	struct sandbox *s = j->s;
 
-	close_fd(&fd);
-	if (reply->err.kind == ERR_NONE) {
+	if (!e) {
 		destroy_finish(j);
 		return;
 	}
@@ -603,12 +608,12 @@ static void on_destroyed(void *arg, const struct ipc *reply, int fd)
 		loop_timer_set(s->m->p.loop, &j->timer, 100u << j->tries);
 		return;
 	}
-	manager_log(s->m, "sandbox %s cannot be destroyed: %s", s->id, reply->err.msg);
-	snprintf(s->reason, sizeof(s->reason), "cannot be destroyed: %.200s", reply->err.msg);
+	manager_log(s->m, "sandbox %s cannot be destroyed: %s", s->id, e->msg);
+	snprintf(s->reason, sizeof(s->reason), "cannot be destroyed: %.200s", e->msg);
 	s->refused = false; /* there is something to be seen after all */
 	if (s->state != STATE_FAILED)
 		sandbox_move(s, STATE_FAILED, BY_BROKER);
-	job_end(j, &reply->err);
+	job_end(j, e);
 }
 
 static void destroy_ask(struct job *j)
@@ -616,7 +621,7 @@ static void destroy_ask(struct job *j)
 	if (j->s->state == STATE_STOPPED)
 		destroy_finish(j);
 	else
-		ask_broker(j, IPC_DESTROY, on_destroyed);
+		job_ask_for(j, IPC_DESTROY, on_destroyed);
 }
 
 static void destroy_begin(struct job *j)
