@@ -91,9 +91,10 @@ void e2b_snapshot_delete(struct exchange *x);
 void e2b_fork(struct exchange *x, struct sandbox *s);
 void e2b_alias(struct exchange *x);
 void e2b_unbuilt(struct exchange *x);
-/* Finds the snapshot that a template name stands for; id "" if there is none. */
-void e2b_snapshot_find(struct exchange *x, const char *template,
-		       void (*done)(struct exchange *x, const char *id));
+/* The id of the snapshot that a template's name stands for, among those of the manager; NULL: none. */
+const char *e2b_snapshot_id(const json_t *snapshots, const char *template);
+/* "timeout" or so of a body: a number of seconds, dflt if it is not there. -1 with e. */
+int e2b_seconds(const json_t *in, const char *key, uint64_t dflt, uint64_t *ret_ms, struct err *e);
 /* Refuses what cannot be given of a network wish; -1 with e. */
 int e2b_network_check(const json_t *network, const json_t *internet, struct err *e);
 
@@ -122,6 +123,8 @@ struct e2b_method {
 	enum e2b_shape shape;
 	e2b_handler call;
 	bool is_audited; /* by the manager, as soon as it does what is asked */
+	/* Of e2b_process_find: called with the command that was found. */
+	void (*found)(struct e2b_request *q, struct sandbox *s, const json_t *exec);
 };
 
 /* One request to a sandbox; in x->data. */
@@ -132,10 +135,7 @@ struct e2b_request {
 	unsigned port;
 	json_t *in;	  /* message of an RPC, or NULL */
 	const char *user; /* "user" or "root" */
-	void *more;	  /* the handler's own, freed by free_more */
-	void (*free_more)(void *more);
-	/* Of e2b_process_find. */
-	void (*found)(struct e2b_request *q, struct sandbox *s, const json_t *exec);
+	void *more;	  /* the handler's own: see e2b_keep */
 };
 
 /*
@@ -146,6 +146,8 @@ struct e2b_request {
  */
 void e2b_enter(struct exchange *x);
 struct e2b_request *e2b_request_of(struct exchange *x);
+/* Memory of the handler's own, zeroed, in q->more; freed with the request, after done(more). */
+void *e2b_keep(struct e2b_request *q, size_t size, void (*done)(void *more));
 /* The user that Basic authorisation names: -1 with e for unknown ones. */
 int e2b_user(const struct exchange *x, const char *name, const char **ret_user, struct err *e);
 
@@ -173,13 +175,10 @@ void e2b_sign(const char *path, const char *operation, const char *user, const c
 
 /* ---- handlers of the data plane ---- */
 void e2b_process_start(struct e2b_request *q, struct sandbox *s);
-void e2b_process_connect(struct e2b_request *q, struct sandbox *s);
 void e2b_process_list(struct e2b_request *q, struct sandbox *s);
 void e2b_process_input(struct e2b_request *q, struct sandbox *s);
 void e2b_process_stream_input(struct e2b_request *q, struct sandbox *s);
-void e2b_process_close_stdin(struct e2b_request *q, struct sandbox *s);
 void e2b_process_signal(struct e2b_request *q, struct sandbox *s);
-void e2b_process_update(struct e2b_request *q, struct sandbox *s);
 void e2b_fs_stat(struct e2b_request *q, struct sandbox *s);
 void e2b_fs_make_dir(struct e2b_request *q, struct sandbox *s);
 void e2b_fs_move(struct e2b_request *q, struct sandbox *s);
@@ -193,11 +192,15 @@ void e2b_files_get(struct e2b_request *q, struct sandbox *s);
 void e2b_files_post(struct e2b_request *q, struct sandbox *s);
 
 /*
- * Calls found with the command that "process" of the message selects, by pid or by tag; answers if there
- * is none. exec is one of sandbox_execs.
+ * Calls `found` of the method with the command that "process" of the message selects, by pid or by
+ * tag; answers if there is none. exec is one of sandbox_execs.
  */
-void e2b_process_find(struct e2b_request *q, struct sandbox *s,
-		      void (*found)(struct e2b_request *q, struct sandbox *s, const json_t *exec));
+void e2b_process_find(struct e2b_request *q, struct sandbox *s);
+void e2b_process_attach(struct e2b_request *q, struct sandbox *s, const json_t *exec);
+void e2b_process_feed(struct e2b_request *q, struct sandbox *s, const json_t *exec);
+void e2b_process_close_stdin(struct e2b_request *q, struct sandbox *s, const json_t *exec);
+void e2b_process_kill(struct e2b_request *q, struct sandbox *s, const json_t *exec);
+void e2b_process_update(struct e2b_request *q, struct sandbox *s, const json_t *exec);
 /* Is it one of our own, which no client is shown? */
 bool e2b_is_hidden(const json_t *exec);
 /* "pty" of the message: the size of a terminal. -1 with e. */

@@ -166,26 +166,29 @@ static void kill_sandbox(struct exchange *x, struct sandbox *s)
 	sandbox_destroy(s, on_emptied, x);
 }
 
-/* A number of seconds in the body; false after a 400. */
+int e2b_seconds(const json_t *in, const char *key, uint64_t dflt, uint64_t *ret_ms, struct err *e)
+{
+	const json_t *v = json_object_get(in, key);
+
+	if (v && !json_is_null(v) &&
+	    (!json_is_integer(v) || json_integer_value(v) < 0 ||
+	     json_integer_value(v) > 366 * 86400))
+		return err_field(e, ERR_INVALID, key, "%s: not a number of seconds", key);
+	*ret_ms = (json_is_integer(v) ? (uint64_t)json_integer_value(v) : dflt) * 1000;
+	return 0;
+}
+
+/* The same of the body; false after a 400. */
 static bool seconds_of(struct exchange *x, const char *key, uint64_t dflt, uint64_t *ret_ms)
 {
-	const json_t *value = json_object_get(x->json, key);
+	struct err e = {0};
 
-	if (x->json && !json_is_object(x->json)) {
-		e2b_fail(x, 400, "the body is not a JSON object");
-		return false;
-	}
-	if (!value || json_is_null(value)) {
-		*ret_ms = dflt * 1000;
+	if (x->json && !json_is_object(x->json))
+		err_set(&e, ERR_INVALID, "the body is not a JSON object");
+	else if (e2b_seconds(x->json, key, dflt, ret_ms, &e) == 0)
 		return true;
-	}
-	if (!json_is_integer(value) || json_integer_value(value) < 0 ||
-	    json_integer_value(value) > 366 * 86400) {
-		e2b_fail(x, 400, "%s: not a number of seconds", key);
-		return false;
-	}
-	*ret_ms = (uint64_t)json_integer_value(value) * 1000;
-	return true;
+	exchange_error(x, &e);
+	return false;
 }
 
 /* A ttl of 0 is "now" here and "never" for the manager. */

@@ -143,20 +143,6 @@ static int take_env(const json_t *in, struct list *env, struct err *e)
 	return 0;
 }
 
-static int take_timeout(const json_t *in, uint64_t dflt, uint64_t *ret_ms, struct err *e)
-{
-	const json_t *v = json_object_get(in, "timeout");
-
-	if (v && !json_is_null(v) &&
-	    (!json_is_integer(v) || json_integer_value(v) < 0 ||
-	     json_integer_value(v) > 366 * 86400))
-		return err_field(e, ERR_INVALID, "timeout", "timeout: not a number of seconds");
-	*ret_ms = (json_is_integer(v) ? (uint64_t)json_integer_value(v) : dflt) * 1000;
-	if (*ret_ms == 0)
-		*ret_ms = 1;
-	return 0;
-}
-
 static int refuse_unbuilt(const json_t *in, struct err *e)
 {
 	static const char *const unable[] = {"volumeMounts", "mcp", "iam"};
@@ -189,8 +175,10 @@ static int read_request(struct creation *c, const char *template, struct err *e)
 
 	if (refuse_unbuilt(in, e) < 0 || take_strings(in, "metadata", &metadata, e) < 0 ||
 	    take_env(in, &c->o.env, e) < 0 ||
-	    take_timeout(in, older ? 15 : 300, &c->o.ttl_ms, e) < 0)
+	    e2b_seconds(in, "timeout", older ? 15 : 300, &c->o.ttl_ms, e) < 0)
 		return -1;
+	c->o.ttl_ms =
+		c->o.ttl_ms ? c->o.ttl_ms : 1; /* 0 is "now" here and "never" for the manager */
 	c->o.metadata = metadata ? must_alloc(json_deep_copy(metadata)) : NULL;
 	c->o.pause_on_timeout = json_is_true(json_object_get(in, "autoPause"));
 	c->o.auto_resume =
@@ -229,17 +217,21 @@ static void make(struct exchange *x)
 	manager_create(x->api->manager, &x->caller, &c->o, on_made, x);
 }
 
-static void on_snapshot(struct exchange *x, const char *id)
+static void on_snapshots(void *arg, json_t *value, const struct err *e)
 {
+	struct exchange *x = arg;
 	struct creation *c = x->data;
+	const char *template = json_string_value(json_object_get(x->json, "templateID"));
+	const char *id = e2b_snapshot_id(value, template);
 
-	if (!*id) {
-		e2b_fail(x, 404, "template '%.80s' not found",
-			 json_string_value(json_object_get(x->json, "templateID")));
-		return;
+	(void)e;
+	if (id) {
+		snprintf(c->o.snapshot, sizeof(c->o.snapshot), "%s", id);
+		make(x);
+	} else {
+		e2b_fail(x, 404, "template '%.80s' not found", template);
 	}
-	snprintf(c->o.snapshot, sizeof(c->o.snapshot), "%s", id);
-	make(x);
+	json_decref(value);
 }
 
 void e2b_create(struct exchange *x)
@@ -260,5 +252,5 @@ void e2b_create(struct exchange *x)
 	else if (is_builtin(template) || is_image(x->api->config, template))
 		make(x);
 	else
-		e2b_snapshot_find(x, template, on_snapshot);
+		manager_own_snapshots(x->api->manager, &x->caller, on_snapshots, x);
 }

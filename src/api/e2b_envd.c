@@ -35,8 +35,6 @@ static void request_done(void *data)
 	struct e2b_request *q = data;
 
 	json_decref(q->in);
-	if (q->more)
-		q->free_more(q->more);
 }
 
 struct e2b_request *e2b_request_of(struct exchange *x)
@@ -50,6 +48,13 @@ struct e2b_request *e2b_request_of(struct exchange *x)
 		q->user = "user";
 	}
 	return q;
+}
+
+void *e2b_keep(struct e2b_request *q, size_t size, void (*done)(void *more))
+{
+	q->more = must_alloc(calloc(1, size));
+	exchange_also_free(q->x, q->more, done);
+	return q->more;
 }
 
 static struct sandbox *running(struct e2b_request *q)

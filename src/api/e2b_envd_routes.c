@@ -89,7 +89,7 @@ static void init(struct e2b_request *q, struct sandbox *s)
 	e2b_empty(q->x);
 }
 
-/* A row of the table; the message of an RPC comes as bytes. */
+/* Rows of the table; the message of an RPC comes as bytes. */
 #define METHOD(verb, path, flags, body, summary, ...)                                              \
 	{                                                                                          \
 		verb, path, e2b_enter, 0, body, ROUTE_OPEN | (flags), summary,                     \
@@ -98,47 +98,47 @@ static void init(struct e2b_request *q, struct sandbox *s)
 			__VA_ARGS__                                                                \
 		}                                                                                  \
 	}
-#define RPC(path, shape, call, summary)                                                            \
-	METHOD("POST", path, 0, BODY_BYTES, summary, E2B_ACCESS_TOKEN, shape, call, false)
+#define PLAIN(verb, path, body, summary, handler)                                                  \
+	METHOD(verb, path, 0, body, summary, .need = E2B_ACCESS_TOKEN, .call = handler)
+#define FILES(verb, body, summary, handler)                                                        \
+	METHOD(verb, "/files", ROUTE_NO_ORIGIN_CHECK, body, summary, .need = E2B_SIGNATURE,        \
+	       .call = handler)
+#define RPC(path, ...) METHOD("POST", path, 0, BODY_BYTES, __VA_ARGS__, .need = E2B_ACCESS_TOKEN)
+#define PROCESS(name, ...) RPC("/process.Process/" name, __VA_ARGS__)
+#define FILESYSTEM(name, summary, handler)                                                         \
+	RPC("/filesystem.Filesystem/" name, summary, .shape = E2B_UNARY, .call = handler)
 
 const struct route e2b_envd_routes[] = {
 	{"GET", "/health", health, 0, BODY_NONE, ROUTE_OPEN, "Is it running? (E2B)", NULL},
-	METHOD("GET", "/metrics", 0, BODY_NONE, "Metrics (E2B)", E2B_ACCESS_TOKEN, E2B_PLAIN,
-	       metrics, false),
-	METHOD("GET", "/envs", 0, BODY_NONE, "Environment (E2B)", E2B_ACCESS_TOKEN, E2B_PLAIN, envs,
-	       false),
-	METHOD("POST", "/init", 0, BODY_BYTES, "Does nothing (E2B)", E2B_ACCESS_TOKEN, E2B_PLAIN,
-	       init, false),
-	METHOD("GET", "/files", ROUTE_NO_ORIGIN_CHECK, BODY_NONE, "Downloads a file (E2B)",
-	       E2B_SIGNATURE, E2B_PLAIN, e2b_files_get, false),
-	METHOD("POST", "/files", ROUTE_NO_ORIGIN_CHECK, BODY_STREAM, "Uploads files (E2B)",
-	       E2B_SIGNATURE, E2B_PLAIN, e2b_files_post, false),
-	METHOD("POST", "/process.Process/Start", 0, BODY_BYTES, "Starts a command (E2B)",
-	       E2B_ACCESS_TOKEN, E2B_STREAM, e2b_process_start, true),
-	RPC("/process.Process/Connect", E2B_STREAM, e2b_process_connect,
-	    "Attaches to a command (E2B)"),
-	RPC("/process.Process/List", E2B_UNARY, e2b_process_list, "Lists commands (E2B)"),
-	RPC("/process.Process/SendInput", E2B_UNARY, e2b_process_input, "Feeds a command (E2B)"),
-	RPC("/process.Process/StreamInput", E2B_ROWS, e2b_process_stream_input,
-	    "Feeds a command (E2B)"),
-	RPC("/process.Process/CloseStdin", E2B_UNARY, e2b_process_close_stdin,
-	    "Ends a command's input (E2B)"),
-	RPC("/process.Process/SendSignal", E2B_UNARY, e2b_process_signal,
-	    "Signals a command (E2B)"),
-	RPC("/process.Process/Update", E2B_UNARY, e2b_process_update, "Resizes a terminal (E2B)"),
-	RPC("/filesystem.Filesystem/Stat", E2B_UNARY, e2b_fs_stat, "Looks at a file (E2B)"),
-	RPC("/filesystem.Filesystem/MakeDir", E2B_UNARY, e2b_fs_make_dir,
-	    "Makes a directory (E2B)"),
-	RPC("/filesystem.Filesystem/Move", E2B_UNARY, e2b_fs_move, "Moves a file (E2B)"),
-	RPC("/filesystem.Filesystem/ListDir", E2B_UNARY, e2b_fs_list, "Lists a directory (E2B)"),
-	RPC("/filesystem.Filesystem/Remove", E2B_UNARY, e2b_fs_remove, "Removes a file (E2B)"),
-	RPC("/filesystem.Filesystem/WatchDir", E2B_STREAM, e2b_fs_watch,
-	    "Watches a directory (E2B)"),
-	RPC("/filesystem.Filesystem/CreateWatcher", E2B_UNARY, e2b_fs_watcher_create,
-	    "Watches a directory (E2B)"),
-	RPC("/filesystem.Filesystem/GetWatcherEvents", E2B_UNARY, e2b_fs_watcher_events,
-	    "What was seen (E2B)"),
-	RPC("/filesystem.Filesystem/RemoveWatcher", E2B_UNARY, e2b_fs_watcher_remove,
-	    "Ends a watch (E2B)"),
+	PLAIN("GET", "/metrics", BODY_NONE, "Metrics (E2B)", metrics),
+	PLAIN("GET", "/envs", BODY_NONE, "Environment (E2B)", envs),
+	PLAIN("POST", "/init", BODY_BYTES, "Does nothing (E2B)", init),
+	FILES("GET", BODY_NONE, "Downloads a file (E2B)", e2b_files_get),
+	FILES("POST", BODY_STREAM, "Uploads files (E2B)", e2b_files_post),
+	PROCESS("Start", "Starts a command (E2B)", .shape = E2B_STREAM, .call = e2b_process_start,
+		.is_audited = true),
+	PROCESS("Connect", "Attaches to a command (E2B)", .shape = E2B_STREAM,
+		.call = e2b_process_find, .found = e2b_process_attach),
+	PROCESS("List", "Lists commands (E2B)", .shape = E2B_UNARY, .call = e2b_process_list),
+	PROCESS("SendInput", "Feeds a command (E2B)", .shape = E2B_UNARY, .call = e2b_process_input,
+		.found = e2b_process_feed),
+	PROCESS("StreamInput", "Feeds a command (E2B)", .shape = E2B_ROWS,
+		.call = e2b_process_stream_input, .found = e2b_process_feed),
+	PROCESS("CloseStdin", "Ends a command's input (E2B)", .shape = E2B_UNARY,
+		.call = e2b_process_find, .found = e2b_process_close_stdin),
+	PROCESS("SendSignal", "Signals a command (E2B)", .shape = E2B_UNARY,
+		.call = e2b_process_signal, .found = e2b_process_kill),
+	PROCESS("Update", "Resizes a terminal (E2B)", .shape = E2B_UNARY, .call = e2b_process_find,
+		.found = e2b_process_update),
+	FILESYSTEM("Stat", "Looks at a file (E2B)", e2b_fs_stat),
+	FILESYSTEM("MakeDir", "Makes a directory (E2B)", e2b_fs_make_dir),
+	FILESYSTEM("Move", "Moves a file (E2B)", e2b_fs_move),
+	FILESYSTEM("ListDir", "Lists a directory (E2B)", e2b_fs_list),
+	FILESYSTEM("Remove", "Removes a file (E2B)", e2b_fs_remove),
+	RPC("/filesystem.Filesystem/WatchDir", "Watches a directory (E2B)", .shape = E2B_STREAM,
+	    .call = e2b_fs_watch),
+	FILESYSTEM("CreateWatcher", "Watches a directory (E2B)", e2b_fs_watcher_create),
+	FILESYSTEM("GetWatcherEvents", "What was seen (E2B)", e2b_fs_watcher_events),
+	FILESYSTEM("RemoveWatcher", "Ends a watch (E2B)", e2b_fs_watcher_remove),
 };
 const size_t e2b_envd_route_count = ARRAY_LEN(e2b_envd_routes);

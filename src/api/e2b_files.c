@@ -5,6 +5,7 @@
  */
 #include "api/e2b_files.h"
 
+#include "api/transfer.h"
 #include "base/auto.h"
 #include "base/str.h"
 
@@ -93,7 +94,7 @@ bool e2b_files_signed(struct e2b_request *q)
 	return false;
 }
 
-void e2b_files_error(struct e2b_request *q, const struct err *e)
+void e2b_files_error(struct exchange *x, const struct err *e)
 {
 	static const struct {
 		int errnum, status;
@@ -102,16 +103,17 @@ void e2b_files_error(struct e2b_request *q, const struct err *e)
 		{ELOOP, 400},  {ENAMETOOLONG, 400}, {ENOSPC, 507},  {EDQUOT, 507},
 		{EFBIG, 507},  {EACCES, 403},	    {EPERM, 403},   {EROFS, 403},
 	};
+	struct e2b_request *q = e2b_request_of(x);
 	int status = exchange_status_of(e);
 
 	if (e2b_is_cut(q, e)) {
-		e2b_not_running(q->x, q->id);
+		e2b_not_running(x, q->id);
 		return;
 	}
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		if (rows[i].errnum == e->errnum)
 			status = rows[i].status;
-	exchange_error_as(q->x, status, e);
+	exchange_error_as(x, status, e);
 }
 
 char *e2b_files_path(struct e2b_request *q, const char *path)
@@ -132,80 +134,20 @@ char *e2b_files_path(struct e2b_request *q, const char *path)
 
 /* ---- GET ---- */
 
-struct download {
-	struct e2b_request *q;
-	struct call *call;
-	struct pump pump;
-	uint64_t left; /* of what was promised */
-	bool begun;
-};
-
-static void download_free(void *more)
+static int64_t begin_download(struct exchange *x, const struct file_info *info)
 {
-	struct download *d = more;
-
-	call_drop(d->call);
-	free(d);
-}
-
-static void on_gone(void *arg)
-{
-	struct download *d = arg;
-
-	call_drop(take_ptr(d->call));
-	exchange_abort(d->q->x);
-}
-
-static void on_begin(void *arg, const struct file_info *info)
-{
-	struct download *d = arg;
-
-	d->begun = true;
-	d->left = info->size;
-	exchange_stream(d->q->x, 200, "application/octet-stream", (int64_t)d->left);
-}
-
-/* A file that grows meanwhile ends where it was said to end. */
-static void on_bytes(void *arg, const void *bytes, size_t len)
-{
-	struct download *d = arg;
-	size_t n = len < d->left ? len : d->left;
-
-	exchange_write(d->q->x, bytes, n);
-	d->left -= n;
-}
-
-static void on_read(void *arg, const struct answer *a, const struct err *e)
-{
-	struct download *d = arg;
-
-	(void)a;
-	d->call = NULL;
-	if (!d->begun && e)
-		e2b_files_error(d->q, e);
-	else if (e || d->left)
-		exchange_abort(d->q->x);
-	else
-		exchange_finish(d->q->x);
+	exchange_stream(x, 200, "application/octet-stream", (int64_t)info->size);
+	return (int64_t)info->size;
 }
 
 void e2b_files_get(struct e2b_request *q, struct sandbox *s)
 {
+	static const struct transfer_ops ops = {.begin = begin_download, .error = e2b_files_error};
 	auto_free char *path = e2b_files_path(q, exchange_arg(q->x, "path"));
-	struct download *d;
+	struct transfer *t;
 
 	if (!path)
 		return;
-	d = must_alloc(calloc(1, sizeof(*d)));
-	d->q = q;
-	q->more = d;
-	q->free_more = download_free;
-	exchange_pump(q->x, &d->pump);
-	exchange_on_gone(q->x, on_gone, d);
-	d->call = call_read(s, path, 0, UINT64_MAX,
-			    &(struct receiver){.begin = on_begin,
-					       .bytes = on_bytes,
-					       .done = on_read,
-					       .arg = d,
-					       .pump = &d->pump});
+	t = transfer_down(q->x, &ops);
+	t->call = call_read(s, path, 0, UINT64_MAX, &t->receiver);
 }

@@ -28,6 +28,6 @@ void e2b_entry_reply(void *q, const struct answer *a, const struct err *e);
 char *e2b_path_of(struct e2b_request *q, const char *key);
 
 /* The status that the guest's error stands for, in the door's shape. */
-void e2b_files_error(struct e2b_request *q, const struct err *e);
+void e2b_files_error(struct exchange *x, const struct err *e);
 /* Resolves for the user that the request names; NULL after an answer. */
 char *e2b_files_path(struct e2b_request *q, const char *path);

@@ -130,7 +130,7 @@ struct listing {
 	bool too_many, inside;
 };
 
-static void listing_free(void *more)
+static void listing_done(void *more)
 {
 	struct listing *l = more;
 
@@ -138,7 +138,6 @@ static void listing_free(void *more)
 		e2b_entry_free(l->items[i]);
 	free(l->items);
 	free(l->root);
-	free(l);
 }
 
 static void complete_some(struct listing *l);
@@ -235,10 +234,8 @@ void e2b_fs_list(struct e2b_request *q, struct sandbox *s)
 		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "depth should be at least 1");
 		return;
 	}
-	l = must_alloc(calloc(1, sizeof(*l)));
+	l = e2b_keep(q, sizeof(*l), listing_done);
 	*l = (struct listing){.q = q, .root = path};
-	q->more = l;
-	q->free_more = listing_free;
 	call_list(s, path, (uint32_t)levels,
 		  &(struct receiver){.file = on_file, .done = on_listed, .arg = l});
 }

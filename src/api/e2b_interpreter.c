@@ -34,23 +34,20 @@ struct running {
 	struct loop_timer silence;
 };
 
-static void running_free(void *more)
+static void running_done(void *more)
 {
 	struct running *r = more;
 
 	loop_timer_stop(r->q->x->api->loop, &r->silence);
 	if (r->execution)
 		kernel_abandon(r->execution);
-	free(r);
 }
 
 static struct running *running_new(struct e2b_request *q, struct context *c)
 {
-	struct running *r = must_alloc(calloc(1, sizeof(*r)));
+	struct running *r = e2b_keep(q, sizeof(*r), running_done);
 
 	*r = (struct running){.q = q, .context = c};
-	q->more = r;
-	q->free_more = running_free;
 	return r;
 }
 
@@ -259,22 +256,25 @@ static void healthy(struct e2b_request *q, struct sandbox *s)
 	say(q->x, 200, "OK");
 }
 
-#define CONTEXTS(verb, path, body, call, summary)                                                  \
+#define METHOD(verb, path, body, summary, ...)                                                     \
 	{                                                                                          \
 		verb, path, e2b_enter, 0, body, ROUTE_OPEN, summary, &(const struct e2b_method)    \
 		{                                                                                  \
-			E2B_TRAFFIC_TOKEN, E2B_KERNEL, call, false                                 \
+			__VA_ARGS__                                                                \
 		}                                                                                  \
 	}
+#define CONTEXTS(verb, path, body, summary, handler)                                               \
+	METHOD(verb, path, body, summary, .need = E2B_TRAFFIC_TOKEN, .shape = E2B_KERNEL,          \
+	       .call = handler)
 
 const struct route e2b_interpreter_routes[] = {
-	{"POST", "/execute", e2b_enter, 0, BODY_JSON_BIG, ROUTE_OPEN, "Runs code (E2B)",
-	 &(const struct e2b_method){E2B_ACCESS_TOKEN, E2B_KERNEL, execute, false}},
-	CONTEXTS("POST", "/contexts", BODY_JSON, create, "Makes a context (E2B)"),
-	CONTEXTS("GET", "/contexts", BODY_NONE, list, "Lists contexts (E2B)"),
-	CONTEXTS("POST", "/contexts/{id}/restart", BODY_BYTES, restart, "Restarts a context (E2B)"),
-	CONTEXTS("DELETE", "/contexts/{id}", BODY_BYTES, remove_, "Removes a context (E2B)"),
-	{"GET", "/health", e2b_enter, 0, BODY_NONE, ROUTE_OPEN, "Is it there? (E2B)",
-	 &(const struct e2b_method){E2B_OPEN, E2B_PLAIN, healthy, false}},
+	METHOD("POST", "/execute", BODY_JSON_BIG, "Runs code (E2B)", .need = E2B_ACCESS_TOKEN,
+	       .shape = E2B_KERNEL, .call = execute),
+	CONTEXTS("POST", "/contexts", BODY_JSON, "Makes a context (E2B)", create),
+	CONTEXTS("GET", "/contexts", BODY_NONE, "Lists contexts (E2B)", list),
+	CONTEXTS("POST", "/contexts/{id}/restart", BODY_BYTES, "Restarts a context (E2B)", restart),
+	CONTEXTS("DELETE", "/contexts/{id}", BODY_BYTES, "Removes a context (E2B)", remove_),
+	METHOD("GET", "/health", BODY_NONE, "Is it there? (E2B)", .need = E2B_OPEN,
+	       .call = healthy),
 };
 const size_t e2b_interpreter_route_count = ARRAY_LEN(e2b_interpreter_routes);

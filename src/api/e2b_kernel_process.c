@@ -60,15 +60,10 @@ static size_t room_of(void *to)
 	return r && r->ops ? r->ops->room(r->arg) : 1;
 }
 
-static void credit_exec(void *exec, size_t len)
-{
-	exec_credit(exec, len);
-}
-
 void kernel_watch(struct context *c, struct exec *exec)
 {
 	c->exec = exec;
-	c->pump = (struct pump){.room = room_of, .to = c, .credit = credit_exec, .from = exec};
+	c->pump = (struct pump){.room = room_of, .to = c, .credit = exec_credit, .from = exec};
 }
 
 static void on_process(void *arg, uint32_t eid, uint32_t pid)
@@ -145,18 +140,13 @@ static void on_process_exit(void *arg, const struct outcome *x)
 	process_over(arg, x->exec_errno ? strerror(x->exec_errno) : "it ended at once");
 }
 
-/* The copy could not be had: is it to be started as a process instead? */
-static bool is_refused_copy(const struct context *c, const struct err *e)
-{
-	return c->is_copy && !c->eid && e->errnum == EAGAIN && !c->doomed;
-}
-
 /* Without the guest's word: the sandbox itself is going. */
 static void on_process_error(void *arg, const struct err *e)
 {
 	struct context *c = arg;
 
-	if (is_refused_copy(c, e)) {
+	/* The copy could not be had: it is started as a process instead. */
+	if (c->is_copy && !c->eid && e->errnum == EAGAIN && !c->doomed) {
 		c->was_refused = true;
 		c->set->park.failures++;
 		process_reset(c);

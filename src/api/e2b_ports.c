@@ -36,6 +36,6 @@ static void pass(struct e2b_request *q, struct sandbox *s)
 const struct route e2b_port_routes[] = {
 	{"GET", "/*", e2b_enter, 0, BODY_STREAM,
 	 ROUTE_OPEN | ROUTE_ANY_METHOD | ROUTE_NO_ORIGIN_CHECK, "A port inside (E2B)",
-	 &(const struct e2b_method){E2B_TRAFFIC_TOKEN, E2B_PLAIN, pass, false}},
+	 &(const struct e2b_method){.need = E2B_TRAFFIC_TOKEN, .call = pass}},
 };
 const size_t e2b_port_route_count = ARRAY_LEN(e2b_port_routes);

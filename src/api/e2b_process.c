@@ -8,6 +8,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -21,12 +22,11 @@
 struct watching {
 	struct e2b_stream stream;
 	struct exec *exec;
-	char *cwd;	      /* as the client named it; NULL: the home */
-	uint64_t deadline_ms; /* of Connect */
+	char *cwd; /* as the client named it; NULL: the home */
 	bool tty;
 };
 
-static void watching_free(void *more)
+static void watching_done(void *more)
 {
 	struct watching *w = more;
 
@@ -34,15 +34,12 @@ static void watching_free(void *more)
 	if (w->exec)
 		exec_detach(w->exec);
 	free(w->cwd);
-	free(w);
 }
 
 static struct watching *watching_new(struct e2b_request *q)
 {
-	struct watching *w = must_alloc(calloc(1, sizeof(*w)));
+	struct watching *w = e2b_keep(q, sizeof(*w), watching_done);
 
-	q->more = w;
-	q->free_more = watching_free;
 	w->stream.q = q;
 	return w;
 }
@@ -56,11 +53,6 @@ static void on_start(void *arg, uint32_t eid, uint32_t pid)
 {
 	(void)eid;
 	event(arg, json_pack("{s:{s:I}}", "start", "pid", (json_int_t)pid));
-}
-
-static void credit_exec(void *exec, size_t len)
-{
-	exec_credit(exec, len);
 }
 
 static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
@@ -77,39 +69,27 @@ static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size
 	pump_moved(&w->stream.pump, len);
 }
 
-static const char *signal_text(int sig, char room[32])
+/* As Go says it, which are glibc's words in lower case. */
+static void signal_text(int sig, char *text, size_t size)
 {
-	static const char *const names[] = {
-		[SIGHUP] = "hangup",
-		[SIGINT] = "interrupt",
-		[SIGQUIT] = "quit",
-		[SIGILL] = "illegal instruction",
-		[SIGTRAP] = "trace/breakpoint trap",
-		[SIGABRT] = "aborted",
-		[SIGBUS] = "bus error",
-		[SIGFPE] = "floating point exception",
-		[SIGKILL] = "killed",
-		[SIGUSR1] = "user defined signal 1",
-		[SIGSEGV] = "segmentation fault",
-		[SIGUSR2] = "user defined signal 2",
-		[SIGPIPE] = "broken pipe",
-		[SIGALRM] = "alarm clock",
-		[SIGTERM] = "terminated",
-	};
+	size_t len;
 
-	if (sig > 0 && (size_t)sig < ARRAY_LEN(names) && names[sig])
-		return names[sig];
-	snprintf(room, 32, "signal %d", sig);
-	return room;
+	if (sig < 1 || sig > SIGTERM) {
+		snprintf(text, size, "signal: signal %d", sig);
+		return;
+	}
+	len = (size_t)snprintf(text, size, "signal: ");
+	snprintf(text + len, size - len, "%s", sigdescr_np(sig));
+	text[len] = (char)tolower((unsigned char)text[len]);
 }
 
 static json_t *end_event(const struct outcome *x)
 {
-	char status[64], room[32];
+	char status[64];
 	json_t *end;
 
 	if (x->signal)
-		snprintf(status, sizeof(status), "signal: %s", signal_text(x->signal, room));
+		signal_text(x->signal, status, sizeof(status));
 	else
 		snprintf(status, sizeof(status), "exit status %d", x->exit_code);
 	end = must_alloc(json_pack("{s:i,s:b,s:s}", "exitCode", x->signal ? -1 : x->exit_code,
@@ -178,7 +158,7 @@ static void watch(struct watching *w, struct sandbox *s, uint64_t deadline)
 static void watch_exec(struct watching *w, struct exec *exec)
 {
 	w->exec = exec;
-	w->stream.pump.credit = credit_exec;
+	w->stream.pump.credit = exec_credit;
 	w->stream.pump.from = exec;
 }
 
@@ -346,41 +326,34 @@ static void on_execs(void *arg, json_t *value, const struct err *e)
 		e2b_rpc_fail(q, CONNECT_NOT_FOUND, "process with pid %lld not found",
 			     (long long)json_integer_value(json_object_get(selector, "pid")));
 	else if ((s = e2b_still(q)))
-		q->found(q, s, one);
+		q->method->found(q, s, one);
 	json_decref(value);
 }
 
-void e2b_process_find(struct e2b_request *q, struct sandbox *s,
-		      void (*found)(struct e2b_request *q, struct sandbox *s, const json_t *exec))
+void e2b_process_find(struct e2b_request *q, struct sandbox *s)
 {
 	const json_t *selector = json_object_get(q->in, "process");
 
-	if (!json_is_integer(json_object_get(selector, "pid")) &&
-	    !json_is_string(json_object_get(selector, "tag"))) {
+	if (json_is_integer(json_object_get(selector, "pid")) ||
+	    json_is_string(json_object_get(selector, "tag")))
+		sandbox_execs(s, on_execs, q);
+	else
 		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "process: names neither pid nor tag");
-		return;
-	}
-	q->found = found;
-	sandbox_execs(s, on_execs, q);
 }
 
 /* ---- Connect ---- */
 
-static void attach(struct e2b_request *q, struct sandbox *s, const json_t *exec)
+void e2b_process_attach(struct e2b_request *q, struct sandbox *s, const json_t *exec)
 {
-	struct watching *w = q->more;
+	struct watching *w;
+	uint64_t deadline_ms;
 
+	if (e2b_stream_deadline(q, &deadline_ms) < 0)
+		return;
+	w = watching_new(q);
 	w->tty = json_is_true(json_object_get(exec, "tty"));
-	watch(w, s, w->deadline_ms);
+	watch(w, s, deadline_ms);
 	/* Only what is new, as of envd; of an ended one nothing but its end. */
 	watch_exec(w, exec_attach(s, (uint32_t)json_integer_value(json_object_get(exec, "id")),
 				  UINT64_MAX, &ops, w));
-}
-
-void e2b_process_connect(struct e2b_request *q, struct sandbox *s)
-{
-	struct watching *w = watching_new(q);
-
-	if (e2b_stream_deadline(q, &w->deadline_ms) == 0)
-		e2b_process_find(q, s, attach);
 }

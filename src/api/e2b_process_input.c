@@ -33,21 +33,9 @@ struct feeding {
 	bool tty;
 };
 
-static void feeding_free(void *more)
+static void feeding_done(void *more)
 {
-	struct feeding *f = more;
-
-	buf_done(&f->bytes);
-	free(f);
-}
-
-static struct feeding *feeding_new(struct e2b_request *q)
-{
-	struct feeding *f = must_alloc(calloc(1, sizeof(*f)));
-
-	q->more = f;
-	q->free_more = feeding_free;
-	return f;
+	buf_done(&((struct feeding *)more)->bytes);
 }
 
 /* {"stdin":base64} or {"pty":base64}; -1 after an answer. */
@@ -70,53 +58,47 @@ static int take_input(struct e2b_request *q, struct feeding *f, const json_t *in
 	return 0;
 }
 
-static void fed_all(struct e2b_request *q)
-{
-	struct buf out = {0};
-
-	if (q->method->shape == E2B_UNARY) {
-		e2b_rpc_ok(q, json_object());
-		return;
-	}
-	connect_put_json(&out, json_object());
-	connect_put_end(&out, CONNECT_OK, NULL);
-	exchange_reply(q->x, 200, "application/connect+json", buf_head(&out), out.len);
-	buf_done(&out);
-}
-
 static void on_fed(void *arg, json_t *value, const struct err *e)
 {
 	struct e2b_request *q = arg;
+	bool failed = e && e->kind != ERR_NONE;
+	struct buf out = {0};
 
 	json_decref(value);
-	if (e && e->kind != ERR_NONE)
+	if (failed && (e2b_is_cut(q, e) || e->errnum == ENOENT || e->errnum == ESRCH)) {
+		e2b_rpc_error(q, e);
+	} else if (failed) {
 		/* A command without an open stdin: whatever the kernel calls it, envd says internal. */
-		e->errnum == ENOENT || e->errnum == ESRCH
-			? e2b_rpc_error(q, e)
-			: e2b_rpc_fail(q, CONNECT_INTERNAL, "error writing to stdin: %s", e->msg);
-	else
-		fed_all(q);
+		e2b_rpc_fail(q, CONNECT_INTERNAL, "error writing to stdin: %s", e->msg);
+	} else if (q->method->shape == E2B_UNARY) {
+		e2b_rpc_ok(q, json_object());
+	} else {
+		connect_put_json(&out, json_object());
+		connect_put_end(&out, CONNECT_OK, NULL);
+		exchange_reply(q->x, 200, "application/connect+json", buf_head(&out), out.len);
+		buf_done(&out);
+	}
 }
 
-static void feed(struct e2b_request *q, struct sandbox *s, const json_t *exec)
+void e2b_process_feed(struct e2b_request *q, struct sandbox *s, const json_t *exec)
 {
 	struct feeding *f = q->more;
 	bool tty = json_is_true(json_object_get(exec, "tty"));
 
-	if (f->tty && !tty)
-		e2b_rpc_fail(q, CONNECT_INTERNAL, "tty not assigned to process");
-	else if (!f->tty && tty)
-		e2b_rpc_fail(q, CONNECT_INTERNAL, "tty assigned to process");
+	if (f->tty != tty)
+		e2b_rpc_fail(q, CONNECT_INTERNAL,
+			     tty ? "tty assigned to process" : "tty not assigned to process");
 	else if (!f->bytes.len)
-		fed_all(q);
+		on_fed(q, NULL, NULL);
 	else
 		sandbox_input(s, eid_of(exec), buf_head(&f->bytes), f->bytes.len, false, on_fed, q);
 }
 
 void e2b_process_input(struct e2b_request *q, struct sandbox *s)
 {
-	if (take_input(q, feeding_new(q), json_object_get(q->in, "input")) == 0)
-		e2b_process_find(q, s, feed);
+	if (take_input(q, e2b_keep(q, sizeof(struct feeding), feeding_done),
+		       json_object_get(q->in, "input")) == 0)
+		e2b_process_find(q, s);
 }
 
 /* ---- StreamInput: the start, then data and keepalives, all in one body ---- */
@@ -139,7 +121,7 @@ static int take_row(struct e2b_request *q, struct feeding *f, json_t *row)
 void e2b_process_stream_input(struct e2b_request *q, struct sandbox *s)
 {
 	struct buf body = {.data = (char *)q->x->body, .len = q->x->body_len};
-	struct feeding *f = feeding_new(q);
+	struct feeding *f = e2b_keep(q, sizeof(*f), feeding_done);
 	struct connect_envelope v;
 	struct err e = {0};
 	int got;
@@ -163,23 +145,18 @@ void e2b_process_stream_input(struct e2b_request *q, struct sandbox *s)
 	else if (!q->in)
 		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "the request has no message");
 	else
-		e2b_process_find(q, s, feed);
+		e2b_process_find(q, s);
 }
 
 /* ---- the rest ---- */
 
-static void close_found(struct e2b_request *q, struct sandbox *s, const json_t *exec)
+void e2b_process_close_stdin(struct e2b_request *q, struct sandbox *s, const json_t *exec)
 {
 	if (json_is_true(json_object_get(exec, "tty")))
 		e2b_rpc_fail(q, CONNECT_UNKNOWN,
 			     "cannot close stdin for PTY process - send Ctrl+D (0x04) instead");
 	else
 		sandbox_input(s, eid_of(exec), "", 0, true, on_done, q);
-}
-
-void e2b_process_close_stdin(struct e2b_request *q, struct sandbox *s)
-{
-	e2b_process_find(q, s, close_found);
 }
 
 /* By name or by number, as proto3 JSON has it. */
@@ -193,7 +170,7 @@ static int signal_of(const json_t *value)
 	return (name ? str_equal(name, "SIGNAL_SIGTERM") : number == SIGTERM) ? SIGTERM : 0;
 }
 
-static void signal_found(struct e2b_request *q, struct sandbox *s, const json_t *exec)
+void e2b_process_kill(struct e2b_request *q, struct sandbox *s, const json_t *exec)
 {
 	int sig = signal_of(json_object_get(q->in, "signal"));
 
@@ -203,13 +180,13 @@ static void signal_found(struct e2b_request *q, struct sandbox *s, const json_t 
 void e2b_process_signal(struct e2b_request *q, struct sandbox *s)
 {
 	if (signal_of(json_object_get(q->in, "signal")))
-		e2b_process_find(q, s, signal_found);
+		e2b_process_find(q, s);
 	else
 		e2b_rpc_fail(q, CONNECT_UNIMPLEMENTED,
 			     "invalid signal: SIGNAL_SIGKILL or SIGNAL_SIGTERM");
 }
 
-static void update_found(struct e2b_request *q, struct sandbox *s, const json_t *exec)
+void e2b_process_update(struct e2b_request *q, struct sandbox *s, const json_t *exec)
 {
 	uint32_t rows, cols;
 	struct err e = {0};
@@ -222,11 +199,6 @@ static void update_found(struct e2b_request *q, struct sandbox *s, const json_t 
 		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "%s", e.msg);
 	else
 		sandbox_resize(s, eid_of(exec), rows, cols, on_done, q);
-}
-
-void e2b_process_update(struct e2b_request *q, struct sandbox *s)
-{
-	e2b_process_find(q, s, update_found);
 }
 
 /* ---- List ---- */

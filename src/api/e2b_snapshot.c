@@ -73,36 +73,17 @@ static bool is_called(const json_t *snapshot, const char *bare)
 	return *bare && ((id && str_equal(id, bare)) || (name && str_equal(name, bare)));
 }
 
-struct search {
-	struct exchange *x;
-	char *bare;
-	void (*done)(struct exchange *x, const char *id);
-};
-
-static void on_searched(void *arg, json_t *value, const struct err *e)
+const char *e2b_snapshot_id(const json_t *snapshots, const char *template)
 {
-	struct search *f = arg;
-	const char *id = "";
-	size_t i;
+	auto_free char *bare = bare_name(template);
+	const char *id = NULL;
 	json_t *one;
+	size_t i;
 
-	(void)e;
-	json_array_foreach (json_object_get(value, "snapshots"), i, one)
-		if (is_called(one, f->bare))
+	json_array_foreach (json_object_get(snapshots, "snapshots"), i, one)
+		if (is_called(one, bare))
 			id = json_string_value(json_object_get(one, "id"));
-	f->done(f->x, id ? id : "");
-	json_decref(value);
-	free(f->bare);
-	free(f);
-}
-
-void e2b_snapshot_find(struct exchange *x, const char *template,
-		       void (*done)(struct exchange *x, const char *id))
-{
-	struct search *f = must_alloc(calloc(1, sizeof(*f)));
-
-	*f = (struct search){.x = x, .bare = bare_name(template), .done = done};
-	manager_own_snapshots(x->api->manager, &x->caller, on_searched, f);
+	return id;
 }
 
 static void on_deleted(void *arg, json_t *value, const struct err *e)
@@ -116,17 +97,22 @@ static void on_deleted(void *arg, json_t *value, const struct err *e)
 		e2b_empty(x);
 }
 
-static void delete_found(struct exchange *x, const char *id)
+static void on_found(void *arg, json_t *value, const struct err *e)
 {
-	if (*id)
+	struct exchange *x = arg;
+	const char *id = e2b_snapshot_id(value, x->params[0]);
+
+	(void)e;
+	if (id)
 		manager_snapshot_delete(x->api->manager, &x->caller, id, on_deleted, x);
 	else
 		e2b_fail(x, 404, "template \"%.80s\" not found", x->params[0]);
+	json_decref(value);
 }
 
 void e2b_snapshot_delete(struct exchange *x)
 {
-	e2b_snapshot_find(x, x->params[0], delete_found);
+	manager_own_snapshots(x->api->manager, &x->caller, on_found, x);
 }
 
 static bool is_wanted(struct exchange *x, const json_t *one)

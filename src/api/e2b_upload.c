@@ -27,7 +27,7 @@ struct upload {
 	struct multipart parts;
 	struct buf packed; /* not yet inflated */
 	z_stream z;
-	bool z_open, z_end;
+	bool z_end;
 	bool all_in;	   /* the body is complete */
 	bool skipping;	   /* a part that is no file */
 	bool busy;	   /* the guest has a question to answer first */
@@ -41,20 +41,18 @@ struct upload {
 	void *marking;	   /* iterator of metadata */
 };
 
-static void upload_free(void *more)
+static void upload_done(void *more)
 {
 	struct upload *u = more;
 
 	call_drop(u->call);
-	if (u->z_open)
-		inflateEnd(&u->z);
+	inflateEnd(&u->z); /* of one that was never begun: nothing */
 	multipart_done(&u->parts);
 	buf_done(&u->packed);
 	free(u->path);
 	json_decref(u->written);
 	json_decref(u->seen);
 	json_decref(u->metadata);
-	free(u);
 }
 
 static void pump(struct upload *u);
@@ -70,7 +68,7 @@ static void fail(struct upload *u, int status, const char *message)
 static void fail_with(struct upload *u, const struct err *e)
 {
 	u->over = true;
-	e2b_files_error(u->q, e);
+	e2b_files_error(u->q->x, e);
 }
 
 /* NULL: answered; nothing more happens. */
@@ -369,7 +367,7 @@ static void on_gone(void *arg)
 void e2b_files_post(struct e2b_request *q, struct sandbox *s)
 {
 	static const struct body_ops ops = {.take = take, .end = end};
-	struct upload *u = must_alloc(calloc(1, sizeof(*u)));
+	struct upload *u = e2b_keep(q, sizeof(*u), upload_done);
 	struct err e = {0};
 	const char *bad;
 
@@ -378,13 +376,9 @@ void e2b_files_post(struct e2b_request *q, struct sandbox *s)
 			     .written = must_alloc(json_array()),
 			     .seen = must_alloc(json_object()),
 			     .metadata = must_alloc(json_object())};
-	q->more = u;
-	q->free_more = upload_free;
 	bad = read_headers(u, &e);
 	if (!bad && u->is_gzip && inflateInit2(&u->z, 15 + 16) != Z_OK)
 		bad = "no memory for gzip";
-	else
-		u->z_open = u->is_gzip && !bad;
 	if (bad) {
 		fail(u, 400, bad);
 		return;

@@ -82,7 +82,7 @@ static void watch_stop(void *arg)
 	call_drop(take_ptr(w->asked));
 }
 
-static void watch_free(void *more)
+static void watch_done(void *more)
 {
 	struct dir_watch *w = more;
 
@@ -90,7 +90,6 @@ static void watch_free(void *more)
 	watch_stop(w);
 	json_decref(w->pending);
 	free(w->root);
-	free(w);
 }
 
 static void send_pending(struct dir_watch *w);
@@ -171,11 +170,9 @@ static void on_watch_end(void *arg, const struct answer *a, const struct err *e)
 
 void e2b_fs_watch(struct e2b_request *q, struct sandbox *s)
 {
-	struct dir_watch *w = must_alloc(calloc(1, sizeof(*w)));
+	struct dir_watch *w = e2b_keep(q, sizeof(*w), watch_done);
 	uint64_t deadline_ms;
 
-	q->more = w;
-	q->free_more = watch_free;
 	w->stream.q = q;
 	w->pending = must_alloc(json_array());
 	w->with_entry = json_is_true(json_object_get(q->in, "includeEntry")) ||

@@ -74,11 +74,6 @@ static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size
 	pump_moved(&t->pump, len);
 }
 
-static void credit_exec(void *exec, size_t len)
-{
-	exec_credit(exec, len);
-}
-
 json_t *stream_describe_exit(const struct outcome *x)
 {
 	json_t *o = json_pack("{s:b, s:b, s:b}", "success", outcome_is_success(x), "timed_out",
@@ -134,7 +129,7 @@ static struct stream *prepare(struct exchange *x)
 	t->x = x;
 	exchange_on_gone(x, stream_gone, t);
 	exchange_pump(x, &t->pump);
-	t->pump.credit = credit_exec;
+	t->pump.credit = exec_credit;
 	exchange_also_free(x, t, stream_done);
 	return t;
 }

@@ -558,8 +558,10 @@ void exec_close_input(struct exec *x)
 		call_close(x->call);
 }
 
-void exec_credit(struct exec *x, size_t len)
+void exec_credit(void *exec, size_t len)
 {
+	struct exec *x = exec;
+
 	if (x->call)
 		call_credit(x->call, len);
 }

@@ -200,7 +200,8 @@ struct exec *exec_attach(struct sandbox *s, uint32_t eid, uint64_t from_seq,
 size_t exec_room(const struct exec *x);
 bool exec_input(struct exec *x, const void *bytes, size_t len);
 void exec_close_input(struct exec *x);
-void exec_credit(struct exec *x, size_t len);
+/* exec: a struct exec; as the credit of a pump wants it. */
+void exec_credit(void *exec, size_t len);
 /* No more callbacks. The command is killed if it was started without keep, else goes on. */
 void exec_detach(struct exec *x);
 /* By id, without an attachment. */
