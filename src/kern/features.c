@@ -1,3 +1,7 @@
+/*
+ * Finds out by trying what this kernel and this user can do. Each probe runs in a child, so that one
+ * that hangs or dies tells only about itself.
+ */
 #include "kern/features.h"
 
 #include "base/auto.h"
@@ -16,6 +20,7 @@
 #include <net/if.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
@@ -30,12 +35,26 @@
 
 enum { PROBE_TIMEOUT_MS = 3000, KILL_TIMEOUT_MS = 2000, NOBODY = 65534 };
 
+int probe_says(struct feature *f, int errnum, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(f->detail, sizeof(f->detail), fmt, ap);
+	va_end(ap);
+	return errnum;
+}
+
+int probe_error(struct feature *f, const struct err *e)
+{
+	return probe_says(f, e->errnum ? e->errnum : EINVAL, "%.200s", e->msg);
+}
+
 int probe_failed(struct feature *f, const char *doing)
 {
 	int errnum = errno ? errno : EINVAL;
 
-	snprintf(f->detail, sizeof(f->detail), "%s: %s", doing, strerror(errnum));
-	return errnum;
+	return probe_says(f, errnum, "%s: %s", doing, strerror(errnum));
 }
 
 /* ---- kernel ---- */
@@ -63,11 +82,7 @@ static int enter_user_ns(struct feature *f)
 
 	if (unshare(CLONE_NEWUSER) < 0)
 		return probe_failed(f, "unshare");
-	if (userns_map_self(0, uid, 0, gid, &e) < 0) {
-		snprintf(f->detail, sizeof(f->detail), "%.200s", e.msg);
-		return e.errnum;
-	}
-	return 0;
+	return userns_map_self(0, uid, 0, gid, &e) < 0 ? probe_error(f, &e) : 0;
 }
 
 static ino_t ns_inode(const char *name)
@@ -79,24 +94,28 @@ static ino_t ns_inode(const char *name)
 	return stat(path, &st) == 0 ? st.st_ino : 0;
 }
 
-static int no_change(struct feature *f)
+/* The new namespace must also be another one than before: what follows changes things in it. */
+static int enter_namespace(struct feature *f, int flag, const char *name)
 {
-	snprintf(f->detail, sizeof(f->detail), "unshare succeeds, but changes nothing");
-	return EINVAL;
+	int errnum = caps_can_administer() ? 0 : enter_user_ns(f);
+	ino_t before = ns_inode(name);
+
+	if (errnum)
+		return errnum;
+	if (unshare(flag) < 0)
+		return probe_failed(f, "unshare");
+	/* pid_for_children of an empty namespace cannot be looked at: it needs its first process. */
+	if (flag != CLONE_NEWPID && (before == 0 || ns_inode(name) == before))
+		return probe_says(f, EINVAL, "unshare succeeds, but changes nothing");
+	return 0;
 }
 
 int probe_enter_mounts(struct feature *f)
 {
-	int errnum = caps_can_administer() ? 0 : enter_user_ns(f);
-	ino_t before = ns_inode("mnt");
+	int errnum = enter_namespace(f, CLONE_NEWNS, "mnt");
 
 	if (errnum)
 		return errnum;
-	if (unshare(CLONE_NEWNS) < 0)
-		return probe_failed(f, "unshare");
-	/* What follows changes mounts: they must not be the host's. */
-	if (before == 0 || ns_inode("mnt") == before)
-		return no_change(f);
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
 		return probe_failed(f, "making mounts private");
 	return 0;
@@ -116,10 +135,8 @@ int probe_enter_scratch(struct feature *f)
 	if (chdir("/tmp") < 0 || stat(".", &after) < 0)
 		return probe_failed(f, "entering a tmpfs");
 	/* What follows writes here: it must not be the host's. */
-	if (before.st_dev == after.st_dev) {
-		snprintf(f->detail, sizeof(f->detail), "mount succeeds, but mounts nothing");
-		return EINVAL;
-	}
+	if (before.st_dev == after.st_dev)
+		return probe_says(f, EINVAL, "mount succeeds, but mounts nothing");
 	return 0;
 }
 
@@ -133,19 +150,15 @@ static int probe_user_ns(struct feature *f)
 
 	if (caps_can_administer()) {
 		id_map_range(&map, 1 << 20);
-		if (userns_create(&map, &map, &made, &e) < 0) {
-			snprintf(f->detail, sizeof(f->detail), "%.200s", e.msg);
-			return e.errnum;
-		}
+		if (userns_create(&map, &map, &made, &e) < 0)
+			return probe_error(f, &e);
 		userns_release(&made);
 		close(made.fd);
-		snprintf(f->detail, sizeof(f->detail),
-			 "a range of ids of its own for each sandbox");
-		return 0;
+		return probe_says(f, 0, "a range of ids of its own for each sandbox");
 	}
 	errnum = probe_enter_scratch(f);
 	if (!errnum)
-		snprintf(f->detail, sizeof(f->detail), "with the caller's own id");
+		return probe_says(f, 0, "with the caller's own id");
 	return errnum;
 }
 
@@ -169,54 +182,54 @@ static int loopback_up(struct feature *f)
 	return 0;
 }
 
-/* A new namespace must also be another one than before. */
+/* Runs `call` in a child and returns its exit status, which is an errno. */
+static int try_in_child(struct feature *f, int (*call)(void))
+{
+	int status = 0;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(call());
+	if (pid < 0 || waitpid(pid, &status, 0) < 0)
+		return probe_failed(f, "fork");
+	return WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+}
+
+static int be_first(void)
+{
+	return getpid() == 1 ? 0 : EINVAL;
+}
+
 static int probe_namespace(struct feature *f, int flag, const char *name)
 {
-	int errnum = caps_can_administer() ? 0 : enter_user_ns(f);
-	ino_t before = ns_inode(name);
+	int errnum = enter_namespace(f, flag, name);
 
 	if (errnum)
 		return errnum;
-	if (unshare(flag) < 0)
-		return probe_failed(f, "unshare");
-	/* pid_for_children of an empty namespace cannot be looked at: it needs its first process.
-	 */
-	if (flag == CLONE_NEWPID) {
-		int status = 0;
-		pid_t pid = fork();
-
-		if (pid == 0)
-			_exit(getpid() == 1 ? 0 : 1);
-		if (pid < 0 || waitpid(pid, &status, 0) < 0)
-			return probe_failed(f, "fork");
-		return status == 0 ? 0 : EINVAL;
-	}
-	if (before == 0 || ns_inode(name) == before)
-		return no_change(f);
+	if (flag == CLONE_NEWPID)
+		return try_in_child(f, be_first);
 	return flag == CLONE_NEWNET ? loopback_up(f) : 0;
+}
+
+static int mount_proc(void)
+{
+	struct stat st;
+
+	if (mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
+		return errno;
+	return stat("proc/1", &st) < 0 ? ENOENT : 0;
 }
 
 /* An ordinary user may have one only where nothing covers a part of the host's, as containers do. */
 static int probe_proc(struct feature *f)
 {
-	int errnum = probe_enter_scratch(f), status = 0;
-	pid_t pid;
+	int errnum = probe_enter_scratch(f);
 
 	if (errnum)
 		return errnum;
 	if (unshare(CLONE_NEWPID) < 0 || mkdir("proc", 0755) < 0)
 		return probe_failed(f, "making a pid namespace");
-	pid = fork();
-	if (pid == 0) {
-		struct stat st;
-
-		if (mount("proc", "proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL) < 0)
-			_exit(errno);
-		_exit(stat("proc/1", &st) < 0 ? ENOENT : 0);
-	}
-	if (pid < 0 || waitpid(pid, &status, 0) < 0)
-		return probe_failed(f, "fork");
-	errno = WIFEXITED(status) ? WEXITSTATUS(status) : EINTR;
+	errno = try_in_child(f, mount_proc);
 	return errno ? probe_failed(f, "mounting a new /proc") : 0;
 }
 

@@ -5,8 +5,14 @@
  */
 #pragma once
 
+#include "base/err.h"
 #include "kern/features.h"
 
+/* Writes the detail and returns errnum: `return probe_says(f, ENODEV, "too slow")`. */
+int probe_says(struct feature *f, int errnum, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+/* The same for the error of a function of ours. */
+int probe_error(struct feature *f, const struct err *e);
 /* Notes what was being done, then returns errno: `return probe_failed(f, "unshare")`. */
 int probe_failed(struct feature *f, const char *doing);
 /* Becomes able to mount: with our own privileges, or in a user namespace of our own. */

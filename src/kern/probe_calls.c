@@ -43,8 +43,7 @@ static bool is_refused(void)
 
 static int no_effect(struct feature *f, const char *what)
 {
-	snprintf(f->detail, sizeof(f->detail), "%s, but has no effect", what);
-	return EINVAL;
+	return probe_says(f, EINVAL, "%s, but has no effect", what);
 }
 
 int probe_seccomp(struct feature *f)
@@ -87,24 +86,19 @@ int probe_landlock(struct feature *f)
 	struct landlock l;
 	struct err e;
 
-	if (abi <= 0) {
-		snprintf(f->detail, sizeof(f->detail), "not built in, or not in the lsm= list");
-		return ENOSYS;
-	}
+	if (abi <= 0)
+		return probe_says(f, ENOSYS, "not built in, or not in the lsm= list");
 	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
 	if (landlock_open(&l, false, &e) < 0 ||
 	    landlock_allow(&l, AT_FDCWD, "/usr", LANDLOCK_READ, &e) < 0 ||
-	    landlock_apply(&l, &e) < 0) {
-		snprintf(f->detail, sizeof(f->detail), "%.200s", e.msg);
-		return e.errnum ? e.errnum : EINVAL;
-	}
+	    landlock_apply(&l, &e) < 0)
+		return probe_error(f, &e);
 	if (open("/proc/self/status", O_RDONLY | O_CLOEXEC) >= 0 || errno != EACCES)
 		return no_effect(f, "a ruleset is taken");
-	snprintf(f->detail, sizeof(f->detail), "ABI %d", abi);
 	/* ABI 3 is the first that stops truncation; below it there are gaps in the second wall. */
 	if (abi < 3)
 		f->state = FEATURE_LIMITED;
-	return 0;
+	return probe_says(f, 0, "ABI %d", abi);
 }
 
 int probe_clone3(struct feature *f)
@@ -187,13 +181,9 @@ int probe_cgroup(struct feature *f)
 	}
 	if (version)
 		cgroup_remove(&c);
-	if (!version || !has[0]) {
-		snprintf(f->detail, sizeof(f->detail), "this user can have no cgroup here");
-		return EACCES;
-	}
-	snprintf(f->detail, sizeof(f->detail), "v%d:%s%s%s", version, has, lacks[0] ? "; not" : "",
-		 lacks);
+	if (!version || !has[0])
+		return probe_says(f, EACCES, "this user can have no cgroup here");
 	if (lacks[0])
 		f->state = FEATURE_LIMITED;
-	return 0;
+	return probe_says(f, 0, "v%d:%s%s%s", version, has, lacks[0] ? "; not" : "", lacks);
 }

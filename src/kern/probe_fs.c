@@ -12,12 +12,6 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 
-static int say(struct feature *f, const struct err *e)
-{
-	snprintf(f->detail, sizeof(f->detail), "%.200s", e->msg);
-	return e->errnum ? e->errnum : EINVAL;
-}
-
 /* A new tmpfs, and a read-only copy of it that really is read-only. */
 int probe_mount_api(struct feature *f)
 {
@@ -31,19 +25,17 @@ int probe_mount_api(struct feature *f)
 		return probe_failed(f, "mkdir");
 	made = mount_new("tmpfs", 0, NULL, &e);
 	if (made < 0 || mount_attach(made, AT_FDCWD, "a", &e) < 0)
-		return say(f, &e);
+		return probe_error(f, &e);
 	/* Flags by a call of their own: newer kernels can set them while cloning. */
 	copy = mount_clone(AT_FDCWD, "a", 0, &e);
 	if (copy < 0 || mount_reflag(copy, MOUNT_READ_ONLY, &e) < 0 ||
 	    mount_attach(copy, AT_FDCWD, "b", &e) < 0)
-		return say(f, &e);
+		return probe_error(f, &e);
 	if (mkdir("a/x", 0755) < 0)
 		return probe_failed(f, "writing to a new mount");
-	if (mkdir("b/y", 0755) == 0) {
-		snprintf(f->detail, sizeof(f->detail), "a read-only mount can be written to");
-		return EINVAL;
-	}
-	return 0;
+	return mkdir("b/y", 0755) < 0
+		       ? 0
+		       : probe_says(f, EINVAL, "a read-only mount can be written to");
 }
 
 /* Copy up, delete, and see both in the upper directory. */
@@ -81,10 +73,8 @@ int probe_idmap(struct feature *f)
 	struct err e;
 	int errnum;
 
-	if (!caps_can_administer()) {
-		snprintf(f->detail, sizeof(f->detail), "not needed by an ordinary user");
-		return 0;
-	}
+	if (!caps_can_administer())
+		return probe_says(f, 0, "not needed by an ordinary user");
 	id_map_range(&map, 1 << 20);
 	if (userns_create(&map, &map, &made, &e) == 0) {
 		userns = made.fd;
@@ -92,13 +82,13 @@ int probe_idmap(struct feature *f)
 	}
 	here = userns < 0 ? -1 : mount_clone(AT_FDCWD, ".", 0, &e);
 	if (userns < 0 || here < 0)
-		return say(f, &e);
+		return probe_error(f, &e);
 	errnum = probe_enter_mounts(f);
 	if (errnum)
 		return errnum;
 	tmpfs = mount_new("tmpfs", 0, NULL, &e);
 	if (tmpfs < 0)
-		return say(f, &e);
+		return probe_error(f, &e);
 	if (mount_idmap(here, userns) == 0)
 		return 0;
 	f->state = FEATURE_LIMITED;

@@ -9,6 +9,7 @@
  *   entry    where that arrives: tells its ring through port 0x11, then halts
  */
 #include "base/auto.h"
+#include "base/clock.h"
 #include "kern/probe.h"
 
 #include <errno.h>
@@ -19,7 +20,6 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <time.h>
 
 static int open_kvm(struct feature *f, int *ret_vm)
 {
@@ -49,7 +49,7 @@ enum {
 	ENTRY = 0xa000,
 	PORT_LOOPED = 0x10,
 	PORT_RING = 0x11,
-	SLOW_US = 20000, /* a CPU needs some 100 us */
+	SLOW_NS = 20000000, /* a CPU needs some 100 us */
 };
 
 static const uint8_t kernel_code[] = {
@@ -161,14 +161,6 @@ static int make_vcpu(struct feature *f, int vm, int *ret_vcpu, struct kvm_run **
 	return 0;
 }
 
-static int64_t now_us(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
-}
-
 /* Runs to the next port write; its byte, or -1 if the guest stopped otherwise. */
 static int run_to_port(int vcpu, struct kvm_run *run, int port)
 {
@@ -182,12 +174,6 @@ static int run_to_port(int vcpu, struct kvm_run *run, int port)
 	return ((uint8_t *)run)[run->io.data_offset];
 }
 
-static int give_up(struct feature *f, const char *why)
-{
-	snprintf(f->detail, sizeof(f->detail), "%s", why);
-	return ENODEV;
-}
-
 int probe_kvm(struct feature *f)
 {
 	struct kvm_run *run = NULL;
@@ -198,17 +184,16 @@ int probe_kvm(struct feature *f)
 		errnum = make_vcpu(f, vm, &vcpu, &run);
 	if (errnum)
 		return errnum;
-	start = now_us();
+	start = now_ns();
 	if (run_to_port(vcpu, run, PORT_LOOPED) < 0)
-		return give_up(f, "VMs can be made, but a guest in long mode does not run");
-	took = now_us() - start;
-	if (took > SLOW_US) {
-		snprintf(f->detail, sizeof(f->detail),
-			 "in software only: 200000 instructions took %d ms", (int)(took / 1000));
-		return ENODEV;
-	}
+		return probe_says(f, ENODEV,
+				  "VMs can be made, but a guest in long mode does not run");
+	took = now_ns() - start;
+	if (took > SLOW_NS)
+		return probe_says(f, ENODEV, "in software only: 200000 instructions took %d ms",
+				  (int)(took / 1000000));
 	if (run_to_port(vcpu, run, PORT_RING) != 0)
-		return give_up(f, "a guest's system calls do not arrive in its kernel");
+		return probe_says(f, ENODEV, "a guest's system calls do not arrive in its kernel");
 	return 0;
 }
 
@@ -218,11 +203,10 @@ int probe_kvm(struct feature *f)
 {
 	int vm = -1, errnum = open_kvm(f, &vm);
 
-	if (!errnum) {
-		f->state = FEATURE_LIMITED;
-		snprintf(f->detail, sizeof(f->detail), "VMs can be made; not tried further");
-	}
-	return errnum;
+	if (errnum)
+		return errnum;
+	f->state = FEATURE_LIMITED;
+	return probe_says(f, 0, "VMs can be made; not tried further");
 }
 
 #endif
