@@ -15,67 +15,11 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
-#define MB (1ULL << 20)
-#define GB (1ULL << 30)
 #define FILE_MAX (1u << 20)
 
 static void set_text(char *dst, size_t size, const char *text)
 {
 	snprintf(dst, size, "%s", text);
-}
-
-static void init_sandbox(struct config_sandbox *s)
-{
-	*s = (struct config_sandbox){
-		.limits = {.memory_bytes = 2 * GB,
-			   .cpus_milli = 1000,
-			   .pids = 1024,
-			   .timeout_ms = 60000,
-			   .open_files = 1024,
-			   .output_bytes = MB},
-		.ttl_ms = 300000,
-	};
-	set_text(s->image, sizeof(s->image), "host");
-	set_text(s->work_dir, sizeof(s->work_dir), "/workspace");
-}
-
-void config_init(struct config *c)
-{
-	static const char *const preload[] = {"collections", "datetime", "json",
-					      "math",	     "random",	 "re"};
-
-	memset(c, 0, sizeof(*c));
-	init_sandbox(&c->sandbox);
-	c->ceiling = (struct limits){.memory_bytes = 16 * GB,
-				     .cpus_milli = 64000,
-				     .pids = 32768,
-				     .disk_bytes = 16 * GB,
-				     .open_files = 65536,
-				     .output_bytes = 64 * MB};
-	c->max_ttl_ms = 24 * 3600 * 1000ULL;
-	c->max_sandboxes = 2000;
-	c->max_sandboxes_per_token = 1000;
-	c->pool_size = 4;
-	c->boot_retries = 2;
-	c->output_budget = 512 * MB;
-	c->log_bytes = MB;
-	c->shutdown_ms = 10000;
-	/* Generous: they are there to stop a runaway client, not to ration an honest one. */
-	c->rate_token = (struct config_rate){300000, 10000};
-	c->rate_address = (struct config_rate){600000, 20000};
-	c->max_connections = 16384;
-	c->max_body_bytes = 16 * MB;
-	c->snapshot_max_bytes = 4 * GB;
-	c->snapshot_max_count = 100;
-	c->snapshot_total_bytes = 64 * GB;
-	c->audit.max_bytes = 64 * MB;
-	c->warm.slots = 4;
-	c->warm.preload_count = ARRAY_LEN(preload);
-	for (size_t i = 0; i < ARRAY_LEN(preload); i++)
-		snprintf(c->warm.preload[i], sizeof(c->warm.preload[i]), "%s", preload[i]);
-	c->warm.kernels = 16;
-	c->e2b.timeout_ms = 300000;
-	set_text(c->e2b.template, sizeof(c->e2b.template), "base");
 }
 
 /* ---- files ---- */

@@ -1,7 +1,7 @@
 /*
  * Theory of operation
  *
- * One table has a row for each key: where it stands, what it may be, where it goes. The events of
+ * One table has a row for each key: where it stands, what it may be, where it goes, its default. The events of
  * libyaml are read one by one; each is what the table wants next, or an error. A section is a mapping
  * of keys; images and volumes are mappings of names, and each volume is a section of its own.
  */
@@ -13,6 +13,7 @@
 #include "policy/events.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum kind { SECTION, SIZE, TIME, COUNT, MILLI, BOOL, NAME, TEXT, PATH, LIST, IMAGES, VOLUMES };
@@ -22,102 +23,105 @@ struct key {
 	const char *name;
 	enum kind kind;
 	size_t offset;
-	size_t room;	     /* of the member, or of one item of a list */
-	uint64_t min, max;   /* numbers; max of a list: how many */
-	size_t count_offset; /* lists */
+	size_t room;	   /* of the member, or of one item of a list */
+	uint64_t min, max; /* numbers; of a list: where its count is, and how many there may be */
+	const char *usual; /* the default; items of a list have blanks between them */
 };
 
 #define IN(s, m) offsetof(struct s, m), sizeof(((struct s *)NULL)->m)
 #define AT(m) IN(config, m)
-#define ITEMS_IN(s, m, n)                                                                          \
-	LIST, offsetof(struct s, m), sizeof(((struct s *)NULL)->m[0]), 0,                          \
-		ARRAY_LEN(((struct s *)NULL)->m), offsetof(struct s, n)
-#define ITEMS(m, n) ITEMS_IN(config, m, n)
+#define ITEMS_IN(s, m, n, usual)                                                                   \
+	LIST, offsetof(struct s, m), sizeof(((struct s *)NULL)->m[0]), offsetof(struct s, n),      \
+		ARRAY_LEN(((struct s *)NULL)->m), usual
+#define ITEMS(m, n, usual) ITEMS_IN(config, m, n, usual)
 
 #define MB (1ULL << 20)
 #define DAY_MS (24 * 3600 * 1000ULL)
 #define MANY UINT32_MAX
 
 static const struct key keys[] = {
-	{"", "listen", ITEMS(listen, listen_count)},
-	{"", "state_dir", PATH, AT(state_dir), 0, 0, 0},
-	{"", "runtime_dir", PATH, AT(runtime_dir), 0, 0, 0},
-	{"", "max_sandboxes", COUNT, AT(max_sandboxes), 1, 1000000, 0},
-	{"", "max_sandboxes_per_token", COUNT, AT(max_sandboxes_per_token), 0, 1000000, 0},
-	{"", "pool_size", COUNT, AT(pool_size), 0, 4096, 0},
-	{"", "boot_retries", COUNT, AT(boot_retries), 0, 100, 0},
-	{"", "output_budget", SIZE, AT(output_budget), MB, 0, 0},
-	{"", "log_bytes", SIZE, AT(log_bytes), 4096, 1024 * MB, 0},
-	{"", "shutdown_timeout", TIME, AT(shutdown_ms), 0, DAY_MS, 0},
+	{"", "listen", ITEMS(listen, listen_count, NULL)},
+	{"", "state_dir", PATH, AT(state_dir), 0, 0, NULL},
+	{"", "runtime_dir", PATH, AT(runtime_dir), 0, 0, NULL},
+	{"", "max_sandboxes", COUNT, AT(max_sandboxes), 1, 1000000, "2000"},
+	{"", "max_sandboxes_per_token", COUNT, AT(max_sandboxes_per_token), 0, 1000000, "1000"},
+	{"", "pool_size", COUNT, AT(pool_size), 0, 4096, "4"},
+	{"", "boot_retries", COUNT, AT(boot_retries), 0, 100, "2"},
+	{"", "output_budget", SIZE, AT(output_budget), MB, 0, "512M"},
+	{"", "log_bytes", SIZE, AT(log_bytes), 4096, 1024 * MB, "1M"},
+	{"", "shutdown_timeout", TIME, AT(shutdown_ms), 0, DAY_MS, "10s"},
 
-	{"", "sandbox", SECTION, 0, 0, 0, 0, 0},
-	{"sandbox", "image", NAME, AT(sandbox.image), 0, 0, 0},
-	{"sandbox", "work_dir", PATH, AT(sandbox.work_dir), 0, 0, 0},
-	{"sandbox", "memory_limit", SIZE, AT(sandbox.limits.memory_bytes), 4 * MB, 0, 0},
-	{"sandbox", "cpu_limit", MILLI, AT(sandbox.limits.cpus_milli), 10, 1024000, 0},
-	{"sandbox", "timeout", TIME, AT(sandbox.limits.timeout_ms), 0, 0, 0},
-	{"sandbox", "network_enabled", BOOL, AT(sandbox.network_enabled), 0, 0, 0},
-	{"sandbox", "pids_limit", COUNT, AT(sandbox.limits.pids), 1, 4194304, 0},
-	{"sandbox", "disk_limit", SIZE, AT(sandbox.limits.disk_bytes), 64 << 10, 0, 0},
-	{"sandbox", "open_files", COUNT, AT(sandbox.limits.open_files), 16, 1048576, 0},
-	{"sandbox", "file_size", SIZE, AT(sandbox.limits.file_size_bytes), 0, 0, 0},
-	{"sandbox", "output_limit", SIZE, AT(sandbox.limits.output_bytes), 1, 1024 * MB, 0},
-	{"sandbox", "ttl", TIME, AT(sandbox.ttl_ms), 1000, 0, 0},
-	{"sandbox", "idle_timeout", TIME, AT(sandbox.idle_ms), 0, 0, 0},
+	{"", "sandbox", SECTION, 0, 0, 0, 0, NULL},
+	{"sandbox", "image", NAME, AT(sandbox.image), 0, 0, "host"},
+	{"sandbox", "work_dir", PATH, AT(sandbox.work_dir), 0, 0, "/workspace"},
+	{"sandbox", "memory_limit", SIZE, AT(sandbox.limits.memory_bytes), 4 * MB, 0, "2G"},
+	{"sandbox", "cpu_limit", MILLI, AT(sandbox.limits.cpus_milli), 10, 1024000, "1"},
+	{"sandbox", "timeout", TIME, AT(sandbox.limits.timeout_ms), 0, 0, "60s"},
+	{"sandbox", "network_enabled", BOOL, AT(sandbox.network_enabled), 0, 0, NULL},
+	{"sandbox", "pids_limit", COUNT, AT(sandbox.limits.pids), 1, 4194304, "1024"},
+	{"sandbox", "disk_limit", SIZE, AT(sandbox.limits.disk_bytes), 64 << 10, 0, NULL},
+	{"sandbox", "open_files", COUNT, AT(sandbox.limits.open_files), 16, 1048576, "1024"},
+	{"sandbox", "file_size", SIZE, AT(sandbox.limits.file_size_bytes), 0, 0, NULL},
+	{"sandbox", "output_limit", SIZE, AT(sandbox.limits.output_bytes), 1, 1024 * MB, "1M"},
+	{"sandbox", "ttl", TIME, AT(sandbox.ttl_ms), 1000, 0, "5m"},
+	{"sandbox", "idle_timeout", TIME, AT(sandbox.idle_ms), 0, 0, NULL},
 
-	{"", "ceilings", SECTION, 0, 0, 0, 0, 0},
-	{"ceilings", "memory", SIZE, AT(ceiling.memory_bytes), 4 * MB, 0, 0},
-	{"ceilings", "cpus", MILLI, AT(ceiling.cpus_milli), 10, 1024000, 0},
-	{"ceilings", "pids", COUNT, AT(ceiling.pids), 1, 4194304, 0},
-	{"ceilings", "disk", SIZE, AT(ceiling.disk_bytes), 64 << 10, 0, 0},
-	{"ceilings", "timeout", TIME, AT(ceiling.timeout_ms), 0, 0, 0},
-	{"ceilings", "open_files", COUNT, AT(ceiling.open_files), 16, 1048576, 0},
-	{"ceilings", "output_limit", SIZE, AT(ceiling.output_bytes), 1, 1024 * MB, 0},
-	{"ceilings", "ttl", TIME, AT(max_ttl_ms), 1000, 0, 0},
-	{"ceilings", "idle_timeout", TIME, AT(max_idle_ms), 0, 0, 0},
+	{"", "ceilings", SECTION, 0, 0, 0, 0, NULL},
+	{"ceilings", "memory", SIZE, AT(ceiling.memory_bytes), 4 * MB, 0, "16G"},
+	{"ceilings", "cpus", MILLI, AT(ceiling.cpus_milli), 10, 1024000, "64"},
+	{"ceilings", "pids", COUNT, AT(ceiling.pids), 1, 4194304, "32768"},
+	{"ceilings", "disk", SIZE, AT(ceiling.disk_bytes), 64 << 10, 0, "16G"},
+	{"ceilings", "timeout", TIME, AT(ceiling.timeout_ms), 0, 0, NULL},
+	{"ceilings", "open_files", COUNT, AT(ceiling.open_files), 16, 1048576, "65536"},
+	{"ceilings", "output_limit", SIZE, AT(ceiling.output_bytes), 1, 1024 * MB, "64M"},
+	{"ceilings", "ttl", TIME, AT(max_ttl_ms), 1000, 0, "24h"},
+	{"ceilings", "idle_timeout", TIME, AT(max_idle_ms), 0, 0, NULL},
 
-	{"", "rate_limits", SECTION, 0, 0, 0, 0, 0},
-	{"rate_limits", "token_per_minute", COUNT, AT(rate_token.per_minute), 0, MANY, 0},
-	{"rate_limits", "token_burst", COUNT, AT(rate_token.burst), 1, MANY, 0},
-	{"rate_limits", "address_per_minute", COUNT, AT(rate_address.per_minute), 0, MANY, 0},
-	{"rate_limits", "address_burst", COUNT, AT(rate_address.burst), 1, MANY, 0},
+	{"", "rate_limits", SECTION, 0, 0, 0, 0, NULL},
+	/* Generous: they stop a runaway client, and do not ration an honest one. */
+	{"rate_limits", "token_per_minute", COUNT, AT(rate_token.per_minute), 0, MANY, "300000"},
+	{"rate_limits", "token_burst", COUNT, AT(rate_token.burst), 1, MANY, "10000"},
+	{"rate_limits", "address_per_minute", COUNT, AT(rate_address.per_minute), 0, MANY,
+	 "600000"},
+	{"rate_limits", "address_burst", COUNT, AT(rate_address.burst), 1, MANY, "20000"},
 
-	{"", "http", SECTION, 0, 0, 0, 0, 0},
-	{"http", "max_connections", COUNT, AT(max_connections), 1, 1000000, 0},
-	{"http", "max_body", SIZE, AT(max_body_bytes), 1024, 1024 * MB, 0},
-	{"http", "max_upload", SIZE, AT(max_upload_bytes), 0, 0, 0},
-	{"http", "allowed_hosts", ITEMS(hosts, host_count)},
-	{"http", "allowed_origins", ITEMS(origins, origin_count)},
+	{"", "http", SECTION, 0, 0, 0, 0, NULL},
+	{"http", "max_connections", COUNT, AT(max_connections), 1, 1000000, "16384"},
+	{"http", "max_body", SIZE, AT(max_body_bytes), 1024, 1024 * MB, "16M"},
+	{"http", "max_upload", SIZE, AT(max_upload_bytes), 0, 0, NULL},
+	{"http", "allowed_hosts", ITEMS(hosts, host_count, NULL)},
+	{"http", "allowed_origins", ITEMS(origins, origin_count, NULL)},
 
-	{"", "images", IMAGES, 0, 0, 0, 0, 0},
-	{"", "volumes", VOLUMES, 0, 0, 0, 0, 0},
-	{"volumes", "path", PATH, IN(config_volume, path), 0, 0, 0},
-	{"volumes", "read_only", BOOL, IN(config_volume, read_only), 0, 0, 0},
-	{"volumes", "tokens", ITEMS_IN(config_volume, tokens, token_count)},
+	{"", "images", IMAGES, 0, 0, 0, 0, NULL},
+	{"", "volumes", VOLUMES, 0, 0, 0, 0, NULL},
+	{"volumes", "path", PATH, IN(config_volume, path), 0, 0, NULL},
+	{"volumes", "read_only", BOOL, IN(config_volume, read_only), 0, 0, "true"},
+	{"volumes", "tokens", ITEMS_IN(config_volume, tokens, token_count, NULL)},
 
-	{"", "snapshots", SECTION, 0, 0, 0, 0, 0},
-	{"snapshots", "max_bytes", SIZE, AT(snapshot_max_bytes), 1024, 0, 0},
-	{"snapshots", "max_total", SIZE, AT(snapshot_total_bytes), 0, 0, 0},
-	{"snapshots", "max_count", COUNT, AT(snapshot_max_count), 0, 1000000, 0},
+	{"", "snapshots", SECTION, 0, 0, 0, 0, NULL},
+	{"snapshots", "max_bytes", SIZE, AT(snapshot_max_bytes), 1024, 0, "4G"},
+	{"snapshots", "max_total", SIZE, AT(snapshot_total_bytes), 0, 0, "64G"},
+	{"snapshots", "max_count", COUNT, AT(snapshot_max_count), 0, 1000000, "100"},
 
-	{"", "audit", SECTION, 0, 0, 0, 0, 0},
-	{"audit", "file", PATH, AT(audit.file), 0, 0, 0},
-	{"audit", "key_file", PATH, AT(audit.key_file), 0, 0, 0},
-	{"audit", "max_size", SIZE, AT(audit.max_bytes), 4096, 0, 0},
-	{"audit", "keep", COUNT, AT(audit.keep), 0, 100000, 0},
-	{"audit", "sync", BOOL, AT(audit.sync), 0, 0, 0},
+	{"", "audit", SECTION, 0, 0, 0, 0, NULL},
+	{"audit", "file", PATH, AT(audit.file), 0, 0, NULL},
+	{"audit", "key_file", PATH, AT(audit.key_file), 0, 0, NULL},
+	{"audit", "max_size", SIZE, AT(audit.max_bytes), 4096, 0, "64M"},
+	{"audit", "keep", COUNT, AT(audit.keep), 0, 100000, NULL},
+	{"audit", "sync", BOOL, AT(audit.sync), 0, 0, NULL},
 
-	{"", "warm", SECTION, 0, 0, 0, 0, 0},
-	{"warm", "slots", COUNT, AT(warm.slots), 0, 1024, 0},
-	{"warm", "kernels", COUNT, AT(warm.kernels), 0, 1024, 0},
-	{"warm", "preload", ITEMS(warm.preload, warm.preload_count)},
+	{"", "warm", SECTION, 0, 0, 0, 0, NULL},
+	{"warm", "slots", COUNT, AT(warm.slots), 0, 1024, "4"},
+	{"warm", "kernels", COUNT, AT(warm.kernels), 0, 1024, "16"},
+	{"warm", "preload",
+	 ITEMS(warm.preload, warm.preload_count, "collections datetime json math random re")},
 
-	{"", "e2b", SECTION, 0, 0, 0, 0, 0},
-	{"e2b", "api_url", TEXT, AT(e2b.api_url), 0, 0, 0},
-	{"e2b", "sandbox_url", TEXT, AT(e2b.sandbox_url), 0, 0, 0},
-	{"e2b", "key_file", PATH, AT(e2b.key_file), 0, 0, 0},
-	{"e2b", "template", TEXT, AT(e2b.template), 0, 0, 0},
-	{"e2b", "timeout", TIME, AT(e2b.timeout_ms), 15000, DAY_MS, 0},
+	{"", "e2b", SECTION, 0, 0, 0, 0, NULL},
+	{"e2b", "api_url", TEXT, AT(e2b.api_url), 0, 0, NULL},
+	{"e2b", "sandbox_url", TEXT, AT(e2b.sandbox_url), 0, 0, NULL},
+	{"e2b", "key_file", PATH, AT(e2b.key_file), 0, 0, NULL},
+	{"e2b", "template", TEXT, AT(e2b.template), 0, 0, "base"},
+	{"e2b", "timeout", TIME, AT(e2b.timeout_ms), 15000, DAY_MS, "5m"},
 };
 
 struct reader {
@@ -177,22 +181,21 @@ static int parse_bool(const char *text, uint64_t *ret, struct err *e)
 	return 0;
 }
 
-static int put_number(struct reader *r, const struct key *k, const char *text)
+static int parse_number(const struct key *k, const char *text, void *base, struct err *e)
 {
 	static int (*const parsers[])(const char *, uint64_t *, struct err *) = {
 		[SIZE] = parse_size,   [TIME] = parse_time, [COUNT] = parse_count,
 		[MILLI] = parse_milli, [BOOL] = parse_bool,
 	};
-	char *to = (char *)r->base + k->offset;
-	struct err inner = {0};
+	char *to = (char *)base + k->offset;
 	uint64_t value;
 	uint32_t small;
 
-	if (parsers[k->kind](text, &value, &inner) < 0)
-		return events_fail(&r->ev, r->at, "%s: %s", r->at, inner.msg);
+	if (parsers[k->kind](text, &value, e) < 0)
+		return -1;
 	if (k->kind != BOOL && (value < k->min || (k->max && value > k->max)))
-		return events_fail(&r->ev, r->at, "%s: '%s' is too %s", r->at, text,
-				   value < k->min ? "small" : "large");
+		return err_set(e, ERR_INVALID, "'%s' is too %s", text,
+			       value < k->min ? "small" : "large");
 	if (k->kind == BOOL) {
 		*(bool *)to = value != 0;
 	} else if (k->room == sizeof(small)) {
@@ -201,6 +204,15 @@ static int put_number(struct reader *r, const struct key *k, const char *text)
 	} else {
 		memcpy(to, &value, sizeof(value));
 	}
+	return 0;
+}
+
+static int put_number(struct reader *r, const struct key *k, const char *text)
+{
+	struct err inner = {0};
+
+	if (parse_number(k, text, r->base, &inner) < 0)
+		return events_fail(&r->ev, r->at, "%s: %s", r->at, inner.msg);
 	return 0;
 }
 
@@ -247,7 +259,7 @@ static int put_item(void *arg)
 {
 	struct reader *r = arg;
 	const struct key *k = r->list;
-	uint32_t *count = (void *)((char *)r->base + k->count_offset);
+	uint32_t *count = (void *)((char *)r->base + k->min);
 
 	if (events_want_scalar(&r->ev, r->at, "a list of single values") < 0)
 		return -1;
@@ -262,13 +274,51 @@ static int put_item(void *arg)
 /* A list, or one item without brackets. What was there before is replaced. */
 static int put_list(struct reader *r, const struct key *k)
 {
-	*(uint32_t *)(void *)((char *)r->base + k->count_offset) = 0;
+	*(uint32_t *)(void *)((char *)r->base + k->min) = 0;
 	r->list = k;
 	if (events_at_scalar(&r->ev) && !events_at_null(&r->ev))
 		return put_item(r);
 	if (r->ev.event.type != YAML_SEQUENCE_START_EVENT)
 		return events_wrong_type(&r->ev, r->at, "a list");
 	return events_each(&r->ev, put_item, r);
+}
+
+/* ---- defaults ---- */
+
+static void put_default(const struct key *k, void *base)
+{
+	uint32_t *count = (void *)((char *)base + k->min);
+	char *to = (char *)base + k->offset;
+	struct err e = {0};
+
+	if (k->kind >= SIZE && k->kind <= BOOL) {
+		if (parse_number(k, k->usual, base, &e) < 0)
+			abort();
+	} else if (k->kind == LIST) {
+		for (const char *at = k->usual; *at; at += strspn(at, " ")) {
+			size_t len = strcspn(at, " ");
+
+			snprintf(to + (*count)++ * k->room, k->room, "%.*s", (int)len, at);
+			at += len;
+		}
+	} else {
+		snprintf(to, k->room, "%s", k->usual);
+	}
+}
+
+/* Of a volume, or of all the rest. */
+static void put_defaults(bool of_volume, void *base)
+{
+	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
+		if (keys[i].usual && str_equal(keys[i].section, "volumes") == of_volume)
+			put_default(&keys[i], base);
+}
+
+/* Declared in config.h; here, since the defaults are rows of the table. */
+void config_init(struct config *c)
+{
+	memset(c, 0, sizeof(*c));
+	put_defaults(false, c);
 }
 
 /* ---- images and volumes ---- */
@@ -313,7 +363,7 @@ static int put_volume(void *arg)
 {
 	struct reader *r = arg;
 	struct config_volume *v = &r->c->volumes[r->c->volume_count];
-	struct config_volume fresh = {.read_only = true};
+	struct config_volume fresh = {0};
 	bool taken = events_at_scalar(&r->ev) && config_volume_find(r->c, events_text(&r->ev));
 
 	if (put_new_name(r, "volumes", fresh.name, taken, r->c->volume_count == CONFIG_ITEMS) < 0 ||
@@ -322,6 +372,7 @@ static int put_volume(void *arg)
 	if (r->ev.event.type != YAML_MAPPING_START_EVENT)
 		return events_wrong_type(&r->ev, "volumes",
 					 "a mapping with path, read_only, tokens");
+	put_defaults(true, &fresh);
 	*v = fresh;
 	if (read_section(r, "volumes", v) < 0)
 		return -1;
