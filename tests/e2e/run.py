@@ -80,8 +80,8 @@ class Outcome(unittest.TestResult):
         self.say(test, "skipped: " + reason)
 
 
-def suite_names():
-    return sorted(os.path.basename(p)[5:-3] for p in glob.glob(os.path.join(HERE, "test_*.py")))
+def suite_names(directory=HERE):
+    return sorted(os.path.basename(p)[5:-3] for p in glob.glob(os.path.join(directory, "test_*.py")))
 
 
 def load(name):
@@ -91,13 +91,20 @@ def load(name):
     return loader.loadTestsFromName(inner, loaded) if inner else loader.loadTestsFromModule(loaded)
 
 
-def run_suites(names, verbose):
-    if not os.access(cl.CLOCHE, os.X_OK):
-        sys.exit("run.py: no launcher at %s; build it first, or set CLOCHE" % cl.CLOCHE)
+def prepare(*programs):
+    """Checks that the programs are there; returns the directory for all that is written."""
+    for program in programs:
+        if not os.access(program, os.X_OK):
+            sys.exit("run.py: no program at %s; build it first, or set CLOCHE" % program)
     leaks.adopt_orphans()
     base = cl.base_dir()
     os.chmod(base, 0o755)
     os.umask(0o022)
+    return base
+
+
+def run_suites(names, verbose):
+    base = prepare(cl.CLOCHE)
     outcome = Outcome(verbose)
     cl.run("run", "--", "true", cwd=base)  # what is made once and kept is no leak
     before = leaks.Snapshot()
@@ -211,7 +218,7 @@ def copy_tree(to):
     return top
 
 
-def run_as_user(options, program="run.py"):
+def run_as_user(options, program):
     """Starts a program of this directory again as an arbitrary user who owns nothing but one directory."""
     if os.geteuid() != 0:
         sys.exit("run.py: --user is for root; an ordinary user needs no option")
@@ -251,15 +258,17 @@ def run_as_user(options, program="run.py"):
         shutil.rmtree(private, ignore_errors=True)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def main(doc=__doc__, directory=HERE, suites=run_suites):
+    """The command line of the suites in a directory; suites(names, verbose) runs them."""
+    known = suite_names(directory)
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--user", action="store_true", help="run as an ordinary user")
     parser.add_argument("-v", dest="verbose", action="store_true", help="a line for each test")
-    parser.add_argument("names", nargs="*", help="suites: " + " ".join(suite_names()))
+    parser.add_argument("names", nargs="*", help="suites: " + " ".join(known))
     options = parser.parse_args()
     if options.user:
-        return run_as_user(options)
-    return run_suites(options.names or suite_names(), options.verbose)
+        return run_as_user(options, os.path.relpath(os.path.join(directory, "run.py"), HERE))
+    return suites(options.names or known, options.verbose)
 
 
 if __name__ == "__main__":

@@ -9,24 +9,16 @@ end everything is destroyed and the counts must be those of the start. Prints a 
 if anything is left or was lost.
 """
 
-import argparse
 import importlib.util
 import os
 import random
-import shutil
 import signal
 import sys
 import threading
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-E2E = os.path.join(os.path.dirname(HERE), "e2e")
-sys.path[:0] = [os.path.join(E2E, "daemon"), E2E]
-sys.dont_write_bytecode = True
-
-import cl  # noqa: E402
-import harness  # noqa: E402
-import leaks  # noqa: E402
+import common
+from common import E2E, Count, harness
 
 _spec = importlib.util.spec_from_file_location(
     "restart", os.path.join(E2E, "daemon", "test_restart.py"))
@@ -36,20 +28,6 @@ _spec.loader.exec_module(restart)
 GROWTH_KB = 24 << 10  # of the daemon's memory over the second round
 PREPARED = 8  # sandboxes that the daemon keeps for itself, at most
 EXPECTED = (OSError, AssertionError, ValueError, KeyError, harness.http.client.HTTPException)
-
-
-class Count:
-    """Things that happened, by name."""
-
-    def __init__(self):
-        self.lock, self.numbers = threading.Lock(), {}
-
-    def add(self, name, by=1):
-        with self.lock:
-            self.numbers[name] = self.numbers.get(name, 0) + by
-
-    def get(self, name):
-        return self.numbers.get(name, 0)
 
 
 # ---- what clients do
@@ -234,9 +212,7 @@ def state_files(d):
 
 
 def run(options):
-    leaks.adopt_orphans()
-    os.chmod(cl.base_dir(), 0o755)
-    before = leaks.Snapshot()
+    before = common.look_at_host()
     soak = Soak(options)
     begun = time.monotonic()
     soak.d.start()
@@ -255,33 +231,12 @@ def run(options):
         soak.d.stop()
         for threads_left in [t for t in threading.enumerate() if isinstance(t, Worker)]:
             threads_left.join(60)
-    left = [x for x in before.leaks(grace=harness.DEADLINE) if not x.startswith("file ")]
+    left = common.left_since(before)
     left += ["file " + x for x in state_files(soak.d)]
     soak.d.remove()
-    for name in sorted(soak.count.numbers):
-        print("  %-28s %6d" % (name, soak.count.numbers[name]))
-    print("  %-28s %6.0f s" % ("took", time.monotonic() - begun))
-    for line in soak.complaints[:20]:
-        print("  FAILED %s" % line)
-    for line in left[:50]:
-        print("  LEFT %s" % line)
-    print("%d sandboxes, %d complaints, %d left over"
-          % (soak.count.get("made"), len(soak.complaints), len(left)))
-    return 1 if soak.complaints or left else 0
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--count", type=int, default=1000)
-    parser.add_argument("--threads", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--no-faults", action="store_true")
-    options = parser.parse_args()
-    try:
-        return run(options)
-    finally:
-        shutil.rmtree(os.environ.get("CLOCHE_E2E_DIR", "/nowhere"), ignore_errors=True)
+    soak.count.add("seconds", round(time.monotonic() - begun))
+    return common.report(soak.count.numbers, soak.complaints, left, "%d sandboxes" % soak.count.get("made"))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(common.main(__doc__, run, 1000, 4, ["--no-faults"]))

@@ -9,25 +9,17 @@ an error, or by the signal that hit it, but never by another's output and never 
 must be had again, the daemon must have no more fds than before, and the host must be as it was.
 """
 
-import argparse
 import json
 import os
 import random
-import shutil
 import signal
 import sys
 import threading
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-E2E = os.path.join(os.path.dirname(HERE), "e2e")
-sys.path[:0] = [os.path.join(E2E, "daemon"), E2E, os.path.join(os.path.dirname(os.path.dirname(HERE)), "bench")]
-sys.dont_write_bytecode = True
-
-import cl  # noqa: E402
-import harness  # noqa: E402
-import leaks  # noqa: E402
-from client import processes_below  # noqa: E402
+import common
+from common import harness
+from client import processes_below
 
 FDS_MORE = 24  # of one process over a round
 FDS_SLOT = 9  # of a slot that waits, in the nest's pid 1
@@ -233,9 +225,7 @@ class Soak:
 
 
 def run(options):
-    leaks.adopt_orphans()
-    os.chmod(cl.base_dir(), 0o755)
-    before = leaks.Snapshot()
+    before = common.look_at_host()
     soak, begun = Soak(options), time.monotonic()
     soak.daemon.start()
     try:
@@ -250,30 +240,11 @@ def run(options):
         soak.check_fds(fds, "with faults")
     finally:
         soak.daemon.stop()
-    left = [x for x in before.leaks(grace=harness.DEADLINE) if not x.startswith("file ")]
+    left = common.left_since(before)
     soak.daemon.remove()
-    for name in sorted(soak.counts):
-        print("  %-28s %6d" % (name, soak.counts[name]))
-    for line in soak.complaints[:20]:
-        print("  FAILED %s" % line)
-    for line in left[:50]:
-        print("  LEFT %s" % line)
-    print("%d runs, %d complaints, %d left over (%.0f s)" % (
-        soak.number, len(soak.complaints), len(left), time.monotonic() - begun))
-    return 1 if soak.complaints or left else 0
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--count", type=int, default=2000)
-    parser.add_argument("--threads", type=int, default=6)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    try:
-        return run(options)
-    finally:
-        shutil.rmtree(os.environ.get("CLOCHE_E2E_DIR", "/nowhere"), ignore_errors=True)
+    soak.counts["seconds"] = round(time.monotonic() - begun)
+    return common.report(soak.counts, soak.complaints, left, "%d runs" % soak.number)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(common.main(__doc__, run, 2000, 6))

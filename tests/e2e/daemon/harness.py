@@ -39,14 +39,10 @@ needs_warm = unittest.skipIf(cl.is_sanitized(), "a build with sanitizers has not
 
 def until(look, what="it", deadline=DEADLINE):
     """Polls until look() is true, and returns that."""
-    end = time.monotonic() + deadline
-    while True:
-        found = look()
-        if found:
-            return found
-        if time.monotonic() > end:
-            raise AssertionError("%s did not happen within %d s" % (what, deadline))
-        time.sleep(0.02)
+    found = cl.wait_for(look, deadline)
+    if not found:
+        raise AssertionError("%s did not happen within %d s" % (what, deadline))
+    return found
 
 
 class UnixConnection(http.client.HTTPConnection):

@@ -6,9 +6,6 @@ that fails is run once more by itself at the end; the machine may have been busy
 launcher (build/cloche), whose cloched and cloche-guest lie beside it.
 """
 
-import argparse
-import glob
-import importlib
 import importlib.util
 import os
 import shutil
@@ -30,10 +27,6 @@ _spec = importlib.util.spec_from_file_location(
 )
 e2e = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(e2e)
-
-
-def suite_names():
-    return sorted(os.path.basename(p)[5:-3] for p in glob.glob(os.path.join(HERE, "test_*.py")))
 
 
 def load(name):
@@ -76,13 +69,7 @@ def stop_and_check(before, outcome):
 
 
 def run_suites(names, verbose):
-    for program in (cl.CLOCHE, harness.CLOCHED):
-        if not os.access(program, os.X_OK):
-            sys.exit("run.py: no program at %s; build it first, or set CLOCHE" % program)
-    leaks.adopt_orphans()
-    base = cl.base_dir()
-    os.chmod(base, 0o755)
-    os.umask(0o022)
+    base = e2e.prepare(cl.CLOCHE, harness.CLOCHED)
     outcome = e2e.Outcome(verbose)
     before = leaks.Snapshot()
     begun = time.monotonic()
@@ -101,16 +88,5 @@ def run_suites(names, verbose):
     return e2e.report(outcome, time.monotonic() - begun, "daemon")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--user", action="store_true", help="run as an ordinary user")
-    parser.add_argument("-v", dest="verbose", action="store_true", help="a line for each test")
-    parser.add_argument("names", nargs="*", help="suites: " + " ".join(suite_names()))
-    options = parser.parse_args()
-    if options.user:
-        return e2e.run_as_user(options, os.path.join("daemon", "run.py"))
-    return run_suites(options.names or suite_names(), options.verbose)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(e2e.main(__doc__, HERE, run_suites))
