@@ -234,7 +234,7 @@ $(B)/examples/%: examples/%.c include/cloche.h $(B)/libcloche.a $(B)/gnu/.flags
 
 # Preloaded into a warm interpreter; it shows fork, _exit and nothing else.
 ZYGOTE_SRC := $(wildcard src/zygote/*.c) $(addprefix src/sandbox/,cell_enter.c cell_look.c message.c verify.c restrict.c privileges.c) \
-	  $(addprefix src/kern/,caps.c landlock.c seccomp.c) $(addprefix src/base/,err.c fd_message.c io.c str.c) src/model/layer.c
+	  $(addprefix src/kern/,caps.c dirents.c landlock.c seccomp.c) $(addprefix src/base/,err.c fd_message.c io.c list.c str.c) src/model/layer.c
 $(B)/cloche-zygote.so: $(call gnu_o,$(ZYGOTE_SRC)) $(call gen_o,gnu)
 	$(call quiet,LD) printf '{ global: fork; _exit; local: *; };\n' >$(B)/gnu/zygote.map && \
 		$(CC) -shared $^ $(GNU_LDFLAGS) -Wl,-z,defs -Wl,--version-script=$(B)/gnu/zygote.map -ldl -o $@

@@ -2,8 +2,10 @@
 
 #include "base/str.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 char *buf_reserve(struct buf *b, size_t len)
 {
@@ -50,4 +52,20 @@ void buf_done(struct buf *b)
 {
 	free(b->data);
 	*b = (struct buf){0};
+}
+
+size_t buf_write(struct buf *b, int fd, bool *ret_gone)
+{
+	size_t before = b->len;
+	ssize_t n = 0;
+
+	while (b->len > 0) {
+		n = write(fd, buf_head(b), b->len);
+		if (n > 0)
+			buf_drop(b, (size_t)n);
+		else if (n == 0 || errno != EINTR)
+			break;
+	}
+	*ret_gone = b->len > 0 && (n == 0 || errno != EAGAIN);
+	return before - b->len;
 }

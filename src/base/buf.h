@@ -21,6 +21,12 @@ void buf_add(struct buf *b, const void *bytes, size_t len);
 /* Room for at least len bytes at the end; buf_added says how many of them were used. */
 char *buf_reserve(struct buf *b, size_t len);
 void buf_added(struct buf *b, size_t len);
+/*
+ * Writes to an fd that does not block, and takes away what was written. Returns how much that is; *ret_gone:
+ * nothing can be written any more.
+ */
+size_t buf_write(struct buf *b, int fd, bool *ret_gone);
 /* Takes len bytes away at the front. */
 void buf_drop(struct buf *b, size_t len);
 void buf_done(struct buf *b);
+#define auto_buf __attribute__((cleanup(buf_done)))

@@ -14,3 +14,4 @@ void list_add(struct list *l, const char *s);
 /* Adds s itself, which the list owns from then on. */
 void list_take(struct list *l, char *s);
 void list_done(struct list *l);
+#define auto_list __attribute__((cleanup(list_done)))

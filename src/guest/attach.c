@@ -55,13 +55,12 @@ static void detach(struct attachment *a)
 static void tell_end(struct attachment *a)
 {
 	struct stream *s = a->stream;
-	struct buf b = {0};
+	auto_buf struct buf b = {0};
 
 	pack_exit(a->command, &b);
 	if (a->command->in_cell)
 		pack_u64(&b, a->command->exit.disk_bytes);
 	stream_send(s, G_EXIT, buf_head(&b), b.len);
-	buf_done(&b);
 	detach(a);
 	stream_end(s, NULL, 0);
 }
@@ -118,14 +117,15 @@ static void on_close(void *arg)
 	command_input(a->command, NULL, 0, true);
 }
 
-static void on_end(void *arg, bool lost)
+static void on_end(void *arg)
 {
 	struct attachment *a = arg;
 	struct command *c = a->command;
 
 	detach(a);
 	/* Commands go on when a daemon dies; a parked one that is nobody's is of no use. */
-	if ((!lost || c->park >= 0) && !c->reaped && (c->flags & GUEST_EXEC_KILL) && !c->attached)
+	if ((server_out(c->guest) || c->park >= 0) && !c->reaped && (c->flags & GUEST_EXEC_KILL) &&
+	    !c->attached)
 		command_kill(c, GUEST_WHY_KILLED);
 	command_watch_sources(c);
 }
@@ -134,7 +134,7 @@ void command_attach(struct command *c, struct stream *s, uint64_t from)
 {
 	static const struct stream_ops ops = {on_data, on_close, pump, on_end};
 	struct attachment *a = must_alloc(calloc(1, sizeof(*a)));
-	struct buf b = {0};
+	auto_buf struct buf b = {0};
 
 	*a = (struct attachment){.next = c->attached, .command = c, .stream = s, .seq = from};
 	if (a->seq > c->output.next_seq)
@@ -149,7 +149,6 @@ void command_attach(struct command *c, struct stream *s, uint64_t from)
 		pack_u8(&b, c->listening);
 	}
 	stream_ok(s, &b);
-	buf_done(&b);
 }
 
 void command_tell(struct command *c)
@@ -310,37 +309,22 @@ static void give_back(struct command *c, size_t len)
 	}
 }
 
-/* False: nothing can be written any more. */
-static bool write_waiting(struct command *c)
-{
-	while (c->waiting.len) {
-		ssize_t n = write(c->input.fd, buf_head(&c->waiting), c->waiting.len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return errno == EAGAIN;
-		buf_drop(&c->waiting, (size_t)n);
-		give_back(c, (size_t)n);
-	}
-	return true;
-}
-
 static void write_input(struct command *c)
 {
-	bool alive = write_waiting(c);
+	bool gone;
 
-	if (alive && c->waiting.len) {
+	give_back(c, buf_write(&c->waiting, c->input.fd, &gone));
+	if (!gone && c->waiting.len) {
 		loop_change(c->guest->loop, &c->input, EPOLLOUT);
 		return;
 	}
 	loop_unwatch(c->guest->loop, &c->input);
-	if (!alive)
+	if (gone)
 		give_back(c, c->waiting.len);
 	/* What a person says with ctrl-D. A terminal that is full is one nobody reads. */
 	else if (c->input_ends && (c->flags & GUEST_EXEC_TTY))
-		alive = write(c->input.fd, "\4", 1) == 1;
-	if (!alive || c->input_ends)
+		gone = write(c->input.fd, "\4", 1) != 1;
+	if (gone || c->input_ends)
 		command_close_input(c);
 	else if (c->waiting.room > 4096)
 		buf_done(&c->waiting);

@@ -12,6 +12,7 @@
 #include "guest/session.h"
 #include "guest/spawn.h"
 #include "guest/tree.h"
+#include "model/variables.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -305,7 +306,7 @@ void exec_args_env(struct guest *g, const struct exec_args *a, struct list *ret)
 {
 	env_make(g, a->user, a->cwd, a->flags & GUEST_EXEC_TTY, ret);
 	for (size_t i = 0; i < a->env.count; i++)
-		env_set(ret, a->env.items[i]);
+		variables_set(ret, a->env.items[i]);
 }
 
 static bool session_is_busy(const struct guest *g, const char *session)
@@ -371,7 +372,7 @@ struct command *command_new(struct guest *g, const struct command_terms *t)
 static int start(struct command *c, const struct exec_args *a, struct list *argv,
 		 struct spawned *ret, struct err *e)
 {
-	struct list env = {0};
+	auto_list struct list env = {0};
 	int rc, park = 0;
 
 	if (a->flags & GUEST_EXEC_PARK && park_open(c, &park, e) < 0)
@@ -392,7 +393,6 @@ static int start(struct command *c, const struct exec_args *a, struct list *argv
 		   ret, e);
 	if (park)
 		close(park);
-	list_done(&env);
 	return rc;
 }
 
@@ -443,7 +443,7 @@ static void exec_command(struct guest *g, struct stream *s, struct exec_args *a)
 {
 	const struct command_terms terms = {a->flags, a->tag,	a->session,
 					    a->cwd,   &a->argv, a->timeout_ms};
-	struct list argv = {0};
+	auto_list struct list argv = {0};
 	struct spawned process;
 	struct command *c;
 	struct err e = {0};
@@ -457,7 +457,6 @@ static void exec_command(struct guest *g, struct stream *s, struct exec_args *a)
 		command_begin(c, &terms, &process, s);
 		denials_watch(g);
 	}
-	list_done(&argv);
 }
 
 bool exec_request(struct guest *g, struct stream *s, struct unpack *u)
@@ -478,19 +477,17 @@ bool exec_request(struct guest *g, struct stream *s, struct unpack *u)
 	return true;
 }
 
-void attach_request(struct guest *g, struct stream *s, const struct request *r)
+void attach_request(struct stream *s, const struct request *r)
 {
-	(void)g;
 	command_attach(r->command, s, r->number[0]);
 }
 
-void signal_request(struct guest *g, struct stream *s, const struct request *r)
+void signal_request(struct stream *s, const struct request *r)
 {
 	struct command *c = r->command;
 	unsigned sig = (unsigned)r->number[0];
 	bool tree = r->number[1];
 
-	(void)g;
 	if (sig > 64) {
 		stream_error(s, EINVAL, "there is no signal %u", sig);
 		return;
@@ -510,13 +507,12 @@ void signal_request(struct guest *g, struct stream *s, const struct request *r)
 	stream_ok(s, NULL);
 }
 
-void resize_request(struct guest *g, struct stream *s, const struct request *r)
+void resize_request(struct stream *s, const struct request *r)
 {
 	uint64_t rows = r->number[0], cols = r->number[1];
 	struct winsize size = {.ws_row = (unsigned short)rows, .ws_col = (unsigned short)cols};
 	const struct command *c = r->command;
 
-	(void)g;
 	if (!(c->flags & GUEST_EXEC_TTY))
 		stream_error(s, ENOTTY, "the command has no terminal");
 	else if (rows > 4096 || cols > 4096)
@@ -528,16 +524,14 @@ void resize_request(struct guest *g, struct stream *s, const struct request *r)
 		stream_ok(s, NULL);
 }
 
-void ack_request(struct guest *g, struct stream *s, const struct request *r)
+void ack_request(struct stream *s, const struct request *r)
 {
-	(void)g;
 	r->command->acked = true;
 	stream_ok(s, NULL);
 }
 
-void input_request(struct guest *g, struct stream *s, const struct request *r)
+void input_request(struct stream *s, const struct request *r)
 {
-	(void)g;
 	if (r->command->waiting.len + r->len > COMMAND_INPUT)
 		stream_error(s, EAGAIN, "the command does not read its input");
 	else if (!command_input(r->command, r->bytes, r->len, r->number[0]))

@@ -64,18 +64,17 @@ static void set_interest(struct port *p)
 /* False: it is over. */
 static bool write_out(struct port *p)
 {
-	while (p->waiting.len) {
-		ssize_t n = send(p->watch.fd, buf_head(&p->waiting), p->waiting.len, MSG_NOSIGNAL);
-		size_t done = n < 0 ? p->waiting.len : (size_t)n;
+	bool gone;
+	size_t done = buf_write(&p->waiting, p->watch.fd, &gone);
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN)
-			return true;
-		/* Nobody reads any more: what it says is still of interest. */
-		buf_drop(&p->waiting, done);
-		stream_credit(p->stream, done);
+	/* Nobody reads any more: what it says is still of interest. */
+	if (gone) {
+		done += p->waiting.len;
+		buf_drop(&p->waiting, p->waiting.len);
 	}
+	stream_credit(p->stream, done);
+	if (p->waiting.len)
+		return true;
 	if (p->no_more_out && !p->shut) {
 		shutdown(p->watch.fd, SHUT_WR);
 		p->shut = true;
@@ -151,11 +150,10 @@ static void pump(void *arg)
 		set_interest(p);
 }
 
-static void on_end(void *arg, bool lost)
+static void on_end(void *arg)
 {
 	struct port *p = arg;
 
-	(void)lost;
 	p->stream = NULL;
 	if (p->pid)
 		kill(p->pid, SIGKILL); /* freed when it is reaped */
@@ -216,8 +214,9 @@ bool connect_reaped(struct guest *g, pid_t pid, int status)
 	return true;
 }
 
-void connect_request(struct guest *g, struct stream *s, const struct request *r)
+void connect_request(struct stream *s, const struct request *r)
 {
+	struct guest *g = s->guest;
 	static const struct stream_ops ops = {on_data, on_close, pump, on_end};
 	uint32_t port = (uint32_t)r->number[0];
 	struct port *p;

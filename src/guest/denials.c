@@ -162,11 +162,12 @@ uint32_t denials_count(const struct guest *g, const struct command *c)
 	return count;
 }
 
-void denials_request(struct guest *g, struct stream *s, const struct request *r)
+void denials_request(struct stream *s, const struct request *r)
 {
+	struct guest *g = s->guest;
 	uint32_t eid = (uint32_t)r->number[0], count = 0;
 	const struct command *c = eid ? command_find(g, eid) : NULL;
-	struct buf rows = {0}, b = {0};
+	auto_buf struct buf rows = {0}, b = {0};
 
 	if (eid && !c) {
 		stream_error(s, ESRCH, "there is no command %u", eid);
@@ -185,8 +186,6 @@ void denials_request(struct guest *g, struct stream *s, const struct request *r)
 	pack_u32(&b, count);
 	buf_add(&b, rows.len ? buf_head(&rows) : NULL, rows.len);
 	stream_ok(s, &b);
-	buf_done(&rows);
-	buf_done(&b);
 }
 
 /* ---- G_EVENTS ---- */
@@ -208,7 +207,7 @@ static void tell_news(void *arg)
 
 	for (unsigned i = 0; i < g->board->denial_count; i++) {
 		const struct board_denial *d = &g->board->denials[i];
-		struct buf b = {0};
+		auto_buf struct buf b = {0};
 
 		if (g->told[i] == d->count)
 			continue;
@@ -216,40 +215,37 @@ static void tell_news(void *arg)
 		pack_u8(&b, 1);
 		pack_denial(&b, d);
 		tell(g, &b);
-		buf_done(&b);
 	}
 }
 
 void denials_tell_exec(struct guest *g, const struct command *c)
 {
-	struct buf b = {0};
+	auto_buf struct buf b = {0};
 
 	pack_u8(&b, 2);
 	command_pack(c, &b);
 	tell(g, &b);
-	buf_done(&b);
 }
 
 void denials_tell_end(struct guest *g)
 {
-	struct buf b = {0};
+	auto_buf struct buf b = {0};
 
 	tell_news(g);
 	pack_u8(&b, 3);
 	tell(g, &b);
-	buf_done(&b);
 }
 
-static void on_events_end(void *arg, bool lost)
+static void on_events_end(void *arg)
 {
 	struct stream **place = arg;
 
-	(void)lost;
 	*place = NULL;
 }
 
-void events_request(struct guest *g, struct stream *s, const struct request *r)
+void events_request(struct stream *s, const struct request *r)
 {
+	struct guest *g = s->guest;
 	static const struct stream_ops ops = {.on_end = on_events_end};
 
 	(void)r;

@@ -3,8 +3,6 @@
 
 #include "guest/server.h"
 
-/* Sets "K=V", replacing an earlier value; what is no variable is left out. */
-void env_set(struct list *env, const char *pair);
 /* Is there such a user? The empty name, "user" and "root" are the same one. */
 bool env_knows_user(const char *user);
 /* Defaults, then the sandbox's, then the request's. */

@@ -7,17 +7,16 @@
 
 struct listing {
 	struct stream *stream;
-	struct guest *guest;
 	uint32_t next; /* eid */
 };
 
 static void pump(void *arg)
 {
 	struct listing *l = arg;
-	struct command *c = l->guest->commands;
+	struct command *c = l->stream->guest->commands;
 
 	for (; c; c = c->next) {
-		struct buf b = {0};
+		auto_buf struct buf b = {0};
 		bool fits;
 
 		if (c->eid < l->next)
@@ -26,7 +25,6 @@ static void pump(void *arg)
 		fits = b.len <= stream_room(l->stream);
 		if (fits)
 			stream_put(l->stream, G_ITEM, buf_head(&b), b.len);
-		buf_done(&b);
 		if (!fits)
 			return;
 		l->next = c->eid + 1;
@@ -35,19 +33,18 @@ static void pump(void *arg)
 	free(l);
 }
 
-static void on_end(void *arg, bool lost)
+static void on_end(void *arg)
 {
-	(void)lost;
 	free(arg);
 }
 
-void execs_request(struct guest *g, struct stream *s, const struct request *r)
+void execs_request(struct stream *s, const struct request *r)
 {
 	static const struct stream_ops ops = {.pump = pump, .on_end = on_end};
 	struct listing *l = must_alloc(calloc(1, sizeof(*l)));
 
 	(void)r;
-	*l = (struct listing){.stream = s, .guest = g};
+	*l = (struct listing){.stream = s};
 	stream_go_on(s, &ops, l);
 	stream_ok(s, NULL);
 }

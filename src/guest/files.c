@@ -151,11 +151,10 @@ void files_pack(struct buf *b, const char *path, const struct stat *st, int dir,
 
 void files_answer_stat(struct stream *s, const char *path, const struct stat *st)
 {
-	struct buf b = {0};
+	auto_buf struct buf b = {0};
 
 	files_pack(&b, path, st, AT_FDCWD, path);
 	stream_ok(s, &b);
-	buf_done(&b);
 }
 
 static void look_and_answer(struct stream *s, const char *path, bool follow)
@@ -168,23 +167,21 @@ static void look_and_answer(struct stream *s, const char *path, bool follow)
 		files_answer_stat(s, path, &st);
 }
 
-void stat_request(struct guest *g, struct stream *s, const struct request *r)
+void stat_request(struct stream *s, const struct request *r)
 {
-	(void)g;
 	look_and_answer(s, r->text[0], r->number[0]);
 }
 
 /* ---- changing names ---- */
 
-void mkdir_request(struct guest *g, struct stream *s, const struct request *r)
+void mkdir_request(struct stream *s, const struct request *r)
 {
 	const char *path = r->text[0];
 	uint32_t mode = (uint32_t)r->number[0];
 	bool parents = r->number[1];
-	struct buf b = {0};
+	auto_buf struct buf b = {0};
 	int rc;
 
-	(void)g;
 	if (mode == NO_MODE || mode == 0)
 		mode = 0755;
 	rc = parents ? files_make_dirs(path, mode) : mkdir(path, mode & MODES) < 0 ? -1 : 1;
@@ -196,10 +193,9 @@ void mkdir_request(struct guest *g, struct stream *s, const struct request *r)
 		stream_error(s, errno, "cannot make directory %s: %m", path);
 	else
 		stream_ok(s, &b);
-	buf_done(&b);
 }
 
-void move_request(struct guest *g, struct stream *s, const struct request *r)
+void move_request(struct stream *s, const struct request *r)
 {
 	const char *from = r->text[0], *to = r->text[1];
 	bool overwrite = r->number[0];
@@ -209,12 +205,12 @@ void move_request(struct guest *g, struct stream *s, const struct request *r)
 		look_and_answer(s, to, false);
 	else if (errno == EXDEV)
 		/* Another file system, or a directory of the image: copied, then removed. */
-		walk_move(g, s, r);
+		walk_move(s, r);
 	else
 		stream_error(s, errno, "cannot move %s to %s: %m", from, to);
 }
 
-void remove_request(struct guest *g, struct stream *s, const struct request *r)
+void remove_request(struct stream *s, const struct request *r)
 {
 	const char *path = r->text[0];
 	bool recursive = r->number[0];
@@ -222,18 +218,17 @@ void remove_request(struct guest *g, struct stream *s, const struct request *r)
 	if (unlink(path) == 0 || (errno == EISDIR && rmdir(path) == 0))
 		stream_ok(s, NULL);
 	else if (errno == ENOTEMPTY && recursive)
-		walk_remove(g, s, path);
+		walk_remove(s, path);
 	else
 		stream_error(s, errno, "cannot remove %s: %m", path);
 }
 
-void chmod_request(struct guest *g, struct stream *s, const struct request *r)
+void chmod_request(struct stream *s, const struct request *r)
 {
 	const char *path = r->text[0];
 	uint32_t mode = (uint32_t)r->number[0], uid = (uint32_t)r->number[1],
 		 gid = (uint32_t)r->number[2];
 
-	(void)g;
 	if (mode != NO_MODE && (mode & ~MODES))
 		stream_error(s, EPERM, "%s: set-id bits are not allowed inside", path);
 	else if ((uid != NO_MODE || gid != NO_MODE) && chown(path, uid, gid) < 0)
@@ -252,12 +247,11 @@ static bool is_allowed_xattr(const char *name)
 	return str_starts(name, "user.") && !str_starts(name, "user.overlay.");
 }
 
-void xattr_set_request(struct guest *g, struct stream *s, const struct request *r)
+void xattr_set_request(struct stream *s, const struct request *r)
 {
 	const char *path = r->text[0], *name = r->text[1];
 	bool drop = r->number[0];
 
-	(void)g;
 	if (!is_allowed_xattr(name))
 		stream_error(s, EPERM, "%s: only attributes user.* can be set", name);
 	else if ((drop ? removexattr(path, name) : setxattr(path, name, r->bytes, r->len, 0)) < 0)
@@ -271,7 +265,7 @@ static bool pack_xattrs(const char *path, struct buf *b)
 {
 	char names[4096], value[4096];
 	ssize_t n = listxattr(path, names, sizeof(names));
-	struct buf rows = {0};
+	auto_buf struct buf rows = {0};
 	uint32_t count = 0;
 
 	for (const char *name = names; n > 0 && name < names + n; name += strlen(name) + 1) {
@@ -286,18 +280,15 @@ static bool pack_xattrs(const char *path, struct buf *b)
 	}
 	pack_u32(b, count);
 	buf_add(b, rows.len ? buf_head(&rows) : NULL, rows.len);
-	buf_done(&rows);
 	return n >= 0 || errno == ENOTSUP;
 }
 
-void xattr_list_request(struct guest *g, struct stream *s, const struct request *r)
+void xattr_list_request(struct stream *s, const struct request *r)
 {
-	struct buf b = {0};
+	auto_buf struct buf b = {0};
 
-	(void)g;
 	if (pack_xattrs(r->text[0], &b))
 		stream_ok(s, &b);
 	else
 		stream_error(s, errno, "cannot list the attributes of %s: %m", r->text[0]);
-	buf_done(&b);
 }

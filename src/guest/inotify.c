@@ -3,6 +3,7 @@
 #include "base/str.h"
 #include "guest/request.h"
 #include "guest/walk.h"
+#include "kern/dirents.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -48,7 +49,7 @@ static void watcher_free(struct watcher *w)
 
 static void tell(struct watcher *w, enum guest_change change, const char *path, bool is_dir)
 {
-	struct buf b = {0};
+	auto_buf struct buf b = {0};
 
 	pack_u8(&b, (uint8_t)change);
 	if (*path) {
@@ -63,7 +64,6 @@ static void tell(struct watcher *w, enum guest_change change, const char *path, 
 	pack_u8(&b, is_dir);
 	if (stream_room(w->stream) >= b.len)
 		stream_put(w->stream, G_ITEM, buf_head(&b), b.len);
-	buf_done(&b);
 }
 
 static void tell_overflow(struct watcher *w)
@@ -95,10 +95,10 @@ static int add_place(struct watcher *w, const char *path)
 static void add_below(struct watcher *w, char *path, int depth, bool news)
 {
 	size_t len = strlen(path), at = len == 1 ? 0 : len;
-	struct list names = {0};
+	auto_list struct list names = {0};
 	auto_close int dir = walk_open_dir(AT_FDCWD, path);
 
-	if (dir < 0 || depth > WALK_MAX_DEPTH || walk_names(dir, &names) < 0)
+	if (dir < 0 || depth > WALK_MAX_DEPTH || dirents_names(dir, SIZE_MAX, &names, NULL) < 0)
 		return;
 	for (size_t i = 0; i < names.count; i++) {
 		struct stat st;
@@ -118,7 +118,6 @@ static void add_below(struct watcher *w, char *path, int depth, bool news)
 		add_below(w, path, depth + 1, news);
 	}
 	path[len] = '\0';
-	list_done(&names);
 }
 
 static void drop_below(struct watcher *w, const char *path)
@@ -256,14 +255,14 @@ static void pump(void *arg)
 		loop_watch(w->guest->loop, &w->watch);
 }
 
-static void on_end(void *arg, bool lost)
+static void on_end(void *arg)
 {
-	(void)lost;
 	watcher_free(arg);
 }
 
-void watch_request(struct guest *g, struct stream *s, const struct request *r)
+void watch_request(struct stream *s, const struct request *r)
 {
+	struct guest *g = s->guest;
 	static const struct stream_ops ops = {.pump = pump, .on_end = on_end};
 	char path[GUEST_MAX_PATH], real[PATH_MAX];
 	struct watcher *w = must_alloc(calloc(1, sizeof(*w)));

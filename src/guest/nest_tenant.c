@@ -146,7 +146,7 @@ static void add_sized(struct buf *b, const void *bytes, size_t len)
 /* What a tenant reads before it runs anything; see decode() in zygote.py. */
 void nest_pack_request(const struct nest_request *r, struct buf *ret)
 {
-	struct buf terms = {0};
+	auto_buf struct buf terms = {0};
 	char count[16];
 	int argc = 0;
 
@@ -163,5 +163,4 @@ void nest_pack_request(const struct nest_request *r, struct buf *ret)
 	add_sized(ret, buf_head(&terms), terms.len);
 	if (r->kind == NEST_PYTHON)
 		add_sized(ret, r->code, r->code_len);
-	buf_done(&terms);
 }

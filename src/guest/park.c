@@ -83,9 +83,8 @@ static void on_silence(void *arg)
 	refuse(p, "the parked process does not answer");
 }
 
-static void on_end(void *arg, bool lost)
+static void on_end(void *arg)
 {
-	(void)lost;
 	copy_free(arg);
 }
 
@@ -172,7 +171,7 @@ static void add_list(struct buf *ret, const struct list *l)
 
 static void pack_order(struct guest *g, const struct exec_args *a, struct buf *ret)
 {
-	struct list env = {0};
+	auto_list struct list env = {0};
 	char count[16];
 
 	exec_args_env(g, a, &env);
@@ -181,7 +180,6 @@ static void pack_order(struct guest *g, const struct exec_args *a, struct buf *r
 	add_text(ret, count);
 	add_list(ret, &a->argv);
 	add_list(ret, &env);
-	list_done(&env);
 }
 
 /* ret_report: our end of the socket that the copy reports on. */

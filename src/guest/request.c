@@ -7,9 +7,8 @@
 
 #include <errno.h>
 
-static void ping_request(struct guest *g, struct stream *s, const struct request *r)
+static void ping_request(struct stream *s, const struct request *r)
 {
-	(void)g;
 	(void)r;
 	stream_ok(s, NULL);
 }
@@ -115,6 +114,6 @@ bool request_take(struct guest *g, struct stream *s, uint8_t type, struct unpack
 	if (*row->payload == 'c' && !r.command)
 		stream_error(s, ESRCH, "there is no command %u", eid);
 	else
-		row->answer(g, s, &r);
+		row->answer(s, &r);
 	return true;
 }

@@ -20,7 +20,7 @@ struct request {
 };
 
 /* Answers a request whose payload was in order. */
-typedef void request_answer(struct guest *g, struct stream *s, const struct request *r);
+typedef void request_answer(struct stream *s, const struct request *r);
 /* The same for one that unpacks itself; false: its payload is malformed, which breaks the link. */
 typedef bool request_unpacker(struct guest *g, struct stream *s, struct unpack *u);
 

@@ -6,6 +6,7 @@
 #include "guest/request.h"
 #include "guest/walk.h"
 #include "guest/worker.h"
+#include "kern/dirents.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -37,13 +38,12 @@ static bool is_full(const struct search *q)
 
 static void found(struct search *q, const char *path, uint64_t line, const char *text, size_t len)
 {
-	struct buf b = {0};
+	auto_buf struct buf b = {0};
 
 	pack_str(&b, path);
 	pack_u64(&b, line);
 	pack_bytes(&b, text, len < SEARCH_SHOWN ? len : SEARCH_SHOWN);
 	work_frame(q->work, G_ITEM, buf_head(&b), b.len);
-	buf_done(&b);
 	q->found++;
 }
 
@@ -116,9 +116,9 @@ static void search_file(struct search *q, int dir, const char *name, const char 
 static void search_below(struct search *q, int dir, char *path, int depth)
 {
 	size_t len = strlen(path), at = len == 1 ? 0 : len;
-	struct list names = {0};
+	auto_list struct list names = {0};
 
-	if (depth > WALK_MAX_DEPTH || walk_names(dir, &names) < 0)
+	if (depth > WALK_MAX_DEPTH || dirents_names(dir, SIZE_MAX, &names, NULL) < 0)
 		return;
 	for (size_t i = 0; i < names.count && !is_full(q); i++) {
 		const char *name = names.items[i];
@@ -144,7 +144,6 @@ static void search_below(struct search *q, int dir, char *path, int depth)
 		}
 	}
 	path[len] = '\0';
-	list_done(&names);
 }
 
 static void run_search(struct work *w, const void *arg)
@@ -174,7 +173,7 @@ static void run_search(struct work *w, const void *arg)
 	work_end(w, &cut, 1);
 }
 
-void search_request(struct guest *g, struct stream *s, const struct request *r)
+void search_request(struct stream *s, const struct request *r)
 {
-	worker_start(g, s, &(struct worker_job){.run = run_search, .arg = r, .goes_on = true});
+	worker_start(s, &(struct worker_job){.run = run_search, .arg = r, .goes_on = true});
 }

@@ -169,7 +169,7 @@ static bool take_hello(struct conn *c, const struct guest_header *h, const char 
 	struct unpack u = unpack_from(payload, h->size);
 	uint32_t version = unpack_u32(&u);
 	uint64_t generation = unpack_u64(&u);
-	struct buf welcome = {0};
+	auto_buf struct buf welcome = {0};
 
 	if (h->type != G_HELLO || h->stream != 0 || !unpack_is_done(&u) ||
 	    version != GUEST_VERSION || generation < g->generation ||
@@ -190,7 +190,6 @@ static bool take_hello(struct conn *c, const struct guest_header *h, const char 
 	pack_u64(&welcome, generation);
 	pack_u64(&welcome, g->boot_id);
 	guest_frame_add(&c->out, 0, G_WELCOME, buf_head(&welcome), welcome.len);
-	buf_done(&welcome);
 	server_wake(g);
 	return true;
 }

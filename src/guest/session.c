@@ -50,43 +50,40 @@ static const char plain_save[] =
 	"{ export -p; umask -S | sed 's/^/umask /'; printf 'cd -- '; "
 	"pwd | sed \"s/'/'\\\\\\\\''/g; s/^/'/; s/\\$/'/\"; echo '#end'; }";
 
+/* A variable that was unset must not come back with the sandbox's own. */
+#define BASH_FORGET "for __cloche in $(compgen -e); do unset \"$__cloche\"; done; unset __cloche; "
+
+static void add_taken(struct buf *b, char *s)
+{
+	add_text(b, s);
+	free(s);
+}
+
 static void add_script(struct buf *b, const char *path, bool bash, const struct list *env)
 {
-	add_text(b, "if [ -r ");
-	add_text(b, path);
-	add_text(b, " ]; then ");
-	/* A variable that was unset must not come back with the sandbox's own. */
-	if (bash)
-		add_text(b, "for __cloche in $(compgen -e); do unset \"$__cloche\"; done; "
-			    "unset __cloche; ");
-	add_text(b, ". ");
-	add_text(b, path);
-	add_text(b, "; fi 2>/dev/null\n");
+	add_taken(b, str_format("if [ -r %s ]; then %s. %s; fi 2>/dev/null\n", path,
+				bash ? BASH_FORGET : "", path));
 	for (size_t i = 0; i < env->count; i++) {
 		const char *equals = strchr(env->items[i], '=');
+		int len = equals ? (int)(equals - env->items[i]) : 0;
 
 		/* A shell cannot have others. */
-		if (!equals ||
-		    strspn(env->items[i], NAME_BYTES) != (size_t)(equals - env->items[i]))
+		if (!equals || strspn(env->items[i], NAME_BYTES) != (size_t)len)
 			continue;
-		add_text(b, "export ");
-		buf_add(b, env->items[i], (size_t)(equals - env->items[i]) + 1);
+		add_taken(b, str_format("export %.*s=", len, env->items[i]));
 		add_quoted(b, equals + 1);
 		add_text(b, "\n");
 	}
-	add_text(b, "__cloche_save() { ");
-	if (bash)
-		add_text(b, "unset -f __cloche_save; ");
-	add_text(b, bash ? bash_save : plain_save);
-	add_text(b, " >| ");
-	add_text(b, path);
-	add_text(b, ".new 2>/dev/null; }\ntrap __cloche_save EXIT\n");
+	add_taken(b, str_format("__cloche_save() { %s%s >| %s.new 2>/dev/null; }\n"
+				"trap __cloche_save EXIT\n",
+				bash ? "unset -f __cloche_save; " : "",
+				bash ? bash_save : plain_save, path));
 }
 
 void session_wrap(const struct guest *g, const struct session_terms *t, struct list *argv)
 {
 	bool bash = access("/bin/bash", X_OK) == 0;
-	struct buf b = {0};
+	auto_buf struct buf b = {0};
 	struct list wrapped = {0};
 	char path[STATE_PATH];
 
@@ -107,7 +104,6 @@ void session_wrap(const struct guest *g, const struct session_terms *t, struct l
 		list_add(&wrapped, "-l");
 	list_add(&wrapped, "-c");
 	list_add(&wrapped, buf_head(&b));
-	buf_done(&b);
 	list_done(argv);
 	*argv = wrapped;
 }

@@ -60,14 +60,14 @@ static void add_network(struct stats *s)
 	}
 }
 
-void stats_request(struct guest *g, struct stream *s, const struct request *r)
+void stats_request(struct stream *s, const struct request *r)
 {
 	struct stats t = {0};
-	struct buf b = {0};
+	auto_buf struct buf b = {0};
 
 	(void)r;
 	procs_each(add_process, &t);
-	add_disk(g, &t);
+	add_disk(s->guest, &t);
 	add_network(&t);
 	pack_u32(&b, t.processes);
 	pack_u64(&b, t.cpu_us);
@@ -76,7 +76,6 @@ void stats_request(struct guest *g, struct stream *s, const struct request *r)
 	pack_u64(&b, t.disk_limit_bytes);
 	pack_u64(&b, t.rx_bytes);
 	pack_u64(&b, t.tx_bytes);
-	pack_u32(&b, (uint32_t)command_running(g));
+	pack_u32(&b, (uint32_t)command_running(s->guest));
 	stream_ok(s, &b);
-	buf_done(&b);
 }

@@ -101,14 +101,13 @@ void stream_pack_error(struct buf *b, int errnum, const char *fmt, va_list args)
 
 void stream_error(struct stream *s, int errnum, const char *fmt, ...)
 {
-	struct buf b = {0};
+	auto_buf struct buf b = {0};
 	va_list args;
 
 	va_start(args, fmt);
 	stream_pack_error(&b, errnum, fmt, args);
 	va_end(args);
 	stream_send(s, G_ERROR, buf_head(&b), b.len);
-	buf_done(&b);
 	stream_drop(s);
 }
 
@@ -169,14 +168,13 @@ void stream_put(struct stream *s, uint8_t type, const void *payload, size_t len)
 
 void stream_credit(struct stream *s, size_t len)
 {
-	struct buf b = {0};
+	auto_buf struct buf b = {0};
 
 	s->owed += len;
 	if (s->owed < GUEST_WINDOW / 4)
 		return;
 	pack_u32(&b, (uint32_t)s->owed);
 	stream_send(s, G_CREDIT, buf_head(&b), b.len);
-	buf_done(&b);
 	s->unpaid -= s->owed;
 	s->owed = 0;
 }
@@ -207,14 +205,14 @@ static bool take_data(struct stream *s, const char *payload, size_t len)
 	return true;
 }
 
-static void lose(struct stream *s, bool lost)
+static void lose(struct stream *s)
 {
 	const struct stream_ops *ops = s->ops;
 	void *arg = s->arg;
 
 	stream_drop(s);
 	if (ops && ops->on_end)
-		ops->on_end(arg, lost);
+		ops->on_end(arg);
 }
 
 bool stream_take(struct stream *s, uint8_t type, const char *payload, size_t len)
@@ -229,7 +227,7 @@ bool stream_take(struct stream *s, uint8_t type, const char *payload, size_t len
 			s->ops->on_close(s->arg);
 		return len == 0;
 	case G_END:
-		lose(s, false);
+		lose(s);
 		return len == 0;
 	default:
 		return false;
@@ -239,7 +237,7 @@ bool stream_take(struct stream *s, uint8_t type, const char *payload, size_t len
 void stream_lose_all(struct guest *g)
 {
 	while (g->streams)
-		lose(g->streams, true);
+		lose(g->streams);
 }
 
 void stream_pump_all(struct guest *g)

@@ -25,8 +25,8 @@ struct stream_ops {
 	void (*on_close)(void *arg);
 	/* There may be room again. */
 	void (*pump)(void *arg);
-	/* The other side ended it, or (lost) its link is gone. Never called after an end by us. */
-	void (*on_end)(void *arg, bool lost);
+	/* The other side ended it, or its link is gone: then server_out is NULL. Never called after an end by us. */
+	void (*on_end)(void *arg);
 };
 
 struct stream {

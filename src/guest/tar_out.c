@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "base/utf8.h"
 #include "guest/walk.h"
+#include "kern/dirents.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -369,7 +370,7 @@ static int put_range(struct tar_out *t, int fd, uint64_t offset, uint64_t left, 
 static int put_sparse(struct tar_out *t, struct entry *n, int fd, struct err *e)
 {
 	struct map m = {0};
-	struct buf text = {0};
+	auto_buf struct buf text = {0};
 	char shown[TAR_MAX_NAME + 32];
 	int rc;
 
@@ -387,7 +388,6 @@ static int put_sparse(struct tar_out *t, struct entry *n, int fd, struct err *e)
 		rc = put(t, buf_head(&text), text.len, e);
 	for (size_t i = 0; rc == 0 && i < m.count; i++)
 		rc = put_range(t, fd, m.ranges[i].offset, m.ranges[i].size, e);
-	buf_done(&text);
 	free(m.ranges);
 	return rc < 0 ? -1 : put_zeros(t, padding(m.total), e);
 }
@@ -433,12 +433,12 @@ static int put_tree(struct tar_out *t, const struct place *p, struct err *e);
 static int put_children(struct tar_out *t, int fd, const struct place *p, struct err *e)
 {
 	size_t len = strlen(p->as), at = len && !str_equal(p->as, ".") ? len + 1 : 0;
-	struct list names = {0};
+	auto_list struct list names = {0};
 	int rc = 0;
 
 	if (p->depth >= WALK_MAX_DEPTH)
 		return err_set(e, ERR_LIMIT, "%s: directories are too deep", p->as);
-	if (walk_names(fd, &names) < 0)
+	if (dirents_names(fd, SIZE_MAX, &names, NULL) < 0)
 		return err_sys(e, "cannot list %s", p->as);
 	for (size_t i = 0; rc == 0 && i < names.count; i++) {
 		if (at + strlen(names.items[i]) + 2 > TAR_MAX_NAME) {
@@ -454,7 +454,6 @@ static int put_children(struct tar_out *t, int fd, const struct place *p, struct
 	}
 	if (!at)
 		strcpy(p->as, len ? "." : "");
-	list_done(&names);
 	return rc;
 }
 

@@ -54,9 +54,9 @@ static void run_tar_out(struct work *w, const void *arg)
 	work_end(w, NULL, 0);
 }
 
-void tar_out_request(struct guest *g, struct stream *s, const struct request *r)
+void tar_out_request(struct stream *s, const struct request *r)
 {
-	worker_start(g, s, &(struct worker_job){.run = run_tar_out, .arg = r, .goes_on = true});
+	worker_start(s, &(struct worker_job){.run = run_tar_out, .arg = r, .goes_on = true});
 }
 
 /* ---- in ---- */
@@ -90,11 +90,10 @@ static void run_tar_in(struct work *w, const void *arg)
 	work_end(w, NULL, 0);
 }
 
-void tar_in_request(struct guest *g, struct stream *s, const struct request *r)
+void tar_in_request(struct stream *s, const struct request *r)
 {
-	worker_start(g, s,
-		     &(struct worker_job){
-			     .run = run_tar_in, .arg = r, .goes_on = true, .takes_input = true});
+	worker_start(s, &(struct worker_job){
+				.run = run_tar_in, .arg = r, .goes_on = true, .takes_input = true});
 }
 
 /* ---- moving by copying ---- */
@@ -155,7 +154,7 @@ static void run_move(struct work *w, const void *arg)
 	work_ok(w, &b);
 }
 
-void walk_move(struct guest *g, struct stream *s, const struct request *r)
+void walk_move(struct stream *s, const struct request *r)
 {
-	worker_start(g, s, &(struct worker_job){.run = run_move, .arg = r});
+	worker_start(s, &(struct worker_job){.run = run_move, .arg = r});
 }

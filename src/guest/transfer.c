@@ -75,9 +75,8 @@ static void pump_reading(void *arg)
 	}
 }
 
-static void end_reading(void *arg, bool lost)
+static void end_reading(void *arg)
 {
-	(void)lost;
 	reading_free(arg);
 }
 
@@ -95,7 +94,7 @@ static int open_reading(const char *path, struct stat *st)
 	return take_fd(&fd);
 }
 
-void read_request(struct guest *g, struct stream *s, const struct request *q)
+void read_request(struct stream *s, const struct request *q)
 {
 	static const struct stream_ops ops = {.pump = pump_reading, .on_end = end_reading};
 	const char *path = q->text[0];
@@ -104,7 +103,6 @@ void read_request(struct guest *g, struct stream *s, const struct request *q)
 	struct stat st;
 	int fd = offset > INT64_MAX ? (errno = EINVAL, -1) : open_reading(path, &st);
 
-	(void)g;
 	if (fd < 0) {
 		stream_error(s, errno, "cannot read %s: %s", path,
 			     errno == EINVAL ? "not a regular file" : strerror(errno));
@@ -202,7 +200,7 @@ static int put_in_place(struct writing *w)
 static void finish_writing(void *arg)
 {
 	struct writing *w = arg;
-	struct buf b = {0};
+	auto_buf struct buf b = {0};
 	struct stat st = {0};
 
 	if (w->mode && fchmod(w->fd, w->mode) < 0 && !w->replace)
@@ -213,14 +211,12 @@ static void finish_writing(void *arg)
 	}
 	pack_u64(&b, (uint64_t)st.st_size);
 	stream_send(w->stream, G_DONE, buf_head(&b), b.len);
-	buf_done(&b);
 	stream_end(w->stream, NULL, 0);
 	writing_free(w);
 }
 
-static void end_writing(void *arg, bool lost)
+static void end_writing(void *arg)
 {
-	(void)lost;
 	writing_free(arg);
 }
 
@@ -283,14 +279,13 @@ static int open_writing(struct writing *w)
 	return w->fd < 0 ? -1 : 0;
 }
 
-void write_request(struct guest *g, struct stream *s, const struct request *q)
+void write_request(struct stream *s, const struct request *q)
 {
 	static const struct stream_ops ops = {
 		.on_data = take_writing, .on_close = finish_writing, .on_end = end_writing};
 	struct writing *w = must_alloc(calloc(1, sizeof(*w)));
 	bool parents = q->number[2];
 
-	(void)g;
 	*w = (struct writing){.stream = s,
 			      .fd = -1,
 			      .mode = q->number[0] == UINT32_MAX ? 0 : q->number[0] & 01777,

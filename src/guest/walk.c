@@ -1,10 +1,12 @@
 #include "guest/walk.h"
 
 #include "base/auto.h"
+#include "base/io.h"
 #include "base/str.h"
 #include "guest/files.h"
 #include "guest/request.h"
 #include "guest/worker.h"
+#include "kern/dirents.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -35,46 +37,9 @@ int walk_open_parent(const char *path, const char **ret_name)
 	return open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-static int compare(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-int walk_names(int dir, struct list *ret)
-{
-	int fd = fcntl(dir, F_DUPFD_CLOEXEC, 3);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *entry;
-
-	if (!d) {
-		close_fd(&fd);
-		return -1;
-	}
-	rewinddir(d);
-	while ((entry = readdir(d)))
-		if (!str_equal(entry->d_name, ".") && !str_equal(entry->d_name, ".."))
-			list_add(ret, entry->d_name);
-	closedir(d);
-	if (ret->count)
-		qsort(ret->items, ret->count, sizeof(*ret->items), compare);
-	return 0;
-}
-
 int walk_write_fd(void *fd, const void *bytes, size_t len)
 {
-	const char *p = bytes;
-
-	while (len > 0) {
-		ssize_t n = write(*(int *)fd, p, len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -1;
-		p += n;
-		len -= (size_t)n;
-	}
-	return 0;
+	return io_write_all(*(int *)fd, bytes, len);
 }
 
 bool walk_is_virtual(int fd)
@@ -113,14 +78,14 @@ static int remove_name(int dir, const char *name, int depth)
 
 static int remove_below(int dir, int depth)
 {
-	struct list names = {0};
+	auto_list struct list names = {0};
 	int rc = 0;
 
 	if (depth > WALK_MAX_DEPTH) {
 		errno = ELOOP;
 		return -1;
 	}
-	if (walk_names(dir, &names) < 0)
+	if (dirents_names(dir, SIZE_MAX, &names, NULL) < 0)
 		return -1;
 	for (size_t i = 0; i < names.count; i++) {
 		if (remove_name(dir, names.items[i], depth) == 0)
@@ -132,7 +97,6 @@ static int remove_below(int dir, int depth)
 			break;
 		}
 	}
-	list_done(&names);
 	return rc;
 }
 
@@ -151,9 +115,9 @@ static void run_remove(struct work *w, const void *arg)
 	work_ok(w, NULL);
 }
 
-void walk_remove(struct guest *g, struct stream *s, const char *path)
+void walk_remove(struct stream *s, const char *path)
 {
-	worker_start(g, s, &(struct worker_job){.run = run_remove, .arg = path});
+	worker_start(s, &(struct worker_job){.run = run_remove, .arg = path});
 }
 
 /* ---- listing ---- */
@@ -174,19 +138,18 @@ int walk_open_top(struct work *w, const char *what, const char *named, char ret[
 static void send_stat(struct work *w, const char *path, const struct stat *st, int dir,
 		      const char *name)
 {
-	struct buf b = {0};
+	auto_buf struct buf b = {0};
 
 	files_pack(&b, path, st, dir, name);
 	work_frame(w, G_ITEM, buf_head(&b), b.len);
-	buf_done(&b);
 }
 
 static void list_below(struct work *w, int dir, char *path, uint32_t depth)
 {
 	size_t len = strlen(path), at = len == 1 ? 0 : len;
-	struct list names = {0};
+	auto_list struct list names = {0};
 
-	if (walk_names(dir, &names) < 0)
+	if (dirents_names(dir, SIZE_MAX, &names, NULL) < 0)
 		return;
 	for (size_t i = 0; i < names.count; i++) {
 		struct stat st;
@@ -204,7 +167,6 @@ static void list_below(struct work *w, int dir, char *path, uint32_t depth)
 		}
 	}
 	path[len] = '\0';
-	list_done(&names);
 }
 
 static void run_list(struct work *w, const void *arg)
@@ -219,7 +181,7 @@ static void run_list(struct work *w, const void *arg)
 	work_end(w, NULL, 0);
 }
 
-void list_request(struct guest *g, struct stream *s, const struct request *r)
+void list_request(struct stream *s, const struct request *r)
 {
-	worker_start(g, s, &(struct worker_job){.run = run_list, .arg = r, .goes_on = true});
+	worker_start(s, &(struct worker_job){.run = run_list, .arg = r, .goes_on = true});
 }

@@ -4,15 +4,12 @@
  */
 #pragma once
 
-#include "base/list.h"
 #include "guest/server.h"
 
 #define WALK_MAX_DEPTH 256
 
 /* A directory for reading, or -1 with errno. */
 int walk_open_dir(int dir, const char *name);
-/* The names in it, sorted bytewise; the fd stays the caller's. */
-int walk_names(int dir, struct list *ret);
 /* Is it in /proc, /sys or the like, which the kernel makes up? */
 bool walk_is_virtual(int fd);
 /* Removes a name and all below; -1 with errno if something had to stay. */
@@ -26,7 +23,7 @@ struct work;
 /* In a worker: opens the directory that a request names, or ends with an error. ret: its path without a slash at the end. */
 int walk_open_top(struct work *w, const char *what, const char *named, char ret[GUEST_MAX_PATH]);
 
-void walk_remove(struct guest *g, struct stream *s, const char *path);
+void walk_remove(struct stream *s, const char *path);
 /* Answers a request to move what cannot be renamed: copies it, then removes it. */
 struct request;
-void walk_move(struct guest *g, struct stream *s, const struct request *r);
+void walk_move(struct stream *s, const struct request *r);

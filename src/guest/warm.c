@@ -6,6 +6,7 @@
 #include "guest/files.h"
 #include "guest/nest.h"
 #include "guest/request.h"
+#include "model/variables.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -45,20 +46,18 @@ static void wish_free(struct wish *w)
 	free(w);
 }
 
-static void on_end(void *arg, bool lost)
+static void on_end(void *arg)
 {
-	(void)lost;
 	wish_free(arg);
 }
 
 /* What it is to run goes in front of whatever its standard input will be. */
 static void feed(struct command *c, const struct nest_request *r, bool no_stdin)
 {
-	struct buf b = {0};
+	auto_buf struct buf b = {0};
 
 	nest_pack_request(r, &b);
 	command_input(c, buf_head(&b), b.len, no_stdin);
-	buf_done(&b);
 }
 
 /* Most requests have the same. */
@@ -85,14 +84,14 @@ static char **make_env(const struct wish *w, struct list *other)
 		return usual_env(w->guest, w->cwd)->items;
 	env_make(w->guest, "", w->cwd, false, other);
 	for (size_t i = 0; i < w->env.count; i++)
-		env_set(other, w->env.items[i]);
+		variables_set(other, w->env.items[i]);
 	return other->items;
 }
 
 /* -1 with EAGAIN: not yet. */
 static int fulfil(struct wish *w, struct err *e)
 {
-	struct list env = {0};
+	auto_list struct list env = {0};
 	struct nest_request request = {.kind = (enum nest_kind)w->kind,
 				       .argv = w->argv.items,
 				       .cwd = w->cwd,
@@ -120,7 +119,6 @@ static int fulfil(struct wish *w, struct err *e)
 		    &(struct tenant_owner){c->eid, command_left_cell, c});
 	command_begin(c, &terms, &process, w->stream);
 	feed(c, &request, w->flags & GUEST_EXEC_NO_STDIN);
-	list_done(&env);
 	return 0;
 }
 

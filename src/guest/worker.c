@@ -3,7 +3,7 @@
 #include "base/auto.h"
 #include "base/io.h"
 #include "base/str.h"
-#include "kern/sys.h"
+#include "kern/discard.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -105,15 +105,9 @@ ssize_t work_read(void *work, void *bytes, size_t len)
 	return n;
 }
 
-static int compare(const void *a, const void *b)
-{
-	return *(const int *)a - *(const int *)b;
-}
-
 pid_t worker_fork(const int *keep, size_t count)
 {
 	pid_t parent = getpid(), pid = fork();
-	int sorted[4], from = 3;
 	sigset_t none;
 
 	if (pid != 0)
@@ -125,15 +119,7 @@ pid_t worker_fork(const int *keep, size_t count)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	memcpy(sorted, keep, count * sizeof(*keep));
-	qsort(sorted, count, sizeof(*sorted), compare);
-	for (size_t i = 0; i < count; i++) {
-		if (sorted[i] > from)
-			sys_close_range((unsigned)from, (unsigned)sorted[i] - 1, 0);
-		if (sorted[i] >= from)
-			from = sorted[i] + 1;
-	}
-	sys_close_range((unsigned)from, ~0u, 0);
+	discard_others(3, keep, count);
 	return 0;
 }
 
@@ -266,19 +252,18 @@ static void on_out(void *arg, uint32_t events)
 
 static void write_input(struct worker *w)
 {
-	while (w->waiting.len && w->in.fd >= 0) {
-		ssize_t n = write(w->in.fd, buf_head(&w->waiting), w->waiting.len);
-		size_t done = n < 0 ? w->waiting.len : (size_t)n;
+	bool gone = true;
+	size_t done = w->in.fd < 0 ? 0 : buf_write(&w->waiting, w->in.fd, &gone);
 
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 && errno == EAGAIN) {
-			loop_change(w->guest->loop, &w->in, EPOLLOUT);
-			return;
-		}
-		/* It has read enough: the rest is dropped. */
-		buf_drop(&w->waiting, done);
-		stream_credit(w->stream, done);
+	/* It has read enough: the rest is dropped. */
+	if (gone) {
+		done += w->waiting.len;
+		buf_drop(&w->waiting, w->waiting.len);
+	}
+	stream_credit(w->stream, done);
+	if (w->waiting.len) {
+		loop_change(w->guest->loop, &w->in, EPOLLOUT);
+		return;
 	}
 	loop_unwatch(w->guest->loop, &w->in);
 	if (w->input_ends)
@@ -311,11 +296,10 @@ static void on_close(void *arg)
 	write_input(w);
 }
 
-static void on_end(void *arg, bool lost)
+static void on_end(void *arg)
 {
 	struct worker *w = arg;
 
-	(void)lost;
 	w->stream = NULL;
 	stop(w);
 }
@@ -340,8 +324,9 @@ static void run_child(const struct worker_job *job, int in, int out)
 	_exit(0);
 }
 
-void worker_start(struct guest *g, struct stream *s, const struct worker_job *job)
+void worker_start(struct stream *s, const struct worker_job *job)
 {
+	struct guest *g = s->guest;
 	static const struct stream_ops ops = {on_data, on_close, pump, on_end};
 	int in[2] = {-1, -1}, out[2];
 	struct worker *w;

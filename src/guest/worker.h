@@ -37,7 +37,7 @@ struct worker_job {
 	const void *arg; /* copied with the fork */
 	bool goes_on, takes_input;
 };
-void worker_start(struct guest *g, struct stream *s, const struct worker_job *job);
+void worker_start(struct stream *s, const struct worker_job *job);
 /* Was it one of ours? */
 bool worker_reaped(struct guest *g, pid_t pid, int status);
 /* A child that keeps only the named fds, as workers do; as fork. */

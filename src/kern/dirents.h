@@ -1,6 +1,8 @@
 /* The entries of a directory, read into memory of the caller's: opendir would have to get some first. */
 #pragma once
 
+#include "base/list.h"
+
 #include <stdbool.h>
 
 struct dirents {
@@ -18,3 +20,8 @@ struct dirents_entry {
 void dirents_start(struct dirents *d, int fd);
 /* False at the end, or if it cannot be read any further. "." and ".." are among them. */
 bool dirents_next(struct dirents *d, struct dirents_entry *ret);
+/*
+ * The names in a directory, sorted bytewise, at most max; *ret_cut (may be NULL) says that there were more.
+ * -1 with errno.
+ */
+int dirents_names(int dir, size_t max, struct list *ret, bool *ret_cut);

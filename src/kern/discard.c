@@ -11,7 +11,9 @@
 
 #include "base/auto.h"
 #include "base/fd_message.h"
+#include "kern/sys.h"
 
+#include <string.h>
 #include <sys/socket.h>
 
 void discard_fds(int *fds, size_t count)
@@ -35,4 +37,26 @@ void discard_fds(int *fds, size_t count)
 	 */
 	close_fd(&pair[1]);
 	close_fd(&pair[0]);
+}
+
+static int compare(const void *a, const void *b)
+{
+	return *(const int *)a - *(const int *)b;
+}
+
+void discard_others(int first, const int *keep, size_t count)
+{
+	int sorted[16];
+
+	if (count > ARRAY_LEN(sorted))
+		return;
+	memcpy(sorted, keep, count * sizeof(*keep));
+	qsort(sorted, count, sizeof(*sorted), compare);
+	for (size_t i = 0; i < count; i++) {
+		if (sorted[i] > first)
+			sys_close_range((unsigned)first, (unsigned)sorted[i] - 1, 0);
+		if (sorted[i] >= first)
+			first = sorted[i] + 1;
+	}
+	sys_close_range((unsigned)first, ~0u, 0);
 }

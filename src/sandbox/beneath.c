@@ -3,9 +3,9 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "kern/caps.h"
+#include "kern/dirents.h"
 #include "kern/sys.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
@@ -91,35 +91,6 @@ static int compare_names(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-int beneath_names(int dir, size_t max, struct list *ret, bool *ret_cut)
-{
-	int fd = beneath_open_dir(dir, ".");
-	DIR *stream = fd < 0 ? NULL : fdopendir(fd);
-	struct list names = {0};
-	struct dirent *entry;
-	bool cut = false;
-
-	if (!stream) {
-		close_fd(&fd);
-		return -1;
-	}
-	while ((entry = readdir(stream))) {
-		if (str_equal(entry->d_name, ".") || str_equal(entry->d_name, ".."))
-			continue;
-		if (names.count == max) {
-			cut = true;
-			break;
-		}
-		list_add(&names, entry->d_name);
-	}
-	closedir(stream);
-	if (names.count > 0)
-		qsort(names.items, names.count, sizeof(*names.items), compare_names);
-	*ret = names;
-	*ret_cut = cut;
-	return 0;
-}
-
 bool beneath_has_name(const struct list *names, const char *name)
 {
 	return names->count > 0 &&
@@ -165,13 +136,12 @@ static int remove_below(int dir, unsigned depth)
 {
 	struct list names;
 	int result = 0;
-	bool cut;
 
 	if (depth >= BENEATH_MAX_DEPTH) {
 		errno = ENAMETOOLONG;
 		return -1;
 	}
-	if (beneath_names(dir, SIZE_MAX, &names, &cut) < 0)
+	if (dirents_names(dir, SIZE_MAX, &names, NULL) < 0)
 		return -1;
 	for (size_t i = 0; i < names.count && result == 0; i++)
 		result = remove_one(dir, names.items[i], depth);

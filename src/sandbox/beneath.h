@@ -41,8 +41,6 @@ int beneath_create_file(int dir, const char *name);
 
 /* What is there, not following links; false if nothing is. */
 bool beneath_stat(int dir, const char *name, struct stat *ret);
-/* The names in a directory, sorted bytewise, at most max; *ret_cut says that there were more. */
-int beneath_names(int dir, size_t max, struct list *ret, bool *ret_cut);
 /* Finds a name in a sorted list. */
 bool beneath_has_name(const struct list *names, const char *name);
 

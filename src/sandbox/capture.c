@@ -12,6 +12,7 @@
 #include "base/glob.h"
 #include "base/io.h"
 #include "base/str.h"
+#include "kern/dirents.h"
 #include "sandbox/beneath.h"
 
 #include <stdlib.h>
@@ -242,10 +243,10 @@ static void walk(struct capturer *c, const struct place *p)
 		return;
 	}
 	c->depth++;
-	if (p->upper >= 0 && beneath_names(p->upper, c->left.entries, &upper, &cut_upper) < 0)
+	if (p->upper >= 0 && dirents_names(p->upper, c->left.entries, &upper, &cut_upper) < 0)
 		c->out.cut = true;
 	if (p->lower >= 0 && !p->opaque &&
-	    beneath_names(p->lower, c->left.entries, &lower, &cut_lower) < 0)
+	    dirents_names(p->lower, c->left.entries, &lower, &cut_lower) < 0)
 		c->out.cut = true;
 	c->out.cut |= cut_upper | cut_lower;
 	visit_all(c, p, &upper, &none);

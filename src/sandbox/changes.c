@@ -14,6 +14,7 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "kern/dirents.h"
 #include "sandbox/control.h"
 #include "sandbox/put.h"
 #include "sandbox/beneath.h"
@@ -412,7 +413,7 @@ static void walk_hidden(struct visitor *w, const struct place *p, const struct l
 	struct list names;
 	bool cut;
 
-	if (beneath_names(p->lower, w->left.entries, &names, &cut) < 0) {
+	if (dirents_names(p->lower, w->left.entries, &names, &cut) < 0) {
 		w->out.cut = true;
 		return;
 	}
@@ -429,7 +430,7 @@ static void walk_dir(struct visitor *w, const char *name, struct place *p)
 	bool cut;
 
 	if (w->depth == BENEATH_MAX_DEPTH ||
-	    beneath_names(p->upper, w->left.entries, &names, &cut) < 0) {
+	    dirents_names(p->upper, w->left.entries, &names, &cut) < 0) {
 		record_blocked(w, MODIFIED, true,
 			       w->depth == BENEATH_MAX_DEPTH ? "nested too deep"
 							     : "the directory cannot be read");

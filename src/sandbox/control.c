@@ -3,6 +3,7 @@
 #include "base/auto.h"
 #include "sandbox/beneath.h"
 
+#include <stdint.h>
 #include <strings.h>
 
 #define AGENT "control file: settings of an agent"
@@ -16,141 +17,56 @@
 #define TOOL "control file: a tool runs commands or loads code named there"
 #define ACCOUNT "control file: keys or settings of an account"
 
-/* Anywhere in the tree, whatever their type; a directory stands for all below it. */
-static const struct {
-	const char *name;
-	const char *reason;
-} anywhere[] = {
-	{"AGENTS.md", WORDS},
-	{"AGENTS.override.md", WORDS},
-	{"AGENT.md", WORDS},
-	{"CLAUDE.md", WORDS},
-	{"CLAUDE.local.md", WORDS},
-	{"CRUSH.md", WORDS},
-	{"GEMINI.md", WORDS},
-	{"QWEN.md", WORDS},
-	{"WARP.md", WORDS},
-	{".goosehints", WORDS},
-	{".rules", WORDS},
-	{".agents", AGENT},
-	{".aider.conf.yml", AGENT},
-	{".amazonq", AGENT},
-	{".augment", AGENT},
-	{".claude", AGENT},
-	{".claude.json", AGENT},
-	{".cline", AGENT},
-	{".clinerules", AGENT},
-	{".codex", AGENT},
-	{".continue", AGENT},
-	{".crush.json", AGENT},
-	{"crush.json", AGENT},
-	{".cursor", AGENT},
-	{".cursorrules", AGENT},
-	{".factory", AGENT},
-	{".gemini", AGENT},
-	{".junie", AGENT},
-	{".kilocode", AGENT},
-	{".kiro", AGENT},
-	{".mcp.json", AGENT},
-	{".opencode", AGENT},
-	{"opencode.json", AGENT},
-	{"opencode.jsonc", AGENT},
-	{".qwen", AGENT},
-	{".roo", AGENT},
-	{".roomodes", AGENT},
-	{".trae", AGENT},
-	{".windsurf", AGENT},
-	{".windsurfrules", AGENT},
-	{".devcontainer", EDITOR},
-	{".devcontainer.json", EDITOR},
-	{".dir-locals.el", EDITOR},
-	{".exrc", EDITOR},
-	{".fleet", EDITOR},
-	{".idea", EDITOR},
-	{".lvimrc", EDITOR},
-	{".nvim.lua", EDITOR},
-	{".nvimrc", EDITOR},
-	{".vim", EDITOR},
-	{".vimrc", EDITOR},
-	{".vs", EDITOR},
-	{".vscode", EDITOR},
-	{".vscode-server", EDITOR},
-	{".zed", EDITOR},
-	{".bash_aliases", SHELL},
-	{".bash_login", SHELL},
-	{".bash_logout", SHELL},
-	{".bash_profile", SHELL},
-	{".bashrc", SHELL},
-	{".cshrc", SHELL},
-	{".envrc", SHELL},
-	{".kshrc", SHELL},
-	{".login", SHELL},
-	{".logout", SHELL},
-	{".profile", SHELL},
-	{".tcshrc", SHELL},
-	{".xinitrc", SHELL},
-	{".xprofile", SHELL},
-	{".xsession", SHELL},
-	{".zlogin", SHELL},
-	{".zlogout", SHELL},
-	{".zprofile", SHELL},
-	{".zshenv", SHELL},
-	{".zshrc", SHELL},
-	{".gitconfig", GIT},
-	{".githooks", GIT},
-	{".gitmodules", GIT},
-	{".husky", GIT},
-	{".lefthook.yml", GIT},
-	{"lefthook.yml", GIT},
-	{".pre-commit-config.yaml", GIT},
-	{".gdbinit", TOOL},
-	{"hgrc", TOOL},
-	{"hgrc-not-shared", TOOL},
-	{".lldbinit", TOOL},
-	{".mise.toml", TOOL},
-	{"mise.toml", TOOL},
-	{".npmrc", TOOL},
-	{".pnpmfile.cjs", TOOL},
-	{".pypirc", TOOL},
-	{".screenrc", TOOL},
-	{".tmux.conf", TOOL},
-	{".yarnrc", TOOL},
-	{".yarnrc.yml", TOOL},
-	{".aws", ACCOUNT},
-	{".config", ACCOUNT},
-	{".docker", ACCOUNT},
-	{".gnupg", ACCOUNT},
-	{".kube", ACCOUNT},
-	{".netrc", ACCOUNT},
-	{".pam_environment", ACCOUNT},
-	{".rhosts", ACCOUNT},
-	{".ssh", ACCOUNT},
-};
-
 /*
- * The same, but nobody outside acts on them before they are committed and pushed: where the command writes
- * to the workspace itself, they stay as they are, since git moves them about with every branch. .github also
- * has instructions for agents.
+ * Anywhere in the tree, whatever their type; a directory stands for all below it. What services read,
+ * nobody outside acts on before it is committed and pushed: where the command writes to the workspace
+ * itself, those files stay as they are, since git moves them about with every branch. .github also has
+ * instructions for agents.
  */
-static const char *const services[] = {
-	".appveyor.yml",
-	"appveyor.yml",
-	"azure-pipelines.yml",
-	"bitbucket-pipelines.yml",
-	".buildkite",
-	".circleci",
-	".cirrus.yml",
-	".drone.yml",
-	".forgejo",
-	".gitea",
-	".github",
-	".gitlab",
-	".gitlab-ci.yml",
-	"Jenkinsfile",
-	".semaphore",
-	".travis.yml",
-	".woodpecker",
-	".woodpecker.yml",
+static const struct {
+	const char *reason;
+	bool is_writable_in_place;
+	const char *const *names;
+} anywhere[] = {
+	{WORDS, false,
+	 (const char *const[]){"AGENTS.md", "AGENTS.override.md", "AGENT.md", "CLAUDE.md",
+			       "CLAUDE.local.md", "CRUSH.md", "GEMINI.md", "QWEN.md", "WARP.md",
+			       ".goosehints", ".rules", NULL}},
+	{AGENT, false,
+	 (const char *const[]){
+		 ".agents",	 ".aider.conf.yml", ".amazonq",	      ".augment",	".claude",
+		 ".claude.json", ".cline",	    ".clinerules",    ".codex",		".continue",
+		 ".crush.json",	 "crush.json",	    ".cursor",	      ".cursorrules",	".factory",
+		 ".gemini",	 ".junie",	    ".kilocode",      ".kiro",		".mcp.json",
+		 ".opencode",	 "opencode.json",   "opencode.jsonc", ".qwen",		".roo",
+		 ".roomodes",	 ".trae",	    ".windsurf",      ".windsurfrules", NULL}},
+	{EDITOR, false,
+	 (const char *const[]){".devcontainer", ".devcontainer.json", ".dir-locals.el", ".exrc",
+			       ".fleet", ".idea", ".lvimrc", ".nvim.lua", ".nvimrc", ".vim",
+			       ".vimrc", ".vs", ".vscode", ".vscode-server", ".zed", NULL}},
+	{SHELL, false, (const char *const[]){".bash_aliases", ".bash_login", ".bash_logout",
+					     ".bash_profile", ".bashrc",     ".cshrc",
+					     ".envrc",	      ".kshrc",	     ".login",
+					     ".logout",	      ".profile",    ".tcshrc",
+					     ".xinitrc",      ".xprofile",   ".xsession",
+					     ".zlogin",	      ".zlogout",    ".zprofile",
+					     ".zshenv",	      ".zshrc",	     NULL}},
+	{GIT, false,
+	 (const char *const[]){".gitconfig", ".githooks", ".gitmodules", ".husky", ".lefthook.yml",
+			       "lefthook.yml", ".pre-commit-config.yaml", NULL}},
+	{TOOL, false,
+	 (const char *const[]){".gdbinit", "hgrc", "hgrc-not-shared", ".lldbinit", ".mise.toml",
+			       "mise.toml", ".npmrc", ".pnpmfile.cjs", ".pypirc", ".screenrc",
+			       ".tmux.conf", ".yarnrc", ".yarnrc.yml", NULL}},
+	{ACCOUNT, false,
+	 (const char *const[]){".aws", ".config", ".docker", ".gnupg", ".kube", ".netrc",
+			       ".pam_environment", ".rhosts", ".ssh", NULL}},
+	{CI, true,
+	 (const char *const[]){".appveyor.yml", "appveyor.yml", "azure-pipelines.yml",
+			       "bitbucket-pipelines.yml", ".buildkite", ".circleci", ".cirrus.yml",
+			       ".drone.yml", ".forgejo", ".gitea", ".github", ".gitlab",
+			       ".gitlab-ci.yml", "Jenkinsfile", ".semaphore", ".travis.yml",
+			       ".woodpecker", ".woodpecker.yml", NULL}},
 };
 
 /*
@@ -159,14 +75,6 @@ static const char *const services[] = {
  */
 static const char *const git_names[] = {"config",    "config.worktree", "hooks",
 					"commondir", "rebase-merge",	"rebase-apply"};
-
-static bool is_git_name(const char *name)
-{
-	for (size_t i = 0; i < ARRAY_LEN(git_names); i++)
-		if (strcasecmp(name, git_names[i]) == 0)
-			return true;
-	return false;
-}
 
 static bool lists(const struct list *names, const char *name)
 {
@@ -192,20 +100,30 @@ struct control_place control_place_look(const char *name, const struct list *upp
 
 const char *control_name(size_t i)
 {
-	return i < ARRAY_LEN(anywhere) ? anywhere[i].name : NULL;
+	for (size_t row = 0; row < ARRAY_LEN(anywhere); row++)
+		for (const char *const *n = anywhere[row].names;
+		     !anywhere[row].is_writable_in_place && *n; n++)
+			if (i-- == 0)
+				return *n;
+	return NULL;
+}
+
+static bool has_name(const char *const *names, size_t count, const char *name)
+{
+	for (size_t i = 0; i < count && names[i]; i++)
+		if (strcasecmp(name, names[i]) == 0)
+			return true;
+	return false;
 }
 
 const char *control_reason(const struct control_place *p, const char *name, mode_t mode)
 {
 	for (size_t i = 0; i < ARRAY_LEN(anywhere); i++)
-		if (strcasecmp(name, anywhere[i].name) == 0)
+		if (has_name(anywhere[i].names, SIZE_MAX, name))
 			return anywhere[i].reason;
-	for (size_t i = 0; i < ARRAY_LEN(services); i++)
-		if (strcasecmp(name, services[i]) == 0)
-			return CI;
 	if (strcasecmp(name, ".git") == 0 && !S_ISDIR(mode))
 		return "control file: leads git to a repository elsewhere";
-	if (p->is_git && is_git_name(name))
+	if (p->is_git && has_name(git_names, ARRAY_LEN(git_names), name))
 		return GIT;
 	if (p->almost_git && strcasecmp(name, "HEAD") == 0)
 		return "control file: turns this directory into a git repository";

@@ -3,8 +3,6 @@
 
 #include "sandbox/plan.h"
 
-/* Sets one variable, "K=V", which the list owns from then on. */
-void environment_set(struct list *env, char *pair);
 /* Leads what is at its default to another HOME and TMPDIR, known only after environment_make. */
 void environment_move(struct plan *p, const char *home, const char *tmp);
 /* Fills p->env; with spec->tools also adds mounts to p->binds. */

@@ -4,6 +4,7 @@
 #include "base/io.h"
 #include "base/str.h"
 #include "kern/seccomp.h"
+#include "kern/dirents.h"
 #include "sandbox/advice.h"
 #include "sandbox/beneath.h"
 #include "sandbox/capture.h"
@@ -90,7 +91,7 @@ static bool has_file_of_size(int dir, uint64_t size, int depth, unsigned *budget
 	struct list names = {0};
 	bool found = false, cut;
 
-	if (depth > 16 || beneath_names(dir, 10000, &names, &cut) < 0)
+	if (depth > 16 || dirents_names(dir, 10000, &names, &cut) < 0)
 		return false;
 	for (size_t i = 0; i < names.count && !found && *budget > 0; i++, (*budget)--) {
 		struct stat st;

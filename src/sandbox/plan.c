@@ -5,6 +5,7 @@
 #include "base/io.h"
 #include "base/str.h"
 #include "kern/caps.h"
+#include "model/variables.h"
 #include "sandbox/boot.h"
 #include "sandbox/capture.h"
 #include "sandbox/environment.h"
@@ -289,7 +290,7 @@ void plan_empty_workspace(struct plan *p)
 	snprintf(p->workspace_path, sizeof(p->workspace_path), "/workspace");
 	if (!p->spec->workdir || p->spec->workdir[0] != '/') {
 		plan_choose_workdir(p);
-		environment_set(&p->env, str_format("PWD=%s", p->workdir));
+		variables_take(&p->env, str_format("PWD=%s", p->workdir));
 	}
 }
 

@@ -9,10 +9,8 @@
 #include "sandbox/etc.h"
 #include "sandbox/lair.h"
 #include "sandbox/message.h"
-#include "sandbox/notice.h"
 #include "sandbox/privileges.h"
 #include "sandbox/supervise.h"
-#include "sandbox/watch.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -182,56 +180,6 @@ static void kill_all(const struct nanny *n)
 	}
 }
 
-static bool told_to_end(int signals, pid_t keeper, pid_t command)
-{
-	struct signalfd_siginfo info;
-
-	while (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-		/* Of others than a plain kill, the sender may have written the pid himself. */
-		if (info.ssi_signo == SIGCHLD || info.ssi_code != SI_USER)
-			continue;
-		/* SIGTERM is the keeper's order, or, at its death, the kernel's (ours by
-		 * PDEATHSIG). */
-		if (info.ssi_signo == SIGTERM)
-			return true;
-		/* SIGTSTP would be ignored there, see init.c. */
-		if ((pid_t)info.ssi_pid == keeper)
-			kill(-command, info.ssi_signo == SIGTSTP ? SIGSTOP : (int)info.ssi_signo);
-	}
-	return false;
-}
-
-static void serve(struct nanny *n, pid_t command, int signals, pid_t keeper)
-{
-	struct pollfd polls[] = {
-		{signals, POLLIN, 0},
-		{n->listener, POLLIN, 0},
-		{n->fds->control, POLLRDHUP, 0},
-	};
-
-	bool watching = !(n->plan->board->proven & LAYER_BIT(LAYER_MEMORY));
-	struct watch watch;
-
-	watch_init(&watch, &n->plan->spec->limits, getpid());
-	while (!supervise_reap(n->plan->board, command)) {
-		if (poll(polls, ARRAY_LEN(polls), watching ? watch.interval_ms : -1) < 0 &&
-		    errno != EINTR)
-			return;
-		if (polls[0].revents && told_to_end(signals, keeper, command))
-			return;
-		if (polls[1].revents & POLLIN)
-			notice_syscall(n->plan->board, &seccomp_profile_process, n->listener);
-		else if (polls[1].revents)
-			polls[1].fd = -1;
-		if (polls[2].revents)
-			return;
-		if (watching)
-			n->plan->board->verdict = watch_check(&watch, n->plan->board);
-		if (n->plan->board->verdict != WATCH_NONE)
-			return;
-	}
-}
-
 static int prepare(struct nanny *n, int *ret_signals, struct err *e)
 {
 	struct inside_fds *fds = n->fds;
@@ -279,8 +227,18 @@ void process_main(struct plan *p, struct inside_fds *fds)
 		err_sys(&p->board->err, "cannot create the command's process");
 		_exit(125);
 	}
-	supervise_close_others((int[]){signals, n.listener, fds->control}, 3);
-	serve(&n, command, signals, keeper);
+	/* SIGTERM is the keeper's order, or, at its death, the kernel's (ours by PDEATHSIG). */
+	supervise_serve(&(struct supervisor){.board = p->board,
+					     .limits = &p->spec->limits,
+					     .profile = &seccomp_profile_process,
+					     .command = command,
+					     .keeper = keeper,
+					     .anyone_ends_it = true,
+					     .watched = getpid(),
+					     .signals = signals,
+					     .listener = n.listener,
+					     .dns = -1,
+					     .control = fds->control});
 	kill_all(&n);
 	/* The keeper is gone and cannot tidy up any more. */
 	if (getppid() != keeper)

@@ -109,9 +109,36 @@ static int finish_file(int fd, const struct stat *st, const struct put_owner *ow
 	return futimens(fd, times);
 }
 
-static int make_file(int dir, const char *name, int from, const struct stat *st,
-		     const struct put_owner *owner)
+/* The kernel takes the rights to pass over permissions away with the file system uid 0. */
+static const struct put_owner *become_owner(const struct put_owner *owner)
 {
+	if (owner->set && owner->uid != 0) {
+		setfsgid(owner->gid);
+		setfsuid(owner->uid);
+	}
+	return owner;
+}
+
+static void become_self(const struct put_owner **acting)
+{
+	int errnum = errno;
+
+	if ((*acting)->set && (*acting)->uid != 0) {
+		setfsuid(0);
+		setfsgid(0);
+	}
+	errno = errnum;
+}
+
+/* From here to the end of the function. */
+#define act_as(owner)                                                                              \
+	__attribute__((cleanup(become_self), unused)) const struct put_owner *acting =             \
+		become_owner(owner)
+
+int put_file(int dir, const char *name, int from, const struct stat *st,
+	     const struct put_owner *owner)
+{
+	act_as(owner);
 	struct temp_name temp;
 	auto_close int fd = -1;
 
@@ -126,8 +153,9 @@ static int make_file(int dir, const char *name, int from, const struct stat *st,
 	return 0;
 }
 
-static int make_link(int dir, const char *name, const char *target, const struct put_owner *owner)
+int put_link(int dir, const char *name, const char *target, const struct put_owner *owner)
 {
+	act_as(owner);
 	struct temp_name temp;
 
 	if (pick_name(&temp) < 0 || symlinkat(target, dir, temp.text) < 0)
@@ -139,8 +167,9 @@ static int make_link(int dir, const char *name, const char *target, const struct
 	return 0;
 }
 
-static int make_dir(int dir, const char *name, const struct put_owner *owner)
+int put_dir(int dir, const char *name, const struct put_owner *owner)
 {
+	act_as(owner);
 	auto_close int fd = -1;
 	int errnum;
 
@@ -155,76 +184,16 @@ static int make_dir(int dir, const char *name, const struct put_owner *owner)
 	return -1;
 }
 
-/* The kernel takes the rights to pass over permissions away with the file system uid 0. */
-static void as_owner(const struct put_owner *owner)
-{
-	int errnum = errno;
-
-	if (owner->set && owner->uid != 0) {
-		setfsgid(owner->gid);
-		setfsuid(owner->uid);
-	}
-	errno = errnum;
-}
-
-static void as_self(const struct put_owner *owner)
-{
-	int errnum = errno;
-
-	if (owner->set && owner->uid != 0) {
-		setfsuid(0);
-		setfsgid(0);
-	}
-	errno = errnum;
-}
-
-int put_file(int dir, const char *name, int from, const struct stat *st,
-	     const struct put_owner *owner)
-{
-	int result;
-
-	as_owner(owner);
-	result = make_file(dir, name, from, st, owner);
-	as_self(owner);
-	return result;
-}
-
-int put_link(int dir, const char *name, const char *target, const struct put_owner *owner)
-{
-	int result;
-
-	as_owner(owner);
-	result = make_link(dir, name, target, owner);
-	as_self(owner);
-	return result;
-}
-
-int put_dir(int dir, const char *name, const struct put_owner *owner)
-{
-	int result;
-
-	as_owner(owner);
-	result = make_dir(dir, name, owner);
-	as_self(owner);
-	return result;
-}
-
 int put_nothing(int dir, const char *name, const struct put_owner *owner)
 {
-	int result;
+	act_as(owner);
 
-	as_owner(owner);
-	result = beneath_remove(dir, name);
-	as_self(owner);
-	return result;
+	return beneath_remove(dir, name);
 }
 
 int put_mode(int fd, mode_t mode, const struct put_owner *owner)
 {
-	int result;
+	act_as(owner);
 
-	as_owner(owner);
-	result = fchmod(fd, mode);
-	as_self(owner);
-	return result;
+	return fchmod(fd, mode);
 }

@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "model/variables.h"
 #include "sandbox/environment.h"
 
 #include <errno.h>
@@ -186,7 +187,7 @@ static void show_companions(struct plan *p, const struct suspects *s, const char
 			continue;
 		snprintf(path, sizeof(path), "%.*s%s", (int)(len - end), dir, rows[i].companion);
 		if (show_tool(p, s, path) && rows[i].variable)
-			environment_set(&p->env, str_format("%s=%s", rows[i].variable, path));
+			variables_take(&p->env, str_format("%s=%s", rows[i].variable, path));
 	}
 }
 

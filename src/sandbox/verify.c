@@ -3,6 +3,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "kern/caps.h"
+#include "kern/dirents.h"
 #include "kern/sys.h"
 #include "sandbox/root.h"
 
@@ -250,20 +251,17 @@ static bool only_streams_by_poll(int highest)
 
 static bool only_streams(int fd, int highest)
 {
-	char buf[1024];
-	long n = syscall(SYS_getdents64, fd, buf, sizeof(buf));
+	struct dirents_entry entry;
+	struct dirents list;
+	bool any = false;
 
-	for (long at = 0; at < n;) {
-		/* struct linux_dirent64: ino, off, reclen, type, name */
-		unsigned short size;
-		const char *name = buf + at + 19;
-
-		memcpy(&size, buf + at + 16, sizeof(size));
-		if (name[0] != '.' && atoi(name) > highest && atoi(name) != fd)
+	dirents_start(&list, fd);
+	while (dirents_next(&list, &entry)) {
+		any = true;
+		if (entry.name[0] != '.' && atoi(entry.name) > highest && atoi(entry.name) != fd)
 			return false;
-		at += size;
 	}
-	return n > 0;
+	return any;
 }
 
 /* Since Linux 6.2 its size says how many are open; -1: it does not say. */
