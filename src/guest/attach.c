@@ -151,11 +151,6 @@ void command_attach(struct command *c, struct stream *s, uint64_t from)
 	stream_ok(s, &b);
 }
 
-void command_tell(struct command *c)
-{
-	server_wake(c->guest);
-}
-
 void command_detach_all(struct command *c)
 {
 	while (c->attached) {
@@ -184,7 +179,7 @@ static bool is_behind(const struct command *c)
 	return c->output.next_seq - read_by_all(c) >= COMMAND_AHEAD;
 }
 
-static void close_source(struct source *s)
+static void close_source(struct output_source *s)
 {
 	loop_unwatch(s->command->guest->loop, &s->watch);
 	close_fd(&s->watch.fd);
@@ -214,7 +209,7 @@ static void trim(struct command *c)
 }
 
 /* One read; true if something came. */
-static bool read_source(struct source *s)
+static bool read_source(struct output_source *s)
 {
 	struct command *c = s->command;
 	char bytes[16384];
@@ -228,7 +223,7 @@ static bool read_source(struct source *s)
 		if (c->reaped)
 			c->read_late += (size_t)n;
 		trim(c);
-		command_tell(c);
+		server_wake(c->guest);
 	} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
 		/* A terminal whose last user is gone says EIO. */
 		close_source(s);
@@ -247,7 +242,7 @@ static void check_finished(struct command *c)
 	if (c->finished || !c->reaped)
 		return;
 	for (int i = 0; i < 2; i++) {
-		struct source *s = &c->sources[i];
+		struct output_source *s = &c->sources[i];
 
 		while (s->watch.fd >= 0 && c->read_late < COMMAND_LATE && !is_behind(c) &&
 		       read_source(s))
@@ -260,13 +255,13 @@ static void check_finished(struct command *c)
 	/* Of what ran in a cell nobody is left to print. */
 	for (int i = 0; c->in_cell && i < 2; i++)
 		close_source(&c->sources[i]);
-	command_tell(c);
+	server_wake(c->guest);
 	command_ended(c);
 }
 
 static void on_source(void *arg, uint32_t events)
 {
-	struct source *s = arg;
+	struct output_source *s = arg;
 
 	(void)events;
 	read_source(s);
@@ -277,7 +272,7 @@ void command_watch_sources(struct command *c)
 {
 	check_finished(c);
 	for (int i = 0; i < 2; i++) {
-		struct source *s = &c->sources[i];
+		struct output_source *s = &c->sources[i];
 
 		s->watch.call = on_source;
 		s->watch.arg = s;

@@ -7,6 +7,7 @@
 #include "guest/env.h"
 #include "guest/files.h"
 #include "guest/nest.h"
+#include "guest/oom.h"
 #include "guest/park.h"
 #include "guest/request.h"
 #include "guest/session.h"
@@ -421,8 +422,10 @@ void command_begin(struct command *c, const struct command_terms *t, const struc
 	/* A terminal is one fd both ways, and an epoll knows an fd once. */
 	if (t->flags & GUEST_EXEC_TTY)
 		c->input.fd = fcntl(p->in, F_DUPFD_CLOEXEC, 3);
-	c->sources[0] = (struct source){.command = c, .type = G_OUT, .watch = {.fd = p->out}};
-	c->sources[1] = (struct source){.command = c, .type = G_ERR, .watch = {.fd = p->err}};
+	c->sources[0] =
+		(struct output_source){.command = c, .type = G_OUT, .watch = {.fd = p->out}};
+	c->sources[1] =
+		(struct output_source){.command = c, .type = G_ERR, .watch = {.fd = p->err}};
 	if (t->timeout_ms) {
 		c->timeout = (struct loop_timer){.call = on_timeout, .arg = c};
 		loop_timer_set(g->loop, &c->timeout, t->timeout_ms);
@@ -455,7 +458,7 @@ static void exec_command(struct guest *g, struct stream *s, struct exec_args *a)
 		command_free(c);
 	} else {
 		command_begin(c, &terms, &process, s);
-		denials_watch(g);
+		oom_watch(g);
 	}
 }
 

@@ -26,7 +26,7 @@ struct command_exit {
 	uint64_t disk_bytes; /* of one in a cell */
 };
 
-struct source {
+struct output_source {
 	struct command *command;
 	struct loop_watch watch; /* fd -1: at its end */
 	uint8_t type;
@@ -58,7 +58,7 @@ struct command {
 	struct loop_watch input; /* its stdin or terminal; fd -1: closed */
 	struct buf waiting;	 /* for it to be read */
 	bool input_ends;
-	struct source sources[2];
+	struct output_source sources[2];
 	struct output output;
 	size_t read_late;
 	struct attachment *attached;
@@ -107,8 +107,6 @@ void command_kill(struct command *c, enum guest_why why);
 
 /* ---- streams of a command (attach.c) ---- */
 void command_attach(struct command *c, struct stream *s, uint64_t from);
-/* There is something new to be sent, or its end to be told. */
-void command_tell(struct command *c);
 void command_detach_all(struct command *c);
 /* It is finished: attach.c has read all of it. */
 void command_ended(struct command *c);

@@ -58,16 +58,20 @@ static void noticed(struct guest *g)
 		loop_timer_set(g->loop, &g->news, NEWS_MS);
 }
 
+static void take_notice(struct guest *g, int listener, const struct seccomp_notif *n, uint32_t eid)
+{
+	make_room(g);
+	g->board->owner = eid;
+	notice_answer(g->board, &seccomp_profile_default, listener, n);
+	noticed(g);
+}
+
 void denials_take_notice(struct guest *g, int listener, uint32_t eid)
 {
 	struct seccomp_notif n;
 
-	if (seccomp_notify_get(listener, &n) < 0)
-		return;
-	make_room(g);
-	g->board->owner = eid;
-	notice_answer(g->board, &seccomp_profile_default, listener, &n);
-	noticed(g);
+	if (seccomp_notify_get(listener, &n) == 0)
+		take_notice(g, listener, &n, eid);
 }
 
 void denials_take_query(struct guest *g, int fd, uint32_t eid)
@@ -87,12 +91,8 @@ static void on_notify(void *arg, uint32_t events)
 		loop_unwatch(g->loop, &g->notify);
 		return;
 	}
-	if (seccomp_notify_get(g->notify.fd, &n) < 0)
-		return;
-	make_room(g);
-	g->board->owner = tree_owner(g->boot_id, (pid_t)n.pid);
-	notice_answer(g->board, &seccomp_profile_default, g->notify.fd, &n);
-	noticed(g);
+	if (seccomp_notify_get(g->notify.fd, &n) == 0)
+		take_notice(g, g->notify.fd, &n, tree_owner(g->boot_id, (pid_t)n.pid));
 }
 
 static void on_dns(void *arg, uint32_t events)
@@ -128,11 +128,6 @@ void denials_stop(struct guest *g)
 	loop_timer_stop(g->loop, &g->news);
 	oom_stop(g);
 	free(g->board);
-}
-
-void denials_watch(struct guest *g)
-{
-	oom_watch(g);
 }
 
 static void pack_denial(struct buf *b, const struct board_denial *d)

@@ -9,8 +9,6 @@ int denials_start(struct guest *g);
 /* Groups of denials that are this command's, or may be. */
 uint32_t denials_count(const struct guest *g, const struct command *c);
 void denials_stop(struct guest *g);
-/* There are processes now: where no cgroup limits memory, their use is watched. */
-void denials_watch(struct guest *g);
 /* Tells listeners of the end of a command, and of the sandbox. */
 void denials_tell_exec(struct guest *g, const struct command *c);
 void denials_tell_end(struct guest *g);

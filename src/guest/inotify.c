@@ -3,7 +3,6 @@
 #include "base/str.h"
 #include "guest/request.h"
 #include "guest/walk.h"
-#include "kern/dirents.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +27,7 @@ struct watcher {
 	struct stream *stream;
 	struct guest *guest;
 	struct loop_watch watch;
-	bool recursive, overflowed;
+	bool recursive, overflowed, telling_new;
 	struct place *places;
 	size_t count, room;
 	uint32_t hidden_cookie; /* of a write that takes its place */
@@ -91,33 +90,28 @@ static int add_place(struct watcher *w, const char *path)
 	return 0;
 }
 
-/* With `news`, what is there already came into being while nobody watched. */
-static void add_below(struct watcher *w, char *path, int depth, bool news)
+static enum walk_next watch_entry(void *arg, const struct walk_entry *n)
 {
-	size_t len = strlen(path), at = len == 1 ? 0 : len;
-	auto_list struct list names = {0};
+	struct watcher *w = arg;
+	bool is_dir = S_ISDIR(n->st->st_mode);
+
+	if (w->telling_new)
+		tell(w, GUEST_CREATED, n->path, is_dir);
+	if (!is_dir || add_place(w, n->path) == 0 || errno != ENOSPC)
+		return WALK_INTO;
+	tell_overflow(w);
+	return WALK_STOP;
+}
+
+/* With `news`, what is there already came into being while nobody watched. */
+static void add_below(struct watcher *w, char *path, bool news)
+{
 	auto_close int dir = walk_open_dir(AT_FDCWD, path);
 
-	if (dir < 0 || depth > WALK_MAX_DEPTH || dirents_names(dir, SIZE_MAX, &names, NULL) < 0)
-		return;
-	for (size_t i = 0; i < names.count; i++) {
-		struct stat st;
-
-		if (at + strlen(names.items[i]) + 2 > GUEST_MAX_PATH ||
-		    fstatat(dir, names.items[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
-			continue;
-		snprintf(path + at, GUEST_MAX_PATH - at, "/%s", names.items[i]);
-		if (news)
-			tell(w, GUEST_CREATED, path, S_ISDIR(st.st_mode));
-		if (!S_ISDIR(st.st_mode))
-			continue;
-		if (add_place(w, path) < 0 && errno == ENOSPC) {
-			tell_overflow(w);
-			break;
-		}
-		add_below(w, path, depth + 1, news);
-	}
-	path[len] = '\0';
+	w->telling_new = news;
+	if (dir >= 0)
+		walk_below(&(struct walk){.visit = watch_entry, .arg = w}, dir, path,
+			   WALK_MAX_DEPTH + 1);
 }
 
 static void drop_below(struct watcher *w, const char *path)
@@ -169,7 +163,7 @@ static void tell_created(struct watcher *w, const struct inotify_event *v, char 
 	    st.st_size > 0)
 		tell(w, GUEST_WRITTEN, path, false);
 	if (is_dir && w->recursive && add_place(w, path) == 0)
-		add_below(w, path, 0, true);
+		add_below(w, path, true);
 }
 
 /*
@@ -289,5 +283,5 @@ void watch_request(struct stream *s, const struct request *r)
 	stream_ok(s, NULL);
 	snprintf(path, sizeof(path), "%s", real);
 	if (w->recursive)
-		add_below(w, path, 0, false);
+		add_below(w, path, false);
 }

@@ -18,8 +18,8 @@ static int order_tenant(struct seat *s, struct err *e)
 	struct zygote_order order = {n->options.terms};
 	int theirs[3] = {-1, -1, -1}, pair[2], fds[ZYGOTE_FDS], count = 0, rc = -1;
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		return err_sys(e, "cannot create a socket pair");
+	if (message_pair(pair, e) < 0)
+		return -1;
 	if (spawn_open_streams(false, s->streams, theirs, e) == 0 &&
 	    seat_watch(s, &s->report, pair[0], seat_on_report) == 0) {
 		fds[count++] = s->cell.fd;
@@ -171,8 +171,8 @@ int zygote_start(struct nest *n, struct err *e)
 	int pair[2];
 	pid_t pid;
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		return err_sys(e, "cannot create a socket pair");
+	if (message_pair(pair, e) < 0)
+		return -1;
 	/* As coarse as the times of files. */
 	clock_gettime(CLOCK_REALTIME_COARSE, &n->zygote.started);
 	n->zygote.stage = ZYGOTE_LOADING;

@@ -4,11 +4,12 @@
 #include "base/clock.h"
 #include "base/fd_message.h"
 #include "base/str.h"
-#include "guest/denials.h"
 #include "guest/env.h"
+#include "guest/oom.h"
 #include "guest/request.h"
 #include "guest/spawn.h"
 #include "guest/tree.h"
+#include "sandbox/message.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -23,8 +24,8 @@ int park_open(struct command *c, int *ret_theirs, struct err *e)
 {
 	int pair[2];
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		return err_sys(e, "cannot create a socket pair");
+	if (message_pair(pair, e) < 0)
+		return -1;
 	c->park = pair[0];
 	*ret_theirs = pair[1];
 	return 0;
@@ -139,7 +140,7 @@ static void become_command(struct copy *p, pid_t pid)
 	/* It has started nothing so far, and must not before it bears this mark. */
 	tree_move(pid, command_mark(c));
 	command_begin(c, &terms, &process, p->stream);
-	denials_watch(p->guest);
+	oom_watch(p->guest);
 	(void)!write(p->report.fd, "", 1);
 	copy_free(p);
 }
@@ -191,7 +192,7 @@ static int order(struct guest *g, int park, const struct exec_args *a, int ours[
 
 	if (spawn_open_streams(a->flags & GUEST_EXEC_NO_STDIN, ours, theirs, &e) < 0)
 		return -1;
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) == 0) {
+	if (message_pair(pair, &e) == 0) {
 		*ret_report = pair[0];
 		theirs[3] = pair[1];
 		pack_order(g, a, &text);

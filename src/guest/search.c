@@ -6,12 +6,10 @@
 #include "guest/request.h"
 #include "guest/walk.h"
 #include "guest/worker.h"
-#include "kern/dirents.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <regex.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
@@ -113,37 +111,20 @@ static void search_file(struct search *q, int dir, const char *name, const char 
 	}
 }
 
-static void search_below(struct search *q, int dir, char *path, int depth)
+static enum walk_next search_entry(void *arg, const struct walk_entry *n)
 {
-	size_t len = strlen(path), at = len == 1 ? 0 : len;
-	auto_list struct list names = {0};
+	struct search *q = arg;
+	bool hit;
 
-	if (depth > WALK_MAX_DEPTH || dirents_names(dir, SIZE_MAX, &names, NULL) < 0)
-		return;
-	for (size_t i = 0; i < names.count && !is_full(q); i++) {
-		const char *name = names.items[i];
-		bool hit;
-		struct stat st;
-
-		if ((name[0] == '.' && !(q->flags & GUEST_SEARCH_HIDDEN)) ||
-		    at + strlen(name) + 2 > GUEST_MAX_PATH ||
-		    fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			continue;
-		snprintf(path + at, GUEST_MAX_PATH - at, "/%s", name);
-		hit = !*q->glob ||
-		      glob_match(q->glob, path + q->root_len, q->flags & GUEST_SEARCH_NOCASE);
-		if (hit && !*q->content)
-			found(q, path, 0, "", 0);
-		else if (hit && S_ISREG(st.st_mode))
-			search_file(q, dir, name, path);
-		if (S_ISDIR(st.st_mode)) {
-			auto_close int fd = walk_open_dir(dir, name);
-
-			if (fd >= 0 && !walk_is_virtual(fd))
-				search_below(q, fd, path, depth + 1);
-		}
-	}
-	path[len] = '\0';
+	if (n->name[0] == '.' && !(q->flags & GUEST_SEARCH_HIDDEN))
+		return WALK_PAST;
+	hit = !*q->glob ||
+	      glob_match(q->glob, n->path + q->root_len, q->flags & GUEST_SEARCH_NOCASE);
+	if (hit && !*q->content)
+		found(q, n->path, 0, "", 0);
+	else if (hit && S_ISREG(n->st->st_mode))
+		search_file(q, n->dir, n->name, n->path);
+	return is_full(q) ? WALK_STOP : WALK_INTO;
 }
 
 static void run_search(struct work *w, const void *arg)
@@ -168,7 +149,7 @@ static void run_search(struct work *w, const void *arg)
 	work_ok(w, NULL);
 	q.line = must_alloc(malloc(SEARCH_LINE));
 	q.root_len = str_equal(path, "/") ? 1 : strlen(path) + 1;
-	search_below(&q, dir, path, 0);
+	walk_below(&(struct walk){search_entry, &q, true}, dir, path, WALK_MAX_DEPTH + 1);
 	cut = is_full(&q);
 	work_end(w, &cut, 1);
 }

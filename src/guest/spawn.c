@@ -13,7 +13,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -176,11 +175,8 @@ static pid_t start(struct shared *h)
 {
 	auto_free char *stack = must_alloc(malloc(STACK_SIZE));
 	char *top = (char *)((uintptr_t)(stack + STACK_SIZE) & ~(uintptr_t)15);
-	pid_t pid = clone(child, top, CLONE_VM | CLONE_VFORK | SIGCHLD, h);
 
-	if (pid < 0 && errno == EINVAL)
-		pid = clone(child, top, CLONE_VFORK | SIGCHLD, h);
-	return pid;
+	return sys_clone_vfork(child, top, h);
 }
 
 int spawn(const struct spawn *s, struct spawned *ret, struct err *e)

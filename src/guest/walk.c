@@ -51,6 +51,40 @@ bool walk_is_virtual(int fd)
 		fs.f_type == DEVPTS_SUPER_MAGIC || fs.f_type == 0x19800202 /* mqueue */);
 }
 
+static bool go_into(const struct walk *w, const struct walk_entry *n, char *path, unsigned levels)
+{
+	auto_close int fd =
+		levels > 1 && S_ISDIR(n->st->st_mode) ? walk_open_dir(n->dir, n->name) : -1;
+
+	if (fd < 0 || (w->skips_virtual && walk_is_virtual(fd)))
+		return true;
+	return walk_below(w, fd, path, levels - 1);
+}
+
+bool walk_below(const struct walk *w, int dir, char *path, unsigned levels)
+{
+	size_t len = strlen(path), at = len == 1 ? 0 : len;
+	auto_list struct list names = {0};
+	bool goes_on = true;
+
+	if (dirents_names(dir, SIZE_MAX, &names, NULL) < 0)
+		return true;
+	for (size_t i = 0; goes_on && i < names.count; i++) {
+		struct stat st;
+		struct walk_entry n = {dir, names.items[i], path, &st};
+		enum walk_next next;
+
+		if (at + strlen(n.name) + 2 > GUEST_MAX_PATH ||
+		    fstatat(dir, n.name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			continue;
+		snprintf(path + at, GUEST_MAX_PATH - at, "/%s", n.name);
+		next = w->visit(w->arg, &n);
+		goes_on = next == WALK_INTO ? go_into(w, &n, path, levels) : next != WALK_STOP;
+	}
+	path[len] = '\0';
+	return goes_on;
+}
+
 /* ---- removing ---- */
 
 static int remove_below(int dir, int depth);
@@ -135,38 +169,13 @@ int walk_open_top(struct work *w, const char *what, const char *named, char ret[
 	return dir;
 }
 
-static void send_stat(struct work *w, const char *path, const struct stat *st, int dir,
-		      const char *name)
+static enum walk_next send_entry(void *work, const struct walk_entry *n)
 {
 	auto_buf struct buf b = {0};
 
-	files_pack(&b, path, st, dir, name);
-	work_frame(w, G_ITEM, buf_head(&b), b.len);
-}
-
-static void list_below(struct work *w, int dir, char *path, uint32_t depth)
-{
-	size_t len = strlen(path), at = len == 1 ? 0 : len;
-	auto_list struct list names = {0};
-
-	if (dirents_names(dir, SIZE_MAX, &names, NULL) < 0)
-		return;
-	for (size_t i = 0; i < names.count; i++) {
-		struct stat st;
-
-		if (at + strlen(names.items[i]) + 2 > GUEST_MAX_PATH ||
-		    fstatat(dir, names.items[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
-			continue;
-		snprintf(path + at, GUEST_MAX_PATH - at, "/%s", names.items[i]);
-		send_stat(w, path, &st, dir, names.items[i]);
-		if (depth > 1 && S_ISDIR(st.st_mode)) {
-			auto_close int fd = walk_open_dir(dir, names.items[i]);
-
-			if (fd >= 0)
-				list_below(w, fd, path, depth - 1);
-		}
-	}
-	path[len] = '\0';
+	files_pack(&b, n->path, n->st, n->dir, n->name);
+	work_frame(work, G_ITEM, buf_head(&b), b.len);
+	return WALK_INTO;
 }
 
 static void run_list(struct work *w, const void *arg)
@@ -177,7 +186,7 @@ static void run_list(struct work *w, const void *arg)
 	auto_close int dir = walk_open_top(w, "list", r->text[0], path);
 
 	work_ok(w, NULL);
-	list_below(w, dir, path, depth ? depth : 1);
+	walk_below(&(struct walk){.visit = send_entry, .arg = w}, dir, path, depth ? depth : 1);
 	work_end(w, NULL, 0);
 }
 

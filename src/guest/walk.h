@@ -6,6 +6,8 @@
 
 #include "guest/server.h"
 
+#include <sys/stat.h>
+
 #define WALK_MAX_DEPTH 256
 
 /* A directory for reading, or -1 with errno. */
@@ -18,6 +20,27 @@ int walk_remove_at(int dir, const char *name);
 int walk_write_fd(void *fd, const void *bytes, size_t len);
 /* Opens the directory of a path; ret_name is its last part. */
 int walk_open_parent(const char *path, const char **ret_name);
+
+enum walk_next { WALK_PAST, WALK_INTO, WALK_STOP };
+
+struct walk_entry {
+	int dir;
+	const char *name, *path;
+	const struct stat *st;
+};
+
+struct walk {
+	/* For each name; only a directory is gone into. */
+	enum walk_next (*visit)(void *arg, const struct walk_entry *n);
+	void *arg;
+	bool skips_virtual;
+};
+
+/*
+ * All below dir, sorted, so many levels deep. path is where dir is, without a slash at its end, and
+ * has GUEST_MAX_PATH bytes; names for which that is too short are left out. False: it was stopped.
+ */
+bool walk_below(const struct walk *w, int dir, char *path, unsigned levels);
 
 struct work;
 /* In a worker: opens the directory that a request names, or ends with an error. ret: its path without a slash at the end. */

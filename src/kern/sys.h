@@ -8,6 +8,7 @@
 #include <linux/mount.h>
 #include <linux/openat2.h>
 #include <linux/sched.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
@@ -70,6 +71,17 @@ static inline pid_t sys_clone3_run(struct clone_args *args, int (*fn)(void *), v
 static inline int sys_pidfd_send_signal(int pidfd, int sig)
 {
 	return (int)syscall(SYS_pidfd_send_signal, pidfd, sig, NULL, 0);
+}
+
+/*
+ * A child on a stack of its own, which it shares with our memory until it executes something; we sleep
+ * until then. Before Linux 6.3 memory cannot be shared into a new time namespace: there it is copied.
+ */
+static inline pid_t sys_clone_vfork(int (*run)(void *), void *stack_top, void *arg)
+{
+	pid_t pid = clone(run, stack_top, CLONE_VM | CLONE_VFORK | SIGCHLD, arg);
+
+	return pid < 0 && errno == EINVAL ? clone(run, stack_top, CLONE_VFORK | SIGCHLD, arg) : pid;
 }
 
 static inline int sys_close_range(unsigned first, unsigned last, unsigned flags)

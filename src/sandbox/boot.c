@@ -101,14 +101,7 @@ static void describe(struct keeper *k, struct booted *ret)
 
 static int boot(struct keeper *k, struct booted *ret, struct err *e)
 {
-	struct inside_fds fds = {.control = -1,
-				 .keeper_control = -1,
-				 .in = -1,
-				 .out = -1,
-				 .err = -1,
-				 .terminal = -1,
-				 .scratch = -1,
-				 .dns = -1};
+	struct inside_fds fds = INSIDE_FDS_NONE;
 	int rc;
 
 	if (maker_start(k, &fds, e) < 0)
@@ -272,18 +265,13 @@ int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e
 				    .nest = r->nest,
 				    .terms = -1,
 				    .joins = joins};
-	struct keeper k = {.plan.guest = &guest,
-			   .pidfd = -1,
-			   .control = -1,
-			   .signals = -1,
-			   .scratch = -1,
-			   .net = NET_MAKER_NONE};
-	struct board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE,
-				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct keeper k = KEEPER_NONE;
+	struct board *board = keeper_map_board(e);
 	int rc = -1;
 
-	if (board == MAP_FAILED)
-		return err_sys(e, "cannot map memory");
+	if (!board)
+		return -1;
+	k.plan.guest = &guest;
 	*ret = (struct booted){.pidfd = -1};
 	cgroup_init_at(&k.cgroup, r->cgroups, r->cgroup_name);
 	if (plan_make_boot(&k.plan, r, board, e) == 0 &&

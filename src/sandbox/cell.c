@@ -25,7 +25,6 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -403,8 +402,8 @@ int slot_start(const struct cell_terms *t, int index, const int *joins,
 	sigset_t all, old;
 	int pair[2], fds[CELL_FDS];
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		return err_sys(e, "cannot create a socket pair");
+	if (message_pair(pair, e) < 0)
+		return -1;
 	/* It and its cells take signals by waiting for them. */
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &old);

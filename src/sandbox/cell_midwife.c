@@ -8,7 +8,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 
 #define STACK_SIZE (64u << 10)
 
@@ -111,8 +110,8 @@ int midwife_start(const struct cell_terms *t, const struct slot_seating *s, int 
 	int pair[2];
 	pid_t pid;
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		return err_sys(e, "cannot create a socket pair");
+	if (message_pair(pair, e) < 0)
+		return -1;
 	pid = sys_clone_fork(CLONE_PARENT, NULL);
 	if (pid == 0) {
 		prctl(PR_SET_NAME, "midwife", 0, 0, 0);

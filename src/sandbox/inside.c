@@ -16,7 +16,6 @@
 #include "sandbox/root.h"
 #include "sandbox/supervise.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -134,10 +133,7 @@ static pid_t start_command(struct plan *p, struct inside_fds *fds, struct err *e
 	CPU_SET((size_t)sched_getcpu(), &here);
 	c.pinned = c.pinned && sched_setaffinity(0, sizeof(here), &here) == 0;
 	p->board->started_ns = now_ns();
-	pid = clone(exec_in_clone, stack + sizeof(stack), CLONE_VM | CLONE_VFORK | SIGCHLD, &c);
-	/* Before Linux 6.3 memory cannot be shared into a new time namespace. */
-	if (pid < 0 && errno == EINVAL)
-		pid = clone(exec_in_clone, stack + sizeof(stack), CLONE_VFORK | SIGCHLD, &c);
+	pid = sys_clone_vfork(exec_in_clone, stack + sizeof(stack), &c);
 	if (c.pinned)
 		sched_setaffinity(0, sizeof(c.cpus), &c.cpus);
 	if (pid < 0)

@@ -30,6 +30,12 @@ struct rights_message {
 	struct namespace_ids host; /* must not be the sandbox's */
 };
 
+#define INSIDE_FDS_NONE                                                                            \
+	{                                                                                          \
+		.control = -1, .keeper_control = -1, .in = -1, .out = -1, .err = -1,               \
+		.terminal = -1, .scratch = -1, .dns = -1                                           \
+	}
+
 #define KEEPER_MAX_FDS 16
 
 /* Runs as pid 1 of the new namespaces (or as the subreaper of level process); never returns. */

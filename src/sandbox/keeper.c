@@ -181,12 +181,7 @@ static int open_input(struct keeper *k, int *ret_fd, struct err *e)
 
 static int open_streams(struct keeper *k, struct inside_fds *fds, struct err *e)
 {
-	*fds = (struct inside_fds){.control = -1,
-				   .keeper_control = -1,
-				   .in = 0,
-				   .terminal = -1,
-				   .scratch = -1,
-				   .dns = -1};
+	*fds = (struct inside_fds)INSIDE_FDS_NONE;
 	if (open_input(k, &fds->in, e) < 0 || open_output(k, &k->out, 1, &fds->out, e) < 0)
 		return -1;
 	return open_output(k, &k->err, 2, &fds->err, e);
@@ -544,24 +539,25 @@ static int check_stack_limit(struct err *e)
 		       (unsigned long long)now.rlim_cur >> 10, STACK_LIMIT_NEEDED >> 10);
 }
 
+struct board *keeper_map_board(struct err *e)
+{
+	void *board = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE,
+			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (board != MAP_FAILED)
+		return board;
+	err_sys(e, "cannot map memory");
+	return NULL;
+}
+
 int sandbox_run(const struct sandbox_request *request, struct result *ret, struct err *e)
 {
-	struct keeper k = {.pidfd = -1,
-			   .control = -1,
-			   .signals = -1,
-			   .scratch = -1,
-			   .mounts = -1,
-			   .out = {.fd = -1, .relay = -1},
-			   .err = {.fd = -1, .relay = -1},
-			   .terminal = {.master = -1, .slave = -1},
-			   .feed = {.from = -1, .to = -1},
-			   .net = NET_MAKER_NONE};
-	struct board *board = mmap(NULL, sizeof(*board), PROT_READ | PROT_WRITE,
-				   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct keeper k = KEEPER_NONE;
+	struct board *board = keeper_map_board(e);
 	int rc = -1;
 
-	if (board == MAP_FAILED)
-		return err_sys(e, "cannot map memory");
+	if (!board)
+		return -1;
 	k.started_ns = now_ns();
 	for (int i = 0; i < CGROUP_CONTROLLERS; i++)
 		k.cgroup.dirs[i] = k.cgroup.parents[i] = -1;

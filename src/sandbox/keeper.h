@@ -39,5 +39,16 @@ struct keeper {
 	struct rusage usage;
 };
 
+#define KEEPER_NONE                                                                                \
+	{                                                                                          \
+		.pidfd = -1, .control = -1, .signals = -1, .scratch = -1, .mounts = -1,            \
+		.out = {.fd = -1, .relay = -1}, .err = {.fd = -1, .relay = -1},                    \
+		.terminal = {.master = -1, .slave = -1}, .feed = {.from = -1, .to = -1},           \
+		.net = NET_MAKER_NONE                                                              \
+	}
+
+/* Memory that is shared with the sandbox; NULL: there is none. */
+struct board *keeper_map_board(struct err *e);
+
 /* Fills ret from what the kernel, the cgroup and the board say. Everything inside is dead. */
 int outcome_collect(struct keeper *k, struct result *ret, struct err *e);

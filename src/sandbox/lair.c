@@ -18,15 +18,6 @@
 
 #define PREFIX ".cloche-lair-"
 
-static int own(const struct plan *p, int dir, const char *name, struct err *e)
-{
-	uid_t id = plan_user_id(p);
-
-	if (!p->rootless && fchownat(dir, name, id, id, AT_SYMLINK_NOFOLLOW) < 0)
-		return err_sys(e, "cannot chown %s", name);
-	return 0;
-}
-
 static int fill(const struct keeper *k, struct err *e)
 {
 	static const char *const names[] = {"open", "open/home", "open/tmp", "open/workspace"};
@@ -35,7 +26,7 @@ static int fill(const struct keeper *k, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
 		if (mkdirat(k->scratch, names[i], 0700) < 0)
 			return err_sys(e, "cannot create %s", names[i]);
-		if (own(p, k->scratch, names[i], e) < 0)
+		if (plan_give_to_user(p, k->scratch, names[i], e) < 0)
 			return -1;
 	}
 	if (skeleton_file(k->scratch, "canary", "", 0, 0666, e) < 0)

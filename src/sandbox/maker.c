@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <sys/socket.h>
 
 /* ---- the clone ---- */
 
@@ -70,8 +69,8 @@ int maker_start(struct keeper *k, struct inside_fds *fds, struct err *e)
 {
 	int pair[2];
 
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-		return err_sys(e, "cannot create a socket pair");
+	if (message_pair(pair, e) < 0)
+		return -1;
 	k->control = pair[0];
 	fds->control = pair[1];
 	fds->keeper_control = pair[0];

@@ -4,7 +4,16 @@
 #include "base/auto.h"
 #include "base/fd_message.h"
 
+#include <sys/socket.h>
+
 _Static_assert(KEEPER_MAX_FDS <= FD_MESSAGE_MAX, "one message carries them all");
+
+int message_pair(int ret[2], struct err *e)
+{
+	return socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ret) < 0
+		       ? err_sys(e, "cannot create a socket pair")
+		       : 0;
+}
 
 int message_send(int control, const void *message, size_t size, const int *fds, int count,
 		 struct err *e)

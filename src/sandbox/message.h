@@ -3,6 +3,8 @@
 
 #include "sandbox/inside.h"
 
+/* Two ends of a channel. */
+int message_pair(int ret[2], struct err *e);
 int message_send(int control, const void *message, size_t size, const int *fds, int count,
 		 struct err *e);
 /* Fills fds in the order of the message; the rest is -1. */

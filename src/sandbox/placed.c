@@ -18,18 +18,12 @@ struct pair {
 	int upper, lower;
 };
 
-static int own(const struct plan *p, int dir, const char *name, struct err *e)
-{
-	if (!p->rootless && fchownat(dir, name, plan_user_id(p), p->id_base + SANDBOX_GID, 0) < 0)
-		return err_sys(e, "cannot chown %s", name);
-	return 0;
-}
-
 static int put_file(const struct plan *p, int dir, const char *name, const struct placed_file *f,
 		    struct err *e)
 {
-	return skeleton_file(dir, name, f->data, f->size, f->mode, e) < 0 ? -1
-									  : own(p, dir, name, e);
+	return skeleton_file(dir, name, f->data, f->size, f->mode, e) < 0
+		       ? -1
+		       : plan_give_to_user(p, dir, name, e);
 }
 
 static int in_the_way(const struct placed_file *f, const char *name, const char *is, struct err *e)
@@ -66,7 +60,7 @@ static int put_through(const struct plan *p, struct pair at, const char *name, c
 		rc = err_sys(e, "cannot set the mode of %s", name);
 	close_fd(&next.upper);
 	close_fd(&next.lower);
-	return rc < 0 ? -1 : own(p, at.upper, name, e);
+	return rc < 0 ? -1 : plan_give_to_user(p, at.upper, name, e);
 }
 
 static int put_below(const struct plan *p, struct pair at, const char *path,

@@ -59,6 +59,17 @@ static int plan_owner(struct plan *p, const struct stat *st)
 	return p->owner_count++;
 }
 
+int plan_give_to_user(const struct plan *p, int dir, const char *name, struct err *e)
+{
+	bool process = p->spec->level == LEVEL_PROCESS;
+	gid_t gid = process ? plan_user_id(p) : p->id_base + SANDBOX_GID;
+
+	if (!p->rootless &&
+	    fchownat(dir, name, plan_user_id(p), gid, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) < 0)
+		return err_sys(e, "cannot chown %s", *name ? name : "the new root");
+	return 0;
+}
+
 /* ---- workspace ---- */
 
 static int check_is_directory(const struct source *s, const char *field, struct err *e)

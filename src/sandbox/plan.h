@@ -110,6 +110,9 @@ static inline uid_t plan_user_id(const struct plan *p)
 	return p->rootless ? p->uid : p->id_base + SANDBOX_UID;
 }
 
+/* As root: dir/name becomes the user's inside. "" is dir itself. */
+int plan_give_to_user(const struct plan *p, int dir, const char *name, struct err *e);
+
 struct sandbox_request;
 struct boot_request;
 

@@ -70,10 +70,7 @@ static int make_place(const struct plan *p, const struct place *w, struct err *e
 	/* The umask is 0 here. */
 	if (mkdir(w->name, w->mode) < 0)
 		return err_sys(e, "cannot create %s", w->name);
-	if (w->users && !p->rootless &&
-	    chown(w->name, plan_user_id(p), p->id_base + SANDBOX_GID) < 0)
-		return err_sys(e, "cannot chown %s", w->name);
-	return 0;
+	return w->users ? plan_give_to_user(p, AT_FDCWD, w->name, e) : 0;
 }
 
 static int make_places(const struct plan *p, struct err *e)
@@ -229,9 +226,10 @@ static int show_top_writable(struct plan *p, int root, const char *name, const c
 	lower = mount_clone(AT_FDCWD, path, MOUNT_READ_ONLY, e);
 	if (lower < 0 || map_owner(p, lower, &host, e) < 0)
 		return -1;
-	if (mkdir(upper, 0755) < 0 || mkdir(work, 0700) < 0 ||
-	    chown(upper, plan_user_id(p), p->id_base + SANDBOX_GID) < 0)
+	if (mkdir(upper, 0755) < 0 || mkdir(work, 0700) < 0)
 		return err_sys(e, "cannot create %s", upper);
+	if (plan_give_to_user(p, AT_FDCWD, upper, e) < 0)
+		return -1;
 	fd = overlay_new(p, lower, upper, work, e);
 	return fd < 0 ? -1 : mount_attach(fd, root, name, e);
 }
@@ -292,9 +290,9 @@ static int show_host(struct plan *p, int root, struct err *e)
 
 	if (mkdirat(root, "etc", 0755) < 0 || mkdirat(root, "var", 0755) < 0)
 		return err_sys(e, "cannot create /etc and /var");
-	if (writable && (fchown(root, plan_user_id(p), p->id_base + SANDBOX_GID) < 0 ||
-			 fchownat(root, "etc", plan_user_id(p), p->id_base + SANDBOX_GID, 0) < 0))
-		return err_sys(e, "cannot chown the new root");
+	if (writable &&
+	    (plan_give_to_user(p, root, "", e) < 0 || plan_give_to_user(p, root, "etc", e) < 0))
+		return -1;
 	if (!writable && show_tops(p, root, e) < 0)
 		return -1;
 	/* All that is there by now is the host's, and is shut in one go. */
@@ -349,13 +347,13 @@ static int complete_template(struct plan *p, int root, struct err *e)
 static int show_template(struct plan *p, int *ret_root, struct err *e)
 {
 	const struct layers layers = {p->template->path, "root", "skelwork"};
-	uid_t uid = plan_user_id(p);
-	gid_t gid = p->id_base + SANDBOX_GID;
 	int fd;
 
-	if (mkdir("root/etc", 0755) < 0 || chown("root/etc", uid, gid) < 0 ||
-	    chown("root", uid, gid) < 0)
+	if (mkdir("root/etc", 0755) < 0)
 		return err_sys(e, "cannot create /etc");
+	if (plan_give_to_user(p, AT_FDCWD, "root/etc", e) < 0 ||
+	    plan_give_to_user(p, AT_FDCWD, "root", e) < 0)
+		return -1;
 	fd = overlay_of(p, &layers, MOUNT_DEVICES, e);
 	if (fd < 0 || mount_attach(fd, AT_FDCWD, "root", e) < 0)
 		return -1;
