@@ -162,10 +162,10 @@ $(B)/gnu/%.o: %.c $(B)/gnu/.flags
 $(B)/gnu/gen/%.o: $(B)/gen/%.c $(B)/gnu/.flags
 	$(call quiet,CC) mkdir -p $(@D) && $(CC) $(GNU_CFLAGS) -c $< -o $@
 
-# The launcher: static musl, or with sanitizers (which musl has not) glibc.
+# The launcher: static musl; with sanitizers or counters, which musl does not have, glibc.
 # AddressSanitizer does not know the small stacks that clone is given, and says so on stderr whenever
 # a function does not return there; what it would do then is not needed before an exec or _exit.
-ifdef SAN
+ifneq ($(SAN)$(GNU_COVERAGE),)
 $(B)/gen/no_return.c:
 	$(call quiet,GEN) mkdir -p $(@D) && \
 		echo 'void __asan_handle_no_return(void); void __asan_handle_no_return(void) {}' >$@
