@@ -68,7 +68,7 @@ LIBS := yaml-0.1 jansson libmicrohttpd sqlite3 libsodium zlib
 # Verbs that need libraries live in cloched (NAME_cmd.c, client*.c, and those named here); everything else in
 # src/cli is the launcher's.
 CLOCHED_CLI  := cloched doctor selftest selftest_attacks selftest_judge \
-	  selftest_level selftest_report selftest_run selftest_stage
+	  selftest_level selftest_run selftest_stage
 CLOCHED_MAIN := $(wildcard $(CLOCHED_CLI:%=src/cli/%.c) src/cli/*_cmd.c src/cli/client*.c)
 LAUNCHER_CLI := $(filter-out $(CLOCHED_MAIN),$(wildcard src/cli/*.c))
 LAUNCHER_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c \

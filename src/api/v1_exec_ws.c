@@ -125,7 +125,7 @@ static bool may_read(const struct terminal *t)
 static void take_messages(struct terminal *t);
 
 /* What is waited for follows from what is there. t may be gone afterwards. */
-static void settle(struct terminal *t)
+static void update_terminal(struct terminal *t)
 {
 	if (!t->raw)
 		return;
@@ -159,7 +159,7 @@ static void on_asked(void *arg, json_t *value, const struct err *e)
 	}
 	if (e && e->kind != ERR_NONE)
 		send_error(t, e);
-	settle(t);
+	update_terminal(t);
 }
 
 static int ask_resize(struct terminal *t, struct sandbox *s, const json_t *size, struct err *e)
@@ -242,7 +242,7 @@ static void take_messages(struct terminal *t)
 	}
 }
 
-static void on_ready(void *arg, uint32_t events)
+static void on_socket(void *arg, uint32_t events)
 {
 	struct terminal *t = arg;
 	char bytes[PIECE];
@@ -259,7 +259,7 @@ static void on_ready(void *arg, uint32_t events)
 			ws_feed(&t->reader, bytes, (size_t)n);
 		t->was_heard = true;
 	}
-	settle(t);
+	update_terminal(t);
 }
 
 /* A client that has gone without a word, and does not even answer this, is not waited for. */
@@ -275,12 +275,12 @@ static void on_ping(void *arg)
 	loop_timer_set(t->api->loop, &t->ping, PING_MS);
 	if (t->out.len < OUT_MAX)
 		ws_write(&t->out, WS_PING, "", 0, NULL);
-	settle(t);
+	update_terminal(t);
 }
 
 /* ---- what the command does ---- */
 
-static void on_open(void *arg, struct raw *raw, const char *bytes, size_t len)
+static void on_upgraded(void *arg, struct raw *raw, const char *bytes, size_t len)
 {
 	struct terminal *t = arg;
 
@@ -290,16 +290,16 @@ static void on_open(void *arg, struct raw *raw, const char *bytes, size_t len)
 	}
 	t->raw = raw;
 	t->watch = (struct loop_watch){
-		.fd = raw_fd(raw), .events = EPOLLIN, .call = on_ready, .arg = t};
+		.fd = raw_fd(raw), .events = EPOLLIN, .call = on_socket, .arg = t};
 	t->ping = (struct loop_timer){.call = on_ping, .arg = t};
 	t->was_heard = true;
 	loop_watch(t->api->loop, &t->watch);
 	loop_timer_set(t->api->loop, &t->ping, PING_MS);
 	ws_feed(&t->reader, bytes, len);
-	settle(t);
+	update_terminal(t);
 }
 
-static void on_start(void *arg, uint32_t eid, uint32_t pid)
+static void on_attached(void *arg, uint32_t eid, uint32_t pid)
 {
 	struct terminal *t = arg;
 	struct exchange *x = take_ptr(t->x);
@@ -310,10 +310,10 @@ static void on_start(void *arg, uint32_t eid, uint32_t pid)
 	ws_accept(exchange_header(x, "Sec-WebSocket-Key"), accept);
 	exchange_set_header(x, "Upgrade", "websocket");
 	exchange_set_header(x, "Sec-WebSocket-Accept", accept);
-	exchange_upgrade(x, on_open, t);
+	exchange_upgrade(x, on_upgraded, t);
 }
 
-static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
+static void on_command_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
 {
 	struct terminal *t = arg;
 
@@ -321,20 +321,20 @@ static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size
 	(void)seq;
 	ws_write(&t->out, WS_BINARY, bytes, len, NULL);
 	t->debt += len;
-	settle(t);
+	update_terminal(t);
 }
 
-static void on_exit_(void *arg, const struct outcome *x)
+static void on_command_exit(void *arg, const struct outcome *x)
 {
 	struct terminal *t = arg;
 
 	t->exec = NULL;
 	send_json(t, json_pack("{s:o}", "exit", stream_describe_exit(x)));
 	send_close(t, WS_NORMAL);
-	settle(t);
+	update_terminal(t);
 }
 
-static void on_error(void *arg, const struct err *e)
+static void on_command_error(void *arg, const struct err *e)
 {
 	struct terminal *t = arg;
 	struct exchange *x = take_ptr(t->x);
@@ -347,17 +347,17 @@ static void on_error(void *arg, const struct err *e)
 	}
 	send_error(t, e);
 	send_close(t, WS_INTERNAL);
-	settle(t);
+	update_terminal(t);
 }
 
-static void on_room(void *arg)
+static void on_input_room(void *arg)
 {
-	settle(arg);
+	update_terminal(arg);
 }
 
 /* ---- the handshake ---- */
 
-static void on_gone(void *arg)
+static void on_client_gone(void *arg)
 {
 	struct terminal *t = arg;
 	struct exchange *x = take_ptr(t->x);
@@ -394,7 +394,8 @@ static bool check_handshake(struct exchange *x)
 
 static void attach(struct exchange *x)
 {
-	static const struct exec_ops ops = {on_start, on_output, on_exit_, on_error, on_room};
+	static const struct exec_ops ops = {on_attached, on_command_output, on_command_exit,
+					    on_command_error, on_input_room};
 	struct terminal *t;
 	uint64_t from;
 	uint32_t eid;
@@ -405,7 +406,7 @@ static void attach(struct exchange *x)
 	*t = (struct terminal){.x = x, .api = x->api, .caller = x->caller, .eid = eid};
 	t->reader = (struct ws_reader){.is_server = true, .max = MESSAGE_MAX};
 	snprintf(t->id, sizeof(t->id), "%s", sandbox_id(x->sandbox));
-	exchange_on_gone(x, on_gone, t);
+	exchange_on_gone(x, on_client_gone, t);
 	t->exec = exec_attach(x->sandbox, eid, from, &ops, t);
 }
 

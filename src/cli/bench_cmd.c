@@ -7,6 +7,7 @@
 #include "cli/cloched.h"
 
 #include "base/clock.h"
+#include "base/exec_path.h"
 #include "base/parse.h"
 #include "base/str.h"
 #include "cli/cli.h"
@@ -77,7 +78,7 @@ static int spawn_once(char **argv)
 }
 
 /* The record, in a buffer of the caller's; -1: there is none. */
-static int ask(struct bench *b, const char *body, char *ret, size_t size)
+static int ask_daemon(struct bench *b, const char *body, char *ret, size_t size)
 {
 	const struct http_request r = {.method = "POST",
 				       .path = "/v1/run",
@@ -103,7 +104,8 @@ static const char *run_once(struct bench *b, struct contestant *c)
 
 	if (!c->body)
 		return spawn_once(c->argv.items) == 0 ? NULL : "it fails here";
-	if (ask(b, c->body, record, sizeof(record)) < 0 || !strstr(record, "\"exit_code\":0"))
+	if (ask_daemon(b, c->body, record, sizeof(record)) < 0 ||
+	    !strstr(record, "\"exit_code\":0"))
 		return "the daemon's answer is not right";
 	return NULL;
 }
@@ -132,7 +134,8 @@ static void take_turns(struct bench *b)
 
 /* ---- who takes part ---- */
 
-static struct contestant *add(struct bench *b, enum group group, const char *name, int every)
+static struct contestant *add_contestant(struct bench *b, enum group group, const char *name,
+					 int every)
 {
 	struct contestant *c = &b->all[b->count++];
 
@@ -158,14 +161,12 @@ static void add_payload(const struct bench *b, struct contestant *c)
 
 static bool is_installed(const char *program)
 {
-	auto_free char *path = str_copy(getenv("PATH") ? getenv("PATH") : "/usr/bin:/bin");
-	char file[PATH_MAX], *save = NULL;
+	const char *dirs = exec_path_of(environ), *path;
+	char room[PATH_MAX];
 
-	for (char *dir = strtok_r(path, ":", &save); dir; dir = strtok_r(NULL, ":", &save)) {
-		snprintf(file, sizeof(file), "%s/%s", dir, program);
-		if (access(file, X_OK) == 0)
+	while ((path = exec_path_next(program, &dirs, room)))
+		if (access(path, X_OK) == 0)
 			return true;
-	}
 	return false;
 }
 
@@ -184,7 +185,7 @@ static void add_bubblewrap(struct bench *b, enum group group)
 
 	if (!is_installed("bwrap"))
 		return;
-	c = add(b, group, "bubblewrap", 1);
+	c = add_contestant(b, group, "bubblewrap", 1);
 	add_words(c, words);
 	add_payload(b, c);
 }
@@ -203,7 +204,7 @@ static void add_docker(struct bench *b)
 		if (spawn_once(look) != 0)
 			continue;
 		is_python = str_starts(images[i], "python");
-		c = add(b, is_python ? PYTHON : COMMAND, "docker run", 10);
+		c = add_contestant(b, is_python ? PYTHON : COMMAND, "docker run", 10);
 		add_words(c, (const char *const[]){"docker", "run", "--rm", "--network", "none",
 						   images[i], NULL});
 		if (is_python)
@@ -219,16 +220,17 @@ static void add_all(struct bench *b)
 	struct contestant *c;
 
 	for (int group = 0; group < GROUPS; group++) {
-		c = add(b, group, "no sandbox", 1);
+		c = add_contestant(b, group, "no sandbox", 1);
 		add_payload(b, c);
 		if (b->http) {
-			c = add(b, group,
-				b->why_cold[0] ? "cloche, daemon, cold" : "cloche, daemon, warm",
-				1);
+			c = add_contestant(b, group,
+					   b->why_cold[0] ? "cloche, daemon, cold"
+							  : "cloche, daemon, warm",
+					   1);
 			c->body = group == PYTHON ? "{\"code\":\"print(42)\"}"
 						  : "{\"cmd\":[\"/bin/true\"]}";
 		}
-		c = add(b, group, group == PYTHON ? "cloche code" : "cloche run", 1);
+		c = add_contestant(b, group, group == PYTHON ? "cloche code" : "cloche run", 1);
 		if (group == PYTHON)
 			add_words(c, (const char *const[]){b->launcher, "code", "--no-daemon",
 							   "--empty", "-e", "print(42)", NULL});
@@ -250,7 +252,7 @@ static bool is_warm(struct bench *b)
 	const char *why;
 
 	for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
-		if (ask(b, bodies[i], record, sizeof(record)) < 0) {
+		if (ask_daemon(b, bodies[i], record, sizeof(record)) < 0) {
 			snprintf(b->why_cold, sizeof(b->why_cold), "it does not answer");
 			return false;
 		}
@@ -288,14 +290,14 @@ static void start_daemon(struct bench *b)
 
 /* ---- what came out ---- */
 
-static int compare(const void *a, const void *b)
+static int compare_times(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 
 	return (x > y) - (x < y);
 }
 
-static double share(const struct contestant *c, double part)
+static double percentile(const struct contestant *c, double part)
 {
 	size_t at = (size_t)(part * (double)c->count);
 
@@ -328,7 +330,7 @@ static void read_line_of(const char *file, const char *key, char *ret, size_t si
 		fclose(f);
 }
 
-static json_t *machine(void)
+static json_t *describe_machine(void)
 {
 	char model[128], memory[64];
 	struct utsname u;
@@ -350,9 +352,10 @@ static json_t *row_json(const struct bench *b, const struct contestant *c)
 				 "failed", c->failed ? c->failed : "it did not run");
 	row = json_pack("{s:s, s:s, s:I, s:f, s:f, s:f}", "what", titles[c->group], "how", c->name,
 			"runs", (json_int_t)c->count, "min_ms", c->samples[0], "p50_ms",
-			share(c, 0.5), "p99_ms", share(c, 0.99));
+			percentile(c, 0.5), "p99_ms", percentile(c, 0.99));
 	if (base)
-		json_object_set_new(row, "ratio", json_real(share(c, 0.5) / share(base, 0.5)));
+		json_object_set_new(row, "ratio",
+				    json_real(percentile(c, 0.5) / percentile(base, 0.5)));
 	return row;
 }
 
@@ -372,7 +375,7 @@ static int print_as_json(const struct bench *b)
 
 	for (size_t i = 0; i < b->count; i++)
 		json_array_append_new(rows, row_json(b, &b->all[i]));
-	return print_json(json_pack("{s:o, s:o}", "machine", machine(), "rows", rows));
+	return print_json(json_pack("{s:o, s:o}", "machine", describe_machine(), "rows", rows));
 }
 
 static int print_tables(const struct bench *b)
@@ -382,7 +385,7 @@ static int print_tables(const struct bench *b)
 		{"min ms", "min_ms", COLUMN_DECIMAL}, {"p50 ms", "p50_ms", COLUMN_DECIMAL},
 		{"p99 ms", "p99_ms", COLUMN_DECIMAL}, {"ratio", "ratio|failed", COLUMN_DECIMAL},
 	};
-	json_t *m = machine();
+	json_t *m = describe_machine();
 
 	printf("%s, %d cores, %s, Linux %s; everything took turns\n", text_at(m, "processor"),
 	       (int)number_at(m, "cores"), text_at(m, "memory"), text_at(m, "linux"));
@@ -427,7 +430,7 @@ static int bench(struct verb_call *v, struct err *e)
 	add_all(&b);
 	take_turns(&b);
 	for (size_t i = 0; i < b.count; i++)
-		qsort(b.all[i].samples, b.all[i].count, sizeof(double), compare);
+		qsort(b.all[i].samples, b.all[i].count, sizeof(double), compare_times);
 	status = v->json ? print_as_json(&b) : print_tables(&b);
 	bench_done(&b);
 	return status;

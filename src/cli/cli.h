@@ -25,6 +25,14 @@ int cli_fail(const struct err *e);
 /* The same, and {"error":{...}} to stdout, where the record would be; the second only with --json. */
 int cli_fail_json(const struct err *e);
 int cli_fail_spec(const struct sandbox_spec *s, const struct err *e);
+/* The name of a field as an option: with dashes. */
+void cli_option_name(const char *field, char *ret, size_t size);
+/* One line of help. letter, metavar: 0 and NULL if there is none; name with dashes. */
+struct option_help {
+	char letter;
+	const char *name, *metavar, *help;
+};
+void cli_print_option(const struct option_help *o, int width);
 /* Path of another of our programs: beside our own executable, else where each is installed. */
 int cli_find_helper(const char *name, char *ret, size_t size);
 /* Removes a directory of ours and what is in it, as far as that can be; follows no link, enters no mount. */

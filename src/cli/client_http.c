@@ -221,7 +221,7 @@ int http_write_end(struct http *h, struct err *e)
 /* ---- receiving ---- */
 
 /* Waits for more of the answer. */
-static int fill(struct http *h, struct err *e)
+static int receive_more(struct http *h, struct err *e)
 {
 	char bytes[65536];
 	ssize_t n;
@@ -249,7 +249,7 @@ int http_receive(struct http *h, struct http_response *ret, struct err *e)
 	buf_drop(&h->body, h->body.len);
 	h->complete = false;
 	while (!h->answer.has_head)
-		if (fill(h, e) < 0)
+		if (receive_more(h, e) < 0)
 			return -1;
 	*ret = (struct http_response){.status = h->answer.head.status,
 				      .length = h->answer.head.length};
@@ -259,7 +259,7 @@ int http_receive(struct http *h, struct http_response *ret, struct err *e)
 ssize_t http_read(struct http *h, void *bytes, size_t len, struct err *e)
 {
 	while (!h->body.len && !h->complete)
-		if (fill(h, e) < 0)
+		if (receive_more(h, e) < 0)
 			return -1;
 	len = len < h->body.len ? len : h->body.len;
 	if (len)

@@ -1,3 +1,4 @@
+/* Requests to /mcp inside an event loop, for `cloche mcp`. */
 #include "cli/client_mcp.h"
 
 #include "api/mcp.h"
@@ -43,7 +44,7 @@ void mcp_exchange_drop(struct mcp_exchange *x)
 		free_exchange(x);
 }
 
-static void end(struct mcp_exchange *x, int status, const struct err *e)
+static void end_exchange(struct mcp_exchange *x, int status, const struct err *e)
 {
 	const struct mcp_exchange_ops *ops = x->ops;
 	const char *id = x->answer.has_head ? http1_field(&x->answer.head, "Mcp-Session-Id") : NULL;
@@ -82,22 +83,22 @@ static bool is_events(const struct http1_answer *a)
 	return type && strncasecmp(type, "text/event-stream", 17) == 0;
 }
 
-static void complete(struct mcp_exchange *x)
+static void complete_exchange(struct mcp_exchange *x)
 {
 	if (!is_events(&x->answer) && x->body.len && x->ops->on_message)
 		x->ops->on_message(x->arg, buf_head(&x->body), x->body.len);
-	end(x, x->answer.head.status, NULL);
+	end_exchange(x, x->answer.head.status, NULL);
 }
 
-static void broken(struct mcp_exchange *x, const char *what)
+static void break_exchange(struct mcp_exchange *x, const char *what)
 {
 	struct err e = {0};
 
 	err_set(&e, ERR_SYSTEM, "the daemon %s", what);
-	end(x, 0, &e);
+	end_exchange(x, 0, &e);
 }
 
-static void receive(struct mcp_exchange *x)
+static void receive_answer(struct mcp_exchange *x)
 {
 	char bytes[65536];
 	ssize_t n = recv(x->watch.fd, bytes, sizeof(bytes), MSG_DONTWAIT);
@@ -112,13 +113,14 @@ static void receive(struct mcp_exchange *x)
 	if (x->body.len > MESSAGE_MAX)
 		rc = -1;
 	if (rc > 0)
-		complete(x);
+		complete_exchange(x);
 	else if (rc < 0)
-		broken(x, n > 0 ? "sent something that is no answer" : "closed the connection");
+		break_exchange(x, n > 0 ? "sent something that is no answer"
+					: "closed the connection");
 }
 
 /* A daemon that has seen enough answers and hangs up while we still send. */
-static void transmit(struct mcp_exchange *x)
+static void send_request(struct mcp_exchange *x)
 {
 	ssize_t n = send(x->watch.fd, buf_head(&x->out), x->out.len, MSG_DONTWAIT | MSG_NOSIGNAL);
 
@@ -129,14 +131,14 @@ static void transmit(struct mcp_exchange *x)
 		loop_change(x->loop, &x->watch, EPOLLIN);
 }
 
-static void on_ready(void *arg, uint32_t events)
+static void on_socket(void *arg, uint32_t events)
 {
 	struct mcp_exchange *x = arg;
 
 	if (x->out.len && (events & EPOLLOUT))
-		transmit(x);
+		send_request(x);
 	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
-		receive(x);
+		receive_answer(x);
 }
 
 /* Any bytes may be in a name: it goes wrapped. */
@@ -189,7 +191,7 @@ struct mcp_exchange *mcp_exchange_start(struct loop *l, const struct http_target
 	x->arg = arg;
 	add_request(&x->out, t, r);
 	x->watch = (struct loop_watch){
-		.fd = http_fd(http), .events = EPOLLIN | EPOLLOUT, .call = on_ready, .arg = x};
+		.fd = http_fd(http), .events = EPOLLIN | EPOLLOUT, .call = on_socket, .arg = x};
 	if (loop_watch(l, &x->watch) < 0) {
 		err_sys(e, "cannot watch the connection to the daemon");
 		free_exchange(x);

@@ -1,3 +1,4 @@
+/* Splits the body of an answer into server-sent events. */
 #include "cli/client_sse.h"
 
 #include "base/str.h"

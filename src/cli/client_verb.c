@@ -18,13 +18,9 @@ static void print_usage(const struct verb *u)
 		printf("\nOptions:\n");
 	for (size_t i = 0; i < u->option_count; i++) {
 		const struct verb_option *o = &u->options[i];
-		auto_free char *left = str_format("--%s%s%s", o->name, o->metavar ? " " : "",
-						  o->metavar ? o->metavar : "");
 
-		if (o->letter)
-			printf("  -%c, %-24s %s\n", o->letter, left, o->help);
-		else
-			printf("      %-24s %s\n", left, o->help);
+		cli_print_option(&(struct option_help){o->letter, o->name, o->metavar, o->help},
+				 24);
 	}
 }
 

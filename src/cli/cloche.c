@@ -26,13 +26,10 @@ static int cmd_version(int argc, char **argv)
 	return 0;
 }
 
-/* Not built yet: refused by name, never treated as another verb. */
-static bool is_planned(const char *verb)
+static bool is_one_of(const char *verb, const char *const *verbs, size_t count)
 {
-	static const char *const planned[] = {"agent", "image"};
-
-	for (size_t i = 0; i < ARRAY_LEN(planned); i++)
-		if (str_equal(verb, planned[i]))
+	for (size_t i = 0; i < count; i++)
+		if (str_equal(verb, verbs[i]))
 			return true;
 	return false;
 }
@@ -51,17 +48,15 @@ int cli_run_helper(char **argv)
 		"serve", "policy", "doctor", "selftest", "bench",    "hook", "mcp",  "audit",
 		"token", "create", "ps",     "exec",	 "cp",	     "ls",   "cat",  "rm",
 		"stats", "logs",   "pause",  "resume",	 "snapshot", "fork", "kill", "shell"};
+	static const char *const not_built[] = {"agent", "image"}; /* refused by name */
 	char path[PATH_MAX];
-	bool known = false;
 	struct err e;
 
-	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
-		known = known || str_equal(argv[1], verbs[i]);
-	if (is_planned(argv[1])) {
+	if (is_one_of(argv[1], not_built, ARRAY_LEN(not_built))) {
 		err_set(&e, ERR_UNSUPPORTED, "%s: not built yet", argv[1]);
 		return cli_fail(&e);
 	}
-	if (!known) {
+	if (!is_one_of(argv[1], verbs, ARRAY_LEN(verbs))) {
 		err_set(&e, ERR_INVALID, "unknown command '%s'; see `cloche help`", argv[1]);
 		return cli_fail(&e);
 	}

@@ -1,3 +1,4 @@
+/* `cloche code`: a snippet goes into the sandbox as a file of its own and is run by its interpreter. */
 #include "cli/cli.h"
 
 #include "base/auto.h"

@@ -241,7 +241,7 @@ static bool send_all(int fd, const char *bytes, size_t len)
 	return true;
 }
 
-static bool ask(int fd, const struct sandbox_request *r)
+static bool send_request(int fd, const struct sandbox_request *r)
 {
 	const char *token = getenv("CLOCHE_TOKEN");
 	auto_free char *body = NULL, *head = NULL;
@@ -261,7 +261,7 @@ static bool ask(int fd, const struct sandbox_request *r)
 
 /* ---- the answer ---- */
 
-static bool hear(int fd, uint64_t timeout_ms, struct buf *ret)
+static bool read_answer(int fd, uint64_t timeout_ms, struct buf *ret)
 {
 	int64_t until = now_ns() + (int64_t)(timeout_ms + GRACE_MS) * 1000000;
 	struct http1_answer a = {0};
@@ -362,7 +362,7 @@ static int show_json(const struct buf *answer, const struct result *r)
 	return cli_fail(&e);
 }
 
-static bool show(const struct buf *answer, const struct sandbox_spec *s, int *ret_status)
+static bool show_result(const struct buf *answer, const struct sandbox_spec *s, int *ret_status)
 {
 	struct buf out = {0}, err = {0};
 	struct result r = {0};
@@ -396,8 +396,9 @@ bool daemon_run(const struct sandbox_request *r, int *ret_status)
 	    !streams_suit(r->spec))
 		return false;
 	fd = connect_own();
-	ok = fd >= 0 && ask(fd, r) && hear(fd, r->spec->limits.timeout_ms, &answer) &&
-	     show(&answer, r->spec, ret_status);
+	ok = fd >= 0 && send_request(fd, r) &&
+	     read_answer(fd, r->spec->limits.timeout_ms, &answer) &&
+	     show_result(&answer, r->spec, ret_status);
 	buf_done(&answer);
 	return ok;
 }

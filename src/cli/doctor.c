@@ -1,9 +1,14 @@
+/*
+ * `cloche doctor`: tries what this host can enforce, and says what follows from what is missing and what
+ * to change. Exit status 0 only if level container is fully available.
+ */
 #include "cli/cloched.h"
 
 #include "base/auto.h"
-#include "base/jsonw.h"
-#include "base/list.h"
+#include "base/exec_path.h"
 #include "base/str.h"
+#include "cli/cli.h"
+#include "cli/client_verb.h"
 #include "kern/features.h"
 
 #include <assert.h>
@@ -17,8 +22,6 @@
 #include <sys/un.h>
 #include <sys/utsname.h>
 #include <unistd.h>
-
-enum { EXIT_CANNOT = 125 };
 
 /* Levels that are not whole without a check; CONTAINER | PROCESS ... */
 enum level_bit { CONTAINER = 1, PROCESS = 2, VM = 4 };
@@ -244,17 +247,13 @@ enum whereabouts { NOWHERE, WITH_TOOLS, SHOWN };
 /* Where does PATH have it? A place that every sandbox sees wins. */
 static enum whereabouts find_program(const char *name)
 {
-	const char *path = getenv("PATH");
+	const char *dirs = exec_path_of(environ), *path;
 	enum whereabouts best = NOWHERE;
+	char room[PATH_MAX];
 
-	for (path = path ? path : "/usr/bin:/bin"; *path && best != SHOWN;) {
-		size_t len = strcspn(path, ":");
-		auto_free char *full = str_format("%.*s/%s", (int)len, path, name);
-
-		if (len > 0 && access(full, X_OK) == 0)
-			best = is_shown(full) ? SHOWN : WITH_TOOLS;
-		path += len + (path[len] == ':');
-	}
+	while (best != SHOWN && (path = exec_path_next(name, &dirs, room)))
+		if (access(path, X_OK) == 0)
+			best = is_shown(path) ? SHOWN : WITH_TOOLS;
 	return best;
 }
 
@@ -352,40 +351,30 @@ static const struct {
 	const char *name;
 } levels[] = {{CONTAINER, "container"}, {PROCESS, "process"}, {VM, "vm"}};
 
-static int print_json(const struct report *r)
+static int print_as_json(const struct report *r)
 {
-	struct jsonw j;
+	json_t *whole = json_object(), *checked = json_array();
 
-	jsonw_begin(&j, stdout);
-	jsonw_open(&j, NULL, '{');
-	jsonw_uint(&j, "uid", geteuid());
-	jsonw_open(&j, "levels", '{');
 	for (size_t i = 0; i < ARRAY_LEN(levels); i++)
-		jsonw_bool(&j, levels[i].name, r->levels & levels[i].bit);
-	jsonw_close(&j, '}');
-	jsonw_open(&j, "checks", '[');
+		json_object_set_new(whole, levels[i].name, json_boolean(r->levels & levels[i].bit));
 	for (size_t i = 0; i < r->count; i++) {
 		const struct finding *f = &r->findings[i];
 		bool ok = f->feature.state == FEATURE_OK;
+		json_t *needed = json_array();
 
-		jsonw_open(&j, NULL, '{');
-		jsonw_string(&j, "name", f->check->name);
-		jsonw_string(&j, "state", state_names[f->feature.state]);
-		jsonw_string(&j, "detail", f->feature.detail);
-		jsonw_uint(&j, "errno", (uint64_t)f->feature.errnum);
-		jsonw_open(&j, "needed_for", '[');
 		for (size_t l = 0; l < ARRAY_LEN(levels); l++)
 			if (f->check->needed_for & levels[l].bit)
-				jsonw_string(&j, NULL, levels[l].name);
-		jsonw_close(&j, ']');
-		jsonw_string(&j, "consequence", ok ? NULL : f->consequence);
-		jsonw_string(&j, "remedy", ok ? NULL : f->remedy);
-		jsonw_close(&j, '}');
+				json_array_append_new(needed, json_string(levels[l].name));
+		json_array_append_new(checked, json_pack("{s:s, s:s, s:o, s:i, s:o, s:s?, s:s?}",
+							 "name", f->check->name, "state",
+							 state_names[f->feature.state], "detail",
+							 client_text(f->feature.detail), "errno",
+							 f->feature.errnum, "needed_for", needed,
+							 "consequence", ok ? NULL : f->consequence,
+							 "remedy", ok ? NULL : f->remedy));
 	}
-	jsonw_close(&j, ']');
-	jsonw_close(&j, '}');
-	jsonw_raw(&j, "\n", 1);
-	return jsonw_finish(&j);
+	return print_json(json_pack("{s:i, s:o, s:o}", "uid", (int)geteuid(), "levels", whole,
+				    "checks", checked));
 }
 
 static bool use_colour(void)
@@ -430,7 +419,7 @@ static int print_table(const struct report *r)
 	for (size_t i = 0; i < ARRAY_LEN(levels); i++)
 		printf("  level %-10s %s\n", levels[i].name,
 		       r->levels & levels[i].bit ? "fully available" : "not fully available");
-	return fflush(stdout) == 0 && !ferror(stdout) ? 0 : -1;
+	return finish_stdout(0);
 }
 
 int cmd_doctor(int argc, char **argv)
@@ -450,10 +439,10 @@ int cmd_doctor(int argc, char **argv)
 		fprintf(stderr,
 			"cloche: doctor: unknown argument '%s'; try: cloche doctor --help\n",
 			argv[1]);
-		return EXIT_CANNOT;
+		return EXIT_CLOCHE;
 	}
 	examine(&r);
-	if ((json ? print_json : print_table)(&r) < 0)
-		return EXIT_CANNOT;
+	if ((json ? print_as_json : print_table)(&r) != 0)
+		return EXIT_CLOCHE;
 	return r.levels & CONTAINER ? 0 : 1;
 }

@@ -77,7 +77,7 @@ static int send_piece(struct session *s, const char *bytes, size_t len, bool las
 	return rc;
 }
 
-static void feed(struct session *s)
+static void feed_stdin(struct session *s)
 {
 	char bytes[PIECE];
 	struct err e = {0};
@@ -105,7 +105,7 @@ static void start_feeder(struct session *s)
 		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		if (getppid() != parent)
 			_exit(1);
-		feed(s);
+		feed_stdin(s);
 	}
 }
 
@@ -437,7 +437,7 @@ static int attach_terminal(struct session *s, struct err *e)
 	return rc;
 }
 
-static int pump(struct session *s, struct err *e)
+static int run_to_end(struct session *s, struct err *e)
 {
 	int rc = 0;
 
@@ -501,7 +501,7 @@ static int run_session(struct session *s, const char *what, json_t *body, struct
 	}
 	if (rc == 0) {
 		make_raw(s);
-		rc = pump(s, e);
+		rc = run_to_end(s, e);
 	}
 	session_done(s);
 	return rc < 0 ? -1 : s->status;
@@ -645,7 +645,7 @@ static int stream_logs(struct session *s, const char *eid, struct err *e)
 	path = client_path(s->id, "/execs/%s/stream?from=0", encoded);
 	if (open_stream(s, "GET", path, NULL, e) < 0)
 		return -1;
-	return pump(s, e);
+	return run_to_end(s, e);
 }
 
 static void print_log(const json_t *item, bool heads)

@@ -1,3 +1,4 @@
+/* `cloche help`: the overview, and the options of the verbs that the launcher runs by itself. */
 #include "cli/cli.h"
 
 #include "base/auto.h"
@@ -52,19 +53,12 @@ static void print_options(void)
 {
 	for (size_t i = 0; i < spec_field_count; i++) {
 		const struct field *f = &spec_fields[i];
-		char left[64], name[32];
+		char name[32];
 
 		if (f->flags & FIELD_NOT_BUILT)
 			continue;
-		snprintf(name, sizeof(name), "%s", f->name);
-		for (char *p = name; *p; p++)
-			*p = *p == '_' ? '-' : *p;
-		snprintf(left, sizeof(left), "--%s%s%s", name, f->metavar ? " " : "",
-			 f->metavar ? f->metavar : "");
-		if (f->letter)
-			printf("  -%c, %-26s %s\n", f->letter, left, f->help);
-		else
-			printf("      %-26s %s\n", left, f->help);
+		cli_option_name(f->name, name, sizeof(name));
+		cli_print_option(&(struct option_help){f->letter, name, f->metavar, f->help}, 26);
 	}
 	printf("\nSizes: 512M, 1G, or bytes. Times: 500ms, 60s, 5m, or seconds.\nLayers: %s\n",
 	       layer_names());

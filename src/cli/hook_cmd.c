@@ -287,7 +287,7 @@ static uint64_t choose_timeout(const struct hook *h)
 	return most;
 }
 
-static int rewrite(const struct hook *h, struct buf *b, struct err *e)
+static int rewrite_command(const struct hook *h, struct buf *b, struct err *e)
 {
 	char launcher[PATH_MAX], timeout[32];
 
@@ -341,7 +341,8 @@ static json_t *cursor_answer(const char *decision, const char *reason, json_t *i
 	return answer;
 }
 
-static int say(const struct hook *h, const char *decision, const char *reason, json_t *input)
+static int print_answer(const struct hook *h, const char *decision, const char *reason,
+			json_t *input)
 {
 	enum style style = h->event ? h->event->style : STYLE_CLAUDE;
 	json_t *answer = style == STYLE_CURSOR ? cursor_answer(decision, reason, input)
@@ -353,7 +354,7 @@ static int say(const struct hook *h, const char *decision, const char *reason, j
 	return rc == 0 && fflush(stdout) == 0 ? 0 : -1;
 }
 
-static int refuse(const struct hook *h, const struct err *e)
+static int refuse_event(const struct hook *h, const struct err *e)
 {
 	char text[sizeof(e->msg)], reason[sizeof(e->msg) + 128];
 
@@ -362,20 +363,21 @@ static int refuse(const struct hook *h, const struct err *e)
 		 "cloche: %s. The command was not run: without cloche it would run outside of a "
 		 "sandbox.",
 		 text);
-	say(h, "deny", reason, NULL);
+	print_answer(h, "deny", reason, NULL);
 	fprintf(stderr, "%s\n", reason);
 	return EXIT_REFUSED;
 }
 
-static int answer(struct hook *h, struct err *e)
+static int answer_event(struct hook *h, struct err *e)
 {
 	struct buf b = {0};
 	json_t *input = json_deep_copy(h->call);
-	int rc = rewrite(h, &b, e);
+	int rc = rewrite_command(h, &b, e);
 
 	if (rc == 0) {
 		json_object_set_new(input, "command", json_string(buf_head(&b)));
-		if (say(h, h->ask ? "ask" : "allow", "runs in a cloche sandbox", input) < 0)
+		if (print_answer(h, h->ask ? "ask" : "allow", "runs in a cloche sandbox", input) <
+		    0)
 			rc = err_set(e, ERR_SYSTEM, "the answer cannot be written");
 	}
 	json_decref(input);
@@ -397,7 +399,7 @@ static int run_hook(struct hook *h, int argc, char **argv, struct err *e)
 	}
 	if (rc < 0 || find_places(h, e) < 0 || judge_project(h, e) < 0)
 		return -1;
-	return answer(h, e);
+	return answer_event(h, e);
 }
 
 static const char usage[] =
@@ -421,7 +423,7 @@ int cmd_hook(int argc, char **argv)
 	}
 	spec_init(&h.spec);
 	if (run_hook(&h, argc, argv, &e) < 0)
-		status = refuse(&h, &e);
+		status = refuse_event(&h, &e);
 	json_decref(h.input);
 	list_done(&h.options);
 	list_done(&h.tools);

@@ -1,3 +1,4 @@
+/* Options of `cloche mcp` become the options of a session; those that make no sense there are refused. */
 #include "cli/mcp_options_cmd.h"
 
 #include "base/auto.h"

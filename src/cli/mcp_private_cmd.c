@@ -1,3 +1,4 @@
+/* Starts and ends a private daemon: a directory in the runtime directory, a configuration, a process. */
 #include "cli/mcp_private_cmd.h"
 
 #include "base/auto.h"

@@ -1,3 +1,4 @@
+/* The command line of the launcher: options become fields of the spec, by the table of model/spec.c. */
 #include "cli/cli.h"
 
 #include "base/auto.h"
@@ -14,6 +15,23 @@
 #include <unistd.h>
 
 extern char **environ;
+
+void cli_option_name(const char *field, char *ret, size_t size)
+{
+	snprintf(ret, size, "%s", field);
+	for (char *p = ret; *p; p++)
+		*p = *p == '_' ? '-' : *p;
+}
+
+void cli_print_option(const struct option_help *o, int width)
+{
+	const char letter[] = {'-', o->letter, ',', '\0'};
+	char left[64];
+
+	snprintf(left, sizeof(left), "--%s%s%s", o->name, o->metavar ? " " : "",
+		 o->metavar ? o->metavar : "");
+	printf("  %3s %-*s %s\n", o->letter ? letter : "", width, left, o->help);
+}
 
 /* Feeds "name\0value\0..." as cloched prints it to the spec. */
 static int apply_pairs(struct sandbox_spec *s, const char *data, size_t size, struct err *e)
@@ -67,7 +85,7 @@ static int load_policy(struct sandbox_spec *s, const char *file, struct err *e)
 	return apply_pairs(s, pairs, (size_t)n, e);
 }
 
-static int apply(struct sandbox_spec *s, const char *name, const char *value, struct err *e)
+static int set_field(struct sandbox_spec *s, const char *name, const char *value, struct err *e)
 {
 	const struct field *f = spec_field_find(name);
 
@@ -142,9 +160,7 @@ static int unknown_option(const struct options *o, const char *name, struct err 
 	const char *near = spec_field_near(name);
 	char hint[64];
 
-	snprintf(hint, sizeof(hint), "%s", near ? near : "");
-	for (char *c = hint; *c; c++)
-		*c = *c == '_' ? '-' : *c;
+	cli_option_name(near ? near : "", hint, sizeof(hint));
 	if (near)
 		return err_field(e, ERR_INVALID, name, "unknown option --%s; did you mean --%s?",
 				 name, hint);
@@ -165,9 +181,9 @@ static int long_option(struct sandbox_spec *s, int argc, char **argv, int *i,
 	if (!f)
 		return unknown_option(o, name, e);
 	if (f->type == FIELD_BOOL)
-		return apply(s, f->name, equals ? equals + 1 : "true", e);
+		return set_field(s, f->name, equals ? equals + 1 : "true", e);
 	value = take_value(argc, argv, i, equals ? equals + 1 : NULL);
-	return value ? apply(s, f->name, value, e) : missing_value(f->name, argv[*i], e);
+	return value ? set_field(s, f->name, value, e) : missing_value(f->name, argv[*i], e);
 }
 
 static int short_option(struct sandbox_spec *s, int argc, char **argv, int *i,
@@ -181,7 +197,7 @@ static int short_option(struct sandbox_spec *s, int argc, char **argv, int *i,
 		return err_field(e, ERR_INVALID, arg + 1, "unknown option %s; see `cloche help %s`",
 				 arg, o->verb);
 	value = take_value(argc, argv, i, arg[2] ? arg + 2 + (arg[2] == '=') : NULL);
-	return value ? apply(s, f->name, value, e) : missing_value(f->name, arg, e);
+	return value ? set_field(s, f->name, value, e) : missing_value(f->name, arg, e);
 }
 
 /* After an error it goes on, to find out whether the error is to be told as JSON. */

@@ -1,3 +1,4 @@
+/* `cloche run`, and what all runs share: the exit status, the lines on stderr, or the record. */
 #include "cli/cli.h"
 
 #include "base/auto.h"

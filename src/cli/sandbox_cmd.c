@@ -152,9 +152,7 @@ int cmd_create(int argc, char **argv)
 	for (size_t i = 0; i < ARRAY_LEN(spec_names); i++) {
 		const struct field *f = spec_field_find(spec_names[i]);
 
-		snprintf(names[i], sizeof(names[i]), "%s", f->name);
-		for (char *p = names[i]; *p; p++)
-			*p = *p == '_' ? '-' : *p;
+		cli_option_name(f->name, names[i], sizeof(names[i]));
 		options[verb.option_count++] =
 			(struct verb_option){names[i], f->letter, f->metavar, daemon_help(f), NULL};
 	}

@@ -1,17 +1,20 @@
+/*
+ * `cloche selftest`: attacks sandboxes of this host with those cases of cloche-probe that do no harm
+ * when they are not refused, and shows what was refused, what was not, and what cannot be told.
+ */
 #include "cli/cloched.h"
 
-#include "base/auto.h"
-#include "base/jsonw.h"
 #include "base/str.h"
+#include "cli/cli.h"
+#include "cli/client_verb.h"
 #include "cli/selftest_level.h"
-#include "cli/selftest_report.h"
 
 #include <stdio.h>
 #include <string.h>
 
-enum { EXIT_THROUGH = 1, EXIT_CANNOT = 125 };
+enum { EXIT_THROUGH = 1 };
 
-struct options {
+struct wanted {
 	bool help;
 	bool json;
 	const char *level; /* NULL: both */
@@ -28,10 +31,10 @@ static int print_help(void)
 	     "each attack is\n"
 	     "tried outside as well, where it must get through. CASE: only these.\n"
 	     "Exit status 0: everything was refused; 1: something got through; 125: cannot tell.");
-	return fflush(stdout) == 0 ? 0 : EXIT_CANNOT;
+	return finish_stdout(0);
 }
 
-static int parse_options(int argc, char **argv, struct options *o, struct err *e)
+static int parse_options(int argc, char **argv, struct wanted *o, struct err *e)
 {
 	for (int i = 1; i < argc; i++) {
 		if (str_equal(argv[i], "--help") || str_equal(argv[i], "-h"))
@@ -57,8 +60,81 @@ static int parse_options(int argc, char **argv, struct options *o, struct err *e
 	return 0;
 }
 
-/* 0, or the exit status of the worst that was found. */
-static int run_levels(struct selftest *t, const char *only, struct jsonw *j)
+/* ---- what was found ---- */
+
+/* Keys of the counts in JSON; each outcome of an attack that was tried has one. */
+static const struct {
+	enum outcome outcome;
+	const char *key;
+} counts[] = {
+	{OUTCOME_REFUSED, "refused"},	      {OUTCOME_NOT_REFUSED, "not_refused"},
+	{OUTCOME_CANNOT_TELL, "cannot_tell"}, {OUTCOME_WEAK, "weak"},
+	{OUTCOME_GAP, "known_gaps"},
+};
+
+static unsigned report_count(const struct selftest *t, enum outcome outcome)
+{
+	unsigned n = 0;
+
+	for (size_t i = 0; i < t->attacks.count; i++)
+		n += level_tries(t, &t->attacks.items[i]) && t->attacks.items[i].outcome == outcome;
+	return n;
+}
+
+static void print_table(const struct selftest *t)
+{
+	unsigned weak = report_count(t, OUTCOME_WEAK), gaps = report_count(t, OUTCOME_GAP);
+
+	printf("level %s\n", level_word(t));
+	for (size_t i = 0; i < t->attacks.count; i++) {
+		const struct attack *a = &t->attacks.items[i];
+		bool plain = a->outcome == OUTCOME_REFUSED;
+
+		if (level_tries(t, a))
+			printf("  %-12s %-20s %s%s%s\n", outcome_name(a->outcome), a->name,
+			       a->title, plain ? "" : ": ", plain ? "" : a->detail);
+	}
+	printf("level %s: %u refused, %u NOT REFUSED, %u cannot tell", level_word(t),
+	       report_count(t, OUTCOME_REFUSED), report_count(t, OUTCOME_NOT_REFUSED),
+	       report_count(t, OUTCOME_CANNOT_TELL));
+	if (weak)
+		printf(", %u weak (named in layers.missing)", weak);
+	if (gaps)
+		printf(", %u known gap%s (SECURITY.md)", gaps, gaps == 1 ? "" : "s");
+	printf("\n\n");
+}
+
+static json_t *describe_level(const struct selftest *t)
+{
+	json_t *level = json_pack("{s:s}", "level", level_word(t)), *cases = json_array();
+
+	for (size_t i = 0; i < ARRAY_LEN(counts); i++)
+		json_object_set_new(level, counts[i].key,
+				    json_integer(report_count(t, counts[i].outcome)));
+	for (size_t i = 0; i < t->attacks.count; i++) {
+		const struct attack *a = &t->attacks.items[i];
+
+		if (level_tries(t, a))
+			json_array_append_new(cases, json_pack("{s:s, s:s, s:s, s:b, s:o}", "name",
+							       a->name, "title", a->title,
+							       "verdict", outcome_name(a->outcome),
+							       "control", a->control, "detail",
+							       client_text(a->detail)));
+	}
+	json_object_set_new(level, "cases", cases);
+	return level;
+}
+
+static void report_level(const struct selftest *t, json_t *levels)
+{
+	if (levels)
+		json_array_append_new(levels, describe_level(t));
+	else
+		print_table(t);
+}
+
+/* 0, or the exit status of the worst that was found. found: an array for JSON, or NULL. */
+static int run_levels(struct selftest *t, const char *only, json_t *found)
 {
 	int status = 0;
 
@@ -70,42 +146,33 @@ static int run_levels(struct selftest *t, const char *only, struct jsonw *j)
 		t->container = i == 0;
 		if (level_attack(t, &e) < 0) {
 			fprintf(stderr, "cloche: %s\n", e.msg);
-			status = status ? status : EXIT_CANNOT;
+			status = status ? status : EXIT_CLOCHE;
 			continue;
 		}
-		report_level(t, j);
+		report_level(t, found);
 		if (report_count(t, OUTCOME_NOT_REFUSED))
 			status = EXIT_THROUGH;
 	}
 	return status;
 }
 
-static int run_and_report(struct selftest *t, const struct options *o)
+static int attack_and_report(struct selftest *t, const struct wanted *o)
 {
-	struct jsonw j;
-	int status;
+	json_t *found = o->json ? json_array() : NULL;
+	int status = run_levels(t, o->level, found), printed;
 
-	if (!o->json) {
-		status = run_levels(t, o->level, NULL);
-		return fflush(stdout) == 0 ? status : EXIT_CANNOT;
-	}
-	jsonw_begin(&j, stdout);
-	jsonw_open(&j, NULL, '{');
-	jsonw_open(&j, "levels", '[');
-	status = run_levels(t, o->level, &j);
-	jsonw_close(&j, ']');
-	jsonw_bool(&j, "ok", status == 0);
-	jsonw_close(&j, '}');
-	jsonw_raw(&j, "\n", 1);
-	return jsonw_finish(&j) == 0 ? status : EXIT_CANNOT;
+	if (!found)
+		return finish_stdout(status);
+	printed = print_json(json_pack("{s:o, s:b}", "levels", found, "ok", status == 0));
+	return printed ? printed : status;
 }
 
 int cmd_selftest(int argc, char **argv)
 {
 	struct selftest t = {.stage = STAGE_NONE};
-	struct options options = {0};
+	struct wanted options = {0};
 	struct err e = {0};
-	int status = EXIT_CANNOT;
+	int status = EXIT_CLOCHE;
 
 	if (parse_options(argc, argv, &options, &e) < 0)
 		fprintf(stderr, "cloche: %s\n", e.msg);
@@ -115,7 +182,7 @@ int cmd_selftest(int argc, char **argv)
 		 attacks_load(&t.stage, &options.cases, &t.attacks, &e) < 0)
 		fprintf(stderr, "cloche: %s\n", e.msg);
 	else
-		status = run_and_report(&t, &options);
+		status = attack_and_report(&t, &options);
 	stage_close(&t.stage);
 	attacks_done(&t.attacks);
 	list_done(&options.cases);

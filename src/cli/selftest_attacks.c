@@ -1,3 +1,4 @@
+/* Reads the table of attacks that cloche-probe prints, and keeps what came of each. */
 #include "cli/selftest_attacks.h"
 
 #include "base/auto.h"

@@ -1,3 +1,4 @@
+/* Turns what the probe, the plant and the record say into outcomes of attacks. */
 #include "cli/selftest_judge.h"
 
 #include "base/auto.h"

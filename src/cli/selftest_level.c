@@ -52,8 +52,8 @@ static const char *level_cwd(const struct selftest *t)
 }
 
 /* Runs argv, which it takes over. */
-static int run(const struct selftest *t, const struct setup *setup, struct list *argv,
-	       struct ended *ret, struct err *e)
+static int run_here(const struct selftest *t, const struct setup *setup, struct list *argv,
+		    struct ended *ret, struct err *e)
 {
 	const struct start start = {.argv = argv,
 				    .cwd = level_cwd(t),
@@ -123,7 +123,7 @@ static int control_setup(struct selftest *t, const struct setup *setup, struct e
 		list_done(&argv);
 		return 0;
 	}
-	if (run(t, setup, &argv, &ended, e) < 0)
+	if (run_here(t, setup, &argv, &ended, e) < 0)
 		return -1;
 	judge_lines(t, ended.out);
 	judge_hits(t);
@@ -224,7 +224,7 @@ static int attack_setup(struct selftest *t, const struct setup *setup, const str
 		list_done(&argv);
 		return 0;
 	}
-	if (run(t, setup, &argv, &ended, e) < 0)
+	if (run_here(t, setup, &argv, &ended, e) < 0)
 		return -1;
 	if (ended.status == EXIT_CANNOT && setup->in == STDIN_DIRECTORY)
 		take_refusal(t, setup, ended.err);
@@ -247,7 +247,7 @@ static int attack_solo(struct selftest *t, struct attack *a, struct err *e)
 	cloche_argv(t, &solo, true, &a->options, &argv);
 	stage_canaries(&t->stage, &place, NULL, &argv);
 	list_add(&argv, a->name);
-	if (run(t, &solo, &argv, &ended, e) < 0)
+	if (run_here(t, &solo, &argv, &ended, e) < 0)
 		return -1;
 	judge_record(t, ended.out, a);
 	ended_done(&ended);
@@ -266,7 +266,7 @@ static int attack_act(struct selftest *t, struct attack *a, struct err *e)
 	list_add(&argv, "--act");
 	list_add(&argv, a->name);
 	list_add(&argv, tag);
-	if (run(t, &quiet, &argv, &ended, e) < 0)
+	if (run_here(t, &quiet, &argv, &ended, e) < 0)
 		return -1;
 	for (int i = 0; i < 10 && (left = count_tagged(tag, false)); i++)
 		poll(NULL, 0, 10);
@@ -289,7 +289,7 @@ static int try_level(struct selftest *t, struct err *e)
 
 	cloche_argv(t, &quiet, true, NULL, &argv);
 	list_add(&argv, "--whoami");
-	if (run(t, &quiet, &argv, &ended, e) < 0)
+	if (run_here(t, &quiet, &argv, &ended, e) < 0)
 		return -1;
 	if (ended.status != 0 || judge_missing(ended.out, &t->missing) < 0) {
 		char why[300];

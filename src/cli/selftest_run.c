@@ -1,7 +1,10 @@
+/* Starts programs the way a careless caller would, and plants that attacks can reach. */
 #include "cli/selftest_run.h"
 
 #include "base/auto.h"
+#include "base/buf.h"
 #include "base/clock.h"
+#include "base/io.h"
 #include "base/str.h"
 
 #include <ctype.h>
@@ -144,27 +147,21 @@ static void become_program(const struct caller *caller, const struct start *how,
 	_exit(125);
 }
 
-static void add_bytes(char **text, size_t *len, const char *bytes, size_t n)
+/* What is beyond the bound is read and dropped. */
+static void keep_bytes(struct buf *b, const char *bytes, size_t n)
 {
-	if (*len + n > OUTPUT_MAX)
-		n = OUTPUT_MAX - *len;
-	*text = must_alloc(realloc(*text, *len + n + 1));
-	memcpy(*text + *len, bytes, n);
-	*len += n;
-	(*text)[*len] = '\0';
+	size_t room = OUTPUT_MAX - b->len;
+
+	buf_add(b, bytes, n < room ? n : room);
 }
 
 /* Reads both streams until they end; false when the time is over first, or all is to stop. */
-static bool collect(const struct streams *f, int stop, unsigned timeout_ms, struct ended *ret)
+static bool collect(const struct streams *f, int stop, unsigned timeout_ms, struct buf ret[2])
 {
 	struct pollfd polls[3] = {
 		{f->from_out, POLLIN, 0}, {f->to_err, POLLIN, 0}, {stop, POLLIN, 0}};
 	int64_t end = now_ns() + timeout_ms * 1000000ll;
-	char **const texts[] = {&ret->out, &ret->err};
-	size_t lens[2] = {0, 0};
 
-	for (int i = 0; i < 2; i++)
-		add_bytes(texts[i], &lens[i], "", 0);
 	while (polls[0].fd >= 0 || polls[1].fd >= 0) {
 		int64_t left = (end - now_ns()) / 1000000;
 		char buf[4096];
@@ -181,7 +178,7 @@ static bool collect(const struct streams *f, int stop, unsigned timeout_ms, stru
 			if (n <= 0)
 				polls[i].fd = -1;
 			else
-				add_bytes(texts[i], &lens[i], buf, (size_t)n);
+				keep_bytes(&ret[i], buf, (size_t)n);
 		}
 	}
 	return true;
@@ -204,23 +201,22 @@ static int shell_status(pid_t pid)
 	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static void read_output_file(const struct caller *caller, struct ended *ret)
+/* A text that the caller frees; an empty one if there is none. */
+static char *take_text(struct buf *b)
 {
-	auto_close int fd = open(caller->out_file, O_RDONLY | O_CLOEXEC);
-	size_t len = 0;
-	char buf[4096];
-	ssize_t n;
+	char *text = str_format("%.*s", (int)b->len, b->len ? buf_head(b) : "");
 
-	while (fd >= 0 && (n = read(fd, buf, sizeof(buf))) > 0)
-		add_bytes(&ret->out, &len, buf, (size_t)n);
+	buf_done(b);
+	return text;
 }
 
 int run_program(const struct caller *caller, const struct start *start, struct ended *ret,
 		struct err *e)
 {
-	struct ended got = {0};
+	struct buf texts[2] = {0};
 	struct streams f;
 	bool in_time;
+	int status;
 	pid_t pid;
 
 	if (open_streams(caller, start, &f) < 0 || (pid = fork()) < 0) {
@@ -233,21 +229,22 @@ int run_program(const struct caller *caller, const struct start *start, struct e
 	close_fd(&f.in);
 	close_fd(&f.out);
 	close_fd(&f.err);
-	in_time = collect(&f, caller->stop, start->timeout_ms, &got);
+	in_time = collect(&f, caller->stop, start->timeout_ms, texts);
 	if (!in_time)
 		kill(pid, SIGKILL);
-	got.status = shell_status(pid);
-	if (!in_time)
-		got.status = -1;
+	status = shell_status(pid);
 	close_streams(&f);
-	if (is_to_stop(caller->stop)) {
-		ended_done(&got);
-		return err_set(e, ERR_SYSTEM, "stopped by a signal");
+	if (start->to_file) {
+		char *room = buf_reserve(&texts[0], OUTPUT_MAX);
+		ssize_t n = io_read_path(room, OUTPUT_MAX, "%s", caller->out_file);
+
+		buf_added(&texts[0], n > 0 ? (size_t)n : 0);
 	}
-	if (start->to_file)
-		read_output_file(caller, &got);
-	*ret = got;
-	return 0;
+	*ret = (struct ended){in_time ? status : -1, take_text(&texts[0]), take_text(&texts[1])};
+	if (!is_to_stop(caller->stop))
+		return 0;
+	ended_done(ret);
+	return err_set(e, ERR_SYSTEM, "stopped by a signal");
 }
 
 void ended_done(struct ended *ended)
@@ -353,19 +350,14 @@ void plant_hits(const struct plant *p, struct list *ret)
 
 static bool is_alive_with(const char *pid, const char *tag)
 {
-	auto_free char *cmdline = str_format("/proc/%s/cmdline", pid);
-	auto_free char *stat_path = str_format("/proc/%s/stat", pid);
-	auto_close int fd = open(cmdline, O_RDONLY | O_CLOEXEC);
-	auto_close int stat_fd = open(stat_path, O_RDONLY | O_CLOEXEC);
-	char buf[4096], stat_text[512] = "";
-	ssize_t n = fd >= 0 ? read(fd, buf, sizeof(buf)) : 0;
+	char cmdline[4096], stat[512];
+	ssize_t n = io_read_path(cmdline, sizeof(cmdline), "/proc/%s/cmdline", pid);
 	const char *state;
 
-	if (n <= 0 || !memmem(buf, (size_t)n, tag, strlen(tag)))
+	if (n <= 0 || !memmem(cmdline, (size_t)n, tag, strlen(tag)) ||
+	    io_read_path(stat, sizeof(stat), "/proc/%s/stat", pid) < 0)
 		return false;
-	if (stat_fd >= 0 && read(stat_fd, stat_text, sizeof(stat_text) - 1) < 0)
-		return false;
-	state = strrchr(stat_text, ')');
+	state = strrchr(stat, ')');
 	return state && state[1] && state[2] != 'Z' && state[2] != 'X';
 }
 

@@ -1,3 +1,4 @@
+/* Sets up what the attacks of a self test reach for, and takes it away again. */
 #include "cli/selftest_stage.h"
 
 #include "base/auto.h"
@@ -78,7 +79,7 @@ int stage_run(const struct stage *s, const struct start *start, struct ended *re
 
 /* ---- canaries ---- */
 
-static void add(struct list *ret, const char *name, const char *value)
+static void add_canary(struct list *ret, const char *name, const char *value)
 {
 	if (value && *value)
 		list_take(ret, str_format("%s=%s", name, value));
@@ -90,7 +91,7 @@ static void add_file(struct list *ret, const char *name, const char *path)
 
 	io_read_at(AT_FDCWD, path, buf, sizeof(buf));
 	buf[strcspn(buf, "\n")] = '\0';
-	add(ret, name, buf);
+	add_canary(ret, name, buf);
 }
 
 static void add_namespaces(struct list *ret)
@@ -107,7 +108,7 @@ static void add_namespaces(struct list *ret)
 		if (stat(path, &st) < 0)
 			continue;
 		snprintf(number, sizeof(number), "%llu", (unsigned long long)st.st_ino);
-		add(ret, name, number);
+		add_canary(ret, name, number);
 	}
 }
 
@@ -123,7 +124,7 @@ static void add_address(struct list *ret)
 	if (fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof(a)) == 0 &&
 	    getsockname(fd, (struct sockaddr *)&a, &len) == 0 &&
 	    inet_ntop(AF_INET, &a.sin_addr, text, sizeof(text)))
-		add(ret, "addr", text);
+		add_canary(ret, "addr", text);
 }
 
 void stage_canaries(const struct stage *s, const struct place *place, const struct plant *peer,
@@ -133,27 +134,27 @@ void stage_canaries(const struct stage *s, const struct place *place, const stru
 	struct utsname u;
 
 	uname(&u);
-	add(ret, "outside", s->outside);
-	add(ret, "token", s->token);
-	add(ret, "host", s->tag);
-	add(ret, "ro", place->ro);
-	add(ret, "ws", place->ws);
-	add(ret, "rw", place->rw);
-	add(ret, "env-secret", s->secret);
-	add(ret, "hidden", strrchr(s->hidden, '/') + 1);
-	add(ret, "hostname", u.nodename);
+	add_canary(ret, "outside", s->outside);
+	add_canary(ret, "token", s->token);
+	add_canary(ret, "host", s->tag);
+	add_canary(ret, "ro", place->ro);
+	add_canary(ret, "ws", place->ws);
+	add_canary(ret, "rw", place->rw);
+	add_canary(ret, "env-secret", s->secret);
+	add_canary(ret, "hidden", strrchr(s->hidden, '/') + 1);
+	add_canary(ret, "hostname", u.nodename);
 	add_file(ret, "boot-id", "/proc/sys/kernel/random/boot_id");
 	add_file(ret, "machine-id", "/etc/machine-id");
-	add(ret, "host-has", plant_fact(&s->host, "has"));
+	add_canary(ret, "host-has", plant_fact(&s->host, "has"));
 	for (size_t i = 0; i < ARRAY_LEN(from_plant); i++)
-		add(ret, from_plant[i], plant_fact(&s->host, from_plant[i]));
+		add_canary(ret, from_plant[i], plant_fact(&s->host, from_plant[i]));
 	add_namespaces(ret);
 	add_address(ret);
 	if (geteuid() == 0)
 		list_take(ret, str_format("private=%s/private", place->ro));
 	if (peer) {
-		add(ret, "peer-has", plant_fact(peer, "has"));
-		add(ret, "peer-tcp", plant_fact(peer, "tcp"));
+		add_canary(ret, "peer-has", plant_fact(peer, "has"));
+		add_canary(ret, "peer-tcp", plant_fact(peer, "tcp"));
 	}
 }
 
@@ -189,7 +190,7 @@ static int fill_as_root(struct stage *s, struct err *e)
 	return 0;
 }
 
-static int fill(struct stage *s, struct err *e)
+static int fill_stage(struct stage *s, struct err *e)
 {
 	const char *const dirs[] = {s->hidden, s->outside, s->ro, s->rw, s->work};
 	auto_free char *secret = str_format("%s/secret", s->outside);
@@ -269,7 +270,7 @@ int stage_open(struct stage *s, struct err *e)
 	name_all(s);
 	if (chmod(s->root, 0755) < 0)
 		return err_sys(e, "cannot open %s", s->root);
-	return fill(s, e) < 0 || plant_host(s, e) < 0 ? -1 : 0;
+	return fill_stage(s, e) < 0 || plant_host(s, e) < 0 ? -1 : 0;
 }
 
 void stage_close(struct stage *s)

@@ -1,3 +1,4 @@
+/* `cloche serve`: the command line of the daemon. */
 #include "cli/cloched.h"
 
 #include "base/str.h"

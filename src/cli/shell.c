@@ -1,3 +1,4 @@
+/* `cloche shell`: an interactive shell in a new sandbox, or in one of the daemon. */
 #include "cli/cli.h"
 
 #include "model/guard.h"

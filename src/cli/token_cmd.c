@@ -144,7 +144,7 @@ static int parse_expiry(const char *text, char *ret, size_t size, struct err *e)
 	return 0;
 }
 
-static int apply(struct token *t, const struct verb_call *v, struct err *e)
+static int apply_options(struct token *t, const struct verb_call *v, struct err *e)
 {
 	static const char *const names[] = {"scopes", "trust",	 "memory",    "cpus", "pids",
 					    "disk",   "timeout", "sandboxes", "rate"};
@@ -173,7 +173,7 @@ static int refuse_same_name(const struct tokens *all, const char *name, struct e
 	return 0;
 }
 
-static json_t *describe(const struct token *t)
+static json_t *describe_token(const struct token *t)
 {
 	char scopes[64];
 
@@ -192,7 +192,7 @@ static int show_new(const struct token *t, const char *key, bool json)
 	json_t *value;
 
 	if (json) {
-		value = describe(t);
+		value = describe_token(t);
 		json_object_set_new(value, "key", json_string(key));
 		return print_json(value);
 	}
@@ -224,7 +224,7 @@ static int create_token(struct verb_call *v, struct err *e)
 	int status = -1;
 
 	if (token_create(name, verb_text(v, "e2b") != NULL, &t, key, e) == 0 &&
-	    apply(&t, v, e) == 0 && store_open(&s, e) == 0 && load_all(&s, &all, e) == 0 &&
+	    apply_options(&t, v, e) == 0 && store_open(&s, e) == 0 && load_all(&s, &all, e) == 0 &&
 	    refuse_same_name(all, name, e) == 0 && add_token(&s, &t, e) == 0)
 		status = show_new(&t, key, v->json);
 	explicit_bzero(key, sizeof(key));
@@ -259,7 +259,7 @@ static int list_tokens(struct verb_call *v, struct err *e)
 
 	if (store_open(&s, e) == 0 && load_all(&s, &all, e) == 0) {
 		for (size_t i = 0; i < tokens_count(all); i++)
-			json_array_append_new(rows, describe(tokens_at(all, i)));
+			json_array_append_new(rows, describe_token(tokens_at(all, i)));
 		status = verb_show(v, json_incref(rows));
 	}
 	json_decref(rows);

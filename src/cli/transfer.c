@@ -1,3 +1,4 @@
+/* Streams to and from the daemon in constant memory, with progress on a terminal. */
 #include "cli/transfer.h"
 
 #include "base/auto.h"

@@ -1,3 +1,4 @@
+/* The public handle of libcloche: settings become options of the launcher, its record a result. */
 #include "cloche.h"
 
 #include "base/auto.h"

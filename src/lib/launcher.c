@@ -1,6 +1,8 @@
+/* Starts the launcher as a child and reads what it prints, without a sign of that in the caller. */
 #include "lib/launcher.h"
 
 #include "base/auto.h"
+#include "base/exec_path.h"
 #include "base/io.h"
 
 #include <dlfcn.h>
@@ -58,16 +60,13 @@ static bool find_beside(char *ret)
 
 static bool find_in_path(char *ret)
 {
-	const char *path = secure_getenv("PATH");
+	const char *dirs = secure_getenv("PATH"), *path;
 
-	for (path = path ? path : "/usr/local/bin:/usr/bin:/bin"; *path;) {
-		size_t len = strcspn(path, ":");
-
-		if (len > 0 && snprintf(ret, PATH_MAX, "%.*s/cloche", (int)len, path) < PATH_MAX &&
-		    is_program(ret))
+	if (!dirs)
+		dirs = EXEC_PATH_DEFAULT;
+	while ((path = exec_path_next("cloche", &dirs, ret)))
+		if (is_program(path))
 			return true;
-		path += len + (path[len] == ':');
-	}
 	return false;
 }
 
@@ -178,7 +177,8 @@ static int set_signals(posix_spawnattr_t *attr)
 		  : posix_spawnattr_setflags(attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 }
 
-static int spawn(const char *path, const struct launch *l, int out, int err, pid_t *ret_pid)
+static int spawn_launcher(const char *path, const struct launch *l, int out, int err,
+			  pid_t *ret_pid)
 {
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attr;
@@ -195,13 +195,13 @@ static int spawn(const char *path, const struct launch *l, int out, int err, pid
 	return rc ? -1 : 0;
 }
 
-static int start(struct child *c, const char *path, const struct launch *l)
+static int start_child(struct child *c, const char *path, const struct launch *l)
 {
 	int out = -1, err = -1, result = -1, errnum;
 
 	*c = (struct child){.pidfd = -1, .out = -1, .err = -1};
 	if (make_pipe(&c->out, &out) == 0 && make_pipe(&c->err, &err) == 0)
-		result = spawn(path, l, out, err, &c->pid);
+		result = spawn_launcher(path, l, out, err, &c->pid);
 	errnum = errno;
 	close_fd(&out);
 	close_fd(&err);
@@ -271,7 +271,8 @@ static void signal_child(const struct child *c, int sig)
  * Reads until it has ended. Asked to end, it does so with all in its sandbox; if not, it is killed,
  * and the kernel kills the sandbox with it.
  */
-static enum launch_end attend(struct child *c, int cancel, struct bytes *out, struct bytes *err)
+static enum launch_end read_until_end(struct child *c, int cancel, struct bytes *out,
+				      struct bytes *err)
 {
 	enum launch_end end = LAUNCH_ENDED;
 	bool ended = false, asked = false;
@@ -309,7 +310,7 @@ static enum launch_end attend(struct child *c, int cancel, struct bytes *out, st
 }
 
 /* Whatever is still in the pipes after its end; others may hold them open, so without waiting. */
-static void drain(struct child *c, struct bytes *out, struct bytes *err)
+static void read_rest(struct child *c, struct bytes *out, struct bytes *err)
 {
 	for (int round = 0; c->out >= 0 || c->err >= 0; round++) {
 		struct pollfd p[] = {{.fd = c->out, .events = POLLIN},
@@ -325,7 +326,7 @@ static void drain(struct child *c, struct bytes *out, struct bytes *err)
 }
 
 /* ECHILD: the caller reaps all children itself, which is fine: the record is all that counts. */
-static void reap(const struct child *c)
+static void reap_child(const struct child *c)
 {
 	idtype_t type = c->pidfd >= 0 ? P_PIDFD : P_PID;
 	id_t id = c->pidfd >= 0 ? (id_t)c->pidfd : (id_t)c->pid;
@@ -342,20 +343,20 @@ enum launch_end launcher_run(const char *path, const struct launch *l, struct by
 	struct child c;
 	int errnum;
 
-	if (start(&c, path, l) < 0) {
+	if (start_child(&c, path, l) < 0) {
 		errnum = errno;
 		close_fd(&c.out);
 		close_fd(&c.err);
 		errno = errnum;
 		return LAUNCH_FAILED;
 	}
-	end = attend(&c, l->cancel, out, err);
+	end = read_until_end(&c, l->cancel, out, err);
 	if (end == LAUNCH_FAILED)
 		signal_child(&c, SIGKILL);
-	drain(&c, out, err);
+	read_rest(&c, out, err);
 	close_fd(&c.out);
 	close_fd(&c.err);
-	reap(&c);
+	reap_child(&c);
 	close_fd(&c.pidfd);
 	return end;
 }

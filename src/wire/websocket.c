@@ -13,7 +13,7 @@ struct frame {
 	size_t head, len; /* bytes of its head, of its payload */
 };
 
-static int fail(struct ws_message *ret, enum ws_code code)
+static int refuse_frame(struct ws_message *ret, enum ws_code code)
 {
 	ret->code = code;
 	return -1;
@@ -55,15 +55,15 @@ static int read_head(const struct ws_reader *r, struct frame *f, struct ws_messa
 	is_masked = p[1] & 0x80;
 	if ((p[0] & 0x70) || is_masked != r->is_server || f->opcode > WS_PONG ||
 	    (f->opcode > WS_BINARY && !is_control))
-		return fail(ret, WS_PROTOCOL);
+		return refuse_frame(ret, WS_PROTOCOL);
 	if (is_control ? !f->is_last || (p[1] & 0x7f) > WS_CONTROL_MAX
 		       : (f->opcode == WS_CONTINUATION) != (r->fragments != 0))
-		return fail(ret, WS_PROTOCOL);
+		return refuse_frame(ret, WS_PROTOCOL);
 	rc = read_length(p, r->in.len, f);
 	if (rc < 0)
-		return fail(ret, WS_PROTOCOL);
+		return refuse_frame(ret, WS_PROTOCOL);
 	if (rc > 0 && !is_control && f->len > r->max - r->parts.len)
-		return fail(ret, WS_TOO_BIG);
+		return refuse_frame(ret, WS_TOO_BIG);
 	f->head += is_masked ? WS_MASK : 0;
 	return rc;
 }
