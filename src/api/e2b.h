@@ -19,11 +19,11 @@
 #define E2B_ENVD_VERSION "0.6.13"
 #define E2B_TOKEN 48		 /* an access token with its end */
 #define E2B_MESSAGE (4u << 20)	 /* largest message of an RPC */
-#define E2B_HIDDEN_TAG "cloche:" /* commands of our own, not shown by List */
+#define E2B_HIDDEN_TAG "cloche:" /* commands that List does not show */
 
 struct server;
 
-/* All of the door's tables; called by api_start. */
+/* Adds all route tables of the door; called by api_start. */
 void e2b_add_doors(struct server *s);
 
 extern const struct route e2b_control_routes[], e2b_envd_routes[], e2b_interpreter_routes[],
@@ -31,27 +31,27 @@ extern const struct route e2b_control_routes[], e2b_envd_routes[], e2b_interpret
 extern const size_t e2b_control_route_count, e2b_envd_route_count, e2b_interpreter_route_count,
 	e2b_port_route_count;
 
-/* What the door itself holds: watchers of clients that poll, kernels of the code interpreter. */
+/* The state of the door: watches of clients that poll, kernels of the code interpreter. */
 struct e2b_state {
-	struct watcher *watchers;
+	struct polled_watch *watchers;
 	size_t watcher_count;
 	struct kernel_set *kernel_sets;
 };
 struct e2b_state *e2b_state_of(struct api *api);
 
 /* ---- what a sandbox remembers (e2b_data.c) ---- */
-/* Never NULL; makes what is missing for sandboxes that came through another door. */
+/* Never NULL; a sandbox of another door gets tokens now. */
 const json_t *e2b_data(struct sandbox *s);
 /* "" if it has none. */
 const char *e2b_data_text(const struct sandbox *s, const char *key);
 /* What every command finds in its environment. */
 void e2b_env(const struct sandbox *s, struct list *ret);
 json_t *e2b_data_new(const char *template, bool public_traffic);
-/* Has it tokens of this door? What another door noted is none. */
+/* Has the sandbox tokens of this door? */
 bool e2b_is_open(const struct sandbox *s);
-/* Its access token; without one, or of NULL, something that looks like one and proves nothing. */
+/* The access token; a dummy of the same length if s is NULL or has none. */
 const char *e2b_access_token(const struct sandbox *s);
-/* Has the request the access token of s? Takes as long if s is NULL. */
+/* Does the request carry the access token of s? Takes the same time if s is NULL. */
 bool e2b_holds_access(const struct exchange *x, const struct sandbox *s);
 /* In constant time. */
 bool e2b_same_secret(const char *a, const char *b);
@@ -65,7 +65,7 @@ void e2b_fail(struct exchange *x, int status, const char *fmt, ...)
 json_t *e2b_sandbox_json(struct exchange *x, struct sandbox *s);
 /* SandboxDetail; without x ListedSandbox. */
 json_t *e2b_listed_json(const struct exchange *x, struct sandbox *s);
-/* "running" or "paused"; NULL: it is neither, and not listed. */
+/* "running" or "paused"; NULL: neither, so the sandbox is not listed. */
 const char *e2b_state(const struct sandbox *s);
 /* 204 */
 void e2b_empty(struct exchange *x);
@@ -95,11 +95,11 @@ void e2b_unbuilt(struct exchange *x);
 const char *e2b_snapshot_id(const json_t *snapshots, const char *template);
 /* "timeout" or so of a body: a number of seconds, dflt if it is not there. -1 with e. */
 int e2b_seconds(const json_t *in, const char *key, uint64_t dflt, uint64_t *ret_ms, struct err *e);
-/* Refuses what cannot be given of a network wish; -1 with e. */
+/* Refuses network settings that are not supported; -1 with e. */
 int e2b_network_check(const json_t *network, const json_t *internet, struct err *e);
 
 /* ---- the data plane (e2b_envd.c) ---- */
-/* Which sandbox and port a request names; false: none. */
+/* The sandbox and the port that a request names; false: none. */
 bool e2b_target(const struct exchange *x, char id[IPC_ID], unsigned *ret_port);
 
 struct e2b_request;
@@ -151,7 +151,7 @@ void *e2b_keep(struct e2b_request *q, size_t size, void (*done)(void *more));
 /* The user that Basic authorisation names: -1 with e for unknown ones. */
 int e2b_user(const struct exchange *x, const char *name, const char **ret_user, struct err *e);
 
-/* The sandbox, still there and running; or NULL after the 502. */
+/* The sandbox if it is still running; NULL after a 502. */
 struct sandbox *e2b_still(struct e2b_request *q);
 void e2b_not_running(struct exchange *x, const char *id);
 
@@ -161,10 +161,10 @@ void e2b_rpc_fail(struct e2b_request *q, enum connect_code code, const char *fmt
 	__attribute__((format(printf, 3, 4)));
 void e2b_rpc_error(struct e2b_request *q, const struct err *e);
 enum connect_code e2b_code_of(const struct err *e);
-/* Is this the error of a sandbox that went away meanwhile? */
+/* Did this fail because the sandbox is gone by now? */
 bool e2b_is_cut(struct e2b_request *q, const struct err *e);
 
-/* A string member by either of its names; NULL if absent; *bad if it is something else. */
+/* A string member; NULL if it is absent; sets *bad if it is no string. */
 const char *e2b_text(const json_t *in, const char *key, bool *bad);
 /* Resolves a path as envd does: ~, relative to the home. -1 with e. The result is the caller's. */
 char *e2b_path(const char *path, const char *user, struct err *e);
@@ -201,7 +201,7 @@ void e2b_process_feed(struct e2b_request *q, struct sandbox *s, const json_t *ex
 void e2b_process_close_stdin(struct e2b_request *q, struct sandbox *s, const json_t *exec);
 void e2b_process_kill(struct e2b_request *q, struct sandbox *s, const json_t *exec);
 void e2b_process_update(struct e2b_request *q, struct sandbox *s, const json_t *exec);
-/* Is it one of our own, which no client is shown? */
+/* Is this command cloche's own (a kernel), hidden from clients? */
 bool e2b_is_hidden(const json_t *exec);
 /* "pty" of the message: the size of a terminal. -1 with e. */
 int e2b_pty_size(const json_t *in, uint32_t *ret_rows, uint32_t *ret_cols, struct err *e);

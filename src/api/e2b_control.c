@@ -93,34 +93,27 @@ static json_t *domain_json(const struct exchange *x)
 json_t *e2b_sandbox_json(struct exchange *x, struct sandbox *s)
 {
 	const char *traffic;
-	json_t *o;
 
 	e2b_data(s);
 	traffic = e2b_data_text(s, "traffic");
-	o = must_alloc(json_pack("{s:s,s:s,s:s,s:s,s:s,s:o}", "sandboxID", sandbox_id(s),
-				 "templateID", e2b_data_text(s, "template"), "clientID", "cloche",
-				 "envdVersion", E2B_ENVD_VERSION, "envdAccessToken",
-				 e2b_data_text(s, "access"), "domain", domain_json(x)));
-	if (*traffic)
-		json_object_set_new(o, "trafficAccessToken", json_string(traffic));
-	return o;
+	return must_alloc(json_pack("{s:s,s:s,s:s,s:s,s:s,s:o,s:s*}", "sandboxID", sandbox_id(s),
+				    "templateID", e2b_data_text(s, "template"), "clientID",
+				    "cloche", "envdVersion", E2B_ENVD_VERSION, "envdAccessToken",
+				    e2b_data_text(s, "access"), "domain", domain_json(x),
+				    "trafficAccessToken", *traffic ? traffic : NULL));
 }
 
-static void add_detail(const struct exchange *x, struct sandbox *s, json_t *o)
+static json_t *detail_json(const struct exchange *x, struct sandbox *s)
 {
 	const json_t *data = sandbox_door_data(s);
 	bool pauses = json_is_true(json_object_get(data, "pauses"));
 
-	if (data)
-		json_object_set_new(o, "envdAccessToken", json_string(e2b_data_text(s, "access")));
-	json_object_set_new(o, "domain", domain_json(x));
-	json_object_set_new(o, "allowInternetAccess", json_false());
-	json_object_set_new(o, "lifecycle",
-			    json_pack("{s:s,s:b}", "onTimeout", pauses ? "pause" : "kill",
-				      "autoResume",
-				      json_is_true(json_object_get(data, "resumes"))));
-	if (json_object_get(data, "network"))
-		json_object_set(o, "network", json_object_get(data, "network"));
+	return must_alloc(json_pack("{s:s*,s:o,s:b,s:{s:s,s:b},s:O*}", "envdAccessToken",
+				    data ? e2b_data_text(s, "access") : NULL, "domain",
+				    domain_json(x), "allowInternetAccess", 0, "lifecycle",
+				    "onTimeout", pauses ? "pause" : "kill", "autoResume",
+				    json_is_true(json_object_get(data, "resumes")), "network",
+				    json_object_get(data, "network")));
 }
 
 json_t *e2b_listed_json(const struct exchange *x, struct sandbox *s)
@@ -142,7 +135,7 @@ json_t *e2b_listed_json(const struct exchange *x, struct sandbox *s)
 		e2b_state(s) ? e2b_state(s) : "running", "envdVersion", E2B_ENVD_VERSION));
 	json_object_set_new(o, "metadata", metadata ? json_deep_copy(metadata) : json_object());
 	if (x)
-		add_detail(x, s, o);
+		json_object_update_new(o, detail_json(x, s));
 	return o;
 }
 
@@ -178,7 +171,7 @@ int e2b_seconds(const json_t *in, const char *key, uint64_t dflt, uint64_t *ret_
 	return 0;
 }
 
-/* The same of the body; false after a 400. */
+/* Reads such a number from the body of the request; false after a 400. */
 static bool seconds_of(struct exchange *x, const char *key, uint64_t dflt, uint64_t *ret_ms)
 {
 	struct err e = {0};
@@ -191,7 +184,7 @@ static bool seconds_of(struct exchange *x, const char *key, uint64_t dflt, uint6
 	return false;
 }
 
-/* A ttl of 0 is "now" here and "never" for the manager. */
+/* A TTL of 0 means "now" to E2B and "never" to the manager. */
 static void change_ttl(struct sandbox *s, uint64_t ttl_ms, sandbox_done done, void *arg)
 {
 	struct sandbox_change c = {.has_ttl = true, .ttl_ms = ttl_ms ? ttl_ms : 1};
@@ -211,7 +204,7 @@ static void set_timeout(struct exchange *x, struct sandbox *s)
 		change_ttl(s, ms, on_emptied, x);
 }
 
-/* Would so much time from now on be more than is left? */
+/* Does the sandbox live longer if it gets this TTL now? */
 static bool is_longer(const struct sandbox *s, uint64_t ttl_ms)
 {
 	uint64_t ends = sandbox_expires_ms(s);
@@ -219,7 +212,7 @@ static bool is_longer(const struct sandbox *s, uint64_t ttl_ms)
 	return ends && unix_ms() + ttl_ms > ends;
 }
 
-/* Only ever lengthens. */
+/* A refresh never shortens the time left. */
 static void refresh(struct exchange *x, struct sandbox *s)
 {
 	uint64_t ms;
@@ -250,7 +243,7 @@ struct revival {
 	bool reboot;
 };
 
-static void on_ready(void *arg, struct sandbox *s, const struct err *e)
+static void sandbox_ready(void *arg, struct sandbox *s, const struct err *e)
 {
 	struct exchange *x = arg;
 	struct revival *r = x->data;
@@ -268,7 +261,7 @@ static void on_stopped(void *arg, struct sandbox *s, const struct err *e)
 	if (s)
 		sandbox_start(s, on_running, arg);
 	else
-		on_ready(arg, s, e);
+		sandbox_ready(arg, s, e);
 }
 
 static void on_running(void *arg, struct sandbox *s, const struct err *e)
@@ -279,9 +272,9 @@ static void on_running(void *arg, struct sandbox *s, const struct err *e)
 		r->reboot = false;
 		sandbox_stop(s, on_stopped, arg);
 	} else if (s) {
-		change_ttl(s, r->ttl_ms, on_ready, arg);
+		change_ttl(s, r->ttl_ms, sandbox_ready, arg);
 	} else {
-		on_ready(arg, s, e);
+		sandbox_ready(arg, s, e);
 	}
 }
 
@@ -312,9 +305,9 @@ static void connect_for(struct exchange *x, struct sandbox *s, uint64_t dflt)
 	r = exchange_attach(x, sizeof(*r), NULL);
 	r->status = 200;
 	if (is_longer(s, ms))
-		change_ttl(s, ms, on_ready, x);
+		change_ttl(s, ms, sandbox_ready, x);
 	else
-		on_ready(x, s, NULL);
+		sandbox_ready(x, s, NULL);
 }
 
 static void connect_v2(struct exchange *x, struct sandbox *s)

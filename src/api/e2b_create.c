@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Templates that are there out of the box: the host's own programs, with E2B's habits. */
+/* Built-in templates: the programs of the host, with the home and user of E2B. */
 static const char *const templates[] = {"base", "code-interpreter-v1", "code-interpreter-beta"};
 
 static bool is_builtin(const char *template)
@@ -20,7 +20,7 @@ static bool is_builtin(const char *template)
 	return false;
 }
 
-/* An image of the operator's is a template, too. */
+/* Every image of the operator is a template. */
 static bool is_image(const struct config *c, const char *template)
 {
 	for (uint32_t i = 0; i < c->image_count; i++)
@@ -48,7 +48,7 @@ void e2b_unbuilt(struct exchange *x)
 		 x->path);
 }
 
-/* A list that is there and has something in it. */
+/* Is the member a list or an object that is not empty? */
 static bool asks_for(const json_t *o, const char *key)
 {
 	const json_t *v = json_object_get(o, key);
@@ -97,14 +97,9 @@ void e2b_network(struct exchange *x, struct sandbox *s)
 
 /* ---- the request ---- */
 
-struct creation {
-	struct exchange *x;
-	struct create_options o;
-};
-
-static void creation_done(void *data)
+static void options_done(void *data)
 {
-	create_options_done(&((struct creation *)data)->o);
+	create_options_done(data);
 }
 
 static int take_strings(const json_t *in, const char *key, json_t **ret, struct err *e)
@@ -155,50 +150,47 @@ static int refuse_unbuilt(const json_t *in, struct err *e)
 				 json_object_get(in, "allow_internet_access"), e);
 }
 
-static int take_spec(struct creation *c, const char *template, struct err *e)
+static int take_spec(const struct exchange *x, struct create_options *o, const char *template,
+		     struct err *e)
 {
-	struct sandbox_spec *spec = &c->o.spec;
-
-	if (is_image(c->x->api->config, template) && spec_set(spec, "image", template, e) < 0)
+	if (is_image(x->api->config, template) && spec_set(&o->spec, "image", template, e) < 0)
 		return -1;
-	if (spec_set(spec, "workdir", "/home/user", e) < 0)
+	if (spec_set(&o->spec, "workdir", "/home/user", e) < 0)
 		return -1;
-	return spec_finish(spec, e);
+	return spec_finish(&o->spec, e);
 }
 
-/* Everything but the template; the sandbox's own data is what the door needs later. */
-static int read_request(struct creation *c, const char *template, struct err *e)
+/* Reads everything but the template. door_data is what the door needs later. */
+static int read_request(const struct exchange *x, struct create_options *o, const char *template,
+			struct err *e)
 {
-	const json_t *in = c->x->json, *network = json_object_get(in, "network");
-	bool older = str_equal(c->x->path, "/sandboxes");
+	const json_t *in = x->json, *network = json_object_get(in, "network");
+	bool older = str_equal(x->path, "/sandboxes");
 	json_t *metadata;
 
 	if (refuse_unbuilt(in, e) < 0 || take_strings(in, "metadata", &metadata, e) < 0 ||
-	    take_env(in, &c->o.env, e) < 0 ||
-	    e2b_seconds(in, "timeout", older ? 15 : 300, &c->o.ttl_ms, e) < 0)
+	    take_env(in, &o->env, e) < 0 ||
+	    e2b_seconds(in, "timeout", older ? 15 : 300, &o->ttl_ms, e) < 0)
 		return -1;
-	c->o.ttl_ms =
-		c->o.ttl_ms ? c->o.ttl_ms : 1; /* 0 is "now" here and "never" for the manager */
-	c->o.metadata = metadata ? must_alloc(json_deep_copy(metadata)) : NULL;
-	c->o.pause_on_timeout = json_is_true(json_object_get(in, "autoPause"));
-	c->o.auto_resume =
+	o->ttl_ms = o->ttl_ms ? o->ttl_ms : 1; /* 0 means "now" to E2B and "never" to the manager */
+	o->metadata = metadata ? must_alloc(json_deep_copy(metadata)) : NULL;
+	o->pause_on_timeout = json_is_true(json_object_get(in, "autoPause"));
+	o->auto_resume =
 		json_is_true(json_object_get(json_object_get(in, "autoResume"), "enabled"));
-	/* Its clients know of no such time. */
-	c->o.idle_ms = c->x->api->config->max_idle_ms;
-	snprintf(c->o.door, sizeof(c->o.door), "e2b");
-	c->o.door_data = e2b_data_new(
-		template, !json_is_false(json_object_get(network, "allowPublicTraffic")));
-	json_object_set_new(c->o.door_data, "pauses", json_boolean(c->o.pause_on_timeout));
-	json_object_set_new(c->o.door_data, "resumes", json_boolean(c->o.auto_resume));
-	if (json_object_get(in, "envVars"))
-		json_object_set_new(c->o.door_data, "env",
-				    json_deep_copy(json_object_get(in, "envVars")));
-	if (json_is_object(network))
-		json_object_set_new(c->o.door_data, "network", json_deep_copy(network));
-	return take_spec(c, template, e);
+	/* E2B has no idle timeout, so only the ceiling of the operator applies. */
+	o->idle_ms = x->api->config->max_idle_ms;
+	snprintf(o->door, sizeof(o->door), "e2b");
+	o->door_data = e2b_data_new(template,
+				    !json_is_false(json_object_get(network, "allowPublicTraffic")));
+	json_object_update_new(o->door_data,
+			       json_pack("{s:b,s:b,s:o*,s:o*}", "pauses", o->pause_on_timeout,
+					 "resumes", o->auto_resume, "env",
+					 json_deep_copy(json_object_get(in, "envVars")), "network",
+					 json_is_object(network) ? json_deep_copy(network) : NULL));
+	return take_spec(x, o, template, e);
 }
 
-static void on_made(void *arg, struct sandbox *s, const struct err *e)
+static void sandbox_made(void *arg, struct sandbox *s, const struct err *e)
 {
 	struct exchange *x = arg;
 
@@ -210,24 +202,22 @@ static void on_made(void *arg, struct sandbox *s, const struct err *e)
 		exchange_error(x, e);
 }
 
-static void make(struct exchange *x)
+static void make_sandbox(struct exchange *x)
 {
-	struct creation *c = x->data;
-
-	manager_create(x->api->manager, &x->caller, &c->o, on_made, x);
+	manager_create(x->api->manager, &x->caller, x->data, sandbox_made, x);
 }
 
 static void on_snapshots(void *arg, json_t *value, const struct err *e)
 {
 	struct exchange *x = arg;
-	struct creation *c = x->data;
+	struct create_options *o = x->data;
 	const char *template = json_string_value(json_object_get(x->json, "templateID"));
 	const char *id = e2b_snapshot_id(value, template);
 
 	(void)e;
 	if (id) {
-		snprintf(c->o.snapshot, sizeof(c->o.snapshot), "%s", id);
-		make(x);
+		snprintf(o->snapshot, sizeof(o->snapshot), "%s", id);
+		make_sandbox(x);
 	} else {
 		e2b_fail(x, 404, "template '%.80s' not found", template);
 	}
@@ -237,20 +227,19 @@ static void on_snapshots(void *arg, json_t *value, const struct err *e)
 void e2b_create(struct exchange *x)
 {
 	const char *template = json_string_value(json_object_get(x->json, "templateID"));
-	struct creation *c;
+	struct create_options *o;
 	struct err e = {0};
 
 	if (!json_is_object(x->json) || !template || !*template || strlen(template) > 200) {
 		e2b_fail(x, 400, "templateID: is missing or not a template's name");
 		return;
 	}
-	c = exchange_attach(x, sizeof(*c), creation_done);
-	c->x = x;
-	create_options_for(&c->o, x->api->manager, &x->caller);
-	if (read_request(c, template, &e) < 0)
+	o = exchange_attach(x, sizeof(*o), options_done);
+	create_options_for(o, x->api->manager, &x->caller);
+	if (read_request(x, o, template, &e) < 0)
 		exchange_error(x, &e);
 	else if (is_builtin(template) || is_image(x->api->config, template))
-		make(x);
+		make_sandbox(x);
 	else
 		manager_own_snapshots(x->api->manager, &x->caller, on_snapshots, x);
 }

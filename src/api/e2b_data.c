@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* 20 random bytes in hex behind a prefix that tells what it is. */
+/* 20 random bytes in hex behind a prefix that names the kind of token. */
 static void mint(const char *prefix, char token[E2B_TOKEN])
 {
 	unsigned char bytes[20];
@@ -35,9 +35,9 @@ const json_t *e2b_data(struct sandbox *s)
 
 	if (e2b_is_open(s))
 		return sandbox_door_data(s);
-	/* Whoever made it by another door did not mean to open its ports to all who know its id. */
+	/* A sandbox of another door keeps its ports closed to clients that only know its id. */
 	data = e2b_data_new("base", false);
-	/* What that door noted stays. */
+	/* The data of the other door stays. */
 	if (sandbox_door_data(s))
 		json_object_update_missing(data, (json_t *)sandbox_door_data(s));
 	sandbox_set_door_data(s, data);
@@ -65,7 +65,7 @@ void e2b_env(const struct sandbox *s, struct list *ret)
 
 const char *e2b_access_token(const struct sandbox *s)
 {
-	/* As long as a real one, so that what is done with it takes as long. */
+	/* As long as a real token, so that comparing takes the same time. */
 	static const char none[] = "ea_----------------------------------------";
 	const char *token = s ? e2b_data_text(s, "access") : "";
 

@@ -45,7 +45,7 @@ bool e2b_target(const struct exchange *x, char id[IPC_ID], unsigned *ret_port)
 		return host && split_host(host, id, ret_port);
 	if (port && (parse_count(port, &number, &e) < 0 || number < 1 || number > 65535))
 		number = 0;
-	/* It is repeated in answers, so nothing but what an id can be goes on from here. */
+	/* Answers repeat the id, so only letters that an id can have are kept. */
 	if (strlen(name) >= IPC_ID || strspn(name, ID_LETTERS) != strlen(name))
 		name = "";
 	snprintf(id, IPC_ID, "%s", name);
@@ -53,36 +53,33 @@ bool e2b_target(const struct exchange *x, char id[IPC_ID], unsigned *ret_port)
 	return true;
 }
 
-static bool claims_port(const struct exchange *x, unsigned wanted)
+/* The port that a request names; 0: not a valid port; -1: the request names none. */
+static int port_of(const struct exchange *x)
 {
 	char id[IPC_ID];
 	unsigned port;
 
-	return e2b_target(x, id, &port) && port == wanted;
+	return e2b_target(x, id, &port) ? (int)port : -1;
 }
 
-/* Signed addresses name no sandbox: the signature itself tells whose they are. */
+/* Signed addresses name no sandbox: the signature tells which one is meant. */
 static bool claims_envd(const struct exchange *x)
 {
-	char id[IPC_ID];
-	unsigned port;
+	int port = port_of(x);
 
-	if (e2b_target(x, id, &port))
-		return port == E2B_ENVD_PORT;
-	return str_equal(x->path, "/files");
+	return port == E2B_ENVD_PORT || (port < 0 && str_equal(x->path, "/files"));
 }
 
 static bool claims_interpreter(const struct exchange *x)
 {
-	return claims_port(x, E2B_INTERPRETER_PORT);
+	return port_of(x) == E2B_INTERPRETER_PORT;
 }
 
 static bool claims_other_port(const struct exchange *x)
 {
-	char id[IPC_ID];
-	unsigned port;
+	int port = port_of(x);
 
-	return e2b_target(x, id, &port) && port != E2B_ENVD_PORT && port != E2B_INTERPRETER_PORT;
+	return port >= 0 && port != E2B_ENVD_PORT && port != E2B_INTERPRETER_PORT;
 }
 
 void e2b_error(struct exchange *x, int status, const struct err *e)
@@ -125,7 +122,7 @@ static bool is_rpc(const struct exchange *x)
 	return str_starts(x->path, "/process.") || str_starts(x->path, "/filesystem.");
 }
 
-/* What the server found wrong before a handler of envd was called. */
+/* Errors that the server finds before it calls a handler of envd. */
 static void envd_error(struct exchange *x, int status, const struct err *e)
 {
 	enum connect_code code = CONNECT_INTERNAL;
@@ -146,7 +143,7 @@ static void interpreter_error(struct exchange *x, int status, const struct err *
 	exchange_reply(x, status, "text/plain; charset=utf-8", e->msg, strlen(e->msg));
 }
 
-/* What is inside does not answer: told as the service's own proxy tells it. */
+/* Nothing listens on the port: return the same 502 body that E2B's proxy returns. */
 static void port_error(struct exchange *x, int status, const struct err *e)
 {
 	char id[IPC_ID];

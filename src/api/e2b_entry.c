@@ -95,7 +95,7 @@ static void on_xattrs(void *arg, const struct answer *a, const struct err *e)
 	entry->done(entry->arg, entry);
 }
 
-/* Where a link leads, seen from where it is. */
+/* The target of a link, relative to the directory of the link. */
 static json_t *target_json(const struct e2b_entry *entry)
 {
 	const char *slash = strrchr(entry->path, '/');
@@ -108,7 +108,7 @@ static json_t *target_json(const struct e2b_entry *entry)
 	return clean_text(clean ? clean : entry->target);
 }
 
-/* A link that leads nowhere stays without a kind; lists leave it out. */
+/* A dangling link has no type. */
 static void on_target(void *arg, const struct answer *a, const struct err *e)
 {
 	struct e2b_entry *entry = arg;

@@ -17,7 +17,7 @@
 #include <strings.h>
 #include <time.h>
 
-/* The shape of an error that E2B's own proxy gives. */
+/* An error in the shape that E2B's proxy uses. */
 static void proxy_error(struct exchange *x, const char *id, int status, const char *message)
 {
 	exchange_json(x, status,
@@ -90,14 +90,14 @@ static void on_awake(void *arg, struct sandbox *s, const struct err *e)
 		read_message(q, s);
 }
 
-/* In the shape of the control plane; a stream's client reads the status of an answer that is no stream. */
-static void refuse(struct e2b_request *q, const char *message)
+/* A 401 in the shape of the control plane; clients of streams read the HTTP status. */
+static void refuse_token(struct e2b_request *q, const char *message)
 {
 	exchange_json(q->x, 401,
 		      must_alloc(json_pack("{s:i,s:s}", "code", 401, "message", message)));
 }
 
-/* A sandbox's own keys are worth no more than the token that it was made with. */
+/* The access token of a sandbox is worth no more than the API key that made the sandbox. */
 static bool owner_is_known(const struct e2b_request *q, const struct sandbox *s)
 {
 	const char *owner = sandbox_owner(s);
@@ -118,12 +118,13 @@ static bool may_enter(struct e2b_request *q, const struct sandbox *s, enum e2b_n
 	bool holds = e2b_holds_access(q->x, s);
 
 	if (need == E2B_ACCESS_TOKEN && !(access && *access))
-		refuse(q, "unauthorized access, please provide a valid access token or method "
-			  "signing if supported");
+		refuse_token(q,
+			     "unauthorized access, please provide a valid access token or method "
+			     "signing if supported");
 	else if (!s || (need == E2B_ACCESS_TOKEN && !holds))
 		e2b_not_running(q->x, q->id);
 	else if (!owner_is_known(q, s) && holds)
-		refuse(q, "the API key of this sandbox was revoked or has expired");
+		refuse_token(q, "the API key of this sandbox was revoked or has expired");
 	else if (!owner_is_known(q, s))
 		e2b_not_running(q->x, q->id);
 	else if (q->port == E2B_ENVD_PORT || !*wanted ||
@@ -161,7 +162,7 @@ static void on_receipt(void *arg, const struct err *e)
 		wake(q);
 }
 
-/* The decision is written down before its effect. */
+/* The decision is written to the audit log before it takes effect. */
 static void decide(struct e2b_request *q)
 {
 	struct exchange *x = q->x;
@@ -251,14 +252,14 @@ void e2b_rpc_fail(struct e2b_request *q, enum connect_code code, const char *fmt
 	rpc_answer(q, code, message);
 }
 
-/* The guest's errors have a number; those of the way to it have none. */
+/* Errors of the guest have an errno; errors of the link have none. */
 bool e2b_is_cut(struct e2b_request *q, const struct err *e)
 {
 	return !running(q) ||
 	       (e->errnum == 0 && (e->kind == ERR_CONFLICT || e->kind == ERR_SYSTEM));
 }
 
-/* A sandbox that went away meanwhile is not there, like one that was never there. */
+/* A sandbox that is gone by now is answered like an unknown one. */
 void e2b_rpc_error(struct e2b_request *q, const struct err *e)
 {
 	if (e2b_is_cut(q, e))
@@ -272,7 +273,7 @@ void e2b_rpc_ok(struct e2b_request *q, json_t *message)
 	exchange_json(q->x, 200, must_alloc(message));
 }
 
-/* Connect's own answer to a type that it does not know: 415 without a body. */
+/* Connect answers an unknown content type with 415 and no body. */
 static bool takes_type(const struct e2b_request *q)
 {
 	static const char *const types[E2B_SHAPE_COUNT] = {

@@ -1,4 +1,4 @@
-/* envd's table, and the small requests of it. */
+/* The routes of envd, and its small requests: health, metrics, environment. */
 #include "api/e2b.h"
 
 #include "base/auto.h"
@@ -35,7 +35,7 @@ static double number(const json_t *o, const char *key)
 	return json_number_value(json_object_get(o, key));
 }
 
-static void on_stats(void *arg, json_t *stats, const struct err *e)
+static void envd_stats(void *arg, json_t *stats, const struct err *e)
 {
 	struct e2b_request *q = arg;
 	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
@@ -65,19 +65,19 @@ static void on_stats(void *arg, json_t *stats, const struct err *e)
 
 static void metrics(struct e2b_request *q, struct sandbox *s)
 {
-	sandbox_stats(s, on_stats, q);
+	sandbox_stats(s, envd_stats, q);
 }
 
 /* ---- /envs: what every command gets ---- */
 
 static void envs(struct e2b_request *q, struct sandbox *s)
 {
-	const json_t *data = sandbox_door_data(s), *own = json_object_get(data, "env");
+	const json_t *own = json_object_get(sandbox_door_data(s), "env");
 	json_t *all = json_is_object(own) ? json_deep_copy(own) : json_object();
 
-	json_object_set_new(all, "E2B_SANDBOX", json_string("true"));
-	json_object_set_new(all, "E2B_SANDBOX_ID", json_string(sandbox_id(s)));
-	json_object_set_new(all, "E2B_TEMPLATE_ID", json_string(e2b_data_text(s, "template")));
+	json_object_update_new(all, json_pack("{s:s,s:s,s:s}", "E2B_SANDBOX", "true",
+					      "E2B_SANDBOX_ID", sandbox_id(s), "E2B_TEMPLATE_ID",
+					      e2b_data_text(s, "template")));
 	exchange_json(q->x, 200, all);
 }
 

@@ -58,7 +58,7 @@ static bool check_signature(struct e2b_request *q, const char *operation)
 		return false;
 	}
 	if (q->id[0])
-		made(&b, s); /* unknown ones as well, so that it takes as long */
+		made(&b, s); /* also if it is NULL, so that the time is the same */
 	else
 		manager_each(x->api->manager, NULL, made, &b);
 	if (!b.found) {
@@ -85,7 +85,7 @@ bool e2b_files_signed(struct e2b_request *q)
 	s = q->id[0] ? manager_find_any(x->api->manager, q->id) : NULL;
 	if (s && !e2b_state(s))
 		s = NULL;
-	/* Without the right token it makes no difference whether what is named is there. */
+	/* Without the right token the answer must not tell whether the sandbox exists. */
 	if (e2b_holds_access(x, s))
 		return true;
 	if (!q->id[0] || !token || !*token || exchange_arg(x, "signature"))

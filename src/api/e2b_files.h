@@ -14,7 +14,7 @@ struct e2b_entry {
 	void (*done)(void *arg, struct e2b_entry *entry);
 	void *arg;
 };
-/* EntryInfo without asking any further. */
+/* EntryInfo without the fields that need more questions. */
 json_t *e2b_entry_info(const struct file_info *f);
 struct e2b_entry *e2b_entry_new(const struct file_info *f);
 void e2b_entry_free(struct e2b_entry *entry);
@@ -24,10 +24,10 @@ void e2b_entry_complete(struct e2b_request *q, struct e2b_entry *entry,
 /* For an answer with a file's info: completes it, answers the request with {"entry":...}. */
 void e2b_entry_reply(void *q, const struct answer *a, const struct err *e);
 
-/* A path of the message, resolved, without a slash at its end; NULL after an answer. The caller's. */
+/* A path of the message, resolved and clean; NULL after an answer. The caller frees it. */
 char *e2b_path_of(struct e2b_request *q, const char *key);
 
-/* The status that the guest's error stands for, in the door's shape. */
+/* Answers with the HTTP status of a guest's error. */
 void e2b_files_error(struct exchange *x, const struct err *e);
-/* Resolves for the user that the request names; NULL after an answer. */
+/* Resolves a path for the user that the request names; NULL after an answer. */
 char *e2b_files_path(struct e2b_request *q, const char *path);

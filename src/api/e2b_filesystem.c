@@ -34,7 +34,7 @@ void e2b_fs_stat(struct e2b_request *q, struct sandbox *s)
 
 /* ---- MakeDir ---- */
 
-static void on_made(void *arg, const struct answer *a, const struct err *e)
+static void dir_made(void *arg, const struct answer *a, const struct err *e)
 {
 	struct e2b_request *q = arg;
 	struct sandbox *s;
@@ -55,7 +55,7 @@ void e2b_fs_make_dir(struct e2b_request *q, struct sandbox *s)
 	auto_free char *path = e2b_path_of(q, "path");
 
 	if (path)
-		call_mkdir(s, path, 0755, true, on_made, q);
+		call_mkdir(s, path, 0755, true, dir_made, q);
 }
 
 /* ---- Move: the destination's parents come first ---- */
@@ -67,7 +67,7 @@ static void on_parents(void *arg, const struct answer *a, const struct err *e)
 	auto_free char *from = s ? e2b_path_of(q, "source") : NULL;
 	auto_free char *to = from ? e2b_path_of(q, "destination") : NULL;
 
-	(void)a, (void)e; /* if they are not there now, the move says so */
+	(void)a, (void)e; /* if this failed, the move fails with a better error */
 	if (to)
 		call_move(s, from, to, true, e2b_entry_reply, q);
 }
@@ -122,7 +122,7 @@ void e2b_fs_remove(struct e2b_request *q, struct sandbox *s)
 
 /* ---- ListDir ---- */
 
-struct listing {
+struct dir_listing {
 	struct e2b_request *q;
 	struct e2b_entry **items;
 	size_t count, room, at, open, bytes;
@@ -132,7 +132,7 @@ struct listing {
 
 static void listing_done(void *more)
 {
-	struct listing *l = more;
+	struct dir_listing *l = more;
 
 	for (size_t i = 0; i < l->count; i++)
 		e2b_entry_free(l->items[i]);
@@ -140,19 +140,19 @@ static void listing_done(void *more)
 	free(l->root);
 }
 
-static void complete_some(struct listing *l);
+static void complete_some(struct dir_listing *l);
 
 static void on_entry(void *arg, struct e2b_entry *entry)
 {
-	struct listing *l = arg;
+	struct dir_listing *l = arg;
 
 	(void)entry;
 	l->open--;
 	complete_some(l);
 }
 
-/* Many questions are on their way at once; some entries need none and come back from within. */
-static void complete_some(struct listing *l)
+/* Completes up to AT_ONCE entries at a time; those that need no question come back from within. */
+static void complete_some(struct dir_listing *l)
 {
 	json_t *all;
 
@@ -174,7 +174,7 @@ static void complete_some(struct listing *l)
 
 static void on_file(void *arg, const struct file_info *f)
 {
-	struct listing *l = arg;
+	struct dir_listing *l = arg;
 
 	l->bytes += strlen(f->path) + strlen(f->target);
 	if (l->count == ENTRIES_MAX || l->bytes > BYTES_MAX) {
@@ -185,7 +185,7 @@ static void on_file(void *arg, const struct file_info *f)
 	l->items[l->count++] = e2b_entry_new(f);
 }
 
-/* By path, so that a directory stands before what is in it. */
+/* By path, so that a directory comes before its entries. */
 static int by_path(const void *a, const void *b)
 {
 	const char *p = (*(struct e2b_entry *const *)a)->path,
@@ -199,9 +199,9 @@ static int by_path(const void *a, const void *b)
 			   : (unsigned char)*p - (unsigned char)*q;
 }
 
-static void on_listed(void *arg, const struct answer *a, const struct err *e)
+static void dir_listed(void *arg, const struct answer *a, const struct err *e)
 {
-	struct listing *l = arg;
+	struct dir_listing *l = arg;
 
 	(void)a;
 	if (e && e->errnum == ENOENT) {
@@ -225,7 +225,7 @@ void e2b_fs_list(struct e2b_request *q, struct sandbox *s)
 	const json_t *depth = json_object_get(q->in, "depth");
 	json_int_t levels = depth && !json_is_null(depth) ? json_integer_value(depth) : 1;
 	char *path = e2b_path_of(q, "path");
-	struct listing *l;
+	struct dir_listing *l;
 
 	if (!path)
 		return;
@@ -235,7 +235,7 @@ void e2b_fs_list(struct e2b_request *q, struct sandbox *s)
 		return;
 	}
 	l = e2b_keep(q, sizeof(*l), listing_done);
-	*l = (struct listing){.q = q, .root = path};
+	*l = (struct dir_listing){.q = q, .root = path};
 	call_list(s, path, (uint32_t)levels,
-		  &(struct receiver){.file = on_file, .done = on_listed, .arg = l});
+		  &(struct receiver){.file = on_file, .done = dir_listed, .arg = l});
 }

@@ -11,7 +11,7 @@
 #define NO_KERNEL "This language has no kernel here: try python, javascript or bash"
 #define KEEPALIVE "{\"type\":\"keepalive\"}\n"
 
-/* Its clients show the text of an error as it is. */
+/* Clients of the interpreter show the text of an error as it is. */
 static void say(struct exchange *x, int status, const char *text)
 {
 	exchange_reply(x, status, "text/plain; charset=utf-8", text, strlen(text));
@@ -27,7 +27,7 @@ static void say_not_found(struct exchange *x, const char *id)
 
 /* ---- /execute ---- */
 
-struct running {
+struct interpreter_request {
 	struct e2b_request *q;
 	struct context *context;
 	struct execution *execution;
@@ -36,24 +36,24 @@ struct running {
 
 static void running_done(void *more)
 {
-	struct running *r = more;
+	struct interpreter_request *r = more;
 
 	loop_timer_stop(r->q->x->api->loop, &r->silence);
 	if (r->execution)
 		kernel_abandon(r->execution);
 }
 
-static struct running *running_new(struct e2b_request *q, struct context *c)
+static struct interpreter_request *running_new(struct e2b_request *q, struct context *c)
 {
-	struct running *r = e2b_keep(q, sizeof(*r), running_done);
+	struct interpreter_request *r = e2b_keep(q, sizeof(*r), running_done);
 
-	*r = (struct running){.q = q, .context = c};
+	*r = (struct interpreter_request){.q = q, .context = c};
 	return r;
 }
 
 static void on_line(void *arg, const char *text, size_t len)
 {
-	struct running *r = arg;
+	struct interpreter_request *r = arg;
 	struct exchange *x = r->q->x;
 
 	exchange_write(x, text, len);
@@ -63,7 +63,7 @@ static void on_line(void *arg, const char *text, size_t len)
 
 static void on_executed(void *arg, enum execution_end how, const char *why)
 {
-	struct running *r = arg;
+	struct interpreter_request *r = arg;
 	struct exchange *x = r->q->x;
 
 	(void)why;
@@ -77,29 +77,29 @@ static void on_executed(void *arg, enum execution_end how, const char *why)
 
 static size_t room_of(void *arg)
 {
-	return exchange_room(((struct running *)arg)->q->x);
+	return exchange_room(((struct interpreter_request *)arg)->q->x);
 }
 
 static void on_silence(void *arg)
 {
-	struct running *r = arg;
+	struct interpreter_request *r = arg;
 
 	exchange_write(r->q->x, KEEPALIVE, strlen(KEEPALIVE));
 	loop_timer_set(r->q->x->api->loop, &r->silence, KEEPALIVE_MS);
 }
 
-static void on_room(void *arg)
+static void execution_room(void *arg)
 {
-	struct running *r = arg;
+	struct interpreter_request *r = arg;
 
 	if (r->execution)
 		kernel_room(r->execution);
 }
 
-/* The client's time is over, or it lost interest: what runs is interrupted. */
-static void on_gone(void *arg)
+/* The client timed out or left: the execution is interrupted. */
+static void execution_client_gone(void *arg)
 {
-	struct running *r = arg;
+	struct interpreter_request *r = arg;
 	struct execution *e = take_ptr(r->execution);
 
 	loop_timer_stop(r->q->x->api->loop, &r->silence);
@@ -108,11 +108,11 @@ static void on_gone(void *arg)
 	exchange_abort(r->q->x);
 }
 
-static void begin(struct e2b_request *q, struct context *c, const char *code, json_t *env)
+static void begin_execution(struct e2b_request *q, struct context *c, const char *code, json_t *env)
 {
 	static const struct execution_ops ops = {
 		.on_line = on_line, .on_end = on_executed, .room = room_of};
-	struct running *r = running_new(q, c);
+	struct interpreter_request *r = running_new(q, c);
 
 	r->silence = (struct loop_timer){.call = on_silence, .arg = r};
 	r->execution = kernel_execute(c, code, env, &ops, r);
@@ -120,10 +120,10 @@ static void begin(struct e2b_request *q, struct context *c, const char *code, js
 		say(q->x, 429, "Too many executions are waiting for this context");
 		return;
 	}
-	/* The head goes out at once: its clients wait only so long for it. */
+	/* The head is sent at once: clients have a timeout for it. */
 	exchange_stream(q->x, 200, "application/x-ndjson", EXCHANGE_UNKNOWN_LENGTH);
-	exchange_on_gone(q->x, on_gone, r);
-	exchange_on_room(q->x, on_room, r);
+	exchange_on_gone(q->x, execution_client_gone, r);
+	exchange_on_room(q->x, execution_room, r);
 	loop_timer_set(q->x->api->loop, &r->silence, KEEPALIVE_MS);
 }
 
@@ -168,14 +168,14 @@ static void execute(struct e2b_request *q, struct sandbox *s)
 	if (!c)
 		say_not_found(x, id);
 	else
-		begin(q, c, code, json_is_object(env) ? env : NULL);
+		begin_execution(q, c, code, json_is_object(env) ? env : NULL);
 }
 
 /* ---- contexts ---- */
 
-static void on_made(void *arg, enum execution_end how, const char *why)
+static void context_made(void *arg, enum execution_end how, const char *why)
 {
-	struct running *r = arg;
+	struct interpreter_request *r = arg;
 
 	if (how == EXECUTION_DONE) {
 		exchange_json(r->q->x, 200, kernel_describe(r->context));
@@ -185,9 +185,9 @@ static void on_made(void *arg, enum execution_end how, const char *why)
 	say(r->q->x, 500, why);
 }
 
-static void create(struct e2b_request *q, struct sandbox *s)
+static void make_context(struct e2b_request *q, struct sandbox *s)
 {
-	static const struct execution_ops ops = {.on_end = on_made};
+	static const struct execution_ops ops = {.on_end = context_made};
 	struct exchange *x = q->x;
 	bool bad = false;
 	const struct kernel_language *language =
@@ -212,14 +212,14 @@ static void create(struct e2b_request *q, struct sandbox *s)
 		say(x, 429, e.msg);
 }
 
-static void list(struct e2b_request *q, struct sandbox *s)
+static void list_contexts(struct e2b_request *q, struct sandbox *s)
 {
 	exchange_json(q->x, 200, kernel_list(q->x->api, s));
 }
 
 static void on_restarted(void *arg, enum execution_end how, const char *why)
 {
-	struct running *r = arg;
+	struct interpreter_request *r = arg;
 
 	if (how == EXECUTION_DONE)
 		exchange_reply(r->q->x, 200, "application/json", "null", 4);
@@ -227,7 +227,7 @@ static void on_restarted(void *arg, enum execution_end how, const char *why)
 		say(r->q->x, 500, why);
 }
 
-static void restart(struct e2b_request *q, struct sandbox *s)
+static void restart_context(struct e2b_request *q, struct sandbox *s)
 {
 	static const struct execution_ops ops = {.on_end = on_restarted};
 	struct context *c = kernel_find(q->x->api, s, q->x->params[0]);
@@ -238,7 +238,7 @@ static void restart(struct e2b_request *q, struct sandbox *s)
 		say_not_found(q->x, q->x->params[0]);
 }
 
-static void remove_(struct e2b_request *q, struct sandbox *s)
+static void remove_context(struct e2b_request *q, struct sandbox *s)
 {
 	struct context *c = kernel_find(q->x->api, s, q->x->params[0]);
 
@@ -270,10 +270,11 @@ static void healthy(struct e2b_request *q, struct sandbox *s)
 const struct route e2b_interpreter_routes[] = {
 	METHOD("POST", "/execute", BODY_JSON_BIG, "Runs code (E2B)", .need = E2B_ACCESS_TOKEN,
 	       .shape = E2B_KERNEL, .call = execute),
-	CONTEXTS("POST", "/contexts", BODY_JSON, "Makes a context (E2B)", create),
-	CONTEXTS("GET", "/contexts", BODY_NONE, "Lists contexts (E2B)", list),
-	CONTEXTS("POST", "/contexts/{id}/restart", BODY_BYTES, "Restarts a context (E2B)", restart),
-	CONTEXTS("DELETE", "/contexts/{id}", BODY_BYTES, "Removes a context (E2B)", remove_),
+	CONTEXTS("POST", "/contexts", BODY_JSON, "Makes a context (E2B)", make_context),
+	CONTEXTS("GET", "/contexts", BODY_NONE, "Lists contexts (E2B)", list_contexts),
+	CONTEXTS("POST", "/contexts/{id}/restart", BODY_BYTES, "Restarts a context (E2B)",
+		 restart_context),
+	CONTEXTS("DELETE", "/contexts/{id}", BODY_BYTES, "Removes a context (E2B)", remove_context),
 	METHOD("GET", "/health", BODY_NONE, "Is it there? (E2B)", .need = E2B_OPEN,
 	       .call = healthy),
 };

@@ -26,7 +26,7 @@ static const struct kernel_language languages[] = {
 	{"javascript", "js", "node", "kernel.js"},
 	{"bash", "sh", "python3", "kernel_bash.py"},
 };
-#define ALWAYS_THERE 2 /* the first ones: their contexts need not be made */
+#define ALWAYS_THERE 2 /* the first languages have a default context that is always listed */
 
 const struct kernel_language *kernel_language(const char *name)
 {
@@ -77,7 +77,7 @@ static void set_free(struct kernel_set *k)
 	free(k);
 }
 
-static void on_state(void *arg, struct sandbox *s)
+static void kernel_sandbox_changed(void *arg, struct sandbox *s)
 {
 	struct kernel_set *k = arg;
 	struct context *next;
@@ -107,7 +107,7 @@ static struct kernel_set *set_of(struct api *api, struct sandbox *s)
 	snprintf(k->id, sizeof(k->id), "%s", sandbox_id(s));
 	k->next = *head;
 	*head = k;
-	k->wait = sandbox_wait(s, on_state, k);
+	k->wait = sandbox_wait(s, kernel_sandbox_changed, k);
 	return k;
 }
 
@@ -119,7 +119,7 @@ static struct context *context_new(struct kernel_set *k, const char *id,
 	struct context *c = must_alloc(calloc(1, sizeof(*c))), **last = &k->contexts;
 
 	c->set = k;
-	/* Above all that another daemon may have given this kernel. */
+	/* Above every id that an earlier daemon may have given to this kernel. */
 	c->next_id = unix_ms();
 	snprintf(c->id, sizeof(c->id), "%s", id);
 	c->language = language;
@@ -162,7 +162,7 @@ static void adopt(struct kernel_set *k, struct sandbox *s, const json_t *exec)
 	kernel_watch(c, exec_attach(s, eid, UINT64_MAX, &kernel_process_ops, c));
 }
 
-static void on_execs(void *arg, json_t *value, const struct err *e)
+static void adopt_execs(void *arg, json_t *value, const struct err *e)
 {
 	struct e2b_request *q = arg;
 	struct sandbox *s = e2b_still(q);
@@ -186,7 +186,7 @@ void kernel_open(struct e2b_request *q, struct sandbox *s)
 	if (set_of(q->x->api, s)->known)
 		q->method->call(q, s);
 	else
-		sandbox_execs(s, on_execs, q);
+		sandbox_execs(s, adopt_execs, q);
 }
 
 void kernel_expect(struct api *api, struct sandbox *s)
@@ -196,7 +196,7 @@ void kernel_expect(struct api *api, struct sandbox *s)
 	if (!api->config->warm.kernels)
 		return;
 	k = set_of(api, s);
-	/* It is new: nobody has left anything in it. */
+	/* A new sandbox has no kernels from an earlier daemon. */
 	k->known = true;
 	k->is_park_wanted = true;
 	kernel_place(k);
@@ -211,7 +211,7 @@ struct context *kernel_find(struct api *api, struct sandbox *s, const char *id)
 
 	while (c && (c->doomed || !str_equal(c->id, id)))
 		c = c->next;
-	/* The ones that are always there are called by their language. */
+	/* The default contexts are named after their language. */
 	for (size_t i = 0; !c && i < ALWAYS_THERE; i++)
 		if (str_equal(id, languages[i].name))
 			c = context_new(k, id, &languages[i], "/home/user");

@@ -60,7 +60,7 @@ struct execution *kernel_execute(struct context *c, const char *code, json_t *en
 				 const struct execution_ops *ops, void *arg);
 /* An execution of nothing: done when the kernel is ready. restart: with fresh state. */
 void kernel_start(struct context *c, bool restart, const struct execution_ops *ops, void *arg);
-/* Nobody listens any more: it is interrupted. No more callbacks. */
+/* The client has gone: interrupts the execution. No more callbacks. */
 void kernel_abandon(struct execution *r);
 /* There may be room again. */
 void kernel_room(struct execution *r);

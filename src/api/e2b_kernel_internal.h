@@ -45,14 +45,14 @@ struct context {
 	struct loop_timer overdue;
 };
 
-/* What one sandbox has of kernels. */
+/* The kernels of one sandbox. */
 struct kernel_set {
 	struct kernel_set *next;
 	struct api *api;
 	char id[IPC_ID];
 	struct waiter *wait;
 	struct context *contexts;
-	bool known; /* what runs inside was looked at */
+	bool known; /* kernels of an earlier daemon were looked for */
 	bool placed;
 	struct call *placing;
 	size_t file; /* being placed */
@@ -66,7 +66,10 @@ void kernel_end_first(struct context *c, enum execution_end how, const char *why
 void kernel_fail_first(struct context *c, const char *name, const char *value);
 /* All of them; false: the context was removed meanwhile, and is freed. */
 bool kernel_fail_all(struct context *c, const char *name, const char *value);
-/* Nobody listens any more; false as above. The one that is with the kernel goes on, unless it is lost. */
+/*
+ * Ends all with EXECUTION_CUT; false as above. The one that runs goes on unheard, unless the kernel is
+ * lost.
+ */
 bool kernel_cut_all(struct context *c, bool is_lost);
 /* Takes what the kernel has said so far, line by line. */
 void kernel_read_lines(struct context *c);

@@ -23,7 +23,7 @@
 #define DIR "/tmp/.cloche"
 #define PIECE (32u << 10)
 
-/* Loaded by the parked process besides those of the configuration, where they are installed. */
+/* Modules that the parked process loads if they are installed, besides those of the settings. */
 static const char *const usual[] = {"numpy", "pandas", "matplotlib.pyplot"};
 
 static const char *const files[] = {"kernel.py", "kernel_charts.py", "kernel_park.py",
@@ -38,7 +38,7 @@ struct sandbox *kernel_sandbox(const struct kernel_set *k)
 	return s && sandbox_state(s) == STATE_RUNNING ? s : NULL;
 }
 
-static void ignore(void *arg, json_t *value, const struct err *e)
+static void ignore_answer(void *arg, json_t *value, const struct err *e)
 {
 	(void)arg, (void)e;
 	json_decref(value);
@@ -49,7 +49,7 @@ void kernel_signal(struct context *c, int sig, bool tree)
 	struct sandbox *s = kernel_sandbox(c->set);
 
 	if (c->exec && c->eid && s)
-		sandbox_signal(s, c->eid, sig, tree, ignore, NULL);
+		sandbox_signal(s, c->eid, sig, tree, ignore_answer, NULL);
 }
 
 static size_t room_of(void *to)
@@ -72,12 +72,12 @@ static void on_process(void *arg, uint32_t eid, uint32_t pid)
 
 	(void)pid;
 	c->eid = eid;
-	kernel_feed(c); /* of one that was taken up again */
+	kernel_feed(c); /* input that waited while the process was being attached */
 	if (c->doomed || c->restarting)
 		kernel_signal(c, SIGKILL, true);
 }
 
-static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
+static void kernel_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
 {
 	struct context *c = arg;
 
@@ -99,9 +99,9 @@ static void process_reset(struct context *c)
 	loop_timer_stop(c->set->api->loop, &c->overdue);
 }
 
-static void launch(struct context *c);
+static void kernel_launch(struct context *c);
 
-/* The kernel cannot work: everybody who waits for it is told. */
+/* The kernel cannot work: fails every execution that waits for it. */
 static void kernel_failed(struct context *c, const char *why)
 {
 	c->state = IDLE;
@@ -109,7 +109,7 @@ static void kernel_failed(struct context *c, const char *why)
 	kernel_fail_all(c, "KernelNotAvailable", why);
 }
 
-/* It has ended by itself, was killed, or was never there. */
+/* The process has ended, was killed, or could not be started. */
 static void process_over(struct context *c, const char *why)
 {
 	bool was_starting = c->state == STARTING;
@@ -140,29 +140,29 @@ static void on_process_exit(void *arg, const struct outcome *x)
 	process_over(arg, x->exec_errno ? strerror(x->exec_errno) : "it ended at once");
 }
 
-/* Without the guest's word: the sandbox itself is going. */
+/* The process ended without an exit status; mostly because the sandbox is going away. */
 static void on_process_error(void *arg, const struct err *e)
 {
 	struct context *c = arg;
 
-	/* The copy could not be had: it is started as a process instead. */
+	/* The parked process made no copy: start a process of its own instead. */
 	if (c->is_copy && !c->eid && e->errnum == EAGAIN && !c->doomed) {
 		c->was_refused = true;
 		c->set->park.failures++;
 		process_reset(c);
-		launch(c);
+		kernel_launch(c);
 		return;
 	}
 	if (e->errnum || (e->kind != ERR_CONFLICT && e->kind != ERR_SYSTEM) || c->doomed) {
 		process_over(c, e->msg);
 		return;
 	}
-	/* Its state will say so in a moment; whoever is cut off before would find it running. */
+	/* Wait for the new state: a client that is cut off earlier would find it running. */
 	process_reset(c);
 	loop_timer_set(c->set->api->loop, &c->overdue, GOING_MS);
 }
 
-/* As much as the guest takes now. */
+/* Sends as much of the input as the guest takes now. */
 void kernel_feed(void *arg)
 {
 	struct context *c = arg;
@@ -178,12 +178,12 @@ void kernel_feed(void *arg)
 }
 
 const struct exec_ops kernel_process_ops = {.on_start = on_process,
-					    .on_output = on_output,
+					    .on_output = kernel_output,
 					    .on_exit = on_process_exit,
 					    .on_error = on_process_error,
 					    .on_room = kernel_feed};
 
-/* Neither started nor ended in time; or lost, without the sandbox's end. */
+/* The process did not start or end in time, or only its link is lost. */
 void kernel_on_overdue(void *arg)
 {
 	struct context *c = arg;
@@ -221,8 +221,8 @@ static void start_park(struct kernel_set *k, struct sandbox *s)
 	list_done(&r->env);
 }
 
-/* The files are there. Waits for the parked process if the kernel is to be a copy of it. */
-static void launch(struct context *c)
+/* The files are there. A kernel that is to be a copy waits for the parked process. */
+static void kernel_launch(struct context *c)
 {
 	struct park *park = &c->set->park;
 	struct sandbox *s = kernel_sandbox(c->set);
@@ -252,7 +252,7 @@ static void launch(struct context *c)
 	list_done(&r.env);
 }
 
-/* What contexts wait for is there, or cannot be had (why); one of them may start another. */
+/* Launches the contexts that wait, or fails them with why. */
 static void go_on(struct kernel_set *k, const char *why)
 {
 	struct context *c, *next;
@@ -262,7 +262,7 @@ static void go_on(struct kernel_set *k, const char *why)
 		if (c->state == WAITING && why)
 			kernel_failed(c, why);
 		else if (c->state == WAITING && k->placed)
-			launch(c);
+			kernel_launch(c);
 	}
 }
 
@@ -335,7 +335,7 @@ void kernel_go(struct context *c)
 	if (c->state != IDLE)
 		return;
 	if (k->placed) {
-		launch(c);
+		kernel_launch(c);
 		return;
 	}
 	c->state = WAITING;

@@ -1,4 +1,4 @@
-/* Executions of a context: queued, one at a time with the kernel, told in lines. */
+/* The executions of a context: a queue. The kernel has one at a time and answers in lines. */
 #include "api/e2b_kernel_internal.h"
 
 #include "base/auto.h"
@@ -48,7 +48,7 @@ void kernel_fail_first(struct context *c, const char *name, const char *value)
 	kernel_end_first(c, EXECUTION_FAILED, value);
 }
 
-/* Executions were ended, which may have been answered by removing the context; false: freed. */
+/* After callbacks that may have removed the context; false: the context is freed. */
 static bool told(struct context *c)
 {
 	c->is_telling = false;
@@ -102,7 +102,7 @@ static void on_text(struct execution *r, const json_t *m)
 			 json_object_get(m, "text"), "timestamp", e2b_time(unix_ms())));
 }
 
-/* The names are the same; the id is ours alone. */
+/* The members are those of the client's protocol, but for the id. */
 static void on_result(struct execution *r, const json_t *m)
 {
 	json_t *o = json_copy((json_t *)m);
@@ -139,7 +139,7 @@ static const struct {
 	{"bad_request", on_bad_request},
 };
 
-static void on_message(struct context *c, const json_t *m)
+static void kernel_message(struct context *c, const json_t *m)
 {
 	const char *type = json_string_value(json_object_get(m, "type"));
 	const json_t *id = json_object_get(m, "id");
@@ -162,7 +162,7 @@ static void on_message(struct context *c, const json_t *m)
 	}
 }
 
-/* Whole lines; a line that has no end is not the kernel's. */
+/* Takes whole lines. A kernel that sends an endless line is killed. */
 void kernel_read_lines(struct context *c)
 {
 	char *end;
@@ -173,7 +173,7 @@ void kernel_read_lines(struct context *c)
 
 		buf_drop(&c->line, len);
 		if (json_is_object(m))
-			on_message(c, m);
+			kernel_message(c, m);
 		json_decref(m);
 	}
 	if (c->line.len > LINE_MAX_BYTES)
@@ -240,7 +240,7 @@ struct execution *kernel_execute(struct context *c, const char *code, json_t *en
 
 void kernel_start(struct context *c, bool restart, const struct execution_ops *ops, void *arg)
 {
-	/* Before those that wait to be executed. */
+	/* Told before the executions that wait. */
 	execution_new(c, c->active ? &c->queue->next : &c->queue, ops, arg);
 	if (restart && c->exec) {
 		c->restarting = true;

@@ -1,4 +1,4 @@
-/* Listing sandboxes by E2B's filters and pages, and their metrics. */
+/* Lists sandboxes by the filters and in the pages of E2B. */
 #include "api/e2b.h"
 
 #include "base/auto.h"
@@ -16,12 +16,12 @@ struct filter {
 	uint64_t after_ms;
 	bool ascending, running_only;
 	uint64_t limit;
-	/* Where the page begins: behind this one. */
+	/* The page begins behind this sandbox. */
 	uint64_t token_ms;
 	char token_id[IPC_ID];
 };
 
-struct found {
+struct listed_sandboxes {
 	struct sandbox **items;
 	size_t count, room;
 	const struct filter *filter;
@@ -98,7 +98,7 @@ static int filter_read(struct exchange *x, struct filter *f, struct err *e)
 	return 0;
 }
 
-/* Is name one of the comma-separated? */
+/* Does the comma-separated list have this name? */
 static bool names(const char *list, const char *name)
 {
 	size_t len = strlen(name);
@@ -136,7 +136,7 @@ static bool passes(const struct sandbox *s, const struct filter *f)
 
 static bool collect(void *arg, struct sandbox *s)
 {
-	struct found *all = arg;
+	struct listed_sandboxes *all = arg;
 
 	if (!passes(s, all->filter))
 		return true;
@@ -145,7 +145,7 @@ static bool collect(void *arg, struct sandbox *s)
 	return true;
 }
 
-/* By time, then by id: the same order on every page. */
+/* By start time, then by id: the same order on every page. */
 static int older_first(uint64_t a_ms, const char *a, uint64_t b_ms, const char *b)
 {
 	return a_ms != b_ms ? (a_ms < b_ms ? -1 : 1) : strcmp(a, b);
@@ -166,7 +166,7 @@ static bool is_behind(const struct sandbox *s, const struct filter *f)
 	return !f->token_id[0] || (f->ascending ? order > 0 : order < 0);
 }
 
-static json_t *page(struct exchange *x, const struct found *all, const struct filter *f)
+static json_t *page(struct exchange *x, const struct listed_sandboxes *all, const struct filter *f)
 {
 	json_t *out = must_alloc(json_array());
 	const struct sandbox *last = NULL;
@@ -192,7 +192,7 @@ static json_t *page(struct exchange *x, const struct found *all, const struct fi
 void e2b_list(struct exchange *x)
 {
 	struct filter f;
-	struct found all = {.filter = &f};
+	struct listed_sandboxes all = {.filter = &f};
 	struct err e = {0};
 
 	if (filter_read(x, &f, &e) < 0) {

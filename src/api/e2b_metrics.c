@@ -39,20 +39,20 @@ static uint64_t time_of(const json_t *sample)
 								   : unix_ms();
 }
 
-struct asking {
+struct metrics_window {
 	uint64_t start, end; /* unix seconds */
 };
 
 static void add_sample(const struct exchange *x, json_t *out, const json_t *sample, uint64_t at_ms)
 {
-	const struct asking *a = x->data;
+	const struct metrics_window *a = x->data;
 	const struct sandbox *s = manager_find_any(x->api->manager, x->params[0]);
 
 	if (s && at_ms / 1000 >= a->start && at_ms / 1000 <= a->end)
 		json_array_append_new(out, metric(s, sample, at_ms));
 }
 
-static void on_stats(void *arg, json_t *stats, const struct err *e)
+static void control_stats(void *arg, json_t *stats, const struct err *e)
 {
 	struct exchange *x = arg;
 	json_t *out, *sample;
@@ -72,14 +72,14 @@ static void on_stats(void *arg, json_t *stats, const struct err *e)
 
 void e2b_metrics(struct exchange *x, struct sandbox *s)
 {
-	struct asking *a = exchange_attach(x, sizeof(*a), NULL);
+	struct metrics_window *a = exchange_attach(x, sizeof(*a), NULL);
 	struct err e = {0};
 
 	if (exchange_arg_uint(x, "start", 0, UINT32_MAX, &a->start, &e) < 0 ||
 	    exchange_arg_uint(x, "end", UINT32_MAX, UINT32_MAX, &a->end, &e) < 0)
 		exchange_error(x, &e);
 	else
-		sandbox_stats(s, on_stats, x);
+		sandbox_stats(s, control_stats, x);
 }
 
 /* ---- several at once: the latest of each ---- */

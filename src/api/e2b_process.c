@@ -19,57 +19,56 @@
 
 /* ---- a stream of events ---- */
 
-struct watching {
-	struct e2b_stream stream;
-	struct exec *exec;
-	char *cwd; /* as the client named it; NULL: the home */
+struct process_stream {
+	struct e2b_stream stream; /* its pump is fed by the command */
+	char *cwd;		  /* as the client named it; NULL: the home */
 	bool tty;
 };
 
 static void watching_done(void *more)
 {
-	struct watching *w = more;
+	struct process_stream *w = more;
 
 	e2b_stream_done(&w->stream);
-	if (w->exec)
-		exec_detach(w->exec);
+	exec_detach(w->stream.pump.from);
 	free(w->cwd);
 }
 
-static struct watching *watching_new(struct e2b_request *q)
+static struct process_stream *watching_new(struct e2b_request *q)
 {
-	struct watching *w = e2b_keep(q, sizeof(*w), watching_done);
+	struct process_stream *w = e2b_keep(q, sizeof(*w), watching_done);
 
 	w->stream.q = q;
 	return w;
 }
 
-static void event(struct watching *w, json_t *what)
+static void process_event(struct process_stream *w, json_t *what)
 {
 	e2b_stream_send(&w->stream, json_pack("{s:o}", "event", must_alloc(what)));
 }
 
-static void on_start(void *arg, uint32_t eid, uint32_t pid)
+static void process_started(void *arg, uint32_t eid, uint32_t pid)
 {
 	(void)eid;
-	event(arg, json_pack("{s:{s:I}}", "start", "pid", (json_int_t)pid));
+	process_event(arg, json_pack("{s:{s:I}}", "start", "pid", (json_int_t)pid));
 }
 
-static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
+static void process_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
 {
-	struct watching *w = arg;
+	struct process_stream *w = arg;
 	const char *name = w->tty ? "pty" : kind == 2 ? "stderr" : "stdout";
 
 	(void)seq;
 	for (size_t at = 0; at < len; at += CHUNK) {
 		size_t n = len - at < CHUNK ? len - at : CHUNK;
 
-		event(w, json_pack("{s:{s:o}}", "data", name, connect_from_bytes(bytes + at, n)));
+		process_event(
+			w, json_pack("{s:{s:o}}", "data", name, connect_from_bytes(bytes + at, n)));
 	}
 	pump_moved(&w->stream.pump, len);
 }
 
-/* As Go says it, which are glibc's words in lower case. */
+/* The names that Go prints: those of glibc in lower case. */
 static void signal_text(int sig, char *text, size_t size)
 {
 	size_t len;
@@ -86,47 +85,37 @@ static void signal_text(int sig, char *text, size_t size)
 static json_t *end_event(const struct outcome *x)
 {
 	char status[64];
-	json_t *end;
 
 	if (x->signal)
 		signal_text(x->signal, status, sizeof(status));
 	else
 		snprintf(status, sizeof(status), "exit status %d", x->exit_code);
-	end = must_alloc(json_pack("{s:i,s:b,s:s}", "exitCode", x->signal ? -1 : x->exit_code,
-				   "exited", !x->signal, "status", status));
-	if (x->signal || x->exit_code)
-		json_object_set_new(end, "error", json_string(status));
-	return json_pack("{s:o}", "end", end);
+	return json_pack("{s:{s:i,s:b,s:s,s:s*}}", "end", "exitCode", x->signal ? -1 : x->exit_code,
+			 "exited", !x->signal, "status", status, "error",
+			 x->signal || x->exit_code ? status : NULL);
 }
 
-/* No more comes from the command. */
-static void forget_exec(struct watching *w)
+static void process_ended(void *arg, const struct outcome *x)
 {
-	w->exec = NULL;
+	struct process_stream *w = arg;
+
 	w->stream.pump.from = NULL;
-}
-
-static void on_exit_(void *arg, const struct outcome *x)
-{
-	struct watching *w = arg;
-
-	forget_exec(w);
 	if (x->exec_errno) {
 		e2b_stream_end(&w->stream, CONNECT_INVALID_ARGUMENT, strerror(x->exec_errno));
 	} else if (x->status == STATUS_TIMEOUT) {
 		e2b_stream_end(&w->stream, CONNECT_DEADLINE_EXCEEDED, "the command's time is over");
 	} else {
-		event(w, end_event(x));
+		process_event(w, end_event(x));
 		e2b_stream_end(&w->stream, CONNECT_OK, NULL);
 	}
 }
 
-static void on_error(void *arg, const struct err *e)
+static void process_failed(void *arg, const struct err *e)
 {
-	struct watching *w = arg;
+	struct process_stream *w = arg;
 	char text[480];
 
-	forget_exec(w);
+	w->stream.pump.from = NULL;
 	if (w->cwd && str_equal(e->field, "cwd") && (e->errnum == ENOENT || e->errnum == ENOTDIR)) {
 		snprintf(text, sizeof(text), "cwd '%.400s' %s", w->cwd,
 			 e->errnum == ENOENT ? "does not exist" : "is not a directory");
@@ -136,30 +125,24 @@ static void on_error(void *arg, const struct err *e)
 	}
 }
 
-static const struct exec_ops ops = {
-	.on_start = on_start, .on_output = on_output, .on_exit = on_exit_, .on_error = on_error};
+static const struct exec_ops ops = {.on_start = process_started,
+				    .on_output = process_output,
+				    .on_exit = process_ended,
+				    .on_error = process_failed};
 
-static void stop(void *arg)
+static void process_detach(void *arg)
 {
-	struct watching *w = arg;
+	struct process_stream *w = arg;
 
-	if (w->exec)
-		exec_detach(w->exec);
-	forget_exec(w);
+	exec_detach(take_ptr(w->stream.pump.from));
 }
 
-static void watch(struct watching *w, struct sandbox *s, uint64_t deadline)
+static void process_watch(struct process_stream *w, struct sandbox *s, uint64_t deadline)
 {
-	w->stream.stop = stop;
+	w->stream.stop = process_detach;
 	w->stream.arg = w;
-	e2b_stream_open(&w->stream, s, KEEPALIVE, deadline);
-}
-
-static void watch_exec(struct watching *w, struct exec *exec)
-{
-	w->exec = exec;
 	w->stream.pump.credit = exec_credit;
-	w->stream.pump.from = exec;
+	e2b_stream_open(&w->stream, s, KEEPALIVE, deadline);
 }
 
 /* ---- Start ---- */
@@ -219,7 +202,8 @@ int e2b_pty_size(const json_t *in, uint32_t *ret_rows, uint32_t *ret_cols, struc
 	return 0;
 }
 
-static int read_start(struct watching *w, struct exec_request *r, struct sandbox *s, struct err *e)
+static int read_start(struct process_stream *w, struct exec_request *r, struct sandbox *s,
+		      struct err *e)
 {
 	const struct e2b_request *q = w->stream.q;
 	const json_t *process = json_object_get(q->in, "process"),
@@ -245,7 +229,7 @@ static int read_start(struct watching *w, struct exec_request *r, struct sandbox
 	return 0;
 }
 
-/* A sandbox's own keys are worth no more than the token that it was made with. */
+/* The access token of a sandbox is worth no more than the API key that made the sandbox. */
 static uint64_t timeout_most(const struct e2b_request *q, const struct sandbox *s)
 {
 	const struct tokens *all = q->x->api->tokens;
@@ -264,7 +248,7 @@ static uint64_t timeout_most(const struct e2b_request *q, const struct sandbox *
 
 void e2b_process_start(struct e2b_request *q, struct sandbox *s)
 {
-	struct watching *w = watching_new(q);
+	struct process_stream *w = watching_new(q);
 	struct exec_request r = {0};
 	uint64_t most = timeout_most(q, s);
 	struct err e = {0};
@@ -276,8 +260,8 @@ void e2b_process_start(struct e2b_request *q, struct sandbox *s)
 	} else {
 		if (most && (!r.timeout_ms || r.timeout_ms > most))
 			r.timeout_ms = most;
-		watch(w, s, 0);
-		watch_exec(w, exec_start(s, &r, &ops, w));
+		process_watch(w, s, 0);
+		w->stream.pump.from = exec_start(s, &r, &ops, w);
 	}
 	list_done(&r.argv);
 	list_done(&r.env);
@@ -292,7 +276,7 @@ bool e2b_is_hidden(const json_t *exec)
 	return tag && str_starts(tag, E2B_HIDDEN_TAG);
 }
 
-/* Connect is told of an ended command, too. A pid may come again; the one that runs is meant. */
+/* Connect also finds ended commands. Of several with one pid, the running one is meant. */
 static const json_t *pick(const struct e2b_request *q, const json_t *execs, const char *key)
 {
 	const json_t *wanted = json_object_get(json_object_get(q->in, "process"), key),
@@ -310,7 +294,7 @@ static const json_t *pick(const struct e2b_request *q, const json_t *execs, cons
 	return best;
 }
 
-static void on_execs(void *arg, json_t *value, const struct err *e)
+static void find_among(void *arg, json_t *value, const struct err *e)
 {
 	struct e2b_request *q = arg;
 	const json_t *selector = json_object_get(q->in, "process");
@@ -336,7 +320,7 @@ void e2b_process_find(struct e2b_request *q, struct sandbox *s)
 
 	if (json_is_integer(json_object_get(selector, "pid")) ||
 	    json_is_string(json_object_get(selector, "tag")))
-		sandbox_execs(s, on_execs, q);
+		sandbox_execs(s, find_among, q);
 	else
 		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "process: names neither pid nor tag");
 }
@@ -345,15 +329,15 @@ void e2b_process_find(struct e2b_request *q, struct sandbox *s)
 
 void e2b_process_attach(struct e2b_request *q, struct sandbox *s, const json_t *exec)
 {
-	struct watching *w;
+	struct process_stream *w;
 	uint64_t deadline_ms;
 
 	if (e2b_stream_deadline(q, &deadline_ms) < 0)
 		return;
 	w = watching_new(q);
 	w->tty = json_is_true(json_object_get(exec, "tty"));
-	watch(w, s, deadline_ms);
-	/* Only what is new, as of envd; of an ended one nothing but its end. */
-	watch_exec(w, exec_attach(s, (uint32_t)json_integer_value(json_object_get(exec, "id")),
-				  UINT64_MAX, &ops, w));
+	process_watch(w, s, deadline_ms);
+	/* Like envd, sends only new output; of an ended command only its end. */
+	w->stream.pump.from = exec_attach(
+		s, (uint32_t)json_integer_value(json_object_get(exec, "id")), UINT64_MAX, &ops, w);
 }

@@ -15,7 +15,7 @@ static uint32_t eid_of(const json_t *exec)
 }
 
 /* Ends a unary call: {} or the error. */
-static void on_done(void *arg, json_t *value, const struct err *e)
+static void unary_done(void *arg, json_t *value, const struct err *e)
 {
 	struct e2b_request *q = arg;
 
@@ -156,7 +156,7 @@ void e2b_process_close_stdin(struct e2b_request *q, struct sandbox *s, const jso
 		e2b_rpc_fail(q, CONNECT_UNKNOWN,
 			     "cannot close stdin for PTY process - send Ctrl+D (0x04) instead");
 	else
-		sandbox_input(s, eid_of(exec), "", 0, true, on_done, q);
+		sandbox_input(s, eid_of(exec), "", 0, true, unary_done, q);
 }
 
 /* By name or by number, as proto3 JSON has it. */
@@ -174,7 +174,7 @@ void e2b_process_kill(struct e2b_request *q, struct sandbox *s, const json_t *ex
 {
 	int sig = signal_of(json_object_get(q->in, "signal"));
 
-	sandbox_signal(s, eid_of(exec), sig, sig == SIGKILL, on_done, q);
+	sandbox_signal(s, eid_of(exec), sig, sig == SIGKILL, unary_done, q);
 }
 
 void e2b_process_signal(struct e2b_request *q, struct sandbox *s)
@@ -198,7 +198,7 @@ void e2b_process_update(struct e2b_request *q, struct sandbox *s, const json_t *
 	else if (e2b_pty_size(q->in, &rows, &cols, &e) < 0)
 		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "%s", e.msg);
 	else
-		sandbox_resize(s, eid_of(exec), rows, cols, on_done, q);
+		sandbox_resize(s, eid_of(exec), rows, cols, unary_done, q);
 }
 
 /* ---- List ---- */
@@ -209,22 +209,17 @@ static json_t *process_json(const json_t *exec)
 	const char *first = json_string_value(json_array_get(cmd, 0));
 	const char *cwd = json_string_value(json_object_get(exec, "cwd"));
 	const char *tag = json_string_value(json_object_get(exec, "tag"));
-	json_t *args = must_alloc(json_array()), *config, *o;
+	json_t *args = must_alloc(json_array());
 
 	for (size_t i = 1; i < json_array_size(cmd); i++)
 		json_array_append(args, json_array_get(cmd, i));
-	config = must_alloc(
-		json_pack("{s:s,s:o,s:{}}", "cmd", first ? first : "", "args", args, "envs"));
-	if (cwd && *cwd)
-		json_object_set_new(config, "cwd", json_string(cwd));
-	o = must_alloc(
-		json_pack("{s:o,s:O}", "config", config, "pid", json_object_get(exec, "pid")));
-	if (tag && *tag)
-		json_object_set_new(o, "tag", json_string(tag));
-	return o;
+	return must_alloc(json_pack("{s:{s:s,s:o,s:{},s:s*},s:O,s:s*}", "config", "cmd",
+				    first ? first : "", "args", args, "envs", "cwd",
+				    cwd && *cwd ? cwd : NULL, "pid", json_object_get(exec, "pid"),
+				    "tag", tag && *tag ? tag : NULL));
 }
 
-static void on_execs(void *arg, json_t *value, const struct err *e)
+static void list_execs(void *arg, json_t *value, const struct err *e)
 {
 	struct e2b_request *q = arg;
 	json_t *all, *one;
@@ -244,5 +239,5 @@ static void on_execs(void *arg, json_t *value, const struct err *e)
 
 void e2b_process_list(struct e2b_request *q, struct sandbox *s)
 {
-	sandbox_execs(s, on_execs, q);
+	sandbox_execs(s, list_execs, q);
 }

@@ -18,12 +18,12 @@ static json_t *snapshot_json(const json_t *snapshot)
 {
 	const char *id = json_string_value(json_object_get(snapshot, "id"));
 	const char *name = json_string_value(json_object_get(snapshot, "name"));
-	auto_free char *full = name && *name ? str_format(TEAM "%s" TAG, name)
-					     : str_format("%s" TAG, id ? id : "");
+	bool is_named = name && *name;
+	auto_free char *full =
+		is_named ? str_format(TEAM "%s" TAG, name) : str_format("%s" TAG, id ? id : "");
 
-	if (name && *name)
-		return must_alloc(json_pack("{s:s,s:[s]}", "snapshotID", full, "names", full));
-	return must_alloc(json_pack("{s:s,s:[]}", "snapshotID", full, "names"));
+	return must_alloc(
+		json_pack("{s:s,s:[s*]}", "snapshotID", full, "names", is_named ? full : NULL));
 }
 
 static void on_taken(void *arg, json_t *value, const struct err *e)
@@ -37,7 +37,7 @@ static void on_taken(void *arg, json_t *value, const struct err *e)
 	json_decref(value);
 }
 
-/* What stands between a team's slash and a tag's colon. */
+/* The name without team ("cloche/") and tag (":default"). */
 static char *bare_name(const char *text)
 {
 	const char *slash = strrchr(text, '/');
@@ -126,7 +126,7 @@ static bool is_wanted(struct exchange *x, const json_t *one)
 	return !bare || !*bare || is_called(one, bare);
 }
 
-static void on_listed(void *arg, json_t *value, const struct err *e)
+static void snapshots_listed(void *arg, json_t *value, const struct err *e)
 {
 	struct exchange *x = arg;
 	json_t *out, *one;
@@ -162,17 +162,17 @@ static void on_listed(void *arg, json_t *value, const struct err *e)
 
 void e2b_snapshots(struct exchange *x)
 {
-	manager_snapshots(x->api->manager, &x->caller, on_listed, x);
+	manager_snapshots(x->api->manager, &x->caller, snapshots_listed, x);
 }
 
 /* ---- forks ---- */
 
-static void ignore(void *arg, struct sandbox *s, const struct err *e)
+static void ignore_change(void *arg, struct sandbox *s, const struct err *e)
 {
 	(void)arg, (void)s, (void)e;
 }
 
-/* A fork has a key of its own: a signed address must lead to one sandbox only. */
+/* A fork gets its own access token: a signed address must lead to one sandbox only. */
 static json_t *forked(struct exchange *x, const json_t *row)
 {
 	const json_t *sandbox = json_object_get(row, "sandbox"),
@@ -187,7 +187,7 @@ static json_t *forked(struct exchange *x, const json_t *row)
 	if (!s)
 		return json_pack("{s:{s:i,s:s}}", "error", "code", 500, "message",
 				 why ? why : "the fork is already gone");
-	/* What another door made opens nothing by being copied. */
+	/* A fork of a sandbox of another door opens no ports. */
 	is_open = e2b_is_open(s);
 	data = e2b_data_new(is_open ? e2b_data_text(s, "template") : "base",
 			    is_open && !*e2b_data_text(s, "traffic"));
@@ -196,7 +196,7 @@ static json_t *forked(struct exchange *x, const json_t *row)
 	sandbox_set_door_data(s, data);
 	if (json_is_integer(timeout) && json_integer_value(timeout) > 0) {
 		c.ttl_ms = (uint64_t)json_integer_value(timeout) * 1000;
-		sandbox_change(s, &c, ignore, NULL);
+		sandbox_change(s, &c, ignore_change, NULL);
 	}
 	return json_pack("{s:o}", "sandbox", e2b_sandbox_json(x, s));
 }

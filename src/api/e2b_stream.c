@@ -1,3 +1,4 @@
+/* Server streams of RPCs: envelopes, keepalives, deadlines, the cut when the sandbox goes. */
 #include "api/e2b_stream.h"
 
 #include "base/parse.h"
@@ -10,7 +11,7 @@
 #define KEEPALIVE_MAX_S 3600
 #define GOING_MS 5000 /* for a sandbox to be gone after its link */
 
-static void flush(struct e2b_stream *t)
+static void stream_flush(struct e2b_stream *t)
 {
 	struct exchange *x = t->q->x;
 
@@ -27,17 +28,17 @@ static void on_silence(void *arg)
 {
 	struct e2b_stream *t = arg;
 
-	/* Nothing may come before the first message: the client would take it for that. */
+	/* The client takes the first envelope for the start event, so no keepalive may precede it. */
 	if (!t->begun) {
 		loop_timer_set(t->q->x->api->loop, &t->silence, t->keepalive_ms);
 		return;
 	}
 	connect_put(&t->out, 0, t->keepalive, strlen(t->keepalive));
-	flush(t);
+	stream_flush(t);
 }
 
 /* Lets go of what feeds the stream, once. */
-static void halt(struct e2b_stream *t)
+static void stream_let_go(struct e2b_stream *t)
 {
 	struct loop *l = t->q->x->api->loop;
 
@@ -54,7 +55,7 @@ static void halt(struct e2b_stream *t)
 void e2b_stream_done(struct e2b_stream *t)
 {
 	t->stop = NULL;
-	halt(t);
+	stream_let_go(t);
 	buf_done(&t->out);
 }
 
@@ -62,25 +63,25 @@ static void on_deadline(void *arg)
 {
 	struct e2b_stream *t = arg;
 
-	halt(t);
+	stream_let_go(t);
 	e2b_stream_end(t, CONNECT_DEADLINE_EXCEEDED, "the deadline is over");
 }
 
-static void on_gone(void *arg)
+static void stream_client_gone(void *arg)
 {
 	struct e2b_stream *t = arg;
 
-	halt(t);
+	stream_let_go(t);
 	exchange_abort(t->q->x);
 }
 
-/* The client asks /health after a cut and finds out. */
-static void cut(struct e2b_stream *t)
+/* After a cut the client asks /health and learns that the sandbox is gone. */
+static void stream_cut(struct e2b_stream *t)
 {
 	struct e2b_request *q = t->q;
 	bool begun = t->begun;
 
-	halt(t);
+	stream_let_go(t);
 	if (begun)
 		exchange_abort(q->x);
 	else
@@ -90,12 +91,12 @@ static void cut(struct e2b_stream *t)
 static void on_state(void *arg, struct sandbox *s)
 {
 	if (sandbox_state(s) != STATE_RUNNING)
-		cut(arg);
+		stream_cut(arg);
 }
 
 static void on_lost(void *arg)
 {
-	cut(arg);
+	stream_cut(arg);
 }
 
 void e2b_stream_fail(struct e2b_stream *t, const struct err *e)
@@ -107,9 +108,9 @@ void e2b_stream_fail(struct e2b_stream *t, const struct err *e)
 	if (!e2b_is_cut(t->q, e)) {
 		e2b_stream_end(t, e2b_code_of(e), e->msg);
 	} else if (!s || sandbox_state(s) != STATE_RUNNING) {
-		cut(t);
+		stream_cut(t);
 	} else {
-		/* The link goes before the state: whoever is cut off now would find it running. */
+		/* The state changes after the link is lost; cut now, the client would find it running. */
 		t->deadline.call = on_lost;
 		loop_timer_set(x->api->loop, &t->deadline, GOING_MS);
 	}
@@ -134,14 +135,14 @@ void e2b_stream_open(struct e2b_stream *t, struct sandbox *s, const char *keepal
 	if (deadline_ms)
 		loop_timer_set(q->x->api->loop, &t->deadline, deadline_ms);
 	t->wait = sandbox_wait(s, on_state, t);
-	exchange_on_gone(q->x, on_gone, t);
+	exchange_on_gone(q->x, stream_client_gone, t);
 	exchange_pump(q->x, &t->pump);
 }
 
 void e2b_stream_send(struct e2b_stream *t, json_t *message)
 {
 	connect_put_json(&t->out, must_alloc(message));
-	flush(t);
+	stream_flush(t);
 }
 
 void e2b_stream_end(struct e2b_stream *t, enum connect_code code, const char *message)
@@ -149,9 +150,9 @@ void e2b_stream_end(struct e2b_stream *t, enum connect_code code, const char *me
 	struct exchange *x = t->q->x;
 
 	t->stop = NULL;
-	halt(t);
+	stream_let_go(t);
 	connect_put_end(&t->out, code, message);
-	flush(t);
+	stream_flush(t);
 	loop_timer_stop(x->api->loop, &t->silence);
 	exchange_finish(x);
 }

@@ -15,7 +15,7 @@
 #include <strings.h>
 #include <zlib.h>
 
-#define HELD (128u << 10) /* at most so much is taken in before it is passed on */
+#define HELD (128u << 10) /* bytes of the body that are held at most */
 #define PIECE (32u << 10) /* of what is inflated */
 #define FILES_MAX 10000
 #define METADATA_MAX 4096
@@ -30,7 +30,7 @@ struct upload {
 	bool z_end;
 	bool all_in;	   /* the body is complete */
 	bool skipping;	   /* a part that is no file */
-	bool busy;	   /* the guest has a question to answer first */
+	bool busy;	   /* waits for an answer of the guest */
 	bool closing;	   /* the file is complete */
 	bool over;	   /* answered */
 	struct call *call; /* of the file being written */
@@ -46,7 +46,7 @@ static void upload_done(void *more)
 	struct upload *u = more;
 
 	call_drop(u->call);
-	inflateEnd(&u->z); /* of one that was never begun: nothing */
+	inflateEnd(&u->z); /* does nothing if it was never begun */
 	multipart_done(&u->parts);
 	buf_done(&u->packed);
 	free(u->path);
@@ -55,24 +55,24 @@ static void upload_done(void *more)
 	json_decref(u->metadata);
 }
 
-static void pump(struct upload *u);
+static void upload_advance(void *arg);
 
 /* Answers with an error; nothing more happens. */
-static void fail(struct upload *u, int status, const char *message)
+static void upload_fail(struct upload *u, int status, const char *message)
 {
 	u->over = true;
 	call_drop(take_ptr(u->call));
 	e2b_fail(u->q->x, status, "%s", message);
 }
 
-static void fail_with(struct upload *u, const struct err *e)
+static void upload_fail_with(struct upload *u, const struct err *e)
 {
 	u->over = true;
 	e2b_files_error(u->q->x, e);
 }
 
 /* NULL: answered; nothing more happens. */
-static struct sandbox *still(struct upload *u)
+static struct sandbox *still_running(struct upload *u)
 {
 	struct sandbox *s = e2b_still(u->q);
 
@@ -84,7 +84,7 @@ static struct sandbox *still(struct upload *u)
 
 static void mark_next(struct upload *u);
 
-/* A file system without such attributes keeps the file all the same. */
+/* On a file system without extended attributes the file stays, without metadata. */
 static void on_marked(void *arg, const struct answer *a, const struct err *e)
 {
 	struct upload *u = arg;
@@ -92,7 +92,7 @@ static void on_marked(void *arg, const struct answer *a, const struct err *e)
 	(void)a;
 	u->call = NULL;
 	if (e && e->errnum != EOPNOTSUPP && e->errnum != ENOSYS) {
-		fail_with(u, e);
+		upload_fail_with(u, e);
 		return;
 	}
 	u->marking = json_object_iter_next(u->metadata, u->marking);
@@ -109,7 +109,7 @@ static void written(struct upload *u)
 	json_array_append_new(u->written, o ? o : json_object());
 	free(take_ptr(u->path));
 	u->busy = u->closing = false;
-	pump(u);
+	upload_advance(u);
 }
 
 static void mark_next(struct upload *u)
@@ -119,7 +119,7 @@ static void mark_next(struct upload *u)
 
 	if (!u->marking) {
 		written(u);
-	} else if ((s = still(u))) {
+	} else if ((s = still_running(u))) {
 		snprintf(name, sizeof(name), E2B_XATTR "%s", json_object_iter_key(u->marking));
 		u->call = call_xattr_set(s, u->path, name,
 					 json_string_value(json_object_iter_value(u->marking)),
@@ -133,7 +133,7 @@ static void on_begin(void *arg, const struct file_info *info)
 
 	(void)info;
 	u->busy = false;
-	pump(u);
+	upload_advance(u);
 }
 
 static void on_written(void *arg, const struct answer *a, const struct err *e)
@@ -144,16 +144,11 @@ static void on_written(void *arg, const struct answer *a, const struct err *e)
 	(void)a;
 	u->call = NULL;
 	if (e || !u->closing) {
-		fail_with(u, e ? e : &early);
+		upload_fail_with(u, e ? e : &early);
 		return;
 	}
 	u->marking = json_object_iter(u->metadata);
 	mark_next(u);
-}
-
-static void on_room(void *arg)
-{
-	pump(arg);
 }
 
 static void open_file(struct upload *u, const char *filename)
@@ -163,10 +158,10 @@ static void open_file(struct upload *u, const char *filename)
 
 	u->path = e2b_files_path(u->q, path && *path ? path : filename);
 	u->over = !u->path;
-	if (u->over || !(s = still(u)))
+	if (u->over || !(s = still_running(u)))
 		return;
 	if (json_object_get(u->seen, u->path) || json_object_size(u->seen) == FILES_MAX) {
-		fail(u, 400, "you cannot upload multiple files to the same path");
+		upload_fail(u, 400, "you cannot upload multiple files to the same path");
 		return;
 	}
 	json_object_set_new_nocheck(u->seen, u->path, json_true());
@@ -178,12 +173,12 @@ static void open_file(struct upload *u, const char *filename)
 				     .offset = WRITE_WHOLE,
 				     .parents = true},
 		&(struct receiver){
-			.begin = on_begin, .room = on_room, .done = on_written, .arg = u});
+			.begin = on_begin, .room = upload_advance, .done = on_written, .arg = u});
 }
 
 /* ---- bytes on their way ---- */
 
-/* Some of what is packed; false after an answer. */
+/* Inflates some of the packed bytes; false after an answer. */
 static bool inflate_some(struct upload *u)
 {
 	unsigned char out[PIECE];
@@ -202,12 +197,12 @@ static bool inflate_some(struct upload *u)
 		else if (rc == Z_BUF_ERROR)
 			break;
 		else if (rc != Z_OK) {
-			fail(u, 400, "the body is not gzip");
+			upload_fail(u, 400, "the body is not gzip");
 			return false;
 		}
 	}
 	if (u->z_end && u->packed.len) {
-		fail(u, 400, "the body has bytes behind its gzip end");
+		upload_fail(u, 400, "the body has bytes behind its gzip end");
 		return false;
 	}
 	return true;
@@ -222,7 +217,7 @@ static bool pass_on(struct upload *u, const struct multipart_event *v)
 	return n > 0;
 }
 
-static void finish(struct upload *u)
+static void upload_finish(struct upload *u)
 {
 	u->over = true;
 	if (!json_array_size(u->written))
@@ -231,8 +226,8 @@ static void finish(struct upload *u)
 		exchange_json(u->q->x, 200, json_incref(u->written));
 }
 
-/* False: wait for something. */
-static bool step(struct upload *u, const struct multipart_event *v)
+/* False: a callback goes on later. */
+static bool take_event(struct upload *u, const struct multipart_event *v)
 {
 	switch (v->kind) {
 	case MULTIPART_PART:
@@ -249,13 +244,14 @@ static bool step(struct upload *u, const struct multipart_event *v)
 		}
 		return u->skipping;
 	default:
-		finish(u);
+		upload_finish(u);
 		return false;
 	}
 }
 
-static void pump(struct upload *u)
+static void upload_advance(void *arg)
 {
+	struct upload *u = arg;
 	struct multipart_event *v;
 	struct err e = {0};
 	bool goes_on = true;
@@ -267,20 +263,20 @@ static void pump(struct upload *u)
 	while (got > 0 && goes_on && (!u->is_gzip || inflate_some(u))) {
 		u->parts.is_complete = u->all_in && (!u->is_gzip || u->z_end);
 		got = multipart_next(&u->parts, v, &e);
-		goes_on = got > 0 && step(u, v);
+		goes_on = got > 0 && take_event(u, v);
 	}
 	free(v);
 	if (u->over || got > 0)
 		return;
 	if (got < 0)
-		fail(u, 400, e.msg);
+		upload_fail(u, 400, e.msg);
 	else if (u->all_in)
-		fail(u, 400, "the body ends too early");
+		upload_fail(u, 400, "the body ends too early");
 	else
 		exchange_more(u->q->x);
 }
 
-static size_t take(void *arg, const char *bytes, size_t len)
+static size_t take_body(void *arg, const char *bytes, size_t len)
 {
 	struct upload *u = arg;
 	size_t room =
@@ -293,16 +289,16 @@ static size_t take(void *arg, const char *bytes, size_t len)
 		buf_add(&u->packed, bytes, n);
 	else
 		multipart_add(&u->parts, bytes, n);
-	pump(u);
+	upload_advance(u);
 	return n;
 }
 
-static void end(void *arg)
+static void body_ended(void *arg)
 {
 	struct upload *u = arg;
 
 	u->all_in = true;
-	pump(u);
+	upload_advance(u);
 }
 
 /* ---- the head ---- */
@@ -359,14 +355,14 @@ static const char *read_headers(struct upload *u, struct err *e)
 	return multipart_init(&u->parts, type, e) < 0 ? e->msg : NULL;
 }
 
-static void on_gone(void *arg)
+static void upload_client_gone(void *arg)
 {
-	fail(arg, 499, "the client has gone");
+	upload_fail(arg, 499, "the client has gone");
 }
 
 void e2b_files_post(struct e2b_request *q, struct sandbox *s)
 {
-	static const struct body_ops ops = {.take = take, .end = end};
+	static const struct body_ops ops = {.take = take_body, .end = body_ended};
 	struct upload *u = e2b_keep(q, sizeof(*u), upload_done);
 	struct err e = {0};
 	const char *bad;
@@ -380,9 +376,9 @@ void e2b_files_post(struct e2b_request *q, struct sandbox *s)
 	if (!bad && u->is_gzip && inflateInit2(&u->z, 15 + 16) != Z_OK)
 		bad = "no memory for gzip";
 	if (bad) {
-		fail(u, 400, bad);
+		upload_fail(u, 400, bad);
 		return;
 	}
-	exchange_on_gone(q->x, on_gone, u);
+	exchange_on_gone(q->x, upload_client_gone, u);
 	exchange_take_body(q->x, &ops, u);
 }

@@ -18,7 +18,7 @@
 #define EVENTS_MAX 4096	 /* kept for a client that does not fetch them */
 #define WAITING_MAX 4096 /* events of a stream whose entries are being looked up */
 
-/* An event; NULL for what has no name here. */
+/* An event; NULL for changes that E2B does not have. */
 static json_t *event_json(const char *root, const struct file_change *c)
 {
 	static const char *const names[FILE_COUNT] = {
@@ -36,16 +36,6 @@ static json_t *event_json(const char *root, const struct file_change *c)
 			name++;
 	text = json_string(name);
 	return text ? json_pack("{s:o,s:s}", "name", text, "type", names[c->kind]) : NULL;
-}
-
-/* "path" of the message, without a slash at its end; NULL after an answer. */
-static char *root_of(struct e2b_request *q)
-{
-	char *path = e2b_path_of(q, "path");
-
-	for (size_t n = path ? strlen(path) : 0; n > 1 && path[n - 1] == '/'; n--)
-		path[n - 1] = '\0';
-	return path;
 }
 
 static bool is_recursive(const struct e2b_request *q)
@@ -70,7 +60,7 @@ struct dir_watch {
 	struct call *call;
 	char *root;
 	bool with_entry;
-	json_t *pending; /* array of {"event":...,"path":...}, in order; path: its entry is to be asked for */
+	json_t *pending;    /* {"event","path"} in order; a path if the entry must be asked for */
 	struct call *asked; /* for the entry of the first; NULL: none is under way */
 };
 
@@ -107,7 +97,7 @@ static void on_entry(void *arg, const struct answer *a, const struct err *e)
 	send_pending(w);
 }
 
-/* In order; stops at the first one whose entry must be asked for. */
+/* Sends events in order; stops at the first one whose entry must be asked for. */
 static void send_pending(struct dir_watch *w)
 {
 	struct e2b_request *q = w->stream.q;
@@ -177,7 +167,7 @@ void e2b_fs_watch(struct e2b_request *q, struct sandbox *s)
 	w->pending = must_alloc(json_array());
 	w->with_entry = json_is_true(json_object_get(q->in, "includeEntry")) ||
 			json_is_true(json_object_get(q->in, "include_entry"));
-	if (e2b_stream_deadline(q, &deadline_ms) < 0 || !(w->root = root_of(q)))
+	if (e2b_stream_deadline(q, &deadline_ms) < 0 || !(w->root = e2b_path_of(q, "path")))
 		return;
 	w->stream.stop = watch_stop;
 	w->stream.arg = w;
@@ -192,20 +182,20 @@ void e2b_fs_watch(struct e2b_request *q, struct sandbox *s)
 
 /* ---- CreateWatcher, GetWatcherEvents, RemoveWatcher ---- */
 
-struct watcher {
-	struct watcher *next;
+struct polled_watch {
+	struct polled_watch *next;
 	struct e2b_state *all;
 	char id[24];
 	char sandbox[IPC_ID];
 	char *root;
 	struct call *call;
-	struct e2b_request *q; /* until the guest has said yes */
+	struct e2b_request *q; /* until CreateWatcher is answered */
 	json_t *events;
 };
 
-static void watcher_free(struct watcher *w)
+static void watcher_free(struct polled_watch *w)
 {
-	struct watcher **p = &w->all->watchers;
+	struct polled_watch **p = &w->all->watchers;
 
 	while (*p != w)
 		p = &(*p)->next;
@@ -219,7 +209,7 @@ static void watcher_free(struct watcher *w)
 
 static void on_watcher_begin(void *arg, const struct file_info *info)
 {
-	struct watcher *w = arg;
+	struct polled_watch *w = arg;
 
 	(void)info;
 	e2b_rpc_ok(take_ptr(w->q), json_pack("{s:s}", "watcherId", w->id));
@@ -227,7 +217,7 @@ static void on_watcher_begin(void *arg, const struct file_info *info)
 
 static void on_watcher_change(void *arg, const struct file_change *c)
 {
-	struct watcher *w = arg;
+	struct polled_watch *w = arg;
 
 	if (json_array_size(w->events) < EVENTS_MAX)
 		json_array_append_new(w->events, event_json(w->root, c));
@@ -235,25 +225,25 @@ static void on_watcher_change(void *arg, const struct file_change *c)
 
 static void on_watcher_end(void *arg, const struct answer *a, const struct err *e)
 {
-	struct watcher *w = arg;
+	struct polled_watch *w = arg;
 	struct err none = {.kind = ERR_SYSTEM, .msg = "the watch ended"};
 
 	(void)a;
 	w->call = NULL;
 	if (!w->q)
-		return; /* what it has collected may still be fetched */
+		return; /* collected events may still be fetched */
 	watch_failed(w->q, w->root, e ? e : &none);
 	watcher_free(w);
 }
 
-/* Those whose sandbox has gone, or that were given up, make room. */
+/* At the limit, watches whose sandbox has gone are removed. */
 static bool has_room(struct e2b_state *all)
 {
-	struct watcher *next;
+	struct polled_watch *next;
 
 	if (all->watcher_count < WATCHERS_MAX)
 		return true;
-	for (struct watcher *w = all->watchers; w; w = next) {
+	for (struct polled_watch *w = all->watchers; w; w = next) {
 		next = w->next;
 		if (!w->call)
 			watcher_free(w);
@@ -264,9 +254,9 @@ static bool has_room(struct e2b_state *all)
 void e2b_fs_watcher_create(struct e2b_request *q, struct sandbox *s)
 {
 	struct e2b_state *all = e2b_state_of(q->x->api);
-	char *root = root_of(q);
+	char *root = e2b_path_of(q, "path");
 	unsigned char random[8];
-	struct watcher *w;
+	struct polled_watch *w;
 
 	if (!root)
 		return;
@@ -276,7 +266,7 @@ void e2b_fs_watcher_create(struct e2b_request *q, struct sandbox *s)
 		return;
 	}
 	w = must_alloc(calloc(1, sizeof(*w)));
-	*w = (struct watcher){
+	*w = (struct polled_watch){
 		.next = all->watchers, .all = all, .root = root, .q = q, .events = json_array()};
 	randombytes_buf(random, sizeof(random));
 	w->id[0] = 'w';
@@ -292,11 +282,11 @@ void e2b_fs_watcher_create(struct e2b_request *q, struct sandbox *s)
 }
 
 /* NULL after an answer. */
-static struct watcher *watcher_find(struct e2b_request *q)
+static struct polled_watch *watcher_find(struct e2b_request *q)
 {
 	bool bad = false;
 	const char *id = e2b_text(q->in, "watcherId", &bad);
-	struct watcher *w = e2b_state_of(q->x->api)->watchers;
+	struct polled_watch *w = e2b_state_of(q->x->api)->watchers;
 
 	if (!id)
 		id = e2b_text(q->in, "watcher_id", &bad);
@@ -309,7 +299,7 @@ static struct watcher *watcher_find(struct e2b_request *q)
 
 void e2b_fs_watcher_events(struct e2b_request *q, struct sandbox *s)
 {
-	struct watcher *w = watcher_find(q);
+	struct polled_watch *w = watcher_find(q);
 
 	(void)s;
 	if (!w)
@@ -320,7 +310,7 @@ void e2b_fs_watcher_events(struct e2b_request *q, struct sandbox *s)
 
 void e2b_fs_watcher_remove(struct e2b_request *q, struct sandbox *s)
 {
-	struct watcher *w = watcher_find(q);
+	struct polled_watch *w = watcher_find(q);
 
 	(void)s;
 	if (!w)

@@ -1,3 +1,4 @@
+/* Envelopes, codes and base64 of the Connect protocol (see connect.h). */
 #include "wire/connect.h"
 
 #include "base/auto.h"

@@ -1,3 +1,4 @@
+/* An incremental reader of multipart/form-data: a state machine over one buffer. */
 #include "wire/multipart.h"
 
 #include <string.h>
