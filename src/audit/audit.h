@@ -6,19 +6,11 @@
 
 #include "base/err.h"
 #include "base/loop.h"
+#include "wire/ipc.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-struct audit_entry {
-	char who[64];	  /* token id and name, "operator", "daemon" */
-	char what[48];	  /* "sandbox.create", "exec", "file.write", "auth" ... */
-	char target[160]; /* sandbox id, path; any bytes, made harmless by the role */
-	char verdict[16]; /* "allow" "deny" "done" "fail" */
-	char why[256];
-	char from[64]; /* address */
-};
 
 struct audit; /* a client's end of the socket to the role */
 
@@ -29,13 +21,6 @@ void audit_write(struct audit *a, const struct audit_entry *entry,
 		 void (*done)(void *arg, const struct err *e), void *arg);
 /* After the role was started anew: what waits for a receipt gets an error first. fd -1: it is gone. */
 void audit_reopen(struct audit *a, int fd);
-
-/* What was written lately, oldest first. */
-struct audit_query {
-	uint64_t after_seq; /* only what came after it */
-	uint32_t limit;	    /* the last so many; 0: 100 */
-	char target[160];   /* "" or: only those whose target is this or begins with it */
-};
 
 /* fd: the callback's to close, the lines as they stand in the file; -1: e says why. */
 void audit_query(struct audit *a, const struct audit_query *q,

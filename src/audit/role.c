@@ -12,10 +12,8 @@
  */
 #include "audit/chain.h"
 #include "audit/log.h"
-#include "audit/message.h"
 
 #include "base/auto.h"
-#include "base/fd_message.h"
 #include "base/log.h"
 #include "base/loop.h"
 #include "base/str.h"
@@ -29,7 +27,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 
 #define BATCH 256
 
@@ -59,10 +56,10 @@ struct audit_role {
 
 /* ---- replies ---- */
 
-static void reply(int sock, const struct audit_reply *r, int fd)
+static void reply(int sock, const struct ipc *m, int fd)
 {
 	/* A client that takes no receipts would stop the others; it can only lose its own. */
-	while (fd_message_send(sock, r, sizeof(*r), &fd, fd >= 0, MSG_DONTWAIT) < 0) {
+	while (ipc_send(sock, m, fd) < 0) {
 		struct pollfd p = {.fd = sock, .events = POLLOUT};
 
 		if (errno != EAGAIN || poll(&p, 1, 5000) <= 0)
@@ -85,10 +82,9 @@ static int want_log(struct audit_role *r, struct err *e)
 
 static void flush_batch(struct audit_role *r)
 {
-	struct audit_reply answer = {.type = AUDIT_WRITE};
-	bool was_empty = r->count == 0;
+	struct ipc answer = {.type = IPC_AUDIT_DONE};
 
-	if (was_empty)
+	if (r->count == 0)
 		return;
 	if (want_log(r, &answer.err) < 0 ||
 	    audit_log_append(r->log, r->entries, r->count, &answer.err) < 0)
@@ -100,44 +96,34 @@ static void flush_batch(struct audit_role *r)
 	r->count = 0;
 }
 
-static void answer_query(struct audit_role *r, int sock, const struct audit_request *request)
+static void answer_query(struct audit_role *r, int sock, const struct ipc *m)
 {
-	struct audit_reply answer = {.type = AUDIT_QUERY, .serial = request->serial};
-	struct audit_query q = request->query;
+	struct ipc answer = {.type = IPC_AUDIT_DONE, .serial = m->serial};
 	auto_close int fd = -1;
 
-	q.target[sizeof(q.target) - 1] = '\0';
 	flush_batch(r);
 	if (want_log(r, &answer.err) == 0)
-		fd = audit_log_query(r->log, &q, &answer.err);
+		fd = audit_log_query(r->log, &m->query, &answer.err);
 	reply(sock, &answer, fd);
-}
-
-static size_t size_of(uint32_t type)
-{
-	return type == AUDIT_WRITE
-		       ? offsetof(struct audit_request, entry) + sizeof(struct audit_entry)
-	       : type == AUDIT_QUERY
-		       ? offsetof(struct audit_request, query) + sizeof(struct audit_query)
-		       : 0;
 }
 
 /* 1: one was taken; 0: none waits; -1: this client is gone, or speaks nonsense. */
 static int take_request(struct audit_role *r, int sock)
 {
-	struct audit_request request = {0};
-	ssize_t n = recv(sock, &request, sizeof(request), MSG_DONTWAIT | MSG_TRUNC);
+	struct ipc m;
+	int fd = -1, rc = ipc_receive(sock, &m, &fd);
 
-	if (n < 0)
+	close_fd(&fd);
+	if (rc < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -1;
-	if (n == 0 || (size_t)n != size_of(request.type))
+	if (rc == 0 || (m.type != IPC_AUDIT_WRITE && m.type != IPC_AUDIT_QUERY))
 		return -1;
-	if (request.type == AUDIT_QUERY) {
-		answer_query(r, sock, &request);
+	if (m.type == IPC_AUDIT_QUERY) {
+		answer_query(r, sock, &m);
 		return 1;
 	}
-	r->entries[r->count] = request.entry;
-	r->waiting[r->count++] = (struct waiting){sock, request.serial};
+	r->entries[r->count] = m.entry;
+	r->waiting[r->count++] = (struct waiting){sock, m.serial};
 	return 1;
 }
 
@@ -247,6 +233,7 @@ int audit_role_run(struct audit_role *r, const int *socks, int nsocks)
 		c->watch = (struct loop_watch){
 			.fd = socks[i], .events = EPOLLIN, .call = on_client, .arg = c};
 		fcntl(socks[i], F_SETFD, FD_CLOEXEC);
+		fcntl(socks[i], F_SETFL, fcntl(socks[i], F_GETFL) | O_NONBLOCK);
 		if (rc == 0)
 			rc = loop_watch(r->loop, &c->watch);
 	}

@@ -35,6 +35,7 @@ static const struct text snapshot_texts[] = {TEXT(snapshot.id),
 					     {0}};
 static const struct text died_texts[] = {TEXT(died.id), TEXT(died.why), {0}};
 static const struct text remote_texts[] = {TEXT(remote.id), TEXT(remote.name), {0}};
+static const struct text query_texts[] = {TEXT(query.target), {0}};
 static const struct text no_texts[] = {{0}};
 
 static const struct shape {
@@ -70,6 +71,9 @@ static const struct shape {
 	[IPC_SHUTDOWN] = {0, no_texts},
 	[IPC_AUDIT] = {0, no_texts},
 	[IPC_REMOTE_CREATE... IPC_REMOTE_GONE] = {sizeof(struct ipc_remote), remote_texts},
+	[IPC_AUDIT_WRITE] = {sizeof(struct audit_entry), no_texts},
+	[IPC_AUDIT_QUERY] = {sizeof(struct audit_query), query_texts},
+	[IPC_AUDIT_DONE] = {0, no_texts},
 };
 
 static const struct shape *shape_of(uint32_t type)

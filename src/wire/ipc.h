@@ -1,5 +1,5 @@
 /*
- * What the broker says with the front, and with the role `remote`: one SOCK_SEQPACKET message is one struct ipc, cut to what
+ * What broker, front and the other roles say to each other: one SOCK_SEQPACKET message is one struct ipc, cut to what
  * its type needs (ipc_size), with at most one fd. The front asks, the broker answers with the same
  * serial; serial 0 is news from the broker. The broker treats every message as hostile: strings must
  * be terminated, ids well-formed, numbers within the operator's ceiling.
@@ -61,6 +61,10 @@ enum ipc_type {
 	/* role remote to broker */
 	IPC_REMOTE_DONE,
 	IPC_REMOTE_GONE, /* serial 0: id, name; err says how that was noticed */
+	/* broker or front to role audit: answered by IPC_AUDIT_DONE, in this order */
+	IPC_AUDIT_WRITE = 96, /* audit_entry */
+	IPC_AUDIT_QUERY,      /* audit_query -> an fd to read the lines from */
+	IPC_AUDIT_DONE,
 };
 
 struct ipc_volume {
@@ -142,6 +146,23 @@ struct ipc_remote {
 	char name[REMOTE_ID]; /* the service's; "" at first */
 };
 
+/* Texts of any bytes, with or without an end: the role makes one line of them whatever they are. */
+struct audit_entry {
+	char who[64];	  /* token id and name, "operator", "daemon" */
+	char what[48];	  /* "sandbox.create", "exec", "file.write", "auth" ... */
+	char target[160]; /* sandbox id, path */
+	char verdict[16]; /* "allow" "deny" "done" "fail" */
+	char why[256];
+	char from[64]; /* address */
+};
+
+/* What was written lately, oldest first. */
+struct audit_query {
+	uint64_t after_seq; /* only what came after it */
+	uint32_t limit;	    /* the last so many; 0: 100 */
+	char target[160];   /* "" or: only those whose target is this or begins with it */
+};
+
 struct ipc {
 	uint32_t type, serial;
 	struct err err; /* replies: kind ERR_NONE is success */
@@ -154,6 +175,8 @@ struct ipc {
 		struct ipc_died died;
 		struct ipc_peer peer;
 		struct ipc_remote remote;
+		struct audit_entry entry;
+		struct audit_query query;
 	};
 };
 

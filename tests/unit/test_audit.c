@@ -2,13 +2,13 @@
 #include "audit/audit.h"
 #include "audit/chain.h"
 #include "audit/log.h"
-#include "audit/message.h"
 #include "base/auto.h"
 #include "base/str.h"
 #include "policy/config.h"
 
 #include <fcntl.h>
 #include <jansson.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <sodium.h>
@@ -709,6 +709,7 @@ static void test_nonsense_ends_a_client(void **state)
 	memset(junk, 0x5a, sizeof(junk));
 	talk_open(&t, f);
 	assert_true(send(t.sock[0], junk, sizeof(junk), 0) > 0);
+	assert_int_equal(poll(&(struct pollfd){.fd = t.sock[0], .events = POLLIN}, 1, 10000), 1);
 	assert_int_equal(recv(t.sock[0], junk, sizeof(junk), 0), 0);
 	assert_int_equal(talk_close(&t), 0);
 }
