@@ -1,7 +1,7 @@
 # cloche: one Makefile, GNU make.  `make help` lists what it can do.
 #
-# Every object is built out of tree: $(B)/musl/... for the static launcher and what runs inside a
-# sandbox, $(B)/gnu/... for what needs libraries and for the unit tests.
+# Every object is built out of tree: $(B)/musl/... for the static launcher and programs inside a
+# sandbox, $(B)/gnu/... for programs with libraries and for the unit tests.
 #   SAN=1      address and undefined-behaviour sanitizers, everything in build/san
 #   CC=clang   another compiler (objects are rebuilt when the compiler or its flags change)
 #   V=1        show the commands
@@ -39,10 +39,10 @@ COMMON := -std=gnu11 $(WARN) $(HARDEN) -D_GNU_SOURCE -DCLOCHE_VERSION='"$(VERSIO
 KHEADERS    := -idirafter /usr/include -idirafter /usr/include/$(MULTIARCH)
 MUSL_HEADERS := /usr/include/$(MACHINE)-linux-musl
 MUSL_CC     := $(if $(CLANG),$(CC) -nostdlibinc -isystem $(MUSL_HEADERS),$(MUSL_GCC))
-# (clang does not see that musl's CMSG_NXTHDR is a system's macro, and warns of signs in it.)
+# (clang does not treat musl's CMSG_NXTHDR as a system macro, and warns about signs in it.)
 MUSL_CFLAGS := $(COMMON) $(OPT) -fPIE $(KHEADERS) $(if $(CLANG),-Wno-sign-compare) $(CFLAGS)
-# Of the sanitizers those for undefined behaviour need no library if they only trap: a signal says it. What
-# tests do on purpose is theirs.
+# The sanitizer for undefined behaviour needs no library if it only traps: the program dies of a signal.
+# Only for src/, since tests do undefined things on purpose.
 MUSL_SAN    := $(if $(SAN),-fsanitize=undefined -fsanitize-undefined-trap-on-error)
 # static-pie, for address randomisation: 10 us of start-up. musl-gcc knows only static and dynamic
 # programs, so the start files are named here.
@@ -80,7 +80,7 @@ GUEST_SRC := $(wildcard src/guest/*.c src/wire/guest.c src/base/*.c src/model/*.
 # What that is cloned from.
 BOOTER_SRC := $(wildcard src/booter/*.c src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c \
 	  src/policy/source.c src/policy/forbidden.c)
-# Everything but the main functions, as an archive: a program takes from it what it calls.
+# Everything but the main functions, as an archive: each program links what it calls.
 CORE_DIRS := base model kern wire auth policy audit store sandbox guest agent provider manager calls api \
 	  daemon cli lib
 CORE_SRC := $(filter-out src/cli/cloche.c src/cli/cloched.c src/guest/main.c, \
@@ -95,12 +95,12 @@ HELPERS   := $(wildcard tests/helpers/*.c tests/v2/*.c)
 FRONTS    := $(wildcard tests/front/*.c)
 EXAMPLES  := $(wildcard examples/*.c)
 
-# Sandboxes of another service: the only program with libcurl in it.
+# Sandboxes of a remote service: the only program with libcurl.
 REMOTE_SRC := $(wildcard src/remote/*.c)
 
 SECCOMP_TOOL := tools/seccomp-compile.c $(wildcard tools/seccomp/*.c) src/kern/cbpf.c
 GEN          := $(B)/gen/seccomp_profiles.c $(B)/gen/guest_files.c
-# Some of them are put together from several: what comes first stands for itself in none of them.
+# Some guest files are concatenated from parts; the parts are not embedded by themselves.
 JOINED       := $(B)/gen/guest/zygote.py $(B)/gen/guest/snippet_park.py
 GUEST_PARTS  := guest/python/program.py $(patsubst $(B)/gen/guest/%,guest/python/%,$(JOINED))
 GUEST_FILES  := $(JOINED) $(filter-out $(GUEST_PARTS),$(sort $(wildcard guest/*/*.py guest/*/*.js guest/*/*.sh)))
@@ -163,8 +163,8 @@ $(B)/gnu/gen/%.o: $(B)/gen/%.c $(B)/gnu/.flags
 	$(call quiet,CC) mkdir -p $(@D) && $(CC) $(GNU_CFLAGS) -c $< -o $@
 
 # The launcher: static musl; with sanitizers or counters, which musl does not have, glibc.
-# AddressSanitizer does not know the small stacks that clone is given, and says so on stderr whenever
-# a function does not return there; what it would do then is not needed before an exec or _exit.
+# AddressSanitizer does not know the small stacks given to clone, and complains on stderr whenever a
+# function there does not return; its handler is not needed before an exec or _exit.
 ifneq ($(SAN)$(GNU_COVERAGE),)
 $(B)/gen/no_return.c:
 	$(call quiet,GEN) mkdir -p $(@D) && \
@@ -186,7 +186,7 @@ $(CORE_A): $(call gnu_o,$(CORE_SRC)) $(call gen_o,gnu)
 $(B)/cloched: $(call gnu_o,$(CLOCHED_MAIN)) $(CORE_A)
 	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,$(LIBS)) -o $@
 
-# The same with what the MCP conformance suite expects to find; only tests start it.
+# The same plus the tools that the MCP conformance suite expects; only tests start it.
 $(B)/cloched-conformance: $(call gnu_o,$(CLOCHED_MAIN) $(CONFORMANCE_SRC)) $(CORE_A)
 	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,$(LIBS)) -o $@
 
@@ -214,7 +214,7 @@ $(B)/gen/guest/snippet_park.py: $(addprefix guest/python/,park.py program.py sni
 $(JOINED):
 	$(call quiet,GEN) mkdir -p $(@D) && cat $^ >$@
 
-# What is placed into a sandbox goes along inside the programs.
+# Files that are placed into sandboxes are embedded in the programs.
 $(B)/gen/guest_files.c: tools/embed $(GUEST_FILES)
 	$(call quiet,GEN) mkdir -p $(@D) && tools/embed $(GUEST_FILES) >$@
 
@@ -252,7 +252,7 @@ $(B)/tests/unit/%: $(B)/gnu/tests/unit/%.o $(call gnu_o,$(UNIT_AUX)) $(CORE_A)
 $(B)/tests/fuzz/%: $(B)/gnu/tests/fuzz/%.o $(B)/gnu/tests/fuzz/replay.o $(CORE_A)
 	$(call quiet,LD) mkdir -p $(@D) && $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,$(LIBS)) -o $@
 
-# What takes the front's place in tests of the broker.
+# Replaces the front in tests of the broker.
 $(B)/tests/front/%: $(B)/gnu/tests/front/%.o $(CORE_A)
 	$(call quiet,LD) mkdir -p $(@D) && $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,$(LIBS)) -o $@
 
@@ -269,7 +269,7 @@ unit fuzz-replay e2e escape clients test-v2: all
 	@$(RUN) $@
 compare-escape: all
 	@B=$(B) $(PYTHON) tests/escape/compare.py
-# Thousands of sandboxes, with faults, then what is left is counted; not a part of `make test`.
+# Thousands of sandboxes with faults, then counts leftovers; not a part of `make test`.
 .PHONY: soak
 SOAK ?= 1000
 soak: programs
@@ -296,7 +296,7 @@ bench-versions: $(PROGRAMS) $(B)/bench/spawnbench $(B)/bench/payload
 $(B)/bench/%: $(B)/musl/bench/%.o
 	$(call quiet,LD) mkdir -p $(@D) && $(call musl_link,$^) -o $@
 
-# libFuzzer, each target for FUZZ_SECONDS; what it finds is kept in build/fuzz.
+# libFuzzer, each target for FUZZ_SECONDS; findings are kept in build/fuzz.
 FUZZ_SECONDS ?= 60
 FUZZ_OBJ     := build/fuzz/obj
 fuzz:
@@ -312,7 +312,7 @@ fuzz:
 			$$(ls -d tests/fuzz/corpus/$${f#fuzz_} 2>/dev/null) || exit 1; \
 	done
 
-# Style, layers, sizes, manual pages, and both compilers with -Werror.
+# All objects, for `make check`, which compiles them with both compilers and -Werror.
 OBJECTS := $(call gnu_o,$(sort $(CORE_SRC) $(REMOTE_SRC) $(LIB_SRC) $(UNIT_SRC) $(FUZZ_SRC)) \
 	  $(wildcard src/cli/cloche.c src/cli/cloched.c)) \
 	  $(call musl_o,$(sort $(LAUNCHER_SRC) $(GUEST_SRC) $(BOOTER_SRC) $(PROBE_SRC) $(HELPERS)))
