@@ -166,6 +166,10 @@ bool e2b_is_cut(struct e2b_request *q, const struct err *e);
 
 /* A string member; NULL if it is absent; sets *bad if it is no string. */
 const char *e2b_text(const json_t *in, const char *key, bool *bad);
+/* Is it absent, or an object of at most so many strings? -1 with e, which calls it label. */
+int e2b_check_strings(json_t *all, const char *label, size_t most, struct err *e);
+/* The same for variables of the environment, which are added to env. */
+int e2b_add_env(json_t *all, const char *label, size_t most, struct list *env, struct err *e);
 /* Resolves a path as envd does: ~, relative to the home. -1 with e. The result is the caller's. */
 char *e2b_path(const char *path, const char *user, struct err *e);
 const char *e2b_home(const char *user);

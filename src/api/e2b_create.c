@@ -102,42 +102,6 @@ static void options_done(void *data)
 	create_options_done(data);
 }
 
-static int take_strings(const json_t *in, const char *key, json_t **ret, struct err *e)
-{
-	json_t *all = json_object_get(in, key), *value;
-	const char *name;
-
-	*ret = NULL;
-	if (!all || json_is_null(all))
-		return 0;
-	if (!json_is_object(all))
-		return err_field(e, ERR_INVALID, key, "%s: not an object of strings", key);
-	if (json_object_size(all) > 1000)
-		return err_field(e, ERR_INVALID, key, "%s: more than 1000 members", key);
-	json_object_foreach (all, name, value)
-		if (!json_is_string(value))
-			return err_field(e, ERR_INVALID, key, "%s: '%.60s' is not a string", key,
-					 name);
-	*ret = all;
-	return 0;
-}
-
-static int take_env(const json_t *in, struct list *env, struct err *e)
-{
-	const char *name;
-	json_t *all, *value;
-
-	if (take_strings(in, "envVars", &all, e) < 0)
-		return -1;
-	json_object_foreach (all, name, value) {
-		if (!*name || strchr(name, '='))
-			return err_field(e, ERR_INVALID, "envVars",
-					 "envVars: '%.60s' cannot be a variable's name", name);
-		list_take(env, str_format("%s=%s", name, json_string_value(value)));
-	}
-	return 0;
-}
-
 static int refuse_unbuilt(const json_t *in, struct err *e)
 {
 	static const char *const unable[] = {"volumeMounts", "mcp", "iam"};
@@ -166,14 +130,14 @@ static int read_request(const struct exchange *x, struct create_options *o, cons
 {
 	const json_t *in = x->json, *network = json_object_get(in, "network");
 	bool older = str_equal(x->path, "/sandboxes");
-	json_t *metadata;
+	json_t *metadata = json_object_get(in, "metadata"), *env = json_object_get(in, "envVars");
 
-	if (refuse_unbuilt(in, e) < 0 || take_strings(in, "metadata", &metadata, e) < 0 ||
-	    take_env(in, &o->env, e) < 0 ||
+	if (refuse_unbuilt(in, e) < 0 || e2b_check_strings(metadata, "metadata", 1000, e) < 0 ||
+	    e2b_add_env(env, "envVars", 1000, &o->env, e) < 0 ||
 	    e2b_seconds(in, "timeout", older ? 15 : 300, &o->ttl_ms, e) < 0)
 		return -1;
 	o->ttl_ms = o->ttl_ms ? o->ttl_ms : 1; /* 0 means "now" to E2B and "never" to the manager */
-	o->metadata = metadata ? must_alloc(json_deep_copy(metadata)) : NULL;
+	o->metadata = json_is_object(metadata) ? json_deep_copy(metadata) : NULL;
 	o->pause_on_timeout = json_is_true(json_object_get(in, "autoPause"));
 	o->auto_resume =
 		json_is_true(json_object_get(json_object_get(in, "autoResume"), "enabled"));
@@ -184,8 +148,8 @@ static int read_request(const struct exchange *x, struct create_options *o, cons
 				    !json_is_false(json_object_get(network, "allowPublicTraffic")));
 	json_object_update_new(o->door_data,
 			       json_pack("{s:b,s:b,s:o*,s:o*}", "pauses", o->pause_on_timeout,
-					 "resumes", o->auto_resume, "env",
-					 json_deep_copy(json_object_get(in, "envVars")), "network",
+					 "resumes", o->auto_resume, "env", json_deep_copy(env),
+					 "network",
 					 json_is_object(network) ? json_deep_copy(network) : NULL));
 	return take_spec(x, o, template, e);
 }

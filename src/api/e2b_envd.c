@@ -352,6 +352,38 @@ const char *e2b_text(const json_t *in, const char *key, bool *bad)
 	return json_string_value(value);
 }
 
+int e2b_check_strings(json_t *all, const char *label, size_t most, struct err *e)
+{
+	const char *name;
+	json_t *value;
+
+	if (all && !json_is_null(all) && !json_is_object(all))
+		return err_field(e, ERR_INVALID, label, "%s: not an object of strings", label);
+	if (json_object_size(all) > most)
+		return err_field(e, ERR_INVALID, label, "%s: more than %zu members", label, most);
+	json_object_foreach (all, name, value)
+		if (!json_is_string(value))
+			return err_field(e, ERR_INVALID, label, "%s: '%.60s' is not a string",
+					 label, name);
+	return 0;
+}
+
+int e2b_add_env(json_t *all, const char *label, size_t most, struct list *env, struct err *e)
+{
+	const char *name;
+	json_t *value;
+
+	if (e2b_check_strings(all, label, most, e) < 0)
+		return -1;
+	json_object_foreach (all, name, value) {
+		if (!*name || strchr(name, '='))
+			return err_field(e, ERR_INVALID, label,
+					 "%s: '%.60s' cannot be a variable's name", label, name);
+		list_take(env, str_format("%s=%s", name, json_string_value(value)));
+	}
+	return 0;
+}
+
 const char *e2b_home(const char *user)
 {
 	return str_equal(user, "root") ? "/root" : "/home/user";

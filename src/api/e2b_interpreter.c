@@ -127,19 +127,6 @@ static void begin_execution(struct e2b_request *q, struct context *c, const char
 	loop_timer_set(q->x->api->loop, &r->silence, KEEPALIVE_MS);
 }
 
-static bool are_strings(json_t *env)
-{
-	const char *key;
-	json_t *value;
-
-	if (env && !json_is_object(env) && !json_is_null(env))
-		return false;
-	json_object_foreach (env, key, value)
-		if (!json_is_string(value))
-			return false;
-	return true;
-}
-
 static void execute(struct e2b_request *q, struct sandbox *s)
 {
 	struct exchange *x = q->x;
@@ -150,8 +137,9 @@ static void execute(struct e2b_request *q, struct sandbox *s)
 	const char *name = e2b_text(x->json, "language", &bad);
 	const struct kernel_language *language = kernel_language(name);
 	struct context *c;
+	struct err e = {0};
 
-	if (bad || !code || !are_strings(env)) {
+	if (bad || !code || e2b_check_strings(env, "env_vars", SIZE_MAX, &e) < 0) {
 		say(x, 422,
 		    "code, context_id and language are strings, env_vars an object of them");
 		return;

@@ -169,26 +169,6 @@ static int take_args(struct exec_request *r, const json_t *process, struct err *
 	return 0;
 }
 
-static int take_env(struct exec_request *r, const struct sandbox *s, const json_t *process,
-		    struct err *e)
-{
-	json_t *envs = json_object_get(process, "envs"), *value;
-	const char *name;
-
-	if (envs && !json_is_object(envs) && !json_is_null(envs))
-		return err_set(e, ERR_INVALID, "process.envs: not an object");
-	if (json_object_size(envs) > EXEC_MAX_ARGS / 2)
-		return err_set(e, ERR_INVALID, "process.envs: too many");
-	e2b_env(s, &r->env);
-	json_object_foreach (envs, name, value) {
-		if (!json_is_string(value) || !*name || strchr(name, '='))
-			return err_set(e, ERR_INVALID, "process.envs: '%.60s' is no variable",
-				       name);
-		list_take(&r->env, str_format("%s=%s", name, json_string_value(value)));
-	}
-	return 0;
-}
-
 int e2b_pty_size(const json_t *in, uint32_t *ret_rows, uint32_t *ret_cols, struct err *e)
 {
 	const json_t *size = json_object_get(json_object_get(in, "pty"), "size");
@@ -217,7 +197,10 @@ static int read_start(struct process_stream *w, struct exec_request *r, struct s
 	if (bad || (r->tag && (strlen(r->tag) > 200 || str_starts(r->tag, E2B_HIDDEN_TAG))))
 		return err_set(e, ERR_INVALID, "cwd or tag: not a usable string");
 	r->tty = w->tty = pty && !json_is_null(pty);
-	if (take_args(r, process, e) < 0 || take_env(r, s, process, e) < 0 ||
+	e2b_env(s, &r->env);
+	if (take_args(r, process, e) < 0 ||
+	    e2b_add_env(json_object_get(process, "envs"), "process.envs", EXEC_MAX_ARGS / 2,
+			&r->env, e) < 0 ||
 	    (r->tty && e2b_pty_size(q->in, &r->rows, &r->cols, e) < 0))
 		return -1;
 	if (cwd && *cwd && !(w->cwd = e2b_path(cwd, q->user, e)))

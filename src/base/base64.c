@@ -29,9 +29,13 @@ size_t base64_encode(char *dst, const void *src, size_t len)
 /* The value of a character, or -1. */
 static int value_of(char c)
 {
-	const char *at = c ? strchr(alphabet, c) : NULL;
-
-	return at ? (int)(at - alphabet) : -1;
+	if (c >= 'A' && c <= 'Z')
+		return c - 'A';
+	if (c >= 'a' && c <= 'z')
+		return c - 'a' + 26;
+	if (c >= '0' && c <= '9')
+		return c - '0' + 52;
+	return c == '+' ? 62 : c == '/' ? 63 : -1;
 }
 
 int base64_decode(char *dst, const char *src, size_t len, size_t *ret_len)

@@ -181,38 +181,22 @@ int connect_timeout(const char *text, uint64_t *ret_ms, struct err *e)
 	return 0;
 }
 
-static int digit(char c)
-{
-	if (c >= 'A' && c <= 'Z')
-		return c - 'A';
-	if (c >= 'a' && c <= 'z')
-		return c - 'a' + 26;
-	if (c >= '0' && c <= '9')
-		return c - '0' + 52;
-	return c == '+' || c == '-' ? 62 : c == '/' || c == '_' ? 63 : -1;
-}
-
 int connect_bytes(const char *text, size_t len, struct buf *out)
 {
-	size_t pad = 0;
-	unsigned bits = 0;
-	char *to;
+	auto_free char *strict = must_alloc(malloc(len + 4));
+	size_t pad = 0, size;
 
 	while (pad < 2 && len > 0 && text[len - 1] == '=')
 		len--, pad++;
 	if (len % 4 == 1 || (pad > 0 && (len + pad) % 4 != 0))
 		return -1;
-	to = buf_reserve(out, len / 4 * 3 + 3);
-	for (size_t i = 0; i < len; i++) {
-		int value = digit(text[i]);
-
-		if (value < 0)
-			return -1;
-		bits = bits << 6 | (unsigned)value;
-		if (i % 4 != 0)
-			*to++ = (char)(bits >> (6 - i % 4 * 2));
-	}
-	buf_added(out, len / 4 * 3 + (len % 4 ? len % 4 - 1 : 0));
+	for (size_t i = 0; i < len; i++)
+		strict[i] = text[i] == '-' ? '+' : text[i] == '_' ? '/' : text[i];
+	while (len % 4)
+		strict[len++] = '=';
+	if (base64_decode(buf_reserve(out, len / 4 * 3 + 1), strict, len, &size) < 0)
+		return -1;
+	buf_added(out, size);
 	return 0;
 }
 
