@@ -1,6 +1,7 @@
 """Parked interpreters: load everything once, then make copies of themselves for others to use.
 
-Started with a socket as fd 3; src/guest/park.h has the protocol. kernel_park.py imports this, and it stands
+Started with a socket as fd 3; src/guest/park.h has the protocol, and src/sandbox/cell.h says what else is
+prepared ahead. kernel_park.py imports this, and it stands
 in front of snippet_park.py when that is built.
 
 One copy always waits for an order on that socket. It was forked twice and has lost its parent, so that

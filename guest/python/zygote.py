@@ -91,7 +91,7 @@ def stage():
     sys.path[:1] = [USUAL_DIRECTORY, USUAL_ENVIRONMENT["PYTHONPATH"]]
     module = main_module(USUAL_PATH)
     environment = [key + b"=" + value for key, value in os.environ._data.items()]
-    return module, b"\0".join([USUAL_PATH.encode(), USUAL_CWD.encode(), b"0", *environment, b""])
+    return module, b"\0".join([USUAL_CWD.encode(), b"1", USUAL_PATH.encode(), *environment, b""])
 
 
 def with_sample(sample, usual, call, *arguments):
@@ -153,10 +153,10 @@ def exactly(count):
 
 
 def take_terms(module, blob):
-    """NUL-separated: path, cwd, count of arguments, arguments, then K=V of the environment, as bytes."""
+    """An order, as spawn_pack_order (src/guest/spawn.h) packs it: cwd, count of arguments, arguments, K=V."""
     fields = blob.split(b"\0")
-    end = 3 + int(fields[2])
-    path = os.fsdecode(fields[0])
+    end = 2 + int(fields[1])
+    path = os.fsdecode(fields[2])
     directory = path.rpartition("/")[0]
     module.__file__ = module.__loader__.path = path
     sys.argv[:] = [path, *map(os.fsdecode, fields[3:end])]
@@ -164,7 +164,7 @@ def take_terms(module, blob):
     sys.path[0] = directory
     take_environment(fields[end:-1])
     sys.path[1:2] = python_path()
-    return path, CODE_PLACE if directory == "/run/code" else directory, fields[1]
+    return path, CODE_PLACE if directory == "/run/code" else directory, fields[0]
 
 
 def perform(module, usual):

@@ -20,7 +20,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
 struct command *command_find(struct guest *g, uint32_t eid)

@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -92,24 +91,20 @@ static void read_whole(char *to, size_t size)
 	}
 }
 
-/*
- * The terms that nest_pack_request wrote: argv[0], cwd, how many arguments follow, they, the environment. at
- * has room for a pointer to each, and two more.
- */
-static int exec_terms(char *bytes, size_t len, char **at)
+/* What spawn_pack_order wrote. at has room for a pointer to each part, and two more. */
+static int exec_order(char *bytes, size_t len, char **at)
 {
 	size_t n = 0, argc = 0;
 
 	for (size_t i = 0; i < len; i += strlen(bytes + i) + 1) {
 		at[n++] = bytes + i;
-		if (n == 3)
-			argc = (size_t)atoi(at[2]);
-		if (n >= 3 && n == 3 + argc)
+		if (n == 2)
+			argc = (size_t)atoi(at[1]);
+		if (n > 2 && n == 2 + argc)
 			at[n++] = NULL;
 	}
 	at[n] = NULL;
-	at[2] = at[0];
-	return chdir(at[1]) < 0 ? errno : exec_path_run(at + 2, at + 4 + argc, NULL, NULL);
+	return chdir(at[0]) < 0 ? errno : exec_path_run(at + 2, at + 3 + argc, NULL, NULL);
 }
 
 void tenant_run(void *arg)
@@ -129,7 +124,7 @@ void tenant_run(void *arg)
 	bytes = take_memory(room + (size + 2) * sizeof(char *));
 	read_whole(bytes, size);
 	bytes[size] = '\0';
-	board->exec_errno = exec_terms(bytes, size, (char **)(void *)(bytes + room));
+	board->exec_errno = exec_order(bytes, size, (char **)(void *)(bytes + room));
 	_exit(board->exec_errno == ENOENT ? 127 : 126);
 }
 
@@ -143,24 +138,13 @@ static void add_sized(struct buf *b, const void *bytes, size_t len)
 	buf_add(b, bytes, len);
 }
 
-/* What a tenant reads before it runs anything; see decode() in zygote.py. */
+/* What a tenant reads before it runs anything; see perform() in zygote.py. */
 void nest_pack_request(const struct nest_request *r, struct buf *ret)
 {
-	auto_buf struct buf terms = {0};
-	char count[16];
-	int argc = 0;
+	auto_buf struct buf order = {0};
 
-	while (r->argv[argc + 1])
-		argc++;
-	snprintf(count, sizeof(count), "%d", argc);
-	buf_add(&terms, r->argv[0], strlen(r->argv[0]) + 1);
-	buf_add(&terms, r->cwd, strlen(r->cwd) + 1);
-	buf_add(&terms, count, strlen(count) + 1);
-	for (int i = 1; i <= argc; i++)
-		buf_add(&terms, r->argv[i], strlen(r->argv[i]) + 1);
-	for (char **e = r->env; *e; e++)
-		buf_add(&terms, *e, strlen(*e) + 1);
-	add_sized(ret, buf_head(&terms), terms.len);
+	spawn_pack_order(r->cwd, r->argv, r->env, &order);
+	add_sized(ret, buf_head(&order), order.len);
 	if (r->kind == NEST_PYTHON)
 		add_sized(ret, r->code, r->code_len);
 }

@@ -12,7 +12,6 @@
 #include "sandbox/message.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -159,35 +158,12 @@ static void on_report(void *arg, uint32_t events)
 
 /* ---- asking ---- */
 
-static void add_text(struct buf *ret, const char *text)
-{
-	buf_add(ret, text, strlen(text) + 1);
-}
-
-static void add_list(struct buf *ret, const struct list *l)
-{
-	for (size_t i = 0; i < l->count; i++)
-		add_text(ret, l->items[i]);
-}
-
-static void pack_order(struct guest *g, const struct exec_args *a, struct buf *ret)
-{
-	auto_list struct list env = {0};
-	char count[16];
-
-	exec_args_env(g, a, &env);
-	snprintf(count, sizeof(count), "%zu", a->argv.count);
-	add_text(ret, a->cwd);
-	add_text(ret, count);
-	add_list(ret, &a->argv);
-	add_list(ret, &env);
-}
-
 /* ret_report: our end of the socket that the copy reports on. */
 static int order(struct guest *g, int park, const struct exec_args *a, int ours[3], int *ret_report)
 {
 	int theirs[ORDER_FDS] = {-1, -1, -1, -1}, pair[2], on = 1, rc = -1;
-	struct buf text = {0};
+	auto_list struct list env = {0};
+	auto_buf struct buf text = {0};
 	struct err e;
 
 	if (spawn_open_streams(a->flags & GUEST_EXEC_NO_STDIN, ours, theirs, &e) < 0)
@@ -195,11 +171,11 @@ static int order(struct guest *g, int park, const struct exec_args *a, int ours[
 	if (message_pair(pair, &e) == 0) {
 		*ret_report = pair[0];
 		theirs[3] = pair[1];
-		pack_order(g, a, &text);
+		exec_args_env(g, a, &env);
+		spawn_pack_order(a->cwd, a->argv.items, env.items, &text);
 		if (setsockopt(pair[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) == 0)
 			rc = fd_message_send(park, buf_head(&text), text.len, theirs, ORDER_FDS,
 					     MSG_DONTWAIT);
-		buf_done(&text);
 	}
 	for (int i = 0; i < ORDER_FDS; i++)
 		close_fd(&theirs[i]);

@@ -1,10 +1,9 @@
 /*
- * Parked processes: commands that have loaded all that takes long, and then only make copies of
+ * Parked processes (sandbox/cell.h tells where they belong): commands that have loaded all that takes long, and then only make copies of
  * themselves for others to use (guest/python/park.py).
  *
- *   guest -> park   on its fd 3, SEQPACKET: a directory, the count of arguments, the arguments, then "K=V"
- *                   for each variable, each ended by NUL; four fds: standard streams, and a socket to
- *                   report on
+ *   guest -> park   on its fd 3, SEQPACKET: an order (spawn_pack_order); four fds: standard streams,
+ *                   and a socket to report on
  *   copy -> guest   on that socket, once its parent is the guest: a byte. The kernel says whose it is.
  *   guest -> copy   a byte: it is a command now, and may begin
  *

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -168,6 +169,25 @@ int spawn_open_streams(bool no_stdin, int ours[3], int theirs[3], struct err *e)
 	memcpy(ours, n.ours, sizeof(n.ours));
 	memcpy(theirs, n.theirs, sizeof(n.theirs));
 	return 0;
+}
+
+static void pack_texts(char *const *texts, struct buf *ret)
+{
+	for (; *texts; texts++)
+		buf_add(ret, *texts, strlen(*texts) + 1);
+}
+
+void spawn_pack_order(const char *cwd, char *const *argv, char *const *env, struct buf *ret)
+{
+	char text[16];
+	int argc = 0;
+
+	while (argv[argc])
+		argc++;
+	snprintf(text, sizeof(text), "%d", argc);
+	pack_texts((char *const[]){(char *)cwd, text, NULL}, ret);
+	pack_texts(argv, ret);
+	pack_texts(env, ret);
 }
 
 /* The stack is new each time: sanitizers remember of one what was left there without a return. */

@@ -1,6 +1,7 @@
 /* Makes the process of a command. */
 #pragma once
 
+#include "base/buf.h"
 #include "base/err.h"
 
 #include <stdbool.h>
@@ -24,6 +25,12 @@ struct spawned {
 	int exec_errno; /* it could not be executed; the process ends with status 127 */
 };
 
+/*
+ * What a process that is there already is told to become, whoever it is: a tenant of a cell, a copy of a
+ * parked process. A directory, the count of arguments, the arguments, then "K=V" for each variable, each ended by
+ * NUL.
+ */
+void spawn_pack_order(const char *cwd, char *const *argv, char *const *env, struct buf *ret);
 /* Pipes for the standard streams of a process that somebody else makes: ours do not block. */
 int spawn_open_streams(bool no_stdin, int ours[3], int theirs[3], struct err *e);
 /* Nothing is ignored in us, and so in none that we start; whoever started pid 1 has seen to it. */

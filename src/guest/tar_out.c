@@ -486,11 +486,6 @@ static int put_regular(struct tar_out *t, struct entry *n, const struct place *p
 	auto_close int fd = -1;
 	struct stat st;
 
-	n->link = link_to(t, n->st, p->as);
-	if (n->link) {
-		n->type = '1';
-		return put_entry(t, n, e);
-	}
 	fd = open_anyhow(p->dir, p->name, n->st->st_mode,
 			 O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
@@ -506,11 +501,6 @@ static int put_symlink(struct tar_out *t, struct entry *n, const struct place *p
 	char target[TAR_MAX_NAME];
 	ssize_t len;
 
-	n->link = link_to(t, n->st, p->as);
-	if (n->link) {
-		n->type = '1';
-		return put_entry(t, n, e);
-	}
 	len = readlinkat(p->dir, p->name, target, sizeof(target) - 1);
 	if (len < 0)
 		return 0;
@@ -542,6 +532,10 @@ static int put_tree(struct tar_out *t, const struct place *p, struct err *e)
 		rc = S_ISDIR(st.st_mode) ? put_below(t, p, e) : 0;
 	} else if (S_ISDIR(st.st_mode)) {
 		rc = put_directory(t, &n, p, e);
+	} else if ((S_ISREG(st.st_mode) || S_ISLNK(st.st_mode)) &&
+		   (n.link = link_to(t, &st, p->as))) {
+		n.type = '1';
+		rc = put_entry(t, &n, e);
 	} else if (S_ISREG(st.st_mode)) {
 		rc = put_regular(t, &n, p, e);
 	} else if (S_ISLNK(st.st_mode)) {

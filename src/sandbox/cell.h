@@ -1,19 +1,38 @@
 /*
- * Cells: sandboxes that are ready before anybody asks, made inside a nest.
+ * What is prepared before anybody asks: the one page about it.
  *
  * Theory of operation
  *
- *   nest     a sandbox like any other, of one token and one image, whose pid 1 (cloche-guest) has
- *            kept its capabilities over the nest's own user namespace, and nothing else. No process
- *            in it is privileged on the host.
- *   slot     a process of the nest in a user, network and mount namespace and a cgroup of its own. Makes
+ * Making a sandbox takes milliseconds, and loading an interpreter with its modules takes hundreds. Both are
+ * done ahead, and always by the same idea: something that is ready waits for an order, is used for
+ * one order, and is replaced by another one of its kind.
+ *
+ *   pool     (manager) whole sandboxes of the daemon's, booted and not yet given to anybody
+ *   nest     a sandbox like any other, of one token and one image, whose pid 1 (cloche-guest) has kept its
+ *            capabilities over the nest's own user namespace, and nothing else. No process in it is
+ *            privileged on the host. Runs of that token happen in it:
+ *     slot   a process of the nest in a user, network and mount namespace and a cgroup of its own. Makes
  *            one cell after the other. (cell.c)
- *   cell     pid 1 of fresh pid, mount and ipc namespaces below a slot, with a fresh /tmp, HOME,
+ *     cell   pid 1 of fresh pid, mount and ipc namespaces below a slot, with a fresh /tmp, HOME,
  *            workspace, /proc and terminals. It gives up everything, then only reaps.
- *   tenant   what runs in a cell. A child of the nest's pid 1, which hence learns its status from
- *            the kernel: made by the slot's midwife for a command (cell_midwife.h), or by a warm
- *            interpreter, born into the cell's pid namespace. It enters the rest, gives up everything,
- *            tries each layer, and then executes the command or waits for code. (cell_enter.c)
+ *     tenant what runs in a cell. A child of the nest's pid 1, which hence learns its status from the
+ *            kernel: made by the slot's midwife for a command (cell_midwife.h), or by a warm interpreter
+ *            (zygote), born into the cell's pid namespace. It enters the rest, gives up everything, tries
+ *            each layer, and then waits for its order. (cell_enter.c)
+ *     seat   (guest/nest_inner.h) what the nest's pid 1 knows of a slot, its cell and its tenant
+ *   zygote   the nest's interpreter with its modules loaded (src/zygote, guest/python/zygote.py). It is asked
+ *            for one tenant at a time, ahead of any order.
+ *   park     a command of a sandbox that goes on, an interpreter with its modules loaded, which makes copies
+ *            of itself (guest/park.h, guest/python/park.py): for snippets and for kernels. A copy is no
+ *            sandbox of its own: it lives in the sandbox that its park lives in.
+ *
+ * An order is the same for all of them: directory, arguments, variables (spawn_pack_order of guest/spawn.h).
+ * A tenant reads it from its standard input, before what the command's input will be; a copy gets it on the
+ * park's socket, together with its streams. In both cases the process that carries the order out is a child
+ * of the sandbox's pid 1: how it ended is the kernel's word.
+ *
+ * What an interpreter has loaded may change: whoever has loaded it notes where it came from, and looks
+ * before an order is carried out whether that is still the same (guest/nest_look.c; look() of park.py).
  *
  * A cell has one tenant in its life. When that ends, the cell is killed, and with it whatever the
  * tenant left; the slot's user, network, uts and time namespaces and its cgroup are used again, for the

@@ -15,29 +15,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What a program may need of the host's /etc. Nothing here holds a secret or a token. */
-struct entry {
-	const char *name;
-	bool prefix; /* every name that starts so */
-};
-
-static const struct entry allowed[] = {
-	{"ImageMagick-", true},
-	{"alternatives", false},
-	{"ca-certificates", false},
-	{"fonts", false},
-	{"java", true},
-	{"ld.so.", true},
-	{"localtime", false},
-	{"manpath.config", false},
-	{"matplotlibrc", false},
-	{"mime.types", false},
-	{"os-release", false},
-	{"papersize", false},
-	{"perl", false},
-	{"protocols", false},
-	{"python3", true},
-	{"services", false},
+/*
+ * What a program may need of the host's /etc; a star stands for whatever follows. Nothing here holds a
+ * secret or a token.
+ */
+static const char *const allowed[] = {
+	"ImageMagick-*", "alternatives", "ca-certificates", "fonts",
+	"java*",	 "ld.so.*",	 "localtime",	    "manpath.config",
+	"matplotlibrc",	 "mime.types",	 "os-release",	    "papersize",
+	"perl",		 "protocols",	 "python3*",	    "services",
 };
 
 /*
@@ -61,10 +47,12 @@ static const struct part var_lib = {"var/lib", {"gems", "ghc", "texmf"}, NULL};
 
 static bool is_allowed(const char *name)
 {
-	for (size_t i = 0; i < ARRAY_LEN(allowed); i++)
-		if (allowed[i].prefix ? str_starts(name, allowed[i].name)
-				      : str_equal(name, allowed[i].name))
+	for (size_t i = 0; i < ARRAY_LEN(allowed); i++) {
+		size_t len = strcspn(allowed[i], "*");
+
+		if (strncmp(name, allowed[i], len) == 0 && (allowed[i][len] || !name[len]))
 			return true;
+	}
 	return false;
 }
 

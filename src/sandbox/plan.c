@@ -15,7 +15,6 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/random.h>
 
 /*
  * As root each sandbox runs as a range of host ids that no user of the host has. The keeper's pid
