@@ -75,7 +75,7 @@ LAUNCHER_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*
 	  src/policy/source.c src/policy/forbidden.c src/wire/http1.c) $(LAUNCHER_CLI)
 # pid 1 of a daemon's sandbox.
 GUEST_SRC := $(wildcard src/guest/*.c src/wire/guest.c src/base/*.c src/model/*.c src/kern/*.c) \
-	  $(addprefix src/sandbox/,notice.c explain.c watch.c cell.c cell_enter.c cell_look.c cell_midwife.c message.c net.c \
+	  $(addprefix src/sandbox/,notice.c watch.c cell.c cell_enter.c cell_look.c cell_midwife.c message.c net.c \
 	  procfs.c skeleton.c restrict.c privileges.c verify.c)
 # What that is cloned from.
 BOOTER_SRC := $(wildcard src/booter/*.c src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c \

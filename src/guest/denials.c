@@ -6,7 +6,6 @@
 #include "guest/oom.h"
 #include "guest/request.h"
 #include "guest/tree.h"
-#include "sandbox/explain.h"
 #include "sandbox/notice.h"
 
 #include <errno.h>
@@ -134,7 +133,7 @@ static void pack_denial(struct buf *b, const struct board_denial *d)
 {
 	struct denial words = {0};
 
-	explain_denial(&seccomp_profile_default, d, &words);
+	notice_explain(&seccomp_profile_default, d, &words);
 	pack_u8(b, (uint8_t)d->kind);
 	pack_str(b, words.rule);
 	pack_str(b, words.target);

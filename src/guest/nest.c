@@ -218,17 +218,17 @@ int seat_watch_notices(struct seat *s, int listener)
 
 static struct seat *find_ready(struct nest *n, enum nest_kind kind)
 {
-	for (int i = 0; i < n->seat_count; i++)
-		if (n->seats[i].kind == kind && n->seats[i].state == SEAT_READY)
-			return &n->seats[i];
+	for (each_seat(s, n))
+		if (s->kind == kind && s->state == SEAT_READY)
+			return s;
 	return NULL;
 }
 
 /* All that there are wait for a tenant. */
 static bool is_unused(const struct nest *n)
 {
-	for (int i = 0; i < n->seat_count; i++)
-		if (n->seats[i].state != SEAT_READY && n->seats[i].state != SEAT_ABSENT)
+	for (each_seat(s, n))
+		if (s->state != SEAT_READY && s->state != SEAT_ABSENT)
 			return false;
 	return true;
 }
@@ -353,9 +353,7 @@ void nest_grow(struct nest *n, enum nest_kind kind)
 {
 	struct seat *absent = NULL;
 
-	for (int i = 0; i < n->seat_count; i++) {
-		struct seat *s = &n->seats[i];
-
+	for (each_seat(s, n)) {
 		if (s->kind != kind)
 			continue;
 		if (s->state == SEAT_READY || is_coming(s))
@@ -379,8 +377,7 @@ static void shrink(void *arg)
 	unsigned counts[NEST_KINDS] = {0};
 	bool more = false;
 
-	for (int i = 0; i < n->seat_count; i++) {
-		struct seat *s = &n->seats[i];
+	for (each_seat(s, n)) {
 		bool is_extra = counts[s->kind]++ >= n->options.first[s->kind];
 
 		if (!is_extra || s->state == SEAT_ABSENT)
@@ -404,9 +401,7 @@ static void revive(void *arg)
 	struct err e;
 
 	n->failures = 0;
-	for (int i = 0; i < n->seat_count; i++) {
-		struct seat *s = &n->seats[i];
-
+	for (each_seat(s, n)) {
 		/* Until its last tenant was reaped, it is not over. */
 		if (s->state != SEAT_BROKEN)
 			continue;

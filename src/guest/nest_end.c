@@ -252,8 +252,8 @@ static uint64_t us(const struct timeval *t)
 
 static bool is_taken(const struct nest *n)
 {
-	for (int i = 0; i < n->seat_count; i++)
-		if (n->seats[i].state == SEAT_TAKEN)
+	for (each_seat(s, n))
+		if (s->state == SEAT_TAKEN)
 			return true;
 	return false;
 }
@@ -274,9 +274,9 @@ static void leave(struct seat *s)
 void nest_end_rest(struct nest *n)
 {
 	loop_timer_stop(n->guest->loop, &n->rest);
-	for (int i = 0; i < n->seat_count; i++)
-		if (n->seats[i].state == SEAT_RESTING)
-			leave(&n->seats[i]);
+	for (each_seat(s, n))
+		if (s->state == SEAT_RESTING)
+			leave(s);
 }
 
 static void on_rest(void *arg)

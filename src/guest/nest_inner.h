@@ -94,6 +94,11 @@ struct nest {
 	bool is_stale; /* another nest has to take its place */
 };
 
+#define each_seat(s, n)                                                                            \
+	struct seat *s = (n)->seats;                                                               \
+	s < (n)->seats + (n)->seat_count;                                                          \
+	s++
+
 /* ---- nest.c ---- */
 /* Those who wait are told when this round is over. */
 void seat_be_ready(struct seat *s);

@@ -80,9 +80,7 @@ void zygote_replace(struct nest *n)
 
 	let_go(n);
 	err_set(&n->why, ERR_SYSTEM, "files of the warm interpreter have changed");
-	for (int i = 0; i < n->seat_count; i++) {
-		struct seat *s = &n->seats[i];
-
+	for (each_seat(s, n)) {
 		if (s->kind != NEST_PYTHON || (s->state != SEAT_READY && s->state != SEAT_ORDERED))
 			continue;
 		s->state = SEAT_LEAVING;

@@ -47,7 +47,8 @@ void stream_ok(struct stream *s, const struct buf *payload);
 void stream_error(struct stream *s, int errnum, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /* What an error's payload holds: the number and the text. */
-void stream_pack_error(struct buf *b, int errnum, const char *fmt, va_list args);
+void stream_pack_error(struct buf *b, int errnum, const char *fmt, va_list args)
+	__attribute__((format(printf, 3, 0)));
 /* From now on it goes on; before stream_ok. */
 void stream_go_on(struct stream *s, const struct stream_ops *ops, void *arg);
 /* A small frame that counts against no window. */

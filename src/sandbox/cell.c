@@ -80,7 +80,8 @@ static int build(const struct cell_terms *t, unsigned masks, int *ret_scratch, s
 	if (make_places(t, e) < 0 || show_places(e) < 0)
 		return -1;
 	*ret_scratch = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (procfs_show_known(root, id, &covers, masks, e) < 0)
+	if (procfs_show(root, id, &covers,
+			&(struct procfs_masks){.state = PROCFS_KNOWN, .files = masks}, e) < 0)
 		return -1;
 	return chdir("/") < 0 ? err_sys(e, "cannot leave the scratch") : 0;
 }

@@ -4,7 +4,7 @@
 #include "base/str.h"
 #include "model/guard.h"
 #include "sandbox/beneath.h"
-#include "sandbox/explain.h"
+#include "sandbox/notice.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -106,7 +106,7 @@ void denials_list(const struct keeper *k, struct result *r)
 	for (unsigned i = 0; i < seen; i++) {
 		struct denial *d = &r->denials[r->denial_count++];
 
-		explain_denial(denials_profile(&k->plan), &b->denials[i], d);
+		notice_explain(denials_profile(&k->plan), &b->denials[i], d);
 	}
 	for (size_t i = 0; i < ARRAY_LEN(limit_rows); i++)
 		if (hits & limit_rows[i].hit)

@@ -4,7 +4,6 @@
 #include "kern/cgroup.h"
 #include "kern/userns.h"
 #include "model/result.h"
-#include "sandbox/feed.h"
 #include "sandbox/net.h"
 #include "sandbox/plan.h"
 #include "sandbox/stream.h"

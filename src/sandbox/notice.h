@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kern/seccomp.h"
+#include "model/result.h"
 #include "sandbox/board.h"
 
 #include <stddef.h>
@@ -14,3 +15,6 @@ void notice_answer(struct board *b, const struct seccomp_profile *profile, int l
 void notice_syscall(struct board *b, const struct seccomp_profile *profile, int listener);
 /* Answers one DNS query on fd with "no such name", and notes the name. */
 void notice_query(struct board *b, int fd);
+/* One denial of the board in words. */
+void notice_explain(const struct seccomp_profile *profile, const struct board_denial *b,
+		    struct denial *ret);

@@ -158,20 +158,13 @@ static int mount_proc(int root, const char *id, int *ret_proc, struct err *e)
 	return *ret_proc < 0 ? err_sys(e, "cannot open /proc") : 0;
 }
 
-int procfs_show(int root, const char *id, const struct procfs_covers *c, bool caller_is_root,
-		struct err *e)
+int procfs_show(int root, const char *id, const struct procfs_covers *c,
+		const struct procfs_masks *m, struct err *e)
 {
 	auto_close int proc = -1;
 
-	return mount_proc(root, id, &proc, e) < 0
-		       ? -1
-		       : mask(proc, c, procfs_look(proc, caller_is_root), e);
-}
-
-int procfs_show_known(int root, const char *id, const struct procfs_covers *c, unsigned masks,
-		      struct err *e)
-{
-	auto_close int proc = -1;
-
-	return mount_proc(root, id, &proc, e) < 0 ? -1 : mask(proc, c, masks, e);
+	if (mount_proc(root, id, &proc, e) < 0)
+		return -1;
+	return mask(proc, c,
+		    m->state == PROCFS_KNOWN ? m->files : procfs_look(proc, m->caller_is_root), e);
 }

@@ -107,6 +107,12 @@ static int open_scratch(const struct plan *p, int *ret_fd, struct err *e)
 	return *ret_fd < 0 ? err_sys(e, "cannot open the scratch file system") : make_places(p, e);
 }
 
+static int open_root(int *ret, struct err *e)
+{
+	*ret = open("root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return *ret < 0 ? err_sys(e, "cannot open the new root") : 0;
+}
+
 /* ---- where the root comes from ---- */
 
 /*
@@ -312,8 +318,7 @@ static int show_image(struct plan *p, int *ret_root, struct err *e)
 		return err_wrap(e, "image %s", p->image.path);
 	if (mount_attach(fd, AT_FDCWD, "root", e) < 0)
 		return -1;
-	*ret_root = open("root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return *ret_root < 0 ? err_sys(e, "cannot open the new root") : 0;
+	return open_root(ret_root, e);
 }
 
 /* What the template has no more than a place for, and what is not the same for all. */
@@ -357,10 +362,7 @@ static int show_template(struct plan *p, int *ret_root, struct err *e)
 	fd = overlay_of(p, &layers, MOUNT_DEVICES, e);
 	if (fd < 0 || mount_attach(fd, AT_FDCWD, "root", e) < 0)
 		return -1;
-	*ret_root = open("root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (*ret_root < 0)
-		return err_sys(e, "cannot open the new root");
-	return complete_template(p, *ret_root, e);
+	return open_root(ret_root, e) < 0 ? -1 : complete_template(p, *ret_root, e);
 }
 
 static int show_skeleton(int *ret_root, struct err *e)
@@ -368,8 +370,7 @@ static int show_skeleton(int *ret_root, struct err *e)
 	/* Flags it gets from mount_seal_below. */
 	if (mount_bind_bare("root", "root", 0, e) < 0)
 		return -1;
-	*ret_root = open("root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return *ret_root < 0 ? err_sys(e, "cannot open the new root") : 0;
+	return open_root(ret_root, e);
 }
 
 /* ---- writable places ---- */
@@ -494,12 +495,12 @@ static int show_proc(const struct plan *p, int root, struct err *e)
 {
 	/* Where the scratch is for now. */
 	const struct procfs_covers covers = {.dir = "/proc"};
+	struct procfs_masks masks = p->host.proc;
 
 	if (procfs_make_covers(AT_FDCWD, e) < 0)
 		return -1;
-	return p->host.proc.state == PROCFS_KNOWN
-		       ? procfs_show_known(root, p->id, &covers, p->host.proc.files, e)
-		       : procfs_show(root, p->id, &covers, p->rootless && p->uid == 0, e);
+	masks.caller_is_root = p->rootless && p->uid == 0;
+	return procfs_show(root, p->id, &covers, &masks, e);
 }
 
 int root_start(const struct plan *p, int *ret_scratch, struct err *e)
@@ -759,13 +760,11 @@ static int make_read_only(const struct plan *p, int root, unsigned flags, struct
 
 int root_finish(struct plan *p, int scratch, struct err *e)
 {
-	auto_close int root = open("root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	auto_close int root = -1;
 	unsigned flags = MOUNT_READ_ONLY;
 	struct statfs fs;
 
-	if (root < 0)
-		return err_sys(e, "cannot open the new root");
-	if (show_proc(p, root, e) < 0)
+	if (open_root(&root, e) < 0 || show_proc(p, root, e) < 0)
 		return -1;
 	for (size_t i = 0; i < p->file_count; i++)
 		if (placed_put(p, &p->files[i], e) < 0)
