@@ -93,7 +93,6 @@ static int check_value(const struct mcp_field *f, const json_t *v, struct err *e
 {
 	double n = json_number_value(v);
 	char all[256] = "";
-	size_t len = 0;
 
 	if (!has_type(v, f->type))
 		return err_field(e, ERR_INVALID, f->name, "%s must be of type %s (%s)", f->name,
@@ -108,8 +107,7 @@ static int check_value(const struct mcp_field *f, const json_t *v, struct err *e
 	for (size_t i = 0; f->values && f->values[i]; i++) {
 		if (str_equal(json_string_value(v), f->values[i]))
 			return 0;
-		len += (size_t)snprintf(all + len, sizeof(all) - len, "%s%s", i ? ", " : "",
-					f->values[i]);
+		str_append(all, sizeof(all), ", ", "%s", f->values[i]);
 	}
 	if (f->values)
 		return err_field(e, ERR_INVALID, f->name, "%s must be one of %s", f->name, all);
@@ -129,7 +127,6 @@ static int unknown_argument(const struct mcp_tool *t, const char *name, struct e
 {
 	const struct field *option = spec_field_find(name);
 	char known[256] = "";
-	size_t len = 0;
 
 	if (option || str_equal(name, "network") || str_equal(name, "mounts"))
 		return err_field(
@@ -138,9 +135,8 @@ static int unknown_argument(const struct mcp_tool *t, const char *name, struct e
 			"decided by who started this server; leave it out, and if the task "
 			"cannot be done without it, tell the user",
 			t->name, name);
-	for (const struct mcp_field *f = t->in; f->name && len < sizeof(known); f++)
-		len += (size_t)snprintf(known + len, sizeof(known) - len, "%s%s",
-					f == t->in ? "" : ", ", f->name);
+	for (const struct mcp_field *f = t->in; f->name; f++)
+		str_append(known, sizeof(known), ", ", "%s", f->name);
 	return err_field(e, ERR_INVALID, name, "%s has no argument '%.32s'; it takes: %s", t->name,
 			 name, known[0] ? known : "none");
 }

@@ -104,12 +104,10 @@ static bool method_fits(const struct route *r, const char *method)
 /* Which methods a path has, for 405. */
 static void allow(const struct door *d, const char *path, char *list, size_t size)
 {
-	size_t len = 0;
-
-	for (size_t i = 0; i < d->route_count && len < size; i++)
+	list[0] = '\0';
+	for (size_t i = 0; i < d->route_count; i++)
 		if (match(d->routes[i].pattern, path, NULL))
-			len += (size_t)snprintf(list + len, size - len, "%s%s", len ? ", " : "",
-						d->routes[i].method);
+			str_append(list, size, ", ", "%s", d->routes[i].method);
 }
 
 static bool is_below(const char *path, const char *top)

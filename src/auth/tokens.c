@@ -30,22 +30,14 @@ static const struct word scope_words[] = {
 	{"admin", SCOPE_ADMIN},
 };
 
-static bool only(const char *s, const char *letters, size_t min, size_t max)
-{
-	size_t len = strlen(s);
-
-	return len >= min && len <= max && strspn(s, letters) == len;
-}
-
 static bool is_id(const char *s)
 {
-	return only(s, "abcdefghijklmnopqrstuvwxyz0123456789", TOKEN_LETTERS, TOKEN_LETTERS);
+	return str_only(s, STR_LOWER STR_DIGITS, TOKEN_LETTERS, TOKEN_LETTERS);
 }
 
 static bool is_name(const char *s)
 {
-	return only(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-", 1,
-		    IPC_NAME - 1);
+	return str_only(s, STR_ALNUM "._-", 1, IPC_NAME - 1);
 }
 
 static void hash_key(const char *key, unsigned char ret[TOKEN_HASH])
@@ -107,14 +99,11 @@ static int parse_scopes(const char *value, unsigned *ret, struct err *e)
 
 size_t scopes_format(unsigned scopes, char *text, size_t size)
 {
-	size_t len = 0;
-
 	text[0] = '\0';
-	for (size_t i = 0; i < ARRAY_LEN(scope_words) && len < size; i++)
+	for (size_t i = 0; i < ARRAY_LEN(scope_words); i++)
 		if (scopes & scope_words[i].bit)
-			len += (size_t)snprintf(text + len, size - len, "%s%s", len ? "," : "",
-						scope_words[i].text);
-	return len;
+			str_append(text, size, ",", "%s", scope_words[i].text);
+	return strlen(text);
 }
 
 struct key {
@@ -129,7 +118,6 @@ struct key {
 static const struct key keys[] = {
 	{"trust", parse_count, AT(trust), 5},
 	{"memory", parse_size, AT(ceiling.memory_bytes), INT64_MAX},
-	{"cpus", parse_milli, AT(ceiling.cpus_milli), 1024000},
 	{"pids", parse_count, AT(ceiling.pids), 4194304},
 	{"disk", parse_size, AT(ceiling.disk_bytes), INT64_MAX},
 	{"timeout", parse_time, AT(ceiling.timeout_ms), INT64_MAX},
@@ -137,6 +125,7 @@ static const struct key keys[] = {
 	{"rate", parse_count, AT(rate_per_minute), 1000000000},
 	{"expires", parse_count, AT(expires), INT64_MAX},
 	{"created", parse_count, AT(created), INT64_MAX},
+	{"cpus", parse_milli, AT(ceiling.cpus_milli), 1024000},
 };
 
 static int set_key(struct token *t, const struct key *k, const char *value, struct err *e)
@@ -231,38 +220,32 @@ int token_parse(const char *line, size_t len, struct token *ret, struct err *e)
 	return 0;
 }
 
+static uint64_t get_key(const struct token *t, const struct key *k)
+{
+	const char *at = (const char *)t + k->offset;
+
+	return k->size == sizeof(uint32_t) ? *(const uint32_t *)at : *(const uint64_t *)at;
+}
+
+/* What is 0 is not written, but for the first, which always is. */
 size_t token_format(const struct token *t, char *line, size_t size)
 {
 	char hash[2 * TOKEN_HASH + 1], scopes[64];
-	const struct {
-		const char *name;
-		uint64_t value;
-		const char *unit;
-	} numbers[] = {
-		{"trust", (uint64_t)t->trust, ""},
-		{"memory", t->ceiling.memory_bytes, ""},
-		{"pids", t->ceiling.pids, ""},
-		{"disk", t->ceiling.disk_bytes, ""},
-		{"timeout", t->ceiling.timeout_ms, "ms"},
-		{"sandboxes", t->max_sandboxes, ""},
-		{"rate", t->rate_per_minute, ""},
-		{"expires", t->expires, ""},
-		{"created", t->created, ""},
-	};
-	size_t len;
 
 	sodium_bin2hex(hash, sizeof(hash), t->hash, sizeof(t->hash));
 	scopes_format(t->scopes, scopes, sizeof(scopes));
-	len = (size_t)snprintf(line, size, "%s %s %s%s %s", t->id, t->name, HASH_PREFIX, hash,
-			       scopes);
-	for (size_t i = 0; i < ARRAY_LEN(numbers) && len < size; i++)
-		if (numbers[i].value || i == 0)
-			len += (size_t)snprintf(line + len, size - len, " %s=%" PRIu64 "%s",
-						numbers[i].name, numbers[i].value, numbers[i].unit);
-	if (t->ceiling.cpus_milli && len < size)
-		len += (size_t)snprintf(line + len, size - len, " cpus=%" PRIu64 ".%03" PRIu64,
-					t->ceiling.cpus_milli / 1000, t->ceiling.cpus_milli % 1000);
-	return len;
+	snprintf(line, size, "%s %s %s%s %s", t->id, t->name, HASH_PREFIX, hash, scopes);
+	for (const struct key *k = keys; k < keys + ARRAY_LEN(keys); k++) {
+		uint64_t n = get_key(t, k);
+
+		if (k->parse == parse_milli && n)
+			str_append(line, size, " ", "%s=%" PRIu64 ".%03" PRIu64, k->name, n / 1000,
+				   n % 1000);
+		else if (n || k == keys)
+			str_append(line, size, " ", "%s=%" PRIu64 "%s", k->name, n,
+				   k->parse == parse_time ? "ms" : "");
+	}
+	return strlen(line);
 }
 
 struct tokens *tokens_new(void)

@@ -60,6 +60,27 @@ bool str_has_end(const char *text, size_t size)
 	return memchr(text, '\0', size) != NULL;
 }
 
+void str_append(char *text, size_t size, const char *between, const char *fmt, ...)
+{
+	size_t len = strlen(text);
+	va_list ap;
+
+	if (len)
+		len += (size_t)snprintf(text + len, size - len, "%s", between);
+	if (len >= size)
+		return;
+	va_start(ap, fmt);
+	vsnprintf(text + len, size - len, fmt, ap);
+	va_end(ap);
+}
+
+bool str_only(const char *s, const char *letters, size_t min, size_t max)
+{
+	size_t len = strlen(s);
+
+	return len >= min && len <= max && strspn(s, letters) == len;
+}
+
 bool path_below(const char *path, const char *dir)
 {
 	size_t len = strlen(dir);

@@ -4,6 +4,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#define STR_LOWER "abcdefghijklmnopqrstuvwxyz"
+#define STR_DIGITS "0123456789"
+#define STR_ALNUM STR_LOWER "ABCDEFGHIJKLMNOPQRSTUVWXYZ" STR_DIGITS
+
 /* Returns p, or ends the process with exit status 125 if it is NULL. */
 void *must_alloc(void *p);
 /*
@@ -17,6 +21,14 @@ bool str_starts(const char *s, const char *prefix);
 bool str_equal(const char *a, const char *b);
 /* Does the text end within its size bytes? */
 bool str_has_end(const char *text, size_t size);
+/*
+ * Appends to text, with `between` in front unless text is empty. What does not fit into size bytes is
+ * cut.
+ */
+void str_append(char *text, size_t size, const char *between, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+/* Is it made of these letters only, and from min to max of them? */
+bool str_only(const char *s, const char *letters, size_t min, size_t max);
 /* True if path is dir itself or lies below it; both absolute and clean. */
 bool path_below(const char *path, const char *dir);
 /*

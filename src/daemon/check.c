@@ -2,6 +2,7 @@
 
 #include "base/auto.h"
 #include "base/str.h"
+#include "model/spec.h"
 #include "provider/can.h"
 #include "sandbox/cell.h"
 
@@ -11,13 +12,9 @@
 
 bool check_owner(const char *owner)
 {
-	size_t len = strlen(owner);
-
 	if (str_equal(owner, "") || str_equal(owner, "-"))
 		return true;
-	return len < IPC_ID &&
-	       strspn(owner, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") ==
-		       len;
+	return str_only(owner, STR_ALNUM, 1, IPC_ID - 1);
 }
 
 bool check_name(const char *name)
@@ -123,14 +120,6 @@ static int check_volume(const struct ipc_volume *v, const struct tenant *t, cons
 	return 0;
 }
 
-static bool is_hostname(const char *s)
-{
-	size_t len = strlen(s);
-
-	return len > 0 && len < 64 && s[0] != '-' && s[0] != '.' &&
-	       strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-") == len;
-}
-
 /* What its provider must be able to do to give all of this. */
 static int check_provider(const struct ipc_boot *b, struct err *e)
 {
@@ -162,7 +151,7 @@ int check_boot(const struct ipc_boot *b, const struct config *c, const char *own
 		return err_set(e, ERR_INVALID, "not an owner");
 	if (b->snapshot[0] && !ipc_id_is_valid(b->snapshot))
 		return err_set(e, ERR_INVALID, "not a snapshot id");
-	if (!is_hostname(b->hostname))
+	if (!spec_is_hostname(b->hostname))
 		return err_field(e, ERR_INVALID, "hostname", "hostname: not a host name");
 	if (check_provider(b, e) < 0)
 		return -1;

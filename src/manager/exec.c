@@ -456,16 +456,9 @@ static int check_request(const struct exec_request *r, size_t packed, struct err
 /* What runs, cut: for the audit. Its role makes the bytes harmless. */
 static void name_command(const struct exec_request *r, char *text, size_t size)
 {
-	size_t used = 0;
-
-	if (r->shell) {
-		snprintf(text, size, "shell %s", r->shell);
-		return;
-	}
-	text[0] = '\0';
-	for (size_t i = 0; i < r->argv.count && used < size; i++)
-		used += (size_t)snprintf(text + used, size - used, "%s%s", i ? " " : "",
-					 r->argv.items[i]);
+	snprintf(text, size, "%s%s", r->shell ? "shell " : "", r->shell ? r->shell : "");
+	for (size_t i = 0; !r->shell && i < r->argv.count; i++)
+		str_append(text, size, " ", "%s", r->argv.items[i]);
 }
 
 struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const struct exec_ops *ops,

@@ -26,8 +26,7 @@ const size_t language_count = ARRAY_LEN(languages);
 
 const struct language *language_find(const char *name, const char *field, struct err *e)
 {
-	char word[32], all[256];
-	size_t len = 0;
+	char word[32], all[256] = "";
 
 	snprintf(word, sizeof(word), " %.28s ", name);
 	for (size_t i = 0; i < language_count; i++)
@@ -35,8 +34,7 @@ const struct language *language_find(const char *name, const char *field, struct
 		    (!strchr(name, ' ') && strstr(languages[i].aliases, word)))
 			return &languages[i];
 	for (size_t i = 0; i < language_count; i++)
-		len += (size_t)snprintf(all + len, sizeof(all) - len, "%s%s", i ? ", " : "",
-					languages[i].name);
+		str_append(all, sizeof(all), ", ", "%s", languages[i].name);
 	err_field(e, ERR_INVALID, field, "%s: '%.40s' is not known; there are %s", field, name,
 		  all);
 	return NULL;

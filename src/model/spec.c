@@ -234,15 +234,13 @@ static int set_number(const struct field *f, uint64_t *ret, const char *value, s
 static int set_enum(const struct field *f, int *ret, const char *value, struct err *e)
 {
 	char all[128] = "";
-	size_t len = 0;
 
 	for (int i = 0; f->values[i]; i++) {
 		if (str_equal(value, f->values[i])) {
 			*ret = i;
 			return 0;
 		}
-		len += (size_t)snprintf(all + len, sizeof(all) - len, "%s%s", i ? ", " : "",
-					f->values[i]);
+		str_append(all, sizeof(all), ", ", "%s", f->values[i]);
 	}
 	return err_set(e, ERR_INVALID, "'%s' is not one of %s", value, all);
 }
@@ -369,14 +367,9 @@ static int refuse_unbuilt(const struct sandbox_spec *s, struct err *e)
 	return 0;
 }
 
-/* What sethostname(2) takes and what programs that print it expect. */
-static bool is_hostname(const char *s)
+bool spec_is_hostname(const char *s)
 {
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-				      "0123456789.-";
-	size_t len = strlen(s);
-
-	return len <= 63 && s[0] != '-' && s[0] != '.' && strspn(s, letters) == len;
+	return s[0] != '-' && s[0] != '.' && str_only(s, STR_ALNUM ".-", 1, 63);
 }
 
 static int check_file(const char *text, struct err *e)
@@ -423,7 +416,7 @@ static int check_glob(const char *text, struct err *e)
 
 static int check_values(const struct sandbox_spec *s, struct err *e)
 {
-	if (!is_hostname(s->hostname))
+	if (!spec_is_hostname(s->hostname))
 		return err_field(e, ERR_INVALID, "hostname",
 				 "hostname: wants up to 63 letters, digits, dots and dashes");
 	for (size_t i = 0; i < s->env.count; i++)
@@ -577,10 +570,9 @@ static void format_milli(uint64_t n, char *buf, size_t size)
 
 static bool format_list(const struct list *l, char *buf, size_t size)
 {
-	size_t len = 0;
-
-	for (size_t i = 0; i < l->count && len < size; i++)
-		len += (size_t)snprintf(buf + len, size - len, "%s%s", i ? " " : "", l->items[i]);
+	buf[0] = '\0';
+	for (size_t i = 0; i < l->count; i++)
+		str_append(buf, size, " ", "%s", l->items[i]);
 	return l->count > 0;
 }
 

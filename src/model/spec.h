@@ -103,6 +103,8 @@ extern const struct field spec_fields[];
 extern const size_t spec_field_count;
 
 /* Finds a field by snake_case or dashed name; NULL if there is none. */
+/* What sethostname(2) takes and what programs that print it expect. */
+bool spec_is_hostname(const char *s);
 const struct field *spec_field_find(const char *name);
 /* The known name nearest to a mistyped one, for hints; NULL if none is near. */
 const char *spec_field_near(const char *name);

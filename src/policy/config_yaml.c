@@ -218,9 +218,7 @@ static int put_number(struct reader *r, const struct key *k, const char *text)
 
 static bool is_name(const char *s)
 {
-	return *s && *s != '.' && *s != '-' &&
-	       strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") ==
-		       strlen(s);
+	return *s != '.' && *s != '-' && str_only(s, STR_ALNUM "._-", 1, SIZE_MAX);
 }
 
 /* Into room at `to`, judged as the kind wants it. */

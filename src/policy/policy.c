@@ -21,7 +21,7 @@
  */
 static bool is_bare(const char *name)
 {
-	return *name && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == strlen(name);
+	return str_only(name, STR_LOWER STR_DIGITS "_-", 1, SIZE_MAX);
 }
 
 char *policy_find_shipped(const char *name)
