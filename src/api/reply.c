@@ -110,33 +110,26 @@ void exchange_json(struct exchange *x, int status, json_t *value)
 
 int exchange_status_of(const struct err *e)
 {
-	switch (e->kind) {
-	case ERR_INVALID:
-		return 400;
-	case ERR_DENIED:
-		return 403;
-	case ERR_NOT_FOUND:
-		return 404;
-	case ERR_CONFLICT:
-		return 409;
-	case ERR_LIMIT:
-		return e->errnum == EFBIG || e->errnum == E2BIG ? 413 : 429;
-	case ERR_UNSUPPORTED:
-		return 501;
-	default:
-		return e->errnum == EBUSY || e->errnum == EAGAIN ? 503 : 500;
-	}
-}
+	static const int statuses[] = {
+		[ERR_INVALID] = 400,  [ERR_DENIED] = 403, [ERR_NOT_FOUND] = 404,
+		[ERR_CONFLICT] = 409, [ERR_LIMIT] = 429,  [ERR_UNSUPPORTED] = 501,
+		[ERR_KIND_COUNT] = 0,
+	};
 
-struct status_name {
-	int status;
-	const char *kind;
-};
+	if (e->kind == ERR_LIMIT && (e->errnum == EFBIG || e->errnum == E2BIG))
+		return 413;
+	if (e->kind < ERR_KIND_COUNT && statuses[e->kind])
+		return statuses[e->kind];
+	return e->errnum == EBUSY || e->errnum == EAGAIN ? 503 : 500;
+}
 
 /* Where the status says more than the kind. */
 static const char *name_of(int status, const struct err *e)
 {
-	static const struct status_name names[] = {
+	static const struct {
+		int status;
+		const char *kind;
+	} names[] = {
 		{401, "unauthenticated"}, {405, "method_not_allowed"}, {408, "timeout"},
 		{413, "too_large"},	  {502, "bad_gateway"},	       {503, "busy"},
 	};
@@ -459,7 +452,7 @@ void exchange_event(struct exchange *x, const char *name, const char *text, size
 	exchange_write(x, "\n\n", 2);
 }
 
-static void finish(struct exchange *x)
+void exchange_finish(struct exchange *x)
 {
 	struct exchange_inside *in = x->inside;
 
@@ -474,11 +467,6 @@ static void finish(struct exchange *x)
 	exchange_release(x);
 }
 
-void exchange_finish(struct exchange *x)
-{
-	finish(x);
-}
-
 void exchange_abort(struct exchange *x)
 {
 	x->inside->aborted = true;
@@ -486,5 +474,5 @@ void exchange_abort(struct exchange *x)
 		exchange_fail(x, ERR_SYSTEM, "the answer was lost");
 		return;
 	}
-	finish(x);
+	exchange_finish(x);
 }

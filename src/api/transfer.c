@@ -63,14 +63,16 @@ static void end_answer(void *arg, const struct answer *a, const struct err *e)
 {
 	struct transfer *t = arg;
 
-	(void)a;
 	t->call = NULL;
-	if (!t->begun)
+	if (!t->begun) {
 		answer_error(t, e);
-	else if (e || t->left > 0)
+	} else if (e || t->left > 0) {
 		exchange_abort(t->x);
-	else
+	} else {
+		if (t->ops->end)
+			t->ops->end(t->x, a);
 		exchange_finish(t->x);
+	}
 }
 
 struct transfer *transfer_down(struct exchange *x, const struct transfer_ops *ops)

@@ -22,6 +22,8 @@ struct transfer_ops {
 	 * answer has: of a file that has grown no more are sent, and one that has shrunk is cut off.
 	 */
 	int64_t (*begin)(struct exchange *x, const struct file_info *info);
+	/* Down: all has come; write what the answer ends with. NULL: nothing. */
+	void (*end)(struct exchange *x, const struct answer *a);
 	/* Up: the guest has it all; answer. */
 	void (*done)(struct exchange *x, uint64_t count);
 	/* Nothing was answered yet: answer with an error. NULL: exchange_error. */
@@ -38,7 +40,7 @@ struct transfer {
 	int64_t left; /* bytes that the answer still wants, or TRANSFER_UNKNOWN */
 };
 
-/* From the guest: call_read, call_pack. */
+/* From the guest: call_read, call_pack, or items, if the caller sets the receiver's callback for them. */
 struct transfer *transfer_down(struct exchange *x, const struct transfer_ops *ops);
 /* To the guest: call_write, call_unpack; the route's body is BODY_STREAM. */
 struct transfer *transfer_up(struct exchange *x, const struct transfer_ops *ops);

@@ -75,16 +75,7 @@ static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size
 	}
 }
 
-static void on_exit_(void *arg, const struct outcome *x)
-{
-	struct logs *l = arg;
-
-	(void)x;
-	l->exec = NULL;
-	keep(l);
-}
-
-/* It was forgotten meanwhile. */
+/* The command has ended, or was forgotten meanwhile. */
 static void on_error(void *arg, const struct err *e)
 {
 	struct logs *l = arg;
@@ -92,6 +83,12 @@ static void on_error(void *arg, const struct err *e)
 	(void)e;
 	l->exec = NULL;
 	keep(l);
+}
+
+static void on_exit_(void *arg, const struct outcome *x)
+{
+	(void)x;
+	on_error(arg, NULL);
 }
 
 static const struct exec_ops ops = {on_start, on_output, on_exit_, on_error, NULL};

@@ -167,14 +167,11 @@ static void on_records(void *arg, int fd, const struct err *e)
 void v1_audit(struct exchange *x)
 {
 	struct audit_query q = {0};
-	struct err e = {0};
 	uint64_t limit;
 
-	if (exchange_arg_uint(x, "after", 0, INT64_MAX, &q.after_seq, &e) < 0 ||
-	    exchange_arg_uint(x, "limit", 100, AUDIT_MAX, &limit, &e) < 0) {
-		exchange_error(x, &e);
+	if (!v1_arg_uint(x, "after", 0, INT64_MAX, &q.after_seq) ||
+	    !v1_arg_uint(x, "limit", 100, AUDIT_MAX, &limit))
 		return;
-	}
 	q.limit = (uint32_t)limit;
 	if (exchange_arg(x, "target"))
 		snprintf(q.target, sizeof(q.target), "%s", exchange_arg(x, "target"));

@@ -24,37 +24,24 @@ static const struct body_field search_fields[] = {
 };
 const struct body_table v1_search_table = {search_fields, ARRAY_LEN(search_fields), BODY_ALONE};
 
-/* ---- lists of items, sent on as they come ---- */
+/* ---- arrays of items, sent on as they come ---- */
 
 struct items {
 	struct exchange *x;
-	struct call *call;
-	struct pump pump;
-	const char *name; /* of the array; NULL: events */
-	bool begun, some;
-	struct sse sse;
+	const char *name; /* of the array */
+	bool some;
 };
 
-static void items_done(void *data)
+static int64_t begin_array(struct exchange *x, const struct file_info *info)
 {
-	sse_close(&((struct items *)data)->sse);
-}
-
-static void begin_items(void *arg, const struct file_info *info)
-{
-	struct items *t = arg;
+	struct items *t = x->data;
 
 	(void)info;
-	t->begun = true;
-	if (!t->name) {
-		sse_open(&t->sse, t->x);
-		sse_send(&t->sse, "start", json_object());
-		return;
-	}
-	exchange_stream(t->x, 200, "application/json", EXCHANGE_UNKNOWN_LENGTH);
-	exchange_write(t->x, "{\"", 2);
-	exchange_write(t->x, t->name, strlen(t->name));
-	exchange_write(t->x, "\":[", 3);
+	exchange_stream(x, 200, "application/json", EXCHANGE_UNKNOWN_LENGTH);
+	exchange_write(x, "{\"", 2);
+	exchange_write(x, t->name, strlen(t->name));
+	exchange_write(x, "\":[", 3);
+	return TRANSFER_UNKNOWN;
 }
 
 /* Takes the value over. */
@@ -71,39 +58,9 @@ static void send_item(struct items *t, json_t *o)
 	free(text);
 }
 
-static void end_items(void *arg, const struct answer *a, const struct err *e)
-{
-	struct items *t = arg;
-	const char *end = a && a->cut ? "],\"truncated\":true}" : "],\"truncated\":false}";
-
-	t->call = NULL;
-	if (!t->begun) {
-		exchange_error(t->x, e);
-		return;
-	}
-	if (e) {
-		exchange_abort(t->x);
-		return;
-	}
-	if (t->name)
-		exchange_write(t->x, end, strlen(end));
-	exchange_finish(t->x);
-}
-
-static void client_gone(void *arg)
-{
-	struct items *t = arg;
-
-	call_drop(take_ptr(t->call));
-	if (t->begun)
-		exchange_finish(t->x);
-	else
-		exchange_fail(t->x, ERR_SYSTEM, "the client has gone");
-}
-
 static void send_file(void *arg, const struct file_info *f)
 {
-	send_item(arg, v1_file_json(f));
+	send_item(((struct transfer *)arg)->x->data, v1_file_json(f));
 }
 
 static void send_match(void *arg, const struct file_match *m)
@@ -114,51 +71,39 @@ static void send_match(void *arg, const struct file_match *m)
 		json_object_set_new(o, "line", json_integer((json_int_t)m->line));
 		json_object_set_new(o, "text", text_json(m->text, m->len));
 	}
-	send_item(arg, o);
+	send_item(((struct transfer *)arg)->x->data, o);
 }
 
-static void send_change(void *arg, const struct file_change *c)
+static void end_array(struct exchange *x, const struct answer *a)
 {
-	static const char *const names[] = {"created", "written", "removed",
-					    "renamed", "chmod",	  "overflow"};
-	struct items *t = arg;
+	const char *end = a->cut ? "],\"truncated\":true}" : "],\"truncated\":false}";
 
-	static_assert(ARRAY_LEN(names) == FILE_COUNT, "a name per kind");
-	sse_send(&t->sse, "change",
-		 json_pack("{s:s, s:o, s:b}", "change", names[c->kind], "path",
-			   text_json(c->path, strlen(c->path)), "directory", c->is_dir));
+	exchange_write(x, end, strlen(end));
 }
 
-/* name: of the array; NULL: events. */
-static struct items *new_items(struct exchange *x, const char *name, struct receiver *ret)
+static struct transfer *send_array(struct exchange *x, const char *name)
 {
-	struct items *t = exchange_attach(x, sizeof(*t), items_done);
+	static const struct transfer_ops ops = {.begin = begin_array, .end = end_array};
+	struct items *items = exchange_attach(x, sizeof(*items), NULL);
+	struct transfer *t = transfer_down(x, &ops);
 
-	t->x = x;
-	t->name = name;
-	exchange_on_gone(x, client_gone, t);
-	exchange_pump(x, &t->pump);
-	*ret = (struct receiver){.begin = begin_items,
-				 .file = send_file,
-				 .match = send_match,
-				 .change = send_change,
-				 .done = end_items,
-				 .arg = t,
-				 .pump = &t->pump};
+	items->x = x;
+	items->name = name;
+	t->receiver.file = send_file;
+	t->receiver.match = send_match;
 	return t;
 }
 
 void v1_file_list(struct exchange *x)
 {
 	auto_free char *path = v1_file_path(x->sandbox, exchange_arg(x, "path"));
-	struct receiver r;
-	struct items *t;
+	struct transfer *t;
 	uint64_t depth;
 
 	if (!v1_arg_uint(x, "depth", 1, DEPTH_MAX, &depth))
 		return;
-	t = new_items(x, "entries", &r);
-	t->call = call_list(x->sandbox, path, depth ? (uint32_t)depth : 1, &r);
+	t = send_array(x, "entries");
+	t->call = call_list(x->sandbox, path, depth ? (uint32_t)depth : 1, &t->receiver);
 }
 
 void v1_file_search(struct exchange *x)
@@ -173,19 +118,47 @@ void v1_file_search(struct exchange *x)
 				.ignore_case = body_flag(x->json, "ignore_case"),
 				.hidden = body_flag(x->json, "hidden"),
 				.most = (uint32_t)(most > SEARCH_MAX ? SEARCH_MAX : most)};
-	struct receiver r;
-	struct items *t = new_items(x, "results", &r);
+	struct transfer *t = send_array(x, "results");
 
-	t->call = call_search(x->sandbox, &q, &r);
+	t->call = call_search(x->sandbox, &q, &t->receiver);
+}
+
+/* ---- watching ---- */
+
+static void close_events(void *data)
+{
+	sse_close(data);
+}
+
+static int64_t begin_events(struct exchange *x, const struct file_info *info)
+{
+	(void)info;
+	sse_open(x->data, x);
+	sse_send(x->data, "start", json_object());
+	return TRANSFER_UNKNOWN;
+}
+
+static void send_change(void *arg, const struct file_change *c)
+{
+	static const char *const names[] = {"created", "written", "removed",
+					    "renamed", "chmod",	  "overflow"};
+	struct transfer *t = arg;
+
+	static_assert(ARRAY_LEN(names) == FILE_COUNT, "a name per kind");
+	sse_send(t->x->data, "change",
+		 json_pack("{s:s, s:o, s:b}", "change", names[c->kind], "path",
+			   text_json(c->path, strlen(c->path)), "directory", c->is_dir));
 }
 
 void v1_file_watch(struct exchange *x)
 {
+	static const struct transfer_ops ops = {.begin = begin_events};
 	auto_free char *path = v1_file_path(x->sandbox, exchange_arg(x, "path"));
-	struct receiver r;
-	struct items *t = new_items(x, NULL, &r);
+	struct transfer *t = transfer_down(x, &ops);
 
-	t->call = call_watch(x->sandbox, path, exchange_arg_flag(x, "recursive"), &r);
+	exchange_attach(x, sizeof(struct sse), close_events);
+	t->receiver.change = send_change;
+	t->call = call_watch(x->sandbox, path, exchange_arg_flag(x, "recursive"), &t->receiver);
 }
 
 /* ---- archives ---- */
