@@ -21,7 +21,6 @@
 #define GOING_MS 5000  /* for a sandbox to be gone after its link */
 
 #define DIR "/tmp/.cloche"
-#define PIECE (32u << 10)
 
 /* Modules that the parked process loads if they are installed, besides those of the settings. */
 static const char *const usual[] = {"numpy", "pandas", "matplotlib.pyplot"};
@@ -167,14 +166,8 @@ void kernel_feed(void *arg)
 {
 	struct context *c = arg;
 
-	while (c->exec && c->input.len) {
-		size_t room = exec_room(c->exec), n = c->input.len < room ? c->input.len : room;
-
-		n = n < PIECE ? n : PIECE;
-		if (n == 0 || !exec_input(c->exec, buf_head(&c->input), n))
-			return;
-		buf_drop(&c->input, n);
-	}
+	if (c->exec && c->input.len)
+		buf_drop(&c->input, exec_push(c->exec, buf_head(&c->input), c->input.len));
 }
 
 const struct exec_ops kernel_process_ops = {.on_start = on_process,

@@ -3,8 +3,8 @@
  * frames are JSON. From the client {"resize":{"rows","cols"}} and {"signal":N|"NAME"}; to the client
  * {"exit":{...}} or {"error":{...}}, then the close.
  *
- * Nothing here grows with what a client sends or does not read. Output is credited to the guest as it
- * leaves; the socket is read only while all that came before was given to the command, at most
+ * Nothing here grows with what a client sends or does not read. The pump stops the guest
+ * while output waits; the socket is read only while all that came before was given to the command, at most
  * OUT_MAX bytes wait to be sent, and no earlier resize or signal is under way.
  */
 #include "api/v1.h"
@@ -12,6 +12,7 @@
 #include "api/v1_stream.h"
 #include "base/auto.h"
 #include "base/str.h"
+#include "calls/pump.h"
 #include "wire/http1.h"
 #include "wire/websocket.h"
 
@@ -23,6 +24,7 @@
 #define MESSAGE_MAX (64u << 10) /* of a client */
 #define PIECE (32u << 10)
 #define OUT_MAX (256u << 10)
+#define OUTPUT_MAX (64u << 10) /* of it, before the command is stopped */
 #define PING_MS 30000
 #define LINGER_MS 2000 /* for the client to read the end and hang up */
 
@@ -38,7 +40,7 @@ struct terminal {
 	struct loop_timer ping;
 	struct ws_reader reader;
 	struct buf out, in; /* to the client, to the command */
-	size_t debt;	    /* bytes of out that the guest counts */
+	struct pump pump;   /* of the command's output */
 	bool is_closing;    /* our close is in out: what comes is no longer taken */
 	bool is_shut;	    /* and has left: the client is to hang up */
 	bool was_heard;	    /* something came since the last ping */
@@ -46,8 +48,16 @@ struct terminal {
 	bool has_ended;	    /* freed by the answer that is still due */
 };
 
+static size_t output_room(void *arg)
+{
+	const struct terminal *t = arg;
+
+	return t->out.len < OUTPUT_MAX ? OUTPUT_MAX - t->out.len : 0;
+}
+
 static void end_terminal(struct terminal *t)
 {
+	t->pump.from = NULL;
 	if (t->exec)
 		exec_detach(take_ptr(t->exec));
 	if (t->raw) {
@@ -92,29 +102,21 @@ static bool flush_output(struct terminal *t)
 	while (t->out.len) {
 		ssize_t n = send(t->watch.fd, buf_head(&t->out), t->out.len,
 				 MSG_NOSIGNAL | MSG_DONTWAIT);
-		size_t credit;
 
+		if (n < 0 && errno != EAGAIN && errno != EINTR)
+			return false;
 		if (n < 0)
-			return errno == EAGAIN || errno == EINTR;
+			break;
 		buf_drop(&t->out, (size_t)n);
-		credit = (size_t)n < t->debt ? (size_t)n : t->debt;
-		t->debt -= credit;
-		if (t->exec && credit)
-			exec_credit(t->exec, credit);
 	}
+	pump_resume(&t->pump);
 	return true;
 }
 
 static void give_input(struct terminal *t)
 {
-	while (t->exec && t->in.len) {
-		size_t room = exec_room(t->exec), n = t->in.len < room ? t->in.len : room;
-
-		n = n < PIECE ? n : PIECE;
-		if (!n || !exec_input(t->exec, buf_head(&t->in), n))
-			return;
-		buf_drop(&t->in, n);
-	}
+	if (t->exec && t->in.len)
+		buf_drop(&t->in, exec_push(t->exec, buf_head(&t->in), t->in.len));
 }
 
 static bool may_read(const struct terminal *t)
@@ -320,7 +322,7 @@ static void on_command_output(void *arg, int kind, uint64_t seq, const char *byt
 	(void)kind;
 	(void)seq;
 	ws_write(&t->out, WS_BINARY, bytes, len, NULL);
-	t->debt += len;
+	pump_moved(&t->pump, len);
 	update_terminal(t);
 }
 
@@ -328,7 +330,7 @@ static void on_command_exit(void *arg, const struct outcome *x)
 {
 	struct terminal *t = arg;
 
-	t->exec = NULL;
+	t->exec = t->pump.from = NULL;
 	send_json(t, json_pack("{s:o}", "exit", stream_describe_exit(x)));
 	send_close(t, WS_NORMAL);
 	update_terminal(t);
@@ -339,7 +341,7 @@ static void on_command_error(void *arg, const struct err *e)
 	struct terminal *t = arg;
 	struct exchange *x = take_ptr(t->x);
 
-	t->exec = NULL;
+	t->exec = t->pump.from = NULL;
 	if (x) {
 		end_terminal(t);
 		exchange_error(x, e);
@@ -404,10 +406,11 @@ static void attach(struct exchange *x)
 		return;
 	t = must_alloc(calloc(1, sizeof(*t)));
 	*t = (struct terminal){.x = x, .api = x->api, .caller = x->caller, .eid = eid};
+	t->pump = (struct pump){.room = output_room, .to = t, .credit = exec_credit};
 	t->reader = (struct ws_reader){.is_server = true, .max = MESSAGE_MAX};
 	snprintf(t->id, sizeof(t->id), "%s", sandbox_id(x->sandbox));
 	exchange_on_gone(x, on_client_gone, t);
-	t->exec = exec_attach(x->sandbox, eid, from, &ops, t);
+	t->exec = t->pump.from = exec_attach(x->sandbox, eid, from, &ops, t);
 }
 
 void v1_exec_ws(struct exchange *x)

@@ -30,16 +30,12 @@ static void feed(void *arg)
 {
 	struct stream *t = arg;
 
-	while (t->input && t->input_at < t->input_len) {
-		size_t room = exec_room(t->exec), n = t->input_len - t->input_at;
-
-		n = n < room ? n : room;
-		if (!n || !exec_input(t->exec, t->input + t->input_at, n))
-			return;
-		t->input_at += n;
-	}
-	if (t->input)
-		exec_close_input(t->exec);
+	if (!t->input)
+		return;
+	t->input_at += exec_push(t->exec, t->input + t->input_at, t->input_len - t->input_at);
+	if (t->input_at < t->input_len)
+		return;
+	exec_close_input(t->exec);
 	t->input = NULL;
 }
 

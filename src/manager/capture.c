@@ -169,16 +169,11 @@ static void on_error(void *arg, const struct err *e)
 
 static void feed(struct capture_run *c)
 {
-	while (c->x && c->input_at < c->input_len) {
-		size_t room = exec_room(c->x), left = c->input_len - c->input_at;
-		size_t part = left < room ? left : room;
-
-		if (part == 0 || !exec_input(c->x, c->input + c->input_at, part))
-			return;
-		c->input_at += part;
-		if (c->input_at == c->input_len)
-			exec_close_input(c->x);
-	}
+	if (!c->x || c->input_at == c->input_len)
+		return;
+	c->input_at += exec_push(c->x, c->input + c->input_at, c->input_len - c->input_at);
+	if (c->input_at == c->input_len)
+		exec_close_input(c->x);
 }
 
 static void on_start(void *arg, uint32_t eid, uint32_t pid)

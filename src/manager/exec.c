@@ -534,15 +534,10 @@ struct sandbox *exec_sandbox(const struct exec *x)
 	return x->s;
 }
 
-size_t exec_room(const struct exec *x)
-{
-	return x->call ? call_room(x->call) : 0;
-}
-
-bool exec_input(struct exec *x, const void *bytes, size_t len)
+size_t exec_push(struct exec *x, const void *bytes, size_t len)
 {
 	sandbox_used(x->s);
-	return x->call && call_send(x->call, bytes, len);
+	return x->call ? call_push(x->call, bytes, len) : 0;
 }
 
 void exec_close_input(struct exec *x)

@@ -188,7 +188,7 @@ struct exec_ops {
 	void (*on_output)(void *arg, int kind, uint64_t seq, const char *bytes, size_t len);
 	void (*on_exit)(void *arg, const struct outcome *x); /* the last callback */
 	void (*on_error)(void *arg, const struct err *e);    /* the last callback */
-	void (*on_room)(void *arg); /* may be NULL: exec_input has room again */
+	void (*on_room)(void *arg); /* may be NULL: exec_push has room again */
 };
 
 /* The most that who may give a command, by the operator's ceiling and its own; 0: no bound. */
@@ -197,8 +197,8 @@ struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const s
 			void *arg);
 struct exec *exec_attach(struct sandbox *s, uint32_t eid, uint64_t from_seq,
 			 const struct exec_ops *ops, void *arg);
-size_t exec_room(const struct exec *x);
-bool exec_input(struct exec *x, const void *bytes, size_t len);
+/* As much of the input as there is room for; returns how many bytes were sent. on_room: go on. */
+size_t exec_push(struct exec *x, const void *bytes, size_t len);
 void exec_close_input(struct exec *x);
 /* exec: a struct exec; as the credit of a pump wants it. */
 void exec_credit(void *exec, size_t len);

@@ -7,7 +7,6 @@
 
 #define START_MS 30000
 #define FAILURES_MAX 3
-#define PIECE (32u << 10)
 #define PRINTED_MAX (1u << 20) /* it has nothing to say */
 
 static void lose(struct park *p, bool is_failure)
@@ -24,18 +23,12 @@ static void lose(struct park *p, bool is_failure)
 static void feed(void *arg)
 {
 	struct park *p = arg;
+	size_t n = p->input_len ? exec_push(p->exec, p->input, p->input_len) : 0;
 
-	while (p->input_len) {
-		size_t room = exec_room(p->exec), n = p->input_len < room ? p->input_len : room;
-
-		n = n < PIECE ? n : PIECE;
-		if (n == 0 || !exec_input(p->exec, p->input, n))
-			return;
-		p->input += n;
-		p->input_len -= n;
-		if (!p->input_len)
-			exec_close_input(p->exec);
-	}
+	p->input += n;
+	p->input_len -= n;
+	if (n && !p->input_len)
+		exec_close_input(p->exec);
 }
 
 static void on_start(void *arg, uint32_t eid, uint32_t pid)
