@@ -353,6 +353,13 @@ static void on_retry(void *arg)
 	}
 }
 
+static void await_private(struct bridge *b)
+{
+	b->state = DAEMON_STARTING;
+	b->started_ns = now_ns();
+	loop_timer_set(b->loop, &b->retry, TRY_MS);
+}
+
 static void start_private(struct bridge *b)
 {
 	struct err e = {0};
@@ -364,9 +371,7 @@ static void start_private(struct bridge *b)
 		return;
 	}
 	b->client.target = b->daemon.target;
-	b->state = DAEMON_STARTING;
-	b->started_ns = now_ns();
-	loop_timer_set(b->loop, &b->retry, TRY_MS);
+	await_private(b);
 }
 
 static void ensure_daemon(struct bridge *b)
@@ -377,9 +382,7 @@ static void ensure_daemon(struct bridge *b)
 		return;
 	/* One of our own that is still there has only lost the session. */
 	if (b->is_private && b->daemon.pid && !private_daemon_has_ended(&b->daemon)) {
-		b->state = DAEMON_STARTING;
-		b->started_ns = now_ns();
-		loop_timer_set(b->loop, &b->retry, TRY_MS);
+		await_private(b);
 		return;
 	}
 	if (!b->options.private_only && client_init(&b->client, &e) == 0 &&

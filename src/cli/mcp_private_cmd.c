@@ -85,54 +85,46 @@ json_t *private_daemon_volumes(const struct sandbox_spec *s)
 
 /* ---- its configuration ---- */
 
-/* YAML takes JSON's strings. */
-static void put_string(FILE *f, const char *text)
+/* The directories that are shown, by their real paths. NULL: e says why. */
+static json_t *volumes_config(const struct sandbox_spec *s, struct err *e)
 {
-	json_t *value = json_string(text);
-
-	if (value)
-		json_dumpf(value, f, JSON_ENCODE_ANY);
-	json_decref(value);
-}
-
-static int put_volumes(FILE *f, const struct sandbox_spec *s, struct err *e)
-{
+	json_t *volumes = json_object();
+	char name[32], real[PATH_MAX];
 	struct shown m;
-	char real[PATH_MAX];
 
 	for (size_t i = 0; shown_at(s, i, &m, e) > 0; i++) {
-		if (!realpath(m.source, real))
-			return err_sys(e, "%s", m.source);
-		fprintf(f, "%s  shown-%zu:\n    path: ", i ? "" : "volumes:\n", i);
-		put_string(f, real);
-		fprintf(f, "\n    read_only: %s\n", m.writable ? "false" : "true");
+		if (!realpath(m.source, real)) {
+			err_sys(e, "%s", m.source);
+			json_decref(volumes);
+			return NULL;
+		}
+		snprintf(name, sizeof(name), "shown-%zu", i);
+		json_object_set_new(
+			volumes, name,
+			json_pack("{s:s, s:b}", "path", real, "read_only", !m.writable));
 	}
-	return 0;
+	return volumes;
 }
 
+/* As JSON, which is YAML as well. */
 static int write_config(const struct private_daemon *d, const struct sandbox_spec *s, struct err *e)
 {
-	char path[128];
-	FILE *f;
-	int rc;
+	auto_free char *path = str_format("%s/config.yaml", d->dir),
+		       *listen = str_format("unix:%s", d->target.unix_path),
+		       *state = str_format("%s/state", d->dir), *run = str_format("%s/run", d->dir);
+	json_t *volumes = volumes_config(s, e), *config;
+	int rc = 0;
 
-	snprintf(path, sizeof(path), "%s/config.yaml", d->dir);
-	f = fopen(path, "we");
-	if (!f)
-		return err_sys(e, "cannot write %s", path);
-	fputs("listen: [", f);
-	snprintf(path, sizeof(path), "unix:%s", d->target.unix_path);
-	put_string(f, path);
-	fputs("]\nstate_dir: ", f);
-	snprintf(path, sizeof(path), "%s/state", d->dir);
-	put_string(f, path);
-	fputs("\nruntime_dir: ", f);
-	snprintf(path, sizeof(path), "%s/run", d->dir);
-	put_string(f, path);
-	fputc('\n', f);
-	rc = put_volumes(f, s, e);
-	if (fclose(f) != 0 && rc == 0)
-		rc = err_sys(e, "cannot write the configuration");
+	if (!volumes)
+		return -1;
+	config = json_pack("{s:[s], s:s, s:s}", "listen", listen, "state_dir", state, "runtime_dir",
+			   run);
+	if (json_object_size(volumes))
+		json_object_set(config, "volumes", volumes);
+	if (json_dump_file(config, path, JSON_INDENT(2)) < 0)
+		rc = err_sys(e, "cannot write %s", path);
+	json_decref(volumes);
+	json_decref(config);
 	return rc;
 }
 

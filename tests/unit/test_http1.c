@@ -116,9 +116,55 @@ static void test_fields(void **state)
 	assert_false(http1_list_has(", ,", ""));
 }
 
+/* Whole answers, fed whole and byte by byte. */
+static void test_answers(void **state)
+{
+	static const struct {
+		const char *answer;
+		int rc, end, status;
+		const char *content;
+	} rows[] = {
+		{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", 1, 1, 200, "abc"},
+		{"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 404 No\r\nContent-Length: 1\r\n\r\nx", 1, 1,
+		 404, "x"},
+		{"HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\n\r\n\x82", 1, 1, 101, "\x82"},
+		{"HTTP/1.1 200 OK\r\n\r\nto the end", 0, 1, 200, "to the end"},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", 0, -1, 200, "ab"},
+		{"HTTP/1.1 200 OK\r\nContent-", 0, -1, 0, ""},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab", -1, 0, 0, NULL},
+		{"SSH-2.0-x\r\n\r\n", -1, 0, 0, NULL},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		size_t len = strlen(rows[i].answer);
+
+		for (size_t step = 1; step <= len; step += len - 1) {
+			struct http1_answer a = {0};
+			struct buf body = {0};
+			int rc = 0;
+
+			for (size_t at = 0; at < len && rc >= 0; at += step)
+				rc = http1_answer_feed(&a, rows[i].answer + at,
+						       len - at < step ? len - at : step, &body);
+			assert_int_equal(rc, rows[i].rc);
+			if (rc >= 0) {
+				assert_int_equal(http1_answer_end(&a), rows[i].end);
+				assert_int_equal(a.has_head ? a.head.status : 0, rows[i].status);
+				assert_int_equal(body.len, strlen(rows[i].content));
+				assert_memory_equal(body.len ? buf_head(&body) : "",
+						    rows[i].content, body.len);
+			}
+			http1_answer_done(&a);
+			buf_done(&body);
+		}
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_answers),
 		cmocka_unit_test(test_bodies),
 		cmocka_unit_test(test_head_answers),
 		cmocka_unit_test(test_fields),
