@@ -13,7 +13,6 @@
 
 #include "base/auto.h"
 #include "base/io.h"
-#include "base/io.h"
 #include "base/jsonw.h"
 #include "base/list.h"
 #include "base/str.h"

@@ -38,7 +38,7 @@ bool procs_parse_stat(const char *text, long long ret[PROCS_FIELDS])
 
 	if (!at || strlen(at) < 4)
 		return false;
-	ret[PROCS_STATE] = at[2];
+	ret[PROCS_STATE] = (unsigned char)at[2];
 	at += 3;
 	for (int i = PROCS_PARENT; i < PROCS_FIELDS; i++, at = end) {
 		ret[i] = (long long)strtoull(at, &end, 10);

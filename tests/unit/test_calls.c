@@ -2,7 +2,7 @@
 
 /* The module itself, so that a sandbox of the test's own stands in for the manager's. */
 #define sandbox_call test_sandbox_call
-#include "calls/calls.c"
+#include "calls/calls.c" /* NOLINT(bugprone-suspicious-include) */
 
 #include "base/auto.h"
 #include "base/buf.h"
