@@ -1,3 +1,7 @@
+/*
+ * Connects its standard streams to a guest in the same sandbox, and starts that guest if there
+ * is none yet.
+ */
 #include "guest/bridge.h"
 
 #include "base/auto.h"

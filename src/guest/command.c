@@ -1,3 +1,4 @@
+/* Commands: started on request, signalled, reaped, and remembered until their end was taken. */
 #include "guest/command.h"
 
 #include "base/auto.h"

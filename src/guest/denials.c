@@ -1,3 +1,4 @@
+/* Keeps what was refused, by command, and reports it on request and as events. */
 #include "guest/denials.h"
 
 #include "base/auto.h"

@@ -1,3 +1,4 @@
+/* The environment of a command: the usual variables, then those of the sandbox. */
 #include "guest/env.h"
 
 #include "base/str.h"

@@ -1,3 +1,4 @@
+/* Answers requests about single files: status, directories, names, modes, attributes. */
 #include "guest/files.h"
 
 #include "base/auto.h"

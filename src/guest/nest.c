@@ -1,3 +1,7 @@
+/*
+ * The seats of a nest: their slots and cells, who gets one, how many there are, and what happens
+ * when one breaks.
+ */
 #include "guest/nest_inner.h"
 
 #include "base/auto.h"

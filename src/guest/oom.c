@@ -1,3 +1,7 @@
+/*
+ * Where no cgroup limits memory: watches the sum, and kills the largest process when it is too
+ * much.
+ */
 #include "guest/oom.h"
 
 #include "base/str.h"

@@ -1,3 +1,4 @@
+/* Notes what files looked like, and tells later whether one of them has changed. */
 #include "guest/origin.h"
 
 #include "base/str.h"

@@ -1,3 +1,4 @@
+/* The output of one command, kept in chunks up to a limit. */
 #include "guest/output.h"
 
 #include "base/str.h"

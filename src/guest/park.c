@@ -1,3 +1,4 @@
+/* Asks a parked process for a copy of itself, and makes a command of that copy. */
 #include "guest/park.h"
 
 #include "base/auto.h"

@@ -1,3 +1,7 @@
+/*
+ * Wraps a command in a shell that restores the state of its session first and saves it at the
+ * end.
+ */
 #include "guest/session.h"
 
 #include "base/auto.h"

@@ -1,3 +1,4 @@
+/* Streams of the guest protocol: which there are, what may be sent, what has come. */
 #include "guest/stream.h"
 
 #include "base/str.h"

@@ -1,3 +1,4 @@
+/* Writes a tree as a pax archive, holes, hard links and attributes included. */
 #include "guest/tar.h"
 
 #include "base/auto.h"

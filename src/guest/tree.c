@@ -1,3 +1,7 @@
+/*
+ * Finds all processes that come from one command, by its mark and by ancestry, group and
+ * session.
+ */
 #include "guest/tree.h"
 
 #include "base/str.h"

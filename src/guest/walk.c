@@ -1,3 +1,4 @@
+/* Walks trees by directory fd: lists, and removes. */
 #include "guest/walk.h"
 
 #include "base/auto.h"

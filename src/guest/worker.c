@@ -1,3 +1,7 @@
+/*
+ * Children of the guest that do what takes long; their frames are relayed to the stream they
+ * work for.
+ */
 #include "guest/worker.h"
 
 #include "base/auto.h"

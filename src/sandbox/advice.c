@@ -1,3 +1,4 @@
+/* Notes for the record of a run that failed for a reason which its caller can change. */
 #include "sandbox/advice.h"
 
 #include "base/auto.h"

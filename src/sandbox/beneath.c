@@ -1,3 +1,7 @@
+/*
+ * Opens, looks at and removes names below a directory without following a link or entering a
+ * mount.
+ */
 #include "sandbox/beneath.h"
 
 #include "base/auto.h"

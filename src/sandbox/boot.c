@@ -1,3 +1,4 @@
+/* Boots a sandbox that lives on, and the cgroups of a nest's slots with it. */
 #include "sandbox/boot.h"
 
 #include "base/auto.h"

@@ -1,3 +1,7 @@
+/*
+ * A slot makes cells, one after the other; a cell is pid 1 of a warm sandbox. cell.h has the
+ * whole picture.
+ */
 #include "sandbox/cell.h"
 
 #include "base/auto.h"

@@ -1,3 +1,4 @@
+/* Looks at a cell from inside, for what verify.c does not judge: its cgroup and its own places. */
 #include "sandbox/cell_look.h"
 
 #include "base/auto.h"

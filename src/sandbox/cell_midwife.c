@@ -1,3 +1,4 @@
+/* Makes the process of a command in each new cell of a slot, ahead of any request. */
 #include "sandbox/cell_midwife.h"
 
 #include "base/io.h"

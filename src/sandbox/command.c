@@ -1,3 +1,4 @@
+/* The last steps before a command is executed, and what is missing if it cannot be. */
 #include "sandbox/command.h"
 
 #include "base/exec_path.h"

@@ -1,3 +1,4 @@
+/* The names of control files, by the reason why a sandbox must not write them. */
 #include "sandbox/control.h"
 
 #include "base/auto.h"

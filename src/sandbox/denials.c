@@ -1,3 +1,4 @@
+/* Puts what was refused during a run into its record, in words. */
 #include "sandbox/denials.h"
 
 #include "base/auto.h"

@@ -1,3 +1,4 @@
+/* Builds the /dev of a sandbox: a few harmless devices, links and terminals. */
 #include "sandbox/dev.h"
 
 #include "base/auto.h"

@@ -1,3 +1,4 @@
+/* Makes the environment of a run from the usual variables and from what the caller gave. */
 #include "sandbox/environment.h"
 
 #include "base/auto.h"

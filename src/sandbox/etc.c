@@ -1,3 +1,7 @@
+/*
+ * Builds the /etc of a sandbox: a few files of its own, and those of the host that programs
+ * need.
+ */
 #include "sandbox/etc.h"
 
 #include "base/auto.h"

@@ -1,3 +1,4 @@
+/* Of PHP's settings in /etc, shows only which extensions are loaded. */
 #include "sandbox/etc_php.h"
 
 #include "base/auto.h"

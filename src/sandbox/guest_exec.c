@@ -1,3 +1,4 @@
+/* Pid 1 of a sandbox that lives on executes the guest, which finds its fds at fixed numbers. */
 #include "sandbox/guest_exec.h"
 
 #include "base/auto.h"

@@ -1,3 +1,4 @@
+/* Pid 1 of a run: serves until the command has ended, then ends all that is left. */
 #include "sandbox/init.h"
 
 #include "sandbox/supervise.h"

@@ -1,3 +1,4 @@
+/* From clone to exec: all that pid 1 does to build its sandbox, in order. */
 #include "sandbox/inside.h"
 
 #include "base/auto.h"

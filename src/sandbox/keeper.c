@@ -1,3 +1,6 @@
+/*
+ * The keeper of a run: starts the sandbox, passes input, output and signals, watches the clocks.
+ */
 #include "sandbox/keeper.h"
 
 #include "base/auto.h"

@@ -1,3 +1,4 @@
+/* The directory in /tmp that a run at level process has instead of a root of its own. */
 #include "sandbox/lair.h"
 
 #include "base/auto.h"

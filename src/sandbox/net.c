@@ -1,3 +1,4 @@
+/* Makes network namespaces with nothing but loopback, beside whoever has other work to do. */
 #include "sandbox/net.h"
 
 #include "base/auto.h"

@@ -1,3 +1,7 @@
+/*
+ * Answers what the filter and the name server are asked, and notes it as refused; says it in
+ * words.
+ */
 #include "sandbox/notice.h"
 
 #include "base/auto.h"

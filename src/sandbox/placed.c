@@ -1,3 +1,4 @@
+/* Puts files into a workspace before the command starts, and takes unchanged ones out again. */
 #include "sandbox/placed.h"
 
 #include "base/auto.h"

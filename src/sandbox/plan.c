@@ -1,3 +1,4 @@
+/* Makes a plan of a spec: opens and judges sources, chooses ids, workspace and root. */
 #include "sandbox/plan.h"
 
 #include "base/auto.h"

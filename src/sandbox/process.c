@@ -1,3 +1,4 @@
+/* Level process: the nanny that supervises the command, and finds all its processes again. */
 #include "sandbox/process.h"
 
 #include "base/auto.h"

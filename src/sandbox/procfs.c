@@ -1,3 +1,4 @@
+/* Mounts a /proc of the sandbox's own and covers the files that tell about the host. */
 #include "sandbox/procfs.h"
 
 #include "base/auto.h"

@@ -1,3 +1,4 @@
+/* Puts files, links and directories into a workspace of the host, with the rights of its owner. */
 #include "sandbox/put.h"
 
 #include "base/auto.h"

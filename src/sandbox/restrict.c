@@ -1,3 +1,4 @@
+/* Resource limits of each process; the limits of a whole sandbox are its cgroup's. */
 #include "sandbox/restrict.h"
 
 #include "sandbox/boot.h"

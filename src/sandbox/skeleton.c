@@ -1,3 +1,6 @@
+/*
+ * Makes directories and files in a root that is being built, and mounts the scratch file system.
+ */
 #include "sandbox/skeleton.h"
 
 #include "base/auto.h"

@@ -1,3 +1,4 @@
+/* Keeps the head and the tail of an output in bounded memory; passes input on from a file. */
 #include "sandbox/stream.h"
 
 #include "base/auto.h"

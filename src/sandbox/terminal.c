@@ -1,3 +1,4 @@
+/* Relays between the caller's terminal and the one inside, without ever waiting for either. */
 #include "sandbox/terminal.h"
 
 #include "base/auto.h"

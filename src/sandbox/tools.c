@@ -1,3 +1,7 @@
+/*
+ * --tools: shows the tool chains that the caller's PATH names, unless the workspace could have
+ * put them there.
+ */
 #include "sandbox/tools.h"
 
 #include "base/auto.h"

@@ -1,3 +1,4 @@
+/* Tries an effect of each layer, so that the record says what holds and not what was asked for. */
 #include "sandbox/verify.h"
 
 #include "base/auto.h"

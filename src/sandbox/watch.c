@@ -1,3 +1,4 @@
+/* Adds up memory and processor time of a sandbox's processes where no cgroup does. */
 #include "sandbox/watch.h"
 
 #include "base/clock.h"

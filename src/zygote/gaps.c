@@ -1,3 +1,7 @@
+/*
+ * Fills the gaps of the heap and of Python's pools, so that tenants take new memory from few
+ * pages.
+ */
 #include "zygote/gaps.h"
 
 #include "zygote/mappings.h"

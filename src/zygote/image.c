@@ -1,3 +1,7 @@
+/*
+ * Turns large mappings of the interpreter into mappings of a file, whose pages all tenants
+ * share.
+ */
 #include "zygote/image.h"
 
 #include "base/auto.h"

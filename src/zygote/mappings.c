@@ -1,3 +1,4 @@
+/* Reads the mappings and pages of this process from /proc. */
 #include "zygote/mappings.h"
 
 #include "base/auto.h"

@@ -1,3 +1,4 @@
+/* Finds out which pages every tenant needs, and has them at hand; pages.h has the theory. */
 #include "zygote/pages.h"
 
 #include "base/auto.h"
