@@ -521,7 +521,13 @@ static void ns_find_leftovers(struct provider_host *h)
 static void ns_net_enter(struct instance *i, int family, int type, provider_done done, void *arg)
 {
 	struct err e = {0};
-	auto_close int fd = net_enter(ns_sandbox(i)->pidfd, i->host->rootless, family, type, &e);
+	auto_close int fd = -1;
+
+	if ((family != AF_INET && family != AF_INET6) ||
+	    (type != SOCK_STREAM && type != SOCK_DGRAM))
+		err_set(&e, ERR_INVALID, "no socket of this kind is opened in a sandbox");
+	else
+		fd = net_enter(ns_sandbox(i)->pidfd, i->host->rootless, family, type, &e);
 
 	done(arg, &(struct provider_result){.fd = fd}, fd < 0 ? &e : NULL);
 }
