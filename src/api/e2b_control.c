@@ -75,8 +75,7 @@ static json_t *domain_json(const struct exchange *x)
 	const char *host = exchange_header(x, "Host"), *port;
 	char text[300];
 
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-				      "0123456789.-_:[]";
+	static const char letters[] = STR_ALNUM ".-_:[]";
 
 	if (!host || !*host || strlen(host) > 250 || strspn(host, letters) != strlen(host))
 		return json_null();

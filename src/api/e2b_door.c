@@ -11,7 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define ID_LETTERS "abcdefghijklmnopqrstuvwxyz0123456789"
+#define ID_LETTERS STR_LOWER STR_DIGITS
 
 /* "<port>-<id>." at the front of a Host header. */
 static bool split_host(const char *host, char id[IPC_ID], unsigned *ret_port)

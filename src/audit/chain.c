@@ -136,7 +136,7 @@ static const char *take_hash(const char *p, const char *end, char *ret)
 		return NULL;
 	memcpy(ret, p, len);
 	ret[len] = '\0';
-	if (strspn(ret, "abcdefghijklmnopqrstuvwxyz0123456789-:") != len)
+	if (strspn(ret, STR_LOWER STR_DIGITS "-:") != len)
 		return NULL;
 	return quote + 1;
 }

@@ -272,8 +272,7 @@ int client_find(struct client *c, const char *id_or_name, char *ret_id, size_t s
 	size_t i;
 
 	/* The whole id needs no search. */
-	if (strlen(id_or_name) >= 16 &&
-	    strspn(id_or_name, "abcdefghijklmnopqrstuvwxyz0123456789") == strlen(id_or_name)) {
+	if (strlen(id_or_name) >= 16 && str_only(id_or_name, STR_LOWER STR_DIGITS, 1, SIZE_MAX)) {
 		snprintf(ret_id, size, "%s", id_or_name);
 		return 0;
 	}

@@ -254,8 +254,7 @@ static int judge_project(const struct hook *h, struct err *e)
 /* One word of a command line, in quotes where a shell would see more in it. */
 static void add_quoted(struct buf *b, const char *word)
 {
-	static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-				    "0123456789/._-";
+	static const char plain[] = STR_ALNUM "/._-";
 
 	if (b->len)
 		buf_add(b, " ", 1);

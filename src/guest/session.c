@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define NAME_BYTES "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
+#define NAME_BYTES STR_ALNUM "_"
 #define END "#end\n"
 #define STATE_PATH 128
 

@@ -19,9 +19,7 @@ bool guard_is_name(const char *name)
 {
 	size_t len = strlen(name);
 
-	return len > 0 && len <= 100 &&
-	       strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.") ==
-		       len;
+	return len > 0 && len <= 100 && strspn(name, STR_ALNUM "_.") == len;
 }
 
 int guard_refuse(const struct sandbox_spec *s, struct err *e)

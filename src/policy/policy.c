@@ -11,7 +11,6 @@
 #include <libgen.h>
 #include <limits.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define FILE_MAX (1u << 20)
 

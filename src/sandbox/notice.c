@@ -169,8 +169,7 @@ void notice_query(struct board *b, int fd)
 /* Strings from inside become part of an advice only if they are a plain name or address. */
 static bool is_plain(const char *target)
 {
-	return target[strspn(target, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-				     "0123456789.-_:[]")] == '\0';
+	return target[strspn(target, STR_ALNUM ".-_:[]")] == '\0';
 }
 
 static void explain_syscall(const struct seccomp_profile *profile, const struct board_denial *b,

@@ -110,11 +110,9 @@ bool ipc_id_is_valid(const char *id)
 
 bool remote_name_is_valid(const char *name)
 {
-	static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-				      "0123456789-_";
 	size_t len = strnlen(name, REMOTE_ID);
 
-	return len > 0 && len < REMOTE_ID && strspn(name, letters) == len;
+	return len > 0 && len < REMOTE_ID && strspn(name, STR_ALNUM "-_") == len;
 }
 
 /* ---- sending ---- */
