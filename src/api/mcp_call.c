@@ -1,9 +1,7 @@
 #include "api/mcp_inside.h"
 
 #include "base/auto.h"
-#include "base/buf.h"
 #include "base/str.h"
-#include "base/utf8.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -143,6 +141,17 @@ void mcp_call_cancel(struct mcp_call *c)
 	end_quietly(c);
 }
 
+static void stop_guest_call(struct mcp_call *c)
+{
+	call_drop(take_ptr(c->guest_call));
+}
+
+void mcp_call_guest(struct mcp_call *c, struct call *call)
+{
+	c->guest_call = call;
+	c->stop = stop_guest_call;
+}
+
 bool mcp_call_is_over(struct mcp_call *c)
 {
 	if (!c->cancelled)
@@ -265,23 +274,6 @@ void mcp_call_ask(struct mcp_call *c, const char *method, json_t *params,
 	c->on_reply = on_reply;
 	c->stop = stop_waiting;
 	send_event(c, jsonrpc_request(c->asking, method, params));
-}
-
-json_t *mcp_text(const char *bytes, size_t len)
-{
-	static const char replaced[] = "\xef\xbf\xbd";
-	struct buf b = {0};
-	json_t *text;
-
-	for (size_t i = 0; i < len;) {
-		size_t n = utf8_sequence(bytes + i, len - i);
-
-		buf_add(&b, n ? bytes + i : replaced, n ? n : 3);
-		i += n ? n : 1;
-	}
-	text = json_stringn(b.len ? buf_head(&b) : "", b.len);
-	buf_done(&b);
-	return text;
 }
 
 /* ---- arguments ---- */

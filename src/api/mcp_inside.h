@@ -12,6 +12,7 @@
 #include "api/mcp_tools.h"
 #include "api/snippet.h"
 #include "base/list.h"
+#include "calls/calls.h"
 #include "manager/manager.h"
 
 #define MCP_URI "cloche://sandboxes/"
@@ -68,6 +69,7 @@ struct mcp_call {
 	void (*run)(struct mcp_call *c); /* once the sandbox is awake */
 	/* The handler's own: freed with the call, after stop if it was cancelled. */
 	void *work;
+	struct call *guest_call;	  /* runs for it, or NULL */
 	void (*stop)(struct mcp_call *c); /* end the work now; no callback of it comes any more */
 	void (*work_done)(void *work);
 	/* A request of ours to the client: its id, and who wants the answer. */
@@ -110,6 +112,8 @@ struct mcp_call *mcp_call_new(struct mcp_session *s, struct exchange *x, const s
 void mcp_call_start(struct mcp_call *c);
 /* The client no longer wants it. */
 void mcp_call_cancel(struct mcp_call *c);
+/* A guest call runs for it and is dropped if it is cancelled. Its callback sets c->guest_call to NULL. */
+void mcp_call_guest(struct mcp_call *c, struct call *call);
 /* True if it was cancelled: then it is gone, and the callback just returns. */
 bool mcp_call_is_over(struct mcp_call *c);
 /* Each of these answers and ends the call. Values are taken over. */
@@ -129,9 +133,6 @@ void mcp_call_ask(struct mcp_call *c, const char *method, json_t *params,
 		  void (*on_reply)(struct mcp_call *c, const json_t *result));
 const char *mcp_level_name(int level);
 
-/* Bytes from inside as a JSON string: what is not UTF-8 becomes U+FFFD. */
-json_t *mcp_text(const char *bytes, size_t len);
-
 /* Arguments that were checked. */
 const char *mcp_arg_text(const struct mcp_call *c, const char *name, const char *dflt);
 double mcp_arg_number(const struct mcp_call *c, const char *name, double dflt);
@@ -148,25 +149,14 @@ void mcp_read_file(struct mcp_call *c);
 void mcp_write_file(struct mcp_call *c);
 void mcp_list_files(struct mcp_call *c);
 void mcp_search_files(struct mcp_call *c);
+/* Answers that a file cannot be used, in words for a model. */
+void mcp_file_error(struct mcp_call *c, const char *path, const struct err *e);
 void mcp_sandbox_create(struct mcp_call *c);
 void mcp_sandbox_list(struct mcp_call *c);
 void mcp_sandbox_destroy(struct mcp_call *c);
 void mcp_snapshot(struct mcp_call *c);
 void mcp_restore(struct mcp_call *c);
 void mcp_get_url(struct mcp_call *c);
-
-/*
- * Writes a file inside and goes on with next; bytes are taken over. The call's work is its own
- * meanwhile.
- */
-struct mcp_write {
-	const char *path;
-	uint32_t mode;
-	char *bytes;
-	size_t len;
-	void (*next)(struct mcp_call *c, uint64_t size);
-};
-void mcp_write_bytes(struct mcp_call *c, const struct mcp_write *w);
 
 /* ---- mcp_resources.c ---- */
 void mcp_resources_list(struct mcp_call *c);

@@ -1,10 +1,10 @@
 /* Tools that run something. */
 #include "api/mcp_inside.h"
 
+#include "api/text.h"
 #include "base/auto.h"
 #include "base/buf.h"
 #include "base/str.h"
-#include "model/language.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,161 +40,144 @@ static uint64_t choose_timeout(const struct mcp_call *c)
 
 /* ---- to its end ---- */
 
-static json_t *denials_of(const json_t *record)
+static json_t *describe_denials(const struct result *r)
 {
-	json_t *list = json_array(), *d;
-	size_t i;
+	json_t *list = json_array();
 
-	json_array_foreach (json_object_get(record, "denials"), i, d) {
-		json_t *out = json_object();
-		static const char *const names[] = {"what", "target", "count", "explain"};
+	for (size_t i = 0; i < r->denial_count; i++) {
+		const struct denial *d = &r->denials[i];
 
-		for (size_t n = 0; n < ARRAY_LEN(names); n++)
-			json_object_set(out, names[n], json_object_get(d, names[n]));
-		json_array_append_new(list, out);
+		json_array_append_new(list,
+				      json_pack("{s:s, s:o, s:I, s:o}", "what", d->what, "target",
+						text_json(d->target, strlen(d->target)), "count",
+						(json_int_t)d->count, "explain",
+						text_json(d->explain, strlen(d->explain))));
 	}
 	return list;
 }
 
-struct advice {
-	const char *status, *text;
-};
-
-static const char *advice_for(const char *status, bool truncated)
+static const char *advice_for(enum status status, bool truncated)
 {
-	static const struct advice rows[] = {
-		{"timeout",
-		 "It was stopped because its time was up. Ask for a longer timeout, or use "
-		 "process_start and process_poll for long jobs."},
-		{"oom",
-		 "It was killed because the sandbox ran out of memory. Work on smaller parts."},
-		{"cpu_time", "It was stopped because its processor time was used up."},
-		{"output_limit", "It printed too much. Write to a file and read parts of it."},
+	static const char *const advice[STATUS_COUNT] = {
+		[STATUS_TIMEOUT] =
+			"It was stopped because its time was up. Ask for a longer timeout, or use "
+			"process_start and process_poll for long jobs.",
+		[STATUS_OOM] = "It was killed because the sandbox ran out of memory. Work on "
+			       "smaller parts.",
+		[STATUS_CPU_TIME] = "It was stopped because its processor time was used up.",
+		[STATUS_OUTPUT_LIMIT] =
+			"It printed too much. Write to a file and read parts of it.",
 	};
 
-	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-		if (str_equal(status, rows[i].status))
-			return rows[i].text;
+	if (advice[status])
+		return advice[status];
 	return truncated ? "The middle of the output was left out. Write it to a file, and read "
-			   "parts "
-			   "of that with read_file."
+			   "parts of that with read_file."
 			 : NULL;
 }
 
-static json_t *summary_of(const json_t *record)
+static void add_part(void *to, const char *bytes, size_t len)
 {
-	static const char *const copied[] = {"stdout", "stderr",    "exit_code",
-					     "status", "timed_out", "duration_ms"};
-	bool truncated = json_is_true(json_object_get(record, "stdout_truncated")) ||
-			 json_is_true(json_object_get(record, "stderr_truncated"));
-	const char *status = json_string_value(json_object_get(record, "status"));
-	const char *advice = advice_for(status ? status : "", truncated);
-	json_t *out = json_object();
-
-	for (size_t i = 0; i < ARRAY_LEN(copied); i++)
-		json_object_set(out, copied[i], json_object_get(record, copied[i]));
-	json_object_set_new(out, "truncated", json_boolean(truncated));
-	json_object_set_new(out, "denials", denials_of(record));
-	if (advice)
-		json_object_set_new(out, "advice", json_string(advice));
-	return out;
+	buf_add(to, bytes, len);
 }
 
-static void log_denials(struct mcp_call *c, const json_t *record)
+static json_t *output_text(const struct capture *c)
 {
-	json_t *d;
-	size_t i;
+	struct buf b = {0};
+	json_t *text;
 
-	json_array_foreach (json_object_get(record, "denials"), i, d)
-		mcp_call_log(c, 3, json_string_value(json_object_get(d, "explain")));
+	capture_join(c, add_part, &b);
+	text = text_json(buf_head(&b), b.len);
+	buf_done(&b);
+	return text;
 }
 
-static void on_record(void *arg, const char *text, size_t len, const struct err *e)
+static json_t *summary_of(const struct result *r)
+{
+	bool truncated = capture_is_cut(&r->out) || capture_is_cut(&r->err);
+	json_t *exit_code = r->end.exit_code >= 0 ? json_integer(r->end.exit_code) : json_null();
+
+	return json_pack("{s:o, s:o, s:o, s:s, s:b, s:f, s:b, s:o, s:s*}", "stdout",
+			 output_text(&r->out), "stderr", output_text(&r->err), "exit_code",
+			 exit_code, "status", status_name(r->end.status), "timed_out",
+			 r->end.status == STATUS_TIMEOUT, "duration_ms", r->end.duration_ms,
+			 "truncated", truncated, "denials", describe_denials(r), "advice",
+			 advice_for(r->end.status, truncated));
+}
+
+static void on_captured(void *arg, struct capture_run *run, const struct err *e)
 {
 	struct mcp_call *c = arg;
-	json_t *record, *summary;
+	const struct result *r = run ? capture_result(run) : NULL;
 
 	c->work = NULL;
 	c->stop = NULL;
-	if (mcp_call_is_over(c))
-		return;
-	if (!text) {
-		mcp_call_error(c, e);
-		return;
+	if (!mcp_call_is_over(c)) {
+		for (size_t i = 0; r && i < r->denial_count; i++)
+			mcp_call_log(c, 3, r->denials[i].explain);
+		if (r)
+			mcp_call_structured(c, summary_of(r));
+		else
+			mcp_call_error(c, e);
 	}
-	record = json_loadb(text, len, JSON_ALLOW_NUL, NULL);
-	if (!record) {
-		mcp_call_fault(c, JSONRPC_INTERNAL, "the record of the run cannot be read", NULL);
-		return;
-	}
-	log_denials(c, record);
-	summary = summary_of(record);
-	json_decref(record);
-	mcp_call_structured(c, summary);
+	capture_drop(run);
 }
 
 static void stop_run(struct mcp_call *c)
 {
-	struct capture_run *run = take_ptr(c->work);
-
-	exec_capture_cancel(run);
+	capture_drop(take_ptr(c->work));
 }
 
-static void capture(struct mcp_call *c, struct exec_request *r, const char *input, size_t len)
+static void capture(struct mcp_call *c, struct exec_request *r)
 {
 	r->cwd = mcp_arg_text(c, "cwd", NULL);
 	r->timeout_ms = choose_timeout(c);
-	r->no_stdin = !input;
-	c->work = exec_capture(c->box, r, input, len, false, on_record, c);
+	c->work = exec_capture(c->box, r, on_captured, c);
+	c->stop = stop_run;
 	list_done(&r->argv);
 	list_done(&r->env);
-	if (!c->work) {
-		mcp_call_refuse(c, "The sandbox is not running. Try again.");
-		return;
-	}
-	c->stop = stop_run;
 }
 
 void mcp_run_command(struct mcp_call *c)
 {
 	const json_t *input = json_object_get(c->args, "stdin");
-	struct exec_request r = {.shell = mcp_arg_text(c, "command", "")};
+	struct exec_request r = {.shell = mcp_arg_text(c, "command", ""),
+				 .input = json_string_value(input),
+				 .input_len = json_string_length(input)};
 
-	capture(c, &r, json_string_value(input), json_string_length(input));
+	capture(c, &r);
 }
 
-static void run_written_code(struct mcp_call *c, uint64_t size)
+static void on_placed(void *arg, const struct answer *a, const struct err *e)
 {
-	struct err e = {0};
-	const struct language *l =
-		language_find(mcp_arg_text(c, "language", "python"), "language", &e);
+	struct mcp_call *c = arg;
+	struct err unknown;
 	struct exec_request r = {0};
 
-	(void)size;
-	if (!mcp_call_box(c))
-		return;
-	snippet_request(l, c->code, &r);
-	capture(c, &r, NULL, 0);
+	(void)a;
+	c->guest_call = NULL;
+	c->stop = NULL;
+	if (e) {
+		mcp_file_error(c, c->code, e);
+	} else if (mcp_call_box(c)) {
+		snippet_request(snippet_language(mcp_arg_text(c, "language", NULL), &unknown),
+				c->code, &r);
+		capture(c, &r);
+	}
 }
 
 void mcp_run_code(struct mcp_call *c)
 {
 	struct err e = {0};
-	const struct language *l =
-		language_find(mcp_arg_text(c, "language", "python"), "language", &e);
-	const json_t *code = json_object_get(c->args, "code");
-	struct mcp_write w = {
-		.mode = 0644, .len = json_string_length(code), .next = run_written_code};
+	const struct language *l = snippet_language(mcp_arg_text(c, "language", NULL), &e);
 
 	if (!l) {
 		mcp_call_error(c, &e);
 		return;
 	}
-	snippet_path(l, c->code);
-	w.path = c->code;
-	w.bytes = must_alloc(malloc(w.len + 1));
-	memcpy(w.bytes, json_string_value(code), w.len);
-	mcp_write_bytes(c, &w);
+	snippet_choose_path(l, c->code);
+	mcp_call_guest(
+		c, snippet_put(c->box, c->code, json_object_get(c->args, "code"), on_placed, c));
 }
 
 /* ---- in the background ---- */
@@ -311,7 +294,7 @@ static void answer_poll(struct mcp_call *c, const struct outcome *x)
 	detach(c);
 	if (b->uri) {
 		buf_add(&b->out, b->err.len ? buf_head(&b->err) : "", b->err.len);
-		out = mcp_text(b->out.len ? buf_head(&b->out) : "", b->out.len);
+		out = text_json(b->out.len ? buf_head(&b->out) : "", b->out.len);
 		mcp_call_result(c, json_pack("{s:[{s:s, s:s, s:o}]}", "contents", "uri", b->uri,
 					     "mimeType", "text/plain", "text", out));
 		return;
@@ -322,8 +305,8 @@ static void answer_poll(struct mcp_call *c, const struct outcome *x)
 	json_object_set_new(c->session->polled, key, json_integer((json_int_t)b->next));
 	out = json_pack("{s:b, s:b, s:n, s:o, s:o, s:I, s:s}", "running", !x, "truncated", b->cut,
 			"exit_code", "stdout",
-			mcp_text(b->out.len ? buf_head(&b->out) : "", b->out.len), "stderr",
-			mcp_text(b->err.len ? buf_head(&b->err) : "", b->err.len), "next",
+			text_json(b->out.len ? buf_head(&b->out) : "", b->out.len), "stderr",
+			text_json(b->err.len ? buf_head(&b->err) : "", b->err.len), "next",
 			(json_int_t)b->next, "status", x ? status_name(x->status) : "running");
 	if (x && x->exit_code >= 0)
 		json_object_set_new(out, "exit_code", json_integer(x->exit_code));

@@ -35,14 +35,14 @@
 		.name = "path", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = what              \
 	}
 
-static const char *const languages[] = {"python", "bash", "javascript", "typescript", "perl",
-					"ruby",	  "php",  "lua",	"r",	      NULL};
+static const char *const language_names[] = {"python", "bash", "javascript", "typescript", "perl",
+					     "ruby",   "php",  "lua",	     "r",	   NULL};
 static const char *const encodings[] = {"utf-8", "base64", NULL};
 
 /* ---- input ---- */
 static const struct mcp_field run_code_in[] = {
 	{.name = "code", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "The source text"},
-	{.name = "language", .type = MCP_TEXT, .help = "Default: python", .values = languages},
+	{.name = "language", .type = MCP_TEXT, .help = "Default: python", .values = language_names},
 	CWD,
 	TIMEOUT,
 	SANDBOX,

@@ -1,14 +1,11 @@
 #include "api/run.h"
 
-#include "api/guard_record.h"
-#include "api/guest_file.h"
-#include "api/text.h"
 #include "api/v1.h"
 #include "base/auto.h"
 #include "base/str.h"
-#include "model/language.h"
+#include "calls/calls.h"
+#include "model/snippet.h"
 #include "policy/config.h"
-#include "wire/guest.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -57,7 +54,8 @@ static const struct body_field run_fields[] = {
 const struct body_table v1_run_table = {run_fields, ARRAY_LEN(run_fields), BODY_WITH_SPEC};
 
 struct put_file {
-	char *path, *bytes;
+	char *path, *owned; /* owned: its bytes, or NULL */
+	const char *bytes;
 	size_t len;
 	uint32_t mode;
 };
@@ -68,24 +66,21 @@ struct run {
 	json_t *body;
 	run_done done;
 	void *arg;
-	bool cancelled, base64;
-	struct sandbox *s;	       /* held; NULL: not made yet */
-	bool warm;		       /* tries, or is in, a warm sandbox */
-	struct create_options options; /* for a cold one */
-	char why_cold[200];	       /* although it could have been warm; or "" */
+	bool cancelled, has_ended;
+	struct sandbox *s;		 /* held; NULL: not made yet */
+	bool warm;			 /* tries, or is in, a warm sandbox */
+	struct create_options options;	 /* for a cold one */
+	char why_cold[200];		 /* although it could have been warm; or "" */
+	const struct language *language; /* of a snippet, or NULL */
 	enum guard guard;
 	struct exec_request r;
 	char *input;
-	size_t input_len;
 	struct put_file *files;
 	size_t file_count, file_at;
-	struct file_call *file;
-	struct capture_run *capture;
+	struct call *call;	     /* a file on its way in or out */
+	struct capture_run *capture; /* runs; has_ended: holds the record */
 	struct list globs, found;
 	size_t glob_at, found_at, captured_bytes;
-	json_t *captured;
-	char *record;
-	size_t record_len;
 	struct err error;
 };
 
@@ -100,17 +95,16 @@ static void run_free(struct run *r)
 {
 	for (size_t i = 0; i < r->file_count; i++) {
 		free(r->files[i].path);
-		free(r->files[i].bytes);
+		free(r->files[i].owned);
 	}
 	free(r->files);
 	free(r->input);
-	free(r->record);
 	list_done(&r->r.argv);
 	list_done(&r->r.env);
 	list_done(&r->globs);
 	list_done(&r->found);
 	create_options_done(&r->options);
-	json_decref(r->captured);
+	capture_drop(r->capture);
 	json_decref(r->body);
 	sandbox_release(r->s);
 	free(r);
@@ -125,7 +119,8 @@ static void on_destroyed(void *arg, struct sandbox *s, const struct err *e)
 	(void)s;
 	(void)e;
 	if (!r->cancelled)
-		r->done(r->arg, r->record, r->record_len, r->record ? NULL : &r->error);
+		r->done(r->arg, r->has_ended ? capture_result(r->capture) : NULL,
+			r->has_ended ? NULL : &r->error);
 	run_free(r);
 }
 
@@ -139,7 +134,7 @@ static void finish(struct run *r)
 
 static void fail(struct run *r, const struct err *e)
 {
-	free(take_ptr(r->record));
+	r->has_ended = false;
 	r->error = *e;
 	finish(r);
 }
@@ -149,10 +144,10 @@ void run_cancel(struct run *r)
 	if (!r || r->cancelled)
 		return;
 	r->cancelled = true;
-	if (r->capture)
-		exec_capture_cancel(take_ptr(r->capture));
-	else if (r->file)
-		file_drop(take_ptr(r->file));
+	if (r->capture && !r->has_ended)
+		capture_drop(take_ptr(r->capture));
+	else if (r->call)
+		call_drop(take_ptr(r->call));
 	else
 		return; /* being made or unmade: the callback that comes finishes it */
 	finish(r);
@@ -162,86 +157,69 @@ void run_cancel(struct run *r)
 
 static void take_next(struct run *r);
 
-/* The record with what was taken out of the sandbox in its "files". */
-static void add_captured(struct run *r)
-{
-	json_t *record = json_loadb(r->record, r->record_len, 0, NULL);
-	char *text;
-
-	if (record) {
-		json_object_set_new(record, "files", take_ptr(r->captured));
-		text = json_dumps(record, JSON_COMPACT | JSON_REAL_PRECISION(12));
-		if (text) {
-			free(r->record);
-			r->record = text;
-			r->record_len = strlen(text);
-		}
-	}
-	json_decref(record);
-	finish(r);
-}
-
-static void on_got(void *arg, const char *bytes, size_t len, uint64_t real_size,
-		   const struct err *e)
+static void on_got(void *arg, const struct answer *a, const struct err *e)
 {
 	struct run *r = arg;
 	const char *path = r->found.items[r->found_at++];
-	json_t *o;
+	struct captured_file f;
 
-	r->file = NULL;
+	r->call = NULL;
 	if (!e) {
 		if (str_starts(path, WORKSPACE "/"))
 			path += strlen(WORKSPACE "/");
-		o = json_pack("{s:o, s:I, s:o}", "path", text_json(path, strlen(path)), "size",
-			      (json_int_t)real_size, "content_base64",
-			      text_json_base64(bytes, len));
-		if (len < real_size)
-			json_object_set_new(o, "truncated", json_true());
-		json_array_append_new(r->captured, o);
-		r->captured_bytes += len;
+		f = (struct captured_file){.path = str_copy(path),
+					   .data = must_alloc(malloc(a->len + 1)),
+					   .size = a->len,
+					   .real_size = a->info->size,
+					   .truncated = a->len < a->info->size};
+		memcpy(f.data, a->bytes, a->len);
+		result_add_file(capture_result(r->capture), &f);
+		r->captured_bytes += a->len;
 	}
 	take_next(r);
 }
 
-static void on_found(void *arg, const struct list *paths, const struct err *e)
+static void on_match(void *arg, const struct file_match *m)
+{
+	struct run *r = arg;
+	char *whole = m->path[0] == '/' ? str_copy(m->path) : str_format(WORKSPACE "/%s", m->path);
+	bool known = r->found.count >= FILES_MAX;
+
+	for (size_t i = 0; i < r->found.count && !known; i++)
+		known = str_equal(r->found.items[i], whole);
+	if (known)
+		free(whole);
+	else
+		list_take(&r->found, whole);
+}
+
+static void on_searched(void *arg, const struct answer *a, const struct err *e)
 {
 	struct run *r = arg;
 
-	r->file = NULL;
+	(void)a, (void)e;
+	r->call = NULL;
 	r->glob_at++;
-	for (size_t i = 0; !e && i < paths->count && r->found.count < FILES_MAX; i++) {
-		const char *p = paths->items[i];
-		bool known = false;
-		char *whole = p[0] == '/' ? str_copy(p) : str_format(WORKSPACE "/%s", p);
-
-		for (size_t j = 0; j < r->found.count && !known; j++)
-			known = str_equal(r->found.items[j], whole);
-		if (known)
-			free(whole);
-		else
-			list_take(&r->found, whole);
-	}
 	take_next(r);
 }
 
+/* What the record says besides is taken out of the sandbox now: its command has ended. */
 static void take_next(struct run *r)
 {
-	struct file_where w = {r->api->loop, r->s, WORKSPACE};
+	const struct receiver matches = {.match = on_match, .done = on_searched, .arg = r};
+	struct file_search search = {.path = WORKSPACE, .most = FILES_MAX};
 
-	if (r->glob_at == r->globs.count && r->found_at == r->found.count) {
-		add_captured(r);
-		return;
-	}
 	if (r->glob_at < r->globs.count) {
-		const char *glob = r->globs.items[r->glob_at];
-
-		if (str_starts(glob, WORKSPACE "/"))
-			glob += strlen(WORKSPACE "/");
-		r->file = file_find(&w, glob, FILES_MAX, on_found, r);
-		return;
+		search.glob = r->globs.items[r->glob_at];
+		if (str_starts(search.glob, WORKSPACE "/"))
+			search.glob += strlen(WORKSPACE "/");
+		r->call = call_search(r->s, &search, &matches);
+	} else if (r->found_at < r->found.count) {
+		r->call = call_get(r->s, r->found.items[r->found_at],
+				   CAPTURE_BYTES - r->captured_bytes, on_got, r);
+	} else {
+		finish(r);
 	}
-	w.path = r->found.items[r->found_at];
-	r->file = file_get(&w, CAPTURE_BYTES - r->captured_bytes, on_got, r);
 }
 
 /* ---- the command ---- */
@@ -268,39 +246,37 @@ static void start_cold(struct run *r)
 	manager_create(r->api->manager, &r->who, &r->options, on_created, r);
 }
 
-/* What the record says besides is taken out of the sandbox now: its command has ended. */
-static void take_files(struct run *r)
-{
-	if (r->globs.count) {
-		r->captured = json_array();
-		take_next(r);
-	} else {
-		finish(r);
-	}
-}
-
-static void on_report(void *arg, const char *bytes, size_t len, uint64_t real_size,
-		      const struct err *e)
+static void on_report(void *arg, const struct answer *a, const struct err *e)
 {
 	struct run *r = arg;
+	struct result *result = capture_result(r->capture);
+	size_t kinds = 0;
 
-	(void)real_size;
-	r->file = NULL;
+	r->call = NULL;
 	if (!e) {
-		r->record = guard_record_add(r->record, r->guard, bytes, len);
-		r->record_len = strlen(r->record);
+		while (result->denial_kinds[kinds])
+			kinds++;
+		if (kinds + 1 < ARRAY_LEN(result->denial_kinds))
+			result->denial_kinds[kinds] = "guard";
+		guard_add_report(r->guard, a->bytes, a->len, result);
 	}
-	take_files(r);
+	take_next(r);
 }
 
-static void on_record(void *arg, const char *text, size_t len, const struct err *e)
+static void on_captured(void *arg, struct capture_run *c, const struct err *e)
 {
 	struct run *r = arg;
-	struct file_where w = {r->api->loop, r->s, "/tmp/" GUARD_REPORT};
 	struct err refused;
 
-	r->capture = NULL;
-	if (!text && r->warm && warm_is_refusal(e)) {
+	r->capture = c;
+	if (c) {
+		r->has_ended = true;
+		if (r->guard != GUARD_OFF)
+			r->call = call_get(r->s, "/tmp/" GUARD_REPORT, GUARD_REPORT_BYTES,
+					   on_report, r);
+		else
+			take_next(r);
+	} else if (r->warm && warm_is_refusal(e)) {
 		manager_nest_refused(r->api->manager, &r->who, &r->options.spec, e);
 		say_why(r, e->msg);
 		if (!as_cli(r)) {
@@ -309,32 +285,22 @@ static void on_record(void *arg, const char *text, size_t len, const struct err 
 		}
 		refuse_cold(r, &refused);
 		fail(r, &refused);
-		return;
-	}
-	if (!text) {
+	} else {
 		fail(r, e);
-		return;
 	}
-	r->record = must_alloc(malloc(len + 1));
-	memcpy(r->record, text, len);
-	r->record[len] = '\0';
-	r->record_len = len;
-	if (r->guard != GUARD_OFF)
-		r->file = file_get(&w, GUARD_REPORT_BYTES, on_report, r);
-	else
-		take_files(r);
 }
 
 /* ---- files in ---- */
 
 static void put_next(struct run *r);
 
-static void on_put(void *arg, const struct err *e)
+static void on_put(void *arg, const struct answer *a, const struct err *e)
 {
 	struct run *r = arg;
 	struct err why;
 
-	r->file = NULL;
+	(void)a;
+	r->call = NULL;
 	if (e) {
 		why = *e;
 		err_wrap(&why, "files: %.100s", r->files[r->file_at].path);
@@ -350,14 +316,12 @@ static void on_put(void *arg, const struct err *e)
 static void put_next(struct run *r)
 {
 	const struct put_file *f = &r->files[r->file_at];
-	struct file_where w = {r->api->loop, r->s, f->path};
 
-	if (r->file_at < r->file_count) {
-		r->file = file_put(&w, &(struct file_what){f->mode, f->bytes, f->len}, on_put, r);
-	} else {
-		r->capture =
-			exec_capture(r->s, &r->r, r->input, r->input_len, r->base64, on_record, r);
-	}
+	if (r->file_at < r->file_count)
+		r->call = call_put(r->s, &(struct file_put){f->path, f->mode, f->bytes, f->len},
+				   on_put, r);
+	else
+		r->capture = exec_capture(r->s, &r->r, on_captured, r);
 }
 
 static void on_created(void *arg, struct sandbox *s, const struct err *e)
@@ -399,8 +363,9 @@ static int read_file(struct run *r, const json_t *o, struct err *e)
 		return err_field(e, ERR_INVALID, "content",
 				 "content: give either content or content_base64");
 	if (read_mode(body_text(o, "mode"), &f->mode, e) < 0 ||
-	    body_bytes(o, "content", "content_base64", &f->bytes, &f->len, e) < 0)
+	    body_bytes(o, "content", "content_base64", &f->owned, &f->len, e) < 0)
 		return -1;
+	f->bytes = f->owned;
 	f->path = path[0] == '/' ? str_copy(path) : str_format(WORKSPACE "/%s", path);
 	r->file_count++;
 	return 0;
@@ -423,28 +388,22 @@ static int read_files(struct run *r, struct err *e)
 /* The code goes in as a file of its own, never as part of a command line. */
 static int read_code(struct run *r, struct err *e)
 {
-	const char *name = body_text(r->body, "language"), *file = body_text(r->body, "name");
+	const char *file = body_text(r->body, "name");
 	const json_t *code = json_object_get(r->body, "code");
-	const struct language *l = language_find(name ? name : "python", "language", e);
 	struct put_file *f = &r->files[r->file_count];
 
-	if (!l)
+	r->language = snippet_language(body_text(r->body, "language"), e);
+	if (!r->language)
 		return -1;
 	if (file && (!*file || strchr(file, '/') || file[0] == '.' || strlen(file) > 200))
 		return err_field(e, ERR_INVALID, "name", "name: is not that of a file");
-	f->path = str_format("%s/%s%s", as_cli(r) ? CLI_CODE_DIR : CODE_DIR, file ? file : "main",
-			     file ? "" : l->ending);
-	f->bytes = str_copy(json_string_value(code));
+	f->path = snippet_path(r->language, as_cli(r) ? CLI_CODE_DIR : CODE_DIR, file);
+	f->bytes = json_string_value(code);
 	f->len = json_string_length(code);
 	f->mode = 0644;
 	r->file_count++;
-	language_command(l, f->path, &r->r.argv);
-	body_list(r->body, "args", &r->r.argv);
-	if (as_cli(r))
-		return 0;
-	/* Modules of the workspace can be imported, as if the code lay there. */
-	list_add(&r->r.env, "PYTHONPATH=" WORKSPACE);
-	list_add(&r->r.env, "NODE_PATH=" WORKSPACE "/node_modules");
+	if (!as_cli(r))
+		snippet_env(WORKSPACE, &r->r.env);
 	return 0;
 }
 
@@ -465,7 +424,7 @@ static int read_command(struct run *r, struct err *e)
 	if (warm && !str_equal(warm, "off") && !str_equal(warm, "auto") && !as_cli(r))
 		return err_field(e, ERR_INVALID, "warm",
 				 "warm: '%.40s' is not one of auto, off, only", warm);
-	r->base64 = code && str_equal(code, "base64");
+	r->r.base64 = code && str_equal(code, "base64");
 	if (body_has(r->body, "code"))
 		return read_code(r, e);
 	r->r.shell = body_text(r->body, "shell");
@@ -477,43 +436,30 @@ static int read_command(struct run *r, struct err *e)
 
 static bool is_python(const struct run *r)
 {
-	const char *name = body_text(r->body, "language");
-	struct err e;
-
-	return body_has(r->body, "code") &&
-	       str_equal(language_find(name ? name : "python", "language", &e)->name, "python");
+	return r->language && snippet_is_python(r->language);
 }
 
-/* The command that read_code made gives way to the guard's, which runs the same file. */
-static int put_guard(struct run *r, const struct sandbox_spec *s, struct err *e)
+/* The command of a snippet; under a guard, its files follow the code's. */
+static int read_snippet(struct run *r, const struct sandbox_spec *s, struct err *e)
 {
 	static const struct guest_file *const from[] = GUARD_FILES;
-	struct guard_call call = {.profile = s->guard,
-				  .allow = &s->guard_allow,
-				  .deny = &s->guard_deny,
-				  .nodes = &s->guard_nodes,
-				  .program = CODE_DIR "/guard/guard.py",
-				  .report = "/tmp/" GUARD_REPORT};
 
 	static_assert(ARRAY_LEN(from) < CODE_FILES, "room for the code and the guard");
-	if (s->guard == GUARD_OFF)
-		return 0;
-	if (!is_python(r))
-		return guard_refuse(s, e);
+	if (!is_python(r) && guard_refuse(s, e) < 0)
+		return -1;
 	r->guard = s->guard;
-	call.snippet = r->files[r->file_count - 1].path;
-	list_done(&r->r.argv);
-	guard_argv(&call, &r->r.argv);
+	if (!r->language)
+		return 0;
+	if (snippet_argv(r->language, r->files[r->file_count - 1].path, s, CODE_DIR "/guard",
+			 &r->r.argv, e) < 0)
+		return -1;
 	body_list(r->body, "args", &r->r.argv);
-	for (size_t i = 0; i < ARRAY_LEN(from); i++) {
-		struct put_file *f = &r->files[r->file_count++];
-
-		f->path = str_format(CODE_DIR "/guard/%s", from[i]->name);
-		f->bytes = must_alloc(malloc(from[i]->size));
-		memcpy(f->bytes, from[i]->bytes, from[i]->size);
-		f->len = from[i]->size;
-		f->mode = 0644;
-	}
+	for (size_t i = 0; s->guard != GUARD_OFF && i < ARRAY_LEN(from); i++)
+		r->files[r->file_count++] =
+			(struct put_file){.path = str_format(CODE_DIR "/guard/%s", from[i]->name),
+					  .bytes = (const char *)from[i]->bytes,
+					  .len = from[i]->size,
+					  .mode = 0644};
 	return 0;
 }
 
@@ -525,15 +471,14 @@ static int read_body(struct run *r, struct create_options *o, struct err *e)
 	    read_command(r, e) < 0)
 		return -1;
 	o->spec.root = ROOT_RO;
-	if (v1_create_options(r->body, &v1_run_table, o, e) < 0 || put_guard(r, &o->spec, e) < 0)
+	if (v1_create_options(r->body, &v1_run_table, o, e) < 0 || read_snippet(r, &o->spec, e) < 0)
 		return -1;
 	r->r.cwd = body_text(r->body, "cwd");
 	r->r.timeout_ms = o->spec.limits.timeout_ms;
 	r->r.output_bytes = o->spec.limits.output_bytes;
-	r->r.no_stdin = !body_has(r->body, "stdin") && !body_has(r->body, "stdin_base64");
 	body_list(r->body, "capture", &r->globs);
 	for (size_t i = 0; i < r->globs.count; i++)
-		if (strlen(r->globs.items[i]) >= GUEST_MAX_GLOB)
+		if (strlen(r->globs.items[i]) >= CALL_GLOB_MAX)
 			return err_field(e, ERR_INVALID, "capture", "capture: a glob is too long");
 	o->transient = true;
 	o->idle_ms = 0;
@@ -542,7 +487,10 @@ static int read_body(struct run *r, struct create_options *o, struct err *e)
 	if (most_ms && o->ttl_ms > most_ms)
 		return err_field(e, ERR_INVALID, "timeout", "timeout: at most %llu s here",
 				 (unsigned long long)(most_ms - GRACE_MS) / 1000);
-	return body_bytes(r->body, "stdin", "stdin_base64", &r->input, &r->input_len, e);
+	if (body_bytes(r->body, "stdin", "stdin_base64", &r->input, &r->r.input_len, e) < 0)
+		return -1;
+	r->r.input = r->input;
+	return 0;
 }
 
 /* ---- warm ---- */
@@ -605,7 +553,7 @@ static bool start_warm(struct run *r)
 		request.code = r->files[0].bytes;
 		request.code_len = r->files[0].len;
 	}
-	r->capture = exec_capture(nest, &request, r->input, r->input_len, r->base64, on_record, r);
+	r->capture = exec_capture(nest, &request, on_captured, r);
 	list_done(&script);
 	list_done(&env);
 	return true;

@@ -3,17 +3,19 @@
  * command runs, files are taken out, and it is gone before the record is handed on (rule 16).
  *
  *   struct run *r = run_start(api, &caller, body, &done, arg, &e);
- *   ... done(arg, record, len, NULL)  or  done(arg, NULL, 0, e)      once, never from within
+ *   ... done(arg, result, NULL)  or  done(arg, NULL, e)      once, never from within
  *   run_cancel(r);                    instead: nobody wants it any more
  */
 #pragma once
 
 #include "api/fields.h"
 #include "api/http.h"
+#include "model/result.h"
 
 struct run;
 
-typedef void (*run_done)(void *arg, const char *text, size_t len, const struct err *e);
+/* The record is valid during the callback. */
+typedef void (*run_done)(void *arg, const struct result *r, const struct err *e);
 
 /* The body is used until the end; NULL and e if it is wrong. */
 struct run *run_start(struct api *api, const struct caller *who, json_t *body, run_done done,

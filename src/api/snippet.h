@@ -1,13 +1,16 @@
-/* Code that runs in a sandbox which goes on: as a file of its own, never as part of a command line. */
+/* Snippets in a sandbox that goes on: each gets a file of its own in a new directory. */
 #pragma once
 
+#include "calls/calls.h"
 #include "manager/manager.h"
-
-struct language;
+#include "model/snippet.h"
 
 #define SNIPPET_PATH 64
 
-/* A new one for each. */
-void snippet_path(const struct language *l, char ret[SNIPPET_PATH]);
-/* What runs it, once it is there; warm if that can be (manager/snippets.h). */
+/* A new one for each snippet. */
+void snippet_choose_path(const struct language *l, char ret[SNIPPET_PATH]);
+/* Writes the code, a JSON string that lives until done. */
+struct call *snippet_put(struct sandbox *s, const char *path, const json_t *code, answer_done done,
+			 void *arg);
+/* Fills in what runs the file, which lives as long as ret; warm if possible (manager/snippets.h). */
 void snippet_request(const struct language *l, const char *path, struct exec_request *ret);

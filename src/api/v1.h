@@ -28,6 +28,7 @@ bool v1_arg_uint(struct exchange *x, const char *name, uint64_t dflt, uint64_t m
 /* Callbacks whose arg is the exchange. */
 void v1_answer_sandbox(void *arg, struct sandbox *s, const struct err *e);
 void v1_answer_json(void *arg, json_t *value, const struct err *e);
+void v1_answer_result(struct exchange *x, const struct result *r);
 void v1_answer_created(void *arg, json_t *value, const struct err *e); /* 201 */
 void v1_answer_empty(void *arg, json_t *value, const struct err *e);   /* 204 */
 

@@ -114,12 +114,15 @@ static void end_if_done(struct batch *b)
 }
 
 /* {"result":...} or {"error":...}, with its index where the order is that of the ends. */
-static void keep_text(struct task *t, const char *text, size_t len, const struct err *e)
+static void keep_record(struct task *t, const struct result *r, const struct err *e)
 {
 	struct batch *b = t->batch;
 	struct err large = {0};
 	char head[64] = "{";
 	struct buf out = {0};
+	size_t len = 0;
+	auto_free char *record = r ? result_text(r, &len) : NULL;
+	const char *text = record;
 
 	if (b->lines)
 		snprintf(head, sizeof(head), "{\"index\":%zu,", t->index);
@@ -156,7 +159,7 @@ static void keep_text(struct task *t, const char *text, size_t len, const struct
 	buf_done(&out);
 }
 
-static void on_task(void *arg, const char *text, size_t len, const struct err *e)
+static void on_task(void *arg, const struct result *record, const struct err *e)
 {
 	struct task *t = arg;
 	struct batch *b = t->batch;
@@ -166,9 +169,9 @@ static void on_task(void *arg, const char *text, size_t len, const struct err *e
 	b->active--;
 	r->active--;
 	b->ended++;
-	if (text)
+	if (record)
 		metrics_run(r->api->metrics, t->started_ns);
-	keep_text(t, text, len, e);
+	keep_record(t, record, e);
 	loop_task_add(r->api->loop, &r->task);
 	end_if_done(b);
 }
@@ -219,7 +222,7 @@ static void start_task(struct batch *b)
 	b->rest->active++;
 	t->run = run_start(b->x->api, &b->x->caller, body, on_task, t, &e);
 	if (!t->run)
-		on_task(t, NULL, 0, &e);
+		on_task(t, NULL, &e);
 }
 
 static void hand_out(void *arg)

@@ -128,6 +128,14 @@ void v1_answer_created(void *arg, json_t *value, const struct err *e)
 	answer_value(arg, 201, value, e);
 }
 
+void v1_answer_result(struct exchange *x, const struct result *r)
+{
+	size_t len;
+	char *text = result_text(r, &len);
+
+	exchange_reply_take(x, 200, "application/json", text, len);
+}
+
 void v1_answer_empty(void *arg, json_t *value, const struct err *e)
 {
 	json_decref(value);

@@ -4,8 +4,6 @@
 #include "api/v1_stream.h"
 #include "base/auto.h"
 #include "base/str.h"
-#include "calls/calls.h"
-#include "model/language.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -41,11 +39,10 @@ const struct body_table v1_exec_table = {exec_fields, ARRAY_LEN(exec_fields), BO
 struct job {
 	struct exchange *x;
 	struct exec_request r;
-	char code[SNIPPET_PATH]; /* its file, or "" */
+	char code[SNIPPET_PATH]; /* the file of a snippet, or "" */
 	struct call *placing;
 	char *input;
-	size_t input_len;
-	bool has_input, base64, keep;
+	bool has_input, keep;
 	struct exec *exec;
 	struct capture_run *capture;
 	uint32_t eid, pid;
@@ -63,12 +60,11 @@ static void job_done(void *data)
 
 static int read_code(struct job *j, const json_t *body, struct err *e)
 {
-	const char *name = body_text(body, "language");
-	const struct language *l = language_find(name ? name : "python", "language", e);
+	const struct language *l = snippet_language(body_text(body, "language"), e);
 
 	if (!l)
 		return -1;
-	snippet_path(l, j->code);
+	snippet_choose_path(l, j->code);
 	snippet_request(l, j->code, &j->r);
 	body_list(body, "args", &j->r.argv);
 	return 0;
@@ -106,7 +102,7 @@ static int read_words(struct job *j, const json_t *body, struct err *e)
 	if (code && !str_equal(code, "base64") && !str_equal(code, "utf-8"))
 		return err_field(e, ERR_INVALID, "encoding",
 				 "encoding: '%.40s' is not one of utf-8, base64", code);
-	j->base64 = code && str_equal(code, "base64");
+	j->r.base64 = code && str_equal(code, "base64");
 	j->keep = then && str_equal(then, "keep");
 	return body_env(body, "env", &j->r.env, e);
 }
@@ -149,21 +145,24 @@ static int read_job(struct job *j, const json_t *body, uint64_t timeout_ms, uint
 	r->no_stdin = !j->has_input && !r->tty && !body_flag(body, "interactive");
 	if (r->rows > 10000 || r->cols > 10000)
 		return err_field(e, ERR_INVALID, "rows", "rows: the terminal is too large");
-	return body_bytes(body, "stdin", "stdin_base64", &j->input, &j->input_len, e);
+	if (body_bytes(body, "stdin", "stdin_base64", &j->input, &r->input_len, e) < 0)
+		return -1;
+	r->input = j->input;
+	return 0;
 }
 
 /* ---- plain: one result ---- */
 
-static void on_record(void *arg, const char *text, size_t len, const struct err *e)
+static void on_captured(void *arg, struct capture_run *c, const struct err *e)
 {
 	struct job *j = arg;
 
 	j->capture = NULL;
-	if (!text) {
+	if (c)
+		v1_answer_result(j->x, capture_result(c));
+	else
 		exchange_error(j->x, e);
-		return;
-	}
-	exchange_reply(j->x, 200, "application/json", text, len);
+	capture_drop(c);
 }
 
 static void plain_gone(void *arg)
@@ -172,14 +171,14 @@ static void plain_gone(void *arg)
 
 	if (j->keep || !j->capture)
 		return;
-	exec_capture_cancel(take_ptr(j->capture));
+	capture_drop(take_ptr(j->capture));
 	exchange_fail(j->x, ERR_SYSTEM, "the client has gone");
 }
 
 static void start_plain(struct job *j, struct sandbox *s)
 {
 	exchange_on_gone(j->x, plain_gone, j);
-	j->capture = exec_capture(s, &j->r, j->input, j->input_len, j->base64, on_record, j);
+	j->capture = exec_capture(s, &j->r, on_captured, j);
 }
 
 /* ---- background ---- */
@@ -213,7 +212,7 @@ static void on_background(void *arg, uint32_t eid, uint32_t pid)
 	if (!j->has_input)
 		answer_background(j, NULL);
 	else if ((s = v1_sandbox(j->x)))
-		sandbox_input(s, eid, j->input, j->input_len, true, on_input_given, j);
+		sandbox_input(s, eid, j->input, j->r.input_len, true, on_input_given, j);
 }
 
 static void no_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
@@ -238,7 +237,7 @@ static void start(struct exchange *x)
 	if (j->r.background)
 		j->exec = exec_start(s, &j->r, &background_ops, j);
 	else if (exchange_accepts(x, "text/event-stream"))
-		stream_start(x, s, &j->r, j->has_input ? j->input : NULL, j->input_len);
+		stream_start(x, s, &j->r, j->has_input ? j->input : NULL, j->r.input_len);
 	else
 		start_plain(j, s);
 }
@@ -255,15 +254,6 @@ static void on_placed(void *arg, const struct answer *a, const struct err *e)
 		v1_awake(j->x, start);
 }
 
-static void place_code(struct job *j)
-{
-	const json_t *code = json_object_get(j->x->json, "code");
-	const struct file_put put = {j->code, 0644, json_string_value(code),
-				     json_string_length(code)};
-
-	j->placing = call_put(j->x->sandbox, &put, on_placed, j);
-}
-
 void v1_exec(struct exchange *x)
 {
 	struct job *j = exchange_attach(x, sizeof(*j), job_done);
@@ -274,7 +264,8 @@ void v1_exec(struct exchange *x)
 		     exec_timeout_most(x->api->manager, &x->caller), &e) < 0)
 		exchange_error(x, &e);
 	else if (*j->code)
-		place_code(j);
+		j->placing =
+			snippet_put(x->sandbox, j->code, json_object_get(x->json, "code"), on_placed, j);
 	else
 		start(x);
 }

@@ -9,17 +9,17 @@ struct running {
 	struct run *run;
 };
 
-static void on_done(void *arg, const char *text, size_t len, const struct err *e)
+static void on_done(void *arg, const struct result *record, const struct err *e)
 {
 	struct running *r = arg;
 
 	r->run = NULL;
-	if (!text) {
+	if (!record) {
 		exchange_error(r->x, e);
 		return;
 	}
 	metrics_run(r->x->api->metrics, r->x->started_ns);
-	exchange_reply(r->x, 200, "application/json", text, len);
+	v1_answer_result(r->x, record);
 }
 
 static void on_gone(void *arg)

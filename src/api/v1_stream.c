@@ -14,8 +14,7 @@ struct stream {
 	struct exchange *x;
 	struct exec *exec;
 	struct sse sse;
-	const char *input; /* of whoever asked, or NULL */
-	size_t input_len, input_at;
+	struct exec_source input; /* its bytes belong to the request */
 	bool started;
 	uint64_t from; /* nothing before it is wanted */
 	struct pump pump;
@@ -30,13 +29,7 @@ static void feed(void *arg)
 {
 	struct stream *t = arg;
 
-	if (!t->input)
-		return;
-	t->input_at += exec_push(t->exec, t->input + t->input_at, t->input_len - t->input_at);
-	if (t->input_at < t->input_len)
-		return;
-	exec_close_input(t->exec);
-	t->input = NULL;
+	exec_feed(t->exec, &t->input);
 }
 
 static void on_start(void *arg, uint32_t eid, uint32_t pid)
@@ -135,8 +128,7 @@ void stream_start(struct exchange *x, struct sandbox *s, const struct exec_reque
 {
 	struct stream *t = prepare(x);
 
-	t->input = input;
-	t->input_len = len;
+	t->input = (struct exec_source){input, len, input != NULL};
 	t->exec = t->pump.from = exec_start(s, r, &stream_ops, t);
 }
 

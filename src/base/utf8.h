@@ -39,3 +39,16 @@ static inline uint32_t utf8_value(const char *text, size_t n)
 		c = c << 6 | (p[i] & 0x3f);
 	return c;
 }
+
+/* How many bytes at the end of the text are the start of a character that was cut off? */
+static inline size_t utf8_cut_at_end(const char *text, size_t len)
+{
+	for (size_t n = 1; n <= 3 && n <= len; n++) {
+		unsigned char c = (unsigned char)text[len - n];
+
+		if ((c & 0xc0) == 0x80)
+			continue;
+		return c >= 0xc2 && c <= 0xf4 && !utf8_sequence(text + len - n, n) ? n : 0;
+	}
+	return 0;
+}

@@ -3,8 +3,7 @@
 
 #include "base/auto.h"
 #include "base/str.h"
-#include "model/language.h"
-#include "model/guard.h"
+#include "model/snippet.h"
 #include "policy/source.h"
 #include "sandbox/sandbox.h"
 
@@ -89,22 +88,6 @@ static int read_code(const struct sandbox_spec *s, const char *file, struct plac
 	return 0;
 }
 
-static int guard_code(struct sandbox_spec *s, const struct language *l, const char *path,
-		      struct err *e)
-{
-	const struct guard_call call = {.profile = s->guard,
-					.allow = &s->guard_allow,
-					.deny = &s->guard_deny,
-					.nodes = &s->guard_nodes,
-					.snippet = path};
-
-	if (!str_equal(l->name, "python"))
-		return err_field(e, ERR_UNSUPPORTED, "guard",
-				 "guard: only Python can be guarded, and this is %s", l->name);
-	guard_argv(&call, &s->argv);
-	return 0;
-}
-
 /* The guard's files, behind the code. */
 static size_t place_guard(const struct sandbox_spec *s, struct placed_file *files)
 {
@@ -132,17 +115,14 @@ static const struct language *place_code(struct sandbox_spec *s, const struct op
 	if (!l)
 		return NULL;
 	ret->mode = 0644;
-	ret->path = str_format("/run/code/main%s", l->ending);
+	ret->path = snippet_path(l, "/run/code", NULL);
 	if (o->code) {
 		ret->data = str_copy(o->code);
 		ret->size = strlen(o->code);
 	} else if (read_code(s, file, ret, e) < 0) {
 		return NULL;
 	}
-	if (s->guard != GUARD_OFF)
-		return guard_code(s, l, ret->path, e) < 0 ? NULL : l;
-	language_command(l, ret->path, &s->argv);
-	return l;
+	return snippet_argv(l, ret->path, s, NULL, &s->argv, e) < 0 ? NULL : l;
 }
 
 /* Modules of the workspace can be imported, as if the code lay there. */
@@ -154,8 +134,7 @@ static void search_workspace(struct sandbox_request *r)
 		return;
 	if (r->spec->workspace && !realpath(r->spec->workspace, cwd))
 		return;
-	list_take(&r->extra_env, str_format("PYTHONPATH=%s", cwd));
-	list_take(&r->extra_env, str_format("NODE_PATH=%s/node_modules", cwd));
+	snippet_env(cwd, &r->extra_env);
 }
 
 int cmd_code(int argc, char **argv)

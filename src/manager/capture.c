@@ -1,4 +1,4 @@
-/* A command run to its end with its output kept: the result record. */
+/* Runs a command to its end and keeps its output, as a struct result that a door prints. */
 #include "manager/exec.h"
 
 #include "base/auto.h"
@@ -15,18 +15,18 @@ struct capture_run {
 	struct exec *x;
 	struct sandbox *s; /* held */
 	struct stream out, err;
-	bool base64, cancelled;
+	bool cancelled;
 	bool asking; /* for denials; freed by its answer */
 	uint32_t eid;
 	bool warm;
 	layer_set proven;
 	int landlock_abi;
 	char *input, *note;
-	size_t input_len, input_at;
+	struct exec_source source; /* what is left of input */
 	int64_t begun_ns;
 	double setup_ms;
 	struct result result;
-	record_done done;
+	capture_done done;
 	void *arg;
 };
 
@@ -79,11 +79,8 @@ static bool fits(struct capture_run *c)
 	       budget_has(&after, printed(&r->out, r->base64) + printed(&r->err, r->base64));
 }
 
-static void answer(struct capture_run *c)
+static void hand_over(struct capture_run *c)
 {
-	auto_free char *text = NULL;
-	size_t len = 0;
-	FILE *to = must_alloc(open_memstream(&text, &len));
 	bool fit = fits(c);
 
 	if (!fit) {
@@ -96,13 +93,7 @@ static void answer(struct capture_run *c)
 				"less output was kept than asked for: the daemon holds as much as "
 				"it may of all that runs (output_budget)");
 	}
-	result_print(&c->result, to);
-	fclose(to);
-	/* Without its newline. */
-	if (len > 0 && text[len - 1] == '\n')
-		text[--len] = '\0';
-	c->done(c->arg, text, len, NULL);
-	capture_free(c);
+	c->done(c->arg, c, NULL);
 }
 
 /* ---- the record ---- */
@@ -118,7 +109,6 @@ static void fill(struct capture_run *c, const struct outcome *x)
 		snprintf(r->id, sizeof(r->id), "%s", c->s->id);
 	r->end = *x;
 	r->setup_ms = c->setup_ms;
-	r->base64 = c->base64;
 	stream_finish(&c->out, &r->out);
 	stream_finish(&c->err, &r->err);
 	if (r->out.tail || r->err.tail)
@@ -136,13 +126,14 @@ static void conclude(void *arg)
 {
 	struct capture_run *c = arg;
 
+	c->asking = false;
 	ack(c->s, c->eid);
 	if (c->cancelled) {
 		capture_free(c);
 		return;
 	}
 	denials_add_limits(&c->result);
-	answer(c);
+	hand_over(c);
 }
 
 static void on_exit_(void *arg, const struct outcome *x)
@@ -161,20 +152,11 @@ static void on_error(void *arg, const struct err *e)
 	struct capture_run *c = arg;
 
 	c->x = NULL;
-	c->done(c->arg, NULL, 0, e);
+	c->done(c->arg, NULL, e);
 	capture_free(c);
 }
 
 /* ---- while it runs ---- */
-
-static void feed(struct capture_run *c)
-{
-	if (!c->x || c->input_at == c->input_len)
-		return;
-	c->input_at += exec_push(c->x, c->input + c->input_at, c->input_len - c->input_at);
-	if (c->input_at == c->input_len)
-		exec_close_input(c->x);
-}
 
 static void on_start(void *arg, uint32_t eid, uint32_t pid)
 {
@@ -184,12 +166,14 @@ static void on_start(void *arg, uint32_t eid, uint32_t pid)
 	c->eid = eid;
 	c->warm = exec_warm_layers(c->x, &c->proven, &c->landlock_abi);
 	c->setup_ms = (double)(now_ns() - c->begun_ns) / 1e6;
-	feed(c);
+	exec_feed(c->x, &c->source);
 }
 
 static void on_room(void *arg)
 {
-	feed(arg);
+	struct capture_run *c = arg;
+
+	exec_feed(c->x, &c->source);
 }
 
 /* So much came that going on makes no sense. */
@@ -201,7 +185,7 @@ static void stop_flood(struct capture_run *c)
 	x.duration_ms = (double)(now_ns() - c->begun_ns) / 1e6;
 	exec_detach(take_ptr(c->x));
 	fill(c, &x);
-	answer(c);
+	hand_over(c);
 }
 
 static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
@@ -222,8 +206,8 @@ static const struct exec_ops ops = {.on_start = on_start,
 				    .on_error = on_error,
 				    .on_room = on_room};
 
-struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r, const void *input,
-				 size_t input_len, bool base64, record_done done, void *arg)
+struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r, capture_done done,
+				 void *arg)
 {
 	struct capture_run *c = must_alloc(calloc(1, sizeof(*c)));
 	struct exec_request request = *r;
@@ -231,25 +215,30 @@ struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r
 
 	if (r->output_bytes)
 		limit = r->output_bytes;
-	*c = (struct capture_run){.s = sandbox_hold(s), .base64 = base64, .done = done, .arg = arg};
+	*c = (struct capture_run){.s = sandbox_hold(s), .done = done, .arg = arg};
+	c->result.base64 = r->base64;
 	c->begun_ns = now_ns();
 	c->note = r->note ? str_copy(r->note) : NULL;
 	stream_init(&c->out, -1, limit);
 	stream_init(&c->err, -1, limit);
 	c->out.budget = c->err.budget = &s->m->output;
-	if (input_len) {
-		c->input = must_alloc(malloc(input_len));
-		memcpy(c->input, input, input_len);
-		c->input_len = input_len;
-	} else {
-		request.no_stdin = true;
+	request.no_stdin = !r->input_len;
+	if (r->input_len) {
+		c->input = must_alloc(malloc(r->input_len));
+		memcpy(c->input, r->input, r->input_len);
+		c->source = (struct exec_source){c->input, r->input_len, true};
 	}
 	c->x = exec_start(s, &request, &ops, c);
 	exec_leave_unacked(c->x);
 	return c;
 }
 
-void exec_capture_cancel(struct capture_run *c)
+struct result *capture_result(struct capture_run *c)
+{
+	return &c->result;
+}
+
+void capture_drop(struct capture_run *c)
 {
 	if (!c)
 		return;

@@ -546,6 +546,18 @@ void exec_close_input(struct exec *x)
 		call_close(x->call);
 }
 
+void exec_feed(struct exec *x, struct exec_source *in)
+{
+	size_t n = in->open && in->len ? exec_push(x, in->bytes, in->len) : 0;
+
+	in->bytes += n;
+	in->len -= n;
+	if (in->open && !in->len) {
+		exec_close_input(x);
+		in->open = false;
+	}
+}
+
 void exec_credit(void *exec, size_t len)
 {
 	struct exec *x = exec;

@@ -169,7 +169,6 @@ struct exec_request {
 	struct list env;
 	const char *cwd, *user, *tag, *session; /* NULL: default */
 	uint64_t timeout_ms;			/* 0: none */
-	uint64_t output_bytes; /* exec_capture: kept of each; 0: as the sandbox's */
 	bool tty, background, keep, no_stdin, login;
 	bool parks;	  /* can be asked for copies of itself (guest/park.h) */
 	uint32_t park;	  /* not 0: a copy of this command, which parks; EAGAIN: it cannot be had */
@@ -179,7 +178,12 @@ struct exec_request {
 	const char *code;
 	size_t code_len;
 	uint32_t rows, cols;
-	const char *note; /* exec_capture: for the record, or NULL */
+	/* exec_capture only: */
+	uint64_t output_bytes; /* kept of each stream; 0: as the sandbox's limits say */
+	const char *input;     /* copied; NULL or empty: no standard input */
+	size_t input_len;
+	bool base64;	  /* the record has output as base64 */
+	const char *note; /* for the record, or NULL */
 };
 
 struct exec_ops {
@@ -200,6 +204,13 @@ struct exec *exec_attach(struct sandbox *s, uint32_t eid, uint64_t from_seq,
 /* As much of the input as there is room for; returns how many bytes were sent. on_room: go on. */
 size_t exec_push(struct exec *x, const void *bytes, size_t len);
 void exec_close_input(struct exec *x);
+/* Input that is sent as the guest takes it, then closed. Call exec_feed from on_start and on_room. */
+struct exec_source {
+	const char *bytes;
+	size_t len;
+	bool open;
+};
+void exec_feed(struct exec *x, struct exec_source *in);
 /* exec: a struct exec; as the credit of a pump wants it. */
 void exec_credit(void *exec, size_t len);
 /* No more callbacks. The command is killed if it was started without keep, else goes on. */
@@ -216,15 +227,17 @@ void outcome_describe(json_t *object, const struct outcome *o);
 void sandbox_execs(struct sandbox *s, json_done done, void *arg); /* array of exec objects */
 
 /*
- * Runs a command to its end with captured output and answers with the result record as text (one
- * JSON object, no newline), as `cloche run --json` prints it. text is NULL on error.
+ * Runs a command to its end with captured output. done owns the run from then on: it prints or
+ * changes capture_result(), then calls capture_drop(). NULL: e says why there is none. A warm
+ * refusal (warm_is_refusal) is an error, too.
  */
-typedef void (*record_done)(void *arg, const char *text, size_t len, const struct err *e);
 struct capture_run;
-struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r, const void *input,
-				 size_t input_len, bool base64, record_done done, void *arg);
-/* The client went away. */
-void exec_capture_cancel(struct capture_run *c);
+typedef void (*capture_done)(void *arg, struct capture_run *c, const struct err *e);
+struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r, capture_done done,
+				 void *arg);
+struct result *capture_result(struct capture_run *c);
+/* At any time: the client went away, or the record is no longer needed. Accepts NULL. */
+void capture_drop(struct capture_run *c);
 
 /* ---- warm sandboxes (warm.c) ---- */
 /*

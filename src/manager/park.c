@@ -19,25 +19,20 @@ static void lose(struct park *p, bool is_failure)
 	p->changed(p->arg);
 }
 
-/* As much as the guest takes now. */
-static void feed(void *arg)
-{
-	struct park *p = arg;
-	size_t n = p->input_len ? exec_push(p->exec, p->input, p->input_len) : 0;
-
-	p->input += n;
-	p->input_len -= n;
-	if (n && !p->input_len)
-		exec_close_input(p->exec);
-}
-
 static void on_start(void *arg, uint32_t eid, uint32_t pid)
 {
 	struct park *p = arg;
 
 	(void)pid;
 	p->eid = eid;
-	feed(p);
+	exec_feed(p->exec, &p->source);
+}
+
+static void on_room(void *arg)
+{
+	struct park *p = arg;
+
+	exec_feed(p->exec, &p->source);
 }
 
 static void ignore(void *arg, json_t *value, const struct err *e)
@@ -89,7 +84,7 @@ static const struct exec_ops ops = {.on_start = on_start,
 				    .on_output = on_output,
 				    .on_exit = on_exit_,
 				    .on_error = on_error,
-				    .on_room = feed};
+				    .on_room = on_room};
 
 static void look_after(struct park *p, struct sandbox *s, struct exec *x)
 {
@@ -106,8 +101,7 @@ void park_start(struct park *p, struct sandbox *s, const struct park_program *wh
 	r.parks = true;
 	r.no_stdin = !what->input;
 	p->state = PARK_STARTING;
-	p->input = what->input;
-	p->input_len = what->input_len;
+	p->source = (struct exec_source){what->input, what->input_len, what->input != NULL};
 	look_after(p, s, exec_start(s, &r, &ops, p));
 	p->patience = (struct loop_timer){.call = stop, .arg = p};
 	loop_timer_set(p->loop, &p->patience, START_MS);

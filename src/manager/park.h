@@ -22,9 +22,8 @@ struct park {
 	struct exec *exec;
 	struct loop *loop;
 	struct loop_timer patience;
-	const unsigned char *input; /* what is left of it */
+	struct exec_source source;
 	size_t printed;
-	size_t input_len;
 };
 
 struct park_program {

@@ -178,3 +178,12 @@ bool guard_format_notes(const struct guard_report *r, char *buf, size_t size)
 		buf[0] = '\0';
 	return any;
 }
+
+void guard_add_report(enum guard profile, const char *data, size_t size, struct result *r)
+{
+	auto_free struct guard_report *g = must_alloc(malloc(sizeof(*g)));
+
+	guard_read_report(profile, data, size, g);
+	result_add_denials(r, g->denials, g->count);
+	guard_format_notes(g, r->guard_note, sizeof(r->guard_note));
+}

@@ -55,5 +55,7 @@ struct guard_report {
 	unsigned noted[4]; /* files, processes, sockets, ctypes: seen, not refused */
 };
 void guard_read_report(enum guard profile, const char *data, size_t size, struct guard_report *ret);
+/* Adds denials and notes of a report to a record. */
+void guard_add_report(enum guard profile, const char *data, size_t size, struct result *r);
 /* Says what was noted, in one sentence; false if nothing was. */
 bool guard_format_notes(const struct guard_report *report, char *buf, size_t size);

@@ -10,19 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How many bytes at the end of the text are the start of a character that was cut off? */
-static size_t cut_at_end(const char *text, size_t len)
-{
-	for (size_t n = 1; n <= 3 && n <= len; n++) {
-		unsigned char c = (unsigned char)text[len - n];
-
-		if ((c & 0xc0) == 0x80)
-			continue;
-		return c >= 0xc2 && c <= 0xf4 && !utf8_sequence(text + len - n, n) ? n : 0;
-	}
-	return 0;
-}
-
 /* How many bytes at the start are the rest of a character whose beginning is not there? */
 static size_t cut_at_start(const char *text, size_t len)
 {
@@ -33,30 +20,42 @@ static size_t cut_at_start(const char *text, size_t len)
 	return n;
 }
 
-static bool is_truncated(const struct capture *c)
+bool capture_is_cut(const struct capture *c)
 {
 	return c->total > (uint64_t)c->head_len + c->tail_len;
 }
 
-static void print_stream(struct jsonw *j, const char *key, const struct capture *c)
+void capture_join(const struct capture *c, void (*add)(void *to, const char *bytes, size_t len),
+		  void *to)
 {
 	size_t head_len = c->head_len, skip = 0;
 	char gap[64];
 
-	jsonw_text_open(j, key);
-	if (is_truncated(c)) {
+	if (capture_is_cut(c)) {
 		/* We made the cut, so a character that it split is no fault of the program. */
-		head_len -= cut_at_end(c->head, c->head_len);
+		head_len -= utf8_cut_at_end(c->head, c->head_len);
 		skip = cut_at_start(c->tail, c->tail_len);
 	}
-	jsonw_text(j, c->head, head_len);
-	if (is_truncated(c)) {
+	if (head_len)
+		add(to, c->head, head_len);
+	if (capture_is_cut(c)) {
 		snprintf(gap, sizeof(gap), "\n[... %" PRIu64 " bytes left out ...]\n",
 			 c->total - head_len - (c->tail_len - skip));
-		jsonw_text(j, gap, strlen(gap));
+		add(to, gap, strlen(gap));
 	}
 	if (c->tail_len > skip)
-		jsonw_text(j, c->tail + skip, c->tail_len - skip);
+		add(to, c->tail + skip, c->tail_len - skip);
+}
+
+static void add_text(void *to, const char *bytes, size_t len)
+{
+	jsonw_text(to, bytes, len);
+}
+
+static void print_stream(struct jsonw *j, const char *key, const struct capture *c)
+{
+	jsonw_text_open(j, key);
+	capture_join(c, add_text, j);
 	jsonw_text_close(j);
 }
 
@@ -80,8 +79,8 @@ static void print_output(struct jsonw *j, const struct result *r)
 
 	print(j, "stdout", &r->out);
 	print(j, "stderr", &r->err);
-	jsonw_bool(j, "stdout_truncated", is_truncated(&r->out));
-	jsonw_bool(j, "stderr_truncated", is_truncated(&r->err));
+	jsonw_bool(j, "stdout_truncated", capture_is_cut(&r->out));
+	jsonw_bool(j, "stderr_truncated", capture_is_cut(&r->err));
 	jsonw_string(j, "encoding", r->base64 ? "base64" : "utf-8");
 }
 
@@ -277,6 +276,36 @@ int result_print(const struct result *r, FILE *to)
 	jsonw_close(&j, '}');
 	jsonw_raw(&j, "\n", 1);
 	return jsonw_finish(&j);
+}
+
+char *result_text(const struct result *r, size_t *ret_len)
+{
+	char *text = NULL;
+	FILE *to = must_alloc(open_memstream(&text, ret_len));
+
+	result_print(r, to);
+	fclose(to);
+	must_alloc(text);
+	if (*ret_len > 0 && text[*ret_len - 1] == '\n')
+		text[--*ret_len] = '\0';
+	return text;
+}
+
+void result_add_denials(struct result *r, const struct denial *from, size_t count)
+{
+	size_t total = r->denial_count + count;
+
+	if (!count)
+		return;
+	r->denials = must_alloc(realloc(r->denials, total * sizeof(*r->denials)));
+	memcpy(r->denials + r->denial_count, from, count * sizeof(*from));
+	r->denial_count = total;
+}
+
+void result_add_file(struct result *r, const struct captured_file *f)
+{
+	r->files = must_alloc(realloc(r->files, (r->file_count + 1) * sizeof(*r->files)));
+	r->files[r->file_count++] = *f;
 }
 
 void result_add_note(struct result *r, const char *note)

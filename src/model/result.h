@@ -79,8 +79,22 @@ struct result {
 
 /* Prints the record as one JSON object and a newline; -1 if it could not be written. */
 int result_print(const struct result *r, FILE *to);
+/* The same as text without the newline; the caller frees it. */
+char *result_text(const struct result *r, size_t *ret_len);
 /* Its "layers" object alone. */
 int result_print_layers(const struct result *r, FILE *to);
 /* A sentence for the caller, kept as long as the record; left out if there are too many. */
 void result_add_note(struct result *r, const char *note);
+/* Appends copies. */
+void result_add_denials(struct result *r, const struct denial *from, size_t count);
+/* Adds a captured file and takes over path and data. */
+void result_add_file(struct result *r, const struct captured_file *f);
 void result_done(struct result *r);
+
+/*
+ * Captured output as one text: a mark tells where bytes were left out, and no character is cut there.
+ * add is called for each part.
+ */
+void capture_join(const struct capture *c, void (*add)(void *to, const char *bytes, size_t len),
+		  void *to);
+bool capture_is_cut(const struct capture *c);

@@ -61,7 +61,7 @@ static void explain_limit(const struct keeper *k, const struct result *r, size_t
 }
 
 /* What the guard left in /tmp; everything inside is dead. It informs, and decides nothing. */
-static void read_guard(const struct keeper *k, struct guard_report *ret)
+static void list_guard(const struct keeper *k, struct result *r)
 {
 	const struct sandbox_spec *s = k->plan.spec;
 	const char *tmp = s->level == LEVEL_PROCESS ? "open/tmp" : "tmp";
@@ -80,15 +80,7 @@ static void read_guard(const struct keeper *k, struct guard_report *ret)
 	data = must_alloc(malloc(GUARD_REPORT_BYTES));
 	n = read(fd, data, GUARD_REPORT_BYTES);
 	if (n > 0)
-		guard_read_report(s->guard, data, (size_t)n, ret);
-}
-
-static void list_guard(const struct keeper *k, const struct guard_report *g, struct result *r)
-{
-	memcpy(r->denials + r->denial_count, g->denials, g->count * sizeof(*g->denials));
-	r->denial_count += g->count;
-	if (k->plan.spec->json)
-		guard_format_notes(g, r->guard_note, sizeof(r->guard_note));
+		guard_add_report(s->guard, data, (size_t)n, r);
 }
 
 void denials_list(const struct keeper *k, struct result *r)
@@ -97,13 +89,10 @@ void denials_list(const struct keeper *k, struct result *r)
 	unsigned seen = b->denial_count < BOARD_DENIALS ? b->denial_count : BOARD_DENIALS;
 	/* Of those that end a run, the one that a caller has to understand to do better. */
 	unsigned hits = r->end.limits_hit | (r->end.status == STATUS_OOM ? HIT_MEMORY : 0);
-	struct guard_report guard = {0};
 
-	read_guard(k, &guard);
 	if (seen == 0 && !hits && k->plan.spec->guard == GUARD_OFF)
 		return;
-	r->denials =
-		must_alloc(calloc(seen + guard.count + ARRAY_LEN(limit_rows), sizeof(*r->denials)));
+	r->denials = must_alloc(calloc(seen + ARRAY_LEN(limit_rows), sizeof(*r->denials)));
 	for (unsigned i = 0; i < seen; i++) {
 		struct denial *d = &r->denials[r->denial_count++];
 
@@ -112,5 +101,5 @@ void denials_list(const struct keeper *k, struct result *r)
 	for (size_t i = 0; i < ARRAY_LEN(limit_rows); i++)
 		if (hits & limit_rows[i].hit)
 			explain_limit(k, r, i, &r->denials[r->denial_count++]);
-	list_guard(k, &guard, r);
+	list_guard(k, r);
 }

@@ -49,19 +49,21 @@ static void on_json(void *arg, json_t *value, const struct err *e)
 		a->err = *e;
 }
 
-static void on_record(void *arg, const char *text, size_t len, const struct err *e)
+static void on_captured(void *arg, struct capture_run *c, const struct err *e)
 {
 	struct answer *a = arg;
+	size_t len;
 
 	a->came = true;
-	if (text) {
-		assert_int_equal(len, strlen(text));
-		a->text = str_copy(text);
-		a->value = json_loads(text, 0, NULL);
+	if (c) {
+		a->text = result_text(capture_result(c), &len);
+		assert_int_equal(len, strlen(a->text));
+		a->value = json_loads(a->text, 0, NULL);
 		assert_non_null(a->value);
 	} else {
 		a->err = *e;
 	}
+	capture_drop(c);
 }
 
 static void done_with(struct answer *a)
@@ -394,7 +396,7 @@ static void ends_by_idleness(void **state)
 	s = a.s;
 	/* A command keeps it, however long it takes. */
 	list_add(&request.argv, "hang");
-	exec_capture(s, &request, NULL, 0, false, on_record, &r);
+	exec_capture(s, &request, on_captured, &r);
 	for (int i = 0; i < 100; i++)
 		world_step(w);
 	assert_int_equal(STATE_RUNNING, sandbox_state(s));
@@ -482,7 +484,7 @@ static void run(struct world *w, struct sandbox *s, const char *what, struct ans
 	*r = (struct answer){0};
 	list_add(&request.argv, what);
 	list_add(&request.argv, "hello");
-	exec_capture(s, &request, NULL, 0, false, on_record, r);
+	exec_capture(s, &request, on_captured, r);
 	list_done(&request.argv);
 	world_until(w, r->came);
 }
@@ -535,10 +537,10 @@ static void ends_commands_with_their_sandbox(void **state)
 
 	(void)state;
 	list_add(&request.argv, "hang");
-	exec_capture(s, &request, NULL, 0, false, on_record, &r);
-	cancelled = exec_capture(s, &request, NULL, 0, false, on_record, NULL);
+	exec_capture(s, &request, on_captured, &r);
+	cancelled = exec_capture(s, &request, on_captured, NULL);
 	world_until(w, world_guest(w, sandbox_id(s))->execs == 2);
-	exec_capture_cancel(cancelled);
+	capture_drop(cancelled);
 	do_it(w, sandbox_destroy, s, &a);
 	world_until(w, r.came);
 	assert_null(r.value);
