@@ -450,9 +450,8 @@ static void on_receipt(void *arg, const struct err *e)
 	if (x->gone) {
 		exchange_fail(x, ERR_SYSTEM, "the client has gone");
 	} else if (e && e->kind != ERR_NONE) {
-		err_set(&busy, ERR_SYSTEM,
-			"the audit log cannot be written, so nothing is done: %.300s", e->msg);
-		exchange_error_as(x, 503, &busy);
+		audit_refuse(e, &busy);
+		exchange_error(x, &busy);
 	} else {
 		x->inside->then(x);
 	}

@@ -19,6 +19,8 @@ void audit_close(struct audit *a);
 /* done: once, never from within; with an error the effect must not take place. done may be NULL. */
 void audit_write(struct audit *a, const struct audit_entry *entry,
 		 void (*done)(void *arg, const struct err *e), void *arg);
+/* The error for work that is not done since its decision could not be written: busy, 503 over HTTP. */
+void audit_refuse(const struct err *why, struct err *ret);
 /* After the role was started anew: what waits for a receipt gets an error first. fd -1: it is gone. */
 void audit_reopen(struct audit *a, int fd);
 

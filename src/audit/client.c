@@ -5,6 +5,7 @@
 #include "base/str.h"
 #include "wire/ipc_channel.h"
 
+#include <errno.h>
 #include <stdlib.h>
 
 /* So many may wait for a receipt; more is an error, as the log cannot follow. */
@@ -158,6 +159,13 @@ static void submit(struct audit *a, struct ipc *m, const struct pending *what)
 	}
 	queue_put(&a->sent, p);
 	ipc_channel_send(&a->channel, m, -1);
+}
+
+void audit_refuse(const struct err *why, struct err *ret)
+{
+	err_set(ret, ERR_SYSTEM, "the audit log cannot be written, so nothing is done: %.300s",
+		why->msg);
+	ret->errnum = EBUSY;
 }
 
 void audit_write(struct audit *a, const struct audit_entry *entry,

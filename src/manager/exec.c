@@ -324,8 +324,7 @@ static void on_receipt(void *arg, const struct err *e)
 	if (x->detached) {
 		exec_free(x);
 	} else if (e) {
-		x->s->m->metrics.audit_refusals++;
-		err_set(&refused, ERR_LIMIT, "audit log unwritable: %.400s", e->msg);
+		audit_refused(x->s->m, e, &refused);
 		fail(x, &refused);
 	} else {
 		begin(x);

@@ -213,6 +213,12 @@ void job_configure(struct job *j, uint64_t ttl_ms, job_step step);
 void audit_decision(struct sandbox *s, const char *what, const char *why,
 		    void (*done)(void *arg, const struct err *e), void *arg);
 
+/* Writes an entry (what, target, why) in the name of who; NULL: of the daemon itself. */
+void audit_caller(struct manager *m, const struct caller *who, const struct audit_entry *given,
+		  void (*done)(void *arg, const struct err *e), void *arg);
+/* Counts work that is refused since its decision could not be written, and says so. */
+void audit_refused(struct manager *m, const struct err *why, struct err *ret);
+
 /* ---- create.c ---- */
 void create_begin(struct job *j);
 void start_begin(struct job *j);

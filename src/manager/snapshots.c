@@ -535,25 +535,21 @@ static void errand_ask(void *arg, const struct err *unwritten)
 		broker_ask(a->m->p.broker, &a->msg, -1, on_errand_done, a);
 		return;
 	}
-	err_set(&a->err, ERR_LIMIT, "audit log unwritable: %.400s", unwritten->msg);
+	audit_refused(a->m, unwritten, &a->err);
 	errand_refuse(a);
 }
 
 static void errand_audit(struct errand *a)
 {
-	struct audit_entry entry = {.verdict = "allow"};
-	const struct caller *who = &a->who;
+	struct audit_entry entry = {0};
 
 	if (!a->m->p.audit || !a->audit) {
 		errand_ask(a, NULL);
 		return;
 	}
-	snprintf(entry.who, sizeof(entry.who), "%s %.38s", who->token[0] ? who->token : "operator",
-		 who->name);
 	snprintf(entry.what, sizeof(entry.what), "%s", a->audit);
 	snprintf(entry.target, sizeof(entry.target), "%s", a->msg.snapshot.id);
-	snprintf(entry.from, sizeof(entry.from), "%s", who->address);
-	audit_write(a->m->p.audit, &entry, errand_ask, a);
+	audit_caller(a->m, &a->who, &entry, errand_ask, a);
 }
 
 static void on_owner(void *arg, const struct ipc *reply, int fd)

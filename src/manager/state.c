@@ -101,32 +101,45 @@ bool sandbox_move(struct sandbox *s, enum sandbox_state to, enum mover by)
 
 /* ---- the audit ---- */
 
-void audit_decision(struct sandbox *s, const char *what, const char *why,
-		    void (*done)(void *arg, const struct err *e), void *arg)
+void audit_caller(struct manager *m, const struct caller *who, const struct audit_entry *given,
+		  void (*done)(void *arg, const struct err *e), void *arg)
 {
-	struct audit_entry entry = {.verdict = "allow"};
-	const struct caller *who = s->actor.name[0] || s->actor.token[0] ? &s->actor : &s->owner;
+	struct audit_entry entry = *given;
 
-	if (who->token[0])
+	if (!who)
+		snprintf(entry.who, sizeof(entry.who), "daemon");
+	else if (who->token[0])
 		snprintf(entry.who, sizeof(entry.who), "%s %.38s", who->token, who->name);
 	else
 		snprintf(entry.who, sizeof(entry.who), "operator");
+	snprintf(entry.verdict, sizeof(entry.verdict), "allow");
+	snprintf(entry.from, sizeof(entry.from), "%s", who ? who->address : "");
+	audit_write(m->p.audit, &entry, done, arg);
+}
+
+static void audit_sandbox(struct sandbox *s, const struct caller *who, const char *what,
+			  const char *why, void (*done)(void *arg, const struct err *e), void *arg)
+{
+	struct audit_entry entry = {0};
+
 	snprintf(entry.what, sizeof(entry.what), "%s", what);
 	snprintf(entry.target, sizeof(entry.target), "%s", s->id);
 	snprintf(entry.why, sizeof(entry.why), "%s", why);
-	snprintf(entry.from, sizeof(entry.from), "%s", who->address);
-	audit_write(s->m->p.audit, &entry, done, arg);
+	audit_caller(s->m, who, &entry, done, arg);
 }
 
-static void audit_daemon(struct sandbox *s, const char *what,
-			 void (*done)(void *arg, const struct err *e), void *arg)
+void audit_decision(struct sandbox *s, const char *what, const char *why,
+		    void (*done)(void *arg, const struct err *e), void *arg)
 {
-	struct audit_entry entry = {.who = "daemon", .verdict = "allow"};
+	bool has_actor = s->actor.name[0] || s->actor.token[0];
 
-	snprintf(entry.what, sizeof(entry.what), "%s", what);
-	snprintf(entry.target, sizeof(entry.target), "%s", s->id);
-	snprintf(entry.why, sizeof(entry.why), "%s", s->reason);
-	audit_write(s->m->p.audit, &entry, done, arg);
+	audit_sandbox(s, has_actor ? &s->actor : &s->owner, what, why, done, arg);
+}
+
+void audit_refused(struct manager *m, const struct err *why, struct err *ret)
+{
+	m->metrics.audit_refusals++;
+	audit_refuse(why, ret);
 }
 
 /* ---- jobs ---- */
@@ -231,8 +244,7 @@ static void on_receipt(void *arg, const struct err *e)
 		manager_log(j->s->m, "sandbox %s: %s, with no record of it in the audit log: %s",
 			    j->s->id, rule->verb, e->msg);
 	if (e && rule->audit_must_work) {
-		j->s->m->metrics.audit_refusals++;
-		err_set(&refused, ERR_LIMIT, "audit log unwritable: %.400s", e->msg);
+		audit_refused(j->s->m, e, &refused);
 		if (j->kind == JOB_CREATE) {
 			j->s->refused = true;
 			sandbox_end(j->s, STATE_FAILED, BY_BROKER, refused.msg);
@@ -255,7 +267,7 @@ static void begin(struct job *j)
 	else if (j->by == BY_CLIENT)
 		audit_decision(s, rule->audit, "", on_receipt, j);
 	else
-		audit_daemon(s, rule->audit, on_receipt, j);
+		audit_sandbox(s, NULL, rule->audit, s->reason, on_receipt, j);
 }
 
 static void try_begin(struct job *j)
@@ -439,9 +451,12 @@ static void resume_begin(struct job *j)
 static void on_wake_receipt(void *arg, const struct err *e)
 {
 	struct job *j = arg;
+	struct err refused;
 
+	if (e)
+		audit_refused(j->s->m, e, &refused);
 	if (!job_is_current(j) || e)
-		job_end(j, e);
+		job_end(j, e ? &refused : NULL);
 	else
 		resume_begin(j);
 }

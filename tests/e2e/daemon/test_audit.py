@@ -167,6 +167,7 @@ class Killed(served.Case):
 
     def test_without_the_log_things_only_end(self):
         ending, other = self.create("--ttl", "10m"), self.create("--ttl", "10m")
+        kept = self.cloche("snapshot", other, ok=0).out.strip()
         old, log = self.role("audit"), os.path.join(self.daemon.state, "audit", "audit.log")
         os.rename(log, log + ".away")
         os.mkdir(log)
@@ -179,6 +180,15 @@ class Killed(served.Case):
                          ("snapshot", ending), ("fork", ending)):
                 with self.subTest(args):
                     self.assertIn("audit", self.cloche(*args, ok=125).err)
+            for method, path, body in (
+                    ("POST", "/v1/sandboxes", {}), ("POST", "/v1/run", {"cmd": ["true"]}),
+                    ("POST", f"/v1/sandboxes/{ending}/exec", {"cmd": ["true"]}),
+                    ("POST", f"/v1/sandboxes/{ending}/snapshot", {}),
+                    ("DELETE", f"/v1/snapshots/{kept}", None),
+                    ("DELETE", f"/v1/sandboxes/{ending}/files?path=f", None)):
+                with self.subTest(path):
+                    answer = self.daemon.request(method, path, body)
+                    self.assertEqual((answer.status, answer.error["kind"]), (503, "busy"), answer)
             self.assertEqual(self.cloche("ps", "-a", "-q", "--metadata", "late=yes", ok=0).out, "")
             self.cloche("rm", ending, ok=0)
             self.assertNotIn(ending, self.cloche("ps", "-q", ok=0).out)
