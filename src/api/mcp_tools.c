@@ -1,3 +1,4 @@
+/* The tools of the MCP door as tables: arguments, results, descriptions, handlers. */
 #include "api/mcp_tools.h"
 
 #include "api/mcp_inside.h"
@@ -5,35 +6,22 @@
 #include "base/auto.h"
 #include "base/str.h"
 
-#define END                                                                                        \
+/* A field that may be left out, and one that may not. */
+#define FIELD(n, t, h, ...)                                                                        \
 	{                                                                                          \
-		0                                                                                  \
+		.name = n, .type = t, .help = h, __VA_ARGS__                                       \
 	}
+#define NEEDED(n, t, h, ...) FIELD(n, t, h, .flags = MCP_REQUIRED, __VA_ARGS__)
+#define END FIELD(NULL, 0, NULL)
 #define SANDBOX                                                                                    \
-	{                                                                                          \
-		.name = "sandbox_id", .type = MCP_TEXT,                                            \
-		.help = "Another sandbox than the default one: an id from sandbox_create or "      \
-			"restore"                                                                  \
-	}
-#define CWD                                                                                        \
-	{                                                                                          \
-		.name = "cwd", .type = MCP_TEXT,                                                   \
-		.help = "Directory to run in; default: /workspace"                                 \
-	}
+	FIELD("sandbox_id", MCP_TEXT,                                                              \
+	      "Another sandbox than the default one: an id from sandbox_create or restore")
+#define CWD FIELD("cwd", MCP_TEXT, "Directory to run in; default: /workspace")
 #define TIMEOUT                                                                                    \
-	{                                                                                          \
-		.name = "timeout", .type = MCP_NUMBER,                                             \
-		.help = "Seconds after which it is stopped; default 45", .min = 0.1, .max = 86400  \
-	}
-#define PROCESS                                                                                    \
-	{                                                                                          \
-		.name = "process_id", .type = MCP_INT, .flags = MCP_REQUIRED,                      \
-		.help = "From process_start", .min = 1, .max = 4294967295.0                        \
-	}
-#define PATH(what)                                                                                 \
-	{                                                                                          \
-		.name = "path", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = what              \
-	}
+	FIELD("timeout", MCP_NUMBER, "Seconds after which it is stopped; default 45", .min = 0.1,  \
+	      .max = 86400)
+#define PROCESS NEEDED("process_id", MCP_INT, "From process_start", .min = 1, .max = 4294967295.0)
+#define PATH(what) NEEDED("path", MCP_TEXT, what)
 
 static const char *const language_names[] = {"python", "bash", "javascript", "typescript", "perl",
 					     "ruby",   "php",  "lua",	     "r",	   NULL};
@@ -41,274 +29,212 @@ static const char *const encodings[] = {"utf-8", "base64", NULL};
 
 /* ---- input ---- */
 static const struct mcp_field run_code_in[] = {
-	{.name = "code", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "The source text"},
-	{.name = "language", .type = MCP_TEXT, .help = "Default: python", .values = language_names},
+	NEEDED("code", MCP_TEXT, "The source text"),
+	FIELD("language", MCP_TEXT, "Default: python", .values = language_names),
 	CWD,
 	TIMEOUT,
 	SANDBOX,
-	END};
+	END,
+};
 static const struct mcp_field run_command_in[] = {
-	{.name = "command",
-	 .type = MCP_TEXT,
-	 .flags = MCP_REQUIRED,
-	 .help = "A line for bash: pipes, &&, redirections and several lines are fine"},
+	NEEDED("command", MCP_TEXT,
+	       "A line for bash: pipes, &&, redirections and several lines are fine"),
 	CWD,
 	TIMEOUT,
-	{.name = "stdin", .type = MCP_TEXT, .help = "Text that the command reads from stdin"},
+	FIELD("stdin", MCP_TEXT, "Text that the command reads from stdin"),
 	SANDBOX,
-	END};
+	END,
+};
 static const struct mcp_field read_file_in[] = {
 	PATH("Absolute, or relative to /workspace"),
-	{.name = "offset",
-	 .type = MCP_INT,
-	 .help = "First byte to read; default 0",
-	 .min = 0,
-	 .max = 1e15},
-	{.name = "length",
-	 .type = MCP_INT,
-	 .help = "At most so many bytes; default and maximum 262144",
-	 .min = 1,
-	 .max = 262144},
+	FIELD("offset", MCP_INT, "First byte to read; default 0", .min = 0, .max = 1e15),
+	FIELD("length", MCP_INT, "At most so many bytes; default and maximum 262144", .min = 1,
+	      .max = 262144),
 	SANDBOX,
-	END};
+	END,
+};
 static const struct mcp_field write_file_in[] = {
 	PATH("Absolute, or relative to /workspace; directories on the way are made"),
-	{.name = "content", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "All of the file"},
-	{.name = "encoding",
-	 .type = MCP_TEXT,
-	 .help = "Of content; default utf-8. base64 is for bytes that are not text",
-	 .values = encodings},
-	{.name = "executable", .type = MCP_BOOL, .help = "May be executed; default false"},
+	NEEDED("content", MCP_TEXT, "All of the file"),
+	FIELD("encoding", MCP_TEXT,
+	      "Of content; default utf-8. base64 is for bytes that are not text",
+	      .values = encodings),
+	FIELD("executable", MCP_BOOL, "May be executed; default false"),
 	SANDBOX,
-	END};
+	END,
+};
 static const struct mcp_field list_files_in[] = {
-	{.name = "path", .type = MCP_TEXT, .help = "A directory; default: /workspace"},
-	{.name = "depth",
-	 .type = MCP_INT,
-	 .help = "Levels of directories; default 1",
-	 .min = 1,
-	 .max = 20},
+	FIELD("path", MCP_TEXT, "A directory; default: /workspace"),
+	FIELD("depth", MCP_INT, "Levels of directories; default 1", .min = 1, .max = 20),
 	SANDBOX,
-	END};
+	END,
+};
 static const struct mcp_field search_files_in[] = {
-	{.name = "content", .type = MCP_TEXT, .help = "Text that a line must contain"},
-	{.name = "glob",
-	 .type = MCP_TEXT,
-	 .help = "Names to look at, like *.py or **/test_*.c; default: all"},
-	{.name = "path", .type = MCP_TEXT, .help = "Where to look; default: /workspace"},
-	{.name = "regex",
-	 .type = MCP_BOOL,
-	 .help = "content is a POSIX extended regular expression"},
-	{.name = "ignore_case", .type = MCP_BOOL, .help = "Letters match in either case"},
-	{.name = "max_results", .type = MCP_INT, .help = "Default 100", .min = 1, .max = 1000},
+	FIELD("content", MCP_TEXT, "Text that a line must contain"),
+	FIELD("glob", MCP_TEXT, "Names to look at, like *.py or **/test_*.c; default: all"),
+	FIELD("path", MCP_TEXT, "Where to look; default: /workspace"),
+	FIELD("regex", MCP_BOOL, "content is a POSIX extended regular expression"),
+	FIELD("ignore_case", MCP_BOOL, "Letters match in either case"),
+	FIELD("max_results", MCP_INT, "Default 100", .min = 1, .max = 1000),
 	SANDBOX,
-	END};
+	END,
+};
 static const struct mcp_field process_start_in[] = {
-	{.name = "command", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "A line for bash"},
+	NEEDED("command", MCP_TEXT, "A line for bash"),
 	CWD,
-	{.name = "timeout",
-	 .type = MCP_NUMBER,
-	 .help = "Seconds; default: as long as it takes",
-	 .min = 0.1,
-	 .max = 86400},
+	FIELD("timeout", MCP_NUMBER, "Seconds; default: as long as it takes", .min = 0.1,
+	      .max = 86400),
 	SANDBOX,
-	END};
+	END,
+};
 static const struct mcp_field process_poll_in[] = {
 	PROCESS,
-	{.name = "wait",
-	 .type = MCP_NUMBER,
-	 .help = "Seconds to wait for more output or its end; default 1",
-	 .min = 0,
-	 .max = 50},
-	{.name = "from",
-	 .type = MCP_INT,
-	 .help = "Byte of the output to begin with; default: where the last poll ended",
-	 .min = 0,
-	 .max = 1e15},
+	FIELD("wait", MCP_NUMBER, "Seconds to wait for more output or its end; default 1", .min = 0,
+	      .max = 50),
+	FIELD("from", MCP_INT,
+	      "Byte of the output to begin with; default: where the last poll ended", .min = 0,
+	      .max = 1e15),
 	SANDBOX,
-	END};
+	END,
+};
 static const struct mcp_field process_write_in[] = {
 	PROCESS,
-	{.name = "input",
-	 .type = MCP_TEXT,
-	 .flags = MCP_REQUIRED,
-	 .help = "Text for its stdin; end a line with \\n"},
-	{.name = "close", .type = MCP_BOOL, .help = "No more input follows; default false"},
+	NEEDED("input", MCP_TEXT, "Text for its stdin; end a line with \\n"),
+	FIELD("close", MCP_BOOL, "No more input follows; default false"),
 	SANDBOX,
-	END};
+	END,
+};
 static const struct mcp_field process_kill_in[] = {
 	PROCESS,
-	{.name = "signal",
-	 .type = MCP_INT,
-	 .help = "Default 15 (TERM); 9 cannot be ignored",
-	 .min = 1,
-	 .max = 64},
+	FIELD("signal", MCP_INT, "Default 15 (TERM); 9 cannot be ignored", .min = 1, .max = 64),
 	SANDBOX,
-	END};
+	END,
+};
 static const struct mcp_field sandbox_create_in[] = {
-	{.name = "name", .type = MCP_TEXT, .help = "To recognise it by"}, END};
-static const struct mcp_field nothing_in[] = {END};
+	FIELD("name", MCP_TEXT, "To recognise it by"),
+	END,
+};
+static const struct mcp_field nothing_in[] = {
+	END,
+};
 static const struct mcp_field sandbox_destroy_in[] = {
-	{.name = "sandbox_id", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "Which"}, END};
+	NEEDED("sandbox_id", MCP_TEXT, "Which"),
+	END,
+};
 static const struct mcp_field snapshot_in[] = {
-	{.name = "name", .type = MCP_TEXT, .help = "To recognise it by"}, SANDBOX, END};
-static const struct mcp_field restore_in[] = {
-	{.name = "snapshot_id", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "From snapshot"},
-	END};
-static const struct mcp_field get_url_in[] = {
-	{.name = "port",
-	 .type = MCP_INT,
-	 .flags = MCP_REQUIRED,
-	 .help = "That a server inside the sandbox listens on",
-	 .min = 1,
-	 .max = 65535},
+	FIELD("name", MCP_TEXT, "To recognise it by"),
 	SANDBOX,
-	END};
+	END,
+};
+static const struct mcp_field restore_in[] = {
+	NEEDED("snapshot_id", MCP_TEXT, "From snapshot"),
+	END,
+};
+static const struct mcp_field get_url_in[] = {
+	NEEDED("port", MCP_INT, "That a server inside the sandbox listens on", .min = 1,
+	       .max = 65535),
+	SANDBOX,
+	END,
+};
 
 /* ---- output ---- */
 static const struct mcp_field denial_out[] = {
-	{.name = "what", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "Kind"},
-	{.name = "target", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "Of what"},
-	{.name = "count", .type = MCP_INT, .flags = MCP_REQUIRED, .help = "How often"},
-	{.name = "explain", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "Why, and what to do"},
-	END};
+	NEEDED("what", MCP_TEXT, "Kind"),
+	NEEDED("target", MCP_TEXT, "Of what"),
+	NEEDED("count", MCP_INT, "How often"),
+	NEEDED("explain", MCP_TEXT, "Why, and what to do"),
+	END,
+};
 static const struct mcp_field result_out[] = {
-	{.name = "stdout", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "Its output"},
-	{.name = "stderr", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "Its error output"},
-	{.name = "exit_code",
-	 .type = MCP_INT,
-	 .flags = MCP_REQUIRED | MCP_NULLABLE,
-	 .help = "0: success; null: it did not end by itself"},
-	{.name = "status",
-	 .type = MCP_TEXT,
-	 .flags = MCP_REQUIRED,
-	 .help = "exited, signaled, timeout, oom, cpu_time, output_limit or killed"},
-	{.name = "timed_out",
-	 .type = MCP_BOOL,
-	 .flags = MCP_REQUIRED,
-	 .help = "Stopped by its timeout"},
-	{.name = "truncated",
-	 .type = MCP_BOOL,
-	 .flags = MCP_REQUIRED,
-	 .help = "The middle of a long output was left out"},
-	{.name = "duration_ms", .type = MCP_NUMBER, .flags = MCP_REQUIRED, .help = "Wall time"},
-	{.name = "denials",
-	 .type = MCP_LIST,
-	 .flags = MCP_REQUIRED,
-	 .help = "What the sandbox refused meanwhile",
-	 .items = denial_out},
-	{.name = "advice", .type = MCP_TEXT, .help = "What to do next, where that is known"},
-	END};
+	NEEDED("stdout", MCP_TEXT, "Its output"),
+	NEEDED("stderr", MCP_TEXT, "Its error output"),
+	FIELD("exit_code", MCP_INT, "0: success; null: it did not end by itself",
+	      .flags = MCP_REQUIRED | MCP_NULLABLE),
+	NEEDED("status", MCP_TEXT,
+	       "exited, signaled, timeout, oom, cpu_time, output_limit or killed"),
+	NEEDED("timed_out", MCP_BOOL, "Stopped by its timeout"),
+	NEEDED("truncated", MCP_BOOL, "The middle of a long output was left out"),
+	NEEDED("duration_ms", MCP_NUMBER, "Wall time"),
+	NEEDED("denials", MCP_LIST, "What the sandbox refused meanwhile", .items = denial_out),
+	FIELD("advice", MCP_TEXT, "What to do next, where that is known"),
+	END,
+};
 static const struct mcp_field read_file_out[] = {
-	{.name = "path", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "Absolute"},
-	{.name = "size",
-	 .type = MCP_INT,
-	 .flags = MCP_REQUIRED,
-	 .help = "Of the whole file, in bytes"},
-	{.name = "encoding",
-	 .type = MCP_TEXT,
-	 .flags = MCP_REQUIRED,
-	 .help = "utf-8, base64, or image: then it is an image of this result"},
-	{.name = "content", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "What was read"},
-	{.name = "truncated",
-	 .type = MCP_BOOL,
-	 .flags = MCP_REQUIRED,
-	 .help = "There is more behind it"},
-	END};
+	NEEDED("path", MCP_TEXT, "Absolute"),
+	NEEDED("size", MCP_INT, "Of the whole file, in bytes"),
+	NEEDED("encoding", MCP_TEXT, "utf-8, base64, or image: then it is an image of this result"),
+	NEEDED("content", MCP_TEXT, "What was read"),
+	NEEDED("truncated", MCP_BOOL, "There is more behind it"),
+	END,
+};
 static const struct mcp_field write_file_out[] = {
-	{.name = "path", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "As given"},
-	{.name = "size", .type = MCP_INT, .flags = MCP_REQUIRED, .help = "Bytes written"},
-	END};
+	NEEDED("path", MCP_TEXT, "As given"),
+	NEEDED("size", MCP_INT, "Bytes written"),
+	END,
+};
 static const struct mcp_field file_out[] = {
-	{.name = "path", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "Absolute"},
-	{.name = "type",
-	 .type = MCP_TEXT,
-	 .flags = MCP_REQUIRED,
-	 .help = "file, directory, link, other"},
-	{.name = "size", .type = MCP_INT, .flags = MCP_REQUIRED, .help = "Bytes"},
-	{.name = "modified",
-	 .type = MCP_INT,
-	 .flags = MCP_REQUIRED,
-	 .help = "Unix time in seconds"},
-	END};
+	NEEDED("path", MCP_TEXT, "Absolute"),
+	NEEDED("type", MCP_TEXT, "file, directory, link, other"),
+	NEEDED("size", MCP_INT, "Bytes"),
+	NEEDED("modified", MCP_INT, "Unix time in seconds"),
+	END,
+};
 static const struct mcp_field list_files_out[] = {
-	{.name = "files",
-	 .type = MCP_LIST,
-	 .flags = MCP_REQUIRED,
-	 .help = "By path",
-	 .items = file_out},
-	{.name = "truncated", .type = MCP_BOOL, .flags = MCP_REQUIRED, .help = "There are more"},
-	END};
+	NEEDED("files", MCP_LIST, "By path", .items = file_out),
+	NEEDED("truncated", MCP_BOOL, "There are more"),
+	END,
+};
 static const struct mcp_field match_out[] = {
-	{.name = "path", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "Absolute"},
-	{.name = "line",
-	 .type = MCP_INT,
-	 .flags = MCP_REQUIRED,
-	 .help = "From 1; 0: the name matched"},
-	{.name = "text", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "That line"},
-	END};
+	NEEDED("path", MCP_TEXT, "Absolute"),
+	NEEDED("line", MCP_INT, "From 1; 0: the name matched"),
+	NEEDED("text", MCP_TEXT, "That line"),
+	END,
+};
 static const struct mcp_field search_files_out[] = {
-	{.name = "matches",
-	 .type = MCP_LIST,
-	 .flags = MCP_REQUIRED,
-	 .help = "Lines, or files",
-	 .items = match_out},
-	{.name = "truncated", .type = MCP_BOOL, .flags = MCP_REQUIRED, .help = "There are more"},
-	END};
-static const struct mcp_field process_start_out[] = {{.name = "process_id",
-						      .type = MCP_INT,
-						      .flags = MCP_REQUIRED,
-						      .help = "For the other process tools"},
-						     END};
+	NEEDED("matches", MCP_LIST, "Lines, or files", .items = match_out),
+	NEEDED("truncated", MCP_BOOL, "There are more"),
+	END,
+};
+static const struct mcp_field process_start_out[] = {
+	NEEDED("process_id", MCP_INT, "For the other process tools"),
+	END,
+};
 static const struct mcp_field process_poll_out[] = {
-	{.name = "running", .type = MCP_BOOL, .flags = MCP_REQUIRED, .help = "Has not ended yet"},
-	{.name = "exit_code",
-	 .type = MCP_INT,
-	 .flags = MCP_REQUIRED | MCP_NULLABLE,
-	 .help = "null: still running, or killed"},
-	{.name = "stdout", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "New output"},
-	{.name = "stderr", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "New error output"},
-	{.name = "next",
-	 .type = MCP_INT,
-	 .flags = MCP_REQUIRED,
-	 .help = "Where the next poll begins"},
-	{.name = "status",
-	 .type = MCP_TEXT,
-	 .flags = MCP_REQUIRED,
-	 .help = "running, exited, signaled, ..."},
-	{.name = "truncated",
-	 .type = MCP_BOOL,
-	 .flags = MCP_REQUIRED,
-	 .help = "Output was lost: it printed faster than it was polled"},
-	END};
+	NEEDED("running", MCP_BOOL, "Has not ended yet"),
+	FIELD("exit_code", MCP_INT, "null: still running, or killed",
+	      .flags = MCP_REQUIRED | MCP_NULLABLE),
+	NEEDED("stdout", MCP_TEXT, "New output"),
+	NEEDED("stderr", MCP_TEXT, "New error output"),
+	NEEDED("next", MCP_INT, "Where the next poll begins"),
+	NEEDED("status", MCP_TEXT, "running, exited, signaled, ..."),
+	NEEDED("truncated", MCP_BOOL, "Output was lost: it printed faster than it was polled"),
+	END,
+};
 static const struct mcp_field done_out[] = {
-	{.name = "done", .type = MCP_BOOL, .flags = MCP_REQUIRED, .help = "true"}, END};
+	NEEDED("done", MCP_BOOL, "true"),
+	END,
+};
 static const struct mcp_field sandbox_out[] = {
-	{.name = "sandbox_id",
-	 .type = MCP_TEXT,
-	 .flags = MCP_REQUIRED,
-	 .help = "For the other tools"},
-	{.name = "name", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "As given, or empty"},
-	{.name = "state", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "running, paused, ..."},
-	{.name = "default",
-	 .type = MCP_BOOL,
-	 .flags = MCP_REQUIRED,
-	 .help = "Used when a tool is called without sandbox_id"},
-	END};
-static const struct mcp_field sandbox_list_out[] = {{.name = "sandboxes",
-						     .type = MCP_LIST,
-						     .flags = MCP_REQUIRED,
-						     .help = "Of this client",
-						     .items = sandbox_out},
-						    END};
+	NEEDED("sandbox_id", MCP_TEXT, "For the other tools"),
+	NEEDED("name", MCP_TEXT, "As given, or empty"),
+	NEEDED("state", MCP_TEXT, "running, paused, ..."),
+	NEEDED("default", MCP_BOOL, "Used when a tool is called without sandbox_id"),
+	END,
+};
+static const struct mcp_field sandbox_list_out[] = {
+	NEEDED("sandboxes", MCP_LIST, "Of this client", .items = sandbox_out),
+	END,
+};
 static const struct mcp_field snapshot_out[] = {
-	{.name = "snapshot_id", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "For restore"},
-	{.name = "size", .type = MCP_INT, .flags = MCP_REQUIRED, .help = "Bytes"},
-	END};
+	NEEDED("snapshot_id", MCP_TEXT, "For restore"),
+	NEEDED("size", MCP_INT, "Bytes"),
+	END,
+};
 static const struct mcp_field get_url_out[] = {
-	{.name = "url", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "Leads to the port"},
-	{.name = "note", .type = MCP_TEXT, .flags = MCP_REQUIRED, .help = "Who can open it"},
-	END};
+	NEEDED("url", MCP_TEXT, "Leads to the port"),
+	NEEDED("note", MCP_TEXT, "Who can open it"),
+	END,
+};
 
 const struct mcp_tool mcp_tools[] = {
 	{"run_code", "Run code",
