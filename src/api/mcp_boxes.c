@@ -9,11 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct manager *manager_of(const struct mcp_call *c)
-{
-	return c->session->state->api->manager;
-}
-
 static json_t *describe(const struct mcp_session *s, const struct sandbox *box)
 {
 	json_t *full = sandbox_describe(box);
@@ -52,58 +47,38 @@ void mcp_sandbox_create(struct mcp_call *c)
 	mcp_session_make(c->session, mcp_arg_text(c, "name", ""), NULL, on_created, c);
 }
 
-struct listing {
-	const struct mcp_session *s;
-	json_t *list;
-};
-
-static bool list_one(void *arg, struct sandbox *box)
-{
-	struct listing *l = arg;
-
-	if (mcp_session_owns(l->s, box))
-		json_array_append_new(l->list, describe(l->s, box));
-	return true;
-}
-
 void mcp_sandbox_list(struct mcp_call *c)
 {
-	struct listing l = {.s = c->session, .list = json_array()};
+	json_t *all = json_array();
+	struct list ids = {0};
 
-	manager_each(manager_of(c), &c->session->caller, list_one, &l);
-	mcp_call_structured(c, json_pack("{s:o}", "sandboxes", l.list));
+	mcp_session_ids(c->session, &ids);
+	for (size_t i = 0; i < ids.count; i++)
+		json_array_append_new(
+			all, describe(c->session, mcp_session_box(c->session, ids.items[i])));
+	list_done(&ids);
+	mcp_call_structured(c, json_pack("{s:o}", "sandboxes", all));
 }
 
 static void on_destroyed(void *arg, struct sandbox *box, const struct err *e)
 {
-	struct mcp_call *c = arg;
-
 	(void)box;
-	if (mcp_call_is_over(c))
-		return;
-	if (e && e->kind != ERR_NONE)
-		mcp_call_error(c, e);
-	else
-		mcp_call_structured(c, json_pack("{s:b}", "done", 1));
+	mcp_call_answer_json(arg, NULL, e);
 }
 
 void mcp_sandbox_destroy(struct mcp_call *c)
 {
 	struct mcp_session *s = c->session;
 	const char *id = mcp_arg_text(c, "sandbox_id", "");
-	struct err e = {0};
-	struct sandbox *box;
+	struct sandbox *box = mcp_session_box(s, id);
 
-	if (str_equal(id, "default"))
-		id = s->sandbox;
-	box = manager_find(manager_of(c), &s->caller, id, &e);
-	if (!box || !mcp_session_owns(s, box)) {
+	if (!box) {
 		mcp_call_refuse(
 			c, "There is no sandbox '%.64s'. sandbox_list shows those that there are.",
-			id);
+			str_equal(id, "default") ? s->sandbox : id);
 		return;
 	}
-	if (str_equal(s->sandbox, id))
+	if (str_equal(s->sandbox, sandbox_id(box)))
 		s->sandbox[0] = '\0';
 	sandbox_destroy(box, on_destroyed, c);
 }

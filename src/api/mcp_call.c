@@ -227,6 +227,19 @@ void mcp_call_error(struct mcp_call *c, const struct err *e)
 	mcp_call_refuse(c, "%s.%s", e->msg[0] ? e->msg : "It did not work", more ? more : "");
 }
 
+void mcp_call_answer_json(void *arg, json_t *value, const struct err *e)
+{
+	struct mcp_call *c = arg;
+
+	json_decref(value);
+	if (mcp_call_is_over(c))
+		return;
+	if (e && e->kind != ERR_NONE)
+		mcp_call_error(c, e);
+	else
+		mcp_call_structured(c, json_pack("{s:b}", "done", 1));
+}
+
 /* ---- on the way ---- */
 
 void mcp_call_notify(struct mcp_call *c, const char *method, json_t *params)

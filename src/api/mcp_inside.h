@@ -92,7 +92,10 @@ struct mcp_session *mcp_session_implicit(struct mcp_state *st, const struct call
 void mcp_session_end(struct mcp_session *s);
 /* Frees it if it was ended and nothing is left of it. */
 void mcp_session_settle(struct mcp_session *s);
-bool mcp_session_owns(const struct mcp_session *s, const struct sandbox *box);
+/* The sandbox of this id, or the default one for "default"; NULL: it is none of this session's. */
+struct sandbox *mcp_session_box(const struct mcp_session *s, const char *id);
+/* The ids of all sandboxes of the session, oldest first. */
+void mcp_session_ids(const struct mcp_session *s, struct list *ret);
 /* Makes a sandbox with the session's options; name and snapshot may be NULL. */
 void mcp_session_make(struct mcp_session *s, const char *name, const char *snapshot,
 		      sandbox_done done, void *arg);
@@ -124,6 +127,8 @@ void mcp_call_structured(struct mcp_call *c, json_t *value);
 void mcp_call_refuse(struct mcp_call *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 void mcp_call_error(struct mcp_call *c, const struct err *e);
+/* A json_done whose arg is the call: {"done": true}, or the error. */
+void mcp_call_answer_json(void *arg, json_t *value, const struct err *e);
 /* Messages on the way. */
 void mcp_call_notify(struct mcp_call *c, const char *method, json_t *params);
 void mcp_call_progress(struct mcp_call *c, double progress, double total, const char *text);

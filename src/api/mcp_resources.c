@@ -11,39 +11,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct listing {
-	const struct mcp_session *s;
-	json_t *list;
-};
-
-static bool list_one(void *arg, struct sandbox *box)
-{
-	struct listing *l = arg;
-	auto_free char *uri = NULL, *name = NULL;
-
-	if (!mcp_session_owns(l->s, box))
-		return true;
-	uri = str_format(MCP_URI "%s", sandbox_id(box));
-	name = str_format("sandbox %s", sandbox_id(box));
-	json_array_append_new(l->list, json_pack("{s:s, s:s, s:s, s:s}", "uri", uri, "name", name,
-						 "description", "Its state, limits and layers",
-						 "mimeType", "application/json"));
-	return true;
-}
-
 void mcp_resources_list(struct mcp_call *c)
 {
-	struct listing l = {.s = c->session};
+	struct list ids = {0};
+	json_t *all;
 
 	if (json_object_get(c->params, "cursor")) {
 		mcp_call_fault(c, JSONRPC_PARAMS, "unknown cursor", NULL);
 		return;
 	}
-	l.list = json_array();
-	manager_each(c->session->state->api->manager, &c->session->caller, list_one, &l);
+	all = json_array();
+	mcp_session_ids(c->session, &ids);
+	for (size_t i = 0; i < ids.count; i++) {
+		auto_free char *uri = str_format(MCP_URI "%s", ids.items[i]);
+		auto_free char *name = str_format("sandbox %s", ids.items[i]);
+
+		json_array_append_new(all,
+				      json_pack("{s:s, s:s, s:s, s:s}", "uri", uri, "name", name,
+						"description", "Its state, limits and layers",
+						"mimeType", "application/json"));
+	}
+	list_done(&ids);
 	if (&mcp_extra)
-		mcp_extra.add_resources(l.list);
-	mcp_call_result(c, json_pack("{s:o}", "resources", l.list));
+		mcp_extra.add_resources(all);
+	mcp_call_result(c, json_pack("{s:o}", "resources", all));
 }
 
 void mcp_resource_missing(struct mcp_call *c, const char *uri)
@@ -135,20 +126,16 @@ void mcp_resources_read(struct mcp_call *c)
 {
 	const char *uri = uri_of(c);
 	json_t *extra = &mcp_extra ? mcp_extra.read_resource(uri) : NULL;
-	struct err e = {0};
-	char id[IPC_ID];
 	struct sandbox *box;
+	char id[IPC_ID];
 
 	if (extra) {
 		mcp_call_result(c, extra);
 		return;
 	}
 	split_uri(uri, id, sizeof(id));
-	if (str_equal(id, "default"))
-		memcpy(id, c->session->sandbox, sizeof(id));
-	box = id[0] ? manager_find(c->session->state->api->manager, &c->session->caller, id, &e)
-		    : NULL;
-	if (!box || !mcp_session_owns(c->session, box)) {
+	box = mcp_session_box(c->session, id);
+	if (!box) {
 		mcp_resource_missing(c, uri);
 		return;
 	}
@@ -158,5 +145,5 @@ void mcp_resources_read(struct mcp_call *c)
 		return;
 	}
 	c->run = read_inside;
-	mcp_call_with_sandbox(c, id);
+	mcp_call_with_sandbox(c, sandbox_id(box));
 }

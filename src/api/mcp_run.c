@@ -243,27 +243,10 @@ static void on_started(void *arg, uint32_t eid, uint32_t pid)
 	mcp_call_structured(c, json_pack("{s:I}", "process_id", (json_int_t)eid));
 }
 
-static void ignore_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
-{
-	(void)arg;
-	(void)kind;
-	(void)seq;
-	(void)bytes;
-	(void)len;
-}
-
-static void ignore_exit(void *arg, const struct outcome *x)
-{
-	(void)arg;
-	(void)x;
-}
-
 void mcp_process_start(struct mcp_call *c)
 {
 	static const struct exec_ops ops = {
 		.on_start = on_started,
-		.on_output = ignore_output,
-		.on_exit = ignore_exit,
 		.on_error = on_error,
 	};
 	struct exec_request r = {.shell = mcp_arg_text(c, "command", ""),
@@ -275,8 +258,6 @@ void mcp_process_start(struct mcp_call *c)
 
 	r.timeout_ms = asked && (!most || asked < most) ? asked : most;
 	b->exec = exec_start(c->box, &r, &ops, c);
-	if (!b->exec)
-		mcp_call_refuse(c, "The sandbox is not running. Try again.");
 }
 
 static json_t *polled_key(const struct mcp_call *c, uint32_t eid, char *ret, size_t size)
@@ -318,13 +299,6 @@ static void on_wait_over(void *arg)
 	answer_poll(arg, NULL);
 }
 
-static void on_attached(void *arg, uint32_t eid, uint32_t pid)
-{
-	(void)arg;
-	(void)eid;
-	(void)pid;
-}
-
 static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
 {
 	struct mcp_call *c = arg;
@@ -350,7 +324,6 @@ static void on_ended(void *arg, const struct outcome *x)
 static void attach(struct mcp_call *c, struct background *b, uint64_t from, uint64_t wait_ms)
 {
 	static const struct exec_ops ops = {
-		.on_start = on_attached,
 		.on_output = on_output,
 		.on_exit = on_ended,
 		.on_error = on_error,
@@ -358,10 +331,6 @@ static void attach(struct mcp_call *c, struct background *b, uint64_t from, uint
 
 	b->next = from;
 	b->exec = exec_attach(c->box, b->eid, from, &ops, c);
-	if (!b->exec) {
-		mcp_call_refuse(c, "The sandbox is not running. Try again.");
-		return;
-	}
 	b->timer = (struct loop_timer){.call = on_wait_over, .arg = c};
 	loop_timer_set(c->session->state->api->loop, &b->timer, wait_ms);
 }
@@ -387,19 +356,6 @@ void mcp_log_as_resource(struct mcp_call *c, const char *uri, uint32_t eid)
 	attach(c, b, 0, 1000);
 }
 
-static void on_done(void *arg, json_t *value, const struct err *e)
-{
-	struct mcp_call *c = arg;
-
-	json_decref(value);
-	if (mcp_call_is_over(c))
-		return;
-	if (e && e->kind != ERR_NONE)
-		mcp_call_error(c, e);
-	else
-		mcp_call_structured(c, json_pack("{s:b}", "done", 1));
-}
-
 void mcp_process_write(struct mcp_call *c)
 {
 	const json_t *input = json_object_get(c->args, "input");
@@ -413,11 +369,11 @@ void mcp_process_write(struct mcp_call *c)
 	}
 	sandbox_input(c->box, (uint32_t)mcp_arg_number(c, "process_id", 0),
 		      json_string_value(input), json_string_length(input), mcp_arg_flag(c, "close"),
-		      on_done, c);
+		      mcp_call_answer_json, c);
 }
 
 void mcp_process_kill(struct mcp_call *c)
 {
 	sandbox_signal(c->box, (uint32_t)mcp_arg_number(c, "process_id", 0),
-		       (int)mcp_arg_number(c, "signal", 15), true, on_done, c);
+		       (int)mcp_arg_number(c, "signal", 15), true, mcp_call_answer_json, c);
 }

@@ -334,12 +334,44 @@ struct mcp_session *mcp_session_implicit(struct mcp_state *st, const struct call
  * Who may see everything is no exception: clients choose the names that their sessions go by, and
  * what somebody else prepared under the same name must not become the operator's.
  */
-bool mcp_session_owns(const struct mcp_session *s, const struct sandbox *box)
+static bool owns(const struct mcp_session *s, const struct sandbox *box)
 {
 	const char *key = json_string_value(json_object_get(sandbox_door_data(box), "session"));
 
 	return str_equal(sandbox_door(box), "mcp") && key && str_equal(key, s->key) &&
 	       sandbox_is_owned_by(box, &s->caller) && sandbox_state(box) != STATE_DESTROYED;
+}
+
+struct sandbox *mcp_session_box(const struct mcp_session *s, const char *id)
+{
+	struct err e;
+	struct sandbox *box;
+
+	if (str_equal(id, "default"))
+		id = s->sandbox;
+	box = *id ? manager_find(s->state->api->manager, &s->caller, id, &e) : NULL;
+	return box && owns(s, box) ? box : NULL;
+}
+
+struct collecting {
+	const struct mcp_session *s;
+	struct list *ids;
+};
+
+static bool collect(void *arg, struct sandbox *box)
+{
+	struct collecting *c = arg;
+
+	if (owns(c->s, box))
+		list_add(c->ids, sandbox_id(box));
+	return true;
+}
+
+void mcp_session_ids(const struct mcp_session *s, struct list *ret)
+{
+	struct collecting c = {s, ret};
+
+	manager_each(s->state->api->manager, &s->caller, collect, &c);
 }
 
 static void on_destroyed(void *arg, struct sandbox *box, const struct err *e)
@@ -349,25 +381,10 @@ static void on_destroyed(void *arg, struct sandbox *box, const struct err *e)
 	(void)e;
 }
 
-struct doomed {
-	struct mcp_session *s;
-	struct list ids;
-};
-
-static bool collect(void *arg, struct sandbox *box)
-{
-	struct doomed *d = arg;
-
-	if (mcp_session_owns(d->s, box))
-		list_add(&d->ids, sandbox_id(box));
-	return true;
-}
-
 void mcp_session_end(struct mcp_session *s)
 {
-	struct manager *m = s->state->api->manager;
-	struct doomed d = {.s = s};
-	struct err e = {0};
+	struct list ids = {0};
+	struct sandbox *box;
 	struct mcp_call *c;
 
 	s->ended = true;
@@ -379,14 +396,11 @@ void mcp_session_end(struct mcp_session *s)
 			mcp_call_cancel(c);
 	} while (c);
 	mcp_stream_close(s);
-	manager_each(m, &s->caller, collect, &d);
-	for (size_t i = 0; i < d.ids.count; i++) {
-		struct sandbox *box = manager_find(m, &s->caller, d.ids.items[i], &e);
-
-		if (box)
+	mcp_session_ids(s, &ids);
+	for (size_t i = 0; i < ids.count; i++)
+		if ((box = mcp_session_box(s, ids.items[i])))
 			sandbox_destroy(box, on_destroyed, NULL);
-	}
-	list_done(&d.ids);
+	list_done(&ids);
 	s->held--;
 	mcp_session_settle(s);
 }
@@ -473,15 +487,12 @@ static void on_made(void *arg, struct sandbox *box, const struct err *e)
 	mcp_session_settle(s);
 }
 
+/* One that is gone or has failed is forgotten: the next call makes a new one. */
 static struct sandbox *default_sandbox(struct mcp_session *s)
 {
-	struct err e = {0};
-	struct sandbox *box;
+	struct sandbox *box = mcp_session_box(s, "default");
 
-	if (!s->sandbox[0])
-		return NULL;
-	box = manager_find(s->state->api->manager, &s->caller, s->sandbox, &e);
-	if (box && (sandbox_state(box) == STATE_FAILED || sandbox_state(box) == STATE_DESTROYED))
+	if (box && sandbox_state(box) == STATE_FAILED)
 		box = NULL;
 	if (!box)
 		s->sandbox[0] = '\0';
@@ -491,29 +502,21 @@ static struct sandbox *default_sandbox(struct mcp_session *s)
 void mcp_call_with_sandbox(struct mcp_call *c, const char *id)
 {
 	struct mcp_session *s = c->session;
-	struct err e = {0};
-	struct sandbox *box;
+	bool is_default = !id || str_equal(id, "default");
+	struct sandbox *box = is_default ? default_sandbox(s) : mcp_session_box(s, id);
 
-	if (id && !str_equal(id, "default")) {
-		box = manager_find(s->state->api->manager, &s->caller, id, &e);
-		if (!box || !mcp_session_owns(s, box))
-			mcp_call_refuse(
-				c,
-				"There is no sandbox '%.64s'. sandbox_list shows those that "
-				"there are; without sandbox_id the default one is used.",
-				id);
-		else
-			sandbox_wake(box, on_awake, c);
-		return;
-	}
-	box = default_sandbox(s);
 	if (box) {
 		sandbox_wake(box, on_awake, c);
-		return;
+	} else if (!is_default) {
+		mcp_call_refuse(c,
+				"There is no sandbox '%.64s'. sandbox_list shows those that there "
+				"are; without sandbox_id the default one is used.",
+				id);
+	} else {
+		c->waiting = true;
+		if (!s->making) {
+			s->making = true;
+			mcp_session_make(s, "", NULL, on_made, s);
+		}
 	}
-	c->waiting = true;
-	if (s->making)
-		return;
-	s->making = true;
-	mcp_session_make(s, "", NULL, on_made, s);
 }

@@ -215,19 +215,14 @@ static void on_background(void *arg, uint32_t eid, uint32_t pid)
 		sandbox_input(s, eid, j->input, j->r.input_len, true, on_input_given, j);
 }
 
-static void no_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
-{
-	(void)arg, (void)kind, (void)seq, (void)bytes, (void)len;
-}
-
 static void no_exit(void *arg, const struct outcome *x)
 {
 	(void)x;
 	answer_background(arg, NULL);
 }
 
-static const struct exec_ops background_ops = {on_background, no_output, no_exit, answer_background,
-					       NULL};
+static const struct exec_ops background_ops = {
+	.on_start = on_background, .on_exit = no_exit, .on_error = answer_background};
 
 static void start(struct exchange *x)
 {
@@ -264,8 +259,8 @@ void v1_exec(struct exchange *x)
 		     exec_timeout_most(x->api->manager, &x->caller), &e) < 0)
 		exchange_error(x, &e);
 	else if (*j->code)
-		j->placing =
-			snippet_put(x->sandbox, j->code, json_object_get(x->json, "code"), on_placed, j);
+		j->placing = snippet_put(x->sandbox, j->code, json_object_get(x->json, "code"),
+					 on_placed, j);
 	else
 		start(x);
 }

@@ -118,7 +118,7 @@ static void finish(struct exec *x)
 	if (x->file)
 		snippets_ended(x->s, x->file);
 	exec_free(x);
-	if (!detached)
+	if (!detached && ops->on_exit)
 		ops->on_exit(arg, &exit);
 }
 
@@ -222,7 +222,10 @@ static void take_output(struct exec *x, int kind, const void *payload, size_t le
 		return;
 	/* The number counts against the window as well; who listens knows only of the bytes. */
 	call_credit(x->call, 8);
-	x->ops->on_output(x->arg, kind, seq, (const char *)u.at, (size_t)(u.end - u.at));
+	if (x->ops->on_output)
+		x->ops->on_output(x->arg, kind, seq, (const char *)u.at, (size_t)(u.end - u.at));
+	else
+		call_credit(x->call, (size_t)(u.end - u.at));
 }
 
 /* More than any disk has is as good as not known. Older guests do not say it. */

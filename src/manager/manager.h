@@ -186,13 +186,14 @@ struct exec_request {
 	const char *note; /* for the record, or NULL */
 };
 
+/* All but on_error may be NULL; output that nobody takes is dropped. */
 struct exec_ops {
 	void (*on_start)(void *arg, uint32_t eid, uint32_t pid);
 	/* kind 1 stdout (or the terminal), 2 stderr. Call exec_credit when consumed. */
 	void (*on_output)(void *arg, int kind, uint64_t seq, const char *bytes, size_t len);
 	void (*on_exit)(void *arg, const struct outcome *x); /* the last callback */
 	void (*on_error)(void *arg, const struct err *e);    /* the last callback */
-	void (*on_room)(void *arg); /* may be NULL: exec_push has room again */
+	void (*on_room)(void *arg);			     /* exec_push has room again */
 };
 
 /* The most that who may give a command, by the operator's ceiling and its own; 0: no bound. */
