@@ -270,6 +270,21 @@ int body_spec(const json_t *body, const struct body_table *t, struct sandbox_spe
 
 /* ---- getters ---- */
 
+int body_choice(const json_t *body, const char *name, const char *const *values, struct err *e)
+{
+	const char *text = body_text(body, name);
+	char all[128] = "";
+	size_t len = 0;
+
+	for (int i = 0; values[i]; i++) {
+		if (!text || str_equal(text, values[i]))
+			return i;
+		len += (size_t)snprintf(all + len, sizeof(all) - len, "%s%s", i ? ", " : "",
+					values[i]);
+	}
+	return err_field(e, ERR_INVALID, name, "%s: '%.40s' is not one of %s", name, text, all);
+}
+
 bool body_has(const json_t *body, const char *name)
 {
 	const json_t *v = json_object_get(body, name);

@@ -76,6 +76,8 @@ const char *body_type_schema(enum body_type type);
 const char *body_text(const json_t *body, const char *name);
 uint64_t body_count(const json_t *body, const char *name, uint64_t dflt);
 bool body_flag(const json_t *body, const char *name);
+/* Which of the values (NULL at their end) a text is; 0 if it is not there; -1 and e if none. */
+int body_choice(const json_t *body, const char *name, const char *const *values, struct err *e);
 bool body_has(const json_t *body, const char *name);
 int body_time(const json_t *body, const char *name, uint64_t dflt_ms, uint64_t *ret_ms,
 	      struct err *e);

@@ -11,6 +11,7 @@
 #include "base/str.h"
 #include "policy/config.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -32,9 +33,19 @@ static void reply_fault(struct exchange *x, const json_t *id, struct mcp_fault *
 	f->data = NULL;
 }
 
-static void refuse(struct exchange *x, int status, int code, const char *text)
+/* id NULL: the message had none, or could not be read. */
+static void refuse(struct exchange *x, const json_t *id, int status, int code, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
+
+static void refuse(struct exchange *x, const json_t *id, int status, int code, const char *fmt, ...)
 {
-	reply_message(x, status, jsonrpc_error(NULL, code, text, NULL));
+	char text[256];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	reply_message(x, status, jsonrpc_error(id, code, text, NULL));
 }
 
 /* What the server itself refuses: no or a wrong token, too large, too many. */
@@ -42,7 +53,8 @@ static void door_error(struct exchange *x, int status, const struct err *e)
 {
 	if (status == 401)
 		exchange_set_header(x, "WWW-Authenticate", "Bearer error=\"invalid_token\"");
-	refuse(x, status, status == 500 ? JSONRPC_INTERNAL : MCP_NO_SESSION_HEADER, e->msg);
+	refuse(x, NULL, status, status == 500 ? JSONRPC_INTERNAL : MCP_NO_SESSION_HEADER, "%s",
+	       e->msg);
 }
 
 /* ---- modern ---- */
@@ -141,9 +153,8 @@ static void answer_request(struct exchange *x, struct mcp_session *s, const stru
 	json_t *result;
 
 	if (!method) {
-		mcp_fault_set(&f, era == MCP_MODERN ? 404 : 200, JSONRPC_NO_METHOD,
-			      "Method not found: %.64s", m->method);
-		reply_fault(x, m->id, &f);
+		refuse(x, m->id, era == MCP_MODERN ? 404 : 200, JSONRPC_NO_METHOD,
+		       "Method not found: %.64s", m->method);
 		return;
 	}
 	if (!method->answer) {
@@ -161,8 +172,7 @@ static void answer_request(struct exchange *x, struct mcp_session *s, const stru
 }
 
 /* Modern clients have no session, but `cloche mcp` has, whatever its client speaks. */
-static struct mcp_session *session_of_modern(struct exchange *x, const struct jsonrpc *m,
-					     struct mcp_fault *f)
+static struct mcp_session *session_of_modern(struct exchange *x, const struct jsonrpc *m)
 {
 	const json_t *meta = json_object_get(m->params, "_meta");
 	const json_t *info = json_object_get(meta, MCP_META "clientInfo");
@@ -174,12 +184,12 @@ static struct mcp_session *session_of_modern(struct exchange *x, const struct js
 	if (id) {
 		s = mcp_session_find(mcp_state(x->api), &x->caller, id);
 		if (!s)
-			mcp_fault_set(f, 404, MCP_NO_SESSION, "Session not found");
+			refuse(x, m->id, 404, MCP_NO_SESSION, "Session not found");
 		return s;
 	}
 	s = mcp_session_implicit(mcp_state(x->api), &x->caller, name ? name : "", &e);
 	if (!s)
-		mcp_fault_set(f, 429, JSONRPC_INTERNAL, "%.200s", e.msg);
+		refuse(x, m->id, 429, JSONRPC_INTERNAL, "%.200s", e.msg);
 	return s;
 }
 
@@ -192,11 +202,10 @@ static void post_modern(struct exchange *x, const struct jsonrpc *m)
 		exchange_reply(x, 202, NULL, "", 0);
 		return;
 	}
-	if (check_modern(x, m, &f) < 0 || !(s = session_of_modern(x, m, &f))) {
+	if (check_modern(x, m, &f) < 0)
 		reply_fault(x, m->id, &f);
-		return;
-	}
-	answer_request(x, s, m, MCP_MODERN);
+	else if ((s = session_of_modern(x, m)))
+		answer_request(x, s, m, MCP_MODERN);
 }
 
 /* ---- legacy ---- */
@@ -206,20 +215,18 @@ static struct mcp_session *session_of(struct exchange *x, const json_t *request_
 {
 	const char *id = exchange_header(x, "Mcp-Session-Id");
 	const char *version = exchange_header(x, "MCP-Protocol-Version");
-	struct mcp_fault f = {0};
 	struct mcp_session *s = NULL;
 
 	if (!id)
-		mcp_fault_set(&f, 400, MCP_NO_SESSION_HEADER,
-			      "Bad Request: the header Mcp-Session-Id is missing");
+		refuse(x, request_id, 400, MCP_NO_SESSION_HEADER,
+		       "Bad Request: the header Mcp-Session-Id is missing");
 	else if (!(s = mcp_session_find(mcp_state(x->api), &x->caller, id)))
-		mcp_fault_set(&f, 404, MCP_NO_SESSION, "Session not found");
-	else if (version && !mcp_is_legacy_version(version))
-		mcp_fault_set(&f, 400, MCP_NO_SESSION_HEADER,
-			      "Bad Request: Unsupported protocol version: %.32s", version);
-	if (!f.status)
+		refuse(x, request_id, 404, MCP_NO_SESSION, "Session not found");
+	else if (!version || mcp_is_legacy_version(version))
 		return s;
-	reply_fault(x, request_id, &f);
+	else
+		refuse(x, request_id, 400, MCP_NO_SESSION_HEADER,
+		       "Bad Request: Unsupported protocol version: %.32s", version);
 	return NULL;
 }
 
@@ -227,7 +234,6 @@ static void initialize(struct exchange *x, const struct jsonrpc *m)
 {
 	const json_t *meta = json_object_get(m->params, "_meta");
 	json_t *options = json_object_get(meta, MCP_OPTIONS_KEY);
-	struct mcp_fault f = {0};
 	struct mcp_session *s;
 	struct err e = {0};
 
@@ -238,8 +244,7 @@ static void initialize(struct exchange *x, const struct jsonrpc *m)
 	s = mcp_session_open(mcp_state(x->api), &x->caller,
 			     options ? json_deep_copy(options) : NULL, &e);
 	if (!s) {
-		mcp_fault_set(&f, exchange_status_of(&e), JSONRPC_PARAMS, "%.200s", e.msg);
-		reply_fault(x, m->id, &f);
+		refuse(x, m->id, exchange_status_of(&e), JSONRPC_PARAMS, "%.200s", e.msg);
 		return;
 	}
 	exchange_set_header(x, "Mcp-Session-Id", s->id);
@@ -280,11 +285,8 @@ static void post_legacy(struct exchange *x, const struct jsonrpc *m)
 	}
 	/* A modern client that forgot its envelope must not take this for a session it lost. */
 	if (m->kind == JSONRPC_REQUEST && str_equal(m->method, "server/discover")) {
-		reply_message(x, 404,
-			      jsonrpc_error(m->id, JSONRPC_NO_METHOD,
-					    "Method not found: server/discover without an "
-					    "envelope in _meta",
-					    NULL));
+		refuse(x, m->id, 404, JSONRPC_NO_METHOD,
+		       "Method not found: server/discover without an envelope in _meta");
 		return;
 	}
 	s = session_of(x, m->id);
@@ -327,13 +329,13 @@ static void post(struct exchange *x)
 	struct jsonrpc m;
 
 	if (!exchange_accepts(x, "application/json") || !exchange_accepts(x, "text/event-stream")) {
-		refuse(x, 406, MCP_NO_SESSION_HEADER,
+		refuse(x, NULL, 406, MCP_NO_SESSION_HEADER,
 		       "Not Acceptable: Client must accept both application/json and "
 		       "text/event-stream");
 		return;
 	}
 	if (!is_json(exchange_header(x, "Content-Type"))) {
-		refuse(x, 415, MCP_NO_SESSION_HEADER,
+		refuse(x, NULL, 415, MCP_NO_SESSION_HEADER,
 		       "Unsupported Media Type: Content-Type must be application/json");
 		return;
 	}
@@ -382,7 +384,7 @@ static void get(struct exchange *x)
 	struct mcp_session *s;
 
 	if (!exchange_accepts(x, "text/event-stream")) {
-		refuse(x, 406, MCP_NO_SESSION_HEADER,
+		refuse(x, NULL, 406, MCP_NO_SESSION_HEADER,
 		       "Not Acceptable: Client must accept text/event-stream");
 		return;
 	}
@@ -390,7 +392,7 @@ static void get(struct exchange *x)
 	if (!s)
 		return;
 	if (s->stream) {
-		refuse(x, 409, MCP_NO_SESSION_HEADER,
+		refuse(x, NULL, 409, MCP_NO_SESSION_HEADER,
 		       "Conflict: Only one SSE stream is allowed per session");
 		return;
 	}
@@ -428,7 +430,7 @@ static bool is_from_elsewhere(const struct exchange *x)
 static void handle(struct exchange *x)
 {
 	if (is_from_elsewhere(x)) {
-		refuse(x, 403, MCP_NO_SESSION_HEADER,
+		refuse(x, NULL, 403, MCP_NO_SESSION_HEADER,
 		       "Forbidden: Host or Origin is none of this server's");
 		return;
 	}
@@ -440,7 +442,7 @@ static void handle(struct exchange *x)
 		delete (x);
 	} else {
 		exchange_set_header(x, "Allow", "GET, POST, DELETE");
-		refuse(x, 405, MCP_NO_SESSION_HEADER, "Method not allowed.");
+		refuse(x, NULL, 405, MCP_NO_SESSION_HEADER, "Method not allowed.");
 	}
 }
 

@@ -106,38 +106,34 @@ static json_t *nothing(const struct jsonrpc *m, struct mcp_fault *f)
 }
 
 /* Everything is on one page, so no cursor is ours. */
-static bool refuse_cursor(const struct jsonrpc *m, struct mcp_fault *f)
+static json_t *answer_list(const struct jsonrpc *m, const char *name, json_t *list,
+			   struct mcp_fault *f)
 {
 	if (!json_object_get(m->params, "cursor"))
-		return false;
+		return json_pack("{s:o}", name, list);
+	json_decref(list);
 	mcp_fault_set(f, 200, JSONRPC_PARAMS, "unknown cursor");
-	return true;
+	return NULL;
 }
 
 static json_t *list_tools(const struct jsonrpc *m, struct mcp_fault *f)
 {
-	json_t *list;
+	json_t *list = json_array();
 
-	if (refuse_cursor(m, f))
-		return NULL;
-	list = json_array();
 	for (size_t i = 0; i < mcp_tool_count; i++)
 		json_array_append_new(list, mcp_tool_describe(&mcp_tools[i]));
 	if (&mcp_extra)
 		mcp_extra.add_tools(list);
-	return json_pack("{s:o}", "tools", list);
+	return answer_list(m, "tools", list, f);
 }
 
 static json_t *list_prompts(const struct jsonrpc *m, struct mcp_fault *f)
 {
-	json_t *list;
+	json_t *list = mcp_prompts();
 
-	if (refuse_cursor(m, f))
-		return NULL;
-	list = mcp_prompts();
 	if (&mcp_extra)
 		mcp_extra.add_prompts(list);
-	return json_pack("{s:o}", "prompts", list);
+	return answer_list(m, "prompts", list, f);
 }
 
 static json_t *get_prompt(const struct jsonrpc *m, struct mcp_fault *f)
@@ -159,20 +155,17 @@ static json_t *get_prompt(const struct jsonrpc *m, struct mcp_fault *f)
 
 static json_t *list_templates(const struct jsonrpc *m, struct mcp_fault *f)
 {
-	json_t *list;
+	json_t *list = json_pack("[{s:s, s:s, s:s, s:s}, {s:s, s:s, s:s, s:s}]", "uriTemplate",
+				 MCP_URI "{sandbox_id}/files{+path}", "name", "file", "title",
+				 "File of a sandbox", "description",
+				 "Any file, by its absolute path; sandbox_id may be 'default'",
+				 "uriTemplate", MCP_URI "{sandbox_id}/processes/{process_id}/log",
+				 "name", "log", "title", "Output of a process", "description",
+				 "What a process of process_start has printed");
 
-	if (refuse_cursor(m, f))
-		return NULL;
-	list = json_pack("[{s:s, s:s, s:s, s:s}, {s:s, s:s, s:s, s:s}]", "uriTemplate",
-			 MCP_URI "{sandbox_id}/files{+path}", "name", "file", "title",
-			 "File of a sandbox", "description",
-			 "Any file, by its absolute path; sandbox_id may be 'default'",
-			 "uriTemplate", MCP_URI "{sandbox_id}/processes/{process_id}/log", "name",
-			 "log", "title", "Output of a process", "description",
-			 "What a process of process_start has printed");
 	if (&mcp_extra)
 		mcp_extra.add_templates(list);
-	return json_pack("{s:o}", "resourceTemplates", list);
+	return answer_list(m, "resourceTemplates", list, f);
 }
 
 static json_t *complete(const struct jsonrpc *m, struct mcp_fault *f)

@@ -1,10 +1,9 @@
 #include "api/run.h"
 
+#include "api/snippet.h"
 #include "api/v1.h"
 #include "base/auto.h"
 #include "base/str.h"
-#include "calls/calls.h"
-#include "model/snippet.h"
 #include "policy/config.h"
 
 #include <assert.h>
@@ -60,6 +59,8 @@ struct put_file {
 	uint32_t mode;
 };
 
+enum warm_choice { WARM_AUTO, WARM_OFF, WARM_ONLY };
+
 struct run {
 	struct api *api;
 	struct caller who;
@@ -72,6 +73,7 @@ struct run {
 	struct create_options options;	 /* for a cold one */
 	char why_cold[200];		 /* although it could have been warm; or "" */
 	const struct language *language; /* of a snippet, or NULL */
+	enum warm_choice choice;
 	enum guard guard;
 	struct exec_request r;
 	char *input;
@@ -84,11 +86,10 @@ struct run {
 	struct err error;
 };
 
+/* Then it runs as `cloche run --empty` would run it. */
 static bool as_cli(const struct run *r)
 {
-	const char *warm = body_text(r->body, "warm");
-
-	return warm && str_equal(warm, "only");
+	return r->choice == WARM_ONLY;
 }
 
 static void run_free(struct run *r)
@@ -392,9 +393,6 @@ static int read_code(struct run *r, struct err *e)
 	const json_t *code = json_object_get(r->body, "code");
 	struct put_file *f = &r->files[r->file_count];
 
-	r->language = snippet_language(body_text(r->body, "language"), e);
-	if (!r->language)
-		return -1;
 	if (file && (!*file || strchr(file, '/') || file[0] == '.' || strlen(file) > 200))
 		return err_field(e, ERR_INVALID, "name", "name: is not that of a file");
 	f->path = snippet_path(r->language, as_cli(r) ? CLI_CODE_DIR : CODE_DIR, file);
@@ -409,29 +407,14 @@ static int read_code(struct run *r, struct err *e)
 
 static int read_command(struct run *r, struct err *e)
 {
-	int ways =
-		body_has(r->body, "cmd") + body_has(r->body, "shell") + body_has(r->body, "code");
-	const char *code = body_text(r->body, "encoding"), *warm = body_text(r->body, "warm");
+	static const char *const choices[] = {
+		[WARM_AUTO] = "auto", [WARM_OFF] = "off", [WARM_ONLY] = "only", NULL};
+	int choice = body_choice(r->body, "warm", choices, e);
 
-	if (ways != 1)
-		return err_field(e, ERR_INVALID, "cmd", "cmd: give one of cmd, shell and code");
-	if (!body_has(r->body, "code") && (body_has(r->body, "language") ||
-					   body_has(r->body, "args") || body_has(r->body, "name")))
-		return err_field(e, ERR_INVALID, "language", "language: goes with code");
-	if (code && !str_equal(code, "base64") && !str_equal(code, "utf-8"))
-		return err_field(e, ERR_INVALID, "encoding",
-				 "encoding: '%.40s' is not one of utf-8, base64", code);
-	if (warm && !str_equal(warm, "off") && !str_equal(warm, "auto") && !as_cli(r))
-		return err_field(e, ERR_INVALID, "warm",
-				 "warm: '%.40s' is not one of auto, off, only", warm);
-	r->r.base64 = code && str_equal(code, "base64");
-	if (body_has(r->body, "code"))
-		return read_code(r, e);
-	r->r.shell = body_text(r->body, "shell");
-	body_list(r->body, "cmd", &r->r.argv);
-	if (!r->r.shell && (!r->r.argv.count || !r->r.argv.items[0][0]))
-		return err_field(e, ERR_INVALID, "cmd", "cmd: is empty");
-	return 0;
+	if (choice < 0 || command_read(r->body, &r->r, &r->language, e) < 0)
+		return -1;
+	r->choice = (enum warm_choice)choice;
+	return r->language ? read_code(r, e) : 0;
 }
 
 static bool is_python(const struct run *r)
@@ -512,11 +495,9 @@ static bool env_suits(const struct list *env)
 
 static bool may_be_warm(const struct run *r)
 {
-	const char *warm = body_text(r->body, "warm");
-	bool code = body_has(r->body, "code");
+	bool code = r->language != NULL;
 
-	return !(warm && str_equal(warm, "off")) && !r->globs.count &&
-	       r->file_count == (code ? 1u : 0u) &&
+	return r->choice != WARM_OFF && !r->globs.count && r->file_count == (code ? 1u : 0u) &&
 	       (!code || (is_python(r) && r->files[0].len <= WARM_CODE_MAX &&
 			  env_suits(&r->r.env) && env_suits(&r->options.env))) &&
 	       manager_nest_suits(r->api->manager, &r->who, &r->options);
@@ -545,7 +526,7 @@ static bool start_warm(struct run *r)
 	r->warm = true;
 	request.warm = WARM_COMMAND;
 	request.env = env;
-	if (body_has(r->body, "code")) {
+	if (r->language) {
 		request.warm = WARM_PYTHON;
 		list_add(&script, r->files[0].path);
 		body_list(r->body, "args", &script);

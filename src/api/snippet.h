@@ -7,6 +7,13 @@
 
 #define SNIPPET_PATH 64
 
+/*
+ * What cmd, shell, code, language and encoding of a body say. ret_language: of the snippet, whose file
+ * and argv are up to the caller; NULL if it is a command.
+ */
+int command_read(const json_t *body, struct exec_request *r, const struct language **ret_language,
+		 struct err *e);
+
 /* A new one for each snippet. */
 void snippet_choose_path(const struct language *l, char ret[SNIPPET_PATH]);
 /* Writes the code, a JSON string that lives until done. */

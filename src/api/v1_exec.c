@@ -58,53 +58,22 @@ static void job_done(void *data)
 	free(j->input);
 }
 
-static int read_code(struct job *j, const json_t *body, struct err *e)
-{
-	const struct language *l = snippet_language(body_text(body, "language"), e);
-
-	if (!l)
-		return -1;
-	snippet_choose_path(l, j->code);
-	snippet_request(l, j->code, &j->r);
-	body_list(body, "args", &j->r.argv);
-	return 0;
-}
-
-static int read_command(struct job *j, const json_t *body, struct err *e)
-{
-	static const char *const with_code[] = {"language", "args"};
-	bool is_code = body_has(body, "code");
-
-	if (body_has(body, "cmd") + body_has(body, "shell") + is_code != 1)
-		return err_field(e, ERR_INVALID, "cmd", "cmd: give one of cmd, shell and code");
-	if (is_code)
-		return read_code(j, body, e);
-	for (size_t i = 0; i < ARRAY_LEN(with_code); i++)
-		if (body_has(body, with_code[i]))
-			return err_field(e, ERR_INVALID, with_code[i], "%s: goes with code",
-					 with_code[i]);
-	body_list(body, "cmd", &j->r.argv);
-	j->r.shell = body_text(body, "shell");
-	if (!j->r.shell && (!j->r.argv.count || !j->r.argv.items[0][0]))
-		return err_field(e, ERR_INVALID, "cmd", "cmd: is empty");
-	return 0;
-}
-
 static int read_words(struct job *j, const json_t *body, struct err *e)
 {
-	const char *then = body_text(body, "on_disconnect"), *code = body_text(body, "encoding");
+	static const char *const ends[] = {"kill", "keep", NULL};
+	const struct language *l;
+	int end;
 
-	if (read_command(j, body, e) < 0)
+	if (command_read(body, &j->r, &l, e) < 0)
 		return -1;
-	if (then && !str_equal(then, "kill") && !str_equal(then, "keep"))
-		return err_field(e, ERR_INVALID, "on_disconnect",
-				 "on_disconnect: '%.40s' is not one of kill, keep", then);
-	if (code && !str_equal(code, "base64") && !str_equal(code, "utf-8"))
-		return err_field(e, ERR_INVALID, "encoding",
-				 "encoding: '%.40s' is not one of utf-8, base64", code);
-	j->r.base64 = code && str_equal(code, "base64");
-	j->keep = then && str_equal(then, "keep");
-	return body_env(body, "env", &j->r.env, e);
+	if (l) {
+		snippet_choose_path(l, j->code);
+		snippet_request(l, j->code, &j->r);
+		body_list(body, "args", &j->r.argv);
+	}
+	end = body_choice(body, "on_disconnect", ends, e);
+	j->keep = end == 1;
+	return end < 0 ? -1 : body_env(body, "env", &j->r.env, e);
 }
 
 /* most_ms: a ceiling, or 0. */

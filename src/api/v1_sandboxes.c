@@ -82,15 +82,13 @@ static int take_volumes(const json_t *body, struct create_options *o, struct err
 
 static int take_times(const json_t *body, struct create_options *o, struct err *e)
 {
-	const char *then = body_text(body, "on_timeout");
+	static const char *const ends[] = {"kill", "pause", NULL};
+	int end = body_choice(body, "on_timeout", ends, e);
 
 	if (body_time(body, "ttl", o->ttl_ms, &o->ttl_ms, e) < 0 ||
-	    body_time(body, "idle_timeout", o->idle_ms, &o->idle_ms, e) < 0)
+	    body_time(body, "idle_timeout", o->idle_ms, &o->idle_ms, e) < 0 || end < 0)
 		return -1;
-	if (then && !str_equal(then, "kill") && !str_equal(then, "pause"))
-		return err_field(e, ERR_INVALID, "on_timeout",
-				 "on_timeout: '%.40s' is not one of kill, pause", then);
-	o->pause_on_timeout = then && str_equal(then, "pause");
+	o->pause_on_timeout = end == 1;
 	o->auto_resume = body_flag(body, "auto_resume");
 	return 0;
 }
