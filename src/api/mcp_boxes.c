@@ -28,7 +28,7 @@ static void forget_result(void *arg, struct sandbox *box, const struct err *e)
 	(void)e;
 }
 
-static void on_created(void *arg, struct sandbox *box, const struct err *e)
+static void on_box_created(void *arg, struct sandbox *box, const struct err *e)
 {
 	struct mcp_call *c = arg;
 
@@ -44,7 +44,7 @@ static void on_created(void *arg, struct sandbox *box, const struct err *e)
 
 void mcp_sandbox_create(struct mcp_call *c)
 {
-	mcp_session_make(c->session, mcp_arg_text(c, "name", ""), NULL, on_created, c);
+	mcp_session_make(c->session, mcp_arg_text(c, "name", ""), NULL, on_box_created, c);
 }
 
 void mcp_sandbox_list(struct mcp_call *c)
@@ -60,7 +60,7 @@ void mcp_sandbox_list(struct mcp_call *c)
 	mcp_call_structured(c, json_pack("{s:o}", "sandboxes", all));
 }
 
-static void on_destroyed(void *arg, struct sandbox *box, const struct err *e)
+static void on_box_destroyed(void *arg, struct sandbox *box, const struct err *e)
 {
 	(void)box;
 	mcp_call_answer_json(arg, NULL, e);
@@ -80,10 +80,10 @@ void mcp_sandbox_destroy(struct mcp_call *c)
 	}
 	if (str_equal(s->sandbox, sandbox_id(box)))
 		s->sandbox[0] = '\0';
-	sandbox_destroy(box, on_destroyed, c);
+	sandbox_destroy(box, on_box_destroyed, c);
 }
 
-static void on_snapshot(void *arg, json_t *value, const struct err *e)
+static void on_snapshot_made(void *arg, json_t *value, const struct err *e)
 {
 	struct mcp_call *c = arg;
 	const char *id = json_string_value(json_object_get(value, "id"));
@@ -103,7 +103,7 @@ static void on_snapshot(void *arg, json_t *value, const struct err *e)
 
 void mcp_snapshot(struct mcp_call *c)
 {
-	sandbox_snapshot(c->box, mcp_arg_text(c, "name", ""), on_snapshot, c);
+	sandbox_snapshot(c->box, mcp_arg_text(c, "name", ""), on_snapshot_made, c);
 }
 
 /* The restored one takes the place of the default one, which stays until it is destroyed. */
@@ -113,7 +113,7 @@ static void on_restored(void *arg, struct sandbox *box, const struct err *e)
 
 	if (box)
 		snprintf(c->session->sandbox, sizeof(c->session->sandbox), "%s", sandbox_id(box));
-	on_created(arg, box, e);
+	on_box_created(arg, box, e);
 }
 
 void mcp_restore(struct mcp_call *c)

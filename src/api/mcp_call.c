@@ -17,7 +17,7 @@ static struct loop *loop_of(const struct mcp_call *c)
 
 /* ---- life ---- */
 
-static void on_gone(void *arg)
+static void on_client_gone(void *arg)
 {
 	struct mcp_call *c = arg;
 
@@ -62,7 +62,7 @@ struct mcp_call *mcp_call_new(struct mcp_session *s, struct exchange *x, const s
 	c->next = s->calls;
 	s->calls = c;
 	loop_timer_set(loop_of(c), &c->tick, TICK_MS);
-	exchange_on_gone(x, on_gone, c);
+	exchange_on_gone(x, on_client_gone, c);
 	return c;
 }
 
@@ -106,7 +106,7 @@ static void send_event(struct mcp_call *c, json_t *message)
 }
 
 /* The last message of a call: plain JSON, or the end of its stream. */
-static void answer(struct mcp_call *c, json_t *message)
+static void send_answer(struct mcp_call *c, json_t *message)
 {
 	size_t len;
 	char *text;
@@ -164,12 +164,12 @@ bool mcp_call_is_over(struct mcp_call *c)
 
 void mcp_call_result(struct mcp_call *c, json_t *result)
 {
-	answer(c, jsonrpc_result(c->id, mcp_finish(c->era, c->method, result)));
+	send_answer(c, jsonrpc_result(c->id, mcp_finish(c->era, c->method, result)));
 }
 
 void mcp_call_fault(struct mcp_call *c, int code, const char *text, json_t *data)
 {
-	answer(c, jsonrpc_error(c->id, code, text, data));
+	send_answer(c, jsonrpc_error(c->id, code, text, data));
 }
 
 static json_t *text_content(const char *text)

@@ -323,7 +323,7 @@ static bool is_modern(const struct exchange *x, const struct jsonrpc *m)
 	return m->kind == JSONRPC_REQUEST && mcp_era_of(m) == MCP_MODERN;
 }
 
-static void post(struct exchange *x)
+static void post_message(struct exchange *x)
 {
 	struct jsonrpc_fault f;
 	struct jsonrpc m;
@@ -379,7 +379,7 @@ static void on_stream_gone(void *arg)
 }
 
 /* The standalone stream: nothing of ours has to be said there yet, but clients like to have it. */
-static void get(struct exchange *x)
+static void open_stream(struct exchange *x)
 {
 	struct mcp_session *s;
 
@@ -407,7 +407,7 @@ static void get(struct exchange *x)
 	loop_timer_set(s->state->api->loop, &s->keepalive, KEEPALIVE_MS);
 }
 
-static void delete (struct exchange *x)
+static void delete_session(struct exchange *x)
 {
 	struct mcp_session *s = session_of(x, NULL);
 
@@ -427,7 +427,7 @@ static bool is_from_elsewhere(const struct exchange *x)
 	return !gate_host_is_fine(&g, host) || (origin && !gate_origin_is_fine(&g, origin, host));
 }
 
-static void handle(struct exchange *x)
+static void handle_mcp(struct exchange *x)
 {
 	if (is_from_elsewhere(x)) {
 		refuse(x, NULL, 403, MCP_NO_SESSION_HEADER,
@@ -435,11 +435,11 @@ static void handle(struct exchange *x)
 		return;
 	}
 	if (str_equal(x->method, "POST")) {
-		post(x);
+		post_message(x);
 	} else if (str_equal(x->method, "GET")) {
-		get(x);
+		open_stream(x);
 	} else if (str_equal(x->method, "DELETE")) {
-		delete (x);
+		delete_session(x);
 	} else {
 		exchange_set_header(x, "Allow", "GET, POST, DELETE");
 		refuse(x, NULL, 405, MCP_NO_SESSION_HEADER, "Method not allowed.");
@@ -447,7 +447,7 @@ static void handle(struct exchange *x)
 }
 
 static const struct route routes[] = {
-	{"POST", "/mcp", handle, 0, BODY_BYTES, ROUTE_ANY_METHOD,
+	{"POST", "/mcp", handle_mcp, 0, BODY_BYTES, ROUTE_ANY_METHOD,
 	 "Model Context Protocol, streamable HTTP", NULL},
 };
 

@@ -192,7 +192,7 @@ struct background {
 	const char *uri; /* of a resource; NULL: process_poll */
 };
 
-static void detach(struct mcp_call *c)
+static void detach_background(struct mcp_call *c)
 {
 	struct background *b = c->work;
 
@@ -217,17 +217,17 @@ static struct background *background_new(struct mcp_call *c)
 
 	c->work = b;
 	c->work_done = background_done;
-	c->stop = detach;
+	c->stop = detach_background;
 	return b;
 }
 
-static void on_error(void *arg, const struct err *e)
+static void on_background_error(void *arg, const struct err *e)
 {
 	struct mcp_call *c = arg;
 	struct background *b = c->work;
 
 	b->exec = NULL;
-	detach(c);
+	detach_background(c);
 	if (b->uri)
 		mcp_resource_missing(c, b->uri);
 	else
@@ -239,7 +239,7 @@ static void on_started(void *arg, uint32_t eid, uint32_t pid)
 	struct mcp_call *c = arg;
 
 	(void)pid;
-	detach(c);
+	detach_background(c);
 	mcp_call_structured(c, json_pack("{s:I}", "process_id", (json_int_t)eid));
 }
 
@@ -247,7 +247,7 @@ void mcp_process_start(struct mcp_call *c)
 {
 	static const struct exec_ops ops = {
 		.on_start = on_started,
-		.on_error = on_error,
+		.on_error = on_background_error,
 	};
 	struct exec_request r = {.shell = mcp_arg_text(c, "command", ""),
 				 .cwd = mcp_arg_text(c, "cwd", NULL),
@@ -272,7 +272,7 @@ static void answer_poll(struct mcp_call *c, const struct outcome *x)
 	char key[64];
 	json_t *out;
 
-	detach(c);
+	detach_background(c);
 	if (b->uri) {
 		buf_add(&b->out, b->err.len ? buf_head(&b->err) : "", b->err.len);
 		out = text_json(b->out.len ? buf_head(&b->out) : "", b->out.len);
@@ -299,7 +299,7 @@ static void on_wait_over(void *arg)
 	answer_poll(arg, NULL);
 }
 
-static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
+static void on_background_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
 {
 	struct mcp_call *c = arg;
 	struct background *b = c->work;
@@ -312,7 +312,7 @@ static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size
 		answer_poll(c, NULL);
 }
 
-static void on_ended(void *arg, const struct outcome *x)
+static void on_background_ended(void *arg, const struct outcome *x)
 {
 	struct mcp_call *c = arg;
 	struct background *b = c->work;
@@ -321,12 +321,13 @@ static void on_ended(void *arg, const struct outcome *x)
 	answer_poll(c, x);
 }
 
-static void attach(struct mcp_call *c, struct background *b, uint64_t from, uint64_t wait_ms)
+static void attach_background(struct mcp_call *c, struct background *b, uint64_t from,
+			      uint64_t wait_ms)
 {
 	static const struct exec_ops ops = {
-		.on_output = on_output,
-		.on_exit = on_ended,
-		.on_error = on_error,
+		.on_output = on_background_output,
+		.on_exit = on_background_ended,
+		.on_error = on_background_error,
 	};
 
 	b->next = from;
@@ -343,8 +344,8 @@ void mcp_process_poll(struct mcp_call *c)
 
 	b->eid = (uint32_t)mcp_arg_number(c, "process_id", 0);
 	last = json_number_value(polled_key(c, b->eid, key, sizeof(key)));
-	attach(c, b, (uint64_t)mcp_arg_number(c, "from", last),
-	       POLL_LEAST_MS + (uint64_t)(mcp_arg_number(c, "wait", 1) * 1000));
+	attach_background(c, b, (uint64_t)mcp_arg_number(c, "from", last),
+			  POLL_LEAST_MS + (uint64_t)(mcp_arg_number(c, "wait", 1) * 1000));
 }
 
 void mcp_log_as_resource(struct mcp_call *c, const char *uri, uint32_t eid)
@@ -353,7 +354,7 @@ void mcp_log_as_resource(struct mcp_call *c, const char *uri, uint32_t eid)
 
 	b->eid = eid;
 	b->uri = uri;
-	attach(c, b, 0, 1000);
+	attach_background(c, b, 0, 1000);
 }
 
 void mcp_process_write(struct mcp_call *c)

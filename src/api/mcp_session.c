@@ -47,7 +47,7 @@ void mcp_session_settle(struct mcp_session *s)
 		free_session(s);
 }
 
-static void sweep(void *arg)
+static void sweep_sessions(void *arg)
 {
 	struct mcp_state *st = arg;
 	int64_t now = now_ns();
@@ -69,7 +69,7 @@ struct mcp_state *mcp_state(struct api *api)
 		return st;
 	st = must_alloc(calloc(1, sizeof(*st)));
 	st->api = api;
-	st->sweep = (struct loop_timer){.call = sweep, .arg = st};
+	st->sweep = (struct loop_timer){.call = sweep_sessions, .arg = st};
 	loop_timer_set(api->loop, &st->sweep, SWEEP_MS);
 	api->door_state[DOOR_MCP] = st;
 	return st;
@@ -374,7 +374,7 @@ void mcp_session_ids(const struct mcp_session *s, struct list *ret)
 	manager_each(s->state->api->manager, &s->caller, collect, &c);
 }
 
-static void on_destroyed(void *arg, struct sandbox *box, const struct err *e)
+static void ignore_destroyed(void *arg, struct sandbox *box, const struct err *e)
 {
 	(void)arg;
 	(void)box;
@@ -399,7 +399,7 @@ void mcp_session_end(struct mcp_session *s)
 	mcp_session_ids(s, &ids);
 	for (size_t i = 0; i < ids.count; i++)
 		if ((box = mcp_session_box(s, ids.items[i])))
-			sandbox_destroy(box, on_destroyed, NULL);
+			sandbox_destroy(box, ignore_destroyed, NULL);
 	list_done(&ids);
 	s->held--;
 	mcp_session_settle(s);
@@ -467,7 +467,7 @@ static void on_made(void *arg, struct sandbox *box, const struct err *e)
 	s->held++;
 	s->making = false;
 	if (box && s->ended)
-		sandbox_destroy(box, on_destroyed, NULL);
+		sandbox_destroy(box, ignore_destroyed, NULL);
 	else if (box)
 		snprintf(s->sandbox, sizeof(s->sandbox), "%s", sandbox_id(box));
 	do {

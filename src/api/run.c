@@ -125,7 +125,7 @@ static void on_destroyed(void *arg, struct sandbox *s, const struct err *e)
 	run_free(r);
 }
 
-static void finish(struct run *r)
+static void end_run(struct run *r)
 {
 	if (r->s)
 		sandbox_destroy(r->s, on_destroyed, r);
@@ -133,11 +133,11 @@ static void finish(struct run *r)
 		on_destroyed(r, NULL, NULL);
 }
 
-static void fail(struct run *r, const struct err *e)
+static void fail_run(struct run *r, const struct err *e)
 {
 	r->has_ended = false;
 	r->error = *e;
-	finish(r);
+	end_run(r);
 }
 
 void run_cancel(struct run *r)
@@ -151,7 +151,7 @@ void run_cancel(struct run *r)
 		call_drop(take_ptr(r->call));
 	else
 		return; /* being made or unmade: the callback that comes finishes it */
-	finish(r);
+	end_run(r);
 }
 
 /* ---- files out ---- */
@@ -219,7 +219,7 @@ static void take_next(struct run *r)
 		r->call = call_get(r->s, r->found.items[r->found_at],
 				   CAPTURE_BYTES - r->captured_bytes, on_got, r);
 	} else {
-		finish(r);
+		end_run(r);
 	}
 }
 
@@ -285,9 +285,9 @@ static void on_captured(void *arg, struct capture_run *c, const struct err *e)
 			return;
 		}
 		refuse_cold(r, &refused);
-		fail(r, &refused);
+		fail_run(r, &refused);
 	} else {
-		fail(r, e);
+		fail_run(r, e);
 	}
 }
 
@@ -307,7 +307,7 @@ static void on_put(void *arg, const struct answer *a, const struct err *e)
 		err_wrap(&why, "files: %.100s", r->files[r->file_at].path);
 		if (why.kind != ERR_SYSTEM)
 			snprintf(why.field, sizeof(why.field), "files");
-		fail(r, &why);
+		fail_run(r, &why);
 		return;
 	}
 	r->file_at++;
@@ -330,12 +330,12 @@ static void on_created(void *arg, struct sandbox *s, const struct err *e)
 	struct run *r = arg;
 
 	if (!s) {
-		fail(r, e);
+		fail_run(r, e);
 		return;
 	}
 	r->s = sandbox_hold(s);
 	if (r->cancelled)
-		finish(r);
+		end_run(r);
 	else
 		put_next(r);
 }

@@ -234,14 +234,14 @@ static void hand_out(void *arg)
 		start_task(b);
 }
 
-static void on_room(void *arg)
+static void on_batch_room(void *arg)
 {
 	struct batch *b = arg;
 
 	loop_task_add(b->x->api->loop, &b->rest->task);
 }
 
-static void on_gone(void *arg)
+static void on_batch_gone(void *arg)
 {
 	struct batch *b = arg;
 
@@ -277,10 +277,10 @@ void v1_batch(struct exchange *x)
 	b->parallel = b->parallel < 1 ? 1 : b->parallel;
 	b->lines = exchange_accepts(x, "application/x-ndjson");
 	TAILQ_INSERT_TAIL(&b->rest->batches, b, all);
-	exchange_on_gone(x, on_gone, b);
+	exchange_on_gone(x, on_batch_gone, b);
 	if (b->lines) {
 		exchange_stream(x, 200, "application/x-ndjson", EXCHANGE_UNKNOWN_LENGTH);
-		exchange_on_room(x, on_room, b);
+		exchange_on_room(x, on_batch_room, b);
 	}
 	loop_task_add(x->api->loop, &b->rest->task);
 	if (!count)

@@ -193,7 +193,7 @@ static void no_exit(void *arg, const struct outcome *x)
 static const struct exec_ops background_ops = {
 	.on_start = on_background, .on_exit = no_exit, .on_error = answer_background};
 
-static void start(struct exchange *x)
+static void start_command(struct exchange *x)
 {
 	struct job *j = x->data;
 	struct sandbox *s = x->sandbox;
@@ -215,7 +215,7 @@ static void on_placed(void *arg, const struct answer *a, const struct err *e)
 	if (e)
 		exchange_error(j->x, e);
 	else
-		v1_awake(j->x, start);
+		v1_awake(j->x, start_command);
 }
 
 void v1_exec(struct exchange *x)
@@ -231,5 +231,5 @@ void v1_exec(struct exchange *x)
 		j->placing = snippet_put(x->sandbox, j->code, json_object_get(x->json, "code"),
 					 on_placed, j);
 	else
-		start(x);
+		start_command(x);
 }

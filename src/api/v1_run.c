@@ -9,7 +9,7 @@ struct running {
 	struct run *run;
 };
 
-static void on_done(void *arg, const struct result *record, const struct err *e)
+static void on_run_done(void *arg, const struct result *record, const struct err *e)
 {
 	struct running *r = arg;
 
@@ -22,7 +22,7 @@ static void on_done(void *arg, const struct result *record, const struct err *e)
 	v1_answer_result(r->x, record);
 }
 
-static void on_gone(void *arg)
+static void on_run_gone(void *arg)
 {
 	struct running *r = arg;
 
@@ -37,10 +37,10 @@ void v1_run(struct exchange *x)
 	json_t *nothing = x->json ? NULL : json_object();
 
 	r->x = x;
-	r->run = run_start(x->api, &x->caller, x->json ? x->json : nothing, on_done, r, &e);
+	r->run = run_start(x->api, &x->caller, x->json ? x->json : nothing, on_run_done, r, &e);
 	json_decref(nothing);
 	if (!r->run)
 		exchange_error(x, &e);
 	else
-		exchange_on_gone(x, on_gone, r);
+		exchange_on_gone(x, on_run_gone, r);
 }

@@ -136,7 +136,7 @@ static void conclude(void *arg)
 	hand_over(c);
 }
 
-static void on_exit_(void *arg, const struct outcome *x)
+static void on_capture_exit(void *arg, const struct outcome *x)
 {
 	struct capture_run *c = arg;
 
@@ -147,7 +147,7 @@ static void on_exit_(void *arg, const struct outcome *x)
 		conclude(c);
 }
 
-static void on_error(void *arg, const struct err *e)
+static void on_capture_error(void *arg, const struct err *e)
 {
 	struct capture_run *c = arg;
 
@@ -158,7 +158,7 @@ static void on_error(void *arg, const struct err *e)
 
 /* ---- while it runs ---- */
 
-static void on_start(void *arg, uint32_t eid, uint32_t pid)
+static void on_capture_start(void *arg, uint32_t eid, uint32_t pid)
 {
 	struct capture_run *c = arg;
 
@@ -169,7 +169,7 @@ static void on_start(void *arg, uint32_t eid, uint32_t pid)
 	exec_feed(c->x, &c->source);
 }
 
-static void on_room(void *arg)
+static void on_capture_room(void *arg)
 {
 	struct capture_run *c = arg;
 
@@ -188,7 +188,7 @@ static void stop_flood(struct capture_run *c)
 	hand_over(c);
 }
 
-static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
+static void on_capture_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
 {
 	struct capture_run *c = arg;
 	struct stream *to = kind == 1 ? &c->out : &c->err;
@@ -200,11 +200,11 @@ static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size
 		stop_flood(c);
 }
 
-static const struct exec_ops ops = {.on_start = on_start,
-				    .on_output = on_output,
-				    .on_exit = on_exit_,
-				    .on_error = on_error,
-				    .on_room = on_room};
+static const struct exec_ops capture_ops = {.on_start = on_capture_start,
+					    .on_output = on_capture_output,
+					    .on_exit = on_capture_exit,
+					    .on_error = on_capture_error,
+					    .on_room = on_capture_room};
 
 struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r, capture_done done,
 				 void *arg)
@@ -228,7 +228,7 @@ struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r
 		memcpy(c->input, r->input, r->input_len);
 		c->source = (struct exec_source){c->input, r->input_len, true};
 	}
-	c->x = exec_start(s, &request, &ops, c);
+	c->x = exec_start(s, &request, &capture_ops, c);
 	exec_leave_unacked(c->x);
 	return c;
 }

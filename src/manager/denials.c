@@ -44,7 +44,7 @@ static void read_denial(struct unpack *u, struct sandbox *s, struct denial *d)
 	s->m->metrics.denials[kind < ARRAY_LEN(kinds) ? kind : 3] += d->count;
 }
 
-static void on_frame(void *arg, uint8_t type, const void *payload, size_t len)
+static void on_denials(void *arg, uint8_t type, const void *payload, size_t len)
 {
 	struct asking *a = arg;
 	struct unpack u = unpack_from(payload, len);
@@ -62,7 +62,7 @@ static void on_frame(void *arg, uint8_t type, const void *payload, size_t len)
 }
 
 /* If it cannot be asked, the record goes out without them. */
-static void on_end(void *arg, const struct err *e)
+static void on_denials_end(void *arg, const struct err *e)
 {
 	struct asking *a = arg;
 	void (*then)(void *arg) = a->then;
@@ -74,7 +74,7 @@ static void on_end(void *arg, const struct err *e)
 	then(owner);
 }
 
-static const struct call_ops ops = {.on_frame = on_frame, .on_end = on_end};
+static const struct call_ops denials_ops = {.on_frame = on_denials, .on_end = on_denials_end};
 
 bool denials_ask(struct sandbox *s, uint32_t eid, struct result *r, void (*then)(void *arg),
 		 void *arg)
@@ -87,7 +87,7 @@ bool denials_ask(struct sandbox *s, uint32_t eid, struct result *r, void (*then)
 	a = must_alloc(calloc(1, sizeof(*a)));
 	*a = (struct asking){.s = sandbox_hold(s), .r = r, .then = then, .arg = arg};
 	pack_u32(&b, eid);
-	link_call(s->link, G_DENIALS, buf_head(&b), b.len, &ops, a);
+	link_call(s->link, G_DENIALS, buf_head(&b), b.len, &denials_ops, a);
 	buf_done(&b);
 	return true;
 }

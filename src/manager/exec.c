@@ -61,7 +61,7 @@ static void exec_free(struct exec *x)
 	free(x);
 }
 
-static void fail(struct exec *x, const struct err *e)
+static void fail_exec(struct exec *x, const struct err *e)
 {
 	const struct exec_ops *ops = x->ops;
 	void *arg = x->arg;
@@ -100,19 +100,14 @@ void exit_read(struct unpack *u, const struct sandbox *s, struct outcome *ret)
 		outcome_add_oom(ret, from.was_ended);
 }
 
-static void count_exec(struct exec *x)
-{
-	histogram_add(&x->s->m->metrics.exec_ms, (double)(now_ns() - x->begun_ns) / 1e6);
-}
-
-static void finish(struct exec *x)
+static void finish_exec(struct exec *x)
 {
 	const struct exec_ops *ops = x->ops;
 	void *arg = x->arg;
 	bool detached = x->detached;
 	struct outcome exit = x->exit;
 
-	count_exec(x);
+	histogram_add(&x->s->m->metrics.exec_ms, (double)(now_ns() - x->begun_ns) / 1e6);
 	if (!x->unacked)
 		ack(x->s, x->eid);
 	if (x->file)
@@ -147,7 +142,7 @@ static void judge_limits(struct exec *x, const struct ipc_stats *st)
 	}
 }
 
-static void on_stats(void *arg, const struct ipc *reply, int fd)
+static void on_exec_stats(void *arg, const struct ipc *reply, int fd)
 {
 	struct exec *x = arg;
 
@@ -155,7 +150,7 @@ static void on_stats(void *arg, const struct ipc *reply, int fd)
 	x->answering = false;
 	if (reply->err.kind == ERR_NONE)
 		judge_limits(x, &reply->stats);
-	finish(x);
+	finish_exec(x);
 }
 
 /* Asking costs a little, so only if it failed in a way that a limit may explain. */
@@ -183,7 +178,7 @@ static struct err with_field(const struct err *e)
 	return named;
 }
 
-static void on_end(void *arg, const struct err *e)
+static void on_call_end(void *arg, const struct err *e)
 {
 	struct exec *x = arg;
 	struct ipc m = {.type = IPC_STATS};
@@ -198,17 +193,17 @@ static void on_end(void *arg, const struct err *e)
 		err_set(&why, ERR_SYSTEM, "the sandbox did not say how the command ended");
 		if (e)
 			why = with_field(e);
-		fail(x, &why);
+		fail_exec(x, &why);
 		return;
 	}
 	/* Of a warm one the guest has told: the counts of a nest are those of all its slots. */
 	if (x->warm || !(may_be_a_limit(x) || is_alone(x)) || x->s->state != STATE_RUNNING) {
-		finish(x);
+		finish_exec(x);
 		return;
 	}
 	x->answering = true;
 	memcpy(m.id, x->s->id, sizeof(m.id));
-	broker_ask(x->s->m->p.broker, &m, -1, on_stats, x);
+	broker_ask(x->s->m->p.broker, &m, -1, on_exec_stats, x);
 }
 
 /* ---- while it runs ---- */
@@ -236,7 +231,7 @@ static int64_t read_disk(struct unpack *u)
 	return bytes > INT64_MAX ? -1 : (int64_t)bytes;
 }
 
-static void on_frame(void *arg, uint8_t type, const void *payload, size_t len)
+static void on_exec_frame(void *arg, uint8_t type, const void *payload, size_t len)
 {
 	struct exec *x = arg;
 	struct unpack u = unpack_from(payload, len);
@@ -277,7 +272,7 @@ static void on_room(void *arg)
 }
 
 static const struct call_ops call_ops = {
-	.on_frame = on_frame, .on_end = on_end, .on_room = on_room};
+	.on_frame = on_exec_frame, .on_end = on_call_end, .on_room = on_room};
 
 static void on_overdue(void *arg)
 {
@@ -287,18 +282,18 @@ static void on_overdue(void *arg)
 	if (x->answering)
 		return;
 	err_set(&e, ERR_SYSTEM, "the sandbox did not end the command when its time was over");
-	fail(x, &e);
+	fail_exec(x, &e);
 }
 
 /* ---- starting ---- */
 
-static void begin(struct exec *x)
+static void send_request(struct exec *x)
 {
 	struct err e;
 
 	if (!x->s->link || x->s->state != STATE_RUNNING) {
 		sandbox_cannot_be_asked(x->s, &e);
-		fail(x, &e);
+		fail_exec(x, &e);
 		return;
 	}
 	x->call =
@@ -315,26 +310,11 @@ static void begin_cold(struct exec *x)
 	x->type = G_EXEC;
 	x->request = x->cold;
 	x->cold = (struct buf){0};
-	begin(x);
+	send_request(x);
 }
 
-static void on_receipt(void *arg, const struct err *e)
-{
-	struct exec *x = arg;
-	struct err refused;
-
-	x->answering = false;
-	if (x->detached) {
-		exec_free(x);
-	} else if (e) {
-		audit_refused(x->s->m, e, &refused);
-		fail(x, &refused);
-	} else {
-		begin(x);
-	}
-}
-
-static void on_refused(void *arg, struct sandbox *s, const struct err *e)
+/* The decision is made: it runs, or e says why not. */
+static void go_on(void *arg, struct sandbox *s, const struct err *e)
 {
 	struct exec *x = arg;
 
@@ -342,14 +322,20 @@ static void on_refused(void *arg, struct sandbox *s, const struct err *e)
 	x->answering = false;
 	if (x->detached)
 		exec_free(x);
+	else if (e)
+		fail_exec(x, e);
 	else
-		fail(x, e);
+		send_request(x);
 }
 
-static void on_no_audit(void *arg, struct sandbox *s, const struct err *e)
+static void on_receipt(void *arg, const struct err *e)
 {
-	(void)s;
-	on_receipt(arg, e);
+	struct exec *x = arg;
+	struct err refused;
+
+	if (e)
+		audit_refused(x->s->m, e, &refused);
+	go_on(x, NULL, e ? &refused : NULL);
 }
 
 static struct exec *exec_new(struct sandbox *s, uint8_t type, const struct exec_ops *ops, void *arg)
@@ -485,14 +471,14 @@ struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const s
 	s->m->metrics.execs++;
 	x->answering = true;
 	if (check_request(r, x->request.len, &e) < 0) {
-		answer_later(s->m, on_refused, x, &e);
+		answer_later(s->m, go_on, x, &e);
 		return x;
 	}
 	name_command(r, command, sizeof(command));
 	if (s->m->p.audit)
 		audit_decision(s, "exec", command, on_receipt, x);
 	else
-		answer_later(s->m, on_no_audit, x, NULL);
+		answer_later(s->m, go_on, x, NULL);
 	return x;
 }
 
@@ -506,7 +492,7 @@ struct exec *exec_attach(struct sandbox *s, uint32_t eid, uint64_t from_seq,
 	pack_u32(&x->request, eid);
 	pack_u64(&x->request, from_seq);
 	x->answering = true;
-	answer_later(s->m, on_no_audit, x, NULL);
+	answer_later(s->m, go_on, x, NULL);
 	return x;
 }
 

@@ -21,7 +21,7 @@ struct asking {
 	bool bad;
 };
 
-static void on_end(void *arg, const struct err *e)
+static void on_answer_end(void *arg, const struct err *e)
 {
 	struct asking *a = arg;
 	struct err bad;
@@ -39,8 +39,8 @@ static void on_end(void *arg, const struct err *e)
 	free(a);
 }
 
-static void ask(struct sandbox *s, uint8_t type, struct buf *b, const struct call_ops *ops,
-		struct asking *given)
+static void ask_guest(struct sandbox *s, uint8_t type, struct buf *b, const struct call_ops *ops,
+		      struct asking *given)
 {
 	struct asking *a = must_alloc(calloc(1, sizeof(*a)));
 	struct err e;
@@ -59,13 +59,13 @@ static void ask(struct sandbox *s, uint8_t type, struct buf *b, const struct cal
 	buf_done(b);
 }
 
-static const struct call_ops plain_ops = {.on_end = on_end};
+static const struct call_ops plain_ops = {.on_end = on_answer_end};
 
 static void ask_plain(struct sandbox *s, uint8_t type, struct buf *b, json_done done, void *arg)
 {
 	struct asking a = {.done = done, .arg = arg, .value = json_object()};
 
-	ask(s, type, b, &plain_ops, &a);
+	ask_guest(s, type, b, &plain_ops, &a);
 }
 
 void sandbox_signal(struct sandbox *s, uint32_t eid, int sig, bool tree, json_done done, void *arg)
@@ -227,14 +227,14 @@ static void on_item(void *arg, uint8_t type, const void *payload, size_t len)
 	json_array_append_new(a->value, item);
 }
 
-static const struct call_ops list_ops = {.on_frame = on_item, .on_end = on_end};
+static const struct call_ops list_ops = {.on_frame = on_item, .on_end = on_answer_end};
 
 void sandbox_execs(struct sandbox *s, json_done done, void *arg)
 {
 	struct asking a = {.done = done, .arg = arg, .value = json_array()};
 	struct buf b = {0};
 
-	ask(s, G_EXECS, &b, &list_ops, &a);
+	ask_guest(s, G_EXECS, &b, &list_ops, &a);
 }
 
 /* ---- bare calls ---- */

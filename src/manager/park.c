@@ -19,7 +19,7 @@ static void lose(struct park *p, bool is_failure)
 	p->changed(p->arg);
 }
 
-static void on_start(void *arg, uint32_t eid, uint32_t pid)
+static void on_parked_start(void *arg, uint32_t eid, uint32_t pid)
 {
 	struct park *p = arg;
 
@@ -28,7 +28,7 @@ static void on_start(void *arg, uint32_t eid, uint32_t pid)
 	exec_feed(p->exec, &p->source);
 }
 
-static void on_room(void *arg)
+static void on_parked_room(void *arg)
 {
 	struct park *p = arg;
 
@@ -41,7 +41,7 @@ static void ignore(void *arg, json_t *value, const struct err *e)
 	json_decref(value);
 }
 
-static void stop(void *arg)
+static void kill_parked(void *arg)
 {
 	struct park *p = arg;
 
@@ -53,14 +53,14 @@ static void stop(void *arg)
  * Its first word is that it is ready; what else it may say does not matter. Code inside can print there, on
  * and on, which must not keep us busy.
  */
-static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
+static void on_parked_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
 {
 	struct park *p = arg;
 
 	(void)seq, (void)bytes;
 	exec_credit(p->exec, len);
 	if (p->printed <= PRINTED_MAX && (p->printed += len) > PRINTED_MAX)
-		stop(p);
+		kill_parked(p);
 	if (kind != 1 || p->state != PARK_STARTING)
 		return;
 	p->state = PARK_READY;
@@ -69,22 +69,22 @@ static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size
 }
 
 /* Another is started when it is needed. */
-static void on_exit_(void *arg, const struct outcome *x)
+static void on_parked_exit(void *arg, const struct outcome *x)
 {
 	lose(arg, x->exit_code != PARK_CHANGED);
 }
 
-static void on_error(void *arg, const struct err *e)
+static void on_parked_error(void *arg, const struct err *e)
 {
 	(void)e;
 	lose(arg, true);
 }
 
-static const struct exec_ops ops = {.on_start = on_start,
-				    .on_output = on_output,
-				    .on_exit = on_exit_,
-				    .on_error = on_error,
-				    .on_room = on_room};
+static const struct exec_ops park_ops = {.on_start = on_parked_start,
+					 .on_output = on_parked_output,
+					 .on_exit = on_parked_exit,
+					 .on_error = on_parked_error,
+					 .on_room = on_parked_room};
 
 static void look_after(struct park *p, struct sandbox *s, struct exec *x)
 {
@@ -102,8 +102,8 @@ void park_start(struct park *p, struct sandbox *s, const struct park_program *wh
 	r.no_stdin = !what->input;
 	p->state = PARK_STARTING;
 	p->source = (struct exec_source){what->input, what->input_len, what->input != NULL};
-	look_after(p, s, exec_start(s, &r, &ops, p));
-	p->patience = (struct loop_timer){.call = stop, .arg = p};
+	look_after(p, s, exec_start(s, &r, &park_ops, p));
+	p->patience = (struct loop_timer){.call = kill_parked, .arg = p};
 	loop_timer_set(p->loop, &p->patience, START_MS);
 }
 
@@ -113,7 +113,7 @@ void park_adopt(struct park *p, struct sandbox *s, uint32_t eid)
 		return;
 	p->state = PARK_READY;
 	p->eid = eid;
-	look_after(p, s, exec_attach(s, eid, UINT64_MAX, &ops, p));
+	look_after(p, s, exec_attach(s, eid, UINT64_MAX, &park_ops, p));
 }
 
 void park_drop(struct park *p)

@@ -27,7 +27,7 @@ static void on_changed(void *arg)
 	(void)arg; /* the next one finds it, or does not */
 }
 
-static void start(void *arg)
+static void start_interpreter(void *arg)
 {
 	struct snippets *n = arg;
 	const struct config_warm *w = &n->s->m->p.config->warm;
@@ -55,8 +55,9 @@ static struct snippets *snippets_of(struct sandbox *s)
 	if (n)
 		return n;
 	n = s->snippets = must_alloc(calloc(1, sizeof(*n)));
-	*n = (struct snippets){
-		.s = s, .park = {.changed = on_changed}, .soon = {.call = start, .arg = n}};
+	*n = (struct snippets){.s = s,
+			       .park = {.changed = on_changed},
+			       .soon = {.call = start_interpreter, .arg = n}};
 	return n;
 }
 
