@@ -8,7 +8,6 @@
 #include <string.h>
 
 #define TICK_MS 1000
-#define KEEPALIVE_TICKS 15
 
 static struct loop *loop_of(const struct mcp_call *c)
 {
@@ -32,8 +31,6 @@ static void on_tick(void *arg)
 	c->ticks++;
 	if (c->token && c->tool)
 		mcp_call_progress(c, c->ticks, 0, "running");
-	else if (c->streaming && c->ticks % KEEPALIVE_TICKS == 0)
-		exchange_write(c->x, ": keepalive\n\n", 13);
 	loop_timer_set(loop_of(c), &c->tick, TICK_MS);
 }
 
@@ -90,9 +87,13 @@ static void start_stream(struct mcp_call *c)
 	if (c->streaming)
 		return;
 	c->streaming = true;
-	exchange_set_header(c->x, "Cache-Control", "no-cache");
-	exchange_set_header(c->x, "X-Accel-Buffering", "no");
-	exchange_stream(c->x, 200, "text/event-stream", EXCHANGE_UNKNOWN_LENGTH);
+	sse_open(&c->sse, c->x);
+}
+
+static void end_stream(struct mcp_call *c)
+{
+	sse_close(&c->sse);
+	exchange_finish(c->x);
 }
 
 static void send_event(struct mcp_call *c, json_t *message)
@@ -113,7 +114,7 @@ static void send_answer(struct mcp_call *c, json_t *message)
 
 	if (c->streaming) {
 		send_event(c, message);
-		exchange_finish(c->x);
+		end_stream(c);
 	} else {
 		text = jsonrpc_print(message, &len);
 		json_decref(message);
@@ -126,7 +127,7 @@ static void send_answer(struct mcp_call *c, json_t *message)
 static void end_quietly(struct mcp_call *c)
 {
 	start_stream(c);
-	exchange_finish(c->x);
+	end_stream(c);
 	free_call(c);
 }
 

@@ -16,8 +16,6 @@
 #include <string.h>
 #include <strings.h>
 
-#define KEEPALIVE_MS 15000
-
 static void reply_message(struct exchange *x, int status, json_t *message)
 {
 	size_t len;
@@ -351,14 +349,6 @@ static void post_message(struct exchange *x)
 	jsonrpc_done(&m);
 }
 
-static void on_keepalive(void *arg)
-{
-	struct mcp_session *s = arg;
-
-	exchange_write(s->stream, ": keepalive\n\n", 13);
-	loop_timer_set(s->state->api->loop, &s->keepalive, KEEPALIVE_MS);
-}
-
 void mcp_stream_close(struct mcp_session *s)
 {
 	struct exchange *x = s->stream;
@@ -366,7 +356,7 @@ void mcp_stream_close(struct mcp_session *s)
 	if (!x)
 		return;
 	s->stream = NULL;
-	loop_timer_stop(s->state->api->loop, &s->keepalive);
+	sse_close(&s->sse);
 	exchange_finish(x);
 }
 
@@ -397,14 +387,10 @@ static void open_stream(struct exchange *x)
 		return;
 	}
 	s->stream = x;
-	s->keepalive = (struct loop_timer){.call = on_keepalive, .arg = s};
-	exchange_set_header(x, "Cache-Control", "no-cache");
-	exchange_set_header(x, "X-Accel-Buffering", "no");
 	exchange_set_header(x, "Mcp-Session-Id", s->id);
-	exchange_stream(x, 200, "text/event-stream", EXCHANGE_UNKNOWN_LENGTH);
+	sse_open(&s->sse, x);
 	exchange_write(x, ": open\n\n", 8);
 	exchange_on_gone(x, on_stream_gone, s);
-	loop_timer_set(s->state->api->loop, &s->keepalive, KEEPALIVE_MS);
 }
 
 static void delete_session(struct exchange *x)

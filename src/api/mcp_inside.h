@@ -11,6 +11,7 @@
 #include "api/mcp.h"
 #include "api/mcp_tools.h"
 #include "api/snippet.h"
+#include "api/sse.h"
 #include "base/list.h"
 #include "calls/calls.h"
 #include "manager/manager.h"
@@ -38,8 +39,8 @@ struct mcp_session {
 	bool making, ended;
 	unsigned held; /* in use further up: must not be freed yet */
 	struct mcp_call *calls;
-	struct exchange *stream;     /* GET /mcp, or NULL */
-	struct loop_timer keepalive; /* of it */
+	struct exchange *stream; /* GET /mcp, or NULL */
+	struct sse sse;		 /* of it */
 	int64_t used_ns;
 	struct list snapshots; /* ids made here */
 	json_t *polled;	       /* "sandbox/process": where the last poll ended */
@@ -55,8 +56,9 @@ struct mcp_call {
 	json_t *id, *params; /* owned */
 	json_t *token;	     /* of its progress, borrowed; or NULL */
 	int level;	     /* -1: no log messages */
-	bool streaming;	     /* the answer is a stream of events by now */
-	bool waiting;	     /* for the default sandbox to be made */
+	bool streaming;	     /* the answer is a stream of events by now: */
+	struct sse sse;
+	bool waiting; /* for the default sandbox to be made */
 	bool cancelled, gone;
 	unsigned ticks;
 	struct loop_timer tick;

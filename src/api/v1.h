@@ -6,6 +6,7 @@
 
 #include "api/fields.h"
 #include "api/http.h"
+#include "api/sse.h"
 #include "manager/manager.h"
 
 extern const struct door rest_door;
@@ -31,16 +32,6 @@ void v1_answer_json(void *arg, json_t *value, const struct err *e);
 void v1_answer_result(struct exchange *x, const struct result *r);
 void v1_answer_created(void *arg, json_t *value, const struct err *e); /* 201 */
 void v1_answer_empty(void *arg, json_t *value, const struct err *e);   /* 204 */
-
-/* Server-sent events, kept alive by comments. Embedded by its owner, closed before its memory goes. */
-struct sse {
-	struct exchange *x;
-	struct loop_timer ping;
-};
-void sse_open(struct sse *s, struct exchange *x);
-/* Takes the value over. */
-void sse_send(struct sse *s, const char *event, json_t *value);
-void sse_close(struct sse *s);
 
 /* ---- handlers and the tables of their bodies ---- */
 /* v1_system.c */
