@@ -22,7 +22,8 @@ void events_done(struct events *ev)
 	yaml_parser_delete(&ev->parser);
 }
 
-static int fail_at(struct events *ev, size_t line, const char *field, const char *fmt, va_list ap)
+__attribute__((format(printf, 4, 0))) static int
+fail_at(struct events *ev, size_t line, const char *field, const char *fmt, va_list ap)
 {
 	char text[400], clean[400];
 
