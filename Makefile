@@ -65,26 +65,24 @@ LIBS := yaml-0.1 jansson libmicrohttpd sqlite3 libsodium zlib
 
 # ---- what is built from what ---------------------------------------------------------------------
 
-# Verbs that need libraries live in cloched (NAME_cmd.c, client*.c, and those named here); everything else in
-# src/cli is the launcher's.
-CLOCHED_CLI  := cloched doctor selftest selftest_attacks selftest_judge \
-	  selftest_level selftest_run selftest_stage
-CLOCHED_MAIN := $(wildcard $(CLOCHED_CLI:%=src/cli/%.c) src/cli/*_cmd.c src/cli/client*.c)
-LAUNCHER_CLI := $(filter-out $(CLOCHED_MAIN),$(wildcard src/cli/*.c))
-LAUNCHER_SRC := $(wildcard src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c \
-	  src/policy/source.c src/policy/forbidden.c src/wire/http1.c) $(LAUNCHER_CLI)
-# pid 1 of a daemon's sandbox.
-GUEST_SRC := $(wildcard src/guest/*.c src/wire/guest.c src/base/*.c src/model/*.c src/kern/*.c) \
-	  $(addprefix src/sandbox/,notice.c watch.c cell.c cell_enter.c cell_look.c cell_midwife.c message.c net.c \
-	  procfs.c skeleton.c restrict.c privileges.c verify.c)
-# What that is cloned from.
-BOOTER_SRC := $(wildcard src/booter/*.c src/base/*.c src/model/*.c src/kern/*.c src/sandbox/*.c \
-	  src/policy/source.c src/policy/forbidden.c)
-# Everything but the main functions, as an archive: each program links what it calls.
-CORE_DIRS := base model kern wire auth policy audit store sandbox guest agent provider manager calls api \
-	  daemon cli lib
-CORE_SRC := $(filter-out src/cli/cloche.c src/cli/cloched.c src/guest/main.c, \
-	  $(wildcard $(CORE_DIRS:%=src/%/*.c) src/provider/*/*.c))
+# All sources of a folder of src/ and of the folders below it.
+folder = $(foreach d,$(1),$(wildcard src/$(d)/*.c src/$(d)/*/*.c))
+# Each program is a list of folders, linked with an archive of what all programs share: the linker
+# takes from the archive what the program calls.
+LAUNCHER_SRC := $(call folder,cli/launcher)
+CLOCHED_MAIN := $(call folder,cli/verbs cli/operator cli/selftest)
+GUEST_SRC    := $(call folder,guest)
+WORKER_SRC   := $(call folder,provider/ns/worker)
+# The only program with libcurl in it.
+REMOTE_SRC   := $(call folder,provider/e2b/remote)
+PRELOAD_SRC  := $(call folder,warm/preload)
+# In the static programs, without libraries.
+MUSL_SRC := $(filter-out $(PRELOAD_SRC),$(call folder,base model kern wire policy/paths sandbox warm))
+# In the programs with libraries and in the unit tests: everything but main functions and the above.
+MAIN_SRC := src/cli/launcher/cloche.c src/cli/operator/cloched.c src/guest/link/main.c \
+	  $(WORKER_SRC) $(REMOTE_SRC) $(PRELOAD_SRC)
+CORE_SRC := $(filter-out $(MAIN_SRC),$(call folder,base model kern wire auth policy audit store sandbox warm \
+	  guest provider manager calls api daemon cli lib))
 CONFORMANCE_SRC := $(wildcard tests/clients/mcp_fixtures.c)
 LIB_SRC   := $(wildcard src/lib/*.c src/base/*.c)
 PROBE_SRC := $(wildcard tests/escape/*.c)
@@ -94,9 +92,6 @@ FUZZ_SRC  := $(wildcard tests/fuzz/fuzz_*.c)
 HELPERS   := $(wildcard tests/helpers/*.c tests/v2/*.c)
 FRONTS    := $(wildcard tests/front/*.c)
 EXAMPLES  := $(wildcard examples/*.c)
-
-# Sandboxes of a remote service: the only program with libcurl.
-REMOTE_SRC := $(wildcard src/remote/*.c)
 
 SECCOMP_TOOL := tools/seccomp-compile.c $(wildcard tools/seccomp/*.c) src/kern/cbpf.c
 GEN          := $(B)/gen/seccomp_profiles.c $(B)/gen/guest_files.c
@@ -111,20 +106,21 @@ gnu_o  = $(patsubst %.c,$(B)/gnu/%.o,$(1))
 gen_o  = $(patsubst $(B)/gen/%.c,$(B)/$(1)/gen/%.o,$(GEN))
 
 CORE_A := $(B)/gnu/libcore.a
+MUSL_A := $(B)/musl/libcore.a
 UNIT   := $(UNIT_SRC:tests/unit/%.c=$(B)/tests/unit/%)
 FUZZ   := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/fuzz/%)
 
-PROGRAMS := $(if $(wildcard src/cli/cloche.c),$(B)/cloche) \
-	    $(if $(wildcard src/cli/cloched.c),$(B)/cloched) \
-	    $(if $(wildcard src/guest/main.c),$(B)/cloche-guest) \
-	    $(if $(wildcard src/booter/main.c),$(B)/cloche-booter) \
-	    $(if $(REMOTE_SRC),$(B)/cloche-remote) \
-	    $(if $(wildcard src/lib/*.c),$(B)/libcloche.a $(B)/libcloche.so) \
+PROGRAMS := $(B)/cloche \
+	    $(B)/cloched \
+	    $(B)/cloche-guest \
+	    $(B)/cloche-booter \
+	    $(B)/cloche-remote \
+	    $(B)/libcloche.a $(B)/libcloche.so \
 	    $(if $(SAN),,$(B)/cloche-zygote.so) \
 	    $(if $(PROBE_SRC),$(B)/cloche-probe) \
 	    $(HELPERS:%.c=$(B)/%) $(B)/tests/helpers/lying-guest $(FRONTS:%.c=$(B)/%) \
 	    $(CONFORMANCE_SRC:%=$(B)/cloched-conformance) \
-	    $(if $(wildcard src/lib/*.c),$(EXAMPLES:examples/%.c=$(B)/examples/%))
+	    $(EXAMPLES:examples/%.c=$(B)/examples/%)
 TESTS    := $(if $(shell pkg-config --exists cmocka && echo yes),$(UNIT)) \
 	    $(if $(wildcard tests/fuzz/replay.c),$(FUZZ))
 
@@ -169,17 +165,19 @@ ifneq ($(SAN)$(GNU_COVERAGE),)
 $(B)/gen/no_return.c:
 	$(call quiet,GEN) mkdir -p $(@D) && \
 		echo 'void __asan_handle_no_return(void); void __asan_handle_no_return(void) {}' >$@
-$(B)/cloche: $(call gnu_o,$(LAUNCHER_SRC)) $(call gen_o,gnu) $(B)/gnu/gen/no_return.o
+$(B)/cloche: $(call gnu_o,$(LAUNCHER_SRC)) $(B)/gnu/gen/no_return.o $(CORE_A)
 	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) -o $@
-$(B)/cloche-booter: $(call gnu_o,$(BOOTER_SRC)) $(call gen_o,gnu) $(B)/gnu/gen/no_return.o
+$(B)/cloche-booter: $(call gnu_o,$(WORKER_SRC)) $(B)/gnu/gen/no_return.o $(CORE_A)
 	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) -o $@
 else
-$(B)/cloche: $(call musl_o,$(LAUNCHER_SRC)) $(call gen_o,musl)
+$(B)/cloche: $(call musl_o,$(LAUNCHER_SRC)) $(MUSL_A)
 	$(call quiet,LD) $(call musl_link,$^) -o $@
-$(B)/cloche-booter: $(call musl_o,$(BOOTER_SRC)) $(call gen_o,musl)
+$(B)/cloche-booter: $(call musl_o,$(WORKER_SRC)) $(MUSL_A)
 	$(call quiet,LD) $(call musl_link,$^) -o $@
 endif
 
+$(MUSL_A): $(call musl_o,$(MUSL_SRC)) $(call gen_o,musl)
+	$(call quiet,AR) rm -f $@ && ar rcs $@ $^
 $(CORE_A): $(call gnu_o,$(CORE_SRC)) $(call gen_o,gnu)
 	$(call quiet,AR) rm -f $@ && ar rcs $@ $^
 
@@ -194,12 +192,12 @@ $(B)/cloche-remote: $(call gnu_o,$(REMOTE_SRC)) $(CORE_A)
 	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,libcurl jansson yaml-0.1) -o $@
 
 # Static, also with sanitizers: it runs in any image, without a library.
-$(B)/cloche-guest: $(call musl_o,$(GUEST_SRC)) $(call gen_o,musl)
+$(B)/cloche-guest: $(call musl_o,$(GUEST_SRC)) $(MUSL_A)
 	$(call quiet,LD) $(call musl_link,$^) -o $@
 
 # The same for tests: what a nest makes of itself is on a kernel that lies (tests/helpers/guest).
 LYING_GUEST := tests/helpers/guest/lying_guest
-$(B)/tests/helpers/lying-guest: $(call musl_o,$(GUEST_SRC) $(LYING_GUEST).c) $(call gen_o,musl)
+$(B)/tests/helpers/lying-guest: $(call musl_o,$(GUEST_SRC) $(LYING_GUEST).c) $(MUSL_A)
 	$(call quiet,LD) mkdir -p $(@D) && $(call musl_link,$^) -o $@
 
 # Seccomp filters are compiled here, once, from the commented text profiles. The compiler proves
@@ -233,14 +231,12 @@ $(B)/examples/%: examples/%.c include/cloche.h $(B)/libcloche.a $(B)/gnu/.flags
 		-Iinclude $< $(B)/libcloche.a $(GNU_LDFLAGS) $(call pkg,libs,jansson) -o $@
 
 # Preloaded into a warm interpreter; it shows fork, _exit and nothing else.
-ZYGOTE_SRC := $(wildcard src/zygote/*.c) $(addprefix src/sandbox/,cell_enter.c cell_look.c message.c verify.c restrict.c privileges.c) \
-	  $(addprefix src/kern/,caps.c dirents.c landlock.c seccomp.c) $(addprefix src/base/,err.c fd_message.c io.c list.c str.c) src/model/layer.c
-$(B)/cloche-zygote.so: $(call gnu_o,$(ZYGOTE_SRC)) $(call gen_o,gnu)
+$(B)/cloche-zygote.so: $(call gnu_o,$(PRELOAD_SRC)) $(CORE_A)
 	$(call quiet,LD) printf '{ global: fork; _exit; local: *; };\n' >$(B)/gnu/zygote.map && \
 		$(CC) -shared $^ $(GNU_LDFLAGS) -Wl,-z,defs -Wl,--version-script=$(B)/gnu/zygote.map -ldl -o $@
 
 # What runs inside a sandbox during tests is static, so that it works in any image.
-$(B)/cloche-probe: $(call musl_o,$(PROBE_SRC) $(wildcard src/base/*.c src/model/*.c))
+$(B)/cloche-probe: $(call musl_o,$(PROBE_SRC)) $(MUSL_A)
 	$(call quiet,LD) $(call musl_link,$^) -o $@
 $(HELPERS:%.c=$(B)/%): $(B)/%: $(B)/musl/%.o
 	$(call quiet,LD) mkdir -p $(@D) && $(call musl_link,$^) -o $@
@@ -313,9 +309,8 @@ fuzz:
 	done
 
 # All objects, for `make check`, which compiles them with both compilers and -Werror.
-OBJECTS := $(call gnu_o,$(sort $(CORE_SRC) $(REMOTE_SRC) $(LIB_SRC) $(UNIT_SRC) $(FUZZ_SRC)) \
-	  $(wildcard src/cli/cloche.c src/cli/cloched.c)) \
-	  $(call musl_o,$(sort $(LAUNCHER_SRC) $(GUEST_SRC) $(BOOTER_SRC) $(PROBE_SRC) $(HELPERS)))
+OBJECTS := $(call gnu_o,$(sort $(CORE_SRC) $(MAIN_SRC) $(UNIT_SRC) $(FUZZ_SRC))) \
+	  $(call musl_o,$(sort $(LAUNCHER_SRC) $(GUEST_SRC) $(WORKER_SRC) $(MUSL_SRC) $(PROBE_SRC) $(HELPERS)))
 .PHONY: objects
 objects: $(OBJECTS)
 check:

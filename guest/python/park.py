@@ -1,6 +1,6 @@
 """Parked interpreters: load everything once, then make copies of themselves for others to use.
 
-Started with a socket as fd 3; src/guest/park.h has the protocol, and src/sandbox/cell.h says what else is
+Started with a socket as fd 3; src/guest/exec/prefork.h has the protocol, and src/warm/warm.h says what else is
 prepared ahead. kernel_park.py imports this, and it stands
 in front of snippet_park.py when that is built.
 

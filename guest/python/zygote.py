@@ -2,7 +2,7 @@
 
     LD_PRELOAD=cloche-zygote.so CLOCHE_ZYGOTE_FD=N python3 zygote.py MODULE...
 
-os.fork() in main is not the C library's (src/zygote/preload.c): it returns only in children that were
+os.fork() in main is not the C library's (src/warm/preload/preload.c): it returns only in children that were
 born into a sandbox of their own, with every layer in place. Such a child reads one request from its
 standard input (see perform) and runs that as `python3 path argv...` would: same __main__, same sys, same
 messages, same exit status.
@@ -12,14 +12,14 @@ tempfile and multiprocessing. The hash seed and the layout of memory are shared 
 there before the fork stays frozen: a collection that looked at it would copy all of it.
 
 A child pays for each page that it writes to, and Python writes to whatever it looks at. So as much as
-can be is done before the fork: see stage, and src/zygote/pages.h for what is done to memory.
+can be is done before the fork: see stage, and src/warm/preload/pages.h for what is done to memory.
 """
 import gc
 import os
 import sys
 
-CODE_PLACE = "/var/tmp/.code"  # where /run/code leads (src/sandbox/cell.h)
-# What most requests have (src/api/run.c); the others are served as well, a little later.
+CODE_PLACE = "/var/tmp/.code"  # where /run/code leads (src/warm/warm.h)
+# What most requests have (src/api/rest/run_task.c); the others are served as well, a little later.
 USUAL_PATH, USUAL_DIRECTORY, USUAL_CWD = "/tmp/.cloche/main.py", "/tmp/.cloche", "/workspace"
 USUAL_ENVIRONMENT = {"PYTHONPATH": "/workspace", "NODE_PATH": "/workspace/node_modules"}
 SAMPLE = b"print(42)\n"
@@ -125,7 +125,7 @@ def rehearse():
 
 
 def send_scout(module, usual, reseeds):
-    """A child that does all of it, to see which memory it needs (src/zygote/pages.h)."""
+    """A child that does all of it, to see which memory it needs (src/warm/preload/pages.h)."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -153,7 +153,7 @@ def exactly(count):
 
 
 def take_terms(module, blob):
-    """An order, as spawn_pack_order (src/guest/spawn.h) packs it: cwd, count of arguments, arguments, K=V."""
+    """An order, as spawn_pack_order (src/guest/exec/spawn.h) packs it: cwd, count of arguments, arguments, K=V."""
     fields = blob.split(b"\0")
     end = 2 + int(fields[1])
     path = os.fsdecode(fields[2])

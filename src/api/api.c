@@ -1,9 +1,9 @@
-#include "api/server.h"
+#include "api/http/server.h"
 
-#include "api/e2b.h"
-#include "api/mcp.h"
-#include "api/metrics.h"
-#include "api/v1.h"
+#include "api/e2b/e2b.h"
+#include "api/mcp/mcp.h"
+#include "api/http/metrics.h"
+#include "api/rest/rest.h"
 #include "base/auto.h"
 
 /* In the order in which they are asked. */

@@ -4,7 +4,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/str.h"
-#include "sandbox/stream.h"
+#include "sandbox/outside/stream.h"
 
 #include <signal.h>
 #include <stdio.h>

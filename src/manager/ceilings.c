@@ -1,8 +1,8 @@
 /*
  * What may be asked for: the operator's ceilings hold for all, a token's own for what it asks. Who says nothing gets
- * what the settings say, lowered to them; who asks for more is refused. The broker looks again (daemon/check.c).
+ * what the settings say, lowered to them; who asks for more is refused. The broker looks again (daemon/broker/check.c).
  */
-#include "manager/inner.h"
+#include "manager/manager_internal.h"
 
 #include "base/auto.h"
 

@@ -1,4 +1,4 @@
-#include "manager/inner.h"
+#include "manager/manager_internal.h"
 
 #include "base/auto.h"
 #include "base/clock.h"

@@ -1,5 +1,5 @@
 /* What was refused to a command, as its guest tells it. The guest is not trusted: bounded and cleaned. */
-#include "manager/inner.h"
+#include "manager/manager_internal.h"
 
 #include "base/auto.h"
 #include "base/str.h"

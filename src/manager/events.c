@@ -1,5 +1,5 @@
 /* What happened to sandboxes, in order: the last few thousand, and whoever listens. */
-#include "manager/inner.h"
+#include "manager/manager_internal.h"
 
 #include "base/auto.h"
 #include "base/str.h"

@@ -4,7 +4,7 @@
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/str.h"
-#include "manager/snippets.h"
+#include "manager/warm/snippets.h"
 #include "wire/guest.h"
 #include "wire/pack.h"
 

@@ -1,7 +1,7 @@
 /* Commands: what exec.c offers to its neighbours besides manager.h. */
 #pragma once
 
-#include "manager/inner.h"
+#include "manager/manager_internal.h"
 #include "wire/pack.h"
 
 /* guest_exit of wire/guest.h, of a command in s; u->bad says whether it was whole. */

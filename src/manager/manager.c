@@ -1,10 +1,10 @@
-#include "manager/inner.h"
+#include "manager/manager_internal.h"
 
 #include "base/auto.h"
 #include "base/clock.h"
 #include "base/id.h"
 #include "base/str.h"
-#include "manager/snippets.h"
+#include "manager/warm/snippets.h"
 
 #include <errno.h>
 #include <stdarg.h>

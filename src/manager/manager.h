@@ -42,7 +42,7 @@ struct create_options {
 	uint64_t ttl_ms, idle_ms;
 	bool pause_on_timeout, auto_resume;
 	bool transient;	 /* one /v1/run: not stored, not listed, gone with the daemon */
-	uint8_t nest[2]; /* a nest with so many slots (sandbox/cell.h), for warm.c */
+	uint8_t nest[2]; /* a nest with so many slots (warm/warm.h), for warm.c */
 	char snapshot[IPC_ID];
 	struct ipc_volume volumes[IPC_VOLUMES];
 	uint32_t volume_count;
@@ -170,7 +170,7 @@ struct exec_request {
 	const char *cwd, *user, *tag, *session; /* NULL: default */
 	uint64_t timeout_ms;			/* 0: none */
 	bool tty, background, keep, no_stdin, login;
-	bool parks;	  /* can be asked for copies of itself (guest/park.h) */
+	bool parks;	  /* can be asked for copies of itself (guest/exec/prefork.h) */
 	uint32_t park;	  /* not 0: a copy of this command, which parks; EAGAIN: it cannot be had */
 	bool snippet;	  /* argv: python3, a file, arguments; a copy of an interpreter will do */
 	const char *file; /* placed for this, in a directory of its own, which is removed one day */

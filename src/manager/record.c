@@ -1,5 +1,5 @@
 /* A sandbox as JSON: for clients, and for the store. */
-#include "manager/inner.h"
+#include "manager/manager_internal.h"
 
 #include "base/auto.h"
 #include "base/clock.h"

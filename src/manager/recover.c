@@ -3,7 +3,7 @@
  * rows without a sandbox are closed with a reason; sandboxes without a row were never acknowledged
  * to anybody and are destroyed.
  */
-#include "manager/inner.h"
+#include "manager/manager_internal.h"
 
 #include "base/auto.h"
 #include "base/str.h"

@@ -2,7 +2,7 @@
  * Snapshots live with the broker. Those that we make for ourselves have a name that no client can
  * give: ".stop" holds the files of a stopped sandbox, ".fork" those of a fork that is being made.
  */
-#include "manager/inner.h"
+#include "manager/manager_internal.h"
 
 #include "base/auto.h"
 #include "base/str.h"

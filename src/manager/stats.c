@@ -2,7 +2,7 @@
  * What sandboxes use, and used lately. Asking costs the broker a few file reads, so only those are
  * sampled that were used, or asked for, within the last minute.
  */
-#include "manager/inner.h"
+#include "manager/manager_internal.h"
 
 #include "base/auto.h"
 #include "base/clock.h"

@@ -1,5 +1,5 @@
 /* What happens without being asked for: ends by time and idleness, forgetting, acknowledging. */
-#include "manager/inner.h"
+#include "manager/manager_internal.h"
 
 #include "base/auto.h"
 #include "base/clock.h"

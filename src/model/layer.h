@@ -1,6 +1,6 @@
 /*
  * Layers: the protections a run can have, one bit each. `--require` and `--optional` name them, the
- * child proves them before exec (sandbox/verify.c), and the record lists those that are missing.
+ * child proves them before exec (sandbox/inside/verify.c), and the record lists those that are missing.
  */
 #pragma once
 

@@ -1,10 +1,10 @@
-/* What a run under a policy does, in the order of sandbox/inside.c (or process.c). */
+/* What a run under a policy does, in the order of sandbox/inside/inside.c (or process.c). */
 #include "policy/policy.h"
 
 #include "base/auto.h"
 #include "base/str.h"
 #include "kern/seccomp.h"
-#include "policy/source.h"
+#include "policy/paths/source.h"
 
 #include <stdarg.h>
 #include <string.h>

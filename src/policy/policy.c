@@ -3,7 +3,7 @@
 #include "base/auto.h"
 #include "base/io.h"
 #include "base/str.h"
-#include "policy/source.h"
+#include "policy/paths/source.h"
 #include "policy/yaml.h"
 
 #include <errno.h>

@@ -16,7 +16,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "policy/events.h"
-#include "policy/source.h"
+#include "policy/paths/source.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -20,7 +20,7 @@
 #include "base/err.h"
 #include "model/result.h"
 #include "model/spec.h"
-#include "sandbox/plan.h"
+#include "sandbox/plan/plan.h"
 
 struct sandbox_request {
 	const struct sandbox_spec *spec; /* finished by spec_finish */

@@ -41,7 +41,7 @@
 #define GUEST_MAX_ARGS 4096			/* argv and env: count of each */
 #define GUEST_MAX_EXEC (8u * GUEST_MAX_PAYLOAD) /* the whole of G_EXEC, G_RUN, G_FORK */
 
-/* What the guest finds open when it is executed; see sandbox/boot.h. */
+/* What the guest finds open when it is executed; see sandbox/inside/boot.h. */
 #define GUEST_FD_LISTENER 3 /* listening Unix stream socket */
 #define GUEST_FD_NOTIFY 4   /* of the seccomp filter; may be closed */
 #define GUEST_FD_DNS 5	    /* name server's socket; may be closed */
@@ -116,7 +116,7 @@ enum guest_type {
 	 */
 	G_DENIALS,
 	/*
-	 * In a nest (sandbox/cell.h): runs a command or Python code in a warm sandbox of its own. u8 kind
+	 * In a nest (warm/warm.h): runs a command or Python code in a warm sandbox of its own. u8 kind
 	 * (GUEST_RUN_*), u8 flags (GUEST_EXEC_NO_STDIN, _KILL), u64 timeout_ms, str cwd, u32 n, n x str
 	 * argv (Python: the script's path, then its arguments), u32 n, n x str "K=V", str code -> G_OK u32 eid, u32 pid, u32 layers proven, u32 Landlock ABI,
 	 * u8 notifications are listened to; goes on as G_EXEC does. Waits for a cell if there is none.
@@ -155,7 +155,7 @@ enum guest_exec_flags {
 		16, /* the end of its stream by the daemon (G_END) kills the tree; a lost link does not */
 	GUEST_EXEC_LOGIN = 32, /* GUEST_EXEC_SHELL: bash -l */
 	GUEST_EXEC_MERGE = 64, /* stderr into stdout */
-	GUEST_EXEC_PARK = 128, /* can be asked for copies of itself (guest/park.h) */
+	GUEST_EXEC_PARK = 128, /* can be asked for copies of itself (guest/exec/prefork.h) */
 };
 
 enum guest_run { GUEST_RUN_COMMAND, GUEST_RUN_PYTHON };

@@ -2,7 +2,7 @@
  * What the MCP conformance suite expects of a server besides its transport: tools, resources and
  * prompts with fixed names. Linked only into build/cloched-conformance, never into cloched.
  */
-#include "api/mcp_inside.h"
+#include "api/mcp/mcp_internal.h"
 #include "base/auto.h"
 #include "base/str.h"
 

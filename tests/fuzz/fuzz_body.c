@@ -1,8 +1,8 @@
 /* Any bytes as a request's body: JSON, the tables, and the options they set. */
 #include "fuzz.h"
 
-#include "api/fields.h"
-#include "api/v1.h"
+#include "api/http/fields.h"
+#include "api/rest/rest.h"
 #include "base/auto.h"
 #include "base/str.h"
 

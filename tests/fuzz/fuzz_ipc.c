@@ -5,7 +5,7 @@
  */
 #include "fuzz.h"
 
-#include "daemon/check.h"
+#include "daemon/broker/check.h"
 #include "policy/config.h"
 #include "wire/ipc.h"
 

@@ -1,8 +1,8 @@
 /* What an MCP client sends: everything that is answered without a daemon, and every tool's check. */
 #include "fuzz.h"
 
-#include "api/mcp.h"
-#include "api/mcp_tools.h"
+#include "api/mcp/mcp.h"
+#include "api/mcp/tools.h"
 #include "base/auto.h"
 
 static void answer(const struct jsonrpc *m, enum mcp_era era)

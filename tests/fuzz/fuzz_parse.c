@@ -6,7 +6,7 @@
 #include "base/str.h"
 #include "base/utf8.h"
 #include "kern/mountinfo.h"
-#include "policy/source.h"
+#include "policy/paths/source.h"
 
 #include <string.h>
 

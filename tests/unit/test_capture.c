@@ -1,6 +1,6 @@
 /* Files captured from a workspace: the merged view, globs, limits, hostile trees. */
 #include "base/auto.h"
-#include "sandbox/capture.h"
+#include "sandbox/workspace/capture.h"
 #include "workspace.h"
 
 #include <setjmp.h>

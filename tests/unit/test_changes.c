@@ -4,7 +4,7 @@
  */
 #include "base/auto.h"
 #include "base/str.h"
-#include "sandbox/changes.h"
+#include "sandbox/workspace/changes.h"
 #include "workspace.h"
 
 #include <errno.h>

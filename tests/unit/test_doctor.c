@@ -4,7 +4,7 @@
  */
 #include "base/auto.h"
 #include "base/str.h"
-#include "cli/cloched.h"
+#include "cli/operator/cloched.h"
 #include "kern/caps.h"
 #include "kern/features.h"
 

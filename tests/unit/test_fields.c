@@ -1,5 +1,5 @@
 /* api/fields: request bodies against their tables. */
-#include "api/fields.h"
+#include "api/http/fields.h"
 #include "base/auto.h"
 #include "base/str.h"
 

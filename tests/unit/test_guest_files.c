@@ -3,7 +3,7 @@
 
 #include "base/str.h"
 #include "guest/guest.h"
-#include "guest/tar.h"
+#include "guest/files/tar.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-#include "daemon/hello.h"
+#include "daemon/broker/start_banner.h"
 
 #include "base/auto.h"
 

@@ -1,6 +1,6 @@
 /* Broker and front: messages that arrive, messages that are refused, and the broker's judgement. */
 #include "base/auto.h"
-#include "daemon/check.h"
+#include "daemon/broker/check.h"
 #include "policy/config.h"
 #include "wire/ipc.h"
 

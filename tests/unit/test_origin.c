@@ -1,5 +1,5 @@
 /* guest/origin: are files still what they were? */
-#include "guest/origin.h"
+#include "guest/warm/origin.h"
 
 #include <fcntl.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "kern/mountinfo.h"
-#include "policy/source.h"
+#include "policy/paths/source.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* Captured output: head and tail, and what is left of them when a budget is used up. */
-#include "sandbox/stream.h"
+#include "sandbox/outside/stream.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,10 +1,10 @@
 /* What the files of the native provider share. */
 #pragma once
 
-#include "provider/copier.h"
+#include "provider/snapshot_worker.h"
 #include "provider/ns/stop_tree.h"
 #include "provider/provider.h"
-#include "sandbox/boot.h"
+#include "sandbox/inside/boot.h"
 
 #define BOOTERS 4
 #define ID_RANGES 4080 /* of 65536 ids each, from ID_RANGE_FIRST on */

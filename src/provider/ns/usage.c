@@ -3,8 +3,8 @@
 
 #include "base/auto.h"
 #include "kern/sys.h"
-#include "sandbox/restrict.h"
-#include "sandbox/root.h"
+#include "sandbox/inside/restrict.h"
+#include "sandbox/inside/root.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -141,7 +141,7 @@ class Daemon:
         return self
 
     def tag(self):
-        """What is in the names of its cgroups (daemon/prepare.c)."""
+        """What is in the names of its cgroups (daemon/broker/setup.c)."""
         st = os.stat(os.path.join(self.dir, "state"))
         return "%08x" % ((st.st_ino * 2654435761 ^ st.st_dev * 40503) & 0xFFFFFFFF)
 

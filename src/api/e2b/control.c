@@ -1,0 +1,386 @@
+/*
+ * The control plane: sandboxes as E2B's REST API shows them. Its key comes in X-API-KEY, its errors
+ * carry the status as "code", because that is what its clients look at.
+ */
+#include "api/e2b/e2b.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/str.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+json_t *e2b_time(uint64_t unix_ms)
+{
+	char text[UTC_TEXT];
+
+	utc_text(unix_ms / 1000, (uint32_t)(unix_ms % 1000) * 1000000, 3, text);
+	return must_alloc(json_string(text));
+}
+
+void e2b_empty(struct exchange *x)
+{
+	exchange_reply(x, 204, NULL, "", 0);
+}
+
+void e2b_unescape(char *s)
+{
+	char *to = s;
+
+	for (; *s; s++) {
+		char hex[3] = {s[1], s[1] ? s[2] : '\0', '\0'};
+
+		if (s[0] == '%' && strspn(hex, "0123456789abcdefABCDEF") == 2) {
+			*to++ = (char)strtol(hex, NULL, 16);
+			s += 2;
+		} else {
+			*to++ = *s;
+		}
+	}
+	*to = '\0';
+}
+
+const char *e2b_state(const struct sandbox *s)
+{
+	static const char *const names[STATE_COUNT] = {
+		[STATE_RUNNING] = "running",
+		[STATE_STARTING] = "running",
+		[STATE_PAUSED] = "paused",
+		[STATE_STOPPED] = "paused",
+	};
+
+	return names[sandbox_state(s)];
+}
+
+void e2b_control(struct exchange *x)
+{
+	const struct e2b_control *c = x->route->describe;
+	struct err e = {0};
+	struct sandbox *s = manager_find(x->api->manager, &x->caller, x->params[0], &e);
+
+	if (s && e2b_state(s))
+		c->call(x, s);
+	else
+		e2b_fail(x, 404, "sandbox \"%.40s\" not found", x->params[0]);
+}
+
+/*
+ * The name below which ports have names of their own, as the client came: without it clients make
+ * names of somebody else's domain. NULL where there is none, as for an address in digits.
+ */
+static json_t *domain_json(const struct exchange *x)
+{
+	const char *host = exchange_header(x, "Host"), *port;
+	char text[300];
+
+	static const char letters[] = STR_ALNUM ".-_:[]";
+
+	if (!host || !*host || strlen(host) > 250 || strspn(host, letters) != strlen(host))
+		return json_null();
+	port = strrchr(host, ':');
+	if (str_starts(host, "127.") || str_starts(host, "[::1]")) {
+		snprintf(text, sizeof(text), "localhost%s", port && !strchr(port, ']') ? port : "");
+		return must_alloc(json_string(text));
+	}
+	if (host[0] == '[' || strspn(host, "0123456789.:") == strlen(host))
+		return json_null();
+	return must_alloc(json_string(host));
+}
+
+json_t *e2b_sandbox_json(struct exchange *x, struct sandbox *s)
+{
+	const char *traffic;
+
+	e2b_data(s);
+	traffic = e2b_data_text(s, "traffic");
+	return must_alloc(json_pack("{s:s,s:s,s:s,s:s,s:s,s:o,s:s*}", "sandboxID", sandbox_id(s),
+				    "templateID", e2b_data_text(s, "template"), "clientID",
+				    "cloche", "envdVersion", E2B_ENVD_VERSION, "envdAccessToken",
+				    e2b_data_text(s, "access"), "domain", domain_json(x),
+				    "trafficAccessToken", *traffic ? traffic : NULL));
+}
+
+static json_t *detail_json(const struct exchange *x, struct sandbox *s)
+{
+	const json_t *data = sandbox_door_data(s);
+	bool pauses = json_is_true(json_object_get(data, "pauses"));
+
+	return must_alloc(json_pack("{s:s*,s:o,s:b,s:{s:s,s:b},s:O*}", "envdAccessToken",
+				    data ? e2b_data_text(s, "access") : NULL, "domain",
+				    domain_json(x), "allowInternetAccess", 0, "lifecycle",
+				    "onTimeout", pauses ? "pause" : "kill", "autoResume",
+				    json_is_true(json_object_get(data, "resumes")), "network",
+				    json_object_get(data, "network")));
+}
+
+json_t *e2b_listed_json(const struct exchange *x, struct sandbox *s)
+{
+	const struct limits *l = &sandbox_spec(s)->limits;
+	const json_t *metadata = sandbox_metadata(s);
+	uint64_t ends = sandbox_expires_ms(s);
+	const char *template = e2b_data_text(s, "template");
+	json_t *o;
+
+	template = *template ? template : "base";
+	o = must_alloc(json_pack(
+		"{s:s,s:s,s:s,s:s,s:o,s:o,s:i,s:i,s:i,s:s,s:s}", "sandboxID", sandbox_id(s),
+		"templateID", template, "alias", template, "clientID", "cloche", "startedAt",
+		e2b_time(sandbox_started_ms(s)), "endAt",
+		e2b_time(ends ? ends : sandbox_started_ms(s)), "cpuCount",
+		(int)((l->cpus_milli + 999) / 1000), "memoryMB", (int)(l->memory_bytes >> 20),
+		"diskSizeMB", (int)(l->disk_bytes >> 20), "state",
+		e2b_state(s) ? e2b_state(s) : "running", "envdVersion", E2B_ENVD_VERSION));
+	json_object_set_new(o, "metadata", metadata ? json_deep_copy(metadata) : json_object());
+	if (x)
+		json_object_update_new(o, detail_json(x, s));
+	return o;
+}
+
+static void info(struct exchange *x, struct sandbox *s)
+{
+	exchange_json(x, 200, e2b_listed_json(x, s));
+}
+
+static void on_emptied(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct exchange *x = arg;
+
+	if (!s && e && e->kind != ERR_NONE)
+		exchange_error(x, e);
+	else
+		e2b_empty(x);
+}
+
+static void kill_sandbox(struct exchange *x, struct sandbox *s)
+{
+	sandbox_destroy(s, on_emptied, x);
+}
+
+int e2b_seconds(const json_t *in, const char *key, uint64_t dflt, uint64_t *ret_ms, struct err *e)
+{
+	const json_t *v = json_object_get(in, key);
+
+	if (v && !json_is_null(v) &&
+	    (!json_is_integer(v) || json_integer_value(v) < 0 ||
+	     json_integer_value(v) > 366 * 86400))
+		return err_field(e, ERR_INVALID, key, "%s: not a number of seconds", key);
+	*ret_ms = (json_is_integer(v) ? (uint64_t)json_integer_value(v) : dflt) * 1000;
+	return 0;
+}
+
+/* Reads such a number from the body of the request; false after a 400. */
+static bool seconds_of(struct exchange *x, const char *key, uint64_t dflt, uint64_t *ret_ms)
+{
+	struct err e = {0};
+
+	if (x->json && !json_is_object(x->json))
+		err_set(&e, ERR_INVALID, "the body is not a JSON object");
+	else if (e2b_seconds(x->json, key, dflt, ret_ms, &e) == 0)
+		return true;
+	exchange_error(x, &e);
+	return false;
+}
+
+/* A TTL of 0 means "now" to E2B and "never" to the manager. */
+static void change_ttl(struct sandbox *s, uint64_t ttl_ms, sandbox_done done, void *arg)
+{
+	struct sandbox_change c = {.has_ttl = true, .ttl_ms = ttl_ms ? ttl_ms : 1};
+
+	sandbox_change(s, &c, done, arg);
+}
+
+static void set_timeout(struct exchange *x, struct sandbox *s)
+{
+	uint64_t ms;
+
+	if (!seconds_of(x, "timeout", 0, &ms))
+		return;
+	if (!json_object_get(x->json, "timeout"))
+		e2b_fail(x, 400, "timeout: is missing");
+	else
+		change_ttl(s, ms, on_emptied, x);
+}
+
+/* Does the sandbox live longer if it gets this TTL now? */
+static bool is_longer(const struct sandbox *s, uint64_t ttl_ms)
+{
+	uint64_t ends = sandbox_expires_ms(s);
+
+	return ends && unix_ms() + ttl_ms > ends;
+}
+
+/* A refresh never shortens the time left. */
+static void refresh(struct exchange *x, struct sandbox *s)
+{
+	uint64_t ms;
+
+	if (!seconds_of(x, "duration", 60, &ms))
+		return;
+	if (is_longer(s, ms))
+		change_ttl(s, ms, on_emptied, x);
+	else
+		e2b_empty(x);
+}
+
+static void pause_sandbox(struct exchange *x, struct sandbox *s)
+{
+	if (str_equal(e2b_state(s), "paused"))
+		e2b_fail(x, 409, "sandbox \"%s\" is already paused", sandbox_id(s));
+	else if (json_is_false(json_object_get(x->json, "memory")))
+		sandbox_stop(s, on_emptied, x);
+	else
+		sandbox_pause(s, on_emptied, x);
+}
+
+/* ---- connect and resume: running again, and for so long ---- */
+
+struct revival {
+	uint64_t ttl_ms;
+	int status;
+	bool reboot;
+};
+
+static void sandbox_ready(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct exchange *x = arg;
+	struct revival *r = x->data;
+
+	if (s)
+		exchange_json(x, r->status, e2b_sandbox_json(x, s));
+	else
+		exchange_error(x, e);
+}
+
+static void on_running(void *arg, struct sandbox *s, const struct err *e);
+
+static void on_stopped(void *arg, struct sandbox *s, const struct err *e)
+{
+	if (s)
+		sandbox_start(s, on_running, arg);
+	else
+		sandbox_ready(arg, s, e);
+}
+
+static void on_running(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct revival *r = ((struct exchange *)arg)->data;
+
+	if (s && r->reboot) {
+		r->reboot = false;
+		sandbox_stop(s, on_stopped, arg);
+	} else if (s) {
+		change_ttl(s, r->ttl_ms, sandbox_ready, arg);
+	} else {
+		sandbox_ready(arg, s, e);
+	}
+}
+
+static void revive(struct exchange *x, struct sandbox *s, uint64_t ttl_ms)
+{
+	struct revival *r = exchange_attach(x, sizeof(*r), NULL);
+
+	*r = (struct revival){.ttl_ms = ttl_ms, .status = 201};
+	if (sandbox_state(s) == STATE_STOPPED) {
+		sandbox_start(s, on_running, x);
+		return;
+	}
+	r->reboot = json_is_false(json_object_get(x->json, "memory"));
+	sandbox_resume(s, on_running, x);
+}
+
+static void connect_for(struct exchange *x, struct sandbox *s, uint64_t dflt)
+{
+	struct revival *r;
+	uint64_t ms;
+
+	if (!seconds_of(x, "timeout", dflt, &ms))
+		return;
+	if (str_equal(e2b_state(s), "paused")) {
+		revive(x, s, ms);
+		return;
+	}
+	r = exchange_attach(x, sizeof(*r), NULL);
+	r->status = 200;
+	if (is_longer(s, ms))
+		change_ttl(s, ms, sandbox_ready, x);
+	else
+		sandbox_ready(x, s, NULL);
+}
+
+static void connect_v2(struct exchange *x, struct sandbox *s)
+{
+	connect_for(x, s, 300);
+}
+
+static void connect_v1(struct exchange *x, struct sandbox *s)
+{
+	connect_for(x, s, 15);
+}
+
+static void resume(struct exchange *x, struct sandbox *s)
+{
+	uint64_t ms;
+
+	if (!seconds_of(x, "timeout", 15, &ms))
+		return;
+	if (str_equal(e2b_state(s), "paused"))
+		revive(x, s, ms);
+	else
+		e2b_fail(x, 409, "sandbox \"%s\" is already running", sandbox_id(s));
+}
+
+/* ---- the table ---- */
+
+#define ON_SANDBOX(verb, path, call, scope, body, summary)                                         \
+	{                                                                                          \
+		verb, path, e2b_control, scope, body, 0, summary, &(const struct e2b_control)      \
+		{                                                                                  \
+			call                                                                       \
+		}                                                                                  \
+	}
+
+const struct route e2b_control_routes[] = {
+	{"POST", "/v2/sandboxes", e2b_create, SCOPE_RUN, BODY_JSON, 0, "Creates (E2B)", NULL},
+	{"POST", "/sandboxes", e2b_create, SCOPE_RUN, BODY_JSON, 0, "Creates (E2B, older)", NULL},
+	{"GET", "/v2/sandboxes", e2b_list, SCOPE_READ, BODY_NONE, 0, "Lists (E2B)", NULL},
+	{"GET", "/sandboxes", e2b_list, SCOPE_READ, BODY_NONE, 0, "Lists running ones (E2B)", NULL},
+	{"GET", "/sandboxes/metrics", e2b_metrics_many, SCOPE_READ, BODY_NONE, 0,
+	 "Latest metrics of several (E2B)", NULL},
+	ON_SANDBOX("POST", "/v2/sandboxes/{id}/connect", connect_v2, SCOPE_RUN, BODY_JSON,
+		   "Resumes and extends (E2B)"),
+	ON_SANDBOX("POST", "/sandboxes/{id}/connect", connect_v1, SCOPE_RUN, BODY_JSON,
+		   "Resumes and extends (E2B, older)"),
+	ON_SANDBOX("GET", "/sandboxes/{id}", info, SCOPE_READ, BODY_NONE, "Describes one (E2B)"),
+	ON_SANDBOX("DELETE", "/sandboxes/{id}", kill_sandbox, SCOPE_RUN, BODY_JSON,
+		   "Kills one (E2B)"),
+	ON_SANDBOX("POST", "/sandboxes/{id}/timeout", set_timeout, SCOPE_RUN, BODY_JSON,
+		   "Sets the time left (E2B)"),
+	ON_SANDBOX("POST", "/sandboxes/{id}/refreshes", refresh, SCOPE_RUN, BODY_JSON,
+		   "Lengthens the time left (E2B)"),
+	ON_SANDBOX("POST", "/sandboxes/{id}/pause", pause_sandbox, SCOPE_RUN, BODY_JSON,
+		   "Pauses (E2B)"),
+	ON_SANDBOX("POST", "/sandboxes/{id}/resume", resume, SCOPE_RUN, BODY_JSON, "Resumes (E2B)"),
+	ON_SANDBOX("GET", "/sandboxes/{id}/metrics", e2b_metrics, SCOPE_READ, BODY_NONE,
+		   "Metrics with their history (E2B)"),
+	ON_SANDBOX("PUT", "/sandboxes/{id}/network", e2b_network, SCOPE_RUN, BODY_JSON,
+		   "Replaces the network rules (E2B)"),
+	ON_SANDBOX("POST", "/sandboxes/{id}/snapshots", e2b_snapshot, SCOPE_RUN, BODY_JSON,
+		   "Takes a snapshot (E2B)"),
+	ON_SANDBOX("POST", "/sandboxes/{id}/fork", e2b_fork, SCOPE_RUN, BODY_JSON, "Forks (E2B)"),
+	{"GET", "/snapshots", e2b_snapshots, SCOPE_READ, BODY_NONE, 0, "Lists snapshots (E2B)",
+	 NULL},
+	{"DELETE", "/templates/{id}", e2b_snapshot_delete, SCOPE_RUN, BODY_JSON, 0,
+	 "Deletes a snapshot (E2B)", NULL},
+	{"GET", "/templates/aliases/{alias}", e2b_alias, SCOPE_READ, BODY_NONE, 0,
+	 "Looks a template up (E2B)", NULL},
+	{"POST", "/v3/templates", e2b_unbuilt, 0, BODY_JSON, 0, "Builds a template (E2B)", NULL},
+	{"POST", "/v2/templates", e2b_unbuilt, 0, BODY_JSON, 0, "Builds a template (E2B)", NULL},
+	{"POST", "/templates", e2b_unbuilt, 0, BODY_JSON, 0, "Builds a template (E2B)", NULL},
+	{"POST", "/volumes", e2b_unbuilt, 0, BODY_JSON, 0, "Makes a volume (E2B)", NULL},
+	{"GET", "/volumes", e2b_unbuilt, 0, BODY_NONE, 0, "Lists volumes (E2B)", NULL},
+	{"POST", "/secrets", e2b_unbuilt, 0, BODY_JSON, 0, "Makes a secret (E2B)", NULL},
+	{"GET", "/secrets", e2b_unbuilt, 0, BODY_NONE, 0, "Lists secrets (E2B)", NULL},
+};
+const size_t e2b_control_route_count = ARRAY_LEN(e2b_control_routes);

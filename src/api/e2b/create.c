@@ -1,0 +1,209 @@
+/* Making sandboxes: what E2B's NewSandbox asks for, as the manager's options. */
+#include "api/e2b/e2b.h"
+#include "api/e2b/kernel.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "policy/config.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Built-in templates: the programs of the host, with the home and user of E2B. */
+static const char *const templates[] = {"base", "code-interpreter-v1", "code-interpreter-beta"};
+
+static bool is_builtin(const char *template)
+{
+	for (size_t i = 0; i < ARRAY_LEN(templates); i++)
+		if (str_equal(templates[i], template))
+			return true;
+	return false;
+}
+
+/* Every image of the operator is a template. */
+static bool is_image(const struct config *c, const char *template)
+{
+	for (uint32_t i = 0; i < c->image_count; i++)
+		if (str_equal(c->images[i].name, template))
+			return true;
+	return false;
+}
+
+void e2b_alias(struct exchange *x)
+{
+	const char *alias = x->params[0];
+
+	if (is_builtin(alias) || is_image(x->api->config, alias))
+		exchange_json(x, 200,
+			      must_alloc(json_pack("{s:s,s:b}", "templateID", alias, "public", 1)));
+	else
+		e2b_fail(x, 404, "template \"%.80s\" not found", alias);
+}
+
+void e2b_unbuilt(struct exchange *x)
+{
+	e2b_fail(x, 501,
+		 "%.60s: not offered here; templates are 'base', 'code-interpreter-v1', the "
+		 "operator's images and your snapshots",
+		 x->path);
+}
+
+/* Is the member a list or an object that is not empty? */
+static bool asks_for(const json_t *o, const char *key)
+{
+	const json_t *v = json_object_get(o, key);
+
+	return json_array_size(v) > 0 || json_object_size(v) > 0;
+}
+
+int e2b_network_check(const json_t *network, const json_t *internet, struct err *e)
+{
+	static const char *const unable[] = {"allowOut", "allow_out", "rules", "egressProxy",
+					     "egress_proxy"};
+
+	if (network && !json_is_object(network) && !json_is_null(network))
+		return err_field(e, ERR_INVALID, "network", "network: not an object");
+	if (json_is_true(internet))
+		return err_field(e, ERR_UNSUPPORTED, "allow_internet_access",
+				 "allow_internet_access: sandboxes have no network here; leave "
+				 "it out or say false");
+	for (size_t i = 0; i < ARRAY_LEN(unable); i++)
+		if (asks_for(network, unable[i]))
+			return err_field(e, ERR_UNSUPPORTED, "network",
+					 "network.%s: sandboxes have no network here, nothing can "
+					 "be allowed",
+					 unable[i]);
+	return 0;
+}
+
+void e2b_network(struct exchange *x, struct sandbox *s)
+{
+	struct err e = {0};
+	json_t *data;
+
+	if (!json_is_object(x->json)) {
+		e2b_fail(x, 400, "the body is not a JSON object");
+		return;
+	}
+	if (e2b_network_check(x->json, json_object_get(x->json, "allow_internet_access"), &e) < 0) {
+		exchange_error(x, &e);
+		return;
+	}
+	data = must_alloc(json_deep_copy(e2b_data(s)));
+	json_object_set(data, "network", x->json);
+	sandbox_set_door_data(s, data);
+	e2b_empty(x);
+}
+
+/* ---- the request ---- */
+
+static void options_done(void *data)
+{
+	create_options_done(data);
+}
+
+static int refuse_unbuilt(const json_t *in, struct err *e)
+{
+	static const char *const unable[] = {"volumeMounts", "mcp", "iam"};
+
+	for (size_t i = 0; i < ARRAY_LEN(unable); i++)
+		if (asks_for(in, unable[i]))
+			return err_field(e, ERR_UNSUPPORTED, unable[i], "%s: not offered here",
+					 unable[i]);
+	return e2b_network_check(json_object_get(in, "network"),
+				 json_object_get(in, "allow_internet_access"), e);
+}
+
+static int take_spec(const struct exchange *x, struct create_options *o, const char *template,
+		     struct err *e)
+{
+	if (is_image(x->api->config, template) && spec_set(&o->spec, "image", template, e) < 0)
+		return -1;
+	if (spec_set(&o->spec, "workdir", "/home/user", e) < 0)
+		return -1;
+	return spec_finish(&o->spec, e);
+}
+
+/* Reads everything but the template. door_data is what the door needs later. */
+static int read_request(const struct exchange *x, struct create_options *o, const char *template,
+			struct err *e)
+{
+	const json_t *in = x->json, *network = json_object_get(in, "network");
+	bool older = str_equal(x->path, "/sandboxes");
+	json_t *metadata = json_object_get(in, "metadata"), *env = json_object_get(in, "envVars");
+
+	if (refuse_unbuilt(in, e) < 0 || e2b_check_strings(metadata, "metadata", 1000, e) < 0 ||
+	    e2b_add_env(env, "envVars", 1000, &o->env, e) < 0 ||
+	    e2b_seconds(in, "timeout", older ? 15 : 300, &o->ttl_ms, e) < 0)
+		return -1;
+	o->ttl_ms = o->ttl_ms ? o->ttl_ms : 1; /* 0 means "now" to E2B and "never" to the manager */
+	o->metadata = json_is_object(metadata) ? json_deep_copy(metadata) : NULL;
+	o->pause_on_timeout = json_is_true(json_object_get(in, "autoPause"));
+	o->auto_resume =
+		json_is_true(json_object_get(json_object_get(in, "autoResume"), "enabled"));
+	/* E2B has no idle timeout, so only the ceiling of the operator applies. */
+	o->idle_ms = x->api->config->max_idle_ms;
+	snprintf(o->door, sizeof(o->door), "e2b");
+	o->door_data = e2b_data_new(template,
+				    !json_is_false(json_object_get(network, "allowPublicTraffic")));
+	json_object_update_new(o->door_data,
+			       json_pack("{s:b,s:b,s:o*,s:o*}", "pauses", o->pause_on_timeout,
+					 "resumes", o->auto_resume, "env", json_deep_copy(env),
+					 "network",
+					 json_is_object(network) ? json_deep_copy(network) : NULL));
+	return take_spec(x, o, template, e);
+}
+
+static void sandbox_made(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct exchange *x = arg;
+
+	if (s && str_starts(e2b_data_text(s, "template"), "code-interpreter"))
+		kernel_expect(x->api, s);
+	if (s)
+		exchange_json(x, 201, e2b_sandbox_json(x, s));
+	else
+		exchange_error(x, e);
+}
+
+static void make_sandbox(struct exchange *x)
+{
+	manager_create(x->api->manager, &x->caller, x->data, sandbox_made, x);
+}
+
+static void on_snapshots(void *arg, json_t *value, const struct err *e)
+{
+	struct exchange *x = arg;
+	struct create_options *o = x->data;
+	const char *template = json_string_value(json_object_get(x->json, "templateID"));
+	const char *id = e2b_snapshot_id(value, template);
+
+	(void)e;
+	if (id) {
+		snprintf(o->snapshot, sizeof(o->snapshot), "%s", id);
+		make_sandbox(x);
+	} else {
+		e2b_fail(x, 404, "template '%.80s' not found", template);
+	}
+	json_decref(value);
+}
+
+void e2b_create(struct exchange *x)
+{
+	const char *template = json_string_value(json_object_get(x->json, "templateID"));
+	struct create_options *o;
+	struct err e = {0};
+
+	if (!json_is_object(x->json) || !template || !*template || strlen(template) > 200) {
+		e2b_fail(x, 400, "templateID: is missing or not a template's name");
+		return;
+	}
+	o = exchange_attach(x, sizeof(*o), options_done);
+	create_options_for(o, x->api->manager, &x->caller);
+	if (read_request(x, o, template, &e) < 0)
+		exchange_error(x, &e);
+	else if (is_builtin(template) || is_image(x->api->config, template))
+		make_sandbox(x);
+	else
+		manager_own_snapshots(x->api->manager, &x->caller, on_snapshots, x);
+}

@@ -1,0 +1,95 @@
+/* What an E2B sandbox must remember: template, access token, traffic token. */
+#include "api/e2b/e2b.h"
+
+#include "base/str.h"
+
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* 20 random bytes in hex behind a prefix that names the kind of token. */
+static void mint(const char *prefix, char token[E2B_TOKEN])
+{
+	unsigned char bytes[20];
+	char hex[sizeof(bytes) * 2 + 1];
+
+	randombytes_buf(bytes, sizeof(bytes));
+	sodium_bin2hex(hex, sizeof(hex), bytes, sizeof(bytes));
+	snprintf(token, E2B_TOKEN, "%s_%s", prefix, hex);
+}
+
+json_t *e2b_data_new(const char *template, bool public_traffic)
+{
+	char access[E2B_TOKEN], traffic[E2B_TOKEN] = "";
+
+	mint("ea", access);
+	if (!public_traffic)
+		mint("ta", traffic);
+	return must_alloc(json_pack("{s:s,s:s,s:s}", "template", template, "access", access,
+				    "traffic", traffic));
+}
+
+const json_t *e2b_data(struct sandbox *s)
+{
+	json_t *data;
+
+	if (e2b_is_open(s))
+		return sandbox_door_data(s);
+	/* A sandbox of another door keeps its ports closed to clients that only know its id. */
+	data = e2b_data_new("base", false);
+	/* The data of the other door stays. */
+	if (sandbox_door_data(s))
+		json_object_update_missing(data, (json_t *)sandbox_door_data(s));
+	sandbox_set_door_data(s, data);
+	return sandbox_door_data(s);
+}
+
+bool e2b_is_open(const struct sandbox *s)
+{
+	return *e2b_data_text(s, "access");
+}
+
+const char *e2b_data_text(const struct sandbox *s, const char *key)
+{
+	const char *text = json_string_value(json_object_get(sandbox_door_data(s), key));
+
+	return text ? text : "";
+}
+
+void e2b_env(const struct sandbox *s, struct list *ret)
+{
+	list_add(ret, "E2B_SANDBOX=true");
+	list_take(ret, str_format("E2B_SANDBOX_ID=%s", sandbox_id(s)));
+	list_take(ret, str_format("E2B_TEMPLATE_ID=%s", e2b_data_text(s, "template")));
+}
+
+const char *e2b_access_token(const struct sandbox *s)
+{
+	/* As long as a real token, so that comparing takes the same time. */
+	static const char none[] = "ea_----------------------------------------";
+	const char *token = s ? e2b_data_text(s, "access") : "";
+
+	return *token ? token : none;
+}
+
+bool e2b_holds_access(const struct exchange *x, const struct sandbox *s)
+{
+	const char *token = exchange_header(x, "X-Access-Token");
+	bool same = e2b_same_secret(token ? token : "", e2b_access_token(s));
+
+	return same && s && e2b_is_open(s);
+}
+
+bool e2b_same_secret(const char *a, const char *b)
+{
+	size_t len = strlen(a);
+
+	return len > 0 && len == strlen(b) && sodium_memcmp(a, b, len) == 0;
+}
+
+struct e2b_state *e2b_state_of(struct api *api)
+{
+	if (!api->door_state[DOOR_E2B])
+		api->door_state[DOOR_E2B] = must_alloc(calloc(1, sizeof(struct e2b_state)));
+	return api->door_state[DOOR_E2B];
+}

@@ -1,0 +1,449 @@
+/*
+ * envd: the way into a sandbox. Every request is led the same way: which sandbox, with its token, is
+ * it running (or may traffic wake it), and then its own handler.
+ */
+#include "api/e2b/kernel.h"
+
+#include "audit/audit.h"
+#include "auth/tokens.h"
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+/* An error in the shape that E2B's proxy uses. */
+static void proxy_error(struct exchange *x, const char *id, int status, const char *message)
+{
+	exchange_json(x, status,
+		      must_alloc(json_pack("{s:s,s:s,s:i}", "sandboxId", id, "message", message,
+					   "code", status)));
+}
+
+void e2b_not_running(struct exchange *x, const char *id)
+{
+	proxy_error(x, id, 502, "The sandbox was not found");
+}
+
+static void request_done(void *data)
+{
+	struct e2b_request *q = data;
+
+	json_decref(q->in);
+}
+
+struct e2b_request *e2b_request_of(struct exchange *x)
+{
+	struct e2b_request *q = x->data;
+
+	if (!q) {
+		q = exchange_attach(x, sizeof(*q), request_done);
+		q->x = x;
+		q->method = x->route->describe;
+		q->user = "user";
+	}
+	return q;
+}
+
+void *e2b_keep(struct e2b_request *q, size_t size, void (*done)(void *more))
+{
+	q->more = must_alloc(calloc(1, size));
+	exchange_also_free(q->x, q->more, done);
+	return q->more;
+}
+
+static struct sandbox *running(struct e2b_request *q)
+{
+	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
+
+	return s && sandbox_state(s) == STATE_RUNNING ? s : NULL;
+}
+
+struct sandbox *e2b_still(struct e2b_request *q)
+{
+	struct sandbox *s = running(q);
+
+	if (!s)
+		e2b_not_running(q->x, q->id);
+	return s;
+}
+
+static void read_message(struct e2b_request *q, struct sandbox *s);
+
+static void on_awake(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct e2b_request *q = arg;
+
+	(void)e;
+	if (!s)
+		e2b_not_running(q->x, q->id);
+	else if (q->method->shape == E2B_PLAIN)
+		q->method->call(q, s);
+	else if (q->method->shape == E2B_KERNEL)
+		kernel_open(q, s);
+	else
+		read_message(q, s);
+}
+
+/* A 401 in the shape of the control plane; clients of streams read the HTTP status. */
+static void refuse_token(struct e2b_request *q, const char *message)
+{
+	exchange_json(q->x, 401,
+		      must_alloc(json_pack("{s:i,s:s}", "code", 401, "message", message)));
+}
+
+/* The access token of a sandbox is worth no more than the API key that made the sandbox. */
+static bool owner_is_known(const struct e2b_request *q, const struct sandbox *s)
+{
+	const char *owner = sandbox_owner(s);
+
+	return !*owner || tokens_has(q->x->api->tokens, owner, (uint64_t)time(NULL));
+}
+
+/*
+ * One tenant's ids answer another like unknown ids: until a token has proven itself, the answer
+ * depends on what was sent, not on whether the sandbox is there. s is NULL if it is not. A sandbox
+ * with public ports has chosen to be seen.
+ */
+static bool may_enter(struct e2b_request *q, const struct sandbox *s, enum e2b_need need)
+{
+	const char *access = exchange_header(q->x, "X-Access-Token");
+	const char *traffic = exchange_header(q->x, "E2b-Traffic-Access-Token");
+	const char *wanted = s ? e2b_data_text(s, "traffic") : "";
+	bool holds = e2b_holds_access(q->x, s);
+
+	if (need == E2B_ACCESS_TOKEN && !(access && *access))
+		refuse_token(q,
+			     "unauthorized access, please provide a valid access token or method "
+			     "signing if supported");
+	else if (!s || (need == E2B_ACCESS_TOKEN && !holds))
+		e2b_not_running(q->x, q->id);
+	else if (!owner_is_known(q, s) && holds)
+		refuse_token(q, "the API key of this sandbox was revoked or has expired");
+	else if (!owner_is_known(q, s))
+		e2b_not_running(q->x, q->id);
+	else if (q->port == E2B_ENVD_PORT || !*wanted ||
+		 e2b_same_secret(traffic ? traffic : "", wanted))
+		return true;
+	else if (holds)
+		proxy_error(q->x, q->id, 403,
+			    traffic ? "Traffic access token is invalid"
+				    : "Sandbox is secured with traffic access token. Token header "
+				      "'e2b-traffic-access-token' is missing");
+	else
+		e2b_not_running(q->x, q->id);
+	return false;
+}
+
+static void wake(struct e2b_request *q)
+{
+	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
+
+	if (!s) {
+		e2b_not_running(q->x, q->id);
+		return;
+	}
+	sandbox_used_by_owner(s, q->x->caller.address);
+	sandbox_wake(s, on_awake, q);
+}
+
+static void on_receipt(void *arg, const struct err *e)
+{
+	struct e2b_request *q = arg;
+
+	if (e && e->kind != ERR_NONE)
+		e2b_fail(q->x, 503, "the audit log cannot be written, so nothing is done");
+	else
+		wake(q);
+}
+
+/* The decision is written to the audit log before it takes effect. */
+static void decide(struct e2b_request *q)
+{
+	struct exchange *x = q->x;
+	struct audit_entry entry = {.who = "e2b client", .verdict = "allow", .why = "access token"};
+
+	if (!x->api->audit || q->method->is_audited || str_equal(x->method, "GET") ||
+	    str_equal(x->method, "HEAD")) {
+		wake(q);
+		return;
+	}
+	snprintf(entry.what, sizeof(entry.what), "%s %s", x->method, x->route->pattern);
+	snprintf(entry.target, sizeof(entry.target), "%s:%u %s", q->id, q->port, x->path);
+	snprintf(entry.from, sizeof(entry.from), "%s", x->caller.address);
+	audit_write(x->api->audit, &entry, on_receipt, q);
+}
+
+static bool takes_type(const struct e2b_request *q);
+
+void e2b_enter(struct exchange *x)
+{
+	struct e2b_request *q = e2b_request_of(x);
+	struct sandbox *s;
+
+	if (!takes_type(q) || (q->method->need == E2B_SIGNATURE && !e2b_files_signed(q)))
+		return;
+	if (!q->id[0] && !e2b_target(x, q->id, &q->port)) {
+		e2b_fail(x, 400, "the request names no sandbox");
+		return;
+	}
+	s = manager_find_any(x->api->manager, q->id);
+	/* Sandboxes of other doors cannot be entered here until their owner connects to them. */
+	if (s && (!e2b_state(s) || !e2b_is_open(s)))
+		s = NULL;
+	if (may_enter(q, s, q->method->need))
+		decide(q);
+}
+
+/* ---- RPCs ---- */
+
+static const struct {
+	int errnum;
+	enum connect_code code;
+} errnos[] = {
+	{ENOENT, CONNECT_NOT_FOUND},
+	{ESRCH, CONNECT_NOT_FOUND},
+	{EEXIST, CONNECT_ALREADY_EXISTS},
+	{ENOTDIR, CONNECT_INVALID_ARGUMENT},
+	{EISDIR, CONNECT_INVALID_ARGUMENT},
+	{ENOSPC, CONNECT_RESOURCE_EXHAUSTED},
+	{EDQUOT, CONNECT_RESOURCE_EXHAUSTED},
+	{EPIPE, CONNECT_INTERNAL},
+	{EBADF, CONNECT_INTERNAL},
+	{ENOTTY, CONNECT_FAILED_PRECONDITION},
+	{ENOTEMPTY, CONNECT_INTERNAL},
+	{EBUSY, CONNECT_INTERNAL},
+};
+
+enum connect_code e2b_code_of(const struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(errnos); i++)
+		if (e->errnum == errnos[i].errnum)
+			return errnos[i].code;
+	return connect_code_of(e);
+}
+
+static void rpc_answer(struct e2b_request *q, enum connect_code code, const char *message)
+{
+	struct buf out = {0};
+
+	if (q->method->shape == E2B_UNARY) {
+		exchange_json(q->x, connect_code_status(code), connect_error(code, message));
+		return;
+	}
+	connect_put_end(&out, code, message);
+	exchange_reply(q->x, 200, "application/connect+json", buf_head(&out), out.len);
+	buf_done(&out);
+}
+
+void e2b_rpc_fail(struct e2b_request *q, enum connect_code code, const char *fmt, ...)
+{
+	char message[512];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(message, sizeof(message), fmt, args);
+	va_end(args);
+	rpc_answer(q, code, message);
+}
+
+/* Errors of the guest have an errno; errors of the link have none. */
+bool e2b_is_cut(struct e2b_request *q, const struct err *e)
+{
+	return !running(q) ||
+	       (e->errnum == 0 && (e->kind == ERR_CONFLICT || e->kind == ERR_SYSTEM));
+}
+
+/* A sandbox that is gone by now is answered like an unknown one. */
+void e2b_rpc_error(struct e2b_request *q, const struct err *e)
+{
+	if (e2b_is_cut(q, e))
+		e2b_not_running(q->x, q->id);
+	else
+		rpc_answer(q, e2b_code_of(e), e->msg);
+}
+
+void e2b_rpc_ok(struct e2b_request *q, json_t *message)
+{
+	exchange_json(q->x, 200, must_alloc(message));
+}
+
+/* Connect answers an unknown content type with 415 and no body. */
+static bool takes_type(const struct e2b_request *q)
+{
+	static const char *const types[E2B_SHAPE_COUNT] = {
+		[E2B_UNARY] = "application/json",
+		[E2B_STREAM] = "application/connect+json",
+		[E2B_ROWS] = "application/connect+json",
+	};
+	const char *type = exchange_header(q->x, "Content-Type"), *wanted = types[q->method->shape];
+	size_t len = wanted ? strlen(wanted) : 0;
+
+	if (!wanted || (type && strncasecmp(type, wanted, len) == 0 &&
+			(type[len] == '\0' || type[len] == ';' || type[len] == ' ')))
+		return true;
+	exchange_set_header(q->x, "Accept-Post", wanted);
+	exchange_reply(q->x, 415, NULL, "", 0);
+	return false;
+}
+
+int e2b_user(const struct exchange *x, const char *name, const char **ret_user, struct err *e)
+{
+	const char *basic = exchange_header(x, "Authorization");
+	struct buf plain = {0};
+	char text[80] = "";
+
+	if (!name && basic && strncasecmp(basic, "Basic ", 6) == 0 &&
+	    connect_bytes(basic + 6, strlen(basic + 6), &plain) == 0) {
+		str_sanitise(text, sizeof(text), plain.len ? buf_head(&plain) : "", plain.len);
+		text[strcspn(text, ":")] = '\0';
+		name = text;
+	}
+	buf_done(&plain);
+	if (!name || !*name || str_equal(name, "user"))
+		*ret_user = "user";
+	else if (str_equal(name, "root"))
+		*ret_user = "root";
+	else
+		return err_set(e, ERR_DENIED, "invalid username: '%.60s'", name);
+	return 0;
+}
+
+/* The message is read once the sandbox is known and the token is right. */
+static void read_message(struct e2b_request *q, struct sandbox *s)
+{
+	const char *version = exchange_header(q->x, "Connect-Protocol-Version");
+	struct buf body = {.data = (char *)q->x->body, .len = q->x->body_len};
+	enum e2b_shape shape = q->method->shape;
+	struct err e = {0};
+
+	if (version && !str_equal(version, "1")) {
+		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT,
+			     "connect-protocol-version must be \"1\": got \"%.20s\"", version);
+		return;
+	}
+	if (shape == E2B_STREAM)
+		q->in = connect_only(&body, E2B_MESSAGE, &e);
+	else if (shape == E2B_UNARY && body.len > E2B_MESSAGE)
+		err_set(&e, ERR_LIMIT, "the message is larger than %u bytes", E2B_MESSAGE);
+	else if (shape == E2B_UNARY)
+		q->in = connect_message(body.len ? body.data : "", body.len, &e);
+	if (e.kind != ERR_NONE)
+		rpc_answer(q, connect_code_of(&e), e.msg);
+	else if (e2b_user(q->x, NULL, &q->user, &e) < 0)
+		rpc_answer(q, CONNECT_UNAUTHENTICATED, e.msg);
+	else
+		q->method->call(q, s);
+}
+
+const char *e2b_text(const json_t *in, const char *key, bool *bad)
+{
+	const json_t *value = json_object_get(in, key);
+
+	if (!value || json_is_null(value))
+		return NULL;
+	if (!json_is_string(value))
+		*bad = true;
+	return json_string_value(value);
+}
+
+int e2b_check_strings(json_t *all, const char *label, size_t most, struct err *e)
+{
+	const char *name;
+	json_t *value;
+
+	if (all && !json_is_null(all) && !json_is_object(all))
+		return err_field(e, ERR_INVALID, label, "%s: not an object of strings", label);
+	if (json_object_size(all) > most)
+		return err_field(e, ERR_INVALID, label, "%s: more than %zu members", label, most);
+	json_object_foreach (all, name, value)
+		if (!json_is_string(value))
+			return err_field(e, ERR_INVALID, label, "%s: '%.60s' is not a string",
+					 label, name);
+	return 0;
+}
+
+int e2b_add_env(json_t *all, const char *label, size_t most, struct list *env, struct err *e)
+{
+	const char *name;
+	json_t *value;
+
+	if (e2b_check_strings(all, label, most, e) < 0)
+		return -1;
+	json_object_foreach (all, name, value) {
+		if (!*name || strchr(name, '='))
+			return err_field(e, ERR_INVALID, label,
+					 "%s: '%.60s' cannot be a variable's name", label, name);
+		list_take(env, str_format("%s=%s", name, json_string_value(value)));
+	}
+	return 0;
+}
+
+const char *e2b_home(const char *user)
+{
+	return str_equal(user, "root") ? "/root" : "/home/user";
+}
+
+/* As Go's filepath.Clean: "." and doubled slashes go, ".." takes the part before it. */
+static char *cleaned(char *path)
+{
+	char *to = path;
+
+	for (const char *p = path; *p;) {
+		size_t len;
+
+		p += strspn(p, "/");
+		len = strcspn(p, "/");
+		if (len == 2 && p[0] == '.' && p[1] == '.') {
+			while (to > path && *--to != '/')
+				;
+		} else if (len && !(len == 1 && p[0] == '.')) {
+			*to++ = '/';
+			memmove(to, p, len);
+			to += len;
+		}
+		p += len;
+	}
+	if (to == path)
+		*to++ = '/';
+	*to = '\0';
+	return path;
+}
+
+char *e2b_path(const char *path, const char *user, struct err *e)
+{
+	if (!path || !*path)
+		return str_copy("/home/user");
+	if (strlen(path) >= 4000) {
+		err_set(e, ERR_INVALID, "the path is longer than 4000 bytes");
+		return NULL;
+	}
+	if (path[0] == '/')
+		return cleaned(str_copy(path));
+	if (path[0] == '~' && (path[1] == '/' || path[1] == '\0'))
+		return cleaned(str_format("%s%s", e2b_home(user), path + 1));
+	if (path[0] == '~') {
+		err_set(e, ERR_INVALID, "cannot expand user-specific home dir in '%.80s'", path);
+		return NULL;
+	}
+	return cleaned(str_format("%s/%s", e2b_home(user), path));
+}
+
+void e2b_sign(const char *path, const char *operation, const char *user, const char *token,
+	      const char *expiry, char ret[64])
+{
+	auto_free char *raw = str_format("%s:%s:%s:%s%s%s", path, operation, user, token,
+					 expiry ? ":" : "", expiry ? expiry : "");
+	unsigned char hash[crypto_hash_sha256_BYTES];
+
+	crypto_hash_sha256(hash, (const unsigned char *)raw, strlen(raw));
+	memcpy(ret, "v1_", 3);
+	sodium_bin2base64(ret + 3, 61, hash, sizeof(hash),
+			  sodium_base64_VARIANT_ORIGINAL_NO_PADDING);
+	sodium_memzero(raw, strlen(raw));
+}

@@ -1,0 +1,153 @@
+/*
+ * /files: whole files out, and the way in for both directions. Access is by the token or, for plain
+ * links, by a signature over path, operation and user; a signed link that names no sandbox is the
+ * one's whose token made it.
+ */
+#include "api/e2b/files.h"
+
+#include "api/http/transfer.h"
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- who may ---- */
+
+struct signed_by {
+	const char *path, *operation, *user, *expiry, *signature;
+	struct sandbox *found;
+};
+
+static bool made(void *arg, struct sandbox *s)
+{
+	struct signed_by *b = arg;
+	char wanted[64];
+
+	e2b_sign(b->path, b->operation, b->user, e2b_access_token(s), b->expiry, wanted);
+	if (!s || !e2b_is_open(s) || !e2b_same_secret(b->signature, wanted))
+		return true;
+	b->found = s;
+	return false;
+}
+
+static bool is_expired(const char *expiry)
+{
+	char *end;
+	long long at = strtoll(expiry, &end, 10);
+
+	return !*expiry || *end || at < (long long)time(NULL);
+}
+
+/* Names the sandbox in q->id if the signature is right; else answers. */
+static bool check_signature(struct e2b_request *q, const char *operation)
+{
+	struct exchange *x = q->x;
+	const char *path = exchange_arg(x, "path"), *user = exchange_arg(x, "username");
+	struct signed_by b = {.path = path ? path : "",
+			      .operation = operation,
+			      .user = user ? user : "",
+			      .expiry = exchange_arg(x, "signature_expiration"),
+			      .signature = exchange_arg(x, "signature")};
+	struct sandbox *s = q->id[0] ? manager_find_any(x->api->manager, q->id) : NULL;
+
+	if (!b.signature) {
+		e2b_fail(x, 401, "missing signature query parameter");
+		return false;
+	}
+	if (q->id[0])
+		made(&b, s); /* also if it is NULL, so that the time is the same */
+	else
+		manager_each(x->api->manager, NULL, made, &b);
+	if (!b.found) {
+		e2b_fail(x, 401, "invalid signature");
+		return false;
+	}
+	if (b.expiry && is_expired(b.expiry)) {
+		e2b_fail(x, 401, "signature is already expired");
+		return false;
+	}
+	snprintf(q->id, sizeof(q->id), "%s", sandbox_id(b.found));
+	q->port = E2B_ENVD_PORT;
+	return true;
+}
+
+bool e2b_files_signed(struct e2b_request *q)
+{
+	struct exchange *x = q->x;
+	const char *token = exchange_header(x, "X-Access-Token");
+	struct sandbox *s;
+
+	if (!e2b_target(x, q->id, &q->port))
+		q->id[0] = '\0';
+	s = q->id[0] ? manager_find_any(x->api->manager, q->id) : NULL;
+	if (s && !e2b_state(s))
+		s = NULL;
+	/* Without the right token the answer must not tell whether the sandbox exists. */
+	if (e2b_holds_access(x, s))
+		return true;
+	if (!q->id[0] || !token || !*token || exchange_arg(x, "signature"))
+		return check_signature(q, str_equal(x->method, "POST") ? "write" : "read");
+	e2b_not_running(x, q->id);
+	return false;
+}
+
+void e2b_files_error(struct exchange *x, const struct err *e)
+{
+	static const struct {
+		int errnum, status;
+	} rows[] = {
+		{ENOENT, 404}, {EISDIR, 400},	    {ENOTDIR, 400}, {EINVAL, 400},
+		{ELOOP, 400},  {ENAMETOOLONG, 400}, {ENOSPC, 507},  {EDQUOT, 507},
+		{EFBIG, 507},  {EACCES, 403},	    {EPERM, 403},   {EROFS, 403},
+	};
+	struct e2b_request *q = e2b_request_of(x);
+	int status = exchange_status_of(e);
+
+	if (e2b_is_cut(q, e)) {
+		e2b_not_running(x, q->id);
+		return;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (rows[i].errnum == e->errnum)
+			status = rows[i].status;
+	exchange_error_as(x, status, e);
+}
+
+char *e2b_files_path(struct e2b_request *q, const char *path)
+{
+	const char *name = exchange_arg(q->x, "username");
+	struct err e = {0};
+	char *resolved;
+
+	if (e2b_user(q->x, name && *name ? name : NULL, &q->user, &e) < 0) {
+		exchange_error_as(q->x, 401, &e);
+		return NULL;
+	}
+	resolved = e2b_path(path, q->user, &e);
+	if (!resolved)
+		exchange_error_as(q->x, 400, &e);
+	return resolved;
+}
+
+/* ---- GET ---- */
+
+static int64_t begin_download(struct exchange *x, const struct file_info *info)
+{
+	exchange_stream(x, 200, "application/octet-stream", (int64_t)info->size);
+	return (int64_t)info->size;
+}
+
+void e2b_files_get(struct e2b_request *q, struct sandbox *s)
+{
+	static const struct transfer_ops ops = {.begin = begin_download, .error = e2b_files_error};
+	auto_free char *path = e2b_files_path(q, exchange_arg(q->x, "path"));
+	struct transfer *t;
+
+	if (!path)
+		return;
+	t = transfer_down(q->x, &ops);
+	t->call = call_read(s, path, 0, UINT64_MAX, &t->receiver);
+}

@@ -1,0 +1,336 @@
+/*
+ * The process behind a context: its files are placed, it is started, fed, heard and ended. For Python it
+ * is a copy of the parked process of the set, made by the guest (guest/exec/prefork.h). The parked process is
+ * started with the sandbox if kernels are to be expected, else with the first context, which waits for
+ * it: that takes no longer than starting a kernel.
+ */
+#include "api/e2b/kernel_internal.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "calls/calls.h"
+#include "model/guest_files.h"
+#include "policy/config.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define START_MS 60000 /* for a process to be ready */
+#define GOING_MS 5000  /* for a sandbox to be gone after its link */
+
+#define DIR "/tmp/.cloche"
+
+/* Modules that the parked process loads if they are installed, besides those of the settings. */
+static const char *const usual[] = {"numpy", "pandas", "matplotlib.pyplot"};
+
+static const char *const files[] = {"kernel.py", "kernel_charts.py", "kernel_park.py",
+				    "park.py",	 "kernel_bash.py",   "kernel.js"};
+
+/* ---- its process ---- */
+
+struct sandbox *kernel_sandbox(const struct kernel_set *k)
+{
+	struct sandbox *s = manager_find_any(k->api->manager, k->id);
+
+	return s && sandbox_state(s) == STATE_RUNNING ? s : NULL;
+}
+
+static void ignore_answer(void *arg, json_t *value, const struct err *e)
+{
+	(void)arg, (void)e;
+	json_decref(value);
+}
+
+void kernel_signal(struct context *c, int sig, bool tree)
+{
+	struct sandbox *s = kernel_sandbox(c->set);
+
+	if (c->exec && c->eid && s)
+		sandbox_signal(s, c->eid, sig, tree, ignore_answer, NULL);
+}
+
+static size_t room_of(void *to)
+{
+	const struct context *c = to;
+	const struct execution *r = c->active ? c->queue : NULL;
+
+	return r && r->ops ? r->ops->room(r->arg) : 1;
+}
+
+void kernel_watch(struct context *c, struct exec *exec)
+{
+	c->exec = exec;
+	c->pump = (struct pump){.room = room_of, .to = c, .credit = exec_credit, .from = exec};
+}
+
+static void on_process(void *arg, uint32_t eid, uint32_t pid)
+{
+	struct context *c = arg;
+
+	(void)pid;
+	c->eid = eid;
+	kernel_feed(c); /* input that waited while the process was being attached */
+	if (c->doomed || c->restarting)
+		kernel_signal(c, SIGKILL, true);
+}
+
+static void kernel_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
+{
+	struct context *c = arg;
+
+	(void)seq;
+	if (kind == 1) {
+		buf_add(&c->line, bytes, len);
+		kernel_read_lines(c);
+	}
+	pump_moved(&c->pump, len);
+}
+
+static void process_reset(struct context *c)
+{
+	kernel_watch(c, NULL);
+	c->eid = 0;
+	buf_done(&c->line);
+	buf_done(&c->input);
+	c->state = IDLE;
+	loop_timer_stop(c->set->api->loop, &c->overdue);
+}
+
+static void kernel_launch(struct context *c);
+
+/* The kernel cannot work: fails every execution that waits for it. */
+static void kernel_failed(struct context *c, const char *why)
+{
+	c->state = IDLE;
+	loop_timer_stop(c->set->api->loop, &c->overdue);
+	kernel_fail_all(c, "KernelNotAvailable", why);
+}
+
+/* The process has ended, was killed, or could not be started. */
+static void process_over(struct context *c, const char *why)
+{
+	bool was_starting = c->state == STARTING;
+	auto_free char *text = NULL;
+
+	process_reset(c);
+	if (c->doomed) {
+		kernel_context_free(c);
+		return;
+	}
+	if (was_starting && !c->restarting) {
+		text = str_format("the %s kernel did not start: %.500s", c->language->name, why);
+		kernel_failed(c, text);
+		return;
+	}
+	if (c->active)
+		kernel_fail_first(c,
+				  c->restarting ? "ContextRestarting" : "UnexpectedEndOfExecution",
+				  c->restarting ? "Context was restarted"
+						: "The kernel ended before the execution did");
+	c->restarting = false;
+	if (c->queue)
+		kernel_go(c);
+}
+
+static void on_process_exit(void *arg, const struct outcome *x)
+{
+	process_over(arg, x->exec_errno ? strerror(x->exec_errno) : "it ended at once");
+}
+
+/* The process ended without an exit status; mostly because the sandbox is going away. */
+static void on_process_error(void *arg, const struct err *e)
+{
+	struct context *c = arg;
+
+	/* The parked process made no copy: start a process of its own instead. */
+	if (c->is_copy && !c->eid && e->errnum == EAGAIN && !c->doomed) {
+		c->was_refused = true;
+		c->set->park.failures++;
+		process_reset(c);
+		kernel_launch(c);
+		return;
+	}
+	if (e->errnum || (e->kind != ERR_CONFLICT && e->kind != ERR_SYSTEM) || c->doomed) {
+		process_over(c, e->msg);
+		return;
+	}
+	/* Wait for the new state: a client that is cut off earlier would find it running. */
+	process_reset(c);
+	loop_timer_set(c->set->api->loop, &c->overdue, GOING_MS);
+}
+
+/* Sends as much of the input as the guest takes now. */
+void kernel_feed(void *arg)
+{
+	struct context *c = arg;
+
+	if (c->exec && c->input.len)
+		buf_drop(&c->input, exec_push(c->exec, buf_head(&c->input), c->input.len));
+}
+
+const struct exec_ops kernel_process_ops = {.on_start = on_process,
+					    .on_output = kernel_output,
+					    .on_exit = on_process_exit,
+					    .on_error = on_process_error,
+					    .on_room = kernel_feed};
+
+/* The process did not start or end in time, or only its link is lost. */
+void kernel_on_overdue(void *arg)
+{
+	struct context *c = arg;
+
+	if (c->exec)
+		kernel_signal(c, SIGKILL, true);
+	else
+		kernel_cut_all(c, true);
+}
+
+/* ---- starting it ---- */
+
+static bool can_park(const struct kernel_set *k)
+{
+	return k->api->config->warm.kernels > 0 && !park_is_hopeless(&k->park);
+}
+
+static void start_park(struct kernel_set *k, struct sandbox *s)
+{
+	const struct config_warm *w = &k->api->config->warm;
+	struct park_program what = {
+		.request = {
+			.cwd = "/home/user", .user = "user", .tag = KERNEL_PARK_TAG, .keep = true}};
+	struct exec_request *r = &what.request;
+
+	list_add(&r->argv, "python3");
+	list_add(&r->argv, DIR "/kernel_park.py");
+	for (uint32_t i = 0; i < w->preload_count; i++)
+		list_add(&r->argv, w->preload[i]);
+	for (size_t i = 0; i < ARRAY_LEN(usual); i++)
+		list_add(&r->argv, usual[i]);
+	e2b_env(s, &r->env);
+	park_start(&k->park, s, &what);
+	list_done(&r->argv);
+	list_done(&r->env);
+}
+
+/* The files are there. A kernel that is to be a copy waits for the parked process. */
+static void kernel_launch(struct context *c)
+{
+	struct park *park = &c->set->park;
+	struct sandbox *s = kernel_sandbox(c->set);
+	struct exec_request r = {.cwd = c->cwd, .user = "user", .keep = true};
+	auto_free char *tag = str_format(KERNEL_TAG "%s:%s", c->id, c->language->name);
+
+	if (!s) {
+		kernel_failed(c, "the sandbox is not running");
+		return;
+	}
+	c->is_copy = str_equal(c->language->name, "python") && !c->was_refused && can_park(c->set);
+	if (c->is_copy && park->state == PARK_NONE)
+		start_park(c->set, s);
+	if (c->is_copy && park->state != PARK_READY) {
+		c->state = WAITING;
+		return;
+	}
+	r.park = c->is_copy ? park->eid : 0;
+	list_add(&r.argv, c->language->program);
+	list_take(&r.argv, str_format(DIR "/%s", c->language->file));
+	e2b_env(s, &r.env);
+	r.tag = tag;
+	c->state = STARTING;
+	loop_timer_set(c->set->api->loop, &c->overdue, START_MS);
+	kernel_watch(c, exec_start(s, &r, &kernel_process_ops, c));
+	list_done(&r.argv);
+	list_done(&r.env);
+}
+
+/* Launches the contexts that wait, or fails them with why. */
+static void go_on(struct kernel_set *k, const char *why)
+{
+	struct context *c, *next;
+
+	for (c = k->contexts; c; c = next) {
+		next = c->next;
+		if (c->state == WAITING && why)
+			kernel_failed(c, why);
+		else if (c->state == WAITING && k->placed)
+			kernel_launch(c);
+	}
+}
+
+void kernel_on_park(void *arg)
+{
+	go_on(arg, NULL);
+}
+
+/* ---- placing the files ---- */
+
+static void place_next(struct kernel_set *k);
+
+static void after_placing(struct kernel_set *k, const struct err *e)
+{
+	struct sandbox *s = kernel_sandbox(k);
+
+	k->placed = !e;
+	if (!e && k->is_park_wanted && k->park.state == PARK_NONE && can_park(k) && s)
+		start_park(k, s);
+	go_on(k, e ? e->msg : NULL);
+}
+
+static void on_placed(void *arg, const struct answer *a, const struct err *e)
+{
+	struct kernel_set *k = arg;
+
+	(void)a;
+	k->placing = NULL;
+	k->file++;
+	if (e)
+		after_placing(k, e);
+	else
+		place_next(k);
+}
+
+static void place_next(struct kernel_set *k)
+{
+	struct err e = {.kind = ERR_CONFLICT, .msg = "the sandbox is not running"};
+	struct sandbox *s = kernel_sandbox(k);
+	const struct guest_file *f = NULL;
+	char path[64];
+
+	while (k->file < ARRAY_LEN(files) && !(f = guest_file_find(files[k->file])))
+		k->file++;
+	if (!f || !s) {
+		after_placing(k, f ? &e : NULL);
+		return;
+	}
+	snprintf(path, sizeof(path), DIR "/%s", files[k->file]);
+	k->placing = call_put(s,
+			      &(struct file_put){.path = path,
+						 .mode = 0644,
+						 .bytes = (const char *)f->bytes,
+						 .len = f->size},
+			      on_placed, k);
+}
+
+void kernel_place(struct kernel_set *k)
+{
+	if (k->placing)
+		return;
+	k->file = 0;
+	place_next(k);
+}
+
+void kernel_go(struct context *c)
+{
+	struct kernel_set *k = c->set;
+
+	if (c->state != IDLE)
+		return;
+	if (k->placed) {
+		kernel_launch(c);
+		return;
+	}
+	c->state = WAITING;
+	kernel_place(k);
+}

@@ -1,0 +1,274 @@
+/* The executions of a context: a queue. The kernel has one at a time and answers in lines. */
+#include "api/e2b/kernel_internal.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/str.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LINE_MAX_BYTES (9u << 20)
+#define QUEUE_MAX 128
+#define GRACE_MS 20000 /* for an interrupted execution to end */
+
+static void say(struct execution *r, json_t *o)
+{
+	auto_free char *text = o ? json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+
+	json_decref(o);
+	if (text && r->ops && r->ops->on_line)
+		r->ops->on_line(r->arg, text, strlen(text));
+}
+
+static void execution_end(struct execution *r, enum execution_end how, const char *why)
+{
+	if (r->ops)
+		r->ops->on_end(r->arg, how, why);
+	json_decref(r->request);
+	free(r);
+}
+
+void kernel_end_first(struct context *c, enum execution_end how, const char *why)
+{
+	struct execution *r = c->queue;
+
+	c->queue = r->next;
+	c->active = false;
+	loop_timer_stop(c->set->api->loop, &c->overdue);
+	execution_end(r, how, why);
+}
+
+void kernel_fail_first(struct context *c, const char *name, const char *value)
+{
+	say(c->queue, json_pack("{s:s,s:s,s:s,s:s}", "type", "error", "name", name, "value", value,
+				"traceback", ""));
+	say(c->queue, json_pack("{s:s}", "type", "end_of_execution"));
+	kernel_end_first(c, EXECUTION_FAILED, value);
+}
+
+/* After callbacks that may have removed the context; false: the context is freed. */
+static bool told(struct context *c)
+{
+	c->is_telling = false;
+	if (c->doomed && !c->exec) {
+		kernel_context_free(c);
+		return false;
+	}
+	if (c->doomed)
+		kernel_signal(c, SIGKILL, true);
+	return true;
+}
+
+bool kernel_fail_all(struct context *c, const char *name, const char *value)
+{
+	c->is_telling = true;
+	while (c->queue)
+		kernel_fail_first(c, name, value);
+	return told(c);
+}
+
+bool kernel_cut_all(struct context *c, bool is_lost)
+{
+	static const char why[] = "the sandbox is not running";
+	struct execution *first = c->active && !is_lost ? c->queue : NULL;
+	struct execution **rest = first ? &first->next : &c->queue, *r;
+
+	c->is_telling = true;
+	c->active = first != NULL;
+	if (first && first->ops) {
+		first->ops->on_end(first->arg, EXECUTION_CUT, why);
+		first->ops = NULL;
+	}
+	while ((r = *rest)) {
+		*rest = r->next;
+		execution_end(r, EXECUTION_CUT, why);
+	}
+	return told(c);
+}
+
+/* ---- what the kernel says ---- */
+
+static void on_started(struct execution *r, const json_t *m)
+{
+	say(r, json_pack("{s:s,s:I}", "type", "number_of_executions", "execution_count",
+			 json_integer_value(json_object_get(m, "execution_count"))));
+}
+
+static void on_text(struct execution *r, const json_t *m)
+{
+	say(r, json_pack("{s:O,s:O,s:o}", "type", json_object_get(m, "type"), "text",
+			 json_object_get(m, "text"), "timestamp", e2b_time(unix_ms())));
+}
+
+/* The members are those of the client's protocol, but for the id. */
+static void on_result(struct execution *r, const json_t *m)
+{
+	json_t *o = json_copy((json_t *)m);
+
+	json_object_del(o, "id");
+	say(r, o);
+}
+
+static void on_end_of(struct execution *r, const json_t *m)
+{
+	struct context *c = r->context;
+
+	(void)m;
+	say(r, json_pack("{s:s}", "type", "end_of_execution"));
+	kernel_end_first(c, EXECUTION_DONE, NULL);
+	kernel_next(c);
+}
+
+static void on_bad_request(struct execution *r, const json_t *m)
+{
+	const char *why = json_string_value(json_object_get(m, "message"));
+	struct context *c = r->context;
+
+	kernel_fail_first(c, "BadRequest", why ? why : "the kernel did not take the request");
+	kernel_next(c);
+}
+
+static const struct {
+	const char *type;
+	void (*take)(struct execution *r, const json_t *m);
+} messages[] = {
+	{"started", on_started},	 {"stdout", on_text},  {"stderr", on_text},
+	{"result", on_result},		 {"error", on_result}, {"end", on_end_of},
+	{"bad_request", on_bad_request},
+};
+
+static void kernel_message(struct context *c, const json_t *m)
+{
+	const char *type = json_string_value(json_object_get(m, "type"));
+	const json_t *id = json_object_get(m, "id");
+
+	if (!type)
+		return;
+	if (c->state == STARTING && str_equal(type, "ready")) {
+		c->state = READY;
+		loop_timer_stop(c->set->api->loop, &c->overdue);
+		kernel_next(c);
+		return;
+	}
+	if (!c->active || (uint64_t)json_integer_value(id) != c->queue->id)
+		return;
+	for (size_t i = 0; i < ARRAY_LEN(messages); i++) {
+		if (str_equal(messages[i].type, type)) {
+			messages[i].take(c->queue, m);
+			return;
+		}
+	}
+}
+
+/* Takes whole lines. A kernel that sends an endless line is killed. */
+void kernel_read_lines(struct context *c)
+{
+	char *end;
+
+	while (c->line.len && (end = memchr(buf_head(&c->line), '\n', c->line.len))) {
+		size_t len = (size_t)(end - buf_head(&c->line)) + 1;
+		json_t *m = json_loadb(buf_head(&c->line), len - 1, 0, NULL);
+
+		buf_drop(&c->line, len);
+		if (json_is_object(m))
+			kernel_message(c, m);
+		json_decref(m);
+	}
+	if (c->line.len > LINE_MAX_BYTES)
+		kernel_signal(c, SIGKILL, true);
+	else if (c->line.len == 0)
+		buf_done(&c->line);
+}
+
+/* ---- executing ---- */
+
+void kernel_next(struct context *c)
+{
+	auto_free char *text = NULL;
+
+	if (c->active || c->state != READY || !c->exec || c->restarting)
+		return;
+	while (c->queue && !c->queue->request)
+		kernel_end_first(c, EXECUTION_DONE, NULL);
+	if (!c->queue)
+		return;
+	text = json_dumps(c->queue->request, JSON_COMPACT | JSON_ENSURE_ASCII);
+	if (!kernel_sandbox(c->set) || !text) {
+		kernel_end_first(c, EXECUTION_CUT, "the sandbox is not running");
+		return;
+	}
+	c->active = true;
+	buf_add(&c->input, text, strlen(text));
+	buf_add(&c->input, "\n", 1);
+	kernel_feed(c);
+}
+
+static struct execution *execution_new(struct context *c, struct execution **at,
+				       const struct execution_ops *ops, void *arg)
+{
+	struct execution *r = must_alloc(calloc(1, sizeof(*r)));
+
+	*r = (struct execution){
+		.next = *at, .context = c, .id = ++c->next_id, .ops = ops, .arg = arg};
+	*at = r;
+	return r;
+}
+
+struct execution *kernel_execute(struct context *c, const char *code, json_t *env,
+				 const struct execution_ops *ops, void *arg)
+{
+	struct execution *r, **last = &c->queue;
+	size_t waiting = 0;
+
+	for (; *last; last = &(*last)->next)
+		waiting++;
+	if (waiting >= QUEUE_MAX)
+		return NULL;
+	r = execution_new(c, last, ops, arg);
+	r->request = must_alloc(
+		json_pack("{s:I,s:s,s:s}", "id", (json_int_t)r->id, "op", "execute", "code", code));
+	if (env)
+		json_object_set(r->request, "env", env);
+	if (c->state == READY)
+		kernel_next(c);
+	else
+		kernel_go(c);
+	return r;
+}
+
+void kernel_start(struct context *c, bool restart, const struct execution_ops *ops, void *arg)
+{
+	/* Told before the executions that wait. */
+	execution_new(c, c->active ? &c->queue->next : &c->queue, ops, arg);
+	if (restart && c->exec) {
+		c->restarting = true;
+		kernel_signal(c, SIGKILL, true);
+	} else {
+		kernel_go(c);
+	}
+}
+
+void kernel_abandon(struct execution *r)
+{
+	struct context *c = r->context;
+	struct execution **p = &c->queue;
+
+	r->ops = NULL;
+	if (c->active && c->queue == r) {
+		kernel_signal(c, SIGINT, false);
+		loop_timer_set(c->set->api->loop, &c->overdue, GRACE_MS);
+		pump_resume(&c->pump);
+		return;
+	}
+	while (*p != r)
+		p = &(*p)->next;
+	*p = r->next;
+	execution_end(r, EXECUTION_DONE, NULL);
+}
+
+void kernel_room(struct execution *r)
+{
+	pump_resume(&r->context->pump);
+}

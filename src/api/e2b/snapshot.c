@@ -1,0 +1,230 @@
+/*
+ * Snapshots and forks. A snapshot is a template to its clients: its id goes into create as a
+ * templateID and is deleted as a template. Named ones are called "cloche/NAME:default", the others
+ * "ID:default"; a name alone and an id alone are taken as well.
+ */
+#include "api/e2b/e2b.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define TEAM "cloche/"
+#define TAG ":default"
+
+static json_t *snapshot_json(const json_t *snapshot)
+{
+	const char *id = json_string_value(json_object_get(snapshot, "id"));
+	const char *name = json_string_value(json_object_get(snapshot, "name"));
+	bool is_named = name && *name;
+	auto_free char *full =
+		is_named ? str_format(TEAM "%s" TAG, name) : str_format("%s" TAG, id ? id : "");
+
+	return must_alloc(
+		json_pack("{s:s,s:[s*]}", "snapshotID", full, "names", is_named ? full : NULL));
+}
+
+static void on_taken(void *arg, json_t *value, const struct err *e)
+{
+	struct exchange *x = arg;
+
+	if (value)
+		exchange_json(x, 201, snapshot_json(value));
+	else
+		exchange_error(x, e);
+	json_decref(value);
+}
+
+/* The name without team ("cloche/") and tag (":default"). */
+static char *bare_name(const char *text)
+{
+	const char *slash = strrchr(text, '/');
+	char *name = str_copy(slash ? slash + 1 : text);
+
+	name[strcspn(name, ":")] = '\0';
+	return name;
+}
+
+void e2b_snapshot(struct exchange *x, struct sandbox *s)
+{
+	const json_t *name = json_object_get(x->json, "name");
+	auto_free char *bare = NULL;
+
+	if (name && !json_is_null(name) && !json_is_string(name)) {
+		e2b_fail(x, 400, "name: not a string");
+		return;
+	}
+	bare = bare_name(json_is_string(name) ? json_string_value(name) : "");
+	if (strlen(bare) >= IPC_NAME)
+		e2b_fail(x, 400, "name: at most %d characters", IPC_NAME - 1);
+	else
+		sandbox_snapshot(s, bare, on_taken, x);
+}
+
+/* ---- looking them up ---- */
+
+static bool is_called(const json_t *snapshot, const char *bare)
+{
+	const char *id = json_string_value(json_object_get(snapshot, "id"));
+	const char *name = json_string_value(json_object_get(snapshot, "name"));
+
+	return *bare && ((id && str_equal(id, bare)) || (name && str_equal(name, bare)));
+}
+
+const char *e2b_snapshot_id(const json_t *snapshots, const char *template)
+{
+	auto_free char *bare = bare_name(template);
+	const char *id = NULL;
+	json_t *one;
+	size_t i;
+
+	json_array_foreach (json_object_get(snapshots, "snapshots"), i, one)
+		if (is_called(one, bare))
+			id = json_string_value(json_object_get(one, "id"));
+	return id;
+}
+
+static void on_deleted(void *arg, json_t *value, const struct err *e)
+{
+	struct exchange *x = arg;
+
+	json_decref(value);
+	if (e && e->kind != ERR_NONE)
+		exchange_error(x, e);
+	else
+		e2b_empty(x);
+}
+
+static void on_found(void *arg, json_t *value, const struct err *e)
+{
+	struct exchange *x = arg;
+	const char *id = e2b_snapshot_id(value, x->params[0]);
+
+	(void)e;
+	if (id)
+		manager_snapshot_delete(x->api->manager, &x->caller, id, on_deleted, x);
+	else
+		e2b_fail(x, 404, "template \"%.80s\" not found", x->params[0]);
+	json_decref(value);
+}
+
+void e2b_snapshot_delete(struct exchange *x)
+{
+	manager_own_snapshots(x->api->manager, &x->caller, on_found, x);
+}
+
+static bool is_wanted(struct exchange *x, const json_t *one)
+{
+	const char *of = exchange_arg(x, "sandboxID"), *name = exchange_arg(x, "name");
+	const char *sandbox = json_string_value(json_object_get(one, "sandbox"));
+	auto_free char *bare = name ? bare_name(name) : NULL;
+
+	if (of && *of && !(sandbox && str_equal(of, sandbox)))
+		return false;
+	return !bare || !*bare || is_called(one, bare);
+}
+
+static void snapshots_listed(void *arg, json_t *value, const struct err *e)
+{
+	struct exchange *x = arg;
+	json_t *out, *one;
+	uint64_t limit, from;
+	struct err bad = {0};
+	size_t i, seen = 0;
+	char token[24];
+
+	if (!value) {
+		exchange_error(x, e);
+		return;
+	}
+	if (exchange_arg_uint(x, "limit", 100, 100, &limit, &bad) < 0 ||
+	    exchange_arg_uint(x, "nextToken", 0, UINT32_MAX, &from, &bad) < 0) {
+		exchange_error_as(x, 400, &bad);
+		json_decref(value);
+		return;
+	}
+	out = must_alloc(json_array());
+	json_array_foreach (json_object_get(value, "snapshots"), i, one) {
+		if (!is_wanted(x, one) || seen++ < from)
+			continue;
+		if (json_array_size(out) == (limit ? limit : 1)) {
+			snprintf(token, sizeof(token), "%zu", seen - 1);
+			exchange_set_header(x, "X-Next-Token", token);
+			break;
+		}
+		json_array_append_new(out, snapshot_json(one));
+	}
+	exchange_json(x, 200, out);
+	json_decref(value);
+}
+
+void e2b_snapshots(struct exchange *x)
+{
+	manager_snapshots(x->api->manager, &x->caller, snapshots_listed, x);
+}
+
+/* ---- forks ---- */
+
+static void ignore_change(void *arg, struct sandbox *s, const struct err *e)
+{
+	(void)arg, (void)s, (void)e;
+}
+
+/* A fork gets its own access token: a signed address must lead to one sandbox only. */
+static json_t *forked(struct exchange *x, const json_t *row)
+{
+	const json_t *sandbox = json_object_get(row, "sandbox"),
+		     *error = json_object_get(row, "error");
+	const char *id = json_string_value(json_object_get(sandbox, "id"));
+	struct sandbox *s = id ? manager_find_any(x->api->manager, id) : NULL;
+	const char *why = json_string_value(json_object_get(error, "message"));
+	bool is_open;
+	json_t *data, *timeout = json_object_get(x->json, "timeout");
+	struct sandbox_change c = {.has_ttl = true};
+
+	if (!s)
+		return json_pack("{s:{s:i,s:s}}", "error", "code", 500, "message",
+				 why ? why : "the fork is already gone");
+	/* A fork of a sandbox of another door opens no ports. */
+	is_open = e2b_is_open(s);
+	data = e2b_data_new(is_open ? e2b_data_text(s, "template") : "base",
+			    is_open && !*e2b_data_text(s, "traffic"));
+	if (is_open)
+		json_object_update_missing(data, (json_t *)sandbox_door_data(s));
+	sandbox_set_door_data(s, data);
+	if (json_is_integer(timeout) && json_integer_value(timeout) > 0) {
+		c.ttl_ms = (uint64_t)json_integer_value(timeout) * 1000;
+		sandbox_change(s, &c, ignore_change, NULL);
+	}
+	return json_pack("{s:o}", "sandbox", e2b_sandbox_json(x, s));
+}
+
+static void on_forked(void *arg, json_t *value, const struct err *e)
+{
+	struct exchange *x = arg;
+	json_t *out, *row;
+	size_t i;
+
+	if (!value) {
+		exchange_error(x, e);
+		return;
+	}
+	out = must_alloc(json_array());
+	json_array_foreach (json_object_get(value, "sandboxes"), i, row)
+		json_array_append_new(out, must_alloc(forked(x, row)));
+	exchange_json(x, 201, out);
+	json_decref(value);
+}
+
+void e2b_fork(struct exchange *x, struct sandbox *s)
+{
+	const json_t *count = json_object_get(x->json, "count");
+
+	if (count && (!json_is_integer(count) || json_integer_value(count) < 1 ||
+		      json_integer_value(count) > 100))
+		e2b_fail(x, 400, "count: a number from 1 to 100");
+	else
+		sandbox_fork(s, count ? (size_t)json_integer_value(count) : 1, on_forked, x);
+}

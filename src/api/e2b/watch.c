@@ -1,0 +1,320 @@
+/*
+ * filesystem.Filesystem: watches. WatchDir streams what happens; the CreateWatcher family collects it
+ * for clients that cannot stream, until it is fetched.
+ */
+#include "api/e2b/files.h"
+#include "api/e2b/stream.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <sodium.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEEPALIVE "{\"keepalive\":{}}"
+#define WATCHERS_MAX 1024
+#define EVENTS_MAX 4096	 /* kept for a client that does not fetch them */
+#define WAITING_MAX 4096 /* events of a stream whose entries are being looked up */
+
+/* An event; NULL for changes that E2B does not have. */
+static json_t *event_json(const char *root, const struct file_change *c)
+{
+	static const char *const names[FILE_COUNT] = {
+		[FILE_CREATED] = "EVENT_TYPE_CREATE", [FILE_WRITTEN] = "EVENT_TYPE_WRITE",
+		[FILE_REMOVED] = "EVENT_TYPE_REMOVE", [FILE_RENAMED] = "EVENT_TYPE_RENAME",
+		[FILE_CHMOD] = "EVENT_TYPE_CHMOD",
+	};
+	const char *name = c->path;
+	json_t *text;
+
+	if (!names[c->kind])
+		return NULL;
+	if (path_below(c->path, root))
+		for (name += strlen(root); *name == '/';)
+			name++;
+	text = json_string(name);
+	return text ? json_pack("{s:o,s:s}", "name", text, "type", names[c->kind]) : NULL;
+}
+
+static bool is_recursive(const struct e2b_request *q)
+{
+	return json_is_true(json_object_get(q->in, "recursive"));
+}
+
+static void watch_failed(struct e2b_request *q, const char *root, const struct err *e)
+{
+	if (e->errnum == ENOENT)
+		e2b_rpc_fail(q, CONNECT_NOT_FOUND, "path %.300s not found", root);
+	else if (e->errnum == ENOTDIR)
+		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "path %.300s is not a directory", root);
+	else
+		e2b_rpc_error(q, e);
+}
+
+/* ---- WatchDir ---- */
+
+struct dir_watch {
+	struct e2b_stream stream;
+	struct call *call;
+	char *root;
+	bool with_entry;
+	json_t *pending;    /* {"event","path"} in order; a path if the entry must be asked for */
+	struct call *asked; /* for the entry of the first; NULL: none is under way */
+};
+
+static void watch_stop(void *arg)
+{
+	struct dir_watch *w = arg;
+
+	call_drop(take_ptr(w->call));
+	call_drop(take_ptr(w->asked));
+}
+
+static void watch_done(void *more)
+{
+	struct dir_watch *w = more;
+
+	e2b_stream_done(&w->stream);
+	watch_stop(w);
+	json_decref(w->pending);
+	free(w->root);
+}
+
+static void send_pending(struct dir_watch *w);
+
+static void on_entry(void *arg, const struct answer *a, const struct err *e)
+{
+	struct dir_watch *w = arg;
+	json_t *first = json_array_get(w->pending, 0);
+
+	w->asked = NULL;
+	if (!e)
+		json_object_set_new(json_object_get(first, "event"), "entry",
+				    e2b_entry_info(a->info));
+	json_object_del(first, "path");
+	send_pending(w);
+}
+
+/* Sends events in order; stops at the first one whose entry must be asked for. */
+static void send_pending(struct dir_watch *w)
+{
+	struct e2b_request *q = w->stream.q;
+	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
+
+	while (json_array_size(w->pending) && !w->asked) {
+		const json_t *first = json_array_get(w->pending, 0);
+		const char *path = json_string_value(json_object_get(first, "path"));
+
+		if (path && s) {
+			w->asked = call_stat(s, path, false, on_entry, w);
+			return;
+		}
+		e2b_stream_send(&w->stream,
+				json_pack("{s:O}", "filesystem", json_object_get(first, "event")));
+		json_array_remove(w->pending, 0);
+	}
+}
+
+static void on_change(void *arg, const struct file_change *c)
+{
+	struct dir_watch *w = arg;
+	json_t *event = event_json(w->root, c), *row;
+
+	if (!event || json_array_size(w->pending) >= WAITING_MAX) {
+		json_decref(event);
+		return;
+	}
+	row = must_alloc(json_pack("{s:o}", "event", event));
+	if (w->with_entry && c->kind != FILE_REMOVED && c->kind != FILE_RENAMED)
+		json_object_set_new(row, "path", json_string(c->path));
+	json_array_append_new(w->pending, row);
+	send_pending(w);
+}
+
+static void on_begin(void *arg, const struct file_info *info)
+{
+	struct dir_watch *w = arg;
+
+	(void)info;
+	e2b_stream_send(&w->stream, json_pack("{s:{}}", "start"));
+}
+
+static void on_watch_end(void *arg, const struct answer *a, const struct err *e)
+{
+	struct dir_watch *w = arg;
+	struct e2b_request *q = w->stream.q;
+
+	(void)a;
+	w->call = NULL;
+	if (!e) {
+		e2b_stream_end(&w->stream, CONNECT_OK, NULL);
+	} else if (w->stream.begun) {
+		e2b_stream_fail(&w->stream, e);
+	} else {
+		e2b_stream_done(&w->stream);
+		watch_failed(q, w->root, e);
+	}
+}
+
+void e2b_fs_watch(struct e2b_request *q, struct sandbox *s)
+{
+	struct dir_watch *w = e2b_keep(q, sizeof(*w), watch_done);
+	uint64_t deadline_ms;
+
+	w->stream.q = q;
+	w->pending = must_alloc(json_array());
+	w->with_entry = json_is_true(json_object_get(q->in, "includeEntry")) ||
+			json_is_true(json_object_get(q->in, "include_entry"));
+	if (e2b_stream_deadline(q, &deadline_ms) < 0 || !(w->root = e2b_path_of(q, "path")))
+		return;
+	w->stream.stop = watch_stop;
+	w->stream.arg = w;
+	e2b_stream_open(&w->stream, s, KEEPALIVE, deadline_ms);
+	w->call = call_watch(s, w->root, is_recursive(q),
+			     &(struct receiver){.begin = on_begin,
+						.change = on_change,
+						.done = on_watch_end,
+						.arg = w,
+						.pump = &w->stream.pump});
+}
+
+/* ---- CreateWatcher, GetWatcherEvents, RemoveWatcher ---- */
+
+struct polled_watch {
+	struct polled_watch *next;
+	struct e2b_state *all;
+	char id[24];
+	char sandbox[IPC_ID];
+	char *root;
+	struct call *call;
+	struct e2b_request *q; /* until CreateWatcher is answered */
+	json_t *events;
+};
+
+static void watcher_free(struct polled_watch *w)
+{
+	struct polled_watch **p = &w->all->watchers;
+
+	while (*p != w)
+		p = &(*p)->next;
+	*p = w->next;
+	w->all->watcher_count--;
+	call_drop(w->call);
+	json_decref(w->events);
+	free(w->root);
+	free(w);
+}
+
+static void on_watcher_begin(void *arg, const struct file_info *info)
+{
+	struct polled_watch *w = arg;
+
+	(void)info;
+	e2b_rpc_ok(take_ptr(w->q), json_pack("{s:s}", "watcherId", w->id));
+}
+
+static void on_watcher_change(void *arg, const struct file_change *c)
+{
+	struct polled_watch *w = arg;
+
+	if (json_array_size(w->events) < EVENTS_MAX)
+		json_array_append_new(w->events, event_json(w->root, c));
+}
+
+static void on_watcher_end(void *arg, const struct answer *a, const struct err *e)
+{
+	struct polled_watch *w = arg;
+	struct err none = {.kind = ERR_SYSTEM, .msg = "the watch ended"};
+
+	(void)a;
+	w->call = NULL;
+	if (!w->q)
+		return; /* collected events may still be fetched */
+	watch_failed(w->q, w->root, e ? e : &none);
+	watcher_free(w);
+}
+
+/* At the limit, watches whose sandbox has gone are removed. */
+static bool has_room(struct e2b_state *all)
+{
+	struct polled_watch *next;
+
+	if (all->watcher_count < WATCHERS_MAX)
+		return true;
+	for (struct polled_watch *w = all->watchers; w; w = next) {
+		next = w->next;
+		if (!w->call)
+			watcher_free(w);
+	}
+	return all->watcher_count < WATCHERS_MAX;
+}
+
+void e2b_fs_watcher_create(struct e2b_request *q, struct sandbox *s)
+{
+	struct e2b_state *all = e2b_state_of(q->x->api);
+	char *root = e2b_path_of(q, "path");
+	unsigned char random[8];
+	struct polled_watch *w;
+
+	if (!root)
+		return;
+	if (!has_room(all)) {
+		free(root);
+		e2b_rpc_fail(q, CONNECT_RESOURCE_EXHAUSTED, "too many watchers");
+		return;
+	}
+	w = must_alloc(calloc(1, sizeof(*w)));
+	*w = (struct polled_watch){
+		.next = all->watchers, .all = all, .root = root, .q = q, .events = json_array()};
+	randombytes_buf(random, sizeof(random));
+	w->id[0] = 'w';
+	sodium_bin2hex(w->id + 1, sizeof(w->id) - 1, random, sizeof(random));
+	snprintf(w->sandbox, sizeof(w->sandbox), "%s", q->id);
+	all->watchers = w;
+	all->watcher_count++;
+	w->call = call_watch(s, root, is_recursive(q),
+			     &(struct receiver){.begin = on_watcher_begin,
+						.change = on_watcher_change,
+						.done = on_watcher_end,
+						.arg = w});
+}
+
+/* NULL after an answer. */
+static struct polled_watch *watcher_find(struct e2b_request *q)
+{
+	bool bad = false;
+	const char *id = e2b_text(q->in, "watcherId", &bad);
+	struct polled_watch *w = e2b_state_of(q->x->api)->watchers;
+
+	if (!id)
+		id = e2b_text(q->in, "watcher_id", &bad);
+	while (w && !(id && str_equal(w->id, id) && str_equal(w->sandbox, q->id)))
+		w = w->next;
+	if (!w)
+		e2b_rpc_fail(q, CONNECT_NOT_FOUND, "watcher with id %.40s not found", id ? id : "");
+	return w;
+}
+
+void e2b_fs_watcher_events(struct e2b_request *q, struct sandbox *s)
+{
+	struct polled_watch *w = watcher_find(q);
+
+	(void)s;
+	if (!w)
+		return;
+	e2b_rpc_ok(q, json_pack("{s:o}", "events", w->events));
+	w->events = json_array();
+}
+
+void e2b_fs_watcher_remove(struct e2b_request *q, struct sandbox *s)
+{
+	struct polled_watch *w = watcher_find(q);
+
+	(void)s;
+	if (!w)
+		return;
+	watcher_free(w);
+	e2b_rpc_ok(q, json_object());
+}

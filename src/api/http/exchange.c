@@ -1,0 +1,575 @@
+#include "api/http/http_internal.h"
+
+#include "base/auto.h"
+#include "base/budget.h"
+#include "base/clock.h"
+#include "base/parse.h"
+#include "base/str.h"
+#include "policy/config.h"
+#include "manager/manager.h"
+#include "wire/http1.h"
+
+#include <ctype.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+/* ---- life ---- */
+
+struct whole {
+	struct exchange x;
+	struct exchange_inside in;
+};
+
+static void run_task(void *arg);
+static void on_hup(void *arg, uint32_t events);
+
+struct exchange *exchange_new(struct peer *p, const char *uri)
+{
+	struct whole *w = must_alloc(calloc(1, sizeof(*w)));
+	struct exchange_inside *in = &w->in;
+	size_t len = strlen(uri);
+
+	in->server = p->server;
+	in->peer = p;
+	in->uri = str_copy(uri);
+	in->scratch = must_alloc(malloc(2 * len + 2 * EXCHANGE_PARAMS + 2 * EXCHANGE_ARGS + 8));
+	in->task = (struct loop_task){.call = run_task, .arg = &w->x};
+	in->hup = (struct loop_watch){
+		.fd = p->fd, .events = EPOLLRDHUP, .call = on_hup, .arg = &w->x};
+	in->length = EXCHANGE_UNKNOWN_LENGTH;
+	w->x.api = p->server->api;
+	w->x.inside = in;
+	w->x.content_length = -1;
+	w->x.started_ns = now_ns();
+	w->x.method = "";
+	w->x.path = w->x.query = "";
+	snprintf(w->x.caller.address, sizeof(w->x.caller.address), "%s", p->address);
+	p->server->exchange_count++;
+	return &w->x;
+}
+
+/* What was added last goes first: it may use what was there before. */
+static void free_owned(struct exchange_inside *in)
+{
+	while (in->owned) {
+		struct owned *o = in->owned;
+
+		in->owned = o->next;
+		if (o->done)
+			o->done(o->data);
+		free(o->data);
+		free(o);
+	}
+}
+
+/* Never refused: what was promised is given, at the expense of what is yet to be printed. */
+void exchange_count(struct exchange *x)
+{
+	struct exchange_inside *in = x->inside;
+	struct budget *b = manager_output(x->api->manager);
+	size_t now = in->reply_len + in->out.len + in->extra;
+
+	if (now < COUNTED_MIN)
+		now = 0;
+	b->used += now;
+	b->used -= in->counted;
+	in->counted = now;
+}
+
+void exchange_keep(struct exchange *x, size_t bytes)
+{
+	x->inside->extra += bytes;
+	exchange_count(x);
+}
+
+static void exchange_free(struct exchange *x)
+{
+	struct exchange_inside *in = x->inside;
+	struct loop *l = x->api->loop;
+
+	loop_unwatch(l, &in->hup);
+	loop_task_remove(l, &in->task);
+	free_owned(in);
+	in->reply_len = in->extra = 0;
+	buf_done(&in->out);
+	exchange_count(x);
+	json_decref(x->json);
+	in->server->buffered -= in->body.len;
+	buf_done(&in->body);
+	list_done(&in->names);
+	list_done(&in->values);
+	free(in->reply);
+	free(in->reply_type);
+	free(in->uri);
+	free(in->scratch);
+	in->server->exchange_count--;
+	free(x); /* the first member of its struct whole */
+}
+
+void exchange_hold(struct exchange *x)
+{
+	x->inside->hold++;
+}
+
+void exchange_release(struct exchange *x)
+{
+	struct exchange_inside *in = x->inside;
+
+	in->hold--;
+	if (in->hold == 0 && !in->peer && (in->answered || !in->called))
+		exchange_free(x);
+}
+
+void *exchange_attach(struct exchange *x, size_t size, void (*done)(void *data))
+{
+	x->data = must_alloc(calloc(1, size));
+	exchange_also_free(x, x->data, done);
+	return x->data;
+}
+
+void exchange_also_free(struct exchange *x, void *data, void (*done)(void *data))
+{
+	struct owned *o = must_alloc(malloc(sizeof(*o)));
+
+	*o = (struct owned){data, done, x->inside->owned};
+	x->inside->owned = o;
+}
+
+/* ---- suspending; the client's end ---- */
+
+void exchange_suspend(struct exchange *x)
+{
+	struct exchange_inside *in = x->inside;
+
+	if (in->suspended || !in->conn)
+		return;
+	in->suspended = true;
+	MHD_suspend_connection(in->conn);
+	peer_set_timer(in->peer, 0);
+	loop_watch(x->api->loop, &in->hup);
+}
+
+void exchange_resume(struct exchange *x)
+{
+	struct exchange_inside *in = x->inside;
+
+	if (!in->suspended)
+		return;
+	in->suspended = false;
+	loop_unwatch(x->api->loop, &in->hup);
+	MHD_resume_connection(in->conn);
+	server_kick(in->server);
+}
+
+void exchange_tell_gone(struct exchange *x)
+{
+	struct exchange_inside *in = x->inside;
+
+	x->gone = true;
+	in->cut = true;
+	if (in->told_gone)
+		return;
+	in->told_gone = true;
+	exchange_hold(x);
+	if (in->on_gone && !in->answered)
+		in->on_gone(in->gone_arg);
+	if (in->on_open) {
+		in->on_open(in->open_arg, NULL, NULL, 0);
+		in->on_open = NULL;
+	}
+	exchange_release(x);
+}
+
+static void on_hup(void *arg, uint32_t events)
+{
+	struct exchange *x = arg;
+
+	exchange_hold(x);
+	if (events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) {
+		exchange_tell_gone(x);
+		exchange_resume(x);
+	} else {
+		reply_pour(x);
+	}
+	exchange_release(x);
+}
+
+void exchange_on_gone(struct exchange *x, void (*call)(void *arg), void *arg)
+{
+	x->inside->on_gone = call;
+	x->inside->gone_arg = arg;
+}
+
+void exchange_completed(struct exchange *x, bool well)
+{
+	struct exchange_inside *in = x->inside;
+
+	exchange_hold(x);
+	/* After HEAD nobody wants the rest of a stream. */
+	if (!well || !in->queued || (in->is_stream && !in->finished))
+		exchange_tell_gone(x);
+	in->peer = NULL;
+	in->conn = NULL;
+	exchange_release(x);
+}
+
+/* ---- what was asked ---- */
+
+static int hex(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c = (char)tolower((unsigned char)c);
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+const char *exchange_decode(struct exchange *x, const char *text, size_t len, bool query)
+{
+	char *to = x->inside->scratch + x->inside->scratch_used, *start = to;
+
+	for (size_t i = 0; i < len; i++) {
+		char c = text[i];
+
+		if (c == '+' && query) {
+			c = ' ';
+		} else if (c == '%') {
+			int high = i + 2 < len ? hex(text[i + 1]) : -1;
+			int low = high >= 0 ? hex(text[i + 2]) : -1;
+
+			if (low < 0 || (high == 0 && low == 0))
+				return NULL;
+			c = (char)(high << 4 | low);
+			i += 2;
+		}
+		*to++ = c;
+	}
+	*to++ = '\0';
+	x->inside->scratch_used += (size_t)(to - start);
+	return start;
+}
+
+const char *exchange_header(const struct exchange *x, const char *name)
+{
+	struct MHD_Connection *c = x->inside->conn;
+
+	return c ? MHD_lookup_connection_value(c, MHD_HEADER_KIND, name) : NULL;
+}
+
+struct each {
+	void (*call)(void *arg, const char *name, const char *value);
+	void *arg;
+};
+
+static enum MHD_Result each_header(void *cls, enum MHD_ValueKind kind, const char *key,
+				   const char *value)
+{
+	struct each *each = cls;
+
+	(void)kind;
+	each->call(each->arg, key, value ? value : "");
+	return MHD_YES;
+}
+
+void exchange_each_header(const struct exchange *x,
+			  void (*call)(void *arg, const char *name, const char *value), void *arg)
+{
+	struct each each = {call, arg};
+
+	if (x->inside->conn)
+		MHD_get_connection_values(x->inside->conn, MHD_HEADER_KIND, each_header, &each);
+}
+
+const char *exchange_arg(const struct exchange *x, const char *name)
+{
+	for (size_t i = 0; i < x->arg_count; i++)
+		if (str_equal(x->args[i].name, name))
+			return x->args[i].value;
+	return NULL;
+}
+
+static int arg_number(const struct exchange *x, const char *name,
+		      int (*parse)(const char *s, uint64_t *ret, struct err *e), uint64_t max,
+		      uint64_t *ret, struct err *e)
+{
+	const char *value = exchange_arg(x, name);
+	struct err inner = {0};
+	uint64_t n = *ret;
+
+	if (value && parse(value, &n, &inner) < 0)
+		return err_field(e, ERR_INVALID, name, "%s: %.300s", name, inner.msg);
+	if (value && n > max)
+		return err_field(e, ERR_INVALID, name, "%s: '%.40s' is too large", name, value);
+	*ret = n;
+	return 0;
+}
+
+int exchange_arg_uint(const struct exchange *x, const char *name, uint64_t dflt, uint64_t max,
+		      uint64_t *ret, struct err *e)
+{
+	*ret = dflt;
+	return arg_number(x, name, parse_count, max, ret, e);
+}
+
+int exchange_arg_time(const struct exchange *x, const char *name, uint64_t dflt_ms, uint64_t max_ms,
+		      uint64_t *ret_ms, struct err *e)
+{
+	*ret_ms = dflt_ms;
+	return arg_number(x, name, parse_time, max_ms, ret_ms, e);
+}
+
+bool exchange_arg_flag(const struct exchange *x, const char *name)
+{
+	const char *v = exchange_arg(x, name);
+
+	return v && (!*v || str_equal(v, "1") || str_equal(v, "true") || str_equal(v, "yes"));
+}
+
+bool exchange_accepts(const struct exchange *x, const char *type)
+{
+	const char *accept = exchange_header(x, "Accept");
+	size_t len = strlen(type);
+
+	for (; accept && *accept; accept++)
+		if (!strncasecmp(accept, type, len) &&
+		    (!accept[len] || strchr(",; \t", accept[len])))
+			return true;
+	return false;
+}
+
+/* ---- the body ---- */
+
+void exchange_take_body(struct exchange *x, const struct body_ops *ops, void *arg)
+{
+	x->inside->ops = ops;
+	x->inside->ops_arg = arg;
+	exchange_more(x);
+}
+
+void exchange_more(struct exchange *x)
+{
+	struct exchange_inside *in = x->inside;
+
+	in->paused = false;
+	if (in->complete)
+		loop_task_add(x->api->loop, &in->task);
+	else if (!in->in_mhd)
+		exchange_resume(x);
+}
+
+static void tell_end(struct exchange *x)
+{
+	struct exchange_inside *in = x->inside;
+
+	if (!in->ops || in->end_told || !in->complete || in->has_reply || in->is_stream || x->gone)
+		return;
+	in->end_told = true;
+	in->ops->end(in->ops_arg);
+}
+
+static void run_task(void *arg)
+{
+	struct exchange *x = arg;
+	struct exchange_inside *in = x->inside;
+
+	exchange_hold(x);
+	tell_end(x);
+	if (in->want_room && in->on_room && !in->finished) {
+		in->want_room = false;
+		in->on_room(in->room_arg);
+	}
+	exchange_release(x);
+}
+
+static enum MHD_Result discard(struct exchange_inside *in, size_t *size)
+{
+	in->discarded += *size;
+	*size = 0;
+	/* An answer is out already: whoever still sends after that is not listening. */
+	return in->midway && in->discarded > LATE_MAX ? MHD_NO : MHD_YES;
+}
+
+static enum MHD_Result keep(struct exchange *x, const char *data, size_t *size)
+{
+	struct exchange_inside *in = x->inside;
+	struct err e = {0};
+
+	if (in->body.len + *size > in->body_max) {
+		err_set(&e, ERR_LIMIT, "the body is larger than %zu bytes", in->body_max);
+		in->discarding = true;
+		exchange_error_as(x, 413, &e);
+		return discard(in, size);
+	}
+	if (in->server->buffered + *size > BUFFERED_MAX) {
+		err_set(&e, ERR_LIMIT, "too many requests are being read; try again");
+		in->discarding = true;
+		exchange_error_as(x, 503, &e);
+		return discard(in, size);
+	}
+	buf_add(&in->body, data, *size);
+	in->server->buffered += *size;
+	*size = 0;
+	return MHD_YES;
+}
+
+/* A length that was not said in advance is judged as the body comes. */
+static bool is_over(const struct exchange *x, size_t more)
+{
+	uint64_t most = x->api->config->max_upload_bytes;
+
+	return most && x->inside->received + more > most;
+}
+
+static enum MHD_Result take_some(struct exchange *x, const char *data, size_t *size)
+{
+	struct exchange_inside *in = x->inside;
+	size_t taken;
+
+	peer_set_timer(in->peer, in->midway ? ENDING_MS : STALL_MS);
+	if (in->discarding || in->has_reply || in->is_stream)
+		return discard(in, size);
+	if (x->route->body != BODY_STREAM)
+		return keep(x, data, size);
+	if (!in->ops || in->paused) {
+		exchange_suspend(x);
+		return MHD_YES;
+	}
+	if (is_over(x, *size))
+		return MHD_NO;
+	taken = in->ops->take(in->ops_arg, data, *size);
+	in->received += taken;
+	if (in->cut)
+		return MHD_NO;
+	if (in->has_reply)
+		reply_midway(x);
+	if (in->has_reply || in->is_stream)
+		return discard(in, size);
+	*size -= taken;
+	if (*size) {
+		in->paused = true;
+		exchange_suspend(x);
+	}
+	return MHD_YES;
+}
+
+/* ---- the access handler ---- */
+
+static enum MHD_Result settle(struct exchange *x)
+{
+	struct exchange_inside *in = x->inside;
+
+	if (in->cut || in->midway)
+		return MHD_NO;
+	if (in->has_reply || in->is_stream || in->is_upgrade)
+		return reply_queue(x);
+	exchange_suspend(x);
+	return MHD_YES;
+}
+
+static bool is_body_small(const struct exchange *x)
+{
+	bool chunked = exchange_header(x, "Transfer-Encoding") != NULL;
+
+	return x->content_length < 0 ? !chunked : x->content_length <= DISCARD_MAX;
+}
+
+/* Fields that must not be there twice, since others may go by the other one. */
+static const char *const single[] = {"Authorization", "Content-Length", "Host",
+				     "Transfer-Encoding"};
+
+struct reading {
+	unsigned count[ARRAY_LEN(single)];
+	const char *wrong;
+};
+
+static void judge_field(void *arg, const char *name, const char *value)
+{
+	struct reading *r = arg;
+
+	if (!http1_is_token(name) || strpbrk(value, "\r\n"))
+		r->wrong = "a malformed header field";
+	for (size_t i = 0; i < ARRAY_LEN(single); i++)
+		if (!strcasecmp(name, single[i]) && ++r->count[i] > 1)
+			r->wrong = "a header field is there twice";
+}
+
+/*
+ * A head that can be read in two ways is a way to smuggle a request past whoever stands between us
+ * and the client; no honest client sends one. What follows it on the connection is not looked at.
+ */
+static bool is_ambiguous(struct exchange *x)
+{
+	const char *encoding = exchange_header(x, "Transfer-Encoding");
+	struct reading r = {0};
+	struct err e = {0};
+
+	exchange_each_header(x, judge_field, &r);
+	if (encoding && x->content_length >= 0)
+		r.wrong = "both Content-Length and Transfer-Encoding";
+	else if (encoding && strcasecmp(encoding, "chunked") != 0)
+		r.wrong = "Transfer-Encoding: only chunked is known";
+	else if (exchange_header(x, "Content-Length") && x->content_length < 0)
+		r.wrong = "Content-Length: not a length";
+	else if (!http1_is_token(x->method))
+		r.wrong = "a malformed method";
+	if (!r.wrong)
+		return false;
+	err_set(&e, ERR_INVALID, "%s", r.wrong);
+	exchange_set_header(x, "Connection", "close");
+	exchange_error(x, &e);
+	return true;
+}
+
+static int64_t said_length(const struct exchange *x)
+{
+	const char *text = exchange_header(x, "Content-Length");
+	struct err e;
+	uint64_t n;
+
+	if (!text || parse_count(text, &n, &e) < 0 || n > INT64_MAX)
+		return -1;
+	return (int64_t)n;
+}
+
+static enum MHD_Result begin(struct exchange *x, struct MHD_Connection *c, const char *method)
+{
+	struct exchange_inside *in = x->inside;
+
+	in->begun = true;
+	in->conn = c;
+	snprintf(in->method, sizeof(in->method), "%s", method);
+	x->method = in->method;
+	x->content_length = said_length(x);
+	peer_set_timer(in->peer, STALL_MS);
+	if (is_ambiguous(x))
+		return reply_queue(x);
+	router_admit(x);
+	/* A large body whose fate is sealed is not taken; the connection ends then. */
+	if (in->has_reply && exchange_header(x, "Expect"))
+		return reply_queue(x);
+	if (in->has_reply && !is_body_small(x))
+		reply_midway(x);
+	return MHD_YES;
+}
+
+enum MHD_Result exchange_step(struct exchange *x, struct MHD_Connection *c, const char *method,
+			      const char *data, size_t *size)
+{
+	struct exchange_inside *in = x->inside;
+
+	if (!in->begun)
+		return begin(x, c, method);
+	if (in->cut)
+		return MHD_NO;
+	if (*size)
+		return take_some(x, data, size);
+	if (!in->complete) {
+		in->complete = true;
+		peer_set_timer(in->peer, 0);
+		if (!in->called && !in->has_reply)
+			router_body(x);
+		else
+			tell_end(x);
+	}
+	return settle(x);
+}

@@ -1,0 +1,228 @@
+/* Counters of the front as Prometheus text. */
+#include "api/http/metrics.h"
+
+#include "api/http/server.h"
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "manager/manager.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define NAMES 32 /* more than there are kinds of errors */
+
+/* Upper bounds in microseconds. */
+static const uint64_t bounds_us[] = {500,    1000,   2500,   5000,    10000,   25000,	50000,
+				     100000, 250000, 500000, 1000000, 2500000, 10000000};
+
+struct histogram {
+	uint64_t buckets[ARRAY_LEN(bounds_us) + 1], count;
+	double sum_s;
+};
+
+struct named {
+	const char *name; /* a literal */
+	uint64_t count;
+};
+
+struct metrics {
+	uint64_t answers[DOOR_COUNT][6]; /* by hundreds of the status */
+	struct histogram run;
+	struct named errors[NAMES];
+};
+
+struct metrics *metrics_new(void)
+{
+	return must_alloc(calloc(1, sizeof(struct metrics)));
+}
+
+void metrics_free(struct metrics *m)
+{
+	free(m);
+}
+
+void metrics_answer(struct metrics *m, const struct exchange *x, int status)
+{
+	unsigned hundreds = status >= 100 && status < 600 ? (unsigned)status / 100 : 5;
+
+	if (m)
+		m->answers[x->door ? x->door->id : DOOR_REST][hundreds]++;
+}
+
+void metrics_error(struct metrics *m, const char *kind)
+{
+	for (size_t i = 0; m && i < NAMES; i++) {
+		struct named *n = &m->errors[i];
+
+		if (n->name && !str_equal(n->name, kind))
+			continue;
+		n->name = kind;
+		n->count++;
+		return;
+	}
+}
+
+void metrics_run(struct metrics *m, int64_t since_ns)
+{
+	uint64_t us = (uint64_t)(now_ns() - since_ns) / 1000;
+	struct histogram *h;
+	size_t i;
+
+	if (!m)
+		return;
+	h = &m->run;
+	for (i = 0; i < ARRAY_LEN(bounds_us) && us > bounds_us[i]; i++)
+		;
+	h->buckets[i]++;
+	h->count++;
+	h->sum_s += (double)us / 1e6;
+}
+
+/* ---- the text ---- */
+
+__attribute__((format(printf, 2, 3))) static void line(struct buf *to, const char *fmt, ...)
+{
+	char text[512];
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	if (n > 0 && (size_t)n < sizeof(text))
+		buf_add(to, text, (size_t)n);
+}
+
+static void head(struct buf *to, const char *name, const char *type, const char *help)
+{
+	line(to, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+/* Durations in buckets with these upper bounds; the last bucket has none. */
+struct shown_histogram {
+	const uint64_t *buckets;
+	size_t bounds;
+	double (*bound_s)(size_t i);
+	uint64_t count;
+	double sum_s;
+};
+
+static void write_histogram(const struct shown_histogram *h, const char *name, struct buf *to)
+{
+	uint64_t sum = 0;
+
+	head(to, name, "histogram", "How long it took.");
+	for (size_t i = 0; i < h->bounds; i++) {
+		sum += h->buckets[i];
+		line(to, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, h->bound_s(i), sum);
+	}
+	line(to, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", name, h->count);
+	line(to, "%s_sum %.6f\n%s_count %" PRIu64 "\n", name, h->sum_s, name, h->count);
+}
+
+static double run_bound(size_t i)
+{
+	return (double)bounds_us[i] / 1e6;
+}
+
+static void write_answers(const struct metrics *m, struct buf *to)
+{
+	static const char *const doors[] = {
+		[DOOR_REST] = "rest", [DOOR_E2B] = "e2b", [DOOR_MCP] = "mcp"};
+
+	static_assert(ARRAY_LEN(doors) == DOOR_COUNT, "a name per door");
+	head(to, "cloche_http_requests_total", "counter", "Requests answered.");
+	for (size_t d = 0; d < DOOR_COUNT; d++)
+		for (unsigned s = 1; s < 6; s++)
+			line(to,
+			     "cloche_http_requests_total{door=\"%s\",status=\"%uxx\"} %" PRIu64
+			     "\n",
+			     doors[d], s, m->answers[d][s]);
+}
+
+/* ---- the manager's ---- */
+
+static double manager_bound(size_t i)
+{
+	return manager_bucket_ms[i] / 1e3;
+}
+
+static void write_manager_histogram(const struct manager_histogram *h, const char *name,
+				    struct buf *to)
+{
+	write_histogram(&(struct shown_histogram){h->buckets, MANAGER_BUCKETS - 1, manager_bound,
+						  h->count, h->sum_ms / 1e3},
+			name, to);
+}
+
+static void write_counters(const struct manager_metrics *m, struct buf *to)
+{
+	const struct {
+		const char *name, *type, *help;
+		uint64_t value;
+	} rows[] = {
+		{"cloche_sandboxes_pooled", "gauge", "Prepared in advance.", m->pooled},
+		{"cloche_runs_active", "gauge", "Single runs that are going on.", m->runs},
+		{"cloche_nests", "gauge", "Sandboxes that have warm ones in them.", m->nests},
+		{"cloche_sandboxes_created_total", "counter", "Made.", m->created},
+		{"cloche_sandboxes_destroyed_total", "counter", "Destroyed.", m->destroyed},
+		{"cloche_sandboxes_failed_total", "counter", "Failed.", m->failed},
+		{"cloche_boots_total", "counter", "Boots.", m->boots},
+		{"cloche_boot_retries_total", "counter", "Boots tried again.", m->boot_retries},
+		{"cloche_boot_failures_total", "counter", "Boots given up.", m->boot_failures},
+		{"cloche_pool_hits_total", "counter", "Taken from the pool.", m->pool_hits},
+		{"cloche_pool_misses_total", "counter", "The pool was empty.", m->pool_misses},
+		{"cloche_execs_total", "counter", "Commands.", m->execs},
+		{"cloche_execs_failed_total", "counter", "Commands not begun.", m->execs_failed},
+		{"cloche_links_lost_total", "counter", "Links to guests lost.", m->links_lost},
+		{"cloche_audit_refusals_total", "counter",
+		 "Work refused for want of the audit log.", m->audit_refusals},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		head(to, rows[i].name, rows[i].type, rows[i].help);
+		line(to, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
+	}
+}
+
+static void write_manager(const struct manager_metrics *m, struct buf *to)
+{
+	static const char *const rules[] = {"syscall", "connect", "resolve", "limit"};
+
+	static_assert(ARRAY_LEN(rules) == ARRAY_LEN(m->denials), "a name per kind");
+	head(to, "cloche_sandboxes", "gauge", "Sandboxes by state.");
+	for (int i = 0; i < STATE_COUNT; i++)
+		line(to, "cloche_sandboxes{state=\"%s\"} %" PRIu64 "\n",
+		     state_name((enum sandbox_state)i), m->by_state[i]);
+	head(to, "cloche_denials_total", "counter", "What was refused inside, by rule.");
+	for (size_t i = 0; i < ARRAY_LEN(rules); i++)
+		line(to, "cloche_denials_total{rule=\"%s\"} %" PRIu64 "\n", rules[i],
+		     m->denials[i]);
+	write_counters(m, to);
+	write_manager_histogram(&m->create_ms, "cloche_create_seconds", to);
+	write_manager_histogram(&m->exec_ms, "cloche_exec_seconds", to);
+}
+
+void metrics_write(const struct metrics *m, const struct api *api, struct buf *to)
+{
+	head(to, "cloche_info", "gauge", "Which version this is.");
+	line(to, "cloche_info{version=\"%s\"} 1\n", CLOCHE_VERSION);
+	write_answers(m, to);
+	head(to, "cloche_errors_total", "counter", "Errors answered, by kind.");
+	for (size_t i = 0; i < NAMES && m->errors[i].name; i++)
+		line(to, "cloche_errors_total{kind=\"%s\"} %" PRIu64 "\n", m->errors[i].name,
+		     m->errors[i].count);
+	write_histogram(&(struct shown_histogram){m->run.buckets, ARRAY_LEN(bounds_us), run_bound,
+						  m->run.count, m->run.sum_s},
+			"cloche_run_seconds", to);
+	head(to, "cloche_connections", "gauge", "Open connections.");
+	line(to, "cloche_connections %zu\n", server_connections(api->server));
+	head(to, "cloche_requests_in_flight", "gauge", "Requests without an answer so far.");
+	line(to, "cloche_requests_in_flight %zu\n", server_busy(api->server));
+	if (api->manager)
+		write_manager(manager_metrics(api->manager), to);
+}

@@ -1,0 +1,478 @@
+#include "api/http/http_internal.h"
+
+#include "api/http/metrics.h"
+#include "api/http/text.h"
+#include "audit/audit.h"
+#include "base/auto.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "calls/pump.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#define BLOCK (128u << 10)
+
+/* ---- headers ---- */
+
+void exchange_set_header(struct exchange *x, const char *name, const char *value)
+{
+	if (strpbrk(name, "\r\n:") || strpbrk(value, "\r\n"))
+		return;
+	for (size_t i = 0; i < x->inside->names.count; i++)
+		if (strcasecmp(x->inside->names.items[i], name) == 0) {
+			free(x->inside->values.items[i]);
+			x->inside->values.items[i] = str_copy(value);
+			return;
+		}
+	list_add(&x->inside->names, name);
+	list_add(&x->inside->values, value);
+}
+
+struct MHD_Response *reply_add_headers(struct exchange *x, struct MHD_Response *r)
+{
+	struct exchange_inside *in = x->inside;
+
+	if (!r)
+		return NULL;
+	for (size_t i = 0; i < in->names.count; i++)
+		MHD_add_response_header(r, in->names.items[i], in->values.items[i]);
+	if (in->reply_type)
+		MHD_add_response_header(r, "Content-Type", in->reply_type);
+	/* What comes from sandboxes is data, whatever a browser would like to see in it. */
+	MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
+	if (in->server->draining && !in->is_upgrade)
+		MHD_add_response_header(r, "Connection", "close");
+	return r;
+}
+
+/* ---- whole answers ---- */
+
+/* The answer is known: libmicrohttpd gets it now, later, or never. */
+static void answered(struct exchange *x)
+{
+	struct exchange_inside *in = x->inside;
+
+	exchange_hold(x);
+	if (in->called || in->begun)
+		metrics_answer(x->api->metrics, x, in->status);
+	if (in->peer && !x->gone && in->begun && !in->complete && !in->in_mhd && in->has_reply)
+		reply_midway(x);
+	else
+		exchange_resume(x);
+	exchange_release(x);
+}
+
+void exchange_reply_take(struct exchange *x, int status, const char *type, char *bytes, size_t len)
+{
+	struct exchange_inside *in = x->inside;
+
+	if (in->has_reply || in->is_stream || in->is_upgrade) {
+		log_error("a request was answered twice", "path", x->path);
+		free(bytes);
+		return;
+	}
+	in->has_reply = in->answered = true;
+	in->status = status;
+	in->reply = bytes;
+	in->reply_len = len;
+	in->reply_type = type ? str_copy(type) : NULL;
+	exchange_count(x);
+	answered(x);
+}
+
+void exchange_reply(struct exchange *x, int status, const char *type, const void *bytes, size_t len)
+{
+	char *copy = must_alloc(malloc(len + 1));
+
+	memcpy(copy, len ? bytes : "", len);
+	exchange_reply_take(x, status, type, copy, len);
+}
+
+void exchange_json(struct exchange *x, int status, json_t *value)
+{
+	char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(12));
+
+	json_decref(value);
+	if (!text) {
+		log_error("an answer cannot be written as JSON", "path", x->path);
+		text = str_copy("{\"error\":{\"kind\":\"system\",\"message\":\"no answer\"}}");
+		status = 500;
+	}
+	exchange_reply_take(x, status, "application/json", text, strlen(text));
+}
+
+/* ---- errors ---- */
+
+int exchange_status_of(const struct err *e)
+{
+	static const int statuses[] = {
+		[ERR_INVALID] = 400,  [ERR_DENIED] = 403, [ERR_NOT_FOUND] = 404,
+		[ERR_CONFLICT] = 409, [ERR_LIMIT] = 429,  [ERR_UNSUPPORTED] = 501,
+		[ERR_KIND_COUNT] = 0,
+	};
+
+	if (e->kind == ERR_LIMIT && (e->errnum == EFBIG || e->errnum == E2BIG))
+		return 413;
+	if (e->kind < ERR_KIND_COUNT && statuses[e->kind])
+		return statuses[e->kind];
+	return e->errnum == EBUSY || e->errnum == EAGAIN ? 503 : 500;
+}
+
+/* Where the status says more than the kind. */
+static const char *name_of(int status, const struct err *e)
+{
+	static const struct {
+		int status;
+		const char *kind;
+	} names[] = {
+		{401, "unauthenticated"}, {405, "method_not_allowed"}, {408, "timeout"},
+		{413, "too_large"},	  {502, "bad_gateway"},	       {503, "busy"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (names[i].status == status)
+			return names[i].kind;
+	return err_kind_name(e->kind);
+}
+
+json_t *exchange_error_body(int status, const struct err *e)
+{
+	json_t *inner = json_pack("{s:s, s:o}", "kind", name_of(status, e), "message",
+				  text_json(e->msg, strlen(e->msg)));
+
+	json_object_set_new(inner, "field",
+			    e->field[0] ? text_json(e->field, strlen(e->field)) : json_null());
+	return json_pack("{s:o}", "error", inner);
+}
+
+static void audit_refusal(struct exchange *x, const struct err *e)
+{
+	struct audit_entry entry = {0};
+
+	if (!x->api->audit || (e->kind != ERR_DENIED && e->kind != ERR_LIMIT))
+		return;
+	exchange_audit_entry(x, &entry, "deny", e->msg);
+	audit_write(x->api->audit, &entry, NULL, NULL);
+}
+
+void exchange_error_as(struct exchange *x, int status, const struct err *e)
+{
+	metrics_error(x->api->metrics, name_of(status, e));
+	if (!x->inside->quiet)
+		audit_refusal(x, e);
+	if (status == 401)
+		exchange_set_header(x, "WWW-Authenticate", "Bearer realm=\"cloche\"");
+	if ((status == 429 || status == 503) && !x->inside->retry_set)
+		exchange_set_header(x, "Retry-After", "1");
+	if (x->door && x->door->error)
+		x->door->error(x, status, e);
+	else
+		exchange_json(x, status, exchange_error_body(status, e));
+}
+
+void exchange_error(struct exchange *x, const struct err *e)
+{
+	exchange_error_as(x, exchange_status_of(e), e);
+}
+
+void exchange_fail(struct exchange *x, enum err_kind kind, const char *fmt, ...)
+{
+	struct err e = {.kind = kind};
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(e.msg, sizeof(e.msg), fmt, ap);
+	va_end(ap);
+	exchange_error(x, &e);
+}
+
+void exchange_refuse(struct exchange *x, const char *field, const char *fmt, ...)
+{
+	struct err e = {.kind = ERR_INVALID};
+	va_list ap;
+	int n;
+
+	n = snprintf(e.msg, sizeof(e.msg), "%s: ", field);
+	va_start(ap, fmt);
+	vsnprintf(e.msg + n, sizeof(e.msg) - (size_t)n, fmt, ap);
+	va_end(ap);
+	snprintf(e.field, sizeof(e.field), "%s", field);
+	exchange_error(x, &e);
+}
+
+/* ---- handing it to libmicrohttpd ---- */
+
+/*
+ * libmicrohttpd 0.9.75 marks a connection as closed when its reader fails, and then forgets it until
+ * every connection that was used less lately is gone as well, an idle one for minutes. It looks at
+ * those with a time-out of their own at once.
+ */
+static ssize_t give_up(struct exchange *x)
+{
+	MHD_set_connection_option(x->inside->conn, MHD_CONNECTION_OPTION_TIMEOUT, 1u);
+	return MHD_CONTENT_READER_END_WITH_ERROR;
+}
+
+/*
+ * Long bodies go from the guest's frame straight to the socket, as libmicrohttpd would copy every byte
+ * once more and go around its loop for each block. It sends the head of an answer of unknown length
+ * that ends with the connection; how long it is we say ourselves. While we write it is suspended.
+ */
+static void pour(struct exchange *x)
+{
+	struct exchange_inside *in = x->inside;
+
+	while (in->out.len) {
+		ssize_t n = send(in->peer->fd, buf_head(&in->out), in->out.len,
+				 MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n <= 0)
+			break;
+		buf_drop(&in->out, (size_t)n);
+	}
+	exchange_count(x);
+	if (in->suspended)
+		loop_change(x->api->loop, &in->hup, EPOLLRDHUP | (in->out.len ? EPOLLOUT : 0));
+	if (!in->out.len && in->finished)
+		exchange_resume(x);
+}
+
+void reply_pour(struct exchange *x)
+{
+	struct exchange_inside *in = x->inside;
+
+	pour(x);
+	if (!in->finished) {
+		in->want_room = true;
+		loop_task_add(x->api->loop, &in->task);
+	}
+}
+
+static void pour_some(struct exchange *x, const char *bytes, size_t len)
+{
+	struct exchange_inside *in = x->inside;
+
+	while (!in->out.len && len) {
+		ssize_t n = send(in->peer->fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n <= 0)
+			break;
+		bytes += n;
+		len -= (size_t)n;
+	}
+	buf_add(&in->out, bytes, len);
+	exchange_count(x);
+	if (len && in->suspended)
+		loop_change(x->api->loop, &in->hup, EPOLLRDHUP | EPOLLOUT);
+}
+
+static ssize_t pull(void *cls, uint64_t pos, char *buf, size_t max)
+{
+	struct exchange *x = cls;
+	struct exchange_inside *in = x->inside;
+	size_t n = in->out.len < max ? in->out.len : max;
+
+	(void)pos;
+	if (in->cut || in->aborted)
+		return give_up(x);
+	if (in->pours && !in->out.len && in->finished)
+		return MHD_CONTENT_READER_END_OF_STREAM;
+	if (in->pours) {
+		/* It has sent the head and asks for more: from here on the socket is ours. */
+		in->pouring = true;
+		exchange_suspend(x);
+		/* If all that there was fits into the socket, nothing but this asks for more. */
+		reply_pour(x);
+		return 0;
+	}
+	if (n) {
+		memcpy(buf, buf_head(&in->out), n);
+		buf_drop(&in->out, n);
+		exchange_count(x);
+		in->want_room = true;
+		loop_task_add(x->api->loop, &in->task);
+		return (ssize_t)n;
+	}
+	if (in->finished)
+		return MHD_CONTENT_READER_END_OF_STREAM;
+	exchange_suspend(x);
+	return 0;
+}
+
+enum MHD_Result reply_queue(struct exchange *x)
+{
+	struct exchange_inside *in = x->inside;
+	uint64_t length = in->length < 0 ? MHD_SIZE_UNKNOWN : (uint64_t)in->length;
+	struct MHD_Response *r;
+	enum MHD_Result result;
+
+	if (in->queued)
+		return MHD_YES;
+	if (in->is_upgrade)
+		return upgrade_queue(x);
+	in->pours = in->is_stream && in->length >= POUR_MIN;
+	if (in->pours) {
+		char text[32];
+
+		r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, pull, x, NULL);
+		snprintf(text, sizeof(text), "%" PRId64, in->length);
+		MHD_set_response_options(
+			r,
+			(enum MHD_ResponseFlags)(MHD_RF_HTTP_1_0_COMPATIBLE_STRICT |
+						 MHD_RF_INSANITY_HEADER_CONTENT_LENGTH),
+			MHD_RO_END);
+		MHD_add_response_header(r, "Content-Length", text);
+	} else if (in->is_stream)
+		r = MHD_create_response_from_callback(length, BLOCK, pull, x, NULL);
+	else
+		r = MHD_create_response_from_buffer(in->reply_len, take_ptr(in->reply),
+						    MHD_RESPMEM_MUST_FREE);
+	if (!reply_add_headers(x, r))
+		return MHD_NO;
+	in->queued = true;
+	peer_set_timer(in->peer, 0);
+	result = MHD_queue_response(in->conn, (unsigned)in->status, r);
+	MHD_destroy_response(r);
+	return result;
+}
+
+/*
+ * libmicrohttpd takes an answer before the body or after it, not in between. A client that uploads
+ * should learn at once that there is no point in going on: so the answer is written by hand, our
+ * half is closed, and what still comes is thrown away for a moment, since closing at once would
+ * destroy the answer on its way (a reset overtakes data that was not read).
+ */
+void reply_midway(struct exchange *x)
+{
+	struct exchange_inside *in = x->inside;
+	struct buf b = {0};
+	char head[512];
+	int n;
+
+	in->discarding = true;
+	if (x->content_length >= 0 && x->content_length - (int64_t)in->received <= DISCARD_MAX) {
+		exchange_resume(x);
+		return;
+	}
+	in->midway = true;
+	n = snprintf(head, sizeof(head),
+		     "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Length: %zu\r\n", in->status,
+		     MHD_get_reason_phrase_for((unsigned)in->status), in->reply_len);
+	buf_add(&b, head, (size_t)n);
+	for (size_t i = 0; i < in->names.count; i++) {
+		n = snprintf(head, sizeof(head), "%s: %s\r\n", in->names.items[i],
+			     in->values.items[i]);
+		if (n > 0 && (size_t)n < sizeof(head))
+			buf_add(&b, head, (size_t)n);
+	}
+	n = snprintf(head, sizeof(head), "Content-Type: %s\r\n\r\n",
+		     in->reply_type ? in->reply_type : "text/plain");
+	buf_add(&b, head, (size_t)n);
+	buf_add(&b, in->reply, in->reply_len);
+	if (send(in->peer->fd, buf_head(&b), b.len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		log_debug("answer lost", "path", x->path);
+	buf_done(&b);
+	shutdown(in->peer->fd, SHUT_WR);
+	peer_set_timer(in->peer, ENDING_MS);
+	exchange_resume(x);
+}
+
+/* ---- streams ---- */
+
+void exchange_stream(struct exchange *x, int status, const char *type, int64_t length)
+{
+	struct exchange_inside *in = x->inside;
+
+	if (in->has_reply || in->is_stream || in->is_upgrade)
+		return;
+	in->is_stream = true;
+	in->status = status;
+	in->length = length;
+	in->reply_type = type ? str_copy(type) : NULL;
+	if (in->complete || x->gone)
+		exchange_resume(x);
+	else
+		in->discarding = true;
+}
+
+void exchange_write(struct exchange *x, const void *bytes, size_t len)
+{
+	struct exchange_inside *in = x->inside;
+
+	if (x->gone || !in->peer || !len || in->finished)
+		return;
+	if (in->pouring) {
+		pour_some(x, bytes, len);
+		return;
+	}
+	buf_add(&in->out, bytes, len);
+	exchange_count(x);
+	if (in->queued)
+		exchange_resume(x);
+}
+
+size_t exchange_room(const struct exchange *x)
+{
+	size_t used = x->inside->out.len;
+
+	if (x->gone)
+		return EXCHANGE_WINDOW;
+	return used < EXCHANGE_WINDOW ? EXCHANGE_WINDOW - used : 0;
+}
+
+void exchange_on_room(struct exchange *x, void (*call)(void *arg), void *arg)
+{
+	x->inside->on_room = call;
+	x->inside->room_arg = arg;
+}
+
+static size_t pump_room(void *x)
+{
+	return exchange_room(x);
+}
+
+void exchange_pump(struct exchange *x, struct pump *p)
+{
+	p->room = pump_room;
+	p->to = x;
+	exchange_on_room(x, pump_resume, p);
+}
+
+void exchange_event(struct exchange *x, const char *name, const char *text, size_t len)
+{
+	exchange_write(x, "event: ", 7);
+	exchange_write(x, name, strlen(name));
+	exchange_write(x, "\ndata: ", 7);
+	exchange_write(x, text, len);
+	exchange_write(x, "\n\n", 2);
+}
+
+void exchange_finish(struct exchange *x)
+{
+	struct exchange_inside *in = x->inside;
+
+	if (in->answered)
+		return;
+	exchange_hold(x);
+	in->finished = in->answered = true;
+	metrics_answer(x->api->metrics, x, in->aborted ? 599 : in->status);
+	/* What still waits to be poured goes first, unless it is cut short. */
+	if (in->queued && !(in->pouring && in->out.len && !in->aborted))
+		exchange_resume(x);
+	exchange_release(x);
+}
+
+void exchange_abort(struct exchange *x)
+{
+	x->inside->aborted = true;
+	if (!x->inside->is_stream) {
+		exchange_fail(x, ERR_SYSTEM, "the answer was lost");
+		return;
+	}
+	exchange_finish(x);
+}

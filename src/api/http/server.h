@@ -1,0 +1,36 @@
+/*
+ * The HTTP server: libmicrohttpd inside our loop, without a thread and without a listening socket of
+ * its own: connections come in from listeners and from the broker, are counted, and are handed to it.
+ *
+ *   struct api api = {.loop = l, .manager = m, .audit = a, .config = c, .tokens = t};
+ *   api_start(&api, &e);                          makes server and metrics, adds every door
+ *   server_listen(api.server, tcp_listener);
+ *   server_add_peer(api.server, fd, &peer);       an accepted, checked Unix connection
+ *   server_drain(api.server);                     no new connections, no keep-alive
+ *   ... until server_busy(api.server) is 0 ...
+ *   api_stop(&api);
+ */
+#pragma once
+
+#include "api/http/http.h"
+#include "wire/ipc.h"
+
+/* Fills in api->server and api->metrics. */
+int api_start(struct api *api, struct err *e);
+/* Ends every exchange as if its client had gone, then frees both. Before the manager is closed. */
+void api_stop(struct api *api);
+
+struct server *server_new(struct api *api, struct err *e);
+void server_free(struct server *s);
+void server_add_door(struct server *s, const struct door *d);
+
+/* Takes the listening socket over. */
+int server_listen(struct server *s, int fd, struct err *e);
+/* HOST:PORT of a TCP socket that it listens on; false: there is none. */
+bool server_address(const struct server *s, char *ret, size_t size);
+/* Takes the connection over. A peer that is no operator needs a token like everybody else. */
+void server_add_peer(struct server *s, int fd, const struct ipc_peer *peer);
+void server_drain(struct server *s);
+/* Exchanges that are not yet answered. */
+size_t server_busy(const struct server *s);
+size_t server_connections(const struct server *s);

@@ -1,0 +1,190 @@
+/*
+ * The inside of the MCP door. A session is one client: its options, its sandboxes, its calls. A call
+ * is one request that takes time; it owns the exchange until it has answered.
+ *
+ *   mcp_door.c       HTTP: statuses, headers, eras       mcp_run.c    run_*, process_*
+ *   mcp_session.c    clients and their sandboxes         mcp_files.c  files, also as resources
+ *   mcp_call.c       one call: answers, progress, end    mcp_boxes.c  sandboxes, snapshots, URLs
+ */
+#pragma once
+
+#include "api/mcp/mcp.h"
+#include "api/mcp/tools.h"
+#include "api/rest/command.h"
+#include "api/http/sse.h"
+#include "base/list.h"
+#include "calls/calls.h"
+#include "manager/manager.h"
+
+#define MCP_URI "cloche://sandboxes/"
+#define MCP_SESSION_ID 33
+
+struct mcp_state {
+	struct api *api;
+	struct mcp_session *sessions;
+	size_t session_count;
+	struct loop_timer sweep;
+};
+
+struct mcp_session {
+	struct mcp_session *next;
+	struct mcp_state *state;
+	char id[MCP_SESSION_ID];		 /* "": of a modern client without a session */
+	char client[IPC_NAME];			 /* modern: the name it gives itself */
+	char key[MCP_SESSION_ID + IPC_NAME + 2]; /* what its sandboxes remember it by */
+	struct caller caller;
+	json_t *options;      /* MCP_OPTIONS_KEY, checked; or NULL */
+	int level;	      /* of log messages; -1: none */
+	char sandbox[IPC_ID]; /* the default one, or "" */
+	bool making, ended;
+	unsigned held; /* in use further up: must not be freed yet */
+	struct mcp_call *calls;
+	struct exchange *stream; /* GET /mcp, or NULL */
+	struct sse sse;		 /* of it */
+	int64_t used_ns;
+	struct list snapshots; /* ids made here */
+	json_t *polled;	       /* "sandbox/process": where the last poll ended */
+	json_int_t asked;      /* requests of ours so far */
+};
+
+struct mcp_call {
+	struct mcp_call *next;
+	struct mcp_session *session;
+	struct exchange *x;
+	enum mcp_era era;
+	const struct mcp_method *method;
+	json_t *id, *params; /* owned */
+	json_t *token;	     /* of its progress, borrowed; or NULL */
+	int level;	     /* -1: no log messages */
+	bool streaming;	     /* the answer is a stream of events by now: */
+	struct sse sse;
+	bool waiting; /* for the default sandbox to be made */
+	bool cancelled, gone;
+	unsigned ticks;
+	struct loop_timer tick;
+	/* tools/call */
+	const struct mcp_tool *tool;
+	json_t *args;	     /* borrowed from params, or NULL */
+	struct sandbox *box; /* awake; valid within run(), until something is waited for */
+	char box_id[IPC_ID];
+	char code[SNIPPET_PATH];	 /* run_code: its file */
+	void (*run)(struct mcp_call *c); /* once the sandbox is awake */
+	/* The handler's own: freed with the call, after stop if it was cancelled. */
+	void *work;
+	struct call *guest_call;	  /* runs for it, or NULL */
+	void (*stop)(struct mcp_call *c); /* end the work now; no callback of it comes any more */
+	void (*work_done)(void *work);
+	/* A request of ours to the client: its id, and who wants the answer. */
+	json_int_t asking;
+	void (*on_reply)(struct mcp_call *c, const json_t *result);
+};
+
+/* ---- mcp_session.c ---- */
+struct mcp_state *mcp_state(struct api *api);
+/* options is taken over; NULL and e: they are wrong, or there are too many sessions. */
+struct mcp_session *mcp_session_open(struct mcp_state *st, const struct caller *who,
+				     json_t *options, struct err *e);
+/* NULL: unknown, ended, or another caller's, all alike. */
+struct mcp_session *mcp_session_find(struct mcp_state *st, const struct caller *who,
+				     const char *id);
+/* Modern clients have no session: one for each caller and client name. */
+struct mcp_session *mcp_session_implicit(struct mcp_state *st, const struct caller *who,
+					 const char *client, struct err *e);
+/* Its calls are cancelled, its sandboxes destroyed. */
+void mcp_session_end(struct mcp_session *s);
+/* Frees it if it was ended and nothing is left of it. */
+void mcp_session_settle(struct mcp_session *s);
+/* The sandbox of this id, or the default one for "default"; NULL: it is none of this session's. */
+struct sandbox *mcp_session_box(const struct mcp_session *s, const char *id);
+/* The ids of all sandboxes of the session, oldest first. */
+void mcp_session_ids(const struct mcp_session *s, struct list *ret);
+/* Makes a sandbox with the session's options; name and snapshot may be NULL. */
+void mcp_session_make(struct mcp_session *s, const char *name, const char *snapshot,
+		      sandbox_done done, void *arg);
+/* Wakes or makes the sandbox that a call names (NULL: the default one), then calls c->run. */
+void mcp_call_with_sandbox(struct mcp_call *c, const char *id);
+
+/* The sandbox of a call after something was waited for. NULL: it is gone, and the call answered. */
+struct sandbox *mcp_call_box(struct mcp_call *c);
+
+/* ---- mcp_door.c ---- */
+void mcp_stream_close(struct mcp_session *s);
+
+/* ---- mcp_call.c ---- */
+struct mcp_call *mcp_call_new(struct mcp_session *s, struct exchange *x, const struct jsonrpc *m,
+			      enum mcp_era era, const struct mcp_method *method);
+/* tools/call, resources/list, resources/read, subscriptions/listen. */
+void mcp_call_start(struct mcp_call *c);
+/* The client no longer wants it. */
+void mcp_call_cancel(struct mcp_call *c);
+/* A guest call runs for it and is dropped if it is cancelled. Its callback sets c->guest_call to NULL. */
+void mcp_call_guest(struct mcp_call *c, struct call *call);
+/* True if it was cancelled: then it is gone, and the callback just returns. */
+bool mcp_call_is_over(struct mcp_call *c);
+/* Each of these answers and ends the call. Values are taken over. */
+void mcp_call_result(struct mcp_call *c, json_t *result);
+void mcp_call_fault(struct mcp_call *c, int code, const char *text, json_t *data);
+void mcp_call_structured(struct mcp_call *c, json_t *value);
+/* The tool could not or may not: words for the model. */
+void mcp_call_refuse(struct mcp_call *c, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+void mcp_call_error(struct mcp_call *c, const struct err *e);
+/* A json_done whose arg is the call: {"done": true}, or the error. */
+void mcp_call_answer_json(void *arg, json_t *value, const struct err *e);
+/* Messages on the way. */
+void mcp_call_notify(struct mcp_call *c, const char *method, json_t *params);
+void mcp_call_progress(struct mcp_call *c, double progress, double total, const char *text);
+void mcp_call_log(struct mcp_call *c, int level, const char *text);
+/* Asks the client (sampling, elicitation); its answer comes to c->on_reply. */
+void mcp_call_ask(struct mcp_call *c, const char *method, json_t *params,
+		  void (*on_reply)(struct mcp_call *c, const json_t *result));
+const char *mcp_level_name(int level);
+
+/* Arguments that were checked. */
+const char *mcp_arg_text(const struct mcp_call *c, const char *name, const char *dflt);
+double mcp_arg_number(const struct mcp_call *c, const char *name, double dflt);
+bool mcp_arg_flag(const struct mcp_call *c, const char *name);
+
+/* ---- tools ---- */
+void mcp_run_code(struct mcp_call *c);
+void mcp_run_command(struct mcp_call *c);
+void mcp_process_start(struct mcp_call *c);
+void mcp_process_poll(struct mcp_call *c);
+void mcp_process_write(struct mcp_call *c);
+void mcp_process_kill(struct mcp_call *c);
+void mcp_read_file(struct mcp_call *c);
+void mcp_write_file(struct mcp_call *c);
+void mcp_list_files(struct mcp_call *c);
+void mcp_search_files(struct mcp_call *c);
+/* Answers that a file cannot be used, in words for a model. */
+void mcp_file_error(struct mcp_call *c, const char *path, const struct err *e);
+void mcp_sandbox_create(struct mcp_call *c);
+void mcp_sandbox_list(struct mcp_call *c);
+void mcp_sandbox_destroy(struct mcp_call *c);
+void mcp_snapshot(struct mcp_call *c);
+void mcp_restore(struct mcp_call *c);
+void mcp_get_url(struct mcp_call *c);
+
+/* ---- mcp_resources.c ---- */
+void mcp_resources_list(struct mcp_call *c);
+void mcp_resources_read(struct mcp_call *c);
+/* A file as the contents of a resource; used by mcp_resources_read. */
+void mcp_read_as_resource(struct mcp_call *c, const char *uri, const char *path);
+void mcp_log_as_resource(struct mcp_call *c, const char *uri, uint32_t eid);
+/* How a resource that is not there is refused. */
+void mcp_resource_missing(struct mcp_call *c, const char *uri);
+
+/*
+ * Further tools, resources and prompts for conformance suites. Only test programs define it; in the
+ * daemon it is not there, and &mcp_extra is NULL.
+ */
+struct mcp_extra {
+	void (*add_tools)(json_t *list);
+	void (*add_prompts)(json_t *list);
+	void (*add_resources)(json_t *list);
+	void (*add_templates)(json_t *list);
+	json_t *(*get_prompt)(const char *name, const json_t *args); /* NULL: not one of them */
+	json_t *(*read_resource)(const char *uri);
+	bool (*call_tool)(struct mcp_call *c, const char *name); /* false: not one of them */
+};
+extern const struct mcp_extra mcp_extra __attribute__((weak));

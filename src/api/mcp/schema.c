@@ -1,0 +1,227 @@
+/* From the tables of mcp_tools.c: schemas, descriptions, checks; and the prompts. */
+#include "api/mcp/tools.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "model/spec.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const type_names[] = {
+	[MCP_TEXT] = "string",	[MCP_INT] = "integer", [MCP_NUMBER] = "number",
+	[MCP_BOOL] = "boolean", [MCP_LIST] = "array",
+};
+
+static json_t *object_schema(const struct mcp_field *f);
+
+static json_t *number(double n, enum mcp_type type)
+{
+	return type == MCP_INT ? json_integer((json_int_t)n) : json_real(n);
+}
+
+static json_t *field_schema(const struct mcp_field *f)
+{
+	json_t *s = json_object(), *values;
+
+	if (f->flags & MCP_NULLABLE)
+		json_object_set_new(s, "type", json_pack("[ss]", type_names[f->type], "null"));
+	else
+		json_object_set_new(s, "type", json_string(type_names[f->type]));
+	json_object_set_new(s, "description", json_string(f->help));
+	if (f->min < f->max) {
+		json_object_set_new(s, "minimum", number(f->min, f->type));
+		json_object_set_new(s, "maximum", number(f->max, f->type));
+	}
+	if (f->values) {
+		values = json_array();
+		for (size_t i = 0; f->values[i]; i++)
+			json_array_append_new(values, json_string(f->values[i]));
+		json_object_set_new(s, "enum", values);
+	}
+	if (f->items)
+		json_object_set_new(s, "items", object_schema(f->items));
+	return s;
+}
+
+static json_t *object_schema(const struct mcp_field *f)
+{
+	json_t *properties = json_object(), *required = json_array(), *s;
+
+	for (; f->name; f++) {
+		json_object_set_new(properties, f->name, field_schema(f));
+		if (f->flags & MCP_REQUIRED)
+			json_array_append_new(required, json_string(f->name));
+	}
+	s = json_pack("{s:s, s:o, s:b}", "type", "object", "properties", properties,
+		      "additionalProperties", 0);
+	if (json_array_size(required))
+		json_object_set(s, "required", required);
+	json_decref(required);
+	return s;
+}
+
+json_t *mcp_tool_describe(const struct mcp_tool *t)
+{
+	json_t *hints = json_pack("{s:s, s:b, s:b, s:b, s:b}", "title", t->title, "readOnlyHint",
+				  !!(t->hints & MCP_READ_ONLY), "destructiveHint",
+				  !!(t->hints & MCP_DESTRUCTIVE), "idempotentHint",
+				  !!(t->hints & MCP_IDEMPOTENT), "openWorldHint", 0);
+
+	return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "name", t->name, "title", t->title,
+			 "description", t->description, "inputSchema", object_schema(t->in),
+			 "outputSchema", object_schema(t->out), "annotations", hints);
+}
+
+/* ---- arguments ---- */
+
+static bool has_type(const json_t *v, enum mcp_type type)
+{
+	switch (type) {
+	case MCP_TEXT:
+		return json_is_string(v);
+	case MCP_INT:
+		return json_is_integer(v);
+	case MCP_NUMBER:
+		return json_is_number(v);
+	default:
+		return json_is_boolean(v);
+	}
+}
+
+static int check_value(const struct mcp_field *f, const json_t *v, struct err *e)
+{
+	double n = json_number_value(v);
+	char all[256] = "";
+
+	if (!has_type(v, f->type))
+		return err_field(e, ERR_INVALID, f->name, "%s must be of type %s (%s)", f->name,
+				 type_names[f->type], f->help);
+	if (f->type == MCP_TEXT && strlen(json_string_value(v)) != json_string_length(v) &&
+	    !str_equal(f->name, "content") && !str_equal(f->name, "input") &&
+	    !str_equal(f->name, "stdin") && !str_equal(f->name, "code"))
+		return err_field(e, ERR_INVALID, f->name, "%s must not hold a zero byte", f->name);
+	if (f->min < f->max && (n < f->min || n > f->max))
+		return err_field(e, ERR_INVALID, f->name, "%s must be between %g and %g", f->name,
+				 f->min, f->max);
+	for (size_t i = 0; f->values && f->values[i]; i++) {
+		if (str_equal(json_string_value(v), f->values[i]))
+			return 0;
+		str_append(all, sizeof(all), ", ", "%s", f->values[i]);
+	}
+	if (f->values)
+		return err_field(e, ERR_INVALID, f->name, "%s must be one of %s", f->name, all);
+	return 0;
+}
+
+static const struct mcp_field *find_field(const struct mcp_field *f, const char *name)
+{
+	for (; f->name; f++)
+		if (str_equal(f->name, name))
+			return f;
+	return NULL;
+}
+
+/* An option of the sandbox is refused as what it is: models try those. */
+static int unknown_argument(const struct mcp_tool *t, const char *name, struct err *e)
+{
+	const struct field *option = spec_field_find(name);
+	char known[256] = "";
+
+	if (option || str_equal(name, "network") || str_equal(name, "mounts"))
+		return err_field(
+			e, ERR_DENIED, name,
+			"%s: '%.32s' cannot be set from here. What the sandbox may do was "
+			"decided by who started this server; leave it out, and if the task "
+			"cannot be done without it, tell the user",
+			t->name, name);
+	for (const struct mcp_field *f = t->in; f->name; f++)
+		str_append(known, sizeof(known), ", ", "%s", f->name);
+	return err_field(e, ERR_INVALID, name, "%s has no argument '%.32s'; it takes: %s", t->name,
+			 name, known[0] ? known : "none");
+}
+
+int mcp_tool_check(const struct mcp_tool *t, const json_t *args, struct err *e)
+{
+	const char *name;
+	json_t *value;
+
+	if (args && !json_is_object(args))
+		return err_set(e, ERR_INVALID, "arguments must be an object");
+	json_object_foreach ((json_t *)args, name, value) {
+		const struct mcp_field *f = find_field(t->in, name);
+
+		if (!f)
+			return unknown_argument(t, name, e);
+		if (check_value(f, value, e) < 0)
+			return err_wrap(e, "%s", t->name);
+	}
+	for (const struct mcp_field *f = t->in; f->name; f++)
+		if ((f->flags & MCP_REQUIRED) && !json_object_get(args, f->name))
+			return err_field(e, ERR_INVALID, f->name, "%s needs the argument %s (%s)",
+					 t->name, f->name, f->help);
+	return 0;
+}
+
+/* ---- prompts ---- */
+
+struct prompt {
+	const char *name, *title, *description, *argument, *argument_help;
+	const char *before, *after; /* of the argument */
+};
+
+static const struct prompt prompts[] = {
+	{"solve_with_code", "Solve with code", "Work out an answer by writing and running code",
+	 "task", "What is to be found out or made",
+	 "Solve this task by writing code and running it in the sandbox with run_code:\n\n",
+	 "\n\nLook at what each run prints before you go on, check the result in a second way, and "
+	 "then "
+	 "give the answer with the code that produced it."},
+	{"fix_failing_command", "Fix a failing command",
+	 "Find out why a command fails, and mend it", "command", "The command line",
+	 "This command fails in the sandbox:\n\n",
+	 "\n\nRun it with run_command, read the error and the files that it names, change one "
+	 "thing at a "
+	 "time with write_file, and run it again until it succeeds. If the sandbox refused "
+	 "something "
+	 "(denials), say what and why it is needed instead of working around it."},
+};
+
+json_t *mcp_prompts(void)
+{
+	json_t *list = json_array();
+
+	for (size_t i = 0; i < ARRAY_LEN(prompts); i++) {
+		const struct prompt *p = &prompts[i];
+
+		json_array_append_new(list,
+				      json_pack("{s:s, s:s, s:s, s:[{s:s, s:s, s:b}]}", "name",
+						p->name, "title", p->title, "description",
+						p->description, "arguments", "name", p->argument,
+						"description", p->argument_help, "required", 1));
+	}
+	return list;
+}
+
+json_t *mcp_prompt_get(const char *name, const json_t *args, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(prompts); i++) {
+		const struct prompt *p = &prompts[i];
+		const char *value = json_string_value(json_object_get(args, p->argument));
+		auto_free char *text = NULL;
+
+		if (!str_equal(name, p->name))
+			continue;
+		if (!value) {
+			err_field(e, ERR_INVALID, p->argument, "prompt %s needs the argument %s",
+				  name, p->argument);
+			return NULL;
+		}
+		text = str_format("%s%s%s", p->before, value, p->after);
+		return json_pack("{s:s, s:[{s:s, s:{s:s, s:s}}]}", "description", p->description,
+				 "messages", "role", "user", "content", "type", "text", "text",
+				 text);
+	}
+	err_set(e, ERR_NOT_FOUND, "Unknown prompt: %.64s", name);
+	return NULL;
+}

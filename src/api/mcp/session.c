@@ -1,0 +1,522 @@
+#include "api/mcp/mcp_internal.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/id.h"
+#include "base/str.h"
+#include "policy/config.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define SESSIONS_MAX 8192
+#define SESSIONS_PER_CALLER 512
+#define OPTIONS_MAX (64u << 10) /* kept as long as the session, which may be days */
+#define SWEEP_MS 60000
+#define FORGET_NS (7 * 24 * 3600 * 1000000000LL)
+#define IDLE_MS (3600u * 1000)
+/* A line of stdio has at most 10 MB, and each output is in a result twice. */
+#define OUTPUT_DEFAULT (128u << 10)
+#define OUTPUT_MAX (256u << 10)
+
+static void free_session(struct mcp_session *s)
+{
+	struct mcp_session **p = &s->state->sessions;
+
+	while (*p && *p != s)
+		p = &(*p)->next;
+	if (*p)
+		*p = s->next;
+	s->state->session_count--;
+	json_decref(s->options);
+	json_decref(s->polled);
+	list_done(&s->snapshots);
+	free(s);
+}
+
+static bool is_idle(const struct mcp_session *s)
+{
+	return !s->calls && !s->making && !s->stream;
+}
+
+void mcp_session_settle(struct mcp_session *s)
+{
+	if (s->ended && is_idle(s) && !s->held)
+		free_session(s);
+}
+
+static void sweep_sessions(void *arg)
+{
+	struct mcp_state *st = arg;
+	int64_t now = now_ns();
+	struct mcp_session *next;
+
+	for (struct mcp_session *s = st->sessions; s; s = next) {
+		next = s->next;
+		if (is_idle(s) && now - s->used_ns > FORGET_NS)
+			mcp_session_end(s);
+	}
+	loop_timer_set(st->api->loop, &st->sweep, SWEEP_MS);
+}
+
+struct mcp_state *mcp_state(struct api *api)
+{
+	struct mcp_state *st = api->door_state[DOOR_MCP];
+
+	if (st)
+		return st;
+	st = must_alloc(calloc(1, sizeof(*st)));
+	st->api = api;
+	st->sweep = (struct loop_timer){.call = sweep_sessions, .arg = st};
+	loop_timer_set(api->loop, &st->sweep, SWEEP_MS);
+	api->door_state[DOOR_MCP] = st;
+	return st;
+}
+
+/* ---- options ---- */
+
+/* What a client may say about its sandboxes; the caller's ceiling still holds. */
+static const char *const session_fields[] = {
+	"memory",     "cpus",	   "pids",	   "disk",  "timeout", "cpu_time",
+	"open_files", "file_size", "output_limit", "env",   "workdir", "hostname",
+	"require",    "image",	   "root",	   "level", "net",     "optional",
+};
+
+static int set_option(struct sandbox_spec *spec, const char *name, const json_t *value,
+		      struct err *e)
+{
+	size_t i;
+	json_t *item;
+
+	for (i = 0; i < ARRAY_LEN(session_fields); i++)
+		if (str_equal(name, session_fields[i]))
+			break;
+	if (i == ARRAY_LEN(session_fields))
+		return err_field(e, ERR_UNSUPPORTED, name,
+				 "%.32s: cannot be set for sandboxes of a daemon", name);
+	if (json_is_string(value))
+		return spec_set(spec, name, json_string_value(value), e);
+	if (!json_is_array(value))
+		return err_field(e, ERR_INVALID, name, "%.32s: must be text or a list of texts",
+				 name);
+	json_array_foreach ((json_t *)value, i, item) {
+		if (!json_is_string(item))
+			return err_field(e, ERR_INVALID, name, "%.32s: must be a list of texts",
+					 name);
+		if (spec_set(spec, name, json_string_value(item), e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int set_volumes(struct create_options *o, const json_t *volumes, struct err *e)
+{
+	size_t i;
+	json_t *v;
+
+	json_array_foreach ((json_t *)volumes, i, v) {
+		struct ipc_volume *to = &o->volumes[o->volume_count];
+		const char *name = json_string_value(json_object_get(v, "name"));
+		const char *target = json_string_value(json_object_get(v, "target"));
+
+		if (o->volume_count == IPC_VOLUMES || !name || !target ||
+		    strlen(name) >= sizeof(to->name) || strlen(target) >= sizeof(to->target))
+			return err_field(e, ERR_INVALID, "volumes",
+					 "volumes: at most %d, each {name, target}", IPC_VOLUMES);
+		memcpy(to->name, name, strlen(name) + 1);
+		memcpy(to->target, target, strlen(target) + 1);
+		to->writable = json_is_true(json_object_get(v, "writable"));
+		o->volume_count++;
+	}
+	return 0;
+}
+
+static void default_output(struct sandbox_spec *spec)
+{
+	if (!spec_is_set(spec, "output_limit") && spec->limits.output_bytes > OUTPUT_DEFAULT)
+		spec->limits.output_bytes = OUTPUT_DEFAULT;
+	if (spec->limits.output_bytes > OUTPUT_MAX)
+		spec->limits.output_bytes = OUTPUT_MAX;
+}
+
+/* The environment of every command is the sandbox's, not the spec's. */
+static void move_env(struct create_options *o)
+{
+	for (size_t i = 0; i < o->spec.env.count; i++)
+		list_add(&o->env, o->spec.env.items[i]);
+	list_done(&o->spec.env);
+}
+
+static int apply_options(struct create_options *o, const json_t *options, struct err *e)
+{
+	const char *name;
+	json_t *value;
+
+	json_object_foreach ((json_t *)options, name, value) {
+		if (str_equal(name, "volumes") ? set_volumes(o, value, e) < 0
+					       : set_option(&o->spec, name, value, e) < 0)
+			return -1;
+	}
+	default_output(&o->spec);
+	/* What is written stays in memory. */
+	if (!spec_is_set(&o->spec, "disk") &&
+	    o->spec.limits.disk_bytes > o->spec.limits.memory_bytes)
+		o->spec.limits.disk_bytes = o->spec.limits.memory_bytes / 2;
+	move_env(o);
+	return spec_finish(&o->spec, e);
+}
+
+/* ---- sessions ---- */
+
+static bool is_callers(const struct mcp_session *s, const struct caller *who)
+{
+	return str_equal(s->caller.token, who->token);
+}
+
+/* Clients forget to end their sessions: the one unused for longest goes, if nothing is lost by it. */
+static int make_room(struct mcp_state *st, const struct caller *who, struct err *e)
+{
+	struct mcp_session *oldest = NULL;
+	size_t count = 0;
+
+	for (struct mcp_session *s = st->sessions; s; s = s->next) {
+		if (!is_callers(s, who))
+			continue;
+		count++;
+		if (is_idle(s) && !s->held && !s->sandbox[0] &&
+		    (!oldest || s->used_ns < oldest->used_ns))
+			oldest = s;
+	}
+	if (count < SESSIONS_PER_CALLER && st->session_count < SESSIONS_MAX)
+		return 0;
+	if (!oldest)
+		return err_set(e, ERR_LIMIT, "too many sessions; end one (DELETE), or try later");
+	mcp_session_end(oldest);
+	return 0;
+}
+
+static struct mcp_session *add_session(struct mcp_state *st, const struct caller *who,
+				       struct err *e)
+{
+	struct mcp_session *s;
+
+	if (make_room(st, who, e) < 0)
+		return NULL;
+	s = must_alloc(calloc(1, sizeof(*s)));
+	s->state = st;
+	s->caller = *who;
+	s->level = -1;
+	s->used_ns = now_ns();
+	s->polled = json_object();
+	s->next = st->sessions;
+	st->sessions = s;
+	st->session_count++;
+	return s;
+}
+
+struct mcp_session *mcp_session_open(struct mcp_state *st, const struct caller *who,
+				     json_t *options, struct err *e)
+{
+	struct create_options o;
+	struct mcp_session *s = NULL;
+	char id[2 * 16 + 1];
+	int rc = 0;
+
+	if (options && !json_is_object(options))
+		rc = err_set(e, ERR_INVALID, MCP_OPTIONS_KEY " must be an object");
+	else if (options && json_dumpb(options, NULL, 0, JSON_COMPACT) > OPTIONS_MAX)
+		rc = err_set(e, ERR_LIMIT, MCP_OPTIONS_KEY " has more than %u bytes", OPTIONS_MAX);
+	if (rc == 0) {
+		create_options_for(&o, st->api->manager, who);
+		rc = apply_options(&o, options, e);
+		create_options_done(&o);
+	}
+	if (rc == 0 && id_hex(id, 16) < 0)
+		rc = err_sys(e, "no random bytes");
+	if (rc == 0)
+		s = add_session(st, who, e);
+	if (!s) {
+		json_decref(options);
+		return NULL;
+	}
+	s->options = options;
+	snprintf(s->id, sizeof(s->id), "%s", id);
+	snprintf(s->key, sizeof(s->key), "%s", s->id);
+	return s;
+}
+
+struct lookup {
+	const char *id;
+	const struct caller *who;
+	struct sandbox *found;
+};
+
+static bool is_of_session(void *arg, struct sandbox *box)
+{
+	struct lookup *l = arg;
+	const char *id = json_string_value(json_object_get(sandbox_door_data(box), "session"));
+
+	if (str_equal(sandbox_door(box), "mcp") && id && str_equal(id, l->id) &&
+	    sandbox_is_owned_by(box, l->who))
+		l->found = box;
+	return true;
+}
+
+/* A daemon that was started again knows its sandboxes, and by them the sessions. */
+static struct mcp_session *revive(struct mcp_state *st, const struct caller *who, const char *id)
+{
+	struct lookup l = {.id = id, .who = who};
+	struct mcp_session *s;
+	struct err e = {0};
+
+	manager_each(st->api->manager, who, is_of_session, &l);
+	s = l.found ? add_session(st, who, &e) : NULL;
+	if (!s)
+		return NULL;
+	snprintf(s->id, sizeof(s->id), "%s", id);
+	snprintf(s->key, sizeof(s->key), "%s", id);
+	snprintf(s->sandbox, sizeof(s->sandbox), "%s", sandbox_id(l.found));
+	s->options = json_deep_copy(json_object_get(sandbox_door_data(l.found), "options"));
+	return s;
+}
+
+struct mcp_session *mcp_session_find(struct mcp_state *st, const struct caller *who, const char *id)
+{
+	struct mcp_session *s;
+
+	if (strlen(id) != MCP_SESSION_ID - 1 || strspn(id, "0123456789abcdef") != strlen(id))
+		return NULL;
+	for (s = st->sessions; s; s = s->next)
+		if (!s->ended && s->id[0] && str_equal(s->id, id))
+			break;
+	if (s && !is_callers(s, who))
+		return NULL;
+	if (!s)
+		s = revive(st, who, id);
+	if (s) {
+		s->caller = *who;
+		s->used_ns = now_ns();
+	}
+	return s;
+}
+
+struct mcp_session *mcp_session_implicit(struct mcp_state *st, const struct caller *who,
+					 const char *client, struct err *e)
+{
+	struct mcp_session *s;
+	char clean[sizeof(s->client)];
+	struct lookup l;
+
+	str_sanitise(clean, sizeof(clean), client, strlen(client));
+	for (s = st->sessions; s; s = s->next)
+		if (!s->ended && !s->id[0] && is_callers(s, who) && str_equal(s->client, clean))
+			break;
+	if (s) {
+		s->caller = *who;
+		s->used_ns = now_ns();
+		return s;
+	}
+	s = add_session(st, who, e);
+	if (!s)
+		return NULL;
+	snprintf(s->client, sizeof(s->client), "%s", clean);
+	snprintf(s->key, sizeof(s->key), "client:%s", s->client);
+	l = (struct lookup){.id = s->key, .who = who};
+	manager_each(st->api->manager, who, is_of_session, &l);
+	if (l.found)
+		snprintf(s->sandbox, sizeof(s->sandbox), "%s", sandbox_id(l.found));
+	return s;
+}
+
+/*
+ * Who may see everything is no exception: clients choose the names that their sessions go by, and
+ * what somebody else prepared under the same name must not become the operator's.
+ */
+static bool owns(const struct mcp_session *s, const struct sandbox *box)
+{
+	const char *key = json_string_value(json_object_get(sandbox_door_data(box), "session"));
+
+	return str_equal(sandbox_door(box), "mcp") && key && str_equal(key, s->key) &&
+	       sandbox_is_owned_by(box, &s->caller) && sandbox_state(box) != STATE_DESTROYED;
+}
+
+struct sandbox *mcp_session_box(const struct mcp_session *s, const char *id)
+{
+	struct err e;
+	struct sandbox *box;
+
+	if (str_equal(id, "default"))
+		id = s->sandbox;
+	box = *id ? manager_find(s->state->api->manager, &s->caller, id, &e) : NULL;
+	return box && owns(s, box) ? box : NULL;
+}
+
+struct collecting {
+	const struct mcp_session *s;
+	struct list *ids;
+};
+
+static bool collect(void *arg, struct sandbox *box)
+{
+	struct collecting *c = arg;
+
+	if (owns(c->s, box))
+		list_add(c->ids, sandbox_id(box));
+	return true;
+}
+
+void mcp_session_ids(const struct mcp_session *s, struct list *ret)
+{
+	struct collecting c = {s, ret};
+
+	manager_each(s->state->api->manager, &s->caller, collect, &c);
+}
+
+static void ignore_destroyed(void *arg, struct sandbox *box, const struct err *e)
+{
+	(void)arg;
+	(void)box;
+	(void)e;
+}
+
+void mcp_session_end(struct mcp_session *s)
+{
+	struct list ids = {0};
+	struct sandbox *box;
+	struct mcp_call *c;
+
+	s->ended = true;
+	s->held++; /* the last call that goes would free it */
+	do {
+		for (c = s->calls; c && c->cancelled; c = c->next)
+			;
+		if (c)
+			mcp_call_cancel(c);
+	} while (c);
+	mcp_stream_close(s);
+	mcp_session_ids(s, &ids);
+	for (size_t i = 0; i < ids.count; i++)
+		if ((box = mcp_session_box(s, ids.items[i])))
+			sandbox_destroy(box, ignore_destroyed, NULL);
+	list_done(&ids);
+	s->held--;
+	mcp_session_settle(s);
+}
+
+/* ---- sandboxes ---- */
+
+void mcp_session_make(struct mcp_session *s, const char *name, const char *snapshot,
+		      sandbox_done done, void *arg)
+{
+	uint64_t most = s->state->api->config->max_idle_ms;
+	struct create_options o;
+	struct err e = {0};
+
+	create_options_for(&o, s->state->api->manager, &s->caller);
+	if (apply_options(&o, s->options, &e) < 0) {
+		create_options_done(&o);
+		done(arg, NULL, &e);
+		return;
+	}
+	snprintf(o.name, sizeof(o.name), "%s", name ? name : "");
+	snprintf(o.door, sizeof(o.door), "mcp");
+	snprintf(o.snapshot, sizeof(o.snapshot), "%s", snapshot ? snapshot : "");
+	o.ttl_ms = 0;
+	o.idle_ms = most && most < IDLE_MS ? most : IDLE_MS;
+	o.pause_on_timeout = true;
+	o.auto_resume = true;
+	o.door_data = json_pack("{s:s}", "session", s->key);
+	if (s->options)
+		json_object_set(o.door_data, "options", s->options);
+	manager_create(s->state->api->manager, &s->caller, &o, done, arg);
+}
+
+static void on_awake(void *arg, struct sandbox *box, const struct err *e)
+{
+	struct mcp_call *c = arg;
+
+	if (mcp_call_is_over(c))
+		return;
+	if (!box) {
+		mcp_call_error(c, e);
+		return;
+	}
+	c->box = box;
+	snprintf(c->box_id, sizeof(c->box_id), "%s", sandbox_id(box));
+	c->run(c);
+}
+
+struct sandbox *mcp_call_box(struct mcp_call *c)
+{
+	struct err e = {0};
+
+	c->box = manager_find(c->session->state->api->manager, &c->session->caller, c->box_id, &e);
+	if (!c->box)
+		mcp_call_error(c, &e);
+	return c->box;
+}
+
+/* Every call that waited for the default sandbox goes on. */
+static void on_made(void *arg, struct sandbox *box, const struct err *e)
+{
+	struct mcp_session *s = arg;
+	struct mcp_call *c;
+
+	s->held++;
+	s->making = false;
+	if (box && s->ended)
+		sandbox_destroy(box, ignore_destroyed, NULL);
+	else if (box)
+		snprintf(s->sandbox, sizeof(s->sandbox), "%s", sandbox_id(box));
+	do {
+		for (c = s->calls; c && !c->waiting; c = c->next)
+			;
+		if (!c)
+			break;
+		c->waiting = false;
+		if (box && !s->ended && !c->cancelled)
+			mcp_call_log(c, 1, "a sandbox was made");
+		if (box && !c->cancelled)
+			sandbox_wake(box, on_awake, c);
+		else
+			on_awake(c, NULL, e);
+	} while (true);
+	s->held--;
+	mcp_session_settle(s);
+}
+
+/* One that is gone or has failed is forgotten: the next call makes a new one. */
+static struct sandbox *default_sandbox(struct mcp_session *s)
+{
+	struct sandbox *box = mcp_session_box(s, "default");
+
+	if (box && sandbox_state(box) == STATE_FAILED)
+		box = NULL;
+	if (!box)
+		s->sandbox[0] = '\0';
+	return box;
+}
+
+void mcp_call_with_sandbox(struct mcp_call *c, const char *id)
+{
+	struct mcp_session *s = c->session;
+	bool is_default = !id || str_equal(id, "default");
+	struct sandbox *box = is_default ? default_sandbox(s) : mcp_session_box(s, id);
+
+	if (box) {
+		sandbox_wake(box, on_awake, c);
+	} else if (!is_default) {
+		mcp_call_refuse(c,
+				"There is no sandbox '%.64s'. sandbox_list shows those that there "
+				"are; without sandbox_id the default one is used.",
+				id);
+	} else {
+		c->waiting = true;
+		if (!s->making) {
+			s->making = true;
+			mcp_session_make(s, "", NULL, on_made, s);
+		}
+	}
+}

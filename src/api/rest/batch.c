@@ -1,0 +1,288 @@
+/*
+ * Many tasks in one request. Theory of operation: tasks of all batches share a bounded number of
+ * places. Whenever one is free, it goes to the token that has the fewest (so that a batch of a
+ * thousand does not keep another's batch of two waiting), within what the batch itself allows. A
+ * batch that streams starts nothing new while its client does not read; one that does not may keep
+ * only so many bytes of results.
+ */
+#include "api/rest/rest.h"
+
+#include "api/http/metrics.h"
+#include "api/rest/run_task.h"
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/queue.h>
+
+#define PLACES 32
+#define TASKS_MAX 10000
+#define RESULTS_MAX (64u << 20)
+
+static const struct body_field batch_fields[] = {
+	{"tasks", BODY_ITEMS, BODY_REQUIRED, "each as the body of /v1/run", &v1_run_table},
+	{"parallel", BODY_COUNT, 0, "at most so many at one time (4)", NULL},
+};
+const struct body_table v1_batch_table = {batch_fields, ARRAY_LEN(batch_fields), BODY_ALONE};
+
+struct batch;
+
+struct task {
+	struct batch *batch;
+	struct run *run;
+	size_t index;
+	int64_t started_ns;
+	char *text; /* its line or element, when it has ended */
+	size_t len;
+};
+
+struct batch {
+	struct exchange *x;
+	struct rest *rest;
+	TAILQ_ENTRY(batch) all;
+	struct task *tasks;
+	size_t count, next, active, ended, parallel, bytes;
+	bool lines, gone;
+};
+
+struct rest {
+	struct api *api;
+	TAILQ_HEAD(, batch) batches;
+	size_t active;
+	struct loop_task task; /* hands out places */
+};
+
+static void hand_out(void *arg);
+
+struct rest *rest_new(struct api *api)
+{
+	struct rest *r = must_alloc(calloc(1, sizeof(*r)));
+
+	r->api = api;
+	TAILQ_INIT(&r->batches);
+	r->task = (struct loop_task){.call = hand_out, .arg = r};
+	return r;
+}
+
+void rest_free(struct rest *r)
+{
+	if (!r)
+		return;
+	loop_task_remove(r->api->loop, &r->task);
+	free(r);
+}
+
+static void batch_done(void *data)
+{
+	struct batch *b = data;
+
+	for (size_t i = 0; i < b->count; i++)
+		free(b->tasks[i].text);
+	free(b->tasks);
+}
+
+/* ---- the end ---- */
+
+static void answer_whole(struct batch *b)
+{
+	struct buf out = {0};
+
+	buf_add(&out, "[", 1);
+	for (size_t i = 0; i < b->count; i++) {
+		if (i)
+			buf_add(&out, ",", 1);
+		buf_add(&out, b->tasks[i].text, b->tasks[i].len);
+	}
+	buf_add(&out, "]", 1);
+	exchange_reply(b->x, 200, "application/json", buf_head(&out), out.len);
+	buf_done(&out);
+}
+
+static void end_if_done(struct batch *b)
+{
+	if (b->active || (b->ended < b->count && !b->gone))
+		return;
+	TAILQ_REMOVE(&b->rest->batches, b, all);
+	if (b->lines)
+		exchange_finish(b->x);
+	else if (b->gone)
+		exchange_fail(b->x, ERR_SYSTEM, "the client has gone");
+	else
+		answer_whole(b);
+}
+
+/* {"result":...} or {"error":...}, with its index where the order is that of the ends. */
+static void keep_record(struct task *t, const struct result *r, const struct err *e)
+{
+	struct batch *b = t->batch;
+	struct err large = {0};
+	char head[64] = "{";
+	struct buf out = {0};
+	size_t len = 0;
+	auto_free char *record = r ? result_text(r, &len) : NULL;
+	const char *text = record;
+
+	if (b->lines)
+		snprintf(head, sizeof(head), "{\"index\":%zu,", t->index);
+	if (text && !b->lines && b->bytes + len > RESULTS_MAX) {
+		err_set(&large, ERR_LIMIT,
+			"the results are too large for one answer; ask for application/x-ndjson");
+		large.errnum = EFBIG;
+		text = NULL;
+		e = &large;
+	}
+	buf_add(&out, head, strlen(head));
+	if (text) {
+		buf_add(&out, "\"result\":", 9);
+		buf_add(&out, text, len);
+		buf_add(&out, "}", 1);
+	} else {
+		json_t *body = exchange_error_body(exchange_status_of(e), e);
+		char *error = json_dumps(body, JSON_COMPACT);
+
+		buf_add(&out, error + 1, strlen(error) - 1); /* without its bracket */
+		free(error);
+		json_decref(body);
+	}
+	b->bytes += out.len;
+	if (b->lines) {
+		buf_add(&out, "\n", 1);
+		exchange_write(b->x, buf_head(&out), out.len);
+	} else {
+		t->len = out.len;
+		t->text = must_alloc(malloc(out.len));
+		memcpy(t->text, buf_head(&out), out.len);
+		exchange_keep(b->x, out.len);
+	}
+	buf_done(&out);
+}
+
+static void on_task(void *arg, const struct result *record, const struct err *e)
+{
+	struct task *t = arg;
+	struct batch *b = t->batch;
+	struct rest *r = b->rest;
+
+	t->run = NULL;
+	b->active--;
+	r->active--;
+	b->ended++;
+	if (record)
+		metrics_run(r->api->metrics, t->started_ns);
+	keep_record(t, record, e);
+	loop_task_add(r->api->loop, &r->task);
+	end_if_done(b);
+}
+
+/* ---- places ---- */
+
+static size_t places_of(const struct rest *r, const char *token)
+{
+	const struct batch *b;
+	size_t n = 0;
+
+	TAILQ_FOREACH (b, &r->batches, all)
+		if (str_equal(b->x->caller.token, token))
+			n += b->active;
+	return n;
+}
+
+static struct batch *next_batch(struct rest *r)
+{
+	struct batch *b, *best = NULL;
+	size_t fewest = SIZE_MAX;
+
+	TAILQ_FOREACH (b, &r->batches, all) {
+		size_t n;
+
+		if (b->gone || b->next == b->count || b->active >= b->parallel ||
+		    (b->lines && !exchange_room(b->x)))
+			continue;
+		n = places_of(r, b->x->caller.token);
+		if (n < fewest) {
+			fewest = n;
+			best = b;
+		}
+	}
+	return best;
+}
+
+static void start_task(struct batch *b)
+{
+	struct task *t = &b->tasks[b->next];
+	json_t *body = json_array_get(json_object_get(b->x->json, "tasks"), b->next);
+	struct err e = {0};
+
+	t->batch = b;
+	t->index = b->next++;
+	t->started_ns = b->x->started_ns;
+	b->active++;
+	b->rest->active++;
+	t->run = run_start(b->x->api, &b->x->caller, body, on_task, t, &e);
+	if (!t->run)
+		on_task(t, NULL, &e);
+}
+
+static void hand_out(void *arg)
+{
+	struct rest *r = arg;
+	struct batch *b;
+
+	while (r->active < PLACES && (b = next_batch(r)))
+		start_task(b);
+}
+
+static void on_batch_room(void *arg)
+{
+	struct batch *b = arg;
+
+	loop_task_add(b->x->api->loop, &b->rest->task);
+}
+
+static void on_batch_gone(void *arg)
+{
+	struct batch *b = arg;
+
+	b->gone = true;
+	for (size_t i = 0; i < b->next; i++) {
+		if (!b->tasks[i].run)
+			continue;
+		run_cancel(take_ptr(b->tasks[i].run));
+		b->active--;
+		b->rest->active--;
+	}
+	loop_task_add(b->x->api->loop, &b->rest->task);
+	end_if_done(b);
+}
+
+void v1_batch(struct exchange *x)
+{
+	size_t count = json_array_size(json_object_get(x->json, "tasks"));
+	struct batch *b;
+
+	if (!v1_body(x))
+		return;
+	if (count > TASKS_MAX) {
+		exchange_fail(x, ERR_LIMIT, "tasks: more than %d", TASKS_MAX);
+		return;
+	}
+	b = exchange_attach(x, sizeof(*b), batch_done);
+	b->x = x;
+	b->rest = x->api->door_state[DOOR_REST];
+	b->count = count;
+	b->tasks = must_alloc(calloc(count + 1, sizeof(*b->tasks)));
+	b->parallel = body_count(x->json, "parallel", 4);
+	b->parallel = b->parallel < 1 ? 1 : b->parallel;
+	b->lines = exchange_accepts(x, "application/x-ndjson");
+	TAILQ_INSERT_TAIL(&b->rest->batches, b, all);
+	exchange_on_gone(x, on_batch_gone, b);
+	if (b->lines) {
+		exchange_stream(x, 200, "application/x-ndjson", EXCHANGE_UNKNOWN_LENGTH);
+		exchange_on_room(x, on_batch_room, b);
+	}
+	loop_task_add(x->api->loop, &b->rest->task);
+	if (!count)
+		end_if_done(b);
+}

@@ -1,0 +1,144 @@
+/* What the handlers of the REST door share: entering a route, common answers, server-sent events. */
+#include "api/rest/rest.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "calls/calls.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+bool v1_body(struct exchange *x)
+{
+	struct err e = {0};
+
+	if (body_check(x->json, x->route->describe, &e) == 0)
+		return true;
+	exchange_error(x, &e);
+	return false;
+}
+
+struct sandbox *v1_sandbox(struct exchange *x)
+{
+	struct err e = {0};
+	struct sandbox *s = manager_find(x->api->manager, &x->caller, x->params[0], &e);
+
+	if (!s)
+		exchange_error(x, &e);
+	return s;
+}
+
+struct waking {
+	struct exchange *x;
+	void (*call)(struct exchange *x);
+};
+
+static void on_awake(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct waking w = *(struct waking *)arg;
+
+	free(arg);
+	if (!s)
+		exchange_error(w.x, e);
+	else if (w.x->gone)
+		exchange_fail(w.x, ERR_SYSTEM, "the client has gone");
+	else {
+		w.x->sandbox = s;
+		w.call(w.x);
+	}
+}
+
+void v1_awake(struct exchange *x, void (*call)(struct exchange *x))
+{
+	struct sandbox *s = v1_sandbox(x);
+	struct waking *w;
+
+	if (!s)
+		return;
+	w = must_alloc(malloc(sizeof(*w)));
+	*w = (struct waking){x, call};
+	sandbox_wake(s, on_awake, w);
+}
+
+static bool has_path(struct exchange *x)
+{
+	const char *path = exchange_arg(x, "path");
+
+	if (path && *path && strlen(path) < CALL_PATH_MAX - 16)
+		return true;
+	exchange_refuse(x, "path", "is missing, empty or too long");
+	return false;
+}
+
+void v1_enter(struct exchange *x)
+{
+	const struct route *r = x->route;
+	bool has_table = r->describe && !route_query(r) && !(r->flags & ROUTE_OWN_BODY);
+
+	if ((has_table && !v1_body(x)) || (r->flags & ROUTE_PATH && !has_path(x)))
+		return;
+	if (r->flags & ROUTE_AWAKE)
+		v1_awake(x, r->handle);
+	else if (!(r->flags & ROUTE_SANDBOX) || (x->sandbox = v1_sandbox(x)))
+		r->handle(x);
+}
+
+bool v1_arg_uint(struct exchange *x, const char *name, uint64_t dflt, uint64_t max, uint64_t *ret)
+{
+	struct err e = {0};
+
+	if (exchange_arg_uint(x, name, dflt, max, ret, &e) == 0)
+		return true;
+	exchange_error(x, &e);
+	return false;
+}
+
+void v1_answer_sandbox(void *arg, struct sandbox *s, const struct err *e)
+{
+	if (s)
+		exchange_json(arg, 200, sandbox_describe(s));
+	else
+		exchange_error(arg, e);
+}
+
+static bool failed(const struct err *e)
+{
+	return e && e->kind != ERR_NONE;
+}
+
+static void answer_value(struct exchange *x, int status, json_t *value, const struct err *e)
+{
+	if (failed(e)) {
+		json_decref(value);
+		exchange_error(x, e);
+		return;
+	}
+	exchange_json(x, status, value ? value : json_object());
+}
+
+void v1_answer_json(void *arg, json_t *value, const struct err *e)
+{
+	answer_value(arg, 200, value, e);
+}
+
+void v1_answer_created(void *arg, json_t *value, const struct err *e)
+{
+	answer_value(arg, 201, value, e);
+}
+
+void v1_answer_result(struct exchange *x, const struct result *r)
+{
+	size_t len;
+	char *text = result_text(r, &len);
+
+	exchange_reply_take(x, 200, "application/json", text, len);
+}
+
+void v1_answer_empty(void *arg, json_t *value, const struct err *e)
+{
+	json_decref(value);
+	if (failed(e))
+		exchange_error(arg, e);
+	else
+		exchange_reply(arg, 204, NULL, "", 0);
+}

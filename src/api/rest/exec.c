@@ -1,0 +1,235 @@
+#include "api/rest/rest.h"
+
+#include "api/rest/command.h"
+#include "api/rest/stream.h"
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct body_field exec_fields[] = {
+	{"cmd", BODY_LIST, 0, "the command and its arguments", NULL},
+	{"shell", BODY_TEXT, 0, "or: one line for a shell", NULL},
+	{"code", BODY_TEXT, 0, "or: a snippet", NULL},
+	{"language", BODY_TEXT, 0, "of the code; python", NULL},
+	{"args", BODY_LIST, 0, "its arguments", NULL},
+	{"env", BODY_ENV, 0, "variables besides the sandbox's", NULL},
+	{"cwd", BODY_TEXT, 0, "where it starts", NULL},
+	{"stdin", BODY_TEXT, 0, "its input, then the end of it", NULL},
+	{"stdin_base64", BODY_TEXT, 0, "the same, as base64", NULL},
+	{"interactive", BODY_FLAG, 0, "input stays open for .../stdin", NULL},
+	{"timeout", BODY_TIME, 0, "then it is killed; 0 for none, if the operator allows that",
+	 NULL},
+	{"user", BODY_TEXT, 0, "user (default) or root of the sandbox", NULL},
+	{"tty", BODY_FLAG, 0, "a terminal", NULL},
+	{"rows", BODY_COUNT, 0, "of the terminal", NULL},
+	{"cols", BODY_COUNT, 0, "of the terminal", NULL},
+	{"tag", BODY_TEXT, 0, "to find it again by", NULL},
+	{"session", BODY_TEXT, 0, "a shell session whose directory and variables stay", NULL},
+	{"background", BODY_FLAG, 0, "answer as soon as it has started", NULL},
+	{"on_disconnect", BODY_TEXT, 0, "kill (default) or keep", NULL},
+	{"encoding", BODY_TEXT, 0, "base64: output as base64 in the result", NULL},
+};
+const struct body_table v1_exec_table = {exec_fields, ARRAY_LEN(exec_fields), BODY_ALONE};
+
+/* ---- one request to execute something ---- */
+
+struct job {
+	struct exchange *x;
+	struct exec_request r;
+	char code[SNIPPET_PATH]; /* the file of a snippet, or "" */
+	struct call *placing;
+	char *input;
+	bool has_input, keep;
+	struct exec *exec;
+	struct capture_run *capture;
+	uint32_t eid, pid;
+};
+
+static void job_done(void *data)
+{
+	struct job *j = data;
+
+	call_drop(j->placing);
+	list_done(&j->r.argv);
+	list_done(&j->r.env);
+	free(j->input);
+}
+
+static int read_words(struct job *j, const json_t *body, struct err *e)
+{
+	static const char *const ends[] = {"kill", "keep", NULL};
+	const struct language *l;
+	int end;
+
+	if (command_read(body, &j->r, &l, e) < 0)
+		return -1;
+	if (l) {
+		snippet_choose_path(l, j->code);
+		snippet_request(l, j->code, &j->r);
+		body_list(body, "args", &j->r.argv);
+	}
+	end = body_choice(body, "on_disconnect", ends, e);
+	j->keep = end == 1;
+	return end < 0 ? -1 : body_env(body, "env", &j->r.env, e);
+}
+
+/* most_ms: a ceiling, or 0. */
+static int read_timeout(struct exec_request *r, const json_t *body, uint64_t usual_ms,
+			uint64_t most_ms, struct err *e)
+{
+	/* What is started to stay has no end but what was asked for. */
+	if (body_flag(body, "background") || body_flag(body, "tty"))
+		usual_ms = 0;
+	if (body_time(body, "timeout", usual_ms, &r->timeout_ms, e) < 0)
+		return -1;
+	if (!most_ms || (r->timeout_ms && r->timeout_ms <= most_ms))
+		return 0;
+	if (body_has(body, "timeout"))
+		return err_field(e, ERR_DENIED, "timeout", "timeout: at most %" PRIu64 " ms here",
+				 most_ms);
+	r->timeout_ms = most_ms;
+	return 0;
+}
+
+static int read_job(struct job *j, const json_t *body, uint64_t timeout_ms, uint64_t most_ms,
+		    struct err *e)
+{
+	struct exec_request *r = &j->r;
+
+	if (read_words(j, body, e) < 0 || read_timeout(r, body, timeout_ms, most_ms, e) < 0)
+		return -1;
+	r->cwd = body_text(body, "cwd");
+	r->user = body_text(body, "user");
+	r->tag = body_text(body, "tag");
+	r->session = body_text(body, "session");
+	r->tty = body_flag(body, "tty");
+	r->rows = (uint32_t)body_count(body, "rows", 24);
+	r->cols = (uint32_t)body_count(body, "cols", 80);
+	r->background = body_flag(body, "background");
+	r->keep = j->keep || r->background;
+	j->has_input = body_has(body, "stdin") || body_has(body, "stdin_base64");
+	r->no_stdin = !j->has_input && !r->tty && !body_flag(body, "interactive");
+	if (r->rows > 10000 || r->cols > 10000)
+		return err_field(e, ERR_INVALID, "rows", "rows: the terminal is too large");
+	if (body_bytes(body, "stdin", "stdin_base64", &j->input, &r->input_len, e) < 0)
+		return -1;
+	r->input = j->input;
+	return 0;
+}
+
+/* ---- plain: one result ---- */
+
+static void on_captured(void *arg, struct capture_run *c, const struct err *e)
+{
+	struct job *j = arg;
+
+	j->capture = NULL;
+	if (c)
+		v1_answer_result(j->x, capture_result(c));
+	else
+		exchange_error(j->x, e);
+	capture_drop(c);
+}
+
+static void plain_gone(void *arg)
+{
+	struct job *j = arg;
+
+	if (j->keep || !j->capture)
+		return;
+	capture_drop(take_ptr(j->capture));
+	exchange_fail(j->x, ERR_SYSTEM, "the client has gone");
+}
+
+static void start_plain(struct job *j, struct sandbox *s)
+{
+	exchange_on_gone(j->x, plain_gone, j);
+	j->capture = exec_capture(s, &j->r, on_captured, j);
+}
+
+/* ---- background ---- */
+
+static void answer_background(void *arg, const struct err *e)
+{
+	struct job *j = arg;
+
+	if (e)
+		exchange_error(j->x, e);
+	else
+		exchange_json(j->x, 201,
+			      json_pack("{s:I, s:I, s:b, s:s?}", "id", (json_int_t)j->eid, "pid",
+					(json_int_t)j->pid, "running", true, "tag", j->r.tag));
+}
+
+static void on_input_given(void *arg, json_t *value, const struct err *e)
+{
+	json_decref(value);
+	answer_background(arg, e);
+}
+
+static void on_background(void *arg, uint32_t eid, uint32_t pid)
+{
+	struct job *j = arg;
+	struct sandbox *s;
+
+	j->eid = eid;
+	j->pid = pid;
+	exec_detach(take_ptr(j->exec));
+	if (!j->has_input)
+		answer_background(j, NULL);
+	else if ((s = v1_sandbox(j->x)))
+		sandbox_input(s, eid, j->input, j->r.input_len, true, on_input_given, j);
+}
+
+static void no_exit(void *arg, const struct outcome *x)
+{
+	(void)x;
+	answer_background(arg, NULL);
+}
+
+static const struct exec_ops background_ops = {
+	.on_start = on_background, .on_exit = no_exit, .on_error = answer_background};
+
+static void start_command(struct exchange *x)
+{
+	struct job *j = x->data;
+	struct sandbox *s = x->sandbox;
+
+	if (j->r.background)
+		j->exec = exec_start(s, &j->r, &background_ops, j);
+	else if (exchange_accepts(x, "text/event-stream"))
+		stream_start(x, s, &j->r, j->has_input ? j->input : NULL, j->r.input_len);
+	else
+		start_plain(j, s);
+}
+
+static void on_placed(void *arg, const struct answer *a, const struct err *e)
+{
+	struct job *j = arg;
+
+	(void)a;
+	j->placing = NULL;
+	if (e)
+		exchange_error(j->x, e);
+	else
+		v1_awake(j->x, start_command);
+}
+
+void v1_exec(struct exchange *x)
+{
+	struct job *j = exchange_attach(x, sizeof(*j), job_done);
+	struct err e = {0};
+
+	j->x = x;
+	if (read_job(j, x->json, sandbox_spec(x->sandbox)->limits.timeout_ms,
+		     exec_timeout_most(x->api->manager, &x->caller), &e) < 0)
+		exchange_error(x, &e);
+	else if (*j->code)
+		j->placing = snippet_put(x->sandbox, j->code, json_object_get(x->json, "code"),
+					 on_placed, j);
+	else
+		start_command(x);
+}

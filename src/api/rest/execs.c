@@ -1,0 +1,169 @@
+#include "api/rest/rest.h"
+
+#include "api/rest/stream.h"
+#include "base/auto.h"
+#include "base/parse.h"
+#include "base/str.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct body_field stdin_fields[] = {
+	{"text", BODY_TEXT, 0, "what it reads", NULL},
+	{"base64", BODY_TEXT, 0, "or that as base64", NULL},
+	{"close", BODY_FLAG, 0, "nothing comes after it", NULL},
+};
+const struct body_table v1_stdin_table = {stdin_fields, ARRAY_LEN(stdin_fields), BODY_ALONE};
+
+static const struct body_field signal_fields[] = {
+	{"signal", BODY_WORD, 0, "TERM (default), KILL, INT ... or a number", NULL},
+	{"tree", BODY_FLAG, 0, "all of its descendants as well", NULL},
+};
+const struct body_table v1_signal_table = {signal_fields, ARRAY_LEN(signal_fields), BODY_ALONE};
+
+static const struct body_field resize_fields[] = {
+	{"rows", BODY_COUNT, BODY_REQUIRED, "of the terminal", NULL},
+	{"cols", BODY_COUNT, BODY_REQUIRED, "of the terminal", NULL},
+};
+const struct body_table v1_resize_table = {resize_fields, ARRAY_LEN(resize_fields), BODY_ALONE};
+
+/* ---- by id ---- */
+
+bool v1_read_eid(struct exchange *x, uint32_t *ret)
+{
+	struct err e = {0};
+	uint64_t n;
+
+	if (parse_count(x->params[1], &n, &e) == 0 && n <= UINT32_MAX) {
+		*ret = (uint32_t)n;
+		return true;
+	}
+	exchange_fail(x, ERR_NOT_FOUND, "there is no such command");
+	return false;
+}
+
+void v1_execs(struct exchange *x)
+{
+	sandbox_execs(x->sandbox, v1_answer_json, x);
+}
+
+static void on_execs(void *arg, json_t *value, const struct err *e)
+{
+	struct exchange *x = arg;
+	const json_t *list = json_is_object(value) ? json_object_get(value, "execs") : value;
+	json_t *item, *found = NULL;
+	uint32_t eid;
+	size_t i;
+
+	if (e && e->kind != ERR_NONE) {
+		exchange_error(x, e);
+	} else if (v1_read_eid(x, &eid)) {
+		json_array_foreach (list, i, item)
+			if (json_integer_value(json_object_get(item, "id")) == eid)
+				found = item;
+		if (found)
+			exchange_json(x, 200, json_incref(found));
+		else
+			exchange_fail(x, ERR_NOT_FOUND, "there is no such command");
+	}
+	json_decref(value);
+}
+
+void v1_exec_inspect(struct exchange *x)
+{
+	sandbox_execs(x->sandbox, on_execs, x);
+}
+
+void v1_exec_kill(struct exchange *x)
+{
+	uint32_t eid;
+
+	if (v1_read_eid(x, &eid))
+		sandbox_signal(x->sandbox, eid, SIGKILL, true, v1_answer_empty, x);
+}
+
+void v1_exec_stream(struct exchange *x)
+{
+	uint64_t from;
+	uint32_t eid;
+
+	if (v1_read_eid(x, &eid) && v1_arg_uint(x, "from", 0, INT64_MAX, &from))
+		stream_attach(x, x->sandbox, eid, from);
+}
+
+static const int signals[] = {SIGHUP,  SIGINT,	SIGQUIT, SIGKILL, SIGUSR1,
+			      SIGUSR2, SIGTERM, SIGCONT, SIGSTOP, SIGWINCH};
+
+int v1_read_signal(const char *name, int *ret, struct err *e)
+{
+	uint64_t n = 0;
+	struct err inner;
+
+	if (str_starts(name, "SIG"))
+		name += 3;
+	for (size_t i = 0; i < ARRAY_LEN(signals); i++)
+		if (str_equal(name, sigabbrev_np(signals[i])))
+			n = (uint64_t)signals[i];
+	if (!n && (parse_count(name, &n, &inner) < 0 || n < 1 || n > 64))
+		return err_field(e, ERR_INVALID, "signal", "signal: '%.40s' is none", name);
+	*ret = (int)n;
+	return 0;
+}
+
+void v1_exec_signal(struct exchange *x)
+{
+	const char *name = body_text(x->json, "signal");
+	char number[24];
+	struct err e = {0};
+	uint32_t eid;
+	int sig = 0;
+
+	if (!v1_read_eid(x, &eid))
+		return;
+	snprintf(number, sizeof(number), "%llu",
+		 (unsigned long long)body_count(x->json, "signal", SIGTERM));
+	if (v1_read_signal(name ? name : number, &sig, &e) < 0)
+		exchange_error(x, &e);
+	else
+		sandbox_signal(x->sandbox, eid, sig, body_flag(x->json, "tree"), v1_answer_empty,
+			       x);
+}
+
+void v1_exec_resize(struct exchange *x)
+{
+	uint64_t rows = body_count(x->json, "rows", 0), cols = body_count(x->json, "cols", 0);
+	uint32_t eid;
+
+	if (!v1_read_eid(x, &eid))
+		return;
+	if (rows > 10000 || cols > 10000)
+		exchange_refuse(x, "rows", "the terminal is too large");
+	else
+		sandbox_resize(x->sandbox, eid, (uint32_t)rows, (uint32_t)cols, v1_answer_empty, x);
+}
+
+/* ---- input by id ---- */
+
+void v1_exec_stdin(struct exchange *x)
+{
+	bool close = x->route->handle == v1_exec_close_stdin || body_flag(x->json, "close");
+	struct err e = {0};
+	uint32_t eid;
+	size_t len;
+	char *bytes;
+
+	if (!v1_read_eid(x, &eid))
+		return;
+	if (body_bytes(x->json, "text", "base64", &bytes, &len, &e) < 0) {
+		exchange_error(x, &e);
+		return;
+	}
+	exchange_also_free(x, bytes, NULL);
+	sandbox_input(x->sandbox, eid, bytes, len, close, v1_answer_empty, x);
+}
+
+void v1_exec_close_stdin(struct exchange *x)
+{
+	v1_exec_stdin(x);
+}

@@ -1,0 +1,567 @@
+#include "api/rest/run_task.h"
+
+#include "api/rest/command.h"
+#include "api/rest/rest.h"
+#include "base/auto.h"
+#include "base/str.h"
+#include "policy/config.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORKSPACE "/workspace"
+#define CODE_DIR "/tmp/.cloche"
+#define CLI_CODE_DIR "/run/code" /* where it is for `cloche code`; nests have it, too */
+#define CODE_FILES 4		 /* the snippet and its guard */
+#define FILES_MAX 256
+#define WARM_CODE_MAX (256u << 10) /* what a request to a guest can hold, with much besides */
+#define CAPTURE_BYTES (8u << 20)
+#define GRACE_MS 60000 /* for files in and out, besides the command's own time */
+
+static const struct body_field file_fields[] = {
+	{"path", BODY_TEXT, BODY_REQUIRED, "in the workspace, or absolute", NULL},
+	{"content", BODY_TEXT, 0, "what is in it", NULL},
+	{"content_base64", BODY_TEXT, 0, "the same, as base64", NULL},
+	{"mode", BODY_TEXT, 0, "octal; 644 unless said", NULL},
+};
+static const struct body_table file_table = {file_fields, ARRAY_LEN(file_fields), BODY_ALONE};
+
+static const struct body_field run_fields[] = {
+	{"cmd", BODY_LIST, 0, "the command and its arguments", NULL},
+	{"shell", BODY_TEXT, 0, "or: one line for a shell", NULL},
+	{"code", BODY_TEXT, 0, "or: a snippet", NULL},
+	{"language", BODY_TEXT, 0, "of the snippet; python unless said", NULL},
+	{"args", BODY_LIST, 0, "arguments of the snippet", NULL},
+	{"stdin", BODY_TEXT, 0, "its input", NULL},
+	{"stdin_base64", BODY_TEXT, 0, "the same, as base64", NULL},
+	{"files", BODY_ITEMS, 0, "files put there before", &file_table},
+	{"capture", BODY_LIST, 0, "globs: files taken out afterwards", NULL},
+	{"env", BODY_ENV, 0, "its variables", NULL},
+	{"cwd", BODY_TEXT, 0, "where it starts", NULL},
+	{"volumes", BODY_ITEMS, 0, "the operator's volumes that it sees", NULL},
+	{"snapshot", BODY_TEXT, 0, "start from this snapshot's files", NULL},
+	{"name", BODY_TEXT, 0, "of the snippet's file; main.py unless said", NULL},
+	{"warm", BODY_TEXT, 0,
+	 "off: not in a sandbox that was prepared; only: in such a one, as `cloche run --empty`, "
+	 "or 503",
+	 NULL},
+	{"encoding", BODY_TEXT, 0, "base64: output as base64 in the result", NULL},
+};
+const struct body_table v1_run_table = {run_fields, ARRAY_LEN(run_fields), BODY_WITH_SPEC};
+
+struct put_file {
+	char *path, *owned; /* owned: its bytes, or NULL */
+	const char *bytes;
+	size_t len;
+	uint32_t mode;
+};
+
+enum warm_choice { WARM_AUTO, WARM_OFF, WARM_ONLY };
+
+struct run {
+	struct api *api;
+	struct caller who;
+	json_t *body;
+	run_done done;
+	void *arg;
+	bool cancelled, has_ended;
+	struct sandbox *s;		 /* held; NULL: not made yet */
+	bool warm;			 /* tries, or is in, a warm sandbox */
+	struct create_options options;	 /* for a cold one */
+	char why_cold[200];		 /* although it could have been warm; or "" */
+	const struct language *language; /* of a snippet, or NULL */
+	enum warm_choice choice;
+	enum guard guard;
+	struct exec_request r;
+	char *input;
+	struct put_file *files;
+	size_t file_count, file_at;
+	struct call *call;	     /* a file on its way in or out */
+	struct capture_run *capture; /* runs; has_ended: holds the record */
+	struct list globs, found;
+	size_t glob_at, found_at, captured_bytes;
+	struct err error;
+};
+
+/* Then it runs as `cloche run --empty` would run it. */
+static bool as_cli(const struct run *r)
+{
+	return r->choice == WARM_ONLY;
+}
+
+static void run_free(struct run *r)
+{
+	for (size_t i = 0; i < r->file_count; i++) {
+		free(r->files[i].path);
+		free(r->files[i].owned);
+	}
+	free(r->files);
+	free(r->input);
+	list_done(&r->r.argv);
+	list_done(&r->r.env);
+	list_done(&r->globs);
+	list_done(&r->found);
+	create_options_done(&r->options);
+	capture_drop(r->capture);
+	json_decref(r->body);
+	sandbox_release(r->s);
+	free(r);
+}
+
+/* ---- the end: the sandbox goes first ---- */
+
+static void on_destroyed(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct run *r = arg;
+
+	(void)s;
+	(void)e;
+	if (!r->cancelled)
+		r->done(r->arg, r->has_ended ? capture_result(r->capture) : NULL,
+			r->has_ended ? NULL : &r->error);
+	run_free(r);
+}
+
+static void end_run(struct run *r)
+{
+	if (r->s)
+		sandbox_destroy(r->s, on_destroyed, r);
+	else
+		on_destroyed(r, NULL, NULL);
+}
+
+static void fail_run(struct run *r, const struct err *e)
+{
+	r->has_ended = false;
+	r->error = *e;
+	end_run(r);
+}
+
+void run_cancel(struct run *r)
+{
+	if (!r || r->cancelled)
+		return;
+	r->cancelled = true;
+	if (r->capture && !r->has_ended)
+		capture_drop(take_ptr(r->capture));
+	else if (r->call)
+		call_drop(take_ptr(r->call));
+	else
+		return; /* being made or unmade: the callback that comes finishes it */
+	end_run(r);
+}
+
+/* ---- files out ---- */
+
+static void take_next(struct run *r);
+
+static void on_got(void *arg, const struct answer *a, const struct err *e)
+{
+	struct run *r = arg;
+	const char *path = r->found.items[r->found_at++];
+	struct captured_file f;
+
+	r->call = NULL;
+	if (!e) {
+		if (str_starts(path, WORKSPACE "/"))
+			path += strlen(WORKSPACE "/");
+		f = (struct captured_file){.path = str_copy(path),
+					   .data = must_alloc(malloc(a->len + 1)),
+					   .size = a->len,
+					   .real_size = a->info->size,
+					   .truncated = a->len < a->info->size};
+		memcpy(f.data, a->bytes, a->len);
+		result_add_file(capture_result(r->capture), &f);
+		r->captured_bytes += a->len;
+	}
+	take_next(r);
+}
+
+static void on_match(void *arg, const struct file_match *m)
+{
+	struct run *r = arg;
+	char *whole = m->path[0] == '/' ? str_copy(m->path) : str_format(WORKSPACE "/%s", m->path);
+	bool known = r->found.count >= FILES_MAX;
+
+	for (size_t i = 0; i < r->found.count && !known; i++)
+		known = str_equal(r->found.items[i], whole);
+	if (known)
+		free(whole);
+	else
+		list_take(&r->found, whole);
+}
+
+static void on_searched(void *arg, const struct answer *a, const struct err *e)
+{
+	struct run *r = arg;
+
+	(void)a, (void)e;
+	r->call = NULL;
+	r->glob_at++;
+	take_next(r);
+}
+
+/* What the record says besides is taken out of the sandbox now: its command has ended. */
+static void take_next(struct run *r)
+{
+	const struct receiver matches = {.match = on_match, .done = on_searched, .arg = r};
+	struct file_search search = {.path = WORKSPACE, .most = FILES_MAX};
+
+	if (r->glob_at < r->globs.count) {
+		search.glob = r->globs.items[r->glob_at];
+		if (str_starts(search.glob, WORKSPACE "/"))
+			search.glob += strlen(WORKSPACE "/");
+		r->call = call_search(r->s, &search, &matches);
+	} else if (r->found_at < r->found.count) {
+		r->call = call_get(r->s, r->found.items[r->found_at],
+				   CAPTURE_BYTES - r->captured_bytes, on_got, r);
+	} else {
+		end_run(r);
+	}
+}
+
+/* ---- the command ---- */
+
+static void on_created(void *arg, struct sandbox *s, const struct err *e);
+
+static void say_why(struct run *r, const char *why)
+{
+	snprintf(r->why_cold, sizeof(r->why_cold), "Ran cold: %s", why);
+	r->r.note = r->why_cold;
+}
+
+/* "warm": "only" */
+static void refuse_cold(const struct run *r, struct err *e)
+{
+	err_set(e, ERR_SYSTEM, "%s",
+		r->why_cold[0] ? r->why_cold + strlen("Ran cold: ") : "this cannot run warm");
+	e->errnum = EBUSY;
+}
+
+static void start_cold(struct run *r)
+{
+	r->warm = false;
+	manager_create(r->api->manager, &r->who, &r->options, on_created, r);
+}
+
+static void on_report(void *arg, const struct answer *a, const struct err *e)
+{
+	struct run *r = arg;
+	struct result *result = capture_result(r->capture);
+	size_t kinds = 0;
+
+	r->call = NULL;
+	if (!e) {
+		while (result->denial_kinds[kinds])
+			kinds++;
+		if (kinds + 1 < ARRAY_LEN(result->denial_kinds))
+			result->denial_kinds[kinds] = "guard";
+		guard_add_report(r->guard, a->bytes, a->len, result);
+	}
+	take_next(r);
+}
+
+static void on_captured(void *arg, struct capture_run *c, const struct err *e)
+{
+	struct run *r = arg;
+	struct err refused;
+
+	r->capture = c;
+	if (c) {
+		r->has_ended = true;
+		if (r->guard != GUARD_OFF)
+			r->call = call_get(r->s, "/tmp/" GUARD_REPORT, GUARD_REPORT_BYTES,
+					   on_report, r);
+		else
+			take_next(r);
+	} else if (r->warm && warm_is_refusal(e)) {
+		manager_nest_refused(r->api->manager, &r->who, &r->options.spec, e);
+		say_why(r, e->msg);
+		if (!as_cli(r)) {
+			start_cold(r);
+			return;
+		}
+		refuse_cold(r, &refused);
+		fail_run(r, &refused);
+	} else {
+		fail_run(r, e);
+	}
+}
+
+/* ---- files in ---- */
+
+static void put_next(struct run *r);
+
+static void on_put(void *arg, const struct answer *a, const struct err *e)
+{
+	struct run *r = arg;
+	struct err why;
+
+	(void)a;
+	r->call = NULL;
+	if (e) {
+		why = *e;
+		err_wrap(&why, "files: %.100s", r->files[r->file_at].path);
+		if (why.kind != ERR_SYSTEM)
+			snprintf(why.field, sizeof(why.field), "files");
+		fail_run(r, &why);
+		return;
+	}
+	r->file_at++;
+	put_next(r);
+}
+
+static void put_next(struct run *r)
+{
+	const struct put_file *f = &r->files[r->file_at];
+
+	if (r->file_at < r->file_count)
+		r->call = call_put(r->s, &(struct file_put){f->path, f->mode, f->bytes, f->len},
+				   on_put, r);
+	else
+		r->capture = exec_capture(r->s, &r->r, on_captured, r);
+}
+
+static void on_created(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct run *r = arg;
+
+	if (!s) {
+		fail_run(r, e);
+		return;
+	}
+	r->s = sandbox_hold(s);
+	if (r->cancelled)
+		end_run(r);
+	else
+		put_next(r);
+}
+
+/* ---- reading the body ---- */
+
+static int read_mode(const char *text, uint32_t *ret, struct err *e)
+{
+	char *end;
+	unsigned long mode = text ? strtoul(text, &end, 8) : 0644;
+
+	if (text && (!*text || *end || mode > 0777 || text[0] == '-'))
+		return err_field(e, ERR_INVALID, "mode", "mode: '%.20s' is not one; try 644", text);
+	*ret = (uint32_t)mode;
+	return 0;
+}
+
+static int read_file(struct run *r, const json_t *o, struct err *e)
+{
+	struct put_file *f = &r->files[r->file_count];
+	const char *path = body_text(o, "path");
+
+	if (!path[0] || strlen(path) > 2048)
+		return err_field(e, ERR_INVALID, "path", "path: is empty or too long");
+	if (body_has(o, "content") == body_has(o, "content_base64"))
+		return err_field(e, ERR_INVALID, "content",
+				 "content: give either content or content_base64");
+	if (read_mode(body_text(o, "mode"), &f->mode, e) < 0 ||
+	    body_bytes(o, "content", "content_base64", &f->owned, &f->len, e) < 0)
+		return -1;
+	f->bytes = f->owned;
+	f->path = path[0] == '/' ? str_copy(path) : str_format(WORKSPACE "/%s", path);
+	r->file_count++;
+	return 0;
+}
+
+static int read_files(struct run *r, struct err *e)
+{
+	const json_t *list = json_object_get(r->body, "files"), *item;
+	size_t i;
+
+	if (json_array_size(list) > FILES_MAX)
+		return err_field(e, ERR_LIMIT, "files", "files: more than %d", FILES_MAX);
+	r->files = must_alloc(calloc(json_array_size(list) + CODE_FILES, sizeof(*r->files)));
+	json_array_foreach (list, i, item)
+		if (read_file(r, item, e) < 0)
+			return err_wrap(e, "files[%zu]", i);
+	return 0;
+}
+
+/* The code goes in as a file of its own, never as part of a command line. */
+static int read_code(struct run *r, struct err *e)
+{
+	const char *file = body_text(r->body, "name");
+	const json_t *code = json_object_get(r->body, "code");
+	struct put_file *f = &r->files[r->file_count];
+
+	if (file && (!*file || strchr(file, '/') || file[0] == '.' || strlen(file) > 200))
+		return err_field(e, ERR_INVALID, "name", "name: is not that of a file");
+	f->path = snippet_path(r->language, as_cli(r) ? CLI_CODE_DIR : CODE_DIR, file);
+	f->bytes = json_string_value(code);
+	f->len = json_string_length(code);
+	f->mode = 0644;
+	r->file_count++;
+	if (!as_cli(r))
+		snippet_env(WORKSPACE, &r->r.env);
+	return 0;
+}
+
+static int read_command(struct run *r, struct err *e)
+{
+	static const char *const choices[] = {
+		[WARM_AUTO] = "auto", [WARM_OFF] = "off", [WARM_ONLY] = "only", NULL};
+	int choice = body_choice(r->body, "warm", choices, e);
+
+	if (choice < 0 || command_read(r->body, &r->r, &r->language, e) < 0)
+		return -1;
+	r->choice = (enum warm_choice)choice;
+	return r->language ? read_code(r, e) : 0;
+}
+
+static bool is_python(const struct run *r)
+{
+	return r->language && snippet_is_python(r->language);
+}
+
+/* The command of a snippet; under a guard, its files follow the code's. */
+static int read_snippet(struct run *r, const struct sandbox_spec *s, struct err *e)
+{
+	static const struct guest_file *const from[] = GUARD_FILES;
+
+	static_assert(ARRAY_LEN(from) < CODE_FILES, "room for the code and the guard");
+	if (!is_python(r) && guard_refuse(s, e) < 0)
+		return -1;
+	r->guard = s->guard;
+	if (!r->language)
+		return 0;
+	if (snippet_argv(r->language, r->files[r->file_count - 1].path, s, CODE_DIR "/guard",
+			 &r->r.argv, e) < 0)
+		return -1;
+	body_list(r->body, "args", &r->r.argv);
+	for (size_t i = 0; s->guard != GUARD_OFF && i < ARRAY_LEN(from); i++)
+		r->files[r->file_count++] =
+			(struct put_file){.path = str_format(CODE_DIR "/guard/%s", from[i]->name),
+					  .bytes = (const char *)from[i]->bytes,
+					  .len = from[i]->size,
+					  .mode = 0644};
+	return 0;
+}
+
+static int read_body(struct run *r, struct create_options *o, struct err *e)
+{
+	uint64_t most_ms = r->api->config->max_ttl_ms;
+
+	if (body_check(r->body, &v1_run_table, e) < 0 || read_files(r, e) < 0 ||
+	    read_command(r, e) < 0)
+		return -1;
+	o->spec.root = ROOT_RO;
+	if (v1_create_options(r->body, &v1_run_table, o, e) < 0 || read_snippet(r, &o->spec, e) < 0)
+		return -1;
+	r->r.cwd = body_text(r->body, "cwd");
+	r->r.timeout_ms = o->spec.limits.timeout_ms;
+	r->r.output_bytes = o->spec.limits.output_bytes;
+	body_list(r->body, "capture", &r->globs);
+	for (size_t i = 0; i < r->globs.count; i++)
+		if (strlen(r->globs.items[i]) >= CALL_GLOB_MAX)
+			return err_field(e, ERR_INVALID, "capture", "capture: a glob is too long");
+	o->transient = true;
+	o->idle_ms = 0;
+	o->ttl_ms = r->r.timeout_ms ? r->r.timeout_ms + GRACE_MS : 0;
+	/* It lives as long as its command may run, so a bound to the one is one to the other. */
+	if (most_ms && o->ttl_ms > most_ms)
+		return err_field(e, ERR_INVALID, "timeout", "timeout: at most %llu s here",
+				 (unsigned long long)(most_ms - GRACE_MS) / 1000);
+	if (body_bytes(r->body, "stdin", "stdin_base64", &r->input, &r->r.input_len, e) < 0)
+		return -1;
+	r->r.input = r->input;
+	return 0;
+}
+
+/* ---- warm ---- */
+
+/* What the loader, the C library, an interpreter and its modules heed when they start is too late for one that has. */
+static bool env_suits(const struct list *env)
+{
+	static const char *const early[] = {"PYTHON", "PATH=",	   "HOME=",  "LANG",
+					    "LC_",    "LD_",	   "GLIBC_", "MALLOC_",
+					    "OMP_",   "OPENBLAS_", "MKL_",   "OPENSSL_"};
+
+	for (size_t i = 0; i < env->count; i++)
+		for (size_t j = 0; j < ARRAY_LEN(early); j++)
+			if (str_starts(env->items[i], early[j]) &&
+			    !str_starts(env->items[i], "PYTHONPATH="))
+				return false;
+	return true;
+}
+
+static bool may_be_warm(const struct run *r)
+{
+	bool code = r->language != NULL;
+
+	return r->choice != WARM_OFF && !r->globs.count && r->file_count == (code ? 1u : 0u) &&
+	       (!code || (is_python(r) && r->files[0].len <= WARM_CODE_MAX &&
+			  env_suits(&r->r.env) && env_suits(&r->options.env))) &&
+	       manager_nest_suits(r->api->manager, &r->who, &r->options);
+}
+
+/* At once, in a sandbox that is ready; false: not like that. */
+static bool start_warm(struct run *r)
+{
+	struct exec_request request = r->r;
+	struct list script = {0}, env = {0};
+	struct sandbox *nest = NULL;
+	const char *why = NULL;
+
+	if (may_be_warm(r))
+		nest = manager_nest(r->api->manager, &r->who, &r->options.spec, &why);
+	if (!nest) {
+		if (why)
+			say_why(r, why);
+		return false;
+	}
+	/* Of the sandbox, then of the command. */
+	for (size_t i = 0; i < r->options.env.count; i++)
+		list_add(&env, r->options.env.items[i]);
+	for (size_t i = 0; i < r->r.env.count; i++)
+		list_add(&env, r->r.env.items[i]);
+	r->warm = true;
+	request.warm = WARM_COMMAND;
+	request.env = env;
+	if (r->language) {
+		request.warm = WARM_PYTHON;
+		list_add(&script, r->files[0].path);
+		body_list(r->body, "args", &script);
+		request.argv = script;
+		request.code = r->files[0].bytes;
+		request.code_len = r->files[0].len;
+	}
+	r->capture = exec_capture(nest, &request, on_captured, r);
+	list_done(&script);
+	list_done(&env);
+	return true;
+}
+
+struct run *run_start(struct api *api, const struct caller *who, json_t *body, run_done done,
+		      void *arg, struct err *e)
+{
+	struct run *r = must_alloc(calloc(1, sizeof(*r)));
+	struct create_options o;
+
+	*r = (struct run){.api = api, .who = *who, .body = json_incref(body), .done = done};
+	r->arg = arg;
+	create_options_for(&o, api->manager, who);
+	if (read_body(r, &o, e) < 0) {
+		create_options_done(&o);
+		run_free(r);
+		return NULL;
+	}
+	r->options = o;
+	if (start_warm(r))
+		return r;
+	if (as_cli(r)) {
+		refuse_cold(r, e);
+		run_free(r);
+		return NULL;
+	}
+	start_cold(r);
+	return r;
+}

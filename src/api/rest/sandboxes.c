@@ -1,0 +1,298 @@
+#include "api/rest/rest.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "model/guard.h"
+#include "policy/config.h"
+#include "provider/can.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define LIST_MAX 1000
+#define METADATA_MAX 64
+
+static const struct body_field volume_fields[] = {
+	{"name", BODY_TEXT, BODY_REQUIRED, "as the operator named it", NULL},
+	{"path", BODY_TEXT, BODY_REQUIRED, "where it appears inside", NULL},
+	{"sub", BODY_TEXT, 0, "a directory below it, relative", NULL},
+	{"writable", BODY_FLAG, 0, "false unless said", NULL},
+};
+static const struct body_table volume_table = {volume_fields, ARRAY_LEN(volume_fields), BODY_ALONE};
+
+static const struct body_field create_fields[] = {
+	{"name", BODY_TEXT, 0, "a name for people", NULL},
+	{"metadata", BODY_MAP, 0, "anything, to find it again by", NULL},
+	{"env", BODY_ENV, 0, "variables of every command in it", NULL},
+	{"ttl", BODY_TIME, 0, "its life; 0 for none, if the operator allows that", NULL},
+	{"idle_timeout", BODY_TIME, 0, "how long nothing may happen in it", NULL},
+	{"on_timeout", BODY_TEXT, 0, "kill (default) or pause", NULL},
+	{"auto_resume", BODY_FLAG, 0, "use of a paused one resumes it", NULL},
+	{"volumes", BODY_ITEMS, 0, "the operator's volumes that it sees", &volume_table},
+	{"snapshot", BODY_TEXT, 0,
+	 "start from the files of this snapshot: its id, or the newest of its name", NULL},
+};
+const struct body_table v1_create_table = {create_fields, ARRAY_LEN(create_fields), BODY_WITH_SPEC};
+
+static const struct body_field patch_fields[] = {
+	{"metadata", BODY_MAP, 0, "replaces what was there", NULL},
+	{"ttl", BODY_TIME, 0, "from now", NULL},
+	{"idle_timeout", BODY_TIME, 0, "how long nothing may happen in it", NULL},
+	{"net", BODY_TEXT, 0, "only none for the time being", NULL},
+};
+const struct body_table v1_patch_table = {patch_fields, ARRAY_LEN(patch_fields), BODY_WITH_LIMITS};
+
+static const struct body_field timeout_fields[] = {
+	{"ttl", BODY_TIME, 0, "from now", NULL},
+	{"timeout", BODY_TIME, 0, "the same", NULL},
+};
+const struct body_table v1_timeout_table = {timeout_fields, ARRAY_LEN(timeout_fields), BODY_ALONE};
+
+/* ---- creating ---- */
+
+static int copy_text(char *to, size_t size, const json_t *body, const char *name, struct err *e)
+{
+	const char *text = body_text(body, name);
+
+	if (!text)
+		return 0;
+	if ((size_t)snprintf(to, size, "%s", text) >= size)
+		return err_field(e, ERR_INVALID, name, "%s: longer than %zu bytes", name, size - 1);
+	return 0;
+}
+
+static int take_volumes(const json_t *body, struct create_options *o, struct err *e)
+{
+	const json_t *list = json_object_get(body, "volumes"), *item;
+	size_t i;
+
+	if (json_array_size(list) > IPC_VOLUMES)
+		return err_field(e, ERR_LIMIT, "volumes", "volumes: more than %d", IPC_VOLUMES);
+	json_array_foreach (list, i, item) {
+		struct ipc_volume *v = &o->volumes[o->volume_count++];
+
+		if (copy_text(v->name, sizeof(v->name), item, "name", e) < 0 ||
+		    copy_text(v->sub, sizeof(v->sub), item, "sub", e) < 0 ||
+		    copy_text(v->target, sizeof(v->target), item, "path", e) < 0)
+			return -1;
+		v->writable = body_flag(item, "writable");
+	}
+	return 0;
+}
+
+static int take_times(const json_t *body, struct create_options *o, struct err *e)
+{
+	static const char *const ends[] = {"kill", "pause", NULL};
+	int end = body_choice(body, "on_timeout", ends, e);
+
+	if (body_time(body, "ttl", o->ttl_ms, &o->ttl_ms, e) < 0 ||
+	    body_time(body, "idle_timeout", o->idle_ms, &o->idle_ms, e) < 0 || end < 0)
+		return -1;
+	o->pause_on_timeout = end == 1;
+	o->auto_resume = body_flag(body, "auto_resume");
+	return 0;
+}
+
+/* What is written stays in memory: a default disk must not stand in the way of a smaller memory. */
+static void fit_disk(struct sandbox_spec *s)
+{
+	if (!spec_is_set(s, "disk") && s->limits.disk_bytes > s->limits.memory_bytes)
+		s->limits.disk_bytes = s->limits.memory_bytes / 2;
+}
+
+/* Of a sandbox of another service nothing can be asked that only we could give. */
+static int finish_remote(struct sandbox_spec *s, struct err *e)
+{
+	static const char *const ours[] = {"memory",   "cpus",	     "pids",	  "disk",
+					   "cpu_time", "open_files", "file_size", "root",
+					   "hostname", "level",	     "net"};
+	int rc;
+
+	if (s->require.count)
+		return err_field(e, ERR_UNSUPPORTED, "require",
+				 "require: no layer of a sandbox elsewhere can be proven");
+	for (size_t i = 0; i < ARRAY_LEN(ours); i++)
+		if (spec_is_set(s, ours[i]))
+			return err_field(e, ERR_UNSUPPORTED, ours[i],
+					 "%s: with provider e2b that is the service's to decide",
+					 ours[i]);
+	if (!s->workdir)
+		s->workdir = str_copy("/home/user");
+	s->provider = PROVIDER_NS;
+	rc = spec_finish(s, e);
+	s->provider = PROVIDER_E2B;
+	s->required_layers = 0;
+	return rc;
+}
+
+int v1_create_options(const json_t *body, const struct body_table *t, struct create_options *o,
+		      struct err *e)
+{
+	const json_t *metadata = json_object_get(body, "metadata");
+
+	snprintf(o->door, sizeof(o->door), "rest");
+	if (body_spec(body, t, &o->spec, e) < 0 || body_env(body, "env", &o->env, e) < 0)
+		return -1;
+	if (o->spec.level == LEVEL_PROCESS)
+		return err_field(e, ERR_UNSUPPORTED, "level",
+				 "level: the daemon gives only container; process is for `cloche "
+				 "run`");
+	fit_disk(&o->spec);
+	if ((t == &v1_create_table && o->spec.provider == PROVIDER_E2B
+		     ? finish_remote(&o->spec, e)
+		     : spec_finish(&o->spec, e)) < 0)
+		return -1;
+	if (json_object_size(metadata) > METADATA_MAX)
+		return err_field(e, ERR_LIMIT, "metadata", "metadata: more than %d entries",
+				 METADATA_MAX);
+	if (json_is_object(metadata))
+		o->metadata = json_deep_copy(metadata);
+	if (copy_text(o->name, sizeof(o->name), body, "name", e) < 0 ||
+	    copy_text(o->snapshot, sizeof(o->snapshot), body, "snapshot", e) < 0)
+		return -1;
+	if (o->snapshot[0] && !provider_can(o->spec.provider, CAN_SNAPSHOT))
+		return err_field(e, ERR_UNSUPPORTED, "snapshot", "snapshot: not with provider %s",
+				 provider_name(o->spec.provider));
+	return take_times(body, o, e) < 0 ? -1 : take_volumes(body, o, e);
+}
+
+static void on_created(void *arg, struct sandbox *s, const struct err *e)
+{
+	v1_answer_created(arg, s ? sandbox_describe(s) : NULL, e);
+}
+
+static void create(struct exchange *x)
+{
+	struct create_options o;
+	struct err e = {0};
+
+	create_options_for(&o, x->api->manager, &x->caller);
+	if (v1_create_options(x->json, &v1_create_table, &o, &e) < 0 ||
+	    manager_times_check(x->api->manager, &o.ttl_ms, &o.idle_ms, &e) < 0 ||
+	    guard_refuse(&o.spec, &e) < 0) {
+		create_options_done(&o);
+		exchange_error(x, &e);
+		return;
+	}
+	manager_create(x->api->manager, &x->caller, &o, on_created, x);
+}
+
+static void create_from(struct exchange *x, const char *snapshot)
+{
+	json_object_set_new(x->json, "snapshot", json_string(snapshot));
+	create(x);
+}
+
+void v1_create(struct exchange *x)
+{
+	const char *snapshot = body_text(x->json, "snapshot");
+
+	if (snapshot && *snapshot)
+		v1_snapshot_find(x, snapshot, create_from);
+	else
+		create(x);
+}
+
+/* ---- looking ---- */
+
+void v1_list(struct exchange *x)
+{
+	struct list metadata = {0};
+	struct err e = {0};
+	json_t *value = NULL;
+	uint64_t limit;
+
+	for (size_t i = 0; i < x->arg_count; i++) {
+		if (!str_equal(x->args[i].name, "metadata"))
+			continue;
+		if (!strchr(x->args[i].value, '='))
+			err_field(&e, ERR_INVALID, "metadata", "metadata: '%.40s' is not K=V",
+				  x->args[i].value);
+		list_add(&metadata, x->args[i].value);
+	}
+	if (e.kind == ERR_NONE && exchange_arg_uint(x, "limit", 100, LIST_MAX, &limit, &e) == 0)
+		value = manager_list(x->api->manager, &x->caller, exchange_arg(x, "state"),
+				     &metadata, limit, exchange_arg(x, "cursor"), &e);
+	list_done(&metadata);
+	if (value)
+		exchange_json(x, 200, value);
+	else
+		exchange_error(x, &e);
+}
+
+void v1_inspect(struct exchange *x)
+{
+	exchange_json(x, 200, sandbox_describe(x->sandbox));
+}
+
+/* ---- changing ---- */
+
+static int read_change(const struct exchange *x, struct sandbox_change *c, struct err *e)
+{
+	const char *net = body_text(x->json, "net");
+	struct sandbox_spec spec;
+	int rc;
+
+	if (net && !str_equal(net, "none"))
+		return err_field(e, ERR_UNSUPPORTED, "net", "net: '%.40s' is not built yet", net);
+	spec_init(&spec);
+	spec.limits = sandbox_spec(x->sandbox)->limits;
+	rc = body_spec(x->json, &v1_patch_table, &spec, e);
+	c->limits = spec.limits;
+	c->has_limits = spec.set_mask != 0;
+	spec_done(&spec);
+	c->has_ttl = body_has(x->json, "ttl");
+	c->has_idle = body_has(x->json, "idle_timeout");
+	c->has_metadata = body_has(x->json, "metadata");
+	c->metadata = json_object_get(x->json, "metadata");
+	if (rc < 0 || body_time(x->json, "ttl", 0, &c->ttl_ms, e) < 0)
+		return -1;
+	return body_time(x->json, "idle_timeout", 0, &c->idle_ms, e);
+}
+
+void v1_patch(struct exchange *x)
+{
+	struct sandbox_change c = {0};
+	struct err e = {0};
+
+	if (read_change(x, &c, &e) < 0)
+		exchange_error(x, &e);
+	else
+		sandbox_change(x->sandbox, &c, v1_answer_sandbox, x);
+}
+
+void v1_timeout(struct exchange *x)
+{
+	struct sandbox_change c = {.has_ttl = true};
+	const char *name = body_has(x->json, "ttl") ? "ttl" : "timeout";
+	struct err e = {0};
+
+	if (!body_has(x->json, name))
+		exchange_refuse(x, "ttl", "is missing");
+	else if (body_time(x->json, name, 0, &c.ttl_ms, &e) < 0)
+		exchange_error(x, &e);
+	else
+		sandbox_change(x->sandbox, &c, v1_answer_sandbox, x);
+}
+
+/* ---- ending ---- */
+
+static void on_destroyed(void *arg, struct sandbox *s, const struct err *e)
+{
+	v1_answer_empty(arg, NULL, s ? NULL : e);
+}
+
+void v1_destroy(struct exchange *x)
+{
+	sandbox_destroy(x->sandbox, on_destroyed, x);
+}
+
+static void on_all_destroyed(void *arg, size_t count)
+{
+	exchange_json(arg, 200, json_pack("{s:I}", "destroyed", (json_int_t)count));
+}
+
+void v1_destroy_all(struct exchange *x)
+{
+	manager_destroy_all(x->api->manager, &x->caller, on_all_destroyed, x);
+}

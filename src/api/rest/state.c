@@ -1,0 +1,206 @@
+#include "api/rest/rest.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const struct body_table v1_empty_table = {NULL, 0, BODY_ALONE};
+
+/* ---- verbs ---- */
+
+void v1_start(struct exchange *x)
+{
+	sandbox_start(x->sandbox, v1_answer_sandbox, x);
+}
+
+void v1_stop(struct exchange *x)
+{
+	sandbox_stop(x->sandbox, v1_answer_sandbox, x);
+}
+
+void v1_pause(struct exchange *x)
+{
+	sandbox_pause(x->sandbox, v1_answer_sandbox, x);
+}
+
+void v1_resume(struct exchange *x)
+{
+	sandbox_resume(x->sandbox, v1_answer_sandbox, x);
+}
+
+static void on_stopped(void *arg, struct sandbox *s, const struct err *e)
+{
+	if (s)
+		sandbox_start(s, v1_answer_sandbox, arg);
+	else
+		exchange_error(arg, e);
+}
+
+void v1_restart(struct exchange *x)
+{
+	if (sandbox_state(x->sandbox) == STATE_STOPPED)
+		sandbox_start(x->sandbox, v1_answer_sandbox, x);
+	else
+		sandbox_stop(x->sandbox, on_stopped, x);
+}
+
+/* ---- waiting ---- */
+
+struct waiting {
+	struct exchange *x;
+	struct sandbox *s; /* held */
+	struct waiter *waiter;
+	struct loop_timer timer;
+	const char *state; /* NULL: until it no longer runs */
+};
+
+static void waiting_done(void *data)
+{
+	struct waiting *w = data;
+
+	loop_timer_stop(w->x->api->loop, &w->timer);
+	sandbox_unwait(w->waiter);
+	sandbox_release(w->s);
+}
+
+static bool is_there(const struct waiting *w)
+{
+	enum sandbox_state is = sandbox_state(w->s);
+
+	if (is == STATE_DESTROYED || is == STATE_FAILED)
+		return true;
+	if (w->state)
+		return str_equal(w->state, state_name(is));
+	return is == STATE_STOPPED || is == STATE_PAUSED;
+}
+
+static void answer_waiting(void *arg)
+{
+	struct waiting *w = arg;
+	json_t *o = sandbox_describe(w->s);
+
+	loop_timer_stop(w->x->api->loop, &w->timer);
+	sandbox_unwait(take_ptr(w->waiter));
+	exchange_json(w->x, 200, o);
+}
+
+static void on_state(void *arg, struct sandbox *s)
+{
+	struct waiting *w = arg;
+
+	(void)s;
+	if (is_there(w))
+		answer_waiting(w);
+}
+
+static bool is_state(const char *name)
+{
+	for (int i = 0; i < STATE_COUNT; i++)
+		if (str_equal(name, state_name((enum sandbox_state)i)))
+			return true;
+	return false;
+}
+
+void v1_wait(struct exchange *x)
+{
+	struct waiting *w;
+	struct err e = {0};
+	uint64_t most_ms;
+
+	if (exchange_arg_time(x, "timeout", 30000, 3600000, &most_ms, &e) < 0) {
+		exchange_error(x, &e);
+		return;
+	}
+	if (exchange_arg(x, "state") && !is_state(exchange_arg(x, "state"))) {
+		exchange_refuse(x, "state", "'%.40s' is none", exchange_arg(x, "state"));
+		return;
+	}
+	w = exchange_attach(x, sizeof(*w), waiting_done);
+	w->x = x;
+	w->s = sandbox_hold(x->sandbox);
+	w->state = exchange_arg(x, "state");
+	w->timer = (struct loop_timer){.call = answer_waiting, .arg = w};
+	if (is_there(w) || !most_ms) {
+		answer_waiting(w);
+		return;
+	}
+	w->waiter = sandbox_wait(x->sandbox, on_state, w);
+	loop_timer_set(x->api->loop, &w->timer, most_ms);
+	exchange_on_gone(x, answer_waiting, w);
+}
+
+/* ---- looking ---- */
+
+void v1_stats(struct exchange *x)
+{
+	sandbox_stats(x->sandbox, v1_answer_json, x);
+}
+
+void v1_all_stats(struct exchange *x)
+{
+	manager_stats(x->api->manager, &x->caller, v1_answer_json, x);
+}
+
+void v1_health(struct exchange *x)
+{
+	sandbox_health(x->sandbox, v1_answer_json, x);
+}
+
+/* ---- events ---- */
+
+struct watching {
+	struct sse sse;
+	struct subscription *subscription;
+	const char *sandbox; /* only of this one, or NULL */
+	bool over;
+};
+
+static void watching_done(void *data)
+{
+	struct watching *w = data;
+
+	manager_unsubscribe(w->subscription);
+	sse_close(&w->sse);
+}
+
+static void on_gone(void *arg)
+{
+	struct watching *w = arg;
+
+	manager_unsubscribe(take_ptr(w->subscription));
+	exchange_finish(w->sse.x);
+}
+
+static void on_event(void *arg, const json_t *event)
+{
+	struct watching *w = arg;
+	const char *type = json_string_value(json_object_get(event, "type"));
+	const char *of = json_string_value(json_object_get(event, "sandbox"));
+
+	if (w->over || (w->sandbox && (!of || !str_equal(of, w->sandbox))))
+		return;
+	/* Who does not read loses the connection, and can come back with from=SEQ. */
+	if (!exchange_room(w->sse.x)) {
+		w->over = true;
+		exchange_abort(w->sse.x);
+		return;
+	}
+	sse_send(&w->sse, type ? type : "event", json_incref((json_t *)event));
+}
+
+void v1_events(struct exchange *x)
+{
+	struct watching *w;
+	uint64_t from;
+
+	if (!v1_arg_uint(x, "from", 0, INT64_MAX, &from))
+		return;
+	w = exchange_attach(x, sizeof(*w), watching_done);
+	w->sandbox = exchange_arg(x, "sandbox");
+	sse_open(&w->sse, x);
+	exchange_write(x, ": \n\n", 4);
+	exchange_on_gone(x, on_gone, w);
+	w->subscription = manager_subscribe(x->api->manager, &x->caller, from, on_event, w);
+}

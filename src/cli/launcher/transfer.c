@@ -1,0 +1,194 @@
+/* Streams to and from the daemon in constant memory, with progress on a terminal. */
+#include "cli/launcher/transfer.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/str.h"
+#include "cli/verbs/client_verb.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PIECE (256u << 10)
+
+/* ---- progress ---- */
+
+struct progress {
+	bool on;
+	int64_t total, done; /* total -1: not known */
+	int64_t started_ns, shown_ns;
+};
+
+static void progress_start(struct progress *p, int64_t total)
+{
+	*p = (struct progress){.on = isatty(STDERR_FILENO), .total = total, .started_ns = now_ns()};
+}
+
+/* Nothing for copies that are over at once; then ten times a second. */
+static void progress_add(struct progress *p, size_t n)
+{
+	int64_t now = p->on ? now_ns() : 0;
+	char done[16], total[16], rate[16], bar[31];
+	double seconds = (double)(now - p->started_ns) / 1e9;
+	int filled;
+
+	p->done += (int64_t)n;
+	if (!p->on || seconds < 0.5 || now - p->shown_ns < 100000000)
+		return;
+	p->shown_ns = now;
+	format_bytes((uint64_t)p->done, done, sizeof(done));
+	format_bytes((uint64_t)((double)p->done / seconds), rate, sizeof(rate));
+	if (p->total <= 0) {
+		fprintf(stderr, "\r%s, %s/s\033[K", done, rate);
+		return;
+	}
+	filled = (int)(p->done >= p->total ? 30 : p->done * 30 / p->total);
+	memset(bar, '.', 30);
+	memset(bar, '#', (size_t)filled);
+	bar[30] = '\0';
+	fprintf(stderr, "\r[%s] %3d%% %s of %s, %s/s\033[K", bar, (int)(p->done * 100 / p->total),
+		done, format_bytes((uint64_t)p->total, total, sizeof(total)), rate);
+}
+
+static void progress_stop(const struct progress *p)
+{
+	if (p->shown_ns)
+		fprintf(stderr, "\r\033[K");
+}
+
+/* ---- from the daemon ---- */
+
+static int write_body(struct http *h, struct progress *p, int fd, const char *what, struct err *e)
+{
+	auto_free char *bytes = must_alloc(malloc(PIECE));
+	ssize_t n;
+
+	while ((n = http_read(h, bytes, PIECE, e)) > 0) {
+		if (io_write_all(fd, bytes, (size_t)n) < 0)
+			return err_sys(e, "cannot write %s", what);
+		progress_add(p, (size_t)n);
+	}
+	return n < 0 ? -1 : 0;
+}
+
+int transfer_get(struct transfer *t, int fd, const char *what, struct err *e)
+{
+	const struct http_request r = {
+		.method = "GET", .path = t->path, .stream_len = HTTP_NO_BODY};
+	struct http_response response;
+	struct progress p;
+	struct http *h;
+	int rc = -1;
+
+	if (t->is_binary && isatty(fd))
+		return err_set(e, ERR_INVALID,
+			       "%s is a terminal; name a file, or send it through a pipe", what);
+	h = client_connect(t->client, e);
+	if (!h || http_send(h, &r, e) < 0 || http_receive(h, &response, e) < 0) {
+		http_close(h);
+		return -1;
+	}
+	if (response.status < 200 || response.status > 299) {
+		client_error(h, &response, e);
+	} else {
+		progress_start(&p, response.length);
+		rc = write_body(h, &p, fd, what, e);
+		progress_stop(&p);
+		t->bytes = p.done;
+	}
+	http_close(h);
+	return rc;
+}
+
+int transfer_get_file(struct transfer *t, const char *to, struct err *e)
+{
+	auto_free char *part = NULL;
+	auto_close int fd = -1;
+	struct stat st;
+
+	/* What is no file is written to: a rename would put a file in the place of /dev/null. */
+	if (stat(to, &st) == 0 && !S_ISREG(st.st_mode)) {
+		fd = open(to, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+		return fd < 0 ? err_sys(e, "cannot write %s", to) : transfer_get(t, fd, to, e);
+	}
+	part = str_format("%s.part-%d", to, (int)getpid());
+	fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return err_sys(e, "cannot write %s", part);
+	if (transfer_get(t, fd, to, e) == 0) {
+		/* Some file systems say only now that there was no room. */
+		if (close(take_fd(&fd)) == 0 && rename(part, to) == 0)
+			return 0;
+		err_sys(e, "cannot write %s", to);
+	}
+	unlink(part);
+	return -1;
+}
+
+/* ---- to the daemon ---- */
+
+static int send_from(struct http *h, int fd, struct progress *p, struct err *e)
+{
+	auto_free char *bytes = must_alloc(malloc(PIECE));
+	ssize_t n;
+	int rc = 0;
+
+	while (rc == 0 && (n = read(fd, bytes, PIECE)) != 0) {
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_sys(e, "cannot read");
+		/* A file that grows meanwhile is cut to what was announced. */
+		if (p->total >= 0 && n > p->total - p->done)
+			n = (ssize_t)(p->total - p->done);
+		if (n == 0)
+			break;
+		rc = http_write(h, bytes, (size_t)n, e);
+		progress_add(p, (size_t)n);
+	}
+	if (rc == 0 && p->total >= 0 && p->done < p->total)
+		return err_set(e, ERR_SYSTEM, "it became shorter while it was read");
+	return rc < 0 ? -1 : 0;
+}
+
+/* HTTP_CHUNKED: not known. Files of /proc say that they are empty, and are not. */
+static int64_t bytes_left(int fd)
+{
+	off_t at = lseek(fd, 0, SEEK_CUR);
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && at >= 0 && st.st_size > at
+		       ? st.st_size - at
+		       : HTTP_CHUNKED;
+}
+
+int transfer_put(struct transfer *t, int fd, struct err *e)
+{
+	const struct http_request r = {.method = "PUT",
+				       .path = t->path,
+				       .content_type = "application/octet-stream",
+				       .stream_len = bytes_left(fd)};
+	struct http *h = client_connect(t->client, e);
+	struct http_response response;
+	struct progress p;
+	int rc = -1;
+
+	if (!h)
+		return -1;
+	progress_start(&p, r.stream_len < 0 ? -1 : r.stream_len);
+	if (http_send(h, &r, e) == 0 && send_from(h, fd, &p, e) == 0 && http_write_end(h, e) == 0 &&
+	    http_receive(h, &response, e) == 0)
+		rc = response.status >= 200 && response.status <= 299
+			     ? client_answer(h, &t->answer, e)
+			     : client_error(h, &response, e);
+	progress_stop(&p);
+	t->bytes = p.done;
+	http_close(h);
+	return rc;
+}

@@ -1,0 +1,201 @@
+/* Requests to /mcp inside an event loop, for `cloche mcp`. */
+#include "cli/operator/client_mcp.h"
+
+#include "api/mcp/mcp.h"
+#include "base/auto.h"
+#include "base/base64.h"
+#include "base/buf.h"
+#include "base/str.h"
+#include "wire/http1.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+
+#define MESSAGE_MAX ((size_t)64 << 20)
+
+struct mcp_exchange {
+	struct loop *loop;
+	struct http *http; /* only for its connection */
+	struct loop_watch watch;
+	struct buf out;
+	struct http1_answer answer;
+	struct buf body; /* what is not handed on yet */
+	const struct mcp_exchange_ops *ops;
+	void *arg;
+};
+
+static void free_exchange(struct mcp_exchange *x)
+{
+	loop_unwatch(x->loop, &x->watch);
+	http_close(x->http);
+	http1_answer_done(&x->answer);
+	buf_done(&x->out);
+	buf_done(&x->body);
+	free(x);
+}
+
+void mcp_exchange_drop(struct mcp_exchange *x)
+{
+	if (x)
+		free_exchange(x);
+}
+
+static void end_exchange(struct mcp_exchange *x, int status, const struct err *e)
+{
+	const struct mcp_exchange_ops *ops = x->ops;
+	const char *id = x->answer.has_head ? http1_field(&x->answer.head, "Mcp-Session-Id") : NULL;
+	char session[80];
+	void *arg = x->arg;
+
+	snprintf(session, sizeof(session), "%s", id ? id : "");
+	free_exchange(x);
+	if (ops->on_end)
+		ops->on_end(arg, status, session, e);
+}
+
+/* "data: ..." of each event; all of ours are one line. */
+static void take_events(struct mcp_exchange *x)
+{
+	char *eol;
+
+	while (x->body.len && (eol = memchr(buf_head(&x->body), '\n', x->body.len))) {
+		char *line = buf_head(&x->body);
+		size_t len = (size_t)(eol - line);
+
+		if (len > 5 && memcmp(line, "data:", 5) == 0 && x->ops->on_message) {
+			size_t skip = line[5] == ' ' ? 6 : 5;
+			size_t cr = line[len - 1] == '\r';
+
+			x->ops->on_message(x->arg, line + skip, len - skip - cr);
+		}
+		buf_drop(&x->body, len + 1);
+	}
+}
+
+static bool is_events(const struct http1_answer *a)
+{
+	const char *type = a->has_head ? http1_field(&a->head, "Content-Type") : NULL;
+
+	return type && strncasecmp(type, "text/event-stream", 17) == 0;
+}
+
+static void complete_exchange(struct mcp_exchange *x)
+{
+	if (!is_events(&x->answer) && x->body.len && x->ops->on_message)
+		x->ops->on_message(x->arg, buf_head(&x->body), x->body.len);
+	end_exchange(x, x->answer.head.status, NULL);
+}
+
+static void break_exchange(struct mcp_exchange *x, const char *what)
+{
+	struct err e = {0};
+
+	err_set(&e, ERR_SYSTEM, "the daemon %s", what);
+	end_exchange(x, 0, &e);
+}
+
+static void receive_answer(struct mcp_exchange *x)
+{
+	char bytes[65536];
+	ssize_t n = recv(x->watch.fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+	int rc;
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	rc = n > 0 ? http1_answer_feed(&x->answer, bytes, (size_t)n, &x->body)
+		   : http1_answer_end(&x->answer);
+	if (rc >= 0 && is_events(&x->answer))
+		take_events(x);
+	if (x->body.len > MESSAGE_MAX)
+		rc = -1;
+	if (rc > 0)
+		complete_exchange(x);
+	else if (rc < 0)
+		break_exchange(x, n > 0 ? "sent something that is no answer"
+					: "closed the connection");
+}
+
+/* A daemon that has seen enough answers and hangs up while we still send. */
+static void send_request(struct mcp_exchange *x)
+{
+	ssize_t n = send(x->watch.fd, buf_head(&x->out), x->out.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	buf_drop(&x->out, n < 0 ? x->out.len : (size_t)n);
+	if (!x->out.len)
+		loop_change(x->loop, &x->watch, EPOLLIN);
+}
+
+static void on_socket(void *arg, uint32_t events)
+{
+	struct mcp_exchange *x = arg;
+
+	if (x->out.len && (events & EPOLLOUT))
+		send_request(x);
+	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+		receive_answer(x);
+}
+
+/* Any bytes may be in a name: it goes wrapped. */
+static char *wrapped(const char *name)
+{
+	size_t len = strlen(name), room = BASE64_ROOM(len);
+	char *text = must_alloc(malloc(room + 12));
+
+	memcpy(text, "=?base64?", 9);
+	room = base64_encode(text + 9, name, len);
+	memcpy(text + 9 + room, "?=", 3);
+	return text;
+}
+
+static void add_request(struct buf *b, const struct http_target *t, const struct mcp_request *r)
+{
+	auto_free char *name = r->name ? wrapped(r->name) : NULL;
+	const char *const extra[][2] = {
+		{"Connection", "close"},
+		{"Mcp-Session-Id", r->session},
+		{"MCP-Protocol-Version", r->method ? MCP_MODERN_VERSION : NULL},
+		{"Mcp-Method", r->method},
+		{"Mcp-Name", name},
+		{NULL, NULL}};
+
+	http_format(b, t,
+		    &(struct http_request){.method = r->verb,
+					   .path = "/mcp",
+					   .accept = "application/json, text/event-stream",
+					   .content_type = "application/json",
+					   .extra = extra,
+					   .body = r->body,
+					   .body_len = r->body_len});
+}
+
+struct mcp_exchange *mcp_exchange_start(struct loop *l, const struct http_target *t,
+					const struct mcp_request *r,
+					const struct mcp_exchange_ops *ops, void *arg,
+					struct err *e)
+{
+	struct http *http = http_open(t, e);
+	struct mcp_exchange *x;
+
+	if (!http)
+		return NULL;
+	x = must_alloc(calloc(1, sizeof(*x)));
+	x->loop = l;
+	x->http = http;
+	x->ops = ops;
+	x->arg = arg;
+	add_request(&x->out, t, r);
+	x->watch = (struct loop_watch){
+		.fd = http_fd(http), .events = EPOLLIN | EPOLLOUT, .call = on_socket, .arg = x};
+	if (loop_watch(l, &x->watch) < 0) {
+		err_sys(e, "cannot watch the connection to the daemon");
+		free_exchange(x);
+		return NULL;
+	}
+	return x;
+}

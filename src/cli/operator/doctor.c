@@ -1,0 +1,448 @@
+/*
+ * `cloche doctor`: tries what this host can enforce, and says what follows from what is missing and what
+ * to change. Exit status 0 only if level container is fully available.
+ */
+#include "cli/operator/cloched.h"
+
+#include "base/auto.h"
+#include "base/exec_path.h"
+#include "base/str.h"
+#include "cli/cli.h"
+#include "cli/verbs/client_verb.h"
+#include "kern/features.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+/* Levels that are not whole without a check; CONTAINER | PROCESS ... */
+enum level_bit { CONTAINER = 1, PROCESS = 2, VM = 4 };
+
+struct check {
+	const char *name;
+	const char *title;
+	unsigned needed_for;
+	const char *consequence; /* of not having it */
+	const char *remedy;	 /* NULL: found out from what blocks it */
+};
+
+#define OLD_FILTER                                                                                 \
+	"a kernel that has it; in a container, a newer runtime whose filter knows the call"
+#define KERNEL_CONFIG "a kernel that is built with it"
+
+static const struct check checks[] = {
+	[FEATURE_KERNEL] = {"kernel", "kernel", 0, "some layers are missing below 5.13",
+			    "Linux 5.13 or later"},
+	[FEATURE_USER_NS] = {"user_ns", "user namespaces", CONTAINER | VM,
+			     "level container cannot be had; level process still can", NULL},
+	[FEATURE_PID_NS] = {"pid_ns", "pid namespaces", CONTAINER,
+			    "processes could not be hidden and ended as one", KERNEL_CONFIG},
+	[FEATURE_MOUNT_NS] = {"mount_ns", "mount namespaces", CONTAINER,
+			      "a sandbox has no root of its own", KERNEL_CONFIG},
+	[FEATURE_NET_NS] = {"net_ns", "network namespaces", CONTAINER,
+			    "a sandbox cannot be cut off from the network", KERNEL_CONFIG},
+	[FEATURE_IPC_NS] = {"ipc_ns", "ipc namespaces", CONTAINER,
+			    "shared memory and queues are not separate", KERNEL_CONFIG},
+	[FEATURE_UTS_NS] = {"uts_ns", "uts namespaces", CONTAINER, "the host's name is seen inside",
+			    KERNEL_CONFIG},
+	[FEATURE_CGROUP_NS] = {"cgroup_ns", "cgroup namespaces", CONTAINER,
+			       "the host's cgroup names are seen inside", KERNEL_CONFIG},
+	[FEATURE_TIME_NS] = {"time_ns", "time namespaces", CONTAINER,
+			     "the host's uptime is seen inside", "Linux 5.6 or later"},
+	[FEATURE_MOUNT_API] = {"mount_api", "new mount API", CONTAINER,
+			       "a sandbox's root cannot be built",
+			       "Linux 5.12 or later; " OLD_FILTER},
+	[FEATURE_PROC] = {"proc", "a /proc of its own", CONTAINER,
+			  "level container cannot be had; level process still can",
+			  "in a container, a runtime that covers nothing of /proc "
+			  "(docker: --security-opt systempaths=unconfined)"},
+	[FEATURE_OVERLAY] = {"overlay", "overlayfs", CONTAINER,
+			     "no copy-on-write: use --workspace or --empty",
+			     "modprobe overlay; for ordinary users Linux 5.11 or later"},
+	[FEATURE_IDMAP] =
+		{"idmap", "idmapped mounts", 0,
+		 "files that root's sandboxes make in a --workspace belong to an id of the "
+		 "sandbox's range, not to the workspace's owner",
+		 "a workspace on ext4, xfs or btrfs, or on tmpfs from Linux 6.3"},
+	[FEATURE_CGROUP] =
+		{"cgroup", "cgroup", CONTAINER,
+		 "memory is watched instead of limited, cpus are not limited; the result "
+		 "lists both as missing",
+		 NULL},
+	[FEATURE_SECCOMP] = {"seccomp", "seccomp filters", CONTAINER | PROCESS | VM,
+			     "system calls cannot be filtered", KERNEL_CONFIG},
+	[FEATURE_SECCOMP_NOTIFY] = {"seccomp_notify", "seccomp notification", CONTAINER,
+				    "refused system calls are not explained in the result",
+				    "Linux 5.0 or later, and no other listener in an outer filter"},
+	[FEATURE_LANDLOCK] =
+		{"landlock", "Landlock", CONTAINER | PROCESS,
+		 "no second wall behind the mounts, and no level process",
+		 "Linux 5.13 or later (6.2 for all of it) with landlock in CONFIG_LSM or "
+		 "in the boot parameter lsm="},
+	[FEATURE_CLONE3] = {"clone3", "clone3", CONTAINER, "a sandbox cannot be started",
+			    OLD_FILTER},
+	[FEATURE_PIDFD] = {"pidfd", "pidfds", CONTAINER | PROCESS,
+			   "a sandbox cannot be watched safely", OLD_FILTER},
+	[FEATURE_CLOSE_RANGE] = {"close_range", "close_range", CONTAINER | PROCESS,
+				 "inherited files cannot be closed for sure", OLD_FILTER},
+	[FEATURE_OPENAT2] = {"openat2", "openat2", CONTAINER | PROCESS,
+			     "paths cannot be opened without races", OLD_FILTER},
+	[FEATURE_ROOTLESS] = {"rootless", "ordinary users", 0,
+			      "users other than root get level process only", NULL},
+	[FEATURE_KVM] = {"kvm", "KVM", VM, "level vm cannot be had", NULL},
+};
+static_assert(ARRAY_LEN(checks) == FEATURE_COUNT, "a row per feature");
+
+/* Where having only a part of it matters. */
+static const struct {
+	unsigned needed_for; /* levels that want all of it */
+	const char *consequence;
+} partial[FEATURE_COUNT] = {
+	[FEATURE_CGROUP] = {CONTAINER,
+			    "what a controller that is not there would limit is not limited"},
+	[FEATURE_LANDLOCK] = {PROCESS, "gaps in the wall: truncation before ABI 3"},
+};
+
+static const struct check host_checks[] = {
+	{.name = "docker",
+	 .title = "Docker",
+	 .consequence = "provider docker cannot be used",
+	 .remedy = "start the Docker daemon, or set DOCKER_HOST=unix://..."},
+	{.name = "interpreters",
+	 .title = "interpreters",
+	 .consequence = "`cloche code` runs only the languages that are there",
+	 .remedy = "install what is missing, or use --image"},
+	{.name = "tools",
+	 .title = "tools",
+	 .consequence = "no VM under emulation without QEMU, no provider oci without runsc",
+	 .remedy = "install what is missing"},
+};
+
+/* ---- what to do ---- */
+
+static const char apparmor_remedy[] =
+	"write this to /etc/apparmor.d/cloche, then run: apparmor_parser -r "
+	"/etc/apparmor.d/cloche\n"
+	"    abi <abi/4.0>,\n"
+	"    include <tunables/global>\n"
+	"    profile cloche /usr/{,local/}bin/cloche flags=(unconfined) {\n"
+	"      userns,\n"
+	"      include if exists <local/cloche>\n"
+	"    }";
+
+static const char *userns_remedy(void)
+{
+	static const char *const remedies[] = {
+		[USERNS_NOT_BLOCKED] =
+			"in a container, a runtime profile that allows unshare and mount; else a "
+			"kernel with CONFIG_USER_NS",
+		[USERNS_CHROOT] =
+			"this is a chroot, where the kernel gives none: enter it by pivot_root, a "
+			"container or systemd-nspawn",
+		[USERNS_CLONE_SYSCTL] =
+			"sysctl -w kernel.unprivileged_userns_clone=1, and the same "
+			"in /etc/sysctl.d/ to keep it",
+		[USERNS_MAX_ZERO] = "sysctl -w user.max_user_namespaces=15000, and the same in "
+				    "/etc/sysctl.d/ to keep it",
+		[USERNS_APPARMOR] = apparmor_remedy,
+	};
+
+	return remedies[features_userns_block()];
+}
+
+static const char *cgroup_remedy(void)
+{
+	if (geteuid() == 0)
+		return "mount the cgroup controllers: cgroup v2 on /sys/fs/cgroup";
+	if (access("/sys/fs/cgroup/cgroup.controllers", F_OK) < 0)
+		return "only root can use cgroup v1; boot with systemd.unified_cgroup_hierarchy=1 "
+		       "for v2, "
+		       "where systemd delegates";
+	return "start it in a delegated cgroup: systemd-run --user --scope -p Delegate=yes cloche "
+	       "...; "
+	       "and let systemd hand out all controllers: systemctl edit user@.service, [Service] "
+	       "Delegate=cpu memory pids";
+}
+
+static const char *kvm_remedy(const struct feature *f)
+{
+	if (f->errnum == EACCES || f->errnum == EPERM)
+		return "let this user open /dev/kvm: usermod -aG kvm USER";
+	if (f->errnum == ENOENT)
+		return "virtualisation switched on in the firmware, or nested in the hypervisor, "
+		       "and "
+		       "modprobe kvm_intel or kvm_amd";
+	return "a machine whose CPU, and whose hypervisor if it is itself a VM, offers VT-x or "
+	       "AMD-V";
+}
+
+static const char *remedy_of(enum feature_id id, const struct feature *f)
+{
+	if (checks[id].remedy)
+		return checks[id].remedy;
+	if (id == FEATURE_CGROUP)
+		return cgroup_remedy();
+	return id == FEATURE_KVM ? kvm_remedy(f) : userns_remedy();
+}
+
+/* ---- what is not the kernel's ---- */
+
+static void set_detail(struct feature *f, enum feature_state state, const char *detail)
+{
+	f->state = state;
+	snprintf(f->detail, sizeof(f->detail), "%s", detail);
+}
+
+static void probe_docker(struct feature *f)
+{
+	static const char request[] = "GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n";
+	const struct timeval patience = {.tv_sec = 2};
+	const char *host = getenv("DOCKER_HOST");
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	auto_close int fd = -1;
+	char reply[64] = "";
+
+	if (host && !str_starts(host, "unix://")) {
+		set_detail(f, FEATURE_LIMITED, "DOCKER_HOST is not a unix socket; not tried");
+		return;
+	}
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s",
+		 host ? host + strlen("unix://") : "/var/run/docker.sock");
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
+		f->errnum = errno;
+		f->state = FEATURE_MISSING;
+		snprintf(f->detail, sizeof(f->detail), "%s: %s", address.sun_path, strerror(errno));
+	} else if (send(fd, request, strlen(request), MSG_NOSIGNAL) < 0 ||
+		   recv(fd, reply, sizeof(reply) - 1, 0) <= 0 || !strstr(reply, " 200 ")) {
+		set_detail(f, FEATURE_MISSING, "its socket is there, but it does not answer");
+	} else {
+		set_detail(f, FEATURE_OK, address.sun_path);
+	}
+}
+
+/* Is it where every sandbox sees it? */
+static bool is_shown(const char *path)
+{
+	static const char *const dirs[] = {"/usr", "/bin", "/sbin", "/opt"};
+
+	for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
+		if (path_below(path, dirs[i]))
+			return true;
+	return false;
+}
+
+enum whereabouts { NOWHERE, WITH_TOOLS, SHOWN };
+
+/* Where does PATH have it? A place that every sandbox sees wins. */
+static enum whereabouts find_program(const char *name)
+{
+	const char *dirs = exec_path_of(environ), *path;
+	enum whereabouts best = NOWHERE;
+	char room[PATH_MAX];
+
+	while (best != SHOWN && (path = exec_path_next(name, &dirs, room)))
+		if (access(path, X_OK) == 0)
+			best = is_shown(path) ? SHOWN : WITH_TOOLS;
+	return best;
+}
+
+static void probe_programs(struct feature *f, const char *const *names, const char *elsewhere)
+{
+	char found[120] = "", lacking[80] = "";
+
+	for (; *names; names++) {
+		enum whereabouts where = find_program(*names);
+		char *list = where == NOWHERE ? lacking : found;
+		size_t size = where == NOWHERE ? sizeof(lacking) : sizeof(found);
+		size_t len = strlen(list);
+
+		snprintf(list + len, size - len, " %s%s", *names,
+			 where == WITH_TOOLS ? elsewhere : "");
+	}
+	f->state = !found[0] ? FEATURE_MISSING : lacking[0] ? FEATURE_LIMITED : FEATURE_OK;
+	snprintf(f->detail, sizeof(f->detail), "%s%s%s", found[0] ? found + 1 : "none",
+		 lacking[0] ? "; not" : "", lacking);
+}
+
+static void probe_interpreters(struct feature *f)
+{
+	static const char *const names[] = {"python3", "node", "bash", "perl", "ruby", NULL};
+
+	probe_programs(f, names, " (with --tools)");
+}
+
+static void probe_tools(struct feature *f)
+{
+	struct utsname u;
+	char qemu[80];
+	const char *names[] = {qemu, "runsc", NULL};
+
+	uname(&u);
+	snprintf(qemu, sizeof(qemu), "qemu-system-%.60s", u.machine);
+	probe_programs(f, names, "");
+}
+
+/* ---- the report ---- */
+
+struct finding {
+	const struct check *check;
+	struct feature feature;
+	const char *consequence, *remedy;
+};
+
+struct report {
+	struct finding findings[FEATURE_COUNT + ARRAY_LEN(host_checks)];
+	size_t count;
+	unsigned levels; /* that are whole */
+};
+
+static struct finding *add_finding(struct report *r, const struct check *c)
+{
+	struct finding *f = &r->findings[r->count++];
+
+	*f = (struct finding){.check = c, .consequence = c->consequence, .remedy = c->remedy};
+	return f;
+}
+
+static void examine(struct report *r)
+{
+	static void (*const host_probes[])(struct feature * f) = {probe_docker, probe_interpreters,
+								  probe_tools};
+	struct finding *f;
+
+	static_assert(ARRAY_LEN(host_probes) == ARRAY_LEN(host_checks), "a probe per row");
+	*r = (struct report){.levels = CONTAINER | PROCESS | VM};
+	for (int id = 0; id < FEATURE_COUNT; id++) {
+		/* An ordinary user's own row says it already. */
+		if (id == FEATURE_ROOTLESS && geteuid() != 0)
+			continue;
+		f = add_finding(r, &checks[id]);
+		features_probe((enum feature_id)id, &f->feature);
+		f->remedy = remedy_of((enum feature_id)id, &f->feature);
+		if (f->feature.state == FEATURE_MISSING)
+			r->levels &= ~checks[id].needed_for;
+		if (f->feature.state == FEATURE_LIMITED && partial[id].consequence) {
+			r->levels &= ~partial[id].needed_for;
+			f->consequence = partial[id].consequence;
+		}
+	}
+	for (size_t i = 0; i < ARRAY_LEN(host_checks); i++) {
+		f = add_finding(r, &host_checks[i]);
+		host_probes[i](&f->feature);
+	}
+}
+
+static const char *const state_names[] = {
+	[FEATURE_OK] = "ok", [FEATURE_LIMITED] = "limited", [FEATURE_MISSING] = "missing"};
+
+static const struct {
+	enum level_bit bit;
+	const char *name;
+} levels[] = {{CONTAINER, "container"}, {PROCESS, "process"}, {VM, "vm"}};
+
+static int print_as_json(const struct report *r)
+{
+	json_t *whole = json_object(), *checked = json_array();
+
+	for (size_t i = 0; i < ARRAY_LEN(levels); i++)
+		json_object_set_new(whole, levels[i].name, json_boolean(r->levels & levels[i].bit));
+	for (size_t i = 0; i < r->count; i++) {
+		const struct finding *f = &r->findings[i];
+		bool ok = f->feature.state == FEATURE_OK;
+		json_t *needed = json_array();
+
+		for (size_t l = 0; l < ARRAY_LEN(levels); l++)
+			if (f->check->needed_for & levels[l].bit)
+				json_array_append_new(needed, json_string(levels[l].name));
+		json_array_append_new(checked, json_pack("{s:s, s:s, s:o, s:i, s:o, s:s?, s:s?}",
+							 "name", f->check->name, "state",
+							 state_names[f->feature.state], "detail",
+							 client_text(f->feature.detail), "errno",
+							 f->feature.errnum, "needed_for", needed,
+							 "consequence", ok ? NULL : f->consequence,
+							 "remedy", ok ? NULL : f->remedy));
+	}
+	return print_json(json_pack("{s:i, s:o, s:o}", "uid", (int)geteuid(), "levels", whole,
+				    "checks", checked));
+}
+
+static bool use_colour(void)
+{
+	const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
+
+	return isatty(1) && !(no && *no) && !(term && str_equal(term, "dumb"));
+}
+
+/* Prints text behind a label; further lines are indented as far. */
+static void print_advice(const char *label, const char *text)
+{
+	printf("%11s%-4s", "", label);
+	for (; *text; text++) {
+		putchar(*text);
+		if (*text == '\n')
+			printf("%15s", "");
+	}
+	putchar('\n');
+}
+
+static int print_table(const struct report *r)
+{
+	static const char *const colours[] = {[FEATURE_OK] = "\033[32m",
+					      [FEATURE_LIMITED] = "\033[33m",
+					      [FEATURE_MISSING] = "\033[31m"};
+	bool colour = use_colour();
+
+	for (size_t i = 0; i < r->count; i++) {
+		const struct finding *f = &r->findings[i];
+		enum feature_state state = f->feature.state;
+
+		printf("  %s%-8s%s %-*s%s\n", colour ? colours[state] : "", state_names[state],
+		       colour ? "\033[0m" : "", f->feature.detail[0] ? 22 : 0, f->check->title,
+		       f->feature.detail);
+		if (state == FEATURE_OK)
+			continue;
+		print_advice("so:", f->consequence);
+		print_advice("do:", f->remedy);
+	}
+	putchar('\n');
+	for (size_t i = 0; i < ARRAY_LEN(levels); i++)
+		printf("  level %-10s %s\n", levels[i].name,
+		       r->levels & levels[i].bit ? "fully available" : "not fully available");
+	return finish_stdout(0);
+}
+
+int cmd_doctor(int argc, char **argv)
+{
+	bool json = argc == 2 && str_equal(argv[1], "--json");
+	struct report r;
+
+	if (argc == 2 && str_equal(argv[1], "--help")) {
+		puts("usage: cloche doctor [--json]\n"
+		     "Tries what this host can enforce; says what is missing, what follows from it "
+		     "and what "
+		     "to change.\n"
+		     "Exit status 0: level container is fully available; 1: it is not.");
+		return 0;
+	}
+	if (argc > 1 && !json) {
+		fprintf(stderr,
+			"cloche: doctor: unknown argument '%s'; try: cloche doctor --help\n",
+			argv[1]);
+		return EXIT_CLOCHE;
+	}
+	examine(&r);
+	if ((json ? print_as_json : print_table)(&r) != 0)
+		return EXIT_CLOCHE;
+	return r.levels & CONTAINER ? 0 : 1;
+}

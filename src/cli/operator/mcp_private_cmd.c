@@ -1,0 +1,238 @@
+/* Starts and ends a private daemon: a directory in the runtime directory, a configuration, a process. */
+#include "cli/operator/mcp_private_cmd.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "cli/cli.h"
+#include "policy/paths/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define STOP_MS 1500
+
+/* ---- what of the host is shown ---- */
+
+struct shown {
+	char source[PATH_MAX], target[PATH_MAX];
+	bool writable;
+};
+
+/* The i-th of --workspace and --mount. 1: there it is; 0: there are no more; -1. */
+static int shown_at(const struct sandbox_spec *s, size_t i, struct shown *ret, struct err *e)
+{
+	struct mount_request m;
+
+	if (s->workspace && i-- == 0) {
+		snprintf(ret->source, sizeof(ret->source), "%s", s->workspace);
+		snprintf(ret->target, sizeof(ret->target), "/workspace");
+		ret->writable = true;
+		return 1;
+	}
+	if (i >= s->mounts.count)
+		return 0;
+	if (mount_request_parse(s->mounts.items[i], &m, e) < 0)
+		return -1;
+	memcpy(ret->source, m.source, sizeof(ret->source));
+	memcpy(ret->target, m.target, sizeof(ret->target));
+	ret->writable = m.writable;
+	return 1;
+}
+
+int private_daemon_check(const struct sandbox_spec *s, struct err *e)
+{
+	struct shown m;
+	struct source source;
+	int rc;
+
+	for (size_t i = 0; (rc = shown_at(s, i, &m, e)) > 0; i++) {
+		if (source_open(s, i == 0 && s->workspace ? "workspace" : "mount", m.source,
+				m.writable ? SOURCE_WRITE : SOURCE_READ, &source, e) < 0)
+			return -1;
+		close(source.fd);
+	}
+	return rc;
+}
+
+json_t *private_daemon_volumes(const struct sandbox_spec *s)
+{
+	json_t *list = json_array();
+	struct err e = {0};
+	struct shown m;
+
+	for (size_t i = 0; shown_at(s, i, &m, &e) > 0; i++) {
+		char name[32];
+
+		snprintf(name, sizeof(name), "shown-%zu", i);
+		json_array_append_new(list, json_pack("{s:s, s:s, s:b}", "name", name, "target",
+						      m.target, "writable", m.writable));
+	}
+	if (json_array_size(list))
+		return list;
+	json_decref(list);
+	return NULL;
+}
+
+/* ---- its configuration ---- */
+
+/* The directories that are shown, by their real paths. NULL: e says why. */
+static json_t *volumes_config(const struct sandbox_spec *s, struct err *e)
+{
+	json_t *volumes = json_object();
+	char name[32], real[PATH_MAX];
+	struct shown m;
+
+	for (size_t i = 0; shown_at(s, i, &m, e) > 0; i++) {
+		if (!realpath(m.source, real)) {
+			err_sys(e, "%s", m.source);
+			json_decref(volumes);
+			return NULL;
+		}
+		snprintf(name, sizeof(name), "shown-%zu", i);
+		json_object_set_new(
+			volumes, name,
+			json_pack("{s:s, s:b}", "path", real, "read_only", !m.writable));
+	}
+	return volumes;
+}
+
+/* As JSON, which is YAML as well. */
+static int write_config(const struct private_daemon *d, const struct sandbox_spec *s, struct err *e)
+{
+	auto_free char *path = str_format("%s/config.yaml", d->dir),
+		       *listen = str_format("unix:%s", d->target.unix_path),
+		       *state = str_format("%s/state", d->dir), *run = str_format("%s/run", d->dir);
+	json_t *volumes = volumes_config(s, e), *config;
+	int rc = 0;
+
+	if (!volumes)
+		return -1;
+	config = json_pack("{s:[s], s:s, s:s}", "listen", listen, "state_dir", state, "runtime_dir",
+			   run);
+	if (json_object_size(volumes))
+		json_object_set(config, "volumes", volumes);
+	if (json_dump_file(config, path, JSON_INDENT(2)) < 0)
+		rc = err_sys(e, "cannot write %s", path);
+	json_decref(volumes);
+	json_decref(config);
+	return rc;
+}
+
+/* ---- its life ---- */
+
+static int make_dir(struct private_daemon *d, struct err *e)
+{
+	const char *base = getenv("XDG_RUNTIME_DIR");
+	char path[128];
+
+	if (!base || base[0] != '/' || strlen(base) > 48 || access(base, W_OK) < 0)
+		base = "/tmp";
+	snprintf(d->dir, sizeof(d->dir), "%s/cloche-mcp-XXXXXX", base);
+	if (!mkdtemp(d->dir)) {
+		d->dir[0] = '\0';
+		return err_sys(e, "cannot make a directory in %s", base);
+	}
+	/* Roles of the daemon run as other users and come through here. */
+	chmod(d->dir, 0711);
+	snprintf(path, sizeof(path), "%s/state", d->dir);
+	mkdir(path, 0700);
+	snprintf(path, sizeof(path), "%s/run", d->dir);
+	mkdir(path, 0700);
+	snprintf(d->target.unix_path, sizeof(d->target.unix_path), "%s/run/mcp.sock", d->dir);
+	return 0;
+}
+
+/* It removes this itself, unless it was killed. */
+static void remove_dir(struct private_daemon *d)
+{
+	if (d->dir[0])
+		cli_remove_tree(d->dir);
+	d->dir[0] = '\0';
+}
+
+/* Between fork and exec: the daemon reads the end of its life from stdin and has our stderr. */
+static void become_daemon(const char *program, const struct private_daemon *d, const char *config,
+			  int life)
+{
+	char *argv[] = {(char *)program, "serve",	 "--private", (char *)d->dir,
+			"--config",	 (char *)config, NULL};
+	sigset_t none;
+
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	dup2(life, 0);
+	dup2(2, 1);
+	setsid();
+	setenv("CLOCHE_LOG", "warn", 0);
+	unsetenv("CLOCHE_STATE_DIR");
+	unsetenv("CLOCHE_RUNTIME_DIR");
+	execv(program, argv);
+	_exit(125);
+}
+
+int private_daemon_start(struct private_daemon *d, const struct sandbox_spec *s, struct err *e)
+{
+	char program[PATH_MAX], config[128];
+	int pipe_fds[2];
+
+	*d = (struct private_daemon){.life = -1};
+	if (cli_find_helper("cloched", program, sizeof(program)) < 0)
+		return err_set(e, ERR_SYSTEM, "cloched cannot be found");
+	if (make_dir(d, e) < 0)
+		return -1;
+	if (write_config(d, s, e) < 0) {
+		remove_dir(d);
+		return -1;
+	}
+	snprintf(config, sizeof(config), "%s/config.yaml", d->dir);
+	if (pipe2(pipe_fds, O_CLOEXEC) < 0)
+		return err_sys(e, "cannot make a pipe");
+	d->pid = fork();
+	if (d->pid == 0)
+		become_daemon(program, d, config, pipe_fds[0]);
+	close(pipe_fds[0]);
+	d->life = pipe_fds[1];
+	if (d->pid < 0) {
+		d->pid = 0;
+		return err_sys(e, "cannot start a daemon");
+	}
+	return 0;
+}
+
+bool private_daemon_has_ended(struct private_daemon *d)
+{
+	if (!d->pid || waitpid(d->pid, NULL, WNOHANG) != d->pid)
+		return false;
+	d->pid = 0;
+	close_fd(&d->life);
+	remove_dir(d);
+	return true;
+}
+
+void private_daemon_stop(struct private_daemon *d)
+{
+	auto_close int pidfd = -1;
+	struct pollfd p = {.events = POLLIN};
+
+	if (!d->pid)
+		return;
+	pidfd = (int)syscall(SYS_pidfd_open, d->pid, 0);
+	close_fd(&d->life);
+	p.fd = pidfd;
+	/* It cleans up after itself; a client that waits for us should not wait for that for long. */
+	if (pidfd >= 0)
+		poll(&p, 1, STOP_MS);
+	if (waitpid(d->pid, NULL, WNOHANG) == d->pid)
+		remove_dir(d);
+	d->pid = 0;
+}

@@ -1,0 +1,99 @@
+/* At the start: takes up the sandboxes that an earlier broker left, and clears away the rest. */
+#include "daemon/broker/adopt.h"
+
+#include "base/auto.h"
+#include "base/list.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "daemon/broker/record.h"
+#include "daemon/broker/broker_internal.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void on_adopted(void *arg, const struct provider_result *r, const struct err *e)
+{
+	struct box *b = arg;
+	const char *why = e ? e->msg : b->i.info.transient ? "it was to end with the daemon" : NULL;
+
+	(void)r;
+	b->state = BOX_LIVE;
+	if (!why) {
+		b->d->found.adopted++;
+		log_info("sandbox adopted", "id", b->i.info.id, "owner", b->i.info.owner);
+		daemon_note(b->d, "sandbox.adopt", b->i.info.id, "allow",
+			    "it is the one of the record");
+		return;
+	}
+	b->d->found.reaped++;
+	log_info("sandbox reaped", "id", b->i.info.id, "why", why);
+	daemon_note(b->d, "sandbox.reap", b->i.info.id, "done", why);
+	box_destroy(b, (struct asker){0});
+}
+
+static void adopt(struct daemon *d, const char *id)
+{
+	/* Until its record says otherwise; what else there is leaves nothing on this host. */
+	struct box *b = box_new(d, provider_row(PROVIDER_NS), id);
+	struct err e = {0};
+
+	if (record_read(b, &e) < 0)
+		on_adopted(b, NULL, &e);
+	else
+		b->i.row->adopt(&b->i, on_adopted, b);
+}
+
+/* Names are read first: what is done changes the directory. */
+static void read_names(int dir, struct list *ret)
+{
+	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+
+	for (struct dirent *at; d && (at = readdir(d));)
+		if (at->d_name[0] != '.')
+			list_add(ret, at->d_name);
+	if (d)
+		closedir(d);
+}
+
+/* Sockets and drafts without a record: of a boot that was not finished. */
+static void remove_litter(struct daemon *d, const struct list *names)
+{
+	for (size_t i = 0; i < names->count; i++) {
+		char id[IPC_ID] = "";
+
+		if (ipc_id_is_valid(names->items[i]))
+			continue;
+		if (strlen(names->items[i]) > 20)
+			memcpy(id, names->items[i], 20);
+		if (ipc_id_is_valid(id) && box_find(d, id))
+			continue;
+		unlinkat(d->host.boxes_dir, names->items[i], 0);
+		d->found.strays++;
+	}
+}
+
+void adopt_all(struct daemon *d)
+{
+	struct list names = {0};
+	char adopted[16], reaped[16], strays[16];
+
+	read_names(d->host.boxes_dir, &names);
+	for (size_t i = 0; i < names.count; i++)
+		if (ipc_id_is_valid(names.items[i]))
+			adopt(d, names.items[i]);
+	remove_litter(d, &names);
+	for (int i = 0; i < PROVIDER_COUNT; i++)
+		if (provider_row(i) && provider_row(i)->find_leftovers)
+			provider_row(i)->find_leftovers(&d->host);
+	list_done(&names);
+	snprintf(adopted, sizeof(adopted), "%u", d->found.adopted);
+	snprintf(reaped, sizeof(reaped), "%u", d->found.reaped);
+	snprintf(strays, sizeof(strays), "%u", d->found.strays);
+	if (d->found.adopted || d->found.reaped || d->found.strays)
+		log_info("looked at what an earlier daemon left", "adopted", adopted, "reaped",
+			 reaped, "strays", strays);
+}

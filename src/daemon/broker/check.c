@@ -1,0 +1,174 @@
+#include "daemon/broker/check.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "model/spec.h"
+#include "provider/can.h"
+#include "sandbox/inside/warm_settings.h"
+
+#include <inttypes.h>
+#include <stddef.h>
+#include <string.h>
+
+bool check_owner(const char *owner)
+{
+	if (str_equal(owner, "") || str_equal(owner, "-"))
+		return true;
+	return str_only(owner, STR_ALNUM, 1, IPC_ID - 1);
+}
+
+bool check_name(const char *name)
+{
+	for (; *name; name++)
+		if ((unsigned char)*name < ' ' || *name == 0x7f || *name == '/')
+			return false;
+	return true;
+}
+
+static const struct bound {
+	const char *name;
+	size_t offset;
+	uint64_t least, most; /* most 0: only the operator bounds it */
+	bool may_be_none;     /* 0 means: no limit, or by another one */
+} bounds[] = {
+	{"memory", offsetof(struct limits, memory_bytes), 1 << 20, 0, false},
+	{"cpus", offsetof(struct limits, cpus_milli), 10, 1000000, false},
+	{"pids", offsetof(struct limits, pids), 1, 1 << 22, false},
+	{"disk", offsetof(struct limits, disk_bytes), 64 << 10, 0, true},
+	{"timeout", offsetof(struct limits, timeout_ms), 1, 0, true},
+	{"cpu_time", offsetof(struct limits, cpu_time_ms), 1, 0, true},
+	{"open_files", offsetof(struct limits, open_files), 16, 1 << 20, false},
+	{"file_size", offsetof(struct limits, file_size_bytes), 1, 0, true},
+	{"output", offsetof(struct limits, output_bytes), 0, 0, true},
+};
+
+/* Held by the guest and the front for each command; no right of the broker's depends on it. */
+static bool is_of_commands(const char *name)
+{
+	return str_equal(name, "timeout") || str_equal(name, "output");
+}
+
+static uint64_t member(const struct limits *l, const struct bound *b)
+{
+	uint64_t value;
+
+	memcpy(&value, (const char *)l + b->offset, sizeof(value));
+	return value;
+}
+
+/* 0 where that means: as another limit, which is bounded itself. */
+static bool follows_another(const struct bound *b)
+{
+	return is_of_commands(b->name) || str_equal(b->name, "disk") ||
+	       str_equal(b->name, "file_size");
+}
+
+int check_ceiling(const struct limits *l, const struct limits *ceiling, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
+		const struct bound *b = &bounds[i];
+		uint64_t value = member(l, b), most = member(ceiling, b);
+
+		if (!most || is_of_commands(b->name) || (value == 0 && follows_another(b)))
+			continue;
+		if (value > most || value == 0)
+			return err_field(e, ERR_DENIED, b->name,
+					 "%s: more than the ceiling, %" PRIu64, b->name, most);
+	}
+	return 0;
+}
+
+int check_limits(const struct limits *l, const struct config *c, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
+		const struct bound *b = &bounds[i];
+		uint64_t value = member(l, b);
+
+		if (value == 0 && b->may_be_none)
+			continue;
+		if (value < b->least || (b->most && value > b->most))
+			return err_field(e, ERR_INVALID, b->name, "%s: out of range", b->name);
+	}
+	return check_ceiling(l, &c->ceiling, e);
+}
+
+struct tenant {
+	const char *id, *name;
+};
+
+static int check_volume(const struct ipc_volume *v, const struct tenant *t, const struct config *c,
+			struct err *e)
+{
+	static const char *const taken[] = {"/proc", "/sys", "/dev", "/run", "/etc", "/usr"};
+	const struct config_volume *known = config_volume_find(c, v->name);
+	char clean[IPC_PATH];
+
+	/* One that somebody else may use answers like one that is not there (rule 28). */
+	if (!known || !config_volume_allows(known, t->id, t->name))
+		return err_field(e, ERR_NOT_FOUND, "volumes", "volumes: there is no '%s'", v->name);
+	if (v->writable && known->read_only)
+		return err_field(e, ERR_DENIED, "volumes", "volumes: '%s' is read-only", v->name);
+	if (!path_clean(v->target, clean, sizeof(clean)) || str_equal(clean, "/"))
+		return err_field(e, ERR_INVALID, "volumes",
+				 "volumes: the target must be an absolute path without '..'");
+	for (size_t i = 0; i < ARRAY_LEN(taken); i++)
+		if (path_below(clean, taken[i]))
+			return err_field(e, ERR_DENIED, "volumes",
+					 "volumes: nothing may be put over %s", taken[i]);
+	if (v->sub[0] == '/')
+		return err_field(e, ERR_INVALID, "volumes", "volumes: sub must be relative");
+	return 0;
+}
+
+/* What its provider must be able to do to give all of this. */
+static int check_provider(const struct ipc_boot *b, struct err *e)
+{
+	unsigned wanted = 0;
+
+	if (b->snapshot[0])
+		wanted |= CAN_SNAPSHOT;
+	if (b->transient || b->nest[0] + b->nest[1])
+		wanted |= CAN_PREPARE;
+	if (b->volume_count)
+		wanted |= CAN_VOLUMES;
+	if (!str_equal(b->image, "host"))
+		wanted |= CAN_IMAGE;
+	if (b->required_layers)
+		wanted |= CAN_PROVE;
+	if (b->net != NET_NONE)
+		wanted |= CAN_NET;
+	return provider_check(b->provider, wanted, e);
+}
+
+int check_boot(const struct ipc_boot *b, const struct config *c, const char *owner_name,
+	       struct err *e)
+{
+	const struct tenant tenant = {b->owner, owner_name};
+
+	if (!ipc_id_is_valid(b->id))
+		return err_set(e, ERR_INVALID, "not a sandbox id");
+	if (!check_owner(b->owner))
+		return err_set(e, ERR_INVALID, "not an owner");
+	if (b->snapshot[0] && !ipc_id_is_valid(b->snapshot))
+		return err_set(e, ERR_INVALID, "not a snapshot id");
+	if (!spec_is_hostname(b->hostname))
+		return err_field(e, ERR_INVALID, "hostname", "hostname: not a host name");
+	if (check_provider(b, e) < 0)
+		return -1;
+	if (b->level != LEVEL_CONTAINER)
+		return err_field(e, ERR_UNSUPPORTED, "level",
+				 "level: the daemon has sandboxes of level container only");
+	if (b->root != ROOT_RO && b->root != ROOT_OVERLAY)
+		return err_field(e, ERR_INVALID, "root", "root: not a mode");
+	if (!str_equal(b->image, "host") && !config_image_find(c, b->image))
+		return err_field(e, ERR_NOT_FOUND, "image", "image: there is no '%s'", b->image);
+	if (b->nest[0] + b->nest[1] > NEST_SLOTS ||
+	    (b->nest[0] + b->nest[1] && (!b->transient || b->root != ROOT_RO || b->volume_count)))
+		return err_set(e, ERR_INVALID, "no nest is like that");
+	if (b->volume_count > IPC_VOLUMES)
+		return err_field(e, ERR_INVALID, "volumes", "volumes: too many");
+	for (uint32_t i = 0; i < b->volume_count; i++)
+		if (check_volume(&b->volumes[i], &tenant, c, e) < 0)
+			return -1;
+	return check_limits(&b->limits, c, e);
+}

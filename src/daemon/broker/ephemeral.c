@@ -1,0 +1,50 @@
+#include "daemon/broker/ephemeral.h"
+
+#include "base/log.h"
+#include "daemon/broker/broker_internal.h"
+
+#include <ftw.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void on_life(void *arg, uint32_t events)
+{
+	struct daemon *d = arg;
+	char bytes[64];
+
+	(void)events;
+	if (read(0, bytes, sizeof(bytes)) > 0)
+		return;
+	loop_unwatch(d->loop, &d->private_life);
+	/* Nobody waits for what is still running. */
+	daemon_stop(d);
+	daemon_stop(d);
+}
+
+int private_watch(struct daemon *d, struct err *e)
+{
+	if (!d->private_dir)
+		return 0;
+	d->private_life =
+		(struct loop_watch){.fd = 0, .events = EPOLLIN, .call = on_life, .arg = d};
+	if (loop_watch(d->loop, &d->private_life) < 0)
+		return err_sys(e, "private: stdin must be a pipe");
+	return 0;
+}
+
+static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *where)
+{
+	(void)st;
+	(void)kind;
+	(void)where;
+	if (remove(path) < 0)
+		log_warn("left behind", "path", path);
+	return 0;
+}
+
+void private_remove(const struct daemon *d)
+{
+	if (d->private_dir)
+		nftw(d->private_dir, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+}

@@ -1,0 +1,196 @@
+/* What the front asks, and what it is told. */
+#include "daemon/broker/front_side.h"
+
+#include "base/auto.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "daemon/broker/snapshots.h"
+#include "daemon/broker/broker_internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define MOST_WAITING 20000 /* a front that lets so much wait is stuck */
+#define SLOW 256
+
+/* ---- sending ---- */
+
+static void send_front(struct daemon *d, const struct ipc *m, int fd)
+{
+	struct ipc_channel *c = &d->front.channel;
+
+	if (c->waiting >= MOST_WAITING)
+		roles_restart_front(d, "it does not read");
+	ipc_channel_send(c, m, fd);
+}
+
+void front_news(struct daemon *d, struct ipc *m, int fd)
+{
+	m->serial = 0;
+	/* What happens before it is told of all there is, it is told of then. */
+	if (d->front.was_told)
+		send_front(d, m, fd);
+}
+
+void front_news_early(struct daemon *d, struct ipc *m, int fd)
+{
+	m->serial = 0;
+	send_front(d, m, fd);
+}
+
+void front_answer(struct daemon *d, struct asker who, struct ipc *m, int fd)
+{
+	m->serial = who.serial;
+	if (who.serial && who.epoch == d->front.epoch)
+		send_front(d, m, fd);
+}
+
+void front_done(struct daemon *d, struct asker who, const char *id, const struct err *e)
+{
+	struct ipc m = {.type = IPC_DONE};
+
+	if (e)
+		m.err = *e;
+	strncpy(m.id, id, sizeof(m.id) - 1);
+	front_answer(d, who, &m, -1);
+}
+
+bool front_is_slow(const struct daemon *d)
+{
+	return !d->front.was_told || d->front.channel.waiting >= SLOW;
+}
+
+/* ---- receiving ---- */
+
+static void quit(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	(void)who;
+	(void)m;
+	if (d->stopping)
+		daemon_front_is_done(d);
+	else
+		roles_restart_front(d, "it quit");
+}
+
+static const struct {
+	uint32_t type;
+	void (*run)(struct daemon *d, struct asker who, const struct ipc *m);
+} requests[] = {
+	{IPC_BOOT, box_request_boot},
+	{IPC_CONNECT, box_request_connect},
+	{IPC_DESTROY, box_request_destroy},
+	{IPC_PAUSE, box_request_pause},
+	{IPC_RESUME, box_request_resume},
+	{IPC_UPDATE, box_request_update},
+	{IPC_CLAIM, box_request_claim},
+	{IPC_STATS, box_request_stats},
+	{IPC_SNAPSHOT, snapshot_request_make},
+	{IPC_SNAPSHOT_LIST, snapshot_request_list},
+	{IPC_SNAPSHOT_DELETE, snapshot_request_delete},
+	{IPC_SNAPSHOT_READ, snapshot_request_read},
+	{IPC_SNAPSHOT_WRITE, snapshot_request_write},
+	{IPC_SNAPSHOT_KEEP, snapshot_request_keep},
+	{IPC_QUIT, quit},
+};
+
+static bool dispatch(struct daemon *d, const struct ipc *m)
+{
+	struct asker who = {d->front.epoch, m->serial};
+
+	/* Serial 0 is news, of which the front has none; only its good-bye needs no answer. */
+	if (m->serial == 0 && m->type != IPC_QUIT)
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
+		if (requests[i].type != m->type)
+			continue;
+		requests[i].run(d, who, m);
+		return true;
+	}
+	return false;
+}
+
+static void on_broken(void *arg, int errnum)
+{
+	/* That it is gone is heard from its death. */
+	if (errnum == EBADMSG)
+		roles_restart_front(arg, "it does not keep to the protocol");
+}
+
+static void on_message(void *arg, const struct ipc *m, int fd)
+{
+	/* No request of the front's comes with an fd. */
+	close_fd(&fd);
+	if (!dispatch(arg, m))
+		on_broken(arg, EBADMSG);
+}
+
+/* ---- a new front ---- */
+
+void front_send_config(struct daemon *d)
+{
+	struct ipc m = {.type = IPC_CONFIG};
+	struct err e = {0};
+	auto_close int fd = config_write(d->config, &e);
+
+	if (fd < 0)
+		log_error("cannot hand on the configuration", "error", e.msg);
+	else
+		send_front(d, &m, fd);
+}
+
+static void send_listeners(struct daemon *d)
+{
+	for (size_t i = 0; i < d->listener_count; i++) {
+		struct ipc m = {.type = IPC_LISTENER};
+
+		if (!d->listeners[i].is_unix)
+			send_front(d, &m, d->listeners[i].fd);
+	}
+}
+
+static void send_boxes(struct daemon *d)
+{
+	for (size_t i = 0; i < BOX_BUCKETS; i++)
+		for (struct box *b = d->boxes[i], *next; b; b = next) {
+			next = b->next;
+			if (b->state != BOX_LIVE)
+				continue;
+			/* Whoever waited for it is gone with the front before. */
+			if (b->i.info.transient)
+				box_destroy(b, (struct asker){0});
+			else
+				box_announce(b);
+		}
+}
+
+void front_attach(struct daemon *d, int sock)
+{
+	struct front_side *f = &d->front;
+	struct ipc ready = {.type = IPC_READY};
+
+	f->epoch++;
+	f->channel = (struct ipc_channel){
+		.loop = d->loop, .on_message = on_message, .on_broken = on_broken, .arg = d};
+	ipc_channel_open(&f->channel, sock);
+	front_send_config(d);
+	front_send_tokens(d);
+	send_listeners(d);
+	f->was_told = true;
+	send_boxes(d);
+	front_news(d, &ready, -1);
+}
+
+void front_detach(struct daemon *d)
+{
+	struct front_side *f = &d->front;
+
+	if (f->channel.watch.fd < 0)
+		return;
+	ipc_channel_close(&f->channel);
+	snapshots_drop_written(d);
+	f->was_told = false;
+	/* Answers for it go nowhere from now on. */
+	f->epoch++;
+}

@@ -1,0 +1,257 @@
+#include "daemon/broker/listen.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "daemon/broker/broker_internal.h"
+#include "kern/sys.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#ifndef SO_PEERPIDFD
+#define SO_PEERPIDFD 77
+#endif
+
+#define BACKLOG 1024
+#define PAUSE_MS 20
+
+/* ---- peers ---- */
+
+static int peer_pidfd(int fd, const struct ucred *who)
+{
+	int pidfd = -1;
+	socklen_t size = sizeof(pidfd);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) == 0)
+		return pidfd;
+	/* Before Linux 6.5: by its number, which the end below makes safe enough. */
+	return (int)syscall(SYS_pidfd_open, who->pid, 0);
+}
+
+/*
+ * A rootless sandbox has its caller's uid, so that alone does not say who asks: whoever lives in other
+ * namespaces than the daemon is refused (rule 7). By its /proc entry, and alive after the look.
+ */
+static const char *refuse_peer(int fd, const struct ucred *who)
+{
+	static const char *const names[] = {"user", "pid", "mnt"};
+	auto_close int pidfd = peer_pidfd(fd, who);
+
+	if (pidfd < 0 || who->pid <= 0)
+		return "its process cannot be found";
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		char path[64];
+		struct stat own, its;
+
+		snprintf(path, sizeof(path), "/proc/self/ns/%s", names[i]);
+		if (stat(path, &own) < 0)
+			return "our own namespaces cannot be seen";
+		snprintf(path, sizeof(path), "/proc/%d/ns/%s", (int)who->pid, names[i]);
+		if (stat(path, &its) < 0)
+			return "its namespaces cannot be seen";
+		if (own.st_ino != its.st_ino || own.st_dev != its.st_dev)
+			return "it lives in other namespaces";
+	}
+	return sys_pidfd_send_signal(pidfd, 0) < 0 && errno == ESRCH ? "its process has gone"
+								     : NULL;
+}
+
+static void take_peer(struct daemon *d, int fd)
+{
+	struct ipc m = {.type = IPC_PEER};
+	socklen_t size = sizeof(struct ucred);
+	const char *why;
+	struct ucred who;
+	char uid[16];
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) < 0)
+		return;
+	why = refuse_peer(fd, &who);
+	if (why) {
+		snprintf(uid, sizeof(uid), "%u", who.uid);
+		log_warn("peer refused", "uid", uid, "why", why);
+		/* Whoever knocks without end shall not fill the log. */
+		if (now_ns() - d->peer_noted_ns > 1000000000)
+			daemon_note(d, "peer", uid, "deny", why);
+		d->peer_noted_ns = now_ns();
+		return;
+	}
+	m.peer = (struct ipc_peer){.uid = who.uid, .gid = who.gid, .pid = (uint32_t)who.pid};
+	m.peer.is_operator = who.uid == geteuid();
+	front_news(d, &m, fd);
+}
+
+static void listen_again(void *arg)
+{
+	struct listener *l = arg;
+
+	loop_watch(l->d->loop, &l->watch);
+}
+
+/* Whoever waits, waits in the backlog: we would only be woken for nothing. */
+static void pause_listening(struct listener *l)
+{
+	loop_unwatch(l->d->loop, &l->watch);
+	loop_timer_set(l->d->loop, &l->again, PAUSE_MS);
+}
+
+static void on_peer(void *arg, uint32_t events)
+{
+	struct listener *l = arg;
+
+	(void)events;
+	for (int i = 0; i < 64; i++) {
+		auto_close int fd = -1;
+
+		/* Without a front that was told all, or with one that does not keep up. */
+		if (front_is_slow(l->d)) {
+			pause_listening(l);
+			return;
+		}
+		fd = accept4(l->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+			pause_listening(l);
+		if (fd < 0)
+			return;
+		take_peer(l->d, fd);
+	}
+}
+
+/* ---- sockets ---- */
+
+static int bind_unix(struct listener *l, const char *path, struct err *e)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+	if (strlen(path) >= sizeof(address.sun_path))
+		return err_set(e, ERR_INVALID, "listen: %s is too long", path);
+	memcpy(address.sun_path, path, strlen(path));
+	l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (l->fd < 0)
+		return err_sys(e, "cannot create a socket");
+	/* The lock on the directories says that no daemon of ours is behind it. */
+	unlink(path);
+	if (bind(l->fd, (void *)&address, sizeof(address)) < 0 || listen(l->fd, BACKLOG) < 0)
+		return err_sys(e, "cannot listen on %s", path);
+	/* Whoever may connect is decided by the peer check and, for others, by tokens. */
+	if (chmod(path, 0666) < 0)
+		return err_sys(e, "cannot open %s for everybody", path);
+	snprintf(l->path, sizeof(l->path), "%s", path);
+	l->is_unix = true;
+	l->again = (struct loop_timer){.call = listen_again, .arg = l};
+	l->watch = (struct loop_watch){.fd = l->fd, .events = EPOLLIN, .call = on_peer, .arg = l};
+	return loop_watch(l->d->loop, &l->watch) < 0 ? err_sys(e, "cannot watch %s", path) : 0;
+}
+
+static int parse_address(const char *text, struct sockaddr_storage *ret, socklen_t *ret_size)
+{
+	struct sockaddr_in *v4 = (void *)ret;
+	struct sockaddr_in6 *v6 = (void *)ret;
+	const char *colon = strrchr(text, ':');
+	bool six = text[0] == '[';
+	char host[CONFIG_ADDRESS];
+	uint16_t port;
+
+	if (!colon || (size_t)(colon - text) >= sizeof(host))
+		return -1;
+	port = htons((uint16_t)atoi(colon + 1));
+	snprintf(host, sizeof(host), "%.*s", (int)(colon - text) - (six ? 2 : 0), text + six);
+	*ret = (struct sockaddr_storage){0};
+	if (six) {
+		*v6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = port};
+		*ret_size = sizeof(*v6);
+		return inet_pton(AF_INET6, host, &v6->sin6_addr) == 1 ? 0 : -1;
+	}
+	*v4 = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = port};
+	*ret_size = sizeof(*v4);
+	return inet_pton(AF_INET, host, &v4->sin_addr) == 1 ? 0 : -1;
+}
+
+/* The address with the port that it really got. */
+static void describe(struct listener *l, const char *wanted)
+{
+	struct sockaddr_storage address;
+	socklen_t size = sizeof(address);
+	uint16_t port = 0;
+
+	if (getsockname(l->fd, (void *)&address, &size) == 0)
+		port = ntohs(address.ss_family == AF_INET6
+				     ? ((struct sockaddr_in6 *)&address)->sin6_port
+				     : ((struct sockaddr_in *)&address)->sin_port);
+	snprintf(l->path, sizeof(l->path), "%.*s:%u", (int)(strrchr(wanted, ':') - wanted), wanted,
+		 port);
+}
+
+static int bind_tcp(struct listener *l, const char *text, struct err *e)
+{
+	struct sockaddr_storage address;
+	socklen_t size;
+	int on = 1;
+
+	if (parse_address(text, &address, &size) < 0)
+		return err_set(e, ERR_INVALID, "listen: '%s' is no address", text);
+	l->fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (l->fd < 0)
+		return err_sys(e, "cannot create a socket");
+	setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	setsockopt(l->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	if (bind(l->fd, (void *)&address, size) < 0 || listen(l->fd, BACKLOG) < 0)
+		return err_sys(e, "cannot listen on %s", text);
+	describe(l, text);
+	return 0;
+}
+
+/* For people and tests: where we listen, one line each. */
+static void write_addresses(const struct daemon *d)
+{
+	auto_close int fd =
+		openat(d->runtime, "listen", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+
+	for (size_t i = 0; fd >= 0 && i < d->listener_count; i++)
+		dprintf(fd, "%s%s\n", d->listeners[i].is_unix ? "unix:" : "", d->listeners[i].path);
+}
+
+int listeners_open(struct daemon *d, struct err *e)
+{
+	for (uint32_t i = 0; i < d->config->listen_count; i++) {
+		struct listener *l = &d->listeners[d->listener_count];
+		const char *text = d->config->listen[i];
+		int rc;
+
+		*l = (struct listener){.d = d, .fd = -1};
+		rc = str_starts(text, "unix:") ? bind_unix(l, text + 5, e) : bind_tcp(l, text, e);
+		if (rc < 0) {
+			close_fd(&l->fd);
+			return -1;
+		}
+		d->listener_count++;
+		log_info("listening", "address", l->path);
+	}
+	write_addresses(d);
+	return 0;
+}
+
+void listeners_close(struct daemon *d)
+{
+	for (size_t i = 0; i < d->listener_count; i++) {
+		struct listener *l = &d->listeners[i];
+
+		if (l->is_unix) {
+			loop_unwatch(d->loop, &l->watch);
+			loop_timer_stop(d->loop, &l->again);
+			unlink(l->path);
+		}
+		close_fd(&l->fd);
+	}
+	d->listener_count = 0;
+}

@@ -1,0 +1,360 @@
+/* What the front asks of sandboxes. Every message is judged here, whatever the front thinks. */
+#include "auth/tokens.h"
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "daemon/broker/check.h"
+#include "daemon/broker/record.h"
+#include "daemon/broker/broker_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POOL_MARGIN 16 /* while some are handed out and others made */
+
+/* A request that its sandbox's provider works on. */
+struct request {
+	struct box *b;
+	struct asker who;
+	bool pauses;
+	/* a claim: */
+	bool claims, transient;
+	char owner[IPC_ID];
+};
+
+static struct request *request_new(struct box *b, struct asker who)
+{
+	struct request *r = must_alloc(calloc(1, sizeof(*r)));
+
+	*r = (struct request){.b = b, .who = who};
+	return r;
+}
+
+static void request_end(struct request *r, const struct err *e)
+{
+	front_done(r->b->d, r->who, r->b->i.info.id, e);
+	free(r);
+}
+
+/* The link is a new one. The record comes first: whoever hears of this sandbox finds it again (rule 21). */
+static int count_link(struct box *b, struct err *e)
+{
+	b->i.info.generation++;
+	return record_write(b, e);
+}
+
+static void answer_with_link(const struct request *r, int link)
+{
+	struct ipc m = {.type = IPC_BOOTED, .booted = r->b->i.info};
+
+	front_answer(r->b->d, r->who, &m, link);
+}
+
+/* ---- boot ---- */
+
+/* The ceiling that the operator gave this token. */
+static int check_token(const struct daemon *d, const char *owner, const struct limits *l,
+		       struct err *e)
+{
+	const struct token *t = daemon_token(d, owner);
+
+	return t ? check_ceiling(l, &t->ceiling, e) : 0;
+}
+
+/* Kinds that are counted apart: what clients keep, what runs once, what is prepared. */
+enum kind { KIND_KEPT, KIND_TRANSIENT, KIND_POOL, KIND_COUNT };
+
+static enum kind kind_of(const char *owner, bool transient)
+{
+	return str_equal(owner, "-") ? KIND_POOL : transient ? KIND_TRANSIENT : KIND_KEPT;
+}
+
+static uint32_t count_kind(const struct daemon *d, enum kind kind)
+{
+	uint32_t n = 0;
+
+	for (size_t i = 0; i < BOX_BUCKETS; i++)
+		for (const struct box *b = d->boxes[i]; b; b = b->next)
+			n += b->state != BOX_DYING && !b->i.is_doomed &&
+			     kind_of(b->i.info.owner, b->i.info.transient) == kind;
+	return n;
+}
+
+/* The front counts by its own books; these bounds hold whatever it says. */
+static int check_count(const struct daemon *d, const struct ipc_boot *boot, struct err *e)
+{
+	enum kind kind = kind_of(boot->owner, boot->transient);
+	uint32_t most = d->config->max_sandboxes;
+
+	if (kind == KIND_POOL)
+		most = d->config->pool_size + POOL_MARGIN;
+	/* Not worth counting before there are so many in all. */
+	if (!most || d->box_count < most || count_kind(d, kind) < most)
+		return 0;
+	return err_set(e, ERR_LIMIT, "this daemon has as many sandboxes as it may have, %u", most);
+}
+
+static int may_boot(struct daemon *d, const struct ipc_boot *boot, struct err *e)
+{
+	if (d->stopping)
+		return err_set(e, ERR_CONFLICT, "the daemon is being stopped");
+	if (check_boot(boot, d->config, daemon_owner_name(d, boot->owner), e) < 0 ||
+	    check_token(d, boot->owner, &boot->limits, e) < 0)
+		return -1;
+	if (d->unusable[boot->provider].kind) {
+		*e = d->unusable[boot->provider];
+		return -1;
+	}
+	if (box_find(d, boot->id))
+		return err_set(e, ERR_CONFLICT, "there is a sandbox %s already", boot->id);
+	return check_count(d, boot, e);
+}
+
+static void on_booted(void *arg, const struct provider_result *result, const struct err *error)
+{
+	struct request *r = arg;
+	struct box *b = r->b;
+	struct err e = {0};
+
+	bool is_same_front = r->who.epoch == b->d->front.epoch;
+
+	b->state = BOX_LIVE;
+	b->i.info.started_ms = unix_ms();
+	if (error)
+		e = *error;
+	else if (b->i.is_doomed)
+		err_set(&e, ERR_CONFLICT, "it was destroyed meanwhile");
+	else
+		(void)count_link(b, &e);
+	if (e.kind) {
+		log_warn("sandbox not booted", "id", b->i.info.id, "error", e.msg);
+		front_done(b->d, r->who, b->i.info.id, &e);
+	} else if (is_same_front) {
+		answer_with_link(r, result->fd);
+	} else if (!b->i.info.transient) {
+		/* The next front hears of it as of one that was there before. */
+		box_announce(b);
+	}
+	if (e.kind || (!is_same_front && b->i.info.transient))
+		box_destroy(b, (struct asker){0});
+	free(r);
+}
+
+void box_request_boot(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	const struct provider_row *row;
+	struct ipc_booted *info;
+	struct err e = {0};
+	struct box *b;
+
+	if (may_boot(d, &m->boot, &e) < 0) {
+		front_done(d, who, m->boot.id, &e);
+		return;
+	}
+	row = provider_row(m->boot.provider);
+	b = box_new(d, row, m->boot.id);
+	info = &b->i.info;
+	snprintf(info->owner, sizeof(info->owner), "%s", m->boot.owner);
+	info->limits = m->boot.limits;
+	info->transient = m->boot.transient != 0;
+	info->level = m->boot.level;
+	info->provider = m->boot.provider;
+	info->of_host = str_equal(m->boot.image, "host");
+	row->boot(&b->i, &m->boot, on_booted, request_new(b, who));
+}
+
+/* ---- what is there ---- */
+
+/* A live one that can do this, or who asks is told why not. */
+static struct box *find_able(struct daemon *d, struct asker who, const char *id, unsigned can)
+{
+	struct box *b = box_find_live(d, id);
+	struct err e = {0};
+
+	if (!b)
+		err_set(&e, ERR_NOT_FOUND, "there is no such sandbox");
+	else if (can && b->is_busy)
+		err_set(&e, ERR_CONFLICT, "the sandbox is being paused or copied just now");
+	else if (provider_check(b->i.info.provider, can, &e) == 0)
+		return b;
+	front_done(d, who, id, &e);
+	return NULL;
+}
+
+static void on_connected(void *arg, const struct provider_result *result, const struct err *error)
+{
+	struct request *r = arg;
+	struct err e = {0};
+
+	if (error)
+		e = *error;
+	else
+		(void)count_link(r->b, &e);
+	if (!e.kind) {
+		answer_with_link(r, result->fd);
+		r->who.serial = 0; /* has its answer */
+	}
+	request_end(r, e.kind ? &e : NULL);
+}
+
+void box_request_connect(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	struct box *b = find_able(d, who, m->id, 0);
+
+	if (b)
+		b->i.row->connect(&b->i, on_connected, request_new(b, who));
+}
+
+void box_request_destroy(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	struct box *b = ipc_id_is_valid(m->id) ? box_find(d, m->id) : NULL;
+
+	if (b)
+		box_destroy(b, who);
+	else
+		front_done(d, who, m->id, NULL);
+}
+
+/* ---- pause ---- */
+
+static void on_changed(void *arg, const struct provider_result *result, const struct err *e)
+{
+	struct request *r = arg;
+	struct err ignored;
+
+	(void)result;
+	r->b->is_busy = false;
+	if (!e) {
+		r->b->i.info.paused = r->pauses;
+		(void)record_write(r->b, &ignored);
+	}
+	request_end(r, e);
+}
+
+static void change(struct daemon *d, struct asker who, const char *id, bool pauses)
+{
+	struct box *b = find_able(d, who, id, CAN_PAUSE);
+	struct request *r;
+
+	if (!b)
+		return;
+	r = request_new(b, who);
+	r->pauses = pauses;
+	if (b->i.info.paused == pauses) {
+		request_end(r, NULL);
+		return;
+	}
+	b->is_busy = true;
+	(pauses ? b->i.row->pause : b->i.row->resume)(&b->i, on_changed, r);
+}
+
+void box_request_pause(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	change(d, who, m->id, true);
+}
+
+void box_request_resume(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	change(d, who, m->id, false);
+}
+
+/* ---- limits, and those of the pool ---- */
+
+static void on_updated(void *arg, const struct provider_result *result, const struct err *error)
+{
+	struct request *r = arg;
+	struct ipc_booted *info = &r->b->i.info;
+	struct err e = {0};
+
+	(void)result;
+	r->b->is_busy = false;
+	if (error) {
+		e = *error;
+	} else {
+		if (r->claims) {
+			memcpy(info->owner, r->owner, sizeof(info->owner));
+			info->transient = r->transient;
+		}
+		(void)record_write(r->b, &e);
+	}
+	request_end(r, e.kind ? &e : NULL);
+}
+
+static int check_claim(struct box *b, const struct ipc_boot *boot, struct err *e)
+{
+	if (!str_equal(b->i.info.owner, "-"))
+		return err_set(e, ERR_CONFLICT, "the sandbox has an owner already");
+	if (check_boot(boot, b->d->config, daemon_owner_name(b->d, boot->owner), e) < 0)
+		return -1;
+	if (str_equal(boot->owner, "-"))
+		return err_set(e, ERR_INVALID, "the pool claims nothing");
+	/* It is no longer counted with the pool, but with what clients have. */
+	if (check_count(b->d, boot, e) < 0)
+		return -1;
+	if (boot->volume_count)
+		return err_set(e, ERR_CONFLICT, "a prepared sandbox cannot be given volumes");
+	return check_token(b->d, boot->owner, &boot->limits, e);
+}
+
+static int check_update(struct box *b, const struct ipc_boot *boot, struct err *e)
+{
+	if (check_limits(&boot->limits, b->d->config, e) < 0)
+		return -1;
+	return check_token(b->d, b->i.info.owner, &boot->limits, e);
+}
+
+static void update(struct daemon *d, struct asker who, const struct ipc *m, bool claims)
+{
+	struct box *b = find_able(d, who, m->boot.id, CAN_UPDATE);
+	struct request *r;
+	struct err e = {0};
+
+	if (!b)
+		return;
+	if ((claims ? check_claim : check_update)(b, &m->boot, &e) < 0) {
+		front_done(d, who, m->boot.id, &e);
+		return;
+	}
+	r = request_new(b, who);
+	r->claims = claims;
+	r->transient = m->boot.transient != 0;
+	memcpy(r->owner, m->boot.owner, sizeof(r->owner));
+	b->is_busy = true;
+	b->i.row->update(&b->i, &m->boot.limits, on_updated, r);
+}
+
+void box_request_update(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	update(d, who, m, false);
+}
+
+void box_request_claim(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	update(d, who, m, true);
+}
+
+/* ---- stats ---- */
+
+static void on_stats(void *arg, const struct provider_result *result, const struct err *e)
+{
+	struct request *r = arg;
+	struct ipc reply = {.type = IPC_STATS_ARE};
+
+	if (!e) {
+		reply.stats = result->stats;
+		memcpy(reply.stats.id, r->b->i.info.id, sizeof(reply.stats.id));
+		front_answer(r->b->d, r->who, &reply, -1);
+		r->who.serial = 0;
+	}
+	request_end(r, e);
+}
+
+void box_request_stats(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	struct box *b = find_able(d, who, m->id, 0);
+
+	if (b)
+		b->i.row->stats(&b->i, on_stats, request_new(b, who));
+}

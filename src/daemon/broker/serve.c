@@ -1,0 +1,444 @@
+#include "audit/audit.h"
+#include "auth/tokens.h"
+#include "base/auto.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "daemon/broker/adopt.h"
+#include "daemon/daemon.h"
+#include "daemon/broker/start_banner.h"
+#include "daemon/broker/listen.h"
+#include "daemon/broker/setup.h"
+#include "daemon/broker/ephemeral.h"
+#include "daemon/broker/snapshots.h"
+#include "daemon/broker/broker_internal.h"
+#include "kern/caps.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+/* ---- tokens ---- */
+
+#define TOKEN_FILE_MAX (8u << 20)
+
+const struct token *daemon_token(const struct daemon *d, const char *owner)
+{
+	for (size_t i = 0; owner[0] && i < tokens_count(d->tokens); i++)
+		if (str_equal(tokens_at(d->tokens, i)->id, owner))
+			return tokens_at(d->tokens, i);
+	return NULL;
+}
+
+const char *daemon_owner_name(const struct daemon *d, const char *owner)
+{
+	const struct token *t = daemon_token(d, owner);
+
+	return t ? t->name : "";
+}
+
+void daemon_note(struct daemon *d, const char *what, const char *target, const char *verdict,
+		 const char *why)
+{
+	struct audit_entry entry = {.who = "daemon"};
+
+	snprintf(entry.what, sizeof(entry.what), "%s", what);
+	snprintf(entry.target, sizeof(entry.target), "%s", target);
+	snprintf(entry.verdict, sizeof(entry.verdict), "%s", verdict);
+	snprintf(entry.why, sizeof(entry.why), "%s", why);
+	if (d->audit)
+		audit_write(d->audit, &entry, NULL, NULL);
+}
+
+/* The text of the token file in memory; an empty one if there is none. */
+static int read_tokens(struct daemon *d, struct err *e)
+{
+	auto_close int from = openat(d->state, "tokens", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	auto_close int to = memfd_create("tokens", MFD_CLOEXEC);
+	auto_free char *text = must_alloc(malloc(TOKEN_FILE_MAX));
+	size_t len = 0;
+	ssize_t n = 0;
+
+	if (to < 0)
+		return err_sys(e, "cannot create memory");
+	while (from >= 0 && len < TOKEN_FILE_MAX &&
+	       (n = read(from, text + len, TOKEN_FILE_MAX - len)) > 0)
+		len += (size_t)n;
+	if (n < 0 || write(to, text, len) != (ssize_t)len || lseek(to, 0, SEEK_SET) < 0)
+		return err_sys(e, "cannot read the token file");
+	if (tokens_load(d->tokens, text, len, e) < 0)
+		return err_wrap(e, "token file");
+	return take_fd(&to);
+}
+
+void front_send_tokens(struct daemon *d)
+{
+	struct ipc m = {.type = IPC_TOKENS};
+	struct err e = {0};
+	auto_close int fd = read_tokens(d, &e);
+
+	/* What was good before stays in force. */
+	if (fd < 0)
+		log_error("tokens are left as they were", "error", e.msg);
+	else
+		front_news_early(d, &m, fd);
+}
+
+static void on_file(void *arg, uint32_t events)
+{
+	char buf[4096] __attribute__((aligned(8)));
+	struct daemon *d = arg;
+	bool changed = false;
+	ssize_t n;
+
+	(void)events;
+	while ((n = read(d->files.fd, buf, sizeof(buf))) > 0) {
+		for (char *at = buf; at < buf + n;) {
+			const struct inotify_event *ev = (const void *)at;
+
+			changed |= ev->len && str_equal(ev->name, "tokens");
+			changed |= (ev->mask & IN_Q_OVERFLOW) != 0;
+			at += sizeof(*ev) + ev->len;
+		}
+	}
+	if (changed)
+		front_send_tokens(d);
+}
+
+static int watch_files(struct daemon *d, struct err *e)
+{
+	d->files = (struct loop_watch){.fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK),
+				       .events = EPOLLIN,
+				       .call = on_file,
+				       .arg = d};
+	if (d->files.fd < 0 ||
+	    inotify_add_watch(d->files.fd, d->config->state_dir,
+			      IN_CLOSE_WRITE | IN_MOVED_TO | IN_DELETE | IN_ONLYDIR) < 0 ||
+	    loop_watch(d->loop, &d->files) < 0)
+		return err_sys(e, "cannot watch %s", d->config->state_dir);
+	return 0;
+}
+
+/* ---- providers ---- */
+
+static void on_probed(void *arg, const struct provider_result *r, const struct err *e)
+{
+	struct err *unusable = arg;
+
+	(void)r;
+	*unusable = e ? *e : (struct err){0};
+}
+
+static void probe_providers(struct daemon *d)
+{
+	for (int i = 0; i < PROVIDER_COUNT; i++)
+		if (provider_row(i))
+			provider_row(i)->probe(&d->host, on_probed, &d->unusable[i]);
+}
+
+static void start_providers(struct daemon *d)
+{
+	box_init_host(d);
+	for (int i = 0; i < PROVIDER_COUNT; i++)
+		if (provider_row(i))
+			provider_row(i)->start(&d->host);
+	probe_providers(d);
+}
+
+/* ---- configuration ---- */
+
+static int load_config(const char *file, const struct list *listen, struct config *ret,
+		       struct err *e)
+{
+	config_init(ret);
+	if (file && config_load(file, ret, e) < 0)
+		return -1;
+	if (listen->count > CONFIG_LISTEN)
+		return err_set(e, ERR_INVALID, "listen: at most %d addresses", CONFIG_LISTEN);
+	for (size_t i = 0; i < listen->count; i++) {
+		if (strlen(listen->items[i]) >= CONFIG_ADDRESS)
+			return err_set(e, ERR_INVALID, "listen: too long");
+		snprintf(ret->listen[i], CONFIG_ADDRESS, "%s", listen->items[i]);
+		ret->listen_count = (uint32_t)i + 1;
+	}
+	return config_finish(ret, e);
+}
+
+/* Addresses and directories stay as they are until a restart. */
+static void reload(struct daemon *d)
+{
+	struct config *fresh = must_alloc(calloc(1, sizeof(*fresh)));
+	struct err e = {0};
+
+	if (load_config(d->config_file, &d->listen, fresh, &e) < 0 ||
+	    prepare_volumes(d, fresh, &e) < 0) {
+		log_error("configuration is left as it was", "error", e.msg);
+		free(fresh);
+		return;
+	}
+	memcpy(fresh->state_dir, d->config->state_dir, sizeof(fresh->state_dir));
+	memcpy(fresh->runtime_dir, d->config->runtime_dir, sizeof(fresh->runtime_dir));
+	free(d->config);
+	d->config = fresh;
+	d->host.config = fresh;
+	probe_providers(d);
+	roles_start_remote(d);
+	log_info("configuration read again", "file", d->config_file);
+	daemon_note(d, "daemon.reload", d->config_file ? d->config_file : "", "done", "");
+	front_send_config(d);
+	front_send_tokens(d);
+}
+
+/* ---- the end ---- */
+
+static bool is_leaving(const struct box *b)
+{
+	return b->d->private_dir || b->state == BOX_DYING || b->i.info.transient ||
+	       str_equal(b->i.info.owner, "-");
+}
+
+/* Sandboxes that end with us end before us. */
+static void end_boxes(struct daemon *d)
+{
+	for (size_t i = 0; i < BOX_BUCKETS; i++)
+		for (struct box *b = d->boxes[i], *next; b; b = next) {
+			next = b->next;
+			if (is_leaving(b))
+				box_destroy(b, (struct asker){0});
+		}
+}
+
+static size_t count_leaving(const struct daemon *d)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < BOX_BUCKETS; i++)
+		for (const struct box *b = d->boxes[i]; b; b = b->next)
+			count += is_leaving(b);
+	return count;
+}
+
+#define LAST_STEP_MS 5
+#define LAST_STEPS 1000
+
+static void last_step(void *arg)
+{
+	struct daemon *d = arg;
+
+	if (count_leaving(d) == 0 || ++d->last_steps > LAST_STEPS)
+		loop_stop(d->loop);
+	else
+		loop_timer_set(d->loop, &d->stop_timer, LAST_STEP_MS);
+}
+
+void daemon_front_is_done(struct daemon *d)
+{
+	if (d->last_steps)
+		return;
+	d->last_steps = 1;
+	end_boxes(d);
+	d->stop_timer.call = last_step;
+	loop_timer_set(d->loop, &d->stop_timer, 0);
+}
+
+static void on_stop_timer(void *arg)
+{
+	log_warn("the front takes too long to end");
+	daemon_front_is_done(arg);
+}
+
+void daemon_stop(struct daemon *d)
+{
+	struct ipc m = {.type = IPC_SHUTDOWN};
+
+	if (d->stopping) {
+		daemon_front_is_done(d);
+		return;
+	}
+	log_info("stopping");
+	daemon_note(d, "daemon.stop", d->config->state_dir, "done", "");
+	d->stopping = true;
+	listeners_close(d);
+	d->stop_timer = (struct loop_timer){.call = on_stop_timer, .arg = d};
+	loop_timer_set(d->loop, &d->stop_timer, d->config->shutdown_ms + 2000);
+	if (d->front.channel.watch.fd < 0)
+		daemon_front_is_done(d);
+	else
+		front_news(d, &m, -1);
+}
+
+/* ---- signals ---- */
+
+static void reap(struct daemon *d)
+{
+	pid_t pid;
+	int status;
+
+	/* Also sandboxes whose booter is gone: we are who inherits them. */
+	while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0)
+		if (!roles_reaped(d, pid, status))
+			for (int i = 0; i < PROVIDER_COUNT; i++)
+				if (provider_row(i) && provider_row(i)->reaped &&
+				    provider_row(i)->reaped(&d->host, pid))
+					break;
+}
+
+static void on_signal(void *arg, uint32_t events)
+{
+	struct signalfd_siginfo info;
+	struct daemon *d = arg;
+
+	(void)events;
+	while (read(d->signals.fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		switch (info.ssi_signo) {
+		case SIGCHLD:
+			reap(d);
+			break;
+		case SIGHUP:
+			reload(d);
+			break;
+		default:
+			daemon_stop(d);
+		}
+	}
+}
+
+static int watch_signals(struct daemon *d, struct err *e)
+{
+	static const int taken[] = {SIGCHLD, SIGHUP, SIGTERM, SIGINT};
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < ARRAY_LEN(taken); i++)
+		sigaddset(&set, taken[i]);
+	signal(SIGPIPE, SIG_IGN);
+	signal(SIGCHLD, SIG_DFL);
+	sigprocmask(SIG_SETMASK, &set, NULL);
+	d->signals = (struct loop_watch){.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK),
+					 .events = EPOLLIN,
+					 .call = on_signal,
+					 .arg = d};
+	if (d->signals.fd < 0 || loop_watch(d->loop, &d->signals) < 0)
+		return err_sys(e, "cannot watch signals");
+	prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+	return 0;
+}
+
+/* ---- all of it ---- */
+
+static int start(struct daemon *d, struct err *e)
+{
+	if (prepare(d, e) < 0)
+		return -1;
+	d->loop = loop_new();
+	if (!d->loop)
+		return err_sys(e, "cannot create an epoll");
+	if (watch_signals(d, e) < 0 || watch_files(d, e) < 0 || private_watch(d, e) < 0)
+		return -1;
+	/* First, while there is little memory that a fork would have to share. */
+	start_providers(d);
+	roles_start_audit(d);
+	daemon_note(d, "daemon.start", d->config->state_dir, "done", "");
+	snapshot_remove_unfinished(d);
+	adopt_all(d);
+	if (listeners_open(d, e) < 0)
+		return -1;
+	roles_start_remote(d);
+	roles_start_front(d);
+	return 0;
+}
+
+/* To a person in front of it; a log needs none of this. */
+static void greet(const struct daemon *d)
+{
+	char text[LISTENERS][PATH_MAX];
+	const char *addresses[LISTENERS];
+
+	for (size_t i = 0; i < d->listener_count; i++) {
+		const char *path = d->listeners[i].path;
+
+		snprintf(text[i], sizeof(text[i]), "%s%s", path[0] == '/' ? "unix:" : "", path);
+		addresses[i] = text[i];
+	}
+	if (isatty(STDOUT_FILENO))
+		hello_print(addresses, d->listener_count, stdout);
+	fflush(stdout);
+}
+
+/* What the audit role was sent, it writes down before it goes. */
+static void await_audit(struct daemon *d)
+{
+	pid_t pid = d->roles[ROLE_AUDIT].pid;
+
+	for (int i = 0; pid > 0 && i < 400; i++) {
+		if (waitpid(pid, NULL, WNOHANG) != 0)
+			return;
+		usleep(5000);
+	}
+	if (pid > 0)
+		kill(pid, SIGKILL);
+}
+
+static void stop(struct daemon *d)
+{
+	if (!d->loop)
+		return;
+	listeners_close(d);
+	roles_stop(d);
+	for (int i = 0; i < PROVIDER_COUNT; i++)
+		if (provider_row(i) && provider_row(i)->stop)
+			provider_row(i)->stop(&d->host);
+	await_audit(d);
+}
+
+int daemon_serve(const struct serve_options *o)
+{
+	struct daemon *d = must_alloc(calloc(1, sizeof(*d)));
+	struct err e = {0};
+
+	log_init("broker");
+	d->config = must_alloc(calloc(1, sizeof(*d->config)));
+	d->tokens = tokens_new();
+	d->config_file = o->config ? str_copy(o->config) : config_find();
+	d->listen = o->listen;
+	d->test_front = o->test_front;
+	d->private_dir = o->private_dir;
+	d->rootless = !caps_can_administer();
+	d->uid = geteuid();
+	d->gid = getegid();
+	d->front.channel.watch.fd = d->audit_for_front = d->self = d->host.guest = d->host.booter =
+		-1;
+	for (size_t i = 0; i < CONFIG_ITEMS; i++)
+		d->host.volumes[i] = -1;
+	if (load_config(d->config_file, &d->listen, d->config, &e) < 0) {
+		fprintf(stderr, "cloche: %s\n", e.msg);
+		return 125;
+	}
+	if (o->check_only) {
+		printf("%s: fine\n", d->config_file ? d->config_file : "defaults");
+		return fflush(stdout) == 0 ? 0 : 125;
+	}
+	if (start(d, &e) < 0) {
+		fprintf(stderr, "cloche: %s\n", e.msg);
+		stop(d);
+		private_remove(d);
+		return 125;
+	}
+	log_info("ready", "rootless", d->rootless ? "yes" : "no");
+	greet(d);
+	loop_run(d->loop);
+	stop(d);
+	log_info("stopped");
+	private_remove(d);
+	return d->status;
+}

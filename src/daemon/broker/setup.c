@@ -1,0 +1,202 @@
+#include "daemon/broker/setup.h"
+
+#include "base/auto.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "daemon/broker/broker_internal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+/* ---- directories ---- */
+
+/* As mkdir -p; only the last one gets this mode. */
+static int make_path(const char *path, mode_t mode, struct err *e)
+{
+	char part[CONFIG_PATH];
+
+	snprintf(part, sizeof(part), "%s", path);
+	for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		if (mkdir(part, 0755) < 0 && errno != EEXIST)
+			return err_sys(e, "cannot create %s", part);
+		*slash = '/';
+	}
+	if (mkdir(path, mode) < 0 && errno != EEXIST)
+		return err_sys(e, "cannot create %s", path);
+	return 0;
+}
+
+static int open_dir(int at, const char *path, mode_t mode, struct err *e)
+{
+	auto_close int fd = -1;
+	struct stat st;
+
+	if (at == AT_FDCWD && make_path(path, mode, e) < 0)
+		return -1;
+	if (at != AT_FDCWD && mkdirat(at, path, mode) < 0 && errno != EEXIST)
+		return err_sys(e, "cannot create %s", path);
+	fd = openat(at, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return err_sys(e, "cannot open %s", path);
+	if (st.st_uid != geteuid())
+		return err_set(e, ERR_DENIED, "%s belongs to somebody else", path);
+	if (fchmod(fd, mode) < 0)
+		return err_sys(e, "cannot set the mode of %s", path);
+	return take_fd(&fd);
+}
+
+#define LOCK_TRIES 100
+#define LOCK_STEP_MS 20
+
+static int lock_dir(int dir, const char *path, struct err *e)
+{
+	auto_close int fd = openat(dir, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	if (fd < 0)
+		return err_sys(e, "cannot create a lock in %s", path);
+	/* Children of a daemon that was killed may hold it a moment longer. */
+	for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; i++) {
+		if (errno != EWOULDBLOCK || i == LOCK_TRIES)
+			return err_set(e, ERR_CONFLICT, "another daemon uses %s", path);
+		poll(NULL, 0, LOCK_STEP_MS);
+	}
+	return take_fd(&fd);
+}
+
+static int open_empty(struct daemon *d, struct err *e)
+{
+	auto_close int fd = open_dir(d->runtime, "empty", 0755, e);
+
+	return fd < 0 ? -1 : 0;
+}
+
+static int prepare_dirs(struct daemon *d, struct err *e)
+{
+	const struct config *c = d->config;
+	struct stat st;
+
+	d->state = open_dir(AT_FDCWD, c->state_dir, 0700, e);
+	if (d->state < 0)
+		return -1;
+	d->runtime = open_dir(AT_FDCWD, c->runtime_dir, d->rootless ? 0700 : 0755, e);
+	if (d->runtime < 0)
+		return -1;
+	d->lock = lock_dir(d->state, c->state_dir, e);
+	if (d->lock < 0)
+		return -1;
+	d->runtime_lock = lock_dir(d->runtime, c->runtime_dir, e);
+	if (d->runtime_lock < 0)
+		return -1;
+	d->host.boxes_dir = open_dir(d->runtime, "boxes", 0700, e);
+	if (d->host.boxes_dir < 0)
+		return -1;
+	/* What a check of a snapshot has as its root. */
+	if (open_empty(d, e) < 0)
+		return -1;
+	d->snapshots_dir = open_dir(d->state, "snapshots", 0700, e);
+	if (d->snapshots_dir < 0 || fstat(d->state, &st) < 0)
+		return -1;
+	/* The same for every daemon on this state directory. */
+	snprintf(d->host.tag, sizeof(d->host.tag), "%08x",
+		 (uint32_t)(st.st_ino * 2654435761u) ^ (uint32_t)(st.st_dev * 40503u));
+	return 0;
+}
+
+/* ---- programs ---- */
+
+/* Beside our own program, as in the build tree and as installed. */
+static int open_program(const char *name, const char *variable, struct err *e)
+{
+	const char *named = variable ? getenv(variable) : NULL;
+	char path[PATH_MAX + 32];
+	int fd;
+
+	if (named)
+		snprintf(path, sizeof(path), "%s", named);
+	else if (io_beside_program(name, path, sizeof(path)) < 0)
+		return err_sys(e, "cannot find our own program");
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd < 0 ? err_sys(e, "cannot open %s", path) : fd;
+}
+
+/*
+ * A copy in memory that nobody can change: it stays the same while sandboxes come and go, it is on no
+ * file system that one could see, and Landlock lets it be executed.
+ */
+static int load_guest(struct daemon *d, struct err *e)
+{
+	auto_close int from = open_program("cloche-guest", "CLOCHE_GUEST", e);
+	auto_close int to = -1;
+
+	if (from < 0)
+		return -1;
+	to = io_sealed_copy(from, "cloche-guest");
+	if (to < 0)
+		return err_sys(e, "cannot copy the guest");
+	d->host.guest = io_reopen(to, O_RDONLY);
+	if (d->host.guest < 0)
+		return err_sys(e, "cannot open the guest");
+	/*
+	 * As root nobody inside may even read it. An ordinary user's daemon must be able to look into
+	 * pid 1, which the kernel would refuse of a program that its user cannot read.
+	 */
+	if (fchmod(to, d->rootless ? 0555 : 0111) < 0)
+		return err_sys(e, "cannot set the mode of the guest");
+	return 0;
+}
+
+int prepare_volumes(struct daemon *d, const struct config *c, struct err *e)
+{
+	int fds[CONFIG_ITEMS];
+
+	for (uint32_t i = 0; i < c->volume_count; i++) {
+		fds[i] = open(c->volumes[i].path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		if (fds[i] >= 0)
+			continue;
+		err_sys(e, "volume %s: cannot open %s", c->volumes[i].name, c->volumes[i].path);
+		while (i > 0)
+			close(fds[--i]);
+		return -1;
+	}
+	for (uint32_t i = 0; i < CONFIG_ITEMS; i++) {
+		close_fd(&d->host.volumes[i]);
+		d->host.volumes[i] = i < c->volume_count ? fds[i] : -1;
+	}
+	return 0;
+}
+
+/* Each sandbox takes one; the front has more. */
+static void raise_limits(void)
+{
+	struct rlimit most;
+
+	if (getrlimit(RLIMIT_NOFILE, &most) == 0) {
+		most.rlim_cur = most.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &most);
+	}
+}
+
+int prepare(struct daemon *d, struct err *e)
+{
+	raise_limits();
+	umask(077);
+	d->self = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	if (d->self < 0)
+		return err_sys(e, "cannot open our own program");
+	d->host.booter = open_program("cloche-booter", NULL, e);
+	if (d->host.booter < 0)
+		return -1;
+	if (prepare_dirs(d, e) < 0 || load_guest(d, e) < 0)
+		return -1;
+	return prepare_volumes(d, d->config, e);
+}

@@ -1,0 +1,575 @@
+/*
+ * Snapshots are made of sandboxes by their providers, or written by the front. The front gets the end of
+ * a pipe, never the file: a process of ours takes from the pipe as much as there is room for, so that no
+ * front can fill the disk, hold what was deleted, or change what was checked. Until they are kept or given
+ * up, both kinds are jobs, which count against their owner.
+ */
+#include "daemon/broker/snapshots.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "daemon/broker/check.h"
+#include "daemon/broker/record.h"
+#include "daemon/broker/broker_internal.h"
+#include "provider/snapshot_worker.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define MAGIC "clsnap1"
+#define RUNNING 2	/* at once */
+#define WRITING 32	/* at once: each is a process */
+#define CHECK_MS 900000 /* for one */
+#define PIPE_BYTES (1 << 20)
+#define EXCLUDED "/tmp /var/tmp /dev/shm /run volumes"
+
+struct meta {
+	char magic[8];
+	struct ipc_snapshot info;
+};
+
+enum phase {
+	WRITTEN, /* by the front, which has not asked to keep it, or not all of it was taken */
+	WAITS,	 /* to be made or checked */
+	RUNS,	 /* is being made or checked */
+};
+
+struct snapshot_job {
+	struct snapshot_job *next;
+	struct daemon *d;
+	enum phase phase;
+	struct asker who; /* who wants to have it kept; serial 0: nobody yet */
+	struct ipc_snapshot info;
+	char sandbox[IPC_ID]; /* "": it is written by the front */
+	uint64_t room;	      /* it may be so large; one that waits to be made has none yet */
+	int file;
+	struct copier copier; /* that takes what is written, then checks it */
+	struct err err;	      /* how writing failed */
+};
+
+/* ---- files ---- */
+
+static void file_name(const char *id, const char *ending, char ret[IPC_ID + 8])
+{
+	snprintf(ret, IPC_ID + 8, "%.20s.%s", id, ending);
+}
+
+static int meta_read(const struct daemon *d, const char *id, struct ipc_snapshot *ret)
+{
+	char name[IPC_ID + 8];
+	struct meta m;
+
+	file_name(id, "meta", name);
+	auto_close int fd = openat(d->snapshots_dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0 || read(fd, &m, sizeof(m)) != (ssize_t)sizeof(m) ||
+	    memcmp(m.magic, MAGIC, sizeof(m.magic)) != 0)
+		return -1;
+	*ret = m.info;
+	ret->owner[sizeof(ret->owner) - 1] = ret->name[sizeof(ret->name) - 1] = '\0';
+	return 0;
+}
+
+/* The tar gets its name when it is whole and described: the description says that it counts. */
+static int keep(const struct daemon *d, const struct ipc_snapshot *info, struct err *e)
+{
+	struct meta m = {.magic = MAGIC, .info = *info};
+	char part[IPC_ID + 8], tar[IPC_ID + 8], draft[IPC_ID + 8], name[IPC_ID + 8];
+
+	file_name(info->id, "part", part);
+	file_name(info->id, "tar", tar);
+	file_name(info->id, "new", draft);
+	file_name(info->id, "meta", name);
+	auto_close int fd =
+		openat(d->snapshots_dir, draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	if (fd < 0 || write(fd, &m, sizeof(m)) != (ssize_t)sizeof(m) || fdatasync(fd) < 0 ||
+	    renameat(d->snapshots_dir, part, d->snapshots_dir, tar) < 0 ||
+	    renameat(d->snapshots_dir, draft, d->snapshots_dir, name) < 0)
+		return err_sys(e, "cannot keep the snapshot");
+	return 0;
+}
+
+static void discard(const struct daemon *d, const char *id)
+{
+	static const char *const endings[] = {"meta", "new", "part", "tar"};
+
+	for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
+		char name[IPC_ID + 8];
+
+		file_name(id, endings[i], name);
+		unlinkat(d->snapshots_dir, name, 0);
+	}
+}
+
+static bool exists(const struct daemon *d, const char *id, const char *ending)
+{
+	char name[IPC_ID + 8];
+
+	file_name(id, ending, name);
+	return faccessat(d->snapshots_dir, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* Calls each for all that count. */
+static void for_each(struct daemon *d,
+		     void (*each)(struct daemon *d, struct ipc_snapshot *s, void *), void *arg)
+{
+	int fd = openat(d->snapshots_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+	for (struct dirent *at; dir && (at = readdir(dir));) {
+		struct ipc_snapshot s;
+		char id[IPC_ID] = "";
+
+		if (strlen(at->d_name) != 25 || !str_equal(at->d_name + 20, ".meta"))
+			continue;
+		memcpy(id, at->d_name, 20);
+		if (meta_read(d, id, &s) == 0)
+			each(d, &s, arg);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+void snapshot_remove_unfinished(struct daemon *d)
+{
+	int fd = openat(d->snapshots_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+
+	for (struct dirent *at; dir && (at = readdir(dir));) {
+		char id[IPC_ID] = "";
+
+		if (at->d_name[0] == '.' || strlen(at->d_name) < 21)
+			continue;
+		memcpy(id, at->d_name, 20);
+		if (str_equal(at->d_name + 20, ".meta") || exists(d, id, "meta"))
+			continue;
+		unlinkat(d->snapshots_dir, at->d_name, 0);
+		log_info("unfinished snapshot removed", "file", at->d_name);
+	}
+	if (dir)
+		closedir(dir);
+}
+
+/* ---- judging requests ---- */
+
+#define OVERHEAD (64u << 10) /* what one costs besides its bytes, so that empty ones are not free */
+
+struct count {
+	const char *owner;
+	uint32_t n;
+	uint64_t bytes;
+};
+
+static void count_one(struct daemon *d, struct ipc_snapshot *s, void *arg)
+{
+	struct count *c = arg;
+
+	(void)d;
+	c->n += str_equal(s->owner, c->owner);
+	c->bytes += s->size_bytes + OVERHEAD;
+}
+
+/* What is being made or written counts like what is there: none of it is free. */
+static struct count count_all(struct daemon *d, const char *owner)
+{
+	struct count c = {.owner = owner};
+
+	for (const struct snapshot_job *j = d->snapshot_jobs; j; j = j->next) {
+		c.n += str_equal(j->info.owner, owner);
+		c.bytes += j->room;
+	}
+	for_each(d, count_one, &c);
+	return c;
+}
+
+/* How large one more may become, now. */
+static int find_room(struct daemon *d, const struct count *c, uint64_t *ret, struct err *e)
+{
+	uint64_t most = d->config->snapshot_total_bytes, left = UINT64_MAX;
+
+	if (most)
+		left = c->bytes < most ? most - c->bytes : 0;
+	if (left <= OVERHEAD)
+		return err_set(e, ERR_LIMIT,
+			       "snapshots: all together are as large as they may be "
+			       "(snapshots.max_total); delete some");
+	left -= OVERHEAD;
+	*ret = left < d->config->snapshot_max_bytes ? left : d->config->snapshot_max_bytes;
+	return 0;
+}
+
+/*
+ * The owner's count, and the bytes of all, whoever they are said to belong to: a front could invent
+ * owners.
+ */
+static int may_add(struct daemon *d, const struct ipc_snapshot *s, uint64_t *ret_room,
+		   struct err *e)
+{
+	struct count c;
+
+	if (!ipc_id_is_valid(s->id) || !check_owner(s->owner))
+		return err_set(e, ERR_INVALID, "not a snapshot's id or owner");
+	if (!check_name(s->name))
+		return err_field(e, ERR_INVALID, "name",
+				 "name: no slashes and no control characters");
+	if (exists(d, s->id, "meta") || exists(d, s->id, "part"))
+		return err_set(e, ERR_CONFLICT, "there is such a snapshot already");
+	c = count_all(d, s->owner);
+	if (d->config->snapshot_max_count && c.n >= d->config->snapshot_max_count)
+		return err_set(e, ERR_LIMIT, "snapshots: there are %u already", c.n);
+	return find_room(d, &c, ret_room, e);
+}
+
+/* Another owner's answers like one that is not there (rule 28). */
+static int find(struct daemon *d, const struct ipc_snapshot *asked, struct ipc_snapshot *ret,
+		struct err *e)
+{
+	if (ipc_id_is_valid(asked->id) && meta_read(d, asked->id, ret) == 0 &&
+	    str_equal(ret->owner, asked->owner))
+		return 0;
+	return err_set(e, ERR_NOT_FOUND, "there is no such snapshot");
+}
+
+/* ---- jobs ---- */
+
+static void start_next(struct daemon *d);
+
+static void end_job(struct snapshot_job *j, const struct err *e)
+{
+	struct ipc m = {.type = IPC_SNAPSHOT_IS, .snapshot = j->info};
+	struct daemon *d = j->d;
+	struct snapshot_job **place = &d->snapshot_jobs;
+	struct box *b = j->sandbox[0] ? box_find_live(d, j->sandbox) : NULL;
+
+	while (*place != j)
+		place = &(*place)->next;
+	*place = j->next;
+	d->snapshot_running -= j->phase == RUNS;
+	copier_stop(&j->copier);
+	close_fd(&j->file);
+	if (b)
+		b->is_busy = false;
+	if (e) {
+		discard(d, j->info.id);
+		front_done(d, j->who, j->info.id, e);
+	} else {
+		front_answer(d, j->who, &m, -1);
+	}
+	free(j);
+	start_next(d);
+}
+
+static void finish_job(struct snapshot_job *j, uint64_t size, const char *digest)
+{
+	struct err e = {0};
+
+	j->info.size_bytes = size;
+	snprintf(j->info.digest, sizeof(j->info.digest), "%s", digest);
+	end_job(j, keep(j->d, &j->info, &e) < 0 ? &e : NULL);
+}
+
+static void on_made(void *arg, const struct provider_result *r, const struct err *e)
+{
+	if (e)
+		end_job(arg, e);
+	else
+		finish_job(arg, r->size_bytes, r->digest);
+}
+
+static void on_checked(void *arg, const struct copier_result *r, const struct err *e)
+{
+	if (e)
+		end_job(arg, e);
+	else
+		finish_job(arg, r->size, r->digest);
+}
+
+static int open_part(struct snapshot_job *j, int flags, struct err *e)
+{
+	char part[IPC_ID + 8];
+
+	file_name(j->info.id, "part", part);
+	close_fd(&j->file);
+	j->file = openat(j->d->snapshots_dir, part, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+	return j->file < 0 ? err_sys(e, "cannot open the snapshot's file") : 0;
+}
+
+static int begin_to_make(struct snapshot_job *j, struct err *e)
+{
+	struct box *b = box_find_live(j->d, j->sandbox);
+	struct count c;
+
+	if (!b)
+		return err_set(e, ERR_CONFLICT, "the sandbox is gone");
+	c = count_all(j->d, "");
+	if (find_room(j->d, &c, &j->room, e) < 0 || open_part(j, O_CREAT | O_EXCL, e) < 0)
+		return -1;
+	b->i.row->snapshot(&b->i, j->file, j->room, on_made, j);
+	return 0;
+}
+
+static int begin_to_check(struct snapshot_job *j, struct err *e)
+{
+	struct daemon *d = j->d;
+	auto_close int root = openat(d->runtime, "empty", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	if (root < 0)
+		return err_sys(e, "cannot open an empty directory");
+	if (open_part(j, 0, e) < 0)
+		return -1;
+	j->copier = (struct copier){.work = {.verb = "check",
+					     .guest = d->host.guest,
+					     .root = root,
+					     .in = -1,
+					     .out = -1,
+					     .rootless = d->rootless,
+					     .id_base = 0x7ffeu << 16},
+				    .file = j->file,
+				    .max_bytes = j->room,
+				    .timeout_ms = CHECK_MS,
+				    .done = on_checked,
+				    .arg = j};
+	return copier_start(&j->copier, d->loop, e);
+}
+
+static void start_next(struct daemon *d)
+{
+	struct snapshot_job *j = d->snapshot_jobs;
+	struct err e = {0};
+
+	while (j && j->phase != WAITS)
+		j = j->next;
+	if (!j || d->snapshot_running >= RUNNING)
+		return;
+	j->phase = RUNS;
+	d->snapshot_running++;
+	if ((j->sandbox[0] ? begin_to_make(j, &e) : begin_to_check(j, &e)) < 0)
+		end_job(j, &e);
+}
+
+static struct snapshot_job *add_job(struct daemon *d, const struct ipc_snapshot *info,
+				    enum phase phase, uint64_t room)
+{
+	struct snapshot_job *j = must_alloc(calloc(1, sizeof(*j))), **last = &d->snapshot_jobs;
+
+	*j = (struct snapshot_job){.d = d, .phase = phase, .info = *info, .room = room, .file = -1};
+	while (*last)
+		last = &(*last)->next;
+	*last = j;
+	return j;
+}
+
+/* ---- what the front writes ---- */
+
+static struct snapshot_job *find_written(const struct daemon *d, const struct ipc_snapshot *s)
+{
+	struct snapshot_job *j = d->snapshot_jobs;
+
+	while (j && (j->phase != WRITTEN || !str_equal(j->info.id, s->id) ||
+		     !str_equal(j->info.owner, s->owner)))
+		j = j->next;
+	return j;
+}
+
+/* Checks it once all of it was taken and somebody wants it. */
+static void check_written(struct snapshot_job *j)
+{
+	if (j->copier.loop || !j->who.serial)
+		return;
+	if (j->err.kind) {
+		end_job(j, &j->err);
+		return;
+	}
+	j->info.created_ms = unix_ms();
+	j->phase = WAITS;
+	start_next(j->d);
+}
+
+static void on_taken(void *arg, const struct copier_result *r, const struct err *e)
+{
+	struct snapshot_job *j = arg;
+
+	(void)r;
+	if (e)
+		j->err = *e;
+	check_written(j);
+}
+
+/* Returns what to write to. */
+static int begin_to_take(struct snapshot_job *j, struct err *e)
+{
+	int ends[2];
+	auto_close int ours = -1;
+	auto_close int fronts = -1;
+
+	if (open_part(j, O_CREAT | O_EXCL, e) < 0)
+		return -1;
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return err_sys(e, "cannot create a pipe");
+	ours = ends[0];
+	fronts = ends[1];
+	(void)fcntl(fronts, F_SETPIPE_SZ, PIPE_BYTES);
+	/* Only the front's end: the copier reads with patience, the front may not wait. */
+	if (fcntl(fronts, F_SETFL, O_NONBLOCK) < 0)
+		return err_sys(e, "cannot set up a pipe");
+	j->copier = (struct copier){.work = {.verb = "take", .in = ours, .out = -1},
+				    .file = j->file,
+				    .unwanted = fronts,
+				    .max_bytes = j->room,
+				    .done = on_taken,
+				    .arg = j};
+	return copier_start(&j->copier, j->d->loop, e) < 0 ? -1 : take_fd(&fronts);
+}
+
+static int may_write(const struct daemon *d, struct err *e)
+{
+	unsigned count = 0;
+
+	for (const struct snapshot_job *j = d->snapshot_jobs; j; j = j->next)
+		count += j->phase == WRITTEN;
+	if (count < WRITING)
+		return 0;
+	err_set(e, ERR_SYSTEM, "too many snapshots are being written just now");
+	e->errnum = EAGAIN;
+	return -1;
+}
+
+void snapshots_drop_written(struct daemon *d)
+{
+	struct snapshot_job *j = d->snapshot_jobs;
+	struct err gone = {0};
+
+	err_set(&gone, ERR_CONFLICT, "the snapshot was given up");
+	while (j) {
+		if (j->phase == WRITTEN) {
+			end_job(j, &gone);
+			j = d->snapshot_jobs;
+		} else {
+			j = j->next;
+		}
+	}
+}
+
+/* ---- requests ---- */
+
+void snapshot_request_make(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	const struct ipc_snapshot *s = &m->snapshot;
+	struct box *b = box_find_live(d, s->sandbox);
+	struct snapshot_job *j;
+	uint64_t room = 0;
+	struct err e = {0};
+
+	if (!b)
+		err_set(&e, ERR_NOT_FOUND, "there is no such sandbox");
+	else if (b->is_busy)
+		err_set(&e, ERR_CONFLICT, "the sandbox is being paused or copied just now");
+	if (e.kind || provider_check(b->i.info.provider, CAN_SNAPSHOT, &e) < 0 ||
+	    may_add(d, s, &room, &e) < 0) {
+		front_done(d, who, s->id, &e);
+		return;
+	}
+	b->is_busy = true;
+	j = add_job(d, s, WAITS, 0);
+	j->who = who;
+	j->info.created_ms = unix_ms();
+	memcpy(j->sandbox, b->i.info.id, sizeof(j->sandbox));
+	snprintf(j->info.excluded, sizeof(j->info.excluded), EXCLUDED);
+	start_next(d);
+}
+
+static void list_one(struct daemon *d, struct ipc_snapshot *s, void *arg)
+{
+	const struct asker *who = arg;
+	struct ipc m = {.type = IPC_SNAPSHOT_IS, .snapshot = *s};
+
+	front_answer(d, *who, &m, -1);
+}
+
+void snapshot_request_list(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	(void)m;
+	for_each(d, list_one, &who);
+	front_done(d, who, "", NULL);
+}
+
+void snapshot_request_delete(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	struct snapshot_job *j = find_written(d, &m->snapshot);
+	struct ipc_snapshot s;
+	struct err e = {0}, given_up = {0};
+
+	err_set(&given_up, ERR_CONFLICT, "the snapshot was given up");
+	if (j)
+		end_job(j, &given_up);
+	else if (find(d, &m->snapshot, &s, &e) == 0)
+		discard(d, m->snapshot.id);
+	front_done(d, who, m->snapshot.id, e.kind ? &e : NULL);
+}
+
+void snapshot_request_read(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	struct ipc reply = {.type = IPC_SNAPSHOT_IS};
+	char name[IPC_ID + 8];
+	struct err e = {0};
+	auto_close int fd = -1;
+
+	if (find(d, &m->snapshot, &reply.snapshot, &e) == 0) {
+		file_name(reply.snapshot.id, "tar", name);
+		fd = openat(d->snapshots_dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+		if (fd < 0)
+			err_sys(&e, "cannot open the snapshot");
+	}
+	if (fd < 0)
+		front_done(d, who, m->snapshot.id, &e);
+	else
+		front_answer(d, who, &reply, fd);
+}
+
+void snapshot_request_write(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	struct ipc reply = {.type = IPC_SNAPSHOT_IS, .snapshot = m->snapshot};
+	struct snapshot_job *j;
+	uint64_t room;
+	struct err e = {0};
+	auto_close int fd = -1;
+
+	if (may_add(d, &m->snapshot, &room, &e) < 0 || may_write(d, &e) < 0) {
+		front_done(d, who, m->snapshot.id, &e);
+		return;
+	}
+	j = add_job(d, &m->snapshot, WRITTEN, room);
+	j->info.sandbox[0] = '\0';
+	fd = begin_to_take(j, &e);
+	if (fd >= 0) {
+		front_answer(d, who, &reply, fd);
+		return;
+	}
+	j->who = who;
+	end_job(j, &e);
+}
+
+void snapshot_request_keep(struct daemon *d, struct asker who, const struct ipc *m)
+{
+	const struct ipc_snapshot *s = &m->snapshot;
+	struct snapshot_job *j = ipc_id_is_valid(s->id) ? find_written(d, s) : NULL;
+	struct err e = {0};
+
+	/* Its name was judged when it was begun, but may be another one now. */
+	if (!j || j->who.serial || !check_name(s->name)) {
+		err_set(&e, ERR_NOT_FOUND, "there is no such unfinished snapshot");
+		front_done(d, who, s->id, &e);
+		return;
+	}
+	j->who = who;
+	memcpy(j->info.name, s->name, sizeof(j->info.name));
+	check_written(j);
+}

@@ -1,0 +1,285 @@
+/*
+ * Runs as: an unprivileged user without a capability, in its database directory as root, behind a
+ * seccomp filter. All of that was done before front_main by who starts roles.
+ * Holds: the channels to broker and audit, the database, the connections of clients and guests.
+ * May: speak HTTP with anybody, keep state, ask the broker for sandboxes.
+ * Must not: open a host file, make a process, make a token. What it asks for is checked again by the
+ * broker; what clients and guests send is judged here.
+ */
+#include "daemon/roles/front.h"
+
+#include "api/http/server.h"
+#include "audit/audit.h"
+#include "auth/tokens.h"
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "manager/broker.h"
+#include "manager/manager.h"
+#include "policy/config.h"
+#include "store/store.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DATABASE "state.db"
+#define TOKENS_TEXT_MAX (8u << 20)
+#define DRAIN_LOOK_MS 20
+#define WAITING 256
+
+/* What came before serving may begin. */
+struct early {
+	int fd;
+	bool is_listener;
+	struct ipc_peer peer;
+};
+
+struct front {
+	struct loop *loop;
+	struct broker *broker;
+	struct audit *audit;
+	struct store *store;
+	struct tokens *tokens;
+	struct manager *manager;
+	struct config *config, *old_config;
+	struct api api;
+	bool serving, draining;
+	struct early early[WAITING];
+	size_t early_count;
+	int64_t drain_until_ns;
+	struct loop_timer drain_timer;
+	int status;
+};
+
+static void to_log(const char *text)
+{
+	log_info(text);
+}
+
+static void give_up(struct front *f, const char *what, const char *why)
+{
+	log_error(what, "error", why);
+	f->status = 1;
+	loop_stop(f->loop);
+}
+
+/* ---- settings ---- */
+
+/* Handlers may hold the old one until the end of this round, and nobody longer than a reload. */
+static void take_config(struct front *f, int fd)
+{
+	struct config *next = must_alloc(malloc(sizeof(*next)));
+	struct err e;
+
+	if (config_read(fd, next, &e) < 0) {
+		log_error("configuration refused", "error", e.msg);
+		free(next);
+		return;
+	}
+	free(f->old_config);
+	f->old_config = f->config;
+	f->config = next;
+	f->api.config = next;
+	manager_set_config(f->manager, next);
+}
+
+static int read_text(int fd, char **ret, size_t *ret_len, struct err *e)
+{
+	if (io_read_whole(fd, TOKENS_TEXT_MAX, ret, ret_len) == 0)
+		return 0;
+	if (errno == EFBIG)
+		return err_set(e, ERR_LIMIT, "the token file is too large");
+	return err_sys(e, "cannot read the tokens");
+}
+
+/* A file that makes no sense changes nothing: tokens in use stay good, revoked ones stay revoked. */
+static void take_tokens(struct front *f, int fd)
+{
+	auto_free char *text = NULL;
+	size_t len = 0;
+	struct err e;
+
+	if (read_text(fd, &text, &len, &e) < 0 || tokens_load(f->tokens, text, len, &e) < 0)
+		log_error("tokens refused", "error", e.msg);
+}
+
+/* ---- connections ---- */
+
+static void take_connection(struct front *f, const struct early *c)
+{
+	struct err e;
+
+	if (!c->is_listener)
+		server_add_peer(f->api.server, c->fd, &c->peer);
+	else if (server_listen(f->api.server, c->fd, &e) < 0)
+		log_error("cannot listen", "error", e.msg);
+}
+
+static void keep_connection(struct front *f, const struct early *c)
+{
+	if (f->serving)
+		take_connection(f, c);
+	else if (f->early_count < WAITING && !f->draining)
+		f->early[f->early_count++] = *c;
+	else
+		close(c->fd);
+}
+
+static void begin_serving(struct front *f)
+{
+	f->serving = true;
+	for (size_t i = 0; i < f->early_count; i++)
+		take_connection(f, &f->early[i]);
+	f->early_count = 0;
+	log_info("serving");
+}
+
+/* ---- the end ---- */
+
+static void quit(struct front *f)
+{
+	struct ipc m = {.type = IPC_QUIT};
+
+	broker_ask(f->broker, &m, -1, NULL, NULL);
+	f->status = 0;
+	loop_stop(f->loop);
+}
+
+static void on_drain(void *arg)
+{
+	struct front *f = arg;
+
+	if (server_busy(f->api.server) == 0 || now_ns() > f->drain_until_ns)
+		quit(f);
+	else
+		loop_timer_set(f->loop, &f->drain_timer, DRAIN_LOOK_MS);
+}
+
+static void drain(struct front *f)
+{
+	if (f->draining)
+		return;
+	f->draining = true;
+	manager_drain(f->manager);
+	server_drain(f->api.server);
+	f->drain_until_ns = now_ns() + (int64_t)f->config->shutdown_ms * 1000000;
+	f->drain_timer = (struct loop_timer){.call = on_drain, .arg = f};
+	loop_timer_set(f->loop, &f->drain_timer, 0);
+}
+
+/* ---- the broker ---- */
+
+static void on_news(void *arg, const struct ipc *m, int fd)
+{
+	struct front *f = arg;
+	struct early c = {.fd = fd, .is_listener = m->type == IPC_LISTENER};
+
+	switch (m->type) {
+	case IPC_CONFIG:
+		take_config(f, fd);
+		break;
+	case IPC_TOKENS:
+		take_tokens(f, fd);
+		break;
+	case IPC_PEER:
+		c.peer = m->peer;
+		/* fallthrough */
+	case IPC_LISTENER:
+		if (fd >= 0)
+			keep_connection(f, &c);
+		return;
+	case IPC_SHUTDOWN:
+		drain(f);
+		break;
+	case IPC_AUDIT:
+		audit_reopen(f->audit, take_fd(&fd));
+		break;
+	default:
+		manager_news(f->manager, m, take_fd(&fd));
+		if (m->type == IPC_READY && !f->serving)
+			begin_serving(f);
+		break;
+	}
+	close_fd(&fd);
+}
+
+static void on_lost(void *arg, const struct err *e)
+{
+	give_up(arg, "the broker is gone", e->msg);
+}
+
+static const struct broker_ops broker_ops = {.on_news = on_news, .on_lost = on_lost};
+
+/* ---- all of it ---- */
+
+static int front_start(struct front *f, int broker_fd, int audit_fd, struct err *e)
+{
+	char note[512];
+
+	f->loop = loop_new();
+	if (!f->loop)
+		return err_sys(e, "cannot make an event loop");
+	f->config = must_alloc(malloc(sizeof(*f->config)));
+	config_init(f->config);
+	f->tokens = tokens_new();
+	f->store = store_open(DATABASE, note, sizeof(note), e);
+	if (!f->store)
+		return -1;
+	if (note[0])
+		log_warn("database begun anew", "why", note);
+	f->audit = audit_open(f->loop, audit_fd);
+	f->broker = broker_open(f->loop, broker_fd, &broker_ops, f);
+	f->manager = manager_new(&(struct manager_parts){.loop = f->loop,
+							 .broker = f->broker,
+							 .audit = f->audit,
+							 .store = f->store,
+							 .config = f->config,
+							 .log = to_log});
+	f->api = (struct api){.loop = f->loop,
+			      .manager = f->manager,
+			      .audit = f->audit,
+			      .config = f->config,
+			      .tokens = f->tokens};
+	return api_start(&f->api, e);
+}
+
+static void front_stop(struct front *f)
+{
+	loop_timer_stop(f->loop, &f->drain_timer);
+	if (f->api.server)
+		api_stop(&f->api);
+	manager_free(f->manager);
+	broker_close(f->broker);
+	audit_close(f->audit);
+	store_close(f->store);
+	tokens_free(f->tokens);
+	loop_free(f->loop);
+	free(f->config);
+	free(f->old_config);
+}
+
+int front_main(int broker_fd, int audit_fd)
+{
+	/* The broker alone says when it is over; a terminal's ^C reaches every process. */
+	static const int ignored[] = {SIGPIPE, SIGINT, SIGTERM, SIGHUP};
+	struct front *f = must_alloc(calloc(1, sizeof(*f)));
+	struct err e;
+	int status;
+
+	for (size_t i = 0; i < ARRAY_LEN(ignored); i++)
+		signal(ignored[i], SIG_IGN);
+	if (front_start(f, broker_fd, audit_fd, &e) < 0) {
+		log_error("front cannot start", "error", e.msg);
+		return 1;
+	}
+	loop_run(f->loop);
+	status = f->status;
+	front_stop(f);
+	free(f);
+	return status;
+}

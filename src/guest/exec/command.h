@@ -1,0 +1,138 @@
+/*
+ * The commands of a sandbox: started by the daemon, reaped here, their output kept for whoever
+ * attaches, their end kept until it was taken.
+ */
+#pragma once
+
+#include "base/list.h"
+#include "guest/exec/output.h"
+#include "guest/link/server.h"
+
+#include <sys/resource.h>
+
+#define COMMANDS_ENDED 256	   /* kept at most */
+#define COMMAND_KEEP_MS 30000	   /* kept at least, if not more than that ended meanwhile */
+#define COMMAND_AHEAD (128u << 10) /* read ahead of a slow reader */
+#define COMMAND_INPUT (1u << 20)   /* waiting to be read by it */
+#define COMMAND_ARGV (16u << 10)   /* kept of its arguments, for lists */
+#define COMMAND_QUIET_MS 2	   /* most of what runs in a cell has ended by then */
+#define COMMAND_LATE (1u << 20)	   /* read after its end: as much as a pipe can hold */
+
+struct command_exit {
+	int wait_status, exec_errno;
+	enum guest_why why;
+	unsigned limits; /* GUEST_HIT_* */
+	uint64_t duration_us, cpu_us, max_rss_bytes;
+	uint64_t disk_bytes; /* of one in a cell */
+};
+
+struct output_source {
+	struct command *command;
+	struct loop_watch watch; /* fd -1: at its end */
+	uint8_t type;
+	bool dry; /* nothing was there when it was last looked at */
+};
+
+struct attachment {
+	struct attachment *next;
+	struct command *command;
+	struct stream *stream;
+	uint64_t seq; /* to be sent next */
+};
+
+struct command {
+	struct command *next, **back;
+	struct guest *guest;
+	uint32_t eid;
+	pid_t pid;
+	uint8_t flags;
+	char *tag, *session, *cwd;
+	struct list argv;
+	uint64_t started_ms; /* unix */
+	int64_t started_ns, ended_ns;
+	bool reaped;   /* exit is valid */
+	bool finished; /* and all that it printed is here: the end may be told */
+	bool acked;
+	struct command_exit exit;
+
+	struct loop_watch input; /* its stdin or terminal; fd -1: closed */
+	struct buf waiting;	 /* for it to be read */
+	bool input_ends;
+	struct output_source sources[2];
+	struct output output;
+	size_t read_late;
+	struct attachment *attached;
+	struct loop_timer timeout, again;
+	struct loop_timer patience; /* while it is set, nobody listens to what it prints */
+	unsigned again_ms;
+
+	int park;	   /* socket to a parked process; -1: it is none */
+	int64_t copied_ns; /* when it last made a copy */
+	bool in_cell;	   /* of a nest; then these were proven: */
+	uint32_t layers;
+	int landlock_abi;
+	bool listening;
+};
+
+struct command_terms {
+	uint8_t flags;
+	const char *tag, *session, *cwd;
+	const struct list *argv;
+	uint64_t timeout_ms;
+};
+
+struct spawned;
+/* A command whose process is there. */
+struct command *command_new(struct guest *g, const struct command_terms *t);
+void command_begin(struct command *c, const struct command_terms *t, const struct spawned *p,
+		   struct stream *s);
+void command_free(struct command *c);
+struct command *command_find(struct guest *g, uint32_t eid);
+void command_reaped(struct guest *g, pid_t pid, int status, const struct rusage *usage);
+struct tenant_end;
+/* For struct tenant_owner. */
+void command_left_cell(void *command, const struct tenant_end *e);
+void command_free_all(struct guest *g);
+/* It goes on, and not just to be copied. */
+static inline bool command_is_running(const struct command *c)
+{
+	return !c->reaped && c->park < 0;
+}
+size_t command_running(const struct guest *g);
+/* guest_exec_item */
+void command_pack(const struct command *c, struct buf *ret);
+
+/* Kills the whole tree, and goes on until nothing of it is left. */
+void command_kill(struct command *c, enum guest_why why);
+
+/* ---- streams of a command (attach.c) ---- */
+void command_attach(struct command *c, struct stream *s, uint64_t from);
+void command_detach_all(struct command *c);
+/* It is finished: attach.c has read all of it. */
+void command_ended(struct command *c);
+/* Bytes for its stdin; false: it is closed. */
+bool command_input(struct command *c, const char *bytes, size_t len, bool close);
+void command_close_input(struct command *c);
+/* Reads what it prints as long as readers keep up. */
+void command_watch_sources(struct command *c);
+
+/* What G_EXEC says. */
+struct exec_args {
+	uint8_t flags;
+	uint32_t rows, cols, open_files;
+	uint64_t timeout_ms;
+	char cwd[GUEST_MAX_PATH], user[GUEST_MAX_USER];
+	char tag[GUEST_MAX_NAME], session[GUEST_MAX_NAME];
+	struct list argv, env;
+};
+/* NULL: malformed. The directory is made absolute. */
+struct exec_args *exec_args_unpack(struct guest *g, struct unpack *u);
+void exec_args_free(struct exec_args *a);
+/* Can something start there? Else the stream is answered, and false. */
+bool command_has_cwd(struct stream *s, const char *cwd);
+/* The environment of what is to be run. */
+void exec_args_env(struct guest *g, const struct exec_args *a, struct list *ret);
+uint64_t command_mark(const struct command *c);
+
+/* u32 n, n x str; false: too many or malformed. */
+bool command_unpack_list(struct unpack *u, struct list *ret);

@@ -1,0 +1,256 @@
+/* Keeps what was refused, by command, and reports it on request and as events. */
+#include "guest/exec/denials.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "guest/exec/command.h"
+#include "guest/exec/oom.h"
+#include "guest/link/request.h"
+#include "guest/files/tree.h"
+#include "sandbox/inside/notify.h"
+
+#include <errno.h>
+
+#define NEWS_MS 200
+
+/* ---- what is kept ---- */
+
+static unsigned count_of(const struct board *b, uint32_t owner)
+{
+	unsigned count = 0;
+
+	for (unsigned i = 0; i < b->denial_count; i++)
+		count += b->denials[i].owner == owner;
+	return count;
+}
+
+/*
+ * The oldest makes room, since a sandbox may live long: of those whose command has most, so that one
+ * which asks for a thousand names does not hide what the others were refused.
+ */
+static void make_room(struct guest *g)
+{
+	struct board *b = g->board;
+	unsigned most = 0, at = 0;
+
+	if (b->denial_count < BOARD_DENIALS)
+		return;
+	for (unsigned i = 0; i < b->denial_count; i++) {
+		unsigned count = count_of(b, b->denials[i].owner);
+
+		if (count > most) {
+			most = count;
+			at = i;
+		}
+	}
+	b->denial_count--;
+	memmove(b->denials + at, b->denials + at + 1, (b->denial_count - at) * sizeof(*b->denials));
+	memmove(g->told + at, g->told + at + 1, (b->denial_count - at) * sizeof(*g->told));
+}
+
+static void tell_news(void *arg);
+
+static void noticed(struct guest *g)
+{
+	g->news.call = tell_news;
+	g->news.arg = g;
+	if (g->news.place == 0)
+		loop_timer_set(g->loop, &g->news, NEWS_MS);
+}
+
+static void take_notice(struct guest *g, int listener, const struct seccomp_notif *n, uint32_t eid)
+{
+	make_room(g);
+	g->board->owner = eid;
+	notice_answer(g->board, &seccomp_profile_default, listener, n);
+	noticed(g);
+}
+
+void denials_take_notice(struct guest *g, int listener, uint32_t eid)
+{
+	struct seccomp_notif n;
+
+	if (seccomp_notify_get(listener, &n) == 0)
+		take_notice(g, listener, &n, eid);
+}
+
+void denials_take_query(struct guest *g, int fd, uint32_t eid)
+{
+	make_room(g);
+	g->board->owner = eid;
+	notice_query(g->board, fd);
+	noticed(g);
+}
+
+static void on_notify(void *arg, uint32_t events)
+{
+	struct guest *g = arg;
+	struct seccomp_notif n;
+
+	if (!(events & EPOLLIN)) {
+		loop_unwatch(g->loop, &g->notify);
+		return;
+	}
+	if (seccomp_notify_get(g->notify.fd, &n) == 0)
+		take_notice(g, g->notify.fd, &n, tree_owner(g->boot_id, (pid_t)n.pid));
+}
+
+static void on_dns(void *arg, uint32_t events)
+{
+	struct guest *g = arg;
+	uint32_t owner = 0;
+
+	(void)events;
+	/* Whose query it is cannot be seen; with one command there is no doubt. */
+	if (command_running(g) == 1)
+		for (const struct command *c = g->commands; c; c = c->next)
+			if (command_is_running(c))
+				owner = c->eid;
+	denials_take_query(g, g->dns.fd, owner);
+}
+
+int denials_start(struct guest *g)
+{
+	g->board = must_alloc(calloc(1, sizeof(*g->board)));
+	g->notify = (struct loop_watch){
+		.fd = g->options.notify, .events = EPOLLIN, .call = on_notify, .arg = g};
+	g->dns = (struct loop_watch){
+		.fd = g->options.dns, .events = EPOLLIN, .call = on_dns, .arg = g};
+	if (g->notify.fd >= 0 && loop_watch(g->loop, &g->notify) < 0)
+		return -1;
+	return g->dns.fd >= 0 ? loop_watch(g->loop, &g->dns) : 0;
+}
+
+void denials_stop(struct guest *g)
+{
+	loop_unwatch(g->loop, &g->notify);
+	loop_unwatch(g->loop, &g->dns);
+	loop_timer_stop(g->loop, &g->news);
+	oom_stop(g);
+	free(g->board);
+}
+
+static void pack_denial(struct buf *b, const struct board_denial *d)
+{
+	struct denial words = {0};
+
+	notice_explain(&seccomp_profile_default, d, &words);
+	pack_u8(b, (uint8_t)d->kind);
+	pack_str(b, words.rule);
+	pack_str(b, words.target);
+	pack_str(b, words.explain);
+	pack_u64(b, d->count);
+}
+
+static bool concerns(const struct board_denial *d, const struct command *c)
+{
+	/* What goes on in a cell is known to be its tenant's. */
+	return d->owner == c->eid || (!c->in_cell && !d->owner && d->last_ns >= c->started_ns);
+}
+
+uint32_t denials_count(const struct guest *g, const struct command *c)
+{
+	uint32_t count = 0;
+
+	for (unsigned i = 0; i < g->board->denial_count; i++)
+		count += concerns(&g->board->denials[i], c);
+	return count;
+}
+
+void denials_request(struct stream *s, const struct request *r)
+{
+	struct guest *g = s->guest;
+	uint32_t eid = (uint32_t)r->number[0], count = 0;
+	const struct command *c = eid ? command_find(g, eid) : NULL;
+	auto_buf struct buf rows = {0}, b = {0};
+
+	if (eid && !c) {
+		stream_error(s, ESRCH, "there is no command %u", eid);
+		return;
+	}
+	for (unsigned i = 0; i < g->board->denial_count; i++) {
+		const struct board_denial *d = &g->board->denials[i];
+
+		if (c && !concerns(d, c))
+			continue;
+		if (rows.len > GUEST_MAX_PAYLOAD - 2048)
+			break;
+		pack_denial(&rows, d);
+		count++;
+	}
+	pack_u32(&b, count);
+	buf_add(&b, rows.len ? buf_head(&rows) : NULL, rows.len);
+	stream_ok(s, &b);
+}
+
+/* ---- G_EVENTS ---- */
+
+/* Who does not read misses some, rather than holding up the others. */
+static void tell(struct guest *g, const struct buf *b)
+{
+	for (size_t i = 0; i < ARRAY_LEN(g->listeners); i++) {
+		struct stream *s = g->listeners[i];
+
+		if (s && stream_room(s) >= b->len)
+			stream_put(s, G_ITEM, buf_head(b), b->len);
+	}
+}
+
+static void tell_news(void *arg)
+{
+	struct guest *g = arg;
+
+	for (unsigned i = 0; i < g->board->denial_count; i++) {
+		const struct board_denial *d = &g->board->denials[i];
+		auto_buf struct buf b = {0};
+
+		if (g->told[i] == d->count)
+			continue;
+		g->told[i] = d->count;
+		pack_u8(&b, 1);
+		pack_denial(&b, d);
+		tell(g, &b);
+	}
+}
+
+void denials_tell_exec(struct guest *g, const struct command *c)
+{
+	auto_buf struct buf b = {0};
+
+	pack_u8(&b, 2);
+	command_pack(c, &b);
+	tell(g, &b);
+}
+
+void denials_tell_end(struct guest *g)
+{
+	auto_buf struct buf b = {0};
+
+	tell_news(g);
+	pack_u8(&b, 3);
+	tell(g, &b);
+}
+
+static void on_events_end(void *arg)
+{
+	struct stream **place = arg;
+
+	*place = NULL;
+}
+
+void events_request(struct stream *s, const struct request *r)
+{
+	struct guest *g = s->guest;
+	static const struct stream_ops ops = {.on_end = on_events_end};
+
+	(void)r;
+	for (size_t i = 0; i < ARRAY_LEN(g->listeners); i++) {
+		if (g->listeners[i])
+			continue;
+		g->listeners[i] = s;
+		stream_go_on(s, &ops, &g->listeners[i]);
+		stream_ok(s, NULL);
+		return;
+	}
+	stream_error(s, EMFILE, "too many listen to events");
+}

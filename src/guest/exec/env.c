@@ -1,0 +1,43 @@
+/* The environment of a command: the usual variables, then those of the sandbox. */
+#include "guest/exec/env.h"
+
+#include "base/str.h"
+#include "model/variables.h"
+
+#include <unistd.h>
+
+#define HOME "/home/user"
+
+bool env_knows_user(const char *user)
+{
+	return !*user || str_equal(user, "user") || str_equal(user, "root") ||
+	       str_equal(user, "1000") || str_equal(user, "0");
+}
+
+/* In a nest, whose files do not change, once: a run waits for it. */
+static const char *find_shell(const struct guest *g)
+{
+	static const char *known;
+
+	if (!g->nest || !known)
+		known = access("/bin/bash", X_OK) == 0 ? "/bin/bash" : "/bin/sh";
+	return known;
+}
+
+void env_make(const struct guest *g, const char *user, const char *cwd, bool tty, struct list *ret)
+{
+	bool root = str_equal(user, "root") || str_equal(user, "0");
+	/* The same id by another name; a home that it cannot write to would be of no use. */
+	const char *home = root && access("/root", W_OK) == 0 ? "/root" : HOME;
+
+	variables_set_usual(ret, &(struct variables_usual){.tools = "",
+							   .home = home,
+							   .user = root ? "root" : "user",
+							   .shell = find_shell(g),
+							   .cwd = cwd,
+							   .term = tty ? "xterm-256color" : NULL,
+							   .cpus_milli = g->cpus_milli,
+							   .offline = true});
+	for (size_t i = 0; i < g->env.count; i++)
+		variables_set(ret, g->env.items[i]);
+}

@@ -1,0 +1,232 @@
+/* Asks a parked process for a copy of itself, and makes a command of that copy. */
+#include "guest/exec/prefork.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/fd_message.h"
+#include "base/str.h"
+#include "guest/exec/env.h"
+#include "guest/exec/oom.h"
+#include "guest/link/request.h"
+#include "guest/exec/spawn.h"
+#include "guest/files/tree.h"
+#include "sandbox/inside/message.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define SILENCE_MS 2000 /* a copy takes a few milliseconds; this is for a busy sandbox */
+#define PATIENCE_MS 10000
+#define ORDER_FDS 4
+
+int park_open(struct command *c, int *ret_theirs, struct err *e)
+{
+	int pair[2];
+
+	if (message_pair(pair, e) < 0)
+		return -1;
+	c->park = pair[0];
+	*ret_theirs = pair[1];
+	return 0;
+}
+
+/* A copy that was asked for. */
+struct copy {
+	struct guest *guest;
+	struct stream *stream;
+	struct exec_args *args;
+	uint32_t park; /* who is to make it */
+	int64_t asked_ns, looked_ns;
+	struct loop_watch report;
+	struct loop_timer silence;
+	int ours[3];
+};
+
+static void copy_free(struct copy *p)
+{
+	loop_unwatch(p->guest->loop, &p->report);
+	loop_timer_stop(p->guest->loop, &p->silence);
+	close_fd(&p->report.fd);
+	/* A copy that comes too late finds its input at an end. */
+	for (int i = 0; i < 3; i++)
+		close_fd(&p->ours[i]);
+	exec_args_free(p->args);
+	free(p);
+}
+
+static void refuse(struct copy *p, const char *why)
+{
+	struct stream *s = p->stream;
+
+	copy_free(p);
+	stream_error(s, EAGAIN, "%s", why);
+}
+
+/*
+ * One that answers others is only busy. One that answers nobody never will, and others need not wait for
+ * that; a copy that it makes after all does not get leave to begin.
+ */
+static void on_silence(void *arg)
+{
+	struct copy *p = arg;
+	struct command *park = command_find(p->guest, p->park);
+	bool is_there = park && park->park >= 0 && !park->reaped;
+	bool is_silent = is_there && park->copied_ns < p->looked_ns;
+
+	p->looked_ns = now_ns();
+	if (is_there && !is_silent && p->looked_ns - p->asked_ns < PATIENCE_MS * 1000000LL) {
+		loop_timer_set(p->guest->loop, &p->silence, SILENCE_MS);
+		return;
+	}
+	if (is_silent)
+		command_kill(park, GUEST_WHY_KILLED);
+	refuse(p, "the parked process does not answer");
+}
+
+static void on_end(void *arg)
+{
+	copy_free(arg);
+}
+
+/* Who wrote the byte, by the kernel's word; -1: nobody. */
+static pid_t read_report(int fd)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(struct ucred))];
+	} control;
+	char byte;
+	struct iovec data = {&byte, 1};
+	struct msghdr m = {.msg_iov = &data,
+			   .msg_iovlen = 1,
+			   .msg_control = control.bytes,
+			   .msg_controllen = sizeof(control.bytes)};
+	struct ucred who;
+	struct cmsghdr *c;
+
+	if (recvmsg(fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1)
+		return -1;
+	c = CMSG_FIRSTHDR(&m);
+	if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_CREDENTIALS)
+		return -1;
+	memcpy(&who, CMSG_DATA(c), sizeof(who));
+	return who.pid;
+}
+
+static bool is_command(const struct guest *g, pid_t pid)
+{
+	for (const struct command *c = g->commands; c; c = c->next)
+		if (c->pid == pid && !c->reaped)
+			return true;
+	return false;
+}
+
+/* It is there, and ours to reap: a command like any other. */
+static void become_command(struct copy *p, pid_t pid)
+{
+	const struct exec_args *a = p->args;
+	const struct command_terms terms = {a->flags, a->tag,	a->session,
+					    a->cwd,   &a->argv, a->timeout_ms};
+	const struct spawned process = {.pid = pid,
+					.in = take_fd(&p->ours[0]),
+					.out = take_fd(&p->ours[1]),
+					.err = take_fd(&p->ours[2])};
+	struct command *c = command_new(p->guest, &terms), *park = command_find(p->guest, p->park);
+
+	if (park)
+		park->copied_ns = now_ns();
+
+	/* It has started nothing so far, and must not before it bears this mark. */
+	tree_move(pid, command_mark(c));
+	command_begin(c, &terms, &process, p->stream);
+	oom_watch(p->guest);
+	(void)!write(p->report.fd, "", 1);
+	copy_free(p);
+}
+
+static void on_report(void *arg, uint32_t events)
+{
+	struct copy *p = arg;
+	pid_t pid = read_report(p->report.fd);
+
+	(void)events;
+	if (pid <= 1 || tree_parent(pid) != getpid() || is_command(p->guest, pid))
+		refuse(p, "the parked process made no copy");
+	else
+		become_command(p, pid);
+}
+
+/* ---- asking ---- */
+
+/* ret_report: our end of the socket that the copy reports on. */
+static int order(struct guest *g, int park, const struct exec_args *a, int ours[3], int *ret_report)
+{
+	int theirs[ORDER_FDS] = {-1, -1, -1, -1}, pair[2], on = 1, rc = -1;
+	auto_list struct list env = {0};
+	auto_buf struct buf text = {0};
+	struct err e;
+
+	if (spawn_open_streams(a->flags & GUEST_EXEC_NO_STDIN, ours, theirs, &e) < 0)
+		return -1;
+	if (message_pair(pair, &e) == 0) {
+		*ret_report = pair[0];
+		theirs[3] = pair[1];
+		exec_args_env(g, a, &env);
+		spawn_pack_order(a->cwd, a->argv.items, env.items, &text);
+		if (setsockopt(pair[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) == 0)
+			rc = fd_message_send(park, buf_head(&text), text.len, theirs, ORDER_FDS,
+					     MSG_DONTWAIT);
+	}
+	for (int i = 0; i < ORDER_FDS; i++)
+		close_fd(&theirs[i]);
+	return rc;
+}
+
+static void ask_for_copy(struct guest *g, struct stream *s, struct command *park,
+			 struct exec_args *a)
+{
+	static const struct stream_ops waiting = {.on_end = on_end};
+	struct copy *p = must_alloc(calloc(1, sizeof(*p)));
+	int rc;
+
+	*p = (struct copy){.guest = g,
+			   .stream = s,
+			   .args = a,
+			   .park = park->eid,
+			   .asked_ns = now_ns(),
+			   .looked_ns = now_ns(),
+			   .ours = {-1, -1, -1}};
+	p->report = (struct loop_watch){.fd = -1, .events = EPOLLIN, .call = on_report, .arg = p};
+	p->silence = (struct loop_timer){.call = on_silence, .arg = p};
+	rc = order(g, park->park, a, p->ours, &p->report.fd);
+	if (rc < 0 || loop_watch(g->loop, &p->report) < 0) {
+		refuse(p, "the parked process takes no order");
+		return;
+	}
+	stream_go_on(s, &waiting, p);
+	loop_timer_set(g->loop, &p->silence, SILENCE_MS);
+}
+
+bool fork_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	uint32_t eid = unpack_u32(u);
+	struct exec_args *a = exec_args_unpack(g, u);
+	struct command *park = command_find(g, eid);
+	const uint8_t foreign = GUEST_EXEC_TTY | GUEST_EXEC_SHELL | GUEST_EXEC_PARK;
+
+	if (!a)
+		return false;
+	if (!command_has_cwd(s, a->cwd)) {
+		exec_args_free(a);
+		return true;
+	}
+	if (a->argv.count && !(a->flags & foreign) && !*a->session && env_knows_user(a->user) &&
+	    park && !park->reaped && park->park >= 0) {
+		ask_for_copy(g, s, park, a);
+		return true;
+	}
+	exec_args_free(a);
+	stream_error(s, EAGAIN, "there is no parked process for this");
+	return true;
+}

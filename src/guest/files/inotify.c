@@ -1,0 +1,287 @@
+/* G_WATCH: changes below a directory. When its reader is slow, the kernel keeps what it can. */
+#include "base/auto.h"
+#include "base/str.h"
+#include "guest/link/request.h"
+#include "guest/files/walk.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define WATCH_MOST 8192 /* directories */
+#define EVENTS                                                                                     \
+	(IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB |             \
+	 IN_DELETE_SELF | IN_EXCL_UNLINK | IN_ONLYDIR)
+#define HIDDEN ".cloche-write-" /* of transfer.c */
+
+struct place {
+	int wd;
+	char *path;
+};
+
+struct watcher {
+	struct stream *stream;
+	struct guest *guest;
+	struct loop_watch watch;
+	bool recursive, overflowed, telling_new;
+	struct place *places;
+	size_t count, room;
+	uint32_t hidden_cookie; /* of a write that takes its place */
+	char *shown;		/* the directory as it was named, */
+	size_t real_len;	/* and how long its real path is */
+};
+
+static void watcher_free(struct watcher *w)
+{
+	loop_unwatch(w->guest->loop, &w->watch);
+	close_fd(&w->watch.fd);
+	for (size_t i = 0; i < w->count; i++)
+		free(w->places[i].path);
+	free(w->places);
+	free(w->shown);
+	free(w);
+}
+
+static void tell(struct watcher *w, enum guest_change change, const char *path, bool is_dir)
+{
+	auto_buf struct buf b = {0};
+
+	pack_u8(&b, (uint8_t)change);
+	if (*path) {
+		const char *below = path + w->real_len;
+
+		pack_u32(&b, (uint32_t)(strlen(w->shown) + strlen(below)));
+		buf_add(&b, w->shown, strlen(w->shown));
+		buf_add(&b, below, strlen(below));
+	} else {
+		pack_str(&b, "");
+	}
+	pack_u8(&b, is_dir);
+	if (stream_room(w->stream) >= b.len)
+		stream_put(w->stream, G_ITEM, buf_head(&b), b.len);
+}
+
+static void tell_overflow(struct watcher *w)
+{
+	if (!w->overflowed)
+		tell(w, GUEST_OVERFLOW, "", false);
+	w->overflowed = true;
+}
+
+/* ---- which directories ---- */
+
+static int add_place(struct watcher *w, const char *path)
+{
+	int wd = w->count < WATCH_MOST
+			 ? inotify_add_watch(w->watch.fd, path, EVENTS | IN_DONT_FOLLOW)
+			 : (errno = ENOSPC, -1);
+
+	if (wd < 0)
+		return -1;
+	for (size_t i = 0; i < w->count; i++)
+		if (w->places[i].wd == wd)
+			return 0;
+	w->places = array_room(w->places, w->count, &w->room, sizeof(*w->places));
+	w->places[w->count++] = (struct place){wd, str_copy(path)};
+	return 0;
+}
+
+static enum walk_next watch_entry(void *arg, const struct walk_entry *n)
+{
+	struct watcher *w = arg;
+	bool is_dir = S_ISDIR(n->st->st_mode);
+
+	if (w->telling_new)
+		tell(w, GUEST_CREATED, n->path, is_dir);
+	if (!is_dir || add_place(w, n->path) == 0 || errno != ENOSPC)
+		return WALK_INTO;
+	tell_overflow(w);
+	return WALK_STOP;
+}
+
+/* With `news`, what is there already came into being while nobody watched. */
+static void add_below(struct watcher *w, char *path, bool news)
+{
+	auto_close int dir = walk_open_dir(AT_FDCWD, path);
+
+	w->telling_new = news;
+	if (dir >= 0)
+		walk_below(&(struct walk){.visit = watch_entry, .arg = w}, dir, path,
+			   WALK_MAX_DEPTH + 1);
+}
+
+static void drop_below(struct watcher *w, const char *path)
+{
+	for (size_t i = 0; i < w->count;) {
+		if (!path_below(w->places[i].path, path)) {
+			i++;
+			continue;
+		}
+		inotify_rm_watch(w->watch.fd, w->places[i].wd);
+		free(w->places[i].path);
+		w->places[i] = w->places[--w->count];
+	}
+}
+
+static void forget(struct watcher *w, int wd)
+{
+	for (size_t i = 0; i < w->count; i++) {
+		if (w->places[i].wd == wd) {
+			free(w->places[i].path);
+			w->places[i] = w->places[--w->count];
+			return;
+		}
+	}
+}
+
+static const char *path_of(const struct watcher *w, int wd)
+{
+	for (size_t i = 0; i < w->count; i++)
+		if (w->places[i].wd == wd)
+			return w->places[i].path;
+	return NULL;
+}
+
+/* ---- events ---- */
+
+static void tell_created(struct watcher *w, const struct inotify_event *v, char *path)
+{
+	bool is_dir = v->mask & IN_ISDIR;
+	struct stat st;
+
+	/* A file of ours that was written before it got its name. */
+	if ((v->mask & IN_MOVED_TO) && v->cookie == w->hidden_cookie) {
+		tell(w, GUEST_WRITTEN, path, false);
+		return;
+	}
+	tell(w, GUEST_CREATED, path, is_dir);
+	if ((v->mask & IN_CREATE) && !is_dir && lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+	    st.st_size > 0)
+		tell(w, GUEST_WRITTEN, path, false);
+	if (is_dir && w->recursive && add_place(w, path) == 0)
+		add_below(w, path, true);
+}
+
+/*
+ * The kernel reports what happens to a file without a name (one of ours, O_TMPFILE) by its number, "#123",
+ * which nobody can use. Another's name is told even if the file is gone by now.
+ */
+static bool is_nameless(const char *name, const char *path)
+{
+	return name[0] == '#' && name[1] && !name[1 + strspn(name + 1, "0123456789")] &&
+	       faccessat(AT_FDCWD, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0;
+}
+
+static void take_event(struct watcher *w, const struct inotify_event *v)
+{
+	const char *dir = path_of(w, v->wd);
+	bool is_dir = v->mask & IN_ISDIR;
+	char path[GUEST_MAX_PATH];
+
+	if (v->mask & IN_Q_OVERFLOW) {
+		w->overflowed = false;
+		tell_overflow(w);
+		return;
+	}
+	if (v->mask & IN_IGNORED)
+		forget(w, v->wd);
+	if (!dir || !v->len || (v->mask & IN_IGNORED))
+		return;
+	if (str_starts(v->name, HIDDEN)) {
+		if (v->mask & IN_MOVED_FROM)
+			w->hidden_cookie = v->cookie;
+		return;
+	}
+	if (strlen(dir) + strlen(v->name) + 2 > sizeof(path))
+		return;
+	snprintf(path, sizeof(path), "%s/%s", str_equal(dir, "/") ? "" : dir, v->name);
+	if (v->mask & (IN_CREATE | IN_MOVED_TO))
+		tell_created(w, v, path);
+	else if (v->mask & IN_MODIFY)
+		tell(w, GUEST_WRITTEN, path, false);
+	else if (v->mask & IN_DELETE)
+		tell(w, GUEST_REMOVED, path, is_dir);
+	else if (v->mask & IN_MOVED_FROM)
+		tell(w, GUEST_RENAMED, path, is_dir);
+	else if ((v->mask & IN_ATTRIB) && !is_nameless(v->name, path))
+		tell(w, GUEST_CHMOD, path, is_dir);
+	if ((v->mask & IN_MOVED_FROM) && is_dir)
+		drop_below(w, path);
+}
+
+/* Enough for what one read brings: some 16 of the largest. */
+static bool has_room(const struct watcher *w)
+{
+	return stream_room(w->stream) >= GUEST_MAX_PAYLOAD / 2;
+}
+
+static void on_inotify(void *arg, uint32_t events)
+{
+	struct watcher *w = arg;
+	char bytes[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
+	ssize_t n = has_room(w) ? read(w->watch.fd, bytes, sizeof(bytes)) : 0;
+
+	(void)events;
+	for (ssize_t at = 0; at < n;) {
+		const struct inotify_event *v = (const void *)(bytes + at);
+
+		take_event(w, v);
+		at += (ssize_t)(sizeof(*v) + v->len);
+	}
+	if (w->count == 0) {
+		/* The directory itself is gone. */
+		stream_end(w->stream, NULL, 0);
+		watcher_free(w);
+	} else if (!has_room(w)) {
+		loop_unwatch(w->guest->loop, &w->watch);
+	}
+}
+
+static void pump(void *arg)
+{
+	struct watcher *w = arg;
+
+	if (has_room(w))
+		loop_watch(w->guest->loop, &w->watch);
+}
+
+static void on_end(void *arg)
+{
+	watcher_free(arg);
+}
+
+void watch_request(struct stream *s, const struct request *r)
+{
+	struct guest *g = s->guest;
+	static const struct stream_ops ops = {.pump = pump, .on_end = on_end};
+	char path[GUEST_MAX_PATH], real[PATH_MAX];
+	struct watcher *w = must_alloc(calloc(1, sizeof(*w)));
+
+	memcpy(path, r->text[0], sizeof(path));
+	w->stream = s;
+	w->guest = g;
+	w->recursive = r->number[0];
+	w->watch = (struct loop_watch){.fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK),
+				       .events = EPOLLIN,
+				       .call = on_inotify,
+				       .arg = w};
+	if (w->watch.fd < 0 || !realpath(path, real) || strlen(real) >= sizeof(path) ||
+	    add_place(w, real) < 0 || loop_watch(g->loop, &w->watch) < 0) {
+		stream_error(s, errno, "cannot watch %s: %m", path);
+		watcher_free(w);
+		return;
+	}
+	for (size_t n = strlen(path); n > 0 && path[n - 1] == '/'; n--)
+		path[n - 1] = '\0';
+	w->shown = str_copy(path);
+	w->real_len = str_equal(real, "/") ? 0 : strlen(real);
+	stream_go_on(s, &ops, w);
+	stream_ok(s, NULL);
+	snprintf(path, sizeof(path), "%s", real);
+	if (w->recursive)
+		add_below(w, path, false);
+}

@@ -1,0 +1,326 @@
+/* Makes files of an archive below one directory, whose links it never follows. */
+#include "guest/files/tar.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "guest/files/walk.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#define MODES 01777u /* no set-id bits: the filter refuses them anyway */
+
+/* Directories get their mode and time at the end: until then things are put into them. */
+struct late {
+	char *name;
+	mode_t mode;
+	struct timespec mtime;
+};
+
+struct job {
+	struct tar_extract *x;
+	struct tar_in *tar;
+	struct late *late;
+	size_t late_count, late_room;
+};
+
+/* ---- names ---- */
+
+/* Without "." parts, doubled and leading slashes; false if it has a ".." or a part that is too long. */
+static bool clean_name(const char *name, char *ret)
+{
+	size_t n = 0;
+
+	for (;;) {
+		size_t len;
+
+		name += strspn(name, "/");
+		len = strcspn(name, "/");
+		if (len == 0)
+			break;
+		if (len > NAME_MAX || (len == 2 && name[0] == '.' && name[1] == '.'))
+			return false;
+		if (len != 1 || name[0] != '.') {
+			if (n)
+				ret[n++] = '/';
+			memcpy(ret + n, name, len);
+			n += len;
+		}
+		name += len;
+	}
+	ret[n] = '\0';
+	return true;
+}
+
+static int judge_name(const struct tar_extract *x, char *name, struct err *e)
+{
+	char clean[TAR_MAX_NAME];
+
+	if ((x->strict && name[0] == '/') || !clean_name(name, clean))
+		return err_set(e, ERR_DENIED, "the archive names '%.200s', which leads out of it",
+			       name);
+	snprintf(name, TAR_MAX_NAME, "%s", clean);
+	return 0;
+}
+
+static int judge_xattrs(const struct tar_extract *x, const struct tar_entry *n, struct err *e)
+{
+	for (size_t i = 0; x->strict && i < n->xattr_count; i++)
+		if (!str_starts(n->xattrs[i].name, "user.") ||
+		    str_starts(n->xattrs[i].name, "user.overlay."))
+			return err_set(e, ERR_DENIED,
+				       "%.200s has attribute %.100s; only user.* is allowed",
+				       n->name, n->xattrs[i].name);
+	return 0;
+}
+
+static bool is_whiteout(const struct tar_extract *x, const struct tar_entry *n)
+{
+	return x->upper && n->type == '3' && n->major == 0 && n->minor == 0;
+}
+
+/* By itself, before anything is made of it (rule 11). */
+static int judge(const struct tar_extract *x, struct tar_entry *n, struct err *e)
+{
+	if (judge_name(x, n->name, e) < 0 || (n->type == '1' && judge_name(x, n->link, e) < 0) ||
+	    judge_xattrs(x, n, e) < 0)
+		return -1;
+	if (x->strict && (n->mode & 06000))
+		return err_set(e, ERR_DENIED, "%.200s has a set-id bit", n->name);
+	if (x->strict && strchr("34", n->type) && !is_whiteout(x, n))
+		return err_set(e, ERR_DENIED, "%.200s is a device", n->name);
+	if (x->strict && !strchr("0123456", n->type))
+		return err_set(e, ERR_DENIED, "%.200s is of an unknown kind", n->name);
+	if (!*n->name && n->type != '5')
+		return err_set(e, ERR_INVALID, "the archive is malformed: an entry has no name");
+	return 0;
+}
+
+/* The directory of a name, made if need be; -1: a link is in the way, or it cannot be made. */
+static int open_above(int root, const char *name, const char **ret_last, struct err *e)
+{
+	auto_close int at = openat(root, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	char part[NAME_MAX + 1];
+
+	for (const char *slash; at >= 0 && (slash = strchr(name, '/')); name = slash + 1) {
+		int next;
+
+		memcpy(part, name, (size_t)(slash - name));
+		part[slash - name] = '\0';
+		next = openat(at, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (next < 0 && errno == ENOENT && mkdirat(at, part, 0755) == 0)
+			next = openat(at, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (next < 0)
+			return err_sys(e, "cannot go through %s", part);
+		close(at);
+		at = next;
+	}
+	if (at < 0)
+		return err_sys(e, "cannot open the directory");
+	*ret_last = name;
+	return take_fd(&at);
+}
+
+/* ---- what they become ---- */
+
+static void set_xattrs(int fd, const struct tar_entry *n)
+{
+	for (size_t i = 0; i < n->xattr_count; i++)
+		if (str_starts(n->xattrs[i].name, "user.") &&
+		    !str_starts(n->xattrs[i].name, "user.overlay."))
+			(void)!fsetxattr(fd, n->xattrs[i].name, n->xattrs[i].value,
+					 n->xattrs[i].len, 0);
+}
+
+static int write_range(struct job *j, int fd, struct tar_range r, struct err *e)
+{
+	char bytes[32768];
+
+	while (r.size > 0) {
+		size_t want = r.size < sizeof(bytes) ? (size_t)r.size : sizeof(bytes);
+		ssize_t got = tar_in_data(j->tar, bytes, want, e), done = 0;
+
+		if (got <= 0)
+			return got < 0 ? -1 : err_set(e, ERR_INVALID, "the archive is too short");
+		while (done < got) {
+			ssize_t n = pwrite(fd, bytes + done, (size_t)(got - done),
+					   (off_t)r.offset + done);
+
+			if (n < 0 && errno != EINTR)
+				return err_sys(e, "cannot write");
+			done += n > 0 ? n : 0;
+		}
+		r.offset += (uint64_t)got;
+		r.size -= (uint64_t)got;
+	}
+	return 0;
+}
+
+static int write_contents(struct job *j, const struct tar_entry *n, int fd, struct err *e)
+{
+	if (!n->sparse)
+		return write_range(j, fd, (struct tar_range){0, n->size}, e);
+	for (size_t i = 0; i < n->range_count; i++)
+		if (write_range(j, fd, n->ranges[i], e) < 0)
+			return -1;
+	return ftruncate(fd, (off_t)n->size) < 0 ? err_sys(e, "cannot write") : 0;
+}
+
+/* What is in the way goes; a directory only where the archive is a whole state. */
+static int clear(const struct tar_extract *x, int dir, const char *name, struct err *e)
+{
+	if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
+		return 0;
+	if (x->upper && walk_remove_at(dir, name) == 0)
+		return 0;
+	if (!x->upper && (errno == EISDIR || errno == EPERM))
+		errno = EISDIR;
+	return err_sys(e, "cannot replace %s", name);
+}
+
+static int make_file(struct job *j, const struct tar_entry *n, int dir, const char *name,
+		     struct err *e)
+{
+	auto_close int fd = -1;
+
+	if (clear(j->x, dir, name, e) < 0)
+		return -1;
+	fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return err_sys(e, "cannot make %s", n->name);
+	if (write_contents(j, n, fd, e) < 0)
+		return err_wrap(e, "%.200s", n->name);
+	set_xattrs(fd, n);
+	fchmod(fd, n->mode & MODES);
+	futimens(fd, (struct timespec[]){{.tv_nsec = UTIME_NOW}, n->mtime});
+	return 0;
+}
+
+static void do_later(struct job *j, const struct tar_entry *n)
+{
+	j->late = array_room(j->late, j->late_count, &j->late_room, sizeof(*j->late));
+	j->late[j->late_count++] = (struct late){str_copy(n->name), n->mode & MODES, n->mtime};
+}
+
+static int make_directory(struct job *j, const struct tar_entry *n, int dir, const char *name,
+			  struct err *e)
+{
+	auto_close int fd = -1;
+	struct stat st;
+
+	if (n->opaque && j->x->upper && *name && walk_remove_at(dir, name) < 0 && errno != ENOENT)
+		return err_sys(e, "cannot replace %s", n->name);
+	if (*name && mkdirat(dir, name, 0700) < 0) {
+		if (errno != EEXIST || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+			return err_sys(e, "cannot make %s", n->name);
+		if (!S_ISDIR(st.st_mode) &&
+		    (clear(j->x, dir, name, e) < 0 || mkdirat(dir, name, 0700) < 0))
+			return err_sys(e, "cannot make %s", n->name);
+	}
+	fd = walk_open_dir(dir, *name ? name : ".");
+	if (fd >= 0)
+		set_xattrs(fd, n);
+	/* Where others' files are unpacked to keeps its own mode. */
+	if (*name || j->x->upper)
+		do_later(j, n);
+	return 0;
+}
+
+static int make_hard_link(struct job *j, const struct tar_entry *n, int dir, const char *name,
+			  struct err *e)
+{
+	const char *last;
+	auto_close int from = open_above(j->x->root, n->link, &last, e);
+
+	if (from < 0 || clear(j->x, dir, name, e) < 0)
+		return -1;
+	if (linkat(from, last, dir, name, 0) < 0)
+		return err_sys(e, "cannot link %s to %s", n->name, n->link);
+	return 0;
+}
+
+static int make_other(struct job *j, const struct tar_entry *n, int dir, const char *name,
+		      struct err *e)
+{
+	int rc;
+
+	if (clear(j->x, dir, name, e) < 0)
+		return -1;
+	if (n->type == '2')
+		rc = symlinkat(n->link, dir, name);
+	else
+		rc = mkfifoat(dir, name, n->mode & MODES);
+	if (rc < 0)
+		return err_sys(e, "cannot make %s", n->name);
+	utimensat(dir, name, (struct timespec[]){{.tv_nsec = UTIME_NOW}, n->mtime},
+		  AT_SYMLINK_NOFOLLOW);
+	return 0;
+}
+
+static int make_entry(struct job *j, const struct tar_entry *n, struct err *e)
+{
+	const char *name;
+	auto_close int dir = open_above(j->x->root, n->name, &name, e);
+
+	if (dir < 0)
+		return err_wrap(e, "%.200s", n->name);
+	switch (n->type) {
+	case '0':
+		return make_file(j, n, dir, name, e);
+	case '1':
+		return make_hard_link(j, n, dir, name, e);
+	case '2':
+	case '6':
+		return make_other(j, n, dir, name, e);
+	case '5':
+		return make_directory(j, n, dir, name, e);
+	default:
+		if (is_whiteout(j->x, n) && walk_remove_at(dir, name) < 0 && errno != ENOENT)
+			return err_sys(e, "cannot remove %s", n->name);
+		return 0; /* devices and what nobody knows are left out */
+	}
+}
+
+static void finish_directories(struct job *j)
+{
+	struct err ignored;
+
+	while (j->late_count > 0) {
+		struct late *l = &j->late[--j->late_count];
+		const char *name;
+		auto_close int dir = open_above(j->x->root, l->name, &name, &ignored);
+		auto_close int fd = dir < 0 ? -1 : walk_open_dir(dir, *name ? name : ".");
+
+		if (fd >= 0) {
+			fchmod(fd, l->mode);
+			futimens(fd, (struct timespec[]){{.tv_nsec = UTIME_NOW}, l->mtime});
+		}
+		free(l->name);
+	}
+	free(j->late);
+}
+
+int tar_extract(struct tar_extract *x, struct tar_in *t, struct err *e)
+{
+	struct job j = {.x = x, .tar = t};
+	struct tar_entry *n = must_alloc(calloc(1, sizeof(*n)));
+	int rc;
+
+	while ((rc = tar_in_next(t, n, e)) > 0) {
+		rc = judge(x, n, e);
+		if (rc == 0 && !x->dry)
+			rc = make_entry(&j, n, e);
+		tar_entry_done(n);
+		if (rc < 0)
+			break;
+		x->entries++;
+	}
+	finish_directories(&j);
+	free(n);
+	return rc;
+}

@@ -1,0 +1,571 @@
+/* Writes a tree as a pax archive, holes, hard links and attributes included. */
+#include "guest/files/tar.h"
+
+#include "base/auto.h"
+#include "base/buf.h"
+#include "base/str.h"
+#include "base/utf8.h"
+#include "guest/files/walk.h"
+#include "kern/dirents.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+/* As POSIX has it. */
+struct header {
+	char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], sum[8], type, link[100];
+	char magic[6], version[2], owner[32], group[32], major[8], minor[8], prefix[155], pad[12];
+};
+_Static_assert(sizeof(struct header) == TAR_BLOCK, "a tar header is one block");
+
+/* ---- hard links: the first name of each inode that has several ---- */
+
+struct link_row {
+	dev_t dev;
+	ino_t ino;
+	char *name;
+};
+
+struct tar_links {
+	struct link_row *rows;
+	size_t count, room; /* room is a power of two, at most half full */
+};
+
+static struct link_row *find_row(struct tar_links *l, dev_t dev, ino_t ino)
+{
+	size_t at = (size_t)(ino * 0x9e3779b97f4a7c15ull ^ dev) & (l->room - 1);
+
+	while (l->rows[at].name && (l->rows[at].ino != ino || l->rows[at].dev != dev))
+		at = (at + 1) & (l->room - 1);
+	return &l->rows[at];
+}
+
+static void grow_links(struct tar_links *l)
+{
+	struct tar_links larger = {.count = l->count, .room = l->room ? l->room * 2 : 64};
+
+	larger.rows = must_alloc(calloc(larger.room, sizeof(*larger.rows)));
+	for (size_t i = 0; i < l->room; i++)
+		if (l->rows[i].name)
+			*find_row(&larger, l->rows[i].dev, l->rows[i].ino) = l->rows[i];
+	free(l->rows);
+	*l = larger;
+}
+
+/* The name it has in the archive already, or NULL: then this one is remembered. */
+static const char *link_to(struct tar_out *t, const struct stat *st, const char *name)
+{
+	struct link_row *row;
+
+	if (S_ISDIR(st->st_mode) || st->st_nlink < 2)
+		return NULL;
+	if (!t->links)
+		t->links = must_alloc(calloc(1, sizeof(*t->links)));
+	if (t->links->count * 2 >= t->links->room)
+		grow_links(t->links);
+	row = find_row(t->links, st->st_dev, st->st_ino);
+	if (row->name)
+		return row->name;
+	*row = (struct link_row){st->st_dev, st->st_ino, str_copy(name)};
+	t->links->count++;
+	return NULL;
+}
+
+static void links_free(struct tar_links *l)
+{
+	for (size_t i = 0; l && i < l->room; i++)
+		free(l->rows[i].name);
+	if (l)
+		free(l->rows);
+	free(l);
+}
+
+/* ---- bytes ---- */
+
+static int put(struct tar_out *t, const void *bytes, size_t len, struct err *e)
+{
+	return t->write(t->arg, bytes, len) < 0 ? err_sys(e, "cannot write the archive") : 0;
+}
+
+static int put_zeros(struct tar_out *t, uint64_t len, struct err *e)
+{
+	static const char zeros[4096];
+
+	while (len > 0) {
+		size_t part = len < sizeof(zeros) ? (size_t)len : sizeof(zeros);
+
+		if (put(t, zeros, part, e) < 0)
+			return -1;
+		len -= part;
+	}
+	return 0;
+}
+
+static uint64_t padding(uint64_t size)
+{
+	return (TAR_BLOCK - size % TAR_BLOCK) % TAR_BLOCK;
+}
+
+/* ---- pax records: "LENGTH key=value\n", where the length counts itself ---- */
+
+static void add_record(struct buf *b, const char *key, const void *value, size_t len)
+{
+	size_t rest = strlen(key) + len + 3, digits = 1, total;
+	char number[24];
+
+	for (;;) {
+		total = rest + digits;
+		if ((size_t)snprintf(number, sizeof(number), "%zu", total) == digits)
+			break;
+		digits++;
+	}
+	buf_add(b, number, digits);
+	buf_add(b, " ", 1);
+	buf_add(b, key, strlen(key));
+	buf_add(b, "=", 1);
+	buf_add(b, value, len);
+	buf_add(b, "\n", 1);
+}
+
+static void add_text(struct buf *b, const char *key, const char *value)
+{
+	add_record(b, key, value, strlen(value));
+}
+
+static void add_number(struct buf *b, const char *key, uint64_t value)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%" PRIu64, value);
+	add_text(b, key, text);
+}
+
+static bool is_plain(const char *s)
+{
+	for (; *s; s++)
+		if ((unsigned char)*s < 0x20 || (unsigned char)*s > 0x7e)
+			return false;
+	return true;
+}
+
+static bool is_utf8(const char *s)
+{
+	for (size_t left = strlen(s), n; left > 0; s += n, left -= n) {
+		n = utf8_sequence(s, left);
+		if (n == 0)
+			return false;
+	}
+	return true;
+}
+
+/* ---- one entry ---- */
+
+struct entry {
+	const char *name, *link; /* link may be NULL */
+	const struct stat *st;
+	char type;
+	uint64_t data_size;
+	struct buf pax;
+};
+
+static void octal(char *field, size_t size, uint64_t value)
+{
+	snprintf(field, size, "%0*" PRIo64, (int)size - 1, value);
+}
+
+static void set_sum(struct header *h)
+{
+	unsigned sum = 0;
+
+	memset(h->sum, ' ', sizeof(h->sum));
+	for (size_t i = 0; i < sizeof(*h); i++)
+		sum += ((const unsigned char *)h)[i];
+	snprintf(h->sum, sizeof(h->sum), "%06o", sum);
+	h->sum[7] = ' ';
+}
+
+static void fill_header(struct header *h, const struct entry *n)
+{
+	uint64_t mtime = n->st->st_mtim.tv_sec < 0 ? 0 : (uint64_t)n->st->st_mtim.tv_sec;
+	const char *owner = n->st->st_uid == 0 ? "root" : n->st->st_uid == 1000 ? "user" : "";
+
+	*h = (struct header){.type = n->type, .magic = "ustar", .version = {'0', '0'}};
+	strncpy(h->name, n->name, sizeof(h->name) - 1);
+	if (strlen(n->name) == sizeof(h->name))
+		memcpy(h->name, n->name, sizeof(h->name));
+	if (n->link)
+		memcpy(h->link, n->link, strnlen(n->link, sizeof(h->link)));
+	octal(h->mode, sizeof(h->mode), n->st->st_mode & 07777);
+	octal(h->uid, sizeof(h->uid), n->st->st_uid & 07777777);
+	octal(h->gid, sizeof(h->gid), n->st->st_gid & 07777777);
+	octal(h->size, sizeof(h->size), n->data_size < 1ull << 33 ? n->data_size : 0);
+	octal(h->mtime, sizeof(h->mtime), mtime < 1ull << 33 ? mtime : 0);
+	octal(h->major, sizeof(h->major), 0);
+	octal(h->minor, sizeof(h->minor), 0);
+	snprintf(h->owner, sizeof(h->owner), "%s", owner);
+	snprintf(h->group, sizeof(h->group), "%s", owner);
+	set_sum(h);
+}
+
+static void add_standard(struct entry *n)
+{
+	const struct timespec *m = &n->st->st_mtim;
+	char text[48];
+
+	if (strlen(n->name) > 100 || !is_plain(n->name)) {
+		if (!is_utf8(n->name))
+			add_text(&n->pax, "hdrcharset", "BINARY");
+		add_text(&n->pax, "path", n->name);
+	}
+	if (n->link && (strlen(n->link) > 100 || !is_plain(n->link)))
+		add_text(&n->pax, "linkpath", n->link);
+	if (n->data_size >= 1ull << 33)
+		add_number(&n->pax, "size", n->data_size);
+	if (m->tv_sec < 0 || m->tv_nsec || (uint64_t)m->tv_sec >= 1ull << 33) {
+		/* -1.5 s is {-2, 500000000}. */
+		int64_t sec = m->tv_sec < 0 && m->tv_nsec ? m->tv_sec + 1 : m->tv_sec;
+		long nsec = m->tv_sec < 0 && m->tv_nsec ? 1000000000 - m->tv_nsec : m->tv_nsec;
+
+		snprintf(text, sizeof(text), "%s%" PRId64 ".%09ld",
+			 sec == 0 && m->tv_sec < 0 ? "-" : "", sec, nsec);
+		add_text(&n->pax, "mtime", text);
+	}
+}
+
+static int put_entry(struct tar_out *t, struct entry *n, struct err *e)
+{
+	static const struct stat none = {.st_mode = 0644};
+	struct entry pax = {.name = "PaxHeader", .st = &none, .type = 'x'};
+	struct header h;
+
+	add_standard(n);
+	if (n->pax.len) {
+		pax.data_size = n->pax.len;
+		fill_header(&h, &pax);
+		if (put(t, &h, sizeof(h), e) < 0 || put(t, buf_head(&n->pax), n->pax.len, e) < 0 ||
+		    put_zeros(t, padding(n->pax.len), e) < 0)
+			return -1;
+	}
+	fill_header(&h, n);
+	return put(t, &h, sizeof(h), e);
+}
+
+/* ---- attributes ---- */
+
+static void add_xattrs(struct entry *n, int fd)
+{
+	char names[4096], key[XATTR_NAME_MAX + 32];
+	ssize_t len = flistxattr(fd, names, sizeof(names));
+	char *value = NULL;
+
+	for (const char *p = names; len > 0 && p < names + len; p += strlen(p) + 1) {
+		ssize_t got;
+
+		if (!str_starts(p, "user.") || str_starts(p, "user.overlay."))
+			continue;
+		if (!value)
+			value = must_alloc(malloc(XATTR_SIZE_MAX));
+		got = fgetxattr(fd, p, value, XATTR_SIZE_MAX);
+		if (got < 0)
+			continue;
+		snprintf(key, sizeof(key), "SCHILY.xattr.%s", p);
+		add_record(&n->pax, key, value, (size_t)got);
+	}
+	free(value);
+}
+
+static bool is_opaque(int fd)
+{
+	static const char *const names[] = {"user.overlay.opaque", "trusted.overlay.opaque"};
+	char value = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (fgetxattr(fd, names[i], &value, 1) == 1 && value == 'y')
+			return true;
+	return false;
+}
+
+/* ---- contents ---- */
+
+struct map {
+	struct tar_range *ranges;
+	size_t count;
+	uint64_t total;
+};
+
+/* Where its data is; without an answer, or with too many holes, all of it. */
+static void find_data(int fd, uint64_t size, struct map *m)
+{
+	off_t at = 0, end;
+
+	while ((uint64_t)at < size && m->count < TAR_MAX_RANGES - 1) {
+		at = lseek(fd, at, SEEK_DATA);
+		if (at < 0 && errno == ENXIO)
+			break;
+		end = at < 0 ? -1 : lseek(fd, at, SEEK_HOLE);
+		if (end < 0) {
+			m->count = 0;
+			at = 0;
+			end = (off_t)size;
+		}
+		if (m->count == TAR_MAX_RANGES - 2 || (uint64_t)end > size)
+			end = (off_t)size;
+		if (m->count % 256 == 0)
+			m->ranges = must_alloc(
+				realloc(m->ranges, (m->count + 257) * sizeof(*m->ranges)));
+		m->ranges[m->count++] = (struct tar_range){(uint64_t)at, (uint64_t)(end - at)};
+		m->total += (uint64_t)(end - at);
+		at = end;
+	}
+	if (!m->ranges)
+		m->ranges = must_alloc(calloc(1, sizeof(*m->ranges)));
+	/* As GNU tar: a hole at the end is marked by an empty range. */
+	if (m->count == 0 || m->ranges[m->count - 1].offset + m->ranges[m->count - 1].size < size)
+		m->ranges[m->count++] = (struct tar_range){size, 0};
+}
+
+static void add_map(const struct map *m, struct buf *b)
+{
+	char text[64];
+
+	buf_add(b, text, (size_t)snprintf(text, sizeof(text), "%zu\n", m->count));
+	for (size_t i = 0; i < m->count; i++)
+		buf_add(b, text,
+			(size_t)snprintf(text, sizeof(text), "%" PRIu64 "\n%" PRIu64 "\n",
+					 m->ranges[i].offset, m->ranges[i].size));
+	while (b->len % TAR_BLOCK)
+		buf_add(b, "", 1);
+}
+
+/* Exactly so many bytes, whatever becomes of the file meanwhile. */
+static int put_range(struct tar_out *t, int fd, uint64_t offset, uint64_t left, struct err *e)
+{
+	char bytes[32768];
+
+	while (left > 0) {
+		size_t want = left < sizeof(bytes) ? (size_t)left : sizeof(bytes);
+		ssize_t n = pread(fd, bytes, want, (off_t)offset);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_sys(e, "cannot read a file");
+		if (n == 0)
+			return put_zeros(t, left, e);
+		if (put(t, bytes, (size_t)n, e) < 0)
+			return -1;
+		offset += (uint64_t)n;
+		left -= (uint64_t)n;
+	}
+	return 0;
+}
+
+static int put_sparse(struct tar_out *t, struct entry *n, int fd, struct err *e)
+{
+	struct map m = {0};
+	auto_buf struct buf text = {0};
+	char shown[TAR_MAX_NAME + 32];
+	int rc;
+
+	find_data(fd, (uint64_t)n->st->st_size, &m);
+	add_map(&m, &text);
+	add_text(&n->pax, "GNU.sparse.major", "1");
+	add_text(&n->pax, "GNU.sparse.minor", "0");
+	add_text(&n->pax, "GNU.sparse.name", n->name);
+	add_number(&n->pax, "GNU.sparse.realsize", (uint64_t)n->st->st_size);
+	snprintf(shown, sizeof(shown), "GNUSparseFile.0/%s", n->name);
+	n->name = shown;
+	n->data_size = text.len + m.total;
+	rc = put_entry(t, n, e);
+	if (rc == 0)
+		rc = put(t, buf_head(&text), text.len, e);
+	for (size_t i = 0; rc == 0 && i < m.count; i++)
+		rc = put_range(t, fd, m.ranges[i].offset, m.ranges[i].size, e);
+	free(m.ranges);
+	return rc < 0 ? -1 : put_zeros(t, padding(m.total), e);
+}
+
+static int put_file(struct tar_out *t, struct entry *n, int fd, struct err *e)
+{
+	uint64_t size = (uint64_t)n->st->st_size;
+
+	add_xattrs(n, fd);
+	if (size > 4096 && (uint64_t)n->st->st_blocks * 512 < size)
+		return put_sparse(t, n, fd, e);
+	n->data_size = size;
+	if (put_entry(t, n, e) < 0 || put_range(t, fd, 0, size, e) < 0)
+		return -1;
+	return put_zeros(t, padding(size), e);
+}
+
+/* ---- trees ---- */
+
+/* Its owner may read it even if its mode says no. */
+static int open_anyhow(int dir, const char *name, mode_t mode, int flags)
+{
+	int fd = openat(dir, name, flags);
+
+	if (fd < 0 && errno == EACCES && fchmodat(dir, name, (mode & 01777) | 0500, 0) == 0) {
+		fd = openat(dir, name, flags);
+		(void)!fchmodat(dir, name, mode & 01777, 0);
+	}
+	return fd;
+}
+
+struct place {
+	int dir;
+	const char *name;
+	char *as; /* TAR_MAX_NAME bytes */
+	int depth;
+};
+
+#define TAR_OWNER 1000u /* the user inside, plan.h */
+
+static int put_tree(struct tar_out *t, const struct place *p, struct err *e);
+
+static int put_children(struct tar_out *t, int fd, const struct place *p, struct err *e)
+{
+	size_t len = strlen(p->as), at = len && !str_equal(p->as, ".") ? len + 1 : 0;
+	auto_list struct list names = {0};
+	int rc = 0;
+
+	if (p->depth >= WALK_MAX_DEPTH)
+		return err_set(e, ERR_LIMIT, "%s: directories are too deep", p->as);
+	if (dirents_names(fd, SIZE_MAX, &names, NULL) < 0)
+		return err_sys(e, "cannot list %s", p->as);
+	for (size_t i = 0; rc == 0 && i < names.count; i++) {
+		if (at + strlen(names.items[i]) + 2 > TAR_MAX_NAME) {
+			rc = err_set(e, ERR_LIMIT, "%s: the path is too long", p->as);
+			break;
+		}
+		if (at)
+			p->as[len] = '/';
+		strcpy(p->as + at, names.items[i]);
+		rc = put_tree(t, &(struct place){fd, names.items[i], p->as, p->depth + 1}, e);
+		if (at)
+			p->as[len] = '\0';
+	}
+	if (!at)
+		strcpy(p->as, len ? "." : "");
+	return rc;
+}
+
+static int put_directory(struct tar_out *t, struct entry *n, const struct place *p, struct err *e)
+{
+	auto_close int fd =
+		open_anyhow(p->dir, p->name, n->st->st_mode,
+			    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+	char shown[TAR_MAX_NAME + 2];
+	int rc = 0;
+
+	if (fd < 0)
+		return t->upper ? err_sys(e, "cannot open %s", p->as) : 0;
+	if (walk_is_virtual(fd))
+		return 0;
+	if (*p->as) {
+		snprintf(shown, sizeof(shown), "%s/", p->as);
+		n->name = shown;
+		n->type = '5';
+		if (t->upper && is_opaque(fd))
+			add_text(&n->pax, "CLOCHE.opaque", "1");
+		add_xattrs(n, fd);
+		rc = put_entry(t, n, e);
+	}
+	return rc < 0 ? -1 : put_children(t, fd, p, e);
+}
+
+static int put_regular(struct tar_out *t, struct entry *n, const struct place *p, struct err *e)
+{
+	auto_close int fd = -1;
+	struct stat st;
+
+	fd = open_anyhow(p->dir, p->name, n->st->st_mode,
+			 O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+		return t->upper ? err_sys(e, "cannot open %s", p->as) : 0;
+	st.st_mode = n->st->st_mode;
+	n->st = &st;
+	n->type = '0';
+	return put_file(t, n, fd, e);
+}
+
+static int put_symlink(struct tar_out *t, struct entry *n, const struct place *p, struct err *e)
+{
+	char target[TAR_MAX_NAME];
+	ssize_t len;
+
+	len = readlinkat(p->dir, p->name, target, sizeof(target) - 1);
+	if (len < 0)
+		return 0;
+	target[len] = '\0';
+	n->link = target;
+	n->type = '2';
+	return put_entry(t, n, e);
+}
+
+/* A directory that is not in the archive itself. */
+static int put_below(struct tar_out *t, const struct place *p, struct err *e)
+{
+	auto_close int fd =
+		openat(p->dir, p->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+	return fd < 0 ? 0 : put_children(t, fd, p, e);
+}
+
+static int put_tree(struct tar_out *t, const struct place *p, struct err *e)
+{
+	struct stat st;
+	struct entry n = {.name = p->as, .st = &st};
+	int rc = 0;
+
+	/* It may be gone by now. */
+	if (fstatat(p->dir, p->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return 0;
+	if (t->only_own && st.st_uid != TAR_OWNER) {
+		rc = S_ISDIR(st.st_mode) ? put_below(t, p, e) : 0;
+	} else if (S_ISDIR(st.st_mode)) {
+		rc = put_directory(t, &n, p, e);
+	} else if ((S_ISREG(st.st_mode) || S_ISLNK(st.st_mode)) &&
+		   (n.link = link_to(t, &st, p->as))) {
+		n.type = '1';
+		rc = put_entry(t, &n, e);
+	} else if (S_ISREG(st.st_mode)) {
+		rc = put_regular(t, &n, p, e);
+	} else if (S_ISLNK(st.st_mode)) {
+		rc = put_symlink(t, &n, p, e);
+	} else if (S_ISFIFO(st.st_mode)) {
+		n.type = '6';
+		rc = put_entry(t, &n, e);
+	} else if (t->upper && S_ISCHR(st.st_mode) && st.st_rdev == makedev(0, 0)) {
+		n.type = '3';
+		rc = put_entry(t, &n, e);
+	}
+	buf_done(&n.pax);
+	return rc;
+}
+
+int tar_out_tree(struct tar_out *t, int dir, const char *name, const char *as, struct err *e)
+{
+	char *path = must_alloc(calloc(1, TAR_MAX_NAME));
+	int rc;
+
+	snprintf(path, TAR_MAX_NAME, "%s", as);
+	rc = put_tree(t, &(struct place){dir, name, path, 0}, e);
+	free(path);
+	return rc;
+}
+
+int tar_out_end(struct tar_out *t, struct err *e)
+{
+	links_free(t->links);
+	t->links = NULL;
+	return put_zeros(t, 2 * TAR_BLOCK, e);
+}

@@ -1,0 +1,245 @@
+/*
+ * The filter notifies about connect, and it is us who answer: the call is made by a child, on a
+ * socket that it shares with us. 127.0.0.1 first, then ::1.
+ */
+#include "guest/link/connect.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "guest/link/request.h"
+#include "guest/link/worker.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CONNECT_SECONDS 10
+
+enum { BY_V4 = 0, REFUSED = 1, BY_V6 = 2 };
+
+struct port {
+	struct port *next, **back;
+	struct guest *guest;
+	struct stream *stream; /* NULL: ended */
+	pid_t pid;	       /* of the child, 0 once it is done */
+	int sockets[2];
+	struct loop_watch watch;
+	struct buf waiting; /* to be written */
+	bool no_more_in, no_more_out, shut;
+};
+
+static void port_free(struct port *p)
+{
+	loop_unwatch(p->guest->loop, &p->watch);
+	close_fd(&p->sockets[0]);
+	close_fd(&p->sockets[1]);
+	close_fd(&p->watch.fd);
+	buf_done(&p->waiting);
+	*p->back = p->next;
+	if (p->next)
+		p->next->back = p->back;
+	free(p);
+}
+
+/* ---- connected ---- */
+
+static void set_interest(struct port *p)
+{
+	bool read = !p->no_more_in && stream_room(p->stream) > 0;
+	uint32_t events = (read ? EPOLLIN : 0) | (p->waiting.len ? EPOLLOUT : 0);
+
+	/* Without interest an epoll would still tell of a hang-up, again and again. */
+	if (events)
+		loop_change(p->guest->loop, &p->watch, events);
+	else
+		loop_unwatch(p->guest->loop, &p->watch);
+}
+
+/* False: it is over. */
+static bool write_out(struct port *p)
+{
+	bool gone;
+	size_t done = buf_write(&p->waiting, p->watch.fd, &gone);
+
+	/* Nobody reads any more: what it says is still of interest. */
+	if (gone) {
+		done += p->waiting.len;
+		buf_drop(&p->waiting, p->waiting.len);
+	}
+	stream_credit(p->stream, done);
+	if (p->waiting.len)
+		return true;
+	if (p->no_more_out && !p->shut) {
+		shutdown(p->watch.fd, SHUT_WR);
+		p->shut = true;
+	}
+	return !(p->no_more_in && p->shut);
+}
+
+static bool read_in(struct port *p)
+{
+	size_t room = stream_room(p->stream);
+	ssize_t n;
+
+	if (p->no_more_in || room == 0)
+		return true;
+	if (room > 32768)
+		room = 32768;
+	n = recv(p->watch.fd, stream_reserve(p->stream, room), room, MSG_DONTWAIT);
+	if (n > 0) {
+		stream_commit(p->stream, G_DATA, (size_t)n);
+		return true;
+	}
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return true;
+	p->no_more_in = true;
+	stream_send(p->stream, G_CLOSE, NULL, 0);
+	/* Reset: nothing can be written either. */
+	return n == 0 && !p->shut;
+}
+
+static void go_on(struct port *p)
+{
+	if (write_out(p) && read_in(p)) {
+		set_interest(p);
+		return;
+	}
+	stream_end(p->stream, NULL, 0);
+	port_free(p);
+}
+
+static void on_socket(void *arg, uint32_t events)
+{
+	(void)events;
+	go_on(arg);
+}
+
+static void on_data(void *arg, const char *bytes, size_t len)
+{
+	struct port *p = arg;
+
+	if (p->pid || p->no_more_out) {
+		stream_credit(p->stream, len);
+		return;
+	}
+	buf_add(&p->waiting, bytes, len);
+	write_out(p);
+	set_interest(p);
+}
+
+static void on_close(void *arg)
+{
+	struct port *p = arg;
+
+	p->no_more_out = true;
+	if (!p->pid)
+		go_on(p);
+}
+
+static void pump(void *arg)
+{
+	struct port *p = arg;
+
+	if (!p->pid)
+		set_interest(p);
+}
+
+static void on_end(void *arg)
+{
+	struct port *p = arg;
+
+	p->stream = NULL;
+	if (p->pid)
+		kill(p->pid, SIGKILL); /* freed when it is reaped */
+	else
+		port_free(p);
+}
+
+/* ---- connecting ---- */
+
+static void run_child(const int *sockets, uint32_t port)
+{
+	struct sockaddr_in v4 = {.sin_family = AF_INET,
+				 .sin_port = htons((uint16_t)port),
+				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6,
+				  .sin6_port = htons((uint16_t)port),
+				  .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+
+	alarm(CONNECT_SECONDS);
+	if (sockets[0] >= 0 && connect(sockets[0], (void *)&v4, sizeof(v4)) == 0)
+		_exit(BY_V4);
+	if (sockets[1] >= 0 && connect(sockets[1], (void *)&v6, sizeof(v6)) == 0)
+		_exit(BY_V6);
+	_exit(REFUSED);
+}
+
+static void connected(struct port *p, int which)
+{
+	p->watch =
+		(struct loop_watch){.fd = take_fd(&p->sockets[which]), .call = on_socket, .arg = p};
+	close_fd(&p->sockets[0]);
+	close_fd(&p->sockets[1]);
+	fcntl(p->watch.fd, F_SETFL, O_NONBLOCK);
+	stream_ok(p->stream, NULL);
+	go_on(p);
+}
+
+bool connect_reaped(struct guest *g, pid_t pid, int status)
+{
+	struct port *p = g->ports;
+
+	while (p && p->pid != pid)
+		p = p->next;
+	if (!p)
+		return false;
+	p->pid = 0;
+	if (!p->stream) {
+		port_free(p);
+	} else if (WIFEXITED(status) && WEXITSTATUS(status) != REFUSED) {
+		connected(p, WEXITSTATUS(status) == BY_V6);
+	} else {
+		bool late = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
+
+		stream_error(p->stream, late ? ETIMEDOUT : ECONNREFUSED,
+			     late ? "the port does not answer" : "nothing listens on the port");
+		port_free(p);
+	}
+	return true;
+}
+
+void connect_request(struct stream *s, const struct request *r)
+{
+	struct guest *g = s->guest;
+	static const struct stream_ops ops = {on_data, on_close, pump, on_end};
+	uint32_t port = (uint32_t)r->number[0];
+	struct port *p;
+
+	if (port == 0 || port > 65535) {
+		stream_error(s, EINVAL, "there is no port %u", port);
+		return;
+	}
+	p = must_alloc(calloc(1, sizeof(*p)));
+	*p = (struct port){.guest = g, .stream = s, .next = g->ports, .back = &g->ports};
+	if (p->next)
+		p->next->back = &p->next;
+	g->ports = p;
+	p->watch.fd = -1;
+	p->sockets[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	p->sockets[1] = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	p->pid = worker_fork(p->sockets, 2);
+	if (p->pid == 0)
+		run_child(p->sockets, port);
+	if (p->pid < 0) {
+		stream_error(s, errno, "cannot start a worker: %m");
+		port_free(p);
+		return;
+	}
+	stream_go_on(s, &ops, p);
+}

@@ -1,0 +1,121 @@
+/*
+ * cloche-guest init [--memory BYTES] [--pids N] [--lives-on 1]   pid 1; fds as wire/guest.h says
+ * cloche-guest pack                               see guest.h
+ * cloche-guest check
+ * cloche-guest nest MODULE...                     pid 1 of a nest (warm/warm.h)
+ * cloche-guest bridge DIRECTORY                   see bridge.h
+ */
+#include "base/parse.h"
+#include "base/str.h"
+#include "guest/link/bridge.h"
+#include "guest/guest.h"
+#include "guest/warm/host.h"
+#include "wire/guest.h"
+#include "warm/preload/zygote.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static int usage(void)
+{
+	fprintf(stderr, "cloche-guest: it is started by cloched\n");
+	return 125;
+}
+
+static int open_or_none(int fd)
+{
+	return fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 ? -1 : fd;
+}
+
+/* The command line can be read by anybody inside: nothing to see there. */
+static int init(int argc, char **argv)
+{
+	struct guest_options o = {0};
+	struct err e;
+
+	for (int i = 2; i + 1 < argc; i += 2) {
+		uint64_t *value = str_equal(argv[i], "--memory")     ? &o.memory_bytes
+				  : str_equal(argv[i], "--pids")     ? &o.pids
+				  : str_equal(argv[i], "--lives-on") ? &o.lives_on
+								     : NULL;
+
+		if (!value || parse_count(argv[i + 1], value, &e) < 0)
+			return usage();
+	}
+	for (int i = 0; i < 3; i++)
+		if (fcntl(i, F_GETFD) < 0)
+			(void)!open("/dev/null", O_RDWR);
+	o.listener = open_or_none(GUEST_FD_LISTENER);
+	o.notify = open_or_none(GUEST_FD_NOTIFY);
+	o.dns = open_or_none(GUEST_FD_DNS);
+	o.scratch = open_or_none(GUEST_FD_SCRATCH);
+	if (o.listener < 0)
+		return usage();
+	for (int i = 1; i < argc; i++)
+		memset(argv[i], 0, strlen(argv[i]));
+	return guest_serve(&o);
+}
+
+/* What could not be opened counts nothing; no other file is to be taken for it. */
+static void keep_place(int fd)
+{
+	if (fcntl(fd, F_SETFD, FD_CLOEXEC) == 0)
+		return;
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	if (null >= 0 && null != fd) {
+		dup3(null, fd, O_CLOEXEC);
+		close(null);
+	}
+}
+
+/* argv: nest MODULE...; its terms and the cgroups of its slots are open. */
+static int nest(int argc, char **argv)
+{
+	struct nest_terms terms;
+	struct nest_options n = {.first_join = NEST_FD_JOINS};
+	struct guest_options o = {.nest = &n, .notify = -1};
+	struct list interpreter = {0}, environment = {0};
+
+	if (pread(NEST_FD_TERMS, &terms, sizeof(terms), 0) != (ssize_t)sizeof(terms))
+		return usage();
+	close(NEST_FD_TERMS);
+	n.terms = terms.cell;
+	memcpy(n.slots, terms.slots, sizeof(n.slots));
+	memcpy(n.first, terms.first, sizeof(n.first));
+	for (int i = 0; i < (int)(n.slots[0] + n.slots[1]) * cell_file_count(&n.terms); i++)
+		keep_place(NEST_FD_JOINS + i);
+	list_add(&interpreter, "python3");
+	list_add(&interpreter, "/run/cloche/zygote.py");
+	for (int i = 2; i < argc; i++)
+		list_add(&interpreter, argv[i]);
+	for (char **e = environ; *e; e++)
+		list_add(&environment, *e);
+	list_add(&environment, "LD_PRELOAD=/run/cloche/zygote.so");
+	/* A name that is looked up later is looked up by each tenant. */
+	list_add(&environment, "LD_BIND_NOW=1");
+	list_add(&environment, ZYGOTE_ENV "=3");
+	n.interpreter = interpreter.items;
+	n.environment = environment.items;
+	o.listener = open_or_none(GUEST_FD_LISTENER);
+	o.dns = open_or_none(GUEST_FD_DNS);
+	o.scratch = open_or_none(GUEST_FD_SCRATCH);
+	return o.listener < 0 ? usage() : guest_serve(&o);
+}
+
+int main(int argc, char **argv)
+{
+	if (argc >= 2 && str_equal(argv[1], "nest"))
+		return nest(argc, argv);
+	if (argc >= 2 && argc % 2 == 0 && str_equal(argv[1], "init"))
+		return init(argc, argv);
+	if (argc == 2 && str_equal(argv[1], "pack"))
+		return guest_pack();
+	if (argc == 2 && str_equal(argv[1], "check"))
+		return guest_check();
+	if (argc == 3 && str_equal(argv[1], "bridge"))
+		return guest_bridge(argv[2]);
+	return usage();
+}

@@ -1,0 +1,85 @@
+/* What the parts of the guest share: one struct, passed first. */
+#pragma once
+
+#include "base/list.h"
+#include "base/loop.h"
+#include "guest/guest.h"
+#include "guest/link/stream.h"
+#include "sandbox/inside/status_page.h"
+
+#include <sys/types.h>
+
+/* What may wait to be sent before sources are left alone, and before requests are. */
+#define SERVER_HIGH (192u << 10)
+#define SERVER_FULL (1u << 20)
+#define SERVER_STRANGERS 4
+#define SERVER_BUCKETS 64
+
+struct conn;
+struct command;
+struct worker;
+struct port;
+struct watcher;
+struct nest;
+struct wish;
+
+struct guest {
+	struct guest_options options;
+	struct loop *loop;
+	struct loop_watch listener, signals, notify, dns, ttl;
+	struct loop_task work; /* pump and flush */
+	struct conn *conn;     /* the one that is served, or NULL */
+	unsigned configured;   /* how often */
+	struct conn *strangers[SERVER_STRANGERS];
+	struct loop_timer listen_again;
+	uint64_t boot_id, generation;
+	uint64_t open_files; /* soft limit of commands; 0: as ours */
+
+	struct stream *streams, **streams_end;
+	struct stream *buckets[SERVER_BUCKETS];
+	size_t stream_count;
+
+	/* G_CONFIGURE */
+	struct list env;
+	char *workdir;
+	uint64_t log_bytes;
+	uint32_t cpus_milli;
+
+	struct command *commands, **commands_end;
+	size_t ended_count;
+	uint32_t last_eid;
+	uint64_t kept_bytes; /* output of all commands */
+	struct loop_timer forget;
+
+	struct nest *nest; /* or NULL */
+	struct wish *wishes, **wishes_end;
+	struct loop_timer patience;
+
+	struct worker *workers;
+	struct port *ports;
+	struct stream *listeners[8]; /* G_EVENTS */
+	struct loop_timer news;
+	uint64_t told[BOARD_DENIALS]; /* counts that the listeners know */
+	struct board *board;
+	struct watch_state *watch;
+};
+
+/* ---- server.c ---- */
+/* Where frames go; NULL when nobody is there. */
+struct buf *server_out(struct guest *g);
+/* Frames were added, or there may be something to pump. */
+void server_wake(struct guest *g);
+/* Sends what is to be sent, now. */
+void server_send(struct guest *g);
+/*
+ * A frame like this one, of as much of a file as it takes, without a copy: its pages go into the socket.
+ * 0: at its end; EAGAIN: one at a time; EINVAL: not of this file.
+ */
+ssize_t server_splice(struct guest *g, const struct guest_header *like, int fd, uint64_t offset,
+		      size_t max);
+/* What was added since server_pending said `before` waits for others to go along with, until released. */
+size_t server_pending(const struct guest *g);
+void server_hold(struct guest *g, size_t before);
+void server_release(struct guest *g);
+/* The end: says so to those who listen. */
+void server_expire(struct guest *g);

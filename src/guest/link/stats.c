@@ -1,0 +1,81 @@
+/* G_STATS: what can be seen from inside. */
+#include "base/str.h"
+#include "guest/exec/command.h"
+#include "guest/link/request.h"
+#include "kern/procs.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+struct stats {
+	uint32_t processes;
+	uint64_t cpu_us, memory_bytes, disk_bytes, disk_limit_bytes, rx_bytes, tx_bytes;
+};
+
+static void add_process(void *arg, pid_t pid)
+{
+	struct stats *s = arg;
+	long long f[PROCS_FIELDS];
+	char status[2048];
+
+	if (!procs_stat(pid, f))
+		return;
+	s->processes++;
+	s->cpu_us += procs_ticks_ns(f[PROCS_USER] + f[PROCS_SYSTEM] + f[PROCS_CHILD_USER] +
+				    f[PROCS_CHILD_SYSTEM]) /
+		     1000;
+	if (procs_read(pid, "status", status, sizeof(status)) > 0)
+		s->memory_bytes += procs_number(status, "RssAnon:") << 10;
+}
+
+static void add_disk(const struct guest *g, struct stats *s)
+{
+	struct statfs fs;
+
+	if ((g->options.scratch >= 0 ? fstatfs(g->options.scratch, &fs) : statfs("/tmp", &fs)) < 0)
+		return;
+	s->disk_bytes = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
+	s->disk_limit_bytes = fs.f_blocks * (uint64_t)fs.f_bsize;
+}
+
+/* "  eth0: RX packets errs drop fifo frame compressed multicast TX ..." */
+static void add_network(struct stats *s)
+{
+	char text[4096];
+	char *rest = text, *line;
+
+	if (procs_read(getpid(), "net/dev", text, sizeof(text)) <= 0)
+		return;
+	while ((line = strsep(&rest, "\n"))) {
+		unsigned long long rx, tx;
+		char *colon = strchr(line, ':');
+
+		if (!colon || str_starts(line + strspn(line, " "), "lo:") ||
+		    sscanf(colon + 1, "%llu %*u %*u %*u %*u %*u %*u %*u %llu", &rx, &tx) != 2)
+			continue;
+		s->rx_bytes += rx;
+		s->tx_bytes += tx;
+	}
+}
+
+void stats_request(struct stream *s, const struct request *r)
+{
+	struct stats t = {0};
+	auto_buf struct buf b = {0};
+
+	(void)r;
+	procs_each(add_process, &t);
+	add_disk(s->guest, &t);
+	add_network(&t);
+	pack_u32(&b, t.processes);
+	pack_u64(&b, t.cpu_us);
+	pack_u64(&b, t.memory_bytes);
+	pack_u64(&b, t.disk_bytes);
+	pack_u64(&b, t.disk_limit_bytes);
+	pack_u64(&b, t.rx_bytes);
+	pack_u64(&b, t.tx_bytes);
+	pack_u32(&b, (uint32_t)command_running(s->guest));
+	stream_ok(s, &b);
+}

@@ -1,0 +1,44 @@
+/*
+ * Work that takes long or may wait, done by a child: a fork of the guest without its fds. What it
+ * says are frames of the protocol, through a pipe, relayed to its stream as the window allows; what
+ * the stream receives comes to its stdin. Its death ends the stream; the stream's end kills it.
+ */
+#pragma once
+
+#include "guest/link/server.h"
+
+#include <sys/types.h>
+
+/* The child's side; all of these may wait. */
+struct work {
+	int in, out;
+	bool answered;
+	char *data; /* of a G_DATA frame that is being filled */
+	size_t len;
+};
+
+/* Each ends the child if the guest is gone. */
+void work_frame(struct work *w, uint8_t type, const void *payload, size_t len);
+void work_ok(struct work *w, const struct buf *payload);
+void work_error(struct work *w, int errnum, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4), noreturn));
+void work_end(struct work *w, const void *payload, size_t len) __attribute__((noreturn));
+/* G_DATA in full frames; flushed by work_end. */
+int work_data(void *work, const void *bytes, size_t len);
+/* Reads from the stream: 0 at its end, else how many bytes. */
+ssize_t work_read(void *work, void *bytes, size_t len);
+
+/*
+ * Starts one: run(w, arg) in the child must end in work_error, work_end, or (if does_not_go_on)
+ * work_ok and return. With takes_input, G_DATA is fed to it.
+ */
+struct worker_job {
+	void (*run)(struct work *w, const void *arg);
+	const void *arg; /* copied with the fork */
+	bool goes_on, takes_input;
+};
+void worker_start(struct stream *s, const struct worker_job *job);
+/* Was it one of ours? */
+bool worker_reaped(struct guest *g, pid_t pid, int status);
+/* A child that keeps only the named fds, as workers do; as fork. */
+pid_t worker_fork(const int *keep, size_t count);

@@ -1,0 +1,457 @@
+/*
+ * The seats of a nest: their slots and cells, who gets one, how many there are, and what happens
+ * when one breaks.
+ */
+#include "guest/warm/host_internal.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "guest/exec/denials.h"
+#include "guest/link/server.h"
+#include "kern/sys.h"
+#include "sandbox/inside/message.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#define FAILURES_MAX 16
+#define REVIVE_FIRST_MS 500
+#define REVIVE_MOST_MS 60000
+#define SHRINK_MS 10000
+#define SPARE_NS 30000000000LL /* what nobody used for so long is too much */
+#define WAIT_NS 2000000000LL   /* for a cell, at most */
+#define QUIET_NS 200000000LL   /* all are taken, and have been for so long */
+
+static void on_ready(void *arg)
+{
+	struct nest *n = arg;
+
+	warm_serve(n->guest);
+}
+
+void seat_be_ready(struct seat *s)
+{
+	s->nest->why = (struct err){0};
+	s->nest->revive_ms = REVIVE_FIRST_MS;
+	s->nest->ready_ns[s->kind] = now_ns();
+	s->nest->is_jammed[s->kind] = false;
+	s->state = SEAT_READY;
+	seat_begin_counts(s);
+	loop_task_add(s->nest->guest->loop, &s->nest->ready);
+}
+
+void nest_revive_later(struct nest *n)
+{
+	if (n->revive.place)
+		return;
+	loop_timer_set(n->guest->loop, &n->revive, n->revive_ms);
+	n->revive_ms = n->revive_ms * 2 < REVIVE_MOST_MS ? n->revive_ms * 2 : REVIVE_MOST_MS;
+}
+
+void seat_be_broken(struct seat *s)
+{
+	s->state = SEAT_BROKEN;
+	loop_task_add(s->nest->guest->loop, &s->nest->ready);
+	nest_revive_later(s->nest);
+}
+
+/* ---- cells ---- */
+
+int seat_watch(struct seat *s, struct loop_watch *w, int fd, void (*call)(void *, uint32_t))
+{
+	*w = (struct loop_watch){.fd = fd, .events = EPOLLIN, .call = call, .arg = s};
+	return fd < 0 ? 0 : loop_watch(s->nest->guest->loop, w);
+}
+
+static void close_streams(struct seat *s)
+{
+	for (int i = 0; i < 3; i++)
+		close_fd(&s->streams[i]);
+}
+
+void seat_unwatch(struct seat *s, struct loop_watch *w)
+{
+	if (w->fd < 0)
+		return;
+	loop_unwatch(s->nest->guest->loop, w);
+	close(w->fd);
+	w->fd = -1;
+}
+
+static void clear_cell(struct seat *s)
+{
+	seat_unwatch(s, &s->report);
+	seat_unwatch(s, &s->notify);
+	seat_unwatch(s, &s->cell);
+	close_fd(&s->scratch);
+	close_fd(&s->stat);
+	close_fd(&s->mounts);
+	close_streams(s);
+	s->tenant = 0;
+	s->eid = 0;
+	s->is_over = false;
+	s->told = (struct cell_report){0};
+	/* What was ordered for it is for nobody now, but will still be answered. */
+	if (s->nest->zygote.asked == s)
+		s->nest->zygote.is_void = true;
+}
+
+static int order_cell(struct seat *s, int old)
+{
+	s->nest->boards[s->index].tenant = 0;
+	return slot_make_cell(&s->slot, old);
+}
+
+/* The slot is done with the last cell as well, and makes the next one. */
+static void renew(struct seat *s)
+{
+	int mounts = take_fd(&s->mounts);
+
+	clear_cell(s);
+	s->state = SEAT_MAKING;
+	/* What fails again and again would only keep the processors busy. */
+	if (s->nest->failures > FAILURES_MAX || order_cell(s, mounts) < 0)
+		seat_be_broken(s);
+	close_fd(&mounts);
+}
+
+/* The cell goes; a tenant is still to be reaped. */
+static void take_down(struct seat *s)
+{
+	pid_t tenant = s->tenant;
+
+	if (s->cell.fd >= 0)
+		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+	loop_unwatch(s->nest->guest->loop, &s->control);
+	clear_cell(s);
+	s->tenant = tenant;
+}
+
+static void on_cell_death(void *arg, uint32_t events)
+{
+	struct seat *s = arg;
+
+	(void)events;
+	seat_unwatch(s, &s->cell);
+	seat_cell_died(s);
+	if (s->state == SEAT_BROKEN)
+		clear_cell(s);
+}
+
+/*
+ * Slot and cell are gone, or of no use. Who is owed an answer gets it when the cell is dead: until then
+ * neither is it over nor is it known how it ended.
+ */
+void seat_break(struct seat *s, const struct err *e)
+{
+	s->nest->why = *e;
+	if (s->tell && s->cell.fd >= 0) {
+		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+		loop_unwatch(s->nest->guest->loop, &s->control);
+	} else {
+		take_down(s);
+	}
+	seat_be_broken(s);
+	if (s->cell.fd < 0 && !s->tenant)
+		seat_tell_end(s, false);
+}
+
+static void on_dns(void *arg, uint32_t events)
+{
+	struct seat *s = arg;
+
+	(void)events;
+	denials_take_query(s->nest->guest, s->dns.fd, s->eid);
+}
+
+static void on_control(void *arg, uint32_t events)
+{
+	struct seat *s = arg;
+	struct cell_message m;
+	int fds[CELL_FDS];
+
+	(void)events;
+	if (slot_receive(&s->slot, &m, fds) < 0 || m.news == CELL_FAILED) {
+		seat_break(s, &m.told.err);
+	} else if (m.news == CELL_GONE) {
+		seat_tell_end(s, m.exit_code == CELL_OUT_OF_MEMORY);
+		renew(s);
+	} else if (m.news == CELL_NETWORK) {
+		seat_unwatch(s, &s->dns);
+		s->slot.dns = fds[0];
+		seat_watch(s, &s->dns, fds[0], on_dns);
+	} else if (m.news == CELL_SEATED) {
+		seat_was_taken(s, &m.told, fds[0]);
+	} else {
+		seat_watch(s, &s->cell, fds[CELL_PIDFD], on_cell_death);
+		s->scratch = fds[CELL_SCRATCH];
+		s->mounts = fds[CELL_MOUNTS];
+		if (s->kind == NEST_PYTHON) {
+			zygote_order_next(s->nest);
+			return;
+		}
+		memcpy(s->streams, fds + CELL_STREAMS, sizeof(s->streams));
+		s->state = SEAT_ORDERED;
+	}
+}
+
+static void on_notify(void *arg, uint32_t events)
+{
+	struct seat *s = arg;
+
+	if (events & EPOLLIN) {
+		denials_take_notice(s->nest->guest, s->notify.fd, s->eid);
+		return;
+	}
+	seat_hung_up(s);
+	/* Afterwards: the kernel sets somebody to work on its filter at once. */
+	seat_unwatch(s, &s->notify);
+}
+
+int seat_watch_notices(struct seat *s, int listener)
+{
+	return seat_watch(s, &s->notify, listener, on_notify);
+}
+
+/* ---- seating ---- */
+
+static struct seat *find_ready(struct nest *n, enum nest_kind kind)
+{
+	for (each_seat(s, n))
+		if (s->kind == kind && s->state == SEAT_READY)
+			return s;
+	return NULL;
+}
+
+/* All that there are wait for a tenant. */
+static bool is_unused(const struct nest *n)
+{
+	for (each_seat(s, n))
+		if (s->state != SEAT_READY && s->state != SEAT_ABSENT)
+			return false;
+	return true;
+}
+
+static int say_why_not(const struct nest *n, enum nest_kind kind, struct err *e)
+{
+	const char *why = n->why.kind != ERR_NONE ? n->why.msg
+			  : kind == NEST_PYTHON && n->zygote.stage != ZYGOTE_READY
+				  ? "the warm interpreter is loading its modules"
+				  : "all are taken";
+
+	if (n->is_stale)
+		err_set(e, ERR_SYSTEM, "files of the image have changed");
+	else
+		err_set(e, ERR_SYSTEM, "no warm sandbox is ready (%.300s)", why);
+	e->errnum = n->is_stale ? ESTALE : EAGAIN;
+	return -1;
+}
+
+int nest_seat(struct nest *n, enum nest_kind kind, struct spawned *ret,
+	      struct cell_report *ret_report, struct err *e)
+{
+	struct seat *s;
+
+	look_at_request(n, kind);
+	s = n->is_stale ? NULL : find_ready(n, kind);
+	if (!s) {
+		nest_end_rest(n);
+		return say_why_not(n, kind, e);
+	}
+	if (is_unused(n))
+		n->burst_ns = now_ns();
+	n->boards[s->index].exec_errno = 0;
+	n->failures = 0;
+	s->state = SEAT_TAKEN;
+	s->used_ns = now_ns();
+	*ret = (struct spawned){.pid = s->tenant,
+				.in = take_fd(&s->streams[0]),
+				.out = take_fd(&s->streams[1]),
+				.err = take_fd(&s->streams[2])};
+	*ret_report = s->told;
+	return 0;
+}
+/* ---- how many ---- */
+
+static bool is_coming(const struct seat *s)
+{
+	return s->state == SEAT_MAKING || s->state == SEAT_ORDERED || s->state == SEAT_LEAVING ||
+	       s->state == SEAT_RESTING;
+}
+
+bool nest_is_worth_waiting(struct nest *n, enum nest_kind kind, int64_t since_ns)
+{
+	int64_t now = now_ns();
+	int64_t quiet_since = since_ns > n->ready_ns[kind] ? since_ns : n->ready_ns[kind];
+	int taken = 0, coming = 0;
+
+	for (int i = 0; i < n->seat_count; i++) {
+		taken += n->seats[i].kind == kind && n->seats[i].state == SEAT_TAKEN;
+		coming += n->seats[i].kind == kind && is_coming(&n->seats[i]);
+	}
+	if (n->is_stale || taken + coming == 0 ||
+	    (kind == NEST_PYTHON && n->zygote.stage != ZYGOTE_READY))
+		return false;
+	if (now - since_ns > WAIT_NS || (!coming && now - quiet_since > QUIET_NS))
+		n->is_jammed[kind] = true;
+	return !n->is_jammed[kind];
+}
+
+/* ---- beginning and end ---- */
+
+static struct seat new_seat(struct nest *n, int index, enum nest_kind kind)
+{
+	return (struct seat){.nest = n,
+			     .index = index,
+			     .kind = kind,
+			     .state = SEAT_ABSENT,
+			     .cell.fd = -1,
+			     .scratch = -1,
+			     .stat = -1,
+			     .mounts = -1,
+			     .streams = {-1, -1, -1},
+			     .report.fd = -1,
+			     .notify.fd = -1,
+			     .dns.fd = -1};
+}
+
+static void start_seat(struct seat *s)
+{
+	struct nest *n = s->nest;
+	const struct nest_options *o = &n->options;
+	int files = cell_file_count(&o->terms), first = o->first_join + s->index * files;
+	struct seat_board *board = &n->boards[s->index];
+
+	*s = new_seat(n, s->index, s->kind);
+	s->state = SEAT_BROKEN;
+	s->used_ns = now_ns();
+	for (int i = 0; i < CELL_JOINS; i++)
+		s->joins[i] = i < o->terms.join_count ? first + i : -1;
+	for (int i = 0; i < CELL_FILES - CELL_JOINS; i++)
+		s->events[i] = files ? first + o->terms.join_count + i : -1;
+	s->seating = (struct slot_seating){
+		.run = tenant_run, .arg = board, .pid = &board->tenant, .midwife = &board->midwife};
+	if (slot_start(&o->terms, s->index, s->joins, s->kind == NEST_COMMAND ? &s->seating : NULL,
+		       &s->slot, &n->why) < 0)
+		return;
+	if (seat_watch(s, &s->control, s->slot.control, on_control) == 0 &&
+	    seat_watch(s, &s->dns, s->slot.dns, on_dns) == 0 && order_cell(s, -1) == 0)
+		s->state = SEAT_MAKING;
+}
+
+static void stop_slot(struct seat *s)
+{
+	seat_unwatch(s, &s->dns);
+	loop_unwatch(s->nest->guest->loop, &s->control);
+	s->control.fd = -1;
+	s->slot.dns = -1;
+	slot_stop(&s->slot);
+}
+
+void nest_grow(struct nest *n, enum nest_kind kind)
+{
+	struct seat *absent = NULL;
+
+	for (each_seat(s, n)) {
+		if (s->kind != kind)
+			continue;
+		if (s->state == SEAT_READY || is_coming(s))
+			return;
+		if (!absent && s->state == SEAT_ABSENT && !s->tenant)
+			absent = s;
+	}
+	if (!absent)
+		return;
+	start_seat(absent);
+	if (absent->state == SEAT_BROKEN)
+		nest_revive_later(n);
+	if (!n->shrink.place)
+		loop_timer_set(n->guest->loop, &n->shrink, SHRINK_MS);
+}
+
+/* What was added goes when it has not been needed for a while. */
+static void shrink(void *arg)
+{
+	struct nest *n = arg;
+	unsigned counts[NEST_KINDS] = {0};
+	bool more = false;
+
+	for (each_seat(s, n)) {
+		bool is_extra = counts[s->kind]++ >= n->options.first[s->kind];
+
+		if (!is_extra || s->state == SEAT_ABSENT)
+			continue;
+		if (s->state != SEAT_READY || now_ns() - s->used_ns < SPARE_NS) {
+			more = true;
+			continue;
+		}
+		take_down(s);
+		stop_slot(s);
+		s->state = SEAT_ABSENT;
+	}
+	if (more)
+		loop_timer_set(n->guest->loop, &n->shrink, SHRINK_MS);
+}
+
+/* What broke is tried again, less and less often. */
+static void revive(void *arg)
+{
+	struct nest *n = arg;
+	struct err e;
+
+	n->failures = 0;
+	for (each_seat(s, n)) {
+		/* Until its last tenant was reaped, it is not over. */
+		if (s->state != SEAT_BROKEN)
+			continue;
+		if (s->tenant || s->cell.fd >= 0) {
+			nest_revive_later(n);
+			continue;
+		}
+		stop_slot(s);
+		start_seat(s);
+		if (s->state == SEAT_BROKEN)
+			nest_revive_later(n);
+	}
+	if (n->zygote.control.fd < 0 && n->options.slots[NEST_PYTHON] && zygote_start(n, &e) < 0)
+		zygote_lose(n);
+}
+
+struct nest *nest_new(struct guest *g, const struct nest_options *o)
+{
+	struct nest *n = must_alloc(calloc(1, sizeof(*n)));
+	struct err e;
+	int index = 0;
+
+	n->guest = g;
+	n->options = *o;
+	n->zygote.control.fd = -1;
+	look_init(n);
+	n->ready = (struct loop_task){.call = on_ready, .arg = n};
+	n->revive = (struct loop_timer){.call = revive, .arg = n};
+	n->shrink = (struct loop_timer){.call = shrink, .arg = n};
+	n->revive_ms = REVIVE_FIRST_MS;
+	cell_look_around(&n->options.terms);
+	n->seat_count = (int)(o->slots[NEST_COMMAND] + o->slots[NEST_PYTHON]);
+	n->seats = must_alloc(calloc((size_t)n->seat_count + 1, sizeof(*n->seats)));
+	n->boards = mmap(NULL, (size_t)n->seat_count * sizeof(*n->boards) + 1,
+			 PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (n->boards == MAP_FAILED)
+		abort();
+	for (int kind = 0; kind < NEST_KINDS; kind++)
+		for (unsigned i = 0; i < o->slots[kind]; i++, index++) {
+			n->seats[index] = new_seat(n, index, (enum nest_kind)kind);
+			if (i < o->first[kind])
+				start_seat(&n->seats[index]);
+		}
+	/* After the slots: a tenant is process 2 in its cell, and what knows a fork by a changed
+	 * number (OpenSSL) must not find the interpreter's own. */
+	if (o->interpreter && o->slots[NEST_PYTHON] && zygote_start(n, &e) < 0)
+		zygote_lose(n);
+	return n;
+}

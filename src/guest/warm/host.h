@@ -1,0 +1,80 @@
+/*
+ * A nest (warm/warm.h): cells that are ready, the tenants that are seated in them, and the warm
+ * interpreter that some of them are forked from. Part of the guest where it was started as one.
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "guest/exec/spawn.h"
+#include "warm/warm.h"
+
+#include <sys/resource.h>
+
+struct guest;
+struct nest;
+
+enum nest_kind { NEST_COMMAND, NEST_PYTHON, NEST_KINDS };
+
+struct nest_options {
+	struct cell_terms terms;    /* but for the namespaces, which are looked at */
+	unsigned slots[NEST_KINDS]; /* that there can be */
+	unsigned first[NEST_KINDS]; /* from the beginning */
+	int first_join;		    /* fds of the slots' cgroups, terms.join_count each; -1: none */
+	char **interpreter;	    /* argv of the warm one, or NULL */
+	char **environment;	    /* and what it starts with */
+};
+
+struct nest_request {
+	enum nest_kind kind;
+	char **argv; /* python: path of the script, then its arguments */
+	char **env;
+	const char *cwd;
+	const char *code; /* python */
+	size_t code_len;
+};
+
+struct nest *nest_new(struct guest *g, const struct nest_options *o);
+/* What is written to the standard input of a tenant before anything else. */
+void nest_pack_request(const struct nest_request *r, struct buf *ret);
+
+/*
+ * Seats a tenant in a cell that is ready. -1 with EAGAIN: there is none just now; with
+ * ESTALE: nor will there be, since the files of the image are not what they were. ret_report says
+ * which layers it proved. The command's process is our child: whoever reaps it says so to nest_reaped.
+ */
+int nest_seat(struct nest *n, enum nest_kind kind, struct spawned *ret,
+	      struct cell_report *ret_report, struct err *e);
+/* How a tenant ended, by the kernel's word. */
+struct tenant_end {
+	int wait_status;
+	int exec_errno;	 /* of a command; 0: it was executed */
+	unsigned limits; /* that it met, GUEST_HIT_* */
+	uint64_t cpu_us, max_rss_bytes;
+	uint64_t disk_bytes; /* that its scratch held; UINT64_MAX: not known */
+	int64_t ended_ns;
+};
+
+/* Whose it is, and who is told, once, when nothing that it started will ever run again. */
+struct tenant_owner {
+	uint32_t eid;
+	void (*tell)(void *arg, const struct tenant_end *end);
+	void *arg;
+};
+
+void nest_follow(struct nest *n, pid_t pid, const struct tenant_owner *o);
+/* A child died; true: it was a tenant. */
+bool nest_reaped(struct nest *n, pid_t pid, int status, const struct rusage *usage);
+/* Kills the cell of this tenant, and so all that it started. */
+void nest_kill(struct nest *n, uint32_t eid);
+/* 0: it was reaped. */
+pid_t nest_tenant_pid(struct nest *n, uint32_t eid);
+/*
+ * A request of this kind has waited since then: does that make sense? Not if there is no cell of the
+ * kind, nor if they are all taken and none of them comes free.
+ */
+bool nest_is_worth_waiting(struct nest *n, enum nest_kind kind, int64_t since_ns);
+/* Requests of this kind have waited for a while: if no cell is on its way, one more slot is started. */
+void nest_grow(struct nest *n, enum nest_kind kind);
+
+/* warm.c: a cell has become ready, or never will. */
+void warm_serve(struct guest *g);

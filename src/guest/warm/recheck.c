@@ -1,0 +1,80 @@
+/*
+ * Looks whether files are still what they were when a nest was made. At most once a second, and by a
+ * timer while requests come, so that none of them has to wait for it.
+ *
+ * With the host's own files a new interpreter is enough. An image is seen through an overlay, which
+ * goes on showing what it once found: there the whole nest has to give way to another (manager/warm/hosts.c).
+ */
+#include "base/clock.h"
+#include "base/str.h"
+#include "guest/warm/host_internal.h"
+#include "guest/link/server.h"
+
+#define LOOK_MS 1000
+#define BUSY_NS 10000000000LL
+
+/* Of an image, where its programs are. What lies deeper is found only if Python had loaded it. */
+static const char places[] =
+	"/bin\0/sbin\0/lib\0/lib64\0/etc\0/opt\0/usr/bin\0/usr/sbin\0/usr/lib\0"
+	"/usr/lib64\0/usr/local/bin\0/usr/local/sbin\0/usr/local/lib";
+
+static void be_stale(struct nest *n)
+{
+	n->is_stale = true;
+	loop_task_add(n->guest->loop, &n->ready);
+}
+
+static void look(struct nest *n)
+{
+	struct origin *o = &n->zygote.origin;
+
+	n->look.looked_ns = now_ns();
+	if (n->is_stale)
+		return;
+	if (origin_has_changed(&n->look.root)) {
+		be_stale(n);
+	} else if (n->zygote.stage != ZYGOTE_READY) {
+		return;
+	} else if (o->is_doubtful && !n->look.had_doubts) {
+		/* Once: clocks may be wrong for ever. */
+		n->look.had_doubts = true;
+		zygote_replace(n);
+	} else if (origin_has_changed(o)) {
+		n->look.had_doubts = false;
+		if (n->options.terms.image_is_host)
+			zygote_replace(n);
+		else
+			be_stale(n);
+	}
+}
+
+static void on_time(void *arg)
+{
+	struct nest *n = arg;
+
+	look(n);
+	if (n->look.looked_ns - n->look.used_ns < BUSY_NS)
+		loop_timer_set(n->guest->loop, &n->look.timer, LOOK_MS);
+}
+
+void look_init(struct nest *n)
+{
+	struct timespec now;
+
+	n->look.timer = (struct loop_timer){.call = on_time, .arg = n};
+	n->look.looked_ns = now_ns();
+	clock_gettime(CLOCK_REALTIME_COARSE, &now);
+	if (!n->options.terms.image_is_host)
+		origin_note(&n->look.root, places, sizeof(places), &now);
+}
+
+void look_at_request(struct nest *n, enum nest_kind kind)
+{
+	if (kind == NEST_COMMAND && n->options.terms.image_is_host)
+		return;
+	n->look.used_ns = now_ns();
+	if (n->look.used_ns - n->look.looked_ns >= LOOK_MS * 2000000LL)
+		look(n);
+	if (!n->look.timer.place)
+		loop_timer_set(n->guest->loop, &n->look.timer, LOOK_MS);
+}

@@ -1,0 +1,224 @@
+/* G_RUN: runs in warm sandboxes, as soon as one is ready. */
+#include "base/clock.h"
+#include "base/str.h"
+#include "guest/exec/command.h"
+#include "guest/exec/env.h"
+#include "guest/files/files.h"
+#include "guest/warm/host.h"
+#include "guest/link/request.h"
+#include "model/variables.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WISHES 1024
+#define WISHES_BYTES (32u << 20) /* of all that wait */
+#define PATIENCE_MS 10
+
+/* A request that waits for a cell. */
+struct wish {
+	struct wish *next, **back;
+	struct guest *guest;
+	struct stream *stream;
+	int64_t since_ns;
+	uint8_t kind, flags;
+	uint64_t timeout_ms;
+	char *cwd;
+	struct list argv, env;
+	char *code;
+	size_t code_len, bytes;
+};
+
+static void wish_free(struct wish *w)
+{
+	if (w->back) {
+		*w->back = w->next;
+		if (w->next)
+			w->next->back = w->back;
+		else
+			w->guest->wishes_end = w->back;
+	}
+	list_done(&w->argv);
+	list_done(&w->env);
+	free(w->cwd);
+	free(w->code);
+	free(w);
+}
+
+static void on_end(void *arg)
+{
+	wish_free(arg);
+}
+
+/* What it is to run goes in front of whatever its standard input will be. */
+static void feed(struct command *c, const struct nest_request *r, bool no_stdin)
+{
+	auto_buf struct buf b = {0};
+
+	nest_pack_request(r, &b);
+	command_input(c, buf_head(&b), b.len, no_stdin);
+}
+
+/* Most requests have the same. */
+static struct list *usual_env(const struct guest *g, const char *cwd)
+{
+	static struct list env;
+	static unsigned configured;
+	static char *of;
+
+	if (of && configured == g->configured && str_equal(of, cwd))
+		return &env;
+	free(of);
+	of = str_copy(cwd);
+	configured = g->configured;
+	list_done(&env);
+	env_make(g, "", cwd, false, &env);
+	return &env;
+}
+
+/* other: for what is not the usual. */
+static char **make_env(const struct wish *w, struct list *other)
+{
+	if (w->env.count == 0)
+		return usual_env(w->guest, w->cwd)->items;
+	env_make(w->guest, "", w->cwd, false, other);
+	for (size_t i = 0; i < w->env.count; i++)
+		variables_set(other, w->env.items[i]);
+	return other->items;
+}
+
+/* -1 with EAGAIN: not yet. */
+static int fulfil(struct wish *w, struct err *e)
+{
+	auto_list struct list env = {0};
+	struct nest_request request = {.kind = (enum nest_kind)w->kind,
+				       .argv = w->argv.items,
+				       .cwd = w->cwd,
+				       .code = w->code,
+				       .code_len = w->code_len};
+	const struct command_terms terms = {.flags = w->flags,
+					    .tag = "",
+					    .session = "",
+					    .cwd = w->cwd,
+					    .argv = &w->argv,
+					    .timeout_ms = w->timeout_ms};
+	struct cell_report report;
+	struct spawned process;
+	struct command *c;
+
+	if (nest_seat(w->guest->nest, request.kind, &process, &report, e) < 0)
+		return -1;
+	request.env = make_env(w, &env);
+	c = command_new(w->guest, &terms);
+	c->in_cell = true;
+	c->layers = report.proven;
+	c->landlock_abi = report.landlock_abi;
+	c->listening = report.listening;
+	nest_follow(w->guest->nest, process.pid,
+		    &(struct tenant_owner){c->eid, command_left_cell, c});
+	command_begin(c, &terms, &process, w->stream);
+	feed(c, &request, w->flags & GUEST_EXEC_NO_STDIN);
+	return 0;
+}
+
+/* Whoever waits is looked after now and then: more slots, or the end of hope. */
+static void on_patience(void *arg)
+{
+	struct guest *g = arg;
+	bool wanted[NEST_KINDS] = {false};
+
+	for (struct wish *w = g->wishes; w; w = w->next)
+		wanted[w->kind] = true;
+	for (int kind = 0; kind < NEST_KINDS; kind++)
+		if (wanted[kind])
+			nest_grow(g->nest, (enum nest_kind)kind);
+	warm_serve(g);
+}
+
+/* First come, first served; those of the other kind may overtake. */
+void warm_serve(struct guest *g)
+{
+	bool stuck[NEST_KINDS] = {false};
+	struct wish *next;
+
+	for (struct wish *w = g->wishes; w; w = next) {
+		struct stream *s = w->stream;
+		struct err e = {0};
+
+		next = w->next;
+		if (stuck[w->kind])
+			continue;
+		if (fulfil(w, &e) == 0) {
+			wish_free(w);
+		} else if (e.errnum == EAGAIN &&
+			   nest_is_worth_waiting(g->nest, (enum nest_kind)w->kind, w->since_ns)) {
+			stuck[w->kind] = true;
+		} else {
+			wish_free(w);
+			stream_error(s, e.errnum ? e.errnum : EIO, "%s", e.msg);
+		}
+	}
+	if (g->wishes && !g->patience.place) {
+		g->patience.call = on_patience;
+		g->patience.arg = g;
+		loop_timer_set(g->loop, &g->patience, PATIENCE_MS);
+	}
+}
+
+static struct wish *unpack_wish(const struct guest *g, struct unpack *u)
+{
+	struct wish *w = must_alloc(calloc(1, sizeof(*w)));
+	char cwd[GUEST_MAX_PATH], absolute[GUEST_MAX_PATH];
+	const char *code;
+
+	w->kind = unpack_u8(u);
+	w->flags = unpack_u8(u);
+	w->timeout_ms = unpack_u64(u);
+	unpack_str(u, cwd, sizeof(cwd));
+	files_absolute(g, cwd, absolute, sizeof(absolute));
+	w->cwd = str_copy(*cwd ? absolute : files_workdir(g));
+	if (command_unpack_list(u, &w->argv) && command_unpack_list(u, &w->env)) {
+		code = unpack_bytes(u, &w->code_len);
+		w->code = must_alloc(malloc(w->code_len + 1));
+		memcpy(w->code, code, w->code_len);
+	}
+	if (unpack_is_done(u) && w->kind < NEST_KINDS && w->argv.count > 0)
+		return w;
+	wish_free(w);
+	return NULL;
+}
+
+bool run_request(struct guest *g, struct stream *s, struct unpack *u)
+{
+	static const struct stream_ops waiting = {.on_end = on_end};
+	size_t count = 0, bytes = (size_t)(u->end - u->at);
+	struct wish *w = unpack_wish(g, u);
+
+	if (!w)
+		return false;
+	w->bytes = bytes;
+	for (const struct wish *other = g->wishes; other; other = other->next) {
+		bytes += other->bytes;
+		count++;
+	}
+	if (!g->nest || count >= WISHES || bytes > WISHES_BYTES) {
+		wish_free(w);
+		stream_error(s, g->nest ? EBUSY : EOPNOTSUPP, "no warm sandbox can be had here");
+		return true;
+	}
+	/* A cell has the nest's directories. */
+	if (!str_equal(w->cwd, files_workdir(g)) && !command_has_cwd(s, w->cwd)) {
+		wish_free(w);
+		return true;
+	}
+	w->guest = g;
+	w->stream = s;
+	w->since_ns = now_ns();
+	stream_go_on(s, &waiting, w);
+	w->back = g->wishes_end;
+	*g->wishes_end = w;
+	g->wishes_end = &w->next;
+	warm_serve(g);
+	return true;
+}

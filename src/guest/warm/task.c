@@ -1,0 +1,150 @@
+/* Tenants of cells: what they get, and what they say. */
+#include "base/auto.h"
+#include "base/exec_path.h"
+#include "guest/warm/host_internal.h"
+#include "guest/link/server.h"
+#include "kern/sys.h"
+#include "sandbox/inside/message.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+static void be_taken(struct seat *s, int listener)
+{
+	if (s->told.err.kind != ERR_NONE || seat_watch_notices(s, listener) < 0) {
+		close_fd(&listener);
+		s->nest->why = s->told.err;
+		s->nest->failures++;
+		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+		return;
+	}
+	if (s->state == SEAT_ORDERED && s->tenant)
+		seat_be_ready(s);
+}
+
+void seat_was_taken(struct seat *s, const struct cell_report *told, int listener)
+{
+	s->told = *told;
+	s->tenant = s->nest->boards[s->index].tenant;
+	/* Who was reaped before we knew whose it was will not be again. */
+	if (kill(s->tenant, 0) < 0)
+		s->tenant = 0;
+	be_taken(s, listener);
+}
+
+void seat_on_report(void *arg, uint32_t events)
+{
+	struct seat *s = arg;
+	int fds[KEEPER_MAX_FDS];
+
+	(void)events;
+	(void)!message_receive(s->report.fd, &s->told, sizeof(s->told), fds, &s->told.err);
+	seat_unwatch(s, &s->report);
+	be_taken(s, fds[0]);
+}
+
+void tenant_close_fds(int *fds, int count)
+{
+	for (int i = 0; i < count; i++)
+		close_fd(&fds[i]);
+}
+
+/* ---- for commands, in the tenant ---- */
+
+#define USUAL_BYTES 4096
+#define KEPT_BYTES (64u << 10)
+
+/*
+ * It is the midwife's memory as well, and lives on there: the next tenant of hers takes it, or gives it back. There
+ * is no other, since a slot has let go of its heap.
+ */
+static char *take_memory(size_t size)
+{
+	static char *place;
+	static size_t place_size;
+
+	if (place && (place_size < size || place_size > KEPT_BYTES)) {
+		munmap(place, place_size);
+		place = NULL;
+	}
+	if (place)
+		return place;
+	place = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	place_size = size;
+	if (place == MAP_FAILED)
+		_exit(125);
+	return place;
+}
+
+static void read_whole(char *to, size_t size)
+{
+	for (size_t got = 0; got < size;) {
+		ssize_t n = read(0, to + got, size - got);
+
+		if (n <= 0)
+			_exit(0); /* not needed any more */
+		got += (size_t)n;
+	}
+}
+
+/* What spawn_pack_order wrote. at has room for a pointer to each part, and two more. */
+static int exec_order(char *bytes, size_t len, char **at)
+{
+	size_t n = 0, argc = 0;
+
+	for (size_t i = 0; i < len; i += strlen(bytes + i) + 1) {
+		at[n++] = bytes + i;
+		if (n == 2)
+			argc = (size_t)atoi(at[1]);
+		if (n > 2 && n == 2 + argc)
+			at[n++] = NULL;
+	}
+	at[n] = NULL;
+	return chdir(at[0]) < 0 ? errno : exec_path_run(at + 2, at + 3 + argc, NULL, NULL);
+}
+
+void tenant_run(void *arg)
+{
+	struct seat_board *board = arg;
+	size_t room;
+	uint32_t size;
+	char *bytes;
+
+	umask(022);
+	/* Most will be told to go there, and have found the way by then. */
+	(void)!chdir("/workspace");
+	*take_memory(USUAL_BYTES) = '\0';
+	/* Four bytes of length, then as many. */
+	read_whole((char *)&size, sizeof(size));
+	room = (size_t)size + 1 + sizeof(char *) - ((size_t)size + 1) % sizeof(char *);
+	bytes = take_memory(room + (size + 2) * sizeof(char *));
+	read_whole(bytes, size);
+	bytes[size] = '\0';
+	board->exec_errno = exec_order(bytes, size, (char **)(void *)(bytes + room));
+	_exit(board->exec_errno == ENOENT ? 127 : 126);
+}
+
+/* ---- what they are told ---- */
+
+static void add_sized(struct buf *b, const void *bytes, size_t len)
+{
+	uint32_t size = (uint32_t)len;
+
+	buf_add(b, &size, sizeof(size));
+	buf_add(b, bytes, len);
+}
+
+/* What a tenant reads before it runs anything; see perform() in zygote.py. */
+void nest_pack_request(const struct nest_request *r, struct buf *ret)
+{
+	auto_buf struct buf order = {0};
+
+	spawn_pack_order(r->cwd, r->argv, r->env, &order);
+	add_sized(ret, buf_head(&order), order.len);
+	if (r->kind == NEST_PYTHON)
+		add_sized(ret, r->code, r->code_len);
+}

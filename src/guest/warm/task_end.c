@@ -1,0 +1,366 @@
+/*
+ * The end of a tenant.
+ *
+ * Theory of operation
+ *
+ * A tenant and whatever it starts bear its filter, and nobody else does. When the last of them begins to
+ * end (Linux 6.11: before its memory is taken apart), the kernel hangs up the filter's listener: none of
+ * them will run another instruction, and all that they printed is in the pipes. That is told at once:
+ * taking a Python's memory apart takes as long as running it did. How the tenant ended is in its
+ * /proc/PID/stat by then, as the kernel will say when it is reaped.
+ *
+ * What cannot be told whole in that moment waits until the tenant was reaped and either its listener is
+ * hung up or its cell is dead: where no cgroup counts its memory, where it waited for others (whose time
+ * only the reaping tells), where we may not look (it made itself undumpable). Older kernels hang up only then.
+ */
+#include "base/clock.h"
+#include "guest/exec/denials.h"
+#include "guest/warm/host_internal.h"
+#include "guest/link/server.h"
+#include "kern/cgroup.h"
+#include "kern/procs.h"
+#include "kern/sys.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <sys/vfs.h>
+#include <time.h>
+
+#define QUERIES_MAX 4096
+#define DISK_FULL (64u << 10) /* so little is left that a write may have failed for it */
+#define BURST_NS 5000000LL
+#define CLEAN_PEAK (32u << 20)
+#define EXITING 0x4 /* PF_EXITING of the kernel */
+
+/* ---- limits that it met ---- */
+
+static void count(const struct seat *s, struct seat_counts *ret)
+{
+	*ret = (struct seat_counts){s->events[0] < 0 ? 0 : cgroup_count_oom_kills(s->events[0]),
+				    s->events[1] < 0 ? 0 : cgroup_count_pids_refused(s->events[1])};
+}
+
+void seat_begin_counts(struct seat *s)
+{
+	char path[32];
+
+	count(s, &s->before);
+	/* Files that others read stay charged for a while: then it does not say what this one used. */
+	s->has_peak = s->events[2] >= 0 && cgroup_reset_peak(s->events[2]) == 0 &&
+		      cgroup_read_peak(s->events[2]) < CLEAN_PEAK;
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)s->tenant);
+	s->stat = open(path, O_RDONLY | O_CLOEXEC);
+}
+
+/* A slot's counts go on from tenant to tenant; what came since its own was seated is its own. */
+static unsigned limits_met(const struct seat *s)
+{
+	struct seat_counts now;
+
+	count(s, &now);
+	return (now.oom_kills > s->before.oom_kills ? GUEST_HIT_MEMORY : 0u) |
+	       (now.pids_refused > s->before.pids_refused ? GUEST_HIT_PIDS : 0u);
+}
+
+static void look_at_disk(const struct seat *s, struct tenant_end *ret)
+{
+	struct statfs fs;
+
+	ret->disk_bytes = UINT64_MAX;
+	if (s->scratch < 0 || fstatfs(s->scratch, &fs) < 0)
+		return;
+	ret->disk_bytes = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
+	if (fs.f_bfree * (uint64_t)fs.f_bsize < DISK_FULL)
+		ret->limits |= GUEST_HIT_DISK;
+}
+
+/* ---- telling ---- */
+
+/* Names that were asked for in the last moment are those of the tenant that asked. */
+static void drain_queries(struct seat *s)
+{
+	int waiting;
+
+	for (int i = 0; i < QUERIES_MAX && s->dns.fd >= 0; i++) {
+		if (ioctl(s->dns.fd, FIONREAD, &waiting) < 0 || waiting == 0)
+			return;
+		denials_take_query(s->nest->guest, s->dns.fd, s->eid);
+	}
+}
+
+void seat_tell_end(struct seat *s, bool out_of_memory)
+{
+	void (*tell)(void *, const struct tenant_end *) = s->tell;
+
+	drain_queries(s);
+	/* Slot and cell may be gone before the tenant is: it is told when it was reaped. */
+	if (!tell || !s->has_ended)
+		return;
+	s->tell = NULL;
+	s->end.exec_errno = s->nest->boards[s->index].exec_errno;
+	s->end.limits |= limits_met(s) | (out_of_memory ? GUEST_HIT_MEMORY : 0u);
+	tell(s->tell_arg, &s->end);
+}
+
+/* ---- what /proc says ---- */
+
+/*
+ * To whom it is not shown, the exit code is 0. Whoever is told this address is shown it: both ask for the
+ * same right. When a process that is not dumpable lets go of its memory, that right comes or (since
+ * Linux 6.18.44 at the latest) goes: it held for the exit code if it did both before and after.
+ */
+static bool may_look(pid_t pid)
+{
+	void *head;
+	size_t size;
+
+	return syscall(SYS_get_robust_list, pid, &head, &size) == 0;
+}
+
+static uint64_t cpu_us(pid_t pid)
+{
+	struct timespec t;
+
+	/* clock_getcpuclockid, without its question whether there is such a process */
+	if (clock_gettime((clockid_t)(~(unsigned)pid << 3 | 2), &t) < 0)
+		return 0;
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
+/* Almost all make faults, but those that share its memory; the times are in ticks. */
+static bool waited_for_others(const long long *fields)
+{
+	return fields[PROCS_CHILD_FAULTS] || fields[PROCS_CHILD_USER] || fields[PROCS_CHILD_SYSTEM];
+}
+
+static bool read_stat(int fd, long long ret[PROCS_FIELDS])
+{
+	char text[PROCS_STAT_BYTES];
+	ssize_t n = fd < 0 ? -1 : pread(fd, text, sizeof(text) - 1, 0);
+
+	text[n > 0 ? n : 0] = '\0';
+	return procs_parse_stat(text, ret);
+}
+
+/* Nothing of the tenant's will run again, but it is not reaped: what can be said of it? */
+static bool look_at_end(const struct seat *s, struct tenant_end *ret)
+{
+	long long fields[PROCS_FIELDS];
+
+	if (!s->has_peak || !may_look(s->tenant) || !read_stat(s->stat, fields) ||
+	    !may_look(s->tenant) || !(fields[PROCS_FLAGS] & EXITING) || waited_for_others(fields))
+		return false;
+	*ret = (struct tenant_end){.wait_status = (int)fields[PROCS_EXIT],
+				   .cpu_us = cpu_us(s->tenant),
+				   .max_rss_bytes = cgroup_read_peak(s->events[2]),
+				   .ended_ns = now_ns()};
+	return ret->max_rss_bytes > 0;
+}
+
+static bool counts_memory(const struct nest *n)
+{
+	/* Where no cgroup does, only the slot can tell whether it was the watch that ended it. */
+	return n->options.terms.cgroup_layers & LAYER_BIT(LAYER_MEMORY);
+}
+
+void seat_hung_up(struct seat *s)
+{
+	s->is_over = counts_memory(s->nest);
+	if (!s->is_over)
+		return;
+	if (s->state == SEAT_TAKEN && s->tell && look_at_end(s, &s->end)) {
+		s->has_ended = true;
+		look_at_disk(s, &s->end);
+		seat_tell_end(s, false);
+		/* Before anything else of this round, such as reaping it. */
+		server_send(s->nest->guest);
+	} else if (s->state == SEAT_LEAVING) {
+		seat_tell_end(s, false);
+	}
+}
+
+void seat_cell_died(struct seat *s)
+{
+	/* A slot that is gone will not say it. */
+	if (counts_memory(s->nest) || s->state == SEAT_BROKEN)
+		seat_tell_end(s, false);
+}
+
+/* ---- reaping ---- */
+
+static struct seat *find_tenant(struct nest *n, pid_t pid)
+{
+	for (int i = 0; n && pid > 0 && i < n->seat_count; i++)
+		if (n->seats[i].tenant == pid)
+			return &n->seats[i];
+	return NULL;
+}
+
+/* The seat that is being made by this midwife, or for a tenant of hers that has not told of itself. */
+static struct seat *find_expected(struct nest *n, pid_t pid)
+{
+	for (int i = 0; n && i < n->seat_count; i++) {
+		const struct seat *s = &n->seats[i];
+
+		if ((s->state == SEAT_MAKING || s->state == SEAT_ORDERED) && !s->tenant &&
+		    (n->boards[i].tenant == pid || n->boards[i].midwife == pid))
+			return &n->seats[i];
+	}
+	return NULL;
+}
+
+/* Later, what becomes of a midwife comes to notice with the next cell. */
+static void lose_expected(struct seat *s)
+{
+	struct err e;
+
+	s->nest->failures++;
+	/* She may have told of the cell: then the tenant may have told what was wrong, too. */
+	if (s->state == SEAT_ORDERED) {
+		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+		return;
+	}
+	err_set(&e, ERR_SYSTEM, "a process died before it was needed");
+	seat_break(s, &e);
+}
+
+static struct seat *find_eid(struct nest *n, uint32_t eid)
+{
+	for (int i = 0; n && eid > 0 && i < n->seat_count; i++)
+		if (n->seats[i].eid == eid)
+			return &n->seats[i];
+	return NULL;
+}
+
+/* Where a cgroup knows it: of all that ran there, and without what it shares with the interpreter. */
+static uint64_t peak(const struct seat *s, uint64_t otherwise)
+{
+	uint64_t bytes = s->has_peak ? cgroup_read_peak(s->events[2]) : 0;
+
+	return bytes ? bytes : otherwise;
+}
+
+static uint64_t us(const struct timeval *t)
+{
+	return (uint64_t)t->tv_sec * 1000000 + (uint64_t)t->tv_usec;
+}
+
+/* ---- a moment's rest ---- */
+
+static bool is_taken(const struct nest *n)
+{
+	for (each_seat(s, n))
+		if (s->state == SEAT_TAKEN)
+			return true;
+	return false;
+}
+
+/* Others came at the same moment, after a pause: they go first, before new cells are made. */
+static bool is_burst(const struct nest *n)
+{
+	return now_ns() - n->burst_ns < BURST_NS && is_taken(n);
+}
+
+/* A pid 1 ends only when all in its namespace were reaped: the cell is still there. */
+static void leave(struct seat *s)
+{
+	s->state = SEAT_LEAVING;
+	sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+}
+
+void nest_end_rest(struct nest *n)
+{
+	loop_timer_stop(n->guest->loop, &n->rest);
+	for (each_seat(s, n))
+		if (s->state == SEAT_RESTING)
+			leave(s);
+}
+
+static void on_rest(void *arg)
+{
+	nest_end_rest(arg);
+}
+
+static void rest(struct seat *s)
+{
+	struct nest *n = s->nest;
+
+	s->state = SEAT_RESTING;
+	n->rest.call = on_rest;
+	n->rest.arg = n;
+	if (!n->rest.place)
+		loop_timer_set(n->guest->loop, &n->rest, BURST_NS / 1000000);
+}
+
+/* What only the reaping tells, and what was not told before. */
+static void note_end(struct seat *s, int status, const struct rusage *usage)
+{
+	s->end = (struct tenant_end){.wait_status = status,
+				     .cpu_us = us(&usage->ru_utime) + us(&usage->ru_stime),
+				     .max_rss_bytes = peak(s, (uint64_t)usage->ru_maxrss * 1024),
+				     .ended_ns = now_ns()};
+	look_at_disk(s, &s->end);
+	s->has_ended = true;
+}
+
+bool nest_reaped(struct nest *n, pid_t pid, int status, const struct rusage *usage)
+{
+	struct seat *s = find_tenant(n, pid);
+
+	if (!s && (s = find_expected(n, pid))) {
+		lose_expected(s);
+		return true;
+	}
+	if (!s)
+		return false;
+	/* One that dies before anybody needed it is no good; so many, and no more are made. */
+	n->failures += s->state == SEAT_READY || s->state == SEAT_ORDERED;
+	s->tenant = 0;
+	if (s->tell)
+		note_end(s, status, usage);
+	if (s->state == SEAT_BROKEN || s->state == SEAT_ABSENT) {
+		/* Else when the cell is dead. */
+		if (s->cell.fd < 0)
+			seat_tell_end(s, false);
+		return true;
+	}
+	if (s->is_over)
+		seat_tell_end(s, false);
+	if (s->is_over && is_burst(n))
+		rest(s);
+	else
+		leave(s);
+	if (!is_taken(n))
+		nest_end_rest(n);
+	return true;
+}
+
+void nest_follow(struct nest *n, pid_t pid, const struct tenant_owner *o)
+{
+	struct seat *s = find_tenant(n, pid);
+
+	if (!s)
+		return;
+	s->eid = o->eid;
+	s->has_ended = false;
+	s->tell = o->tell;
+	s->tell_arg = o->arg;
+}
+
+void nest_kill(struct nest *n, uint32_t eid)
+{
+	struct seat *s = find_eid(n, eid);
+
+	if (s && s->cell.fd >= 0)
+		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+}
+
+pid_t nest_tenant_pid(struct nest *n, uint32_t eid)
+{
+	struct seat *s = find_eid(n, eid);
+
+	return s ? s->tenant : 0;
+}

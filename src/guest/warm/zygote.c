@@ -1,0 +1,196 @@
+/* The warm interpreter of a nest, from which tenants are forked (src/zygote). */
+#include "base/auto.h"
+#include "base/exec_path.h"
+#include "guest/warm/host_internal.h"
+#include "guest/link/server.h"
+#include "kern/seccomp.h"
+#include "kern/sys.h"
+#include "sandbox/inside/message.h"
+#include "warm/preload/zygote.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+
+/* A tenant of the interpreter's, ahead of any request. */
+static int order_tenant(struct seat *s, struct err *e)
+{
+	struct nest *n = s->nest;
+	struct zygote_order order = {n->options.terms};
+	int theirs[3] = {-1, -1, -1}, pair[2], fds[ZYGOTE_FDS], count = 0, rc = -1;
+
+	if (message_pair(pair, e) < 0)
+		return -1;
+	if (spawn_open_streams(false, s->streams, theirs, e) == 0 &&
+	    seat_watch(s, &s->report, pair[0], seat_on_report) == 0) {
+		fds[count++] = s->cell.fd;
+		fds[count++] = s->scratch;
+		fds[count++] = pair[1];
+		for (int i = 0; i < 3; i++)
+			fds[count++] = theirs[i];
+		for (int i = 0; i < n->options.terms.join_count; i++)
+			fds[count++] = s->joins[i];
+		rc = message_send(n->zygote.control.fd, &order, sizeof(order), fds, count, e);
+	}
+	close(pair[1]);
+	tenant_close_fds(theirs, 3);
+	if (rc == 0) {
+		s->state = SEAT_ORDERED;
+		n->zygote.asked = s;
+		n->zygote.is_void = false;
+	}
+	return rc;
+}
+
+void zygote_order_next(struct nest *n)
+{
+	struct err e;
+
+	for (int i = 0; i < n->seat_count && n->zygote.stage == ZYGOTE_READY && !n->zygote.asked;
+	     i++) {
+		struct seat *s = &n->seats[i];
+
+		if (s->kind == NEST_PYTHON && s->state == SEAT_MAKING && s->cell.fd >= 0 &&
+		    order_tenant(s, &e) < 0)
+			seat_break(s, &e);
+	}
+}
+/* Nobody is to start from it any more; whether its last order was carried out, nobody knows. */
+static void let_go(struct nest *n)
+{
+	struct seat *asked = n->zygote.asked;
+
+	loop_unwatch(n->guest->loop, &n->zygote.control);
+	close_fd(&n->zygote.control.fd);
+	n->zygote.stage = ZYGOTE_LOADING;
+	n->zygote.asked = NULL;
+	if (asked && !n->zygote.is_void && asked->cell.fd >= 0)
+		sys_pidfd_send_signal(asked->cell.fd, SIGKILL);
+	loop_task_add(n->guest->loop, &n->ready);
+}
+
+void zygote_lose(struct nest *n)
+{
+	let_go(n);
+	nest_revive_later(n);
+}
+
+void zygote_replace(struct nest *n)
+{
+	struct err e;
+
+	let_go(n);
+	err_set(&n->why, ERR_SYSTEM, "files of the warm interpreter have changed");
+	for (each_seat(s, n)) {
+		if (s->kind != NEST_PYTHON || (s->state != SEAT_READY && s->state != SEAT_ORDERED))
+			continue;
+		s->state = SEAT_LEAVING;
+		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+	}
+	if (zygote_start(n, &e) < 0)
+		zygote_lose(n);
+}
+
+/* ---- what it says ---- */
+
+static bool it_ended(struct nest *n)
+{
+	err_set(&n->why, ERR_SYSTEM, "the warm interpreter ended");
+	return false;
+}
+
+static bool take_origin(struct nest *n)
+{
+	static char paths[ORIGIN_BYTES_MAX];
+	ssize_t got = recv(n->zygote.control.fd, paths, sizeof(paths), 0);
+
+	if (got <= 0 || paths[got - 1] != '\0')
+		return it_ended(n);
+	origin_note(&n->zygote.origin, paths, (size_t)got, &n->zygote.started);
+	n->zygote.stage = ZYGOTE_LISTED;
+	return true;
+}
+
+static void take_tenant(struct seat *s, const struct zygote_answer *a)
+{
+	struct nest *n = s->nest;
+
+	n->zygote.asked = NULL;
+	if (n->zygote.is_void)
+		return;
+	s->tenant = a->pid > 0 ? a->pid : 0;
+	/* Who was reaped before we knew whose it was will not be again. */
+	if (s->tenant && kill(s->tenant, 0) < 0)
+		s->tenant = 0;
+	/* Its report may have been quicker. */
+	if (s->tenant && s->report.fd < 0 && s->told.err.kind == ERR_NONE)
+		seat_be_ready(s);
+	if (!s->tenant) {
+		n->failures++;
+		if (a->pid < 0)
+			n->why = a->err;
+		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+	}
+}
+
+static bool take_answer(struct nest *n)
+{
+	struct zygote_answer a;
+	ssize_t got = recv(n->zygote.control.fd, &a, sizeof(a), 0);
+
+	if (got != (ssize_t)sizeof(a))
+		return it_ended(n);
+	if (n->zygote.stage == ZYGOTE_LISTED && a.pid == 0) {
+		n->zygote.stage = ZYGOTE_READY;
+	} else if (n->zygote.asked) {
+		take_tenant(n->zygote.asked, &a);
+	} else if (a.pid < 0) {
+		n->why = a.err;
+		return false;
+	}
+	return true;
+}
+
+static void on_zygote(void *arg, uint32_t events)
+{
+	struct nest *n = arg;
+
+	(void)events;
+	if (n->zygote.stage == ZYGOTE_LOADING ? take_origin(n) : take_answer(n)) {
+		zygote_order_next(n);
+		return;
+	}
+	zygote_lose(n);
+}
+
+/* ---- beginning ---- */
+
+int zygote_start(struct nest *n, struct err *e)
+{
+	int pair[2];
+	pid_t pid;
+
+	if (message_pair(pair, e) < 0)
+		return -1;
+	/* As coarse as the times of files. */
+	clock_gettime(CLOCK_REALTIME_COARSE, &n->zygote.started);
+	n->zygote.stage = ZYGOTE_LOADING;
+	pid = fork();
+	if (pid == 0) {
+		sigset_t none;
+
+		sigemptyset(&none);
+		sigprocmask(SIG_SETMASK, &none, NULL);
+		/* Number 3 is what the environment says. Foreign bytes get a filter of their own. */
+		if (dup2(pair[1], 3) == 3 && sys_close_range(4, ~0u, 0) == 0 &&
+		    seccomp_load(&seccomp_profile_zygote, NULL, e) == 0)
+			exec_path_run(n->options.interpreter, n->options.environment, NULL, NULL);
+		_exit(127);
+	}
+	close(pair[1]);
+	n->zygote.pid = pid;
+	n->zygote.control =
+		(struct loop_watch){.fd = pair[0], .events = EPOLLIN, .call = on_zygote, .arg = n};
+	if (pid < 0 || loop_watch(n->guest->loop, &n->zygote.control) < 0)
+		return err_sys(e, "cannot start a warm interpreter");
+	return 0;
+}

@@ -1,0 +1,62 @@
+/*
+ * Theory of operation
+ *
+ * The last close of a file runs in whoever closes it, and an exit waits for it. In a kernel thread it
+ * does not, so the kernel's own is made to do it: the files are put into a message that waits in the
+ * queue of a socket, and so is the socket. Then nobody can ever receive it, which is what the kernel's
+ * collector of such circles is for; it is started by every close of a Unix socket while files are
+ * under way (unix(7)).
+ */
+#include "kern/close_async.h"
+
+#include "base/auto.h"
+#include "base/fd_message.h"
+#include "kern/sys.h"
+
+#include <string.h>
+#include <sys/socket.h>
+
+void discard_fds(int *fds, size_t count)
+{
+	int pair[2] = {-1, -1}, all[DISCARD_MAX + 1];
+	size_t n = 0;
+
+	for (size_t i = 0; i < count && n < DISCARD_MAX; i++)
+		if (fds[i] >= 0)
+			all[n++] = fds[i];
+	/* If it cannot be, they are closed as usual. */
+	if (n > 0 && socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) == 0) {
+		all[n++] = pair[1];
+		(void)!fd_message_send(pair[0], "", 1, all, n, MSG_DONTWAIT);
+	}
+	for (size_t i = 0; i < count; i++)
+		close_fd(&fds[i]);
+	/*
+	 * The last one sets the collector to work, at once and on this very processor: had we still
+	 * one of the files by then, its last close would be ours.
+	 */
+	close_fd(&pair[1]);
+	close_fd(&pair[0]);
+}
+
+static int compare(const void *a, const void *b)
+{
+	return *(const int *)a - *(const int *)b;
+}
+
+void discard_others(int first, const int *keep, size_t count)
+{
+	int sorted[16];
+
+	if (count > ARRAY_LEN(sorted))
+		return;
+	memcpy(sorted, keep, count * sizeof(*keep));
+	qsort(sorted, count, sizeof(*sorted), compare);
+	for (size_t i = 0; i < count; i++) {
+		if (sorted[i] > first)
+			sys_close_range((unsigned)first, (unsigned)sorted[i] - 1, 0);
+		if (sorted[i] >= first)
+			first = sorted[i] + 1;
+	}
+	sys_close_range((unsigned)first, ~0u, 0);
+}

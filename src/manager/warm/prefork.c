@@ -1,0 +1,130 @@
+#include "manager/warm/prefork.h"
+
+#include "base/auto.h"
+#include "manager/exec.h"
+
+#include <signal.h>
+
+#define START_MS 30000
+#define FAILURES_MAX 3
+#define PRINTED_MAX (1u << 20) /* it has nothing to say */
+
+static void lose(struct park *p, bool is_failure)
+{
+	loop_timer_stop(p->loop, &p->patience);
+	p->state = PARK_NONE;
+	p->exec = NULL;
+	p->eid = 0;
+	p->failures += is_failure;
+	p->changed(p->arg);
+}
+
+static void on_parked_start(void *arg, uint32_t eid, uint32_t pid)
+{
+	struct park *p = arg;
+
+	(void)pid;
+	p->eid = eid;
+	exec_feed(p->exec, &p->source);
+}
+
+static void on_parked_room(void *arg)
+{
+	struct park *p = arg;
+
+	exec_feed(p->exec, &p->source);
+}
+
+static void ignore(void *arg, json_t *value, const struct err *e)
+{
+	(void)arg, (void)e;
+	json_decref(value);
+}
+
+static void kill_parked(void *arg)
+{
+	struct park *p = arg;
+
+	if (p->eid)
+		sandbox_signal(exec_sandbox(p->exec), p->eid, SIGKILL, true, ignore, NULL);
+}
+
+/*
+ * Its first word is that it is ready; what else it may say does not matter. Code inside can print there, on
+ * and on, which must not keep us busy.
+ */
+static void on_parked_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
+{
+	struct park *p = arg;
+
+	(void)seq, (void)bytes;
+	exec_credit(p->exec, len);
+	if (p->printed <= PRINTED_MAX && (p->printed += len) > PRINTED_MAX)
+		kill_parked(p);
+	if (kind != 1 || p->state != PARK_STARTING)
+		return;
+	p->state = PARK_READY;
+	loop_timer_stop(p->loop, &p->patience);
+	p->changed(p->arg);
+}
+
+/* Another is started when it is needed. */
+static void on_parked_exit(void *arg, const struct outcome *x)
+{
+	lose(arg, x->exit_code != PARK_CHANGED);
+}
+
+static void on_parked_error(void *arg, const struct err *e)
+{
+	(void)e;
+	lose(arg, true);
+}
+
+static const struct exec_ops park_ops = {.on_start = on_parked_start,
+					 .on_output = on_parked_output,
+					 .on_exit = on_parked_exit,
+					 .on_error = on_parked_error,
+					 .on_room = on_parked_room};
+
+static void look_after(struct park *p, struct sandbox *s, struct exec *x)
+{
+	p->exec = x;
+	p->printed = 0;
+	p->loop = s->m->p.loop;
+	exec_leave_idle(x);
+}
+
+void park_start(struct park *p, struct sandbox *s, const struct park_program *what)
+{
+	struct exec_request r = what->request;
+
+	r.parks = true;
+	r.no_stdin = !what->input;
+	p->state = PARK_STARTING;
+	p->source = (struct exec_source){what->input, what->input_len, what->input != NULL};
+	look_after(p, s, exec_start(s, &r, &park_ops, p));
+	p->patience = (struct loop_timer){.call = kill_parked, .arg = p};
+	loop_timer_set(p->loop, &p->patience, START_MS);
+}
+
+void park_adopt(struct park *p, struct sandbox *s, uint32_t eid)
+{
+	if (p->exec)
+		return;
+	p->state = PARK_READY;
+	p->eid = eid;
+	look_after(p, s, exec_attach(s, eid, UINT64_MAX, &park_ops, p));
+}
+
+void park_drop(struct park *p)
+{
+	if (!p->exec)
+		return;
+	loop_timer_stop(p->loop, &p->patience);
+	exec_detach(take_ptr(p->exec));
+}
+
+bool park_is_hopeless(const struct park *p)
+{
+	return p->failures >= FAILURES_MAX;
+}

@@ -1,0 +1,132 @@
+#include "provider/confined_helper.h"
+
+#include "base/auto.h"
+#include "kern/caps.h"
+#include "kern/landlock.h"
+#include "kern/seccomp.h"
+#include "kern/sys.h"
+#include "kern/userns.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <sched.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#define MEMORY (512u << 20)
+
+/* In its own namespace it may read whatever lies there, and nothing else. */
+static int keep_reading(void)
+{
+	const unsigned bits = 1u << CAP_DAC_READ_SEARCH | 1u << CAP_DAC_OVERRIDE;
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[2] = {{bits, bits, 0}, {0, 0, 0}};
+
+	for (int cap = 0; cap < 64; cap++)
+		if (cap != CAP_DAC_READ_SEARCH && cap != CAP_DAC_OVERRIDE &&
+		    prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno != EINVAL)
+			return -1;
+	return (int)syscall(SYS_capset, &header, data);
+}
+
+static int restrict_paths(void)
+{
+	struct landlock l;
+	struct err e;
+
+	if (landlock_abi() < 1)
+		return 0;
+	if (landlock_open(&l, true, &e) < 0 ||
+	    landlock_allow(&l, AT_FDCWD, "/", LANDLOCK_READ, &e) < 0)
+		return -1;
+	return landlock_apply(&l, &e);
+}
+
+static int attach(const struct throwaway *t, int program)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int in = fcntl(t->in < 0 ? null : t->in, F_DUPFD_CLOEXEC, 64);
+	int out = fcntl(t->out < 0 ? null : t->out, F_DUPFD_CLOEXEC, 64);
+	int err = fcntl(null, F_DUPFD_CLOEXEC, 64);
+
+	/* The program comes last, and goes with the exec. */
+	if (null < 0 || in < 0 || out < 0 || err < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 ||
+	    dup2(err, 2) < 0 || dup3(program, 3, O_CLOEXEC) < 0)
+		return -1;
+	return sys_close_range(4, ~0u, 0);
+}
+
+static void run(const struct throwaway *t, uid_t uid, gid_t gid, int go)
+{
+	struct rlimit memory = {MEMORY, MEMORY}, core = {0, 0};
+	char *argv[] = {"cloche-guest", (char *)t->verb, NULL}, *env[] = {NULL};
+	int program = fcntl(t->guest, F_DUPFD_CLOEXEC, 64);
+	struct err e;
+	char byte;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	/* Until the ids are mapped by who may. */
+	if (read(go, &byte, 1) != 1)
+		_exit(125);
+	if (t->rootless && userns_map_self(0, uid, 0, gid, &e) < 0)
+		_exit(125);
+	if (!t->rootless &&
+	    (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0))
+		_exit(125);
+	/* What it needs of the old root is opened before that is gone. */
+	if (program < 0 || fchdir(t->root) < 0 || attach(t, program) < 0 || chroot(".") < 0)
+		_exit(125);
+	if (setrlimit(RLIMIT_AS, &memory) < 0 || setrlimit(RLIMIT_CORE, &core) < 0 ||
+	    keep_reading() < 0)
+		_exit(125);
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || restrict_paths() < 0 ||
+	    seccomp_load(&seccomp_profile_default, NULL, &e) < 0)
+		_exit(125);
+	syscall(SYS_execveat, 3, "", argv, env, AT_EMPTY_PATH);
+	_exit(126);
+}
+
+pid_t throwaway_start(const struct throwaway *t, struct err *e)
+{
+	struct clone_args args = {.flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS |
+					   CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS,
+				  .exit_signal = SIGCHLD};
+	struct id_map ids;
+	/* In the new namespace they have no names yet. */
+	uid_t uid = geteuid();
+	gid_t gid = getegid();
+	int go[2], userns = 0;
+	pid_t pid;
+
+	if (pipe2(go, O_CLOEXEC) < 0)
+		return err_sys(e, "cannot create a pipe");
+	pid = sys_clone3(&args);
+	if (pid == 0) {
+		close(go[1]);
+		run(t, uid, gid, go[0]);
+	}
+	close(go[0]);
+	if (pid < 0) {
+		close(go[1]);
+		return err_sys(e, "cannot create a process");
+	}
+	if (!t->rootless) {
+		id_map_range(&ids, t->id_base);
+		userns = userns_adopt(pid, &ids, &ids, e);
+		if (userns >= 0)
+			close(userns);
+	}
+	/* Without the byte it ends by itself. */
+	if (userns >= 0)
+		(void)!write(go[1], "g", 1);
+	close(go[1]);
+	if (userns >= 0)
+		return pid;
+	waitpid(pid, NULL, 0);
+	return -1;
+}

@@ -1,0 +1,309 @@
+#include "provider/e2b/remote/link.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "guest/link/bridge.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define HIGH (512u << 10) /* what waits for the front, before the service waits */
+#define INPUT (96u << 10) /* in one request */
+#define UP_MS 60000
+
+struct remote_link {
+	struct loop *loop;
+	struct service *service;
+	struct service_sandbox to;
+	const struct remote_link_ops *ops;
+	void *arg;
+	struct http_call *stream, *input;
+	bool is_up, is_held; /* held: the stream waits for us */
+	uint32_t pid;
+	struct buf events; /* as they came */
+	struct buf out;	   /* for the front */
+	char said[160];	   /* on stderr, the beginning */
+	int fd;
+	struct loop_watch watch;
+	struct loop_task work;
+	struct loop_timer patience;
+	struct err err;
+	bool is_over;
+};
+
+void remote_link_close(struct remote_link *k)
+{
+	if (!k)
+		return;
+	http_stop(k->stream);
+	http_stop(k->input);
+	loop_unwatch(k->loop, &k->watch);
+	loop_task_remove(k->loop, &k->work);
+	loop_timer_stop(k->loop, &k->patience);
+	close_fd(&k->fd);
+	buf_done(&k->events);
+	buf_done(&k->out);
+	free(k);
+}
+
+/* From a callback that still needs the link: it ends with the round. */
+static void end(struct remote_link *k, const struct err *e)
+{
+	if (k->is_over)
+		return;
+	k->is_over = true;
+	k->err = *e;
+	loop_task_add(k->loop, &k->work);
+}
+
+static void end_with(struct remote_link *k, const char *why)
+{
+	struct err e = {0};
+
+	err_set(&e, ERR_SYSTEM, "%s%s%s", why, k->said[0] ? ": " : "", k->said);
+	end(k, &e);
+}
+
+/* ---- to the service ---- */
+
+static void set_interest(struct remote_link *k);
+
+static void on_input_done(void *arg, long status, const struct buf *body, const struct err *e)
+{
+	struct remote_link *k = arg;
+	struct err refused = {0};
+
+	k->input = NULL;
+	/* Whether the bytes came is not known: only a new link is in step again. */
+	if (status == 0) {
+		end(k, e);
+	} else if (status != 200) {
+		service_refusal("take input", status, buf_head(body), body->len, &refused);
+		end(k, &refused);
+	} else {
+		set_interest(k);
+	}
+}
+
+static void take_input(struct remote_link *k)
+{
+	auto_free char *bytes = must_alloc(malloc(INPUT));
+	ssize_t n = recv(k->fd, bytes, INPUT, MSG_DONTWAIT);
+
+	if (n > 0) {
+		k->input = service_input(k->service, &k->to, k->pid, bytes, (size_t)n,
+					 on_input_done, k);
+		set_interest(k);
+	} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
+		end_with(k, "the link was closed");
+	}
+}
+
+/* ---- to the front ---- */
+
+static bool flush(struct remote_link *k)
+{
+	while (k->out.len) {
+		ssize_t n = send(k->fd, buf_head(&k->out), k->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return errno == EAGAIN;
+		buf_drop(&k->out, (size_t)n);
+	}
+	return true;
+}
+
+static void set_interest(struct remote_link *k)
+{
+	uint32_t events = (k->input ? 0 : EPOLLIN) | (k->out.len ? EPOLLOUT : 0);
+
+	if (!k->is_up || k->is_over)
+		return;
+	/* Without interest an epoll would still tell of a hang-up, again and again. */
+	if (!events)
+		loop_unwatch(k->loop, &k->watch);
+	else if (k->watch.active)
+		loop_change(k->loop, &k->watch, events);
+	else {
+		k->watch.events = events;
+		loop_watch(k->loop, &k->watch);
+	}
+}
+
+static void on_front(void *arg, uint32_t events)
+{
+	struct remote_link *k = arg;
+
+	if (events & EPOLLOUT && !flush(k))
+		end_with(k, "the link was closed");
+	if (!k->is_over && !k->input && events & (EPOLLIN | EPOLLHUP | EPOLLERR))
+		take_input(k);
+	/* There may be room for more events. */
+	loop_task_add(k->loop, &k->work);
+}
+
+/* ---- from the service ---- */
+
+static int come_up(struct remote_link *k)
+{
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
+		return err_sys(&k->err, "cannot create a socket pair");
+	k->fd = pair[0];
+	k->watch = (struct loop_watch){.fd = k->fd, .call = on_front, .arg = k};
+	k->is_up = true;
+	loop_timer_stop(k->loop, &k->patience);
+	k->ops->on_up(k->arg, pair[1]);
+	return 0;
+}
+
+/* The first line says that it is our program that speaks. */
+static bool take_hello(struct remote_link *k)
+{
+	size_t len = strlen(BRIDGE_HELLO), have = k->out.len < len ? k->out.len : len;
+
+	if (have && memcmp(buf_head(&k->out), BRIDGE_HELLO, have) != 0) {
+		end_with(k, "what runs in the service's sandbox is not our program");
+		return false;
+	}
+	if (have < len)
+		return true;
+	buf_drop(&k->out, len);
+	if (come_up(k) < 0) {
+		end(k, &k->err);
+		return false;
+	}
+	return true;
+}
+
+static void note_stderr(struct remote_link *k, const struct buf *text)
+{
+	size_t len = text->len < sizeof(k->said) / 2 ? text->len : sizeof(k->said) / 2;
+
+	if (k->said[0] || !text->len)
+		return;
+	while (len && (buf_head(text)[len - 1] == '\n' || buf_head(text)[len - 1] == '\r'))
+		len--;
+	str_sanitise(k->said, sizeof(k->said), buf_head(text), len);
+}
+
+static void take_event(struct remote_link *k, const struct service_event *ev)
+{
+	char why[260];
+
+	if (ev->kind == SERVICE_START) {
+		k->pid = ev->pid;
+	} else if (ev->kind == SERVICE_EXIT || ev->kind == SERVICE_END) {
+		snprintf(why, sizeof(why), "our program in the service's sandbox ended%s%s",
+			 ev->text[0] ? ": " : "", ev->text);
+		end_with(k, why);
+	} else if (ev->kind == SERVICE_OUT && !k->is_up) {
+		if (!k->pid)
+			end_with(k, "the service's stream has output before its start");
+		else
+			take_hello(k);
+	}
+}
+
+static void take_events(struct remote_link *k)
+{
+	struct service_event ev;
+	struct err e = {0};
+	int rc = 1;
+
+	while (!k->is_over && k->out.len < HIGH && rc > 0) {
+		struct buf text = {0};
+
+		rc = service_event_next(&k->events, &text, &ev, &e);
+		if (rc > 0 && ev.kind == SERVICE_OUT && text.len)
+			buf_add(&k->out, buf_head(&text), text.len);
+		else if (rc > 0 && ev.kind == SERVICE_ERR)
+			note_stderr(k, &text);
+		buf_done(&text);
+		if (rc > 0)
+			take_event(k, &ev);
+	}
+	if (rc < 0)
+		end(k, &e);
+}
+
+static bool on_events(void *arg, const char *bytes, size_t len)
+{
+	struct remote_link *k = arg;
+
+	loop_task_add(k->loop, &k->work);
+	/* One whole message must fit, or it would never become complete. */
+	if (k->events.len + len > SERVICE_ENVELOPE + HIGH) {
+		k->is_held = true;
+		return false;
+	}
+	buf_add(&k->events, bytes, len);
+	return true;
+}
+
+static void on_stream_done(void *arg, long status, const struct buf *body, const struct err *e)
+{
+	struct remote_link *k = arg;
+	struct err refused = {0};
+
+	k->stream = NULL;
+	take_events(k);
+	if (k->is_up)
+		(void)flush(k);
+	if (status == 0) {
+		end(k, e);
+	} else if (status != 200) {
+		service_refusal("run our program", status, buf_head(body), body->len, &refused);
+		end(k, &refused);
+	} else {
+		end_with(k, "the service's stream ended");
+	}
+}
+
+static void on_work(void *arg)
+{
+	struct remote_link *k = arg;
+
+	take_events(k);
+	if (k->is_up && !flush(k))
+		end_with(k, "the link was closed");
+	if (k->is_over) {
+		struct err e = k->err;
+		const struct remote_link_ops *ops = k->ops;
+		void *to = k->arg;
+
+		remote_link_close(k);
+		ops->on_end(to, &e);
+		return;
+	}
+	if (k->is_held && k->events.len < SERVICE_ENVELOPE + HIGH / 2 && k->stream) {
+		k->is_held = false;
+		http_go_on(k->stream);
+	}
+	set_interest(k);
+}
+
+static void on_impatience(void *arg)
+{
+	end_with(arg, "our program does not start in the service's sandbox");
+}
+
+struct remote_link *remote_link_open(struct loop *l, struct service *s,
+				     const struct service_sandbox *to, const char *id,
+				     const struct remote_link_ops *ops, void *arg)
+{
+	struct remote_link *k = must_alloc(calloc(1, sizeof(*k)));
+
+	*k = (struct remote_link){
+		.loop = l, .service = s, .to = *to, .ops = ops, .arg = arg, .fd = -1};
+	k->work = (struct loop_task){.call = on_work, .arg = k};
+	k->patience = (struct loop_timer){.call = on_impatience, .arg = k};
+	loop_timer_set(l, &k->patience, UP_MS);
+	k->stream = service_bridge(s, to, id, on_events, on_stream_done, k);
+	return k;
+}

@@ -1,0 +1,93 @@
+/*
+ * cloche-remote role remote DIR UID GID ROOTLESS: sandboxes of another service, by libcurl. A program
+ * of its own, so that nothing else of the daemon has libcurl, TLS and their parsers in it; started by
+ * the broker, with a network and nearly nothing else.
+ */
+#include "base/auto.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "kern/confine.h"
+#include "wire/role_fds.h"
+#include "provider/e2b/remote/role.h"
+
+#include <curl/curl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+/* What finding a host by its name and believing its certificate takes. */
+static const char *const readable[] = {
+	"/etc/resolv.conf",
+	"/etc/hosts",
+	"/etc/nsswitch.conf",
+	"/etc/host.conf",
+	"/etc/gai.conf",
+	"/etc/services",
+	"/etc/ssl",
+	"/etc/pki/tls",
+	"/etc/ca-certificates",
+	"/usr/share/ca-certificates",
+	"/usr/lib/ssl",
+	"/etc/localtime",
+	"/dev/urandom",
+	NULL,
+};
+
+static int read_key(char *ret, size_t size, struct err *e)
+{
+	ssize_t n = pread(ROLE_FD_KEY, ret, size - 1, 0);
+
+	if (n <= 0 || (size_t)n == size - 1)
+		return err_set(e, ERR_INVALID, "e2b.key_file: has no key in it");
+	ret[n] = '\0';
+	return 0;
+}
+
+static int start(const struct confinement *c, struct service *s, struct loop **ret, struct err *e)
+{
+	struct config *config = must_alloc(calloc(1, sizeof(*config)));
+	struct stat st;
+
+	if (config_read(ROLE_FD_CONFIG, config, e) < 0 || read_key(s->key, sizeof(s->key), e) < 0)
+		return -1;
+	s->settings = config->e2b;
+	free(config);
+	s->guest = ROLE_FD_GUEST;
+	if (fstat(s->guest, &st) < 0)
+		return err_sys(e, "cannot look at the guest program");
+	s->guest_size = (size_t)st.st_size;
+	/* Its libraries look at files when they start: before the walls. */
+	if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+		return err_set(e, ERR_SYSTEM, "cannot start libcurl");
+	*ret = must_alloc(loop_new());
+	s->http = http_new(*ret, e);
+	return s->http ? confine(c, e) : -1;
+}
+
+int main(int argc, char **argv)
+{
+	static struct service service;
+	struct err e = {0};
+	struct loop *loop = NULL;
+
+	if (argc != 7 || !str_equal(argv[1], "role") || !str_equal(argv[2], "remote")) {
+		fputs("cloche-remote: it is started by `cloche serve` only\n", stderr);
+		return 125;
+	}
+	struct confinement c = {.readable = readable,
+				.uid = (uid_t)strtoul(argv[4], NULL, 10),
+				.gid = (gid_t)strtoul(argv[5], NULL, 10),
+				.rootless = argv[6][0] == '1',
+				.open_files = 65536,
+				.profile = &seccomp_profile_remote};
+
+	log_init("remote");
+	prctl(PR_SET_NAME, "cloche-remote", 0, 0, 0);
+	if (confine_to_broker(ROLE_FD_BROKER, &e) < 0 || start(&c, &service, &loop, &e) < 0) {
+		log_error("role cannot start", "role", "remote", "error", e.msg);
+		return 125;
+	}
+	return remote_role_run(loop, ROLE_FD_BROKER, &service);
+}

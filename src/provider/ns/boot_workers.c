@@ -1,0 +1,242 @@
+/* Booters: processes that make sandboxes, one at a time each, so that the broker never waits. */
+#include "provider/ns/ns_internal.h"
+
+#include "base/auto.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "provider/ns/worker/worker.h"
+#include "kern/sys.h"
+#include "sandbox/inside/message.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define RESTART_MS 1000
+#define PATIENCE_MS 12000 /* a little more than boot_sandbox itself has */
+
+static void next_job(struct booter *w);
+
+static void fail_job(struct booter *w, const char *why)
+{
+	struct ns_sandbox *s = take_ptr(w->busy);
+	struct err e = {0};
+
+	if (!s)
+		return;
+	err_set(&e, ERR_SYSTEM, "the sandbox could not be booted: %s", why);
+	ns_booted(s, NULL, -1, &e);
+}
+
+static void stop_booter(struct booter *w)
+{
+	loop_unwatch(w->ns->host->loop, &w->watch);
+	loop_timer_stop(w->ns->host->loop, &w->timer);
+	close_fd(&w->sock);
+	if (w->pid > 0)
+		kill(w->pid, SIGKILL);
+}
+
+static void on_patience(void *arg)
+{
+	struct booter *w = arg;
+
+	log_error("a booter hangs and is killed", "id", w->busy ? w->busy->i->info.id : "");
+	/* What it was building dies with it; it is started anew once it is reaped. */
+	stop_booter(w);
+	fail_job(w, "it took too long");
+}
+
+static void on_result(void *arg, uint32_t events)
+{
+	static struct boot_result result;
+	struct booter *w = arg;
+	struct ns_sandbox *s = w->busy;
+	int fds[KEEPER_MAX_FDS];
+	struct err e = {0};
+
+	(void)events;
+	if (message_receive(w->sock, &result, sizeof(result), fds, &e) < 0 || !s) {
+		stop_booter(w);
+		fail_job(w, "the process that made it died");
+		return;
+	}
+	w->busy = NULL;
+	w->has_worked = true;
+	loop_timer_stop(w->ns->host->loop, &w->timer);
+	if (fds[0] < 0 && result.err.kind == ERR_NONE)
+		err_set(&result.err, ERR_SYSTEM, "the sandbox has no pidfd");
+	ns_booted(s, &result.booted, fds[0], result.err.kind ? &result.err : NULL);
+	next_job(w);
+}
+
+/* Nothing else of the broker's stays open there: all of it is born to be closed. */
+static void exec_booter(const struct provider_host *h, pid_t broker, int sock)
+{
+	char parent[16];
+	char *argv[] = {"cloche-booter", parent, NULL};
+	int program = fcntl(h->booter, F_DUPFD_CLOEXEC, 64);
+	int lifted[] = {fcntl(sock, F_DUPFD_CLOEXEC, 64), fcntl(h->guest, F_DUPFD_CLOEXEC, 64)};
+
+	snprintf(parent, sizeof(parent), "%d", (int)broker);
+	if (dup2(lifted[0], BOOTER_FD_BROKER) >= 0 && dup2(lifted[1], BOOTER_FD_GUEST) >= 0)
+		syscall(SYS_execveat, program, "", argv, environ, AT_EMPTY_PATH);
+	_exit(125);
+}
+
+static int start_booter(struct booter *w)
+{
+	pid_t broker = getpid();
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return -1;
+	w->pid = fork();
+	if (w->pid == 0)
+		exec_booter(w->ns->host, broker, pair[1]);
+	close(pair[1]);
+	if (w->pid < 0) {
+		w->pid = 0;
+		close(pair[0]);
+		return -1;
+	}
+	w->sock = pair[0];
+	w->has_worked = false;
+	w->watch =
+		(struct loop_watch){.fd = w->sock, .events = EPOLLIN, .call = on_result, .arg = w};
+	w->timer = (struct loop_timer){.call = on_patience, .arg = w};
+	return loop_watch(w->ns->host->loop, &w->watch);
+}
+
+/* Below the operator's directory, whatever the name (rule 4). */
+static int open_volume(const struct provider_host *h, const struct ipc_volume *v, struct err *e)
+{
+	const struct config_volume *known = config_volume_find(h->config, v->name);
+	int top, fd;
+
+	if (!known)
+		return err_set(e, ERR_NOT_FOUND, "volumes: there is no '%s'", v->name);
+	top = h->volumes[known - h->config->volumes];
+	fd = sys_openat2(top, v->sub[0] ? v->sub : ".", O_PATH | O_DIRECTORY | O_CLOEXEC,
+			 RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
+	if (fd < 0)
+		return err_field(e, ERR_NOT_FOUND, "volumes", "volumes: '%s' has no directory '%s'",
+				 v->name, v->sub);
+	return fd;
+}
+
+static int send_job(struct booter *w, const struct ns_sandbox *s, struct err *e)
+{
+	static struct boot_job job;
+	const struct provider_host *h = w->ns->host;
+	const struct config_image *image = config_image_find(h->config, s->boot->image);
+	int fds[1 + IPC_VOLUMES], count = 1, rc = -1;
+
+	job = (struct boot_job){.boot = *s->boot,
+				.id_base = s->at.id_base,
+				.root = s->i->info.root,
+				.is_private = h->is_private,
+				.slots = h->config->warm.slots,
+				.preload_count = h->config->warm.preload_count};
+	memcpy(job.preload, h->config->warm.preload, sizeof(job.preload));
+	snprintf(job.image, sizeof(job.image), "%s", image ? image->path : "host");
+	ns_cgroup_name(s, job.cgroup);
+	fds[0] = s->listener;
+	for (uint32_t i = 0; i < s->boot->volume_count; i++) {
+		fds[count] = open_volume(h, &s->boot->volumes[i], e);
+		if (fds[count] < 0)
+			goto out;
+		count++;
+	}
+	rc = message_send(w->sock, &job, sizeof(job), fds, count, e);
+out:
+	while (--count > 0)
+		close(fds[count]);
+	return rc;
+}
+
+static void next_job(struct booter *w)
+{
+	struct ns *ns = w->ns;
+
+	while (w->pid > 0 && w->sock >= 0 && !w->busy && ns->first) {
+		struct ns_sandbox *s = ns->first;
+		struct err e = {0};
+
+		ns->first = s->next;
+		if (!ns->first)
+			ns->last = &ns->first;
+		w->busy = s;
+		if (s->i->is_doomed)
+			err_set(&e, ERR_CONFLICT, "it was destroyed meanwhile");
+		if (e.kind || send_job(w, s, &e) < 0) {
+			w->busy = NULL;
+			ns_booted(s, NULL, -1, &e);
+			continue;
+		}
+		loop_timer_set(ns->host->loop, &w->timer, PATIENCE_MS);
+	}
+}
+
+void booters_add(struct ns_sandbox *s)
+{
+	struct ns *ns = s->ns;
+
+	s->next = NULL;
+	*ns->last = s;
+	ns->last = &s->next;
+	for (int i = 0; i < BOOTERS; i++)
+		next_job(&ns->booters[i]);
+}
+
+void booters_start(struct ns *ns)
+{
+	ns->last = &ns->first;
+	for (int i = 0; i < BOOTERS; i++) {
+		ns->booters[i] = (struct booter){.ns = ns, .sock = -1};
+		if (start_booter(&ns->booters[i]) < 0)
+			log_error("cannot start a booter", "error", strerror(errno));
+	}
+}
+
+void booters_stop(struct ns *ns)
+{
+	for (int i = 0; i < BOOTERS; i++) {
+		struct booter *w = &ns->booters[i];
+
+		stop_booter(w);
+		if (w->pid > 0)
+			waitpid(w->pid, NULL, 0);
+	}
+}
+
+static void on_restart(void *arg)
+{
+	struct booter *w = arg;
+
+	if (start_booter(w) == 0)
+		next_job(w);
+}
+
+bool booters_reaped(struct ns *ns, pid_t pid)
+{
+	for (int i = 0; i < BOOTERS; i++) {
+		struct booter *w = &ns->booters[i];
+
+		if (w->pid != pid)
+			continue;
+		w->pid = 0;
+		stop_booter(w);
+		fail_job(w, "the process that made it died");
+		/* One that dies again and again shall not keep us from everything else. */
+		w->timer = (struct loop_timer){.call = on_restart, .arg = w};
+		loop_timer_set(ns->host->loop, &w->timer, w->has_worked ? 0 : RESTART_MS);
+		return true;
+	}
+	return false;
+}

@@ -1,0 +1,284 @@
+#include "provider/ns/worker/worker.h"
+
+#include "base/io.h"
+#include "provider/ns/worker/boot_mounts.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "model/guest_files.h"
+#include "sandbox/inside/command.h"
+#include "sandbox/inside/message.h"
+#include "sandbox/inside/verify.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* What every job needs. */
+struct workshop {
+	struct cgroup_place cgroups;
+	struct workplace *place;
+	struct host host;
+	int nice;	/* our own */
+	bool can_raise; /* a process that has a worse one */
+	int guest;
+	int nest;     /* the same, for nests */
+	char *zygote; /* preloaded into a warm interpreter */
+	size_t zygote_size;
+};
+
+static bool is_nest(const struct boot_job *job)
+{
+	return job->boot.nest[0] + job->boot.nest[1] > 0;
+}
+
+/* The interpreter and what makes cells must not starve where those who run in them may have little. */
+static void widen_for_nest(struct limits *l)
+{
+	static const struct limits least = {
+		.memory_bytes = 1 << 30, .cpus_milli = 1000, .pids = 256, .open_files = 1024};
+
+	l->memory_bytes =
+		l->memory_bytes < least.memory_bytes ? least.memory_bytes : l->memory_bytes;
+	l->cpus_milli = l->cpus_milli < least.cpus_milli ? least.cpus_milli : l->cpus_milli;
+	l->pids = l->pids < least.pids ? least.pids : l->pids;
+	l->open_files = l->open_files < least.open_files ? least.open_files : l->open_files;
+	l->cpu_time_ms = 0;
+}
+
+static int make_spec(const struct boot_job *job, struct sandbox_spec *s, struct err *e)
+{
+	spec_init(s);
+	s->level = LEVEL_CONTAINER;
+	s->root = job->root;
+	s->limits = job->boot.limits;
+	if (is_nest(job))
+		widen_for_nest(&s->limits);
+	s->empty = true;
+	free(s->image);
+	s->image = str_copy(job->image);
+	free(s->hostname);
+	s->hostname = str_copy(job->boot.hostname);
+	if (spec_finish(s, e) < 0)
+		return -1;
+	s->required_layers |= job->boot.required_layers & (LAYER_BIT(LAYER_COUNT) - 1);
+	/* Those of its cells are another matter (cell_enter.c). */
+	if (is_nest(job))
+		s->required_layers &= ~(LAYER_BIT(LAYER_CAPS) | LAYER_BIT(LAYER_LANDLOCK));
+	return 0;
+}
+
+static int boot_nest(const struct boot_job *job, struct boot_request *r, const struct workshop *p,
+		     struct boot_result *ret)
+{
+	const struct guest_file *script = &guest_file_zygote_py;
+	struct placed_file files[] = {
+		{"/run/cloche/zygote.py", (char *)script->bytes, script->size, 0444},
+		{"/run/cloche/zygote.so", p->zygote, p->zygote_size, 0555},
+	};
+	struct boot_nest nest = {.slots = {job->boot.nest[0], job->boot.nest[1]},
+				 .first = {job->slots, job->slots},
+				 .limits = job->boot.limits,
+				 .required = r->spec->required_layers | LAYER_BIT(LAYER_CAPS),
+				 .files = files,
+				 .file_count = ARRAY_LEN(files)};
+	int rc;
+
+	if (!p->zygote_size || p->nest < 0)
+		return err_set(&ret->err, ERR_UNSUPPORTED, "cloche-zygote.so is not there");
+	for (uint32_t i = 0; i < job->preload_count; i++)
+		list_add(&nest.modules, job->preload[i]);
+	r->nest = &nest;
+	r->guest = p->nest;
+	rc = boot_sandbox(r, &ret->booted, &ret->err);
+	list_done(&nest.modules);
+	return rc;
+}
+
+#define POOL_NICE 10
+
+/* By trying: a capability may be one over a user namespace only. */
+static void find_nice(struct workshop *shop)
+{
+	shop->nice = getpriority(PRIO_PROCESS, 0);
+	shop->can_raise = setpriority(PRIO_PROCESS, 0, shop->nice - 1) == 0;
+	(void)setpriority(PRIO_PROCESS, 0, shop->nice);
+}
+
+/*
+ * Nobody waits for one of the pool, and somebody may for what else there is to do. It has the usual
+ * priority before anything runs in it; where it could not be given that back, it keeps it.
+ */
+static bool gives_way(const struct boot_job *job, const struct workshop *shop)
+{
+	return str_equal(job->boot.owner, "-") && shop->can_raise;
+}
+
+static int run_job(const struct boot_job *job, const int *fds, const struct workshop *shop,
+		   struct boot_result *ret)
+{
+	struct boot_volume volumes[IPC_VOLUMES];
+	struct sandbox_spec spec;
+	struct boot_request r = {.spec = &spec,
+				 .id = job->boot.id,
+				 .id_base = job->id_base,
+				 .guest = shop->guest,
+				 .listener = fds[0],
+				 .volumes = volumes,
+				 .volume_count = job->boot.volume_count,
+				 .cgroup_name = job->cgroup,
+				 .cgroups = &shop->cgroups,
+				 .host = &shop->host,
+				 .dies_with_caller = job->boot.transient || job->is_private};
+	int rc = -1;
+
+	for (uint32_t i = 0; i < job->boot.volume_count; i++) {
+		volumes[i] = (struct boot_volume){.fd = fds[1 + i],
+						  .writable = job->boot.volumes[i].writable != 0};
+		snprintf(volumes[i].target, sizeof(volumes[i].target), "%s",
+			 job->boot.volumes[i].target);
+	}
+	if (gives_way(job, shop))
+		(void)setpriority(PRIO_PROCESS, 0, shop->nice + POOL_NICE);
+	workplace_follow(shop->place);
+	if (job->root == ROOT_OVERLAY && str_equal(job->image, "host"))
+		r.template = workplace_template(shop->place);
+	if (make_spec(job, &spec, &ret->err) == 0)
+		rc = is_nest(job) ? boot_nest(job, &r, shop, ret)
+				  : boot_sandbox(&r, &ret->booted, &ret->err);
+	spec_done(&spec);
+	if (gives_way(job, shop)) {
+		(void)setpriority(PRIO_PROCESS, 0, shop->nice);
+		if (rc == 0)
+			(void)setpriority(PRIO_PROCESS, (id_t)ret->booted.pid, shop->nice);
+	}
+	return rc;
+}
+
+static void serve(int sock, const struct workshop *shop)
+{
+	static struct boot_job job;
+	static struct boot_result result;
+	int fds[KEEPER_MAX_FDS];
+
+	for (;;) {
+		struct err e = {0};
+		int version, rc;
+
+		workplace_wait(shop->place, sock);
+		if (message_receive(sock, &job, sizeof(job), fds, &e) < 0)
+			return;
+		result = (struct boot_result){.booted.pidfd = -1};
+		rc = run_job(&job, fds, shop, &result);
+		for (int i = 0; i < KEEPER_MAX_FDS; i++)
+			close_fd(&fds[i]);
+		version = result.booted.cgroup.version;
+		if (rc == 0)
+			cgroup_close(&result.booted.cgroup);
+		result.booted.cgroup.version = version;
+		if (message_send(sock, &result, sizeof(result), &result.booted.pidfd, rc == 0, &e) <
+		    0)
+			return;
+		close_fd(&result.booted.pidfd);
+	}
+}
+
+/*
+ * The kernel lets nobody with capabilities only over a nest's own user namespace look into a program
+ * that its user cannot read, and the guest is such a one (prepare.c). Pid 1 of a nest has to find the
+ * namespaces of its own descendants.
+ */
+static void copy_guest(struct workshop *p)
+{
+	auto_close int to = io_sealed_copy(p->guest, "cloche-guest");
+
+	p->nest = to < 0 || fchmod(to, 0555) < 0 ? -1 : io_reopen(to, O_RDONLY);
+}
+
+/* Beside our own program; without it there are no nests. */
+static void load_zygote(struct workshop *p)
+{
+	char path[PATH_MAX + 32];
+
+	if (io_beside_program("cloche-zygote.so", path, sizeof(path)) < 0)
+		return;
+	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd >= 0)
+		(void)!io_read_whole(fd, 16 << 20, &p->zygote, &p->zygote_size);
+}
+
+/* The daemon may be spared when memory runs out; sandboxes are not to inherit that. */
+static void be_ordinary(void)
+{
+	auto_close int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+	char now[16] = "";
+
+	if (fd >= 0 && read(fd, now, sizeof(now) - 1) > 0 && now[0] == '-')
+		(void)!pwrite(fd, "0", 1, 0);
+}
+
+/* Nothing is ignored: that would go on in every guest. */
+static void set_signals(void)
+{
+	/* Sandboxes that end need no wait. */
+	const struct sigaction no_wait = {.sa_handler = SIG_DFL, .sa_flags = SA_NOCLDWAIT};
+	sigset_t blocked;
+
+	command_reset_signals();
+	sigaction(SIGCHLD, &no_wait, NULL);
+	/* A terminal's, which are the broker's to answer. */
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGHUP);
+	sigaddset(&blocked, SIGINT);
+	sigprocmask(SIG_SETMASK, &blocked, NULL);
+}
+
+static int look_at_host(struct host *ret)
+{
+	struct err ignored;
+
+	if (plan_look_at_host(ret, &ignored) < 0)
+		return -1;
+	verify_read_namespaces(&ret->ns, false);
+	return 0;
+}
+
+static int usage(void)
+{
+	fprintf(stderr, "cloche-booter: it is started by cloched\n");
+	return 125;
+}
+
+int main(int argc, char **argv)
+{
+	struct workplace place;
+	struct workshop shop = {.guest = BOOTER_FD_GUEST, .place = &place};
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	if (argc != 2 || atoi(argv[1]) != getppid() ||
+	    fcntl(BOOTER_FD_BROKER, F_SETFD, FD_CLOEXEC) < 0 ||
+	    fcntl(BOOTER_FD_GUEST, F_SETFD, FD_CLOEXEC) < 0)
+		return usage();
+	prctl(PR_SET_NAME, "cloche-booter", 0, 0, 0);
+	be_ordinary();
+	find_nice(&shop);
+	set_signals();
+	cgroup_place_open(&shop.cgroups, NULL);
+	copy_guest(&shop);
+	load_zygote(&shop);
+	/* Last: it hides where cgroups are. */
+	workplace_enter(&place);
+	if (look_at_host(&shop.host) < 0)
+		return 125;
+	serve(BOOTER_FD_BROKER, &shop);
+	return 0;
+}

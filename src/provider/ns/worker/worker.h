@@ -1,0 +1,37 @@
+/*
+ * cloche-booter: makes sandboxes for the broker, one after the other. A program of its own, small and
+ * static, because pid 1 of every sandbox is cloned from it: whatever else were mapped would be copied
+ * for each, only to be thrown away when pid 1 executes the guest.
+ *
+ *   cloche-booter BROKER     the pid of its parent, which it does not outlive; fds as below
+ */
+#pragma once
+
+#include "base/err.h"
+#include "policy/config.h"
+#include "sandbox/inside/boot.h"
+#include "wire/ipc.h"
+
+#include <stdint.h>
+
+#define BOOTER_FD_BROKER 3 /* where jobs come from */
+#define BOOTER_FD_GUEST 4  /* the program of pid 1 */
+
+/* To a booter, with the listener and the volumes. */
+struct boot_job {
+	struct ipc_boot boot;
+	uint32_t id_base;
+	uint8_t root;
+	uint8_t is_private;	 /* the daemon is somebody's own: nothing outlives it */
+	char image[CONFIG_PATH]; /* "host", or the operator's path */
+	char cgroup[64];
+	uint32_t slots;		/* of a nest, for each kind, from the beginning */
+	uint32_t preload_count; /* of its interpreter */
+	char preload[CONFIG_ITEMS][CONFIG_NAME];
+};
+
+/* And back, with the pidfd unless it failed. */
+struct boot_result {
+	struct err err;
+	struct booted booted;
+};

@@ -1,0 +1,212 @@
+/* Copies snapshots in processes of their own, so that the broker never waits for a disk. */
+#include "provider/snapshot_worker.h"
+
+#include "base/auto.h"
+#include "base/io.h"
+#include "kern/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+/* ---- in the copier ---- */
+
+struct sum {
+	crypto_hash_sha256_state state;
+	uint64_t size;
+};
+
+static void sum_finish(struct sum *s, struct copier_result *r)
+{
+	unsigned char hash[crypto_hash_sha256_BYTES];
+	int len = snprintf(r->digest, sizeof(r->digest), "sha256:");
+
+	crypto_hash_sha256_final(&s->state, hash);
+	for (size_t i = 0; i < sizeof(hash); i++)
+		len += snprintf(r->digest + len, sizeof(r->digest) - (size_t)len, "%02x", hash[i]);
+	r->size = s->size;
+}
+
+/* Moves everything from one to the other (to -1: only counts). */
+static int move(const struct copier *c, int from, int to, struct copier_result *r)
+{
+	static char buf[256 << 10];
+	struct sum sum = {.size = 0};
+	ssize_t n;
+
+	crypto_hash_sha256_init(&sum.state);
+	while ((n = read(from, buf, sizeof(buf))) != 0) {
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_sys(&r->err, "cannot read the snapshot");
+		sum.size += (uint64_t)n;
+		if (c->max_bytes && sum.size > c->max_bytes)
+			return err_set(&r->err, ERR_LIMIT,
+				       "the snapshot is larger than this daemon allows");
+		if (to >= 0 && io_write_all(to, buf, (size_t)n) < 0)
+			return err_sys(&r->err, "cannot write the snapshot");
+		crypto_hash_sha256_update(&sum.state, (unsigned char *)buf, (unsigned long long)n);
+	}
+	sum_finish(&sum, r);
+	return 0;
+}
+
+static int await_worker(pid_t pid, const char *what, struct copier_result *r)
+{
+	int status = 0;
+
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return err_sys(&r->err, "cannot wait");
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+		return 0;
+	return err_set(&r->err, ERR_INVALID, "%s (%s %d)", what,
+		       WIFSIGNALED(status) ? "signal" : "status",
+		       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
+}
+
+static int pack(struct copier *c, struct copier_result *r)
+{
+	int ends[2], rc;
+	pid_t pid;
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return err_sys(&r->err, "cannot create a pipe");
+	c->work.out = ends[1];
+	pid = throwaway_start(&c->work, &r->err);
+	close(ends[1]);
+	if (pid < 0)
+		return -1;
+	rc = move(c, ends[0], c->file, r);
+	close(ends[0]);
+	if (rc < 0) {
+		kill(pid, SIGKILL);
+		waitpid(pid, NULL, 0);
+		return -1;
+	}
+	if (await_worker(pid, "the sandbox's files could not be packed", r) < 0)
+		return -1;
+	return fdatasync(c->file) < 0 ? err_sys(&r->err, "cannot write the snapshot") : 0;
+}
+
+static int check(struct copier *c, struct copier_result *r)
+{
+	pid_t pid;
+
+	if (move(c, c->file, -1, r) < 0 || lseek(c->file, 0, SEEK_SET) < 0)
+		return -1;
+	c->work.in = c->file;
+	pid = throwaway_start(&c->work, &r->err);
+	if (pid < 0)
+		return -1;
+	return await_worker(pid, "this tar cannot be restored", r);
+}
+
+static int take(struct copier *c, struct copier_result *r)
+{
+	close(c->unwanted);
+	if (move(c, c->work.in, c->file, r) < 0)
+		return -1;
+	return fdatasync(c->file) < 0 ? err_sys(&r->err, "cannot write the snapshot") : 0;
+}
+
+static int do_work(struct copier *c, struct copier_result *r)
+{
+	if (strcmp(c->work.verb, "take") == 0)
+		return take(c, r);
+	return strcmp(c->work.verb, "pack") == 0 ? pack(c, r) : check(c, r);
+}
+
+static void copier_main(struct copier *c, pid_t broker, int sock)
+{
+	static struct copier_result r;
+	sigset_t none;
+	int rc;
+
+	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	if (getppid() != broker)
+		_exit(1);
+	prctl(PR_SET_NAME, "cloche-copier", 0, 0, 0);
+	signal(SIGCHLD, SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	rc = do_work(c, &r);
+	if (rc < 0 && r.err.kind == ERR_NONE)
+		err_set(&r.err, ERR_SYSTEM, "the snapshot failed");
+	(void)!send(sock, &r, sizeof(r), MSG_NOSIGNAL);
+	_exit(0);
+}
+
+/* ---- in the broker ---- */
+
+void copier_stop(struct copier *c)
+{
+	if (!c->loop)
+		return;
+	loop_unwatch(c->loop, &c->watch);
+	loop_timer_stop(c->loop, &c->timer);
+	sys_pidfd_send_signal(c->pidfd, SIGKILL);
+	close_fd(&c->pidfd);
+	close_fd(&c->watch.fd);
+	c->loop = NULL;
+}
+
+static void on_copied(void *arg, uint32_t events)
+{
+	struct copier *c = arg;
+	struct copier_result r = {.size = 0};
+
+	(void)events;
+	if (recv(c->watch.fd, &r, sizeof(r), MSG_DONTWAIT) != (ssize_t)sizeof(r))
+		err_set(&r.err, ERR_SYSTEM, "the process that made the snapshot died");
+	copier_stop(c);
+	c->done(c->arg, &r, r.err.kind ? &r.err : NULL);
+}
+
+static void on_too_late(void *arg)
+{
+	struct copier *c = arg;
+	struct err e = {0};
+
+	copier_stop(c);
+	err_set(&e, ERR_LIMIT, "the snapshot takes too long");
+	c->done(c->arg, NULL, &e);
+}
+
+int copier_start(struct copier *c, struct loop *l, struct err *e)
+{
+	pid_t broker = getpid(), pid;
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_sys(e, "cannot create a socket pair");
+	pid = fork();
+	if (pid == 0) {
+		close(pair[0]);
+		copier_main(c, broker, pair[1]);
+	}
+	close(pair[1]);
+	c->pidfd = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
+	c->watch =
+		(struct loop_watch){.fd = pair[0], .events = EPOLLIN, .call = on_copied, .arg = c};
+	c->timer = (struct loop_timer){.call = on_too_late, .arg = c};
+	if (c->pidfd < 0 || loop_watch(l, &c->watch) < 0) {
+		err_sys(e, "cannot create a process");
+		if (pid > 0)
+			kill(pid, SIGKILL);
+		close_fd(&c->pidfd);
+		close(pair[0]);
+		return -1;
+	}
+	c->loop = l;
+	if (c->timeout_ms)
+		loop_timer_set(l, &c->timer, c->timeout_ms);
+	return 0;
+}

@@ -1,0 +1,292 @@
+/* Boots a sandbox that lives on, and the cgroups of a nest's slots with it. */
+#include "sandbox/inside/boot.h"
+
+#include "base/auto.h"
+#include "kern/procs.h"
+#include "kern/seccomp.h"
+#include "kern/sys.h"
+#include "sandbox/inside/warm_settings.h"
+#include "sandbox/outside/keeper.h"
+#include "sandbox/outside/launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define PATIENCE_MS 10000
+
+/* ---- finding it again ---- */
+
+static int read_inode(pid_t pid, const char *name, ino_t *ret, struct err *e)
+{
+	char path[64];
+	struct stat st;
+
+	snprintf(path, sizeof(path), "/proc/%d/ns/%s", (int)pid, name);
+	if (stat(path, &st) < 0)
+		return err_sys(e, "cannot look at %s", path);
+	*ret = st.st_ino;
+	return 0;
+}
+
+int boot_identify(pid_t pid, struct boot_identity *ret, struct err *e)
+{
+	long long fields[PROCS_FIELDS];
+
+	if (!procs_stat(pid, fields))
+		return err_set(e, ERR_SYSTEM, "cannot read /proc/%d/stat", (int)pid);
+	ret->start_time = (uint64_t)fields[PROCS_START];
+	if (read_inode(pid, "pid", &ret->pid_ns, e) < 0)
+		return -1;
+	return read_inode(pid, "mnt", &ret->mount_ns, e);
+}
+
+/* ---- booting ---- */
+
+/* pid 1 lets go of its end of the socket when it executes the guest, or dies. */
+static int await_exec(struct keeper *k, struct err *e)
+{
+	const struct board *b = k->plan.board;
+	struct pollfd poll_control = {k->control, 0, 0};
+	int n;
+
+	do
+		n = poll(&poll_control, 1, PATIENCE_MS);
+	while (n < 0 && errno == EINTR);
+	if (n == 0)
+		return err_set(e, ERR_SYSTEM, "the sandbox does not get ready");
+	if (b->err.kind != ERR_NONE) {
+		*e = b->err;
+		return -1;
+	}
+	if (b->exec_errno) {
+		errno = b->exec_errno;
+		return err_sys(e, "cannot execute the guest");
+	}
+	return b->stage == STAGE_RUNNING
+		       ? 0
+		       : err_set(e, ERR_SYSTEM, "the sandbox died while it was built");
+}
+
+static void describe(struct keeper *k, struct booted *ret)
+{
+	const struct seccomp_profile *profile = &seccomp_profile_default;
+	const struct board *b = k->plan.board;
+
+	ret->pid = k->pid;
+	ret->proven = b->proven;
+	ret->missing = ~b->proven & (LAYER_BIT(LAYER_COUNT) - 1);
+	ret->landlock_abi = b->proven & LAYER_BIT(LAYER_LANDLOCK) ? b->landlock_abi : 0;
+	ret->listening = b->listening;
+	ret->rootless = k->plan.rootless;
+	if (b->proven & LAYER_BIT(LAYER_SECCOMP))
+		snprintf(ret->seccomp, sizeof(ret->seccomp), "%s@%s", profile->name,
+			 profile->digest);
+	if (b->unmapped)
+		snprintf(ret->note, sizeof(ret->note),
+			 "%s file system cannot map ids: files that only their owner may read "
+			 "cannot be read inside.",
+			 b->unmapped & UNMAPPED_MOUNT ? "A volume's" : "The image's");
+	ret->pidfd = take_fd(&k->pidfd);
+	ret->cgroup = k->cgroup;
+	for (int i = 0; i < CGROUP_CONTROLLERS; i++)
+		k->cgroup.dirs[i] = k->cgroup.parents[i] = -1;
+	k->cgroup.version = 0;
+}
+
+static int boot(struct keeper *k, struct booted *ret, struct err *e)
+{
+	struct inside_fds fds = INSIDE_FDS_NONE;
+	int rc;
+
+	if (maker_start(k, &fds, e) < 0)
+		return -1;
+	rc = maker_send(k, e);
+	maker_release(k);
+	/* If it went away while we were sending, it knows better why. */
+	if (rc < 0 && k->plan.board->err.kind != ERR_NONE)
+		*e = k->plan.board->err;
+	if (rc == 0 && await_exec(k, e) == 0 && boot_identify(k->pid, &ret->identity, e) == 0) {
+		describe(k, ret);
+		return 0;
+	}
+	sys_pidfd_send_signal(k->pidfd, SIGKILL);
+	waitpid(k->pid, NULL, __WALL);
+	return -1;
+}
+
+/* ---- nests ---- */
+
+/* The files by which a slot is joined: their opener's rights count, not the writer's. */
+static int open_joins(const struct cgroup *c, int *fds)
+{
+	if (c->version != 2)
+		return cgroup_join_fds(c, fds);
+	fds[0] = openat(c->dirs[0], "cgroup.procs", O_WRONLY | O_CLOEXEC);
+	return fds[0] < 0 ? -1 : 1;
+}
+
+static void name_slot(char *ret, size_t size, const char *cgroup_name, unsigned slot)
+{
+	snprintf(ret, size, "%.50s-%u", cgroup_name, slot);
+}
+
+/* Opens the cgroup of one slot; false: there is none. */
+static bool open_slot(struct cgroup *c, const struct cgroup_place *cgroups, const char *cgroup_name,
+		      unsigned slot)
+{
+	char name[64];
+
+	name_slot(name, sizeof(name), cgroup_name, slot);
+	return slot < NEST_SLOTS && cgroup_open_at(c, cgroups, name);
+}
+
+bool boot_remove_slots(const struct cgroup_place *cgroups, const char *cgroup_name)
+{
+	struct cgroup c;
+	bool all = true;
+
+	/* The first may be gone already, and others not: what died slowly was left. */
+	for (unsigned i = 0; i < NEST_SLOTS; i++) {
+		if (!open_slot(&c, cgroups, cgroup_name, i) || cgroup_try_remove(&c))
+			continue;
+		cgroup_kill(&c);
+		cgroup_close(&c);
+		all = false;
+	}
+	return all;
+}
+
+void boot_add_slot_stats(const struct cgroup_place *cgroups, const char *cgroup_name,
+			 struct cgroup_stats *ret)
+{
+	struct cgroup_stats one;
+	struct cgroup c;
+
+	for (unsigned i = 0; open_slot(&c, cgroups, cgroup_name, i); i++) {
+		cgroup_read_stats(&c, &one);
+		ret->oom_kills += one.oom_kills;
+		ret->pids_refused += one.pids_refused;
+		cgroup_close(&c);
+	}
+}
+
+static void remove_own_slots(const struct boot_request *r)
+{
+	for (int tries = 0; tries < 1000 && !boot_remove_slots(r->cgroups, r->cgroup_name); tries++)
+		poll(NULL, 0, 1);
+}
+
+/* All slots have a cgroup of their own with the limits of one run, or none has. */
+static void make_slots(const struct boot_request *r, struct guest_start *g,
+		       struct nest_terms *terms)
+{
+	unsigned count = r->nest->slots[0] + r->nest->slots[1];
+	struct limits limits;
+	struct cgroup c;
+	char name[64];
+	int joins = 0;
+
+	for (unsigned i = 0; i < count && joins >= 0; i++) {
+		name_slot(name, sizeof(name), r->cgroup_name, i);
+		cgroup_init_at(&c, r->cgroups, name);
+		/* Nobody pauses or counts it by itself, and each join costs. */
+		c.lives_on = false;
+		limits = r->nest->limits;
+		/* One of its own has every sandbox; commands are born here. */
+		if (i < r->nest->slots[0])
+			limits.pids += SLOT_OWN_PIDS - 1;
+		cgroup_create(&c, &limits);
+		/* Whoever passes on requests and answers goes first. */
+		cgroup_give_way(&c);
+		joins = c.version ? open_joins(&c, g->joins + g->join_count) : -1;
+		if (joins > 0) {
+			g->join_count += joins;
+			cgroup_open_events(&c, &g->joins[g->join_count],
+					   &g->joins[g->join_count + 1]);
+			g->joins[g->join_count + 2] = cgroup_open_peak(&c);
+			g->join_count += CELL_FILES - CELL_JOINS;
+		}
+		terms->cell.cgroup_layers = c.layers | LAYER_BIT(LAYER_CGROUP);
+		cgroup_close(&c);
+	}
+	if (joins > 0) {
+		terms->cell.join_count = joins;
+		return;
+	}
+	for (int i = 0; i < g->join_count; i++)
+		close_fd(&g->joins[i]);
+	g->join_count = 0;
+	terms->cell.cgroup_layers = 0;
+	remove_own_slots(r);
+}
+
+static int plan_nest(struct plan *p, const struct boot_request *r, struct guest_start *g,
+		     struct err *e)
+{
+	struct nest_terms terms = {.cell.limits = r->nest->limits,
+				   .cell.required = r->nest->required,
+				   .cell.rootless = p->rootless,
+				   .cell.image_is_host = p->image_is_host,
+				   .cell.caller_is_root = p->rootless && p->uid == 0};
+
+	memcpy(terms.slots, r->nest->slots, sizeof(terms.slots));
+	memcpy(terms.first, r->nest->first, sizeof(terms.first));
+	make_slots(r, g, &terms);
+	g->terms = memfd_create("terms", MFD_CLOEXEC);
+	if (g->terms < 0 || pwrite(g->terms, &terms, sizeof(terms), 0) != (ssize_t)sizeof(terms))
+		return err_sys(e, "cannot write down the terms of a nest");
+	p->files = r->nest->files;
+	p->file_count = r->nest->file_count;
+	return 0;
+}
+
+static void end_nest(struct plan *p, struct guest_start *g)
+{
+	for (int i = 0; i < g->join_count; i++)
+		close_fd(&g->joins[i]);
+	close_fd(&g->terms);
+	/* They are the caller's. */
+	p->files = NULL;
+	p->file_count = 0;
+}
+
+int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e)
+{
+	int joins[NEST_SLOTS * CELL_FILES];
+	struct guest_start guest = {.program = r->guest,
+				    .listener = r->listener,
+				    .survives = !r->dies_with_caller,
+				    .nest = r->nest,
+				    .terms = -1,
+				    .joins = joins};
+	struct keeper k = KEEPER_NONE;
+	struct board *board = keeper_map_board(e);
+	int rc = -1;
+
+	if (!board)
+		return -1;
+	k.plan.guest = &guest;
+	*ret = (struct booted){.pidfd = -1};
+	cgroup_init_at(&k.cgroup, r->cgroups, r->cgroup_name);
+	if (plan_make_boot(&k.plan, r, board, e) == 0 &&
+	    (!r->nest || plan_nest(&k.plan, r, &guest, e) == 0))
+		rc = boot(&k, ret, e);
+	if (rc < 0 && r->nest)
+		remove_own_slots(r);
+	if (r->nest)
+		end_nest(&k.plan, &guest);
+	maker_release(&k);
+	cgroup_remove(&k.cgroup);
+	close_fd(&k.control);
+	close_fd(&k.pidfd);
+	plan_done(&k.plan);
+	munmap(board, sizeof(*board));
+	return rc;
+}

@@ -1,0 +1,164 @@
+/* The last steps before a command is executed, and what is missing if it cannot be. */
+#include "sandbox/inside/command.h"
+
+#include "base/exec_path.h"
+#include "base/str.h"
+#include "kern/sys.h"
+#include "sandbox/inside/restrict.h"
+#include "sandbox/inside/verify.h"
+
+#include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <termios.h>
+
+static int open_terminal(const struct inside_fds *fds, struct err *e)
+{
+	int slave = ioctl(fds->terminal, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+
+	if (slave < 0)
+		return err_sys(e, "cannot open the terminal");
+	if (ioctl(slave, TIOCSCTTY, 0) < 0)
+		return err_sys(e, "cannot make it the controlling terminal");
+	if (dup2(slave, 0) < 0 || dup2(slave, 1) < 0 || dup2(slave, 2) < 0)
+		return err_sys(e, "cannot attach the terminal");
+	return 0;
+}
+
+static int attach_streams(const struct plan *p, const struct inside_fds *fds, struct err *e)
+{
+	/* A session of its own: no way to the caller's terminal by /dev/tty or job control. */
+	if (setsid() < 0)
+		return err_sys(e, "cannot start a session");
+	if (p->spec->tty)
+		return open_terminal(fds, e);
+	if (dup2(fds->in, 0) < 0 || dup2(fds->out, 1) < 0 || dup2(fds->err, 2) < 0)
+		return err_sys(e, "cannot attach the standard streams");
+	return 0;
+}
+
+void command_unblock_signals(void)
+{
+	sigset_t empty;
+
+	sigemptyset(&empty);
+	sigprocmask(SIG_SETMASK, &empty, NULL);
+}
+
+/* libc keeps some to itself, so the kernel is asked directly. */
+void command_reset_signals(void)
+{
+	static const struct {
+		unsigned long handler, flags, restorer,
+			mask; /* as rt_sigaction reads it; 0: SIG_DFL */
+	} none;
+
+	for (int sig = 1; sig <= 64; sig++)
+		syscall(SYS_rt_sigaction, sig, &none, NULL, sizeof(none.mask));
+	command_unblock_signals();
+}
+
+static void note_tried(void *board, const char *path)
+{
+	struct board *b = board;
+
+	snprintf(b->exec_path, sizeof(b->exec_path), "%s", path);
+	b->stage = STAGE_RUNNING;
+}
+
+/* Returns the reason why nothing was executed. A path that cannot exist is like one that does not. */
+static int exec_command(const struct plan *p)
+{
+	int errnum = exec_path_run(p->argv, p->env.items, note_tried, p->board);
+
+	p->board->stage = STAGE_SETUP;
+	return errnum == ENOTDIR || errnum == ENAMETOOLONG ? ENOENT : errnum;
+}
+
+/* ---- what is not there ---- */
+
+static void script_interpreter(const char *line, char *ret, size_t size)
+{
+	size_t len;
+	bool dos;
+
+	line += 2 + strspn(line + 2, " \t");
+	len = strcspn(line, " \t\n");
+	dos = len > 0 && line[len - 1] == '\r';
+	str_sanitise(ret, size, line, len - dos);
+	if (dos)
+		snprintf(ret + strlen(ret), size - strlen(ret), " (its line ends in CR LF)");
+}
+
+static void program_interpreter(int fd, const Elf64_Ehdr *head, char *ret, size_t size)
+{
+	char name[128];
+	Elf64_Phdr part;
+	ssize_t n;
+
+	for (unsigned i = 0; i < head->e_phnum && i < 64; i++) {
+		if (pread(fd, &part, sizeof(part), (off_t)(head->e_phoff + i * sizeof(part))) !=
+		    sizeof(part))
+			return;
+		if (part.p_type != PT_INTERP)
+			continue;
+		n = pread(fd, name, sizeof(name) - 1, (off_t)part.p_offset);
+		name[n > 0 ? n : 0] = '\0';
+		str_sanitise(ret, size, name, strlen(name));
+		return;
+	}
+}
+
+/* ENOENT of a file that is there means what it is to be run by. */
+static void find_what_is_missing(const struct plan *p)
+{
+	struct board *b = p->board;
+	const char *dirs = exec_path_of(p->env.items), *path;
+	char room[PATH_MAX];
+	int fd = -1;
+	union {
+		char text[256];
+		Elf64_Ehdr elf;
+	} head = {{0}};
+
+	while (fd < 0 && (path = exec_path_next(p->argv[0], &dirs, room)))
+		fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (fd < 0 || pread(fd, &head, sizeof(head) - 1, 0) <= 0)
+		return;
+	if (str_starts(head.text, "#!"))
+		script_interpreter(head.text, b->exec_missing, sizeof(b->exec_missing));
+	else if (memcmp(head.text, ELFMAG, SELFMAG) == 0)
+		program_interpreter(fd, &head.elf, b->exec_missing, sizeof(b->exec_missing));
+}
+
+void command_exec(const struct command *c)
+{
+	struct plan *p = c->plan;
+	struct board *b = p->board;
+
+	if (c->pinned)
+		sched_setaffinity(0, sizeof(c->cpus), &c->cpus);
+	command_reset_signals();
+	if (attach_streams(p, c->fds, &b->err) < 0)
+		_exit(125);
+	b->proven |= verify_privileges(p, c->fds->scratch);
+	if (chdir(p->workdir) < 0) {
+		err_field(&b->err, ERR_INVALID, "workdir", "workdir: cannot enter %s: %s",
+			  p->workdir, strerror(errno));
+		_exit(125);
+	}
+	if (sys_close_range(3, ~0u, CLOSE_RANGE_UNSHARE) == 0)
+		b->proven |= verify_fds(2);
+	if (verify_required(p, &b->err) < 0 || restrict_command(p, &b->err) < 0)
+		_exit(125);
+	umask(022);
+	b->exec_errno = exec_command(p);
+	if (b->exec_errno == ENOENT)
+		find_what_is_missing(p);
+	_exit(127);
+}

@@ -1,0 +1,145 @@
+/* Pid 1 of a sandbox that lives on executes the guest, which finds its fds at fixed numbers. */
+#include "sandbox/inside/guest_exec.h"
+
+#include "base/auto.h"
+#include "kern/sys.h"
+#include "base/str.h"
+#include "sandbox/inside/boot.h"
+#include "sandbox/inside/warm_settings.h"
+#include "sandbox/inside/command.h"
+#include "sandbox/inside/restrict.h"
+#include "sandbox/inside/verify.h"
+#include "wire/guest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+
+/* After those of the guest, and of a nest; gone when it is executed. */
+static int program_place(const struct plan *p)
+{
+	return NEST_FD_JOINS + p->guest->join_count;
+}
+
+static int control_place(const struct plan *p)
+{
+	return program_place(p) + 1;
+}
+
+/* Above all of them. */
+#define FD_LIFTED (NEST_FD_JOINS + NEST_SLOTS * CELL_FILES + 2)
+
+/* Out of the way first: what is moved to its place must not step on what still waits. */
+static int lift(int fd)
+{
+	return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FD_LIFTED);
+}
+
+static int put(int fd, int place, int flags)
+{
+	if (fd >= 0)
+		return dup3(fd, place, flags);
+	close(place);
+	return place;
+}
+
+static int arrange_fds(const struct plan *p, const struct inside_fds *fds, int notify,
+		       struct err *e)
+{
+	int null = lift(open("/dev/null", O_RDWR | O_CLOEXEC));
+	int scratch = lift(openat(fds->scratch, ".", O_PATH | O_DIRECTORY | O_CLOEXEC));
+	const struct {
+		int fd, place, flags;
+	} rows[] = {
+		{null, 0, 0},
+		{null, 1, 0},
+		{null, 2, 0},
+		{lift(p->guest->listener), GUEST_FD_LISTENER, 0},
+		{lift(notify), GUEST_FD_NOTIFY, 0},
+		{lift(fds->dns), GUEST_FD_DNS, 0},
+		{scratch, GUEST_FD_SCRATCH, 0},
+		{lift(p->guest->nest ? p->guest->terms : -1), NEST_FD_TERMS, 0},
+		{lift(p->guest->program), program_place(p), O_CLOEXEC},
+		{lift(fds->control), control_place(p), O_CLOEXEC},
+	};
+
+	int joins[NEST_SLOTS * CELL_FILES];
+
+	if (null < 0 || scratch < 0)
+		return err_sys(e, "cannot open what the guest needs");
+	for (int i = 0; i < p->guest->join_count; i++)
+		joins[i] = lift(p->guest->joins[i]);
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (put(rows[i].fd, rows[i].place, rows[i].flags) < 0)
+			return err_sys(e, "cannot arrange the guest's files");
+	for (int i = 0; i < p->guest->join_count; i++)
+		if (put(joins[i], NEST_FD_JOINS + i, 0) < 0)
+			return err_sys(e, "cannot arrange the files of cgroups");
+	if (sys_close_range((unsigned)control_place(p) + 1, ~0u, 0) < 0)
+		return err_sys(e, "cannot close files");
+	return 0;
+}
+
+/* Modules of its interpreter follow. */
+static void exec_nest(struct plan *p)
+{
+	const struct list *modules = &p->guest->nest->modules;
+	char **argv = must_alloc(calloc(modules->count + 3, sizeof(*argv)));
+
+	argv[0] = "cloche-guest";
+	argv[1] = "nest";
+	for (size_t i = 0; i < modules->count; i++)
+		argv[i + 2] = modules->items[i];
+	syscall(SYS_execveat, program_place(p), "", argv, p->env.items, AT_EMPTY_PATH);
+}
+
+/* What the guest is to see to itself, because no cgroup does. */
+static void exec_program(struct plan *p)
+{
+	const struct limits *l = &p->spec->limits;
+	char memory[32], pids[32];
+	char *argv[10] = {"cloche-guest", "init", "--pids", pids};
+	size_t n = 4;
+
+	snprintf(memory, sizeof(memory), "%" PRIu64, l->memory_bytes);
+	snprintf(pids, sizeof(pids), "%" PRIu64, l->pids);
+	if (!(p->board->proven & LAYER_BIT(LAYER_MEMORY))) {
+		argv[n++] = "--memory";
+		argv[n++] = memory;
+	}
+	if (p->guest->survives) {
+		argv[n++] = "--lives-on";
+		argv[n++] = "1";
+	}
+	syscall(SYS_execveat, program_place(p), "", argv, p->env.items, AT_EMPTY_PATH);
+}
+
+void guest_exec(struct plan *p, struct inside_fds *fds, int notify)
+{
+	struct board *b = p->board;
+
+	b->proven |= verify_privileges(p, fds->scratch);
+	if (arrange_fds(p, fds, notify, &b->err) < 0)
+		_exit(125);
+	/* What stays open for the guest goes to no command of it: fds are closed on exec there. */
+	b->proven |= verify_fds(control_place(p));
+	if (verify_required(p, &b->err) < 0 || restrict_command(p, &b->err) < 0)
+		_exit(125);
+	(void)!chdir("/");
+	umask(022);
+	command_unblock_signals();
+	/* A guest sees to that itself, once somebody knows of it. */
+	if (p->guest->nest && p->guest->survives && prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0) < 0)
+		_exit(125);
+	b->stage = STAGE_RUNNING;
+	if (p->guest->nest)
+		exec_nest(p);
+	else
+		exec_program(p);
+	b->exec_errno = errno;
+	_exit(127);
+}

@@ -1,0 +1,254 @@
+/* From clone to exec: all that pid 1 does to build its sandbox, in order. */
+#include "sandbox/inside/inside.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "kern/sched.h"
+#include "kern/seccomp.h"
+#include "kern/sys.h"
+#include "kern/userns.h"
+#include "sandbox/inside/command.h"
+#include "sandbox/inside/guest_exec.h"
+#include "sandbox/inside/init.h"
+#include "sandbox/inside/message.h"
+#include "sandbox/inside/net.h"
+#include "sandbox/inside/privileges.h"
+#include "sandbox/inside/process.h"
+#include "sandbox/inside/root.h"
+#include "sandbox/outside/supervise.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+
+/* pid, mount, ipc, uts (and, rootless, user) came with the clone. */
+static int enter_namespaces(struct plan *p, struct err *e)
+{
+	if (getpid() != 1)
+		return err_set(e, ERR_UNSUPPORTED, "no new pid namespace was made");
+	if (p->rootless && userns_map_self(SANDBOX_UID, p->uid, SANDBOX_GID, p->gid, e) < 0)
+		return -1;
+	if (sethostname(p->spec->hostname, strlen(p->spec->hostname)) < 0)
+		return err_sys(e, "cannot set the host name");
+	return 0;
+}
+
+/* The sandbox's uptime starts at zero. Soft: without it only the host's uptime shows. */
+static void enter_time_namespace(void)
+{
+	struct timespec mono, boot;
+	char text[128];
+	int len;
+
+	if (unshare(CLONE_NEWTIME) < 0)
+		return;
+	auto_close int fd = open("/proc/self/timens_offsets", O_WRONLY | O_CLOEXEC);
+
+	clock_gettime(CLOCK_MONOTONIC, &mono);
+	clock_gettime(CLOCK_BOOTTIME, &boot);
+	len = snprintf(text, sizeof(text), "monotonic -%lld 0\nboottime -%lld 0\n",
+		       (long long)mono.tv_sec, (long long)boot.tv_sec);
+	if (fd >= 0 && write(fd, text, (size_t)len) < 0)
+		return;
+}
+
+static int enter_network(const struct rights_message *m, const int *fds, int *ret_dns,
+			 struct err *e)
+{
+	int at = m->join_count + m->has_userns;
+
+	if (setns(fds[at], CLONE_NEWNET) < 0)
+		return err_sys(e, "cannot enter the network namespace");
+	*ret_dns = fds[at + 1];
+	return 0;
+}
+
+static int enter_userns(const struct confinement *c, struct err *e)
+{
+	const int *userns = c->arg;
+
+	if (*userns >= 0 && setns(*userns, CLONE_NEWUSER) < 0)
+		return err_sys(e, "cannot enter the user namespace");
+	return 0;
+}
+
+/* From here on an ordinary user: the range's uid 1000 as root, the mapped caller otherwise. */
+static int drop_privileges(struct plan *p, const struct inside_fds *fds, int userns,
+			   int *ret_listener, struct err *e)
+{
+	bool is_nest = p->guest && p->guest->nest;
+	struct confinement c = {.kind = is_nest	   ? CONFINED_NEST
+					: p->guest ? CONFINED_GUEST
+						   : CONFINED_RUN,
+				.plan = p,
+				.scratch = fds->scratch,
+				.control = fds->control,
+				.changes_ids = !p->rootless,
+				.uid = userns >= 0 ? SANDBOX_UID : plan_user_id(p),
+				.profile =
+					is_nest ? &seccomp_profile_nest : &seccomp_profile_default,
+				.enter = enter_userns,
+				.arg = &userns};
+
+	p->board->processor = sched_getcpu() + 1;
+	if (p->guest)
+		sched_be_prompt();
+	if (privileges_give_up(&c, e) < 0)
+		return -1;
+	*ret_listener = c.listener;
+	return 0;
+}
+
+static int open_pty(struct inside_fds *fds, struct err *e)
+{
+	int unlock = 0;
+
+	fds->terminal = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (fds->terminal < 0 || ioctl(fds->terminal, TIOCSPTLCK, &unlock) < 0)
+		return err_sys(e, "cannot open a terminal");
+	return 0;
+}
+
+static int exec_in_clone(void *arg)
+{
+	command_exec(arg);
+}
+
+static pid_t start_command(struct plan *p, struct inside_fds *fds, struct err *e)
+{
+	static char stack[64 << 10] __attribute__((aligned(16)));
+	struct command c = {.plan = p, .fds = fds};
+	cpu_set_t here;
+	pid_t pid;
+
+	/*
+	 * We sleep until it has executed, so it should run right here: on another processor it would
+	 * first have to be woken. It undoes this for itself.
+	 */
+	c.pinned = sched_getaffinity(0, sizeof(c.cpus), &c.cpus) == 0;
+	CPU_ZERO(&here);
+	CPU_SET((size_t)sched_getcpu(), &here);
+	c.pinned = c.pinned && sched_setaffinity(0, sizeof(here), &here) == 0;
+	p->board->started_ns = now_ns();
+	pid = sys_clone_vfork(exec_in_clone, stack + sizeof(stack), &c);
+	if (c.pinned)
+		sched_setaffinity(0, sizeof(c.cpus), &c.cpus);
+	if (pid < 0)
+		return err_sys(e, "cannot create the command's process");
+	return pid;
+}
+
+static int block_signals(struct err *e)
+{
+	sigset_t all;
+	int fd;
+
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	fd = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
+	return fd < 0 ? err_sys(e, "cannot watch signals") : fd;
+}
+
+static int receive_mounts(struct plan *p, const struct inside_fds *fds, struct err *e)
+{
+	struct mounts_message m;
+	int got[KEEPER_MAX_FDS];
+
+	if (message_receive(fds->control, &m, sizeof(m), got, e) < 0)
+		return -1;
+	for (int i = 0; i < m.owner_count; i++)
+		p->owners[i].userns = got[i];
+	p->host.proc = m.proc;
+	if (m.workspace_denied)
+		plan_empty_workspace(p);
+	return 0;
+}
+
+/* Cgroup and network; the user namespace is only taken along. */
+static int receive_rights(struct plan *p, struct inside_fds *fds, int *ret_userns, struct err *e)
+{
+	struct rights_message m;
+	int got[KEEPER_MAX_FDS];
+
+	if (message_receive(fds->control, &m, sizeof(m), got, e) < 0)
+		return -1;
+	p->host.ns = m.host;
+	supervise_join(p->board, &m, got);
+	/* After the join, so that it is rooted there. */
+	(void)!unshare(CLONE_NEWCGROUP);
+	*ret_userns = m.has_userns ? got[m.join_count] : -1;
+	return p->rootless ? 0 : enter_network(&m, got, &fds->dns, e);
+}
+
+/* The launcher's command line names host paths, and /proc/1/cmdline can be read by anybody. */
+static void hide_command_line(char **argv)
+{
+	prctl(PR_SET_NAME, "cloche-init", 0, 0, 0);
+	for (int i = 0; argv && argv[i]; i++)
+		memset(argv[i], 0, strlen(argv[i]));
+}
+
+/* The whole sandbox, from clone to exec. */
+static int build(struct plan *p, struct inside_fds *fds, int *ret_listener, struct err *e)
+{
+	bool map_root = p->root_owner >= 0;
+	pid_t helper = -1;
+	int userns = -1;
+
+	close_fd(&fds->keeper_control);
+	if (privileges_die_with_parent(fds->control, e) < 0 || enter_namespaces(p, e) < 0)
+		return -1;
+	/* As root the keeper has it made. */
+	if (p->rootless)
+		helper = net_help(&p->board->net, p->elsewhere);
+	enter_time_namespace();
+	if (root_start(p, &fds->scratch, e) < 0)
+		return -1;
+	/* The keeper's fds are needed late, but for a root whose owner is to be mapped. */
+	if (map_root && receive_mounts(p, fds, e) < 0)
+		return -1;
+	if (root_build(p, e) < 0)
+		return -1;
+	if (!map_root && receive_mounts(p, fds, e) < 0)
+		return -1;
+	if (root_finish(p, fds->scratch, e) < 0)
+		return -1;
+	if (p->spec->tty && open_pty(fds, e) < 0)
+		return -1;
+	if (p->rootless && net_join(&p->board->net, helper, &fds->dns, e) < 0)
+		return -1;
+	if (message_send_back(fds->control, fds->scratch, fds->terminal, e) < 0 ||
+	    receive_rights(p, fds, &userns, e) < 0)
+		return -1;
+	return drop_privileges(p, fds, userns, ret_listener, e);
+}
+
+void inside_main(struct plan *p, struct inside_fds *fds)
+{
+	struct err *e = &p->board->err;
+	int listener = -1, signals;
+	pid_t command;
+
+	if (p->spec->level == LEVEL_PROCESS)
+		process_main(p, fds);
+	hide_command_line(p->own_argv);
+	/*
+	 * What is typed at the caller's terminal is for the keeper to pass on. If the kernel told us as
+	 * well, the keeper's signal would be lost: of one kind only the first waits.
+	 */
+	(void)setsid();
+	signals = block_signals(e);
+	if (signals < 0 || build(p, fds, &listener, e) < 0)
+		_exit(125);
+	if (p->guest)
+		guest_exec(p, fds, listener);
+	command = start_command(p, fds, e);
+	if (command < 0)
+		_exit(125);
+	init_serve(p, fds, command, listener, signals);
+	_exit(0);
+}

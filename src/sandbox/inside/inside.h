@@ -1,0 +1,42 @@
+/* The way from clone to exec; inside.c is meant to be read from top to bottom. */
+#pragma once
+
+#include "sandbox/plan/plan.h"
+
+struct inside_fds {
+	int control;	    /* socket to the keeper */
+	int keeper_control; /* the keeper's end of it, to be closed */
+	int in, out, err;   /* the command's standard streams */
+	int terminal;	    /* filled in: master of the pty, when spec->tty */
+	int scratch;	    /* filled in: the tmpfs that holds all that can be written */
+	int dns;	    /* filled in: answers every name with "no such name", and notes it */
+};
+
+/*
+ * What the keeper sends to pid 1 while that builds: first what the mounts need, then the rest. Each
+ * comes with fds, in the order of the members; what does not apply is left out.
+ */
+struct mounts_message {
+	int owner_count;       /* user namespaces that map p->owners */
+	bool workspace_denied; /* the current directory is not to be shown */
+	struct procfs_masks proc;
+};
+
+struct rights_message {
+	int join_count; /* cgroup v1 `tasks` files */
+	int has_userns; /* user namespace to enter */
+	int has_net;	/* as root: network namespace, and its name server's socket (two fds) */
+	layer_set cgroup_layers;   /* what the cgroup limits */
+	struct namespace_ids host; /* must not be the sandbox's */
+};
+
+#define INSIDE_FDS_NONE                                                                            \
+	{                                                                                          \
+		.control = -1, .keeper_control = -1, .in = -1, .out = -1, .err = -1,               \
+		.terminal = -1, .scratch = -1, .dns = -1                                           \
+	}
+
+#define KEEPER_MAX_FDS 16
+
+/* Runs as pid 1 of the new namespaces (or as the subreaper of level process); never returns. */
+void inside_main(struct plan *p, struct inside_fds *fds) __attribute__((noreturn));

@@ -1,0 +1,246 @@
+/* Makes network namespaces with nothing but loopback, beside whoever has other work to do. */
+#include "sandbox/inside/net.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "kern/sched.h"
+#include "kern/sys.h"
+
+#include <arpa/inet.h>
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+/* Brings up loopback. *ret_ns, if it is wanted, is the namespace: its own socket knows it. */
+static int up(int *ret_ns, int *ret_dns, struct err *e)
+{
+	struct ifreq loopback = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
+	struct sockaddr_in address = {.sin_family = AF_INET,
+				      .sin_port = htons(53),
+				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	auto_close int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &loopback) < 0)
+		return err_sys(e, "cannot bring up the loopback interface");
+	if (ret_ns && (*ret_ns = ioctl(fd, SIOCGSKNS)) < 0)
+		return err_sys(e, "cannot open the network namespace");
+	*ret_dns = bind(fd, (void *)&address, sizeof(address)) == 0 ? take_fd(&fd) : -1;
+	return 0;
+}
+
+static int create(int *ret_ns, int *ret_dns, struct err *e)
+{
+	if (unshare(CLONE_NEWNET) < 0)
+		return err_sys(e, "cannot create a network namespace");
+	return up(ret_ns, ret_dns, e);
+}
+
+int net_create(int *ret_dns, struct err *e)
+{
+	return create(NULL, ret_dns, e);
+}
+
+/*
+ * What netstat says besides comes with packets, which dev has counted. A flow label needs none, and stays
+ * for a minute after its socket.
+ */
+static const char *const counters[] = {"/proc/self/net/dev", "/proc/self/net/snmp",
+				       "/proc/self/net/snmp6", "/proc/self/net/sockstat",
+				       "/proc/self/net/ip6_flowlabel"};
+#define SOCKSTAT 3 /* only its first line is of the namespace, the others are of the whole host */
+static_assert(ARRAY_LEN(counters) == NET_COUNTERS, "a file for each counter");
+
+int net_counters_open(struct net_counters *ret, struct err *e)
+{
+	struct net_counters c = NET_COUNTERS_NONE;
+
+	for (size_t i = 0; i < ARRAY_LEN(counters); i++) {
+		c.fds[i] = open(counters[i], O_RDONLY | O_CLOEXEC);
+		/* There are kernels without IPv6. */
+		if (c.fds[i] < 0 && errno != ENOENT) {
+			err_sys(e, "cannot open %s", counters[i]);
+			net_counters_close(&c);
+			return -1;
+		}
+	}
+	*ret = c;
+	return 0;
+}
+
+void net_counters_close(struct net_counters *c)
+{
+	for (size_t i = 0; i < ARRAY_LEN(counters); i++)
+		close_fd(&c->fds[i]);
+}
+
+static uint64_t mix(uint64_t hash, const char *bytes, size_t len)
+{
+	while (len > 0) {
+		size_t n = len < sizeof(hash) ? len : sizeof(hash);
+		uint64_t word = 0;
+
+		memcpy(&word, bytes, n);
+		hash = (hash ^ word) * 0x9e3779b97f4a7c15;
+		hash ^= hash >> 32;
+		bytes += n;
+		len -= n;
+	}
+	return hash;
+}
+
+uint64_t net_fingerprint(const struct net_counters *c)
+{
+	uint64_t hash = 0xcbf29ce484222325;
+	char text[4096], *end;
+	ssize_t n;
+
+	for (size_t i = 0; i < ARRAY_LEN(counters); i++) {
+		if (c->fds[i] < 0)
+			continue;
+		for (off_t at = 0; (n = pread(c->fds[i], text, sizeof(text), at)) > 0; at += n) {
+			end = i == SOCKSTAT ? memchr(text, '\n', (size_t)n) : NULL;
+			hash = mix(hash, text, end ? (size_t)(end - text) : (size_t)n);
+			if (end)
+				break;
+		}
+		if (n < 0)
+			return 0;
+	}
+	return hash ? hash : 1;
+}
+
+/* ---- beside pid 1 ---- */
+
+/* Out of the way: the command is to be pid 2. */
+#define HELPER_PID 300
+#define STACK_SIZE (16u << 10)
+
+static int help(void *arg)
+{
+	struct net_help *h = arg;
+
+	return create(&h->ns, &h->dns, &h->err);
+}
+
+/* Sharing memory, so that nothing has to be copied, neither then nor by pid 1 as it goes on; see make(). */
+pid_t net_help(struct net_help *h, bool elsewhere)
+{
+	static char stack[STACK_SIZE] __attribute__((aligned(16)));
+	pid_t id = HELPER_PID, pid;
+	struct clone_args args = {.flags = CLONE_FILES | CLONE_VM,
+				  .exit_signal = SIGCHLD,
+				  .stack = (uint64_t)(uintptr_t)stack,
+				  .stack_size = sizeof(stack),
+				  .set_tid = (uint64_t)(uintptr_t)&id,
+				  .set_tid_size = 1};
+
+	*h = (struct net_help){.ns = -1, .dns = -1};
+	pid = sys_clone3_run(&args, help, h);
+	if (pid < 0 && errno == ENOSYS) {
+		args.flags &= ~(uint64_t)CLONE_VM;
+		args.stack = args.stack_size = 0;
+		pid = sys_clone3(&args);
+		if (pid == 0)
+			_exit(help(h));
+	}
+	if (pid > 0 && elsewhere)
+		sched_send_elsewhere(pid);
+	return pid;
+}
+
+int net_join(const struct net_help *h, pid_t helper, int *ret_dns, struct err *e)
+{
+	if (helper < 0)
+		return net_create(ret_dns, e);
+	while (waitpid(helper, NULL, __WALL) < 0 && errno == EINTR)
+		;
+	if (h->ns < 0) {
+		*e = h->err;
+		return e->kind != ERR_NONE
+			       ? -1
+			       : err_set(e, ERR_SYSTEM, "the network's maker was killed");
+	}
+	if (setns(h->ns, CLONE_NEWNET) < 0)
+		return err_sys(e, "cannot enter the network namespace");
+	close(h->ns);
+	*ret_dns = h->dns;
+	return 0;
+}
+
+/* ---- beside the keeper ---- */
+
+/*
+ * Shares memory and fds with the keeper, which goes on meanwhile. errno is shared as well: it is
+ * only written when a call here fails, and then the run fails.
+ */
+static int make(void *arg)
+{
+	struct net_maker *n = arg;
+
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != n->caller)
+		_exit(1);
+	(void)!create(&n->ns, &n->dns, &n->err);
+	(void)!eventfd_write(n->ready, 1);
+	for (;;)
+		pause();
+	return 0;
+}
+
+#define PATIENCE_MS 10000
+
+int net_start(struct net_maker *n, struct err *e)
+{
+	/* There is one at a time. */
+	static char stack[STACK_SIZE] __attribute__((aligned(16)));
+	const int flags = CLONE_VM | CLONE_FILES;
+
+	*n = (struct net_maker){.caller = getpid(), .ns = -1, .dns = -1, .in_userns = true};
+	n->ready = eventfd(0, EFD_CLOEXEC);
+	if (n->ready < 0)
+		return err_sys(e, "cannot create an eventfd");
+	n->pid = clone(make, stack + STACK_SIZE, flags | CLONE_NEWUSER, n);
+	if (n->pid < 0) {
+		/* Whether that matters is not decided here. */
+		n->in_userns = false;
+		n->pid = clone(make, stack + STACK_SIZE, flags, n);
+	}
+	return n->pid < 0 ? err_sys(e, "cannot create a process") : 0;
+}
+
+int net_finish(struct net_maker *n, struct err *e)
+{
+	struct pollfd ready = {n->ready, POLLIN, 0};
+
+	if (n->pid <= 0)
+		return 0;
+	/* Should somebody have killed it, nobody says so. */
+	if (poll(&ready, 1, PATIENCE_MS) != 1)
+		return err_set(e, ERR_SYSTEM, "the network namespace does not get ready");
+	if (n->ns < 0) {
+		*e = n->err;
+		return -1;
+	}
+	return 0;
+}
+
+void net_release(struct net_maker *n)
+{
+	if (n->pid > 0) {
+		kill(n->pid, SIGKILL);
+		waitpid(n->pid, NULL, __WALL);
+	}
+	n->pid = 0;
+	close_fd(&n->ready);
+}

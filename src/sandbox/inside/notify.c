@@ -1,0 +1,210 @@
+/*
+ * Answers what the filter and the name server are asked, and notes it as refused; says it in
+ * words.
+ */
+#include "sandbox/inside/notify.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "kern/sys.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <sys/socket.h>
+
+void notice(struct board *b, enum denial_kind kind, int report, const char *target, size_t len)
+{
+	char clean[sizeof(b->denials[0].target)];
+
+	str_sanitise(clean, sizeof(clean), target, len);
+	for (unsigned i = 0; i < b->denial_count; i++) {
+		struct board_denial *d = &b->denials[i];
+
+		if (d->kind == kind && d->report == report && d->owner == b->owner &&
+		    str_equal(d->target, clean)) {
+			d->count++;
+			d->last_ns = now_ns();
+			return;
+		}
+	}
+	if (b->denial_count == BOARD_DENIALS) {
+		b->denials_dropped++;
+		return;
+	}
+	b->denials[b->denial_count] = (struct board_denial){
+		.kind = kind, .report = report, .count = 1, .owner = b->owner, .last_ns = now_ns()};
+	memcpy(b->denials[b->denial_count].target, clean, sizeof(clean));
+	b->denial_count++;
+}
+
+/*
+ * The address that a waiting caller hands to connect; its memory may change under us. If the caller is
+ * still alive once its memory is open, that memory is not of another process with its number.
+ */
+static size_t read_address(int listener, const struct seccomp_notif *n,
+			   struct sockaddr_storage *ret)
+{
+	size_t len = n->data.args[2] < sizeof(*ret) ? (size_t)n->data.args[2] : sizeof(*ret);
+	char path[64];
+	ssize_t got;
+
+	snprintf(path, sizeof(path), "/proc/%d/mem", (int)n->pid);
+	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0 || !seccomp_notify_alive(listener, n->id))
+		return 0;
+	got = pread(fd, ret, len, (off_t)n->data.args[1]);
+	return got < 0 ? 0 : (size_t)got;
+}
+
+static bool is_local(const struct sockaddr_storage *a)
+{
+	const struct sockaddr_in *v4 = (const void *)a;
+	const struct sockaddr_in6 *v6 = (const void *)a;
+
+	if (a->ss_family == AF_INET)
+		return (ntohl(v4->sin_addr.s_addr) >> 24) == 127 || v4->sin_addr.s_addr == 0;
+	if (a->ss_family != AF_INET6)
+		return true;
+	if (IN6_IS_ADDR_V4MAPPED(&v6->sin6_addr))
+		return v6->sin6_addr.s6_addr[12] == 127;
+	return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) || IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
+}
+
+static void notice_connect(struct board *b, int listener, const struct seccomp_notif *n)
+{
+	struct sockaddr_storage a = {0};
+	const struct sockaddr_in *v4 = (const void *)&a;
+	const struct sockaddr_in6 *v6 = (const void *)&a;
+	char host[INET6_ADDRSTRLEN] = "", target[80];
+	size_t len = read_address(listener, n, &a);
+
+	if (len < sizeof(struct sockaddr_in) || is_local(&a))
+		return;
+	if (a.ss_family == AF_INET) {
+		inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
+		snprintf(target, sizeof(target), "%s:%u", host, ntohs(v4->sin_port));
+	} else {
+		inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
+		snprintf(target, sizeof(target), "[%s]:%u", host, ntohs(v6->sin6_port));
+	}
+	notice(b, DENIAL_CONNECT, 0, target, strlen(target));
+}
+
+void notice_answer(struct board *b, const struct seccomp_profile *profile, int listener,
+		   const struct seccomp_notif *n)
+{
+	const struct seccomp_report *report = seccomp_report_match(profile, &n->data);
+
+	if (report) {
+		notice(b, DENIAL_SYSCALL, (int)(report - profile->reports), "", 0);
+		seccomp_notify_answer(listener, n->id, report->errnum);
+	} else if (n->data.nr == SYS_connect) {
+		/* Looked at only for the record: letting it go on is safe whatever the address
+		 * turns into, because the network namespace leads nowhere. */
+		notice_connect(b, listener, n);
+		seccomp_notify_answer(listener, n->id, 0);
+	} else {
+		seccomp_notify_answer(listener, n->id, EPERM);
+	}
+}
+
+void notice_syscall(struct board *b, const struct seccomp_profile *profile, int listener)
+{
+	struct seccomp_notif n;
+
+	if (seccomp_notify_get(listener, &n) == 0)
+		notice_answer(b, profile, listener, &n);
+}
+
+/* Turns the labels of the first question into a dotted name; 0 if the packet is malformed. */
+static size_t question_name(const unsigned char *packet, size_t size, char *ret, size_t room,
+			    size_t *ret_end)
+{
+	size_t at = 12, len = 0;
+
+	while (at < size && packet[at] != 0) {
+		size_t label = packet[at];
+
+		if (label > 63 || at + 1 + label >= size || len + label + 1 >= room)
+			return 0;
+		if (len)
+			ret[len++] = '.';
+		memcpy(ret + len, packet + at + 1, label);
+		len += label;
+		at += 1 + label;
+	}
+	*ret_end = at + 5;
+	return at + 5 <= size ? len : 0;
+}
+
+void notice_query(struct board *b, int fd)
+{
+	unsigned char packet[512];
+	struct sockaddr_storage from;
+	socklen_t from_len = sizeof(from);
+	char name[256];
+	ssize_t n = recvfrom(fd, packet, sizeof(packet), MSG_DONTWAIT, (void *)&from, &from_len);
+	size_t end = 0, len;
+
+	/* A query: QR clear, one question. */
+	if (n < 17 || (packet[2] & 0x80) || packet[4] != 0 || packet[5] != 1)
+		return;
+	len = question_name(packet, (size_t)n, name, sizeof(name), &end);
+	if (len == 0)
+		return;
+	notice(b, DENIAL_RESOLVE, 0, name, len);
+	packet[2] = 0x80 | (packet[2] & 0x79); /* an answer, recursion as asked for */
+	packet[3] = 0x83;		       /* recursion available, no such name */
+	memset(packet + 6, 0, 6);	       /* no records */
+	sendto(fd, packet, end, MSG_DONTWAIT | MSG_NOSIGNAL, (void *)&from, from_len);
+}
+
+/* ---- in words ---- */
+
+/* Strings from inside become part of an advice only if they are a plain name or address. */
+static bool is_plain(const char *target)
+{
+	return target[strspn(target, STR_ALNUM ".-_:[]")] == '\0';
+}
+
+static void explain_syscall(const struct seccomp_profile *profile, const struct board_denial *b,
+			    struct denial *d)
+{
+	const struct seccomp_report *report = NULL;
+
+	if (b->report >= 0 && (unsigned)b->report < profile->report_count)
+		report = &profile->reports[b->report];
+	snprintf(d->what, sizeof(d->what), "syscall");
+	snprintf(d->rule, sizeof(d->rule), "seccomp");
+	snprintf(d->target, sizeof(d->target), "%s", report ? report->name : "unknown");
+	snprintf(d->explain, sizeof(d->explain), "%s", report ? report->reason : "");
+}
+
+static void explain_network(const struct board_denial *b, struct denial *d)
+{
+	const char *target = is_plain(b->target) ? b->target : "(no host name)";
+
+	snprintf(d->what, sizeof(d->what), b->kind == DENIAL_CONNECT ? "connect" : "resolve");
+	snprintf(d->rule, sizeof(d->rule), "network none");
+	snprintf(d->target, sizeof(d->target), "%s", target);
+	snprintf(d->explain, sizeof(d->explain),
+		 "The sandbox has no network, only its own loopback%s, and no other can be asked "
+		 "for. Fetch what is needed outside and bring it in: with --file or --mount, over "
+		 "REST as a file",
+		 b->kind == DENIAL_RESOLVE ? ", so no name can be looked up" : "");
+}
+
+void notice_explain(const struct seccomp_profile *profile, const struct board_denial *b,
+		    struct denial *ret)
+{
+	ret->count = b->count;
+	if (b->kind == DENIAL_SYSCALL)
+		explain_syscall(profile, b, ret);
+	else
+		explain_network(b, ret);
+}

@@ -1,0 +1,20 @@
+/* Notices denials: groups them on the board, bounded, with every foreign string made harmless. */
+#pragma once
+
+#include "kern/seccomp.h"
+#include "model/result.h"
+#include "sandbox/inside/status_page.h"
+
+#include <stddef.h>
+
+void notice(struct board *b, enum denial_kind kind, int report, const char *target, size_t len);
+/* Answers one notification of the filter: refuses it, or, for connect, notes where it leads. */
+void notice_answer(struct board *b, const struct seccomp_profile *profile, int listener,
+		   const struct seccomp_notif *n);
+/* Fetches one and answers it. */
+void notice_syscall(struct board *b, const struct seccomp_profile *profile, int listener);
+/* Answers one DNS query on fd with "no such name", and notes the name. */
+void notice_query(struct board *b, int fd);
+/* One denial of the board in words. */
+void notice_explain(const struct seccomp_profile *profile, const struct board_denial *b,
+		    struct denial *ret);

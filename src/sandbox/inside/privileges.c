@@ -1,0 +1,247 @@
+/*
+ * The steps by which a process gives up its privileges, and the table that says who takes which.
+ *
+ * Theory of operation: the order
+ *
+ *   - A user namespace is entered first, since that fills the bounding set again; the bounding set is
+ *     emptied next, since changing ids may take the right to do so.
+ *   - A change of ids clears the parent-death signal, so this is set afterwards.
+ *   - Limits need no privilege, but NPROC depends on what the namespaces and the cgroup have proven.
+ *   - no_new_privs comes before Landlock and seccomp, which an ordinary user cannot load without it.
+ *   - The Landlock canary has to open just before the rules apply, or its refusal proves nothing.
+ *   - Landlock comes before seccomp, whose filter refuses Landlock's calls.
+ *
+ * A nest makes sandboxes of its own: it keeps what that takes over its own user namespace, has a filter
+ * that allows for it, and no Landlock, which would forbid mounts. Nothing of a client's runs there
+ * before it has given up the rest as well, as CONFINED_TENANT or CONFINED_FORK.
+ */
+#include "sandbox/inside/privileges.h"
+
+#include "base/auto.h"
+#include "kern/caps.h"
+#include "sandbox/inside/restrict.h"
+#include "sandbox/inside/verify.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <linux/capability.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+const struct writable_place writable_places[] = {
+	{"tmp", "/tmp", 01777, false},	   {"home", SANDBOX_HOME, 0755, true},
+	{"shm", "/dev/shm", 01777, false}, {"vartmp", "/var/tmp", 01777, false},
+	{"ws", "/workspace", 0755, true},
+};
+
+/* ---- steps ---- */
+
+static int enter(struct confinement *c, struct err *e)
+{
+	return c->enter ? c->enter(c, e) : 0;
+}
+
+static int drop_bounding(struct confinement *c, struct err *e)
+{
+	/* At level process an ordinary user may not; no_new_privs makes the bounding set inert. */
+	return c->kind == CONFINED_PROCESS && c->plan->rootless ? 0 : caps_drop_bounding(e);
+}
+
+static int keep_caps_over_ids(struct confinement *c, struct err *e)
+{
+	if (c->changes_ids && prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) < 0)
+		return err_sys(e, "cannot keep capabilities");
+	return 0;
+}
+
+static int become_user(struct confinement *c, struct err *e)
+{
+	if (c->changes_ids && (setgroups(0, NULL) < 0 || setresgid(c->uid, c->uid, c->uid) < 0 ||
+			       setresuid(c->uid, c->uid, c->uid) < 0))
+		return err_sys(e, "cannot become the sandbox's user");
+	return 0;
+}
+
+int privileges_die_with_parent(int control, struct err *e)
+{
+	struct pollfd keeper = {control, POLLRDHUP, 0};
+
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
+		return err_sys(e, "cannot set the parent-death signal");
+	/* It may be dead already; in pid 1 getppid is always 0, but the end of the socket tells. */
+	if (poll(&keeper, 1, 0) != 0)
+		_exit(125);
+	return 0;
+}
+
+static int die_with_parent(struct confinement *c, struct err *e)
+{
+	return privileges_die_with_parent(c->control, e);
+}
+
+static int prove_namespaces(struct confinement *c, struct err *e)
+{
+	(void)e;
+	c->plan->board->proven |= verify_namespaces(&c->plan->host.ns, false);
+	return 0;
+}
+
+static int limit_resources(struct confinement *c, struct err *e)
+{
+	return restrict_limits(c->plan, e);
+}
+
+static int keep_nest_caps(struct confinement *c, struct err *e)
+{
+	/* CAP_SETPCAP, which drops the bounding set, goes last: nothing can be made inheritable after that. */
+	static const int kept[] = {CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_SETPCAP};
+
+	(void)c;
+	if (caps_keep(kept, ARRAY_LEN(kept), e) < 0 || caps_drop_bounding(e) < 0)
+		return -1;
+	return caps_keep(kept, ARRAY_LEN(kept) - 1, e);
+}
+
+static int clear_caps(struct confinement *c, struct err *e)
+{
+	(void)c;
+	return caps_clear(e);
+}
+
+static int take_no_new_privileges(struct confinement *c, struct err *e)
+{
+	(void)c;
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? err_sys(e, "cannot give up privileges")
+							  : 0;
+}
+
+/* Code inside with the same uid could otherwise read and trace it. */
+static int be_undumpable(struct confinement *c, struct err *e)
+{
+	(void)c;
+	return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? err_sys(e, "cannot give up privileges") : 0;
+}
+
+/* Entering a user namespace made it otherwise; a program's own /proc/self is its own. */
+static int be_dumpable(struct confinement *c, struct err *e)
+{
+	(void)c;
+	return prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 ? err_sys(e, "cannot be dumpable") : 0;
+}
+
+static int try_canary(struct confinement *c, struct err *e)
+{
+	(void)e;
+	verify_canary_opens(c->plan->board, c->scratch);
+	return 0;
+}
+
+/* The root is the sandbox's own: all of it may be read, and the places for writing are known. */
+static int grant_own_root(const struct plan *p, struct landlock *l, struct err *e)
+{
+	enum landlock_grant root = p->spec->root == ROOT_OVERLAY ? LANDLOCK_WRITE : LANDLOCK_READ;
+
+	if (landlock_allow(l, AT_FDCWD, "/", root, e) < 0 ||
+	    landlock_allow(l, AT_FDCWD, "/dev", LANDLOCK_DEVICE, e) < 0 ||
+	    landlock_allow(l, AT_FDCWD, "/proc", LANDLOCK_DEVICE, e) < 0)
+		return -1;
+	for (size_t i = 0; i < WRITABLE_PLACES; i++) {
+		const char *shown =
+			i == WRITABLE_WORKSPACE ? p->workspace_path : writable_places[i].shown;
+
+		if (landlock_allow(l, AT_FDCWD, shown, LANDLOCK_WRITE, e) < 0)
+			return -1;
+	}
+	for (size_t i = 0; i < p->bind_count; i++)
+		if (p->binds[i].writable &&
+		    landlock_allow(l, AT_FDCWD, p->binds[i].target, LANDLOCK_WRITE, e) < 0)
+			return -1;
+	return 0;
+}
+
+static int restrict_paths(struct confinement *c, struct err *e)
+{
+	struct landlock l;
+
+	if (landlock_open(&l, c->kind == CONFINED_PROCESS, e) < 0 ||
+	    (c->grant ? c->grant(c, &l, e) : grant_own_root(c->plan, &l, e)) < 0 ||
+	    landlock_apply(&l, e) < 0)
+		return -1;
+	c->plan->board->landlock_abi = l.abi;
+	return 0;
+}
+
+/* A filter that reports what it refuses. */
+static int load_filter(struct confinement *c, struct err *e)
+{
+	if (seccomp_load(c->profile, &c->listener, e) < 0)
+		return -1;
+	c->plan->board->listening = c->listener > 2;
+	return 0;
+}
+
+static int load_quiet_filter(struct confinement *c, struct err *e)
+{
+	return seccomp_load(c->profile, NULL, e);
+}
+
+/* ---- who takes which ---- */
+
+#define PID1 (CONFINED_RUN | CONFINED_GUEST | CONFINED_NEST)
+#define TENANTS (CONFINED_TENANT | CONFINED_FORK)
+#define RUNS_FOREIGN_CODE (CONFINED_RUN | CONFINED_GUEST | TENANTS | CONFINED_PROCESS)
+#define ALL (RUNS_FOREIGN_CODE | CONFINED_NEST | CONFINED_REAPER)
+
+#define OWN (CONFINED_RUN | CONFINED_GUEST)
+#define OWN_OR_PROCESS (OWN | CONFINED_PROCESS)
+
+/*
+ * layer, soft: for these kinds a failure ends the process only if the caller requires that layer;
+ * otherwise verify.c will not find the layer, and the record says that it is missing.
+ *
+ * A midwife's tenants and a cell's pid 1 are born with an empty bounding set: their slot has emptied
+ * its own.
+ */
+static const struct step {
+	int (*take)(struct confinement *c, struct err *e);
+	unsigned kinds;
+	enum layer layer;
+	unsigned soft;
+} steps[] = {
+	{enter, ALL & ~CONFINED_REAPER, 0, 0},
+	{drop_bounding, OWN_OR_PROCESS | CONFINED_FORK, LAYER_CAPS, OWN},
+	{keep_caps_over_ids, CONFINED_NEST, 0, 0},
+	{become_user, PID1 | CONFINED_PROCESS, 0, 0},
+	{die_with_parent, PID1 | CONFINED_PROCESS, 0, 0},
+	{prove_namespaces, PID1, 0, 0},
+	{limit_resources, ALL & ~CONFINED_REAPER, 0, 0},
+	{keep_nest_caps, CONFINED_NEST, 0, 0},
+	{clear_caps, ALL & ~CONFINED_NEST, LAYER_CAPS, OWN},
+	{take_no_new_privileges, ALL, 0, 0},
+	{be_undumpable, PID1 | CONFINED_REAPER, 0, 0},
+	{try_canary, RUNS_FOREIGN_CODE, 0, 0},
+	{restrict_paths, RUNS_FOREIGN_CODE, LAYER_LANDLOCK, OWN_OR_PROCESS},
+	{load_filter, RUNS_FOREIGN_CODE, LAYER_SECCOMP, OWN_OR_PROCESS},
+	{load_quiet_filter, CONFINED_NEST | CONFINED_REAPER, 0, 0},
+	{be_dumpable, CONFINED_FORK, 0, 0},
+};
+
+static bool may_fail(const struct confinement *c, const struct step *s)
+{
+	return (s->soft & c->kind) && !(c->plan->spec->required_layers & LAYER_BIT(s->layer));
+}
+
+int privileges_give_up(struct confinement *c, struct err *e)
+{
+	c->listener = -1;
+	for (const struct step *s = steps; s < steps + ARRAY_LEN(steps); s++) {
+		if (!(s->kinds & c->kind) || s->take(c, e) == 0)
+			continue;
+		if (!may_fail(c, s))
+			return -1;
+		*e = (struct err){0};
+	}
+	return 0;
+}

@@ -1,0 +1,248 @@
+/* Level process: the nanny that supervises the command, and finds all its processes again. */
+#include "sandbox/inside/process.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "kern/procs.h"
+#include "kern/seccomp.h"
+#include "kern/sys.h"
+#include "sandbox/inside/command.h"
+#include "sandbox/plan/etc.h"
+#include "sandbox/outside/process_dir.h"
+#include "sandbox/inside/message.h"
+#include "sandbox/inside/privileges.h"
+#include "sandbox/outside/supervise.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+
+struct nanny {
+	struct plan *plan;
+	struct inside_fds *fds;
+	struct rights_message message;
+	int got[KEEPER_MAX_FDS];
+	bool scoped;  /* our signals reach only what is below us */
+	int listener; /* made by the command's process, in the shared fd table */
+};
+
+/* What the command may see of the host; /proc only as far as it tells of no other process. */
+static int grant_paths(const struct confinement *c, struct landlock *l, struct err *e)
+{
+	static const char *const readable[] = {
+		"/usr",		 "/bin",
+		"/sbin",	 "/lib",
+		"/lib32",	 "/lib64",
+		"/libx32",	 "/opt",
+		"/etc/timezone", "/etc/nsswitch.conf",
+		"/etc/hosts",	 "/etc/passwd",
+		"/etc/group",	 "/proc/cpuinfo",
+		"/proc/meminfo", "/proc/stat",
+		"/proc/uptime",	 "/proc/loadavg",
+		"/proc/version", "/proc/filesystems",
+	};
+	static const char *const devices[] = {"/dev/null", "/dev/zero", "/dev/full", "/dev/random",
+					      "/dev/urandom"};
+	const struct plan *p = c->plan;
+	enum landlock_grant workspace =
+		p->workspace_mode == WORKSPACE_COW ? LANDLOCK_READ : LANDLOCK_WRITE;
+
+	for (size_t i = 0; i < ARRAY_LEN(readable); i++)
+		if (landlock_allow(l, AT_FDCWD, readable[i], LANDLOCK_READ, e) < 0)
+			return -1;
+	if (etc_grant(l, e) < 0)
+		return -1;
+	for (size_t i = 0; i < ARRAY_LEN(devices); i++)
+		if (landlock_allow(l, AT_FDCWD, devices[i], LANDLOCK_DEVICE, e) < 0)
+			return -1;
+	if (p->workspace_mode != WORKSPACE_EMPTY &&
+	    landlock_allow(l, p->workspace.fd, "", workspace, e) < 0)
+		return -1;
+	/* The tool chains of --tools; there are no other mounts at this level. */
+	for (size_t i = 0; i < p->bind_count; i++)
+		if (landlock_allow(l, p->binds[i].source.fd, "", LANDLOCK_READ, e) < 0)
+			return -1;
+	return landlock_allow(l, c->scratch, "open", LANDLOCK_WRITE, e);
+}
+
+static int join_cgroup(const struct confinement *c, struct err *e)
+{
+	const struct nanny *n = c->arg;
+
+	(void)e;
+	supervise_join(c->plan->board, &n->message, n->got);
+	return 0;
+}
+
+/* In the command's process: shares memory and fds with the nanny until close_range unshares. */
+static int restrict_self(struct nanny *n, struct err *e)
+{
+	struct confinement c = {.kind = CONFINED_PROCESS,
+				.plan = n->plan,
+				.scratch = n->fds->scratch,
+				.control = -1,
+				.changes_ids = !n->plan->rootless,
+				.uid = plan_user_id(n->plan),
+				.profile = &seccomp_profile_process,
+				.enter = join_cgroup,
+				.grant = grant_paths,
+				.arg = n};
+	int rc = privileges_give_up(&c, e);
+
+	n->listener = c.listener;
+	return rc;
+}
+
+static int command_main(void *arg)
+{
+	struct nanny *n = arg;
+	struct command c = {.plan = n->plan, .fds = n->fds};
+
+	if (restrict_self(n, &n->plan->board->err) < 0)
+		_exit(125);
+	command_exec(&c);
+}
+
+/*
+ * Where Landlock scopes our signals, kill(-1) reaches just the processes below us, wherever they have
+ * gone and at once. Seen, not believed: if we can still signal the keeper, it would be everything.
+ */
+static bool scope_signals(pid_t keeper)
+{
+	struct err ignored;
+
+	return landlock_scope_signals(&ignored) == 0 && kill(keeper, 0) < 0 && errno == EPERM;
+}
+
+/* All of the sandbox's processes have a uid of their own: the kernel finds every one of them. */
+static void kill_by_uid(const struct plan *p)
+{
+	uid_t uid = plan_user_id(p);
+	pid_t killer = fork();
+
+	if (killer == 0) {
+		/*
+		 * Where setresuid only says that it worked (a filter around us may), this would kill
+		 * everything that root can reach.
+		 */
+		if (setresuid(uid, uid, uid) == 0 && getuid() == uid && geteuid() == uid)
+			kill(-1, SIGKILL);
+		_exit(0);
+	}
+	if (killer > 0)
+		waitpid(killer, NULL, 0);
+}
+
+void process_end_left(const struct plan *p, const struct cgroup *c)
+{
+	cgroup_kill(c);
+	if (!p->rootless)
+		kill_by_uid(p);
+}
+
+/* Children of one process, from /proc; killed depth first, as many rounds as it takes. */
+static void kill_children(pid_t parent, int depth)
+{
+	char text[4096];
+
+	procs_children(parent, text, sizeof(text));
+	for (char *at = text; *at;) {
+		pid_t child = (pid_t)strtol(at, &at, 10);
+
+		if (child <= 0)
+			break;
+		if (depth < 64)
+			kill_children(child, depth + 1);
+		kill(child, SIGKILL);
+		at += *at == ' ';
+	}
+}
+
+static void kill_all(const struct nanny *n)
+{
+	/* Whatever it starts meanwhile becomes our child as well: repeat until there is none. */
+	for (;;) {
+		if (n->scoped)
+			kill(-1, SIGKILL);
+		else if (!n->plan->rootless)
+			kill_by_uid(n->plan);
+		else
+			kill_children(getpid(), 0);
+		while (waitpid(-1, NULL, WNOHANG | __WALL) > 0)
+			;
+		if (waitpid(-1, NULL, WNOHANG | __WALL) < 0 && errno == ECHILD)
+			return;
+		poll(NULL, 0, 1);
+	}
+}
+
+static int prepare(struct nanny *n, int *ret_signals, struct err *e)
+{
+	struct inside_fds *fds = n->fds;
+	char text[64];
+	sigset_t all;
+
+	(void)setsid(); /* as pid 1 of level container, and for the same reason */
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	*ret_signals = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
+	close_fd(&fds->keeper_control);
+	if (*ret_signals < 0 || prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return err_sys(e, "cannot prepare to supervise");
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return err_sys(e, "cannot give up privileges");
+	n->scoped = scope_signals(getppid());
+	if (!n->scoped && n->plan->rootless && procs_children(getpid(), text, sizeof(text)) < 0)
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"level process needs Landlock ABI 6 or /proc with lists of children, to "
+			"find all processes of the sandbox again");
+	/* Now, because the command's process shares our fds until it has unshared them. */
+	if (dup2(fds->in, 0) < 0 || dup2(fds->out, 1) < 0 || dup2(fds->err, 2) < 0)
+		return err_sys(e, "cannot attach the standard streams");
+	fds->in = 0;
+	fds->out = 1;
+	fds->err = 2;
+	return message_receive(fds->control, &n->message, sizeof(n->message), n->got, e);
+}
+
+void process_main(struct plan *p, struct inside_fds *fds)
+{
+	static char stack[64 << 10] __attribute__((aligned(16)));
+	struct nanny n = {.plan = p, .fds = fds, .listener = -1};
+	pid_t keeper = getppid(), command;
+	int signals;
+
+	if (prepare(&n, &signals, &p->board->err) < 0)
+		_exit(125);
+	p->board->started_ns = now_ns();
+	command = clone(command_main, stack + sizeof(stack),
+			CLONE_VM | CLONE_VFORK | CLONE_FILES | SIGCHLD, &n);
+	if (command < 0) {
+		err_sys(&p->board->err, "cannot create the command's process");
+		_exit(125);
+	}
+	/* SIGTERM is the keeper's order, or, at its death, the kernel's (ours by PDEATHSIG). */
+	supervise_serve(&(struct supervisor){.board = p->board,
+					     .limits = &p->spec->limits,
+					     .profile = &seccomp_profile_process,
+					     .command = command,
+					     .keeper = keeper,
+					     .anyone_ends_it = true,
+					     .watched = getpid(),
+					     .signals = signals,
+					     .listener = n.listener,
+					     .dns = -1,
+					     .control = fds->control});
+	kill_all(&n);
+	/* The keeper is gone and cannot tidy up any more. */
+	if (getppid() != keeper)
+		lair_remove(p->lair);
+	_exit(0);
+}

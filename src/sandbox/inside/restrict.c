@@ -1,0 +1,88 @@
+/* Resource limits of each process; the limits of a whole sandbox are its cgroup's. */
+#include "sandbox/inside/restrict.h"
+
+#include "sandbox/inside/boot.h"
+
+#include <sys/resource.h>
+
+#define NEST_SLOT_PIDS 4 /* the slot, its cell, and who makes them */
+#define DATA_SLACK (1ull << 30)
+
+static int set_limit(int which, uint64_t soft, uint64_t hard, struct err *e)
+{
+	/* What a call that only pretends to answer leaves. */
+	static const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
+	struct rlimit now = none, back = none, want = {soft, hard};
+
+	/* Never above what the caller has: raising would need a privilege. */
+	if (getrlimit(which, &now) == 0) {
+		if (want.rlim_max > now.rlim_max)
+			want.rlim_max = now.rlim_max;
+		if (want.rlim_cur > want.rlim_max)
+			want.rlim_cur = want.rlim_max;
+	}
+	if (setrlimit(which, &want) < 0)
+		return err_sys(e, "cannot set resource limit %d", which);
+	if (getrlimit(which, &back) < 0 || back.rlim_cur > soft || back.rlim_max > hard)
+		return err_set(e, ERR_UNSUPPORTED, "resource limit %d does not hold here", which);
+	return 0;
+}
+
+uint64_t restrict_file_size(const struct limits *l)
+{
+	return l->file_size_bytes ? l->file_size_bytes : l->disk_bytes + (4u << 20);
+}
+
+/* What is in the slots counts in the nest as well: each is to have its own limit, and no other. */
+static uint64_t most_pids(const struct plan *p)
+{
+	const struct boot_nest *n = p->guest ? p->guest->nest : NULL;
+	uint64_t one = p->spec->limits.pids + 1;
+
+	return n ? (one + NEST_SLOT_PIDS) * (n->slots[0] + n->slots[1] + 1) : one;
+}
+
+int restrict_limits(const struct plan *p, struct err *e)
+{
+	const struct limits *l = &p->spec->limits;
+	bool is_nest = p->guest && p->guest->nest;
+	uint64_t cpu = l->cpu_time_ms / 1000 + 1;
+	uint64_t file = restrict_file_size(l);
+
+	/* A core of one byte: 0 would not keep the kernel from starting a handler (core(5)). */
+	if (set_limit(RLIMIT_FSIZE, file, file, e) < 0 || set_limit(RLIMIT_CORE, 1, 1, e) < 0 ||
+	    set_limit(RLIMIT_RTPRIO, 0, 0, e) < 0 || set_limit(RLIMIT_NICE, 0, 0, e) < 0)
+		return -1;
+	/* A nest lives longer than any of its tenants. */
+	if (!is_nest && l->cpu_time_ms && set_limit(RLIMIT_CPU, cpu, cpu + 1, e) < 0)
+		return -1;
+	if (p->board->proven & LAYER_BIT(LAYER_PIDS))
+		return 0;
+	/* Counted per user namespace since 5.14; without one it would count the whole login. */
+	if (p->spec->level == LEVEL_PROCESS || !(p->board->proven & LAYER_BIT(LAYER_USER_NS)))
+		return 0;
+	if (set_limit(RLIMIT_NPROC, most_pids(p), most_pids(p), e) < 0)
+		return -1;
+	/* The kernel does not hold the host's root to it, even without a capability; this may be that. */
+	if (!p->rootless || p->uid != 0)
+		p->board->proven |= LAYER_BIT(LAYER_PIDS);
+	return 0;
+}
+
+int restrict_command(const struct plan *p, struct err *e)
+{
+	const struct limits *l = &p->spec->limits;
+	uint64_t files = l->open_files, data = 2 * l->memory_bytes + DATA_SLACK;
+
+	if (set_limit(RLIMIT_NOFILE, files, files * 4, e) < 0)
+		return -1;
+	/*
+	 * Where no cgroup counts, memory is watched, and who takes too much is killed and told so. This
+	 * only bounds what one process can take between two looks; at the limit itself its allocations
+	 * would fail first, and the record would not say why. RLIMIT_AS would kill whatever reserves
+	 * address space.
+	 */
+	if (p->board->proven & LAYER_BIT(LAYER_MEMORY))
+		return 0;
+	return set_limit(RLIMIT_DATA, data, data, e);
+}

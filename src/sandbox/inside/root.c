@@ -1,0 +1,783 @@
+/*
+ * Theory of operation
+ *
+ * One tmpfs, the scratch, holds all that can be written and is as large as the disk limit:
+ *
+ *   scratch/tmp home shm vartmp    shown at /tmp /home/user /dev/shm /var/tmp
+ *   scratch/ws work                the workspace, or the upper and work directory of its overlay
+ *   scratch/rootup rootwork        the same for the root, with an image or --root overlay
+ *   scratch/root                   skeleton of the new root: mount points, /etc, /dev; with a template
+ *                                  (template.h) the upper directory of an overlay, skelwork its work
+ *   scratch/canary                 what Landlock must refuse (verify.c)
+ *
+ * It is attached over /proc of our own mount namespace while building, because /proc is there on
+ * every host and no source may lie below it. The host's directories are attached below
+ * scratch/root one by one, read-only; then scratch/root becomes the root and everything else is
+ * detached. What remains of the scratch is an fd, for pid 1 and the keeper.
+ */
+#include "sandbox/inside/root.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "kern/mount.h"
+#include "kern/sys.h"
+#include "sandbox/inside/warm_settings.h"
+#include "sandbox/workspace/control.h"
+#include "sandbox/inside/dev.h"
+#include "sandbox/plan/etc.h"
+#include "sandbox/workspace/inject.h"
+#include "sandbox/inside/privileges.h"
+#include "sandbox/inside/procfs.h"
+#include "sandbox/inside/skeleton.h"
+#include "sandbox/plan/template.h"
+#include "sandbox/plan/tools.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <sys/xattr.h>
+
+/* Needs the mount namespace to be ours alone: nothing may travel back to the host (rule 12). */
+static int cut_propagation(struct err *e)
+{
+	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0)
+		return 0;
+	if (errno == EINVAL)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "the root directory is no mount, so this is a chroot, where the "
+			       "kernel gives no namespaces; enter it by pivot_root, a container or "
+			       "systemd-nspawn, or use --level process");
+	return err_sys(e, "cannot make mounts private");
+}
+
+struct place {
+	const char *name;
+	mode_t mode;
+	bool users;    /* belongs to the user inside */
+	bool unneeded; /* in this sandbox */
+};
+
+static bool has_template(const struct plan *p)
+{
+	return p->template && p->image_is_host && p->spec->root == ROOT_OVERLAY;
+}
+
+static int make_place(const struct plan *p, const struct place *w, struct err *e)
+{
+	/* The umask is 0 here. */
+	if (mkdir(w->name, w->mode) < 0)
+		return err_sys(e, "cannot create %s", w->name);
+	return w->users ? plan_give_to_user(p, AT_FDCWD, w->name, e) : 0;
+}
+
+static int make_places(const struct plan *p, struct err *e)
+{
+	bool overlay_root = !p->image_is_host || p->spec->root == ROOT_OVERLAY;
+	bool cow = p->workspace_mode == WORKSPACE_COW;
+	const struct place others[] = {
+		{"root", 0755, false, false},
+		{"work", 0700, false, !cow},
+		{"lower", 0700, false, !cow && !overlay_root && !p->bind_count},
+		{"none", 0700, false, !p->bind_count},
+		{"rootup", 0755, p->spec->root == ROOT_OVERLAY, !overlay_root},
+		{"rootwork", 0700, false, !overlay_root},
+		{"skelwork", 0700, false, !has_template(p)},
+	};
+
+	for (size_t i = 0; i < WRITABLE_PLACES; i++) {
+		const struct writable_place *w = &writable_places[i];
+
+		if (make_place(p, &(struct place){w->scratch, w->mode, w->users, false}, e) < 0)
+			return -1;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(others); i++)
+		if (!others[i].unneeded && make_place(p, &others[i], e) < 0)
+			return -1;
+	return skeleton_file(AT_FDCWD, "canary", "", 0, 0666, e);
+}
+
+static int open_scratch(const struct plan *p, int *ret_fd, struct err *e)
+{
+	if (skeleton_mount_scratch(p->spec->limits.disk_bytes, e) < 0)
+		return -1;
+	*ret_fd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return *ret_fd < 0 ? err_sys(e, "cannot open the scratch file system") : make_places(p, e);
+}
+
+static int open_root(int *ret, struct err *e)
+{
+	*ret = open("root", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return *ret < 0 ? err_sys(e, "cannot open the new root") : 0;
+}
+
+/* ---- where the root comes from ---- */
+
+/*
+ * The source's real path once more, in our own mount namespace, without following anything; that it
+ * is still the thing that was judged is seen by its identity, so a swap in between is refused.
+ */
+static int open_source(const struct source *s, struct err *e)
+{
+	int fd = sys_openat2(AT_FDCWD, s->path, O_PATH | O_CLOEXEC,
+			     RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
+	struct stat st;
+
+	if (fd < 0)
+		return err_sys(e, "cannot open %s", s->path);
+	if (fstat(fd, &st) < 0 || st.st_dev != s->st.st_dev || st.st_ino != s->st.st_ino) {
+		close(fd);
+		return err_set(e, ERR_CONFLICT, "%s was replaced while the sandbox started",
+			       s->path);
+	}
+	return fd;
+}
+
+static int clone_source(const struct source *s, unsigned flags, struct err *e)
+{
+	auto_close int fd = open_source(s, e);
+
+	return fd < 0 ? -1 : mount_clone(fd, "", flags, e);
+}
+
+/* What is to be the user's. */
+struct owned {
+	enum unmapped what;
+	const char *path;
+	int owner;	    /* see plan_owner */
+	const char *remedy; /* if the user is to write there and cannot; NULL: to read */
+};
+
+/*
+ * Makes the owner's files the user's inside. A file system that cannot map ids is an error only
+ * where the user is to write.
+ */
+static int map_owner(struct plan *p, int mount, const struct owned *o, struct err *e)
+{
+	if (o->owner < 0 || mount_idmap(mount, p->owners[o->owner].userns) == 0)
+		return 0;
+	p->board->unmapped |= o->what;
+	if (!o->remedy)
+		return 0;
+	return err_set(e, ERR_UNSUPPORTED, "the file system of %s cannot map ids (%s); %s", o->path,
+		       strerror(errno), o->remedy);
+}
+
+/* Without it a directory that exists below cannot be removed or renamed (tmpfs before Linux 6.6). */
+static bool has_user_attributes(const char *dir)
+{
+	return setxattr(dir, "user.cloche", "", 0, 0) == 0 && removexattr(dir, "user.cloche") == 0;
+}
+
+/*
+ * Where an overlay keeps its marks. For a snapshot of a sandbox that lives on they must be readable
+ * without the host's privileges; where a tmpfs has no room for such (before Linux 6.6), a directory
+ * that works is worth more than a snapshot that knows it was made anew.
+ */
+static bool has_user_marks(const struct plan *p)
+{
+	return p->rootless ||
+	       (has_template(p) ? p->template->user_marks : p->guest && has_user_attributes("."));
+}
+
+/* Of an overlay; below the scratch, which is the current directory, but for the lower one. */
+struct layers {
+	const char *lower, *upper, *work;
+};
+
+/* A detached overlay. */
+static int overlay_of(const struct plan *p, const struct layers *l, unsigned flags, struct err *e)
+{
+	const char *options[] = {"lowerdir",
+				 l->lower,
+				 "upperdir",
+				 l->upper,
+				 "workdir",
+				 l->work,
+				 "redirect_dir",
+				 "nofollow",
+				 "metacopy",
+				 "off",
+				 "index",
+				 "off",
+				 has_user_marks(p) ? "userxattr" : NULL,
+				 NULL,
+				 NULL};
+
+	return mount_new("overlay", flags, options, e);
+}
+
+/* The same of a lower mount. */
+static int overlay_new(const struct plan *p, int lower, const char *upper, const char *work,
+		       struct err *e)
+{
+	if (mount_attach(lower, AT_FDCWD, "lower", e) < 0)
+		return -1;
+	/* It stays attached until the old root goes: taking it down alone would cost a wait for RCU. */
+	return overlay_of(p, &(struct layers){"lower", upper, work}, 0, e);
+}
+
+/* --root overlay: the host's directory below, what the sandbox writes above. */
+static int show_top_writable(struct plan *p, int root, const char *name, const char *path,
+			     struct err *e)
+{
+	char upper[48], work[48];
+	const struct owned host = {UNMAPPED_ROOT, path, p->root_owner, "do without --root overlay"};
+	int lower, fd;
+
+	snprintf(upper, sizeof(upper), "rootup/%s", name);
+	snprintf(work, sizeof(work), "rootwork/%s", name);
+	lower = mount_clone(AT_FDCWD, path, MOUNT_READ_ONLY, e);
+	if (lower < 0 || map_owner(p, lower, &host, e) < 0)
+		return -1;
+	if (mkdir(upper, 0755) < 0 || mkdir(work, 0700) < 0)
+		return err_sys(e, "cannot create %s", upper);
+	if (plan_give_to_user(p, AT_FDCWD, upper, e) < 0)
+		return -1;
+	fd = overlay_new(p, lower, upper, work, e);
+	return fd < 0 ? -1 : mount_attach(fd, root, name, e);
+}
+
+/* /bin, /lib and so on: a link where the host has one (merged /usr), else a place for the directory. */
+static int make_top(int root, const char *name, const char *path, bool *ret_is_place, struct err *e)
+{
+	char link[128];
+	ssize_t n = readlink(path, link, sizeof(link) - 1);
+
+	*ret_is_place = false;
+	if (n < 0 && errno == ENOENT)
+		return 0;
+	/* EINVAL: it is there, and no link. */
+	if (n < 0 && errno != EINVAL)
+		return err_sys(e, "cannot read link %s", path);
+	if (n >= 0) {
+		link[n] = '\0';
+		if (symlinkat(link, root, name) < 0)
+			return err_sys(e, "cannot link %s", path);
+		return 0;
+	}
+	if (mkdirat(root, name, 0755) < 0)
+		return err_sys(e, "cannot create %s", path);
+	*ret_is_place = true;
+	return 0;
+}
+
+static int show_top(struct plan *p, int root, const char *name, struct err *e)
+{
+	char path[32], point[48];
+	bool is_place;
+
+	snprintf(path, sizeof(path), "/%s", name);
+	if (make_top(root, name, path, &is_place, e) < 0)
+		return -1;
+	if (!is_place)
+		return 0;
+	if (p->spec->root == ROOT_OVERLAY)
+		return show_top_writable(p, root, name, path, e);
+	snprintf(point, sizeof(point), "root/%s", name);
+	return mount_bind_bare(path, point, MOUNT_SUBMOUNTS, e);
+}
+
+static const char *const tops[] = {"usr", "bin", "sbin", "lib", "lib32", "libx32", "lib64", "opt"};
+
+static int show_tops(struct plan *p, int root, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(tops); i++)
+		if (show_top(p, root, tops[i], e) < 0)
+			return -1;
+	return 0;
+}
+
+static int show_host(struct plan *p, int root, struct err *e)
+{
+	bool writable = p->spec->root == ROOT_OVERLAY;
+
+	if (mkdirat(root, "etc", 0755) < 0 || mkdirat(root, "var", 0755) < 0)
+		return err_sys(e, "cannot create /etc and /var");
+	if (writable &&
+	    (plan_give_to_user(p, root, "", e) < 0 || plan_give_to_user(p, root, "etc", e) < 0))
+		return -1;
+	if (!writable && show_tops(p, root, e) < 0)
+		return -1;
+	/* All that is there by now is the host's, and is shut in one go. */
+	if (etc_build(p, root, e) < 0 || mount_seal_below(root, MOUNT_DEVICES, e) < 0)
+		return -1;
+	return writable ? show_tops(p, root, e) : 0;
+}
+
+static int show_image(struct plan *p, int *ret_root, struct err *e)
+{
+	const struct owned image = {UNMAPPED_ROOT, p->image.path, p->root_owner, NULL};
+	int lower = clone_source(&p->image, MOUNT_READ_ONLY, e), fd = -1;
+
+	if (lower >= 0 && map_owner(p, lower, &image, e) == 0)
+		fd = overlay_new(p, lower, "rootup", "rootwork", e);
+	if (fd < 0)
+		return err_wrap(e, "image %s", p->image.path);
+	if (mount_attach(fd, AT_FDCWD, "root", e) < 0)
+		return -1;
+	return open_root(ret_root, e);
+}
+
+/* What the template has no more than a place for, and what is not the same for all. */
+static int complete_template(struct plan *p, int root, struct err *e)
+{
+	const struct template *t = p->template;
+	char path[PATH_MAX], point[PATH_MAX];
+
+	if (!str_equal(t->hosts, p->spec->hostname)) {
+		auto_close int etc = openat(root, "etc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+		if (unlinkat(etc, "hosts", 0) < 0 || etc_write_hosts(p->spec->hostname, etc, e) < 0)
+			return err_sys(e, "cannot write /etc/hosts");
+	}
+	for (size_t i = 0; i < t->mounts.count; i++) {
+		snprintf(path, sizeof(path), "/%s", t->mounts.items[i]);
+		snprintf(point, sizeof(point), "root/%s", t->mounts.items[i]);
+		if (mount_bind_bare(path, point, 0, e) < 0)
+			return -1;
+	}
+	if (mount_seal_below(root, MOUNT_DEVICES, e) < 0)
+		return -1;
+	for (size_t i = 0; i < t->tops.count; i++) {
+		snprintf(path, sizeof(path), "/%s", t->tops.items[i]);
+		if (show_top_writable(p, root, t->tops.items[i], path, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int show_template(struct plan *p, int *ret_root, struct err *e)
+{
+	const struct layers layers = {p->template->path, "root", "skelwork"};
+	int fd;
+
+	if (mkdir("root/etc", 0755) < 0)
+		return err_sys(e, "cannot create /etc");
+	if (plan_give_to_user(p, AT_FDCWD, "root/etc", e) < 0 ||
+	    plan_give_to_user(p, AT_FDCWD, "root", e) < 0)
+		return -1;
+	fd = overlay_of(p, &layers, MOUNT_DEVICES, e);
+	if (fd < 0 || mount_attach(fd, AT_FDCWD, "root", e) < 0)
+		return -1;
+	return open_root(ret_root, e) < 0 ? -1 : complete_template(p, *ret_root, e);
+}
+
+static int show_skeleton(int *ret_root, struct err *e)
+{
+	/* Flags it gets from mount_seal_below. */
+	if (mount_bind_bare("root", "root", 0, e) < 0)
+		return -1;
+	return open_root(ret_root, e);
+}
+
+/* ---- writable places ---- */
+
+/* In a root that is ours every name is known, and can be used as such. */
+static int make_known_places(struct err *e)
+{
+	static const char *const dirs[] = {"root/run",	"root/proc",	  "root/tmp",
+					   "root/home", "root/home/user", "root/var/tmp"};
+
+	for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
+		if (mkdir(dirs[i], 0755) < 0)
+			return err_sys(e, "cannot create %s", dirs[i]);
+	return 0;
+}
+
+/* An image's names may lead anywhere. */
+static int make_unknown_places(int root, struct err *e)
+{
+	static const char *const dirs[] = {"run", "proc", "tmp", "home/user", "var/tmp"};
+
+	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
+		auto_close int at = skeleton_dir(root, dirs[i], e);
+
+		if (at < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int show_writable(const struct plan *p, int root, struct err *e)
+{
+	for (size_t i = 0; i < WRITABLE_WORKSPACE; i++) {
+		const struct writable_place *w = &writable_places[i];
+		char shown[32];
+
+		snprintf(shown, sizeof(shown), "root%s", w->shown);
+		if (p->image_is_host && mount_bind_bare(w->scratch, shown, 0, e) < 0)
+			return -1;
+		if (p->image_is_host)
+			continue;
+		auto_close int at = skeleton_dir(root, w->shown, e);
+
+		if (at < 0 || mount_bind(AT_FDCWD, w->scratch, at, "", 0, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/*
+ * What a nest's cells start from, see cell.h. With a whole /proc: they mount one of their own, which the
+ * kernel allows only where such a one is seen.
+ */
+static int show_cell_root(int root, struct err *e)
+{
+	auto_close int at = skeleton_dir(root, &CELL_ROOT[1], e);
+	auto_close int proc = -1;
+	int tree = at < 0 ? -1 : mount_clone(root, "", MOUNT_SUBMOUNTS | MOUNT_DEVICES, e), fd;
+
+	/* In the place that it is shown at, and that is empty otherwise. */
+	if (tree < 0 || procfs_make_covers(at, e) < 0 || mount_attach(tree, at, "", e) < 0)
+		return -1;
+	proc = skeleton_dir(root, &CELL_ROOT "/proc"[1], e);
+	fd = proc < 0 ? -1 : mount_new("proc", MOUNT_NO_EXEC, NULL, e);
+	return fd < 0 ? -1 : mount_attach(fd, proc, "", e);
+}
+
+/* In a cell a snippet has the name that `cloche code` gives it, although /run is nobody's to write to. */
+static int link_code(int root, struct err *e)
+{
+	auto_close int run = skeleton_dir(root, "run", e);
+
+	if (run < 0)
+		return -1;
+	if (symlinkat(CELL_CODE_PLACE, run, "code") < 0 && errno != EEXIST)
+		return err_sys(e, "cannot link /run/code");
+	return 0;
+}
+
+static int make_template_tops(struct template *t, int root, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(tops); i++) {
+		char path[32];
+		bool is_place;
+
+		snprintf(path, sizeof(path), "/%s", tops[i]);
+		if (make_top(root, tops[i], path, &is_place, e) < 0)
+			return -1;
+		if (is_place)
+			list_add(&t->tops, tops[i]);
+	}
+	return 0;
+}
+
+int root_make_template(struct template *t, int root, struct list *seen, struct err *e)
+{
+	static const char *const places[] = {"run",	  "proc",    "tmp",
+					     "home/user", "var/tmp", "workspace"};
+	const struct plan host = {.image_is_host = true};
+	const struct etc_template etc = {t->hosts, &t->mounts, seen};
+	auto_close int null = -1;
+
+	t->user_marks = has_user_attributes(t->path);
+	list_add(seen, "/");
+	if (mkdirat(root, "etc", 0755) < 0)
+		return err_sys(e, "cannot create /etc");
+	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
+		auto_close int at = skeleton_dir(root, places[i], e);
+
+		if (at < 0)
+			return -1;
+	}
+	if (make_template_tops(t, root, e) < 0 || etc_build_template(&etc, root, e) < 0 ||
+	    dev_build(&host, root, e) < 0)
+		return -1;
+	/* Where no nodes can be made, the host's are mounted: an overlay shows what is below these. */
+	null = sys_openat2(root, "dev/null", O_PATH | O_CLOEXEC, RESOLVE_NO_XDEV);
+	return null < 0 ? err_sys(e, "cannot make devices") : 0;
+}
+
+static int show_proc(const struct plan *p, int root, struct err *e)
+{
+	/* Where the scratch is for now. */
+	const struct procfs_covers covers = {.dir = "/proc"};
+	struct procfs_masks masks = p->host.proc;
+
+	if (procfs_make_covers(AT_FDCWD, e) < 0)
+		return -1;
+	masks.caller_is_root = p->rootless && p->uid == 0;
+	return procfs_show(root, p->id, &covers, &masks, e);
+}
+
+int root_start(const struct plan *p, int *ret_scratch, struct err *e)
+{
+	umask(0);
+	return cut_propagation(e) < 0 ? -1 : open_scratch(p, ret_scratch, e);
+}
+
+int root_build(struct plan *p, struct err *e)
+{
+	auto_close int root = -1;
+
+	if (has_template(p)) {
+		if (show_template(p, &root, e) < 0)
+			return -1;
+	} else if (p->image_is_host) {
+		if (show_skeleton(&root, e) < 0 || show_host(p, root, e) < 0)
+			return -1;
+	} else if (show_image(p, &root, e) < 0) {
+		return -1;
+	}
+	if (!has_template(p) &&
+	    ((p->image_is_host ? make_known_places(e) : make_unknown_places(root, e)) < 0 ||
+	     dev_build(p, root, e) < 0))
+		return -1;
+	/* Before anything is there that cells have of their own. */
+	if (p->guest && p->guest->nest && (show_cell_root(root, e) < 0 || link_code(root, e) < 0))
+		return -1;
+	return dev_show_terminals(root, e) < 0 ? -1 : show_writable(p, root, e);
+}
+
+/* ---- workspace, mounts, files ---- */
+
+#define BENEATH (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
+
+/* What a file or directory of the workspace is, it stays: a mount point cannot be moved or removed. */
+static int pin(int workspace, const char *path, unsigned flags, struct err *e)
+{
+	auto_close int fd = sys_openat2(workspace, path, O_PATH | O_CLOEXEC, BENEATH);
+
+	if (fd >= 0 && mount_bind(fd, "", fd, "", flags, e) < 0)
+		return err_wrap(e, "cannot protect %s", path);
+	return 0;
+}
+
+/* Files and settings that programs outside run later without being asked (rule 10). */
+static int protect_control_files(int workspace, struct err *e)
+{
+	static const char *const git[] = {".git/hooks", ".git/config", ".git/config.worktree",
+					  ".git/commondir"};
+	const unsigned shut = MOUNT_READ_ONLY | MOUNT_SUBMOUNTS;
+	struct stat st;
+
+	/* A file leads to a repository elsewhere (a worktree, a submodule). */
+	if (fstatat(workspace, ".git", &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    pin(workspace, ".git", S_ISDIR(st.st_mode) ? 0 : shut, e) < 0)
+		return -1;
+	for (size_t i = 0; i < ARRAY_LEN(git); i++)
+		if (pin(workspace, git[i], shut, e) < 0)
+			return -1;
+	for (size_t i = 0; control_name(i); i++)
+		if (pin(workspace, control_name(i), shut, e) < 0)
+			return -1;
+	return 0;
+}
+
+static int workspace_mount(struct plan *p, struct err *e)
+{
+	unsigned flags = p->workspace_mode == WORKSPACE_COW ? MOUNT_READ_ONLY : 0;
+	const struct owned workspace = {
+		UNMAPPED_WORKSPACE, p->workspace.path, p->workspace_owner,
+		flags ? NULL
+		      : "run cloche as the directory's owner instead of root, or use --apply"};
+	int fd;
+
+	if (p->workspace_mode == WORKSPACE_EMPTY)
+		return mount_clone(AT_FDCWD, "ws", 0, e);
+	fd = clone_source(&p->workspace, flags, e);
+	if (fd < 0 || map_owner(p, fd, &workspace, e) < 0)
+		return -1;
+	if (p->workspace_mode == WORKSPACE_DIRECT)
+		return fd;
+	p->board->upper_limited = p->rootless && !has_user_attributes("ws");
+	fd = overlay_new(p, fd, "ws", "work", e);
+	if (fd < 0)
+		err_wrap(e, "cannot show %s copy-on-write (try --workspace DIR or --empty)",
+			 p->workspace.path);
+	return fd;
+}
+
+/* An image may have something of its own there. */
+static int link_workspace(struct plan *p, int root, struct err *e)
+{
+	if (str_equal(p->workspace_path, "/workspace"))
+		return 0;
+	p->board->workspace_linked = symlinkat(p->workspace_path, root, "workspace") == 0;
+	return p->board->workspace_linked || errno == EEXIST ? 0
+							     : err_sys(e, "cannot link /workspace");
+}
+
+static int show_workspace(struct plan *p, int root, struct err *e)
+{
+	auto_close int at = skeleton_dir(root, p->workspace_path, e);
+	auto_close int shown = -1;
+	int fd = at < 0 ? -1 : workspace_mount(p, e);
+
+	if (fd < 0 || mount_attach(fd, at, "", e) < 0)
+		return -1;
+	if (link_workspace(p, root, e) < 0)
+		return -1;
+	if (p->workspace_mode != WORKSPACE_DIRECT)
+		return 0;
+	shown = sys_openat2(root, p->workspace_path + 1, O_PATH | O_DIRECTORY | O_CLOEXEC,
+			    RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS);
+	return shown < 0 ? err_sys(e, "cannot open the workspace")
+			 : protect_control_files(shown, e);
+}
+
+/*
+ * A read-only directory is shown through an overlay of its own: connecting to a socket goes past a
+ * read-only mount, but not past an overlay, which has inodes of its own. Where the file system cannot
+ * be a lower layer, the directory itself has to do.
+ */
+static int bind_mount(struct plan *p, const struct bind *b, struct err *e)
+{
+	const char *options[] = {"lowerdir",
+				 "lower:none",
+				 "redirect_dir",
+				 "nofollow",
+				 "metacopy",
+				 "off",
+				 has_user_marks(p) ? "userxattr" : NULL,
+				 NULL,
+				 NULL};
+	const struct owned mine = {
+		UNMAPPED_MOUNT, b->source.path, b->owner,
+		b->writable ? "run cloche as its owner instead of root, or mount it read-only"
+			    : NULL};
+	bool overlay = !b->writable && !b->is_tool && S_ISDIR(b->source.st.st_mode);
+	unsigned flags = b->writable ? 0 : MOUNT_READ_ONLY | (overlay ? 0 : MOUNT_SUBMOUNTS);
+	int fd = clone_source(&b->source, flags, e), shown;
+	struct err ignored;
+
+	if (fd < 0 || map_owner(p, fd, &mine, e) < 0)
+		return -1;
+	if (!overlay)
+		return fd;
+	if (mount_attach(fd, AT_FDCWD, "lower", e) < 0)
+		return -1;
+	shown = mount_new("overlay", MOUNT_READ_ONLY, options, &ignored);
+	if (shown >= 0)
+		return shown;
+	shown = clone_source(&b->source, flags, e);
+	return shown < 0 || map_owner(p, shown, &mine, e) < 0 ? -1 : shown;
+}
+
+/* Does the target lie in a directory of the host that is written to? */
+static bool is_shared_target(const struct plan *p, const struct bind *b)
+{
+	if (tools_goes_first(p, b))
+		return false; /* no such thing is there yet */
+	if (p->workspace_mode == WORKSPACE_DIRECT && path_below(b->target, p->workspace_path))
+		return true;
+	for (const struct bind *o = p->binds; o < b; o++)
+		if (o->writable && path_below(b->target, o->target))
+			return true;
+	return false;
+}
+
+/* There nothing is made that would be left in the user's tree: the point has to be there. */
+static int open_shared_point(int root, const char *target, struct err *e)
+{
+	int fd = sys_openat2(root, target + 1, O_PATH | O_CLOEXEC,
+			     RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
+
+	if (fd < 0)
+		return err_field(e, ERR_INVALID, "mount",
+				 "mount: target '%s' lies in a directory that is shown writable, "
+				 "and is not there (%s); create it first, or choose another",
+				 target, strerror(errno));
+	return fd;
+}
+
+static int refuse_point(const struct bind *b, struct err *e)
+{
+	char why[sizeof(e->msg)];
+
+	snprintf(why, sizeof(why), "%s", e->msg);
+	return err_field(e, ERR_INVALID, "mount",
+			 "mount: target '%s' cannot be had (one below /mnt always can): %.300s",
+			 b->target, why);
+}
+
+static int make_point(const struct bind *b, int root, struct err *e)
+{
+	auto_close int parent = -1;
+	const char *name;
+	int at = -1;
+
+	parent = skeleton_parent(root, b->target, &name, e);
+	if (parent < 0)
+		return refuse_point(b, e);
+	if (S_ISDIR(b->source.st.st_mode))
+		at = skeleton_dir(parent, name, e);
+	else if (faccessat(parent, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
+		 skeleton_file(parent, name, "", 0, 0444, e) == 0)
+		at = sys_openat2(parent, name, O_PATH | O_CLOEXEC, RESOLVE_NO_SYMLINKS);
+	if (at < 0)
+		return refuse_point(b, e);
+	return at;
+}
+
+static int show_bind(struct plan *p, const struct bind *b, int root, struct err *e)
+{
+	auto_close int at = is_shared_target(p, b) ? open_shared_point(root, b->target, e)
+						   : make_point(b, root, e);
+	int fd = at < 0 ? -1 : bind_mount(p, b, e);
+
+	return fd < 0 ? -1 : mount_attach(fd, at, "", e);
+}
+
+/* Those that go before the workspace, or the others. */
+static int show_binds(struct plan *p, bool first, int root, struct err *e)
+{
+	for (size_t i = 0; i < p->bind_count; i++) {
+		const struct bind *b = &p->binds[i];
+
+		if (tools_goes_first(p, b) != first || tools_is_in_workspace(p, b))
+			continue;
+		if (show_bind(p, b, root, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static int swap_root(int root, struct err *e)
+{
+	/* "." over ".": the old root ends up mounted on the new one, and is detached there. */
+	if (fchdir(root) < 0 || sys_pivot_root(".", ".") < 0 || umount2(".", MNT_DETACH) < 0 ||
+	    chdir("/") < 0)
+		return err_sys(e, "cannot change the root");
+	return 0;
+}
+
+static int make_read_only(const struct plan *p, int root, unsigned flags, struct err *e)
+{
+	auto_close int cells = -1;
+
+	if (mount_reflag(root, flags, e) < 0)
+		return -1;
+	if (!p->guest || !p->guest->nest)
+		return 0;
+	cells = openat(root, &CELL_ROOT[1], O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return cells < 0 ? err_sys(e, "cannot open the root of cells")
+			 : mount_reflag(cells, flags, e);
+}
+
+int root_finish(struct plan *p, int scratch, struct err *e)
+{
+	auto_close int root = -1;
+	unsigned flags = MOUNT_READ_ONLY;
+	struct statfs fs;
+
+	if (open_root(&root, e) < 0 || show_proc(p, root, e) < 0)
+		return -1;
+	for (size_t i = 0; i < p->file_count; i++)
+		if (placed_put(p, &p->files[i], e) < 0)
+			return -1;
+	if (show_binds(p, true, root, e) < 0 || show_workspace(p, root, e) < 0 ||
+	    plan_follow_workspace(p, e) < 0 || show_binds(p, false, root, e) < 0)
+		return -1;
+	if (fstatfs(scratch, &fs) == 0)
+		p->board->scratch_bytes = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
+	/* The skeleton holds /dev; an image's own device nodes must not work, its /dev is a tmpfs. */
+	if (p->image_is_host)
+		flags |= MOUNT_DEVICES;
+	if (p->spec->root == ROOT_RO && make_read_only(p, root, flags, e) < 0)
+		return -1;
+	return swap_root(root, e);
+}

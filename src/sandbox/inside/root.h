@@ -1,0 +1,21 @@
+/* The root that the command sees, built on a tmpfs by real fds; see root.c for the layout. */
+#pragma once
+
+#include "sandbox/plan/plan.h"
+
+struct template;
+
+/* The skeleton's own files (/etc, directories) must not eat into the disk limit. */
+#define ROOT_SKELETON_BYTES (512u << 10)
+
+/* First ret_scratch: the tmpfs that holds all writable places. */
+int root_start(const struct plan *p, int *ret_scratch, struct err *e);
+/* Then the image, /dev. */
+int root_build(struct plan *p, struct err *e);
+/*
+ * Fills a template at its path, of which root is open; seen gets the names of the host's files and directories
+ * that it depends on.
+ */
+int root_make_template(struct template *t, int root, struct list *seen, struct err *e);
+/* At last /proc, workspace, extra mounts, files; then the old root goes away. */
+int root_finish(struct plan *p, int scratch, struct err *e);

@@ -1,0 +1,67 @@
+/*
+ * The board: memory shared by the keeper, pid 1 and, until its exec, the command's process. It is
+ * how what happened inside gets out: plain data, no parsing. Code inside never has it: exec drops
+ * the mapping, and pid 1 can be neither traced nor read.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "model/layer.h"
+#include "sandbox/inside/net.h"
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+enum stage {
+	STAGE_SETUP,   /* being built */
+	STAGE_RUNNING, /* the command was executed */
+	STAGE_ENDED,   /* wait_status is valid */
+};
+
+/* Why pid 1 ended the run by itself; only where no cgroup does it. */
+enum watch_verdict { WATCH_NONE, WATCH_MEMORY, WATCH_CPU_TIME };
+
+enum denial_kind { DENIAL_SYSCALL, DENIAL_CONNECT, DENIAL_RESOLVE };
+
+/* Bits: the files of what could not be given to the user inside; see map_owner. */
+enum unmapped { UNMAPPED_WORKSPACE = 1, UNMAPPED_MOUNT = 2, UNMAPPED_ROOT = 4 };
+
+#define BOARD_DENIALS 64
+
+struct board_denial {
+	enum denial_kind kind;
+	int report;	  /* DENIAL_SYSCALL: index into the reports of the profile */
+	char target[160]; /* sanitised */
+	uint64_t count;
+	uint32_t owner;	 /* guest only: the command, 0: unknown */
+	int64_t last_ns; /* CLOCK_MONOTONIC */
+};
+
+struct board {
+	enum stage stage;
+	struct err err;		  /* kind set: the sandbox could not be built */
+	struct net_help net;	  /* rootless, while it is built */
+	int exec_errno;		  /* the command could not be executed */
+	char exec_missing[160];	  /* what it is to be run by, if that is not there; sanitised */
+	char exec_path[PATH_MAX]; /* the file that was executed */
+	int wait_status;	  /* of the command, from the kernel */
+	int64_t started_ns;	  /* CLOCK_MONOTONIC just before the command's process was made */
+	int64_t ended_ns;
+	int processor; /* of pid 1, plus one; 0: not known yet */
+	layer_set proven;
+	int landlock_abi;
+	bool canary_opens; /* without Landlock, see verify.h */
+	bool listening;	   /* to the filter's notifications */
+	enum watch_verdict verdict;
+	uint64_t watched_cpu_ns; /* processor time, where it is limited and no cgroup counts */
+	bool pids_reached;	 /* as far as a watch can see */
+	uint64_t scratch_bytes;	 /* used by the skeleton, before the command ran */
+	bool upper_limited;	 /* directories of the workspace cannot be removed */
+	bool workspace_linked;	 /* /workspace is a link to where it is shown */
+	unsigned unmapped;	 /* enum unmapped: what is on file systems that cannot map ids */
+	uint32_t owner;		 /* of what is noticed now */
+	unsigned denial_count;
+	uint64_t denials_dropped;
+	struct board_denial denials[BOARD_DENIALS];
+};

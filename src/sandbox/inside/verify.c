@@ -1,0 +1,303 @@
+/* Tries an effect of each layer, so that the record says what holds and not what was asked for. */
+#include "sandbox/inside/verify.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "kern/caps.h"
+#include "kern/dirents.h"
+#include "kern/sys.h"
+#include "sandbox/inside/root.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/vfs.h>
+
+static const struct {
+	const char *file;
+	unsigned ask;
+	enum layer layer;
+	bool by_clone; /* of a sandbox's pid 1: made together with the pid namespace */
+} namespaces[] = {
+	[NS_USER] = {"user", PIDFD_GET_USER_NAMESPACE, LAYER_USER_NS, false},
+	[NS_PID] = {"pid", PIDFD_GET_PID_NAMESPACE, LAYER_PID_NS, false},
+	[NS_MOUNT] = {"mnt", PIDFD_GET_MNT_NAMESPACE, LAYER_MOUNT_NS, true},
+	[NS_NET] = {"net", PIDFD_GET_NET_NAMESPACE, LAYER_NET_NS, false},
+	[NS_IPC] = {"ipc", PIDFD_GET_IPC_NAMESPACE, LAYER_IPC_NS, true},
+	[NS_UTS] = {"uts", PIDFD_GET_UTS_NAMESPACE, LAYER_UTS_NS, true},
+	[NS_CGROUP] = {"cgroup", PIDFD_GET_CGROUP_NAMESPACE, LAYER_CGROUP_NS, false},
+	[NS_TIME] = {"time_for_children", PIDFD_GET_TIME_FOR_CHILDREN_NAMESPACE, LAYER_TIME_NS,
+		     false},
+};
+static_assert(ARRAY_LEN(namespaces) == NS_COUNT, "a row per namespace");
+
+/* 0: not known. Whatever else a call that lies may give us is on another file system. */
+static ino_t take_id(struct namespace_ids *n, const struct stat *st)
+{
+	if (n->dev == 0)
+		n->dev = st->st_dev;
+	return st->st_dev == n->dev ? st->st_ino : 0;
+}
+
+/* By pidfd (Linux 6.11) no file of /proc has to be made first. */
+static ino_t read_id(struct namespace_ids *n, int self, int i)
+{
+	auto_close int fd = self < 0 ? -1 : ioctl(self, namespaces[i].ask, 0);
+	struct stat st = {.st_dev = 0};
+	char path[64];
+
+	if (fd > 2 && fstat(fd, &st) == 0)
+		return take_id(n, &st);
+	snprintf(path, sizeof(path), "/proc/self/ns/%s", namespaces[i].file);
+	return stat(path, &st) == 0 ? take_id(n, &st) : 0;
+}
+
+static void read_ids(struct namespace_ids *n, bool each)
+{
+	auto_close int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+
+	for (int i = 0; i < NS_COUNT; i++)
+		n->ids[i] = each || !namespaces[i].by_clone ? read_id(n, self, i) : 0;
+}
+
+void verify_read_namespaces(struct namespace_ids *ret, bool each)
+{
+	*ret = (struct namespace_ids){0};
+	read_ids(ret, each);
+}
+
+/*
+ * What came with the clone came all at once: a filter can refuse clone3 or lie about its result, but
+ * it cannot change its flags, and in a new pid namespace we are only if the kernel carried it out.
+ */
+layer_set verify_namespaces(const struct namespace_ids *outside, bool each)
+{
+	struct namespace_ids own = {.dev = outside->dev};
+	layer_set proven = 0;
+
+	read_ids(&own, each);
+	for (int i = 0; i < NS_COUNT; i++)
+		if (own.ids[i] && outside->ids[i] && own.ids[i] != outside->ids[i])
+			proven |= LAYER_BIT(namespaces[i].layer);
+	for (int i = 0; i < NS_COUNT; i++)
+		if (!each && namespaces[i].by_clone && (proven & LAYER_BIT(LAYER_PID_NS)))
+			proven |= LAYER_BIT(namespaces[i].layer);
+	return proven;
+}
+
+static bool ids_are_users(const struct plan *p)
+{
+	bool process = p->spec->level == LEVEL_PROCESS;
+	uid_t want = process ? plan_user_id(p) : SANDBOX_UID;
+	gid_t want_gid = !process ? SANDBOX_GID : p->rootless ? p->gid : want;
+	/* No valid ids: a call that only pretends to answer leaves them. */
+	uid_t r = (uid_t)-1, e = (uid_t)-1, s = (uid_t)-1;
+	gid_t rg = 1, eg = 2, sg = 3;
+
+	if (getresuid(&r, &e, &s) < 0 || getresgid(&rg, &eg, &sg) < 0)
+		return false;
+	if (r != want || e != want || s != want || rg != want_gid || eg != want_gid ||
+	    sg != want_gid)
+		return false;
+	/* Without a capability 0 still owns most files; in most user namespaces it is an ordinary user. */
+	if (want == 0 && caps_own_all_ids())
+		return false;
+	/* An ordinary user cannot give up supplementary groups; as root they must be gone. */
+	return p->rootless || getgroups(0, NULL) == 0;
+}
+
+/* The profile's own answer to a number that is no fd; the kernel says EBADF, others EPERM or 0. */
+#define FILTER_CANARY 0x636c6f63
+#define NEST_CANARY 0x6e657374
+
+/* Each profile knows its own canary only: what runs in a cell has both, and must have the inner one. */
+static bool filter_answers(const struct plan *p)
+{
+	int canary = p->guest && p->guest->nest ? NEST_CANARY : FILTER_CANARY;
+
+	return syscall(SYS_setns, canary, 0) == -1 && errno == EXFULL;
+}
+
+/* This process may write the canary by its mode and its mount; only Landlock is in the way. */
+static bool landlock_answers(int scratch)
+{
+	int fd = openat(scratch, "canary", O_WRONLY | O_CLOEXEC);
+
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 && errno == EACCES;
+}
+
+/*
+ * A network namespace of its own has nothing but loopback. At level process it is the filter that
+ * refuses sockets; to try one here would wait for our own supervisor, which waits for our exec.
+ */
+static bool network_is_closed(const struct plan *p, layer_set proven)
+{
+	bool process = p->spec->level == LEVEL_PROCESS;
+
+	return (process ? proven : p->board->proven) &
+	       LAYER_BIT(process ? LAYER_SECCOMP : LAYER_NET_NS);
+}
+
+static bool disk_is_bounded(const struct plan *p, int scratch)
+{
+	uint64_t most = p->spec->limits.disk_bytes + ROOT_SKELETON_BYTES;
+	struct statfs fs = {.f_type = 0};
+
+	/* What goes straight to the host's disk has no bound but that of each file. */
+	if (p->workspace_mode == WORKSPACE_DIRECT)
+		return false;
+	for (size_t i = 0; i < p->bind_count; i++)
+		if (p->binds[i].writable)
+			return false;
+	return p->spec->level != LEVEL_PROCESS && fstatfs(scratch, &fs) == 0 &&
+	       fs.f_type == TMPFS_MAGIC && fs.f_blocks * (uint64_t)fs.f_bsize <= most + 4096;
+}
+
+/* ".." of the root must be the root itself: an old root that is still there would show there. */
+static bool is_top(const struct stat *root)
+{
+	struct stat above = {.st_ino = 0};
+
+	return stat("/..", &above) == 0 && above.st_ino == root->st_ino &&
+	       above.st_dev == root->st_dev;
+}
+
+/* The host's directories, as far as the image is the host's, must have come in read-only. */
+static bool is_shut(const struct plan *p)
+{
+	/* Somebody who works in /usr has a copy-on-write one. */
+	bool is_workspace = str_equal(p->workspace_path, "/usr");
+	const unsigned long wanted = ST_NOSUID | ST_NODEV | (is_workspace ? 0 : ST_RDONLY);
+	struct statvfs fs = {.f_flag = 0};
+
+	if (!p->image_is_host || p->spec->root == ROOT_OVERLAY)
+		return true;
+	return statvfs("/usr", &fs) == 0 && (fs.f_flag & wanted) == wanted;
+}
+
+static bool root_is_own(const struct plan *p)
+{
+	struct stat st = {.st_ino = p->host.root.st_ino, .st_dev = p->host.root.st_dev};
+
+	if (p->spec->level == LEVEL_PROCESS || stat("/", &st) < 0)
+		return false;
+	if (st.st_ino == p->host.root.st_ino && st.st_dev == p->host.root.st_dev)
+		return false;
+	return is_top(&st) && is_shut(p);
+}
+
+void verify_canary_opens(struct board *b, int scratch)
+{
+	int fd = openat(scratch, "canary", O_WRONLY | O_CLOEXEC);
+
+	b->canary_opens = fd >= 0;
+	if (fd >= 0)
+		close(fd);
+}
+
+layer_set verify_privileges(const struct plan *p, int scratch)
+{
+	layer_set proven = 0;
+
+	if (ids_are_users(p))
+		proven |= LAYER_BIT(LAYER_IDS);
+	/* Without CAP_SETPCAP the bounding set stays; no_new_privs makes it inert (rule 17). */
+	if (caps_none(!p->rootless || p->spec->level != LEVEL_PROCESS))
+		proven |= LAYER_BIT(LAYER_CAPS);
+	if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
+		proven |= LAYER_BIT(LAYER_NO_NEW_PRIVS);
+	if (filter_answers(p))
+		proven |= LAYER_BIT(LAYER_SECCOMP);
+	if (network_is_closed(p, proven))
+		proven |= LAYER_BIT(LAYER_NETWORK);
+	if (disk_is_bounded(p, scratch))
+		proven |= LAYER_BIT(LAYER_DISK);
+	if (root_is_own(p))
+		proven |= LAYER_BIT(LAYER_ROOT);
+	if (p->board->canary_opens && landlock_answers(scratch))
+		proven |= LAYER_BIT(LAYER_LANDLOCK);
+	return proven;
+}
+
+/* Where /proc is out of reach: poll says POLLNVAL of what is not open. */
+static bool only_streams_by_poll(int highest)
+{
+	static struct pollfd polls[1024];
+	struct rlimit most;
+	size_t count = ARRAY_LEN(polls);
+
+	/* poll takes no more than there may be open files; above that there are none. */
+	if (getrlimit(RLIMIT_NOFILE, &most) == 0 && most.rlim_cur < count)
+		count = most.rlim_cur;
+	for (size_t i = 0; i < count; i++)
+		polls[i] = (struct pollfd){.fd = (int)i + highest + 1};
+	if (poll(polls, count, 0) < 0)
+		return false;
+	for (size_t i = 0; i < count; i++)
+		if (!(polls[i].revents & POLLNVAL))
+			return false;
+	return true;
+}
+
+static bool only_streams(int fd, int highest)
+{
+	struct dirents_entry entry;
+	struct dirents list;
+	bool any = false;
+
+	dirents_start(&list, fd);
+	while (dirents_next(&list, &entry)) {
+		any = true;
+		if (entry.name[0] != '.' && atoi(entry.name) > highest && atoi(entry.name) != fd)
+			return false;
+	}
+	return any;
+}
+
+/* Since Linux 6.2 its size says how many are open; -1: it does not say. */
+static int count_fds(void)
+{
+	struct stat st = {.st_size = 0};
+
+	return stat("/proc/self/fd", &st) == 0 && st.st_size > 0 ? (int)st.st_size : -1;
+}
+
+layer_set verify_fds(int highest)
+{
+	int count = count_fds(), known = 0;
+	auto_close int fd = -1;
+	bool clean;
+
+	/* As many as are open below: then there are none above. To read the list takes ten times as long. */
+	for (int i = 0; i <= highest; i++)
+		known += fcntl(i, F_GETFD) >= 0;
+	if (count > 0)
+		return count == known ? LAYER_BIT(LAYER_FDS) : 0;
+	fd = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	clean = fd >= 0 ? only_streams(fd, highest) : only_streams_by_poll(highest);
+	return clean ? LAYER_BIT(LAYER_FDS) : 0;
+}
+
+int verify_required(const struct plan *p, struct err *e)
+{
+	layer_set lacking = p->spec->required_layers & ~p->board->proven;
+
+	for (int i = 0; i < LAYER_COUNT; i++)
+		if (lacking & LAYER_BIT(i))
+			return err_field(e, ERR_UNSUPPORTED, "require",
+					 "layer %s is required but did not hold when tried; "
+					 "`cloche doctor` says more, --optional %s runs without it",
+					 layer_name(i), layer_name(i));
+	return 0;
+}

@@ -1,0 +1,29 @@
+/*
+ * Proof: what a layer claims is tried, not echoed (a filter below us can make any call lie). Each
+ * check adds its bit only if the effect was seen.
+ */
+#pragma once
+
+#include "sandbox/plan/plan.h"
+
+/*
+ * Inodes of our namespaces; 0 where the kernel has none. Without `each`, those are left out that a
+ * sandbox's pid 1 has by its clone.
+ */
+void verify_read_namespaces(struct namespace_ids *ret, bool each);
+/*
+ * Which of our namespaces differ from those outside? `each`: they were entered one by one, so each has
+ * to be looked at.
+ */
+layer_set verify_namespaces(const struct namespace_ids *outside, bool each);
+/*
+ * The other half of the Landlock canary: before the rules, but as the final user, it must open.
+ * Otherwise a refusal would prove nothing.
+ */
+void verify_canary_opens(struct board *b, int scratch);
+/* In the command's process, after the last layer: ids, capabilities, filter, Landlock canary. */
+layer_set verify_privileges(const struct plan *p, int scratch);
+/* After everything above this number was closed. */
+layer_set verify_fds(int highest);
+/* Required and not proven: nothing may be executed (rule 1). */
+int verify_required(const struct plan *p, struct err *e);

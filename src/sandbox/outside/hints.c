@@ -1,0 +1,72 @@
+/* Notes for the record of a run that failed for a reason which its caller can change. */
+#include "sandbox/outside/hints.h"
+
+#include "base/auto.h"
+#include "base/exec_path.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* It sizes its heap by the machine's memory, and collects no garbage before that is full. */
+static bool is_java(const struct list *argv)
+{
+	static const char *const words[] = {"java", "mvn", "gradle"};
+
+	for (size_t i = 0; i < argv->count; i++)
+		for (size_t k = 0; k < ARRAY_LEN(words); k++)
+			if (strstr(argv->items[i], words[k]))
+				return true;
+	return false;
+}
+
+/* "ls -l" as one word. */
+static bool is_line_for_a_shell(const struct list *argv)
+{
+	return argv->count == 1 && strpbrk(argv->items[0], " \t\n;|&<>");
+}
+
+/* Then what it holds is the caller's own doing. */
+static bool is_path_given(const struct list *env)
+{
+	for (size_t i = 0; i < env->count; i++)
+		if (str_equal(env->items[i], "PATH") || str_starts(env->items[i], "PATH="))
+			return true;
+	return false;
+}
+
+/* Outside. */
+static bool is_in_path(const char *name)
+{
+	const char *dirs = getenv("PATH"), *path;
+	char room[PATH_MAX];
+	struct stat st;
+
+	if (strchr(name, '/') || !*name)
+		return false;
+	while ((path = exec_path_next(name, &dirs, room)))
+		if (access(path, X_OK) == 0 && stat(path, &st) == 0 && S_ISREG(st.st_mode))
+			return true;
+	return false;
+}
+
+void advice_note(struct plan *p, const struct result *r)
+{
+	const struct list *argv = &p->spec->argv;
+
+	if (r->end.status == STATUS_OOM && is_java(argv))
+		plan_note(p, "Java does not see the memory limit. Tell it, as with "
+			     "--env JDK_JAVA_OPTIONS=-XX:MaxRAM=1G.");
+	if (r->end.exec_errno != ENOENT || p->board->exec_missing[0])
+		return;
+	if (is_line_for_a_shell(argv))
+		plan_note(p, "A line for a shell has to be given to one: sh -c 'LINE'.");
+	else if (!p->spec->tools && p->image_is_host && !is_path_given(&p->spec->env) &&
+		 is_in_path(argv->items[0]))
+		plan_note(p, "It is in your PATH, but not in what a sandbox shows of the system: "
+			     "--tools shows tool chains that PATH names.");
+}

@@ -1,0 +1,574 @@
+/*
+ * The keeper of a run: starts the sandbox, passes input, output and signals, watches the clocks.
+ */
+#include "sandbox/outside/keeper.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "base/str.h"
+#include "kern/close_async.h"
+#include "kern/sched.h"
+#include "kern/sys.h"
+#include "sandbox/inside/inside.h"
+#include "sandbox/outside/process_dir.h"
+#include "sandbox/outside/launch.h"
+#include "sandbox/inside/message.h"
+#include "sandbox/inside/process.h"
+#include "sandbox/sandbox.h"
+#include "sandbox/inside/verify.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/un.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+
+/* ---- before the clone ---- */
+
+/* Which character devices may be a standard stream: terminals, and those of memory but /dev/mem. */
+static bool is_harmless_device(const struct stat *st, int fd)
+{
+	unsigned minor = minor(st->st_rdev);
+
+	if (isatty(fd))
+		return true;
+	return major(st->st_rdev) == 1 &&
+	       (minor == 3 || minor == 5 || minor == 7 || minor == 8 || minor == 9);
+}
+
+/*
+ * A socket belongs to the network namespace that it was made in: connected anew, it would lead onto
+ * the host's network. What a Unix stream socket is connected to cannot be changed.
+ */
+static bool is_harmless_socket(int fd)
+{
+	int domain = -1, type = -1;
+	socklen_t size = sizeof(int);
+
+	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) < 0 ||
+	    getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) < 0)
+		return false;
+	return domain == AF_UNIX && (type == SOCK_STREAM || type == SOCK_SEQPACKET) &&
+	       getpeername(fd, (struct sockaddr *)&(struct sockaddr_un){0},
+			   &(socklen_t){sizeof(struct sockaddr_un)}) == 0;
+}
+
+/* What a standard stream may be; a directory, say, would be a way out (fchdir, openat on it). */
+static const char *refuse_stream(int fd)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0 || (fcntl(fd, F_GETFL) & O_PATH))
+		return "not open for reading or writing";
+	switch (st.st_mode & S_IFMT) {
+	case S_IFREG:
+	case S_IFIFO:
+		return NULL;
+	case S_IFCHR:
+		return is_harmless_device(&st, fd) ? NULL : "a device";
+	case S_IFSOCK:
+		return is_harmless_socket(fd)
+			       ? NULL
+			       : "a socket that could be connected to something else";
+	case S_IFDIR:
+		return "a directory";
+	default:
+		return "neither a file, a pipe nor a terminal";
+	}
+}
+
+static int check_streams(struct err *e)
+{
+	static const char *const names[] = {"stdin", "stdout", "stderr"};
+
+	for (int fd = 0; fd < 3; fd++) {
+		const char *why = refuse_stream(fd);
+
+		if (why)
+			return err_set(
+				e, ERR_DENIED,
+				"%s is %s, which a sandbox cannot be given; put a pipe between "
+				"(cat)",
+				names[fd], why);
+	}
+	return 0;
+}
+
+static int watch_signals(struct keeper *k, struct err *e)
+{
+	static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
+	sigset_t set;
+
+	sigemptyset(&set);
+	/* With a terminal inside, ctrl-Z is typed there. */
+	if (!k->plan.spec->tty)
+		sigaddset(&set, SIGTSTP);
+	for (size_t i = 0; i < ARRAY_LEN(passed); i++)
+		sigaddset(&set, passed[i]);
+	signal(SIGPIPE, SIG_IGN);
+	/* Under a file size limit of the caller's, writing is to fail and not to kill us. */
+	signal(SIGXFSZ, SIG_IGN);
+	/* Inherited as ignored, it would let the kernel reap our child before we ask. */
+	signal(SIGCHLD, SIG_DFL);
+	sigprocmask(SIG_BLOCK, &set, &k->callers_mask);
+	k->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return k->signals < 0 ? err_sys(e, "cannot watch signals") : 0;
+}
+
+/* /dev/stdout and the like open a pipe anew, which only its owner may. */
+static void give_pipe(const struct keeper *k, int fd)
+{
+	struct statfs fs;
+
+	/* Not a FIFO that has a name on the host. */
+	if (!k->plan.rootless && fstatfs(fd, &fs) == 0 && fs.f_type == PIPEFS_MAGIC)
+		(void)!fchown(fd, plan_user_id(&k->plan), k->plan.id_base + SANDBOX_GID);
+}
+
+/*
+ * Output is captured for the record. A regular file of the caller is written by the keeper: inside
+ * it could be truncated or read, and the file size limit would hold for it.
+ */
+static int open_output(struct keeper *k, struct stream *s, int fd, int *ret_fd, struct err *e)
+{
+	const struct sandbox_spec *spec = k->plan.spec;
+	struct stat st;
+	int ends[2];
+
+	*ret_fd = fd;
+	if (!spec->json && (spec->tty || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))) {
+		give_pipe(k, fd);
+		return 0;
+	}
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return err_sys(e, "cannot create pipes");
+	stream_init(s, ends[0], (size_t)spec->limits.output_bytes);
+	if (!spec->json)
+		s->relay = fd;
+	*ret_fd = ends[1];
+	give_pipe(k, ends[1]);
+	return 0;
+}
+
+static int open_input(struct keeper *k, int *ret_fd, struct err *e)
+{
+	struct stat st;
+	int ends[2];
+
+	*ret_fd = 0;
+	if (!k->plan.rootless || k->plan.spec->tty || fstat(0, &st) < 0 || !S_ISREG(st.st_mode)) {
+		give_pipe(k, 0);
+		return 0;
+	}
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return err_sys(e, "cannot create a pipe");
+	*ret_fd = ends[0];
+	k->feed.to = ends[1];
+	k->feed.from = fcntl(0, F_DUPFD_CLOEXEC, 3);
+	if (k->feed.from < 0 || fcntl(ends[1], F_SETFL, O_NONBLOCK) < 0)
+		return err_sys(e, "cannot pass stdin on");
+	return 0;
+}
+
+static int open_streams(struct keeper *k, struct inside_fds *fds, struct err *e)
+{
+	*fds = (struct inside_fds)INSIDE_FDS_NONE;
+	if (open_input(k, &fds->in, e) < 0 || open_output(k, &k->out, 1, &fds->out, e) < 0)
+		return -1;
+	return open_output(k, &k->err, 2, &fds->err, e);
+}
+
+/* ---- while the command runs ---- */
+
+/*
+ * Asks pid 1 (or the nanny) to kill everything and to reap it, so that its usage is counted. If
+ * that takes longer than a moment, the kernel does it: with pid 1 dies all of its pid namespace.
+ */
+#define GRACE_NS 200000000LL
+
+static void end_run(struct keeper *k, enum status reason, int sig)
+{
+	if (k->was_ended)
+		return;
+	k->was_ended = true;
+	k->reason = reason;
+	k->reason_signal = sig;
+	k->kill_at_ns = now_ns() + GRACE_NS;
+	/* Dying takes processor time as well. */
+	cgroup_lift_cpu(&k->cgroup);
+	sys_pidfd_send_signal(k->pidfd, SIGTERM);
+}
+
+/*
+ * Without the nanny the processes of level process would get away: it is killed only while there are
+ * none but the one that dies with it.
+ */
+static int check_grace(struct keeper *k)
+{
+	int64_t left_ms = (k->kill_at_ns - now_ns()) / 1000000 + 1;
+
+	if (left_ms > 0)
+		return (int)left_ms;
+	if (k->plan.spec->level == LEVEL_PROCESS && k->plan.board->stage != STAGE_SETUP)
+		return -1;
+	cgroup_kill(&k->cgroup);
+	sys_pidfd_send_signal(k->pidfd, SIGKILL);
+	return (int)(GRACE_NS / 1000000);
+}
+
+/* ctrl-Z: the sandbox stops with us, and goes on with us. Its time does not stand still. */
+static void stop_for_a_while(struct keeper *k)
+{
+	sigset_t stop;
+
+	sys_pidfd_send_signal(k->pidfd, SIGTSTP);
+	sigemptyset(&stop);
+	sigaddset(&stop, SIGTSTP);
+	raise(SIGTSTP);
+	sigprocmask(SIG_UNBLOCK, &stop, NULL);
+	/* Here we stand until SIGCONT; or not at all, if nobody is there to send it. */
+	sigprocmask(SIG_BLOCK, &stop, NULL);
+	sys_pidfd_send_signal(k->pidfd, SIGCONT);
+}
+
+static void be_told_to_end(struct keeper *k, int sig)
+{
+	k->told_to_end = true;
+	end_run(k, STATUS_KILLED, sig);
+}
+
+static void take_signals(struct keeper *k)
+{
+	struct signalfd_siginfo info;
+
+	while (read(k->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		int sig = (int)info.ssi_signo;
+
+		if (sig == SIGWINCH && k->terminal.master >= 0)
+			terminal_resize(&k->terminal);
+		else if (sig == SIGTERM || sig == SIGHUP || (sig == SIGINT && k->interrupts++ > 0))
+			be_told_to_end(k, sig);
+		else if (sig == SIGTSTP)
+			stop_for_a_while(k);
+		else if (sig != SIGWINCH)
+			sys_pidfd_send_signal(k->pidfd, sig);
+	}
+}
+
+/* When to look at the clocks again, in ms; -1: never. */
+static int check_clocks(struct keeper *k)
+{
+	const struct limits *l = &k->plan.spec->limits;
+	int64_t wait_ms = INT32_MAX, left;
+
+	if (k->was_ended)
+		return check_grace(k);
+	if (l->timeout_ms) {
+		left = (int64_t)l->timeout_ms - (now_ns() - k->started_ns) / 1000000;
+		if (left <= 0) {
+			end_run(k, STATUS_TIMEOUT, SIGKILL);
+			return check_grace(k);
+		}
+		wait_ms = left;
+	}
+	if (l->cpu_time_ms && k->cgroup.version) {
+		left = (int64_t)l->cpu_time_ms - (int64_t)(cgroup_cpu_us(&k->cgroup) / 1000);
+		if (left <= 0) {
+			end_run(k, STATUS_CPU_TIME, SIGKILL);
+			return check_grace(k);
+		}
+		/* It cannot be used up faster than by all the processors that it may have. */
+		left = left * 1000 / (int64_t)(l->cpus_milli > 1000 ? l->cpus_milli : 1000);
+		wait_ms = left + 1 < wait_ms ? left + 1 : wait_ms;
+	}
+	return wait_ms == INT32_MAX ? -1 : (int)(wait_ms < 3600000 ? wait_ms : 3600000);
+}
+
+enum {
+	ON_DEATH,
+	ON_SIGNALS,
+	ON_OUT,
+	ON_ERR,
+	ON_BACK,
+	ON_MASTER,
+	ON_INPUT,
+	ON_SCREEN,
+	ON_FEED,
+	ON_COUNT
+};
+
+static void poll_terminal(const struct terminal *t, struct pollfd *polls)
+{
+	bool open = t->master >= 0;
+	short events =
+		(short)((t->out_len < TERMINAL_ROOM ? POLLIN : 0) | (t->in_len ? POLLOUT : 0));
+
+	polls[ON_MASTER] = (struct pollfd){events ? t->master : -1, events, 0};
+	polls[ON_INPUT] = (struct pollfd){
+		open && !t->in_ended && t->in_len < TERMINAL_ROOM ? 0 : -1, POLLIN, 0};
+	polls[ON_SCREEN] = (struct pollfd){open && t->out_len ? t->screen : -1, POLLOUT, 0};
+}
+
+static void fill_polls(const struct keeper *k, struct pollfd *polls)
+{
+	bool wants_terminal = k->plan.spec->tty && k->scratch < 0;
+
+	polls[ON_DEATH] = (struct pollfd){k->pidfd, POLLIN, 0};
+	polls[ON_SIGNALS] = (struct pollfd){k->signals, POLLIN, 0};
+	polls[ON_OUT] = (struct pollfd){k->out.fd, POLLIN, 0};
+	polls[ON_ERR] = (struct pollfd){k->err.fd, POLLIN, 0};
+	polls[ON_BACK] = (struct pollfd){wants_terminal ? k->control : -1, POLLIN, 0};
+	polls[ON_FEED] = (struct pollfd){k->feed.from >= 0 ? k->feed.to : -1, POLLOUT, 0};
+	poll_terminal(&k->terminal, polls);
+}
+
+/* Nothing here waits: a reader that stalls must not stop the clocks. */
+static void serve_terminal(struct keeper *k, const struct pollfd *polls)
+{
+	struct terminal *t = &k->terminal;
+	int master = -1;
+
+	if (polls[ON_BACK].revents && message_receive_back(k->control, &k->scratch, &master) == 0 &&
+	    master >= 0)
+		terminal_start(t, master);
+	if (polls[ON_INPUT].revents)
+		terminal_read_input(t);
+	if (polls[ON_MASTER].revents & POLLOUT)
+		terminal_write_input(t);
+	if (polls[ON_MASTER].revents & POLLIN)
+		terminal_read_output(t);
+	if (polls[ON_SCREEN].revents && !terminal_write_output(t))
+		terminal_stop(t);
+	/* The command is dead: there is only what is left to print. */
+	if ((polls[ON_MASTER].revents & (POLLIN | POLLHUP)) == POLLHUP && t->out_len == 0)
+		terminal_stop(t);
+}
+
+static int watch(struct keeper *k, struct err *e)
+{
+	struct pollfd polls[ON_COUNT];
+
+	for (;;) {
+		int wait_ms = check_clocks(k);
+
+		fill_polls(k, polls);
+		if (poll(polls, ON_COUNT, wait_ms) < 0 && errno != EINTR) {
+			/* Too few open files even for this. */
+			err_sys(e, "cannot watch the sandbox");
+			sys_pidfd_send_signal(k->pidfd, SIGKILL);
+			return -1;
+		}
+		if (polls[ON_SIGNALS].revents)
+			take_signals(k);
+		if (polls[ON_OUT].revents)
+			stream_read(&k->out);
+		if (polls[ON_ERR].revents)
+			stream_read(&k->err);
+		if (polls[ON_FEED].revents)
+			feed_move(&k->feed);
+		serve_terminal(k, polls);
+		if (stream_is_flood(&k->out) || stream_is_flood(&k->err))
+			end_run(k, STATUS_OUTPUT_LIMIT, SIGKILL);
+		if (polls[ON_DEATH].revents)
+			return 0;
+	}
+}
+
+/* The same for the terminal; whoever does not read it can still be interrupted, also beforehand. */
+static void drain_terminal(struct keeper *k)
+{
+	struct terminal *t = &k->terminal;
+	struct pollfd polls[] = {{t->screen, POLLOUT, 0}, {k->signals, POLLIN, 0}};
+	int wait_ms = k->told_to_end ? 0 : -1;
+
+	while (t->master >= 0 && (terminal_read_output(t) || t->out_len)) {
+		if (poll(polls, 2, wait_ms) <= 0 || polls[1].revents)
+			return;
+		if (polls[0].revents && !terminal_write_output(t))
+			return;
+	}
+}
+
+/* All writers are dead: what is still in the pipes is all there will be. */
+static void drain(struct keeper *k)
+{
+	stream_drain(&k->out);
+	stream_drain(&k->err);
+	drain_terminal(k);
+	terminal_stop(&k->terminal);
+}
+
+/* ---- all of it ---- */
+
+/* Whoever reads our stdout must see its end as soon as the command closes it. */
+static void let_go_of_streams(const struct keeper *k, struct inside_fds *fds)
+{
+	auto_close int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	if (fds->in > 2)
+		close_fd(&fds->in);
+	if (fds->out > 2)
+		close_fd(&fds->out);
+	if (fds->err > 2)
+		close_fd(&fds->err);
+	if (null < 0 || k->plan.spec->tty)
+		return;
+	dup2(null, 0);
+	if (!k->plan.spec->json && k->out.relay < 0)
+		dup2(null, 1);
+}
+
+static void name_cgroup(struct keeper *k)
+{
+	verify_read_namespaces(&k->plan.host.ns, false);
+	cgroup_init(&k->cgroup, k->plan.host.ns.ids[NS_PID]);
+}
+
+static int start(struct keeper *k, struct inside_fds *fds, struct err *e)
+{
+	bool unified = cgroup_may_be_unified();
+
+	if (open_streams(k, fds, e) < 0)
+		return -1;
+	/* Only a cgroup of v2 has to be there for the clone. */
+	if (unified)
+		name_cgroup(k);
+	if (maker_start(k, fds, e) < 0)
+		return -1;
+	/* Held, so that its end does not wait for its mounts to be taken down. Linux 6.11. */
+	if (k->plan.spec->level != LEVEL_PROCESS)
+		k->mounts = ioctl(k->pidfd, PIDFD_GET_MNT_NAMESPACE, 0);
+	if (!unified)
+		name_cgroup(k);
+	let_go_of_streams(k, fds);
+	return 0;
+}
+
+static int run(struct keeper *k, struct err *e)
+{
+	struct inside_fds fds;
+	int rc, status = 0;
+
+	if (start(k, &fds, e) < 0)
+		return -1;
+	rc = maker_send(k, e);
+	if (rc < 0)
+		end_run(k, STATUS_KILLED, SIGKILL);
+	else
+		cgroup_sweep(&k->cgroup);
+	maker_release(k);
+	if (k->plan.board->processor)
+		sched_go_to(k->plan.board->processor - 1);
+	if (watch(k, e) < 0)
+		rc = -1;
+	wait4(k->pid, &status, __WALL, &k->usage);
+	if (k->plan.spec->level == LEVEL_PROCESS && WIFSIGNALED(status))
+		process_end_left(&k->plan, &k->cgroup);
+	k->ended_ns = now_ns();
+	drain(k);
+	/* If it went away while we were sending, it knows better why. */
+	if (rc < 0 && k->plan.board->err.kind != ERR_NONE)
+		*e = k->plan.board->err;
+	return rc;
+}
+
+/*
+ * Nothing is left to tidy up, and what is still to be said may go to a terminal that takes no more: let
+ * signals end that, and do not wait for it if one came already. (Of a record there shall be all.)
+ */
+static void speak_freely(const struct keeper *k)
+{
+	auto_close int fd = k->told_to_end ? terminal_reopen(2) : -1;
+
+	if (fd >= 0)
+		dup2(fd, 2);
+	sigprocmask(SIG_SETMASK, &k->callers_mask, NULL);
+}
+
+static void keeper_done(struct keeper *k)
+{
+	maker_release(k);
+	/* Nobody should have to wait for these; the sooner they are given away, the more goes on meanwhile. */
+	discard_fds((int[]){take_fd(&k->mounts), take_fd(&k->scratch)}, 2);
+	cgroup_remove(&k->cgroup);
+	lair_remove(k->plan.lair);
+	if (k->signals >= 0 && !k->plan.spec->json)
+		speak_freely(k);
+	feed_done(&k->feed);
+	stream_done(&k->out);
+	stream_done(&k->err);
+	close_fd(&k->control);
+	close_fd(&k->signals);
+	close_fd(&k->pidfd);
+	plan_done(&k->plan);
+}
+
+#define STACK_NEEDED (36u << 10) /* until the clone: what comes after it would be copied */
+
+void sandbox_fault_stack_in(void)
+{
+	uintptr_t top = (uintptr_t)__builtin_frame_address(0) & ~(uintptr_t)4095;
+
+	/* Linux 5.14; it goes without. */
+	(void)!madvise((void *)(top - STACK_NEEDED), STACK_NEEDED, MADV_POPULATE_WRITE);
+}
+
+/*
+ * What deep trees take at the end (BENEATH_MAX_DEPTH), and the arguments and variables, which lie on the
+ * stack as well.
+ */
+#define STACK_LIMIT_NEEDED (512u << 10)
+
+static int check_stack_limit(struct err *e)
+{
+	struct rlimit now;
+
+	if (getrlimit(RLIMIT_STACK, &now) < 0 || now.rlim_cur >= STACK_LIMIT_NEEDED)
+		return 0;
+	return err_set(e, ERR_LIMIT,
+		       "stacks are limited to %llu kB here, cloche needs %u (ulimit -s)",
+		       (unsigned long long)now.rlim_cur >> 10, STACK_LIMIT_NEEDED >> 10);
+}
+
+struct board *keeper_map_board(struct err *e)
+{
+	void *board = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE,
+			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (board != MAP_FAILED)
+		return board;
+	err_sys(e, "cannot map memory");
+	return NULL;
+}
+
+int sandbox_run(const struct sandbox_request *request, struct result *ret, struct err *e)
+{
+	struct keeper k = KEEPER_NONE;
+	struct board *board = keeper_map_board(e);
+	int rc = -1;
+
+	if (!board)
+		return -1;
+	k.started_ns = now_ns();
+	for (int i = 0; i < CGROUP_CONTROLLERS; i++)
+		k.cgroup.dirs[i] = k.cgroup.parents[i] = -1;
+	if (check_stack_limit(e) == 0 && check_streams(e) == 0 &&
+	    plan_make(&k.plan, request, board, e) == 0 && lair_make(&k, e) == 0 &&
+	    watch_signals(&k, e) == 0 && run(&k, e) == 0)
+		rc = outcome_collect(&k, ret, e);
+	keeper_done(&k);
+	munmap(board, sizeof(*board));
+	return rc;
+}

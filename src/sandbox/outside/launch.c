@@ -1,0 +1,217 @@
+/*
+ * The outside half of making a sandbox: clone, then hand over what pid 1 cannot get by itself while
+ * it builds. Runs and sandboxes that live on have it in common.
+ */
+#include "sandbox/outside/launch.h"
+
+#include "base/auto.h"
+#include "kern/sched.h"
+#include "kern/sys.h"
+#include "sandbox/inside/message.h"
+
+#include <errno.h>
+#include <signal.h>
+
+/* ---- the clone ---- */
+
+static int explain_clone(const struct keeper *k, struct err *e)
+{
+	int errnum = errno;
+
+	err_sys(e, "cannot create %s",
+		k->plan.spec->level == LEVEL_PROCESS ? "a process" : "namespaces");
+	if (k->plan.spec->level == LEVEL_PROCESS)
+		return -1;
+	/* clone3 is hidden by filters that cannot see its flags, as those of containers and our own. */
+	if (errnum == EPERM || errnum == EACCES || errnum == ENOSPC || errnum == ENOSYS)
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"this host does not let %s create %snamespaces (%s); `cloche doctor` "
+			"says what to change, --level process works without them",
+			k->plan.rootless ? "an ordinary user" : "this process",
+			k->plan.rootless ? "user " : "",
+			errnum == ENOSYS ? "a filter hides clone3, as other sandboxes have it"
+					 : strerror(errnum));
+	return -1;
+}
+
+static int clone_inside(struct keeper *k, struct inside_fds *fds, struct err *e)
+{
+	struct clone_args args = {.flags = CLONE_PIDFD, .exit_signal = SIGCHLD};
+	pid_t pid;
+
+	args.pidfd = (uint64_t)(uintptr_t)&k->pidfd;
+	if (k->plan.spec->level != LEVEL_PROCESS)
+		args.flags |= CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWUTS |
+			      (k->plan.rootless ? CLONE_NEWUSER : 0);
+	if (k->cgroup.version == 2) {
+		args.flags |= CLONE_INTO_CGROUP;
+		args.cgroup = (uint64_t)k->cgroup.dirs[0];
+	}
+	pid = sys_clone3(&args);
+	if (pid < 0 && k->cgroup.version == 2) {
+		/* Without the right to move into it, it is of no use. */
+		cgroup_remove(&k->cgroup);
+		args.flags &= ~(uint64_t)CLONE_INTO_CGROUP;
+		pid = sys_clone3(&args);
+	}
+	if (pid < 0 && errno == ENOSYS && k->plan.spec->level == LEVEL_PROCESS)
+		pid = (pid_t)syscall(SYS_clone, CLONE_PIDFD | SIGCHLD, NULL, &k->pidfd, NULL, 0);
+	if (pid < 0)
+		return explain_clone(k, e);
+	if (pid == 0)
+		inside_main(&k->plan, fds);
+	k->pid = pid;
+	return 0;
+}
+
+int maker_start(struct keeper *k, struct inside_fds *fds, struct err *e)
+{
+	int pair[2];
+
+	if (message_pair(pair, e) < 0)
+		return -1;
+	k->control = pair[0];
+	fds->control = pair[1];
+	fds->keeper_control = pair[0];
+	fds->scratch = k->scratch;
+	if (k->cgroup.name[0] && cgroup_is_unified(&k->cgroup))
+		cgroup_create(&k->cgroup, &k->plan.spec->limits);
+	/*
+	 * For a run of root's it pays in any case: pid 1 and the network's maker would come one after the other.
+	 * Without root pid 1 has the network made, and what is sent to and fro costs throughput; a sandbox of the
+	 * daemon's is made behind others' backs.
+	 */
+	k->plan.elsewhere = k->plan.spec->level != LEVEL_PROCESS &&
+			    ((!k->plan.rootless && !k->plan.guest) || sched_has_idle());
+	if (clone_inside(k, fds, e) < 0)
+		return -1;
+	close_fd(&fds->control);
+	if (k->plan.spec->level == LEVEL_PROCESS)
+		return 0;
+	/* It has the most to do, and we go on meanwhile. */
+	if (k->plan.elsewhere)
+		sched_send_elsewhere(k->pid);
+	/* Only now, so that it is in nobody's way. As an ordinary user only pid 1 can make it. */
+	return k->plan.rootless ? 0 : net_start(&k->net, e);
+}
+
+/* ---- while pid 1 builds ---- */
+
+static void close_all(const int *fds, int count)
+{
+	for (int i = 0; i < count; i++)
+		close(fds[i]);
+}
+
+static int make_owners(struct keeper *k, struct mounts_message *m, int *fds, struct err *e)
+{
+	const struct plan *p = &k->plan;
+	struct id_map uids, gids;
+
+	for (int i = 0; i < p->owner_count; i++) {
+		id_map_owner(&uids, p->id_base, p->owners[i].uid, SANDBOX_UID);
+		id_map_owner(&gids, p->id_base, p->owners[i].gid, SANDBOX_GID);
+		if (userns_create(&uids, &gids, &k->userns[i], e) < 0)
+			return -1;
+		fds[m->owner_count++] = k->userns[i].fd;
+	}
+	return 0;
+}
+
+/* What pid 1 needs to finish its mounts. */
+static int send_mounts(struct keeper *k, struct err *e)
+{
+	bool shown = k->plan.workspace_mode == WORKSPACE_COW;
+	struct mounts_message m = {0};
+	int fds[KEEPER_MAX_FDS], rc = -1;
+
+	if (plan_judge(&k->plan, e) == 0 && make_owners(k, &m, fds, e) == 0) {
+		plan_look_at_proc(&k->plan.host, k->plan.rootless);
+		m.proc = k->plan.host.proc;
+		m.workspace_denied = shown && k->plan.workspace_mode == WORKSPACE_EMPTY;
+		rc = message_send(k->control, &m, sizeof(m), fds, m.owner_count, e);
+	}
+	close_all(fds, m.owner_count);
+	return rc;
+}
+
+/* The sandbox's own user namespace is that of the process which makes its network namespace. */
+static int take_userns(struct keeper *k, struct rights_message *m, int *fds, int *count,
+		       struct err *e)
+{
+	const struct plan *p = &k->plan;
+	struct id_map ids;
+	int fd = -1;
+
+	if (p->rootless || p->spec->level == LEVEL_PROCESS)
+		return 0;
+	id_map_range(&ids, p->id_base);
+	if (k->net.in_userns)
+		fd = userns_adopt(k->net.pid, &ids, &ids, e);
+	else
+		err_set(e, ERR_UNSUPPORTED, "cannot create a user namespace");
+	if (fd < 0)
+		return p->spec->required_layers & LAYER_BIT(LAYER_USER_NS) ? -1 : 0;
+	fds[(*count)++] = fd;
+	m->has_userns = 1;
+	return 0;
+}
+
+static int take_network(struct keeper *k, struct rights_message *m, int *fds, int *count,
+			struct err *e)
+{
+	if (net_finish(&k->net, e) < 0)
+		return -1;
+	if (k->net.ns < 0)
+		return 0;
+	fds[(*count)++] = k->net.ns;
+	/* Port 53 of a network namespace just made can be had; if not, something is badly off. */
+	if (k->net.dns < 0)
+		return err_set(e, ERR_SYSTEM, "cannot serve names in the new network namespace");
+	fds[(*count)++] = k->net.dns;
+	m->has_net = 1;
+	return 0;
+}
+
+/* What it needs to give up its rights. */
+static int send_rights(struct keeper *k, struct err *e)
+{
+	struct rights_message m = {.host = k->plan.host.ns};
+	int fds[KEEPER_MAX_FDS], count, rc = -1;
+
+	if (!cgroup_is_unified(&k->cgroup)) {
+		/* There the command joins by itself, and leaves its nanny outside. */
+		k->cgroup.all_foreign = k->plan.spec->level == LEVEL_PROCESS;
+		cgroup_create(&k->cgroup, &k->plan.spec->limits);
+	}
+	m.cgroup_layers = k->cgroup.layers;
+	if (k->cgroup.version == 2 && !cgroup_contains(&k->cgroup, k->pid))
+		m.cgroup_layers = 0;
+	count = cgroup_join_fds(&k->cgroup, fds);
+	/* What cannot be joined limits nothing, and must not be claimed. */
+	if (count < 0) {
+		count = 0;
+		m.cgroup_layers = 0;
+	}
+	m.join_count = count;
+	if (take_userns(k, &m, fds, &count, e) == 0 && take_network(k, &m, fds, &count, e) == 0)
+		rc = message_send(k->control, &m, sizeof(m), fds, count, e);
+	close_all(fds, count);
+	return rc;
+}
+
+int maker_send(struct keeper *k, struct err *e)
+{
+	if (k->plan.spec->level != LEVEL_PROCESS && send_mounts(k, e) < 0)
+		return -1;
+	return send_rights(k, e);
+}
+
+/* Processes that only hold namespaces open until pid 1 has them. */
+void maker_release(struct keeper *k)
+{
+	for (size_t i = 0; i < ARRAY_LEN(k->userns); i++)
+		userns_release(&k->userns[i]);
+	net_release(&k->net);
+}

@@ -1,0 +1,288 @@
+#include "sandbox/outside/keeper.h"
+
+#include "base/auto.h"
+#include "base/io.h"
+#include "base/str.h"
+#include "kern/seccomp.h"
+#include "kern/dirents.h"
+#include "sandbox/outside/hints.h"
+#include "sandbox/workspace/safe_walk.h"
+#include "sandbox/workspace/capture.h"
+#include "sandbox/workspace/changes.h"
+#include "sandbox/outside/denials.h"
+#include "sandbox/inside/message.h"
+#include "sandbox/workspace/inject.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+/* ---- how it ended ---- */
+
+static void judge(const struct keeper *k, struct result *r)
+{
+	const struct board *b = k->plan.board;
+	struct ending from = {.wait_status = b->wait_status,
+			      .exec_errno = b->exec_errno,
+			      .was_ended = true,
+			      .reason_signal = SIGKILL,
+			      .has_cpu_limit = k->plan.spec->limits.cpu_time_ms};
+
+	if (k->was_ended) {
+		from.reason = k->reason;
+		from.reason_signal = k->reason_signal;
+	} else if (b->verdict != WATCH_NONE) {
+		from.reason = b->verdict == WATCH_MEMORY ? STATUS_OOM : STATUS_CPU_TIME;
+	} else if (b->stage == STAGE_ENDED) {
+		from.was_ended = false;
+	} else {
+		/* pid 1 itself was killed; nothing inside can do that. */
+		from.reason = STATUS_KILLED;
+	}
+	outcome_judge(&from, &r->end);
+	r->end.oom_killed = r->end.status == STATUS_OOM;
+	if (b->exec_errno)
+		memcpy(r->exec_missing, b->exec_missing, sizeof(r->exec_missing));
+}
+
+static double ms_between(int64_t from_ns, int64_t to_ns)
+{
+	return to_ns > from_ns && from_ns ? (double)(to_ns - from_ns) / 1e6 : 0;
+}
+
+static void measure(struct keeper *k, struct result *r)
+{
+	const struct board *b = k->plan.board;
+	const struct rusage *u = &k->usage;
+	int64_t end = b->ended_ns ? b->ended_ns : k->ended_ns;
+	struct statfs fs;
+
+	r->setup_ms = ms_between(k->started_ns, b->started_ns);
+	r->end.duration_ms = ms_between(b->started_ns, end);
+	r->end.cpu_ms = (double)(u->ru_utime.tv_sec + u->ru_stime.tv_sec) * 1e3 +
+			(double)(u->ru_utime.tv_usec + u->ru_stime.tv_usec) / 1e3;
+	if (k->stats.cpu_us / 1e3 > r->end.cpu_ms)
+		r->end.cpu_ms = (double)k->stats.cpu_us / 1e3;
+	if ((double)b->watched_cpu_ns / 1e6 > r->end.cpu_ms)
+		r->end.cpu_ms = (double)b->watched_cpu_ns / 1e6;
+	r->end.max_rss_bytes = (uint64_t)u->ru_maxrss << 10;
+	r->end.pids_peak = k->stats.pids_peak;
+	if (k->stats.pids_refused || b->pids_reached)
+		r->end.limits_hit |= HIT_PIDS;
+	if (k->plan.spec->level == LEVEL_PROCESS || k->scratch < 0 || fstatfs(k->scratch, &fs) < 0)
+		return;
+	r->end.disk_bytes = (int64_t)((fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize) -
+			    (int64_t)b->scratch_bytes;
+	if (r->end.disk_bytes < 0)
+		r->end.disk_bytes = 0;
+	if (fs.f_bfree == 0 || fs.f_ffree == 0)
+		r->end.limits_hit |= HIT_DISK;
+}
+
+/*
+ * Programs that ignore SIGXFSZ only see an error, as Python does. What gives it away is a file that
+ * is exactly as large as the limit.
+ */
+static bool has_file_of_size(int dir, uint64_t size, int depth, unsigned *budget)
+{
+	struct list names = {0};
+	bool found = false, cut;
+
+	if (depth > 16 || dirents_names(dir, 10000, &names, &cut) < 0)
+		return false;
+	for (size_t i = 0; i < names.count && !found && *budget > 0; i++, (*budget)--) {
+		struct stat st;
+
+		if (!beneath_stat(dir, names.items[i], &st))
+			continue;
+		if (S_ISREG(st.st_mode))
+			found = (uint64_t)st.st_size == size;
+		if (S_ISDIR(st.st_mode)) {
+			auto_close int below = beneath_open_dir(dir, names.items[i]);
+
+			found = below >= 0 && has_file_of_size(below, size, depth + 1, budget);
+		}
+	}
+	list_done(&names);
+	return found;
+}
+
+static void look_for_large_files(const struct keeper *k, struct result *r)
+{
+	static const char *const places[] = {"ws", "tmp", "home", "shm", "vartmp", "open"};
+	uint64_t limit = k->plan.spec->limits.file_size_bytes;
+	unsigned budget = 20000;
+
+	for (size_t i = 0; limit && k->scratch >= 0 && i < ARRAY_LEN(places); i++) {
+		auto_close int dir = beneath_open_dir(k->scratch, places[i]);
+
+		if (dir >= 0 && has_file_of_size(dir, limit, 0, &budget))
+			r->end.limits_hit |= HIT_FILE_SIZE;
+	}
+}
+
+/* ---- what held it ---- */
+
+static void list_layers(const struct keeper *k, struct result *r)
+{
+	const struct plan *p = &k->plan;
+	const struct board *b = p->board;
+	bool process = p->spec->level == LEVEL_PROCESS;
+	const struct seccomp_profile *profile = denials_profile(&k->plan);
+	size_t kinds = 0;
+
+	r->level = p->spec->level;
+	r->rootless = p->rootless;
+	r->proven = b->proven;
+	r->missing = ~b->proven & (LAYER_BIT(LAYER_COUNT) - 1);
+	if (b->proven & LAYER_BIT(LAYER_SECCOMP)) {
+		snprintf(r->seccomp, sizeof(r->seccomp), "%s@%s", profile->name, profile->digest);
+	}
+	if (b->listening)
+		r->denial_kinds[kinds++] = "syscall";
+	if (b->listening && !process)
+		r->denial_kinds[kinds++] = "connect";
+	if (!process)
+		r->denial_kinds[kinds++] = "resolve";
+	r->denial_kinds[kinds++] = "limit";
+	if (p->spec->guard != GUARD_OFF)
+		r->denial_kinds[kinds] = "guard";
+	if (b->proven & LAYER_BIT(LAYER_LANDLOCK))
+		r->landlock_abi = b->landlock_abi;
+	if (b->proven & LAYER_BIT(LAYER_CGROUP))
+		r->cgroup = k->cgroup.version == 2 ? "v2" : "v1";
+	else
+		r->cgroup = "none";
+	r->memory = b->proven & LAYER_BIT(LAYER_MEMORY) ? "cgroup" : "watch";
+	r->disk = b->proven & LAYER_BIT(LAYER_DISK) ? "tmpfs" : "none";
+}
+
+/* ---- files ---- */
+
+static int collect_changes(struct keeper *k, struct result *r, struct err *e)
+{
+	const struct sandbox_spec *s = k->plan.spec;
+	bool apply = s->apply && outcome_is_success(&r->end);
+	struct change_limits limits = CHANGE_LIMITS_DEFAULT;
+	struct change_list list = {0};
+	auto_close int upper = -1;
+	auto_close int lower = -1;
+	int rc;
+
+	if (k->plan.workspace_mode != WORKSPACE_COW || s->level == LEVEL_PROCESS || k->scratch < 0)
+		return 0;
+	if (!s->json && !s->diff && !apply && !isatty(2))
+		return 0;
+	upper = openat(k->scratch, "ws", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	lower = io_reopen(k->plan.workspace.fd, O_RDONLY | O_DIRECTORY);
+	if (upper < 0 || lower < 0)
+		return err_sys(e, "cannot open the workspace to look at what changed");
+	limits.also = &s->apply_also;
+	rc = (apply ? changes_apply : changes_list)(upper, lower, &limits, &list, e);
+	if (rc < 0)
+		return -1;
+	r->changes = list.items;
+	r->change_count = list.count;
+	r->changes_cut = list.cut;
+	r->apply_failed = apply && list.failed > 0;
+	return 0;
+}
+
+static int collect_files(struct keeper *k, struct result *r, struct err *e)
+{
+	const struct sandbox_spec *s = k->plan.spec;
+	struct capture_view view = {.upper_fd = -1, .lower_fd = -1};
+	struct captured found = {0};
+	auto_close int upper = -1;
+	auto_close int lower = -1;
+
+	if (!s->capture.count)
+		return 0;
+	if (k->plan.workspace.fd >= 0)
+		lower = io_reopen(k->plan.workspace.fd, O_RDONLY | O_DIRECTORY);
+	if (k->plan.workspace_mode != WORKSPACE_DIRECT && k->scratch >= 0)
+		upper = openat(k->scratch, s->level == LEVEL_PROCESS ? "open/workspace" : "ws",
+			       O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	view.upper_fd = upper;
+	view.lower_fd = lower;
+	if (capture_files(&view, &s->capture, NULL, &found, e) < 0)
+		return -1;
+	r->files = found.items;
+	r->file_count = found.count;
+	if (found.cut)
+		plan_note(&k->plan,
+			  "More files match capture than are taken (256), or the tree is too "
+			  "large to look at all of it.");
+	return 0;
+}
+
+/* ---- all of it ---- */
+
+#define UNMAPPED " cannot map ids: files that only their owner may read cannot be read inside."
+
+static const struct {
+	enum unmapped what;
+	const char *text;
+} unmapped_notes[] = {
+	{UNMAPPED_WORKSPACE, "The workspace's file system" UNMAPPED
+			     " Nor can anything be changed in directories that it has."},
+	{UNMAPPED_MOUNT, "The file system of what a mount shows" UNMAPPED},
+	{UNMAPPED_ROOT, "The image's file system" UNMAPPED},
+};
+
+int outcome_collect(struct keeper *k, struct result *r, struct err *e)
+{
+	struct plan *p = &k->plan;
+	int terminal = -1;
+
+	if (p->board->err.kind != ERR_NONE && !k->was_ended) {
+		*e = p->board->err;
+		return -1;
+	}
+	*r = (struct result){0};
+	memcpy(r->id, p->id, sizeof(r->id));
+	if (k->scratch < 0)
+		message_receive_back(k->control, &k->scratch, &terminal);
+	close_fd(&terminal);
+	judge(k, r);
+	/* Nobody would see them after a plain success, and reading them takes a while. */
+	if (p->spec->json || isatty(2) || !outcome_is_success(&r->end))
+		cgroup_read_stats(&k->cgroup, &k->stats);
+	measure(k, r);
+	if (k->stats.oom_kills > 0)
+		outcome_add_oom(&r->end, k->was_ended);
+	advice_note(p, r);
+	look_for_large_files(k, r);
+	stream_finish(&k->out, &r->out);
+	stream_finish(&k->err, &r->err);
+	r->output_errno = k->out.relay_errno ? k->out.relay_errno : k->err.relay_errno;
+	if (r->out.tail || r->err.tail)
+		r->end.limits_hit |= HIT_OUTPUT;
+	memcpy(r->exec_path, p->board->exec_path, sizeof(r->exec_path));
+	list_layers(k, r);
+	denials_list(k, r);
+	if (p->spec->level == LEVEL_PROCESS && p->rootless)
+		plan_note(p, "Level process shares your user id: Landlock does not keep the "
+			     "command from "
+			     "changing modes and times of your files.");
+	if (p->board->upper_limited)
+		plan_note(p, "This kernel's tmpfs has no user attributes (Linux 6.6 has): "
+			     "directories that "
+			     "the workspace already had cannot be removed or renamed inside.");
+	for (size_t i = 0; i < ARRAY_LEN(unmapped_notes); i++)
+		if (p->board->unmapped & unmapped_notes[i].what)
+			plan_note(p, unmapped_notes[i].text);
+	if (plan_follow_workspace(p, e) == 0)
+		placed_drop_points(p, k->scratch);
+	if (collect_files(k, r, e) == 0) {
+		placed_drop_files(p, k->scratch);
+		memcpy(r->notes, p->notes, sizeof(r->notes));
+		if (collect_changes(k, r, e) == 0)
+			return 0;
+	}
+	result_done(r);
+	return -1;
+}

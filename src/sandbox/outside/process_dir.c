@@ -1,0 +1,186 @@
+/* The directory in /tmp that a run at level process has instead of a root of its own. */
+#include "sandbox/outside/process_dir.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "sandbox/workspace/safe_walk.h"
+#include "sandbox/plan/environment.h"
+#include "sandbox/inside/skeleton.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define PREFIX ".cloche-lair-"
+
+static int fill(const struct keeper *k, struct err *e)
+{
+	static const char *const names[] = {"open", "open/home", "open/tmp", "open/workspace"};
+	const struct plan *p = &k->plan;
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		if (mkdirat(k->scratch, names[i], 0700) < 0)
+			return err_sys(e, "cannot create %s", names[i]);
+		if (plan_give_to_user(p, k->scratch, names[i], e) < 0)
+			return -1;
+	}
+	if (skeleton_file(k->scratch, "canary", "", 0, 0666, e) < 0)
+		return -1;
+	/* Past the umask: only Landlock may be in the way. */
+	if (fchmodat(k->scratch, "canary", 0666, 0) < 0)
+		return err_sys(e, "cannot open up the canary");
+	for (size_t i = 0; i < p->file_count; i++) {
+		const struct placed_file *f = &p->files[i];
+		const char *name;
+		char path[PATH_MAX];
+		auto_close int parent = -1;
+
+		snprintf(path, sizeof(path), "open%s", f->path);
+		parent = skeleton_parent(k->scratch, path, &name, e);
+		if (parent < 0 || skeleton_file(parent, name, f->data, f->size, f->mode, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* "/run/..." as the caller of sandbox_run names it, is open/run/... here. */
+static void move_arguments(struct keeper *k)
+{
+	struct list *argv = (struct list *)&k->plan.spec->argv;
+
+	for (size_t i = 0; i < k->plan.file_count; i++)
+		for (size_t j = 0; j < argv->count; j++)
+			if (str_equal(argv->items[j], k->plan.files[i].path)) {
+				char *moved = str_format("%s/open%s", k->plan.lair, argv->items[j]);
+
+				free(argv->items[j]);
+				argv->items[j] = moved;
+			}
+}
+
+static void point_to(struct keeper *k)
+{
+	struct plan *p = &k->plan;
+	char home[sizeof(p->lair) + 16], tmp[sizeof(p->lair) + 16];
+
+	snprintf(home, sizeof(home), "%s/open/home", p->lair);
+	snprintf(tmp, sizeof(tmp), "%s/open/tmp", p->lair);
+	if (p->workspace_mode == WORKSPACE_EMPTY) {
+		snprintf(p->workspace_path, sizeof(p->workspace_path), "%s/open/workspace",
+			 k->plan.lair);
+		plan_choose_workdir(p);
+	}
+	environment_move(p, home, tmp);
+	move_arguments(k);
+}
+
+/*
+ * Removes what keepers left that were killed together with their nanny: ours, not in use (keeper and
+ * nanny hold a lock), and not just being made.
+ */
+static void sweep(void)
+{
+	auto_close int tmp = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *dir = tmp < 0 ? NULL : fdopendir(dup(tmp));
+
+	for (struct dirent *d; dir && (d = readdir(dir));) {
+		auto_close int fd = -1;
+		struct stat st;
+
+		if (!str_starts(d->d_name, PREFIX))
+			continue;
+		fd = beneath_open_dir(tmp, d->d_name);
+		if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
+		    time(NULL) - st.st_mtime > 10 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+			char path[NAME_MAX + 8];
+
+			snprintf(path, sizeof(path), "/tmp/%s", d->d_name);
+			lair_remove(path);
+		}
+	}
+	if (dir)
+		closedir(dir);
+}
+
+int lair_make(struct keeper *k, struct err *e)
+{
+	char path[] = "/tmp/" PREFIX "XXXXXX";
+
+	if (k->plan.spec->level != LEVEL_PROCESS)
+		return 0;
+	if (plan_judge(&k->plan, e) < 0)
+		return -1;
+	sweep();
+	if (!mkdtemp(path))
+		return err_sys(e, "cannot create a directory in /tmp");
+	snprintf(k->plan.lair, sizeof(k->plan.lair), "%s", path);
+	/* The command must get through to `open`, and no further. */
+	if (chmod(path, k->plan.rootless ? 0700 : 0711) < 0)
+		return err_sys(e, "cannot open up %s", path);
+	k->scratch = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (k->scratch < 0 || flock(k->scratch, LOCK_EX | LOCK_NB) < 0)
+		return err_sys(e, "cannot open %s", path);
+	if (fill(k, e) < 0)
+		return -1;
+	point_to(k);
+	return 0;
+}
+
+/* Removes the entries of one directory; directories in it move up to top, to be emptied later. */
+static bool empty_directory(int top, const char *name, unsigned *moved)
+{
+	auto_close int fd = -1;
+	DIR *dir;
+
+	/* Its own code may have shut it. */
+	(void)!fchmodat(top, name, 0700, AT_SYMLINK_NOFOLLOW);
+	fd = beneath_open_dir(top, name);
+	dir = fd < 0 ? NULL : fdopendir(dup(fd));
+	for (struct dirent *d; dir && (d = readdir(dir));) {
+		char up[32];
+
+		if (str_equal(d->d_name, ".") || str_equal(d->d_name, ".."))
+			continue;
+		snprintf(up, sizeof(up), ".cloche-%u", (*moved)++);
+		if (unlinkat(fd, d->d_name, 0) < 0 && errno == EISDIR)
+			(void)!renameat(fd, d->d_name, top, up);
+	}
+	if (dir)
+		closedir(dir);
+	return unlinkat(top, name, AT_REMOVEDIR) == 0;
+}
+
+/*
+ * Everything in it may be hostile: as deep, as wide and as shut as its code could make it. So no
+ * recursion, and no list of names: whatever is below moves up, as long as rounds make progress.
+ */
+void lair_remove(const char *path)
+{
+	auto_close int tmp = *path ? open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
+	auto_close int top = tmp < 0 ? -1 : beneath_open_dir(tmp, path + strlen("/tmp/"));
+	unsigned moved = 0;
+	bool progress = top >= 0;
+
+	while (progress) {
+		DIR *dir = fdopendir(openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+
+		progress = false;
+		for (struct dirent *d; dir && (d = readdir(dir));) {
+			if (str_equal(d->d_name, ".") || str_equal(d->d_name, ".."))
+				continue;
+			if (unlinkat(top, d->d_name, 0) == 0 ||
+			    empty_directory(top, d->d_name, &moved))
+				progress = true;
+		}
+		if (dir)
+			closedir(dir);
+	}
+	if (tmp >= 0)
+		unlinkat(tmp, path + strlen("/tmp/"), AT_REMOVEDIR);
+}

@@ -1,0 +1,214 @@
+/* Keeps the head and the tail of an output in bounded memory; passes input on from a file. */
+#include "sandbox/outside/stream.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+/* A program may print more than is kept; one that prints without end is stopped here. */
+#define FLOOD_FACTOR 16
+#define FLOOD_MIN (64u << 20)
+
+void stream_init(struct stream *s, int fd, size_t limit)
+{
+	*s = (struct stream){.fd = fd, .relay = -1, .limit = limit};
+	s->head_room = limit - limit / 2;
+	s->ring_room = limit / 2;
+}
+
+/* Room for so many bytes more; false: the budget has none. */
+static bool take(struct stream *s, size_t bytes)
+{
+	if (!budget_take(s->budget, bytes)) {
+		s->starved = true;
+		return false;
+	}
+	s->held += bytes;
+	return true;
+}
+
+static void keep_tail(struct stream *s, const char *data, size_t n)
+{
+	if (!s->ring && s->ring_room && !take(s, s->ring_room))
+		s->ring_room = 0;
+	if (!s->ring && s->ring_room)
+		s->ring = must_alloc(malloc(s->ring_room));
+	if (n > s->ring_room) {
+		data += n - s->ring_room;
+		n = s->ring_room;
+	}
+	while (n > 0) {
+		size_t part = s->ring_room - s->ring_at < n ? s->ring_room - s->ring_at : n;
+
+		memcpy(s->ring + s->ring_at, data, part);
+		s->ring_at = (s->ring_at + part) % s->ring_room;
+		s->ring_len = s->ring_len + part > s->ring_room ? s->ring_room : s->ring_len + part;
+		data += part;
+		n -= part;
+	}
+}
+
+static bool grow_head(struct stream *s, size_t need)
+{
+	size_t size = need * 2 < s->head_room ? need * 2 : s->head_room;
+	size_t had = s->head_size > STREAM_FREE ? s->head_size : STREAM_FREE;
+
+	if (need <= STREAM_FREE && size > STREAM_FREE)
+		size = STREAM_FREE;
+	if (size > had && !take(s, size - had))
+		return false;
+	s->head = must_alloc(realloc(s->head, size));
+	s->head_size = size;
+	return true;
+}
+
+/* Returns how much of it is kept; if that is not all, nothing that comes later is. */
+static size_t keep_head(struct stream *s, const char *data, size_t n)
+{
+	if (s->head_len + n > s->head_size && !grow_head(s, s->head_len + n)) {
+		s->head_room = s->head_size > STREAM_FREE ? s->head_size : STREAM_FREE;
+		n = s->head_room - s->head_len < n ? s->head_room - s->head_len : n;
+		if (s->head_size < s->head_room)
+			s->head = must_alloc(realloc(s->head, s->head_size = s->head_room));
+	}
+	memcpy(s->head + s->head_len, data, n);
+	s->head_len += n;
+	return n;
+}
+
+void stream_add(struct stream *s, const char *data, size_t n)
+{
+	size_t to_head = s->head_room - s->head_len < n ? s->head_room - s->head_len : n;
+
+	s->total += n;
+	if (to_head)
+		to_head = keep_head(s, data, to_head);
+	if (n > to_head)
+		keep_tail(s, data + to_head, n - to_head);
+}
+
+/* When the file cannot take it, the command sees a closed pipe. */
+static void relay(struct stream *s, const char *data, size_t n)
+{
+	while (n > 0) {
+		ssize_t put = write(s->relay, data, n);
+
+		if (put < 0 && errno == EINTR)
+			continue;
+		if (put < 0) {
+			s->relay_errno = errno;
+			close_fd(&s->fd);
+			return;
+		}
+		data += put;
+		n -= (size_t)put;
+	}
+}
+
+static ssize_t read_part(struct stream *s)
+{
+	static char buf[64 << 10];
+	ssize_t n = read(s->fd, buf, sizeof(buf));
+
+	if (n > 0 && s->relay >= 0)
+		relay(s, buf, (size_t)n);
+	else if (n > 0)
+		stream_add(s, buf, (size_t)n);
+	else if (n == 0 || (errno != EAGAIN && errno != EINTR))
+		close_fd(&s->fd);
+	return n;
+}
+
+void stream_read(struct stream *s)
+{
+	read_part(s);
+}
+
+void stream_drain(struct stream *s)
+{
+	int left = 0;
+
+	if (s->fd >= 0)
+		ioctl(s->fd, FIONREAD, &left);
+	while (left > 0 && s->fd >= 0) {
+		ssize_t n = read_part(s);
+
+		left -= n > 0 ? (int)n : 0;
+	}
+	close_fd(&s->fd);
+}
+
+bool stream_is_flood(const struct stream *s)
+{
+	return s->relay < 0 && s->total > FLOOD_MIN && s->total / FLOOD_FACTOR > s->limit;
+}
+
+void stream_finish(struct stream *s, struct capture *ret)
+{
+	size_t start = s->ring_room ? (s->ring_at + s->ring_room - s->ring_len) % s->ring_room : 0;
+	char *tail = must_alloc(malloc(s->ring_len + 1));
+	size_t first = s->ring_len < s->ring_room - start ? s->ring_len : s->ring_room - start;
+
+	if (s->ring_len) {
+		memcpy(tail, s->ring + start, first);
+		memcpy(tail + first, s->ring, s->ring_len - first);
+	}
+	*ret = (struct capture){.total = s->total};
+	if (s->total > s->head_len + s->ring_len) {
+		ret->head = take_ptr(s->head);
+		ret->head_len = s->head_len;
+		ret->tail = tail;
+		ret->tail_len = s->ring_len;
+	} else {
+		ret->head = must_alloc(realloc(take_ptr(s->head), s->head_len + s->ring_len + 1));
+		memcpy(ret->head + s->head_len, tail, s->ring_len);
+		ret->head_len = s->head_len + s->ring_len;
+		free(tail);
+	}
+	free(take_ptr(s->ring));
+	s->ring_len = s->ring_room = 0;
+}
+
+void stream_done(struct stream *s)
+{
+	close_fd(&s->fd);
+	free(s->head);
+	free(s->ring);
+	s->head = s->ring = NULL;
+	budget_give(s->budget, s->held);
+	s->held = 0;
+}
+
+/* ---- input ---- */
+
+void feed_done(struct feed *f)
+{
+	close_fd(&f->to);
+	close_fd(&f->from);
+}
+
+void feed_move(struct feed *f)
+{
+	static char buf[64 << 10];
+	ssize_t n;
+
+	if (f->at == f->len) {
+		n = read(f->from, buf, sizeof(buf));
+		if (n <= 0) {
+			if (n == 0 || errno != EINTR)
+				feed_done(f);
+			return;
+		}
+		f->at = 0;
+		f->len = (size_t)n;
+	}
+	n = write(f->to, buf + f->at, f->len - f->at);
+	if (n > 0)
+		f->at += (size_t)n;
+	else if (n < 0 && errno != EAGAIN && errno != EINTR)
+		feed_done(f);
+}

@@ -1,0 +1,126 @@
+/* What pid 1 and the nanny of level process have in common: they reap, pass on, answer and watch. */
+#include "sandbox/outside/supervise.h"
+
+#include "base/auto.h"
+#include "base/clock.h"
+#include "kern/close_async.h"
+#include "sandbox/inside/notify.h"
+#include "sandbox/inside/watch.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+
+bool supervise_reap(struct board *b, pid_t command)
+{
+	bool ended = false;
+	pid_t pid;
+	int status;
+
+	while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0) {
+		if (pid != command)
+			continue;
+		b->ended_ns = now_ns();
+		b->wait_status = status;
+		b->stage = STAGE_ENDED;
+		ended = true;
+	}
+	return ended;
+}
+
+void supervise_join(struct board *b, const struct rights_message *m, const int *fds)
+{
+	bool joined = m->cgroup_layers != 0;
+
+	for (int i = 0; i < m->join_count; i++) {
+		char back[32] = "";
+
+		/* Written by the task itself, then read back that it is there (rule 1). */
+		if (write(fds[i], "0", 1) != 1 || pread(fds[i], back, sizeof(back) - 1, 0) <= 0 ||
+		    atoi(back) != getpid())
+			joined = false;
+	}
+	if (joined)
+		b->proven |= m->cgroup_layers | LAYER_BIT(LAYER_CGROUP);
+}
+
+/*
+ * From inside, the pid of a sender outside is 0. The sender of rt_sigqueueinfo writes the pid himself, and
+ * a file's F_SETSIG comes without one: only of a plain kill (SI_USER) the kernel lets nobody forge it.
+ */
+static bool is_order(const struct supervisor *s, const struct signalfd_siginfo *info)
+{
+	if (info->ssi_signo == SIGCHLD || info->ssi_code != SI_USER)
+		return false;
+	return (pid_t)info->ssi_pid == s->keeper ||
+	       (s->anyone_ends_it && info->ssi_signo == SIGTERM);
+}
+
+/*
+ * Signals that the keeper passes on go to the command's process group. Where all processes are the
+ * sandbox's, a stop goes to all there is: SIGTSTP would be ignored in the group, as in every one whose parents
+ * are in another session.
+ */
+static void pass_on(pid_t command, int sig)
+{
+	bool stops = sig == SIGTSTP || sig == SIGCONT;
+
+	kill(stops && getpid() == 1 ? -1 : -command, sig == SIGTSTP ? SIGSTOP : sig);
+}
+
+/* True: it is to end, which is what SIGTERM means. */
+static bool take_signals(const struct supervisor *s)
+{
+	struct signalfd_siginfo info[8];
+	ssize_t n = read(s->signals, info, sizeof(info));
+
+	for (ssize_t i = 0; i < n / (ssize_t)sizeof(info[0]); i++) {
+		if (!is_order(s, &info[i]))
+			continue;
+		if (info[i].ssi_signo == SIGTERM)
+			return true;
+		pass_on(s->command, (int)info[i].ssi_signo);
+	}
+	return false;
+}
+
+void supervise_serve(const struct supervisor *s)
+{
+	enum { SIGNALS, NOTIFY, DNS, KEEPER };
+	struct pollfd polls[] = {{s->signals, POLLIN, 0},
+				 {s->listener, POLLIN, 0},
+				 {s->dns, POLLIN, 0},
+				 {s->control, POLLRDHUP, 0}};
+	struct board *b = s->board;
+	bool watching = !(b->proven & LAYER_BIT(LAYER_MEMORY));
+	struct watch watch;
+
+	watch_init(&watch, s->limits, s->watched);
+	/* It ran before we did, and many end within that time. */
+	if (supervise_reap(b, s->command))
+		return;
+	/* Also the standard streams: a reader outside must see their end when the command closes them. */
+	discard_others(0, (int[]){s->signals, s->listener, s->dns, s->control}, 4);
+	do {
+		if (poll(polls, ARRAY_LEN(polls), watching ? watch.interval_ms : -1) < 0 &&
+		    errno != EINTR)
+			return;
+		if ((polls[SIGNALS].revents & POLLIN) && take_signals(s))
+			return;
+		if (polls[NOTIFY].revents & POLLIN)
+			notice_syscall(b, s->profile, s->listener);
+		else if (polls[NOTIFY].revents)
+			polls[NOTIFY].fd = -1;
+		if (polls[DNS].revents & POLLIN)
+			notice_query(b, s->dns);
+		if (polls[KEEPER].revents)
+			return;
+		if (watching)
+			b->verdict = watch_check(&watch, b);
+		if (b->verdict != WATCH_NONE)
+			return;
+	} while (!supervise_reap(b, s->command));
+}

@@ -1,0 +1,88 @@
+/* Makes the environment of a run from the usual variables and from what the caller gave. */
+#include "sandbox/plan/environment.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "model/variables.h"
+#include "sandbox/sandbox.h"
+#include "sandbox/plan/tools.h"
+
+#include <ctype.h>
+#include <string.h>
+#include <sys/stat.h>
+
+void environment_move(struct plan *p, const char *home, const char *tmp)
+{
+	static const char bin[] = SANDBOX_HOME "/.local/bin:";
+
+	for (size_t i = 0; i < p->env.count; i++) {
+		char *pair = p->env.items[i], *at;
+
+		if (str_equal(pair, "HOME=" SANDBOX_HOME)) {
+			p->env.items[i] = str_format("HOME=%s", home);
+			free(pair);
+		} else if (str_starts(pair, "PATH=") && (at = strstr(pair, bin))) {
+			p->env.items[i] = str_format("%.*s%s/.local/bin:%s", (int)(at - pair), pair,
+						     home, at + strlen(bin));
+			free(pair);
+		}
+	}
+	if (!variables_get(&p->env, "TMPDIR"))
+		list_take(&p->env, str_format("TMPDIR=%s", tmp));
+	variables_take(&p->env, str_format("PWD=%s", p->workdir));
+}
+
+static bool is_name(const char *s, size_t len)
+{
+	if (len == 0 || isdigit((unsigned char)s[0]))
+		return false;
+	for (size_t i = 0; i < len; i++)
+		if (!isalnum((unsigned char)s[i]) && s[i] != '_')
+			return false;
+	return true;
+}
+
+/* "K=V", or "K" for the caller's own value. */
+static int set_given(struct plan *p, const char *text, struct err *e)
+{
+	size_t len = strcspn(text, "=");
+	const char *value;
+
+	if (!is_name(text, len))
+		return err_field(e, ERR_INVALID, "env", "env: '%.*s' is not a variable name",
+				 (int)len, text);
+	if (text[len] == '=') {
+		variables_set(&p->env, text);
+		return 0;
+	}
+	value = getenv(text);
+	if (!value)
+		return err_field(e, ERR_INVALID, "env", "env: %s is not set here; use %s=VALUE",
+				 text, text);
+	variables_take(&p->env, str_format("%s=%s", text, value));
+	return 0;
+}
+
+int environment_make(struct plan *p, const struct sandbox_request *request, struct err *e)
+{
+	auto_free char *tools = p->spec->tools ? tools_add(p) : str_copy("");
+	const char *term = getenv("TERM");
+	struct stat st;
+
+	variables_set_usual(&p->env,
+			    &(struct variables_usual){
+				    .tools = tools,
+				    .home = SANDBOX_HOME,
+				    .user = "user",
+				    .shell = stat("/bin/bash", &st) == 0 ? "/bin/bash" : "/bin/sh",
+				    .cwd = p->workdir,
+				    .term = p->spec->tty ? (term ? term : "xterm") : NULL,
+				    .cpus_milli = p->spec->limits.cpus_milli,
+				    .offline = p->spec->net == NET_NONE});
+	for (size_t i = 0; i < request->extra_env.count; i++)
+		variables_set(&p->env, request->extra_env.items[i]);
+	for (size_t i = 0; i < p->spec->env.count; i++)
+		if (set_given(p, p->spec->env.items[i], e) < 0)
+			return -1;
+	return 0;
+}

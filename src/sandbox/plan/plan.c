@@ -1,0 +1,410 @@
+/* Makes a plan of a spec: opens and judges sources, chooses ids, workspace and root. */
+#include "sandbox/plan/plan.h"
+
+#include "base/auto.h"
+#include "base/id.h"
+#include "base/io.h"
+#include "base/str.h"
+#include "kern/caps.h"
+#include "model/variables.h"
+#include "sandbox/inside/boot.h"
+#include "sandbox/workspace/capture.h"
+#include "sandbox/plan/environment.h"
+#include "sandbox/inside/procfs.h"
+#include "sandbox/sandbox.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * As root each sandbox runs as a range of host ids that no user of the host has. The keeper's pid
+ * picks it. Keepers whose pids differ by a multiple of RANGES would share one: their sandboxes still
+ * cannot see each other, but count against the same per-user limits of the kernel.
+ */
+#define FIRST_RANGE 0x1000u
+#define RANGES 0x6000u
+
+void plan_note(struct plan *p, const char *text)
+{
+	if (p->note_count + 1 < ARRAY_LEN(p->notes))
+		p->notes[p->note_count++] = text;
+}
+
+static void choose_ids(struct plan *p)
+{
+	p->rootless =
+		p->spec->level == LEVEL_PROCESS ? !caps_can_run_others() : !caps_can_administer();
+	p->uid = geteuid();
+	p->gid = getegid();
+	p->id_base = (FIRST_RANGE + (uint32_t)getpid() % RANGES) << 16;
+}
+
+/*
+ * An index into p->owners for a mount of this file or directory; -1: ids are not mapped. A rootless
+ * user is the owner already.
+ */
+static int plan_owner(struct plan *p, const struct stat *st)
+{
+	struct owner *o = &p->owners[p->owner_count];
+
+	if (p->rootless || p->spec->level == LEVEL_PROCESS)
+		return -1;
+	for (int i = 0; i < p->owner_count; i++)
+		if (p->owners[i].uid == st->st_uid && p->owners[i].gid == st->st_gid)
+			return i;
+	if (p->owner_count == PLAN_OWNERS)
+		return -1;
+	*o = (struct owner){st->st_uid, st->st_gid, -1};
+	return p->owner_count++;
+}
+
+int plan_give_to_user(const struct plan *p, int dir, const char *name, struct err *e)
+{
+	bool process = p->spec->level == LEVEL_PROCESS;
+	gid_t gid = process ? plan_user_id(p) : p->id_base + SANDBOX_GID;
+
+	if (!p->rootless &&
+	    fchownat(dir, name, plan_user_id(p), gid, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) < 0)
+		return err_sys(e, "cannot chown %s", *name ? name : "the new root");
+	return 0;
+}
+
+/* ---- workspace ---- */
+
+static int check_is_directory(const struct source *s, const char *field, struct err *e)
+{
+	if (S_ISDIR(s->st.st_mode))
+		return 0;
+	return err_field(e, ERR_INVALID, field, "%s: %s is not a directory", field, s->path);
+}
+
+static int named_workspace(struct plan *p, struct err *e)
+{
+	if (source_open(p->spec, "workspace", p->spec->workspace, SOURCE_WRITE, &p->workspace, e) <
+	    0)
+		return -1;
+	p->workspace_mode = p->spec->apply ? WORKSPACE_COW : WORKSPACE_DIRECT;
+	return check_is_directory(&p->workspace, "workspace", e);
+}
+
+static int choose_workspace(struct plan *p, struct err *e)
+{
+	if (p->spec->empty) {
+		p->workspace_mode = WORKSPACE_EMPTY;
+		snprintf(p->workspace_path, sizeof(p->workspace_path), "/workspace");
+		return 0;
+	}
+	if (p->spec->workspace) {
+		if (named_workspace(p, e) < 0)
+			return -1;
+	} else {
+		if (source_look("workspace", ".", &p->workspace, e) < 0)
+			return err_wrap(e, "current directory");
+		p->workspace_mode = WORKSPACE_COW;
+		p->unjudged |= UNJUDGED_WORKSPACE;
+	}
+	snprintf(p->workspace_path, sizeof(p->workspace_path), "%s", p->workspace.path);
+	p->workspace_owner = plan_owner(p, &p->workspace.st);
+	return 0;
+}
+
+static int judge_workspace(struct plan *p, struct err *e)
+{
+	/* Only an overlay leaves out what is mounted below; Landlock lets it be read along with the rest. */
+	enum source_use use = p->spec->level == LEVEL_PROCESS ? SOURCE_BARE : SOURCE_COPY;
+	struct err why = {0};
+
+	if (!(p->unjudged & UNJUDGED_WORKSPACE))
+		return 0;
+	if (source_judge(p->spec, "workspace", ".", use, &p->workspace, &why) == 0)
+		return 0;
+	if (why.kind != ERR_DENIED || p->spec->apply) {
+		*e = why;
+		return -1;
+	}
+	plan_empty_workspace(p);
+	plan_note(
+		p,
+		"The current directory is or contains a place that is never shown (such as a home "
+		"directory): the workspace is empty. Start in a project directory, or use "
+		"--workspace DIR.");
+	return 0;
+}
+
+int plan_judge(struct plan *p, struct err *e)
+{
+	if ((p->unjudged & UNJUDGED_IMAGE) &&
+	    source_judge(p->spec, "image", p->spec->image, SOURCE_COPY, &p->image, e) < 0)
+		return -1;
+	return judge_workspace(p, e);
+}
+
+/* ---- mounts ---- */
+
+struct bind *plan_add_bind(struct plan *p)
+{
+	p->binds = must_alloc(realloc(p->binds, (p->bind_count + 1) * sizeof(*p->binds)));
+	p->binds[p->bind_count] = (struct bind){.source.fd = -1, .owner = -1};
+	return &p->binds[p->bind_count++];
+}
+
+static int plan_mounts(struct plan *p, struct err *e)
+{
+	for (size_t i = 0; i < p->spec->mounts.count; i++) {
+		struct mount_request m;
+		struct bind *b;
+
+		if (mount_request_parse(p->spec->mounts.items[i], &m, e) < 0)
+			return -1;
+		b = plan_add_bind(p);
+		if (source_open(p->spec, "mount", m.source, m.writable ? SOURCE_WRITE : SOURCE_READ,
+				&b->source, e) < 0)
+			return -1;
+		if (!S_ISDIR(b->source.st.st_mode) && !S_ISREG(b->source.st.st_mode))
+			return err_field(e, ERR_DENIED, "mount",
+					 "mount: %s is neither a directory nor a regular file",
+					 b->source.path);
+		memcpy(b->target, m.target, sizeof(b->target));
+		b->writable = m.writable;
+		b->owner = plan_owner(p, &b->source.st);
+	}
+	return 0;
+}
+
+int plan_follow_workspace(struct plan *p, struct err *e)
+{
+	static const char link[] = "/workspace";
+
+	for (size_t i = 0; p->board->workspace_linked && i < p->bind_count; i++) {
+		char *target = p->binds[i].target, real[PATH_MAX];
+
+		if (!path_below(target, link))
+			continue;
+		if (snprintf(real, sizeof(real), "%s%s", p->workspace_path,
+			     target + strlen(link)) >= (int)sizeof(real))
+			return err_field(e, ERR_INVALID, "mount", "mount: target '%s' is too long",
+					 target);
+		memcpy(target, real, sizeof(real));
+	}
+	return 0;
+}
+
+static int choose_image(struct plan *p, struct err *e)
+{
+	p->image.fd = -1;
+	p->image_is_host = str_equal(p->spec->image, "host");
+	if (p->spec->root == ROOT_OVERLAY && p->rootless)
+		return err_field(
+			e, ERR_UNSUPPORTED, "root",
+			"root: overlay needs root, because the image's files belong to it; "
+			"HOME and the workspace can be written without");
+	if (p->image_is_host && p->spec->root == ROOT_OVERLAY)
+		p->root_owner = plan_owner(p, &(struct stat){0});
+	if (p->image_is_host)
+		return 0;
+	if (source_look("image", p->spec->image, &p->image, e) < 0)
+		return -1;
+	/* One that the operator named may well lie where nobody else may look. */
+	p->unjudged |= p->guest ? 0 : UNJUDGED_IMAGE;
+	p->root_owner = plan_owner(p, &p->image.st);
+	return check_is_directory(&p->image, "image", e);
+}
+
+/* ---- files ---- */
+
+static int read_whole(const struct source *s, uint64_t max, struct placed_file *ret, struct err *e)
+{
+	auto_close int fd = io_reopen(s->fd, O_RDONLY | O_NONBLOCK);
+	ssize_t n;
+
+	if (fd < 0)
+		return err_sys(e, "file: cannot read %s", s->path);
+	if (!S_ISREG(s->st.st_mode))
+		return err_field(e, ERR_INVALID, "file", "file: %s is not a regular file", s->path);
+	if ((uint64_t)s->st.st_size > max)
+		return err_field(e, ERR_LIMIT, "file", "file: %s is larger than the disk limit",
+				 s->path);
+	ret->data = must_alloc(malloc((size_t)s->st.st_size + 1));
+	n = io_read_all(fd, ret->data, (size_t)s->st.st_size);
+	if (n < 0)
+		return err_sys(e, "file: cannot read %s", s->path);
+	ret->size = (size_t)n;
+	return 0;
+}
+
+/* One "NAME=PATH" of the spec, whose form spec_finish has checked. */
+static int plan_file(struct plan *p, const char *text, struct placed_file *ret, struct err *e)
+{
+	const char *equals = strchr(text, '=');
+	struct source s = {.fd = -1};
+	int rc;
+
+	ret->path = must_alloc(strndup(text, (size_t)(equals - text)));
+	ret->mode = 0644;
+	if (p->workspace_mode == WORKSPACE_DIRECT || p->spec->level == LEVEL_PROCESS)
+		return err_field(e, ERR_INVALID, "file",
+				 "file: needs a workspace of the sandbox's own, which %s has not",
+				 p->spec->level == LEVEL_PROCESS ? "level process" : "--workspace");
+	if (source_open(p->spec, "file", equals + 1, SOURCE_READ, &s, e) < 0)
+		return -1;
+	rc = read_whole(&s, p->spec->limits.disk_bytes, ret, e);
+	if (rc == 0 && (s.st.st_mode & 0111))
+		ret->mode = 0755;
+	close(s.fd);
+	return rc;
+}
+
+static int plan_files(struct plan *p, const struct sandbox_request *request, struct err *e)
+{
+	size_t own = p->spec->files.count;
+	struct placed_file *files =
+		must_alloc(calloc(own + request->file_count + 1, sizeof(*files)));
+
+	p->files = files;
+	for (size_t i = 0; i < own; i++) {
+		p->file_count = i + 1;
+		if (plan_file(p, p->spec->files.items[i], &files[i], e) < 0)
+			return -1;
+	}
+	for (size_t i = 0; i < request->file_count; i++) {
+		const struct placed_file *f = &request->files[i];
+		struct placed_file *copy = &files[p->file_count++];
+
+		copy->path = str_copy(f->path);
+		copy->data = must_alloc(malloc(f->size + 1));
+		memcpy(copy->data, f->data, f->size);
+		copy->size = f->size;
+		copy->mode = f->mode;
+	}
+	return 0;
+}
+
+/* ---- all ---- */
+
+void plan_choose_workdir(struct plan *p)
+{
+	const char *dir = p->spec->workdir;
+
+	if (!dir)
+		snprintf(p->workdir, sizeof(p->workdir), "%s", p->workspace_path);
+	else if (dir[0] == '/')
+		snprintf(p->workdir, sizeof(p->workdir), "%s", dir);
+	else
+		snprintf(p->workdir, sizeof(p->workdir), "%.2000s/%.2000s", p->workspace_path, dir);
+}
+
+void plan_empty_workspace(struct plan *p)
+{
+	p->workspace_mode = WORKSPACE_EMPTY;
+	close_fd(&p->workspace.fd);
+	snprintf(p->workspace_path, sizeof(p->workspace_path), "/workspace");
+	if (!p->spec->workdir || p->spec->workdir[0] != '/') {
+		plan_choose_workdir(p);
+		variables_take(&p->env, str_format("PWD=%s", p->workdir));
+	}
+}
+
+void plan_look_at_proc(struct host *h, bool rootless)
+{
+	bool caller_is_root = rootless && geteuid() == 0;
+
+	if (h->proc.state == PROCFS_NOT_ASKED)
+		h->proc.state = procfs_look_at_host(caller_is_root, &h->proc.files)
+					? PROCFS_KNOWN
+					: PROCFS_UNKNOWN;
+}
+
+static int look_at_root(struct host *ret, struct err *e)
+{
+	return stat("/", &ret->root) < 0 ? err_sys(e, "cannot look at /") : 0;
+}
+
+int plan_look_at_host(struct host *ret, struct err *e)
+{
+	plan_look_at_proc(ret, !caps_can_administer());
+	return look_at_root(ret, e);
+}
+
+int plan_make(struct plan *p, const struct sandbox_request *request, struct board *board,
+	      struct err *e)
+{
+	*p = (struct plan){.spec = request->spec,
+			   .board = board,
+			   .argv = request->spec->argv.items,
+			   .own_argv = request->own_argv};
+	p->workspace.fd = p->image.fd = p->workspace_owner = p->root_owner = -1;
+	if (request->spec->argv.count == 0)
+		return err_field(e, ERR_INVALID, "cmd",
+				 "cmd: no command given; see `cloche help run`");
+	if (request->spec->capture.count && capture_check(&request->spec->capture, e) < 0)
+		return -1;
+	choose_ids(p);
+	if (look_at_root(&p->host, e) < 0)
+		return -1;
+	if (id_letters(p->id, ID_LETTERS) < 0)
+		return err_sys(e, "cannot get random bytes");
+	if (choose_image(p, e) < 0 || choose_workspace(p, e) < 0 || plan_mounts(p, e) < 0)
+		return -1;
+	plan_choose_workdir(p);
+	if (plan_files(p, request, e) < 0)
+		return -1;
+	return environment_make(p, request, e);
+}
+
+/* The very directory that the broker opened; its path is only looked at again inside. */
+static int plan_volume(struct plan *p, const struct boot_volume *v, struct err *e)
+{
+	struct bind *b = plan_add_bind(p);
+
+	if (io_fd_path(v->fd, b->source.path, sizeof(b->source.path)) < 0 ||
+	    fstat(v->fd, &b->source.st) < 0)
+		return err_sys(e, "cannot look at a volume");
+	b->source.fd = fcntl(v->fd, F_DUPFD_CLOEXEC, 3);
+	if (b->source.fd < 0)
+		return err_sys(e, "cannot keep a volume open");
+	snprintf(b->target, sizeof(b->target), "%s", v->target);
+	b->writable = v->writable;
+	b->owner = plan_owner(p, &b->source.st);
+	return 0;
+}
+
+int plan_make_boot(struct plan *p, const struct boot_request *r, struct board *board, struct err *e)
+{
+	struct sandbox_request request = {.spec = r->spec};
+	const struct guest_start *guest = p->guest;
+
+	*p = (struct plan){
+		.spec = r->spec, .board = board, .guest = guest, .template = r->template};
+	p->workspace.fd = p->image.fd = p->workspace_owner = p->root_owner = -1;
+	choose_ids(p);
+	if (r->id_base)
+		p->id_base = r->id_base;
+	snprintf(p->id, sizeof(p->id), "%s", r->id);
+	p->host = *r->host;
+	if (choose_image(p, e) < 0 || choose_workspace(p, e) < 0)
+		return -1;
+	for (size_t i = 0; i < r->volume_count; i++)
+		if (plan_volume(p, &r->volumes[i], e) < 0)
+			return -1;
+	plan_choose_workdir(p);
+	return environment_make(p, &request, e);
+}
+
+void plan_done(struct plan *p)
+{
+	struct placed_file *files = (struct placed_file *)p->files;
+
+	for (size_t i = 0; i < p->file_count; i++) {
+		free(files[i].path);
+		free(files[i].data);
+	}
+	free(files);
+	for (size_t i = 0; i < p->bind_count; i++)
+		close_fd(&p->binds[i].source.fd);
+	free(p->binds);
+	close_fd(&p->workspace.fd);
+	close_fd(&p->image.fd);
+	list_done(&p->env);
+	*p = (struct plan){.workspace.fd = -1, .image.fd = -1};
+}

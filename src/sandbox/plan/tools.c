@@ -1,0 +1,234 @@
+/*
+ * --tools: shows the tool chains that the caller's PATH names, unless the workspace could have
+ * put them there.
+ */
+#include "sandbox/plan/tools.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "model/variables.h"
+#include "sandbox/plan/environment.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- what belongs to it ---- */
+
+/* What is on every system is in the image already. */
+static bool is_system(const char *dir)
+{
+	static const char *const below[] = {"/usr", "/bin", "/sbin", "/opt", "/lib"};
+
+	for (size_t i = 0; i < ARRAY_LEN(below); i++)
+		if (path_below(dir, below[i]))
+			return true;
+	return false;
+}
+
+/*
+ * The prefix of a tool chain: what stands above bin or shims. Directories that hold more than a
+ * tool chain (credentials of cargo, a whole ~/.local) are shown as the bin directory alone.
+ */
+static void tool_prefix(const char *dir, char *ret, size_t size)
+{
+	static const char *const mixed[] = {".cargo", ".local", "go"};
+	const char *last = strrchr(dir, '/');
+	const char *above;
+
+	snprintf(ret, size, "%s", dir);
+	if (!last || (!str_equal(last, "/bin") && !str_equal(last, "/shims")))
+		return;
+	ret[last - dir] = '\0';
+	above = strrchr(ret, '/');
+	for (size_t i = 0; above && i < ARRAY_LEN(mixed); i++)
+		if (str_equal(above + 1, mixed[i]))
+			snprintf(ret, size, "%s", dir);
+}
+
+/* ---- where it leads ---- */
+
+#define MAX_LINKS 40 /* as in the kernel */
+
+/* Directories that code inside may have written to. */
+struct suspects {
+	struct source dirs[2];
+	size_t count;
+};
+
+/* One that is never shown whatever the options, such as a home, was not a sandbox's before either. */
+static void find_suspects(const struct plan *p, struct suspects *ret)
+{
+	static const struct sandbox_spec no_options;
+	const char *const dirs[] = {".", p->workspace.fd >= 0 ? p->workspace.path : NULL};
+	struct err ignored;
+
+	for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
+		if (dirs[i] && source_open(&no_options, "tools", dirs[i], SOURCE_COPY,
+					   &ret->dirs[ret->count], &ignored) == 0)
+			close_fd(&ret->dirs[ret->count++].fd);
+}
+
+static bool is_suspect(const struct suspects *s, const char *path)
+{
+	for (size_t i = 0; i < s->count; i++)
+		if (path_below(path, s->dirs[i].path))
+			return true;
+	return false;
+}
+
+/* A path that is being followed: what is behind, without links, and what is to come. */
+struct way {
+	char real[PATH_MAX], rest[PATH_MAX];
+	size_t len; /* of real */
+	int links;
+};
+
+/* Takes the next name of the rest. False: there is none. */
+static bool next_name(struct way *w, char ret[NAME_MAX + 1])
+{
+	const char *name = w->rest + strspn(w->rest, "/");
+	size_t len = strcspn(name, "/");
+
+	if (len == 0 || len > NAME_MAX)
+		return false;
+	memcpy(ret, name, len);
+	ret[len] = '\0';
+	memmove(w->rest, name + len, strlen(name + len) + 1);
+	return true;
+}
+
+static void go_up(struct way *w)
+{
+	while (w->len > 0 && w->real[w->len] != '/')
+		w->len--;
+	w->real[w->len] = '\0';
+}
+
+/* One name further, or along the link that it is. */
+static bool go_to(struct way *w, const struct suspects *s, const char *name)
+{
+	char link[PATH_MAX], rest[PATH_MAX];
+	size_t len = w->len + strlen(name) + 1;
+	ssize_t n;
+
+	if (len >= sizeof(w->real))
+		return false;
+	snprintf(w->real + w->len, sizeof(w->real) - w->len, "/%s", name);
+	n = readlink(w->real, link, sizeof(link));
+	if (n < 0) {
+		w->len = len;
+		return errno == EINVAL; /* it is there, and no link */
+	}
+	if (n == sizeof(link) || w->links++ == MAX_LINKS || is_suspect(s, w->real))
+		return false;
+	if (link[0] == '/')
+		w->len = 0;
+	w->real[w->len] = '\0';
+	if (snprintf(rest, sizeof(rest), "%.*s/%s", (int)n, link, w->rest) >= (int)sizeof(rest))
+		return false;
+	memcpy(w->rest, rest, sizeof(rest));
+	return true;
+}
+
+/* Follows a path; false if it cannot be, or goes by a link that may not be trusted. */
+static bool follow(struct way *w, const struct suspects *s, const char *path)
+{
+	char name[NAME_MAX + 1];
+
+	snprintf(w->rest, sizeof(w->rest), "%s", path);
+	while (next_name(w, name)) {
+		if (str_equal(name, ".."))
+			go_up(w);
+		else if (!str_equal(name, ".") && !go_to(w, s, name))
+			return false;
+	}
+	return w->rest[strspn(w->rest, "/")] == '\0';
+}
+
+/* ---- mounts ---- */
+
+static bool show_tool(struct plan *p, const struct suspects *suspects, const char *path)
+{
+	struct way way = {.len = 0};
+	struct err ignored;
+	struct source s;
+	struct bind *b;
+
+	if (!follow(&way, suspects, path) ||
+	    source_open(p->spec, "tools", path, SOURCE_READ, &s, &ignored) < 0)
+		return false;
+	/* It leads elsewhere by now. */
+	if (!S_ISDIR(s.st.st_mode) || !str_equal(s.path, way.real)) {
+		close(s.fd);
+		return false;
+	}
+	b = plan_add_bind(p);
+	b->source = s;
+	b->is_tool = true;
+	snprintf(b->target, sizeof(b->target), "%s", path);
+	return true;
+}
+
+/*
+ * Toolchains that keep their real files apart from the directory in PATH, and the variable that says where to
+ * those who would look in HOME.
+ */
+static void show_companions(struct plan *p, const struct suspects *s, const char *dir)
+{
+	static const struct {
+		const char *ending, *companion, *variable;
+	} rows[] = {{"/.cargo/bin", "/.rustup", "RUSTUP_HOME"},
+		    {"/.local/bin", "/.local/share/uv", NULL}};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		size_t len = strlen(dir), end = strlen(rows[i].ending);
+		char path[PATH_MAX];
+
+		if (len < end || !str_equal(dir + len - end, rows[i].ending))
+			continue;
+		snprintf(path, sizeof(path), "%.*s%s", (int)(len - end), dir, rows[i].companion);
+		if (show_tool(p, s, path) && rows[i].variable)
+			variables_take(&p->env, str_format("%s=%s", rows[i].variable, path));
+	}
+}
+
+char *tools_add(struct plan *p)
+{
+	const char *path = getenv("PATH");
+	char *shown = str_copy("");
+	struct suspects s = {.count = 0};
+
+	find_suspects(p, &s);
+	for (; path && *path; path += strcspn(path, ":"), path += *path == ':') {
+		auto_free char *typed = must_alloc(strndup(path, strcspn(path, ":")));
+		char dir[PATH_MAX], prefix[PATH_MAX], *longer;
+
+		/* It is shown by its name, and of ".." nobody can tell what that is inside. */
+		if (!path_clean(typed, dir, sizeof(dir)) || is_system(dir))
+			continue;
+		tool_prefix(dir, prefix, sizeof(prefix));
+		if (!show_tool(p, &s, prefix) && (str_equal(prefix, dir) || !show_tool(p, &s, dir)))
+			continue;
+		show_companions(p, &s, dir);
+		longer = str_format("%s%s:", shown, dir);
+		free(shown);
+		shown = longer;
+	}
+	return shown;
+}
+
+bool tools_is_in_workspace(const struct plan *p, const struct bind *b)
+{
+	/* A file system of its own is not shown with the workspace. */
+	return b->is_tool && p->workspace_mode != WORKSPACE_EMPTY &&
+	       path_below(b->target, p->workspace_path) &&
+	       b->source.st.st_dev == p->workspace.st.st_dev;
+}
+
+bool tools_goes_first(const struct plan *p, const struct bind *b)
+{
+	return b->is_tool && !path_below(b->target, p->workspace_path);
+}

@@ -1,0 +1,200 @@
+/* Puts files, links and directories into a workspace of the host, with the rights of its owner. */
+#include "sandbox/workspace/apply_file.h"
+
+#include "base/auto.h"
+#include "sandbox/workspace/safe_walk.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/random.h>
+#include <sys/fsuid.h>
+#include <unistd.h>
+
+struct temp_name {
+	char text[32];
+};
+
+static int pick_name(struct temp_name *ret)
+{
+	uint64_t number;
+
+	if (getrandom(&number, sizeof(number), 0) != sizeof(number))
+		return -1;
+	snprintf(ret->text, sizeof(ret->text), ".cloche-%016" PRIx64, number);
+	return 0;
+}
+
+/* Gives up on a temporary name, keeping errno. */
+static int drop(int dir, const struct temp_name *temp)
+{
+	int errnum = errno;
+
+	unlinkat(dir, temp->text, 0);
+	errno = errnum;
+	return -1;
+}
+
+static int write_all(int fd, const char *bytes, size_t len, off_t at)
+{
+	while (len > 0) {
+		ssize_t n = pwrite(fd, bytes, len, at);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -1;
+		bytes += n;
+		at += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+static int copy_range(int to, int from, off_t at, off_t end)
+{
+	char block[65536];
+
+	while (at < end) {
+		size_t want = end - at < (off_t)sizeof(block) ? (size_t)(end - at) : sizeof(block);
+		ssize_t n = pread(from, block, want, at);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return -1;
+		if (n == 0)
+			return 0;
+		if (write_all(to, block, (size_t)n, at) < 0)
+			return -1;
+		at += n;
+	}
+	return 0;
+}
+
+/* Holes stay holes: a sparse terabyte costs nothing, here as there. */
+static int copy_data(int to, int from, off_t size)
+{
+	off_t at = 0;
+
+	while (at < size) {
+		off_t start = lseek(from, at, SEEK_DATA), end;
+
+		if (start < 0 && errno == ENXIO)
+			break;
+		if (start < 0)
+			return -1;
+		end = lseek(from, start, SEEK_HOLE);
+		if (end < 0)
+			return -1;
+		if (end > size)
+			end = size;
+		if (copy_range(to, from, start, end) < 0)
+			return -1;
+		at = end > at ? end : size;
+	}
+	return ftruncate(to, size);
+}
+
+static int finish_file(int fd, const struct stat *st, const struct put_owner *owner)
+{
+	/* Times stay, or make would rebuild everything in the order in which it was copied. */
+	const struct timespec times[2] = {st->st_atim, st->st_mtim};
+
+	if (owner->set && fchown(fd, owner->uid, owner->gid) < 0)
+		return -1;
+	if (fchmod(fd, st->st_mode & 0777) < 0)
+		return -1;
+	return futimens(fd, times);
+}
+
+/* The kernel takes the rights to pass over permissions away with the file system uid 0. */
+static const struct put_owner *become_owner(const struct put_owner *owner)
+{
+	if (owner->set && owner->uid != 0) {
+		setfsgid(owner->gid);
+		setfsuid(owner->uid);
+	}
+	return owner;
+}
+
+static void become_self(const struct put_owner **acting)
+{
+	int errnum = errno;
+
+	if ((*acting)->set && (*acting)->uid != 0) {
+		setfsuid(0);
+		setfsgid(0);
+	}
+	errno = errnum;
+}
+
+/* From here to the end of the function. */
+#define act_as(owner)                                                                              \
+	__attribute__((cleanup(become_self), unused)) const struct put_owner *acting =             \
+		become_owner(owner)
+
+int put_file(int dir, const char *name, int from, const struct stat *st,
+	     const struct put_owner *owner)
+{
+	act_as(owner);
+	struct temp_name temp;
+	auto_close int fd = -1;
+
+	if (pick_name(&temp) < 0)
+		return -1;
+	fd = beneath_create_file(dir, temp.text);
+	if (fd < 0)
+		return -1;
+	if (copy_data(fd, from, st->st_size) < 0 || finish_file(fd, st, owner) < 0 ||
+	    renameat(dir, temp.text, dir, name) < 0)
+		return drop(dir, &temp);
+	return 0;
+}
+
+int put_link(int dir, const char *name, const char *target, const struct put_owner *owner)
+{
+	act_as(owner);
+	struct temp_name temp;
+
+	if (pick_name(&temp) < 0 || symlinkat(target, dir, temp.text) < 0)
+		return -1;
+	if (owner->set && fchownat(dir, temp.text, owner->uid, owner->gid, AT_SYMLINK_NOFOLLOW) < 0)
+		return drop(dir, &temp);
+	if (renameat(dir, temp.text, dir, name) < 0)
+		return drop(dir, &temp);
+	return 0;
+}
+
+int put_dir(int dir, const char *name, const struct put_owner *owner)
+{
+	act_as(owner);
+	auto_close int fd = -1;
+	int errnum;
+
+	if (mkdirat(dir, name, 0700) < 0)
+		return -1;
+	fd = beneath_open_dir(dir, name);
+	if (fd >= 0 && (!owner->set || fchown(fd, owner->uid, owner->gid) == 0))
+		return take_fd(&fd);
+	errnum = errno;
+	unlinkat(dir, name, AT_REMOVEDIR);
+	errno = errnum;
+	return -1;
+}
+
+int put_nothing(int dir, const char *name, const struct put_owner *owner)
+{
+	act_as(owner);
+
+	return beneath_remove(dir, name);
+}
+
+int put_mode(int fd, mode_t mode, const struct put_owner *owner)
+{
+	act_as(owner);
+
+	return fchmod(fd, mode);
+}

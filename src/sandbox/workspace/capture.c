@@ -1,0 +1,307 @@
+/*
+ * Theory of operation
+ *
+ * A glob is split at its slashes. For each glob the walk carries the set of parts that may come
+ * next, one bit each: a name leads from one set to the next, `**` may stay or be left. So every
+ * name is matched once, directories that cannot lead to a match are not entered, and no pattern,
+ * however many `**` it has, makes the walk slow.
+ */
+#include "sandbox/workspace/capture.h"
+
+#include "base/auto.h"
+#include "base/glob.h"
+#include "base/io.h"
+#include "base/str.h"
+#include "kern/dirents.h"
+#include "sandbox/workspace/safe_walk.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_GLOBS = 32, MAX_PARTS = 31 };
+
+struct glob {
+	struct list parts;
+};
+
+/* Bit i: part i comes next; bit parts.count: the glob has matched. */
+typedef uint32_t next_set;
+
+struct capturer {
+	struct glob globs[MAX_GLOBS];
+	size_t glob_count;
+	struct capture_limits left;
+	struct beneath_path path;
+	struct captured out;
+	unsigned depth;
+};
+
+struct place {
+	int upper;
+	int lower;
+	bool opaque;
+	next_set next[MAX_GLOBS];
+};
+
+/* ---- globs -------------------------------------------------------------------------------------
+ */
+
+static void skip_lead(const char **text)
+{
+	static const char workspace[] = "/workspace/";
+
+	if (str_starts(*text, workspace))
+		*text += sizeof(workspace) - 1;
+	while (str_starts(*text, "./"))
+		*text += 2;
+}
+
+static int parse_glob(struct glob *g, const char *text, struct err *e)
+{
+	const char *p = text;
+
+	skip_lead(&p);
+	if (*p == '\0' || *p == '/')
+		return err_field(e, ERR_INVALID, "capture",
+				 "capture: '%s' is not relative to the workspace; try 'out/*.csv'",
+				 text);
+	while (*p) {
+		size_t len = strcspn(p, "/");
+		auto_free char *part = must_alloc(strndup(p, len));
+
+		if (str_equal(part, ".."))
+			return err_field(e, ERR_INVALID, "capture",
+					 "capture: '%s' leads out of the workspace", text);
+		if (len > 0 && g->parts.count == MAX_PARTS)
+			return err_field(e, ERR_INVALID, "capture",
+					 "capture: '%s' has too many parts", text);
+		if (len > 0)
+			list_take(&g->parts, take_ptr(part));
+		p += len + (p[len] == '/');
+	}
+	return 0;
+}
+
+static void done_globs(struct capturer *c)
+{
+	for (size_t i = 0; i < MAX_GLOBS; i++)
+		list_done(&c->globs[i].parts);
+}
+
+static int parse_globs(struct capturer *c, const struct list *globs, struct err *e)
+{
+	if (globs->count > MAX_GLOBS)
+		return err_field(e, ERR_INVALID, "capture", "capture: more than %d globs",
+				 MAX_GLOBS);
+	for (size_t i = 0; i < globs->count; i++)
+		if (parse_glob(&c->globs[i], globs->items[i], e) < 0)
+			return -1;
+	c->glob_count = globs->count;
+	return 0;
+}
+
+static bool is_any_depth(const struct glob *g, size_t part)
+{
+	return part < g->parts.count && str_equal(g->parts.items[part], "**");
+}
+
+/* `**` also stands for no directory at all. */
+static next_set with_skipped(const struct glob *g, next_set set)
+{
+	for (size_t i = 0; i < g->parts.count; i++)
+		if (set & 1u << i && is_any_depth(g, i))
+			set |= 1u << (i + 1);
+	return set;
+}
+
+static next_set step(const struct glob *g, next_set set, const char *name)
+{
+	next_set next = 0;
+
+	for (size_t i = 0; i < g->parts.count; i++) {
+		if (!(set & 1u << i))
+			continue;
+		if (is_any_depth(g, i))
+			next |= name[0] == '.' ? 0 : 1u << i;
+		else if (glob_match_name(g->parts.items[i], name))
+			next |= 1u << (i + 1);
+	}
+	return with_skipped(g, next);
+}
+
+/* ---- files -------------------------------------------------------------------------------------
+ */
+
+static struct captured_file *add_file(struct captured *out)
+{
+	out->items = array_room(out->items, out->count, &out->room, sizeof(*out->items));
+	return &out->items[out->count++];
+}
+
+static void take_file(struct capturer *c, int dir, const char *name)
+{
+	struct captured_file *f;
+	auto_close int fd = -1;
+	struct stat st;
+	size_t want;
+	ssize_t got;
+
+	fd = beneath_open_file(dir, name, &st);
+	if (fd < 0)
+		return;
+	if (c->out.count == c->left.files) {
+		c->out.cut = true;
+		return;
+	}
+	want = (uint64_t)st.st_size < c->left.bytes ? (size_t)st.st_size : (size_t)c->left.bytes;
+	f = add_file(&c->out);
+	f->path = str_copy(c->path.text);
+	f->data = must_alloc(malloc(want + 1));
+	got = io_read_all(fd, f->data, want);
+	f->size = got > 0 ? (size_t)got : 0;
+	f->real_size = (uint64_t)st.st_size;
+	f->truncated = f->size < f->real_size;
+	c->left.bytes -= f->size;
+}
+
+/* ---- the walk ----------------------------------------------------------------------------------
+ */
+
+static void walk(struct capturer *c, const struct place *p);
+
+static void enter(struct capturer *c, const struct place *p, const char *name, bool in_upper,
+		  struct place *child)
+{
+	struct stat low;
+
+	if (in_upper) {
+		child->upper = beneath_open_dir(p->upper, name);
+		child->opaque = p->opaque || (child->upper >= 0 && beneath_is_opaque(child->upper));
+	}
+	if (p->lower >= 0 && !child->opaque && beneath_stat(p->lower, name, &low) &&
+	    S_ISDIR(low.st_mode))
+		child->lower = beneath_open_dir(p->lower, name);
+	/* A directory of the upper that cannot be read must not give way to what it hides. */
+	if (!in_upper || child->upper >= 0)
+		walk(c, child);
+	close_fd(&child->upper);
+	close_fd(&child->lower);
+}
+
+static void visit(struct capturer *c, const struct place *p, const char *name)
+{
+	struct place child = {.upper = -1, .lower = -1};
+	bool matched = false, leads_on = false, in_upper;
+	struct stat st;
+
+	for (size_t i = 0; i < c->glob_count; i++) {
+		next_set last = 1u << c->globs[i].parts.count;
+
+		child.next[i] = step(&c->globs[i], p->next[i], name);
+		matched |= (child.next[i] & last) != 0;
+		leads_on |= (child.next[i] & ~last) != 0;
+	}
+	if (!matched && !leads_on)
+		return;
+	in_upper = p->upper >= 0 && beneath_stat(p->upper, name, &st);
+	if (in_upper && beneath_is_whiteout(&st))
+		return;
+	if (!in_upper && (p->lower < 0 || !beneath_stat(p->lower, name, &st)))
+		return;
+	if (S_ISDIR(st.st_mode) && leads_on)
+		enter(c, p, name, in_upper, &child);
+	else if (S_ISREG(st.st_mode) && matched)
+		take_file(c, in_upper ? p->upper : p->lower, name);
+}
+
+static void visit_all(struct capturer *c, const struct place *p, const struct list *names,
+		      const struct list *seen)
+{
+	for (size_t i = 0; i < names->count; i++) {
+		size_t mark;
+
+		if (beneath_has_name(seen, names->items[i]))
+			continue;
+		if (c->left.entries == 0 || !beneath_push(&c->path, names->items[i], &mark)) {
+			c->out.cut = true;
+			return;
+		}
+		c->left.entries--;
+		visit(c, p, names->items[i]);
+		beneath_pop(&c->path, mark);
+	}
+}
+
+static void walk(struct capturer *c, const struct place *p)
+{
+	struct list upper = {0}, lower = {0}, none = {0};
+	bool cut_upper = false, cut_lower = false;
+
+	if (c->depth == BENEATH_MAX_DEPTH) {
+		c->out.cut = true;
+		return;
+	}
+	c->depth++;
+	if (p->upper >= 0 && dirents_names(p->upper, c->left.entries, &upper, &cut_upper) < 0)
+		c->out.cut = true;
+	if (p->lower >= 0 && !p->opaque &&
+	    dirents_names(p->lower, c->left.entries, &lower, &cut_lower) < 0)
+		c->out.cut = true;
+	c->out.cut |= cut_upper | cut_lower;
+	visit_all(c, p, &upper, &none);
+	visit_all(c, p, &lower, &upper);
+	list_done(&upper);
+	list_done(&lower);
+	c->depth--;
+}
+
+static int compare_files(const void *a, const void *b)
+{
+	const struct captured_file *x = a, *y = b;
+
+	return strcmp(x->path, y->path);
+}
+
+int capture_check(const struct list *globs, struct err *e)
+{
+	struct capturer *c = must_alloc(calloc(1, sizeof(*c)));
+	int result = parse_globs(c, globs, e);
+
+	done_globs(c);
+	free(c);
+	return result;
+}
+
+int capture_files(const struct capture_view *v, const struct list *globs,
+		  const struct capture_limits *limits, struct captured *ret, struct err *e)
+{
+	static const struct capture_limits defaults = CAPTURE_LIMITS_DEFAULT;
+	struct place root = {.upper = v->upper_fd, .lower = v->lower_fd};
+	struct capturer *c = must_alloc(calloc(1, sizeof(*c)));
+	int result;
+
+	c->left = limits ? *limits : defaults;
+	result = parse_globs(c, globs, e);
+	for (size_t i = 0; i < c->glob_count; i++)
+		root.next[i] = with_skipped(&c->globs[i], 1);
+	if (result == 0) {
+		walk(c, &root);
+		if (c->out.count > 0)
+			qsort(c->out.items, c->out.count, sizeof(*c->out.items), compare_files);
+		*ret = c->out;
+	}
+	done_globs(c);
+	free(c);
+	return result;
+}
+
+void captured_done(struct captured *c)
+{
+	for (size_t i = 0; i < c->count; i++) {
+		free(c->items[i].path);
+		free(c->items[i].data);
+	}
+	free(c->items);
+	*c = (struct captured){0};
+}

@@ -1,0 +1,49 @@
+/*
+ * Capturing files: the regular files of a workspace whose paths match a glob, with their contents.
+ *
+ * What is looked at is the merged view, as the command saw it: the upper directory of a
+ * copy-on-write workspace first, then what shows through from the host's. The command's tasks are
+ * dead by then; the tree is walked by the rules of sandbox/workspace/safe_walk.h, and no link is followed.
+ *
+ * Globs are the shell's: `*`, `?`, `[...]` within a name, `**` for any number of directories; a
+ * leading dot has to be written. They are relative to the workspace, or begin with /workspace/.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "base/list.h"
+#include "model/result.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct capture_view {
+	int upper_fd; /* -1: the workspace is direct, no overlay */
+	int lower_fd; /* -1: nothing shows through */
+};
+
+struct capture_limits {
+	size_t files;
+	uint64_t bytes; /* of contents, in all; a file that does not fit is truncated */
+	size_t entries; /* names that are looked at */
+};
+
+#define CAPTURE_LIMITS_DEFAULT                                                                     \
+	{                                                                                          \
+		.files = 256, .bytes = 8 << 20, .entries = 200000,                                 \
+	}
+
+struct captured {
+	struct captured_file *items; /* sorted by path */
+	size_t count;
+	size_t room;
+	bool cut; /* there were more */
+};
+
+/* Are these globs that can be asked for? The error names the field "capture". */
+int capture_check(const struct list *globs, struct err *e);
+/* limits NULL: the defaults. On failure *ret is untouched. */
+int capture_files(const struct capture_view *v, const struct list *globs,
+		  const struct capture_limits *limits, struct captured *ret, struct err *e);
+void captured_done(struct captured *c);

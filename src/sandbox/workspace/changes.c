@@ -1,0 +1,484 @@
+/*
+ * Theory of operation
+ *
+ * One walk over the upper directory, in step with the lower one, serves both listing and applying,
+ * so that what is shown is what is done. For each name: what is it above, what is it below, is that
+ * a change, may it be applied; then it is recorded, and acted upon when applying.
+ *
+ * Invariants: a name is only ever used relative to a directory fd that was reached without a link
+ * or a mount; nothing above is opened that is not a regular file or a directory; below, only the
+ * name in question is replaced or removed. When a directory cannot be entered or made, the walk
+ * goes on in it with `blocked` set, so that all below is reported as skipped.
+ */
+#include "sandbox/workspace/changes.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "kern/dirents.h"
+#include "sandbox/workspace/control.h"
+#include "sandbox/workspace/apply_file.h"
+#include "sandbox/workspace/safe_walk.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+struct visitor {
+	bool apply;
+	struct change_limits left;
+	struct put_owner owner;
+	struct beneath_path path;
+	struct change_list out;
+	unsigned depth;
+};
+
+/* A directory, above and below. */
+struct place {
+	int upper;
+	int lower;	     /* -1: there is none */
+	bool opaque;	     /* nothing below shows through */
+	const char *blocked; /* why nothing in here is applied, or NULL */
+	const char *guarded; /* why only what the caller has named is, or NULL */
+	struct control_place control;
+};
+
+/* One name in it. */
+struct item {
+	const char *name;
+	struct stat up;
+	struct stat low;
+	bool has_low;
+	const char *blocked;
+	const char *guarded;
+};
+
+static const char *const ADDED = "added", *const MODIFIED = "modified", *const DELETED = "deleted";
+
+static void walk_dir(struct visitor *w, const char *name, struct place *p);
+
+/* ---- the list ----------------------------------------------------------------------------------
+ */
+
+static void record(struct visitor *w, const char *kind, bool is_dir, const char *note)
+{
+	struct change_list *l = &w->out;
+
+	l->total++;
+	if (l->count >= w->left.records) {
+		l->cut = true;
+		return;
+	}
+	l->items = array_room(l->items, l->count, &l->room, sizeof(*l->items));
+	l->items[l->count++] = (struct change){
+		.path = str_format("%s%s", w->path.text, is_dir ? "/" : ""),
+		.kind = kind,
+		.note = note,
+	};
+}
+
+/* Something that is not applied: when only listing, its kind stays visible. */
+static void record_blocked(struct visitor *w, const char *kind, bool is_dir, const char *note)
+{
+	w->out.skipped++;
+	record(w, w->apply ? "skipped" : kind, is_dir, note);
+}
+
+/* Records what was tried: with result < 0 and errno, why it failed. */
+static void record_tried(struct visitor *w, const char *kind, bool is_dir, int result)
+{
+	if (result < 0) {
+		w->out.failed++;
+		record_blocked(w, kind, is_dir, strerror(errno));
+	} else {
+		record(w, kind, is_dir, NULL);
+	}
+}
+
+static int compare_changes(const void *a, const void *b)
+{
+	const struct change *x = a, *y = b;
+	int order = strcmp(x->path, y->path);
+
+	return order ? order : strcmp(y->kind, x->kind);
+}
+
+void change_list_done(struct change_list *l)
+{
+	for (size_t i = 0; i < l->count; i++)
+		free(l->items[i].path);
+	free(l->items);
+	*l = (struct change_list){0};
+}
+
+/* ---- files -------------------------------------------------------------------------------------
+ */
+
+static bool same_bytes(int a, int b, off_t size)
+{
+	char x[16384], y[16384];
+
+	for (off_t at = 0; at < size;) {
+		ssize_t n = pread(a, x, sizeof(x), at);
+
+		if (n <= 0 || pread(b, y, (size_t)n, at) != n || memcmp(x, y, (size_t)n) != 0)
+			return false;
+		at += n;
+	}
+	return true;
+}
+
+/* A file that was opened for writing is copied up even when nothing was written. */
+static bool is_same_file(struct visitor *w, const struct place *p, const struct item *it, int upper)
+{
+	auto_close int lower = -1;
+	struct stat st;
+
+	if (upper < 0 || !it->has_low || !S_ISREG(it->low.st_mode) ||
+	    it->up.st_size != it->low.st_size || (it->up.st_mode ^ it->low.st_mode) & 0777)
+		return false;
+	if ((uint64_t)it->up.st_size > w->left.compared)
+		return false;
+	w->left.compared -= (uint64_t)it->up.st_size;
+	lower = beneath_open_file(p->lower, it->name, &st);
+	return lower >= 0 && st.st_size == it->up.st_size &&
+	       same_bytes(upper, lower, it->up.st_size);
+}
+
+/* A directory below is in the way of what is no directory above. False: it has to stay. */
+static bool clear_way(struct visitor *w, const struct place *p, const struct item *it)
+{
+	int result = 0;
+
+	if (!it->has_low || !S_ISDIR(it->low.st_mode))
+		return true;
+	if (w->apply)
+		result = put_nothing(p->lower, it->name, &w->owner);
+	record_tried(w, DELETED, true, result);
+	return result == 0;
+}
+
+static const char *kind_of(const struct item *it)
+{
+	return it->has_low && !S_ISDIR(it->low.st_mode) ? MODIFIED : ADDED;
+}
+
+static void visit_file(struct visitor *w, const struct place *p, struct item *it)
+{
+	auto_close int fd = beneath_open_file(p->upper, it->name, &it->up);
+	const char *kind = kind_of(it);
+	int result = 0;
+
+	if (fd < 0 && !it->blocked)
+		it->blocked = "the file cannot be read";
+	if (is_same_file(w, p, it, fd))
+		return;
+	if (!it->blocked && (uint64_t)it->up.st_size > w->left.bytes)
+		it->blocked = "too large";
+	if (it->blocked || !clear_way(w, p, it)) {
+		record_blocked(w, kind, false,
+			       it->blocked ? it->blocked : "a directory is in the way");
+		return;
+	}
+	w->left.bytes -= (uint64_t)it->up.st_size;
+	if (w->apply)
+		result = put_file(p->lower, it->name, fd, &it->up, &w->owner);
+	record_tried(w, kind, false, result);
+}
+
+static bool read_link(int dir, const char *name, char target[PATH_MAX])
+{
+	ssize_t n = readlinkat(dir, name, target, PATH_MAX);
+
+	if (n < 0 || n >= PATH_MAX)
+		return false;
+	target[n] = '\0';
+	return true;
+}
+
+/* Does a link at this depth (0: in the workspace itself) name something outside, by its text? */
+static bool leads_out(const char *target, unsigned depth)
+{
+	long level = depth;
+
+	if (target[0] == '/')
+		return true;
+	while (*target) {
+		size_t len = strcspn(target, "/");
+
+		if (len == 2 && memcmp(target, "..", 2) == 0)
+			level--;
+		else if (len > 0 && !(len == 1 && target[0] == '.'))
+			level++;
+		if (level < 0)
+			return true;
+		target += len + (target[len] == '/');
+	}
+	return false;
+}
+
+static void visit_link(struct visitor *w, const struct place *p, struct item *it)
+{
+	char target[PATH_MAX], below[PATH_MAX];
+	const char *kind = kind_of(it);
+
+	if (!read_link(p->upper, it->name, target))
+		it->blocked = "the link cannot be read";
+	else if (it->has_low && S_ISLNK(it->low.st_mode) && read_link(p->lower, it->name, below) &&
+		 str_equal(target, below))
+		return;
+	if (it->blocked || !clear_way(w, p, it)) {
+		record_blocked(w, kind, false,
+			       it->blocked ? it->blocked : "a directory is in the way");
+		return;
+	}
+	if (w->apply && put_link(p->lower, it->name, target, &w->owner) < 0)
+		record_tried(w, kind, false, -1);
+	else
+		record(w, kind, false,
+		       leads_out(target, w->depth - 1) ? "a link that leads out of the workspace"
+						       : NULL);
+}
+
+/* ---- directories, deletions --------------------------------------------------------------------
+ */
+
+/* Opens or makes the directory below; where neither can be, child->blocked says why. False: it failed. */
+static bool enter_below(struct visitor *w, const struct place *p, struct item *it,
+			struct place *child)
+{
+	if (it->has_low && S_ISDIR(it->low.st_mode))
+		child->lower = beneath_open_dir(p->lower, it->name);
+	else if (!w->apply || child->blocked)
+		return true;
+	else if (!it->has_low || put_nothing(p->lower, it->name, &w->owner) == 0)
+		child->lower = put_dir(p->lower, it->name, &w->owner);
+	if (child->lower >= 0)
+		return true;
+	child->blocked = errno == EXDEV ? "another file system is mounted there" : strerror(errno);
+	return errno == EXDEV;
+}
+
+/* The directory itself: new and empty, or of another mode. */
+static void settle_dir(struct visitor *w, struct item *it, struct place *child, bool is_new,
+		       bool is_empty)
+{
+	bool differs = !is_new && child->lower >= 0 && (it->up.st_mode ^ it->low.st_mode) & 0777;
+	int result = 0;
+
+	if (child->blocked) {
+		if (differs || (is_new && is_empty))
+			record_blocked(w, is_new ? ADDED : MODIFIED, true, child->blocked);
+		return;
+	}
+	if (w->apply && (is_new || differs))
+		result = put_mode(child->lower, it->up.st_mode & 0777, &w->owner);
+	if (differs || (is_new && is_empty) || result < 0)
+		record_tried(w, is_new ? ADDED : MODIFIED, true, result);
+}
+
+static void visit_dir(struct visitor *w, const struct place *p, struct item *it)
+{
+	struct place child = {
+		.upper = -1, .lower = -1, .blocked = it->blocked, .guarded = it->guarded};
+	bool is_new = !it->has_low || !S_ISDIR(it->low.st_mode);
+	size_t before, already = w->out.total;
+	bool failed;
+
+	child.upper = beneath_open_dir(p->upper, it->name);
+	if (child.upper < 0) {
+		record_blocked(w, is_new ? ADDED : MODIFIED, true, "the directory cannot be read");
+		return;
+	}
+	child.opaque = p->opaque || beneath_is_opaque(child.upper);
+	/* A mixture of two repositories is none; and the old one's guards would be gone. */
+	if (!is_new && child.opaque && strcasecmp(it->name, ".git") == 0 && !child.blocked)
+		child.blocked = "control file: the repository was replaced as a whole";
+	failed = !enter_below(w, p, it, &child);
+	if (it->has_low && is_new)
+		(child.blocked ? record_blocked : record)(w, DELETED, false, child.blocked);
+	before = w->out.total;
+	walk_dir(w, it->name, &child);
+	settle_dir(w, it, &child, is_new, w->out.total == before);
+	w->out.failed += failed && w->out.total > already;
+	close_fd(&child.upper);
+	close_fd(&child.lower);
+}
+
+static void visit_deleted(struct visitor *w, const struct place *p, struct item *it)
+{
+	bool is_dir = S_ISDIR(it->low.st_mode);
+	int result = 0;
+
+	if (it->blocked) {
+		record_blocked(w, DELETED, is_dir, it->blocked);
+		return;
+	}
+	if (w->apply)
+		result = put_nothing(p->lower, it->name, &w->owner);
+	record_tried(w, DELETED, is_dir, result);
+}
+
+/* ---- the walk ----------------------------------------------------------------------------------
+ */
+
+/* .git as a whole is not to be deleted either. */
+static const char *why_guarded(const struct place *p, const struct item *it, bool deleted)
+{
+	if (p->guarded)
+		return p->guarded;
+	if (deleted && strcasecmp(it->name, ".git") == 0)
+		return "control file: the repository itself";
+	return control_reason(&p->control, it->name, deleted ? it->low.st_mode : it->up.st_mode);
+}
+
+enum named { NAMED_NOT, NAMED_BELOW, NAMED };
+
+/* Has the caller named this path, one that holds it, or one below? */
+static enum named how_named(const struct visitor *w)
+{
+	const struct list *also = w->left.also;
+	enum named how = NAMED_NOT;
+
+	for (size_t i = 0; also && i < also->count; i++) {
+		if (path_below(w->path.text, also->items[i]))
+			return NAMED;
+		if (path_below(also->items[i], w->path.text))
+			how = NAMED_BELOW;
+	}
+	return how;
+}
+
+/* Finds out why this item is not to be applied, if there is a reason. */
+static void judge(const struct visitor *w, const struct place *p, struct item *it, bool deleted)
+{
+	const char *why = p->blocked ? p->blocked : why_guarded(p, it, deleted);
+	enum named how = why && !p->blocked ? how_named(w) : NAMED_NOT;
+
+	if (how == NAMED_BELOW && !deleted && S_ISDIR(it->up.st_mode))
+		it->guarded = why;
+	else if (how != NAMED)
+		it->blocked = why;
+}
+
+static void visit(struct visitor *w, const struct place *p, const char *name)
+{
+	struct item it = {.name = name};
+
+	it.has_low = p->lower >= 0 && beneath_stat(p->lower, name, &it.low);
+	if (!beneath_stat(p->upper, name, &it.up))
+		return;
+	if (beneath_is_whiteout(&it.up)) {
+		judge(w, p, &it, true);
+		if (it.has_low)
+			visit_deleted(w, p, &it);
+		return;
+	}
+	judge(w, p, &it, false);
+	if (S_ISDIR(it.up.st_mode))
+		visit_dir(w, p, &it);
+	else if (S_ISREG(it.up.st_mode))
+		visit_file(w, p, &it);
+	else if (S_ISLNK(it.up.st_mode))
+		visit_link(w, p, &it);
+	else
+		record_blocked(w, kind_of(&it), false, "neither a file, a directory nor a link");
+}
+
+/* Runs one name with the path set to it. */
+static void visit_named(struct visitor *w, const struct place *p, const char *name, bool hidden)
+{
+	struct item it = {.name = name};
+	size_t mark;
+
+	if (w->left.entries == 0 || !beneath_push(&w->path, name, &mark)) {
+		w->out.cut = true;
+		return;
+	}
+	w->left.entries--;
+	if (!hidden) {
+		visit(w, p, name);
+	} else if (beneath_stat(p->lower, name, &it.low)) {
+		judge(w, p, &it, true);
+		visit_deleted(w, p, &it);
+	}
+	beneath_pop(&w->path, mark);
+}
+
+/* Below an opaque directory, whatever is not above has been deleted. */
+static void walk_hidden(struct visitor *w, const struct place *p, const struct list *upper_names)
+{
+	struct list names;
+	bool cut;
+
+	if (dirents_names(p->lower, w->left.entries, &names, &cut) < 0) {
+		w->out.cut = true;
+		return;
+	}
+	w->out.cut |= cut;
+	for (size_t i = 0; i < names.count; i++)
+		if (!beneath_has_name(upper_names, names.items[i]))
+			visit_named(w, p, names.items[i], true);
+	list_done(&names);
+}
+
+static void walk_dir(struct visitor *w, const char *name, struct place *p)
+{
+	struct list names;
+	bool cut;
+
+	if (w->depth == BENEATH_MAX_DEPTH ||
+	    dirents_names(p->upper, w->left.entries, &names, &cut) < 0) {
+		record_blocked(w, MODIFIED, true,
+			       w->depth == BENEATH_MAX_DEPTH ? "nested too deep"
+							     : "the directory cannot be read");
+		return;
+	}
+	w->depth++;
+	w->out.cut |= cut;
+	p->control = control_place_look(name, &names, p->lower);
+	if (p->opaque && p->lower >= 0)
+		walk_hidden(w, p, &names);
+	for (size_t i = 0; i < names.count; i++)
+		visit_named(w, p, names.items[i], false);
+	list_done(&names);
+	w->depth--;
+}
+
+struct layers {
+	int upper, lower;
+};
+
+static int run(bool apply, struct layers fds, const struct change_limits *limits,
+	       struct change_list *ret, struct err *e)
+{
+	static const struct change_limits defaults = CHANGE_LIMITS_DEFAULT;
+	struct place root = {.upper = fds.upper, .lower = fds.lower};
+	auto_free struct visitor *w = must_alloc(calloc(1, sizeof(*w)));
+	struct stat st;
+
+	if (fstat(fds.lower, &st) < 0)
+		return err_sys(e, "looking at the workspace");
+	w->apply = apply;
+	w->left = limits ? *limits : defaults;
+	w->owner = (struct put_owner){.set = geteuid() == 0, .uid = st.st_uid, .gid = st.st_gid};
+	walk_dir(w, "", &root);
+	if (w->out.count > 0)
+		qsort(w->out.items, w->out.count, sizeof(*w->out.items), compare_changes);
+	*ret = w->out;
+	return 0;
+}
+
+int changes_list(int upper_fd, int lower_fd, const struct change_limits *limits,
+		 struct change_list *ret, struct err *e)
+{
+	return run(false, (struct layers){upper_fd, lower_fd}, limits, ret, e);
+}
+
+int changes_apply(int upper_fd, int lower_fd, const struct change_limits *limits,
+		  struct change_list *ret, struct err *e)
+{
+	return run(true, (struct layers){upper_fd, lower_fd}, limits, ret, e);
+}

@@ -1,0 +1,62 @@
+/*
+ * What a command did to its copy-on-write workspace, and bringing that to the host.
+ *
+ * The upper directory of the overlay is what the command left: hostile content, read when all its
+ * tasks are dead. The lower one is the host's workspace. Both go by directory fd; sandbox/workspace/safe_walk.h
+ * says how they are walked.
+ *
+ *   struct change_list l;
+ *   changes_list(upper, lower, NULL, &l, &e);    or changes_apply, with the same list as answer
+ *   ... l.items[0..l.count) go into the result
+ *   change_list_done(&l);
+ *
+ * Paths are relative to the workspace and sorted; a directory's ends in a slash. Directories are
+ * named only where they themselves are the change: removed, empty, or of another mode.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "base/list.h"
+#include "model/result.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct change_limits {
+	size_t records;	   /* changes that are listed; the rest is counted by `cut` only */
+	size_t entries;	   /* names that are looked at; what lies beyond is not applied */
+	uint64_t bytes;	   /* written to the host in all */
+	uint64_t compared; /* bytes read to find out whether a file really changed */
+	const struct list
+		*also; /* paths that are applied although they are control files; may be NULL */
+};
+
+#define CHANGE_LIMITS_DEFAULT                                                                      \
+	{                                                                                          \
+		.records = 1000, .entries = 1000000, .bytes = 16ULL << 30, .compared = 1ULL << 30, \
+	}
+
+struct change_list {
+	struct change *items; /* note: why it was, or would be, left out; or a warning */
+	size_t count;
+	size_t room;
+	size_t total;	/* changes, listed or not */
+	size_t skipped; /* of those: not applied */
+	size_t failed;	/* of those: because the host could not, not because a rule forbids it */
+	bool cut;	/* there was more than the limits allow */
+};
+
+/* limits NULL: the defaults. On failure *ret is untouched. */
+int changes_list(int upper_fd, int lower_fd, const struct change_limits *limits,
+		 struct change_list *ret, struct err *e);
+/*
+ * Applies them to the host: regular files, directories and links, never followed; no set-id or
+ * sticky bits, no special files, no control files (sandbox/workspace/control.h) but those of limits->also. Whatever could not or must
+ * not be applied is listed with kind "skipped" and a note. A file is complete under its name or
+ * unchanged.
+ * As root, what is new belongs to the owner of the workspace.
+ */
+int changes_apply(int upper_fd, int lower_fd, const struct change_limits *limits,
+		  struct change_list *ret, struct err *e);
+void change_list_done(struct change_list *l);

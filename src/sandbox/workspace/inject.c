@@ -1,0 +1,203 @@
+/* Puts files into a workspace before the command starts, and takes unchanged ones out again. */
+#include "sandbox/workspace/inject.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "kern/sys.h"
+#include "sandbox/workspace/safe_walk.h"
+#include "sandbox/inside/skeleton.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- in ---- */
+
+/* One directory of the workspace: what is written, and what lies below that (-1: nothing). */
+struct pair {
+	int upper, lower;
+};
+
+static int put_file(const struct plan *p, int dir, const char *name, const struct placed_file *f,
+		    struct err *e)
+{
+	return skeleton_file(dir, name, f->data, f->size, f->mode, e) < 0
+		       ? -1
+		       : plan_give_to_user(p, dir, name, e);
+}
+
+static int in_the_way(const struct placed_file *f, const char *name, const char *is, struct err *e)
+{
+	return err_field(e, ERR_INVALID, "file",
+			 "file: '%s' cannot be placed: the workspace's '%s' is %s directory",
+			 f->path, name, is);
+}
+
+static int put_below(const struct plan *p, struct pair at, const char *path,
+		     const struct placed_file *f, struct err *e);
+
+/* Enters one directory on the way, as the workspace has it, or a new one. */
+static int put_through(const struct plan *p, struct pair at, const char *name, const char *rest,
+		       const struct placed_file *f, struct err *e)
+{
+	struct stat st = {.st_mode = S_IFDIR | 0755};
+	struct pair next = {-1, -1};
+	int rc = -1;
+
+	if (at.lower >= 0 && beneath_stat(at.lower, name, &st)) {
+		if (!S_ISDIR(st.st_mode))
+			return in_the_way(f, name, "no", e);
+		next.lower = openat(at.lower, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+	}
+	/* Its mode may shut out its owner: not before all is in place. */
+	if ((mkdirat(at.upper, name, 0700) < 0 && errno != EEXIST) ||
+	    fchmodat(at.upper, name, 0700, 0) < 0 ||
+	    (next.upper = beneath_open_dir(at.upper, name)) < 0)
+		err_sys(e, "cannot make %s", name);
+	else
+		rc = put_below(p, next, rest, f, e);
+	if (rc == 0 && fchmod(next.upper, st.st_mode & 0777) < 0)
+		rc = err_sys(e, "cannot set the mode of %s", name);
+	close_fd(&next.upper);
+	close_fd(&next.lower);
+	return rc < 0 ? -1 : plan_give_to_user(p, at.upper, name, e);
+}
+
+static int put_below(const struct plan *p, struct pair at, const char *path,
+		     const struct placed_file *f, struct err *e)
+{
+	const char *slash = strchr(path, '/');
+	auto_free char *name = slash ? must_alloc(strndup(path, (size_t)(slash - path))) : NULL;
+	struct stat st;
+
+	if (slash)
+		return put_through(p, at, name, slash + 1, f, e);
+	if (at.lower >= 0 && beneath_stat(at.lower, path, &st) && S_ISDIR(st.st_mode))
+		return in_the_way(f, path, "a", e);
+	return put_file(p, at.upper, path, f, e);
+}
+
+/* Below /run, out of the way of all that may be mounted. */
+static int put_in_root(const struct plan *p, const struct placed_file *f, struct err *e)
+{
+	auto_close int scratch = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	auto_close int parent = -1;
+	char path[PATH_MAX];
+	const char *name;
+
+	snprintf(path, sizeof(path), "root%s", f->path);
+	parent = skeleton_parent(scratch, path, &name, e);
+	return parent < 0 ? -1 : put_file(p, parent, name, f, e);
+}
+
+int placed_put(const struct plan *p, const struct placed_file *f, struct err *e)
+{
+	auto_close int upper = open("ws", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct pair at = {upper, p->workspace_mode == WORKSPACE_COW ? p->workspace.fd : -1};
+
+	if (upper < 0)
+		return err_sys(e, "cannot open the workspace");
+	if ((f->path[0] == '/' ? put_in_root(p, f, e) : put_below(p, at, f->path, f, e)) == 0)
+		return 0;
+	return e->kind == ERR_INVALID ? -1 : err_wrap(e, "cannot place %s", f->path);
+}
+
+/* ---- and out ---- */
+
+/* The workspace had it before. */
+static bool was_there(const struct plan *p, const char *path)
+{
+	auto_close int fd = -1;
+
+	if (p->workspace_mode != WORKSPACE_COW)
+		return false;
+	fd = sys_openat2(p->workspace.fd, path, O_PATH | O_NOFOLLOW | O_CLOEXEC, RESOLVE_BENEATH);
+	return fd >= 0 || errno != ENOENT;
+}
+
+static bool unlink_any(int dir, const char *name)
+{
+	return unlinkat(dir, name, 0) == 0 ||
+	       (errno == EISDIR && unlinkat(dir, name, AT_REMOVEDIR) == 0);
+}
+
+/* By its parent, which is reached without following what the command may have left. */
+static bool remove_name(int upper, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	auto_free char *dir =
+		slash ? must_alloc(strndup(path, (size_t)(slash - path))) : str_copy(".");
+	auto_close int parent = beneath_open_dir(upper, dir);
+	struct stat st;
+	bool gone;
+
+	if (parent < 0 || fstat(parent, &st) < 0)
+		return false;
+	/* Its mode may shut out its owner, which we are without root. */
+	(void)!fchmod(parent, 0700);
+	gone = unlink_any(parent, slash ? slash + 1 : path);
+	(void)!fchmod(parent, st.st_mode & 07777);
+	return gone;
+}
+
+/* The directories that were made on the way to it, unless the command has put something there. */
+static void drop_way(const struct plan *p, int upper, const char *path)
+{
+	auto_free char *text = str_copy(path);
+	char *slash;
+
+	while ((slash = strrchr(text, '/'))) {
+		*slash = '\0';
+		if (was_there(p, text) || !remove_name(upper, text))
+			return;
+	}
+}
+
+void placed_drop_points(const struct plan *p, int scratch)
+{
+	size_t len = strlen(p->workspace_path);
+	auto_close int upper = -1;
+
+	if (scratch < 0 || p->workspace_mode == WORKSPACE_DIRECT || p->bind_count == 0)
+		return;
+	upper = beneath_open_dir(scratch, "ws");
+	for (size_t i = 0; upper >= 0 && i < p->bind_count; i++) {
+		const char *target = p->binds[i].target;
+
+		if (!path_below(target, p->workspace_path) || !target[len] ||
+		    was_there(p, target + len + 1))
+			continue;
+		remove_name(upper, target + len + 1);
+		drop_way(p, upper, target + len + 1);
+	}
+}
+
+static bool is_unchanged(int upper, const struct placed_file *f)
+{
+	auto_free char *data = NULL;
+	auto_close int fd = -1;
+	struct stat st;
+
+	fd = beneath_open_file(upper, f->path, &st);
+	if (fd < 0 || (uint64_t)st.st_size != f->size)
+		return false;
+	data = must_alloc(malloc(f->size + 1));
+	return read(fd, data, f->size) == (ssize_t)f->size && memcmp(data, f->data, f->size) == 0;
+}
+
+void placed_drop_files(const struct plan *p, int scratch)
+{
+	bool any = scratch >= 0 && p->file_count > 0;
+	auto_close int upper = any ? beneath_open_dir(scratch, "ws") : -1;
+
+	for (size_t i = 0; upper >= 0 && i < p->file_count; i++) {
+		const struct placed_file *f = &p->files[i];
+
+		if (f->path[0] == '/')
+			continue;
+		if (is_unchanged(upper, f))
+			remove_name(upper, f->path);
+		drop_way(p, upper, f->path);
+	}
+}

@@ -1,0 +1,159 @@
+/*
+ * Opens, looks at and removes names below a directory without following a link or entering a
+ * mount.
+ */
+#include "sandbox/workspace/safe_walk.h"
+
+#include "base/auto.h"
+#include "base/str.h"
+#include "kern/caps.h"
+#include "kern/dirents.h"
+#include "kern/sys.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+#include <sys/xattr.h>
+
+enum { RESOLVE_STRICT = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV };
+
+bool beneath_push(struct beneath_path *p, const char *name, size_t *ret_mark)
+{
+	size_t len = strlen(name), slash = p->len > 0;
+
+	if (len + slash >= sizeof(p->text) - p->len)
+		return false;
+	*ret_mark = p->len;
+	if (slash)
+		p->text[p->len++] = '/';
+	memcpy(p->text + p->len, name, len + 1);
+	p->len += len;
+	return true;
+}
+
+void beneath_pop(struct beneath_path *p, size_t mark)
+{
+	p->len = mark;
+	p->text[mark] = '\0';
+}
+
+int beneath_open_dir(int dir, const char *name)
+{
+	return sys_openat2(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
+			   RESOLVE_STRICT);
+}
+
+int beneath_open_file(int dir, const char *name, struct stat *ret_st)
+{
+	uint64_t flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+	auto_close int fd = -1;
+	struct stat st;
+
+	/* Opening a device may already do something (a tape rewinds): look, open, look again. */
+	if (!beneath_stat(dir, name, &st))
+		return -1;
+	if (!S_ISREG(st.st_mode)) {
+		errno = S_ISLNK(st.st_mode) ? ELOOP : EINVAL;
+		return -1;
+	}
+	fd = sys_openat2(dir, name, flags, RESOLVE_STRICT);
+	if (fd < 0 || fstat(fd, &st) < 0)
+		return -1;
+	if (!S_ISREG(st.st_mode)) {
+		errno = EINVAL;
+		return -1;
+	}
+	*ret_st = st;
+	return take_fd(&fd);
+}
+
+int beneath_create_file(int dir, const char *name)
+{
+	struct open_how how = {
+		.flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+		.mode = 0600,
+		.resolve = RESOLVE_STRICT,
+	};
+
+	return (int)syscall(SYS_openat2, dir, name, &how, sizeof(how));
+}
+
+bool beneath_stat(int dir, const char *name, struct stat *ret)
+{
+	struct stat st;
+
+	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return false;
+	*ret = st;
+	return true;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+bool beneath_has_name(const struct list *names, const char *name)
+{
+	return names->count > 0 &&
+	       bsearch(&name, names->items, names->count, sizeof(*names->items), compare_names);
+}
+
+/*
+ * The trusted names are the kernel's when root mounts, the user ones with `userxattr`. Code inside
+ * might set the other pair: then it only says about its own tree what it could have done to it.
+ */
+bool beneath_is_whiteout(const struct stat *st)
+{
+	return S_ISCHR(st->st_mode) && st->st_rdev == makedev(0, 0);
+}
+
+bool beneath_is_opaque(int dir)
+{
+	/* As root the overlay keeps its notes in trusted.*, and user.overlay.* is anybody's data. */
+	const char *name = caps_can_administer() ? "trusted.overlay.opaque" : "user.overlay.opaque";
+	char value = 0;
+
+	return fgetxattr(dir, name, &value, 1) == 1 && value == 'y';
+}
+
+static int remove_below(int dir, unsigned depth);
+
+static int remove_one(int dir, const char *name, unsigned depth)
+{
+	auto_close int below = -1;
+	struct stat st;
+
+	if (!beneath_stat(dir, name, &st))
+		return errno == ENOENT ? 0 : -1;
+	if (!S_ISDIR(st.st_mode))
+		return unlinkat(dir, name, 0);
+	below = beneath_open_dir(dir, name);
+	if (below < 0 || remove_below(below, depth + 1) < 0)
+		return -1;
+	return unlinkat(dir, name, AT_REMOVEDIR);
+}
+
+static int remove_below(int dir, unsigned depth)
+{
+	struct list names;
+	int result = 0;
+
+	if (depth >= BENEATH_MAX_DEPTH) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	if (dirents_names(dir, SIZE_MAX, &names, NULL) < 0)
+		return -1;
+	for (size_t i = 0; i < names.count && result == 0; i++)
+		result = remove_one(dir, names.items[i], depth);
+	list_done(&names);
+	return result;
+}
+
+int beneath_remove(int dir, const char *name)
+{
+	return remove_one(dir, name, 0);
+}

@@ -1,0 +1,157 @@
+/* From a new process to the last layer, in a cell that is ready; see cell.h. */
+#include "warm/warm.h"
+
+#include "kern/sys.h"
+#include "warm/inspect.h"
+#include "sandbox/inside/message.h"
+#include "sandbox/plan/plan.h"
+#include "sandbox/inside/privileges.h"
+#include "sandbox/inside/restrict.h"
+#include "sandbox/inside/verify.h"
+
+#include <fcntl.h>
+#include <sched.h>
+
+/* ---- birth ---- */
+
+pid_t cell_bear(const struct cell_birth *b, struct err *e)
+{
+	const unsigned long flags = CLONE_PARENT | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
+	pid_t pid;
+
+	if (setns(b->cell, CLONE_NEWPID) < 0)
+		return err_sys(e, "cannot turn to a cell");
+	/* Not clone3, which a warm interpreter may not call: its filter cannot see the flags. */
+	pid = sys_clone_fork(flags, b->tid_address);
+	if (pid == 0)
+		b->born(b->arg);
+	return pid < 0 ? err_sys(e, "cannot create a process in the cell") : pid;
+}
+
+/* ---- what it becomes ---- */
+
+/* A midwife's tenant comes from the slot's namespaces and cgroup; another one enters these as well. */
+static int enter_namespaces(const struct cell_entry *t, struct err *e)
+{
+	const int all = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWUTS |
+			CLONE_NEWCGROUP;
+
+	/* By their own fds: a pidfd of a process that is not dumpable serves only who has power over it. */
+	if (t->by_midwife) {
+		if (setns(t->mounts, CLONE_NEWNS) < 0 || setns(t->ipc, CLONE_NEWIPC) < 0 ||
+		    setns(t->net, CLONE_NEWNET) < 0)
+			return err_sys(e, "cannot enter the cell");
+		return 0;
+	}
+	for (int i = 0; i < t->terms->join_count; i++)
+		if (write(t->joins[i], "0", 1) != 1)
+			return err_sys(e, "cannot join the slot's cgroup");
+	if (setns(t->cell, all) < 0)
+		return err_sys(e, "cannot enter the cell");
+	return 0;
+}
+
+static int enter(const struct confinement *c, struct err *e)
+{
+	const struct cell_entry *t = c->arg;
+
+	if (enter_namespaces(t, e) < 0)
+		return -1;
+	c->plan->board->proven = verify_namespaces(&t->terms->outside, true);
+	if (t->terms->cgroup_layers && cell_is_in_cgroup())
+		c->plan->board->proven |= t->terms->cgroup_layers;
+	return 0;
+}
+
+static int attach(const struct cell_entry *c, struct err *e)
+{
+	if (setsid() < 0)
+		return err_sys(e, "cannot start a session");
+	for (int i = 0; i < 3; i++)
+		if (dup2(c->streams[i], i) < 0)
+			return err_sys(e, "cannot attach the standard streams");
+	return 0;
+}
+
+/* All but the two that are told by, which go to 3 and 4; looks whether that is so. */
+static layer_set close_others(int *report, int *listener)
+{
+	enum { REPORT = 3, LISTENER, AFTER };
+
+	*report = fcntl(*report, F_DUPFD_CLOEXEC, AFTER);
+	*listener = *listener < 0 ? -1 : fcntl(*listener, F_DUPFD_CLOEXEC, AFTER);
+	*report = dup2(*report, REPORT);
+	if (*listener >= 0)
+		*listener = dup2(*listener, LISTENER);
+	else
+		close(LISTENER);
+	return sys_close_range(AFTER, ~0u, 0) < 0 ? 0 : verify_fds(LISTENER);
+}
+
+/* Tells, and lets go of those as well; if that is not so, nothing runs. */
+static int tell(const struct cell_message *m, bool by_midwife, int report, int listener)
+{
+	const struct cell_report *r = &m->told;
+	struct err ignored;
+	int rc;
+
+	rc = message_send(report, by_midwife ? (const void *)m : r,
+			  by_midwife ? sizeof(*m) : sizeof(*r), &listener, listener < 0 ? 0 : 1,
+			  &ignored);
+	if (sys_close_range(3, ~0u, 0) < 0 || verify_fds(2) == 0)
+		_exit(125);
+	return r->err.kind == ERR_NONE ? rc : -1;
+}
+
+/* Everything up to the last layer; what held is in the board. */
+static void confine_tenant(const struct cell_entry *t, struct plan *p, int *ret_listener,
+			   struct err *e)
+{
+	struct confinement c = {.kind = t->by_midwife ? CONFINED_TENANT : CONFINED_FORK,
+				.plan = p,
+				.scratch = t->scratch,
+				.control = -1,
+				.profile = &seccomp_profile_default,
+				.enter = enter,
+				.arg = t};
+	int rc = privileges_give_up(&c, e);
+
+	*ret_listener = c.listener;
+	if (rc < 0 || attach(t, e) < 0)
+		return;
+	p->board->proven |= verify_privileges(p, t->scratch);
+	/* The nest's own places are not this tenant's. */
+	if (!cell_places_are_own(t->terms, t->scratch))
+		p->board->proven &= ~(LAYER_BIT(LAYER_ROOT) | LAYER_BIT(LAYER_DISK));
+	(void)restrict_command(p, e);
+}
+
+int cell_enter(const struct cell_entry *c)
+{
+	struct sandbox_spec spec = {.level = LEVEL_CONTAINER,
+				    .limits = c->terms->limits,
+				    .required_layers = c->terms->required};
+	static struct board board;
+	struct plan p = {.spec = &spec,
+			 .board = &board,
+			 .rootless = true, /* one id is mapped, as for an ordinary user */
+			 .uid = c->terms->caller_is_root ? 0 : SANDBOX_UID,
+			 .workspace_mode = WORKSPACE_EMPTY,
+			 .workspace_path = "/workspace",
+			 .image_is_host = c->terms->image_is_host};
+	struct cell_message m = {.news = CELL_SEATED};
+	int listener = -1, to = c->report;
+
+	/* In a midwife's memory it is that of the last tenant. */
+	board.proven = 0;
+	board.canary_opens = board.listening = false;
+	board.landlock_abi = 0;
+	confine_tenant(c, &p, &listener, &m.told.err);
+	board.proven |= close_others(&to, &listener);
+	if (m.told.err.kind == ERR_NONE)
+		verify_required(&p, &m.told.err);
+	m.told.proven = board.proven;
+	m.told.landlock_abi = board.landlock_abi;
+	m.told.listening = board.listening;
+	return tell(&m, c->by_midwife, to, listener);
+}

@@ -1,0 +1,77 @@
+/* Looks at a cell from inside, for what verify.c does not judge: its cgroup and its own places. */
+#include "warm/inspect.h"
+
+#include "base/auto.h"
+#include "base/io.h"
+#include "base/str.h"
+#include "warm/warm.h"
+#include "sandbox/inside/privileges.h"
+#include "sandbox/inside/verify.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+void cell_look_around(struct cell_terms *t)
+{
+	struct stat st;
+
+	verify_read_namespaces(&t->outside, true);
+	t->outside_proc = stat(CELL_ROOT "/proc", &st) == 0 ? st.st_dev : 0;
+}
+
+/* Of the lines of /proc/self/cgroup with a controller that limits: how many, and how many say "/". */
+static int count_cgroups(int *ret_at_root)
+{
+	static const char *const wanted[] = {":memory:", ":pids:", ":cpu:", ":cpu,", ",cpu:"};
+	char text[4096];
+	int seen = 0;
+
+	*ret_at_root = 0;
+	io_read_at(AT_FDCWD, "/proc/self/cgroup", text, sizeof(text));
+	for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+		bool counts = false;
+
+		*end = '\0';
+		for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
+			counts = counts || strstr(line, wanted[i]);
+		/* On v2 there is nothing but this one. */
+		counts = counts ||
+			 (str_starts(line, "0::") && line == text && !strchr(end + 1, '\n'));
+		seen += counts;
+		*ret_at_root += counts && str_equal(strrchr(line, ':'), ":/");
+	}
+	return seen;
+}
+
+bool cell_is_in_cgroup(void)
+{
+	int at_root, seen = count_cgroups(&at_root);
+
+	return seen > 0 && at_root == seen;
+}
+
+bool cell_left_cgroup(void)
+{
+	int at_root, seen = count_cgroups(&at_root);
+
+	return seen > 0 && at_root == 0;
+}
+
+bool cell_places_are_own(const struct cell_terms *t, int scratch)
+{
+	struct stat own, st = {.st_dev = t->outside_proc};
+
+	if (fstat(scratch, &own) < 0)
+		return false;
+	for (size_t i = 0; i < WRITABLE_PLACES; i++)
+		if (stat(writable_places[i].shown, &st) < 0 || st.st_dev != own.st_dev)
+			return false;
+	/* In the nest's own root the one that cells start from is seen, with all the nest's processes. */
+	if (stat(CELL_ROOT "/proc", &st) == 0 || errno != ENOENT)
+		return false;
+	/* The scratch itself lies below it, and the nest's below that. */
+	return t->outside_proc && stat("/proc", &st) == 0 && st.st_dev != t->outside_proc &&
+	       st.st_dev != own.st_dev;
+}

@@ -1,0 +1,97 @@
+/*
+ * Fills the gaps of the heap and of Python's pools, so that tenants take new memory from few
+ * pages.
+ */
+#include "warm/preload/heap_fill.h"
+
+#include "warm/preload/mappings.h"
+
+#include <dlfcn.h>
+#include <malloc.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#define GAPS_BYTES_MAX (8u << 20)
+
+/* Where memory comes from that nobody has had before: at the end, one piece after the other. */
+static char *find_top(void)
+{
+	enum { SIZE = 64 << 10, PIECES = 8 };
+	char *pieces[PIECES], *top;
+
+	for (int i = 0; i < PIECES; i++)
+		pieces[i] = malloc(SIZE);
+	top = pieces[PIECES - 1];
+	for (int i = PIECES - 1; i > 0 && pieces[i] == pieces[i - 1] + SIZE + 2 * sizeof(size_t);
+	     i--)
+		top = pieces[i - 1];
+	for (int i = PIECES - 1; i >= 0; i--)
+		free(pieces[i]);
+	return top;
+}
+
+static void close_gaps_of_heap(void)
+{
+	enum { STEP = 2 * sizeof(size_t), SMALL = 1024 };
+	size_t bytes = 0;
+	char *top, *piece;
+
+	malloc_trim(0);
+	top = find_top();
+	for (size_t size = 32 << 10; size >= STEP; size -= size > SMALL ? size / 2 : STEP) {
+		while (bytes < GAPS_BYTES_MAX) {
+			piece = malloc(size);
+			if (!piece || piece >= top) {
+				free(piece);
+				break;
+			}
+			bytes += size;
+		}
+	}
+	/* No tenant has to ask the kernel for its first pages. */
+	free(malloc(96 << 10));
+}
+
+struct python_memory {
+	void *(*get)(size_t);
+	void (*put)(void *);
+};
+
+/* A row of objects at the beginning of a pool: nobody else has anything in it. */
+static void close_gaps_of_size(const struct python_memory *m, size_t size, size_t *bytes)
+{
+	enum { HEADER = 48, ENOUGH = 2048 };
+	char *first = NULL, *last = NULL;
+
+	while (*bytes < GAPS_BYTES_MAX) {
+		char *piece = m->get(size);
+
+		*bytes += size;
+		if (!piece || piece != last + size)
+			first = piece;
+		last = piece;
+		if (first && (uintptr_t)first % PAGE == HEADER && last - first > ENOUGH)
+			break;
+	}
+	for (char *piece = last; piece && piece >= first; piece -= size)
+		m->put(piece);
+}
+
+/* Of CPython: small objects are in pools, one for each size. */
+static void close_gaps_of_pools(void)
+{
+	enum { STEP = 16, SIZE_MAX_OF_POOLS = 512 };
+	struct python_memory m;
+	size_t bytes = 0;
+
+	*(void **)&m.get = dlsym(RTLD_DEFAULT, "PyObject_Malloc");
+	*(void **)&m.put = dlsym(RTLD_DEFAULT, "PyObject_Free");
+	for (size_t size = STEP; m.get && m.put && size <= SIZE_MAX_OF_POOLS; size += STEP)
+		close_gaps_of_size(&m, size, &bytes);
+}
+
+void gaps_close(void)
+{
+	close_gaps_of_pools();
+	close_gaps_of_heap();
+}

@@ -1,0 +1,75 @@
+/*
+ * Turns large mappings of the interpreter into mappings of a file, whose pages all tenants
+ * share.
+ */
+#include "warm/preload/image.h"
+
+#include "base/auto.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/memfd.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#define BYTES_MIN (64u << 10)
+#define BYTES_MAX (64u << 20) /* for a moment it is there twice */
+
+static char of_this_object;
+
+/* What changes while it is copied: the stack, our own variables, those of the thread. */
+static bool is_in_use(const struct range *r)
+{
+	const uintptr_t used[] = {(uintptr_t)__builtin_frame_address(0), (uintptr_t)&of_this_object,
+				  (uintptr_t)&errno};
+
+	for (size_t i = 0; i < ARRAY_LEN(used); i++)
+		if (r->start <= used[i] && used[i] < r->end)
+			return true;
+	return false;
+}
+
+bool image_is_worth(const struct mapping *m)
+{
+	size_t size = m->range.end - m->range.start;
+
+	/* Of a file every page is there, so one that is hardly used is better off as it is. */
+	return m->is_writable && m->is_plain && size >= BYTES_MIN && size <= BYTES_MAX &&
+	       m->present >= size / 2 && !is_in_use(&m->range);
+}
+
+static bool is_alone(void)
+{
+	struct stat tasks;
+
+	/* A directory has a link for each of its own, and two. */
+	return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink == 3;
+}
+
+/* Nobody has it open later, and nothing could be changed in it. */
+static int make_file(const struct range *r)
+{
+	enum { SEALS = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
+	auto_close int fd =
+		(int)syscall(SYS_memfd_create, "python", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	size_t size = r->end - r->start;
+
+	if (fd < 0 || write(fd, (void *)r->start, size) != (ssize_t)size ||
+	    fcntl(fd, F_ADD_SEALS, SEALS) < 0)
+		return -1;
+	return take_fd(&fd);
+}
+
+void image_take(const struct ranges *of)
+{
+	if (!is_alone())
+		return;
+	for (const struct range *r = of->items; r < of->items + of->count; r++) {
+		auto_close int fd = make_file(r);
+
+		if (fd >= 0 && mmap((void *)r->start, r->end - r->start, PROT_READ | PROT_WRITE,
+				    MAP_PRIVATE | MAP_FIXED, fd, 0) == MAP_FAILED)
+			_exit(1); /* what was there may be gone */
+	}
+}

@@ -1,0 +1,134 @@
+/*
+ * A warm interpreter: this object is preloaded into it (LD_PRELOAD) and takes the place of fork().
+ *
+ * zygote.py calls fork() three times when all modules are loaded. Two calls are for scouts (pages.h)
+ * and return as usual. The third never returns in the caller, which from then on waits for orders of
+ * the nest's pid 1 on CLOCHE_ZYGOTE_FD; for each it makes a child that is born into a cell
+ * (warm/warm.h), and in the child, with every layer in place, fork() returns 0. Later calls, in the
+ * child's own life, are the C library's fork.
+ *
+ * The child's parent is the nest's pid 1 (CLONE_PARENT), which hence learns from the kernel how it
+ * ended. The C library does not know of such a clone; what it keeps about its thread is put right by
+ * the kernel, which writes the new id to where it has been told to keep it (PR_GET_TID_ADDRESS).
+ */
+#include "kern/sys.h"
+#include "warm/warm.h"
+#include "sandbox/inside/message.h"
+#include "warm/preload/pages.h"
+#include "warm/preload/zygote.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef PR_GET_TID_ADDRESS
+#define PR_GET_TID_ADDRESS 40
+#endif
+
+static int *tid_address;
+
+static int answer(int control, int pid, const struct err *e)
+{
+	struct zygote_answer a = {.pid = pid};
+
+	if (e)
+		a.err = *e;
+	return send(control, &a, sizeof(a), MSG_NOSIGNAL) == (ssize_t)sizeof(a) ? 0 : -1;
+}
+
+/* Where a child goes on: on the interpreter's own stack, of which it has a copy. */
+static void *resume[5];
+
+static void born(void *arg)
+{
+	if (cell_enter(arg) < 0)
+		_exit(125);
+	__builtin_longjmp(resume, 1);
+}
+
+/* Carries out one order, in the interpreter; children go on from `resume`. */
+static void carry_out(int control, const struct zygote_order *o, const int *fds)
+{
+	static struct cell_entry entry;
+	struct cell_birth birth = {
+		.cell = fds[0], .tid_address = tid_address, .born = born, .arg = &entry};
+	struct err e = {0};
+	pid_t pid;
+
+	entry = (struct cell_entry){.terms = &o->terms,
+				    .cell = fds[0],
+				    .scratch = fds[1],
+				    .report = fds[2],
+				    .streams = {fds[3], fds[4], fds[5]}};
+	memcpy(entry.joins, fds + 6, sizeof(entry.joins));
+	pid = cell_bear(&birth, &e);
+	for (int i = 0; i < ZYGOTE_FDS; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+	if (answer(control, pid, pid < 0 ? &e : NULL) < 0)
+		_exit(0);
+}
+
+static void make_ready(int control)
+{
+	struct err e = {0};
+
+	if (prctl(PR_GET_TID_ADDRESS, &tid_address, 0, 0, 0) < 0 || !tid_address) {
+		err_set(&e, ERR_UNSUPPORTED,
+			"this kernel does not tell what a warm interpreter must know");
+		answer(control, -1, &e);
+		_exit(1);
+	}
+	if (answer(control, 0, NULL) < 0)
+		_exit(0);
+}
+
+/* Until the nest is gone; returns only in a child. */
+static __attribute__((noinline)) void wait_for_orders(int control)
+{
+	static struct zygote_order order;
+	int fds[KEEPER_MAX_FDS];
+	struct err e = {0};
+
+	make_ready(control);
+	if (__builtin_setjmp(resume) != 0)
+		return;
+	while (message_receive(control, &order, sizeof(order), fds, &e) == 0)
+		carry_out(control, &order, fds);
+	_exit(0);
+}
+
+pid_t fork(void)
+{
+	static pid_t (*real)(void);
+	static enum { SCOUT, SECOND_SCOUT, TENANTS, OTHERS } next;
+	const char *fd = getenv(ZYGOTE_ENV);
+	int control;
+
+	if (!real)
+		real = (pid_t(*)(void))dlsym(RTLD_NEXT, "fork");
+	/* A tenant may well have a variable of that name. */
+	if (!fd || next == OTHERS)
+		return real();
+	if (next++ < TENANTS)
+		return pages_send_scout(real);
+	control = atoi(fd);
+	pages_take_report();
+	/* Nothing may lead a tenant's own children here again. */
+	unsetenv("LD_PRELOAD");
+	unsetenv("LD_BIND_NOW");
+	unsetenv(ZYGOTE_ENV);
+	wait_for_orders(control);
+	pages_touch();
+	return 0;
+}
+
+void _exit(int status)
+{
+	pages_report();
+	syscall(SYS_exit_group, status);
+	__builtin_unreachable();
+}

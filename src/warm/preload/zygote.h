@@ -1,0 +1,24 @@
+/* What the nest's pid 1 and a warm interpreter say to each other, over a SEQPACKET socket. */
+#pragma once
+
+#include "base/err.h"
+#include "warm/warm.h"
+
+/*
+ * First of all the interpreter says what it is made of: paths, each ended by NUL, in one message of
+ * ORIGIN_BYTES_MAX at most (guest/warm/origin.h). Then struct zygote_answer says that it can have orders.
+ */
+#define ZYGOTE_ENV "CLOCHE_ZYGOTE_FD"
+/* cell, scratch, report, three streams, then the slot's cgroup files. */
+#define ZYGOTE_FDS (6 + CELL_JOINS)
+
+/* Comes with ZYGOTE_FDS fds at most. */
+struct zygote_order {
+	struct cell_terms terms;
+};
+
+/* The first, with pid 0, says that all modules are loaded. */
+struct zygote_answer {
+	int pid; /* of the tenant, as the nest's pid 1 sees it; -1: err says why there is none */
+	struct err err;
+};

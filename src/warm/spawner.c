@@ -1,0 +1,127 @@
+/* Makes the process of a command in each new cell of a slot, ahead of any request. */
+#include "warm/spawner.h"
+
+#include "base/io.h"
+#include "kern/sys.h"
+#include "sandbox/inside/message.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+
+#define STACK_SIZE (64u << 10)
+
+/* ---- the tenant ---- */
+
+struct birth {
+	const struct slot_seating *seating;
+	struct cell_entry entry;
+};
+
+static int be_tenant(void *arg)
+{
+	struct birth *b = arg;
+	sigset_t none;
+
+	/* Those before it wait for signals; they have no handlers, and ignore none. */
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	prctl(PR_SET_NAME, "tenant", 0, 0, 0);
+	if (cell_enter(&b->entry) == 0)
+		b->seating->run(b->seating->arg);
+	_exit(125);
+}
+
+/* ---- the midwife ---- */
+
+static int open_streams(int ours[3], int theirs[3], struct err *e)
+{
+	for (int i = 0; i < 3; i++)
+		if (io_open_stream(i, &ours[i], &theirs[i]) < 0)
+			return err_sys(e, "cannot make a pipe");
+	return 0;
+}
+
+/* The nest knows of the cell before it hears of its tenant. */
+static int bear(struct birth *b, const int cell[CELL_FDS_ALL], int control, struct err *e)
+{
+	static char stack[STACK_SIZE] __attribute__((aligned(16)));
+	const int flags = CLONE_VM | CLONE_PARENT | CLONE_PARENT_SETTID;
+	struct cell_message m = {.news = CELL_READY};
+	int told[CELL_FDS] = {cell[CELL_PIDFD], cell[CELL_SCRATCH], cell[CELL_MOUNTS], -1, -1, -1};
+
+	if (open_streams(told + CELL_STREAMS, b->entry.streams, e) < 0)
+		return -1;
+	b->entry.scratch = cell[CELL_SCRATCH];
+	b->entry.mounts = cell[CELL_MOUNTS];
+	b->entry.ipc = cell[CELL_IPC];
+	b->entry.net = cell[CELL_NET];
+	if (message_send(control, &m, sizeof(m), told, CELL_FDS, e) < 0)
+		return -1;
+	if (setns(cell[CELL_PIDS], CLONE_NEWPID) < 0)
+		return err_sys(e, "cannot turn to a cell");
+	if (clone(be_tenant, stack + STACK_SIZE, flags, b, b->seating->pid, NULL, NULL) < 0)
+		return err_sys(e, "cannot create a process in the cell");
+	return 0;
+}
+
+enum { CONTROL = 3, CELLS, OTHERS };
+
+static void attend(const struct cell_terms *t, const struct slot_seating *s)
+	__attribute__((noreturn));
+static void attend(const struct cell_terms *t, const struct slot_seating *s)
+{
+	static struct birth birth;
+	int cell[KEEPER_MAX_FDS];
+	struct cell_message m;
+
+	birth = (struct birth){.seating = s,
+			       .entry = {.terms = t, .by_midwife = true, .report = CONTROL}};
+	while (message_receive(CELLS, &m, sizeof(m), cell, &m.told.err) == 0) {
+		if (m.news == CELL_READY && bear(&birth, cell, CONTROL, &m.told.err) < 0)
+			m.news = CELL_FAILED;
+		if (m.news == CELL_FAILED &&
+		    message_send(CONTROL, &m, sizeof(m), NULL, 0, &m.told.err) < 0)
+			break;
+		sys_close_range(OTHERS, ~0u, 0);
+	}
+	_exit(0);
+}
+
+/*
+ * Nothing else of the nest's is to reach a cell. When the slot and its cells are gone, and with them the other
+ * end, so is she. Below are the places of a tenant's streams: what she receives must not lie there.
+ */
+static int keep_two(int control, int cells)
+{
+	control = fcntl(control, F_DUPFD_CLOEXEC, OTHERS);
+	cells = fcntl(cells, F_DUPFD_CLOEXEC, OTHERS);
+	for (int i = 0; i < CONTROL; i++)
+		if (dup2(cells, i) < 0)
+			return -1;
+	if (dup2(control, CONTROL) < 0 || dup2(cells, CELLS) < 0)
+		return -1;
+	return sys_close_range(OTHERS, ~0u, 0);
+}
+
+int midwife_start(const struct cell_terms *t, const struct slot_seating *s, int control,
+		  int *ret_cells, struct err *e)
+{
+	int pair[2];
+	pid_t pid;
+
+	if (message_pair(pair, e) < 0)
+		return -1;
+	pid = sys_clone_fork(CLONE_PARENT, NULL);
+	if (pid == 0) {
+		prctl(PR_SET_NAME, "midwife", 0, 0, 0);
+		if (keep_two(control, pair[0]) < 0)
+			_exit(1);
+		attend(t, s);
+	}
+	*s->midwife = pid;
+	close(pair[0]);
+	*ret_cells = pair[1];
+	return pid < 0 ? err_sys(e, "cannot create a midwife") : 0;
+}

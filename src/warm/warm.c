@@ -1,0 +1,466 @@
+/*
+ * A slot makes cells, one after the other; a cell is pid 1 of a warm sandbox. cell.h has the
+ * whole picture.
+ */
+#include "warm/warm.h"
+
+#include "base/auto.h"
+#include "kern/caps.h"
+#include "kern/mount.h"
+#include "kern/sys.h"
+#include "kern/userns.h"
+#include "warm/inspect.h"
+#include "warm/spawner.h"
+#include "sandbox/inside/message.h"
+#include "sandbox/inside/net.h"
+#include "sandbox/inside/privileges.h"
+#include "sandbox/inside/procfs.h"
+#include "sandbox/inside/skeleton.h"
+#include "sandbox/inside/watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#define CELL_USELESS 1 /* exit code of a cell that did not get ready */
+
+/* ---- the cell: pid 1 of its namespaces ---- */
+
+/* Places for one tenant on a tmpfs of its own, which is the working directory from then on. */
+static int make_places(const struct cell_terms *t, struct err *e)
+{
+	if (skeleton_mount_scratch(t->limits.disk_bytes, e) < 0)
+		return -1;
+	for (size_t i = 0; i < WRITABLE_PLACES; i++)
+		if (mkdir(writable_places[i].scratch, writable_places[i].mode) < 0)
+			return err_sys(e, "cannot create %s", writable_places[i].scratch);
+	return skeleton_file(AT_FDCWD, "canary", "", 0, 0666, e);
+}
+
+static int show_places(struct err *e)
+{
+	static const char *const options[] = {"newinstance", NULL,   "ptmxmode", "0666",
+					      "mode",	     "0620", NULL};
+	int pts;
+
+	for (size_t i = 0; i < WRITABLE_PLACES; i++)
+		if (mount_bind(AT_FDCWD, writable_places[i].scratch, AT_FDCWD,
+			       writable_places[i].shown, 0, e) < 0)
+			return -1;
+	pts = mount_new("devpts", MOUNT_DEVICES | MOUNT_NO_EXEC, options, e);
+	return pts < 0 ? -1 : mount_attach(pts, AT_FDCWD, "/dev/pts", e);
+}
+
+/* For the boot id: what is random here and is no secret. */
+static void make_id(char *ret, size_t size)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	snprintf(ret, size, "%llx%lx", (unsigned long long)now.tv_sec, now.tv_nsec);
+}
+
+static int build(const struct cell_terms *t, unsigned masks, int *ret_scratch, struct err *e)
+{
+	auto_close int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	const struct procfs_covers covers = {CELL_ROOT, .by_fd = true};
+	char id[40];
+
+	umask(0);
+	make_id(id, sizeof(id));
+	if (getpid() != 1)
+		return err_set(e, ERR_UNSUPPORTED, "no new pid namespace was made");
+	if (make_places(t, e) < 0 || show_places(e) < 0)
+		return -1;
+	*ret_scratch = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (procfs_show(root, id, &covers,
+			&(struct procfs_masks){.state = PROCFS_KNOWN, .files = masks}, e) < 0)
+		return -1;
+	return chdir("/") < 0 ? err_sys(e, "cannot leave the scratch") : 0;
+}
+
+/* Our own /proc files are ours only while we are dumpable. */
+static int open_by_name(const char *path)
+{
+	int fd;
+
+	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
+	return fd;
+}
+
+/* By which others find us, and a midwife puts somebody beside us; as many as are wanted. */
+static int open_self(int fds[CELL_FDS_ALL], int count, struct err *e)
+{
+	static const struct {
+		unsigned ask;
+		const char *path;
+	} rows[CELL_FDS_ALL] = {
+		[CELL_MOUNTS] = {PIDFD_GET_MNT_NAMESPACE, "/proc/self/ns/mnt"},
+		[CELL_PIDS] = {PIDFD_GET_PID_NAMESPACE, "/proc/self/ns/pid"},
+		[CELL_IPC] = {PIDFD_GET_IPC_NAMESPACE, "/proc/self/ns/ipc"},
+		[CELL_NET] = {PIDFD_GET_NET_NAMESPACE, "/proc/self/ns/net"},
+	};
+
+	fds[CELL_PIDFD] = (int)syscall(SYS_pidfd_open, 1, 0);
+	if (fds[CELL_PIDFD] < 0)
+		return err_sys(e, "cannot open the cell");
+	for (int i = CELL_MOUNTS; i < count; i++) {
+		/* Linux 6.11 */
+		fds[i] = ioctl(fds[CELL_PIDFD], rows[i].ask, 0);
+		if (fds[i] < 0)
+			fds[i] = open_by_name(rows[i].path);
+		if (fds[i] < 0)
+			return err_sys(e, "cannot open %s", rows[i].path);
+	}
+	return 0;
+}
+
+/* Where no cgroup counts memory (rule 18). */
+static bool is_watching(const struct cell_terms *t)
+{
+	return !(t->cgroup_layers & LAYER_BIT(LAYER_MEMORY));
+}
+
+/* Nothing of ours is left to be misused: what the nest may do is not for who shares a tenant's pid namespace. */
+static int give_up(const struct cell_terms *t, struct err *e)
+{
+	struct confinement c = {.kind = CONFINED_REAPER,
+				.profile = is_watching(t) ? &seccomp_profile_watcher
+							  : &seccomp_profile_reaper};
+
+	return privileges_give_up(&c, e);
+}
+
+/* Reaps until it is killed, and watches. */
+static void reap(const struct cell_terms *t)
+{
+	bool watching = is_watching(t);
+	const struct timespec interval = {0, WATCH_INTERVAL_MS * 1000000L};
+	struct watch watch;
+	static struct board board;
+	sigset_t child;
+
+	watch_init(&watch, &t->limits, 0);
+	sigemptyset(&child);
+	sigaddset(&child, SIGCHLD);
+	for (;;) {
+		while (waitpid(-1, NULL, WNOHANG | __WALL) > 0)
+			;
+		if (watching)
+			sigtimedwait(&child, NULL, &interval);
+		else
+			sigwaitinfo(&child, NULL);
+		if (watching && watch_check(&watch, &board) == WATCH_MEMORY) {
+			kill(-1, SIGKILL);
+			_exit(CELL_OUT_OF_MEMORY);
+		}
+	}
+}
+
+/* What all cells of a slot are made with. */
+struct maker {
+	const struct cell_terms *terms;
+	unsigned masks; /* of /proc */
+	int control;	/* the nest's pid 1 */
+	int cells;	/* whom a cell tells: that, or a midwife */
+	bool has_midwife;
+};
+
+static void cell_main(const struct maker *w) __attribute__((noreturn));
+static void cell_main(const struct maker *w)
+{
+	struct cell_message m = {.news = CELL_FAILED};
+	int fds[CELL_FDS_ALL], count = w->has_midwife ? CELL_FDS_ALL : CELL_MOUNTS + 1;
+	struct err *e = &m.told.err, ignored;
+
+	prctl(PR_SET_NAME, "cloche-init", 0, 0, 0);
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0 &&
+	    build(w->terms, w->masks, &fds[CELL_SCRATCH], e) == 0 &&
+	    open_self(fds, count, e) == 0 && give_up(w->terms, e) == 0)
+		m.news = CELL_READY;
+	if (message_send(w->cells, &m, sizeof(m), fds, m.news == CELL_READY ? count : 0, &ignored) <
+		    0 ||
+	    m.news == CELL_FAILED)
+		_exit(CELL_USELESS);
+	sys_close_range(0, ~0u, 0);
+	reap(w->terms);
+	_exit(CELL_USELESS);
+}
+
+/* ---- the slot ---- */
+
+/*
+ * A mount namespace with nothing in it but what its cells share: each of them is made with a copy of
+ * every mount that there is, and takes them apart again.
+ */
+static int enter_root(struct err *e)
+{
+	auto_close int root = -1;
+	int tree;
+
+	if (unshare(CLONE_NEWNS) < 0)
+		return err_sys(e, "cannot create a mount namespace");
+	/* A copy, since what comes with the nest's is locked in its place. */
+	tree = mount_clone(AT_FDCWD, CELL_ROOT, MOUNT_SUBMOUNTS | MOUNT_DEVICES, e);
+	if (tree < 0 || mount_attach(tree, AT_FDCWD, CELL_ROOT, e) < 0)
+		return -1;
+	root = open(CELL_ROOT, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (root < 0)
+		return err_sys(e, "cannot open the root of a cell");
+	/* As in root.c. */
+	if (fchdir(root) < 0 || sys_pivot_root(".", ".") < 0 || umount2(".", MNT_DETACH) < 0 ||
+	    chdir("/") < 0)
+		return err_sys(e, "cannot change the root of a slot");
+	return 0;
+}
+
+static int enter_slot(const struct cell_terms *t, int index, const int *joins, int *ret_dns,
+		      struct err *e)
+{
+	char name[32];
+
+	for (int i = 0; i < t->join_count; i++)
+		if (write(joins[i], "0", 1) != 1)
+			return err_sys(e, "cannot join the cgroup of a slot");
+	/* What its own cgroup namespace will say later holds only if this is another one. */
+	if (t->join_count && !cell_left_cgroup())
+		return err_set(e, ERR_UNSUPPORTED, "the cgroup of a slot was not joined");
+	/* What is not dumpable has no right to its own /proc files; nobody else is here yet. */
+	if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 ||
+	    userns_map_self(SANDBOX_UID, SANDBOX_UID, SANDBOX_GID, SANDBOX_GID, e) < 0 ||
+	    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return -1;
+	if (net_create(ret_dns, e) < 0)
+		return -1;
+	if (unshare(CLONE_NEWUTS | CLONE_NEWCGROUP) < 0)
+		return err_sys(e, "cannot create namespaces");
+	if (enter_root(e) < 0)
+		return -1;
+	/* Neither it nor its cells ever execute anything: once is enough for all of them. */
+	if (caps_drop_bounding(e) < 0)
+		return -1;
+	if (!caps_bounding_is_empty())
+		return err_set(e, ERR_UNSUPPORTED, "the capability bounding set was not dropped");
+	snprintf(name, sizeof(name), "slot-%d", index);
+	prctl(PR_SET_NAME, name, 0, 0, 0);
+	return 0;
+}
+
+/*
+ * Neither a slot nor its cells allocate anything. What the nest's pid 1 has allocated lies far from all
+ * else, and each cell would have page tables for it: 12 kB, made and taken apart for nothing.
+ */
+static void drop_heap(void)
+{
+	auto_close int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+	char text[8192];
+	size_t len = 0;
+	ssize_t n;
+
+	while (fd >= 0 && (n = read(fd, text + len, sizeof(text) - 1 - len)) > 0)
+		len += (size_t)n;
+	text[len] = '\0';
+	for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
+		char *to;
+		uintptr_t first = strtoul(line, &to, 16), last = strtoul(to + 1, NULL, 16);
+
+		*end = '\0';
+		if (strstr(line, "[heap]") && first < last)
+			munmap((void *)first, last - first);
+	}
+}
+
+static pid_t make_cell(const struct maker *w, struct err *e)
+{
+	struct clone_args args = {.flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC,
+				  .exit_signal = SIGCHLD};
+	pid_t pid = sys_clone3(&args);
+
+	if (pid == 0)
+		cell_main(w);
+	return pid < 0 ? err_sys(e, "cannot create a cell") : pid;
+}
+
+/*
+ * A network that a tenant used is not for the next one: connections that linger, learned metrics and
+ * counters would tell of it.
+ */
+struct network {
+	struct net_counters counters;
+	uint64_t fresh; /* what it looked like before anybody used it; 0: there is none */
+};
+
+static int look_at_network(struct network *n, struct err *e)
+{
+	net_counters_close(&n->counters);
+	if (net_counters_open(&n->counters, e) < 0)
+		return -1;
+	n->fresh = net_fingerprint(&n->counters);
+	return 0;
+}
+
+static int renew_network(int control, struct network *n, struct err *e)
+{
+	struct cell_message m = {.news = CELL_NETWORK};
+	auto_close int dns = -1;
+
+	if (n->fresh && net_fingerprint(&n->counters) == n->fresh)
+		return 0;
+	if (net_create(&dns, e) < 0 || look_at_network(n, e) < 0)
+		return -1;
+	return message_send(control, &m, sizeof(m), &dns, dns >= 0, e);
+}
+
+/* What is to be hidden of a /proc, seen in the whole one that a slot has. */
+static unsigned find_masks(const struct cell_terms *t)
+{
+	auto_close int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	/* If it cannot be seen, no cell will be made either: some of these exist nowhere. */
+	return proc < 0 ? ~0u : procfs_look(proc, t->caller_is_root);
+}
+
+/* One cell after the other, until nobody asks any more. */
+static void serve(const struct maker *w)
+{
+	struct network network = {.counters = NET_COUNTERS_NONE};
+	int old[KEEPER_MAX_FDS];
+	struct err e;
+	char byte;
+
+	/* If that fails, it is made anew and tried again. */
+	(void)look_at_network(&network, &e);
+	while (message_receive(w->control, &byte, 1, old, &e) == 0) {
+		struct cell_message m = {.news = CELL_GONE};
+		int status = 0;
+		pid_t pid = -1;
+
+		close_fd(&old[0]);
+		if (renew_network(w->control, &network, &m.told.err) == 0)
+			pid = make_cell(w, &m.told.err);
+		if (pid < 0)
+			m.news = CELL_FAILED;
+		else
+			while (waitpid(pid, &status, __WALL) < 0 && errno == EINTR)
+				;
+		m.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+		/* It may be that there is no midwife any more to tell. */
+		if (m.exit_code == CELL_USELESS)
+			m.news = CELL_FAILED;
+		if (message_send(w->control, &m, sizeof(m), NULL, 0, &e) < 0)
+			return;
+	}
+}
+
+static void slot_main(const struct cell_terms *t, int index, const int *joins,
+		      const struct slot_seating *seating, int control) __attribute__((noreturn));
+static void slot_main(const struct cell_terms *t, int index, const int *joins,
+		      const struct slot_seating *seating, int control)
+{
+	struct cell_message m = {.news = CELL_READY};
+	struct maker w = {.terms = t, .has_midwife = seating};
+	int dns = -1, cells = control;
+	struct err ignored;
+
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ||
+	    enter_slot(t, index, joins, &dns, &m.told.err) < 0)
+		m.news = CELL_FAILED;
+	/* To add up what is used takes memory. */
+	if (m.news == CELL_READY && !is_watching(t))
+		drop_heap();
+	if (m.news == CELL_READY && seating &&
+	    midwife_start(t, seating, control, &cells, &m.told.err) < 0)
+		m.news = CELL_FAILED;
+	/* The socket pairs are all that it keeps: nothing of the nest's is to reach a cell. */
+	message_send(control, &m, sizeof(m), &dns, dns < 0 ? 0 : 1, &ignored);
+	if (m.news == CELL_FAILED)
+		_exit(1);
+	w.cells = dup2(cells, 1);
+	w.control = dup2(control, 0);
+	sys_close_range(2, ~0u, 0);
+	w.masks = find_masks(t);
+	serve(&w);
+	_exit(0);
+}
+
+/* ---- the nest's side ---- */
+
+int slot_start(const struct cell_terms *t, int index, const int *joins,
+	       const struct slot_seating *seating, struct slot *ret, struct err *e)
+{
+	struct clone_args args = {.flags = CLONE_NEWUSER, .exit_signal = SIGCHLD};
+	struct slot s = {.dns = -1};
+	struct cell_message m;
+	sigset_t all, old;
+	int pair[2], fds[CELL_FDS];
+
+	if (message_pair(pair, e) < 0)
+		return -1;
+	/* It and its cells take signals by waiting for them. */
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, &old);
+	s.pid = sys_clone3(&args);
+	if (s.pid == 0) {
+		close(pair[0]);
+		slot_main(t, index, joins, seating, pair[1]);
+	}
+	sigprocmask(SIG_SETMASK, &old, NULL);
+	close(pair[1]);
+	s.control = pair[0];
+	if (s.pid < 0) {
+		close(s.control);
+		return err_sys(e, "cannot create a slot");
+	}
+	if (slot_receive(&s, &m, fds) < 0 || m.news != CELL_READY) {
+		*e = m.told.err;
+		slot_stop(&s);
+		return err_wrap(e, "cannot create a slot");
+	}
+	s.dns = fds[0];
+	*ret = s;
+	return 0;
+}
+
+int slot_make_cell(const struct slot *s, int old)
+{
+	struct err e;
+
+	return message_send(s->control, "c", 1, &old, old >= 0, &e);
+}
+
+int slot_receive(const struct slot *s, struct cell_message *ret, int ret_fds[CELL_FDS])
+{
+	int fds[KEEPER_MAX_FDS];
+
+	*ret = (struct cell_message){.news = CELL_FAILED};
+	for (int i = 0; i < CELL_FDS; i++)
+		ret_fds[i] = -1;
+	if (message_receive(s->control, ret, sizeof(*ret), fds, &ret->told.err) < 0)
+		return -1;
+	memcpy(ret_fds, fds, CELL_FDS * sizeof(*fds));
+	return 0;
+}
+
+void slot_stop(struct slot *s)
+{
+	close_fd(&s->control);
+	close_fd(&s->dns);
+	if (s->pid > 0) {
+		kill(s->pid, SIGKILL);
+		waitpid(s->pid, NULL, __WALL);
+	}
+	s->pid = 0;
+}

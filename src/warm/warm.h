@@ -1,0 +1,151 @@
+/*
+ * What is prepared before anybody asks: the one page about it.
+ *
+ * Theory of operation
+ *
+ * Making a sandbox takes milliseconds, and loading an interpreter with its modules takes hundreds. Both are
+ * done ahead, and always by the same idea: something that is ready waits for an order, is used for
+ * one order, and is replaced by another one of its kind.
+ *
+ *   pool     (manager) whole sandboxes of the daemon's, booted and not yet given to anybody
+ *   nest     a sandbox like any other, of one token and one image, whose pid 1 (cloche-guest) has kept its
+ *            capabilities over the nest's own user namespace, and nothing else. No process in it is
+ *            privileged on the host. Runs of that token happen in it:
+ *     slot   a process of the nest in a user, network and mount namespace and a cgroup of its own. Makes
+ *            one cell after the other. (cell.c)
+ *     cell   pid 1 of fresh pid, mount and ipc namespaces below a slot, with a fresh /tmp, HOME,
+ *            workspace, /proc and terminals. It gives up everything, then only reaps.
+ *     tenant what runs in a cell. A child of the nest's pid 1, which hence learns its status from the
+ *            kernel: made by the slot's midwife for a command (cell_midwife.h), or by a warm interpreter
+ *            (zygote), born into the cell's pid namespace. It enters the rest, gives up everything, tries
+ *            each layer, and then waits for its order. (cell_enter.c)
+ *     seat   (guest/warm/host_internal.h) what the nest's pid 1 knows of a slot, its cell and its tenant
+ *   zygote   the nest's interpreter with its modules loaded (src/zygote, guest/python/zygote.py). It is asked
+ *            for one tenant at a time, ahead of any order.
+ *   park     a command of a sandbox that goes on, an interpreter with its modules loaded, which makes copies
+ *            of itself (guest/exec/prefork.h, guest/python/park.py): for snippets and for kernels. A copy is no
+ *            sandbox of its own: it lives in the sandbox that its park lives in.
+ *
+ * An order is the same for all of them: directory, arguments, variables (spawn_pack_order of guest/exec/spawn.h).
+ * A tenant reads it from its standard input, before what the command's input will be; a copy gets it on the
+ * park's socket, together with its streams. In both cases the process that carries the order out is a child
+ * of the sandbox's pid 1: how it ended is the kernel's word.
+ *
+ * What an interpreter has loaded may change: whoever has loaded it notes where it came from, and looks
+ * before an order is carried out whether that is still the same (guest/warm/recheck.c; look() of park.py).
+ *
+ * A cell has one tenant in its life. When that ends, the cell is killed, and with it whatever the
+ * tenant left; the slot's user, network, uts and time namespaces and its cgroup are used again, for the
+ * same token only, and the record names them as recycled. A network only if it counted nothing: else
+ * the slot makes another.
+ */
+#pragma once
+
+#include "base/err.h"
+#include "model/layer.h"
+#include "model/spec.h"
+#include "sandbox/inside/warm_settings.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+/* In the nest's pid 1: fills in what is outside of its cells. */
+void cell_look_around(struct cell_terms *t);
+
+/* What a tenant tells before it gives up its last fd. */
+struct cell_report {
+	layer_set proven;
+	int landlock_abi;
+	bool listening;
+	struct err err; /* kind set: it could not enter, and is dead */
+};
+
+/*
+ * A slot tells of its cells, in this order: a new network (with its name server's socket), unless nobody
+ * used the last one; made (with a pidfd); seated, if it has a midwife (with the filter's listener); gone.
+ */
+enum cell_news { CELL_READY = 1, CELL_FAILED, CELL_GONE, CELL_NETWORK, CELL_SEATED };
+
+struct cell_message {
+	enum cell_news news;
+	int exit_code;		 /* CELL_GONE: CELL_OUT_OF_MEMORY, or anything else */
+	struct cell_report told; /* CELL_SEATED; of the others just the error */
+};
+
+#define CELL_OUT_OF_MEMORY 42
+
+struct slot {
+	pid_t pid;
+	int control; /* SEQPACKET: a byte asks for a cell, struct cell_message with fds comes back */
+	int dns;     /* the name server's socket */
+};
+
+/* Who is seated in each cell as soon as it is made. */
+struct slot_seating {
+	void (*run)(void *arg); /* in the tenant, with every layer in place; must not allocate */
+	void *arg;
+	/* In shared memory: its number, written by the kernel before it runs; and the midwife's */
+	pid_t *pid, *midwife;
+};
+
+/*
+ * Starts a slot; joins are its cgroup's files; seating NULL: tenants come from elsewhere. Blocks for
+ * about a millisecond.
+ */
+int slot_start(const struct cell_terms *t, int index, const int *joins,
+	       const struct slot_seating *seating, struct slot *ret, struct err *e);
+/*
+ * Asks for a cell; the answer comes on control. old: the mount namespace of the last one, or -1; the
+ * slot lets go of it first, so that nobody who waits has to wait for it to be taken apart.
+ */
+int slot_make_cell(const struct slot *s, int old);
+/*
+ * Takes one message; CELL_READY comes with CELL_FDS, the last three of which are our ends of the tenant's
+ * streams if there is a midwife. She gets namespaces instead. -1: the slot is gone.
+ */
+enum {
+	CELL_PIDFD,
+	CELL_SCRATCH,
+	CELL_MOUNTS,
+	CELL_STREAMS,
+	CELL_FDS = CELL_STREAMS + 3,
+	CELL_PIDS = CELL_STREAMS,
+	CELL_IPC,
+	CELL_NET,
+	CELL_FDS_ALL
+};
+int slot_receive(const struct slot *s, struct cell_message *ret, int ret_fds[CELL_FDS]);
+void slot_stop(struct slot *s);
+
+struct cell_entry {
+	const struct cell_terms *terms;
+	/* It comes from the slot's namespaces and cgroup, and executes something: it is not to be dumpable. */
+	bool by_midwife;
+	int mounts, ipc, net;  /* by_midwife: namespaces */
+	int cell;	       /* else: pidfd of the cell */
+	int joins[CELL_JOINS]; /* of its slot */
+	int scratch;	       /* the cell's tmpfs */
+	int streams[3];
+	/* SEQPACKET: struct cell_report with the filter's listener; by_midwife: struct cell_message */
+	int report;
+};
+
+/*
+ * In a warm interpreter, which makes nothing else: turns to a cell's pid namespace and makes a child of its
+ * parent's there, which calls born(arg). tid_address: where the C library keeps its thread's number.
+ * Returns its pid as we see it, or -1.
+ */
+struct cell_birth {
+	int cell;
+	int *tid_address;
+	void (*born)(void *arg);
+	void *arg;
+};
+
+pid_t cell_bear(const struct cell_birth *b, struct err *e);
+
+/*
+ * In the tenant's process, which was born into the cell's pid namespace: everything from there to
+ * the last layer. Afterwards only fds 0 to 2 are open, and the report was sent. -1: it was told why.
+ */
+int cell_enter(const struct cell_entry *c);
