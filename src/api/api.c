@@ -4,7 +4,6 @@
 #include "api/mcp/mcp.h"
 #include "api/http/metrics.h"
 #include "api/rest/rest.h"
-#include "base/auto.h"
 
 /* In the order in which they are asked. */
 static const struct door *const doors[] = {&rest_door, &mcp_door};

@@ -4,13 +4,9 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "base/loop.h"
 #include "wire/ipc.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 struct audit; /* a client's end of the socket to the role */
 

@@ -1,16 +1,8 @@
 #include "audit/chain.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
 #include "base/jsonw.h"
-#include "base/str.h"
 
-#include <fcntl.h>
-#include <inttypes.h>
 #include <sodium.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 
 #define DIGEST 32
 

@@ -10,12 +10,8 @@
  */
 #pragma once
 
+#include "base/base.h"
 #include "audit/audit.h"
-#include "base/buf.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #define CHAIN_HASH 128 /* "blake2b-" 8 hex ":" 64 hex, with its end */
 #define CHAIN_KEY 32

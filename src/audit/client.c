@@ -1,12 +1,7 @@
 /* The clients' end of the audit log: entries go to the role in order, receipts come back in order. */
 #include "audit/audit.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "wire/ipc_channel.h"
-
-#include <errno.h>
-#include <stdlib.h>
 
 /* So many may wait for a receipt; more is an error, as the log cannot follow. */
 #define WAITING_MAX 65536

@@ -11,20 +11,10 @@
  */
 #include "audit/log.h"
 
-#include "base/auto.h"
-#include "base/io.h"
 #include "base/jsonw.h"
-#include "base/list.h"
-#include "base/str.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #define QUERY_SCAN ((off_t)8 << 20)
 #define QUERY_LIMIT 10000

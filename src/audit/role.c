@@ -13,19 +13,12 @@
 #include "audit/chain.h"
 #include "audit/log.h"
 
-#include "base/auto.h"
 #include "base/log.h"
 #include "base/loop.h"
-#include "base/str.h"
 #include "policy/config.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <sodium.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/signalfd.h>
 
 #define BATCH 256

@@ -1,13 +1,7 @@
 #include "audit/audit.h"
 #include "audit/chain.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <inttypes.h>
 #include <sodium.h>
-#include <stdio.h>
-#include <string.h>
 
 struct verifier {
 	struct chain_key key;

@@ -4,12 +4,9 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "model/spec.h"
 #include "wire/ipc.h"
-
-#include <stdbool.h>
-#include <stdint.h>
 
 enum scope { SCOPE_RUN = 1, SCOPE_FILES = 2, SCOPE_READ = 4, SCOPE_ADMIN = 8 };
 

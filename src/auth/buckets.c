@@ -1,10 +1,6 @@
 #include "auth/buckets.h"
 
-#include "base/str.h"
-
 #include <sodium.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define SETS 1024
 #define WAYS 4

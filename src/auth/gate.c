@@ -1,9 +1,6 @@
 #include "auth/gate.h"
 
-#include "base/str.h"
-
 #include <arpa/inet.h>
-#include <string.h>
 #include <strings.h>
 
 /* The name without its port; false if it is not one. */

@@ -4,8 +4,7 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "base/base.h"
 
 /* More names that are ours: "host", "*.domain", with or without a port. */
 struct gate {

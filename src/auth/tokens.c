@@ -1,13 +1,8 @@
 #include "auth/tokens.h"
 
-#include "base/auto.h"
 #include "base/id.h"
-#include "base/parse.h"
-#include "base/str.h"
 
-#include <inttypes.h>
 #include <sodium.h>
-#include <string.h>
 
 #define TOKEN_LETTERS 10
 #define SECRET_BYTES 20

@@ -17,13 +17,8 @@
  */
 #pragma once
 
+#include "base/base.h"
 #include "auth/auth.h"
-#include "base/err.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 
 #define TOKEN_ID 16   /* with its end */
 #define TOKEN_KEY 80  /* longest key with its end */

@@ -1,7 +1,5 @@
 #include "base/base64.h"
 
-#include <string.h>
-
 static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 size_t base64_encode(char *dst, const void *src, size_t len)

@@ -1,7 +1,7 @@
 /* Base64 (RFC 4648, with padding). */
 #pragma once
 
-#include <stddef.h>
+#include "base/base.h"
 
 /* Room that len bytes need once encoded, without a terminating NUL. */
 #define BASE64_ROOM(len) (((len) + 2) / 3 * 4)

@@ -1,11 +1,4 @@
-#include "base/buf.h"
-
-#include "base/str.h"
-
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+#include "base/base.h"
 
 char *buf_reserve(struct buf *b, size_t len)
 {

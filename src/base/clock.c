@@ -1,6 +1,4 @@
-#include "base/clock.h"
-
-#include <stdio.h>
+#include "base/base.h"
 
 const char *utc_text(uint64_t seconds, uint32_t ns, int digits, char ret[UTC_TEXT])
 {

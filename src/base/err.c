@@ -1,10 +1,8 @@
-#include "base/err.h"
+
+#include "base/base.h"
 
 #include <assert.h>
-#include <errno.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
 static const char *const kind_names[] = {
 	[ERR_NONE] = "none",	       [ERR_INVALID] = "invalid",	  [ERR_DENIED] = "denied",

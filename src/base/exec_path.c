@@ -1,10 +1,6 @@
 /* One search of PATH for everything that is executed by name; exec_path.h has its rules. */
 #include "base/exec_path.h"
 
-#include <errno.h>
-#include <string.h>
-#include <unistd.h>
-
 const char *exec_path_of(char *const *env)
 {
 	for (; env && *env; env++)

@@ -7,7 +7,7 @@
  */
 #pragma once
 
-#include <limits.h>
+#include "base/base.h"
 
 /* What a sandbox has as its PATH, and what is searched where there is none. */
 #define EXEC_PATH_DEFAULT "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -1,12 +1,6 @@
 /* The only place that packs and unpacks SCM_RIGHTS (unix(7)). */
 #include "base/fd_message.h"
 
-#include "base/auto.h"
-
-#include <errno.h>
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/socket.h>
 
 union fd_control {

@@ -4,8 +4,7 @@
  */
 #pragma once
 
-#include <stddef.h>
-#include <sys/types.h>
+#include "base/base.h"
 
 #define FD_MESSAGE_MAX 16
 

@@ -1,11 +1,7 @@
 /* The one matcher of file name patterns. Its work is bounded, so that hostile patterns cost little. */
 #include "base/glob.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
 #include <ctype.h>
-#include <string.h>
 
 #define STEPS 200000
 

@@ -1,7 +1,7 @@
 /* File name patterns: * and ? within a part, ** across parts, [a-z], [!a-z] and [[:digit:]], \ before a plain character. */
 #pragma once
 
-#include <stdbool.h>
+#include "base/base.h"
 
 /* A pattern without a slash is compared with the last part of path. Bounded work: absurd ones fail. */
 bool glob_match(const char *pattern, const char *path, bool nocase);

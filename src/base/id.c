@@ -1,7 +1,6 @@
 /* Random names, from the kernel's random bytes. */
 #include "base/id.h"
 
-#include <stdio.h>
 #include <sys/random.h>
 
 int id_letters(char *ret, size_t count)

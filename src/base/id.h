@@ -1,7 +1,7 @@
 /* Random names. */
 #pragma once
 
-#include <stddef.h>
+#include "base/base.h"
 
 /* Of a sandbox, a run or a snapshot: 100 random bits. */
 #define ID_LETTERS 20

@@ -1,18 +1,10 @@
-#include "base/io.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
+#include "base/base.h"
+
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 int io_write_all(int fd, const void *bytes, size_t len)
 {

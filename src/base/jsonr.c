@@ -1,10 +1,5 @@
 #include "base/jsonr.h"
 
-#include "base/str.h"
-
-#include <stdlib.h>
-#include <string.h>
-
 /* What is left to be read. */
 struct text {
 	const char *at, *end;

@@ -1,10 +1,6 @@
 #include "base/jsonw.h"
 
 #include "base/base64.h"
-#include "base/utf8.h"
-
-#include <inttypes.h>
-#include <string.h>
 
 static void flush(struct jsonw *j)
 {

@@ -18,10 +18,7 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
+#include "base/base.h"
 
 struct jsonw {
 	FILE *to;

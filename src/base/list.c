@@ -1,8 +1,4 @@
-#include "base/list.h"
-
-#include "base/str.h"
-
-#include <stdlib.h>
+#include "base/base.h"
 
 void list_take(struct list *l, char *s)
 {

@@ -1,14 +1,8 @@
 #include "base/log.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
 #include "base/jsonw.h"
-#include "base/str.h"
 
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 static const char *const level_names[] = {"debug", "info", "warn", "error"};
 

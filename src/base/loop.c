@@ -1,13 +1,5 @@
 #include "base/loop.h"
 
-#include "base/clock.h"
-#include "base/str.h"
-
-#include <errno.h>
-#include <limits.h>
-#include <stdlib.h>
-#include <unistd.h>
-
 #define EVENTS 64
 
 struct loop {

@@ -11,9 +11,8 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "base/base.h"
+
 #include <sys/epoll.h>
 
 struct loop;

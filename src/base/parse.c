@@ -1,10 +1,4 @@
-#include "base/parse.h"
-
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <stdbool.h>
-#include <string.h>
+#include "base/base.h"
 
 /* Reads digits[.digits] as thousandths; returns what follows, or NULL. */
 static const char *read_milli(const char *s, uint64_t *ret_milli)

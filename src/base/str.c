@@ -1,13 +1,8 @@
-#include "base/str.h"
 
-#include "base/auto.h"
-#include "base/utf8.h"
+
+#include "base/base.h"
 
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 void *must_alloc(void *p)
 {

@@ -7,17 +7,11 @@
  */
 #include "calls/calls.h"
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/str.h"
 #include "manager/manager.h"
 #include "wire/guest.h"
 #include "wire/pack.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 static_assert(CALL_PATH_MAX == GUEST_MAX_PATH && CALL_GLOB_MAX == GUEST_MAX_GLOB, "one length");
 static_assert((int)FILE_CREATED == GUEST_CREATED && (int)FILE_WRITTEN == GUEST_WRITTEN &&

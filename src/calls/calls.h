@@ -22,13 +22,9 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "calls/pump.h"
 #include "manager/link.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 struct sandbox;
 

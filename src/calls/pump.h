@@ -13,7 +13,7 @@
  */
 #pragma once
 
-#include <stddef.h>
+#include "base/base.h"
 
 struct pump {
 	size_t (*room)(void *to); /* 0: the client's side is full; NULL: never full */

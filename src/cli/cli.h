@@ -1,10 +1,8 @@
 /* The launcher's commands: one file each, one row each in the table of cloche.c. */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "model/spec.h"
-
-#include <stdio.h>
 
 #define CLOCHE_VERSION "0.2.0"
 

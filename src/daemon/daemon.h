@@ -16,9 +16,7 @@
  */
 #pragma once
 
-#include "base/list.h"
-
-#include <stdbool.h>
+#include "base/base.h"
 
 struct serve_options {
 	const char *config; /* file; NULL: where one is looked for */

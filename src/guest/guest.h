@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include <stdint.h>
+#include "base/base.h"
 
 struct nest_options;
 

@@ -1,15 +1,9 @@
 #include "kern/caps.h"
 
-#include "base/auto.h"
-#include "base/io.h"
 #include "kern/sys.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/capability.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 
 /* The sets have 64 bits; a bound for the case that prctl lies. */
 #define MAX_CAPS 64

@@ -1,10 +1,7 @@
 /* Capabilities: only ever dropped, all of them, from every set. Async-signal-safe. */
 #pragma once
 
-#include "base/err.h"
-
-#include <stdbool.h>
-#include <stddef.h>
+#include "base/base.h"
 
 /* True if this thread has CAP_SYS_ADMIN, CAP_SETUID and CAP_SETGID in effect, and all ids to give away. */
 bool caps_can_administer(void);

@@ -1,8 +1,5 @@
 #include "kern/cbpf.h"
 
-#include <stdbool.h>
-#include <string.h>
-
 static bool load(const struct seccomp_data *data, uint32_t offset, uint32_t *ret)
 {
 	if (offset % sizeof(*ret) != 0 || offset > sizeof(*data) - sizeof(*ret))

@@ -6,9 +6,10 @@
  */
 #pragma once
 
+#include "base/base.h"
+
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <stdint.h>
 
 /* The SECCOMP_RET_* value, with its data; KILL_PROCESS for a program that it cannot follow. */
 uint32_t cbpf_run(const struct sock_filter *insns, unsigned count, const struct seccomp_data *data);

@@ -1,22 +1,12 @@
 #include "kern/cgroup.h"
 
-#include "base/auto.h"
-#include "base/io.h"
-#include "base/str.h"
 #include "kern/dirents.h"
 #include "kern/sys.h"
 
 #include <assert.h>
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <limits.h>
 #include <linux/magic.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 #include <sys/vfs.h>
 
 #define PREFIX "cloche-"

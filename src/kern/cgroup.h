@@ -11,14 +11,9 @@
  */
 #pragma once
 
-#include "base/err.h"
-#include "base/list.h"
+#include "base/base.h"
 #include "model/layer.h"
 #include "model/spec.h"
-
-#include <stdbool.h>
-#include <stdint.h>
-#include <sys/types.h>
 
 enum cgroup_controller {
 	CGROUP_MEMORY,

@@ -9,11 +9,9 @@
  */
 #include "kern/close_async.h"
 
-#include "base/auto.h"
 #include "base/fd_message.h"
 #include "kern/sys.h"
 
-#include <string.h>
 #include <sys/socket.h>
 
 void discard_fds(int *fds, size_t count)

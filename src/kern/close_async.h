@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include <stddef.h>
+#include "base/base.h"
 
 #define DISCARD_MAX 4
 

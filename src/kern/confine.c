@@ -1,6 +1,5 @@
 #include "kern/confine.h"
 
-#include "base/auto.h"
 #include "base/log.h"
 #include "kern/caps.h"
 #include "kern/landlock.h"
@@ -8,11 +7,8 @@
 #include "kern/sched.h"
 #include "kern/sys.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>

@@ -1,11 +1,8 @@
 /* Gives up everything that a role does not need. In the role's own process, after its exec. */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "kern/seccomp.h"
-
-#include <stdint.h>
-#include <sys/types.h>
 
 struct confinement {
 	const char *root;	     /* becomes "/", and all that there is; or NULL: */

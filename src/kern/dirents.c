@@ -1,12 +1,6 @@
 #include "kern/dirents.h"
 
-#include "base/auto.h"
-
-#include <fcntl.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 /* As the kernel writes it; the name follows. */
 struct head {

@@ -1,9 +1,7 @@
 /* The entries of a directory, read into memory of the caller's: opendir would have to get some first. */
 #pragma once
 
-#include "base/list.h"
-
-#include <stdbool.h>
+#include "base/base.h"
 
 struct dirents {
 	int fd; /* the directory, open for reading; stays the caller's */

@@ -4,9 +4,6 @@
  */
 #include "kern/features.h"
 
-#include "base/auto.h"
-#include "base/io.h"
-#include "base/str.h"
 #include "kern/caps.h"
 #include "kern/mountinfo.h"
 #include "kern/probe.h"
@@ -14,24 +11,18 @@
 #include "kern/userns.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
 #include <net/if.h>
 #include <poll.h>
 #include <sched.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
-#include <time.h>
 
 enum { PROBE_TIMEOUT_MS = 3000, KILL_TIMEOUT_MS = 2000, NOBODY = 65534 };
 

@@ -1,10 +1,7 @@
 #include "kern/landlock.h"
 
-#include "base/auto.h"
 #include "kern/sys.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/landlock.h>
 
 /* The ruleset attribute as of ABI 6; older kernels are given as many bytes as they know. */

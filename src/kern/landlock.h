@@ -4,10 +4,7 @@
  */
 #pragma once
 
-#include "base/err.h"
-
-#include <stdbool.h>
-#include <stdint.h>
+#include "base/base.h"
 
 enum landlock_grant {
 	LANDLOCK_READ,	 /* read files, list directories, execute */

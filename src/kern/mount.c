@@ -2,8 +2,6 @@
 
 #include "kern/sys.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <sys/mount.h>
 
 static uint64_t attributes(unsigned flags)

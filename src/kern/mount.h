@@ -4,10 +4,7 @@
  */
 #pragma once
 
-#include "base/err.h"
-
-#include <stdbool.h>
-#include <stdint.h>
+#include "base/base.h"
 
 enum mount_flags {
 	MOUNT_READ_ONLY = 1,

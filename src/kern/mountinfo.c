@@ -1,13 +1,5 @@
 #include "kern/mountinfo.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 /* A host with more than this is taken as broken rather than judged by half of its mounts. */
 #define TEXT_MAX ((size_t)16 << 20)
 

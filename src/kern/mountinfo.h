@@ -8,9 +8,7 @@
  */
 #pragma once
 
-#include "base/err.h"
-
-#include <stddef.h>
+#include "base/base.h"
 
 struct mount_entry {
 	int id;

@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "kern/features.h"
 
 /* Writes the detail and returns errnum: `return probe_says(f, ENODEV, "too slow")`. */

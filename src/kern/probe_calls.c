@@ -1,17 +1,11 @@
 /* Probes of system calls, filters and limits. */
-#include "base/auto.h"
-#include "base/str.h"
 #include "kern/cgroup.h"
 #include "kern/landlock.h"
 #include "kern/probe.h"
 #include "kern/sys.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>

@@ -1,16 +1,11 @@
 /* Probes of file systems and mounts. */
-#include "base/auto.h"
 #include "kern/caps.h"
 #include "kern/mount.h"
 #include "kern/probe.h"
 #include "kern/sys.h"
 #include "kern/userns.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
 
 /* A new tmpfs, and a read-only copy of it that really is read-only. */
 int probe_mount_api(struct feature *f)

@@ -8,16 +8,9 @@
  *   user     one system call
  *   entry    where that arrives: tells its ring through port 0x11, then halts
  */
-#include "base/auto.h"
-#include "base/clock.h"
 #include "kern/probe.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/kvm.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 

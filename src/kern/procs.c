@@ -1,12 +1,7 @@
 /* One reader of /proc/PID for all that count, find or recognise processes. */
 #include "kern/procs.h"
 
-#include "base/auto.h"
-#include "base/io.h"
 #include "kern/dirents.h"
-
-#include <fcntl.h>
-#include <string.h>
 
 ssize_t procs_read(pid_t pid, const char *name, char *ret, size_t size)
 {

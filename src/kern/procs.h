@@ -4,9 +4,7 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-#include <sys/types.h>
+#include "base/base.h"
 
 /* /proc/PID/NAME as text that ends with NUL; -1, and an empty text, if it cannot be read. */
 ssize_t procs_read(pid_t pid, const char *name, char *ret, size_t size);

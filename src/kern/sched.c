@@ -1,17 +1,8 @@
 #include "kern/sched.h"
 
-#include "base/auto.h"
-#include "base/io.h"
-
-#include <fcntl.h>
-#include <limits.h>
 #include <sched.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #define SLICE_NS 300000 /* shorter than what others have, longer than an answer takes */
 

@@ -8,8 +8,7 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <sys/types.h>
+#include "base/base.h"
 
 void sched_be_prompt(void);
 /*

@@ -3,11 +3,8 @@
 #include "kern/cbpf.h"
 #include "kern/compat.h"
 
-#include <errno.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 static long load(unsigned flags, const struct sock_fprog *prog)
 {

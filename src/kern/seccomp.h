@@ -8,12 +8,10 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 
 #include <linux/filter.h>
 #include <linux/seccomp.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 struct seccomp_report {
 	int nr;

@@ -1,20 +1,15 @@
 /* System calls that libc has no wrapper for (musl 1.2.3, glibc 2.36). Errors by errno. */
 #pragma once
 
+#include "base/base.h"
 #include "kern/compat.h"
 
-#include <errno.h>
 #include <linux/close_range.h>
 #include <linux/mount.h>
 #include <linux/openat2.h>
 #include <linux/sched.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/syscall.h>
-#include <sys/types.h>
-#include <unistd.h>
 
 /* clone(2) as fork: its last two arguments change places between architectures. */
 static inline pid_t sys_clone_fork(unsigned long flags, int *child_tid)

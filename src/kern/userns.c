@@ -1,15 +1,8 @@
 #include "kern/userns.h"
 
-#include "base/auto.h"
-#include "base/io.h"
-#include "base/str.h"
 #include "kern/sys.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>

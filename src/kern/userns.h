@@ -1,10 +1,7 @@
 /* User namespaces made ahead of use, held by an fd; and the id maps that cloche needs. */
 #pragma once
 
-#include "base/err.h"
-
-#include <stdint.h>
-#include <sys/types.h>
+#include "base/base.h"
 
 struct id_map {
 	char text[192]; /* lines "inside outside count", as the kernel reads them */

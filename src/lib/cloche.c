@@ -1,19 +1,12 @@
 /* The public handle of libcloche: settings become options of the launcher, its record a result. */
 #include "cloche.h"
 
-#include "base/auto.h"
 #include "lib/launcher.h"
 #include "lib/record.h"
 
-#include <errno.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 struct cloche {
 	char **options; /* "--name=value" */

@@ -1,24 +1,14 @@
 /* Starts the launcher as a child and reads what it prints, without a sign of that in the caller. */
 #include "lib/launcher.h"
 
-#include "base/auto.h"
 #include "base/exec_path.h"
-#include "base/io.h"
 
 #include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
-#include <signal.h>
 #include <spawn.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 extern char **environ;
 

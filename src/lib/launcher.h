@@ -5,8 +5,7 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "base/base.h"
 
 /* Bytes, owned; always one more is allocated, and NUL. */
 struct bytes {

@@ -1,12 +1,8 @@
 #include "lib/record.h"
 
-#include "base/auto.h"
 #include "base/base64.h"
 
 #include <jansson.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 struct file {
 	const char *path;

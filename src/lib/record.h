@@ -1,9 +1,8 @@
 /* The launcher's record, parsed; and errors that it printed instead. */
 #pragma once
 
+#include "base/base.h"
 #include "cloche.h"
-
-#include <stddef.h>
 
 /* Takes over the text, in any case. NULL if it is no record, or memory is gone. */
 struct cloche_result *record_parse(char *text, size_t len);

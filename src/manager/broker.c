@@ -1,13 +1,6 @@
 #include "manager/broker.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/str.h"
 #include "wire/ipc_channel.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define BUCKETS 256
 #define SWEEP_MS 10000

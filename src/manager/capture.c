@@ -1,15 +1,7 @@
 /* Runs a command to its end and keeps its output, as a struct result that a door prints. */
 #include "manager/exec.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/str.h"
 #include "sandbox/outside/stream.h"
-
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 struct capture_run {
 	struct exec *x;

@@ -4,10 +4,6 @@
  */
 #include "manager/manager_internal.h"
 
-#include "base/auto.h"
-
-#include <string.h>
-
 static const struct limit_row {
 	const char *name;
 	size_t at;

@@ -1,15 +1,7 @@
 #include "manager/manager_internal.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/str.h"
 #include "wire/guest.h"
 #include "wire/pack.h"
-
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define CONNECT_TRIES 4
 #define ENV_BYTES (48u << 10) /* the rest of the frame is for what stands beside it */

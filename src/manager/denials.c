@@ -1,14 +1,8 @@
 /* What was refused to a command, as its guest tells it. The guest is not trusted: bounded and cleaned. */
 #include "manager/manager_internal.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "wire/guest.h"
 #include "wire/pack.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define DENIALS_MAX 64
 

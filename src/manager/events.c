@@ -1,12 +1,6 @@
 /* What happened to sandboxes, in order: the last few thousand, and whoever listens. */
 #include "manager/manager_internal.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <stdlib.h>
-#include <string.h>
-
 struct event {
 	char owner[IPC_ID];
 	json_t *value;

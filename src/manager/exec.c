@@ -1,19 +1,11 @@
 /* Commands in a sandbox: one struct exec is one attachment to one of them. */
 #include "manager/exec.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/str.h"
 #include "manager/warm/snippets.h"
 #include "wire/guest.h"
 #include "wire/pack.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static_assert(EXEC_MAX_ARGS == GUEST_MAX_ARGS, "as many as the guest takes");
 

@@ -1,12 +1,7 @@
 /* Commands by their number, without an attachment; and bare calls. */
 #include "manager/exec.h"
 
-#include "base/str.h"
 #include "wire/guest.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define INPUT_PIECE (32u << 10)
 #define EXECS_BYTES_MAX (8u << 20) /* a guest that lists more is lying */

@@ -15,17 +15,9 @@
  */
 #include "manager/link.h"
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/str.h"
 #include "wire/guest.h"
 #include "wire/pack.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #define HELLO_MS 5000

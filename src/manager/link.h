@@ -10,12 +10,8 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "base/loop.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 struct link;
 struct call;

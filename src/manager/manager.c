@@ -1,16 +1,9 @@
 #include "manager/manager_internal.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
 #include "base/id.h"
-#include "base/str.h"
 #include "manager/warm/snippets.h"
 
-#include <errno.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 const double manager_bucket_ms[MANAGER_BUCKETS] = {1,	2,   5,	   10,	 20,	50,
 						   100, 250, 1000, 5000, 30000, 0};

@@ -6,8 +6,8 @@
  */
 #pragma once
 
+#include "base/base.h"
 #include "auth/auth.h"
-#include "base/err.h"
 #include "base/loop.h"
 #include "manager/link.h"
 #include "model/result.h"

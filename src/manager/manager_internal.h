@@ -13,9 +13,9 @@
  */
 #pragma once
 
+#include "base/base.h"
 #include "audit/audit.h"
 
-#include "base/clock.h"
 #include "manager/broker.h"
 #include "base/budget.h"
 #include "manager/manager.h"

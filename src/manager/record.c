@@ -1,14 +1,6 @@
 /* A sandbox as JSON: for clients, and for the store. */
 #include "manager/manager_internal.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/str.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 /* ---- for clients ---- */
 
 json_t *time_json(uint64_t ms)

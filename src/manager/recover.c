@@ -5,12 +5,6 @@
  */
 #include "manager/manager_internal.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <stdio.h>
-#include <string.h>
-
 static enum sandbox_state state_of(const char *name)
 {
 	for (int i = 0; i < STATE_COUNT; i++)

@@ -4,17 +4,8 @@
  */
 #include "manager/manager_internal.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-#include "base/utf8.h"
 #include "wire/guest.h"
 #include "wire/pack.h"
-
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #define STOP_NAME ".stop"
 #define FORK_NAME ".fork"

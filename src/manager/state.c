@@ -1,14 +1,6 @@
 #include "manager/manager_internal.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/str.h"
-
 #include <assert.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define IN(state) (1u << (state))
 #define DESTROY_TRIES 5

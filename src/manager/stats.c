@@ -4,14 +4,8 @@
  */
 #include "manager/manager_internal.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/str.h"
 #include "wire/pack.h"
 #include "wire/guest.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 #define SAMPLE_MS 5000
 #define SAMPLES 120 /* ten minutes */

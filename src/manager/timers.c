@@ -1,15 +1,8 @@
 /* What happens without being asked for: ends by time and idleness, forgetting, acknowledging. */
 #include "manager/manager_internal.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/str.h"
 #include "wire/guest.h"
 #include "wire/pack.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define GRAVE_MS 60000
 #define GRAVE_LOOK_MS 5000

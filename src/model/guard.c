@@ -1,12 +1,5 @@
 #include "model/guard.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 static const char *const names[] = {
 	[GUARD_OFF] = "off", [GUARD_IMPORTS] = "imports", [GUARD_STRICT] = "strict"};
 

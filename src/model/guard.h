@@ -10,7 +10,7 @@
  */
 #pragma once
 
-#include "base/list.h"
+#include "base/base.h"
 #include "model/guest_files.h"
 #include "model/result.h"
 #include "model/spec.h"

@@ -5,8 +5,7 @@
  */
 #pragma once
 
-#include <stddef.h>
-#include <string.h>
+#include "base/base.h"
 
 struct guest_file {
 	const char *name; /* base name, "kernel.py" */

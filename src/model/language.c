@@ -1,11 +1,5 @@
 #include "model/language.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <stdio.h>
-#include <string.h>
-
 /* The first one is the default. */
 const struct language languages[] = {
 	{"python", ".py", {"python3"}, " python3 py "},

@@ -1,10 +1,7 @@
 /* The languages a snippet can be written in: how its file is called and what runs it. */
 #pragma once
 
-#include "base/err.h"
-#include "base/list.h"
-
-#include <stddef.h>
+#include "base/base.h"
 
 struct language {
 	const char *name;

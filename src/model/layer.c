@@ -1,9 +1,6 @@
 #include "model/layer.h"
 
-#include "base/str.h"
-
 #include <assert.h>
-#include <stddef.h>
 
 static const char *const names[] = {
 	[LAYER_USER_NS] = "user_ns",

@@ -4,12 +4,7 @@
  */
 #include "model/outcome.h"
 
-#include "base/str.h"
-
 #include <assert.h>
-#include <errno.h>
-#include <signal.h>
-#include <stddef.h>
 #include <sys/wait.h>
 
 static const char *const status_names[] = {

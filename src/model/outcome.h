@@ -10,8 +10,7 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "base/base.h"
 
 enum status {
 	STATUS_EXITED,

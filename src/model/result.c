@@ -1,14 +1,7 @@
 #include "model/result.h"
 
 #include "base/jsonw.h"
-#include "base/str.h"
-#include "base/utf8.h"
 #include "model/spec.h"
-
-#include <errno.h>
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* How many bytes at the start are the rest of a character whose beginning is not there? */
 static size_t cut_at_start(const char *text, size_t len)

@@ -4,13 +4,9 @@
  */
 #pragma once
 
+#include "base/base.h"
 #include "model/layer.h"
 #include "model/outcome.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
 
 struct denial {
 	char what[16];	  /* "syscall", "connect", "resolve", "limit", "guard" */

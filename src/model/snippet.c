@@ -1,9 +1,6 @@
 /* From a snippet to its file, argv and variables, for the command line and all doors of the daemon. */
 #include "model/snippet.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
 const struct language *snippet_language(const char *name, struct err *e)
 {
 	return language_find(name ? name : "python", "language", e);

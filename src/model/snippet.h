@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "base/list.h"
+#include "base/base.h"
 #include "model/guard.h"
 #include "model/language.h"
 

@@ -1,15 +1,8 @@
 #include "model/spec.h"
 
-#include "base/auto.h"
-#include "base/parse.h"
-#include "base/str.h"
 #include "model/guard.h"
 
 #include <assert.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const char *const level_values[] = {"container", "process", "vm", NULL};
 static const char *const provider_values[] = {"ns", "docker", "oci", "vm", "e2b", NULL};

@@ -11,13 +11,8 @@
  */
 #pragma once
 
-#include "base/err.h"
-#include "base/list.h"
+#include "base/base.h"
 #include "model/layer.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 enum level { LEVEL_CONTAINER, LEVEL_PROCESS, LEVEL_VM };
 enum provider { PROVIDER_NS, PROVIDER_DOCKER, PROVIDER_OCI, PROVIDER_VM, PROVIDER_E2B };

@@ -1,11 +1,7 @@
 /* The variables that every command starts with, and how one takes the place of another. */
 #include "model/variables.h"
 
-#include "base/auto.h"
 #include "base/exec_path.h"
-#include "base/str.h"
-
-#include <string.h>
 
 void variables_take(struct list *env, char *pair)
 {

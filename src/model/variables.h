@@ -1,10 +1,7 @@
 /* Environment variables of commands: made from nothing, the same for a run and for a sandbox that lives on. */
 #pragma once
 
-#include "base/list.h"
-
-#include <stdbool.h>
-#include <stdint.h>
+#include "base/base.h"
 
 /* Sets "K=V", which the list owns from then on, in place of an earlier value; what is no variable is freed. */
 void variables_take(struct list *env, char *pair);

@@ -1,16 +1,9 @@
 #include "policy/config.h"
 
-#include "base/auto.h"
-#include "base/io.h"
-#include "base/str.h"
 #include "policy/config_yaml.h"
 #include "wire/pack.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/un.h>
 

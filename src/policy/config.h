@@ -12,12 +12,8 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "model/spec.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #define CONFIG_NAME 64 /* as IPC_NAME */
 #define CONFIG_PATH 1024

@@ -7,14 +7,7 @@
  */
 #include "policy/config_yaml.h"
 
-#include "base/auto.h"
-#include "base/parse.h"
-#include "base/str.h"
 #include "policy/events.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 enum kind { SECTION, SIZE, TIME, COUNT, MILLI, BOOL, NAME, TEXT, PATH, LIST, IMAGES, VOLUMES };
 

@@ -1,12 +1,7 @@
 /* libyaml, reduced to what strict files of keys and values need. */
 #include "policy/events.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
 void events_init(struct events *ev, const char *file, const char *text, size_t len, struct err *e)
 {

@@ -4,10 +4,8 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <yaml.h>
 
 struct events {

@@ -1,13 +1,10 @@
 /* What a run under a policy does, in the order of sandbox/inside/inside.c (or process.c). */
 #include "policy/policy.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "kern/seccomp.h"
 #include "policy/paths/source.h"
 
 #include <stdarg.h>
-#include <string.h>
 
 struct printer {
 	const struct sandbox_spec *spec;

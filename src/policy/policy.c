@@ -1,16 +1,9 @@
 #include "policy/policy.h"
 
-#include "base/auto.h"
-#include "base/io.h"
-#include "base/str.h"
 #include "policy/paths/source.h"
 #include "policy/yaml.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <libgen.h>
-#include <limits.h>
-#include <string.h>
 
 #define FILE_MAX (1u << 20)
 

@@ -12,11 +12,8 @@
  */
 #pragma once
 
-#include "base/err.h"
-#include "base/list.h"
+#include "base/base.h"
 #include "model/spec.h"
-
-#include <stdio.h>
 
 struct policy {
 	char *file; /* as it is called in messages */

@@ -13,13 +13,8 @@
  */
 #include "policy/yaml.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "policy/events.h"
 #include "policy/paths/source.h"
-
-#include <inttypes.h>
-#include <string.h>
 
 struct reader {
 	struct events ev;

@@ -4,9 +4,7 @@
  */
 #pragma once
 
-#include "base/err.h"
-
-#include <stdbool.h>
+#include "base/base.h"
 
 enum provider_can {
 	CAN_PAUSE = 1,

@@ -1,18 +1,14 @@
 #include "provider/confined_helper.h"
 
-#include "base/auto.h"
 #include "kern/caps.h"
 #include "kern/landlock.h"
 #include "kern/seccomp.h"
 #include "kern/sys.h"
 #include "kern/userns.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
 #include <sched.h>
-#include <stdio.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -5,11 +5,7 @@
  */
 #pragma once
 
-#include "base/err.h"
-
-#include <stdbool.h>
-#include <stdint.h>
-#include <sys/types.h>
+#include "base/base.h"
 
 struct throwaway {
 	const char *verb; /* "pack" or "check" */

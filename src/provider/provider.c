@@ -1,8 +1,6 @@
 /* The table of providers: a new one is a folder beside this file and a line in here. */
 #include "provider/provider.h"
 
-#include "base/auto.h"
-
 static const struct provider_row *const rows[PROVIDER_COUNT] = {
 	[PROVIDER_NS] = &provider_ns,
 	[PROVIDER_E2B] = &provider_e2b,

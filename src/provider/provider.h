@@ -13,15 +13,11 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "base/loop.h"
 #include "policy/config.h"
 #include "provider/can.h"
 #include "wire/ipc.h"
-
-#include <stdbool.h>
-#include <stdint.h>
-#include <sys/types.h>
 
 #define PROVIDER_COUNT (PROVIDER_E2B + 1)
 #define PROVIDER_BLOB 1024

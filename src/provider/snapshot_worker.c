@@ -1,16 +1,9 @@
 /* Copies snapshots in processes of their own, so that the broker never waits for a disk. */
 #include "provider/snapshot_worker.h"
 
-#include "base/auto.h"
-#include "base/io.h"
 #include "kern/sys.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <sodium.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>

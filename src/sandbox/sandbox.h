@@ -17,7 +17,7 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "model/result.h"
 #include "model/spec.h"
 #include "sandbox/plan/plan.h"

@@ -1,15 +1,7 @@
 #include "store/store.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
 #include <assert.h>
 #include <sqlite3.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #define SCHEMA 1
 #define BUSY_MS 2000

@@ -5,10 +5,8 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "wire/ipc.h"
-
-#include <stdint.h>
 
 struct store;
 

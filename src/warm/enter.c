@@ -9,7 +9,6 @@
 #include "sandbox/inside/restrict.h"
 #include "sandbox/inside/verify.h"
 
-#include <fcntl.h>
 #include <sched.h>
 
 /* ---- birth ---- */

@@ -1,17 +1,9 @@
 /* Looks at a cell from inside, for what verify.c does not judge: its cgroup and its own places. */
 #include "warm/inspect.h"
 
-#include "base/auto.h"
-#include "base/io.h"
-#include "base/str.h"
 #include "warm/warm.h"
 #include "sandbox/inside/privileges.h"
 #include "sandbox/inside/verify.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
-#include <sys/stat.h>
 
 void cell_look_around(struct cell_terms *t)
 {

@@ -1,7 +1,7 @@
 /* What is proven of a cell by looking at it, from inside. */
 #pragma once
 
-#include <stdbool.h>
+#include "base/base.h"
 
 struct cell_terms;
 

@@ -1,13 +1,10 @@
 /* Makes the process of a command in each new cell of a slot, ahead of any request. */
 #include "warm/spawner.h"
 
-#include "base/io.h"
 #include "kern/sys.h"
 #include "sandbox/inside/message.h"
 
-#include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/prctl.h>
 
 #define STACK_SIZE (64u << 10)

@@ -4,7 +4,6 @@
  */
 #include "warm/warm.h"
 
-#include "base/auto.h"
 #include "kern/caps.h"
 #include "kern/mount.h"
 #include "kern/sys.h"
@@ -18,20 +17,12 @@
 #include "sandbox/inside/skeleton.h"
 #include "sandbox/inside/watch.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 
 #define CELL_USELESS 1 /* exit code of a cell that did not get ready */
 

@@ -41,13 +41,10 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "model/layer.h"
 #include "model/spec.h"
 #include "sandbox/inside/warm_settings.h"
-
-#include <stdbool.h>
-#include <sys/types.h>
 
 /* In the nest's pid 1: fills in what is outside of its cells. */
 void cell_look_around(struct cell_terms *t);

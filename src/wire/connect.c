@@ -1,12 +1,9 @@
 /* Envelopes, codes and base64 of the Connect protocol (see connect.h). */
 #include "wire/connect.h"
 
-#include "base/auto.h"
 #include "base/base64.h"
-#include "base/str.h"
 
 #include <assert.h>
-#include <string.h>
 
 static const struct {
 	const char *name;

@@ -11,13 +11,9 @@
  */
 #pragma once
 
-#include "base/buf.h"
-#include "base/err.h"
+#include "base/base.h"
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #define CONNECT_HEADER 5
 #define CONNECT_COMPRESSED 1

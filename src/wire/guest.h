@@ -27,7 +27,7 @@
  */
 #pragma once
 
-#include <stdint.h>
+#include "base/base.h"
 
 #define GUEST_VERSION 1
 #define GUEST_HEADER 12
@@ -203,10 +203,6 @@ enum guest_why { GUEST_WHY_NONE, GUEST_WHY_TIMEOUT, GUEST_WHY_KILLED, GUEST_WHY_
 #define GUEST_HIT_DISK 0x40
 
 /* ---- frames, for both ends ---- */
-
-#include "base/buf.h"
-
-#include <stdbool.h>
 
 struct guest_header {
 	uint32_t size, stream;

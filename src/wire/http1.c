@@ -1,12 +1,7 @@
 /* The one reader of HTTP answers: heads, bodies in all framings, and both together. */
 #include "wire/http1.h"
 
-#include "base/auto.h"
-#include "base/parse.h"
-#include "base/str.h"
-
 #include <ctype.h>
-#include <string.h>
 #include <strings.h>
 
 size_t http1_head_length(const char *bytes, size_t len)

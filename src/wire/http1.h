@@ -9,12 +9,7 @@
  */
 #pragma once
 
-#include "base/buf.h"
-#include "base/err.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "base/base.h"
 
 #define HTTP1_HEAD_MAX (64u << 10)
 #define HTTP1_FIELDS 128

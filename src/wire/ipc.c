@@ -1,11 +1,6 @@
 #include "wire/ipc.h"
 
-#include "base/auto.h"
 #include "base/fd_message.h"
-#include "base/str.h"
-
-#include <errno.h>
-#include <string.h>
 
 #define HEAD offsetof(struct ipc, id)
 

@@ -6,13 +6,9 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "model/layer.h"
 #include "model/spec.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #define IPC_ID 24 /* sandbox and snapshot ids: 20 letters and digits */
 #define IPC_NAME 64

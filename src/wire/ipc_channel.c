@@ -1,12 +1,5 @@
 #include "wire/ipc_channel.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
-
 #define ROUND 64 /* messages before others have their turn */
 
 struct ipc_waiting {

@@ -1,11 +1,5 @@
 #include "wire/jsonrpc.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <stdio.h>
-#include <string.h>
-
 static bool is_id(const json_t *id)
 {
 	if (json_is_string(id))

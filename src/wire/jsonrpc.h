@@ -13,8 +13,9 @@
  */
 #pragma once
 
+#include "base/base.h"
+
 #include <jansson.h>
-#include <stddef.h>
 
 enum jsonrpc_code {
 	JSONRPC_PARSE = -32700,

@@ -1,7 +1,6 @@
 /* An incremental reader of multipart/form-data: a state machine over one buffer. */
 #include "wire/multipart.h"
 
-#include <string.h>
 #include <strings.h>
 
 /* ---- parameters of a header: ; name=value or name="value" ---- */

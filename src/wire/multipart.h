@@ -11,11 +11,7 @@
  */
 #pragma once
 
-#include "base/buf.h"
-#include "base/err.h"
-
-#include <stdbool.h>
-#include <stddef.h>
+#include "base/base.h"
 
 #define MULTIPART_BOUNDARY 70	      /* by RFC 2046 */
 #define MULTIPART_HEADERS (16u << 10) /* of one part */

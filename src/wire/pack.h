@@ -5,11 +5,7 @@
  */
 #pragma once
 
-#include "base/buf.h"
-
-#include <stdbool.h>
-#include <stdint.h>
-#include <string.h>
+#include "base/base.h"
 
 static inline void pack_u8(struct buf *b, uint8_t v)
 {

@@ -1,12 +1,8 @@
 #include "wire/service.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "wire/connect.h"
 
 #include <jansson.h>
-#include <stdio.h>
-#include <string.h>
 
 /* Text of the service's, fit to be shown. */
 static void copy_shown(char *dst, size_t size, const char *text)

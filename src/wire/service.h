@@ -4,12 +4,8 @@
  */
 #pragma once
 
-#include "base/buf.h"
-#include "base/err.h"
+#include "base/base.h"
 #include "wire/ipc.h"
-
-#include <stddef.h>
-#include <stdint.h>
 
 #define SERVICE_TOKEN 256
 #define SERVICE_ANSWER (256u << 10)    /* the longest answer that is read */

@@ -3,8 +3,6 @@
 
 #include "base/base64.h"
 
-#include <string.h>
-
 /* ---- reading ---- */
 
 struct frame {

@@ -9,11 +9,7 @@
  */
 #pragma once
 
-#include "base/buf.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include "base/base.h"
 
 enum ws_opcode {
 	WS_CONTINUATION = 0,

@@ -4,14 +4,6 @@
  */
 #include "api/e2b/e2b.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/str.h"
-
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
 json_t *e2b_time(uint64_t unix_ms)
 {
 	char text[UTC_TEXT];

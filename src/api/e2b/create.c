@@ -2,12 +2,7 @@
 #include "api/e2b/e2b.h"
 #include "api/e2b/kernel.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "policy/config.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 /* Built-in templates: the programs of the host, with the home and user of E2B. */
 static const char *const templates[] = {"base", "code-interpreter-v1", "code-interpreter-beta"};

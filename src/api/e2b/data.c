@@ -1,11 +1,7 @@
 /* What an E2B sandbox must remember: template, access token, traffic token. */
 #include "api/e2b/e2b.h"
 
-#include "base/str.h"
-
 #include <sodium.h>
-#include <stdlib.h>
-#include <string.h>
 
 /* 20 random bytes in hex behind a prefix that names the kind of token. */
 static void mint(const char *prefix, char token[E2B_TOKEN])

@@ -2,13 +2,8 @@
 #include "api/e2b/e2b.h"
 
 #include "api/http/server.h"
-#include "base/auto.h"
-#include "base/str.h"
-#include "base/parse.h"
 
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 #define ID_LETTERS STR_LOWER STR_DIGITS

@@ -9,8 +9,8 @@
  */
 #pragma once
 
+#include "base/base.h"
 #include "api/http/http.h"
-#include "base/buf.h"
 #include "manager/manager.h"
 #include "wire/connect.h"
 

@@ -5,13 +5,6 @@
  */
 #include "api/e2b/files.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/str.h"
-
-#include <stdlib.h>
-#include <string.h>
-
 static const char *type_name(char kind)
 {
 	return kind == 'f'   ? "FILE_TYPE_FILE"

@@ -6,16 +6,10 @@
 
 #include "audit/audit.h"
 #include "auth/tokens.h"
-#include "base/auto.h"
-#include "base/str.h"
 
-#include <errno.h>
 #include <sodium.h>
 #include <stdarg.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
-#include <time.h>
 
 /* An error in the shape that E2B's proxy uses. */
 static void proxy_error(struct exchange *x, const char *id, int status, const char *message)

@@ -1,12 +1,6 @@
 /* The routes of envd, and its small requests: health, metrics, environment. */
 #include "api/e2b/e2b.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <string.h>
-#include <time.h>
-
 /*
  * ---- /health: is it running? A paused one is not, and is not woken by the question. ----
  * Only who holds its token is told: clients send it with everything.

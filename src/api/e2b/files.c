@@ -6,13 +6,6 @@
 #include "api/e2b/files.h"
 
 #include "api/http/transfer.h"
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 /* ---- who may ---- */
 

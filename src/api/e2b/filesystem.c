@@ -1,13 +1,6 @@
 /* filesystem.Filesystem: the calls that are not watches. */
 #include "api/e2b/files.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define ENTRIES_MAX 50000
 #define BYTES_MAX (16u << 20) /* of their names */
 #define AT_ONCE 64	      /* questions about single entries */

@@ -1,12 +1,6 @@
 /* The code interpreter's port: contexts, and executions that stream what they print and show. */
 #include "api/e2b/kernel.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <stdlib.h>
-#include <string.h>
-
 #define KEEPALIVE_MS 5000
 #define NO_KERNEL "This language has no kernel here: try python, javascript or bash"
 #define KEEPALIVE "{\"type\":\"keepalive\"}\n"

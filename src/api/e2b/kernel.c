@@ -9,14 +9,9 @@
  */
 #include "api/e2b/kernel_internal.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/str.h"
 #include "policy/config.h"
 
 #include <sodium.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 #define CONTEXTS_MAX 32

@@ -6,16 +6,9 @@
  */
 #include "api/e2b/kernel_internal.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "calls/calls.h"
 #include "model/guest_files.h"
 #include "policy/config.h"
-
-#include <errno.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define START_MS 60000 /* for a process to be ready */
 #define GOING_MS 5000  /* for a sandbox to be gone after its link */

@@ -1,14 +1,6 @@
 /* The executions of a context: a queue. The kernel has one at a time and answers in lines. */
 #include "api/e2b/kernel_internal.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/str.h"
-
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-
 #define LINE_MAX_BYTES (9u << 20)
 #define QUEUE_MAX 128
 #define GRACE_MS 20000 /* for an interrupted execution to end */

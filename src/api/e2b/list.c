@@ -1,13 +1,6 @@
 /* Lists sandboxes by the filters and in the pages of E2B. */
 #include "api/e2b/e2b.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
 #define PAGE_MAX 100
 
 struct filter {

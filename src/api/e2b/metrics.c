@@ -1,14 +1,6 @@
 /* Metrics of sandboxes as the control plane gives them: samples with their times. */
 #include "api/e2b/e2b.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/str.h"
-
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
-
 static double number(const json_t *o, const char *key)
 {
 	return json_number_value(json_object_get(o, key));

@@ -2,10 +2,6 @@
 #include "api/e2b/e2b.h"
 
 #include "api/http/ports.h"
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <string.h>
 
 /* What network.maskRequestHost says, with ${PORT} put in; NULL: nothing. The caller's. */
 static char *masked_host(const struct sandbox *s, unsigned port)

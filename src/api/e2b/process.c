@@ -5,14 +5,8 @@
 #include "api/e2b/stream.h"
 
 #include "auth/tokens.h"
-#include "base/auto.h"
-#include "base/str.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define KEEPALIVE "{\"event\":{\"keepalive\":{}}}"
 #define CHUNK (32u << 10)

@@ -1,14 +1,6 @@
 /* process.Process: what goes into running commands, and the list of them. */
 #include "api/e2b/e2b.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <errno.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-
 static uint32_t eid_of(const json_t *exec)
 {
 	return (uint32_t)json_integer_value(json_object_get(exec, "id"));

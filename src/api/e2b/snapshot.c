@@ -5,12 +5,6 @@
  */
 #include "api/e2b/e2b.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <stdlib.h>
-#include <string.h>
-
 #define TEAM "cloche/"
 #define TAG ":default"
 

@@ -1,12 +1,6 @@
 /* Server streams of RPCs: envelopes, keepalives, deadlines, the cut when the sandbox goes. */
 #include "api/e2b/stream.h"
 
-#include "base/parse.h"
-#include "base/str.h"
-
-#include <stdlib.h>
-#include <string.h>
-
 #define KEEPALIVE_S 90
 #define KEEPALIVE_MAX_S 3600
 #define GOING_MS 5000 /* for a sandbox to be gone after its link */

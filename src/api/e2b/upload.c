@@ -5,13 +5,8 @@
  */
 #include "api/e2b/files.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "wire/multipart.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 #include <zlib.h>
 

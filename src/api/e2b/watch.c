@@ -5,13 +5,7 @@
 #include "api/e2b/files.h"
 #include "api/e2b/stream.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <errno.h>
 #include <sodium.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define KEEPALIVE "{\"keepalive\":{}}"
 #define WATCHERS_MAX 1024

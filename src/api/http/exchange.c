@@ -1,16 +1,11 @@
 #include "api/http/http_internal.h"
 
-#include "base/auto.h"
 #include "base/budget.h"
-#include "base/clock.h"
-#include "base/parse.h"
-#include "base/str.h"
 #include "policy/config.h"
 #include "manager/manager.h"
 #include "wire/http1.h"
 
 #include <ctype.h>
-#include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
 

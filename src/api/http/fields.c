@@ -1,17 +1,11 @@
 /* Request bodies against their tables: see fields.h. */
 #include "api/http/fields.h"
 
-#include "base/auto.h"
 #include "base/base64.h"
-#include "base/parse.h"
-#include "base/str.h"
 #include "calls/calls.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 /* ---- which options there are ---- */
 

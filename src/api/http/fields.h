@@ -13,14 +13,10 @@
  */
 #pragma once
 
-#include "base/err.h"
-#include "base/list.h"
+#include "base/base.h"
 #include "model/spec.h"
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 enum body_type {
 	BODY_TEXT,  /* a string */

@@ -28,14 +28,11 @@
  */
 #pragma once
 
+#include "base/base.h"
 #include "auth/auth.h"
-#include "base/err.h"
 #include "base/loop.h"
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 struct audit;
 struct config;

@@ -12,11 +12,10 @@
  */
 #pragma once
 
+#include "base/base.h"
 #include "api/http/http.h"
 #include "api/http/server.h"
 #include "auth/buckets.h"
-#include "base/buf.h"
-#include "base/list.h"
 
 #include <microhttpd.h>
 #include <sys/queue.h>

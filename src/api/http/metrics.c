@@ -2,16 +2,10 @@
 #include "api/http/metrics.h"
 
 #include "api/http/server.h"
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/str.h"
 #include "manager/manager.h"
 
 #include <assert.h>
-#include <inttypes.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
 #define NAMES 32 /* more than there are kinds of errors */
 

@@ -1,8 +1,8 @@
 /* What /metrics shows: counters and histograms, and a look at the manager when it is asked. */
 #pragma once
 
+#include "base/base.h"
 #include "api/http/http.h"
-#include "base/buf.h"
 
 struct metrics;
 

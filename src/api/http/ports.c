@@ -4,17 +4,9 @@
  */
 #include "api/http/ports.h"
 
-#include "base/auto.h"
-#include "base/buf.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "wire/http1.h"
 
-#include <errno.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
 
 #define BAD_GATEWAY 502

@@ -3,15 +3,10 @@
 #include "api/http/metrics.h"
 #include "api/http/text.h"
 #include "audit/audit.h"
-#include "base/auto.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "calls/pump.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <stdarg.h>
-#include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
 

@@ -3,15 +3,9 @@
 #include "audit/audit.h"
 #include "auth/gate.h"
 #include "auth/tokens.h"
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/str.h"
 #include "policy/config.h"
 
-#include <errno.h>
-#include <string.h>
 #include <strings.h>
-#include <time.h>
 
 /* ---- the request target ---- */
 

@@ -1,18 +1,12 @@
 #include "api/http/http_internal.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "policy/config.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 

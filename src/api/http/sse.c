@@ -1,9 +1,6 @@
 /* Server-sent events: see sse.h. */
 #include "api/http/sse.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #define PING_MS 15000
 
 static void ping(void *arg)

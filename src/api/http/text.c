@@ -1,11 +1,6 @@
 #include "api/http/text.h"
 
 #include "base/base64.h"
-#include "base/buf.h"
-#include "base/str.h"
-#include "base/utf8.h"
-
-#include <stdlib.h>
 
 json_t *text_json(const char *bytes, size_t len)
 {

@@ -1,11 +1,6 @@
 /* Connects an exchange to a stream of a guest: the answer's bytes, or the request's body. */
 #include "api/http/transfer.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <stdlib.h>
-
 static void client_gone(void *arg)
 {
 	struct transfer *t = arg;

@@ -1,12 +1,6 @@
 /* Bytes both ways between an upgraded connection and a port inside a sandbox. */
 #include "api/http/ports.h"
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/str.h"
-
-#include <errno.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 
 #define PIECE (32u << 10)

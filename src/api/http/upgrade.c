@@ -1,10 +1,5 @@
 #include "api/http/http_internal.h"
 
-#include "base/auto.h"
-
-#include <fcntl.h>
-#include <string.h>
-
 void exchange_upgrade(struct exchange *x,
 		      void (*on_open)(void *arg, struct raw *raw, const char *bytes, size_t len),
 		      void *arg)

@@ -2,12 +2,6 @@
 #include "api/mcp/mcp_internal.h"
 
 #include "api/http/server.h"
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
 static json_t *describe(const struct mcp_session *s, const struct sandbox *box)
 {

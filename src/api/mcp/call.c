@@ -1,11 +1,6 @@
 #include "api/mcp/mcp_internal.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 
 #define TICK_MS 1000
 

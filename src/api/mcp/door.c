@@ -5,15 +5,10 @@
 #include "api/mcp/mcp_internal.h"
 
 #include "auth/gate.h"
-#include "base/auto.h"
 #include "base/base64.h"
-#include "base/clock.h"
-#include "base/str.h"
 #include "policy/config.h"
 
 #include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
 #include <strings.h>
 
 static void reply_message(struct exchange *x, int status, json_t *message)

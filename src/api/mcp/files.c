@@ -2,15 +2,7 @@
 #include "api/mcp/mcp_internal.h"
 
 #include "api/http/text.h"
-#include "base/auto.h"
 #include "base/base64.h"
-#include "base/buf.h"
-#include "base/str.h"
-#include "base/utf8.h"
-
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
 
 #define READ_MAX (256u << 10)
 #define IMAGE_MAX (1u << 20)

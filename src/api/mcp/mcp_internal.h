@@ -8,11 +8,11 @@
  */
 #pragma once
 
+#include "base/base.h"
 #include "api/mcp/mcp.h"
 #include "api/mcp/tools.h"
 #include "api/rest/command.h"
 #include "api/http/sse.h"
-#include "base/list.h"
 #include "calls/calls.h"
 #include "manager/manager.h"
 

@@ -3,11 +3,8 @@
 
 #include "api/mcp/mcp_internal.h"
 #include "api/mcp/tools.h"
-#include "base/auto.h"
-#include "base/str.h"
 
 #include <stdarg.h>
-#include <stdio.h>
 
 static const char *const legacy_versions[] = {"2024-11-05", "2025-03-26", "2025-06-18",
 					      MCP_NEWEST_LEGACY};

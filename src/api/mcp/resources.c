@@ -4,13 +4,6 @@
  */
 #include "api/mcp/mcp_internal.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 void mcp_resources_list(struct mcp_call *c)
 {
 	struct list ids = {0};

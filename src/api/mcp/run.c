@@ -2,13 +2,6 @@
 #include "api/mcp/mcp_internal.h"
 
 #include "api/http/text.h"
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/str.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
 #define DEFAULT_TIMEOUT_MS 45000u
 #define MAX_TIMEOUT_MS (600u * 1000)

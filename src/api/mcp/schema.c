@@ -1,12 +1,7 @@
 /* From the tables of mcp_tools.c: schemas, descriptions, checks; and the prompts. */
 #include "api/mcp/tools.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "model/spec.h"
-
-#include <stdio.h>
-#include <string.h>
 
 static const char *const type_names[] = {
 	[MCP_TEXT] = "string",	[MCP_INT] = "integer", [MCP_NUMBER] = "number",

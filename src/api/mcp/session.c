@@ -1,14 +1,8 @@
 #include "api/mcp/mcp_internal.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
 #include "base/id.h"
-#include "base/str.h"
 #include "policy/config.h"
 
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/random.h>
 
 #define SESSIONS_MAX 8192

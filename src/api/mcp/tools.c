@@ -3,8 +3,6 @@
 
 #include "api/mcp/mcp_internal.h"
 #include "auth/auth.h"
-#include "base/auto.h"
-#include "base/str.h"
 
 /* A field that may be left out, and one that may not. */
 #define FIELD(n, t, h, ...)                                                                        \

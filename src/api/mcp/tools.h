@@ -6,11 +6,9 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stddef.h>
 
 struct mcp_call;
 

@@ -9,12 +9,7 @@
 
 #include "api/http/metrics.h"
 #include "api/rest/run_task.h"
-#include "base/auto.h"
-#include "base/str.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/queue.h>
 
 #define PLACES 32

@@ -2,11 +2,7 @@
 #include "api/rest/command.h"
 
 #include "api/http/fields.h"
-#include "base/auto.h"
-#include "base/str.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <sys/random.h>
 
 int command_read(const json_t *body, struct exec_request *r, const struct language **ret_language,

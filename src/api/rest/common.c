@@ -1,12 +1,7 @@
 /* What the handlers of the REST door share: entering a route, common answers, server-sent events. */
 #include "api/rest/rest.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "calls/calls.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 bool v1_body(struct exchange *x)
 {

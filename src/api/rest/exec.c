@@ -2,12 +2,6 @@
 
 #include "api/rest/command.h"
 #include "api/rest/stream.h"
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const struct body_field exec_fields[] = {
 	{"cmd", BODY_LIST, 0, "the command and its arguments", NULL},

@@ -10,15 +10,10 @@
 #include "api/rest/rest.h"
 
 #include "api/rest/stream.h"
-#include "base/auto.h"
-#include "base/str.h"
 #include "calls/pump.h"
 #include "wire/http1.h"
 #include "wire/websocket.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #define MESSAGE_MAX (64u << 10) /* of a client */

@@ -1,13 +1,6 @@
 #include "api/rest/rest.h"
 
 #include "api/rest/stream.h"
-#include "base/auto.h"
-#include "base/parse.h"
-#include "base/str.h"
-
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const struct body_field stdin_fields[] = {
 	{"text", BODY_TEXT, 0, "what it reads", NULL},

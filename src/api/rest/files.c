@@ -3,15 +3,6 @@
 
 #include "api/http/text.h"
 #include "api/http/transfer.h"
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/parse.h"
-#include "base/str.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static const struct body_field mkdir_fields[] = {
 	{"path", BODY_TEXT, BODY_REQUIRED | BODY_PATH, "the directory", NULL},

@@ -5,12 +5,6 @@
 #include "api/rest/rest.h"
 
 #include "api/http/text.h"
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/str.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 #define BYTES_DEFAULT (64u << 10)
 #define BYTES_MAX (1u << 20)

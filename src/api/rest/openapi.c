@@ -1,12 +1,7 @@
 /* /openapi.json: from the table of routes and the tables of their bodies, so that it cannot lie. */
 #include "api/rest/rest.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
 #include <ctype.h>
-#include <stdlib.h>
-#include <string.h>
 
 static json_t *table_schema(const struct body_table *t);
 

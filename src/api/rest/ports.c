@@ -1,12 +1,6 @@
 #include "api/rest/rest.h"
 
 #include "api/http/ports.h"
-#include "base/auto.h"
-#include "base/parse.h"
-#include "base/str.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 void v1_port(struct exchange *x)
 {

@@ -1,8 +1,6 @@
 /* The routes of the REST door. */
 #include "api/rest/rest.h"
 
-#include "base/auto.h"
-
 #define BOX "/v1/sandboxes/{id}"
 #define EXEC BOX "/execs/{eid}"
 

@@ -2,7 +2,6 @@
 
 #include "api/http/metrics.h"
 #include "api/rest/run_task.h"
-#include "base/auto.h"
 
 struct running {
 	struct exchange *x;

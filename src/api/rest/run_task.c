@@ -2,15 +2,9 @@
 
 #include "api/rest/command.h"
 #include "api/rest/rest.h"
-#include "base/auto.h"
-#include "base/str.h"
 #include "policy/config.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define WORKSPACE "/workspace"
 #define CODE_DIR "/tmp/.cloche"

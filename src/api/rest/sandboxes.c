@@ -1,13 +1,8 @@
 #include "api/rest/rest.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "model/guard.h"
 #include "policy/config.h"
 #include "provider/can.h"
-
-#include <stdio.h>
-#include <string.h>
 
 #define LIST_MAX 1000
 #define METADATA_MAX 64

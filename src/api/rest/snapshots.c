@@ -1,14 +1,6 @@
 #include "api/rest/rest.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "policy/config.h"
-
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define PIECE (128u << 10)
 #define FORKS_MAX 100

@@ -1,11 +1,5 @@
 #include "api/rest/rest.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <stdlib.h>
-#include <string.h>
-
 const struct body_table v1_empty_table = {NULL, 0, BODY_ALONE};
 
 /* ---- verbs ---- */

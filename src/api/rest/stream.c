@@ -3,12 +3,7 @@
 
 #include "api/http/text.h"
 #include "api/rest/rest.h"
-#include "base/auto.h"
-#include "base/str.h"
 #include "calls/pump.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 struct stream {
 	struct exchange *x;

@@ -4,15 +4,7 @@
 #include "api/http/text.h"
 #include "audit/audit.h"
 #include "auth/tokens.h"
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/clock.h"
-#include "base/str.h"
 #include "policy/config.h"
-
-#include <errno.h>
-#include <string.h>
-#include <unistd.h>
 
 #define AUDIT_MAX 10000
 #define AUDIT_BYTES (32u << 20)

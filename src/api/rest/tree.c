@@ -3,12 +3,8 @@
 
 #include "api/http/text.h"
 #include "api/http/transfer.h"
-#include "base/auto.h"
-#include "base/str.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define SEARCH_MAX 10000
 #define DEPTH_MAX 64

@@ -4,15 +4,6 @@
  */
 #include "cli/cli.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
-#include <unistd.h>
-
 struct verb {
 	const char *name;
 	int (*run)(int argc, char **argv);

@@ -1,19 +1,11 @@
 /* `cloche code`: a snippet goes into the sandbox as a file of its own and is run by its interpreter. */
 #include "cli/cli.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "model/snippet.h"
 #include "policy/paths/source.h"
 #include "sandbox/sandbox.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 
 #define CODE_MAX (64u << 20)
 #define MAX_PLACED 4

@@ -8,31 +8,17 @@
  */
 #include "cli/cli.h"
 
-#include "base/auto.h"
 #include "base/base64.h"
-#include "base/buf.h"
-#include "base/clock.h"
-#include "base/io.h"
 #include "base/jsonr.h"
 #include "base/jsonw.h"
-#include "base/str.h"
-#include "base/utf8.h"
 #include "model/result.h"
 #include "sandbox/sandbox.h"
 #include "wire/http1.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #define CODE_MAX (256u << 10) /* as api/rest/run_task.c */
 #define ANSWER_MAX (48u << 20)

@@ -1,12 +1,6 @@
 /* `cloche help`: the overview, and the options of the verbs that the launcher runs by itself. */
 #include "cli/cli.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <stdio.h>
-#include <string.h>
-
 static const char overview[] =
 	"cloche - run what an agent wrote, isolated, limited, watched and explained\n"
 	"\n"

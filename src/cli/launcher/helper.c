@@ -1,16 +1,9 @@
 /* What both programs share: saying that cloche could not, and finding the other program. */
 #include "cli/cli.h"
 
-#include "base/auto.h"
-#include "base/io.h"
 #include "base/jsonw.h"
-#include "base/str.h"
 
 #include <ftw.h>
-#include <limits.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 int cli_fail(const struct err *e)
 {

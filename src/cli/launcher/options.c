@@ -1,18 +1,8 @@
 /* The command line of the launcher: options become fields of the spec, by the table of model/spec.c. */
 #include "cli/cli.h"
 
-#include "base/auto.h"
-#include "base/io.h"
-#include "base/str.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <spawn.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 extern char **environ;
 

@@ -1,15 +1,9 @@
 /* `cloche run`, and what all runs share: the exit status, the lines on stderr, or the record. */
 #include "cli/cli.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "model/guard.h"
 #include "model/language.h"
 #include "sandbox/sandbox.h"
-
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 /* Names of paths come from inside: made harmless before a terminal sees them. */
 static void print_changes(const struct result *r, bool all)

@@ -4,8 +4,6 @@
 #include "model/guard.h"
 #include "sandbox/sandbox.h"
 
-#include <sys/stat.h>
-
 /* An interactive shell in a new sandbox, or in one of the daemon's. */
 int cmd_shell(int argc, char **argv)
 {

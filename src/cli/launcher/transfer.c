@@ -1,19 +1,7 @@
 /* Streams to and from the daemon in constant memory, with progress on a terminal. */
 #include "cli/launcher/transfer.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/io.h"
-#include "base/str.h"
 #include "cli/verbs/client_verb.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define PIECE (256u << 10)
 

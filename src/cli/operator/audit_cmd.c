@@ -2,21 +2,13 @@
 #include "cli/operator/cloched.h"
 
 #include "audit/audit.h"
-#include "base/str.h"
 #include "cli/cli.h"
 #include "cli/verbs/client_verb.h"
 #include "policy/config.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/inotify.h>
-#include <sys/stat.h>
 
 enum { EXIT_BROKEN = 1 };
 

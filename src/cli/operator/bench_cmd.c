@@ -6,24 +6,14 @@
  */
 #include "cli/operator/cloched.h"
 
-#include "base/clock.h"
 #include "base/exec_path.h"
-#include "base/parse.h"
-#include "base/str.h"
 #include "cli/cli.h"
 #include "cli/verbs/client_verb.h"
 #include "cli/operator/mcp_private_cmd.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <spawn.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 extern char **environ;
 

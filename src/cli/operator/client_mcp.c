@@ -2,16 +2,9 @@
 #include "cli/operator/client_mcp.h"
 
 #include "api/mcp/mcp.h"
-#include "base/auto.h"
 #include "base/base64.h"
-#include "base/buf.h"
-#include "base/str.h"
 #include "wire/http1.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
 

@@ -5,12 +5,9 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "base/loop.h"
 #include "cli/verbs/client_http.h"
-
-#include <stdbool.h>
-#include <stddef.h>
 
 struct mcp_exchange;
 

@@ -4,11 +4,8 @@
  */
 #include "cli/operator/cloched.h"
 
-#include "base/str.h"
 #include "cli/cli.h"
 #include "cli/verbs/client_verb.h"
-
-#include <stdio.h>
 
 struct row {
 	const char *name, *help;

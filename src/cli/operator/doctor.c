@@ -4,24 +4,16 @@
  */
 #include "cli/operator/cloched.h"
 
-#include "base/auto.h"
 #include "base/exec_path.h"
-#include "base/str.h"
 #include "cli/cli.h"
 #include "cli/verbs/client_verb.h"
 #include "kern/features.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <stdbool.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
 #include <sys/utsname.h>
-#include <unistd.h>
 
 /* Levels that are not whole without a check; CONTAINER | PROCESS ... */
 enum level_bit { CONTAINER = 1, PROCESS = 2, VM = 4 };

@@ -9,19 +9,11 @@
  */
 #include "cli/operator/cloched.h"
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/str.h"
 #include "cli/cli.h"
 #include "cli/verbs/client.h"
 #include "policy/paths/source.h"
 
-#include <errno.h>
-#include <inttypes.h>
 #include <jansson.h>
-#include <limits.h>
-#include <stdio.h>
-#include <string.h>
 
 #define EVENT_MAX (16u << 20)
 #define EXIT_REFUSED 2

@@ -12,24 +12,14 @@
 #include "cli/operator/cloched.h"
 
 #include "api/mcp/mcp.h"
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/clock.h"
 #include "base/loop.h"
-#include "base/str.h"
 #include "cli/cli.h"
 #include "cli/verbs/client.h"
 #include "cli/operator/client_mcp.h"
 #include "cli/operator/mcp_options_cmd.h"
 #include "cli/operator/mcp_private_cmd.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/signalfd.h>
-#include <unistd.h>
 
 #define LINE_MAX_BYTES ((size_t)16 << 20)
 #define TRY_MS 10

@@ -1,13 +1,8 @@
 /* Options of `cloche mcp` become the options of a session; those that make no sense there are refused. */
 #include "cli/operator/mcp_options_cmd.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "cli/cli.h"
 #include "cli/operator/mcp_private_cmd.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 /* What makes no sense for sandboxes that outlive a command, or must not come from outside a daemon. */
 static const char *const refused[] = {

@@ -1,11 +1,10 @@
 /* Options of `cloche mcp`: all that decides what a model may do. */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "model/spec.h"
 
 #include <jansson.h>
-#include <stdbool.h>
 
 struct mcp_options {
 	struct sandbox_spec spec;

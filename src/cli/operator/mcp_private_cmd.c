@@ -1,23 +1,12 @@
 /* Starts and ends a private daemon: a directory in the runtime directory, a configuration, a process. */
 #include "cli/operator/mcp_private_cmd.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "cli/cli.h"
 #include "policy/paths/source.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define STOP_MS 1500
 

@@ -5,13 +5,11 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "cli/verbs/client_http.h"
 #include "model/spec.h"
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <sys/types.h>
 
 struct private_daemon {
 	char dir[96]; /* everything is in here */

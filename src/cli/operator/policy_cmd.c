@@ -1,13 +1,9 @@
 /* `cloche policy`: policy files from the command line. */
 #include "cli/operator/cloched.h"
 
-#include "base/str.h"
 #include "cli/cli.h"
 #include "cli/verbs/client_verb.h"
 #include "policy/policy.h"
-
-#include <stdio.h>
-#include <string.h>
 
 enum { EXIT_INVALID = 1 };
 

@@ -1,11 +1,9 @@
 /* `cloche serve`: the command line of the daemon. */
 #include "cli/operator/cloched.h"
 
-#include "base/str.h"
 #include "daemon/daemon.h"
 
 #include <getopt.h>
-#include <stdio.h>
 
 static const char usage[] =
 	"usage: cloche serve [--config FILE] [--listen ADDRESS]... [--check-config]\n"

@@ -5,23 +5,11 @@
 #include "cli/operator/cloched.h"
 
 #include "auth/tokens.h"
-#include "base/buf.h"
-#include "base/io.h"
-#include "base/parse.h"
-#include "base/str.h"
 #include "cli/cli.h"
 #include "cli/verbs/client_verb.h"
 #include "policy/config.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
-#include <time.h>
 
 #define FILE_MAX ((size_t)8 << 20)
 

@@ -1,11 +1,7 @@
 /* Reads the table of attacks that cloche-probe prints, and keeps what came of each. */
 #include "cli/selftest/attacks.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
 #include <assert.h>
-#include <string.h>
 
 #define LIST_MS 10000
 

@@ -4,13 +4,9 @@
  */
 #pragma once
 
-#include "base/err.h"
-#include "base/list.h"
+#include "base/base.h"
 #include "cli/selftest/stage.h"
 #include "model/layer.h"
-
-#include <stdbool.h>
-#include <stddef.h>
 
 /* Worse ones come later. */
 enum outcome {

@@ -1,11 +1,7 @@
 /* Turns what the probe, the plant and the record say into outcomes of attacks. */
 #include "cli/selftest/judge.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
 #include <jansson.h>
-#include <string.h>
 
 /*
  * Layers that may be missing without a fault: at level process whatever the record owns up to; at

@@ -7,12 +7,7 @@
  */
 #include "cli/selftest/level.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
 #include <poll.h>
-#include <stdio.h>
-#include <string.h>
 
 enum { EXIT_CANNOT = 125, RUN_MS = 120000 };
 

@@ -1,20 +1,10 @@
 /* Starts programs the way a careless caller would, and plants that attacks can reach. */
 #include "cli/selftest/run.h"
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/clock.h"
-#include "base/io.h"
-#include "base/str.h"
-
 #include <ctype.h>
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
-#include <signal.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
 

@@ -8,11 +8,7 @@
  */
 #pragma once
 
-#include "base/err.h"
-#include "base/list.h"
-
-#include <stdbool.h>
-#include <sys/types.h>
+#include "base/base.h"
 
 /* What the caller of every program has about him. */
 struct caller {

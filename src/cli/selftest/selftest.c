@@ -4,13 +4,9 @@
  */
 #include "cli/operator/cloched.h"
 
-#include "base/str.h"
 #include "cli/cli.h"
 #include "cli/verbs/client_verb.h"
 #include "cli/selftest/level.h"
-
-#include <stdio.h>
-#include <string.h>
 
 enum { EXIT_THROUGH = 1 };
 

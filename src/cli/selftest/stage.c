@@ -1,22 +1,13 @@
 /* Sets up what the attacks of a self test reach for, and takes it away again. */
 #include "cli/selftest/stage.h"
 
-#include "base/auto.h"
 #include "base/id.h"
-#include "base/io.h"
-#include "base/str.h"
 #include "cli/cli.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/random.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/utsname.h>
 #include <sys/xattr.h>
 

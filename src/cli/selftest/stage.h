@@ -10,11 +10,8 @@
  */
 #pragma once
 
-#include "base/err.h"
-#include "base/list.h"
+#include "base/base.h"
 #include "cli/selftest/run.h"
-
-#include <limits.h>
 
 struct stage {
 	char root[64];

@@ -1,17 +1,9 @@
 /* The client of the daemon: finds it, asks it, and makes errors of its refusals. */
 #include "cli/verbs/client.h"
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/str.h"
 #include "policy/config.h"
 
-#include <errno.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #define SYSTEM_SOCKET "/run/cloche/cloche.sock"
 #define ANSWER_MAX ((size_t)64 << 20)

@@ -7,12 +7,10 @@
  */
 #pragma once
 
-#include "base/err.h"
-#include "base/list.h"
+#include "base/base.h"
 #include "cli/verbs/client_http.h"
 
 #include <jansson.h>
-#include <stdbool.h>
 
 struct client {
 	struct http_target target;

@@ -1,15 +1,9 @@
 /* Requests to the daemon over one blocking connection; answers are read by wire/http1. */
 #include "cli/verbs/client_http.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "wire/http1.h"
 
-#include <errno.h>
 #include <netdb.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 

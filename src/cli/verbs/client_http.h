@@ -10,13 +10,7 @@
  */
 #pragma once
 
-#include "base/buf.h"
-#include "base/err.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/types.h>
+#include "base/base.h"
 
 struct http_target {
 	char unix_path[108]; /* "": TCP */

@@ -1,11 +1,6 @@
 /* Splits the body of an answer into server-sent events. */
 #include "cli/verbs/client_sse.h"
 
-#include "base/str.h"
-
-#include <stdio.h>
-#include <string.h>
-
 #define EVENT_MAX ((size_t)32 << 20)
 
 void sse_init(struct sse *s, struct http *h)

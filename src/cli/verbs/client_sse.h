@@ -1,7 +1,7 @@
 /* Server-sent events out of a response's body. */
 #pragma once
 
-#include "base/buf.h"
+#include "base/base.h"
 #include "cli/verbs/client_http.h"
 
 struct sse {

@@ -1,13 +1,9 @@
 /* Options, arguments and output of cloched's verbs, by the rows that describe them. */
 #include "cli/verbs/client_verb.h"
 
-#include "base/str.h"
 #include "cli/cli.h"
 
 #include <assert.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
 /* ---- options ---- */
 

@@ -9,11 +9,8 @@
  */
 #pragma once
 
-#include "base/auto.h"
-#include "base/list.h"
+#include "base/base.h"
 #include "cli/verbs/client.h"
-
-#include <stdio.h>
 
 enum { VERB_MANY = 100000 }; /* for max_args: as many as anybody wants */
 

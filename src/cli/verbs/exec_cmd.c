@@ -13,19 +13,13 @@
 #include "cli/operator/cloched.h"
 
 #include "base/base64.h"
-#include "base/str.h"
 #include "cli/cli.h"
 #include "cli/verbs/client_sse.h"
 #include "cli/verbs/client_verb.h"
 #include "model/outcome.h"
 #include "wire/websocket.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/random.h>

@@ -5,20 +5,11 @@
  */
 #include "cli/operator/cloched.h"
 
-#include "base/str.h"
 #include "cli/cli.h"
 #include "cli/verbs/client_verb.h"
 #include "cli/launcher/transfer.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <libgen.h>
-#include <limits.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 
 /* ---- ID:PATH ---- */

@@ -1,16 +1,11 @@
 /* Sandboxes of the daemon: create, list, watch, freeze and destroy them. */
 #include "cli/operator/cloched.h"
 
-#include "base/str.h"
 #include "cli/cli.h"
 #include "cli/verbs/client_verb.h"
 #include "model/spec.h"
 
-#include <limits.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 /* ---- create ---- */
 

@@ -1,17 +1,11 @@
 /* Snapshots of the daemon, and sandboxes that are copies of another. */
 #include "cli/operator/cloched.h"
 
-#include "base/str.h"
 #include "cli/cli.h"
 #include "cli/verbs/client_verb.h"
 #include "cli/launcher/transfer.h"
 
-#include <fcntl.h>
 #include <libgen.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 /* ---- snapshots ---- */
 

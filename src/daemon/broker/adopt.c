@@ -1,18 +1,11 @@
 /* At the start: takes up the sandboxes that an earlier broker left, and clears away the rest. */
 #include "daemon/broker/adopt.h"
 
-#include "base/auto.h"
-#include "base/list.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "daemon/broker/record.h"
 #include "daemon/broker/broker_internal.h"
 
 #include <dirent.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static void on_adopted(void *arg, const struct provider_result *r, const struct err *e)
 {

@@ -1,14 +1,9 @@
 /* The broker's table of sandboxes, how they end, and what providers tell of them. */
 #include "daemon/broker/box.h"
 
-#include "base/auto.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "daemon/broker/record.h"
 #include "daemon/broker/broker_internal.h"
-
-#include <stdio.h>
-#include <stdlib.h>
 
 /* ---- the table ---- */
 

@@ -1,14 +1,12 @@
 /* What the broker knows: shared by its files, by nobody else. */
 #pragma once
 
+#include "base/base.h"
 #include "base/loop.h"
 #include "daemon/broker/box.h"
 #include "daemon/broker/front_side.h"
 #include "daemon/roles/roles.h"
 #include "policy/config.h"
-
-#include <stdbool.h>
-#include <stdint.h>
 
 #define BOX_BUCKETS 4096
 #define LISTENERS CONFIG_LISTEN

@@ -1,14 +1,8 @@
 #include "daemon/broker/check.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "model/spec.h"
 #include "provider/can.h"
 #include "sandbox/inside/warm_settings.h"
-
-#include <inttypes.h>
-#include <stddef.h>
-#include <string.h>
 
 bool check_owner(const char *owner)
 {

@@ -1,7 +1,7 @@
 /* The broker's own judgement of what the front asks for (rule 6): pure, for tests. */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "policy/config.h"
 #include "wire/ipc.h"
 

@@ -4,9 +4,6 @@
 #include "daemon/broker/broker_internal.h"
 
 #include <ftw.h>
-#include <stdio.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static void on_life(void *arg, uint32_t events)
 {

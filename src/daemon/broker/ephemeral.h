@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 
 struct daemon;
 

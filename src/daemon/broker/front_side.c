@@ -1,15 +1,10 @@
 /* What the front asks, and what it is told. */
 #include "daemon/broker/front_side.h"
 
-#include "base/auto.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "daemon/broker/snapshots.h"
 #include "daemon/broker/broker_internal.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #define MOST_WAITING 20000 /* a front that lets so much wait is stuck */

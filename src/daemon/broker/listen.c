@@ -1,21 +1,13 @@
 #include "daemon/broker/listen.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "daemon/broker/broker_internal.h"
 #include "kern/sys.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 
 #ifndef SO_PEERPIDFD

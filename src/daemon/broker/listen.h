@@ -1,7 +1,7 @@
 /* Where clients come in: Unix sockets, whose peers the broker checks, and TCP, for the front. */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 
 struct daemon;
 

@@ -1,14 +1,9 @@
 /* <runtime>/boxes/ID: one struct for each sandbox, written in one piece. */
 #include "daemon/broker/record.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "daemon/broker/broker_internal.h"
 
 #include <assert.h>
-#include <fcntl.h>
-#include <string.h>
-#include <sys/stat.h>
 
 #define MAGIC "cloche2"
 #define MAGIC_BEFORE "cloche1"

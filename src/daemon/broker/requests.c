@@ -1,16 +1,9 @@
 /* What the front asks of sandboxes. Every message is judged here, whatever the front thinks. */
 #include "auth/tokens.h"
-#include "base/auto.h"
-#include "base/clock.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "daemon/broker/check.h"
 #include "daemon/broker/record.h"
 #include "daemon/broker/broker_internal.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define POOL_MARGIN 16 /* while some are handed out and others made */
 

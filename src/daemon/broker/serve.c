@@ -1,8 +1,6 @@
 #include "audit/audit.h"
 #include "auth/tokens.h"
-#include "base/auto.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "daemon/broker/adopt.h"
 #include "daemon/daemon.h"
 #include "daemon/broker/start_banner.h"
@@ -13,20 +11,11 @@
 #include "daemon/broker/broker_internal.h"
 #include "kern/caps.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <time.h>
 
 /* ---- tokens ---- */
 

@@ -1,21 +1,11 @@
 #include "daemon/broker/setup.h"
 
-#include "base/auto.h"
-#include "base/io.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "daemon/broker/broker_internal.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 /* ---- directories ---- */
 

@@ -1,7 +1,7 @@
 /* What the broker needs before it begins: directories, locks, the guest's program, volumes. */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "policy/config.h"
 
 struct daemon;

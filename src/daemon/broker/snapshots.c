@@ -6,22 +6,13 @@
  */
 #include "daemon/broker/snapshots.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "daemon/broker/check.h"
 #include "daemon/broker/record.h"
 #include "daemon/broker/broker_internal.h"
 #include "provider/snapshot_worker.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
 #define MAGIC "clsnap1"
 #define RUNNING 2	/* at once */

@@ -1,9 +1,5 @@
 #include "daemon/broker/start_banner.h"
 
-#include "base/str.h"
-
-#include <string.h>
-
 void hello_print(const char *const *addresses, size_t count, FILE *to)
 {
 	const char *tcp = NULL, *socket = NULL;

@@ -11,21 +11,11 @@
 #include "api/http/server.h"
 #include "audit/audit.h"
 #include "auth/tokens.h"
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/io.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "manager/broker.h"
 #include "manager/manager.h"
 #include "policy/config.h"
 #include "store/store.h"
-
-#include <errno.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #define DATABASE "state.db"
 #define TOKENS_TEXT_MAX (8u << 20)

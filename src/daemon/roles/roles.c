@@ -1,11 +1,7 @@
 #include "daemon/roles/roles.h"
 
 #include "audit/audit.h"
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/io.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "kern/confine.h"
 #include "daemon/daemon.h"
 #include "daemon/roles/front.h"
@@ -14,17 +10,10 @@
 #include "kern/userns.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 
 /* ---- the table ---- */

@@ -1,12 +1,9 @@
 /* Roles: our own program once more, with a part of the work and as few rights as that needs. */
 #pragma once
 
+#include "base/base.h"
 #include "base/loop.h"
 #include "wire/role_fds.h"
-
-#include <stdbool.h>
-#include <stdint.h>
-#include <sys/types.h>
 
 struct daemon;
 

@@ -1,13 +1,7 @@
 /* Between a command's pipes or terminal and the streams that are attached to it. */
 #include "guest/exec/command.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "guest/exec/denials.h"
-
-#include <errno.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 /* ---- out ---- */
 

@@ -1,9 +1,6 @@
 /* Commands: started on request, signalled, reaped, and remembered until their end was taken. */
 #include "guest/exec/command.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/str.h"
 #include "guest/exec/denials.h"
 #include "guest/exec/env.h"
 #include "guest/files/files.h"
@@ -16,12 +13,7 @@
 #include "guest/files/tree.h"
 #include "model/variables.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 struct command *command_find(struct guest *g, uint32_t eid)
 {

@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "base/list.h"
+#include "base/base.h"
 #include "guest/exec/output.h"
 #include "guest/link/server.h"
 

@@ -1,15 +1,11 @@
 /* Keeps what was refused, by command, and reports it on request and as events. */
 #include "guest/exec/denials.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "guest/exec/command.h"
 #include "guest/exec/oom.h"
 #include "guest/link/request.h"
 #include "guest/files/tree.h"
 #include "sandbox/inside/notify.h"
-
-#include <errno.h>
 
 #define NEWS_MS 200
 

@@ -1,10 +1,7 @@
 /* The environment of a command: the usual variables, then those of the sandbox. */
 #include "guest/exec/env.h"
 
-#include "base/str.h"
 #include "model/variables.h"
-
-#include <unistd.h>
 
 #define HOME "/home/user"
 

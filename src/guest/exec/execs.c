@@ -1,9 +1,6 @@
 /* G_EXECS: which commands there are. */
-#include "base/str.h"
 #include "guest/exec/command.h"
 #include "guest/link/request.h"
-
-#include <stdlib.h>
 
 struct listing {
 	struct stream *stream;

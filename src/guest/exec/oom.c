@@ -4,15 +4,10 @@
  */
 #include "guest/exec/oom.h"
 
-#include "base/str.h"
 #include "guest/exec/command.h"
 #include "guest/files/tree.h"
 #include "kern/procs.h"
 #include "sandbox/inside/watch.h"
-
-#include <signal.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 struct watch_state {
 	struct guest *guest;

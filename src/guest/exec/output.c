@@ -1,11 +1,6 @@
 /* The output of one command, kept in chunks up to a limit. */
 #include "guest/exec/output.h"
 
-#include "base/str.h"
-
-#include <stdlib.h>
-#include <string.h>
-
 enum { CHUNK_MIN = 512, CHUNK_MAX = 16384 };
 
 static struct output_chunk *chunk_new(struct output *o, uint8_t type, size_t want)

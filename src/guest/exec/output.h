@@ -4,8 +4,7 @@
  */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
+#include "base/base.h"
 
 struct output_chunk {
 	struct output_chunk *next;

@@ -1,10 +1,7 @@
 /* Asks a parked process for a copy of itself, and makes a command of that copy. */
 #include "guest/exec/prefork.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
 #include "base/fd_message.h"
-#include "base/str.h"
 #include "guest/exec/env.h"
 #include "guest/exec/oom.h"
 #include "guest/link/request.h"
@@ -12,8 +9,6 @@
 #include "guest/files/tree.h"
 #include "sandbox/inside/message.h"
 
-#include <errno.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #define SILENCE_MS 2000 /* a copy takes a few milliseconds; this is for a busy sandbox */

@@ -4,15 +4,6 @@
  */
 #include "guest/exec/session.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <fcntl.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
-
 #define NAME_BYTES STR_ALNUM "_"
 #define END "#end\n"
 #define STATE_PATH 128

@@ -5,20 +5,12 @@
  */
 #include "guest/exec/spawn.h"
 
-#include "base/auto.h"
 #include "base/exec_path.h"
-#include "base/io.h"
-#include "base/str.h"
 #include "kern/sys.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <termios.h>
 
 struct shared {

@@ -1,12 +1,7 @@
 /* Makes the process of a command. */
 #pragma once
 
-#include "base/buf.h"
-#include "base/err.h"
-
-#include <stdbool.h>
-#include <stdint.h>
-#include <sys/types.h>
+#include "base/base.h"
 
 struct spawn {
 	char **argv, **env;

@@ -1,21 +1,14 @@
 /* Answers requests about single files: status, directories, names, modes, attributes. */
 #include "guest/files/files.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "guest/link/request.h"
 #include "guest/files/walk.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/fs.h>
 #include <linux/magic.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
-#include <unistd.h>
 
 #define NO_MODE 0xffffffffu
 #define MODES 01777u /* no set-id bits; the filter would ask us, and we are the one who answers */

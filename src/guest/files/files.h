@@ -1,9 +1,8 @@
 /* Paths and small file operations, done as the sandbox's user: the kernel says what may be reached. */
 #pragma once
 
+#include "base/base.h"
 #include "guest/link/server.h"
-
-#include <sys/stat.h>
 
 /* Where commands start and relative paths begin. */
 const char *files_workdir(const struct guest *g);

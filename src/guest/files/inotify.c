@@ -1,16 +1,8 @@
 /* G_WATCH: changes below a directory. When its reader is slow, the kernel keeps what it can. */
-#include "base/auto.h"
-#include "base/str.h"
 #include "guest/link/request.h"
 #include "guest/files/walk.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/inotify.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define WATCH_MOST 8192 /* directories */
 #define EVENTS                                                                                     \

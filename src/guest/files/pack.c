@@ -2,17 +2,9 @@
  * Snapshots: pack writes what a sandbox wrote, check judges what somebody says to be such an archive.
  * Both run in a throwaway process of their own that the broker confines.
  */
-#include "base/auto.h"
-#include "base/str.h"
 #include "guest/guest.h"
 #include "guest/files/tar.h"
 #include "guest/files/walk.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 /* Writes are gathered: a header is a small one. */
 struct gather {

@@ -1,19 +1,12 @@
 /* G_SEARCH: files by name and by what is in them. A worker does it. */
-#include "base/auto.h"
 #include "base/glob.h"
-#include "base/str.h"
 #include "guest/files/files.h"
 #include "guest/link/request.h"
 #include "guest/files/walk.h"
 #include "guest/link/worker.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <regex.h>
-#include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define SEARCH_LINE 65536 /* longer ones are looked at in pieces */
 #define SEARCH_SHOWN 1000 /* bytes of a line that are sent */

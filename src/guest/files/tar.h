@@ -7,13 +7,7 @@
  */
 #pragma once
 
-#include "base/err.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/types.h>
-#include <time.h>
+#include "base/base.h"
 
 #define TAR_BLOCK 512
 #define TAR_MAX_NAME 8192

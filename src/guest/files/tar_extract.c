@@ -1,17 +1,9 @@
 /* Makes files of an archive below one directory, whose links it never follows. */
 #include "guest/files/tar.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "guest/files/walk.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/xattr.h>
-#include <unistd.h>
 
 #define MODES 01777u /* no set-id bits: the filter refuses them anyway */
 

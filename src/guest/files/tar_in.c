@@ -1,12 +1,6 @@
 /* Reads headers: every number is bounded before it is used, every name before it is copied. */
 #include "guest/files/tar.h"
 
-#include "base/str.h"
-
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 static int malformed(struct err *e, const char *what)
 {
 	return err_set(e, ERR_INVALID, "the archive is malformed: %s", what);

@@ -1,23 +1,12 @@
 /* Writes a tree as a pax archive, holes, hard links and attributes included. */
 #include "guest/files/tar.h"
 
-#include "base/auto.h"
-#include "base/buf.h"
-#include "base/str.h"
-#include "base/utf8.h"
 #include "guest/files/walk.h"
 #include "kern/dirents.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <linux/limits.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
-#include <unistd.h>
 
 /* As POSIX has it. */
 struct header {

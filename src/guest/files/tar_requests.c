@@ -1,17 +1,11 @@
 /* G_TAR_OUT, G_TAR_IN, and moves that need a copy: workers that use tar.h. */
-#include "base/auto.h"
-#include "base/str.h"
 #include "guest/files/files.h"
 #include "guest/link/request.h"
 #include "guest/files/tar.h"
 #include "guest/files/walk.h"
 #include "guest/link/worker.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 static int errno_of(const struct err *e)
 {

@@ -1,15 +1,6 @@
 /* G_READ and G_WRITE: file contents, any size, in constant memory. */
-#include "base/auto.h"
-#include "base/str.h"
 #include "guest/files/files.h"
 #include "guest/link/request.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 /* ---- reading ---- */
 

@@ -4,14 +4,9 @@
  */
 #include "guest/files/tree.h"
 
-#include "base/str.h"
 #include "kern/procs.h"
 
-#include <signal.h>
-#include <stdbool.h>
-#include <stdlib.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #define BASE (1ull << 61)
 

@@ -8,9 +8,7 @@
  */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/types.h>
+#include "base/base.h"
 
 /* For this guest (its boot id) and command. */
 uint64_t tree_mark(uint64_t boot_id, uint32_t eid);

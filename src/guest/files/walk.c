@@ -1,23 +1,14 @@
 /* Walks trees by directory fd: lists, and removes. */
 #include "guest/files/walk.h"
 
-#include "base/auto.h"
-#include "base/io.h"
-#include "base/str.h"
 #include "guest/files/files.h"
 #include "guest/link/request.h"
 #include "guest/link/worker.h"
 #include "kern/dirents.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/magic.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 
 int walk_open_dir(int dir, const char *name)
 {

@@ -4,9 +4,8 @@
  */
 #pragma once
 
+#include "base/base.h"
 #include "guest/link/server.h"
-
-#include <sys/stat.h>
 
 #define WALK_MAX_DEPTH 256
 

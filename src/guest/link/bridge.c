@@ -4,21 +4,13 @@
  */
 #include "guest/link/bridge.h"
 
-#include "base/auto.h"
-#include "base/buf.h"
 #include "guest/guest.h"
 #include "wire/guest.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <unistd.h>
 
 #define CHUNK (64u << 10)
 

@@ -4,20 +4,13 @@
  */
 #include "guest/link/connect.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "guest/link/request.h"
 #include "guest/link/worker.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define CONNECT_SECONDS 10
 

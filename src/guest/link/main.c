@@ -5,18 +5,11 @@
  * cloche-guest nest MODULE...                     pid 1 of a nest (warm/warm.h)
  * cloche-guest bridge DIRECTORY                   see bridge.h
  */
-#include "base/parse.h"
-#include "base/str.h"
 #include "guest/link/bridge.h"
 #include "guest/guest.h"
 #include "guest/warm/host.h"
 #include "wire/guest.h"
 #include "warm/preload/zygote.h"
-
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 static int usage(void)
 {

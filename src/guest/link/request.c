@@ -1,11 +1,8 @@
 /* The table of requests, and the one place that unpacks their payloads. */
 #include "guest/link/request.h"
 
-#include "base/auto.h"
 #include "guest/exec/command.h"
 #include "guest/files/files.h"
-
-#include <errno.h>
 
 static void ping_request(struct stream *s, const struct request *r)
 {

@@ -13,8 +13,6 @@
  */
 #include "guest/link/server.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "guest/exec/command.h"
 #include "guest/link/connect.h"
 #include "guest/exec/denials.h"
@@ -23,19 +21,13 @@
 #include "guest/exec/spawn.h"
 #include "guest/link/worker.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <sys/wait.h>
-#include <time.h>
 
 #define REQUEST_FRAMES 8
 

@@ -1,13 +1,11 @@
 /* What the parts of the guest share: one struct, passed first. */
 #pragma once
 
-#include "base/list.h"
+#include "base/base.h"
 #include "base/loop.h"
 #include "guest/guest.h"
 #include "guest/link/stream.h"
 #include "sandbox/inside/status_page.h"
-
-#include <sys/types.h>
 
 /* What may wait to be sent before sources are left alone, and before requests are. */
 #define SERVER_HIGH (192u << 10)

@@ -1,13 +1,9 @@
 /* G_STATS: what can be seen from inside. */
-#include "base/str.h"
 #include "guest/exec/command.h"
 #include "guest/link/request.h"
 #include "kern/procs.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 
 struct stats {
 	uint32_t processes;

@@ -1,11 +1,7 @@
 /* Streams of the guest protocol: which there are, what may be sent, what has come. */
 #include "guest/link/stream.h"
 
-#include "base/str.h"
 #include "guest/link/server.h"
-
-#include <stdio.h>
-#include <stdlib.h>
 
 /* ---- which there are ---- */
 

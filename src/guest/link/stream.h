@@ -9,12 +9,11 @@
  */
 #pragma once
 
-#include "base/buf.h"
+#include "base/base.h"
 #include "wire/guest.h"
 #include "wire/pack.h"
 
 #include <stdarg.h>
-#include <sys/types.h>
 
 struct guest;
 struct stream;

@@ -4,18 +4,10 @@
  */
 #include "guest/link/worker.h"
 
-#include "base/auto.h"
-#include "base/io.h"
-#include "base/str.h"
 #include "kern/close_async.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 #define FRAME (5u) /* u32 size, u8 type */
 

@@ -5,9 +5,8 @@
  */
 #pragma once
 
+#include "base/base.h"
 #include "guest/link/server.h"
-
-#include <sys/types.h>
 
 /* The child's side; all of these may wait. */
 struct work {

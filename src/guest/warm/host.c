@@ -4,20 +4,12 @@
  */
 #include "guest/warm/host_internal.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/str.h"
 #include "guest/exec/denials.h"
 #include "guest/link/server.h"
 #include "kern/sys.h"
 #include "sandbox/inside/message.h"
 
-#include <errno.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 #define FAILURES_MAX 16
 #define REVIVE_FIRST_MS 500

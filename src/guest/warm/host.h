@@ -4,7 +4,7 @@
  */
 #pragma once
 
-#include "base/buf.h"
+#include "base/base.h"
 #include "guest/exec/spawn.h"
 #include "warm/warm.h"
 

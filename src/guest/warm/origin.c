@@ -1,12 +1,6 @@
 /* Notes what files looked like, and tells later whether one of them has changed. */
 #include "guest/warm/origin.h"
 
-#include "base/str.h"
-
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-
 /* mtime and ctime: neither a copy that keeps times nor a rename gets by. */
 struct origin_file {
 	const char *path;

@@ -7,9 +7,7 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <time.h>
+#include "base/base.h"
 
 #define ORIGIN_BYTES_MAX (64u << 10) /* of paths */
 

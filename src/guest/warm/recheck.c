@@ -5,8 +5,6 @@
  * With the host's own files a new interpreter is enough. An image is seen through an overlay, which
  * goes on showing what it once found: there the whole nest has to give way to another (manager/warm/hosts.c).
  */
-#include "base/clock.h"
-#include "base/str.h"
 #include "guest/warm/host_internal.h"
 #include "guest/link/server.h"
 

@@ -1,16 +1,10 @@
 /* G_RUN: runs in warm sandboxes, as soon as one is ready. */
-#include "base/clock.h"
-#include "base/str.h"
 #include "guest/exec/command.h"
 #include "guest/exec/env.h"
 #include "guest/files/files.h"
 #include "guest/warm/host.h"
 #include "guest/link/request.h"
 #include "model/variables.h"
-
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define WISHES 1024
 #define WISHES_BYTES (32u << 20) /* of all that wait */

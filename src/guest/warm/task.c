@@ -1,17 +1,11 @@
 /* Tenants of cells: what they get, and what they say. */
-#include "base/auto.h"
 #include "base/exec_path.h"
 #include "guest/warm/host_internal.h"
 #include "guest/link/server.h"
 #include "kern/sys.h"
 #include "sandbox/inside/message.h"
 
-#include <errno.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 
 static void be_taken(struct seat *s, int listener)
 {

@@ -13,7 +13,6 @@
  * hung up or its cell is dead: where no cgroup counts its memory, where it waited for others (whose time
  * only the reaping tells), where we may not look (it made itself undumpable). Older kernels hang up only then.
  */
-#include "base/clock.h"
 #include "guest/exec/denials.h"
 #include "guest/warm/host_internal.h"
 #include "guest/link/server.h"
@@ -21,13 +20,9 @@
 #include "kern/procs.h"
 #include "kern/sys.h"
 
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
-#include <time.h>
 
 #define QUERIES_MAX 4096
 #define DISK_FULL (64u << 10) /* so little is left that a write may have failed for it */

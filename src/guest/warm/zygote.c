@@ -1,5 +1,4 @@
 /* The warm interpreter of a nest, from which tenants are forked (src/zygote). */
-#include "base/auto.h"
 #include "base/exec_path.h"
 #include "guest/warm/host_internal.h"
 #include "guest/link/server.h"
@@ -8,7 +7,6 @@
 #include "sandbox/inside/message.h"
 #include "warm/preload/zygote.h"
 
-#include <signal.h>
 #include <sys/socket.h>
 
 /* A tenant of the interpreter's, ahead of any request. */

@@ -6,15 +6,7 @@
  */
 #include "manager/manager_internal.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/str.h"
 #include "kern/seccomp.h"
-
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define NESTS_MAX 32
 #define NESTS_PER_TOKEN 4

@@ -10,12 +10,7 @@
  */
 #include "manager/manager_internal.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "wire/guest.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 #define WAIT_FIRST_MS 1000
 #define WAIT_MOST_MS 60000

@@ -1,9 +1,6 @@
 #include "manager/warm/prefork.h"
 
-#include "base/auto.h"
 #include "manager/exec.h"
-
-#include <signal.h>
 
 #define START_MS 30000
 #define FAILURES_MAX 3

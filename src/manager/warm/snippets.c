@@ -1,14 +1,9 @@
 #include "manager/warm/snippets.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "manager/warm/prefork.h"
 #include "model/guest_files.h"
 #include "wire/guest.h"
 #include "wire/pack.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 #define TAG "cloche:snippets"
 #define SOON_MS 5 /* whoever waits for an answer goes first */

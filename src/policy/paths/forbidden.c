@@ -1,16 +1,8 @@
 #include "policy/paths/forbidden.h"
 
-#include "base/auto.h"
-#include "base/io.h"
-#include "base/str.h"
 #include "kern/sys.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/stat.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 
 enum rule_kind {
 	RULE_TREE,   /* the place and all below it */

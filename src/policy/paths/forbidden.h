@@ -12,13 +12,8 @@
  */
 #pragma once
 
-#include "base/err.h"
-#include "base/list.h"
+#include "base/base.h"
 #include "model/spec.h"
-
-#include <limits.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 /* Which object something is, and through which mount it is seen. */
 struct place_id {

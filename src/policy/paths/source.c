@@ -22,18 +22,11 @@
  */
 #include "policy/paths/source.h"
 
-#include "base/auto.h"
-#include "base/io.h"
-#include "base/str.h"
 #include "kern/mountinfo.h"
 #include "kern/sys.h"
 #include "policy/paths/forbidden.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 
 /* One source on its way through the checks. */
 struct judge {

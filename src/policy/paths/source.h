@@ -7,11 +7,8 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "model/spec.h"
-
-#include <limits.h>
-#include <sys/stat.h>
 
 enum source_use {
 	SOURCE_READ,

@@ -4,15 +4,9 @@
  */
 #include "provider/provider.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "wire/ipc_channel.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 static_assert(REMOTE_ID <= PROVIDER_BLOB, "the blob is the sandbox's name at the service");
 

@@ -1,21 +1,13 @@
 /* Booters: processes that make sandboxes, one at a time each, so that the broker never waits. */
 #include "provider/ns/ns_internal.h"
 
-#include "base/auto.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "provider/ns/worker/worker.h"
 #include "kern/sys.h"
 #include "sandbox/inside/message.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define RESTART_MS 1000
 #define PATIENCE_MS 12000 /* a little more than boot_sandbox itself has */

@@ -1,12 +1,7 @@
 /* Stops a sandbox and lets it go on: to pause it, and to copy its files while nothing changes them. */
 #include "provider/ns/ns_internal.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
 #include "base/log.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 #define FREEZE_MS 5000
 #define FREEZE_STEP_MS 2

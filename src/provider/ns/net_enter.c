@@ -4,12 +4,9 @@
  */
 #include "provider/ns/ns_internal.h"
 
-#include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 #define STACK 16384
 

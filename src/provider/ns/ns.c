@@ -4,27 +4,14 @@
  */
 #include "provider/ns/ns_internal.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/io.h"
-#include "base/list.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "kern/sys.h"
 #include "wire/guest.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
-#include <time.h>
 
 static_assert(sizeof(struct ns_blob) <= PROVIDER_BLOB, "what is written down is bounded");
 

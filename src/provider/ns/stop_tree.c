@@ -1,17 +1,8 @@
 #include "provider/ns/stop_tree.h"
 
-#include "base/auto.h"
-#include "base/io.h"
-#include "base/str.h"
 #include "kern/sys.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
 
 #define MOST 65536 /* processes that are looked at */
 

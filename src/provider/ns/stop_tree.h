@@ -5,9 +5,7 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <sys/types.h>
+#include "base/base.h"
 
 struct stop_tree {
 	pid_t *own; /* had stopped before, and shall not go on with the others */

@@ -1,15 +1,11 @@
 /* What a sandbox may use, and what it uses. */
 #include "provider/ns/ns_internal.h"
 
-#include "base/auto.h"
 #include "kern/sys.h"
 #include "sandbox/inside/restrict.h"
 #include "sandbox/inside/root.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <sys/vfs.h>
 

@@ -1,7 +1,6 @@
 /* Boots a sandbox that lives on, and the cgroups of a nest's slots with it. */
 #include "sandbox/inside/boot.h"
 
-#include "base/auto.h"
 #include "kern/procs.h"
 #include "kern/seccomp.h"
 #include "kern/sys.h"
@@ -9,14 +8,8 @@
 #include "sandbox/outside/keeper.h"
 #include "sandbox/outside/launch.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 
 #define PATIENCE_MS 10000

@@ -5,12 +5,10 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "kern/cgroup.h"
 #include "model/spec.h"
 #include "sandbox/plan/plan.h"
-
-#include <sys/types.h>
 
 struct boot_volume {
 	int fd; /* O_PATH of the directory, opened by the broker beneath the operator's volume */

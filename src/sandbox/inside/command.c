@@ -2,19 +2,12 @@
 #include "sandbox/inside/command.h"
 
 #include "base/exec_path.h"
-#include "base/str.h"
 #include "kern/sys.h"
 #include "sandbox/inside/restrict.h"
 #include "sandbox/inside/verify.h"
 
 #include <elf.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <termios.h>
 
 static int open_terminal(const struct inside_fds *fds, struct err *e)

@@ -1,13 +1,9 @@
 /* Builds the /dev of a sandbox: a few harmless devices, links and terminals. */
 #include "sandbox/inside/dev.h"
 
-#include "base/auto.h"
 #include "kern/mount.h"
 #include "sandbox/inside/skeleton.h"
 
-#include <fcntl.h>
-#include <stdio.h>
-#include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 struct node {

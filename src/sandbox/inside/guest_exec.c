@@ -1,9 +1,7 @@
 /* Pid 1 of a sandbox that lives on executes the guest, which finds its fds at fixed numbers. */
 #include "sandbox/inside/guest_exec.h"
 
-#include "base/auto.h"
 #include "kern/sys.h"
-#include "base/str.h"
 #include "sandbox/inside/boot.h"
 #include "sandbox/inside/warm_settings.h"
 #include "sandbox/inside/command.h"
@@ -11,13 +9,7 @@
 #include "sandbox/inside/verify.h"
 #include "wire/guest.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <signal.h>
-#include <stdio.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 
 /* After those of the guest, and of a nest; gone when it is executed. */
 static int program_place(const struct plan *p)

@@ -4,10 +4,7 @@
 #include "sandbox/outside/supervise.h"
 #include "sandbox/inside/watch.h"
 
-#include <errno.h>
-#include <signal.h>
 #include <sys/wait.h>
-#include <unistd.h>
 
 /* Whatever is in our pid namespace has us for an ancestor. */
 static bool is_alone(void)

@@ -1,8 +1,6 @@
 /* From clone to exec: all that pid 1 does to build its sandbox, in order. */
 #include "sandbox/inside/inside.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
 #include "kern/sched.h"
 #include "kern/seccomp.h"
 #include "kern/sys.h"
@@ -17,10 +15,7 @@
 #include "sandbox/inside/root.h"
 #include "sandbox/outside/supervise.h"
 
-#include <fcntl.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>

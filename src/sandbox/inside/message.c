@@ -1,7 +1,6 @@
 /* Messages between the keeper and pid 1, with the errors that their users report. */
 #include "sandbox/inside/message.h"
 
-#include "base/auto.h"
 #include "base/fd_message.h"
 
 #include <sys/socket.h>

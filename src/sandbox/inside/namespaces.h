@@ -1,7 +1,7 @@
 /* Which namespaces a process is in: plain data, compared by verify.c. */
 #pragma once
 
-#include <sys/types.h>
+#include "base/base.h"
 
 enum { NS_USER, NS_PID, NS_MOUNT, NS_NET, NS_IPC, NS_UTS, NS_CGROUP, NS_TIME, NS_COUNT };
 

@@ -1,22 +1,16 @@
 /* Makes network namespaces with nothing but loopback, beside whoever has other work to do. */
 #include "sandbox/inside/net.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "kern/sched.h"
 #include "kern/sys.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>

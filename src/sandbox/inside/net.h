@@ -2,11 +2,7 @@
  */
 #pragma once
 
-#include "base/err.h"
-
-#include <stdbool.h>
-#include <stdint.h>
-#include <sys/types.h>
+#include "base/base.h"
 
 /* Moves this process into a new network namespace. *ret_dns is -1 if port 53 cannot be had. */
 int net_create(int *ret_dns, struct err *e);

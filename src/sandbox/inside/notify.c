@@ -4,16 +4,10 @@
  */
 #include "sandbox/inside/notify.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/str.h"
 #include "kern/sys.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <netinet/in.h>
-#include <stdio.h>
 #include <sys/socket.h>
 
 void notice(struct board *b, enum denial_kind kind, int report, const char *target, size_t len)

@@ -1,11 +1,10 @@
 /* Notices denials: groups them on the board, bounded, with every foreign string made harmless. */
 #pragma once
 
+#include "base/base.h"
 #include "kern/seccomp.h"
 #include "model/result.h"
 #include "sandbox/inside/status_page.h"
-
-#include <stddef.h>
 
 void notice(struct board *b, enum denial_kind kind, int report, const char *target, size_t len);
 /* Answers one notification of the filter: refuses it, or, for connect, notes where it leads. */

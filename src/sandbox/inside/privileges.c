@@ -17,18 +17,14 @@
  */
 #include "sandbox/inside/privileges.h"
 
-#include "base/auto.h"
 #include "kern/caps.h"
 #include "sandbox/inside/restrict.h"
 #include "sandbox/inside/verify.h"
 
-#include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 const struct writable_place writable_places[] = {
 	{"tmp", "/tmp", 01777, false},	   {"home", SANDBOX_HOME, 0755, true},

@@ -1,8 +1,6 @@
 /* Level process: the nanny that supervises the command, and finds all its processes again. */
 #include "sandbox/inside/process.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
 #include "kern/procs.h"
 #include "kern/seccomp.h"
 #include "kern/sys.h"
@@ -13,11 +11,8 @@
 #include "sandbox/inside/privileges.h"
 #include "sandbox/outside/supervise.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>

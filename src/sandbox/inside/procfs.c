@@ -1,20 +1,13 @@
 /* Mounts a /proc of the sandbox's own and covers the files that tell about the host. */
 #include "sandbox/inside/procfs.h"
 
-#include "base/auto.h"
 #include "kern/mount.h"
 #include "kern/sys.h"
 #include "sandbox/inside/skeleton.h"
 
-#include <fcntl.h>
-#include <inttypes.h>
 #include <linux/magic.h>
 #include <linux/stat.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/vfs.h>
-#include <unistd.h>
 
 /* What tells about the host or its kernel. */
 static const struct {

@@ -1,9 +1,7 @@
 /* A /proc of the sandbox's own, without what tells about the host. */
 #pragma once
 
-#include "base/err.h"
-
-#include <stdbool.h>
+#include "base/base.h"
 
 /* What hides files: empty, so it can be shared. */
 struct procfs_covers {

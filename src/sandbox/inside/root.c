@@ -17,8 +17,6 @@
  */
 #include "sandbox/inside/root.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "kern/mount.h"
 #include "kern/sys.h"
 #include "sandbox/inside/warm_settings.h"
@@ -32,11 +30,7 @@
 #include "sandbox/plan/template.h"
 #include "sandbox/plan/tools.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 

@@ -3,18 +3,9 @@
  */
 #include "sandbox/inside/skeleton.h"
 
-#include "base/auto.h"
-#include "base/io.h"
 #include "kern/mount.h"
 #include "kern/sys.h"
 #include "sandbox/inside/root.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <limits.h>
-#include <stdio.h>
-#include <sys/stat.h>
 
 #define STEP (RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_BENEATH)
 

@@ -4,11 +4,7 @@
  */
 #pragma once
 
-#include "base/err.h"
-
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/types.h>
+#include "base/base.h"
 
 /* Opens dir/path (relative), making what is missing of it (0755). Returns an O_PATH fd. */
 int skeleton_dir(int dir, const char *path, struct err *e);

@@ -5,13 +5,9 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "model/layer.h"
 #include "sandbox/inside/net.h"
-
-#include <limits.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 enum stage {
 	STAGE_SETUP,   /* being built */

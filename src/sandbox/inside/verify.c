@@ -1,24 +1,17 @@
 /* Tries an effect of each layer, so that the record says what holds and not what was asked for. */
 #include "sandbox/inside/verify.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "kern/caps.h"
 #include "kern/dirents.h"
 #include "kern/sys.h"
 #include "sandbox/inside/root.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/magic.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
 

@@ -1,14 +1,9 @@
 /* Adds up memory and processor time of a sandbox's processes where no cgroup does. */
 #include "sandbox/inside/watch.h"
 
-#include "base/clock.h"
 #include "kern/procs.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <time.h>
-#include <unistd.h>
 
 #define CLOSE_INTERVAL_MS 2
 #define LOST_NS 20000000u

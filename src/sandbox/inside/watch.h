@@ -5,10 +5,9 @@
  */
 #pragma once
 
+#include "base/base.h"
 #include "model/spec.h"
 #include "sandbox/inside/status_page.h"
-
-#include <sys/types.h>
 
 #define WATCH_INTERVAL_MS 20
 #define WATCH_SEEN 512

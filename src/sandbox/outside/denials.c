@@ -1,15 +1,9 @@
 /* Puts what was refused during a run into its record, in words. */
 #include "sandbox/outside/denials.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "model/guard.h"
 #include "sandbox/workspace/safe_walk.h"
 #include "sandbox/inside/notify.h"
-
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 const struct seccomp_profile *denials_profile(const struct plan *p)
 {

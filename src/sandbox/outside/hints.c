@@ -1,16 +1,7 @@
 /* Notes for the record of a run that failed for a reason which its caller can change. */
 #include "sandbox/outside/hints.h"
 
-#include "base/auto.h"
 #include "base/exec_path.h"
-#include "base/str.h"
-
-#include <errno.h>
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* It sizes its heap by the machine's memory, and collects no garbage before that is full. */
 static bool is_java(const struct list *argv)

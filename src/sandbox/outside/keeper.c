@@ -3,9 +3,6 @@
  */
 #include "sandbox/outside/keeper.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
-#include "base/str.h"
 #include "kern/close_async.h"
 #include "kern/sched.h"
 #include "kern/sys.h"
@@ -17,19 +14,14 @@
 #include "sandbox/sandbox.h"
 #include "sandbox/inside/verify.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/magic.h>
 #include <poll.h>
 #include <sched.h>
-#include <signal.h>
-#include <stdio.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <sys/vfs.h>

@@ -1,6 +1,7 @@
 /* The keeper's state; keeper.c runs the sandbox, outcome.c says how it ended. */
 #pragma once
 
+#include "base/base.h"
 #include "kern/cgroup.h"
 #include "kern/userns.h"
 #include "model/result.h"
@@ -9,7 +10,6 @@
 #include "sandbox/outside/stream.h"
 #include "sandbox/outside/terminal.h"
 
-#include <signal.h>
 #include <sys/resource.h>
 
 struct keeper {

@@ -4,13 +4,9 @@
  */
 #include "sandbox/outside/launch.h"
 
-#include "base/auto.h"
 #include "kern/sched.h"
 #include "kern/sys.h"
 #include "sandbox/inside/message.h"
-
-#include <errno.h>
-#include <signal.h>
 
 /* ---- the clone ---- */
 

@@ -1,8 +1,5 @@
 #include "sandbox/outside/keeper.h"
 
-#include "base/auto.h"
-#include "base/io.h"
-#include "base/str.h"
 #include "kern/seccomp.h"
 #include "kern/dirents.h"
 #include "sandbox/outside/hints.h"
@@ -13,11 +10,6 @@
 #include "sandbox/inside/message.h"
 #include "sandbox/workspace/inject.h"
 
-#include <fcntl.h>
-#include <signal.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/vfs.h>
 
 /* ---- how it ended ---- */

@@ -1,21 +1,12 @@
 /* The directory in /tmp that a run at level process has instead of a root of its own. */
 #include "sandbox/outside/process_dir.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "sandbox/workspace/safe_walk.h"
 #include "sandbox/plan/environment.h"
 #include "sandbox/inside/skeleton.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
-#include <time.h>
 
 #define PREFIX ".cloche-lair-"
 

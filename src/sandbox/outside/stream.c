@@ -1,13 +1,7 @@
 /* Keeps the head and the tail of an output in bounded memory; passes input on from a file. */
 #include "sandbox/outside/stream.h"
 
-#include "base/auto.h"
-#include "base/str.h"
-
-#include <errno.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 /* A program may print more than is kept; one that prints without end is stopped here. */
 #define FLOOD_FACTOR 16

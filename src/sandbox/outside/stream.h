@@ -1,10 +1,9 @@
 /* Output on its way out: kept, head and tail in bounded memory, or written to a file. */
 #pragma once
 
+#include "base/base.h"
 #include "base/budget.h"
 #include "model/result.h"
-
-#include <stdint.h>
 
 struct stream {
 	int fd;	   /* read end, -1 once at its end */

@@ -1,16 +1,11 @@
 /* What pid 1 and the nanny of level process have in common: they reap, pass on, answer and watch. */
 #include "sandbox/outside/supervise.h"
 
-#include "base/auto.h"
-#include "base/clock.h"
 #include "kern/close_async.h"
 #include "sandbox/inside/notify.h"
 #include "sandbox/inside/watch.h"
 
-#include <errno.h>
 #include <poll.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 

@@ -1,15 +1,7 @@
 /* Relays between the caller's terminal and the one inside, without ever waiting for either. */
 #include "sandbox/outside/terminal.h"
 
-#include "base/auto.h"
-#include "base/io.h"
-#include "base/str.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <string.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #define END_OF_FILE 4 /* ctrl-D */
 #define END_LEN 2

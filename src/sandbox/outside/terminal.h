@@ -1,8 +1,8 @@
 /* The caller's terminal while the command has one of its own: raw mode, size, bytes both ways. */
 #pragma once
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "base/base.h"
+
 #include <termios.h>
 
 /* As much as a pipe takes without waiting when poll says that it can take something. */

@@ -1,15 +1,11 @@
 /* Makes the environment of a run from the usual variables and from what the caller gave. */
 #include "sandbox/plan/environment.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "model/variables.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/plan/tools.h"
 
 #include <ctype.h>
-#include <string.h>
-#include <sys/stat.h>
 
 void environment_move(struct plan *p, const char *home, const char *tmp)
 {

@@ -4,20 +4,12 @@
  */
 #include "sandbox/plan/etc.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "kern/dirents.h"
 #include "kern/mount.h"
 #include "sandbox/plan/etc_php.h"
 #include "sandbox/inside/skeleton.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /*
  * What a program may need of the host's /etc; a star stands for whatever follows. Nothing here holds a

@@ -1,17 +1,10 @@
 /* Of PHP's settings in /etc, shows only which extensions are loaded. */
 #include "sandbox/plan/etc_php.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "kern/dirents.h"
 #include "sandbox/inside/skeleton.h"
 
 #include <ctype.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #define MOST_FILES 100
 #define NAME_ROOM 48

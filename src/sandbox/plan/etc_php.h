@@ -5,8 +5,7 @@
  */
 #pragma once
 
-#include "base/err.h"
-#include "base/list.h"
+#include "base/base.h"
 
 /* Makes etc/php, for each version that the host has. seen: gets the directories that decide, or NULL. */
 int etc_php_build(int etc, struct list *seen, struct err *e);

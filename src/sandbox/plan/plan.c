@@ -1,10 +1,7 @@
 /* Makes a plan of a spec: opens and judges sources, chooses ids, workspace and root. */
 #include "sandbox/plan/plan.h"
 
-#include "base/auto.h"
 #include "base/id.h"
-#include "base/io.h"
-#include "base/str.h"
 #include "kern/caps.h"
 #include "model/variables.h"
 #include "sandbox/inside/boot.h"
@@ -12,10 +9,6 @@
 #include "sandbox/plan/environment.h"
 #include "sandbox/inside/procfs.h"
 #include "sandbox/sandbox.h"
-
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 
 /*
  * As root each sandbox runs as a range of host ids that no user of the host has. The keeper's pid

@@ -4,16 +4,12 @@
  */
 #pragma once
 
-#include "base/err.h"
-#include "base/list.h"
+#include "base/base.h"
 #include "model/spec.h"
 #include "policy/paths/source.h"
 #include "sandbox/inside/status_page.h"
 #include "sandbox/inside/namespaces.h"
 #include "sandbox/inside/procfs.h"
-
-#include <limits.h>
-#include <sys/types.h>
 
 #define SANDBOX_UID 1000u
 #define SANDBOX_GID 1000u

@@ -5,9 +5,7 @@
  */
 #pragma once
 
-#include "base/list.h"
-
-#include <stdbool.h>
+#include "base/base.h"
 
 struct template
 {

@@ -4,16 +4,8 @@
  */
 #include "sandbox/plan/tools.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "model/variables.h"
 #include "sandbox/plan/environment.h"
-
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- what belongs to it ---- */
 

@@ -1,17 +1,10 @@
 /* Puts files, links and directories into a workspace of the host, with the rights of its owner. */
 #include "sandbox/workspace/apply_file.h"
 
-#include "base/auto.h"
 #include "sandbox/workspace/safe_walk.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
-#include <stdint.h>
-#include <stdio.h>
 #include <sys/random.h>
 #include <sys/fsuid.h>
-#include <unistd.h>
 
 struct temp_name {
 	char text[32];

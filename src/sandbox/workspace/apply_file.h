@@ -4,9 +4,7 @@
  */
 #pragma once
 
-#include <stdbool.h>
-#include <sys/stat.h>
-#include <sys/types.h>
+#include "base/base.h"
 
 struct put_owner {
 	bool set; /* as root: give what is new to uid and gid */

@@ -8,16 +8,9 @@
  */
 #include "sandbox/workspace/capture.h"
 
-#include "base/auto.h"
 #include "base/glob.h"
-#include "base/io.h"
-#include "base/str.h"
 #include "kern/dirents.h"
 #include "sandbox/workspace/safe_walk.h"
-
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 enum { MAX_GLOBS = 32, MAX_PARTS = 31 };
 

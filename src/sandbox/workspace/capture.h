@@ -10,13 +10,8 @@
  */
 #pragma once
 
-#include "base/err.h"
-#include "base/list.h"
+#include "base/base.h"
 #include "model/result.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 struct capture_view {
 	int upper_fd; /* -1: the workspace is direct, no overlay */

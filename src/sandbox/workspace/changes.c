@@ -12,19 +12,12 @@
  */
 #include "sandbox/workspace/changes.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "kern/dirents.h"
 #include "sandbox/workspace/control.h"
 #include "sandbox/workspace/apply_file.h"
 #include "sandbox/workspace/safe_walk.h"
 
-#include <errno.h>
-#include <limits.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 struct visitor {
 	bool apply;

@@ -15,13 +15,8 @@
  */
 #pragma once
 
-#include "base/err.h"
-#include "base/list.h"
+#include "base/base.h"
 #include "model/result.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 struct change_limits {
 	size_t records;	   /* changes that are listed; the rest is counted by `cut` only */

@@ -1,10 +1,8 @@
 /* The names of control files, by the reason why a sandbox must not write them. */
 #include "sandbox/workspace/control.h"
 
-#include "base/auto.h"
 #include "sandbox/workspace/safe_walk.h"
 
-#include <stdint.h>
 #include <strings.h>
 
 #define AGENT "control file: settings of an agent"

@@ -9,10 +9,7 @@
  */
 #pragma once
 
-#include "base/list.h"
-
-#include <stdbool.h>
-#include <sys/stat.h>
+#include "base/base.h"
 
 /* What has to be known of a directory to judge the names in it. */
 struct control_place {

@@ -1,16 +1,9 @@
 /* Puts files into a workspace before the command starts, and takes unchanged ones out again. */
 #include "sandbox/workspace/inject.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "kern/sys.h"
 #include "sandbox/workspace/safe_walk.h"
 #include "sandbox/inside/skeleton.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
 
 /* ---- in ---- */
 

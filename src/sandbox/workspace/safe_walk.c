@@ -4,16 +4,10 @@
  */
 #include "sandbox/workspace/safe_walk.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "kern/caps.h"
 #include "kern/dirents.h"
 #include "kern/sys.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <string.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 

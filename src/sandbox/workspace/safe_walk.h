@@ -10,11 +10,7 @@
  */
 #pragma once
 
-#include "base/list.h"
-
-#include <stdbool.h>
-#include <stddef.h>
-#include <sys/stat.h>
+#include "base/base.h"
 
 enum {
 	BENEATH_MAX_DEPTH = 128, /* directories inside one another; each costs two fds */

@@ -8,8 +8,6 @@
 
 #include <dlfcn.h>
 #include <malloc.h>
-#include <stdint.h>
-#include <stdlib.h>
 
 #define GAPS_BYTES_MAX (8u << 20)
 

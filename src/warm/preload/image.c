@@ -4,13 +4,8 @@
  */
 #include "warm/preload/image.h"
 
-#include "base/auto.h"
-
-#include <errno.h>
-#include <fcntl.h>
 #include <linux/memfd.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #define BYTES_MIN (64u << 10)

@@ -1,12 +1,6 @@
 /* Reads the mappings and pages of this process from /proc. */
 #include "warm/preload/mappings.h"
 
-#include "base/auto.h"
-
-#include <fcntl.h>
-#include <stdio.h>
-#include <string.h>
-
 void ranges_add(struct ranges *to, const struct range *r)
 {
 	if (to->count < RANGES_MAX)

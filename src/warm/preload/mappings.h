@@ -1,9 +1,7 @@
 /* What is mapped in this process, and which pages of it are there. */
 #pragma once
 
-#include <stdbool.h>
-#include <stdint.h>
-#include <sys/types.h>
+#include "base/base.h"
 
 #define PAGE 4096u
 #define RANGES_MAX 512

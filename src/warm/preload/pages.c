@@ -1,13 +1,10 @@
 /* Finds out which pages every tenant needs, and has them at hand; pages.h has the theory. */
 #include "warm/preload/pages.h"
 
-#include "base/auto.h"
 #include "warm/preload/heap_fill.h"
 #include "warm/preload/image.h"
 #include "warm/preload/mappings.h"
 
-#include <fcntl.h>
-#include <string.h>
 #include <sys/mman.h>
 
 #ifndef MADV_POPULATE_READ

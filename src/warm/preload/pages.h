@@ -17,7 +17,7 @@
  */
 #pragma once
 
-#include <sys/types.h>
+#include "base/base.h"
 
 /* In the interpreter, when all its modules are loaded, twice: puts its memory in order, then forks by `how`. */
 pid_t pages_send_scout(pid_t (*how)(void));

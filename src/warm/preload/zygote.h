@@ -1,7 +1,7 @@
 /* What the nest's pid 1 and a warm interpreter say to each other, over a SEQPACKET socket. */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "warm/warm.h"
 
 /*

@@ -1,13 +1,8 @@
 #include "provider/e2b/remote/http.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "wire/service.h"
 
 #include <curl/curl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
 
 #define CONNECT_MS 15000L
 #define REQUEST_MS 60000L

@@ -8,13 +8,8 @@
  */
 #pragma once
 
-#include "base/buf.h"
-#include "base/err.h"
-#include "base/list.h"
+#include "base/base.h"
 #include "base/loop.h"
-
-#include <stdbool.h>
-#include <stddef.h>
 
 struct http;
 struct http_call;

@@ -1,12 +1,7 @@
 #include "provider/e2b/remote/link.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "guest/link/bridge.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <string.h>
 #include <sys/socket.h>
 
 #define HIGH (512u << 10) /* what waits for the front, before the service waits */

@@ -3,19 +3,13 @@
  * of its own, so that nothing else of the daemon has libcurl, TLS and their parsers in it; started by
  * the broker, with a network and nearly nothing else.
  */
-#include "base/auto.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "kern/confine.h"
 #include "wire/role_fds.h"
 #include "provider/e2b/remote/role.h"
 
 #include <curl/curl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 
 /* What finding a host by its name and believing its certificate takes. */
 static const char *const readable[] = {

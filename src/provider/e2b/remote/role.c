@@ -9,16 +9,9 @@
  */
 #include "provider/e2b/remote/role.h"
 
-#include "base/auto.h"
 #include "base/log.h"
-#include "base/str.h"
 #include "provider/e2b/remote/link.h"
 #include "wire/ipc_channel.h"
-
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #define KILL_TRIES 4
 #define AGAIN_MS 300

@@ -1,12 +1,8 @@
 #include "provider/e2b/remote/service.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "wire/connect.h"
 
 #include <jansson.h>
-#include <stdio.h>
-#include <string.h>
 
 #define ENVD_PORT "49983"
 #define USER "Authorization: Basic dXNlcjo=" /* "user:" */

@@ -1,18 +1,11 @@
 #include "provider/ns/worker/boot_mounts.h"
 
-#include "base/auto.h"
-#include "base/err.h"
 #include "kern/mount.h"
 #include "sandbox/inside/root.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
-#include <stdlib.h>
 #include <sys/mount.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
 
 #define SETTLE_MS 500 /* mounts come and go by the dozen */
 

@@ -5,11 +5,8 @@
  */
 #pragma once
 
-#include "base/list.h"
+#include "base/base.h"
 #include "sandbox/plan/template.h"
-
-#include <stdbool.h>
-#include <stdint.h>
 
 struct workplace {
 	int host;	 /* the host's mount namespace, -1: we never left it */

@@ -1,26 +1,14 @@
 #include "provider/ns/worker/worker.h"
 
-#include "base/io.h"
 #include "provider/ns/worker/boot_mounts.h"
 
-#include "base/auto.h"
-#include "base/str.h"
 #include "model/guest_files.h"
 #include "sandbox/inside/command.h"
 #include "sandbox/inside/message.h"
 #include "sandbox/inside/verify.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* What every job needs. */
 struct workshop {

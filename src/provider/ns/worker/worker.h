@@ -7,12 +7,10 @@
  */
 #pragma once
 
-#include "base/err.h"
+#include "base/base.h"
 #include "policy/config.h"
 #include "sandbox/inside/boot.h"
 #include "wire/ipc.h"
-
-#include <stdint.h>
 
 #define BOOTER_FD_BROKER 3 /* where jobs come from */
 #define BOOTER_FD_GUEST 4  /* the program of pid 1 */
