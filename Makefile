@@ -26,7 +26,7 @@ MULTIARCH := $(shell $(CC) -print-multiarch 2>/dev/null || gcc -print-multiarch)
 MACHINE   := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
 CLANG     := $(findstring clang,$(CC))
 
-WARN   := -Wall -Wextra -Werror -Wstrict-prototypes -Wmissing-prototypes -Wvla \
+WARN   := -Wall -Wextra -Werror -Wno-unused-parameter -Wstrict-prototypes -Wmissing-prototypes -Wvla \
 	  -Wformat=2 -Wpointer-arith $(if $(CLANG),,-Wno-format-truncation)
 HARDEN := -fstack-protector-strong -fstack-clash-protection -fno-strict-aliasing \
 	  $(if $(filter x86_64,$(MACHINE)),-fcf-protection)

@@ -81,7 +81,6 @@ static void lose(void *arg, int errnum)
 	struct audit *a = arg;
 	struct pending *p;
 
-	(void)errnum;
 	ipc_channel_close(&a->channel);
 	while ((p = queue_take(&a->sent)))
 		fail(a, p);

@@ -134,7 +134,6 @@ static void on_client(void *arg, uint32_t events)
 	struct audit_role *r = first->role;
 	int state = 1;
 
-	(void)events;
 	while (r->count < BATCH && (state = take_request(r, first->watch.fd)) > 0)
 		;
 	/* Others that wait now share the write. */
@@ -151,7 +150,6 @@ static void on_signal(void *arg, uint32_t events)
 {
 	struct audit_role *r = arg;
 
-	(void)events;
 	loop_stop(r->loop);
 }
 

@@ -154,7 +154,6 @@ static void on_capture_start(void *arg, uint32_t eid, uint32_t pid)
 {
 	struct capture_run *c = arg;
 
-	(void)pid;
 	c->eid = eid;
 	c->warm = exec_warm_layers(c->x, &c->proven, &c->landlock_abi);
 	c->setup_ms = (double)(now_ns() - c->begun_ns) / 1e6;
@@ -185,7 +184,6 @@ static void on_capture_output(void *arg, int kind, uint64_t seq, const char *byt
 	struct capture_run *c = arg;
 	struct stream *to = kind == 1 ? &c->out : &c->err;
 
-	(void)seq;
 	stream_add(to, bytes, len);
 	exec_credit(c->x, len);
 	if (stream_is_flood(to))

@@ -379,7 +379,6 @@ void start_begin(struct job *j)
 
 static void on_start_undone(struct job *j, const struct err *e)
 {
-	(void)e;
 	sandbox_move(j->s, STATE_STOPPED, BY_BROKER);
 	sandbox_save_or_log(j->s);
 	job_end(j, &j->err);

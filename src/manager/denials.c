@@ -62,7 +62,6 @@ static void on_denials_end(void *arg, const struct err *e)
 	void (*then)(void *arg) = a->then;
 	void *owner = a->arg;
 
-	(void)e;
 	sandbox_release(a->s);
 	free(a);
 	then(owner);

@@ -310,7 +310,6 @@ static void go_on(void *arg, struct sandbox *s, const struct err *e)
 {
 	struct exec *x = arg;
 
-	(void)s;
 	x->answering = false;
 	if (x->detached)
 		exec_free(x);

@@ -225,8 +225,6 @@ static void pump(void *arg)
 
 static void on_restore_frame(void *arg, uint8_t type, const void *payload, size_t len)
 {
-	(void)payload;
-	(void)len;
 	if (type == G_OK)
 		pump(arg);
 }

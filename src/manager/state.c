@@ -690,7 +690,6 @@ static void one_gone(void *arg, struct sandbox *s, const struct err *e)
 {
 	struct everybody *a = arg;
 
-	(void)e;
 	a->count += s != NULL;
 	if (--a->open == 0)
 		all_gone(a);

@@ -318,8 +318,6 @@ static bool count_one(void *arg, struct sandbox *s)
 
 static void on_census_begun(void *arg, json_t *value, const struct err *e)
 {
-	(void)value;
-	(void)e;
 	census_step(arg);
 }
 

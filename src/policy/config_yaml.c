@@ -317,7 +317,6 @@ void config_init(struct config *c)
 /* At a key of `images` or `volumes`: a new name. */
 static int put_new_name(struct reader *r, const char *key, char *to, bool taken, bool full)
 {
-
 	if (full)
 		return events_fail(&r->ev, key, "%s: more than %d", key, CONFIG_ITEMS);
 	if (!events_at_scalar(&r->ev))

@@ -156,7 +156,6 @@ static void on_copied(void *arg, uint32_t events)
 	struct copier *c = arg;
 	struct copier_result r = {.size = 0};
 
-	(void)events;
 	if (recv(c->watch.fd, &r, sizeof(r), MSG_DONTWAIT) != (ssize_t)sizeof(r))
 		err_set(&r.err, ERR_SYSTEM, "the process that made the snapshot died");
 	copier_stop(c);

@@ -173,7 +173,6 @@ static void on_snapshots(void *arg, json_t *value, const struct err *e)
 	const char *template = json_string_value(json_object_get(x->json, "templateID"));
 	const char *id = e2b_snapshot_id(value, template);
 
-	(void)e;
 	if (id) {
 		snprintf(o->snapshot, sizeof(o->snapshot), "%s", id);
 		make_sandbox(x);

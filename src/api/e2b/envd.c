@@ -73,7 +73,6 @@ static void on_awake(void *arg, struct sandbox *s, const struct err *e)
 {
 	struct e2b_request *q = arg;
 
-	(void)e;
 	if (!s)
 		e2b_not_running(q->x, q->id);
 	else if (q->method->shape == E2B_PLAIN)

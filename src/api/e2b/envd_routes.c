@@ -79,7 +79,6 @@ static void envs(struct e2b_request *q, struct sandbox *s)
 
 static void init(struct e2b_request *q, struct sandbox *s)
 {
-	(void)s;
 	e2b_empty(q->x);
 }
 

@@ -72,7 +72,6 @@ static void on_source(void *arg, const struct answer *a, const struct err *e)
 	auto_free char *to = NULL;
 	char *slash;
 
-	(void)a;
 	if (e) {
 		e2b_rpc_error(q, e);
 		return;
@@ -98,7 +97,6 @@ void e2b_fs_move(struct e2b_request *q, struct sandbox *s)
 
 static void on_removed(void *arg, const struct answer *a, const struct err *e)
 {
-	(void)a;
 	if (e && e->errnum != ENOENT)
 		e2b_rpc_error(arg, e);
 	else
@@ -139,7 +137,6 @@ static void on_entry(void *arg, struct e2b_entry *entry)
 {
 	struct dir_listing *l = arg;
 
-	(void)entry;
 	l->open--;
 	complete_some(l);
 }
@@ -196,7 +193,6 @@ static void dir_listed(void *arg, const struct answer *a, const struct err *e)
 {
 	struct dir_listing *l = arg;
 
-	(void)a;
 	if (e && e->errnum == ENOENT) {
 		e2b_rpc_fail(l->q, CONNECT_NOT_FOUND, "path not found: %.300s", l->root);
 	} else if (e && e->errnum == ENOTDIR) {

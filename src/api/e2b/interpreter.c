@@ -60,7 +60,6 @@ static void on_executed(void *arg, enum execution_end how, const char *why)
 	struct interpreter_request *r = arg;
 	struct exchange *x = r->q->x;
 
-	(void)why;
 	r->execution = NULL;
 	loop_timer_stop(x->api->loop, &r->silence);
 	if (how == EXECUTION_CUT)
@@ -234,7 +233,6 @@ static void remove_context(struct e2b_request *q, struct sandbox *s)
 
 static void healthy(struct e2b_request *q, struct sandbox *s)
 {
-	(void)s;
 	say(q->x, 200, "OK");
 }
 

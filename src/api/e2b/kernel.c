@@ -165,7 +165,6 @@ static void adopt_execs(void *arg, json_t *value, const struct err *e)
 	json_t *one;
 	size_t i;
 
-	(void)e;
 	if (k && !k->known) {
 		json_array_foreach (value, i, one)
 			adopt(k, s, one);

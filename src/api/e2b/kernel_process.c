@@ -62,7 +62,6 @@ static void on_process(void *arg, uint32_t eid, uint32_t pid)
 {
 	struct context *c = arg;
 
-	(void)pid;
 	c->eid = eid;
 	kernel_feed(c); /* input that waited while the process was being attached */
 	if (c->doomed || c->restarting)
@@ -73,7 +72,6 @@ static void kernel_output(void *arg, int kind, uint64_t seq, const char *bytes, 
 {
 	struct context *c = arg;
 
-	(void)seq;
 	if (kind == 1) {
 		buf_add(&c->line, bytes, len);
 		kernel_read_lines(c);
@@ -275,7 +273,6 @@ static void on_placed(void *arg, const struct answer *a, const struct err *e)
 {
 	struct kernel_set *k = arg;
 
-	(void)a;
 	k->placing = NULL;
 	k->file++;
 	if (e)

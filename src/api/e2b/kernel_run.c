@@ -107,7 +107,6 @@ static void on_end_of(struct execution *r, const json_t *m)
 {
 	struct context *c = r->context;
 
-	(void)m;
 	say(r, json_pack("{s:s}", "type", "end_of_execution"));
 	kernel_end_first(c, EXECUTION_DONE, NULL);
 	kernel_next(c);

@@ -101,7 +101,6 @@ static void on_one(void *arg, json_t *stats, const struct err *e)
 	struct many *m = o->many;
 	struct sandbox *s = manager_find_any(m->x->api->manager, o->id);
 
-	(void)e;
 	if (stats && s)
 		json_object_set_new(m->out, o->id, metric(s, stats, unix_ms()));
 	json_decref(stats);

@@ -43,7 +43,6 @@ static void process_event(struct process_stream *w, json_t *what)
 
 static void process_started(void *arg, uint32_t eid, uint32_t pid)
 {
-	(void)eid;
 	process_event(arg, json_pack("{s:{s:I}}", "start", "pid", (json_int_t)pid));
 }
 
@@ -52,7 +51,6 @@ static void process_output(void *arg, int kind, uint64_t seq, const char *bytes,
 	struct process_stream *w = arg;
 	const char *name = w->tty ? "pty" : kind == 2 ? "stderr" : "stdout";
 
-	(void)seq;
 	for (size_t at = 0; at < len; at += CHUNK) {
 		size_t n = len - at < CHUNK ? len - at : CHUNK;
 

@@ -96,7 +96,6 @@ static void on_found(void *arg, json_t *value, const struct err *e)
 	struct exchange *x = arg;
 	const char *id = e2b_snapshot_id(value, x->params[0]);
 
-	(void)e;
 	if (id)
 		manager_snapshot_delete(x->api->manager, &x->caller, id, on_deleted, x);
 	else

@@ -84,7 +84,6 @@ static void on_marked(void *arg, const struct answer *a, const struct err *e)
 {
 	struct upload *u = arg;
 
-	(void)a;
 	u->call = NULL;
 	if (e && e->errnum != EOPNOTSUPP && e->errnum != ENOSYS) {
 		upload_fail_with(u, e);
@@ -126,7 +125,6 @@ static void on_begin(void *arg, const struct file_info *info)
 {
 	struct upload *u = arg;
 
-	(void)info;
 	u->busy = false;
 	upload_advance(u);
 }
@@ -136,7 +134,6 @@ static void on_written(void *arg, const struct answer *a, const struct err *e)
 	struct upload *u = arg;
 	struct err early = {.kind = ERR_SYSTEM, .msg = "the sandbox ended the upload"};
 
-	(void)a;
 	u->call = NULL;
 	if (e || !u->closing) {
 		upload_fail_with(u, e ? e : &early);
@@ -362,7 +359,6 @@ void e2b_files_post(struct e2b_request *q, struct sandbox *s)
 	struct err e = {0};
 	const char *bad;
 
-	(void)s;
 	*u = (struct upload){.q = q,
 			     .written = must_alloc(json_array()),
 			     .seen = must_alloc(json_object()),

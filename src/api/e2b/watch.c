@@ -131,7 +131,6 @@ static void on_begin(void *arg, const struct file_info *info)
 {
 	struct dir_watch *w = arg;
 
-	(void)info;
 	e2b_stream_send(&w->stream, json_pack("{s:{}}", "start"));
 }
 
@@ -140,7 +139,6 @@ static void on_watch_end(void *arg, const struct answer *a, const struct err *e)
 	struct dir_watch *w = arg;
 	struct e2b_request *q = w->stream.q;
 
-	(void)a;
 	w->call = NULL;
 	if (!e) {
 		e2b_stream_end(&w->stream, CONNECT_OK, NULL);
@@ -205,7 +203,6 @@ static void on_watcher_begin(void *arg, const struct file_info *info)
 {
 	struct polled_watch *w = arg;
 
-	(void)info;
 	e2b_rpc_ok(take_ptr(w->q), json_pack("{s:s}", "watcherId", w->id));
 }
 
@@ -222,7 +219,6 @@ static void on_watcher_end(void *arg, const struct answer *a, const struct err *
 	struct polled_watch *w = arg;
 	struct err none = {.kind = ERR_SYSTEM, .msg = "the watch ended"};
 
-	(void)a;
 	w->call = NULL;
 	if (!w->q)
 		return; /* collected events may still be fetched */
@@ -295,7 +291,6 @@ void e2b_fs_watcher_events(struct e2b_request *q, struct sandbox *s)
 {
 	struct polled_watch *w = watcher_find(q);
 
-	(void)s;
 	if (!w)
 		return;
 	e2b_rpc_ok(q, json_pack("{s:o}", "events", w->events));
@@ -306,7 +301,6 @@ void e2b_fs_watcher_remove(struct e2b_request *q, struct sandbox *s)
 {
 	struct polled_watch *w = watcher_find(q);
 
-	(void)s;
 	if (!w)
 		return;
 	watcher_free(w);

@@ -261,7 +261,6 @@ static enum MHD_Result each_header(void *cls, enum MHD_ValueKind kind, const cha
 {
 	struct each *each = cls;
 
-	(void)kind;
 	each->call(each->arg, key, value ? value : "");
 	return MHD_YES;
 }

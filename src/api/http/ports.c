@@ -368,7 +368,6 @@ static void on_connected(void *arg, const struct file_info *info)
 	static const struct body_ops body = {body_take, body_end};
 	struct proxy *p = arg;
 
-	(void)info;
 	call_send(p->call, buf_head(&p->out), p->out.len);
 	exchange_take_body(p->x, &body, p);
 }
@@ -387,7 +386,6 @@ static void on_end(void *arg, const struct answer *a, const struct err *e)
 {
 	struct proxy *p = arg;
 
-	(void)a;
 	p->call = NULL;
 	if (p->tunnel)
 		tunnel_guest_ended(p->tunnel);

@@ -272,7 +272,6 @@ static ssize_t pull(void *cls, uint64_t pos, char *buf, size_t max)
 	struct exchange_inside *in = x->inside;
 	size_t n = in->out.len < max ? in->out.len : max;
 
-	(void)pos;
 	if (in->cut || in->aborted)
 		return give_up(x);
 	if (in->pours && !in->out.len && in->finished)

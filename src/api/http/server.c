@@ -32,7 +32,6 @@ static void run(void *arg)
 
 static void on_ready(void *arg, uint32_t events)
 {
-	(void)events;
 	run(arg);
 }
 
@@ -89,7 +88,6 @@ static void on_connection(void *cls, struct MHD_Connection *c, void **context,
 {
 	struct server *s = cls;
 
-	(void)c;
 	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
 		*context = take_ptr(s->adding);
 		return;
@@ -192,7 +190,6 @@ static void on_accept(void *arg, uint32_t events)
 {
 	struct listener *n = arg;
 
-	(void)events;
 	for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
 		struct sockaddr_storage sa = {0};
 		socklen_t len = sizeof(sa);
@@ -250,7 +247,6 @@ static void *on_uri(void *cls, const char *uri, struct MHD_Connection *c)
 {
 	struct peer *p = peer_of(c);
 
-	(void)cls;
 	if (!p)
 		return NULL;
 	set_idle(p, false);
@@ -266,9 +262,6 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
 	struct exchange *x = *context;
 	enum MHD_Result r;
 
-	(void)cls;
-	(void)url;
-	(void)version;
 	if (!x)
 		return MHD_NO;
 	exchange_hold(x);
@@ -302,7 +295,6 @@ __attribute__((format(printf, 2, 0))) static void on_log(void *cls, const char *
 {
 	char text[256];
 
-	(void)cls;
 	vsnprintf(text, sizeof(text), format, ap);
 	text[strcspn(text, "\n")] = '\0';
 	log_debug("http", "message", text);

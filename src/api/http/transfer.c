@@ -100,7 +100,6 @@ static void take_body(void *arg, const struct file_info *info)
 	static const struct body_ops body = {push_body, end_body};
 	struct transfer *t = arg;
 
-	(void)info;
 	exchange_take_body(t->x, &body, t);
 }
 

@@ -26,8 +26,6 @@ static void on_upgraded(void *cls, struct MHD_Connection *c, void *context, cons
 	struct exchange_inside *in = x->inside;
 	struct peer *p = in->peer;
 
-	(void)c;
-	(void)context;
 	p->raw = (struct raw){.handle = handle, .peer = p, .fd = fd};
 	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 	exchange_hold(x);

@@ -17,9 +17,6 @@ static json_t *describe(const struct mcp_session *s, const struct sandbox *box)
 
 static void forget_result(void *arg, struct sandbox *box, const struct err *e)
 {
-	(void)arg;
-	(void)box;
-	(void)e;
 }
 
 static void on_box_created(void *arg, struct sandbox *box, const struct err *e)
@@ -56,7 +53,6 @@ void mcp_sandbox_list(struct mcp_call *c)
 
 static void on_box_destroyed(void *arg, struct sandbox *box, const struct err *e)
 {
-	(void)box;
 	mcp_call_answer_json(arg, NULL, e);
 }
 

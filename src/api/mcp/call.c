@@ -273,7 +273,6 @@ void mcp_call_log(struct mcp_call *c, int level, const char *text)
 /* There is nothing to undo. */
 static void stop_waiting(struct mcp_call *c)
 {
-	(void)c;
 }
 
 void mcp_call_ask(struct mcp_call *c, const char *method, json_t *params,

@@ -195,7 +195,6 @@ static void on_read_bytes(void *arg, const void *bytes, size_t len)
 
 static void on_read_done(void *arg, const struct answer *a, const struct err *e)
 {
-	(void)a;
 	if (job_ended(arg, e))
 		answer_read(arg);
 }
@@ -317,7 +316,6 @@ static void on_match(void *arg, const struct file_match *m)
 
 static void on_list_done(void *arg, const struct answer *a, const struct err *e)
 {
-	(void)a;
 	if (job_ended(arg, e))
 		answer_list(arg);
 }

@@ -89,16 +89,12 @@ static json_t *initialize(const struct jsonrpc *m, struct mcp_fault *f)
 
 static json_t *discover(const struct jsonrpc *m, struct mcp_fault *f)
 {
-	(void)m;
-	(void)f;
 	return json_pack("{s:[s], s:o, s:s}", "supportedVersions", MCP_MODERN_VERSION,
 			 "capabilities", capabilities(), "instructions", instructions);
 }
 
 static json_t *nothing(const struct jsonrpc *m, struct mcp_fault *f)
 {
-	(void)m;
-	(void)f;
 	return json_object();
 }
 

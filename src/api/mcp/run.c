@@ -147,7 +147,6 @@ static void on_placed(void *arg, const struct answer *a, const struct err *e)
 	struct err unknown;
 	struct exec_request r = {0};
 
-	(void)a;
 	c->guest_call = NULL;
 	c->stop = NULL;
 	if (e) {
@@ -231,7 +230,6 @@ static void on_started(void *arg, uint32_t eid, uint32_t pid)
 {
 	struct mcp_call *c = arg;
 
-	(void)pid;
 	detach_background(c);
 	mcp_call_structured(c, json_pack("{s:I}", "process_id", (json_int_t)eid));
 }

@@ -370,9 +370,6 @@ void mcp_session_ids(const struct mcp_session *s, struct list *ret)
 
 static void ignore_destroyed(void *arg, struct sandbox *box, const struct err *e)
 {
-	(void)arg;
-	(void)box;
-	(void)e;
 }
 
 void mcp_session_end(struct mcp_session *s)

@@ -180,7 +180,6 @@ static void on_background(void *arg, uint32_t eid, uint32_t pid)
 
 static void no_exit(void *arg, const struct outcome *x)
 {
-	(void)x;
 	answer_background(arg, NULL);
 }
 
@@ -204,7 +203,6 @@ static void on_placed(void *arg, const struct answer *a, const struct err *e)
 {
 	struct job *j = arg;
 
-	(void)a;
 	j->placing = NULL;
 	if (e)
 		exchange_error(j->x, e);

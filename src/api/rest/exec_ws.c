@@ -302,8 +302,6 @@ static void on_attached(void *arg, uint32_t eid, uint32_t pid)
 	struct exchange *x = take_ptr(t->x);
 	char accept[WS_ACCEPT];
 
-	(void)eid;
-	(void)pid;
 	ws_accept(exchange_header(x, "Sec-WebSocket-Key"), accept);
 	exchange_set_header(x, "Upgrade", "websocket");
 	exchange_set_header(x, "Sec-WebSocket-Accept", accept);
@@ -314,8 +312,6 @@ static void on_command_output(void *arg, int kind, uint64_t seq, const char *byt
 {
 	struct terminal *t = arg;
 
-	(void)kind;
-	(void)seq;
 	ws_write(&t->out, WS_BINARY, bytes, len, NULL);
 	pump_moved(&t->pump, len);
 	update_terminal(t);

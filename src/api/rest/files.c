@@ -76,7 +76,6 @@ static int read_mode(const char *text, uint32_t dflt, uint32_t *ret, struct err 
 
 static void answer_empty(void *arg, const struct answer *a, const struct err *e)
 {
-	(void)a;
 	v1_answer_empty(arg, NULL, e);
 }
 

@@ -58,7 +58,6 @@ static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size
 {
 	struct logs *l = arg;
 
-	(void)kind;
 	buf_add(&l->text, bytes, len);
 	if (l->text.len > 2 * l->bytes)
 		buf_drop(&l->text, l->text.len - l->bytes);
@@ -74,14 +73,12 @@ static void on_error(void *arg, const struct err *e)
 {
 	struct logs *l = arg;
 
-	(void)e;
 	l->exec = NULL;
 	keep(l);
 }
 
 static void on_exit_(void *arg, const struct outcome *x)
 {
-	(void)x;
 	on_error(arg, NULL);
 }
 

@@ -111,8 +111,6 @@ static void on_destroyed(void *arg, struct sandbox *s, const struct err *e)
 {
 	struct run *r = arg;
 
-	(void)s;
-	(void)e;
 	if (!r->cancelled)
 		r->done(r->arg, r->has_ended ? capture_result(r->capture) : NULL,
 			r->has_ended ? NULL : &r->error);
@@ -294,7 +292,6 @@ static void on_put(void *arg, const struct answer *a, const struct err *e)
 	struct run *r = arg;
 	struct err why;
 
-	(void)a;
 	r->call = NULL;
 	if (e) {
 		why = *e;

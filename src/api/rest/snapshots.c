@@ -163,7 +163,6 @@ static void send_more(void *arg)
 
 static void on_readable(void *arg, uint32_t events)
 {
-	(void)events;
 	send_more(arg);
 }
 
@@ -254,7 +253,6 @@ static void on_writable(void *arg, uint32_t events)
 {
 	struct tar *t = arg;
 
-	(void)events;
 	loop_unwatch(t->x->api->loop, &t->watch);
 	exchange_more(t->x);
 }

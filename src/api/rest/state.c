@@ -84,7 +84,6 @@ static void on_state(void *arg, struct sandbox *s)
 {
 	struct waiting *w = arg;
 
-	(void)s;
 	if (is_there(w))
 		answer_waiting(w);
 }

@@ -32,7 +32,6 @@ static int64_t begin_array(struct exchange *x, const struct file_info *info)
 {
 	struct items *t = x->data;
 
-	(void)info;
 	exchange_stream(x, 200, "application/json", EXCHANGE_UNKNOWN_LENGTH);
 	exchange_write(x, "{\"", 2);
 	exchange_write(x, t->name, strlen(t->name));
@@ -128,7 +127,6 @@ static void close_events(void *data)
 
 static int64_t begin_events(struct exchange *x, const struct file_info *info)
 {
-	(void)info;
 	sse_open(x->data, x);
 	sse_send(x->data, "start", json_object());
 	return TRANSFER_UNKNOWN;
@@ -161,7 +159,6 @@ void v1_file_watch(struct exchange *x)
 
 static int64_t begin_tar(struct exchange *x, const struct file_info *info)
 {
-	(void)info;
 	exchange_stream(x, 200, "application/x-tar", EXCHANGE_UNKNOWN_LENGTH);
 	return TRANSFER_UNKNOWN;
 }

@@ -11,8 +11,6 @@ struct verb {
 
 static int cmd_version(int argc, char **argv)
 {
-	(void)argc;
-	(void)argv;
 	printf("cloche " CLOCHE_VERSION "\n");
 	return 0;
 }

@@ -52,9 +52,6 @@ int cli_find_helper(const char *name, char *ret, size_t size)
 
 static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *where)
 {
-	(void)st;
-	(void)kind;
-	(void)where;
 	remove(path);
 	return 0;
 }

@@ -15,8 +15,6 @@ struct row {
 
 static int cmd_version(int argc, char **argv)
 {
-	(void)argc;
-	(void)argv;
 	puts("cloche " CLOCHE_VERSION);
 	return finish_stdout(0);
 }

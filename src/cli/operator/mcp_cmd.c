@@ -72,7 +72,6 @@ static void on_writable(void *arg, uint32_t events)
 	size_t n = b->output.len < PIPE_BUF ? b->output.len : PIPE_BUF;
 	ssize_t done = n ? write(1, buf_head(&b->output), n) : 0;
 
-	(void)events;
 	if (done < 0 && errno != EINTR && errno != EAGAIN) {
 		loop_stop(b->loop); /* nobody reads any more */
 		return;
@@ -170,7 +169,6 @@ static void on_forward_end(void *arg, int status, const char *session, const str
 	struct forward *f = arg;
 	struct err lost = {0};
 
-	(void)session;
 	f->exchange = NULL;
 	if (status == 404 && f->again && !f->answered) {
 		try_again(f);
@@ -543,7 +541,6 @@ static void on_input(void *arg, uint32_t events)
 {
 	struct bridge *b = arg;
 
-	(void)events;
 	if (!read_input(b))
 		loop_stop(b->loop);
 }
@@ -565,7 +562,6 @@ static void on_signal(void *arg, uint32_t events)
 {
 	struct bridge *b = arg;
 
-	(void)events;
 	loop_stop(b->loop);
 }
 
@@ -589,9 +585,6 @@ static void stop_loop(void *arg)
 
 static void on_deleted(void *arg, int status, const char *session, const struct err *e)
 {
-	(void)status;
-	(void)session;
-	(void)e;
 	loop_stop(arg);
 }
 

@@ -35,7 +35,6 @@ static int explain(int argc, char **argv)
 	struct policy p;
 	struct err e = {0};
 
-	(void)argc;
 	if (policy_load(argv[0], &p, &e) < 0) {
 		fprintf(stderr, "%s\n", e.msg);
 		return EXIT_INVALID;
@@ -63,7 +62,6 @@ static int compile(int argc, char **argv)
 	struct policy p;
 	struct err e = {0};
 
-	(void)argc;
 	if (policy_load(argv[0], &p, &e) < 0) {
 		printf("%s", e.msg);
 		return finish_stdout(EXIT_CLOCHE);

@@ -12,7 +12,6 @@ static void on_adopted(void *arg, const struct provider_result *r, const struct 
 	struct box *b = arg;
 	const char *why = e ? e->msg : b->i.info.transient ? "it was to end with the daemon" : NULL;
 
-	(void)r;
 	b->state = BOX_LIVE;
 	if (!why) {
 		b->d->found.adopted++;

@@ -107,7 +107,6 @@ static void on_destroyed(void *arg, const struct provider_result *r, const struc
 {
 	struct box *b = arg;
 
-	(void)r;
 	/* As long as the record is there, a new broker looks for the rest. */
 	if (!e)
 		record_remove(b);

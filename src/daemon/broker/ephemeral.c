@@ -10,7 +10,6 @@ static void on_life(void *arg, uint32_t events)
 	struct daemon *d = arg;
 	char bytes[64];
 
-	(void)events;
 	if (read(0, bytes, sizeof(bytes)) > 0)
 		return;
 	loop_unwatch(d->loop, &d->private_life);
@@ -32,9 +31,6 @@ int private_watch(struct daemon *d, struct err *e)
 
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *where)
 {
-	(void)st;
-	(void)kind;
-	(void)where;
 	if (remove(path) < 0)
 		log_warn("left behind", "path", path);
 	return 0;

@@ -61,8 +61,6 @@ bool front_is_slow(const struct daemon *d)
 
 static void quit(struct daemon *d, struct asker who, const struct ipc *m)
 {
-	(void)who;
-	(void)m;
 	if (d->stopping)
 		daemon_front_is_done(d);
 	else

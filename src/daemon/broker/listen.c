@@ -101,7 +101,6 @@ static void on_peer(void *arg, uint32_t events)
 {
 	struct listener *l = arg;
 
-	(void)events;
 	for (int i = 0; i < 64; i++) {
 		auto_close int fd = -1;
 

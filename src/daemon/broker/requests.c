@@ -217,7 +217,6 @@ static void on_changed(void *arg, const struct provider_result *result, const st
 	struct request *r = arg;
 	struct err ignored;
 
-	(void)result;
 	r->b->is_busy = false;
 	if (!e) {
 		r->b->i.info.paused = r->pauses;
@@ -261,7 +260,6 @@ static void on_updated(void *arg, const struct provider_result *result, const st
 	struct ipc_booted *info = &r->b->i.info;
 	struct err e = {0};
 
-	(void)result;
 	r->b->is_busy = false;
 	if (error) {
 		e = *error;

@@ -90,7 +90,6 @@ static void on_file(void *arg, uint32_t events)
 	bool changed = false;
 	ssize_t n;
 
-	(void)events;
 	while ((n = read(d->files.fd, buf, sizeof(buf))) > 0) {
 		for (char *at = buf; at < buf + n;) {
 			const struct inotify_event *ev = (const void *)at;
@@ -124,7 +123,6 @@ static void on_probed(void *arg, const struct provider_result *r, const struct e
 {
 	struct err *unusable = arg;
 
-	(void)r;
 	*unusable = e ? *e : (struct err){0};
 }
 
@@ -287,7 +285,6 @@ static void on_signal(void *arg, uint32_t events)
 	struct signalfd_siginfo info;
 	struct daemon *d = arg;
 
-	(void)events;
 	while (read(d->signals.fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
 		switch (info.ssi_signo) {
 		case SIGCHLD:

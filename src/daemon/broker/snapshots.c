@@ -163,7 +163,6 @@ static void count_one(struct daemon *d, struct ipc_snapshot *s, void *arg)
 {
 	struct count *c = arg;
 
-	(void)d;
 	c->n += str_equal(s->owner, c->owner);
 	c->bytes += s->size_bytes + OVERHEAD;
 }
@@ -388,7 +387,6 @@ static void on_taken(void *arg, const struct copier_result *r, const struct err 
 {
 	struct snapshot_job *j = arg;
 
-	(void)r;
 	if (e)
 		j->err = *e;
 	check_written(j);
@@ -487,7 +485,6 @@ static void list_one(struct daemon *d, struct ipc_snapshot *s, void *arg)
 
 void snapshot_request_list(struct daemon *d, struct asker who, const struct ipc *m)
 {
-	(void)m;
 	for_each(d, list_one, &who);
 	front_done(d, who, "", NULL);
 }

@@ -257,7 +257,6 @@ static void on_source(void *arg, uint32_t events)
 {
 	struct output_source *s = arg;
 
-	(void)events;
 	read_source(s);
 	command_watch_sources(s->command);
 }
@@ -321,7 +320,6 @@ static void write_input(struct command *c)
 
 static void on_input(void *arg, uint32_t events)
 {
-	(void)events;
 	write_input(arg);
 }
 

@@ -96,7 +96,6 @@ static void on_dns(void *arg, uint32_t events)
 	struct guest *g = arg;
 	uint32_t owner = 0;
 
-	(void)events;
 	/* Whose query it is cannot be seen; with one command there is no doubt. */
 	if (command_running(g) == 1)
 		for (const struct command *c = g->commands; c; c = c->next)
@@ -239,7 +238,6 @@ void events_request(struct stream *s, const struct request *r)
 	struct guest *g = s->guest;
 	static const struct stream_ops ops = {.on_end = on_events_end};
 
-	(void)r;
 	for (size_t i = 0; i < ARRAY_LEN(g->listeners); i++) {
 		if (g->listeners[i])
 			continue;

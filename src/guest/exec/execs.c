@@ -40,7 +40,6 @@ void execs_request(struct stream *s, const struct request *r)
 	static const struct stream_ops ops = {.pump = pump, .on_end = on_end};
 	struct listing *l = must_alloc(calloc(1, sizeof(*l)));
 
-	(void)r;
 	*l = (struct listing){.stream = s};
 	stream_go_on(s, &ops, l);
 	stream_ok(s, NULL);

@@ -145,7 +145,6 @@ static void on_report(void *arg, uint32_t events)
 	struct copy *p = arg;
 	pid_t pid = read_report(p->report.fd);
 
-	(void)events;
 	if (pid <= 1 || tree_parent(pid) != getpid() || is_command(p->guest, pid))
 		refuse(p, "the parked process made no copy");
 	else

@@ -217,7 +217,6 @@ static void on_inotify(void *arg, uint32_t events)
 	char bytes[4096] __attribute__((aligned(__alignof__(struct inotify_event))));
 	ssize_t n = has_room(w) ? read(w->watch.fd, bytes, sizeof(bytes)) : 0;
 
-	(void)events;
 	for (ssize_t at = 0; at < n;) {
 		const struct inotify_event *v = (const void *)(bytes + at);
 

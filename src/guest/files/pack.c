@@ -74,7 +74,6 @@ static ssize_t read_in(void *arg, void *bytes, size_t len)
 {
 	ssize_t n;
 
-	(void)arg;
 	do
 		n = read(0, bytes, len);
 	while (n < 0 && errno == EINTR);

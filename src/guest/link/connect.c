@@ -109,7 +109,6 @@ static void go_on(struct port *p)
 
 static void on_socket(void *arg, uint32_t events)
 {
-	(void)events;
 	go_on(arg);
 }
 

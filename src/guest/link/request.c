@@ -6,7 +6,6 @@
 
 static void ping_request(struct stream *s, const struct request *r)
 {
-	(void)r;
 	stream_ok(s, NULL);
 }
 

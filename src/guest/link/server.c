@@ -378,7 +378,6 @@ static void on_listener(void *arg, uint32_t events)
 	struct guest *g = arg;
 	int fd = accept4(g->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
-	(void)events;
 	if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
 		/* It would call again at once. */
 		loop_unwatch(g->loop, &g->listener);
@@ -405,7 +404,6 @@ static void on_signal(void *arg, uint32_t events)
 	int status;
 	pid_t pid;
 
-	(void)events;
 	while (read(g->signals.fd, info, sizeof(info)) > 0)
 		;
 	while ((pid = wait4(-1, &status, WNOHANG | __WALL, &usage)) > 0)
@@ -445,7 +443,6 @@ void server_expire(struct guest *g)
 
 static void on_ttl(void *arg, uint32_t events)
 {
-	(void)events;
 	server_expire(arg);
 }
 

@@ -61,7 +61,6 @@ void stats_request(struct stream *s, const struct request *r)
 	struct stats t = {0};
 	auto_buf struct buf b = {0};
 
-	(void)r;
 	procs_each(add_process, &t);
 	add_disk(s->guest, &t);
 	add_network(&t);

@@ -226,7 +226,6 @@ static void on_out(void *arg, uint32_t events)
 	struct worker *w = arg;
 	ssize_t n = read(w->out.fd, buf_reserve(&w->got, 32768), 32768);
 
-	(void)events;
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n > 0)
@@ -268,7 +267,6 @@ static void write_input(struct worker *w)
 
 static void on_in(void *arg, uint32_t events)
 {
-	(void)events;
 	write_input(arg);
 }
 
@@ -302,7 +300,6 @@ static void on_end(void *arg)
 
 bool worker_reaped(struct guest *g, pid_t pid, int status)
 {
-	(void)status;
 	for (struct worker *w = g->workers; w; w = w->next) {
 		if (w->pid == pid) {
 			w->pid = 0; /* the pipe tells the rest */

@@ -128,7 +128,6 @@ static void on_cell_death(void *arg, uint32_t events)
 {
 	struct seat *s = arg;
 
-	(void)events;
 	seat_unwatch(s, &s->cell);
 	seat_cell_died(s);
 	if (s->state == SEAT_BROKEN)
@@ -157,7 +156,6 @@ static void on_dns(void *arg, uint32_t events)
 {
 	struct seat *s = arg;
 
-	(void)events;
 	denials_take_query(s->nest->guest, s->dns.fd, s->eid);
 }
 
@@ -167,7 +165,6 @@ static void on_control(void *arg, uint32_t events)
 	struct cell_message m;
 	int fds[CELL_FDS];
 
-	(void)events;
 	if (slot_receive(&s->slot, &m, fds) < 0 || m.news == CELL_FAILED) {
 		seat_break(s, &m.told.err);
 	} else if (m.news == CELL_GONE) {

@@ -35,7 +35,6 @@ void seat_on_report(void *arg, uint32_t events)
 	struct seat *s = arg;
 	int fds[KEEPER_MAX_FDS];
 
-	(void)events;
 	(void)!message_receive(s->report.fd, &s->told, sizeof(s->told), fds, &s->told.err);
 	seat_unwatch(s, &s->report);
 	be_taken(s, fds[0]);

@@ -152,7 +152,6 @@ static void on_zygote(void *arg, uint32_t events)
 {
 	struct nest *n = arg;
 
-	(void)events;
 	if (n->zygote.stage == ZYGOTE_LOADING ? take_origin(n) : take_answer(n)) {
 		zygote_order_next(n);
 		return;

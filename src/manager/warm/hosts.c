@@ -78,9 +78,6 @@ static void nest_free(struct nest *n)
 
 static void on_destroyed(void *arg, struct sandbox *s, const struct err *e)
 {
-	(void)arg;
-	(void)s;
-	(void)e;
 }
 
 /* What still runs in it goes with it. */

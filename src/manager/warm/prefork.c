@@ -20,7 +20,6 @@ static void on_parked_start(void *arg, uint32_t eid, uint32_t pid)
 {
 	struct park *p = arg;
 
-	(void)pid;
 	p->eid = eid;
 	exec_feed(p->exec, &p->source);
 }
@@ -73,7 +72,6 @@ static void on_parked_exit(void *arg, const struct outcome *x)
 
 static void on_parked_error(void *arg, const struct err *e)
 {
-	(void)e;
 	lose(arg, true);
 }
 

@@ -166,7 +166,6 @@ static void e2b_resume(struct instance *i, provider_done done, void *arg)
 /* What the guest tells is all there is. */
 static void e2b_stats(struct instance *i, provider_done done, void *arg)
 {
-	(void)i;
 	done(arg, &(struct provider_result){.fd = -1, .stats.pids_peak = -1}, NULL);
 }
 

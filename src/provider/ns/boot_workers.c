@@ -52,7 +52,6 @@ static void on_result(void *arg, uint32_t events)
 	int fds[KEEPER_MAX_FDS];
 	struct err e = {0};
 
-	(void)events;
 	if (message_receive(w->sock, &result, sizeof(result), fds, &e) < 0 || !s) {
 		stop_booter(w);
 		fail_job(w, "the process that made it died");

@@ -276,7 +276,6 @@ static void on_death(void *arg, uint32_t events)
 	struct cgroup_stats stats = {0};
 	struct cgroup c;
 
-	(void)events;
 	loop_unwatch(s->ns->host->loop, &s->death);
 	close_fd(&s->pidfd);
 	if (s->destroyed) {

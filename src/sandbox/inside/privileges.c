@@ -79,7 +79,6 @@ static int die_with_parent(struct confinement *c, struct err *e)
 
 static int prove_namespaces(struct confinement *c, struct err *e)
 {
-	(void)e;
 	c->plan->board->proven |= verify_namespaces(&c->plan->host.ns, false);
 	return 0;
 }
@@ -94,7 +93,6 @@ static int keep_nest_caps(struct confinement *c, struct err *e)
 	/* CAP_SETPCAP, which drops the bounding set, goes last: nothing can be made inheritable after that. */
 	static const int kept[] = {CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_SETPCAP};
 
-	(void)c;
 	if (caps_keep(kept, ARRAY_LEN(kept), e) < 0 || caps_drop_bounding(e) < 0)
 		return -1;
 	return caps_keep(kept, ARRAY_LEN(kept) - 1, e);
@@ -102,13 +100,11 @@ static int keep_nest_caps(struct confinement *c, struct err *e)
 
 static int clear_caps(struct confinement *c, struct err *e)
 {
-	(void)c;
 	return caps_clear(e);
 }
 
 static int take_no_new_privileges(struct confinement *c, struct err *e)
 {
-	(void)c;
 	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? err_sys(e, "cannot give up privileges")
 							  : 0;
 }
@@ -116,20 +112,17 @@ static int take_no_new_privileges(struct confinement *c, struct err *e)
 /* Code inside with the same uid could otherwise read and trace it. */
 static int be_undumpable(struct confinement *c, struct err *e)
 {
-	(void)c;
 	return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? err_sys(e, "cannot give up privileges") : 0;
 }
 
 /* Entering a user namespace made it otherwise; a program's own /proc/self is its own. */
 static int be_dumpable(struct confinement *c, struct err *e)
 {
-	(void)c;
 	return prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 ? err_sys(e, "cannot be dumpable") : 0;
 }
 
 static int try_canary(struct confinement *c, struct err *e)
 {
-	(void)e;
 	verify_canary_opens(c->plan->board, c->scratch);
 	return 0;
 }

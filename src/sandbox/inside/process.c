@@ -69,7 +69,6 @@ static int join_cgroup(const struct confinement *c, struct err *e)
 {
 	const struct nanny *n = c->arg;
 
-	(void)e;
 	supervise_join(c->plan->board, &n->message, n->got);
 	return 0;
 }

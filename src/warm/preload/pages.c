@@ -39,7 +39,6 @@ static void sort_mapping(void *arg, const struct mapping *m)
 {
 	size_t size = m->range.end - m->range.start;
 
-	(void)arg;
 	if (image_is_worth(m)) {
 		ranges_add(&image, &m->range);
 		ranges_add(&files, &m->range);
@@ -138,7 +137,6 @@ static bool was_written(uintptr_t at)
 
 static void note_written(void *arg, uintptr_t at, uint64_t entry)
 {
-	(void)arg;
 	if (!(entry & PAGEMAP_FILE) && entry & PAGEMAP_PRESENT && entry & PAGEMAP_OWN &&
 	    report->written_count < WRITTEN_MAX)
 		report->written[report->written_count++] = at;
@@ -147,8 +145,6 @@ static void note_written(void *arg, uintptr_t at, uint64_t entry)
 /* What the second one wrote to, a tenant reads at first, if at all. */
 static void note_read(void *arg, uintptr_t at, uint64_t entry)
 {
-	(void)arg;
-	(void)entry;
 	if (!was_written(at) && report->read_count < READ_MAX)
 		report->read[report->read_count++] = at;
 }

@@ -63,7 +63,6 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *of
 	struct http *h = arg;
 	struct wire *w = of_socket;
 
-	(void)easy;
 	if (what == CURL_POLL_REMOVE) {
 		if (w) {
 			loop_unwatch(h->loop, &w->watch);
@@ -95,7 +94,6 @@ static int set_timer(CURLM *multi, long ms, void *arg)
 {
 	struct http *h = arg;
 
-	(void)multi;
 	if (ms < 0)
 		loop_timer_stop(h->loop, &h->timer);
 	else
@@ -130,7 +128,6 @@ static size_t take_answer(char *bytes, size_t one, size_t len, void *arg)
 	struct http_call *c = arg;
 	long status = 0;
 
-	(void)one;
 	curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
 	if (c->on_data && status == 200)
 		return c->on_data(c->arg, bytes, len) ? len : CURL_WRITEFUNC_PAUSE;

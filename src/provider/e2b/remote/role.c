@@ -195,7 +195,6 @@ static void on_listed(void *arg, long status, const struct buf *body, const stru
 	struct job *j = arg;
 	struct err ignored = {0};
 
-	(void)e;
 	j->call = NULL;
 	if (status == 200 &&
 	    service_list_parse(buf_head(body), body->len, j->at.id, j->at.name, &ignored) > 0)
