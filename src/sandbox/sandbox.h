@@ -12,7 +12,7 @@
  *
  * keeper and pid 1 work at the same time: while pid 1 makes a network namespace and mounts, the
  * keeper makes cgroups and user namespaces and sends their fds over a socket. What happened inside
- * comes back through a shared page (board.h). If the keeper dies, pid 1 dies with it, and with
+ * comes back through a shared page (status page.h). If the keeper dies, pid 1 dies with it, and with
  * pid 1 the kernel kills everything in its pid namespace.
  */
 #pragma once

@@ -56,9 +56,9 @@ static int enter(const struct confinement *c, struct err *e)
 
 	if (enter_namespaces(t, e) < 0)
 		return -1;
-	c->plan->board->proven = verify_namespaces(&t->terms->outside, true);
+	c->plan->page->proven = verify_namespaces(&t->terms->outside, true);
 	if (t->terms->cgroup_layers && cell_is_in_cgroup())
-		c->plan->board->proven |= t->terms->cgroup_layers;
+		c->plan->page->proven |= t->terms->cgroup_layers;
 	return 0;
 }
 
@@ -102,7 +102,7 @@ static int tell(const struct cell_message *m, bool by_midwife, int report, int l
 	return r->err.kind == ERR_NONE ? rc : -1;
 }
 
-/* Everything up to the last layer; what held is in the board. */
+/* Everything up to the last layer; what held is in the status page. */
 static void confine_tenant(const struct cell_entry *t, struct plan *p, int *ret_listener,
 			   struct err *e)
 {
@@ -118,10 +118,10 @@ static void confine_tenant(const struct cell_entry *t, struct plan *p, int *ret_
 	*ret_listener = c.listener;
 	if (rc < 0 || attach(t, e) < 0)
 		return;
-	p->board->proven |= verify_privileges(p, t->scratch);
+	p->page->proven |= verify_privileges(p, t->scratch);
 	/* The nest's own places are not this tenant's. */
 	if (!cell_places_are_own(t->terms, t->scratch))
-		p->board->proven &= ~(LAYER_BIT(LAYER_ROOT) | LAYER_BIT(LAYER_DISK));
+		p->page->proven &= ~(LAYER_BIT(LAYER_ROOT) | LAYER_BIT(LAYER_DISK));
 	(void)restrict_command(p, e);
 }
 
@@ -130,9 +130,9 @@ int cell_enter(const struct cell_entry *c)
 	struct sandbox_spec spec = {.level = LEVEL_CONTAINER,
 				    .limits = c->terms->limits,
 				    .required_layers = c->terms->required};
-	static struct board board;
+	static struct status_page page;
 	struct plan p = {.spec = &spec,
-			 .board = &board,
+			 .page = &page,
 			 .rootless = true, /* one id is mapped, as for an ordinary user */
 			 .uid = c->terms->caller_is_root ? 0 : SANDBOX_UID,
 			 .workspace_mode = WORKSPACE_EMPTY,
@@ -142,15 +142,15 @@ int cell_enter(const struct cell_entry *c)
 	int listener = -1, to = c->report;
 
 	/* In a midwife's memory it is that of the last tenant. */
-	board.proven = 0;
-	board.canary_opens = board.listening = false;
-	board.landlock_abi = 0;
+	page.proven = 0;
+	page.canary_opens = page.listening = false;
+	page.landlock_abi = 0;
 	confine_tenant(c, &p, &listener, &m.told.err);
-	board.proven |= close_others(&to, &listener);
+	page.proven |= close_others(&to, &listener);
 	if (m.told.err.kind == ERR_NONE)
 		verify_required(&p, &m.told.err);
-	m.told.proven = board.proven;
-	m.told.landlock_abi = board.landlock_abi;
-	m.told.listening = board.listening;
+	m.told.proven = page.proven;
+	m.told.landlock_abi = page.landlock_abi;
+	m.told.listening = page.listening;
 	return tell(&m, c->by_midwife, to, listener);
 }

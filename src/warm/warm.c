@@ -141,7 +141,7 @@ static void reap(const struct cell_terms *t)
 	bool watching = is_watching(t);
 	const struct timespec interval = {0, WATCH_INTERVAL_MS * 1000000L};
 	struct watch watch;
-	static struct board board;
+	static struct status_page page;
 	sigset_t child;
 
 	watch_init(&watch, &t->limits, 0);
@@ -154,7 +154,7 @@ static void reap(const struct cell_terms *t)
 			sigtimedwait(&child, NULL, &interval);
 		else
 			sigwaitinfo(&child, NULL);
-		if (watching && watch_check(&watch, &board) == WATCH_MEMORY) {
+		if (watching && watch_check(&watch, &page) == WATCH_MEMORY) {
 			kill(-1, SIGKILL);
 			_exit(CELL_OUT_OF_MEMORY);
 		}

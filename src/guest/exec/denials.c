@@ -11,7 +11,7 @@
 
 /* ---- what is kept ---- */
 
-static unsigned count_of(const struct board *b, uint32_t owner)
+static unsigned count_of(const struct status_page *b, uint32_t owner)
 {
 	unsigned count = 0;
 
@@ -26,10 +26,10 @@ static unsigned count_of(const struct board *b, uint32_t owner)
  */
 static void make_room(struct guest *g)
 {
-	struct board *b = g->board;
+	struct status_page *b = g->page;
 	unsigned most = 0, at = 0;
 
-	if (b->denial_count < BOARD_DENIALS)
+	if (b->denial_count < STATUS_PAGE_DENIALS)
 		return;
 	for (unsigned i = 0; i < b->denial_count; i++) {
 		unsigned count = count_of(b, b->denials[i].owner);
@@ -57,8 +57,8 @@ static void noticed(struct guest *g)
 static void take_notice(struct guest *g, int listener, const struct seccomp_notif *n, uint32_t eid)
 {
 	make_room(g);
-	g->board->owner = eid;
-	notice_answer(g->board, &seccomp_profile_default, listener, n);
+	g->page->owner = eid;
+	notice_answer(g->page, &seccomp_profile_default, listener, n);
 	noticed(g);
 }
 
@@ -73,8 +73,8 @@ void denials_take_notice(struct guest *g, int listener, uint32_t eid)
 void denials_take_query(struct guest *g, int fd, uint32_t eid)
 {
 	make_room(g);
-	g->board->owner = eid;
-	notice_query(g->board, fd);
+	g->page->owner = eid;
+	notice_query(g->page, fd);
 	noticed(g);
 }
 
@@ -106,7 +106,7 @@ static void on_dns(void *arg, uint32_t events)
 
 int denials_start(struct guest *g)
 {
-	g->board = must_alloc(calloc(1, sizeof(*g->board)));
+	g->page = must_alloc(calloc(1, sizeof(*g->page)));
 	g->notify = (struct loop_watch){
 		.fd = g->options.notify, .events = EPOLLIN, .call = on_notify, .arg = g};
 	g->dns = (struct loop_watch){
@@ -122,10 +122,10 @@ void denials_stop(struct guest *g)
 	loop_unwatch(g->loop, &g->dns);
 	loop_timer_stop(g->loop, &g->news);
 	oom_stop(g);
-	free(g->board);
+	free(g->page);
 }
 
-static void pack_denial(struct buf *b, const struct board_denial *d)
+static void pack_denial(struct buf *b, const struct status_denial *d)
 {
 	struct denial words = {0};
 
@@ -137,7 +137,7 @@ static void pack_denial(struct buf *b, const struct board_denial *d)
 	pack_u64(b, d->count);
 }
 
-static bool concerns(const struct board_denial *d, const struct command *c)
+static bool concerns(const struct status_denial *d, const struct command *c)
 {
 	/* What goes on in a cell is known to be its tenant's. */
 	return d->owner == c->eid || (!c->in_cell && !d->owner && d->last_ns >= c->started_ns);
@@ -147,8 +147,8 @@ uint32_t denials_count(const struct guest *g, const struct command *c)
 {
 	uint32_t count = 0;
 
-	for (unsigned i = 0; i < g->board->denial_count; i++)
-		count += concerns(&g->board->denials[i], c);
+	for (unsigned i = 0; i < g->page->denial_count; i++)
+		count += concerns(&g->page->denials[i], c);
 	return count;
 }
 
@@ -163,8 +163,8 @@ void denials_request(struct stream *s, const struct request *r)
 		stream_error(s, ESRCH, "there is no command %u", eid);
 		return;
 	}
-	for (unsigned i = 0; i < g->board->denial_count; i++) {
-		const struct board_denial *d = &g->board->denials[i];
+	for (unsigned i = 0; i < g->page->denial_count; i++) {
+		const struct status_denial *d = &g->page->denials[i];
 
 		if (c && !concerns(d, c))
 			continue;
@@ -195,8 +195,8 @@ static void tell_news(void *arg)
 {
 	struct guest *g = arg;
 
-	for (unsigned i = 0; i < g->board->denial_count; i++) {
-		const struct board_denial *d = &g->board->denials[i];
+	for (unsigned i = 0; i < g->page->denial_count; i++) {
+		const struct status_denial *d = &g->page->denials[i];
 		auto_buf struct buf b = {0};
 
 		if (g->told[i] == d->count)

@@ -53,7 +53,7 @@ static void on_timer(void *arg)
 	struct watch_state *w = arg;
 	struct guest *g = w->guest;
 
-	if (watch_check(&w->watch, g->board) == WATCH_MEMORY)
+	if (watch_check(&w->watch, g->page) == WATCH_MEMORY)
 		kill_largest(g);
 	/* What a command left behind counts, too, but is looked at more seldom. */
 	loop_timer_set(g->loop, &w->timer, command_running(g) ? WATCH_INTERVAL_MS : 500);

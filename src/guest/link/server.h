@@ -57,8 +57,8 @@ struct guest {
 	struct port *ports;
 	struct stream *listeners[8]; /* G_EVENTS */
 	struct loop_timer news;
-	uint64_t told[BOARD_DENIALS]; /* counts that the listeners know */
-	struct board *board;
+	uint64_t told[STATUS_PAGE_DENIALS]; /* counts that the listeners know */
+	struct status_page *page;
 	struct watch_state *watch;
 };
 

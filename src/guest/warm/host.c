@@ -95,7 +95,7 @@ static void clear_cell(struct seat *s)
 
 static int order_cell(struct seat *s, int old)
 {
-	s->nest->boards[s->index].tenant = 0;
+	s->nest->pages[s->index].tenant = 0;
 	return slot_make_cell(&s->slot, old);
 }
 
@@ -254,7 +254,7 @@ int nest_seat(struct nest *n, enum nest_kind kind, struct spawned *ret,
 	}
 	if (is_unused(n))
 		n->burst_ns = now_ns();
-	n->boards[s->index].exec_errno = 0;
+	n->pages[s->index].exec_errno = 0;
 	n->failures = 0;
 	s->state = SEAT_TAKEN;
 	s->used_ns = now_ns();
@@ -314,7 +314,7 @@ static void start_seat(struct seat *s)
 	struct nest *n = s->nest;
 	const struct nest_options *o = &n->options;
 	int files = cell_file_count(&o->terms), first = o->first_join + s->index * files;
-	struct seat_board *board = &n->boards[s->index];
+	struct lane_page *page = &n->pages[s->index];
 
 	*s = new_seat(n, s->index, s->kind);
 	s->state = SEAT_BROKEN;
@@ -324,7 +324,7 @@ static void start_seat(struct seat *s)
 	for (int i = 0; i < CELL_FILES - CELL_JOINS; i++)
 		s->events[i] = files ? first + o->terms.join_count + i : -1;
 	s->seating = (struct slot_seating){
-		.run = tenant_run, .arg = board, .pid = &board->tenant, .midwife = &board->midwife};
+		.run = tenant_run, .arg = page, .pid = &page->tenant, .midwife = &page->midwife};
 	if (slot_start(&o->terms, s->index, s->joins, s->kind == NEST_COMMAND ? &s->seating : NULL,
 		       &s->slot, &n->why) < 0)
 		return;
@@ -428,9 +428,9 @@ struct nest *nest_new(struct guest *g, const struct nest_options *o)
 	cell_look_around(&n->options.terms);
 	n->seat_count = (int)(o->slots[NEST_COMMAND] + o->slots[NEST_PYTHON]);
 	n->seats = must_alloc(calloc((size_t)n->seat_count + 1, sizeof(*n->seats)));
-	n->boards = mmap(NULL, (size_t)n->seat_count * sizeof(*n->boards) + 1,
-			 PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (n->boards == MAP_FAILED)
+	n->pages = mmap(NULL, (size_t)n->seat_count * sizeof(*n->pages) + 1, PROT_READ | PROT_WRITE,
+			MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (n->pages == MAP_FAILED)
 		abort();
 	for (int kind = 0; kind < NEST_KINDS; kind++)
 		for (unsigned i = 0; i < o->slots[kind]; i++, index++) {

@@ -21,7 +21,7 @@ struct seat_counts {
 };
 
 /* In memory that is shared with a tenant for commands until its exec, and with its midwife. */
-struct seat_board {
+struct lane_page {
 	pid_t tenant; /* that was made last; 0: none yet */
 	pid_t midwife;
 	int exec_errno;
@@ -65,7 +65,7 @@ struct nest {
 	struct nest_options options;
 	struct seat *seats;
 	int seat_count;
-	struct seat_board *boards; /* one for each seat */
+	struct lane_page *pages; /* one for each seat */
 	struct loop_task ready;
 	struct loop_timer revive; /* what broke */
 	uint64_t revive_ms;
@@ -130,7 +130,7 @@ void tenant_close_fds(int *fds, int count);
 void seat_on_report(void *arg, uint32_t events);
 /* A tenant for a command has told; listener: of its filter. */
 void seat_was_taken(struct seat *s, const struct cell_report *told, int listener);
-/* In a tenant for a command, ahead of any request: waits for one. arg is its struct seat_board. */
+/* In a tenant for a command, ahead of any request: waits for one. arg is its struct lane_page. */
 void tenant_run(void *arg);
 
 /* ---- nest_zygote.c ---- */

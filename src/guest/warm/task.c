@@ -23,7 +23,7 @@ static void be_taken(struct seat *s, int listener)
 void seat_was_taken(struct seat *s, const struct cell_report *told, int listener)
 {
 	s->told = *told;
-	s->tenant = s->nest->boards[s->index].tenant;
+	s->tenant = s->nest->pages[s->index].tenant;
 	/* Who was reaped before we knew whose it was will not be again. */
 	if (kill(s->tenant, 0) < 0)
 		s->tenant = 0;
@@ -102,7 +102,7 @@ static int exec_order(char *bytes, size_t len, char **at)
 
 void tenant_run(void *arg)
 {
-	struct seat_board *board = arg;
+	struct lane_page *page = arg;
 	size_t room;
 	uint32_t size;
 	char *bytes;
@@ -117,8 +117,8 @@ void tenant_run(void *arg)
 	bytes = take_memory(room + (size + 2) * sizeof(char *));
 	read_whole(bytes, size);
 	bytes[size] = '\0';
-	board->exec_errno = exec_order(bytes, size, (char **)(void *)(bytes + room));
-	_exit(board->exec_errno == ENOENT ? 127 : 126);
+	page->exec_errno = exec_order(bytes, size, (char **)(void *)(bytes + room));
+	_exit(page->exec_errno == ENOENT ? 127 : 126);
 }
 
 /* ---- what they are told ---- */

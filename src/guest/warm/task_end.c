@@ -95,7 +95,7 @@ void seat_tell_end(struct seat *s, bool out_of_memory)
 	if (!tell || !s->has_ended)
 		return;
 	s->tell = NULL;
-	s->end.exec_errno = s->nest->boards[s->index].exec_errno;
+	s->end.exec_errno = s->nest->pages[s->index].exec_errno;
 	s->end.limits |= limits_met(s) | (out_of_memory ? GUEST_HIT_MEMORY : 0u);
 	tell(s->tell_arg, &s->end);
 }
@@ -201,7 +201,7 @@ static struct seat *find_expected(struct nest *n, pid_t pid)
 		const struct seat *s = &n->seats[i];
 
 		if ((s->state == SEAT_MAKING || s->state == SEAT_ORDERED) && !s->tenant &&
-		    (n->boards[i].tenant == pid || n->boards[i].midwife == pid))
+		    (n->pages[i].tenant == pid || n->pages[i].midwife == pid))
 			return &n->seats[i];
 	}
 	return NULL;

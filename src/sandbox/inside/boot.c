@@ -45,7 +45,7 @@ int boot_identify(pid_t pid, struct boot_identity *ret, struct err *e)
 /* pid 1 lets go of its end of the socket when it executes the guest, or dies. */
 static int await_exec(struct keeper *k, struct err *e)
 {
-	const struct board *b = k->plan.board;
+	const struct status_page *b = k->plan.page;
 	struct pollfd poll_control = {k->control, 0, 0};
 	int n;
 
@@ -70,7 +70,7 @@ static int await_exec(struct keeper *k, struct err *e)
 static void describe(struct keeper *k, struct booted *ret)
 {
 	const struct seccomp_profile *profile = &seccomp_profile_default;
-	const struct board *b = k->plan.board;
+	const struct status_page *b = k->plan.page;
 
 	ret->pid = k->pid;
 	ret->proven = b->proven;
@@ -103,8 +103,8 @@ static int boot(struct keeper *k, struct booted *ret, struct err *e)
 	rc = maker_send(k, e);
 	maker_release(k);
 	/* If it went away while we were sending, it knows better why. */
-	if (rc < 0 && k->plan.board->err.kind != ERR_NONE)
-		*e = k->plan.board->err;
+	if (rc < 0 && k->plan.page->err.kind != ERR_NONE)
+		*e = k->plan.page->err;
 	if (rc == 0 && await_exec(k, e) == 0 && boot_identify(k->pid, &ret->identity, e) == 0) {
 		describe(k, ret);
 		return 0;
@@ -260,15 +260,15 @@ int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e
 				    .terms = -1,
 				    .joins = joins};
 	struct keeper k = KEEPER_NONE;
-	struct board *board = keeper_map_board(e);
+	struct status_page *page = keeper_map_status_page(e);
 	int rc = -1;
 
-	if (!board)
+	if (!page)
 		return -1;
 	k.plan.guest = &guest;
 	*ret = (struct booted){.pidfd = -1};
 	cgroup_init_at(&k.cgroup, r->cgroups, r->cgroup_name);
-	if (plan_make_boot(&k.plan, r, board, e) == 0 &&
+	if (plan_make_boot(&k.plan, r, page, e) == 0 &&
 	    (!r->nest || plan_nest(&k.plan, r, &guest, e) == 0))
 		rc = boot(&k, ret, e);
 	if (rc < 0 && r->nest)
@@ -280,6 +280,6 @@ int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e
 	close_fd(&k.control);
 	close_fd(&k.pidfd);
 	plan_done(&k.plan);
-	munmap(board, sizeof(*board));
+	munmap(page, sizeof(*page));
 	return rc;
 }

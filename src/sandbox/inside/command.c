@@ -56,9 +56,9 @@ void command_reset_signals(void)
 	command_unblock_signals();
 }
 
-static void note_tried(void *board, const char *path)
+static void note_tried(void *page, const char *path)
 {
-	struct board *b = board;
+	struct status_page *b = page;
 
 	snprintf(b->exec_path, sizeof(b->exec_path), "%s", path);
 	b->stage = STAGE_RUNNING;
@@ -67,9 +67,9 @@ static void note_tried(void *board, const char *path)
 /* Returns the reason why nothing was executed. A path that cannot exist is like one that does not. */
 static int exec_command(const struct plan *p)
 {
-	int errnum = exec_path_run(p->argv, p->env.items, note_tried, p->board);
+	int errnum = exec_path_run(p->argv, p->env.items, note_tried, p->page);
 
-	p->board->stage = STAGE_SETUP;
+	p->page->stage = STAGE_SETUP;
 	return errnum == ENOTDIR || errnum == ENAMETOOLONG ? ENOENT : errnum;
 }
 
@@ -110,7 +110,7 @@ static void program_interpreter(int fd, const Elf64_Ehdr *head, char *ret, size_
 /* ENOENT of a file that is there means what it is to be run by. */
 static void find_what_is_missing(const struct plan *p)
 {
-	struct board *b = p->board;
+	struct status_page *b = p->page;
 	const char *dirs = exec_path_of(p->env.items), *path;
 	char room[PATH_MAX];
 	int fd = -1;
@@ -132,7 +132,7 @@ static void find_what_is_missing(const struct plan *p)
 void command_exec(const struct command *c)
 {
 	struct plan *p = c->plan;
-	struct board *b = p->board;
+	struct status_page *b = p->page;
 
 	if (c->pinned)
 		sched_setaffinity(0, sizeof(c->cpus), &c->cpus);

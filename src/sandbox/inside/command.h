@@ -14,7 +14,7 @@ struct command {
 
 /*
  * Runs in a process that shares memory with its parent until the exec (CLONE_VM | CLONE_VFORK):
- * straight-line system calls only. Never returns; what went wrong is on the board.
+ * straight-line system calls only. Never returns; what went wrong is on the status page.
  */
 void command_exec(const struct command *c) __attribute__((noreturn));
 

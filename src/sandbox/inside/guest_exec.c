@@ -99,7 +99,7 @@ static void exec_program(struct plan *p)
 
 	snprintf(memory, sizeof(memory), "%" PRIu64, l->memory_bytes);
 	snprintf(pids, sizeof(pids), "%" PRIu64, l->pids);
-	if (!(p->board->proven & LAYER_BIT(LAYER_MEMORY))) {
+	if (!(p->page->proven & LAYER_BIT(LAYER_MEMORY))) {
 		argv[n++] = "--memory";
 		argv[n++] = memory;
 	}
@@ -112,7 +112,7 @@ static void exec_program(struct plan *p)
 
 void guest_exec(struct plan *p, struct inside_fds *fds, int notify)
 {
-	struct board *b = p->board;
+	struct status_page *b = p->page;
 
 	b->proven |= verify_privileges(p, fds->scratch);
 	if (arrange_fds(p, fds, notify, &b->err) < 0)

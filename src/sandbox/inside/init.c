@@ -17,7 +17,7 @@ static bool is_alone(void)
  * The kernel would do it when we exit, but without counting: processor time of a child is ours only
  * if we wait for it.
  */
-static void end_all(struct board *b, pid_t command)
+static void end_all(struct status_page *b, pid_t command)
 {
 	if (is_alone())
 		return;
@@ -35,7 +35,7 @@ void init_serve(struct plan *p, const struct inside_fds *fds, pid_t command, int
 {
 	struct watch last;
 
-	supervise_serve(&(struct supervisor){.board = p->board,
+	supervise_serve(&(struct supervisor){.page = p->page,
 					     .limits = &p->spec->limits,
 					     .profile = &seccomp_profile_default,
 					     .command = command,
@@ -44,10 +44,10 @@ void init_serve(struct plan *p, const struct inside_fds *fds, pid_t command, int
 					     .dns = fds->dns,
 					     .control = fds->control});
 	/* What it leaves running may be all that it was allowed. */
-	if (!(p->board->proven & LAYER_BIT(LAYER_MEMORY)) && p->board->verdict == WATCH_NONE) {
+	if (!(p->page->proven & LAYER_BIT(LAYER_MEMORY)) && p->page->verdict == WATCH_NONE) {
 		watch_init(&last, &p->spec->limits, 0);
 		last.alone = is_alone();
-		watch_check(&last, p->board);
+		watch_check(&last, p->page);
 	}
-	end_all(p->board, command);
+	end_all(p->page, command);
 }

@@ -89,7 +89,7 @@ static int drop_privileges(struct plan *p, const struct inside_fds *fds, int use
 				.enter = enter_userns,
 				.arg = &userns};
 
-	p->board->processor = sched_getcpu() + 1;
+	p->page->processor = sched_getcpu() + 1;
 	if (p->guest)
 		sched_be_prompt();
 	if (privileges_give_up(&c, e) < 0)
@@ -128,7 +128,7 @@ static pid_t start_command(struct plan *p, struct inside_fds *fds, struct err *e
 	CPU_ZERO(&here);
 	CPU_SET((size_t)sched_getcpu(), &here);
 	c.pinned = c.pinned && sched_setaffinity(0, sizeof(here), &here) == 0;
-	p->board->started_ns = now_ns();
+	p->page->started_ns = now_ns();
 	pid = sys_clone_vfork(exec_in_clone, stack + sizeof(stack), &c);
 	if (c.pinned)
 		sched_setaffinity(0, sizeof(c.cpus), &c.cpus);
@@ -172,7 +172,7 @@ static int receive_rights(struct plan *p, struct inside_fds *fds, int *ret_usern
 	if (message_receive(fds->control, &m, sizeof(m), got, e) < 0)
 		return -1;
 	p->host.ns = m.host;
-	supervise_join(p->board, &m, got);
+	supervise_join(p->page, &m, got);
 	/* After the join, so that it is rooted there. */
 	(void)!unshare(CLONE_NEWCGROUP);
 	*ret_userns = m.has_userns ? got[m.join_count] : -1;
@@ -199,7 +199,7 @@ static int build(struct plan *p, struct inside_fds *fds, int *ret_listener, stru
 		return -1;
 	/* As root the keeper has it made. */
 	if (p->rootless)
-		helper = net_help(&p->board->net, p->elsewhere);
+		helper = net_help(&p->page->net, p->elsewhere);
 	enter_time_namespace();
 	if (root_start(p, &fds->scratch, e) < 0)
 		return -1;
@@ -214,7 +214,7 @@ static int build(struct plan *p, struct inside_fds *fds, int *ret_listener, stru
 		return -1;
 	if (p->spec->tty && open_pty(fds, e) < 0)
 		return -1;
-	if (p->rootless && net_join(&p->board->net, helper, &fds->dns, e) < 0)
+	if (p->rootless && net_join(&p->page->net, helper, &fds->dns, e) < 0)
 		return -1;
 	if (message_send_back(fds->control, fds->scratch, fds->terminal, e) < 0 ||
 	    receive_rights(p, fds, &userns, e) < 0)
@@ -224,7 +224,7 @@ static int build(struct plan *p, struct inside_fds *fds, int *ret_listener, stru
 
 void inside_main(struct plan *p, struct inside_fds *fds)
 {
-	struct err *e = &p->board->err;
+	struct err *e = &p->page->err;
 	int listener = -1, signals;
 	pid_t command;
 

@@ -10,13 +10,14 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-void notice(struct board *b, enum denial_kind kind, int report, const char *target, size_t len)
+void notice(struct status_page *b, enum denial_kind kind, int report, const char *target,
+	    size_t len)
 {
 	char clean[sizeof(b->denials[0].target)];
 
 	str_sanitise(clean, sizeof(clean), target, len);
 	for (unsigned i = 0; i < b->denial_count; i++) {
-		struct board_denial *d = &b->denials[i];
+		struct status_denial *d = &b->denials[i];
 
 		if (d->kind == kind && d->report == report && d->owner == b->owner &&
 		    str_equal(d->target, clean)) {
@@ -25,11 +26,11 @@ void notice(struct board *b, enum denial_kind kind, int report, const char *targ
 			return;
 		}
 	}
-	if (b->denial_count == BOARD_DENIALS) {
+	if (b->denial_count == STATUS_PAGE_DENIALS) {
 		b->denials_dropped++;
 		return;
 	}
-	b->denials[b->denial_count] = (struct board_denial){
+	b->denials[b->denial_count] = (struct status_denial){
 		.kind = kind, .report = report, .count = 1, .owner = b->owner, .last_ns = now_ns()};
 	memcpy(b->denials[b->denial_count].target, clean, sizeof(clean));
 	b->denial_count++;
@@ -69,7 +70,7 @@ static bool is_local(const struct sockaddr_storage *a)
 	return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) || IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
 }
 
-static void notice_connect(struct board *b, int listener, const struct seccomp_notif *n)
+static void notice_connect(struct status_page *b, int listener, const struct seccomp_notif *n)
 {
 	struct sockaddr_storage a = {0};
 	const struct sockaddr_in *v4 = (const void *)&a;
@@ -89,7 +90,7 @@ static void notice_connect(struct board *b, int listener, const struct seccomp_n
 	notice(b, DENIAL_CONNECT, 0, target, strlen(target));
 }
 
-void notice_answer(struct board *b, const struct seccomp_profile *profile, int listener,
+void notice_answer(struct status_page *b, const struct seccomp_profile *profile, int listener,
 		   const struct seccomp_notif *n)
 {
 	const struct seccomp_report *report = seccomp_report_match(profile, &n->data);
@@ -107,7 +108,7 @@ void notice_answer(struct board *b, const struct seccomp_profile *profile, int l
 	}
 }
 
-void notice_syscall(struct board *b, const struct seccomp_profile *profile, int listener)
+void notice_syscall(struct status_page *b, const struct seccomp_profile *profile, int listener)
 {
 	struct seccomp_notif n;
 
@@ -136,7 +137,7 @@ static size_t question_name(const unsigned char *packet, size_t size, char *ret,
 	return at + 5 <= size ? len : 0;
 }
 
-void notice_query(struct board *b, int fd)
+void notice_query(struct status_page *b, int fd)
 {
 	unsigned char packet[512];
 	struct sockaddr_storage from;
@@ -166,7 +167,7 @@ static bool is_plain(const char *target)
 	return target[strspn(target, STR_ALNUM ".-_:[]")] == '\0';
 }
 
-static void explain_syscall(const struct seccomp_profile *profile, const struct board_denial *b,
+static void explain_syscall(const struct seccomp_profile *profile, const struct status_denial *b,
 			    struct denial *d)
 {
 	const struct seccomp_report *report = NULL;
@@ -179,7 +180,7 @@ static void explain_syscall(const struct seccomp_profile *profile, const struct 
 	snprintf(d->explain, sizeof(d->explain), "%s", report ? report->reason : "");
 }
 
-static void explain_network(const struct board_denial *b, struct denial *d)
+static void explain_network(const struct status_denial *b, struct denial *d)
 {
 	const char *target = is_plain(b->target) ? b->target : "(no host name)";
 
@@ -193,7 +194,7 @@ static void explain_network(const struct board_denial *b, struct denial *d)
 		 b->kind == DENIAL_RESOLVE ? ", so no name can be looked up" : "");
 }
 
-void notice_explain(const struct seccomp_profile *profile, const struct board_denial *b,
+void notice_explain(const struct seccomp_profile *profile, const struct status_denial *b,
 		    struct denial *ret)
 {
 	ret->count = b->count;

@@ -79,7 +79,7 @@ static int die_with_parent(struct confinement *c, struct err *e)
 
 static int prove_namespaces(struct confinement *c, struct err *e)
 {
-	c->plan->board->proven |= verify_namespaces(&c->plan->host.ns, false);
+	c->plan->page->proven |= verify_namespaces(&c->plan->host.ns, false);
 	return 0;
 }
 
@@ -123,7 +123,7 @@ static int be_dumpable(struct confinement *c, struct err *e)
 
 static int try_canary(struct confinement *c, struct err *e)
 {
-	verify_canary_opens(c->plan->board, c->scratch);
+	verify_canary_opens(c->plan->page, c->scratch);
 	return 0;
 }
 
@@ -158,7 +158,7 @@ static int restrict_paths(struct confinement *c, struct err *e)
 	    (c->grant ? c->grant(c, &l, e) : grant_own_root(c->plan, &l, e)) < 0 ||
 	    landlock_apply(&l, e) < 0)
 		return -1;
-	c->plan->board->landlock_abi = l.abi;
+	c->plan->page->landlock_abi = l.abi;
 	return 0;
 }
 
@@ -167,7 +167,7 @@ static int load_filter(struct confinement *c, struct err *e)
 {
 	if (seccomp_load(c->profile, &c->listener, e) < 0)
 		return -1;
-	c->plan->board->listening = c->listener > 2;
+	c->plan->page->listening = c->listener > 2;
 	return 0;
 }
 

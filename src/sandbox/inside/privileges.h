@@ -24,8 +24,9 @@ enum confined {
 
 struct confinement {
 	enum confined kind;
-	struct plan *plan; /* limits, paths, what is required; its board takes what is proven */
-	int scratch;	   /* holds the Landlock canary */
+	struct plan
+		*plan; /* limits, paths, what is required; its status page takes what is proven */
+	int scratch;   /* holds the Landlock canary */
 	int control; /* pid 1: socket to the keeper, whose end is the end of this process; or -1 */
 	bool changes_ids; /* to uid, and a group of the same number; nobody else's groups are kept */
 	uid_t uid;

@@ -69,7 +69,7 @@ static int join_cgroup(const struct confinement *c, struct err *e)
 {
 	const struct nanny *n = c->arg;
 
-	supervise_join(c->plan->board, &n->message, n->got);
+	supervise_join(c->plan->page, &n->message, n->got);
 	return 0;
 }
 
@@ -97,7 +97,7 @@ static int command_main(void *arg)
 	struct nanny *n = arg;
 	struct command c = {.plan = n->plan, .fds = n->fds};
 
-	if (restrict_self(n, &n->plan->board->err) < 0)
+	if (restrict_self(n, &n->plan->page->err) < 0)
 		_exit(125);
 	command_exec(&c);
 }
@@ -213,17 +213,17 @@ void process_main(struct plan *p, struct inside_fds *fds)
 	pid_t keeper = getppid(), command;
 	int signals;
 
-	if (prepare(&n, &signals, &p->board->err) < 0)
+	if (prepare(&n, &signals, &p->page->err) < 0)
 		_exit(125);
-	p->board->started_ns = now_ns();
+	p->page->started_ns = now_ns();
 	command = clone(command_main, stack + sizeof(stack),
 			CLONE_VM | CLONE_VFORK | CLONE_FILES | SIGCHLD, &n);
 	if (command < 0) {
-		err_sys(&p->board->err, "cannot create the command's process");
+		err_sys(&p->page->err, "cannot create the command's process");
 		_exit(125);
 	}
 	/* SIGTERM is the keeper's order, or, at its death, the kernel's (ours by PDEATHSIG). */
-	supervise_serve(&(struct supervisor){.board = p->board,
+	supervise_serve(&(struct supervisor){.page = p->page,
 					     .limits = &p->spec->limits,
 					     .profile = &seccomp_profile_process,
 					     .command = command,

@@ -56,16 +56,16 @@ int restrict_limits(const struct plan *p, struct err *e)
 	/* A nest lives longer than any of its tenants. */
 	if (!is_nest && l->cpu_time_ms && set_limit(RLIMIT_CPU, cpu, cpu + 1, e) < 0)
 		return -1;
-	if (p->board->proven & LAYER_BIT(LAYER_PIDS))
+	if (p->page->proven & LAYER_BIT(LAYER_PIDS))
 		return 0;
 	/* Counted per user namespace since 5.14; without one it would count the whole login. */
-	if (p->spec->level == LEVEL_PROCESS || !(p->board->proven & LAYER_BIT(LAYER_USER_NS)))
+	if (p->spec->level == LEVEL_PROCESS || !(p->page->proven & LAYER_BIT(LAYER_USER_NS)))
 		return 0;
 	if (set_limit(RLIMIT_NPROC, most_pids(p), most_pids(p), e) < 0)
 		return -1;
 	/* The kernel does not hold the host's root to it, even without a capability; this may be that. */
 	if (!p->rootless || p->uid != 0)
-		p->board->proven |= LAYER_BIT(LAYER_PIDS);
+		p->page->proven |= LAYER_BIT(LAYER_PIDS);
 	return 0;
 }
 
@@ -82,7 +82,7 @@ int restrict_command(const struct plan *p, struct err *e)
 	 * would fail first, and the record would not say why. RLIMIT_AS would kill whatever reserves
 	 * address space.
 	 */
-	if (p->board->proven & LAYER_BIT(LAYER_MEMORY))
+	if (p->page->proven & LAYER_BIT(LAYER_MEMORY))
 		return 0;
 	return set_limit(RLIMIT_DATA, data, data, e);
 }

@@ -152,7 +152,7 @@ static int map_owner(struct plan *p, int mount, const struct owned *o, struct er
 {
 	if (o->owner < 0 || mount_idmap(mount, p->owners[o->owner].userns) == 0)
 		return 0;
-	p->board->unmapped |= o->what;
+	p->page->unmapped |= o->what;
 	if (!o->remedy)
 		return 0;
 	return err_set(e, ERR_UNSUPPORTED, "the file system of %s cannot map ids (%s); %s", o->path,
@@ -577,7 +577,7 @@ static int workspace_mount(struct plan *p, struct err *e)
 		return -1;
 	if (p->workspace_mode == WORKSPACE_DIRECT)
 		return fd;
-	p->board->upper_limited = p->rootless && !has_user_attributes("ws");
+	p->page->upper_limited = p->rootless && !has_user_attributes("ws");
 	fd = overlay_new(p, fd, "ws", "work", e);
 	if (fd < 0)
 		err_wrap(e, "cannot show %s copy-on-write (try --workspace DIR or --empty)",
@@ -590,9 +590,9 @@ static int link_workspace(struct plan *p, int root, struct err *e)
 {
 	if (str_equal(p->workspace_path, "/workspace"))
 		return 0;
-	p->board->workspace_linked = symlinkat(p->workspace_path, root, "workspace") == 0;
-	return p->board->workspace_linked || errno == EEXIST ? 0
-							     : err_sys(e, "cannot link /workspace");
+	p->page->workspace_linked = symlinkat(p->workspace_path, root, "workspace") == 0;
+	return p->page->workspace_linked || errno == EEXIST ? 0
+							    : err_sys(e, "cannot link /workspace");
 }
 
 static int show_workspace(struct plan *p, int root, struct err *e)
@@ -767,7 +767,7 @@ int root_finish(struct plan *p, int scratch, struct err *e)
 	    plan_follow_workspace(p, e) < 0 || show_binds(p, false, root, e) < 0)
 		return -1;
 	if (fstatfs(scratch, &fs) == 0)
-		p->board->scratch_bytes = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
+		p->page->scratch_bytes = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
 	/* The skeleton holds /dev; an image's own device nodes must not work, its /dev is a tmpfs. */
 	if (p->image_is_host)
 		flags |= MOUNT_DEVICES;

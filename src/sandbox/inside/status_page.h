@@ -1,5 +1,5 @@
 /*
- * The board: memory shared by the keeper, pid 1 and, until its exec, the command's process. It is
+ * The status page: memory shared by the keeper, pid 1 and, until its exec, the command's process. It is
  * how what happened inside gets out: plain data, no parsing. Code inside never has it: exec drops
  * the mapping, and pid 1 can be neither traced nor read.
  */
@@ -23,9 +23,9 @@ enum denial_kind { DENIAL_SYSCALL, DENIAL_CONNECT, DENIAL_RESOLVE };
 /* Bits: the files of what could not be given to the user inside; see map_owner. */
 enum unmapped { UNMAPPED_WORKSPACE = 1, UNMAPPED_MOUNT = 2, UNMAPPED_ROOT = 4 };
 
-#define BOARD_DENIALS 64
+#define STATUS_PAGE_DENIALS 64
 
-struct board_denial {
+struct status_denial {
 	enum denial_kind kind;
 	int report;	  /* DENIAL_SYSCALL: index into the reports of the profile */
 	char target[160]; /* sanitised */
@@ -34,7 +34,7 @@ struct board_denial {
 	int64_t last_ns; /* CLOCK_MONOTONIC */
 };
 
-struct board {
+struct status_page {
 	enum stage stage;
 	struct err err;		  /* kind set: the sandbox could not be built */
 	struct net_help net;	  /* rootless, while it is built */
@@ -59,5 +59,5 @@ struct board {
 	uint32_t owner;		 /* of what is noticed now */
 	unsigned denial_count;
 	uint64_t denials_dropped;
-	struct board_denial denials[BOARD_DENIALS];
+	struct status_denial denials[STATUS_PAGE_DENIALS];
 };

@@ -138,7 +138,7 @@ static bool network_is_closed(const struct plan *p, layer_set proven)
 {
 	bool process = p->spec->level == LEVEL_PROCESS;
 
-	return (process ? proven : p->board->proven) &
+	return (process ? proven : p->page->proven) &
 	       LAYER_BIT(process ? LAYER_SECCOMP : LAYER_NET_NS);
 }
 
@@ -190,7 +190,7 @@ static bool root_is_own(const struct plan *p)
 	return is_top(&st) && is_shut(p);
 }
 
-void verify_canary_opens(struct board *b, int scratch)
+void verify_canary_opens(struct status_page *b, int scratch)
 {
 	int fd = openat(scratch, "canary", O_WRONLY | O_CLOEXEC);
 
@@ -218,7 +218,7 @@ layer_set verify_privileges(const struct plan *p, int scratch)
 		proven |= LAYER_BIT(LAYER_DISK);
 	if (root_is_own(p))
 		proven |= LAYER_BIT(LAYER_ROOT);
-	if (p->board->canary_opens && landlock_answers(scratch))
+	if (p->page->canary_opens && landlock_answers(scratch))
 		proven |= LAYER_BIT(LAYER_LANDLOCK);
 	return proven;
 }
@@ -284,7 +284,7 @@ layer_set verify_fds(int highest)
 
 int verify_required(const struct plan *p, struct err *e)
 {
-	layer_set lacking = p->spec->required_layers & ~p->board->proven;
+	layer_set lacking = p->spec->required_layers & ~p->page->proven;
 
 	for (int i = 0; i < LAYER_COUNT; i++)
 		if (lacking & LAYER_BIT(i))

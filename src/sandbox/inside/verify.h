@@ -20,7 +20,7 @@ layer_set verify_namespaces(const struct namespace_ids *outside, bool each);
  * The other half of the Landlock canary: before the rules, but as the final user, it must open.
  * Otherwise a refusal would prove nothing.
  */
-void verify_canary_opens(struct board *b, int scratch);
+void verify_canary_opens(struct status_page *b, int scratch);
 /* In the command's process, after the last layer: ids, capabilities, filter, Landlock canary. */
 layer_set verify_privileges(const struct plan *p, int scratch);
 /* After everything above this number was closed. */

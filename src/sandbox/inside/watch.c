@@ -137,7 +137,7 @@ void watch_init(struct watch *w, const struct limits *limits, pid_t parent)
 	w->seen_ns = w->look = w->seen_count = 0;
 }
 
-enum watch_verdict watch_check(struct watch *w, struct board *b)
+enum watch_verdict watch_check(struct watch *w, struct status_page *b)
 {
 	struct usage sum = {.cpu_ns = cpu_ns_of_dead()};
 	uint64_t cpu_ns;

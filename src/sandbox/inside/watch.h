@@ -37,6 +37,6 @@ void watch_init(struct watch *w, const struct limits *limits, pid_t parent);
 
 /*
  * WATCH_NONE, or which limit is passed; looks at most once per interval, which is what to wait
- * for the next. That all the tasks are in use which there may be is noted on the board.
+ * for the next. That all the tasks are in use which there may be is noted on the status page.
  */
-enum watch_verdict watch_check(struct watch *w, struct board *b);
+enum watch_verdict watch_check(struct watch *w, struct status_page *b);

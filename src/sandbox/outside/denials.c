@@ -79,8 +79,9 @@ static void list_guard(const struct keeper *k, struct result *r)
 
 void denials_list(const struct keeper *k, struct result *r)
 {
-	const struct board *b = k->plan.board;
-	unsigned seen = b->denial_count < BOARD_DENIALS ? b->denial_count : BOARD_DENIALS;
+	const struct status_page *b = k->plan.page;
+	unsigned seen =
+		b->denial_count < STATUS_PAGE_DENIALS ? b->denial_count : STATUS_PAGE_DENIALS;
 	/* Of those that end a run, the one that a caller has to understand to do better. */
 	unsigned hits = r->end.limits_hit | (r->end.status == STATUS_OOM ? HIT_MEMORY : 0);
 

@@ -6,5 +6,5 @@
 
 /* The profile that this level's filter was made from. */
 const struct seccomp_profile *denials_profile(const struct plan *p);
-/* Fills r->denials from the board and from r->limits_hit. */
+/* Fills r->denials from the status page and from r->limits_hit. */
 void denials_list(const struct keeper *k, struct result *r);

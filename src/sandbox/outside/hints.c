@@ -52,7 +52,7 @@ void advice_note(struct plan *p, const struct result *r)
 	if (r->end.status == STATUS_OOM && is_java(argv))
 		plan_note(p, "Java does not see the memory limit. Tell it, as with "
 			     "--env JDK_JAVA_OPTIONS=-XX:MaxRAM=1G.");
-	if (r->end.exec_errno != ENOENT || p->board->exec_missing[0])
+	if (r->end.exec_errno != ENOENT || p->page->exec_missing[0])
 		return;
 	if (is_line_for_a_shell(argv))
 		plan_note(p, "A line for a shell has to be given to one: sh -c 'LINE'.");

@@ -213,7 +213,7 @@ static int check_grace(struct keeper *k)
 
 	if (left_ms > 0)
 		return (int)left_ms;
-	if (k->plan.spec->level == LEVEL_PROCESS && k->plan.board->stage != STAGE_SETUP)
+	if (k->plan.spec->level == LEVEL_PROCESS && k->plan.page->stage != STAGE_SETUP)
 		return -1;
 	cgroup_kill(&k->cgroup);
 	sys_pidfd_send_signal(k->pidfd, SIGKILL);
@@ -461,8 +461,8 @@ static int run(struct keeper *k, struct err *e)
 	else
 		cgroup_sweep(&k->cgroup);
 	maker_release(k);
-	if (k->plan.board->processor)
-		sched_go_to(k->plan.board->processor - 1);
+	if (k->plan.page->processor)
+		sched_go_to(k->plan.page->processor - 1);
 	if (watch(k, e) < 0)
 		rc = -1;
 	wait4(k->pid, &status, __WALL, &k->usage);
@@ -471,8 +471,8 @@ static int run(struct keeper *k, struct err *e)
 	k->ended_ns = now_ns();
 	drain(k);
 	/* If it went away while we were sending, it knows better why. */
-	if (rc < 0 && k->plan.board->err.kind != ERR_NONE)
-		*e = k->plan.board->err;
+	if (rc < 0 && k->plan.page->err.kind != ERR_NONE)
+		*e = k->plan.page->err;
 	return rc;
 }
 
@@ -534,13 +534,13 @@ static int check_stack_limit(struct err *e)
 		       (unsigned long long)now.rlim_cur >> 10, STACK_LIMIT_NEEDED >> 10);
 }
 
-struct board *keeper_map_board(struct err *e)
+struct status_page *keeper_map_status_page(struct err *e)
 {
-	void *board = mmap(NULL, sizeof(struct board), PROT_READ | PROT_WRITE,
-			   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	void *page = mmap(NULL, sizeof(struct status_page), PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-	if (board != MAP_FAILED)
-		return board;
+	if (page != MAP_FAILED)
+		return page;
 	err_sys(e, "cannot map memory");
 	return NULL;
 }
@@ -548,19 +548,19 @@ struct board *keeper_map_board(struct err *e)
 int sandbox_run(const struct sandbox_request *request, struct result *ret, struct err *e)
 {
 	struct keeper k = KEEPER_NONE;
-	struct board *board = keeper_map_board(e);
+	struct status_page *page = keeper_map_status_page(e);
 	int rc = -1;
 
-	if (!board)
+	if (!page)
 		return -1;
 	k.started_ns = now_ns();
 	for (int i = 0; i < CGROUP_CONTROLLERS; i++)
 		k.cgroup.dirs[i] = k.cgroup.parents[i] = -1;
 	if (check_stack_limit(e) == 0 && check_streams(e) == 0 &&
-	    plan_make(&k.plan, request, board, e) == 0 && lair_make(&k, e) == 0 &&
+	    plan_make(&k.plan, request, page, e) == 0 && lair_make(&k, e) == 0 &&
 	    watch_signals(&k, e) == 0 && run(&k, e) == 0)
 		rc = outcome_collect(&k, ret, e);
 	keeper_done(&k);
-	munmap(board, sizeof(*board));
+	munmap(page, sizeof(*page));
 	return rc;
 }

@@ -47,7 +47,7 @@ struct keeper {
 	}
 
 /* Memory that is shared with the sandbox; NULL: there is none. */
-struct board *keeper_map_board(struct err *e);
+struct status_page *keeper_map_status_page(struct err *e);
 
-/* Fills ret from what the kernel, the cgroup and the board say. Everything inside is dead. */
+/* Fills ret from what the kernel, the cgroup and the status page say. Everything inside is dead. */
 int outcome_collect(struct keeper *k, struct result *ret, struct err *e);

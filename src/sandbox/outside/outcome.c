@@ -16,7 +16,7 @@
 
 static void judge(const struct keeper *k, struct result *r)
 {
-	const struct board *b = k->plan.board;
+	const struct status_page *b = k->plan.page;
 	struct ending from = {.wait_status = b->wait_status,
 			      .exec_errno = b->exec_errno,
 			      .was_ended = true,
@@ -47,7 +47,7 @@ static double ms_between(int64_t from_ns, int64_t to_ns)
 
 static void measure(struct keeper *k, struct result *r)
 {
-	const struct board *b = k->plan.board;
+	const struct status_page *b = k->plan.page;
 	const struct rusage *u = &k->usage;
 	int64_t end = b->ended_ns ? b->ended_ns : k->ended_ns;
 	struct statfs fs;
@@ -121,7 +121,7 @@ static void look_for_large_files(const struct keeper *k, struct result *r)
 static void list_layers(const struct keeper *k, struct result *r)
 {
 	const struct plan *p = &k->plan;
-	const struct board *b = p->board;
+	const struct status_page *b = p->page;
 	bool process = p->spec->level == LEVEL_PROCESS;
 	const struct seccomp_profile *profile = denials_profile(&k->plan);
 	size_t kinds = 0;
@@ -230,8 +230,8 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 	struct plan *p = &k->plan;
 	int terminal = -1;
 
-	if (p->board->err.kind != ERR_NONE && !k->was_ended) {
-		*e = p->board->err;
+	if (p->page->err.kind != ERR_NONE && !k->was_ended) {
+		*e = p->page->err;
 		return -1;
 	}
 	*r = (struct result){0};
@@ -253,19 +253,19 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 	r->output_errno = k->out.relay_errno ? k->out.relay_errno : k->err.relay_errno;
 	if (r->out.tail || r->err.tail)
 		r->end.limits_hit |= HIT_OUTPUT;
-	memcpy(r->exec_path, p->board->exec_path, sizeof(r->exec_path));
+	memcpy(r->exec_path, p->page->exec_path, sizeof(r->exec_path));
 	list_layers(k, r);
 	denials_list(k, r);
 	if (p->spec->level == LEVEL_PROCESS && p->rootless)
 		plan_note(p, "Level process shares your user id: Landlock does not keep the "
 			     "command from "
 			     "changing modes and times of your files.");
-	if (p->board->upper_limited)
+	if (p->page->upper_limited)
 		plan_note(p, "This kernel's tmpfs has no user attributes (Linux 6.6 has): "
 			     "directories that "
 			     "the workspace already had cannot be removed or renamed inside.");
 	for (size_t i = 0; i < ARRAY_LEN(unmapped_notes); i++)
-		if (p->board->unmapped & unmapped_notes[i].what)
+		if (p->page->unmapped & unmapped_notes[i].what)
 			plan_note(p, unmapped_notes[i].text);
 	if (plan_follow_workspace(p, e) == 0)
 		placed_drop_points(p, k->scratch);

@@ -9,7 +9,7 @@
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 
-bool supervise_reap(struct board *b, pid_t command)
+bool supervise_reap(struct status_page *b, pid_t command)
 {
 	bool ended = false;
 	pid_t pid;
@@ -26,7 +26,7 @@ bool supervise_reap(struct board *b, pid_t command)
 	return ended;
 }
 
-void supervise_join(struct board *b, const struct rights_message *m, const int *fds)
+void supervise_join(struct status_page *b, const struct rights_message *m, const int *fds)
 {
 	bool joined = m->cgroup_layers != 0;
 
@@ -89,7 +89,7 @@ void supervise_serve(const struct supervisor *s)
 				 {s->listener, POLLIN, 0},
 				 {s->dns, POLLIN, 0},
 				 {s->control, POLLRDHUP, 0}};
-	struct board *b = s->board;
+	struct status_page *b = s->page;
 	bool watching = !(b->proven & LAYER_BIT(LAYER_MEMORY));
 	struct watch watch;
 

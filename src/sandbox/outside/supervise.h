@@ -4,13 +4,13 @@
 #include "kern/seccomp.h"
 #include "sandbox/inside/inside.h"
 
-/* Reaps all that has died; true once the command is among it: then its status is on the board. */
-bool supervise_reap(struct board *b, pid_t command);
-/* v1: joins the cgroups by their own `tasks` files. Notes on the board what then holds. */
-void supervise_join(struct board *b, const struct rights_message *m, const int *fds);
+/* Reaps all that has died; true once the command is among it: then its status is on the status page. */
+bool supervise_reap(struct status_page *b, pid_t command);
+/* v1: joins the cgroups by their own `tasks` files. Notes on the status page what then holds. */
+void supervise_join(struct status_page *b, const struct rights_message *m, const int *fds);
 
 struct supervisor {
-	struct board *board;
+	struct status_page *page;
 	const struct limits *limits;
 	const struct seccomp_profile *profile; /* that listener belongs to */
 	pid_t command;

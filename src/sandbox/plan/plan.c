@@ -169,7 +169,7 @@ int plan_follow_workspace(struct plan *p, struct err *e)
 {
 	static const char link[] = "/workspace";
 
-	for (size_t i = 0; p->board->workspace_linked && i < p->bind_count; i++) {
+	for (size_t i = 0; p->page->workspace_linked && i < p->bind_count; i++) {
 		char *target = p->binds[i].target, real[PATH_MAX];
 
 		if (!path_below(target, link))
@@ -319,11 +319,11 @@ int plan_look_at_host(struct host *ret, struct err *e)
 	return look_at_root(ret, e);
 }
 
-int plan_make(struct plan *p, const struct sandbox_request *request, struct board *board,
+int plan_make(struct plan *p, const struct sandbox_request *request, struct status_page *page,
 	      struct err *e)
 {
 	*p = (struct plan){.spec = request->spec,
-			   .board = board,
+			   .page = page,
 			   .argv = request->spec->argv.items,
 			   .own_argv = request->own_argv};
 	p->workspace.fd = p->image.fd = p->workspace_owner = p->root_owner = -1;
@@ -362,13 +362,13 @@ static int plan_volume(struct plan *p, const struct boot_volume *v, struct err *
 	return 0;
 }
 
-int plan_make_boot(struct plan *p, const struct boot_request *r, struct board *board, struct err *e)
+int plan_make_boot(struct plan *p, const struct boot_request *r, struct status_page *page,
+		   struct err *e)
 {
 	struct sandbox_request request = {.spec = r->spec};
 	const struct guest_start *guest = p->guest;
 
-	*p = (struct plan){
-		.spec = r->spec, .board = board, .guest = guest, .template = r->template};
+	*p = (struct plan){.spec = r->spec, .page = page, .guest = guest, .template = r->template};
 	p->workspace.fd = p->image.fd = p->workspace_owner = p->root_owner = -1;
 	choose_ids(p);
 	if (r->id_base)

@@ -69,7 +69,7 @@ struct plan {
 	const struct sandbox_spec *spec;
 	const struct guest_start *guest; /* NULL: one command */
 	const struct template *template; /* NULL: there is none for such a root */
-	struct board *board;
+	struct status_page *page;
 	char id[24];
 	char lair[32]; /* level process: its directory, see lair.h */
 	bool rootless;
@@ -118,10 +118,10 @@ struct bind *plan_add_bind(struct plan *p);
 /* All but the namespaces. */
 int plan_look_at_host(struct host *ret, struct err *e);
 void plan_look_at_proc(struct host *h, bool rootless);
-int plan_make(struct plan *p, const struct sandbox_request *request, struct board *board,
+int plan_make(struct plan *p, const struct sandbox_request *request, struct status_page *page,
 	      struct err *e);
 /* The same for a sandbox that lives on. */
-int plan_make_boot(struct plan *p, const struct boot_request *request, struct board *board,
+int plan_make_boot(struct plan *p, const struct boot_request *request, struct status_page *page,
 		   struct err *e);
 /*
  * Where /workspace is a link, targets of mounts below it are those below what it leads to. In pid 1 once
