@@ -98,10 +98,10 @@ static int boot(struct keeper *k, struct booted *ret, struct err *e)
 	struct inside_fds fds = INSIDE_FDS_NONE;
 	int rc;
 
-	if (maker_start(k, &fds, e) < 0)
+	if (launch_start(k, &fds, e) < 0)
 		return -1;
-	rc = maker_send(k, e);
-	maker_release(k);
+	rc = launch_send(k, e);
+	launch_release(k);
 	/* If it went away while we were sending, it knows better why. */
 	if (rc < 0 && k->plan.page->err.kind != ERR_NONE)
 		*e = k->plan.page->err;
@@ -275,7 +275,7 @@ int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e
 		remove_own_slots(r);
 	if (r->nest)
 		end_nest(&k.plan, &guest);
-	maker_release(&k);
+	launch_release(&k);
 	cgroup_remove(&k.cgroup);
 	close_fd(&k.control);
 	close_fd(&k.pidfd);

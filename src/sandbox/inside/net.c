@@ -181,7 +181,7 @@ int net_join(const struct net_help *h, pid_t helper, int *ret_dns, struct err *e
  */
 static int make(void *arg)
 {
-	struct net_maker *n = arg;
+	struct netns_maker *n = arg;
 
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != n->caller)
 		_exit(1);
@@ -194,13 +194,13 @@ static int make(void *arg)
 
 #define PATIENCE_MS 10000
 
-int net_start(struct net_maker *n, struct err *e)
+int net_start(struct netns_maker *n, struct err *e)
 {
 	/* There is one at a time. */
 	static char stack[STACK_SIZE] __attribute__((aligned(16)));
 	const int flags = CLONE_VM | CLONE_FILES;
 
-	*n = (struct net_maker){.caller = getpid(), .ns = -1, .dns = -1, .in_userns = true};
+	*n = (struct netns_maker){.caller = getpid(), .ns = -1, .dns = -1, .in_userns = true};
 	n->ready = eventfd(0, EFD_CLOEXEC);
 	if (n->ready < 0)
 		return err_sys(e, "cannot create an eventfd");
@@ -213,7 +213,7 @@ int net_start(struct net_maker *n, struct err *e)
 	return n->pid < 0 ? err_sys(e, "cannot create a process") : 0;
 }
 
-int net_finish(struct net_maker *n, struct err *e)
+int net_finish(struct netns_maker *n, struct err *e)
 {
 	struct pollfd ready = {n->ready, POLLIN, 0};
 
@@ -229,7 +229,7 @@ int net_finish(struct net_maker *n, struct err *e)
 	return 0;
 }
 
-void net_release(struct net_maker *n)
+void net_release(struct netns_maker *n)
 {
 	if (n->pid > 0) {
 		kill(n->pid, SIGKILL);

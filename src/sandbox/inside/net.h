@@ -45,7 +45,7 @@ int net_join(const struct net_help *h, pid_t helper, int *ret_dns, struct err *e
  * As root by a process of the keeper's. The fds appear in the caller's table. The process is in a user namespace of its own
  * where there may be one; it stays until net_release, so that this can be mapped and taken over.
  */
-struct net_maker {
+struct netns_maker {
 	pid_t caller;
 	pid_t pid; /* 0: not started */
 	bool in_userns;
@@ -55,12 +55,12 @@ struct net_maker {
 	struct err err;
 };
 
-#define NET_MAKER_NONE                                                                             \
+#define NET_NETNS_MAKER_NONE                                                                       \
 	{                                                                                          \
 		.ready = -1, .ns = -1, .dns = -1                                                   \
 	}
 
-int net_start(struct net_maker *n, struct err *e);
+int net_start(struct netns_maker *n, struct err *e);
 /* Waits until it is made; ns and dns are the caller's then. */
-int net_finish(struct net_maker *n, struct err *e);
-void net_release(struct net_maker *n);
+int net_finish(struct netns_maker *n, struct err *e);
+void net_release(struct netns_maker *n);

@@ -1,4 +1,4 @@
-/* Level process: the nanny that supervises the command, and finds all its processes again. */
+/* Level process: the init of level process that supervises the command, and finds all its processes again. */
 #include "sandbox/inside/process.h"
 
 #include "kern/procs.h"
@@ -17,7 +17,7 @@
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 
-struct nanny {
+struct process_init {
 	struct plan *plan;
 	struct inside_fds *fds;
 	struct rights_message message;
@@ -67,14 +67,14 @@ static int grant_paths(const struct confinement *c, struct landlock *l, struct e
 
 static int join_cgroup(const struct confinement *c, struct err *e)
 {
-	const struct nanny *n = c->arg;
+	const struct process_init *n = c->arg;
 
 	supervise_join(c->plan->page, &n->message, n->got);
 	return 0;
 }
 
-/* In the command's process: shares memory and fds with the nanny until close_range unshares. */
-static int restrict_self(struct nanny *n, struct err *e)
+/* In the command's process: shares memory and fds with the init of level process until close_range unshares. */
+static int restrict_self(struct process_init *n, struct err *e)
 {
 	struct confinement c = {.kind = CONFINED_PROCESS,
 				.plan = n->plan,
@@ -94,7 +94,7 @@ static int restrict_self(struct nanny *n, struct err *e)
 
 static int command_main(void *arg)
 {
-	struct nanny *n = arg;
+	struct process_init *n = arg;
 	struct command c = {.plan = n->plan, .fds = n->fds};
 
 	if (restrict_self(n, &n->plan->page->err) < 0)
@@ -157,7 +157,7 @@ static void kill_children(pid_t parent, int depth)
 	}
 }
 
-static void kill_all(const struct nanny *n)
+static void kill_all(const struct process_init *n)
 {
 	/* Whatever it starts meanwhile becomes our child as well: repeat until there is none. */
 	for (;;) {
@@ -175,7 +175,7 @@ static void kill_all(const struct nanny *n)
 	}
 }
 
-static int prepare(struct nanny *n, int *ret_signals, struct err *e)
+static int prepare(struct process_init *n, int *ret_signals, struct err *e)
 {
 	struct inside_fds *fds = n->fds;
 	char text[64];
@@ -209,7 +209,7 @@ static int prepare(struct nanny *n, int *ret_signals, struct err *e)
 void process_main(struct plan *p, struct inside_fds *fds)
 {
 	static char stack[64 << 10] __attribute__((aligned(16)));
-	struct nanny n = {.plan = p, .fds = fds, .listener = -1};
+	struct process_init n = {.plan = p, .fds = fds, .listener = -1};
 	pid_t keeper = getppid(), command;
 	int signals;
 
@@ -237,6 +237,6 @@ void process_main(struct plan *p, struct inside_fds *fds)
 	kill_all(&n);
 	/* The keeper is gone and cannot tidy up any more. */
 	if (getppid() != keeper)
-		lair_remove(p->lair);
+		process_dir_remove(p->process_dir);
 	_exit(0);
 }

@@ -1,8 +1,8 @@
 /*
  * Level process: no namespace at all, for hosts that forbid them. Landlock, seccomp, rlimits, and a
- * nanny that is the subreaper of all that the command starts (rule 17).
+ * init of level process that is the subreaper of all that the command starts (rule 17).
  *
- * The nanny stays outside of the command's Landlock domain and filter, so that the command can
+ * The init of level process stays outside of the command's Landlock domain and filter, so that the command can
  * neither signal nor trace it; it ends everything when the command has ended, when the keeper says
  * so (SIGTERM) or is gone.
  */
@@ -13,5 +13,5 @@
 
 void process_main(struct plan *p, struct inside_fds *fds) __attribute__((noreturn));
 
-/* For the keeper, should somebody have killed the nanny: what it would have ended, as far as that is found. */
+/* For the keeper, should somebody have killed the init of level process: what it would have ended, as far as that is found. */
 void process_end_left(const struct plan *p, const struct cgroup *c);

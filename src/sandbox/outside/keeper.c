@@ -185,7 +185,7 @@ static int open_streams(struct keeper *k, struct inside_fds *fds, struct err *e)
 /* ---- while the command runs ---- */
 
 /*
- * Asks pid 1 (or the nanny) to kill everything and to reap it, so that its usage is counted. If
+ * Asks pid 1 (or the init of level process) to kill everything and to reap it, so that its usage is counted. If
  * that takes longer than a moment, the kernel does it: with pid 1 dies all of its pid namespace.
  */
 #define GRACE_NS 200000000LL
@@ -204,7 +204,7 @@ static void end_run(struct keeper *k, enum status reason, int sig)
 }
 
 /*
- * Without the nanny the processes of level process would get away: it is killed only while there are
+ * Without the init of level process the processes of level process would get away: it is killed only while there are
  * none but the one that dies with it.
  */
 static int check_grace(struct keeper *k)
@@ -437,7 +437,7 @@ static int start(struct keeper *k, struct inside_fds *fds, struct err *e)
 	/* Only a cgroup of v2 has to be there for the clone. */
 	if (unified)
 		name_cgroup(k);
-	if (maker_start(k, fds, e) < 0)
+	if (launch_start(k, fds, e) < 0)
 		return -1;
 	/* Held, so that its end does not wait for its mounts to be taken down. Linux 6.11. */
 	if (k->plan.spec->level != LEVEL_PROCESS)
@@ -455,12 +455,12 @@ static int run(struct keeper *k, struct err *e)
 
 	if (start(k, &fds, e) < 0)
 		return -1;
-	rc = maker_send(k, e);
+	rc = launch_send(k, e);
 	if (rc < 0)
 		end_run(k, STATUS_KILLED, SIGKILL);
 	else
 		cgroup_sweep(&k->cgroup);
-	maker_release(k);
+	launch_release(k);
 	if (k->plan.page->processor)
 		sched_go_to(k->plan.page->processor - 1);
 	if (watch(k, e) < 0)
@@ -491,11 +491,11 @@ static void speak_freely(const struct keeper *k)
 
 static void keeper_done(struct keeper *k)
 {
-	maker_release(k);
+	launch_release(k);
 	/* Nobody should have to wait for these; the sooner they are given away, the more goes on meanwhile. */
 	discard_fds((int[]){take_fd(&k->mounts), take_fd(&k->scratch)}, 2);
 	cgroup_remove(&k->cgroup);
-	lair_remove(k->plan.lair);
+	process_dir_remove(k->plan.process_dir);
 	if (k->signals >= 0 && !k->plan.spec->json)
 		speak_freely(k);
 	feed_done(&k->feed);
@@ -557,7 +557,7 @@ int sandbox_run(const struct sandbox_request *request, struct result *ret, struc
 	for (int i = 0; i < CGROUP_CONTROLLERS; i++)
 		k.cgroup.dirs[i] = k.cgroup.parents[i] = -1;
 	if (check_stack_limit(e) == 0 && check_streams(e) == 0 &&
-	    plan_make(&k.plan, request, page, e) == 0 && lair_make(&k, e) == 0 &&
+	    plan_make(&k.plan, request, page, e) == 0 && process_dir_make(&k, e) == 0 &&
 	    watch_signals(&k, e) == 0 && run(&k, e) == 0)
 		rc = outcome_collect(&k, ret, e);
 	keeper_done(&k);

@@ -16,14 +16,14 @@ struct keeper {
 	struct plan plan;
 	struct cgroup cgroup;
 	struct cgroup_stats stats;
-	pid_t pid; /* of pid 1, or of the nanny at level process */
+	pid_t pid; /* of pid 1, or of the init of level process at level process */
 	int pidfd;
 	int control;
 	int signals;
 	sigset_t callers_mask;
 	int scratch;
 	int mounts; /* the sandbox's mount namespace: to take it apart takes a while */
-	struct net_maker net;
+	struct netns_maker net;
 	struct userns userns[PLAN_OWNERS]; /* of the owners */
 	struct feed feed;
 	struct stream out, err;
@@ -43,7 +43,7 @@ struct keeper {
 		.pidfd = -1, .control = -1, .signals = -1, .scratch = -1, .mounts = -1,            \
 		.out = {.fd = -1, .relay = -1}, .err = {.fd = -1, .relay = -1},                    \
 		.terminal = {.master = -1, .slave = -1}, .feed = {.from = -1, .to = -1},           \
-		.net = NET_MAKER_NONE                                                              \
+		.net = NET_NETNS_MAKER_NONE                                                        \
 	}
 
 /* Memory that is shared with the sandbox; NULL: there is none. */

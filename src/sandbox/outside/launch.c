@@ -61,7 +61,7 @@ static int clone_inside(struct keeper *k, struct inside_fds *fds, struct err *e)
 	return 0;
 }
 
-int maker_start(struct keeper *k, struct inside_fds *fds, struct err *e)
+int launch_start(struct keeper *k, struct inside_fds *fds, struct err *e)
 {
 	int pair[2];
 
@@ -74,7 +74,7 @@ int maker_start(struct keeper *k, struct inside_fds *fds, struct err *e)
 	if (k->cgroup.name[0] && cgroup_is_unified(&k->cgroup))
 		cgroup_create(&k->cgroup, &k->plan.spec->limits);
 	/*
-	 * For a run of root's it pays in any case: pid 1 and the network's maker would come one after the other.
+	 * For a run of root's it pays in any case: pid 1 and the network's netns maker would come one after the other.
 	 * Without root pid 1 has the network made, and what is sent to and fro costs throughput; a sandbox of the
 	 * daemon's is made behind others' backs.
 	 */
@@ -177,7 +177,7 @@ static int send_rights(struct keeper *k, struct err *e)
 	int fds[KEEPER_MAX_FDS], count, rc = -1;
 
 	if (!cgroup_is_unified(&k->cgroup)) {
-		/* There the command joins by itself, and leaves its nanny outside. */
+		/* There the command joins by itself, and leaves its init of level process outside. */
 		k->cgroup.all_foreign = k->plan.spec->level == LEVEL_PROCESS;
 		cgroup_create(&k->cgroup, &k->plan.spec->limits);
 	}
@@ -197,7 +197,7 @@ static int send_rights(struct keeper *k, struct err *e)
 	return rc;
 }
 
-int maker_send(struct keeper *k, struct err *e)
+int launch_send(struct keeper *k, struct err *e)
 {
 	if (k->plan.spec->level != LEVEL_PROCESS && send_mounts(k, e) < 0)
 		return -1;
@@ -205,7 +205,7 @@ int maker_send(struct keeper *k, struct err *e)
 }
 
 /* Processes that only hold namespaces open until pid 1 has them. */
-void maker_release(struct keeper *k)
+void launch_release(struct keeper *k)
 {
 	for (size_t i = 0; i < ARRAY_LEN(k->userns); i++)
 		userns_release(&k->userns[i]);

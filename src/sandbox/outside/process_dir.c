@@ -48,7 +48,8 @@ static void move_arguments(struct keeper *k)
 	for (size_t i = 0; i < k->plan.file_count; i++)
 		for (size_t j = 0; j < argv->count; j++)
 			if (str_equal(argv->items[j], k->plan.files[i].path)) {
-				char *moved = str_format("%s/open%s", k->plan.lair, argv->items[j]);
+				char *moved = str_format("%s/open%s", k->plan.process_dir,
+							 argv->items[j]);
 
 				free(argv->items[j]);
 				argv->items[j] = moved;
@@ -58,13 +59,13 @@ static void move_arguments(struct keeper *k)
 static void point_to(struct keeper *k)
 {
 	struct plan *p = &k->plan;
-	char home[sizeof(p->lair) + 16], tmp[sizeof(p->lair) + 16];
+	char home[sizeof(p->process_dir) + 16], tmp[sizeof(p->process_dir) + 16];
 
-	snprintf(home, sizeof(home), "%s/open/home", p->lair);
-	snprintf(tmp, sizeof(tmp), "%s/open/tmp", p->lair);
+	snprintf(home, sizeof(home), "%s/open/home", p->process_dir);
+	snprintf(tmp, sizeof(tmp), "%s/open/tmp", p->process_dir);
 	if (p->workspace_mode == WORKSPACE_EMPTY) {
 		snprintf(p->workspace_path, sizeof(p->workspace_path), "%s/open/workspace",
-			 k->plan.lair);
+			 k->plan.process_dir);
 		plan_choose_workdir(p);
 	}
 	environment_move(p, home, tmp);
@@ -72,8 +73,8 @@ static void point_to(struct keeper *k)
 }
 
 /*
- * Removes what keepers left that were killed together with their nanny: ours, not in use (keeper and
- * nanny hold a lock), and not just being made.
+ * Removes what keepers left that were killed together with their init of level process: ours, not in use (keeper and
+ * init of level process hold a lock), and not just being made.
  */
 static void sweep(void)
 {
@@ -92,14 +93,14 @@ static void sweep(void)
 			char path[NAME_MAX + 8];
 
 			snprintf(path, sizeof(path), "/tmp/%s", d->d_name);
-			lair_remove(path);
+			process_dir_remove(path);
 		}
 	}
 	if (dir)
 		closedir(dir);
 }
 
-int lair_make(struct keeper *k, struct err *e)
+int process_dir_make(struct keeper *k, struct err *e)
 {
 	char path[] = "/tmp/" PREFIX "XXXXXX";
 
@@ -110,7 +111,7 @@ int lair_make(struct keeper *k, struct err *e)
 	sweep();
 	if (!mkdtemp(path))
 		return err_sys(e, "cannot create a directory in /tmp");
-	snprintf(k->plan.lair, sizeof(k->plan.lair), "%s", path);
+	snprintf(k->plan.process_dir, sizeof(k->plan.process_dir), "%s", path);
 	/* The command must get through to `open`, and no further. */
 	if (chmod(path, k->plan.rootless ? 0700 : 0711) < 0)
 		return err_sys(e, "cannot open up %s", path);
@@ -151,7 +152,7 @@ static bool empty_directory(int top, const char *name, unsigned *moved)
  * Everything in it may be hostile: as deep, as wide and as shut as its code could make it. So no
  * recursion, and no list of names: whatever is below moves up, as long as rounds make progress.
  */
-void lair_remove(const char *path)
+void process_dir_remove(const char *path)
 {
 	auto_close int tmp = *path ? open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
 	auto_close int top = tmp < 0 ? -1 : beneath_open_dir(tmp, path + strlen("/tmp/"));

@@ -8,6 +8,6 @@
 #include "sandbox/outside/keeper.h"
 
 /* At level process: makes it, opens it as k->scratch and points the environment to it. */
-int lair_make(struct keeper *k, struct err *e);
+int process_dir_make(struct keeper *k, struct err *e);
 /* Removes it with all that is in it; an empty path is nothing to do. */
-void lair_remove(const char *path);
+void process_dir_remove(const char *path);

@@ -1,4 +1,4 @@
-/* What pid 1 and the nanny of level process have in common: they reap, pass on, answer and watch. */
+/* What pid 1 and the init of level process of level process have in common: they reap, pass on, answer and watch. */
 #include "sandbox/outside/supervise.h"
 
 #include "kern/close_async.h"

@@ -1,4 +1,4 @@
-/* What pid 1 and the nanny of level process have in common. */
+/* What pid 1 and the init of level process of level process have in common. */
 #pragma once
 
 #include "kern/seccomp.h"

@@ -71,7 +71,7 @@ struct plan {
 	const struct template *template; /* NULL: there is none for such a root */
 	struct status_page *page;
 	char id[24];
-	char lair[32]; /* level process: its directory, see lair.h */
+	char process_dir[32]; /* level process: its directory, see directory of level process.h */
 	bool rootless;
 	bool elsewhere; /* pid 1 and its helper are sent to other processors */
 	uid_t uid;	/* the caller */

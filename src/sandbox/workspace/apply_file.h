@@ -23,7 +23,7 @@ struct put_owner {
 int put_file(int dir, const char *name, int from, const struct stat *st,
 	     const struct put_owner *owner);
 int put_link(int dir, const char *name, const char *target, const struct put_owner *owner);
-/* A new directory, open for its maker only; returns its fd. The caller sets the mode at the end. */
+/* A new directory, open for its netns maker only; returns its fd. The caller sets the mode at the end. */
 int put_dir(int dir, const char *name, const struct put_owner *owner);
 /* Removes a name and all below it. */
 int put_nothing(int dir, const char *name, const struct put_owner *owner);
