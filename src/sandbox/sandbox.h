@@ -23,8 +23,8 @@
 #include "sandbox/plan/plan.h"
 
 struct sandbox_request {
-	const struct sandbox_spec *spec; /* finished by spec_finish */
-	const struct placed_file *files; /* besides the spec's own */
+	const struct sandbox_spec *spec;   /* finished by spec_finish */
+	const struct injected_file *files; /* besides the spec's own */
 	size_t file_count;
 	struct list extra_env; /* K=V, before the caller's */
 	char **own_argv;       /* the launcher's own, or NULL: not to be seen inside in /proc/1 */

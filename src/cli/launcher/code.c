@@ -8,7 +8,7 @@
 #include <assert.h>
 
 #define CODE_MAX (64u << 20)
-#define MAX_PLACED 4
+#define MAX_INJECTED 4
 
 /* By name, else by the file's ending, else Python. */
 static const struct language *choose_language(const struct options *o, const char *file,
@@ -40,7 +40,7 @@ static int check_file(const struct sandbox_spec *s, const char *file, int fd, st
 	return 0;
 }
 
-static void name_after(const char *file, struct placed_file *ret)
+static void name_after(const char *file, struct injected_file *ret)
 {
 	const char *slash = strrchr(file, '/');
 
@@ -48,7 +48,7 @@ static void name_after(const char *file, struct placed_file *ret)
 	ret->path = str_format("/run/code/%s", slash ? slash + 1 : file);
 }
 
-static int read_code(const struct sandbox_spec *s, const char *file, struct placed_file *ret,
+static int read_code(const struct sandbox_spec *s, const char *file, struct injected_file *ret,
 		     struct err *e)
 {
 	bool is_stdin = str_equal(file, "-");
@@ -81,17 +81,17 @@ static int read_code(const struct sandbox_spec *s, const char *file, struct plac
 }
 
 /* The guard's files, behind the code. */
-static size_t place_guard(const struct sandbox_spec *s, struct placed_file *files)
+static size_t place_guard(const struct sandbox_spec *s, struct injected_file *files)
 {
 	static const struct guest_file *const from[] = GUARD_FILES;
 
-	static_assert(ARRAY_LEN(from) < MAX_PLACED, "room for the code and the guard");
+	static_assert(ARRAY_LEN(from) < MAX_INJECTED, "room for the code and the guard");
 	for (size_t i = 0; s->guard != GUARD_OFF && i < ARRAY_LEN(from); i++)
-		files[i + 1] =
-			(struct placed_file){.path = str_format("%s/%s", GUARD_DIR, from[i]->name),
-					     .data = (char *)from[i]->bytes,
-					     .size = from[i]->size,
-					     .mode = 0644};
+		files[i + 1] = (struct injected_file){
+			.path = str_format("%s/%s", GUARD_DIR, from[i]->name),
+			.data = (char *)from[i]->bytes,
+			.size = from[i]->size,
+			.mode = 0644};
 	return s->guard != GUARD_OFF ? 1 + ARRAY_LEN(from) : 1;
 }
 
@@ -100,7 +100,7 @@ static size_t place_guard(const struct sandbox_spec *s, struct placed_file *file
  * then names it as the caller does: by its own base name.
  */
 static const struct language *place_code(struct sandbox_spec *s, const struct options *o,
-					 const char *file, struct placed_file *ret, struct err *e)
+					 const char *file, struct injected_file *ret, struct err *e)
 {
 	const struct language *l = choose_language(o, o->code ? NULL : file, e);
 
@@ -133,7 +133,7 @@ int cmd_code(int argc, char **argv)
 {
 	struct options o = {.verb = "code", .for_code = true};
 	struct sandbox_request request = {0};
-	struct placed_file files[MAX_PLACED] = {0};
+	struct injected_file files[MAX_INJECTED] = {0};
 	struct sandbox_spec s;
 	struct err e = {0};
 	const char *file = "-";

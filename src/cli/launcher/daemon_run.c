@@ -179,7 +179,7 @@ static bool put_list(struct jsonw *j, const char *name, char **items, size_t cou
 /* Python code, as a command line its interpreter has made of it: program, file, arguments. */
 static bool put_code(struct jsonw *j, const struct sandbox_request *r)
 {
-	const struct placed_file *f = &r->files[0];
+	const struct injected_file *f = &r->files[0];
 	const struct list *argv = &r->spec->argv;
 	const char *name = strrchr(f->path, '/') + 1;
 

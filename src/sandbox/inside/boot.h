@@ -18,12 +18,12 @@ struct boot_volume {
 
 /* A nest (cell.h): it keeps capabilities over its own user namespace, and has slots. */
 struct boot_nest {
-	unsigned slots[2];		 /* for commands, for the interpreter */
-	unsigned first[2];		 /* of them, from the beginning */
-	struct limits limits;		 /* of each cell */
-	layer_set required;		 /* of whatever runs in it */
-	struct list modules;		 /* loaded by the interpreter */
-	const struct placed_file *files; /* below /run: the interpreter's */
+	unsigned slots[2];		   /* for commands, for the interpreter */
+	unsigned first[2];		   /* of them, from the beginning */
+	struct limits limits;		   /* of each cell */
+	layer_set required;		   /* of whatever runs in it */
+	struct list modules;		   /* loaded by the interpreter */
+	const struct injected_file *files; /* below /run: the interpreter's */
 	size_t file_count;
 };
 

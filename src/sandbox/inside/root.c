@@ -528,12 +528,12 @@ int root_build(struct plan *p, struct err *e)
 
 /* ---- workspace, mounts, files ---- */
 
-#define BENEATH (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
+#define SAFE_WALK (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
 
 /* What a file or directory of the workspace is, it stays: a mount point cannot be moved or removed. */
 static int pin(int workspace, const char *path, unsigned flags, struct err *e)
 {
-	auto_close int fd = sys_openat2(workspace, path, O_PATH | O_CLOEXEC, BENEATH);
+	auto_close int fd = sys_openat2(workspace, path, O_PATH | O_CLOEXEC, SAFE_WALK);
 
 	if (fd >= 0 && mount_bind(fd, "", fd, "", flags, e) < 0)
 		return err_wrap(e, "cannot protect %s", path);
@@ -761,7 +761,7 @@ int root_finish(struct plan *p, int scratch, struct err *e)
 	if (open_root(&root, e) < 0 || show_proc(p, root, e) < 0)
 		return -1;
 	for (size_t i = 0; i < p->file_count; i++)
-		if (placed_put(p, &p->files[i], e) < 0)
+		if (inject_file(p, &p->files[i], e) < 0)
 			return -1;
 	if (show_binds(p, true, root, e) < 0 || show_workspace(p, root, e) < 0 ||
 	    plan_follow_workspace(p, e) < 0 || show_binds(p, false, root, e) < 0)

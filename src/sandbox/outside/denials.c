@@ -67,8 +67,8 @@ static void list_guard(const struct keeper *k, struct result *r)
 
 	if (s->guard == GUARD_OFF || k->scratch < 0)
 		return;
-	dir = beneath_open_dir(k->scratch, tmp);
-	fd = dir < 0 ? -1 : beneath_open_file(dir, GUARD_REPORT, &st);
+	dir = safe_walk_open_dir(k->scratch, tmp);
+	fd = dir < 0 ? -1 : safe_walk_open_file(dir, GUARD_REPORT, &st);
 	if (fd < 0)
 		return;
 	data = must_alloc(malloc(GUARD_REPORT_BYTES));

@@ -45,7 +45,7 @@ static bool is_in_path(const char *name)
 	return false;
 }
 
-void advice_note(struct plan *p, const struct result *r)
+void hints_add(struct plan *p, const struct result *r)
 {
 	const struct list *argv = &p->spec->argv;
 

@@ -5,4 +5,4 @@
 #include "sandbox/plan/plan.h"
 
 /* Looks at how it ended, and at what was asked for. */
-void advice_note(struct plan *p, const struct result *r);
+void hints_add(struct plan *p, const struct result *r);

@@ -167,9 +167,9 @@ static int open_input(struct keeper *k, int *ret_fd, struct err *e)
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return err_sys(e, "cannot create a pipe");
 	*ret_fd = ends[0];
-	k->feed.to = ends[1];
-	k->feed.from = fcntl(0, F_DUPFD_CLOEXEC, 3);
-	if (k->feed.from < 0 || fcntl(ends[1], F_SETFL, O_NONBLOCK) < 0)
+	k->stdin_relay.to = ends[1];
+	k->stdin_relay.from = fcntl(0, F_DUPFD_CLOEXEC, 3);
+	if (k->stdin_relay.from < 0 || fcntl(ends[1], F_SETFL, O_NONBLOCK) < 0)
 		return err_sys(e, "cannot pass stdin on");
 	return 0;
 }
@@ -297,7 +297,7 @@ enum {
 	ON_MASTER,
 	ON_INPUT,
 	ON_SCREEN,
-	ON_FEED,
+	ON_STDIN_RELAY,
 	ON_COUNT
 };
 
@@ -322,7 +322,8 @@ static void fill_polls(const struct keeper *k, struct pollfd *polls)
 	polls[ON_OUT] = (struct pollfd){k->out.fd, POLLIN, 0};
 	polls[ON_ERR] = (struct pollfd){k->err.fd, POLLIN, 0};
 	polls[ON_BACK] = (struct pollfd){wants_terminal ? k->control : -1, POLLIN, 0};
-	polls[ON_FEED] = (struct pollfd){k->feed.from >= 0 ? k->feed.to : -1, POLLOUT, 0};
+	polls[ON_STDIN_RELAY] =
+		(struct pollfd){k->stdin_relay.from >= 0 ? k->stdin_relay.to : -1, POLLOUT, 0};
 	poll_terminal(&k->terminal, polls);
 }
 
@@ -368,8 +369,8 @@ static int watch(struct keeper *k, struct err *e)
 			stream_read(&k->out);
 		if (polls[ON_ERR].revents)
 			stream_read(&k->err);
-		if (polls[ON_FEED].revents)
-			feed_move(&k->feed);
+		if (polls[ON_STDIN_RELAY].revents)
+			stdin_relay_move(&k->stdin_relay);
 		serve_terminal(k, polls);
 		if (stream_is_flood(&k->out) || stream_is_flood(&k->err))
 			end_run(k, STATUS_OUTPUT_LIMIT, SIGKILL);
@@ -498,7 +499,7 @@ static void keeper_done(struct keeper *k)
 	process_dir_remove(k->plan.process_dir);
 	if (k->signals >= 0 && !k->plan.spec->json)
 		speak_freely(k);
-	feed_done(&k->feed);
+	stdin_relay_done(&k->stdin_relay);
 	stream_done(&k->out);
 	stream_done(&k->err);
 	close_fd(&k->control);

@@ -25,7 +25,7 @@ struct keeper {
 	int mounts; /* the sandbox's mount namespace: to take it apart takes a while */
 	struct netns_maker net;
 	struct userns userns[PLAN_OWNERS]; /* of the owners */
-	struct feed feed;
+	struct stdin_relay stdin_relay;
 	struct stream out, err;
 	struct terminal terminal;
 	int64_t started_ns, ended_ns;
@@ -42,7 +42,7 @@ struct keeper {
 	{                                                                                          \
 		.pidfd = -1, .control = -1, .signals = -1, .scratch = -1, .mounts = -1,            \
 		.out = {.fd = -1, .relay = -1}, .err = {.fd = -1, .relay = -1},                    \
-		.terminal = {.master = -1, .slave = -1}, .feed = {.from = -1, .to = -1},           \
+		.terminal = {.master = -1, .slave = -1}, .stdin_relay = {.from = -1, .to = -1},    \
 		.net = NET_NETNS_MAKER_NONE                                                        \
 	}
 

@@ -88,12 +88,12 @@ static bool has_file_of_size(int dir, uint64_t size, int depth, unsigned *budget
 	for (size_t i = 0; i < names.count && !found && *budget > 0; i++, (*budget)--) {
 		struct stat st;
 
-		if (!beneath_stat(dir, names.items[i], &st))
+		if (!safe_walk_stat(dir, names.items[i], &st))
 			continue;
 		if (S_ISREG(st.st_mode))
 			found = (uint64_t)st.st_size == size;
 		if (S_ISDIR(st.st_mode)) {
-			auto_close int below = beneath_open_dir(dir, names.items[i]);
+			auto_close int below = safe_walk_open_dir(dir, names.items[i]);
 
 			found = below >= 0 && has_file_of_size(below, size, depth + 1, budget);
 		}
@@ -109,7 +109,7 @@ static void look_for_large_files(const struct keeper *k, struct result *r)
 	unsigned budget = 20000;
 
 	for (size_t i = 0; limit && k->scratch >= 0 && i < ARRAY_LEN(places); i++) {
-		auto_close int dir = beneath_open_dir(k->scratch, places[i]);
+		auto_close int dir = safe_walk_open_dir(k->scratch, places[i]);
 
 		if (dir >= 0 && has_file_of_size(dir, limit, 0, &budget))
 			r->end.limits_hit |= HIT_FILE_SIZE;
@@ -246,7 +246,7 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 	measure(k, r);
 	if (k->stats.oom_kills > 0)
 		outcome_add_oom(&r->end, k->was_ended);
-	advice_note(p, r);
+	hints_add(p, r);
 	look_for_large_files(k, r);
 	stream_finish(&k->out, &r->out);
 	stream_finish(&k->err, &r->err);
@@ -268,9 +268,9 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 		if (p->page->unmapped & unmapped_notes[i].what)
 			plan_note(p, unmapped_notes[i].text);
 	if (plan_follow_workspace(p, e) == 0)
-		placed_drop_points(p, k->scratch);
+		inject_remove_points(p, k->scratch);
 	if (collect_files(k, r, e) == 0) {
-		placed_drop_files(p, k->scratch);
+		inject_remove_files(p, k->scratch);
 		memcpy(r->notes, p->notes, sizeof(r->notes));
 		if (collect_changes(k, r, e) == 0)
 			return 0;

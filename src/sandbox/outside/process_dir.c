@@ -27,7 +27,7 @@ static int fill(const struct keeper *k, struct err *e)
 	if (fchmodat(k->scratch, "canary", 0666, 0) < 0)
 		return err_sys(e, "cannot open up the canary");
 	for (size_t i = 0; i < p->file_count; i++) {
-		const struct placed_file *f = &p->files[i];
+		const struct injected_file *f = &p->files[i];
 		const char *name;
 		char path[PATH_MAX];
 		auto_close int parent = -1;
@@ -87,7 +87,7 @@ static void sweep(void)
 
 		if (!str_starts(d->d_name, PREFIX))
 			continue;
-		fd = beneath_open_dir(tmp, d->d_name);
+		fd = safe_walk_open_dir(tmp, d->d_name);
 		if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
 		    time(NULL) - st.st_mtime > 10 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
 			char path[NAME_MAX + 8];
@@ -132,7 +132,7 @@ static bool empty_directory(int top, const char *name, unsigned *moved)
 
 	/* Its own code may have shut it. */
 	(void)!fchmodat(top, name, 0700, AT_SYMLINK_NOFOLLOW);
-	fd = beneath_open_dir(top, name);
+	fd = safe_walk_open_dir(top, name);
 	dir = fd < 0 ? NULL : fdopendir(dup(fd));
 	for (struct dirent *d; dir && (d = readdir(dir));) {
 		char up[32];
@@ -155,7 +155,7 @@ static bool empty_directory(int top, const char *name, unsigned *moved)
 void process_dir_remove(const char *path)
 {
 	auto_close int tmp = *path ? open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
-	auto_close int top = tmp < 0 ? -1 : beneath_open_dir(tmp, path + strlen("/tmp/"));
+	auto_close int top = tmp < 0 ? -1 : safe_walk_open_dir(tmp, path + strlen("/tmp/"));
 	unsigned moved = 0;
 	bool progress = top >= 0;
 

@@ -179,13 +179,13 @@ void stream_done(struct stream *s)
 
 /* ---- input ---- */
 
-void feed_done(struct feed *f)
+void stdin_relay_done(struct stdin_relay *f)
 {
 	close_fd(&f->to);
 	close_fd(&f->from);
 }
 
-void feed_move(struct feed *f)
+void stdin_relay_move(struct stdin_relay *f)
 {
 	static char buf[64 << 10];
 	ssize_t n;
@@ -194,7 +194,7 @@ void feed_move(struct feed *f)
 		n = read(f->from, buf, sizeof(buf));
 		if (n <= 0) {
 			if (n == 0 || errno != EINTR)
-				feed_done(f);
+				stdin_relay_done(f);
 			return;
 		}
 		f->at = 0;
@@ -204,5 +204,5 @@ void feed_move(struct feed *f)
 	if (n > 0)
 		f->at += (size_t)n;
 	else if (n < 0 && errno != EAGAIN && errno != EINTR)
-		feed_done(f);
+		stdin_relay_done(f);
 }

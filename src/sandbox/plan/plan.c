@@ -206,7 +206,8 @@ static int choose_image(struct plan *p, struct err *e)
 
 /* ---- files ---- */
 
-static int read_whole(const struct source *s, uint64_t max, struct placed_file *ret, struct err *e)
+static int read_whole(const struct source *s, uint64_t max, struct injected_file *ret,
+		      struct err *e)
 {
 	auto_close int fd = io_reopen(s->fd, O_RDONLY | O_NONBLOCK);
 	ssize_t n;
@@ -227,7 +228,7 @@ static int read_whole(const struct source *s, uint64_t max, struct placed_file *
 }
 
 /* One "NAME=PATH" of the spec, whose form spec_finish has checked. */
-static int plan_file(struct plan *p, const char *text, struct placed_file *ret, struct err *e)
+static int plan_file(struct plan *p, const char *text, struct injected_file *ret, struct err *e)
 {
 	const char *equals = strchr(text, '=');
 	struct source s = {.fd = -1};
@@ -251,7 +252,7 @@ static int plan_file(struct plan *p, const char *text, struct placed_file *ret, 
 static int plan_files(struct plan *p, const struct sandbox_request *request, struct err *e)
 {
 	size_t own = p->spec->files.count;
-	struct placed_file *files =
+	struct injected_file *files =
 		must_alloc(calloc(own + request->file_count + 1, sizeof(*files)));
 
 	p->files = files;
@@ -261,8 +262,8 @@ static int plan_files(struct plan *p, const struct sandbox_request *request, str
 			return -1;
 	}
 	for (size_t i = 0; i < request->file_count; i++) {
-		const struct placed_file *f = &request->files[i];
-		struct placed_file *copy = &files[p->file_count++];
+		const struct injected_file *f = &request->files[i];
+		struct injected_file *copy = &files[p->file_count++];
 
 		copy->path = str_copy(f->path);
 		copy->data = must_alloc(malloc(f->size + 1));
@@ -386,7 +387,7 @@ int plan_make_boot(struct plan *p, const struct boot_request *r, struct status_p
 
 void plan_done(struct plan *p)
 {
-	struct placed_file *files = (struct placed_file *)p->files;
+	struct injected_file *files = (struct injected_file *)p->files;
 
 	for (size_t i = 0; i < p->file_count; i++) {
 		free(files[i].path);

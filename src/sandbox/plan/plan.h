@@ -38,7 +38,7 @@ struct owner {
 #define PLAN_OWNERS 8
 
 /* A file that is to be there from the start. */
-struct placed_file {
+struct injected_file {
 	char *path; /* "/run/..." or relative to the workspace */
 	char *data;
 	size_t size;
@@ -90,7 +90,7 @@ struct plan {
 	int owner_count;
 	struct bind *binds;
 	size_t bind_count;
-	const struct placed_file *files;
+	const struct injected_file *files;
 	size_t file_count;
 	struct list env;
 	char **argv;

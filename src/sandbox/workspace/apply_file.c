@@ -138,7 +138,7 @@ int put_file(int dir, const char *name, int from, const struct stat *st,
 
 	if (pick_name(&temp) < 0)
 		return -1;
-	fd = beneath_create_file(dir, temp.text);
+	fd = safe_walk_create_file(dir, temp.text);
 	if (fd < 0)
 		return -1;
 	if (copy_data(fd, from, st->st_size) < 0 || finish_file(fd, st, owner) < 0 ||
@@ -169,7 +169,7 @@ int put_dir(int dir, const char *name, const struct put_owner *owner)
 
 	if (mkdirat(dir, name, 0700) < 0)
 		return -1;
-	fd = beneath_open_dir(dir, name);
+	fd = safe_walk_open_dir(dir, name);
 	if (fd >= 0 && (!owner->set || fchown(fd, owner->uid, owner->gid) == 0))
 		return take_fd(&fd);
 	errnum = errno;
@@ -182,7 +182,7 @@ int put_nothing(int dir, const char *name, const struct put_owner *owner)
 {
 	act_as(owner);
 
-	return beneath_remove(dir, name);
+	return safe_walk_remove(dir, name);
 }
 
 int put_mode(int fd, mode_t mode, const struct put_owner *owner)

@@ -25,7 +25,7 @@ struct capturer {
 	struct glob globs[MAX_GLOBS];
 	size_t glob_count;
 	struct capture_limits left;
-	struct beneath_path path;
+	struct safe_walk_path path;
 	struct captured out;
 	unsigned depth;
 };
@@ -140,7 +140,7 @@ static void take_file(struct capturer *c, int dir, const char *name)
 	size_t want;
 	ssize_t got;
 
-	fd = beneath_open_file(dir, name, &st);
+	fd = safe_walk_open_file(dir, name, &st);
 	if (fd < 0)
 		return;
 	if (c->out.count == c->left.files) {
@@ -169,12 +169,13 @@ static void enter(struct capturer *c, const struct place *p, const char *name, b
 	struct stat low;
 
 	if (in_upper) {
-		child->upper = beneath_open_dir(p->upper, name);
-		child->opaque = p->opaque || (child->upper >= 0 && beneath_is_opaque(child->upper));
+		child->upper = safe_walk_open_dir(p->upper, name);
+		child->opaque =
+			p->opaque || (child->upper >= 0 && safe_walk_is_opaque(child->upper));
 	}
-	if (p->lower >= 0 && !child->opaque && beneath_stat(p->lower, name, &low) &&
+	if (p->lower >= 0 && !child->opaque && safe_walk_stat(p->lower, name, &low) &&
 	    S_ISDIR(low.st_mode))
-		child->lower = beneath_open_dir(p->lower, name);
+		child->lower = safe_walk_open_dir(p->lower, name);
 	/* A directory of the upper that cannot be read must not give way to what it hides. */
 	if (!in_upper || child->upper >= 0)
 		walk(c, child);
@@ -197,10 +198,10 @@ static void visit(struct capturer *c, const struct place *p, const char *name)
 	}
 	if (!matched && !leads_on)
 		return;
-	in_upper = p->upper >= 0 && beneath_stat(p->upper, name, &st);
-	if (in_upper && beneath_is_whiteout(&st))
+	in_upper = p->upper >= 0 && safe_walk_stat(p->upper, name, &st);
+	if (in_upper && safe_walk_is_whiteout(&st))
 		return;
-	if (!in_upper && (p->lower < 0 || !beneath_stat(p->lower, name, &st)))
+	if (!in_upper && (p->lower < 0 || !safe_walk_stat(p->lower, name, &st)))
 		return;
 	if (S_ISDIR(st.st_mode) && leads_on)
 		enter(c, p, name, in_upper, &child);
@@ -214,15 +215,15 @@ static void visit_all(struct capturer *c, const struct place *p, const struct li
 	for (size_t i = 0; i < names->count; i++) {
 		size_t mark;
 
-		if (beneath_has_name(seen, names->items[i]))
+		if (safe_walk_has_name(seen, names->items[i]))
 			continue;
-		if (c->left.entries == 0 || !beneath_push(&c->path, names->items[i], &mark)) {
+		if (c->left.entries == 0 || !safe_walk_push(&c->path, names->items[i], &mark)) {
 			c->out.cut = true;
 			return;
 		}
 		c->left.entries--;
 		visit(c, p, names->items[i]);
-		beneath_pop(&c->path, mark);
+		safe_walk_pop(&c->path, mark);
 	}
 }
 
@@ -231,7 +232,7 @@ static void walk(struct capturer *c, const struct place *p)
 	struct list upper = {0}, lower = {0}, none = {0};
 	bool cut_upper = false, cut_lower = false;
 
-	if (c->depth == BENEATH_MAX_DEPTH) {
+	if (c->depth == SAFE_WALK_MAX_DEPTH) {
 		c->out.cut = true;
 		return;
 	}

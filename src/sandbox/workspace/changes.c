@@ -23,7 +23,7 @@ struct visitor {
 	bool apply;
 	struct change_limits left;
 	struct put_owner owner;
-	struct beneath_path path;
+	struct safe_walk_path path;
 	struct change_list out;
 	unsigned depth;
 };
@@ -135,7 +135,7 @@ static bool is_same_file(struct visitor *w, const struct place *p, const struct 
 	if ((uint64_t)it->up.st_size > w->left.compared)
 		return false;
 	w->left.compared -= (uint64_t)it->up.st_size;
-	lower = beneath_open_file(p->lower, it->name, &st);
+	lower = safe_walk_open_file(p->lower, it->name, &st);
 	return lower >= 0 && st.st_size == it->up.st_size &&
 	       same_bytes(upper, lower, it->up.st_size);
 }
@@ -160,7 +160,7 @@ static const char *kind_of(const struct item *it)
 
 static void visit_file(struct visitor *w, const struct place *p, struct item *it)
 {
-	auto_close int fd = beneath_open_file(p->upper, it->name, &it->up);
+	auto_close int fd = safe_walk_open_file(p->upper, it->name, &it->up);
 	const char *kind = kind_of(it);
 	int result = 0;
 
@@ -243,7 +243,7 @@ static bool enter_below(struct visitor *w, const struct place *p, struct item *i
 			struct place *child)
 {
 	if (it->has_low && S_ISDIR(it->low.st_mode))
-		child->lower = beneath_open_dir(p->lower, it->name);
+		child->lower = safe_walk_open_dir(p->lower, it->name);
 	else if (!w->apply || child->blocked)
 		return true;
 	else if (!it->has_low || put_nothing(p->lower, it->name, &w->owner) == 0)
@@ -280,12 +280,12 @@ static void visit_dir(struct visitor *w, const struct place *p, struct item *it)
 	size_t before, already = w->out.total;
 	bool failed;
 
-	child.upper = beneath_open_dir(p->upper, it->name);
+	child.upper = safe_walk_open_dir(p->upper, it->name);
 	if (child.upper < 0) {
 		record_blocked(w, is_new ? ADDED : MODIFIED, true, "the directory cannot be read");
 		return;
 	}
-	child.opaque = p->opaque || beneath_is_opaque(child.upper);
+	child.opaque = p->opaque || safe_walk_is_opaque(child.upper);
 	/* A mixture of two repositories is none; and the old one's guards would be gone. */
 	if (!is_new && child.opaque && strcasecmp(it->name, ".git") == 0 && !child.blocked)
 		child.blocked = "control file: the repository was replaced as a whole";
@@ -360,10 +360,10 @@ static void visit(struct visitor *w, const struct place *p, const char *name)
 {
 	struct item it = {.name = name};
 
-	it.has_low = p->lower >= 0 && beneath_stat(p->lower, name, &it.low);
-	if (!beneath_stat(p->upper, name, &it.up))
+	it.has_low = p->lower >= 0 && safe_walk_stat(p->lower, name, &it.low);
+	if (!safe_walk_stat(p->upper, name, &it.up))
 		return;
-	if (beneath_is_whiteout(&it.up)) {
+	if (safe_walk_is_whiteout(&it.up)) {
 		judge(w, p, &it, true);
 		if (it.has_low)
 			visit_deleted(w, p, &it);
@@ -386,18 +386,18 @@ static void visit_named(struct visitor *w, const struct place *p, const char *na
 	struct item it = {.name = name};
 	size_t mark;
 
-	if (w->left.entries == 0 || !beneath_push(&w->path, name, &mark)) {
+	if (w->left.entries == 0 || !safe_walk_push(&w->path, name, &mark)) {
 		w->out.cut = true;
 		return;
 	}
 	w->left.entries--;
 	if (!hidden) {
 		visit(w, p, name);
-	} else if (beneath_stat(p->lower, name, &it.low)) {
+	} else if (safe_walk_stat(p->lower, name, &it.low)) {
 		judge(w, p, &it, true);
 		visit_deleted(w, p, &it);
 	}
-	beneath_pop(&w->path, mark);
+	safe_walk_pop(&w->path, mark);
 }
 
 /* Below an opaque directory, whatever is not above has been deleted. */
@@ -412,7 +412,7 @@ static void walk_hidden(struct visitor *w, const struct place *p, const struct l
 	}
 	w->out.cut |= cut;
 	for (size_t i = 0; i < names.count; i++)
-		if (!beneath_has_name(upper_names, names.items[i]))
+		if (!safe_walk_has_name(upper_names, names.items[i]))
 			visit_named(w, p, names.items[i], true);
 	list_done(&names);
 }
@@ -422,11 +422,11 @@ static void walk_dir(struct visitor *w, const char *name, struct place *p)
 	struct list names;
 	bool cut;
 
-	if (w->depth == BENEATH_MAX_DEPTH ||
+	if (w->depth == SAFE_WALK_MAX_DEPTH ||
 	    dirents_names(p->upper, w->left.entries, &names, &cut) < 0) {
 		record_blocked(w, MODIFIED, true,
-			       w->depth == BENEATH_MAX_DEPTH ? "nested too deep"
-							     : "the directory cannot be read");
+			       w->depth == SAFE_WALK_MAX_DEPTH ? "nested too deep"
+							       : "the directory cannot be read");
 		return;
 	}
 	w->depth++;

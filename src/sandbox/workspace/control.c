@@ -86,14 +86,14 @@ static bool lists(const struct list *names, const char *name)
 struct control_place control_place_look(const char *name, const struct list *upper_names,
 					int lower_fd)
 {
-	bool has_head = lower_fd >= 0 && beneath_stat(lower_fd, "HEAD", &(struct stat){0});
+	bool has_head = lower_fd >= 0 && safe_walk_stat(lower_fd, "HEAD", &(struct stat){0});
 	struct control_place p = {0};
 
 	p.is_git = strcasecmp(name, ".git") == 0 || has_head || lists(upper_names, "HEAD");
 	if (has_head || strcasecmp(name, ".git") == 0 || lower_fd < 0)
 		return p;
 	for (size_t i = 0; i < ARRAY_LEN(git_names); i++)
-		p.almost_git |= beneath_stat(lower_fd, git_names[i], &(struct stat){0});
+		p.almost_git |= safe_walk_stat(lower_fd, git_names[i], &(struct stat){0});
 	return p;
 }
 

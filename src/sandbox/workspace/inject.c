@@ -12,7 +12,7 @@ struct pair {
 	int upper, lower;
 };
 
-static int put_file(const struct plan *p, int dir, const char *name, const struct placed_file *f,
+static int put_file(const struct plan *p, int dir, const char *name, const struct injected_file *f,
 		    struct err *e)
 {
 	return skeleton_file(dir, name, f->data, f->size, f->mode, e) < 0
@@ -20,7 +20,8 @@ static int put_file(const struct plan *p, int dir, const char *name, const struc
 		       : plan_give_to_user(p, dir, name, e);
 }
 
-static int in_the_way(const struct placed_file *f, const char *name, const char *is, struct err *e)
+static int in_the_way(const struct injected_file *f, const char *name, const char *is,
+		      struct err *e)
 {
 	return err_field(e, ERR_INVALID, "file",
 			 "file: '%s' cannot be placed: the workspace's '%s' is %s directory",
@@ -28,17 +29,17 @@ static int in_the_way(const struct placed_file *f, const char *name, const char 
 }
 
 static int put_below(const struct plan *p, struct pair at, const char *path,
-		     const struct placed_file *f, struct err *e);
+		     const struct injected_file *f, struct err *e);
 
 /* Enters one directory on the way, as the workspace has it, or a new one. */
 static int put_through(const struct plan *p, struct pair at, const char *name, const char *rest,
-		       const struct placed_file *f, struct err *e)
+		       const struct injected_file *f, struct err *e)
 {
 	struct stat st = {.st_mode = S_IFDIR | 0755};
 	struct pair next = {-1, -1};
 	int rc = -1;
 
-	if (at.lower >= 0 && beneath_stat(at.lower, name, &st)) {
+	if (at.lower >= 0 && safe_walk_stat(at.lower, name, &st)) {
 		if (!S_ISDIR(st.st_mode))
 			return in_the_way(f, name, "no", e);
 		next.lower = openat(at.lower, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -46,7 +47,7 @@ static int put_through(const struct plan *p, struct pair at, const char *name, c
 	/* Its mode may shut out its owner: not before all is in place. */
 	if ((mkdirat(at.upper, name, 0700) < 0 && errno != EEXIST) ||
 	    fchmodat(at.upper, name, 0700, 0) < 0 ||
-	    (next.upper = beneath_open_dir(at.upper, name)) < 0)
+	    (next.upper = safe_walk_open_dir(at.upper, name)) < 0)
 		err_sys(e, "cannot make %s", name);
 	else
 		rc = put_below(p, next, rest, f, e);
@@ -58,7 +59,7 @@ static int put_through(const struct plan *p, struct pair at, const char *name, c
 }
 
 static int put_below(const struct plan *p, struct pair at, const char *path,
-		     const struct placed_file *f, struct err *e)
+		     const struct injected_file *f, struct err *e)
 {
 	const char *slash = strchr(path, '/');
 	auto_free char *name = slash ? must_alloc(strndup(path, (size_t)(slash - path))) : NULL;
@@ -66,13 +67,13 @@ static int put_below(const struct plan *p, struct pair at, const char *path,
 
 	if (slash)
 		return put_through(p, at, name, slash + 1, f, e);
-	if (at.lower >= 0 && beneath_stat(at.lower, path, &st) && S_ISDIR(st.st_mode))
+	if (at.lower >= 0 && safe_walk_stat(at.lower, path, &st) && S_ISDIR(st.st_mode))
 		return in_the_way(f, path, "a", e);
 	return put_file(p, at.upper, path, f, e);
 }
 
 /* Below /run, out of the way of all that may be mounted. */
-static int put_in_root(const struct plan *p, const struct placed_file *f, struct err *e)
+static int put_in_root(const struct plan *p, const struct injected_file *f, struct err *e)
 {
 	auto_close int scratch = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	auto_close int parent = -1;
@@ -84,7 +85,7 @@ static int put_in_root(const struct plan *p, const struct placed_file *f, struct
 	return parent < 0 ? -1 : put_file(p, parent, name, f, e);
 }
 
-int placed_put(const struct plan *p, const struct placed_file *f, struct err *e)
+int inject_file(const struct plan *p, const struct injected_file *f, struct err *e)
 {
 	auto_close int upper = open("ws", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct pair at = {upper, p->workspace_mode == WORKSPACE_COW ? p->workspace.fd : -1};
@@ -121,7 +122,7 @@ static bool remove_name(int upper, const char *path)
 	const char *slash = strrchr(path, '/');
 	auto_free char *dir =
 		slash ? must_alloc(strndup(path, (size_t)(slash - path))) : str_copy(".");
-	auto_close int parent = beneath_open_dir(upper, dir);
+	auto_close int parent = safe_walk_open_dir(upper, dir);
 	struct stat st;
 	bool gone;
 
@@ -147,14 +148,14 @@ static void drop_way(const struct plan *p, int upper, const char *path)
 	}
 }
 
-void placed_drop_points(const struct plan *p, int scratch)
+void inject_remove_points(const struct plan *p, int scratch)
 {
 	size_t len = strlen(p->workspace_path);
 	auto_close int upper = -1;
 
 	if (scratch < 0 || p->workspace_mode == WORKSPACE_DIRECT || p->bind_count == 0)
 		return;
-	upper = beneath_open_dir(scratch, "ws");
+	upper = safe_walk_open_dir(scratch, "ws");
 	for (size_t i = 0; upper >= 0 && i < p->bind_count; i++) {
 		const char *target = p->binds[i].target;
 
@@ -166,26 +167,26 @@ void placed_drop_points(const struct plan *p, int scratch)
 	}
 }
 
-static bool is_unchanged(int upper, const struct placed_file *f)
+static bool is_unchanged(int upper, const struct injected_file *f)
 {
 	auto_free char *data = NULL;
 	auto_close int fd = -1;
 	struct stat st;
 
-	fd = beneath_open_file(upper, f->path, &st);
+	fd = safe_walk_open_file(upper, f->path, &st);
 	if (fd < 0 || (uint64_t)st.st_size != f->size)
 		return false;
 	data = must_alloc(malloc(f->size + 1));
 	return read(fd, data, f->size) == (ssize_t)f->size && memcmp(data, f->data, f->size) == 0;
 }
 
-void placed_drop_files(const struct plan *p, int scratch)
+void inject_remove_files(const struct plan *p, int scratch)
 {
 	bool any = scratch >= 0 && p->file_count > 0;
-	auto_close int upper = any ? beneath_open_dir(scratch, "ws") : -1;
+	auto_close int upper = any ? safe_walk_open_dir(scratch, "ws") : -1;
 
 	for (size_t i = 0; upper >= 0 && i < p->file_count; i++) {
-		const struct placed_file *f = &p->files[i];
+		const struct injected_file *f = &p->files[i];
 
 		if (f->path[0] == '/')
 			continue;

@@ -8,9 +8,9 @@
 #include "sandbox/plan/plan.h"
 
 /* In pid 1, with the scratch as its working directory, before the workspace is shown. */
-int placed_put(const struct plan *p, const struct placed_file *f, struct err *e);
+int inject_file(const struct plan *p, const struct injected_file *f, struct err *e);
 
 /* In the keeper, when all is over: takes them out of the upper directory again. */
-void placed_drop_points(const struct plan *p, int scratch);
+void inject_remove_points(const struct plan *p, int scratch);
 /* Those that the command did not change. */
-void placed_drop_files(const struct plan *p, int scratch);
+void inject_remove_files(const struct plan *p, int scratch);

@@ -13,7 +13,7 @@
 
 enum { RESOLVE_STRICT = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_XDEV };
 
-bool beneath_push(struct beneath_path *p, const char *name, size_t *ret_mark)
+bool safe_walk_push(struct safe_walk_path *p, const char *name, size_t *ret_mark)
 {
 	size_t len = strlen(name), slash = p->len > 0;
 
@@ -27,26 +27,26 @@ bool beneath_push(struct beneath_path *p, const char *name, size_t *ret_mark)
 	return true;
 }
 
-void beneath_pop(struct beneath_path *p, size_t mark)
+void safe_walk_pop(struct safe_walk_path *p, size_t mark)
 {
 	p->len = mark;
 	p->text[mark] = '\0';
 }
 
-int beneath_open_dir(int dir, const char *name)
+int safe_walk_open_dir(int dir, const char *name)
 {
 	return sys_openat2(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
 			   RESOLVE_STRICT);
 }
 
-int beneath_open_file(int dir, const char *name, struct stat *ret_st)
+int safe_walk_open_file(int dir, const char *name, struct stat *ret_st)
 {
 	uint64_t flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 	auto_close int fd = -1;
 	struct stat st;
 
 	/* Opening a device may already do something (a tape rewinds): look, open, look again. */
-	if (!beneath_stat(dir, name, &st))
+	if (!safe_walk_stat(dir, name, &st))
 		return -1;
 	if (!S_ISREG(st.st_mode)) {
 		errno = S_ISLNK(st.st_mode) ? ELOOP : EINVAL;
@@ -63,7 +63,7 @@ int beneath_open_file(int dir, const char *name, struct stat *ret_st)
 	return take_fd(&fd);
 }
 
-int beneath_create_file(int dir, const char *name)
+int safe_walk_create_file(int dir, const char *name)
 {
 	struct open_how how = {
 		.flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
@@ -74,7 +74,7 @@ int beneath_create_file(int dir, const char *name)
 	return (int)syscall(SYS_openat2, dir, name, &how, sizeof(how));
 }
 
-bool beneath_stat(int dir, const char *name, struct stat *ret)
+bool safe_walk_stat(int dir, const char *name, struct stat *ret)
 {
 	struct stat st;
 
@@ -89,7 +89,7 @@ static int compare_names(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-bool beneath_has_name(const struct list *names, const char *name)
+bool safe_walk_has_name(const struct list *names, const char *name)
 {
 	return names->count > 0 &&
 	       bsearch(&name, names->items, names->count, sizeof(*names->items), compare_names);
@@ -99,12 +99,12 @@ bool beneath_has_name(const struct list *names, const char *name)
  * The trusted names are the kernel's when root mounts, the user ones with `userxattr`. Code inside
  * might set the other pair: then it only says about its own tree what it could have done to it.
  */
-bool beneath_is_whiteout(const struct stat *st)
+bool safe_walk_is_whiteout(const struct stat *st)
 {
 	return S_ISCHR(st->st_mode) && st->st_rdev == makedev(0, 0);
 }
 
-bool beneath_is_opaque(int dir)
+bool safe_walk_is_opaque(int dir)
 {
 	/* As root the overlay keeps its notes in trusted.*, and user.overlay.* is anybody's data. */
 	const char *name = caps_can_administer() ? "trusted.overlay.opaque" : "user.overlay.opaque";
@@ -120,11 +120,11 @@ static int remove_one(int dir, const char *name, unsigned depth)
 	auto_close int below = -1;
 	struct stat st;
 
-	if (!beneath_stat(dir, name, &st))
+	if (!safe_walk_stat(dir, name, &st))
 		return errno == ENOENT ? 0 : -1;
 	if (!S_ISDIR(st.st_mode))
 		return unlinkat(dir, name, 0);
-	below = beneath_open_dir(dir, name);
+	below = safe_walk_open_dir(dir, name);
 	if (below < 0 || remove_below(below, depth + 1) < 0)
 		return -1;
 	return unlinkat(dir, name, AT_REMOVEDIR);
@@ -135,7 +135,7 @@ static int remove_below(int dir, unsigned depth)
 	struct list names;
 	int result = 0;
 
-	if (depth >= BENEATH_MAX_DEPTH) {
+	if (depth >= SAFE_WALK_MAX_DEPTH) {
 		errno = ENAMETOOLONG;
 		return -1;
 	}
@@ -147,7 +147,7 @@ static int remove_below(int dir, unsigned depth)
 	return result;
 }
 
-int beneath_remove(int dir, const char *name)
+int safe_walk_remove(int dir, const char *name)
 {
 	return remove_one(dir, name, 0);
 }

@@ -13,35 +13,35 @@
 #include "base/base.h"
 
 enum {
-	BENEATH_MAX_DEPTH = 128, /* directories inside one another; each costs two fds */
-	BENEATH_MAX_PATH = 4096,
+	SAFE_WALK_MAX_DEPTH = 128, /* directories inside one another; each costs two fds */
+	SAFE_WALK_MAX_PATH = 4096,
 };
 
 /* Where a walk is: "a/b/c", relative to its root. */
-struct beneath_path {
-	char text[BENEATH_MAX_PATH];
+struct safe_walk_path {
+	char text[SAFE_WALK_MAX_PATH];
 	size_t len;
 };
 
 /* Adds a name; false if that would be too long. */
-bool beneath_push(struct beneath_path *p, const char *name, size_t *ret_mark);
+bool safe_walk_push(struct safe_walk_path *p, const char *name, size_t *ret_mark);
 /* Goes back to where push was called. */
-void beneath_pop(struct beneath_path *p, size_t mark);
+void safe_walk_pop(struct safe_walk_path *p, size_t mark);
 
 /* These return an fd, or -1 with errno; EXDEV: a mount, ELOOP: a link, EINVAL: another kind. */
-int beneath_open_dir(int dir, const char *name);
+int safe_walk_open_dir(int dir, const char *name);
 /* For reading; a regular file or nothing. */
-int beneath_open_file(int dir, const char *name, struct stat *ret_st);
+int safe_walk_open_file(int dir, const char *name, struct stat *ret_st);
 /* A new file for writing, mode 0600. */
-int beneath_create_file(int dir, const char *name);
+int safe_walk_create_file(int dir, const char *name);
 
 /* What is there, not following links; false if nothing is. */
-bool beneath_stat(int dir, const char *name, struct stat *ret);
+bool safe_walk_stat(int dir, const char *name, struct stat *ret);
 /* Finds a name in a sorted list. */
-bool beneath_has_name(const struct list *names, const char *name);
+bool safe_walk_has_name(const struct list *names, const char *name);
 
-bool beneath_is_whiteout(const struct stat *st);
-bool beneath_is_opaque(int dir);
+bool safe_walk_is_whiteout(const struct stat *st);
+bool safe_walk_is_opaque(int dir);
 
 /* Removes a name and all below it; -1 with errno when something had to stay. */
-int beneath_remove(int dir, const char *name);
+int safe_walk_remove(int dir, const char *name);

@@ -68,7 +68,7 @@ static int boot_nest(const struct boot_job *job, struct boot_request *r, const s
 		     struct boot_result *ret)
 {
 	const struct guest_file *script = &guest_file_zygote_py;
-	struct placed_file files[] = {
+	struct injected_file files[] = {
 		{"/run/cloche/zygote.py", (char *)script->bytes, script->size, 0444},
 		{"/run/cloche/zygote.so", p->zygote, p->zygote_size, 0555},
 	};
