@@ -91,7 +91,7 @@ static int copy_data(int to, int from, off_t size)
 	return ftruncate(to, size);
 }
 
-static int finish_file(int fd, const struct stat *st, const struct put_owner *owner)
+static int finish_file(int fd, const struct stat *st, const struct apply_owner *owner)
 {
 	/* Times stay, or make would rebuild everything in the order in which it was copied. */
 	const struct timespec times[2] = {st->st_atim, st->st_mtim};
@@ -104,7 +104,7 @@ static int finish_file(int fd, const struct stat *st, const struct put_owner *ow
 }
 
 /* The kernel takes the rights to pass over permissions away with the file system uid 0. */
-static const struct put_owner *become_owner(const struct put_owner *owner)
+static const struct apply_owner *become_owner(const struct apply_owner *owner)
 {
 	if (owner->set && owner->uid != 0) {
 		setfsgid(owner->gid);
@@ -113,7 +113,7 @@ static const struct put_owner *become_owner(const struct put_owner *owner)
 	return owner;
 }
 
-static void become_self(const struct put_owner **acting)
+static void become_self(const struct apply_owner **acting)
 {
 	int errnum = errno;
 
@@ -126,11 +126,11 @@ static void become_self(const struct put_owner **acting)
 
 /* From here to the end of the function. */
 #define act_as(owner)                                                                              \
-	__attribute__((cleanup(become_self), unused)) const struct put_owner *acting =             \
+	__attribute__((cleanup(become_self), unused)) const struct apply_owner *acting =           \
 		become_owner(owner)
 
-int put_file(int dir, const char *name, int from, const struct stat *st,
-	     const struct put_owner *owner)
+int apply_file(int dir, const char *name, int from, const struct stat *st,
+	       const struct apply_owner *owner)
 {
 	act_as(owner);
 	struct temp_name temp;
@@ -147,7 +147,7 @@ int put_file(int dir, const char *name, int from, const struct stat *st,
 	return 0;
 }
 
-int put_link(int dir, const char *name, const char *target, const struct put_owner *owner)
+int apply_link(int dir, const char *name, const char *target, const struct apply_owner *owner)
 {
 	act_as(owner);
 	struct temp_name temp;
@@ -161,7 +161,7 @@ int put_link(int dir, const char *name, const char *target, const struct put_own
 	return 0;
 }
 
-int put_dir(int dir, const char *name, const struct put_owner *owner)
+int apply_dir(int dir, const char *name, const struct apply_owner *owner)
 {
 	act_as(owner);
 	auto_close int fd = -1;
@@ -178,14 +178,14 @@ int put_dir(int dir, const char *name, const struct put_owner *owner)
 	return -1;
 }
 
-int put_nothing(int dir, const char *name, const struct put_owner *owner)
+int apply_nothing(int dir, const char *name, const struct apply_owner *owner)
 {
 	act_as(owner);
 
 	return safe_walk_remove(dir, name);
 }
 
-int put_mode(int fd, mode_t mode, const struct put_owner *owner)
+int apply_mode(int fd, mode_t mode, const struct apply_owner *owner)
 {
 	act_as(owner);
 

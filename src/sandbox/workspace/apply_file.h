@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-struct put_owner {
+struct apply_owner {
 	bool set; /* as root: give what is new to uid and gid */
 	uid_t uid;
 	gid_t gid;
@@ -20,11 +20,11 @@ struct put_owner {
 /* All return 0, or -1 with errno, and leave nothing behind when they fail. */
 
 /* Copies the regular file behind `from`, with the permission bits and times of st. */
-int put_file(int dir, const char *name, int from, const struct stat *st,
-	     const struct put_owner *owner);
-int put_link(int dir, const char *name, const char *target, const struct put_owner *owner);
+int apply_file(int dir, const char *name, int from, const struct stat *st,
+	       const struct apply_owner *owner);
+int apply_link(int dir, const char *name, const char *target, const struct apply_owner *owner);
 /* A new directory, open for its netns maker only; returns its fd. The caller sets the mode at the end. */
-int put_dir(int dir, const char *name, const struct put_owner *owner);
+int apply_dir(int dir, const char *name, const struct apply_owner *owner);
 /* Removes a name and all below it. */
-int put_nothing(int dir, const char *name, const struct put_owner *owner);
-int put_mode(int fd, mode_t mode, const struct put_owner *owner);
+int apply_nothing(int dir, const char *name, const struct apply_owner *owner);
+int apply_mode(int fd, mode_t mode, const struct apply_owner *owner);

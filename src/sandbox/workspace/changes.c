@@ -22,7 +22,7 @@
 struct visitor {
 	bool apply;
 	struct change_limits left;
-	struct put_owner owner;
+	struct apply_owner owner;
 	struct safe_walk_path path;
 	struct change_list out;
 	unsigned depth;
@@ -148,7 +148,7 @@ static bool clear_way(struct visitor *w, const struct place *p, const struct ite
 	if (!it->has_low || !S_ISDIR(it->low.st_mode))
 		return true;
 	if (w->apply)
-		result = put_nothing(p->lower, it->name, &w->owner);
+		result = apply_nothing(p->lower, it->name, &w->owner);
 	record_tried(w, DELETED, true, result);
 	return result == 0;
 }
@@ -177,7 +177,7 @@ static void visit_file(struct visitor *w, const struct place *p, struct item *it
 	}
 	w->left.bytes -= (uint64_t)it->up.st_size;
 	if (w->apply)
-		result = put_file(p->lower, it->name, fd, &it->up, &w->owner);
+		result = apply_file(p->lower, it->name, fd, &it->up, &w->owner);
 	record_tried(w, kind, false, result);
 }
 
@@ -227,7 +227,7 @@ static void visit_link(struct visitor *w, const struct place *p, struct item *it
 			       it->blocked ? it->blocked : "a directory is in the way");
 		return;
 	}
-	if (w->apply && put_link(p->lower, it->name, target, &w->owner) < 0)
+	if (w->apply && apply_link(p->lower, it->name, target, &w->owner) < 0)
 		record_tried(w, kind, false, -1);
 	else
 		record(w, kind, false,
@@ -246,8 +246,8 @@ static bool enter_below(struct visitor *w, const struct place *p, struct item *i
 		child->lower = safe_walk_open_dir(p->lower, it->name);
 	else if (!w->apply || child->blocked)
 		return true;
-	else if (!it->has_low || put_nothing(p->lower, it->name, &w->owner) == 0)
-		child->lower = put_dir(p->lower, it->name, &w->owner);
+	else if (!it->has_low || apply_nothing(p->lower, it->name, &w->owner) == 0)
+		child->lower = apply_dir(p->lower, it->name, &w->owner);
 	if (child->lower >= 0)
 		return true;
 	child->blocked = errno == EXDEV ? "another file system is mounted there" : strerror(errno);
@@ -267,7 +267,7 @@ static void settle_dir(struct visitor *w, struct item *it, struct place *child, 
 		return;
 	}
 	if (w->apply && (is_new || differs))
-		result = put_mode(child->lower, it->up.st_mode & 0777, &w->owner);
+		result = apply_mode(child->lower, it->up.st_mode & 0777, &w->owner);
 	if (differs || (is_new && is_empty) || result < 0)
 		record_tried(w, is_new ? ADDED : MODIFIED, true, result);
 }
@@ -310,7 +310,7 @@ static void visit_deleted(struct visitor *w, const struct place *p, struct item 
 		return;
 	}
 	if (w->apply)
-		result = put_nothing(p->lower, it->name, &w->owner);
+		result = apply_nothing(p->lower, it->name, &w->owner);
 	record_tried(w, DELETED, is_dir, result);
 }
 
@@ -456,7 +456,7 @@ static int run(bool apply, struct layers fds, const struct change_limits *limits
 		return err_sys(e, "looking at the workspace");
 	w->apply = apply;
 	w->left = limits ? *limits : defaults;
-	w->owner = (struct put_owner){.set = geteuid() == 0, .uid = st.st_uid, .gid = st.st_gid};
+	w->owner = (struct apply_owner){.set = geteuid() == 0, .uid = st.st_uid, .gid = st.st_gid};
 	walk_dir(w, "", &root);
 	if (w->out.count > 0)
 		qsort(w->out.items, w->out.count, sizeof(*w->out.items), compare_changes);
