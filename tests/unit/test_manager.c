@@ -409,7 +409,7 @@ static void ends_by_idleness(void **state)
 	world_free(w);
 }
 
-static void notices_a_death(void **state)
+static void notifys_a_death(void **state)
 {
 	struct world *w = begin(0);
 	struct sandbox *s = create(w, &operator_);
@@ -755,7 +755,7 @@ int main(void)
 		cmocka_unit_test(resumes_by_itself),
 		cmocka_unit_test(ends_by_time),
 		cmocka_unit_test(ends_by_idleness),
-		cmocka_unit_test(notices_a_death),
+		cmocka_unit_test(notifys_a_death),
 		cmocka_unit_test(mends_a_lost_link),
 		cmocka_unit_test(retries_a_failed_destroy),
 		cmocka_unit_test(changes_limits_and_metadata),

@@ -54,27 +54,27 @@ static void noticed(struct guest *g)
 		loop_timer_set(g->loop, &g->news, NEWS_MS);
 }
 
-static void take_notice(struct guest *g, int listener, const struct seccomp_notif *n, uint32_t eid)
+static void take_notify(struct guest *g, int listener, const struct seccomp_notif *n, uint32_t eid)
 {
 	make_room(g);
 	g->page->owner = eid;
-	notice_answer(g->page, &seccomp_profile_default, listener, n);
+	notify_answer(g->page, &seccomp_profile_default, listener, n);
 	noticed(g);
 }
 
-void denials_take_notice(struct guest *g, int listener, uint32_t eid)
+void denials_take_notify(struct guest *g, int listener, uint32_t eid)
 {
 	struct seccomp_notif n;
 
 	if (seccomp_notify_get(listener, &n) == 0)
-		take_notice(g, listener, &n, eid);
+		take_notify(g, listener, &n, eid);
 }
 
 void denials_take_query(struct guest *g, int fd, uint32_t eid)
 {
 	make_room(g);
 	g->page->owner = eid;
-	notice_query(g->page, fd);
+	notify_refuse_name(g->page, fd);
 	noticed(g);
 }
 
@@ -88,7 +88,7 @@ static void on_notify(void *arg, uint32_t events)
 		return;
 	}
 	if (seccomp_notify_get(g->notify.fd, &n) == 0)
-		take_notice(g, g->notify.fd, &n, tree_owner(g->boot_id, (pid_t)n.pid));
+		take_notify(g, g->notify.fd, &n, tree_owner(g->boot_id, (pid_t)n.pid));
 }
 
 static void on_dns(void *arg, uint32_t events)
@@ -129,7 +129,7 @@ static void pack_denial(struct buf *b, const struct status_denial *d)
 {
 	struct denial words = {0};
 
-	notice_explain(&seccomp_profile_default, d, &words);
+	notify_explain(&seccomp_profile_default, d, &words);
 	pack_u8(b, (uint8_t)d->kind);
 	pack_str(b, words.rule);
 	pack_str(b, words.target);

@@ -13,5 +13,5 @@ void denials_stop(struct guest *g);
 void denials_tell_exec(struct guest *g, const struct command *c);
 void denials_tell_end(struct guest *g);
 /* A notification or a query whose command is known: that of a cell. */
-void denials_take_notice(struct guest *g, int listener, uint32_t eid);
+void denials_take_notify(struct guest *g, int listener, uint32_t eid);
 void denials_take_query(struct guest *g, int fd, uint32_t eid);

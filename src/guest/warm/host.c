@@ -194,7 +194,7 @@ static void on_notify(void *arg, uint32_t events)
 	struct seat *s = arg;
 
 	if (events & EPOLLIN) {
-		denials_take_notice(s->nest->guest, s->notify.fd, s->eid);
+		denials_take_notify(s->nest->guest, s->notify.fd, s->eid);
 		return;
 	}
 	seat_hung_up(s);
@@ -202,7 +202,7 @@ static void on_notify(void *arg, uint32_t events)
 	seat_unwatch(s, &s->notify);
 }
 
-int seat_watch_notices(struct seat *s, int listener)
+int seat_watch_notifys(struct seat *s, int listener)
 {
 	return seat_watch(s, &s->notify, listener, on_notify);
 }

@@ -110,7 +110,7 @@ int seat_watch(struct seat *s, struct loop_watch *w, int fd, void (*call)(void *
 /* Closes it, too. */
 void seat_unwatch(struct seat *s, struct loop_watch *w);
 /* What goes on in the cell comes to notice through the filter's listener. */
-int seat_watch_notices(struct seat *s, int listener);
+int seat_watch_notifys(struct seat *s, int listener);
 void nest_revive_later(struct nest *n);
 
 /* ---- nest_end.c ---- */

@@ -9,7 +9,7 @@
 
 static void be_taken(struct seat *s, int listener)
 {
-	if (s->told.err.kind != ERR_NONE || seat_watch_notices(s, listener) < 0) {
+	if (s->told.err.kind != ERR_NONE || seat_watch_notifys(s, listener) < 0) {
 		close_fd(&listener);
 		s->nest->why = s->told.err;
 		s->nest->failures++;

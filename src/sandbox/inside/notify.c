@@ -10,8 +10,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-void notice(struct status_page *b, enum denial_kind kind, int report, const char *target,
-	    size_t len)
+void notify_denial(struct status_page *b, enum denial_kind kind, int report, const char *target,
+		   size_t len)
 {
 	char clean[sizeof(b->denials[0].target)];
 
@@ -70,7 +70,7 @@ static bool is_local(const struct sockaddr_storage *a)
 	return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) || IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
 }
 
-static void notice_connect(struct status_page *b, int listener, const struct seccomp_notif *n)
+static void notify_connect(struct status_page *b, int listener, const struct seccomp_notif *n)
 {
 	struct sockaddr_storage a = {0};
 	const struct sockaddr_in *v4 = (const void *)&a;
@@ -87,33 +87,33 @@ static void notice_connect(struct status_page *b, int listener, const struct sec
 		inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
 		snprintf(target, sizeof(target), "[%s]:%u", host, ntohs(v6->sin6_port));
 	}
-	notice(b, DENIAL_CONNECT, 0, target, strlen(target));
+	notify_denial(b, DENIAL_CONNECT, 0, target, strlen(target));
 }
 
-void notice_answer(struct status_page *b, const struct seccomp_profile *profile, int listener,
+void notify_answer(struct status_page *b, const struct seccomp_profile *profile, int listener,
 		   const struct seccomp_notif *n)
 {
 	const struct seccomp_report *report = seccomp_report_match(profile, &n->data);
 
 	if (report) {
-		notice(b, DENIAL_SYSCALL, (int)(report - profile->reports), "", 0);
+		notify_denial(b, DENIAL_SYSCALL, (int)(report - profile->reports), "", 0);
 		seccomp_notify_answer(listener, n->id, report->errnum);
 	} else if (n->data.nr == SYS_connect) {
 		/* Looked at only for the record: letting it go on is safe whatever the address
 		 * turns into, because the network namespace leads nowhere. */
-		notice_connect(b, listener, n);
+		notify_connect(b, listener, n);
 		seccomp_notify_answer(listener, n->id, 0);
 	} else {
 		seccomp_notify_answer(listener, n->id, EPERM);
 	}
 }
 
-void notice_syscall(struct status_page *b, const struct seccomp_profile *profile, int listener)
+void notify_serve(struct status_page *b, const struct seccomp_profile *profile, int listener)
 {
 	struct seccomp_notif n;
 
 	if (seccomp_notify_get(listener, &n) == 0)
-		notice_answer(b, profile, listener, &n);
+		notify_answer(b, profile, listener, &n);
 }
 
 /* Turns the labels of the first question into a dotted name; 0 if the packet is malformed. */
@@ -137,7 +137,7 @@ static size_t question_name(const unsigned char *packet, size_t size, char *ret,
 	return at + 5 <= size ? len : 0;
 }
 
-void notice_query(struct status_page *b, int fd)
+void notify_refuse_name(struct status_page *b, int fd)
 {
 	unsigned char packet[512];
 	struct sockaddr_storage from;
@@ -152,7 +152,7 @@ void notice_query(struct status_page *b, int fd)
 	len = question_name(packet, (size_t)n, name, sizeof(name), &end);
 	if (len == 0)
 		return;
-	notice(b, DENIAL_RESOLVE, 0, name, len);
+	notify_denial(b, DENIAL_RESOLVE, 0, name, len);
 	packet[2] = 0x80 | (packet[2] & 0x79); /* an answer, recursion as asked for */
 	packet[3] = 0x83;		       /* recursion available, no such name */
 	memset(packet + 6, 0, 6);	       /* no records */
@@ -194,7 +194,7 @@ static void explain_network(const struct status_denial *b, struct denial *d)
 		 b->kind == DENIAL_RESOLVE ? ", so no name can be looked up" : "");
 }
 
-void notice_explain(const struct seccomp_profile *profile, const struct status_denial *b,
+void notify_explain(const struct seccomp_profile *profile, const struct status_denial *b,
 		    struct denial *ret)
 {
 	ret->count = b->count;

@@ -6,15 +6,15 @@
 #include "model/result.h"
 #include "sandbox/inside/status_page.h"
 
-void notice(struct status_page *b, enum denial_kind kind, int report, const char *target,
-	    size_t len);
+void notify_denial(struct status_page *b, enum denial_kind kind, int report, const char *target,
+		   size_t len);
 /* Answers one notification of the filter: refuses it, or, for connect, notes where it leads. */
-void notice_answer(struct status_page *b, const struct seccomp_profile *profile, int listener,
+void notify_answer(struct status_page *b, const struct seccomp_profile *profile, int listener,
 		   const struct seccomp_notif *n);
 /* Fetches one and answers it. */
-void notice_syscall(struct status_page *b, const struct seccomp_profile *profile, int listener);
+void notify_serve(struct status_page *b, const struct seccomp_profile *profile, int listener);
 /* Answers one DNS query on fd with "no such name", and notes the name. */
-void notice_query(struct status_page *b, int fd);
+void notify_refuse_name(struct status_page *b, int fd);
 /* One denial of the status page in words. */
-void notice_explain(const struct seccomp_profile *profile, const struct status_denial *b,
+void notify_explain(const struct seccomp_profile *profile, const struct status_denial *b,
 		    struct denial *ret);

@@ -91,7 +91,7 @@ void denials_list(const struct keeper *k, struct result *r)
 	for (unsigned i = 0; i < seen; i++) {
 		struct denial *d = &r->denials[r->denial_count++];
 
-		notice_explain(denials_profile(&k->plan), &b->denials[i], d);
+		notify_explain(denials_profile(&k->plan), &b->denials[i], d);
 	}
 	for (size_t i = 0; i < ARRAY_LEN(limit_rows); i++)
 		if (hits & limit_rows[i].hit)

@@ -106,11 +106,11 @@ void supervise_serve(const struct supervisor *s)
 		if ((polls[SIGNALS].revents & POLLIN) && take_signals(s))
 			return;
 		if (polls[NOTIFY].revents & POLLIN)
-			notice_syscall(b, s->profile, s->listener);
+			notify_serve(b, s->profile, s->listener);
 		else if (polls[NOTIFY].revents)
 			polls[NOTIFY].fd = -1;
 		if (polls[DNS].revents & POLLIN)
-			notice_query(b, s->dns);
+			notify_refuse_name(b, s->dns);
 		if (polls[KEEPER].revents)
 			return;
 		if (watching)
