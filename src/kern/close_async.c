@@ -14,7 +14,7 @@
 
 #include <sys/socket.h>
 
-void discard_fds(int *fds, size_t count)
+void close_async(int *fds, size_t count)
 {
 	int pair[2] = {-1, -1}, all[DISCARD_MAX + 1];
 	size_t n = 0;
@@ -42,7 +42,7 @@ static int compare(const void *a, const void *b)
 	return *(const int *)a - *(const int *)b;
 }
 
-void discard_others(int first, const int *keep, size_t count)
+void close_async_others(int first, const int *keep, size_t count)
 {
 	int sorted[16];
 

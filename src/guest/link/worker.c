@@ -115,7 +115,7 @@ pid_t worker_fork(const int *keep, size_t count)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	discard_others(3, keep, count);
+	close_async_others(3, keep, count);
 	return 0;
 }
 

@@ -494,7 +494,7 @@ static void keeper_done(struct keeper *k)
 {
 	launch_release(k);
 	/* Nobody should have to wait for these; the sooner they are given away, the more goes on meanwhile. */
-	discard_fds((int[]){take_fd(&k->mounts), take_fd(&k->scratch)}, 2);
+	close_async((int[]){take_fd(&k->mounts), take_fd(&k->scratch)}, 2);
 	cgroup_remove(&k->cgroup);
 	process_dir_remove(k->plan.process_dir);
 	if (k->signals >= 0 && !k->plan.spec->json)

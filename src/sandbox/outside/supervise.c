@@ -98,7 +98,7 @@ void supervise_serve(const struct supervisor *s)
 	if (supervise_reap(b, s->command))
 		return;
 	/* Also the standard streams: a reader outside must see their end when the command closes them. */
-	discard_others(0, (int[]){s->signals, s->listener, s->dns, s->control}, 4);
+	close_async_others(0, (int[]){s->signals, s->listener, s->dns, s->control}, 4);
 	do {
 		if (poll(polls, ARRAY_LEN(polls), watching ? watch.interval_ms : -1) < 0 &&
 		    errno != EINTR)
