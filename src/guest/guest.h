@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 
-struct nest_options;
+struct warm_host_options;
 
 struct guest_options {
 	int listener; /* GUEST_FD_LISTENER; -1: there is one link only, and its end is the end */
@@ -16,7 +16,7 @@ struct guest_options {
 	uint64_t memory_bytes;	  /* 0: a cgroup limits it */
 	uint64_t pids;		  /* with memory_bytes */
 	uint64_t lives_on;	  /* 1: from the first hello on it survives whoever made it */
-	const struct nest_options *nest; /* or NULL */
+	const struct warm_host_options *warm_host; /* or NULL */
 };
 
 /* Serves until the time to live is over; returns an exit status. */

@@ -94,7 +94,7 @@ static void fill(struct capture_run *c, const struct outcome *x)
 {
 	struct result *r = &c->result;
 
-	/* A nest has many runs, and nobody finds it by its name. */
+	/* A warm host has many runs, and nobody finds it by its name. */
 	if (c->warm)
 		id_make(r->id);
 	else

@@ -38,7 +38,7 @@ int create_check(struct manager *m, const struct caller *who, const struct creat
 		return -1;
 	}
 	/* Those without an end live with their client, or are warm. */
-	if ((!options_are_nest(o) && tenant_check(m, who, e) < 0) ||
+	if ((!options_are_warm_host(o) && tenant_check(m, who, e) < 0) ||
 	    (o->ttl_ms && manager_times_check(m, &o->ttl_ms, NULL, e) < 0))
 		return -1;
 	if (words_check(o, e) < 0)
@@ -81,7 +81,7 @@ void manager_create(struct manager *m, const struct caller *who, struct create_o
 	s->owner = s->actor = *who;
 	s->created_ms = creation_time(m);
 	sandbox_add(s);
-	if (!options_are_nest(&s->o))
+	if (!options_are_warm_host(&s->o))
 		tenant_enter(s);
 	j = job_new(s, JOB_CREATE, BY_CLIENT);
 	j->done = done;
@@ -100,7 +100,7 @@ void fill_boot(const struct sandbox *s, struct ipc_boot *b)
 			       .net = (uint8_t)spec->net,
 			       .provider = (uint8_t)spec->provider,
 			       .transient = s->o.transient,
-			       .nest = {s->o.nest[0], s->o.nest[1]},
+			       .warm_host = {s->o.warm_host[0], s->o.warm_host[1]},
 			       .volume_count = s->o.volume_count,
 			       .required_layers = spec->required_layers};
 	memcpy(b->id, s->id, sizeof(b->id));

@@ -141,8 +141,8 @@ void sandbox_add(struct sandbox *s)
 	sandbox_hold(s);
 	if (s->pooled)
 		m->metrics.pooled++;
-	else if (options_are_nest(&s->o))
-		m->metrics.nests++;
+	else if (options_are_warm_host(&s->o))
+		m->metrics.warm_hosts++;
 	else if (s->o.transient)
 		m->metrics.runs++;
 	else
@@ -169,8 +169,8 @@ void sandbox_remove(struct sandbox *s)
 	s->known = false;
 	if (s->pooled)
 		m->metrics.pooled--;
-	else if (options_are_nest(&s->o))
-		m->metrics.nests--;
+	else if (options_are_warm_host(&s->o))
+		m->metrics.warm_hosts--;
 	else if (s->o.transient)
 		m->metrics.runs--;
 	else

@@ -41,8 +41,8 @@ struct create_options {
 	json_t *door_data; /* what its door must remember: stored, never shown, opaque here; taken over */
 	uint64_t ttl_ms, idle_ms;
 	bool pause_on_timeout, auto_resume;
-	bool transient;	 /* one /v1/run: not stored, not listed, gone with the daemon */
-	uint8_t nest[2]; /* a nest with so many slots (warm/warm.h), for warm.c */
+	bool transient;	      /* one /v1/run: not stored, not listed, gone with the daemon */
+	uint8_t warm_host[2]; /* a warm host with so many slots (warm/warm.h), for warm.c */
 	char snapshot[IPC_ID];
 	struct ipc_volume volumes[IPC_VOLUMES];
 	uint32_t volume_count;
@@ -174,7 +174,7 @@ struct exec_request {
 	uint32_t park;	  /* not 0: a copy of this command, which parks; EAGAIN: it cannot be had */
 	bool snippet;	  /* argv: python3, a file, arguments; a copy of an interpreter will do */
 	const char *file; /* placed for this, in a directory of its own, which is removed one day */
-	enum warm_kind warm; /* in a nest. Python: argv[0] is the script's path, and: */
+	enum warm_kind warm; /* in a warm host. Python: argv[0] is the script's path, and: */
 	const char *code;
 	size_t code_len;
 	uint32_t rows, cols;
@@ -242,17 +242,17 @@ void capture_drop(struct capture_run *c);
 
 /* ---- warm sandboxes (warm.c) ---- */
 /*
- * The nest of this caller for this image and these limits, in which commands with `warm` set can run at once. NULL: there is none, or
+ * The warm host of this caller for this image and these limits, in which commands with `warm` set can run at once. NULL: there is none, or
  * not yet, and *ret_why says so in a few words (NULL: they are off); one is made meanwhile if it may be.
  */
-struct sandbox *manager_nest(struct manager *m, const struct caller *who,
-			     const struct sandbox_spec *spec, const char **ret_why);
+struct sandbox *manager_warm_host(struct manager *m, const struct caller *who,
+				  const struct sandbox_spec *spec, const char **ret_why);
 /* It was tried, and said no (warm_is_refusal). */
-void manager_nest_refused(struct manager *m, const struct caller *who,
-			  const struct sandbox_spec *spec, const struct err *e);
-/* Is what is asked for what a nest gives (with whatever image and limits), and may this caller have it? */
-bool manager_nest_suits(struct manager *m, const struct caller *who,
-			const struct create_options *o);
+void manager_warm_host_refused(struct manager *m, const struct caller *who,
+			       const struct sandbox_spec *spec, const struct err *e);
+/* Is what is asked for what a warm host gives (with whatever image and limits), and may this caller have it? */
+bool manager_warm_host_suits(struct manager *m, const struct caller *who,
+			     const struct create_options *o);
 /* An error that means: not warm, nothing has run, try another way. */
 bool warm_is_refusal(const struct err *e);
 
@@ -277,8 +277,8 @@ struct manager_histogram {
 };
 
 struct manager_metrics {
-	uint64_t by_state[STATE_COUNT]; /* now; without the pool */
-	uint64_t pooled, runs, nests;	/* now */
+	uint64_t by_state[STATE_COUNT];	   /* now; without the pool */
+	uint64_t pooled, runs, warm_hosts; /* now */
 	uint64_t created, destroyed, failed, boots, boot_retries, boot_failures;
 	uint64_t pool_hits, pool_misses;
 	uint64_t execs, execs_failed, links_lost, audit_refusals;

@@ -133,8 +133,8 @@ struct manager {
 	struct tenant *tenants;
 	uint32_t alive, boots_waiting, grave_count;
 	struct pool pools[POOL_KINDS];
-	unsigned pool_round; /* members of earlier ones are of no use */
-	struct nest *nests;  /* warm.c */
+	unsigned pool_round;	      /* members of earlier ones are of no use */
+	struct warm_host *warm_hosts; /* warm.c */
 	uint64_t pool_wait_ms;
 	uint64_t last_created_ms;
 	struct loop_timer pool_timer, sample_timer, grave_timer;
@@ -149,14 +149,14 @@ struct manager {
 
 /* ---- warm.c ---- */
 /* Not a sandbox that somebody asked for, but one whose cells are. */
-bool options_are_nest(const struct create_options *o);
+bool options_are_warm_host(const struct create_options *o);
 /* The layers of a warm run: its own, and what it shares with those before it. */
 void warm_layers(const struct sandbox *s, layer_set proven, int landlock_abi, struct result *r);
 /* How many runs of this token are in warm sandboxes: they count as its sandboxes. */
 uint32_t warm_running(struct manager *m, const char *token);
-/* Other settings: what nests are made of, and what they load, may be another thing now. */
+/* Other settings: what warm hosts are made of, and what they load, may be another thing now. */
 void warm_change(struct manager *m);
-/* Frees what is known of nests; they themselves live on. */
+/* Frees what is known of warm hosts; they themselves live on. */
 void warm_stop(struct manager *m);
 
 /* ---- manager.c ---- */

@@ -148,7 +148,7 @@ void sandbox_used(struct sandbox *s)
 void sandbox_active(struct sandbox *s, int by)
 {
 	s->active += (unsigned)by;
-	if (options_are_nest(&s->o))
+	if (options_are_warm_host(&s->o))
 		s->m->metrics.runs += (uint64_t)by;
 	sandbox_used(s);
 }

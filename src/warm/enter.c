@@ -119,7 +119,7 @@ static void confine_tenant(const struct cell_entry *t, struct plan *p, int *ret_
 	if (rc < 0 || attach(t, e) < 0)
 		return;
 	p->page->proven |= verify_privileges(p, t->scratch);
-	/* The nest's own places are not this tenant's. */
+	/* The warm host's own places are not this tenant's. */
 	if (!cell_places_are_own(t->terms, t->scratch))
 		p->page->proven &= ~(LAYER_BIT(LAYER_ROOT) | LAYER_BIT(LAYER_DISK));
 	(void)restrict_command(p, e);

@@ -60,10 +60,10 @@ bool cell_places_are_own(const struct cell_terms *t, int scratch)
 	for (size_t i = 0; i < WRITABLE_PLACES; i++)
 		if (stat(writable_places[i].shown, &st) < 0 || st.st_dev != own.st_dev)
 			return false;
-	/* In the nest's own root the one that cells start from is seen, with all the nest's processes. */
+	/* In the warm host's own root the one that cells start from is seen, with all the warm host's processes. */
 	if (stat(CELL_ROOT "/proc", &st) == 0 || errno != ENOENT)
 		return false;
-	/* The scratch itself lies below it, and the nest's below that. */
+	/* The scratch itself lies below it, and the warm host's below that. */
 	return t->outside_proc && stat("/proc", &st) == 0 && st.st_dev != t->outside_proc &&
 	       st.st_dev != own.st_dev;
 }

@@ -12,5 +12,5 @@ struct cell_terms;
 bool cell_is_in_cgroup(void);
 /* Not in it any more: to be asked in the namespace that one comes from. */
 bool cell_left_cgroup(void);
-/* What can be written is of this cell's scratch file system, and /proc is not the nest's. */
+/* What can be written is of this cell's scratch file system, and /proc is not the warm host's. */
 bool cell_places_are_own(const struct cell_terms *t, int scratch);

@@ -40,7 +40,7 @@ static int open_streams(int ours[3], int theirs[3], struct err *e)
 	return 0;
 }
 
-/* The nest knows of the cell before it hears of its tenant. */
+/* The warm host knows of the cell before it hears of its tenant. */
 static int bear(struct birth *b, const int cell[CELL_FDS_ALL], int control, struct err *e)
 {
 	static char stack[STACK_SIZE] __attribute__((aligned(16)));
@@ -87,7 +87,7 @@ static void attend(const struct cell_terms *t, const struct slot_seating *s)
 }
 
 /*
- * Nothing else of the nest's is to reach a cell. When the slot and its cells are gone, and with them the other
+ * Nothing else of the warm host's is to reach a cell. When the slot and its cells are gone, and with them the other
  * end, so is she. Below are the places of a tenant's streams: what she receives must not lie there.
  */
 static int keep_two(int control, int cells)

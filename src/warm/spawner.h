@@ -6,7 +6,7 @@
  * It was forked by the slot and is, like it, in the slot's user, uts and cgroup namespaces and in its cgroup,
  * with an empty bounding set: a tenant of hers is born with all that, and enters what is the cell's own. She
  * turns to one cell's pid namespace after the other for her children, which a slot cannot: it could
- * not turn back, and makes new ones. Tenants are her siblings (CLONE_PARENT), so the nest's pid 1 learns
+ * not turn back, and makes new ones. Tenants are her siblings (CLONE_PARENT), so the warm host's pid 1 learns
  * from the kernel how they ended.
  *
  * A tenant shares her memory until its exec (CLONE_VM): nothing has to be copied for it, nor taken apart

@@ -125,7 +125,7 @@ static bool is_watching(const struct cell_terms *t)
 	return !(t->cgroup_layers & LAYER_BIT(LAYER_MEMORY));
 }
 
-/* Nothing of ours is left to be misused: what the nest may do is not for who shares a tenant's pid namespace. */
+/* Nothing of ours is left to be misused: what the warm host may do is not for who shares a tenant's pid namespace. */
 static int give_up(const struct cell_terms *t, struct err *e)
 {
 	struct confinement c = {.kind = CONFINED_REAPER,
@@ -165,7 +165,7 @@ static void reap(const struct cell_terms *t)
 struct maker {
 	const struct cell_terms *terms;
 	unsigned masks; /* of /proc */
-	int control;	/* the nest's pid 1 */
+	int control;	/* the warm host's pid 1 */
 	int cells;	/* whom a cell tells: that, or a midwife */
 	bool has_midwife;
 };
@@ -204,7 +204,7 @@ static int enter_root(struct err *e)
 
 	if (unshare(CLONE_NEWNS) < 0)
 		return err_sys(e, "cannot create a mount namespace");
-	/* A copy, since what comes with the nest's is locked in its place. */
+	/* A copy, since what comes with the warm host's is locked in its place. */
 	tree = mount_clone(AT_FDCWD, CELL_ROOT, MOUNT_SUBMOUNTS | MOUNT_DEVICES, e);
 	if (tree < 0 || mount_attach(tree, AT_FDCWD, CELL_ROOT, e) < 0)
 		return -1;
@@ -251,7 +251,7 @@ static int enter_slot(const struct cell_terms *t, int index, const int *joins, i
 }
 
 /*
- * Neither a slot nor its cells allocate anything. What the nest's pid 1 has allocated lies far from all
+ * Neither a slot nor its cells allocate anything. What the warm host's pid 1 has allocated lies far from all
  * else, and each cell would have page tables for it: 12 kB, made and taken apart for nothing.
  */
 static void drop_heap(void)
@@ -375,7 +375,7 @@ static void slot_main(const struct cell_terms *t, int index, const int *joins,
 	if (m.news == CELL_READY && seating &&
 	    midwife_start(t, seating, control, &cells, &m.told.err) < 0)
 		m.news = CELL_FAILED;
-	/* The socket pairs are all that it keeps: nothing of the nest's is to reach a cell. */
+	/* The socket pairs are all that it keeps: nothing of the warm host's is to reach a cell. */
 	message_send(control, &m, sizeof(m), &dns, dns < 0 ? 0 : 1, &ignored);
 	if (m.news == CELL_FAILED)
 		_exit(1);
@@ -387,7 +387,7 @@ static void slot_main(const struct cell_terms *t, int index, const int *joins,
 	_exit(0);
 }
 
-/* ---- the nest's side ---- */
+/* ---- the warm host's side ---- */
 
 int slot_start(const struct cell_terms *t, int index, const int *joins,
 	       const struct slot_seating *seating, struct slot *ret, struct err *e)

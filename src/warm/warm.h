@@ -8,19 +8,19 @@
  * one order, and is replaced by another one of its kind.
  *
  *   pool     (manager) whole sandboxes of the daemon's, booted and not yet given to anybody
- *   nest     a sandbox like any other, of one token and one image, whose pid 1 (cloche-guest) has kept its
- *            capabilities over the nest's own user namespace, and nothing else. No process in it is
+ *   warm host     a sandbox like any other, of one token and one image, whose pid 1 (cloche-guest) has kept its
+ *            capabilities over the warm host's own user namespace, and nothing else. No process in it is
  *            privileged on the host. Runs of that token happen in it:
- *     slot   a process of the nest in a user, network and mount namespace and a cgroup of its own. Makes
+ *     slot   a process of the warm host in a user, network and mount namespace and a cgroup of its own. Makes
  *            one cell after the other. (cell.c)
  *     cell   pid 1 of fresh pid, mount and ipc namespaces below a slot, with a fresh /tmp, HOME,
  *            workspace, /proc and terminals. It gives up everything, then only reaps.
- *     tenant what runs in a cell. A child of the nest's pid 1, which hence learns its status from the
+ *     tenant what runs in a cell. A child of the warm host's pid 1, which hence learns its status from the
  *            kernel: made by the slot's midwife for a command (cell_midwife.h), or by a warm interpreter
  *            (zygote), born into the cell's pid namespace. It enters the rest, gives up everything, tries
  *            each layer, and then waits for its order. (cell_enter.c)
- *     seat   (guest/warm/host_internal.h) what the nest's pid 1 knows of a slot, its cell and its tenant
- *   zygote   the nest's interpreter with its modules loaded (src/zygote, guest/python/zygote.py). It is asked
+ *     seat   (guest/warm/host_internal.h) what the warm host's pid 1 knows of a slot, its cell and its tenant
+ *   zygote   the warm host's interpreter with its modules loaded (src/zygote, guest/python/zygote.py). It is asked
  *            for one tenant at a time, ahead of any order.
  *   park     a command of a sandbox that goes on, an interpreter with its modules loaded, which makes copies
  *            of itself (guest/exec/prefork.h, guest/python/park.py): for snippets and for kernels. A copy is no
@@ -46,7 +46,7 @@
 #include "model/spec.h"
 #include "sandbox/inside/warm_settings.h"
 
-/* In the nest's pid 1: fills in what is outside of its cells. */
+/* In the warm host's pid 1: fills in what is outside of its cells. */
 void cell_look_around(struct cell_terms *t);
 
 /* What a tenant tells before it gives up its last fd. */

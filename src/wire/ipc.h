@@ -79,7 +79,8 @@ struct ipc_boot {
 	struct limits limits;
 	uint8_t level, root, net, provider;
 	uint8_t transient; /* dies with the daemon: one /v1/run */
-	uint8_t nest[2];   /* slots for commands and for Python (warm/warm.h); 0, 0: not a nest */
+	uint8_t warm_host
+		[2]; /* slots for commands and for Python (warm/warm.h); 0, 0: not a warm host */
 	uint32_t volume_count;
 	struct ipc_volume volumes[IPC_VOLUMES];
 	layer_set required_layers;

@@ -501,7 +501,7 @@ static void test_pairs(void **state)
 }
 
 /* A further filter of the program's own is its business. */
-static void nest(const void *arg)
+static void warm_host(const void *arg)
 {
 	struct sock_filter all = {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ALLOW};
 	struct sock_fprog prog = {1, &all};
@@ -516,7 +516,7 @@ static void nest(const void *arg)
 }
 
 /* Ours is loaded without a listener here: then the kernel would let a second one in. */
-static void nest_listener(const void *arg)
+static void warm_host_listener(const void *arg)
 {
 	struct sock_filter all = {BPF_RET | BPF_K, 0, 0, SECCOMP_RET_USER_NOTIF};
 	struct sock_fprog prog = {1, &all};
@@ -538,9 +538,9 @@ static void nest_listener(const void *arg)
 static void test_nested(void **state)
 {
 	(void)state;
-	assert_int_equal(run(&seccomp_profile_default, nest, NULL), 0);
+	assert_int_equal(run(&seccomp_profile_default, warm_host, NULL), 0);
 	assert_int_equal(stage->done, 1);
-	assert_int_equal(run(NULL, nest_listener, NULL), 0);
+	assert_int_equal(run(NULL, warm_host_listener, NULL), 0);
 	assert_int_equal(stage->done, 1);
 	assert_int_equal(stage->errnum, EBUSY);
 }

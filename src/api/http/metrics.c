@@ -161,7 +161,7 @@ static void write_counters(const struct manager_metrics *m, struct buf *to)
 	} rows[] = {
 		{"cloche_sandboxes_pooled", "gauge", "Prepared in advance.", m->pooled},
 		{"cloche_runs_active", "gauge", "Single runs that are going on.", m->runs},
-		{"cloche_nests", "gauge", "Sandboxes that have warm ones in them.", m->nests},
+		{"cloche_nests", "gauge", "Sandboxes that have warm ones in them.", m->warm_hosts},
 		{"cloche_sandboxes_created_total", "counter", "Made.", m->created},
 		{"cloche_sandboxes_destroyed_total", "counter", "Destroyed.", m->destroyed},
 		{"cloche_sandboxes_failed_total", "counter", "Failed.", m->failed},

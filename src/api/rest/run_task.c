@@ -8,7 +8,7 @@
 
 #define WORKSPACE "/workspace"
 #define CODE_DIR "/tmp/.cloche"
-#define CLI_CODE_DIR "/run/code" /* where it is for `cloche code`; nests have it, too */
+#define CLI_CODE_DIR "/run/code" /* where it is for `cloche code`; warm hosts have it, too */
 #define CODE_FILES 4		 /* the snippet and its guard */
 #define FILES_MAX 256
 #define WARM_CODE_MAX (256u << 10) /* what a request to a guest can hold, with much besides */
@@ -270,7 +270,7 @@ static void on_captured(void *arg, struct capture_run *c, const struct err *e)
 		else
 			take_next(r);
 	} else if (r->warm && warm_is_refusal(e)) {
-		manager_nest_refused(r->api->manager, &r->who, &r->options.spec, e);
+		manager_warm_host_refused(r->api->manager, &r->who, &r->options.spec, e);
 		say_why(r, e->msg);
 		if (!as_cli(r)) {
 			start_cold(r);
@@ -491,7 +491,7 @@ static bool may_be_warm(const struct run *r)
 	return r->choice != WARM_OFF && !r->globs.count && r->file_count == (code ? 1u : 0u) &&
 	       (!code || (is_python(r) && r->files[0].len <= WARM_CODE_MAX &&
 			  env_suits(&r->r.env) && env_suits(&r->options.env))) &&
-	       manager_nest_suits(r->api->manager, &r->who, &r->options);
+	       manager_warm_host_suits(r->api->manager, &r->who, &r->options);
 }
 
 /* At once, in a sandbox that is ready; false: not like that. */
@@ -499,12 +499,12 @@ static bool start_warm(struct run *r)
 {
 	struct exec_request request = r->r;
 	struct list script = {0}, env = {0};
-	struct sandbox *nest = NULL;
+	struct sandbox *warm_host = NULL;
 	const char *why = NULL;
 
 	if (may_be_warm(r))
-		nest = manager_nest(r->api->manager, &r->who, &r->options.spec, &why);
-	if (!nest) {
+		warm_host = manager_warm_host(r->api->manager, &r->who, &r->options.spec, &why);
+	if (!warm_host) {
 		if (why)
 			say_why(r, why);
 		return false;
@@ -525,7 +525,7 @@ static bool start_warm(struct run *r)
 		request.code = r->files[0].bytes;
 		request.code_len = r->files[0].len;
 	}
-	r->capture = exec_capture(nest, &request, on_captured, r);
+	r->capture = exec_capture(warm_host, &request, on_captured, r);
 	list_done(&script);
 	list_done(&env);
 	return true;

@@ -121,7 +121,7 @@ static int check_provider(const struct ipc_boot *b, struct err *e)
 
 	if (b->snapshot[0])
 		wanted |= CAN_SNAPSHOT;
-	if (b->transient || b->nest[0] + b->nest[1])
+	if (b->transient || b->warm_host[0] + b->warm_host[1])
 		wanted |= CAN_PREPARE;
 	if (b->volume_count)
 		wanted |= CAN_VOLUMES;
@@ -156,8 +156,9 @@ int check_boot(const struct ipc_boot *b, const struct config *c, const char *own
 		return err_field(e, ERR_INVALID, "root", "root: not a mode");
 	if (!str_equal(b->image, "host") && !config_image_find(c, b->image))
 		return err_field(e, ERR_NOT_FOUND, "image", "image: there is no '%s'", b->image);
-	if (b->nest[0] + b->nest[1] > NEST_SLOTS ||
-	    (b->nest[0] + b->nest[1] && (!b->transient || b->root != ROOT_RO || b->volume_count)))
+	if (b->warm_host[0] + b->warm_host[1] > WARM_HOST_LANES ||
+	    (b->warm_host[0] + b->warm_host[1] &&
+	     (!b->transient || b->root != ROOT_RO || b->volume_count)))
 		return err_set(e, ERR_INVALID, "no nest is like that");
 	if (b->volume_count > IPC_VOLUMES)
 		return err_field(e, ERR_INVALID, "volumes", "volumes: too many");

@@ -159,7 +159,7 @@ void command_reaped(struct guest *g, pid_t pid, int status, const struct rusage 
 {
 	struct command *c = g->commands;
 
-	if (nest_reaped(g->nest, pid, status, usage))
+	if (warm_host_reaped(g->warm_host, pid, status, usage))
 		return;
 	while (c && (c->pid != pid || c->reaped || c->in_cell))
 		c = c->next;
@@ -178,7 +178,7 @@ static pid_t live_pid(const struct command *c)
 {
 	if (c->reaped)
 		return 0;
-	return c->in_cell ? nest_tenant_pid(c->guest->nest, c->eid) : c->pid;
+	return c->in_cell ? warm_host_tenant_pid(c->guest->warm_host, c->eid) : c->pid;
 }
 
 /* ---- signals ---- */
@@ -201,7 +201,7 @@ void command_kill(struct command *c, enum guest_why why)
 	if (!c->reaped && c->exit.why == GUEST_WHY_NONE)
 		c->exit.why = why;
 	if (c->in_cell) {
-		nest_kill(c->guest->nest, c->eid);
+		warm_host_kill(c->guest->warm_host, c->eid);
 		return;
 	}
 	c->again.call = kill_again;

@@ -68,7 +68,7 @@ struct command {
 
 	int park;	   /* socket to a parked process; -1: it is none */
 	int64_t copied_ns; /* when it last made a copy */
-	bool in_cell;	   /* of a nest; then these were proven: */
+	bool in_cell;	   /* of a warm host; then these were proven: */
 	uint32_t layers;
 	int landlock_abi;
 	bool listening;

@@ -11,12 +11,12 @@ bool env_knows_user(const char *user)
 	       str_equal(user, "1000") || str_equal(user, "0");
 }
 
-/* In a nest, whose files do not change, once: a run waits for it. */
+/* In a warm host, whose files do not change, once: a run waits for it. */
 static const char *find_shell(const struct guest *g)
 {
 	static const char *known;
 
-	if (!g->nest || !known)
+	if (!g->warm_host || !known)
 		known = access("/bin/bash", X_OK) == 0 ? "/bin/bash" : "/bin/sh";
 	return known;
 }

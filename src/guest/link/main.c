@@ -2,7 +2,7 @@
  * cloche-guest init [--memory BYTES] [--pids N] [--lives-on 1]   pid 1; fds as wire/guest.h says
  * cloche-guest pack                               see guest.h
  * cloche-guest check
- * cloche-guest nest MODULE...                     pid 1 of a nest (warm/warm.h)
+ * cloche-guest warm host MODULE...                     pid 1 of a warm host (warm/warm.h)
  * cloche-guest bridge DIRECTORY                   see bridge.h
  */
 #include "guest/link/bridge.h"
@@ -64,22 +64,22 @@ static void keep_place(int fd)
 	}
 }
 
-/* argv: nest MODULE...; its terms and the cgroups of its slots are open. */
-static int nest(int argc, char **argv)
+/* argv: warm host MODULE...; its terms and the cgroups of its slots are open. */
+static int warm_host(int argc, char **argv)
 {
-	struct nest_terms terms;
-	struct nest_options n = {.first_join = NEST_FD_JOINS};
-	struct guest_options o = {.nest = &n, .notify = -1};
+	struct warm_host_terms terms;
+	struct warm_host_options n = {.first_join = WARM_HOST_FD_JOINS};
+	struct guest_options o = {.warm_host = &n, .notify = -1};
 	struct list interpreter = {0}, environment = {0};
 
-	if (pread(NEST_FD_TERMS, &terms, sizeof(terms), 0) != (ssize_t)sizeof(terms))
+	if (pread(WARM_HOST_FD_TERMS, &terms, sizeof(terms), 0) != (ssize_t)sizeof(terms))
 		return usage();
-	close(NEST_FD_TERMS);
+	close(WARM_HOST_FD_TERMS);
 	n.terms = terms.cell;
 	memcpy(n.slots, terms.slots, sizeof(n.slots));
 	memcpy(n.first, terms.first, sizeof(n.first));
 	for (int i = 0; i < (int)(n.slots[0] + n.slots[1]) * cell_file_count(&n.terms); i++)
-		keep_place(NEST_FD_JOINS + i);
+		keep_place(WARM_HOST_FD_JOINS + i);
 	list_add(&interpreter, "python3");
 	list_add(&interpreter, "/run/cloche/zygote.py");
 	for (int i = 2; i < argc; i++)
@@ -101,7 +101,7 @@ static int nest(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	if (argc >= 2 && str_equal(argv[1], "nest"))
-		return nest(argc, argv);
+		return warm_host(argc, argv);
 	if (argc >= 2 && argc % 2 == 0 && str_equal(argv[1], "init"))
 		return init(argc, argv);
 	if (argc == 2 && str_equal(argv[1], "pack"))

@@ -502,7 +502,7 @@ static void raise_open_files(struct guest *g)
 {
 	struct rlimit r;
 
-	if (g->options.nest || getrlimit(RLIMIT_NOFILE, &r) < 0)
+	if (g->options.warm_host || getrlimit(RLIMIT_NOFILE, &r) < 0)
 		return;
 	g->open_files = r.rlim_cur;
 	r.rlim_cur = r.rlim_max;
@@ -534,7 +534,7 @@ static int guest_init(struct guest *g, const struct guest_options *o)
 		return -1;
 	if (denials_start(g) < 0)
 		return -1;
-	g->nest = o->nest ? nest_new(g, o->nest) : NULL;
+	g->warm_host = o->warm_host ? warm_host_new(g, o->warm_host) : NULL;
 	return 0;
 }
 

@@ -18,7 +18,7 @@ struct command;
 struct worker;
 struct port;
 struct watcher;
-struct nest;
+struct warm_host;
 struct wish;
 
 struct guest {
@@ -49,7 +49,7 @@ struct guest {
 	uint64_t kept_bytes; /* output of all commands */
 	struct loop_timer forget;
 
-	struct nest *nest; /* or NULL */
+	struct warm_host *warm_host; /* or NULL */
 	struct wish *wishes, **wishes_end;
 	struct loop_timer patience;
 

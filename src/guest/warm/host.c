@@ -1,5 +1,5 @@
 /*
- * The seats of a nest: their slots and cells, who gets one, how many there are, and what happens
+ * The seats of a warm host: their slots and cells, who gets one, how many there are, and what happens
  * when one breaks.
  */
 #include "guest/warm/host_internal.h"
@@ -21,23 +21,23 @@
 
 static void on_ready(void *arg)
 {
-	struct nest *n = arg;
+	struct warm_host *n = arg;
 
 	warm_serve(n->guest);
 }
 
 void seat_be_ready(struct seat *s)
 {
-	s->nest->why = (struct err){0};
-	s->nest->revive_ms = REVIVE_FIRST_MS;
-	s->nest->ready_ns[s->kind] = now_ns();
-	s->nest->is_jammed[s->kind] = false;
+	s->warm_host->why = (struct err){0};
+	s->warm_host->revive_ms = REVIVE_FIRST_MS;
+	s->warm_host->ready_ns[s->kind] = now_ns();
+	s->warm_host->is_jammed[s->kind] = false;
 	s->state = SEAT_READY;
 	seat_begin_counts(s);
-	loop_task_add(s->nest->guest->loop, &s->nest->ready);
+	loop_task_add(s->warm_host->guest->loop, &s->warm_host->ready);
 }
 
-void nest_revive_later(struct nest *n)
+void warm_host_revive_later(struct warm_host *n)
 {
 	if (n->revive.place)
 		return;
@@ -48,8 +48,8 @@ void nest_revive_later(struct nest *n)
 void seat_be_broken(struct seat *s)
 {
 	s->state = SEAT_BROKEN;
-	loop_task_add(s->nest->guest->loop, &s->nest->ready);
-	nest_revive_later(s->nest);
+	loop_task_add(s->warm_host->guest->loop, &s->warm_host->ready);
+	warm_host_revive_later(s->warm_host);
 }
 
 /* ---- cells ---- */
@@ -57,7 +57,7 @@ void seat_be_broken(struct seat *s)
 int seat_watch(struct seat *s, struct loop_watch *w, int fd, void (*call)(void *, uint32_t))
 {
 	*w = (struct loop_watch){.fd = fd, .events = EPOLLIN, .call = call, .arg = s};
-	return fd < 0 ? 0 : loop_watch(s->nest->guest->loop, w);
+	return fd < 0 ? 0 : loop_watch(s->warm_host->guest->loop, w);
 }
 
 static void close_streams(struct seat *s)
@@ -70,7 +70,7 @@ void seat_unwatch(struct seat *s, struct loop_watch *w)
 {
 	if (w->fd < 0)
 		return;
-	loop_unwatch(s->nest->guest->loop, w);
+	loop_unwatch(s->warm_host->guest->loop, w);
 	close(w->fd);
 	w->fd = -1;
 }
@@ -89,13 +89,13 @@ static void clear_cell(struct seat *s)
 	s->is_over = false;
 	s->told = (struct cell_report){0};
 	/* What was ordered for it is for nobody now, but will still be answered. */
-	if (s->nest->zygote.asked == s)
-		s->nest->zygote.is_void = true;
+	if (s->warm_host->zygote.asked == s)
+		s->warm_host->zygote.is_void = true;
 }
 
 static int order_cell(struct seat *s, int old)
 {
-	s->nest->pages[s->index].tenant = 0;
+	s->warm_host->pages[s->index].tenant = 0;
 	return slot_make_cell(&s->slot, old);
 }
 
@@ -107,7 +107,7 @@ static void renew(struct seat *s)
 	clear_cell(s);
 	s->state = SEAT_MAKING;
 	/* What fails again and again would only keep the processors busy. */
-	if (s->nest->failures > FAILURES_MAX || order_cell(s, mounts) < 0)
+	if (s->warm_host->failures > FAILURES_MAX || order_cell(s, mounts) < 0)
 		seat_be_broken(s);
 	close_fd(&mounts);
 }
@@ -119,7 +119,7 @@ static void take_down(struct seat *s)
 
 	if (s->cell.fd >= 0)
 		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
-	loop_unwatch(s->nest->guest->loop, &s->control);
+	loop_unwatch(s->warm_host->guest->loop, &s->control);
 	clear_cell(s);
 	s->tenant = tenant;
 }
@@ -140,10 +140,10 @@ static void on_cell_death(void *arg, uint32_t events)
  */
 void seat_break(struct seat *s, const struct err *e)
 {
-	s->nest->why = *e;
+	s->warm_host->why = *e;
 	if (s->tell && s->cell.fd >= 0) {
 		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
-		loop_unwatch(s->nest->guest->loop, &s->control);
+		loop_unwatch(s->warm_host->guest->loop, &s->control);
 	} else {
 		take_down(s);
 	}
@@ -156,7 +156,7 @@ static void on_dns(void *arg, uint32_t events)
 {
 	struct seat *s = arg;
 
-	denials_take_query(s->nest->guest, s->dns.fd, s->eid);
+	denials_take_query(s->warm_host->guest, s->dns.fd, s->eid);
 }
 
 static void on_control(void *arg, uint32_t events)
@@ -180,8 +180,8 @@ static void on_control(void *arg, uint32_t events)
 		seat_watch(s, &s->cell, fds[CELL_PIDFD], on_cell_death);
 		s->scratch = fds[CELL_SCRATCH];
 		s->mounts = fds[CELL_MOUNTS];
-		if (s->kind == NEST_PYTHON) {
-			zygote_order_next(s->nest);
+		if (s->kind == WARM_HOST_PYTHON) {
+			zygote_order_next(s->warm_host);
 			return;
 		}
 		memcpy(s->streams, fds + CELL_STREAMS, sizeof(s->streams));
@@ -194,7 +194,7 @@ static void on_notify(void *arg, uint32_t events)
 	struct seat *s = arg;
 
 	if (events & EPOLLIN) {
-		denials_take_notify(s->nest->guest, s->notify.fd, s->eid);
+		denials_take_notify(s->warm_host->guest, s->notify.fd, s->eid);
 		return;
 	}
 	seat_hung_up(s);
@@ -209,7 +209,7 @@ int seat_watch_notifys(struct seat *s, int listener)
 
 /* ---- seating ---- */
 
-static struct seat *find_ready(struct nest *n, enum nest_kind kind)
+static struct seat *find_ready(struct warm_host *n, enum warm_host_kind kind)
 {
 	for (each_seat(s, n))
 		if (s->kind == kind && s->state == SEAT_READY)
@@ -218,7 +218,7 @@ static struct seat *find_ready(struct nest *n, enum nest_kind kind)
 }
 
 /* All that there are wait for a tenant. */
-static bool is_unused(const struct nest *n)
+static bool is_unused(const struct warm_host *n)
 {
 	for (each_seat(s, n))
 		if (s->state != SEAT_READY && s->state != SEAT_ABSENT)
@@ -226,10 +226,10 @@ static bool is_unused(const struct nest *n)
 	return true;
 }
 
-static int say_why_not(const struct nest *n, enum nest_kind kind, struct err *e)
+static int say_why_not(const struct warm_host *n, enum warm_host_kind kind, struct err *e)
 {
 	const char *why = n->why.kind != ERR_NONE ? n->why.msg
-			  : kind == NEST_PYTHON && n->zygote.stage != ZYGOTE_READY
+			  : kind == WARM_HOST_PYTHON && n->zygote.stage != ZYGOTE_READY
 				  ? "the warm interpreter is loading its modules"
 				  : "all are taken";
 
@@ -241,15 +241,15 @@ static int say_why_not(const struct nest *n, enum nest_kind kind, struct err *e)
 	return -1;
 }
 
-int nest_seat(struct nest *n, enum nest_kind kind, struct spawned *ret,
-	      struct cell_report *ret_report, struct err *e)
+int warm_host_seat(struct warm_host *n, enum warm_host_kind kind, struct spawned *ret,
+		   struct cell_report *ret_report, struct err *e)
 {
 	struct seat *s;
 
 	look_at_request(n, kind);
 	s = n->is_stale ? NULL : find_ready(n, kind);
 	if (!s) {
-		nest_end_rest(n);
+		warm_host_end_rest(n);
 		return say_why_not(n, kind, e);
 	}
 	if (is_unused(n))
@@ -273,7 +273,7 @@ static bool is_coming(const struct seat *s)
 	       s->state == SEAT_RESTING;
 }
 
-bool nest_is_worth_waiting(struct nest *n, enum nest_kind kind, int64_t since_ns)
+bool warm_host_is_worth_waiting(struct warm_host *n, enum warm_host_kind kind, int64_t since_ns)
 {
 	int64_t now = now_ns();
 	int64_t quiet_since = since_ns > n->ready_ns[kind] ? since_ns : n->ready_ns[kind];
@@ -284,7 +284,7 @@ bool nest_is_worth_waiting(struct nest *n, enum nest_kind kind, int64_t since_ns
 		coming += n->seats[i].kind == kind && is_coming(&n->seats[i]);
 	}
 	if (n->is_stale || taken + coming == 0 ||
-	    (kind == NEST_PYTHON && n->zygote.stage != ZYGOTE_READY))
+	    (kind == WARM_HOST_PYTHON && n->zygote.stage != ZYGOTE_READY))
 		return false;
 	if (now - since_ns > WAIT_NS || (!coming && now - quiet_since > QUIET_NS))
 		n->is_jammed[kind] = true;
@@ -293,9 +293,9 @@ bool nest_is_worth_waiting(struct nest *n, enum nest_kind kind, int64_t since_ns
 
 /* ---- beginning and end ---- */
 
-static struct seat new_seat(struct nest *n, int index, enum nest_kind kind)
+static struct seat new_seat(struct warm_host *n, int index, enum warm_host_kind kind)
 {
-	return (struct seat){.nest = n,
+	return (struct seat){.warm_host = n,
 			     .index = index,
 			     .kind = kind,
 			     .state = SEAT_ABSENT,
@@ -311,8 +311,8 @@ static struct seat new_seat(struct nest *n, int index, enum nest_kind kind)
 
 static void start_seat(struct seat *s)
 {
-	struct nest *n = s->nest;
-	const struct nest_options *o = &n->options;
+	struct warm_host *n = s->warm_host;
+	const struct warm_host_options *o = &n->options;
 	int files = cell_file_count(&o->terms), first = o->first_join + s->index * files;
 	struct lane_page *page = &n->pages[s->index];
 
@@ -325,8 +325,8 @@ static void start_seat(struct seat *s)
 		s->events[i] = files ? first + o->terms.join_count + i : -1;
 	s->seating = (struct slot_seating){
 		.run = tenant_run, .arg = page, .pid = &page->tenant, .midwife = &page->midwife};
-	if (slot_start(&o->terms, s->index, s->joins, s->kind == NEST_COMMAND ? &s->seating : NULL,
-		       &s->slot, &n->why) < 0)
+	if (slot_start(&o->terms, s->index, s->joins,
+		       s->kind == WARM_HOST_COMMAND ? &s->seating : NULL, &s->slot, &n->why) < 0)
 		return;
 	if (seat_watch(s, &s->control, s->slot.control, on_control) == 0 &&
 	    seat_watch(s, &s->dns, s->slot.dns, on_dns) == 0 && order_cell(s, -1) == 0)
@@ -336,13 +336,13 @@ static void start_seat(struct seat *s)
 static void stop_slot(struct seat *s)
 {
 	seat_unwatch(s, &s->dns);
-	loop_unwatch(s->nest->guest->loop, &s->control);
+	loop_unwatch(s->warm_host->guest->loop, &s->control);
 	s->control.fd = -1;
 	s->slot.dns = -1;
 	slot_stop(&s->slot);
 }
 
-void nest_grow(struct nest *n, enum nest_kind kind)
+void warm_host_grow(struct warm_host *n, enum warm_host_kind kind)
 {
 	struct seat *absent = NULL;
 
@@ -358,7 +358,7 @@ void nest_grow(struct nest *n, enum nest_kind kind)
 		return;
 	start_seat(absent);
 	if (absent->state == SEAT_BROKEN)
-		nest_revive_later(n);
+		warm_host_revive_later(n);
 	if (!n->shrink.place)
 		loop_timer_set(n->guest->loop, &n->shrink, SHRINK_MS);
 }
@@ -366,8 +366,8 @@ void nest_grow(struct nest *n, enum nest_kind kind)
 /* What was added goes when it has not been needed for a while. */
 static void shrink(void *arg)
 {
-	struct nest *n = arg;
-	unsigned counts[NEST_KINDS] = {0};
+	struct warm_host *n = arg;
+	unsigned counts[WARM_HOST_KINDS] = {0};
 	bool more = false;
 
 	for (each_seat(s, n)) {
@@ -390,7 +390,7 @@ static void shrink(void *arg)
 /* What broke is tried again, less and less often. */
 static void revive(void *arg)
 {
-	struct nest *n = arg;
+	struct warm_host *n = arg;
 	struct err e;
 
 	n->failures = 0;
@@ -399,21 +399,22 @@ static void revive(void *arg)
 		if (s->state != SEAT_BROKEN)
 			continue;
 		if (s->tenant || s->cell.fd >= 0) {
-			nest_revive_later(n);
+			warm_host_revive_later(n);
 			continue;
 		}
 		stop_slot(s);
 		start_seat(s);
 		if (s->state == SEAT_BROKEN)
-			nest_revive_later(n);
+			warm_host_revive_later(n);
 	}
-	if (n->zygote.control.fd < 0 && n->options.slots[NEST_PYTHON] && zygote_start(n, &e) < 0)
+	if (n->zygote.control.fd < 0 && n->options.slots[WARM_HOST_PYTHON] &&
+	    zygote_start(n, &e) < 0)
 		zygote_lose(n);
 }
 
-struct nest *nest_new(struct guest *g, const struct nest_options *o)
+struct warm_host *warm_host_new(struct guest *g, const struct warm_host_options *o)
 {
-	struct nest *n = must_alloc(calloc(1, sizeof(*n)));
+	struct warm_host *n = must_alloc(calloc(1, sizeof(*n)));
 	struct err e;
 	int index = 0;
 
@@ -426,21 +427,21 @@ struct nest *nest_new(struct guest *g, const struct nest_options *o)
 	n->shrink = (struct loop_timer){.call = shrink, .arg = n};
 	n->revive_ms = REVIVE_FIRST_MS;
 	cell_look_around(&n->options.terms);
-	n->seat_count = (int)(o->slots[NEST_COMMAND] + o->slots[NEST_PYTHON]);
+	n->seat_count = (int)(o->slots[WARM_HOST_COMMAND] + o->slots[WARM_HOST_PYTHON]);
 	n->seats = must_alloc(calloc((size_t)n->seat_count + 1, sizeof(*n->seats)));
 	n->pages = mmap(NULL, (size_t)n->seat_count * sizeof(*n->pages) + 1, PROT_READ | PROT_WRITE,
 			MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (n->pages == MAP_FAILED)
 		abort();
-	for (int kind = 0; kind < NEST_KINDS; kind++)
+	for (int kind = 0; kind < WARM_HOST_KINDS; kind++)
 		for (unsigned i = 0; i < o->slots[kind]; i++, index++) {
-			n->seats[index] = new_seat(n, index, (enum nest_kind)kind);
+			n->seats[index] = new_seat(n, index, (enum warm_host_kind)kind);
 			if (i < o->first[kind])
 				start_seat(&n->seats[index]);
 		}
 	/* After the slots: a tenant is process 2 in its cell, and what knows a fork by a changed
 	 * number (OpenSSL) must not find the interpreter's own. */
-	if (o->interpreter && o->slots[NEST_PYTHON] && zygote_start(n, &e) < 0)
+	if (o->interpreter && o->slots[WARM_HOST_PYTHON] && zygote_start(n, &e) < 0)
 		zygote_lose(n);
 	return n;
 }

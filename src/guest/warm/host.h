@@ -1,5 +1,5 @@
 /*
- * A nest (warm/warm.h): cells that are ready, the tenants that are seated in them, and the warm
+ * A warm host (warm/warm.h): cells that are ready, the tenants that are seated in them, and the warm
  * interpreter that some of them are forked from. Part of the guest where it was started as one.
  */
 #pragma once
@@ -11,21 +11,21 @@
 #include <sys/resource.h>
 
 struct guest;
-struct nest;
+struct warm_host;
 
-enum nest_kind { NEST_COMMAND, NEST_PYTHON, NEST_KINDS };
+enum warm_host_kind { WARM_HOST_COMMAND, WARM_HOST_PYTHON, WARM_HOST_KINDS };
 
-struct nest_options {
-	struct cell_terms terms;    /* but for the namespaces, which are looked at */
-	unsigned slots[NEST_KINDS]; /* that there can be */
-	unsigned first[NEST_KINDS]; /* from the beginning */
-	int first_join;		    /* fds of the slots' cgroups, terms.join_count each; -1: none */
-	char **interpreter;	    /* argv of the warm one, or NULL */
-	char **environment;	    /* and what it starts with */
+struct warm_host_options {
+	struct cell_terms terms;	 /* but for the namespaces, which are looked at */
+	unsigned slots[WARM_HOST_KINDS]; /* that there can be */
+	unsigned first[WARM_HOST_KINDS]; /* from the beginning */
+	int first_join;	    /* fds of the slots' cgroups, terms.join_count each; -1: none */
+	char **interpreter; /* argv of the warm one, or NULL */
+	char **environment; /* and what it starts with */
 };
 
-struct nest_request {
-	enum nest_kind kind;
+struct warm_host_request {
+	enum warm_host_kind kind;
 	char **argv; /* python: path of the script, then its arguments */
 	char **env;
 	const char *cwd;
@@ -33,17 +33,17 @@ struct nest_request {
 	size_t code_len;
 };
 
-struct nest *nest_new(struct guest *g, const struct nest_options *o);
+struct warm_host *warm_host_new(struct guest *g, const struct warm_host_options *o);
 /* What is written to the standard input of a tenant before anything else. */
-void nest_pack_request(const struct nest_request *r, struct buf *ret);
+void warm_host_pack_request(const struct warm_host_request *r, struct buf *ret);
 
 /*
  * Seats a tenant in a cell that is ready. -1 with EAGAIN: there is none just now; with
  * ESTALE: nor will there be, since the files of the image are not what they were. ret_report says
- * which layers it proved. The command's process is our child: whoever reaps it says so to nest_reaped.
+ * which layers it proved. The command's process is our child: whoever reaps it says so to warm_host_reaped.
  */
-int nest_seat(struct nest *n, enum nest_kind kind, struct spawned *ret,
-	      struct cell_report *ret_report, struct err *e);
+int warm_host_seat(struct warm_host *n, enum warm_host_kind kind, struct spawned *ret,
+		   struct cell_report *ret_report, struct err *e);
 /* How a tenant ended, by the kernel's word. */
 struct tenant_end {
 	int wait_status;
@@ -61,20 +61,20 @@ struct tenant_owner {
 	void *arg;
 };
 
-void nest_follow(struct nest *n, pid_t pid, const struct tenant_owner *o);
+void warm_host_follow(struct warm_host *n, pid_t pid, const struct tenant_owner *o);
 /* A child died; true: it was a tenant. */
-bool nest_reaped(struct nest *n, pid_t pid, int status, const struct rusage *usage);
+bool warm_host_reaped(struct warm_host *n, pid_t pid, int status, const struct rusage *usage);
 /* Kills the cell of this tenant, and so all that it started. */
-void nest_kill(struct nest *n, uint32_t eid);
+void warm_host_kill(struct warm_host *n, uint32_t eid);
 /* 0: it was reaped. */
-pid_t nest_tenant_pid(struct nest *n, uint32_t eid);
+pid_t warm_host_tenant_pid(struct warm_host *n, uint32_t eid);
 /*
  * A request of this kind has waited since then: does that make sense? Not if there is no cell of the
  * kind, nor if they are all taken and none of them comes free.
  */
-bool nest_is_worth_waiting(struct nest *n, enum nest_kind kind, int64_t since_ns);
+bool warm_host_is_worth_waiting(struct warm_host *n, enum warm_host_kind kind, int64_t since_ns);
 /* Requests of this kind have waited for a while: if no cell is on its way, one more slot is started. */
-void nest_grow(struct nest *n, enum nest_kind kind);
+void warm_host_grow(struct warm_host *n, enum warm_host_kind kind);
 
 /* warm.c: a cell has become ready, or never will. */
 void warm_serve(struct guest *g);

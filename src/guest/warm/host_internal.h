@@ -1,4 +1,4 @@
-/* What the files of a nest share. */
+/* What the files of a warm host share. */
 #pragma once
 
 #include "base/loop.h"
@@ -28,9 +28,9 @@ struct lane_page {
 };
 
 struct seat {
-	struct nest *nest;
+	struct warm_host *warm_host;
 	int index;
-	enum nest_kind kind;
+	enum warm_host_kind kind;
 	enum seat_state state;
 	struct slot slot;
 	struct slot_seating seating; /* for commands */
@@ -60,9 +60,9 @@ enum zygote_stage {
 	ZYGOTE_READY,
 };
 
-struct nest {
+struct warm_host {
 	struct guest *guest;
-	struct nest_options options;
+	struct warm_host_options options;
 	struct seat *seats;
 	int seat_count;
 	struct lane_page *pages; /* one for each seat */
@@ -71,11 +71,11 @@ struct nest {
 	uint64_t revive_ms;
 	struct loop_timer shrink;
 	struct loop_timer rest;
-	int64_t burst_ns;	      /* when a request came while all cells were ready, last */
-	int64_t ready_ns[NEST_KINDS]; /* when a cell was, last */
-	bool is_jammed[NEST_KINDS];   /* somebody waited for one in vain since */
-	unsigned failures;	      /* of tenants, one after the other */
-	struct err why;		      /* the last seat that broke, did */
+	int64_t burst_ns; /* when a request came while all cells were ready, last */
+	int64_t ready_ns[WARM_HOST_KINDS]; /* when a cell was, last */
+	bool is_jammed[WARM_HOST_KINDS];   /* somebody waited for one in vain since */
+	unsigned failures;		   /* of tenants, one after the other */
+	struct err why;			   /* the last seat that broke, did */
 	struct {
 		pid_t pid;
 		struct loop_watch control;
@@ -91,7 +91,7 @@ struct nest {
 		struct loop_timer timer;
 		bool had_doubts; /* an interpreter was given up for that */
 	} look;
-	bool is_stale; /* another nest has to take its place */
+	bool is_stale; /* another warm host has to take its place */
 };
 
 #define each_seat(s, n)                                                                            \
@@ -99,7 +99,7 @@ struct nest {
 	s < (n)->seats + (n)->seat_count;                                                          \
 	s++
 
-/* ---- nest.c ---- */
+/* ---- warm host.c ---- */
 /* Those who wait are told when this round is over. */
 void seat_be_ready(struct seat *s);
 void seat_be_broken(struct seat *s);
@@ -111,20 +111,20 @@ int seat_watch(struct seat *s, struct loop_watch *w, int fd, void (*call)(void *
 void seat_unwatch(struct seat *s, struct loop_watch *w);
 /* What goes on in the cell comes to notice through the filter's listener. */
 int seat_watch_notifys(struct seat *s, int listener);
-void nest_revive_later(struct nest *n);
+void warm_host_revive_later(struct warm_host *n);
 
-/* ---- nest_end.c ---- */
+/* ---- warm_host_end.c ---- */
 /* A tenant is ready, and will be alone with what is counted from now on. */
 void seat_begin_counts(struct seat *s);
 /* The tenant's filter has no user left. */
 void seat_hung_up(struct seat *s);
 void seat_cell_died(struct seat *s);
 /* Cells that wait for a quiet moment to be made anew wait no longer. */
-void nest_end_rest(struct nest *n);
+void warm_host_end_rest(struct warm_host *n);
 /* Tells its owner, once. */
 void seat_tell_end(struct seat *s, bool out_of_memory);
 
-/* ---- nest_tenant.c ---- */
+/* ---- warm_host_tenant.c ---- */
 void tenant_close_fds(int *fds, int count);
 /* The tenant's report can be read. */
 void seat_on_report(void *arg, uint32_t events);
@@ -133,15 +133,15 @@ void seat_was_taken(struct seat *s, const struct cell_report *told, int listener
 /* In a tenant for a command, ahead of any request: waits for one. arg is its struct lane_page. */
 void tenant_run(void *arg);
 
-/* ---- nest_zygote.c ---- */
-int zygote_start(struct nest *n, struct err *e);
-void zygote_lose(struct nest *n);
+/* ---- warm_host_zygote.c ---- */
+int zygote_start(struct warm_host *n, struct err *e);
+void zygote_lose(struct warm_host *n);
 /* Starts another. The old one ends when its socket closes; tenants that wait go, those that run stay. */
-void zygote_replace(struct nest *n);
+void zygote_replace(struct warm_host *n);
 /* One order at a time, those that wait longest first as they stand. */
-void zygote_order_next(struct nest *n);
+void zygote_order_next(struct warm_host *n);
 
-/* ---- nest_look.c ---- */
-void look_init(struct nest *n);
+/* ---- warm_host_look.c ---- */
+void look_init(struct warm_host *n);
 /* A request of this kind has come: is everything still what it was? */
-void look_at_request(struct nest *n, enum nest_kind kind);
+void look_at_request(struct warm_host *n, enum warm_host_kind kind);

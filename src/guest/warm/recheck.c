@@ -1,9 +1,9 @@
 /*
- * Looks whether files are still what they were when a nest was made. At most once a second, and by a
+ * Looks whether files are still what they were when a warm host was made. At most once a second, and by a
  * timer while requests come, so that none of them has to wait for it.
  *
  * With the host's own files a new interpreter is enough. An image is seen through an overlay, which
- * goes on showing what it once found: there the whole nest has to give way to another (manager/warm/hosts.c).
+ * goes on showing what it once found: there the whole warm host has to give way to another (manager/warm/hosts.c).
  */
 #include "guest/warm/host_internal.h"
 #include "guest/link/server.h"
@@ -16,13 +16,13 @@ static const char places[] =
 	"/bin\0/sbin\0/lib\0/lib64\0/etc\0/opt\0/usr/bin\0/usr/sbin\0/usr/lib\0"
 	"/usr/lib64\0/usr/local/bin\0/usr/local/sbin\0/usr/local/lib";
 
-static void be_stale(struct nest *n)
+static void be_stale(struct warm_host *n)
 {
 	n->is_stale = true;
 	loop_task_add(n->guest->loop, &n->ready);
 }
 
-static void look(struct nest *n)
+static void look(struct warm_host *n)
 {
 	struct origin *o = &n->zygote.origin;
 
@@ -48,14 +48,14 @@ static void look(struct nest *n)
 
 static void on_time(void *arg)
 {
-	struct nest *n = arg;
+	struct warm_host *n = arg;
 
 	look(n);
 	if (n->look.looked_ns - n->look.used_ns < BUSY_NS)
 		loop_timer_set(n->guest->loop, &n->look.timer, LOOK_MS);
 }
 
-void look_init(struct nest *n)
+void look_init(struct warm_host *n)
 {
 	struct timespec now;
 
@@ -66,9 +66,9 @@ void look_init(struct nest *n)
 		origin_note(&n->look.root, places, sizeof(places), &now);
 }
 
-void look_at_request(struct nest *n, enum nest_kind kind)
+void look_at_request(struct warm_host *n, enum warm_host_kind kind)
 {
-	if (kind == NEST_COMMAND && n->options.terms.image_is_host)
+	if (kind == WARM_HOST_COMMAND && n->options.terms.image_is_host)
 		return;
 	n->look.used_ns = now_ns();
 	if (n->look.used_ns - n->look.looked_ns >= LOOK_MS * 2000000LL)

@@ -46,11 +46,11 @@ static void on_end(void *arg)
 }
 
 /* What it is to run goes in front of whatever its standard input will be. */
-static void feed(struct command *c, const struct nest_request *r, bool no_stdin)
+static void feed(struct command *c, const struct warm_host_request *r, bool no_stdin)
 {
 	auto_buf struct buf b = {0};
 
-	nest_pack_request(r, &b);
+	warm_host_pack_request(r, &b);
 	command_input(c, buf_head(&b), b.len, no_stdin);
 }
 
@@ -86,11 +86,11 @@ static char **make_env(const struct wish *w, struct list *other)
 static int fulfil(struct wish *w, struct err *e)
 {
 	auto_list struct list env = {0};
-	struct nest_request request = {.kind = (enum nest_kind)w->kind,
-				       .argv = w->argv.items,
-				       .cwd = w->cwd,
-				       .code = w->code,
-				       .code_len = w->code_len};
+	struct warm_host_request request = {.kind = (enum warm_host_kind)w->kind,
+					    .argv = w->argv.items,
+					    .cwd = w->cwd,
+					    .code = w->code,
+					    .code_len = w->code_len};
 	const struct command_terms terms = {.flags = w->flags,
 					    .tag = "",
 					    .session = "",
@@ -101,7 +101,7 @@ static int fulfil(struct wish *w, struct err *e)
 	struct spawned process;
 	struct command *c;
 
-	if (nest_seat(w->guest->nest, request.kind, &process, &report, e) < 0)
+	if (warm_host_seat(w->guest->warm_host, request.kind, &process, &report, e) < 0)
 		return -1;
 	request.env = make_env(w, &env);
 	c = command_new(w->guest, &terms);
@@ -109,8 +109,8 @@ static int fulfil(struct wish *w, struct err *e)
 	c->layers = report.proven;
 	c->landlock_abi = report.landlock_abi;
 	c->listening = report.listening;
-	nest_follow(w->guest->nest, process.pid,
-		    &(struct tenant_owner){c->eid, command_left_cell, c});
+	warm_host_follow(w->guest->warm_host, process.pid,
+			 &(struct tenant_owner){c->eid, command_left_cell, c});
 	command_begin(c, &terms, &process, w->stream);
 	feed(c, &request, w->flags & GUEST_EXEC_NO_STDIN);
 	return 0;
@@ -120,20 +120,20 @@ static int fulfil(struct wish *w, struct err *e)
 static void on_patience(void *arg)
 {
 	struct guest *g = arg;
-	bool wanted[NEST_KINDS] = {false};
+	bool wanted[WARM_HOST_KINDS] = {false};
 
 	for (struct wish *w = g->wishes; w; w = w->next)
 		wanted[w->kind] = true;
-	for (int kind = 0; kind < NEST_KINDS; kind++)
+	for (int kind = 0; kind < WARM_HOST_KINDS; kind++)
 		if (wanted[kind])
-			nest_grow(g->nest, (enum nest_kind)kind);
+			warm_host_grow(g->warm_host, (enum warm_host_kind)kind);
 	warm_serve(g);
 }
 
 /* First come, first served; those of the other kind may overtake. */
 void warm_serve(struct guest *g)
 {
-	bool stuck[NEST_KINDS] = {false};
+	bool stuck[WARM_HOST_KINDS] = {false};
 	struct wish *next;
 
 	for (struct wish *w = g->wishes; w; w = next) {
@@ -146,7 +146,8 @@ void warm_serve(struct guest *g)
 		if (fulfil(w, &e) == 0) {
 			wish_free(w);
 		} else if (e.errnum == EAGAIN &&
-			   nest_is_worth_waiting(g->nest, (enum nest_kind)w->kind, w->since_ns)) {
+			   warm_host_is_worth_waiting(g->warm_host, (enum warm_host_kind)w->kind,
+						      w->since_ns)) {
 			stuck[w->kind] = true;
 		} else {
 			wish_free(w);
@@ -177,7 +178,7 @@ static struct wish *unpack_wish(const struct guest *g, struct unpack *u)
 		w->code = must_alloc(malloc(w->code_len + 1));
 		memcpy(w->code, code, w->code_len);
 	}
-	if (unpack_is_done(u) && w->kind < NEST_KINDS && w->argv.count > 0)
+	if (unpack_is_done(u) && w->kind < WARM_HOST_KINDS && w->argv.count > 0)
 		return w;
 	wish_free(w);
 	return NULL;
@@ -196,12 +197,13 @@ bool run_request(struct guest *g, struct stream *s, struct unpack *u)
 		bytes += other->bytes;
 		count++;
 	}
-	if (!g->nest || count >= WISHES || bytes > WISHES_BYTES) {
+	if (!g->warm_host || count >= WISHES || bytes > WISHES_BYTES) {
 		wish_free(w);
-		stream_error(s, g->nest ? EBUSY : EOPNOTSUPP, "no warm sandbox can be had here");
+		stream_error(s, g->warm_host ? EBUSY : EOPNOTSUPP,
+			     "no warm sandbox can be had here");
 		return true;
 	}
-	/* A cell has the nest's directories. */
+	/* A cell has the warm host's directories. */
 	if (!str_equal(w->cwd, files_workdir(g)) && !command_has_cwd(s, w->cwd)) {
 		wish_free(w);
 		return true;

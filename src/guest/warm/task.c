@@ -11,8 +11,8 @@ static void be_taken(struct seat *s, int listener)
 {
 	if (s->told.err.kind != ERR_NONE || seat_watch_notifys(s, listener) < 0) {
 		close_fd(&listener);
-		s->nest->why = s->told.err;
-		s->nest->failures++;
+		s->warm_host->why = s->told.err;
+		s->warm_host->failures++;
 		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
 		return;
 	}
@@ -23,7 +23,7 @@ static void be_taken(struct seat *s, int listener)
 void seat_was_taken(struct seat *s, const struct cell_report *told, int listener)
 {
 	s->told = *told;
-	s->tenant = s->nest->pages[s->index].tenant;
+	s->tenant = s->warm_host->pages[s->index].tenant;
 	/* Who was reaped before we knew whose it was will not be again. */
 	if (kill(s->tenant, 0) < 0)
 		s->tenant = 0;
@@ -132,12 +132,12 @@ static void add_sized(struct buf *b, const void *bytes, size_t len)
 }
 
 /* What a tenant reads before it runs anything; see perform() in zygote.py. */
-void nest_pack_request(const struct nest_request *r, struct buf *ret)
+void warm_host_pack_request(const struct warm_host_request *r, struct buf *ret)
 {
 	auto_buf struct buf order = {0};
 
 	spawn_pack_order(r->cwd, r->argv, r->env, &order);
 	add_sized(ret, buf_head(&order), order.len);
-	if (r->kind == NEST_PYTHON)
+	if (r->kind == WARM_HOST_PYTHON)
 		add_sized(ret, r->code, r->code_len);
 }

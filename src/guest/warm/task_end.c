@@ -82,7 +82,7 @@ static void drain_queries(struct seat *s)
 	for (int i = 0; i < QUERIES_MAX && s->dns.fd >= 0; i++) {
 		if (ioctl(s->dns.fd, FIONREAD, &waiting) < 0 || waiting == 0)
 			return;
-		denials_take_query(s->nest->guest, s->dns.fd, s->eid);
+		denials_take_query(s->warm_host->guest, s->dns.fd, s->eid);
 	}
 }
 
@@ -95,7 +95,7 @@ void seat_tell_end(struct seat *s, bool out_of_memory)
 	if (!tell || !s->has_ended)
 		return;
 	s->tell = NULL;
-	s->end.exec_errno = s->nest->pages[s->index].exec_errno;
+	s->end.exec_errno = s->warm_host->pages[s->index].exec_errno;
 	s->end.limits |= limits_met(s) | (out_of_memory ? GUEST_HIT_MEMORY : 0u);
 	tell(s->tell_arg, &s->end);
 }
@@ -155,7 +155,7 @@ static bool look_at_end(const struct seat *s, struct tenant_end *ret)
 	return ret->max_rss_bytes > 0;
 }
 
-static bool counts_memory(const struct nest *n)
+static bool counts_memory(const struct warm_host *n)
 {
 	/* Where no cgroup does, only the slot can tell whether it was the watch that ended it. */
 	return n->options.terms.cgroup_layers & LAYER_BIT(LAYER_MEMORY);
@@ -163,7 +163,7 @@ static bool counts_memory(const struct nest *n)
 
 void seat_hung_up(struct seat *s)
 {
-	s->is_over = counts_memory(s->nest);
+	s->is_over = counts_memory(s->warm_host);
 	if (!s->is_over)
 		return;
 	if (s->state == SEAT_TAKEN && s->tell && look_at_end(s, &s->end)) {
@@ -171,7 +171,7 @@ void seat_hung_up(struct seat *s)
 		look_at_disk(s, &s->end);
 		seat_tell_end(s, false);
 		/* Before anything else of this round, such as reaping it. */
-		server_send(s->nest->guest);
+		server_send(s->warm_host->guest);
 	} else if (s->state == SEAT_LEAVING) {
 		seat_tell_end(s, false);
 	}
@@ -180,13 +180,13 @@ void seat_hung_up(struct seat *s)
 void seat_cell_died(struct seat *s)
 {
 	/* A slot that is gone will not say it. */
-	if (counts_memory(s->nest) || s->state == SEAT_BROKEN)
+	if (counts_memory(s->warm_host) || s->state == SEAT_BROKEN)
 		seat_tell_end(s, false);
 }
 
 /* ---- reaping ---- */
 
-static struct seat *find_tenant(struct nest *n, pid_t pid)
+static struct seat *find_tenant(struct warm_host *n, pid_t pid)
 {
 	for (int i = 0; n && pid > 0 && i < n->seat_count; i++)
 		if (n->seats[i].tenant == pid)
@@ -195,7 +195,7 @@ static struct seat *find_tenant(struct nest *n, pid_t pid)
 }
 
 /* The seat that is being made by this midwife, or for a tenant of hers that has not told of itself. */
-static struct seat *find_expected(struct nest *n, pid_t pid)
+static struct seat *find_expected(struct warm_host *n, pid_t pid)
 {
 	for (int i = 0; n && i < n->seat_count; i++) {
 		const struct seat *s = &n->seats[i];
@@ -212,7 +212,7 @@ static void lose_expected(struct seat *s)
 {
 	struct err e;
 
-	s->nest->failures++;
+	s->warm_host->failures++;
 	/* She may have told of the cell: then the tenant may have told what was wrong, too. */
 	if (s->state == SEAT_ORDERED) {
 		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
@@ -222,7 +222,7 @@ static void lose_expected(struct seat *s)
 	seat_break(s, &e);
 }
 
-static struct seat *find_eid(struct nest *n, uint32_t eid)
+static struct seat *find_eid(struct warm_host *n, uint32_t eid)
 {
 	for (int i = 0; n && eid > 0 && i < n->seat_count; i++)
 		if (n->seats[i].eid == eid)
@@ -245,7 +245,7 @@ static uint64_t us(const struct timeval *t)
 
 /* ---- a moment's rest ---- */
 
-static bool is_taken(const struct nest *n)
+static bool is_taken(const struct warm_host *n)
 {
 	for (each_seat(s, n))
 		if (s->state == SEAT_TAKEN)
@@ -254,7 +254,7 @@ static bool is_taken(const struct nest *n)
 }
 
 /* Others came at the same moment, after a pause: they go first, before new cells are made. */
-static bool is_burst(const struct nest *n)
+static bool is_burst(const struct warm_host *n)
 {
 	return now_ns() - n->burst_ns < BURST_NS && is_taken(n);
 }
@@ -266,7 +266,7 @@ static void leave(struct seat *s)
 	sys_pidfd_send_signal(s->cell.fd, SIGKILL);
 }
 
-void nest_end_rest(struct nest *n)
+void warm_host_end_rest(struct warm_host *n)
 {
 	loop_timer_stop(n->guest->loop, &n->rest);
 	for (each_seat(s, n))
@@ -276,12 +276,12 @@ void nest_end_rest(struct nest *n)
 
 static void on_rest(void *arg)
 {
-	nest_end_rest(arg);
+	warm_host_end_rest(arg);
 }
 
 static void rest(struct seat *s)
 {
-	struct nest *n = s->nest;
+	struct warm_host *n = s->warm_host;
 
 	s->state = SEAT_RESTING;
 	n->rest.call = on_rest;
@@ -301,7 +301,7 @@ static void note_end(struct seat *s, int status, const struct rusage *usage)
 	s->has_ended = true;
 }
 
-bool nest_reaped(struct nest *n, pid_t pid, int status, const struct rusage *usage)
+bool warm_host_reaped(struct warm_host *n, pid_t pid, int status, const struct rusage *usage)
 {
 	struct seat *s = find_tenant(n, pid);
 
@@ -329,11 +329,11 @@ bool nest_reaped(struct nest *n, pid_t pid, int status, const struct rusage *usa
 	else
 		leave(s);
 	if (!is_taken(n))
-		nest_end_rest(n);
+		warm_host_end_rest(n);
 	return true;
 }
 
-void nest_follow(struct nest *n, pid_t pid, const struct tenant_owner *o)
+void warm_host_follow(struct warm_host *n, pid_t pid, const struct tenant_owner *o)
 {
 	struct seat *s = find_tenant(n, pid);
 
@@ -345,7 +345,7 @@ void nest_follow(struct nest *n, pid_t pid, const struct tenant_owner *o)
 	s->tell_arg = o->arg;
 }
 
-void nest_kill(struct nest *n, uint32_t eid)
+void warm_host_kill(struct warm_host *n, uint32_t eid)
 {
 	struct seat *s = find_eid(n, eid);
 
@@ -353,7 +353,7 @@ void nest_kill(struct nest *n, uint32_t eid)
 		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
 }
 
-pid_t nest_tenant_pid(struct nest *n, uint32_t eid)
+pid_t warm_host_tenant_pid(struct warm_host *n, uint32_t eid)
 {
 	struct seat *s = find_eid(n, eid);
 

@@ -1,4 +1,4 @@
-/* The warm interpreter of a nest, from which tenants are forked (src/zygote). */
+/* The warm interpreter of a warm host, from which tenants are forked (src/zygote). */
 #include "base/exec_path.h"
 #include "guest/warm/host_internal.h"
 #include "guest/link/server.h"
@@ -12,7 +12,7 @@
 /* A tenant of the interpreter's, ahead of any request. */
 static int order_tenant(struct seat *s, struct err *e)
 {
-	struct nest *n = s->nest;
+	struct warm_host *n = s->warm_host;
 	struct zygote_order order = {n->options.terms};
 	int theirs[3] = {-1, -1, -1}, pair[2], fds[ZYGOTE_FDS], count = 0, rc = -1;
 
@@ -39,7 +39,7 @@ static int order_tenant(struct seat *s, struct err *e)
 	return rc;
 }
 
-void zygote_order_next(struct nest *n)
+void zygote_order_next(struct warm_host *n)
 {
 	struct err e;
 
@@ -47,13 +47,13 @@ void zygote_order_next(struct nest *n)
 	     i++) {
 		struct seat *s = &n->seats[i];
 
-		if (s->kind == NEST_PYTHON && s->state == SEAT_MAKING && s->cell.fd >= 0 &&
+		if (s->kind == WARM_HOST_PYTHON && s->state == SEAT_MAKING && s->cell.fd >= 0 &&
 		    order_tenant(s, &e) < 0)
 			seat_break(s, &e);
 	}
 }
 /* Nobody is to start from it any more; whether its last order was carried out, nobody knows. */
-static void let_go(struct nest *n)
+static void let_go(struct warm_host *n)
 {
 	struct seat *asked = n->zygote.asked;
 
@@ -66,20 +66,21 @@ static void let_go(struct nest *n)
 	loop_task_add(n->guest->loop, &n->ready);
 }
 
-void zygote_lose(struct nest *n)
+void zygote_lose(struct warm_host *n)
 {
 	let_go(n);
-	nest_revive_later(n);
+	warm_host_revive_later(n);
 }
 
-void zygote_replace(struct nest *n)
+void zygote_replace(struct warm_host *n)
 {
 	struct err e;
 
 	let_go(n);
 	err_set(&n->why, ERR_SYSTEM, "files of the warm interpreter have changed");
 	for (each_seat(s, n)) {
-		if (s->kind != NEST_PYTHON || (s->state != SEAT_READY && s->state != SEAT_ORDERED))
+		if (s->kind != WARM_HOST_PYTHON ||
+		    (s->state != SEAT_READY && s->state != SEAT_ORDERED))
 			continue;
 		s->state = SEAT_LEAVING;
 		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
@@ -90,13 +91,13 @@ void zygote_replace(struct nest *n)
 
 /* ---- what it says ---- */
 
-static bool it_ended(struct nest *n)
+static bool it_ended(struct warm_host *n)
 {
 	err_set(&n->why, ERR_SYSTEM, "the warm interpreter ended");
 	return false;
 }
 
-static bool take_origin(struct nest *n)
+static bool take_origin(struct warm_host *n)
 {
 	static char paths[ORIGIN_BYTES_MAX];
 	ssize_t got = recv(n->zygote.control.fd, paths, sizeof(paths), 0);
@@ -110,7 +111,7 @@ static bool take_origin(struct nest *n)
 
 static void take_tenant(struct seat *s, const struct zygote_answer *a)
 {
-	struct nest *n = s->nest;
+	struct warm_host *n = s->warm_host;
 
 	n->zygote.asked = NULL;
 	if (n->zygote.is_void)
@@ -130,7 +131,7 @@ static void take_tenant(struct seat *s, const struct zygote_answer *a)
 	}
 }
 
-static bool take_answer(struct nest *n)
+static bool take_answer(struct warm_host *n)
 {
 	struct zygote_answer a;
 	ssize_t got = recv(n->zygote.control.fd, &a, sizeof(a), 0);
@@ -150,7 +151,7 @@ static bool take_answer(struct nest *n)
 
 static void on_zygote(void *arg, uint32_t events)
 {
-	struct nest *n = arg;
+	struct warm_host *n = arg;
 
 	if (n->zygote.stage == ZYGOTE_LOADING ? take_origin(n) : take_answer(n)) {
 		zygote_order_next(n);
@@ -161,7 +162,7 @@ static void on_zygote(void *arg, uint32_t events)
 
 /* ---- beginning ---- */
 
-int zygote_start(struct nest *n, struct err *e)
+int zygote_start(struct warm_host *n, struct err *e)
 {
 	int pair[2];
 	pid_t pid;

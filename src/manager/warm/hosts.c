@@ -1,15 +1,15 @@
 /*
- * Warm sandboxes: a nest (warm/warm.h) for each token that runs things and the image and limits it runs them
+ * Warm sandboxes: a warm host (warm/warm.h) for each token that runs things and the image and limits it runs them
  * with, made when it first does (with other than the usual ones: when it does so again) and ended
- * when it has not for a while, or when the settings change. A nest is a transient sandbox that nobody can find or list. What cannot
+ * when it has not for a while, or when the settings change. A warm host is a transient sandbox that nobody can find or list. What cannot
  * run warm runs cold, and the record says why.
  */
 #include "manager/manager_internal.h"
 
 #include "kern/seccomp.h"
 
-#define NESTS_MAX 32
-#define NESTS_PER_TOKEN 4
+#define WARM_HOSTS_MAX 32
+#define WARM_HOSTS_PER_TOKEN 4
 #define UNUSED_NS 30000000000LL /* then one may give way to another */
 #define SLOTS_MAX 8
 #define IDLE_MS 600000
@@ -17,57 +17,57 @@
 #define RETRY_FIRST_MS 5000
 #define RETRY_MOST_MS 300000
 
-enum nest_state {
-	NEST_NAMED, /* an image or limits that were asked for once */
-	NEST_MAKING,
-	NEST_READY,
-	NEST_FAILED,
+enum warm_host_state {
+	WARM_HOST_NAMED, /* an image or limits that were asked for once */
+	WARM_HOST_MAKING,
+	WARM_HOST_READY,
+	WARM_HOST_FAILED,
 };
 
-struct nest {
+struct warm_host {
 	struct manager *m;
 	struct caller who;
 	struct limits limits; /* of what runs in it; timeout and output are kept by others */
 	char image[CONFIG_NAME];
-	enum nest_state state;
+	enum warm_host_state state;
 	bool is_retired;   /* takes nothing new, and ends with what runs in it */
 	struct sandbox *s; /* held while it is ready */
 	int64_t used_ns, retry_ns;
 	uint64_t retry_ms;
 	char why[160];
 	struct loop_timer idle;
-	struct nest *next;
+	struct warm_host *next;
 };
 
-static bool is_of(const struct nest *n, const char *token)
+static bool is_of(const struct warm_host *n, const char *token)
 {
 	return !n->is_retired && str_equal(n->who.token, token);
 }
 
-/* What tells nests of one token apart. */
-struct nest_kind {
+/* What tells warm hosts of one token apart. */
+struct warm_host_kind {
 	struct limits limits;
 	const char *image;
 };
 
-static bool is_kind(const struct nest *n, const struct nest_kind *k)
+static bool is_kind(const struct warm_host *n, const struct warm_host_kind *k)
 {
 	return memcmp(&n->limits, &k->limits, sizeof(k->limits)) == 0 &&
 	       str_equal(n->image, k->image);
 }
 
-static struct nest *find(struct manager *m, const char *token, const struct nest_kind *k)
+static struct warm_host *find(struct manager *m, const char *token, const struct warm_host_kind *k)
 {
-	struct nest *n = m->nests;
+	struct warm_host *n = m->warm_hosts;
 
 	while (n && (!is_of(n, token) || !is_kind(n, k)))
 		n = n->next;
 	return n;
 }
 
-static void nest_free(struct nest *n)
+static void warm_host_free(struct warm_host *n)
 {
-	struct nest **p = &n->m->nests;
+	struct warm_host **p = &n->m->warm_hosts;
 
 	while (*p != n)
 		p = &(*p)->next;
@@ -81,7 +81,7 @@ static void on_destroyed(void *arg, struct sandbox *s, const struct err *e)
 }
 
 /* What still runs in it goes with it. */
-static void end(struct nest *n)
+static void end(struct warm_host *n)
 {
 	struct sandbox *s = take_ptr(n->s);
 
@@ -93,9 +93,9 @@ static void end(struct nest *n)
 
 static void on_idle(void *arg)
 {
-	struct nest *n = arg;
+	struct warm_host *n = arg;
 	int64_t left_ms = IDLE_MS - (now_ns() - n->used_ns) / 1000000;
-	bool busy = n->state == NEST_MAKING || (n->s && n->s->active);
+	bool busy = n->state == WARM_HOST_MAKING || (n->s && n->s->active);
 
 	if (n->is_retired)
 		left_ms = busy ? RETIRED_MS : 0;
@@ -106,12 +106,12 @@ static void on_idle(void *arg)
 		return;
 	}
 	end(n);
-	nest_free(n);
+	warm_host_free(n);
 }
 
-static void fail(struct nest *n, const char *why)
+static void fail(struct warm_host *n, const char *why)
 {
-	n->state = NEST_FAILED;
+	n->state = WARM_HOST_FAILED;
 	n->retry_ms = n->retry_ms ? n->retry_ms * 2 : RETRY_FIRST_MS;
 	if (n->retry_ms > RETRY_MOST_MS)
 		n->retry_ms = RETRY_MOST_MS;
@@ -122,14 +122,14 @@ static void fail(struct nest *n, const char *why)
 
 static void on_made(void *arg, struct sandbox *s, const struct err *e)
 {
-	struct nest *n = arg;
+	struct warm_host *n = arg;
 
 	if (!s) {
 		fail(n, e->msg);
 		return;
 	}
 	n->s = sandbox_hold(s);
-	n->state = NEST_READY;
+	n->state = WARM_HOST_READY;
 	n->retry_ms = 0;
 }
 
@@ -138,7 +138,7 @@ static const char *image_of(const struct sandbox_spec *s)
 	return s->image ? s->image : "host";
 }
 
-/* The options of what a nest gives: the daemon's defaults for a run, but for image and limits. */
+/* The options of what a warm host gives: the daemon's defaults for a run, but for image and limits. */
 static int plain_options(const struct manager *m, struct create_options *ret, struct err *e)
 {
 	create_options_init(ret, m);
@@ -150,18 +150,18 @@ static int plain_options(const struct manager *m, struct create_options *ret, st
 }
 
 /* Without what the cell does not see to. */
-static struct nest_kind kind_of(const struct sandbox_spec *s)
+static struct warm_host_kind kind_of(const struct sandbox_spec *s)
 {
-	struct nest_kind k = {s->limits, image_of(s)};
+	struct warm_host_kind k = {s->limits, image_of(s)};
 
 	k.limits.timeout_ms = k.limits.output_bytes = 0;
 	return k;
 }
 
-static bool is_usual(const struct nest *n)
+static bool is_usual(const struct warm_host *n)
 {
 	struct create_options plain;
-	struct nest_kind usual;
+	struct warm_host_kind usual;
 	struct err e;
 	bool same = plain_options(n->m, &plain, &e) == 0;
 
@@ -171,12 +171,12 @@ static bool is_usual(const struct nest *n)
 	return same;
 }
 
-static void make(struct nest *n)
+static void make(struct warm_host *n)
 {
 	struct create_options o;
 	struct err e;
 
-	n->state = NEST_MAKING;
+	n->state = WARM_HOST_MAKING;
 	if (plain_options(n->m, &o, &e) < 0) {
 		create_options_done(&o);
 		fail(n, e.msg);
@@ -186,28 +186,32 @@ static void make(struct nest *n)
 	free(o.spec.image);
 	o.spec.image = str_copy(n->image);
 	/* It begins with as many as the operator says, and grows up to this while requests wait. */
-	o.nest[0] = o.nest[1] = SLOTS_MAX;
+	o.warm_host[0] = o.warm_host[1] = SLOTS_MAX;
 	manager_create(n->m, &n->who, &o, on_made, n);
 }
 
-static struct nest *add(struct manager *m, const struct caller *who, const struct nest_kind *k)
+static struct warm_host *add(struct manager *m, const struct caller *who,
+			     const struct warm_host_kind *k)
 {
-	struct nest *n = must_alloc(calloc(1, sizeof(*n)));
+	struct warm_host *n = must_alloc(calloc(1, sizeof(*n)));
 
-	*n = (struct nest){
-		.m = m, .who = *who, .limits = k->limits, .used_ns = now_ns(), .next = m->nests};
+	*n = (struct warm_host){.m = m,
+				.who = *who,
+				.limits = k->limits,
+				.used_ns = now_ns(),
+				.next = m->warm_hosts};
 	snprintf(n->image, sizeof(n->image), "%s", k->image);
 	/* Whoever runs something in it was judged before. */
 	n->who.has_ceiling = false;
 	n->idle = (struct loop_timer){.call = on_idle, .arg = n};
 	loop_timer_set(m->p.loop, &n->idle, IDLE_MS);
-	m->nests = n;
+	m->warm_hosts = n;
 	if (is_usual(n))
 		make(n);
 	return n;
 }
 
-static void retire(struct nest *n)
+static void retire(struct warm_host *n)
 {
 	n->is_retired = true;
 	loop_timer_set(n->m->p.loop, &n->idle, 0);
@@ -216,21 +220,21 @@ static void retire(struct nest *n)
 /* One more of this token, if need be in the place of another; false: there are too many. */
 static bool make_room(struct manager *m, const char *token)
 {
-	struct nest *oldest = NULL;
+	struct warm_host *oldest = NULL;
 	size_t all = 0, own = 0;
 
-	for (struct nest *n = m->nests; n; n = n->next) {
+	for (struct warm_host *n = m->warm_hosts; n; n = n->next) {
 		all++;
 		if (!is_of(n, token))
 			continue;
 		own++;
-		if (n->state != NEST_MAKING && (!n->s || !n->s->active) &&
+		if (n->state != WARM_HOST_MAKING && (!n->s || !n->s->active) &&
 		    (!oldest || n->used_ns < oldest->used_ns))
 			oldest = n;
 	}
-	if (all >= NESTS_MAX && !own)
+	if (all >= WARM_HOSTS_MAX && !own)
 		return false;
-	if (own < NESTS_PER_TOKEN && all < NESTS_MAX)
+	if (own < WARM_HOSTS_PER_TOKEN && all < WARM_HOSTS_MAX)
 		return true;
 	if (!oldest || now_ns() - oldest->used_ns < UNUSED_NS)
 		return false;
@@ -240,16 +244,16 @@ static bool make_room(struct manager *m, const char *token)
 
 /* It is gone, by itself or by somebody's hand: another takes its place. */
 
-static bool is_lost(const struct nest *n)
+static bool is_lost(const struct warm_host *n)
 {
 	return n->s && (n->s->state != STATE_RUNNING || !n->s->link);
 }
 
 /* May this be had? If so, it is being made, if it is not there. */
-static struct nest *find_or_add(struct manager *m, const struct caller *who,
-				const struct nest_kind *k, const char **ret_why)
+static struct warm_host *find_or_add(struct manager *m, const struct caller *who,
+				     const struct warm_host_kind *k, const char **ret_why)
 {
-	struct nest *n = find(m, who->token, k);
+	struct warm_host *n = find(m, who->token, k);
 	bool is_new = !n;
 
 	if (is_new && !make_room(m, who->token)) {
@@ -258,22 +262,22 @@ static struct nest *find_or_add(struct manager *m, const struct caller *who,
 	}
 	if (is_new)
 		n = add(m, who, k);
-	else if (n->state == NEST_NAMED)
+	else if (n->state == WARM_HOST_NAMED)
 		make(n);
 	return n;
 }
 
-struct sandbox *manager_nest(struct manager *m, const struct caller *who,
-			     const struct sandbox_spec *spec, const char **ret_why)
+struct sandbox *manager_warm_host(struct manager *m, const struct caller *who,
+				  const struct sandbox_spec *spec, const char **ret_why)
 {
 	static const char *const why[] = {
-		[NEST_NAMED] =
+		[WARM_HOST_NAMED] =
 			"warm sandboxes with these limits or of this image are made if they are "
 			"asked for again",
-		[NEST_MAKING] = "warm sandboxes are being made",
-		[NEST_READY] = NULL};
-	struct nest_kind own = kind_of(spec);
-	struct nest *n;
+		[WARM_HOST_MAKING] = "warm sandboxes are being made",
+		[WARM_HOST_READY] = NULL};
+	struct warm_host_kind own = kind_of(spec);
+	struct warm_host *n;
 
 	*ret_why = NULL;
 	if (m->p.config->warm.slots == 0)
@@ -281,25 +285,25 @@ struct sandbox *manager_nest(struct manager *m, const struct caller *who,
 	n = find_or_add(m, who, &own, ret_why);
 	if (!n)
 		return NULL;
-	if (n->state == NEST_READY && is_lost(n)) {
+	if (n->state == WARM_HOST_READY && is_lost(n)) {
 		end(n);
 		fail(n, "the nest is gone");
 	}
-	if (n->state == NEST_FAILED && now_ns() >= n->retry_ns)
+	if (n->state == WARM_HOST_FAILED && now_ns() >= n->retry_ns)
 		make(n);
 	n->used_ns = now_ns();
-	*ret_why = n->state == NEST_FAILED ? n->why : why[n->state];
-	return n->state == NEST_READY ? n->s : NULL;
+	*ret_why = n->state == WARM_HOST_FAILED ? n->why : why[n->state];
+	return n->state == WARM_HOST_READY ? n->s : NULL;
 }
 
-void manager_nest_refused(struct manager *m, const struct caller *who,
-			  const struct sandbox_spec *spec, const struct err *e)
+void manager_warm_host_refused(struct manager *m, const struct caller *who,
+			       const struct sandbox_spec *spec, const struct err *e)
 {
-	struct nest_kind own = kind_of(spec);
-	struct nest *n = e->errnum == ESTALE ? find(m, who->token, &own) : NULL;
+	struct warm_host_kind own = kind_of(spec);
+	struct warm_host *n = e->errnum == ESTALE ? find(m, who->token, &own) : NULL;
 
 	/* Its files are not those of its image any more. The next request has another made. */
-	if (n && n->state == NEST_READY)
+	if (n && n->state == WARM_HOST_READY)
 		retire(n);
 }
 
@@ -307,7 +311,7 @@ uint32_t warm_running(struct manager *m, const char *token)
 {
 	uint32_t count = 0;
 
-	for (const struct nest *n = m->nests; n; n = n->next)
+	for (const struct warm_host *n = m->warm_hosts; n; n = n->next)
 		if (n->s && str_equal(n->who.token, token))
 			count += n->s->active;
 	return count;
@@ -318,7 +322,8 @@ static bool has_usual_name(const struct sandbox_spec *s)
 	return !s->hostname || str_equal(s->hostname, "cloche");
 }
 
-bool manager_nest_suits(struct manager *m, const struct caller *who, const struct create_options *o)
+bool manager_warm_host_suits(struct manager *m, const struct caller *who,
+			     const struct create_options *o)
 {
 	const char *image = image_of(&o->spec);
 	struct err e;
@@ -332,9 +337,9 @@ bool manager_nest_suits(struct manager *m, const struct caller *who, const struc
 	       (str_equal(image, "host") || config_image_find(m->p.config, image));
 }
 
-bool options_are_nest(const struct create_options *o)
+bool options_are_warm_host(const struct create_options *o)
 {
-	return o->nest[0] + o->nest[1] > 0;
+	return o->warm_host[0] + o->warm_host[1] > 0;
 }
 
 bool warm_is_refusal(const struct err *e)
@@ -350,7 +355,7 @@ void warm_layers(const struct sandbox *s, layer_set proven, int landlock_abi, st
 	static const char *const kinds[] = {"syscall", "connect", "resolve", "limit"};
 	const struct ipc_booted *b = &s->booted;
 
-	/* Of the nest's own making, before any of them. */
+	/* Of the warm host's own making, before any of them. */
 	proven |= b->proven & LAYER_BIT(LAYER_TIME_NS);
 	r->proven = proven;
 	r->missing = ~proven & (LAYER_BIT(LAYER_COUNT) - 1);
@@ -366,15 +371,15 @@ void warm_layers(const struct sandbox *s, layer_set proven, int landlock_abi, st
 
 void warm_change(struct manager *m)
 {
-	for (struct nest *n = m->nests; n; n = n->next)
+	for (struct warm_host *n = m->warm_hosts; n; n = n->next)
 		retire(n);
 }
 
 void warm_stop(struct manager *m)
 {
-	while (m->nests) {
-		if (m->nests->s)
-			sandbox_release(take_ptr(m->nests->s));
-		nest_free(m->nests);
+	while (m->warm_hosts) {
+		if (m->warm_hosts->s)
+			sandbox_release(take_ptr(m->warm_hosts->s));
+		warm_host_free(m->warm_hosts);
 	}
 }

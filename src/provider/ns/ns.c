@@ -179,7 +179,7 @@ static bool clear_cgroups(const struct ns_sandbox *s)
 	char name[CGROUP_NAME];
 
 	ns_cgroup_name(s, name);
-	if (s->at.nest_slots && !boot_remove_slots(&s->ns->cgroups, name))
+	if (s->at.warm_host_lanes && !boot_remove_slots(&s->ns->cgroups, name))
 		return false;
 	if (!is_of_another(s) && cgroup_try_remove_at(&s->ns->cgroups, name))
 		return true;
@@ -413,7 +413,7 @@ void ns_booted(struct ns_sandbox *s, const struct booted *result, int pidfd,
 	describe(s, result);
 	s->at.pid = result->pid;
 	s->at.identity = result->identity;
-	s->at.nest_slots = s->boot->nest[0] + s->boot->nest[1];
+	s->at.warm_host_lanes = s->boot->warm_host[0] + s->boot->warm_host[1];
 	s->pidfd = pidfd;
 	note_scratch(s);
 	memcpy(s->i->blob, &s->at, sizeof(s->at));
@@ -478,7 +478,7 @@ static void ns_adopt(struct instance *i, provider_done done, void *arg)
 	/* Whatever has its number now is not killed; what is in its cgroup is. */
 	close_fd(&s->pidfd);
 	s->at.cgroup_table[sizeof(s->at.cgroup_table) - 1] = '\0';
-	s->at.nest_slots = 1;
+	s->at.warm_host_lanes = 1;
 	done(arg, NULL, &e);
 }
 
@@ -494,7 +494,7 @@ static void ns_find_leftovers(struct provider_host *h)
 		const char *rest = names.items[i] + strlen(prefix);
 		char id[IPC_ID] = "";
 
-		/* A nest's slots have a number behind its id. */
+		/* A warm host's slots have a number behind its id. */
 		memcpy(id, rest, strnlen(rest, 20));
 		if (ipc_id_is_valid(id) && (!rest[20] || rest[20] == '-'))
 			h->on_leftover(h, &provider_ns, id);

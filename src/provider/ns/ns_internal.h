@@ -30,7 +30,7 @@ struct ns_blob {
 	uint64_t scratch_dev; /* where its files are, as it was before anything ran inside */
 	struct boot_identity identity;
 	uint32_t id_base;
-	uint32_t nest_slots;		       /* not 0: a nest */
+	uint32_t warm_host_lanes;	       /* not 0: a warm host */
 	char cgroup_table[PROVIDER_BLOB - 48]; /* of the daemon that made it */
 };
 

@@ -121,7 +121,7 @@ static void add_cgroup(const struct ns_sandbox *s, struct ipc_stats *ret)
 	cgroup_read_usage(&c, &usage);
 	cgroup_read_stats(&c, &stats);
 	cgroup_close(&c);
-	if (s->at.nest_slots) {
+	if (s->at.warm_host_lanes) {
 		char name[CGROUP_NAME];
 
 		ns_cgroup_name(s, name);

@@ -1,4 +1,4 @@
-/* Boots a sandbox that lives on, and the cgroups of a nest's slots with it. */
+/* Boots a sandbox that lives on, and the cgroups of a warm host's slots with it. */
 #include "sandbox/inside/boot.h"
 
 #include "kern/procs.h"
@@ -114,7 +114,7 @@ static int boot(struct keeper *k, struct booted *ret, struct err *e)
 	return -1;
 }
 
-/* ---- nests ---- */
+/* ---- warm hosts ---- */
 
 /* The files by which a slot is joined: their opener's rights count, not the writer's. */
 static int open_joins(const struct cgroup *c, int *fds)
@@ -137,7 +137,7 @@ static bool open_slot(struct cgroup *c, const struct cgroup_place *cgroups, cons
 	char name[64];
 
 	name_slot(name, sizeof(name), cgroup_name, slot);
-	return slot < NEST_SLOTS && cgroup_open_at(c, cgroups, name);
+	return slot < WARM_HOST_LANES && cgroup_open_at(c, cgroups, name);
 }
 
 bool boot_remove_slots(const struct cgroup_place *cgroups, const char *cgroup_name)
@@ -146,7 +146,7 @@ bool boot_remove_slots(const struct cgroup_place *cgroups, const char *cgroup_na
 	bool all = true;
 
 	/* The first may be gone already, and others not: what died slowly was left. */
-	for (unsigned i = 0; i < NEST_SLOTS; i++) {
+	for (unsigned i = 0; i < WARM_HOST_LANES; i++) {
 		if (!open_slot(&c, cgroups, cgroup_name, i) || cgroup_try_remove(&c))
 			continue;
 		cgroup_kill(&c);
@@ -178,9 +178,9 @@ static void remove_own_slots(const struct boot_request *r)
 
 /* All slots have a cgroup of their own with the limits of one run, or none has. */
 static void make_slots(const struct boot_request *r, struct guest_start *g,
-		       struct nest_terms *terms)
+		       struct warm_host_terms *terms)
 {
-	unsigned count = r->nest->slots[0] + r->nest->slots[1];
+	unsigned count = r->warm_host->slots[0] + r->warm_host->slots[1];
 	struct limits limits;
 	struct cgroup c;
 	char name[64];
@@ -191,9 +191,9 @@ static void make_slots(const struct boot_request *r, struct guest_start *g,
 		cgroup_init_at(&c, r->cgroups, name);
 		/* Nobody pauses or counts it by itself, and each join costs. */
 		c.lives_on = false;
-		limits = r->nest->limits;
+		limits = r->warm_host->limits;
 		/* One of its own has every sandbox; commands are born here. */
-		if (i < r->nest->slots[0])
+		if (i < r->warm_host->slots[0])
 			limits.pids += SLOT_OWN_PIDS - 1;
 		cgroup_create(&c, &limits);
 		/* Whoever passes on requests and answers goes first. */
@@ -220,27 +220,27 @@ static void make_slots(const struct boot_request *r, struct guest_start *g,
 	remove_own_slots(r);
 }
 
-static int plan_nest(struct plan *p, const struct boot_request *r, struct guest_start *g,
-		     struct err *e)
+static int plan_warm_host(struct plan *p, const struct boot_request *r, struct guest_start *g,
+			  struct err *e)
 {
-	struct nest_terms terms = {.cell.limits = r->nest->limits,
-				   .cell.required = r->nest->required,
-				   .cell.rootless = p->rootless,
-				   .cell.image_is_host = p->image_is_host,
-				   .cell.caller_is_root = p->rootless && p->uid == 0};
+	struct warm_host_terms terms = {.cell.limits = r->warm_host->limits,
+					.cell.required = r->warm_host->required,
+					.cell.rootless = p->rootless,
+					.cell.image_is_host = p->image_is_host,
+					.cell.caller_is_root = p->rootless && p->uid == 0};
 
-	memcpy(terms.slots, r->nest->slots, sizeof(terms.slots));
-	memcpy(terms.first, r->nest->first, sizeof(terms.first));
+	memcpy(terms.slots, r->warm_host->slots, sizeof(terms.slots));
+	memcpy(terms.first, r->warm_host->first, sizeof(terms.first));
 	make_slots(r, g, &terms);
 	g->terms = memfd_create("terms", MFD_CLOEXEC);
 	if (g->terms < 0 || pwrite(g->terms, &terms, sizeof(terms), 0) != (ssize_t)sizeof(terms))
 		return err_sys(e, "cannot write down the terms of a nest");
-	p->files = r->nest->files;
-	p->file_count = r->nest->file_count;
+	p->files = r->warm_host->files;
+	p->file_count = r->warm_host->file_count;
 	return 0;
 }
 
-static void end_nest(struct plan *p, struct guest_start *g)
+static void end_warm_host(struct plan *p, struct guest_start *g)
 {
 	for (int i = 0; i < g->join_count; i++)
 		close_fd(&g->joins[i]);
@@ -252,11 +252,11 @@ static void end_nest(struct plan *p, struct guest_start *g)
 
 int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e)
 {
-	int joins[NEST_SLOTS * CELL_FILES];
+	int joins[WARM_HOST_LANES * CELL_FILES];
 	struct guest_start guest = {.program = r->guest,
 				    .listener = r->listener,
 				    .survives = !r->dies_with_caller,
-				    .nest = r->nest,
+				    .warm_host = r->warm_host,
 				    .terms = -1,
 				    .joins = joins};
 	struct keeper k = KEEPER_NONE;
@@ -269,12 +269,12 @@ int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e
 	*ret = (struct booted){.pidfd = -1};
 	cgroup_init_at(&k.cgroup, r->cgroups, r->cgroup_name);
 	if (plan_make_boot(&k.plan, r, page, e) == 0 &&
-	    (!r->nest || plan_nest(&k.plan, r, &guest, e) == 0))
+	    (!r->warm_host || plan_warm_host(&k.plan, r, &guest, e) == 0))
 		rc = boot(&k, ret, e);
-	if (rc < 0 && r->nest)
+	if (rc < 0 && r->warm_host)
 		remove_own_slots(r);
-	if (r->nest)
-		end_nest(&k.plan, &guest);
+	if (r->warm_host)
+		end_warm_host(&k.plan, &guest);
 	launch_release(&k);
 	cgroup_remove(&k.cgroup);
 	close_fd(&k.control);

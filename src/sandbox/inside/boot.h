@@ -16,8 +16,8 @@ struct boot_volume {
 	bool writable;
 };
 
-/* A nest (cell.h): it keeps capabilities over its own user namespace, and has slots. */
-struct boot_nest {
+/* A warm host (cell.h): it keeps capabilities over its own user namespace, and has slots. */
+struct boot_warm_host {
 	unsigned slots[2];		   /* for commands, for the interpreter */
 	unsigned first[2];		   /* of them, from the beginning */
 	struct limits limits;		   /* of each cell */
@@ -42,7 +42,7 @@ struct boot_request {
 	bool dies_with_caller;
 	const struct template *template; /* or NULL */
 	const struct host *host;
-	const struct boot_nest *nest; /* or NULL */
+	const struct boot_warm_host *warm_host; /* or NULL */
 };
 
 /* What tells a process from another one that got its number later. */
@@ -68,7 +68,7 @@ struct booted {
  * ignore no signal: the guest would, too.
  */
 int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e);
-/* The cgroups of a nest's slots, once everything in them is dead; false: not all of that is. */
+/* The cgroups of a warm host's slots, once everything in them is dead; false: not all of that is. */
 bool boot_remove_slots(const struct cgroup_place *cgroups, const char *cgroup_name);
 /* What the kernel did in them, added to ret. */
 void boot_add_slot_stats(const struct cgroup_place *cgroups, const char *cgroup_name,

@@ -11,10 +11,10 @@
 
 #include <sys/prctl.h>
 
-/* After those of the guest, and of a nest; gone when it is executed. */
+/* After those of the guest, and of a warm host; gone when it is executed. */
 static int program_place(const struct plan *p)
 {
-	return NEST_FD_JOINS + p->guest->join_count;
+	return WARM_HOST_FD_JOINS + p->guest->join_count;
 }
 
 static int control_place(const struct plan *p)
@@ -23,7 +23,7 @@ static int control_place(const struct plan *p)
 }
 
 /* Above all of them. */
-#define FD_LIFTED (NEST_FD_JOINS + NEST_SLOTS * CELL_FILES + 2)
+#define FD_LIFTED (WARM_HOST_FD_JOINS + WARM_HOST_LANES * CELL_FILES + 2)
 
 /* Out of the way first: what is moved to its place must not step on what still waits. */
 static int lift(int fd)
@@ -54,12 +54,12 @@ static int arrange_fds(const struct plan *p, const struct inside_fds *fds, int n
 		{lift(notify), GUEST_FD_NOTIFY, 0},
 		{lift(fds->dns), GUEST_FD_DNS, 0},
 		{scratch, GUEST_FD_SCRATCH, 0},
-		{lift(p->guest->nest ? p->guest->terms : -1), NEST_FD_TERMS, 0},
+		{lift(p->guest->warm_host ? p->guest->terms : -1), WARM_HOST_FD_TERMS, 0},
 		{lift(p->guest->program), program_place(p), O_CLOEXEC},
 		{lift(fds->control), control_place(p), O_CLOEXEC},
 	};
 
-	int joins[NEST_SLOTS * CELL_FILES];
+	int joins[WARM_HOST_LANES * CELL_FILES];
 
 	if (null < 0 || scratch < 0)
 		return err_sys(e, "cannot open what the guest needs");
@@ -69,7 +69,7 @@ static int arrange_fds(const struct plan *p, const struct inside_fds *fds, int n
 		if (put(rows[i].fd, rows[i].place, rows[i].flags) < 0)
 			return err_sys(e, "cannot arrange the guest's files");
 	for (int i = 0; i < p->guest->join_count; i++)
-		if (put(joins[i], NEST_FD_JOINS + i, 0) < 0)
+		if (put(joins[i], WARM_HOST_FD_JOINS + i, 0) < 0)
 			return err_sys(e, "cannot arrange the files of cgroups");
 	if (sys_close_range((unsigned)control_place(p) + 1, ~0u, 0) < 0)
 		return err_sys(e, "cannot close files");
@@ -77,9 +77,9 @@ static int arrange_fds(const struct plan *p, const struct inside_fds *fds, int n
 }
 
 /* Modules of its interpreter follow. */
-static void exec_nest(struct plan *p)
+static void exec_warm_host(struct plan *p)
 {
-	const struct list *modules = &p->guest->nest->modules;
+	const struct list *modules = &p->guest->warm_host->modules;
 	char **argv = must_alloc(calloc(modules->count + 3, sizeof(*argv)));
 
 	argv[0] = "cloche-guest";
@@ -125,11 +125,11 @@ void guest_exec(struct plan *p, struct inside_fds *fds, int notify)
 	umask(022);
 	command_unblock_signals();
 	/* A guest sees to that itself, once somebody knows of it. */
-	if (p->guest->nest && p->guest->survives && prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0) < 0)
+	if (p->guest->warm_host && p->guest->survives && prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0) < 0)
 		_exit(125);
 	b->stage = STAGE_RUNNING;
-	if (p->guest->nest)
-		exec_nest(p);
+	if (p->guest->warm_host)
+		exec_warm_host(p);
 	else
 		exec_program(p);
 	b->exec_errno = errno;

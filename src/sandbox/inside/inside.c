@@ -75,17 +75,17 @@ static int enter_userns(const struct confinement *c, struct err *e)
 static int drop_privileges(struct plan *p, const struct inside_fds *fds, int userns,
 			   int *ret_listener, struct err *e)
 {
-	bool is_nest = p->guest && p->guest->nest;
-	struct confinement c = {.kind = is_nest	   ? CONFINED_NEST
-					: p->guest ? CONFINED_GUEST
-						   : CONFINED_RUN,
+	bool is_warm_host = p->guest && p->guest->warm_host;
+	struct confinement c = {.kind = is_warm_host ? CONFINED_WARM_HOST
+					: p->guest   ? CONFINED_GUEST
+						     : CONFINED_RUN,
 				.plan = p,
 				.scratch = fds->scratch,
 				.control = fds->control,
 				.changes_ids = !p->rootless,
 				.uid = userns >= 0 ? SANDBOX_UID : plan_user_id(p),
-				.profile =
-					is_nest ? &seccomp_profile_nest : &seccomp_profile_default,
+				.profile = is_warm_host ? &seccomp_profile_warm_host
+							: &seccomp_profile_default,
 				.enter = enter_userns,
 				.arg = &userns};
 

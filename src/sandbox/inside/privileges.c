@@ -11,7 +11,7 @@
  *   - The Landlock canary has to open just before the rules apply, or its refusal proves nothing.
  *   - Landlock comes before seccomp, whose filter refuses Landlock's calls.
  *
- * A nest makes sandboxes of its own: it keeps what that takes over its own user namespace, has a filter
+ * A warm host makes sandboxes of its own: it keeps what that takes over its own user namespace, has a filter
  * that allows for it, and no Landlock, which would forbid mounts. Nothing of a client's runs there
  * before it has given up the rest as well, as CONFINED_TENANT or CONFINED_FORK.
  */
@@ -88,7 +88,7 @@ static int limit_resources(struct confinement *c, struct err *e)
 	return restrict_limits(c->plan, e);
 }
 
-static int keep_nest_caps(struct confinement *c, struct err *e)
+static int keep_warm_host_caps(struct confinement *c, struct err *e)
 {
 	/* CAP_SETPCAP, which drops the bounding set, goes last: nothing can be made inheritable after that. */
 	static const int kept[] = {CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_SETPCAP};
@@ -178,10 +178,10 @@ static int load_quiet_filter(struct confinement *c, struct err *e)
 
 /* ---- who takes which ---- */
 
-#define PID1 (CONFINED_RUN | CONFINED_GUEST | CONFINED_NEST)
+#define PID1 (CONFINED_RUN | CONFINED_GUEST | CONFINED_WARM_HOST)
 #define TENANTS (CONFINED_TENANT | CONFINED_FORK)
 #define RUNS_FOREIGN_CODE (CONFINED_RUN | CONFINED_GUEST | TENANTS | CONFINED_PROCESS)
-#define ALL (RUNS_FOREIGN_CODE | CONFINED_NEST | CONFINED_REAPER)
+#define ALL (RUNS_FOREIGN_CODE | CONFINED_WARM_HOST | CONFINED_REAPER)
 
 #define OWN (CONFINED_RUN | CONFINED_GUEST)
 #define OWN_OR_PROCESS (OWN | CONFINED_PROCESS)
@@ -201,19 +201,19 @@ static const struct step {
 } steps[] = {
 	{enter, ALL & ~CONFINED_REAPER, 0, 0},
 	{drop_bounding, OWN_OR_PROCESS | CONFINED_FORK, LAYER_CAPS, OWN},
-	{keep_caps_over_ids, CONFINED_NEST, 0, 0},
+	{keep_caps_over_ids, CONFINED_WARM_HOST, 0, 0},
 	{become_user, PID1 | CONFINED_PROCESS, 0, 0},
 	{die_with_parent, PID1 | CONFINED_PROCESS, 0, 0},
 	{prove_namespaces, PID1, 0, 0},
 	{limit_resources, ALL & ~CONFINED_REAPER, 0, 0},
-	{keep_nest_caps, CONFINED_NEST, 0, 0},
-	{clear_caps, ALL & ~CONFINED_NEST, LAYER_CAPS, OWN},
+	{keep_warm_host_caps, CONFINED_WARM_HOST, 0, 0},
+	{clear_caps, ALL & ~CONFINED_WARM_HOST, LAYER_CAPS, OWN},
 	{take_no_new_privileges, ALL, 0, 0},
 	{be_undumpable, PID1 | CONFINED_REAPER, 0, 0},
 	{try_canary, RUNS_FOREIGN_CODE, 0, 0},
 	{restrict_paths, RUNS_FOREIGN_CODE, LAYER_LANDLOCK, OWN_OR_PROCESS},
 	{load_filter, RUNS_FOREIGN_CODE, LAYER_SECCOMP, OWN_OR_PROCESS},
-	{load_quiet_filter, CONFINED_NEST | CONFINED_REAPER, 0, 0},
+	{load_quiet_filter, CONFINED_WARM_HOST | CONFINED_REAPER, 0, 0},
 	{be_dumpable, CONFINED_FORK, 0, 0},
 };
 

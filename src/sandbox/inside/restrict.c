@@ -5,7 +5,7 @@
 
 #include <sys/resource.h>
 
-#define NEST_SLOT_PIDS 4 /* the slot, its cell, and who makes them */
+#define WARM_HOST_SLOT_PIDS 4 /* the slot, its cell, and who makes them */
 #define DATA_SLACK (1ull << 30)
 
 static int set_limit(int which, uint64_t soft, uint64_t hard, struct err *e)
@@ -33,19 +33,19 @@ uint64_t restrict_file_size(const struct limits *l)
 	return l->file_size_bytes ? l->file_size_bytes : l->disk_bytes + (4u << 20);
 }
 
-/* What is in the slots counts in the nest as well: each is to have its own limit, and no other. */
+/* What is in the slots counts in the warm host as well: each is to have its own limit, and no other. */
 static uint64_t most_pids(const struct plan *p)
 {
-	const struct boot_nest *n = p->guest ? p->guest->nest : NULL;
+	const struct boot_warm_host *n = p->guest ? p->guest->warm_host : NULL;
 	uint64_t one = p->spec->limits.pids + 1;
 
-	return n ? (one + NEST_SLOT_PIDS) * (n->slots[0] + n->slots[1] + 1) : one;
+	return n ? (one + WARM_HOST_SLOT_PIDS) * (n->slots[0] + n->slots[1] + 1) : one;
 }
 
 int restrict_limits(const struct plan *p, struct err *e)
 {
 	const struct limits *l = &p->spec->limits;
-	bool is_nest = p->guest && p->guest->nest;
+	bool is_warm_host = p->guest && p->guest->warm_host;
 	uint64_t cpu = l->cpu_time_ms / 1000 + 1;
 	uint64_t file = restrict_file_size(l);
 
@@ -53,8 +53,8 @@ int restrict_limits(const struct plan *p, struct err *e)
 	if (set_limit(RLIMIT_FSIZE, file, file, e) < 0 || set_limit(RLIMIT_CORE, 1, 1, e) < 0 ||
 	    set_limit(RLIMIT_RTPRIO, 0, 0, e) < 0 || set_limit(RLIMIT_NICE, 0, 0, e) < 0)
 		return -1;
-	/* A nest lives longer than any of its tenants. */
-	if (!is_nest && l->cpu_time_ms && set_limit(RLIMIT_CPU, cpu, cpu + 1, e) < 0)
+	/* A warm host lives longer than any of its tenants. */
+	if (!is_warm_host && l->cpu_time_ms && set_limit(RLIMIT_CPU, cpu, cpu + 1, e) < 0)
 		return -1;
 	if (p->page->proven & LAYER_BIT(LAYER_PIDS))
 		return 0;

@@ -415,7 +415,7 @@ static int show_writable(const struct plan *p, int root, struct err *e)
 }
 
 /*
- * What a nest's cells start from, see cell.h. With a whole /proc: they mount one of their own, which the
+ * What a warm host's cells start from, see cell.h. With a whole /proc: they mount one of their own, which the
  * kernel allows only where such a one is seen.
  */
 static int show_cell_root(int root, struct err *e)
@@ -521,7 +521,8 @@ int root_build(struct plan *p, struct err *e)
 	     dev_build(p, root, e) < 0))
 		return -1;
 	/* Before anything is there that cells have of their own. */
-	if (p->guest && p->guest->nest && (show_cell_root(root, e) < 0 || link_code(root, e) < 0))
+	if (p->guest && p->guest->warm_host &&
+	    (show_cell_root(root, e) < 0 || link_code(root, e) < 0))
 		return -1;
 	return dev_show_terminals(root, e) < 0 ? -1 : show_writable(p, root, e);
 }
@@ -745,7 +746,7 @@ static int make_read_only(const struct plan *p, int root, unsigned flags, struct
 
 	if (mount_reflag(root, flags, e) < 0)
 		return -1;
-	if (!p->guest || !p->guest->nest)
+	if (!p->guest || !p->guest->warm_host)
 		return 0;
 	cells = openat(root, &CELL_ROOT[1], O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	return cells < 0 ? err_sys(e, "cannot open the root of cells")

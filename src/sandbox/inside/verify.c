@@ -110,12 +110,12 @@ static bool ids_are_users(const struct plan *p)
 
 /* The profile's own answer to a number that is no fd; the kernel says EBADF, others EPERM or 0. */
 #define FILTER_CANARY 0x636c6f63
-#define NEST_CANARY 0x6e657374
+#define WARM_HOST_CANARY 0x6e657374
 
 /* Each profile knows its own canary only: what runs in a cell has both, and must have the inner one. */
 static bool filter_answers(const struct plan *p)
 {
-	int canary = p->guest && p->guest->nest ? NEST_CANARY : FILTER_CANARY;
+	int canary = p->guest && p->guest->warm_host ? WARM_HOST_CANARY : FILTER_CANARY;
 
 	return syscall(SYS_setns, canary, 0) == -1 && errno == EXFULL;
 }

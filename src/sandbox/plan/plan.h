@@ -57,9 +57,9 @@ struct host {
 struct guest_start {
 	int program;
 	int listener;
-	bool survives;		      /* whoever made it */
-	const struct boot_nest *nest; /* or NULL */
-	int terms, *joins;	      /* of a nest: see cell.h */
+	bool survives;				/* whoever made it */
+	const struct boot_warm_host *warm_host; /* or NULL */
+	int terms, *joins;			/* of a warm host: see cell.h */
 	int join_count;
 };
 

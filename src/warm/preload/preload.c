@@ -3,11 +3,11 @@
  *
  * zygote.py calls fork() three times when all modules are loaded. Two calls are for scouts (pages.h)
  * and return as usual. The third never returns in the caller, which from then on waits for orders of
- * the nest's pid 1 on CLOCHE_ZYGOTE_FD; for each it makes a child that is born into a cell
+ * the warm host's pid 1 on CLOCHE_ZYGOTE_FD; for each it makes a child that is born into a cell
  * (warm/warm.h), and in the child, with every layer in place, fork() returns 0. Later calls, in the
  * child's own life, are the C library's fork.
  *
- * The child's parent is the nest's pid 1 (CLONE_PARENT), which hence learns from the kernel how it
+ * The child's parent is the warm host's pid 1 (CLONE_PARENT), which hence learns from the kernel how it
  * ended. The C library does not know of such a clone; what it keeps about its thread is put right by
  * the kernel, which writes the new id to where it has been told to keep it (PR_GET_TID_ADDRESS).
  */
@@ -84,7 +84,7 @@ static void make_ready(int control)
 		_exit(0);
 }
 
-/* Until the nest is gone; returns only in a child. */
+/* Until the warm host is gone; returns only in a child. */
 static __attribute__((noinline)) void wait_for_orders(int control)
 {
 	static struct zygote_order order;

@@ -1,4 +1,4 @@
-/* What the nest's pid 1 and a warm interpreter say to each other, over a SEQPACKET socket. */
+/* What the warm host's pid 1 and a warm interpreter say to each other, over a SEQPACKET socket. */
 #pragma once
 
 #include "base/base.h"
@@ -19,6 +19,6 @@ struct zygote_order {
 
 /* The first, with pid 0, says that all modules are loaded. */
 struct zygote_answer {
-	int pid; /* of the tenant, as the nest's pid 1 sees it; -1: err says why there is none */
+	int pid; /* of the tenant, as the warm host's pid 1 sees it; -1: err says why there is none */
 	struct err err;
 };

@@ -1,5 +1,5 @@
 /*
- * Goes into a cloche-guest of the tests: on a nest's pid 1, and whatever comes of it, a filter of `lie` is
+ * Goes into a cloche-guest of the tests: on a warm host's pid 1, and whatever comes of it, a filter of `lie` is
  * put before anything else happens. Others have not the capability for that, and stay as they are.
  * The filter is what a test writes into the finished program, behind the mark.
  */

@@ -18,18 +18,18 @@ struct workshop {
 	int nice;	/* our own */
 	bool can_raise; /* a process that has a worse one */
 	int guest;
-	int nest;     /* the same, for nests */
-	char *zygote; /* preloaded into a warm interpreter */
+	int warm_host; /* the same, for warm hosts */
+	char *zygote;  /* preloaded into a warm interpreter */
 	size_t zygote_size;
 };
 
-static bool is_nest(const struct boot_job *job)
+static bool is_warm_host(const struct boot_job *job)
 {
-	return job->boot.nest[0] + job->boot.nest[1] > 0;
+	return job->boot.warm_host[0] + job->boot.warm_host[1] > 0;
 }
 
 /* The interpreter and what makes cells must not starve where those who run in them may have little. */
-static void widen_for_nest(struct limits *l)
+static void widen_for_warm_host(struct limits *l)
 {
 	static const struct limits least = {
 		.memory_bytes = 1 << 30, .cpus_milli = 1000, .pids = 256, .open_files = 1024};
@@ -48,8 +48,8 @@ static int make_spec(const struct boot_job *job, struct sandbox_spec *s, struct 
 	s->level = LEVEL_CONTAINER;
 	s->root = job->root;
 	s->limits = job->boot.limits;
-	if (is_nest(job))
-		widen_for_nest(&s->limits);
+	if (is_warm_host(job))
+		widen_for_warm_host(&s->limits);
 	s->empty = true;
 	free(s->image);
 	s->image = str_copy(job->image);
@@ -59,35 +59,36 @@ static int make_spec(const struct boot_job *job, struct sandbox_spec *s, struct 
 		return -1;
 	s->required_layers |= job->boot.required_layers & (LAYER_BIT(LAYER_COUNT) - 1);
 	/* Those of its cells are another matter (cell_enter.c). */
-	if (is_nest(job))
+	if (is_warm_host(job))
 		s->required_layers &= ~(LAYER_BIT(LAYER_CAPS) | LAYER_BIT(LAYER_LANDLOCK));
 	return 0;
 }
 
-static int boot_nest(const struct boot_job *job, struct boot_request *r, const struct workshop *p,
-		     struct boot_result *ret)
+static int boot_warm_host(const struct boot_job *job, struct boot_request *r,
+			  const struct workshop *p, struct boot_result *ret)
 {
 	const struct guest_file *script = &guest_file_zygote_py;
 	struct injected_file files[] = {
 		{"/run/cloche/zygote.py", (char *)script->bytes, script->size, 0444},
 		{"/run/cloche/zygote.so", p->zygote, p->zygote_size, 0555},
 	};
-	struct boot_nest nest = {.slots = {job->boot.nest[0], job->boot.nest[1]},
-				 .first = {job->slots, job->slots},
-				 .limits = job->boot.limits,
-				 .required = r->spec->required_layers | LAYER_BIT(LAYER_CAPS),
-				 .files = files,
-				 .file_count = ARRAY_LEN(files)};
+	struct boot_warm_host warm_host = {
+		.slots = {job->boot.warm_host[0], job->boot.warm_host[1]},
+		.first = {job->slots, job->slots},
+		.limits = job->boot.limits,
+		.required = r->spec->required_layers | LAYER_BIT(LAYER_CAPS),
+		.files = files,
+		.file_count = ARRAY_LEN(files)};
 	int rc;
 
-	if (!p->zygote_size || p->nest < 0)
+	if (!p->zygote_size || p->warm_host < 0)
 		return err_set(&ret->err, ERR_UNSUPPORTED, "cloche-zygote.so is not there");
 	for (uint32_t i = 0; i < job->preload_count; i++)
-		list_add(&nest.modules, job->preload[i]);
-	r->nest = &nest;
-	r->guest = p->nest;
+		list_add(&warm_host.modules, job->preload[i]);
+	r->warm_host = &warm_host;
+	r->guest = p->warm_host;
 	rc = boot_sandbox(r, &ret->booted, &ret->err);
-	list_done(&nest.modules);
+	list_done(&warm_host.modules);
 	return rc;
 }
 
@@ -140,8 +141,8 @@ static int run_job(const struct boot_job *job, const int *fds, const struct work
 	if (job->root == ROOT_OVERLAY && str_equal(job->image, "host"))
 		r.template = workplace_template(shop->place);
 	if (make_spec(job, &spec, &ret->err) == 0)
-		rc = is_nest(job) ? boot_nest(job, &r, shop, ret)
-				  : boot_sandbox(&r, &ret->booted, &ret->err);
+		rc = is_warm_host(job) ? boot_warm_host(job, &r, shop, ret)
+				       : boot_sandbox(&r, &ret->booted, &ret->err);
 	spec_done(&spec);
 	if (gives_way(job, shop)) {
 		(void)setpriority(PRIO_PROCESS, 0, shop->nice);
@@ -180,18 +181,18 @@ static void serve(int sock, const struct workshop *shop)
 }
 
 /*
- * The kernel lets nobody with capabilities only over a nest's own user namespace look into a program
- * that its user cannot read, and the guest is such a one (prepare.c). Pid 1 of a nest has to find the
+ * The kernel lets nobody with capabilities only over a warm host's own user namespace look into a program
+ * that its user cannot read, and the guest is such a one (prepare.c). Pid 1 of a warm host has to find the
  * namespaces of its own descendants.
  */
 static void copy_guest(struct workshop *p)
 {
 	auto_close int to = io_sealed_copy(p->guest, "cloche-guest");
 
-	p->nest = to < 0 || fchmod(to, 0555) < 0 ? -1 : io_reopen(to, O_RDONLY);
+	p->warm_host = to < 0 || fchmod(to, 0555) < 0 ? -1 : io_reopen(to, O_RDONLY);
 }
 
-/* Beside our own program; without it there are no nests. */
+/* Beside our own program; without it there are no warm hosts. */
 static void load_zygote(struct workshop *p)
 {
 	char path[PATH_MAX + 32];
