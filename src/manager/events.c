@@ -16,7 +16,7 @@ struct subscription {
 	struct subscription *next, **back;
 };
 
-static struct event **slot(struct manager *m, uint64_t seq)
+static struct event **lane(struct manager *m, uint64_t seq)
 {
 	return &m->events[seq % ARRAY_LEN(m->events)];
 }
@@ -46,8 +46,8 @@ void event_add(struct sandbox *s, const char *type, json_t *more)
 		json_object_update_missing(e->value, more);
 		json_decref(more);
 	}
-	event_free(*slot(m, m->next_seq));
-	*slot(m, m->next_seq++) = e;
+	event_free(*lane(m, m->next_seq));
+	*lane(m, m->next_seq++) = e;
 	for (struct subscription *l = m->subscriptions; l; l = l->next)
 		loop_task_add(m->p.loop, &l->task);
 }
@@ -63,7 +63,7 @@ static void tell(void *arg)
 	if (l->next_seq < oldest)
 		l->next_seq = oldest;
 	while (l->next_seq < m->next_seq) {
-		struct event *e = *slot(m, l->next_seq++);
+		struct event *e = *lane(m, l->next_seq++);
 		struct subscription *still;
 		json_t *value;
 

@@ -188,7 +188,7 @@ static void on_call_end(void *arg, const struct err *e)
 		fail_exec(x, &why);
 		return;
 	}
-	/* Of a warm one the guest has told: the counts of a warm host are those of all its slots. */
+	/* Of a warm one the guest has told: the counts of a warm host are those of all its lanes. */
 	if (x->warm || !(may_be_a_limit(x) || is_alone(x)) || x->s->state != STATE_RUNNING) {
 		finish_exec(x);
 		return;

@@ -42,7 +42,7 @@ struct create_options {
 	uint64_t ttl_ms, idle_ms;
 	bool pause_on_timeout, auto_resume;
 	bool transient;	      /* one /v1/run: not stored, not listed, gone with the daemon */
-	uint8_t warm_host[2]; /* a warm host with so many slots (warm/warm.h), for warm.c */
+	uint8_t warm_host[2]; /* a warm host with so many lanes (warm/warm.h), for warm.c */
 	char snapshot[IPC_ID];
 	struct ipc_volume volumes[IPC_VOLUMES];
 	uint32_t volume_count;

@@ -104,7 +104,7 @@ static const struct key keys[] = {
 	{"audit", "sync", BOOL, AT(audit.sync), 0, 0, NULL},
 
 	{"", "warm", SECTION, 0, 0, 0, 0, NULL},
-	{"warm", "slots", COUNT, AT(warm.slots), 0, 1024, "4"},
+	{"warm", "slots", COUNT, AT(warm.lanes), 0, 1024, "4"},
 	{"warm", "kernels", COUNT, AT(warm.kernels), 0, 1024, "16"},
 	{"warm", "preload",
 	 ITEMS(warm.preload, warm.preload_count, "collections datetime json math random re")},

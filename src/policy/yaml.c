@@ -136,7 +136,7 @@ static int put_mount_mapping(struct reader *r, const struct field *f)
 {
 	static const char *const keys[] = {"source", "target", "mode"};
 	auto_free char *source = NULL, *target = NULL, *mode = NULL, *joined = NULL;
-	char **slots[] = {&source, &target, &mode};
+	char **lanes[] = {&source, &target, &mode};
 
 	while (events_next(&r->ev) == 0 && r->ev.event.type != YAML_MAPPING_END_EVENT) {
 		size_t i = 0;
@@ -144,14 +144,14 @@ static int put_mount_mapping(struct reader *r, const struct field *f)
 		while (events_at_scalar(&r->ev) && i < ARRAY_LEN(keys) &&
 		       !str_equal(events_text(&r->ev), keys[i]))
 			i++;
-		if (!events_at_scalar(&r->ev) || i == ARRAY_LEN(keys) || *slots[i])
+		if (!events_at_scalar(&r->ev) || i == ARRAY_LEN(keys) || *lanes[i])
 			return events_fail(&r->ev, f->name,
 					   "mount: wants each of source, target and mode once");
 		if (events_next(&r->ev) < 0)
 			return -1;
 		if (events_want_scalar(&r->ev, keys[i], "a single value") < 0)
 			return -1;
-		*slots[i] = str_copy(events_text(&r->ev));
+		*lanes[i] = str_copy(events_text(&r->ev));
 	}
 	if (r->ev.event.type != YAML_MAPPING_END_EVENT)
 		return -1;

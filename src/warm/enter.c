@@ -29,14 +29,14 @@ pid_t cell_bear(const struct cell_birth *b, struct err *e)
 
 /* ---- what it becomes ---- */
 
-/* A midwife's tenant comes from the slot's namespaces and cgroup; another one enters these as well. */
+/* A spawner's tenant comes from the lane's namespaces and cgroup; another one enters these as well. */
 static int enter_namespaces(const struct cell_entry *t, struct err *e)
 {
 	const int all = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWUTS |
 			CLONE_NEWCGROUP;
 
 	/* By their own fds: a pidfd of a process that is not dumpable serves only who has power over it. */
-	if (t->by_midwife) {
+	if (t->by_spawner) {
 		if (setns(t->mounts, CLONE_NEWNS) < 0 || setns(t->ipc, CLONE_NEWIPC) < 0 ||
 		    setns(t->net, CLONE_NEWNET) < 0)
 			return err_sys(e, "cannot enter the cell");
@@ -88,14 +88,14 @@ static layer_set close_others(int *report, int *listener)
 }
 
 /* Tells, and lets go of those as well; if that is not so, nothing runs. */
-static int tell(const struct cell_message *m, bool by_midwife, int report, int listener)
+static int tell(const struct cell_message *m, bool by_spawner, int report, int listener)
 {
 	const struct cell_report *r = &m->told;
 	struct err ignored;
 	int rc;
 
-	rc = message_send(report, by_midwife ? (const void *)m : r,
-			  by_midwife ? sizeof(*m) : sizeof(*r), &listener, listener < 0 ? 0 : 1,
+	rc = message_send(report, by_spawner ? (const void *)m : r,
+			  by_spawner ? sizeof(*m) : sizeof(*r), &listener, listener < 0 ? 0 : 1,
 			  &ignored);
 	if (sys_close_range(3, ~0u, 0) < 0 || verify_fds(2) == 0)
 		_exit(125);
@@ -106,7 +106,7 @@ static int tell(const struct cell_message *m, bool by_midwife, int report, int l
 static void confine_tenant(const struct cell_entry *t, struct plan *p, int *ret_listener,
 			   struct err *e)
 {
-	struct confinement c = {.kind = t->by_midwife ? CONFINED_TENANT : CONFINED_FORK,
+	struct confinement c = {.kind = t->by_spawner ? CONFINED_TENANT : CONFINED_FORK,
 				.plan = p,
 				.scratch = t->scratch,
 				.control = -1,
@@ -141,7 +141,7 @@ int cell_enter(const struct cell_entry *c)
 	struct cell_message m = {.news = CELL_SEATED};
 	int listener = -1, to = c->report;
 
-	/* In a midwife's memory it is that of the last tenant. */
+	/* In a spawner's memory it is that of the last tenant. */
 	page.proven = 0;
 	page.canary_opens = page.listening = false;
 	page.landlock_abi = 0;
@@ -152,5 +152,5 @@ int cell_enter(const struct cell_entry *c)
 	m.told.proven = page.proven;
 	m.told.landlock_abi = page.landlock_abi;
 	m.told.listening = page.listening;
-	return tell(&m, c->by_midwife, to, listener);
+	return tell(&m, c->by_spawner, to, listener);
 }

@@ -1,4 +1,4 @@
-/* Makes the process of a command in each new cell of a slot, ahead of any request. */
+/* Makes the process of a command in each new cell of a lane, ahead of any request. */
 #include "warm/spawner.h"
 
 #include "kern/sys.h"
@@ -12,7 +12,7 @@
 /* ---- the tenant ---- */
 
 struct birth {
-	const struct slot_seating *seating;
+	const struct lane_spawning *spawning;
 	struct cell_entry entry;
 };
 
@@ -26,11 +26,11 @@ static int be_tenant(void *arg)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	prctl(PR_SET_NAME, "tenant", 0, 0, 0);
 	if (cell_enter(&b->entry) == 0)
-		b->seating->run(b->seating->arg);
+		b->spawning->run(b->spawning->arg);
 	_exit(125);
 }
 
-/* ---- the midwife ---- */
+/* ---- the spawner ---- */
 
 static int open_streams(int ours[3], int theirs[3], struct err *e)
 {
@@ -58,23 +58,23 @@ static int bear(struct birth *b, const int cell[CELL_FDS_ALL], int control, stru
 		return -1;
 	if (setns(cell[CELL_PIDS], CLONE_NEWPID) < 0)
 		return err_sys(e, "cannot turn to a cell");
-	if (clone(be_tenant, stack + STACK_SIZE, flags, b, b->seating->pid, NULL, NULL) < 0)
+	if (clone(be_tenant, stack + STACK_SIZE, flags, b, b->spawning->pid, NULL, NULL) < 0)
 		return err_sys(e, "cannot create a process in the cell");
 	return 0;
 }
 
 enum { CONTROL = 3, CELLS, OTHERS };
 
-static void attend(const struct cell_terms *t, const struct slot_seating *s)
+static void attend(const struct cell_terms *t, const struct lane_spawning *s)
 	__attribute__((noreturn));
-static void attend(const struct cell_terms *t, const struct slot_seating *s)
+static void attend(const struct cell_terms *t, const struct lane_spawning *s)
 {
 	static struct birth birth;
 	int cell[KEEPER_MAX_FDS];
 	struct cell_message m;
 
-	birth = (struct birth){.seating = s,
-			       .entry = {.terms = t, .by_midwife = true, .report = CONTROL}};
+	birth = (struct birth){.spawning = s,
+			       .entry = {.terms = t, .by_spawner = true, .report = CONTROL}};
 	while (message_receive(CELLS, &m, sizeof(m), cell, &m.told.err) == 0) {
 		if (m.news == CELL_READY && bear(&birth, cell, CONTROL, &m.told.err) < 0)
 			m.news = CELL_FAILED;
@@ -87,7 +87,7 @@ static void attend(const struct cell_terms *t, const struct slot_seating *s)
 }
 
 /*
- * Nothing else of the warm host's is to reach a cell. When the slot and its cells are gone, and with them the other
+ * Nothing else of the warm host's is to reach a cell. When the lane and its cells are gone, and with them the other
  * end, so is she. Below are the places of a tenant's streams: what she receives must not lie there.
  */
 static int keep_two(int control, int cells)
@@ -102,7 +102,7 @@ static int keep_two(int control, int cells)
 	return sys_close_range(OTHERS, ~0u, 0);
 }
 
-int midwife_start(const struct cell_terms *t, const struct slot_seating *s, int control,
+int spawner_start(const struct cell_terms *t, const struct lane_spawning *s, int control,
 		  int *ret_cells, struct err *e)
 {
 	int pair[2];
@@ -117,7 +117,7 @@ int midwife_start(const struct cell_terms *t, const struct slot_seating *s, int 
 			_exit(1);
 		attend(t, s);
 	}
-	*s->midwife = pid;
+	*s->spawner = pid;
 	close(pair[0]);
 	*ret_cells = pair[1];
 	return pid < 0 ? err_sys(e, "cannot create a midwife") : 0;

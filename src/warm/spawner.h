@@ -1,11 +1,11 @@
 /*
- * A midwife: the process of a slot that makes the tenants of its cells, for commands.
+ * A spawner: the process of a lane that makes the tenants of its cells, for commands.
  *
  * Theory of operation
  *
- * It was forked by the slot and is, like it, in the slot's user, uts and cgroup namespaces and in its cgroup,
+ * It was forked by the lane and is, like it, in the lane's user, uts and cgroup namespaces and in its cgroup,
  * with an empty bounding set: a tenant of hers is born with all that, and enters what is the cell's own. She
- * turns to one cell's pid namespace after the other for her children, which a slot cannot: it could
+ * turns to one cell's pid namespace after the other for her children, which a lane cannot: it could
  * not turn back, and makes new ones. Tenants are her siblings (CLONE_PARENT), so the warm host's pid 1 learns
  * from the kernel how they ended.
  *
@@ -19,8 +19,8 @@
 #include "warm/warm.h"
 
 /*
- * In the slot, which was entered. cells: where cells are to tell of themselves from now on, instead of
+ * In the lane, which was entered. cells: where cells are to tell of themselves from now on, instead of
  * to control.
  */
-int midwife_start(const struct cell_terms *t, const struct slot_seating *s, int control,
+int spawner_start(const struct cell_terms *t, const struct lane_spawning *s, int control,
 		  int *ret_cells, struct err *e);

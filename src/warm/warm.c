@@ -1,5 +1,5 @@
 /*
- * A slot makes cells, one after the other; a cell is pid 1 of a warm sandbox. cell.h has the
+ * A lane makes cells, one after the other; a cell is pid 1 of a warm sandbox. cell.h has the
  * whole picture.
  */
 #include "warm/warm.h"
@@ -92,7 +92,7 @@ static int open_by_name(const char *path)
 	return fd;
 }
 
-/* By which others find us, and a midwife puts somebody beside us; as many as are wanted. */
+/* By which others find us, and a spawner puts somebody beside us; as many as are wanted. */
 static int open_self(int fds[CELL_FDS_ALL], int count, struct err *e)
 {
 	static const struct {
@@ -161,20 +161,20 @@ static void reap(const struct cell_terms *t)
 	}
 }
 
-/* What all cells of a slot are made with. */
+/* What all cells of a lane are made with. */
 struct maker {
 	const struct cell_terms *terms;
 	unsigned masks; /* of /proc */
 	int control;	/* the warm host's pid 1 */
-	int cells;	/* whom a cell tells: that, or a midwife */
-	bool has_midwife;
+	int cells;	/* whom a cell tells: that, or a spawner */
+	bool has_spawner;
 };
 
 static void cell_main(const struct maker *w) __attribute__((noreturn));
 static void cell_main(const struct maker *w)
 {
 	struct cell_message m = {.news = CELL_FAILED};
-	int fds[CELL_FDS_ALL], count = w->has_midwife ? CELL_FDS_ALL : CELL_MOUNTS + 1;
+	int fds[CELL_FDS_ALL], count = w->has_spawner ? CELL_FDS_ALL : CELL_MOUNTS + 1;
 	struct err *e = &m.told.err, ignored;
 
 	prctl(PR_SET_NAME, "cloche-init", 0, 0, 0);
@@ -191,7 +191,7 @@ static void cell_main(const struct maker *w)
 	_exit(CELL_USELESS);
 }
 
-/* ---- the slot ---- */
+/* ---- the lane ---- */
 
 /*
  * A mount namespace with nothing in it but what its cells share: each of them is made with a copy of
@@ -218,7 +218,7 @@ static int enter_root(struct err *e)
 	return 0;
 }
 
-static int enter_slot(const struct cell_terms *t, int index, const int *joins, int *ret_dns,
+static int enter_lane(const struct cell_terms *t, int index, const int *joins, int *ret_dns,
 		      struct err *e)
 {
 	char name[32];
@@ -251,7 +251,7 @@ static int enter_slot(const struct cell_terms *t, int index, const int *joins, i
 }
 
 /*
- * Neither a slot nor its cells allocate anything. What the warm host's pid 1 has allocated lies far from all
+ * Neither a lane nor its cells allocate anything. What the warm host's pid 1 has allocated lies far from all
  * else, and each cell would have page tables for it: 12 kB, made and taken apart for nothing.
  */
 static void drop_heap(void)
@@ -315,7 +315,7 @@ static int renew_network(int control, struct network *n, struct err *e)
 	return message_send(control, &m, sizeof(m), &dns, dns >= 0, e);
 }
 
-/* What is to be hidden of a /proc, seen in the whole one that a slot has. */
+/* What is to be hidden of a /proc, seen in the whole one that a lane has. */
 static unsigned find_masks(const struct cell_terms *t)
 {
 	auto_close int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -348,7 +348,7 @@ static void serve(const struct maker *w)
 			while (waitpid(pid, &status, __WALL) < 0 && errno == EINTR)
 				;
 		m.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-		/* It may be that there is no midwife any more to tell. */
+		/* It may be that there is no spawner any more to tell. */
 		if (m.exit_code == CELL_USELESS)
 			m.news = CELL_FAILED;
 		if (message_send(w->control, &m, sizeof(m), NULL, 0, &e) < 0)
@@ -356,24 +356,24 @@ static void serve(const struct maker *w)
 	}
 }
 
-static void slot_main(const struct cell_terms *t, int index, const int *joins,
-		      const struct slot_seating *seating, int control) __attribute__((noreturn));
-static void slot_main(const struct cell_terms *t, int index, const int *joins,
-		      const struct slot_seating *seating, int control)
+static void lane_main(const struct cell_terms *t, int index, const int *joins,
+		      const struct lane_spawning *spawning, int control) __attribute__((noreturn));
+static void lane_main(const struct cell_terms *t, int index, const int *joins,
+		      const struct lane_spawning *spawning, int control)
 {
 	struct cell_message m = {.news = CELL_READY};
-	struct maker w = {.terms = t, .has_midwife = seating};
+	struct maker w = {.terms = t, .has_spawner = spawning};
 	int dns = -1, cells = control;
 	struct err ignored;
 
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ||
-	    enter_slot(t, index, joins, &dns, &m.told.err) < 0)
+	    enter_lane(t, index, joins, &dns, &m.told.err) < 0)
 		m.news = CELL_FAILED;
 	/* To add up what is used takes memory. */
 	if (m.news == CELL_READY && !is_watching(t))
 		drop_heap();
-	if (m.news == CELL_READY && seating &&
-	    midwife_start(t, seating, control, &cells, &m.told.err) < 0)
+	if (m.news == CELL_READY && spawning &&
+	    spawner_start(t, spawning, control, &cells, &m.told.err) < 0)
 		m.news = CELL_FAILED;
 	/* The socket pairs are all that it keeps: nothing of the warm host's is to reach a cell. */
 	message_send(control, &m, sizeof(m), &dns, dns < 0 ? 0 : 1, &ignored);
@@ -389,11 +389,11 @@ static void slot_main(const struct cell_terms *t, int index, const int *joins,
 
 /* ---- the warm host's side ---- */
 
-int slot_start(const struct cell_terms *t, int index, const int *joins,
-	       const struct slot_seating *seating, struct slot *ret, struct err *e)
+int lane_start(const struct cell_terms *t, int index, const int *joins,
+	       const struct lane_spawning *spawning, struct lane *ret, struct err *e)
 {
 	struct clone_args args = {.flags = CLONE_NEWUSER, .exit_signal = SIGCHLD};
-	struct slot s = {.dns = -1};
+	struct lane s = {.dns = -1};
 	struct cell_message m;
 	sigset_t all, old;
 	int pair[2], fds[CELL_FDS];
@@ -406,7 +406,7 @@ int slot_start(const struct cell_terms *t, int index, const int *joins,
 	s.pid = sys_clone3(&args);
 	if (s.pid == 0) {
 		close(pair[0]);
-		slot_main(t, index, joins, seating, pair[1]);
+		lane_main(t, index, joins, spawning, pair[1]);
 	}
 	sigprocmask(SIG_SETMASK, &old, NULL);
 	close(pair[1]);
@@ -415,9 +415,9 @@ int slot_start(const struct cell_terms *t, int index, const int *joins,
 		close(s.control);
 		return err_sys(e, "cannot create a slot");
 	}
-	if (slot_receive(&s, &m, fds) < 0 || m.news != CELL_READY) {
+	if (lane_receive(&s, &m, fds) < 0 || m.news != CELL_READY) {
 		*e = m.told.err;
-		slot_stop(&s);
+		lane_stop(&s);
 		return err_wrap(e, "cannot create a slot");
 	}
 	s.dns = fds[0];
@@ -425,14 +425,14 @@ int slot_start(const struct cell_terms *t, int index, const int *joins,
 	return 0;
 }
 
-int slot_make_cell(const struct slot *s, int old)
+int lane_make_cell(const struct lane *s, int old)
 {
 	struct err e;
 
 	return message_send(s->control, "c", 1, &old, old >= 0, &e);
 }
 
-int slot_receive(const struct slot *s, struct cell_message *ret, int ret_fds[CELL_FDS])
+int lane_receive(const struct lane *s, struct cell_message *ret, int ret_fds[CELL_FDS])
 {
 	int fds[KEEPER_MAX_FDS];
 
@@ -445,7 +445,7 @@ int slot_receive(const struct slot *s, struct cell_message *ret, int ret_fds[CEL
 	return 0;
 }
 
-void slot_stop(struct slot *s)
+void lane_stop(struct lane *s)
 {
 	close_fd(&s->control);
 	close_fd(&s->dns);

@@ -11,15 +11,15 @@
  *   warm host     a sandbox like any other, of one token and one image, whose pid 1 (cloche-guest) has kept its
  *            capabilities over the warm host's own user namespace, and nothing else. No process in it is
  *            privileged on the host. Runs of that token happen in it:
- *     slot   a process of the warm host in a user, network and mount namespace and a cgroup of its own. Makes
+ *     lane   a process of the warm host in a user, network and mount namespace and a cgroup of its own. Makes
  *            one cell after the other. (cell.c)
- *     cell   pid 1 of fresh pid, mount and ipc namespaces below a slot, with a fresh /tmp, HOME,
+ *     cell   pid 1 of fresh pid, mount and ipc namespaces below a lane, with a fresh /tmp, HOME,
  *            workspace, /proc and terminals. It gives up everything, then only reaps.
  *     tenant what runs in a cell. A child of the warm host's pid 1, which hence learns its status from the
- *            kernel: made by the slot's midwife for a command (cell_midwife.h), or by a warm interpreter
+ *            kernel: made by the lane's spawner for a command (cell_spawner.h), or by a warm interpreter
  *            (zygote), born into the cell's pid namespace. It enters the rest, gives up everything, tries
  *            each layer, and then waits for its order. (cell_enter.c)
- *     seat   (guest/warm/host_internal.h) what the warm host's pid 1 knows of a slot, its cell and its tenant
+ *     seat   (guest/warm/host_internal.h) what the warm host's pid 1 knows of a lane, its cell and its tenant
  *   zygote   the warm host's interpreter with its modules loaded (src/zygote, guest/python/zygote.py). It is asked
  *            for one tenant at a time, ahead of any order.
  *   park     a command of a sandbox that goes on, an interpreter with its modules loaded, which makes copies
@@ -35,9 +35,9 @@
  * before an order is carried out whether that is still the same (guest/warm/recheck.c; look() of park.py).
  *
  * A cell has one tenant in its life. When that ends, the cell is killed, and with it whatever the
- * tenant left; the slot's user, network, uts and time namespaces and its cgroup are used again, for the
+ * tenant left; the lane's user, network, uts and time namespaces and its cgroup are used again, for the
  * same token only, and the record names them as recycled. A network only if it counted nothing: else
- * the slot makes another.
+ * the lane makes another.
  */
 #pragma once
 
@@ -58,8 +58,8 @@ struct cell_report {
 };
 
 /*
- * A slot tells of its cells, in this order: a new network (with its name server's socket), unless nobody
- * used the last one; made (with a pidfd); seated, if it has a midwife (with the filter's listener); gone.
+ * A lane tells of its cells, in this order: a new network (with its name server's socket), unless nobody
+ * used the last one; made (with a pidfd); seated, if it has a spawner (with the filter's listener); gone.
  */
 enum cell_news { CELL_READY = 1, CELL_FAILED, CELL_GONE, CELL_NETWORK, CELL_SEATED };
 
@@ -71,34 +71,34 @@ struct cell_message {
 
 #define CELL_OUT_OF_MEMORY 42
 
-struct slot {
+struct lane {
 	pid_t pid;
 	int control; /* SEQPACKET: a byte asks for a cell, struct cell_message with fds comes back */
 	int dns;     /* the name server's socket */
 };
 
 /* Who is seated in each cell as soon as it is made. */
-struct slot_seating {
+struct lane_spawning {
 	void (*run)(void *arg); /* in the tenant, with every layer in place; must not allocate */
 	void *arg;
-	/* In shared memory: its number, written by the kernel before it runs; and the midwife's */
-	pid_t *pid, *midwife;
+	/* In shared memory: its number, written by the kernel before it runs; and the spawner's */
+	pid_t *pid, *spawner;
 };
 
 /*
- * Starts a slot; joins are its cgroup's files; seating NULL: tenants come from elsewhere. Blocks for
+ * Starts a lane; joins are its cgroup's files; spawning NULL: tenants come from elsewhere. Blocks for
  * about a millisecond.
  */
-int slot_start(const struct cell_terms *t, int index, const int *joins,
-	       const struct slot_seating *seating, struct slot *ret, struct err *e);
+int lane_start(const struct cell_terms *t, int index, const int *joins,
+	       const struct lane_spawning *spawning, struct lane *ret, struct err *e);
 /*
  * Asks for a cell; the answer comes on control. old: the mount namespace of the last one, or -1; the
- * slot lets go of it first, so that nobody who waits has to wait for it to be taken apart.
+ * lane lets go of it first, so that nobody who waits has to wait for it to be taken apart.
  */
-int slot_make_cell(const struct slot *s, int old);
+int lane_make_cell(const struct lane *s, int old);
 /*
  * Takes one message; CELL_READY comes with CELL_FDS, the last three of which are our ends of the tenant's
- * streams if there is a midwife. She gets namespaces instead. -1: the slot is gone.
+ * streams if there is a spawner. She gets namespaces instead. -1: the lane is gone.
  */
 enum {
 	CELL_PIDFD,
@@ -111,19 +111,19 @@ enum {
 	CELL_NET,
 	CELL_FDS_ALL
 };
-int slot_receive(const struct slot *s, struct cell_message *ret, int ret_fds[CELL_FDS]);
-void slot_stop(struct slot *s);
+int lane_receive(const struct lane *s, struct cell_message *ret, int ret_fds[CELL_FDS]);
+void lane_stop(struct lane *s);
 
 struct cell_entry {
 	const struct cell_terms *terms;
-	/* It comes from the slot's namespaces and cgroup, and executes something: it is not to be dumpable. */
-	bool by_midwife;
-	int mounts, ipc, net;  /* by_midwife: namespaces */
+	/* It comes from the lane's namespaces and cgroup, and executes something: it is not to be dumpable. */
+	bool by_spawner;
+	int mounts, ipc, net;  /* by_spawner: namespaces */
 	int cell;	       /* else: pidfd of the cell */
-	int joins[CELL_JOINS]; /* of its slot */
+	int joins[CELL_JOINS]; /* of its lane */
 	int scratch;	       /* the cell's tmpfs */
 	int streams[3];
-	/* SEQPACKET: struct cell_report with the filter's listener; by_midwife: struct cell_message */
+	/* SEQPACKET: struct cell_report with the filter's listener; by_spawner: struct cell_message */
 	int report;
 };
 

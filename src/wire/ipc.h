@@ -80,7 +80,7 @@ struct ipc_boot {
 	uint8_t level, root, net, provider;
 	uint8_t transient; /* dies with the daemon: one /v1/run */
 	uint8_t warm_host
-		[2]; /* slots for commands and for Python (warm/warm.h); 0, 0: not a warm host */
+		[2]; /* lanes for commands and for Python (warm/warm.h); 0, 0: not a warm host */
 	uint32_t volume_count;
 	struct ipc_volume volumes[IPC_VOLUMES];
 	layer_set required_layers;

@@ -47,7 +47,7 @@ static void test_defaults(void **state)
 	assert_int_equal(config.sandbox.limits.disk_bytes, 256ULL << 20);
 	assert_int_equal(config.sandbox.ttl_ms, 300000);
 	assert_int_equal(config.pool_size, 4);
-	assert_int_equal(config.warm.slots, 4);
+	assert_int_equal(config.warm.lanes, 4);
 	assert_string_equal(config.sandbox.image, "host");
 	assert_string_equal(config.sandbox.work_dir, "/workspace");
 	assert_false(config.sandbox.network_enabled);

@@ -64,7 +64,7 @@ static void keep_place(int fd)
 	}
 }
 
-/* argv: warm host MODULE...; its terms and the cgroups of its slots are open. */
+/* argv: warm host MODULE...; its terms and the cgroups of its lanes are open. */
 static int warm_host(int argc, char **argv)
 {
 	struct warm_host_terms terms;
@@ -76,9 +76,9 @@ static int warm_host(int argc, char **argv)
 		return usage();
 	close(WARM_HOST_FD_TERMS);
 	n.terms = terms.cell;
-	memcpy(n.slots, terms.slots, sizeof(n.slots));
+	memcpy(n.lanes, terms.lanes, sizeof(n.lanes));
 	memcpy(n.first, terms.first, sizeof(n.first));
-	for (int i = 0; i < (int)(n.slots[0] + n.slots[1]) * cell_file_count(&n.terms); i++)
+	for (int i = 0; i < (int)(n.lanes[0] + n.lanes[1]) * cell_file_count(&n.terms); i++)
 		keep_place(WARM_HOST_FD_JOINS + i);
 	list_add(&interpreter, "python3");
 	list_add(&interpreter, "/run/cloche/zygote.py");

@@ -1,5 +1,5 @@
 /*
- * The seats of a warm host: their slots and cells, who gets one, how many there are, and what happens
+ * The warm lanes of a warm host: their lanes and cells, who gets one, how many there are, and what happens
  * when one breaks.
  */
 #include "guest/warm/host_internal.h"
@@ -26,14 +26,14 @@ static void on_ready(void *arg)
 	warm_serve(n->guest);
 }
 
-void seat_be_ready(struct seat *s)
+void warm_lane_be_ready(struct warm_lane *s)
 {
 	s->warm_host->why = (struct err){0};
 	s->warm_host->revive_ms = REVIVE_FIRST_MS;
 	s->warm_host->ready_ns[s->kind] = now_ns();
 	s->warm_host->is_jammed[s->kind] = false;
-	s->state = SEAT_READY;
-	seat_begin_counts(s);
+	s->state = WARM_LANE_READY;
+	warm_lane_begin_counts(s);
 	loop_task_add(s->warm_host->guest->loop, &s->warm_host->ready);
 }
 
@@ -45,28 +45,29 @@ void warm_host_revive_later(struct warm_host *n)
 	n->revive_ms = n->revive_ms * 2 < REVIVE_MOST_MS ? n->revive_ms * 2 : REVIVE_MOST_MS;
 }
 
-void seat_be_broken(struct seat *s)
+void warm_lane_be_broken(struct warm_lane *s)
 {
-	s->state = SEAT_BROKEN;
+	s->state = WARM_LANE_BROKEN;
 	loop_task_add(s->warm_host->guest->loop, &s->warm_host->ready);
 	warm_host_revive_later(s->warm_host);
 }
 
 /* ---- cells ---- */
 
-int seat_watch(struct seat *s, struct loop_watch *w, int fd, void (*call)(void *, uint32_t))
+int warm_lane_watch(struct warm_lane *s, struct loop_watch *w, int fd,
+		    void (*call)(void *, uint32_t))
 {
 	*w = (struct loop_watch){.fd = fd, .events = EPOLLIN, .call = call, .arg = s};
 	return fd < 0 ? 0 : loop_watch(s->warm_host->guest->loop, w);
 }
 
-static void close_streams(struct seat *s)
+static void close_streams(struct warm_lane *s)
 {
 	for (int i = 0; i < 3; i++)
 		close_fd(&s->streams[i]);
 }
 
-void seat_unwatch(struct seat *s, struct loop_watch *w)
+void warm_lane_unwatch(struct warm_lane *s, struct loop_watch *w)
 {
 	if (w->fd < 0)
 		return;
@@ -75,11 +76,11 @@ void seat_unwatch(struct seat *s, struct loop_watch *w)
 	w->fd = -1;
 }
 
-static void clear_cell(struct seat *s)
+static void clear_cell(struct warm_lane *s)
 {
-	seat_unwatch(s, &s->report);
-	seat_unwatch(s, &s->notify);
-	seat_unwatch(s, &s->cell);
+	warm_lane_unwatch(s, &s->report);
+	warm_lane_unwatch(s, &s->notify);
+	warm_lane_unwatch(s, &s->cell);
 	close_fd(&s->scratch);
 	close_fd(&s->stat);
 	close_fd(&s->mounts);
@@ -93,27 +94,27 @@ static void clear_cell(struct seat *s)
 		s->warm_host->zygote.is_void = true;
 }
 
-static int order_cell(struct seat *s, int old)
+static int order_cell(struct warm_lane *s, int old)
 {
 	s->warm_host->pages[s->index].tenant = 0;
-	return slot_make_cell(&s->slot, old);
+	return lane_make_cell(&s->lane, old);
 }
 
-/* The slot is done with the last cell as well, and makes the next one. */
-static void renew(struct seat *s)
+/* The lane is done with the last cell as well, and makes the next one. */
+static void renew(struct warm_lane *s)
 {
 	int mounts = take_fd(&s->mounts);
 
 	clear_cell(s);
-	s->state = SEAT_MAKING;
+	s->state = WARM_LANE_MAKING;
 	/* What fails again and again would only keep the processors busy. */
 	if (s->warm_host->failures > FAILURES_MAX || order_cell(s, mounts) < 0)
-		seat_be_broken(s);
+		warm_lane_be_broken(s);
 	close_fd(&mounts);
 }
 
 /* The cell goes; a tenant is still to be reaped. */
-static void take_down(struct seat *s)
+static void take_down(struct warm_lane *s)
 {
 	pid_t tenant = s->tenant;
 
@@ -126,19 +127,19 @@ static void take_down(struct seat *s)
 
 static void on_cell_death(void *arg, uint32_t events)
 {
-	struct seat *s = arg;
+	struct warm_lane *s = arg;
 
-	seat_unwatch(s, &s->cell);
-	seat_cell_died(s);
-	if (s->state == SEAT_BROKEN)
+	warm_lane_unwatch(s, &s->cell);
+	warm_lane_cell_died(s);
+	if (s->state == WARM_LANE_BROKEN)
 		clear_cell(s);
 }
 
 /*
- * Slot and cell are gone, or of no use. Who is owed an answer gets it when the cell is dead: until then
+ * Lane and cell are gone, or of no use. Who is owed an answer gets it when the cell is dead: until then
  * neither is it over nor is it known how it ended.
  */
-void seat_break(struct seat *s, const struct err *e)
+void warm_lane_break(struct warm_lane *s, const struct err *e)
 {
 	s->warm_host->why = *e;
 	if (s->tell && s->cell.fd >= 0) {
@@ -147,37 +148,37 @@ void seat_break(struct seat *s, const struct err *e)
 	} else {
 		take_down(s);
 	}
-	seat_be_broken(s);
+	warm_lane_be_broken(s);
 	if (s->cell.fd < 0 && !s->tenant)
-		seat_tell_end(s, false);
+		warm_lane_tell_end(s, false);
 }
 
 static void on_dns(void *arg, uint32_t events)
 {
-	struct seat *s = arg;
+	struct warm_lane *s = arg;
 
 	denials_take_query(s->warm_host->guest, s->dns.fd, s->eid);
 }
 
 static void on_control(void *arg, uint32_t events)
 {
-	struct seat *s = arg;
+	struct warm_lane *s = arg;
 	struct cell_message m;
 	int fds[CELL_FDS];
 
-	if (slot_receive(&s->slot, &m, fds) < 0 || m.news == CELL_FAILED) {
-		seat_break(s, &m.told.err);
+	if (lane_receive(&s->lane, &m, fds) < 0 || m.news == CELL_FAILED) {
+		warm_lane_break(s, &m.told.err);
 	} else if (m.news == CELL_GONE) {
-		seat_tell_end(s, m.exit_code == CELL_OUT_OF_MEMORY);
+		warm_lane_tell_end(s, m.exit_code == CELL_OUT_OF_MEMORY);
 		renew(s);
 	} else if (m.news == CELL_NETWORK) {
-		seat_unwatch(s, &s->dns);
-		s->slot.dns = fds[0];
-		seat_watch(s, &s->dns, fds[0], on_dns);
+		warm_lane_unwatch(s, &s->dns);
+		s->lane.dns = fds[0];
+		warm_lane_watch(s, &s->dns, fds[0], on_dns);
 	} else if (m.news == CELL_SEATED) {
-		seat_was_taken(s, &m.told, fds[0]);
+		warm_lane_was_taken(s, &m.told, fds[0]);
 	} else {
-		seat_watch(s, &s->cell, fds[CELL_PIDFD], on_cell_death);
+		warm_lane_watch(s, &s->cell, fds[CELL_PIDFD], on_cell_death);
 		s->scratch = fds[CELL_SCRATCH];
 		s->mounts = fds[CELL_MOUNTS];
 		if (s->kind == WARM_HOST_PYTHON) {
@@ -185,34 +186,34 @@ static void on_control(void *arg, uint32_t events)
 			return;
 		}
 		memcpy(s->streams, fds + CELL_STREAMS, sizeof(s->streams));
-		s->state = SEAT_ORDERED;
+		s->state = WARM_LANE_ORDERED;
 	}
 }
 
 static void on_notify(void *arg, uint32_t events)
 {
-	struct seat *s = arg;
+	struct warm_lane *s = arg;
 
 	if (events & EPOLLIN) {
 		denials_take_notify(s->warm_host->guest, s->notify.fd, s->eid);
 		return;
 	}
-	seat_hung_up(s);
+	warm_lane_hung_up(s);
 	/* Afterwards: the kernel sets somebody to work on its filter at once. */
-	seat_unwatch(s, &s->notify);
+	warm_lane_unwatch(s, &s->notify);
 }
 
-int seat_watch_notifys(struct seat *s, int listener)
+int warm_lane_watch_notifys(struct warm_lane *s, int listener)
 {
-	return seat_watch(s, &s->notify, listener, on_notify);
+	return warm_lane_watch(s, &s->notify, listener, on_notify);
 }
 
-/* ---- seating ---- */
+/* ---- spawning ---- */
 
-static struct seat *find_ready(struct warm_host *n, enum warm_host_kind kind)
+static struct warm_lane *find_ready(struct warm_host *n, enum warm_host_kind kind)
 {
-	for (each_seat(s, n))
-		if (s->kind == kind && s->state == SEAT_READY)
+	for (each_warm_lane(s, n))
+		if (s->kind == kind && s->state == WARM_LANE_READY)
 			return s;
 	return NULL;
 }
@@ -220,8 +221,8 @@ static struct seat *find_ready(struct warm_host *n, enum warm_host_kind kind)
 /* All that there are wait for a tenant. */
 static bool is_unused(const struct warm_host *n)
 {
-	for (each_seat(s, n))
-		if (s->state != SEAT_READY && s->state != SEAT_ABSENT)
+	for (each_warm_lane(s, n))
+		if (s->state != WARM_LANE_READY && s->state != WARM_LANE_ABSENT)
 			return false;
 	return true;
 }
@@ -241,10 +242,10 @@ static int say_why_not(const struct warm_host *n, enum warm_host_kind kind, stru
 	return -1;
 }
 
-int warm_host_seat(struct warm_host *n, enum warm_host_kind kind, struct spawned *ret,
-		   struct cell_report *ret_report, struct err *e)
+int warm_host_warm_lane(struct warm_host *n, enum warm_host_kind kind, struct spawned *ret,
+			struct cell_report *ret_report, struct err *e)
 {
-	struct seat *s;
+	struct warm_lane *s;
 
 	look_at_request(n, kind);
 	s = n->is_stale ? NULL : find_ready(n, kind);
@@ -256,7 +257,7 @@ int warm_host_seat(struct warm_host *n, enum warm_host_kind kind, struct spawned
 		n->burst_ns = now_ns();
 	n->pages[s->index].exec_errno = 0;
 	n->failures = 0;
-	s->state = SEAT_TAKEN;
+	s->state = WARM_LANE_TAKEN;
 	s->used_ns = now_ns();
 	*ret = (struct spawned){.pid = s->tenant,
 				.in = take_fd(&s->streams[0]),
@@ -267,10 +268,10 @@ int warm_host_seat(struct warm_host *n, enum warm_host_kind kind, struct spawned
 }
 /* ---- how many ---- */
 
-static bool is_coming(const struct seat *s)
+static bool is_coming(const struct warm_lane *s)
 {
-	return s->state == SEAT_MAKING || s->state == SEAT_ORDERED || s->state == SEAT_LEAVING ||
-	       s->state == SEAT_RESTING;
+	return s->state == WARM_LANE_MAKING || s->state == WARM_LANE_ORDERED ||
+	       s->state == WARM_LANE_LEAVING || s->state == WARM_LANE_RESTING;
 }
 
 bool warm_host_is_worth_waiting(struct warm_host *n, enum warm_host_kind kind, int64_t since_ns)
@@ -279,9 +280,9 @@ bool warm_host_is_worth_waiting(struct warm_host *n, enum warm_host_kind kind, i
 	int64_t quiet_since = since_ns > n->ready_ns[kind] ? since_ns : n->ready_ns[kind];
 	int taken = 0, coming = 0;
 
-	for (int i = 0; i < n->seat_count; i++) {
-		taken += n->seats[i].kind == kind && n->seats[i].state == SEAT_TAKEN;
-		coming += n->seats[i].kind == kind && is_coming(&n->seats[i]);
+	for (int i = 0; i < n->warm_lane_count; i++) {
+		taken += n->warm_lanes[i].kind == kind && n->warm_lanes[i].state == WARM_LANE_TAKEN;
+		coming += n->warm_lanes[i].kind == kind && is_coming(&n->warm_lanes[i]);
 	}
 	if (n->is_stale || taken + coming == 0 ||
 	    (kind == WARM_HOST_PYTHON && n->zygote.stage != ZYGOTE_READY))
@@ -293,71 +294,71 @@ bool warm_host_is_worth_waiting(struct warm_host *n, enum warm_host_kind kind, i
 
 /* ---- beginning and end ---- */
 
-static struct seat new_seat(struct warm_host *n, int index, enum warm_host_kind kind)
+static struct warm_lane new_warm_lane(struct warm_host *n, int index, enum warm_host_kind kind)
 {
-	return (struct seat){.warm_host = n,
-			     .index = index,
-			     .kind = kind,
-			     .state = SEAT_ABSENT,
-			     .cell.fd = -1,
-			     .scratch = -1,
-			     .stat = -1,
-			     .mounts = -1,
-			     .streams = {-1, -1, -1},
-			     .report.fd = -1,
-			     .notify.fd = -1,
-			     .dns.fd = -1};
+	return (struct warm_lane){.warm_host = n,
+				  .index = index,
+				  .kind = kind,
+				  .state = WARM_LANE_ABSENT,
+				  .cell.fd = -1,
+				  .scratch = -1,
+				  .stat = -1,
+				  .mounts = -1,
+				  .streams = {-1, -1, -1},
+				  .report.fd = -1,
+				  .notify.fd = -1,
+				  .dns.fd = -1};
 }
 
-static void start_seat(struct seat *s)
+static void start_warm_lane(struct warm_lane *s)
 {
 	struct warm_host *n = s->warm_host;
 	const struct warm_host_options *o = &n->options;
 	int files = cell_file_count(&o->terms), first = o->first_join + s->index * files;
 	struct lane_page *page = &n->pages[s->index];
 
-	*s = new_seat(n, s->index, s->kind);
-	s->state = SEAT_BROKEN;
+	*s = new_warm_lane(n, s->index, s->kind);
+	s->state = WARM_LANE_BROKEN;
 	s->used_ns = now_ns();
 	for (int i = 0; i < CELL_JOINS; i++)
 		s->joins[i] = i < o->terms.join_count ? first + i : -1;
 	for (int i = 0; i < CELL_FILES - CELL_JOINS; i++)
 		s->events[i] = files ? first + o->terms.join_count + i : -1;
-	s->seating = (struct slot_seating){
-		.run = tenant_run, .arg = page, .pid = &page->tenant, .midwife = &page->midwife};
-	if (slot_start(&o->terms, s->index, s->joins,
-		       s->kind == WARM_HOST_COMMAND ? &s->seating : NULL, &s->slot, &n->why) < 0)
+	s->spawning = (struct lane_spawning){
+		.run = tenant_run, .arg = page, .pid = &page->tenant, .spawner = &page->spawner};
+	if (lane_start(&o->terms, s->index, s->joins,
+		       s->kind == WARM_HOST_COMMAND ? &s->spawning : NULL, &s->lane, &n->why) < 0)
 		return;
-	if (seat_watch(s, &s->control, s->slot.control, on_control) == 0 &&
-	    seat_watch(s, &s->dns, s->slot.dns, on_dns) == 0 && order_cell(s, -1) == 0)
-		s->state = SEAT_MAKING;
+	if (warm_lane_watch(s, &s->control, s->lane.control, on_control) == 0 &&
+	    warm_lane_watch(s, &s->dns, s->lane.dns, on_dns) == 0 && order_cell(s, -1) == 0)
+		s->state = WARM_LANE_MAKING;
 }
 
-static void stop_slot(struct seat *s)
+static void stop_lane(struct warm_lane *s)
 {
-	seat_unwatch(s, &s->dns);
+	warm_lane_unwatch(s, &s->dns);
 	loop_unwatch(s->warm_host->guest->loop, &s->control);
 	s->control.fd = -1;
-	s->slot.dns = -1;
-	slot_stop(&s->slot);
+	s->lane.dns = -1;
+	lane_stop(&s->lane);
 }
 
 void warm_host_grow(struct warm_host *n, enum warm_host_kind kind)
 {
-	struct seat *absent = NULL;
+	struct warm_lane *absent = NULL;
 
-	for (each_seat(s, n)) {
+	for (each_warm_lane(s, n)) {
 		if (s->kind != kind)
 			continue;
-		if (s->state == SEAT_READY || is_coming(s))
+		if (s->state == WARM_LANE_READY || is_coming(s))
 			return;
-		if (!absent && s->state == SEAT_ABSENT && !s->tenant)
+		if (!absent && s->state == WARM_LANE_ABSENT && !s->tenant)
 			absent = s;
 	}
 	if (!absent)
 		return;
-	start_seat(absent);
-	if (absent->state == SEAT_BROKEN)
+	start_warm_lane(absent);
+	if (absent->state == WARM_LANE_BROKEN)
 		warm_host_revive_later(n);
 	if (!n->shrink.place)
 		loop_timer_set(n->guest->loop, &n->shrink, SHRINK_MS);
@@ -370,18 +371,18 @@ static void shrink(void *arg)
 	unsigned counts[WARM_HOST_KINDS] = {0};
 	bool more = false;
 
-	for (each_seat(s, n)) {
+	for (each_warm_lane(s, n)) {
 		bool is_extra = counts[s->kind]++ >= n->options.first[s->kind];
 
-		if (!is_extra || s->state == SEAT_ABSENT)
+		if (!is_extra || s->state == WARM_LANE_ABSENT)
 			continue;
-		if (s->state != SEAT_READY || now_ns() - s->used_ns < SPARE_NS) {
+		if (s->state != WARM_LANE_READY || now_ns() - s->used_ns < SPARE_NS) {
 			more = true;
 			continue;
 		}
 		take_down(s);
-		stop_slot(s);
-		s->state = SEAT_ABSENT;
+		stop_lane(s);
+		s->state = WARM_LANE_ABSENT;
 	}
 	if (more)
 		loop_timer_set(n->guest->loop, &n->shrink, SHRINK_MS);
@@ -394,20 +395,20 @@ static void revive(void *arg)
 	struct err e;
 
 	n->failures = 0;
-	for (each_seat(s, n)) {
+	for (each_warm_lane(s, n)) {
 		/* Until its last tenant was reaped, it is not over. */
-		if (s->state != SEAT_BROKEN)
+		if (s->state != WARM_LANE_BROKEN)
 			continue;
 		if (s->tenant || s->cell.fd >= 0) {
 			warm_host_revive_later(n);
 			continue;
 		}
-		stop_slot(s);
-		start_seat(s);
-		if (s->state == SEAT_BROKEN)
+		stop_lane(s);
+		start_warm_lane(s);
+		if (s->state == WARM_LANE_BROKEN)
 			warm_host_revive_later(n);
 	}
-	if (n->zygote.control.fd < 0 && n->options.slots[WARM_HOST_PYTHON] &&
+	if (n->zygote.control.fd < 0 && n->options.lanes[WARM_HOST_PYTHON] &&
 	    zygote_start(n, &e) < 0)
 		zygote_lose(n);
 }
@@ -427,21 +428,21 @@ struct warm_host *warm_host_new(struct guest *g, const struct warm_host_options 
 	n->shrink = (struct loop_timer){.call = shrink, .arg = n};
 	n->revive_ms = REVIVE_FIRST_MS;
 	cell_look_around(&n->options.terms);
-	n->seat_count = (int)(o->slots[WARM_HOST_COMMAND] + o->slots[WARM_HOST_PYTHON]);
-	n->seats = must_alloc(calloc((size_t)n->seat_count + 1, sizeof(*n->seats)));
-	n->pages = mmap(NULL, (size_t)n->seat_count * sizeof(*n->pages) + 1, PROT_READ | PROT_WRITE,
-			MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	n->warm_lane_count = (int)(o->lanes[WARM_HOST_COMMAND] + o->lanes[WARM_HOST_PYTHON]);
+	n->warm_lanes = must_alloc(calloc((size_t)n->warm_lane_count + 1, sizeof(*n->warm_lanes)));
+	n->pages = mmap(NULL, (size_t)n->warm_lane_count * sizeof(*n->pages) + 1,
+			PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (n->pages == MAP_FAILED)
 		abort();
 	for (int kind = 0; kind < WARM_HOST_KINDS; kind++)
-		for (unsigned i = 0; i < o->slots[kind]; i++, index++) {
-			n->seats[index] = new_seat(n, index, (enum warm_host_kind)kind);
+		for (unsigned i = 0; i < o->lanes[kind]; i++, index++) {
+			n->warm_lanes[index] = new_warm_lane(n, index, (enum warm_host_kind)kind);
 			if (i < o->first[kind])
-				start_seat(&n->seats[index]);
+				start_warm_lane(&n->warm_lanes[index]);
 		}
-	/* After the slots: a tenant is process 2 in its cell, and what knows a fork by a changed
+	/* After the lanes: a tenant is process 2 in its cell, and what knows a fork by a changed
 	 * number (OpenSSL) must not find the interpreter's own. */
-	if (o->interpreter && o->slots[WARM_HOST_PYTHON] && zygote_start(n, &e) < 0)
+	if (o->interpreter && o->lanes[WARM_HOST_PYTHON] && zygote_start(n, &e) < 0)
 		zygote_lose(n);
 	return n;
 }

@@ -17,9 +17,9 @@ enum warm_host_kind { WARM_HOST_COMMAND, WARM_HOST_PYTHON, WARM_HOST_KINDS };
 
 struct warm_host_options {
 	struct cell_terms terms;	 /* but for the namespaces, which are looked at */
-	unsigned slots[WARM_HOST_KINDS]; /* that there can be */
+	unsigned lanes[WARM_HOST_KINDS]; /* that there can be */
 	unsigned first[WARM_HOST_KINDS]; /* from the beginning */
-	int first_join;	    /* fds of the slots' cgroups, terms.join_count each; -1: none */
+	int first_join;	    /* fds of the lanes' cgroups, terms.join_count each; -1: none */
 	char **interpreter; /* argv of the warm one, or NULL */
 	char **environment; /* and what it starts with */
 };
@@ -38,12 +38,12 @@ struct warm_host *warm_host_new(struct guest *g, const struct warm_host_options 
 void warm_host_pack_request(const struct warm_host_request *r, struct buf *ret);
 
 /*
- * Seats a tenant in a cell that is ready. -1 with EAGAIN: there is none just now; with
+ * Warm lanes a tenant in a cell that is ready. -1 with EAGAIN: there is none just now; with
  * ESTALE: nor will there be, since the files of the image are not what they were. ret_report says
  * which layers it proved. The command's process is our child: whoever reaps it says so to warm_host_reaped.
  */
-int warm_host_seat(struct warm_host *n, enum warm_host_kind kind, struct spawned *ret,
-		   struct cell_report *ret_report, struct err *e);
+int warm_host_warm_lane(struct warm_host *n, enum warm_host_kind kind, struct spawned *ret,
+			struct cell_report *ret_report, struct err *e);
 /* How a tenant ended, by the kernel's word. */
 struct tenant_end {
 	int wait_status;
@@ -73,7 +73,7 @@ pid_t warm_host_tenant_pid(struct warm_host *n, uint32_t eid);
  * kind, nor if they are all taken and none of them comes free.
  */
 bool warm_host_is_worth_waiting(struct warm_host *n, enum warm_host_kind kind, int64_t since_ns);
-/* Requests of this kind have waited for a while: if no cell is on its way, one more slot is started. */
+/* Requests of this kind have waited for a while: if no cell is on its way, one more lane is started. */
 void warm_host_grow(struct warm_host *n, enum warm_host_kind kind);
 
 /* warm.c: a cell has become ready, or never will. */

@@ -5,38 +5,38 @@
 #include "guest/warm/host.h"
 #include "guest/warm/origin.h"
 
-enum seat_state {
-	SEAT_MAKING,  /* a cell is being made */
-	SEAT_ORDERED, /* the interpreter was asked for a tenant */
-	SEAT_READY,
-	SEAT_TAKEN, /* a tenant of a request */
-	SEAT_RESTING, /* the tenant is dead and left nothing; its cell dies when there is time for it */
-	SEAT_LEAVING, /* the tenant is dead, its cell is dying */
-	SEAT_BROKEN,
-	SEAT_ABSENT, /* not needed so far, or any more */
+enum warm_lane_state {
+	WARM_LANE_MAKING,  /* a cell is being made */
+	WARM_LANE_ORDERED, /* the interpreter was asked for a tenant */
+	WARM_LANE_READY,
+	WARM_LANE_TAKEN, /* a tenant of a request */
+	WARM_LANE_RESTING, /* the tenant is dead and left nothing; its cell dies when there is time for it */
+	WARM_LANE_LEAVING, /* the tenant is dead, its cell is dying */
+	WARM_LANE_BROKEN,
+	WARM_LANE_ABSENT, /* not needed so far, or any more */
 };
 
-struct seat_counts {
+struct warm_lane_counts {
 	uint64_t oom_kills, pids_refused;
 };
 
-/* In memory that is shared with a tenant for commands until its exec, and with its midwife. */
+/* In memory that is shared with a tenant for commands until its exec, and with its spawner. */
 struct lane_page {
 	pid_t tenant; /* that was made last; 0: none yet */
-	pid_t midwife;
+	pid_t spawner;
 	int exec_errno;
 };
 
-struct seat {
+struct warm_lane {
 	struct warm_host *warm_host;
 	int index;
 	enum warm_host_kind kind;
-	enum seat_state state;
-	struct slot slot;
-	struct slot_seating seating; /* for commands */
+	enum warm_lane_state state;
+	struct lane lane;
+	struct lane_spawning spawning; /* for commands */
 	int joins[CELL_JOINS];
 	int events[CELL_FILES - CELL_JOINS]; /* of memory, of pids, peak of memory; -1: none */
-	struct seat_counts before;	     /* its tenant was seated */
+	struct warm_lane_counts before;	     /* its tenant was seated */
 	bool has_peak;			     /* of its memory alone */
 	bool is_over;			     /* all that bore its filter ended */
 	bool has_ended;			     /* the tenant: */
@@ -63,9 +63,9 @@ enum zygote_stage {
 struct warm_host {
 	struct guest *guest;
 	struct warm_host_options options;
-	struct seat *seats;
-	int seat_count;
-	struct lane_page *pages; /* one for each seat */
+	struct warm_lane *warm_lanes;
+	int warm_lane_count;
+	struct lane_page *pages; /* one for each lane */
 	struct loop_task ready;
 	struct loop_timer revive; /* what broke */
 	uint64_t revive_ms;
@@ -75,13 +75,13 @@ struct warm_host {
 	int64_t ready_ns[WARM_HOST_KINDS]; /* when a cell was, last */
 	bool is_jammed[WARM_HOST_KINDS];   /* somebody waited for one in vain since */
 	unsigned failures;		   /* of tenants, one after the other */
-	struct err why;			   /* the last seat that broke, did */
+	struct err why;			   /* the last lane that broke, did */
 	struct {
 		pid_t pid;
 		struct loop_watch control;
 		enum zygote_stage stage;
-		struct seat *asked; /* one order at a time */
-		bool is_void;	    /* its cell is gone meanwhile */
+		struct warm_lane *asked; /* one order at a time */
+		bool is_void;		 /* its cell is gone meanwhile */
 		struct timespec started;
 		struct origin origin;
 	} zygote;
@@ -94,42 +94,43 @@ struct warm_host {
 	bool is_stale; /* another warm host has to take its place */
 };
 
-#define each_seat(s, n)                                                                            \
-	struct seat *s = (n)->seats;                                                               \
-	s < (n)->seats + (n)->seat_count;                                                          \
+#define each_warm_lane(s, n)                                                                       \
+	struct warm_lane *s = (n)->warm_lanes;                                                     \
+	s < (n)->warm_lanes + (n)->warm_lane_count;                                                \
 	s++
 
 /* ---- warm host.c ---- */
 /* Those who wait are told when this round is over. */
-void seat_be_ready(struct seat *s);
-void seat_be_broken(struct seat *s);
+void warm_lane_be_ready(struct warm_lane *s);
+void warm_lane_be_broken(struct warm_lane *s);
 /* The same, and whatever is left of its cell goes. */
-void seat_break(struct seat *s, const struct err *e);
+void warm_lane_break(struct warm_lane *s, const struct err *e);
 /* fd -1: nothing to watch. */
-int seat_watch(struct seat *s, struct loop_watch *w, int fd, void (*call)(void *, uint32_t));
+int warm_lane_watch(struct warm_lane *s, struct loop_watch *w, int fd,
+		    void (*call)(void *, uint32_t));
 /* Closes it, too. */
-void seat_unwatch(struct seat *s, struct loop_watch *w);
+void warm_lane_unwatch(struct warm_lane *s, struct loop_watch *w);
 /* What goes on in the cell comes to notice through the filter's listener. */
-int seat_watch_notifys(struct seat *s, int listener);
+int warm_lane_watch_notifys(struct warm_lane *s, int listener);
 void warm_host_revive_later(struct warm_host *n);
 
 /* ---- warm_host_end.c ---- */
 /* A tenant is ready, and will be alone with what is counted from now on. */
-void seat_begin_counts(struct seat *s);
+void warm_lane_begin_counts(struct warm_lane *s);
 /* The tenant's filter has no user left. */
-void seat_hung_up(struct seat *s);
-void seat_cell_died(struct seat *s);
+void warm_lane_hung_up(struct warm_lane *s);
+void warm_lane_cell_died(struct warm_lane *s);
 /* Cells that wait for a quiet moment to be made anew wait no longer. */
 void warm_host_end_rest(struct warm_host *n);
 /* Tells its owner, once. */
-void seat_tell_end(struct seat *s, bool out_of_memory);
+void warm_lane_tell_end(struct warm_lane *s, bool out_of_memory);
 
 /* ---- warm_host_tenant.c ---- */
 void tenant_close_fds(int *fds, int count);
 /* The tenant's report can be read. */
-void seat_on_report(void *arg, uint32_t events);
+void warm_lane_on_report(void *arg, uint32_t events);
 /* A tenant for a command has told; listener: of its filter. */
-void seat_was_taken(struct seat *s, const struct cell_report *told, int listener);
+void warm_lane_was_taken(struct warm_lane *s, const struct cell_report *told, int listener);
 /* In a tenant for a command, ahead of any request: waits for one. arg is its struct lane_page. */
 void tenant_run(void *arg);
 

@@ -101,7 +101,7 @@ static int fulfil(struct wish *w, struct err *e)
 	struct spawned process;
 	struct command *c;
 
-	if (warm_host_seat(w->guest->warm_host, request.kind, &process, &report, e) < 0)
+	if (warm_host_warm_lane(w->guest->warm_host, request.kind, &process, &report, e) < 0)
 		return -1;
 	request.env = make_env(w, &env);
 	c = command_new(w->guest, &terms);
@@ -116,7 +116,7 @@ static int fulfil(struct wish *w, struct err *e)
 	return 0;
 }
 
-/* Whoever waits is looked after now and then: more slots, or the end of hope. */
+/* Whoever waits is looked after now and then: more lanes, or the end of hope. */
 static void on_patience(void *arg)
 {
 	struct guest *g = arg;

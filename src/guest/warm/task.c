@@ -7,20 +7,20 @@
 
 #include <sys/mman.h>
 
-static void be_taken(struct seat *s, int listener)
+static void be_taken(struct warm_lane *s, int listener)
 {
-	if (s->told.err.kind != ERR_NONE || seat_watch_notifys(s, listener) < 0) {
+	if (s->told.err.kind != ERR_NONE || warm_lane_watch_notifys(s, listener) < 0) {
 		close_fd(&listener);
 		s->warm_host->why = s->told.err;
 		s->warm_host->failures++;
 		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
 		return;
 	}
-	if (s->state == SEAT_ORDERED && s->tenant)
-		seat_be_ready(s);
+	if (s->state == WARM_LANE_ORDERED && s->tenant)
+		warm_lane_be_ready(s);
 }
 
-void seat_was_taken(struct seat *s, const struct cell_report *told, int listener)
+void warm_lane_was_taken(struct warm_lane *s, const struct cell_report *told, int listener)
 {
 	s->told = *told;
 	s->tenant = s->warm_host->pages[s->index].tenant;
@@ -30,13 +30,13 @@ void seat_was_taken(struct seat *s, const struct cell_report *told, int listener
 	be_taken(s, listener);
 }
 
-void seat_on_report(void *arg, uint32_t events)
+void warm_lane_on_report(void *arg, uint32_t events)
 {
-	struct seat *s = arg;
+	struct warm_lane *s = arg;
 	int fds[KEEPER_MAX_FDS];
 
 	(void)!message_receive(s->report.fd, &s->told, sizeof(s->told), fds, &s->told.err);
-	seat_unwatch(s, &s->report);
+	warm_lane_unwatch(s, &s->report);
 	be_taken(s, fds[0]);
 }
 
@@ -52,8 +52,8 @@ void tenant_close_fds(int *fds, int count)
 #define KEPT_BYTES (64u << 10)
 
 /*
- * It is the midwife's memory as well, and lives on there: the next tenant of hers takes it, or gives it back. There
- * is no other, since a slot has let go of its heap.
+ * It is the spawner's memory as well, and lives on there: the next tenant of hers takes it, or gives it back. There
+ * is no other, since a lane has let go of its heap.
  */
 static char *take_memory(size_t size)
 {

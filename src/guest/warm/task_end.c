@@ -32,13 +32,14 @@
 
 /* ---- limits that it met ---- */
 
-static void count(const struct seat *s, struct seat_counts *ret)
+static void count(const struct warm_lane *s, struct warm_lane_counts *ret)
 {
-	*ret = (struct seat_counts){s->events[0] < 0 ? 0 : cgroup_count_oom_kills(s->events[0]),
-				    s->events[1] < 0 ? 0 : cgroup_count_pids_refused(s->events[1])};
+	*ret = (struct warm_lane_counts){
+		s->events[0] < 0 ? 0 : cgroup_count_oom_kills(s->events[0]),
+		s->events[1] < 0 ? 0 : cgroup_count_pids_refused(s->events[1])};
 }
 
-void seat_begin_counts(struct seat *s)
+void warm_lane_begin_counts(struct warm_lane *s)
 {
 	char path[32];
 
@@ -50,17 +51,17 @@ void seat_begin_counts(struct seat *s)
 	s->stat = open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* A slot's counts go on from tenant to tenant; what came since its own was seated is its own. */
-static unsigned limits_met(const struct seat *s)
+/* A lane's counts go on from tenant to tenant; what came since its own was seated is its own. */
+static unsigned limits_met(const struct warm_lane *s)
 {
-	struct seat_counts now;
+	struct warm_lane_counts now;
 
 	count(s, &now);
 	return (now.oom_kills > s->before.oom_kills ? GUEST_HIT_MEMORY : 0u) |
 	       (now.pids_refused > s->before.pids_refused ? GUEST_HIT_PIDS : 0u);
 }
 
-static void look_at_disk(const struct seat *s, struct tenant_end *ret)
+static void look_at_disk(const struct warm_lane *s, struct tenant_end *ret)
 {
 	struct statfs fs;
 
@@ -75,7 +76,7 @@ static void look_at_disk(const struct seat *s, struct tenant_end *ret)
 /* ---- telling ---- */
 
 /* Names that were asked for in the last moment are those of the tenant that asked. */
-static void drain_queries(struct seat *s)
+static void drain_queries(struct warm_lane *s)
 {
 	int waiting;
 
@@ -86,12 +87,12 @@ static void drain_queries(struct seat *s)
 	}
 }
 
-void seat_tell_end(struct seat *s, bool out_of_memory)
+void warm_lane_tell_end(struct warm_lane *s, bool out_of_memory)
 {
 	void (*tell)(void *, const struct tenant_end *) = s->tell;
 
 	drain_queries(s);
-	/* Slot and cell may be gone before the tenant is: it is told when it was reaped. */
+	/* Lane and cell may be gone before the tenant is: it is told when it was reaped. */
 	if (!tell || !s->has_ended)
 		return;
 	s->tell = NULL;
@@ -141,7 +142,7 @@ static bool read_stat(int fd, long long ret[PROCS_FIELDS])
 }
 
 /* Nothing of the tenant's will run again, but it is not reaped: what can be said of it? */
-static bool look_at_end(const struct seat *s, struct tenant_end *ret)
+static bool look_at_end(const struct warm_lane *s, struct tenant_end *ret)
 {
 	long long fields[PROCS_FIELDS];
 
@@ -157,81 +158,81 @@ static bool look_at_end(const struct seat *s, struct tenant_end *ret)
 
 static bool counts_memory(const struct warm_host *n)
 {
-	/* Where no cgroup does, only the slot can tell whether it was the watch that ended it. */
+	/* Where no cgroup does, only the lane can tell whether it was the watch that ended it. */
 	return n->options.terms.cgroup_layers & LAYER_BIT(LAYER_MEMORY);
 }
 
-void seat_hung_up(struct seat *s)
+void warm_lane_hung_up(struct warm_lane *s)
 {
 	s->is_over = counts_memory(s->warm_host);
 	if (!s->is_over)
 		return;
-	if (s->state == SEAT_TAKEN && s->tell && look_at_end(s, &s->end)) {
+	if (s->state == WARM_LANE_TAKEN && s->tell && look_at_end(s, &s->end)) {
 		s->has_ended = true;
 		look_at_disk(s, &s->end);
-		seat_tell_end(s, false);
+		warm_lane_tell_end(s, false);
 		/* Before anything else of this round, such as reaping it. */
 		server_send(s->warm_host->guest);
-	} else if (s->state == SEAT_LEAVING) {
-		seat_tell_end(s, false);
+	} else if (s->state == WARM_LANE_LEAVING) {
+		warm_lane_tell_end(s, false);
 	}
 }
 
-void seat_cell_died(struct seat *s)
+void warm_lane_cell_died(struct warm_lane *s)
 {
-	/* A slot that is gone will not say it. */
-	if (counts_memory(s->warm_host) || s->state == SEAT_BROKEN)
-		seat_tell_end(s, false);
+	/* A lane that is gone will not say it. */
+	if (counts_memory(s->warm_host) || s->state == WARM_LANE_BROKEN)
+		warm_lane_tell_end(s, false);
 }
 
 /* ---- reaping ---- */
 
-static struct seat *find_tenant(struct warm_host *n, pid_t pid)
+static struct warm_lane *find_tenant(struct warm_host *n, pid_t pid)
 {
-	for (int i = 0; n && pid > 0 && i < n->seat_count; i++)
-		if (n->seats[i].tenant == pid)
-			return &n->seats[i];
+	for (int i = 0; n && pid > 0 && i < n->warm_lane_count; i++)
+		if (n->warm_lanes[i].tenant == pid)
+			return &n->warm_lanes[i];
 	return NULL;
 }
 
-/* The seat that is being made by this midwife, or for a tenant of hers that has not told of itself. */
-static struct seat *find_expected(struct warm_host *n, pid_t pid)
+/* The lane that is being made by this spawner, or for a tenant of hers that has not told of itself. */
+static struct warm_lane *find_expected(struct warm_host *n, pid_t pid)
 {
-	for (int i = 0; n && i < n->seat_count; i++) {
-		const struct seat *s = &n->seats[i];
+	for (int i = 0; n && i < n->warm_lane_count; i++) {
+		const struct warm_lane *s = &n->warm_lanes[i];
 
-		if ((s->state == SEAT_MAKING || s->state == SEAT_ORDERED) && !s->tenant &&
-		    (n->pages[i].tenant == pid || n->pages[i].midwife == pid))
-			return &n->seats[i];
+		if ((s->state == WARM_LANE_MAKING || s->state == WARM_LANE_ORDERED) && !s->tenant &&
+		    (n->pages[i].tenant == pid || n->pages[i].spawner == pid))
+			return &n->warm_lanes[i];
 	}
 	return NULL;
 }
 
-/* Later, what becomes of a midwife comes to notice with the next cell. */
-static void lose_expected(struct seat *s)
+/* Later, what becomes of a spawner comes to notice with the next cell. */
+static void lose_expected(struct warm_lane *s)
 {
 	struct err e;
 
 	s->warm_host->failures++;
 	/* She may have told of the cell: then the tenant may have told what was wrong, too. */
-	if (s->state == SEAT_ORDERED) {
+	if (s->state == WARM_LANE_ORDERED) {
 		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
 		return;
 	}
 	err_set(&e, ERR_SYSTEM, "a process died before it was needed");
-	seat_break(s, &e);
+	warm_lane_break(s, &e);
 }
 
-static struct seat *find_eid(struct warm_host *n, uint32_t eid)
+static struct warm_lane *find_eid(struct warm_host *n, uint32_t eid)
 {
-	for (int i = 0; n && eid > 0 && i < n->seat_count; i++)
-		if (n->seats[i].eid == eid)
-			return &n->seats[i];
+	for (int i = 0; n && eid > 0 && i < n->warm_lane_count; i++)
+		if (n->warm_lanes[i].eid == eid)
+			return &n->warm_lanes[i];
 	return NULL;
 }
 
 /* Where a cgroup knows it: of all that ran there, and without what it shares with the interpreter. */
-static uint64_t peak(const struct seat *s, uint64_t otherwise)
+static uint64_t peak(const struct warm_lane *s, uint64_t otherwise)
 {
 	uint64_t bytes = s->has_peak ? cgroup_read_peak(s->events[2]) : 0;
 
@@ -247,8 +248,8 @@ static uint64_t us(const struct timeval *t)
 
 static bool is_taken(const struct warm_host *n)
 {
-	for (each_seat(s, n))
-		if (s->state == SEAT_TAKEN)
+	for (each_warm_lane(s, n))
+		if (s->state == WARM_LANE_TAKEN)
 			return true;
 	return false;
 }
@@ -260,17 +261,17 @@ static bool is_burst(const struct warm_host *n)
 }
 
 /* A pid 1 ends only when all in its namespace were reaped: the cell is still there. */
-static void leave(struct seat *s)
+static void leave(struct warm_lane *s)
 {
-	s->state = SEAT_LEAVING;
+	s->state = WARM_LANE_LEAVING;
 	sys_pidfd_send_signal(s->cell.fd, SIGKILL);
 }
 
 void warm_host_end_rest(struct warm_host *n)
 {
 	loop_timer_stop(n->guest->loop, &n->rest);
-	for (each_seat(s, n))
-		if (s->state == SEAT_RESTING)
+	for (each_warm_lane(s, n))
+		if (s->state == WARM_LANE_RESTING)
 			leave(s);
 }
 
@@ -279,11 +280,11 @@ static void on_rest(void *arg)
 	warm_host_end_rest(arg);
 }
 
-static void rest(struct seat *s)
+static void rest(struct warm_lane *s)
 {
 	struct warm_host *n = s->warm_host;
 
-	s->state = SEAT_RESTING;
+	s->state = WARM_LANE_RESTING;
 	n->rest.call = on_rest;
 	n->rest.arg = n;
 	if (!n->rest.place)
@@ -291,7 +292,7 @@ static void rest(struct seat *s)
 }
 
 /* What only the reaping tells, and what was not told before. */
-static void note_end(struct seat *s, int status, const struct rusage *usage)
+static void note_end(struct warm_lane *s, int status, const struct rusage *usage)
 {
 	s->end = (struct tenant_end){.wait_status = status,
 				     .cpu_us = us(&usage->ru_utime) + us(&usage->ru_stime),
@@ -303,7 +304,7 @@ static void note_end(struct seat *s, int status, const struct rusage *usage)
 
 bool warm_host_reaped(struct warm_host *n, pid_t pid, int status, const struct rusage *usage)
 {
-	struct seat *s = find_tenant(n, pid);
+	struct warm_lane *s = find_tenant(n, pid);
 
 	if (!s && (s = find_expected(n, pid))) {
 		lose_expected(s);
@@ -312,18 +313,18 @@ bool warm_host_reaped(struct warm_host *n, pid_t pid, int status, const struct r
 	if (!s)
 		return false;
 	/* One that dies before anybody needed it is no good; so many, and no more are made. */
-	n->failures += s->state == SEAT_READY || s->state == SEAT_ORDERED;
+	n->failures += s->state == WARM_LANE_READY || s->state == WARM_LANE_ORDERED;
 	s->tenant = 0;
 	if (s->tell)
 		note_end(s, status, usage);
-	if (s->state == SEAT_BROKEN || s->state == SEAT_ABSENT) {
+	if (s->state == WARM_LANE_BROKEN || s->state == WARM_LANE_ABSENT) {
 		/* Else when the cell is dead. */
 		if (s->cell.fd < 0)
-			seat_tell_end(s, false);
+			warm_lane_tell_end(s, false);
 		return true;
 	}
 	if (s->is_over)
-		seat_tell_end(s, false);
+		warm_lane_tell_end(s, false);
 	if (s->is_over && is_burst(n))
 		rest(s);
 	else
@@ -335,7 +336,7 @@ bool warm_host_reaped(struct warm_host *n, pid_t pid, int status, const struct r
 
 void warm_host_follow(struct warm_host *n, pid_t pid, const struct tenant_owner *o)
 {
-	struct seat *s = find_tenant(n, pid);
+	struct warm_lane *s = find_tenant(n, pid);
 
 	if (!s)
 		return;
@@ -347,7 +348,7 @@ void warm_host_follow(struct warm_host *n, pid_t pid, const struct tenant_owner 
 
 void warm_host_kill(struct warm_host *n, uint32_t eid)
 {
-	struct seat *s = find_eid(n, eid);
+	struct warm_lane *s = find_eid(n, eid);
 
 	if (s && s->cell.fd >= 0)
 		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
@@ -355,7 +356,7 @@ void warm_host_kill(struct warm_host *n, uint32_t eid)
 
 pid_t warm_host_tenant_pid(struct warm_host *n, uint32_t eid)
 {
-	struct seat *s = find_eid(n, eid);
+	struct warm_lane *s = find_eid(n, eid);
 
 	return s ? s->tenant : 0;
 }

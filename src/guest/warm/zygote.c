@@ -10,7 +10,7 @@
 #include <sys/socket.h>
 
 /* A tenant of the interpreter's, ahead of any request. */
-static int order_tenant(struct seat *s, struct err *e)
+static int order_tenant(struct warm_lane *s, struct err *e)
 {
 	struct warm_host *n = s->warm_host;
 	struct zygote_order order = {n->options.terms};
@@ -19,7 +19,7 @@ static int order_tenant(struct seat *s, struct err *e)
 	if (message_pair(pair, e) < 0)
 		return -1;
 	if (spawn_open_streams(false, s->streams, theirs, e) == 0 &&
-	    seat_watch(s, &s->report, pair[0], seat_on_report) == 0) {
+	    warm_lane_watch(s, &s->report, pair[0], warm_lane_on_report) == 0) {
 		fds[count++] = s->cell.fd;
 		fds[count++] = s->scratch;
 		fds[count++] = pair[1];
@@ -32,7 +32,7 @@ static int order_tenant(struct seat *s, struct err *e)
 	close(pair[1]);
 	tenant_close_fds(theirs, 3);
 	if (rc == 0) {
-		s->state = SEAT_ORDERED;
+		s->state = WARM_LANE_ORDERED;
 		n->zygote.asked = s;
 		n->zygote.is_void = false;
 	}
@@ -43,19 +43,19 @@ void zygote_order_next(struct warm_host *n)
 {
 	struct err e;
 
-	for (int i = 0; i < n->seat_count && n->zygote.stage == ZYGOTE_READY && !n->zygote.asked;
-	     i++) {
-		struct seat *s = &n->seats[i];
+	for (int i = 0;
+	     i < n->warm_lane_count && n->zygote.stage == ZYGOTE_READY && !n->zygote.asked; i++) {
+		struct warm_lane *s = &n->warm_lanes[i];
 
-		if (s->kind == WARM_HOST_PYTHON && s->state == SEAT_MAKING && s->cell.fd >= 0 &&
-		    order_tenant(s, &e) < 0)
-			seat_break(s, &e);
+		if (s->kind == WARM_HOST_PYTHON && s->state == WARM_LANE_MAKING &&
+		    s->cell.fd >= 0 && order_tenant(s, &e) < 0)
+			warm_lane_break(s, &e);
 	}
 }
 /* Nobody is to start from it any more; whether its last order was carried out, nobody knows. */
 static void let_go(struct warm_host *n)
 {
-	struct seat *asked = n->zygote.asked;
+	struct warm_lane *asked = n->zygote.asked;
 
 	loop_unwatch(n->guest->loop, &n->zygote.control);
 	close_fd(&n->zygote.control.fd);
@@ -78,11 +78,11 @@ void zygote_replace(struct warm_host *n)
 
 	let_go(n);
 	err_set(&n->why, ERR_SYSTEM, "files of the warm interpreter have changed");
-	for (each_seat(s, n)) {
+	for (each_warm_lane(s, n)) {
 		if (s->kind != WARM_HOST_PYTHON ||
-		    (s->state != SEAT_READY && s->state != SEAT_ORDERED))
+		    (s->state != WARM_LANE_READY && s->state != WARM_LANE_ORDERED))
 			continue;
-		s->state = SEAT_LEAVING;
+		s->state = WARM_LANE_LEAVING;
 		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
 	}
 	if (zygote_start(n, &e) < 0)
@@ -109,7 +109,7 @@ static bool take_origin(struct warm_host *n)
 	return true;
 }
 
-static void take_tenant(struct seat *s, const struct zygote_answer *a)
+static void take_tenant(struct warm_lane *s, const struct zygote_answer *a)
 {
 	struct warm_host *n = s->warm_host;
 
@@ -122,7 +122,7 @@ static void take_tenant(struct seat *s, const struct zygote_answer *a)
 		s->tenant = 0;
 	/* Its report may have been quicker. */
 	if (s->tenant && s->report.fd < 0 && s->told.err.kind == ERR_NONE)
-		seat_be_ready(s);
+		warm_lane_be_ready(s);
 	if (!s->tenant) {
 		n->failures++;
 		if (a->pid < 0)

@@ -11,7 +11,7 @@
 #define WARM_HOSTS_MAX 32
 #define WARM_HOSTS_PER_TOKEN 4
 #define UNUSED_NS 30000000000LL /* then one may give way to another */
-#define SLOTS_MAX 8
+#define LANES_MAX 8
 #define IDLE_MS 600000
 #define RETIRED_MS 1000
 #define RETRY_FIRST_MS 5000
@@ -186,7 +186,7 @@ static void make(struct warm_host *n)
 	free(o.spec.image);
 	o.spec.image = str_copy(n->image);
 	/* It begins with as many as the operator says, and grows up to this while requests wait. */
-	o.warm_host[0] = o.warm_host[1] = SLOTS_MAX;
+	o.warm_host[0] = o.warm_host[1] = LANES_MAX;
 	manager_create(n->m, &n->who, &o, on_made, n);
 }
 
@@ -280,7 +280,7 @@ struct sandbox *manager_warm_host(struct manager *m, const struct caller *who,
 	struct warm_host *n;
 
 	*ret_why = NULL;
-	if (m->p.config->warm.slots == 0)
+	if (m->p.config->warm.lanes == 0)
 		return NULL;
 	n = find_or_add(m, who, &own, ret_why);
 	if (!n)

@@ -66,7 +66,7 @@ void snippets_expect(struct sandbox *s)
 	uint64_t memory = s->o.spec.limits.memory_bytes;
 	struct snippets *n;
 
-	if (!s->m->p.config->warm.slots || s->o.transient || !s->known ||
+	if (!s->m->p.config->warm.lanes || s->o.transient || !s->known ||
 	    (memory && memory < MEMORY_LEAST))
 		return;
 	n = snippets_of(s);

@@ -132,7 +132,7 @@ static int send_job(struct booter *w, const struct ns_sandbox *s, struct err *e)
 				.id_base = s->at.id_base,
 				.root = s->i->info.root,
 				.is_private = h->is_private,
-				.slots = h->config->warm.slots,
+				.lanes = h->config->warm.lanes,
 				.preload_count = h->config->warm.preload_count};
 	memcpy(job.preload, h->config->warm.preload, sizeof(job.preload));
 	snprintf(job.image, sizeof(job.image), "%s", image ? image->path : "host");

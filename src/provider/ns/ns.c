@@ -179,7 +179,7 @@ static bool clear_cgroups(const struct ns_sandbox *s)
 	char name[CGROUP_NAME];
 
 	ns_cgroup_name(s, name);
-	if (s->at.warm_host_lanes && !boot_remove_slots(&s->ns->cgroups, name))
+	if (s->at.warm_host_lanes && !boot_remove_lanes(&s->ns->cgroups, name))
 		return false;
 	if (!is_of_another(s) && cgroup_try_remove_at(&s->ns->cgroups, name))
 		return true;
@@ -494,7 +494,7 @@ static void ns_find_leftovers(struct provider_host *h)
 		const char *rest = names.items[i] + strlen(prefix);
 		char id[IPC_ID] = "";
 
-		/* A warm host's slots have a number behind its id. */
+		/* A warm host's lanes have a number behind its id. */
 		memcpy(id, rest, strnlen(rest, 20));
 		if (ipc_id_is_valid(id) && (!rest[20] || rest[20] == '-'))
 			h->on_leftover(h, &provider_ns, id);

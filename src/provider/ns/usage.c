@@ -125,7 +125,7 @@ static void add_cgroup(const struct ns_sandbox *s, struct ipc_stats *ret)
 		char name[CGROUP_NAME];
 
 		ns_cgroup_name(s, name);
-		boot_add_slot_stats(&s->ns->cgroups, name, &stats);
+		boot_add_lane_stats(&s->ns->cgroups, name, &stats);
 	}
 	ret->memory_bytes = usage.memory_bytes;
 	ret->memory_peak_bytes = stats.memory_peak_bytes;

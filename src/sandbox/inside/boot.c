@@ -1,4 +1,4 @@
-/* Boots a sandbox that lives on, and the cgroups of a warm host's slots with it. */
+/* Boots a sandbox that lives on, and the cgroups of a warm host's lanes with it. */
 #include "sandbox/inside/boot.h"
 
 #include "kern/procs.h"
@@ -116,7 +116,7 @@ static int boot(struct keeper *k, struct booted *ret, struct err *e)
 
 /* ---- warm hosts ---- */
 
-/* The files by which a slot is joined: their opener's rights count, not the writer's. */
+/* The files by which a lane is joined: their opener's rights count, not the writer's. */
 static int open_joins(const struct cgroup *c, int *fds)
 {
 	if (c->version != 2)
@@ -125,29 +125,29 @@ static int open_joins(const struct cgroup *c, int *fds)
 	return fds[0] < 0 ? -1 : 1;
 }
 
-static void name_slot(char *ret, size_t size, const char *cgroup_name, unsigned slot)
+static void name_lane(char *ret, size_t size, const char *cgroup_name, unsigned lane)
 {
-	snprintf(ret, size, "%.50s-%u", cgroup_name, slot);
+	snprintf(ret, size, "%.50s-%u", cgroup_name, lane);
 }
 
-/* Opens the cgroup of one slot; false: there is none. */
-static bool open_slot(struct cgroup *c, const struct cgroup_place *cgroups, const char *cgroup_name,
-		      unsigned slot)
+/* Opens the cgroup of one lane; false: there is none. */
+static bool open_lane(struct cgroup *c, const struct cgroup_place *cgroups, const char *cgroup_name,
+		      unsigned lane)
 {
 	char name[64];
 
-	name_slot(name, sizeof(name), cgroup_name, slot);
-	return slot < WARM_HOST_LANES && cgroup_open_at(c, cgroups, name);
+	name_lane(name, sizeof(name), cgroup_name, lane);
+	return lane < WARM_HOST_LANES && cgroup_open_at(c, cgroups, name);
 }
 
-bool boot_remove_slots(const struct cgroup_place *cgroups, const char *cgroup_name)
+bool boot_remove_lanes(const struct cgroup_place *cgroups, const char *cgroup_name)
 {
 	struct cgroup c;
 	bool all = true;
 
 	/* The first may be gone already, and others not: what died slowly was left. */
 	for (unsigned i = 0; i < WARM_HOST_LANES; i++) {
-		if (!open_slot(&c, cgroups, cgroup_name, i) || cgroup_try_remove(&c))
+		if (!open_lane(&c, cgroups, cgroup_name, i) || cgroup_try_remove(&c))
 			continue;
 		cgroup_kill(&c);
 		cgroup_close(&c);
@@ -156,13 +156,13 @@ bool boot_remove_slots(const struct cgroup_place *cgroups, const char *cgroup_na
 	return all;
 }
 
-void boot_add_slot_stats(const struct cgroup_place *cgroups, const char *cgroup_name,
+void boot_add_lane_stats(const struct cgroup_place *cgroups, const char *cgroup_name,
 			 struct cgroup_stats *ret)
 {
 	struct cgroup_stats one;
 	struct cgroup c;
 
-	for (unsigned i = 0; open_slot(&c, cgroups, cgroup_name, i); i++) {
+	for (unsigned i = 0; open_lane(&c, cgroups, cgroup_name, i); i++) {
 		cgroup_read_stats(&c, &one);
 		ret->oom_kills += one.oom_kills;
 		ret->pids_refused += one.pids_refused;
@@ -170,31 +170,31 @@ void boot_add_slot_stats(const struct cgroup_place *cgroups, const char *cgroup_
 	}
 }
 
-static void remove_own_slots(const struct boot_request *r)
+static void remove_own_lanes(const struct boot_request *r)
 {
-	for (int tries = 0; tries < 1000 && !boot_remove_slots(r->cgroups, r->cgroup_name); tries++)
+	for (int tries = 0; tries < 1000 && !boot_remove_lanes(r->cgroups, r->cgroup_name); tries++)
 		poll(NULL, 0, 1);
 }
 
-/* All slots have a cgroup of their own with the limits of one run, or none has. */
-static void make_slots(const struct boot_request *r, struct guest_start *g,
+/* All lanes have a cgroup of their own with the limits of one run, or none has. */
+static void make_lanes(const struct boot_request *r, struct guest_start *g,
 		       struct warm_host_terms *terms)
 {
-	unsigned count = r->warm_host->slots[0] + r->warm_host->slots[1];
+	unsigned count = r->warm_host->lanes[0] + r->warm_host->lanes[1];
 	struct limits limits;
 	struct cgroup c;
 	char name[64];
 	int joins = 0;
 
 	for (unsigned i = 0; i < count && joins >= 0; i++) {
-		name_slot(name, sizeof(name), r->cgroup_name, i);
+		name_lane(name, sizeof(name), r->cgroup_name, i);
 		cgroup_init_at(&c, r->cgroups, name);
 		/* Nobody pauses or counts it by itself, and each join costs. */
 		c.lives_on = false;
 		limits = r->warm_host->limits;
 		/* One of its own has every sandbox; commands are born here. */
-		if (i < r->warm_host->slots[0])
-			limits.pids += SLOT_OWN_PIDS - 1;
+		if (i < r->warm_host->lanes[0])
+			limits.pids += LANE_OWN_PIDS - 1;
 		cgroup_create(&c, &limits);
 		/* Whoever passes on requests and answers goes first. */
 		cgroup_give_way(&c);
@@ -217,7 +217,7 @@ static void make_slots(const struct boot_request *r, struct guest_start *g,
 		close_fd(&g->joins[i]);
 	g->join_count = 0;
 	terms->cell.cgroup_layers = 0;
-	remove_own_slots(r);
+	remove_own_lanes(r);
 }
 
 static int plan_warm_host(struct plan *p, const struct boot_request *r, struct guest_start *g,
@@ -229,9 +229,9 @@ static int plan_warm_host(struct plan *p, const struct boot_request *r, struct g
 					.cell.image_is_host = p->image_is_host,
 					.cell.caller_is_root = p->rootless && p->uid == 0};
 
-	memcpy(terms.slots, r->warm_host->slots, sizeof(terms.slots));
+	memcpy(terms.lanes, r->warm_host->lanes, sizeof(terms.lanes));
 	memcpy(terms.first, r->warm_host->first, sizeof(terms.first));
-	make_slots(r, g, &terms);
+	make_lanes(r, g, &terms);
 	g->terms = memfd_create("terms", MFD_CLOEXEC);
 	if (g->terms < 0 || pwrite(g->terms, &terms, sizeof(terms), 0) != (ssize_t)sizeof(terms))
 		return err_sys(e, "cannot write down the terms of a nest");
@@ -272,7 +272,7 @@ int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e
 	    (!r->warm_host || plan_warm_host(&k.plan, r, &guest, e) == 0))
 		rc = boot(&k, ret, e);
 	if (rc < 0 && r->warm_host)
-		remove_own_slots(r);
+		remove_own_lanes(r);
 	if (r->warm_host)
 		end_warm_host(&k.plan, &guest);
 	launch_release(&k);

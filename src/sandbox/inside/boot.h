@@ -16,9 +16,9 @@ struct boot_volume {
 	bool writable;
 };
 
-/* A warm host (cell.h): it keeps capabilities over its own user namespace, and has slots. */
+/* A warm host (cell.h): it keeps capabilities over its own user namespace, and has lanes. */
 struct boot_warm_host {
-	unsigned slots[2];		   /* for commands, for the interpreter */
+	unsigned lanes[2];		   /* for commands, for the interpreter */
 	unsigned first[2];		   /* of them, from the beginning */
 	struct limits limits;		   /* of each cell */
 	layer_set required;		   /* of whatever runs in it */
@@ -68,10 +68,10 @@ struct booted {
  * ignore no signal: the guest would, too.
  */
 int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e);
-/* The cgroups of a warm host's slots, once everything in them is dead; false: not all of that is. */
-bool boot_remove_slots(const struct cgroup_place *cgroups, const char *cgroup_name);
+/* The cgroups of a warm host's lanes, once everything in them is dead; false: not all of that is. */
+bool boot_remove_lanes(const struct cgroup_place *cgroups, const char *cgroup_name);
 /* What the kernel did in them, added to ret. */
-void boot_add_slot_stats(const struct cgroup_place *cgroups, const char *cgroup_name,
+void boot_add_lane_stats(const struct cgroup_place *cgroups, const char *cgroup_name,
 			 struct cgroup_stats *ret);
 /* Of a process that runs now. */
 int boot_identify(pid_t pid, struct boot_identity *ret, struct err *e);

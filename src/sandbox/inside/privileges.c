@@ -190,7 +190,7 @@ static int load_quiet_filter(struct confinement *c, struct err *e)
  * layer, soft: for these kinds a failure ends the process only if the caller requires that layer;
  * otherwise verify.c will not find the layer, and the record says that it is missing.
  *
- * A midwife's tenants and a cell's pid 1 are born with an empty bounding set: their slot has emptied
+ * A spawner's tenants and a cell's pid 1 are born with an empty bounding set: their lane has emptied
  * its own.
  */
 static const struct step {

@@ -5,7 +5,7 @@
 
 #include <sys/resource.h>
 
-#define WARM_HOST_SLOT_PIDS 4 /* the slot, its cell, and who makes them */
+#define WARM_HOST_LANE_PIDS 4 /* the lane, its cell, and who makes them */
 #define DATA_SLACK (1ull << 30)
 
 static int set_limit(int which, uint64_t soft, uint64_t hard, struct err *e)
@@ -33,13 +33,13 @@ uint64_t restrict_file_size(const struct limits *l)
 	return l->file_size_bytes ? l->file_size_bytes : l->disk_bytes + (4u << 20);
 }
 
-/* What is in the slots counts in the warm host as well: each is to have its own limit, and no other. */
+/* What is in the lanes counts in the warm host as well: each is to have its own limit, and no other. */
 static uint64_t most_pids(const struct plan *p)
 {
 	const struct boot_warm_host *n = p->guest ? p->guest->warm_host : NULL;
 	uint64_t one = p->spec->limits.pids + 1;
 
-	return n ? (one + WARM_HOST_SLOT_PIDS) * (n->slots[0] + n->slots[1] + 1) : one;
+	return n ? (one + WARM_HOST_LANE_PIDS) * (n->lanes[0] + n->lanes[1] + 1) : one;
 }
 
 int restrict_limits(const struct plan *p, struct err *e)

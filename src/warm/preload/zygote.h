@@ -9,7 +9,7 @@
  * ORIGIN_BYTES_MAX at most (guest/warm/origin.h). Then struct zygote_answer says that it can have orders.
  */
 #define ZYGOTE_ENV "CLOCHE_ZYGOTE_FD"
-/* cell, scratch, report, three streams, then the slot's cgroup files. */
+/* cell, scratch, report, three streams, then the lane's cgroup files. */
 #define ZYGOTE_FDS (6 + CELL_JOINS)
 
 /* Comes with ZYGOTE_FDS fds at most. */

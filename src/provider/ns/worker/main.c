@@ -73,8 +73,8 @@ static int boot_warm_host(const struct boot_job *job, struct boot_request *r,
 		{"/run/cloche/zygote.so", p->zygote, p->zygote_size, 0555},
 	};
 	struct boot_warm_host warm_host = {
-		.slots = {job->boot.warm_host[0], job->boot.warm_host[1]},
-		.first = {job->slots, job->slots},
+		.lanes = {job->boot.warm_host[0], job->boot.warm_host[1]},
+		.first = {job->lanes, job->lanes},
 		.limits = job->boot.limits,
 		.required = r->spec->required_layers | LAYER_BIT(LAYER_CAPS),
 		.files = files,

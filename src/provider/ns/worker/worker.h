@@ -23,7 +23,7 @@ struct boot_job {
 	uint8_t is_private;	 /* the daemon is somebody's own: nothing outlives it */
 	char image[CONFIG_PATH]; /* "host", or the operator's path */
 	char cgroup[64];
-	uint32_t slots;		/* of a warm host, for each kind, from the beginning */
+	uint32_t lanes;		/* of a warm host, for each kind, from the beginning */
 	uint32_t preload_count; /* of its interpreter */
 	char preload[CONFIG_ITEMS][CONFIG_NAME];
 };
