@@ -148,7 +148,7 @@ struct manager {
 };
 
 /* ---- warm.c ---- */
-/* Not a sandbox that somebody asked for, but one whose cells are. */
+/* Not a sandbox that somebody asked for, but one whose warm sandboxes are. */
 bool options_are_warm_host(const struct create_options *o);
 /* The layers of a warm run: its own, and what it shares with those before it. */
 void warm_layers(const struct sandbox *s, layer_set proven, int landlock_abi, struct result *r);

@@ -1,4 +1,4 @@
-/* From a new process to the last layer, in a cell that is ready; see cell.h. */
+/* From a new process to the last layer, in a warm sandbox that is ready; see warm sandbox.h. */
 #include "warm/warm.h"
 
 #include "kern/sys.h"
@@ -13,12 +13,12 @@
 
 /* ---- birth ---- */
 
-pid_t cell_bear(const struct cell_birth *b, struct err *e)
+pid_t warm_bear(const struct warm_birth *b, struct err *e)
 {
 	const unsigned long flags = CLONE_PARENT | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
 	pid_t pid;
 
-	if (setns(b->cell, CLONE_NEWPID) < 0)
+	if (setns(b->sandbox, CLONE_NEWPID) < 0)
 		return err_sys(e, "cannot turn to a cell");
 	/* Not clone3, which a warm interpreter may not call: its filter cannot see the flags. */
 	pid = sys_clone_fork(flags, b->tid_address);
@@ -29,8 +29,8 @@ pid_t cell_bear(const struct cell_birth *b, struct err *e)
 
 /* ---- what it becomes ---- */
 
-/* A spawner's tenant comes from the lane's namespaces and cgroup; another one enters these as well. */
-static int enter_namespaces(const struct cell_entry *t, struct err *e)
+/* A spawner's task comes from the lane's namespaces and cgroup; another one enters these as well. */
+static int enter_namespaces(const struct warm_entry *t, struct err *e)
 {
 	const int all = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWUTS |
 			CLONE_NEWCGROUP;
@@ -42,27 +42,27 @@ static int enter_namespaces(const struct cell_entry *t, struct err *e)
 			return err_sys(e, "cannot enter the cell");
 		return 0;
 	}
-	for (int i = 0; i < t->terms->join_count; i++)
+	for (int i = 0; i < t->settings->join_count; i++)
 		if (write(t->joins[i], "0", 1) != 1)
 			return err_sys(e, "cannot join the slot's cgroup");
-	if (setns(t->cell, all) < 0)
+	if (setns(t->sandbox, all) < 0)
 		return err_sys(e, "cannot enter the cell");
 	return 0;
 }
 
 static int enter(const struct confinement *c, struct err *e)
 {
-	const struct cell_entry *t = c->arg;
+	const struct warm_entry *t = c->arg;
 
 	if (enter_namespaces(t, e) < 0)
 		return -1;
-	c->plan->page->proven = verify_namespaces(&t->terms->outside, true);
-	if (t->terms->cgroup_layers && cell_is_in_cgroup())
-		c->plan->page->proven |= t->terms->cgroup_layers;
+	c->plan->page->proven = verify_namespaces(&t->settings->outside, true);
+	if (t->settings->cgroup_layers && warm_is_in_cgroup())
+		c->plan->page->proven |= t->settings->cgroup_layers;
 	return 0;
 }
 
-static int attach(const struct cell_entry *c, struct err *e)
+static int attach(const struct warm_entry *c, struct err *e)
 {
 	if (setsid() < 0)
 		return err_sys(e, "cannot start a session");
@@ -88,9 +88,9 @@ static layer_set close_others(int *report, int *listener)
 }
 
 /* Tells, and lets go of those as well; if that is not so, nothing runs. */
-static int tell(const struct cell_message *m, bool by_spawner, int report, int listener)
+static int tell(const struct warm_message *m, bool by_spawner, int report, int listener)
 {
-	const struct cell_report *r = &m->told;
+	const struct warm_report *r = &m->told;
 	struct err ignored;
 	int rc;
 
@@ -103,10 +103,10 @@ static int tell(const struct cell_message *m, bool by_spawner, int report, int l
 }
 
 /* Everything up to the last layer; what held is in the status page. */
-static void confine_tenant(const struct cell_entry *t, struct plan *p, int *ret_listener,
-			   struct err *e)
+static void confine_task(const struct warm_entry *t, struct plan *p, int *ret_listener,
+			 struct err *e)
 {
-	struct confinement c = {.kind = t->by_spawner ? CONFINED_TENANT : CONFINED_FORK,
+	struct confinement c = {.kind = t->by_spawner ? CONFINED_TASK : CONFINED_FORK,
 				.plan = p,
 				.scratch = t->scratch,
 				.control = -1,
@@ -119,33 +119,33 @@ static void confine_tenant(const struct cell_entry *t, struct plan *p, int *ret_
 	if (rc < 0 || attach(t, e) < 0)
 		return;
 	p->page->proven |= verify_privileges(p, t->scratch);
-	/* The warm host's own places are not this tenant's. */
-	if (!cell_places_are_own(t->terms, t->scratch))
+	/* The warm host's own places are not this task's. */
+	if (!warm_places_are_own(t->settings, t->scratch))
 		p->page->proven &= ~(LAYER_BIT(LAYER_ROOT) | LAYER_BIT(LAYER_DISK));
 	(void)restrict_command(p, e);
 }
 
-int cell_enter(const struct cell_entry *c)
+int warm_enter(const struct warm_entry *c)
 {
 	struct sandbox_spec spec = {.level = LEVEL_CONTAINER,
-				    .limits = c->terms->limits,
-				    .required_layers = c->terms->required};
+				    .limits = c->settings->limits,
+				    .required_layers = c->settings->required};
 	static struct status_page page;
 	struct plan p = {.spec = &spec,
 			 .page = &page,
 			 .rootless = true, /* one id is mapped, as for an ordinary user */
-			 .uid = c->terms->caller_is_root ? 0 : SANDBOX_UID,
+			 .uid = c->settings->caller_is_root ? 0 : SANDBOX_UID,
 			 .workspace_mode = WORKSPACE_EMPTY,
 			 .workspace_path = "/workspace",
-			 .image_is_host = c->terms->image_is_host};
-	struct cell_message m = {.news = CELL_SEATED};
+			 .image_is_host = c->settings->image_is_host};
+	struct warm_message m = {.news = WARM_SEATED};
 	int listener = -1, to = c->report;
 
-	/* In a spawner's memory it is that of the last tenant. */
+	/* In a spawner's memory it is that of the last task. */
 	page.proven = 0;
 	page.canary_opens = page.listening = false;
 	page.landlock_abi = 0;
-	confine_tenant(c, &p, &listener, &m.told.err);
+	confine_task(c, &p, &listener, &m.told.err);
 	page.proven |= close_others(&to, &listener);
 	if (m.told.err.kind == ERR_NONE)
 		verify_required(&p, &m.told.err);

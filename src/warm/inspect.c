@@ -1,16 +1,16 @@
-/* Looks at a cell from inside, for what verify.c does not judge: its cgroup and its own places. */
+/* Looks at a warm sandbox from inside, for what verify.c does not judge: its cgroup and its own places. */
 #include "warm/inspect.h"
 
 #include "warm/warm.h"
 #include "sandbox/inside/privileges.h"
 #include "sandbox/inside/verify.h"
 
-void cell_look_around(struct cell_terms *t)
+void warm_look_around(struct warm_settings *t)
 {
 	struct stat st;
 
 	verify_read_namespaces(&t->outside, true);
-	t->outside_proc = stat(CELL_ROOT "/proc", &st) == 0 ? st.st_dev : 0;
+	t->outside_proc = stat(WARM_ROOT "/proc", &st) == 0 ? st.st_dev : 0;
 }
 
 /* Of the lines of /proc/self/cgroup with a controller that limits: how many, and how many say "/". */
@@ -37,21 +37,21 @@ static int count_cgroups(int *ret_at_root)
 	return seen;
 }
 
-bool cell_is_in_cgroup(void)
+bool warm_is_in_cgroup(void)
 {
 	int at_root, seen = count_cgroups(&at_root);
 
 	return seen > 0 && at_root == seen;
 }
 
-bool cell_left_cgroup(void)
+bool warm_left_cgroup(void)
 {
 	int at_root, seen = count_cgroups(&at_root);
 
 	return seen > 0 && at_root == 0;
 }
 
-bool cell_places_are_own(const struct cell_terms *t, int scratch)
+bool warm_places_are_own(const struct warm_settings *t, int scratch)
 {
 	struct stat own, st = {.st_dev = t->outside_proc};
 
@@ -60,8 +60,8 @@ bool cell_places_are_own(const struct cell_terms *t, int scratch)
 	for (size_t i = 0; i < WRITABLE_PLACES; i++)
 		if (stat(writable_places[i].shown, &st) < 0 || st.st_dev != own.st_dev)
 			return false;
-	/* In the warm host's own root the one that cells start from is seen, with all the warm host's processes. */
-	if (stat(CELL_ROOT "/proc", &st) == 0 || errno != ENOENT)
+	/* In the warm host's own root the one that warm sandboxes start from is seen, with all the warm host's processes. */
+	if (stat(WARM_ROOT "/proc", &st) == 0 || errno != ENOENT)
 		return false;
 	/* The scratch itself lies below it, and the warm host's below that. */
 	return t->outside_proc && stat("/proc", &st) == 0 && st.st_dev != t->outside_proc &&

@@ -1,4 +1,4 @@
-/* Makes the process of a command in each new cell of a lane, ahead of any request. */
+/* Makes the process of a command in each new warm sandbox of a lane, ahead of any request. */
 #include "warm/spawner.h"
 
 #include "kern/sys.h"
@@ -9,14 +9,14 @@
 
 #define STACK_SIZE (64u << 10)
 
-/* ---- the tenant ---- */
+/* ---- the task ---- */
 
 struct birth {
 	const struct lane_spawning *spawning;
-	struct cell_entry entry;
+	struct warm_entry entry;
 };
 
-static int be_tenant(void *arg)
+static int be_task(void *arg)
 {
 	struct birth *b = arg;
 	sigset_t none;
@@ -25,7 +25,7 @@ static int be_tenant(void *arg)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	prctl(PR_SET_NAME, "tenant", 0, 0, 0);
-	if (cell_enter(&b->entry) == 0)
+	if (warm_enter(&b->entry) == 0)
 		b->spawning->run(b->spawning->arg);
 	_exit(125);
 }
@@ -40,45 +40,46 @@ static int open_streams(int ours[3], int theirs[3], struct err *e)
 	return 0;
 }
 
-/* The warm host knows of the cell before it hears of its tenant. */
-static int bear(struct birth *b, const int cell[CELL_FDS_ALL], int control, struct err *e)
+/* The warm host knows of the warm sandbox before it hears of its task. */
+static int bear(struct birth *b, const int sandbox[WARM_FDS_ALL], int control, struct err *e)
 {
 	static char stack[STACK_SIZE] __attribute__((aligned(16)));
 	const int flags = CLONE_VM | CLONE_PARENT | CLONE_PARENT_SETTID;
-	struct cell_message m = {.news = CELL_READY};
-	int told[CELL_FDS] = {cell[CELL_PIDFD], cell[CELL_SCRATCH], cell[CELL_MOUNTS], -1, -1, -1};
+	struct warm_message m = {.news = WARM_READY};
+	int told[WARM_FDS] = {
+		sandbox[WARM_PIDFD], sandbox[WARM_SCRATCH], sandbox[WARM_MOUNTS], -1, -1, -1};
 
-	if (open_streams(told + CELL_STREAMS, b->entry.streams, e) < 0)
+	if (open_streams(told + WARM_STREAMS, b->entry.streams, e) < 0)
 		return -1;
-	b->entry.scratch = cell[CELL_SCRATCH];
-	b->entry.mounts = cell[CELL_MOUNTS];
-	b->entry.ipc = cell[CELL_IPC];
-	b->entry.net = cell[CELL_NET];
-	if (message_send(control, &m, sizeof(m), told, CELL_FDS, e) < 0)
+	b->entry.scratch = sandbox[WARM_SCRATCH];
+	b->entry.mounts = sandbox[WARM_MOUNTS];
+	b->entry.ipc = sandbox[WARM_IPC];
+	b->entry.net = sandbox[WARM_NET];
+	if (message_send(control, &m, sizeof(m), told, WARM_FDS, e) < 0)
 		return -1;
-	if (setns(cell[CELL_PIDS], CLONE_NEWPID) < 0)
+	if (setns(sandbox[WARM_PIDS], CLONE_NEWPID) < 0)
 		return err_sys(e, "cannot turn to a cell");
-	if (clone(be_tenant, stack + STACK_SIZE, flags, b, b->spawning->pid, NULL, NULL) < 0)
+	if (clone(be_task, stack + STACK_SIZE, flags, b, b->spawning->pid, NULL, NULL) < 0)
 		return err_sys(e, "cannot create a process in the cell");
 	return 0;
 }
 
-enum { CONTROL = 3, CELLS, OTHERS };
+enum { CONTROL = 3, SANDBOXES, OTHERS };
 
-static void attend(const struct cell_terms *t, const struct lane_spawning *s)
+static void attend(const struct warm_settings *t, const struct lane_spawning *s)
 	__attribute__((noreturn));
-static void attend(const struct cell_terms *t, const struct lane_spawning *s)
+static void attend(const struct warm_settings *t, const struct lane_spawning *s)
 {
 	static struct birth birth;
-	int cell[KEEPER_MAX_FDS];
-	struct cell_message m;
+	int sandbox[KEEPER_MAX_FDS];
+	struct warm_message m;
 
 	birth = (struct birth){.spawning = s,
-			       .entry = {.terms = t, .by_spawner = true, .report = CONTROL}};
-	while (message_receive(CELLS, &m, sizeof(m), cell, &m.told.err) == 0) {
-		if (m.news == CELL_READY && bear(&birth, cell, CONTROL, &m.told.err) < 0)
-			m.news = CELL_FAILED;
-		if (m.news == CELL_FAILED &&
+			       .entry = {.settings = t, .by_spawner = true, .report = CONTROL}};
+	while (message_receive(SANDBOXES, &m, sizeof(m), sandbox, &m.told.err) == 0) {
+		if (m.news == WARM_READY && bear(&birth, sandbox, CONTROL, &m.told.err) < 0)
+			m.news = WARM_FAILED;
+		if (m.news == WARM_FAILED &&
 		    message_send(CONTROL, &m, sizeof(m), NULL, 0, &m.told.err) < 0)
 			break;
 		sys_close_range(OTHERS, ~0u, 0);
@@ -87,23 +88,23 @@ static void attend(const struct cell_terms *t, const struct lane_spawning *s)
 }
 
 /*
- * Nothing else of the warm host's is to reach a cell. When the lane and its cells are gone, and with them the other
- * end, so is she. Below are the places of a tenant's streams: what she receives must not lie there.
+ * Nothing else of the warm host's is to reach a warm sandbox. When the lane and its warm sandboxes are gone, and with them the other
+ * end, so is she. Below are the places of a task's streams: what she receives must not lie there.
  */
-static int keep_two(int control, int cells)
+static int keep_two(int control, int sandboxes)
 {
 	control = fcntl(control, F_DUPFD_CLOEXEC, OTHERS);
-	cells = fcntl(cells, F_DUPFD_CLOEXEC, OTHERS);
+	sandboxes = fcntl(sandboxes, F_DUPFD_CLOEXEC, OTHERS);
 	for (int i = 0; i < CONTROL; i++)
-		if (dup2(cells, i) < 0)
+		if (dup2(sandboxes, i) < 0)
 			return -1;
-	if (dup2(control, CONTROL) < 0 || dup2(cells, CELLS) < 0)
+	if (dup2(control, CONTROL) < 0 || dup2(sandboxes, SANDBOXES) < 0)
 		return -1;
 	return sys_close_range(OTHERS, ~0u, 0);
 }
 
-int spawner_start(const struct cell_terms *t, const struct lane_spawning *s, int control,
-		  int *ret_cells, struct err *e)
+int spawner_start(const struct warm_settings *t, const struct lane_spawning *s, int control,
+		  int *ret_sandboxes, struct err *e)
 {
 	int pair[2];
 	pid_t pid;
@@ -119,6 +120,6 @@ int spawner_start(const struct cell_terms *t, const struct lane_spawning *s, int
 	}
 	*s->spawner = pid;
 	close(pair[0]);
-	*ret_cells = pair[1];
+	*ret_sandboxes = pair[1];
 	return pid < 0 ? err_sys(e, "cannot create a midwife") : 0;
 }

@@ -1,5 +1,5 @@
 /*
- * A lane makes cells, one after the other; a cell is pid 1 of a warm sandbox. cell.h has the
+ * A lane makes warm sandboxes, one after the other; a warm sandbox is pid 1 of a warm sandbox. warm sandbox.h has the
  * whole picture.
  */
 #include "warm/warm.h"
@@ -24,12 +24,12 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-#define CELL_USELESS 1 /* exit code of a cell that did not get ready */
+#define WARM_USELESS 1 /* exit code of a warm sandbox that did not get ready */
 
-/* ---- the cell: pid 1 of its namespaces ---- */
+/* ---- the warm sandbox: pid 1 of its namespaces ---- */
 
-/* Places for one tenant on a tmpfs of its own, which is the working directory from then on. */
-static int make_places(const struct cell_terms *t, struct err *e)
+/* Places for one task on a tmpfs of its own, which is the working directory from then on. */
+static int make_places(const struct warm_settings *t, struct err *e)
 {
 	if (skeleton_mount_scratch(t->limits.disk_bytes, e) < 0)
 		return -1;
@@ -62,10 +62,10 @@ static void make_id(char *ret, size_t size)
 	snprintf(ret, size, "%llx%lx", (unsigned long long)now.tv_sec, now.tv_nsec);
 }
 
-static int build(const struct cell_terms *t, unsigned masks, int *ret_scratch, struct err *e)
+static int build(const struct warm_settings *t, unsigned masks, int *ret_scratch, struct err *e)
 {
 	auto_close int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	const struct procfs_covers covers = {CELL_ROOT, .by_fd = true};
+	const struct procfs_covers covers = {WARM_ROOT, .by_fd = true};
 	char id[40];
 
 	umask(0);
@@ -93,24 +93,24 @@ static int open_by_name(const char *path)
 }
 
 /* By which others find us, and a spawner puts somebody beside us; as many as are wanted. */
-static int open_self(int fds[CELL_FDS_ALL], int count, struct err *e)
+static int open_self(int fds[WARM_FDS_ALL], int count, struct err *e)
 {
 	static const struct {
 		unsigned ask;
 		const char *path;
-	} rows[CELL_FDS_ALL] = {
-		[CELL_MOUNTS] = {PIDFD_GET_MNT_NAMESPACE, "/proc/self/ns/mnt"},
-		[CELL_PIDS] = {PIDFD_GET_PID_NAMESPACE, "/proc/self/ns/pid"},
-		[CELL_IPC] = {PIDFD_GET_IPC_NAMESPACE, "/proc/self/ns/ipc"},
-		[CELL_NET] = {PIDFD_GET_NET_NAMESPACE, "/proc/self/ns/net"},
+	} rows[WARM_FDS_ALL] = {
+		[WARM_MOUNTS] = {PIDFD_GET_MNT_NAMESPACE, "/proc/self/ns/mnt"},
+		[WARM_PIDS] = {PIDFD_GET_PID_NAMESPACE, "/proc/self/ns/pid"},
+		[WARM_IPC] = {PIDFD_GET_IPC_NAMESPACE, "/proc/self/ns/ipc"},
+		[WARM_NET] = {PIDFD_GET_NET_NAMESPACE, "/proc/self/ns/net"},
 	};
 
-	fds[CELL_PIDFD] = (int)syscall(SYS_pidfd_open, 1, 0);
-	if (fds[CELL_PIDFD] < 0)
+	fds[WARM_PIDFD] = (int)syscall(SYS_pidfd_open, 1, 0);
+	if (fds[WARM_PIDFD] < 0)
 		return err_sys(e, "cannot open the cell");
-	for (int i = CELL_MOUNTS; i < count; i++) {
+	for (int i = WARM_MOUNTS; i < count; i++) {
 		/* Linux 6.11 */
-		fds[i] = ioctl(fds[CELL_PIDFD], rows[i].ask, 0);
+		fds[i] = ioctl(fds[WARM_PIDFD], rows[i].ask, 0);
 		if (fds[i] < 0)
 			fds[i] = open_by_name(rows[i].path);
 		if (fds[i] < 0)
@@ -120,13 +120,13 @@ static int open_self(int fds[CELL_FDS_ALL], int count, struct err *e)
 }
 
 /* Where no cgroup counts memory (rule 18). */
-static bool is_watching(const struct cell_terms *t)
+static bool is_watching(const struct warm_settings *t)
 {
 	return !(t->cgroup_layers & LAYER_BIT(LAYER_MEMORY));
 }
 
-/* Nothing of ours is left to be misused: what the warm host may do is not for who shares a tenant's pid namespace. */
-static int give_up(const struct cell_terms *t, struct err *e)
+/* Nothing of ours is left to be misused: what the warm host may do is not for who shares a task's pid namespace. */
+static int give_up(const struct warm_settings *t, struct err *e)
 {
 	struct confinement c = {.kind = CONFINED_REAPER,
 				.profile = is_watching(t) ? &seccomp_profile_watcher
@@ -136,7 +136,7 @@ static int give_up(const struct cell_terms *t, struct err *e)
 }
 
 /* Reaps until it is killed, and watches. */
-static void reap(const struct cell_terms *t)
+static void reap(const struct warm_settings *t)
 {
 	bool watching = is_watching(t);
 	const struct timespec interval = {0, WATCH_INTERVAL_MS * 1000000L};
@@ -156,45 +156,45 @@ static void reap(const struct cell_terms *t)
 			sigwaitinfo(&child, NULL);
 		if (watching && watch_check(&watch, &page) == WATCH_MEMORY) {
 			kill(-1, SIGKILL);
-			_exit(CELL_OUT_OF_MEMORY);
+			_exit(WARM_OUT_OF_MEMORY);
 		}
 	}
 }
 
-/* What all cells of a lane are made with. */
+/* What all warm sandboxes of a lane are made with. */
 struct maker {
-	const struct cell_terms *terms;
+	const struct warm_settings *settings;
 	unsigned masks; /* of /proc */
 	int control;	/* the warm host's pid 1 */
-	int cells;	/* whom a cell tells: that, or a spawner */
+	int sandboxes;	/* whom a warm sandbox tells: that, or a spawner */
 	bool has_spawner;
 };
 
-static void cell_main(const struct maker *w) __attribute__((noreturn));
-static void cell_main(const struct maker *w)
+static void warm_main(const struct maker *w) __attribute__((noreturn));
+static void warm_main(const struct maker *w)
 {
-	struct cell_message m = {.news = CELL_FAILED};
-	int fds[CELL_FDS_ALL], count = w->has_spawner ? CELL_FDS_ALL : CELL_MOUNTS + 1;
+	struct warm_message m = {.news = WARM_FAILED};
+	int fds[WARM_FDS_ALL], count = w->has_spawner ? WARM_FDS_ALL : WARM_MOUNTS + 1;
 	struct err *e = &m.told.err, ignored;
 
 	prctl(PR_SET_NAME, "cloche-init", 0, 0, 0);
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) == 0 &&
-	    build(w->terms, w->masks, &fds[CELL_SCRATCH], e) == 0 &&
-	    open_self(fds, count, e) == 0 && give_up(w->terms, e) == 0)
-		m.news = CELL_READY;
-	if (message_send(w->cells, &m, sizeof(m), fds, m.news == CELL_READY ? count : 0, &ignored) <
-		    0 ||
-	    m.news == CELL_FAILED)
-		_exit(CELL_USELESS);
+	    build(w->settings, w->masks, &fds[WARM_SCRATCH], e) == 0 &&
+	    open_self(fds, count, e) == 0 && give_up(w->settings, e) == 0)
+		m.news = WARM_READY;
+	if (message_send(w->sandboxes, &m, sizeof(m), fds, m.news == WARM_READY ? count : 0,
+			 &ignored) < 0 ||
+	    m.news == WARM_FAILED)
+		_exit(WARM_USELESS);
 	sys_close_range(0, ~0u, 0);
-	reap(w->terms);
-	_exit(CELL_USELESS);
+	reap(w->settings);
+	_exit(WARM_USELESS);
 }
 
 /* ---- the lane ---- */
 
 /*
- * A mount namespace with nothing in it but what its cells share: each of them is made with a copy of
+ * A mount namespace with nothing in it but what its warm sandboxes share: each of them is made with a copy of
  * every mount that there is, and takes them apart again.
  */
 static int enter_root(struct err *e)
@@ -205,10 +205,10 @@ static int enter_root(struct err *e)
 	if (unshare(CLONE_NEWNS) < 0)
 		return err_sys(e, "cannot create a mount namespace");
 	/* A copy, since what comes with the warm host's is locked in its place. */
-	tree = mount_clone(AT_FDCWD, CELL_ROOT, MOUNT_SUBMOUNTS | MOUNT_DEVICES, e);
-	if (tree < 0 || mount_attach(tree, AT_FDCWD, CELL_ROOT, e) < 0)
+	tree = mount_clone(AT_FDCWD, WARM_ROOT, MOUNT_SUBMOUNTS | MOUNT_DEVICES, e);
+	if (tree < 0 || mount_attach(tree, AT_FDCWD, WARM_ROOT, e) < 0)
 		return -1;
-	root = open(CELL_ROOT, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	root = open(WARM_ROOT, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (root < 0)
 		return err_sys(e, "cannot open the root of a cell");
 	/* As in root.c. */
@@ -218,7 +218,7 @@ static int enter_root(struct err *e)
 	return 0;
 }
 
-static int enter_lane(const struct cell_terms *t, int index, const int *joins, int *ret_dns,
+static int enter_lane(const struct warm_settings *t, int index, const int *joins, int *ret_dns,
 		      struct err *e)
 {
 	char name[32];
@@ -227,7 +227,7 @@ static int enter_lane(const struct cell_terms *t, int index, const int *joins, i
 		if (write(joins[i], "0", 1) != 1)
 			return err_sys(e, "cannot join the cgroup of a slot");
 	/* What its own cgroup namespace will say later holds only if this is another one. */
-	if (t->join_count && !cell_left_cgroup())
+	if (t->join_count && !warm_left_cgroup())
 		return err_set(e, ERR_UNSUPPORTED, "the cgroup of a slot was not joined");
 	/* What is not dumpable has no right to its own /proc files; nobody else is here yet. */
 	if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 ||
@@ -240,7 +240,7 @@ static int enter_lane(const struct cell_terms *t, int index, const int *joins, i
 		return err_sys(e, "cannot create namespaces");
 	if (enter_root(e) < 0)
 		return -1;
-	/* Neither it nor its cells ever execute anything: once is enough for all of them. */
+	/* Neither it nor its warm sandboxes ever execute anything: once is enough for all of them. */
 	if (caps_drop_bounding(e) < 0)
 		return -1;
 	if (!caps_bounding_is_empty())
@@ -251,8 +251,8 @@ static int enter_lane(const struct cell_terms *t, int index, const int *joins, i
 }
 
 /*
- * Neither a lane nor its cells allocate anything. What the warm host's pid 1 has allocated lies far from all
- * else, and each cell would have page tables for it: 12 kB, made and taken apart for nothing.
+ * Neither a lane nor its warm sandboxes allocate anything. What the warm host's pid 1 has allocated lies far from all
+ * else, and each warm sandbox would have page tables for it: 12 kB, made and taken apart for nothing.
  */
 static void drop_heap(void)
 {
@@ -274,19 +274,19 @@ static void drop_heap(void)
 	}
 }
 
-static pid_t make_cell(const struct maker *w, struct err *e)
+static pid_t make_sandbox(const struct maker *w, struct err *e)
 {
 	struct clone_args args = {.flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC,
 				  .exit_signal = SIGCHLD};
 	pid_t pid = sys_clone3(&args);
 
 	if (pid == 0)
-		cell_main(w);
+		warm_main(w);
 	return pid < 0 ? err_sys(e, "cannot create a cell") : pid;
 }
 
 /*
- * A network that a tenant used is not for the next one: connections that linger, learned metrics and
+ * A network that a task used is not for the next one: connections that linger, learned metrics and
  * counters would tell of it.
  */
 struct network {
@@ -305,7 +305,7 @@ static int look_at_network(struct network *n, struct err *e)
 
 static int renew_network(int control, struct network *n, struct err *e)
 {
-	struct cell_message m = {.news = CELL_NETWORK};
+	struct warm_message m = {.news = WARM_NETWORK};
 	auto_close int dns = -1;
 
 	if (n->fresh && net_fingerprint(&n->counters) == n->fresh)
@@ -316,15 +316,15 @@ static int renew_network(int control, struct network *n, struct err *e)
 }
 
 /* What is to be hidden of a /proc, seen in the whole one that a lane has. */
-static unsigned find_masks(const struct cell_terms *t)
+static unsigned find_masks(const struct warm_settings *t)
 {
 	auto_close int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
-	/* If it cannot be seen, no cell will be made either: some of these exist nowhere. */
+	/* If it cannot be seen, no warm sandbox will be made either: some of these exist nowhere. */
 	return proc < 0 ? ~0u : procfs_look(proc, t->caller_is_root);
 }
 
-/* One cell after the other, until nobody asks any more. */
+/* One warm sandbox after the other, until nobody asks any more. */
 static void serve(const struct maker *w)
 {
 	struct network network = {.counters = NET_COUNTERS_NONE};
@@ -335,51 +335,51 @@ static void serve(const struct maker *w)
 	/* If that fails, it is made anew and tried again. */
 	(void)look_at_network(&network, &e);
 	while (message_receive(w->control, &byte, 1, old, &e) == 0) {
-		struct cell_message m = {.news = CELL_GONE};
+		struct warm_message m = {.news = WARM_GONE};
 		int status = 0;
 		pid_t pid = -1;
 
 		close_fd(&old[0]);
 		if (renew_network(w->control, &network, &m.told.err) == 0)
-			pid = make_cell(w, &m.told.err);
+			pid = make_sandbox(w, &m.told.err);
 		if (pid < 0)
-			m.news = CELL_FAILED;
+			m.news = WARM_FAILED;
 		else
 			while (waitpid(pid, &status, __WALL) < 0 && errno == EINTR)
 				;
 		m.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 		/* It may be that there is no spawner any more to tell. */
-		if (m.exit_code == CELL_USELESS)
-			m.news = CELL_FAILED;
+		if (m.exit_code == WARM_USELESS)
+			m.news = WARM_FAILED;
 		if (message_send(w->control, &m, sizeof(m), NULL, 0, &e) < 0)
 			return;
 	}
 }
 
-static void lane_main(const struct cell_terms *t, int index, const int *joins,
+static void lane_main(const struct warm_settings *t, int index, const int *joins,
 		      const struct lane_spawning *spawning, int control) __attribute__((noreturn));
-static void lane_main(const struct cell_terms *t, int index, const int *joins,
+static void lane_main(const struct warm_settings *t, int index, const int *joins,
 		      const struct lane_spawning *spawning, int control)
 {
-	struct cell_message m = {.news = CELL_READY};
-	struct maker w = {.terms = t, .has_spawner = spawning};
-	int dns = -1, cells = control;
+	struct warm_message m = {.news = WARM_READY};
+	struct maker w = {.settings = t, .has_spawner = spawning};
+	int dns = -1, sandboxes = control;
 	struct err ignored;
 
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ||
 	    enter_lane(t, index, joins, &dns, &m.told.err) < 0)
-		m.news = CELL_FAILED;
+		m.news = WARM_FAILED;
 	/* To add up what is used takes memory. */
-	if (m.news == CELL_READY && !is_watching(t))
+	if (m.news == WARM_READY && !is_watching(t))
 		drop_heap();
-	if (m.news == CELL_READY && spawning &&
-	    spawner_start(t, spawning, control, &cells, &m.told.err) < 0)
-		m.news = CELL_FAILED;
-	/* The socket pairs are all that it keeps: nothing of the warm host's is to reach a cell. */
+	if (m.news == WARM_READY && spawning &&
+	    spawner_start(t, spawning, control, &sandboxes, &m.told.err) < 0)
+		m.news = WARM_FAILED;
+	/* The socket pairs are all that it keeps: nothing of the warm host's is to reach a warm sandbox. */
 	message_send(control, &m, sizeof(m), &dns, dns < 0 ? 0 : 1, &ignored);
-	if (m.news == CELL_FAILED)
+	if (m.news == WARM_FAILED)
 		_exit(1);
-	w.cells = dup2(cells, 1);
+	w.sandboxes = dup2(sandboxes, 1);
 	w.control = dup2(control, 0);
 	sys_close_range(2, ~0u, 0);
 	w.masks = find_masks(t);
@@ -389,18 +389,18 @@ static void lane_main(const struct cell_terms *t, int index, const int *joins,
 
 /* ---- the warm host's side ---- */
 
-int lane_start(const struct cell_terms *t, int index, const int *joins,
+int lane_start(const struct warm_settings *t, int index, const int *joins,
 	       const struct lane_spawning *spawning, struct lane *ret, struct err *e)
 {
 	struct clone_args args = {.flags = CLONE_NEWUSER, .exit_signal = SIGCHLD};
 	struct lane s = {.dns = -1};
-	struct cell_message m;
+	struct warm_message m;
 	sigset_t all, old;
-	int pair[2], fds[CELL_FDS];
+	int pair[2], fds[WARM_FDS];
 
 	if (message_pair(pair, e) < 0)
 		return -1;
-	/* It and its cells take signals by waiting for them. */
+	/* It and its warm sandboxes take signals by waiting for them. */
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &old);
 	s.pid = sys_clone3(&args);
@@ -415,7 +415,7 @@ int lane_start(const struct cell_terms *t, int index, const int *joins,
 		close(s.control);
 		return err_sys(e, "cannot create a slot");
 	}
-	if (lane_receive(&s, &m, fds) < 0 || m.news != CELL_READY) {
+	if (lane_receive(&s, &m, fds) < 0 || m.news != WARM_READY) {
 		*e = m.told.err;
 		lane_stop(&s);
 		return err_wrap(e, "cannot create a slot");
@@ -425,23 +425,23 @@ int lane_start(const struct cell_terms *t, int index, const int *joins,
 	return 0;
 }
 
-int lane_make_cell(const struct lane *s, int old)
+int lane_make_sandbox(const struct lane *s, int old)
 {
 	struct err e;
 
 	return message_send(s->control, "c", 1, &old, old >= 0, &e);
 }
 
-int lane_receive(const struct lane *s, struct cell_message *ret, int ret_fds[CELL_FDS])
+int lane_receive(const struct lane *s, struct warm_message *ret, int ret_fds[WARM_FDS])
 {
 	int fds[KEEPER_MAX_FDS];
 
-	*ret = (struct cell_message){.news = CELL_FAILED};
-	for (int i = 0; i < CELL_FDS; i++)
+	*ret = (struct warm_message){.news = WARM_FAILED};
+	for (int i = 0; i < WARM_FDS; i++)
 		ret_fds[i] = -1;
 	if (message_receive(s->control, ret, sizeof(*ret), fds, &ret->told.err) < 0)
 		return -1;
-	memcpy(ret_fds, fds, CELL_FDS * sizeof(*fds));
+	memcpy(ret_fds, fds, WARM_FDS * sizeof(*fds));
 	return 0;
 }
 

@@ -12,30 +12,30 @@
  *            capabilities over the warm host's own user namespace, and nothing else. No process in it is
  *            privileged on the host. Runs of that token happen in it:
  *     lane   a process of the warm host in a user, network and mount namespace and a cgroup of its own. Makes
- *            one cell after the other. (cell.c)
- *     cell   pid 1 of fresh pid, mount and ipc namespaces below a lane, with a fresh /tmp, HOME,
+ *            one warm sandbox after the other. (warm sandbox.c)
+ *     warm sandbox   pid 1 of fresh pid, mount and ipc namespaces below a lane, with a fresh /tmp, HOME,
  *            workspace, /proc and terminals. It gives up everything, then only reaps.
- *     tenant what runs in a cell. A child of the warm host's pid 1, which hence learns its status from the
- *            kernel: made by the lane's spawner for a command (cell_spawner.h), or by a warm interpreter
- *            (zygote), born into the cell's pid namespace. It enters the rest, gives up everything, tries
- *            each layer, and then waits for its order. (cell_enter.c)
- *     seat   (guest/warm/host_internal.h) what the warm host's pid 1 knows of a lane, its cell and its tenant
+ *     task what runs in a warm sandbox. A child of the warm host's pid 1, which hence learns its status from the
+ *            kernel: made by the lane's spawner for a command (warm_spawner.h), or by a warm interpreter
+ *            (zygote), born into the warm sandbox's pid namespace. It enters the rest, gives up everything, tries
+ *            each layer, and then waits for its order. (warm_enter.c)
+ *     seat   (guest/warm/host_internal.h) what the warm host's pid 1 knows of a lane, its warm sandbox and its task
  *   zygote   the warm host's interpreter with its modules loaded (src/zygote, guest/python/zygote.py). It is asked
- *            for one tenant at a time, ahead of any order.
+ *            for one task at a time, ahead of any order.
  *   park     a command of a sandbox that goes on, an interpreter with its modules loaded, which makes copies
  *            of itself (guest/exec/prefork.h, guest/python/park.py): for snippets and for kernels. A copy is no
  *            sandbox of its own: it lives in the sandbox that its park lives in.
  *
  * An order is the same for all of them: directory, arguments, variables (spawn_pack_order of guest/exec/spawn.h).
- * A tenant reads it from its standard input, before what the command's input will be; a copy gets it on the
+ * A task reads it from its standard input, before what the command's input will be; a copy gets it on the
  * park's socket, together with its streams. In both cases the process that carries the order out is a child
  * of the sandbox's pid 1: how it ended is the kernel's word.
  *
  * What an interpreter has loaded may change: whoever has loaded it notes where it came from, and looks
  * before an order is carried out whether that is still the same (guest/warm/recheck.c; look() of park.py).
  *
- * A cell has one tenant in its life. When that ends, the cell is killed, and with it whatever the
- * tenant left; the lane's user, network, uts and time namespaces and its cgroup are used again, for the
+ * A warm sandbox has one task in its life. When that ends, the warm sandbox is killed, and with it whatever the
+ * task left; the lane's user, network, uts and time namespaces and its cgroup are used again, for the
  * same token only, and the record names them as recycled. A network only if it counted nothing: else
  * the lane makes another.
  */
@@ -46,11 +46,11 @@
 #include "model/spec.h"
 #include "sandbox/inside/warm_settings.h"
 
-/* In the warm host's pid 1: fills in what is outside of its cells. */
-void cell_look_around(struct cell_terms *t);
+/* In the warm host's pid 1: fills in what is outside of its warm sandboxes. */
+void warm_look_around(struct warm_settings *t);
 
-/* What a tenant tells before it gives up its last fd. */
-struct cell_report {
+/* What a task tells before it gives up its last fd. */
+struct warm_report {
 	layer_set proven;
 	int landlock_abi;
 	bool listening;
@@ -58,91 +58,91 @@ struct cell_report {
 };
 
 /*
- * A lane tells of its cells, in this order: a new network (with its name server's socket), unless nobody
+ * A lane tells of its warm sandboxes, in this order: a new network (with its name server's socket), unless nobody
  * used the last one; made (with a pidfd); seated, if it has a spawner (with the filter's listener); gone.
  */
-enum cell_news { CELL_READY = 1, CELL_FAILED, CELL_GONE, CELL_NETWORK, CELL_SEATED };
+enum warm_news { WARM_READY = 1, WARM_FAILED, WARM_GONE, WARM_NETWORK, WARM_SEATED };
 
-struct cell_message {
-	enum cell_news news;
-	int exit_code;		 /* CELL_GONE: CELL_OUT_OF_MEMORY, or anything else */
-	struct cell_report told; /* CELL_SEATED; of the others just the error */
+struct warm_message {
+	enum warm_news news;
+	int exit_code;		 /* WARM_GONE: WARM_OUT_OF_MEMORY, or anything else */
+	struct warm_report told; /* WARM_SEATED; of the others just the error */
 };
 
-#define CELL_OUT_OF_MEMORY 42
+#define WARM_OUT_OF_MEMORY 42
 
 struct lane {
 	pid_t pid;
-	int control; /* SEQPACKET: a byte asks for a cell, struct cell_message with fds comes back */
-	int dns;     /* the name server's socket */
+	int control; /* SEQPACKET: a byte asks for a warm sandbox, struct warm_message with fds comes back */
+	int dns; /* the name server's socket */
 };
 
-/* Who is seated in each cell as soon as it is made. */
+/* Who is seated in each warm sandbox as soon as it is made. */
 struct lane_spawning {
-	void (*run)(void *arg); /* in the tenant, with every layer in place; must not allocate */
+	void (*run)(void *arg); /* in the task, with every layer in place; must not allocate */
 	void *arg;
 	/* In shared memory: its number, written by the kernel before it runs; and the spawner's */
 	pid_t *pid, *spawner;
 };
 
 /*
- * Starts a lane; joins are its cgroup's files; spawning NULL: tenants come from elsewhere. Blocks for
+ * Starts a lane; joins are its cgroup's files; spawning NULL: tasks come from elsewhere. Blocks for
  * about a millisecond.
  */
-int lane_start(const struct cell_terms *t, int index, const int *joins,
+int lane_start(const struct warm_settings *t, int index, const int *joins,
 	       const struct lane_spawning *spawning, struct lane *ret, struct err *e);
 /*
- * Asks for a cell; the answer comes on control. old: the mount namespace of the last one, or -1; the
+ * Asks for a warm sandbox; the answer comes on control. old: the mount namespace of the last one, or -1; the
  * lane lets go of it first, so that nobody who waits has to wait for it to be taken apart.
  */
-int lane_make_cell(const struct lane *s, int old);
+int lane_make_sandbox(const struct lane *s, int old);
 /*
- * Takes one message; CELL_READY comes with CELL_FDS, the last three of which are our ends of the tenant's
+ * Takes one message; WARM_READY comes with WARM_FDS, the last three of which are our ends of the task's
  * streams if there is a spawner. She gets namespaces instead. -1: the lane is gone.
  */
 enum {
-	CELL_PIDFD,
-	CELL_SCRATCH,
-	CELL_MOUNTS,
-	CELL_STREAMS,
-	CELL_FDS = CELL_STREAMS + 3,
-	CELL_PIDS = CELL_STREAMS,
-	CELL_IPC,
-	CELL_NET,
-	CELL_FDS_ALL
+	WARM_PIDFD,
+	WARM_SCRATCH,
+	WARM_MOUNTS,
+	WARM_STREAMS,
+	WARM_FDS = WARM_STREAMS + 3,
+	WARM_PIDS = WARM_STREAMS,
+	WARM_IPC,
+	WARM_NET,
+	WARM_FDS_ALL
 };
-int lane_receive(const struct lane *s, struct cell_message *ret, int ret_fds[CELL_FDS]);
+int lane_receive(const struct lane *s, struct warm_message *ret, int ret_fds[WARM_FDS]);
 void lane_stop(struct lane *s);
 
-struct cell_entry {
-	const struct cell_terms *terms;
+struct warm_entry {
+	const struct warm_settings *settings;
 	/* It comes from the lane's namespaces and cgroup, and executes something: it is not to be dumpable. */
 	bool by_spawner;
 	int mounts, ipc, net;  /* by_spawner: namespaces */
-	int cell;	       /* else: pidfd of the cell */
-	int joins[CELL_JOINS]; /* of its lane */
-	int scratch;	       /* the cell's tmpfs */
+	int sandbox;	       /* else: pidfd of the warm sandbox */
+	int joins[WARM_JOINS]; /* of its lane */
+	int scratch;	       /* the warm sandbox's tmpfs */
 	int streams[3];
-	/* SEQPACKET: struct cell_report with the filter's listener; by_spawner: struct cell_message */
+	/* SEQPACKET: struct warm_report with the filter's listener; by_spawner: struct warm_message */
 	int report;
 };
 
 /*
- * In a warm interpreter, which makes nothing else: turns to a cell's pid namespace and makes a child of its
+ * In a warm interpreter, which makes nothing else: turns to a warm sandbox's pid namespace and makes a child of its
  * parent's there, which calls born(arg). tid_address: where the C library keeps its thread's number.
  * Returns its pid as we see it, or -1.
  */
-struct cell_birth {
-	int cell;
+struct warm_birth {
+	int sandbox;
 	int *tid_address;
 	void (*born)(void *arg);
 	void *arg;
 };
 
-pid_t cell_bear(const struct cell_birth *b, struct err *e);
+pid_t warm_bear(const struct warm_birth *b, struct err *e);
 
 /*
- * In the tenant's process, which was born into the cell's pid namespace: everything from there to
+ * In the task's process, which was born into the warm sandbox's pid namespace: everything from there to
  * the last layer. Afterwards only fds 0 to 2 are open, and the report was sent. -1: it was told why.
  */
-int cell_enter(const struct cell_entry *c);
+int warm_enter(const struct warm_entry *c);

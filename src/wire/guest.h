@@ -119,7 +119,7 @@ enum guest_type {
 	 * In a warm host (warm/warm.h): runs a command or Python code in a warm sandbox of its own. u8 kind
 	 * (GUEST_RUN_*), u8 flags (GUEST_EXEC_NO_STDIN, _KILL), u64 timeout_ms, str cwd, u32 n, n x str
 	 * argv (Python: the script's path, then its arguments), u32 n, n x str "K=V", str code -> G_OK u32 eid, u32 pid, u32 layers proven, u32 Landlock ABI,
-	 * u8 notifications are listened to; goes on as G_EXEC does. Waits for a cell if there is none.
+	 * u8 notifications are listened to; goes on as G_EXEC does. Waits for a warm sandbox if there is none.
 	 */
 	G_RUN,
 	/*

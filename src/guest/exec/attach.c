@@ -52,7 +52,7 @@ static void tell_end(struct attachment *a)
 	auto_buf struct buf b = {0};
 
 	pack_exit(a->command, &b);
-	if (a->command->in_cell)
+	if (a->command->in_sandbox)
 		pack_u64(&b, a->command->exit.disk_bytes);
 	stream_send(s, G_EXIT, buf_head(&b), b.len);
 	detach(a);
@@ -137,7 +137,7 @@ void command_attach(struct command *c, struct stream *s, uint64_t from)
 	stream_go_on(s, &ops, a);
 	pack_u32(&b, c->eid);
 	pack_u32(&b, (uint32_t)c->pid);
-	if (c->in_cell) {
+	if (c->in_sandbox) {
 		pack_u32(&b, c->layers);
 		pack_u32(&b, (uint32_t)c->landlock_abi);
 		pack_u8(&b, c->listening);
@@ -246,8 +246,8 @@ static void check_finished(struct command *c)
 	if (!empty && c->read_late < COMMAND_LATE)
 		return;
 	c->finished = true;
-	/* Of what ran in a cell nobody is left to print. */
-	for (int i = 0; c->in_cell && i < 2; i++)
+	/* Of what ran in a warm sandbox nobody is left to print. */
+	for (int i = 0; c->in_sandbox && i < 2; i++)
 		close_source(&c->sources[i]);
 	server_wake(c->guest);
 	command_ended(c);

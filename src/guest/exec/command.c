@@ -139,7 +139,7 @@ static void end(struct command *c)
 	command_watch_sources(c);
 }
 
-void command_left_cell(void *arg, const struct tenant_end *e)
+void command_left_sandbox(void *arg, const struct task_end *e)
 {
 	struct command *c = arg;
 
@@ -161,7 +161,7 @@ void command_reaped(struct guest *g, pid_t pid, int status, const struct rusage 
 
 	if (warm_host_reaped(g->warm_host, pid, status, usage))
 		return;
-	while (c && (c->pid != pid || c->reaped || c->in_cell))
+	while (c && (c->pid != pid || c->reaped || c->in_sandbox))
 		c = c->next;
 	if (!c)
 		return;
@@ -178,7 +178,7 @@ static pid_t live_pid(const struct command *c)
 {
 	if (c->reaped)
 		return 0;
-	return c->in_cell ? warm_host_tenant_pid(c->guest->warm_host, c->eid) : c->pid;
+	return c->in_sandbox ? warm_host_task_pid(c->guest->warm_host, c->eid) : c->pid;
 }
 
 /* ---- signals ---- */
@@ -200,7 +200,7 @@ void command_kill(struct command *c, enum guest_why why)
 {
 	if (!c->reaped && c->exit.why == GUEST_WHY_NONE)
 		c->exit.why = why;
-	if (c->in_cell) {
+	if (c->in_sandbox) {
 		warm_host_kill(c->guest->warm_host, c->eid);
 		return;
 	}
@@ -326,7 +326,7 @@ static void make_argv(const struct guest *g, const struct exec_args *a, struct l
 	for (size_t i = 0; i < a->argv.count; i++)
 		list_add(ret, a->argv.items[i]);
 	if (*a->session)
-		session_wrap(g, &(struct session_terms){a->session, line, login, &a->env}, ret);
+		session_wrap(g, &(struct session_settings){a->session, line, login, &a->env}, ret);
 }
 
 /* As much as fits into an item. */
@@ -342,7 +342,7 @@ static void keep_argv(const struct list *argv, struct list *ret)
 	}
 }
 
-struct command *command_new(struct guest *g, const struct command_terms *t)
+struct command *command_new(struct guest *g, const struct command_settings *t)
 {
 	struct command *c = must_alloc(calloc(1, sizeof(*c)));
 
@@ -400,9 +400,9 @@ static void on_patience(void *arg)
 /*
  * A writer to a pipe draws its reader to its own processor, since most writers go to sleep then. One that
  * ends instead would keep us from answering until its memory was taken apart. So what has just begun in a
- * cell is heard at its end, or after a moment.
+ * warm sandbox is heard at its end, or after a moment.
  */
-void command_begin(struct command *c, const struct command_terms *t, const struct spawned *p,
+void command_begin(struct command *c, const struct command_settings *t, const struct spawned *p,
 		   struct stream *s)
 {
 	struct guest *g = c->guest;
@@ -422,34 +422,34 @@ void command_begin(struct command *c, const struct command_terms *t, const struc
 		c->timeout = (struct loop_timer){.call = on_timeout, .arg = c};
 		loop_timer_set(g->loop, &c->timeout, t->timeout_ms);
 	}
-	if (c->in_cell) {
+	if (c->in_sandbox) {
 		c->patience = (struct loop_timer){.call = on_patience, .arg = c};
 		loop_timer_set(g->loop, &c->patience, COMMAND_QUIET_MS);
 	}
 	before = server_pending(g);
 	command_attach(c, s, 0);
 	/* That it has begun can be told with its end. */
-	if (c->in_cell)
+	if (c->in_sandbox)
 		server_hold(g, before);
 	command_watch_sources(c);
 }
 
 static void exec_command(struct guest *g, struct stream *s, struct exec_args *a)
 {
-	const struct command_terms terms = {a->flags, a->tag,	a->session,
-					    a->cwd,   &a->argv, a->timeout_ms};
+	const struct command_settings settings = {a->flags, a->tag,   a->session,
+						  a->cwd,   &a->argv, a->timeout_ms};
 	auto_list struct list argv = {0};
 	struct spawned process;
 	struct command *c;
 	struct err e = {0};
 
 	make_argv(g, a, &argv);
-	c = command_new(g, &terms);
+	c = command_new(g, &settings);
 	if (start(c, a, &argv, &process, &e) < 0) {
 		stream_error(s, e.errnum, "%s", e.msg);
 		command_free(c);
 	} else {
-		command_begin(c, &terms, &process, s);
+		command_begin(c, &settings, &process, s);
 		oom_watch(g);
 	}
 }

@@ -15,7 +15,7 @@
 #define COMMAND_AHEAD (128u << 10) /* read ahead of a slow reader */
 #define COMMAND_INPUT (1u << 20)   /* waiting to be read by it */
 #define COMMAND_ARGV (16u << 10)   /* kept of its arguments, for lists */
-#define COMMAND_QUIET_MS 2	   /* most of what runs in a cell has ended by then */
+#define COMMAND_QUIET_MS 2	   /* most of what runs in a warm sandbox has ended by then */
 #define COMMAND_LATE (1u << 20)	   /* read after its end: as much as a pipe can hold */
 
 struct command_exit {
@@ -23,7 +23,7 @@ struct command_exit {
 	enum guest_why why;
 	unsigned limits; /* GUEST_HIT_* */
 	uint64_t duration_us, cpu_us, max_rss_bytes;
-	uint64_t disk_bytes; /* of one in a cell */
+	uint64_t disk_bytes; /* of one in a warm sandbox */
 };
 
 struct output_source {
@@ -68,13 +68,13 @@ struct command {
 
 	int park;	   /* socket to a parked process; -1: it is none */
 	int64_t copied_ns; /* when it last made a copy */
-	bool in_cell;	   /* of a warm host; then these were proven: */
+	bool in_sandbox;   /* of a warm host; then these were proven: */
 	uint32_t layers;
 	int landlock_abi;
 	bool listening;
 };
 
-struct command_terms {
+struct command_settings {
 	uint8_t flags;
 	const char *tag, *session, *cwd;
 	const struct list *argv;
@@ -83,15 +83,15 @@ struct command_terms {
 
 struct spawned;
 /* A command whose process is there. */
-struct command *command_new(struct guest *g, const struct command_terms *t);
-void command_begin(struct command *c, const struct command_terms *t, const struct spawned *p,
+struct command *command_new(struct guest *g, const struct command_settings *t);
+void command_begin(struct command *c, const struct command_settings *t, const struct spawned *p,
 		   struct stream *s);
 void command_free(struct command *c);
 struct command *command_find(struct guest *g, uint32_t eid);
 void command_reaped(struct guest *g, pid_t pid, int status, const struct rusage *usage);
-struct tenant_end;
-/* For struct tenant_owner. */
-void command_left_cell(void *command, const struct tenant_end *e);
+struct task_end;
+/* For struct task_owner. */
+void command_left_sandbox(void *command, const struct task_end *e);
 void command_free_all(struct guest *g);
 /* It goes on, and not just to be copied. */
 static inline bool command_is_running(const struct command *c)

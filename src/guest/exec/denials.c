@@ -139,8 +139,8 @@ static void pack_denial(struct buf *b, const struct status_denial *d)
 
 static bool concerns(const struct status_denial *d, const struct command *c)
 {
-	/* What goes on in a cell is known to be its tenant's. */
-	return d->owner == c->eid || (!c->in_cell && !d->owner && d->last_ns >= c->started_ns);
+	/* What goes on in a warm sandbox is known to be its task's. */
+	return d->owner == c->eid || (!c->in_sandbox && !d->owner && d->last_ns >= c->started_ns);
 }
 
 uint32_t denials_count(const struct guest *g, const struct command *c)

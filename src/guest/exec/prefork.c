@@ -121,20 +121,21 @@ static bool is_command(const struct guest *g, pid_t pid)
 static void become_command(struct copy *p, pid_t pid)
 {
 	const struct exec_args *a = p->args;
-	const struct command_terms terms = {a->flags, a->tag,	a->session,
-					    a->cwd,   &a->argv, a->timeout_ms};
+	const struct command_settings settings = {a->flags, a->tag,   a->session,
+						  a->cwd,   &a->argv, a->timeout_ms};
 	const struct spawned process = {.pid = pid,
 					.in = take_fd(&p->ours[0]),
 					.out = take_fd(&p->ours[1]),
 					.err = take_fd(&p->ours[2])};
-	struct command *c = command_new(p->guest, &terms), *park = command_find(p->guest, p->park);
+	struct command *c = command_new(p->guest, &settings),
+		       *park = command_find(p->guest, p->park);
 
 	if (park)
 		park->copied_ns = now_ns();
 
 	/* It has started nothing so far, and must not before it bears this mark. */
 	tree_move(pid, command_mark(c));
-	command_begin(c, &terms, &process, p->stream);
+	command_begin(c, &settings, &process, p->stream);
 	oom_watch(p->guest);
 	(void)!write(p->report.fd, "", 1);
 	copy_free(p);

@@ -75,7 +75,7 @@ static void add_script(struct buf *b, const char *path, bool bash, const struct 
 				bash ? bash_save : plain_save, path));
 }
 
-void session_wrap(const struct guest *g, const struct session_terms *t, struct list *argv)
+void session_wrap(const struct guest *g, const struct session_settings *t, struct list *argv)
 {
 	bool bash = access("/bin/bash", X_OK) == 0;
 	auto_buf struct buf b = {0};

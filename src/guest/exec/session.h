@@ -10,7 +10,7 @@
 
 #include "guest/link/server.h"
 
-struct session_terms {
+struct session_settings {
 	const char *name;
 	bool is_line; /* argv is one line for a shell */
 	bool login;
@@ -18,6 +18,6 @@ struct session_terms {
 };
 
 /* Turns argv into one that keeps the session's state. */
-void session_wrap(const struct guest *g, const struct session_terms *t, struct list *argv);
+void session_wrap(const struct guest *g, const struct session_settings *t, struct list *argv);
 /* A command of it has ended. */
 void session_keep(const struct guest *g, const char *name);

@@ -21,7 +21,7 @@ struct spawned {
 };
 
 /*
- * What a process that is there already is told to become, whoever it is: a tenant of a cell, a copy of a
+ * What a process that is there already is told to become, whoever it is: a task of a warm sandbox, a copy of a
  * parked process. A directory, the count of arguments, the arguments, then "K=V" for each variable, each ended by
  * NUL.
  */

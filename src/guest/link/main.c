@@ -64,21 +64,22 @@ static void keep_place(int fd)
 	}
 }
 
-/* argv: warm host MODULE...; its terms and the cgroups of its lanes are open. */
+/* argv: warm host MODULE...; its settings and the cgroups of its lanes are open. */
 static int warm_host(int argc, char **argv)
 {
-	struct warm_host_terms terms;
+	struct warm_host_settings settings;
 	struct warm_host_options n = {.first_join = WARM_HOST_FD_JOINS};
 	struct guest_options o = {.warm_host = &n, .notify = -1};
 	struct list interpreter = {0}, environment = {0};
 
-	if (pread(WARM_HOST_FD_TERMS, &terms, sizeof(terms), 0) != (ssize_t)sizeof(terms))
+	if (pread(WARM_HOST_FD_SETTINGS, &settings, sizeof(settings), 0) !=
+	    (ssize_t)sizeof(settings))
 		return usage();
-	close(WARM_HOST_FD_TERMS);
-	n.terms = terms.cell;
-	memcpy(n.lanes, terms.lanes, sizeof(n.lanes));
-	memcpy(n.first, terms.first, sizeof(n.first));
-	for (int i = 0; i < (int)(n.lanes[0] + n.lanes[1]) * cell_file_count(&n.terms); i++)
+	close(WARM_HOST_FD_SETTINGS);
+	n.settings = settings.sandbox;
+	memcpy(n.lanes, settings.lanes, sizeof(n.lanes));
+	memcpy(n.first, settings.first, sizeof(n.first));
+	for (int i = 0; i < (int)(n.lanes[0] + n.lanes[1]) * warm_file_count(&n.settings); i++)
 		keep_place(WARM_HOST_FD_JOINS + i);
 	list_add(&interpreter, "python3");
 	list_add(&interpreter, "/run/cloche/zygote.py");
@@ -87,7 +88,7 @@ static int warm_host(int argc, char **argv)
 	for (char **e = environ; *e; e++)
 		list_add(&environment, *e);
 	list_add(&environment, "LD_PRELOAD=/run/cloche/zygote.so");
-	/* A name that is looked up later is looked up by each tenant. */
+	/* A name that is looked up later is looked up by each task. */
 	list_add(&environment, "LD_BIND_NOW=1");
 	list_add(&environment, ZYGOTE_ENV "=3");
 	n.interpreter = interpreter.items;

@@ -1,5 +1,5 @@
 /*
- * The warm lanes of a warm host: their lanes and cells, who gets one, how many there are, and what happens
+ * The warm lanes of a warm host: their lanes and warm sandboxes, who gets one, how many there are, and what happens
  * when one breaks.
  */
 #include "guest/warm/host_internal.h"
@@ -16,7 +16,7 @@
 #define REVIVE_MOST_MS 60000
 #define SHRINK_MS 10000
 #define SPARE_NS 30000000000LL /* what nobody used for so long is too much */
-#define WAIT_NS 2000000000LL   /* for a cell, at most */
+#define WAIT_NS 2000000000LL   /* for a warm sandbox, at most */
 #define QUIET_NS 200000000LL   /* all are taken, and have been for so long */
 
 static void on_ready(void *arg)
@@ -52,7 +52,7 @@ void warm_lane_be_broken(struct warm_lane *s)
 	warm_host_revive_later(s->warm_host);
 }
 
-/* ---- cells ---- */
+/* ---- warm sandboxes ---- */
 
 int warm_lane_watch(struct warm_lane *s, struct loop_watch *w, int fd,
 		    void (*call)(void *, uint32_t))
@@ -76,80 +76,80 @@ void warm_lane_unwatch(struct warm_lane *s, struct loop_watch *w)
 	w->fd = -1;
 }
 
-static void clear_cell(struct warm_lane *s)
+static void clear_sandbox(struct warm_lane *s)
 {
 	warm_lane_unwatch(s, &s->report);
 	warm_lane_unwatch(s, &s->notify);
-	warm_lane_unwatch(s, &s->cell);
+	warm_lane_unwatch(s, &s->sandbox);
 	close_fd(&s->scratch);
 	close_fd(&s->stat);
 	close_fd(&s->mounts);
 	close_streams(s);
-	s->tenant = 0;
+	s->task = 0;
 	s->eid = 0;
 	s->is_over = false;
-	s->told = (struct cell_report){0};
+	s->told = (struct warm_report){0};
 	/* What was ordered for it is for nobody now, but will still be answered. */
 	if (s->warm_host->zygote.asked == s)
 		s->warm_host->zygote.is_void = true;
 }
 
-static int order_cell(struct warm_lane *s, int old)
+static int order_sandbox(struct warm_lane *s, int old)
 {
-	s->warm_host->pages[s->index].tenant = 0;
-	return lane_make_cell(&s->lane, old);
+	s->warm_host->pages[s->index].task = 0;
+	return lane_make_sandbox(&s->lane, old);
 }
 
-/* The lane is done with the last cell as well, and makes the next one. */
+/* The lane is done with the last warm sandbox as well, and makes the next one. */
 static void renew(struct warm_lane *s)
 {
 	int mounts = take_fd(&s->mounts);
 
-	clear_cell(s);
+	clear_sandbox(s);
 	s->state = WARM_LANE_MAKING;
 	/* What fails again and again would only keep the processors busy. */
-	if (s->warm_host->failures > FAILURES_MAX || order_cell(s, mounts) < 0)
+	if (s->warm_host->failures > FAILURES_MAX || order_sandbox(s, mounts) < 0)
 		warm_lane_be_broken(s);
 	close_fd(&mounts);
 }
 
-/* The cell goes; a tenant is still to be reaped. */
+/* The warm sandbox goes; a task is still to be reaped. */
 static void take_down(struct warm_lane *s)
 {
-	pid_t tenant = s->tenant;
+	pid_t task = s->task;
 
-	if (s->cell.fd >= 0)
-		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+	if (s->sandbox.fd >= 0)
+		sys_pidfd_send_signal(s->sandbox.fd, SIGKILL);
 	loop_unwatch(s->warm_host->guest->loop, &s->control);
-	clear_cell(s);
-	s->tenant = tenant;
+	clear_sandbox(s);
+	s->task = task;
 }
 
-static void on_cell_death(void *arg, uint32_t events)
+static void on_sandbox_death(void *arg, uint32_t events)
 {
 	struct warm_lane *s = arg;
 
-	warm_lane_unwatch(s, &s->cell);
-	warm_lane_cell_died(s);
+	warm_lane_unwatch(s, &s->sandbox);
+	warm_lane_sandbox_died(s);
 	if (s->state == WARM_LANE_BROKEN)
-		clear_cell(s);
+		clear_sandbox(s);
 }
 
 /*
- * Lane and cell are gone, or of no use. Who is owed an answer gets it when the cell is dead: until then
+ * Lane and warm sandbox are gone, or of no use. Who is owed an answer gets it when the warm sandbox is dead: until then
  * neither is it over nor is it known how it ended.
  */
 void warm_lane_break(struct warm_lane *s, const struct err *e)
 {
 	s->warm_host->why = *e;
-	if (s->tell && s->cell.fd >= 0) {
-		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+	if (s->tell && s->sandbox.fd >= 0) {
+		sys_pidfd_send_signal(s->sandbox.fd, SIGKILL);
 		loop_unwatch(s->warm_host->guest->loop, &s->control);
 	} else {
 		take_down(s);
 	}
 	warm_lane_be_broken(s);
-	if (s->cell.fd < 0 && !s->tenant)
+	if (s->sandbox.fd < 0 && !s->task)
 		warm_lane_tell_end(s, false);
 }
 
@@ -163,29 +163,29 @@ static void on_dns(void *arg, uint32_t events)
 static void on_control(void *arg, uint32_t events)
 {
 	struct warm_lane *s = arg;
-	struct cell_message m;
-	int fds[CELL_FDS];
+	struct warm_message m;
+	int fds[WARM_FDS];
 
-	if (lane_receive(&s->lane, &m, fds) < 0 || m.news == CELL_FAILED) {
+	if (lane_receive(&s->lane, &m, fds) < 0 || m.news == WARM_FAILED) {
 		warm_lane_break(s, &m.told.err);
-	} else if (m.news == CELL_GONE) {
-		warm_lane_tell_end(s, m.exit_code == CELL_OUT_OF_MEMORY);
+	} else if (m.news == WARM_GONE) {
+		warm_lane_tell_end(s, m.exit_code == WARM_OUT_OF_MEMORY);
 		renew(s);
-	} else if (m.news == CELL_NETWORK) {
+	} else if (m.news == WARM_NETWORK) {
 		warm_lane_unwatch(s, &s->dns);
 		s->lane.dns = fds[0];
 		warm_lane_watch(s, &s->dns, fds[0], on_dns);
-	} else if (m.news == CELL_SEATED) {
+	} else if (m.news == WARM_SEATED) {
 		warm_lane_was_taken(s, &m.told, fds[0]);
 	} else {
-		warm_lane_watch(s, &s->cell, fds[CELL_PIDFD], on_cell_death);
-		s->scratch = fds[CELL_SCRATCH];
-		s->mounts = fds[CELL_MOUNTS];
+		warm_lane_watch(s, &s->sandbox, fds[WARM_PIDFD], on_sandbox_death);
+		s->scratch = fds[WARM_SCRATCH];
+		s->mounts = fds[WARM_MOUNTS];
 		if (s->kind == WARM_HOST_PYTHON) {
 			zygote_order_next(s->warm_host);
 			return;
 		}
-		memcpy(s->streams, fds + CELL_STREAMS, sizeof(s->streams));
+		memcpy(s->streams, fds + WARM_STREAMS, sizeof(s->streams));
 		s->state = WARM_LANE_ORDERED;
 	}
 }
@@ -218,7 +218,7 @@ static struct warm_lane *find_ready(struct warm_host *n, enum warm_host_kind kin
 	return NULL;
 }
 
-/* All that there are wait for a tenant. */
+/* All that there are wait for a task. */
 static bool is_unused(const struct warm_host *n)
 {
 	for (each_warm_lane(s, n))
@@ -243,7 +243,7 @@ static int say_why_not(const struct warm_host *n, enum warm_host_kind kind, stru
 }
 
 int warm_host_warm_lane(struct warm_host *n, enum warm_host_kind kind, struct spawned *ret,
-			struct cell_report *ret_report, struct err *e)
+			struct warm_report *ret_report, struct err *e)
 {
 	struct warm_lane *s;
 
@@ -259,7 +259,7 @@ int warm_host_warm_lane(struct warm_host *n, enum warm_host_kind kind, struct sp
 	n->failures = 0;
 	s->state = WARM_LANE_TAKEN;
 	s->used_ns = now_ns();
-	*ret = (struct spawned){.pid = s->tenant,
+	*ret = (struct spawned){.pid = s->task,
 				.in = take_fd(&s->streams[0]),
 				.out = take_fd(&s->streams[1]),
 				.err = take_fd(&s->streams[2])};
@@ -300,7 +300,7 @@ static struct warm_lane new_warm_lane(struct warm_host *n, int index, enum warm_
 				  .index = index,
 				  .kind = kind,
 				  .state = WARM_LANE_ABSENT,
-				  .cell.fd = -1,
+				  .sandbox.fd = -1,
 				  .scratch = -1,
 				  .stat = -1,
 				  .mounts = -1,
@@ -314,23 +314,23 @@ static void start_warm_lane(struct warm_lane *s)
 {
 	struct warm_host *n = s->warm_host;
 	const struct warm_host_options *o = &n->options;
-	int files = cell_file_count(&o->terms), first = o->first_join + s->index * files;
+	int files = warm_file_count(&o->settings), first = o->first_join + s->index * files;
 	struct lane_page *page = &n->pages[s->index];
 
 	*s = new_warm_lane(n, s->index, s->kind);
 	s->state = WARM_LANE_BROKEN;
 	s->used_ns = now_ns();
-	for (int i = 0; i < CELL_JOINS; i++)
-		s->joins[i] = i < o->terms.join_count ? first + i : -1;
-	for (int i = 0; i < CELL_FILES - CELL_JOINS; i++)
-		s->events[i] = files ? first + o->terms.join_count + i : -1;
+	for (int i = 0; i < WARM_JOINS; i++)
+		s->joins[i] = i < o->settings.join_count ? first + i : -1;
+	for (int i = 0; i < WARM_FILES - WARM_JOINS; i++)
+		s->events[i] = files ? first + o->settings.join_count + i : -1;
 	s->spawning = (struct lane_spawning){
-		.run = tenant_run, .arg = page, .pid = &page->tenant, .spawner = &page->spawner};
-	if (lane_start(&o->terms, s->index, s->joins,
+		.run = task_run, .arg = page, .pid = &page->task, .spawner = &page->spawner};
+	if (lane_start(&o->settings, s->index, s->joins,
 		       s->kind == WARM_HOST_COMMAND ? &s->spawning : NULL, &s->lane, &n->why) < 0)
 		return;
 	if (warm_lane_watch(s, &s->control, s->lane.control, on_control) == 0 &&
-	    warm_lane_watch(s, &s->dns, s->lane.dns, on_dns) == 0 && order_cell(s, -1) == 0)
+	    warm_lane_watch(s, &s->dns, s->lane.dns, on_dns) == 0 && order_sandbox(s, -1) == 0)
 		s->state = WARM_LANE_MAKING;
 }
 
@@ -352,7 +352,7 @@ void warm_host_grow(struct warm_host *n, enum warm_host_kind kind)
 			continue;
 		if (s->state == WARM_LANE_READY || is_coming(s))
 			return;
-		if (!absent && s->state == WARM_LANE_ABSENT && !s->tenant)
+		if (!absent && s->state == WARM_LANE_ABSENT && !s->task)
 			absent = s;
 	}
 	if (!absent)
@@ -396,10 +396,10 @@ static void revive(void *arg)
 
 	n->failures = 0;
 	for (each_warm_lane(s, n)) {
-		/* Until its last tenant was reaped, it is not over. */
+		/* Until its last task was reaped, it is not over. */
 		if (s->state != WARM_LANE_BROKEN)
 			continue;
-		if (s->tenant || s->cell.fd >= 0) {
+		if (s->task || s->sandbox.fd >= 0) {
 			warm_host_revive_later(n);
 			continue;
 		}
@@ -427,7 +427,7 @@ struct warm_host *warm_host_new(struct guest *g, const struct warm_host_options 
 	n->revive = (struct loop_timer){.call = revive, .arg = n};
 	n->shrink = (struct loop_timer){.call = shrink, .arg = n};
 	n->revive_ms = REVIVE_FIRST_MS;
-	cell_look_around(&n->options.terms);
+	warm_look_around(&n->options.settings);
 	n->warm_lane_count = (int)(o->lanes[WARM_HOST_COMMAND] + o->lanes[WARM_HOST_PYTHON]);
 	n->warm_lanes = must_alloc(calloc((size_t)n->warm_lane_count + 1, sizeof(*n->warm_lanes)));
 	n->pages = mmap(NULL, (size_t)n->warm_lane_count * sizeof(*n->pages) + 1,
@@ -440,7 +440,7 @@ struct warm_host *warm_host_new(struct guest *g, const struct warm_host_options 
 			if (i < o->first[kind])
 				start_warm_lane(&n->warm_lanes[index]);
 		}
-	/* After the lanes: a tenant is process 2 in its cell, and what knows a fork by a changed
+	/* After the lanes: a task is process 2 in its warm sandbox, and what knows a fork by a changed
 	 * number (OpenSSL) must not find the interpreter's own. */
 	if (o->interpreter && o->lanes[WARM_HOST_PYTHON] && zygote_start(n, &e) < 0)
 		zygote_lose(n);

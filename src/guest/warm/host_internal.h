@@ -6,12 +6,12 @@
 #include "guest/warm/origin.h"
 
 enum warm_lane_state {
-	WARM_LANE_MAKING,  /* a cell is being made */
-	WARM_LANE_ORDERED, /* the interpreter was asked for a tenant */
+	WARM_LANE_MAKING,  /* a warm sandbox is being made */
+	WARM_LANE_ORDERED, /* the interpreter was asked for a task */
 	WARM_LANE_READY,
-	WARM_LANE_TAKEN, /* a tenant of a request */
-	WARM_LANE_RESTING, /* the tenant is dead and left nothing; its cell dies when there is time for it */
-	WARM_LANE_LEAVING, /* the tenant is dead, its cell is dying */
+	WARM_LANE_TAKEN, /* a task of a request */
+	WARM_LANE_RESTING, /* the task is dead and left nothing; its warm sandbox dies when there is time for it */
+	WARM_LANE_LEAVING, /* the task is dead, its warm sandbox is dying */
 	WARM_LANE_BROKEN,
 	WARM_LANE_ABSENT, /* not needed so far, or any more */
 };
@@ -20,9 +20,9 @@ struct warm_lane_counts {
 	uint64_t oom_kills, pids_refused;
 };
 
-/* In memory that is shared with a tenant for commands until its exec, and with its spawner. */
+/* In memory that is shared with a task for commands until its exec, and with its spawner. */
 struct lane_page {
-	pid_t tenant; /* that was made last; 0: none yet */
+	pid_t task; /* that was made last; 0: none yet */
 	pid_t spawner;
 	int exec_errno;
 };
@@ -34,23 +34,23 @@ struct warm_lane {
 	enum warm_lane_state state;
 	struct lane lane;
 	struct lane_spawning spawning; /* for commands */
-	int joins[CELL_JOINS];
-	int events[CELL_FILES - CELL_JOINS]; /* of memory, of pids, peak of memory; -1: none */
-	struct warm_lane_counts before;	     /* its tenant was seated */
+	int joins[WARM_JOINS];
+	int events[WARM_FILES - WARM_JOINS]; /* of memory, of pids, peak of memory; -1: none */
+	struct warm_lane_counts before;	     /* its task was seated */
 	bool has_peak;			     /* of its memory alone */
 	bool is_over;			     /* all that bore its filter ended */
-	bool has_ended;			     /* the tenant: */
-	struct tenant_end end;
+	bool has_ended;			     /* the task: */
+	struct task_end end;
 	struct loop_watch control, report, notify, dns;
-	struct loop_watch cell; /* its pidfd; fd -1: there is none */
+	struct loop_watch sandbox; /* its pidfd; fd -1: there is none */
 	int scratch, mounts;
-	int stat; /* of the tenant, in /proc; opened while nobody waits */
-	pid_t tenant;
+	int stat; /* of the task, in /proc; opened while nobody waits */
+	pid_t task;
 	int64_t used_ns;
 	uint32_t eid;
 	int streams[3]; /* our ends */
-	struct cell_report told;
-	void (*tell)(void *arg, const struct tenant_end *end); /* NULL: nobody, or told */
+	struct warm_report told;
+	void (*tell)(void *arg, const struct task_end *end); /* NULL: nobody, or told */
 	void *tell_arg;
 };
 
@@ -71,17 +71,17 @@ struct warm_host {
 	uint64_t revive_ms;
 	struct loop_timer shrink;
 	struct loop_timer rest;
-	int64_t burst_ns; /* when a request came while all cells were ready, last */
-	int64_t ready_ns[WARM_HOST_KINDS]; /* when a cell was, last */
+	int64_t burst_ns; /* when a request came while all warm sandboxes were ready, last */
+	int64_t ready_ns[WARM_HOST_KINDS]; /* when a warm sandbox was, last */
 	bool is_jammed[WARM_HOST_KINDS];   /* somebody waited for one in vain since */
-	unsigned failures;		   /* of tenants, one after the other */
+	unsigned failures;		   /* of tasks, one after the other */
 	struct err why;			   /* the last lane that broke, did */
 	struct {
 		pid_t pid;
 		struct loop_watch control;
 		enum zygote_stage stage;
 		struct warm_lane *asked; /* one order at a time */
-		bool is_void;		 /* its cell is gone meanwhile */
+		bool is_void;		 /* its warm sandbox is gone meanwhile */
 		struct timespec started;
 		struct origin origin;
 	} zygote;
@@ -103,41 +103,41 @@ struct warm_host {
 /* Those who wait are told when this round is over. */
 void warm_lane_be_ready(struct warm_lane *s);
 void warm_lane_be_broken(struct warm_lane *s);
-/* The same, and whatever is left of its cell goes. */
+/* The same, and whatever is left of its warm sandbox goes. */
 void warm_lane_break(struct warm_lane *s, const struct err *e);
 /* fd -1: nothing to watch. */
 int warm_lane_watch(struct warm_lane *s, struct loop_watch *w, int fd,
 		    void (*call)(void *, uint32_t));
 /* Closes it, too. */
 void warm_lane_unwatch(struct warm_lane *s, struct loop_watch *w);
-/* What goes on in the cell comes to notice through the filter's listener. */
+/* What goes on in the warm sandbox comes to notice through the filter's listener. */
 int warm_lane_watch_notifys(struct warm_lane *s, int listener);
 void warm_host_revive_later(struct warm_host *n);
 
 /* ---- warm_host_end.c ---- */
-/* A tenant is ready, and will be alone with what is counted from now on. */
+/* A task is ready, and will be alone with what is counted from now on. */
 void warm_lane_begin_counts(struct warm_lane *s);
-/* The tenant's filter has no user left. */
+/* The task's filter has no user left. */
 void warm_lane_hung_up(struct warm_lane *s);
-void warm_lane_cell_died(struct warm_lane *s);
-/* Cells that wait for a quiet moment to be made anew wait no longer. */
+void warm_lane_sandbox_died(struct warm_lane *s);
+/* Warm sandboxes that wait for a quiet moment to be made anew wait no longer. */
 void warm_host_end_rest(struct warm_host *n);
 /* Tells its owner, once. */
 void warm_lane_tell_end(struct warm_lane *s, bool out_of_memory);
 
-/* ---- warm_host_tenant.c ---- */
-void tenant_close_fds(int *fds, int count);
-/* The tenant's report can be read. */
+/* ---- warm_host_task.c ---- */
+void task_close_fds(int *fds, int count);
+/* The task's report can be read. */
 void warm_lane_on_report(void *arg, uint32_t events);
-/* A tenant for a command has told; listener: of its filter. */
-void warm_lane_was_taken(struct warm_lane *s, const struct cell_report *told, int listener);
-/* In a tenant for a command, ahead of any request: waits for one. arg is its struct lane_page. */
-void tenant_run(void *arg);
+/* A task for a command has told; listener: of its filter. */
+void warm_lane_was_taken(struct warm_lane *s, const struct warm_report *told, int listener);
+/* In a task for a command, ahead of any request: waits for one. arg is its struct lane_page. */
+void task_run(void *arg);
 
 /* ---- warm_host_zygote.c ---- */
 int zygote_start(struct warm_host *n, struct err *e);
 void zygote_lose(struct warm_host *n);
-/* Starts another. The old one ends when its socket closes; tenants that wait go, those that run stay. */
+/* Starts another. The old one ends when its socket closes; tasks that wait go, those that run stay. */
 void zygote_replace(struct warm_host *n);
 /* One order at a time, those that wait longest first as they stand. */
 void zygote_order_next(struct warm_host *n);

@@ -39,7 +39,7 @@ static void look(struct warm_host *n)
 		zygote_replace(n);
 	} else if (origin_has_changed(o)) {
 		n->look.had_doubts = false;
-		if (n->options.terms.image_is_host)
+		if (n->options.settings.image_is_host)
 			zygote_replace(n);
 		else
 			be_stale(n);
@@ -62,13 +62,13 @@ void look_init(struct warm_host *n)
 	n->look.timer = (struct loop_timer){.call = on_time, .arg = n};
 	n->look.looked_ns = now_ns();
 	clock_gettime(CLOCK_REALTIME_COARSE, &now);
-	if (!n->options.terms.image_is_host)
+	if (!n->options.settings.image_is_host)
 		origin_note(&n->look.root, places, sizeof(places), &now);
 }
 
 void look_at_request(struct warm_host *n, enum warm_host_kind kind)
 {
-	if (kind == WARM_HOST_COMMAND && n->options.terms.image_is_host)
+	if (kind == WARM_HOST_COMMAND && n->options.settings.image_is_host)
 		return;
 	n->look.used_ns = now_ns();
 	if (n->look.used_ns - n->look.looked_ns >= LOOK_MS * 2000000LL)

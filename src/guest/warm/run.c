@@ -10,7 +10,7 @@
 #define WISHES_BYTES (32u << 20) /* of all that wait */
 #define PATIENCE_MS 10
 
-/* A request that waits for a cell. */
+/* A request that waits for a warm sandbox. */
 struct wish {
 	struct wish *next, **back;
 	struct guest *guest;
@@ -91,27 +91,27 @@ static int fulfil(struct wish *w, struct err *e)
 					    .cwd = w->cwd,
 					    .code = w->code,
 					    .code_len = w->code_len};
-	const struct command_terms terms = {.flags = w->flags,
-					    .tag = "",
-					    .session = "",
-					    .cwd = w->cwd,
-					    .argv = &w->argv,
-					    .timeout_ms = w->timeout_ms};
-	struct cell_report report;
+	const struct command_settings settings = {.flags = w->flags,
+						  .tag = "",
+						  .session = "",
+						  .cwd = w->cwd,
+						  .argv = &w->argv,
+						  .timeout_ms = w->timeout_ms};
+	struct warm_report report;
 	struct spawned process;
 	struct command *c;
 
 	if (warm_host_warm_lane(w->guest->warm_host, request.kind, &process, &report, e) < 0)
 		return -1;
 	request.env = make_env(w, &env);
-	c = command_new(w->guest, &terms);
-	c->in_cell = true;
+	c = command_new(w->guest, &settings);
+	c->in_sandbox = true;
 	c->layers = report.proven;
 	c->landlock_abi = report.landlock_abi;
 	c->listening = report.listening;
 	warm_host_follow(w->guest->warm_host, process.pid,
-			 &(struct tenant_owner){c->eid, command_left_cell, c});
-	command_begin(c, &terms, &process, w->stream);
+			 &(struct task_owner){c->eid, command_left_sandbox, c});
+	command_begin(c, &settings, &process, w->stream);
 	feed(c, &request, w->flags & GUEST_EXEC_NO_STDIN);
 	return 0;
 }
@@ -203,7 +203,7 @@ bool run_request(struct guest *g, struct stream *s, struct unpack *u)
 			     "no warm sandbox can be had here");
 		return true;
 	}
-	/* A cell has the warm host's directories. */
+	/* A warm sandbox has the warm host's directories. */
 	if (!str_equal(w->cwd, files_workdir(g)) && !command_has_cwd(s, w->cwd)) {
 		wish_free(w);
 		return true;

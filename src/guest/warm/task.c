@@ -1,4 +1,4 @@
-/* Tenants of cells: what they get, and what they say. */
+/* Tasks of warm sandboxes: what they get, and what they say. */
 #include "base/exec_path.h"
 #include "guest/warm/host_internal.h"
 #include "guest/link/server.h"
@@ -13,20 +13,20 @@ static void be_taken(struct warm_lane *s, int listener)
 		close_fd(&listener);
 		s->warm_host->why = s->told.err;
 		s->warm_host->failures++;
-		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+		sys_pidfd_send_signal(s->sandbox.fd, SIGKILL);
 		return;
 	}
-	if (s->state == WARM_LANE_ORDERED && s->tenant)
+	if (s->state == WARM_LANE_ORDERED && s->task)
 		warm_lane_be_ready(s);
 }
 
-void warm_lane_was_taken(struct warm_lane *s, const struct cell_report *told, int listener)
+void warm_lane_was_taken(struct warm_lane *s, const struct warm_report *told, int listener)
 {
 	s->told = *told;
-	s->tenant = s->warm_host->pages[s->index].tenant;
+	s->task = s->warm_host->pages[s->index].task;
 	/* Who was reaped before we knew whose it was will not be again. */
-	if (kill(s->tenant, 0) < 0)
-		s->tenant = 0;
+	if (kill(s->task, 0) < 0)
+		s->task = 0;
 	be_taken(s, listener);
 }
 
@@ -40,19 +40,19 @@ void warm_lane_on_report(void *arg, uint32_t events)
 	be_taken(s, fds[0]);
 }
 
-void tenant_close_fds(int *fds, int count)
+void task_close_fds(int *fds, int count)
 {
 	for (int i = 0; i < count; i++)
 		close_fd(&fds[i]);
 }
 
-/* ---- for commands, in the tenant ---- */
+/* ---- for commands, in the task ---- */
 
 #define USUAL_BYTES 4096
 #define KEPT_BYTES (64u << 10)
 
 /*
- * It is the spawner's memory as well, and lives on there: the next tenant of hers takes it, or gives it back. There
+ * It is the spawner's memory as well, and lives on there: the next task of hers takes it, or gives it back. There
  * is no other, since a lane has let go of its heap.
  */
 static char *take_memory(size_t size)
@@ -100,7 +100,7 @@ static int exec_order(char *bytes, size_t len, char **at)
 	return chdir(at[0]) < 0 ? errno : exec_path_run(at + 2, at + 3 + argc, NULL, NULL);
 }
 
-void tenant_run(void *arg)
+void task_run(void *arg)
 {
 	struct lane_page *page = arg;
 	size_t room;
@@ -131,7 +131,7 @@ static void add_sized(struct buf *b, const void *bytes, size_t len)
 	buf_add(b, bytes, len);
 }
 
-/* What a tenant reads before it runs anything; see perform() in zygote.py. */
+/* What a task reads before it runs anything; see perform() in zygote.py. */
 void warm_host_pack_request(const struct warm_host_request *r, struct buf *ret)
 {
 	auto_buf struct buf order = {0};

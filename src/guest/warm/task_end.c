@@ -1,16 +1,16 @@
 /*
- * The end of a tenant.
+ * The end of a task.
  *
  * Theory of operation
  *
- * A tenant and whatever it starts bear its filter, and nobody else does. When the last of them begins to
+ * A task and whatever it starts bear its filter, and nobody else does. When the last of them begins to
  * end (Linux 6.11: before its memory is taken apart), the kernel hangs up the filter's listener: none of
  * them will run another instruction, and all that they printed is in the pipes. That is told at once:
- * taking a Python's memory apart takes as long as running it did. How the tenant ended is in its
+ * taking a Python's memory apart takes as long as running it did. How the task ended is in its
  * /proc/PID/stat by then, as the kernel will say when it is reaped.
  *
- * What cannot be told whole in that moment waits until the tenant was reaped and either its listener is
- * hung up or its cell is dead: where no cgroup counts its memory, where it waited for others (whose time
+ * What cannot be told whole in that moment waits until the task was reaped and either its listener is
+ * hung up or its warm sandbox is dead: where no cgroup counts its memory, where it waited for others (whose time
  * only the reaping tells), where we may not look (it made itself undumpable). Older kernels hang up only then.
  */
 #include "guest/exec/denials.h"
@@ -47,11 +47,11 @@ void warm_lane_begin_counts(struct warm_lane *s)
 	/* Files that others read stay charged for a while: then it does not say what this one used. */
 	s->has_peak = s->events[2] >= 0 && cgroup_reset_peak(s->events[2]) == 0 &&
 		      cgroup_read_peak(s->events[2]) < CLEAN_PEAK;
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)s->tenant);
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int)s->task);
 	s->stat = open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* A lane's counts go on from tenant to tenant; what came since its own was seated is its own. */
+/* A lane's counts go on from task to task; what came since its own was seated is its own. */
 static unsigned limits_met(const struct warm_lane *s)
 {
 	struct warm_lane_counts now;
@@ -61,7 +61,7 @@ static unsigned limits_met(const struct warm_lane *s)
 	       (now.pids_refused > s->before.pids_refused ? GUEST_HIT_PIDS : 0u);
 }
 
-static void look_at_disk(const struct warm_lane *s, struct tenant_end *ret)
+static void look_at_disk(const struct warm_lane *s, struct task_end *ret)
 {
 	struct statfs fs;
 
@@ -75,7 +75,7 @@ static void look_at_disk(const struct warm_lane *s, struct tenant_end *ret)
 
 /* ---- telling ---- */
 
-/* Names that were asked for in the last moment are those of the tenant that asked. */
+/* Names that were asked for in the last moment are those of the task that asked. */
 static void drain_queries(struct warm_lane *s)
 {
 	int waiting;
@@ -89,10 +89,10 @@ static void drain_queries(struct warm_lane *s)
 
 void warm_lane_tell_end(struct warm_lane *s, bool out_of_memory)
 {
-	void (*tell)(void *, const struct tenant_end *) = s->tell;
+	void (*tell)(void *, const struct task_end *) = s->tell;
 
 	drain_queries(s);
-	/* Lane and cell may be gone before the tenant is: it is told when it was reaped. */
+	/* Lane and warm sandbox may be gone before the task is: it is told when it was reaped. */
 	if (!tell || !s->has_ended)
 		return;
 	s->tell = NULL;
@@ -141,25 +141,25 @@ static bool read_stat(int fd, long long ret[PROCS_FIELDS])
 	return procs_parse_stat(text, ret);
 }
 
-/* Nothing of the tenant's will run again, but it is not reaped: what can be said of it? */
-static bool look_at_end(const struct warm_lane *s, struct tenant_end *ret)
+/* Nothing of the task's will run again, but it is not reaped: what can be said of it? */
+static bool look_at_end(const struct warm_lane *s, struct task_end *ret)
 {
 	long long fields[PROCS_FIELDS];
 
-	if (!s->has_peak || !may_look(s->tenant) || !read_stat(s->stat, fields) ||
-	    !may_look(s->tenant) || !(fields[PROCS_FLAGS] & EXITING) || waited_for_others(fields))
+	if (!s->has_peak || !may_look(s->task) || !read_stat(s->stat, fields) ||
+	    !may_look(s->task) || !(fields[PROCS_FLAGS] & EXITING) || waited_for_others(fields))
 		return false;
-	*ret = (struct tenant_end){.wait_status = (int)fields[PROCS_EXIT],
-				   .cpu_us = cpu_us(s->tenant),
-				   .max_rss_bytes = cgroup_read_peak(s->events[2]),
-				   .ended_ns = now_ns()};
+	*ret = (struct task_end){.wait_status = (int)fields[PROCS_EXIT],
+				 .cpu_us = cpu_us(s->task),
+				 .max_rss_bytes = cgroup_read_peak(s->events[2]),
+				 .ended_ns = now_ns()};
 	return ret->max_rss_bytes > 0;
 }
 
 static bool counts_memory(const struct warm_host *n)
 {
 	/* Where no cgroup does, only the lane can tell whether it was the watch that ended it. */
-	return n->options.terms.cgroup_layers & LAYER_BIT(LAYER_MEMORY);
+	return n->options.settings.cgroup_layers & LAYER_BIT(LAYER_MEMORY);
 }
 
 void warm_lane_hung_up(struct warm_lane *s)
@@ -178,7 +178,7 @@ void warm_lane_hung_up(struct warm_lane *s)
 	}
 }
 
-void warm_lane_cell_died(struct warm_lane *s)
+void warm_lane_sandbox_died(struct warm_lane *s)
 {
 	/* A lane that is gone will not say it. */
 	if (counts_memory(s->warm_host) || s->state == WARM_LANE_BROKEN)
@@ -187,36 +187,36 @@ void warm_lane_cell_died(struct warm_lane *s)
 
 /* ---- reaping ---- */
 
-static struct warm_lane *find_tenant(struct warm_host *n, pid_t pid)
+static struct warm_lane *find_task(struct warm_host *n, pid_t pid)
 {
 	for (int i = 0; n && pid > 0 && i < n->warm_lane_count; i++)
-		if (n->warm_lanes[i].tenant == pid)
+		if (n->warm_lanes[i].task == pid)
 			return &n->warm_lanes[i];
 	return NULL;
 }
 
-/* The lane that is being made by this spawner, or for a tenant of hers that has not told of itself. */
+/* The lane that is being made by this spawner, or for a task of hers that has not told of itself. */
 static struct warm_lane *find_expected(struct warm_host *n, pid_t pid)
 {
 	for (int i = 0; n && i < n->warm_lane_count; i++) {
 		const struct warm_lane *s = &n->warm_lanes[i];
 
-		if ((s->state == WARM_LANE_MAKING || s->state == WARM_LANE_ORDERED) && !s->tenant &&
-		    (n->pages[i].tenant == pid || n->pages[i].spawner == pid))
+		if ((s->state == WARM_LANE_MAKING || s->state == WARM_LANE_ORDERED) && !s->task &&
+		    (n->pages[i].task == pid || n->pages[i].spawner == pid))
 			return &n->warm_lanes[i];
 	}
 	return NULL;
 }
 
-/* Later, what becomes of a spawner comes to notice with the next cell. */
+/* Later, what becomes of a spawner comes to notice with the next warm sandbox. */
 static void lose_expected(struct warm_lane *s)
 {
 	struct err e;
 
 	s->warm_host->failures++;
-	/* She may have told of the cell: then the tenant may have told what was wrong, too. */
+	/* She may have told of the warm sandbox: then the task may have told what was wrong, too. */
 	if (s->state == WARM_LANE_ORDERED) {
-		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+		sys_pidfd_send_signal(s->sandbox.fd, SIGKILL);
 		return;
 	}
 	err_set(&e, ERR_SYSTEM, "a process died before it was needed");
@@ -254,17 +254,17 @@ static bool is_taken(const struct warm_host *n)
 	return false;
 }
 
-/* Others came at the same moment, after a pause: they go first, before new cells are made. */
+/* Others came at the same moment, after a pause: they go first, before new warm sandboxes are made. */
 static bool is_burst(const struct warm_host *n)
 {
 	return now_ns() - n->burst_ns < BURST_NS && is_taken(n);
 }
 
-/* A pid 1 ends only when all in its namespace were reaped: the cell is still there. */
+/* A pid 1 ends only when all in its namespace were reaped: the warm sandbox is still there. */
 static void leave(struct warm_lane *s)
 {
 	s->state = WARM_LANE_LEAVING;
-	sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+	sys_pidfd_send_signal(s->sandbox.fd, SIGKILL);
 }
 
 void warm_host_end_rest(struct warm_host *n)
@@ -294,17 +294,17 @@ static void rest(struct warm_lane *s)
 /* What only the reaping tells, and what was not told before. */
 static void note_end(struct warm_lane *s, int status, const struct rusage *usage)
 {
-	s->end = (struct tenant_end){.wait_status = status,
-				     .cpu_us = us(&usage->ru_utime) + us(&usage->ru_stime),
-				     .max_rss_bytes = peak(s, (uint64_t)usage->ru_maxrss * 1024),
-				     .ended_ns = now_ns()};
+	s->end = (struct task_end){.wait_status = status,
+				   .cpu_us = us(&usage->ru_utime) + us(&usage->ru_stime),
+				   .max_rss_bytes = peak(s, (uint64_t)usage->ru_maxrss * 1024),
+				   .ended_ns = now_ns()};
 	look_at_disk(s, &s->end);
 	s->has_ended = true;
 }
 
 bool warm_host_reaped(struct warm_host *n, pid_t pid, int status, const struct rusage *usage)
 {
-	struct warm_lane *s = find_tenant(n, pid);
+	struct warm_lane *s = find_task(n, pid);
 
 	if (!s && (s = find_expected(n, pid))) {
 		lose_expected(s);
@@ -314,12 +314,12 @@ bool warm_host_reaped(struct warm_host *n, pid_t pid, int status, const struct r
 		return false;
 	/* One that dies before anybody needed it is no good; so many, and no more are made. */
 	n->failures += s->state == WARM_LANE_READY || s->state == WARM_LANE_ORDERED;
-	s->tenant = 0;
+	s->task = 0;
 	if (s->tell)
 		note_end(s, status, usage);
 	if (s->state == WARM_LANE_BROKEN || s->state == WARM_LANE_ABSENT) {
-		/* Else when the cell is dead. */
-		if (s->cell.fd < 0)
+		/* Else when the warm sandbox is dead. */
+		if (s->sandbox.fd < 0)
 			warm_lane_tell_end(s, false);
 		return true;
 	}
@@ -334,9 +334,9 @@ bool warm_host_reaped(struct warm_host *n, pid_t pid, int status, const struct r
 	return true;
 }
 
-void warm_host_follow(struct warm_host *n, pid_t pid, const struct tenant_owner *o)
+void warm_host_follow(struct warm_host *n, pid_t pid, const struct task_owner *o)
 {
-	struct warm_lane *s = find_tenant(n, pid);
+	struct warm_lane *s = find_task(n, pid);
 
 	if (!s)
 		return;
@@ -350,13 +350,13 @@ void warm_host_kill(struct warm_host *n, uint32_t eid)
 {
 	struct warm_lane *s = find_eid(n, eid);
 
-	if (s && s->cell.fd >= 0)
-		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+	if (s && s->sandbox.fd >= 0)
+		sys_pidfd_send_signal(s->sandbox.fd, SIGKILL);
 }
 
-pid_t warm_host_tenant_pid(struct warm_host *n, uint32_t eid)
+pid_t warm_host_task_pid(struct warm_host *n, uint32_t eid)
 {
 	struct warm_lane *s = find_eid(n, eid);
 
-	return s ? s->tenant : 0;
+	return s ? s->task : 0;
 }

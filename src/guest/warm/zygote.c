@@ -1,4 +1,4 @@
-/* The warm interpreter of a warm host, from which tenants are forked (src/zygote). */
+/* The warm interpreter of a warm host, from which tasks are forked (src/zygote). */
 #include "base/exec_path.h"
 #include "guest/warm/host_internal.h"
 #include "guest/link/server.h"
@@ -9,28 +9,28 @@
 
 #include <sys/socket.h>
 
-/* A tenant of the interpreter's, ahead of any request. */
-static int order_tenant(struct warm_lane *s, struct err *e)
+/* A task of the interpreter's, ahead of any request. */
+static int order_task(struct warm_lane *s, struct err *e)
 {
 	struct warm_host *n = s->warm_host;
-	struct zygote_order order = {n->options.terms};
+	struct zygote_order order = {n->options.settings};
 	int theirs[3] = {-1, -1, -1}, pair[2], fds[ZYGOTE_FDS], count = 0, rc = -1;
 
 	if (message_pair(pair, e) < 0)
 		return -1;
 	if (spawn_open_streams(false, s->streams, theirs, e) == 0 &&
 	    warm_lane_watch(s, &s->report, pair[0], warm_lane_on_report) == 0) {
-		fds[count++] = s->cell.fd;
+		fds[count++] = s->sandbox.fd;
 		fds[count++] = s->scratch;
 		fds[count++] = pair[1];
 		for (int i = 0; i < 3; i++)
 			fds[count++] = theirs[i];
-		for (int i = 0; i < n->options.terms.join_count; i++)
+		for (int i = 0; i < n->options.settings.join_count; i++)
 			fds[count++] = s->joins[i];
 		rc = message_send(n->zygote.control.fd, &order, sizeof(order), fds, count, e);
 	}
 	close(pair[1]);
-	tenant_close_fds(theirs, 3);
+	task_close_fds(theirs, 3);
 	if (rc == 0) {
 		s->state = WARM_LANE_ORDERED;
 		n->zygote.asked = s;
@@ -48,7 +48,7 @@ void zygote_order_next(struct warm_host *n)
 		struct warm_lane *s = &n->warm_lanes[i];
 
 		if (s->kind == WARM_HOST_PYTHON && s->state == WARM_LANE_MAKING &&
-		    s->cell.fd >= 0 && order_tenant(s, &e) < 0)
+		    s->sandbox.fd >= 0 && order_task(s, &e) < 0)
 			warm_lane_break(s, &e);
 	}
 }
@@ -61,8 +61,8 @@ static void let_go(struct warm_host *n)
 	close_fd(&n->zygote.control.fd);
 	n->zygote.stage = ZYGOTE_LOADING;
 	n->zygote.asked = NULL;
-	if (asked && !n->zygote.is_void && asked->cell.fd >= 0)
-		sys_pidfd_send_signal(asked->cell.fd, SIGKILL);
+	if (asked && !n->zygote.is_void && asked->sandbox.fd >= 0)
+		sys_pidfd_send_signal(asked->sandbox.fd, SIGKILL);
 	loop_task_add(n->guest->loop, &n->ready);
 }
 
@@ -83,7 +83,7 @@ void zygote_replace(struct warm_host *n)
 		    (s->state != WARM_LANE_READY && s->state != WARM_LANE_ORDERED))
 			continue;
 		s->state = WARM_LANE_LEAVING;
-		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+		sys_pidfd_send_signal(s->sandbox.fd, SIGKILL);
 	}
 	if (zygote_start(n, &e) < 0)
 		zygote_lose(n);
@@ -109,25 +109,25 @@ static bool take_origin(struct warm_host *n)
 	return true;
 }
 
-static void take_tenant(struct warm_lane *s, const struct zygote_answer *a)
+static void take_task(struct warm_lane *s, const struct zygote_answer *a)
 {
 	struct warm_host *n = s->warm_host;
 
 	n->zygote.asked = NULL;
 	if (n->zygote.is_void)
 		return;
-	s->tenant = a->pid > 0 ? a->pid : 0;
+	s->task = a->pid > 0 ? a->pid : 0;
 	/* Who was reaped before we knew whose it was will not be again. */
-	if (s->tenant && kill(s->tenant, 0) < 0)
-		s->tenant = 0;
+	if (s->task && kill(s->task, 0) < 0)
+		s->task = 0;
 	/* Its report may have been quicker. */
-	if (s->tenant && s->report.fd < 0 && s->told.err.kind == ERR_NONE)
+	if (s->task && s->report.fd < 0 && s->told.err.kind == ERR_NONE)
 		warm_lane_be_ready(s);
-	if (!s->tenant) {
+	if (!s->task) {
 		n->failures++;
 		if (a->pid < 0)
 			n->why = a->err;
-		sys_pidfd_send_signal(s->cell.fd, SIGKILL);
+		sys_pidfd_send_signal(s->sandbox.fd, SIGKILL);
 	}
 }
 
@@ -141,7 +141,7 @@ static bool take_answer(struct warm_host *n)
 	if (n->zygote.stage == ZYGOTE_LISTED && a.pid == 0) {
 		n->zygote.stage = ZYGOTE_READY;
 	} else if (n->zygote.asked) {
-		take_tenant(n->zygote.asked, &a);
+		take_task(n->zygote.asked, &a);
 	} else if (a.pid < 0) {
 		n->why = a.err;
 		return false;

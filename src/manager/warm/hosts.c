@@ -149,7 +149,7 @@ static int plain_options(const struct manager *m, struct create_options *ret, st
 	return spec_finish(&ret->spec, e);
 }
 
-/* Without what the cell does not see to. */
+/* Without what the warm sandbox does not see to. */
 static struct warm_host_kind kind_of(const struct sandbox_spec *s)
 {
 	struct warm_host_kind k = {s->limits, image_of(s)};

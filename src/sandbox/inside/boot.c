@@ -178,7 +178,7 @@ static void remove_own_lanes(const struct boot_request *r)
 
 /* All lanes have a cgroup of their own with the limits of one run, or none has. */
 static void make_lanes(const struct boot_request *r, struct guest_start *g,
-		       struct warm_host_terms *terms)
+		       struct warm_host_settings *settings)
 {
 	unsigned count = r->warm_host->lanes[0] + r->warm_host->lanes[1];
 	struct limits limits;
@@ -204,36 +204,37 @@ static void make_lanes(const struct boot_request *r, struct guest_start *g,
 			cgroup_open_events(&c, &g->joins[g->join_count],
 					   &g->joins[g->join_count + 1]);
 			g->joins[g->join_count + 2] = cgroup_open_peak(&c);
-			g->join_count += CELL_FILES - CELL_JOINS;
+			g->join_count += WARM_FILES - WARM_JOINS;
 		}
-		terms->cell.cgroup_layers = c.layers | LAYER_BIT(LAYER_CGROUP);
+		settings->sandbox.cgroup_layers = c.layers | LAYER_BIT(LAYER_CGROUP);
 		cgroup_close(&c);
 	}
 	if (joins > 0) {
-		terms->cell.join_count = joins;
+		settings->sandbox.join_count = joins;
 		return;
 	}
 	for (int i = 0; i < g->join_count; i++)
 		close_fd(&g->joins[i]);
 	g->join_count = 0;
-	terms->cell.cgroup_layers = 0;
+	settings->sandbox.cgroup_layers = 0;
 	remove_own_lanes(r);
 }
 
 static int plan_warm_host(struct plan *p, const struct boot_request *r, struct guest_start *g,
 			  struct err *e)
 {
-	struct warm_host_terms terms = {.cell.limits = r->warm_host->limits,
-					.cell.required = r->warm_host->required,
-					.cell.rootless = p->rootless,
-					.cell.image_is_host = p->image_is_host,
-					.cell.caller_is_root = p->rootless && p->uid == 0};
+	struct warm_host_settings settings = {.sandbox.limits = r->warm_host->limits,
+					      .sandbox.required = r->warm_host->required,
+					      .sandbox.rootless = p->rootless,
+					      .sandbox.image_is_host = p->image_is_host,
+					      .sandbox.caller_is_root = p->rootless && p->uid == 0};
 
-	memcpy(terms.lanes, r->warm_host->lanes, sizeof(terms.lanes));
-	memcpy(terms.first, r->warm_host->first, sizeof(terms.first));
-	make_lanes(r, g, &terms);
-	g->terms = memfd_create("terms", MFD_CLOEXEC);
-	if (g->terms < 0 || pwrite(g->terms, &terms, sizeof(terms), 0) != (ssize_t)sizeof(terms))
+	memcpy(settings.lanes, r->warm_host->lanes, sizeof(settings.lanes));
+	memcpy(settings.first, r->warm_host->first, sizeof(settings.first));
+	make_lanes(r, g, &settings);
+	g->settings = memfd_create("terms", MFD_CLOEXEC);
+	if (g->settings < 0 ||
+	    pwrite(g->settings, &settings, sizeof(settings), 0) != (ssize_t)sizeof(settings))
 		return err_sys(e, "cannot write down the terms of a nest");
 	p->files = r->warm_host->files;
 	p->file_count = r->warm_host->file_count;
@@ -244,7 +245,7 @@ static void end_warm_host(struct plan *p, struct guest_start *g)
 {
 	for (int i = 0; i < g->join_count; i++)
 		close_fd(&g->joins[i]);
-	close_fd(&g->terms);
+	close_fd(&g->settings);
 	/* They are the caller's. */
 	p->files = NULL;
 	p->file_count = 0;
@@ -252,12 +253,12 @@ static void end_warm_host(struct plan *p, struct guest_start *g)
 
 int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e)
 {
-	int joins[WARM_HOST_LANES * CELL_FILES];
+	int joins[WARM_HOST_LANES * WARM_FILES];
 	struct guest_start guest = {.program = r->guest,
 				    .listener = r->listener,
 				    .survives = !r->dies_with_caller,
 				    .warm_host = r->warm_host,
-				    .terms = -1,
+				    .settings = -1,
 				    .joins = joins};
 	struct keeper k = KEEPER_NONE;
 	struct status_page *page = keeper_map_status_page(e);

@@ -16,11 +16,11 @@ struct boot_volume {
 	bool writable;
 };
 
-/* A warm host (cell.h): it keeps capabilities over its own user namespace, and has lanes. */
+/* A warm host (warm sandbox.h): it keeps capabilities over its own user namespace, and has lanes. */
 struct boot_warm_host {
 	unsigned lanes[2];		   /* for commands, for the interpreter */
 	unsigned first[2];		   /* of them, from the beginning */
-	struct limits limits;		   /* of each cell */
+	struct limits limits;		   /* of each warm sandbox */
 	layer_set required;		   /* of whatever runs in it */
 	struct list modules;		   /* loaded by the interpreter */
 	const struct injected_file *files; /* below /run: the interpreter's */

@@ -23,7 +23,7 @@ static int control_place(const struct plan *p)
 }
 
 /* Above all of them. */
-#define FD_LIFTED (WARM_HOST_FD_JOINS + WARM_HOST_LANES * CELL_FILES + 2)
+#define FD_LIFTED (WARM_HOST_FD_JOINS + WARM_HOST_LANES * WARM_FILES + 2)
 
 /* Out of the way first: what is moved to its place must not step on what still waits. */
 static int lift(int fd)
@@ -54,12 +54,12 @@ static int arrange_fds(const struct plan *p, const struct inside_fds *fds, int n
 		{lift(notify), GUEST_FD_NOTIFY, 0},
 		{lift(fds->dns), GUEST_FD_DNS, 0},
 		{scratch, GUEST_FD_SCRATCH, 0},
-		{lift(p->guest->warm_host ? p->guest->terms : -1), WARM_HOST_FD_TERMS, 0},
+		{lift(p->guest->warm_host ? p->guest->settings : -1), WARM_HOST_FD_SETTINGS, 0},
 		{lift(p->guest->program), program_place(p), O_CLOEXEC},
 		{lift(fds->control), control_place(p), O_CLOEXEC},
 	};
 
-	int joins[WARM_HOST_LANES * CELL_FILES];
+	int joins[WARM_HOST_LANES * WARM_FILES];
 
 	if (null < 0 || scratch < 0)
 		return err_sys(e, "cannot open what the guest needs");

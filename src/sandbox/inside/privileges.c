@@ -13,7 +13,7 @@
  *
  * A warm host makes sandboxes of its own: it keeps what that takes over its own user namespace, has a filter
  * that allows for it, and no Landlock, which would forbid mounts. Nothing of a client's runs there
- * before it has given up the rest as well, as CONFINED_TENANT or CONFINED_FORK.
+ * before it has given up the rest as well, as CONFINED_TASK or CONFINED_FORK.
  */
 #include "sandbox/inside/privileges.h"
 
@@ -179,8 +179,8 @@ static int load_quiet_filter(struct confinement *c, struct err *e)
 /* ---- who takes which ---- */
 
 #define PID1 (CONFINED_RUN | CONFINED_GUEST | CONFINED_WARM_HOST)
-#define TENANTS (CONFINED_TENANT | CONFINED_FORK)
-#define RUNS_FOREIGN_CODE (CONFINED_RUN | CONFINED_GUEST | TENANTS | CONFINED_PROCESS)
+#define TASKS (CONFINED_TASK | CONFINED_FORK)
+#define RUNS_FOREIGN_CODE (CONFINED_RUN | CONFINED_GUEST | TASKS | CONFINED_PROCESS)
 #define ALL (RUNS_FOREIGN_CODE | CONFINED_WARM_HOST | CONFINED_REAPER)
 
 #define OWN (CONFINED_RUN | CONFINED_GUEST)
@@ -190,7 +190,7 @@ static int load_quiet_filter(struct confinement *c, struct err *e)
  * layer, soft: for these kinds a failure ends the process only if the caller requires that layer;
  * otherwise verify.c will not find the layer, and the record says that it is missing.
  *
- * A spawner's tenants and a cell's pid 1 are born with an empty bounding set: their lane has emptied
+ * A spawner's tasks and a warm sandbox's pid 1 are born with an empty bounding set: their lane has emptied
  * its own.
  */
 static const struct step {

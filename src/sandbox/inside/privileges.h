@@ -13,13 +13,14 @@
 #include "sandbox/plan/plan.h"
 
 enum confined {
-	CONFINED_RUN = 1,	/* pid 1 of a run: the command inherits all of it */
-	CONFINED_GUEST = 2,	/* pid 1 of a sandbox that lives on */
-	CONFINED_WARM_HOST = 4, /* pid 1 of a warm host, which makes sandboxes itself (cell.h) */
-	CONFINED_TENANT = 8,	/* a command's process in a cell, made by a spawner */
-	CONFINED_FORK = 16,	/* the same, made by a warm interpreter */
-	CONFINED_REAPER = 32,	/* pid 1 of a cell; only reaps */
-	CONFINED_PROCESS = 64,	/* the command's process at level process */
+	CONFINED_RUN = 1,   /* pid 1 of a run: the command inherits all of it */
+	CONFINED_GUEST = 2, /* pid 1 of a sandbox that lives on */
+	CONFINED_WARM_HOST =
+		4,	   /* pid 1 of a warm host, which makes sandboxes itself (warm sandbox.h) */
+	CONFINED_TASK = 8, /* a command's process in a warm sandbox, made by a spawner */
+	CONFINED_FORK = 16,    /* the same, made by a warm interpreter */
+	CONFINED_REAPER = 32,  /* pid 1 of a warm sandbox; only reaps */
+	CONFINED_PROCESS = 64, /* the command's process at level process */
 };
 
 struct confinement {

@@ -5,7 +5,7 @@
 
 #include <sys/resource.h>
 
-#define WARM_HOST_LANE_PIDS 4 /* the lane, its cell, and who makes them */
+#define WARM_HOST_LANE_PIDS 4 /* the lane, its warm sandbox, and who makes them */
 #define DATA_SLACK (1ull << 30)
 
 static int set_limit(int which, uint64_t soft, uint64_t hard, struct err *e)
@@ -53,7 +53,7 @@ int restrict_limits(const struct plan *p, struct err *e)
 	if (set_limit(RLIMIT_FSIZE, file, file, e) < 0 || set_limit(RLIMIT_CORE, 1, 1, e) < 0 ||
 	    set_limit(RLIMIT_RTPRIO, 0, 0, e) < 0 || set_limit(RLIMIT_NICE, 0, 0, e) < 0)
 		return -1;
-	/* A warm host lives longer than any of its tenants. */
+	/* A warm host lives longer than any of its tasks. */
 	if (!is_warm_host && l->cpu_time_ms && set_limit(RLIMIT_CPU, cpu, cpu + 1, e) < 0)
 		return -1;
 	if (p->page->proven & LAYER_BIT(LAYER_PIDS))

@@ -415,31 +415,31 @@ static int show_writable(const struct plan *p, int root, struct err *e)
 }
 
 /*
- * What a warm host's cells start from, see cell.h. With a whole /proc: they mount one of their own, which the
+ * What a warm host's warm sandboxes start from, see warm sandbox.h. With a whole /proc: they mount one of their own, which the
  * kernel allows only where such a one is seen.
  */
-static int show_cell_root(int root, struct err *e)
+static int show_sandbox_root(int root, struct err *e)
 {
-	auto_close int at = skeleton_dir(root, &CELL_ROOT[1], e);
+	auto_close int at = skeleton_dir(root, &WARM_ROOT[1], e);
 	auto_close int proc = -1;
 	int tree = at < 0 ? -1 : mount_clone(root, "", MOUNT_SUBMOUNTS | MOUNT_DEVICES, e), fd;
 
 	/* In the place that it is shown at, and that is empty otherwise. */
 	if (tree < 0 || procfs_make_covers(at, e) < 0 || mount_attach(tree, at, "", e) < 0)
 		return -1;
-	proc = skeleton_dir(root, &CELL_ROOT "/proc"[1], e);
+	proc = skeleton_dir(root, &WARM_ROOT "/proc"[1], e);
 	fd = proc < 0 ? -1 : mount_new("proc", MOUNT_NO_EXEC, NULL, e);
 	return fd < 0 ? -1 : mount_attach(fd, proc, "", e);
 }
 
-/* In a cell a snippet has the name that `cloche code` gives it, although /run is nobody's to write to. */
+/* In a warm sandbox a snippet has the name that `cloche code` gives it, although /run is nobody's to write to. */
 static int link_code(int root, struct err *e)
 {
 	auto_close int run = skeleton_dir(root, "run", e);
 
 	if (run < 0)
 		return -1;
-	if (symlinkat(CELL_CODE_PLACE, run, "code") < 0 && errno != EEXIST)
+	if (symlinkat(WARM_CODE_PLACE, run, "code") < 0 && errno != EEXIST)
 		return err_sys(e, "cannot link /run/code");
 	return 0;
 }
@@ -520,9 +520,9 @@ int root_build(struct plan *p, struct err *e)
 	    ((p->image_is_host ? make_known_places(e) : make_unknown_places(root, e)) < 0 ||
 	     dev_build(p, root, e) < 0))
 		return -1;
-	/* Before anything is there that cells have of their own. */
+	/* Before anything is there that warm sandboxes have of their own. */
 	if (p->guest && p->guest->warm_host &&
-	    (show_cell_root(root, e) < 0 || link_code(root, e) < 0))
+	    (show_sandbox_root(root, e) < 0 || link_code(root, e) < 0))
 		return -1;
 	return dev_show_terminals(root, e) < 0 ? -1 : show_writable(p, root, e);
 }
@@ -742,15 +742,15 @@ static int swap_root(int root, struct err *e)
 
 static int make_read_only(const struct plan *p, int root, unsigned flags, struct err *e)
 {
-	auto_close int cells = -1;
+	auto_close int sandboxes = -1;
 
 	if (mount_reflag(root, flags, e) < 0)
 		return -1;
 	if (!p->guest || !p->guest->warm_host)
 		return 0;
-	cells = openat(root, &CELL_ROOT[1], O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	return cells < 0 ? err_sys(e, "cannot open the root of cells")
-			 : mount_reflag(cells, flags, e);
+	sandboxes = openat(root, &WARM_ROOT[1], O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	return sandboxes < 0 ? err_sys(e, "cannot open the root of cells")
+			     : mount_reflag(sandboxes, flags, e);
 }
 
 int root_finish(struct plan *p, int scratch, struct err *e)

@@ -112,7 +112,7 @@ static bool ids_are_users(const struct plan *p)
 #define FILTER_CANARY 0x636c6f63
 #define WARM_HOST_CANARY 0x6e657374
 
-/* Each profile knows its own canary only: what runs in a cell has both, and must have the inner one. */
+/* Each profile knows its own canary only: what runs in a warm sandbox has both, and must have the inner one. */
 static bool filter_answers(const struct plan *p)
 {
 	int canary = p->guest && p->guest->warm_host ? WARM_HOST_CANARY : FILTER_CANARY;

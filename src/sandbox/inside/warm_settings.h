@@ -6,22 +6,22 @@
 #include "model/spec.h"
 #include "sandbox/inside/namespaces.h"
 
-#define CELL_JOINS 4 /* cgroup v1: `tasks` files; v2: `cgroup.procs` */
+#define WARM_JOINS 4 /* cgroup v1: `tasks` files; v2: `cgroup.procs` */
 /*
  * Of each lane of a warm host: what it is joined by, then what counts kills for memory and refused forks, and
  * the peak of its memory.
  */
-#define CELL_FILES (CELL_JOINS + 3)
+#define WARM_FILES (WARM_JOINS + 3)
 /*
- * In a warm host: the root that cells start from, without all that each of them has of its own, and with a
- * whole /proc, since without one no other can be mounted. In a cell: what covers files of its own /proc.
+ * In a warm host: the root that warm sandboxes start from, without all that each of them has of its own, and with a
+ * whole /proc, since without one no other can be mounted. In a warm sandbox: what covers files of its own /proc.
  */
-#define CELL_ROOT "/run/.cell"
+#define WARM_ROOT "/run/.cell"
 
-#define CELL_CODE_PLACE "/var/tmp/.code" /* where /run/code leads */
+#define WARM_CODE_PLACE "/var/tmp/.code" /* where /run/code leads */
 
-/* What every cell of a warm host is made with; plain data, sent as it is. */
-struct cell_terms {
+/* What every warm sandbox of a warm host is made with; plain data, sent as it is. */
+struct warm_settings {
 	struct limits limits;
 	layer_set required;	 /* without these nothing runs */
 	layer_set cgroup_layers; /* what a lane's cgroup limits */
@@ -30,27 +30,27 @@ struct cell_terms {
 	bool rootless;
 	bool image_is_host;
 	struct namespace_ids outside; /* the warm host's own */
-	dev_t outside_proc; /* the /proc of CELL_ROOT, which shows the warm host's processes */
+	dev_t outside_proc; /* the /proc of WARM_ROOT, which shows the warm host's processes */
 };
 
 /* Open files for the cgroup of one lane. */
-static inline int cell_file_count(const struct cell_terms *t)
+static inline int warm_file_count(const struct warm_settings *t)
 {
-	return t->join_count ? t->join_count + CELL_FILES - CELL_JOINS : 0;
+	return t->join_count ? t->join_count + WARM_FILES - WARM_JOINS : 0;
 }
 
 /* What pid 1 of a warm host finds open besides the GUEST_FD_* of wire/guest.h. */
-#define WARM_HOST_FD_TERMS 7 /* struct warm_host_terms, to be read */
-#define WARM_HOST_FD_JOINS 8 /* cell_file_count for each lane */
-#define WARM_HOST_LANES 16   /* at most */
+#define WARM_HOST_FD_SETTINGS 7 /* struct warm_host_settings, to be read */
+#define WARM_HOST_FD_JOINS 8	/* warm_file_count for each lane */
+#define WARM_HOST_LANES 16	/* at most */
 
-struct warm_host_terms {
-	struct cell_terms cell;
+struct warm_host_settings {
+	struct warm_settings sandbox;
 	unsigned lanes[2]; /* that there can be, by kind */
 	unsigned first[2]; /* that there are from the beginning; others when requests wait */
 };
 
 /*
- * Processes in the cgroup of a lane with a spawner that are not the tenant's: these two and the cell.
+ * Processes in the cgroup of a lane with a spawner that are not the task's: these two and the warm sandbox.
  */
 #define LANE_OWN_PIDS 3

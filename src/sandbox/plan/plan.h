@@ -59,7 +59,7 @@ struct guest_start {
 	int listener;
 	bool survives;				/* whoever made it */
 	const struct boot_warm_host *warm_host; /* or NULL */
-	int terms, *joins;			/* of a warm host: see cell.h */
+	int settings, *joins;			/* of a warm host: see warm sandbox.h */
 	int join_count;
 };
 

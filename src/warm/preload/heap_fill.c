@@ -1,5 +1,5 @@
 /*
- * Fills the gaps of the heap and of Python's pools, so that tenants take new memory from few
+ * Fills the gaps of the heap and of Python's pools, so that tasks take new memory from few
  * pages.
  */
 #include "warm/preload/heap_fill.h"
@@ -46,7 +46,7 @@ static void close_gaps_of_heap(void)
 			bytes += size;
 		}
 	}
-	/* No tenant has to ask the kernel for its first pages. */
+	/* No task has to ask the kernel for its first pages. */
 	free(malloc(96 << 10));
 }
 

@@ -1,5 +1,5 @@
 /*
- * Turns large mappings of the interpreter into mappings of a file, whose pages all tenants
+ * Turns large mappings of the interpreter into mappings of a file, whose pages all tasks
  * share.
  */
 #include "warm/preload/image.h"

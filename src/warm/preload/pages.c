@@ -1,4 +1,4 @@
-/* Finds out which pages every tenant needs, and has them at hand; pages.h has the theory. */
+/* Finds out which pages every task needs, and has them at hand; pages.h has the theory. */
 #include "warm/preload/pages.h"
 
 #include "warm/preload/heap_fill.h"
@@ -29,7 +29,7 @@ struct report {
 static struct ranges files, image, others;
 static struct report *report;
 static bool is_scout;
-/* What every tenant writes to. */
+/* What every task writes to. */
 static uintptr_t written[WRITTEN_MAX];
 static int written_count;
 
@@ -142,7 +142,7 @@ static void note_written(void *arg, uintptr_t at, uint64_t entry)
 		report->written[report->written_count++] = at;
 }
 
-/* What the second one wrote to, a tenant reads at first, if at all. */
+/* What the second one wrote to, a task reads at first, if at all. */
 static void note_read(void *arg, uintptr_t at, uint64_t entry)
 {
 	if (!was_written(at) && report->read_count < READ_MAX)

@@ -3,7 +3,7 @@
  *
  * zygote.py calls fork() three times when all modules are loaded. Two calls are for scouts (pages.h)
  * and return as usual. The third never returns in the caller, which from then on waits for orders of
- * the warm host's pid 1 on CLOCHE_ZYGOTE_FD; for each it makes a child that is born into a cell
+ * the warm host's pid 1 on CLOCHE_ZYGOTE_FD; for each it makes a child that is born into a warm sandbox
  * (warm/warm.h), and in the child, with every layer in place, fork() returns 0. Later calls, in the
  * child's own life, are the C library's fork.
  *
@@ -42,7 +42,7 @@ static void *resume[5];
 
 static void born(void *arg)
 {
-	if (cell_enter(arg) < 0)
+	if (warm_enter(arg) < 0)
 		_exit(125);
 	__builtin_longjmp(resume, 1);
 }
@@ -50,19 +50,19 @@ static void born(void *arg)
 /* Carries out one order, in the interpreter; children go on from `resume`. */
 static void carry_out(int control, const struct zygote_order *o, const int *fds)
 {
-	static struct cell_entry entry;
-	struct cell_birth birth = {
-		.cell = fds[0], .tid_address = tid_address, .born = born, .arg = &entry};
+	static struct warm_entry entry;
+	struct warm_birth birth = {
+		.sandbox = fds[0], .tid_address = tid_address, .born = born, .arg = &entry};
 	struct err e = {0};
 	pid_t pid;
 
-	entry = (struct cell_entry){.terms = &o->terms,
-				    .cell = fds[0],
+	entry = (struct warm_entry){.settings = &o->settings,
+				    .sandbox = fds[0],
 				    .scratch = fds[1],
 				    .report = fds[2],
 				    .streams = {fds[3], fds[4], fds[5]}};
 	memcpy(entry.joins, fds + 6, sizeof(entry.joins));
-	pid = cell_bear(&birth, &e);
+	pid = warm_bear(&birth, &e);
 	for (int i = 0; i < ZYGOTE_FDS; i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
@@ -102,20 +102,20 @@ static __attribute__((noinline)) void wait_for_orders(int control)
 pid_t fork(void)
 {
 	static pid_t (*real)(void);
-	static enum { SCOUT, SECOND_SCOUT, TENANTS, OTHERS } next;
+	static enum { SCOUT, SECOND_SCOUT, TASKS, OTHERS } next;
 	const char *fd = getenv(ZYGOTE_ENV);
 	int control;
 
 	if (!real)
 		real = (pid_t(*)(void))dlsym(RTLD_NEXT, "fork");
-	/* A tenant may well have a variable of that name. */
+	/* A task may well have a variable of that name. */
 	if (!fd || next == OTHERS)
 		return real();
-	if (next++ < TENANTS)
+	if (next++ < TASKS)
 		return pages_send_scout(real);
 	control = atoi(fd);
 	pages_take_report();
-	/* Nothing may lead a tenant's own children here again. */
+	/* Nothing may lead a task's own children here again. */
 	unsetenv("LD_PRELOAD");
 	unsetenv("LD_BIND_NOW");
 	unsetenv(ZYGOTE_ENV);

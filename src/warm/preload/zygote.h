@@ -9,16 +9,16 @@
  * ORIGIN_BYTES_MAX at most (guest/warm/origin.h). Then struct zygote_answer says that it can have orders.
  */
 #define ZYGOTE_ENV "CLOCHE_ZYGOTE_FD"
-/* cell, scratch, report, three streams, then the lane's cgroup files. */
-#define ZYGOTE_FDS (6 + CELL_JOINS)
+/* warm sandbox, scratch, report, three streams, then the lane's cgroup files. */
+#define ZYGOTE_FDS (6 + WARM_JOINS)
 
 /* Comes with ZYGOTE_FDS fds at most. */
 struct zygote_order {
-	struct cell_terms terms;
+	struct warm_settings settings;
 };
 
 /* The first, with pid 0, says that all modules are loaded. */
 struct zygote_answer {
-	int pid; /* of the tenant, as the warm host's pid 1 sees it; -1: err says why there is none */
+	int pid; /* of the task, as the warm host's pid 1 sees it; -1: err says why there is none */
 	struct err err;
 };

@@ -28,7 +28,7 @@ static bool is_warm_host(const struct boot_job *job)
 	return job->boot.warm_host[0] + job->boot.warm_host[1] > 0;
 }
 
-/* The interpreter and what makes cells must not starve where those who run in them may have little. */
+/* The interpreter and what makes warm sandboxes must not starve where those who run in them may have little. */
 static void widen_for_warm_host(struct limits *l)
 {
 	static const struct limits least = {
@@ -58,7 +58,7 @@ static int make_spec(const struct boot_job *job, struct sandbox_spec *s, struct 
 	if (spec_finish(s, e) < 0)
 		return -1;
 	s->required_layers |= job->boot.required_layers & (LAYER_BIT(LAYER_COUNT) - 1);
-	/* Those of its cells are another matter (cell_enter.c). */
+	/* Those of its warm sandboxes are another matter (warm_enter.c). */
 	if (is_warm_host(job))
 		s->required_layers &= ~(LAYER_BIT(LAYER_CAPS) | LAYER_BIT(LAYER_LANDLOCK));
 	return 0;
