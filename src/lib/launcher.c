@@ -16,7 +16,7 @@ enum {
 	ABOVE_STANDARD = 10, /* our own ends stay clear of the numbers that the child gets */
 	OUT_MAX = 256 << 20,
 	ERR_MAX = 64 << 10,
-	PATIENCE_MS = 3000, /* between asking it to end and killing it */
+	DEADLINE_MS = 3000, /* between asking it to end and killing it */
 };
 
 /* ---- finding it ---- */
@@ -272,7 +272,7 @@ static enum launch_end read_until_end(struct child *c, int cancel, struct bytes 
 				     {.fd = c->err, .events = POLLIN},
 				     {.fd = asked ? -1 : cancel, .events = POLLIN},
 				     {.fd = c->pidfd, .events = POLLIN}};
-		int n = poll(p, ARRAY_LEN(p), asked ? PATIENCE_MS : -1);
+		int n = poll(p, ARRAY_LEN(p), asked ? DEADLINE_MS : -1);
 
 		if (n < 0 && errno != EINTR)
 			return LAUNCH_FAILED;

@@ -6,8 +6,8 @@
 #define SWEEP_MS 10000
 
 /* How long an answer may take; a snapshot copies gigabytes. */
-#define PATIENCE_MS 120000
-#define PATIENCE_LONG_MS 1800000
+#define DEADLINE_MS 120000
+#define DEADLINE_LONG_MS 1800000
 
 struct asked {
 	uint32_t serial, type;
@@ -79,7 +79,7 @@ static void remember(struct broker *b, const struct ipc *m, broker_done done, vo
 	bool is_long = m->type == IPC_SNAPSHOT || m->type == IPC_SNAPSHOT_KEEP;
 
 	*a = (struct asked){.serial = m->serial, .type = m->type, .done = done, .arg = arg};
-	a->until_ns = now_ns() + (is_long ? PATIENCE_LONG_MS : PATIENCE_MS) * 1000000LL;
+	a->until_ns = now_ns() + (is_long ? DEADLINE_LONG_MS : DEADLINE_MS) * 1000000LL;
 	a->next = b->table[m->serial % BUCKETS];
 	b->table[m->serial % BUCKETS] = a;
 }

@@ -461,11 +461,11 @@ struct manager *manager_new(const struct manager_parts *parts)
 
 	m->p = *parts;
 	m->last = &m->first;
-	m->graves_end = &m->graves;
+	m->ended_end = &m->ended;
 	m->next_seq = 1;
 	m->output.max = m->p.config->output_budget;
 	pool_start(m);
-	grave_start(m);
+	ended_start(m);
 	stats_start(m);
 	recover_load(m);
 	return m;
@@ -497,7 +497,7 @@ void manager_free(struct manager *m)
 		return;
 	loop_timer_stop(m->p.loop, &m->pool_timer);
 	loop_timer_stop(m->p.loop, &m->sample_timer);
-	loop_timer_stop(m->p.loop, &m->grave_timer);
+	loop_timer_stop(m->p.loop, &m->ended_timer);
 	while (m->first) {
 		struct sandbox *s = m->first;
 

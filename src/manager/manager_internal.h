@@ -129,15 +129,15 @@ struct manager {
 	bool ready, draining;
 	struct sandbox *table[SANDBOX_BUCKETS];
 	struct sandbox *first, **last;
-	struct sandbox *graves, **graves_end;
+	struct sandbox *ended, **ended_end;
 	struct tenant *tenants;
-	uint32_t alive, boots_waiting, grave_count;
+	uint32_t alive, boots_waiting, ended_count;
 	struct pool pools[POOL_KINDS];
 	unsigned pool_round;	      /* members of earlier ones are of no use */
 	struct warm_host *warm_hosts; /* warm.c */
 	uint64_t pool_wait_ms;
 	uint64_t last_created_ms;
-	struct loop_timer pool_timer, sample_timer, grave_timer;
+	struct loop_timer pool_timer, sample_timer, ended_timer;
 	struct event *events[4096];
 	uint64_t next_seq;
 	struct subscription *subscriptions;
@@ -259,8 +259,8 @@ uint64_t sandbox_ttl_left_ms(const struct sandbox *s); /* for the guest; 0: none
 bool sandbox_pause_stops_clock(const struct sandbox *s);
 void sandbox_used(struct sandbox *s);
 void sandbox_active(struct sandbox *s, int by);
-void grave_add(struct sandbox *s);
-void grave_start(struct manager *m);
+void ended_add(struct sandbox *s);
+void ended_start(struct manager *m);
 /* The end of a command was taken note of; the guest is told when something else is. */
 void ack(struct sandbox *s, uint32_t eid);
 void acks_send(struct sandbox *s);

@@ -112,7 +112,7 @@ static void bury_missing(struct manager *m)
 		sandbox_forget(s);
 		sandbox_move(s, late ? STATE_DESTROYED : STATE_FAILED, BY_START);
 		broker_ask_id(m->p.broker, IPC_DESTROY, s->id, NULL, NULL);
-		grave_add(s);
+		ended_add(s);
 	}
 }
 

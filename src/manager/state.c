@@ -593,7 +593,7 @@ static void destroy_finish(struct job *j)
 	if (s->refused)
 		sandbox_remove(s);
 	else
-		grave_add(s);
+		ended_add(s);
 	job_end(j, NULL);
 }
 

@@ -4,9 +4,9 @@
 #include "wire/guest.h"
 #include "wire/pack.h"
 
-#define GRAVE_MS 60000
-#define GRAVE_LOOK_MS 5000
-#define GRAVES_MAX 500
+#define ENDED_MS 60000
+#define ENDED_LOOK_MS 5000
+#define ENDED_MAX 500
 #define ACK_MS 2000
 /* The daemon ends a sandbox in good order; its guest would do it this much later. */
 #define GUEST_LATER_MS 3000
@@ -194,16 +194,16 @@ void ack(struct sandbox *s, uint32_t eid)
 
 static void bury_first(struct manager *m)
 {
-	struct sandbox *s = m->graves;
+	struct sandbox *s = m->ended;
 
-	m->graves = s->next_gone;
-	if (!m->graves)
-		m->graves_end = &m->graves;
-	m->grave_count--;
+	m->ended = s->next_gone;
+	if (!m->ended)
+		m->ended_end = &m->ended;
+	m->ended_count--;
 	sandbox_remove(s);
 }
 
-void grave_add(struct sandbox *s)
+void ended_add(struct sandbox *s)
 {
 	struct manager *m = s->m;
 
@@ -215,30 +215,30 @@ void grave_add(struct sandbox *s)
 		return;
 	s->gone_ns = now_ns();
 	s->next_gone = NULL;
-	*m->graves_end = s;
-	m->graves_end = &s->next_gone;
+	*m->ended_end = s;
+	m->ended_end = &s->next_gone;
 	/* What is left of it is small, and there are not too many of them. */
 	history_free(take_ptr(s->history));
-	if (++m->grave_count > GRAVES_MAX)
+	if (++m->ended_count > ENDED_MAX)
 		bury_first(m);
-	if (!m->grave_timer.place)
-		loop_timer_set(m->p.loop, &m->grave_timer, GRAVE_LOOK_MS);
+	if (!m->ended_timer.place)
+		loop_timer_set(m->p.loop, &m->ended_timer, ENDED_LOOK_MS);
 }
 
-static void on_graves(void *arg)
+static void on_ended(void *arg)
 {
 	struct manager *m = arg;
-	int64_t old = now_ns() - GRAVE_MS * 1000000LL;
+	int64_t old = now_ns() - ENDED_MS * 1000000LL;
 
-	while (m->graves && m->graves->gone_ns <= old)
+	while (m->ended && m->ended->gone_ns <= old)
 		bury_first(m);
-	if (m->graves)
-		loop_timer_set(m->p.loop, &m->grave_timer, GRAVE_LOOK_MS);
+	if (m->ended)
+		loop_timer_set(m->p.loop, &m->ended_timer, ENDED_LOOK_MS);
 }
 
-void grave_start(struct manager *m)
+void ended_start(struct manager *m)
 {
-	m->grave_timer = (struct loop_timer){.call = on_graves, .arg = m};
+	m->ended_timer = (struct loop_timer){.call = on_ended, .arg = m};
 }
 
 /* ---- all of a sandbox ---- */

@@ -19,7 +19,7 @@ extern char **environ;
 
 #define ROUNDS_MAX 10000
 #define WARMUP 3
-#define PATIENCE_NS 20000000000LL
+#define DEADLINE_NS 20000000000LL
 
 enum group { PYTHON, COMMAND, GROUPS };
 
@@ -259,7 +259,7 @@ static bool is_warm(struct bench *b)
 
 static void start_daemon(struct bench *b)
 {
-	int64_t until = now_ns() + PATIENCE_NS;
+	int64_t until = now_ns() + DEADLINE_NS;
 	struct sandbox_spec s;
 	struct err e = {0};
 

@@ -196,7 +196,7 @@ static void set_detail(struct feature *f, enum feature_state state, const char *
 static void probe_docker(struct feature *f)
 {
 	static const char request[] = "GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n";
-	const struct timeval patience = {.tv_sec = 2};
+	const struct timeval deadline = {.tv_sec = 2};
 	const char *host = getenv("DOCKER_HOST");
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	auto_close int fd = -1;
@@ -209,8 +209,8 @@ static void probe_docker(struct feature *f)
 	snprintf(address.sun_path, sizeof(address.sun_path), "%s",
 		 host ? host + strlen("unix://") : "/var/run/docker.sock");
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &deadline, sizeof(deadline));
+	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &deadline, sizeof(deadline));
 	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
 		f->errnum = errno;
 		f->state = FEATURE_MISSING;

@@ -159,15 +159,15 @@ static int control_act(struct selftest *t, struct attack *a, unsigned ms, struct
 static int control_acts(struct selftest *t, struct err *e)
 {
 	/* A busy machine gets a second chance. */
-	static const unsigned patience_ms[] = {120, 2000};
+	static const unsigned deadline_ms[] = {120, 2000};
 
 	for (size_t i = 0; i < t->attacks.count; i++) {
 		struct attack *a = &t->attacks.items[i];
 
 		if (!(a->flags & ATTACK_OUTSIDE))
 			continue;
-		for (size_t j = 0; j < ARRAY_LEN(patience_ms) && !a->control; j++)
-			if (control_act(t, a, patience_ms[j], e) < 0)
+		for (size_t j = 0; j < ARRAY_LEN(deadline_ms) && !a->control; j++)
+			if (control_act(t, a, deadline_ms[j], e) < 0)
 				return -1;
 	}
 	return 0;

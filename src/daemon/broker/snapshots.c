@@ -406,7 +406,7 @@ static int begin_to_take(struct snapshot_job *j, struct err *e)
 	ours = ends[0];
 	fronts = ends[1];
 	(void)fcntl(fronts, F_SETPIPE_SZ, PIPE_BYTES);
-	/* Only the front's end: the copier reads with patience, the front may not wait. */
+	/* Only the front's end: the copier reads with deadline, the front may not wait. */
 	if (fcntl(fronts, F_SETFL, O_NONBLOCK) < 0)
 		return err_sys(e, "cannot set up a pipe");
 	j->copier = (struct copier){.work = {.verb = "take", .in = ours, .out = -1},

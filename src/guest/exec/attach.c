@@ -269,7 +269,7 @@ void command_watch_sources(struct command *c)
 
 		s->watch.call = on_source;
 		s->watch.arg = s;
-		if (s->watch.fd >= 0 && !c->patience.place && !is_behind(c))
+		if (s->watch.fd >= 0 && !c->deadline.place && !is_behind(c))
 			loop_change(c->guest->loop, &s->watch, EPOLLIN);
 		else
 			loop_unwatch(c->guest->loop, &s->watch);

@@ -54,7 +54,7 @@ void command_free(struct command *c)
 	}
 	loop_timer_stop(g->loop, &c->timeout);
 	loop_timer_stop(g->loop, &c->again);
-	loop_timer_stop(g->loop, &c->patience);
+	loop_timer_stop(g->loop, &c->deadline);
 	*c->back = c->next;
 	if (c->next)
 		c->next->back = c->back;
@@ -133,7 +133,7 @@ void command_ended(struct command *c)
 
 static void end(struct command *c)
 {
-	loop_timer_stop(c->guest->loop, &c->patience);
+	loop_timer_stop(c->guest->loop, &c->deadline);
 	c->exit.duration_us = (uint64_t)(c->ended_ns - c->started_ns) / 1000;
 	c->reaped = true;
 	command_watch_sources(c);
@@ -389,7 +389,7 @@ static int start(struct command *c, const struct exec_args *a, struct list *argv
 	return rc;
 }
 
-static void on_patience(void *arg)
+static void on_deadline(void *arg)
 {
 	struct command *c = arg;
 
@@ -423,8 +423,8 @@ void command_begin(struct command *c, const struct command_settings *t, const st
 		loop_timer_set(g->loop, &c->timeout, t->timeout_ms);
 	}
 	if (c->in_sandbox) {
-		c->patience = (struct loop_timer){.call = on_patience, .arg = c};
-		loop_timer_set(g->loop, &c->patience, COMMAND_QUIET_MS);
+		c->deadline = (struct loop_timer){.call = on_deadline, .arg = c};
+		loop_timer_set(g->loop, &c->deadline, COMMAND_QUIET_MS);
 	}
 	before = server_pending(g);
 	command_attach(c, s, 0);

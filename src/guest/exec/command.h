@@ -63,7 +63,7 @@ struct command {
 	size_t read_late;
 	struct attachment *attached;
 	struct loop_timer timeout, again;
-	struct loop_timer patience; /* while it is set, nobody listens to what it prints */
+	struct loop_timer deadline; /* while it is set, nobody listens to what it prints */
 	unsigned again_ms;
 
 	int park;	   /* socket to a parked process; -1: it is none */

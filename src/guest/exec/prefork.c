@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 
 #define SILENCE_MS 2000 /* a copy takes a few milliseconds; this is for a busy sandbox */
-#define PATIENCE_MS 10000
+#define DEADLINE_MS 10000
 #define ORDER_FDS 4
 
 int park_open(struct command *c, int *ret_theirs, struct err *e)
@@ -70,7 +70,7 @@ static void on_silence(void *arg)
 	bool is_silent = is_there && park->copied_ns < p->looked_ns;
 
 	p->looked_ns = now_ns();
-	if (is_there && !is_silent && p->looked_ns - p->asked_ns < PATIENCE_MS * 1000000LL) {
+	if (is_there && !is_silent && p->looked_ns - p->asked_ns < DEADLINE_MS * 1000000LL) {
 		loop_timer_set(p->guest->loop, &p->silence, SILENCE_MS);
 		return;
 	}

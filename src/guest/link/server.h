@@ -19,7 +19,7 @@ struct worker;
 struct port;
 struct watcher;
 struct warm_host;
-struct wish;
+struct pending_run;
 
 struct guest {
 	struct guest_options options;
@@ -50,8 +50,8 @@ struct guest {
 	struct loop_timer forget;
 
 	struct warm_host *warm_host; /* or NULL */
-	struct wish *wishes, **wishes_end;
-	struct loop_timer patience;
+	struct pending_run *wishes, **wishes_end;
+	struct loop_timer deadline;
 
 	struct worker *workers;
 	struct port *ports;

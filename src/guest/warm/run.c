@@ -8,11 +8,11 @@
 
 #define WISHES 1024
 #define WISHES_BYTES (32u << 20) /* of all that wait */
-#define PATIENCE_MS 10
+#define DEADLINE_MS 10
 
 /* A request that waits for a warm sandbox. */
-struct wish {
-	struct wish *next, **back;
+struct pending_run {
+	struct pending_run *next, **back;
 	struct guest *guest;
 	struct stream *stream;
 	int64_t since_ns;
@@ -24,7 +24,7 @@ struct wish {
 	size_t code_len, bytes;
 };
 
-static void wish_free(struct wish *w)
+static void pending_run_free(struct pending_run *w)
 {
 	if (w->back) {
 		*w->back = w->next;
@@ -42,7 +42,7 @@ static void wish_free(struct wish *w)
 
 static void on_end(void *arg)
 {
-	wish_free(arg);
+	pending_run_free(arg);
 }
 
 /* What it is to run goes in front of whatever its standard input will be. */
@@ -72,7 +72,7 @@ static struct list *usual_env(const struct guest *g, const char *cwd)
 }
 
 /* other: for what is not the usual. */
-static char **make_env(const struct wish *w, struct list *other)
+static char **make_env(const struct pending_run *w, struct list *other)
 {
 	if (w->env.count == 0)
 		return usual_env(w->guest, w->cwd)->items;
@@ -83,7 +83,7 @@ static char **make_env(const struct wish *w, struct list *other)
 }
 
 /* -1 with EAGAIN: not yet. */
-static int fulfil(struct wish *w, struct err *e)
+static int fulfil(struct pending_run *w, struct err *e)
 {
 	auto_list struct list env = {0};
 	struct warm_host_request request = {.kind = (enum warm_host_kind)w->kind,
@@ -117,12 +117,12 @@ static int fulfil(struct wish *w, struct err *e)
 }
 
 /* Whoever waits is looked after now and then: more lanes, or the end of hope. */
-static void on_patience(void *arg)
+static void on_deadline(void *arg)
 {
 	struct guest *g = arg;
 	bool wanted[WARM_HOST_KINDS] = {false};
 
-	for (struct wish *w = g->wishes; w; w = w->next)
+	for (struct pending_run *w = g->wishes; w; w = w->next)
 		wanted[w->kind] = true;
 	for (int kind = 0; kind < WARM_HOST_KINDS; kind++)
 		if (wanted[kind])
@@ -134,9 +134,9 @@ static void on_patience(void *arg)
 void warm_serve(struct guest *g)
 {
 	bool stuck[WARM_HOST_KINDS] = {false};
-	struct wish *next;
+	struct pending_run *next;
 
-	for (struct wish *w = g->wishes; w; w = next) {
+	for (struct pending_run *w = g->wishes; w; w = next) {
 		struct stream *s = w->stream;
 		struct err e = {0};
 
@@ -144,26 +144,26 @@ void warm_serve(struct guest *g)
 		if (stuck[w->kind])
 			continue;
 		if (fulfil(w, &e) == 0) {
-			wish_free(w);
+			pending_run_free(w);
 		} else if (e.errnum == EAGAIN &&
 			   warm_host_is_worth_waiting(g->warm_host, (enum warm_host_kind)w->kind,
 						      w->since_ns)) {
 			stuck[w->kind] = true;
 		} else {
-			wish_free(w);
+			pending_run_free(w);
 			stream_error(s, e.errnum ? e.errnum : EIO, "%s", e.msg);
 		}
 	}
-	if (g->wishes && !g->patience.place) {
-		g->patience.call = on_patience;
-		g->patience.arg = g;
-		loop_timer_set(g->loop, &g->patience, PATIENCE_MS);
+	if (g->wishes && !g->deadline.place) {
+		g->deadline.call = on_deadline;
+		g->deadline.arg = g;
+		loop_timer_set(g->loop, &g->deadline, DEADLINE_MS);
 	}
 }
 
-static struct wish *unpack_wish(const struct guest *g, struct unpack *u)
+static struct pending_run *unpack_pending_run(const struct guest *g, struct unpack *u)
 {
-	struct wish *w = must_alloc(calloc(1, sizeof(*w)));
+	struct pending_run *w = must_alloc(calloc(1, sizeof(*w)));
 	char cwd[GUEST_MAX_PATH], absolute[GUEST_MAX_PATH];
 	const char *code;
 
@@ -180,7 +180,7 @@ static struct wish *unpack_wish(const struct guest *g, struct unpack *u)
 	}
 	if (unpack_is_done(u) && w->kind < WARM_HOST_KINDS && w->argv.count > 0)
 		return w;
-	wish_free(w);
+	pending_run_free(w);
 	return NULL;
 }
 
@@ -188,24 +188,24 @@ bool run_request(struct guest *g, struct stream *s, struct unpack *u)
 {
 	static const struct stream_ops waiting = {.on_end = on_end};
 	size_t count = 0, bytes = (size_t)(u->end - u->at);
-	struct wish *w = unpack_wish(g, u);
+	struct pending_run *w = unpack_pending_run(g, u);
 
 	if (!w)
 		return false;
 	w->bytes = bytes;
-	for (const struct wish *other = g->wishes; other; other = other->next) {
+	for (const struct pending_run *other = g->wishes; other; other = other->next) {
 		bytes += other->bytes;
 		count++;
 	}
 	if (!g->warm_host || count >= WISHES || bytes > WISHES_BYTES) {
-		wish_free(w);
+		pending_run_free(w);
 		stream_error(s, g->warm_host ? EBUSY : EOPNOTSUPP,
 			     "no warm sandbox can be had here");
 		return true;
 	}
 	/* A warm sandbox has the warm host's directories. */
 	if (!str_equal(w->cwd, files_workdir(g)) && !command_has_cwd(s, w->cwd)) {
-		wish_free(w);
+		pending_run_free(w);
 		return true;
 	}
 	w->guest = g;

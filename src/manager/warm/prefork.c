@@ -8,7 +8,7 @@
 
 static void lose(struct park *p, bool is_failure)
 {
-	loop_timer_stop(p->loop, &p->patience);
+	loop_timer_stop(p->loop, &p->deadline);
 	p->state = PARK_NONE;
 	p->exec = NULL;
 	p->eid = 0;
@@ -60,7 +60,7 @@ static void on_parked_output(void *arg, int kind, uint64_t seq, const char *byte
 	if (kind != 1 || p->state != PARK_STARTING)
 		return;
 	p->state = PARK_READY;
-	loop_timer_stop(p->loop, &p->patience);
+	loop_timer_stop(p->loop, &p->deadline);
 	p->changed(p->arg);
 }
 
@@ -98,8 +98,8 @@ void park_start(struct park *p, struct sandbox *s, const struct park_program *wh
 	p->state = PARK_STARTING;
 	p->source = (struct exec_source){what->input, what->input_len, what->input != NULL};
 	look_after(p, s, exec_start(s, &r, &park_ops, p));
-	p->patience = (struct loop_timer){.call = kill_parked, .arg = p};
-	loop_timer_set(p->loop, &p->patience, START_MS);
+	p->deadline = (struct loop_timer){.call = kill_parked, .arg = p};
+	loop_timer_set(p->loop, &p->deadline, START_MS);
 }
 
 void park_adopt(struct park *p, struct sandbox *s, uint32_t eid)
@@ -115,7 +115,7 @@ void park_drop(struct park *p)
 {
 	if (!p->exec)
 		return;
-	loop_timer_stop(p->loop, &p->patience);
+	loop_timer_stop(p->loop, &p->deadline);
 	exec_detach(take_ptr(p->exec));
 }
 

@@ -21,7 +21,7 @@ struct park {
 	/* ---- its own ---- */
 	struct exec *exec;
 	struct loop *loop;
-	struct loop_timer patience;
+	struct loop_timer deadline;
 	struct exec_source source;
 	size_t printed;
 };

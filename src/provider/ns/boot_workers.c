@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 
 #define RESTART_MS 1000
-#define PATIENCE_MS 12000 /* a little more than boot_sandbox itself has */
+#define DEADLINE_MS 12000 /* a little more than boot_sandbox itself has */
 
 static void next_job(struct booter *w);
 
@@ -34,7 +34,7 @@ static void stop_booter(struct booter *w)
 		kill(w->pid, SIGKILL);
 }
 
-static void on_patience(void *arg)
+static void on_deadline(void *arg)
 {
 	struct booter *w = arg;
 
@@ -100,7 +100,7 @@ static int start_booter(struct booter *w)
 	w->has_worked = false;
 	w->watch =
 		(struct loop_watch){.fd = w->sock, .events = EPOLLIN, .call = on_result, .arg = w};
-	w->timer = (struct loop_timer){.call = on_patience, .arg = w};
+	w->timer = (struct loop_timer){.call = on_deadline, .arg = w};
 	return loop_watch(w->ns->host->loop, &w->watch);
 }
 
@@ -170,7 +170,7 @@ static void next_job(struct booter *w)
 			ns_booted(s, NULL, -1, &e);
 			continue;
 		}
-		loop_timer_set(ns->host->loop, &w->timer, PATIENCE_MS);
+		loop_timer_set(ns->host->loop, &w->timer, DEADLINE_MS);
 	}
 }
 

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-#define PATIENCE_MS 10000
+#define DEADLINE_MS 10000
 
 /* ---- finding it again ---- */
 
@@ -50,7 +50,7 @@ static int await_exec(struct keeper *k, struct err *e)
 	int n;
 
 	do
-		n = poll(&poll_control, 1, PATIENCE_MS);
+		n = poll(&poll_control, 1, DEADLINE_MS);
 	while (n < 0 && errno == EINTR);
 	if (n == 0)
 		return err_set(e, ERR_SYSTEM, "the sandbox does not get ready");

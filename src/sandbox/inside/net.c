@@ -192,7 +192,7 @@ static int make(void *arg)
 	return 0;
 }
 
-#define PATIENCE_MS 10000
+#define DEADLINE_MS 10000
 
 int net_start(struct netns_maker *n, struct err *e)
 {
@@ -220,7 +220,7 @@ int net_finish(struct netns_maker *n, struct err *e)
 	if (n->pid <= 0)
 		return 0;
 	/* Should somebody have killed it, nobody says so. */
-	if (poll(&ready, 1, PATIENCE_MS) != 1)
+	if (poll(&ready, 1, DEADLINE_MS) != 1)
 		return err_set(e, ERR_SYSTEM, "the network namespace does not get ready");
 	if (n->ns < 0) {
 		*e = n->err;

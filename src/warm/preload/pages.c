@@ -14,10 +14,10 @@
 #define READ_MAX 16384
 #define WRITTEN_MAX 2048 /* 8 MB */
 #define PIECES_MAX 32768 /* half of how many mappings a process can have */
-#define SCOUT_SECONDS 5
+#define SAMPLER_SECONDS 5
 #define FILE_BYTES_MIN (64u << 10)
 
-/* Written by the scouts, read by the interpreter. */
+/* Written by the samplers, read by the interpreter. */
 struct report {
 	bool is_second;
 	int read_count, written_count;
@@ -28,12 +28,12 @@ struct report {
 /* Private mappings of the interpreter: of files; those of them that are its image; others that can be written to. */
 static struct ranges files, image, others;
 static struct report *report;
-static bool is_scout;
+static bool is_sampler;
 /* What every task writes to. */
 static uintptr_t written[WRITTEN_MAX];
 static int written_count;
 
-/* ---- before the scouts ---- */
+/* ---- before the samplers ---- */
 
 static void sort_mapping(void *arg, const struct mapping *m)
 {
@@ -104,7 +104,7 @@ static void begin(void)
 		report = NULL;
 }
 
-pid_t pages_send_scout(pid_t (*how)(void))
+pid_t pages_send_sampler(pid_t (*how)(void))
 {
 	static bool has_begun;
 	pid_t pid;
@@ -118,14 +118,14 @@ pid_t pages_send_scout(pid_t (*how)(void))
 	}
 	pid = how();
 	if (pid == 0) {
-		is_scout = true;
-		alarm(SCOUT_SECONDS);
+		is_sampler = true;
+		alarm(SAMPLER_SECONDS);
 		cut_files();
 	}
 	return pid;
 }
 
-/* ---- the scouts ---- */
+/* ---- the samplers ---- */
 
 static bool was_written(uintptr_t at)
 {
@@ -153,7 +153,7 @@ void pages_report(void)
 {
 	auto_close int pages = -1;
 
-	if (!is_scout || !report)
+	if (!is_sampler || !report)
 		return;
 	pages = mappings_open_pages();
 	if (!report->is_second) {

@@ -1,7 +1,7 @@
 /*
  * A warm interpreter: this object is preloaded into it (LD_PRELOAD) and takes the place of fork().
  *
- * zygote.py calls fork() three times when all modules are loaded. Two calls are for scouts (pages.h)
+ * zygote.py calls fork() three times when all modules are loaded. Two calls are for samplers (pages.h)
  * and return as usual. The third never returns in the caller, which from then on waits for orders of
  * the warm host's pid 1 on CLOCHE_ZYGOTE_FD; for each it makes a child that is born into a warm sandbox
  * (warm/warm.h), and in the child, with every layer in place, fork() returns 0. Later calls, in the
@@ -102,7 +102,7 @@ static __attribute__((noinline)) void wait_for_orders(int control)
 pid_t fork(void)
 {
 	static pid_t (*real)(void);
-	static enum { SCOUT, SECOND_SCOUT, TASKS, OTHERS } next;
+	static enum { SAMPLER, SECOND_SAMPLER, TASKS, OTHERS } next;
 	const char *fd = getenv(ZYGOTE_ENV);
 	int control;
 
@@ -112,7 +112,7 @@ pid_t fork(void)
 	if (!fd || next == OTHERS)
 		return real();
 	if (next++ < TASKS)
-		return pages_send_scout(real);
+		return pages_send_sampler(real);
 	control = atoi(fd);
 	pages_take_report();
 	/* Nothing may lead a task's own children here again. */

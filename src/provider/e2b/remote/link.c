@@ -23,7 +23,7 @@ struct remote_link {
 	int fd;
 	struct loop_watch watch;
 	struct loop_task work;
-	struct loop_timer patience;
+	struct loop_timer deadline;
 	struct err err;
 	bool is_over;
 };
@@ -36,7 +36,7 @@ void remote_link_close(struct remote_link *k)
 	http_stop(k->input);
 	loop_unwatch(k->loop, &k->watch);
 	loop_task_remove(k->loop, &k->work);
-	loop_timer_stop(k->loop, &k->patience);
+	loop_timer_stop(k->loop, &k->deadline);
 	close_fd(&k->fd);
 	buf_done(&k->events);
 	buf_done(&k->out);
@@ -152,7 +152,7 @@ static int come_up(struct remote_link *k)
 	k->fd = pair[0];
 	k->watch = (struct loop_watch){.fd = k->fd, .call = on_front, .arg = k};
 	k->is_up = true;
-	loop_timer_stop(k->loop, &k->patience);
+	loop_timer_stop(k->loop, &k->deadline);
 	k->ops->on_up(k->arg, pair[1]);
 	return 0;
 }
@@ -297,8 +297,8 @@ struct remote_link *remote_link_open(struct loop *l, struct service *s,
 	*k = (struct remote_link){
 		.loop = l, .service = s, .to = *to, .ops = ops, .arg = arg, .fd = -1};
 	k->work = (struct loop_task){.call = on_work, .arg = k};
-	k->patience = (struct loop_timer){.call = on_impatience, .arg = k};
-	loop_timer_set(l, &k->patience, UP_MS);
+	k->deadline = (struct loop_timer){.call = on_impatience, .arg = k};
+	loop_timer_set(l, &k->deadline, UP_MS);
 	k->stream = service_bridge(s, to, id, on_events, on_stream_done, k);
 	return k;
 }
