@@ -96,7 +96,7 @@ EXAMPLES  := $(wildcard examples/*.c)
 SECCOMP_TOOL := tools/seccomp-compile.c $(wildcard tools/seccomp/*.c) src/kern/cbpf.c
 GEN          := $(B)/gen/seccomp_profiles.c $(B)/gen/guest_files.c
 # Some guest files are concatenated from parts; the parts are not embedded by themselves.
-JOINED       := $(B)/gen/guest/zygote.py $(B)/gen/guest/snippet_park.py
+JOINED       := $(B)/gen/guest/zygote.py $(B)/gen/guest/snippet_prefork.py
 GUEST_PARTS  := guest/python/program.py $(patsubst $(B)/gen/guest/%,guest/python/%,$(JOINED))
 GUEST_FILES  := $(JOINED) $(filter-out $(GUEST_PARTS),$(sort $(wildcard guest/*/*.py guest/*/*.js guest/*/*.sh)))
 PROFILES     := $(wildcard policies/seccomp/*.txt)
@@ -113,7 +113,7 @@ FUZZ   := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/tests/fuzz/%)
 PROGRAMS := $(B)/cloche \
 	    $(B)/cloched \
 	    $(B)/cloche-guest \
-	    $(B)/cloche-booter \
+	    $(B)/cloche-boot \
 	    $(B)/cloche-remote \
 	    $(B)/libcloche.a $(B)/libcloche.so \
 	    $(if $(SAN),,$(B)/cloche-zygote.so) \
@@ -167,12 +167,12 @@ $(B)/gen/no_return.c:
 		echo 'void __asan_handle_no_return(void); void __asan_handle_no_return(void) {}' >$@
 $(B)/cloche: $(call gnu_o,$(LAUNCHER_SRC)) $(B)/gnu/gen/no_return.o $(CORE_A)
 	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) -o $@
-$(B)/cloche-booter: $(call gnu_o,$(WORKER_SRC)) $(B)/gnu/gen/no_return.o $(CORE_A)
+$(B)/cloche-boot: $(call gnu_o,$(WORKER_SRC)) $(B)/gnu/gen/no_return.o $(CORE_A)
 	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) -o $@
 else
 $(B)/cloche: $(call musl_o,$(LAUNCHER_SRC)) $(MUSL_A)
 	$(call quiet,LD) $(call musl_link,$^) -o $@
-$(B)/cloche-booter: $(call musl_o,$(WORKER_SRC)) $(MUSL_A)
+$(B)/cloche-boot: $(call musl_o,$(WORKER_SRC)) $(MUSL_A)
 	$(call quiet,LD) $(call musl_link,$^) -o $@
 endif
 
@@ -208,7 +208,7 @@ $(B)/gen/seccomp_profiles.c: $(B)/tools/seccomp-compile $(PROFILES)
 	$(call quiet,GEN) mkdir -p $(@D) && $< -o $@ $(foreach p,$(PROFILES),$(basename $(notdir $(p)))=$(p))
 
 $(B)/gen/guest/zygote.py: guest/python/program.py guest/python/zygote.py
-$(B)/gen/guest/snippet_park.py: $(addprefix guest/python/,park.py program.py snippet_park.py)
+$(B)/gen/guest/snippet_prefork.py: $(addprefix guest/python/,prefork.py program.py snippet_prefork.py)
 $(JOINED):
 	$(call quiet,GEN) mkdir -p $(@D) && cat $^ >$@
 
@@ -340,7 +340,7 @@ MAN := $(wildcard man/*.[1-8])
 install: $(PROGRAMS)
 	install -d $(BIN) $(LIBEXEC) $(SHARE)/cloche
 	install -s -m 755 $(B)/cloche $(BIN)/cloche
-	for f in cloched cloche-guest cloche-booter cloche-remote cloche-probe cloche-zygote.so; do \
+	for f in cloched cloche-guest cloche-boot cloche-remote cloche-probe cloche-zygote.so; do \
 		if [ -e $(B)/$$f ]; then install -s -m 755 $(B)/$$f $(LIBEXEC)/$$f; fi; done
 	cp -R --no-preserve=ownership policies $(SHARE)/cloche/
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system

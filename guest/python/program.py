@@ -1,6 +1,6 @@
 """One program after the other in copies of one interpreter: what makes a copy what `python3 path` would be.
 
-Not a module: it stands in front of those that need it (zygote.py, snippet_park.py) when they are built.
+Not a module: it stands in front of those that need it (zygote.py, snippet_prefork.py) when they are built.
 """
 import atexit
 import builtins

@@ -346,7 +346,8 @@ static uint8_t flags_of(const struct exec_request *r)
 			 (r->no_stdin ? GUEST_EXEC_NO_STDIN : 0) |
 			 (r->background ? GUEST_EXEC_BACKGROUND : 0) |
 			 (r->keep || r->background ? 0 : GUEST_EXEC_KILL) |
-			 (r->login ? GUEST_EXEC_LOGIN : 0) | (r->parks ? GUEST_EXEC_PARK : 0));
+			 (r->login ? GUEST_EXEC_LOGIN : 0) |
+			 (r->preforks ? GUEST_EXEC_PREFORK : 0));
 }
 
 static void pack_list(struct buf *b, const struct list *l)
@@ -356,10 +357,10 @@ static void pack_list(struct buf *b, const struct list *l)
 		pack_str(b, l->items[i]);
 }
 
-static void pack_request(const struct exec_request *r, uint32_t park, struct buf *b)
+static void pack_request(const struct exec_request *r, uint32_t prefork, struct buf *b)
 {
-	if (park)
-		pack_u32(b, park);
+	if (prefork)
+		pack_u32(b, prefork);
 	pack_u8(b, flags_of(r));
 	pack_u32(b, r->rows);
 	pack_u32(b, r->cols);
@@ -443,8 +444,8 @@ static void name_command(const struct exec_request *r, char *text, size_t size)
 struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const struct exec_ops *ops,
 			void *arg)
 {
-	uint32_t park = r->snippet ? snippets_park(s) : r->park;
-	struct exec *x = exec_new(s, r->warm ? G_RUN : park ? G_FORK : G_EXEC, ops, arg);
+	uint32_t prefork = r->snippet ? snippets_prefork(s) : r->prefork;
+	struct exec *x = exec_new(s, r->warm ? G_RUN : prefork ? G_FORK : G_EXEC, ops, arg);
 	char command[200];
 	struct err e;
 
@@ -454,10 +455,10 @@ struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const s
 	if (x->warm)
 		pack_warm(r, &x->request);
 	else
-		pack_request(r, park, &x->request);
+		pack_request(r, prefork, &x->request);
 	x->is_snippet = r->snippet;
 	x->file = r->file ? str_copy(r->file) : NULL;
-	if (r->snippet && park)
+	if (r->snippet && prefork)
 		pack_request(r, 0, &x->cold);
 	s->m->metrics.execs++;
 	x->answering = true;

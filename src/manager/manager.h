@@ -170,9 +170,10 @@ struct exec_request {
 	const char *cwd, *user, *tag, *session; /* NULL: default */
 	uint64_t timeout_ms;			/* 0: none */
 	bool tty, background, keep, no_stdin, login;
-	bool parks;	  /* can be asked for copies of itself (guest/exec/prefork.h) */
-	uint32_t park;	  /* not 0: a copy of this command, which parks; EAGAIN: it cannot be had */
-	bool snippet;	  /* argv: python3, a file, arguments; a copy of an interpreter will do */
+	bool preforks; /* can be asked for copies of itself (guest/exec/prefork.h) */
+	uint32_t
+		prefork; /* not 0: a copy of this command, which preforks; EAGAIN: it cannot be had */
+	bool snippet;	 /* argv: python3, a file, arguments; a copy of an interpreter will do */
 	const char *file; /* placed for this, in a directory of its own, which is removed one day */
 	enum warm_kind warm; /* in a warm host. Python: argv[0] is the script's path, and: */
 	const char *code;

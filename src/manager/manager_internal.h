@@ -86,7 +86,7 @@ struct sandbox {
 	struct ipc_booted booted;
 	struct link *link;
 	unsigned holds, active; /* active: calls and commands that are going on */
-	unsigned parked;	/* commands that go on, and count for nothing (park.h) */
+	unsigned parked;	/* commands that go on, and count for nothing (prefork.h) */
 	bool known;		/* in the manager's tables */
 	bool pooled, counted, booting, has_limits_of_pool;
 	bool refused; /* what was asked for cannot be had: it is not to be seen, nor remembered */

@@ -19,11 +19,11 @@ extern const struct guest_file guest_file_guard_rules_py;
 extern const struct guest_file guest_file_kernel_py;
 extern const struct guest_file guest_file_kernel_bash_py; /* bash, driven by Python */
 extern const struct guest_file guest_file_kernel_charts_py;
-extern const struct guest_file guest_file_kernel_park_py; /* makes copies of itself, with: */
-extern const struct guest_file guest_file_park_py;
+extern const struct guest_file guest_file_kernel_prefork_py; /* makes copies of itself, with: */
+extern const struct guest_file guest_file_prefork_py;
 extern const struct guest_file guest_file_kernel_js;
-extern const struct guest_file guest_file_zygote_py;	   /* see src/warm/preload/preload.c */
-extern const struct guest_file guest_file_snippet_park_py; /* see src/manager/warm/snippets.h */
+extern const struct guest_file guest_file_zygote_py;	      /* see src/warm/preload/preload.c */
+extern const struct guest_file guest_file_snippet_prefork_py; /* see src/manager/warm/snippets.h */
 
 /* All of them, NULL at the end. */
 extern const struct guest_file *const guest_files[];

@@ -43,7 +43,7 @@ struct provider_host {
 	const struct config *config; /* another one after a reload */
 	bool rootless, is_private;   /* is_private: no sandbox outlives the daemon */
 	char tag[16];		     /* tells this daemon's cgroups from another's */
-	int guest;		     /* programs: the guest, in memory, and cloche-booter */
+	int guest;		     /* programs: the guest, in memory, and cloche-boot */
 	int booter;
 	int boxes_dir;		   /* for sockets, named after the sandbox's id */
 	int volumes[CONFIG_ITEMS]; /* the operator's, as in the configuration */

@@ -22,17 +22,17 @@
  *     seat   (guest/warm/host_internal.h) what the warm host's pid 1 knows of a lane, its warm sandbox and its task
  *   zygote   the warm host's interpreter with its modules loaded (src/zygote, guest/python/zygote.py). It is asked
  *            for one task at a time, ahead of any order.
- *   park     a command of a sandbox that goes on, an interpreter with its modules loaded, which makes copies
- *            of itself (guest/exec/prefork.h, guest/python/park.py): for snippets and for kernels. A copy is no
- *            sandbox of its own: it lives in the sandbox that its park lives in.
+ *   prefork     a command of a sandbox that goes on, an interpreter with its modules loaded, which makes copies
+ *            of itself (guest/exec/prefork.h, guest/python/prefork.py): for snippets and for kernels. A copy is no
+ *            sandbox of its own: it lives in the sandbox that its prefork lives in.
  *
  * An order is the same for all of them: directory, arguments, variables (spawn_pack_order of guest/exec/spawn.h).
  * A task reads it from its standard input, before what the command's input will be; a copy gets it on the
- * park's socket, together with its streams. In both cases the process that carries the order out is a child
+ * prefork's socket, together with its streams. In both cases the process that carries the order out is a child
  * of the sandbox's pid 1: how it ended is the kernel's word.
  *
  * What an interpreter has loaded may change: whoever has loaded it notes where it came from, and looks
- * before an order is carried out whether that is still the same (guest/warm/recheck.c; look() of park.py).
+ * before an order is carried out whether that is still the same (guest/warm/recheck.c; look() of prefork.py).
  *
  * A warm sandbox has one task in its life. When that ends, the warm sandbox is killed, and with it whatever the
  * task left; the lane's user, network, uts and time namespaces and its cgroup are used again, for the

@@ -123,7 +123,7 @@ enum guest_type {
 	 */
 	G_RUN,
 	/*
-	 * u32 eid of a command that was started with GUEST_EXEC_PARK, then as G_EXEC: its process is asked
+	 * u32 eid of a command that was started with GUEST_EXEC_PREFORK, then as G_EXEC: its process is asked
 	 * for a copy of itself, which becomes a command of its own -> as G_EXEC; EAGAIN: not so. What the
 	 * copy does is its own matter; argv is for lists. No terminal, shell or session.
 	 */
@@ -153,9 +153,9 @@ enum guest_exec_flags {
 	GUEST_EXEC_BACKGROUND = 8, /* never waits for a reader: old output is dropped */
 	GUEST_EXEC_KILL =
 		16, /* the end of its stream by the daemon (G_END) kills the tree; a lost link does not */
-	GUEST_EXEC_LOGIN = 32, /* GUEST_EXEC_SHELL: bash -l */
-	GUEST_EXEC_MERGE = 64, /* stderr into stdout */
-	GUEST_EXEC_PARK = 128, /* can be asked for copies of itself (guest/exec/prefork.h) */
+	GUEST_EXEC_LOGIN = 32,	  /* GUEST_EXEC_SHELL: bash -l */
+	GUEST_EXEC_MERGE = 64,	  /* stderr into stdout */
+	GUEST_EXEC_PREFORK = 128, /* can be asked for copies of itself (guest/exec/prefork.h) */
 };
 
 enum guest_run { GUEST_RUN_COMMAND, GUEST_RUN_PYTHON };

@@ -154,7 +154,7 @@ def as_user():
     try:
         os.makedirs(os.path.join(private, "work", "base"))
         os.makedirs(os.path.join(private, "build", "tests"))
-        for name in ("cloche", "cloched", "cloche-guest", "cloche-booter", "cloche-zygote.so", "cloche-probe"):
+        for name in ("cloche", "cloched", "cloche-guest", "cloche-boot", "cloche-zygote.so", "cloche-probe"):
             if os.path.exists(os.path.join(escape.BUILD, name)):
                 shutil.copy(os.path.join(escape.BUILD, name), os.path.join(private, "build"))
         shutil.copytree(os.path.join(escape.BUILD, "tests/helpers"),

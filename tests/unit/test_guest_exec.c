@@ -549,7 +549,7 @@ static struct buf fork_of(uint32_t eid, const struct exec_terms *terms)
 static void test_parked_has_a_socket(void **state)
 {
 	struct driver *d = *state;
-	struct buf b = driver_exec(GUEST_EXEC_SHELL | GUEST_EXEC_NO_STDIN | GUEST_EXEC_PARK,
+	struct buf b = driver_exec(GUEST_EXEC_SHELL | GUEST_EXEC_NO_STDIN | GUEST_EXEC_PREFORK,
 				   ARGV("readlink /proc/$$/fd/3 | cut -d: -f1; ls /proc/$$/fd"));
 	struct ran r = {0};
 
@@ -564,34 +564,34 @@ static void test_copies_are_refused(void **state)
 	struct exec_terms plain = {0}, nowhere = {.cwd = "/cloche-no-such-dir"};
 	struct buf b = driver_exec(0, ARGV("sleep", "1000")), signal = {0};
 	struct frame *ok;
-	uint32_t park, not_parked, waiting;
+	uint32_t prefork, not_parked, waiting;
 
 	ok = driver_expect(d, driver_open(d, G_EXEC, &b), G_OK);
 	memcpy(&not_parked, ok->payload, 4);
 	free(ok);
-	b = driver_exec(GUEST_EXEC_PARK, ARGV("sleep", "1000"));
+	b = driver_exec(GUEST_EXEC_PREFORK, ARGV("sleep", "1000"));
 	ok = driver_expect(d, driver_open(d, G_EXEC, &b), G_OK);
-	memcpy(&park, ok->payload, 4);
+	memcpy(&prefork, ok->payload, 4);
 	free(ok);
 
 	b = fork_of(12345, &plain);
 	assert_int_equal(driver_refused(d, G_FORK, &b), EAGAIN);
 	b = fork_of(not_parked, &plain);
 	assert_int_equal(driver_refused(d, G_FORK, &b), EAGAIN);
-	b = fork_of(park, &(struct exec_terms){.flags = GUEST_EXEC_TTY});
+	b = fork_of(prefork, &(struct exec_terms){.flags = GUEST_EXEC_TTY});
 	assert_int_equal(driver_refused(d, G_FORK, &b), EAGAIN);
-	b = fork_of(park, &nowhere);
+	b = fork_of(prefork, &nowhere);
 	assert_int_equal(driver_refused(d, G_FORK, &b), ENOENT);
 	/* It takes orders, and dies of them. */
-	b = fork_of(park, &plain);
+	b = fork_of(prefork, &plain);
 	waiting = driver_open(d, G_FORK, &b);
-	pack_u32(&signal, park);
+	pack_u32(&signal, prefork);
 	pack_u32(&signal, SIGKILL);
 	pack_u8(&signal, 1);
 	driver_do(d, G_SIGNAL, &signal);
 	ok = driver_expect(d, waiting, G_ERROR);
-	memcpy(&park, ok->payload, 4);
-	assert_int_equal(park, EAGAIN);
+	memcpy(&prefork, ok->payload, 4);
+	assert_int_equal(prefork, EAGAIN);
 	free(ok);
 }
 

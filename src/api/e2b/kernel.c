@@ -2,7 +2,7 @@
  * Theory of operation. A kernel set is what one sandbox has of kernels; it watches the sandbox's state
  * and goes with it. The kernels' files are placed once per set, then processes are started as they are
  * needed: IDLE -> WAITING -> STARTING -> READY, back to IDLE when the process ends. Those of Python
- * are copies of a parked process that has loaded everything (guest/python/kernel_park.py), and wait for
+ * are copies of a parked process that has loaded everything (guest/python/kernel_prefork.py), and wait for
  * it while it starts; where it cannot be had they are processes of their own. Executions stand
  * in their context's queue; the first one is with the kernel if `active`. What the kernel says is
  * bytes from inside: bounded, parsed, and put together anew.
@@ -61,7 +61,7 @@ static void set_free(struct kernel_set *k)
 	if (k->wait)
 		sandbox_unwait(k->wait);
 	call_drop(k->placing);
-	park_drop(&k->park);
+	prefork_drop(&k->prefork);
 	while ((c = k->contexts)) {
 		if (c->exec)
 			exec_detach(c->exec);
@@ -98,7 +98,7 @@ static struct kernel_set *set_of(struct api *api, struct sandbox *s)
 		return k;
 	k = must_alloc(calloc(1, sizeof(*k)));
 	k->api = api;
-	k->park = (struct park){.changed = kernel_on_park, .arg = k};
+	k->prefork = (struct prefork){.changed = kernel_on_prefork, .arg = k};
 	snprintf(k->id, sizeof(k->id), "%s", sandbox_id(s));
 	k->next = *head;
 	*head = k;
@@ -140,8 +140,8 @@ static void adopt(struct kernel_set *k, struct sandbox *s, const json_t *exec)
 
 	if (!tag || !json_is_true(json_object_get(exec, "running")))
 		return;
-	if (str_equal(tag, KERNEL_PARK_TAG))
-		park_adopt(&k->park, s, eid);
+	if (str_equal(tag, KERNEL_PREFORK_TAG))
+		prefork_adopt(&k->prefork, s, eid);
 	if (!str_starts(tag, KERNEL_TAG))
 		return;
 	tag += strlen(KERNEL_TAG);
@@ -192,7 +192,7 @@ void kernel_expect(struct api *api, struct sandbox *s)
 	k = set_of(api, s);
 	/* A new sandbox has no kernels from an earlier daemon. */
 	k->known = true;
-	k->is_park_wanted = true;
+	k->is_prefork_wanted = true;
 	kernel_place(k);
 }
 

@@ -6,7 +6,7 @@
 #include "manager/warm/prefork.h"
 
 #define KERNEL_TAG E2B_HIDDEN_TAG "kernel:" /* then ID:LANGUAGE */
-#define KERNEL_PARK_TAG E2B_HIDDEN_TAG "park"
+#define KERNEL_PREFORK_TAG E2B_HIDDEN_TAG "park"
 
 struct kernel_language {
 	const char *name, *alias, *program, *file;
@@ -56,8 +56,8 @@ struct kernel_set {
 	bool placed;
 	struct call *placing;
 	size_t file; /* being placed */
-	struct park park;
-	bool is_park_wanted; /* as soon as its files are there */
+	struct prefork prefork;
+	bool is_prefork_wanted; /* as soon as its files are there */
 };
 
 /* ---- executions (e2b_kernel_run.c) ---- */
@@ -90,7 +90,7 @@ void kernel_go(struct context *c);
 /* The files that kernels are made of; contexts that wait for them go on. */
 void kernel_place(struct kernel_set *k);
 /* The parked process has changed: contexts that wait for it go on. */
-void kernel_on_park(void *arg);
+void kernel_on_prefork(void *arg);
 
 /* ---- contexts (e2b_kernel.c) ---- */
 void kernel_context_free(struct context *c);

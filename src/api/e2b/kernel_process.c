@@ -18,8 +18,8 @@
 /* Modules that the parked process loads if they are installed, besides those of the settings. */
 static const char *const usual[] = {"numpy", "pandas", "matplotlib.pyplot"};
 
-static const char *const files[] = {"kernel.py", "kernel_charts.py", "kernel_park.py",
-				    "park.py",	 "kernel_bash.py",   "kernel.js"};
+static const char *const files[] = {"kernel.py",  "kernel_charts.py", "kernel_prefork.py",
+				    "prefork.py", "kernel_bash.py",   "kernel.js"};
 
 /* ---- its process ---- */
 
@@ -138,7 +138,7 @@ static void on_process_error(void *arg, const struct err *e)
 	/* The parked process made no copy: start a process of its own instead. */
 	if (c->is_copy && !c->eid && e->errnum == EAGAIN && !c->doomed) {
 		c->was_refused = true;
-		c->set->park.failures++;
+		c->set->prefork.failures++;
 		process_reset(c);
 		kernel_launch(c);
 		return;
@@ -180,27 +180,28 @@ void kernel_on_overdue(void *arg)
 
 /* ---- starting it ---- */
 
-static bool can_park(const struct kernel_set *k)
+static bool can_prefork(const struct kernel_set *k)
 {
-	return k->api->config->warm.kernels > 0 && !park_is_hopeless(&k->park);
+	return k->api->config->warm.kernels > 0 && !prefork_is_hopeless(&k->prefork);
 }
 
-static void start_park(struct kernel_set *k, struct sandbox *s)
+static void start_prefork(struct kernel_set *k, struct sandbox *s)
 {
 	const struct config_warm *w = &k->api->config->warm;
-	struct park_program what = {
-		.request = {
-			.cwd = "/home/user", .user = "user", .tag = KERNEL_PARK_TAG, .keep = true}};
+	struct prefork_program what = {.request = {.cwd = "/home/user",
+						   .user = "user",
+						   .tag = KERNEL_PREFORK_TAG,
+						   .keep = true}};
 	struct exec_request *r = &what.request;
 
 	list_add(&r->argv, "python3");
-	list_add(&r->argv, DIR "/kernel_park.py");
+	list_add(&r->argv, DIR "/kernel_prefork.py");
 	for (uint32_t i = 0; i < w->preload_count; i++)
 		list_add(&r->argv, w->preload[i]);
 	for (size_t i = 0; i < ARRAY_LEN(usual); i++)
 		list_add(&r->argv, usual[i]);
 	e2b_env(s, &r->env);
-	park_start(&k->park, s, &what);
+	prefork_start(&k->prefork, s, &what);
 	list_done(&r->argv);
 	list_done(&r->env);
 }
@@ -208,7 +209,7 @@ static void start_park(struct kernel_set *k, struct sandbox *s)
 /* The files are there. A kernel that is to be a copy waits for the parked process. */
 static void kernel_launch(struct context *c)
 {
-	struct park *park = &c->set->park;
+	struct prefork *prefork = &c->set->prefork;
 	struct sandbox *s = kernel_sandbox(c->set);
 	struct exec_request r = {.cwd = c->cwd, .user = "user", .keep = true};
 	auto_free char *tag = str_format(KERNEL_TAG "%s:%s", c->id, c->language->name);
@@ -217,14 +218,15 @@ static void kernel_launch(struct context *c)
 		kernel_failed(c, "the sandbox is not running");
 		return;
 	}
-	c->is_copy = str_equal(c->language->name, "python") && !c->was_refused && can_park(c->set);
-	if (c->is_copy && park->state == PARK_NONE)
-		start_park(c->set, s);
-	if (c->is_copy && park->state != PARK_READY) {
+	c->is_copy =
+		str_equal(c->language->name, "python") && !c->was_refused && can_prefork(c->set);
+	if (c->is_copy && prefork->state == PREFORK_NONE)
+		start_prefork(c->set, s);
+	if (c->is_copy && prefork->state != PREFORK_READY) {
 		c->state = WAITING;
 		return;
 	}
-	r.park = c->is_copy ? park->eid : 0;
+	r.prefork = c->is_copy ? prefork->eid : 0;
 	list_add(&r.argv, c->language->program);
 	list_take(&r.argv, str_format(DIR "/%s", c->language->file));
 	e2b_env(s, &r.env);
@@ -250,7 +252,7 @@ static void go_on(struct kernel_set *k, const char *why)
 	}
 }
 
-void kernel_on_park(void *arg)
+void kernel_on_prefork(void *arg)
 {
 	go_on(arg, NULL);
 }
@@ -264,8 +266,8 @@ static void after_placing(struct kernel_set *k, const struct err *e)
 	struct sandbox *s = kernel_sandbox(k);
 
 	k->placed = !e;
-	if (!e && k->is_park_wanted && k->park.state == PARK_NONE && can_park(k) && s)
-		start_park(k, s);
+	if (!e && k->is_prefork_wanted && k->prefork.state == PREFORK_NONE && can_prefork(k) && s)
+		start_prefork(k, s);
 	go_on(k, e ? e->msg : NULL);
 }
 

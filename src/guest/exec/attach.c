@@ -118,8 +118,8 @@ static void on_end(void *arg)
 
 	detach(a);
 	/* Commands go on when a daemon dies; a parked one that is nobody's is of no use. */
-	if ((server_out(c->guest) || c->park >= 0) && !c->reaped && (c->flags & GUEST_EXEC_KILL) &&
-	    !c->attached)
+	if ((server_out(c->guest) || c->prefork >= 0) && !c->reaped &&
+	    (c->flags & GUEST_EXEC_KILL) && !c->attached)
 		command_kill(c, GUEST_WHY_KILLED);
 	command_watch_sources(c);
 }

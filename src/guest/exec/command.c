@@ -36,7 +36,7 @@ size_t command_running(const struct guest *g)
 uint64_t command_mark(const struct command *c)
 {
 	return tree_mark(c->guest->boot_id,
-			 c->flags & GUEST_EXEC_PARK ? TREE_PARKED(c->eid) : c->eid);
+			 c->flags & GUEST_EXEC_PREFORK ? TREE_PARKED(c->eid) : c->eid);
 }
 
 /* ---- the end ---- */
@@ -47,7 +47,7 @@ void command_free(struct command *c)
 
 	command_detach_all(c);
 	command_close_input(c);
-	close_fd(&c->park);
+	close_fd(&c->prefork);
 	for (int i = 0; i < 2; i++) {
 		loop_unwatch(g->loop, &c->sources[i].watch);
 		close_fd(&c->sources[i].watch.fd);
@@ -120,7 +120,7 @@ void command_ended(struct command *c)
 
 	g->ended_count++;
 	command_close_input(c);
-	close_fd(&c->park);
+	close_fd(&c->prefork);
 	loop_timer_stop(g->loop, &c->timeout);
 	if (*c->session)
 		session_keep(g, c->session);
@@ -355,7 +355,7 @@ struct command *command_new(struct guest *g, const struct command_settings *t)
 	keep_argv(t->argv, &c->argv);
 	c->started_ms = unix_ms();
 	c->started_ns = now_ns();
-	c->input.fd = c->sources[0].watch.fd = c->sources[1].watch.fd = c->park = -1;
+	c->input.fd = c->sources[0].watch.fd = c->sources[1].watch.fd = c->prefork = -1;
 	c->back = g->commands_end;
 	*g->commands_end = c;
 	g->commands_end = &c->next;
@@ -366,9 +366,9 @@ static int start(struct command *c, const struct exec_args *a, struct list *argv
 		 struct spawned *ret, struct err *e)
 {
 	auto_list struct list env = {0};
-	int rc, park = 0;
+	int rc, prefork = 0;
 
-	if (a->flags & GUEST_EXEC_PARK && park_open(c, &park, e) < 0)
+	if (a->flags & GUEST_EXEC_PREFORK && prefork_open(c, &prefork, e) < 0)
 		return -1;
 	exec_args_env(c->guest, a, &env);
 	rc = spawn(&(struct spawn){.argv = argv->items,
@@ -381,11 +381,11 @@ static int start(struct command *c, const struct exec_args *a, struct list *argv
 				   .cols = a->cols,
 				   .open_files_soft =
 					   a->open_files ? a->open_files : c->guest->open_files,
-				   .park = park,
+				   .prefork = prefork,
 				   .mark = command_mark(c)},
 		   ret, e);
-	if (park)
-		close(park);
+	if (prefork)
+		close(prefork);
 	return rc;
 }
 

@@ -66,7 +66,7 @@ struct command {
 	struct loop_timer deadline; /* while it is set, nobody listens to what it prints */
 	unsigned again_ms;
 
-	int park;	   /* socket to a parked process; -1: it is none */
+	int prefork;	   /* socket to a parked process; -1: it is none */
 	int64_t copied_ns; /* when it last made a copy */
 	bool in_sandbox;   /* of a warm host; then these were proven: */
 	uint32_t layers;
@@ -96,7 +96,7 @@ void command_free_all(struct guest *g);
 /* It goes on, and not just to be copied. */
 static inline bool command_is_running(const struct command *c)
 {
-	return !c->reaped && c->park < 0;
+	return !c->reaped && c->prefork < 0;
 }
 size_t command_running(const struct guest *g);
 /* guest_exec_item */

@@ -15,13 +15,13 @@
 #define DEADLINE_MS 10000
 #define ORDER_FDS 4
 
-int park_open(struct command *c, int *ret_theirs, struct err *e)
+int prefork_open(struct command *c, int *ret_theirs, struct err *e)
 {
 	int pair[2];
 
 	if (message_pair(pair, e) < 0)
 		return -1;
-	c->park = pair[0];
+	c->prefork = pair[0];
 	*ret_theirs = pair[1];
 	return 0;
 }
@@ -31,7 +31,7 @@ struct copy {
 	struct guest *guest;
 	struct stream *stream;
 	struct exec_args *args;
-	uint32_t park; /* who is to make it */
+	uint32_t prefork; /* who is to make it */
 	int64_t asked_ns, looked_ns;
 	struct loop_watch report;
 	struct loop_timer silence;
@@ -65,9 +65,9 @@ static void refuse(struct copy *p, const char *why)
 static void on_silence(void *arg)
 {
 	struct copy *p = arg;
-	struct command *park = command_find(p->guest, p->park);
-	bool is_there = park && park->park >= 0 && !park->reaped;
-	bool is_silent = is_there && park->copied_ns < p->looked_ns;
+	struct command *prefork = command_find(p->guest, p->prefork);
+	bool is_there = prefork && prefork->prefork >= 0 && !prefork->reaped;
+	bool is_silent = is_there && prefork->copied_ns < p->looked_ns;
 
 	p->looked_ns = now_ns();
 	if (is_there && !is_silent && p->looked_ns - p->asked_ns < DEADLINE_MS * 1000000LL) {
@@ -75,7 +75,7 @@ static void on_silence(void *arg)
 		return;
 	}
 	if (is_silent)
-		command_kill(park, GUEST_WHY_KILLED);
+		command_kill(prefork, GUEST_WHY_KILLED);
 	refuse(p, "the parked process does not answer");
 }
 
@@ -128,10 +128,10 @@ static void become_command(struct copy *p, pid_t pid)
 					.out = take_fd(&p->ours[1]),
 					.err = take_fd(&p->ours[2])};
 	struct command *c = command_new(p->guest, &settings),
-		       *park = command_find(p->guest, p->park);
+		       *prefork = command_find(p->guest, p->prefork);
 
-	if (park)
-		park->copied_ns = now_ns();
+	if (prefork)
+		prefork->copied_ns = now_ns();
 
 	/* It has started nothing so far, and must not before it bears this mark. */
 	tree_move(pid, command_mark(c));
@@ -155,7 +155,8 @@ static void on_report(void *arg, uint32_t events)
 /* ---- asking ---- */
 
 /* ret_report: our end of the socket that the copy reports on. */
-static int order(struct guest *g, int park, const struct exec_args *a, int ours[3], int *ret_report)
+static int order(struct guest *g, int prefork, const struct exec_args *a, int ours[3],
+		 int *ret_report)
 {
 	int theirs[ORDER_FDS] = {-1, -1, -1, -1}, pair[2], on = 1, rc = -1;
 	auto_list struct list env = {0};
@@ -170,7 +171,7 @@ static int order(struct guest *g, int park, const struct exec_args *a, int ours[
 		exec_args_env(g, a, &env);
 		spawn_pack_order(a->cwd, a->argv.items, env.items, &text);
 		if (setsockopt(pair[0], SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)) == 0)
-			rc = fd_message_send(park, buf_head(&text), text.len, theirs, ORDER_FDS,
+			rc = fd_message_send(prefork, buf_head(&text), text.len, theirs, ORDER_FDS,
 					     MSG_DONTWAIT);
 	}
 	for (int i = 0; i < ORDER_FDS; i++)
@@ -178,7 +179,7 @@ static int order(struct guest *g, int park, const struct exec_args *a, int ours[
 	return rc;
 }
 
-static void ask_for_copy(struct guest *g, struct stream *s, struct command *park,
+static void ask_for_copy(struct guest *g, struct stream *s, struct command *prefork,
 			 struct exec_args *a)
 {
 	static const struct stream_ops waiting = {.on_end = on_end};
@@ -188,13 +189,13 @@ static void ask_for_copy(struct guest *g, struct stream *s, struct command *park
 	*p = (struct copy){.guest = g,
 			   .stream = s,
 			   .args = a,
-			   .park = park->eid,
+			   .prefork = prefork->eid,
 			   .asked_ns = now_ns(),
 			   .looked_ns = now_ns(),
 			   .ours = {-1, -1, -1}};
 	p->report = (struct loop_watch){.fd = -1, .events = EPOLLIN, .call = on_report, .arg = p};
 	p->silence = (struct loop_timer){.call = on_silence, .arg = p};
-	rc = order(g, park->park, a, p->ours, &p->report.fd);
+	rc = order(g, prefork->prefork, a, p->ours, &p->report.fd);
 	if (rc < 0 || loop_watch(g->loop, &p->report) < 0) {
 		refuse(p, "the parked process takes no order");
 		return;
@@ -207,8 +208,8 @@ bool fork_request(struct guest *g, struct stream *s, struct unpack *u)
 {
 	uint32_t eid = unpack_u32(u);
 	struct exec_args *a = exec_args_unpack(g, u);
-	struct command *park = command_find(g, eid);
-	const uint8_t foreign = GUEST_EXEC_TTY | GUEST_EXEC_SHELL | GUEST_EXEC_PARK;
+	struct command *prefork = command_find(g, eid);
+	const uint8_t foreign = GUEST_EXEC_TTY | GUEST_EXEC_SHELL | GUEST_EXEC_PREFORK;
 
 	if (!a)
 		return false;
@@ -217,8 +218,8 @@ bool fork_request(struct guest *g, struct stream *s, struct unpack *u)
 		return true;
 	}
 	if (a->argv.count && !(a->flags & foreign) && !*a->session && env_knows_user(a->user) &&
-	    park && !park->reaped && park->park >= 0) {
-		ask_for_copy(g, s, park, a);
+	    prefork && !prefork->reaped && prefork->prefork >= 0) {
+		ask_for_copy(g, s, prefork, a);
 		return true;
 	}
 	exec_args_free(a);

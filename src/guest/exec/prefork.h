@@ -1,8 +1,8 @@
 /*
  * Parked processes (warm/warm.h tells where they belong): commands that have loaded all that takes long, and then only make copies of
- * themselves for others to use (guest/python/park.py).
+ * themselves for others to use (guest/python/prefork.py).
  *
- *   guest -> park   on its fd 3, SEQPACKET: an order (spawn_pack_order); four fds: standard streams,
+ *   guest -> prefork   on its fd 3, SEQPACKET: an order (spawn_pack_order); four fds: standard streams,
  *                   and a socket to report on
  *   copy -> guest   on that socket, once its parent is the guest: a byte. The kernel says whose it is.
  *   guest -> copy   a byte: it is a command now, and may begin
@@ -14,4 +14,4 @@
 #include "guest/exec/command.h"
 
 /* The socket of a command that is going to be parked: theirs is for its process. */
-int park_open(struct command *c, int *ret_theirs, struct err *e);
+int prefork_open(struct command *c, int *ret_theirs, struct err *e);

@@ -85,9 +85,9 @@ static int child(void *arg)
 	if (chdir(h->spawn->cwd) < 0)
 		fail(h, "cwd");
 	/* Standard streams are all that it gets. */
-	if (h->spawn->park && (dup2(h->spawn->park, 3) < 0 || fcntl(3, F_SETFD, 0) < 0))
+	if (h->spawn->prefork && (dup2(h->spawn->prefork, 3) < 0 || fcntl(3, F_SETFD, 0) < 0))
 		fail(h, "park");
-	sys_close_range(h->spawn->park ? 4 : 3, ~0u, 0);
+	sys_close_range(h->spawn->prefork ? 4 : 3, ~0u, 0);
 	set_limits(h->spawn);
 	umask(022);
 	h->exec_errno = exec_path_run(h->spawn->argv, h->spawn->env, NULL, NULL);

@@ -10,7 +10,7 @@ struct spawn {
 	uint32_t rows, cols;
 	uint64_t open_files_soft; /* 0: as it is */
 	uint64_t mark;		  /* see tree.h */
-	int park;		  /* becomes its fd 3; 0: none */
+	int prefork;		  /* becomes its fd 3; 0: none */
 };
 
 struct spawned {

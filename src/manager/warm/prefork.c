@@ -6,10 +6,10 @@
 #define FAILURES_MAX 3
 #define PRINTED_MAX (1u << 20) /* it has nothing to say */
 
-static void lose(struct park *p, bool is_failure)
+static void lose(struct prefork *p, bool is_failure)
 {
 	loop_timer_stop(p->loop, &p->deadline);
-	p->state = PARK_NONE;
+	p->state = PREFORK_NONE;
 	p->exec = NULL;
 	p->eid = 0;
 	p->failures += is_failure;
@@ -18,7 +18,7 @@ static void lose(struct park *p, bool is_failure)
 
 static void on_parked_start(void *arg, uint32_t eid, uint32_t pid)
 {
-	struct park *p = arg;
+	struct prefork *p = arg;
 
 	p->eid = eid;
 	exec_feed(p->exec, &p->source);
@@ -26,7 +26,7 @@ static void on_parked_start(void *arg, uint32_t eid, uint32_t pid)
 
 static void on_parked_room(void *arg)
 {
-	struct park *p = arg;
+	struct prefork *p = arg;
 
 	exec_feed(p->exec, &p->source);
 }
@@ -39,7 +39,7 @@ static void ignore(void *arg, json_t *value, const struct err *e)
 
 static void kill_parked(void *arg)
 {
-	struct park *p = arg;
+	struct prefork *p = arg;
 
 	if (p->eid)
 		sandbox_signal(exec_sandbox(p->exec), p->eid, SIGKILL, true, ignore, NULL);
@@ -51,15 +51,15 @@ static void kill_parked(void *arg)
  */
 static void on_parked_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
 {
-	struct park *p = arg;
+	struct prefork *p = arg;
 
 	(void)seq, (void)bytes;
 	exec_credit(p->exec, len);
 	if (p->printed <= PRINTED_MAX && (p->printed += len) > PRINTED_MAX)
 		kill_parked(p);
-	if (kind != 1 || p->state != PARK_STARTING)
+	if (kind != 1 || p->state != PREFORK_STARTING)
 		return;
-	p->state = PARK_READY;
+	p->state = PREFORK_READY;
 	loop_timer_stop(p->loop, &p->deadline);
 	p->changed(p->arg);
 }
@@ -67,7 +67,7 @@ static void on_parked_output(void *arg, int kind, uint64_t seq, const char *byte
 /* Another is started when it is needed. */
 static void on_parked_exit(void *arg, const struct outcome *x)
 {
-	lose(arg, x->exit_code != PARK_CHANGED);
+	lose(arg, x->exit_code != PREFORK_CHANGED);
 }
 
 static void on_parked_error(void *arg, const struct err *e)
@@ -75,13 +75,13 @@ static void on_parked_error(void *arg, const struct err *e)
 	lose(arg, true);
 }
 
-static const struct exec_ops park_ops = {.on_start = on_parked_start,
-					 .on_output = on_parked_output,
-					 .on_exit = on_parked_exit,
-					 .on_error = on_parked_error,
-					 .on_room = on_parked_room};
+static const struct exec_ops prefork_ops = {.on_start = on_parked_start,
+					    .on_output = on_parked_output,
+					    .on_exit = on_parked_exit,
+					    .on_error = on_parked_error,
+					    .on_room = on_parked_room};
 
-static void look_after(struct park *p, struct sandbox *s, struct exec *x)
+static void look_after(struct prefork *p, struct sandbox *s, struct exec *x)
 {
 	p->exec = x;
 	p->printed = 0;
@@ -89,29 +89,29 @@ static void look_after(struct park *p, struct sandbox *s, struct exec *x)
 	exec_leave_idle(x);
 }
 
-void park_start(struct park *p, struct sandbox *s, const struct park_program *what)
+void prefork_start(struct prefork *p, struct sandbox *s, const struct prefork_program *what)
 {
 	struct exec_request r = what->request;
 
-	r.parks = true;
+	r.preforks = true;
 	r.no_stdin = !what->input;
-	p->state = PARK_STARTING;
+	p->state = PREFORK_STARTING;
 	p->source = (struct exec_source){what->input, what->input_len, what->input != NULL};
-	look_after(p, s, exec_start(s, &r, &park_ops, p));
+	look_after(p, s, exec_start(s, &r, &prefork_ops, p));
 	p->deadline = (struct loop_timer){.call = kill_parked, .arg = p};
 	loop_timer_set(p->loop, &p->deadline, START_MS);
 }
 
-void park_adopt(struct park *p, struct sandbox *s, uint32_t eid)
+void prefork_adopt(struct prefork *p, struct sandbox *s, uint32_t eid)
 {
 	if (p->exec)
 		return;
-	p->state = PARK_READY;
+	p->state = PREFORK_READY;
 	p->eid = eid;
-	look_after(p, s, exec_attach(s, eid, UINT64_MAX, &park_ops, p));
+	look_after(p, s, exec_attach(s, eid, UINT64_MAX, &prefork_ops, p));
 }
 
-void park_drop(struct park *p)
+void prefork_drop(struct prefork *p)
 {
 	if (!p->exec)
 		return;
@@ -119,7 +119,7 @@ void park_drop(struct park *p)
 	exec_detach(take_ptr(p->exec));
 }
 
-bool park_is_hopeless(const struct park *p)
+bool prefork_is_hopeless(const struct prefork *p)
 {
 	return p->failures >= FAILURES_MAX;
 }

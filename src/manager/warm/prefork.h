@@ -7,12 +7,12 @@
 #include "base/loop.h"
 #include "manager/manager.h"
 
-#define PARK_CHANGED 3 /* its exit status: it would load other modules today */
+#define PREFORK_CHANGED 3 /* its exit status: it would load other modules today */
 
-enum park_state { PARK_NONE, PARK_STARTING, PARK_READY };
+enum prefork_state { PREFORK_NONE, PREFORK_STARTING, PREFORK_READY };
 
-struct park {
-	enum park_state state;
+struct prefork {
+	enum prefork_state state;
 	uint32_t eid;
 	unsigned failures;
 	/* It is ready, or lost. */
@@ -26,16 +26,16 @@ struct park {
 	size_t printed;
 };
 
-struct park_program {
+struct prefork_program {
 	struct exec_request request;
-	const void *input; /* for its stdin; lives as long as the park; or NULL */
+	const void *input; /* for its stdin; lives as long as the prefork; or NULL */
 	size_t input_len;
 };
 
-void park_start(struct park *p, struct sandbox *s, const struct park_program *what);
+void prefork_start(struct prefork *p, struct sandbox *s, const struct prefork_program *what);
 /* One that an earlier daemon has started. */
-void park_adopt(struct park *p, struct sandbox *s, uint32_t eid);
+void prefork_adopt(struct prefork *p, struct sandbox *s, uint32_t eid);
 /* Not looked after any more. */
-void park_drop(struct park *p);
+void prefork_drop(struct prefork *p);
 /* It has failed too often. */
-bool park_is_hopeless(const struct park *p);
+bool prefork_is_hopeless(const struct prefork *p);

@@ -12,7 +12,7 @@
 
 struct snippets {
 	struct sandbox *s;
-	struct park park;
+	struct prefork prefork;
 	struct loop_timer soon;
 	struct list files; /* oldest first */
 };
@@ -26,19 +26,19 @@ static void start_interpreter(void *arg)
 {
 	struct snippets *n = arg;
 	const struct config_warm *w = &n->s->m->p.config->warm;
-	const struct guest_file *script = &guest_file_snippet_park_py;
-	struct park_program what = {.request = {.cwd = "/", .tag = TAG},
-				    .input = script->bytes,
-				    .input_len = script->size};
+	const struct guest_file *script = &guest_file_snippet_prefork_py;
+	struct prefork_program what = {.request = {.cwd = "/", .tag = TAG},
+				       .input = script->bytes,
+				       .input_len = script->size};
 
-	if (n->park.state != PARK_NONE || !n->s->link || n->s->state != STATE_RUNNING)
+	if (n->prefork.state != PREFORK_NONE || !n->s->link || n->s->state != STATE_RUNNING)
 		return;
 	list_add(&what.request.argv, "python3");
 	list_add(&what.request.argv, "-");
 	for (uint32_t i = 0; i < w->preload_count; i++)
 		list_add(&what.request.argv, w->preload[i]);
 	list_add(&what.request.env, "PYTHONPATH=");
-	park_start(&n->park, n->s, &what);
+	prefork_start(&n->prefork, n->s, &what);
 	list_done(&what.request.argv);
 	list_done(&what.request.env);
 }
@@ -51,14 +51,15 @@ static struct snippets *snippets_of(struct sandbox *s)
 		return n;
 	n = s->snippets = must_alloc(calloc(1, sizeof(*n)));
 	*n = (struct snippets){.s = s,
-			       .park = {.changed = on_changed},
+			       .prefork = {.changed = on_changed},
 			       .soon = {.call = start_interpreter, .arg = n}};
 	return n;
 }
 
-uint32_t snippets_park(const struct sandbox *s)
+uint32_t snippets_prefork(const struct sandbox *s)
 {
-	return s->snippets && s->snippets->park.state == PARK_READY ? s->snippets->park.eid : 0;
+	return s->snippets && s->snippets->prefork.state == PREFORK_READY ? s->snippets->prefork.eid
+									  : 0;
 }
 
 void snippets_expect(struct sandbox *s)
@@ -70,7 +71,7 @@ void snippets_expect(struct sandbox *s)
 	    (memory && memory < MEMORY_LEAST))
 		return;
 	n = snippets_of(s);
-	if (n->park.state == PARK_NONE && !park_is_hopeless(&n->park))
+	if (n->prefork.state == PREFORK_NONE && !prefork_is_hopeless(&n->prefork))
 		loop_timer_set(s->m->p.loop, &n->soon, SOON_MS);
 }
 
@@ -123,7 +124,7 @@ void snippets_free(struct sandbox *s)
 	if (!n)
 		return;
 	loop_timer_stop(s->m->p.loop, &n->soon);
-	park_drop(&n->park);
+	prefork_drop(&n->prefork);
 	list_done(&n->files);
 	free(n);
 }

@@ -1,7 +1,7 @@
 /*
  * Snippets of Python in a sandbox that goes on: each would start an interpreter, which takes longer than
  * all the rest. So after the first one an interpreter is parked in the sandbox, as one of its own
- * processes, and later ones are copies of it (guest/python/snippet_park.py). A copy that would differ from
+ * processes, and later ones are copies of it (guest/python/snippet_prefork.py). A copy that would differ from
  * a new interpreter, or cannot be had, says so, and the snippet is started like any command.
  */
 #pragma once
@@ -9,7 +9,7 @@
 #include "manager/manager_internal.h"
 
 /* The parked interpreter to be asked for a copy; 0: none is ready. */
-uint32_t snippets_park(const struct sandbox *s);
+uint32_t snippets_prefork(const struct sandbox *s);
 /* One has ended: others may follow. */
 void snippets_expect(struct sandbox *s);
 /* Files that were placed for snippets: those of the last ones stay, what they started may look at them. */

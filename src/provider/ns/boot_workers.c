@@ -70,7 +70,7 @@ static void on_result(void *arg, uint32_t events)
 static void exec_booter(const struct provider_host *h, pid_t broker, int sock)
 {
 	char parent[16];
-	char *argv[] = {"cloche-booter", parent, NULL};
+	char *argv[] = {"cloche-boot", parent, NULL};
 	int program = fcntl(h->booter, F_DUPFD_CLOEXEC, 64);
 	int lifted[] = {fcntl(sock, F_DUPFD_CLOEXEC, 64), fcntl(h->guest, F_DUPFD_CLOEXEC, 64)};
 

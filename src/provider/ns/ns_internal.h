@@ -13,7 +13,7 @@
 
 struct ns_sandbox;
 
-/* One cloche-booter process: boots one sandbox at a time. */
+/* One cloche-boot process: boots one sandbox at a time. */
 struct booter {
 	struct ns *ns;
 	pid_t pid; /* 0: not running */

@@ -220,7 +220,7 @@ class Volumes(Case):
 
         def is_seen():
             for pid in children(self.d.process.pid):
-                if comm(pid) == "cloche-booter" and os.readlink("/proc/%d/ns/mnt" % pid) != own:
+                if comm(pid) == "cloche-boot" and os.readlink("/proc/%d/ns/mnt" % pid) != own:
                     with open("/proc/%d/mountinfo" % pid, encoding="utf-8") as mounts:
                         if name in mounts.read():
                             return True

@@ -243,7 +243,7 @@ static int look_at_host(struct host *ret)
 
 static int usage(void)
 {
-	fprintf(stderr, "cloche-booter: it is started by cloched\n");
+	fprintf(stderr, "cloche-boot: it is started by cloched\n");
 	return 125;
 }
 
@@ -257,7 +257,7 @@ int main(int argc, char **argv)
 	    fcntl(BOOTER_FD_BROKER, F_SETFD, FD_CLOEXEC) < 0 ||
 	    fcntl(BOOTER_FD_GUEST, F_SETFD, FD_CLOEXEC) < 0)
 		return usage();
-	prctl(PR_SET_NAME, "cloche-booter", 0, 0, 0);
+	prctl(PR_SET_NAME, "cloche-boot", 0, 0, 0);
 	be_ordinary();
 	find_nice(&shop);
 	set_signals();

@@ -1,9 +1,9 @@
 /*
- * cloche-booter: makes sandboxes for the broker, one after the other. A program of its own, small and
+ * cloche-boot: makes sandboxes for the broker, one after the other. A program of its own, small and
  * static, because pid 1 of every sandbox is cloned from it: whatever else were mapped would be copied
  * for each, only to be thrown away when pid 1 executes the guest.
  *
- *   cloche-booter BROKER     the pid of its parent, which it does not outlive; fds as below
+ *   cloche-boot BROKER     the pid of its parent, which it does not outlive; fds as below
  */
 #pragma once
 

@@ -1,8 +1,8 @@
 """Parked interpreters: load everything once, then make copies of themselves for others to use.
 
 Started with a socket as fd 3; src/guest/exec/prefork.h has the protocol, and src/warm/warm.h says what else is
-prepared ahead. kernel_park.py imports this, and it stands
-in front of snippet_park.py when that is built.
+prepared ahead. kernel_prefork.py imports this, and it stands
+in front of snippet_prefork.py when that is built.
 
 One copy always waits for an order on that socket. It was forked twice and has lost its parent, so that
 pid 1, which sends the order, gets to know how it ends. There are two processes that make copies: the

@@ -1,6 +1,6 @@
-"""Kernels that are there in milliseconds: copies of a parked interpreter (park.py) that has loaded kernel.py.
+"""Kernels that are there in milliseconds: copies of a parked interpreter (prefork.py) that has loaded kernel.py.
 
-    kernel_park.py MODULE...
+    kernel_prefork.py MODULE...
 """
 import importlib.util
 import json

@@ -1,6 +1,6 @@
 # Snippets of Python in a sandbox that goes on: each a copy of a parked interpreter, as `python3 path` would be.
 #
-#     python3 - MODULE... <this, after park.py and program.py
+#     python3 - MODULE... <this, after prefork.py and program.py
 #
 # PYTHONPATH is not set for the parked one: what lies there may change at any time, and is looked at by each copy.
 
