@@ -5,7 +5,7 @@
  *
  *   broker   this process: config, namespaces, cgroups, records, Unix sockets. It understands no
  *            HTTP and no JSON; what the front asks for is checked here once more (rule 6).
- *   booters  forks of the broker, each of which makes one sandbox at a time, so that the broker
+ *   boot workers  forks of the broker, each of which makes one sandbox at a time, so that the broker
  *            never waits. Sandboxes outlive them.
  *   front    `cloched role front`: unprivileged, its database directory is its root. HTTP, SQLite,
  *            the links to the guests.

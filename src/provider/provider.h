@@ -44,7 +44,7 @@ struct provider_host {
 	bool rootless, is_private;   /* is_private: no sandbox outlives the daemon */
 	char tag[16];		     /* tells this daemon's cgroups from another's */
 	int guest;		     /* programs: the guest, in memory, and cloche-boot */
-	int booter;
+	int boot_worker;
 	int boxes_dir;		   /* for sockets, named after the sandbox's id */
 	int volumes[CONFIG_ITEMS]; /* the operator's, as in the configuration */
 	void *rows[PROVIDER_COUNT];

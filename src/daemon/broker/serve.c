@@ -271,7 +271,7 @@ static void reap(struct daemon *d)
 	pid_t pid;
 	int status;
 
-	/* Also sandboxes whose booter is gone: we are who inherits them. */
+	/* Also sandboxes whose boot worker is gone: we are who inherits them. */
 	while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0)
 		if (!roles_reaped(d, pid, status))
 			for (int i = 0; i < PROVIDER_COUNT; i++)
@@ -402,8 +402,8 @@ int daemon_serve(const struct serve_options *o)
 	d->rootless = !caps_can_administer();
 	d->uid = geteuid();
 	d->gid = getegid();
-	d->front.channel.watch.fd = d->audit_for_front = d->self = d->host.guest = d->host.booter =
-		-1;
+	d->front.channel.watch.fd = d->audit_for_front = d->self = d->host.guest =
+		d->host.boot_worker = -1;
 	for (size_t i = 0; i < CONFIG_ITEMS; i++)
 		d->host.volumes[i] = -1;
 	if (load_config(d->config_file, &d->listen, d->config, &e) < 0) {

@@ -183,8 +183,8 @@ int prepare(struct daemon *d, struct err *e)
 	d->self = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 	if (d->self < 0)
 		return err_sys(e, "cannot open our own program");
-	d->host.booter = open_program("cloche-boot", NULL, e);
-	if (d->host.booter < 0)
+	d->host.boot_worker = open_program("cloche-boot", NULL, e);
+	if (d->host.boot_worker < 0)
 		return -1;
 	if (prepare_dirs(d, e) < 0 || load_guest(d, e) < 0)
 		return -1;

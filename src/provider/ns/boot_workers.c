@@ -1,4 +1,4 @@
-/* Booters: processes that make sandboxes, one at a time each, so that the broker never waits. */
+/* Boot workers: processes that make sandboxes, one at a time each, so that the broker never waits. */
 #include "provider/ns/ns_internal.h"
 
 #include "base/log.h"
@@ -12,9 +12,9 @@
 #define RESTART_MS 1000
 #define DEADLINE_MS 12000 /* a little more than boot_sandbox itself has */
 
-static void next_job(struct booter *w);
+static void next_job(struct boot_worker *w);
 
-static void fail_job(struct booter *w, const char *why)
+static void fail_job(struct boot_worker *w, const char *why)
 {
 	struct ns_sandbox *s = take_ptr(w->busy);
 	struct err e = {0};
@@ -25,7 +25,7 @@ static void fail_job(struct booter *w, const char *why)
 	ns_booted(s, NULL, -1, &e);
 }
 
-static void stop_booter(struct booter *w)
+static void stop_boot_worker(struct boot_worker *w)
 {
 	loop_unwatch(w->ns->host->loop, &w->watch);
 	loop_timer_stop(w->ns->host->loop, &w->timer);
@@ -36,24 +36,24 @@ static void stop_booter(struct booter *w)
 
 static void on_deadline(void *arg)
 {
-	struct booter *w = arg;
+	struct boot_worker *w = arg;
 
 	log_error("a booter hangs and is killed", "id", w->busy ? w->busy->i->info.id : "");
 	/* What it was building dies with it; it is started anew once it is reaped. */
-	stop_booter(w);
+	stop_boot_worker(w);
 	fail_job(w, "it took too long");
 }
 
 static void on_result(void *arg, uint32_t events)
 {
 	static struct boot_result result;
-	struct booter *w = arg;
+	struct boot_worker *w = arg;
 	struct ns_sandbox *s = w->busy;
 	int fds[KEEPER_MAX_FDS];
 	struct err e = {0};
 
 	if (message_receive(w->sock, &result, sizeof(result), fds, &e) < 0 || !s) {
-		stop_booter(w);
+		stop_boot_worker(w);
 		fail_job(w, "the process that made it died");
 		return;
 	}
@@ -67,20 +67,21 @@ static void on_result(void *arg, uint32_t events)
 }
 
 /* Nothing else of the broker's stays open there: all of it is born to be closed. */
-static void exec_booter(const struct provider_host *h, pid_t broker, int sock)
+static void exec_boot_worker(const struct provider_host *h, pid_t broker, int sock)
 {
 	char parent[16];
 	char *argv[] = {"cloche-boot", parent, NULL};
-	int program = fcntl(h->booter, F_DUPFD_CLOEXEC, 64);
+	int program = fcntl(h->boot_worker, F_DUPFD_CLOEXEC, 64);
 	int lifted[] = {fcntl(sock, F_DUPFD_CLOEXEC, 64), fcntl(h->guest, F_DUPFD_CLOEXEC, 64)};
 
 	snprintf(parent, sizeof(parent), "%d", (int)broker);
-	if (dup2(lifted[0], BOOTER_FD_BROKER) >= 0 && dup2(lifted[1], BOOTER_FD_GUEST) >= 0)
+	if (dup2(lifted[0], BOOT_WORKER_FD_BROKER) >= 0 &&
+	    dup2(lifted[1], BOOT_WORKER_FD_GUEST) >= 0)
 		syscall(SYS_execveat, program, "", argv, environ, AT_EMPTY_PATH);
 	_exit(125);
 }
 
-static int start_booter(struct booter *w)
+static int start_boot_worker(struct boot_worker *w)
 {
 	pid_t broker = getpid();
 	int pair[2];
@@ -89,7 +90,7 @@ static int start_booter(struct booter *w)
 		return -1;
 	w->pid = fork();
 	if (w->pid == 0)
-		exec_booter(w->ns->host, broker, pair[1]);
+		exec_boot_worker(w->ns->host, broker, pair[1]);
 	close(pair[1]);
 	if (w->pid < 0) {
 		w->pid = 0;
@@ -121,7 +122,7 @@ static int open_volume(const struct provider_host *h, const struct ipc_volume *v
 	return fd;
 }
 
-static int send_job(struct booter *w, const struct ns_sandbox *s, struct err *e)
+static int send_job(struct boot_worker *w, const struct ns_sandbox *s, struct err *e)
 {
 	static struct boot_job job;
 	const struct provider_host *h = w->ns->host;
@@ -151,7 +152,7 @@ out:
 	return rc;
 }
 
-static void next_job(struct booter *w)
+static void next_job(struct boot_worker *w)
 {
 	struct ns *ns = w->ns;
 
@@ -174,33 +175,33 @@ static void next_job(struct booter *w)
 	}
 }
 
-void booters_add(struct ns_sandbox *s)
+void boot_workers_add(struct ns_sandbox *s)
 {
 	struct ns *ns = s->ns;
 
 	s->next = NULL;
 	*ns->last = s;
 	ns->last = &s->next;
-	for (int i = 0; i < BOOTERS; i++)
-		next_job(&ns->booters[i]);
+	for (int i = 0; i < BOOT_WORKERS; i++)
+		next_job(&ns->boot_workers[i]);
 }
 
-void booters_start(struct ns *ns)
+void boot_workers_start(struct ns *ns)
 {
 	ns->last = &ns->first;
-	for (int i = 0; i < BOOTERS; i++) {
-		ns->booters[i] = (struct booter){.ns = ns, .sock = -1};
-		if (start_booter(&ns->booters[i]) < 0)
+	for (int i = 0; i < BOOT_WORKERS; i++) {
+		ns->boot_workers[i] = (struct boot_worker){.ns = ns, .sock = -1};
+		if (start_boot_worker(&ns->boot_workers[i]) < 0)
 			log_error("cannot start a booter", "error", strerror(errno));
 	}
 }
 
-void booters_stop(struct ns *ns)
+void boot_workers_stop(struct ns *ns)
 {
-	for (int i = 0; i < BOOTERS; i++) {
-		struct booter *w = &ns->booters[i];
+	for (int i = 0; i < BOOT_WORKERS; i++) {
+		struct boot_worker *w = &ns->boot_workers[i];
 
-		stop_booter(w);
+		stop_boot_worker(w);
 		if (w->pid > 0)
 			waitpid(w->pid, NULL, 0);
 	}
@@ -208,21 +209,21 @@ void booters_stop(struct ns *ns)
 
 static void on_restart(void *arg)
 {
-	struct booter *w = arg;
+	struct boot_worker *w = arg;
 
-	if (start_booter(w) == 0)
+	if (start_boot_worker(w) == 0)
 		next_job(w);
 }
 
-bool booters_reaped(struct ns *ns, pid_t pid)
+bool boot_workers_reaped(struct ns *ns, pid_t pid)
 {
-	for (int i = 0; i < BOOTERS; i++) {
-		struct booter *w = &ns->booters[i];
+	for (int i = 0; i < BOOT_WORKERS; i++) {
+		struct boot_worker *w = &ns->boot_workers[i];
 
 		if (w->pid != pid)
 			continue;
 		w->pid = 0;
-		stop_booter(w);
+		stop_boot_worker(w);
 		fail_job(w, "the process that made it died");
 		/* One that dies again and again shall not keep us from everything else. */
 		w->timer = (struct loop_timer){.call = on_restart, .arg = w};

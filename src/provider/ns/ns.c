@@ -1,5 +1,5 @@
 /*
- * The native provider: sandboxes that are processes of this host. Booters make them (booters.c); here
+ * The native provider: sandboxes that are processes of this host. Boot workers make them (boot workers.c); here
  * they are found again, watched, and cleared away.
  */
 #include "provider/ns/ns_internal.h"
@@ -374,7 +374,7 @@ static void ns_boot(struct instance *i, const struct ipc_boot *b, provider_done 
 	}
 	s->boot = must_alloc(malloc(sizeof(*s->boot)));
 	*s->boot = *b;
-	booters_add(s);
+	boot_workers_add(s);
 }
 
 static void describe(struct ns_sandbox *s, const struct booted *r)
@@ -529,18 +529,18 @@ static void ns_start(struct provider_host *h)
 	cgroup_place_open(&ns->cgroups, NULL);
 	ns->has_table =
 		shorten_table(ns->cgroups.table, ns->cgroup_table, sizeof(ns->cgroup_table));
-	booters_start(ns);
+	boot_workers_start(ns);
 }
 
 static void ns_stop(struct provider_host *h)
 {
 	if (ns_of(h))
-		booters_stop(ns_of(h));
+		boot_workers_stop(ns_of(h));
 }
 
 static bool ns_reaped(struct provider_host *h, pid_t pid)
 {
-	return booters_reaped(ns_of(h), pid);
+	return boot_workers_reaped(ns_of(h), pid);
 }
 
 const struct provider_row provider_ns = {

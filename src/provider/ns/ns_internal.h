@@ -6,7 +6,7 @@
 #include "provider/provider.h"
 #include "sandbox/inside/boot.h"
 
-#define BOOTERS 4
+#define BOOT_WORKERS 4
 #define ID_RANGES 4080 /* of 65536 ids each, from ID_RANGE_FIRST on */
 #define ID_RANGE_FIRST 0x7000
 #define CGROUP_NAME 64
@@ -14,7 +14,7 @@
 struct ns_sandbox;
 
 /* One cloche-boot process: boots one sandbox at a time. */
-struct booter {
+struct boot_worker {
 	struct ns *ns;
 	pid_t pid; /* 0: not running */
 	int sock;
@@ -41,14 +41,14 @@ struct ns {
 	bool has_table; /* false: it does not fit */
 	uint8_t ranges[ID_RANGES];
 	uint32_t next_range;
-	struct booter booters[BOOTERS];
-	struct ns_sandbox *first, **last; /* wait for a booter */
+	struct boot_worker boot_workers[BOOT_WORKERS];
+	struct ns_sandbox *first, **last; /* wait for a boot worker */
 };
 
 struct ns_sandbox {
 	struct ns *ns;
 	struct instance *i;
-	struct ns_sandbox *next; /* in the queue of the booters */
+	struct ns_sandbox *next; /* in the queue of the boot workers */
 	struct ns_blob at;
 	int pidfd;
 	int listener;	       /* until it is booted */
@@ -80,16 +80,16 @@ void ns_cgroup_name(const struct ns_sandbox *s, char ret[CGROUP_NAME]);
 bool ns_cgroup(const struct ns_sandbox *s, struct cgroup *ret);
 /* The tmpfs with all that it has written; -1 on error. */
 int ns_scratch(const struct ns_sandbox *s, struct err *e);
-/* Called by a booter: e is set, or result and pidfd (which is taken) are. */
+/* Called by a boot worker: e is set, or result and pidfd (which is taken) are. */
 void ns_booted(struct ns_sandbox *s, const struct booted *result, int pidfd, const struct err *e);
 
-/* ---- booters.c ---- */
-void booters_start(struct ns *ns);
-void booters_stop(struct ns *ns);
+/* ---- boot workers.c ---- */
+void boot_workers_start(struct ns *ns);
+void boot_workers_stop(struct ns *ns);
 /* Queues it; ns_booted is called in the end. */
-void booters_add(struct ns_sandbox *s);
-/* True if this child was a booter, which is started anew. */
-bool booters_reaped(struct ns *ns, pid_t pid);
+void boot_workers_add(struct ns_sandbox *s);
+/* True if this child was a boot worker, which is started anew. */
+bool boot_workers_reaped(struct ns *ns, pid_t pid);
 
 /* ---- freeze.c ---- */
 void ns_pause(struct instance *i, provider_done done, void *arg);

@@ -43,7 +43,7 @@ static uint64_t look(const struct list *seen, time_t since)
 	return hash ? hash : 1;
 }
 
-static void forget(struct workplace *w)
+static void forget(struct boot_mounts *w)
 {
 	if (w->has_template)
 		(void)umount2(PLACE, MNT_DETACH);
@@ -53,7 +53,7 @@ static void forget(struct workplace *w)
 	w->has_template = false;
 }
 
-static int make(struct workplace *w, struct err *e)
+static int make(struct boot_mounts *w, struct err *e)
 {
 	static const char *const options[] = {"mode", "0755", NULL};
 	int fd = mount_new("tmpfs", MOUNT_DEVICES, options, e), rc;
@@ -72,7 +72,7 @@ static int make(struct workplace *w, struct err *e)
 	return rc < 0 ? -1 : mount_reflag(root, MOUNT_READ_ONLY | MOUNT_DEVICES, e);
 }
 
-static void make_anew(struct workplace *w)
+static void make_anew(struct boot_mounts *w)
 {
 	time_t begun = time(NULL);
 	struct err ignored;
@@ -98,10 +98,10 @@ static int leave_host(void)
 	return 0;
 }
 
-void workplace_enter(struct workplace *w)
+void boot_mounts_enter(struct boot_mounts *w)
 {
-	*w = (struct workplace){.host = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC),
-				.host_mounts = open("/proc/self/mounts", O_RDONLY | O_CLOEXEC)};
+	*w = (struct boot_mounts){.host = open("/proc/self/ns/mnt", O_RDONLY | O_CLOEXEC),
+				  .host_mounts = open("/proc/self/mounts", O_RDONLY | O_CLOEXEC)};
 	if (w->host < 0 || w->host_mounts < 0) {
 		close_fd(&w->host);
 		return;
@@ -115,7 +115,7 @@ void workplace_enter(struct workplace *w)
 }
 
 /* It is told once. */
-static void look_at_mounts(struct workplace *w, int sock, int timeout)
+static void look_at_mounts(struct boot_mounts *w, int sock, int timeout)
 {
 	struct pollfd polls[] = {{w->host_mounts, POLLPRI, 0}, {sock, POLLIN, 0}};
 
@@ -124,14 +124,14 @@ static void look_at_mounts(struct workplace *w, int sock, int timeout)
 }
 
 /* Something was mounted or unmounted there. */
-static void follow_host(struct workplace *w)
+static void follow_host(struct boot_mounts *w)
 {
 	struct err ignored;
 	int template = w->has_template ? mount_clone(AT_FDCWD, PLACE,
 						     MOUNT_READ_ONLY | MOUNT_DEVICES, &ignored)
 				       : -1;
 
-	/* In neither of them nothing can be made as it should; the broker starts another booter. */
+	/* In neither of them nothing can be made as it should; the broker starts another boot worker. */
 	if (setns(w->host, CLONE_NEWNS) < 0 || leave_host() < 0)
 		_exit(125);
 	w->has_template = template >= 0 && mount_attach(template, AT_FDCWD, PLACE, &ignored) == 0;
@@ -140,7 +140,7 @@ static void follow_host(struct workplace *w)
 	w->is_behind = false;
 }
 
-void workplace_wait(struct workplace *w, int sock)
+void boot_mounts_wait(struct boot_mounts *w, int sock)
 {
 	struct pollfd job = {sock, POLLIN, 0};
 
@@ -154,7 +154,7 @@ void workplace_wait(struct workplace *w, int sock)
 	}
 }
 
-void workplace_follow(struct workplace *w)
+void boot_mounts_follow(struct boot_mounts *w)
 {
 	if (w->host < 0)
 		return;
@@ -163,7 +163,7 @@ void workplace_follow(struct workplace *w)
 		follow_host(w);
 }
 
-const struct template *workplace_template(struct workplace *w)
+const struct template *boot_mounts_template(struct boot_mounts *w)
 {
 	if (w->host < 0)
 		return NULL;

@@ -13,7 +13,7 @@
 /* What every job needs. */
 struct workshop {
 	struct cgroup_place cgroups;
-	struct workplace *place;
+	struct boot_mounts *place;
 	struct host host;
 	int nice;	/* our own */
 	bool can_raise; /* a process that has a worse one */
@@ -137,9 +137,9 @@ static int run_job(const struct boot_job *job, const int *fds, const struct work
 	}
 	if (gives_way(job, shop))
 		(void)setpriority(PRIO_PROCESS, 0, shop->nice + POOL_NICE);
-	workplace_follow(shop->place);
+	boot_mounts_follow(shop->place);
 	if (job->root == ROOT_OVERLAY && str_equal(job->image, "host"))
-		r.template = workplace_template(shop->place);
+		r.template = boot_mounts_template(shop->place);
 	if (make_spec(job, &spec, &ret->err) == 0)
 		rc = is_warm_host(job) ? boot_warm_host(job, &r, shop, ret)
 				       : boot_sandbox(&r, &ret->booted, &ret->err);
@@ -162,7 +162,7 @@ static void serve(int sock, const struct workshop *shop)
 		struct err e = {0};
 		int version, rc;
 
-		workplace_wait(shop->place, sock);
+		boot_mounts_wait(shop->place, sock);
 		if (message_receive(sock, &job, sizeof(job), fds, &e) < 0)
 			return;
 		result = (struct boot_result){.booted.pidfd = -1};
@@ -249,13 +249,13 @@ static int usage(void)
 
 int main(int argc, char **argv)
 {
-	struct workplace place;
-	struct workshop shop = {.guest = BOOTER_FD_GUEST, .place = &place};
+	struct boot_mounts place;
+	struct workshop shop = {.guest = BOOT_WORKER_FD_GUEST, .place = &place};
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	if (argc != 2 || atoi(argv[1]) != getppid() ||
-	    fcntl(BOOTER_FD_BROKER, F_SETFD, FD_CLOEXEC) < 0 ||
-	    fcntl(BOOTER_FD_GUEST, F_SETFD, FD_CLOEXEC) < 0)
+	    fcntl(BOOT_WORKER_FD_BROKER, F_SETFD, FD_CLOEXEC) < 0 ||
+	    fcntl(BOOT_WORKER_FD_GUEST, F_SETFD, FD_CLOEXEC) < 0)
 		return usage();
 	prctl(PR_SET_NAME, "cloche-boot", 0, 0, 0);
 	be_ordinary();
@@ -265,9 +265,9 @@ int main(int argc, char **argv)
 	copy_guest(&shop);
 	load_zygote(&shop);
 	/* Last: it hides where cgroups are. */
-	workplace_enter(&place);
+	boot_mounts_enter(&place);
 	if (look_at_host(&shop.host) < 0)
 		return 125;
-	serve(BOOTER_FD_BROKER, &shop);
+	serve(BOOT_WORKER_FD_BROKER, &shop);
 	return 0;
 }

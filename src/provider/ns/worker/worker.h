@@ -12,10 +12,10 @@
 #include "sandbox/inside/boot.h"
 #include "wire/ipc.h"
 
-#define BOOTER_FD_BROKER 3 /* where jobs come from */
-#define BOOTER_FD_GUEST 4  /* the program of pid 1 */
+#define BOOT_WORKER_FD_BROKER 3 /* where jobs come from */
+#define BOOT_WORKER_FD_GUEST 4	/* the program of pid 1 */
 
-/* To a booter, with the listener and the volumes. */
+/* To a boot worker, with the listener and the volumes. */
 struct boot_job {
 	struct ipc_boot boot;
 	uint32_t id_base;
