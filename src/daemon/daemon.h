@@ -22,7 +22,7 @@ struct serve_options {
 	const char *config; /* file; NULL: where one is looked for */
 	struct list listen; /* in place of the file's */
 	bool check_only;
-	const char *private_dir; /* a daemon of one's own, see private.h; NULL: not that */
+	const char *ephemeral_dir; /* a daemon of one's own, see private.h; NULL: not that */
 	const char *test_front; /* run this program in the front's place, as a role without walls */
 };
 

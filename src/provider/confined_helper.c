@@ -42,7 +42,7 @@ static int restrict_paths(void)
 	return landlock_apply(&l, &e);
 }
 
-static int attach(const struct throwaway *t, int program)
+static int attach(const struct confined_helper *t, int program)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	int in = fcntl(t->in < 0 ? null : t->in, F_DUPFD_CLOEXEC, 64);
@@ -56,7 +56,7 @@ static int attach(const struct throwaway *t, int program)
 	return sys_close_range(4, ~0u, 0);
 }
 
-static void run(const struct throwaway *t, uid_t uid, gid_t gid, int go)
+static void run(const struct confined_helper *t, uid_t uid, gid_t gid, int go)
 {
 	struct rlimit memory = {MEMORY, MEMORY}, core = {0, 0};
 	char *argv[] = {"cloche-guest", (char *)t->verb, NULL}, *env[] = {NULL};
@@ -87,7 +87,7 @@ static void run(const struct throwaway *t, uid_t uid, gid_t gid, int go)
 	_exit(126);
 }
 
-pid_t throwaway_start(const struct throwaway *t, struct err *e)
+pid_t confined_helper_start(const struct confined_helper *t, struct err *e)
 {
 	struct clone_args args = {.flags = CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNS |
 					   CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS,

@@ -1,5 +1,5 @@
 /*
- * Throwaway processes: `cloche-guest pack` and `check` read what strangers made, so they run with a
+ * Confined helper processes: `cloche-guest pack` and `check` read what strangers made, so they run with a
  * user namespace in which they own that sandbox's files and nothing else, that tree as their root, no
  * network, no other process, and a filter (rule 11).
  */
@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 
-struct throwaway {
+struct confined_helper {
 	const char *verb; /* "pack" or "check" */
 	int guest;	  /* the program */
 	int root;	  /* directory */
@@ -17,4 +17,4 @@ struct throwaway {
 };
 
 /* Starts one; the caller waits for its end. Killed with the caller. */
-pid_t throwaway_start(const struct throwaway *t, struct err *e);
+pid_t confined_helper_start(const struct confined_helper *t, struct err *e);

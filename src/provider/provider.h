@@ -41,7 +41,7 @@ struct provider_host {
 	void *daemon; /* the broker's own */
 	struct loop *loop;
 	const struct config *config; /* another one after a reload */
-	bool rootless, is_private;   /* is_private: no sandbox outlives the daemon */
+	bool rootless, is_ephemeral; /* is_private: no sandbox outlives the daemon */
 	char tag[16];		     /* tells this daemon's cgroups from another's */
 	int guest;		     /* programs: the guest, in memory, and cloche-boot */
 	int boot_worker;

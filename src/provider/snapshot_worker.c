@@ -8,14 +8,14 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-/* ---- in the copier ---- */
+/* ---- in the snapshot worker ---- */
 
 struct sum {
 	crypto_hash_sha256_state state;
 	uint64_t size;
 };
 
-static void sum_finish(struct sum *s, struct copier_result *r)
+static void sum_finish(struct sum *s, struct snapshot_worker_result *r)
 {
 	unsigned char hash[crypto_hash_sha256_BYTES];
 	int len = snprintf(r->digest, sizeof(r->digest), "sha256:");
@@ -27,7 +27,7 @@ static void sum_finish(struct sum *s, struct copier_result *r)
 }
 
 /* Moves everything from one to the other (to -1: only counts). */
-static int move(const struct copier *c, int from, int to, struct copier_result *r)
+static int move(const struct snapshot_worker *c, int from, int to, struct snapshot_worker_result *r)
 {
 	static char buf[256 << 10];
 	struct sum sum = {.size = 0};
@@ -51,7 +51,7 @@ static int move(const struct copier *c, int from, int to, struct copier_result *
 	return 0;
 }
 
-static int await_worker(pid_t pid, const char *what, struct copier_result *r)
+static int await_worker(pid_t pid, const char *what, struct snapshot_worker_result *r)
 {
 	int status = 0;
 
@@ -65,7 +65,7 @@ static int await_worker(pid_t pid, const char *what, struct copier_result *r)
 		       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 
-static int pack(struct copier *c, struct copier_result *r)
+static int pack(struct snapshot_worker *c, struct snapshot_worker_result *r)
 {
 	int ends[2], rc;
 	pid_t pid;
@@ -73,7 +73,7 @@ static int pack(struct copier *c, struct copier_result *r)
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return err_sys(&r->err, "cannot create a pipe");
 	c->work.out = ends[1];
-	pid = throwaway_start(&c->work, &r->err);
+	pid = confined_helper_start(&c->work, &r->err);
 	close(ends[1]);
 	if (pid < 0)
 		return -1;
@@ -89,20 +89,20 @@ static int pack(struct copier *c, struct copier_result *r)
 	return fdatasync(c->file) < 0 ? err_sys(&r->err, "cannot write the snapshot") : 0;
 }
 
-static int check(struct copier *c, struct copier_result *r)
+static int check(struct snapshot_worker *c, struct snapshot_worker_result *r)
 {
 	pid_t pid;
 
 	if (move(c, c->file, -1, r) < 0 || lseek(c->file, 0, SEEK_SET) < 0)
 		return -1;
 	c->work.in = c->file;
-	pid = throwaway_start(&c->work, &r->err);
+	pid = confined_helper_start(&c->work, &r->err);
 	if (pid < 0)
 		return -1;
 	return await_worker(pid, "this tar cannot be restored", r);
 }
 
-static int take(struct copier *c, struct copier_result *r)
+static int take(struct snapshot_worker *c, struct snapshot_worker_result *r)
 {
 	close(c->unwanted);
 	if (move(c, c->work.in, c->file, r) < 0)
@@ -110,16 +110,16 @@ static int take(struct copier *c, struct copier_result *r)
 	return fdatasync(c->file) < 0 ? err_sys(&r->err, "cannot write the snapshot") : 0;
 }
 
-static int do_work(struct copier *c, struct copier_result *r)
+static int do_work(struct snapshot_worker *c, struct snapshot_worker_result *r)
 {
 	if (strcmp(c->work.verb, "take") == 0)
 		return take(c, r);
 	return strcmp(c->work.verb, "pack") == 0 ? pack(c, r) : check(c, r);
 }
 
-static void copier_main(struct copier *c, pid_t broker, int sock)
+static void snapshot_worker_main(struct snapshot_worker *c, pid_t broker, int sock)
 {
-	static struct copier_result r;
+	static struct snapshot_worker_result r;
 	sigset_t none;
 	int rc;
 
@@ -139,7 +139,7 @@ static void copier_main(struct copier *c, pid_t broker, int sock)
 
 /* ---- in the broker ---- */
 
-void copier_stop(struct copier *c)
+void snapshot_worker_stop(struct snapshot_worker *c)
 {
 	if (!c->loop)
 		return;
@@ -153,26 +153,26 @@ void copier_stop(struct copier *c)
 
 static void on_copied(void *arg, uint32_t events)
 {
-	struct copier *c = arg;
-	struct copier_result r = {.size = 0};
+	struct snapshot_worker *c = arg;
+	struct snapshot_worker_result r = {.size = 0};
 
 	if (recv(c->watch.fd, &r, sizeof(r), MSG_DONTWAIT) != (ssize_t)sizeof(r))
 		err_set(&r.err, ERR_SYSTEM, "the process that made the snapshot died");
-	copier_stop(c);
+	snapshot_worker_stop(c);
 	c->done(c->arg, &r, r.err.kind ? &r.err : NULL);
 }
 
 static void on_too_late(void *arg)
 {
-	struct copier *c = arg;
+	struct snapshot_worker *c = arg;
 	struct err e = {0};
 
-	copier_stop(c);
+	snapshot_worker_stop(c);
 	err_set(&e, ERR_LIMIT, "the snapshot takes too long");
 	c->done(c->arg, NULL, &e);
 }
 
-int copier_start(struct copier *c, struct loop *l, struct err *e)
+int snapshot_worker_start(struct snapshot_worker *c, struct loop *l, struct err *e)
 {
 	pid_t broker = getpid(), pid;
 	int pair[2];
@@ -182,7 +182,7 @@ int copier_start(struct copier *c, struct loop *l, struct err *e)
 	pid = fork();
 	if (pid == 0) {
 		close(pair[0]);
-		copier_main(c, broker, pair[1]);
+		snapshot_worker_main(c, broker, pair[1]);
 	}
 	close(pair[1]);
 	c->pidfd = pid < 0 ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);

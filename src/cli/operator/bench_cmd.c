@@ -40,7 +40,7 @@ struct bench {
 	uint64_t rounds;
 	struct contestant all[16];
 	size_t count;
-	struct private_daemon daemon;
+	struct ephemeral_daemon daemon;
 	struct http *http;
 	char why_cold[200]; /* the daemon has nothing ready; or "" */
 	char launcher[PATH_MAX];
@@ -264,8 +264,8 @@ static void start_daemon(struct bench *b)
 	struct err e = {0};
 
 	spec_init(&s);
-	if (private_daemon_start(&b->daemon, &s, &e) == 0)
-		while (!b->http && now_ns() < until && !private_daemon_has_ended(&b->daemon)) {
+	if (ephemeral_daemon_start(&b->daemon, &s, &e) == 0)
+		while (!b->http && now_ns() < until && !ephemeral_daemon_has_ended(&b->daemon)) {
 			b->http = http_open(&b->daemon.target, &e);
 			usleep(10000);
 		}
@@ -401,7 +401,7 @@ static void bench_done(struct bench *b)
 		free(b->all[i].samples);
 	}
 	http_close(b->http);
-	private_daemon_stop(&b->daemon);
+	ephemeral_daemon_stop(&b->daemon);
 }
 
 static int bench(struct verb_call *v, struct err *e)

@@ -54,8 +54,8 @@ struct bridge {
 
 	enum daemon_state state;
 	struct client client;
-	struct private_daemon daemon;
-	bool is_private;
+	struct ephemeral_daemon daemon;
+	bool is_ephemeral;
 	int64_t started_ns;
 	struct loop_timer retry;
 	struct mcp_exchange *opening;
@@ -248,7 +248,7 @@ static void send_level(struct bridge *b)
 	mcp_exchange_start(b->loop, &b->client.target, &r, &ops, NULL, &e);
 }
 
-static void start_private(struct bridge *b);
+static void start_ephemeral(struct bridge *b);
 
 static void on_open_message(void *arg, const char *text, size_t len)
 {
@@ -272,8 +272,8 @@ static void on_open_end(void *arg, int status, const char *session, const struct
 
 	b->opening = NULL;
 	/* One that is not ours to use: a daemon of our own does as well, unless this one was meant. */
-	if (status == 401 && !b->is_private && !getenv("CLOCHE_URL") && !getenv("CLOCHE_TOKEN")) {
-		start_private(b);
+	if (status == 401 && !b->is_ephemeral && !getenv("CLOCHE_URL") && !getenv("CLOCHE_TOKEN")) {
+		start_ephemeral(b);
 		return;
 	}
 	if (status != 200 || !session[0]) {
@@ -327,7 +327,7 @@ static void on_retry(void *arg)
 
 	if (b->state != DAEMON_STARTING)
 		return;
-	if (private_daemon_has_ended(&b->daemon)) {
+	if (ephemeral_daemon_has_ended(&b->daemon)) {
 		err_set(&e, ERR_SYSTEM,
 			"the sandboxes' daemon could not start; `cloche doctor` says what this "
 			"host "
@@ -341,25 +341,25 @@ static void on_retry(void *arg)
 	}
 }
 
-static void await_private(struct bridge *b)
+static void await_ephemeral(struct bridge *b)
 {
 	b->state = DAEMON_STARTING;
 	b->started_ns = now_ns();
 	loop_timer_set(b->loop, &b->retry, TRY_MS);
 }
 
-static void start_private(struct bridge *b)
+static void start_ephemeral(struct bridge *b)
 {
 	struct err e = {0};
 
-	private_daemon_stop(&b->daemon);
-	b->is_private = true;
-	if (private_daemon_start(&b->daemon, &b->options.spec, &e) < 0) {
+	ephemeral_daemon_stop(&b->daemon);
+	b->is_ephemeral = true;
+	if (ephemeral_daemon_start(&b->daemon, &b->options.spec, &e) < 0) {
 		give_up(b, &e);
 		return;
 	}
 	b->client.target = b->daemon.target;
-	await_private(b);
+	await_ephemeral(b);
 }
 
 static void ensure_daemon(struct bridge *b)
@@ -369,20 +369,20 @@ static void ensure_daemon(struct bridge *b)
 	if (b->state != DAEMON_NONE)
 		return;
 	/* One of our own that is still there has only lost the session. */
-	if (b->is_private && b->daemon.pid && !private_daemon_has_ended(&b->daemon)) {
-		await_private(b);
+	if (b->is_ephemeral && b->daemon.pid && !ephemeral_daemon_has_ended(&b->daemon)) {
+		await_ephemeral(b);
 		return;
 	}
-	if (!b->options.private_only && client_init(&b->client, &e) == 0 &&
+	if (!b->options.ephemeral_only && client_init(&b->client, &e) == 0 &&
 	    open_session(b, &e) == 0) {
-		b->is_private = false;
+		b->is_ephemeral = false;
 		return;
 	}
-	if (!b->options.private_only && getenv("CLOCHE_URL")) {
+	if (!b->options.ephemeral_only && getenv("CLOCHE_URL")) {
 		give_up(b, &e); /* it was named, so nothing else will do */
 		return;
 	}
-	start_private(b);
+	start_ephemeral(b);
 }
 
 /* ---- messages of the client ---- */
@@ -597,7 +597,7 @@ static void end_session(struct bridge *b)
 	struct mcp_exchange *x;
 	struct err e = {0};
 
-	if (b->is_private || b->state != DAEMON_READY)
+	if (b->is_ephemeral || b->state != DAEMON_READY)
 		return;
 	loop_unwatch(b->loop, &b->in);
 	loop_unwatch(b->loop, &b->out);
@@ -616,7 +616,7 @@ static void end_bridge(struct bridge *b)
 		free_forward(b->forwards);
 	flush_output(b);
 	end_session(b);
-	private_daemon_stop(&b->daemon);
+	ephemeral_daemon_stop(&b->daemon);
 	client_done(&b->client);
 	mcp_options_done(&b->options);
 }

@@ -34,7 +34,7 @@ static json_t *list_option(const struct list *l)
 static json_t *session_options(const struct sandbox_spec *s)
 {
 	static const char *const own[] = {"policy", "workspace", "mount", "tools"};
-	json_t *options = json_object(), *volumes = private_daemon_volumes(s);
+	json_t *options = json_object(), *volumes = ephemeral_daemon_volumes(s);
 	char text[4096];
 
 	for (size_t i = 0; i < spec_field_count; i++) {
@@ -102,7 +102,7 @@ int mcp_options_read(struct mcp_options *ret, int argc, char **argv, struct err 
 	spec_init(&ret->spec);
 	for (i = 0; i < argc; i++) {
 		if (str_equal(argv[i], "--private"))
-			ret->private_only = true;
+			ret->ephemeral_only = true;
 		else
 			list_add(&rest, argv[i]);
 	}
@@ -116,10 +116,10 @@ int mcp_options_read(struct mcp_options *ret, int argc, char **argv, struct err 
 	if (o.help)
 		return 1;
 	resolve_env(&ret->spec);
-	if (refuse_options(&ret->spec, e) < 0 || private_daemon_check(&ret->spec, e) < 0)
+	if (refuse_options(&ret->spec, e) < 0 || ephemeral_daemon_check(&ret->spec, e) < 0)
 		return -1;
 	if (ret->spec.workspace || ret->spec.mounts.count)
-		ret->private_only = true;
+		ret->ephemeral_only = true;
 	ret->session = session_options(&ret->spec);
 	return 0;
 }

@@ -8,7 +8,7 @@
 
 struct mcp_options {
 	struct sandbox_spec spec;
-	bool private_only;
+	bool ephemeral_only;
 	json_t *session; /* what a session of the daemon is told */
 };
 

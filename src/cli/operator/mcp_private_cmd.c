@@ -38,7 +38,7 @@ static int shown_at(const struct sandbox_spec *s, size_t i, struct shown *ret, s
 	return 1;
 }
 
-int private_daemon_check(const struct sandbox_spec *s, struct err *e)
+int ephemeral_daemon_check(const struct sandbox_spec *s, struct err *e)
 {
 	struct shown m;
 	struct source source;
@@ -53,7 +53,7 @@ int private_daemon_check(const struct sandbox_spec *s, struct err *e)
 	return rc;
 }
 
-json_t *private_daemon_volumes(const struct sandbox_spec *s)
+json_t *ephemeral_daemon_volumes(const struct sandbox_spec *s)
 {
 	json_t *list = json_array();
 	struct err e = {0};
@@ -96,7 +96,8 @@ static json_t *volumes_config(const struct sandbox_spec *s, struct err *e)
 }
 
 /* As JSON, which is YAML as well. */
-static int write_config(const struct private_daemon *d, const struct sandbox_spec *s, struct err *e)
+static int write_config(const struct ephemeral_daemon *d, const struct sandbox_spec *s,
+			struct err *e)
 {
 	auto_free char *path = str_format("%s/config.yaml", d->dir),
 		       *listen = str_format("unix:%s", d->target.unix_path),
@@ -119,7 +120,7 @@ static int write_config(const struct private_daemon *d, const struct sandbox_spe
 
 /* ---- its life ---- */
 
-static int make_dir(struct private_daemon *d, struct err *e)
+static int make_dir(struct ephemeral_daemon *d, struct err *e)
 {
 	const char *base = getenv("XDG_RUNTIME_DIR");
 	char path[128];
@@ -142,7 +143,7 @@ static int make_dir(struct private_daemon *d, struct err *e)
 }
 
 /* It removes this itself, unless it was killed. */
-static void remove_dir(struct private_daemon *d)
+static void remove_dir(struct ephemeral_daemon *d)
 {
 	if (d->dir[0])
 		cli_remove_tree(d->dir);
@@ -150,7 +151,7 @@ static void remove_dir(struct private_daemon *d)
 }
 
 /* Between fork and exec: the daemon reads the end of its life from stdin and has our stderr. */
-static void become_daemon(const char *program, const struct private_daemon *d, const char *config,
+static void become_daemon(const char *program, const struct ephemeral_daemon *d, const char *config,
 			  int life)
 {
 	char *argv[] = {(char *)program, "serve",	 "--private", (char *)d->dir,
@@ -169,12 +170,12 @@ static void become_daemon(const char *program, const struct private_daemon *d, c
 	_exit(125);
 }
 
-int private_daemon_start(struct private_daemon *d, const struct sandbox_spec *s, struct err *e)
+int ephemeral_daemon_start(struct ephemeral_daemon *d, const struct sandbox_spec *s, struct err *e)
 {
 	char program[PATH_MAX], config[128];
 	int pipe_fds[2];
 
-	*d = (struct private_daemon){.life = -1};
+	*d = (struct ephemeral_daemon){.life = -1};
 	if (cli_find_helper("cloched", program, sizeof(program)) < 0)
 		return err_set(e, ERR_SYSTEM, "cloched cannot be found");
 	if (make_dir(d, e) < 0)
@@ -198,7 +199,7 @@ int private_daemon_start(struct private_daemon *d, const struct sandbox_spec *s,
 	return 0;
 }
 
-bool private_daemon_has_ended(struct private_daemon *d)
+bool ephemeral_daemon_has_ended(struct ephemeral_daemon *d)
 {
 	if (!d->pid || waitpid(d->pid, NULL, WNOHANG) != d->pid)
 		return false;
@@ -208,7 +209,7 @@ bool private_daemon_has_ended(struct private_daemon *d)
 	return true;
 }
 
-void private_daemon_stop(struct private_daemon *d)
+void ephemeral_daemon_stop(struct ephemeral_daemon *d)
 {
 	auto_close int pidfd = -1;
 	struct pollfd p = {.events = POLLIN};

@@ -11,7 +11,7 @@
 
 #include <jansson.h>
 
-struct private_daemon {
+struct ephemeral_daemon {
 	char dir[96]; /* everything is in here */
 	pid_t pid;    /* 0: not started */
 	int life;     /* closing it ends the daemon */
@@ -19,12 +19,12 @@ struct private_daemon {
 };
 
 /* Checks the sources of --workspace and --mount. Done at the start, so that mistakes are seen then. */
-int private_daemon_check(const struct sandbox_spec *s, struct err *e);
+int ephemeral_daemon_check(const struct sandbox_spec *s, struct err *e);
 /* Does not wait until it serves. */
-int private_daemon_start(struct private_daemon *d, const struct sandbox_spec *s, struct err *e);
+int ephemeral_daemon_start(struct ephemeral_daemon *d, const struct sandbox_spec *s, struct err *e);
 /* Lets it go and waits a moment for its end. */
-void private_daemon_stop(struct private_daemon *d);
+void ephemeral_daemon_stop(struct ephemeral_daemon *d);
 /* True once, if it has ended by itself. */
-bool private_daemon_has_ended(struct private_daemon *d);
+bool ephemeral_daemon_has_ended(struct ephemeral_daemon *d);
 /* The volumes of its configuration, as an option of a session; NULL if there are none. */
-json_t *private_daemon_volumes(const struct sandbox_spec *s);
+json_t *ephemeral_daemon_volumes(const struct sandbox_spec *s);

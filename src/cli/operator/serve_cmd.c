@@ -40,7 +40,7 @@ int cmd_serve(int argc, char **argv)
 			o.check_only = true;
 			break;
 		case 'p':
-			o.private_dir = optarg;
+			o.ephemeral_dir = optarg;
 			break;
 		case 't':
 			o.test_front = optarg;

@@ -166,7 +166,7 @@ static int fill_as_root(struct stage *s, struct err *e)
 	static const uint32_t caps[5] = {0x02000001, 1u << 13, 0, 0, 0};
 	auto_free char *suid = str_format("%s/suid-probe", s->ro);
 	auto_free char *file_caps = str_format("%s/caps-probe", s->ro);
-	auto_free char *private = str_format("%s/private", s->ro);
+	auto_free char *ephemeral = str_format("%s/private", s->ro);
 
 	if (geteuid() != 0)
 		return 0;
@@ -174,10 +174,10 @@ static int fill_as_root(struct stage *s, struct err *e)
 		return -1;
 	if (setxattr(file_caps, "security.capability", caps, sizeof(caps), 0) < 0)
 		unlink(file_caps);
-	if (write_file(private, s->token, 0600, e) < 0)
+	if (write_file(ephemeral, s->token, 0600, e) < 0)
 		return -1;
-	if (chown(private, OTHER_UID, OTHER_UID) < 0)
-		return err_sys(e, "cannot give %s away", private);
+	if (chown(ephemeral, OTHER_UID, OTHER_UID) < 0)
+		return err_sys(e, "cannot give %s away", ephemeral);
 	return 0;
 }
 

@@ -187,7 +187,7 @@ void box_init_host(struct daemon *d)
 	h->loop = d->loop;
 	h->config = d->config;
 	h->rootless = d->rootless;
-	h->is_private = d->private_dir != NULL;
+	h->is_ephemeral = d->ephemeral_dir != NULL;
 	h->find = find_instance;
 	h->on_ended = on_ended;
 	h->on_leftover = on_leftover;

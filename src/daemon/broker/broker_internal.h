@@ -54,8 +54,8 @@ struct daemon {
 	struct snapshot_job *snapshot_jobs;
 	size_t snapshot_running;
 	const char *test_front;
-	const char *private_dir;	/* NULL: a daemon like any other */
-	struct loop_watch private_life; /* stdin of a private one */
+	const char *ephemeral_dir;	  /* NULL: a daemon like any other */
+	struct loop_watch ephemeral_life; /* stdin of a private one */
 	unsigned last_steps;
 	int status;
 };

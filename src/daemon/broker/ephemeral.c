@@ -12,19 +12,19 @@ static void on_life(void *arg, uint32_t events)
 
 	if (read(0, bytes, sizeof(bytes)) > 0)
 		return;
-	loop_unwatch(d->loop, &d->private_life);
+	loop_unwatch(d->loop, &d->ephemeral_life);
 	/* Nobody waits for what is still running. */
 	daemon_stop(d);
 	daemon_stop(d);
 }
 
-int private_watch(struct daemon *d, struct err *e)
+int ephemeral_watch(struct daemon *d, struct err *e)
 {
-	if (!d->private_dir)
+	if (!d->ephemeral_dir)
 		return 0;
-	d->private_life =
+	d->ephemeral_life =
 		(struct loop_watch){.fd = 0, .events = EPOLLIN, .call = on_life, .arg = d};
-	if (loop_watch(d->loop, &d->private_life) < 0)
+	if (loop_watch(d->loop, &d->ephemeral_life) < 0)
 		return err_sys(e, "private: stdin must be a pipe");
 	return 0;
 }
@@ -36,8 +36,8 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 	return 0;
 }
 
-void private_remove(const struct daemon *d)
+void ephemeral_remove(const struct daemon *d)
 {
-	if (d->private_dir)
-		nftw(d->private_dir, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+	if (d->ephemeral_dir)
+		nftw(d->ephemeral_dir, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }

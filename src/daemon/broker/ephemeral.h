@@ -10,5 +10,5 @@
 struct daemon;
 
 /* Each does nothing for a daemon that is not private. */
-int private_watch(struct daemon *d, struct err *e);
-void private_remove(const struct daemon *d);
+int ephemeral_watch(struct daemon *d, struct err *e);
+void ephemeral_remove(const struct daemon *d);

@@ -190,7 +190,7 @@ static void reload(struct daemon *d)
 
 static bool is_leaving(const struct box *b)
 {
-	return b->d->private_dir || b->state == BOX_DYING || b->i.info.transient ||
+	return b->d->ephemeral_dir || b->state == BOX_DYING || b->i.info.transient ||
 	       str_equal(b->i.info.owner, "-");
 }
 
@@ -329,7 +329,7 @@ static int start(struct daemon *d, struct err *e)
 	d->loop = loop_new();
 	if (!d->loop)
 		return err_sys(e, "cannot create an epoll");
-	if (watch_signals(d, e) < 0 || watch_files(d, e) < 0 || private_watch(d, e) < 0)
+	if (watch_signals(d, e) < 0 || watch_files(d, e) < 0 || ephemeral_watch(d, e) < 0)
 		return -1;
 	/* First, while there is little memory that a fork would have to share. */
 	start_providers(d);
@@ -398,7 +398,7 @@ int daemon_serve(const struct serve_options *o)
 	d->config_file = o->config ? str_copy(o->config) : config_find();
 	d->listen = o->listen;
 	d->test_front = o->test_front;
-	d->private_dir = o->private_dir;
+	d->ephemeral_dir = o->ephemeral_dir;
 	d->rootless = !caps_can_administer();
 	d->uid = geteuid();
 	d->gid = getegid();
@@ -417,7 +417,7 @@ int daemon_serve(const struct serve_options *o)
 	if (start(d, &e) < 0) {
 		fprintf(stderr, "cloche: %s\n", e.msg);
 		stop(d);
-		private_remove(d);
+		ephemeral_remove(d);
 		return 125;
 	}
 	log_info("ready", "rootless", d->rootless ? "yes" : "no");
@@ -425,6 +425,6 @@ int daemon_serve(const struct serve_options *o)
 	loop_run(d->loop);
 	stop(d);
 	log_info("stopped");
-	private_remove(d);
+	ephemeral_remove(d);
 	return d->status;
 }

@@ -41,8 +41,8 @@ struct snapshot_job {
 	char sandbox[IPC_ID]; /* "": it is written by the front */
 	uint64_t room;	      /* it may be so large; one that waits to be made has none yet */
 	int file;
-	struct copier copier; /* that takes what is written, then checks it */
-	struct err err;	      /* how writing failed */
+	struct snapshot_worker snapshot_worker; /* that takes what is written, then checks it */
+	struct err err;				/* how writing failed */
 };
 
 /* ---- files ---- */
@@ -243,7 +243,7 @@ static void end_job(struct snapshot_job *j, const struct err *e)
 		place = &(*place)->next;
 	*place = j->next;
 	d->snapshot_running -= j->phase == RUNS;
-	copier_stop(&j->copier);
+	snapshot_worker_stop(&j->snapshot_worker);
 	close_fd(&j->file);
 	if (b)
 		b->is_busy = false;
@@ -274,7 +274,7 @@ static void on_made(void *arg, const struct provider_result *r, const struct err
 		finish_job(arg, r->size_bytes, r->digest);
 }
 
-static void on_checked(void *arg, const struct copier_result *r, const struct err *e)
+static void on_checked(void *arg, const struct snapshot_worker_result *r, const struct err *e)
 {
 	if (e)
 		end_job(arg, e);
@@ -315,19 +315,19 @@ static int begin_to_check(struct snapshot_job *j, struct err *e)
 		return err_sys(e, "cannot open an empty directory");
 	if (open_part(j, 0, e) < 0)
 		return -1;
-	j->copier = (struct copier){.work = {.verb = "check",
-					     .guest = d->host.guest,
-					     .root = root,
-					     .in = -1,
-					     .out = -1,
-					     .rootless = d->rootless,
-					     .id_base = 0x7ffeu << 16},
-				    .file = j->file,
-				    .max_bytes = j->room,
-				    .timeout_ms = CHECK_MS,
-				    .done = on_checked,
-				    .arg = j};
-	return copier_start(&j->copier, d->loop, e);
+	j->snapshot_worker = (struct snapshot_worker){.work = {.verb = "check",
+							       .guest = d->host.guest,
+							       .root = root,
+							       .in = -1,
+							       .out = -1,
+							       .rootless = d->rootless,
+							       .id_base = 0x7ffeu << 16},
+						      .file = j->file,
+						      .max_bytes = j->room,
+						      .timeout_ms = CHECK_MS,
+						      .done = on_checked,
+						      .arg = j};
+	return snapshot_worker_start(&j->snapshot_worker, d->loop, e);
 }
 
 static void start_next(struct daemon *d)
@@ -372,7 +372,7 @@ static struct snapshot_job *find_written(const struct daemon *d, const struct ip
 /* Checks it once all of it was taken and somebody wants it. */
 static void check_written(struct snapshot_job *j)
 {
-	if (j->copier.loop || !j->who.serial)
+	if (j->snapshot_worker.loop || !j->who.serial)
 		return;
 	if (j->err.kind) {
 		end_job(j, &j->err);
@@ -383,7 +383,7 @@ static void check_written(struct snapshot_job *j)
 	start_next(j->d);
 }
 
-static void on_taken(void *arg, const struct copier_result *r, const struct err *e)
+static void on_taken(void *arg, const struct snapshot_worker_result *r, const struct err *e)
 {
 	struct snapshot_job *j = arg;
 
@@ -406,16 +406,18 @@ static int begin_to_take(struct snapshot_job *j, struct err *e)
 	ours = ends[0];
 	fronts = ends[1];
 	(void)fcntl(fronts, F_SETPIPE_SZ, PIPE_BYTES);
-	/* Only the front's end: the copier reads with deadline, the front may not wait. */
+	/* Only the front's end: the snapshot worker reads with deadline, the front may not wait. */
 	if (fcntl(fronts, F_SETFL, O_NONBLOCK) < 0)
 		return err_sys(e, "cannot set up a pipe");
-	j->copier = (struct copier){.work = {.verb = "take", .in = ours, .out = -1},
-				    .file = j->file,
-				    .unwanted = fronts,
-				    .max_bytes = j->room,
-				    .done = on_taken,
-				    .arg = j};
-	return copier_start(&j->copier, j->d->loop, e) < 0 ? -1 : take_fd(&fronts);
+	j->snapshot_worker =
+		(struct snapshot_worker){.work = {.verb = "take", .in = ours, .out = -1},
+					 .file = j->file,
+					 .unwanted = fronts,
+					 .max_bytes = j->room,
+					 .done = on_taken,
+					 .arg = j};
+	return snapshot_worker_start(&j->snapshot_worker, j->d->loop, e) < 0 ? -1
+									     : take_fd(&fronts);
 }
 
 static int may_write(const struct daemon *d, struct err *e)

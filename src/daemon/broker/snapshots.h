@@ -1,4 +1,4 @@
-/* Snapshots: <state>/snapshots/ID.tar and ID.meta, made and checked in throwaway processes. */
+/* Snapshots: <state>/snapshots/ID.tar and ID.meta, made and checked in confined helper processes. */
 #pragma once
 
 #include "daemon/broker/box.h"

@@ -132,7 +132,7 @@ static int send_job(struct boot_worker *w, const struct ns_sandbox *s, struct er
 	job = (struct boot_job){.boot = *s->boot,
 				.id_base = s->at.id_base,
 				.root = s->i->info.root,
-				.is_private = h->is_private,
+				.is_ephemeral = h->is_ephemeral,
 				.lanes = h->config->warm.lanes,
 				.preload_count = h->config->warm.preload_count};
 	memcpy(job.preload, h->config->warm.preload, sizeof(job.preload));

@@ -106,7 +106,7 @@ void ns_stop_freezing(struct ns_sandbox *s)
 	struct err gone = {0};
 
 	loop_timer_stop(s->ns->host->loop, &s->timer);
-	copier_stop(&s->copier);
+	snapshot_worker_stop(&s->snapshot_worker);
 	s->frozen = NULL;
 	err_set(&gone, ERR_CONFLICT, "the sandbox is gone");
 	ns_answer(s, NULL, &gone);
@@ -147,7 +147,7 @@ static void end_snapshot(struct ns_sandbox *s, const struct provider_result *r, 
 	ns_answer(s, r, e);
 }
 
-static void on_copied(void *arg, const struct copier_result *copied, const struct err *e)
+static void on_copied(void *arg, const struct snapshot_worker_result *copied, const struct err *e)
 {
 	struct provider_result r = {.fd = -1};
 
@@ -167,8 +167,8 @@ static void copy_frozen(struct ns_sandbox *s, const struct err *e)
 		ns_answer(s, NULL, e);
 		return;
 	}
-	root = s->copier.work.root = ns_scratch(s, &why);
-	if (root < 0 || copier_start(&s->copier, s->ns->host->loop, &why) < 0)
+	root = s->snapshot_worker.work.root = ns_scratch(s, &why);
+	if (root < 0 || snapshot_worker_start(&s->snapshot_worker, s->ns->host->loop, &why) < 0)
 		end_snapshot(s, NULL, &why);
 }
 
@@ -178,17 +178,17 @@ void ns_snapshot(struct instance *i, int file, uint64_t max_bytes, provider_done
 
 	s->done = done;
 	s->arg = arg;
-	s->copier = (struct copier){.work = {.verb = "pack",
-					     .guest = i->host->guest,
-					     .in = -1,
-					     .out = -1,
-					     .rootless = i->host->rootless,
-					     .id_base = s->at.id_base},
-				    .file = file,
-				    .max_bytes = max_bytes,
-				    .timeout_ms = COPY_MS,
-				    .done = on_copied,
-				    .arg = s};
+	s->snapshot_worker = (struct snapshot_worker){.work = {.verb = "pack",
+							       .guest = i->host->guest,
+							       .in = -1,
+							       .out = -1,
+							       .rootless = i->host->rootless,
+							       .id_base = s->at.id_base},
+						      .file = file,
+						      .max_bytes = max_bytes,
+						      .timeout_ms = COPY_MS,
+						      .done = on_copied,
+						      .arg = s};
 	if (i->info.paused)
 		copy_frozen(s, NULL);
 	else

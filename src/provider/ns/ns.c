@@ -252,7 +252,7 @@ static void insist(void *arg)
 static void ns_destroy(struct instance *i, provider_done done, void *arg)
 {
 	struct ns_sandbox *s = ns_sandbox(i);
-	bool may_be_frozen = i->info.paused || s->frozen || s->copier.loop;
+	bool may_be_frozen = i->info.paused || s->frozen || s->snapshot_worker.loop;
 
 	s->destroyed = done;
 	s->destroyed_arg = arg;

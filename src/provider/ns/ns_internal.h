@@ -65,8 +65,8 @@ struct ns_sandbox {
 	void (*frozen)(struct ns_sandbox *s, const struct err *e);
 	int64_t freeze_until_ns;
 	unsigned freeze_tries;
-	struct stop_tree stopped; /* without a cgroup */
-	struct copier copier;	  /* of a snapshot */
+	struct stop_tree stopped;		/* without a cgroup */
+	struct snapshot_worker snapshot_worker; /* of a snapshot */
 };
 
 /* ---- ns.c ---- */

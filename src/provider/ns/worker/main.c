@@ -126,7 +126,7 @@ static int run_job(const struct boot_job *job, const int *fds, const struct work
 				 .cgroup_name = job->cgroup,
 				 .cgroups = &shop->cgroups,
 				 .host = &shop->host,
-				 .dies_with_caller = job->boot.transient || job->is_private};
+				 .dies_with_caller = job->boot.transient || job->is_ephemeral};
 	int rc = -1;
 
 	for (uint32_t i = 0; i < job->boot.volume_count; i++) {

@@ -20,7 +20,7 @@ struct boot_job {
 	struct ipc_boot boot;
 	uint32_t id_base;
 	uint8_t root;
-	uint8_t is_private;	 /* the daemon is somebody's own: nothing outlives it */
+	uint8_t is_ephemeral;	 /* the daemon is somebody's own: nothing outlives it */
 	char image[CONFIG_PATH]; /* "host", or the operator's path */
 	char cgroup[64];
 	uint32_t lanes;		/* of a warm host, for each kind, from the beginning */
