@@ -309,7 +309,7 @@ void manager_free(struct manager *m);
 void manager_set_config(struct manager *m, const struct config *config);
 /* What answers that wait to be read are counted in, along with output that is kept for them. */
 struct budget *manager_output(struct manager *m);
-/* IPC_ADOPTED, IPC_READY and IPC_DIED; takes the fd over. */
+/* IPC_ADOPTED, IPC_FOREIGN, IPC_READY and IPC_DIED; takes the fd over. */
 void manager_news(struct manager *m, const struct ipc *news, int fd);
 /* After this nothing new is made; what exists goes on. */
 void manager_drain(struct manager *m);

@@ -93,6 +93,18 @@ static bool is_stopped_after_all(struct sandbox *s)
 	return true;
 }
 
+/* Its row stays as it is: the version of cloche that it belongs to needs the row. */
+static void keep_foreign(struct manager *m, const char *id)
+{
+	struct sandbox *s = manager_lookup(m, id);
+
+	if (!s || s->state != STATE_CREATING)
+		return;
+	snprintf(s->reason, sizeof(s->reason),
+		 "it belongs to another version of cloche, and is left alone");
+	sandbox_move(s, STATE_FAILED, BY_START);
+}
+
 static void bury_missing(struct manager *m)
 {
 	for (struct sandbox *s = m->first, *next; s; s = next) {
@@ -126,9 +138,8 @@ static void died(struct manager *m, const struct ipc_died *d)
 		pool_lost(s);
 		return;
 	}
-	sandbox_end(s, d->by_ttl ? STATE_DESTROYED : STATE_FAILED, BY_BROKER,
-		    d->by_ttl	? "its time was over"
-		    : d->by_oom ? "it was killed for memory"
+	sandbox_end(s, STATE_FAILED, BY_BROKER,
+		    d->by_oom	? "it was killed for memory"
 		    : d->why[0] ? d->why
 				: "its first process was killed");
 }
@@ -138,6 +149,9 @@ void manager_news(struct manager *m, const struct ipc *news, int fd)
 	switch (news->type) {
 	case IPC_ADOPTED:
 		adopt(m, &news->booted, take_fd(&fd));
+		break;
+	case IPC_FOREIGN:
+		keep_foreign(m, news->id);
 		break;
 	case IPC_READY:
 		bury_missing(m);

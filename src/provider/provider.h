@@ -24,6 +24,7 @@
 
 struct provider_row;
 struct provider_host;
+struct record_0_1;
 
 /* One sandbox: allocated and freed by the broker. */
 struct instance {
@@ -47,6 +48,7 @@ struct provider_host {
 	int boot_worker;
 	int boxes_dir;		   /* for sockets, named after the sandbox's id */
 	int volumes[CONFIG_ITEMS]; /* the operator's, as in the configuration */
+	bool has_foreign;	   /* there are sandboxes of which the record cannot be read */
 	void *rows[PROVIDER_COUNT];
 	/* A live instance, or NULL. */
 	struct instance *(*find)(struct provider_host *h, const char *id);
@@ -87,6 +89,8 @@ struct provider_row {
 	/* Can anything be booted at all, as things are configured? */
 	void (*probe)(struct provider_host *h, provider_done done, void *arg);
 	void (*boot)(struct instance *i, const struct ipc_boot *b, provider_done done, void *arg);
+	/* Makes the blob of a sandbox of version 0.1.0. -1: what the record says does not fit. */
+	int (*import_0_1)(struct instance *i, const struct record_0_1 *r, struct err *e);
 	/* By info and blob of its record. */
 	void (*adopt)(struct instance *i, provider_done done, void *arg);
 	/* Another link in place of the one that boot gave. */

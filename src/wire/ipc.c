@@ -65,6 +65,7 @@ static const struct shape {
 	[IPC_PEER] = {sizeof(struct ipc_peer), no_texts},
 	[IPC_SHUTDOWN] = {0, no_texts},
 	[IPC_AUDIT] = {0, no_texts},
+	[IPC_FOREIGN] = {IPC_ID, id_texts},
 	[IPC_REMOTE_CREATE... IPC_REMOTE_GONE] = {sizeof(struct ipc_remote), remote_texts},
 	[IPC_AUDIT_WRITE] = {sizeof(struct audit_entry), no_texts},
 	[IPC_AUDIT_QUERY] = {sizeof(struct audit_query), query_texts},

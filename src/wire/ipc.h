@@ -48,6 +48,7 @@ enum ipc_type {
 	IPC_PEER, /* fd: an accepted connection of a Unix socket whose peer was checked; ipc_peer */
 	IPC_SHUTDOWN, /* stop taking work, finish what is running, then IPC_QUIT */
 	IPC_AUDIT,    /* fd: a socket to the audit role, which was started anew */
+	IPC_FOREIGN,  /* id: of another version of cloche; left alone, and so is its row */
 	/* broker to role remote, about sandboxes that another service runs: ipc_remote */
 	IPC_REMOTE_CREATE = 64, /* id -> IPC_REMOTE_DONE with name and the link's fd */
 	IPC_REMOTE_CONNECT,	/* id, name -> IPC_REMOTE_DONE with a new link */
@@ -129,7 +130,6 @@ struct ipc_snapshot {
 struct ipc_died {
 	char id[IPC_ID];
 	uint8_t by_oom;
-	uint8_t by_ttl;
 	char why[128];
 };
 

@@ -248,8 +248,8 @@ class Restart(Case):
             b.news(puppet.READY)
             puppet.await_true(lambda: self.boxes(b) == [long, long + ".sock"])
 
-    def test_record_of_an_older_version(self):
-        """It cannot be adopted, and the log says so."""
+    def test_record_of_0_1_that_makes_no_sense(self):
+        """It is debris, and the log says so (daemon/test_restart.py has one that makes sense)."""
         with self.broker() as b:
             box = self.boot(b)
             pid = Life.guest_pid(self, b, box)
@@ -260,7 +260,7 @@ class Restart(Case):
             b.start()
             b.news(puppet.READY)
             puppet.await_true(lambda: self.boxes(b) == [])
-            self.assertIn("older version", b.log())
+            self.assertIn("none of ours", b.log())
 
     def test_debris(self):
         with self.broker() as b:

@@ -32,10 +32,21 @@ static void adopt(struct daemon *d, const char *id)
 	struct box *b = box_new(d, provider_row(PROVIDER_NS), id);
 	struct err e = {0};
 
-	if (record_read(b, &e) < 0)
-		on_adopted(b, NULL, &e);
-	else
+	switch (record_read(b, &e)) {
+	case RECORD_GOOD:
 		b->i.row->adopt(&b->i, on_adopted, b);
+		break;
+	case RECORD_BROKEN:
+		on_adopted(b, NULL, &e);
+		break;
+	case RECORD_FOREIGN:
+		/* It stays in the table, so that nothing of it is taken for a leftover. */
+		b->state = BOX_FOREIGN;
+		d->host.has_foreign = true;
+		log_warn("sandbox left alone", "id", id, "why", e.msg);
+		daemon_note(d, "sandbox.keep", id, "done", e.msg);
+		break;
+	}
 }
 
 /* Names are read first: what is done changes the directory. */

@@ -13,7 +13,8 @@ struct asker {
 enum box_state {
 	BOX_BOOTING,
 	BOX_LIVE,
-	BOX_DYING, /* being destroyed */
+	BOX_DYING,   /* being destroyed */
+	BOX_FOREIGN, /* of another version of cloche: neither adopted nor destroyed */
 };
 
 struct box {

@@ -147,7 +147,12 @@ static void send_boxes(struct daemon *d)
 {
 	for (size_t i = 0; i < BOX_BUCKETS; i++)
 		for (struct box *b = d->boxes[i], *next; b; b = next) {
+			struct ipc foreign = {.type = IPC_FOREIGN};
+
 			next = b->next;
+			memcpy(foreign.id, b->i.info.id, sizeof(foreign.id));
+			if (b->state == BOX_FOREIGN)
+				front_news(d, &foreign, -1);
 			if (b->state != BOX_LIVE)
 				continue;
 			/* Whoever waited for it is gone with the front before. */

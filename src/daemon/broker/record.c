@@ -1,12 +1,16 @@
-/* <runtime>/boxes/ID: one struct for each sandbox, written in one piece. */
+/*
+ * Reads and writes <runtime>/boxes/ID: one struct for each sandbox, written in one piece. Records of version
+ * 0.1.0 are read, too, so that its sandboxes survive an upgrade.
+ */
 #include "daemon/broker/record.h"
 
 #include "daemon/broker/broker_internal.h"
+#include "provider/record_0_1.h"
 
 #include <assert.h>
 
 #define MAGIC "cloche2"
-#define MAGIC_BEFORE "cloche1"
+#define MAGIC_0_1 "cloche1"
 
 struct record {
 	char magic[8];
@@ -30,29 +34,70 @@ int record_write(const struct box *b, struct err *e)
 	return 0;
 }
 
-int record_read(struct box *b, struct err *e)
+/* The size of the file, or -1; ret holds as much of the file as fits. */
+static off_t read_file(const struct box *b, void *ret, size_t size)
 {
-	const char *id = b->i.info.id;
-	auto_close int fd = openat(b->d->host.boxes_dir, id, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-	struct record r = {.size = 0};
-	struct stat st;
-	ssize_t n = fd < 0 || fstat(fd, &st) < 0 ? -1 : read(fd, &r, sizeof(r));
+	auto_close int fd =
+		openat(b->d->host.boxes_dir, b->i.info.id, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	struct stat st = {.st_size = 0};
+	ssize_t n = fd < 0 || fstat(fd, &st) < 0 ? -1 : read(fd, ret, size);
 
-	if (n >= (ssize_t)sizeof(r.magic) && str_equal(r.magic, MAGIC_BEFORE))
-		return err_set(e, ERR_INVALID,
-			       "its record is of an older version of cloche, which cannot be "
-			       "taken up by this one");
-	/* One of a later version may be longer: what is behind the end says nothing here. */
-	if (n != (ssize_t)sizeof(r) || r.size < sizeof(r) || r.size > st.st_size)
-		return err_set(e, ERR_INVALID, "record %s is not whole", id);
-	if (memcmp(r.magic, MAGIC, sizeof(r.magic)) != 0 || !ipc_id_is_valid(r.info.id) ||
-	    !str_equal(r.info.id, id) || !memchr(r.info.owner, '\0', sizeof(r.info.owner)) ||
-	    !provider_row(r.info.provider))
-		return err_set(e, ERR_INVALID, "record %s is none of ours", id);
-	b->i.info = r.info;
-	b->i.row = provider_row(r.info.provider);
-	memcpy(b->i.blob, r.blob, sizeof(r.blob));
-	return 0;
+	return n == (ssize_t)size || n == st.st_size ? st.st_size : -1;
+}
+
+static enum record_kind judge_info(const struct ipc_booted *info, const char *id, struct err *e)
+{
+	if (!ipc_id_is_valid(info->id) || !str_equal(info->id, id) ||
+	    !str_has_end(info->owner, sizeof(info->owner))) {
+		err_set(e, ERR_INVALID, "record %s is none of ours", id);
+		return RECORD_BROKEN;
+	}
+	if (!provider_row(info->provider)) {
+		err_set(e, ERR_UNSUPPORTED, "its record names a provider that is not built");
+		return RECORD_FOREIGN;
+	}
+	return RECORD_GOOD;
+}
+
+enum record_kind record_read(struct box *b, struct err *e)
+{
+	union {
+		char magic[8];
+		struct record now;
+		struct record_0_1 old;
+	} r = {.magic = ""};
+	const char *id = b->i.info.id;
+	off_t size = read_file(b, &r, sizeof(r));
+	bool is_old = memcmp(r.magic, MAGIC_0_1, sizeof(r.magic)) == 0;
+	bool is_now = memcmp(r.magic, MAGIC, sizeof(r.magic)) == 0;
+	const struct ipc_booted *info = is_old ? &r.old.info : &r.now.info;
+	enum record_kind kind;
+
+	if (size >= (off_t)sizeof(r.magic) && !is_old && !is_now) {
+		err_set(e, ERR_UNSUPPORTED,
+			"its record is of a version of cloche that this one "
+			"does not know");
+		return RECORD_FOREIGN;
+	}
+	/* A record of a later version may be longer; the bytes behind the known end are ignored. */
+	if (is_old ? size <= (off_t)offsetof(struct record_0_1, cgroup_table) ||
+			     r.old.size > size || size > (off_t)sizeof(r.old) ||
+			     !str_has_end(r.old.cgroup_table, sizeof(r.old.cgroup_table))
+		   : size < (off_t)sizeof(r.now) || r.now.size < sizeof(r.now) ||
+			     r.now.size > size) {
+		err_set(e, ERR_INVALID, "record %s is not whole", id);
+		return RECORD_BROKEN;
+	}
+	kind = judge_info(info, id, e);
+	if (kind != RECORD_GOOD)
+		return kind;
+	b->i.info = *info;
+	b->i.row = provider_row(info->provider);
+	if (is_now)
+		memcpy(b->i.blob, r.now.blob, sizeof(r.now.blob));
+	else if (b->i.row->import_0_1(&b->i, &r.old, e) < 0)
+		return RECORD_FOREIGN;
+	return RECORD_GOOD;
 }
 
 void record_remove(const struct box *b)

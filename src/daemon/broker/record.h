@@ -5,6 +5,12 @@
 
 /* Before the sandbox is answered for; again after each change that matters. */
 int record_write(const struct box *b, struct err *e);
-/* Fills in info and blob. -1: not whole, or of another version. */
-int record_read(struct box *b, struct err *e);
+enum record_kind {
+	RECORD_GOOD,
+	RECORD_BROKEN,
+	RECORD_FOREIGN, /* of another version of cloche: its sandbox is left alone (rule 32) */
+};
+
+/* Fills in info and blob; e says what is wrong with a record that is not good. */
+enum record_kind record_read(struct box *b, struct err *e);
 void record_remove(const struct box *b);

@@ -203,8 +203,13 @@ void box_request_connect(struct daemon *d, struct asker who, const struct ipc *m
 void box_request_destroy(struct daemon *d, struct asker who, const struct ipc *m)
 {
 	struct box *b = ipc_id_is_valid(m->id) ? box_find(d, m->id) : NULL;
+	struct err e = {0};
 
-	if (b)
+	if (b && b->state == BOX_FOREIGN)
+		err_set(&e, ERR_CONFLICT, "it is of another version of cloche, and left alone");
+	if (e.kind)
+		front_done(d, who, m->id, &e);
+	else if (b)
 		box_destroy(b, who);
 	else
 		front_done(d, who, m->id, NULL);

@@ -190,8 +190,8 @@ static void reload(struct daemon *d)
 
 static bool is_leaving(const struct box *b)
 {
-	return b->d->ephemeral_dir || b->state == BOX_DYING || b->i.info.transient ||
-	       str_equal(b->i.info.owner, "-");
+	return b->state != BOX_FOREIGN && (b->d->ephemeral_dir || b->state == BOX_DYING ||
+					   b->i.info.transient || str_equal(b->i.info.owner, "-"));
 }
 
 /* Sandboxes that end with us end before us. */

@@ -4,6 +4,7 @@
  */
 #include "provider/provider.h"
 
+#include "provider/record_0_1.h"
 #include "wire/ipc_channel.h"
 
 #include <assert.h>
@@ -134,6 +135,12 @@ static void e2b_boot(struct instance *i, const struct ipc_boot *b, provider_done
 	ask(i, IPC_REMOTE_CREATE, done, arg);
 }
 
+static int e2b_import_0_1(struct instance *i, const struct record_0_1 *r, struct err *e)
+{
+	memcpy(i->blob, r->remote, sizeof(r->remote));
+	return 0;
+}
+
 /* Whether it is there, only its service knows: that is asked with the first link. */
 static void e2b_adopt(struct instance *i, provider_done done, void *arg)
 {
@@ -255,6 +262,7 @@ const struct provider_row provider_e2b = {
 	.role_ended = e2b_role_ended,
 	.probe = e2b_probe,
 	.boot = e2b_boot,
+	.import_0_1 = e2b_import_0_1,
 	.adopt = e2b_adopt,
 	.connect = e2b_connect,
 	.pause = e2b_pause,

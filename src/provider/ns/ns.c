@@ -6,9 +6,11 @@
 
 #include "base/log.h"
 #include "kern/sys.h"
+#include "provider/record_0_1.h"
 #include "wire/guest.h"
 
 #include <assert.h>
+#include <dirent.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -71,6 +73,23 @@ static void keep_range(struct ns_sandbox *s)
 		s->ns->ranges[range] = 1;
 		s->range = (int32_t)range;
 	}
+}
+
+/*
+ * A sandbox whose record cannot be read has a range, too. Its processes tell which: ranges of other
+ * daemons' processes that are kept as well do no harm.
+ */
+static void keep_ranges_in_use(struct ns *ns)
+{
+	DIR *d = opendir("/proc");
+	struct stat st;
+
+	for (struct dirent *at; d && (at = readdir(d));)
+		if (fstatat(dirfd(d), at->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		    (st.st_uid >> 16) - ID_RANGE_FIRST < ID_RANGES)
+			ns->ranges[(st.st_uid >> 16) - ID_RANGE_FIRST] = 1;
+	if (d)
+		closedir(d);
 }
 
 /* ---- its cgroup ---- */
@@ -458,6 +477,23 @@ static const char *judge(struct ns_sandbox *s)
 	return is_in_cgroup(s) ? NULL : "it is not in its cgroup";
 }
 
+static int ns_import_0_1(struct instance *i, const struct record_0_1 *r, struct err *e)
+{
+	struct ns_blob at = {.pid = r->pid,
+			     .scratch_dev = r->scratch_dev,
+			     .identity = {.start_time = r->identity.start_time,
+					  .pid_ns = r->identity.pid_ns,
+					  .mount_ns = r->identity.mount_ns},
+			     .id_base = r->id_base,
+			     /* The record does not tell warm hosts; every one was transient. */
+			     .warm_host_lanes = r->info.transient};
+
+	if (!shorten_table(r->cgroup_table, at.cgroup_table, sizeof(at.cgroup_table)))
+		return err_set(e, ERR_UNSUPPORTED, "the paths of its cgroups are too long");
+	memcpy(i->blob, &at, sizeof(at));
+	return 0;
+}
+
 static void ns_adopt(struct instance *i, provider_done done, void *arg)
 {
 	struct ns_sandbox *s = ns_sandbox(i);
@@ -500,6 +536,8 @@ static void ns_find_leftovers(struct provider_host *h)
 			h->on_leftover(h, &provider_ns, id);
 	}
 	list_done(&names);
+	if (h->has_foreign)
+		keep_ranges_in_use(ns_of(h));
 }
 
 /* ---- the row ---- */
@@ -554,6 +592,7 @@ const struct provider_row provider_ns = {
 	.find_leftovers = ns_find_leftovers,
 	.probe = ns_probe,
 	.boot = ns_boot,
+	.import_0_1 = ns_import_0_1,
 	.adopt = ns_adopt,
 	.connect = ns_connect,
 	.update = ns_update,

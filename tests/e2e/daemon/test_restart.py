@@ -2,6 +2,7 @@
 
 import os
 import signal
+import struct
 import threading
 
 import harness
@@ -63,6 +64,27 @@ class Daemon(harness.Daemon):
         boxes = os.path.join(self.dir, "run", "boxes")
         names = os.listdir(boxes) if os.path.isdir(boxes) else []
         return {n for n in names if len(n) == 20 and n.isalnum()}
+
+    def rewrite(self, box, change):
+        """Changes the record of a sandbox while no daemon runs."""
+        path = os.path.join(self.dir, "run", "boxes", box.id)
+        with open(path, "r+b") as f:
+            old = f.read()
+            f.seek(0)
+            f.truncate()
+            f.write(change(old))
+        return old
+
+
+def as_0_1(record):
+    """A record in the format of version 0.1.0 (provider/record_0_1.h)."""
+    head, blob, info = record[:16], record[16:16 + 1024], record[16 + 1024:]
+    assert head[:8] == b"cloche2\0", head
+    pid, scratch, start, pid_ns, mount_ns, id_base, _ = struct.unpack_from("=q4Q2I", blob)
+    table = blob[48:].split(b"\0")[0] + b"\0"
+    size = 8 + 8 + 16 + 24 + len(info) + 64 + len(table)
+    return struct.pack("=8s2Iq4Q", b"cloche1", size, id_base, pid, scratch, start, pid_ns, mount_ns) + \
+        info + bytes(64) + table
 
 
 class Restart(harness.Case):
@@ -139,6 +161,61 @@ class Restart(harness.Case):
                         headers={"Accept": "text/event-stream"}) as stream:
             events = list(stream.events())
         self.assertIn("said\n", [e[1].get("text") for e in events])
+
+    def test_records_of_0_1(self):
+        """Sandboxes of version 0.1.0 are adopted, and what there is of them ends with them."""
+        (box, eid), transient = self.busy_box(), harness.Box(self.d)
+        paused = harness.Box(self.d)
+        can_pause = paused.post("/pause").status == 200
+        before = self.count(box)
+        self.d.kill_all()
+        for one in (box, paused):
+            self.d.rewrite(one, as_0_1)
+        # It says that it was to end with its daemon, and ends.
+        at = 16 + 1024 + 24 + 24 + 8 + 1
+        self.d.rewrite(transient, lambda r: as_0_1(r[:at] + b"\1" + r[at + 1:]))
+        self.d.start()
+        self.assertGoesOn(box, eid, before)
+        self.assertEqual(paused.get("").json["state"], "paused" if can_pause else "running")
+        if can_pause:
+            self.assertEqual(paused.post("/resume").status, 200)
+        self.assertEqual(paused.sh("echo on")["stdout"], "on\n")
+        self.assertEqual(transient.get("").json["state"], "failed")
+        until(lambda: self.d.records() == {box.id, paused.id}, "the end of the transient one")
+        # From now on its record is one of today.
+        self.d.kill_all()
+        self.d.start()
+        self.assertGoesOn(box, eid, before)
+        for one in (box, paused):
+            self.assertEqual(one.delete().status, 204)
+        until(lambda: not self.d.records() and not self.listeners(box), "their end")
+
+    def test_record_of_an_unknown_version(self):
+        """The sandbox goes on, untouched, until a version of cloche comes that knows its record."""
+        box, eid = self.busy_box()
+        before = self.count(box)
+        self.addCleanup(lambda: [os.kill(pid, signal.SIGKILL) for pid in self.guests(box)])
+        self.d.kill_all()
+        known = self.d.rewrite(box, lambda r: b"cloche9\0" + r[8:])
+        unknown = self.d.rewrite(box, lambda r: r)
+        self.d.start()
+        left = [line for line in self.d.read_log().splitlines() if "left alone" in line]
+        self.assertTrue(any(box.id in line for line in left), left)
+        noted = self.d.get("/v1/audit?target=" + box.id).json
+        self.assertIn("sandbox.keep", repr(noted))
+        described = box.get("").json
+        self.assertEqual(described["state"], "failed")
+        self.assertIn("another version", described["reason"])
+        self.assertError(box.exec("true"), 409, "conflict")
+        # Nobody can end it, not even along with all others, and others are made beside it.
+        self.assertEqual(box.delete().status, 409)
+        self.assertEqual(harness.Box(self.d).sh("echo next")["stdout"], "next\n")
+        self.assertEqual(self.d.delete("/v1/sandboxes").status, 200)
+        self.d.stop()
+        self.assertTrue(self.listeners(box))
+        self.assertEqual(self.d.rewrite(box, lambda r: known), unknown)
+        self.d.start()
+        self.assertGoesOn(box, eid, before)
 
     def test_states_survive(self):
         stopped, running = harness.Box(self.d), harness.Box(self.d)
