@@ -255,7 +255,6 @@ static const struct row rows[] = {
 	[FEATURE_CLOSE_RANGE] = {.probe = probe_close_range},
 	[FEATURE_OPENAT2] = {.probe = probe_openat2},
 	[FEATURE_ROOTLESS] = {.probe = probe_rootless},
-	[FEATURE_KVM] = {.probe = probe_kvm},
 };
 static_assert(ARRAY_LEN(rows) == FEATURE_COUNT, "a probe per feature");
 

@@ -35,7 +35,6 @@ enum feature_id {
 	FEATURE_CLOSE_RANGE,
 	FEATURE_OPENAT2,
 	FEATURE_ROOTLESS, /* user namespaces for ordinary users, asked by root */
-	FEATURE_KVM,
 	FEATURE_COUNT,
 };
 

@@ -31,4 +31,3 @@ int probe_clone3(struct feature *f);
 int probe_pidfd(struct feature *f);
 int probe_close_range(struct feature *f);
 int probe_openat2(struct feature *f);
-int probe_kvm(struct feature *f);

@@ -10,13 +10,9 @@
 #include "kern/features.h"
 
 #include <assert.h>
-#include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
-#include <sys/utsname.h>
 
-/* Levels that are not whole without a check; CONTAINER | PROCESS ... */
-enum level_bit { CONTAINER = 1, PROCESS = 2, VM = 4 };
+/* Levels that are not whole without a check. */
+enum level_bit { CONTAINER = 1, PROCESS = 2 };
 
 struct check {
 	const char *name;
@@ -33,7 +29,7 @@ struct check {
 static const struct check checks[] = {
 	[FEATURE_KERNEL] = {"kernel", "kernel", 0, "some layers are missing below 5.13",
 			    "Linux 5.13 or later"},
-	[FEATURE_USER_NS] = {"user_ns", "user namespaces", CONTAINER | VM,
+	[FEATURE_USER_NS] = {"user_ns", "user namespaces", CONTAINER,
 			     "level container cannot be had; level process still can", NULL},
 	[FEATURE_PID_NS] = {"pid_ns", "pid namespaces", CONTAINER,
 			    "processes could not be hidden and ended as one", KERNEL_CONFIG},
@@ -69,7 +65,7 @@ static const struct check checks[] = {
 		 "memory is watched instead of limited, cpus are not limited; the result "
 		 "lists both as missing",
 		 NULL},
-	[FEATURE_SECCOMP] = {"seccomp", "seccomp filters", CONTAINER | PROCESS | VM,
+	[FEATURE_SECCOMP] = {"seccomp", "seccomp filters", CONTAINER | PROCESS,
 			     "system calls cannot be filtered", KERNEL_CONFIG},
 	[FEATURE_SECCOMP_NOTIFY] = {"seccomp_notify", "seccomp notification", CONTAINER,
 				    "refused system calls are not explained in the result",
@@ -89,7 +85,6 @@ static const struct check checks[] = {
 			     "paths cannot be opened without races", OLD_FILTER},
 	[FEATURE_ROOTLESS] = {"rootless", "ordinary users", 0,
 			      "users other than root get level process only", NULL},
-	[FEATURE_KVM] = {"kvm", "KVM", VM, "level vm cannot be had", NULL},
 };
 static_assert(ARRAY_LEN(checks) == FEATURE_COUNT, "a row per feature");
 
@@ -103,19 +98,12 @@ static const struct {
 	[FEATURE_LANDLOCK] = {PROCESS, "gaps in the wall: truncation before ABI 3"},
 };
 
-static const struct check host_checks[] = {
-	{.name = "docker",
-	 .title = "Docker",
-	 .consequence = "provider docker cannot be used",
-	 .remedy = "start the Docker daemon, or set DOCKER_HOST=unix://..."},
-	{.name = "interpreters",
-	 .title = "interpreters",
-	 .consequence = "`cloche code` runs only the languages that are there",
-	 .remedy = "install what is missing, or use --image"},
-	{.name = "tools",
-	 .title = "tools",
-	 .consequence = "no VM under emulation without QEMU, no provider oci without runsc",
-	 .remedy = "install what is missing"},
+/* Not the kernel's. */
+static const struct check interpreters = {
+	.name = "interpreters",
+	.title = "interpreters",
+	.consequence = "`cloche code` runs only the languages that are there",
+	.remedy = "install what is missing, or use --image",
 };
 
 /* ---- what to do ---- */
@@ -156,72 +144,21 @@ static const char *cgroup_remedy(void)
 		return "mount the cgroup controllers: cgroup v2 on /sys/fs/cgroup";
 	if (access("/sys/fs/cgroup/cgroup.controllers", F_OK) < 0)
 		return "only root can use cgroup v1; boot with systemd.unified_cgroup_hierarchy=1 "
-		       "for v2, "
-		       "where systemd delegates";
+		       "for v2, where systemd delegates";
 	return "start it in a delegated cgroup: systemd-run --user --scope -p Delegate=yes cloche "
 	       "...; "
 	       "and let systemd hand out all controllers: systemctl edit user@.service, [Service] "
 	       "Delegate=cpu memory pids";
 }
 
-static const char *kvm_remedy(const struct feature *f)
-{
-	if (f->errnum == EACCES || f->errnum == EPERM)
-		return "let this user open /dev/kvm: usermod -aG kvm USER";
-	if (f->errnum == ENOENT)
-		return "virtualisation switched on in the firmware, or nested in the hypervisor, "
-		       "and "
-		       "modprobe kvm_intel or kvm_amd";
-	return "a machine whose CPU, and whose hypervisor if it is itself a VM, offers VT-x or "
-	       "AMD-V";
-}
-
-static const char *remedy_of(enum feature_id id, const struct feature *f)
+static const char *remedy_of(enum feature_id id)
 {
 	if (checks[id].remedy)
 		return checks[id].remedy;
-	if (id == FEATURE_CGROUP)
-		return cgroup_remedy();
-	return id == FEATURE_KVM ? kvm_remedy(f) : userns_remedy();
+	return id == FEATURE_CGROUP ? cgroup_remedy() : userns_remedy();
 }
 
-/* ---- what is not the kernel's ---- */
-
-static void set_detail(struct feature *f, enum feature_state state, const char *detail)
-{
-	f->state = state;
-	snprintf(f->detail, sizeof(f->detail), "%s", detail);
-}
-
-static void probe_docker(struct feature *f)
-{
-	static const char request[] = "GET /_ping HTTP/1.0\r\nHost: docker\r\n\r\n";
-	const struct timeval deadline = {.tv_sec = 2};
-	const char *host = getenv("DOCKER_HOST");
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	auto_close int fd = -1;
-	char reply[64] = "";
-
-	if (host && !str_starts(host, "unix://")) {
-		set_detail(f, FEATURE_LIMITED, "DOCKER_HOST is not a unix socket; not tried");
-		return;
-	}
-	snprintf(address.sun_path, sizeof(address.sun_path), "%s",
-		 host ? host + strlen("unix://") : "/var/run/docker.sock");
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &deadline, sizeof(deadline));
-	setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &deadline, sizeof(deadline));
-	if (connect(fd, (struct sockaddr *)&address, sizeof(address)) < 0) {
-		f->errnum = errno;
-		f->state = FEATURE_MISSING;
-		snprintf(f->detail, sizeof(f->detail), "%s: %s", address.sun_path, strerror(errno));
-	} else if (send(fd, request, strlen(request), MSG_NOSIGNAL) < 0 ||
-		   recv(fd, reply, sizeof(reply) - 1, 0) <= 0 || !strstr(reply, " 200 ")) {
-		set_detail(f, FEATURE_MISSING, "its socket is there, but it does not answer");
-	} else {
-		set_detail(f, FEATURE_OK, address.sun_path);
-	}
-}
+/* ---- interpreters ---- */
 
 /* Is it where every sandbox sees it? */
 static bool is_shown(const char *path)
@@ -249,40 +186,23 @@ static enum whereabouts find_program(const char *name)
 	return best;
 }
 
-static void probe_programs(struct feature *f, const char *const *names, const char *elsewhere)
-{
-	char found[120] = "", lacking[80] = "";
-
-	for (; *names; names++) {
-		enum whereabouts where = find_program(*names);
-		char *list = where == NOWHERE ? lacking : found;
-		size_t size = where == NOWHERE ? sizeof(lacking) : sizeof(found);
-		size_t len = strlen(list);
-
-		snprintf(list + len, size - len, " %s%s", *names,
-			 where == WITH_TOOLS ? elsewhere : "");
-	}
-	f->state = !found[0] ? FEATURE_MISSING : lacking[0] ? FEATURE_LIMITED : FEATURE_OK;
-	snprintf(f->detail, sizeof(f->detail), "%s%s%s", found[0] ? found + 1 : "none",
-		 lacking[0] ? "; not" : "", lacking);
-}
-
 static void probe_interpreters(struct feature *f)
 {
-	static const char *const names[] = {"python3", "node", "bash", "perl", "ruby", NULL};
+	static const char *const names[] = {"python3", "node", "bash", "perl", "ruby"};
+	char found[120] = "", lacking[80] = "";
 
-	probe_programs(f, names, " (with --tools)");
-}
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		enum whereabouts where = find_program(names[i]);
 
-static void probe_tools(struct feature *f)
-{
-	struct utsname u;
-	char qemu[80];
-	const char *names[] = {qemu, "runsc", NULL};
-
-	uname(&u);
-	snprintf(qemu, sizeof(qemu), "qemu-system-%.60s", u.machine);
-	probe_programs(f, names, "");
+		if (where == NOWHERE)
+			str_append(lacking, sizeof(lacking), " ", "%s", names[i]);
+		else
+			str_append(found, sizeof(found), " ", "%s%s", names[i],
+				   where == WITH_TOOLS ? " (with --tools)" : "");
+	}
+	f->state = !found[0] ? FEATURE_MISSING : lacking[0] ? FEATURE_LIMITED : FEATURE_OK;
+	snprintf(f->detail, sizeof(f->detail), "%s%s%s", found[0] ? found : "none",
+		 lacking[0] ? "; not " : "", lacking);
 }
 
 /* ---- the report ---- */
@@ -294,7 +214,7 @@ struct finding {
 };
 
 struct report {
-	struct finding findings[FEATURE_COUNT + ARRAY_LEN(host_checks)];
+	struct finding findings[FEATURE_COUNT + 1];
 	size_t count;
 	unsigned levels; /* that are whole */
 };
@@ -309,19 +229,16 @@ static struct finding *add_finding(struct report *r, const struct check *c)
 
 static void examine(struct report *r)
 {
-	static void (*const host_probes[])(struct feature * f) = {probe_docker, probe_interpreters,
-								  probe_tools};
 	struct finding *f;
 
-	static_assert(ARRAY_LEN(host_probes) == ARRAY_LEN(host_checks), "a probe per row");
-	*r = (struct report){.levels = CONTAINER | PROCESS | VM};
+	*r = (struct report){.levels = CONTAINER | PROCESS};
 	for (int id = 0; id < FEATURE_COUNT; id++) {
 		/* An ordinary user's own row says it already. */
 		if (id == FEATURE_ROOTLESS && geteuid() != 0)
 			continue;
 		f = add_finding(r, &checks[id]);
 		features_probe((enum feature_id)id, &f->feature);
-		f->remedy = remedy_of((enum feature_id)id, &f->feature);
+		f->remedy = remedy_of((enum feature_id)id);
 		if (f->feature.state == FEATURE_MISSING)
 			r->levels &= ~checks[id].needed_for;
 		if (f->feature.state == FEATURE_LIMITED && partial[id].consequence) {
@@ -329,10 +246,7 @@ static void examine(struct report *r)
 			f->consequence = partial[id].consequence;
 		}
 	}
-	for (size_t i = 0; i < ARRAY_LEN(host_checks); i++) {
-		f = add_finding(r, &host_checks[i]);
-		host_probes[i](&f->feature);
-	}
+	probe_interpreters(&add_finding(r, &interpreters)->feature);
 }
 
 static const char *const state_names[] = {
@@ -341,7 +255,7 @@ static const char *const state_names[] = {
 static const struct {
 	enum level_bit bit;
 	const char *name;
-} levels[] = {{CONTAINER, "container"}, {PROCESS, "process"}, {VM, "vm"}};
+} levels[] = {{CONTAINER, "container"}, {PROCESS, "process"}};
 
 static int print_as_json(const struct report *r)
 {
