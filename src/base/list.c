@@ -15,6 +15,12 @@ void list_add(struct list *l, const char *s)
 	list_take(l, str_copy(s));
 }
 
+void list_add_all(struct list *l, const char *const *strings)
+{
+	for (; *strings; strings++)
+		list_add(l, *strings);
+}
+
 void list_done(struct list *l)
 {
 	for (size_t i = 0; i < l->count; i++)

@@ -13,5 +13,7 @@ struct list {
 void list_add(struct list *l, const char *s);
 /* Adds s itself, which the list owns from then on. */
 void list_take(struct list *l, char *s);
+/* Adds copies of strings that end with NULL. */
+void list_add_all(struct list *l, const char *const *strings);
 void list_done(struct list *l);
 #define auto_list __attribute__((cleanup(list_done)))

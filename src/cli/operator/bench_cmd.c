@@ -9,7 +9,7 @@
 #include "base/exec_path.h"
 #include "cli/cli.h"
 #include "cli/verbs/client_verb.h"
-#include "cli/operator/mcp_private_cmd.h"
+#include "cli/operator/mcp_daemon_cmd.h"
 
 #include <spawn.h>
 #include <sys/utsname.h>

@@ -17,7 +17,7 @@
 #include "cli/verbs/client.h"
 #include "cli/operator/client_mcp.h"
 #include "cli/operator/mcp_options_cmd.h"
-#include "cli/operator/mcp_private_cmd.h"
+#include "cli/operator/mcp_daemon_cmd.h"
 
 #include <sys/signalfd.h>
 

@@ -2,7 +2,7 @@
 #include "cli/operator/mcp_options_cmd.h"
 
 #include "cli/cli.h"
-#include "cli/operator/mcp_private_cmd.h"
+#include "cli/operator/mcp_daemon_cmd.h"
 
 /* What makes no sense for sandboxes that outlive a command, or must not come from outside a daemon. */
 static const char *const refused[] = {

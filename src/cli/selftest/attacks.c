@@ -1,7 +1,11 @@
-/* Reads the table of attacks that cloche-probe prints, and keeps what came of each. */
-#include "cli/selftest/attacks.h"
+/*
+ * The attacks: the table that cloche-probe prints, and the outcome of each by what the probe, the plant
+ * and the record say.
+ */
+#include "cli/selftest/selftest_internal.h"
 
 #include <assert.h>
+#include <jansson.h>
 
 #define LIST_MS 10000
 
@@ -21,7 +25,7 @@ static const struct {
 	{"outside", ATTACK_OUTSIDE}, {"kill-ok", ATTACK_KILL_OK},
 };
 
-const char *outcome_name(enum outcome outcome)
+const char *outcome_name(enum outcome_kind outcome)
 {
 	return outcome_names[outcome];
 }
@@ -99,6 +103,14 @@ static bool is_among(const char *name, const struct list *names)
 	return names->count == 0;
 }
 
+static struct attack *attacks_find(const struct attacks *a, const char *name)
+{
+	for (size_t i = 0; i < a->count; i++)
+		if (str_equal(a->items[i].name, name))
+			return &a->items[i];
+	return NULL;
+}
+
 static int check_names(const struct attacks *a, const struct list *names, struct err *e)
 {
 	for (size_t i = 0; i < names->count; i++)
@@ -128,24 +140,17 @@ static void add_row(struct attacks *a, char *line, const struct list *names)
 int attacks_load(const struct stage *s, const struct list *names, struct attacks *ret,
 		 struct err *e)
 {
-	struct list argv = {0};
-	struct start start = {.argv = &argv, .in = STDIN_NULL, .timeout_ms = LIST_MS};
-	struct attacks a = {0};
-	struct ended ended;
+	auto_list struct list argv = {0};
+	auto_program_end struct program_end end = {0};
+	const struct program p = {.argv = &argv, .in = STDIN_NULL, .timeout_ms = LIST_MS};
 	char *rest = NULL;
-	int rc;
 
-	list_add(&argv, s->probe);
-	list_add(&argv, "--list");
-	rc = stage_run(s, &start, &ended, e);
-	list_done(&argv);
-	if (rc < 0)
+	list_add_all(&argv, (const char *const[]){s->probe, "--list", NULL});
+	if (stage_run(s, &p, &end, e) < 0)
 		return -1;
-	for (char *l = strtok_r(ended.out, "\n", &rest); l; l = strtok_r(NULL, "\n", &rest))
-		add_row(&a, l, names);
-	ended_done(&ended);
-	*ret = a;
-	return check_names(&a, names, e);
+	for (char *l = strtok_r(end.out, "\n", &rest); l; l = strtok_r(NULL, "\n", &rest))
+		add_row(ret, l, names);
+	return check_names(ret, names, e);
 }
 
 void attacks_done(struct attacks *a)
@@ -156,16 +161,121 @@ void attacks_done(struct attacks *a)
 	*a = (struct attacks){0};
 }
 
-struct attack *attacks_find(const struct attacks *a, const char *name)
-{
-	for (size_t i = 0; i < a->count; i++)
-		if (str_equal(a->items[i].name, name))
-			return &a->items[i];
-	return NULL;
-}
-
-void attack_note(struct attack *a, enum outcome outcome, const char *detail)
+void attack_note(struct attack *a, enum outcome_kind outcome, const char *detail)
 {
 	a->outcome = outcome;
 	str_sanitise(a->detail, sizeof(a->detail), detail, strlen(detail));
+}
+
+/* ---- judging ---- */
+
+/*
+ * Layers that may be missing without a fault: at level process whatever the record lists; at
+ * level container the limits that an ordinary user cannot have without a cgroup of their own.
+ */
+static layer_set admitted(const struct selftest *t)
+{
+	const layer_set limits =
+		LAYER_BIT(LAYER_CGROUP) | LAYER_BIT(LAYER_MEMORY) | LAYER_BIT(LAYER_CPU);
+
+	if (!t->container)
+		return t->missing;
+	return geteuid() == 0 ? 0 : t->missing & limits;
+}
+
+void judge_attack(const struct selftest *t, struct attack *a, bool through, const char *detail)
+{
+	if (!through)
+		attack_note(a, a->control ? OUTCOME_REFUSED : OUTCOME_CANNOT_TELL,
+			    a->control ? detail : "fails outside of a sandbox as well");
+	else if (a->flags & ATTACK_GAP)
+		attack_note(a, OUTCOME_GAP, detail);
+	else if ((a->flags & ATTACK_WEAK) && (a->layers & admitted(t)))
+		attack_note(a, OUTCOME_WEAK, detail);
+	else
+		attack_note(a, OUTCOME_NOT_REFUSED, detail);
+}
+
+static void judge_line(struct selftest *t, struct attack *a, const char *verdict,
+		       const char *detail)
+{
+	bool through = str_equal(verdict, "got-through");
+
+	if (t->control)
+		a->control = through;
+	else if (str_equal(verdict, "cannot-tell"))
+		attack_note(a, OUTCOME_CANNOT_TELL, detail);
+	else
+		judge_attack(t, a, through, detail);
+}
+
+void judge_lines(struct selftest *t, char *text)
+{
+	char *rest = NULL;
+
+	for (char *l = strtok_r(text, "\n", &rest); l; l = strtok_r(NULL, "\n", &rest)) {
+		char *verdict = strchr(l, '\t');
+		char *detail = verdict ? strchr(verdict + 1, '\t') : NULL;
+		struct attack *a;
+
+		if (!detail)
+			continue;
+		*verdict++ = '\0';
+		*detail++ = '\0';
+		a = attacks_find(&t->attacks, l);
+		if (a)
+			judge_line(t, a, verdict, detail);
+	}
+}
+
+void judge_hits(struct selftest *t)
+{
+	auto_list struct list hits = {0};
+
+	plant_hits(&t->stage.host, &hits);
+	for (size_t i = 0; i < hits.count; i++) {
+		struct attack *a = attacks_find(&t->attacks, hits.items[i]);
+
+		if (a && t->control)
+			a->control = true;
+		else if (a)
+			judge_attack(t, a, true, "what was planted outside was reached");
+	}
+}
+
+/* A case that used memory up may have left no line. */
+void judge_record(struct selftest *t, const char *json, struct attack *alone)
+{
+	json_t *record = json_loads(json, 0, NULL);
+	const char *text = json_string_value(json_object_get(record, "stdout"));
+	const char *status = json_string_value(json_object_get(record, "status"));
+	auto_free char *copy = str_copy(text ? text : "");
+
+	judge_lines(t, copy);
+	if (alone && alone->outcome == OUTCOME_NONE && (alone->flags & ATTACK_KILL_OK) && status &&
+	    str_equal(status, "oom"))
+		judge_attack(t, alone, false, "the sandbox was killed for memory");
+	json_decref(record);
+}
+
+int judge_missing(const char *json, layer_set *ret)
+{
+	json_t *record = json_loads(json, 0, NULL);
+	const json_t *list = json_object_get(json_object_get(record, "layers"), "missing");
+	bool is_record = json_is_array(list);
+	layer_set missing = 0;
+	const json_t *item;
+	size_t i;
+
+	json_array_foreach (list, i, item) {
+		int l = json_is_string(item) ? layer_find(json_string_value(item)) : -1;
+
+		if (l >= 0)
+			missing |= LAYER_BIT(l);
+	}
+	json_decref(record);
+	if (!is_record)
+		return -1;
+	*ret = missing;
+	return 0;
 }

@@ -1,11 +1,11 @@
 /*
- * Theory of operation. Attacks are tried three times: outside of any sandbox (the control: what
- * fails there as well proves nothing when it fails inside), in sandboxes of level container, in
- * sandboxes of level process. All that can share a sandbox do; cases that use limits up get one of
- * their own; acts leave processes behind, and we look whether any is alive afterwards. What is
- * reached on the host says so itself: the plant counts its visitors.
+ * Theory of operation. Each attack is tried three times: outside of any sandbox, in a sandbox of level
+ * container, in a sandbox of level process. The first try is the control: an attack that fails there as
+ * well proves nothing when it fails inside. Attacks share a sandbox where they can. Cases that use
+ * limits up get a sandbox of their own. Acts leave processes behind, and we look whether any is alive
+ * afterwards. The plant on the host counts the attacks that reach it.
  */
-#include "cli/selftest/level.h"
+#include "cli/selftest/selftest_internal.h"
 
 #include <poll.h>
 
@@ -14,7 +14,7 @@ enum { EXIT_CANNOT = 125, RUN_MS = 120000 };
 /* How a set of cases has to be started; the words are those of the probe's table. */
 struct setup {
 	const char *name;
-	enum start_stdin in;
+	enum program_stdin in;
 	bool to_file, in_group, writable;
 };
 
@@ -46,46 +46,40 @@ static const char *level_cwd(const struct selftest *t)
 	return t->control || t->container ? t->stage.work : t->stage.ro;
 }
 
-/* Runs argv, which it takes over. */
-static int run_here(const struct selftest *t, const struct setup *setup, struct list *argv,
-		    struct ended *ret, struct err *e)
+static int run_setup(const struct selftest *t, const struct setup *setup, const struct list *argv,
+		     struct program_end *ret, struct err *e)
 {
-	const struct start start = {.argv = argv,
-				    .cwd = level_cwd(t),
-				    .in = setup->in,
-				    .to_file = setup->to_file,
-				    .group = setup->in_group ? t->stage.host.pid : 0,
-				    .timeout_ms = RUN_MS};
-	int rc = stage_run(&t->stage, &start, ret, e);
+	const struct program p = {.argv = argv,
+				  .cwd = level_cwd(t),
+				  .in = setup->in,
+				  .to_file = setup->to_file,
+				  .group = setup->in_group ? t->stage.host.pid : 0,
+				  .timeout_ms = RUN_MS};
 
-	list_done(argv);
-	return rc;
+	return stage_run(&t->stage, &p, ret, e);
 }
 
-static struct place level_place(const struct selftest *t, const struct setup *setup)
+static struct stage_paths level_paths(const struct selftest *t, const struct setup *setup)
 {
-	return (struct place){.ro = t->container ? "/ro" : t->stage.ro,
-			      .ws = t->container ? t->stage.work : NULL,
-			      .rw = t->container && setup->writable ? "/rw" : NULL};
+	return (struct stage_paths){.ro = t->container ? "/ro" : t->stage.ro,
+				    .ws = t->container ? t->stage.work : NULL,
+				    .rw = t->container && setup->writable ? "/rw" : NULL};
 }
 
 static void cloche_argv(const struct selftest *t, const struct setup *setup, bool json,
 			const struct list *options, struct list *ret)
 {
-	const char *const words[] = {t->stage.cloche, "run", "--level", level_word(t)};
-
-	for (size_t i = 0; i < ARRAY_LEN(words); i++)
-		list_add(ret, words[i]);
+	list_add_all(ret,
+		     (const char *const[]){t->stage.cloche, "run", "--level", level_word(t), NULL});
 	if (json)
 		list_add(ret, "--json");
 	if (t->container)
 		list_take(ret, str_format("--mount=%s:/ro:ro", t->stage.ro));
 	if (t->container && setup->writable)
 		list_take(ret, str_format("--mount=%s:/rw:rw", t->stage.rw));
-	for (size_t i = 0; options && i < options->count; i++)
-		list_add(ret, options->items[i]);
-	list_add(ret, "--");
-	list_add(ret, "./cloche-probe");
+	if (options && options->count)
+		list_add_all(ret, (const char *const *)options->items);
+	list_add_all(ret, (const char *const[]){"--", "./cloche-probe", NULL});
 }
 
 static size_t add_names(const struct selftest *t, const char *setup, struct list *ret)
@@ -106,23 +100,19 @@ static size_t add_names(const struct selftest *t, const char *setup, struct list
 
 static int control_setup(struct selftest *t, const struct setup *setup, struct err *e)
 {
-	const struct place place = {t->stage.ro, t->stage.work, t->stage.rw};
-	struct list argv = {0};
-	struct ended ended;
+	const struct stage_paths paths = {t->stage.ro, t->stage.work, t->stage.rw};
+	auto_list struct list argv = {0};
+	auto_program_end struct program_end end = {0};
 
-	list_add(&argv, t->stage.probe);
-	list_add(&argv, "--control");
-	stage_canaries(&t->stage, &place, NULL, &argv);
+	list_add_all(&argv, (const char *const[]){t->stage.probe, "--control", NULL});
+	stage_canaries(&t->stage, &paths, NULL, &argv);
 	list_take(&argv, str_format("peer=%s", t->stage.tag));
-	if (!add_names(t, setup->name, &argv)) {
-		list_done(&argv);
+	if (!add_names(t, setup->name, &argv))
 		return 0;
-	}
-	if (run_here(t, setup, &argv, &ended, e) < 0)
+	if (run_setup(t, setup, &argv, &end, e) < 0)
 		return -1;
-	judge_lines(t, ended.out);
+	judge_lines(t, end.out);
 	judge_hits(t);
-	ended_done(&ended);
 	stage_reset(&t->stage);
 	return 0;
 }
@@ -138,21 +128,16 @@ static void end_tagged(const char *tag)
 static int control_act(struct selftest *t, struct attack *a, unsigned ms, struct err *e)
 {
 	auto_free char *tag = str_format("%s-%s-control", t->stage.tag, a->name);
-	const char *const words[] = {t->stage.probe, "--act", a->name, tag};
-	struct list argv = {0};
-	struct start start = {
+	auto_list struct list argv = {0};
+	const struct program p = {
 		.argv = &argv, .cwd = t->stage.work, .in = STDIN_NULL, .timeout_ms = ms};
-	struct ended ended;
+	auto_program_end struct program_end end = {0};
 	int rc;
 
-	for (size_t i = 0; i < ARRAY_LEN(words); i++)
-		list_add(&argv, words[i]);
-	rc = stage_run(&t->stage, &start, &ended, e);
-	list_done(&argv);
+	list_add_all(&argv, (const char *const[]){t->stage.probe, "--act", a->name, tag, NULL});
+	rc = stage_run(&t->stage, &p, &end, e);
 	a->control = count_tagged(tag, false) > 0;
 	end_tagged(tag);
-	if (rc == 0)
-		ended_done(&ended);
 	return rc;
 }
 
@@ -208,113 +193,101 @@ static void take_refusal(struct selftest *t, const struct setup *setup, const ch
 static int attack_setup(struct selftest *t, const struct setup *setup, const struct plant *peer,
 			const char *peer_tag, struct err *e)
 {
-	const struct place place = level_place(t, setup);
-	struct list argv = {0};
-	struct ended ended;
+	const struct stage_paths paths = level_paths(t, setup);
+	auto_list struct list argv = {0};
+	auto_program_end struct program_end end = {0};
 
 	cloche_argv(t, setup, !setup->to_file, NULL, &argv);
-	stage_canaries(&t->stage, &place, peer, &argv);
+	stage_canaries(&t->stage, &paths, peer, &argv);
 	list_take(&argv, str_format("peer=%s", peer_tag));
-	if (!add_names(t, setup->name, &argv)) {
-		list_done(&argv);
+	if (!add_names(t, setup->name, &argv))
 		return 0;
-	}
-	if (run_here(t, setup, &argv, &ended, e) < 0)
+	if (run_setup(t, setup, &argv, &end, e) < 0)
 		return -1;
-	if (ended.status == EXIT_CANNOT && setup->in == STDIN_DIRECTORY)
-		take_refusal(t, setup, ended.err);
+	if (end.status == EXIT_CANNOT && setup->in == STDIN_DIRECTORY)
+		take_refusal(t, setup, end.err);
 	else if (setup->to_file)
-		judge_lines(t, ended.out);
+		judge_lines(t, end.out);
 	else
-		judge_record(t, ended.out, NULL);
+		judge_record(t, end.out, NULL);
 	judge_hits(t);
-	ended_done(&ended);
 	return 0;
 }
 
 static int attack_solo(struct selftest *t, struct attack *a, struct err *e)
 {
-	struct place place = level_place(t, &solo);
-	struct list argv = {0};
-	struct ended ended;
+	struct stage_paths paths = level_paths(t, &solo);
+	auto_list struct list argv = {0};
+	auto_program_end struct program_end end = {0};
 
-	place.ws = NULL;
+	paths.ws = NULL;
 	cloche_argv(t, &solo, true, &a->options, &argv);
-	stage_canaries(&t->stage, &place, NULL, &argv);
+	stage_canaries(&t->stage, &paths, NULL, &argv);
 	list_add(&argv, a->name);
-	if (run_here(t, &solo, &argv, &ended, e) < 0)
+	if (run_setup(t, &solo, &argv, &end, e) < 0)
 		return -1;
-	judge_record(t, ended.out, a);
-	ended_done(&ended);
+	judge_record(t, end.out, a);
 	return 0;
 }
 
 static int attack_act(struct selftest *t, struct attack *a, struct err *e)
 {
 	auto_free char *tag = str_format("%s-%s-%s", t->stage.tag, a->name, level_word(t));
-	struct list argv = {0};
-	struct ended ended;
+	auto_list struct list argv = {0};
+	auto_program_end struct program_end end = {0};
 	unsigned left = 0;
 	char detail[64];
 
 	cloche_argv(t, &quiet, true, &a->options, &argv);
-	list_add(&argv, "--act");
-	list_add(&argv, a->name);
-	list_add(&argv, tag);
-	if (run_here(t, &quiet, &argv, &ended, e) < 0)
+	list_add_all(&argv, (const char *const[]){"--act", a->name, tag, NULL});
+	if (run_setup(t, &quiet, &argv, &end, e) < 0)
 		return -1;
 	for (int i = 0; i < 10 && (left = count_tagged(tag, false)); i++)
 		poll(NULL, 0, 10);
 	snprintf(detail, sizeof(detail), "%u processes are alive afterwards", left);
-	if (ended.status == EXIT_CANNOT)
-		attack_note(a, OUTCOME_CANNOT_TELL, ended.err);
+	if (end.status == EXIT_CANNOT)
+		attack_note(a, OUTCOME_CANNOT_TELL, end.err);
 	else
 		judge_attack(t, a, left > 0, left ? detail : "nothing is alive afterwards");
 	end_tagged(tag);
-	ended_done(&ended);
 	return 0;
 }
 
-/* Is there a sandbox of this level at all, and what does its record own up to? */
+/* Is there a sandbox of this level at all, and which layers does its record list as missing? */
 static int try_level(struct selftest *t, struct err *e)
 {
-	struct list argv = {0};
-	struct ended ended;
-	int rc = 0;
+	auto_list struct list argv = {0};
+	auto_program_end struct program_end end = {0};
 
 	cloche_argv(t, &quiet, true, NULL, &argv);
 	list_add(&argv, "--whoami");
-	if (run_here(t, &quiet, &argv, &ended, e) < 0)
+	if (run_setup(t, &quiet, &argv, &end, e) < 0)
 		return -1;
-	if (ended.status != 0 || judge_missing(ended.out, &t->missing) < 0) {
+	if (end.status != 0 || judge_missing(end.out, &t->missing) < 0) {
 		char why[300];
 
-		str_sanitise(why, sizeof(why), ended.err, strcspn(ended.err, "\n"));
-		rc = err_set(e, ERR_UNSUPPORTED, "level %s: no sandbox (exit status %d): %s",
-			     level_word(t), ended.status, why);
+		str_sanitise(why, sizeof(why), end.err, strcspn(end.err, "\n"));
+		return err_set(e, ERR_UNSUPPORTED, "level %s: no sandbox (exit status %d): %s",
+			       level_word(t), end.status, why);
 	}
-	ended_done(&ended);
-	return rc;
+	return 0;
 }
 
 static int attack_with_peer(struct selftest *t, struct err *e)
 {
 	auto_free char *tag = str_format("%sp%d", t->stage.tag, t->container);
 	struct plant peer = PLANT_NONE;
-	struct list argv = {0};
-	const struct start start = {.argv = &argv, .cwd = level_cwd(t)};
+	auto_list struct list argv = {0};
 	int rc;
 
 	cloche_argv(t, &quiet, false, NULL, &argv);
-	list_add(&argv, "--plant");
-	list_add(&argv, tag);
-	rc = plant_start(&start, &peer, e);
+	list_add_all(&argv, (const char *const[]){"--plant", tag, NULL});
+	rc = plant_start(&argv, level_cwd(t), &peer, e);
 	if (rc < 0)
 		err_wrap(e, "level %s, second sandbox", level_word(t));
 	for (size_t i = 0; rc == 0 && i < ARRAY_LEN(setups); i++)
 		rc = attack_setup(t, &setups[i], &peer, tag, e);
 	plant_stop(&peer);
-	list_done(&argv);
 	return rc;
 }
 

@@ -6,7 +6,7 @@
 
 #include "cli/cli.h"
 #include "cli/verbs/client_verb.h"
-#include "cli/selftest/level.h"
+#include "cli/selftest/selftest_internal.h"
 
 enum { EXIT_THROUGH = 1 };
 
@@ -60,7 +60,7 @@ static int parse_options(int argc, char **argv, struct wanted *o, struct err *e)
 
 /* Keys of the counts in JSON; each outcome of an attack that was tried has one. */
 static const struct {
-	enum outcome outcome;
+	enum outcome_kind outcome;
 	const char *key;
 } counts[] = {
 	{OUTCOME_REFUSED, "refused"},	      {OUTCOME_NOT_REFUSED, "not_refused"},
@@ -68,7 +68,7 @@ static const struct {
 	{OUTCOME_GAP, "known_gaps"},
 };
 
-static unsigned report_count(const struct selftest *t, enum outcome outcome)
+static unsigned report_count(const struct selftest *t, enum outcome_kind outcome)
 {
 	unsigned n = 0;
 

@@ -7,7 +7,7 @@
 
 #include "cli/cli.h"
 #include "cli/verbs/client_verb.h"
-#include "cli/launcher/transfer.h"
+#include "cli/verbs/transfer.h"
 
 #include <libgen.h>
 #include <sys/wait.h>

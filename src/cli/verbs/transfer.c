@@ -1,5 +1,5 @@
 /* Streams to and from the daemon in constant memory, with progress on a terminal. */
-#include "cli/launcher/transfer.h"
+#include "cli/verbs/transfer.h"
 
 #include "cli/verbs/client_verb.h"
 

@@ -1,5 +1,5 @@
 /* Starts and ends a private daemon: a directory in the runtime directory, a configuration, a process. */
-#include "cli/operator/mcp_private_cmd.h"
+#include "cli/operator/mcp_daemon_cmd.h"
 
 #include "cli/cli.h"
 #include "policy/paths/source.h"
