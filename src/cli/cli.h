@@ -33,6 +33,7 @@ struct option_help {
 void cli_print_option(const struct option_help *o, int width);
 /* Path of another of our programs: beside our own executable, else where each is installed. */
 int cli_find_helper(const char *name, char *ret, size_t size);
+bool cli_is_one_of(const char *word, const char *const *words, size_t count);
 /* Removes a directory of ours and what is in it, as far as that can be; follows no link, enters no mount. */
 void cli_remove_tree(const char *path);
 

@@ -15,14 +15,6 @@ static int cmd_version(int argc, char **argv)
 	return 0;
 }
 
-static bool is_one_of(const char *verb, const char *const *verbs, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		if (str_equal(verb, verbs[i]))
-			return true;
-	return false;
-}
-
 /* A coding agent goes on without a hook that fails, unless it fails with this status. */
 static int fail_helper(const char *verb, const struct err *e)
 {
@@ -41,11 +33,11 @@ int cli_run_helper(char **argv)
 	char path[PATH_MAX];
 	struct err e;
 
-	if (is_one_of(argv[1], not_built, ARRAY_LEN(not_built))) {
+	if (cli_is_one_of(argv[1], not_built, ARRAY_LEN(not_built))) {
 		err_set(&e, ERR_UNSUPPORTED, "%s: not built yet", argv[1]);
 		return cli_fail(&e);
 	}
-	if (!is_one_of(argv[1], verbs, ARRAY_LEN(verbs))) {
+	if (!cli_is_one_of(argv[1], verbs, ARRAY_LEN(verbs))) {
 		err_set(&e, ERR_INVALID, "unknown command '%s'; see `cloche help`", argv[1]);
 		return cli_fail(&e);
 	}

@@ -60,3 +60,11 @@ void cli_remove_tree(const char *path)
 {
 	nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 }
+
+bool cli_is_one_of(const char *word, const char *const *words, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (str_equal(word, words[i]))
+			return true;
+	return false;
+}

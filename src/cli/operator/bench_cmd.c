@@ -1,8 +1,8 @@
 /*
- * Times the same two things - Python's print(42), and /bin/true - in every way that this machine has:
- * without a sandbox, in one of cloche's that is made for it, in one that a daemon has ready, under
- * bubblewrap and Docker where those are installed. The contestants take turns, so that whatever else the
- * machine does hits all of them alike. The daemon is our own and is gone afterwards.
+ * `cloche bench`: times Python's print(42) and /bin/true in each way that this machine offers: without a
+ * sandbox, in a new sandbox, in a sandbox that a daemon has ready, under bubblewrap and under Docker if
+ * those are installed. The contestants take turns, so that other load on the machine hits all of them
+ * alike. The daemon is an ephemeral one.
  */
 #include "cli/operator/cloched.h"
 
@@ -30,7 +30,7 @@ struct contestant {
 	const char *name;
 	const char *body; /* POST /v1/run; or: */
 	struct list argv;
-	int every; /* takes part in every so many-th round */
+	int every; /* takes part in each every-th round */
 	const char *failed;
 	double *samples; /* milliseconds */
 	size_t count;
@@ -124,29 +124,25 @@ static void take_turns(struct bench *b)
 
 /* ---- who takes part ---- */
 
-static struct contestant *add_contestant(struct bench *b, enum group group, const char *name,
-					 int every)
+static struct contestant *add_contestant(struct bench *b, enum group group, const char *name)
 {
 	struct contestant *c = &b->all[b->count++];
 
-	*c = (struct contestant){.group = group, .name = name, .every = every};
+	*c = (struct contestant){.group = group, .name = name, .every = 1};
 	c->samples = must_alloc(calloc(b->rounds + 1, sizeof(*c->samples)));
 	return c;
 }
 
-static void add_words(struct contestant *c, const char *const *words)
+/* prefix: what runs the command, or NULL. */
+static struct contestant *add_command(struct bench *b, enum group group, const char *name,
+				      const char *const *prefix, const char *const *command)
 {
-	for (; *words; words++)
-		list_add(&c->argv, *words);
-}
+	struct contestant *c = add_contestant(b, group, name);
 
-/* The command itself, at the end of whatever comes before it. */
-static void add_payload(const struct bench *b, struct contestant *c)
-{
-	if (c->group == PYTHON)
-		add_words(c, (const char *const[]){b->python, "-c", "print(42)", NULL});
-	else
-		list_add(&c->argv, "/bin/true");
+	if (prefix)
+		list_add_all(&c->argv, prefix);
+	list_add_all(&c->argv, command);
+	return c;
 }
 
 static bool is_installed(const char *program)
@@ -160,10 +156,30 @@ static bool is_installed(const char *program)
 	return false;
 }
 
-/* The same namespaces and a comparable root; no cgroup, seccomp filter or Landlock. */
-static void add_bubblewrap(struct bench *b, enum group group)
+/* An image that is there already: nothing is fetched. */
+static void add_docker(struct bench *b)
 {
-	static const char *const words[] = {"bwrap",	 "--unshare-all", "--die-with-parent",
+	static const char *const images[] = {"python:3-slim", "python:3", "python", "debian:12",
+					     "debian",	      "ubuntu",	  "alpine", "busybox"};
+	static const char *const commands[GROUPS][4] = {{"python3", "-c", "print(42)"}, {"true"}};
+
+	for (size_t i = 0; is_installed("docker") && i < ARRAY_LEN(images); i++) {
+		char *look[] = {"docker", "image", "inspect", (char *)images[i], NULL};
+		const char *const prefix[] = {"docker", "run",	   "--rm", "--network",
+					      "none",	images[i], NULL};
+		enum group group = str_starts(images[i], "python") ? PYTHON : COMMAND;
+
+		if (spawn_once(look) != 0)
+			continue;
+		add_command(b, group, "docker run", prefix, commands[group])->every = 10;
+		return;
+	}
+}
+
+static void add_all(struct bench *b)
+{
+	/* The same namespaces and a comparable root; no cgroup, seccomp filter or Landlock. */
+	static const char *const bwrap[] = {"bwrap",	 "--unshare-all", "--die-with-parent",
 					    "--ro-bind", "/usr",	  "/usr",
 					    "--symlink", "usr/bin",	  "/bin",
 					    "--symlink", "usr/lib",	  "/lib",
@@ -171,63 +187,24 @@ static void add_bubblewrap(struct bench *b, enum group group)
 					    "--proc",	 "/proc",	  "--dev",
 					    "/dev",	 "--tmpfs",	  "/tmp",
 					    NULL};
-	struct contestant *c;
-
-	if (!is_installed("bwrap"))
-		return;
-	c = add_contestant(b, group, "bubblewrap", 1);
-	add_words(c, words);
-	add_payload(b, c);
-}
-
-/* An image that is there already: nothing is fetched. */
-static void add_docker(struct bench *b)
-{
-	static const char *const images[] = {"python:3-slim", "python:3", "python", "debian:12",
-					     "debian",	      "ubuntu",	  "alpine", "busybox"};
-	char *look[] = {"docker", "image", "inspect", NULL, NULL};
-	struct contestant *c;
-	bool is_python;
-
-	for (size_t i = 0; is_installed("docker") && i < ARRAY_LEN(images); i++) {
-		look[3] = (char *)images[i];
-		if (spawn_once(look) != 0)
-			continue;
-		is_python = str_starts(images[i], "python");
-		c = add_contestant(b, is_python ? PYTHON : COMMAND, "docker run", 10);
-		add_words(c, (const char *const[]){"docker", "run", "--rm", "--network", "none",
-						   images[i], NULL});
-		if (is_python)
-			add_words(c, (const char *const[]){"python3", "-c", "print(42)", NULL});
-		else
-			list_add(&c->argv, "true");
-		return;
-	}
-}
-
-static void add_all(struct bench *b)
-{
-	struct contestant *c;
+	const char *const commands[GROUPS][4] = {{b->python, "-c", "print(42)"}, {"/bin/true"}};
+	const char *const own[GROUPS][7] = {
+		{b->launcher, "code", "--no-daemon", "--empty", "-e", "print(42)"},
+		{b->launcher, "run", "--no-daemon", "--empty", "--", "/bin/true"}};
+	static const char *const bodies[] = {"{\"code\":\"print(42)\"}",
+					     "{\"cmd\":[\"/bin/true\"]}"};
 
 	for (int group = 0; group < GROUPS; group++) {
-		c = add_contestant(b, group, "no sandbox", 1);
-		add_payload(b, c);
-		if (b->http) {
-			c = add_contestant(b, group,
-					   b->why_cold[0] ? "cloche, daemon, cold"
-							  : "cloche, daemon, warm",
-					   1);
-			c->body = group == PYTHON ? "{\"code\":\"print(42)\"}"
-						  : "{\"cmd\":[\"/bin/true\"]}";
-		}
-		c = add_contestant(b, group, group == PYTHON ? "cloche code" : "cloche run", 1);
-		if (group == PYTHON)
-			add_words(c, (const char *const[]){b->launcher, "code", "--no-daemon",
-							   "--empty", "-e", "print(42)", NULL});
-		else
-			add_words(c, (const char *const[]){b->launcher, "run", "--no-daemon",
-							   "--empty", "--", "/bin/true", NULL});
-		add_bubblewrap(b, group);
+		add_command(b, group, "no sandbox", NULL, commands[group]);
+		if (b->http)
+			add_contestant(b, group,
+				       b->why_cold[0] ? "cloche, daemon, cold"
+						      : "cloche, daemon, warm")
+				->body = bodies[group];
+		add_command(b, group, group == PYTHON ? "cloche code" : "cloche run", NULL,
+			    own[group]);
+		if (is_installed("bwrap"))
+			add_command(b, group, "bubblewrap", bwrap, commands[group]);
 	}
 	add_docker(b);
 }
@@ -304,20 +281,14 @@ static const struct contestant *base_of(const struct bench *b, enum group group)
 
 static void read_line_of(const char *file, const char *key, char *ret, size_t size)
 {
-	FILE *f = fopen(file, "re");
-	char line[512];
+	char text[8192];
+	const char *at;
 
-	*ret = '\0';
-	while (f && !*ret && fgets(line, sizeof(line), f)) {
-		char *colon = strchr(line, ':');
-
-		if (!str_starts(line, key) || !colon)
-			continue;
-		snprintf(ret, size, "%s", colon + 1 + strspn(colon + 1, " \t"));
-		ret[strcspn(ret, "\n")] = '\0';
-	}
-	if (f)
-		fclose(f);
+	io_read_at(AT_FDCWD, file, text, sizeof(text));
+	at = strstr(text, key);
+	at = at ? strchr(at, ':') : NULL;
+	at = at ? at + 1 + strspn(at + 1, " \t") : "";
+	snprintf(ret, size, "%.*s", (int)strcspn(at, "\n"), at);
 }
 
 static json_t *describe_machine(void)
@@ -349,23 +320,21 @@ static json_t *row_json(const struct bench *b, const struct contestant *c)
 	return row;
 }
 
+/* GROUPS: of all groups. */
 static json_t *group_json(const struct bench *b, enum group group)
 {
 	json_t *rows = json_array();
 
 	for (size_t i = 0; i < b->count; i++)
-		if (b->all[i].group == group)
+		if (group == GROUPS || b->all[i].group == group)
 			json_array_append_new(rows, row_json(b, &b->all[i]));
 	return rows;
 }
 
 static int print_as_json(const struct bench *b)
 {
-	json_t *rows = json_array();
-
-	for (size_t i = 0; i < b->count; i++)
-		json_array_append_new(rows, row_json(b, &b->all[i]));
-	return print_json(json_pack("{s:o, s:o}", "machine", describe_machine(), "rows", rows));
+	return print_json(json_pack("{s:o, s:o}", "machine", describe_machine(), "rows",
+				    group_json(b, GROUPS)));
 }
 
 static int print_tables(const struct bench *b)
@@ -375,17 +344,15 @@ static int print_tables(const struct bench *b)
 		{"min ms", "min_ms", COLUMN_DECIMAL}, {"p50 ms", "p50_ms", COLUMN_DECIMAL},
 		{"p99 ms", "p99_ms", COLUMN_DECIMAL}, {"ratio", "ratio|failed", COLUMN_DECIMAL},
 	};
-	json_t *m = describe_machine();
+	json_auto_t *m = describe_machine();
 
 	printf("%s, %d cores, %s, Linux %s; everything took turns\n", text_at(m, "processor"),
 	       (int)number_at(m, "cores"), text_at(m, "memory"), text_at(m, "linux"));
-	json_decref(m);
 	for (int group = 0; group < GROUPS; group++) {
-		json_t *rows = group_json(b, group);
+		json_auto_t *rows = group_json(b, group);
 
 		printf("\n%s\n", titles[group]);
 		table_print(rows, columns, ARRAY_LEN(columns));
-		json_decref(rows);
 	}
 	if (b->http && b->why_cold[0])
 		printf("\nThe daemon had nothing ready: %s\n", b->why_cold);

@@ -57,25 +57,17 @@ struct hook {
 	char project[PATH_MAX];
 };
 
-static bool is_one_of(const char *name, const char *const *names, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		if (str_equal(name, names[i]))
-			return true;
-	return false;
-}
-
 /* ---- options ---- */
 
-/* Our own options; what is left is for `cloche run`, and checked like there. */
+/* Takes our own options. The rest is for `cloche run`, and checked as there. */
 static int read_options(struct hook *h, int argc, char **argv, struct err *e)
 {
 	struct options o = {.verb = "hook"};
-	struct list rest = {0};
-	int i, end;
+	auto_list struct list rest = {0};
+	int end;
 
 	list_add(&rest, "run");
-	for (i = 1; i < argc; i++) {
+	for (int i = 1; i < argc; i++) {
 		if (str_equal(argv[i], "--ask")) {
 			h->ask = true;
 		} else if (str_equal(argv[i], "--tool") && i + 1 < argc) {
@@ -89,7 +81,6 @@ static int read_options(struct hook *h, int argc, char **argv, struct err *e)
 	if (end >= 0 && (size_t)end < rest.count)
 		end = err_set(e, ERR_INVALID, "'%s' is no option; see `cloche help hook`",
 			      rest.items[end]);
-	list_done(&rest);
 	return end < 0 ? -1 : 0;
 }
 
@@ -97,7 +88,7 @@ static int read_options(struct hook *h, int argc, char **argv, struct err *e)
 
 static int read_event(struct hook *h, struct err *e)
 {
-	struct buf b = {0};
+	auto_buf struct buf b = {0};
 	json_error_t at;
 	size_t n = 1;
 
@@ -106,12 +97,9 @@ static int read_event(struct hook *h, struct err *e)
 		buf_added(&b, n);
 	}
 	if (b.len > EVENT_MAX || ferror(stdin))
-		err_set(e, ERR_INVALID, "the event cannot be read, or has more than 16M");
-	else if (!(h->input = json_loadb(b.len ? buf_head(&b) : "", b.len, JSON_REJECT_DUPLICATES,
-					 &at)))
-		err_set(e, ERR_INVALID, "the event is not JSON: %s", at.text);
-	buf_done(&b);
-	return h->input ? 0 : -1;
+		return err_set(e, ERR_INVALID, "the event cannot be read, or has more than 16M");
+	h->input = json_loadb(b.len ? buf_head(&b) : "", b.len, JSON_REJECT_DUPLICATES, &at);
+	return h->input ? 0 : err_set(e, ERR_INVALID, "the event is not JSON: %s", at.text);
 }
 
 static int find_event(struct hook *h, struct err *e)
@@ -143,9 +131,9 @@ static int find_command(struct hook *h, struct err *e)
 	if (!h->tool || !json_is_object(h->call))
 		return err_set(e, ERR_INVALID, "the event has no tool_name or no tool_input");
 	h->command = text_at(h->call, "command");
-	if (!is_one_of(h->tool, shells, ARRAY_LEN(shells)) &&
-	    !is_one_of(h->tool, (const char *const *)h->tools.items, h->tools.count)) {
-		if (!h->command || is_one_of(h->tool, not_shells, ARRAY_LEN(not_shells)))
+	if (!cli_is_one_of(h->tool, shells, ARRAY_LEN(shells)) &&
+	    !cli_is_one_of(h->tool, (const char *const *)h->tools.items, h->tools.count)) {
+		if (!h->command || cli_is_one_of(h->tool, not_shells, ARRAY_LEN(not_shells)))
 			return 0;
 		return err_set(
 			e, ERR_DENIED,
@@ -169,6 +157,12 @@ static const char *named_project(const struct hook *h)
 		if ((root = getenv(variables[i])) && *root)
 			return root;
 	return json_string_value(json_array_get(json_object_get(h->input, "workspace_roots"), 0));
+}
+
+/* Does the sandbox show the project? The operator's options may choose another workspace, or none. */
+static bool uses_project(const struct hook *h)
+{
+	return !spec_is_set(&h->spec, "workspace") && !spec_is_set(&h->spec, "empty");
 }
 
 /* Where the agent itself is, and which directory there is the project. */
@@ -221,8 +215,7 @@ static int find_places(struct hook *h, struct err *e)
 	if (!realpath(path, h->cwd))
 		return err_set(e, ERR_NOT_FOUND, "working_directory '%.200s' cannot be used: %s",
 			       asked, strerror(errno));
-	if (path_below(h->cwd, h->project) || is_in_a_root(h) ||
-	    spec_is_set(&h->spec, "workspace") || spec_is_set(&h->spec, "empty"))
+	if (path_below(h->cwd, h->project) || is_in_a_root(h) || !uses_project(h))
 		return 0;
 	return err_set(e, ERR_DENIED, "working_directory '%.200s' is not in the project, '%.200s'",
 		       h->cwd, h->project);
@@ -233,7 +226,7 @@ static int judge_project(const struct hook *h, struct err *e)
 {
 	struct source s;
 
-	if (spec_is_set(&h->spec, "workspace") || spec_is_set(&h->spec, "empty"))
+	if (!uses_project(h))
 		return 0;
 	if (source_open(&h->spec, "workspace", h->project, SOURCE_WRITE, &s, e) < 0)
 		return err_wrap(e, "the project directory cannot be a workspace");
@@ -280,67 +273,42 @@ static uint64_t choose_timeout(const struct hook *h)
 
 static int rewrite_command(const struct hook *h, struct buf *b, struct err *e)
 {
-	char launcher[PATH_MAX], timeout[32];
+	auto_list struct list words = {0};
+	char launcher[PATH_MAX];
 
 	if (cli_find_helper("cloche", launcher, sizeof(launcher)) < 0)
 		return err_set(e, ERR_SYSTEM, "cloche is not installed beside cloched");
-	add_quoted(b, launcher);
-	add_quoted(b, "run");
-	for (size_t i = 0; i < h->options.count; i++)
-		add_quoted(b, h->options.items[i]);
-	if (!spec_is_set(&h->spec, "workspace") && !spec_is_set(&h->spec, "empty")) {
-		add_quoted(b, "--workspace");
-		add_quoted(b, h->project);
-		if (!spec_is_set(&h->spec, "workdir")) {
-			add_quoted(b, "--workdir");
-			add_quoted(b, h->cwd);
-		}
-	}
-	snprintf(timeout, sizeof(timeout), "%" PRIu64 "ms", choose_timeout(h));
-	add_quoted(b, "--timeout");
-	add_quoted(b, timeout);
-	add_quoted(b, "--");
-	add_quoted(b, "/bin/bash");
-	add_quoted(b, "-c");
-	add_quoted(b, h->command);
+	list_add_all(&words, (const char *const[]){launcher, "run", NULL});
+	if (h->options.count)
+		list_add_all(&words, (const char *const *)h->options.items);
+	if (uses_project(h))
+		list_add_all(&words, (const char *const[]){"--workspace", h->project, NULL});
+	if (uses_project(h) && !spec_is_set(&h->spec, "workdir"))
+		list_add_all(&words, (const char *const[]){"--workdir", h->cwd, NULL});
+	list_add(&words, "--timeout");
+	list_take(&words, str_format("%" PRIu64 "ms", choose_timeout(h)));
+	list_add_all(&words, (const char *const[]){"--", "/bin/bash", "-c", h->command, NULL});
+	for (size_t i = 0; i < words.count; i++)
+		add_quoted(b, words.items[i]);
 	buf_add(b, "", 1);
 	return 0;
 }
 
-static json_t *claude_answer(const char *decision, const char *reason, json_t *input)
-{
-	json_t *inner =
-		json_pack("{s:s, s:s, s:s*}", "hookEventName", "PreToolUse", "permissionDecision",
-			  decision, "permissionDecisionReason", reason);
-
-	if (input)
-		json_object_set(inner, "updatedInput", input);
-	return json_pack("{s:o}", "hookSpecificOutput", inner);
-}
-
-static json_t *cursor_answer(const char *decision, const char *reason, json_t *input)
-{
-	bool refused = str_equal(decision, "deny");
-	json_t *answer = json_pack("{s:s}", "permission", decision);
-
-	if (refused) {
-		json_object_set_new(answer, "user_message", json_string(reason));
-		json_object_set_new(answer, "agent_message", json_string(reason));
-	}
-	if (input)
-		json_object_set(answer, "updated_input", input);
-	return answer;
-}
-
+/* The reason is for a refusal; Claude Code shows it with any decision. */
 static int print_answer(const struct hook *h, const char *decision, const char *reason,
 			json_t *input)
 {
-	enum style style = h->event ? h->event->style : STYLE_CLAUDE;
-	json_t *answer = style == STYLE_CURSOR ? cursor_answer(decision, reason, input)
-					       : claude_answer(decision, reason, input);
+	const char *refusal = str_equal(decision, "deny") ? reason : NULL;
+	json_auto_t *answer =
+		h->event && h->event->style == STYLE_CURSOR
+			? json_pack("{s:s, s:s*, s:s*, s:O*}", "permission", decision,
+				    "user_message", refusal, "agent_message", refusal,
+				    "updated_input", input)
+			: json_pack("{s:{s:s, s:s, s:s, s:O*}}", "hookSpecificOutput",
+				    "hookEventName", "PreToolUse", "permissionDecision", decision,
+				    "permissionDecisionReason", reason, "updatedInput", input);
 	int rc = json_dumpf(answer, stdout, JSON_COMPACT);
 
-	json_decref(answer);
 	putchar('\n');
 	return rc == 0 && fflush(stdout) == 0 ? 0 : -1;
 }
@@ -361,19 +329,15 @@ static int refuse_event(const struct hook *h, const struct err *e)
 
 static int answer_event(struct hook *h, struct err *e)
 {
-	struct buf b = {0};
-	json_t *input = json_deep_copy(h->call);
-	int rc = rewrite_command(h, &b, e);
+	auto_buf struct buf b = {0};
+	json_auto_t *input = json_deep_copy(h->call);
 
-	if (rc == 0) {
-		json_object_set_new(input, "command", json_string(buf_head(&b)));
-		if (print_answer(h, h->ask ? "ask" : "allow", "runs in a cloche sandbox", input) <
-		    0)
-			rc = err_set(e, ERR_SYSTEM, "the answer cannot be written");
-	}
-	json_decref(input);
-	buf_done(&b);
-	return rc;
+	if (rewrite_command(h, &b, e) < 0)
+		return -1;
+	json_object_set_new(input, "command", json_string(buf_head(&b)));
+	if (print_answer(h, h->ask ? "ask" : "allow", "runs in a cloche sandbox", input) < 0)
+		return err_set(e, ERR_SYSTEM, "the answer cannot be written");
+	return 0;
 }
 
 /* 0: answered; -1: refused. */
