@@ -195,6 +195,14 @@ class FailsClosed(Hook):
     def test_forbidden_project(self):
         self.refused_as(event(cwd="/"), "workspace")
 
+    def test_path_that_json_cannot_hold(self):
+        """The rewritten command cannot be told, so the agent must not get the original one."""
+        project = os.fsencode(self.dir) + b"/not-utf8-\xff"
+        os.mkdir(project)
+        os.symlink(project, self.dir + "/link")
+        self.refused_as(event(cwd=self.dir + "/link"), "not UTF-8")
+        self.refused_as(event(), "not UTF-8", "--env", b"X=\xff")
+
     def test_missing_directory(self):
         self.refused_as(event(cwd=self.path("gone")), "cannot be used")
 

@@ -334,7 +334,9 @@ static int answer_event(struct hook *h, struct err *e)
 
 	if (rewrite_command(h, &b, e) < 0)
 		return -1;
-	json_object_set_new(input, "command", json_string(buf_head(&b)));
+	/* Otherwise the original command would stay in the answer, and run outside. */
+	if (json_object_set_new(input, "command", json_string(buf_head(&b))) < 0)
+		return err_set(e, ERR_INVALID, "a path or an option of the hook is not UTF-8");
 	if (print_answer(h, h->ask ? "ask" : "allow", "runs in a cloche sandbox", input) < 0)
 		return err_set(e, ERR_SYSTEM, "the answer cannot be written");
 	return 0;
