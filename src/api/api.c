@@ -2,7 +2,6 @@
 
 #include "api/e2b/e2b.h"
 #include "api/mcp/mcp.h"
-#include "api/http/metrics.h"
 #include "api/rest/rest.h"
 
 /* In the order in which they are asked. */

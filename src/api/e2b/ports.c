@@ -1,8 +1,6 @@
 /* Ports inside a sandbox, by host name or header: previews of what is served there. */
 #include "api/e2b/e2b.h"
 
-#include "api/http/ports.h"
-
 /* What network.maskRequestHost says, with ${PORT} put in; NULL: nothing. The caller's. */
 static char *masked_host(const struct sandbox *s, unsigned port)
 {

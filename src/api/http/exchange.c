@@ -13,7 +13,7 @@
 
 struct whole {
 	struct exchange x;
-	struct exchange_inside in;
+	struct exchange_internal in;
 };
 
 static void run_task(void *arg);
@@ -22,7 +22,7 @@ static void on_hup(void *arg, uint32_t events);
 struct exchange *exchange_new(struct peer *p, const char *uri)
 {
 	struct whole *w = must_alloc(calloc(1, sizeof(*w)));
-	struct exchange_inside *in = &w->in;
+	struct exchange_internal *in = &w->in;
 	size_t len = strlen(uri);
 
 	in->server = p->server;
@@ -34,7 +34,7 @@ struct exchange *exchange_new(struct peer *p, const char *uri)
 		.fd = p->fd, .events = EPOLLRDHUP, .call = on_hup, .arg = &w->x};
 	in->length = EXCHANGE_UNKNOWN_LENGTH;
 	w->x.api = p->server->api;
-	w->x.inside = in;
+	w->x.internal = in;
 	w->x.content_length = -1;
 	w->x.started_ns = now_ns();
 	w->x.method = "";
@@ -45,7 +45,7 @@ struct exchange *exchange_new(struct peer *p, const char *uri)
 }
 
 /* What was added last goes first: it may use what was there before. */
-static void free_owned(struct exchange_inside *in)
+static void free_owned(struct exchange_internal *in)
 {
 	while (in->owned) {
 		struct owned *o = in->owned;
@@ -61,7 +61,7 @@ static void free_owned(struct exchange_inside *in)
 /* Never refused: what was promised is given, at the expense of what is yet to be printed. */
 void exchange_count(struct exchange *x)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 	struct budget *b = manager_output(x->api->manager);
 	size_t now = in->reply_len + in->out.len + in->extra;
 
@@ -74,13 +74,13 @@ void exchange_count(struct exchange *x)
 
 void exchange_keep(struct exchange *x, size_t bytes)
 {
-	x->inside->extra += bytes;
+	x->internal->extra += bytes;
 	exchange_count(x);
 }
 
 static void exchange_free(struct exchange *x)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 	struct loop *l = x->api->loop;
 
 	loop_unwatch(l, &in->hup);
@@ -104,12 +104,12 @@ static void exchange_free(struct exchange *x)
 
 void exchange_hold(struct exchange *x)
 {
-	x->inside->hold++;
+	x->internal->hold++;
 }
 
 void exchange_release(struct exchange *x)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 
 	in->hold--;
 	if (in->hold == 0 && !in->peer && (in->answered || !in->called))
@@ -127,15 +127,15 @@ void exchange_also_free(struct exchange *x, void *data, void (*done)(void *data)
 {
 	struct owned *o = must_alloc(malloc(sizeof(*o)));
 
-	*o = (struct owned){data, done, x->inside->owned};
-	x->inside->owned = o;
+	*o = (struct owned){data, done, x->internal->owned};
+	x->internal->owned = o;
 }
 
 /* ---- suspending; the client's end ---- */
 
 void exchange_suspend(struct exchange *x)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 
 	if (in->suspended || !in->conn)
 		return;
@@ -147,7 +147,7 @@ void exchange_suspend(struct exchange *x)
 
 void exchange_resume(struct exchange *x)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 
 	if (!in->suspended)
 		return;
@@ -159,7 +159,7 @@ void exchange_resume(struct exchange *x)
 
 void exchange_tell_gone(struct exchange *x)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 
 	x->gone = true;
 	in->cut = true;
@@ -185,20 +185,20 @@ static void on_hup(void *arg, uint32_t events)
 		exchange_tell_gone(x);
 		exchange_resume(x);
 	} else {
-		reply_pour(x);
+		reply_write_direct(x);
 	}
 	exchange_release(x);
 }
 
 void exchange_on_gone(struct exchange *x, void (*call)(void *arg), void *arg)
 {
-	x->inside->on_gone = call;
-	x->inside->gone_arg = arg;
+	x->internal->on_gone = call;
+	x->internal->gone_arg = arg;
 }
 
 void exchange_completed(struct exchange *x, bool well)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 
 	exchange_hold(x);
 	/* After HEAD nobody wants the rest of a stream. */
@@ -221,7 +221,7 @@ static int hex(char c)
 
 const char *exchange_decode(struct exchange *x, const char *text, size_t len, bool query)
 {
-	char *to = x->inside->scratch + x->inside->scratch_used, *start = to;
+	char *to = x->internal->scratch + x->internal->scratch_used, *start = to;
 
 	for (size_t i = 0; i < len; i++) {
 		char c = text[i];
@@ -240,13 +240,13 @@ const char *exchange_decode(struct exchange *x, const char *text, size_t len, bo
 		*to++ = c;
 	}
 	*to++ = '\0';
-	x->inside->scratch_used += (size_t)(to - start);
+	x->internal->scratch_used += (size_t)(to - start);
 	return start;
 }
 
 const char *exchange_header(const struct exchange *x, const char *name)
 {
-	struct MHD_Connection *c = x->inside->conn;
+	struct MHD_Connection *c = x->internal->conn;
 
 	return c ? MHD_lookup_connection_value(c, MHD_HEADER_KIND, name) : NULL;
 }
@@ -270,8 +270,8 @@ void exchange_each_header(const struct exchange *x,
 {
 	struct each each = {call, arg};
 
-	if (x->inside->conn)
-		MHD_get_connection_values(x->inside->conn, MHD_HEADER_KIND, each_header, &each);
+	if (x->internal->conn)
+		MHD_get_connection_values(x->internal->conn, MHD_HEADER_KIND, each_header, &each);
 }
 
 const char *exchange_arg(const struct exchange *x, const char *name)
@@ -335,14 +335,14 @@ bool exchange_accepts(const struct exchange *x, const char *type)
 
 void exchange_take_body(struct exchange *x, const struct body_ops *ops, void *arg)
 {
-	x->inside->ops = ops;
-	x->inside->ops_arg = arg;
+	x->internal->ops = ops;
+	x->internal->ops_arg = arg;
 	exchange_more(x);
 }
 
 void exchange_more(struct exchange *x)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 
 	in->paused = false;
 	if (in->complete)
@@ -353,7 +353,7 @@ void exchange_more(struct exchange *x)
 
 static void tell_end(struct exchange *x)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 
 	if (!in->ops || in->end_told || !in->complete || in->has_reply || in->is_stream || x->gone)
 		return;
@@ -364,7 +364,7 @@ static void tell_end(struct exchange *x)
 static void run_task(void *arg)
 {
 	struct exchange *x = arg;
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 
 	exchange_hold(x);
 	tell_end(x);
@@ -375,17 +375,17 @@ static void run_task(void *arg)
 	exchange_release(x);
 }
 
-static enum MHD_Result discard(struct exchange_inside *in, size_t *size)
+static enum MHD_Result discard(struct exchange_internal *in, size_t *size)
 {
 	in->discarded += *size;
 	*size = 0;
 	/* An answer is out already: whoever still sends after that is not listening. */
-	return in->midway && in->discarded > LATE_MAX ? MHD_NO : MHD_YES;
+	return in->early_reply && in->discarded > LATE_MAX ? MHD_NO : MHD_YES;
 }
 
 static enum MHD_Result keep(struct exchange *x, const char *data, size_t *size)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 	struct err e = {0};
 
 	if (in->body.len + *size > in->body_max) {
@@ -411,15 +411,15 @@ static bool is_over(const struct exchange *x, size_t more)
 {
 	uint64_t most = x->api->config->max_upload_bytes;
 
-	return most && x->inside->received + more > most;
+	return most && x->internal->received + more > most;
 }
 
 static enum MHD_Result take_some(struct exchange *x, const char *data, size_t *size)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 	size_t taken;
 
-	peer_set_timer(in->peer, in->midway ? ENDING_MS : STALL_MS);
+	peer_set_timer(in->peer, in->early_reply ? ENDING_MS : STALL_MS);
 	if (in->discarding || in->has_reply || in->is_stream)
 		return discard(in, size);
 	if (x->route->body != BODY_STREAM)
@@ -435,7 +435,7 @@ static enum MHD_Result take_some(struct exchange *x, const char *data, size_t *s
 	if (in->cut)
 		return MHD_NO;
 	if (in->has_reply)
-		reply_midway(x);
+		reply_early(x);
 	if (in->has_reply || in->is_stream)
 		return discard(in, size);
 	*size -= taken;
@@ -450,9 +450,9 @@ static enum MHD_Result take_some(struct exchange *x, const char *data, size_t *s
 
 static enum MHD_Result settle(struct exchange *x)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 
-	if (in->cut || in->midway)
+	if (in->cut || in->early_reply)
 		return MHD_NO;
 	if (in->has_reply || in->is_stream || in->is_upgrade)
 		return reply_queue(x);
@@ -527,7 +527,7 @@ static int64_t said_length(const struct exchange *x)
 
 static enum MHD_Result begin(struct exchange *x, struct MHD_Connection *c, const char *method)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 
 	in->begun = true;
 	in->conn = c;
@@ -542,14 +542,14 @@ static enum MHD_Result begin(struct exchange *x, struct MHD_Connection *c, const
 	if (in->has_reply && exchange_header(x, "Expect"))
 		return reply_queue(x);
 	if (in->has_reply && !is_body_small(x))
-		reply_midway(x);
+		reply_early(x);
 	return MHD_YES;
 }
 
 enum MHD_Result exchange_step(struct exchange *x, struct MHD_Connection *c, const char *method,
 			      const char *data, size_t *size)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 
 	if (!in->begun)
 		return begin(x, c, method);

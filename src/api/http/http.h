@@ -140,7 +140,7 @@ struct exchange {
 	int64_t started_ns;
 	bool gone;  /* the client went away */
 	void *data; /* the handler's own, see exchange_attach */
-	struct exchange_inside *inside;
+	struct exchange_internal *internal;
 };
 
 /* ---- who asks (ROUTE_OWN_AUTH; everybody else was asked before) ---- */
@@ -246,16 +246,47 @@ void exchange_abort(struct exchange *x);
 /* ---- the client goes away ---- */
 /* Called once, if it does before the answer is complete. The answer is still due; it may be given from within. */
 void exchange_on_gone(struct exchange *x, void (*call)(void *arg), void *arg);
+/* Gives the answer that is still due although the client has gone. Takes an exchange, so that it can be a callback. */
+void exchange_answer_gone(void *exchange);
 
 /* ---- upgrades: the bare socket ---- */
-struct raw; /* an upgraded connection */
+struct upgraded; /* a connection that no longer speaks HTTP */
 /*
- * Answers 101 with the headers set before and hands the socket over. on_open comes once: the bytes
- * that came behind the head are valid during the call only. raw is NULL if the client has gone.
+ * Answers 101 with the headers set before and hands the socket over. on_open is called once; the bytes
+ * that came behind the head are valid during the call only. u is NULL if the client has gone.
  */
-void exchange_upgrade(struct exchange *x,
-		      void (*on_open)(void *arg, struct raw *raw, const char *bytes, size_t len),
-		      void *arg);
-/* Non-blocking; for loop_watch. Half-close is not the end (rule 25). */
-int raw_fd(const struct raw *r);
-void raw_close(struct raw *r);
+typedef void (*upgrade_done)(void *arg, struct upgraded *u, const char *bytes, size_t len);
+void exchange_upgrade(struct exchange *x, upgrade_done on_open, void *arg);
+/* Does not block; for loop_watch. Half-close is not the end (rule 25). */
+int upgraded_fd(const struct upgraded *u);
+void upgraded_close(struct upgraded *u);
+
+/* ---- server-sent events, kept alive by comments ---- */
+/* Embedded by its owner, and closed before the owner's memory is freed. */
+struct sse {
+	struct exchange *x;
+	struct loop_timer ping;
+};
+void sse_open(struct sse *s, struct exchange *x);
+/* Takes the value over. */
+void sse_send(struct sse *s, const char *event, json_t *value);
+void sse_close(struct sse *s);
+
+/* ---- bytes from anywhere as JSON: the result is always valid ---- */
+/* A string; bytes that are not UTF-8 become U+FFFD, NUL stays as \u0000. Never NULL. */
+json_t *text_json(const char *bytes, size_t len);
+json_t *text_json_base64(const void *bytes, size_t len);
+
+/* ---- previews (ports.c): a request goes on to a port inside a sandbox (rule 26) ---- */
+struct ports_target {
+	uint32_t port;
+	const char *path;   /* with its leading slash, as sent; the query is the exchange's */
+	const char *prefix; /* of the public path, for X-Forwarded-Prefix, or "" */
+	const char *host;   /* to be named inside; NULL: localhost and the port */
+	bool own_host;	    /* a host name of its own: its cookies are its own, and pass */
+};
+/*
+ * HTTP/1.1, and upgrades (WebSockets) as a tunnel. Headers that identify the client to the daemon are not
+ * passed on. The route's body is BODY_STREAM; the sandbox is awake. target is used during the call only.
+ */
+void ports_proxy(struct exchange *x, struct sandbox *s, const struct ports_target *target);

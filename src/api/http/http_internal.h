@@ -16,6 +16,7 @@
 #include "api/http/http.h"
 #include "api/http/server.h"
 #include "auth/buckets.h"
+#include "calls/calls.h"
 
 #include <microhttpd.h>
 #include <sys/queue.h>
@@ -31,10 +32,10 @@
 #define DISCARD_MAX (256u << 10) /* what is read and thrown away to keep a connection usable */
 #define LATE_MAX (128u << 20)	 /* sent by a client that has not looked at its answer yet */
 #define DOORS_MAX 8
-#define POUR_MIN (1 << 20)
+#define DIRECT_MIN (1 << 20)
 #define COUNTED_MIN (64u << 10) /* held for a client; what is less is bounded by the connections */
 
-struct raw {
+struct upgraded {
 	struct MHD_UpgradeResponseHandle *handle;
 	struct peer *peer;
 	int fd;
@@ -56,7 +57,7 @@ struct peer {
 	char address[64];
 	struct loop_timer timer;
 	struct exchange *now;
-	struct raw raw;
+	struct upgraded upgraded;
 };
 TAILQ_HEAD(peers, peer);
 
@@ -83,7 +84,7 @@ struct server {
 	bool draining;
 };
 
-struct exchange_inside {
+struct exchange_internal {
 	struct server *server;
 	struct peer *peer; /* NULL once the connection is done with this exchange */
 	struct MHD_Connection *conn;
@@ -100,15 +101,15 @@ struct exchange_inside {
 	uint64_t received;
 	const struct body_ops *ops;
 	void *ops_arg;
-	bool paused, discarding, end_told, midway;
+	bool paused, discarding, end_told, early_reply;
 	/* answer */
 	int status;
 	struct list names, values;
 	char *reply, *reply_type;
 	size_t reply_len;
 	bool has_reply, is_stream, is_upgrade, finished, aborted, want_room;
-	bool pours,
-		pouring; /* a long body of known length goes past libmicrohttpd; its head is sent */
+	bool is_direct,
+		head_sent; /* a long body of known length goes past libmicrohttpd; its head is sent */
 	int64_t length;
 	struct buf out;
 	size_t extra;	/* held for it elsewhere */
@@ -117,7 +118,7 @@ struct exchange_inside {
 	void *room_arg;
 	void (*on_gone)(void *arg);
 	void *gone_arg;
-	void (*on_open)(void *arg, struct raw *raw, const char *bytes, size_t len);
+	upgrade_done on_open;
 	void *open_arg;
 	struct loop_watch hup;
 	struct loop_task task;
@@ -151,9 +152,9 @@ void exchange_completed(struct exchange *x, bool well);
 /* Queues the answer that is there. */
 enum MHD_Result reply_queue(struct exchange *x);
 /* The socket takes more of a body that we write ourselves. */
-void reply_pour(struct exchange *x);
+void reply_write_direct(struct exchange *x);
 /* While the body still comes in: answers past libmicrohttpd, which cannot. */
-void reply_midway(struct exchange *x);
+void reply_early(struct exchange *x);
 struct MHD_Response *reply_add_headers(struct exchange *x, struct MHD_Response *r);
 
 /* upgrade.c */
@@ -169,3 +170,19 @@ void router_admit(struct exchange *x);
 void router_call(struct exchange *x);
 /* The buffered body is complete: parses it, then as router_call. */
 void router_body(struct exchange *x);
+
+/*
+ * Bytes both ways between an upgraded connection and a guest's stream (upgrade.c). Half-close goes
+ * through; the end of both halves, or an error, ends it: u and call are closed, done(arg) is called.
+ */
+struct tunnel;
+struct tunnel *tunnel_new(struct loop *l, struct upgraded *u, struct call *call, struct pump *pump,
+			  void (*done)(void *arg), void *arg);
+/* For its owner, who has the call's callbacks and its pump. False: it has ended. */
+bool tunnel_to_client(struct tunnel *t, const void *bytes, size_t len);
+/* How much it takes for the client. */
+size_t tunnel_room(const struct tunnel *t);
+void tunnel_to_guest(struct tunnel *t, const void *bytes, size_t len);
+void tunnel_guest_room(struct tunnel *t);
+void tunnel_guest_closed(struct tunnel *t); /* no more bytes come */
+void tunnel_guest_ended(struct tunnel *t);  /* the call is gone */

@@ -1,6 +1,4 @@
 /* Counters of the front as Prometheus text. */
-#include "api/http/metrics.h"
-
 #include "api/http/server.h"
 #include "manager/manager.h"
 

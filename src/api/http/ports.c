@@ -2,7 +2,7 @@
  * Passes a request on to a port inside a sandbox and its answer back: HTTP/1.1 over a guest stream,
  * and a tunnel after an upgrade.
  */
-#include "api/http/ports.h"
+#include "api/http/http_internal.h"
 
 #include "base/log.h"
 #include "wire/http1.h"
@@ -192,18 +192,18 @@ static void on_tunnel_done(void *arg)
 	proxy_free(p);
 }
 
-static void on_open(void *arg, struct raw *raw, const char *bytes, size_t len)
+static void on_open(void *arg, struct upgraded *u, const char *bytes, size_t len)
 {
 	struct proxy *p = arg;
 
 	p->opening = false;
-	if (!raw || !p->call) {
-		if (raw)
-			raw_close(raw);
+	if (!u || !p->call) {
+		if (u)
+			upgraded_close(u);
 		proxy_free(p);
 		return;
 	}
-	p->tunnel = tunnel_new(p->loop, raw, p->call, &p->pump, on_tunnel_done, p);
+	p->tunnel = tunnel_new(p->loop, u, p->call, &p->pump, on_tunnel_done, p);
 	pump_resume(&p->pump);
 	if (p->in.len && !tunnel_to_client(p->tunnel, buf_head(&p->in), p->in.len))
 		return;

@@ -1,8 +1,7 @@
 #include "api/http/http_internal.h"
 
-#include "api/http/metrics.h"
-#include "api/http/text.h"
 #include "audit/audit.h"
+#include "base/base64.h"
 #include "base/log.h"
 #include "calls/pump.h"
 
@@ -11,6 +10,7 @@
 #include <sys/socket.h>
 
 #define BLOCK (128u << 10)
+#define PING_MS 15000
 
 /* ---- headers ---- */
 
@@ -18,19 +18,19 @@ void exchange_set_header(struct exchange *x, const char *name, const char *value
 {
 	if (strpbrk(name, "\r\n:") || strpbrk(value, "\r\n"))
 		return;
-	for (size_t i = 0; i < x->inside->names.count; i++)
-		if (strcasecmp(x->inside->names.items[i], name) == 0) {
-			free(x->inside->values.items[i]);
-			x->inside->values.items[i] = str_copy(value);
+	for (size_t i = 0; i < x->internal->names.count; i++)
+		if (strcasecmp(x->internal->names.items[i], name) == 0) {
+			free(x->internal->values.items[i]);
+			x->internal->values.items[i] = str_copy(value);
 			return;
 		}
-	list_add(&x->inside->names, name);
-	list_add(&x->inside->values, value);
+	list_add(&x->internal->names, name);
+	list_add(&x->internal->values, value);
 }
 
 struct MHD_Response *reply_add_headers(struct exchange *x, struct MHD_Response *r)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 
 	if (!r)
 		return NULL;
@@ -50,13 +50,13 @@ struct MHD_Response *reply_add_headers(struct exchange *x, struct MHD_Response *
 /* The answer is known: libmicrohttpd gets it now, later, or never. */
 static void answered(struct exchange *x)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 
 	exchange_hold(x);
 	if (in->called || in->begun)
 		metrics_answer(x->api->metrics, x, in->status);
 	if (in->peer && !x->gone && in->begun && !in->complete && !in->in_mhd && in->has_reply)
-		reply_midway(x);
+		reply_early(x);
 	else
 		exchange_resume(x);
 	exchange_release(x);
@@ -64,7 +64,7 @@ static void answered(struct exchange *x)
 
 void exchange_reply_take(struct exchange *x, int status, const char *type, char *bytes, size_t len)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 
 	if (in->has_reply || in->is_stream || in->is_upgrade) {
 		log_error("a request was answered twice", "path", x->path);
@@ -158,11 +158,11 @@ static void audit_refusal(struct exchange *x, const struct err *e)
 void exchange_error_as(struct exchange *x, int status, const struct err *e)
 {
 	metrics_error(x->api->metrics, name_of(status, e));
-	if (!x->inside->quiet)
+	if (!x->internal->quiet)
 		audit_refusal(x, e);
 	if (status == 401)
 		exchange_set_header(x, "WWW-Authenticate", "Bearer realm=\"cloche\"");
-	if ((status == 429 || status == 503) && !x->inside->retry_set)
+	if ((status == 429 || status == 503) && !x->internal->retry_set)
 		exchange_set_header(x, "Retry-After", "1");
 	if (x->door && x->door->error)
 		x->door->error(x, status, e);
@@ -209,7 +209,7 @@ void exchange_refuse(struct exchange *x, const char *field, const char *fmt, ...
  */
 static ssize_t give_up(struct exchange *x)
 {
-	MHD_set_connection_option(x->inside->conn, MHD_CONNECTION_OPTION_TIMEOUT, 1u);
+	MHD_set_connection_option(x->internal->conn, MHD_CONNECTION_OPTION_TIMEOUT, 1u);
 	return MHD_CONTENT_READER_END_WITH_ERROR;
 }
 
@@ -218,9 +218,9 @@ static ssize_t give_up(struct exchange *x)
  * once more and go around its loop for each block. It sends the head of an answer of unknown length
  * that ends with the connection; how long it is we say ourselves. While we write it is suspended.
  */
-static void pour(struct exchange *x)
+static void flush_direct(struct exchange *x)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 
 	while (in->out.len) {
 		ssize_t n = send(in->peer->fd, buf_head(&in->out), in->out.len,
@@ -237,20 +237,20 @@ static void pour(struct exchange *x)
 		exchange_resume(x);
 }
 
-void reply_pour(struct exchange *x)
+void reply_write_direct(struct exchange *x)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 
-	pour(x);
+	flush_direct(x);
 	if (!in->finished) {
 		in->want_room = true;
 		loop_task_add(x->api->loop, &in->task);
 	}
 }
 
-static void pour_some(struct exchange *x, const char *bytes, size_t len)
+static void write_direct(struct exchange *x, const char *bytes, size_t len)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 
 	while (!in->out.len && len) {
 		ssize_t n = send(in->peer->fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -269,19 +269,19 @@ static void pour_some(struct exchange *x, const char *bytes, size_t len)
 static ssize_t pull(void *cls, uint64_t pos, char *buf, size_t max)
 {
 	struct exchange *x = cls;
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 	size_t n = in->out.len < max ? in->out.len : max;
 
 	if (in->cut || in->aborted)
 		return give_up(x);
-	if (in->pours && !in->out.len && in->finished)
+	if (in->is_direct && !in->out.len && in->finished)
 		return MHD_CONTENT_READER_END_OF_STREAM;
-	if (in->pours) {
+	if (in->is_direct) {
 		/* It has sent the head and asks for more: from here on the socket is ours. */
-		in->pouring = true;
+		in->head_sent = true;
 		exchange_suspend(x);
 		/* If all that there was fits into the socket, nothing but this asks for more. */
-		reply_pour(x);
+		reply_write_direct(x);
 		return 0;
 	}
 	if (n) {
@@ -300,7 +300,7 @@ static ssize_t pull(void *cls, uint64_t pos, char *buf, size_t max)
 
 enum MHD_Result reply_queue(struct exchange *x)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 	uint64_t length = in->length < 0 ? MHD_SIZE_UNKNOWN : (uint64_t)in->length;
 	struct MHD_Response *r;
 	enum MHD_Result result;
@@ -309,8 +309,8 @@ enum MHD_Result reply_queue(struct exchange *x)
 		return MHD_YES;
 	if (in->is_upgrade)
 		return upgrade_queue(x);
-	in->pours = in->is_stream && in->length >= POUR_MIN;
-	if (in->pours) {
+	in->is_direct = in->is_stream && in->length >= DIRECT_MIN;
+	if (in->is_direct) {
 		char text[32];
 
 		r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, pull, x, NULL);
@@ -341,9 +341,9 @@ enum MHD_Result reply_queue(struct exchange *x)
  * half is closed, and what still comes is thrown away for a moment, since closing at once would
  * destroy the answer on its way (a reset overtakes data that was not read).
  */
-void reply_midway(struct exchange *x)
+void reply_early(struct exchange *x)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 	struct buf b = {0};
 	char head[512];
 	int n;
@@ -353,7 +353,7 @@ void reply_midway(struct exchange *x)
 		exchange_resume(x);
 		return;
 	}
-	in->midway = true;
+	in->early_reply = true;
 	n = snprintf(head, sizeof(head),
 		     "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Length: %zu\r\n", in->status,
 		     MHD_get_reason_phrase_for((unsigned)in->status), in->reply_len);
@@ -380,7 +380,7 @@ void reply_midway(struct exchange *x)
 
 void exchange_stream(struct exchange *x, int status, const char *type, int64_t length)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 
 	if (in->has_reply || in->is_stream || in->is_upgrade)
 		return;
@@ -396,12 +396,12 @@ void exchange_stream(struct exchange *x, int status, const char *type, int64_t l
 
 void exchange_write(struct exchange *x, const void *bytes, size_t len)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 
 	if (x->gone || !in->peer || !len || in->finished)
 		return;
-	if (in->pouring) {
-		pour_some(x, bytes, len);
+	if (in->head_sent) {
+		write_direct(x, bytes, len);
 		return;
 	}
 	buf_add(&in->out, bytes, len);
@@ -412,7 +412,7 @@ void exchange_write(struct exchange *x, const void *bytes, size_t len)
 
 size_t exchange_room(const struct exchange *x)
 {
-	size_t used = x->inside->out.len;
+	size_t used = x->internal->out.len;
 
 	if (x->gone)
 		return EXCHANGE_WINDOW;
@@ -421,8 +421,8 @@ size_t exchange_room(const struct exchange *x)
 
 void exchange_on_room(struct exchange *x, void (*call)(void *arg), void *arg)
 {
-	x->inside->on_room = call;
-	x->inside->room_arg = arg;
+	x->internal->on_room = call;
+	x->internal->room_arg = arg;
 }
 
 static size_t pump_room(void *x)
@@ -448,7 +448,7 @@ void exchange_event(struct exchange *x, const char *name, const char *text, size
 
 void exchange_finish(struct exchange *x)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 
 	if (in->answered)
 		return;
@@ -456,17 +456,93 @@ void exchange_finish(struct exchange *x)
 	in->finished = in->answered = true;
 	metrics_answer(x->api->metrics, x, in->aborted ? 599 : in->status);
 	/* What still waits to be poured goes first, unless it is cut short. */
-	if (in->queued && !(in->pouring && in->out.len && !in->aborted))
+	if (in->queued && !(in->head_sent && in->out.len && !in->aborted))
 		exchange_resume(x);
 	exchange_release(x);
 }
 
+void exchange_answer_gone(void *exchange)
+{
+	struct exchange *x = exchange;
+
+	if (x->internal->is_stream)
+		exchange_finish(x);
+	else
+		exchange_fail(x, ERR_SYSTEM, "the client has gone");
+}
+
 void exchange_abort(struct exchange *x)
 {
-	x->inside->aborted = true;
-	if (!x->inside->is_stream) {
+	x->internal->aborted = true;
+	if (!x->internal->is_stream) {
 		exchange_fail(x, ERR_SYSTEM, "the answer was lost");
 		return;
 	}
 	exchange_finish(x);
+}
+
+/* ---- server-sent events ---- */
+
+static void send_ping(void *arg)
+{
+	struct sse *s = arg;
+
+	exchange_write(s->x, ": \n\n", 4);
+	loop_timer_set(s->x->api->loop, &s->ping, PING_MS);
+}
+
+void sse_open(struct sse *s, struct exchange *x)
+{
+	s->x = x;
+	s->ping = (struct loop_timer){.call = send_ping, .arg = s};
+	exchange_set_header(x, "Cache-Control", "no-cache");
+	exchange_set_header(x, "X-Accel-Buffering", "no");
+	exchange_stream(x, 200, "text/event-stream", EXCHANGE_UNKNOWN_LENGTH);
+	loop_timer_set(x->api->loop, &s->ping, PING_MS);
+}
+
+void sse_send(struct sse *s, const char *event, json_t *value)
+{
+	char *text = json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(12));
+
+	json_decref(value);
+	if (text)
+		exchange_event(s->x, event, text, strlen(text));
+	free(text);
+}
+
+void sse_close(struct sse *s)
+{
+	if (s->x)
+		loop_timer_stop(s->x->api->loop, &s->ping);
+}
+
+/* ---- bytes as JSON ---- */
+
+json_t *text_json(const char *bytes, size_t len)
+{
+	json_t *whole = json_stringn(bytes, len);
+	struct buf b = {0};
+
+	if (whole)
+		return whole;
+	for (size_t i = 0; i < len;) {
+		size_t n = utf8_sequence(bytes + i, len - i);
+
+		buf_add(&b, n ? bytes + i : "\xef\xbf\xbd", n ? n : 3);
+		i += n ? n : 1;
+	}
+	whole = must_alloc(json_stringn_nocheck(b.len ? buf_head(&b) : "", b.len));
+	buf_done(&b);
+	return whole;
+}
+
+json_t *text_json_base64(const void *bytes, size_t len)
+{
+	char *text = must_alloc(malloc(BASE64_ROOM(len) + 1));
+	size_t n = base64_encode(text, bytes, len);
+	json_t *value = must_alloc(json_stringn_nocheck(text, n));
+
+	free(text);
+	return value;
 }

@@ -38,12 +38,12 @@ static bool has_blank(const char *s)
 
 static int split_uri(struct exchange *x, struct err *e)
 {
-	char *query = strchr(x->inside->uri, '?');
+	char *query = strchr(x->internal->uri, '?');
 	const char *at;
 
 	if (query)
 		*query++ = '\0';
-	x->path = x->inside->uri;
+	x->path = x->internal->uri;
 	x->query = query ? query : "";
 	if (x->path[0] != '/')
 		return err_set(e, ERR_INVALID, "the request target is not a path");
@@ -116,7 +116,7 @@ static int refuse_path(struct exchange *x, int *ret_status, struct err *e)
 {
 	static const char *const planned[] = {"/v1/agents", "/v1/trust", "/v1/tools",
 					      "/mcp/agents"};
-	const struct server *s = x->inside->server;
+	const struct server *s = x->internal->server;
 	bool later = false;
 
 	for (size_t i = 0; i < ARRAY_LEN(planned); i++)
@@ -131,7 +131,7 @@ static int refuse_path(struct exchange *x, int *ret_status, struct err *e)
 
 static int find_route(struct exchange *x, int *ret_status, struct err *e)
 {
-	const struct server *s = x->inside->server;
+	const struct server *s = x->internal->server;
 	const struct door *near = NULL;
 	char methods[128] = "";
 
@@ -196,7 +196,7 @@ int exchange_authenticate(struct exchange *x, struct err *e)
 		return 0;
 	if (key)
 		return err_set(e, ERR_DENIED, "the token is unknown or has expired");
-	if (x->inside->peer->is_operator) {
+	if (x->internal->peer->is_operator) {
 		be_operator(&x->caller);
 		return 0;
 	}
@@ -211,7 +211,7 @@ static int check_headers(struct exchange *x, struct err *e)
 	const struct gate g = {c->hosts, c->host_count, c->origins, c->origin_count};
 	const char *host = exchange_header(x, "Host"), *origin = exchange_header(x, "Origin");
 
-	if (x->inside->peer->is_unix)
+	if (x->internal->peer->is_unix)
 		return 0;
 	if (!gate_host_is_fine(&g, host))
 		return err_field(
@@ -239,8 +239,8 @@ static int check_rate(struct exchange *x, struct buckets *b, const char *name,
 		return 0;
 	snprintf(text, sizeof(text), "%u", wait);
 	exchange_set_header(x, "Retry-After", text);
-	x->inside->retry_set = true;
-	x->inside->quiet = !first;
+	x->internal->retry_set = true;
+	x->internal->quiet = !first;
 	return err_set(e, ERR_LIMIT, "too many requests; come again in %u s", wait);
 }
 
@@ -252,7 +252,7 @@ static int check_token_rate(struct exchange *x, struct err *e)
 		return 0;
 	if (x->caller.rate_per_minute)
 		rate = (struct config_rate){x->caller.rate_per_minute, 0};
-	return check_rate(x, x->inside->server->by_token, x->caller.token, &rate, e);
+	return check_rate(x, x->internal->server->by_token, x->caller.token, &rate, e);
 }
 
 static int check_scope(const struct exchange *x, struct err *e)
@@ -297,8 +297,8 @@ static int admit(struct exchange *x, struct err *e)
 
 	if (split_uri(x, e) < 0)
 		return 400;
-	if (!x->inside->peer->is_operator &&
-	    check_rate(x, x->inside->server->by_address, x->inside->peer->address,
+	if (!x->internal->peer->is_operator &&
+	    check_rate(x, x->internal->server->by_address, x->internal->peer->address,
 		       &x->api->config->rate_address, e) < 0)
 		return 429;
 	if (find_route(x, &status, e) < 0)
@@ -340,7 +340,7 @@ static int check_length(struct exchange *x, struct err *e)
 		if (!most || x->content_length < 0 || (uint64_t)x->content_length <= most)
 			return 0;
 	} else {
-		most = x->inside->body_max = body_limit(x);
+		most = x->internal->body_max = body_limit(x);
 		if (x->content_length <= (int64_t)most)
 			return 0;
 	}
@@ -403,7 +403,7 @@ static int parse_json(struct exchange *x, struct err *e)
 
 void router_body(struct exchange *x)
 {
-	struct exchange_inside *in = x->inside;
+	struct exchange_internal *in = x->internal;
 	struct err e = {0};
 
 	x->body = in->body.len ? buf_head(&in->body) : "";
@@ -442,12 +442,12 @@ static void on_receipt(void *arg, const struct err *e)
 
 	exchange_hold(x);
 	if (x->gone) {
-		exchange_fail(x, ERR_SYSTEM, "the client has gone");
+		exchange_answer_gone(x);
 	} else if (e && e->kind != ERR_NONE) {
 		audit_refuse(e, &busy);
 		exchange_error(x, &busy);
 	} else {
-		x->inside->then(x);
+		x->internal->then(x);
 	}
 	exchange_release(x);
 }
@@ -457,8 +457,8 @@ void exchange_decide(struct exchange *x, const char *what, const char *target,
 {
 	struct audit_entry entry;
 
-	x->inside->called = true;
-	x->inside->then = then;
+	x->internal->called = true;
+	x->internal->then = then;
 	if (!x->api->audit) {
 		then(x);
 		return;
@@ -477,7 +477,7 @@ void router_call(struct exchange *x)
 	bool looks = str_equal(x->method, "GET") || str_equal(x->method, "HEAD");
 	void (*handle)(struct exchange * x) = x->door->enter ? x->door->enter : x->route->handle;
 
-	x->inside->called = true;
+	x->internal->called = true;
 	if (x->route->flags & ROUTE_AUDIT || (x->route->scope & SCOPE_FILES && !looks))
 		exchange_decide(x, NULL, NULL, handle);
 	else

@@ -149,7 +149,7 @@ static void add_peer(struct server *s, struct peer *p, const struct sockaddr *sa
 	}
 	p->server = s;
 	p->timer = (struct loop_timer){.call = on_late, .arg = p};
-	p->raw.fd = -1;
+	p->upgraded.fd = -1;
 	TAILQ_INSERT_TAIL(&s->peers, p, all);
 	s->peer_count++;
 	set_idle(p, true);
@@ -265,9 +265,9 @@ static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const cha
 	if (!x)
 		return MHD_NO;
 	exchange_hold(x);
-	x->inside->in_mhd = true;
+	x->internal->in_mhd = true;
 	r = exchange_step(x, c, method, data, size);
-	x->inside->in_mhd = false;
+	x->internal->in_mhd = false;
 	exchange_release(x);
 	return r;
 }
@@ -396,8 +396,8 @@ static void cut_all(struct server *s)
 			if (p->now)
 				exchange_resume(p->now);
 		}
-		if (p->raw.handle)
-			MHD_upgrade_action(take_ptr(p->raw.handle), MHD_UPGRADE_ACTION_CLOSE);
+		if (p->upgraded.handle)
+			MHD_upgrade_action(take_ptr(p->upgraded.handle), MHD_UPGRADE_ACTION_CLOSE);
 		else
 			peer_cut(p);
 	}

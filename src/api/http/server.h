@@ -34,3 +34,14 @@ void server_drain(struct server *s);
 /* Exchanges that are not yet answered. */
 size_t server_busy(const struct server *s);
 size_t server_connections(const struct server *s);
+
+/* ---- /metrics: counters and histograms, and what the manager counts ---- */
+struct metrics *metrics_new(void);
+void metrics_free(struct metrics *m);
+/* One request was answered. */
+void metrics_answer(struct metrics *m, const struct exchange *x, int status);
+void metrics_error(struct metrics *m, const char *kind);
+/* One /v1/run, or task of a batch. */
+void metrics_run(struct metrics *m, int64_t since_ns);
+/* Prometheus text format. */
+void metrics_write(const struct metrics *m, const struct api *api, struct buf *to);

@@ -6,10 +6,7 @@ static void client_gone(void *arg)
 	struct transfer *t = arg;
 
 	call_drop(take_ptr(t->call));
-	if (t->begun)
-		exchange_finish(t->x);
-	else
-		exchange_fail(t->x, ERR_SYSTEM, "the client has gone");
+	exchange_answer_gone(t->x);
 }
 
 static void answer_error(struct transfer *t, const struct err *e)

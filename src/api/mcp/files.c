@@ -1,7 +1,6 @@
 /* Tools and resources that are files: typed guest calls (calls/calls.h), bounded for a model. */
 #include "api/mcp/mcp_internal.h"
 
-#include "api/http/text.h"
 #include "base/base64.h"
 
 #define READ_MAX (256u << 10)

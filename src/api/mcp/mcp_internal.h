@@ -11,8 +11,7 @@
 #include "base/base.h"
 #include "api/mcp/mcp.h"
 #include "api/mcp/tools.h"
-#include "api/rest/command.h"
-#include "api/http/sse.h"
+#include "api/rest/rest.h"
 #include "calls/calls.h"
 #include "manager/manager.h"
 

@@ -1,8 +1,6 @@
 /* Tools that run something. */
 #include "api/mcp/mcp_internal.h"
 
-#include "api/http/text.h"
-
 #define DEFAULT_TIMEOUT_MS 45000u
 #define MAX_TIMEOUT_MS (600u * 1000)
 #define INPUT_MAX 60000u

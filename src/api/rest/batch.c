@@ -7,8 +7,7 @@
  */
 #include "api/rest/rest.h"
 
-#include "api/http/metrics.h"
-#include "api/rest/run_task.h"
+#include "api/http/server.h"
 
 #include <sys/queue.h>
 
@@ -103,7 +102,7 @@ static void end_if_done(struct batch *b)
 	if (b->lines)
 		exchange_finish(b->x);
 	else if (b->gone)
-		exchange_fail(b->x, ERR_SYSTEM, "the client has gone");
+		exchange_answer_gone(b->x);
 	else
 		answer_whole(b);
 }

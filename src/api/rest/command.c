@@ -1,7 +1,5 @@
 /* How REST and MCP run code in a sandbox: write the file, then run it. */
-#include "api/rest/command.h"
-
-#include "api/http/fields.h"
+#include "api/rest/rest.h"
 
 #include <sys/random.h>
 

@@ -1,8 +1,6 @@
 /* What the handlers of the REST door share: entering a route, common answers, server-sent events. */
 #include "api/rest/rest.h"
 
-#include "calls/calls.h"
-
 bool v1_body(struct exchange *x)
 {
 	struct err e = {0};
@@ -36,7 +34,7 @@ static void on_awake(void *arg, struct sandbox *s, const struct err *e)
 	if (!s)
 		exchange_error(w.x, e);
 	else if (w.x->gone)
-		exchange_fail(w.x, ERR_SYSTEM, "the client has gone");
+		exchange_answer_gone(w.x);
 	else {
 		w.x->sandbox = s;
 		w.call(w.x);
@@ -86,6 +84,17 @@ bool v1_arg_uint(struct exchange *x, const char *name, uint64_t dflt, uint64_t m
 		return true;
 	exchange_error(x, &e);
 	return false;
+}
+
+int v1_read_mode(const char *text, uint32_t dflt, uint32_t max, uint32_t *ret, struct err *e)
+{
+	char *end;
+	unsigned long mode = text ? strtoul(text, &end, 8) : dflt;
+
+	if (text && (!*text || *end || mode > max || text[0] == '-'))
+		return err_field(e, ERR_INVALID, "mode", "mode: '%.20s' is not one; try 644", text);
+	*ret = (uint32_t)mode;
+	return 0;
 }
 
 void v1_answer_sandbox(void *arg, struct sandbox *s, const struct err *e)

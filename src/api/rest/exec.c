@@ -1,8 +1,5 @@
 #include "api/rest/rest.h"
 
-#include "api/rest/command.h"
-#include "api/rest/stream.h"
-
 static const struct body_field exec_fields[] = {
 	{"cmd", BODY_LIST, 0, "the command and its arguments", NULL},
 	{"shell", BODY_TEXT, 0, "or: one line for a shell", NULL},
@@ -135,7 +132,7 @@ static void plain_gone(void *arg)
 	if (j->keep || !j->capture)
 		return;
 	capture_drop(take_ptr(j->capture));
-	exchange_fail(j->x, ERR_SYSTEM, "the client has gone");
+	exchange_answer_gone(j->x);
 }
 
 static void start_plain(struct job *j, struct sandbox *s)

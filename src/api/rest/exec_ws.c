@@ -9,8 +9,6 @@
  */
 #include "api/rest/rest.h"
 
-#include "api/rest/stream.h"
-#include "calls/pump.h"
 #include "wire/http1.h"
 #include "wire/websocket.h"
 
@@ -29,8 +27,8 @@ struct terminal {
 	struct caller caller;
 	char id[IPC_ID]; /* of the sandbox */
 	uint32_t eid;
-	struct exec *exec; /* NULL: it ended */
-	struct raw *raw;   /* NULL: not open yet, or closed */
+	struct exec *exec;  /* NULL: it ended */
+	struct upgraded *u; /* NULL: not open yet, or closed */
 	struct loop_watch watch;
 	struct loop_timer ping;
 	struct ws_reader reader;
@@ -55,10 +53,10 @@ static void end_terminal(struct terminal *t)
 	t->pump.from = NULL;
 	if (t->exec)
 		exec_detach(take_ptr(t->exec));
-	if (t->raw) {
+	if (t->u) {
 		loop_unwatch(t->api->loop, &t->watch);
 		loop_timer_stop(t->api->loop, &t->ping);
-		raw_close(take_ptr(t->raw));
+		upgraded_close(take_ptr(t->u));
 	}
 	t->has_ended = true;
 	if (t->is_asking)
@@ -124,7 +122,7 @@ static void take_messages(struct terminal *t);
 /* What is waited for follows from what is there. t may be gone afterwards. */
 static void update_terminal(struct terminal *t)
 {
-	if (!t->raw)
+	if (!t->u)
 		return;
 	give_input(t);
 	take_messages(t);
@@ -277,17 +275,17 @@ static void on_ping(void *arg)
 
 /* ---- what the command does ---- */
 
-static void on_upgraded(void *arg, struct raw *raw, const char *bytes, size_t len)
+static void on_upgraded(void *arg, struct upgraded *u, const char *bytes, size_t len)
 {
 	struct terminal *t = arg;
 
-	if (!raw) {
+	if (!u) {
 		end_terminal(t);
 		return;
 	}
-	t->raw = raw;
+	t->u = u;
 	t->watch = (struct loop_watch){
-		.fd = raw_fd(raw), .events = EPOLLIN, .call = on_socket, .arg = t};
+		.fd = upgraded_fd(u), .events = EPOLLIN, .call = on_socket, .arg = t};
 	t->ping = (struct loop_timer){.call = on_ping, .arg = t};
 	t->was_heard = true;
 	loop_watch(t->api->loop, &t->watch);
@@ -358,7 +356,7 @@ static void on_client_gone(void *arg)
 	if (!x)
 		return;
 	end_terminal(t);
-	exchange_fail(x, ERR_SYSTEM, "the client has gone");
+	exchange_answer_gone(x);
 }
 
 /* True: it is one; else an error was answered. */

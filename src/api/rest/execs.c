@@ -1,7 +1,5 @@
 #include "api/rest/rest.h"
 
-#include "api/rest/stream.h"
-
 static const struct body_field stdin_fields[] = {
 	{"text", BODY_TEXT, 0, "what it reads", NULL},
 	{"base64", BODY_TEXT, 0, "or that as base64", NULL},

@@ -1,7 +1,6 @@
 /* Files of a sandbox over REST: reading with ranges, writing, and the small calls on names. */
 #include "api/rest/rest.h"
 
-#include "api/http/text.h"
 #include "api/http/transfer.h"
 
 static const struct body_field mkdir_fields[] = {
@@ -59,17 +58,6 @@ char *v1_file_path(const struct sandbox *s, const char *path)
 
 	drop_dots(whole);
 	return whole;
-}
-
-static int read_mode(const char *text, uint32_t dflt, uint32_t *ret, struct err *e)
-{
-	char *end;
-	unsigned long mode = text ? strtoul(text, &end, 8) : dflt;
-
-	if (text && (!*text || *end || mode > 07777 || text[0] == '-'))
-		return err_field(e, ERR_INVALID, "mode", "mode: '%.20s' is not one; try 644", text);
-	*ret = (uint32_t)mode;
-	return 0;
 }
 
 /* ---- answers ---- */
@@ -257,7 +245,7 @@ void v1_file_put(struct exchange *x)
 
 	w.parents = !exchange_arg(x, "parents") || exchange_arg_flag(x, "parents");
 	if (exchange_arg_uint(x, "offset", WRITE_WHOLE, INT64_MAX, &w.offset, &e) < 0 ||
-	    read_mode(exchange_arg(x, "mode"), 0644, &w.mode, &e) < 0) {
+	    v1_read_mode(exchange_arg(x, "mode"), 0644, 07777, &w.mode, &e) < 0) {
 		exchange_error(x, &e);
 		return;
 	}
@@ -290,7 +278,7 @@ void v1_file_mkdir(struct exchange *x)
 	struct err e = {0};
 	uint32_t mode;
 
-	if (read_mode(body_text(x->json, "mode"), 0755, &mode, &e) < 0)
+	if (v1_read_mode(body_text(x->json, "mode"), 0755, 07777, &mode, &e) < 0)
 		exchange_error(x, &e);
 	else
 		call_mkdir(x->sandbox, path, mode, parents, was_made, x);
@@ -311,7 +299,7 @@ void v1_file_chmod(struct exchange *x)
 			      .gid = (uint32_t)body_count(x->json, "gid", UINT32_MAX)};
 	struct err e = {0};
 
-	if (read_mode(body_text(x->json, "mode"), UINT32_MAX, &m.mode, &e) < 0)
+	if (v1_read_mode(body_text(x->json, "mode"), UINT32_MAX, 07777, &m.mode, &e) < 0)
 		exchange_error(x, &e);
 	else
 		call_chmod(x->sandbox, path, &m, answer_empty, x);

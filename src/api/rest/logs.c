@@ -4,8 +4,6 @@
  */
 #include "api/rest/rest.h"
 
-#include "api/http/text.h"
-
 #define BYTES_DEFAULT (64u << 10)
 #define BYTES_MAX (1u << 20)
 #define TOTAL_MAX (16u << 20)
@@ -31,9 +29,9 @@ static void logs_done(void *data)
 	sandbox_release(l->s);
 }
 
-static void next(struct logs *l);
+static void read_next(struct logs *l);
 
-static void keep(struct logs *l)
+static void add_log(struct logs *l)
 {
 	json_t *o = json_array_get(l->execs, l->at++);
 	size_t cut = l->text.len > l->bytes ? l->text.len - l->bytes : 0;
@@ -46,15 +44,10 @@ static void keep(struct logs *l)
 	json_array_append_new(l->answer, entry);
 	l->total += l->text.len - cut;
 	buf_done(&l->text);
-	next(l);
+	read_next(l);
 }
 
-static void on_start(void *arg, uint32_t eid, uint32_t pid)
-{
-	(void)arg, (void)eid, (void)pid;
-}
-
-static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
+static void on_log_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
 {
 	struct logs *l = arg;
 
@@ -64,27 +57,28 @@ static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size
 	exec_credit(l->exec, len);
 	if (seq + len >= l->until) {
 		exec_detach(take_ptr(l->exec));
-		keep(l);
+		add_log(l);
 	}
 }
 
 /* The command has ended, or was forgotten meanwhile. */
-static void on_error(void *arg, const struct err *e)
+static void on_log_over(void *arg, const struct err *e)
 {
 	struct logs *l = arg;
 
 	l->exec = NULL;
-	keep(l);
+	add_log(l);
 }
 
-static void on_exit_(void *arg, const struct outcome *x)
+static void on_log_exit(void *arg, const struct outcome *x)
 {
-	on_error(arg, NULL);
+	on_log_over(arg, NULL);
 }
 
-static const struct exec_ops ops = {on_start, on_output, on_exit_, on_error, NULL};
+static const struct exec_ops log_ops = {
+	.on_output = on_log_output, .on_exit = on_log_exit, .on_error = on_log_over};
 
-static void next(struct logs *l)
+static void read_next(struct logs *l)
 {
 	const json_t *o;
 
@@ -109,10 +103,10 @@ static void next(struct logs *l)
 	l->until = (uint64_t)json_integer_value(json_object_get(o, "next_seq"));
 	l->from = l->until > l->bytes ? l->until - l->bytes : 0;
 	if (l->until == (uint64_t)json_integer_value(json_object_get(o, "oldest_seq")))
-		keep(l);
+		add_log(l);
 	else
 		l->exec = exec_attach(l->s, (uint32_t)json_integer_value(json_object_get(o, "id")),
-				      l->from, &ops, l);
+				      l->from, &log_ops, l);
 }
 
 static void on_execs(void *arg, json_t *value, const struct err *e)
@@ -123,17 +117,17 @@ static void on_execs(void *arg, json_t *value, const struct err *e)
 	if (e && e->kind != ERR_NONE)
 		exchange_error(l->x, e);
 	else
-		next(l);
+		read_next(l);
 }
 
-static void on_gone(void *arg)
+static void on_logs_gone(void *arg)
 {
 	struct logs *l = arg;
 
 	if (!l->exec)
 		return;
 	exec_detach(take_ptr(l->exec));
-	exchange_fail(l->x, ERR_SYSTEM, "the client has gone");
+	exchange_answer_gone(l->x);
 }
 
 void v1_logs(struct exchange *x)
@@ -148,6 +142,6 @@ void v1_logs(struct exchange *x)
 	    !v1_arg_uint(x, "exec", 0, UINT32_MAX, &only))
 		return;
 	l->only = exchange_arg(x, "exec") ? (int64_t)only : -1;
-	exchange_on_gone(x, on_gone, l);
+	exchange_on_gone(x, on_logs_gone, l);
 	sandbox_execs(x->sandbox, on_execs, l);
 }

@@ -1,13 +1,14 @@
 /*
- * The REST door: one table of routes (v1.c), a file for each group of handlers. route.describe is the
- * struct body_table of the body.
+ * The REST door: one table of routes (rest.c), and a file for each group of handlers. route.describe is
+ * the struct body_table of the body.
  */
 #pragma once
 
 #include "api/http/fields.h"
 #include "api/http/http.h"
-#include "api/http/sse.h"
+#include "calls/calls.h"
 #include "manager/manager.h"
+#include "model/snippet.h"
 
 extern const struct door rest_door;
 
@@ -15,17 +16,19 @@ struct rest; /* what the door keeps between requests: x->api->door_state[DOOR_RE
 struct rest *rest_new(struct api *api);
 void rest_free(struct rest *r);
 
-/* ---- for the handlers (v1_common.c) ---- */
+/* ---- for the handlers (common.c) ---- */
 /* The door's `enter`: checks body and path, finds or wakes the sandbox, then calls the handler. */
 void v1_enter(struct exchange *x);
 /* Checks the body against the route's table; false: an error was answered. */
 bool v1_body(struct exchange *x);
 /* The sandbox of the first parameter; NULL: an error was answered. */
 struct sandbox *v1_sandbox(struct exchange *x);
-/* Finds it, wakes it, then calls with x->sandbox set, which is valid during the call; errors are answered. */
+/* Finds and wakes it, then calls with x->sandbox set, which is valid during the call; errors are answered. */
 void v1_awake(struct exchange *x, void (*call)(struct exchange *x));
 /* A whole number of the query; false: an error was answered. */
 bool v1_arg_uint(struct exchange *x, const char *name, uint64_t dflt, uint64_t max, uint64_t *ret);
+/* An octal mode; text NULL: dflt. */
+int v1_read_mode(const char *text, uint32_t dflt, uint32_t max, uint32_t *ret, struct err *e);
 /* Callbacks whose arg is the exchange. */
 void v1_answer_sandbox(void *arg, struct sandbox *s, const struct err *e);
 void v1_answer_json(void *arg, json_t *value, const struct err *e);
@@ -33,97 +36,88 @@ void v1_answer_result(struct exchange *x, const struct result *r);
 void v1_answer_created(void *arg, json_t *value, const struct err *e); /* 201 */
 void v1_answer_empty(void *arg, json_t *value, const struct err *e);   /* 204 */
 
-/* ---- handlers and the tables of their bodies ---- */
-/* v1_system.c */
-void v1_healthz(struct exchange *x);
-void v1_metrics(struct exchange *x);
-void v1_tokens(struct exchange *x);
-void v1_tokens_refused(struct exchange *x);
-void v1_policies(struct exchange *x);
-void v1_images(struct exchange *x);
-void v1_volumes(struct exchange *x);
-void v1_audit(struct exchange *x);
-/* openapi.c */
-void v1_openapi(struct exchange *x);
+/* ---- handlers, by file ---- */
+typedef void rest_handler(struct exchange *x);
+rest_handler v1_healthz, v1_metrics, v1_tokens, v1_tokens_refused, v1_policies, v1_images,
+	v1_volumes, v1_audit; /* system.c */
+rest_handler v1_openapi;      /* openapi.c */
+rest_handler v1_create, v1_list, v1_inspect, v1_patch, v1_destroy, v1_destroy_all, v1_timeout,
+	v1_port; /* sandboxes.c */
+rest_handler v1_change_state, v1_restart, v1_wait, v1_stats, v1_all_stats, v1_health,
+	v1_events;    /* state.c */
+rest_handler v1_logs; /* logs.c */
+rest_handler v1_snapshot, v1_fork, v1_snapshots, v1_snapshot_delete, v1_snapshot_get_tar,
+	v1_snapshot_put_tar; /* snapshots.c */
+rest_handler v1_exec;	     /* exec.c */
+rest_handler v1_execs, v1_exec_inspect, v1_exec_kill, v1_exec_stream, v1_exec_stdin,
+	v1_exec_close_stdin, v1_exec_signal, v1_exec_resize; /* execs.c */
+rest_handler v1_exec_ws;				     /* exec_ws.c */
+rest_handler v1_run;					     /* run_task.c */
+rest_handler v1_batch;					     /* batch.c */
+rest_handler v1_file_get, v1_file_put, v1_file_delete, v1_file_mkdir, v1_file_move,
+	v1_file_chmod; /* files.c */
+rest_handler v1_file_search, v1_file_list, v1_file_get_tar, v1_file_put_tar,
+	v1_file_watch; /* tree.c */
 
-/* v1_sandboxes.c */
-extern const struct body_table v1_create_table, v1_patch_table, v1_timeout_table;
-void v1_create(struct exchange *x);
-void v1_list(struct exchange *x);
-void v1_inspect(struct exchange *x);
-void v1_patch(struct exchange *x);
-void v1_destroy(struct exchange *x);
-void v1_destroy_all(struct exchange *x);
-void v1_timeout(struct exchange *x);
-/* Fills in what a body says; spec is finished. */
+/* The fields of their bodies. */
+extern const struct body_table v1_create_table, v1_patch_table, v1_timeout_table, v1_snapshot_table,
+	v1_fork_table, v1_empty_table, v1_exec_table, v1_stdin_table, v1_signal_table,
+	v1_resize_table, v1_run_table, v1_batch_table, v1_mkdir_table, v1_move_table,
+	v1_chmod_table, v1_search_table;
+
+/* ---- shared between files ---- */
+/* Fills in the options that a body gives; spec is finished. */
 int v1_create_options(const json_t *body, const struct body_table *t, struct create_options *o,
 		      struct err *e);
-
-/* v1_state.c */
-extern const struct body_table v1_snapshot_table, v1_fork_table, v1_empty_table;
-void v1_start(struct exchange *x);
-void v1_stop(struct exchange *x);
-void v1_restart(struct exchange *x);
-void v1_pause(struct exchange *x);
-void v1_resume(struct exchange *x);
-void v1_wait(struct exchange *x);
-void v1_stats(struct exchange *x);
-void v1_all_stats(struct exchange *x);
-void v1_health(struct exchange *x);
-void v1_logs(struct exchange *x);
-void v1_events(struct exchange *x);
-
-/* v1_snapshots.c */
-void v1_snapshot(struct exchange *x);
-void v1_fork(struct exchange *x);
-void v1_snapshots(struct exchange *x);
-/* By id, or the newest of a name that is one's own; unless there is none and x has its answer. */
+/* By id, or the newest snapshot of this name that the caller owns. If there is none, x is answered. */
 void v1_snapshot_find(struct exchange *x, const char *what,
 		      void (*found)(struct exchange *x, const char *id));
-void v1_snapshot_delete(struct exchange *x);
-void v1_snapshot_get_tar(struct exchange *x);
-void v1_snapshot_put_tar(struct exchange *x);
-
-/* v1_exec.c */
-extern const struct body_table v1_exec_table, v1_stdin_table, v1_signal_table, v1_resize_table;
-void v1_exec(struct exchange *x);
-void v1_execs(struct exchange *x);
-void v1_exec_inspect(struct exchange *x);
-void v1_exec_kill(struct exchange *x);
-void v1_exec_stream(struct exchange *x);
-void v1_exec_stdin(struct exchange *x);
-void v1_exec_close_stdin(struct exchange *x);
-void v1_exec_signal(struct exchange *x);
-void v1_exec_ws(struct exchange *x); /* v1_exec_ws.c */
 /* The {eid} of the path; false: an error was answered. */
 bool v1_read_eid(struct exchange *x, uint32_t *ret);
 /* By name, with or without SIG, or by number. */
 int v1_read_signal(const char *name, int *ret, struct err *e);
-void v1_exec_resize(struct exchange *x);
-
-/* v1_run.c, v1_batch.c */
-extern const struct body_table v1_run_table, v1_batch_table;
-void v1_run(struct exchange *x);
-void v1_batch(struct exchange *x);
-
-/* v1_files.c, v1_tree.c */
-struct file_info;
-/* Relative paths are in the workspace, or where a sandbox elsewhere begins. The caller frees it. */
+/* Relative paths are in the workspace, or in the start directory of a sandbox elsewhere. The caller frees it. */
 char *v1_file_path(const struct sandbox *s, const char *path);
 /* {"path","name","type","mode","size","mtime","uid","gid","owner","group","target"} */
 json_t *v1_file_json(const struct file_info *f);
-extern const struct body_table v1_mkdir_table, v1_move_table, v1_chmod_table, v1_search_table;
-void v1_file_get(struct exchange *x);
-void v1_file_put(struct exchange *x);
-void v1_file_delete(struct exchange *x);
-void v1_file_mkdir(struct exchange *x);
-void v1_file_move(struct exchange *x);
-void v1_file_chmod(struct exchange *x);
-void v1_file_search(struct exchange *x);
-void v1_file_list(struct exchange *x);
-void v1_file_get_tar(struct exchange *x);
-void v1_file_put_tar(struct exchange *x);
-void v1_file_watch(struct exchange *x);
 
-/* v1_ports.c */
-void v1_port(struct exchange *x);
+/* ---- output as server-sent events: start, stdout, stderr, exit, error (stream.c) ---- */
+/* input: sent to the command, then closed; must live as long as the exchange. NULL: none. */
+void stream_start(struct exchange *x, struct sandbox *s, const struct exec_request *r,
+		  const char *input, size_t len);
+void stream_attach(struct exchange *x, struct sandbox *s, uint32_t eid, uint64_t from);
+/* {"status","exit_code","signal",...}: how a command ended. */
+json_t *stream_describe_exit(const struct outcome *x);
+
+/* ---- commands and snippets in a sandbox that goes on (command.c), also for MCP ---- */
+#define SNIPPET_PATH 64
+/*
+ * Reads cmd, shell, code, language and encoding of a body. ret_language: of the snippet, whose file and
+ * argv are up to the caller; NULL for a command.
+ */
+int command_read(const json_t *body, struct exec_request *r, const struct language **ret_language,
+		 struct err *e);
+/* Each snippet gets a file of its own in a new directory. */
+void snippet_choose_path(const struct language *l, char ret[SNIPPET_PATH]);
+/* Writes the code, a JSON string that lives until done. */
+struct call *snippet_put(struct sandbox *s, const char *path, const json_t *code, answer_done done,
+			 void *arg);
+/* Fills in what runs the file, which lives as long as ret; warm if possible (manager/warm/snippets.h). */
+void snippet_request(const struct language *l, const char *path, struct exec_request *ret);
+
+/*
+ * ---- one task from its body to its record (run_task.c) ----
+ * A transient sandbox is made, files are written into it, the command runs, files are read out, and the
+ * sandbox is destroyed before the record is handed on (rule 16).
+ *
+ *   struct run *r = run_start(api, &caller, body, &done, arg, &e);
+ *   ... done(arg, result, NULL)  or  done(arg, NULL, e)      once, never from within
+ *   run_cancel(r);                                           instead: the result is no longer wanted
+ */
+struct run;
+/* The record is valid during the callback. */
+typedef void (*run_done)(void *arg, const struct result *r, const struct err *e);
+/* The body is used until the end; NULL and e if it is wrong. */
+struct run *run_start(struct api *api, const struct caller *who, json_t *body, run_done done,
+		      void *arg, struct err *e);
+void run_cancel(struct run *r);

@@ -1,7 +1,6 @@
-#include "api/rest/run_task.h"
-
-#include "api/rest/command.h"
 #include "api/rest/rest.h"
+
+#include "api/http/server.h"
 #include "policy/config.h"
 
 #include <assert.h>
@@ -333,17 +332,6 @@ static void on_created(void *arg, struct sandbox *s, const struct err *e)
 
 /* ---- reading the body ---- */
 
-static int read_mode(const char *text, uint32_t *ret, struct err *e)
-{
-	char *end;
-	unsigned long mode = text ? strtoul(text, &end, 8) : 0644;
-
-	if (text && (!*text || *end || mode > 0777 || text[0] == '-'))
-		return err_field(e, ERR_INVALID, "mode", "mode: '%.20s' is not one; try 644", text);
-	*ret = (uint32_t)mode;
-	return 0;
-}
-
 static int read_file(struct run *r, const json_t *o, struct err *e)
 {
 	struct put_file *f = &r->files[r->file_count];
@@ -354,7 +342,7 @@ static int read_file(struct run *r, const json_t *o, struct err *e)
 	if (body_has(o, "content") == body_has(o, "content_base64"))
 		return err_field(e, ERR_INVALID, "content",
 				 "content: give either content or content_base64");
-	if (read_mode(body_text(o, "mode"), &f->mode, e) < 0 ||
+	if (v1_read_mode(body_text(o, "mode"), 0644, 0777, &f->mode, e) < 0 ||
 	    body_bytes(o, "content", "content_base64", &f->owned, &f->len, e) < 0)
 		return -1;
 	f->bytes = f->owned;
@@ -555,4 +543,47 @@ struct run *run_start(struct api *api, const struct caller *who, json_t *body, r
 	}
 	start_cold(r);
 	return r;
+}
+
+/* ---- POST /v1/run ---- */
+
+struct running {
+	struct exchange *x;
+	struct run *run;
+};
+
+static void on_run_done(void *arg, const struct result *record, const struct err *e)
+{
+	struct running *r = arg;
+
+	r->run = NULL;
+	if (!record) {
+		exchange_error(r->x, e);
+		return;
+	}
+	metrics_run(r->x->api->metrics, r->x->started_ns);
+	v1_answer_result(r->x, record);
+}
+
+static void on_run_gone(void *arg)
+{
+	struct running *r = arg;
+
+	run_cancel(take_ptr(r->run));
+	exchange_answer_gone(r->x);
+}
+
+void v1_run(struct exchange *x)
+{
+	struct running *r = exchange_attach(x, sizeof(*r), NULL);
+	struct err e = {0};
+	json_t *nothing = x->json ? NULL : json_object();
+
+	r->x = x;
+	r->run = run_start(x->api, &x->caller, x->json ? x->json : nothing, on_run_done, r, &e);
+	json_decref(nothing);
+	if (!r->run)
+		exchange_error(x, &e);
+	else
+		exchange_on_gone(x, on_run_gone, r);
 }

@@ -166,13 +166,6 @@ static void on_readable(void *arg, uint32_t events)
 	send_more(arg);
 }
 
-static void stop_sending(void *arg)
-{
-	struct tar *t = arg;
-
-	exchange_finish(t->x);
-}
-
 static void on_read_fd(void *arg, int fd, const struct ipc_snapshot *info, const struct err *e)
 {
 	struct tar *t = arg;
@@ -191,7 +184,7 @@ static void on_read_fd(void *arg, int fd, const struct ipc_snapshot *info, const
 		exchange_set_header(t->x, "X-Digest", info->digest);
 	exchange_stream(t->x, 200, "application/x-tar", size);
 	exchange_on_room(t->x, send_more, t);
-	exchange_on_gone(t->x, stop_sending, t);
+	exchange_on_gone(t->x, exchange_answer_gone, t->x);
 	if (!t->x->gone)
 		send_more(t);
 	else
@@ -271,7 +264,7 @@ static void stop_taking(void *arg)
 	struct tar *t = arg;
 
 	if (t->fd >= 0)
-		exchange_fail(t->x, ERR_SYSTEM, "the client has gone");
+		exchange_answer_gone(t->x);
 }
 
 static void on_write_fd(void *arg, int fd, const struct ipc_snapshot *info, const struct err *e)
@@ -289,7 +282,7 @@ static void on_write_fd(void *arg, int fd, const struct ipc_snapshot *info, cons
 	t->watch = (struct loop_watch){.fd = fd, .events = EPOLLOUT, .call = on_writable, .arg = t};
 	exchange_on_gone(t->x, stop_taking, t);
 	if (t->x->gone)
-		exchange_fail(t->x, ERR_SYSTEM, "the client has gone");
+		exchange_answer_gone(t->x);
 	else
 		exchange_take_body(t->x, &ops, t);
 }

@@ -4,24 +4,22 @@ const struct body_table v1_empty_table = {NULL, 0, BODY_ALONE};
 
 /* ---- verbs ---- */
 
-void v1_start(struct exchange *x)
+/* The last word of the path says what to do. */
+void v1_change_state(struct exchange *x)
 {
-	sandbox_start(x->sandbox, v1_answer_sandbox, x);
-}
+	static const struct {
+		const char *verb;
+		void (*call)(struct sandbox *s, sandbox_done done, void *arg);
+	} verbs[] = {
+		{"/start", sandbox_start},
+		{"/stop", sandbox_stop},
+		{"/pause", sandbox_pause},
+		{"/resume", sandbox_resume},
+	};
 
-void v1_stop(struct exchange *x)
-{
-	sandbox_stop(x->sandbox, v1_answer_sandbox, x);
-}
-
-void v1_pause(struct exchange *x)
-{
-	sandbox_pause(x->sandbox, v1_answer_sandbox, x);
-}
-
-void v1_resume(struct exchange *x)
-{
-	sandbox_resume(x->sandbox, v1_answer_sandbox, x);
+	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
+		if (str_equal(strrchr(x->route->pattern, '/'), verbs[i].verb))
+			verbs[i].call(x->sandbox, v1_answer_sandbox, x);
 }
 
 static void on_stopped(void *arg, struct sandbox *s, const struct err *e)

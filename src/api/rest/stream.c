@@ -1,9 +1,5 @@
 /* Output of a command as server-sent events, paced by the client. */
-#include "api/rest/stream.h"
-
-#include "api/http/text.h"
 #include "api/rest/rest.h"
-#include "calls/pump.h"
 
 struct stream {
 	struct exchange *x;
@@ -98,10 +94,7 @@ static void stream_gone(void *arg)
 	t->pump.from = NULL;
 	if (t->exec)
 		exec_detach(take_ptr(t->exec));
-	if (t->started)
-		exchange_finish(t->x);
-	else
-		exchange_fail(t->x, ERR_SYSTEM, "the client has gone");
+	exchange_answer_gone(t->x);
 }
 
 static const struct exec_ops stream_ops = {on_start, on_output, on_exit_, on_error, feed};

@@ -1,7 +1,6 @@
 #include "api/rest/rest.h"
 
-#include "api/http/metrics.h"
-#include "api/http/text.h"
+#include "api/http/server.h"
 #include "audit/audit.h"
 #include "auth/tokens.h"
 #include "policy/config.h"

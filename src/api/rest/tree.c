@@ -1,7 +1,6 @@
 /* Directories of a sandbox over REST: lists, searches, watches and archives. */
 #include "api/rest/rest.h"
 
-#include "api/http/text.h"
 #include "api/http/transfer.h"
 
 #include <assert.h>
