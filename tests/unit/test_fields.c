@@ -9,13 +9,13 @@
 
 #include <cmocka.h>
 
-static const struct body_field inner_fields[] = {{"x", BODY_COUNT, BODY_REQUIRED, "", NULL}};
+static const struct body_field inner_fields[] = {NEEDED("x", BODY_COUNT, "")};
 static const struct body_table inner = {inner_fields, 1, BODY_ALONE};
 static const struct body_field fields[] = {
-	{"text", BODY_TEXT, 0, "", NULL}, {"count", BODY_COUNT, 0, "", NULL},
-	{"time", BODY_TIME, 0, "", NULL}, {"flag", BODY_FLAG, 0, "", NULL},
-	{"list", BODY_LIST, 0, "", NULL}, {"map", BODY_MAP, 0, "", NULL},
-	{"env", BODY_ENV, 0, "", NULL},	  {"items", BODY_ITEMS, 0, "", &inner},
+	FIELD("text", BODY_TEXT, ""), FIELD("count", BODY_COUNT, ""),
+	FIELD("time", BODY_TIME, ""), FIELD("flag", BODY_FLAG, ""),
+	FIELD("list", BODY_LIST, ""), FIELD("map", BODY_MAP, ""),
+	FIELD("env", BODY_ENV, ""),   FIELD("items", BODY_ITEMS, "", .items = &inner),
 };
 static const struct body_table alone = {fields, ARRAY_LEN(fields), BODY_ALONE};
 static const struct body_table with_limits = {fields, ARRAY_LEN(fields), BODY_WITH_LIMITS};

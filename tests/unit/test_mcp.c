@@ -17,7 +17,8 @@ static void nothing_widens(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < mcp_tool_count; i++)
-		for (const struct mcp_field *f = mcp_tools[i].in; f->name; f++) {
+		for (size_t j = 0; j < mcp_tools[i].in->count; j++) {
+			const struct body_field *f = &mcp_tools[i].in->fields[j];
 			const struct field *option = spec_field_find(f->name);
 
 			/* How long one command may take is bounded by the client's option. */
@@ -40,8 +41,8 @@ static void tables_are_whole(void **state)
 		assert_string_equal(json_string_value(json_object_get(in, "type")), "object");
 		assert_true(json_is_false(json_object_get(in, "additionalProperties")));
 		assert_non_null(json_object_get(about, "outputSchema"));
-		for (const struct mcp_field *f = t->in; f->name; f++)
-			assert_true(f->help && f->help[0]);
+		for (size_t j = 0; j < t->in->count; j++)
+			assert_true(t->in->fields[j].help && t->in->fields[j].help[0]);
 		json_decref(about);
 	}
 	assert_null(mcp_tool_find("nope"));

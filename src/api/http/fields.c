@@ -34,7 +34,7 @@ bool body_knows_spec(const struct body_table *t, const struct field *f)
 	return t->with == BODY_WITH_SPEC || is_one_of(f->name, limits, ARRAY_LEN(limits));
 }
 
-static const struct body_field *find(const struct body_table *t, const char *name)
+const struct body_field *body_field_find(const struct body_table *t, const char *name)
 {
 	for (size_t i = 0; i < t->count; i++)
 		if (str_equal(t->fields[i].name, name))
@@ -104,18 +104,26 @@ enum {
 	TEXTS = 16,
 	MAP_OF_TEXTS = 32,
 	ARRAY = 64,
-	OBJECT = 128
+	OBJECT = 128,
+	ANY_TEXT = 256,
+	ANY_INTEGER = 512,
+	ANY_NUMBER = 1024
 };
 
 static unsigned kinds_of(const json_t *v)
 {
+	unsigned any = json_is_integer(v) ? ANY_INTEGER | ANY_NUMBER : ANY_NUMBER;
+
 	if (json_is_number(v))
-		return json_number_value(v) < 0 ? 0 : NUMBER | (json_is_integer(v) ? COUNT : 0);
+		return json_number_value(v) < 0 ? any
+						: any | NUMBER | (json_is_integer(v) ? COUNT : 0);
 	if (json_is_array(v))
 		return ARRAY | (is_list(v) ? TEXTS : 0);
 	if (json_is_object(v))
 		return OBJECT | (is_map(v) ? MAP_OF_TEXTS : 0);
-	return json_is_boolean(v) ? FLAG : is_text(v) ? TEXT : 0;
+	if (json_is_string(v))
+		return ANY_TEXT | (is_text(v) ? TEXT : 0);
+	return json_is_boolean(v) ? FLAG : 0;
 }
 
 #define STRING "{\"type\":\"string\"}"
@@ -124,35 +132,49 @@ static unsigned kinds_of(const json_t *v)
 
 static const struct {
 	unsigned kinds; /* any of them */
-	const char *wants, *schema;
+	const char *wants;
+	const char *name;   /* of JSON's types, or NULL */
+	const char *schema; /* NULL: just that type */
 } types[] = {
-	[BODY_TEXT] = {TEXT, "a string", STRING},
-	[BODY_WORD] = {TEXT | COUNT, "a string or a whole number",
+	[BODY_TEXT] = {TEXT, "a string", "string", NULL},
+	[BODY_PATH] = {TEXT, "a string", "string", NULL},
+	[BODY_GLOB] = {TEXT, "a string", "string", NULL},
+	[BODY_WORD] = {TEXT | COUNT, "a string or a whole number", NULL,
 		       "{\"oneOf\":[{\"type\":\"integer\"}," STRING "]}"},
-	[BODY_COUNT] = {COUNT, "a whole number", "{\"type\":\"integer\",\"minimum\":0}"},
-	[BODY_TIME] = {TEXT | NUMBER, "seconds or a time like \"500ms\"",
+	[BODY_COUNT] = {COUNT, "a whole number", "integer", "{\"type\":\"integer\",\"minimum\":0}"},
+	[BODY_TIME] = {TEXT | NUMBER, "seconds or a time like \"500ms\"", NULL,
 		       "{\"oneOf\":[{\"type\":\"number\"}," STRING "]}"},
-	[BODY_FLAG] = {FLAG, "true or false", "{\"type\":\"boolean\"}"},
-	[BODY_LIST] = {TEXTS, "an array of strings", LIST},
-	[BODY_MAP] = {MAP_OF_TEXTS, "an object of strings", MAP},
-	[BODY_ENV] = {TEXTS | MAP_OF_TEXTS, "an object of strings, or an array of \"K=V\"",
+	[BODY_FLAG] = {FLAG, "true or false", "boolean", NULL},
+	[BODY_LIST] = {TEXTS, "an array of strings", "array", LIST},
+	[BODY_MAP] = {MAP_OF_TEXTS, "an object of strings", "object", MAP},
+	[BODY_ENV] = {TEXTS | MAP_OF_TEXTS, "an object of strings, or an array of \"K=V\"", NULL,
 		      "{\"oneOf\":[" MAP "," LIST "]}"},
-	[BODY_ITEMS] = {ARRAY, "an array of objects", "{\"type\":\"array\"}"},
-	[BODY_OBJECT] = {OBJECT, "an object", "{\"type\":\"object\"}"},
+	[BODY_ITEMS] = {ARRAY, "an array of objects", "array", NULL},
+	[BODY_OBJECT] = {OBJECT, "an object", "object", NULL},
+	[BODY_STRING] = {ANY_TEXT, "a string", "string", NULL},
+	[BODY_INTEGER] = {ANY_INTEGER, "a whole number", "integer", NULL},
+	[BODY_NUMBER] = {ANY_NUMBER, "a number", "number", NULL},
 };
 static_assert(ARRAY_LEN(types) == BODY_TYPE_COUNT, "a row per type");
 
-const char *body_type_schema(enum body_type type)
+const char *body_type_name(enum body_type type)
 {
-	return types[type].schema;
+	return types[type].name;
+}
+
+bool body_has_type(const json_t *value, enum body_type type)
+{
+	return kinds_of(value) & types[type].kinds;
 }
 
 /* A relative path is put behind that of the workspace. */
 static bool is_too_long(const struct body_field *f, const json_t *v)
 {
-	size_t most = f->flags & BODY_PATH ? CALL_PATH_MAX : CALL_GLOB_MAX;
+	size_t most = f->type == BODY_PATH   ? CALL_PATH_MAX
+		      : f->type == BODY_GLOB ? CALL_GLOB_MAX
+					     : SIZE_MAX;
 
-	return f->flags & (BODY_PATH | BODY_GLOB) && json_string_length(v) >= most - 16;
+	return json_string_length(v) >= most - 16;
 }
 
 static int refuse_type(const struct body_field *f, struct err *e)
@@ -165,7 +187,7 @@ static int check_value(const struct body_field *f, const json_t *v, struct err *
 	json_t *item;
 	size_t i;
 
-	if (!(kinds_of(v) & types[f->type].kinds))
+	if (!body_has_type(v, f->type))
 		return refuse_type(f, e);
 	if (is_too_long(f, v))
 		return err_field(e, ERR_INVALID, f->name, "%s: is too long", f->name);
@@ -190,7 +212,7 @@ int body_check(const json_t *body, const struct body_table *t, struct err *e)
 	if (body && !json_is_object(body))
 		return err_set(e, ERR_INVALID, "the body is not a JSON object");
 	json_object_foreach ((json_t *)body, key, v) {
-		const struct body_field *f = find(t, key);
+		const struct body_field *f = body_field_find(t, key);
 		const struct field *option = f ? NULL : spec_field_find(key);
 
 		if (json_is_null(v))
@@ -205,6 +227,114 @@ int body_check(const json_t *body, const struct body_table *t, struct err *e)
 			return err_field(e, ERR_INVALID, t->fields[i].name, "%s: is missing",
 					 t->fields[i].name);
 	return 0;
+}
+
+/* ---- schemas ---- */
+
+static json_t *type_schema(enum body_type type)
+{
+	return types[type].schema ? json_loads(types[type].schema, 0, NULL)
+				  : json_pack("{s:s}", "type", types[type].name);
+}
+
+static void set_values(json_t *schema, const char *const *values)
+{
+	json_t *all = json_array();
+
+	for (size_t i = 0; values[i]; i++)
+		json_array_append_new(all, json_string(values[i]));
+	json_object_set_new(schema, "enum", all);
+}
+
+static json_t *bound(const struct body_field *f, double n)
+{
+	return f->type == BODY_INTEGER ? json_integer((json_int_t)n) : json_real(n);
+}
+
+static json_t *field_schema(const struct body_field *f)
+{
+	json_t *o = type_schema(f->type);
+
+	if (f->flags & BODY_NULLABLE)
+		json_object_set_new(o, "type", json_pack("[ss]", types[f->type].name, "null"));
+	json_object_set_new(o, "description", json_string(f->help));
+	if (f->min < f->max) {
+		json_object_set_new(o, "minimum", bound(f, f->min));
+		json_object_set_new(o, "maximum", bound(f, f->max));
+	}
+	if (f->values)
+		set_values(o, f->values);
+	if (f->type == BODY_ITEMS)
+		json_object_set_new(o, "items",
+				    f->items ? body_schema(f->items) : type_schema(BODY_OBJECT));
+	else if (f->items)
+		json_object_update_new(o, body_schema(f->items));
+	return o;
+}
+
+/* What differs from `cloche run`. Defaults are the operator's (cloche.conf(5)), so no numbers. */
+static const char *daemon_help(const struct field *f)
+{
+	static const struct {
+		const char *name, *help;
+	} rows[] = {
+		{"memory", "memory of the whole sandbox, swap off"},
+		{"cpus", "processors, a fraction is fine"},
+		{"pids", "processes and threads at one time"},
+		{"disk", "all that it writes, but to volumes; at most memory"},
+		{"timeout", "wall time of a command"},
+		{"open_files", "open files of each process"},
+		{"output_limit", "captured bytes of stdout and of stderr, head and tail kept"},
+		{"image", "host, or the name of an image of the operator's"},
+		{"root", "overlay: the root can be written (default, but for runs), or ro"},
+		{"level", "container; others are refused"},
+		{"net", "none; allow, public and isolated are not built yet"},
+		{"guard", "of Python code: off (default), imports, or strict (calculations only)"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (str_equal(rows[i].name, f->name))
+			return rows[i].help;
+	return f->help;
+}
+
+/* Sizes, times and counts are numbers, or texts with a unit, as times of bodies are. */
+static json_t *option_schema(const struct field *f)
+{
+	static const enum body_type of[] = {
+		[FIELD_SIZE] = BODY_TIME,   [FIELD_TIME] = BODY_TIME, [FIELD_COUNT_] = BODY_TIME,
+		[FIELD_MILLI] = BODY_TIME,  [FIELD_ENUM] = BODY_TEXT, [FIELD_BOOL] = BODY_FLAG,
+		[FIELD_STRING] = BODY_TEXT, [FIELD_LIST] = BODY_LIST,
+	};
+	json_t *o = type_schema(of[f->type]);
+
+	if (f->type == FIELD_ENUM)
+		set_values(o, f->values);
+	json_object_set_new(o, "description", json_string(daemon_help(f)));
+	return o;
+}
+
+json_t *body_schema(const struct body_table *t)
+{
+	json_t *properties = json_object(), *required = json_array(), *o;
+
+	for (size_t i = 0; i < t->count; i++) {
+		json_object_set_new(properties, t->fields[i].name, field_schema(&t->fields[i]));
+		if (t->fields[i].flags & BODY_REQUIRED)
+			json_array_append_new(required, json_string(t->fields[i].name));
+	}
+	for (size_t i = 0; i < spec_field_count; i++) {
+		const struct field *f = &spec_fields[i];
+
+		if (body_knows_spec(t, f) && !json_object_get(properties, f->name))
+			json_object_set_new(properties, f->name, option_schema(f));
+	}
+	o = json_pack("{s:s, s:b, s:o}", "type", "object", "additionalProperties", 0, "properties",
+		      properties);
+	if (json_array_size(required))
+		json_object_set(o, "required", required);
+	json_decref(required);
+	return o;
 }
 
 /* ---- sandbox options ---- */
@@ -254,7 +384,7 @@ int body_spec(const json_t *body, const struct body_table *t, struct sandbox_spe
 	const char *key;
 
 	json_object_foreach ((json_t *)body, key, v) {
-		const struct field *f = find(t, key) ? NULL : spec_field_find(key);
+		const struct field *f = body_field_find(t, key) ? NULL : spec_field_find(key);
 
 		if (f && !json_is_null(v) && set_option(s, f, v, e) < 0)
 			return -1;

@@ -1,11 +1,10 @@
 /*
- * Request bodies: one table of fields for each kind of body checks it, names what it does not know,
- * and feeds /openapi.json. The sandbox options of model/spec.h come on top where a table says so.
+ * Fields of JSON objects: one table for each kind of request body checks the body, names unknown
+ * fields, and feeds /openapi.json. The sandbox options of model/spec.h are added where a table says so.
+ * The tools of MCP (api/mcp/tools.h) describe their arguments and results by the same tables.
  *
- *   static const struct body_field fields[] = {
- *           {"cmd", BODY_LIST, BODY_REQUIRED, "the command and its arguments"},
- *   };
- *   const struct body_table table = {fields, ARRAY_LEN(fields), BODY_WITH_LIMITS};
+ *   const struct body_table table = BODY_TABLE(BODY_WITH_LIMITS,
+ *           NEEDED("cmd", BODY_LIST, "the command and its arguments"));
  *   if (body_check(x->json, &table, &e) < 0) ...
  *
  * After body_check every field that is there has its type, so that the getters cannot fail but for
@@ -19,7 +18,9 @@
 #include <jansson.h>
 
 enum body_type {
-	BODY_TEXT,  /* a string */
+	BODY_TEXT, /* a string */
+	BODY_PATH, /* a string no longer than a guest takes a path; a longer one would end its link */
+	BODY_GLOB,  /* the same for a glob */
 	BODY_WORD,  /* a string, or a whole number for it */
 	BODY_COUNT, /* a whole number >= 0 */
 	BODY_TIME,  /* seconds as a number, or "500ms" */
@@ -29,14 +30,15 @@ enum body_type {
 	BODY_ENV,   /* object of strings, or array of "K=V" */
 	BODY_ITEMS, /* array of objects: checked by `items` */
 	BODY_OBJECT,
+	BODY_STRING,  /* MCP: a string, also with NUL in it */
+	BODY_INTEGER, /* MCP: of any sign */
+	BODY_NUMBER,  /* MCP: of any sign */
 	BODY_TYPE_COUNT,
 };
 
 enum body_flags {
 	BODY_REQUIRED = 1,
-	/* No longer than a guest takes them; what is longer would end its link. */
-	BODY_PATH = 2,
-	BODY_GLOB = 4,
+	BODY_NULLABLE = 2, /* in results only */
 };
 /* Which spec fields may stand beside the table's own. */
 enum body_with { BODY_ALONE, BODY_WITH_LIMITS, BODY_WITH_SPEC };
@@ -49,6 +51,8 @@ struct body_field {
 	unsigned flags;
 	const char *help;
 	const struct body_table *items; /* BODY_ITEMS, BODY_OBJECT; may be NULL */
+	double min, max;		/* BODY_INTEGER, BODY_NUMBER; both 0: no bounds */
+	const char *const *values;	/* BODY_STRING: one of these; NULL-terminated */
 };
 
 struct body_table {
@@ -56,6 +60,18 @@ struct body_table {
 	size_t count;
 	enum body_with with;
 };
+
+/* A field that may be left out, and one that may not. */
+#define FIELD(n, t, h, ...)                                                                        \
+	{                                                                                          \
+		.name = n, .type = t, .help = h, __VA_ARGS__                                       \
+	}
+#define NEEDED(n, t, h, ...) FIELD(n, t, h, .flags = BODY_REQUIRED, __VA_ARGS__)
+#define BODY_TABLE(w, ...)                                                                         \
+	{                                                                                          \
+		.fields = (const struct body_field[]){__VA_ARGS__},                                \
+		.count = ARRAY_LEN(((const struct body_field[]){__VA_ARGS__})), .with = w          \
+	}
 
 /* NULL counts as an empty object. */
 int body_check(const json_t *body, const struct body_table *t, struct err *e);
@@ -65,8 +81,12 @@ int body_spec(const json_t *body, const struct body_table *t, struct sandbox_spe
 /* Does REST know this option, in such a table? Options that name host paths are known and refused. */
 bool body_knows_spec(const struct body_table *t, const struct field *f);
 
-/* The JSON schema of a type, as text; of BODY_ITEMS and BODY_OBJECT without what is in them. */
-const char *body_type_schema(enum body_type type);
+const struct body_field *body_field_find(const struct body_table *t, const char *name);
+bool body_has_type(const json_t *value, enum body_type type);
+/* "string", "integer" ... for types that have one. */
+const char *body_type_name(enum body_type type);
+/* The JSON schema of objects with these fields. */
+json_t *body_schema(const struct body_table *t);
 
 /* NULL, dflt or an empty list if it is not there. */
 const char *body_text(const json_t *body, const char *name);

@@ -1,60 +1,5 @@
-/* From the tables of mcp_tools.c: schemas, descriptions, checks; and the prompts. */
+/* Describes tools to a model and checks their arguments, by the tables of tools.c; and the prompts. */
 #include "api/mcp/tools.h"
-
-#include "model/spec.h"
-
-static const char *const type_names[] = {
-	[MCP_TEXT] = "string",	[MCP_INT] = "integer", [MCP_NUMBER] = "number",
-	[MCP_BOOL] = "boolean", [MCP_LIST] = "array",
-};
-
-static json_t *object_schema(const struct mcp_field *f);
-
-static json_t *number(double n, enum mcp_type type)
-{
-	return type == MCP_INT ? json_integer((json_int_t)n) : json_real(n);
-}
-
-static json_t *field_schema(const struct mcp_field *f)
-{
-	json_t *s = json_object(), *values;
-
-	if (f->flags & MCP_NULLABLE)
-		json_object_set_new(s, "type", json_pack("[ss]", type_names[f->type], "null"));
-	else
-		json_object_set_new(s, "type", json_string(type_names[f->type]));
-	json_object_set_new(s, "description", json_string(f->help));
-	if (f->min < f->max) {
-		json_object_set_new(s, "minimum", number(f->min, f->type));
-		json_object_set_new(s, "maximum", number(f->max, f->type));
-	}
-	if (f->values) {
-		values = json_array();
-		for (size_t i = 0; f->values[i]; i++)
-			json_array_append_new(values, json_string(f->values[i]));
-		json_object_set_new(s, "enum", values);
-	}
-	if (f->items)
-		json_object_set_new(s, "items", object_schema(f->items));
-	return s;
-}
-
-static json_t *object_schema(const struct mcp_field *f)
-{
-	json_t *properties = json_object(), *required = json_array(), *s;
-
-	for (; f->name; f++) {
-		json_object_set_new(properties, f->name, field_schema(f));
-		if (f->flags & MCP_REQUIRED)
-			json_array_append_new(required, json_string(f->name));
-	}
-	s = json_pack("{s:s, s:o, s:b}", "type", "object", "properties", properties,
-		      "additionalProperties", 0);
-	if (json_array_size(required))
-		json_object_set(s, "required", required);
-	json_decref(required);
-	return s;
-}
 
 json_t *mcp_tool_describe(const struct mcp_tool *t)
 {
@@ -64,35 +9,21 @@ json_t *mcp_tool_describe(const struct mcp_tool *t)
 				  !!(t->hints & MCP_IDEMPOTENT), "openWorldHint", 0);
 
 	return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o}", "name", t->name, "title", t->title,
-			 "description", t->description, "inputSchema", object_schema(t->in),
-			 "outputSchema", object_schema(t->out), "annotations", hints);
+			 "description", t->description, "inputSchema", body_schema(t->in),
+			 "outputSchema", body_schema(t->out), "annotations", hints);
 }
 
 /* ---- arguments ---- */
 
-static bool has_type(const json_t *v, enum mcp_type type)
-{
-	switch (type) {
-	case MCP_TEXT:
-		return json_is_string(v);
-	case MCP_INT:
-		return json_is_integer(v);
-	case MCP_NUMBER:
-		return json_is_number(v);
-	default:
-		return json_is_boolean(v);
-	}
-}
-
-static int check_value(const struct mcp_field *f, const json_t *v, struct err *e)
+static int check_argument(const struct body_field *f, const json_t *v, struct err *e)
 {
 	double n = json_number_value(v);
 	char all[256] = "";
 
-	if (!has_type(v, f->type))
+	if (!body_has_type(v, f->type))
 		return err_field(e, ERR_INVALID, f->name, "%s must be of type %s (%s)", f->name,
-				 type_names[f->type], f->help);
-	if (f->type == MCP_TEXT && strlen(json_string_value(v)) != json_string_length(v) &&
+				 body_type_name(f->type), f->help);
+	if (f->type == BODY_STRING && strlen(json_string_value(v)) != json_string_length(v) &&
 	    !str_equal(f->name, "content") && !str_equal(f->name, "input") &&
 	    !str_equal(f->name, "stdin") && !str_equal(f->name, "code"))
 		return err_field(e, ERR_INVALID, f->name, "%s must not hold a zero byte", f->name);
@@ -109,14 +40,6 @@ static int check_value(const struct mcp_field *f, const json_t *v, struct err *e
 	return 0;
 }
 
-static const struct mcp_field *find_field(const struct mcp_field *f, const char *name)
-{
-	for (; f->name; f++)
-		if (str_equal(f->name, name))
-			return f;
-	return NULL;
-}
-
 /* An option of the sandbox is refused as what it is: models try those. */
 static int unknown_argument(const struct mcp_tool *t, const char *name, struct err *e)
 {
@@ -130,8 +53,8 @@ static int unknown_argument(const struct mcp_tool *t, const char *name, struct e
 			"decided by who started this server; leave it out, and if the task "
 			"cannot be done without it, tell the user",
 			t->name, name);
-	for (const struct mcp_field *f = t->in; f->name; f++)
-		str_append(known, sizeof(known), ", ", "%s", f->name);
+	for (size_t i = 0; i < t->in->count; i++)
+		str_append(known, sizeof(known), ", ", "%s", t->in->fields[i].name);
 	return err_field(e, ERR_INVALID, name, "%s has no argument '%.32s'; it takes: %s", t->name,
 			 name, known[0] ? known : "none");
 }
@@ -144,17 +67,20 @@ int mcp_tool_check(const struct mcp_tool *t, const json_t *args, struct err *e)
 	if (args && !json_is_object(args))
 		return err_set(e, ERR_INVALID, "arguments must be an object");
 	json_object_foreach ((json_t *)args, name, value) {
-		const struct mcp_field *f = find_field(t->in, name);
+		const struct body_field *f = body_field_find(t->in, name);
 
 		if (!f)
 			return unknown_argument(t, name, e);
-		if (check_value(f, value, e) < 0)
+		if (check_argument(f, value, e) < 0)
 			return err_wrap(e, "%s", t->name);
 	}
-	for (const struct mcp_field *f = t->in; f->name; f++)
-		if ((f->flags & MCP_REQUIRED) && !json_object_get(args, f->name))
+	for (size_t i = 0; i < t->in->count; i++) {
+		const struct body_field *f = &t->in->fields[i];
+
+		if ((f->flags & BODY_REQUIRED) && !json_object_get(args, f->name))
 			return err_field(e, ERR_INVALID, f->name, "%s needs the argument %s (%s)",
 					 t->name, f->name, f->help);
+	}
 	return 0;
 }
 

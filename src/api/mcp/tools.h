@@ -6,34 +6,9 @@
  */
 #pragma once
 
-#include "base/base.h"
-
-#include <jansson.h>
+#include "api/http/fields.h"
 
 struct mcp_call;
-
-enum mcp_type {
-	MCP_TEXT,
-	MCP_INT,
-	MCP_NUMBER,
-	MCP_BOOL,
-	MCP_LIST, /* of objects; out only */
-};
-
-enum mcp_field_flags {
-	MCP_REQUIRED = 1,
-	MCP_NULLABLE = 2, /* out only */
-};
-
-struct mcp_field {
-	const char *name;
-	enum mcp_type type;
-	unsigned flags;
-	const char *help;
-	double min, max;	       /* MCP_INT, MCP_NUMBER; both 0: no bounds */
-	const char *const *values;     /* MCP_TEXT: one of these; NULL-terminated */
-	const struct mcp_field *items; /* MCP_LIST; ends with a row without a name */
-};
 
 enum mcp_hints {
 	MCP_READ_ONLY = 1,
@@ -43,10 +18,10 @@ enum mcp_hints {
 
 struct mcp_tool {
 	const char *name, *title, *description;
-	unsigned hints, scope;		  /* scope: of auth.h */
-	const struct mcp_field *in, *out; /* each ends with a row without a name */
-	void (*run)(struct mcp_call *c);  /* the call has its arguments checked */
-	bool no_sandbox;		  /* run needs none that is awake */
+	unsigned hints, scope; /* scope: of auth.h */
+	const struct body_table *in, *out;
+	void (*run)(struct mcp_call *c); /* the call has its arguments checked */
+	bool no_sandbox;		 /* run needs none that is awake */
 };
 
 extern const struct mcp_tool mcp_tools[];

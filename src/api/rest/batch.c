@@ -15,11 +15,10 @@
 #define TASKS_MAX 10000
 #define RESULTS_MAX (64u << 20)
 
-static const struct body_field batch_fields[] = {
-	{"tasks", BODY_ITEMS, BODY_REQUIRED, "each as the body of /v1/run", &v1_run_table},
-	{"parallel", BODY_COUNT, 0, "at most so many at one time (4)", NULL},
-};
-const struct body_table v1_batch_table = {batch_fields, ARRAY_LEN(batch_fields), BODY_ALONE};
+const struct body_table v1_batch_table = BODY_TABLE(
+	BODY_ALONE,
+	NEEDED("tasks", BODY_ITEMS, "each as the body of /v1/run", .items = &v1_run_table),
+	FIELD("parallel", BODY_COUNT, "at most so many at one time (4)"));
 
 struct batch;
 

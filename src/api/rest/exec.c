@@ -1,29 +1,25 @@
 #include "api/rest/rest.h"
 
-static const struct body_field exec_fields[] = {
-	{"cmd", BODY_LIST, 0, "the command and its arguments", NULL},
-	{"shell", BODY_TEXT, 0, "or: one line for a shell", NULL},
-	{"code", BODY_TEXT, 0, "or: a snippet", NULL},
-	{"language", BODY_TEXT, 0, "of the code; python", NULL},
-	{"args", BODY_LIST, 0, "its arguments", NULL},
-	{"env", BODY_ENV, 0, "variables besides the sandbox's", NULL},
-	{"cwd", BODY_TEXT, 0, "where it starts", NULL},
-	{"stdin", BODY_TEXT, 0, "its input, then the end of it", NULL},
-	{"stdin_base64", BODY_TEXT, 0, "the same, as base64", NULL},
-	{"interactive", BODY_FLAG, 0, "input stays open for .../stdin", NULL},
-	{"timeout", BODY_TIME, 0, "then it is killed; 0 for none, if the operator allows that",
-	 NULL},
-	{"user", BODY_TEXT, 0, "user (default) or root of the sandbox", NULL},
-	{"tty", BODY_FLAG, 0, "a terminal", NULL},
-	{"rows", BODY_COUNT, 0, "of the terminal", NULL},
-	{"cols", BODY_COUNT, 0, "of the terminal", NULL},
-	{"tag", BODY_TEXT, 0, "to find it again by", NULL},
-	{"session", BODY_TEXT, 0, "a shell session whose directory and variables stay", NULL},
-	{"background", BODY_FLAG, 0, "answer as soon as it has started", NULL},
-	{"on_disconnect", BODY_TEXT, 0, "kill (default) or keep", NULL},
-	{"encoding", BODY_TEXT, 0, "base64: output as base64 in the result", NULL},
-};
-const struct body_table v1_exec_table = {exec_fields, ARRAY_LEN(exec_fields), BODY_ALONE};
+const struct body_table v1_exec_table = BODY_TABLE(
+	BODY_ALONE, FIELD("cmd", BODY_LIST, "the command and its arguments"),
+	FIELD("shell", BODY_TEXT, "or: one line for a shell"),
+	FIELD("code", BODY_TEXT, "or: a snippet"),
+	FIELD("language", BODY_TEXT, "of the code; python"),
+	FIELD("args", BODY_LIST, "its arguments"),
+	FIELD("env", BODY_ENV, "variables besides the sandbox's"),
+	FIELD("cwd", BODY_TEXT, "where it starts"),
+	FIELD("stdin", BODY_TEXT, "its input, then the end of it"),
+	FIELD("stdin_base64", BODY_TEXT, "the same, as base64"),
+	FIELD("interactive", BODY_FLAG, "input stays open for .../stdin"),
+	FIELD("timeout", BODY_TIME, "then it is killed; 0 for none, if the operator allows that"),
+	FIELD("user", BODY_TEXT, "user (default) or root of the sandbox"),
+	FIELD("tty", BODY_FLAG, "a terminal"), FIELD("rows", BODY_COUNT, "of the terminal"),
+	FIELD("cols", BODY_COUNT, "of the terminal"),
+	FIELD("tag", BODY_TEXT, "to find it again by"),
+	FIELD("session", BODY_TEXT, "a shell session whose directory and variables stay"),
+	FIELD("background", BODY_FLAG, "answer as soon as it has started"),
+	FIELD("on_disconnect", BODY_TEXT, "kill (default) or keep"),
+	FIELD("encoding", BODY_TEXT, "base64: output as base64 in the result"));
 
 /* ---- one request to execute something ---- */
 

@@ -1,23 +1,17 @@
 #include "api/rest/rest.h"
 
-static const struct body_field stdin_fields[] = {
-	{"text", BODY_TEXT, 0, "what it reads", NULL},
-	{"base64", BODY_TEXT, 0, "or that as base64", NULL},
-	{"close", BODY_FLAG, 0, "nothing comes after it", NULL},
-};
-const struct body_table v1_stdin_table = {stdin_fields, ARRAY_LEN(stdin_fields), BODY_ALONE};
+const struct body_table v1_stdin_table =
+	BODY_TABLE(BODY_ALONE, FIELD("text", BODY_TEXT, "what it reads"),
+		   FIELD("base64", BODY_TEXT, "or that as base64"),
+		   FIELD("close", BODY_FLAG, "nothing comes after it"));
 
-static const struct body_field signal_fields[] = {
-	{"signal", BODY_WORD, 0, "TERM (default), KILL, INT ... or a number", NULL},
-	{"tree", BODY_FLAG, 0, "all of its descendants as well", NULL},
-};
-const struct body_table v1_signal_table = {signal_fields, ARRAY_LEN(signal_fields), BODY_ALONE};
+const struct body_table v1_signal_table = BODY_TABLE(
+	BODY_ALONE, FIELD("signal", BODY_WORD, "TERM (default), KILL, INT ... or a number"),
+	FIELD("tree", BODY_FLAG, "all of its descendants as well"));
 
-static const struct body_field resize_fields[] = {
-	{"rows", BODY_COUNT, BODY_REQUIRED, "of the terminal", NULL},
-	{"cols", BODY_COUNT, BODY_REQUIRED, "of the terminal", NULL},
-};
-const struct body_table v1_resize_table = {resize_fields, ARRAY_LEN(resize_fields), BODY_ALONE};
+const struct body_table v1_resize_table =
+	BODY_TABLE(BODY_ALONE, NEEDED("rows", BODY_COUNT, "of the terminal"),
+		   NEEDED("cols", BODY_COUNT, "of the terminal"));
 
 /* ---- by id ---- */
 

@@ -3,28 +3,20 @@
 
 #include "api/http/transfer.h"
 
-static const struct body_field mkdir_fields[] = {
-	{"path", BODY_TEXT, BODY_REQUIRED | BODY_PATH, "the directory", NULL},
-	{"mode", BODY_TEXT, 0, "octal; 755 unless said", NULL},
-	{"parents", BODY_FLAG, 0, "false: only the last one, which must be new; true unless said",
-	 NULL},
-};
-const struct body_table v1_mkdir_table = {mkdir_fields, ARRAY_LEN(mkdir_fields), BODY_ALONE};
+const struct body_table v1_mkdir_table =
+	BODY_TABLE(BODY_ALONE, NEEDED("path", BODY_PATH, "the directory"),
+		   FIELD("mode", BODY_TEXT, "octal; 755 unless said"),
+		   FIELD("parents", BODY_FLAG,
+			 "false: only the last one, which must be new; true unless said"));
 
-static const struct body_field move_fields[] = {
-	{"from", BODY_TEXT, BODY_REQUIRED | BODY_PATH, "what", NULL},
-	{"to", BODY_TEXT, BODY_REQUIRED | BODY_PATH, "its new path", NULL},
-	{"overwrite", BODY_FLAG, 0, "replace what is there", NULL},
-};
-const struct body_table v1_move_table = {move_fields, ARRAY_LEN(move_fields), BODY_ALONE};
+const struct body_table v1_move_table = BODY_TABLE(
+	BODY_ALONE, NEEDED("from", BODY_PATH, "what"), NEEDED("to", BODY_PATH, "its new path"),
+	FIELD("overwrite", BODY_FLAG, "replace what is there"));
 
-static const struct body_field chmod_fields[] = {
-	{"path", BODY_TEXT, BODY_REQUIRED | BODY_PATH, "what", NULL},
-	{"mode", BODY_TEXT, 0, "octal", NULL},
-	{"uid", BODY_COUNT, 0, "its owner, inside", NULL},
-	{"gid", BODY_COUNT, 0, "its group, inside", NULL},
-};
-const struct body_table v1_chmod_table = {chmod_fields, ARRAY_LEN(chmod_fields), BODY_ALONE};
+const struct body_table v1_chmod_table =
+	BODY_TABLE(BODY_ALONE, NEEDED("path", BODY_PATH, "what"), FIELD("mode", BODY_TEXT, "octal"),
+		   FIELD("uid", BODY_COUNT, "its owner, inside"),
+		   FIELD("gid", BODY_COUNT, "its group, inside"));
 
 /* ---- arguments ---- */
 

@@ -3,93 +3,6 @@
 
 #include <ctype.h>
 
-static json_t *table_schema(const struct body_table *t);
-
-static json_t *type_schema(const struct body_field *f)
-{
-	json_t *o = json_loads(body_type_schema(f->type), 0, NULL);
-
-	if (f->type == BODY_ITEMS)
-		json_object_set_new(o, "items",
-				    f->items ? table_schema(f->items)
-					     : json_loads(body_type_schema(BODY_OBJECT), 0, NULL));
-	else if (f->items)
-		json_object_update_new(o, table_schema(f->items));
-	return o;
-}
-
-/* Sizes, times and counts are numbers, or texts with a unit, as times of bodies are. */
-static json_t *option_schema(const struct field *f)
-{
-	static const enum body_type types[] = {
-		[FIELD_SIZE] = BODY_TIME,   [FIELD_TIME] = BODY_TIME, [FIELD_COUNT_] = BODY_TIME,
-		[FIELD_MILLI] = BODY_TIME,  [FIELD_ENUM] = BODY_TEXT, [FIELD_BOOL] = BODY_FLAG,
-		[FIELD_STRING] = BODY_TEXT, [FIELD_LIST] = BODY_LIST,
-	};
-	json_t *o = json_loads(body_type_schema(types[f->type]), 0, NULL), *values = json_array();
-
-	for (size_t i = 0; f->type == FIELD_ENUM && f->values[i]; i++)
-		json_array_append_new(values, json_string(f->values[i]));
-	if (json_array_size(values))
-		json_object_set(o, "enum", values);
-	json_decref(values);
-	return o;
-}
-
-/* What differs from `cloche run`. Defaults are the operator's (cloche.conf(5)), so no numbers. */
-static const char *daemon_help(const struct field *f)
-{
-	static const struct {
-		const char *name, *help;
-	} rows[] = {
-		{"memory", "memory of the whole sandbox, swap off"},
-		{"cpus", "processors, a fraction is fine"},
-		{"pids", "processes and threads at one time"},
-		{"disk", "all that it writes, but to volumes; at most memory"},
-		{"timeout", "wall time of a command"},
-		{"open_files", "open files of each process"},
-		{"output_limit", "captured bytes of stdout and of stderr, head and tail kept"},
-		{"image", "host, or the name of an image of the operator's"},
-		{"root", "overlay: the root can be written (default, but for runs), or ro"},
-		{"level", "container; others are refused"},
-		{"net", "none; allow, public and isolated are not built yet"},
-		{"guard", "of Python code: off (default), imports, or strict (calculations only)"},
-	};
-
-	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-		if (str_equal(rows[i].name, f->name))
-			return rows[i].help;
-	return f->help;
-}
-
-static json_t *table_schema(const struct body_table *t)
-{
-	json_t *properties = json_object(), *required = json_array(), *o, *p;
-
-	for (size_t i = 0; i < t->count; i++) {
-		p = type_schema(&t->fields[i]);
-		json_object_set_new(p, "description", json_string(t->fields[i].help));
-		json_object_set_new(properties, t->fields[i].name, p);
-		if (t->fields[i].flags & BODY_REQUIRED)
-			json_array_append_new(required, json_string(t->fields[i].name));
-	}
-	for (size_t i = 0; i < spec_field_count; i++) {
-		const struct field *f = &spec_fields[i];
-
-		if (!body_knows_spec(t, f) || json_object_get(properties, f->name))
-			continue;
-		p = option_schema(f);
-		json_object_set_new(p, "description", json_string(daemon_help(f)));
-		json_object_set_new(properties, f->name, p);
-	}
-	o = json_pack("{s:s, s:b, s:o}", "type", "object", "additionalProperties", 0, "properties",
-		      properties);
-	if (json_array_size(required))
-		json_object_set(o, "required", required);
-	json_decref(required);
-	return o;
-}
-
 /* ---- paths ---- */
 
 static void add_parameter(json_t *all, const char *name, size_t len, bool in_path)
@@ -112,13 +25,13 @@ static json_t *parameters(const struct route *r)
 	return all;
 }
 
-static json_t *body_schema(const struct route *r)
+static json_t *request_schema(const struct route *r)
 {
 	if (r->body == BODY_STREAM)
 		return json_pack("{s:{s:{s:{s:s, s:s}}}}", "content", "application/octet-stream",
 				 "schema", "type", "string", "format", "binary");
 	return json_pack("{s:{s:{s:o}}}", "content", "application/json", "schema",
-			 table_schema(r->describe));
+			 body_schema(r->describe));
 }
 
 static json_t *operation(const struct route *r)
@@ -130,7 +43,7 @@ static json_t *operation(const struct route *r)
 			  "401", "description", "no or no known token");
 
 	if (r->body != BODY_NONE && (r->body == BODY_STREAM || r->describe))
-		json_object_set_new(o, "requestBody", body_schema(r));
+		json_object_set_new(o, "requestBody", request_schema(r));
 	if (r->flags & ROUTE_OPEN)
 		json_object_set_new(o, "security", json_array());
 	return o;

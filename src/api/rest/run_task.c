@@ -14,36 +14,30 @@
 #define CAPTURE_BYTES (8u << 20)
 #define GRACE_MS 60000 /* for files in and out, besides the command's own time */
 
-static const struct body_field file_fields[] = {
-	{"path", BODY_TEXT, BODY_REQUIRED, "in the workspace, or absolute", NULL},
-	{"content", BODY_TEXT, 0, "what is in it", NULL},
-	{"content_base64", BODY_TEXT, 0, "the same, as base64", NULL},
-	{"mode", BODY_TEXT, 0, "octal; 644 unless said", NULL},
-};
-static const struct body_table file_table = {file_fields, ARRAY_LEN(file_fields), BODY_ALONE};
+static const struct body_table file_table =
+	BODY_TABLE(BODY_ALONE, NEEDED("path", BODY_TEXT, "in the workspace, or absolute"),
+		   FIELD("content", BODY_TEXT, "what is in it"),
+		   FIELD("content_base64", BODY_TEXT, "the same, as base64"),
+		   FIELD("mode", BODY_TEXT, "octal; 644 unless said"));
 
-static const struct body_field run_fields[] = {
-	{"cmd", BODY_LIST, 0, "the command and its arguments", NULL},
-	{"shell", BODY_TEXT, 0, "or: one line for a shell", NULL},
-	{"code", BODY_TEXT, 0, "or: a snippet", NULL},
-	{"language", BODY_TEXT, 0, "of the snippet; python unless said", NULL},
-	{"args", BODY_LIST, 0, "arguments of the snippet", NULL},
-	{"stdin", BODY_TEXT, 0, "its input", NULL},
-	{"stdin_base64", BODY_TEXT, 0, "the same, as base64", NULL},
-	{"files", BODY_ITEMS, 0, "files put there before", &file_table},
-	{"capture", BODY_LIST, 0, "globs: files taken out afterwards", NULL},
-	{"env", BODY_ENV, 0, "its variables", NULL},
-	{"cwd", BODY_TEXT, 0, "where it starts", NULL},
-	{"volumes", BODY_ITEMS, 0, "the operator's volumes that it sees", NULL},
-	{"snapshot", BODY_TEXT, 0, "start from this snapshot's files", NULL},
-	{"name", BODY_TEXT, 0, "of the snippet's file; main.py unless said", NULL},
-	{"warm", BODY_TEXT, 0,
-	 "off: not in a sandbox that was prepared; only: in such a one, as `cloche run --empty`, "
-	 "or 503",
-	 NULL},
-	{"encoding", BODY_TEXT, 0, "base64: output as base64 in the result", NULL},
-};
-const struct body_table v1_run_table = {run_fields, ARRAY_LEN(run_fields), BODY_WITH_SPEC};
+const struct body_table v1_run_table = BODY_TABLE(
+	BODY_WITH_SPEC, FIELD("cmd", BODY_LIST, "the command and its arguments"),
+	FIELD("shell", BODY_TEXT, "or: one line for a shell"),
+	FIELD("code", BODY_TEXT, "or: a snippet"),
+	FIELD("language", BODY_TEXT, "of the snippet; python unless said"),
+	FIELD("args", BODY_LIST, "arguments of the snippet"),
+	FIELD("stdin", BODY_TEXT, "its input"),
+	FIELD("stdin_base64", BODY_TEXT, "the same, as base64"),
+	FIELD("files", BODY_ITEMS, "files put there before", .items = &file_table),
+	FIELD("capture", BODY_LIST, "globs: files taken out afterwards"),
+	FIELD("env", BODY_ENV, "its variables"), FIELD("cwd", BODY_TEXT, "where it starts"),
+	FIELD("volumes", BODY_ITEMS, "the operator's volumes that it sees"),
+	FIELD("snapshot", BODY_TEXT, "start from this snapshot's files"),
+	FIELD("name", BODY_TEXT, "of the snippet's file; main.py unless said"),
+	FIELD("warm", BODY_TEXT,
+	      "off: not in a sandbox that was prepared; only: in such a one, as `cloche run "
+	      "--empty`, or 503"),
+	FIELD("encoding", BODY_TEXT, "base64: output as base64 in the result"));
 
 struct put_file {
 	char *path, *owned; /* owned: its bytes, or NULL */

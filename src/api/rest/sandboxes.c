@@ -7,41 +7,32 @@
 #define LIST_MAX 1000
 #define METADATA_MAX 64
 
-static const struct body_field volume_fields[] = {
-	{"name", BODY_TEXT, BODY_REQUIRED, "as the operator named it", NULL},
-	{"path", BODY_TEXT, BODY_REQUIRED, "where it appears inside", NULL},
-	{"sub", BODY_TEXT, 0, "a directory below it, relative", NULL},
-	{"writable", BODY_FLAG, 0, "false unless said", NULL},
-};
-static const struct body_table volume_table = {volume_fields, ARRAY_LEN(volume_fields), BODY_ALONE};
+static const struct body_table volume_table =
+	BODY_TABLE(BODY_ALONE, NEEDED("name", BODY_TEXT, "as the operator named it"),
+		   NEEDED("path", BODY_TEXT, "where it appears inside"),
+		   FIELD("sub", BODY_TEXT, "a directory below it, relative"),
+		   FIELD("writable", BODY_FLAG, "false unless said"));
 
-static const struct body_field create_fields[] = {
-	{"name", BODY_TEXT, 0, "a name for people", NULL},
-	{"metadata", BODY_MAP, 0, "anything, to find it again by", NULL},
-	{"env", BODY_ENV, 0, "variables of every command in it", NULL},
-	{"ttl", BODY_TIME, 0, "its life; 0 for none, if the operator allows that", NULL},
-	{"idle_timeout", BODY_TIME, 0, "how long nothing may happen in it", NULL},
-	{"on_timeout", BODY_TEXT, 0, "kill (default) or pause", NULL},
-	{"auto_resume", BODY_FLAG, 0, "use of a paused one resumes it", NULL},
-	{"volumes", BODY_ITEMS, 0, "the operator's volumes that it sees", &volume_table},
-	{"snapshot", BODY_TEXT, 0,
-	 "start from the files of this snapshot: its id, or the newest of its name", NULL},
-};
-const struct body_table v1_create_table = {create_fields, ARRAY_LEN(create_fields), BODY_WITH_SPEC};
+const struct body_table v1_create_table = BODY_TABLE(
+	BODY_WITH_SPEC, FIELD("name", BODY_TEXT, "a name for people"),
+	FIELD("metadata", BODY_MAP, "anything, to find it again by"),
+	FIELD("env", BODY_ENV, "variables of every command in it"),
+	FIELD("ttl", BODY_TIME, "its life; 0 for none, if the operator allows that"),
+	FIELD("idle_timeout", BODY_TIME, "how long nothing may happen in it"),
+	FIELD("on_timeout", BODY_TEXT, "kill (default) or pause"),
+	FIELD("auto_resume", BODY_FLAG, "use of a paused one resumes it"),
+	FIELD("volumes", BODY_ITEMS, "the operator's volumes that it sees", .items = &volume_table),
+	FIELD("snapshot", BODY_TEXT,
+	      "start from the files of this snapshot: its id, or the newest of its name"));
 
-static const struct body_field patch_fields[] = {
-	{"metadata", BODY_MAP, 0, "replaces what was there", NULL},
-	{"ttl", BODY_TIME, 0, "from now", NULL},
-	{"idle_timeout", BODY_TIME, 0, "how long nothing may happen in it", NULL},
-	{"net", BODY_TEXT, 0, "only none for the time being", NULL},
-};
-const struct body_table v1_patch_table = {patch_fields, ARRAY_LEN(patch_fields), BODY_WITH_LIMITS};
+const struct body_table v1_patch_table =
+	BODY_TABLE(BODY_WITH_LIMITS, FIELD("metadata", BODY_MAP, "replaces what was there"),
+		   FIELD("ttl", BODY_TIME, "from now"),
+		   FIELD("idle_timeout", BODY_TIME, "how long nothing may happen in it"),
+		   FIELD("net", BODY_TEXT, "only none for the time being"));
 
-static const struct body_field timeout_fields[] = {
-	{"ttl", BODY_TIME, 0, "from now", NULL},
-	{"timeout", BODY_TIME, 0, "the same", NULL},
-};
-const struct body_table v1_timeout_table = {timeout_fields, ARRAY_LEN(timeout_fields), BODY_ALONE};
+const struct body_table v1_timeout_table = BODY_TABLE(
+	BODY_ALONE, FIELD("ttl", BODY_TIME, "from now"), FIELD("timeout", BODY_TIME, "the same"));
 
 /* ---- creating ---- */
 

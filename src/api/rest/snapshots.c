@@ -5,16 +5,11 @@
 #define PIECE (128u << 10)
 #define FORKS_MAX 100
 
-static const struct body_field snapshot_fields[] = {
-	{"name", BODY_TEXT, 0, "a name for it", NULL},
-};
-const struct body_table v1_snapshot_table = {snapshot_fields, ARRAY_LEN(snapshot_fields),
-					     BODY_ALONE};
+const struct body_table v1_snapshot_table =
+	BODY_TABLE(BODY_ALONE, FIELD("name", BODY_TEXT, "a name for it"));
 
-static const struct body_field fork_fields[] = {
-	{"count", BODY_COUNT, 0, "how many (1)", NULL},
-};
-const struct body_table v1_fork_table = {fork_fields, ARRAY_LEN(fork_fields), BODY_ALONE};
+const struct body_table v1_fork_table =
+	BODY_TABLE(BODY_ALONE, FIELD("count", BODY_COUNT, "how many (1)"));
 
 void v1_snapshot(struct exchange *x)
 {

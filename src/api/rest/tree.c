@@ -8,16 +8,14 @@
 #define SEARCH_MAX 10000
 #define DEPTH_MAX 64
 
-static const struct body_field search_fields[] = {
-	{"path", BODY_TEXT, BODY_PATH, "the directory; the workspace unless said", NULL},
-	{"glob", BODY_TEXT, BODY_GLOB, "of the path; ** crosses directories", NULL},
-	{"content", BODY_TEXT, BODY_PATH, "text that a line holds", NULL},
-	{"regex", BODY_FLAG, 0, "content is a POSIX extended expression", NULL},
-	{"ignore_case", BODY_FLAG, 0, "small and capital letters are alike", NULL},
-	{"hidden", BODY_FLAG, 0, "names with a leading dot as well", NULL},
-	{"max", BODY_COUNT, 0, "results (100)", NULL},
-};
-const struct body_table v1_search_table = {search_fields, ARRAY_LEN(search_fields), BODY_ALONE};
+const struct body_table v1_search_table =
+	BODY_TABLE(BODY_ALONE, FIELD("path", BODY_PATH, "the directory; the workspace unless said"),
+		   FIELD("glob", BODY_GLOB, "of the path; ** crosses directories"),
+		   FIELD("content", BODY_PATH, "text that a line holds"),
+		   FIELD("regex", BODY_FLAG, "content is a POSIX extended expression"),
+		   FIELD("ignore_case", BODY_FLAG, "small and capital letters are alike"),
+		   FIELD("hidden", BODY_FLAG, "names with a leading dot as well"),
+		   FIELD("max", BODY_COUNT, "results (100)"));
 
 /* ---- arrays of items, sent on as they come ---- */
 
