@@ -88,6 +88,11 @@ static bool parse_info(struct unpack *u, struct file_info *ret)
 	return !u->bad && ret->size <= INT64_MAX;
 }
 
+const char *file_kind_name(char kind)
+{
+	return kind == 'f' ? "file" : kind == 'd' ? "directory" : kind == 'l' ? "link" : "other";
+}
+
 static char *copy_bytes(struct unpack *u, size_t *ret_len)
 {
 	const char *bytes = unpack_bytes(u, ret_len);

@@ -41,6 +41,9 @@ struct file_info {
 	char target[CALL_PATH_MAX + 1]; /* of a link */
 };
 
+/* "file", "directory", "link", "other" */
+const char *file_kind_name(char kind);
+
 struct xattr {
 	char *name, *value;
 	size_t value_len;

@@ -150,6 +150,36 @@ bool http1_list_has(const char *list, const char *name)
 	return false;
 }
 
+static int hex(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c = (char)tolower((unsigned char)c);
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool http1_unescape(const char *text, size_t len, bool is_query, char *ret)
+{
+	for (size_t i = 0; i < len; i++) {
+		char c = text[i];
+
+		if (c == '+' && is_query) {
+			c = ' ';
+		} else if (c == '%') {
+			int high = i + 2 < len ? hex(text[i + 1]) : -1;
+			int low = high < 0 ? -1 : hex(text[i + 2]);
+
+			if (low < 0 || high + low == 0)
+				return false;
+			c = (char)(high << 4 | low);
+			i += 2;
+		}
+		*ret++ = c;
+	}
+	*ret = '\0';
+	return true;
+}
+
 /* ---- bodies ---- */
 
 enum stage { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, TRAILER, TRAILER_LF };
@@ -166,14 +196,6 @@ void http1_body_begin(struct http1_body *b, const struct http1_head *h, bool no_
 	if (b->kind == HTTP1_LENGTH)
 		b->left = (uint64_t)h->length;
 	b->done = b->kind == HTTP1_NONE || (b->kind == HTTP1_LENGTH && !b->left);
-}
-
-static int hex(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = (char)tolower((unsigned char)c);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* One byte of what stands between the data of chunks. */

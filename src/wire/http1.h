@@ -39,6 +39,11 @@ bool http1_is_token(const char *s);
 bool http1_is_hop_header(const char *name);
 /* Is name one of a list with commas, as Connection has it? In any case of letters. */
 bool http1_list_has(const char *list, const char *name);
+/*
+ * Decodes %XX, and '+' in a query, into ret (len + 1 bytes; may be text itself). False: malformed, or a
+ * zero byte.
+ */
+bool http1_unescape(const char *text, size_t len, bool is_query, char *ret);
 
 enum http1_body_kind { HTTP1_NONE, HTTP1_LENGTH, HTTP1_CHUNKED, HTTP1_TO_END };
 

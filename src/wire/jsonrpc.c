@@ -7,10 +7,10 @@ static bool is_id(const json_t *id)
 	return json_is_integer(id);
 }
 
-static int fault(struct jsonrpc_fault *f, int code, const char *text)
+static int invalid(struct jsonrpc_fault *f, const char *why)
 {
-	f->code = code;
-	snprintf(f->text, sizeof(f->text), "%s", text);
+	f->code = JSONRPC_INVALID;
+	snprintf(f->text, sizeof(f->text), "Invalid Request: %s", why);
 	return -1;
 }
 
@@ -22,9 +22,9 @@ static int take_call(struct jsonrpc *m, struct jsonrpc_fault *f)
 
 	if (!json_is_string(method) || json_string_length(method) == 0 ||
 	    json_string_length(method) > JSONRPC_METHOD_MAX)
-		return fault(f, JSONRPC_INVALID, "Invalid Request: method must be a short string");
+		return invalid(f, "method must be a short string");
 	if (params && !json_is_object(params))
-		return fault(f, JSONRPC_INVALID, "Invalid Request: params must be an object");
+		return invalid(f, "params must be an object");
 	m->method = json_string_value(method);
 	m->params = params;
 	m->kind = m->id ? JSONRPC_REQUEST : JSONRPC_NOTIFICATION;
@@ -36,36 +36,31 @@ static int take_answer(struct jsonrpc *m, struct jsonrpc_fault *f)
 	m->result = json_object_get(m->root, "result");
 	m->error = json_object_get(m->root, "error");
 	if (!m->result == !m->error)
-		return fault(
-			f, JSONRPC_INVALID,
-			"Invalid Request: neither a method nor exactly one of result and error");
+		return invalid(f, "neither a method nor exactly one of result and error");
 	if (m->error && !json_is_object(m->error))
-		return fault(f, JSONRPC_INVALID, "Invalid Request: error must be an object");
+		return invalid(f, "error must be an object");
 	/* An error for a message that could not be read has no id. */
 	if (!m->id && !m->error)
-		return fault(f, JSONRPC_INVALID, "Invalid Request: a result without an id");
+		return invalid(f, "a result without an id");
 	m->kind = JSONRPC_ANSWER;
 	return 0;
 }
 
-static int take(struct jsonrpc *m, struct jsonrpc_fault *f)
+static int take_message(struct jsonrpc *m, struct jsonrpc_fault *f)
 {
 	const char *version = json_string_value(json_object_get(m->root, "jsonrpc"));
 	json_t *id = json_object_get(m->root, "id");
 
 	if (json_is_array(m->root))
-		return fault(
-			f, JSONRPC_INVALID,
-			"Invalid Request: batches are not supported, send one message at a time");
+		return invalid(f, "batches are not supported, send one message at a time");
 	if (!json_is_object(m->root))
-		return fault(f, JSONRPC_INVALID, "Invalid Request: not an object");
+		return invalid(f, "not an object");
 	if (is_id(id))
 		m->id = id;
 	if (!version || !str_equal(version, "2.0"))
-		return fault(f, JSONRPC_INVALID, "Invalid Request: jsonrpc must be \"2.0\"");
+		return invalid(f, "jsonrpc must be \"2.0\"");
 	if (id && !m->id && !(json_is_null(id) && json_object_get(m->root, "error")))
-		return fault(f, JSONRPC_INVALID,
-			     "Invalid Request: id must be a string or a whole number");
+		return invalid(f, "id must be a string or a whole number");
 	return json_object_get(m->root, "method") ? take_call(m, f) : take_answer(m, f);
 }
 
@@ -77,9 +72,12 @@ int jsonrpc_parse(const char *bytes, size_t len, struct jsonrpc *ret, struct jso
 	*f = (struct jsonrpc_fault){0};
 	m.root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY,
 			    &at);
-	if (!m.root)
-		return fault(f, JSONRPC_PARSE, "Parse error: the message is not JSON");
-	if (take(&m, f) < 0) {
+	if (!m.root) {
+		*f = (struct jsonrpc_fault){JSONRPC_PARSE, "Parse error: the message is not JSON",
+					    NULL};
+		return -1;
+	}
+	if (take_message(&m, f) < 0) {
 		f->id = m.id ? json_deep_copy(m.id) : NULL;
 		json_decref(m.root);
 		return -1;

@@ -5,7 +5,6 @@
 #include "manager/manager.h"
 #include "wire/http1.h"
 
-#include <ctype.h>
 #include <strings.h>
 #include <sys/socket.h>
 
@@ -211,36 +210,13 @@ void exchange_completed(struct exchange *x, bool well)
 
 /* ---- what was asked ---- */
 
-static int hex(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = (char)tolower((unsigned char)c);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 const char *exchange_decode(struct exchange *x, const char *text, size_t len, bool query)
 {
-	char *to = x->internal->scratch + x->internal->scratch_used, *start = to;
+	char *start = x->internal->scratch + x->internal->scratch_used;
 
-	for (size_t i = 0; i < len; i++) {
-		char c = text[i];
-
-		if (c == '+' && query) {
-			c = ' ';
-		} else if (c == '%') {
-			int high = i + 2 < len ? hex(text[i + 1]) : -1;
-			int low = high >= 0 ? hex(text[i + 2]) : -1;
-
-			if (low < 0 || (high == 0 && low == 0))
-				return NULL;
-			c = (char)(high << 4 | low);
-			i += 2;
-		}
-		*to++ = c;
-	}
-	*to++ = '\0';
-	x->internal->scratch_used += (size_t)(to - start);
+	if (!http1_unescape(text, len, query, start))
+		return NULL;
+	x->internal->scratch_used += strlen(start) + 1;
 	return start;
 }
 
@@ -388,16 +364,13 @@ static enum MHD_Result keep(struct exchange *x, const char *data, size_t *size)
 	struct exchange_internal *in = x->internal;
 	struct err e = {0};
 
-	if (in->body.len + *size > in->body_max) {
+	if (in->body.len + *size > in->body_max)
 		err_set(&e, ERR_LIMIT, "the body is larger than %zu bytes", in->body_max);
-		in->discarding = true;
-		exchange_error_as(x, 413, &e);
-		return discard(in, size);
-	}
-	if (in->server->buffered + *size > BUFFERED_MAX) {
+	else if (in->server->buffered + *size > BUFFERED_MAX)
 		err_set(&e, ERR_LIMIT, "too many requests are being read; try again");
+	if (e.kind) {
 		in->discarding = true;
-		exchange_error_as(x, 503, &e);
+		exchange_error_as(x, in->body.len + *size > in->body_max ? 413 : 503, &e);
 		return discard(in, size);
 	}
 	buf_add(&in->body, data, *size);

@@ -7,13 +7,13 @@
 
 #define NAMES 32 /* more than there are kinds of errors */
 
-/* Upper bounds in microseconds. */
-static const uint64_t bounds_us[] = {500,    1000,   2500,   5000,    10000,   25000,	50000,
-				     100000, 250000, 500000, 1000000, 2500000, 10000000};
+/* Upper bounds of the buckets of a run. */
+static const double run_bounds_ms[] = {0.5, 1,	 2.5, 5,    10,	  25,	50,
+				       100, 250, 500, 1000, 2500, 10000};
 
 struct histogram {
-	uint64_t buckets[ARRAY_LEN(bounds_us) + 1], count;
-	double sum_s;
+	uint64_t buckets[ARRAY_LEN(run_bounds_ms) + 1], count;
+	double sum_ms;
 };
 
 struct named {
@@ -60,18 +60,16 @@ void metrics_error(struct metrics *m, const char *kind)
 
 void metrics_run(struct metrics *m, int64_t since_ns)
 {
-	uint64_t us = (uint64_t)(now_ns() - since_ns) / 1000;
-	struct histogram *h;
+	double ms = (double)(now_ns() - since_ns) / 1e6;
 	size_t i;
 
 	if (!m)
 		return;
-	h = &m->run;
-	for (i = 0; i < ARRAY_LEN(bounds_us) && us > bounds_us[i]; i++)
+	for (i = 0; i < ARRAY_LEN(run_bounds_ms) && ms > run_bounds_ms[i]; i++)
 		;
-	h->buckets[i]++;
-	h->count++;
-	h->sum_s += (double)us / 1e6;
+	m->run.buckets[i]++;
+	m->run.count++;
+	m->run.sum_ms += ms;
 }
 
 /* ---- the text ---- */
@@ -96,29 +94,26 @@ static void head(struct buf *to, const char *name, const char *type, const char 
 
 /* Durations in buckets with these upper bounds; the last bucket has none. */
 struct shown_histogram {
+	const char *name;
 	const uint64_t *buckets;
+	const double *bounds_ms;
 	size_t bounds;
-	double (*bound_s)(size_t i);
 	uint64_t count;
-	double sum_s;
+	double sum_ms;
 };
 
-static void write_histogram(const struct shown_histogram *h, const char *name, struct buf *to)
+static void write_histogram(const struct shown_histogram *h, struct buf *to)
 {
 	uint64_t sum = 0;
 
-	head(to, name, "histogram", "How long it took.");
+	head(to, h->name, "histogram", "How long it took.");
 	for (size_t i = 0; i < h->bounds; i++) {
 		sum += h->buckets[i];
-		line(to, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", name, h->bound_s(i), sum);
+		line(to, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", h->name, h->bounds_ms[i] / 1e3, sum);
 	}
-	line(to, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", name, h->count);
-	line(to, "%s_sum %.6f\n%s_count %" PRIu64 "\n", name, h->sum_s, name, h->count);
-}
-
-static double run_bound(size_t i)
-{
-	return (double)bounds_us[i] / 1e6;
+	line(to, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", h->name, h->count);
+	line(to, "%s_sum %.6f\n%s_count %" PRIu64 "\n", h->name, h->sum_ms / 1e3, h->name,
+	     h->count);
 }
 
 static void write_answers(const struct metrics *m, struct buf *to)
@@ -138,17 +133,12 @@ static void write_answers(const struct metrics *m, struct buf *to)
 
 /* ---- the manager's ---- */
 
-static double manager_bound(size_t i)
-{
-	return manager_bucket_ms[i] / 1e3;
-}
-
 static void write_manager_histogram(const struct manager_histogram *h, const char *name,
 				    struct buf *to)
 {
-	write_histogram(&(struct shown_histogram){h->buckets, MANAGER_BUCKETS - 1, manager_bound,
-						  h->count, h->sum_ms / 1e3},
-			name, to);
+	write_histogram(&(struct shown_histogram){name, h->buckets, manager_bucket_ms,
+						  MANAGER_BUCKETS - 1, h->count, h->sum_ms},
+			to);
 }
 
 static void write_counters(const struct manager_metrics *m, struct buf *to)
@@ -208,9 +198,10 @@ void metrics_write(const struct metrics *m, const struct api *api, struct buf *t
 	for (size_t i = 0; i < NAMES && m->errors[i].name; i++)
 		line(to, "cloche_errors_total{kind=\"%s\"} %" PRIu64 "\n", m->errors[i].name,
 		     m->errors[i].count);
-	write_histogram(&(struct shown_histogram){m->run.buckets, ARRAY_LEN(bounds_us), run_bound,
-						  m->run.count, m->run.sum_s},
-			"cloche_run_seconds", to);
+	write_histogram(&(struct shown_histogram){"cloche_run_seconds", m->run.buckets,
+						  run_bounds_ms, ARRAY_LEN(run_bounds_ms),
+						  m->run.count, m->run.sum_ms},
+			to);
 	head(to, "cloche_connections", "gauge", "Open connections.");
 	line(to, "cloche_connections %zu\n", server_connections(api->server));
 	head(to, "cloche_requests_in_flight", "gauge", "Requests without an answer so far.");

@@ -34,7 +34,7 @@ static void proxy_free(struct proxy *p)
 	free(p);
 }
 
-static void fail(struct proxy *p, const struct err *e)
+static void fail_proxy(struct proxy *p, const struct err *e)
 {
 	struct exchange *x = take_ptr(p->x);
 
@@ -43,6 +43,14 @@ static void fail(struct proxy *p, const struct err *e)
 	else if (x)
 		exchange_error_as(x, BAD_GATEWAY, e);
 	proxy_free(p);
+}
+
+static void fail_because(struct proxy *p, const char *why)
+{
+	struct err e = {0};
+
+	err_set(&e, ERR_SYSTEM, "%s", why);
+	fail_proxy(p, &e);
 }
 
 /* ---- the request's head ---- */
@@ -237,7 +245,7 @@ static void pass_headers(struct proxy *p, const struct http1_head *h)
 				    "sandbox allow-scripts allow-forms allow-popups allow-modals");
 }
 
-static void finish(struct proxy *p)
+static void finish_proxy(struct proxy *p)
 {
 	exchange_finish(take_ptr(p->x));
 	proxy_free(p);
@@ -248,17 +256,15 @@ static bool feed(struct proxy *p, const char *bytes, size_t len)
 {
 	struct buf content = {0};
 	int rc = http1_body_feed(&p->body, bytes, len, &content);
-	struct err e = {0};
 
 	exchange_write(p->x, content.len ? buf_head(&content) : "", content.len);
 	buf_done(&content);
 	if (rc < 0) {
-		err_set(&e, ERR_SYSTEM, "the answer from inside is malformed");
-		fail(p, &e);
+		fail_because(p, "the answer from inside is malformed");
 		return false;
 	}
 	if (p->body.done) {
-		finish(p);
+		finish_proxy(p);
 		return false;
 	}
 	return true;
@@ -288,7 +294,7 @@ static bool begin_answer(struct proxy *p, const struct http1_head *h, const char
 			: p->body.kind == HTTP1_NONE ? 0
 						     : EXCHANGE_UNKNOWN_LENGTH);
 	if (p->body.done) {
-		finish(p);
+		finish_proxy(p);
 		return false;
 	}
 	return !len || feed(p, rest, len);
@@ -320,7 +326,7 @@ static void read_head(struct proxy *p, const char *bytes, size_t len)
 	free(h);
 	if (e.kind) {
 		err_wrap(&e, "the answer from inside");
-		fail(p, &e);
+		fail_proxy(p, &e);
 	}
 }
 
@@ -351,16 +357,10 @@ static size_t answer_room(void *arg)
 
 static void inner_eof(struct proxy *p)
 {
-	struct err e = {0};
-
-	if (!p->x)
-		return;
-	if (p->streaming && http1_body_end(&p->body)) {
-		finish(p);
-		return;
-	}
-	err_set(&e, ERR_SYSTEM, "the program inside hung up before its answer was complete");
-	fail(p, &e);
+	if (p->x && p->streaming && http1_body_end(&p->body))
+		finish_proxy(p);
+	else if (p->x)
+		fail_because(p, "the program inside hung up before its answer was complete");
 }
 
 static void on_connected(void *arg, const struct file_info *info)
@@ -390,7 +390,7 @@ static void on_end(void *arg, const struct answer *a, const struct err *e)
 	if (p->tunnel)
 		tunnel_guest_ended(p->tunnel);
 	else if (p->x && e)
-		fail(p, e);
+		fail_proxy(p, e);
 	else
 		inner_eof(p);
 }
@@ -407,11 +407,7 @@ static void on_room(void *arg)
 
 static void on_gone(void *arg)
 {
-	struct proxy *p = arg;
-	struct err e = {0};
-
-	err_set(&e, ERR_SYSTEM, "the client has gone");
-	fail(p, &e);
+	fail_because(arg, "the client has gone");
 }
 
 void ports_proxy(struct exchange *x, struct sandbox *s, const struct ports_target *target)

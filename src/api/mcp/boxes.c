@@ -3,7 +3,7 @@
 
 #include "api/http/server.h"
 
-static json_t *describe(const struct mcp_session *s, const struct sandbox *box)
+static json_t *describe_box(const struct mcp_session *s, const struct sandbox *box)
 {
 	json_t *full = sandbox_describe(box);
 	const char *name = json_string_value(json_object_get(full, "name"));
@@ -15,22 +15,18 @@ static json_t *describe(const struct mcp_session *s, const struct sandbox *box)
 	return out;
 }
 
-static void forget_result(void *arg, struct sandbox *box, const struct err *e)
-{
-}
-
 static void on_box_created(void *arg, struct sandbox *box, const struct err *e)
 {
 	struct mcp_call *c = arg;
 
 	if (box && c->cancelled)
-		sandbox_destroy(box, forget_result, NULL);
+		sandbox_destroy(box, NULL, NULL);
 	if (mcp_call_is_over(c))
 		return;
 	if (!box)
 		mcp_call_error(c, e);
 	else
-		mcp_call_structured(c, describe(c->session, box));
+		mcp_call_structured(c, describe_box(c->session, box));
 }
 
 void mcp_sandbox_create(struct mcp_call *c)
@@ -46,7 +42,7 @@ void mcp_sandbox_list(struct mcp_call *c)
 	mcp_session_ids(c->session, &ids);
 	for (size_t i = 0; i < ids.count; i++)
 		json_array_append_new(
-			all, describe(c->session, mcp_session_box(c->session, ids.items[i])));
+			all, describe_box(c->session, mcp_session_box(c->session, ids.items[i])));
 	list_done(&ids);
 	mcp_call_structured(c, json_pack("{s:o}", "sandboxes", all));
 }

@@ -104,16 +104,11 @@ static void send_event(struct mcp_call *c, json_t *message)
 /* The last message of a call: plain JSON, or the end of its stream. */
 static void send_answer(struct mcp_call *c, json_t *message)
 {
-	size_t len;
-	char *text;
-
 	if (c->streaming) {
 		send_event(c, message);
 		end_stream(c);
 	} else {
-		text = jsonrpc_print(message, &len);
-		json_decref(message);
-		exchange_reply_take(c->x, 200, "application/json", text, len);
+		mcp_reply(c->x, 200, message);
 	}
 	free_call(c);
 }
@@ -187,11 +182,6 @@ void mcp_call_structured(struct mcp_call *c, json_t *value)
 				     "structuredContent", value, "isError", 0));
 }
 
-static void refuse_text(struct mcp_call *c, const char *text)
-{
-	mcp_call_result(c, json_pack("{s:o, s:b}", "content", text_content(text), "isError", 1));
-}
-
 void mcp_call_refuse(struct mcp_call *c, const char *fmt, ...)
 {
 	char raw[1024], text[1024];
@@ -201,7 +191,7 @@ void mcp_call_refuse(struct mcp_call *c, const char *fmt, ...)
 	vsnprintf(raw, sizeof(raw), fmt, args);
 	va_end(args);
 	str_sanitise(text, sizeof(text), raw, strlen(raw));
-	refuse_text(c, text);
+	mcp_call_result(c, json_pack("{s:o, s:b}", "content", text_content(text), "isError", 1));
 }
 
 void mcp_call_error(struct mcp_call *c, const struct err *e)
@@ -298,11 +288,6 @@ double mcp_arg_number(const struct mcp_call *c, const char *name, double dflt)
 	const json_t *n = json_object_get(c->args, name);
 
 	return n ? json_number_value(n) : dflt;
-}
-
-bool mcp_arg_flag(const struct mcp_call *c, const char *name)
-{
-	return json_is_true(json_object_get(c->args, name));
 }
 
 /* ---- start ---- */

@@ -11,7 +11,7 @@
 #include <stdarg.h>
 #include <strings.h>
 
-static void reply_message(struct exchange *x, int status, json_t *message)
+void mcp_reply(struct exchange *x, int status, json_t *message)
 {
 	size_t len;
 	char *text = jsonrpc_print(message, &len);
@@ -22,15 +22,13 @@ static void reply_message(struct exchange *x, int status, json_t *message)
 
 static void reply_fault(struct exchange *x, const json_t *id, struct mcp_fault *f)
 {
-	reply_message(x, f->status, jsonrpc_error(id, f->code, f->text, f->data));
+	mcp_reply(x, f->status, jsonrpc_error(id, f->code, f->text, f->data));
 	f->data = NULL;
 }
 
 /* id NULL: the message had none, or could not be read. */
-static void refuse(struct exchange *x, const json_t *id, int status, int code, const char *fmt, ...)
-	__attribute__((format(printf, 5, 6)));
-
-static void refuse(struct exchange *x, const json_t *id, int status, int code, const char *fmt, ...)
+__attribute__((format(printf, 5, 6))) static void refuse(struct exchange *x, const json_t *id,
+							 int status, int code, const char *fmt, ...)
 {
 	char text[256];
 	va_list args;
@@ -38,7 +36,7 @@ static void refuse(struct exchange *x, const json_t *id, int status, int code, c
 	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
-	reply_message(x, status, jsonrpc_error(id, code, text, NULL));
+	mcp_reply(x, status, jsonrpc_error(id, code, text, NULL));
 }
 
 /* What the server itself refuses: no or a wrong token, too large, too many. */
@@ -161,7 +159,7 @@ static void answer_request(struct exchange *x, struct mcp_session *s, const stru
 	}
 	if (s && str_equal(m->method, "logging/setLevel"))
 		s->level = mcp_level_find(json_string_value(json_object_get(m->params, "level")));
-	reply_message(x, 200, jsonrpc_result(m->id, mcp_finish(era, method, result)));
+	mcp_reply(x, 200, jsonrpc_result(m->id, mcp_finish(era, method, result)));
 }
 
 /* Modern clients have no session, but `cloche mcp` has, whatever its client speaks. */
@@ -333,7 +331,7 @@ static void post_message(struct exchange *x)
 		return;
 	}
 	if (jsonrpc_parse(x->body ? x->body : "", x->body_len, &m, &f) < 0) {
-		reply_message(x, 400, jsonrpc_error(f.id, f.code, f.text, NULL));
+		mcp_reply(x, 400, jsonrpc_error(f.id, f.code, f.text, NULL));
 		json_decref(f.id);
 		return;
 	}

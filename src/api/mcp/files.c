@@ -245,7 +245,7 @@ void mcp_write_file(struct mcp_call *c)
 	struct job *j = job_new(c, mcp_arg_text(c, "path", ""));
 	size_t len = json_string_length(content);
 	char *decoded;
-	struct file_put put = {.mode = mcp_arg_flag(c, "executable") ? 0755 : 0644,
+	struct file_put put = {.mode = body_flag(c->args, "executable") ? 0755 : 0644,
 			       .bytes = json_string_value(content),
 			       .len = len};
 
@@ -287,18 +287,13 @@ static void add_item(struct mcp_call *c, json_t *item, size_t bytes)
 	answer_list(c);
 }
 
-static const char *kind_name(char kind)
-{
-	return kind == 'f' ? "file" : kind == 'd' ? "directory" : kind == 'l' ? "link" : "other";
-}
-
 static void on_file(void *arg, const struct file_info *f)
 {
 	size_t len = strlen(f->path);
 
 	add_item(arg,
 		 json_pack("{s:o, s:s, s:I, s:I}", "path", text_json(f->path, len), "type",
-			   kind_name(f->kind), "size", (json_int_t)f->size, "modified",
+			   file_kind_name(f->kind), "size", (json_int_t)f->size, "modified",
 			   (json_int_t)(f->mtime_ns / 1000000000)),
 		 len + 80);
 }
@@ -345,8 +340,8 @@ void mcp_search_files(struct mcp_call *c)
 	const struct receiver r = {.match = on_match, .done = on_list_done, .arg = c};
 	struct file_search q = {.glob = mcp_arg_text(c, "glob", ""),
 				.content = mcp_arg_text(c, "content", ""),
-				.regex = mcp_arg_flag(c, "regex"),
-				.ignore_case = mcp_arg_flag(c, "ignore_case"),
+				.regex = body_flag(c->args, "regex"),
+				.ignore_case = body_flag(c->args, "ignore_case"),
 				.most = (uint32_t)mcp_arg_number(c, "max_results", 100)};
 	struct job *j;
 

@@ -2,9 +2,9 @@
  * The inside of the MCP door. A session is one client: its options, its sandboxes, its calls. A call
  * is one request that takes time; it owns the exchange until it has answered.
  *
- *   mcp_door.c       HTTP: statuses, headers, eras       mcp_run.c    run_*, process_*
- *   mcp_session.c    clients and their sandboxes         mcp_files.c  files, also as resources
- *   mcp_call.c       one call: answers, progress, end    mcp_boxes.c  sandboxes, snapshots, URLs
+ *   door.c       HTTP: statuses, headers, eras       run.c    run_*, process_*
+ *   session.c    clients and their sandboxes         files.c  files, also as resources
+ *   call.c       one call: answers, progress, end    boxes.c  sandboxes, snapshots, URLs
  */
 #pragma once
 
@@ -12,8 +12,6 @@
 #include "api/mcp/mcp.h"
 #include "api/mcp/tools.h"
 #include "api/rest/rest.h"
-#include "calls/calls.h"
-#include "manager/manager.h"
 
 #define MCP_URI "cloche://sandboxes/"
 #define MCP_SESSION_ID 33
@@ -78,7 +76,7 @@ struct mcp_call {
 	void (*on_reply)(struct mcp_call *c, const json_t *result);
 };
 
-/* ---- mcp_session.c ---- */
+/* ---- session.c ---- */
 struct mcp_state *mcp_state(struct api *api);
 /* options is taken over; NULL and e: they are wrong, or there are too many sessions. */
 struct mcp_session *mcp_session_open(struct mcp_state *st, const struct caller *who,
@@ -106,10 +104,12 @@ void mcp_call_with_sandbox(struct mcp_call *c, const char *id);
 /* The sandbox of a call after something was waited for. NULL: it is gone, and the call answered. */
 struct sandbox *mcp_call_box(struct mcp_call *c);
 
-/* ---- mcp_door.c ---- */
+/* ---- door.c ---- */
 void mcp_stream_close(struct mcp_session *s);
+/* Answers with a message, which is taken over. */
+void mcp_reply(struct exchange *x, int status, json_t *message);
 
-/* ---- mcp_call.c ---- */
+/* ---- call.c ---- */
 struct mcp_call *mcp_call_new(struct mcp_session *s, struct exchange *x, const struct jsonrpc *m,
 			      enum mcp_era era, const struct mcp_method *method);
 /* tools/call, resources/list, resources/read, subscriptions/listen. */
@@ -142,31 +142,19 @@ const char *mcp_level_name(int level);
 /* Arguments that were checked. */
 const char *mcp_arg_text(const struct mcp_call *c, const char *name, const char *dflt);
 double mcp_arg_number(const struct mcp_call *c, const char *name, double dflt);
-bool mcp_arg_flag(const struct mcp_call *c, const char *name);
 
 /* ---- tools ---- */
-void mcp_run_code(struct mcp_call *c);
-void mcp_run_command(struct mcp_call *c);
-void mcp_process_start(struct mcp_call *c);
-void mcp_process_poll(struct mcp_call *c);
-void mcp_process_write(struct mcp_call *c);
-void mcp_process_kill(struct mcp_call *c);
-void mcp_read_file(struct mcp_call *c);
-void mcp_write_file(struct mcp_call *c);
-void mcp_list_files(struct mcp_call *c);
-void mcp_search_files(struct mcp_call *c);
+typedef void mcp_handler(struct mcp_call *c);
+mcp_handler mcp_run_code, mcp_run_command, mcp_process_start, mcp_process_poll, mcp_process_write,
+	mcp_process_kill;						     /* run.c */
+mcp_handler mcp_read_file, mcp_write_file, mcp_list_files, mcp_search_files; /* files.c */
+mcp_handler mcp_sandbox_create, mcp_sandbox_list, mcp_sandbox_destroy, mcp_snapshot, mcp_restore,
+	mcp_get_url; /* boxes.c */
 /* Answers that a file cannot be used, in words for a model. */
 void mcp_file_error(struct mcp_call *c, const char *path, const struct err *e);
-void mcp_sandbox_create(struct mcp_call *c);
-void mcp_sandbox_list(struct mcp_call *c);
-void mcp_sandbox_destroy(struct mcp_call *c);
-void mcp_snapshot(struct mcp_call *c);
-void mcp_restore(struct mcp_call *c);
-void mcp_get_url(struct mcp_call *c);
 
-/* ---- mcp_resources.c ---- */
-void mcp_resources_list(struct mcp_call *c);
-void mcp_resources_read(struct mcp_call *c);
+/* ---- resources.c ---- */
+mcp_handler mcp_resources_list, mcp_resources_read;
 /* A file as the contents of a resource; used by mcp_resources_read. */
 void mcp_read_as_resource(struct mcp_call *c, const char *uri, const char *path);
 void mcp_log_as_resource(struct mcp_call *c, const char *uri, uint32_t eid);

@@ -4,6 +4,8 @@
  */
 #include "api/mcp/mcp_internal.h"
 
+#include "wire/http1.h"
+
 void mcp_resources_list(struct mcp_call *c)
 {
 	struct list ids = {0};
@@ -68,35 +70,6 @@ static void read_description(struct mcp_call *c)
 				     "mimeType", "application/json", "text", text));
 }
 
-static int hex_digit(char c)
-{
-	static const char digits[] = "0123456789abcdef";
-	const char *p = c ? strchr(digits, c >= 'A' && c <= 'F' ? c + 32 : c) : NULL;
-
-	return p ? (int)(p - digits) : -1;
-}
-
-/* %41 -> A, in place. False: broken, or a zero byte. */
-static bool decode(char *s)
-{
-	char *to = s;
-
-	for (; *s; s++) {
-		if (*s == '%') {
-			int high = hex_digit(s[1]), low = high < 0 ? -1 : hex_digit(s[2]);
-
-			if (low < 0 || high * 16 + low == 0)
-				return false;
-			*to++ = (char)(high * 16 + low);
-			s += 2;
-		} else {
-			*to++ = *s;
-		}
-	}
-	*to = '\0';
-	return true;
-}
-
 static void read_inside(struct mcp_call *c)
 {
 	const char *uri = uri_of(c);
@@ -107,7 +80,7 @@ static void read_inside(struct mcp_call *c)
 
 	if (!*rest)
 		read_description(c);
-	else if (str_starts(rest, "/files/") && decode(rest))
+	else if (str_starts(rest, "/files/") && http1_unescape(rest, strlen(rest), false, rest))
 		mcp_read_as_resource(c, uri, rest + strlen("/files"));
 	else if (sscanf(rest, "/processes/%9u/log%n", &eid, &end) == 1 && end && !rest[end])
 		mcp_log_as_resource(c, uri, eid);

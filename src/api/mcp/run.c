@@ -358,8 +358,8 @@ void mcp_process_write(struct mcp_call *c)
 		return;
 	}
 	sandbox_input(c->box, (uint32_t)mcp_arg_number(c, "process_id", 0),
-		      json_string_value(input), json_string_length(input), mcp_arg_flag(c, "close"),
-		      mcp_call_answer_json, c);
+		      json_string_value(input), json_string_length(input),
+		      body_flag(c->args, "close"), mcp_call_answer_json, c);
 }
 
 void mcp_process_kill(struct mcp_call *c)

@@ -73,58 +73,42 @@ struct mcp_state *mcp_state(struct api *api)
 
 /* What a client may say about its sandboxes; the caller's ceiling still holds. */
 static const char *const session_fields[] = {
-	"memory",     "cpus",	   "pids",	   "disk",  "timeout", "cpu_time",
-	"open_files", "file_size", "output_limit", "env",   "workdir", "hostname",
-	"require",    "image",	   "root",	   "level", "net",     "optional",
+	"memory",    "cpus",	     "pids", "disk",	 "timeout",  "cpu_time", "open_files",
+	"file_size", "output_limit", "env",  "workdir",	 "hostname", "require",	 "image",
+	"root",	     "level",	     "net",  "optional", "volumes",
 };
 
-static int set_option(struct sandbox_spec *spec, const char *name, const json_t *value,
-		      struct err *e)
-{
-	size_t i;
-	json_t *item;
+static const struct body_table session_table =
+	BODY_TABLE(BODY_WITH_SPEC, FIELD("env", BODY_ENV, "variables of every command"),
+		   FIELD("volumes", BODY_ITEMS, "directories to show", .items = &v1_volume_table));
 
-	for (i = 0; i < ARRAY_LEN(session_fields); i++)
-		if (str_equal(name, session_fields[i]))
-			break;
-	if (i == ARRAY_LEN(session_fields))
-		return err_field(e, ERR_UNSUPPORTED, name,
-				 "%.32s: cannot be set for sandboxes of a daemon", name);
-	if (json_is_string(value))
-		return spec_set(spec, name, json_string_value(value), e);
-	if (!json_is_array(value))
-		return err_field(e, ERR_INVALID, name, "%.32s: must be text or a list of texts",
-				 name);
-	json_array_foreach ((json_t *)value, i, item) {
-		if (!json_is_string(item))
-			return err_field(e, ERR_INVALID, name, "%.32s: must be a list of texts",
-					 name);
-		if (spec_set(spec, name, json_string_value(item), e) < 0)
-			return -1;
+static int check_names(const json_t *options, struct err *e)
+{
+	const char *name;
+	json_t *value;
+	size_t i;
+
+	json_object_foreach ((json_t *)options, name, value) {
+		for (i = 0; i < ARRAY_LEN(session_fields) && !str_equal(name, session_fields[i]);)
+			i++;
+		if (i == ARRAY_LEN(session_fields))
+			return err_field(e, ERR_UNSUPPORTED, name,
+					 "%.32s: cannot be set for sandboxes of a daemon", name);
 	}
 	return 0;
 }
 
-static int set_volumes(struct create_options *o, const json_t *volumes, struct err *e)
+/* Sessions call the path of a volume its target. */
+static void rename_targets(json_t *volumes)
 {
+	json_t *v, *target;
 	size_t i;
-	json_t *v;
 
-	json_array_foreach ((json_t *)volumes, i, v) {
-		struct ipc_volume *to = &o->volumes[o->volume_count];
-		const char *name = json_string_value(json_object_get(v, "name"));
-		const char *target = json_string_value(json_object_get(v, "target"));
-
-		if (o->volume_count == IPC_VOLUMES || !name || !target ||
-		    strlen(name) >= sizeof(to->name) || strlen(target) >= sizeof(to->target))
-			return err_field(e, ERR_INVALID, "volumes",
-					 "volumes: at most %d, each {name, target}", IPC_VOLUMES);
-		memcpy(to->name, name, strlen(name) + 1);
-		memcpy(to->target, target, strlen(target) + 1);
-		to->writable = json_is_true(json_object_get(v, "writable"));
-		o->volume_count++;
-	}
-	return 0;
+	json_array_foreach (volumes, i, v)
+		if ((target = json_object_get(v, "target"))) {
+			json_object_set(v, "path", target);
+			json_object_del(v, "target");
+		}
 }
 
 static void default_output(struct sandbox_spec *spec)
@@ -135,31 +119,16 @@ static void default_output(struct sandbox_spec *spec)
 		spec->limits.output_bytes = OUTPUT_MAX;
 }
 
-/* The environment of every command is the sandbox's, not the spec's. */
-static void move_env(struct create_options *o)
+static int apply_options(struct create_options *o, json_t *options, struct err *e)
 {
-	for (size_t i = 0; i < o->spec.env.count; i++)
-		list_add(&o->env, o->spec.env.items[i]);
-	list_done(&o->spec.env);
-}
-
-static int apply_options(struct create_options *o, const json_t *options, struct err *e)
-{
-	const char *name;
-	json_t *value;
-
-	json_object_foreach ((json_t *)options, name, value) {
-		if (str_equal(name, "volumes") ? set_volumes(o, value, e) < 0
-					       : set_option(&o->spec, name, value, e) < 0)
-			return -1;
-	}
+	if (check_names(options, e) < 0)
+		return -1;
+	rename_targets(json_object_get(options, "volumes"));
+	if (body_check(options, &session_table, e) < 0 ||
+	    v1_create_options(options, &session_table, o, e) < 0)
+		return -1;
 	default_output(&o->spec);
-	/* What is written stays in memory. */
-	if (!spec_is_set(&o->spec, "disk") &&
-	    o->spec.limits.disk_bytes > o->spec.limits.memory_bytes)
-		o->spec.limits.disk_bytes = o->spec.limits.memory_bytes / 2;
-	move_env(o);
-	return spec_finish(&o->spec, e);
+	return 0;
 }
 
 /* ---- sessions ---- */
@@ -241,19 +210,29 @@ struct mcp_session *mcp_session_open(struct mcp_state *st, const struct caller *
 	return s;
 }
 
+/*
+ * Who may see everything is no exception: clients choose the names that their sessions go by, and
+ * what somebody else prepared under the same name must not become the operator's.
+ */
+static bool is_of(const struct sandbox *box, const char *key, const struct caller *who)
+{
+	const char *its = json_string_value(json_object_get(sandbox_door_data(box), "session"));
+
+	return str_equal(sandbox_door(box), "mcp") && its && str_equal(its, key) &&
+	       sandbox_is_owned_by(box, who);
+}
+
 struct lookup {
-	const char *id;
+	const char *key;
 	const struct caller *who;
 	struct sandbox *found;
 };
 
-static bool is_of_session(void *arg, struct sandbox *box)
+static bool find_box(void *arg, struct sandbox *box)
 {
 	struct lookup *l = arg;
-	const char *id = json_string_value(json_object_get(sandbox_door_data(box), "session"));
 
-	if (str_equal(sandbox_door(box), "mcp") && id && str_equal(id, l->id) &&
-	    sandbox_is_owned_by(box, l->who))
+	if (is_of(box, l->key, l->who))
 		l->found = box;
 	return true;
 }
@@ -261,11 +240,11 @@ static bool is_of_session(void *arg, struct sandbox *box)
 /* A daemon that was started again knows its sandboxes, and by them the sessions. */
 static struct mcp_session *revive(struct mcp_state *st, const struct caller *who, const char *id)
 {
-	struct lookup l = {.id = id, .who = who};
+	struct lookup l = {.key = id, .who = who};
 	struct mcp_session *s;
 	struct err e = {0};
 
-	manager_each(st->api->manager, who, is_of_session, &l);
+	manager_each(st->api->manager, who, find_box, &l);
 	s = l.found ? add_session(st, who, &e) : NULL;
 	if (!s)
 		return NULL;
@@ -273,6 +252,13 @@ static struct mcp_session *revive(struct mcp_state *st, const struct caller *who
 	snprintf(s->key, sizeof(s->key), "%s", id);
 	snprintf(s->sandbox, sizeof(s->sandbox), "%s", sandbox_id(l.found));
 	s->options = json_deep_copy(json_object_get(sandbox_door_data(l.found), "options"));
+	return s;
+}
+
+static struct mcp_session *use_session(struct mcp_session *s, const struct caller *who)
+{
+	s->caller = *who;
+	s->used_ns = now_ns();
 	return s;
 }
 
@@ -289,11 +275,7 @@ struct mcp_session *mcp_session_find(struct mcp_state *st, const struct caller *
 		return NULL;
 	if (!s)
 		s = revive(st, who, id);
-	if (s) {
-		s->caller = *who;
-		s->used_ns = now_ns();
-	}
-	return s;
+	return s ? use_session(s, who) : NULL;
 }
 
 struct mcp_session *mcp_session_implicit(struct mcp_state *st, const struct caller *who,
@@ -307,33 +289,23 @@ struct mcp_session *mcp_session_implicit(struct mcp_state *st, const struct call
 	for (s = st->sessions; s; s = s->next)
 		if (!s->ended && !s->id[0] && is_callers(s, who) && str_equal(s->client, clean))
 			break;
-	if (s) {
-		s->caller = *who;
-		s->used_ns = now_ns();
-		return s;
-	}
+	if (s)
+		return use_session(s, who);
 	s = add_session(st, who, e);
 	if (!s)
 		return NULL;
 	snprintf(s->client, sizeof(s->client), "%s", clean);
 	snprintf(s->key, sizeof(s->key), "client:%s", s->client);
-	l = (struct lookup){.id = s->key, .who = who};
-	manager_each(st->api->manager, who, is_of_session, &l);
+	l = (struct lookup){.key = s->key, .who = who};
+	manager_each(st->api->manager, who, find_box, &l);
 	if (l.found)
 		snprintf(s->sandbox, sizeof(s->sandbox), "%s", sandbox_id(l.found));
 	return s;
 }
 
-/*
- * Who may see everything is no exception: clients choose the names that their sessions go by, and
- * what somebody else prepared under the same name must not become the operator's.
- */
 static bool owns(const struct mcp_session *s, const struct sandbox *box)
 {
-	const char *key = json_string_value(json_object_get(sandbox_door_data(box), "session"));
-
-	return str_equal(sandbox_door(box), "mcp") && key && str_equal(key, s->key) &&
-	       sandbox_is_owned_by(box, &s->caller) && sandbox_state(box) != STATE_DESTROYED;
+	return is_of(box, s->key, &s->caller) && sandbox_state(box) != STATE_DESTROYED;
 }
 
 struct sandbox *mcp_session_box(const struct mcp_session *s, const char *id)
@@ -368,10 +340,6 @@ void mcp_session_ids(const struct mcp_session *s, struct list *ret)
 	manager_each(s->state->api->manager, &s->caller, collect, &c);
 }
 
-static void ignore_destroyed(void *arg, struct sandbox *box, const struct err *e)
-{
-}
-
 void mcp_session_end(struct mcp_session *s)
 {
 	struct list ids = {0};
@@ -390,7 +358,7 @@ void mcp_session_end(struct mcp_session *s)
 	mcp_session_ids(s, &ids);
 	for (size_t i = 0; i < ids.count; i++)
 		if ((box = mcp_session_box(s, ids.items[i])))
-			sandbox_destroy(box, ignore_destroyed, NULL);
+			sandbox_destroy(box, NULL, NULL);
 	list_done(&ids);
 	s->held--;
 	mcp_session_settle(s);
@@ -458,7 +426,7 @@ static void on_made(void *arg, struct sandbox *box, const struct err *e)
 	s->held++;
 	s->making = false;
 	if (box && s->ended)
-		sandbox_destroy(box, ignore_destroyed, NULL);
+		sandbox_destroy(box, NULL, NULL);
 	else if (box)
 		snprintf(s->sandbox, sizeof(s->sandbox), "%s", sandbox_id(box));
 	do {

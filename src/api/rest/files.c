@@ -62,20 +62,17 @@ static void answer_empty(void *arg, const struct answer *a, const struct err *e)
 json_t *v1_file_json(const struct file_info *f)
 {
 	const char *slash = strrchr(f->path, '/'), *name = slash && slash[1] ? slash + 1 : f->path;
-	const char *kind = f->kind == 'f'   ? "file"
-			   : f->kind == 'd' ? "directory"
-			   : f->kind == 'l' ? "link"
-					    : "other";
 	char mode[8], time[UTC_TEXT];
 	json_t *o;
 
 	snprintf(mode, sizeof(mode), "%04o", f->mode & 07777);
 	o = json_pack("{s:o, s:o, s:s, s:s, s:I, s:s, s:I, s:I, s:o, s:o}", "path",
 		      text_json(f->path, strlen(f->path)), "name", text_json(name, strlen(name)),
-		      "type", kind, "mode", mode, "size", (json_int_t)f->size, "mtime",
-		      utc_text(f->mtime_ns / 1000000000, 0, 0, time), "uid", (json_int_t)f->uid,
-		      "gid", (json_int_t)f->gid, "owner", text_json(f->owner, strlen(f->owner)),
-		      "group", text_json(f->group, strlen(f->group)));
+		      "type", file_kind_name(f->kind), "mode", mode, "size", (json_int_t)f->size,
+		      "mtime", utc_text(f->mtime_ns / 1000000000, 0, 0, time), "uid",
+		      (json_int_t)f->uid, "gid", (json_int_t)f->gid, "owner",
+		      text_json(f->owner, strlen(f->owner)), "group",
+		      text_json(f->group, strlen(f->group)));
 	if (f->kind == 'l')
 		json_object_set_new(o, "target", text_json(f->target, strlen(f->target)));
 	return o;

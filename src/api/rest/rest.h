@@ -63,7 +63,7 @@ rest_handler v1_file_search, v1_file_list, v1_file_get_tar, v1_file_put_tar,
 extern const struct body_table v1_create_table, v1_patch_table, v1_timeout_table, v1_snapshot_table,
 	v1_fork_table, v1_empty_table, v1_exec_table, v1_stdin_table, v1_signal_table,
 	v1_resize_table, v1_run_table, v1_batch_table, v1_mkdir_table, v1_move_table,
-	v1_chmod_table, v1_search_table;
+	v1_chmod_table, v1_search_table, v1_volume_table;
 
 /* ---- shared between files ---- */
 /* Fills in the options that a body gives; spec is finished. */

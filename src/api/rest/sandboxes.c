@@ -7,7 +7,7 @@
 #define LIST_MAX 1000
 #define METADATA_MAX 64
 
-static const struct body_table volume_table =
+const struct body_table v1_volume_table =
 	BODY_TABLE(BODY_ALONE, NEEDED("name", BODY_TEXT, "as the operator named it"),
 		   NEEDED("path", BODY_TEXT, "where it appears inside"),
 		   FIELD("sub", BODY_TEXT, "a directory below it, relative"),
@@ -21,7 +21,8 @@ const struct body_table v1_create_table = BODY_TABLE(
 	FIELD("idle_timeout", BODY_TIME, "how long nothing may happen in it"),
 	FIELD("on_timeout", BODY_TEXT, "kill (default) or pause"),
 	FIELD("auto_resume", BODY_FLAG, "use of a paused one resumes it"),
-	FIELD("volumes", BODY_ITEMS, "the operator's volumes that it sees", .items = &volume_table),
+	FIELD("volumes", BODY_ITEMS, "the operator's volumes that it sees",
+	      .items = &v1_volume_table),
 	FIELD("snapshot", BODY_TEXT,
 	      "start from the files of this snapshot: its id, or the newest of its name"));
 
