@@ -1,7 +1,9 @@
 /* Runs a command to its end and keeps its output, as a struct result that a door prints. */
-#include "manager/exec.h"
+#include "manager/manager_internal.h"
 
 #include "sandbox/outside/stream.h"
+#include "wire/guest.h"
+#include "wire/pack.h"
 
 struct capture_run {
 	struct exec *x;
@@ -114,10 +116,8 @@ static void fill(struct capture_run *c, const struct outcome *x)
 }
 
 /* Everything is known. */
-static void conclude(void *arg)
+static void conclude(struct capture_run *c)
 {
-	struct capture_run *c = arg;
-
 	c->asking = false;
 	ack(c->s, c->eid);
 	if (c->cancelled) {
@@ -128,15 +128,30 @@ static void conclude(void *arg)
 	hand_over(c);
 }
 
-static void on_capture_exit(void *arg, const struct outcome *x)
+/* If the guest cannot be asked, the record goes out without denials. */
+static void on_denials(void *arg, struct sandbox *s, struct unpack *u, const struct err *e)
 {
 	struct capture_run *c = arg;
 
+	if (!e)
+		denials_read(u, s, &c->result);
+	conclude(c);
+}
+
+static void on_capture_exit(void *arg, const struct outcome *x)
+{
+	struct capture_run *c = arg;
+	struct buf b = {0};
+
 	c->x = NULL;
 	fill(c, x);
-	c->asking = x->denials_seen && denials_ask(c->s, c->eid, &c->result, conclude, c);
-	if (!c->asking)
+	c->asking = x->denials_seen;
+	if (!c->asking) {
 		conclude(c);
+		return;
+	}
+	pack_u32(&b, c->eid);
+	guest_ask(c->s, G_DENIALS, &b, on_denials, c);
 }
 
 static void on_capture_error(void *arg, const struct err *e)

@@ -4,54 +4,54 @@
  */
 #include "manager/manager_internal.h"
 
-static const struct limit_row {
-	const char *name;
-	size_t at;
-	bool none_is_most; /* 0: no limit at all */
-} limit_rows[] = {
-	{"memory", offsetof(struct limits, memory_bytes), false},
-	{"cpus", offsetof(struct limits, cpus_milli), false},
-	{"pids", offsetof(struct limits, pids), false},
-	{"disk", offsetof(struct limits, disk_bytes), false},
-	{"timeout", offsetof(struct limits, timeout_ms), true},
-	{"cpu_time", offsetof(struct limits, cpu_time_ms), true},
-	{"open_files", offsetof(struct limits, open_files), false},
-	{"file_size", offsetof(struct limits, file_size_bytes), false},
-	{"output_limit", offsetof(struct limits, output_bytes), false},
-};
+const struct field *limit_field(const struct field *after)
+{
+	const size_t from = offsetof(struct sandbox_spec, limits);
+	const struct field *f = after ? after + 1 : spec_fields;
 
-static uint64_t limit_at(const struct limits *l, size_t row)
+	while (f < spec_fields + spec_field_count &&
+	       (f->offset < from || f->offset >= from + sizeof(struct limits)))
+		f++;
+	return f < spec_fields + spec_field_count ? f : NULL;
+}
+
+static size_t limit_offset(const struct field *f)
+{
+	return f->offset - offsetof(struct sandbox_spec, limits);
+}
+
+uint64_t limit_value(const struct limits *l, const struct field *f)
 {
 	uint64_t value;
 
-	memcpy(&value, (const char *)l + limit_rows[row].at, sizeof(value));
+	memcpy(&value, (const char *)l + limit_offset(f), sizeof(value));
 	return value;
 }
 
 int limits_check(struct manager *m, const struct caller *who, const struct limits *l, struct err *e)
 {
-	for (size_t i = 0; i < ARRAY_LEN(limit_rows); i++) {
-		uint64_t most = limit_at(&m->p.config->ceiling, i), asked = limit_at(l, i);
-		uint64_t own = who->has_ceiling ? limit_at(&who->ceiling, i) : 0;
+	for (const struct field *f = limit_field(NULL); f; f = limit_field(f)) {
+		uint64_t most = limit_value(&m->p.config->ceiling, f), asked = limit_value(l, f);
+		uint64_t own = who->has_ceiling ? limit_value(&who->ceiling, f) : 0;
 
 		if (most && asked > most)
-			return err_field(e, ERR_DENIED, limit_rows[i].name,
-					 "%s: more than this daemon gives", limit_rows[i].name);
+			return err_field(e, ERR_DENIED, f->name, "%s: more than this daemon gives",
+					 f->name);
 		if (own && asked > own)
-			return err_field(e, ERR_DENIED, limit_rows[i].name,
-					 "%s: more than this token may ask for",
-					 limit_rows[i].name);
+			return err_field(e, ERR_DENIED, f->name,
+					 "%s: more than this token may ask for", f->name);
 	}
 	return 0;
 }
 
 static void limits_lower(struct limits *l, const struct limits *most)
 {
-	for (size_t i = 0; i < ARRAY_LEN(limit_rows); i++) {
-		uint64_t value = limit_at(l, i), bound = limit_at(most, i);
+	for (const struct field *f = limit_field(NULL); f; f = limit_field(f)) {
+		uint64_t value = limit_value(l, f), bound = limit_value(most, f);
+		bool is_unbounded = !value && f->type == FIELD_TIME; /* a time of 0 is no limit */
 
-		if (bound && (value > bound || (!value && limit_rows[i].none_is_most)))
-			memcpy((char *)l + limit_rows[i].at, &bound, sizeof(bound));
+		if (bound && (value > bound || is_unbounded))
+			memcpy((char *)l + limit_offset(f), &bound, sizeof(bound));
 	}
 }
 

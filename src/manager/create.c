@@ -139,16 +139,6 @@ void sandbox_close_link(struct sandbox *s)
 	link_close(take_ptr(s->link));
 }
 
-void sandbox_cannot_be_asked(const struct sandbox *s, struct err *e)
-{
-	if (s->state != STATE_RUNNING) {
-		err_set(e, ERR_CONFLICT, "the sandbox is %s", state_name(s->state));
-		return;
-	}
-	err_set(e, ERR_SYSTEM, "the link to the sandbox was lost; try again");
-	e->errnum = EBUSY;
-}
-
 void sandbox_configure(struct sandbox *s, uint64_t ttl_ms, const struct call_ops *ops, void *arg)
 {
 	const struct config *c = s->m->p.config;

@@ -1,5 +1,5 @@
 /* Commands in a sandbox: one struct exec is one attachment to one of them. */
-#include "manager/exec.h"
+#include "manager/manager_internal.h"
 
 #include "manager/warm/snippets.h"
 #include "wire/guest.h"
@@ -263,7 +263,7 @@ static void on_room(void *arg)
 		x->ops->on_room(x->arg);
 }
 
-static const struct call_ops call_ops = {
+static const struct call_ops exec_ops = {
 	.on_frame = on_exec_frame, .on_end = on_call_end, .on_room = on_room};
 
 static void on_overdue(void *arg)
@@ -281,15 +281,7 @@ static void on_overdue(void *arg)
 
 static void send_request(struct exec *x)
 {
-	struct err e;
-
-	if (!x->s->link || x->s->state != STATE_RUNNING) {
-		sandbox_cannot_be_asked(x->s, &e);
-		fail_exec(x, &e);
-		return;
-	}
-	x->call =
-		link_call(x->s->link, x->type, buf_head(&x->request), x->request.len, &call_ops, x);
+	x->call = guest_call(x->s, x->type, buf_head(&x->request), x->request.len, &exec_ops, x);
 	acks_send(x->s);
 	buf_done(&x->request);
 	if (x->timeout_ms && !x->background)
@@ -520,12 +512,6 @@ size_t exec_push(struct exec *x, const void *bytes, size_t len)
 	return x->call ? call_push(x->call, bytes, len) : 0;
 }
 
-void exec_close_input(struct exec *x)
-{
-	if (x->call)
-		call_close(x->call);
-}
-
 void exec_feed(struct exec *x, struct exec_source *in)
 {
 	size_t n = in->open && in->len ? exec_push(x, in->bytes, in->len) : 0;
@@ -533,7 +519,8 @@ void exec_feed(struct exec *x, struct exec_source *in)
 	in->bytes += n;
 	in->len -= n;
 	if (in->open && !in->len) {
-		exec_close_input(x);
+		if (x->call)
+			call_close(x->call);
 		in->open = false;
 	}
 }

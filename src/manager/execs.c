@@ -1,67 +1,108 @@
-/* Commands by their number, without an attachment; and bare calls. */
-#include "manager/exec.h"
+/*
+ * Questions to a guest: one question and one answer, as bytes (guest_ask) or as JSON; commands by
+ * their number, without an attachment; and the raw calls that calls/ is built on.
+ */
+#include "manager/manager_internal.h"
 
 #include "wire/guest.h"
 
 #define INPUT_PIECE (32u << 10)
 #define EXECS_BYTES_MAX (8u << 20) /* a guest that lists more is lying */
 
-struct asking {
-	struct sandbox *s;
-	json_done done;
+struct call *guest_call(struct sandbox *s, uint8_t type, const void *payload, size_t len,
+			const struct call_ops *ops, void *arg)
+{
+	struct err e;
+
+	if (s->link && s->state == STATE_RUNNING)
+		return link_call(s->link, type, payload, len, ops, arg);
+	if (s->state != STATE_RUNNING) {
+		err_set(&e, ERR_CONFLICT, "the sandbox is %s", state_name(s->state));
+	} else {
+		err_set(&e, ERR_SYSTEM, "the link to the sandbox was lost; try again");
+		e.errnum = EBUSY;
+	}
+	return call_refused(s->m->p.loop, &e, ops, arg);
+}
+
+struct call *sandbox_call(struct sandbox *s, uint8_t type, const void *payload, size_t len,
+			  const struct call_ops *ops, void *arg)
+{
+	sandbox_used(s);
+	return guest_call(s, type, payload, len, ops, arg);
+}
+
+/* ---- questions ---- */
+
+struct guest_question {
+	struct sandbox *s;   /* held */
+	guest_answer answer; /* is given the payload, or: */
+	json_done done;	     /* is given the value */
 	void *arg;
+	struct buf payload;
 	json_t *value;
 	struct call *call;
 	size_t bytes;
-	bool bad;
+	bool is_malformed;
 };
 
-static void on_answer_end(void *arg, const struct err *e)
+static void keep_payload(void *arg, uint8_t type, const void *payload, size_t len)
 {
-	struct asking *a = arg;
+	struct guest_question *q = arg;
+
+	if (type == G_OK)
+		buf_add(&q->payload, payload, len);
+}
+
+static void end_question(void *arg, const struct err *e)
+{
+	struct guest_question *q = arg;
+	struct unpack u = unpack_from(buf_head(&q->payload), q->payload.len);
 	struct err bad;
 
-	if (!e && a->bad) {
+	if (!e && q->is_malformed) {
 		err_set(&bad, ERR_SYSTEM, "the sandbox gave an answer that makes no sense");
 		e = &bad;
 	}
-	if (e) {
-		json_decref(a->value);
-		a->value = NULL;
-	}
-	a->done(a->arg, a->value, e);
-	sandbox_release(a->s);
-	free(a);
+	if (q->answer)
+		q->answer(q->arg, q->s, &u, e);
+	else
+		q->done(q->arg, e ? NULL : json_incref(q->value), e);
+	json_decref(q->value);
+	buf_done(&q->payload);
+	sandbox_release(q->s);
+	free(q);
 }
 
-static void ask_guest(struct sandbox *s, uint8_t type, struct buf *b, const struct call_ops *ops,
-		      struct asking *given)
+static void send_question(struct sandbox *s, uint8_t type, struct buf *b,
+			  const struct call_ops *ops, const struct guest_question *given)
 {
-	struct asking *a = must_alloc(calloc(1, sizeof(*a)));
-	struct err e;
+	struct guest_question *q = must_alloc(calloc(1, sizeof(*q)));
 
-	*a = *given;
-	if (!s->link || s->state != STATE_RUNNING) {
-		sandbox_cannot_be_asked(s, &e);
-		json_decref(a->value);
-		answer_json_later(s->m, a->done, a->arg, NULL, &e);
-		free(a);
-	} else {
-		a->s = sandbox_hold(s);
-		sandbox_used(s);
-		a->call = link_call(s->link, type, buf_head(b), b->len, ops, a);
-	}
+	*q = *given;
+	q->s = sandbox_hold(s);
+	q->call = guest_call(s, type, buf_head(b), b->len, ops, q);
 	buf_done(b);
 }
 
-static const struct call_ops plain_ops = {.on_end = on_answer_end};
+static const struct call_ops question_ops = {.on_frame = keep_payload, .on_end = end_question};
+
+void guest_ask(struct sandbox *s, uint8_t type, struct buf *b, guest_answer answer, void *arg)
+{
+	struct guest_question q = {.answer = answer, .arg = arg};
+
+	send_question(s, type, b, &question_ops, &q);
+}
 
 static void ask_plain(struct sandbox *s, uint8_t type, struct buf *b, json_done done, void *arg)
 {
-	struct asking a = {.done = done, .arg = arg, .value = json_object()};
+	struct guest_question q = {.done = done, .arg = arg, .value = json_object()};
 
-	ask_guest(s, type, b, &plain_ops, &a);
+	sandbox_used(s);
+	send_question(s, type, b, &question_ops, &q);
 }
+
+/* ---- commands by their number ---- */
 
 void sandbox_signal(struct sandbox *s, uint32_t eid, int sig, bool tree, json_done done, void *arg)
 {
@@ -95,15 +136,15 @@ struct typed_input {
 	void *arg;
 };
 
-static void send_piece(struct typed_input *i);
+static void send_input(struct typed_input *i);
 
-static void on_piece(void *arg, json_t *value, const struct err *e)
+static void on_input_taken(void *arg, json_t *value, const struct err *e)
 {
 	struct typed_input *i = arg;
 
 	if (!e && (i->left || i->close)) {
 		json_decref(value);
-		send_piece(i);
+		send_input(i);
 		return;
 	}
 	i->done(i->arg, value, e);
@@ -111,7 +152,7 @@ static void on_piece(void *arg, json_t *value, const struct err *e)
 	free(i);
 }
 
-static void send_piece(struct typed_input *i)
+static void send_input(struct typed_input *i)
 {
 	size_t n = i->left < INPUT_PIECE ? i->left : INPUT_PIECE;
 	bool is_last = i->close && n == i->left;
@@ -123,7 +164,7 @@ static void send_piece(struct typed_input *i)
 	i->bytes += n;
 	i->left -= n;
 	i->close = i->close && !is_last;
-	ask_plain(i->s, G_INPUT, &b, on_piece, i);
+	ask_plain(i->s, G_INPUT, &b, on_input_taken, i);
 }
 
 void sandbox_input(struct sandbox *s, uint32_t eid, const void *bytes, size_t len, bool close,
@@ -132,7 +173,7 @@ void sandbox_input(struct sandbox *s, uint32_t eid, const void *bytes, size_t le
 	struct typed_input *i = must_alloc(calloc(1, sizeof(*i)));
 
 	*i = (struct typed_input){sandbox_hold(s), eid, bytes, len, close, done, arg};
-	send_piece(i);
+	send_input(i);
 }
 
 /* ---- the list ---- */
@@ -157,24 +198,25 @@ static json_t *argv_json(struct unpack *u)
 	return all;
 }
 
-static json_t *number_or_null(bool known, json_int_t n)
-{
-	return known ? json_integer(n) : json_null();
-}
-
 void outcome_describe(json_t *object, const struct outcome *o)
 {
-	json_object_set_new(object, "status", json_string(o ? status_name(o->status) : "running"));
-	json_object_set_new(object, "exit_code",
-			    number_or_null(o && o->exit_code >= 0, o ? o->exit_code : 0));
-	json_object_set_new(object, "signal", number_or_null(o && o->signal, o ? o->signal : 0));
-	json_object_set_new(object, "duration_ms", o ? json_real(o->duration_ms) : json_null());
-	json_object_set_new(object, "cpu_ms", o ? json_real(o->cpu_ms) : json_null());
-	json_object_set_new(object, "max_rss_bytes",
-			    number_or_null(o, o ? (json_int_t)o->max_rss_bytes : 0));
+	json_t *more;
+
+	if (!o)
+		more = json_pack("{s:s,s:n,s:n,s:n,s:n,s:n}", "status", "running", "exit_code",
+				 "signal", "duration_ms", "cpu_ms", "max_rss_bytes");
+	else
+		more = json_pack("{s:s,s:o,s:o,s:f,s:f,s:I}", "status", status_name(o->status),
+				 "exit_code",
+				 o->exit_code >= 0 ? json_integer(o->exit_code) : json_null(),
+				 "signal", o->signal ? json_integer(o->signal) : json_null(),
+				 "duration_ms", o->duration_ms, "cpu_ms", o->cpu_ms,
+				 "max_rss_bytes", (json_int_t)o->max_rss_bytes);
+	json_object_update(object, more);
+	json_decref(more);
 }
 
-static json_t *item_json(struct unpack *u, const struct sandbox *s)
+static json_t *exec_item_json(struct unpack *u, const struct sandbox *s)
 {
 	json_t *o = json_object();
 	struct outcome x;
@@ -201,48 +243,28 @@ static json_t *item_json(struct unpack *u, const struct sandbox *s)
 	return o;
 }
 
-static void on_item(void *arg, uint8_t type, const void *payload, size_t len)
+static void add_exec_item(void *arg, uint8_t type, const void *payload, size_t len)
 {
-	struct asking *a = arg;
+	struct guest_question *q = arg;
 	struct unpack u = unpack_from(payload, len);
 	json_t *item;
 
 	if (type != G_ITEM)
 		return;
-	call_credit(a->call, len);
-	if (a->bad)
+	call_credit(q->call, len);
+	if (q->is_malformed)
 		return;
-	item = item_json(&u, a->s);
-	a->bytes += len + 256;
-	if (!unpack_is_done(&u) || a->bytes > EXECS_BYTES_MAX) {
-		a->bad = true;
-		json_decref(item);
-		return;
-	}
-	json_array_append_new(a->value, item);
+	item = exec_item_json(&u, q->s);
+	q->bytes += len + 256;
+	q->is_malformed = !unpack_is_done(&u) || q->bytes > EXECS_BYTES_MAX;
+	json_array_append_new(q->value, item);
 }
-
-static const struct call_ops list_ops = {.on_frame = on_item, .on_end = on_answer_end};
 
 void sandbox_execs(struct sandbox *s, json_done done, void *arg)
 {
-	struct asking a = {.done = done, .arg = arg, .value = json_array()};
-	struct buf b = {0};
+	static const struct call_ops ops = {.on_frame = add_exec_item, .on_end = end_question};
+	struct guest_question q = {.done = done, .arg = arg, .value = json_array()};
 
-	ask_guest(s, G_EXECS, &b, &list_ops, &a);
-}
-
-/* ---- bare calls ---- */
-
-struct call *sandbox_call(struct sandbox *s, uint8_t type, const void *payload, size_t len,
-			  const struct call_ops *ops, void *arg)
-{
-	struct err e;
-
-	if (!s->link || s->state != STATE_RUNNING) {
-		err_set(&e, ERR_CONFLICT, "the sandbox is not running");
-		return call_refused(s->m->p.loop, &e, ops, arg);
-	}
 	sandbox_used(s);
-	return link_call(s->link, type, payload, len, ops, arg);
+	send_question(s, G_EXECS, &(struct buf){0}, &ops, &q);
 }

@@ -58,7 +58,6 @@ struct later {
 	sandbox_done done;
 	json_done done_json;
 	void *arg;
-	json_t *value;
 	struct err err;
 	bool failed;
 };
@@ -71,14 +70,15 @@ static void give_answer(void *arg)
 	if (l->done)
 		l->done(l->arg, NULL, e);
 	else if (l->done_json)
-		l->done_json(l->arg, l->value, e);
-	else
-		json_decref(l->value);
+		l->done_json(l->arg, NULL, e);
 	free(l);
 }
 
-static void add_later(struct manager *m, struct later *l, const struct err *e)
+static void add_later(struct manager *m, const struct later *what, const struct err *e)
 {
+	struct later *l = must_alloc(calloc(1, sizeof(*l)));
+
+	*l = *what;
 	l->failed = e != NULL;
 	if (e)
 		l->err = *e;
@@ -88,22 +88,12 @@ static void add_later(struct manager *m, struct later *l, const struct err *e)
 
 void answer_later(struct manager *m, sandbox_done done, void *arg, const struct err *e)
 {
-	struct later *l = must_alloc(calloc(1, sizeof(*l)));
-
-	l->done = done;
-	l->arg = arg;
-	add_later(m, l, e);
+	add_later(m, &(struct later){.done = done, .arg = arg}, e);
 }
 
-void answer_json_later(struct manager *m, json_done done, void *arg, json_t *value,
-		       const struct err *e)
+void answer_json_later(struct manager *m, json_done done, void *arg, const struct err *e)
 {
-	struct later *l = must_alloc(calloc(1, sizeof(*l)));
-
-	l->done_json = done;
-	l->arg = arg;
-	l->value = value;
-	add_later(m, l, e);
+	add_later(m, &(struct later){.done_json = done, .arg = arg}, e);
 }
 
 /* ---- the tables ---- */
@@ -126,6 +116,17 @@ struct sandbox *manager_lookup(struct manager *m, const char *id)
 	return s;
 }
 
+/* The counter of /metrics that this sandbox counts in. */
+static uint64_t *counter_of(struct sandbox *s)
+{
+	struct manager_metrics *c = &s->m->metrics;
+
+	return s->pooled		      ? &c->pooled
+	       : options_are_warm_host(&s->o) ? &c->warm_hosts
+	       : s->o.transient		      ? &c->runs
+					      : &c->by_state[s->state];
+}
+
 void sandbox_add(struct sandbox *s)
 {
 	struct manager *m = s->m;
@@ -139,14 +140,7 @@ void sandbox_add(struct sandbox *s)
 	m->last = &s->next;
 	s->known = true;
 	sandbox_hold(s);
-	if (s->pooled)
-		m->metrics.pooled++;
-	else if (options_are_warm_host(&s->o))
-		m->metrics.warm_hosts++;
-	else if (s->o.transient)
-		m->metrics.runs++;
-	else
-		m->metrics.by_state[s->state]++;
+	++*counter_of(s);
 }
 
 void sandbox_remove(struct sandbox *s)
@@ -167,14 +161,7 @@ void sandbox_remove(struct sandbox *s)
 	else
 		m->last = s->back;
 	s->known = false;
-	if (s->pooled)
-		m->metrics.pooled--;
-	else if (options_are_warm_host(&s->o))
-		m->metrics.warm_hosts--;
-	else if (s->o.transient)
-		m->metrics.runs--;
-	else
-		m->metrics.by_state[s->state]--;
+	--*counter_of(s);
 	sandbox_release(s);
 }
 
@@ -208,7 +195,7 @@ static void sandbox_free(struct sandbox *s)
 	loop_task_remove(s->m->p.loop, &s->next_task);
 	while (s->waiters)
 		sandbox_unwait(s->waiters);
-	history_free(s->history);
+	free(s->history);
 	json_decref(s->layers);
 	create_options_done(&s->o);
 	free(s);
@@ -231,17 +218,11 @@ static struct tenant *find_tenant(struct manager *m, const char *token)
 	return t;
 }
 
-static uint32_t count_of(struct manager *m, const char *token)
-{
-	struct tenant *t = find_tenant(m, token);
-
-	return t ? t->count : 0;
-}
-
 int tenant_check(struct manager *m, const struct caller *who, struct err *e)
 {
 	const struct config *c = m->p.config;
-	uint32_t count = count_of(m, who->token) + warm_running(m, who->token);
+	const struct tenant *t = find_tenant(m, who->token);
+	uint32_t count = (t ? t->count : 0) + warm_running(m, who->token);
 	uint32_t most = who->max_sandboxes ? who->max_sandboxes
 			: who->token[0]	   ? c->max_sandboxes_per_token
 					   : 0;
@@ -301,7 +282,7 @@ static bool is_of(const struct sandbox *s, const struct caller *who)
 	       (!who || caller_sees_all(who) || strcmp(who->token, s->owner.token) == 0);
 }
 
-bool sandbox_is_visible(const struct sandbox *s, const struct caller *who)
+static bool sandbox_is_visible(const struct sandbox *s, const struct caller *who)
 {
 	return !s->o.transient && is_of(s, who);
 }
@@ -364,14 +345,6 @@ static bool matches(const struct sandbox *s, const char *state, const struct lis
 	return true;
 }
 
-static bool is_state_name(const char *name)
-{
-	for (int i = 0; i < STATE_COUNT; i++)
-		if (strcmp(state_name((enum sandbox_state)i), name) == 0)
-			return true;
-	return false;
-}
-
 /*
  * The cursor names the last one of a page by its time and id, so that it stays good when that one is
  * gone: "MILLISECONDS-ID".
@@ -430,7 +403,7 @@ json_t *manager_list(struct manager *m, const struct caller *who, const char *st
 	size_t count, taken = 0;
 	json_t *array, *last = json_null();
 
-	if (state && !is_state_name(state)) {
+	if (state && state_find(state) == STATE_COUNT) {
 		err_field(e, ERR_INVALID, "state", "state: '%s' is no state", state);
 		return NULL;
 	}
@@ -575,12 +548,10 @@ const json_t *sandbox_door_data(const struct sandbox *s)
 
 void sandbox_set_door_data(struct sandbox *s, json_t *data)
 {
-	struct err e;
-
 	json_decref(s->o.door_data);
 	s->o.door_data = data;
-	if (s->state != STATE_CREATING && sandbox_save(s, &e) < 0)
-		manager_log(s->m, "sandbox %s: %s", s->id, e.msg);
+	if (s->state != STATE_CREATING)
+		sandbox_save_or_log(s);
 }
 
 const char *sandbox_owner(const struct sandbox *s)

@@ -70,8 +70,6 @@ struct sandbox *manager_find(struct manager *m, const struct caller *who, const 
 json_t *manager_list(struct manager *m, const struct caller *who, const char *state,
 		     const struct list *metadata, size_t limit, const char *cursor, struct err *e);
 json_t *sandbox_describe(const struct sandbox *s);
-/* The "layers" object of the result record. */
-json_t *sandbox_layers(const struct sandbox *s);
 
 const char *sandbox_id(const struct sandbox *s);
 enum sandbox_state sandbox_state(const struct sandbox *s);
@@ -205,7 +203,6 @@ struct exec *exec_attach(struct sandbox *s, uint32_t eid, uint64_t from_seq,
 			 const struct exec_ops *ops, void *arg);
 /* As much of the input as there is room for; returns how many bytes were sent. on_room: go on. */
 size_t exec_push(struct exec *x, const void *bytes, size_t len);
-void exec_close_input(struct exec *x);
 /* Input that is sent as the guest takes it, then closed. Call exec_feed from on_start and on_room. */
 struct exec_source {
 	const char *bytes;

@@ -22,6 +22,7 @@
 #include "policy/config.h"
 #include "provider/can.h"
 #include "store/store.h"
+#include "wire/pack.h"
 
 enum job_kind {
 	JOB_CREATE,
@@ -88,7 +89,7 @@ struct sandbox {
 	unsigned holds, active; /* active: calls and commands that are going on */
 	unsigned parked;	/* commands that go on, and count for nothing (prefork.h) */
 	bool known;		/* in the manager's tables */
-	bool pooled, counted, booting, has_limits_of_pool;
+	bool pooled, counted, booting;
 	bool refused; /* what was asked for cannot be had: it is not to be seen, nor remembered */
 	unsigned pool_round;
 	uint64_t created_ms, started_ms, expires_ms; /* unix */
@@ -141,7 +142,6 @@ struct manager {
 	struct event *events[4096];
 	uint64_t next_seq;
 	struct subscription *subscriptions;
-	struct caller acting;
 	json_t *layers; /* as last made; shared */
 	struct manager_metrics metrics;
 	struct budget output; /* all that is kept of the output of commands, and waits to be read */
@@ -164,7 +164,6 @@ void histogram_add(struct manager_histogram *h, double ms);
 struct sandbox *sandbox_new(struct manager *m, const char *id);
 void sandbox_add(struct sandbox *s);	/* to the tables, as the newest */
 void sandbox_remove(struct sandbox *s); /* from them */
-bool sandbox_is_visible(const struct sandbox *s, const struct caller *who);
 struct sandbox *manager_lookup(struct manager *m, const char *id);
 void manager_log(struct manager *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void id_make(char ret[IPC_ID]);
@@ -175,12 +174,10 @@ void tenant_enter(struct sandbox *s);
 void tenant_leave(struct sandbox *s);
 /* A later call of done with an error; for requests that are refused at once. */
 void answer_later(struct manager *m, sandbox_done done, void *arg, const struct err *e);
-void answer_json_later(struct manager *m, json_done done, void *arg, json_t *value,
-		       const struct err *e);
+void answer_json_later(struct manager *m, json_done done, void *arg, const struct err *e);
 
 /* ---- record.c: as JSON ---- */
 json_t *time_json(uint64_t ms);
-json_t *limits_json(const struct limits *l);
 /* To the store; failures are logged, transient ones are not stored. */
 int sandbox_save(struct sandbox *s, struct err *e);
 void sandbox_save_or_log(struct sandbox *s);
@@ -188,8 +185,12 @@ void sandbox_forget(struct sandbox *s);
 /* Fills a new sandbox from its row; -1 if it makes no sense. */
 int sandbox_load(struct sandbox *s, const struct store_row *row, struct err *e);
 void layers_fill(const struct sandbox *s, struct result *r);
+/* What a fork has of its origin: everything but its name and what its door remembers. */
+void create_options_inherit(struct create_options *o, const struct sandbox *from);
 
 /* ---- state.c ---- */
+/* STATE_COUNT: no state has this name. */
+enum sandbox_state state_find(const char *name);
 /* False: this mover may not move it there from where it is. */
 bool sandbox_move(struct sandbox *s, enum sandbox_state to, enum mover by);
 struct job *job_new(struct sandbox *s, enum job_kind kind, enum mover by);
@@ -206,9 +207,8 @@ void destroy_go_on(struct sandbox *s);
  * still current; one that is not any more ends by itself. The broker's fd is closed unless it is taken.
  */
 typedef void (*job_step)(struct job *j, const struct err *e);
-void job_ask(struct job *j, const struct ipc *m, job_step step);
-void job_ask_for(struct job *j, uint32_t type,
-		 job_step step); /* m: of this type, its sandbox's id */
+/* Asks with a message of this type and the sandbox's id. */
+void job_ask_for(struct job *j, uint32_t type, job_step step);
 void job_configure(struct job *j, uint64_t ttl_ms, job_step step);
 void audit_decision(struct sandbox *s, const char *what, const char *why,
 		    void (*done)(void *arg, const struct err *e), void *arg);
@@ -227,8 +227,6 @@ void boot_failed(struct job *j, const struct err *e);
 void connect_begin(struct job *j);
 void sandbox_open_link(struct sandbox *s, int fd, uint64_t generation);
 void sandbox_close_link(struct sandbox *s);
-/* Why not: it does not run, or its link is lost and being taken up again (EBUSY). */
-void sandbox_cannot_be_asked(const struct sandbox *s, struct err *e);
 /* G_CONFIGURE with what holds now; on_end as of link.h. */
 void sandbox_configure(struct sandbox *s, uint64_t ttl_ms, const struct call_ops *ops, void *arg);
 /* May this caller have such a sandbox, now? */
@@ -238,12 +236,16 @@ int limits_check(struct manager *m, const struct caller *who, const struct limit
 		 struct err *e);
 void fill_boot(const struct sandbox *s, struct ipc_boot *b);
 
+/* ---- ceilings.c ---- */
+/* Goes through the rows of spec_fields that are limits: the first for NULL, NULL after the last. */
+const struct field *limit_field(const struct field *after);
+uint64_t limit_value(const struct limits *l, const struct field *f);
+
 /* ---- pool.c ---- */
 struct sandbox *pool_take(struct manager *m, const struct create_options *o);
 void pool_refill(struct manager *m);
 /* After a member was taken: now, or when there is time for it. */
 void pool_taken(struct manager *m);
-void pool_resize(struct manager *m); /* by the configuration */
 /* The configuration is another now. */
 void pool_change(struct manager *m, const struct config *old);
 void pool_start(struct manager *m);
@@ -271,7 +273,8 @@ void events_free(struct manager *m);
 
 /* ---- stats.c ---- */
 void stats_start(struct manager *m);
-void history_free(struct history *h);
+/* Reads the answer to G_STATS; returns how many commands run. */
+uint32_t usage_read(struct unpack *u, struct ipc_stats *ret);
 
 /* ---- snapshots.c ---- */
 void snapshot_begin(struct job *j);
@@ -284,9 +287,30 @@ void snapshots_sweep(struct manager *m);
 /* ---- recover.c ---- */
 void recover_load(struct manager *m);
 
+/* ---- execs.c ---- */
+/* A call to the guest. A sandbox that is not running, or has lost its link, is an error in on_end. */
+struct call *guest_call(struct sandbox *s, uint8_t type, const void *payload, size_t len,
+			const struct call_ops *ops, void *arg);
+/*
+ * One question, one answer. answer is called once, later: u holds the payload of G_OK, and is empty if e
+ * says why there is none. The sandbox is held until then. Takes the bytes of b.
+ */
+typedef void (*guest_answer)(void *arg, struct sandbox *s, struct unpack *u, const struct err *e);
+void guest_ask(struct sandbox *s, uint8_t type, struct buf *b, guest_answer answer, void *arg);
+
+/* ---- exec.c ---- */
+/* guest_exit of wire/guest.h, of a command in s; u->bad says whether it was whole. */
+void exit_read(struct unpack *u, const struct sandbox *s, struct outcome *ret);
+/* True for a warm command: the layers that its own process proved. */
+bool exec_warm_layers(const struct exec *x, layer_set *ret_proven, int *ret_landlock_abi);
+/* The caller will acknowledge the end of the command itself. */
+void exec_leave_unacked(struct exec *x);
+/* The command does not keep its sandbox from being idle. */
+void exec_leave_idle(struct exec *x);
+struct sandbox *exec_sandbox(const struct exec *x);
+
 /* ---- denials.c ---- */
-/* Asks what was refused to a command; fills r->denials, then calls then. False: cannot be asked. */
-bool denials_ask(struct sandbox *s, uint32_t eid, struct result *r, void (*then)(void *arg),
-		 void *arg);
-/* Those limits that were reached, in words. */
+/* Reads the answer to G_DENIALS into r->denials. */
+void denials_read(struct unpack *u, struct sandbox *s, struct result *r);
+/* Adds those limits that were reached, in words. */
 void denials_add_limits(struct result *r);

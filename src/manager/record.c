@@ -12,24 +12,33 @@ json_t *time_json(uint64_t ms)
 	return json_string(text);
 }
 
-static json_t *count_json(uint64_t value)
-{
-	return value ? json_integer((json_int_t)value) : json_null();
-}
-
 static json_t *seconds_json(uint64_t ms)
 {
 	return ms ? json_real((double)ms / 1e3) : json_null();
 }
 
-json_t *limits_json(const struct limits *l)
+/* Of a remote sandbox only the limits that the daemon keeps are known; the service decides on the others. */
+static bool is_known_limit(const struct field *f, bool is_remote)
 {
-	return json_pack(
-		"{s:o,s:f,s:o,s:o,s:o,s:o,s:o,s:o,s:o}", "memory", count_json(l->memory_bytes),
-		"cpus", (double)l->cpus_milli / 1e3, "pids", count_json(l->pids), "disk",
-		count_json(l->disk_bytes), "timeout", seconds_json(l->timeout_ms), "cpu_time",
-		seconds_json(l->cpu_time_ms), "open_files", count_json(l->open_files), "file_size",
-		count_json(l->file_size_bytes), "output_limit", count_json(l->output_bytes));
+	return !is_remote || str_equal(f->name, "timeout") || str_equal(f->name, "output_limit");
+}
+
+static json_t *limits_json(const struct limits *l, bool is_remote)
+{
+	json_t *o = json_object(), *value;
+
+	for (const struct field *f = limit_field(NULL); f; f = limit_field(f)) {
+		uint64_t n = limit_value(l, f);
+
+		if (!is_known_limit(f, is_remote) || (!n && f->type != FIELD_MILLI))
+			value = json_null();
+		else if (f->type == FIELD_TIME || f->type == FIELD_MILLI)
+			value = json_real((double)n / 1e3);
+		else
+			value = json_integer((json_int_t)n);
+		json_object_set_new(o, f->name, value);
+	}
+	return o;
 }
 
 void layers_fill(const struct sandbox *s, struct result *r)
@@ -93,7 +102,7 @@ static json_t *shared_layers(const struct sandbox *s)
 	return layers;
 }
 
-json_t *sandbox_layers(const struct sandbox *s)
+static json_t *sandbox_layers(const struct sandbox *s)
 {
 	struct sandbox *owner = (struct sandbox *)(uintptr_t)s;
 
@@ -111,172 +120,178 @@ static const char *net_name(int net)
 	return (unsigned)net < ARRAY_LEN(names) ? names[net] : "none";
 }
 
-/* What the service decides is not ours to tell. */
-static void describe_remote(json_t *o)
-{
-	static const char *const limits[] = {"memory",	   "cpus",     "pids",	   "disk",
-					     "open_files", "cpu_time", "file_size"};
-
-	for (size_t i = 0; i < ARRAY_LEN(limits); i++)
-		json_object_set_new(json_object_get(o, "limits"), limits[i], json_null());
-	json_object_set_new(o, "image", json_null());
-	json_object_set_new(o, "network", json_null());
-	json_object_set_new(o, "root", json_null());
-}
-
 json_t *sandbox_describe(const struct sandbox *s)
 {
 	const struct sandbox_spec *spec = &s->o.spec;
+	const char *image = spec->image ? spec->image : "host", *level = level_name(spec->level);
+	const char *net = net_name(spec->net),
+		   *root = spec->root == ROOT_OVERLAY ? "overlay" : "ro";
 	bool is_remote = !provider_can(spec->provider, CAN_PROVE);
-	json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s}", "id", s->id, "name", s->o.name, "state",
-			      state_name(s->state), "image", spec->image ? spec->image : "host",
-			      "level", is_remote ? "remote" : level_name(spec->level), "provider",
-			      provider_name(spec->provider));
+	json_t *o;
 
-	json_object_set_new(o, "metadata",
-			    s->o.metadata ? json_incref(s->o.metadata) : json_object());
-	json_object_set_new(o, "created_at", time_json(s->created_ms));
-	json_object_set_new(o, "started_at", time_json(s->started_ms));
-	json_object_set_new(o, "expires_at", time_json(s->expires_ms));
-	json_object_set_new(o, "limits", limits_json(&spec->limits));
-	json_object_set_new(o, "network", json_string(net_name(spec->net)));
-	json_object_set_new(o, "root", json_string(spec->root == ROOT_OVERLAY ? "overlay" : "ro"));
-	json_object_set_new(o, "layers", sandbox_layers(s));
-	json_object_set_new(o, "exit_code", json_null());
-	json_object_set_new(o, "idle_timeout", seconds_json(s->o.idle_ms));
-	json_object_set_new(o, "on_timeout", json_string(s->o.pause_on_timeout ? "pause" : "kill"));
-	json_object_set_new(o, "auto_resume", json_boolean(s->o.auto_resume));
+	if (is_remote) {
+		image = net = root = NULL; /* decided by the service */
+		level = "remote";
+	}
+	o = json_pack(
+		"{s:s,s:s,s:s,s:s?,s:s,s:s,s:o,s:o,s:o,s:o,s:o,s:s?,s:s?,s:o,s:n,s:o,s:s,s:b}",
+		"id", s->id, "name", s->o.name, "state", state_name(s->state), "image", image,
+		"level", level, "provider", provider_name(spec->provider), "metadata",
+		s->o.metadata ? json_incref(s->o.metadata) : json_object(), "created_at",
+		time_json(s->created_ms), "started_at", time_json(s->started_ms), "expires_at",
+		time_json(s->expires_ms), "limits", limits_json(&spec->limits, is_remote),
+		"network", net, "root", root, "layers", sandbox_layers(s), "exit_code",
+		"idle_timeout", seconds_json(s->o.idle_ms), "on_timeout",
+		s->o.pause_on_timeout ? "pause" : "kill", "auto_resume", s->o.auto_resume);
+	/* A reason may have been cut within a character, which must not spoil the rest. */
 	json_object_set_new(o, "reason", s->reason[0] ? json_string(s->reason) : json_null());
-	if (is_remote)
-		describe_remote(o);
 	return o;
 }
 
 /* ---- for the store ---- */
 
-struct number {
+enum member_kind { MEMBER_TEXT, MEMBER_POINTER, MEMBER_NUMBER, MEMBER_BOOL };
+
+/* A member of a struct, and its key in a row of the store. */
+struct member {
 	const char *key;
-	size_t at;
+	enum member_kind kind;
+	size_t at, size;
 };
 
-#define LIMIT(member)                                                                              \
+#define FIELD(key, kind, type, member)                                                             \
 	{                                                                                          \
-#member, offsetof(struct limits, member)                                           \
+		key, MEMBER_##kind, offsetof(type, member), sizeof(((type *)NULL)->member)         \
 	}
+#define SANDBOX(key, kind, member) FIELD(key, kind, struct sandbox, member)
+#define OPTION(key, kind, member) FIELD(key, kind, struct create_options, member)
+#define VOLUME(kind, member) FIELD(#member, kind, struct ipc_volume, member)
+#define LIMIT(member) FIELD(#member, NUMBER, struct limits, member)
 
-static const struct number limit_numbers[] = {
+static const struct member sandbox_fields[] = {
+	SANDBOX("owner_name", TEXT, owner.name),
+	SANDBOX("kept", TEXT, kept),
+	SANDBOX("reason", TEXT, reason),
+	SANDBOX("started_ms", NUMBER, started_ms),
+	SANDBOX("max_sandboxes", NUMBER, owner.max_sandboxes),
+};
+
+static const struct member option_fields[] = {
+	OPTION("door", TEXT, door),
+	OPTION("image", POINTER, spec.image),
+	OPTION("workdir", POINTER, spec.workdir),
+	OPTION("hostname", POINTER, spec.hostname),
+	OPTION("snapshot", TEXT, snapshot),
+	OPTION("level", NUMBER, spec.level),
+	OPTION("root", NUMBER, spec.root),
+	OPTION("net", NUMBER, spec.net),
+	OPTION("provider", NUMBER, spec.provider),
+	OPTION("required_layers", NUMBER, spec.required_layers),
+	OPTION("ttl_ms", NUMBER, ttl_ms),
+	OPTION("idle_ms", NUMBER, idle_ms),
+	OPTION("pause_on_timeout", BOOL, pause_on_timeout),
+	OPTION("auto_resume", BOOL, auto_resume),
+};
+
+static const struct member limit_fields[] = {
 	LIMIT(memory_bytes), LIMIT(cpus_milli),	     LIMIT(pids),
 	LIMIT(disk_bytes),   LIMIT(timeout_ms),	     LIMIT(cpu_time_ms),
 	LIMIT(open_files),   LIMIT(file_size_bytes), LIMIT(output_bytes),
 };
 
-static json_t *limits_out(const struct limits *l)
+static const struct member volume_fields[] = {VOLUME(TEXT, name), VOLUME(TEXT, sub),
+					      VOLUME(TEXT, target), VOLUME(BOOL, writable)};
+
+#define ALL(fields) fields, ARRAY_LEN(fields)
+
+static void fields_out(const struct member *f, size_t count, const void *from, json_t *o)
 {
-	json_t *o = json_object();
+	for (; count > 0; f++, count--) {
+		const void *at = (const char *)from + f->at;
+		const char *text = f->kind == MEMBER_POINTER ? *(char *const *)at : at;
 
-	for (size_t i = 0; i < ARRAY_LEN(limit_numbers); i++) {
-		uint64_t value;
-
-		memcpy(&value, (const char *)l + limit_numbers[i].at, sizeof(value));
-		json_object_set_new(o, limit_numbers[i].key, json_integer((json_int_t)value));
-	}
-	return o;
-}
-
-static void limits_in(const json_t *o, struct limits *l)
-{
-	for (size_t i = 0; i < ARRAY_LEN(limit_numbers); i++) {
-		uint64_t value =
-			(uint64_t)json_integer_value(json_object_get(o, limit_numbers[i].key));
-
-		memcpy((char *)l + limit_numbers[i].at, &value, sizeof(value));
-	}
-}
-
-static json_t *volumes_out(const struct create_options *o)
-{
-	json_t *all = json_array();
-
-	for (uint32_t i = 0; i < o->volume_count; i++)
-		json_array_append_new(all, json_pack("{s:s,s:s,s:s,s:b}", "name",
-						     o->volumes[i].name, "sub", o->volumes[i].sub,
-						     "target", o->volumes[i].target, "writable",
-						     o->volumes[i].writable));
-	return all;
-}
-
-static void copy_text(char *dst, size_t size, const json_t *o, const char *key)
-{
-	const char *text = json_string_value(json_object_get(o, key));
-
-	snprintf(dst, size, "%s", text ? text : "");
-}
-
-static void volumes_in(const json_t *all, struct create_options *o)
-{
-	for (size_t i = 0; i < json_array_size(all) && i < IPC_VOLUMES; i++) {
-		const json_t *v = json_array_get(all, i);
-		struct ipc_volume *to = &o->volumes[o->volume_count++];
-
-		copy_text(to->name, sizeof(to->name), v, "name");
-		copy_text(to->sub, sizeof(to->sub), v, "sub");
-		copy_text(to->target, sizeof(to->target), v, "target");
-		to->writable = json_is_true(json_object_get(v, "writable"));
+		if (f->kind == MEMBER_BOOL)
+			json_object_set_new(o, f->key, json_boolean(*(const uint8_t *)at));
+		else if (f->kind == MEMBER_NUMBER && f->size == sizeof(uint64_t))
+			json_object_set_new(o, f->key,
+					    json_integer((json_int_t) * (const uint64_t *)at));
+		else if (f->kind == MEMBER_NUMBER)
+			json_object_set_new(o, f->key, json_integer(*(const uint32_t *)at));
+		else if (text && text[0])
+			json_object_set_new(o, f->key, json_string(text));
 	}
 }
 
-static json_t *list_out(const struct list *l)
+static void fields_in(const struct member *f, size_t count, const json_t *o, void *to)
 {
-	json_t *all = json_array();
+	for (; count > 0; f++, count--) {
+		const json_t *value = json_object_get(o, f->key);
+		const char *text = json_string_value(value);
+		uint64_t number = (uint64_t)json_integer_value(value);
+		void *at = (char *)to + f->at;
 
-	for (size_t i = 0; i < l->count; i++)
-		json_array_append_new(all, json_string(l->items[i]));
-	return all;
+		if (f->kind == MEMBER_BOOL) {
+			*(uint8_t *)at = json_is_true(value);
+		} else if (f->kind == MEMBER_TEXT) {
+			snprintf(at, f->size, "%s", text ? text : "");
+		} else if (f->kind == MEMBER_POINTER) {
+			free(*(char **)at);
+			*(char **)at = text ? str_copy(text) : NULL;
+		} else if (f->size == sizeof(uint64_t)) {
+			*(uint64_t *)at = number;
+		} else {
+			*(uint32_t *)at = (uint32_t)number;
+		}
+	}
 }
 
-static void set_text(json_t *o, const char *key, const char *value)
+static json_t *options_out(const struct create_options *c)
 {
-	if (value && value[0])
-		json_object_set_new(o, key, json_string(value));
-}
+	json_t *o = json_object(), *limits = json_object(), *volumes = json_array();
+	json_t *env = json_array();
 
-static void set_number(json_t *o, const char *key, uint64_t value)
-{
-	json_object_set_new(o, key, json_integer((json_int_t)value));
-}
+	fields_out(ALL(option_fields), c, o);
+	fields_out(ALL(limit_fields), &c->spec.limits, limits);
+	for (uint32_t i = 0; i < c->volume_count; i++) {
+		json_t *volume = json_object();
 
-static json_t *options_out(const struct sandbox *s)
-{
-	const struct create_options *c = &s->o;
-	json_t *o = json_object();
-
-	set_text(o, "owner_name", s->owner.name);
-	set_text(o, "door", c->door);
-	set_text(o, "image", c->spec.image);
-	set_text(o, "workdir", c->spec.workdir);
-	set_text(o, "hostname", c->spec.hostname);
-	set_text(o, "snapshot", c->snapshot);
-	set_text(o, "kept", s->kept);
-	set_text(o, "reason", s->reason);
-	set_number(o, "level", (uint64_t)c->spec.level);
-	set_number(o, "root", (uint64_t)c->spec.root);
-	set_number(o, "net", (uint64_t)c->spec.net);
-	set_number(o, "provider", (uint64_t)c->spec.provider);
-	set_number(o, "required_layers", c->spec.required_layers);
-	set_number(o, "ttl_ms", c->ttl_ms);
-	set_number(o, "idle_ms", c->idle_ms);
-	set_number(o, "started_ms", s->started_ms);
-	set_number(o, "max_sandboxes", s->owner.max_sandboxes);
-	json_object_set_new(o, "pause_on_timeout", json_boolean(c->pause_on_timeout));
-	json_object_set_new(o, "auto_resume", json_boolean(c->auto_resume));
-	json_object_set_new(o, "limits", limits_out(&c->spec.limits));
-	json_object_set_new(o, "volumes", volumes_out(c));
-	json_object_set_new(o, "env", list_out(&c->env));
+		fields_out(ALL(volume_fields), &c->volumes[i], volume);
+		json_array_append_new(volumes, volume);
+	}
+	for (size_t i = 0; i < c->env.count; i++)
+		json_array_append_new(env, json_string(c->env.items[i]));
+	json_object_set_new(o, "limits", limits);
+	json_object_set_new(o, "volumes", volumes);
+	json_object_set_new(o, "env", env);
 	if (c->metadata)
 		json_object_set(o, "metadata", c->metadata);
-	if (c->door_data)
-		json_object_set(o, "door_data", c->door_data);
 	return o;
+}
+
+static void options_in(const json_t *o, struct create_options *c)
+{
+	const json_t *env = json_object_get(o, "env"), *volumes = json_object_get(o, "volumes");
+
+	fields_in(ALL(option_fields), o, c);
+	fields_in(ALL(limit_fields), json_object_get(o, "limits"), &c->spec.limits);
+	for (size_t i = 0; i < json_array_size(volumes) && i < IPC_VOLUMES; i++)
+		fields_in(ALL(volume_fields), json_array_get(volumes, i),
+			  &c->volumes[c->volume_count++]);
+	for (size_t i = 0; i < json_array_size(env); i++)
+		if (json_is_string(json_array_get(env, i)))
+			list_add(&c->env, json_string_value(json_array_get(env, i)));
+	c->metadata = json_incref(json_object_get(o, "metadata"));
+}
+
+void create_options_inherit(struct create_options *o, const struct sandbox *from)
+{
+	json_t *all = options_out(&from->o);
+
+	create_options_init(o, from->m);
+	options_in(all, o);
+	json_decref(all);
+	json_decref(o->metadata);
+	o->metadata = json_deep_copy(from->o.metadata);
 }
 
 int sandbox_save(struct sandbox *s, struct err *e)
@@ -291,7 +306,10 @@ int sandbox_save(struct sandbox *s, struct err *e)
 	memcpy(row.owner, s->owner.token, sizeof(row.owner));
 	memcpy(row.name, s->o.name, sizeof(row.name));
 	snprintf(row.state, sizeof(row.state), "%s", state_name(s->state));
-	o = options_out(s);
+	o = options_out(&s->o);
+	fields_out(ALL(sandbox_fields), s, o);
+	if (s->o.door_data)
+		json_object_set(o, "door_data", s->o.door_data);
 	text = json_dumps(o, JSON_COMPACT);
 	json_decref(o);
 	row.options = must_alloc(text);
@@ -316,57 +334,6 @@ void sandbox_forget(struct sandbox *s)
 		manager_log(s->m, "sandbox %s: %s", s->id, e.msg);
 }
 
-static char *text_in(const json_t *o, const char *key)
-{
-	const char *text = json_string_value(json_object_get(o, key));
-
-	return text ? str_copy(text) : NULL;
-}
-
-static void replace(char **text, char *by)
-{
-	free(*text);
-	*text = by;
-}
-
-static uint64_t number_in(const json_t *o, const char *key)
-{
-	return (uint64_t)json_integer_value(json_object_get(o, key));
-}
-
-static void options_in(const json_t *o, struct sandbox *s)
-{
-	struct create_options *c = &s->o;
-	const json_t *env = json_object_get(o, "env");
-
-	copy_text(s->owner.name, sizeof(s->owner.name), o, "owner_name");
-	copy_text(c->door, sizeof(c->door), o, "door");
-	copy_text(c->snapshot, sizeof(c->snapshot), o, "snapshot");
-	copy_text(s->kept, sizeof(s->kept), o, "kept");
-	copy_text(s->reason, sizeof(s->reason), o, "reason");
-	replace(&c->spec.image, text_in(o, "image"));
-	replace(&c->spec.workdir, text_in(o, "workdir"));
-	replace(&c->spec.hostname, text_in(o, "hostname"));
-	c->spec.level = (int)number_in(o, "level");
-	c->spec.root = (int)number_in(o, "root");
-	c->spec.net = (int)number_in(o, "net");
-	c->spec.provider = (int)number_in(o, "provider");
-	c->spec.required_layers = (layer_set)number_in(o, "required_layers");
-	c->ttl_ms = number_in(o, "ttl_ms");
-	c->idle_ms = number_in(o, "idle_ms");
-	s->started_ms = number_in(o, "started_ms");
-	s->owner.max_sandboxes = (uint32_t)number_in(o, "max_sandboxes");
-	c->pause_on_timeout = json_is_true(json_object_get(o, "pause_on_timeout"));
-	c->auto_resume = json_is_true(json_object_get(o, "auto_resume"));
-	limits_in(json_object_get(o, "limits"), &c->spec.limits);
-	volumes_in(json_object_get(o, "volumes"), c);
-	for (size_t i = 0; i < json_array_size(env); i++)
-		if (json_is_string(json_array_get(env, i)))
-			list_add(&c->env, json_string_value(json_array_get(env, i)));
-	c->metadata = json_incref(json_object_get(o, "metadata"));
-	c->door_data = json_incref(json_object_get(o, "door_data"));
-}
-
 int sandbox_load(struct sandbox *s, const struct store_row *row, struct err *e)
 {
 	json_t *o = json_loads(row->options ? row->options : "", 0, NULL);
@@ -379,7 +346,9 @@ int sandbox_load(struct sandbox *s, const struct store_row *row, struct err *e)
 	memcpy(s->o.name, row->name, sizeof(s->o.name));
 	s->created_ms = row->created_ms;
 	s->expires_ms = row->expires_ms;
-	options_in(o, s);
+	fields_in(ALL(sandbox_fields), o, s);
+	options_in(o, &s->o);
+	s->o.door_data = json_incref(json_object_get(o, "door_data"));
 	json_decref(o);
 	return 0;
 }

@@ -5,14 +5,6 @@
  */
 #include "manager/manager_internal.h"
 
-static enum sandbox_state state_of(const char *name)
-{
-	for (int i = 0; i < STATE_COUNT; i++)
-		if (strcmp(state_name((enum sandbox_state)i), name) == 0)
-			return (enum sandbox_state)i;
-	return STATE_FAILED;
-}
-
 static void load_row(void *arg, const struct store_row *row)
 {
 	struct manager *m = arg;
@@ -25,7 +17,7 @@ static void load_row(void *arg, const struct store_row *row)
 	if (sandbox_load(s, row, &e) < 0)
 		manager_log(m, "%s", e.msg);
 	/* Until the broker has told what is alive, only stopped ones have a state. */
-	s->state = state_of(row->state) == STATE_STOPPED ? STATE_STOPPED : STATE_CREATING;
+	s->state = state_find(row->state) == STATE_STOPPED ? STATE_STOPPED : STATE_CREATING;
 	s->actor = s->owner;
 	sandbox_add(s);
 	tenant_enter(s);

@@ -103,7 +103,7 @@ void sandbox_snapshot(struct sandbox *s, const char *name, json_done done, void 
 	struct err e;
 
 	if (check_name(name ? name : "", &e) < 0) {
-		answer_json_later(s->m, done, arg, NULL, &e);
+		answer_json_later(s->m, done, arg, &e);
 		return;
 	}
 	j = job_new(s, JOB_SNAPSHOT, BY_CLIENT);
@@ -306,44 +306,6 @@ static void on_forked(void *arg, struct sandbox *s, const struct err *e)
 	free(f);
 }
 
-static void copy_list(struct list *to, const struct list *from)
-{
-	for (size_t i = 0; i < from->count; i++)
-		list_add(to, from->items[i]);
-}
-
-static void copy_text(char **to, const char *from)
-{
-	free(*to);
-	*to = from ? str_copy(from) : NULL;
-}
-
-/* What a fork has of its origin: everything but its name. */
-static void inherit(const struct sandbox *s, struct create_options *o)
-{
-	const struct create_options *from = &s->o;
-
-	create_options_init(o, s->m);
-	o->spec.limits = from->spec.limits;
-	o->spec.level = from->spec.level;
-	o->spec.root = from->spec.root;
-	o->spec.net = from->spec.net;
-	o->spec.provider = from->spec.provider;
-	o->spec.required_layers = from->spec.required_layers;
-	copy_text(&o->spec.image, from->spec.image);
-	copy_text(&o->spec.workdir, from->spec.workdir);
-	copy_text(&o->spec.hostname, from->spec.hostname);
-	memcpy(o->door, from->door, sizeof(o->door));
-	o->metadata = json_deep_copy(from->metadata);
-	copy_list(&o->env, &from->env);
-	o->ttl_ms = from->ttl_ms;
-	o->idle_ms = from->idle_ms;
-	o->pause_on_timeout = from->pause_on_timeout;
-	o->auto_resume = from->auto_resume;
-	memcpy(o->volumes, from->volumes, sizeof(o->volumes));
-	o->volume_count = from->volume_count;
-}
-
 static void on_fork_taken(void *arg, json_t *value, const struct err *e)
 {
 	struct fork *f = arg;
@@ -364,7 +326,7 @@ static void on_fork_taken(void *arg, json_t *value, const struct err *e)
 		struct create_options o;
 
 		*one = (struct fork_one){f, i};
-		inherit(f->s, &o);
+		create_options_inherit(&o, f->s);
 		memcpy(o.snapshot, f->snapshot, sizeof(o.snapshot));
 		json_array_append_new(f->all, json_null());
 		manager_create(f->m, &f->s->owner, &o, on_forked, one);
@@ -382,7 +344,7 @@ void sandbox_fork(struct sandbox *s, size_t count, json_done done, void *arg)
 	else
 		(void)provider_check(s->o.spec.provider, CAN_FORK, &e);
 	if (e.kind) {
-		answer_json_later(s->m, done, arg, NULL, &e);
+		answer_json_later(s->m, done, arg, &e);
 		return;
 	}
 	f = must_alloc(calloc(1, sizeof(*f)));

@@ -18,6 +18,15 @@ const char *state_name(enum sandbox_state s)
 	return s < STATE_COUNT ? state_names[s] : "unknown";
 }
 
+enum sandbox_state state_find(const char *name)
+{
+	int i = 0;
+
+	while (i < STATE_COUNT && strcmp(state_names[i], name) != 0)
+		i++;
+	return (enum sandbox_state)i;
+}
+
 /* ---- who may move what where ---- */
 
 #define ANYBODY (BY_CLIENT | BY_TIMER | BY_GUEST | BY_BROKER | BY_START)
@@ -136,7 +145,6 @@ void audit_refused(struct manager *m, const struct err *why, struct err *ret)
 
 /* ---- jobs ---- */
 
-static void wake_begin(struct job *j);
 static void pause_begin(struct job *j);
 static void resume_begin(struct job *j);
 static void change_begin(struct job *j);
@@ -153,8 +161,8 @@ struct rule {
 
 static const struct rule rules[] = {
 	[JOB_CREATE] = {"create", "sandbox.create", true, IN(STATE_CREATING), 0, 0, create_begin},
-	[JOB_WAKE] = {"use", NULL, false, IN(STATE_PAUSED), IN(STATE_RUNNING), CAN_PAUSE,
-		      wake_begin},
+	[JOB_WAKE] = {"use", "sandbox.resume", true, IN(STATE_PAUSED), IN(STATE_RUNNING), CAN_PAUSE,
+		      resume_begin},
 	[JOB_PAUSE] = {"pause", "sandbox.pause", false, IN(STATE_RUNNING), IN(STATE_PAUSED),
 		       CAN_PAUSE, pause_begin},
 	[JOB_RESUME] = {"resume", "sandbox.resume", true, IN(STATE_PAUSED), IN(STATE_RUNNING),
@@ -257,7 +265,8 @@ static void begin(struct job *j)
 	if (!rule->audit || !s->m->p.audit || s->pooled)
 		rule->begin(j);
 	else if (j->by == BY_CLIENT)
-		audit_decision(s, rule->audit, "", on_receipt, j);
+		audit_decision(s, rule->audit, j->kind == JOB_WAKE ? "auto_resume" : "", on_receipt,
+			       j);
 	else
 		audit_sandbox(s, NULL, rule->audit, s->reason, on_receipt, j);
 }
@@ -275,6 +284,9 @@ static void try_begin(struct job *j)
 			state_name(s->state), s->reason[0] ? ": " : "", s->reason);
 		job_end(j, &e);
 	} else if (j->by == BY_CLIENT && provider_check(s->o.spec.provider, rule->can, &e) < 0) {
+		job_end(j, &e);
+	} else if (j->kind == JOB_WAKE && !s->o.auto_resume) {
+		err_set(&e, ERR_CONFLICT, "the sandbox is paused; resume it first");
 		job_end(j, &e);
 	} else {
 		begin(j);
@@ -349,7 +361,7 @@ static void on_broker(void *arg, const struct ipc *reply, int fd)
 	close_fd(&j->fd);
 }
 
-void job_ask(struct job *j, const struct ipc *m, job_step step)
+static void job_ask(struct job *j, const struct ipc *m, job_step step)
 {
 	j->step = step;
 	broker_ask(j->s->m->p.broker, m, -1, on_broker, j);
@@ -438,34 +450,6 @@ static void on_resumed(struct job *j, const struct err *e)
 static void resume_begin(struct job *j)
 {
 	job_ask_for(j, IPC_RESUME, on_resumed);
-}
-
-static void on_wake_receipt(void *arg, const struct err *e)
-{
-	struct job *j = arg;
-	struct err refused;
-
-	if (e)
-		audit_refused(j->s->m, e, &refused);
-	if (!job_is_current(j) || e)
-		job_end(j, e ? &refused : NULL);
-	else
-		resume_begin(j);
-}
-
-/* It is paused. */
-static void wake_begin(struct job *j)
-{
-	struct err e;
-
-	if (!j->s->o.auto_resume) {
-		err_set(&e, ERR_CONFLICT, "the sandbox is paused; resume it first");
-		job_end(j, &e);
-	} else if (j->s->m->p.audit) {
-		audit_decision(j->s, "sandbox.resume", "auto_resume", on_wake_receipt, j);
-	} else {
-		resume_begin(j);
-	}
 }
 
 void sandbox_wake(struct sandbox *s, sandbox_done done, void *arg)
@@ -670,52 +654,44 @@ void sandbox_end(struct sandbox *s, enum sandbox_state state, enum mover by, con
 	job_submit(job_new(s, JOB_DESTROY, by));
 }
 
-struct everybody {
-	struct manager *m;
+/* One request that destroys all sandboxes of a caller. */
+struct destroy_all {
+	const struct caller *who; /* while the sandboxes are gone through */
 	size_t open, count;
 	void (*done)(void *arg, size_t count);
 	void *arg;
-	struct loop_task task;
 };
 
-static void all_gone(void *arg)
+static void on_one_destroyed(void *arg, struct sandbox *s, const struct err *e)
 {
-	struct everybody *a = arg;
+	struct destroy_all *a = arg;
 
+	a->count += s != NULL;
+	if (--a->open > 0)
+		return;
 	a->done(a->arg, a->count);
 	free(a);
 }
 
-static void one_gone(void *arg, struct sandbox *s, const struct err *e)
-{
-	struct everybody *a = arg;
-
-	a->count += s != NULL;
-	if (--a->open == 0)
-		all_gone(a);
-}
-
 static bool destroy_one(void *arg, struct sandbox *s)
 {
-	struct everybody *a = arg;
+	struct destroy_all *a = arg;
 
 	if (s->state == STATE_DESTROYED || s->state == STATE_FAILED)
 		return true;
-	s->actor = a->m->acting;
+	s->actor = *a->who;
 	a->open++;
-	sandbox_destroy(s, one_gone, a);
+	sandbox_destroy(s, on_one_destroyed, a);
 	return true;
 }
 
 void manager_destroy_all(struct manager *m, const struct caller *who,
 			 void (*done)(void *arg, size_t count), void *arg)
 {
-	struct everybody *a = must_alloc(calloc(1, sizeof(*a)));
+	struct destroy_all *a = must_alloc(calloc(1, sizeof(*a)));
 
-	*a = (struct everybody){.m = m, .done = done, .arg = arg};
-	m->acting = *who;
+	/* The first one stands for the list itself: it ends last, from the loop. */
+	*a = (struct destroy_all){.who = who, .open = 1, .done = done, .arg = arg};
 	manager_each(m, who, destroy_one, a);
-	a->task = (struct loop_task){.call = all_gone, .arg = a};
-	if (a->open == 0)
-		loop_task_add(m->p.loop, &a->task);
+	answer_later(m, on_one_destroyed, a, NULL);
 }

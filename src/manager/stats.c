@@ -1,184 +1,223 @@
 /*
- * What sandboxes use, and used lately. Asking costs the broker a few file reads, so only those are
- * sampled that were used, or asked for, within the last minute.
+ * What sandboxes use now and used lately, and whether they answer. Asking costs the broker a few file
+ * reads, so only sandboxes that were used or asked about within the last minute are sampled.
  */
 #include "manager/manager_internal.h"
 
-#include "wire/pack.h"
 #include "wire/guest.h"
 
 #define SAMPLE_MS 5000
 #define SAMPLES 120 /* ten minutes */
 #define RECENT_NS (60 * 1000000000LL)
+#define RATE_NS 100000000 /* a rate over less time means nothing */
 #define HEALTH_MS 5000
 
-struct sample {
+/* The numbers of a sandbox, in the order in which they are shown. */
+#define USAGE(name, is_past)                                                                       \
+	{                                                                                          \
+#name, offsetof(struct ipc_stats, name), is_past                                   \
+	}
+
+static const struct usage_field {
+	const char *name;
+	size_t at;
+	bool is_past; /* in the history, too */
+} usage_fields[] = {
+	USAGE(memory_bytes, true),
+	USAGE(memory_limit_bytes, false),
+	USAGE(memory_peak_bytes, false),
+	USAGE(cpu_us, true),
+	USAGE(pids, true),
+	USAGE(disk_bytes, true),
+	USAGE(disk_limit_bytes, false),
+	USAGE(net_rx_bytes, true),
+	USAGE(net_tx_bytes, true),
+	USAGE(io_read_bytes, true),
+	USAGE(io_write_bytes, true),
+};
+
+struct usage {
 	uint64_t time_ms;
-	uint64_t memory_bytes, cpu_us, pids, disk_bytes;
-	uint64_t net_rx_bytes, net_tx_bytes, io_read_bytes, io_write_bytes;
-	float cpu_percent;
+	uint64_t numbers[ARRAY_LEN(usage_fields)];
+	double cpu_percent;
 };
 
 struct history {
-	struct sample samples[SAMPLES];
+	struct usage samples[SAMPLES];
 	size_t next, count;
 	int64_t last_ns;
 	uint64_t last_cpu_us;
 	double cpu_percent;
 };
 
-void history_free(struct history *h)
+/* ---- as JSON ---- */
+
+static json_t *usage_json(const struct usage *u, bool is_past)
 {
-	free(h);
-}
+	json_t *o = json_object();
 
-/* ---- samples ---- */
+	if (is_past)
+		json_object_set_new(o, "time", time_json(u->time_ms));
+	for (size_t i = 0; i < ARRAY_LEN(usage_fields); i++) {
+		const struct usage_field *f = &usage_fields[i];
 
-static void add_sample(struct sandbox *s, const struct ipc_stats *st)
-{
-	struct history *h = s->history;
-	int64_t now = now_ns();
-
-	if (!h)
-		h = s->history = must_alloc(calloc(1, sizeof(*h)));
-	if (h->last_ns && now > h->last_ns && st->cpu_us >= h->last_cpu_us &&
-	    now - h->last_ns > 100000000)
-		h->cpu_percent =
-			(double)(st->cpu_us - h->last_cpu_us) * 1e5 / (double)(now - h->last_ns);
-	/* Two questions at once must not make a rate out of nothing. */
-	if (h->last_ns && now - h->last_ns <= 100000000)
-		return;
-	h->last_ns = now;
-	h->last_cpu_us = st->cpu_us;
-	h->samples[h->next] = (struct sample){.time_ms = unix_ms(),
-					      .memory_bytes = st->memory_bytes,
-					      .cpu_us = st->cpu_us,
-					      .pids = st->pids,
-					      .disk_bytes = st->disk_bytes,
-					      .net_rx_bytes = st->net_rx_bytes,
-					      .net_tx_bytes = st->net_tx_bytes,
-					      .io_read_bytes = st->io_read_bytes,
-					      .io_write_bytes = st->io_write_bytes,
-					      .cpu_percent = (float)h->cpu_percent};
-	h->next = (h->next + 1) % SAMPLES;
-	h->count += h->count < SAMPLES;
+		if (f->at == offsetof(struct ipc_stats, cpu_us)) {
+			json_object_set_new(o, "cpu_ms", json_real((double)u->numbers[i] / 1e3));
+			json_object_set_new(o, "cpu_percent", json_real(u->cpu_percent));
+		} else if (f->is_past || !is_past) {
+			json_object_set_new(o, f->name, json_integer((json_int_t)u->numbers[i]));
+		}
+	}
+	return o;
 }
 
 static json_t *history_json(const struct history *h)
 {
 	json_t *all = json_array();
 
-	for (size_t i = 0; h && i < h->count; i++) {
-		const struct sample *p = &h->samples[(h->next + SAMPLES - h->count + i) % SAMPLES];
-
-		json_array_append_new(all,
-				      json_pack("{s:o,s:I,s:f,s:f,s:I,s:I,s:I,s:I,s:I,s:I}", "time",
-						time_json(p->time_ms), "memory_bytes",
-						(json_int_t)p->memory_bytes, "cpu_ms",
-						(double)p->cpu_us / 1e3, "cpu_percent",
-						(double)p->cpu_percent, "pids", (json_int_t)p->pids,
-						"disk_bytes", (json_int_t)p->disk_bytes,
-						"net_rx_bytes", (json_int_t)p->net_rx_bytes,
-						"net_tx_bytes", (json_int_t)p->net_tx_bytes,
-						"io_read_bytes", (json_int_t)p->io_read_bytes,
-						"io_write_bytes", (json_int_t)p->io_write_bytes));
-	}
+	for (size_t i = 0; i < h->count; i++)
+		json_array_append_new(
+			all, usage_json(&h->samples[(h->next + SAMPLES - h->count + i) % SAMPLES],
+					true));
 	return all;
 }
 
-static json_t *stats_json(const struct sandbox *s, const struct ipc_stats *st)
+/* ---- samples ---- */
+
+static struct usage take_sample(struct sandbox *s, const struct ipc_stats *st)
 {
-	return json_pack("{s:I,s:I,s:I,s:f,s:f,s:I,s:I,s:I,s:I,s:I,s:I,s:I}", "memory_bytes",
-			 (json_int_t)st->memory_bytes, "memory_limit_bytes",
-			 (json_int_t)st->memory_limit_bytes, "memory_peak_bytes",
-			 (json_int_t)st->memory_peak_bytes, "cpu_ms", (double)st->cpu_us / 1e3,
-			 "cpu_percent", s->history ? s->history->cpu_percent : 0.0, "pids",
-			 (json_int_t)st->pids, "disk_bytes", (json_int_t)st->disk_bytes,
-			 "disk_limit_bytes", (json_int_t)st->disk_limit_bytes, "net_rx_bytes",
-			 (json_int_t)st->net_rx_bytes, "net_tx_bytes", (json_int_t)st->net_tx_bytes,
-			 "io_read_bytes", (json_int_t)st->io_read_bytes, "io_write_bytes",
-			 (json_int_t)st->io_write_bytes);
+	struct usage u = {.time_ms = unix_ms()};
+	struct history *h = s->history;
+	int64_t now = now_ns(), passed;
+
+	if (!h)
+		h = s->history = must_alloc(calloc(1, sizeof(*h)));
+	passed = now - h->last_ns;
+	for (size_t i = 0; i < ARRAY_LEN(usage_fields); i++)
+		memcpy(&u.numbers[i], (const char *)st + usage_fields[i].at, sizeof(uint64_t));
+	/* Two questions at once must not make a rate out of nothing. */
+	if (!h->last_ns || passed > RATE_NS) {
+		if (h->last_ns && st->cpu_us >= h->last_cpu_us)
+			h->cpu_percent =
+				(double)(st->cpu_us - h->last_cpu_us) * 1e5 / (double)passed;
+		u.cpu_percent = h->cpu_percent;
+		h->last_ns = now;
+		h->last_cpu_us = st->cpu_us;
+		h->samples[h->next] = u;
+		h->next = (h->next + 1) % SAMPLES;
+		h->count += h->count < SAMPLES;
+	}
+	u.cpu_percent = h->cpu_percent;
+	return u;
 }
 
-/* ---- of a sandbox elsewhere, or without a cgroup: what its guest sees ---- */
+/* ---- asking ---- */
 
-struct guest_question {
-	broker_done done;
+/* All sandboxes of a caller are asked; the last answer completes the list. */
+struct census {
+	json_t *all;
+	size_t open;
+	json_done done;
 	void *arg;
-	bool is_ours;
-	struct ipc reply;
 };
 
-static void on_guest_stats(void *arg, uint8_t type, const void *payload, size_t len)
-{
-	struct guest_question *q = arg;
-	struct unpack u = unpack_from(payload, len);
-	struct ipc_stats *st = &q->reply.stats;
+/* Without done and census only a sample is taken. */
+struct usage_question {
+	struct sandbox *s; /* held */
+	json_done done;
+	void *arg;
+	struct census *census;
+};
 
-	if (type != G_OK)
+static void census_step(struct census *c)
+{
+	if (--c->open > 0)
 		return;
-	st->pids = unpack_u32(&u);
-	/* Not counting our own pid 1. */
-	st->pids -= q->is_ours && st->pids;
-	st->cpu_us = unpack_u64(&u);
-	st->memory_bytes = unpack_u64(&u);
-	st->disk_bytes = unpack_u64(&u);
-	st->disk_limit_bytes = unpack_u64(&u);
-	st->net_rx_bytes = unpack_u64(&u);
-	st->net_tx_bytes = unpack_u64(&u);
+	c->done(c->arg, json_pack("{s:o}", "sandboxes", c->all), NULL);
+	free(c);
 }
 
-static void on_guest_stats_end(void *arg, const struct err *e)
+static void usage_known(struct usage_question *q, const struct ipc_stats *st, const struct err *e)
 {
-	struct guest_question *q = arg;
+	struct sandbox *s = q->s;
+	struct usage u = {0};
+	json_t *value = NULL;
 
-	if (e)
-		q->reply.err = *e;
-	q->done(q->arg, &q->reply, -1);
+	if (!e)
+		u = take_sample(s, st);
+	if (!e && (q->done || q->census))
+		value = usage_json(&u, false);
+	if (q->done) {
+		if (value)
+			json_object_set_new(value, "history", history_json(s->history));
+		q->done(q->arg, value, e);
+	} else if (value) {
+		json_object_set_new(value, "id", json_string(s->id));
+		json_object_set_new(value, "name", json_string(s->o.name));
+		json_object_set_new(value, "state", json_string(state_name(s->state)));
+		json_array_append_new(q->census->all, value);
+	}
+	if (q->census)
+		census_step(q->census);
+	sandbox_release(s);
 	free(q);
 }
 
-static const struct call_ops guest_stats_ops = {.on_frame = on_guest_stats,
-						.on_end = on_guest_stats_end};
-
-static bool ask_guest(struct sandbox *s, broker_done done, void *arg)
+static void on_broker_stats(void *arg, const struct ipc *reply, int fd)
 {
-	bool is_ours = provider_can(s->o.spec.provider, CAN_PROVE);
-	struct guest_question *q;
-
-	if ((is_ours && s->booted.proven & LAYER_BIT(LAYER_CGROUP)) || !s->link ||
-	    s->state != STATE_RUNNING)
-		return false;
-	q = must_alloc(calloc(1, sizeof(*q)));
-	*q = (struct guest_question){.done = done, .arg = arg, .reply.type = IPC_STATS_ARE};
-	q->is_ours = is_ours;
-	if (is_ours)
-		q->reply.stats.memory_limit_bytes = s->o.spec.limits.memory_bytes;
-	link_call(s->link, G_STATS, NULL, 0, &guest_stats_ops, q);
-	return true;
+	close_fd(&fd);
+	usage_known(arg, &reply->stats, reply->err.kind == ERR_NONE ? NULL : &reply->err);
 }
 
-static void ask_stats(struct sandbox *s, broker_done done, void *arg)
+uint32_t usage_read(struct unpack *u, struct ipc_stats *ret)
 {
-	if (ask_guest(s, done, arg))
-		return;
-	struct ipc m = {.type = IPC_STATS};
+	ret->pids = unpack_u32(u);
+	ret->cpu_us = unpack_u64(u);
+	ret->memory_bytes = unpack_u64(u);
+	ret->disk_bytes = unpack_u64(u);
+	ret->disk_limit_bytes = unpack_u64(u);
+	ret->net_rx_bytes = unpack_u64(u);
+	ret->net_tx_bytes = unpack_u64(u);
+	return unpack_u32(u);
+}
 
-	memcpy(m.id, s->id, sizeof(m.id));
-	broker_ask(s->m->p.broker, &m, -1, done, arg);
+static bool is_local(const struct sandbox *s)
+{
+	return provider_can(s->o.spec.provider, CAN_PROVE);
+}
+
+static void on_guest_stats(void *arg, struct sandbox *s, struct unpack *u, const struct err *e)
+{
+	struct ipc_stats st = {0};
+
+	usage_read(u, &st);
+	if (is_local(s)) {
+		st.pids -= st.pids > 0; /* pid 1 is cloche's own */
+		st.memory_limit_bytes = s->o.spec.limits.memory_bytes;
+	}
+	usage_known(arg, &st, e);
+}
+
+/* A sandbox elsewhere, or without a cgroup: its guest is asked for what it sees. */
+static bool only_guest_knows(const struct sandbox *s)
+{
+	return !(is_local(s) && s->booted.proven & LAYER_BIT(LAYER_CGROUP)) && s->link &&
+	       s->state == STATE_RUNNING;
+}
+
+static void ask_usage(struct sandbox *s, const struct usage_question *what)
+{
+	struct usage_question *q = must_alloc(calloc(1, sizeof(*q)));
+
+	*q = *what;
+	q->s = sandbox_hold(s);
+	if (only_guest_knows(s))
+		guest_ask(s, G_STATS, &(struct buf){0}, on_guest_stats, q);
+	else
+		broker_ask_id(s->m->p.broker, IPC_STATS, s->id, on_broker_stats, q);
 }
 
 /* ---- sampling ---- */
-
-static void on_sampled(void *arg, const struct ipc *reply, int fd)
-{
-	struct sandbox *s = arg;
-
-	close_fd(&fd);
-	if (reply->err.kind == ERR_NONE)
-		add_sample(s, &reply->stats);
-	sandbox_release(s);
-}
 
 static bool is_recent(const struct sandbox *s, int64_t now)
 {
@@ -198,7 +237,7 @@ static void on_sample_timer(void *arg)
 			continue;
 		if (s->history && now - s->history->last_ns < (SAMPLE_MS - 1000) * 1000000LL)
 			continue;
-		ask_stats(s, on_sampled, sandbox_hold(s));
+		ask_usage(s, &(struct usage_question){0});
 		most--;
 	}
 }
@@ -209,110 +248,35 @@ void stats_start(struct manager *m)
 	loop_timer_set(m->p.loop, &m->sample_timer, SAMPLE_MS);
 }
 
-/* ---- one ---- */
-
-struct question {
-	struct sandbox *s;
-	json_done done;
-	void *arg;
-};
-
-static void on_stats(void *arg, const struct ipc *reply, int fd)
-{
-	struct question *q = arg;
-	json_t *value = NULL;
-
-	close_fd(&fd);
-	if (reply->err.kind == ERR_NONE) {
-		add_sample(q->s, &reply->stats);
-		value = stats_json(q->s, &reply->stats);
-		json_object_set_new(value, "history", history_json(q->s->history));
-	}
-	q->done(q->arg, value, value ? NULL : &reply->err);
-	sandbox_release(q->s);
-	free(q);
-}
+/* ---- one, and all of a caller's ---- */
 
 static bool has_processes(const struct sandbox *s)
 {
 	return s->state == STATE_RUNNING || s->state == STATE_PAUSED;
 }
 
-static int check_processes(const struct sandbox *s, struct err *e)
-{
-	return has_processes(s)
-		       ? 0
-		       : err_set(e, ERR_CONFLICT, "the sandbox is %s", state_name(s->state));
-}
-
 void sandbox_stats(struct sandbox *s, json_done done, void *arg)
 {
-	struct question *q;
 	struct err e;
 
-	if (check_processes(s, &e) < 0) {
-		answer_json_later(s->m, done, arg, NULL, &e);
+	if (!has_processes(s)) {
+		err_set(&e, ERR_CONFLICT, "the sandbox is %s", state_name(s->state));
+		answer_json_later(s->m, done, arg, &e);
 		return;
 	}
 	s->asked_ns = now_ns();
-	q = must_alloc(calloc(1, sizeof(*q)));
-	*q = (struct question){.s = sandbox_hold(s), .done = done, .arg = arg};
-	ask_stats(s, on_stats, q);
+	ask_usage(s, &(struct usage_question){.done = done, .arg = arg});
 }
 
-/* ---- all of a caller's ---- */
-
-struct census {
-	struct manager *m;
-	json_t *all;
-	size_t open;
-	json_done done;
-	void *arg;
-};
-
-struct census_item {
-	struct census *c;
-	struct sandbox *s;
-};
-
-static void census_step(struct census *c)
+static bool census_add(void *arg, struct sandbox *s)
 {
-	if (--c->open > 0)
-		return;
-	c->done(c->arg, json_pack("{s:o}", "sandboxes", c->all), NULL);
-	free(c);
-}
-
-static void on_counted(void *arg, const struct ipc *reply, int fd)
-{
-	struct census_item *i = arg;
-	json_t *value;
-
-	close_fd(&fd);
-	if (reply->err.kind == ERR_NONE) {
-		add_sample(i->s, &reply->stats);
-		value = stats_json(i->s, &reply->stats);
-		json_object_set_new(value, "id", json_string(i->s->id));
-		json_object_set_new(value, "name", json_string(i->s->o.name));
-		json_object_set_new(value, "state", json_string(state_name(i->s->state)));
-		json_array_append_new(i->c->all, value);
-	}
-	sandbox_release(i->s);
-	census_step(i->c);
-	free(i);
-}
-
-static bool count_one(void *arg, struct sandbox *s)
-{
-	struct census_item *i;
+	struct census *c = arg;
 
 	if (!has_processes(s))
 		return true;
-	i = must_alloc(calloc(1, sizeof(*i)));
-	*i = (struct census_item){arg, sandbox_hold(s)};
-	i->c->open++;
+	c->open++;
 	s->asked_ns = now_ns();
-	ask_stats(s, on_counted, i);
+	ask_usage(s, &(struct usage_question){.census = c});
 	return true;
 }
 
@@ -325,9 +289,9 @@ void manager_stats(struct manager *m, const struct caller *who, json_done done, 
 {
 	struct census *c = must_alloc(calloc(1, sizeof(*c)));
 
-	*c = (struct census){.m = m, .all = json_array(), .open = 1, .done = done, .arg = arg};
-	manager_each(m, who, count_one, c);
-	answer_json_later(m, on_census_begun, c, NULL, NULL);
+	*c = (struct census){.all = json_array(), .open = 1, .done = done, .arg = arg};
+	manager_each(m, who, census_add, c);
+	answer_json_later(m, on_census_begun, c, NULL);
 }
 
 /* ---- health ---- */

@@ -77,51 +77,26 @@ static void rearm(struct sandbox *s, uint64_t after_ms)
 		loop_timer_set(s->m->p.loop, &s->idle, after_ms ? after_ms : 1);
 }
 
-struct idle_question {
-	struct sandbox *s;
-	bool busy;
-};
-
-static void on_guest_stats(void *arg, uint8_t type, const void *payload, size_t len)
+static void on_guest_usage(void *arg, struct sandbox *s, struct unpack *u, const struct err *e)
 {
-	struct idle_question *q = arg;
-	struct unpack u = unpack_from(payload, len);
+	bool busy = usage_read(u, &(struct ipc_stats){0}) > 0 && !u->bad;
+	bool used = (uint64_t)(now_ns() - s->used_ns) / 1000000 < s->o.idle_ms;
 
-	if (type != G_OK)
+	if (!s->known || s->state != STATE_RUNNING)
 		return;
-	unpack_u32(&u);
-	for (int i = 0; i < 6; i++)
-		unpack_u64(&u);
-	q->busy = unpack_u32(&u) > 0 && !u.bad;
+	if (busy)
+		s->used_ns = now_ns();
+	if (e || busy || s->active || used)
+		rearm(s, s->o.idle_ms);
+	else
+		time_out(s, false, "it was idle for too long");
 }
-
-static void on_guest_stats_end(void *arg, const struct err *e)
-{
-	struct idle_question *q = arg;
-	struct sandbox *s = q->s;
-
-	if (s->known && s->state == STATE_RUNNING) {
-		bool used = (uint64_t)(now_ns() - s->used_ns) / 1000000 < s->o.idle_ms;
-
-		if (q->busy)
-			s->used_ns = now_ns();
-		if (e || q->busy || s->active || used)
-			rearm(s, s->o.idle_ms);
-		else
-			time_out(s, false, "it was idle for too long");
-	}
-	sandbox_release(s);
-	free(q);
-}
-
-static const struct call_ops stats_ops = {.on_frame = on_guest_stats, .on_end = on_guest_stats_end};
 
 /* Commands in the background are known to the guest only. */
 static void on_idle(void *arg)
 {
 	struct sandbox *s = arg;
 	uint64_t unused_ms = (uint64_t)(now_ns() - s->used_ns) / 1000000;
-	struct idle_question *q;
 
 	if (s->state != STATE_RUNNING || !s->link || s->active || s->current ||
 	    link_open_calls(s->link) > s->parked) {
@@ -133,9 +108,7 @@ static void on_idle(void *arg)
 		rearm(s, s->o.idle_ms - unused_ms);
 		return;
 	}
-	q = must_alloc(calloc(1, sizeof(*q)));
-	q->s = sandbox_hold(s);
-	link_call(s->link, G_STATS, NULL, 0, &stats_ops, q);
+	guest_ask(s, G_STATS, &(struct buf){0}, on_guest_usage, NULL);
 }
 
 void sandbox_used(struct sandbox *s)
@@ -218,7 +191,7 @@ void ended_add(struct sandbox *s)
 	*m->ended_end = s;
 	m->ended_end = &s->next_gone;
 	/* What is left of it is small, and there are not too many of them. */
-	history_free(take_ptr(s->history));
+	free(take_ptr(s->history));
 	if (++m->ended_count > ENDED_MAX)
 		bury_first(m);
 	if (!m->ended_timer.place)

@@ -205,19 +205,19 @@ static void on_timer(void *arg)
 	pool_refill(arg);
 }
 
-void pool_start(struct manager *m)
-{
-	m->pool_timer = (struct loop_timer){.call = on_timer, .arg = m};
-	pool_resize(m);
-}
-
 /* Those with an overlay are kept from the start; others once somebody has asked for one. */
-void pool_resize(struct manager *m)
+static void pool_resize(struct manager *m)
 {
 	m->pools[1].wanted = pool_size(m);
 	if (m->pools[0].wanted)
 		m->pools[0].wanted = pool_size(m);
 	pool_refill(m);
+}
+
+void pool_start(struct manager *m)
+{
+	m->pool_timer = (struct loop_timer){.call = on_timer, .arg = m};
+	pool_resize(m);
 }
 
 void pool_change(struct manager *m, const struct config *old)

@@ -1,6 +1,6 @@
 #include "manager/warm/prefork.h"
 
-#include "manager/exec.h"
+#include "manager/manager_internal.h"
 
 #define START_MS 30000
 #define FAILURES_MAX 3
