@@ -9,12 +9,12 @@
 #define DEADLINE_MS 120000
 #define DEADLINE_LONG_MS 1800000
 
-struct asked {
+struct broker_question {
 	uint32_t serial, type;
 	int64_t until_ns;
 	broker_done done;
 	void *arg;
-	struct asked *next;
+	struct broker_question *next;
 };
 
 struct broker {
@@ -22,7 +22,7 @@ struct broker {
 	struct ipc_channel channel;
 	bool lost;
 	uint32_t next_serial;
-	struct asked *table[BUCKETS];
+	struct broker_question *table[BUCKETS];
 	struct loop_timer sweep;
 	struct loop_task lost_task;
 	struct err err;
@@ -42,32 +42,37 @@ static void on_broken(void *arg, int errnum)
 	loop_task_add(b->loop, &b->lost_task);
 }
 
-static void fail(struct asked *a, enum err_kind kind, const char *why)
+static void fail_question(struct broker_question *a, const char *why)
 {
 	struct ipc reply = {.type = IPC_DONE, .serial = a->serial};
 
-	err_set(&reply.err, kind, "%s", why);
+	err_set(&reply.err, ERR_SYSTEM, "%s", why);
 	if (a->done)
 		a->done(a->arg, &reply, -1);
 	free(a);
 }
 
-static void fail_all(struct broker *b)
+/* Those that wait longer than until now. */
+static void fail_due(struct broker *b, int64_t now, const char *why)
 {
 	for (size_t i = 0; i < BUCKETS; i++)
-		while (b->table[i]) {
-			struct asked *a = b->table[i];
-
-			b->table[i] = a->next;
-			fail(a, ERR_SYSTEM, b->err.msg);
+		for (struct broker_question **at = &b->table[i], *a; (a = *at);) {
+			if (a->until_ns > now) {
+				at = &a->next;
+				continue;
+			}
+			*at = a->next;
+			fail_question(a, why);
+			/* The callback may have asked anew, in this very chain. */
+			at = &b->table[i];
 		}
 }
 
-static void tell_lost(void *arg)
+static void report_broker_lost(void *arg)
 {
 	struct broker *b = arg;
 
-	fail_all(b);
+	fail_due(b, INT64_MAX, b->err.msg);
 	b->ops->on_lost(b->arg, &b->err);
 }
 
@@ -75,10 +80,11 @@ static void tell_lost(void *arg)
 
 static void remember(struct broker *b, const struct ipc *m, broker_done done, void *arg)
 {
-	struct asked *a = must_alloc(calloc(1, sizeof(*a)));
+	struct broker_question *a = must_alloc(calloc(1, sizeof(*a)));
 	bool is_long = m->type == IPC_SNAPSHOT || m->type == IPC_SNAPSHOT_KEEP;
 
-	*a = (struct asked){.serial = m->serial, .type = m->type, .done = done, .arg = arg};
+	*a = (struct broker_question){
+		.serial = m->serial, .type = m->type, .done = done, .arg = arg};
 	a->until_ns = now_ns() + (is_long ? DEADLINE_LONG_MS : DEADLINE_MS) * 1000000LL;
 	a->next = b->table[m->serial % BUCKETS];
 	b->table[m->serial % BUCKETS] = a;
@@ -109,9 +115,9 @@ void broker_ask_id(struct broker *b, uint32_t type, const char *id, broker_done 
 
 /* ---- receiving ---- */
 
-static struct asked *take_asked(struct broker *b, const struct ipc *m)
+static struct broker_question *take_asked(struct broker *b, const struct ipc *m)
 {
-	struct asked **at = &b->table[m->serial % BUCKETS], *a;
+	struct broker_question **at = &b->table[m->serial % BUCKETS], *a;
 
 	while (*at && (*at)->serial != m->serial)
 		at = &(*at)->next;
@@ -130,7 +136,7 @@ static void undo(struct broker *b, const struct ipc *m)
 
 static void take_reply(struct broker *b, const struct ipc *m, int fd)
 {
-	struct asked *a = take_asked(b, m);
+	struct broker_question *a = take_asked(b, m);
 	bool again = a && a->type == IPC_SNAPSHOT_LIST && m->type == IPC_SNAPSHOT_IS;
 
 	if (a && a->done) {
@@ -157,20 +163,9 @@ static void on_message(void *arg, const struct ipc *m, int fd)
 static void on_sweep(void *arg)
 {
 	struct broker *b = arg;
-	int64_t now = now_ns();
 
 	loop_timer_set(b->loop, &b->sweep, SWEEP_MS);
-	for (size_t i = 0; i < BUCKETS; i++)
-		for (struct asked **at = &b->table[i], *a; (a = *at);) {
-			if (a->until_ns > now) {
-				at = &a->next;
-				continue;
-			}
-			*at = a->next;
-			fail(a, ERR_SYSTEM, "the broker does not answer");
-			/* The callback may have asked anew, in this very chain. */
-			at = &b->table[i];
-		}
+	fail_due(b, now_ns(), "the broker does not answer");
 }
 
 struct broker *broker_open(struct loop *l, int fd, const struct broker_ops *ops, void *arg)
@@ -181,7 +176,7 @@ struct broker *broker_open(struct loop *l, int fd, const struct broker_ops *ops,
 	b->channel = (struct ipc_channel){
 		.loop = l, .on_message = on_message, .on_broken = on_broken, .arg = b};
 	b->sweep = (struct loop_timer){.call = on_sweep, .arg = b};
-	b->lost_task = (struct loop_task){.call = tell_lost, .arg = b};
+	b->lost_task = (struct loop_task){.call = report_broker_lost, .arg = b};
 	ipc_channel_open(&b->channel, fd);
 	loop_timer_set(l, &b->sweep, SWEEP_MS);
 	return b;
@@ -195,7 +190,7 @@ void broker_close(struct broker *b)
 	loop_timer_stop(b->loop, &b->sweep);
 	loop_task_remove(b->loop, &b->lost_task);
 	for (size_t i = 0; i < BUCKETS; i++)
-		for (struct asked *a = b->table[i], *next; a; a = next) {
+		for (struct broker_question *a = b->table[i], *next; a; a = next) {
 			next = a->next;
 			free(a);
 		}

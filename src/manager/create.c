@@ -215,16 +215,6 @@ static void configure(struct job *j)
 
 static void boot_ask(struct job *j);
 
-static void boot_again(void *arg)
-{
-	struct job *j = arg;
-
-	if (!job_is_current(j))
-		job_end(j, NULL);
-	else
-		boot_ask(j);
-}
-
 /* Only what may be better the next time is tried again. */
 static bool is_worth_a_retry(const struct job *j, const struct err *e)
 {
@@ -256,8 +246,7 @@ static void on_booted(void *arg, const struct ipc *reply, int fd)
 			m->metrics.boot_retries++;
 			manager_log(m, "sandbox %s: boot failed, will be tried again: %s", s->id,
 				    reply->err.msg);
-			j->timer = (struct loop_timer){.call = boot_again, .arg = j};
-			loop_timer_set(m->p.loop, &j->timer, 50u << (2 * j->tries++));
+			job_retry(j, 50u << (2 * j->tries++), boot_ask);
 		}
 	}
 	pool_refill(m);
@@ -416,8 +405,6 @@ static void reconnect(struct job *j)
 	boot_failed(j, &e);
 }
 
-static void connect_ask(void *arg);
-
 static void connect_failed(struct job *j, const char *why)
 {
 	struct sandbox *s = j->s;
@@ -425,8 +412,7 @@ static void connect_failed(struct job *j, const char *why)
 
 	sandbox_close_link(s);
 	if (++j->connects < CONNECT_TRIES) {
-		j->timer = (struct loop_timer){.call = connect_ask, .arg = j};
-		loop_timer_set(s->m->p.loop, &j->timer, 100u << (2 * j->connects));
+		job_retry(j, 100u << (2 * j->connects), connect_begin);
 		return;
 	}
 	err_set(&e, ERR_SYSTEM, "the sandbox cannot be reached: %.300s", why);
@@ -456,17 +442,7 @@ static void on_connected(struct job *j, const struct err *e)
 	job_configure(j, sandbox_ttl_left_ms(j->s), on_answered);
 }
 
-static void connect_ask(void *arg)
-{
-	struct job *j = arg;
-
-	if (!job_is_current(j))
-		job_end(j, NULL);
-	else
-		job_ask_for(j, IPC_CONNECT, on_connected);
-}
-
 void connect_begin(struct job *j)
 {
-	connect_ask(j);
+	job_ask_for(j, IPC_CONNECT, on_connected);
 }

@@ -35,13 +35,11 @@ void denials_read(struct unpack *u, struct sandbox *s, struct result *r)
 {
 	uint32_t count = unpack_u32(u);
 
-	if (count == 0)
-		return;
-	count = count < DENIALS_MAX ? count : DENIALS_MAX;
-	r->denials = must_alloc(calloc(count + ARRAY_LEN(told_limits), sizeof(*r->denials)));
-	for (uint32_t i = 0; i < count && !u->bad; i++) {
-		read_denial(u, s, &r->denials[r->denial_count]);
-		r->denial_count += !u->bad;
+	for (uint32_t i = 0; i < count && i < DENIALS_MAX && !u->bad; i++) {
+		struct denial d;
+
+		read_denial(u, s, &d);
+		result_add_denials(r, &d, !u->bad);
 	}
 }
 
@@ -49,20 +47,13 @@ void denials_add_limits(struct result *r)
 {
 	for (size_t i = 0; i < ARRAY_LEN(told_limits); i++) {
 		const char *name = limit_hit_name(told_limits[i]);
-		struct denial *d;
+		struct denial d = {.what = "limit", .count = 1};
 
-		if (!(r->end.limits_hit & told_limits[i]))
-			continue;
-		if (!r->denials)
-			r->denials =
-				must_alloc(calloc(ARRAY_LEN(told_limits), sizeof(*r->denials)));
-		d = &r->denials[r->denial_count++];
-		d->count = 1;
-		snprintf(d->what, sizeof(d->what), "limit");
-		snprintf(d->target, sizeof(d->target), "%s", name);
-		snprintf(d->rule, sizeof(d->rule), "limit %s", name);
-		snprintf(d->explain, sizeof(d->explain),
+		snprintf(d.target, sizeof(d.target), "%s", name);
+		snprintf(d.rule, sizeof(d.rule), "limit %s", name);
+		snprintf(d.explain, sizeof(d.explain),
 			 "The %s limit was reached. If more is needed, ask for a larger %s.", name,
 			 name);
+		result_add_denials(r, &d, (r->end.limits_hit & told_limits[i]) != 0);
 	}
 }

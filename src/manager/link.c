@@ -258,37 +258,31 @@ static struct call *new_call(struct loop *l, const struct call_ops *ops, void *a
 	return c;
 }
 
-static struct call *refuse_call(struct call *c, const struct err *e)
-{
-	finish_call(c, e);
-	return c;
-}
-
 struct call *call_refused(struct loop *l, const struct err *e, const struct call_ops *ops,
 			  void *arg)
 {
-	return refuse_call(new_call(l, ops, arg), e);
+	struct call *c = new_call(l, ops, arg);
+
+	finish_call(c, e);
+	return c;
 }
 
 struct call *link_call(struct link *k, uint8_t type, const void *payload, size_t len,
 		       const struct call_ops *ops, void *arg)
 {
-	struct call *c = new_call(k->loop, ops, arg);
+	bool is_exec = type == G_EXEC || type == G_RUN || type == G_FORK;
 	const char *rest = payload;
-	struct err e;
+	struct err e = k->err;
+	struct call *c;
 
-	c->type = type;
-	if (k->broken)
-		return refuse_call(c, &k->err);
-	if (k->open >= GUEST_MAX_STREAMS || k->out.len > OUT_FULL) {
+	if (!k->broken && (k->open >= GUEST_MAX_STREAMS || k->out.len > OUT_FULL))
 		err_set(&e, ERR_LIMIT, "too many calls to this sandbox at once");
-		return refuse_call(c, &e);
-	}
-	if (len > (type == G_EXEC || type == G_RUN || type == G_FORK ? GUEST_MAX_EXEC
-								     : GUEST_MAX_PAYLOAD)) {
+	else if (!k->broken && len > (is_exec ? GUEST_MAX_EXEC : GUEST_MAX_PAYLOAD))
 		err_set(&e, ERR_INVALID, "the request is too large");
-		return refuse_call(c, &e);
-	}
+	if (e.kind)
+		return call_refused(k->loop, &e, ops, arg);
+	c = new_call(k->loop, ops, arg);
+	c->type = type;
 	c->link = k;
 	c->stream = k->next_stream++;
 	c->next = k->table[c->stream % BUCKETS];
@@ -608,6 +602,8 @@ unsigned link_open_calls(const struct link *k)
 
 void link_suspend(struct link *k, bool suspended)
 {
+	if (!k)
+		return;
 	k->suspended = suspended;
 	k->pinged = false;
 	k->heard = true;

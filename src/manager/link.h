@@ -39,7 +39,7 @@ struct link *link_open(struct loop *l, int fd, uint64_t generation,
 		       void (*on_lost)(void *arg, const struct err *e), void *arg);
 /* Ends all calls with an error (without on_lost). */
 void link_close(struct link *k);
-/* The guest is frozen and cannot answer: no life signs are asked for. */
+/* The guest is frozen and cannot answer: no life signs are asked for. NULL: nothing. */
 void link_suspend(struct link *k, bool suspended);
 
 /* How many streams are open. */

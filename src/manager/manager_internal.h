@@ -61,6 +61,7 @@ struct job {
 	const struct ipc *reply;
 	int fd;
 	struct loop_timer timer;
+	void (*again)(struct job *j); /* what the timer calls */
 	struct loop_task task;
 	struct job *next;
 };
@@ -210,6 +211,8 @@ typedef void (*job_step)(struct job *j, const struct err *e);
 /* Asks with a message of this type and the sandbox's id. */
 void job_ask_for(struct job *j, uint32_t type, job_step step);
 void job_configure(struct job *j, uint64_t ttl_ms, job_step step);
+/* Calls again after a while if the job is still current; else the job ends. */
+void job_retry(struct job *j, uint64_t after_ms, void (*again)(struct job *j));
 void audit_decision(struct sandbox *s, const char *what, const char *why,
 		    void (*done)(void *arg, const struct err *e), void *arg);
 
@@ -265,7 +268,7 @@ void ended_add(struct sandbox *s);
 void ended_start(struct manager *m);
 /* The end of a command was taken note of; the guest is told when something else is. */
 void ack(struct sandbox *s, uint32_t eid);
-void acks_send(struct sandbox *s);
+void acks_send(void *sandbox);
 
 /* ---- events.c ---- */
 void event_add(struct sandbox *s, const char *type, json_t *more);

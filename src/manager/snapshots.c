@@ -56,7 +56,7 @@ static void set_owner(struct ipc_snapshot *s, const struct caller *who)
 
 static void thawed(struct sandbox *s)
 {
-	if (s->link && s->state == STATE_RUNNING)
+	if (s->state == STATE_RUNNING)
 		link_suspend(s->link, false);
 }
 
@@ -65,8 +65,7 @@ static void take(struct job *j, const char *name, broker_done done)
 	struct sandbox *s = j->s;
 	struct ipc m = {.type = IPC_SNAPSHOT};
 
-	if (s->link)
-		link_suspend(s->link, true);
+	link_suspend(s->link, true);
 	id_make(m.snapshot.id);
 	memcpy(m.snapshot.sandbox, s->id, sizeof(m.snapshot.sandbox));
 	memcpy(m.snapshot.owner, s->owner.token, sizeof(m.snapshot.owner));
@@ -97,20 +96,24 @@ void snapshot_begin(struct job *j)
 	take(j, j->snapshot.name, on_taken);
 }
 
-void sandbox_snapshot(struct sandbox *s, const char *name, json_done done, void *arg)
+static void submit_snapshot(struct sandbox *s, const char *name, json_done done, void *arg)
 {
-	struct job *j;
-	struct err e;
+	struct job *j = job_new(s, JOB_SNAPSHOT, BY_CLIENT);
 
-	if (check_name(name ? name : "", &e) < 0) {
-		answer_json_later(s->m, done, arg, &e);
-		return;
-	}
-	j = job_new(s, JOB_SNAPSHOT, BY_CLIENT);
 	j->done_json = done;
 	j->arg = arg;
-	snprintf(j->snapshot.name, sizeof(j->snapshot.name), "%s", name ? name : "");
+	snprintf(j->snapshot.name, sizeof(j->snapshot.name), "%s", name);
 	job_submit(j);
+}
+
+void sandbox_snapshot(struct sandbox *s, const char *name, json_done done, void *arg)
+{
+	struct err e;
+
+	if (check_name(name ? name : "", &e) < 0)
+		answer_json_later(s->m, done, arg, &e);
+	else
+		submit_snapshot(s, name ? name : "", done, arg);
 }
 
 void snapshot_drop(struct manager *m, const char *id, const char *owner)
@@ -265,7 +268,6 @@ void restore(struct job *j, const char *snapshot, void (*then)(struct job *j))
 /* ---- forks ---- */
 
 struct fork {
-	struct manager *m;
 	struct sandbox *s;
 	size_t count, open;
 	json_t *all;
@@ -285,6 +287,13 @@ static json_t *error_json(const struct err *e)
 			 e->msg);
 }
 
+static void fork_end(struct fork *f, const struct err *e)
+{
+	f->done(f->arg, e ? NULL : json_pack("{s:o}", "sandboxes", f->all), e);
+	sandbox_release(f->s);
+	free(f);
+}
+
 static void on_forked(void *arg, struct sandbox *s, const struct err *e)
 {
 	struct fork_one *one = arg;
@@ -300,10 +309,8 @@ static void on_forked(void *arg, struct sandbox *s, const struct err *e)
 	free(one);
 	if (--f->open > 0)
 		return;
-	snapshot_drop(f->m, f->snapshot, f->s->owner.token);
-	f->done(f->arg, json_pack("{s:o}", "sandboxes", f->all), NULL);
-	sandbox_release(f->s);
-	free(f);
+	snapshot_drop(f->s->m, f->snapshot, f->s->owner.token);
+	fork_end(f, NULL);
 }
 
 static void on_fork_taken(void *arg, json_t *value, const struct err *e)
@@ -311,16 +318,14 @@ static void on_fork_taken(void *arg, json_t *value, const struct err *e)
 	struct fork *f = arg;
 
 	if (e) {
-		f->done(f->arg, NULL, e);
-		json_decref(f->all);
-		sandbox_release(f->s);
-		free(f);
+		fork_end(f, e);
 		return;
 	}
 	snprintf(f->snapshot, sizeof(f->snapshot), "%s",
 		 json_string_value(json_object_get(value, "id")));
 	json_decref(value);
 	f->open = f->count;
+	f->all = json_array();
 	for (size_t i = 0; i < f->count; i++) {
 		struct fork_one *one = must_alloc(calloc(1, sizeof(*one)));
 		struct create_options o;
@@ -329,14 +334,13 @@ static void on_fork_taken(void *arg, json_t *value, const struct err *e)
 		create_options_inherit(&o, f->s);
 		memcpy(o.snapshot, f->snapshot, sizeof(o.snapshot));
 		json_array_append_new(f->all, json_null());
-		manager_create(f->m, &f->s->owner, &o, on_forked, one);
+		manager_create(f->s->m, &f->s->owner, &o, on_forked, one);
 	}
 }
 
 void sandbox_fork(struct sandbox *s, size_t count, json_done done, void *arg)
 {
 	struct fork *f;
-	struct job *j;
 	struct err e = {0};
 
 	if (count == 0 || count > FORK_MAX)
@@ -348,15 +352,8 @@ void sandbox_fork(struct sandbox *s, size_t count, json_done done, void *arg)
 		return;
 	}
 	f = must_alloc(calloc(1, sizeof(*f)));
-	*f = (struct fork){.m = s->m, .s = sandbox_hold(s), .count = count};
-	f->all = json_array();
-	f->done = done;
-	f->arg = arg;
-	j = job_new(s, JOB_SNAPSHOT, BY_CLIENT);
-	j->done_json = on_fork_taken;
-	j->arg = f;
-	snprintf(j->snapshot.name, sizeof(j->snapshot.name), FORK_NAME);
-	job_submit(j);
+	*f = (struct fork){.s = sandbox_hold(s), .count = count, .done = done, .arg = arg};
+	submit_snapshot(s, FORK_NAME, on_fork_taken, f);
 }
 
 /* ---- those that exist ---- */
@@ -515,9 +512,8 @@ static void on_owner(void *arg, const struct ipc *reply, int fd)
 		memcpy(s->owner, reply->snapshot.owner, sizeof(s->owner));
 }
 
-/* Takes what is set in the errand; of: its snapshot, as far as it is known. */
-static void errand_run(struct manager *m, const struct caller *who, const struct errand *what,
-		       const struct ipc_snapshot *of, const struct err *refused)
+/* what: everything but the caller; with an error it is refused. */
+static void errand_run(struct manager *m, const struct caller *who, const struct errand *what)
 {
 	struct ipc list = {.type = IPC_SNAPSHOT_LIST};
 	struct errand *a = must_alloc(calloc(1, sizeof(*a)));
@@ -526,13 +522,10 @@ static void errand_run(struct manager *m, const struct caller *who, const struct
 	*a = *what;
 	a->m = m;
 	a->who = *who;
-	a->msg.snapshot = *of;
 	/* What is written belongs to who writes it, whatever else that caller may see. */
 	set_owner(&a->msg.snapshot, who);
-	if (refused)
-		a->err = *refused;
 	/* Ids that cannot be are answered like those that are not (rule 28). */
-	else if (!ipc_id_is_valid(of->id))
+	if (!a->err.kind && !ipc_id_is_valid(a->msg.snapshot.id))
 		err_set(&a->err, ERR_NOT_FOUND, "there is no such snapshot");
 	if (a->err.kind) {
 		a->task = (struct loop_task){.call = errand_refuse, .arg = a};
@@ -558,44 +551,31 @@ static struct ipc_snapshot snapshot_of_id(const char *id)
 void manager_snapshot_delete(struct manager *m, const struct caller *who, const char *id,
 			     json_done done, void *arg)
 {
-	struct ipc_snapshot s = snapshot_of_id(id);
+	struct errand a = {.audit = "snapshot.delete", .done_json = done, .arg = arg};
 
-	errand_run(m, who,
-		   &(struct errand){.audit = "snapshot.delete",
-				    .msg.type = IPC_SNAPSHOT_DELETE,
-				    .done_json = done,
-				    .arg = arg},
-		   &s, NULL);
+	a.msg = (struct ipc){.type = IPC_SNAPSHOT_DELETE, .snapshot = snapshot_of_id(id)};
+	errand_run(m, who, &a);
 }
 
 void manager_snapshot_read(struct manager *m, const struct caller *who, const char *id,
 			   fd_done done, void *arg)
 {
-	struct ipc_snapshot s = snapshot_of_id(id);
+	struct errand a = {.audit = "snapshot.read", .done_fd = done, .arg = arg};
 
-	errand_run(m, who,
-		   &(struct errand){.audit = "snapshot.read",
-				    .msg.type = IPC_SNAPSHOT_READ,
-				    .done_fd = done,
-				    .arg = arg},
-		   &s, NULL);
+	a.msg = (struct ipc){.type = IPC_SNAPSHOT_READ, .snapshot = snapshot_of_id(id)};
+	errand_run(m, who, &a);
 }
 
 void manager_snapshot_write(struct manager *m, const struct caller *who, const char *name,
 			    fd_done done, void *arg)
 {
-	struct ipc_snapshot s = {0};
-	struct err e = {0};
+	struct errand a = {.audit = "snapshot.import", .done_fd = done, .arg = arg};
 
-	id_make(s.id);
-	if (check_name(name, &e) == 0)
-		snprintf(s.name, sizeof(s.name), "%s", name);
-	errand_run(m, who,
-		   &(struct errand){.audit = "snapshot.import",
-				    .msg.type = IPC_SNAPSHOT_WRITE,
-				    .done_fd = done,
-				    .arg = arg},
-		   &s, e.kind ? &e : NULL);
+	a.msg.type = IPC_SNAPSHOT_WRITE;
+	id_make(a.msg.snapshot.id);
+	if (check_name(name, &a.err) == 0)
+		snprintf(a.msg.snapshot.name, sizeof(a.msg.snapshot.name), "%s", name);
+	errand_run(m, who, &a);
 }
 
 void manager_snapshot_abandon(struct manager *m, const struct ipc_snapshot *info)
@@ -606,7 +586,8 @@ void manager_snapshot_abandon(struct manager *m, const struct ipc_snapshot *info
 void manager_snapshot_keep(struct manager *m, const struct caller *who,
 			   const struct ipc_snapshot *info, json_done done, void *arg)
 {
-	errand_run(m, who,
-		   &(struct errand){.msg.type = IPC_SNAPSHOT_KEEP, .done_json = done, .arg = arg},
-		   info, NULL);
+	struct errand a = {.done_json = done, .arg = arg};
+
+	a.msg = (struct ipc){.type = IPC_SNAPSHOT_KEEP, .snapshot = *info};
+	errand_run(m, who, &a);
 }

@@ -373,6 +373,23 @@ void job_ask_for(struct job *j, uint32_t type, job_step step)
 	broker_ask_id(j->s->m->p.broker, type, j->s->id, on_broker, j);
 }
 
+static void on_retry_timer(void *arg)
+{
+	struct job *j = arg;
+
+	if (job_is_current(j))
+		j->again(j);
+	else
+		job_end(j, NULL);
+}
+
+void job_retry(struct job *j, uint64_t after_ms, void (*again)(struct job *j))
+{
+	j->again = again;
+	j->timer = (struct loop_timer){.call = on_retry_timer, .arg = j};
+	loop_timer_set(j->s->m->p.loop, &j->timer, after_ms);
+}
+
 static void on_guest(void *arg, const struct err *e)
 {
 	take_step(arg, e);
@@ -395,7 +412,7 @@ static void on_paused(struct job *j, const struct err *e)
 	if (!e) {
 		sandbox_move(s, STATE_PAUSED, j->by == BY_TIMER ? BY_TIMER : BY_CLIENT);
 		sandbox_save_or_log(s);
-	} else if (s->link) {
+	} else {
 		link_suspend(s->link, false);
 	}
 	if (e && j->ends)
@@ -411,8 +428,7 @@ static void freeze(struct job *j, const struct err *e)
 		job_end(j, e);
 		return;
 	}
-	if (j->s->link)
-		link_suspend(j->s->link, true);
+	link_suspend(j->s->link, true);
 	job_ask_for(j, IPC_PAUSE, on_paused);
 }
 
@@ -435,8 +451,7 @@ static void on_resumed(struct job *j, const struct err *e)
 		return;
 	}
 	sandbox_move(s, STATE_RUNNING, BY_CLIENT);
-	if (s->link)
-		link_suspend(s->link, false);
+	link_suspend(s->link, false);
 	if (sandbox_pause_stops_clock(s))
 		sandbox_set_ttl(s, s->o.ttl_ms);
 	sandbox_used(s);
@@ -581,11 +596,6 @@ static void destroy_finish(struct job *j)
 	job_end(j, NULL);
 }
 
-static void destroy_again(void *arg)
-{
-	destroy_ask(arg);
-}
-
 static void on_destroyed(struct job *j, const struct err *e)
 {
 	struct sandbox *s = j->s;
@@ -595,8 +605,7 @@ static void on_destroyed(struct job *j, const struct err *e)
 		return;
 	}
 	if (++j->tries < DESTROY_TRIES) {
-		j->timer = (struct loop_timer){.call = destroy_again, .arg = j};
-		loop_timer_set(s->m->p.loop, &j->timer, 100u << j->tries);
+		job_retry(j, 100u << j->tries, destroy_ask);
 		return;
 	}
 	manager_log(s->m, "sandbox %s cannot be destroyed: %s", s->id, e->msg);

@@ -132,9 +132,10 @@ void sandbox_active(struct sandbox *s, int by)
  * The guest lists what has ended for a while yet, and nobody waits for this: acknowledgements go out
  * with the next command, so that they wake nobody up by themselves.
  */
-void acks_send(struct sandbox *s)
+void acks_send(void *sandbox)
 {
 	static const struct call_ops nothing = {0};
+	struct sandbox *s = sandbox;
 
 	loop_timer_stop(s->m->p.loop, &s->acking);
 	for (unsigned i = 0; i < s->ack_count && s->link && s->state == STATE_RUNNING; i++) {
@@ -145,11 +146,6 @@ void acks_send(struct sandbox *s)
 		buf_done(&b);
 	}
 	s->ack_count = 0;
-}
-
-static void on_acking(void *arg)
-{
-	acks_send(arg);
 }
 
 void ack(struct sandbox *s, uint32_t eid)
@@ -220,7 +216,7 @@ void timers_init(struct sandbox *s)
 {
 	s->ttl = (struct loop_timer){.call = on_ttl, .arg = s};
 	s->idle = (struct loop_timer){.call = on_idle, .arg = s};
-	s->acking = (struct loop_timer){.call = on_acking, .arg = s};
+	s->acking = (struct loop_timer){.call = acks_send, .arg = s};
 }
 
 void timers_stop(struct sandbox *s)

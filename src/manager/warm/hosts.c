@@ -76,10 +76,6 @@ static void warm_host_free(struct warm_host *n)
 	free(n);
 }
 
-static void on_destroyed(void *arg, struct sandbox *s, const struct err *e)
-{
-}
-
 /* What still runs in it goes with it. */
 static void end(struct warm_host *n)
 {
@@ -87,7 +83,7 @@ static void end(struct warm_host *n)
 
 	if (!s)
 		return;
-	sandbox_destroy(s, on_destroyed, NULL);
+	sandbox_destroy(s, NULL, NULL);
 	sandbox_release(s);
 }
 
