@@ -1,5 +1,5 @@
 /* The last steps before a command is executed, and what is missing if it cannot be. */
-#include "sandbox/inside/command.h"
+#include "sandbox/inside/inside_internal.h"
 
 #include "base/exec_path.h"
 #include "kern/sys.h"

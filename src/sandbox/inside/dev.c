@@ -1,5 +1,5 @@
 /* Builds the /dev of a sandbox: a few harmless devices, links and terminals. */
-#include "sandbox/inside/dev.h"
+#include "sandbox/inside/inside_internal.h"
 
 #include "kern/mount.h"
 #include "sandbox/inside/skeleton.h"

@@ -1,10 +1,9 @@
 /* Pid 1 of a sandbox that lives on executes the guest, which finds its fds at fixed numbers. */
-#include "sandbox/inside/guest_exec.h"
+#include "sandbox/inside/inside_internal.h"
 
 #include "kern/sys.h"
 #include "sandbox/inside/boot.h"
 #include "sandbox/inside/warm_settings.h"
-#include "sandbox/inside/command.h"
 #include "sandbox/inside/restrict.h"
 #include "sandbox/inside/verify.h"
 #include "wire/guest.h"

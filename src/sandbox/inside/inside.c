@@ -1,24 +1,16 @@
 /* From clone to exec: all that pid 1 does to build its sandbox, in order. */
-#include "sandbox/inside/inside.h"
+#include "sandbox/inside/inside_internal.h"
 
 #include "kern/sched.h"
-#include "kern/seccomp.h"
 #include "kern/sys.h"
 #include "kern/userns.h"
-#include "sandbox/inside/command.h"
-#include "sandbox/inside/guest_exec.h"
-#include "sandbox/inside/init.h"
 #include "sandbox/inside/message.h"
 #include "sandbox/inside/net.h"
 #include "sandbox/inside/privileges.h"
-#include "sandbox/inside/process.h"
 #include "sandbox/inside/root.h"
-#include "sandbox/outside/supervise.h"
 
-#include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 
 /* pid, mount, ipc, uts (and, rootless, user) came with the clone. */
 static int enter_namespaces(struct plan *p, struct err *e)
@@ -137,17 +129,6 @@ static pid_t start_command(struct plan *p, struct inside_fds *fds, struct err *e
 	return pid;
 }
 
-static int block_signals(struct err *e)
-{
-	sigset_t all;
-	int fd;
-
-	sigfillset(&all);
-	sigprocmask(SIG_SETMASK, &all, NULL);
-	fd = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
-	return fd < 0 ? err_sys(e, "cannot watch signals") : fd;
-}
-
 static int receive_mounts(struct plan *p, const struct inside_fds *fds, struct err *e)
 {
 	struct mounts_message m;
@@ -172,7 +153,7 @@ static int receive_rights(struct plan *p, struct inside_fds *fds, int *ret_usern
 	if (message_receive(fds->control, &m, sizeof(m), got, e) < 0)
 		return -1;
 	p->host.ns = m.host;
-	supervise_join(p->page, &m, got);
+	init_join_cgroups(p->page, &m, got);
 	/* After the join, so that it is rooted there. */
 	(void)!unshare(CLONE_NEWCGROUP);
 	*ret_userns = m.has_userns ? got[m.join_count] : -1;
@@ -236,7 +217,7 @@ void inside_main(struct plan *p, struct inside_fds *fds)
 	 * well, the keeper's signal would be lost: of one kind only the first waits.
 	 */
 	(void)setsid();
-	signals = block_signals(e);
+	signals = init_block_signals(e);
 	if (signals < 0 || build(p, fds, &listener, e) < 0)
 		_exit(125);
 	if (p->guest)

@@ -1,6 +1,7 @@
 /* The way from clone to exec; inside.c is meant to be read from top to bottom. */
 #pragma once
 
+#include "kern/cgroup.h"
 #include "sandbox/plan/plan.h"
 
 struct inside_fds {
@@ -40,3 +41,9 @@ struct rights_message {
 
 /* Runs as pid 1 of the new namespaces (or as the subreaper of level process); never returns. */
 void inside_main(struct plan *p, struct inside_fds *fds) __attribute__((noreturn));
+
+/* Level process, for the keeper when its init was killed: ends the init's processes, as far as they are found. */
+void process_end_left(const struct plan *p, const struct cgroup *c);
+
+/* Sets all 64 signals to their default, and blocks none. */
+void command_reset_signals(void);

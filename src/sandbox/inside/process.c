@@ -1,20 +1,14 @@
 /* Level process: the init of level process that supervises the command, and finds all its processes again. */
-#include "sandbox/inside/process.h"
+#include "sandbox/inside/inside_internal.h"
 
 #include "kern/procs.h"
-#include "kern/seccomp.h"
-#include "kern/sys.h"
-#include "sandbox/inside/command.h"
 #include "sandbox/plan/etc.h"
 #include "sandbox/outside/process_dir.h"
 #include "sandbox/inside/message.h"
 #include "sandbox/inside/privileges.h"
-#include "sandbox/outside/supervise.h"
 
 #include <poll.h>
-#include <sched.h>
 #include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 
 struct process_init {
@@ -69,7 +63,7 @@ static int join_cgroup(const struct confinement *c, struct err *e)
 {
 	const struct process_init *n = c->arg;
 
-	supervise_join(c->plan->page, &n->message, n->got);
+	init_join_cgroups(c->plan->page, &n->message, n->got);
 	return 0;
 }
 
@@ -179,14 +173,13 @@ static int prepare(struct process_init *n, int *ret_signals, struct err *e)
 {
 	struct inside_fds *fds = n->fds;
 	char text[64];
-	sigset_t all;
 
 	(void)setsid(); /* as pid 1 of level container, and for the same reason */
-	sigfillset(&all);
-	sigprocmask(SIG_SETMASK, &all, NULL);
-	*ret_signals = signalfd(-1, &all, SFD_CLOEXEC | SFD_NONBLOCK);
+	*ret_signals = init_block_signals(e);
 	close_fd(&fds->keeper_control);
-	if (*ret_signals < 0 || prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0) < 0 ||
+	if (*ret_signals < 0)
+		return -1;
+	if (prctl(PR_SET_PDEATHSIG, SIGTERM, 0, 0, 0) < 0 ||
 	    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return err_sys(e, "cannot prepare to supervise");
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
@@ -223,17 +216,17 @@ void process_main(struct plan *p, struct inside_fds *fds)
 		_exit(125);
 	}
 	/* SIGTERM is the keeper's order, or, at its death, the kernel's (ours by PDEATHSIG). */
-	supervise_serve(&(struct supervisor){.page = p->page,
-					     .limits = &p->spec->limits,
-					     .profile = &seccomp_profile_process,
-					     .command = command,
-					     .keeper = keeper,
-					     .anyone_ends_it = true,
-					     .watched = getpid(),
-					     .signals = signals,
-					     .listener = n.listener,
-					     .dns = -1,
-					     .control = fds->control});
+	init_supervise(&(struct supervisor){.page = p->page,
+					    .limits = &p->spec->limits,
+					    .profile = &seccomp_profile_process,
+					    .command = command,
+					    .keeper = keeper,
+					    .anyone_ends_it = true,
+					    .watched = getpid(),
+					    .signals = signals,
+					    .listener = n.listener,
+					    .dns = -1,
+					    .control = fds->control});
 	kill_all(&n);
 	/* The keeper is gone and cannot tidy up any more. */
 	if (getppid() != keeper)

@@ -21,7 +21,7 @@
 #include "kern/sys.h"
 #include "sandbox/inside/warm_settings.h"
 #include "sandbox/workspace/control.h"
-#include "sandbox/inside/dev.h"
+#include "sandbox/inside/inside_internal.h"
 #include "sandbox/plan/etc.h"
 #include "sandbox/workspace/inject.h"
 #include "sandbox/inside/privileges.h"

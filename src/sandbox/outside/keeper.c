@@ -10,7 +10,6 @@
 #include "sandbox/outside/process_dir.h"
 #include "sandbox/outside/launch.h"
 #include "sandbox/inside/message.h"
-#include "sandbox/inside/process.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/inside/verify.h"
 

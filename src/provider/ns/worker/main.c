@@ -3,7 +3,7 @@
 #include "provider/ns/worker/boot_mounts.h"
 
 #include "model/guest_files.h"
-#include "sandbox/inside/command.h"
+#include "sandbox/inside/inside.h"
 #include "sandbox/inside/message.h"
 #include "sandbox/inside/verify.h"
 
