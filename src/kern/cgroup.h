@@ -44,6 +44,15 @@ struct cgroup {
 	const struct cgroup_place *place; /* whose the parents are; NULL: our own */
 };
 
+#define CGROUP_NO_FDS                                                                              \
+	{                                                                                          \
+		[0 ... CGROUP_CONTROLLERS - 1] = -1                                                \
+	}
+#define CGROUP_NONE                                                                                \
+	{                                                                                          \
+		.parents = CGROUP_NO_FDS, .dirs = CGROUP_NO_FDS                                    \
+	}
+
 struct cgroup_stats {
 	uint64_t oom_kills;
 	uint64_t pids_refused;

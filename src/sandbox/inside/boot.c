@@ -6,7 +6,6 @@
 #include "kern/sys.h"
 #include "sandbox/inside/warm_settings.h"
 #include "sandbox/outside/keeper.h"
-#include "sandbox/outside/launch.h"
 
 #include <poll.h>
 #include <sys/mman.h>
@@ -88,9 +87,7 @@ static void describe(struct keeper *k, struct booted *ret)
 			 b->unmapped & UNMAPPED_MOUNT ? "A volume's" : "The image's");
 	ret->pidfd = take_fd(&k->pidfd);
 	ret->cgroup = k->cgroup;
-	for (int i = 0; i < CGROUP_CONTROLLERS; i++)
-		k->cgroup.dirs[i] = k->cgroup.parents[i] = -1;
-	k->cgroup.version = 0;
+	k->cgroup = (struct cgroup)CGROUP_NONE;
 }
 
 static int boot(struct keeper *k, struct booted *ret, struct err *e)
@@ -260,27 +257,21 @@ int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e
 				    .warm_host = r->warm_host,
 				    .settings = -1,
 				    .joins = joins};
-	struct keeper k = KEEPER_NONE;
-	struct status_page *page = keeper_map_status_page(e);
+	struct keeper k;
 	int rc = -1;
 
-	if (!page)
+	if (keeper_init(&k, e) < 0)
 		return -1;
 	k.plan.guest = &guest;
 	*ret = (struct booted){.pidfd = -1};
 	cgroup_init_at(&k.cgroup, r->cgroups, r->cgroup_name);
-	if (plan_make_boot(&k.plan, r, page, e) == 0 &&
+	if (plan_make_boot(&k.plan, r, e) == 0 &&
 	    (!r->warm_host || plan_warm_host(&k.plan, r, &guest, e) == 0))
 		rc = boot(&k, ret, e);
 	if (rc < 0 && r->warm_host)
 		remove_own_lanes(r);
 	if (r->warm_host)
 		end_warm_host(&k.plan, &guest);
-	launch_release(&k);
-	cgroup_remove(&k.cgroup);
-	close_fd(&k.control);
-	close_fd(&k.pidfd);
-	plan_done(&k.plan);
-	munmap(page, sizeof(*page));
+	keeper_done(&k);
 	return rc;
 }

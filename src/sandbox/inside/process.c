@@ -3,7 +3,7 @@
 
 #include "kern/procs.h"
 #include "sandbox/plan/etc.h"
-#include "sandbox/outside/process_dir.h"
+#include "sandbox/outside/keeper.h"
 #include "sandbox/inside/message.h"
 #include "sandbox/inside/privileges.h"
 

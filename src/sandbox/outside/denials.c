@@ -1,5 +1,5 @@
 /* Puts what was refused during a run into its record, in words. */
-#include "sandbox/outside/denials.h"
+#include "sandbox/outside/keeper.h"
 
 #include "model/guard.h"
 #include "sandbox/workspace/safe_walk.h"

@@ -1,5 +1,5 @@
 /* Notes for the record of a run that failed for a reason which its caller can change. */
-#include "sandbox/outside/hints.h"
+#include "sandbox/outside/keeper.h"
 
 #include "base/exec_path.h"
 

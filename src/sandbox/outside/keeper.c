@@ -6,9 +6,6 @@
 #include "kern/close_async.h"
 #include "kern/sched.h"
 #include "kern/sys.h"
-#include "sandbox/inside/inside.h"
-#include "sandbox/outside/process_dir.h"
-#include "sandbox/outside/launch.h"
 #include "sandbox/inside/message.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/inside/verify.h"
@@ -18,7 +15,6 @@
 #include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/sysmacros.h>
@@ -264,26 +260,21 @@ static int check_clocks(struct keeper *k)
 	const struct limits *l = &k->plan.spec->limits;
 	int64_t wait_ms = INT32_MAX, left;
 
-	if (k->was_ended)
-		return check_grace(k);
-	if (l->timeout_ms) {
-		left = (int64_t)l->timeout_ms - (now_ns() - k->started_ns) / 1000000;
-		if (left <= 0) {
+	if (!k->was_ended && l->timeout_ms) {
+		wait_ms = (int64_t)l->timeout_ms - (now_ns() - k->started_ns) / 1000000;
+		if (wait_ms <= 0)
 			end_run(k, STATUS_TIMEOUT, SIGKILL);
-			return check_grace(k);
-		}
-		wait_ms = left;
 	}
-	if (l->cpu_time_ms && k->cgroup.version) {
+	if (!k->was_ended && l->cpu_time_ms && k->cgroup.version) {
 		left = (int64_t)l->cpu_time_ms - (int64_t)(cgroup_cpu_us(&k->cgroup) / 1000);
-		if (left <= 0) {
+		if (left <= 0)
 			end_run(k, STATUS_CPU_TIME, SIGKILL);
-			return check_grace(k);
-		}
 		/* It cannot be used up faster than by all the processors that it may have. */
 		left = left * 1000 / (int64_t)(l->cpus_milli > 1000 ? l->cpus_milli : 1000);
 		wait_ms = left + 1 < wait_ms ? left + 1 : wait_ms;
 	}
+	if (k->was_ended)
+		return check_grace(k);
 	return wait_ms == INT32_MAX ? -1 : (int)(wait_ms < 3600000 ? wait_ms : 3600000);
 }
 
@@ -300,21 +291,13 @@ enum {
 	ON_COUNT
 };
 
-static void poll_terminal(const struct terminal *t, struct pollfd *polls)
-{
-	bool open = t->master >= 0;
-	short events =
-		(short)((t->out_len < TERMINAL_ROOM ? POLLIN : 0) | (t->in_len ? POLLOUT : 0));
-
-	polls[ON_MASTER] = (struct pollfd){events ? t->master : -1, events, 0};
-	polls[ON_INPUT] = (struct pollfd){
-		open && !t->in_ended && t->in_len < TERMINAL_ROOM ? 0 : -1, POLLIN, 0};
-	polls[ON_SCREEN] = (struct pollfd){open && t->out_len ? t->screen : -1, POLLOUT, 0};
-}
-
 static void fill_polls(const struct keeper *k, struct pollfd *polls)
 {
+	const struct terminal *t = &k->terminal;
 	bool wants_terminal = k->plan.spec->tty && k->scratch < 0;
+	bool types = t->master >= 0 && !t->in_ended && t->in_len < TERMINAL_ROOM;
+	short events =
+		(short)((t->out_len < TERMINAL_ROOM ? POLLIN : 0) | (t->in_len ? POLLOUT : 0));
 
 	polls[ON_DEATH] = (struct pollfd){k->pidfd, POLLIN, 0};
 	polls[ON_SIGNALS] = (struct pollfd){k->signals, POLLIN, 0};
@@ -323,7 +306,10 @@ static void fill_polls(const struct keeper *k, struct pollfd *polls)
 	polls[ON_BACK] = (struct pollfd){wants_terminal ? k->control : -1, POLLIN, 0};
 	polls[ON_STDIN_RELAY] =
 		(struct pollfd){k->stdin_relay.from >= 0 ? k->stdin_relay.to : -1, POLLOUT, 0};
-	poll_terminal(&k->terminal, polls);
+	polls[ON_MASTER] = (struct pollfd){events ? t->master : -1, events, 0};
+	polls[ON_INPUT] = (struct pollfd){types ? 0 : -1, POLLIN, 0};
+	polls[ON_SCREEN] =
+		(struct pollfd){t->master >= 0 && t->out_len ? t->screen : -1, POLLOUT, 0};
 }
 
 /* Nothing here waits: a reader that stalls must not stop the clocks. */
@@ -408,13 +394,11 @@ static void drain(struct keeper *k)
 static void let_go_of_streams(const struct keeper *k, struct inside_fds *fds)
 {
 	auto_close int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int *const given[] = {&fds->in, &fds->out, &fds->err};
 
-	if (fds->in > 2)
-		close_fd(&fds->in);
-	if (fds->out > 2)
-		close_fd(&fds->out);
-	if (fds->err > 2)
-		close_fd(&fds->err);
+	for (size_t i = 0; i < ARRAY_LEN(given); i++)
+		if (*given[i] > 2)
+			close_fd(given[i]);
 	if (null < 0 || k->plan.spec->tty)
 		return;
 	dup2(null, 0);
@@ -489,8 +473,22 @@ static void speak_freely(const struct keeper *k)
 	sigprocmask(SIG_SETMASK, &k->callers_mask, NULL);
 }
 
-static void keeper_done(struct keeper *k)
+int keeper_init(struct keeper *k, struct err *e)
 {
+	void *page = mmap(NULL, sizeof(struct status_page), PROT_READ | PROT_WRITE,
+			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	*k = (struct keeper)KEEPER_NONE;
+	if (page == MAP_FAILED)
+		return err_sys(e, "cannot map memory");
+	k->plan.page = page;
+	return 0;
+}
+
+void keeper_done(struct keeper *k)
+{
+	struct status_page *page = k->plan.page;
+
 	launch_release(k);
 	/* Nobody should have to wait for these; the sooner they are given away, the more goes on meanwhile. */
 	close_async((int[]){take_fd(&k->mounts), take_fd(&k->scratch)}, 2);
@@ -505,6 +503,7 @@ static void keeper_done(struct keeper *k)
 	close_fd(&k->signals);
 	close_fd(&k->pidfd);
 	plan_done(&k->plan);
+	munmap(page, sizeof(*page));
 }
 
 #define STACK_NEEDED (36u << 10) /* until the clone: what comes after it would be copied */
@@ -534,33 +533,18 @@ static int check_stack_limit(struct err *e)
 		       (unsigned long long)now.rlim_cur >> 10, STACK_LIMIT_NEEDED >> 10);
 }
 
-struct status_page *keeper_map_status_page(struct err *e)
-{
-	void *page = mmap(NULL, sizeof(struct status_page), PROT_READ | PROT_WRITE,
-			  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-	if (page != MAP_FAILED)
-		return page;
-	err_sys(e, "cannot map memory");
-	return NULL;
-}
-
 int sandbox_run(const struct sandbox_request *request, struct result *ret, struct err *e)
 {
-	struct keeper k = KEEPER_NONE;
-	struct status_page *page = keeper_map_status_page(e);
+	struct keeper k;
 	int rc = -1;
 
-	if (!page)
+	if (keeper_init(&k, e) < 0)
 		return -1;
 	k.started_ns = now_ns();
-	for (int i = 0; i < CGROUP_CONTROLLERS; i++)
-		k.cgroup.dirs[i] = k.cgroup.parents[i] = -1;
 	if (check_stack_limit(e) == 0 && check_streams(e) == 0 &&
-	    plan_make(&k.plan, request, page, e) == 0 && process_dir_make(&k, e) == 0 &&
+	    plan_make(&k.plan, request, e) == 0 && process_dir_make(&k, e) == 0 &&
 	    watch_signals(&k, e) == 0 && run(&k, e) == 0)
 		rc = outcome_collect(&k, ret, e);
 	keeper_done(&k);
-	munmap(page, sizeof(*page));
 	return rc;
 }

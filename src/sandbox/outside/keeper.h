@@ -1,16 +1,35 @@
-/* The keeper's state; keeper.c runs the sandbox, outcome.c says how it ended. */
+/*
+ * The keeper's state, and what the files of sandbox/outside share: keeper.c runs the sandbox, outcome.c says how
+ * it ended.
+ */
 #pragma once
 
-#include "base/base.h"
-#include "kern/cgroup.h"
 #include "kern/userns.h"
 #include "model/result.h"
-#include "sandbox/inside/net.h"
-#include "sandbox/plan/plan.h"
+#include "sandbox/inside/inside.h"
 #include "sandbox/outside/stream.h"
-#include "sandbox/outside/terminal.h"
 
 #include <sys/resource.h>
+#include <termios.h>
+
+/* ---- terminal.c: the caller's terminal while the command has one of its own: raw mode, size, bytes both ways ---- */
+
+/* As much as a pipe takes without waiting when poll says that it can take something. */
+#define TERMINAL_ROOM 4096
+
+struct terminal {
+	int master;  /* of the command's pty */
+	int slave;   /* held, so that the pty does not end before the command does */
+	int screen;  /* where output goes: stdout, or the terminal that it is, opened anew */
+	bool is_raw; /* the caller's terminal was switched */
+	struct termios saved;
+	char *in; /* TERMINAL_ROOM bytes: typed, not yet taken by the command */
+	size_t in_len;
+	bool in_line; /* what was typed last was no end of a line */
+	bool in_ended;
+	char *out; /* printed by the command, not yet taken by our stdout */
+	size_t out_len;
+};
 
 struct keeper {
 	struct plan plan;
@@ -40,14 +59,65 @@ struct keeper {
 
 #define KEEPER_NONE                                                                                \
 	{                                                                                          \
-		.pidfd = -1, .control = -1, .signals = -1, .scratch = -1, .mounts = -1,            \
-		.out = {.fd = -1, .relay = -1}, .err = {.fd = -1, .relay = -1},                    \
+		.cgroup = CGROUP_NONE, .pidfd = -1, .control = -1, .signals = -1, .scratch = -1,   \
+		.mounts = -1, .out = {.fd = -1, .relay = -1}, .err = {.fd = -1, .relay = -1},      \
 		.terminal = {.master = -1, .slave = -1}, .stdin_relay = {.from = -1, .to = -1},    \
 		.net = NET_NETNS_MAKER_NONE                                                        \
 	}
 
-/* Memory that is shared with the sandbox; NULL: there is none. */
-struct status_page *keeper_map_status_page(struct err *e);
+/* Maps the status page, which k->plan gets. */
+int keeper_init(struct keeper *k, struct err *e);
+/* Ends what k still holds; pid 1 is dead, or lives on without k. */
+void keeper_done(struct keeper *k);
+
+/* ---- launch.c: the outside half of making a sandbox ---- */
+
+/* Makes the socket to pid 1, on v2 the cgroup, and pid 1 itself, which begins to build. */
+int launch_start(struct keeper *k, struct inside_fds *fds, struct err *e);
+/* Sends pid 1 the rest: owners of mounts, cgroup, user and network namespace. */
+int launch_send(struct keeper *k, struct err *e);
+/* Ends the processes that hold namespaces open until pid 1 has them. */
+void launch_release(struct keeper *k);
+
+/* ---- terminal.c ---- */
+
+/* Switches the caller's terminal (if stdin is one) to raw mode and passes its size on. */
+void terminal_start(struct terminal *t, int master);
+void terminal_resize(const struct terminal *t);
+/* Each moves what can be moved without waiting. */
+void terminal_read_input(struct terminal *t);
+void terminal_write_input(struct terminal *t);
+/* False at the end of the command's output, or when there is none now and there will be none. */
+bool terminal_read_output(struct terminal *t);
+/* Call it when the screen can take something; false if it is gone. */
+bool terminal_write_output(struct terminal *t);
+/* Puts the caller's terminal back. */
+void terminal_stop(struct terminal *t);
+/* The terminal that fd is, opened anew so that writing there never waits; -1: it is none. */
+int terminal_reopen(int fd);
+
+/* ---- outcome.c, hints.c, denials.c: the record ---- */
 
 /* Fills ret from what the kernel, the cgroup and the status page say. Everything inside is dead. */
 int outcome_collect(struct keeper *k, struct result *ret, struct err *e);
+/* Adds notes that help against the commonest ways to fail, by how the run ended and what was asked for. */
+void hints_add(struct plan *p, const struct result *r);
+/* The profile that this level's filter was made from. */
+const struct seccomp_profile *denials_profile(const struct plan *p);
+/*
+ * Fills r->denials from the status page and from r->limits_hit, in words: what was refused, by which rule,
+ * and the smallest change that would allow it.
+ */
+void denials_list(const struct keeper *k, struct result *r);
+
+/* ---- process_dir.c ---- */
+
+/*
+ * Level process has no mounts: its command writes to a directory of the host that is made for the run and
+ * removed with it. Layout: canary (Landlock must refuse it), open/home, open/tmp, open/workspace.
+ *
+ * At level process: makes the directory, opens it as k->scratch and points the environment to it.
+ */
+int process_dir_make(struct keeper *k, struct err *e);
+/* Removes it with all that is in it; an empty path is nothing to do. */
+void process_dir_remove(const char *path);

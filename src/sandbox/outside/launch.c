@@ -2,7 +2,7 @@
  * The outside half of making a sandbox: clone, then hand over what pid 1 cannot get by itself while
  * it builds. Runs and sandboxes that live on have it in common.
  */
-#include "sandbox/outside/launch.h"
+#include "sandbox/outside/keeper.h"
 
 #include "kern/sched.h"
 #include "kern/sys.h"

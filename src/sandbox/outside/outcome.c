@@ -1,12 +1,11 @@
+/* Says how a run ended: status, usage, layers, denials, changed and captured files. */
 #include "sandbox/outside/keeper.h"
 
 #include "kern/seccomp.h"
 #include "kern/dirents.h"
-#include "sandbox/outside/hints.h"
 #include "sandbox/workspace/safe_walk.h"
 #include "sandbox/workspace/capture.h"
 #include "sandbox/workspace/changes.h"
-#include "sandbox/outside/denials.h"
 #include "sandbox/inside/message.h"
 #include "sandbox/workspace/inject.h"
 

@@ -1,5 +1,5 @@
 /* The directory in /tmp that a run at level process has instead of a root of its own. */
-#include "sandbox/outside/process_dir.h"
+#include "sandbox/outside/keeper.h"
 
 #include "sandbox/workspace/safe_walk.h"
 #include "sandbox/plan/environment.h"

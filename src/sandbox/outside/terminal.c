@@ -1,5 +1,5 @@
 /* Relays between the caller's terminal and the one inside, without ever waiting for either. */
-#include "sandbox/outside/terminal.h"
+#include "sandbox/outside/keeper.h"
 
 #include <sys/ioctl.h>
 

@@ -320,9 +320,10 @@ int plan_look_at_host(struct host *ret, struct err *e)
 	return look_at_root(ret, e);
 }
 
-int plan_make(struct plan *p, const struct sandbox_request *request, struct status_page *page,
-	      struct err *e)
+int plan_make(struct plan *p, const struct sandbox_request *request, struct err *e)
 {
+	struct status_page *page = p->page;
+
 	*p = (struct plan){.spec = request->spec,
 			   .page = page,
 			   .argv = request->spec->argv.items,
@@ -363,11 +364,11 @@ static int plan_volume(struct plan *p, const struct boot_volume *v, struct err *
 	return 0;
 }
 
-int plan_make_boot(struct plan *p, const struct boot_request *r, struct status_page *page,
-		   struct err *e)
+int plan_make_boot(struct plan *p, const struct boot_request *r, struct err *e)
 {
 	struct sandbox_request request = {.spec = r->spec};
 	const struct guest_start *guest = p->guest;
+	struct status_page *page = p->page;
 
 	*p = (struct plan){.spec = r->spec, .page = page, .guest = guest, .template = r->template};
 	p->workspace.fd = p->image.fd = p->workspace_owner = p->root_owner = -1;

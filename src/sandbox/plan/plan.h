@@ -118,11 +118,10 @@ struct bind *plan_add_bind(struct plan *p);
 /* All but the namespaces. */
 int plan_look_at_host(struct host *ret, struct err *e);
 void plan_look_at_proc(struct host *h, bool rootless);
-int plan_make(struct plan *p, const struct sandbox_request *request, struct status_page *page,
-	      struct err *e);
-/* The same for a sandbox that lives on. */
-int plan_make_boot(struct plan *p, const struct boot_request *request, struct status_page *page,
-		   struct err *e);
+/* p->page is set before. */
+int plan_make(struct plan *p, const struct sandbox_request *request, struct err *e);
+/* The same for a sandbox that lives on; p->guest is set as well. */
+int plan_make_boot(struct plan *p, const struct boot_request *request, struct err *e);
 /*
  * Where /workspace is a link, targets of mounts below it are those below what it leads to. In pid 1 once
  * the workspace is shown, and in the keeper, which knows no earlier either.
