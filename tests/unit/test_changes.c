@@ -40,12 +40,24 @@ static const char *lines(const struct change_list *l)
 	return text;
 }
 
-static struct change_list run(struct workspace *w, bool apply, const struct change_limits *limits)
+static const struct change_options defaults = CHANGE_OPTIONS_DEFAULT;
+
+static int collect(int upper, int lower, bool apply, struct change_list *ret, struct err *e)
 {
+	struct change_options options = defaults;
+
+	options.apply = apply;
+	return changes_collect(upper, lower, apply ? &options : NULL, ret, e);
+}
+
+static struct change_list run(struct workspace *w, bool apply, const struct change_options *limits)
+{
+	struct change_options options = limits ? *limits : defaults;
 	struct change_list l;
 	struct err e;
 
-	if ((apply ? changes_apply : changes_list)(w->upper, w->lower, limits, &l, &e) < 0)
+	options.apply = apply;
+	if (changes_collect(w->upper, w->lower, &options, &l, &e) < 0)
 		fail_msg("%s", e.msg);
 	return l;
 }
@@ -157,7 +169,7 @@ static void test_attributes_delete_nothing(void **state)
 
 static void test_limits(void **state)
 {
-	struct change_limits few = CHANGE_LIMITS_DEFAULT, narrow = few, small = few;
+	struct change_options few = CHANGE_OPTIONS_DEFAULT, narrow = few, small = few;
 	struct change_list l;
 	char name[32];
 
@@ -180,7 +192,7 @@ static void test_limits(void **state)
 	assert_int_equal(l.skipped, 18);
 	assert_true(exists("lower/f01") && !exists("lower/f02"));
 	change_list_done(&l);
-	few = (struct change_limits)CHANGE_LIMITS_DEFAULT;
+	few = (struct change_options)CHANGE_OPTIONS_DEFAULT;
 	few.compared =
 		5; /* not enough to find out that they are equal: then they count as changed */
 	l = run(*state, false, &few);
@@ -475,7 +487,7 @@ static void test_control_files_that_were_named(void **state)
 	static char *names[] = {"AGENTS.md", ".github/workflows/ci.yml", ".vscode",
 				"gone.d/.claude"};
 	const struct list also = {.items = names, .count = ARRAY_LEN(names)};
-	struct change_limits limits = CHANGE_LIMITS_DEFAULT;
+	struct change_options limits = CHANGE_OPTIONS_DEFAULT;
 	struct change_list l;
 
 	put("lower/AGENTS.md", "old");
@@ -630,7 +642,7 @@ static void test_mounts_below_are_not_entered(void **state)
 		if (!enter_namespace() || mount("none", "lower/m", "tmpfs", 0, NULL) < 0)
 			_exit(77);
 		w->lower = open("lower", O_RDONLY | O_DIRECTORY);
-		if (changes_apply(w->upper, w->lower, NULL, &l, &e) < 0 || exists("lower/m/f"))
+		if (collect(w->upper, w->lower, true, &l, &e) < 0 || exists("lower/m/f"))
 			_exit(1);
 		_exit(str_equal(lines(&l), "skipped m/f\n") ? 0 : 2);
 	}
@@ -673,14 +685,14 @@ static int overlay_child(struct workspace *w)
 	if (system(overlay_script) != 0)
 		return 3;
 	upper = open("t/up", O_RDONLY | O_DIRECTORY);
-	if (changes_list(upper, w->lower, NULL, &l, &e) < 0)
+	if (collect(upper, w->lower, false, &l, &e) < 0)
 		return 4;
 	if (!str_equal(lines(&l), want)) {
 		print_message("%s", lines(&l));
 		return 5;
 	}
 	change_list_done(&l);
-	if (umount("merged") < 0 || changes_apply(upper, w->lower, NULL, &l, &e) < 0)
+	if (umount("merged") < 0 || collect(upper, w->lower, true, &l, &e) < 0)
 		return 6;
 	if (!str_equal(lines(&l), want) || l.skipped)
 		return 7;

@@ -157,11 +157,10 @@ static int collect_changes(struct keeper *k, struct result *r, struct err *e)
 {
 	const struct sandbox_spec *s = k->plan.spec;
 	bool apply = s->apply && outcome_is_success(&r->end);
-	struct change_limits limits = CHANGE_LIMITS_DEFAULT;
+	struct change_options options = CHANGE_OPTIONS_DEFAULT;
 	struct change_list list = {0};
 	auto_close int upper = -1;
 	auto_close int lower = -1;
-	int rc;
 
 	if (k->plan.workspace_mode != WORKSPACE_COW || s->level == LEVEL_PROCESS || k->scratch < 0)
 		return 0;
@@ -171,9 +170,9 @@ static int collect_changes(struct keeper *k, struct result *r, struct err *e)
 	lower = io_reopen(k->plan.workspace.fd, O_RDONLY | O_DIRECTORY);
 	if (upper < 0 || lower < 0)
 		return err_sys(e, "cannot open the workspace to look at what changed");
-	limits.also = &s->apply_also;
-	rc = (apply ? changes_apply : changes_list)(upper, lower, &limits, &list, e);
-	if (rc < 0)
+	options.apply = apply;
+	options.also = &s->apply_also;
+	if (changes_collect(upper, lower, &options, &list, e) < 0)
 		return -1;
 	r->changes = list.items;
 	r->change_count = list.count;

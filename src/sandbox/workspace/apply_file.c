@@ -6,50 +6,34 @@
 #include <sys/random.h>
 #include <sys/fsuid.h>
 
-struct temp_name {
-	char text[32];
-};
+#define TEMP_NAME_SIZE 32
 
-static int pick_name(struct temp_name *ret)
+static int pick_temp_name(char ret[TEMP_NAME_SIZE])
 {
 	uint64_t number;
 
 	if (getrandom(&number, sizeof(number), 0) != sizeof(number))
 		return -1;
-	snprintf(ret->text, sizeof(ret->text), ".cloche-%016" PRIx64, number);
+	snprintf(ret, TEMP_NAME_SIZE, ".cloche-%016" PRIx64, number);
 	return 0;
 }
 
-/* Gives up on a temporary name, keeping errno. */
-static int drop(int dir, const struct temp_name *temp)
+/* Removes a name again, keeping errno. */
+static int undo(int dir, const char *name, int flags)
 {
 	int errnum = errno;
 
-	unlinkat(dir, temp->text, 0);
+	unlinkat(dir, name, flags);
 	errno = errnum;
 	return -1;
-}
-
-static int write_all(int fd, const char *bytes, size_t len, off_t at)
-{
-	while (len > 0) {
-		ssize_t n = pwrite(fd, bytes, len, at);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -1;
-		bytes += n;
-		at += n;
-		len -= (size_t)n;
-	}
-	return 0;
 }
 
 static int copy_range(int to, int from, off_t at, off_t end)
 {
 	char block[65536];
 
+	if (lseek(to, at, SEEK_SET) < 0)
+		return -1;
 	while (at < end) {
 		size_t want = end - at < (off_t)sizeof(block) ? (size_t)(end - at) : sizeof(block);
 		ssize_t n = pread(from, block, want, at);
@@ -60,7 +44,7 @@ static int copy_range(int to, int from, off_t at, off_t end)
 			return -1;
 		if (n == 0)
 			return 0;
-		if (write_all(to, block, (size_t)n, at) < 0)
+		if (io_write_all(to, block, (size_t)n) < 0)
 			return -1;
 		at += n;
 	}
@@ -133,31 +117,27 @@ int apply_file(int dir, const char *name, int from, const struct stat *st,
 	       const struct apply_owner *owner)
 {
 	act_as(owner);
-	struct temp_name temp;
-	auto_close int fd = -1;
+	char temp[TEMP_NAME_SIZE];
+	auto_close int fd = pick_temp_name(temp) < 0 ? -1 : safe_walk_create_file(dir, temp);
 
-	if (pick_name(&temp) < 0)
-		return -1;
-	fd = safe_walk_create_file(dir, temp.text);
 	if (fd < 0)
 		return -1;
 	if (copy_data(fd, from, st->st_size) < 0 || finish_file(fd, st, owner) < 0 ||
-	    renameat(dir, temp.text, dir, name) < 0)
-		return drop(dir, &temp);
+	    renameat(dir, temp, dir, name) < 0)
+		return undo(dir, temp, 0);
 	return 0;
 }
 
 int apply_link(int dir, const char *name, const char *target, const struct apply_owner *owner)
 {
 	act_as(owner);
-	struct temp_name temp;
+	char temp[TEMP_NAME_SIZE];
 
-	if (pick_name(&temp) < 0 || symlinkat(target, dir, temp.text) < 0)
+	if (pick_temp_name(temp) < 0 || symlinkat(target, dir, temp) < 0)
 		return -1;
-	if (owner->set && fchownat(dir, temp.text, owner->uid, owner->gid, AT_SYMLINK_NOFOLLOW) < 0)
-		return drop(dir, &temp);
-	if (renameat(dir, temp.text, dir, name) < 0)
-		return drop(dir, &temp);
+	if ((owner->set && fchownat(dir, temp, owner->uid, owner->gid, AT_SYMLINK_NOFOLLOW) < 0) ||
+	    renameat(dir, temp, dir, name) < 0)
+		return undo(dir, temp, 0);
 	return 0;
 }
 
@@ -165,17 +145,13 @@ int apply_dir(int dir, const char *name, const struct apply_owner *owner)
 {
 	act_as(owner);
 	auto_close int fd = -1;
-	int errnum;
 
 	if (mkdirat(dir, name, 0700) < 0)
 		return -1;
 	fd = safe_walk_open_dir(dir, name);
 	if (fd >= 0 && (!owner->set || fchown(fd, owner->uid, owner->gid) == 0))
 		return take_fd(&fd);
-	errnum = errno;
-	unlinkat(dir, name, AT_REMOVEDIR);
-	errno = errnum;
-	return -1;
+	return undo(dir, name, AT_REMOVEDIR);
 }
 
 int apply_nothing(int dir, const char *name, const struct apply_owner *owner)

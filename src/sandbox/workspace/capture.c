@@ -14,15 +14,11 @@
 
 enum { MAX_GLOBS = 32, MAX_PARTS = 31 };
 
-struct glob {
-	struct list parts;
-};
-
-/* Bit i: part i comes next; bit parts.count: the glob has matched. */
+/* Bit i: part i comes next; bit `count` of the parts: the glob has matched. */
 typedef uint32_t next_set;
 
 struct capturer {
-	struct glob globs[MAX_GLOBS];
+	struct list globs[MAX_GLOBS]; /* the parts of each */
 	size_t glob_count;
 	struct capture_limits left;
 	struct safe_walk_path path;
@@ -30,7 +26,7 @@ struct capturer {
 	unsigned depth;
 };
 
-struct place {
+struct capture_dir {
 	int upper;
 	int lower;
 	bool opaque;
@@ -50,7 +46,7 @@ static void skip_lead(const char **text)
 		*text += 2;
 }
 
-static int parse_glob(struct glob *g, const char *text, struct err *e)
+static int parse_glob(struct list *parts, const char *text, struct err *e)
 {
 	const char *p = text;
 
@@ -66,11 +62,11 @@ static int parse_glob(struct glob *g, const char *text, struct err *e)
 		if (str_equal(part, ".."))
 			return err_field(e, ERR_INVALID, "capture",
 					 "capture: '%s' leads out of the workspace", text);
-		if (len > 0 && g->parts.count == MAX_PARTS)
+		if (len > 0 && parts->count == MAX_PARTS)
 			return err_field(e, ERR_INVALID, "capture",
 					 "capture: '%s' has too many parts", text);
 		if (len > 0)
-			list_take(&g->parts, take_ptr(part));
+			list_take(parts, take_ptr(part));
 		p += len + (p[len] == '/');
 	}
 	return 0;
@@ -79,7 +75,7 @@ static int parse_glob(struct glob *g, const char *text, struct err *e)
 static void done_globs(struct capturer *c)
 {
 	for (size_t i = 0; i < MAX_GLOBS; i++)
-		list_done(&c->globs[i].parts);
+		list_done(&c->globs[i]);
 }
 
 static int parse_globs(struct capturer *c, const struct list *globs, struct err *e)
@@ -94,61 +90,56 @@ static int parse_globs(struct capturer *c, const struct list *globs, struct err 
 	return 0;
 }
 
-static bool is_any_depth(const struct glob *g, size_t part)
+static bool is_any_depth(const struct list *parts, size_t part)
 {
-	return part < g->parts.count && str_equal(g->parts.items[part], "**");
+	return part < parts->count && str_equal(parts->items[part], "**");
 }
 
 /* `**` also stands for no directory at all. */
-static next_set with_skipped(const struct glob *g, next_set set)
+static next_set with_skipped(const struct list *parts, next_set set)
 {
-	for (size_t i = 0; i < g->parts.count; i++)
-		if (set & 1u << i && is_any_depth(g, i))
+	for (size_t i = 0; i < parts->count; i++)
+		if (set & 1u << i && is_any_depth(parts, i))
 			set |= 1u << (i + 1);
 	return set;
 }
 
-static next_set step(const struct glob *g, next_set set, const char *name)
+static next_set step(const struct list *parts, next_set set, const char *name)
 {
 	next_set next = 0;
 
-	for (size_t i = 0; i < g->parts.count; i++) {
+	for (size_t i = 0; i < parts->count; i++) {
 		if (!(set & 1u << i))
 			continue;
-		if (is_any_depth(g, i))
+		if (is_any_depth(parts, i))
 			next |= name[0] == '.' ? 0 : 1u << i;
-		else if (glob_match_name(g->parts.items[i], name))
+		else if (glob_match_name(parts->items[i], name))
 			next |= 1u << (i + 1);
 	}
-	return with_skipped(g, next);
+	return with_skipped(parts, next);
 }
 
 /* ---- files -------------------------------------------------------------------------------------
  */
 
-static struct captured_file *add_file(struct captured *out)
-{
-	out->items = array_room(out->items, out->count, &out->room, sizeof(*out->items));
-	return &out->items[out->count++];
-}
-
 static void take_file(struct capturer *c, int dir, const char *name)
 {
+	struct captured *out = &c->out;
 	struct captured_file *f;
-	auto_close int fd = -1;
 	struct stat st;
+	auto_close int fd = safe_walk_open_file(dir, name, &st);
 	size_t want;
 	ssize_t got;
 
-	fd = safe_walk_open_file(dir, name, &st);
 	if (fd < 0)
 		return;
-	if (c->out.count == c->left.files) {
-		c->out.cut = true;
+	if (out->count == c->left.files) {
+		out->cut = true;
 		return;
 	}
 	want = (uint64_t)st.st_size < c->left.bytes ? (size_t)st.st_size : (size_t)c->left.bytes;
-	f = add_file(&c->out);
+	out->items = array_room(out->items, out->count, &out->room, sizeof(*out->items));
+	f = &out->items[out->count++];
 	f->path = str_copy(c->path.text);
 	f->data = must_alloc(malloc(want + 1));
 	got = io_read_all(fd, f->data, want);
@@ -161,10 +152,10 @@ static void take_file(struct capturer *c, int dir, const char *name)
 /* ---- the walk ----------------------------------------------------------------------------------
  */
 
-static void walk(struct capturer *c, const struct place *p);
+static void capture_walk(struct capturer *c, const struct capture_dir *p);
 
-static void enter(struct capturer *c, const struct place *p, const char *name, bool in_upper,
-		  struct place *child)
+static void enter(struct capturer *c, const struct capture_dir *p, const char *name, bool in_upper,
+		  struct capture_dir *child)
 {
 	struct stat low;
 
@@ -178,19 +169,19 @@ static void enter(struct capturer *c, const struct place *p, const char *name, b
 		child->lower = safe_walk_open_dir(p->lower, name);
 	/* A directory of the upper that cannot be read must not give way to what it hides. */
 	if (!in_upper || child->upper >= 0)
-		walk(c, child);
+		capture_walk(c, child);
 	close_fd(&child->upper);
 	close_fd(&child->lower);
 }
 
-static void visit(struct capturer *c, const struct place *p, const char *name)
+static void visit(struct capturer *c, const struct capture_dir *p, const char *name)
 {
-	struct place child = {.upper = -1, .lower = -1};
+	struct capture_dir child = {.upper = -1, .lower = -1};
 	bool matched = false, leads_on = false, in_upper;
 	struct stat st;
 
 	for (size_t i = 0; i < c->glob_count; i++) {
-		next_set last = 1u << c->globs[i].parts.count;
+		next_set last = 1u << c->globs[i].count;
 
 		child.next[i] = step(&c->globs[i], p->next[i], name);
 		matched |= (child.next[i] & last) != 0;
@@ -209,7 +200,7 @@ static void visit(struct capturer *c, const struct place *p, const char *name)
 		take_file(c, in_upper ? p->upper : p->lower, name);
 }
 
-static void visit_all(struct capturer *c, const struct place *p, const struct list *names,
+static void visit_all(struct capturer *c, const struct capture_dir *p, const struct list *names,
 		      const struct list *seen)
 {
 	for (size_t i = 0; i < names->count; i++) {
@@ -227,9 +218,9 @@ static void visit_all(struct capturer *c, const struct place *p, const struct li
 	}
 }
 
-static void walk(struct capturer *c, const struct place *p)
+static void capture_walk(struct capturer *c, const struct capture_dir *p)
 {
-	struct list upper = {0}, lower = {0}, none = {0};
+	auto_list struct list upper = {0}, lower = {0};
 	bool cut_upper = false, cut_lower = false;
 
 	if (c->depth == SAFE_WALK_MAX_DEPTH) {
@@ -243,10 +234,8 @@ static void walk(struct capturer *c, const struct place *p)
 	    dirents_names(p->lower, c->left.entries, &lower, &cut_lower) < 0)
 		c->out.cut = true;
 	c->out.cut |= cut_upper | cut_lower;
-	visit_all(c, p, &upper, &none);
+	visit_all(c, p, &upper, &(struct list){0});
 	visit_all(c, p, &lower, &upper);
-	list_done(&upper);
-	list_done(&lower);
 	c->depth--;
 }
 
@@ -271,7 +260,7 @@ int capture_files(const struct capture_view *v, const struct list *globs,
 		  const struct capture_limits *limits, struct captured *ret, struct err *e)
 {
 	static const struct capture_limits defaults = CAPTURE_LIMITS_DEFAULT;
-	struct place root = {.upper = v->upper_fd, .lower = v->lower_fd};
+	struct capture_dir root = {.upper = v->upper_fd, .lower = v->lower_fd};
 	struct capturer *c = must_alloc(calloc(1, sizeof(*c)));
 	int result;
 
@@ -280,7 +269,7 @@ int capture_files(const struct capture_view *v, const struct list *globs,
 	for (size_t i = 0; i < c->glob_count; i++)
 		root.next[i] = with_skipped(&c->globs[i], 1);
 	if (result == 0) {
-		walk(c, &root);
+		capture_walk(c, &root);
 		if (c->out.count > 0)
 			qsort(c->out.items, c->out.count, sizeof(*c->out.items), compare_files);
 		*ret = c->out;

@@ -20,8 +20,7 @@
 #include <strings.h>
 
 struct visitor {
-	bool apply;
-	struct change_limits left;
+	struct change_options left;
 	struct apply_owner owner;
 	struct safe_walk_path path;
 	struct change_list out;
@@ -29,7 +28,7 @@ struct visitor {
 };
 
 /* A directory, above and below. */
-struct place {
+struct change_dir {
 	int upper;
 	int lower;	     /* -1: there is none */
 	bool opaque;	     /* nothing below shows through */
@@ -50,7 +49,7 @@ struct item {
 
 static const char *const ADDED = "added", *const MODIFIED = "modified", *const DELETED = "deleted";
 
-static void walk_dir(struct visitor *w, const char *name, struct place *p);
+static void walk_dir(struct visitor *w, const char *name, struct change_dir *p);
 
 /* ---- the list ----------------------------------------------------------------------------------
  */
@@ -76,7 +75,7 @@ static void record(struct visitor *w, const char *kind, bool is_dir, const char 
 static void record_blocked(struct visitor *w, const char *kind, bool is_dir, const char *note)
 {
 	w->out.skipped++;
-	record(w, w->apply ? "skipped" : kind, is_dir, note);
+	record(w, w->left.apply ? "skipped" : kind, is_dir, note);
 }
 
 /* Records what was tried: with result < 0 and errno, why it failed. */
@@ -124,7 +123,8 @@ static bool same_bytes(int a, int b, off_t size)
 }
 
 /* A file that was opened for writing is copied up even when nothing was written. */
-static bool is_same_file(struct visitor *w, const struct place *p, const struct item *it, int upper)
+static bool is_same_file(struct visitor *w, const struct change_dir *p, const struct item *it,
+			 int upper)
 {
 	auto_close int lower = -1;
 	struct stat st;
@@ -140,17 +140,26 @@ static bool is_same_file(struct visitor *w, const struct place *p, const struct 
 	       same_bytes(upper, lower, it->up.st_size);
 }
 
-/* A directory below is in the way of what is no directory above. False: it has to stay. */
-static bool clear_way(struct visitor *w, const struct place *p, const struct item *it)
+static bool delete_below(struct visitor *w, const struct change_dir *p, const struct item *it)
 {
-	int result = 0;
+	int result = w->left.apply ? apply_nothing(p->lower, it->name, &w->owner) : 0;
 
-	if (!it->has_low || !S_ISDIR(it->low.st_mode))
-		return true;
-	if (w->apply)
-		result = apply_nothing(p->lower, it->name, &w->owner);
-	record_tried(w, DELETED, true, result);
+	record_tried(w, DELETED, S_ISDIR(it->low.st_mode), result);
 	return result == 0;
+}
+
+/*
+ * May this file or link take its place? A directory below that is in its way is removed. False: it may not,
+ * and that is recorded.
+ */
+static bool clear_way(struct visitor *w, const struct change_dir *p, struct item *it,
+		      const char *kind)
+{
+	if (!it->blocked && it->has_low && S_ISDIR(it->low.st_mode) && !delete_below(w, p, it))
+		it->blocked = "a directory is in the way";
+	if (it->blocked)
+		record_blocked(w, kind, false, it->blocked);
+	return !it->blocked;
 }
 
 static const char *kind_of(const struct item *it)
@@ -158,7 +167,7 @@ static const char *kind_of(const struct item *it)
 	return it->has_low && !S_ISDIR(it->low.st_mode) ? MODIFIED : ADDED;
 }
 
-static void visit_file(struct visitor *w, const struct place *p, struct item *it)
+static void visit_file(struct visitor *w, const struct change_dir *p, struct item *it)
 {
 	auto_close int fd = safe_walk_open_file(p->upper, it->name, &it->up);
 	const char *kind = kind_of(it);
@@ -170,13 +179,10 @@ static void visit_file(struct visitor *w, const struct place *p, struct item *it
 		return;
 	if (!it->blocked && (uint64_t)it->up.st_size > w->left.bytes)
 		it->blocked = "too large";
-	if (it->blocked || !clear_way(w, p, it)) {
-		record_blocked(w, kind, false,
-			       it->blocked ? it->blocked : "a directory is in the way");
+	if (!clear_way(w, p, it, kind))
 		return;
-	}
 	w->left.bytes -= (uint64_t)it->up.st_size;
-	if (w->apply)
+	if (w->left.apply)
 		result = apply_file(p->lower, it->name, fd, &it->up, &w->owner);
 	record_tried(w, kind, false, result);
 }
@@ -212,7 +218,7 @@ static bool leads_out(const char *target, unsigned depth)
 	return false;
 }
 
-static void visit_link(struct visitor *w, const struct place *p, struct item *it)
+static void visit_link(struct visitor *w, const struct change_dir *p, struct item *it)
 {
 	char target[PATH_MAX], below[PATH_MAX];
 	const char *kind = kind_of(it);
@@ -222,12 +228,9 @@ static void visit_link(struct visitor *w, const struct place *p, struct item *it
 	else if (it->has_low && S_ISLNK(it->low.st_mode) && read_link(p->lower, it->name, below) &&
 		 str_equal(target, below))
 		return;
-	if (it->blocked || !clear_way(w, p, it)) {
-		record_blocked(w, kind, false,
-			       it->blocked ? it->blocked : "a directory is in the way");
+	if (!clear_way(w, p, it, kind))
 		return;
-	}
-	if (w->apply && apply_link(p->lower, it->name, target, &w->owner) < 0)
+	if (w->left.apply && apply_link(p->lower, it->name, target, &w->owner) < 0)
 		record_tried(w, kind, false, -1);
 	else
 		record(w, kind, false,
@@ -239,12 +242,12 @@ static void visit_link(struct visitor *w, const struct place *p, struct item *it
  */
 
 /* Opens or makes the directory below; where neither can be, child->blocked says why. False: it failed. */
-static bool enter_below(struct visitor *w, const struct place *p, struct item *it,
-			struct place *child)
+static bool enter_below(struct visitor *w, const struct change_dir *p, struct item *it,
+			struct change_dir *child)
 {
 	if (it->has_low && S_ISDIR(it->low.st_mode))
 		child->lower = safe_walk_open_dir(p->lower, it->name);
-	else if (!w->apply || child->blocked)
+	else if (!w->left.apply || child->blocked)
 		return true;
 	else if (!it->has_low || apply_nothing(p->lower, it->name, &w->owner) == 0)
 		child->lower = apply_dir(p->lower, it->name, &w->owner);
@@ -255,7 +258,7 @@ static bool enter_below(struct visitor *w, const struct place *p, struct item *i
 }
 
 /* The directory itself: new and empty, or of another mode. */
-static void settle_dir(struct visitor *w, struct item *it, struct place *child, bool is_new,
+static void settle_dir(struct visitor *w, struct item *it, struct change_dir *child, bool is_new,
 		       bool is_empty)
 {
 	bool differs = !is_new && child->lower >= 0 && (it->up.st_mode ^ it->low.st_mode) & 0777;
@@ -266,15 +269,15 @@ static void settle_dir(struct visitor *w, struct item *it, struct place *child, 
 			record_blocked(w, is_new ? ADDED : MODIFIED, true, child->blocked);
 		return;
 	}
-	if (w->apply && (is_new || differs))
+	if (w->left.apply && (is_new || differs))
 		result = apply_mode(child->lower, it->up.st_mode & 0777, &w->owner);
 	if (differs || (is_new && is_empty) || result < 0)
 		record_tried(w, is_new ? ADDED : MODIFIED, true, result);
 }
 
-static void visit_dir(struct visitor *w, const struct place *p, struct item *it)
+static void visit_dir(struct visitor *w, const struct change_dir *p, struct item *it)
 {
-	struct place child = {
+	struct change_dir child = {
 		.upper = -1, .lower = -1, .blocked = it->blocked, .guarded = it->guarded};
 	bool is_new = !it->has_low || !S_ISDIR(it->low.st_mode);
 	size_t before, already = w->out.total;
@@ -300,25 +303,19 @@ static void visit_dir(struct visitor *w, const struct place *p, struct item *it)
 	close_fd(&child.lower);
 }
 
-static void visit_deleted(struct visitor *w, const struct place *p, struct item *it)
+static void visit_deleted(struct visitor *w, const struct change_dir *p, struct item *it)
 {
-	bool is_dir = S_ISDIR(it->low.st_mode);
-	int result = 0;
-
-	if (it->blocked) {
-		record_blocked(w, DELETED, is_dir, it->blocked);
-		return;
-	}
-	if (w->apply)
-		result = apply_nothing(p->lower, it->name, &w->owner);
-	record_tried(w, DELETED, is_dir, result);
+	if (it->blocked)
+		record_blocked(w, DELETED, S_ISDIR(it->low.st_mode), it->blocked);
+	else
+		delete_below(w, p, it);
 }
 
 /* ---- the walk ----------------------------------------------------------------------------------
  */
 
 /* .git as a whole is not to be deleted either. */
-static const char *why_guarded(const struct place *p, const struct item *it, bool deleted)
+static const char *why_guarded(const struct change_dir *p, const struct item *it, bool deleted)
 {
 	if (p->guarded)
 		return p->guarded;
@@ -345,7 +342,8 @@ static enum named how_named(const struct visitor *w)
 }
 
 /* Finds out why this item is not to be applied, if there is a reason. */
-static void judge(const struct visitor *w, const struct place *p, struct item *it, bool deleted)
+static void judge(const struct visitor *w, const struct change_dir *p, struct item *it,
+		  bool deleted)
 {
 	const char *why = p->blocked ? p->blocked : why_guarded(p, it, deleted);
 	enum named how = why && !p->blocked ? how_named(w) : NAMED_NOT;
@@ -356,7 +354,7 @@ static void judge(const struct visitor *w, const struct place *p, struct item *i
 		it->blocked = why;
 }
 
-static void visit(struct visitor *w, const struct place *p, const char *name)
+static void visit(struct visitor *w, const struct change_dir *p, const char *name)
 {
 	struct item it = {.name = name};
 
@@ -381,7 +379,8 @@ static void visit(struct visitor *w, const struct place *p, const char *name)
 }
 
 /* Runs one name with the path set to it. */
-static void visit_named(struct visitor *w, const struct place *p, const char *name, bool hidden)
+static void visit_named(struct visitor *w, const struct change_dir *p, const char *name,
+			bool hidden)
 {
 	struct item it = {.name = name};
 	size_t mark;
@@ -401,9 +400,10 @@ static void visit_named(struct visitor *w, const struct place *p, const char *na
 }
 
 /* Below an opaque directory, whatever is not above has been deleted. */
-static void walk_hidden(struct visitor *w, const struct place *p, const struct list *upper_names)
+static void walk_hidden(struct visitor *w, const struct change_dir *p,
+			const struct list *upper_names)
 {
-	struct list names;
+	auto_list struct list names = {0};
 	bool cut;
 
 	if (dirents_names(p->lower, w->left.entries, &names, &cut) < 0) {
@@ -414,12 +414,11 @@ static void walk_hidden(struct visitor *w, const struct place *p, const struct l
 	for (size_t i = 0; i < names.count; i++)
 		if (!safe_walk_has_name(upper_names, names.items[i]))
 			visit_named(w, p, names.items[i], true);
-	list_done(&names);
 }
 
-static void walk_dir(struct visitor *w, const char *name, struct place *p)
+static void walk_dir(struct visitor *w, const char *name, struct change_dir *p)
 {
-	struct list names;
+	auto_list struct list names = {0};
 	bool cut;
 
 	if (w->depth == SAFE_WALK_MAX_DEPTH ||
@@ -436,42 +435,24 @@ static void walk_dir(struct visitor *w, const char *name, struct place *p)
 		walk_hidden(w, p, &names);
 	for (size_t i = 0; i < names.count; i++)
 		visit_named(w, p, names.items[i], false);
-	list_done(&names);
 	w->depth--;
 }
 
-struct layers {
-	int upper, lower;
-};
-
-static int run(bool apply, struct layers fds, const struct change_limits *limits,
-	       struct change_list *ret, struct err *e)
+int changes_collect(int upper_fd, int lower_fd, const struct change_options *options,
+		    struct change_list *ret, struct err *e)
 {
-	static const struct change_limits defaults = CHANGE_LIMITS_DEFAULT;
-	struct place root = {.upper = fds.upper, .lower = fds.lower};
+	static const struct change_options defaults = CHANGE_OPTIONS_DEFAULT;
+	struct change_dir root = {.upper = upper_fd, .lower = lower_fd};
 	auto_free struct visitor *w = must_alloc(calloc(1, sizeof(*w)));
 	struct stat st;
 
-	if (fstat(fds.lower, &st) < 0)
+	if (fstat(lower_fd, &st) < 0)
 		return err_sys(e, "looking at the workspace");
-	w->apply = apply;
-	w->left = limits ? *limits : defaults;
+	w->left = options ? *options : defaults;
 	w->owner = (struct apply_owner){.set = geteuid() == 0, .uid = st.st_uid, .gid = st.st_gid};
 	walk_dir(w, "", &root);
 	if (w->out.count > 0)
 		qsort(w->out.items, w->out.count, sizeof(*w->out.items), compare_changes);
 	*ret = w->out;
 	return 0;
-}
-
-int changes_list(int upper_fd, int lower_fd, const struct change_limits *limits,
-		 struct change_list *ret, struct err *e)
-{
-	return run(false, (struct layers){upper_fd, lower_fd}, limits, ret, e);
-}
-
-int changes_apply(int upper_fd, int lower_fd, const struct change_limits *limits,
-		  struct change_list *ret, struct err *e)
-{
-	return run(true, (struct layers){upper_fd, lower_fd}, limits, ret, e);
 }

@@ -6,7 +6,7 @@
  * says how they are walked.
  *
  *   struct change_list l;
- *   changes_list(upper, lower, NULL, &l, &e);    or changes_apply, with the same list as answer
+ *   changes_collect(upper, lower, &options, &l, &e);
  *   ... l.items[0..l.count) go into the result
  *   change_list_done(&l);
  *
@@ -18,7 +18,8 @@
 #include "base/base.h"
 #include "model/result.h"
 
-struct change_limits {
+struct change_options {
+	bool apply;	   /* bring the changes to the host; otherwise they are only listed */
 	size_t records;	   /* changes that are listed; the rest is counted by `cut` only */
 	size_t entries;	   /* names that are looked at; what lies beyond is not applied */
 	uint64_t bytes;	   /* written to the host in all */
@@ -27,7 +28,7 @@ struct change_limits {
 		*also; /* paths that are applied although they are control files; may be NULL */
 };
 
-#define CHANGE_LIMITS_DEFAULT                                                                      \
+#define CHANGE_OPTIONS_DEFAULT                                                                     \
 	{                                                                                          \
 		.records = 1000, .entries = 1000000, .bytes = 16ULL << 30, .compared = 1ULL << 30, \
 	}
@@ -42,16 +43,14 @@ struct change_list {
 	bool cut;	/* there was more than the limits allow */
 };
 
-/* limits NULL: the defaults. On failure *ret is untouched. */
-int changes_list(int upper_fd, int lower_fd, const struct change_limits *limits,
-		 struct change_list *ret, struct err *e);
 /*
- * Applies them to the host: regular files, directories and links, never followed; no set-id or
- * sticky bits, no special files, no control files (sandbox/workspace/control.h) but those of limits->also. Whatever could not or must
- * not be applied is listed with kind "skipped" and a note. A file is complete under its name or
- * unchanged.
- * As root, what is new belongs to the owner of the workspace.
+ * Lists the changes. options NULL: the defaults. On failure *ret is untouched.
+ *
+ * With `apply` they are brought to the host: regular files, directories and links, never followed; no set-id
+ * or sticky bits, no special files, no control files (sandbox/workspace/control.h) but those of `also`. A
+ * change that could not or must not be applied is listed with kind "skipped" and a note. A file is complete
+ * under its name or unchanged. As root, new files belong to the owner of the workspace.
  */
-int changes_apply(int upper_fd, int lower_fd, const struct change_limits *limits,
-		  struct change_list *ret, struct err *e);
+int changes_collect(int upper_fd, int lower_fd, const struct change_options *options,
+		    struct change_list *ret, struct err *e);
 void change_list_done(struct change_list *l);

@@ -75,10 +75,11 @@ static const struct {
 static const char *const git_names[] = {"config",    "config.worktree", "hooks",
 					"commondir", "rebase-merge",	"rebase-apply"};
 
-static bool lists(const struct list *names, const char *name)
+/* Ends at `count` or at NULL. */
+static bool has_name(const char *const *names, size_t count, const char *name)
 {
-	for (size_t i = 0; i < names->count; i++)
-		if (strcasecmp(names->items[i], name) == 0)
+	for (size_t i = 0; i < count && names[i]; i++)
+		if (strcasecmp(name, names[i]) == 0)
 			return true;
 	return false;
 }
@@ -87,10 +88,11 @@ struct control_place control_place_look(const char *name, const struct list *upp
 					int lower_fd)
 {
 	bool has_head = lower_fd >= 0 && safe_walk_stat(lower_fd, "HEAD", &(struct stat){0});
-	struct control_place p = {0};
+	bool is_own = strcasecmp(name, ".git") == 0 || has_head;
+	struct control_place p = {.is_git = is_own};
 
-	p.is_git = strcasecmp(name, ".git") == 0 || has_head || lists(upper_names, "HEAD");
-	if (has_head || strcasecmp(name, ".git") == 0 || lower_fd < 0)
+	p.is_git |= has_name((const char *const *)upper_names->items, upper_names->count, "HEAD");
+	if (is_own || lower_fd < 0)
 		return p;
 	for (size_t i = 0; i < ARRAY_LEN(git_names); i++)
 		p.almost_git |= safe_walk_stat(lower_fd, git_names[i], &(struct stat){0});
@@ -105,14 +107,6 @@ const char *control_name(size_t i)
 			if (i-- == 0)
 				return *n;
 	return NULL;
-}
-
-static bool has_name(const char *const *names, size_t count, const char *name)
-{
-	for (size_t i = 0; i < count && names[i]; i++)
-		if (strcasecmp(name, names[i]) == 0)
-			return true;
-	return false;
 }
 
 const char *control_reason(const struct control_place *p, const char *name, mode_t mode)

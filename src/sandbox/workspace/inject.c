@@ -12,7 +12,7 @@ struct pair {
 	int upper, lower;
 };
 
-static int apply_file(const struct plan *p, int dir, const char *name,
+static int write_file(const struct plan *p, int dir, const char *name,
 		      const struct injected_file *f, struct err *e)
 {
 	return skeleton_file(dir, name, f->data, f->size, f->mode, e) < 0
@@ -28,12 +28,12 @@ static int in_the_way(const struct injected_file *f, const char *name, const cha
 			 f->path, name, is);
 }
 
-static int apply_below(const struct plan *p, struct pair at, const char *path,
-		       const struct injected_file *f, struct err *e);
+static int inject_below(const struct plan *p, struct pair at, const char *path,
+			const struct injected_file *f, struct err *e);
 
 /* Enters one directory on the way, as the workspace has it, or a new one. */
-static int apply_through(const struct plan *p, struct pair at, const char *name, const char *rest,
-			 const struct injected_file *f, struct err *e)
+static int inject_through(const struct plan *p, struct pair at, const char *name, const char *rest,
+			  const struct injected_file *f, struct err *e)
 {
 	struct stat st = {.st_mode = S_IFDIR | 0755};
 	struct pair next = {-1, -1};
@@ -50,7 +50,7 @@ static int apply_through(const struct plan *p, struct pair at, const char *name,
 	    (next.upper = safe_walk_open_dir(at.upper, name)) < 0)
 		err_sys(e, "cannot make %s", name);
 	else
-		rc = apply_below(p, next, rest, f, e);
+		rc = inject_below(p, next, rest, f, e);
 	if (rc == 0 && fchmod(next.upper, st.st_mode & 0777) < 0)
 		rc = err_sys(e, "cannot set the mode of %s", name);
 	close_fd(&next.upper);
@@ -58,22 +58,22 @@ static int apply_through(const struct plan *p, struct pair at, const char *name,
 	return rc < 0 ? -1 : plan_give_to_user(p, at.upper, name, e);
 }
 
-static int apply_below(const struct plan *p, struct pair at, const char *path,
-		       const struct injected_file *f, struct err *e)
+static int inject_below(const struct plan *p, struct pair at, const char *path,
+			const struct injected_file *f, struct err *e)
 {
 	const char *slash = strchr(path, '/');
 	auto_free char *name = slash ? must_alloc(strndup(path, (size_t)(slash - path))) : NULL;
 	struct stat st;
 
 	if (slash)
-		return apply_through(p, at, name, slash + 1, f, e);
+		return inject_through(p, at, name, slash + 1, f, e);
 	if (at.lower >= 0 && safe_walk_stat(at.lower, path, &st) && S_ISDIR(st.st_mode))
 		return in_the_way(f, path, "a", e);
-	return apply_file(p, at.upper, path, f, e);
+	return write_file(p, at.upper, path, f, e);
 }
 
 /* Below /run, out of the way of all that may be mounted. */
-static int apply_in_root(const struct plan *p, const struct injected_file *f, struct err *e)
+static int inject_in_root(const struct plan *p, const struct injected_file *f, struct err *e)
 {
 	auto_close int scratch = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	auto_close int parent = -1;
@@ -82,7 +82,7 @@ static int apply_in_root(const struct plan *p, const struct injected_file *f, st
 
 	snprintf(path, sizeof(path), "root%s", f->path);
 	parent = skeleton_parent(scratch, path, &name, e);
-	return parent < 0 ? -1 : apply_file(p, parent, name, f, e);
+	return parent < 0 ? -1 : write_file(p, parent, name, f, e);
 }
 
 int inject_file(const struct plan *p, const struct injected_file *f, struct err *e)
@@ -92,7 +92,7 @@ int inject_file(const struct plan *p, const struct injected_file *f, struct err 
 
 	if (upper < 0)
 		return err_sys(e, "cannot open the workspace");
-	if ((f->path[0] == '/' ? apply_in_root(p, f, e) : apply_below(p, at, f->path, f, e)) == 0)
+	if ((f->path[0] == '/' ? inject_in_root(p, f, e) : inject_below(p, at, f->path, f, e)) == 0)
 		return 0;
 	return e->kind == ERR_INVALID ? -1 : err_wrap(e, "cannot place %s", f->path);
 }
@@ -169,15 +169,13 @@ void inject_remove_points(const struct plan *p, int scratch)
 
 static bool is_unchanged(int upper, const struct injected_file *f)
 {
-	auto_free char *data = NULL;
-	auto_close int fd = -1;
 	struct stat st;
+	auto_close int fd = safe_walk_open_file(upper, f->path, &st);
+	auto_free char *data = NULL;
+	size_t len;
 
-	fd = safe_walk_open_file(upper, f->path, &st);
-	if (fd < 0 || (uint64_t)st.st_size != f->size)
-		return false;
-	data = must_alloc(malloc(f->size + 1));
-	return read(fd, data, f->size) == (ssize_t)f->size && memcmp(data, f->data, f->size) == 0;
+	return fd >= 0 && io_read_whole(fd, f->size, &data, &len) == 0 && len == f->size &&
+	       memcmp(data, f->data, len) == 0;
 }
 
 void inject_remove_files(const struct plan *p, int scratch)

@@ -132,7 +132,7 @@ static int remove_one(int dir, const char *name, unsigned depth)
 
 static int remove_below(int dir, unsigned depth)
 {
-	struct list names;
+	auto_list struct list names = {0};
 	int result = 0;
 
 	if (depth >= SAFE_WALK_MAX_DEPTH) {
@@ -143,7 +143,6 @@ static int remove_below(int dir, unsigned depth)
 		return -1;
 	for (size_t i = 0; i < names.count && result == 0; i++)
 		result = remove_one(dir, names.items[i], depth);
-	list_done(&names);
 	return result;
 }
 
