@@ -234,7 +234,7 @@ static int enter_lane(const struct warm_settings *t, int index, const int *joins
 	    userns_map_self(SANDBOX_UID, SANDBOX_UID, SANDBOX_GID, SANDBOX_GID, e) < 0 ||
 	    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return -1;
-	if (net_create(ret_dns, e) < 0)
+	if (net_create(NULL, ret_dns, e) < 0)
 		return -1;
 	if (unshare(CLONE_NEWUTS | CLONE_NEWCGROUP) < 0)
 		return err_sys(e, "cannot create namespaces");
@@ -310,7 +310,7 @@ static int renew_network(int control, struct network *n, struct err *e)
 
 	if (n->fresh && net_fingerprint(&n->counters) == n->fresh)
 		return 0;
-	if (net_create(&dns, e) < 0 || look_at_network(n, e) < 0)
+	if (net_create(NULL, &dns, e) < 0 || look_at_network(n, e) < 0)
 		return -1;
 	return message_send(control, &m, sizeof(m), &dns, dns >= 0, e);
 }

@@ -17,33 +17,23 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-/* Brings up loopback. *ret_ns, if it is wanted, is the namespace: its own socket knows it. */
-static int up(int *ret_ns, int *ret_dns, struct err *e)
+int net_create(int *ret_ns, int *ret_dns, struct err *e)
 {
 	struct ifreq loopback = {.ifr_name = "lo", .ifr_flags = IFF_UP | IFF_RUNNING};
 	struct sockaddr_in address = {.sin_family = AF_INET,
 				      .sin_port = htons(53),
 				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	auto_close int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	auto_close int fd = -1;
 
+	if (unshare(CLONE_NEWNET) < 0)
+		return err_sys(e, "cannot create a network namespace");
+	fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	if (fd < 0 || ioctl(fd, SIOCSIFFLAGS, &loopback) < 0)
 		return err_sys(e, "cannot bring up the loopback interface");
 	if (ret_ns && (*ret_ns = ioctl(fd, SIOCGSKNS)) < 0)
 		return err_sys(e, "cannot open the network namespace");
 	*ret_dns = bind(fd, (void *)&address, sizeof(address)) == 0 ? take_fd(&fd) : -1;
 	return 0;
-}
-
-static int create(int *ret_ns, int *ret_dns, struct err *e)
-{
-	if (unshare(CLONE_NEWNET) < 0)
-		return err_sys(e, "cannot create a network namespace");
-	return up(ret_ns, ret_dns, e);
-}
-
-int net_create(int *ret_dns, struct err *e)
-{
-	return create(NULL, ret_dns, e);
 }
 
 /*
@@ -125,7 +115,7 @@ static int help(void *arg)
 {
 	struct net_help *h = arg;
 
-	return create(&h->ns, &h->dns, &h->err);
+	return net_create(&h->ns, &h->dns, &h->err);
 }
 
 /* Sharing memory, so that nothing has to be copied, neither then nor by pid 1 as it goes on; see make(). */
@@ -157,7 +147,7 @@ pid_t net_help(struct net_help *h, bool elsewhere)
 int net_join(const struct net_help *h, pid_t helper, int *ret_dns, struct err *e)
 {
 	if (helper < 0)
-		return net_create(ret_dns, e);
+		return net_create(NULL, ret_dns, e);
 	while (waitpid(helper, NULL, __WALL) < 0 && errno == EINTR)
 		;
 	if (h->ns < 0) {
@@ -185,7 +175,7 @@ static int make(void *arg)
 
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != n->caller)
 		_exit(1);
-	(void)!create(&n->ns, &n->dns, &n->err);
+	(void)!net_create(&n->ns, &n->dns, &n->err);
 	(void)!eventfd_write(n->ready, 1);
 	for (;;)
 		pause();

@@ -4,8 +4,11 @@
 
 #include "base/base.h"
 
-/* Moves this process into a new network namespace. *ret_dns is -1 if port 53 cannot be had. */
-int net_create(int *ret_dns, struct err *e);
+/*
+ * Moves this process into a new network namespace, with loopback up. *ret_ns: the namespace; ret_ns may be
+ * NULL. *ret_dns is -1 if port 53 cannot be had.
+ */
+int net_create(int *ret_ns, int *ret_dns, struct err *e);
 /*
  * What our network namespace counts: packets, errors, sockets, flow labels. Opened once for each namespace, since
  * finding those files takes longer than reading them.

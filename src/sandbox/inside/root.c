@@ -27,8 +27,6 @@
 #include "sandbox/inside/privileges.h"
 #include "sandbox/inside/procfs.h"
 #include "sandbox/inside/skeleton.h"
-#include "sandbox/plan/template.h"
-#include "sandbox/plan/tools.h"
 
 #include <sys/mount.h>
 #include <sys/vfs.h>
@@ -47,48 +45,41 @@ static int cut_propagation(struct err *e)
 	return err_sys(e, "cannot make mounts private");
 }
 
-struct place {
-	const char *name;
-	mode_t mode;
-	bool users;    /* belongs to the user inside */
-	bool unneeded; /* in this sandbox */
-};
-
 static bool has_template(const struct plan *p)
 {
 	return p->template && p->image_is_host && p->spec->root == ROOT_OVERLAY;
 }
 
-static int make_place(const struct plan *p, const struct place *w, struct err *e)
+static int make_place(const struct plan *p, const struct writable_place *w, struct err *e)
 {
 	/* The umask is 0 here. */
-	if (mkdir(w->name, w->mode) < 0)
-		return err_sys(e, "cannot create %s", w->name);
-	return w->users ? plan_give_to_user(p, AT_FDCWD, w->name, e) : 0;
+	if (mkdir(w->scratch, w->mode) < 0)
+		return err_sys(e, "cannot create %s", w->scratch);
+	return w->users ? plan_give_to_user(p, AT_FDCWD, w->scratch, e) : 0;
 }
 
 static int make_places(const struct plan *p, struct err *e)
 {
 	bool overlay_root = !p->image_is_host || p->spec->root == ROOT_OVERLAY;
 	bool cow = p->workspace_mode == WORKSPACE_COW;
-	const struct place others[] = {
-		{"root", 0755, false, false},
-		{"work", 0700, false, !cow},
-		{"lower", 0700, false, !cow && !overlay_root && !p->bind_count},
-		{"none", 0700, false, !p->bind_count},
-		{"rootup", 0755, p->spec->root == ROOT_OVERLAY, !overlay_root},
-		{"rootwork", 0700, false, !overlay_root},
-		{"skelwork", 0700, false, !has_template(p)},
+	const struct {
+		struct writable_place place;
+		bool unneeded; /* in this sandbox */
+	} others[] = {
+		{{"root", NULL, 0755, false}, false},
+		{{"work", NULL, 0700, false}, !cow},
+		{{"lower", NULL, 0700, false}, !cow && !overlay_root && !p->bind_count},
+		{{"none", NULL, 0700, false}, !p->bind_count},
+		{{"rootup", NULL, 0755, p->spec->root == ROOT_OVERLAY}, !overlay_root},
+		{{"rootwork", NULL, 0700, false}, !overlay_root},
+		{{"skelwork", NULL, 0700, false}, !has_template(p)},
 	};
 
-	for (size_t i = 0; i < WRITABLE_PLACES; i++) {
-		const struct writable_place *w = &writable_places[i];
-
-		if (make_place(p, &(struct place){w->scratch, w->mode, w->users, false}, e) < 0)
+	for (size_t i = 0; i < WRITABLE_PLACES; i++)
+		if (make_place(p, &writable_places[i], e) < 0)
 			return -1;
-	}
 	for (size_t i = 0; i < ARRAY_LEN(others); i++)
-		if (!others[i].unneeded && make_place(p, &others[i], e) < 0)
+		if (!others[i].unneeded && make_place(p, &others[i].place, e) < 0)
 			return -1;
 	return skeleton_file(AT_FDCWD, "canary", "", 0, 0666, e);
 }
@@ -296,7 +287,8 @@ static int show_host(struct plan *p, int root, struct err *e)
 	if (!writable && show_tops(p, root, e) < 0)
 		return -1;
 	/* All that is there by now is the host's, and is shut in one go. */
-	if (etc_build(p, root, e) < 0 || mount_seal_below(root, MOUNT_DEVICES, e) < 0)
+	if (etc_build(p->spec->hostname, NULL, root, e) < 0 ||
+	    mount_seal_below(root, MOUNT_DEVICES, e) < 0)
 		return -1;
 	return writable ? show_tops(p, root, e) : 0;
 }
@@ -359,14 +351,6 @@ static int show_template(struct plan *p, int *ret_root, struct err *e)
 	return open_root(ret_root, e) < 0 ? -1 : complete_template(p, *ret_root, e);
 }
 
-static int show_skeleton(int *ret_root, struct err *e)
-{
-	/* Flags it gets from mount_seal_below. */
-	if (mount_bind_bare("root", "root", 0, e) < 0)
-		return -1;
-	return open_root(ret_root, e);
-}
-
 /* ---- writable places ---- */
 
 /* In a root that is ours every name is known, and can be used as such. */
@@ -381,12 +365,13 @@ static int make_known_places(struct err *e)
 	return 0;
 }
 
-/* An image's names may lead anywhere. */
-static int make_unknown_places(int root, struct err *e)
+/* An image's names may lead anywhere. With the last one those of a template. */
+static int make_unknown_places(int root, bool is_template, struct err *e)
 {
-	static const char *const dirs[] = {"run", "proc", "tmp", "home/user", "var/tmp"};
+	static const char *const dirs[] = {"run",	"proc",	   "tmp",
+					   "home/user", "var/tmp", "workspace"};
 
-	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(dirs) - !is_template; i++) {
 		auto_close int at = skeleton_dir(root, dirs[i], e);
 
 		if (at < 0)
@@ -461,24 +446,16 @@ static int make_template_tops(struct template *t, int root, struct err *e)
 
 int root_make_template(struct template *t, int root, struct list *seen, struct err *e)
 {
-	static const char *const places[] = {"run",	  "proc",    "tmp",
-					     "home/user", "var/tmp", "workspace"};
 	const struct plan host = {.image_is_host = true};
-	const struct etc_template etc = {t->hosts, &t->mounts, seen};
+	const struct etc_template etc = {&t->mounts, seen};
 	auto_close int null = -1;
 
 	t->user_marks = has_user_attributes(t->path);
 	list_add(seen, "/");
 	if (mkdirat(root, "etc", 0755) < 0)
 		return err_sys(e, "cannot create /etc");
-	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-		auto_close int at = skeleton_dir(root, places[i], e);
-
-		if (at < 0)
-			return -1;
-	}
-	if (make_template_tops(t, root, e) < 0 || etc_build_template(&etc, root, e) < 0 ||
-	    dev_build(&host, root, e) < 0)
+	if (make_unknown_places(root, true, e) < 0 || make_template_tops(t, root, e) < 0 ||
+	    etc_build(t->hosts, &etc, root, e) < 0 || dev_build(&host, root, e) < 0)
 		return -1;
 	/* Where no nodes can be made, the host's are mounted: an overlay shows what is below these. */
 	null = sys_openat2(root, "dev/null", O_PATH | O_CLOEXEC, RESOLVE_NO_XDEV);
@@ -511,13 +488,15 @@ int root_build(struct plan *p, struct err *e)
 		if (show_template(p, &root, e) < 0)
 			return -1;
 	} else if (p->image_is_host) {
-		if (show_skeleton(&root, e) < 0 || show_host(p, root, e) < 0)
+		/* The skeleton itself; mount_seal_below gives it its flags. */
+		if (mount_bind_bare("root", "root", 0, e) < 0 || open_root(&root, e) < 0 ||
+		    show_host(p, root, e) < 0)
 			return -1;
 	} else if (show_image(p, &root, e) < 0) {
 		return -1;
 	}
 	if (!has_template(p) &&
-	    ((p->image_is_host ? make_known_places(e) : make_unknown_places(root, e)) < 0 ||
+	    ((p->image_is_host ? make_known_places(e) : make_unknown_places(root, false, e)) < 0 ||
 	     dev_build(p, root, e) < 0))
 		return -1;
 	/* Before anything is there that warm sandboxes have of their own. */

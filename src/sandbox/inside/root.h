@@ -3,10 +3,22 @@
 
 #include "sandbox/plan/plan.h"
 
-struct template;
-
 /* The skeleton's own files (/etc, directories) must not eat into the disk limit. */
 #define ROOT_SKELETON_BYTES (512u << 10)
+
+/*
+ * What roots of the host that can be written have in common: directories, /etc, /dev. Made once by the boot
+ * mounts (provider/ns/worker/boot_mounts.h). Each sandbox has it as the lower layer of an overlay, so that no
+ * file is shared between two of them.
+ */
+struct template
+{
+	const char *path;   /* in the mount namespace of which pid 1 has a copy */
+	const char *hosts;  /* the name that its /etc/hosts has */
+	struct list mounts; /* of the host's: "etc/alternatives"; there is a place for each in it */
+	struct list tops;   /* of the host's: "usr"; what can be written is above each */
+	bool user_marks;    /* a tmpfs has room for those of an overlay (root.c) */
+};
 
 /* First ret_scratch: the tmpfs that holds all writable places. */
 int root_start(const struct plan *p, int *ret_scratch, struct err *e);

@@ -2,7 +2,6 @@
 #include "sandbox/outside/keeper.h"
 
 #include "sandbox/workspace/safe_walk.h"
-#include "sandbox/plan/environment.h"
 #include "sandbox/inside/skeleton.h"
 
 #include <dirent.h>

@@ -1,9 +1,7 @@
 /* Makes the environment of a run from the usual variables and from what the caller gave. */
-#include "sandbox/plan/environment.h"
+#include "sandbox/sandbox.h"
 
 #include "model/variables.h"
-#include "sandbox/sandbox.h"
-#include "sandbox/plan/tools.h"
 
 #include <ctype.h>
 

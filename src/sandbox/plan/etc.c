@@ -6,7 +6,6 @@
 
 #include "kern/dirents.h"
 #include "kern/mount.h"
-#include "sandbox/plan/etc_php.h"
 #include "sandbox/inside/skeleton.h"
 
 #include <dirent.h>
@@ -234,27 +233,18 @@ static int write_own(const char *hostname, int etc, struct err *e)
 	return etc_write_hosts(hostname, etc, e);
 }
 
-static int build(const char *hostname, int root_fd, const struct etc_template *t, struct err *e)
+int etc_build(const char *hostname, const struct etc_template *t, int root_fd, struct err *e)
 {
 	auto_close int etc = openat(root_fd, "etc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
+	if (t)
+		list_add(t->seen, "/etc");
 	if (etc < 0)
 		return err_sys(e, "cannot open the new /etc");
 	if (write_own(hostname, etc, e) < 0 || show_etc(root_fd, etc, t, e) < 0 ||
 	    show_part(&var_lib, root_fd, t, e) < 0)
 		return -1;
 	return etc_php_build(etc, t ? t->seen : NULL, e);
-}
-
-int etc_build(const struct plan *p, int root_fd, struct err *e)
-{
-	return build(p->spec->hostname, root_fd, NULL, e);
-}
-
-int etc_build_template(const struct etc_template *t, int root_fd, struct err *e)
-{
-	list_add(t->seen, "/etc");
-	return build(t->hostname, root_fd, t, e);
 }
 
 static int grant_allowed(struct landlock *l, struct err *e)

@@ -1,13 +1,12 @@
 /* Of PHP's settings in /etc, shows only which extensions are loaded. */
-#include "sandbox/plan/etc_php.h"
+#include "sandbox/plan/etc.h"
 
 #include "kern/dirents.h"
 #include "sandbox/inside/skeleton.h"
 
 #include <ctype.h>
 
-#define MOST_FILES 100
-#define NAME_ROOM 48
+#define MOST_FILES 1000
 
 struct lines {
 	char text[8192];
@@ -53,33 +52,23 @@ static void take_file(struct lines *all, int dir, const char *name)
 		take_lines(all, text, (size_t)n);
 }
 
-static int by_name(const void *a, const void *b)
-{
-	return strcmp(a, b);
-}
-
 static bool is_settings(const char *name)
 {
 	const char *ending = strrchr(name, '.');
 
-	return ending && str_equal(ending, ".ini") && strlen(name) < NAME_ROOM;
+	return ending && str_equal(ending, ".ini");
 }
 
 /* In the order of their names, as PHP reads them: some extensions need others. */
 static void take_files(struct lines *all, int dir)
 {
-	char names[MOST_FILES][NAME_ROOM];
-	struct dirents_entry d;
-	struct dirents list;
-	size_t count = 0;
+	auto_list struct list names = {0};
 
-	dirents_start(&list, dir);
-	while (count < MOST_FILES && dirents_next(&list, &d))
-		if (is_settings(d.name))
-			snprintf(names[count++], NAME_ROOM, "%s", d.name);
-	qsort(names, count, sizeof(names[0]), by_name);
-	for (size_t i = 0; i < count; i++)
-		take_file(all, dir, names[i]);
+	if (dirents_names(dir, MOST_FILES, &names, NULL) < 0)
+		return;
+	for (size_t i = 0; i < names.count; i++)
+		if (is_settings(names.items[i]))
+			take_file(all, dir, names.items[i]);
 }
 
 static int show_version(int etc, const char *version, struct list *seen, struct err *e)

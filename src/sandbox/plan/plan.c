@@ -6,8 +6,6 @@
 #include "model/variables.h"
 #include "sandbox/inside/boot.h"
 #include "sandbox/workspace/capture.h"
-#include "sandbox/plan/environment.h"
-#include "sandbox/inside/procfs.h"
 #include "sandbox/sandbox.h"
 
 /*

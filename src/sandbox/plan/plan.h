@@ -135,3 +135,22 @@ void plan_empty_workspace(struct plan *p);
 int plan_judge(struct plan *p, struct err *e);
 void plan_note(struct plan *p, const char *text);
 void plan_done(struct plan *p);
+
+/* ---- environment.c: the command's environment, made from nothing ---- */
+
+/* Fills p->env; with spec->tools also adds mounts to p->binds. */
+int environment_make(struct plan *p, const struct sandbox_request *request, struct err *e);
+/* After environment_make: replaces the default HOME and TMPDIR by these. */
+void environment_move(struct plan *p, const char *home, const char *tmp);
+
+/* ---- tools.c: the tool chains that --tools adds ---- */
+
+/*
+ * Adds mounts to p->binds, and to p->env the variables by which programs find the rest. Returns the directories
+ * to put in front of PATH, each followed by ':'; the caller frees it.
+ */
+char *tools_add(struct plan *p);
+/* Needs no mount of its own. Call it once it is known whether there is a workspace. */
+bool tools_is_in_workspace(const struct plan *p, const struct bind *b);
+/* Is mounted before the workspace. */
+bool tools_goes_first(const struct plan *p, const struct bind *b);

@@ -1,11 +1,19 @@
 /*
- * --tools: shows the tool chains that the caller's PATH names, unless the workspace could have
- * put them there.
+ * --tools: the tool chains that the caller's PATH names, as read-only mounts.
+ *
+ * Theory of operation
+ *
+ * A directory in PATH is shown at the name that it has there, along with the prefix of its tool chain, and its
+ * name may lead by way of links (~/.nix-profile, fnm). Not so by links that code inside may have made: in the
+ * workspace and in the current directory, to which earlier runs may have written. Such a link would make
+ * the caller show whatever directory it leads to.
+ *
+ * A tool chain in the workspace is shown with the workspace, and stays as writable as that is. The others are
+ * mounted before the workspace, which may lie in one of them.
  */
-#include "sandbox/plan/tools.h"
+#include "sandbox/plan/plan.h"
 
 #include "model/variables.h"
-#include "sandbox/plan/environment.h"
 
 /* ---- what belongs to it ---- */
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "base/base.h"
-#include "sandbox/plan/template.h"
+#include "sandbox/inside/root.h"
 
 struct boot_mounts {
 	int host;	 /* the host's mount namespace, -1: we never left it */
