@@ -120,14 +120,15 @@ static bool filter_answers(const struct plan *p)
 	return syscall(SYS_setns, canary, 0) == -1 && errno == EXFULL;
 }
 
-/* This process may write the canary by its mode and its mount; only Landlock is in the way. */
-static bool landlock_answers(int scratch)
+/*
+ * Opens the canary for writing; 0 or errno. This process may write it by its mode and its mount; only Landlock
+ * is in the way.
+ */
+static int try_canary(int scratch)
 {
-	int fd = openat(scratch, "canary", O_WRONLY | O_CLOEXEC);
+	auto_close int fd = openat(scratch, "canary", O_WRONLY | O_CLOEXEC);
 
-	if (fd >= 0)
-		close(fd);
-	return fd < 0 && errno == EACCES;
+	return fd < 0 ? errno : 0;
 }
 
 /*
@@ -192,35 +193,27 @@ static bool root_is_own(const struct plan *p)
 
 void verify_canary_opens(struct status_page *b, int scratch)
 {
-	int fd = openat(scratch, "canary", O_WRONLY | O_CLOEXEC);
+	b->canary_opens = try_canary(scratch) == 0;
+}
 
-	b->canary_opens = fd >= 0;
-	if (fd >= 0)
-		close(fd);
+static layer_set when(bool holds, enum layer layer)
+{
+	return holds ? LAYER_BIT(layer) : 0;
 }
 
 layer_set verify_privileges(const struct plan *p, int scratch)
 {
-	layer_set proven = 0;
+	layer_set proven = when(ids_are_users(p), LAYER_IDS);
 
-	if (ids_are_users(p))
-		proven |= LAYER_BIT(LAYER_IDS);
 	/* Without CAP_SETPCAP the bounding set stays; no_new_privs makes it inert (rule 17). */
-	if (caps_none(!p->rootless || p->spec->level != LEVEL_PROCESS))
-		proven |= LAYER_BIT(LAYER_CAPS);
-	if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
-		proven |= LAYER_BIT(LAYER_NO_NEW_PRIVS);
-	if (filter_answers(p))
-		proven |= LAYER_BIT(LAYER_SECCOMP);
-	if (network_is_closed(p, proven))
-		proven |= LAYER_BIT(LAYER_NETWORK);
-	if (disk_is_bounded(p, scratch))
-		proven |= LAYER_BIT(LAYER_DISK);
-	if (root_is_own(p))
-		proven |= LAYER_BIT(LAYER_ROOT);
-	if (p->page->canary_opens && landlock_answers(scratch))
-		proven |= LAYER_BIT(LAYER_LANDLOCK);
-	return proven;
+	proven |= when(caps_none(!p->rootless || p->spec->level != LEVEL_PROCESS), LAYER_CAPS);
+	proven |= when(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1, LAYER_NO_NEW_PRIVS);
+	proven |= when(filter_answers(p), LAYER_SECCOMP);
+	proven |= when(network_is_closed(p, proven), LAYER_NETWORK);
+	proven |= when(disk_is_bounded(p, scratch), LAYER_DISK);
+	proven |= when(root_is_own(p), LAYER_ROOT);
+	return proven |
+	       when(p->page->canary_opens && try_canary(scratch) == EACCES, LAYER_LANDLOCK);
 }
 
 /* Where /proc is out of reach: poll says POLLNVAL of what is not open. */
@@ -270,16 +263,14 @@ layer_set verify_fds(int highest)
 {
 	int count = count_fds(), known = 0;
 	auto_close int fd = -1;
-	bool clean;
 
 	/* As many as are open below: then there are none above. To read the list takes ten times as long. */
 	for (int i = 0; i <= highest; i++)
 		known += fcntl(i, F_GETFD) >= 0;
 	if (count > 0)
-		return count == known ? LAYER_BIT(LAYER_FDS) : 0;
+		return when(count == known, LAYER_FDS);
 	fd = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	clean = fd >= 0 ? only_streams(fd, highest) : only_streams_by_poll(highest);
-	return clean ? LAYER_BIT(LAYER_FDS) : 0;
+	return when(fd >= 0 ? only_streams(fd, highest) : only_streams_by_poll(highest), LAYER_FDS);
 }
 
 int verify_required(const struct plan *p, struct err *e)

@@ -9,20 +9,11 @@
 #define LOST_NS 20000000u
 
 struct usage {
+	struct watch *watch;
 	uint64_t memory_bytes;
 	uint64_t cpu_ns;
 	uint64_t tasks;
 };
-
-static void add_status(pid_t pid, struct usage *sum)
-{
-	char text[2048];
-
-	if (procs_read(pid, "status", text, sizeof(text)) <= 0)
-		return;
-	sum->memory_bytes += procs_memory_bytes(text);
-	sum->tasks += procs_number(text, "\nThreads:");
-}
 
 /* Of its children that it has waited for; the kernel tells in ticks. */
 static uint64_t cpu_ns_of_children(pid_t pid)
@@ -82,11 +73,17 @@ static void see(struct watch *w, pid_t pid, uint64_t cpu_ns)
 	s->look = w->look;
 }
 
-static void add(struct watch *w, pid_t pid, struct usage *sum)
+static void add_process(void *arg, pid_t pid)
 {
+	struct usage *sum = arg;
+	struct watch *w = sum->watch;
+	char text[2048];
 	uint64_t own;
 
-	add_status(pid, sum);
+	if (procs_read(pid, "status", text, sizeof(text)) > 0) {
+		sum->memory_bytes += procs_memory_bytes(text);
+		sum->tasks += procs_number(text, "\nThreads:");
+	}
 	if (!w->limits->cpu_time_ms)
 		return;
 	own = cpu_ns_of(pid);
@@ -94,27 +91,15 @@ static void add(struct watch *w, pid_t pid, struct usage *sum)
 	see(w, pid, own);
 }
 
-struct adding {
-	struct watch *watch;
-	struct usage *sum;
-};
-
-static void add_one(void *arg, pid_t pid)
-{
-	const struct adding *a = arg;
-
-	add(a->watch, pid, a->sum);
-}
-
-static void add_descendants(struct watch *w, pid_t parent, int depth, struct usage *sum)
+static void add_descendants(pid_t parent, int depth, struct usage *sum)
 {
 	char text[4096], *next;
 
 	if (depth > 64 || procs_children(parent, text, sizeof(text)) <= 0)
 		return;
 	for (char *pid = strtok_r(text, " ", &next); pid; pid = strtok_r(NULL, " ", &next)) {
-		add(w, atoi(pid), sum);
-		add_descendants(w, atoi(pid), depth + 1, sum);
+		add_process(sum, atoi(pid));
+		add_descendants(atoi(pid), depth + 1, sum);
 	}
 }
 
@@ -139,7 +124,7 @@ void watch_init(struct watch *w, const struct limits *limits, pid_t parent)
 
 enum watch_verdict watch_check(struct watch *w, struct status_page *b)
 {
-	struct usage sum = {.cpu_ns = cpu_ns_of_dead()};
+	struct usage sum = {.watch = w, .cpu_ns = cpu_ns_of_dead()};
 	uint64_t cpu_ns;
 
 	if (now_ns() < w->next_ns)
@@ -148,9 +133,9 @@ enum watch_verdict watch_check(struct watch *w, struct status_page *b)
 	if (w->alone)
 		sum.tasks = 1;
 	else if (w->parent)
-		add_descendants(w, w->parent, 0, &sum);
+		add_descendants(w->parent, 0, &sum);
 	else
-		procs_each(add_one, &(struct adding){w, &sum});
+		procs_each(add_process, &sum);
 	/* Our own pid 1 counts as well; at the end the command itself is gone. */
 	if (!w->parent && sum.tasks + (b->stage == STAGE_ENDED) > w->limits->pids)
 		b->pids_reached = true;

@@ -1,10 +1,10 @@
 /* The directory in /tmp that a run at level process has instead of a root of its own. */
 #include "sandbox/outside/keeper.h"
 
+#include "kern/dirents.h"
 #include "sandbox/workspace/safe_walk.h"
 #include "sandbox/inside/skeleton.h"
 
-#include <dirent.h>
 #include <sys/file.h>
 
 #define PREFIX ".cloche-lair-"
@@ -78,25 +78,25 @@ static void point_to(struct keeper *k)
 static void sweep(void)
 {
 	auto_close int tmp = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = tmp < 0 ? NULL : fdopendir(dup(tmp));
+	struct dirents_entry d;
+	struct dirents list;
 
-	for (struct dirent *d; dir && (d = readdir(dir));) {
+	dirents_start(&list, tmp);
+	while (dirents_next(&list, &d)) {
 		auto_close int fd = -1;
 		struct stat st;
 
-		if (!str_starts(d->d_name, PREFIX))
+		if (!str_starts(d.name, PREFIX))
 			continue;
-		fd = safe_walk_open_dir(tmp, d->d_name);
+		fd = safe_walk_open_dir(tmp, d.name);
 		if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == geteuid() &&
 		    time(NULL) - st.st_mtime > 10 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
 			char path[NAME_MAX + 8];
 
-			snprintf(path, sizeof(path), "/tmp/%s", d->d_name);
+			snprintf(path, sizeof(path), "/tmp/%s", d.name);
 			process_dir_remove(path);
 		}
 	}
-	if (dir)
-		closedir(dir);
 }
 
 int process_dir_make(struct keeper *k, struct err *e)
@@ -126,24 +126,23 @@ int process_dir_make(struct keeper *k, struct err *e)
 /* Removes the entries of one directory; directories in it move up to top, to be emptied later. */
 static bool empty_directory(int top, const char *name, unsigned *moved)
 {
+	struct dirents_entry d;
+	struct dirents list;
 	auto_close int fd = -1;
-	DIR *dir;
 
 	/* Its own code may have shut it. */
 	(void)!fchmodat(top, name, 0700, AT_SYMLINK_NOFOLLOW);
 	fd = safe_walk_open_dir(top, name);
-	dir = fd < 0 ? NULL : fdopendir(dup(fd));
-	for (struct dirent *d; dir && (d = readdir(dir));) {
+	dirents_start(&list, fd);
+	while (dirents_next(&list, &d)) {
 		char up[32];
 
-		if (str_equal(d->d_name, ".") || str_equal(d->d_name, ".."))
+		if (str_equal(d.name, ".") || str_equal(d.name, ".."))
 			continue;
 		snprintf(up, sizeof(up), ".cloche-%u", (*moved)++);
-		if (unlinkat(fd, d->d_name, 0) < 0 && errno == EISDIR)
-			(void)!renameat(fd, d->d_name, top, up);
+		if (unlinkat(fd, d.name, 0) < 0 && errno == EISDIR)
+			(void)!renameat(fd, d.name, top, up);
 	}
-	if (dir)
-		closedir(dir);
 	return unlinkat(top, name, AT_REMOVEDIR) == 0;
 }
 
@@ -157,20 +156,18 @@ void process_dir_remove(const char *path)
 	auto_close int top = tmp < 0 ? -1 : safe_walk_open_dir(tmp, path + strlen("/tmp/"));
 	unsigned moved = 0;
 	bool progress = top >= 0;
+	struct dirents_entry d;
+	struct dirents list;
 
-	while (progress) {
-		DIR *dir = fdopendir(openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-
+	while (progress && lseek(top, 0, SEEK_SET) == 0) {
 		progress = false;
-		for (struct dirent *d; dir && (d = readdir(dir));) {
-			if (str_equal(d->d_name, ".") || str_equal(d->d_name, ".."))
+		dirents_start(&list, top);
+		while (dirents_next(&list, &d)) {
+			if (str_equal(d.name, ".") || str_equal(d.name, ".."))
 				continue;
-			if (unlinkat(top, d->d_name, 0) == 0 ||
-			    empty_directory(top, d->d_name, &moved))
+			if (unlinkat(top, d.name, 0) == 0 || empty_directory(top, d.name, &moved))
 				progress = true;
 		}
-		if (dir)
-			closedir(dir);
 	}
 	if (tmp >= 0)
 		unlinkat(tmp, path + strlen("/tmp/"), AT_REMOVEDIR);

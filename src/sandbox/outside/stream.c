@@ -88,22 +88,13 @@ void stream_add(struct stream *s, const char *data, size_t n)
 /* When the file cannot take it, the command sees a closed pipe. */
 static void relay(struct stream *s, const char *data, size_t n)
 {
-	while (n > 0) {
-		ssize_t put = write(s->relay, data, n);
-
-		if (put < 0 && errno == EINTR)
-			continue;
-		if (put < 0) {
-			s->relay_errno = errno;
-			close_fd(&s->fd);
-			return;
-		}
-		data += put;
-		n -= (size_t)put;
-	}
+	if (io_write_all(s->relay, data, n) == 0)
+		return;
+	s->relay_errno = errno;
+	close_fd(&s->fd);
 }
 
-static ssize_t read_part(struct stream *s)
+ssize_t stream_read(struct stream *s)
 {
 	static char buf[64 << 10];
 	ssize_t n = read(s->fd, buf, sizeof(buf));
@@ -117,11 +108,6 @@ static ssize_t read_part(struct stream *s)
 	return n;
 }
 
-void stream_read(struct stream *s)
-{
-	read_part(s);
-}
-
 void stream_drain(struct stream *s)
 {
 	int left = 0;
@@ -129,7 +115,7 @@ void stream_drain(struct stream *s)
 	if (s->fd >= 0)
 		ioctl(s->fd, FIONREAD, &left);
 	while (left > 0 && s->fd >= 0) {
-		ssize_t n = read_part(s);
+		ssize_t n = stream_read(s);
 
 		left -= n > 0 ? (int)n : 0;
 	}

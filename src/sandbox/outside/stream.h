@@ -24,8 +24,8 @@ struct stream {
 #define STREAM_FREE 4096
 
 void stream_init(struct stream *s, int fd, size_t limit);
-/* Reads what is there; closes fd at its end. */
-void stream_read(struct stream *s);
+/* One read of what is there, and its result; closes fd at its end. */
+ssize_t stream_read(struct stream *s);
 /*
  * For the end, when all writers are dead: reads what is in the pipe, and closes fd. It does not wait for
  * the pipe's end: code inside may have sent the other one through a socket that it had as its stdin.

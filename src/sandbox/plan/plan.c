@@ -208,7 +208,6 @@ static int read_whole(const struct source *s, uint64_t max, struct injected_file
 		      struct err *e)
 {
 	auto_close int fd = io_reopen(s->fd, O_RDONLY | O_NONBLOCK);
-	ssize_t n;
 
 	if (fd < 0)
 		return err_sys(e, "file: cannot read %s", s->path);
@@ -217,11 +216,8 @@ static int read_whole(const struct source *s, uint64_t max, struct injected_file
 	if ((uint64_t)s->st.st_size > max)
 		return err_field(e, ERR_LIMIT, "file", "file: %s is larger than the disk limit",
 				 s->path);
-	ret->data = must_alloc(malloc((size_t)s->st.st_size + 1));
-	n = io_read_all(fd, ret->data, (size_t)s->st.st_size);
-	if (n < 0)
+	if (io_read_whole(fd, max, &ret->data, &ret->size) < 0)
 		return err_sys(e, "file: cannot read %s", s->path);
-	ret->size = (size_t)n;
 	return 0;
 }
 
