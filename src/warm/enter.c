@@ -6,7 +6,6 @@
 #include "sandbox/inside/message.h"
 #include "sandbox/plan/plan.h"
 #include "sandbox/inside/privileges.h"
-#include "sandbox/inside/restrict.h"
 #include "sandbox/inside/verify.h"
 
 #include <sched.h>

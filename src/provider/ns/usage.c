@@ -2,7 +2,7 @@
 #include "provider/ns/ns_internal.h"
 
 #include "kern/sys.h"
-#include "sandbox/inside/restrict.h"
+#include "sandbox/inside/privileges.h"
 #include "sandbox/inside/root.h"
 
 #include <assert.h>

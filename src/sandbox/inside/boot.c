@@ -122,6 +122,12 @@ static int open_joins(const struct cgroup *c, int *fds)
 	return fds[0] < 0 ? -1 : 1;
 }
 
+static void close_joins(struct guest_start *g)
+{
+	while (g->join_count > 0)
+		close_fd(&g->joins[--g->join_count]);
+}
+
 static void name_lane(char *ret, size_t size, const char *cgroup_name, unsigned lane)
 {
 	snprintf(ret, size, "%.50s-%u", cgroup_name, lane);
@@ -210,9 +216,7 @@ static void make_lanes(const struct boot_request *r, struct guest_start *g,
 		settings->sandbox.join_count = joins;
 		return;
 	}
-	for (int i = 0; i < g->join_count; i++)
-		close_fd(&g->joins[i]);
-	g->join_count = 0;
+	close_joins(g);
 	settings->sandbox.cgroup_layers = 0;
 	remove_own_lanes(r);
 }
@@ -240,8 +244,7 @@ static int plan_warm_host(struct plan *p, const struct boot_request *r, struct g
 
 static void end_warm_host(struct plan *p, struct guest_start *g)
 {
-	for (int i = 0; i < g->join_count; i++)
-		close_fd(&g->joins[i]);
+	close_joins(g);
 	close_fd(&g->settings);
 	/* They are the caller's. */
 	p->files = NULL;

@@ -3,12 +3,19 @@
 
 #include "base/exec_path.h"
 #include "kern/sys.h"
-#include "sandbox/inside/restrict.h"
+#include "sandbox/inside/privileges.h"
 #include "sandbox/inside/verify.h"
 
 #include <elf.h>
 #include <sys/ioctl.h>
 #include <termios.h>
+
+int command_attach_streams(int in, int out, int err, struct err *e)
+{
+	if (dup2(in, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
+		return err_sys(e, "cannot attach the standard streams");
+	return 0;
+}
 
 static int open_terminal(const struct inside_fds *fds, struct err *e)
 {
@@ -18,9 +25,7 @@ static int open_terminal(const struct inside_fds *fds, struct err *e)
 		return err_sys(e, "cannot open the terminal");
 	if (ioctl(slave, TIOCSCTTY, 0) < 0)
 		return err_sys(e, "cannot make it the controlling terminal");
-	if (dup2(slave, 0) < 0 || dup2(slave, 1) < 0 || dup2(slave, 2) < 0)
-		return err_sys(e, "cannot attach the terminal");
-	return 0;
+	return command_attach_streams(slave, slave, slave, e);
 }
 
 static int attach_streams(const struct plan *p, const struct inside_fds *fds, struct err *e)
@@ -28,11 +33,8 @@ static int attach_streams(const struct plan *p, const struct inside_fds *fds, st
 	/* A session of its own: no way to the caller's terminal by /dev/tty or job control. */
 	if (setsid() < 0)
 		return err_sys(e, "cannot start a session");
-	if (p->spec->tty)
-		return open_terminal(fds, e);
-	if (dup2(fds->in, 0) < 0 || dup2(fds->out, 1) < 0 || dup2(fds->err, 2) < 0)
-		return err_sys(e, "cannot attach the standard streams");
-	return 0;
+	return p->spec->tty ? open_terminal(fds, e)
+			    : command_attach_streams(fds->in, fds->out, fds->err, e);
 }
 
 void command_unblock_signals(void)

@@ -4,7 +4,7 @@
 #include "kern/sys.h"
 #include "sandbox/inside/boot.h"
 #include "sandbox/inside/warm_settings.h"
-#include "sandbox/inside/restrict.h"
+#include "sandbox/inside/privileges.h"
 #include "sandbox/inside/verify.h"
 #include "wire/guest.h"
 
@@ -75,34 +75,27 @@ static int arrange_fds(const struct plan *p, const struct inside_fds *fds, int n
 	return 0;
 }
 
-/* Modules of its interpreter follow. */
-static void exec_warm_host(struct plan *p)
-{
-	const struct list *modules = &p->guest->warm_host->modules;
-	char **argv = must_alloc(calloc(modules->count + 3, sizeof(*argv)));
-
-	argv[0] = "cloche-guest";
-	argv[1] = "nest";
-	for (size_t i = 0; i < modules->count; i++)
-		argv[i + 2] = modules->items[i];
-	syscall(SYS_execveat, program_place(p), "", argv, p->env.items, AT_EMPTY_PATH);
-}
-
-/* What the guest is to see to itself, because no cgroup does. */
+/* A warm host gets the modules of its interpreter, a guest the limits that no cgroup enforces. */
 static void exec_program(struct plan *p)
 {
+	const struct boot_warm_host *host = p->guest->warm_host;
 	const struct limits *l = &p->spec->limits;
-	char memory[32], pids[32];
-	char *argv[10] = {"cloche-guest", "init", "--pids", pids};
-	size_t n = 4;
+	char **argv = must_alloc(calloc(10 + (host ? host->modules.count : 0), sizeof(*argv)));
+	size_t n = 0;
 
-	snprintf(memory, sizeof(memory), "%" PRIu64, l->memory_bytes);
-	snprintf(pids, sizeof(pids), "%" PRIu64, l->pids);
-	if (!(p->page->proven & LAYER_BIT(LAYER_MEMORY))) {
-		argv[n++] = "--memory";
-		argv[n++] = memory;
+	argv[n++] = "cloche-guest";
+	argv[n++] = host ? "nest" : "init";
+	for (size_t i = 0; host && i < host->modules.count; i++)
+		argv[n++] = host->modules.items[i];
+	if (!host) {
+		argv[n++] = "--pids";
+		argv[n++] = str_format("%" PRIu64, l->pids);
 	}
-	if (p->guest->survives) {
+	if (!host && !(p->page->proven & LAYER_BIT(LAYER_MEMORY))) {
+		argv[n++] = "--memory";
+		argv[n++] = str_format("%" PRIu64, l->memory_bytes);
+	}
+	if (!host && p->guest->survives) {
 		argv[n++] = "--lives-on";
 		argv[n++] = "1";
 	}
@@ -127,10 +120,7 @@ void guest_exec(struct plan *p, struct inside_fds *fds, int notify)
 	if (p->guest->warm_host && p->guest->survives && prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0) < 0)
 		_exit(125);
 	b->stage = STAGE_RUNNING;
-	if (p->guest->warm_host)
-		exec_warm_host(p);
-	else
-		exec_program(p);
+	exec_program(p);
 	b->exec_errno = errno;
 	_exit(127);
 }

@@ -43,17 +43,6 @@ static void enter_time_namespace(void)
 		return;
 }
 
-static int enter_network(const struct rights_message *m, const int *fds, int *ret_dns,
-			 struct err *e)
-{
-	int at = m->join_count + m->has_userns;
-
-	if (setns(fds[at], CLONE_NEWNET) < 0)
-		return err_sys(e, "cannot enter the network namespace");
-	*ret_dns = fds[at + 1];
-	return 0;
-}
-
 static int enter_userns(const struct confinement *c, struct err *e)
 {
 	const int *userns = c->arg;
@@ -148,7 +137,7 @@ static int receive_mounts(struct plan *p, const struct inside_fds *fds, struct e
 static int receive_rights(struct plan *p, struct inside_fds *fds, int *ret_userns, struct err *e)
 {
 	struct rights_message m;
-	int got[KEEPER_MAX_FDS];
+	int got[KEEPER_MAX_FDS], net;
 
 	if (message_receive(fds->control, &m, sizeof(m), got, e) < 0)
 		return -1;
@@ -157,7 +146,12 @@ static int receive_rights(struct plan *p, struct inside_fds *fds, int *ret_usern
 	/* After the join, so that it is rooted there. */
 	(void)!unshare(CLONE_NEWCGROUP);
 	*ret_userns = m.has_userns ? got[m.join_count] : -1;
-	return p->rootless ? 0 : enter_network(&m, got, &fds->dns, e);
+	if (p->rootless)
+		return 0;
+	net = m.join_count + m.has_userns;
+	fds->dns = got[net + 1];
+	return setns(got[net], CLONE_NEWNET) < 0 ? err_sys(e, "cannot enter the network namespace")
+						 : 0;
 }
 
 /* The launcher's command line names host paths, and /proc/1/cmdline can be read by anybody. */

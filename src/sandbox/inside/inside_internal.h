@@ -30,6 +30,7 @@ struct command {
  * goes to the status page.
  */
 void command_exec(const struct command *c) __attribute__((noreturn));
+int command_attach_streams(int in, int out, int err, struct err *e);
 /* Unblocks every signal. An exec resets the rest, unless a signal is ignored. */
 void command_unblock_signals(void);
 

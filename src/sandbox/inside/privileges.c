@@ -18,7 +18,6 @@
 #include "sandbox/inside/privileges.h"
 
 #include "kern/caps.h"
-#include "sandbox/inside/restrict.h"
 #include "sandbox/inside/verify.h"
 
 #include <grp.h>

@@ -46,6 +46,14 @@ int privileges_give_up(struct confinement *c, struct err *e);
 /* The kernel kills this process when its parent dies; to be said again after each change of ids (prctl(2)). */
 int privileges_die_with_parent(int control, struct err *e);
 
+/* ---- restrict.c: limits of each process (rlimits); those of the whole sandbox are the cgroup's ---- */
+
+/* Unless asked for, a little more than the disk: a full disk should say that it is full. */
+uint64_t restrict_file_size(const struct limits *l);
+int restrict_limits(const struct plan *p, struct err *e);
+/* Last, in the command's process: earlier steps may open more files, and a watcher needs memory, too. */
+int restrict_command(const struct plan *p, struct err *e);
+
 /* A directory of the scratch file system that is shown for writing. */
 struct writable_place {
 	const char *scratch, *shown;

@@ -59,7 +59,7 @@ static int grant_paths(const struct confinement *c, struct landlock *l, struct e
 	return landlock_allow(l, c->scratch, "open", LANDLOCK_WRITE, e);
 }
 
-static int join_cgroup(const struct confinement *c, struct err *e)
+static int join_cgroups(const struct confinement *c, struct err *e)
 {
 	const struct process_init *n = c->arg;
 
@@ -67,9 +67,11 @@ static int join_cgroup(const struct confinement *c, struct err *e)
 	return 0;
 }
 
-/* In the command's process: shares memory and fds with the init of level process until close_range unshares. */
-static int restrict_self(struct process_init *n, struct err *e)
+/* The command's process: shares memory and fds with its init until close_range unshares. */
+static int command_main(void *arg)
 {
+	struct process_init *n = arg;
+	struct command command = {.plan = n->plan, .fds = n->fds};
 	struct confinement c = {.kind = CONFINED_PROCESS,
 				.plan = n->plan,
 				.scratch = n->fds->scratch,
@@ -77,23 +79,15 @@ static int restrict_self(struct process_init *n, struct err *e)
 				.changes_ids = !n->plan->rootless,
 				.uid = plan_user_id(n->plan),
 				.profile = &seccomp_profile_process,
-				.enter = join_cgroup,
+				.enter = join_cgroups,
 				.grant = grant_paths,
 				.arg = n};
-	int rc = privileges_give_up(&c, e);
+	int rc = privileges_give_up(&c, &n->plan->page->err);
 
 	n->listener = c.listener;
-	return rc;
-}
-
-static int command_main(void *arg)
-{
-	struct process_init *n = arg;
-	struct command c = {.plan = n->plan, .fds = n->fds};
-
-	if (restrict_self(n, &n->plan->page->err) < 0)
+	if (rc < 0)
 		_exit(125);
-	command_exec(&c);
+	command_exec(&command);
 }
 
 /*
@@ -191,8 +185,8 @@ static int prepare(struct process_init *n, int *ret_signals, struct err *e)
 			"level process needs Landlock ABI 6 or /proc with lists of children, to "
 			"find all processes of the sandbox again");
 	/* Now, because the command's process shares our fds until it has unshared them. */
-	if (dup2(fds->in, 0) < 0 || dup2(fds->out, 1) < 0 || dup2(fds->err, 2) < 0)
-		return err_sys(e, "cannot attach the standard streams");
+	if (command_attach_streams(fds->in, fds->out, fds->err, e) < 0)
+		return -1;
 	fds->in = 0;
 	fds->out = 1;
 	fds->err = 2;

@@ -1,5 +1,5 @@
 /* Resource limits of each process; the limits of a whole sandbox are its cgroup's. */
-#include "sandbox/inside/restrict.h"
+#include "sandbox/inside/privileges.h"
 
 #include "sandbox/inside/boot.h"
 

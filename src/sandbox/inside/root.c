@@ -167,29 +167,21 @@ static bool has_user_marks(const struct plan *p)
 	       (has_template(p) ? p->template->user_marks : p->guest && has_user_attributes("."));
 }
 
+/* The conventions that safe_walk.h relies on. */
+#define OVERLAY_RULES "redirect_dir", "nofollow", "metacopy", "off"
+
 /* Of an overlay; below the scratch, which is the current directory, but for the lower one. */
-struct layers {
+struct overlay_dirs {
 	const char *lower, *upper, *work;
 };
 
 /* A detached overlay. */
-static int overlay_of(const struct plan *p, const struct layers *l, unsigned flags, struct err *e)
+static int overlay_of(const struct plan *p, const struct overlay_dirs *l, unsigned flags,
+		      struct err *e)
 {
-	const char *options[] = {"lowerdir",
-				 l->lower,
-				 "upperdir",
-				 l->upper,
-				 "workdir",
-				 l->work,
-				 "redirect_dir",
-				 "nofollow",
-				 "metacopy",
-				 "off",
-				 "index",
-				 "off",
-				 has_user_marks(p) ? "userxattr" : NULL,
-				 NULL,
-				 NULL};
+	const char *marks = has_user_marks(p) ? "userxattr" : NULL;
+	const char *options[] = {"lowerdir",	l->lower, "upperdir", l->upper, "workdir", l->work,
+				 OVERLAY_RULES, "index",  "off",      marks,	NULL,	   NULL};
 
 	return mount_new("overlay", flags, options, e);
 }
@@ -201,7 +193,7 @@ static int overlay_new(const struct plan *p, int lower, const char *upper, const
 	if (mount_attach(lower, AT_FDCWD, "lower", e) < 0)
 		return -1;
 	/* It stays attached until the old root goes: taking it down alone would cost a wait for RCU. */
-	return overlay_of(p, &(struct layers){"lower", upper, work}, 0, e);
+	return overlay_of(p, &(struct overlay_dirs){"lower", upper, work}, 0, e);
 }
 
 /* --root overlay: the host's directory below, what the sandbox writes above. */
@@ -337,7 +329,7 @@ static int complete_template(struct plan *p, int root, struct err *e)
 
 static int show_template(struct plan *p, int *ret_root, struct err *e)
 {
-	const struct layers layers = {p->template->path, "root", "skelwork"};
+	const struct overlay_dirs layers = {p->template->path, "root", "skelwork"};
 	int fd;
 
 	if (mkdir("root/etc", 0755) < 0)
@@ -600,15 +592,8 @@ static int show_workspace(struct plan *p, int root, struct err *e)
  */
 static int bind_mount(struct plan *p, const struct bind *b, struct err *e)
 {
-	const char *options[] = {"lowerdir",
-				 "lower:none",
-				 "redirect_dir",
-				 "nofollow",
-				 "metacopy",
-				 "off",
-				 has_user_marks(p) ? "userxattr" : NULL,
-				 NULL,
-				 NULL};
+	const char *marks = has_user_marks(p) ? "userxattr" : NULL;
+	const char *options[] = {"lowerdir", "lower:none", OVERLAY_RULES, marks, NULL, NULL};
 	const struct owned mine = {
 		UNMAPPED_MOUNT, b->source.path, b->owner,
 		b->writable ? "run cloche as its owner instead of root, or mount it read-only"

@@ -9,6 +9,14 @@
 #include "model/layer.h"
 #include "sandbox/inside/net.h"
 
+/* Which namespaces a process is in; compared by verify.c. */
+enum { NS_USER, NS_PID, NS_MOUNT, NS_NET, NS_IPC, NS_UTS, NS_CGROUP, NS_TIME, NS_COUNT };
+
+struct namespace_ids {
+	dev_t dev;	     /* of the file system that they are on; 0: not known */
+	ino_t ids[NS_COUNT]; /* 0: not known */
+};
+
 enum stage {
 	STAGE_SETUP,   /* being built */
 	STAGE_RUNNING, /* the command was executed */

@@ -1,10 +1,8 @@
 /* What a warm host is booted with, and what init of one finds: plain data. Theory: warm/warm.h. */
 #pragma once
 
-#include "base/base.h"
-#include "model/layer.h"
 #include "model/spec.h"
-#include "sandbox/inside/namespaces.h"
+#include "sandbox/inside/status_page.h"
 
 #define WARM_JOINS 4 /* cgroup v1: `tasks` files; v2: `cgroup.procs` */
 /*

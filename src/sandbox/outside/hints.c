@@ -15,12 +15,6 @@ static bool is_java(const struct list *argv)
 	return false;
 }
 
-/* "ls -l" as one word. */
-static bool is_line_for_a_shell(const struct list *argv)
-{
-	return argv->count == 1 && strpbrk(argv->items[0], " \t\n;|&<>");
-}
-
 /* Then what it holds is the caller's own doing. */
 static bool is_path_given(const struct list *env)
 {
@@ -54,7 +48,8 @@ void hints_add(struct plan *p, const struct result *r)
 			     "--env JDK_JAVA_OPTIONS=-XX:MaxRAM=1G.");
 	if (r->end.exec_errno != ENOENT || p->page->exec_missing[0])
 		return;
-	if (is_line_for_a_shell(argv))
+	/* "ls -l" as one word. */
+	if (argv->count == 1 && strpbrk(argv->items[0], " \t\n;|&<>"))
 		plan_note(p, "A line for a shell has to be given to one: sh -c 'LINE'.");
 	else if (!p->spec->tools && p->image_is_host && !is_path_given(&p->spec->env) &&
 		 is_in_path(argv->items[0]))

@@ -230,12 +230,6 @@ static void stop_for_a_while(struct keeper *k)
 	sys_pidfd_send_signal(k->pidfd, SIGCONT);
 }
 
-static void be_told_to_end(struct keeper *k, int sig)
-{
-	k->told_to_end = true;
-	end_run(k, STATUS_KILLED, sig);
-}
-
 static void take_signals(struct keeper *k)
 {
 	struct signalfd_siginfo info;
@@ -243,14 +237,16 @@ static void take_signals(struct keeper *k)
 	while (read(k->signals, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
 		int sig = (int)info.ssi_signo;
 
-		if (sig == SIGWINCH && k->terminal.master >= 0)
-			terminal_resize(&k->terminal);
-		else if (sig == SIGTERM || sig == SIGHUP || (sig == SIGINT && k->interrupts++ > 0))
-			be_told_to_end(k, sig);
-		else if (sig == SIGTSTP)
+		if (sig == SIGTERM || sig == SIGHUP || (sig == SIGINT && k->interrupts++ > 0)) {
+			k->told_to_end = true;
+			end_run(k, STATUS_KILLED, sig);
+		} else if (sig == SIGTSTP) {
 			stop_for_a_while(k);
-		else if (sig != SIGWINCH)
+		} else if (sig != SIGWINCH) {
 			sys_pidfd_send_signal(k->pidfd, sig);
+		} else if (k->terminal.master >= 0) {
+			terminal_resize(&k->terminal);
+		}
 	}
 }
 

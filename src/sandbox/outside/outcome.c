@@ -79,10 +79,10 @@ static void measure(struct keeper *k, struct result *r)
  */
 static bool has_file_of_size(int dir, uint64_t size, int depth, unsigned *budget)
 {
-	struct list names = {0};
-	bool found = false, cut;
+	auto_list struct list names = {0};
+	bool found = false;
 
-	if (depth > 16 || dirents_names(dir, 10000, &names, &cut) < 0)
+	if (depth > 16 || dirents_names(dir, 10000, &names, NULL) < 0)
 		return false;
 	for (size_t i = 0; i < names.count && !found && *budget > 0; i++, (*budget)--) {
 		struct stat st;
@@ -97,7 +97,6 @@ static bool has_file_of_size(int dir, uint64_t size, int depth, unsigned *budget
 			found = below >= 0 && has_file_of_size(below, size, depth + 1, budget);
 		}
 	}
-	list_done(&names);
 	return found;
 }
 
@@ -129,9 +128,8 @@ static void list_layers(const struct keeper *k, struct result *r)
 	r->rootless = p->rootless;
 	r->proven = b->proven;
 	r->missing = ~b->proven & (LAYER_BIT(LAYER_COUNT) - 1);
-	if (b->proven & LAYER_BIT(LAYER_SECCOMP)) {
+	if (b->proven & LAYER_BIT(LAYER_SECCOMP))
 		snprintf(r->seccomp, sizeof(r->seccomp), "%s@%s", profile->name, profile->digest);
-	}
 	if (b->listening)
 		r->denial_kinds[kinds++] = "syscall";
 	if (b->listening && !process)
@@ -143,10 +141,9 @@ static void list_layers(const struct keeper *k, struct result *r)
 		r->denial_kinds[kinds] = "guard";
 	if (b->proven & LAYER_BIT(LAYER_LANDLOCK))
 		r->landlock_abi = b->landlock_abi;
-	if (b->proven & LAYER_BIT(LAYER_CGROUP))
-		r->cgroup = k->cgroup.version == 2 ? "v2" : "v1";
-	else
-		r->cgroup = "none";
+	r->cgroup = !(b->proven & LAYER_BIT(LAYER_CGROUP)) ? "none"
+		    : k->cgroup.version == 2		   ? "v2"
+							   : "v1";
 	r->memory = b->proven & LAYER_BIT(LAYER_MEMORY) ? "cgroup" : "watch";
 	r->disk = b->proven & LAYER_BIT(LAYER_DISK) ? "tmpfs" : "none";
 }
@@ -184,7 +181,7 @@ static int collect_changes(struct keeper *k, struct result *r, struct err *e)
 static int collect_files(struct keeper *k, struct result *r, struct err *e)
 {
 	const struct sandbox_spec *s = k->plan.spec;
-	struct capture_view view = {.upper_fd = -1, .lower_fd = -1};
+	struct capture_view view;
 	struct captured found = {0};
 	auto_close int upper = -1;
 	auto_close int lower = -1;
@@ -196,8 +193,7 @@ static int collect_files(struct keeper *k, struct result *r, struct err *e)
 	if (k->plan.workspace_mode != WORKSPACE_DIRECT && k->scratch >= 0)
 		upper = openat(k->scratch, s->level == LEVEL_PROCESS ? "open/workspace" : "ws",
 			       O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	view.upper_fd = upper;
-	view.lower_fd = lower;
+	view = (struct capture_view){.upper_fd = upper, .lower_fd = lower};
 	if (capture_files(&view, &s->capture, NULL, &found, e) < 0)
 		return -1;
 	r->files = found.items;
@@ -214,7 +210,7 @@ static int collect_files(struct keeper *k, struct result *r, struct err *e)
 #define UNMAPPED " cannot map ids: files that only their owner may read cannot be read inside."
 
 static const struct {
-	enum unmapped what;
+	unsigned what;
 	const char *text;
 } unmapped_notes[] = {
 	{UNMAPPED_WORKSPACE, "The workspace's file system" UNMAPPED

@@ -22,8 +22,14 @@ void plan_note(struct plan *p, const char *text)
 		p->notes[p->note_count++] = text;
 }
 
-static void choose_ids(struct plan *p)
+/* Starts anew with this spec. */
+static void plan_init(struct plan *p, const struct sandbox_spec *spec)
 {
+	const struct guest_start *guest = p->guest;
+	struct status_page *page = p->page;
+
+	*p = (struct plan){.spec = spec, .page = page, .guest = guest};
+	p->workspace.fd = p->image.fd = p->workspace_owner = p->root_owner = -1;
 	p->rootless =
 		p->spec->level == LEVEL_PROCESS ? !caps_can_run_others() : !caps_can_administer();
 	p->uid = geteuid();
@@ -70,15 +76,6 @@ static int check_is_directory(const struct source *s, const char *field, struct 
 	return err_field(e, ERR_INVALID, field, "%s: %s is not a directory", field, s->path);
 }
 
-static int named_workspace(struct plan *p, struct err *e)
-{
-	if (source_open(p->spec, "workspace", p->spec->workspace, SOURCE_WRITE, &p->workspace, e) <
-	    0)
-		return -1;
-	p->workspace_mode = p->spec->apply ? WORKSPACE_COW : WORKSPACE_DIRECT;
-	return check_is_directory(&p->workspace, "workspace", e);
-}
-
 static int choose_workspace(struct plan *p, struct err *e)
 {
 	if (p->spec->empty) {
@@ -87,8 +84,11 @@ static int choose_workspace(struct plan *p, struct err *e)
 		return 0;
 	}
 	if (p->spec->workspace) {
-		if (named_workspace(p, e) < 0)
+		if (source_open(p->spec, "workspace", p->spec->workspace, SOURCE_WRITE,
+				&p->workspace, e) < 0 ||
+		    check_is_directory(&p->workspace, "workspace", e) < 0)
 			return -1;
+		p->workspace_mode = p->spec->apply ? WORKSPACE_COW : WORKSPACE_DIRECT;
 	} else {
 		if (source_look("workspace", ".", &p->workspace, e) < 0)
 			return err_wrap(e, "current directory");
@@ -183,7 +183,6 @@ int plan_follow_workspace(struct plan *p, struct err *e)
 
 static int choose_image(struct plan *p, struct err *e)
 {
-	p->image.fd = -1;
 	p->image_is_host = str_equal(p->spec->image, "host");
 	if (p->spec->root == ROOT_OVERLAY && p->rootless)
 		return err_field(
@@ -316,19 +315,14 @@ int plan_look_at_host(struct host *ret, struct err *e)
 
 int plan_make(struct plan *p, const struct sandbox_request *request, struct err *e)
 {
-	struct status_page *page = p->page;
-
-	*p = (struct plan){.spec = request->spec,
-			   .page = page,
-			   .argv = request->spec->argv.items,
-			   .own_argv = request->own_argv};
-	p->workspace.fd = p->image.fd = p->workspace_owner = p->root_owner = -1;
+	plan_init(p, request->spec);
+	p->argv = request->spec->argv.items;
+	p->own_argv = request->own_argv;
 	if (request->spec->argv.count == 0)
 		return err_field(e, ERR_INVALID, "cmd",
 				 "cmd: no command given; see `cloche help run`");
 	if (request->spec->capture.count && capture_check(&request->spec->capture, e) < 0)
 		return -1;
-	choose_ids(p);
 	if (look_at_root(&p->host, e) < 0)
 		return -1;
 	if (id_letters(p->id, ID_LETTERS) < 0)
@@ -361,12 +355,9 @@ static int plan_volume(struct plan *p, const struct boot_volume *v, struct err *
 int plan_make_boot(struct plan *p, const struct boot_request *r, struct err *e)
 {
 	struct sandbox_request request = {.spec = r->spec};
-	const struct guest_start *guest = p->guest;
-	struct status_page *page = p->page;
 
-	*p = (struct plan){.spec = r->spec, .page = page, .guest = guest, .template = r->template};
-	p->workspace.fd = p->image.fd = p->workspace_owner = p->root_owner = -1;
-	choose_ids(p);
+	plan_init(p, r->spec);
+	p->template = r->template;
 	if (r->id_base)
 		p->id_base = r->id_base;
 	snprintf(p->id, sizeof(p->id), "%s", r->id);

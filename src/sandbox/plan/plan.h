@@ -8,7 +8,6 @@
 #include "model/spec.h"
 #include "policy/paths/source.h"
 #include "sandbox/inside/status_page.h"
-#include "sandbox/inside/namespaces.h"
 #include "sandbox/inside/procfs.h"
 
 #define SANDBOX_UID 1000u

@@ -72,10 +72,11 @@ static int parse_glob(struct list *parts, const char *text, struct err *e)
 	return 0;
 }
 
-static void done_globs(struct capturer *c)
+static void capturer_free(struct capturer *c)
 {
 	for (size_t i = 0; i < MAX_GLOBS; i++)
 		list_done(&c->globs[i]);
+	free(c);
 }
 
 static int parse_globs(struct capturer *c, const struct list *globs, struct err *e)
@@ -251,8 +252,7 @@ int capture_check(const struct list *globs, struct err *e)
 	struct capturer *c = must_alloc(calloc(1, sizeof(*c)));
 	int result = parse_globs(c, globs, e);
 
-	done_globs(c);
-	free(c);
+	capturer_free(c);
 	return result;
 }
 
@@ -274,8 +274,7 @@ int capture_files(const struct capture_view *v, const struct list *globs,
 			qsort(c->out.items, c->out.count, sizeof(*c->out.items), compare_files);
 		*ret = c->out;
 	}
-	done_globs(c);
-	free(c);
+	capturer_free(c);
 	return result;
 }
 

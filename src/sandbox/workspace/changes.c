@@ -354,14 +354,15 @@ static void judge(const struct visitor *w, const struct change_dir *p, struct it
 		it->blocked = why;
 }
 
-static void visit(struct visitor *w, const struct change_dir *p, const char *name)
+/* hidden: the name is below only, and deleted. */
+static void visit(struct visitor *w, const struct change_dir *p, const char *name, bool hidden)
 {
 	struct item it = {.name = name};
 
 	it.has_low = p->lower >= 0 && safe_walk_stat(p->lower, name, &it.low);
-	if (!safe_walk_stat(p->upper, name, &it.up))
+	if (!hidden && !safe_walk_stat(p->upper, name, &it.up))
 		return;
-	if (safe_walk_is_whiteout(&it.up)) {
+	if (hidden || safe_walk_is_whiteout(&it.up)) {
 		judge(w, p, &it, true);
 		if (it.has_low)
 			visit_deleted(w, p, &it);
@@ -382,7 +383,6 @@ static void visit(struct visitor *w, const struct change_dir *p, const char *nam
 static void visit_named(struct visitor *w, const struct change_dir *p, const char *name,
 			bool hidden)
 {
-	struct item it = {.name = name};
 	size_t mark;
 
 	if (w->left.entries == 0 || !safe_walk_push(&w->path, name, &mark)) {
@@ -390,12 +390,7 @@ static void visit_named(struct visitor *w, const struct change_dir *p, const cha
 		return;
 	}
 	w->left.entries--;
-	if (!hidden) {
-		visit(w, p, name);
-	} else if (safe_walk_stat(p->lower, name, &it.low)) {
-		judge(w, p, &it, true);
-		visit_deleted(w, p, &it);
-	}
+	visit(w, p, name, hidden);
 	safe_walk_pop(&w->path, mark);
 }
 
