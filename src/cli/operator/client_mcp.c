@@ -1,5 +1,5 @@
 /* Requests to /mcp inside an event loop, for `cloche mcp`. */
-#include "cli/operator/client_mcp.h"
+#include "cli/operator/mcp_internal.h"
 
 #include "api/mcp/mcp.h"
 #include "base/base64.h"
@@ -21,20 +21,16 @@ struct mcp_exchange {
 	void *arg;
 };
 
-static void free_exchange(struct mcp_exchange *x)
+void mcp_exchange_drop(struct mcp_exchange *x)
 {
+	if (!x)
+		return;
 	loop_unwatch(x->loop, &x->watch);
 	http_close(x->http);
 	http1_answer_done(&x->answer);
 	buf_done(&x->out);
 	buf_done(&x->body);
 	free(x);
-}
-
-void mcp_exchange_drop(struct mcp_exchange *x)
-{
-	if (x)
-		free_exchange(x);
 }
 
 static void end_exchange(struct mcp_exchange *x, int status, const struct err *e)
@@ -45,7 +41,7 @@ static void end_exchange(struct mcp_exchange *x, int status, const struct err *e
 	void *arg = x->arg;
 
 	snprintf(session, sizeof(session), "%s", id ? id : "");
-	free_exchange(x);
+	mcp_exchange_drop(x);
 	if (ops->on_end)
 		ops->on_end(arg, status, session, e);
 }
@@ -76,25 +72,11 @@ static bool is_events(const struct http1_answer *a)
 	return type && strncasecmp(type, "text/event-stream", 17) == 0;
 }
 
-static void complete_exchange(struct mcp_exchange *x)
-{
-	if (!is_events(&x->answer) && x->body.len && x->ops->on_message)
-		x->ops->on_message(x->arg, buf_head(&x->body), x->body.len);
-	end_exchange(x, x->answer.head.status, NULL);
-}
-
-static void break_exchange(struct mcp_exchange *x, const char *what)
-{
-	struct err e = {0};
-
-	err_set(&e, ERR_SYSTEM, "the daemon %s", what);
-	end_exchange(x, 0, &e);
-}
-
 static void receive_answer(struct mcp_exchange *x)
 {
 	char bytes[65536];
 	ssize_t n = recv(x->watch.fd, bytes, sizeof(bytes), MSG_DONTWAIT);
+	struct err e = {0};
 	int rc;
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -105,14 +87,18 @@ static void receive_answer(struct mcp_exchange *x)
 		take_events(x);
 	if (x->body.len > MESSAGE_MAX)
 		rc = -1;
-	if (rc > 0)
-		complete_exchange(x);
-	else if (rc < 0)
-		break_exchange(x, n > 0 ? "sent something that is no answer"
-					: "closed the connection");
+	if (rc > 0) {
+		if (!is_events(&x->answer) && x->body.len && x->ops->on_message)
+			x->ops->on_message(x->arg, buf_head(&x->body), x->body.len);
+		end_exchange(x, x->answer.head.status, NULL);
+	} else if (rc < 0) {
+		err_set(&e, ERR_SYSTEM, "the daemon %s",
+			n > 0 ? "sent something that is no answer" : "closed the connection");
+		end_exchange(x, 0, &e);
+	}
 }
 
-/* A daemon that has seen enough answers and hangs up while we still send. */
+/* A daemon may answer and hang up before it has read all: then the rest is dropped. */
 static void send_request(struct mcp_exchange *x)
 {
 	ssize_t n = send(x->watch.fd, buf_head(&x->out), x->out.len, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -134,21 +120,14 @@ static void on_socket(void *arg, uint32_t events)
 		receive_answer(x);
 }
 
-/* Any bytes may be in a name: it goes wrapped. */
-static char *wrapped(const char *name)
-{
-	size_t len = strlen(name), room = BASE64_ROOM(len);
-	char *text = must_alloc(malloc(room + 12));
-
-	memcpy(text, "=?base64?", 9);
-	room = base64_encode(text + 9, name, len);
-	memcpy(text + 9 + room, "?=", 3);
-	return text;
-}
-
+/* A name may hold any bytes, so it is sent as base64. */
 static void add_request(struct buf *b, const struct http_target *t, const struct mcp_request *r)
 {
-	auto_free char *name = r->name ? wrapped(r->name) : NULL;
+	size_t len = r->name ? strlen(r->name) : 0;
+	auto_free char *coded = must_alloc(calloc(1, BASE64_ROOM(len) + 1)), *name = NULL;
+
+	base64_encode(coded, r->name, len);
+	name = r->name ? str_format("=?base64?%s?=", coded) : NULL;
 	const char *const extra[][2] = {
 		{"Connection", "close"},
 		{"Mcp-Session-Id", r->session},
@@ -187,7 +166,7 @@ struct mcp_exchange *mcp_exchange_start(struct loop *l, const struct http_target
 		.fd = http_fd(http), .events = EPOLLIN | EPOLLOUT, .call = on_socket, .arg = x};
 	if (loop_watch(l, &x->watch) < 0) {
 		err_sys(e, "cannot watch the connection to the daemon");
-		free_exchange(x);
+		mcp_exchange_drop(x);
 		return NULL;
 	}
 	return x;

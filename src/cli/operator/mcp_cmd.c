@@ -15,9 +15,8 @@
 #include "base/loop.h"
 #include "cli/cli.h"
 #include "cli/verbs/client.h"
-#include "cli/operator/client_mcp.h"
-#include "cli/operator/mcp_options_cmd.h"
 #include "cli/operator/mcp_daemon_cmd.h"
+#include "cli/operator/mcp_internal.h"
 
 #include <sys/signalfd.h>
 
@@ -122,16 +121,17 @@ static void free_forward(struct forward *f)
 	free(f);
 }
 
-static void fail_forward(struct forward *f, const struct err *e)
+/* Answers a request with an error. */
+static void fail_forward(struct forward *f, const char *why)
 {
-	write_error(f->bridge, f->message.id, JSONRPC_INTERNAL, e->msg);
+	write_error(f->bridge, f->message.id, JSONRPC_INTERNAL, why);
 	free_forward(f);
 }
 
-static void fail_all(struct bridge *b, const struct err *e)
+static void fail_all(struct bridge *b, const char *why)
 {
 	while (b->forwards)
-		fail_forward(b->forwards, e);
+		fail_forward(b->forwards, why);
 }
 
 static void ensure_daemon(struct bridge *b);
@@ -167,7 +167,6 @@ static void try_again(struct forward *f)
 static void on_forward_end(void *arg, int status, const char *session, const struct err *e)
 {
 	struct forward *f = arg;
-	struct err lost = {0};
 
 	f->exchange = NULL;
 	if (status == 404 && f->again && !f->answered) {
@@ -178,9 +177,8 @@ static void on_forward_end(void *arg, int status, const char *session, const str
 		free_forward(f);
 		return;
 	}
-	err_set(&lost, ERR_SYSTEM, "%s", e ? e->msg : "the daemon gave no answer");
 	f->bridge->state = e ? DAEMON_NONE : f->bridge->state;
-	fail_forward(f, &lost);
+	fail_forward(f, e ? e->msg : "the daemon gave no answer");
 }
 
 static const char *name_of(const struct jsonrpc *m)
@@ -211,7 +209,7 @@ static void send_forward(struct forward *f)
 	f->exchange = mcp_exchange_start(b->loop, &b->client.target, &r, &ops, f, &e);
 	if (!f->exchange) {
 		b->state = DAEMON_NONE;
-		fail_forward(f, &e);
+		fail_forward(f, e.msg);
 	}
 }
 
@@ -250,41 +248,39 @@ static void send_level(struct bridge *b)
 
 static void start_ephemeral(struct bridge *b);
 
+static void give_up_daemon(struct bridge *b, const char *why)
+{
+	b->state = DAEMON_NONE;
+	fail_all(b, why);
+}
+
 static void on_open_message(void *arg, const char *text, size_t len)
 {
 	struct bridge *b = arg;
-	json_t *answer = json_loadb(text, len, 0, NULL);
+	json_auto_t *answer = json_loadb(text, len, 0, NULL);
 	const json_t *error = json_object_get(answer, "error");
 	const char *why = json_string_value(json_object_get(error, "message"));
-	struct err e = {0};
 
-	if (why && json_integer_value(json_object_get(error, "code")) == JSONRPC_PARAMS) {
-		err_set(&e, ERR_INVALID, "%s", why);
-		fail_all(b, &e);
-	}
-	json_decref(answer);
+	if (why && json_integer_value(json_object_get(error, "code")) == JSONRPC_PARAMS)
+		fail_all(b, why);
 }
 
 static void on_open_end(void *arg, int status, const char *session, const struct err *e)
 {
 	struct bridge *b = arg;
-	struct err refused = {0};
 
 	b->opening = NULL;
-	/* One that is not ours to use: a daemon of our own does as well, unless this one was meant. */
+	/* We may not use this daemon: an ephemeral one does as well, unless this one was named. */
 	if (status == 401 && !b->is_ephemeral && !getenv("CLOCHE_URL") && !getenv("CLOCHE_TOKEN")) {
 		start_ephemeral(b);
 		return;
 	}
 	if (status != 200 || !session[0]) {
-		b->state = DAEMON_NONE;
-		err_set(&refused, ERR_SYSTEM, "%s", e ? e->msg : "the daemon refused a session");
-		if (status == 401)
-			err_set(&refused, ERR_DENIED,
-				"the daemon wants a token: make one with `cloche token create` and "
-				"set "
-				"CLOCHE_TOKEN for this server");
-		fail_all(b, &refused);
+		give_up_daemon(b, status == 401
+					  ? "the daemon wants a token: make one with `cloche token "
+					    "create` and set CLOCHE_TOKEN for this server"
+				  : e ? e->msg
+				      : "the daemon refused a session");
 		return;
 	}
 	b->state = DAEMON_READY;
@@ -313,12 +309,6 @@ static int open_session(struct bridge *b, struct err *e)
 	return 0;
 }
 
-static void give_up(struct bridge *b, const struct err *e)
-{
-	b->state = DAEMON_NONE;
-	fail_all(b, e);
-}
-
 /* A private daemon does not say when it serves; it is tried until it does. */
 static void on_retry(void *arg)
 {
@@ -328,14 +318,12 @@ static void on_retry(void *arg)
 	if (b->state != DAEMON_STARTING)
 		return;
 	if (ephemeral_daemon_has_ended(&b->daemon)) {
-		err_set(&e, ERR_SYSTEM,
-			"the sandboxes' daemon could not start; `cloche doctor` says what this "
-			"host "
-			"lacks");
-		give_up(b, &e);
+		give_up_daemon(
+			b, "the sandboxes' daemon could not start; `cloche doctor` says what this "
+			   "host lacks");
 	} else if (open_session(b, &e) < 0) {
 		if (now_ns() - b->started_ns > START_NS)
-			give_up(b, &e);
+			give_up_daemon(b, e.msg);
 		else
 			loop_timer_set(b->loop, &b->retry, TRY_MS);
 	}
@@ -355,7 +343,7 @@ static void start_ephemeral(struct bridge *b)
 	ephemeral_daemon_stop(&b->daemon);
 	b->is_ephemeral = true;
 	if (ephemeral_daemon_start(&b->daemon, &b->options.spec, &e) < 0) {
-		give_up(b, &e);
+		give_up_daemon(b, e.msg);
 		return;
 	}
 	b->client.target = b->daemon.target;
@@ -379,7 +367,7 @@ static void ensure_daemon(struct bridge *b)
 		return;
 	}
 	if (!b->options.ephemeral_only && getenv("CLOCHE_URL")) {
-		give_up(b, &e); /* it was named, so nothing else will do */
+		give_up_daemon(b, e.msg); /* it was named, so nothing else will do */
 		return;
 	}
 	start_ephemeral(b);
@@ -567,18 +555,7 @@ static void on_signal(void *arg, uint32_t events)
 
 /* ---- beginning and end ---- */
 
-static void flush_output(struct bridge *b)
-{
-	while (b->output.len) {
-		ssize_t n = write(1, buf_head(&b->output), b->output.len);
-
-		if (n <= 0)
-			return;
-		buf_drop(&b->output, (size_t)n);
-	}
-}
-
-static void stop_loop(void *arg)
+static void on_late(void *arg)
 {
 	loop_stop(arg);
 }
@@ -593,7 +570,7 @@ static void end_session(struct bridge *b)
 {
 	static const struct mcp_exchange_ops ops = {NULL, on_deleted};
 	struct mcp_request r = {.verb = "DELETE", .session = b->session};
-	struct loop_timer late = {.call = stop_loop, .arg = b->loop};
+	struct loop_timer late = {.call = on_late, .arg = b->loop};
 	struct mcp_exchange *x;
 	struct err e = {0};
 
@@ -614,7 +591,7 @@ static void end_bridge(struct bridge *b)
 	mcp_exchange_drop(b->opening);
 	while (b->forwards)
 		free_forward(b->forwards);
-	flush_output(b);
+	(void)!io_write_all(1, buf_head(&b->output), b->output.len);
 	end_session(b);
 	ephemeral_daemon_stop(&b->daemon);
 	client_done(&b->client);

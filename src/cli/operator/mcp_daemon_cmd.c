@@ -10,15 +10,15 @@
 
 #define STOP_MS 1500
 
-/* ---- what of the host is shown ---- */
+/* ---- mounts of the host ---- */
 
-struct shown {
+struct host_mount {
 	char source[PATH_MAX], target[PATH_MAX];
 	bool writable;
 };
 
-/* The i-th of --workspace and --mount. 1: there it is; 0: there are no more; -1. */
-static int shown_at(const struct sandbox_spec *s, size_t i, struct shown *ret, struct err *e)
+/* The i-th of --workspace and --mount. 1; 0: there are no more; -1. */
+static int mount_at(const struct sandbox_spec *s, size_t i, struct host_mount *ret, struct err *e)
 {
 	struct mount_request m;
 
@@ -40,11 +40,11 @@ static int shown_at(const struct sandbox_spec *s, size_t i, struct shown *ret, s
 
 int ephemeral_daemon_check(const struct sandbox_spec *s, struct err *e)
 {
-	struct shown m;
+	struct host_mount m;
 	struct source source;
 	int rc;
 
-	for (size_t i = 0; (rc = shown_at(s, i, &m, e)) > 0; i++) {
+	for (size_t i = 0; (rc = mount_at(s, i, &m, e)) > 0; i++) {
 		if (source_open(s, i == 0 && s->workspace ? "workspace" : "mount", m.source,
 				m.writable ? SOURCE_WRITE : SOURCE_READ, &source, e) < 0)
 			return -1;
@@ -57,65 +57,46 @@ json_t *ephemeral_daemon_volumes(const struct sandbox_spec *s)
 {
 	json_t *list = json_array();
 	struct err e = {0};
-	struct shown m;
+	struct host_mount m;
 
-	for (size_t i = 0; shown_at(s, i, &m, &e) > 0; i++) {
-		char name[32];
+	for (size_t i = 0; mount_at(s, i, &m, &e) > 0; i++) {
+		auto_free char *name = str_format("shown-%zu", i);
 
-		snprintf(name, sizeof(name), "shown-%zu", i);
 		json_array_append_new(list, json_pack("{s:s, s:s, s:b}", "name", name, "target",
 						      m.target, "writable", m.writable));
 	}
-	if (json_array_size(list))
-		return list;
-	json_decref(list);
-	return NULL;
+	return list;
 }
 
 /* ---- its configuration ---- */
 
-/* The directories that are shown, by their real paths. NULL: e says why. */
-static json_t *volumes_config(const struct sandbox_spec *s, struct err *e)
-{
-	json_t *volumes = json_object();
-	char name[32], real[PATH_MAX];
-	struct shown m;
-
-	for (size_t i = 0; shown_at(s, i, &m, e) > 0; i++) {
-		if (!realpath(m.source, real)) {
-			err_sys(e, "%s", m.source);
-			json_decref(volumes);
-			return NULL;
-		}
-		snprintf(name, sizeof(name), "shown-%zu", i);
-		json_object_set_new(
-			volumes, name,
-			json_pack("{s:s, s:b}", "path", real, "read_only", !m.writable));
-	}
-	return volumes;
-}
-
-/* As JSON, which is YAML as well. */
+/* JSON, which is YAML as well. */
 static int write_config(const struct ephemeral_daemon *d, const struct sandbox_spec *s,
 			struct err *e)
 {
 	auto_free char *path = str_format("%s/config.yaml", d->dir),
 		       *listen = str_format("unix:%s", d->target.unix_path),
 		       *state = str_format("%s/state", d->dir), *run = str_format("%s/run", d->dir);
-	json_t *volumes = volumes_config(s, e), *config;
-	int rc = 0;
+	json_auto_t *config = json_pack("{s:[s], s:s, s:s, s:{}}", "listen", listen, "state_dir",
+					state, "runtime_dir", run, "volumes");
+	json_t *volumes = json_object_get(config, "volumes");
+	struct host_mount m;
+	char real[PATH_MAX];
 
-	if (!volumes)
-		return -1;
-	config = json_pack("{s:[s], s:s, s:s}", "listen", listen, "state_dir", state, "runtime_dir",
-			   run);
-	if (json_object_size(volumes))
-		json_object_set(config, "volumes", volumes);
-	if (json_dump_file(config, path, JSON_INDENT(2)) < 0)
-		rc = err_sys(e, "cannot write %s", path);
-	json_decref(volumes);
-	json_decref(config);
-	return rc;
+	for (size_t i = 0; mount_at(s, i, &m, e) > 0; i++) {
+		auto_free char *name = str_format("shown-%zu", i);
+
+		if (!realpath(m.source, real))
+			return err_sys(e, "%s", m.source);
+		json_object_set_new(
+			volumes, name,
+			json_pack("{s:s, s:b}", "path", real, "read_only", !m.writable));
+	}
+	if (!json_object_size(volumes))
+		json_object_del(config, "volumes");
+	return json_dump_file(config, path, JSON_INDENT(2)) < 0
+		       ? err_sys(e, "cannot write %s", path)
+		       : 0;
 }
 
 /* ---- its life ---- */

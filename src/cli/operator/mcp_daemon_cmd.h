@@ -26,5 +26,5 @@ int ephemeral_daemon_start(struct ephemeral_daemon *d, const struct sandbox_spec
 void ephemeral_daemon_stop(struct ephemeral_daemon *d);
 /* True once, if it has ended by itself. */
 bool ephemeral_daemon_has_ended(struct ephemeral_daemon *d);
-/* The volumes of its configuration, as an option of a session; NULL if there are none. */
+/* The volumes of its configuration, as an option of a session: an array. */
 json_t *ephemeral_daemon_volumes(const struct sandbox_spec *s);

@@ -1,7 +1,8 @@
 /* Options of `cloche mcp` become the options of a session; those that make no sense there are refused. */
-#include "cli/operator/mcp_options_cmd.h"
+#include "cli/operator/mcp_internal.h"
 
 #include "cli/cli.h"
+#include "cli/verbs/client.h"
 #include "cli/operator/mcp_daemon_cmd.h"
 
 /* What makes no sense for sandboxes that outlive a command, or must not come from outside a daemon. */
@@ -21,39 +22,28 @@ static int refuse_options(const struct sandbox_spec *s, struct err *e)
 	return 0;
 }
 
-static json_t *list_option(const struct list *l)
-{
-	json_t *values = json_array();
-
-	for (size_t i = 0; i < l->count; i++)
-		json_array_append_new(values, json_string(l->items[i]));
-	return values;
-}
-
 /* Those that were given, by their names; a session of the daemon takes them by the same. */
 static json_t *session_options(const struct sandbox_spec *s)
 {
 	static const char *const own[] = {"policy", "workspace", "mount", "tools"};
-	json_t *options = json_object(), *volumes = ephemeral_daemon_volumes(s);
+	json_t *options = json_object();
+	json_auto_t *volumes = ephemeral_daemon_volumes(s);
 	char text[4096];
 
 	for (size_t i = 0; i < spec_field_count; i++) {
 		const struct field *f = &spec_fields[i];
-		bool skip = !spec_is_set(s, f->name);
 
-		for (size_t n = 0; n < ARRAY_LEN(own); n++)
-			skip = skip || str_equal(f->name, own[n]);
-		if (skip)
+		if (!spec_is_set(s, f->name) || cli_is_one_of(f->name, own, ARRAY_LEN(own)))
 			continue;
 		if (f->type == FIELD_LIST)
 			json_object_set_new(
 				options, f->name,
-				list_option((const struct list *)((const char *)s + f->offset)));
+				client_list((const struct list *)((const char *)s + f->offset)));
 		else if (spec_format(s, f, text, sizeof(text)))
 			json_object_set_new(options, f->name, json_string(text));
 	}
-	if (volumes)
-		json_object_set_new(options, "volumes", volumes);
+	if (json_array_size(volumes))
+		json_object_set(options, "volumes", volumes);
 	return options;
 }
 
@@ -95,7 +85,7 @@ const char mcp_usage[] =
 int mcp_options_read(struct mcp_options *ret, int argc, char **argv, struct err *e)
 {
 	struct options o = {.verb = "mcp"};
-	struct list rest = {0};
+	auto_list struct list rest = {0};
 	int i, end;
 
 	*ret = (struct mcp_options){0};
@@ -110,7 +100,6 @@ int mcp_options_read(struct mcp_options *ret, int argc, char **argv, struct err 
 	if (end >= 0 && (size_t)end < rest.count)
 		end = err_set(e, ERR_INVALID, "'%s' is no option; see `cloche mcp --help`",
 			      rest.items[end]);
-	list_done(&rest);
 	if (end < 0)
 		return -1;
 	if (o.help)

@@ -15,7 +15,7 @@
 
 /* ---- the file ---- */
 
-struct store {
+struct token_file {
 	char path[CONFIG_PATH + 32];
 	int lock;
 	struct buf text;
@@ -36,7 +36,7 @@ static int make_dirs(const char *path, struct err *e)
 	return 0;
 }
 
-static int read_text(struct store *s, struct err *e)
+static int read_text(struct token_file *s, struct err *e)
 {
 	auto_close int fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	auto_free char *text = NULL;
@@ -51,12 +51,12 @@ static int read_text(struct store *s, struct err *e)
 }
 
 /* Two at a time would lose one's token, so there is a lock. */
-static int store_open(struct store *s, struct err *e)
+static int token_file_open(struct token_file *s, struct err *e)
 {
 	auto_free struct config *c = must_alloc(malloc(sizeof(*c)));
 	auto_free char *lock = NULL;
 
-	*s = (struct store){.lock = -1};
+	*s = (struct token_file){.lock = -1};
 	if (client_config(c, NULL, e) < 0)
 		return -1;
 	config_token_path(c, s->path, sizeof(s->path));
@@ -69,14 +69,14 @@ static int store_open(struct store *s, struct err *e)
 	return read_text(s, e);
 }
 
-static void store_close(struct store *s)
+static void token_file_close(struct token_file *s)
 {
 	close_fd(&s->lock);
 	buf_done(&s->text);
 }
 
 /* The daemon reads either the old file or the new one, never half of it. */
-static int store_write(const struct store *s, const struct buf *text, struct err *e)
+static int token_file_write(const struct token_file *s, const struct buf *text, struct err *e)
 {
 	auto_free char *fresh = str_format("%s.new", s->path);
 	auto_close int fd =
@@ -93,7 +93,7 @@ static int store_write(const struct store *s, const struct buf *text, struct err
 	return 0;
 }
 
-static int load_all(const struct store *s, struct tokens **ret, struct err *e)
+static int load_all(const struct token_file *s, struct tokens **ret, struct err *e)
 {
 	struct tokens *t = tokens_new();
 
@@ -176,21 +176,18 @@ static json_t *describe_token(const struct token *t)
 /* The key is shown this once, and on the last line, so that `| tail -1` has it. */
 static int show_new(const struct token *t, const char *key, bool json)
 {
-	char scopes[64];
-	json_t *value;
+	json_auto_t *value = describe_token(t);
 
 	if (json) {
-		value = describe_token(t);
 		json_object_set_new(value, "key", json_string(key));
-		return print_json(value);
+		return print_json(json_incref(value));
 	}
-	scopes_format(t->scopes, scopes, sizeof(scopes));
 	printf("token %s, %s: scopes %s, trust %d. Its key is shown only now:\n%s\n", t->id,
-	       t->name, scopes, t->trust, key);
+	       t->name, text_at(value, "scopes"), t->trust, key);
 	return finish_stdout(0);
 }
 
-static int add_token(struct store *s, const struct token *t, struct err *e)
+static int add_token(struct token_file *s, const struct token *t, struct err *e)
 {
 	char line[TOKEN_LINE];
 	size_t n = token_format(t, line, sizeof(line));
@@ -199,7 +196,7 @@ static int add_token(struct store *s, const struct token *t, struct err *e)
 		buf_add(&s->text, "\n", 1);
 	buf_add(&s->text, line, n);
 	buf_add(&s->text, "\n", 1);
-	return store_write(s, &s->text, e);
+	return token_file_write(s, &s->text, e);
 }
 
 static int create_token(struct verb_call *v, struct err *e)
@@ -207,17 +204,18 @@ static int create_token(struct verb_call *v, struct err *e)
 	const char *name = v->args[0];
 	struct tokens *all = NULL;
 	char key[TOKEN_KEY] = "";
-	struct store s = {.lock = -1};
+	struct token_file s = {.lock = -1};
 	struct token t;
 	int status = -1;
 
 	if (token_create(name, verb_text(v, "e2b") != NULL, &t, key, e) == 0 &&
-	    apply_options(&t, v, e) == 0 && store_open(&s, e) == 0 && load_all(&s, &all, e) == 0 &&
-	    refuse_same_name(all, name, e) == 0 && add_token(&s, &t, e) == 0)
+	    apply_options(&t, v, e) == 0 && token_file_open(&s, e) == 0 &&
+	    load_all(&s, &all, e) == 0 && refuse_same_name(all, name, e) == 0 &&
+	    add_token(&s, &t, e) == 0)
 		status = show_new(&t, key, v->json);
 	explicit_bzero(key, sizeof(key));
 	tokens_free(all);
-	store_close(&s);
+	token_file_close(&s);
 	return status;
 }
 
@@ -241,18 +239,18 @@ static const struct verb_option create_options[] = {
 static int list_tokens(struct verb_call *v, struct err *e)
 {
 	struct tokens *all = NULL;
-	struct store s = {.lock = -1};
-	json_t *rows = json_array();
+	struct token_file s = {.lock = -1};
 	int status = -1;
 
-	if (store_open(&s, e) == 0 && load_all(&s, &all, e) == 0) {
+	if (token_file_open(&s, e) == 0 && load_all(&s, &all, e) == 0) {
+		json_t *rows = json_array();
+
 		for (size_t i = 0; i < tokens_count(all); i++)
 			json_array_append_new(rows, describe_token(tokens_at(all, i)));
-		status = verb_show(v, json_incref(rows));
+		status = verb_show(v, rows);
 	}
-	json_decref(rows);
 	tokens_free(all);
-	store_close(&s);
+	token_file_close(&s);
 	return status;
 }
 
@@ -298,17 +296,16 @@ static bool copy_without(const struct buf *text, const char *id_or_name, struct 
 
 static int revoke_token(struct verb_call *v, struct err *e)
 {
-	struct store s = {.lock = -1};
-	struct buf rest = {0};
-	int rc = store_open(&s, e);
+	struct token_file s = {.lock = -1};
+	auto_buf struct buf rest = {0};
+	int rc = token_file_open(&s, e);
 
 	if (rc == 0 && !copy_without(&s.text, v->args[0], &rest))
 		rc = err_set(e, ERR_NOT_FOUND, "there is no token '%s'; see `cloche token ls`",
 			     v->args[0]);
 	if (rc == 0)
-		rc = store_write(&s, &rest, e);
-	buf_done(&rest);
-	store_close(&s);
+		rc = token_file_write(&s, &rest, e);
+	token_file_close(&s);
 	return rc;
 }
 

@@ -95,7 +95,7 @@ static enum err_kind kind_of(const char *name)
 	return ERR_SYSTEM;
 }
 
-static const char *advice(int status)
+static const char *token_hint(int status)
 {
 	return status == 401 ? "; set CLOCHE_TOKEN to a key of this daemon" : "";
 }
@@ -103,44 +103,36 @@ static const char *advice(int status)
 int client_error(struct http *h, const struct http_response *r, struct err *e)
 {
 	struct err ignored = {0};
-	struct buf b = {0};
-	json_t *body, *error;
+	json_auto_t *body = NULL;
+	const json_t *error;
 
-	read_body(h, &b, &ignored);
-	body = json_loadb(b.len ? buf_head(&b) : "", b.len, JSON_ALLOW_NUL, NULL);
-	buf_done(&b);
+	client_answer(h, &body, &ignored);
 	error = json_object_get(body, "error");
-	if (text_at(error, "message"))
-		err_field(e, kind_of(text_at(error, "kind")),
-			  text_at(error, "field") ? text_at(error, "field") : "", "%s%s",
-			  text_at(error, "message"), advice(r->status));
-	else
-		err_set(e, ERR_SYSTEM, "the daemon answered with status %d%s", r->status,
-			advice(r->status));
-	json_decref(body);
-	return -1;
+	if (!text_at(error, "message"))
+		return err_set(e, ERR_SYSTEM, "the daemon answered with status %d%s", r->status,
+			       token_hint(r->status));
+	return err_field(e, kind_of(text_at(error, "kind")),
+			 text_at(error, "field") ? text_at(error, "field") : "", "%s%s",
+			 text_at(error, "message"), token_hint(r->status));
 }
 
 int client_answer(struct http *h, json_t **ret, struct err *e)
 {
-	struct buf b = {0};
-	json_t *answer = NULL;
+	auto_buf struct buf b = {0};
+	json_t *answer;
 
-	if (read_body(h, &b, e) == 0) {
-		answer = json_loadb(b.len ? buf_head(&b) : "null", b.len ? b.len : 4,
-				    JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-		if (!answer)
-			err_set(e, ERR_SYSTEM, "the daemon's answer is not JSON");
-	}
-	buf_done(&b);
-	if (!answer)
+	if (read_body(h, &b, e) < 0)
 		return -1;
+	answer = json_loadb(b.len ? buf_head(&b) : "null", b.len ? b.len : 4,
+			    JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+	if (!answer)
+		return err_set(e, ERR_SYSTEM, "the daemon's answer is not JSON");
 	*ret = answer;
 	return 0;
 }
 
-static int exchange(struct client *c, const struct http_request *r, struct http_response *ret,
-		    struct err *e)
+static int send_and_receive(struct client *c, const struct http_request *r,
+			    struct http_response *ret, struct err *e)
 {
 	bool reused = c->http != NULL;
 
@@ -170,12 +162,12 @@ int client_call(struct client *c, const char *method, const char *path, json_t *
 				       .body_len = text ? strlen(text) : 0,
 				       .stream_len = HTTP_NO_BODY};
 	struct http_response response;
-	struct buf b = {0};
+	auto_buf struct buf b = {0};
 	int rc;
 
 	json_decref(body);
 	c->status = 0;
-	if (exchange(c, &r, &response, e) < 0)
+	if (send_and_receive(c, &r, &response, e) < 0)
 		return -1;
 	c->status = response.status;
 	if (response.status < 200 || response.status > 299) {
@@ -185,7 +177,6 @@ int client_call(struct client *c, const char *method, const char *path, json_t *
 	}
 	/* Where nobody cares it may be anything. */
 	rc = ret ? client_answer(c->http, ret, e) : read_body(c->http, &b, e);
-	buf_done(&b);
 	if (rc < 0)
 		client_done(c);
 	return rc;
@@ -235,35 +226,33 @@ static void add_page(json_t *all, const json_t *page, bool also_gone)
 
 json_t *client_sandboxes(struct client *c, const char *filter, bool also_gone, struct err *e)
 {
-	auto_free char *path = str_format("/v1/sandboxes?limit=1000%s", filter);
-	json_t *all = json_array(), *page;
+	json_t *all = json_array();
+	char cursor[512] = "";
 
-	for (;;) {
-		char encoded[512];
+	do {
+		auto_free char *path = str_format("/v1/sandboxes?limit=1000%s%s%s", filter,
+						  *cursor ? "&cursor=" : "", cursor);
+		json_auto_t *page = NULL;
 
 		if (client_call(c, "GET", path, NULL, &page, e) < 0) {
 			json_decref(all);
 			return NULL;
 		}
 		add_page(all, page, also_gone);
-		if (!text_at(page, "cursor") || !*text_at(page, "cursor"))
-			break;
-		http_encode(encoded, sizeof(encoded), text_at(page, "cursor"), false);
-		free(path);
-		path = str_format("/v1/sandboxes?limit=1000%s&cursor=%s", filter, encoded);
-		json_decref(page);
-	}
-	json_decref(page);
+		http_encode(cursor, sizeof(cursor),
+			    text_at(page, "cursor") ? text_at(page, "cursor") : "", false);
+	} while (*cursor);
 	return all;
 }
 
 int client_find(struct client *c, const char *id_or_name, char *ret_id, size_t size, struct err *e)
 {
-	json_t *all, *item;
+	json_auto_t *all = NULL;
+	const json_t *item;
 	int count = 0;
 	size_t i;
 
-	/* The whole id needs no search. */
+	/* A whole id needs no search. */
 	if (strlen(id_or_name) >= 16 && str_only(id_or_name, STR_LOWER STR_DIGITS, 1, SIZE_MAX)) {
 		snprintf(ret_id, size, "%s", id_or_name);
 		return 0;
@@ -283,7 +272,6 @@ int client_find(struct client *c, const char *id_or_name, char *ret_id, size_t s
 			break;
 		}
 	}
-	json_decref(all);
 	if (count == 1)
 		return 0;
 	return err_set(e, ERR_NOT_FOUND,
@@ -309,6 +297,15 @@ int client_put_pairs(json_t *body, const char *key, const struct list *pairs, st
 			return err_field(e, ERR_INVALID, key, "%s: '%s' is not UTF-8", key, name);
 	}
 	return 0;
+}
+
+json_t *client_list(const struct list *l)
+{
+	json_t *array = json_array();
+
+	for (size_t i = 0; i < l->count; i++)
+		json_array_append_new(array, json_string(l->items[i]));
+	return array;
 }
 
 json_t *client_text(const char *text)

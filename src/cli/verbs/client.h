@@ -56,6 +56,8 @@ json_t *client_sandboxes(struct client *c, const char *filter, bool also_gone, s
 
 /* K=V pairs as an object of the body, by this name; none: no member. For "env" K alone copies ours. */
 int client_put_pairs(json_t *body, const char *key, const struct list *pairs, struct err *e);
+/* A list as an array of strings. */
+json_t *client_list(const struct list *l);
 /* A string of any bytes; of those that are not UTF-8 a sanitised one. */
 json_t *client_text(const char *text);
 /* Text of a member, or NULL. */

@@ -31,7 +31,7 @@
 #define PIECE 32768 /* the daemon passes on so many at once */
 #define FRAME_MAX (1u << 20)
 
-struct session {
+struct exec_session {
 	struct client *client;
 	char id[64], eid[24];
 	struct http *http;
@@ -53,11 +53,12 @@ struct session {
  * Whole or not at all: a command that is slow to read has its input refused for now (429, 503),
  * and it is tried again. Our parent ends us when the command has ended.
  */
-static int send_piece(struct session *s, const char *bytes, size_t len, bool last, struct err *e)
+static int send_piece(struct exec_session *s, const char *bytes, size_t len, bool last,
+		      struct err *e)
 {
 	auto_free char *path = client_path(s->id, "/execs/%s/stdin", s->eid);
 	auto_free char *text = must_alloc(malloc(BASE64_ROOM(len) + 1));
-	json_t *body;
+	json_auto_t *body = NULL;
 	int wait_ms = 2, rc;
 
 	text[base64_encode(text, bytes, len)] = '\0';
@@ -67,11 +68,10 @@ static int send_piece(struct session *s, const char *bytes, size_t len, bool las
 		poll(NULL, 0, wait_ms);
 		wait_ms = wait_ms < 100 ? wait_ms * 2 : 100;
 	}
-	json_decref(body);
 	return rc;
 }
 
-static void feed_stdin(struct session *s)
+static void feed_stdin(struct exec_session *s)
 {
 	char bytes[PIECE];
 	struct err e = {0};
@@ -89,7 +89,7 @@ static void feed_stdin(struct session *s)
 	_exit(0);
 }
 
-static void start_feeder(struct session *s)
+static void start_feeder(struct exec_session *s)
 {
 	pid_t parent = getpid();
 
@@ -103,7 +103,7 @@ static void start_feeder(struct session *s)
 	}
 }
 
-static void stop_feeder(struct session *s)
+static void stop_feeder(struct exec_session *s)
 {
 	if (s->feeder <= 0)
 		return;
@@ -124,7 +124,7 @@ static void window_size(json_t *body)
 	json_object_set_new(body, "cols", json_integer(w.ws_col));
 }
 
-static void make_raw(struct session *s)
+static void make_raw(struct exec_session *s)
 {
 	struct termios raw;
 
@@ -135,14 +135,14 @@ static void make_raw(struct session *s)
 	s->is_raw = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
 }
 
-static void make_cooked(struct session *s)
+static void make_cooked(struct exec_session *s)
 {
 	if (s->is_raw)
 		tcsetattr(STDIN_FILENO, TCSANOW, &s->saved);
 	s->is_raw = false;
 }
 
-static void watch_size(struct session *s)
+static void watch_size(struct exec_session *s)
 {
 	sigset_t set;
 
@@ -157,7 +157,7 @@ static void watch_size(struct session *s)
 
 /* ---- output ---- */
 
-static void write_all(struct session *s, int fd, const char *bytes, size_t len)
+static void write_all(struct exec_session *s, int fd, const char *bytes, size_t len)
 {
 	while (len > 0) {
 		ssize_t n = write(fd, bytes, len);
@@ -177,7 +177,7 @@ static void write_all(struct session *s, int fd, const char *bytes, size_t len)
 	}
 }
 
-static int put_output(struct session *s, int fd, const json_t *data, struct err *e)
+static int put_output(struct exec_session *s, int fd, const json_t *data, struct err *e)
 {
 	const char *text = text_at(data, "text"), *coded = text_at(data, "base64");
 	size_t len = coded ? strlen(coded) : 0;
@@ -208,7 +208,8 @@ static int exit_status(const json_t *data)
 	return outcome_exit_status(&o);
 }
 
-static int on_event(struct session *s, const char *name, const json_t *data, struct err *e)
+static int on_exec_event(struct exec_session *s, const char *name, const json_t *data,
+			 struct err *e)
 {
 	const json_t *error = json_object_get(data, "error");
 	const char *reason = text_at(data, "reason");
@@ -237,10 +238,10 @@ static int on_event(struct session *s, const char *name, const json_t *data, str
 	return 0;
 }
 
-static int take_event(struct session *s, struct err *e)
+static int take_event(struct exec_session *s, struct err *e)
 {
 	int rc = sse_next(&s->sse, e);
-	json_t *data;
+	json_auto_t *data = NULL;
 
 	if (rc < 0)
 		return -1;
@@ -248,12 +249,10 @@ static int take_event(struct session *s, struct err *e)
 		return err_set(e, ERR_SYSTEM,
 			       "the daemon closed the stream before the command ended");
 	data = json_loads(s->sse.data.len ? buf_head(&s->sse.data) : "", JSON_ALLOW_NUL, NULL);
-	rc = on_event(s, s->sse.name, data, e);
-	json_decref(data);
-	return rc;
+	return on_exec_event(s, s->sse.name, data, e);
 }
 
-static int take_events(struct session *s, struct err *e)
+static int take_events(struct exec_session *s, struct err *e)
 {
 	while (s->status < 0) {
 		if (s->out_gone)
@@ -266,7 +265,7 @@ static int take_events(struct session *s, struct err *e)
 
 /* ---- a terminal: one WebSocket ---- */
 
-static void send_frame(struct session *s, enum ws_opcode opcode, const void *bytes, size_t len)
+static void send_frame(struct exec_session *s, enum ws_opcode opcode, const void *bytes, size_t len)
 {
 	uint8_t mask[WS_MASK];
 
@@ -275,10 +274,10 @@ static void send_frame(struct session *s, enum ws_opcode opcode, const void *byt
 	ws_write(&s->out, opcode, bytes, len, mask);
 }
 
-static void send_size(struct session *s)
+static void send_size(struct exec_session *s)
 {
 	struct signalfd_siginfo info;
-	json_t *size = json_object(), *body = json_pack("{s:O}", "resize", size);
+	json_auto_t *size = json_object(), *body = json_pack("{s:O}", "resize", size);
 	auto_free char *text = NULL;
 
 	while (read(s->winch, &info, sizeof(info)) == sizeof(info))
@@ -287,12 +286,10 @@ static void send_size(struct session *s)
 	text = json_dumps(body, JSON_COMPACT);
 	if (json_object_size(size) == 2)
 		send_frame(s, WS_TEXT, text, strlen(text));
-	json_decref(size);
-	json_decref(body);
 }
 
 /* A terminal's end is the command's to see as a byte, not ours. */
-static void send_typed(struct session *s)
+static void send_typed(struct exec_session *s)
 {
 	char bytes[PIECE];
 	ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
@@ -303,10 +300,10 @@ static void send_typed(struct session *s)
 		s->input = false;
 }
 
-static int take_frame(struct session *s, const struct ws_message *m, struct err *e)
+static int take_frame(struct exec_session *s, const struct ws_message *m, struct err *e)
 {
-	json_t *o, *exit;
-	int rc;
+	json_auto_t *o = NULL;
+	const json_t *exit;
 
 	switch (m->opcode) {
 	case WS_BINARY:
@@ -318,9 +315,7 @@ static int take_frame(struct session *s, const struct ws_message *m, struct err 
 	case WS_TEXT:
 		o = json_loadb(m->bytes, m->len, 0, NULL);
 		exit = json_object_get(o, "exit");
-		rc = on_event(s, exit ? "exit" : "error", exit ? exit : o, e);
-		json_decref(o);
-		return rc;
+		return on_exec_event(s, exit ? "exit" : "error", exit ? exit : o, e);
 	case WS_CLOSE:
 		return err_set(e, ERR_SYSTEM,
 			       "the daemon closed the stream before the command ended");
@@ -329,7 +324,7 @@ static int take_frame(struct session *s, const struct ws_message *m, struct err 
 	}
 }
 
-static int take_frames(struct session *s, struct err *e)
+static int take_frames(struct exec_session *s, struct err *e)
 {
 	struct ws_message m;
 	int rc = 0;
@@ -341,7 +336,7 @@ static int take_frames(struct session *s, struct err *e)
 }
 
 /* What can be sent and received without waiting. */
-static int exchange_bytes(struct session *s, bool is_readable, struct err *e)
+static int exchange_bytes(struct exec_session *s, bool is_readable, struct err *e)
 {
 	int fd = http_fd(s->http);
 	char bytes[PIECE];
@@ -363,7 +358,7 @@ static int exchange_bytes(struct session *s, bool is_readable, struct err *e)
 	return take_frames(s, e);
 }
 
-static int run_terminal(struct session *s, struct err *e)
+static int run_terminal(struct exec_session *s, struct err *e)
 {
 	if (take_frames(s, e) < 0)
 		return -1;
@@ -389,7 +384,7 @@ static int run_terminal(struct session *s, struct err *e)
 }
 
 /* 1: attached; 0: the command has ended and is forgotten, so that the events tell all of it. */
-static int attach_terminal(struct session *s, struct err *e)
+static int attach_terminal(struct exec_session *s, struct err *e)
 {
 	auto_free char *path = client_path(s->id, "/execs/%s/ws?from=0", s->eid);
 	char random[16], key[WS_KEY + 1] = "", accept[WS_ACCEPT];
@@ -431,7 +426,7 @@ static int attach_terminal(struct session *s, struct err *e)
 	return rc;
 }
 
-static int run_to_end(struct session *s, struct err *e)
+static int run_to_end(struct exec_session *s, struct err *e)
 {
 	int rc = 0;
 
@@ -446,7 +441,7 @@ static int run_to_end(struct session *s, struct err *e)
 /* ---- the whole ---- */
 
 /* Sends the request; the answer is an event stream. */
-static int open_stream(struct session *s, const char *method, const char *path, json_t *body,
+static int open_stream(struct exec_session *s, const char *method, const char *path, json_t *body,
 		       struct err *e)
 {
 	auto_free char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
@@ -469,7 +464,7 @@ static int open_stream(struct session *s, const char *method, const char *path, 
 	return 0;
 }
 
-static void session_done(struct session *s)
+static void session_done(struct exec_session *s)
 {
 	stop_feeder(s);
 	make_cooked(s);
@@ -480,7 +475,7 @@ static void session_done(struct session *s)
 	close_fd(&s->winch);
 }
 
-static int run_session(struct session *s, const char *what, json_t *body, struct err *e)
+static int run_session(struct exec_session *s, const char *what, json_t *body, struct err *e)
 {
 	auto_free char *path = NULL;
 	int rc;
@@ -504,15 +499,12 @@ static int run_session(struct session *s, const char *what, json_t *body, struct
 /* A variable that is named alone and is not set here is left out. */
 static int put_env(json_t *body, const struct list *given, struct err *e)
 {
-	struct list env = {0};
-	int rc;
+	auto_list struct list env = {0};
 
 	for (size_t i = 0; i < given->count; i++)
 		if (strchr(given->items[i], '=') || getenv(given->items[i]))
 			list_add(&env, given->items[i]);
-	rc = client_put_pairs(body, "env", &env, e);
-	list_done(&env);
-	return rc;
+	return client_put_pairs(body, "env", &env, e);
 }
 
 static int exec_body(const struct verb_call *v, char **command, json_t *body, struct err *e)
@@ -562,27 +554,22 @@ static int run_at_once(struct verb_call *v, json_t *body, struct err *e)
 
 static int exec_verb(struct verb_call *v, struct err *e)
 {
-	struct session s = {.client = &v->client, .winch = -1, .tty = verb_text(v, "tty")};
+	struct exec_session s = {.client = &v->client, .winch = -1, .tty = verb_text(v, "tty")};
 	char **command = v->args + 1 + str_equal(v->args[1], "--");
-	json_t *body = json_object();
-	int status = -1;
+	json_auto_t *body = json_object();
 
 	s.input = !verb_text(v, "no-stdin");
-	if (s.tty && v->json) {
-		err_set(e, ERR_INVALID, "--json is not for terminals");
-	} else if (!*command) {
-		verb_misused(v, e);
-	} else if (exec_body(v, command, body, e) == 0) {
-		if (verb_text(v, "detach") || v->json) {
-			status = run_at_once(v, body, e);
-		} else {
-			if (s.input)
-				json_object_set_new(body, "interactive", json_true());
-			status = run_session(&s, v->args[0], body, e);
-		}
-	}
-	json_decref(body);
-	return status;
+	if (s.tty && v->json)
+		return err_set(e, ERR_INVALID, "--json is not for terminals");
+	if (!*command)
+		return verb_misused(v, e);
+	if (exec_body(v, command, body, e) < 0)
+		return -1;
+	if (verb_text(v, "detach") || v->json)
+		return run_at_once(v, body, e);
+	if (s.input)
+		json_object_set_new(body, "interactive", json_true());
+	return run_session(&s, v->args[0], body, e);
 }
 
 static const struct verb_option exec_options[] = {
@@ -630,7 +617,7 @@ int cmd_shell_in(int argc, char **argv)
 
 /* ---- logs ---- */
 
-static int stream_logs(struct session *s, const char *eid, struct err *e)
+static int stream_logs(struct exec_session *s, const char *eid, struct err *e)
 {
 	auto_free char *path = NULL;
 	char encoded[64];
@@ -670,7 +657,7 @@ static int show_logs(json_t *answer)
 
 static int logs(struct verb_call *v, struct err *e)
 {
-	struct session s = {.client = &v->client, .winch = -1, .status = -1};
+	struct exec_session s = {.client = &v->client, .winch = -1, .status = -1};
 	const char *eid = v->args[1];
 	auto_free char *request = NULL;
 	json_t *answer;

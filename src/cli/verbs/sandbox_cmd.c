@@ -81,37 +81,26 @@ static int put_volumes(json_t *body, const struct list *volumes, struct err *e)
 	return 0;
 }
 
-static void put_list(json_t *body, const char *key, const struct list *l)
-{
-	json_t *array = l->count ? json_array() : NULL;
-
-	for (size_t i = 0; i < l->count; i++)
-		json_array_append_new(array, json_string(l->items[i]));
-	if (array)
-		json_object_set_new(body, key, array);
-}
-
 /* Members of the body have the names of the options, with _ for -. */
 static int create_body(const struct verb_call *v, json_t *body, struct err *e)
 {
-	static const char *const lists[] = {"env", "metadata", "volume", "require", "optional"};
+	static const char *const lists[] = {"env", "metadata", "volume"};
 
 	for (size_t i = 0; i < v->verb->option_count; i++) {
 		const struct verb_option *o = &v->verb->options[i];
 		const char *value = verb_text(v, o->name);
 		auto_free char *key = str_copy(o->name);
-		bool is_list = str_equal(key, "json");
 
-		for (size_t n = 0; n < ARRAY_LEN(lists); n++)
-			is_list = is_list || str_equal(key, lists[n]);
+		if (!value || str_equal(key, "json") || cli_is_one_of(key, lists, ARRAY_LEN(lists)))
+			continue;
 		for (char *p = key; *p; p++)
 			*p = *p == '-' ? '_' : *p;
-		if (value && !is_list)
-			json_object_set_new(body, key,
-					    o->metavar ? json_string(value) : json_true());
+		/* Options that name layers may be given often. */
+		json_object_set_new(body, key,
+				    !o->metavar			     ? json_true()
+				    : str_equal(o->metavar, "LAYER") ? client_list(&v->values[i])
+								     : json_string(value));
 	}
-	put_list(body, "require", verb_texts(v, "require"));
-	put_list(body, "optional", verb_texts(v, "optional"));
 	return client_put_pairs(body, "env", verb_texts(v, "env"), e) < 0 ||
 			       client_put_pairs(body, "metadata", verb_texts(v, "metadata"), e) <
 				       0 ||
@@ -397,30 +386,28 @@ static const struct column stats_columns[] = {
 /* Of all, or of those that were named. NULL and an error if one is not there. */
 static json_t *fetch_stats(struct verb_call *v, struct err *e)
 {
-	json_t *answer = NULL, *all = json_array();
+	json_auto_t *all = json_array();
 
-	if (v->count == 0 && client_call(&v->client, "GET", "/v1/stats", NULL, &answer, e) == 0) {
+	if (v->count == 0) {
+		json_auto_t *answer = NULL;
+
+		if (client_call(&v->client, "GET", "/v1/stats", NULL, &answer, e) < 0)
+			return NULL;
 		json_array_extend(all, json_object_get(answer, "sandboxes"));
-		json_decref(answer);
-		return all;
 	}
 	for (int i = 0; i < v->count; i++) {
+		json_t *answer;
 		char id[64];
 
 		if (client_find(&v->client, v->args[i], id, sizeof(id), e) < 0 ||
-		    client_ask(&v->client, "GET /stats", id, NULL, &answer, e) < 0) {
-			answer = NULL;
-			break;
-		}
+		    client_ask(&v->client, "GET /stats", id, NULL, &answer, e) < 0)
+			return NULL;
 		json_object_del(answer, "history");
 		if (!text_at(answer, "id"))
 			json_object_set_new(answer, "id", json_string(id));
 		json_array_append_new(all, answer);
 	}
-	if (answer)
-		return all;
-	json_decref(all);
-	return NULL;
+	return json_incref(all);
 }
 
 static int stats(struct verb_call *v, struct err *e)
