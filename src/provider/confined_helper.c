@@ -1,4 +1,5 @@
-#include "provider/confined_helper.h"
+/* Starts a guest process that handles foreign files, confined to those files. */
+#include "provider/snapshot_worker.h"
 
 #include "kern/caps.h"
 #include "kern/landlock.h"

@@ -10,45 +10,39 @@
 
 /* ---- in the snapshot worker ---- */
 
-struct sum {
-	crypto_hash_sha256_state state;
-	uint64_t size;
+/* What a worker sends to the broker in the end. */
+struct snapshot_worker_result {
+	struct err err;
+	struct provider_result made;
 };
 
-static void sum_finish(struct sum *s, struct snapshot_worker_result *r)
-{
-	unsigned char hash[crypto_hash_sha256_BYTES];
-	int len = snprintf(r->digest, sizeof(r->digest), "sha256:");
-
-	crypto_hash_sha256_final(&s->state, hash);
-	for (size_t i = 0; i < sizeof(hash); i++)
-		len += snprintf(r->digest + len, sizeof(r->digest) - (size_t)len, "%02x", hash[i]);
-	r->size = s->size;
-}
-
-/* Moves everything from one to the other (to -1: only counts). */
+/* Moves everything from one to the other (to -1: only reads), and counts and hashes it. */
 static int move(const struct snapshot_worker *c, int from, int to, struct snapshot_worker_result *r)
 {
 	static char buf[256 << 10];
-	struct sum sum = {.size = 0};
+	unsigned char hash[crypto_hash_sha256_BYTES];
+	crypto_hash_sha256_state state;
+	uint64_t *size = &r->made.size_bytes;
 	ssize_t n;
 
-	crypto_hash_sha256_init(&sum.state);
+	crypto_hash_sha256_init(&state);
 	while ((n = read(from, buf, sizeof(buf))) != 0) {
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
 			return err_sys(&r->err, "cannot read the snapshot");
-		sum.size += (uint64_t)n;
-		if (c->max_bytes && sum.size > c->max_bytes)
+		*size += (uint64_t)n;
+		if (c->max_bytes && *size > c->max_bytes)
 			return err_set(&r->err, ERR_LIMIT,
 				       "the snapshot is larger than this daemon allows");
 		if (to >= 0 && io_write_all(to, buf, (size_t)n) < 0)
 			return err_sys(&r->err, "cannot write the snapshot");
-		crypto_hash_sha256_update(&sum.state, (unsigned char *)buf, (unsigned long long)n);
+		crypto_hash_sha256_update(&state, (unsigned char *)buf, (unsigned long long)n);
 	}
-	sum_finish(&sum, r);
-	return 0;
+	crypto_hash_sha256_final(&state, hash);
+	memcpy(r->made.digest, "sha256:", 8);
+	sodium_bin2hex(r->made.digest + 7, sizeof(r->made.digest) - 7, hash, sizeof(hash));
+	return to >= 0 && fdatasync(to) < 0 ? err_sys(&r->err, "cannot write the snapshot") : 0;
 }
 
 static int await_worker(pid_t pid, const char *what, struct snapshot_worker_result *r)
@@ -84,9 +78,7 @@ static int pack(struct snapshot_worker *c, struct snapshot_worker_result *r)
 		waitpid(pid, NULL, 0);
 		return -1;
 	}
-	if (await_worker(pid, "the sandbox's files could not be packed", r) < 0)
-		return -1;
-	return fdatasync(c->file) < 0 ? err_sys(&r->err, "cannot write the snapshot") : 0;
+	return await_worker(pid, "the sandbox's files could not be packed", r);
 }
 
 static int check(struct snapshot_worker *c, struct snapshot_worker_result *r)
@@ -102,24 +94,19 @@ static int check(struct snapshot_worker *c, struct snapshot_worker_result *r)
 	return await_worker(pid, "this tar cannot be restored", r);
 }
 
-static int take(struct snapshot_worker *c, struct snapshot_worker_result *r)
-{
-	close(c->unwanted);
-	if (move(c, c->work.in, c->file, r) < 0)
-		return -1;
-	return fdatasync(c->file) < 0 ? err_sys(&r->err, "cannot write the snapshot") : 0;
-}
-
 static int do_work(struct snapshot_worker *c, struct snapshot_worker_result *r)
 {
-	if (strcmp(c->work.verb, "take") == 0)
-		return take(c, r);
-	return strcmp(c->work.verb, "pack") == 0 ? pack(c, r) : check(c, r);
+	if (str_equal(c->work.verb, "pack"))
+		return pack(c, r);
+	if (str_equal(c->work.verb, "check"))
+		return check(c, r);
+	close(c->unwanted);
+	return move(c, c->work.in, c->file, r);
 }
 
 static void snapshot_worker_main(struct snapshot_worker *c, pid_t broker, int sock)
 {
-	static struct snapshot_worker_result r;
+	static struct snapshot_worker_result r = {.made.fd = -1};
 	sigset_t none;
 	int rc;
 
@@ -154,12 +141,12 @@ void snapshot_worker_stop(struct snapshot_worker *c)
 static void on_copied(void *arg, uint32_t events)
 {
 	struct snapshot_worker *c = arg;
-	struct snapshot_worker_result r = {.size = 0};
+	struct snapshot_worker_result r = {.made.fd = -1};
 
 	if (recv(c->watch.fd, &r, sizeof(r), MSG_DONTWAIT) != (ssize_t)sizeof(r))
 		err_set(&r.err, ERR_SYSTEM, "the process that made the snapshot died");
 	snapshot_worker_stop(c);
-	c->done(c->arg, &r, r.err.kind ? &r.err : NULL);
+	c->done(c->arg, &r.made, r.err.kind ? &r.err : NULL);
 }
 
 static void on_too_late(void *arg)

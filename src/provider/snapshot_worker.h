@@ -5,17 +5,24 @@
 #pragma once
 
 #include "base/loop.h"
-#include "provider/confined_helper.h"
+#include "provider/provider.h"
 
-struct snapshot_worker_result {
-	struct err err;
-	uint64_t size;
-	char digest[80];
+/*
+ * Confined helper processes: `cloche-guest pack` and `check` read what strangers made, so they run with a
+ * user namespace in which they own that sandbox's files and nothing else, that tree as their root, no
+ * network, no other process, and a filter (rule 11).
+ */
+struct confined_helper {
+	const char *verb; /* "pack" or "check" */
+	int guest;	  /* the program */
+	int root;	  /* directory */
+	int in, out;	  /* -1: /dev/null */
+	bool rootless;
+	uint32_t id_base; /* as root: ids that it owns */
 };
 
-/* e NULL: all of it was copied. The snapshot worker has been stopped. */
-typedef void (*snapshot_worker_done)(void *arg, const struct snapshot_worker_result *r,
-				     const struct err *e);
+/* Starts one; the caller waits for its end. Killed with the caller. */
+pid_t confined_helper_start(const struct confined_helper *t, struct err *e);
 
 struct snapshot_worker {
 	/* "pack": its output goes to file; "check": file is its input; "take": nobody, in goes to file */
@@ -24,7 +31,7 @@ struct snapshot_worker {
 	int unwanted;	     /* "take": the other end of in, which is not ours */
 	uint64_t max_bytes;  /* 0: no bound */
 	uint64_t timeout_ms; /* 0: none */
-	snapshot_worker_done done;
+	provider_done done;  /* the result has size and digest; the worker has been stopped */
 	void *arg;
 	/* kept by it */
 	struct loop *loop; /* NULL: it does not run */

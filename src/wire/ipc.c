@@ -1,3 +1,4 @@
+/* Sends and receives messages between roles, and refuses messages that are not well-formed. */
 #include "wire/ipc.h"
 
 #include "base/fd_message.h"
@@ -38,19 +39,12 @@ static const struct shape {
 	const struct text *texts;
 } shapes[] = {
 	[IPC_BOOT] = {sizeof(struct ipc_boot), boot_texts},
-	[IPC_CONNECT] = {IPC_ID, id_texts},
-	[IPC_DESTROY] = {IPC_ID, id_texts},
-	[IPC_PAUSE] = {IPC_ID, id_texts},
-	[IPC_RESUME] = {IPC_ID, id_texts},
-	[IPC_UPDATE] = {sizeof(struct ipc_boot), boot_texts},
-	[IPC_CLAIM] = {sizeof(struct ipc_boot), boot_texts},
+	[IPC_CONNECT... IPC_RESUME] = {IPC_ID, id_texts},
+	[IPC_UPDATE... IPC_CLAIM] = {sizeof(struct ipc_boot), boot_texts},
 	[IPC_STATS] = {IPC_ID, id_texts},
 	[IPC_SNAPSHOT] = {sizeof(struct ipc_snapshot), snapshot_texts},
 	[IPC_SNAPSHOT_LIST] = {0, no_texts},
-	[IPC_SNAPSHOT_DELETE] = {sizeof(struct ipc_snapshot), snapshot_texts},
-	[IPC_SNAPSHOT_READ] = {sizeof(struct ipc_snapshot), snapshot_texts},
-	[IPC_SNAPSHOT_WRITE] = {sizeof(struct ipc_snapshot), snapshot_texts},
-	[IPC_SNAPSHOT_KEEP] = {sizeof(struct ipc_snapshot), snapshot_texts},
+	[IPC_SNAPSHOT_DELETE... IPC_SNAPSHOT_KEEP] = {sizeof(struct ipc_snapshot), snapshot_texts},
 	[IPC_QUIT] = {0, no_texts},
 	[IPC_DONE] = {IPC_ID, id_texts},
 	[IPC_BOOTED] = {sizeof(struct ipc_booted), booted_texts},
@@ -59,12 +53,9 @@ static const struct shape {
 	[IPC_ADOPTED] = {sizeof(struct ipc_booted), booted_texts},
 	[IPC_READY] = {0, no_texts},
 	[IPC_DIED] = {sizeof(struct ipc_died), died_texts},
-	[IPC_CONFIG] = {0, no_texts},
-	[IPC_TOKENS] = {0, no_texts},
-	[IPC_LISTENER] = {0, no_texts},
+	[IPC_CONFIG... IPC_LISTENER] = {0, no_texts},
 	[IPC_PEER] = {sizeof(struct ipc_peer), no_texts},
-	[IPC_SHUTDOWN] = {0, no_texts},
-	[IPC_AUDIT] = {0, no_texts},
+	[IPC_SHUTDOWN... IPC_AUDIT] = {0, no_texts},
 	[IPC_FOREIGN] = {IPC_ID, id_texts},
 	[IPC_REMOTE_CREATE... IPC_REMOTE_GONE] = {sizeof(struct ipc_remote), remote_texts},
 	[IPC_AUDIT_WRITE] = {sizeof(struct audit_entry), no_texts},

@@ -1,11 +1,6 @@
 /* At the start: takes up the sandboxes that an earlier broker left, and clears away the rest. */
-#include "daemon/broker/adopt.h"
-
 #include "base/log.h"
-#include "daemon/broker/record.h"
 #include "daemon/broker/broker_internal.h"
-
-#include <dirent.h>
 
 static void on_adopted(void *arg, const struct provider_result *r, const struct err *e)
 {
@@ -23,7 +18,7 @@ static void on_adopted(void *arg, const struct provider_result *r, const struct 
 	b->d->found.reaped++;
 	log_info("sandbox reaped", "id", b->i.info.id, "why", why);
 	daemon_note(b->d, "sandbox.reap", b->i.info.id, "done", why);
-	box_destroy(b, (struct asker){0});
+	box_destroy(b, (struct requester){0});
 }
 
 static void adopt(struct daemon *d, const char *id)
@@ -49,19 +44,6 @@ static void adopt(struct daemon *d, const char *id)
 	}
 }
 
-/* Names are read first: what is done changes the directory. */
-static void read_names(int dir, struct list *ret)
-{
-	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
-
-	for (struct dirent *at; d && (at = readdir(d));)
-		if (at->d_name[0] != '.')
-			list_add(ret, at->d_name);
-	if (d)
-		closedir(d);
-}
-
 /* Sockets and drafts without a record: of a boot that was not finished. */
 static void remove_litter(struct daemon *d, const struct list *names)
 {
@@ -84,7 +66,7 @@ void adopt_all(struct daemon *d)
 	struct list names = {0};
 	char adopted[16], reaped[16], strays[16];
 
-	read_names(d->host.boxes_dir, &names);
+	list_names(d->host.boxes_dir, &names);
 	for (size_t i = 0; i < names.count; i++)
 		if (ipc_id_is_valid(names.items[i]))
 			adopt(d, names.items[i]);

@@ -1,8 +1,5 @@
 /* The broker's table of sandboxes, how they end, and what providers tell of them. */
-#include "daemon/broker/box.h"
-
 #include "base/log.h"
-#include "daemon/broker/record.h"
 #include "daemon/broker/broker_internal.h"
 
 /* ---- the table ---- */
@@ -100,7 +97,7 @@ static void destroy_again(void *arg)
 	struct box *b = arg;
 
 	if (b->state == BOX_LIVE)
-		box_destroy(b, (struct asker){0});
+		box_destroy(b, (struct requester){0});
 }
 
 static void on_destroyed(void *arg, const struct provider_result *r, const struct err *e)
@@ -123,7 +120,7 @@ static void on_destroyed(void *arg, const struct provider_result *r, const struc
 	b->state = BOX_LIVE;
 }
 
-void box_destroy(struct box *b, struct asker who)
+void box_destroy(struct box *b, struct requester who)
 {
 	if (who.serial) {
 		b->destroyers = must_alloc(
@@ -151,7 +148,7 @@ static void on_ended(struct instance *i, bool by_oom, const char *why)
 	snprintf(m.died.why, sizeof(m.died.why), "%s", why);
 	log_info("sandbox ended", "id", i->info.id, "oom", by_oom ? "yes" : "no", "why", why);
 	front_news(b->d, &m, -1);
-	box_destroy(b, (struct asker){0});
+	box_destroy(b, (struct requester){0});
 }
 
 static void on_leftover(struct provider_host *h, const struct provider_row *row, const char *id)
@@ -164,7 +161,7 @@ static void on_leftover(struct provider_host *h, const struct provider_row *row,
 	d->found.strays++;
 	b = box_new(d, row, id);
 	b->state = BOX_LIVE;
-	box_destroy(b, (struct asker){0});
+	box_destroy(b, (struct requester){0});
 }
 
 static struct instance *find_instance(struct provider_host *h, const char *id)

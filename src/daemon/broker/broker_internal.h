@@ -1,23 +1,54 @@
-/* What the broker knows: shared by its files, by nobody else. */
+/* The broker's state and the functions that its files share. Nothing outside the daemon includes this. */
 #pragma once
 
 #include "base/base.h"
 #include "base/loop.h"
-#include "daemon/broker/box.h"
-#include "daemon/broker/front_side.h"
 #include "daemon/roles/roles.h"
 #include "policy/config.h"
+#include "provider/provider.h"
+#include "wire/ipc_channel.h"
 
 #define BOX_BUCKETS 4096
 #define LISTENERS CONFIG_LISTEN
 
+/* The front's request that is to be answered. An answer to an earlier front is dropped. */
+struct requester {
+	uint32_t epoch, serial; /* serial 0: nobody waits for an answer */
+};
+
+enum box_state {
+	BOX_BOOTING,
+	BOX_LIVE,
+	BOX_DYING,   /* being destroyed */
+	BOX_FOREIGN, /* of another version of cloche: neither adopted nor destroyed */
+};
+
+/* One sandbox, as the broker sees it; its provider knows how it is run. */
+struct box {
+	struct instance i; /* first: an instance is the box around it */
+	struct daemon *d;
+	struct box *next; /* in its bucket */
+	enum box_state state;
+	bool is_busy; /* one change at a time: pause, resume, limits, a snapshot */
+	struct requester *destroyers;
+	size_t destroyer_count;
+	struct loop_timer again; /* destroying failed */
+};
+
 struct listener {
 	struct daemon *d;
-	struct loop_watch watch; /* of a Unix socket; TCP ones are the front's */
+	struct loop_watch watch; /* of a Unix socket; the front accepts from TCP sockets */
 	struct loop_timer again;
 	int fd;
 	bool is_unix;
 	char path[128];
+};
+
+/* The broker's end of the channel to the front. */
+struct front_side {
+	struct ipc_channel channel; /* closed: no front is running */
+	uint32_t epoch;
+	bool was_told; /* everything that a new front has to know was sent */
 };
 
 struct daemon {
@@ -33,7 +64,7 @@ struct daemon {
 	int lock, runtime_lock;
 	int self; /* our own program */
 	struct provider_host host;
-	struct err unusable[PROVIDER_COUNT]; /* providers of which nothing can be had */
+	struct err unusable[PROVIDER_COUNT]; /* why a provider can boot nothing */
 	struct {
 		unsigned adopted, reaped, strays;
 	} found; /* of earlier brokers, at the start */
@@ -54,22 +85,108 @@ struct daemon {
 	struct snapshot_job *snapshot_jobs;
 	size_t snapshot_running;
 	const char *test_front;
-	const char *ephemeral_dir;	  /* NULL: a daemon like any other */
-	struct loop_watch ephemeral_life; /* stdin of a private one */
+	const char *ephemeral_dir;	  /* NULL: an ordinary daemon */
+	struct loop_watch ephemeral_life; /* stdin of an ephemeral daemon */
 	unsigned last_steps;
 	int status;
 };
 
+/* A request of the front's. Every one is answered exactly once, now or later. */
+typedef void broker_request(struct daemon *d, struct requester who, const struct ipc *m);
+
+/* ---- serve.c ---- */
 struct token;
-/* NULL: there is none of this id, or it is the operator. */
+/* NULL: no token has this id, or the owner is the operator. */
 const struct token *daemon_token(const struct daemon *d, const char *owner);
 /* The name of a token; "" if there is none, or for the operator. */
 const char *daemon_owner_name(const struct daemon *d, const char *owner);
-
-/* Takes no more work, lets what is running finish, then ends. Again: at once. */
+/* Takes no more work, lets running work finish, then ends. A second call ends at once. */
 void daemon_stop(struct daemon *d);
-/* Writes into the audit log what the broker decided by itself. */
+/* Writes a decision of the broker's own into the audit log. */
 void daemon_note(struct daemon *d, const char *what, const char *target, const char *verdict,
 		 const char *why);
-/* The front has finished, or is gone: when we are stopping, the end is near. */
+/* The front has finished, or is gone: a daemon that is stopping ends now. */
 void daemon_front_is_done(struct daemon *d);
+
+/* ---- setup.c ---- */
+/* Directories, locks, the guest's program, volumes. */
+int prepare(struct daemon *d, struct err *e);
+/* Opens the operator's volumes (rule 4) in place of those that were open. */
+int prepare_volumes(struct daemon *d, const struct config *c, struct err *e);
+/* The program that this environment variable names (NULL: none does), or one beside our own. */
+int open_program(const char *name, const char *variable, struct err *e);
+/* The names in a directory, without those that begin with a dot. */
+void list_names(int dir, struct list *ret);
+
+/* ---- listen.c: Unix sockets, whose peers the broker checks, and TCP, for the front ---- */
+int listeners_open(struct daemon *d, struct err *e);
+void listeners_close(struct daemon *d);
+
+/* ---- box.c ---- */
+/* NULL if there is none. */
+struct box *box_find(struct daemon *d, const char *id);
+/* The same, if it is live. */
+struct box *box_find_live(struct daemon *d, const char *id);
+struct box *box_new(struct daemon *d, const struct provider_row *row, const char *id);
+/* Sets the functions that rows call (provider.h). */
+void box_init_host(struct daemon *d);
+/* Tells the front about a box that it did not ask for, or that an earlier front asked for. */
+void box_announce(struct box *b);
+/* Ends a box; the requester is answered when nothing of it is left. */
+void box_destroy(struct box *b, struct requester who);
+
+/* ---- requests.c ---- */
+broker_request box_request_boot, box_request_connect, box_request_destroy, box_request_pause,
+	box_request_update, box_request_stats;
+
+/* ---- record.c: what a later broker needs to find a sandbox again, <runtime>/boxes/ID ---- */
+enum record_kind {
+	RECORD_GOOD,
+	RECORD_BROKEN,
+	RECORD_FOREIGN, /* of another version of cloche: its sandbox is left alone (rule 32) */
+};
+
+/* Before the front hears of the sandbox; again after each change that matters. */
+int record_write(const struct box *b, struct err *e);
+/* Fills in info and blob; e says what is wrong with a record that is not good. */
+enum record_kind record_read(struct box *b, struct err *e);
+void record_remove(const struct box *b);
+
+/* ---- adopt.c ---- */
+/* Finds the sandboxes of an earlier broker, and removes debris. */
+void adopt_all(struct daemon *d);
+
+/* ---- snapshots.c: <state>/snapshots/ID.tar and ID.meta ---- */
+broker_request snapshot_request_make, snapshot_request_list, snapshot_request_delete,
+	snapshot_request_read, snapshot_request_write, snapshot_request_keep;
+/* The front that wrote them has gone: those that it did not keep are removed. */
+void snapshots_drop_written(struct daemon *d);
+/* Removes snapshots that were not finished when a broker died. */
+void snapshot_remove_unfinished(struct daemon *d);
+
+/* ---- front_side.c ---- */
+/* A new front: tells it everything. Takes sock. */
+void front_attach(struct daemon *d, int sock);
+void front_detach(struct daemon *d);
+/* No front is running, or it does not read fast enough. */
+bool front_is_slow(const struct daemon *d);
+/* The fd, or -1, stays the caller's. */
+void front_news(struct daemon *d, struct ipc *m, int fd);
+/* The same before the front was told everything. */
+void front_news_early(struct daemon *d, struct ipc *m, int fd);
+void front_answer(struct daemon *d, struct requester who, struct ipc *m, int fd);
+/* IPC_DONE; e NULL: success. */
+void front_done(struct daemon *d, struct requester who, const char *id, const struct err *e);
+/* The configuration and the tokens, after each change. */
+void front_send_config(struct daemon *d);
+void front_send_tokens(struct daemon *d);
+
+/*
+ * ---- ephemeral.c ----
+ * An ephemeral daemon, `cloche serve --private DIR`, is started by `cloche mcp` where no other daemon runs.
+ * DIR/state and DIR/run are its directories, and its stdin is a pipe. When the pipe ends because its
+ * creator is gone, the daemon ends, every sandbox with it, and DIR is removed.
+ */
+/* Both do nothing for an ordinary daemon. */
+int ephemeral_watch(struct daemon *d, struct err *e);
+void ephemeral_remove(const struct daemon *d);

@@ -1,3 +1,4 @@
+/* Judges requests by the operator's configuration alone, without looking at the broker's state. */
 #include "daemon/broker/check.h"
 
 #include "model/spec.h"
@@ -23,24 +24,22 @@ static const struct bound {
 	const char *name;
 	size_t offset;
 	uint64_t least, most; /* most 0: only the operator bounds it */
-	bool may_be_none;     /* 0 means: no limit, or by another one */
+	enum {
+		NEVER_0 = 1,	/* 0 is out of range */
+		FOLLOWS = 2,	/* 0 means: as another limit, which has a ceiling itself */
+		NO_CEILING = 4, /* the guest and the front hold it for each command */
+	} flags;
 } bounds[] = {
-	{"memory", offsetof(struct limits, memory_bytes), 1 << 20, 0, false},
-	{"cpus", offsetof(struct limits, cpus_milli), 10, 1000000, false},
-	{"pids", offsetof(struct limits, pids), 1, 1 << 22, false},
-	{"disk", offsetof(struct limits, disk_bytes), 64 << 10, 0, true},
-	{"timeout", offsetof(struct limits, timeout_ms), 1, 0, true},
-	{"cpu_time", offsetof(struct limits, cpu_time_ms), 1, 0, true},
-	{"open_files", offsetof(struct limits, open_files), 16, 1 << 20, false},
-	{"file_size", offsetof(struct limits, file_size_bytes), 1, 0, true},
-	{"output", offsetof(struct limits, output_bytes), 0, 0, true},
+	{"memory", offsetof(struct limits, memory_bytes), 1 << 20, 0, NEVER_0},
+	{"cpus", offsetof(struct limits, cpus_milli), 10, 1000000, NEVER_0},
+	{"pids", offsetof(struct limits, pids), 1, 1 << 22, NEVER_0},
+	{"disk", offsetof(struct limits, disk_bytes), 64 << 10, 0, FOLLOWS},
+	{"timeout", offsetof(struct limits, timeout_ms), 1, 0, NO_CEILING},
+	{"cpu_time", offsetof(struct limits, cpu_time_ms), 1, 0, 0},
+	{"open_files", offsetof(struct limits, open_files), 16, 1 << 20, NEVER_0},
+	{"file_size", offsetof(struct limits, file_size_bytes), 1, 0, FOLLOWS},
+	{"output", offsetof(struct limits, output_bytes), 0, 0, NO_CEILING},
 };
-
-/* Held by the guest and the front for each command; no right of the broker's depends on it. */
-static bool is_of_commands(const char *name)
-{
-	return str_equal(name, "timeout") || str_equal(name, "output");
-}
 
 static uint64_t member(const struct limits *l, const struct bound *b)
 {
@@ -50,20 +49,13 @@ static uint64_t member(const struct limits *l, const struct bound *b)
 	return value;
 }
 
-/* 0 where that means: as another limit, which is bounded itself. */
-static bool follows_another(const struct bound *b)
-{
-	return is_of_commands(b->name) || str_equal(b->name, "disk") ||
-	       str_equal(b->name, "file_size");
-}
-
 int check_ceiling(const struct limits *l, const struct limits *ceiling, struct err *e)
 {
 	for (size_t i = 0; i < ARRAY_LEN(bounds); i++) {
 		const struct bound *b = &bounds[i];
 		uint64_t value = member(l, b), most = member(ceiling, b);
 
-		if (!most || is_of_commands(b->name) || (value == 0 && follows_another(b)))
+		if (!most || b->flags & NO_CEILING || (value == 0 && b->flags & FOLLOWS))
 			continue;
 		if (value > most || value == 0)
 			return err_field(e, ERR_DENIED, b->name,
@@ -78,7 +70,7 @@ int check_limits(const struct limits *l, const struct config *c, struct err *e)
 		const struct bound *b = &bounds[i];
 		uint64_t value = member(l, b);
 
-		if (value == 0 && b->may_be_none)
+		if (value == 0 && !(b->flags & NEVER_0))
 			continue;
 		if (value < b->least || (b->most && value > b->most))
 			return err_field(e, ERR_INVALID, b->name, "%s: out of range", b->name);
@@ -86,19 +78,15 @@ int check_limits(const struct limits *l, const struct config *c, struct err *e)
 	return check_ceiling(l, &c->ceiling, e);
 }
 
-struct tenant {
-	const char *id, *name;
-};
-
-static int check_volume(const struct ipc_volume *v, const struct tenant *t, const struct config *c,
-			struct err *e)
+static int check_volume(const struct ipc_volume *v, const char *owner, const char *owner_name,
+			const struct config *c, struct err *e)
 {
 	static const char *const taken[] = {"/proc", "/sys", "/dev", "/run", "/etc", "/usr"};
 	const struct config_volume *known = config_volume_find(c, v->name);
 	char clean[IPC_PATH];
 
 	/* One that somebody else may use answers like one that is not there (rule 28). */
-	if (!known || !config_volume_allows(known, t->id, t->name))
+	if (!known || !config_volume_allows(known, owner, owner_name))
 		return err_field(e, ERR_NOT_FOUND, "volumes", "volumes: there is no '%s'", v->name);
 	if (v->writable && known->read_only)
 		return err_field(e, ERR_DENIED, "volumes", "volumes: '%s' is read-only", v->name);
@@ -137,8 +125,6 @@ static int check_provider(const struct ipc_boot *b, struct err *e)
 int check_boot(const struct ipc_boot *b, const struct config *c, const char *owner_name,
 	       struct err *e)
 {
-	const struct tenant tenant = {b->owner, owner_name};
-
 	if (!ipc_id_is_valid(b->id))
 		return err_set(e, ERR_INVALID, "not a sandbox id");
 	if (!check_owner(b->owner))
@@ -159,11 +145,11 @@ int check_boot(const struct ipc_boot *b, const struct config *c, const char *own
 	if (b->warm_host[0] + b->warm_host[1] > WARM_HOST_LANES ||
 	    (b->warm_host[0] + b->warm_host[1] &&
 	     (!b->transient || b->root != ROOT_RO || b->volume_count)))
-		return err_set(e, ERR_INVALID, "no nest is like that");
+		return err_set(e, ERR_INVALID, "no warm host is like that");
 	if (b->volume_count > IPC_VOLUMES)
 		return err_field(e, ERR_INVALID, "volumes", "volumes: too many");
 	for (uint32_t i = 0; i < b->volume_count; i++)
-		if (check_volume(&b->volumes[i], &tenant, c, e) < 0)
+		if (check_volume(&b->volumes[i], b->owner, owner_name, c, e) < 0)
 			return -1;
 	return check_limits(&b->limits, c, e);
 }

@@ -1,5 +1,4 @@
-#include "daemon/broker/ephemeral.h"
-
+/* Ends an ephemeral daemon when the process that started it is gone, and removes its directory. */
 #include "base/log.h"
 #include "daemon/broker/broker_internal.h"
 

@@ -1,8 +1,5 @@
 /* What the front asks, and what it is told. */
-#include "daemon/broker/front_side.h"
-
 #include "base/log.h"
-#include "daemon/broker/snapshots.h"
 #include "daemon/broker/broker_internal.h"
 
 #include <sys/mman.h>
@@ -35,14 +32,14 @@ void front_news_early(struct daemon *d, struct ipc *m, int fd)
 	send_front(d, m, fd);
 }
 
-void front_answer(struct daemon *d, struct asker who, struct ipc *m, int fd)
+void front_answer(struct daemon *d, struct requester who, struct ipc *m, int fd)
 {
 	m->serial = who.serial;
 	if (who.serial && who.epoch == d->front.epoch)
 		send_front(d, m, fd);
 }
 
-void front_done(struct daemon *d, struct asker who, const char *id, const struct err *e)
+void front_done(struct daemon *d, struct requester who, const char *id, const struct err *e)
 {
 	struct ipc m = {.type = IPC_DONE};
 
@@ -59,7 +56,7 @@ bool front_is_slow(const struct daemon *d)
 
 /* ---- receiving ---- */
 
-static void quit(struct daemon *d, struct asker who, const struct ipc *m)
+static void quit(struct daemon *d, struct requester who, const struct ipc *m)
 {
 	if (d->stopping)
 		daemon_front_is_done(d);
@@ -69,15 +66,15 @@ static void quit(struct daemon *d, struct asker who, const struct ipc *m)
 
 static const struct {
 	uint32_t type;
-	void (*run)(struct daemon *d, struct asker who, const struct ipc *m);
+	broker_request *run;
 } requests[] = {
 	{IPC_BOOT, box_request_boot},
 	{IPC_CONNECT, box_request_connect},
 	{IPC_DESTROY, box_request_destroy},
 	{IPC_PAUSE, box_request_pause},
-	{IPC_RESUME, box_request_resume},
+	{IPC_RESUME, box_request_pause},
 	{IPC_UPDATE, box_request_update},
-	{IPC_CLAIM, box_request_claim},
+	{IPC_CLAIM, box_request_update},
 	{IPC_STATS, box_request_stats},
 	{IPC_SNAPSHOT, snapshot_request_make},
 	{IPC_SNAPSHOT_LIST, snapshot_request_list},
@@ -90,7 +87,7 @@ static const struct {
 
 static bool dispatch(struct daemon *d, const struct ipc *m)
 {
-	struct asker who = {d->front.epoch, m->serial};
+	struct requester who = {d->front.epoch, m->serial};
 
 	/* Serial 0 is news, of which the front has none; only its good-bye needs no answer. */
 	if (m->serial == 0 && m->type != IPC_QUIT)
@@ -157,7 +154,7 @@ static void send_boxes(struct daemon *d)
 				continue;
 			/* Whoever waited for it is gone with the front before. */
 			if (b->i.info.transient)
-				box_destroy(b, (struct asker){0});
+				box_destroy(b, (struct requester){0});
 			else
 				box_announce(b);
 		}

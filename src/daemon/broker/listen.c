@@ -1,5 +1,4 @@
-#include "daemon/broker/listen.h"
-
+/* Opens the sockets that clients connect to, and checks who connects to the Unix sockets. */
 #include "base/log.h"
 #include "daemon/broker/broker_internal.h"
 #include "kern/sys.h"
@@ -169,7 +168,7 @@ static int parse_address(const char *text, struct sockaddr_storage *ret, socklen
 }
 
 /* The address with the port that it really got. */
-static void describe(struct listener *l, const char *wanted)
+static void describe_port(struct listener *l, const char *wanted)
 {
 	struct sockaddr_storage address;
 	socklen_t size = sizeof(address);
@@ -198,7 +197,7 @@ static int bind_tcp(struct listener *l, const char *text, struct err *e)
 	setsockopt(l->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	if (bind(l->fd, (void *)&address, size) < 0 || listen(l->fd, BACKLOG) < 0)
 		return err_sys(e, "cannot listen on %s", text);
-	describe(l, text);
+	describe_port(l, text);
 	return 0;
 }
 

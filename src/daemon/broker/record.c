@@ -2,8 +2,6 @@
  * Reads and writes <runtime>/boxes/ID: one struct for each sandbox, written in one piece. Records of version
  * 0.1.0 are read, too, so that its sandboxes survive an upgrade.
  */
-#include "daemon/broker/record.h"
-
 #include "daemon/broker/broker_internal.h"
 #include "provider/record_0_1.h"
 

@@ -2,7 +2,6 @@
 #include "auth/tokens.h"
 #include "base/log.h"
 #include "daemon/broker/check.h"
-#include "daemon/broker/record.h"
 #include "daemon/broker/broker_internal.h"
 
 #define POOL_MARGIN 16 /* while some are handed out and others made */
@@ -10,14 +9,14 @@
 /* A request that its sandbox's provider works on. */
 struct request {
 	struct box *b;
-	struct asker who;
+	struct requester who;
 	bool pauses;
 	/* a claim: */
 	bool claims, transient;
 	char owner[IPC_ID];
 };
 
-static struct request *request_new(struct box *b, struct asker who)
+static struct request *request_new(struct box *b, struct requester who)
 {
 	struct request *r = must_alloc(calloc(1, sizeof(*r)));
 
@@ -131,11 +130,11 @@ static void on_booted(void *arg, const struct provider_result *result, const str
 		box_announce(b);
 	}
 	if (e.kind || (!is_same_front && b->i.info.transient))
-		box_destroy(b, (struct asker){0});
+		box_destroy(b, (struct requester){0});
 	free(r);
 }
 
-void box_request_boot(struct daemon *d, struct asker who, const struct ipc *m)
+void box_request_boot(struct daemon *d, struct requester who, const struct ipc *m)
 {
 	const struct provider_row *row;
 	struct ipc_booted *info;
@@ -161,7 +160,7 @@ void box_request_boot(struct daemon *d, struct asker who, const struct ipc *m)
 /* ---- what is there ---- */
 
 /* A live one that can do this, or who asks is told why not. */
-static struct box *find_able(struct daemon *d, struct asker who, const char *id, unsigned can)
+static struct box *find_able(struct daemon *d, struct requester who, const char *id, unsigned can)
 {
 	struct box *b = box_find_live(d, id);
 	struct err e = {0};
@@ -192,7 +191,7 @@ static void on_connected(void *arg, const struct provider_result *result, const 
 	request_end(r, e.kind ? &e : NULL);
 }
 
-void box_request_connect(struct daemon *d, struct asker who, const struct ipc *m)
+void box_request_connect(struct daemon *d, struct requester who, const struct ipc *m)
 {
 	struct box *b = find_able(d, who, m->id, 0);
 
@@ -200,7 +199,7 @@ void box_request_connect(struct daemon *d, struct asker who, const struct ipc *m
 		b->i.row->connect(&b->i, on_connected, request_new(b, who));
 }
 
-void box_request_destroy(struct daemon *d, struct asker who, const struct ipc *m)
+void box_request_destroy(struct daemon *d, struct requester who, const struct ipc *m)
 {
 	struct box *b = ipc_id_is_valid(m->id) ? box_find(d, m->id) : NULL;
 	struct err e = {0};
@@ -215,7 +214,7 @@ void box_request_destroy(struct daemon *d, struct asker who, const struct ipc *m
 		front_done(d, who, m->id, NULL);
 }
 
-/* ---- pause ---- */
+/* ---- pause and resume ---- */
 
 static void on_changed(void *arg, const struct provider_result *result, const struct err *e)
 {
@@ -230,9 +229,10 @@ static void on_changed(void *arg, const struct provider_result *result, const st
 	request_end(r, e);
 }
 
-static void change(struct daemon *d, struct asker who, const char *id, bool pauses)
+void box_request_pause(struct daemon *d, struct requester who, const struct ipc *m)
 {
-	struct box *b = find_able(d, who, id, CAN_PAUSE);
+	struct box *b = find_able(d, who, m->id, CAN_PAUSE);
+	bool pauses = m->type == IPC_PAUSE;
 	struct request *r;
 
 	if (!b)
@@ -245,16 +245,6 @@ static void change(struct daemon *d, struct asker who, const char *id, bool paus
 	}
 	b->is_busy = true;
 	(pauses ? b->i.row->pause : b->i.row->resume)(&b->i, on_changed, r);
-}
-
-void box_request_pause(struct daemon *d, struct asker who, const struct ipc *m)
-{
-	change(d, who, m->id, true);
-}
-
-void box_request_resume(struct daemon *d, struct asker who, const struct ipc *m)
-{
-	change(d, who, m->id, false);
 }
 
 /* ---- limits, and those of the pool ---- */
@@ -301,9 +291,10 @@ static int check_update(struct box *b, const struct ipc_boot *boot, struct err *
 	return check_token(b->d, b->i.info.owner, &boot->limits, e);
 }
 
-static void update(struct daemon *d, struct asker who, const struct ipc *m, bool claims)
+void box_request_update(struct daemon *d, struct requester who, const struct ipc *m)
 {
 	struct box *b = find_able(d, who, m->boot.id, CAN_UPDATE);
+	bool claims = m->type == IPC_CLAIM;
 	struct request *r;
 	struct err e = {0};
 
@@ -319,16 +310,6 @@ static void update(struct daemon *d, struct asker who, const struct ipc *m, bool
 	memcpy(r->owner, m->boot.owner, sizeof(r->owner));
 	b->is_busy = true;
 	b->i.row->update(&b->i, &m->boot.limits, on_updated, r);
-}
-
-void box_request_update(struct daemon *d, struct asker who, const struct ipc *m)
-{
-	update(d, who, m, false);
-}
-
-void box_request_claim(struct daemon *d, struct asker who, const struct ipc *m)
-{
-	update(d, who, m, true);
 }
 
 /* ---- stats ---- */
@@ -347,7 +328,7 @@ static void on_stats(void *arg, const struct provider_result *result, const stru
 	request_end(r, e);
 }
 
-void box_request_stats(struct daemon *d, struct asker who, const struct ipc *m)
+void box_request_stats(struct daemon *d, struct requester who, const struct ipc *m)
 {
 	struct box *b = find_able(d, who, m->id, 0);
 

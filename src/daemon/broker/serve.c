@@ -1,13 +1,9 @@
+/* Runs the broker: configuration, tokens, signals, and the order in which the daemon starts and ends. */
 #include "audit/audit.h"
 #include "auth/tokens.h"
 #include "base/log.h"
-#include "daemon/broker/adopt.h"
 #include "daemon/daemon.h"
 #include "daemon/broker/start_banner.h"
-#include "daemon/broker/listen.h"
-#include "daemon/broker/setup.h"
-#include "daemon/broker/ephemeral.h"
-#include "daemon/broker/snapshots.h"
 #include "daemon/broker/broker_internal.h"
 #include "kern/caps.h"
 
@@ -54,18 +50,15 @@ static int read_tokens(struct daemon *d, struct err *e)
 {
 	auto_close int from = openat(d->state, "tokens", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	auto_close int to = memfd_create("tokens", MFD_CLOEXEC);
-	auto_free char *text = must_alloc(malloc(TOKEN_FILE_MAX));
+	auto_free char *text = NULL;
 	size_t len = 0;
-	ssize_t n = 0;
 
 	if (to < 0)
 		return err_sys(e, "cannot create memory");
-	while (from >= 0 && len < TOKEN_FILE_MAX &&
-	       (n = read(from, text + len, TOKEN_FILE_MAX - len)) > 0)
-		len += (size_t)n;
-	if (n < 0 || write(to, text, len) != (ssize_t)len || lseek(to, 0, SEEK_SET) < 0)
+	if ((from >= 0 && io_read_whole(from, TOKEN_FILE_MAX, &text, &len) < 0) ||
+	    io_write_all(to, text, len) < 0 || lseek(to, 0, SEEK_SET) < 0)
 		return err_sys(e, "cannot read the token file");
-	if (tokens_load(d->tokens, text, len, e) < 0)
+	if (tokens_load(d->tokens, text ? text : "", len, e) < 0)
 		return err_wrap(e, "token file");
 	return take_fd(&to);
 }
@@ -194,24 +187,20 @@ static bool is_leaving(const struct box *b)
 					   b->i.info.transient || str_equal(b->i.info.owner, "-"));
 }
 
-/* Sandboxes that end with us end before us. */
-static void end_boxes(struct daemon *d)
-{
-	for (size_t i = 0; i < BOX_BUCKETS; i++)
-		for (struct box *b = d->boxes[i], *next; b; b = next) {
-			next = b->next;
-			if (is_leaving(b))
-				box_destroy(b, (struct asker){0});
-		}
-}
-
-static size_t count_leaving(const struct daemon *d)
+/* Counts the sandboxes that end with the daemon, and ends them if asked to. */
+static size_t count_leaving(struct daemon *d, bool ends)
 {
 	size_t count = 0;
 
 	for (size_t i = 0; i < BOX_BUCKETS; i++)
-		for (const struct box *b = d->boxes[i]; b; b = b->next)
-			count += is_leaving(b);
+		for (struct box *b = d->boxes[i], *next; b; b = next) {
+			next = b->next;
+			if (!is_leaving(b))
+				continue;
+			count++;
+			if (ends)
+				box_destroy(b, (struct requester){0});
+		}
 	return count;
 }
 
@@ -222,7 +211,7 @@ static void last_step(void *arg)
 {
 	struct daemon *d = arg;
 
-	if (count_leaving(d) == 0 || ++d->last_steps > LAST_STEPS)
+	if (count_leaving(d, false) == 0 || ++d->last_steps > LAST_STEPS)
 		loop_stop(d->loop);
 	else
 		loop_timer_set(d->loop, &d->stop_timer, LAST_STEP_MS);
@@ -233,7 +222,7 @@ void daemon_front_is_done(struct daemon *d)
 	if (d->last_steps)
 		return;
 	d->last_steps = 1;
-	end_boxes(d);
+	count_leaving(d, true);
 	d->stop_timer.call = last_step;
 	loop_timer_set(d->loop, &d->stop_timer, 0);
 }

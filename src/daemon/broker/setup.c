@@ -1,8 +1,8 @@
-#include "daemon/broker/setup.h"
-
+/* Prepares what the broker needs before it serves: directories, locks, programs, volumes. */
 #include "base/log.h"
 #include "daemon/broker/broker_internal.h"
 
+#include <dirent.h>
 #include <poll.h>
 #include <sys/file.h>
 #include <sys/resource.h>
@@ -63,37 +63,35 @@ static int lock_dir(int dir, const char *path, struct err *e)
 	return take_fd(&fd);
 }
 
-static int open_empty(struct daemon *d, struct err *e)
+void list_names(int dir, struct list *ret)
 {
-	auto_close int fd = open_dir(d->runtime, "empty", 0755, e);
+	int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 
-	return fd < 0 ? -1 : 0;
+	for (struct dirent *at; d && (at = readdir(d));)
+		if (at->d_name[0] != '.')
+			list_add(ret, at->d_name);
+	if (d)
+		closedir(d);
 }
 
 static int prepare_dirs(struct daemon *d, struct err *e)
 {
 	const struct config *c = d->config;
+	auto_close int empty = -1;
 	struct stat st;
 
+	/* Each step only if the one before it succeeded. */
 	d->state = open_dir(AT_FDCWD, c->state_dir, 0700, e);
-	if (d->state < 0)
-		return -1;
-	d->runtime = open_dir(AT_FDCWD, c->runtime_dir, d->rootless ? 0700 : 0755, e);
-	if (d->runtime < 0)
-		return -1;
-	d->lock = lock_dir(d->state, c->state_dir, e);
-	if (d->lock < 0)
-		return -1;
-	d->runtime_lock = lock_dir(d->runtime, c->runtime_dir, e);
-	if (d->runtime_lock < 0)
-		return -1;
-	d->host.boxes_dir = open_dir(d->runtime, "boxes", 0700, e);
-	if (d->host.boxes_dir < 0)
-		return -1;
-	/* What a check of a snapshot has as its root. */
-	if (open_empty(d, e) < 0)
-		return -1;
-	d->snapshots_dir = open_dir(d->state, "snapshots", 0700, e);
+	d->runtime = d->state < 0
+			     ? -1
+			     : open_dir(AT_FDCWD, c->runtime_dir, d->rootless ? 0700 : 0755, e);
+	d->lock = d->runtime < 0 ? -1 : lock_dir(d->state, c->state_dir, e);
+	d->runtime_lock = d->lock < 0 ? -1 : lock_dir(d->runtime, c->runtime_dir, e);
+	d->host.boxes_dir = d->runtime_lock < 0 ? -1 : open_dir(d->runtime, "boxes", 0700, e);
+	/* The root of the process that checks a snapshot. */
+	empty = d->host.boxes_dir < 0 ? -1 : open_dir(d->runtime, "empty", 0755, e);
+	d->snapshots_dir = empty < 0 ? -1 : open_dir(d->state, "snapshots", 0700, e);
 	if (d->snapshots_dir < 0 || fstat(d->state, &st) < 0)
 		return -1;
 	/* The same for every daemon on this state directory. */
@@ -104,8 +102,7 @@ static int prepare_dirs(struct daemon *d, struct err *e)
 
 /* ---- programs ---- */
 
-/* Beside our own program, as in the build tree and as installed. */
-static int open_program(const char *name, const char *variable, struct err *e)
+int open_program(const char *name, const char *variable, struct err *e)
 {
 	const char *named = variable ? getenv(variable) : NULL;
 	char path[PATH_MAX + 32];

@@ -4,15 +4,10 @@
  * front can fill the disk, hold what was deleted, or change what was checked. Until they are kept or given
  * up, both kinds are jobs, which count against their owner.
  */
-#include "daemon/broker/snapshots.h"
-
 #include "base/log.h"
 #include "daemon/broker/check.h"
-#include "daemon/broker/record.h"
 #include "daemon/broker/broker_internal.h"
 #include "provider/snapshot_worker.h"
-
-#include <dirent.h>
 
 #define MAGIC "clsnap1"
 #define RUNNING 2	/* at once */
@@ -36,7 +31,7 @@ struct snapshot_job {
 	struct snapshot_job *next;
 	struct daemon *d;
 	enum phase phase;
-	struct asker who; /* who wants to have it kept; serial 0: nobody yet */
+	struct requester who; /* who wants to have it kept; serial 0: nobody yet */
 	struct ipc_snapshot info;
 	char sandbox[IPC_ID]; /* "": it is written by the front */
 	uint64_t room;	      /* it may be so large; one that waits to be made has none yet */
@@ -112,41 +107,31 @@ static bool exists(const struct daemon *d, const char *id, const char *ending)
 static void for_each(struct daemon *d,
 		     void (*each)(struct daemon *d, struct ipc_snapshot *s, void *), void *arg)
 {
-	int fd = openat(d->snapshots_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	auto_list struct list names = {0};
 
-	for (struct dirent *at; dir && (at = readdir(dir));) {
+	list_names(d->snapshots_dir, &names);
+	for (size_t i = 0; i < names.count; i++) {
 		struct ipc_snapshot s;
-		char id[IPC_ID] = "";
 
-		if (strlen(at->d_name) != 25 || !str_equal(at->d_name + 20, ".meta"))
-			continue;
-		memcpy(id, at->d_name, 20);
-		if (meta_read(d, id, &s) == 0)
+		if (strlen(names.items[i]) == 25 && str_equal(names.items[i] + 20, ".meta") &&
+		    meta_read(d, names.items[i], &s) == 0)
 			each(d, &s, arg);
 	}
-	if (dir)
-		closedir(dir);
 }
 
 void snapshot_remove_unfinished(struct daemon *d)
 {
-	int fd = openat(d->snapshots_dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	auto_list struct list names = {0};
 
-	for (struct dirent *at; dir && (at = readdir(dir));) {
-		char id[IPC_ID] = "";
+	list_names(d->snapshots_dir, &names);
+	for (size_t i = 0; i < names.count; i++) {
+		const char *name = names.items[i];
 
-		if (at->d_name[0] == '.' || strlen(at->d_name) < 21)
+		if (strlen(name) < 21 || str_equal(name + 20, ".meta") || exists(d, name, "meta"))
 			continue;
-		memcpy(id, at->d_name, 20);
-		if (str_equal(at->d_name + 20, ".meta") || exists(d, id, "meta"))
-			continue;
-		unlinkat(d->snapshots_dir, at->d_name, 0);
-		log_info("unfinished snapshot removed", "file", at->d_name);
+		unlinkat(d->snapshots_dir, name, 0);
+		log_info("unfinished snapshot removed", "file", name);
 	}
-	if (dir)
-		closedir(dir);
 }
 
 /* ---- judging requests ---- */
@@ -257,29 +242,19 @@ static void end_job(struct snapshot_job *j, const struct err *e)
 	start_next(d);
 }
 
-static void finish_job(struct snapshot_job *j, uint64_t size, const char *digest)
+/* The snapshot was made, or checked. */
+static void on_snapshot(void *arg, const struct provider_result *r, const struct err *failed)
 {
+	struct snapshot_job *j = arg;
 	struct err e = {0};
 
-	j->info.size_bytes = size;
-	snprintf(j->info.digest, sizeof(j->info.digest), "%s", digest);
+	if (failed) {
+		end_job(j, failed);
+		return;
+	}
+	j->info.size_bytes = r->size_bytes;
+	memcpy(j->info.digest, r->digest, sizeof(j->info.digest));
 	end_job(j, keep(j->d, &j->info, &e) < 0 ? &e : NULL);
-}
-
-static void on_made(void *arg, const struct provider_result *r, const struct err *e)
-{
-	if (e)
-		end_job(arg, e);
-	else
-		finish_job(arg, r->size_bytes, r->digest);
-}
-
-static void on_checked(void *arg, const struct snapshot_worker_result *r, const struct err *e)
-{
-	if (e)
-		end_job(arg, e);
-	else
-		finish_job(arg, r->size, r->digest);
 }
 
 static int open_part(struct snapshot_job *j, int flags, struct err *e)
@@ -292,7 +267,7 @@ static int open_part(struct snapshot_job *j, int flags, struct err *e)
 	return j->file < 0 ? err_sys(e, "cannot open the snapshot's file") : 0;
 }
 
-static int begin_to_make(struct snapshot_job *j, struct err *e)
+static int make_snapshot(struct snapshot_job *j, struct err *e)
 {
 	struct box *b = box_find_live(j->d, j->sandbox);
 	struct count c;
@@ -302,11 +277,11 @@ static int begin_to_make(struct snapshot_job *j, struct err *e)
 	c = count_all(j->d, "");
 	if (find_room(j->d, &c, &j->room, e) < 0 || open_part(j, O_CREAT | O_EXCL, e) < 0)
 		return -1;
-	b->i.row->snapshot(&b->i, j->file, j->room, on_made, j);
+	b->i.row->snapshot(&b->i, j->file, j->room, on_snapshot, j);
 	return 0;
 }
 
-static int begin_to_check(struct snapshot_job *j, struct err *e)
+static int check_snapshot(struct snapshot_job *j, struct err *e)
 {
 	struct daemon *d = j->d;
 	auto_close int root = openat(d->runtime, "empty", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -325,7 +300,7 @@ static int begin_to_check(struct snapshot_job *j, struct err *e)
 						      .file = j->file,
 						      .max_bytes = j->room,
 						      .timeout_ms = CHECK_MS,
-						      .done = on_checked,
+						      .done = on_snapshot,
 						      .arg = j};
 	return snapshot_worker_start(&j->snapshot_worker, d->loop, e);
 }
@@ -341,7 +316,7 @@ static void start_next(struct daemon *d)
 		return;
 	j->phase = RUNS;
 	d->snapshot_running++;
-	if ((j->sandbox[0] ? begin_to_make(j, &e) : begin_to_check(j, &e)) < 0)
+	if ((j->sandbox[0] ? make_snapshot(j, &e) : check_snapshot(j, &e)) < 0)
 		end_job(j, &e);
 }
 
@@ -383,7 +358,7 @@ static void check_written(struct snapshot_job *j)
 	start_next(j->d);
 }
 
-static void on_taken(void *arg, const struct snapshot_worker_result *r, const struct err *e)
+static void on_taken(void *arg, const struct provider_result *r, const struct err *e)
 {
 	struct snapshot_job *j = arg;
 
@@ -451,7 +426,7 @@ void snapshots_drop_written(struct daemon *d)
 
 /* ---- requests ---- */
 
-void snapshot_request_make(struct daemon *d, struct asker who, const struct ipc *m)
+void snapshot_request_make(struct daemon *d, struct requester who, const struct ipc *m)
 {
 	const struct ipc_snapshot *s = &m->snapshot;
 	struct box *b = box_find_live(d, s->sandbox);
@@ -479,19 +454,19 @@ void snapshot_request_make(struct daemon *d, struct asker who, const struct ipc 
 
 static void list_one(struct daemon *d, struct ipc_snapshot *s, void *arg)
 {
-	const struct asker *who = arg;
+	const struct requester *who = arg;
 	struct ipc m = {.type = IPC_SNAPSHOT_IS, .snapshot = *s};
 
 	front_answer(d, *who, &m, -1);
 }
 
-void snapshot_request_list(struct daemon *d, struct asker who, const struct ipc *m)
+void snapshot_request_list(struct daemon *d, struct requester who, const struct ipc *m)
 {
 	for_each(d, list_one, &who);
 	front_done(d, who, "", NULL);
 }
 
-void snapshot_request_delete(struct daemon *d, struct asker who, const struct ipc *m)
+void snapshot_request_delete(struct daemon *d, struct requester who, const struct ipc *m)
 {
 	struct snapshot_job *j = find_written(d, &m->snapshot);
 	struct ipc_snapshot s;
@@ -505,7 +480,7 @@ void snapshot_request_delete(struct daemon *d, struct asker who, const struct ip
 	front_done(d, who, m->snapshot.id, e.kind ? &e : NULL);
 }
 
-void snapshot_request_read(struct daemon *d, struct asker who, const struct ipc *m)
+void snapshot_request_read(struct daemon *d, struct requester who, const struct ipc *m)
 {
 	struct ipc reply = {.type = IPC_SNAPSHOT_IS};
 	char name[IPC_ID + 8];
@@ -524,7 +499,7 @@ void snapshot_request_read(struct daemon *d, struct asker who, const struct ipc 
 		front_answer(d, who, &reply, fd);
 }
 
-void snapshot_request_write(struct daemon *d, struct asker who, const struct ipc *m)
+void snapshot_request_write(struct daemon *d, struct requester who, const struct ipc *m)
 {
 	struct ipc reply = {.type = IPC_SNAPSHOT_IS, .snapshot = m->snapshot};
 	struct snapshot_job *j;
@@ -547,7 +522,7 @@ void snapshot_request_write(struct daemon *d, struct asker who, const struct ipc
 	end_job(j, &e);
 }
 
-void snapshot_request_keep(struct daemon *d, struct asker who, const struct ipc *m)
+void snapshot_request_keep(struct daemon *d, struct requester who, const struct ipc *m)
 {
 	const struct ipc_snapshot *s = &m->snapshot;
 	struct snapshot_job *j = ipc_id_is_valid(s->id) ? find_written(d, s) : NULL;

@@ -51,13 +51,6 @@ static void to_log(const char *text)
 	log_info(text);
 }
 
-static void give_up(struct front *f, const char *what, const char *why)
-{
-	log_error(what, "error", why);
-	f->status = 1;
-	loop_stop(f->loop);
-}
-
 /* ---- settings ---- */
 
 /* Handlers may hold the old one until the end of this round, and nobody longer than a reload. */
@@ -78,23 +71,16 @@ static void take_config(struct front *f, int fd)
 	manager_set_config(f->manager, next);
 }
 
-static int read_text(int fd, char **ret, size_t *ret_len, struct err *e)
-{
-	if (io_read_whole(fd, TOKENS_TEXT_MAX, ret, ret_len) == 0)
-		return 0;
-	if (errno == EFBIG)
-		return err_set(e, ERR_LIMIT, "the token file is too large");
-	return err_sys(e, "cannot read the tokens");
-}
-
 /* A file that makes no sense changes nothing: tokens in use stay good, revoked ones stay revoked. */
 static void take_tokens(struct front *f, int fd)
 {
 	auto_free char *text = NULL;
 	size_t len = 0;
-	struct err e;
+	struct err e = {0};
 
-	if (read_text(fd, &text, &len, &e) < 0 || tokens_load(f->tokens, text, len, &e) < 0)
+	if (io_read_whole(fd, TOKENS_TEXT_MAX, &text, &len) < 0)
+		err_sys(&e, "cannot read the tokens");
+	if (e.kind || tokens_load(f->tokens, text, len, &e) < 0)
 		log_error("tokens refused", "error", e.msg);
 }
 
@@ -200,7 +186,11 @@ static void on_news(void *arg, const struct ipc *m, int fd)
 
 static void on_lost(void *arg, const struct err *e)
 {
-	give_up(arg, "the broker is gone", e->msg);
+	struct front *f = arg;
+
+	log_error("the broker is gone", "error", e->msg);
+	f->status = 1;
+	loop_stop(f->loop);
 }
 
 static const struct broker_ops broker_ops = {.on_news = on_news, .on_lost = on_lost};

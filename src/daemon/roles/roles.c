@@ -1,3 +1,4 @@
+/* Starts the roles, each confined to what it needs, and starts them again when they end. */
 #include "daemon/roles/roles.h"
 
 #include "audit/audit.h"
@@ -15,23 +16,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-
-/* ---- the table ---- */
-
-static int run_front(const struct confinement *c, struct err *e);
-static int run_audit(const struct confinement *c, struct err *e);
-
-static const struct role_kind {
-	const char *name;
-	int (*run)(const struct confinement *c, struct err *e); /* in the role's process */
-	const struct seccomp_profile *profile;
-	uint64_t open_files;
-} kinds[ROLE_COUNT] = {
-	[ROLE_AUDIT] = {"audit", run_audit, &seccomp_profile_audit, 256},
-	[ROLE_FRONT] = {"front", run_front, &seccomp_profile_front, 1 << 20},
-	/* A program of its own: src/remote. */
-	[ROLE_REMOTE] = {"remote", NULL, NULL, 0},
-};
 
 /* ---- in the role ---- */
 
@@ -56,6 +40,18 @@ static int run_audit(const struct confinement *c, struct err *e)
 		return -1;
 	return audit_role_run(r, socks, 2);
 }
+
+static const struct role_kind {
+	const char *name;
+	int (*run)(const struct confinement *c, struct err *e); /* in the role's process */
+	const struct seccomp_profile *profile;
+	uint64_t open_files;
+} kinds[ROLE_COUNT] = {
+	[ROLE_AUDIT] = {"audit", run_audit, &seccomp_profile_audit, 256},
+	[ROLE_FRONT] = {"front", run_front, &seccomp_profile_front, 1 << 20},
+	/* A program of its own: provider/e2b/remote. */
+	[ROLE_REMOTE] = {"remote", NULL, NULL, 0},
+};
 
 /* role NAME DIR UID GID ROOTLESS */
 int daemon_role(int argc, char **argv)
@@ -159,7 +155,7 @@ static pid_t spawn(struct daemon *d, struct start *s)
 
 	if (d->rootless)
 		args.flags |= CLONE_NEWUSER;
-	/* It is there to call out. */
+	/* Used only for outgoing calls. */
 	if (s->kind == &kinds[ROLE_REMOTE])
 		args.flags &= ~(uint64_t)CLONE_NEWNET;
 	/* A program in the front's place is a test of the broker, not of these walls. */
@@ -199,12 +195,14 @@ static int make_dir(struct daemon *d, const char *name, struct start *s, struct 
 	return 0;
 }
 
-static void choose_ids(const struct daemon *d, enum role_id id, struct start *s)
+static struct start new_start(const struct daemon *d, enum role_id id)
 {
 	/* Above all ranges of sandboxes; a few for each daemon. */
 	uint32_t few = (uint32_t)strtoul(d->host.tag, NULL, 16) % 20000;
+	uint32_t own = (0x7fffu << 16) + few * ROLE_COUNT + (uint32_t)id;
 
-	s->uid = s->gid = (0x7fffu << 16) + few * ROLE_COUNT + (uint32_t)id;
+	return (struct start){
+		.kind = &kinds[id], .uid = own, .gid = own, .fds = {-1, -1, -1, -1}, .program = -1};
 }
 
 /* The audit file's directory; one that the operator named is used as it is, by its owner. */
@@ -240,14 +238,14 @@ static int make_pair(int *ret_ours, int *ret_theirs, struct err *e)
 	return 0;
 }
 
-static int launch(struct daemon *d, enum role_id id, struct start *s, struct err *e)
+static int launch(struct daemon *d, struct start *s, struct err *e)
 {
-	struct role *r = &d->roles[id];
+	struct role *r = &d->roles[s->kind - kinds];
 
 	r->pid = spawn(d, s);
 	if (r->pid < 0) {
 		r->pid = 0;
-		return err_sys(e, "cannot start role %s", kinds[id].name);
+		return err_sys(e, "cannot start role %s", s->kind->name);
 	}
 	r->started_ns = now_ns();
 	return 0;
@@ -255,7 +253,7 @@ static int launch(struct daemon *d, enum role_id id, struct start *s, struct err
 
 static int start_audit(struct daemon *d, struct err *e)
 {
-	struct start s = {.kind = &kinds[ROLE_AUDIT], .fds = {-1, -1, -1, -1}, .program = -1};
+	struct start s = new_start(d, ROLE_AUDIT);
 	auto_close int for_front = -1;
 	auto_close int front_end = -1;
 	auto_close int for_broker = -1;
@@ -263,18 +261,14 @@ static int start_audit(struct daemon *d, struct err *e)
 	auto_close int config = config_write(d->config, e);
 	auto_close int dir = -1;
 
-	choose_ids(d, ROLE_AUDIT, &s);
 	if (config < 0 || audit_dir(d, &s, e) < 0 || make_pair(&front_end, &for_front, e) < 0 ||
 	    make_pair(&broker_end, &for_broker, e) < 0)
 		return -1;
 	dir = open(s.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
 		return err_sys(e, "cannot open %s", s.dir);
-	s.fds[0] = for_front;
-	s.fds[1] = for_broker;
-	s.fds[2] = config;
-	s.fds[3] = dir;
-	if (launch(d, ROLE_AUDIT, &s, e) < 0)
+	memcpy(s.fds, (int[]){for_front, for_broker, config, dir}, sizeof(s.fds));
+	if (launch(d, &s, e) < 0)
 		return -1;
 	close_fd(&d->audit_for_front);
 	d->audit_for_front = take_fd(&front_end);
@@ -310,16 +304,15 @@ static bool renew_audit(struct daemon *d, struct err *e)
 
 static int start_front(struct daemon *d, struct err *e)
 {
-	struct start s = {.kind = &kinds[ROLE_FRONT], .fds = {-1, -1, -1, -1}, .program = -1};
+	struct start s = new_start(d, ROLE_FRONT);
 	auto_close int ours = -1;
 	auto_close int theirs = -1;
 
-	choose_ids(d, ROLE_FRONT, &s);
 	if (make_dir(d, "db", &s, e) < 0 || make_pair(&ours, &theirs, e) < 0)
 		return -1;
 	s.fds[0] = theirs;
 	s.fds[1] = d->audit_for_front;
-	if (launch(d, ROLE_FRONT, &s, e) < 0)
+	if (launch(d, &s, e) < 0)
 		return -1;
 	d->audit_is_used = true;
 	front_attach(d, take_fd(&ours));
@@ -353,36 +346,21 @@ static int read_key(const char *file, struct err *e)
 	return take_fd(&to);
 }
 
-/* Beside our own program, as the guest is. */
-static int open_remote(struct err *e)
-{
-	char path[PATH_MAX];
-	int fd;
-
-	if (io_beside_program("cloche-remote", path, sizeof(path)) < 0)
-		return err_sys(e, "cannot find our own program");
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	return fd < 0 ? err_sys(e, "cannot open %s", path) : fd;
-}
-
 static int start_remote(struct daemon *d, struct err *e)
 {
-	struct start s = {.kind = &kinds[ROLE_REMOTE], .fds = {-1, -1, -1, -1}, .dir = "/"};
+	struct start s = new_start(d, ROLE_REMOTE);
 	auto_close int ours = -1;
 	auto_close int theirs = -1;
-	auto_close int program = open_remote(e);
+	auto_close int program = open_program("cloche-remote", NULL, e);
 	auto_close int config = config_write(d->config, e);
 	auto_close int key = read_key(d->config->e2b.key_file, e);
 
-	choose_ids(d, ROLE_REMOTE, &s);
 	if (program < 0 || config < 0 || key < 0 || make_pair(&ours, &theirs, e) < 0)
 		return -1;
 	s.program = program;
-	s.fds[0] = theirs;
-	s.fds[1] = d->host.guest;
-	s.fds[2] = config;
-	s.fds[3] = key;
-	if (launch(d, ROLE_REMOTE, &s, e) < 0)
+	snprintf(s.dir, sizeof(s.dir), "/");
+	memcpy(s.fds, (int[]){theirs, d->host.guest, config, key}, sizeof(s.fds));
+	if (launch(d, &s, e) < 0)
 		return -1;
 	d->remote_settings = d->config->e2b;
 	provider_e2b.role_started(&d->host, take_fd(&ours));

@@ -38,7 +38,7 @@ static void on_deadline(void *arg)
 {
 	struct boot_worker *w = arg;
 
-	log_error("a booter hangs and is killed", "id", w->busy ? w->busy->i->info.id : "");
+	log_error("a boot worker hangs and is killed", "id", w->busy ? w->busy->i->info.id : "");
 	/* What it was building dies with it; it is started anew once it is reaped. */
 	stop_boot_worker(w);
 	fail_job(w, "it took too long");
@@ -192,13 +192,15 @@ void boot_workers_start(struct ns *ns)
 	for (int i = 0; i < BOOT_WORKERS; i++) {
 		ns->boot_workers[i] = (struct boot_worker){.ns = ns, .sock = -1};
 		if (start_boot_worker(&ns->boot_workers[i]) < 0)
-			log_error("cannot start a booter", "error", strerror(errno));
+			log_error("cannot start a boot worker", "error", strerror(errno));
 	}
 }
 
-void boot_workers_stop(struct ns *ns)
+void boot_workers_stop(struct provider_host *h)
 {
-	for (int i = 0; i < BOOT_WORKERS; i++) {
+	struct ns *ns = ns_of(h);
+
+	for (int i = 0; ns && i < BOOT_WORKERS; i++) {
 		struct boot_worker *w = &ns->boot_workers[i];
 
 		stop_boot_worker(w);
@@ -215,8 +217,10 @@ static void on_restart(void *arg)
 		next_job(w);
 }
 
-bool boot_workers_reaped(struct ns *ns, pid_t pid)
+bool boot_workers_reaped(struct provider_host *h, pid_t pid)
 {
+	struct ns *ns = ns_of(h);
+
 	for (int i = 0; i < BOOT_WORKERS; i++) {
 		struct boot_worker *w = &ns->boot_workers[i];
 

@@ -138,24 +138,14 @@ void ns_resume(struct instance *i, provider_done done, void *arg)
 /* ---- snapshots ---- */
 
 /* The sandbox goes on, unless it was paused before. */
-static void end_snapshot(struct ns_sandbox *s, const struct provider_result *r, const struct err *e)
+static void end_snapshot(void *arg, const struct provider_result *r, const struct err *e)
 {
+	struct ns_sandbox *s = arg;
 	struct err why = {0};
 
 	if (!s->i->info.paused && thaw(s, &why) < 0)
 		log_error("sandbox stays frozen", "id", s->i->info.id, "error", why.msg);
 	ns_answer(s, r, e);
-}
-
-static void on_copied(void *arg, const struct snapshot_worker_result *copied, const struct err *e)
-{
-	struct provider_result r = {.fd = -1};
-
-	if (!e) {
-		r.size_bytes = copied->size;
-		memcpy(r.digest, copied->digest, sizeof(r.digest));
-	}
-	end_snapshot(arg, &r, e);
 }
 
 static void copy_frozen(struct ns_sandbox *s, const struct err *e)
@@ -187,7 +177,7 @@ void ns_snapshot(struct instance *i, int file, uint64_t max_bytes, provider_done
 						      .file = file,
 						      .max_bytes = max_bytes,
 						      .timeout_ms = COPY_MS,
-						      .done = on_copied,
+						      .done = end_snapshot,
 						      .arg = s};
 	if (i->info.paused)
 		copy_frozen(s, NULL);

@@ -570,25 +570,14 @@ static void ns_start(struct provider_host *h)
 	boot_workers_start(ns);
 }
 
-static void ns_stop(struct provider_host *h)
-{
-	if (ns_of(h))
-		boot_workers_stop(ns_of(h));
-}
-
-static bool ns_reaped(struct provider_host *h, pid_t pid)
-{
-	return boot_workers_reaped(ns_of(h), pid);
-}
-
 const struct provider_row provider_ns = {
 	.name = "ns",
 	.can = CAN_PAUSE | CAN_SNAPSHOT | CAN_FORK | CAN_UPDATE | CAN_PORTS | CAN_VOLUMES |
 	       CAN_IMAGE | CAN_PROVE | CAN_PREPARE,
 	.connects_at_once = true,
 	.start = ns_start,
-	.stop = ns_stop,
-	.reaped = ns_reaped,
+	.stop = boot_workers_stop,
+	.reaped = boot_workers_reaped,
 	.find_leftovers = ns_find_leftovers,
 	.probe = ns_probe,
 	.boot = ns_boot,

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "provider/snapshot_worker.h"
-#include "provider/ns/stop_tree.h"
 #include "provider/provider.h"
 #include "sandbox/inside/boot.h"
 
@@ -12,6 +11,12 @@
 #define CGROUP_NAME 64
 
 struct ns_sandbox;
+
+/* A tree of processes that was stopped by signals. */
+struct stop_tree {
+	pid_t *own; /* had stopped before, and shall not go on with the others */
+	size_t own_count;
+};
 
 /* One cloche-boot process: boots one sandbox at a time. */
 struct boot_worker {
@@ -83,13 +88,13 @@ int ns_scratch(const struct ns_sandbox *s, struct err *e);
 /* Called by a boot worker: e is set, or result and pidfd (which is taken) are. */
 void ns_booted(struct ns_sandbox *s, const struct booted *result, int pidfd, const struct err *e);
 
-/* ---- boot workers.c ---- */
+/* ---- boot_workers.c ---- */
 void boot_workers_start(struct ns *ns);
-void boot_workers_stop(struct ns *ns);
+void boot_workers_stop(struct provider_host *h);
 /* Queues it; ns_booted is called in the end. */
 void boot_workers_add(struct ns_sandbox *s);
 /* True if this child was a boot worker, which is started anew. */
-bool boot_workers_reaped(struct ns *ns, pid_t pid);
+bool boot_workers_reaped(struct provider_host *h, pid_t pid);
 
 /* ---- freeze.c ---- */
 void ns_pause(struct instance *i, provider_done done, void *arg);
@@ -107,3 +112,18 @@ void ns_stats(struct instance *i, provider_done done, void *arg);
 /* ---- net_enter.c ---- */
 /* A socket in the network namespace of this process; -1 on error. */
 int net_enter(int pidfd, bool rootless, int family, int type, struct err *e);
+
+/*
+ * ---- stop_tree.c ----
+ * Stops all processes of a sandbox where there is no cgroup to freeze: by signals, from outside, from
+ * pid 1 downwards, until none of them runs. What is below pid 1 is all that there is: whoever loses its
+ * parent becomes its child.
+ */
+/* Before the first stop_tree_step. */
+void stop_tree_begin(struct stop_tree *h, pid_t top);
+/* How many were still running and have been sent the signal now; 0: all stand still. */
+size_t stop_tree_step(pid_t top, ino_t pid_ns);
+/* Lets all but those go on, from the leaves upwards, and forgets them. */
+void stop_tree_end(struct stop_tree *h, pid_t top, ino_t pid_ns);
+/* Was this process stopped by a signal? */
+bool stop_tree_is_stopped(pid_t pid);

@@ -1,4 +1,5 @@
-#include "provider/ns/stop_tree.h"
+/* Stops the processes of a sandbox one by one, where it has no cgroup that could be frozen. */
+#include "provider/ns/ns_internal.h"
 
 #include "kern/sys.h"
 
@@ -11,7 +12,7 @@ struct pids {
 	size_t count, room;
 };
 
-static void add(struct pids *p, pid_t pid)
+static void add_pid(struct pids *p, pid_t pid)
 {
 	if (p->count >= MOST)
 		return;
@@ -35,7 +36,7 @@ static void add_children(struct pids *p, pid_t parent)
 			     d->d_name);
 		at = text;
 		for (long pid; (pid = strtol(at, &at, 10)) > 1;)
-			add(p, (pid_t)pid);
+			add_pid(p, (pid_t)pid);
 	}
 	if (tasks)
 		closedir(tasks);
@@ -46,7 +47,7 @@ static struct pids list_all(pid_t top)
 {
 	struct pids p = {0};
 
-	add(&p, top);
+	add_pid(&p, top);
 	for (size_t i = 0; i < p.count; i++)
 		add_children(&p, p.items[i]);
 	return p;

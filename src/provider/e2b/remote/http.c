@@ -1,6 +1,4 @@
-#include "provider/e2b/remote/http.h"
-
-#include "wire/service.h"
+#include "provider/e2b/remote/remote_internal.h"
 
 #include <curl/curl.h>
 
@@ -234,20 +232,16 @@ struct http_call *http_start(struct http *h, const struct http_ask *ask, http_do
 	return c;
 }
 
-static void call_free(struct http_call *c)
+void http_stop(struct http_call *c)
 {
+	if (!c)
+		return;
 	curl_multi_remove_handle(c->http->multi, c->easy);
 	curl_easy_cleanup(c->easy);
 	curl_mime_free(c->form);
 	curl_slist_free_all(c->headers);
 	buf_done(&c->answer);
 	free(c);
-}
-
-void http_stop(struct http_call *c)
-{
-	if (c)
-		call_free(c);
 }
 
 void http_go_on(struct http_call *c)
@@ -270,7 +264,7 @@ static void explain(const struct http_call *c, CURLcode code, struct err *e)
 			said);
 }
 
-static void finish(struct http_call *c, CURLcode code)
+static void finish_call(struct http_call *c, CURLcode code)
 {
 	struct err e = {0};
 	long status = 0;
@@ -284,7 +278,7 @@ static void finish(struct http_call *c, CURLcode code)
 		err_set(&e, ERR_SYSTEM, "cannot %s: the E2B service says nothing", c->what);
 	}
 	c->done(c->arg, status, &c->answer, &e);
-	call_free(c);
+	http_stop(c);
 }
 
 /* A callback may stop other calls, so each end is looked for anew. */
@@ -300,6 +294,6 @@ static void check_done(struct http *h)
 		if (m->msg != CURLMSG_DONE)
 			continue;
 		curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &c);
-		finish(c, code);
+		finish_call(c, code);
 	}
 }

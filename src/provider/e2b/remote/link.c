@@ -1,4 +1,4 @@
-#include "provider/e2b/remote/link.h"
+#include "provider/e2b/remote/remote_internal.h"
 
 #include "guest/link/bridge.h"
 
@@ -44,7 +44,7 @@ void remote_link_close(struct remote_link *k)
 }
 
 /* From a callback that still needs the link: it ends with the round. */
-static void end(struct remote_link *k, const struct err *e)
+static void end_link(struct remote_link *k, const struct err *e)
 {
 	if (k->is_over)
 		return;
@@ -58,7 +58,7 @@ static void end_with(struct remote_link *k, const char *why)
 	struct err e = {0};
 
 	err_set(&e, ERR_SYSTEM, "%s%s%s", why, k->said[0] ? ": " : "", k->said);
-	end(k, &e);
+	end_link(k, &e);
 }
 
 /* ---- to the service ---- */
@@ -68,18 +68,16 @@ static void set_interest(struct remote_link *k);
 static void on_input_done(void *arg, long status, const struct buf *body, const struct err *e)
 {
 	struct remote_link *k = arg;
-	struct err refused = {0};
+	struct err failed = {0};
 
 	k->input = NULL;
-	/* Whether the bytes came is not known: only a new link is in step again. */
-	if (status == 0) {
-		end(k, e);
-	} else if (status != 200) {
-		service_refusal("take input", status, buf_head(body), body->len, &refused);
-		end(k, &refused);
-	} else {
+	if (status == 200) {
 		set_interest(k);
+		return;
 	}
+	/* Whether the bytes came is not known: only a new link is in step again. */
+	failed = service_failure("take input", status, body, e);
+	end_link(k, &failed);
 }
 
 static void take_input(struct remote_link *k)
@@ -98,7 +96,7 @@ static void take_input(struct remote_link *k)
 
 /* ---- to the front ---- */
 
-static bool flush(struct remote_link *k)
+static bool send_out(struct remote_link *k)
 {
 	while (k->out.len) {
 		ssize_t n = send(k->fd, buf_head(&k->out), k->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -133,7 +131,7 @@ static void on_front(void *arg, uint32_t events)
 {
 	struct remote_link *k = arg;
 
-	if (events & EPOLLOUT && !flush(k))
+	if (events & EPOLLOUT && !send_out(k))
 		end_with(k, "the link was closed");
 	if (!k->is_over && !k->input && events & (EPOLLIN | EPOLLHUP | EPOLLERR))
 		take_input(k);
@@ -170,7 +168,7 @@ static bool take_hello(struct remote_link *k)
 		return true;
 	buf_drop(&k->out, len);
 	if (come_up(k) < 0) {
-		end(k, &k->err);
+		end_link(k, &k->err);
 		return false;
 	}
 	return true;
@@ -224,7 +222,7 @@ static void take_events(struct remote_link *k)
 			take_event(k, &ev);
 	}
 	if (rc < 0)
-		end(k, &e);
+		end_link(k, &e);
 }
 
 static bool on_events(void *arg, const char *bytes, size_t len)
@@ -244,20 +242,18 @@ static bool on_events(void *arg, const char *bytes, size_t len)
 static void on_stream_done(void *arg, long status, const struct buf *body, const struct err *e)
 {
 	struct remote_link *k = arg;
-	struct err refused = {0};
+	struct err failed = {0};
 
 	k->stream = NULL;
 	take_events(k);
 	if (k->is_up)
-		(void)flush(k);
-	if (status == 0) {
-		end(k, e);
-	} else if (status != 200) {
-		service_refusal("run our program", status, buf_head(body), body->len, &refused);
-		end(k, &refused);
-	} else {
+		(void)send_out(k);
+	if (status == 200) {
 		end_with(k, "the service's stream ended");
+		return;
 	}
+	failed = service_failure("run our program", status, body, e);
+	end_link(k, &failed);
 }
 
 static void on_work(void *arg)
@@ -265,7 +261,7 @@ static void on_work(void *arg)
 	struct remote_link *k = arg;
 
 	take_events(k);
-	if (k->is_up && !flush(k))
+	if (k->is_up && !send_out(k))
 		end_with(k, "the link was closed");
 	if (k->is_over) {
 		struct err e = k->err;
@@ -283,7 +279,7 @@ static void on_work(void *arg)
 	set_interest(k);
 }
 
-static void on_impatience(void *arg)
+static void on_not_started(void *arg)
 {
 	end_with(arg, "our program does not start in the service's sandbox");
 }
@@ -297,7 +293,7 @@ struct remote_link *remote_link_open(struct loop *l, struct service *s,
 	*k = (struct remote_link){
 		.loop = l, .service = s, .to = *to, .ops = ops, .arg = arg, .fd = -1};
 	k->work = (struct loop_task){.call = on_work, .arg = k};
-	k->deadline = (struct loop_timer){.call = on_impatience, .arg = k};
+	k->deadline = (struct loop_timer){.call = on_not_started, .arg = k};
 	loop_timer_set(l, &k->deadline, UP_MS);
 	k->stream = service_bridge(s, to, id, on_events, on_stream_done, k);
 	return k;

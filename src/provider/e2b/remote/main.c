@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "kern/confine.h"
 #include "wire/role_fds.h"
-#include "provider/e2b/remote/role.h"
+#include "provider/e2b/remote/remote_internal.h"
 
 #include <curl/curl.h>
 #include <sys/prctl.h>

@@ -7,28 +7,27 @@
  * as long as it is in our table. Nobody renews the time of what we have forgotten, so that ends by
  * itself.
  */
-#include "provider/e2b/remote/role.h"
+#include "provider/e2b/remote/remote_internal.h"
 
 #include "base/log.h"
-#include "provider/e2b/remote/link.h"
 #include "wire/ipc_channel.h"
 
 #define KILL_TRIES 4
 #define AGAIN_MS 300
 #define MOST_JOBS 4096
 
-struct role {
+struct remote_role {
 	struct loop *loop;
 	struct service *service;
 	struct ipc_channel broker;
-	struct box *boxes;
+	struct remote_sandbox *sandboxes;
 	size_t job_count;
 	int status;
 };
 
-struct box {
-	struct role *role;
-	struct box *next, **back;
+struct remote_sandbox {
+	struct remote_role *role;
+	struct remote_sandbox *next, **back;
 	char id[IPC_ID];
 	struct service_sandbox at;
 	struct remote_link *link;
@@ -38,7 +37,7 @@ struct box {
 };
 
 struct job {
-	struct role *role;
+	struct remote_role *role;
 	uint32_t type, serial;
 	struct ipc_remote at;
 	struct err err; /* why it fails, once that is known */
@@ -64,7 +63,7 @@ static void job_end(struct job *j, const struct err *e, int fd)
 }
 
 /* The service refused what was asked of a sandbox, since it has none of this name. */
-static void say_gone(struct role *r, const struct ipc_remote *at, const char *what,
+static void say_gone(struct remote_role *r, const struct ipc_remote *at, const char *what,
 		     const struct buf *body)
 {
 	struct ipc m = {.type = IPC_REMOTE_GONE, .remote = *at};
@@ -73,32 +72,32 @@ static void say_gone(struct role *r, const struct ipc_remote *at, const char *wh
 	ipc_channel_send(&r->broker, &m, -1);
 }
 
-/* ---- boxes ---- */
+/* ---- sandboxes ---- */
 
-static struct box *box_find(struct role *r, const char *id)
+static struct remote_sandbox *remote_sandbox_find(struct remote_role *r, const char *id)
 {
-	struct box *b = r->boxes;
+	struct remote_sandbox *s = r->sandboxes;
 
-	while (b && !str_equal(b->id, id))
-		b = b->next;
-	return b;
+	while (s && !str_equal(s->id, id))
+		s = s->next;
+	return s;
 }
 
-static void box_free(struct box *b)
+static void remote_sandbox_free(struct remote_sandbox *s)
 {
 	struct err e = {0};
 	struct job *j;
 
-	if (!b)
+	if (!s)
 		return;
-	j = take_ptr(b->job);
-	loop_timer_stop(b->role->loop, &b->keep);
-	http_stop(b->keeping);
-	remote_link_close(b->link);
-	*b->back = b->next;
-	if (b->next)
-		b->next->back = b->back;
-	free(b);
+	j = take_ptr(s->job);
+	loop_timer_stop(s->role->loop, &s->keep);
+	http_stop(s->keeping);
+	remote_link_close(s->link);
+	*s->back = s->next;
+	if (s->next)
+		s->next->back = s->back;
+	free(s);
 	if (!j)
 		return;
 	err_set(&e, ERR_CONFLICT, "the sandbox was ended meanwhile");
@@ -107,63 +106,59 @@ static void box_free(struct box *b)
 
 static void on_kept(void *arg, long status, const struct buf *body, const struct err *e)
 {
-	struct box *b = arg;
-	uint64_t next = b->role->service->settings.timeout_ms / 3;
+	struct remote_sandbox *s = arg;
+	uint64_t next = s->role->service->settings.timeout_ms / 3;
 	struct ipc_remote at = {0};
 
-	b->keeping = NULL;
+	s->keeping = NULL;
 	if (status == 404) {
-		memcpy(at.id, b->id, sizeof(at.id));
-		memcpy(at.name, b->at.name, sizeof(at.name));
-		say_gone(b->role, &at, "keep the sandbox", body);
-		box_free(b);
+		memcpy(at.id, s->id, sizeof(at.id));
+		memcpy(at.name, s->at.name, sizeof(at.name));
+		say_gone(s->role, &at, "keep the sandbox", body);
+		remote_sandbox_free(s);
 		return;
 	}
 	if (status / 100 != 2) {
-		log_warn("cannot keep a sandbox", "id", b->id, "error",
+		log_warn("cannot keep a sandbox", "id", s->id, "error",
 			 status ? "it was refused" : e->msg);
 		next = next < 5000 ? next : 5000;
 	}
-	loop_timer_set(b->role->loop, &b->keep, next);
+	loop_timer_set(s->role->loop, &s->keep, next);
 }
 
-static void keep(void *arg)
+static void renew_time(void *arg)
 {
-	struct box *b = arg;
+	struct remote_sandbox *s = arg;
 
-	b->keeping = service_ask(b->role->service, SERVICE_KEEP, b->at.name, on_kept, b);
+	s->keeping = service_ask(s->role->service, SERVICE_KEEP, s->at.name, on_kept, s);
 }
 
-static struct box *box_new(struct role *r, const char *id, const struct service_sandbox *at)
+static struct remote_sandbox *remote_sandbox_new(struct remote_role *r, const char *id,
+						 const struct service_sandbox *at)
 {
-	struct box *b = must_alloc(calloc(1, sizeof(*b)));
+	struct remote_sandbox *s = must_alloc(calloc(1, sizeof(*s)));
 
-	b->role = r;
-	memcpy(b->id, id, sizeof(b->id));
-	b->at = *at;
-	b->keep = (struct loop_timer){.call = keep, .arg = b};
-	b->next = r->boxes;
-	b->back = &r->boxes;
-	if (b->next)
-		b->next->back = &b->next;
-	r->boxes = b;
-	loop_timer_set(r->loop, &b->keep, r->service->settings.timeout_ms / 3);
-	return b;
+	s->role = r;
+	memcpy(s->id, id, sizeof(s->id));
+	s->at = *at;
+	s->keep = (struct loop_timer){.call = renew_time, .arg = s};
+	s->next = r->sandboxes;
+	s->back = &r->sandboxes;
+	if (s->next)
+		s->next->back = &s->next;
+	r->sandboxes = s;
+	loop_timer_set(r->loop, &s->keep, r->service->settings.timeout_ms / 3);
+	return s;
 }
 
 /* ---- ending a sandbox ---- */
 
-static void kill_there(struct job *j);
-
-static void kill_again(void *arg)
-{
-	kill_there(arg);
-}
+static void kill_there(void *job);
 
 static void on_killed(void *arg, long status, const struct buf *body, const struct err *e)
 {
 	struct job *j = arg;
-	struct err refused = {0};
+	struct err failed = {0};
 
 	j->call = NULL;
 	if (status / 100 == 2 || status == 404) {
@@ -171,21 +166,20 @@ static void on_killed(void *arg, long status, const struct buf *body, const stru
 		return;
 	}
 	if (++j->tries < KILL_TRIES && (status == 0 || status == 429 || status >= 500)) {
-		j->again = (struct loop_timer){.call = kill_again, .arg = j};
+		j->again = (struct loop_timer){.call = kill_there, .arg = j};
 		loop_timer_set(j->role->loop, &j->again, AGAIN_MS << j->tries);
 		return;
 	}
-	if (status)
-		service_refusal("end the sandbox", status, buf_head(body), body->len, &refused);
-	else
-		refused = *e;
+	failed = service_failure("end the sandbox", status, body, e);
 	log_warn("a sandbox is left to its time-out", "id", j->at.id, "name", j->at.name, "error",
-		 refused.msg);
-	job_end(j, j->err.kind ? &j->err : &refused, -1);
+		 failed.msg);
+	job_end(j, j->err.kind ? &j->err : &failed, -1);
 }
 
-static void kill_there(struct job *j)
+static void kill_there(void *job)
 {
+	struct job *j = job;
+
 	j->call = service_ask(j->role->service, SERVICE_KILL, j->at.name, on_killed, j);
 }
 
@@ -206,12 +200,13 @@ static void on_listed(void *arg, long status, const struct buf *body, const stru
 /* Whatever the job made there goes first. */
 static void job_fail(struct job *j, const struct err *e)
 {
-	struct box *b = j->type == IPC_REMOTE_CREATE ? box_find(j->role, j->at.id) : NULL;
+	struct remote_sandbox *s =
+		j->type == IPC_REMOTE_CREATE ? remote_sandbox_find(j->role, j->at.id) : NULL;
 
 	j->err = *e;
-	if (b) {
-		b->job = NULL;
-		box_free(b);
+	if (s) {
+		s->job = NULL;
+		remote_sandbox_free(s);
 	}
 	if (j->type != IPC_REMOTE_CREATE) {
 		job_end(j, e, -1);
@@ -228,17 +223,13 @@ static void job_fail(struct job *j, const struct err *e)
 static bool job_goes_on(struct job *j, const char *what, long status, const struct buf *body,
 			const struct err *e)
 {
-	struct err refused = {0};
+	struct err failed = {0};
 
 	j->call = NULL;
 	if (status / 100 == 2)
 		return true;
-	if (status == 0) {
-		job_fail(j, e);
-	} else {
-		service_refusal(what, status, buf_head(body), body->len, &refused);
-		job_fail(j, &refused);
-	}
+	failed = service_failure(what, status, body, e);
+	job_fail(j, &failed);
 	return false;
 }
 
@@ -246,8 +237,8 @@ static bool job_goes_on(struct job *j, const char *what, long status, const stru
 
 static void on_up(void *arg, int fd)
 {
-	struct box *b = arg;
-	struct job *j = take_ptr(b->job);
+	struct remote_sandbox *s = arg;
+	struct job *j = take_ptr(s->job);
 
 	if (j)
 		job_end(j, NULL, fd);
@@ -256,30 +247,30 @@ static void on_up(void *arg, int fd)
 
 static void on_link_end(void *arg, const struct err *e)
 {
-	struct box *b = arg;
-	struct job *j = take_ptr(b->job);
+	struct remote_sandbox *s = arg;
+	struct job *j = take_ptr(s->job);
 
-	b->link = NULL;
+	s->link = NULL;
 	/* The front sees that it ended, and asks for another. */
-	log_info("link to a sandbox ended", "id", b->id, "why", e->msg);
+	log_info("link to a sandbox ended", "id", s->id, "why", e->msg);
 	if (j)
 		job_fail(j, e);
 }
 
 static const struct remote_link_ops link_ops = {.on_up = on_up, .on_end = on_link_end};
 
-static void open_link(struct box *b, struct job *j)
+static void open_link(struct remote_sandbox *s, struct job *j)
 {
-	struct job *older = take_ptr(b->job);
+	struct job *older = take_ptr(s->job);
 	struct err e = {0};
 
 	if (older) {
 		err_set(&e, ERR_CONFLICT, "another link was asked for meanwhile");
 		job_end(older, &e, -1);
 	}
-	remote_link_close(b->link);
-	b->job = j;
-	b->link = remote_link_open(b->role->loop, b->role->service, &b->at, b->id, &link_ops, b);
+	remote_link_close(s->link);
+	s->job = j;
+	s->link = remote_link_open(s->role->loop, s->role->service, &s->at, s->id, &link_ops, s);
 }
 
 /* ---- create ---- */
@@ -287,13 +278,13 @@ static void open_link(struct box *b, struct job *j)
 static void on_uploaded(void *arg, long status, const struct buf *body, const struct err *e)
 {
 	struct job *j = arg;
-	struct box *b = box_find(j->role, j->at.id);
+	struct remote_sandbox *s = remote_sandbox_find(j->role, j->at.id);
 	struct err gone = {0};
 
 	if (!job_goes_on(j, "take our program", status, body, e))
 		return;
-	if (b) {
-		open_link(b, j);
+	if (s) {
+		open_link(s, j);
 		return;
 	}
 	err_set(&gone, ERR_CONFLICT, "the sandbox was ended meanwhile");
@@ -315,7 +306,7 @@ static void on_created(void *arg, long status, const struct buf *body, const str
 		return;
 	}
 	memcpy(j->at.name, at.name, sizeof(j->at.name));
-	box_new(j->role, j->at.id, &at);
+	remote_sandbox_new(j->role, j->at.id, &at);
 	j->call = service_upload(j->role->service, &at, j->at.id, on_uploaded, j);
 }
 
@@ -323,7 +314,7 @@ static void begin_create(struct job *j)
 {
 	struct err e = {0};
 
-	if (box_find(j->role, j->at.id)) {
+	if (remote_sandbox_find(j->role, j->at.id)) {
 		err_set(&e, ERR_CONFLICT, "there is such a sandbox already");
 		job_end(j, &e, -1);
 		return;
@@ -337,15 +328,15 @@ static void begin_create(struct job *j)
 static void on_connected(void *arg, long status, const struct buf *body, const struct err *e)
 {
 	struct job *j = arg;
-	struct role *r = j->role;
+	struct remote_role *r = j->role;
 	struct service_sandbox at;
 	struct err bad = {0};
-	struct box *b = box_find(r, j->at.id);
+	struct remote_sandbox *s = remote_sandbox_find(r, j->at.id);
 
 	if (status == 404) {
 		say_gone(r, &j->at, "reach the sandbox", body);
-		if (b && b->job != j)
-			box_free(b);
+		if (s && s->job != j)
+			remote_sandbox_free(s);
 	}
 	if (!job_goes_on(j, "reach the sandbox", status, body, e))
 		return;
@@ -356,19 +347,14 @@ static void on_connected(void *arg, long status, const struct buf *body, const s
 		job_fail(j, &bad);
 		return;
 	}
-	if (!b)
-		b = box_new(r, j->at.id, &at);
+	if (!s)
+		s = remote_sandbox_new(r, j->at.id, &at);
 	if (at.token[0])
-		memcpy(b->at.token, at.token, sizeof(b->at.token));
+		memcpy(s->at.token, at.token, sizeof(s->at.token));
 	if (j->type == IPC_REMOTE_RESUME)
 		job_end(j, NULL, -1);
 	else
-		open_link(b, j);
-}
-
-static void begin_connect(struct job *j)
-{
-	j->call = service_ask(j->role->service, SERVICE_CONNECT, j->at.name, on_connected, j);
+		open_link(s, j);
 }
 
 /* ---- pause, destroy ---- */
@@ -380,19 +366,23 @@ static void on_paused(void *arg, long status, const struct buf *body, const stru
 	/* 409: it is paused already. */
 	if (status == 409 || job_goes_on(j, "pause the sandbox", status, body, e)) {
 		j->call = NULL;
-		box_free(box_find(j->role, j->at.id));
+		remote_sandbox_free(remote_sandbox_find(j->role, j->at.id));
 		job_end(j, NULL, -1);
 	}
 }
 
-static void begin_pause(struct job *j)
+/* Connect, resume and pause: one request, whose answer is the rest of the job. */
+static void begin_ask(struct job *j)
 {
-	j->call = service_ask(j->role->service, SERVICE_PAUSE, j->at.name, on_paused, j);
+	bool pauses = j->type == IPC_REMOTE_PAUSE;
+
+	j->call = service_ask(j->role->service, pauses ? SERVICE_PAUSE : SERVICE_CONNECT,
+			      j->at.name, pauses ? on_paused : on_connected, j);
 }
 
 static void begin_destroy(struct job *j)
 {
-	box_free(box_find(j->role, j->at.id));
+	remote_sandbox_free(remote_sandbox_find(j->role, j->at.id));
 	kill_there(j);
 }
 
@@ -401,12 +391,12 @@ static void begin_destroy(struct job *j)
 #define FIRST IPC_REMOTE_CREATE
 
 static void (*const begins[])(struct job *j) = {
-	[IPC_REMOTE_CREATE - FIRST] = begin_create,   [IPC_REMOTE_CONNECT - FIRST] = begin_connect,
-	[IPC_REMOTE_DESTROY - FIRST] = begin_destroy, [IPC_REMOTE_PAUSE - FIRST] = begin_pause,
-	[IPC_REMOTE_RESUME - FIRST] = begin_connect,
+	[IPC_REMOTE_CREATE - FIRST] = begin_create,   [IPC_REMOTE_CONNECT - FIRST] = begin_ask,
+	[IPC_REMOTE_DESTROY - FIRST] = begin_destroy, [IPC_REMOTE_PAUSE - FIRST] = begin_ask,
+	[IPC_REMOTE_RESUME - FIRST] = begin_ask,
 };
 
-static bool take_message(struct role *r, const struct ipc *m)
+static bool take_message(struct remote_role *r, const struct ipc *m)
 {
 	struct job *j;
 
@@ -422,7 +412,7 @@ static bool take_message(struct role *r, const struct ipc *m)
 
 static void on_broken(void *arg, int errnum)
 {
-	struct role *r = arg;
+	struct remote_role *r = arg;
 
 	r->status = errnum ? 125 : 0;
 	loop_stop(r->loop);
@@ -437,7 +427,7 @@ static void on_message(void *arg, const struct ipc *m, int fd)
 
 int remote_role_run(struct loop *l, int broker, struct service *s)
 {
-	struct role r = {.loop = l, .service = s};
+	struct remote_role r = {.loop = l, .service = s};
 
 	r.broker = (struct ipc_channel){
 		.loop = l, .on_message = on_message, .on_broken = on_broken, .arg = &r};

@@ -1,4 +1,4 @@
-#include "provider/e2b/remote/service.h"
+#include "provider/e2b/remote/remote_internal.h"
 
 #include "wire/connect.h"
 
@@ -68,6 +68,17 @@ struct http_call *service_ask(struct service *s, enum service_verb verb, const c
 		json_object_set_new(body, "timeout", json_integer(seconds(s)));
 	return control(s, &ask, str_format("%s%s%s", verbs[verb].before, name, verbs[verb].after),
 		       body, done, arg);
+}
+
+struct err service_failure(const char *what, long status, const struct buf *body,
+			   const struct err *e)
+{
+	struct err refused = {0};
+
+	if (!status)
+		return *e;
+	service_refusal(what, status, buf_head(body), body->len, &refused);
+	return refused;
 }
 
 /* ---- envd ---- */

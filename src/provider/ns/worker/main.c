@@ -28,17 +28,19 @@ static bool is_warm_host(const struct boot_job *job)
 	return job->boot.warm_host[0] + job->boot.warm_host[1] > 0;
 }
 
+static void raise_to(uint64_t *value, uint64_t least)
+{
+	if (*value < least)
+		*value = least;
+}
+
 /* The interpreter and what makes warm sandboxes must not starve where those who run in them may have little. */
 static void widen_for_warm_host(struct limits *l)
 {
-	static const struct limits least = {
-		.memory_bytes = 1 << 30, .cpus_milli = 1000, .pids = 256, .open_files = 1024};
-
-	l->memory_bytes =
-		l->memory_bytes < least.memory_bytes ? least.memory_bytes : l->memory_bytes;
-	l->cpus_milli = l->cpus_milli < least.cpus_milli ? least.cpus_milli : l->cpus_milli;
-	l->pids = l->pids < least.pids ? least.pids : l->pids;
-	l->open_files = l->open_files < least.open_files ? least.open_files : l->open_files;
+	raise_to(&l->memory_bytes, 1 << 30);
+	raise_to(&l->cpus_milli, 1000);
+	raise_to(&l->pids, 256);
+	raise_to(&l->open_files, 1024);
 	l->cpu_time_ms = 0;
 }
 
@@ -231,32 +233,19 @@ static void set_signals(void)
 	sigprocmask(SIG_SETMASK, &blocked, NULL);
 }
 
-static int look_at_host(struct host *ret)
-{
-	struct err ignored;
-
-	if (plan_look_at_host(ret, &ignored) < 0)
-		return -1;
-	verify_read_namespaces(&ret->ns, false);
-	return 0;
-}
-
-static int usage(void)
-{
-	fprintf(stderr, "cloche-boot: it is started by cloched\n");
-	return 125;
-}
-
 int main(int argc, char **argv)
 {
 	struct boot_mounts place;
 	struct workshop shop = {.guest = BOOT_WORKER_FD_GUEST, .place = &place};
+	struct err ignored;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	if (argc != 2 || atoi(argv[1]) != getppid() ||
 	    fcntl(BOOT_WORKER_FD_BROKER, F_SETFD, FD_CLOEXEC) < 0 ||
-	    fcntl(BOOT_WORKER_FD_GUEST, F_SETFD, FD_CLOEXEC) < 0)
-		return usage();
+	    fcntl(BOOT_WORKER_FD_GUEST, F_SETFD, FD_CLOEXEC) < 0) {
+		fprintf(stderr, "cloche-boot: it is started by cloched\n");
+		return 125;
+	}
 	prctl(PR_SET_NAME, "cloche-boot", 0, 0, 0);
 	be_ordinary();
 	find_nice(&shop);
@@ -266,8 +255,9 @@ int main(int argc, char **argv)
 	load_zygote(&shop);
 	/* Last: it hides where cgroups are. */
 	boot_mounts_enter(&place);
-	if (look_at_host(&shop.host) < 0)
+	if (plan_look_at_host(&shop.host, &ignored) < 0)
 		return 125;
+	verify_read_namespaces(&shop.host.ns, false);
 	serve(BOOT_WORKER_FD_BROKER, &shop);
 	return 0;
 }
