@@ -1,4 +1,4 @@
-"""Kernels that are there in milliseconds: copies of a parked interpreter (prefork.py) that has loaded kernel.py.
+"""Kernels that are there in milliseconds: copies of a preforked interpreter (prefork.py) that has loaded kernel.py.
 
     kernel_prefork.py MODULE...
 """
@@ -10,13 +10,13 @@ import time
 
 sys.dont_write_bytecode = True
 import kernel  # noqa: E402
-import park  # noqa: E402
+import prefork  # noqa: E402
 
 sys.dont_write_bytecode = False
-del sys.modules["kernel"], sys.modules["park"]  # the names are free for modules of the user's
+del sys.modules["kernel"], sys.modules["prefork"]  # the user's modules may have these names
 
 
-class Kernels(park.Trade):
+class Kernels(prefork.Trade):
     own = os.path.dirname(os.path.abspath(__file__))  # a new daemon places its files anew
 
     def warm_up(self):
@@ -39,4 +39,4 @@ class Kernels(park.Trade):
 
 
 if __name__ == "__main__":
-    park.serve(Kernels(), sys.argv[1:])
+    prefork.serve(Kernels(), sys.argv[1:])
