@@ -5,7 +5,11 @@
 #include "api/rest/rest.h"
 
 /* In the order in which they are asked. */
-static const struct door *const doors[] = {&rest_door, &mcp_door};
+static const struct door *const doors[] = {
+	/* Requests that name a sandbox and a port are meant for the inside, whatever the path. */
+	&e2b_envd_door, &e2b_interpreter_door, &e2b_port_door, &e2b_control_door, &rest_door,
+	&mcp_door,
+};
 
 int api_start(struct api *api, struct err *e)
 {
@@ -15,8 +19,6 @@ int api_start(struct api *api, struct err *e)
 		metrics_free(take_ptr(api->metrics));
 		return -1;
 	}
-	/* First: whoever names a sandbox and a port means what is inside, whatever the path. */
-	e2b_add_doors(api->server);
 	api->door_state[DOOR_REST] = rest_new(api);
 	for (size_t i = 0; i < ARRAY_LEN(doors); i++)
 		server_add_door(api->server, doors[i]);

@@ -1,5 +1,5 @@
 /* What of the E2B door needs no daemon: paths, signatures, escapes, times. */
-#include "api/e2b/e2b.h"
+#include "api/e2b/e2b_internal.h"
 #include "base/auto.h"
 #include "base/str.h"
 

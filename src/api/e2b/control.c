@@ -1,8 +1,8 @@
 /*
- * The control plane: sandboxes as E2B's REST API shows them. Its key comes in X-API-KEY, its errors
- * carry the status as "code", because that is what its clients look at.
+ * The control plane: sandboxes as E2B's REST API shows them. The key comes in X-API-KEY. Errors repeat
+ * the status as "code", because clients look there.
  */
-#include "api/e2b/e2b.h"
+#include "api/e2b/e2b_internal.h"
 
 json_t *e2b_time(uint64_t unix_ms)
 {
@@ -15,6 +15,19 @@ json_t *e2b_time(uint64_t unix_ms)
 void e2b_empty(struct exchange *x)
 {
 	exchange_reply(x, 204, NULL, "", 0);
+}
+
+bool e2b_parse_time(const char *text, uint64_t *ret_ms)
+{
+	struct tm t = {0};
+	const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &t);
+	uint64_t ms = 0, unit = 100;
+
+	if (rest && *rest == '.')
+		for (rest++; *rest >= '0' && *rest <= '9'; rest++, unit /= 10)
+			ms += (uint64_t)(*rest - '0') * unit;
+	*ret_ms = rest ? (uint64_t)timegm(&t) * 1000 + ms : 0;
+	return rest && (!*rest || str_equal(rest, "Z") || str_equal(rest, "+00:00"));
 }
 
 void e2b_unescape(char *s)
@@ -269,98 +282,72 @@ static void on_running(void *arg, struct sandbox *s, const struct err *e)
 	}
 }
 
-static void revive(struct exchange *x, struct sandbox *s, uint64_t ttl_ms)
+static void connect_sandbox(struct exchange *x, struct sandbox *s)
 {
-	struct revival *r = exchange_attach(x, sizeof(*r), NULL);
-
-	*r = (struct revival){.ttl_ms = ttl_ms, .status = 201};
-	if (sandbox_state(s) == STATE_STOPPED) {
-		sandbox_start(s, on_running, x);
-		return;
-	}
-	r->reboot = json_is_false(json_object_get(x->json, "memory"));
-	sandbox_resume(s, on_running, x);
-}
-
-static void connect_for(struct exchange *x, struct sandbox *s, uint64_t dflt)
-{
+	const struct e2b_control *c = x->route->describe;
+	bool is_paused = str_equal(e2b_state(s), "paused");
 	struct revival *r;
 	uint64_t ms;
 
-	if (!seconds_of(x, "timeout", dflt, &ms))
+	if (!seconds_of(x, "timeout", c->timeout_s, &ms))
 		return;
-	if (str_equal(e2b_state(s), "paused")) {
-		revive(x, s, ms);
+	if (c->only_paused && !is_paused) {
+		e2b_fail(x, 409, "sandbox \"%s\" is already running", sandbox_id(s));
 		return;
 	}
 	r = exchange_attach(x, sizeof(*r), NULL);
-	r->status = 200;
-	if (is_longer(s, ms))
+	*r = (struct revival){.ttl_ms = ms, .status = is_paused ? 201 : 200};
+	if (!is_paused && is_longer(s, ms)) {
 		change_ttl(s, ms, sandbox_ready, x);
-	else
+	} else if (!is_paused) {
 		sandbox_ready(x, s, NULL);
-}
-
-static void connect_v2(struct exchange *x, struct sandbox *s)
-{
-	connect_for(x, s, 300);
-}
-
-static void connect_v1(struct exchange *x, struct sandbox *s)
-{
-	connect_for(x, s, 15);
-}
-
-static void resume(struct exchange *x, struct sandbox *s)
-{
-	uint64_t ms;
-
-	if (!seconds_of(x, "timeout", 15, &ms))
-		return;
-	if (str_equal(e2b_state(s), "paused"))
-		revive(x, s, ms);
-	else
-		e2b_fail(x, 409, "sandbox \"%s\" is already running", sandbox_id(s));
+	} else if (sandbox_state(s) == STATE_STOPPED) {
+		sandbox_start(s, on_running, x);
+	} else {
+		r->reboot = json_is_false(json_object_get(x->json, "memory"));
+		sandbox_resume(s, on_running, x);
+	}
 }
 
 /* ---- the table ---- */
 
-#define ON_SANDBOX(verb, path, call, scope, body, summary)                                         \
+#define ON_SANDBOX(verb, path, scope, body, summary, ...)                                          \
 	{                                                                                          \
 		verb, path, e2b_control, scope, body, 0, summary, &(const struct e2b_control)      \
 		{                                                                                  \
-			call                                                                       \
+			.call = __VA_ARGS__                                                        \
 		}                                                                                  \
 	}
 
-const struct route e2b_control_routes[] = {
+static const struct route routes[] = {
 	{"POST", "/v2/sandboxes", e2b_create, SCOPE_RUN, BODY_JSON, 0, "Creates (E2B)", NULL},
 	{"POST", "/sandboxes", e2b_create, SCOPE_RUN, BODY_JSON, 0, "Creates (E2B, older)", NULL},
 	{"GET", "/v2/sandboxes", e2b_list, SCOPE_READ, BODY_NONE, 0, "Lists (E2B)", NULL},
 	{"GET", "/sandboxes", e2b_list, SCOPE_READ, BODY_NONE, 0, "Lists running ones (E2B)", NULL},
 	{"GET", "/sandboxes/metrics", e2b_metrics_many, SCOPE_READ, BODY_NONE, 0,
 	 "Latest metrics of several (E2B)", NULL},
-	ON_SANDBOX("POST", "/v2/sandboxes/{id}/connect", connect_v2, SCOPE_RUN, BODY_JSON,
-		   "Resumes and extends (E2B)"),
-	ON_SANDBOX("POST", "/sandboxes/{id}/connect", connect_v1, SCOPE_RUN, BODY_JSON,
-		   "Resumes and extends (E2B, older)"),
-	ON_SANDBOX("GET", "/sandboxes/{id}", info, SCOPE_READ, BODY_NONE, "Describes one (E2B)"),
-	ON_SANDBOX("DELETE", "/sandboxes/{id}", kill_sandbox, SCOPE_RUN, BODY_JSON,
-		   "Kills one (E2B)"),
-	ON_SANDBOX("POST", "/sandboxes/{id}/timeout", set_timeout, SCOPE_RUN, BODY_JSON,
-		   "Sets the time left (E2B)"),
-	ON_SANDBOX("POST", "/sandboxes/{id}/refreshes", refresh, SCOPE_RUN, BODY_JSON,
-		   "Lengthens the time left (E2B)"),
-	ON_SANDBOX("POST", "/sandboxes/{id}/pause", pause_sandbox, SCOPE_RUN, BODY_JSON,
-		   "Pauses (E2B)"),
-	ON_SANDBOX("POST", "/sandboxes/{id}/resume", resume, SCOPE_RUN, BODY_JSON, "Resumes (E2B)"),
-	ON_SANDBOX("GET", "/sandboxes/{id}/metrics", e2b_metrics, SCOPE_READ, BODY_NONE,
-		   "Metrics with their history (E2B)"),
-	ON_SANDBOX("PUT", "/sandboxes/{id}/network", e2b_network, SCOPE_RUN, BODY_JSON,
-		   "Replaces the network rules (E2B)"),
-	ON_SANDBOX("POST", "/sandboxes/{id}/snapshots", e2b_snapshot, SCOPE_RUN, BODY_JSON,
-		   "Takes a snapshot (E2B)"),
-	ON_SANDBOX("POST", "/sandboxes/{id}/fork", e2b_fork, SCOPE_RUN, BODY_JSON, "Forks (E2B)"),
+	ON_SANDBOX("POST", "/v2/sandboxes/{id}/connect", SCOPE_RUN, BODY_JSON,
+		   "Resumes and extends (E2B)", connect_sandbox, .timeout_s = 300),
+	ON_SANDBOX("POST", "/sandboxes/{id}/connect", SCOPE_RUN, BODY_JSON,
+		   "Resumes and extends (E2B, older)", connect_sandbox, .timeout_s = 15),
+	ON_SANDBOX("GET", "/sandboxes/{id}", SCOPE_READ, BODY_NONE, "Describes one (E2B)", info),
+	ON_SANDBOX("DELETE", "/sandboxes/{id}", SCOPE_RUN, BODY_JSON, "Kills one (E2B)",
+		   kill_sandbox),
+	ON_SANDBOX("POST", "/sandboxes/{id}/timeout", SCOPE_RUN, BODY_JSON,
+		   "Sets the time left (E2B)", set_timeout),
+	ON_SANDBOX("POST", "/sandboxes/{id}/refreshes", SCOPE_RUN, BODY_JSON,
+		   "Lengthens the time left (E2B)", refresh),
+	ON_SANDBOX("POST", "/sandboxes/{id}/pause", SCOPE_RUN, BODY_JSON, "Pauses (E2B)",
+		   pause_sandbox),
+	ON_SANDBOX("POST", "/sandboxes/{id}/resume", SCOPE_RUN, BODY_JSON, "Resumes (E2B)",
+		   connect_sandbox, .timeout_s = 15, .only_paused = true),
+	ON_SANDBOX("GET", "/sandboxes/{id}/metrics", SCOPE_READ, BODY_NONE,
+		   "Metrics with their history (E2B)", e2b_metrics),
+	ON_SANDBOX("PUT", "/sandboxes/{id}/network", SCOPE_RUN, BODY_JSON,
+		   "Replaces the network rules (E2B)", e2b_network),
+	ON_SANDBOX("POST", "/sandboxes/{id}/snapshots", SCOPE_RUN, BODY_JSON,
+		   "Takes a snapshot (E2B)", e2b_snapshot),
+	ON_SANDBOX("POST", "/sandboxes/{id}/fork", SCOPE_RUN, BODY_JSON, "Forks (E2B)", e2b_fork),
 	{"GET", "/snapshots", e2b_snapshots, SCOPE_READ, BODY_NONE, 0, "Lists snapshots (E2B)",
 	 NULL},
 	{"DELETE", "/templates/{id}", e2b_snapshot_delete, SCOPE_RUN, BODY_JSON, 0,
@@ -375,4 +362,7 @@ const struct route e2b_control_routes[] = {
 	{"POST", "/secrets", e2b_unbuilt, 0, BODY_JSON, 0, "Makes a secret (E2B)", NULL},
 	{"GET", "/secrets", e2b_unbuilt, 0, BODY_NONE, 0, "Lists secrets (E2B)", NULL},
 };
-const size_t e2b_control_route_count = ARRAY_LEN(e2b_control_routes);
+
+const struct door e2b_control_door = {
+	DOOR_E2B, "e2b", routes, ARRAY_LEN(routes), NULL, e2b_error, NULL,
+};

@@ -1,5 +1,5 @@
 /* Making sandboxes: what E2B's NewSandbox asks for, as the manager's options. */
-#include "api/e2b/e2b.h"
+#include "api/e2b/e2b_internal.h"
 #include "api/e2b/kernel.h"
 
 #include "policy/config.h"

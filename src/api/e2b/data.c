@@ -1,10 +1,10 @@
-/* What an E2B sandbox must remember: template, access token, traffic token. */
-#include "api/e2b/e2b.h"
+/* The data that these doors store with a sandbox: template, access token, traffic token. */
+#include "api/e2b/e2b_internal.h"
 
 #include <sodium.h>
 
 /* 20 random bytes in hex behind a prefix that names the kind of token. */
-static void mint(const char *prefix, char token[E2B_TOKEN])
+static void make_token(const char *prefix, char token[E2B_TOKEN])
 {
 	unsigned char bytes[20];
 	char hex[sizeof(bytes) * 2 + 1];
@@ -18,9 +18,9 @@ json_t *e2b_data_new(const char *template, bool public_traffic)
 {
 	char access[E2B_TOKEN], traffic[E2B_TOKEN] = "";
 
-	mint("ea", access);
+	make_token("ea", access);
 	if (!public_traffic)
-		mint("ta", traffic);
+		make_token("ta", traffic);
 	return must_alloc(json_pack("{s:s,s:s,s:s}", "template", template, "access", access,
 				    "traffic", traffic));
 }
@@ -81,6 +81,13 @@ bool e2b_same_secret(const char *a, const char *b)
 	size_t len = strlen(a);
 
 	return len > 0 && len == strlen(b) && sodium_memcmp(a, b, len) == 0;
+}
+
+struct sandbox *e2b_running(const struct api *api, const char *id)
+{
+	struct sandbox *s = manager_find_any(api->manager, id);
+
+	return s && sandbox_state(s) == STATE_RUNNING ? s : NULL;
 }
 
 struct e2b_state *e2b_state_of(struct api *api)

@@ -1,30 +1,25 @@
-/* The E2B door's tables, and how a request finds the right one. */
-#include "api/e2b/e2b.h"
-
-#include "api/http/server.h"
+/* How a request of an E2B client finds its door, and the errors that all of them share. */
+#include "api/e2b/e2b_internal.h"
 
 #include <stdarg.h>
-#include <strings.h>
 
 #define ID_LETTERS STR_LOWER STR_DIGITS
 
 /* "<port>-<id>." at the front of a Host header. */
 static bool split_host(const char *host, char id[IPC_ID], unsigned *ret_port)
 {
-	unsigned port = 0;
-	size_t digits = strspn(host, "0123456789"), len;
+	size_t digits = strspn(host, STR_DIGITS), len;
+	unsigned long port = digits >= 1 && digits <= 5 ? strtoul(host, NULL, 10) : 0;
 
-	if (digits < 1 || digits > 5 || host[digits] != '-')
+	if (port < 1 || port > 65535 || host[digits] != '-')
 		return false;
-	for (size_t i = 0; i < digits; i++)
-		port = port * 10 + (unsigned)(host[i] - '0');
 	host += digits + 1;
 	len = strspn(host, ID_LETTERS);
-	if (len < 1 || len >= IPC_ID || host[len] != '.' || port < 1 || port > 65535)
+	if (len < 1 || len >= IPC_ID || host[len] != '.')
 		return false;
 	memcpy(id, host, len);
 	id[len] = '\0';
-	*ret_port = port;
+	*ret_port = (unsigned)port;
 	return true;
 }
 
@@ -48,33 +43,12 @@ bool e2b_target(const struct exchange *x, char id[IPC_ID], unsigned *ret_port)
 	return true;
 }
 
-/* The port that a request names; 0: not a valid port; -1: the request names none. */
-static int port_of(const struct exchange *x)
+int e2b_port_of(const struct exchange *x)
 {
 	char id[IPC_ID];
 	unsigned port;
 
 	return e2b_target(x, id, &port) ? (int)port : -1;
-}
-
-/* Signed addresses name no sandbox: the signature tells which one is meant. */
-static bool claims_envd(const struct exchange *x)
-{
-	int port = port_of(x);
-
-	return port == E2B_ENVD_PORT || (port < 0 && str_equal(x->path, "/files"));
-}
-
-static bool claims_interpreter(const struct exchange *x)
-{
-	return port_of(x) == E2B_INTERPRETER_PORT;
-}
-
-static bool claims_other_port(const struct exchange *x)
-{
-	int port = port_of(x);
-
-	return port >= 0 && port != E2B_ENVD_PORT && port != E2B_INTERPRETER_PORT;
 }
 
 void e2b_error(struct exchange *x, int status, const struct err *e)
@@ -99,75 +73,4 @@ void e2b_fail(struct exchange *x, int status, const char *fmt, ...)
 	vsnprintf(e.msg, sizeof(e.msg), fmt, args);
 	va_end(args);
 	exchange_error_as(x, status, &e);
-}
-
-static const struct {
-	int status;
-	enum connect_code code;
-} rpc_codes[] = {
-	{400, CONNECT_INVALID_ARGUMENT},   {401, CONNECT_UNAUTHENTICATED},
-	{403, CONNECT_PERMISSION_DENIED},  {404, CONNECT_UNIMPLEMENTED},
-	{405, CONNECT_UNIMPLEMENTED},	   {413, CONNECT_RESOURCE_EXHAUSTED},
-	{429, CONNECT_RESOURCE_EXHAUSTED}, {501, CONNECT_UNIMPLEMENTED},
-	{503, CONNECT_UNAVAILABLE},
-};
-
-static bool is_rpc(const struct exchange *x)
-{
-	return str_starts(x->path, "/process.") || str_starts(x->path, "/filesystem.");
-}
-
-/* Errors that the server finds before it calls a handler of envd. */
-static void envd_error(struct exchange *x, int status, const struct err *e)
-{
-	enum connect_code code = CONNECT_INTERNAL;
-
-	if (!is_rpc(x)) {
-		e2b_error(x, status, e);
-		return;
-	}
-	for (size_t i = 0; i < ARRAY_LEN(rpc_codes); i++)
-		if (rpc_codes[i].status == status)
-			code = rpc_codes[i].code;
-	exchange_json(x, status, connect_error(code, e->msg));
-}
-
-/* The interpreter's errors are text. */
-static void interpreter_error(struct exchange *x, int status, const struct err *e)
-{
-	exchange_reply(x, status, "text/plain; charset=utf-8", e->msg, strlen(e->msg));
-}
-
-/* Nothing listens on the port: return the same 502 body that E2B's proxy returns. */
-static void port_error(struct exchange *x, int status, const struct err *e)
-{
-	char id[IPC_ID];
-	unsigned port;
-
-	if (status != 502 || !e2b_target(x, id, &port)) {
-		e2b_error(x, status, e);
-		return;
-	}
-	exchange_json(x, 502,
-		      must_alloc(json_pack("{s:s,s:s,s:i,s:i}", "sandboxId", id, "message",
-					   "The sandbox is running but port is not open", "port",
-					   (int)port, "code", 502)));
-}
-
-void e2b_add_doors(struct server *s)
-{
-	static struct door doors[] = {
-		{DOOR_E2B, "e2b", e2b_envd_routes, 0, claims_envd, envd_error, NULL},
-		{DOOR_E2B, "e2b", e2b_interpreter_routes, 0, claims_interpreter, interpreter_error,
-		 NULL},
-		{DOOR_E2B, "e2b", e2b_port_routes, 0, claims_other_port, port_error, NULL},
-		{DOOR_E2B, "e2b", e2b_control_routes, 0, NULL, e2b_error, NULL},
-	};
-
-	doors[0].route_count = e2b_envd_route_count;
-	doors[1].route_count = e2b_interpreter_route_count;
-	doors[2].route_count = e2b_port_route_count;
-	doors[3].route_count = e2b_control_route_count;
-	for (size_t i = 0; i < ARRAY_LEN(doors); i++)
-		server_add_door(s, &doors[i]);
 }

@@ -1,9 +1,9 @@
 /*
- * EntryInfo: what the filesystem service says of a file. A link is shown with the kind and mode of
- * the file that it leads to, metadata are the extended attributes user.e2b.*: two more questions to
- * the guest.
+ * EntryInfo: the description of a file by the filesystem service. A link is shown with the kind and
+ * mode of the file that it leads to; metadata are the extended attributes user.e2b.*. Each of the two
+ * takes one more question to the guest.
  */
-#include "api/e2b/files.h"
+#include "api/e2b/e2b_internal.h"
 
 static const char *type_name(char kind)
 {
@@ -26,14 +26,7 @@ static void permissions(char kind, uint32_t mode, char text[16])
 /* Names may hold any bytes, JSON may not. */
 static json_t *clean_text(const char *s)
 {
-	json_t *text = json_string(s);
-	auto_free char *clean = NULL;
-
-	if (text)
-		return text;
-	clean = must_alloc(malloc(strlen(s) * 3 + 1));
-	str_sanitise(clean, strlen(s) * 3 + 1, s, strlen(s));
-	return must_alloc(json_string(clean));
+	return text_json(s, strlen(s));
 }
 
 json_t *e2b_entry_info(const struct file_info *f)
@@ -71,7 +64,7 @@ void e2b_entry_free(struct e2b_entry *entry)
 	free(entry);
 }
 
-/* ---- completing it ---- */
+/* ---- the fields that need a question ---- */
 
 static void on_xattrs(void *arg, const struct answer *a, const struct err *e)
 {

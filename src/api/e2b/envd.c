@@ -1,10 +1,9 @@
 /*
- * envd: the way into a sandbox. Every request is led the same way: which sandbox, with its token, is
- * it running (or may traffic wake it), and then its own handler.
+ * envd: the way into a sandbox. Every request takes the same steps: find the sandbox, check the token,
+ * wake the sandbox if it may be woken, read the message, call the handler.
  */
 #include "api/e2b/kernel.h"
 
-#include "audit/audit.h"
 #include "auth/tokens.h"
 
 #include <sodium.h>
@@ -29,19 +28,7 @@ static void request_done(void *data)
 	struct e2b_request *q = data;
 
 	json_decref(q->in);
-}
-
-struct e2b_request *e2b_request_of(struct exchange *x)
-{
-	struct e2b_request *q = x->data;
-
-	if (!q) {
-		q = exchange_attach(x, sizeof(*q), request_done);
-		q->x = x;
-		q->method = x->route->describe;
-		q->user = "user";
-	}
-	return q;
+	free(q->path);
 }
 
 void *e2b_keep(struct e2b_request *q, size_t size, void (*done)(void *more))
@@ -51,16 +38,9 @@ void *e2b_keep(struct e2b_request *q, size_t size, void (*done)(void *more))
 	return q->more;
 }
 
-static struct sandbox *running(struct e2b_request *q)
-{
-	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
-
-	return s && sandbox_state(s) == STATE_RUNNING ? s : NULL;
-}
-
 struct sandbox *e2b_still(struct e2b_request *q)
 {
-	struct sandbox *s = running(q);
+	struct sandbox *s = e2b_running(q->x->api, q->id);
 
 	if (!s)
 		e2b_not_running(q->x, q->id);
@@ -86,8 +66,10 @@ static void on_awake(void *arg, struct sandbox *s, const struct err *e)
 /* A 401 in the shape of the control plane; clients of streams read the HTTP status. */
 static void refuse_token(struct e2b_request *q, const char *message)
 {
-	exchange_json(q->x, 401,
-		      must_alloc(json_pack("{s:i,s:s}", "code", 401, "message", message)));
+	struct err e = {.kind = ERR_DENIED};
+
+	snprintf(e.msg, sizeof(e.msg), "%s", message);
+	e2b_error(q->x, 401, &e);
 }
 
 /* The access token of a sandbox is worth no more than the API key that made the sandbox. */
@@ -99,9 +81,9 @@ static bool owner_is_known(const struct e2b_request *q, const struct sandbox *s)
 }
 
 /*
- * One tenant's ids answer another like unknown ids: until a token has proven itself, the answer
- * depends on what was sent, not on whether the sandbox is there. s is NULL if it is not. A sandbox
- * with public ports has chosen to be seen.
+ * The ids of other tenants must look like unknown ids: until a token has proven itself, the answer
+ * depends only on the request, not on whether the sandbox exists. s is NULL if it does not. A sandbox
+ * with public ports may be seen by everybody.
  */
 static bool may_enter(struct e2b_request *q, const struct sandbox *s, enum e2b_need need)
 {
@@ -133,137 +115,31 @@ static bool may_enter(struct e2b_request *q, const struct sandbox *s, enum e2b_n
 	return false;
 }
 
-static void wake(struct e2b_request *q)
+static void wake_sandbox(struct exchange *x)
 {
-	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
+	struct e2b_request *q = x->data;
+	struct sandbox *s = manager_find_any(x->api->manager, q->id);
 
 	if (!s) {
-		e2b_not_running(q->x, q->id);
+		e2b_not_running(x, q->id);
 		return;
 	}
-	sandbox_used_by_owner(s, q->x->caller.address);
+	sandbox_used_by_owner(s, x->caller.address);
 	sandbox_wake(s, on_awake, q);
 }
 
-static void on_receipt(void *arg, const struct err *e)
-{
-	struct e2b_request *q = arg;
-
-	if (e && e->kind != ERR_NONE)
-		e2b_fail(q->x, 503, "the audit log cannot be written, so nothing is done");
-	else
-		wake(q);
-}
-
 /* The decision is written to the audit log before it takes effect. */
-static void decide(struct e2b_request *q)
+static void write_decision(struct e2b_request *q)
 {
 	struct exchange *x = q->x;
-	struct audit_entry entry = {.who = "e2b client", .verdict = "allow", .why = "access token"};
+	auto_free char *target = str_format("%s:%u %s", q->id, q->port, x->path);
 
-	if (!x->api->audit || q->method->is_audited || str_equal(x->method, "GET") ||
-	    str_equal(x->method, "HEAD")) {
-		wake(q);
+	if (q->method->is_audited || str_equal(x->method, "GET") || str_equal(x->method, "HEAD")) {
+		wake_sandbox(x);
 		return;
 	}
-	snprintf(entry.what, sizeof(entry.what), "%s %s", x->method, x->route->pattern);
-	snprintf(entry.target, sizeof(entry.target), "%s:%u %s", q->id, q->port, x->path);
-	snprintf(entry.from, sizeof(entry.from), "%s", x->caller.address);
-	audit_write(x->api->audit, &entry, on_receipt, q);
-}
-
-static bool takes_type(const struct e2b_request *q);
-
-void e2b_enter(struct exchange *x)
-{
-	struct e2b_request *q = e2b_request_of(x);
-	struct sandbox *s;
-
-	if (!takes_type(q) || (q->method->need == E2B_SIGNATURE && !e2b_files_signed(q)))
-		return;
-	if (!q->id[0] && !e2b_target(x, q->id, &q->port)) {
-		e2b_fail(x, 400, "the request names no sandbox");
-		return;
-	}
-	s = manager_find_any(x->api->manager, q->id);
-	/* Sandboxes of other doors cannot be entered here until their owner connects to them. */
-	if (s && (!e2b_state(s) || !e2b_is_open(s)))
-		s = NULL;
-	if (may_enter(q, s, q->method->need))
-		decide(q);
-}
-
-/* ---- RPCs ---- */
-
-static const struct {
-	int errnum;
-	enum connect_code code;
-} errnos[] = {
-	{ENOENT, CONNECT_NOT_FOUND},
-	{ESRCH, CONNECT_NOT_FOUND},
-	{EEXIST, CONNECT_ALREADY_EXISTS},
-	{ENOTDIR, CONNECT_INVALID_ARGUMENT},
-	{EISDIR, CONNECT_INVALID_ARGUMENT},
-	{ENOSPC, CONNECT_RESOURCE_EXHAUSTED},
-	{EDQUOT, CONNECT_RESOURCE_EXHAUSTED},
-	{EPIPE, CONNECT_INTERNAL},
-	{EBADF, CONNECT_INTERNAL},
-	{ENOTTY, CONNECT_FAILED_PRECONDITION},
-	{ENOTEMPTY, CONNECT_INTERNAL},
-	{EBUSY, CONNECT_INTERNAL},
-};
-
-enum connect_code e2b_code_of(const struct err *e)
-{
-	for (size_t i = 0; i < ARRAY_LEN(errnos); i++)
-		if (e->errnum == errnos[i].errnum)
-			return errnos[i].code;
-	return connect_code_of(e);
-}
-
-static void rpc_answer(struct e2b_request *q, enum connect_code code, const char *message)
-{
-	struct buf out = {0};
-
-	if (q->method->shape == E2B_UNARY) {
-		exchange_json(q->x, connect_code_status(code), connect_error(code, message));
-		return;
-	}
-	connect_put_end(&out, code, message);
-	exchange_reply(q->x, 200, "application/connect+json", buf_head(&out), out.len);
-	buf_done(&out);
-}
-
-void e2b_rpc_fail(struct e2b_request *q, enum connect_code code, const char *fmt, ...)
-{
-	char message[512];
-	va_list args;
-
-	va_start(args, fmt);
-	vsnprintf(message, sizeof(message), fmt, args);
-	va_end(args);
-	rpc_answer(q, code, message);
-}
-
-/* Errors of the guest have an errno; errors of the link have none. */
-bool e2b_is_cut(struct e2b_request *q, const struct err *e)
-{
-	return !running(q) ||
-	       (e->errnum == 0 && (e->kind == ERR_CONFLICT || e->kind == ERR_SYSTEM));
-}
-
-/* A sandbox that is gone by now is answered like an unknown one. */
-void e2b_rpc_error(struct e2b_request *q, const struct err *e)
-{
-	if (e2b_is_cut(q, e))
-		e2b_not_running(q->x, q->id);
-	else
-		rpc_answer(q, e2b_code_of(e), e->msg);
-}
-
-void e2b_rpc_ok(struct e2b_request *q, json_t *message)
-{
-	exchange_json(q->x, 200, must_alloc(message));
+	snprintf(x->caller.name, sizeof(x->caller.name), "e2b client");
+	exchange_decide(x, target, "access token", wake_sandbox);
 }
 
 /* Connect answers an unknown content type with 415 and no body. */
@@ -283,6 +159,144 @@ static bool takes_type(const struct e2b_request *q)
 	exchange_set_header(q->x, "Accept-Post", wanted);
 	exchange_reply(q->x, 415, NULL, "", 0);
 	return false;
+}
+
+void e2b_enter(struct exchange *x)
+{
+	struct e2b_request *q = exchange_attach(x, sizeof(*q), request_done);
+	struct sandbox *s;
+
+	q->x = x;
+	q->method = x->route->describe;
+	q->user = "user";
+	if (!takes_type(q) || (q->method->need == E2B_SIGNATURE && !e2b_files_signed(q)))
+		return;
+	if (!q->id[0] && !e2b_target(x, q->id, &q->port)) {
+		e2b_fail(x, 400, "the request names no sandbox");
+		return;
+	}
+	s = manager_find_any(x->api->manager, q->id);
+	/* Sandboxes of other doors cannot be entered here until their owner connects to them. */
+	if (s && (!e2b_state(s) || !e2b_is_open(s)))
+		s = NULL;
+	if (may_enter(q, s, q->method->need))
+		write_decision(q);
+}
+
+/* ---- RPCs ---- */
+
+/* Columns that are 0 leave it to the kind of the error. */
+static const struct errno_row {
+	int errnum;
+	enum connect_code code; /* of an RPC */
+	int status;		/* of /files */
+} errnos[] = {
+	{ENOENT, CONNECT_NOT_FOUND, 404},
+	{ESRCH, CONNECT_NOT_FOUND, 0},
+	{EEXIST, CONNECT_ALREADY_EXISTS, 0},
+	{ENOTDIR, CONNECT_INVALID_ARGUMENT, 400},
+	{EISDIR, CONNECT_INVALID_ARGUMENT, 400},
+	{EINVAL, 0, 400},
+	{ELOOP, 0, 400},
+	{ENAMETOOLONG, 0, 400},
+	{ENOSPC, CONNECT_RESOURCE_EXHAUSTED, 507},
+	{EDQUOT, CONNECT_RESOURCE_EXHAUSTED, 507},
+	{EFBIG, 0, 507},
+	{EACCES, 0, 403},
+	{EPERM, 0, 403},
+	{EROFS, 0, 403},
+	{ENOTTY, CONNECT_FAILED_PRECONDITION, 0},
+	{EPIPE, CONNECT_INTERNAL, 0},
+	{EBADF, CONNECT_INTERNAL, 0},
+	{ENOTEMPTY, CONNECT_INTERNAL, 0},
+	{EBUSY, CONNECT_INTERNAL, 0},
+};
+
+static const struct errno_row *errno_row(const struct err *e)
+{
+	static const struct errno_row none;
+
+	for (size_t i = 0; i < ARRAY_LEN(errnos); i++)
+		if (e->errnum == errnos[i].errnum)
+			return &errnos[i];
+	return &none;
+}
+
+enum connect_code e2b_code_of(const struct err *e)
+{
+	enum connect_code code = errno_row(e)->code;
+
+	return code ? code : connect_code_of(e);
+}
+
+void e2b_files_error(struct exchange *x, const struct err *e)
+{
+	struct e2b_request *q = x->data;
+	int status = errno_row(e)->status;
+
+	if (e2b_is_cut(q, e))
+		e2b_not_running(x, q->id);
+	else
+		exchange_error_as(x, status ? status : exchange_status_of(e), e);
+}
+
+/* Adds the last envelope and answers with all of them. */
+static void reply_envelopes(struct e2b_request *q, struct buf *out, enum connect_code code,
+			    const char *message)
+{
+	connect_put_end(out, code, message);
+	exchange_reply(q->x, 200, "application/connect+json", buf_head(out), out->len);
+	buf_done(out);
+}
+
+static void rpc_answer(struct e2b_request *q, enum connect_code code, const char *message)
+{
+	struct buf out = {0};
+
+	if (q->method->shape == E2B_UNARY) {
+		exchange_json(q->x, connect_code_status(code), connect_error(code, message));
+		return;
+	}
+	reply_envelopes(q, &out, code, message);
+}
+
+void e2b_rpc_fail(struct e2b_request *q, enum connect_code code, const char *fmt, ...)
+{
+	char message[512];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(message, sizeof(message), fmt, args);
+	va_end(args);
+	rpc_answer(q, code, message);
+}
+
+/* Errors of the guest have an errno; errors of the link have none. */
+bool e2b_is_cut(struct e2b_request *q, const struct err *e)
+{
+	return !e2b_running(q->x->api, q->id) ||
+	       (e->errnum == 0 && (e->kind == ERR_CONFLICT || e->kind == ERR_SYSTEM));
+}
+
+/* A sandbox that is gone by now is answered like an unknown one. */
+void e2b_rpc_error(struct e2b_request *q, const struct err *e)
+{
+	if (e2b_is_cut(q, e))
+		e2b_not_running(q->x, q->id);
+	else
+		rpc_answer(q, e2b_code_of(e), e->msg);
+}
+
+void e2b_rpc_ok(struct e2b_request *q, json_t *message)
+{
+	struct buf out = {0};
+
+	if (q->method->shape == E2B_UNARY) {
+		exchange_json(q->x, 200, must_alloc(message));
+		return;
+	}
+	connect_put_json(&out, must_alloc(message));
+	reply_envelopes(q, &out, CONNECT_OK, NULL);
 }
 
 int e2b_user(const struct exchange *x, const char *name, const char **ret_user, struct err *e)
@@ -307,7 +321,7 @@ int e2b_user(const struct exchange *x, const char *name, const char **ret_user, 
 	return 0;
 }
 
-/* The message is read once the sandbox is known and the token is right. */
+/* Called once the sandbox is known and the token is right. */
 static void read_message(struct e2b_request *q, struct sandbox *s)
 {
 	const char *version = exchange_header(q->x, "Connect-Protocol-Version");
@@ -330,7 +344,7 @@ static void read_message(struct e2b_request *q, struct sandbox *s)
 		rpc_answer(q, connect_code_of(&e), e.msg);
 	else if (e2b_user(q->x, NULL, &q->user, &e) < 0)
 		rpc_answer(q, CONNECT_UNAUTHENTICATED, e.msg);
-	else
+	else if (!q->method->path || (q->path = e2b_path_of(q, q->method->path)))
 		q->method->call(q, s);
 }
 
@@ -377,7 +391,7 @@ int e2b_add_env(json_t *all, const char *label, size_t most, struct list *env, s
 	return 0;
 }
 
-const char *e2b_home(const char *user)
+static const char *home_of(const char *user)
 {
 	return str_equal(user, "root") ? "/root" : "/home/user";
 }
@@ -419,12 +433,24 @@ char *e2b_path(const char *path, const char *user, struct err *e)
 	if (path[0] == '/')
 		return cleaned(str_copy(path));
 	if (path[0] == '~' && (path[1] == '/' || path[1] == '\0'))
-		return cleaned(str_format("%s%s", e2b_home(user), path + 1));
+		return cleaned(str_format("%s%s", home_of(user), path + 1));
 	if (path[0] == '~') {
 		err_set(e, ERR_INVALID, "cannot expand user-specific home dir in '%.80s'", path);
 		return NULL;
 	}
-	return cleaned(str_format("%s/%s", e2b_home(user), path));
+	return cleaned(str_format("%s/%s", home_of(user), path));
+}
+
+char *e2b_path_of(struct e2b_request *q, const char *key)
+{
+	struct err e = {0};
+	bool bad = false;
+	const char *text = e2b_text(q->in, key, &bad);
+	char *path = bad ? NULL : e2b_path(text, q->user, &e);
+
+	if (!path)
+		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "%s", bad ? "path: not a string" : e.msg);
+	return path;
 }
 
 void e2b_sign(const char *path, const char *operation, const char *user, const char *token,

@@ -1,20 +1,20 @@
 /*
- * /files: whole files out, and the way in for both directions. Access is by the token or, for plain
- * links, by a signature over path, operation and user; a signed link that names no sandbox is the
- * one's whose token made it.
+ * /files: access to both directions, and downloads. A client shows the access token or, in a plain
+ * link, a signature over path, operation and user. A signed link that names no sandbox belongs to the
+ * sandbox whose token made the signature.
  */
-#include "api/e2b/files.h"
+#include "api/e2b/e2b_internal.h"
 
 #include "api/http/transfer.h"
 
-/* ---- who may ---- */
+/* ---- access ---- */
 
 struct signed_by {
 	const char *path, *operation, *user, *expiry, *signature;
 	struct sandbox *found;
 };
 
-static bool made(void *arg, struct sandbox *s)
+static bool signed_with(void *arg, struct sandbox *s)
 {
 	struct signed_by *b = arg;
 	char wanted[64];
@@ -51,9 +51,9 @@ static bool check_signature(struct e2b_request *q, const char *operation)
 		return false;
 	}
 	if (q->id[0])
-		made(&b, s); /* also if it is NULL, so that the time is the same */
+		signed_with(&b, s); /* also if s is NULL, so that the time is the same */
 	else
-		manager_each(x->api->manager, NULL, made, &b);
+		manager_each(x->api->manager, NULL, signed_with, &b);
 	if (!b.found) {
 		e2b_fail(x, 401, "invalid signature");
 		return false;
@@ -85,28 +85,6 @@ bool e2b_files_signed(struct e2b_request *q)
 		return check_signature(q, str_equal(x->method, "POST") ? "write" : "read");
 	e2b_not_running(x, q->id);
 	return false;
-}
-
-void e2b_files_error(struct exchange *x, const struct err *e)
-{
-	static const struct {
-		int errnum, status;
-	} rows[] = {
-		{ENOENT, 404}, {EISDIR, 400},	    {ENOTDIR, 400}, {EINVAL, 400},
-		{ELOOP, 400},  {ENAMETOOLONG, 400}, {ENOSPC, 507},  {EDQUOT, 507},
-		{EFBIG, 507},  {EACCES, 403},	    {EPERM, 403},   {EROFS, 403},
-	};
-	struct e2b_request *q = e2b_request_of(x);
-	int status = exchange_status_of(e);
-
-	if (e2b_is_cut(q, e)) {
-		e2b_not_running(x, q->id);
-		return;
-	}
-	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-		if (rows[i].errnum == e->errnum)
-			status = rows[i].status;
-	exchange_error_as(x, status, e);
 }
 
 char *e2b_files_path(struct e2b_request *q, const char *path)

@@ -1,28 +1,13 @@
 /* filesystem.Filesystem: the calls that are not watches. */
-#include "api/e2b/files.h"
+#include "api/e2b/e2b_internal.h"
 
 #define ENTRIES_MAX 50000
 #define BYTES_MAX (16u << 20) /* of their names */
 #define AT_ONCE 64	      /* questions about single entries */
 
-char *e2b_path_of(struct e2b_request *q, const char *key)
-{
-	struct err e = {0};
-	bool bad = false;
-	const char *text = e2b_text(q->in, key, &bad);
-	char *path = bad ? NULL : e2b_path(text, q->user, &e);
-
-	if (!path)
-		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "%s", bad ? "path: not a string" : e.msg);
-	return path;
-}
-
 void e2b_fs_stat(struct e2b_request *q, struct sandbox *s)
 {
-	auto_free char *path = e2b_path_of(q, "path");
-
-	if (path)
-		call_stat(s, path, false, e2b_entry_reply, q);
+	call_stat(s, q->path, false, e2b_entry_reply, q);
 }
 
 /* ---- MakeDir ---- */
@@ -45,27 +30,23 @@ static void dir_made(void *arg, const struct answer *a, const struct err *e)
 
 void e2b_fs_make_dir(struct e2b_request *q, struct sandbox *s)
 {
-	auto_free char *path = e2b_path_of(q, "path");
-
-	if (path)
-		call_mkdir(s, path, 0755, true, dir_made, q);
+	call_mkdir(s, q->path, 0755, true, dir_made, q);
 }
 
 /* ---- Move: the destination's parents come first ---- */
 
-static void on_parents(void *arg, const struct answer *a, const struct err *e)
+static void on_parents_made(void *arg, const struct answer *a, const struct err *e)
 {
 	struct e2b_request *q = arg;
 	struct sandbox *s = e2b_still(q);
-	auto_free char *from = s ? e2b_path_of(q, "source") : NULL;
-	auto_free char *to = from ? e2b_path_of(q, "destination") : NULL;
+	auto_free char *to = s ? e2b_path_of(q, "destination") : NULL;
 
-	(void)a, (void)e; /* if this failed, the move fails with a better error */
+	/* Errors are ignored here: the move then fails with a better one. */
 	if (to)
-		call_move(s, from, to, true, e2b_entry_reply, q);
+		call_move(s, q->path, to, true, e2b_entry_reply, q);
 }
 
-static void on_source(void *arg, const struct answer *a, const struct err *e)
+static void on_source_found(void *arg, const struct answer *a, const struct err *e)
 {
 	struct e2b_request *q = arg;
 	struct sandbox *s;
@@ -82,18 +63,15 @@ static void on_source(void *arg, const struct answer *a, const struct err *e)
 		return;
 	slash = strrchr(to, '/');
 	slash[slash == to ? 1 : 0] = '\0';
-	call_mkdir(s, to, 0755, true, on_parents, q);
+	call_mkdir(s, to, 0755, true, on_parents_made, q);
 }
 
 void e2b_fs_move(struct e2b_request *q, struct sandbox *s)
 {
-	auto_free char *from = e2b_path_of(q, "source");
-
-	if (from)
-		call_stat(s, from, false, on_source, q);
+	call_stat(s, q->path, false, on_source_found, q);
 }
 
-/* ---- Remove: what is not there is removed ---- */
+/* ---- Remove: a file that does not exist is no error ---- */
 
 static void on_removed(void *arg, const struct answer *a, const struct err *e)
 {
@@ -105,10 +83,7 @@ static void on_removed(void *arg, const struct answer *a, const struct err *e)
 
 void e2b_fs_remove(struct e2b_request *q, struct sandbox *s)
 {
-	auto_free char *path = e2b_path_of(q, "path");
-
-	if (path)
-		call_remove(s, path, true, on_removed, q);
+	call_remove(s, q->path, true, on_removed, q);
 }
 
 /* ---- ListDir ---- */
@@ -117,7 +92,6 @@ struct dir_listing {
 	struct e2b_request *q;
 	struct e2b_entry **items;
 	size_t count, room, at, open, bytes;
-	char *root; /* as it was asked for */
 	bool too_many, inside;
 };
 
@@ -128,7 +102,6 @@ static void listing_done(void *more)
 	for (size_t i = 0; i < l->count; i++)
 		e2b_entry_free(l->items[i]);
 	free(l->items);
-	free(l->root);
 }
 
 static void complete_some(struct dir_listing *l);
@@ -194,10 +167,10 @@ static void dir_listed(void *arg, const struct answer *a, const struct err *e)
 	struct dir_listing *l = arg;
 
 	if (e && e->errnum == ENOENT) {
-		e2b_rpc_fail(l->q, CONNECT_NOT_FOUND, "path not found: %.300s", l->root);
+		e2b_rpc_fail(l->q, CONNECT_NOT_FOUND, "path not found: %.300s", l->q->path);
 	} else if (e && e->errnum == ENOTDIR) {
 		e2b_rpc_fail(l->q, CONNECT_INVALID_ARGUMENT, "path is not a directory: %.300s",
-			     l->root);
+			     l->q->path);
 	} else if (e) {
 		e2b_rpc_error(l->q, e);
 	} else if (l->too_many) {
@@ -213,18 +186,14 @@ void e2b_fs_list(struct e2b_request *q, struct sandbox *s)
 {
 	const json_t *depth = json_object_get(q->in, "depth");
 	json_int_t levels = depth && !json_is_null(depth) ? json_integer_value(depth) : 1;
-	char *path = e2b_path_of(q, "path");
 	struct dir_listing *l;
 
-	if (!path)
-		return;
 	if (levels < 1 || levels > 1000) {
-		free(path);
 		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "depth should be at least 1");
 		return;
 	}
 	l = e2b_keep(q, sizeof(*l), listing_done);
-	*l = (struct dir_listing){.q = q, .root = path};
-	call_list(s, path, (uint32_t)levels,
+	l->q = q;
+	call_list(s, q->path, (uint32_t)levels,
 		  &(struct receiver){.file = on_file, .done = dir_listed, .arg = l});
 }

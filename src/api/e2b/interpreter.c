@@ -1,4 +1,4 @@
-/* The code interpreter's port: contexts, and executions that stream what they print and show. */
+/* The code interpreter's port: contexts, and executions whose output and results are streamed. */
 #include "api/e2b/kernel.h"
 
 #define KEEPALIVE_MS 5000
@@ -6,17 +6,21 @@
 #define KEEPALIVE "{\"type\":\"keepalive\"}\n"
 
 /* Clients of the interpreter show the text of an error as it is. */
-static void say(struct exchange *x, int status, const char *text)
+static void reply_text(struct exchange *x, int status, const char *text)
 {
 	exchange_reply(x, status, "text/plain; charset=utf-8", text, strlen(text));
 }
 
-static void say_not_found(struct exchange *x, const char *id)
+/* Finds a context by its id; NULL after a 404. */
+static struct context *find_context(struct exchange *x, struct sandbox *s, const char *id)
 {
+	struct context *c = kernel_find(x->api, s, id);
 	char text[120];
 
 	snprintf(text, sizeof(text), "Context %.80s not found", id);
-	say(x, 404, text);
+	if (!c)
+		reply_text(x, 404, text);
+	return c;
 }
 
 /* ---- /execute ---- */
@@ -24,11 +28,12 @@ static void say_not_found(struct exchange *x, const char *id)
 struct interpreter_request {
 	struct e2b_request *q;
 	struct context *context;
+	bool is_new; /* the context is made by this request */
 	struct execution *execution;
 	struct loop_timer silence;
 };
 
-static void running_done(void *more)
+static void interpreter_request_done(void *more)
 {
 	struct interpreter_request *r = more;
 
@@ -37,15 +42,15 @@ static void running_done(void *more)
 		kernel_abandon(r->execution);
 }
 
-static struct interpreter_request *running_new(struct e2b_request *q, struct context *c)
+static struct interpreter_request *request_new(struct e2b_request *q, struct context *c)
 {
-	struct interpreter_request *r = e2b_keep(q, sizeof(*r), running_done);
+	struct interpreter_request *r = e2b_keep(q, sizeof(*r), interpreter_request_done);
 
 	*r = (struct interpreter_request){.q = q, .context = c};
 	return r;
 }
 
-static void on_line(void *arg, const char *text, size_t len)
+static void send_line(void *arg, const char *text, size_t len)
 {
 	struct interpreter_request *r = arg;
 	struct exchange *x = r->q->x;
@@ -104,13 +109,13 @@ static void execution_client_gone(void *arg)
 static void begin_execution(struct e2b_request *q, struct context *c, const char *code, json_t *env)
 {
 	static const struct execution_ops ops = {
-		.on_line = on_line, .on_end = on_executed, .room = room_of};
-	struct interpreter_request *r = running_new(q, c);
+		.on_line = send_line, .on_end = on_executed, .room = room_of};
+	struct interpreter_request *r = request_new(q, c);
 
 	r->silence = (struct loop_timer){.call = on_silence, .arg = r};
 	r->execution = kernel_execute(c, code, env, &ops, r);
 	if (!r->execution) {
-		say(q->x, 429, "Too many executions are waiting for this context");
+		reply_text(q->x, 429, "Too many executions are waiting for this context");
 		return;
 	}
 	/* The head is sent at once: clients have a timeout for it. */
@@ -133,42 +138,53 @@ static void execute(struct e2b_request *q, struct sandbox *s)
 	struct err e = {0};
 
 	if (bad || !code || e2b_check_strings(env, "env_vars", SIZE_MAX, &e) < 0) {
-		say(x, 422,
-		    "code, context_id and language are strings, env_vars an object of them");
+		reply_text(x, 422,
+			   "code, context_id and language are strings, env_vars an object of them");
 		return;
 	}
 	if (id && *id && name && *name) {
-		say(x, 400, "Only one of context_id or language can be provided");
+		reply_text(x, 400, "Only one of context_id or language can be provided");
 		return;
 	}
 	if (!language) {
-		say(x, 400, NO_KERNEL);
+		reply_text(x, 400, NO_KERNEL);
 		return;
 	}
-	c = id && *id ? kernel_find(x->api, s, id) : kernel_default(x->api, s, language);
-	if (!c)
-		say_not_found(x, id);
-	else
+	c = id && *id ? find_context(x, s, id) : kernel_default(x->api, s, language);
+	if (c)
 		begin_execution(q, c, code, json_is_object(env) ? env : NULL);
 }
 
 /* ---- contexts ---- */
 
-static void context_made(void *arg, enum execution_end how, const char *why)
+/* The kernel of a context that was made or restarted is ready, or could not be started. */
+static void on_context_ready(void *arg, enum execution_end how, const char *why)
 {
 	struct interpreter_request *r = arg;
+	struct exchange *x = r->q->x;
 
-	if (how == EXECUTION_DONE) {
-		exchange_json(r->q->x, 200, kernel_describe(r->context));
-		return;
+	if (how == EXECUTION_DONE && r->is_new) {
+		exchange_json(x, 200, kernel_describe(r->context));
+	} else if (how == EXECUTION_DONE) {
+		exchange_reply(x, 200, "application/json", "null", 4);
+	} else {
+		if (r->is_new)
+			kernel_remove(r->context);
+		reply_text(x, 500, why);
 	}
-	kernel_remove(r->context);
-	say(r->q->x, 500, why);
+}
+
+static void start_context(struct e2b_request *q, struct context *c, bool is_new)
+{
+	static const struct execution_ops ops = {.on_end = on_context_ready};
+	struct interpreter_request *r = request_new(q, c);
+
+	r->is_new = is_new;
+	kernel_start(c, !is_new, &ops, r);
 }
 
 static void make_context(struct e2b_request *q, struct sandbox *s)
 {
-	static const struct execution_ops ops = {.on_end = context_made};
 	struct exchange *x = q->x;
 	bool bad = false;
 	const struct kernel_language *language =
@@ -179,18 +195,18 @@ static void make_context(struct e2b_request *q, struct sandbox *s)
 	struct context *c;
 
 	if (bad) {
-		say(x, 422, "language and cwd are strings");
+		reply_text(x, 422, "language and cwd are strings");
 		return;
 	}
 	if (!language || !path) {
-		say(x, 400, path ? NO_KERNEL : e.msg);
+		reply_text(x, 400, path ? NO_KERNEL : e.msg);
 		return;
 	}
 	c = kernel_new(x->api, s, language, path, &e);
 	if (c)
-		kernel_start(c, false, &ops, running_new(q, c));
+		start_context(q, c, true);
 	else
-		say(x, 429, e.msg);
+		reply_text(x, 429, e.msg);
 }
 
 static void list_contexts(struct e2b_request *q, struct sandbox *s)
@@ -198,64 +214,55 @@ static void list_contexts(struct e2b_request *q, struct sandbox *s)
 	exchange_json(q->x, 200, kernel_list(q->x->api, s));
 }
 
-static void on_restarted(void *arg, enum execution_end how, const char *why)
-{
-	struct interpreter_request *r = arg;
-
-	if (how == EXECUTION_DONE)
-		exchange_reply(r->q->x, 200, "application/json", "null", 4);
-	else
-		say(r->q->x, 500, why);
-}
-
 static void restart_context(struct e2b_request *q, struct sandbox *s)
 {
-	static const struct execution_ops ops = {.on_end = on_restarted};
-	struct context *c = kernel_find(q->x->api, s, q->x->params[0]);
+	struct context *c = find_context(q->x, s, q->x->params[0]);
 
 	if (c)
-		kernel_start(c, true, &ops, running_new(q, c));
-	else
-		say_not_found(q->x, q->x->params[0]);
+		start_context(q, c, false);
 }
 
 static void remove_context(struct e2b_request *q, struct sandbox *s)
 {
-	struct context *c = kernel_find(q->x->api, s, q->x->params[0]);
+	struct context *c = find_context(q->x, s, q->x->params[0]);
 
-	if (!c) {
-		say_not_found(q->x, q->x->params[0]);
+	if (!c)
 		return;
-	}
 	kernel_remove(c);
 	exchange_reply(q->x, 200, "application/json", "null", 4);
 }
 
 static void healthy(struct e2b_request *q, struct sandbox *s)
 {
-	say(q->x, 200, "OK");
+	reply_text(q->x, 200, "OK");
 }
 
-#define METHOD(verb, path, body, summary, ...)                                                     \
-	{                                                                                          \
-		verb, path, e2b_enter, 0, body, ROUTE_OPEN, summary, &(const struct e2b_method)    \
-		{                                                                                  \
-			__VA_ARGS__                                                                \
-		}                                                                                  \
-	}
 #define CONTEXTS(verb, path, body, summary, handler)                                               \
-	METHOD(verb, path, body, summary, .need = E2B_TRAFFIC_TOKEN, .shape = E2B_KERNEL,          \
-	       .call = handler)
+	E2B_METHOD(verb, path, 0, body, summary, .need = E2B_TRAFFIC_TOKEN, .shape = E2B_KERNEL,   \
+		   .call = handler)
 
-const struct route e2b_interpreter_routes[] = {
-	METHOD("POST", "/execute", BODY_JSON_BIG, "Runs code (E2B)", .need = E2B_ACCESS_TOKEN,
-	       .shape = E2B_KERNEL, .call = execute),
+static const struct route routes[] = {
+	E2B_METHOD("POST", "/execute", 0, BODY_JSON_BIG, "Runs code (E2B)",
+		   .need = E2B_ACCESS_TOKEN, .shape = E2B_KERNEL, .call = execute),
 	CONTEXTS("POST", "/contexts", BODY_JSON, "Makes a context (E2B)", make_context),
 	CONTEXTS("GET", "/contexts", BODY_NONE, "Lists contexts (E2B)", list_contexts),
 	CONTEXTS("POST", "/contexts/{id}/restart", BODY_BYTES, "Restarts a context (E2B)",
 		 restart_context),
 	CONTEXTS("DELETE", "/contexts/{id}", BODY_BYTES, "Removes a context (E2B)", remove_context),
-	METHOD("GET", "/health", BODY_NONE, "Is it there? (E2B)", .need = E2B_OPEN,
-	       .call = healthy),
+	E2B_METHOD("GET", "/health", 0, BODY_NONE, "Is it there? (E2B)", .need = E2B_OPEN,
+		   .call = healthy),
 };
-const size_t e2b_interpreter_route_count = ARRAY_LEN(e2b_interpreter_routes);
+
+static bool claims_interpreter(const struct exchange *x)
+{
+	return e2b_port_of(x) == E2B_INTERPRETER_PORT;
+}
+
+static void interpreter_error(struct exchange *x, int status, const struct err *e)
+{
+	reply_text(x, status, e->msg);
+}
+
+const struct door e2b_interpreter_door = {
+	DOOR_E2B, "e2b", routes, ARRAY_LEN(routes), claims_interpreter, interpreter_error, NULL,
+};

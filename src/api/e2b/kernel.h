@@ -9,7 +9,7 @@
  */
 #pragma once
 
-#include "api/e2b/e2b.h"
+#include "api/e2b/e2b_internal.h"
 
 struct context;
 struct execution;

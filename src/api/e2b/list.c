@@ -1,5 +1,5 @@
 /* Lists sandboxes by the filters and in the pages of E2B. */
-#include "api/e2b/e2b.h"
+#include "api/e2b/e2b_internal.h"
 
 #define PAGE_MAX 100
 
@@ -20,9 +20,17 @@ struct listed_sandboxes {
 	const struct filter *filter;
 };
 
+static void unescape_twice(char *text)
+{
+	for (char *p = text; p && *p; p++)
+		*p = *p == '+' ? ' ' : *p;
+	if (text)
+		e2b_unescape(text), e2b_unescape(text);
+}
+
 /*
- * "a=b&c=d" of the query, whose keys and values are escaped once more below that form: three times
- * in all. The first was taken off by the server.
+ * "a=b&c=d" of the query. Keys and values are escaped once more within that form, so three times in
+ * all; the server has undone the first.
  */
 static json_t *metadata_of(const char *text)
 {
@@ -37,32 +45,11 @@ static json_t *metadata_of(const char *text)
 			continue;
 		if (value)
 			*value++ = '\0';
-		for (char *p = pair; *p; p++)
-			*p = *p == '+' ? ' ' : *p;
-		for (char *p = value; p && *p; p++)
-			*p = *p == '+' ? ' ' : *p;
-		e2b_unescape(pair), e2b_unescape(pair);
-		if (value)
-			e2b_unescape(value), e2b_unescape(value);
+		unescape_twice(pair);
+		unescape_twice(value);
 		json_object_set_new(all, pair, json_string(value ? value : ""));
 	}
 	return all;
-}
-
-/* ISO 8601 in UTC with or without decimals. */
-static int time_of(const char *text, uint64_t *ret_ms, struct err *e)
-{
-	struct tm t = {0};
-	const char *rest = strptime(text, "%Y-%m-%dT%H:%M:%S", &t);
-	uint64_t ms = 0, unit = 100;
-
-	if (rest && *rest == '.')
-		for (rest++; *rest >= '0' && *rest <= '9'; rest++, unit /= 10)
-			ms += (uint64_t)(*rest - '0') * unit;
-	if (!rest || (!str_equal(rest, "Z") && !str_equal(rest, "+00:00") && *rest))
-		return err_field(e, ERR_INVALID, "startedAfter", "startedAfter: not a time in UTC");
-	*ret_ms = (uint64_t)timegm(&t) * 1000 + ms;
-	return 0;
 }
 
 static int filter_read(struct exchange *x, struct filter *f, struct err *e)
@@ -74,9 +61,10 @@ static int filter_read(struct exchange *x, struct filter *f, struct err *e)
 	*f = (struct filter){.state = exchange_arg(x, "state"),
 			     .template = exchange_arg(x, "template"),
 			     .running_only = str_equal(x->path, "/sandboxes")};
-	if (exchange_arg_uint(x, "limit", PAGE_MAX, PAGE_MAX, &f->limit, e) < 0 ||
-	    (after && time_of(after, &f->after_ms, e) < 0))
+	if (exchange_arg_uint(x, "limit", PAGE_MAX, PAGE_MAX, &f->limit, e) < 0)
 		return -1;
+	if (after && !e2b_parse_time(after, &f->after_ms))
+		return err_field(e, ERR_INVALID, "startedAfter", "startedAfter: not a time in UTC");
 	if (f->limit < 1)
 		return err_field(e, ERR_INVALID, "limit", "limit: at least 1");
 	if (order && !str_equal(order, "asc") && !str_equal(order, "desc"))

@@ -1,50 +1,89 @@
-/* Metrics of sandboxes as the control plane gives them: samples with their times. */
-#include "api/e2b/e2b.h"
+/*
+ * Metrics of sandboxes: samples with their times from the control plane, the present one from envd.
+ * Both have the same numbers under other names.
+ */
+#include "api/e2b/e2b_internal.h"
 
-static double number(const json_t *o, const char *key)
+enum metrics_shape { METRICS_CONTROL, METRICS_ENVD };
+
+static json_int_t number(const json_t *sample, const char *key)
 {
-	return json_number_value(json_object_get(o, key));
+	return (json_int_t)json_number_value(json_object_get(sample, key));
 }
 
-static json_t *metric(const struct sandbox *s, const json_t *sample, uint64_t unix_ms)
+static json_t *metrics_json(const struct sandbox *s, const json_t *sample, uint64_t unix_ms,
+			    enum metrics_shape shape)
 {
 	const struct limits *l = &sandbox_spec(s)->limits;
-	json_int_t total = (json_int_t)number(sample, "memory_limit_bytes");
+	json_int_t limit = number(sample, "memory_limit_bytes");
+	json_int_t total = limit ? limit : (json_int_t)l->memory_bytes;
+	const struct {
+		const char *names[2];
+		json_int_t value;
+	} rows[] = {
+		{{"timestampUnix", "ts"}, (json_int_t)(unix_ms / 1000)},
+		{{"cpuCount", "cpu_count"}, (json_int_t)((l->cpus_milli + 999) / 1000)},
+		{{"memUsed", "mem_used"}, number(sample, "memory_bytes")},
+		{{"memTotal", "mem_total"}, total},
+		{{"memCache", "mem_cache"}, 0},
+		{{NULL, "mem_used_mib"}, number(sample, "memory_bytes") >> 20},
+		{{NULL, "mem_total_mib"}, total >> 20},
+		{{"diskUsed", "disk_used"}, number(sample, "disk_bytes")},
+		{{"diskTotal", "disk_total"}, (json_int_t)l->disk_bytes},
+	};
+	json_t *o =
+		must_alloc(json_pack("{s:f}", shape == METRICS_ENVD ? "cpu_used_pct" : "cpuUsedPct",
+				     json_number_value(json_object_get(sample, "cpu_percent"))));
 
-	return must_alloc(json_pack(
-		"{s:o,s:I,s:I,s:f,s:I,s:I,s:I,s:I,s:I}", "timestamp", e2b_time(unix_ms),
-		"timestampUnix", (json_int_t)(unix_ms / 1000), "cpuCount",
-		(json_int_t)((l->cpus_milli + 999) / 1000), "cpuUsedPct",
-		number(sample, "cpu_percent"), "memUsed",
-		(json_int_t)number(sample, "memory_bytes"), "memTotal",
-		total ? total : (json_int_t)l->memory_bytes, "memCache", (json_int_t)0, "diskUsed",
-		(json_int_t)number(sample, "disk_bytes"), "diskTotal", (json_int_t)l->disk_bytes));
+	if (shape == METRICS_CONTROL)
+		json_object_set_new(o, "timestamp", e2b_time(unix_ms));
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (rows[i].names[shape])
+			json_object_set_new(o, rows[i].names[shape], json_integer(rows[i].value));
+	return o;
 }
 
-/* When a sample was taken, in milliseconds since 1970. */
-static uint64_t time_of(const json_t *sample)
+/* ---- envd: as of now ---- */
+
+static void on_envd_stats(void *arg, json_t *stats, const struct err *e)
 {
-	const char *text = json_string_value(json_object_get(sample, "time"));
-	struct tm parts = {0};
+	struct e2b_request *q = arg;
+	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
 
-	return text && strptime(text, "%Y-%m-%dT%H:%M:%S", &parts) ? (uint64_t)timegm(&parts) * 1000
-								   : unix_ms();
+	if (stats && s)
+		exchange_json(q->x, 200, metrics_json(s, stats, unix_ms(), METRICS_ENVD));
+	else if (e && s)
+		exchange_error(q->x, e);
+	else
+		e2b_not_running(q->x, q->id);
+	json_decref(stats);
 }
+
+void e2b_metrics_now(struct e2b_request *q, struct sandbox *s)
+{
+	sandbox_stats(s, on_envd_stats, q);
+}
+
+/* ---- one sandbox, with its history ---- */
 
 struct metrics_window {
 	uint64_t start, end; /* unix seconds */
 };
 
-static void add_sample(const struct exchange *x, json_t *out, const json_t *sample, uint64_t at_ms)
+static void add_sample(const struct exchange *x, json_t *out, const json_t *sample)
 {
 	const struct metrics_window *a = x->data;
 	const struct sandbox *s = manager_find_any(x->api->manager, x->params[0]);
+	const char *time = json_string_value(json_object_get(sample, "time"));
+	uint64_t at_ms;
 
+	if (!time || !e2b_parse_time(time, &at_ms))
+		at_ms = unix_ms();
 	if (s && at_ms / 1000 >= a->start && at_ms / 1000 <= a->end)
-		json_array_append_new(out, metric(s, sample, at_ms));
+		json_array_append_new(out, metrics_json(s, sample, at_ms, METRICS_CONTROL));
 }
 
-static void control_stats(void *arg, json_t *stats, const struct err *e)
+static void on_history(void *arg, json_t *stats, const struct err *e)
 {
 	struct exchange *x = arg;
 	json_t *out, *sample;
@@ -56,8 +95,8 @@ static void control_stats(void *arg, json_t *stats, const struct err *e)
 	}
 	out = must_alloc(json_array());
 	json_array_foreach (json_object_get(stats, "history"), i, sample)
-		add_sample(x, out, sample, time_of(sample));
-	add_sample(x, out, stats, unix_ms());
+		add_sample(x, out, sample);
+	add_sample(x, out, stats);
 	json_decref(stats);
 	exchange_json(x, 200, out);
 }
@@ -71,64 +110,36 @@ void e2b_metrics(struct exchange *x, struct sandbox *s)
 	    exchange_arg_uint(x, "end", UINT32_MAX, UINT32_MAX, &a->end, &e) < 0)
 		exchange_error(x, &e);
 	else
-		sandbox_stats(s, control_stats, x);
+		sandbox_stats(s, on_history, x);
 }
+/* ---- several sandboxes: the latest sample of each ---- */
 
-/* ---- several at once: the latest of each ---- */
+#define METRICS_IDS_MAX 100
 
-struct many {
-	struct exchange *x;
-	json_t *out;
-	size_t open;
-};
-
-struct one_of {
-	struct many *many;
-	char id[IPC_ID];
-};
-
-static void many_answered(struct many *m)
+static void on_all_stats(void *arg, json_t *stats, const struct err *e)
 {
-	if (--m->open)
-		return;
-	exchange_json(m->x, 200, must_alloc(json_pack("{s:o}", "sandboxes", m->out)));
-	free(m);
-}
+	struct exchange *x = arg;
+	const char *ids = exchange_arg(x, "sandbox_ids"), *id;
+	json_t *out = must_alloc(json_object()), *one;
+	auto_free char *copy = str_copy(ids ? ids : "");
+	char *rest = copy;
+	size_t i;
 
-static void on_one(void *arg, json_t *stats, const struct err *e)
-{
-	struct one_of *o = arg;
-	struct many *m = o->many;
-	struct sandbox *s = manager_find_any(m->x->api->manager, o->id);
+	for (size_t n = 0; n < METRICS_IDS_MAX && (id = strsep(&rest, ",")); n++)
+		json_array_foreach (json_object_get(stats, "sandboxes"), i, one) {
+			const char *own = json_string_value(json_object_get(one, "id"));
+			struct sandbox *s =
+				str_equal(own, id) ? manager_find_any(x->api->manager, id) : NULL;
 
-	if (stats && s)
-		json_object_set_new(m->out, o->id, metric(s, stats, unix_ms()));
+			if (s)
+				json_object_set_new(
+					out, id, metrics_json(s, one, unix_ms(), METRICS_CONTROL));
+		}
 	json_decref(stats);
-	free(o);
-	many_answered(m);
+	exchange_json(x, 200, must_alloc(json_pack("{s:o}", "sandboxes", out)));
 }
 
 void e2b_metrics_many(struct exchange *x)
 {
-	const char *ids = exchange_arg(x, "sandbox_ids");
-	auto_free char *copy = str_copy(ids ? ids : "");
-	char *rest = copy, *id;
-	struct many *m = must_alloc(calloc(1, sizeof(*m)));
-	size_t count = 0;
-
-	*m = (struct many){.x = x, .out = must_alloc(json_object()), .open = 1};
-	while ((id = strsep(&rest, ",")) && count++ < 100) {
-		struct err e = {0};
-		struct sandbox *s = *id ? manager_find(x->api->manager, &x->caller, id, &e) : NULL;
-		struct one_of *o;
-
-		if (!s)
-			continue;
-		o = must_alloc(calloc(1, sizeof(*o)));
-		o->many = m;
-		snprintf(o->id, sizeof(o->id), "%s", sandbox_id(s));
-		m->open++;
-		sandbox_stats(s, on_one, o);
-	}
-	many_answered(m);
+	manager_stats(x->api->manager, &x->caller, on_all_stats, x);
 }

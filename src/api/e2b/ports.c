@@ -1,7 +1,7 @@
 /* Ports inside a sandbox, by host name or header: previews of what is served there. */
-#include "api/e2b/e2b.h"
+#include "api/e2b/e2b_internal.h"
 
-/* What network.maskRequestHost says, with ${PORT} put in; NULL: nothing. The caller's. */
+/* network.maskRequestHost with the port in place of ${PORT}; NULL: not set. The caller frees it. */
 static char *masked_host(const struct sandbox *s, unsigned port)
 {
 	const json_t *network = json_object_get(sandbox_door_data(s), "network");
@@ -15,7 +15,7 @@ static char *masked_host(const struct sandbox *s, unsigned port)
 	return str_format("%.*s%u%s", (int)(at - mask), mask, port, at + strlen("${PORT}"));
 }
 
-static void pass(struct e2b_request *q, struct sandbox *s)
+static void proxy_port(struct e2b_request *q, struct sandbox *s)
 {
 	auto_free char *host = masked_host(s, q->port);
 	struct ports_target t = {.port = q->port,
@@ -27,9 +27,35 @@ static void pass(struct e2b_request *q, struct sandbox *s)
 	ports_proxy(q->x, s, &t);
 }
 
-const struct route e2b_port_routes[] = {
+static const struct route routes[] = {
 	{"GET", "/*", e2b_enter, 0, BODY_STREAM,
 	 ROUTE_OPEN | ROUTE_ANY_METHOD | ROUTE_NO_ORIGIN_CHECK, "A port inside (E2B)",
-	 &(const struct e2b_method){.need = E2B_TRAFFIC_TOKEN, .call = pass}},
+	 &(const struct e2b_method){.need = E2B_TRAFFIC_TOKEN, .call = proxy_port}},
 };
-const size_t e2b_port_route_count = ARRAY_LEN(e2b_port_routes);
+
+static bool claims_other_port(const struct exchange *x)
+{
+	int port = e2b_port_of(x);
+
+	return port >= 0 && port != E2B_ENVD_PORT && port != E2B_INTERPRETER_PORT;
+}
+
+/* Nothing listens on the port: return the same 502 body that E2B's proxy returns. */
+static void port_error(struct exchange *x, int status, const struct err *e)
+{
+	char id[IPC_ID];
+	unsigned port;
+
+	if (status != 502 || !e2b_target(x, id, &port)) {
+		e2b_error(x, status, e);
+		return;
+	}
+	exchange_json(x, 502,
+		      must_alloc(json_pack("{s:s,s:s,s:i,s:i}", "sandboxId", id, "message",
+					   "The sandbox is running but port is not open", "port",
+					   (int)port, "code", 502)));
+}
+
+const struct door e2b_port_door = {
+	DOOR_E2B, "e2b", routes, ARRAY_LEN(routes), claims_other_port, port_error, NULL,
+};

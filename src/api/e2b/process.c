@@ -1,8 +1,9 @@
 /*
- * process.Process: commands that are started, watched and fed. A command outlives its stream; whoever
- * connects again gets what is new. Commands are found by their pid inside, or by their tag.
+ * process.Process: commands that are started and watched. A command outlives its stream; a client that
+ * connects again gets the output from then on. Commands are found by their pid inside the sandbox, or by
+ * their tag.
  */
-#include "api/e2b/stream.h"
+#include "api/e2b/e2b_internal.h"
 
 #include "auth/tokens.h"
 
@@ -19,21 +20,13 @@ struct process_stream {
 	bool tty;
 };
 
-static void watching_done(void *more)
+static void process_stream_done(void *more)
 {
 	struct process_stream *w = more;
 
 	e2b_stream_done(&w->stream);
 	exec_detach(w->stream.pump.from);
 	free(w->cwd);
-}
-
-static struct process_stream *watching_new(struct e2b_request *q)
-{
-	struct process_stream *w = e2b_keep(q, sizeof(*w), watching_done);
-
-	w->stream.q = q;
-	return w;
 }
 
 static void process_event(struct process_stream *w, json_t *what)
@@ -117,10 +110,10 @@ static void process_failed(void *arg, const struct err *e)
 	}
 }
 
-static const struct exec_ops ops = {.on_start = process_started,
-				    .on_output = process_output,
-				    .on_exit = process_ended,
-				    .on_error = process_failed};
+static const struct exec_ops process_ops = {.on_start = process_started,
+					    .on_output = process_output,
+					    .on_exit = process_ended,
+					    .on_error = process_failed};
 
 static void process_detach(void *arg)
 {
@@ -129,12 +122,14 @@ static void process_detach(void *arg)
 	exec_detach(take_ptr(w->stream.pump.from));
 }
 
-static void process_watch(struct process_stream *w, struct sandbox *s, uint64_t deadline)
+static struct process_stream *process_stream_new(struct e2b_request *q)
 {
+	struct process_stream *w = e2b_keep(q, sizeof(*w), process_stream_done);
+
+	w->stream.q = q;
 	w->stream.stop = process_detach;
-	w->stream.arg = w;
 	w->stream.pump.credit = exec_credit;
-	e2b_stream_open(&w->stream, s, KEEPALIVE, deadline);
+	return w;
 }
 
 /* ---- Start ---- */
@@ -223,7 +218,7 @@ static uint64_t timeout_most(const struct e2b_request *q, const struct sandbox *
 
 void e2b_process_start(struct e2b_request *q, struct sandbox *s)
 {
-	struct process_stream *w = watching_new(q);
+	struct process_stream *w = process_stream_new(q);
 	struct exec_request r = {0};
 	uint64_t most = timeout_most(q, s);
 	struct err e = {0};
@@ -235,14 +230,19 @@ void e2b_process_start(struct e2b_request *q, struct sandbox *s)
 	} else {
 		if (most && (!r.timeout_ms || r.timeout_ms > most))
 			r.timeout_ms = most;
-		process_watch(w, s, 0);
-		w->stream.pump.from = exec_start(s, &r, &ops, w);
+		e2b_stream_open(&w->stream, s, KEEPALIVE, 0);
+		w->stream.pump.from = exec_start(s, &r, &process_ops, w);
 	}
 	list_done(&r.argv);
 	list_done(&r.env);
 }
 
 /* ---- finding a command ---- */
+
+uint32_t e2b_exec_id(const json_t *exec)
+{
+	return (uint32_t)json_integer_value(json_object_get(exec, "id"));
+}
 
 bool e2b_is_hidden(const json_t *exec)
 {
@@ -309,10 +309,9 @@ void e2b_process_attach(struct e2b_request *q, struct sandbox *s, const json_t *
 
 	if (e2b_stream_deadline(q, &deadline_ms) < 0)
 		return;
-	w = watching_new(q);
+	w = process_stream_new(q);
 	w->tty = json_is_true(json_object_get(exec, "tty"));
-	process_watch(w, s, deadline_ms);
+	e2b_stream_open(&w->stream, s, KEEPALIVE, deadline_ms);
 	/* Like envd, sends only new output; of an ended command only its end. */
-	w->stream.pump.from = exec_attach(
-		s, (uint32_t)json_integer_value(json_object_get(exec, "id")), UINT64_MAX, &ops, w);
+	w->stream.pump.from = exec_attach(s, e2b_exec_id(exec), UINT64_MAX, &process_ops, w);
 }

@@ -1,13 +1,8 @@
-/* process.Process: what goes into running commands, and the list of them. */
-#include "api/e2b/e2b.h"
+/* process.Process: input, signals and terminal sizes for running commands, and the list of them. */
+#include "api/e2b/e2b_internal.h"
 
-static uint32_t eid_of(const json_t *exec)
-{
-	return (uint32_t)json_integer_value(json_object_get(exec, "id"));
-}
-
-/* Ends a unary call: {} or the error. */
-static void unary_done(void *arg, json_t *value, const struct err *e)
+/* Ends a call without a result: {} or the error. */
+static void call_done(void *arg, json_t *value, const struct err *e)
 {
 	struct e2b_request *q = arg;
 
@@ -20,18 +15,18 @@ static void unary_done(void *arg, json_t *value, const struct err *e)
 
 /* ---- input ---- */
 
-struct feeding {
+struct process_input {
 	struct buf bytes;
 	bool tty;
 };
 
-static void feeding_done(void *more)
+static void process_input_done(void *more)
 {
-	buf_done(&((struct feeding *)more)->bytes);
+	buf_done(&((struct process_input *)more)->bytes);
 }
 
 /* {"stdin":base64} or {"pty":base64}; -1 after an answer. */
-static int take_input(struct e2b_request *q, struct feeding *f, const json_t *input)
+static int take_input(struct e2b_request *q, struct process_input *f, const json_t *input)
 {
 	const json_t *text = json_object_get(input, "stdin"), *pty = json_object_get(input, "pty");
 
@@ -54,27 +49,19 @@ static void on_fed(void *arg, json_t *value, const struct err *e)
 {
 	struct e2b_request *q = arg;
 	bool failed = e && e->kind != ERR_NONE;
-	struct buf out = {0};
 
-	json_decref(value);
-	if (failed && (e2b_is_cut(q, e) || e->errnum == ENOENT || e->errnum == ESRCH)) {
-		e2b_rpc_error(q, e);
-	} else if (failed) {
-		/* A command without an open stdin: whatever the kernel calls it, envd says internal. */
+	/* A command without an open stdin: whatever the kernel calls it, envd says internal. */
+	if (failed && !e2b_is_cut(q, e) && e->errnum != ENOENT && e->errnum != ESRCH) {
+		json_decref(value);
 		e2b_rpc_fail(q, CONNECT_INTERNAL, "error writing to stdin: %s", e->msg);
-	} else if (q->method->shape == E2B_UNARY) {
-		e2b_rpc_ok(q, json_object());
 	} else {
-		connect_put_json(&out, json_object());
-		connect_put_end(&out, CONNECT_OK, NULL);
-		exchange_reply(q->x, 200, "application/connect+json", buf_head(&out), out.len);
-		buf_done(&out);
+		call_done(q, value, e);
 	}
 }
 
 void e2b_process_feed(struct e2b_request *q, struct sandbox *s, const json_t *exec)
 {
-	struct feeding *f = q->more;
+	struct process_input *f = q->more;
 	bool tty = json_is_true(json_object_get(exec, "tty"));
 
 	if (f->tty != tty)
@@ -83,19 +70,20 @@ void e2b_process_feed(struct e2b_request *q, struct sandbox *s, const json_t *ex
 	else if (!f->bytes.len)
 		on_fed(q, NULL, NULL);
 	else
-		sandbox_input(s, eid_of(exec), buf_head(&f->bytes), f->bytes.len, false, on_fed, q);
+		sandbox_input(s, e2b_exec_id(exec), buf_head(&f->bytes), f->bytes.len, false,
+			      on_fed, q);
 }
 
 void e2b_process_input(struct e2b_request *q, struct sandbox *s)
 {
-	if (take_input(q, e2b_keep(q, sizeof(struct feeding), feeding_done),
+	if (take_input(q, e2b_keep(q, sizeof(struct process_input), process_input_done),
 		       json_object_get(q->in, "input")) == 0)
 		e2b_process_find(q, s);
 }
 
 /* ---- StreamInput: the start, then data and keepalives, all in one body ---- */
 
-static int take_row(struct e2b_request *q, struct feeding *f, json_t *row)
+static int take_row(struct e2b_request *q, struct process_input *f, json_t *row)
 {
 	const json_t *start = json_object_get(row, "start"), *data = json_object_get(row, "data");
 
@@ -113,7 +101,7 @@ static int take_row(struct e2b_request *q, struct feeding *f, json_t *row)
 void e2b_process_stream_input(struct e2b_request *q, struct sandbox *s)
 {
 	struct buf body = {.data = (char *)q->x->body, .len = q->x->body_len};
-	struct feeding *f = e2b_keep(q, sizeof(*f), feeding_done);
+	struct process_input *f = e2b_keep(q, sizeof(*f), process_input_done);
 	struct connect_envelope v;
 	struct err e = {0};
 	int got;
@@ -148,7 +136,7 @@ void e2b_process_close_stdin(struct e2b_request *q, struct sandbox *s, const jso
 		e2b_rpc_fail(q, CONNECT_UNKNOWN,
 			     "cannot close stdin for PTY process - send Ctrl+D (0x04) instead");
 	else
-		sandbox_input(s, eid_of(exec), "", 0, true, unary_done, q);
+		sandbox_input(s, e2b_exec_id(exec), "", 0, true, call_done, q);
 }
 
 /* By name or by number, as proto3 JSON has it. */
@@ -166,7 +154,7 @@ void e2b_process_kill(struct e2b_request *q, struct sandbox *s, const json_t *ex
 {
 	int sig = signal_of(json_object_get(q->in, "signal"));
 
-	sandbox_signal(s, eid_of(exec), sig, sig == SIGKILL, unary_done, q);
+	sandbox_signal(s, e2b_exec_id(exec), sig, sig == SIGKILL, call_done, q);
 }
 
 void e2b_process_signal(struct e2b_request *q, struct sandbox *s)
@@ -190,7 +178,7 @@ void e2b_process_update(struct e2b_request *q, struct sandbox *s, const json_t *
 	else if (e2b_pty_size(q->in, &rows, &cols, &e) < 0)
 		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "%s", e.msg);
 	else
-		sandbox_resize(s, eid_of(exec), rows, cols, unary_done, q);
+		sandbox_resize(s, e2b_exec_id(exec), rows, cols, call_done, q);
 }
 
 /* ---- List ---- */

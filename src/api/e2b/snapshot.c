@@ -3,7 +3,7 @@
  * templateID and is deleted as a template. Named ones are called "cloche/NAME:default", the others
  * "ID:default"; a name alone and an id alone are taken as well.
  */
-#include "api/e2b/e2b.h"
+#include "api/e2b/e2b_internal.h"
 
 #define TEAM "cloche/"
 #define TAG ":default"

@@ -1,9 +1,9 @@
-/* Server streams of RPCs: envelopes, keepalives, deadlines, the cut when the sandbox goes. */
-#include "api/e2b/stream.h"
+/* Server streams of RPCs: envelopes, keepalives, deadlines, and the cut when the sandbox goes. */
+#include "api/e2b/e2b_internal.h"
 
 #define KEEPALIVE_S 90
 #define KEEPALIVE_MAX_S 3600
-#define GOING_MS 5000 /* for a sandbox to be gone after its link */
+#define GOING_MS 5000 /* between the loss of the link and the new state of the sandbox */
 
 static void stream_flush(struct e2b_stream *t)
 {
@@ -31,8 +31,8 @@ static void on_silence(void *arg)
 	stream_flush(t);
 }
 
-/* Lets go of what feeds the stream, once. */
-static void stream_let_go(struct e2b_stream *t)
+/* Stops the timers and releases the source of the stream, once. */
+static void stream_release(struct e2b_stream *t)
 {
 	struct loop *l = t->q->x->api->loop;
 
@@ -42,14 +42,14 @@ static void stream_let_go(struct e2b_stream *t)
 		sandbox_unwait(t->wait);
 	t->wait = NULL;
 	if (t->stop)
-		t->stop(t->arg);
+		t->stop(t);
 	t->stop = NULL;
 }
 
 void e2b_stream_done(struct e2b_stream *t)
 {
 	t->stop = NULL;
-	stream_let_go(t);
+	stream_release(t);
 	buf_done(&t->out);
 }
 
@@ -57,7 +57,7 @@ static void on_deadline(void *arg)
 {
 	struct e2b_stream *t = arg;
 
-	stream_let_go(t);
+	stream_release(t);
 	e2b_stream_end(t, CONNECT_DEADLINE_EXCEEDED, "the deadline is over");
 }
 
@@ -65,17 +65,18 @@ static void stream_client_gone(void *arg)
 {
 	struct e2b_stream *t = arg;
 
-	stream_let_go(t);
+	stream_release(t);
 	exchange_abort(t->q->x);
 }
 
 /* After a cut the client asks /health and learns that the sandbox is gone. */
-static void stream_cut(struct e2b_stream *t)
+static void stream_cut(void *arg)
 {
+	struct e2b_stream *t = arg;
 	struct e2b_request *q = t->q;
 	bool begun = t->begun;
 
-	stream_let_go(t);
+	stream_release(t);
 	if (begun)
 		exchange_abort(q->x);
 	else
@@ -88,24 +89,18 @@ static void on_state(void *arg, struct sandbox *s)
 		stream_cut(arg);
 }
 
-static void on_lost(void *arg)
-{
-	stream_cut(arg);
-}
-
 void e2b_stream_fail(struct e2b_stream *t, const struct err *e)
 {
 	struct exchange *x = t->q->x;
-	const struct sandbox *s = manager_find_any(x->api->manager, t->q->id);
 
 	t->stop = NULL;
 	if (!e2b_is_cut(t->q, e)) {
 		e2b_stream_end(t, e2b_code_of(e), e->msg);
-	} else if (!s || sandbox_state(s) != STATE_RUNNING) {
+	} else if (!e2b_running(x->api, t->q->id)) {
 		stream_cut(t);
 	} else {
-		/* The state changes after the link is lost; cut now, the client would find it running. */
-		t->deadline.call = on_lost;
+		/* The state changes only after the link is lost: a client cut now would find it running. */
+		t->deadline.call = stream_cut;
 		loop_timer_set(x->api->loop, &t->deadline, GOING_MS);
 	}
 }
@@ -144,7 +139,7 @@ void e2b_stream_end(struct e2b_stream *t, enum connect_code code, const char *me
 	struct exchange *x = t->q->x;
 
 	t->stop = NULL;
-	stream_let_go(t);
+	stream_release(t);
 	connect_put_end(&t->out, code, message);
 	stream_flush(t);
 	loop_timer_stop(x->api->loop, &t->silence);

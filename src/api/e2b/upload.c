@@ -3,7 +3,7 @@
  * Nothing is kept but a window: bytes go from the client through inflate and the multipart reader to
  * the guest, and the client is not read while the guest has no room.
  */
-#include "api/e2b/files.h"
+#include "api/e2b/e2b_internal.h"
 
 #include "wire/multipart.h"
 

@@ -1,9 +1,8 @@
 /*
- * filesystem.Filesystem: watches. WatchDir streams what happens; the CreateWatcher family collects it
- * for clients that cannot stream, until it is fetched.
+ * filesystem.Filesystem: watches. WatchDir streams events; the CreateWatcher family collects them for
+ * clients that cannot stream, until they are fetched.
  */
-#include "api/e2b/files.h"
-#include "api/e2b/stream.h"
+#include "api/e2b/e2b_internal.h"
 
 #include <sodium.h>
 
@@ -52,7 +51,6 @@ static void watch_failed(struct e2b_request *q, const char *root, const struct e
 struct dir_watch {
 	struct e2b_stream stream;
 	struct call *call;
-	char *root;
 	bool with_entry;
 	json_t *pending;    /* {"event","path"} in order; a path if the entry must be asked for */
 	struct call *asked; /* for the entry of the first; NULL: none is under way */
@@ -73,7 +71,6 @@ static void watch_done(void *more)
 	e2b_stream_done(&w->stream);
 	watch_stop(w);
 	json_decref(w->pending);
-	free(w->root);
 }
 
 static void send_pending(struct dir_watch *w);
@@ -114,7 +111,7 @@ static void send_pending(struct dir_watch *w)
 static void on_change(void *arg, const struct file_change *c)
 {
 	struct dir_watch *w = arg;
-	json_t *event = event_json(w->root, c), *row;
+	json_t *event = event_json(w->stream.q->path, c), *row;
 
 	if (!event || json_array_size(w->pending) >= WAITING_MAX) {
 		json_decref(event);
@@ -146,7 +143,7 @@ static void on_watch_end(void *arg, const struct answer *a, const struct err *e)
 		e2b_stream_fail(&w->stream, e);
 	} else {
 		e2b_stream_done(&w->stream);
-		watch_failed(q, w->root, e);
+		watch_failed(q, q->path, e);
 	}
 }
 
@@ -159,12 +156,11 @@ void e2b_fs_watch(struct e2b_request *q, struct sandbox *s)
 	w->pending = must_alloc(json_array());
 	w->with_entry = json_is_true(json_object_get(q->in, "includeEntry")) ||
 			json_is_true(json_object_get(q->in, "include_entry"));
-	if (e2b_stream_deadline(q, &deadline_ms) < 0 || !(w->root = e2b_path_of(q, "path")))
+	if (e2b_stream_deadline(q, &deadline_ms) < 0)
 		return;
 	w->stream.stop = watch_stop;
-	w->stream.arg = w;
 	e2b_stream_open(&w->stream, s, KEEPALIVE, deadline_ms);
-	w->call = call_watch(s, w->root, is_recursive(q),
+	w->call = call_watch(s, q->path, is_recursive(q),
 			     &(struct receiver){.begin = on_begin,
 						.change = on_change,
 						.done = on_watch_end,
@@ -244,27 +240,26 @@ static bool has_room(struct e2b_state *all)
 void e2b_fs_watcher_create(struct e2b_request *q, struct sandbox *s)
 {
 	struct e2b_state *all = e2b_state_of(q->x->api);
-	char *root = e2b_path_of(q, "path");
 	unsigned char random[8];
 	struct polled_watch *w;
 
-	if (!root)
-		return;
 	if (!has_room(all)) {
-		free(root);
 		e2b_rpc_fail(q, CONNECT_RESOURCE_EXHAUSTED, "too many watchers");
 		return;
 	}
 	w = must_alloc(calloc(1, sizeof(*w)));
-	*w = (struct polled_watch){
-		.next = all->watchers, .all = all, .root = root, .q = q, .events = json_array()};
+	*w = (struct polled_watch){.next = all->watchers,
+				   .all = all,
+				   .root = take_ptr(q->path),
+				   .q = q,
+				   .events = json_array()};
 	randombytes_buf(random, sizeof(random));
 	w->id[0] = 'w';
 	sodium_bin2hex(w->id + 1, sizeof(w->id) - 1, random, sizeof(random));
 	snprintf(w->sandbox, sizeof(w->sandbox), "%s", q->id);
 	all->watchers = w;
 	all->watcher_count++;
-	w->call = call_watch(s, root, is_recursive(q),
+	w->call = call_watch(s, w->root, is_recursive(q),
 			     &(struct receiver){.begin = on_watcher_begin,
 						.change = on_watcher_change,
 						.done = on_watcher_end,

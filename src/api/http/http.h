@@ -151,9 +151,10 @@ bool exchange_login(struct exchange *x, const char *key);
 
 /*
  * Writes down that this was decided, then calls; if it cannot be written, answers 503 instead. For
- * what goes past the manager to a guest (files) from ROUTE_OWN_AUTH. what, target NULL: of the route.
+ * what goes past the manager to a guest (files) from ROUTE_OWN_AUTH and ROUTE_OPEN. target NULL: the
+ * path and the query; why NULL: the door.
  */
-void exchange_decide(struct exchange *x, const char *what, const char *target,
+void exchange_decide(struct exchange *x, const char *target, const char *why,
 		     void (*then)(struct exchange *x));
 
 /* ---- reading ---- */

@@ -452,7 +452,7 @@ static void on_receipt(void *arg, const struct err *e)
 	exchange_release(x);
 }
 
-void exchange_decide(struct exchange *x, const char *what, const char *target,
+void exchange_decide(struct exchange *x, const char *target, const char *why,
 		     void (*then)(struct exchange *x))
 {
 	struct audit_entry entry;
@@ -463,9 +463,7 @@ void exchange_decide(struct exchange *x, const char *what, const char *target,
 		then(x);
 		return;
 	}
-	exchange_audit_entry(x, &entry, "allow", x->door->name);
-	if (what)
-		snprintf(entry.what, sizeof(entry.what), "%s", what);
+	exchange_audit_entry(x, &entry, "allow", why ? why : x->door->name);
 	if (target)
 		snprintf(entry.target, sizeof(entry.target), "%s", target);
 	audit_write(x->api->audit, &entry, on_receipt, x);
