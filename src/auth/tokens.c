@@ -103,7 +103,7 @@ size_t scopes_format(unsigned scopes, char *text, size_t size)
 
 struct key {
 	const char *name;
-	int (*parse)(const char *s, uint64_t *ret, struct err *e);
+	parse_fn *parse;
 	size_t offset, size;
 	uint64_t max;
 };
@@ -123,21 +123,6 @@ static const struct key keys[] = {
 	{"cpus", parse_milli, AT(ceiling.cpus_milli), 1024000},
 };
 
-static int set_key(struct token *t, const struct key *k, const char *value, struct err *e)
-{
-	uint64_t n = 0;
-
-	if (k->parse(value, &n, e) < 0)
-		return -1;
-	if (n > k->max)
-		return err_set(e, ERR_INVALID, "'%s' is too large", value);
-	if (k->size == sizeof(uint32_t))
-		*(uint32_t *)((char *)t + k->offset) = (uint32_t)n;
-	else
-		*(uint64_t *)((char *)t + k->offset) = n;
-	return 0;
-}
-
 int token_set(struct token *t, const char *key, const char *value, struct err *e)
 {
 	struct err inner = {0};
@@ -149,7 +134,9 @@ int token_set(struct token *t, const char *key, const char *value, struct err *e
 	if (str_equal(key, "scopes"))
 		rc = parse_scopes(value, &t->scopes, &inner);
 	else if (i < ARRAY_LEN(keys))
-		rc = set_key(t, &keys[i], value, &inner);
+		rc = parse_member(
+			&(struct parse_member){keys[i].parse, 0, keys[i].max, keys[i].size}, value,
+			(char *)t + keys[i].offset, &inner);
 	else
 		return err_field(e, ERR_INVALID, key, "'%.40s' is no property of a token", key);
 	if (rc < 0)

@@ -23,12 +23,14 @@ int io_write_all(int fd, const void *bytes, size_t len)
 	return 0;
 }
 
-ssize_t io_read_all(int fd, void *ret, size_t size)
+/* Reads from a position of the file, or (at -1) from where the file stands. */
+static ssize_t read_fully(int fd, char *ret, size_t size, off_t at)
 {
 	size_t got = 0;
 
 	while (got < size) {
-		ssize_t n = read(fd, (char *)ret + got, size - got);
+		ssize_t n = at < 0 ? read(fd, ret + got, size - got)
+				   : pread(fd, ret + got, size - got, at + (off_t)got);
 
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -41,11 +43,16 @@ ssize_t io_read_all(int fd, void *ret, size_t size)
 	return (ssize_t)got;
 }
 
+ssize_t io_read_all(int fd, void *ret, size_t size)
+{
+	return read_fully(fd, ret, size, -1);
+}
+
 int io_read_whole(int fd, size_t max, char **ret, size_t *ret_len)
 {
 	auto_free char *text = NULL;
 	struct stat st;
-	size_t len = 0;
+	ssize_t len;
 
 	if (fstat(fd, &st) < 0)
 		return -1;
@@ -55,20 +62,12 @@ int io_read_whole(int fd, size_t max, char **ret, size_t *ret_len)
 	}
 	/* The file may grow while it is read: the buffer is the limit, not what stat said. */
 	text = must_alloc(malloc((size_t)st.st_size + 1));
-	while (len < (size_t)st.st_size) {
-		ssize_t n = pread(fd, text + len, (size_t)st.st_size - len, (off_t)len);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return -1;
-		if (n == 0)
-			break;
-		len += (size_t)n;
-	}
+	len = read_fully(fd, text, (size_t)st.st_size, 0);
+	if (len < 0)
+		return -1;
 	text[len] = '\0';
 	*ret = take_ptr(text);
-	*ret_len = len;
+	*ret_len = (size_t)len;
 	return 0;
 }
 

@@ -29,14 +29,6 @@ static bool take_word(struct text *t, const char *word)
 	return true;
 }
 
-static int hex_digit(char c)
-{
-	return c >= '0' && c <= '9'   ? c - '0'
-	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
-	       : c >= 'A' && c <= 'F' ? c - 'A' + 10
-				      : -1;
-}
-
 /* The four digits of \uXXXX; -1: they are none. */
 static long take_unit(struct text *t)
 {
@@ -45,7 +37,7 @@ static long take_unit(struct text *t)
 	if (t->end - t->at < 4)
 		return -1;
 	for (int i = 0; i < 4; i++) {
-		int digit = hex_digit(*t->at++);
+		int digit = str_hex_digit(*t->at++);
 
 		if (digit < 0)
 			return -1;
@@ -56,26 +48,13 @@ static long take_unit(struct text *t)
 
 static size_t put_utf8(char *to, long c)
 {
-	if (c < 0x80) {
-		to[0] = (char)c;
-		return 1;
-	}
-	if (c < 0x800) {
-		to[0] = (char)(0xc0 | c >> 6);
-		to[1] = (char)(0x80 | (c & 63));
-		return 2;
-	}
-	if (c < 0x10000) {
-		to[0] = (char)(0xe0 | c >> 12);
-		to[1] = (char)(0x80 | (c >> 6 & 63));
-		to[2] = (char)(0x80 | (c & 63));
-		return 3;
-	}
-	to[0] = (char)(0xf0 | c >> 18);
-	to[1] = (char)(0x80 | (c >> 12 & 63));
-	to[2] = (char)(0x80 | (c >> 6 & 63));
-	to[3] = (char)(0x80 | (c & 63));
-	return 4;
+	size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+	static const unsigned char first[] = {0, 0, 0xc0, 0xe0, 0xf0};
+
+	for (size_t i = n - 1; i > 0; i--, c >>= 6)
+		to[i] = (char)(0x80 | (c & 63));
+	to[0] = (char)(first[n] | c);
+	return n;
 }
 
 /* Behind a backslash: the character that is meant, or -1. Halves of pairs are no characters. */
@@ -223,17 +202,9 @@ static bool take_value(struct text *t, int depth, struct jsonr *ret)
 	case '"':
 		ok = take_string(t, NULL, &len);
 		break;
-	case 't':
-		ok = take_word(t, "true");
-		break;
-	case 'f':
-		ok = take_word(t, "false");
-		break;
-	case 'n':
-		ok = take_word(t, "null");
-		break;
 	default:
-		ok = take_number(t);
+		ok = take_word(t, "true") || take_word(t, "false") || take_word(t, "null") ||
+		     take_number(t);
 	}
 	ret->len = (size_t)(t->at - ret->at);
 	return ok;

@@ -2,7 +2,7 @@
 
 #include "base/base64.h"
 
-static void flush(struct jsonw *j)
+static void flush_buffer(struct jsonw *j)
 {
 	fwrite(j->buf, 1, j->used, j->to);
 	j->used = 0;
@@ -11,7 +11,7 @@ static void flush(struct jsonw *j)
 void jsonw_raw(struct jsonw *j, const char *bytes, size_t len)
 {
 	if (len > sizeof(j->buf) - j->used)
-		flush(j);
+		flush_buffer(j);
 	if (len > sizeof(j->buf)) {
 		fwrite(bytes, 1, len, j->to);
 		return;
@@ -34,7 +34,7 @@ void jsonw_begin(struct jsonw *j, FILE *to)
 
 int jsonw_finish(struct jsonw *j)
 {
-	flush(j);
+	flush_buffer(j);
 	return fflush(j->to) == 0 && !ferror(j->to) ? 0 : -1;
 }
 
@@ -64,10 +64,16 @@ void jsonw_close(struct jsonw *j, char bracket)
 	j->comma = true;
 }
 
-void jsonw_null(struct jsonw *j, const char *key)
+/* A value that needs no escaping. */
+static void put_value(struct jsonw *j, const char *key, const char *text)
 {
 	lead(j, key);
-	put(j, "null");
+	put(j, text);
+}
+
+void jsonw_null(struct jsonw *j, const char *key)
+{
+	put_value(j, key, "null");
 }
 
 void jsonw_string(struct jsonw *j, const char *key, const char *value)
@@ -83,8 +89,7 @@ void jsonw_string(struct jsonw *j, const char *key, const char *value)
 
 void jsonw_bool(struct jsonw *j, const char *key, bool value)
 {
-	lead(j, key);
-	put(j, value ? "true" : "false");
+	put_value(j, key, value ? "true" : "false");
 }
 
 void jsonw_int(struct jsonw *j, const char *key, int64_t value)
@@ -92,8 +97,7 @@ void jsonw_int(struct jsonw *j, const char *key, int64_t value)
 	char text[24];
 
 	snprintf(text, sizeof(text), "%" PRId64, value);
-	lead(j, key);
-	put(j, text);
+	put_value(j, key, text);
 }
 
 void jsonw_uint(struct jsonw *j, const char *key, uint64_t value)
@@ -101,22 +105,17 @@ void jsonw_uint(struct jsonw *j, const char *key, uint64_t value)
 	char text[24];
 
 	snprintf(text, sizeof(text), "%" PRIu64, value);
-	lead(j, key);
-	put(j, text);
+	put_value(j, key, text);
 }
 
 void jsonw_real(struct jsonw *j, const char *key, double value)
 {
-	char text[64];
+	char text[64] = "null";
 
 	/* JSON knows neither infinity nor "not a number". */
-	if (!(value > -1e15 && value < 1e15)) {
-		jsonw_null(j, key);
-		return;
-	}
-	snprintf(text, sizeof(text), "%.3f", value);
-	lead(j, key);
-	put(j, text);
+	if (value > -1e15 && value < 1e15)
+		snprintf(text, sizeof(text), "%.3f", value);
+	put_value(j, key, text);
 }
 
 void jsonw_base64(struct jsonw *j, const char *key, const void *data, size_t len)
@@ -125,22 +124,20 @@ void jsonw_base64(struct jsonw *j, const char *key, const void *data, size_t len
 	enum { STEP = 3 * 512 };
 	char text[BASE64_ROOM(STEP)];
 
-	lead(j, key);
-	put(j, "\"");
-	for (; len > 0;) {
+	jsonw_text_open(j, key);
+	while (len > 0) {
 		size_t n = len < STEP ? len : STEP;
 
 		jsonw_raw(j, text, base64_encode(text, p, n));
 		p += n;
 		len -= n;
 	}
-	put(j, "\"");
+	jsonw_text_close(j);
 }
 
 void jsonw_text_open(struct jsonw *j, const char *key)
 {
-	lead(j, key);
-	put(j, "\"");
+	put_value(j, key, "\"");
 }
 
 void jsonw_text_close(struct jsonw *j)

@@ -1,6 +1,7 @@
+/* One reader of decimal numbers with a unit. Sizes, times, counts and fractions differ in their tables. */
 #include "base/base.h"
 
-/* Reads digits[.digits] as thousandths; returns what follows, or NULL. */
+/* Reads digits[.digits] as thousandths. Returns the text behind the number, or NULL. */
 static const char *read_milli(const char *s, uint64_t *ret_milli)
 {
 	uint64_t whole = 0, part = 0, scale = 100;
@@ -25,22 +26,23 @@ static const char *read_milli(const char *s, uint64_t *ret_milli)
 }
 
 struct unit {
-	const char *name;
+	const char *name; /* NULL ends a table */
 	uint64_t factor;
 };
 
-static int scale_by_unit(const char *suffix, const struct unit *units, size_t count,
-			 uint64_t *value)
+/* The number is read in thousandths, so that fractions of a unit count. */
+static int parse_scaled(const char *s, const struct unit *unit, const char *wanted, uint64_t *ret,
+			struct err *e)
 {
-	for (size_t i = 0; i < count; i++) {
-		if (!str_equal(suffix, units[i].name))
-			continue;
-		if (*value > UINT64_MAX / units[i].factor)
-			return -1;
-		*value *= units[i].factor;
-		return 0;
-	}
-	return -1;
+	uint64_t milli = 0;
+	const char *rest = read_milli(s, &milli);
+
+	while (rest && unit->name && !str_equal(rest, unit->name))
+		unit++;
+	if (!rest || !unit->name || milli > UINT64_MAX / unit->factor)
+		return err_set(e, ERR_INVALID, "'%s' is not a %s", s, wanted);
+	*ret = milli * unit->factor / 1000;
+	return 0;
 }
 
 int parse_size(const char *s, uint64_t *ret_bytes, struct err *e)
@@ -59,40 +61,28 @@ int parse_size(const char *s, uint64_t *ret_bytes, struct err *e)
 		{"MiB", 1ULL << 20},
 		{"GiB", 1ULL << 30},
 		{"TiB", 1ULL << 40},
+		{NULL, 0},
 	};
-	uint64_t milli;
-	const char *rest = read_milli(s, &milli);
 
-	if (!rest || scale_by_unit(rest, units, ARRAY_LEN(units), &milli) < 0)
-		return err_set(e, ERR_INVALID, "'%s' is not a size; try 512M", s);
-	*ret_bytes = milli / 1000;
-	return 0;
+	return parse_scaled(s, units, "size; try 512M", ret_bytes, e);
 }
 
 int parse_time(const char *s, uint64_t *ret_ms, struct err *e)
 {
-	/* The number is in thousandths, so a plain second already counts in milliseconds. */
 	static const struct unit units[] = {
-		{"", 1000}, {"s", 1000}, {"ms", 1}, {"m", 60000}, {"h", 3600000},
+		{"", 1000}, {"s", 1000}, {"ms", 1}, {"m", 60000}, {"h", 3600000}, {NULL, 0},
 	};
-	uint64_t milli;
-	const char *rest = read_milli(s, &milli);
 
-	if (!rest || scale_by_unit(rest, units, ARRAY_LEN(units), &milli) < 0)
-		return err_set(e, ERR_INVALID, "'%s' is not a time; try 500ms, 60s or 5m", s);
-	*ret_ms = milli / 1000;
-	return 0;
+	return parse_scaled(s, units, "time; try 500ms, 60s or 5m", ret_ms, e);
 }
 
 int parse_count(const char *s, uint64_t *ret, struct err *e)
 {
-	uint64_t milli;
-	const char *rest = strchr(s, '.') ? NULL : read_milli(s, &milli);
+	static const struct unit units[] = {{"", 1}, {NULL, 0}};
 
-	if (!rest || *rest)
+	if (strchr(s, '.'))
 		return err_set(e, ERR_INVALID, "'%s' is not a whole number", s);
-	*ret = milli / 1000;
-	return 0;
+	return parse_scaled(s, units, "whole number", ret, e);
 }
 
 int parse_milli(const char *s, uint64_t *ret_milli, struct err *e)
@@ -103,5 +93,30 @@ int parse_milli(const char *s, uint64_t *ret_milli, struct err *e)
 	if (!rest || *rest)
 		return err_set(e, ERR_INVALID, "'%s' is not a number; try 1.5", s);
 	*ret_milli = milli;
+	return 0;
+}
+
+int parse_bool(const char *s, uint64_t *ret, struct err *e)
+{
+	if (!str_equal(s, "true") && !str_equal(s, "false"))
+		return err_set(e, ERR_INVALID, "'%s' is neither true nor false", s);
+	*ret = s[0] == 't';
+	return 0;
+}
+
+int parse_member(const struct parse_member *m, const char *s, void *to, struct err *e)
+{
+	uint64_t n;
+
+	if (m->parse(s, &n, e) < 0)
+		return -1;
+	if (n < m->min || n > m->max)
+		return err_set(e, ERR_INVALID, "'%s' is too %s", s, n < m->min ? "small" : "large");
+	if (m->size == sizeof(bool))
+		*(bool *)to = n;
+	else if (m->size == sizeof(uint32_t))
+		*(uint32_t *)to = (uint32_t)n;
+	else
+		*(uint64_t *)to = n;
 	return 0;
 }

@@ -3,7 +3,11 @@
 
 #include "base/err.h"
 
+#include <stddef.h>
 #include <stdint.h>
+
+/* All readers have this form. */
+typedef int parse_fn(const char *s, uint64_t *ret, struct err *e);
 
 /* "512M", "1G", "4096": 1024-based, K M G T. */
 int parse_size(const char *s, uint64_t *ret_bytes, struct err *e);
@@ -13,3 +17,14 @@ int parse_time(const char *s, uint64_t *ret_ms, struct err *e);
 int parse_count(const char *s, uint64_t *ret, struct err *e);
 /* "1.5" -> 1500. */
 int parse_milli(const char *s, uint64_t *ret_milli, struct err *e);
+/* "true" -> 1, "false" -> 0. */
+int parse_bool(const char *s, uint64_t *ret, struct err *e);
+
+struct parse_member {
+	parse_fn *parse;
+	uint64_t min, max;
+	size_t size; /* of the member: a bool, a uint32_t or a uint64_t */
+};
+
+/* Reads a number within its bounds into the member of a struct. */
+int parse_member(const struct parse_member *m, const char *s, void *to, struct err *e);

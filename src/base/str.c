@@ -69,6 +69,14 @@ void str_append(char *text, size_t size, const char *between, const char *fmt, .
 	va_end(ap);
 }
 
+int str_hex_digit(char c)
+{
+	static const char digits[] = "0123456789abcdef0123456789ABCDEF";
+	const char *at = c ? strchr(digits, c) : NULL;
+
+	return at ? (int)(at - digits) % 16 : -1;
+}
+
 bool str_only(const char *s, const char *letters, size_t min, size_t max)
 {
 	size_t len = strlen(s);

@@ -27,6 +27,8 @@ bool str_has_end(const char *text, size_t size);
  */
 void str_append(char *text, size_t size, const char *between, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
+/* The value of a hexadecimal digit, or -1. */
+int str_hex_digit(char c);
 /* Is it made of these letters only, and from min to max of them? */
 bool str_only(const char *s, const char *letters, size_t min, size_t max);
 /* True if path is dir itself or lies below it; both absolute and clean. */

@@ -4,7 +4,6 @@
 #include "kern/sys.h"
 
 #include <assert.h>
-#include <dirent.h>
 #include <linux/magic.h>
 #include <poll.h>
 #include <sys/vfs.h>
@@ -71,6 +70,18 @@ static uint64_t get_keyed_fd(int fd, const char *key)
 
 	text[n > 0 ? n : 0] = '\0';
 	return find_keyed(text, key);
+}
+
+/* The directory with the files of a controller; v2 has one for all. -1: there is none. */
+static int dir_of(const struct cgroup *c, enum cgroup_controller which)
+{
+	return c->version == 2 ? c->dirs[0] : c->version == 1 ? c->dirs[which] : -1;
+}
+
+/* A file has one name in v2 and another in v1. */
+static const char *either(const struct cgroup *c, const char *v2, const char *v1)
+{
+	return c->version == 2 ? v2 : v1;
 }
 
 /*
@@ -386,25 +397,25 @@ int cgroup_join_fds(const struct cgroup *c, int fds[CGROUP_CONTROLLERS])
 
 uint64_t cgroup_cpu_us(const struct cgroup *c)
 {
-	if (c->version == 2)
-		return get_keyed(c->dirs[0], "cpu.stat", "usage_usec");
-	if (c->version == 1 && c->dirs[CGROUP_CPUACCT] >= 0)
-		return get_number(c->dirs[CGROUP_CPUACCT], "cpuacct.usage") / 1000;
-	return 0;
+	int dir = dir_of(c, CGROUP_CPUACCT);
+
+	if (dir < 0)
+		return 0;
+	return c->version == 2 ? get_keyed(dir, "cpu.stat", "usage_usec")
+			       : get_number(dir, "cpuacct.usage") / 1000;
 }
 
 void cgroup_read_stats(const struct cgroup *c, struct cgroup_stats *ret)
 {
-	int memory = c->dirs[CGROUP_MEMORY], pids = c->version == 2 ? memory : c->dirs[CGROUP_PIDS];
+	int memory = dir_of(c, CGROUP_MEMORY), pids = dir_of(c, CGROUP_PIDS);
 	char text[32];
 
 	*ret = (struct cgroup_stats){.pids_peak = -1};
-	if (c->version == 2) {
-		ret->oom_kills = get_keyed(memory, "memory.events", "oom_kill");
-		ret->memory_peak_bytes = get_number(memory, "memory.peak");
-	} else if (c->version == 1 && memory >= 0) {
-		ret->oom_kills = get_keyed(memory, "memory.oom_control", "oom_kill");
-		ret->memory_peak_bytes = get_number(memory, "memory.max_usage_in_bytes");
+	if (memory >= 0) {
+		ret->oom_kills = get_keyed(memory, either(c, "memory.events", "memory.oom_control"),
+					   "oom_kill");
+		ret->memory_peak_bytes =
+			get_number(memory, either(c, "memory.peak", "memory.max_usage_in_bytes"));
 	}
 	if (pids >= 0) {
 		ret->pids_refused = get_keyed(pids, "pids.events", "max");
@@ -414,15 +425,19 @@ void cgroup_read_stats(const struct cgroup *c, struct cgroup_stats *ret)
 	ret->cpu_us = cgroup_cpu_us(c);
 }
 
+static int open_file_of(const struct cgroup *c, enum cgroup_controller which, const char *name,
+			int flags)
+{
+	int dir = dir_of(c, which);
+
+	return dir < 0 ? -1 : openat(dir, name, flags | O_CLOEXEC);
+}
+
 void cgroup_open_events(const struct cgroup *c, int *ret_memory, int *ret_pids)
 {
-	bool unified = c->version == 2;
-	int memory = c->dirs[CGROUP_MEMORY], pids = unified ? memory : c->dirs[CGROUP_PIDS];
-
-	*ret_memory = memory < 0 ? -1
-				 : openat(memory, unified ? "memory.events" : "memory.oom_control",
-					  O_RDONLY | O_CLOEXEC);
-	*ret_pids = pids < 0 ? -1 : openat(pids, "pids.events", O_RDONLY | O_CLOEXEC);
+	*ret_memory = open_file_of(c, CGROUP_MEMORY,
+				   either(c, "memory.events", "memory.oom_control"), O_RDONLY);
+	*ret_pids = open_file_of(c, CGROUP_PIDS, "pids.events", O_RDONLY);
 }
 
 uint64_t cgroup_count_oom_kills(int memory_events)
@@ -437,10 +452,8 @@ uint64_t cgroup_count_pids_refused(int pids_events)
 
 int cgroup_open_peak(const struct cgroup *c)
 {
-	const char *name = c->version == 2 ? "memory.peak" : "memory.max_usage_in_bytes";
-	int memory = c->version ? c->dirs[CGROUP_MEMORY] : -1;
-
-	return memory < 0 ? -1 : openat(memory, name, O_RDWR | O_CLOEXEC);
+	return open_file_of(c, CGROUP_MEMORY, either(c, "memory.peak", "memory.max_usage_in_bytes"),
+			    O_RDWR);
 }
 
 int cgroup_reset_peak(int peak)
@@ -457,33 +470,37 @@ uint64_t cgroup_read_peak(int peak)
 	return strtoull(text, NULL, 10);
 }
 
+/* -1 with errno; ENOENT: it does not have the controller. */
+static int write_file_of(const struct cgroup *c, enum cgroup_controller which, const char *name,
+			 const char *text)
+{
+	int dir = dir_of(c, which);
+
+	if (dir >= 0)
+		return io_write_at(dir, name, text);
+	errno = ENOENT;
+	return -1;
+}
+
 void cgroup_give_way(const struct cgroup *c)
 {
 	/* The usual is 1024, and 100 in v2. */
-	if (c->version == 2)
-		io_write_at(c->dirs[0], "cpu.weight", "12");
-	else if (c->version == 1 && c->dirs[CGROUP_CPU] >= 0)
-		io_write_at(c->dirs[CGROUP_CPU], "cpu.shares", "128");
+	write_file_of(c, CGROUP_CPU, either(c, "cpu.weight", "cpu.shares"), either(c, "12", "128"));
 }
 
 void cgroup_lift_cpu(const struct cgroup *c)
 {
-	if (c->version == 2)
-		io_write_at(c->dirs[0], "cpu.max", "max");
-	else if (c->version == 1 && c->dirs[CGROUP_CPU] >= 0)
-		io_write_at(c->dirs[CGROUP_CPU], "cpu.cfs_quota_us", "-1");
+	write_file_of(c, CGROUP_CPU, either(c, "cpu.max", "cpu.cfs_quota_us"),
+		      either(c, "max", "-1"));
 }
 
 void cgroup_kill(const struct cgroup *c)
 {
-	int dir = c->version == 2 ? c->dirs[0] : c->dirs[CGROUP_PIDS];
+	int dir = dir_of(c, CGROUP_PIDS);
 	char text[8192], *at = text;
 
-	if (c->version == 0 || dir < 0)
-		return;
-	if (c->version == 2 && io_write_at(dir, "cgroup.kill", "1") == 0)
-		return;
-	if (io_read_at(dir, "cgroup.procs", text, sizeof(text)) <= 0)
+	if (dir < 0 || (c->version == 2 && io_write_at(dir, "cgroup.kill", "1") == 0) ||
+	    io_read_at(dir, "cgroup.procs", text, sizeof(text)) <= 0)
 		return;
 	/* Only members of our own cgroup, and only ones that the kernel shows as such just now. */
 	for (long pid; (pid = strtol(at, &at, 10)) > 1;)
@@ -574,19 +591,19 @@ bool cgroup_open(struct cgroup *c, const char *table, const char *name)
 
 static void list_below(int dir, const char *prefix, struct list *ret)
 {
-	int fd = dir < 0 ? -1 : openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	auto_close int fd = dir < 0 ? -1 : openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct dirents_entry at;
+	struct dirents list;
 
-	for (struct dirent *at; d && (at = readdir(d));) {
-		bool known = !str_starts(at->d_name, prefix);
+	dirents_start(&list, fd);
+	while (fd >= 0 && dirents_next(&list, &at)) {
+		bool known = !str_starts(at.name, prefix);
 
 		for (size_t i = 0; i < ret->count && !known; i++)
-			known = str_equal(ret->items[i], at->d_name);
+			known = str_equal(ret->items[i], at.name);
 		if (!known)
-			list_add(ret, at->d_name);
+			list_add(ret, at.name);
 	}
-	if (d)
-		closedir(d);
 }
 
 void cgroup_list(const char *table, const char *prefix, struct list *ret)
@@ -608,26 +625,27 @@ void cgroup_close(struct cgroup *c)
 	c->version = 0;
 }
 
+static bool try_remove(const int parents[CGROUP_CONTROLLERS], const char *name)
+{
+	for (int i = CGROUP_CONTROLLERS - 1; i >= 0; i--)
+		if (parents[i] >= 0 && unlinkat(parents[i], name, AT_REMOVEDIR) < 0 &&
+		    errno == EBUSY)
+			return false;
+	return true;
+}
+
 bool cgroup_try_remove(struct cgroup *c)
 {
-	for (int i = CGROUP_CONTROLLERS - 1; i >= 0; i--) {
-		if (c->dirs[i] < 0)
-			continue;
-		if (unlinkat(c->parents[i], c->name, AT_REMOVEDIR) < 0 && errno == EBUSY)
-			return false;
-		close_fd(&c->dirs[i]);
-	}
-	cgroup_close(c);
-	return true;
+	bool gone = try_remove(c->parents, c->name);
+
+	if (gone)
+		cgroup_close(c);
+	return gone;
 }
 
 bool cgroup_try_remove_at(const struct cgroup_place *p, const char *name)
 {
-	for (int i = CGROUP_CONTROLLERS - 1; i >= 0; i--)
-		if (p->parents[i] >= 0 && unlinkat(p->parents[i], name, AT_REMOVEDIR) < 0 &&
-		    errno == EBUSY)
-			return false;
-	return true;
+	return try_remove(p->parents, name);
 }
 
 /* The sums of "MAJOR:MINOR ... rbytes=N wbytes=N" (v2), or of "MAJOR:MINOR Read N" (v1). */
@@ -646,21 +664,20 @@ static void sum_io(const char *text, struct cgroup_usage *ret)
 
 void cgroup_read_usage(const struct cgroup *c, struct cgroup_usage *ret)
 {
-	bool v2 = c->version == 2;
-	int memory = c->dirs[CGROUP_MEMORY];
-	int pids = v2 ? memory : c->dirs[CGROUP_PIDS], io = v2 ? memory : c->dirs[CGROUP_BLKIO];
+	int memory = dir_of(c, CGROUP_MEMORY), pids = dir_of(c, CGROUP_PIDS);
+	int io = dir_of(c, CGROUP_BLKIO);
 	char text[4096];
 
 	*ret = (struct cgroup_usage){0};
 	if (memory >= 0) {
 		ret->memory_bytes =
-			get_number(memory, v2 ? "memory.current" : "memory.usage_in_bytes");
+			get_number(memory, either(c, "memory.current", "memory.usage_in_bytes"));
 		ret->memory_limit_bytes =
-			get_number(memory, v2 ? "memory.max" : "memory.limit_in_bytes");
+			get_number(memory, either(c, "memory.max", "memory.limit_in_bytes"));
 	}
 	if (pids >= 0)
 		ret->pids = get_number(pids, "pids.current");
-	if (io >= 0 && io_read_at(io, v2 ? "io.stat" : "blkio.throttle.io_service_bytes", text,
+	if (io >= 0 && io_read_at(io, either(c, "io.stat", "blkio.throttle.io_service_bytes"), text,
 				  sizeof(text)) > 0)
 		sum_io(text, ret);
 }
@@ -692,23 +709,18 @@ int cgroup_update(struct cgroup *c, const struct limits *limits)
 
 int cgroup_freeze(const struct cgroup *c, bool frozen)
 {
-	if (c->version == 2)
-		return io_write_at(c->dirs[0], "cgroup.freeze", frozen ? "1" : "0");
-	if (c->version == 1 && c->dirs[CGROUP_FREEZER] >= 0)
-		return io_write_at(c->dirs[CGROUP_FREEZER], "freezer.state",
-				   frozen ? "FROZEN" : "THAWED");
-	errno = ENOENT;
-	return -1;
+	return write_file_of(c, CGROUP_FREEZER, either(c, "cgroup.freeze", "freezer.state"),
+			     frozen ? either(c, "1", "FROZEN") : either(c, "0", "THAWED"));
 }
 
 bool cgroup_is_frozen(const struct cgroup *c)
 {
+	int dir = dir_of(c, CGROUP_FREEZER);
 	char text[32];
 
 	if (c->version == 2)
-		return get_keyed(c->dirs[0], "cgroup.events", "frozen") == 1;
-	return c->version == 1 && c->dirs[CGROUP_FREEZER] >= 0 &&
-	       io_read_at(c->dirs[CGROUP_FREEZER], "freezer.state", text, sizeof(text)) > 0 &&
+		return get_keyed(dir, "cgroup.events", "frozen") == 1;
+	return dir >= 0 && io_read_at(dir, "freezer.state", text, sizeof(text)) > 0 &&
 	       str_starts(text, "FROZEN");
 }
 

@@ -4,7 +4,7 @@
 
 #include <linux/landlock.h>
 
-/* The ruleset attribute as of ABI 6; older kernels are given as many bytes as they know. */
+/* The ruleset attribute as of ABI 6. */
 struct ruleset {
 	uint64_t fs, net, scoped;
 };
@@ -44,10 +44,18 @@ int landlock_abi(void)
 	return abi < 0 ? 0 : (int)abi;
 }
 
+/* Older kernels are given as many bytes of the attribute as they know. */
+static int create_ruleset(struct landlock *l, const struct ruleset *attr, struct err *e)
+{
+	size_t size = l->abi >= 6 ? sizeof(*attr) : l->abi >= 4 ? 16 : 8;
+
+	l->fd = (int)syscall(SYS_landlock_create_ruleset, attr, size, 0);
+	return l->fd < 0 ? err_sys(e, "cannot create a Landlock ruleset") : 0;
+}
+
 int landlock_open(struct landlock *l, bool refuse_tcp, struct err *e)
 {
 	struct ruleset attr = {0};
-	size_t size;
 
 	l->fd = -1;
 	l->abi = landlock_abi();
@@ -58,27 +66,20 @@ int landlock_open(struct landlock *l, bool refuse_tcp, struct err *e)
 		attr.net = LANDLOCK_ACCESS_NET_BIND_TCP | LANDLOCK_ACCESS_NET_CONNECT_TCP;
 	if (l->abi >= 6)
 		attr.scoped = LANDLOCK_SCOPE_ABSTRACT_UNIX_SOCKET | LANDLOCK_SCOPE_SIGNAL;
-	size = l->abi >= 6 ? sizeof(attr) : l->abi >= 4 ? 16 : 8;
-	l->fd = (int)syscall(SYS_landlock_create_ruleset, &attr, size, 0);
-	if (l->fd < 0)
-		return err_sys(e, "cannot create a Landlock ruleset");
-	return 0;
+	return create_ruleset(l, &attr, e);
 }
 
 int landlock_scope_signals(struct err *e)
 {
-	struct ruleset attr = {.scoped = LANDLOCK_SCOPE_SIGNAL};
+	const struct ruleset attr = {.scoped = LANDLOCK_SCOPE_SIGNAL};
 	struct landlock l = {.abi = landlock_abi()};
 
 	if (l.abi < 6)
 		return err_set(e, ERR_UNSUPPORTED, "Landlock cannot scope signals before ABI 6");
-	l.fd = (int)syscall(SYS_landlock_create_ruleset, &attr, sizeof(attr), 0);
-	if (l.fd < 0)
-		return err_sys(e, "cannot create a Landlock ruleset");
-	return landlock_apply(&l, e);
+	return create_ruleset(&l, &attr, e) < 0 ? -1 : landlock_apply(&l, e);
 }
 
-static int add(const struct landlock *l, const struct landlock_path_beneath_attr *rule)
+static int add_rule(const struct landlock *l, const struct landlock_path_beneath_attr *rule)
 {
 	return (int)syscall(SYS_landlock_add_rule, l->fd, LANDLOCK_RULE_PATH_BENEATH, rule, 0);
 }
@@ -93,11 +94,11 @@ int landlock_allow(struct landlock *l, int dirfd, const char *path, enum landloc
 		return errno == ENOENT ? 0 : err_sys(e, "cannot open %s", path);
 	rule.parent_fd = *path ? fd : dirfd;
 	rule.allowed_access = grants[grant] & handled_fs(l->abi);
-	if (add(l, &rule) == 0)
+	if (add_rule(l, &rule) == 0)
 		return 0;
 	/* Rights over directories are refused for anything else. */
 	rule.allowed_access &= FILE_RIGHTS;
-	if (errno != EINVAL || add(l, &rule) < 0)
+	if (errno != EINVAL || add_rule(l, &rule) < 0)
 		return err_sys(e, "cannot add a Landlock rule for %s", path);
 	return 0;
 }

@@ -43,15 +43,12 @@ void id_map_owner(struct id_map *ret, uint32_t base, uint32_t owner, uint32_t us
 	add_line(ret, len, b + 1, base + b + 1, RANGE - b - 1);
 }
 
-static int write_maps(pid_t pid, const struct id_map *uids, const struct id_map *gids)
+static int write_proc(pid_t pid, const char *name, const char *text)
 {
 	char path[64];
 
-	snprintf(path, sizeof(path), "/proc/%d/uid_map", (int)pid);
-	if (io_write_at(AT_FDCWD, path, uids->text) < 0)
-		return -1;
-	snprintf(path, sizeof(path), "/proc/%d/gid_map", (int)pid);
-	return io_write_at(AT_FDCWD, path, gids->text);
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+	return io_write_at(AT_FDCWD, path, text);
 }
 
 /* Exists only so that the namespace does. */
@@ -70,7 +67,8 @@ int userns_adopt(pid_t pid, const struct id_map *uids, const struct id_map *gids
 	char path[64];
 	int fd;
 
-	if (write_maps(pid, uids, gids) < 0)
+	if (write_proc(pid, "uid_map", uids->text) < 0 ||
+	    write_proc(pid, "gid_map", gids->text) < 0)
 		return err_sys(e, "cannot write id maps");
 	/* Linux 6.11: no file of /proc has to be made first. */
 	fd = pidfd < 0 ? -1 : ioctl(pidfd, PIDFD_GET_USER_NAMESPACE, 0);

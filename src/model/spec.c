@@ -43,9 +43,9 @@ const struct field spec_fields[] = {
 	 "none (default); allow, public and isolated are not built yet"},
 	{"allow", 0, FIELD_LIST, AT(allow), FIELD_WIDENS, 0, 0, NULL, "DOMAIN[:PORT]",
 	 "with --net allow: a destination it may reach"},
-	{"net_rate", 0, FIELD_STRING, AT(net_rate), FIELD_WIDENS | FIELD_NOT_BUILT, 0, 0, NULL,
+	{"net_rate", 0, FIELD_STRING, AT(not_built), FIELD_WIDENS | FIELD_NOT_BUILT, 0, 0, NULL,
 	 "RATE", "bandwidth"},
-	{"net_log", 0, FIELD_BOOL, AT(net_log), FIELD_NOT_BUILT, 0, 0, NULL, NULL,
+	{"net_log", 0, FIELD_BOOL, AT(not_built), FIELD_NOT_BUILT, 0, 0, NULL, NULL,
 	 "log destinations"},
 	{"mount", 'v', FIELD_LIST, AT(mounts), FIELD_WIDENS, 0, 0, NULL, "SRC:DST[:ro|rw]",
 	 "show a host directory or file at DST, read-only unless rw"},
@@ -96,11 +96,11 @@ const struct field spec_fields[] = {
 	 "guard: a module it may not import"},
 	{"guard_nodes", 0, FIELD_LIST, AT(guard_nodes), 0, 0, 0, NULL, "KIND",
 	 "guard strict: a kind of code to refuse, as Python's ast names it (While)"},
-	{"audit", 0, FIELD_STRING, AT(audit), FIELD_CLI_ONLY | FIELD_NOT_BUILT, 0, 0, NULL, "FILE",
-	 "append decisions to FILE"},
+	{"audit", 0, FIELD_STRING, AT(not_built), FIELD_CLI_ONLY | FIELD_NOT_BUILT, 0, 0, NULL,
+	 "FILE", "append decisions to FILE"},
 	{"provider", 0, FIELD_ENUM, AT(provider), FIELD_WIDENS, 0, 0, provider_values, "NAME",
 	 "ns (default), or e2b for the daemon's; docker, oci and vm are not built yet"},
-	{"use_case", 0, FIELD_STRING, AT(use_case), FIELD_WIDENS | FIELD_NOT_BUILT, 0, 0, NULL,
+	{"use_case", 0, FIELD_STRING, AT(not_built), FIELD_WIDENS | FIELD_NOT_BUILT, 0, 0, NULL,
 	 "NAME", "choose the level by use case"},
 };
 const size_t spec_field_count = ARRAY_LEN(spec_fields);
@@ -175,47 +175,57 @@ void spec_done(struct sandbox_spec *s)
 	*s = (struct sandbox_spec){0};
 }
 
-/* A bound as somebody would type it. */
-static void format_bound(const struct field *f, uint64_t n, char *buf, size_t size)
+/* In the largest unit up to 1024 to the power of `largest` that leaves no remainder. */
+static void format_size(uint64_t n, unsigned largest, char *buf, size_t size)
 {
-	bool is_size = f->type == FIELD_SIZE;
+	static const char units[] = " KMGT";
 
-	if (f->type == FIELD_TIME)
+	for (unsigned i = largest; i > 0; i--)
+		if (n && n % (1ULL << 10 * i) == 0) {
+			snprintf(buf, size, "%" PRIu64 "%c", n >> 10 * i, units[i]);
+			return;
+		}
+	snprintf(buf, size, "%" PRIu64, n);
+}
+
+/* Thousandths without trailing zeros: 1, 0.5, 1.25. */
+static void format_milli(uint64_t n, char *buf, size_t size)
+{
+	size_t len = (size_t)snprintf(buf, size, "%" PRIu64 ".%03" PRIu64, n / 1000, n % 1000);
+
+	if (len >= size)
+		return;
+	while (buf[len - 1] == '0')
+		buf[--len] = '\0';
+	if (buf[len - 1] == '.')
+		buf[--len] = '\0';
+}
+
+/* A number as it would be typed. */
+static void format_number(enum field_type type, uint64_t n, unsigned largest, char *buf,
+			  size_t size)
+{
+	if (type == FIELD_TIME)
 		snprintf(buf, size, n % 1000 ? "%" PRIu64 "ms" : "%" PRIu64 "s",
 			 n % 1000 ? n : n / 1000);
-	else if (f->type == FIELD_MILLI)
-		snprintf(buf, size, "%g", (double)n / 1000);
-	else if (is_size && n && n % MB == 0)
-		snprintf(buf, size, "%" PRIu64 "M", n / MB);
-	else if (is_size && n && n % 1024 == 0)
-		snprintf(buf, size, "%" PRIu64 "K", n / 1024);
+	else if (type == FIELD_MILLI)
+		format_milli(n, buf, size);
 	else
-		snprintf(buf, size, "%" PRIu64, n);
+		format_size(n, type == FIELD_SIZE ? largest : 0, buf, size);
 }
 
 static int set_number(const struct field *f, uint64_t *ret, const char *value, struct err *e)
 {
+	static parse_fn *const parsers[] = {[FIELD_SIZE] = parse_size,
+					    [FIELD_TIME] = parse_time,
+					    [FIELD_COUNT_] = parse_count,
+					    [FIELD_MILLI] = parse_milli};
 	uint64_t n = 0, max = f->max ? f->max : INT64_MAX;
 	char bound[32];
-	int rc;
 
-	switch (f->type) {
-	case FIELD_SIZE:
-		rc = parse_size(value, &n, e);
-		break;
-	case FIELD_TIME:
-		rc = parse_time(value, &n, e);
-		break;
-	case FIELD_MILLI:
-		rc = parse_milli(value, &n, e);
-		break;
-	default:
-		rc = parse_count(value, &n, e);
-		break;
-	}
-	if (rc < 0)
+	if (parsers[f->type](value, &n, e) < 0)
 		return -1;
-	format_bound(f, n < f->min ? f->min : max, bound, sizeof(bound));
+	format_number(f->type, n < f->min ? f->min : max, 2, bound, sizeof(bound));
 	if (n < f->min)
 		return err_set(e, ERR_INVALID, "'%s' is too small; at least %s", value, bound);
 	if (n > max)
@@ -238,37 +248,27 @@ static int set_enum(const struct field *f, int *ret, const char *value, struct e
 	return err_set(e, ERR_INVALID, "'%s' is not one of %s", value, all);
 }
 
-static int set_bool(bool *ret, const char *value, struct err *e)
-{
-	if (str_equal(value, "true"))
-		*ret = true;
-	else if (str_equal(value, "false"))
-		*ret = false;
-	else
-		return err_set(e, ERR_INVALID, "'%s' is neither true nor false", value);
-	return 0;
-}
-
 static int set_field(struct sandbox_spec *s, const struct field *f, const char *value,
 		     struct err *e)
 {
+	static const struct parse_member flag = {parse_bool, 0, 1, sizeof(bool)};
 	void *member = (char *)s + f->offset;
 
 	switch (f->type) {
 	case FIELD_ENUM:
 		return set_enum(f, member, value, e);
 	case FIELD_BOOL:
-		return set_bool(member, value, e);
+		return parse_member(&flag, value, member, e);
 	case FIELD_STRING:
-		if (!*value)
-			return err_set(e, ERR_INVALID, "must not be empty");
-		free(*(char **)member);
-		*(char **)member = str_copy(value);
-		return 0;
 	case FIELD_LIST:
 		if (!*value)
 			return err_set(e, ERR_INVALID, "must not be empty");
-		list_add(member, value);
+		if (f->type == FIELD_LIST) {
+			list_add(member, value);
+			return 0;
+		}
+		free(*(char **)member);
+		*(char **)member = str_copy(value);
 		return 0;
 	default:
 		return set_number(f, member, value, e);
@@ -329,33 +329,24 @@ static const layer_set process_layers = LAYER_BIT(LAYER_IDS) | LAYER_BIT(LAYER_C
 					LAYER_BIT(LAYER_LANDLOCK) | LAYER_BIT(LAYER_FDS) |
 					LAYER_BIT(LAYER_NETWORK);
 
-struct unbuilt {
-	const char *field;
-	size_t offset;
-	int last_built; /* enum values above it are not built yet */
-	const char *const *values;
-};
-
 static int refuse_unbuilt(const struct sandbox_spec *s, struct err *e)
 {
-	static const struct unbuilt rows[] = {
-		{"level", AT(level), LEVEL_PROCESS, level_values},
-		{"provider", AT(provider), PROVIDER_NS, provider_values},
-		{"net", AT(net), NET_NONE, net_values},
-	};
+	static const struct {
+		const char *field;
+		int last_built; /* values of the enum above it are not built yet */
+	} rows[] = {{"level", LEVEL_PROCESS}, {"provider", PROVIDER_NS}, {"net", NET_NONE}};
 
+	if (s->provider == PROVIDER_E2B && s->level <= LEVEL_PROCESS)
+		return err_field(e, ERR_UNSUPPORTED, "provider",
+				 "provider: e2b cannot be used here, only for sandboxes of the "
+				 "daemon: `cloche create --provider e2b`");
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		int value = *(const int *)((const char *)s + rows[i].offset);
+		const struct field *f = spec_field_find(rows[i].field);
+		int value = *(const int *)((const char *)s + f->offset);
 
-		if (rows[i].offset == AT(provider) && value == PROVIDER_E2B)
-			return err_field(e, ERR_UNSUPPORTED, "provider",
-					 "provider: e2b cannot be used here, only for sandboxes of "
-					 "the daemon: "
-					 "`cloche create --provider e2b`");
 		if (value > rows[i].last_built)
-			return err_field(e, ERR_UNSUPPORTED, rows[i].field,
-					 "%s: '%s' is not built yet", rows[i].field,
-					 rows[i].values[value]);
+			return err_field(e, ERR_UNSUPPORTED, f->name, "%s: '%s' is not built yet",
+					 f->name, f->values[value]);
 	}
 	return 0;
 }
@@ -430,80 +421,61 @@ static int check_values(const struct sandbox_spec *s, struct err *e)
 
 static int check_guard(const struct sandbox_spec *s, struct err *e)
 {
-	static const struct {
-		const char *name;
-		size_t offset;
-	} rows[] = {{"guard_allow", AT(guard_allow)},
-		    {"guard_deny", AT(guard_deny)},
-		    {"guard_nodes", AT(guard_nodes)}};
+	static const char *const names[] = {"guard_allow", "guard_deny", "guard_nodes"};
+	const struct list *lists[] = {&s->guard_allow, &s->guard_deny, &s->guard_nodes};
 
-	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		const struct list *l = (const void *)((const char *)s + rows[i].offset);
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		const struct list *l = lists[i];
 
 		if (l->count && s->guard == GUARD_OFF)
-			return err_field(e, ERR_INVALID, rows[i].name,
-					 "%s: needs guard imports or strict", rows[i].name);
+			return err_field(e, ERR_INVALID, names[i],
+					 "%s: needs guard imports or strict", names[i]);
 		if (l->count > GUARD_NAMES)
-			return err_field(e, ERR_LIMIT, rows[i].name, "%s: more than %d names",
-					 rows[i].name, GUARD_NAMES);
+			return err_field(e, ERR_LIMIT, names[i], "%s: more than %d names", names[i],
+					 GUARD_NAMES);
 		for (size_t j = 0; j < l->count; j++)
 			if (!guard_is_name(l->items[j]))
-				return err_field(e, ERR_INVALID, rows[i].name,
-						 "%s: not a name; try json or os.path",
-						 rows[i].name);
+				return err_field(e, ERR_INVALID, names[i],
+						 "%s: not a name; try json or os.path", names[i]);
 	}
 	return 0;
 }
 
-struct asked {
-	const char *name;
-	bool asked;
-};
+#define NO_NAMESPACES "level process has no namespaces for it; level container has"
 
-/* What it takes namespaces for. */
-static int check_process(const struct sandbox_spec *s, struct err *e)
+/* The first combination that makes no sense, and what level process lacks the namespaces for. */
+static int check_combinations(const struct sandbox_spec *s, struct err *e)
 {
-	const struct asked rows[] = {
-		{"mount", s->mounts.count > 0},
-		{"apply", s->apply},
-		{"diff", s->diff},
-		{"tty", s->tty},
-		{"root", s->root == ROOT_OVERLAY},
-		{"image", !str_equal(s->image, "host")},
-		{"hostname", spec_is_set(s, "hostname")},
+	bool process = s->level == LEVEL_PROCESS;
+	const struct {
+		bool refused;
+		const char *field, *text;
+	} rows[] = {
+		{s->empty && s->workspace, "empty", "cannot be combined with workspace"},
+		{s->empty && s->apply, "apply", "there is nothing to apply to with empty"},
+		{s->apply_also.count && !s->apply, "apply_also", "needs apply"},
+		{s->diff && s->workspace && !s->apply, "diff",
+		 "writes to a workspace are not recorded; add apply"},
+		{s->tty && s->json, "tty", "cannot be combined with json"},
+		{s->allow.count && s->net != NET_ALLOW, "allow", "needs net allow"},
+		{s->capture.count && !s->json, "capture", "needs json"},
+		{spec_is_set(s, "encoding") && !s->json, "encoding", "needs json"},
+		{process && s->mounts.count, "mount", NO_NAMESPACES},
+		{process && s->apply, "apply", NO_NAMESPACES},
+		{process && s->diff, "diff", NO_NAMESPACES},
+		{process && s->tty, "tty", NO_NAMESPACES},
+		{process && s->root == ROOT_OVERLAY, "root", NO_NAMESPACES},
+		{process && !str_equal(s->image, "host"), "image", NO_NAMESPACES},
+		{process && spec_is_set(s, "hostname"), "hostname", NO_NAMESPACES},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-		if (rows[i].asked)
-			return err_field(
-				e, ERR_UNSUPPORTED, rows[i].name,
-				"%s: level process has no namespaces for it; level container has",
-				rows[i].name);
+		if (rows[i].refused)
+			return err_field(e,
+					 str_equal(rows[i].text, NO_NAMESPACES) ? ERR_UNSUPPORTED
+										: ERR_INVALID,
+					 rows[i].field, "%s: %s", rows[i].field, rows[i].text);
 	return 0;
-}
-
-static int check_combinations(const struct sandbox_spec *s, struct err *e)
-{
-	if (s->empty && s->workspace)
-		return err_field(e, ERR_INVALID, "empty",
-				 "empty: cannot be combined with workspace");
-	if (s->empty && s->apply)
-		return err_field(e, ERR_INVALID, "apply",
-				 "apply: there is nothing to apply to with empty");
-	if (s->apply_also.count && !s->apply)
-		return err_field(e, ERR_INVALID, "apply_also", "apply_also: needs apply");
-	if (s->diff && s->workspace && !s->apply)
-		return err_field(e, ERR_INVALID, "diff",
-				 "diff: writes to a workspace are not recorded; add apply");
-	if (s->tty && s->json)
-		return err_field(e, ERR_INVALID, "tty", "tty: cannot be combined with json");
-	if (s->allow.count && s->net != NET_ALLOW)
-		return err_field(e, ERR_INVALID, "allow", "allow: needs net allow");
-	if (s->capture.count && !s->json)
-		return err_field(e, ERR_INVALID, "capture", "capture: needs json");
-	if (spec_is_set(s, "encoding") && !s->json)
-		return err_field(e, ERR_INVALID, "encoding", "encoding: needs json");
-	return s->level == LEVEL_PROCESS ? check_process(s, e) : 0;
 }
 
 int spec_finish(struct sandbox_spec *s, struct err *e)
@@ -532,35 +504,6 @@ int spec_finish(struct sandbox_spec *s, struct err *e)
 	return 0;
 }
 
-/* In the largest unit that leaves no remainder. */
-static void format_size(uint64_t n, char *buf, size_t size)
-{
-	static const char units[] = {'T', 'G', 'M', 'K'};
-
-	for (unsigned i = 0; i < ARRAY_LEN(units); i++) {
-		unsigned shift = 40 - 10 * i;
-
-		if (n && n % (1ULL << shift) == 0) {
-			snprintf(buf, size, "%" PRIu64 "%c", n >> shift, units[i]);
-			return;
-		}
-	}
-	snprintf(buf, size, "%" PRIu64, n);
-}
-
-/* Thousandths without trailing zeros: 1, 0.5, 1.25. */
-static void format_milli(uint64_t n, char *buf, size_t size)
-{
-	size_t len = (size_t)snprintf(buf, size, "%" PRIu64 ".%03" PRIu64, n / 1000, n % 1000);
-
-	if (len >= size)
-		return;
-	while (buf[len - 1] == '0')
-		buf[--len] = '\0';
-	if (buf[len - 1] == '.')
-		buf[--len] = '\0';
-}
-
 static bool format_list(const struct list *l, char *buf, size_t size)
 {
 	buf[0] = '\0';
@@ -576,20 +519,11 @@ bool spec_format(const struct sandbox_spec *s, const struct field *f, char *buf,
 
 	switch (f->type) {
 	case FIELD_SIZE:
-		format_size(n, buf, size);
-		return n != 0;
 	case FIELD_TIME:
-		if (n % 1000)
-			snprintf(buf, size, "%" PRIu64 "ms", n);
-		else
-			snprintf(buf, size, "%" PRIu64 "s", n / 1000);
-		return n != 0;
 	case FIELD_MILLI:
-		format_milli(n, buf, size);
-		return true;
 	case FIELD_COUNT_:
-		snprintf(buf, size, "%" PRIu64, n);
-		return true;
+		format_number(f->type, n, 4, buf, size);
+		return n != 0 || f->type == FIELD_MILLI || f->type == FIELD_COUNT_;
 	case FIELD_ENUM:
 		snprintf(buf, size, "%s", f->values[*(const int *)member]);
 		return true;

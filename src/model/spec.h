@@ -40,11 +40,9 @@ struct sandbox_spec {
 	char *workspace; /* NULL: the current directory, copy-on-write */
 	char *workdir;	 /* NULL: the workspace */
 	char *hostname;
-	char *audit;
 	char *policy;
-	char *use_case;
-	char *net_rate;
-	bool apply, diff, empty, tools, tty, json, net_log;
+	char *not_built; /* never set: the fields that are refused by name */
+	bool apply, diff, empty, tools, tty, json;
 	struct list allow;	/* DOMAIN[:PORT] */
 	struct list mounts;	/* SRC:DST[:ro|rw] */
 	struct list env;	/* K=V, or K to copy the caller's */
@@ -97,9 +95,9 @@ struct field {
 extern const struct field spec_fields[];
 extern const size_t spec_field_count;
 
-/* Finds a field by snake_case or dashed name; NULL if there is none. */
-/* What sethostname(2) takes and what programs that print it expect. */
+/* May this be a host name? What sethostname(2) takes and programs that print it expect. */
 bool spec_is_hostname(const char *s);
+/* Finds a field by snake_case or dashed name; NULL if there is none. */
 const struct field *spec_field_find(const char *name);
 /* The known name nearest to a mistyped one, for hints; NULL if none is near. */
 const char *spec_field_near(const char *name);

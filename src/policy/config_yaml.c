@@ -166,38 +166,16 @@ static int unknown_key(struct reader *r, const char *section, const char *name)
 
 /* ---- single values ---- */
 
-static int parse_bool(const char *text, uint64_t *ret, struct err *e)
-{
-	if (!str_equal(text, "true") && !str_equal(text, "false"))
-		return err_set(e, ERR_INVALID, "'%s' is neither true nor false", text);
-	*ret = text[0] == 't';
-	return 0;
-}
-
 static int parse_number(const struct key *k, const char *text, void *base, struct err *e)
 {
-	static int (*const parsers[])(const char *, uint64_t *, struct err *) = {
+	static parse_fn *const parsers[] = {
 		[SIZE] = parse_size,   [TIME] = parse_time, [COUNT] = parse_count,
 		[MILLI] = parse_milli, [BOOL] = parse_bool,
 	};
-	char *to = (char *)base + k->offset;
-	uint64_t value;
-	uint32_t small;
+	const struct parse_member m = {parsers[k->kind], k->min, k->max ? k->max : UINT64_MAX,
+				       k->room};
 
-	if (parsers[k->kind](text, &value, e) < 0)
-		return -1;
-	if (k->kind != BOOL && (value < k->min || (k->max && value > k->max)))
-		return err_set(e, ERR_INVALID, "'%s' is too %s", text,
-			       value < k->min ? "small" : "large");
-	if (k->kind == BOOL) {
-		*(bool *)to = value != 0;
-	} else if (k->room == sizeof(small)) {
-		small = (uint32_t)value;
-		memcpy(to, &small, sizeof(small));
-	} else {
-		memcpy(to, &value, sizeof(value));
-	}
-	return 0;
+	return parse_member(&m, text, (char *)base + k->offset, e);
 }
 
 static int put_number(struct reader *r, const struct key *k, const char *text)

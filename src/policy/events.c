@@ -17,37 +17,29 @@ void events_done(struct events *ev)
 	yaml_parser_delete(&ev->parser);
 }
 
-__attribute__((format(printf, 4, 0))) static int
-fail_at(struct events *ev, size_t line, const char *field, const char *fmt, va_list ap)
+static int fail_at(struct events *ev, size_t line, const char *field, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+static int fail_at(struct events *ev, size_t line, const char *field, const char *fmt, ...)
 {
 	char text[400], clean[400];
+	va_list ap;
 
+	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
 	str_sanitise(clean, sizeof(clean), text, strlen(text));
 	return err_field(ev->e, ERR_INVALID, field, "%s:%zu: %s", ev->file, line, clean);
 }
 
-static int fail_in_line(struct events *ev, size_t line, const char *fmt, ...)
-	__attribute__((format(printf, 3, 4)));
-
-static int fail_in_line(struct events *ev, size_t line, const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	fail_at(ev, line, "", fmt, ap);
-	va_end(ap);
-	return -1;
-}
-
 int events_fail(struct events *ev, const char *field, const char *fmt, ...)
 {
+	char text[400];
 	va_list ap;
 
 	va_start(ap, fmt);
-	fail_at(ev, events_line(ev), field, fmt, ap);
+	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	return -1;
+	return fail_at(ev, events_line(ev), field, "%s", text);
 }
 
 size_t events_line(const struct events *ev)
@@ -62,11 +54,10 @@ static int syntax_error(struct events *ev)
 
 	/* The reader knows only a byte offset, and has no mark. */
 	if (p->error == YAML_READER_ERROR)
-		return fail_in_line(ev, p->mark.line + 1, "%s (byte %zu)",
-				    p->problem ? p->problem : "bad bytes", p->problem_offset);
-	return fail_in_line(ev, line + 1, "not YAML: %s%s%s",
-			    p->problem ? p->problem : "bad syntax", p->context ? " " : "",
-			    p->context ? p->context : "");
+		return fail_at(ev, p->mark.line + 1, "", "%s (byte %zu)",
+			       p->problem ? p->problem : "bad bytes", p->problem_offset);
+	return fail_at(ev, line + 1, "", "not YAML: %s%s%s", p->problem ? p->problem : "bad syntax",
+		       p->context ? " " : "", p->context ? p->context : "");
 }
 
 static bool has_anchor_or_tag(const yaml_event_t *event)
@@ -166,7 +157,7 @@ int events_document(struct events *ev, const char *what, bool may_be_empty, int 
 	if (events_next(ev) < 0 || events_next(ev) < 0)
 		return -1;
 	if (ev->event.type == YAML_STREAM_END_EVENT)
-		return may_be_empty ? 0 : fail_in_line(ev, 1, "the file is empty");
+		return may_be_empty ? 0 : fail_at(ev, 1, "", "the file is empty");
 	if (events_next(ev) < 0)
 		return -1;
 	if (ev->event.type != YAML_MAPPING_START_EVENT)

@@ -2,6 +2,7 @@
 #include "policy/policy.h"
 
 #include "kern/seccomp.h"
+#include "model/guard.h"
 #include "policy/paths/source.h"
 
 #include <stdarg.h>
@@ -14,92 +15,79 @@ struct printer {
 
 static void step(struct printer *p, const char *topic, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-static void more(struct printer *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* One line: a numbered step, or (without a topic) more about the last one. */
 static void step(struct printer *p, const char *topic, const char *fmt, ...)
 {
 	va_list ap;
 
-	fprintf(p->to, "%3d. %-11s ", ++p->number, topic);
-	va_start(ap, fmt);
-	vfprintf(p->to, fmt, ap);
-	va_end(ap);
-	fputc('\n', p->to);
-}
-
-static void more(struct printer *p, const char *fmt, ...)
-{
-	va_list ap;
-
-	fprintf(p->to, "%17s", "");
-	va_start(ap, fmt);
-	vfprintf(p->to, fmt, ap);
-	va_end(ap);
-	fputc('\n', p->to);
-}
-
-static void say_level(struct printer *p)
-{
-	if (p->spec->level == LEVEL_PROCESS)
-		step(p, "level", "process: Landlock, seccomp and rlimits, no namespaces");
+	if (topic)
+		fprintf(p->to, "%3d. %-11s ", ++p->number, topic);
 	else
-		step(p, "level",
-		     "container: namespaces and a root of its own, then the process layers");
+		fprintf(p->to, "%17s", "");
+	va_start(ap, fmt);
+	vfprintf(p->to, fmt, ap);
+	va_end(ap);
+	fputc('\n', p->to);
 }
 
-static void say_namespaces(struct printer *p)
+#define more(p, ...) step(p, NULL, __VA_ARGS__)
+
+static void more_each(struct printer *p, const char *before, const struct list *l,
+		      const char *after)
 {
-	if (p->spec->level == LEVEL_PROCESS) {
+	for (size_t i = 0; i < l->count; i++)
+		more(p, "%s%s%s", before, l->items[i], after);
+}
+
+static void say_walls(struct printer *p)
+{
+	const struct sandbox_spec *s = p->spec;
+	const char *mode =
+		s->root == ROOT_OVERLAY ? "can be written, changes are discarded" : "read-only";
+
+	if (s->level == LEVEL_PROCESS) {
+		step(p, "level", "process: Landlock, seccomp and rlimits, no namespaces");
 		step(p, "namespaces", "none at this level");
 		step(p, "network", "none: no socket of any family can be made");
-		return;
-	}
-	step(p, "namespaces", "user, pid, mount, net, ipc, uts, cgroup, time; host name '%s'",
-	     p->spec->hostname);
-	step(p, "network", "none: its own loopback and nothing else");
-}
-
-static void say_root(struct printer *p)
-{
-	const char *mode = p->spec->root == ROOT_OVERLAY ? "can be written, changes are discarded"
-							 : "read-only";
-
-	if (p->spec->level == LEVEL_PROCESS)
 		step(p, "root", "the host's own, what may be opened is limited by Landlock");
-	else if (str_equal(p->spec->image, "host"))
-		step(p, "root", "the host's /usr /bin /sbin /lib* /opt and a few files of /etc, %s",
-		     mode);
-	else
-		step(p, "root", "image %s, %s", p->spec->image, mode);
-	if (p->spec->tools)
+	} else {
+		step(p, "level",
+		     "container: namespaces and a root of its own, then the process layers");
+		step(p, "namespaces",
+		     "user, pid, mount, net, ipc, uts, cgroup, time; host name '%s'", s->hostname);
+		step(p, "network", "none: its own loopback and nothing else");
+		if (str_equal(s->image, "host"))
+			step(p, "root",
+			     "the host's /usr /bin /sbin /lib* /opt and a few files of /etc, %s",
+			     mode);
+		else
+			step(p, "root", "image %s, %s", s->image, mode);
+	}
+	if (s->tools)
 		more(p, "and the tool chains that the caller's PATH names, read-only");
 }
 
 static void say_workspace(struct printer *p)
 {
 	const struct sandbox_spec *s = p->spec;
-	const char *dir = s->workspace ? s->workspace : "the current directory";
 
 	if (s->empty)
 		step(p, "workspace", "empty");
-	else if (s->workspace && !s->apply)
-		step(p, "workspace", "%s, writes go to it", dir);
-	else if (s->level == LEVEL_PROCESS)
-		step(p, "workspace", "%s, can be read, not written", dir);
-	else if (s->apply)
-		step(p, "workspace", "%s, copy-on-write, applied if the command succeeds", dir);
 	else
-		step(p, "workspace", "%s, copy-on-write, changes are discarded", dir);
-	for (size_t i = 0; i < s->apply_also.count; i++)
-		more(p, "%s is applied although it is a control file", s->apply_also.items[i]);
+		step(p, "workspace", "%s, %s",
+		     s->workspace ? s->workspace : "the current directory",
+		     s->workspace && !s->apply	 ? "writes go to it"
+		     : s->level == LEVEL_PROCESS ? "can be read, not written"
+		     : s->apply			 ? "copy-on-write, applied if the command succeeds"
+						 : "copy-on-write, changes are discarded");
+	more_each(p, "", &s->apply_also, " is applied although it is a control file");
 	if (s->diff)
 		more(p, "changes are listed");
 	if (s->workdir)
 		more(p, "the command starts in %s", s->workdir);
-	for (size_t i = 0; i < s->files.count; i++)
-		more(p, "file %s", s->files.items[i]);
-	for (size_t i = 0; i < s->capture.count; i++)
-		more(p, "captured with --json: %s", s->capture.items[i]);
+	more_each(p, "file ", &s->files, "");
+	more_each(p, "captured with --json: ", &s->capture, "");
 }
 
 static void say_mount(struct printer *p, const char *text)
@@ -129,32 +117,25 @@ static void say_mounts(struct printer *p)
 	     s->mounts.count ? ", and" : "");
 	for (size_t i = 0; i < s->mounts.count; i++)
 		say_mount(p, s->mounts.items[i]);
-	for (size_t i = 0; i < s->mount_read.count; i++)
-		more(p, "sources are taken only from below %s", s->mount_read.items[i]);
-	for (size_t i = 0; i < s->mount_write.count; i++)
-		more(p, "writable sources only from below %s", s->mount_write.items[i]);
-	for (size_t i = 0; i < s->forbid.count; i++)
-		more(p, "never shown, besides the built-in list: %s", s->forbid.items[i]);
+	more_each(p, "sources are taken only from below ", &s->mount_read, "");
+	more_each(p, "writable sources only from below ", &s->mount_write, "");
+	more_each(p, "never shown, besides the built-in list: ", &s->forbid, "");
 }
-
-struct limit_text {
-	const char *name;
-	const char *unset; /* what it says when there is no number */
-	const char *what;
-};
 
 static void say_limits(struct printer *p)
 {
-	static const struct limit_text rows[] = {
-		{"memory", "none", "memory, swap off"},
-		{"cpus", "none", "processors"},
-		{"pids", "none", "processes and threads"},
-		{"disk", "none", "all that it writes"},
-		{"file_size", "as disk", "largest file"},
-		{"open_files", "none", "open files of each process, four times as many on request"},
-		{"timeout", "none", "wall time, then everything is killed"},
-		{"cpu_time", "none", "processor time"},
-		{"output_limit", "none", "captured bytes of stdout and of stderr"},
+	static const struct {
+		const char *name, *text;
+	} rows[] = {
+		{"memory", "memory, swap off"},
+		{"cpus", "processors"},
+		{"pids", "processes and threads"},
+		{"disk", "all that it writes"},
+		{"file_size", "largest file"},
+		{"open_files", "open files of each process, four times as many on request"},
+		{"timeout", "wall time, then everything is killed"},
+		{"cpu_time", "processor time"},
+		{"output_limit", "captured bytes of stdout and of stderr"},
 	};
 	char buf[64];
 
@@ -163,9 +144,10 @@ static void say_limits(struct printer *p)
 		const struct field *f = spec_field_find(rows[i].name);
 		bool set = spec_format(p->spec, f, buf, sizeof(buf));
 		bool void_here = p->spec->level == LEVEL_PROCESS && str_equal(f->name, "disk");
+		const char *unset = str_equal(f->name, "file_size") ? "as disk" : "none";
 
-		more(p, "%-13s %-10s %s", rows[i].name, set ? buf : rows[i].unset,
-		     void_here ? "not enforced at this level, but for file_size" : rows[i].what);
+		more(p, "%-13s %-10s %s", rows[i].name, set ? buf : unset,
+		     void_here ? "not enforced at this level, but for file_size" : rows[i].text);
 	}
 }
 
@@ -187,14 +169,13 @@ static void say_environment(struct printer *p)
 
 static void say_privileges(struct printer *p)
 {
-	const struct seccomp_profile *profile = p->spec->level == LEVEL_PROCESS
-							? &seccomp_profile_process
-							: &seccomp_profile_default;
+	bool process = p->spec->level == LEVEL_PROCESS;
+	const struct seccomp_profile *profile =
+		process ? &seccomp_profile_process : &seccomp_profile_default;
 
-	if (p->spec->level == LEVEL_PROCESS)
-		step(p, "identity", "a user id of its own if root starts it, else the caller's");
-	else
-		step(p, "identity", "an ordinary user without groups; files above 2 are closed");
+	step(p, "identity", "%s",
+	     process ? "a user id of its own if root starts it, else the caller's"
+		     : "an ordinary user without groups; files above 2 are closed");
 	step(p, "privileges", "every capability is dropped, no_new_privs");
 	step(p, "landlock", "as far as the kernel has it");
 	step(p, "seccomp", "profile %s@%s", profile->name, profile->digest);
@@ -222,8 +203,8 @@ static void say_layer_set(struct printer *p, const char *what, layer_set set)
 
 static void say_layers(struct printer *p)
 {
-	const layer_set namespaces =
-		LAYER_BIT(LAYER_ROOT + 1) - 1; /* and what is built with them */
+	/* Namespaces are the first layers; the root is built with them. */
+	const layer_set namespaces = LAYER_BIT(LAYER_ROOT + 1) - 1;
 	layer_set all = LAYER_BIT(LAYER_COUNT) - 1;
 	layer_set required = p->spec->required_layers, optional = p->spec->optional_layers;
 
@@ -243,17 +224,10 @@ static void say_guard(struct printer *p)
 	if (p->spec->guard == GUARD_OFF)
 		return;
 	step(p, "guard", "%s: Python is looked at before it runs; only for code, no wall",
-	     p->spec->guard == GUARD_STRICT ? "strict" : "imports");
+	     guard_name(p->spec->guard));
 	for (size_t i = 0; i < ARRAY_LEN(fields); i++)
 		if (spec_format(p->spec, spec_field_find(fields[i]), buf, sizeof(buf)))
 			more(p, "%-13s %s", fields[i], buf);
-}
-
-static void say_rest(struct printer *p)
-{
-	fprintf(p->to,
-		"Not built yet: network modes allow, public and isolated; level vm;\n"
-		"  providers other than ns (e2b is the daemon's). Asking for one is refused.\n");
 }
 
 void policy_explain(const struct policy *policy, FILE *to)
@@ -263,9 +237,7 @@ void policy_explain(const struct policy *policy, FILE *to)
 	fprintf(to, "%s\n", policy->file);
 	if (policy->description)
 		fprintf(to, "%s\n", policy->description);
-	say_level(&p);
-	say_namespaces(&p);
-	say_root(&p);
+	say_walls(&p);
 	say_workspace(&p);
 	say_mounts(&p);
 	say_limits(&p);
@@ -277,5 +249,7 @@ void policy_explain(const struct policy *policy, FILE *to)
 	     policy->spec.level == LEVEL_PROCESS ? "runs; what it leaves behind is killed"
 	     : policy->spec.tty			 ? "on a terminal of its own"
 						 : "runs as pid 2");
-	say_rest(&p);
+	fprintf(to,
+		"Not built yet: network modes allow, public and isolated; level vm;\n"
+		"  providers other than ns (e2b is the daemon's). Asking for one is refused.\n");
 }

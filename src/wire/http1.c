@@ -150,14 +150,6 @@ bool http1_list_has(const char *list, const char *name)
 	return false;
 }
 
-static int hex(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	c = (char)tolower((unsigned char)c);
-	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 bool http1_unescape(const char *text, size_t len, bool is_query, char *ret)
 {
 	for (size_t i = 0; i < len; i++) {
@@ -166,8 +158,8 @@ bool http1_unescape(const char *text, size_t len, bool is_query, char *ret)
 		if (c == '+' && is_query) {
 			c = ' ';
 		} else if (c == '%') {
-			int high = i + 2 < len ? hex(text[i + 1]) : -1;
-			int low = high < 0 ? -1 : hex(text[i + 2]);
+			int high = i + 2 < len ? str_hex_digit(text[i + 1]) : -1;
+			int low = high < 0 ? -1 : str_hex_digit(text[i + 2]);
 
 			if (low < 0 || high + low == 0)
 				return false;
@@ -203,8 +195,8 @@ static int frame_byte(struct http1_body *b, char c)
 {
 	switch (b->stage) {
 	case SIZE:
-		if (hex(c) >= 0 && b->digits < 15) {
-			b->left = b->left << 4 | (unsigned)hex(c);
+		if (str_hex_digit(c) >= 0 && b->digits < 15) {
+			b->left = b->left << 4 | (unsigned)str_hex_digit(c);
 			b->digits++;
 			return 0;
 		}

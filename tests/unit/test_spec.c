@@ -77,7 +77,9 @@ static void test_table(void **state)
 		assert_int_equal(strspn(f->name, "abcdefghijklmnopqrstuvwxyz_"), strlen(f->name));
 		for (size_t j = 0; j < i; j++) {
 			assert_true(!f->letter || f->letter != spec_fields[j].letter);
-			assert_int_not_equal(f->offset, spec_fields[j].offset);
+			/* Fields that are not built are never set, so they share a member. */
+			if (!(f->flags & spec_fields[j].flags & FIELD_NOT_BUILT))
+				assert_int_not_equal(f->offset, spec_fields[j].offset);
 		}
 	}
 }

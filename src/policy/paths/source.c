@@ -72,23 +72,22 @@ static int refuse(const struct judge *j, const struct refusal *r, struct err *e)
 			 same ? "" : "' and", what[r->kind], place.text, remedy[r->kind]);
 }
 
+static int say(struct err *e, enum err_kind kind, const char *field, const char *path,
+	       const char *text)
+{
+	return err_field(e, kind, field, "%s: '%s'%s", field, show(path).text, text);
+}
+
 static int open_error(const char *field, const char *path, struct err *e)
 {
-	int errnum = errno;
-	struct shown typed = show(path);
-
-	if (errnum == ENOENT || errnum == ENOTDIR)
-		return err_field(e, ERR_NOT_FOUND, field, "%s: '%s' does not exist", field,
-				 typed.text);
-	if (errnum == ELOOP)
-		return err_field(e, ERR_DENIED, field,
-				 "%s: '%s' goes through a link of /proc, or in circles; name the "
-				 "place itself",
-				 field, typed.text);
-	if (errnum == EACCES)
-		return err_field(e, ERR_DENIED, field, "%s: '%s': you may not go there", field,
-				 typed.text);
-	err_sys(e, "%s: cannot open '%s'", field, typed.text);
+	if (errno == ENOENT || errno == ENOTDIR)
+		return say(e, ERR_NOT_FOUND, field, path, " does not exist");
+	if (errno == ELOOP)
+		return say(e, ERR_DENIED, field, path,
+			   " goes through a link of /proc, or in circles; name the place itself");
+	if (errno == EACCES)
+		return say(e, ERR_DENIED, field, path, ": you may not go there");
+	err_sys(e, "%s: cannot open '%s'", field, show(path).text);
 	snprintf(e->field, sizeof(e->field), "%s", field);
 	return -1;
 }
@@ -125,24 +124,19 @@ static int read_name(const char *path, struct source *s)
 }
 
 /* Opens path and asks the kernel what and where it is. */
-static int describe(const char *field, const char *path, struct source *s, struct err *e)
+static int open_source(const char *field, const char *path, struct source *s, struct err *e)
 {
 	s->fd = open_path(path);
 	if (s->fd < 0)
 		return open_error(field, path, e);
-	if (read_name(path, s) < 0 || fstat(s->fd, &s->st) < 0) {
-		err_sys(e, "%s: cannot tell where '%s' leads", field, show(path).text);
-		return -1;
-	}
+	if (read_name(path, s) < 0 || fstat(s->fd, &s->st) < 0)
+		return err_sys(e, "%s: cannot tell where '%s' leads", field, show(path).text);
 	if (s->path[0] != '/' || is_removed(s))
-		return err_field(e, ERR_NOT_FOUND, field,
-				 "%s: '%s' has been removed or is out of reach", field,
-				 show(path).text);
+		return say(e, ERR_NOT_FOUND, field, path, " has been removed or is out of reach");
 	if (!S_ISDIR(s->st.st_mode) && !S_ISREG(s->st.st_mode))
-		return err_field(e, ERR_DENIED, field,
-				 "%s: '%s' is neither a directory nor a regular file; sockets and "
-				 "devices are not shown",
-				 field, show(path).text);
+		return say(e, ERR_DENIED, field, path,
+			   " is neither a directory nor a regular file; sockets and devices are "
+			   "not shown");
 	return 0;
 }
 
@@ -307,7 +301,7 @@ int source_look(const char *field, const char *path, struct source *ret, struct 
 {
 	struct source found = {.fd = -1};
 
-	if (describe(field, path, &found, e) < 0) {
+	if (open_source(field, path, &found, e) < 0) {
 		close_fd(&found.fd);
 		return -1;
 	}
