@@ -95,7 +95,7 @@ void cloche_set_input(struct cloche *c, const void *data, size_t len)
 	c->input_len = data ? len : 0;
 }
 
-/* A name must not smuggle in another option; and what the library itself relies on is its own. */
+/* A name must not smuggle in another option. Options that the library itself uses are refused. */
 static bool is_name(const char *name)
 {
 	static const char *const ours[] = {"json", "tty", "lang", "help", "encoding"};
@@ -127,7 +127,7 @@ int cloche_set(struct cloche *c, const char *name, const char *value)
 
 /* ---- running ---- */
 
-/* The launcher's words, without its name before each line. */
+/* Copies the launcher's messages without the "cloche: " before each line. */
 static void quote(struct cloche *c, const char *text)
 {
 	static const char prefix[] = "cloche: ";
@@ -145,7 +145,7 @@ static void quote(struct cloche *c, const char *text)
 	}
 }
 
-/* There is no record: why? */
+/* There is no record: finds out why. */
 static int explain(struct cloche *c, const struct bytes *out, const struct bytes *err)
 {
 	enum cloche_error_kind kind =
@@ -176,7 +176,7 @@ static int judge(struct cloche *c, enum launch_end end, struct bytes *out, struc
 	case LAUNCH_ENDED:
 		break;
 	}
-	/* An error object is looked for first: parsing as a record takes the text over. */
+	/* Looks for an error object first, because parsing a record takes the text over. */
 	if (!out->data || !memmem(out->data, out->len, "\"status\"", 8))
 		return explain(c, out, err);
 	result = record_parse(take_ptr(out->data), out->len);
@@ -192,7 +192,7 @@ static void set_running(struct cloche *c, bool running)
 
 	pthread_mutex_lock(&c->lock);
 	c->running = running;
-	/* One that came too late for the last run must not end the next. */
+	/* A cancellation that came too late for the last run must not end the next. */
 	while (read(c->cancel, &count, sizeof(count)) > 0)
 		;
 	pthread_mutex_unlock(&c->lock);
@@ -235,8 +235,7 @@ static int launch(struct cloche *c, char **argv, struct streams s,
 	return result;
 }
 
-/* "cloche VERB --json OPTION... TAIL...": pointers to strings of others, but for the array itself.
- */
+/* "cloche VERB --json OPTION... TAIL...". Only the array itself is allocated. */
 static char **make_argv(const struct cloche *c, const char *verb, const char *const *tail)
 {
 	size_t count = 0, n = 0;
@@ -298,7 +297,7 @@ int cloche_run(struct cloche *c, const char *const *argv, struct cloche_result *
 }
 
 /*
- * Without an input the code goes through stdin. With one it goes through a pipe, which the launcher
+ * Without an input the code is sent on stdin. With one it is sent on a pipe, which the launcher
  * opens by name.
  */
 int cloche_code(struct cloche *c, const char *language, const char *code,

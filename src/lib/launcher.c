@@ -1,4 +1,7 @@
-/* Starts the launcher as a child and reads what it prints, without a sign of that in the caller. */
+/*
+ * Starts the launcher as a child and reads its output, without side effects in the calling
+ * process.
+ */
 #include "lib/launcher.h"
 
 #include "base/exec_path.h"
@@ -13,7 +16,7 @@
 extern char **environ;
 
 enum {
-	ABOVE_STANDARD = 10, /* our own ends stay clear of the numbers that the child gets */
+	ABOVE_STANDARD = 10, /* our own fds stay above the numbers that the child gets */
 	OUT_MAX = 256 << 20,
 	ERR_MAX = 64 << 10,
 	DEADLINE_MS = 3000, /* between asking it to end and killing it */
@@ -73,7 +76,7 @@ int launcher_find(char *ret)
 
 /* ---- fds ---- */
 
-/* Moves an fd above the numbers that the child's streams get; closes it on failure. */
+/* Moves an fd above the numbers of the child's streams; closes it on failure. */
 static int move_up(int fd)
 {
 	int moved = fcntl(fd, F_DUPFD_CLOEXEC, ABOVE_STANDARD);
@@ -93,7 +96,7 @@ static int make_pipe(int *ret_read, int *ret_write)
 	return *ret_read < 0 || *ret_write < 0 ? -1 : 0;
 }
 
-/* All of it fits, so that nothing has to be written while the child runs (nor raise SIGPIPE). */
+/* The pipe holds all of it, so nothing is written while the child runs, and no SIGPIPE can come. */
 static int pipe_input(const void *data, size_t len)
 {
 	int ends[2] = {-1, -1}, result = -1;
@@ -108,7 +111,7 @@ static int pipe_input(const void *data, size_t len)
 	return ends[0];
 }
 
-/* Sealed, and handed over read-only: what is inside cannot use it to keep or pass on anything. */
+/* Sealed and read-only, so that the sandbox cannot store or pass on anything in it. */
 static int file_input(const void *data, size_t len)
 {
 	auto_close int fd = memfd_create("cloche-input", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -148,7 +151,7 @@ static int set_actions(posix_spawn_file_actions_t *a, const struct launch *l, in
 	rc = rc ? rc : posix_spawn_file_actions_adddup2(a, err, 2);
 	if (l->extra >= 0)
 		rc = rc ? rc : posix_spawn_file_actions_adddup2(a, l->extra, LAUNCHER_EXTRA_FD);
-	/* Files of the caller that lack CLOEXEC are no business of the launcher. */
+	/* Files of the caller that lack CLOEXEC must not reach the launcher. */
 	return rc ? rc
 		  : posix_spawn_file_actions_addclosefrom_np(
 			    a, l->extra >= 0 ? LAUNCHER_EXTRA_FD + 1 : LAUNCHER_EXTRA_FD);
@@ -201,7 +204,7 @@ static int start_child(struct child *c, const char *path, const struct launch *l
 	return result;
 }
 
-/* Makes room for some more; false when memory or the limit is used up. */
+/* Makes room for more; false if memory or the limit is used up. */
 static bool make_room(struct bytes *b, size_t max)
 {
 	size_t room = b->room ? b->room * 2 : 8192;
@@ -238,7 +241,7 @@ static bool read_some(int *fd, struct bytes *b, size_t max)
 	return true;
 }
 
-/* What is beyond the first part of stderr is read and dropped, so that nobody waits for it. */
+/* Keeps the first part of stderr. The rest is read and dropped, so that the child never blocks. */
 static void read_errors(int *fd, struct bytes *b)
 {
 	char dropped[4096];
@@ -258,8 +261,8 @@ static void signal_child(const struct child *c, int sig)
 }
 
 /*
- * Reads until it has ended. Asked to end, it does so with all in its sandbox; if not, it is killed,
- * and the kernel kills the sandbox with it.
+ * Reads until the launcher has ended. On SIGTERM it ends its sandbox and then itself; if it does
+ * not, it is killed, and the kernel kills the sandbox with it.
  */
 static enum launch_end read_until_end(struct child *c, int cancel, struct bytes *out,
 				      struct bytes *err)
@@ -280,7 +283,10 @@ static enum launch_end read_until_end(struct child *c, int cancel, struct bytes 
 			continue;
 		if (n == 0)
 			signal_child(c, SIGKILL);
-		/* Its end first, then what is left in the pipes: all was written before it. */
+		/*
+		 * Notes the end before reading the pipes: everything in them was written before
+		 * the end.
+		 */
 		ended = p[3].revents != 0;
 		if (p[2].revents) {
 			end = LAUNCH_CANCELLED;
@@ -299,7 +305,7 @@ static enum launch_end read_until_end(struct child *c, int cancel, struct bytes 
 	return end;
 }
 
-/* Whatever is still in the pipes after its end; others may hold them open, so without waiting. */
+/* Reads what is left in the pipes without waiting, since other processes may hold them open. */
 static void read_rest(struct child *c, struct bytes *out, struct bytes *err)
 {
 	for (int round = 0; c->out >= 0 || c->err >= 0; round++) {
@@ -315,7 +321,7 @@ static void read_rest(struct child *c, struct bytes *out, struct bytes *err)
 	}
 }
 
-/* ECHILD: the caller reaps all children itself, which is fine: the record is all that counts. */
+/* ECHILD: the calling program reaps all children itself. That is fine: only the record counts. */
 static void reap_child(const struct child *c)
 {
 	idtype_t type = c->pidfd >= 0 ? P_PIDFD : P_PID;

@@ -17,7 +17,7 @@ struct cloche_result {
 	size_t file_count;
 };
 
-/* Text of the program's may hold NUL. */
+/* Output of the program may hold NUL. */
 enum { LOAD_FLAGS = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES };
 
 static int decode_file(struct file *f, const json_t *row)

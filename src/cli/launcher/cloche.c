@@ -1,6 +1,6 @@
 /*
- * The launcher: static, without libraries, because start-up time is the product. Verbs that need
- * libraries are cloched's; it is executed in our place.
+ * The launcher: static and without libraries, because start-up time matters most here. cloched has
+ * the verbs that need libraries; the launcher executes it in its own place.
  */
 #include "cli/cli.h"
 
@@ -15,7 +15,7 @@ static int cmd_version(int argc, char **argv)
 	return 0;
 }
 
-/* A coding agent goes on without a hook that fails, unless it fails with this status. */
+/* A coding agent ignores a hook that fails, unless it fails with status 2. */
 static int fail_helper(const char *verb, const struct err *e)
 {
 	int status = cli_fail(e);
@@ -52,8 +52,8 @@ int cli_run_helper(char **argv)
 }
 
 /*
- * A closed standard stream would be handed out as the number of some file of ours. What is written to
- * stdout is still to fail: a record that nobody can get is no success.
+ * If a standard stream is closed, the next file that we open would get its number. Writing to a
+ * closed stdout must still fail: a record that nobody can read is not a success.
  */
 static void fill_streams(void)
 {

@@ -1,4 +1,4 @@
-/* `cloche code`: a snippet goes into the sandbox as a file of its own and is run by its interpreter. */
+/* `cloche code`: puts a snippet into the sandbox as a file and runs its interpreter on it. */
 #include "cli/cli.h"
 
 #include "model/snippet.h"
@@ -22,7 +22,9 @@ static const struct language *choose_language(const struct options *o, const cha
 	return l ? l : &languages[0];
 }
 
-/* A file is judged like any other source; a pipe (`cloche code <(make-it)`) has no place. */
+/*
+ * A file is checked like any other source. A pipe (`cloche code <(make-it)`) has no path to check.
+ */
 static int check_file(const struct sandbox_spec *s, const char *file, int fd, struct err *e)
 {
 	struct source source;
@@ -80,7 +82,7 @@ static int read_code(const struct sandbox_spec *s, const char *file, struct inje
 	return 0;
 }
 
-/* The guard's files, behind the code. */
+/* Adds the guard's files after the code. */
 static size_t place_guard(const struct sandbox_spec *s, struct injected_file *files)
 {
 	static const struct guest_file *const from[] = GUARD_FILES;
@@ -96,8 +98,8 @@ static size_t place_guard(const struct sandbox_spec *s, struct injected_file *fi
 }
 
 /*
- * The code goes in as a file of its own, never as part of a command line or script. A traceback
- * then names it as the caller does: by its own base name.
+ * The code becomes a file, never a part of a command line or script. A traceback then shows the
+ * base name that the caller used.
  */
 static const struct language *place_code(struct sandbox_spec *s, const struct options *o,
 					 const char *file, struct injected_file *ret, struct err *e)
@@ -117,7 +119,7 @@ static const struct language *place_code(struct sandbox_spec *s, const struct op
 	return snippet_argv(l, ret->path, s, NULL, &s->argv, e) < 0 ? NULL : l;
 }
 
-/* Modules of the workspace can be imported, as if the code lay there. */
+/* Lets the code import modules of the workspace, as if its file were there. */
 static void search_workspace(struct sandbox_request *r)
 {
 	char cwd[PATH_MAX];
@@ -153,7 +155,7 @@ int cmd_code(int argc, char **argv)
 	for (int i = first; i < argc; i++)
 		list_add(&s.argv, argv[i]);
 	request.spec = &s;
-	request.own_argv = argv - 1; /* from the program's name on */
+	request.own_argv = argv - 1; /* begins with the program's name */
 	request.files = files;
 	request.file_count = place_guard(&s, files);
 	search_workspace(&request);

@@ -1,10 +1,10 @@
 /*
- * `cloche run --empty` and `cloche code --empty`, when this user's own daemon is there: what needs
- * nothing of the caller's can run in a sandbox that is ready. The daemon is asked for exactly what
- * would be run here, limits included, and answers with the result or with a refusal ("warm": "only"),
- * in which case nothing has run. Whatever is in doubt is done here: options that do not map, streams
- * that somebody watches, answers that are odd. Doing it again does no harm, since nothing of it could
- * have had an effect outside.
+ * `cloche run --empty` and `cloche code --empty` with a daemon of this user: a run that needs
+ * nothing of the caller's can use a sandbox that the daemon has ready. The request has exactly the
+ * command and limits that would be used here, and "warm": "only", so the daemon answers with the
+ * result or refuses before anything has run. In doubt the run happens here: options that the
+ * daemon does not have, streams that somebody watches, unexpected answers. Running again is
+ * harmless, since the first run had no effect outside its sandbox.
  */
 #include "cli/cli.h"
 
@@ -22,8 +22,8 @@
 
 #define CODE_MAX (256u << 10) /* as api/rest/run_task.c */
 #define ANSWER_MAX (48u << 20)
-#define OUTPUT_MAX (8u << 20) /* of each stream; what prints more is run here */
-#define GRACE_MS 10000	      /* beyond the run's own time, for the daemon to answer */
+#define OUTPUT_MAX (8u << 20) /* of each stream; a run that prints more is repeated here */
+#define GRACE_MS 10000	      /* added to the run's timeout, for the daemon to answer */
 
 /* ---- may it be? ---- */
 
@@ -39,7 +39,7 @@ static bool options_suit(const struct sandbox_spec *s)
 	return s->empty && !others && s->limits.timeout_ms > 0;
 }
 
-/* Nothing comes from there, now or later. */
+/* Is stdin empty now, and will it stay so? */
 static bool is_empty_input(void)
 {
 	struct pollfd p = {.fd = 0, .events = POLLIN};
@@ -54,7 +54,10 @@ static bool is_empty_input(void)
 	return S_ISFIFO(st.st_mode) && poll(&p, 1, 0) == 1 && p.revents == POLLHUP;
 }
 
-/* Output comes at its end: nobody must be waiting for it, and its order must not matter. */
+/*
+ * The output arrives at the end: nobody may watch it, and the order of stdout and stderr must not
+ * matter.
+ */
 static bool streams_suit(const struct sandbox_spec *s)
 {
 	struct stat out, err;
@@ -96,7 +99,7 @@ static bool find_socket(char *ret, size_t size)
 	return n > 0 && (size_t)n < size;
 }
 
-/* Only our own: it gets to see the code. */
+/* Connects only to a daemon of this user, because the daemon sees the code. */
 static int connect_own(void)
 {
 	struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -146,7 +149,7 @@ static void put_limits(struct jsonw *j, const struct sandbox_spec *s)
 	jsonw_string(j, "cpus", text);
 }
 
-/* K=V, or K for the caller's own. */
+/* Pairs are K=V, or K for the caller's value. */
 static bool put_env(struct jsonw *j, const struct list *env)
 {
 	jsonw_open(j, "env", '{');
@@ -176,7 +179,7 @@ static bool put_list(struct jsonw *j, const char *name, char **items, size_t cou
 	return true;
 }
 
-/* Python code, as a command line its interpreter has made of it: program, file, arguments. */
+/* Accepts only Python: the command line of a snippet is interpreter, file, arguments. */
 static bool put_code(struct jsonw *j, const struct sandbox_request *r)
 {
 	const struct injected_file *f = &r->files[0];
@@ -299,7 +302,7 @@ static bool read_status(const struct buf *b, enum status *ret)
 	return status_find(text, ret);
 }
 
-/* All of what it printed, as bytes. */
+/* Decodes a stream of the record. False if it is not complete. */
 static bool read_output(const struct buf *b, const char *name, const char *cut, struct buf *ret)
 {
 	struct jsonr v, flag;
@@ -330,14 +333,16 @@ static bool read_record(const struct buf *b, struct result *ret)
 
 /* ---- what the caller sees ---- */
 
-/* A program that could not be executed is explained by whoever looks for it again, here. */
+/* A program that could not be executed runs again here, where the launcher can explain why. */
 static bool is_plain(const struct result *r)
 {
 	return r->end.exit_code != 126 && r->end.exit_code != 127 &&
 	       r->end.status != STATUS_KILLED && r->end.status != STATUS_OUTPUT_LIMIT;
 }
 
-/* From the first byte on it is done, come what may: a reader that has gone is no reason to begin anew. */
+/*
+ * Once a byte is written the run counts as done: a reader that has gone is no reason to run again.
+ */
 static int show_json(const struct buf *answer, const struct result *r)
 {
 	struct err e;

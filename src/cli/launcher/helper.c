@@ -1,4 +1,4 @@
-/* What both programs share: saying that cloche could not, and finding the other program. */
+/* Used by launcher and cloched: error messages, and the path of the other program. */
 #include "cli/cli.h"
 
 #include "base/jsonw.h"
@@ -9,7 +9,7 @@ int cli_fail(const struct err *e)
 {
 	char text[sizeof(e->msg)];
 
-	/* It may quote what somebody else wrote: nothing of that may drive the terminal. */
+	/* The message may quote foreign text, which must not control the terminal. */
 	str_sanitise(text, sizeof(text), e->msg, strlen(e->msg));
 	fprintf(stderr, "cloche: %s\n", text);
 	return EXIT_CLOCHE;

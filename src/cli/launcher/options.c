@@ -1,4 +1,6 @@
-/* The command line of the launcher: options become fields of the spec, by the table of model/spec.c. */
+/*
+ * The command line of the launcher: options set fields of the spec, by the table in model/spec.c.
+ */
 #include "cli/cli.h"
 
 #include <spawn.h>
@@ -23,7 +25,7 @@ void cli_print_option(const struct option_help *o, int width)
 	printf("  %3s %-*s %s\n", o->letter ? letter : "", width, left, o->help);
 }
 
-/* Feeds "name\0value\0..." as cloched prints it to the spec. */
+/* Sets fields of the spec from "name\0value\0...", which cloched prints. */
 static int apply_pairs(struct sandbox_spec *s, const char *data, size_t size, struct err *e)
 {
 	const char *end = data + size;
@@ -42,7 +44,7 @@ static int apply_pairs(struct sandbox_spec *s, const char *data, size_t size, st
 	return 0;
 }
 
-/* YAML is parsed by cloched: the launcher stays without libraries. */
+/* cloched parses the YAML, so that the launcher needs no library. */
 static int load_policy(struct sandbox_spec *s, const char *file, struct err *e)
 {
 	static char pairs[256 << 10];
@@ -67,7 +69,7 @@ static int load_policy(struct sandbox_spec *s, const char *file, struct err *e)
 	close(pipe_fds[0]);
 	if (rc != 0 || n < 0 || n == (ssize_t)sizeof(pairs) || waitpid(pid, &status, 0) < 0)
 		return err_set(e, ERR_SYSTEM, "policy: cannot run %s", helper);
-	/* Then it says why instead. */
+	/* On failure cloched prints the reason instead. */
 	if (status != 0 && n > 0)
 		return err_field(e, ERR_INVALID, "policy", "policy: %.*s", (int)n, pairs);
 	if (status != 0)
@@ -94,7 +96,7 @@ static const struct field *find_letter(char letter)
 	return NULL;
 }
 
-/* Where one option's value comes from: behind "=", behind the letter, or the next argument. */
+/* The value of an option: attached by "=" or to the letter, or the next argument. */
 static const char *take_value(int argc, char **argv, int *i, const char *attached)
 {
 	if (attached)
@@ -107,7 +109,7 @@ static int missing_value(const char *field, const char *option, struct err *e)
 	return err_field(e, ERR_INVALID, field, "%s needs a value", option);
 }
 
-/* Of an option that is not the spec's: what follows its name, or NULL if that is another one. */
+/* The rest of the argument after an option's name; NULL if it is another option. */
 static const char *behind_name(const char *arg, const char *name)
 {
 	size_t len = strlen(name);
@@ -115,7 +117,7 @@ static const char *behind_name(const char *arg, const char *name)
 	return str_starts(arg, name) && (!arg[len] || arg[len] == '=') ? arg + len : NULL;
 }
 
-/* Options that are the command line's own. 1: taken, 0: not one of them. */
+/* Takes options that are not fields of the spec. 1: taken, 0: not one of them. */
 static int own_option(int argc, char **argv, int *i, struct options *o, struct err *e)
 {
 	const char *arg = argv[*i], *rest;
@@ -144,7 +146,7 @@ static int own_option(int argc, char **argv, int *i, struct options *o, struct e
 	return o->lang ? 1 : missing_value("lang", arg, e);
 }
 
-/* Named as options are: with dashes. */
+/* The message names options with dashes. */
 static int unknown_option(const struct options *o, const char *name, struct err *e)
 {
 	const char *near = spec_field_near(name);
@@ -190,7 +192,7 @@ static int short_option(struct sandbox_spec *s, int argc, char **argv, int *i,
 	return value ? set_field(s, f->name, value, e) : missing_value(f->name, arg, e);
 }
 
-/* After an error it goes on, to find out whether the error is to be told as JSON. */
+/* Goes on after an error, because a later --json decides how the error is printed. */
 int options_parse(struct sandbox_spec *s, int argc, char **argv, struct options *o, struct err *e)
 {
 	struct err later;

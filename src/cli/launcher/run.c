@@ -1,11 +1,11 @@
-/* `cloche run`, and what all runs share: the exit status, the lines on stderr, or the record. */
+/* `cloche run`, and the report of every run: exit status, lines on stderr, record. */
 #include "cli/cli.h"
 
 #include "model/guard.h"
 #include "model/language.h"
 #include "sandbox/sandbox.h"
 
-/* Names of paths come from inside: made harmless before a terminal sees them. */
+/* Paths come from inside the sandbox, so they are sanitised for the terminal. */
 static void print_changes(const struct result *r, bool all)
 {
 	size_t skipped = 0;
@@ -30,7 +30,7 @@ static void print_changes(const struct result *r, bool all)
 		fprintf(stderr, "cloche: %zu not applied\n", skipped);
 }
 
-/* What ended the run: told whether a person reads it or not. */
+/* The denial that ended the run. It is printed even if stderr is not a terminal. */
 static bool is_end(const struct result *r, const struct denial *d)
 {
 	return r->end.status == STATUS_OOM && str_equal(d->what, "limit") &&
@@ -74,14 +74,14 @@ static const char *why_ended(const struct result *r, const struct sandbox_spec *
 	}
 }
 
-/* For people: what they would otherwise wonder about, on stderr. */
+/* Tells people on stderr how the run ended, and what was refused or discarded. */
 void run_report(const struct result *r, const struct sandbox_spec *s)
 {
 	bool person = isatty(2);
 	char buf[128], name[160] = "";
 	const char *why = why_ended(r, s, buf, sizeof(buf));
 
-	/* Whoever starts cloche may have it from a model. */
+	/* A model may have chosen the name. */
 	if (r->end.exec_errno)
 		str_sanitise(name, sizeof(name), s->argv.items[0], strlen(s->argv.items[0]));
 	if (r->exec_missing[0])
@@ -157,7 +157,7 @@ int cmd_run(int argc, char **argv)
 	for (int i = first; i < argc; i++)
 		list_add(&s.argv, argv[i]);
 	request.spec = &s;
-	request.own_argv = argv - 1; /* from the program's name on */
+	request.own_argv = argv - 1; /* begins with the program's name */
 	status = run_and_report(&request, NULL, o.no_daemon);
 	spec_done(&s);
 	return status;

@@ -1,4 +1,4 @@
-/* `cloche shell`: an interactive shell in a new sandbox, or in one of the daemon. */
+/* `cloche shell`: an interactive shell in a new sandbox, or in a sandbox of the daemon. */
 #include "cli/cli.h"
 
 #include "model/guard.h"
@@ -17,14 +17,14 @@ int cmd_shell(int argc, char **argv)
 
 	spec_init(&s);
 	has_bash = stat("/bin/bash", &st) == 0;
-	/* There is no bashrc to say where one is. A later --env wins. */
+	/* The sandbox has no bashrc that would set a prompt. A later --env wins. */
 	first = has_bash ? spec_set(&s, "env", "PS1=\\u@\\h:\\w\\$ ", &e) : 0;
 	if (first == 0)
 		first = options_parse(&s, argc, argv, &o, &e);
 	if (o.help)
 		return cmd_help(2, (char *[]){"help", "shell", NULL});
 	if (first >= 0 && first < argc) {
-		/* An ID: a shell in a sandbox that there is already. */
+		/* An ID: a shell in a sandbox that exists already. */
 		if (argc == 2)
 			return cli_run_helper(argv - 1);
 		first = err_set(
@@ -36,7 +36,7 @@ int cmd_shell(int argc, char **argv)
 		return cli_fail(&e);
 	list_add(&s.argv, has_bash ? "/bin/bash" : "/bin/sh");
 	request.spec = &s;
-	request.own_argv = argv - 1; /* from the program's name on */
+	request.own_argv = argv - 1; /* begins with the program's name */
 	status = run_and_report(&request, NULL, true);
 	spec_done(&s);
 	return status;

@@ -1,4 +1,4 @@
-/* The decision log: is it whole, and what were the last decisions? */
+/* `cloche audit`: verifies the decision log, and shows the last decisions. */
 #include "cli/operator/cloched.h"
 
 #include "audit/audit.h"
@@ -14,7 +14,7 @@ enum { EXIT_BROKEN = 1 };
 
 /* ---- which files ---- */
 
-/* The audit file and those that it was rotated to. */
+/* Lists the audit file and its rotated predecessors. */
 static int find_files(const char *file, struct list *ret, struct err *e)
 {
 	const char *slash = strrchr(file, '/');
@@ -88,7 +88,9 @@ static int verify(struct verb_call *v, struct err *e)
 
 	for (int i = 0; i < v->count; i++)
 		list_add(&files, v->args[i]);
-	/* Foreign files are not checked with our key unless one is named. */
+	/*
+	 * The configured key is for the configured log only; files that are named need --key-file.
+	 */
 	if (!v->count) {
 		rc = client_config(c, verb_text(v, "config"), e);
 		if (rc == 0)
@@ -148,7 +150,7 @@ static off_t last_lines(FILE *f, long n)
 	return 0;
 }
 
-/* Whole lines only; the start of the next one is where we go on. */
+/* Prints whole lines, and leaves the position at the start of the next one. */
 static void print_lines(FILE *f, bool json)
 {
 	auto_free char *line = NULL;
@@ -166,7 +168,7 @@ static void print_lines(FILE *f, bool json)
 	fflush(stdout);
 }
 
-/* Was the file rotated? Then goes on with the new one. */
+/* If the log was rotated, goes on with the new file. */
 static void follow_rotation(const char *path, FILE **f, bool json)
 {
 	struct stat open_one, named;

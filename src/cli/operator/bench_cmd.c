@@ -42,7 +42,7 @@ struct bench {
 	size_t count;
 	struct ephemeral_daemon daemon;
 	struct http *http;
-	char why_cold[200]; /* the daemon has nothing ready; or "" */
+	char why_cold[200]; /* why the daemon has nothing ready, or "" */
 	char launcher[PATH_MAX];
 	const char *python;
 };
@@ -67,7 +67,7 @@ static int spawn_once(char **argv)
 	return rc == 0 ? status : -1;
 }
 
-/* The record, in a buffer of the caller's; -1: there is none. */
+/* Writes the record to ret. -1: there is none. */
 static int ask_daemon(struct bench *b, const char *body, char *ret, size_t size)
 {
 	const struct http_request r = {.method = "POST",
@@ -156,7 +156,7 @@ static bool is_installed(const char *program)
 	return false;
 }
 
-/* An image that is there already: nothing is fetched. */
+/* Uses an image that is there already; nothing is downloaded. */
 static void add_docker(struct bench *b)
 {
 	static const char *const images[] = {"python:3-slim", "python:3", "python", "debian:12",
@@ -211,7 +211,7 @@ static void add_all(struct bench *b)
 
 /* ---- the daemon ---- */
 
-/* True: whatever it is asked runs warm. */
+/* True: both kinds of run are warm. */
 static bool is_warm(struct bench *b)
 {
 	static const char *const bodies[] = {"{\"code\":\"pass\"}", "{\"cmd\":[\"/bin/true\"]}"};

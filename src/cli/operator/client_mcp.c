@@ -1,4 +1,4 @@
-/* Requests to /mcp inside an event loop, for `cloche mcp`. */
+/* Requests of `cloche mcp` to a daemon's /mcp, inside an event loop. */
 #include "cli/operator/mcp_internal.h"
 
 #include "api/mcp/mcp.h"
@@ -16,7 +16,7 @@ struct mcp_exchange {
 	struct loop_watch watch;
 	struct buf out;
 	struct http1_answer answer;
-	struct buf body; /* what is not handed on yet */
+	struct buf body; /* not passed on yet */
 	const struct mcp_exchange_ops *ops;
 	void *arg;
 };
@@ -46,7 +46,7 @@ static void end_exchange(struct mcp_exchange *x, int status, const struct err *e
 		ops->on_end(arg, status, session, e);
 }
 
-/* "data: ..." of each event; all of ours are one line. */
+/* Passes on the "data: ..." line of each event. The daemon's events have one line of data. */
 static void take_events(struct mcp_exchange *x)
 {
 	char *eol;

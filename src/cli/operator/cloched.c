@@ -1,6 +1,6 @@
 /*
- * cloched: the verbs that need libraries. The launcher execs it as `cloched VERB ARG...`; it can be
- * called by hand as well.
+ * cloched: the verbs that need libraries. The launcher executes `cloched VERB ARG...`; people can,
+ * too.
  */
 #include "cli/operator/cloched.h"
 
@@ -65,7 +65,7 @@ int main(int argc, char **argv)
 		if (str_equal(argv[1], rows[i].name))
 			return rows[i].verb ? verb_main(rows[i].verb, argc - 1, argv + 1)
 					    : rows[i].run(argc - 1, argv + 1);
-	/* Not for people: parts of `serve`. */
+	/* Used by `serve` only: one process per role. */
 	if (str_equal(argv[1], "role"))
 		return cmd_role(argc - 1, argv + 1);
 	if (str_equal(argv[1], "help") || str_equal(argv[1], "--help")) {

@@ -3,16 +3,16 @@
 
 struct verb; /* client_verb.h */
 
-/* Of the daemon: sandbox_cmd.c, snapshot_cmd.c, exec_cmd.c, files_cmd.c. */
+/* Sandboxes of the daemon: sandbox_cmd.c, snapshot_cmd.c, exec_cmd.c, files_cmd.c. */
 int cmd_create(int argc, char **argv);
-/* `cloche shell ID`; without an ID the launcher itself makes a sandbox. */
+/* `cloche shell ID`. Without an ID the launcher itself creates a sandbox. */
 int cmd_shell_in(int argc, char **argv);
 extern const struct verb verb_ps, verb_rm, verb_kill, verb_pause, verb_resume, verb_stats;
 extern const struct verb verb_snapshot, verb_fork;
 extern const struct verb verb_exec, verb_logs;
 extern const struct verb verb_cp, verb_ls, verb_cat;
 
-/* Of the operator. Tokens are made here and not over the API: the daemon only ever reads hashes. */
+/* For the operator. Tokens are created here and not over the API: the daemon only reads hashes. */
 extern const struct verb verb_token, verb_audit, verb_bench;
 int cmd_serve(int argc, char **argv);
 int cmd_role(int argc, char **argv);
@@ -20,6 +20,6 @@ int cmd_policy(int argc, char **argv);
 int cmd_doctor(int argc, char **argv);
 int cmd_selftest(int argc, char **argv);
 
-/* Of coding agents. */
+/* For coding agents. */
 int cmd_mcp(int argc, char **argv);
 int cmd_hook(int argc, char **argv);

@@ -1,6 +1,6 @@
 /*
- * `cloche doctor`: tries what this host can enforce, and says what follows from what is missing and what
- * to change. Exit status 0 only if level container is fully available.
+ * `cloche doctor`: tries what this host can enforce, and prints the consequence and the remedy of
+ * each missing feature. Exit status 0 only if level container is fully available.
  */
 #include "cli/operator/cloched.h"
 
@@ -11,15 +11,15 @@
 
 #include <assert.h>
 
-/* Levels that are not whole without a check. */
+/* Levels that are not fully available if a check fails. */
 enum level_bit { CONTAINER = 1, PROCESS = 2 };
 
 struct check {
 	const char *name;
 	const char *title;
 	unsigned needed_for;
-	const char *consequence; /* of not having it */
-	const char *remedy;	 /* NULL: found out from what blocks it */
+	const char *consequence; /* if it is missing */
+	const char *remedy;	 /* NULL: depends on what blocks it */
 };
 
 #define OLD_FILTER                                                                                 \
@@ -88,9 +88,9 @@ static const struct check checks[] = {
 };
 static_assert(ARRAY_LEN(checks) == FEATURE_COUNT, "a row per feature");
 
-/* Where having only a part of it matters. */
+/* Features that matter if only a part of them is there. */
 static const struct {
-	unsigned needed_for; /* levels that want all of it */
+	unsigned needed_for; /* levels that need all of it */
 	const char *consequence;
 } partial[FEATURE_COUNT] = {
 	[FEATURE_CGROUP] = {CONTAINER,
@@ -98,7 +98,7 @@ static const struct {
 	[FEATURE_LANDLOCK] = {PROCESS, "gaps in the wall: truncation before ABI 3"},
 };
 
-/* Not the kernel's. */
+/* The only check that is not a kernel feature. */
 static const struct check interpreters = {
 	.name = "interpreters",
 	.title = "interpreters",
@@ -160,7 +160,7 @@ static const char *remedy_of(enum feature_id id)
 
 /* ---- interpreters ---- */
 
-/* Is it where every sandbox sees it? */
+/* Is the path visible in every sandbox? */
 static bool is_shown(const char *path)
 {
 	static const char *const dirs[] = {"/usr", "/bin", "/sbin", "/opt"};
@@ -173,7 +173,7 @@ static bool is_shown(const char *path)
 
 enum whereabouts { NOWHERE, WITH_TOOLS, SHOWN };
 
-/* Where does PATH have it? A place that every sandbox sees wins. */
+/* Looks for a program in PATH. A path that every sandbox sees wins. */
 static enum whereabouts find_program(const char *name)
 {
 	const char *dirs = exec_path_of(environ), *path;
@@ -216,7 +216,7 @@ struct finding {
 struct report {
 	struct finding findings[FEATURE_COUNT + 1];
 	size_t count;
-	unsigned levels; /* that are whole */
+	unsigned levels; /* that are fully available */
 };
 
 static struct finding *add_finding(struct report *r, const struct check *c)
@@ -233,7 +233,7 @@ static void examine(struct report *r)
 
 	*r = (struct report){.levels = CONTAINER | PROCESS};
 	for (int id = 0; id < FEATURE_COUNT; id++) {
-		/* An ordinary user's own row says it already. */
+		/* For an ordinary user the row of user namespaces says the same. */
 		if (id == FEATURE_ROOTLESS && geteuid() != 0)
 			continue;
 		f = add_finding(r, &checks[id]);
@@ -290,7 +290,7 @@ static bool use_colour(void)
 	return isatty(1) && !(no && *no) && !(term && str_equal(term, "dumb"));
 }
 
-/* Prints text behind a label; further lines are indented as far. */
+/* Prints text after a label, with further lines indented alike. */
 static void print_advice(const char *label, const char *text)
 {
 	printf("%11s%-4s", "", label);

@@ -1,11 +1,11 @@
 /*
- * Theory of operation. The agent starts us for each tool call and reads our verdict: JSON on stdout
- * with exit status 0, or a refusal. To every agent that we know status 2 means "refused, the reason
- * is on stderr", and any other failure means "the hook is broken, go on without it": the command
- * would run outside. So whatever goes wrong here ends in status 2.
+ * Theory of operation. A coding agent starts the hook before each tool call and reads its verdict:
+ * JSON on stdout with exit status 0, or a refusal. All known agents take status 2 as "refused, the
+ * reason is on stderr". They take any other failure as "the hook is broken, go on without it", and
+ * the command would run outside. So every error here ends in status 2.
  *
- * We run nothing ourselves. The command that we answer with is `cloche run`, which judges everything
- * again when it is started; what is checked here only makes for a clearer refusal.
+ * The hook itself runs nothing. Its answer is a `cloche run` command, which checks everything
+ * again when it starts; the checks here only make refusals clearer.
  */
 #include "cli/operator/cloched.h"
 
@@ -20,7 +20,7 @@
 #define DEFAULT_TIMEOUT_MS (10u * 60 * 1000)
 #define BACKGROUND_TIMEOUT_MS (24ULL * 3600 * 1000)
 
-/* How an agent's event is named, and how it wants to be answered. */
+/* The name of an agent's event, and the form of the answer to it. */
 enum style { STYLE_CLAUDE, STYLE_CURSOR };
 
 struct event {
@@ -35,18 +35,18 @@ static const struct event events[] = {
 	{"beforeShellExecution", STYLE_CURSOR, false},
 };
 
-/* Tools that hand a line to a shell. */
+/* Tools that pass a line to a shell. */
 static const char *const shells[] = {
 	"Bash",		"Shell",	  "shell",	     "local_shell",   "shell_command",
 	"exec_command", "container.exec", "run_in_terminal", "runInTerminal", "runTerminalCommand",
 };
-/* Tools with a member "command" that no shell sees. */
+/* Tools with a member "command" that is not for a shell. */
 static const char *const not_shells[] = {"apply_patch"};
 
 struct hook {
 	const struct event *event;
 	struct sandbox_spec spec;
-	struct list options; /* of ours for `cloche run`, as they were given */
+	struct list options; /* for `cloche run`, as given */
 	struct list tools;   /* --tool: further shells */
 	bool ask;
 	json_t *input;	     /* the whole event */
@@ -119,7 +119,7 @@ static int find_event(struct hook *h, struct err *e)
 	return 0;
 }
 
-/* 1: a command for a shell; 0: not our business; -1: refused. */
+/* 1: a command for a shell; 0: another tool, left alone; -1: refused. */
 static int find_command(struct hook *h, struct err *e)
 {
 	h->call = json_object_get(h->input, "tool_input");
@@ -147,7 +147,7 @@ static int find_command(struct hook *h, struct err *e)
 	return 1;
 }
 
-/* The agent says where the project is, by its environment or in the event; else it is where it runs. */
+/* The project directory that the agent names in its environment or in the event, or NULL. */
 static const char *named_project(const struct hook *h)
 {
 	static const char *const variables[] = {"CLAUDE_PROJECT_DIR", "CURSOR_PROJECT_DIR"};
@@ -165,7 +165,7 @@ static bool uses_project(const struct hook *h)
 	return !spec_is_set(&h->spec, "workspace") && !spec_is_set(&h->spec, "empty");
 }
 
-/* Where the agent itself is, and which directory there is the project. */
+/* Finds the agent's working directory, and the project that it belongs to. */
 static int find_project(struct hook *h, struct err *e)
 {
 	const char *cwd = text_at(h->input, "cwd");
@@ -183,7 +183,9 @@ static int find_project(struct hook *h, struct err *e)
 	return 0;
 }
 
-/* Another root of the workspace may become the project: the agent names those, not its model. */
+/*
+ * Another root of the workspace may become the project: the agent lists the roots, not its model.
+ */
 static bool is_in_a_root(struct hook *h)
 {
 	const json_t *roots = json_object_get(h->input, "workspace_roots");
@@ -200,7 +202,10 @@ static bool is_in_a_root(struct hook *h)
 	return false;
 }
 
-/* The call may choose a place in the project; what can be written is not a model's choice (rule 5). */
+/*
+ * The call may choose a directory in the project. What can be written is not the model's choice
+ * (rule 5).
+ */
 static int find_places(struct hook *h, struct err *e)
 {
 	const char *asked = text_at(h->call, "working_directory");
@@ -221,7 +226,10 @@ static int find_places(struct hook *h, struct err *e)
 		       h->cwd, h->project);
 }
 
-/* `cloche run` will say the same, but to a shell; here the agent gets to know why. */
+/*
+ * `cloche run` checks the same, but only the shell would see its message; this one reaches the
+ * agent.
+ */
 static int judge_project(const struct hook *h, struct err *e)
 {
 	struct source s;
@@ -236,7 +244,7 @@ static int judge_project(const struct hook *h, struct err *e)
 
 /* ---- the answer ---- */
 
-/* One word of a command line, in quotes where a shell would see more in it. */
+/* Adds one word of a command line, quoted if it has characters that a shell interprets. */
 static void add_quoted(struct buf *b, const char *word)
 {
 	static const char plain[] = STR_ALNUM "/._-";
@@ -257,7 +265,7 @@ static void add_quoted(struct buf *b, const char *word)
 	buf_add(b, "'", 1);
 }
 
-/* The call's own limit counts where it is the smaller one: a model may narrow, not widen. */
+/* The call's own timeout counts only if it is smaller: a model may narrow a limit, not widen it. */
 static uint64_t choose_timeout(const struct hook *h)
 {
 	bool background = json_is_true(json_object_get(h->call, "run_in_background"));

@@ -1,13 +1,14 @@
 /*
- * Theory of operation. The client starts us, writes one JSON-RPC message per line and expects an
- * answer within milliseconds, so nothing is started before it is needed: what needs no sandbox is
- * answered from the tables of the MCP door (api/mcp/mcp.h). The first call that does need one looks for a
- * daemon, or starts a private one, and opens a session there; the session carries our options, which
- * are all that decides what the model may do. From then on each such request is one HTTP exchange
- * with /mcp, and whatever comes back is written out as it is.
+ * Theory of operation. The client starts `cloche mcp`, writes one JSON-RPC message per line and
+ * expects an answer within milliseconds, so nothing is started before it is needed. Requests that
+ * need no sandbox are answered from the tables of the MCP door (api/mcp/mcp.h). The first request
+ * that needs one makes the bridge look for a daemon, or start an ephemeral one, and open a session
+ * there. The session carries the options of the command line, which alone decide what the model
+ * may do. Each further request is one HTTP exchange with /mcp; the daemon's answer is written out
+ * unchanged.
  *
- * A cancelled request is hung up, which makes the daemon kill its command. When stdin ends, so does
- * everything: the session, its sandboxes, and a private daemon.
+ * For a cancelled request the bridge closes the connection, and the daemon kills the command. When
+ * stdin ends, the session, its sandboxes and an ephemeral daemon end, too.
  */
 #include "cli/operator/cloched.h"
 
@@ -36,7 +37,7 @@ struct forward {
 	size_t len;
 	enum mcp_era era;
 	struct mcp_exchange *exchange; /* NULL: not sent yet */
-	char session[80];	       /* it was sent with */
+	char session[80];	       /* that it was sent with */
 	bool answered, again;
 };
 
@@ -46,9 +47,9 @@ struct bridge {
 	int level; /* of log messages; -1: none was set */
 
 	struct loop_watch in, out, signals;
-	struct loop_timer in_timer; /* stdin is a file: it is always ready */
+	struct loop_timer in_timer; /* for a stdin that is a file, which epoll refuses */
 	struct buf input, output;
-	bool skipping; /* the rest of a line that was too long */
+	bool skipping; /* dropping the rest of a line that was too long */
 	bool out_is_file;
 
 	enum daemon_state state;
@@ -67,12 +68,15 @@ struct bridge {
 static void on_writable(void *arg, uint32_t events)
 {
 	struct bridge *b = arg;
-	/* A pipe that can be written takes so much without waiting, also if it is a blocking one. */
+	/*
+	 * A pipe that is ready takes PIPE_BUF bytes without blocking, even if it is a blocking
+	 * one.
+	 */
 	size_t n = b->output.len < PIPE_BUF ? b->output.len : PIPE_BUF;
 	ssize_t done = n ? write(1, buf_head(&b->output), n) : 0;
 
 	if (done < 0 && errno != EINTR && errno != EAGAIN) {
-		loop_stop(b->loop); /* nobody reads any more */
+		loop_stop(b->loop); /* the client is gone */
 		return;
 	}
 	if (done > 0)
@@ -141,7 +145,7 @@ static void on_forward_message(void *arg, const char *text, size_t len)
 {
 	struct forward *f = arg;
 
-	/* A daemon that forgot our session gets another chance. */
+	/* The daemon forgot the session: the request is sent again with a new one. */
 	if (!f->again && memmem(text, len, "\"code\":-32001", 13)) {
 		f->again = true;
 		return;
@@ -150,7 +154,7 @@ static void on_forward_message(void *arg, const char *text, size_t len)
 	write_line(f->bridge, text, len);
 }
 
-/* The session was lost: another is opened, unless somebody else has done that meanwhile. */
+/* The session was lost: opens another, unless another request has done so meanwhile. */
 static void try_again(struct forward *f)
 {
 	struct bridge *b = f->bridge;
@@ -226,7 +230,7 @@ static void send_waiting(struct bridge *b)
 
 /* ---- the daemon ---- */
 
-/* The session must know the level before the next call does. */
+/* The level must reach the session before the next call. */
 static void send_level(struct bridge *b)
 {
 	static const struct mcp_exchange_ops ops = {NULL, NULL};
@@ -309,7 +313,7 @@ static int open_session(struct bridge *b, struct err *e)
 	return 0;
 }
 
-/* A private daemon does not say when it serves; it is tried until it does. */
+/* An ephemeral daemon does not say when it serves; connecting is tried until it works. */
 static void on_retry(void *arg)
 {
 	struct bridge *b = arg;
@@ -356,7 +360,7 @@ static void ensure_daemon(struct bridge *b)
 
 	if (b->state != DAEMON_NONE)
 		return;
-	/* One of our own that is still there has only lost the session. */
+	/* An ephemeral daemon that still runs has only lost the session. */
 	if (b->is_ephemeral && b->daemon.pid && !ephemeral_daemon_has_ended(&b->daemon)) {
 		await_ephemeral(b);
 		return;
@@ -367,7 +371,7 @@ static void ensure_daemon(struct bridge *b)
 		return;
 	}
 	if (!b->options.ephemeral_only && getenv("CLOCHE_URL")) {
-		give_up_daemon(b, e.msg); /* it was named, so nothing else will do */
+		give_up_daemon(b, e.msg); /* this daemon was named, so no other will do */
 		return;
 	}
 	start_ephemeral(b);
@@ -375,7 +379,7 @@ static void ensure_daemon(struct bridge *b)
 
 /* ---- messages of the client ---- */
 
-/* False: the message was answered or taken over. */
+/* False: the message was answered. True: it needs the daemon. */
 static bool answer_here(struct bridge *b, const struct jsonrpc *m, enum mcp_era era)
 {
 	const struct mcp_method *method = mcp_method_find(m->method, era);
@@ -533,7 +537,7 @@ static void on_input(void *arg, uint32_t events)
 		loop_stop(b->loop);
 }
 
-/* A file ends before anything is answered: wait for that. */
+/* A file ends before its requests are answered: wait for the answers. */
 static void on_file_input(void *arg)
 {
 	struct bridge *b = arg;
@@ -565,7 +569,7 @@ static void on_deleted(void *arg, int status, const char *session, const struct 
 	loop_stop(arg);
 }
 
-/* The daemon goes on without us, the sandboxes do not. */
+/* Ends the session and its sandboxes at a daemon that lives on. */
 static void end_session(struct bridge *b)
 {
 	static const struct mcp_exchange_ops ops = {NULL, on_deleted};

@@ -1,4 +1,4 @@
-/* Starts and ends a private daemon: a directory in the runtime directory, a configuration, a process. */
+/* Starts and ends an ephemeral daemon: its directory, its configuration, its process. */
 #include "cli/operator/mcp_daemon_cmd.h"
 
 #include "cli/cli.h"
@@ -17,7 +17,7 @@ struct host_mount {
 	bool writable;
 };
 
-/* The i-th of --workspace and --mount. 1; 0: there are no more; -1. */
+/* The i-th of --workspace and --mount. 1: it is in ret; 0: there are no more; -1. */
 static int mount_at(const struct sandbox_spec *s, size_t i, struct host_mount *ret, struct err *e)
 {
 	struct mount_request m;
@@ -113,7 +113,7 @@ static int make_dir(struct ephemeral_daemon *d, struct err *e)
 		d->dir[0] = '\0';
 		return err_sys(e, "cannot make a directory in %s", base);
 	}
-	/* Roles of the daemon run as other users and come through here. */
+	/* Roles of the daemon run as other users and must pass this directory. */
 	chmod(d->dir, 0711);
 	snprintf(path, sizeof(path), "%s/state", d->dir);
 	mkdir(path, 0700);
@@ -123,7 +123,7 @@ static int make_dir(struct ephemeral_daemon *d, struct err *e)
 	return 0;
 }
 
-/* It removes this itself, unless it was killed. */
+/* The daemon removes its directory itself, unless it was killed. */
 static void remove_dir(struct ephemeral_daemon *d)
 {
 	if (d->dir[0])
@@ -131,7 +131,7 @@ static void remove_dir(struct ephemeral_daemon *d)
 	d->dir[0] = '\0';
 }
 
-/* Between fork and exec: the daemon reads the end of its life from stdin and has our stderr. */
+/* Between fork and exec. The end of the daemon's stdin tells it to end; its stderr is ours. */
 static void become_daemon(const char *program, const struct ephemeral_daemon *d, const char *config,
 			  int life)
 {
@@ -200,7 +200,10 @@ void ephemeral_daemon_stop(struct ephemeral_daemon *d)
 	pidfd = (int)syscall(SYS_pidfd_open, d->pid, 0);
 	close_fd(&d->life);
 	p.fd = pidfd;
-	/* It cleans up after itself; a client that waits for us should not wait for that for long. */
+	/*
+	 * The daemon cleans up after itself. A client that waits for us should not wait long for
+	 * that.
+	 */
 	if (pidfd >= 0)
 		poll(&p, 1, STOP_MS);
 	if (waitpid(d->pid, NULL, WNOHANG) == d->pid)

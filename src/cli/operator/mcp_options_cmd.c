@@ -1,11 +1,15 @@
-/* Options of `cloche mcp` become the options of a session; those that make no sense there are refused. */
+/*
+ * Options of `cloche mcp` become options of a session. Those that make no sense there are refused.
+ */
 #include "cli/operator/mcp_internal.h"
 
 #include "cli/cli.h"
 #include "cli/verbs/client.h"
 #include "cli/operator/mcp_daemon_cmd.h"
 
-/* What makes no sense for sandboxes that outlive a command, or must not come from outside a daemon. */
+/*
+ * Options that make no sense for sandboxes that outlive a command, or that a client must not set.
+ */
 static const char *const refused[] = {
 	"apply",       "apply_also", "diff",	 "tty",	     "json",	 "file",
 	"capture",     "tools",	     "audit",	 "provider", "guard",	 "mount_read",
@@ -22,7 +26,7 @@ static int refuse_options(const struct sandbox_spec *s, struct err *e)
 	return 0;
 }
 
-/* Those that were given, by their names; a session of the daemon takes them by the same. */
+/* The options that were given, by the names that a session of the daemon uses as well. */
 static json_t *session_options(const struct sandbox_spec *s)
 {
 	static const char *const own[] = {"policy", "workspace", "mount", "tools"};
@@ -47,7 +51,7 @@ static json_t *session_options(const struct sandbox_spec *s)
 	return options;
 }
 
-/* `--env NAME` copies ours. */
+/* `--env NAME` takes the value from our environment. */
 static void resolve_env(struct sandbox_spec *s)
 {
 	struct list env = {0};

@@ -7,7 +7,7 @@
 
 enum { EXIT_INVALID = 1 };
 
-/* Prints `FILE: ok`, or what is wrong where. */
+/* Prints `FILE: ok`, or the mistake and its place. */
 static int check(int argc, char **argv)
 {
 	int status = 0;
@@ -44,7 +44,7 @@ static int explain(int argc, char **argv)
 	return finish_stdout(0);
 }
 
-/* The launcher reads into a buffer of twice this size: what is too long must fail, not be cut. */
+/* The launcher reads into a buffer of twice this size. A longer text must fail, not be cut. */
 #define COMPILED_MAX ((size_t)128 << 10)
 
 static size_t compiled_size(const struct policy *p)
@@ -56,7 +56,10 @@ static size_t compiled_size(const struct policy *p)
 	return size;
 }
 
-/* For the launcher, which has no YAML parser: name NUL value NUL ..., ready for spec_set; or why not. */
+/*
+ * For the launcher, which has no YAML parser: prints name NUL value NUL ... for spec_set, or the
+ * error.
+ */
 static int compile(int argc, char **argv)
 {
 	struct policy p;

@@ -27,7 +27,7 @@ int cmd_serve(int argc, char **argv)
 	int opt;
 
 	optind = 1;
-	argv[0] = "cloche"; /* what getopt's messages begin with */
+	argv[0] = "cloche"; /* the prefix of getopt's messages */
 	while ((opt = getopt_long(argc, argv, "", longs, NULL)) != -1) {
 		switch (opt) {
 		case 'c':

@@ -1,6 +1,6 @@
 /*
- * API keys. They are made here and not over the API: the daemon only ever reads the file, which has
- * their hashes.
+ * `cloche token`: API keys. They are created here and not over the API: the daemon only reads the
+ * file, which has their hashes.
  */
 #include "cli/operator/cloched.h"
 
@@ -50,7 +50,7 @@ static int read_text(struct token_file *s, struct err *e)
 	return 0;
 }
 
-/* Two at a time would lose one's token, so there is a lock. */
+/* The lock keeps two writers from losing each other's token. */
 static int token_file_open(struct token_file *s, struct err *e)
 {
 	auto_free struct config *c = must_alloc(malloc(sizeof(*c)));
@@ -173,7 +173,10 @@ static json_t *describe_token(const struct token *t)
 			 "expires", (json_int_t)t->expires);
 }
 
-/* The key is shown this once, and on the last line, so that `| tail -1` has it. */
+/*
+ * Prints the key, which is stored nowhere. It is the last line, so that `| tail -1` prints it
+ * alone.
+ */
 static int show_new(const struct token *t, const char *key, bool json)
 {
 	json_auto_t *value = describe_token(t);
@@ -270,7 +273,7 @@ static const struct column token_columns[] = {
 
 /* ---- revoke ---- */
 
-/* Copies all lines but that of one token. False if it is not there. */
+/* Copies all lines but that of one token. False if there is no such token. */
 static bool copy_without(const struct buf *text, const char *id_or_name, struct buf *ret)
 {
 	const char *p = text->len ? buf_head(text) : "", *end = p + text->len;

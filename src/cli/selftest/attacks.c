@@ -62,7 +62,7 @@ static void take_setup(struct attack *a, const char *word)
 		list_add(&a->options, word);
 }
 
-/* name, number, flags, layers, setup, title; false if it is not for us */
+/* Columns: name, number, flags, layers, setup, title. False if the case is not safe to try. */
 static bool parse_row(char *line, struct attack *ret)
 {
 	char *columns[6], *at = line;

@@ -40,7 +40,7 @@ bool level_tries(const struct selftest *t, const struct attack *a)
 
 /* ---- starting ---- */
 
-/* Level process has no mounts: there the current directory is what is shown read-only. */
+/* Level process has no mounts: there the current directory is the read-only one. */
 static const char *level_cwd(const struct selftest *t)
 {
 	return t->control || t->container ? t->stage.work : t->stage.ro;
@@ -117,14 +117,14 @@ static int control_setup(struct selftest *t, const struct setup *setup, struct e
 	return 0;
 }
 
-/* Some processes fork faster than one can read: until none is left. */
+/* Repeats until none is left, because some processes fork faster than /proc is read. */
 static void end_tagged(const char *tag)
 {
 	for (int i = 0; i < 1000 && count_tagged(tag, true); i++)
 		;
 }
 
-/* What an act leaves behind on the bare host is alive after so many ms, until we end it. */
+/* On the bare host, processes of an act are alive after so many ms, until we kill them. */
 static int control_act(struct selftest *t, struct attack *a, unsigned ms, struct err *e)
 {
 	auto_free char *tag = str_format("%s-%s-control", t->stage.tag, a->name);
@@ -179,7 +179,7 @@ static int control_all(struct selftest *t, struct err *e)
 
 /* ---- one level ---- */
 
-/* Not to start at all is a fine answer to an impossible stdin. */
+/* Refusing to start is a good answer to an impossible stdin. */
 static void take_refusal(struct selftest *t, const struct setup *setup, const char *why)
 {
 	for (size_t i = 0; i < t->attacks.count; i++) {
@@ -253,7 +253,10 @@ static int attack_act(struct selftest *t, struct attack *a, struct err *e)
 	return 0;
 }
 
-/* Is there a sandbox of this level at all, and which layers does its record list as missing? */
+/*
+ * Checks that there is a sandbox of this level, and notes the layers that its record lists as
+ * missing.
+ */
 static int try_level(struct selftest *t, struct err *e)
 {
 	auto_list struct list argv = {0};

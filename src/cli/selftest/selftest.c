@@ -1,6 +1,7 @@
 /*
- * `cloche selftest`: attacks sandboxes of this host with those cases of cloche-probe that do no harm
- * when they are not refused, and shows what was refused, what was not, and what cannot be told.
+ * `cloche selftest`: attacks sandboxes of this host with those cases of cloche-probe that do no
+ * harm if they get through, and prints which were refused, which were not, and which cannot be
+ * judged.
  */
 #include "cli/operator/cloched.h"
 
@@ -129,7 +130,7 @@ static void report_level(const struct selftest *t, json_t *levels)
 		print_table(t);
 }
 
-/* 0, or the exit status of the worst that was found. found: an array for JSON, or NULL. */
+/* Returns 0, or the exit status of the worst finding. found: an array for JSON, or NULL. */
 static int run_levels(struct selftest *t, const char *only, json_t *found)
 {
 	int status = 0;

@@ -82,7 +82,7 @@ static int make_pipe(int *ret_from, int *ret_to)
 	return 0;
 }
 
-/* With to_file our end of the pipe ends at once, and the file is read afterwards. */
+/* With to_file our end of the pipe closes at once, and the file is read afterwards. */
 static int open_stdout(const struct stage *s, bool to_file, struct program_streams *f)
 {
 	size_t len = strlen(s->out_text);
@@ -104,7 +104,7 @@ static int open_streams(const struct stage *s, const struct program *p, struct p
 	return make_pipe(&f->to_err, &f->err);
 }
 
-/* What a caller has in his environment and a sandbox must not get. */
+/* Variables that callers have in their environment and a sandbox must not get. */
 static void careless_environment(const struct stage *s, struct list *ret)
 {
 	static const char *const names[] = {"API_KEY", "AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK",
@@ -116,7 +116,7 @@ static void careless_environment(const struct stage *s, struct list *ret)
 		list_take(ret, str_format("%s=x:%s", names[i], s->secret));
 }
 
-/* Signals that the self test takes by descriptor are not its children's business. */
+/* The self test blocks signals that it reads from a signalfd; its children must not. */
 static void unblock_signals(void)
 {
 	sigset_t none;
@@ -125,7 +125,7 @@ static void unblock_signals(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* In the child: open descriptors, a terminal, groups, then the program. */
+/* In the child: leaves descriptors open, sets the terminal and groups, executes the program. */
 static void become_program(const struct stage *s, const struct program *p,
 			   struct program_streams *f)
 {
@@ -154,7 +154,7 @@ static void become_program(const struct stage *s, const struct program *p,
 	_exit(125);
 }
 
-/* What is beyond the bound is read and dropped. */
+/* Keeps bytes up to the bound, and drops the rest. */
 static void keep_bytes(struct buf *b, const char *bytes, size_t n)
 {
 	size_t room = OUTPUT_MAX - b->len;
@@ -162,7 +162,7 @@ static void keep_bytes(struct buf *b, const char *bytes, size_t n)
 	buf_add(b, bytes, n < room ? n : room);
 }
 
-/* Reads both streams until they end; false when the time is over first, or all is to stop. */
+/* Reads both streams until they end. False: the time was over first, or a signal came. */
 static bool collect_output(const struct program_streams *f, int stop, unsigned timeout_ms,
 			   struct buf ret[2])
 {
@@ -209,7 +209,7 @@ static int shell_status(pid_t pid)
 	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* A text that the caller frees; an empty one if there is none. */
+/* The text of a buffer, which the caller frees; "" if it is empty. */
 static char *take_text(struct buf *b)
 {
 	char *text = str_format("%.*s", (int)b->len, b->len ? buf_head(b) : "");
@@ -265,7 +265,7 @@ void program_end_done(struct program_end *end)
 
 /* ---- plants ---- */
 
-/* One line without its newline; false at the end, or when none comes. */
+/* Reads one line without its newline. False at the end, or if none comes in time. */
 static bool read_line(int fd, char *buf, size_t size)
 {
 	size_t len = 0;
@@ -284,7 +284,7 @@ static bool read_line(int fd, char *buf, size_t size)
 	return false;
 }
 
-/* What cloche says about the sandbox of a plant is said about the others as well: once will do. */
+/* stderr is dropped: cloche prints the same notes for the other sandboxes. */
 static void become_plant(const struct list *argv, const char *cwd, int in, int out)
 {
 	unblock_signals();
@@ -470,7 +470,7 @@ static void add_namespaces(struct list *ret)
 	}
 }
 
-/* An address of the host that is not loopback: connecting a datagram socket sends nothing. */
+/* Adds an address of the host that is not loopback. Connecting a datagram socket sends nothing. */
 static void add_address(struct list *ret)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(9)};
@@ -526,7 +526,7 @@ static void random_hex(char *ret, const char *prefix, size_t bytes)
 		sprintf(ret + len, "07");
 }
 
-/* Copies of the probe that would be more than their caller, if exec let them. */
+/* Adds copies of the probe that gain privileges if exec lets them. */
 static int fill_as_root(struct stage *s, struct err *e)
 {
 	/* CAP_NET_RAW, effective; version 2 of the attribute */
@@ -562,7 +562,7 @@ static int fill_stage(struct stage *s, struct err *e)
 	    copy_file(s->probe, in_work, 0755, e) < 0 || fill_as_root(s, e) < 0)
 		return -1;
 	stage_reset(s);
-	/* It is the sandbox that has to refuse, not a mode. */
+	/* The sandbox has to refuse, not a file mode. */
 	for (size_t i = 1; i < ARRAY_LEN(dirs); i++)
 		if (chmod(dirs[i], 0777) < 0)
 			return err_sys(e, "cannot open %s", dirs[i]);

@@ -1,4 +1,4 @@
-/* The client of the daemon: finds it, asks it, and makes errors of its refusals. */
+/* The client of the daemon: finds the daemon, sends requests, and turns refusals into errors. */
 #include "cli/verbs/client.h"
 
 #include "policy/config.h"
@@ -144,7 +144,10 @@ static int send_and_receive(struct client *c, const struct http_request *r,
 		if (http_send(c->http, r, e) == 0 && http_receive(c->http, ret, e) == 0)
 			return 0;
 		client_done(c);
-		/* A kept connection may have been closed meanwhile; asking again is safe for GET only. */
+		/*
+		 * A kept connection may have been closed meanwhile. Only a GET may be repeated
+		 * safely.
+		 */
 		if (!reused || !str_equal(r->method, "GET"))
 			return -1;
 		reused = false;
@@ -175,7 +178,7 @@ int client_call(struct client *c, const char *method, const char *path, json_t *
 		client_done(c);
 		return -1;
 	}
-	/* Where nobody cares it may be anything. */
+	/* An answer that nobody reads need not be JSON. */
 	rc = ret ? client_answer(c->http, ret, e) : read_body(c->http, &b, e);
 	if (rc < 0)
 		client_done(c);

@@ -13,7 +13,7 @@ struct http {
 	bool sending_chunks;
 	bool refused; /* the other side stopped reading what we send */
 	struct http1_answer answer;
-	struct buf body; /* what came of it and was not read yet */
+	struct buf body; /* received and not read yet */
 	bool complete;
 };
 
@@ -130,7 +130,7 @@ static int send_all(struct http *h, const void *bytes, size_t len, struct err *e
 
 		if (n < 0 && errno == EINTR)
 			continue;
-		/* It may have answered before it hung up. */
+		/* The daemon may have answered before it hung up. */
 		if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) {
 			h->refused = true;
 			break;

@@ -25,10 +25,10 @@ struct http_request {
 	const char *accept;	  /* or NULL */
 	const char *content_type; /* or NULL */
 	const char *const (
-		*extra)[2]; /* further headers: names and values (NULL: none), then NULL */
+		*extra)[2]; /* more headers: name and value (NULL: left out), ends with NULL */
 	const void *body;   /* whole, or NULL */
 	size_t body_len;
-	int64_t stream_len; /* without body: pieces follow by http_write; 0 is taken as no body */
+	int64_t stream_len; /* without body: bytes that follow by http_write; 0: no body */
 };
 
 struct http_response {
@@ -38,26 +38,26 @@ struct http_response {
 
 struct http;
 
-/* Takes "http://HOST:PORT" or "unix:/PATH" apart. */
+/* Parses "http://HOST:PORT" or "unix:/PATH". */
 int http_target_parse(const char *url, struct http_target *ret, struct err *e);
 struct http *http_open(const struct http_target *t, struct err *e);
 void http_close(struct http *h);
 
-/* The head of a request, and its body if that is whole, as it is sent. */
+/* Formats the head of a request, and its body if that is whole. */
 void http_format(struct buf *out, const struct http_target *t, const struct http_request *r);
 int http_send(struct http *h, const struct http_request *r, struct err *e);
-/* Pieces of a streamed body. 1: the other side wants no more; its answer says why. */
+/* Sends pieces of a streamed body. 1: the other side reads no more; its answer says why. */
 int http_write(struct http *h, const void *bytes, size_t len, struct err *e);
 int http_write_end(struct http *h, struct err *e);
 
 int http_receive(struct http *h, struct http_response *ret, struct err *e);
-/* Up to len bytes of the body; 0 at its end; -1. */
+/* Reads up to len bytes of the body; 0 at its end; -1. */
 ssize_t http_read(struct http *h, void *bytes, size_t len, struct err *e);
-/* After 101: what came behind the head, not HTTP any more. The caller drops what it took. */
+/* After 101: the bytes received after the head. The caller drops those that it used. */
 struct buf *http_rest(struct http *h);
-/* The header of the last answer, or NULL. */
+/* A header of the last answer, or NULL. */
 const char *http_header(const struct http *h, const char *name);
 int http_fd(const struct http *h);
 
-/* Adds text to dst as part of a URL: all but letters, digits and -._~ (and '/' if keep_slash). */
+/* Encodes text as part of a URL: all but letters, digits and -._~ (and '/' if keep_slash). */
 void http_encode(char *dst, size_t size, const char *text, bool keep_slash);

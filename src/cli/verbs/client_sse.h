@@ -1,4 +1,4 @@
-/* Server-sent events out of a response's body. */
+/* Server-sent events in the body of an answer. */
 #pragma once
 
 #include "base/base.h"
@@ -13,5 +13,5 @@ struct sse {
 
 void sse_init(struct sse *s, struct http *h);
 void sse_done(struct sse *s);
-/* 1: an event is in name and data; 0: the stream has ended; -1. Waits for it. */
+/* Waits for the next event. 1: it is in name and data; 0: the stream has ended; -1. */
 int sse_next(struct sse *s, struct err *e);

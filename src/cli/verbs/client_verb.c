@@ -1,4 +1,6 @@
-/* Options, arguments and output of cloched's verbs, by the rows that describe them. */
+/*
+ * Parses options and arguments of cloched's verbs and prints their output, as their rows describe.
+ */
 #include "cli/verbs/client_verb.h"
 
 #include "cli/cli.h"
@@ -20,7 +22,7 @@ static void print_usage(const struct verb *u)
 	}
 }
 
-/* The index of an option in the table; the count if it is not there. */
+/* The index of an option in the table; option_count if it is not there. */
 static size_t find_option(const struct verb *u, const char *arg)
 {
 	size_t len = strcspn(arg, "="), i;
@@ -66,7 +68,7 @@ static int take_option(struct verb_call *v, int argc, char **argv, int *at, stru
 }
 
 /*
- * Options come in any place, but where a command follows (max_args -1) only before the first
+ * Options may come anywhere, but if a command follows (max_args -1) only before the first
  * argument. 1: help is wanted.
  */
 static int parse(struct verb_call *v, int argc, char **argv, struct err *e)
@@ -316,7 +318,7 @@ static char *format_cell(const json_t *row, const struct column *c)
 	return json_is_number(value) ? format_number(row, value, c->kind) : NULL;
 }
 
-/* How many columns of a terminal: characters, near enough. */
+/* The width on a terminal: counts characters, which is near enough. */
 static size_t width_of(const char *text)
 {
 	size_t n = 0;
@@ -339,7 +341,7 @@ static void add_cell(struct list *cells, size_t *width, const char *text)
 
 void table_print(const json_t *rows, const struct column *columns, size_t count)
 {
-	struct list cells = {0}; /* row after row, the heads first */
+	struct list cells = {0}; /* row by row, the heads first */
 	size_t width[COLUMNS_MAX] = {0};
 	const json_t *row;
 	size_t i, c;

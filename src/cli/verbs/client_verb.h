@@ -12,20 +12,20 @@
 #include "base/base.h"
 #include "cli/verbs/client.h"
 
-enum { VERB_MANY = 100000 }; /* for max_args: as many as anybody wants */
+enum { VERB_MANY = 100000 }; /* for max_args: no limit */
 
 struct verb_option {
 	const char *name;    /* with dashes: "on-timeout" */
 	char letter;	     /* or 0 */
 	const char *metavar; /* NULL: a flag, whose value is "true" */
 	const char *help;
-	const char *usual; /* the value if it is not given, or NULL */
+	const char *usual; /* the default value, or NULL */
 };
 
-/* How the value of a column is shown. Text stays as it is; a member that is not there is "-". */
+/* How the value of a column is shown. Text stays as it is; a missing member is "-". */
 enum column_kind {
 	COLUMN_TEXT,   /* also a number, or an array of words */
-	COLUMN_DIGEST, /* the beginning of it */
+	COLUMN_DIGEST, /* its beginning */
 	COLUMN_BYTES,
 	COLUMN_USAGE,  /* bytes, of memory_limit_bytes */
 	COLUMN_AGE,    /* since an RFC 3339 time */
@@ -37,7 +37,7 @@ enum column_kind {
 
 struct column {
 	const char *head;
-	const char *key; /* "a.b|c": of the object a the member b, or if there is none c */
+	const char *key; /* "a.b|c": member b of object a, or if that is missing c */
 	enum column_kind kind;
 };
 
@@ -47,20 +47,20 @@ struct verb {
 	const char *name;  /* of a part of a verb: `cloche token NAME` */
 	const char *line;  /* "cloche ps [OPTIONS]" */
 	const char *about; /* a sentence or two */
-	/* Returns the exit status, or -1: e is to be told. */
+	/* Returns the exit status, or -1 with an error to print. */
 	int (*run)(struct verb_call *v, struct err *e);
 	const struct verb_option *options;
 	size_t option_count;
-	int min_args, max_args; /* max -1: a command follows, which has options of its own */
-	bool is_local;		/* no daemon is asked */
+	int min_args, max_args; /* max -1: a command with its own options follows */
+	bool is_local;		/* needs no daemon */
 
-	/* Of verb_each and verb_list. */
+	/* For verb_each and verb_list. */
 	const char *request; /* "POST /pause" (client_ask); "GET /v1/snapshots" */
-	const char *member;  /* of the answer: the array of rows */
+	const char *member;  /* the answer's array of rows */
 	const struct column *columns;
 	size_t column_count;
 
-	/* Instead of all that: about is the usage, the first argument names one of these. */
+	/* Instead of all that: about is the usage, and the first argument names one of these. */
 	const struct verb *parts;
 	size_t part_count;
 };
@@ -74,34 +74,42 @@ struct verb_call {
 	struct client client;
 	char **args; /* NULL-terminated */
 	int count;
-	struct list *values; /* by option: all that were given */
+	struct list *values; /* per option: all values that were given */
 	bool json;	     /* --json was given */
 };
 
-/* Parses, runs, prints the error, cleans up; the exit status. */
+/* Parses, runs, prints the error, cleans up. Returns the exit status. */
 int verb_main(const struct verb *verb, int argc, char **argv);
-/* The value of an option: the last that was given, or its usual one. */
+/* The value of an option: the last one given, or its default. */
 const char *verb_text(const struct verb_call *v, const char *name);
 const struct list *verb_texts(const struct verb_call *v, const char *name);
 /* "usage: LINE" as an error. Returns -1. */
 int verb_misused(const struct verb_call *v, struct err *e);
 
-/* For .run: the request for each sandbox that is named; with --json prints the answers as an array. */
+/*
+ * For .run: sends the request for each named sandbox; with --json prints the answers as an array.
+ */
 int verb_each(struct verb_call *v, struct err *e);
-/* For .run: prints what the request answers, of the sandbox that is named if the path wants one. */
+/*
+ * For .run: prints the answer to the request, which is about the named sandbox unless its path
+ * begins with /v1/.
+ */
 int verb_list(struct verb_call *v, struct err *e);
 
 /* ---- output ---- */
 
 /* Prints rows, an array of objects; cells are sanitised. */
 void table_print(const json_t *rows, const struct column *columns, size_t count);
-/* The answer with --json, else the table of its rows. Frees the answer. Returns the exit status. */
+/*
+ * Prints the answer with --json, else the table of its rows. Frees the answer. Returns the exit
+ * status.
+ */
 int verb_show(const struct verb_call *v, json_t *answer);
-/* An object with --json, else its "id". Frees it. Returns the exit status. */
+/* Prints an object with --json, else its "id". Frees the object. Returns the exit status. */
 int verb_show_id(const struct verb_call *v, json_t *made);
-/* One JSON value and a newline. Frees it. Returns the exit status. */
+/* Prints a JSON value and a newline. Frees the value. Returns the exit status. */
 int print_json(json_t *value);
-/* The exit status once stdout is flushed. */
+/* Flushes stdout. Returns the exit status, or EXIT_CLOCHE if that failed. */
 int finish_stdout(int status);
-/* "1.5G", "12K" into a buffer of the caller's. */
+/* Writes "1.5G", "12K" to the caller's buffer and returns it. */
 const char *format_bytes(uint64_t bytes, char *buf, size_t size);

@@ -1,14 +1,12 @@
 /*
- * Theory of operation
+ * Theory of operation. A command's output arrives as server-sent events on one connection. A child
+ * process sends its input on another, so that a command that is slow to read never blocks its
+ * output.
  *
- * A command's output comes as server-sent events on one connection. Its input goes over another one
- * in a child process, so that a command which is slow to read never keeps us from taking what it
- * writes.
- *
- * With -t the caller's terminal is raw while the command runs, and one WebSocket carries what is typed,
- * what is shown, and the size. The command is started by the same request as without -t. The event
- * stream is given up once the WebSocket is attached: the guest kills a command when its last
- * attachment ends, so at no time does the command outlive us.
+ * With -t the caller's terminal is raw while the command runs, and one WebSocket carries keys,
+ * screen output and the window size. The command is started by the same request as without -t. The
+ * event stream is closed once the WebSocket is attached: the guest kills a command when its last
+ * attachment ends, so the command never outlives this client.
  */
 #include "cli/operator/cloched.h"
 
@@ -28,7 +26,7 @@
 #include <sys/wait.h>
 #include <termios.h>
 
-#define PIECE 32768 /* the daemon passes on so many at once */
+#define PIECE 32768 /* the most that the daemon passes on at once */
 #define FRAME_MAX (1u << 20)
 
 struct exec_session {
@@ -36,22 +34,22 @@ struct exec_session {
 	char id[64], eid[24];
 	struct http *http;
 	struct sse sse;
-	struct ws_reader ws; /* with a terminal, once it is attached: frames on http */
-	struct buf out;	     /* the same: frames that wait to be sent */
+	struct ws_reader ws; /* of an attached terminal: frames received on http */
+	struct buf out;	     /* of an attached terminal: frames to be sent */
 	bool tty, input;
 	bool is_raw;
 	struct termios saved;
 	int winch;     /* signalfd */
 	pid_t feeder;  /* sends our stdin; 0: none */
 	int status;    /* of the command, -1: not yet */
-	bool out_gone; /* nobody reads our stdout any more */
+	bool out_gone; /* our stdout is closed */
 };
 
 /* ---- input, in a child ---- */
 
 /*
- * Whole or not at all: a command that is slow to read has its input refused for now (429, 503),
- * and it is tried again. Our parent ends us when the command has ended.
+ * The daemon takes a piece whole or not at all. While a command is slow to read, its input is
+ * refused (429, 503) and sent again. The parent kills this child when the command has ended.
  */
 static int send_piece(struct exec_session *s, const char *bytes, size_t len, bool last,
 		      struct err *e)
@@ -77,7 +75,7 @@ static void feed_stdin(struct exec_session *s)
 	struct err e = {0};
 	ssize_t n;
 
-	/* The connection that our parent uses is not ours. */
+	/* The open connection belongs to the parent. */
 	s->client->http = NULL;
 	do {
 		n = read(STDIN_FILENO, bytes, sizeof(bytes));
@@ -194,7 +192,7 @@ static int put_output(struct exec_session *s, int fd, const json_t *data, struct
 	return 0;
 }
 
-/* As `cloche run` would exit. */
+/* The exit status that `cloche run` would have. */
 static int exit_status(const json_t *data)
 {
 	const json_t *code = json_object_get(data, "exit_code");
@@ -288,7 +286,7 @@ static void send_size(struct exec_session *s)
 		send_frame(s, WS_TEXT, text, strlen(text));
 }
 
-/* A terminal's end is the command's to see as a byte, not ours. */
+/* The end of our input closes nothing: the command's terminal gets ^D as a byte. */
 static void send_typed(struct exec_session *s)
 {
 	char bytes[PIECE];
@@ -335,7 +333,7 @@ static int take_frames(struct exec_session *s, struct err *e)
 	return rc < 0 ? err_set(e, ERR_SYSTEM, "the daemon sent a broken frame") : 0;
 }
 
-/* What can be sent and received without waiting. */
+/* Sends and receives as much as possible without waiting. */
 static int exchange_bytes(struct exec_session *s, bool is_readable, struct err *e)
 {
 	int fd = http_fd(s->http);
@@ -344,7 +342,7 @@ static int exchange_bytes(struct exec_session *s, bool is_readable, struct err *
 
 	if (s->out.len) {
 		n = send(fd, buf_head(&s->out), s->out.len, MSG_NOSIGNAL | MSG_DONTWAIT);
-		/* A daemon that hung up may have said why: that is still to be read. */
+		/* A daemon that hung up may have sent the reason: read on. */
 		buf_drop(&s->out, n > 0 ? (size_t)n : 0);
 	}
 	if (!is_readable)
@@ -383,7 +381,7 @@ static int run_terminal(struct exec_session *s, struct err *e)
 	return 0;
 }
 
-/* 1: attached; 0: the command has ended and is forgotten, so that the events tell all of it. */
+/* 1: attached; 0: the command has ended and is forgotten, so the events have all its output. */
 static int attach_terminal(struct exec_session *s, struct err *e)
 {
 	auto_free char *path = client_path(s->id, "/execs/%s/ws?from=0", s->eid);
@@ -440,7 +438,7 @@ static int run_to_end(struct exec_session *s, struct err *e)
 
 /* ---- the whole ---- */
 
-/* Sends the request; the answer is an event stream. */
+/* Sends a request whose answer is an event stream. */
 static int open_stream(struct exec_session *s, const char *method, const char *path, json_t *body,
 		       struct err *e)
 {
@@ -496,7 +494,7 @@ static int run_session(struct exec_session *s, const char *what, json_t *body, s
 	return rc < 0 ? -1 : s->status;
 }
 
-/* A variable that is named alone and is not set here is left out. */
+/* A variable without a value that is not set here is left out. */
 static int put_env(json_t *body, const struct list *given, struct err *e)
 {
 	auto_list struct list env = {0};
@@ -531,7 +529,7 @@ static int exec_body(const struct verb_call *v, char **command, json_t *body, st
 	return put_env(body, verb_texts(v, "env"), e);
 }
 
-/* In the background, or with its record as the answer; no stream is held open. */
+/* Runs in the background, or waits for the record. Needs no stream. */
 static int run_at_once(struct verb_call *v, json_t *body, struct err *e)
 {
 	bool detach = verb_text(v, "detach");

@@ -1,7 +1,7 @@
 /*
- * Files in and out. One file is streamed as it is; a directory goes as a tar stream through tar(1),
- * which runs here, as the caller, with owners and set-id bits left behind: what comes out of a
- * sandbox is foreign.
+ * Copies files into and out of sandboxes. A file is streamed as it is. A directory is a tar stream
+ * made or unpacked by tar(1), which runs here as the caller and drops owners and set-id bits,
+ * because files from a sandbox are not trusted.
  */
 #include "cli/operator/cloched.h"
 
@@ -17,10 +17,10 @@
 struct place {
 	char id[64];
 	char path[PATH_MAX];
-	char encoded[3 * PATH_MAX + 8]; /* the same as part of a URL */
+	char encoded[3 * PATH_MAX + 8]; /* the path as part of a URL */
 };
 
-/* "ID:PATH" is inside; "./a:b", "/a:b" and what has no colon is not. */
+/* "ID:PATH" is inside a sandbox; "./a:b", "/a:b" and names without a colon are not. */
 static bool is_inside(const char *arg)
 {
 	const char *colon = strchr(arg, ':');
@@ -49,7 +49,7 @@ static int find_place(struct client *c, const char *arg, struct place *ret, stru
 
 /* ---- directories, by tar(1) ---- */
 
-/* Its stdin (download) or stdout is a pipe, whose other end is returned. */
+/* Starts tar with a pipe as its stdin (download) or stdout. Returns our end. */
 static int start_tar(char *const *argv, bool is_download, pid_t *ret_pid, struct err *e)
 {
 	int pair[2], theirs = is_download ? 0 : 1;
@@ -105,7 +105,7 @@ static int copy_tree(struct transfer *t, const struct place *inside, const char 
 
 /* ---- cp ---- */
 
-/* What is at this path inside: "file", "directory", ..., or "" if nothing is. */
+/* The type of the file at this path inside: "file", "directory", ..., or "" if there is none. */
 static int type_inside(struct client *c, const struct place *p, char *ret, size_t size,
 		       struct err *e)
 {
@@ -127,7 +127,7 @@ static bool ends_in_slash(const char *path)
 	return len && path[len - 1] == '/';
 }
 
-/* Into a directory it keeps its name. */
+/* Copied into a directory, a file keeps its name. */
 static int add_name(struct place *p, const char *source, struct err *e)
 {
 	auto_free char *copy = str_copy(source), *path = NULL;
@@ -136,7 +136,7 @@ static int add_name(struct place *p, const char *source, struct err *e)
 	return set_path(p, path, e);
 }
 
-/* What cp does: to be said afterwards. */
+/* One copy, as --json shows it afterwards. */
 struct copy {
 	struct transfer transfer;
 	struct place inside;
@@ -195,7 +195,7 @@ static int copy_out(struct copy *y, struct err *e)
 			  : transfer_get_file(&y->transfer, y->here, e);
 }
 
-/* Where it was, where it is now, and how much that took. */
+/* Prints source, target, type and size. */
 static int show_copy(const struct copy *y, bool in)
 {
 	auto_free char *inside = str_format("%s:%s", y->inside.id, y->inside.path);
@@ -270,7 +270,7 @@ const struct verb verb_cat = {
 
 /* ---- ls ---- */
 
-/* Of one directory the names do; of more the paths tell them apart. */
+/* For one directory the names are enough; for several levels paths tell files apart. */
 #define LONG_COLUMNS(name)                                                                         \
 	{                                                                                          \
 		{"TYPE", "type", COLUMN_TEXT}, {"MODE", "mode", COLUMN_TEXT},                      \

@@ -9,7 +9,7 @@
 
 /* ---- create ---- */
 
-/* Options of the sandbox itself, by the names of the field table. */
+/* Options of the sandbox itself: names of fields of model/spec.c. */
 static const char *const spec_names[] = {"memory",    "cpus",	      "pids",	  "disk",
 					 "cpu_time",  "image",	      "root",	  "net",
 					 "level",     "timeout",      "hostname", "open_files",
@@ -31,7 +31,7 @@ static const struct verb_option create_options[] = {
 	{"json", 0, NULL, "print the whole object, not just the id", NULL},
 };
 
-/* The daemon differs from `cloche run`; the defaults are those of policy/config.c. */
+/* Help for options that differ from `cloche run`. The defaults are those of policy/config.c. */
 static const char *daemon_help(const struct field *f)
 {
 	static const struct {
@@ -95,7 +95,7 @@ static int create_body(const struct verb_call *v, json_t *body, struct err *e)
 			continue;
 		for (char *p = key; *p; p++)
 			*p = *p == '-' ? '_' : *p;
-		/* Options that name layers may be given often. */
+		/* Options that name layers may be given more than once. */
 		json_object_set_new(body, key,
 				    !o->metavar			     ? json_true()
 				    : str_equal(o->metavar, "LAYER") ? client_list(&v->values[i])
@@ -172,7 +172,7 @@ static const struct column exec_columns[] = {
 	{"COMMAND", "cmd", COLUMN_TEXT},
 };
 
-/* The same verb with an argument. */
+/* `ps` with an argument. */
 static const struct verb ps_execs = {
 	.run = verb_list, .request = "GET /execs", .member = "execs", COLUMNS(exec_columns)};
 
@@ -226,7 +226,7 @@ const struct verb verb_ps = {
 
 /* ---- rm, kill ---- */
 
-/* With --json what was done is printed, also if it was not all. Frees it. */
+/* With --json prints what was done, even if a part failed. Frees done. */
 static int done_status(const struct verb_call *v, json_t *done, int status)
 {
 	int printed = 0;
@@ -238,7 +238,7 @@ static int done_status(const struct verb_call *v, json_t *done, int status)
 	return status ? status : printed;
 }
 
-/* ID:PATH removes what is there, ID the whole sandbox. done: an array that learns of it. */
+/* Removes the files at ID:PATH, or destroys sandbox ID. Adds the argument to the array done. */
 static int remove_one(struct client *c, const char *what, bool recursive, json_t *done,
 		      struct err *e)
 {
@@ -247,7 +247,7 @@ static int remove_one(struct client *c, const char *what, bool recursive, json_t
 		       *whole = NULL;
 	char id[64], encoded[3 * PATH_MAX + 8];
 
-	/* Cut off, it would be the name of something else. */
+	/* A path that is cut off would name another file. */
 	if (colon && strlen(colon + 1) >= PATH_MAX)
 		return err_set(e, ERR_INVALID, "the path is too long");
 	if (client_find(c, box, id, sizeof(id), e) < 0)
@@ -297,7 +297,7 @@ const struct verb verb_rm = {
 	ARGS(0, VERB_MANY),
 };
 
-/* answer: has the signal, and an array that learns of those that got it. */
+/* answer: has the signal, and an array to which each signalled command is added. */
 static int signal_execs(struct verb_call *v, json_t *answer, struct err *e)
 {
 	for (char **exec = v->args + 1; *exec; exec++) {
@@ -383,7 +383,7 @@ static const struct column stats_columns[] = {
 	{"WRITTEN", "io_write_bytes", COLUMN_BYTES},
 };
 
-/* Of all, or of those that were named. NULL and an error if one is not there. */
+/* The usage of all sandboxes, or of the named ones. NULL with an error if one is not there. */
 static json_t *fetch_stats(struct verb_call *v, struct err *e)
 {
 	json_auto_t *all = json_array();
@@ -421,7 +421,7 @@ static int stats(struct verb_call *v, struct err *e)
 			return -1;
 		if (!live)
 			return verb_show(v, all);
-		/* Home, and clear what is below: less flicker than clearing first. */
+		/* Moves home and clears below: flickers less than clearing the screen first. */
 		fputs("\033[H\033[J", stdout);
 		table_print(all, stats_columns, ARRAY_LEN(stats_columns));
 		json_decref(all);

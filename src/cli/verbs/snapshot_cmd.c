@@ -1,4 +1,4 @@
-/* Snapshots of the daemon, and sandboxes that are copies of another. */
+/* Snapshots of the daemon, and forks: sandboxes with the files of another. */
 #include "cli/operator/cloched.h"
 
 #include "cli/cli.h"
@@ -64,7 +64,7 @@ static int snapshot_export(struct verb_call *v, struct err *e)
 		       : 0;
 }
 
-/* A file's name without ".tar", so that it comes back under the name that it was exported by. */
+/* A file's name without ".tar", so that an exported snapshot is imported under its old name. */
 static char *name_of(const char *file)
 {
 	auto_free char *copy = str_copy(file);
@@ -96,10 +96,10 @@ static int snapshot_import(struct verb_call *v, struct err *e)
 	return transfer_put(&t, fd, e) < 0 ? -1 : verb_show_id(v, t.answer);
 }
 
-/* By the first argument; the last row: it is a sandbox. */
+/* Chosen by the first argument. Last row: the argument is a sandbox. */
 static const struct snapshot_part {
 	const char *name;
-	int min_args, max_args; /* with the name */
+	int min_args, max_args; /* counting the name */
 	int (*run)(struct verb_call *v, struct err *e);
 } parts[] = {
 	{"ls", 1, 1, verb_list},	   {"rm", 1, VERB_MANY, snapshot_rm},
@@ -141,7 +141,7 @@ const struct verb verb_snapshot = {
 
 /* ---- fork ---- */
 
-/* One line for each: its id, or on stderr why there is none. */
+/* Prints the id of each fork, or on stderr why there is none. */
 static int show_forks(json_t *answer)
 {
 	const json_t *item;

@@ -18,7 +18,7 @@ static void progress_start(struct progress *p, int64_t total)
 	*p = (struct progress){.on = isatty(STDERR_FILENO), .total = total, .started_ns = now_ns()};
 }
 
-/* Nothing for copies that are over at once; then ten times a second. */
+/* Shows nothing in the first half second, then updates ten times a second. */
 static void progress_add(struct progress *p, size_t n)
 {
 	int64_t now = p->on ? now_ns() : 0;
@@ -100,7 +100,7 @@ int transfer_get_file(struct transfer *t, const char *to, struct err *e)
 	auto_close int fd = -1;
 	struct stat st;
 
-	/* What is no file is written to: a rename would put a file in the place of /dev/null. */
+	/* A device or FIFO is written to directly: a rename would replace /dev/null by a file. */
 	if (stat(to, &st) == 0 && !S_ISREG(st.st_mode)) {
 		fd = open(to, O_WRONLY | O_NOCTTY | O_CLOEXEC);
 		return fd < 0 ? err_sys(e, "cannot write %s", to) : transfer_get(t, fd, to, e);
@@ -110,7 +110,7 @@ int transfer_get_file(struct transfer *t, const char *to, struct err *e)
 	if (fd < 0)
 		return err_sys(e, "cannot write %s", part);
 	if (transfer_get(t, fd, to, e) == 0) {
-		/* Some file systems say only now that there was no room. */
+		/* Some file systems report a full disk only at close. */
 		if (close(take_fd(&fd)) == 0 && rename(part, to) == 0)
 			return 0;
 		err_sys(e, "cannot write %s", to);
@@ -132,7 +132,7 @@ static int send_from(struct http *h, int fd, struct progress *p, struct err *e)
 			continue;
 		if (n < 0)
 			return err_sys(e, "cannot read");
-		/* A file that grows meanwhile is cut to what was announced. */
+		/* A file that grows meanwhile is cut to the announced length. */
 		if (p->total >= 0 && n > p->total - p->done)
 			n = (ssize_t)(p->total - p->done);
 		if (n == 0)
@@ -145,7 +145,7 @@ static int send_from(struct http *h, int fd, struct progress *p, struct err *e)
 	return rc < 0 ? -1 : 0;
 }
 
-/* HTTP_CHUNKED: not known. Files of /proc say that they are empty, and are not. */
+/* HTTP_CHUNKED: not known. Files of /proc have size 0 but content. */
 static int64_t bytes_left(int fd)
 {
 	off_t at = lseek(fd, 0, SEEK_CUR);

@@ -12,14 +12,14 @@
 struct transfer {
 	struct client *client;
 	const char *path; /* of the request */
-	bool is_binary;	  /* nothing that a terminal could show: it is refused */
-	int64_t bytes;	  /* set: so many went over */
+	bool is_binary;	  /* is not written to a terminal */
+	int64_t bytes;	  /* set: bytes transferred */
 	json_t *answer;	  /* set by a put; the caller frees it */
 };
 
-/* The answer's body into an fd. what: for messages. */
+/* Writes the answer's body to an fd. what: its name for messages. */
 int transfer_get(struct transfer *t, int fd, const char *what, struct err *e);
-/* The same into a file, whole or not at all; into what is no file (a FIFO, a device) as it comes. */
+/* Writes it to a file, whole or not at all; to a FIFO or device directly. */
 int transfer_get_file(struct transfer *t, const char *to, struct err *e);
-/* All that can be read there becomes a request's body. */
+/* Sends everything that can be read from fd as the body of a PUT. */
 int transfer_put(struct transfer *t, int fd, struct err *e);
