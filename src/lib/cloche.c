@@ -30,8 +30,8 @@ const char *cloche_version(void)
 	return CLOCHE_VERSION;
 }
 
-__attribute__((format(printf, 3, 4))) static int fail(struct cloche *c, enum cloche_error_kind kind,
-						      const char *fmt, ...)
+__attribute__((format(printf, 3, 4))) static int
+set_error(struct cloche *c, enum cloche_error_kind kind, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -96,7 +96,7 @@ void cloche_set_input(struct cloche *c, const void *data, size_t len)
 }
 
 /* A name must not smuggle in another option. Options that the library itself uses are refused. */
-static bool is_name(const char *name)
+static bool is_setting_name(const char *name)
 {
 	static const char *const ours[] = {"json", "tty", "lang", "help", "encoding"};
 	size_t len = strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_-");
@@ -114,13 +114,13 @@ int cloche_set(struct cloche *c, const char *name, const char *value)
 	char **options, *option;
 
 	c->error = CLOCHE_OK;
-	if (!name || !value || !is_name(name))
-		return fail(c, CLOCHE_INVALID, "'%s' is not a setting", name ? name : "");
+	if (!name || !value || !is_setting_name(name))
+		return set_error(c, CLOCHE_INVALID, "'%s' is not a setting", name ? name : "");
 	options = realloc(c->options, (c->option_count + 1) * sizeof(*options));
 	if (options)
 		c->options = options;
 	if (!options || asprintf(&option, "--%s=%s", name, value) < 0)
-		return fail(c, CLOCHE_SYSTEM, "out of memory");
+		return set_error(c, CLOCHE_SYSTEM, "out of memory");
 	c->options[c->option_count++] = option;
 	return 0;
 }
@@ -128,7 +128,7 @@ int cloche_set(struct cloche *c, const char *name, const char *value)
 /* ---- running ---- */
 
 /* Copies the launcher's messages without the "cloche: " before each line. */
-static void quote(struct cloche *c, const char *text)
+static void quote_messages(struct cloche *c, const char *text)
 {
 	static const char prefix[] = "cloche: ";
 	size_t len = 0;
@@ -146,7 +146,7 @@ static void quote(struct cloche *c, const char *text)
 }
 
 /* There is no record: finds out why. */
-static int explain(struct cloche *c, const struct bytes *out, const struct bytes *err)
+static int explain_failure(struct cloche *c, const struct bytes *out, const struct bytes *err)
 {
 	enum cloche_error_kind kind =
 		record_error(out->data, out->len, c->message, sizeof(c->message));
@@ -155,33 +155,33 @@ static int explain(struct cloche *c, const struct bytes *out, const struct bytes
 		c->error = kind;
 		return -1;
 	}
-	fail(c, CLOCHE_SYSTEM, "the launcher ended without a record");
+	set_error(c, CLOCHE_SYSTEM, "the launcher ended without a record");
 	if (err->data && err->len)
-		quote(c, err->data);
+		quote_messages(c, err->data);
 	return -1;
 }
 
-static int judge(struct cloche *c, enum launch_end end, struct bytes *out, struct bytes *err,
-		 struct cloche_result **ret_result)
+static int judge_run(struct cloche *c, enum launch_end end, struct bytes *out, struct bytes *err,
+		     struct cloche_result **ret_result)
 {
 	struct cloche_result *result;
 
 	switch (end) {
 	case LAUNCH_FAILED:
-		return fail(c, CLOCHE_SYSTEM, "cannot run the launcher: %s", strerror(errno));
+		return set_error(c, CLOCHE_SYSTEM, "cannot run the launcher: %s", strerror(errno));
 	case LAUNCH_CANCELLED:
-		return fail(c, CLOCHE_CANCELLED, "cancelled");
+		return set_error(c, CLOCHE_CANCELLED, "cancelled");
 	case LAUNCH_TOO_MUCH:
-		return fail(c, CLOCHE_LIMIT, "the record is too large; lower output_limit");
+		return set_error(c, CLOCHE_LIMIT, "the record is too large; lower output_limit");
 	case LAUNCH_ENDED:
 		break;
 	}
 	/* Looks for an error object first, because parsing a record takes the text over. */
 	if (!out->data || !memmem(out->data, out->len, "\"status\"", 8))
-		return explain(c, out, err);
+		return explain_failure(c, out, err);
 	result = record_parse(take_ptr(out->data), out->len);
 	if (!result)
-		return fail(c, CLOCHE_SYSTEM, "the launcher's record cannot be read");
+		return set_error(c, CLOCHE_SYSTEM, "the launcher's record cannot be read");
 	*ret_result = result;
 	return 0;
 }
@@ -213,8 +213,8 @@ struct streams {
 	int extra; /* -1: none */
 };
 
-static int launch(struct cloche *c, char **argv, struct streams s,
-		  struct cloche_result **ret_result)
+static int run_launcher(struct cloche *c, char **argv, struct streams s,
+			struct cloche_result **ret_result)
 {
 	struct launch l = {.argv = argv, .in = s.in, .extra = s.extra, .cancel = c->cancel};
 	struct bytes out = {0}, err = {0};
@@ -223,12 +223,12 @@ static int launch(struct cloche *c, char **argv, struct streams s,
 	int result;
 
 	if (launcher_find(path) < 0)
-		return fail(c, CLOCHE_NOT_FOUND,
-			    "the launcher 'cloche' was not found; install it, or set CLOCHE");
+		return set_error(c, CLOCHE_NOT_FOUND,
+				 "the launcher 'cloche' was not found; install it, or set CLOCHE");
 	argv[0] = path;
 	set_running(c, true);
 	end = launcher_run(path, &l, &out, &err);
-	result = judge(c, end, &out, &err, ret_result);
+	result = judge_run(c, end, &out, &err, ret_result);
 	set_running(c, false);
 	free(out.data);
 	free(err.data);
@@ -263,12 +263,13 @@ static int run_verb(struct cloche *c, const char *verb, const char *const *tail,
 	int result;
 
 	if (s.in < 0)
-		return fail(c, errno == EAGAIN || errno == EPERM ? CLOCHE_LIMIT : CLOCHE_SYSTEM,
-			    "cannot prepare its input: %s", strerror(errno));
+		return set_error(c,
+				 errno == EAGAIN || errno == EPERM ? CLOCHE_LIMIT : CLOCHE_SYSTEM,
+				 "cannot prepare its input: %s", strerror(errno));
 	argv = make_argv(c, verb, tail);
 	if (!argv)
-		return fail(c, CLOCHE_SYSTEM, "out of memory");
-	result = launch(c, argv, s, ret_result);
+		return set_error(c, CLOCHE_SYSTEM, "out of memory");
+	result = run_launcher(c, argv, s, ret_result);
 	free(argv);
 	return result;
 }
@@ -282,12 +283,12 @@ int cloche_run(struct cloche *c, const char *const *argv, struct cloche_result *
 
 	c->error = CLOCHE_OK;
 	if (!argv || !argv[0])
-		return fail(c, CLOCHE_INVALID, "there is no command");
+		return set_error(c, CLOCHE_INVALID, "there is no command");
 	while (argv[count])
 		count++;
 	tail = calloc(count + 2, sizeof(*tail));
 	if (!tail)
-		return fail(c, CLOCHE_SYSTEM, "out of memory");
+		return set_error(c, CLOCHE_SYSTEM, "out of memory");
 	tail[0] = "--";
 	memcpy(tail + 1, argv, count * sizeof(*tail));
 	in = launcher_input(c->input, c->input_len, false);
@@ -311,9 +312,9 @@ int cloche_code(struct cloche *c, const char *language, const char *code,
 
 	c->error = CLOCHE_OK;
 	if (!code)
-		return fail(c, CLOCHE_INVALID, "there is no code");
+		return set_error(c, CLOCHE_INVALID, "there is no code");
 	if (asprintf(&lang, "--lang=%s", language ? language : "python") < 0)
-		return fail(c, CLOCHE_SYSTEM, "out of memory");
+		return set_error(c, CLOCHE_SYSTEM, "out of memory");
 	snprintf(by_name, sizeof(by_name), "/proc/self/fd/%d", LAUNCHER_EXTRA_FD);
 	const char *const tail[] = {lang, "--", has_input ? by_name : "-", NULL};
 

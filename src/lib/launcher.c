@@ -205,7 +205,7 @@ static int start_child(struct child *c, const char *path, const struct launch *l
 }
 
 /* Makes room for more; false if memory or the limit is used up. */
-static bool make_room(struct bytes *b, size_t max)
+static bool bytes_make_room(struct bytes *b, size_t max)
 {
 	size_t room = b->room ? b->room * 2 : 8192;
 	char *data;
@@ -227,7 +227,7 @@ static bool read_some(int *fd, struct bytes *b, size_t max)
 {
 	ssize_t n;
 
-	if (!make_room(b, max))
+	if (!bytes_make_room(b, max))
 		return false;
 	n = read(*fd, b->data + b->len, b->room - b->len - 1);
 	if (n < 0 && (errno == EINTR || errno == EAGAIN))

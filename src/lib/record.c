@@ -1,10 +1,11 @@
+/* Parses the launcher's record and answers questions about it. */
 #include "lib/record.h"
 
 #include "base/base64.h"
 
 #include <jansson.h>
 
-struct file {
+struct record_file {
 	const char *path;
 	char *data;
 	size_t len;
@@ -13,14 +14,14 @@ struct file {
 struct cloche_result {
 	char *text;
 	json_t *root;
-	struct file *files;
+	struct record_file *files;
 	size_t file_count;
 };
 
 /* Output of the program may hold NUL. */
 enum { LOAD_FLAGS = JSON_ALLOW_NUL | JSON_REJECT_DUPLICATES };
 
-static int decode_file(struct file *f, const json_t *row)
+static int decode_file(struct record_file *f, const json_t *row)
 {
 	const json_t *content = json_object_get(row, "content_base64");
 	size_t len = json_string_length(content);

@@ -4,7 +4,7 @@
  */
 #include "cli/cli.h"
 
-struct verb {
+struct launcher_verb {
 	const char *name;
 	int (*run)(int argc, char **argv);
 };
@@ -64,7 +64,7 @@ static void fill_streams(void)
 
 int main(int argc, char **argv)
 {
-	static const struct verb verbs[] = {
+	static const struct launcher_verb verbs[] = {
 		{"run", cmd_run},	  {"code", cmd_code},	      {"shell", cmd_shell},
 		{"help", cmd_help},	  {"--help", cmd_help},	      {"-h", cmd_help},
 		{"version", cmd_version}, {"--version", cmd_version},

@@ -150,7 +150,7 @@ static void put_limits(struct jsonw *j, const struct sandbox_spec *s)
 }
 
 /* Pairs are K=V, or K for the caller's value. */
-static bool put_env(struct jsonw *j, const struct list *env)
+static bool put_run_env(struct jsonw *j, const struct list *env)
 {
 	jsonw_open(j, "env", '{');
 	for (size_t i = 0; i < env->count; i++) {
@@ -209,7 +209,7 @@ static bool put_body(const struct sandbox_request *r, FILE *to)
 	jsonw_string(&j, "image", "host");
 	jsonw_string(&j, "encoding", s->json ? "utf-8" : "base64");
 	put_limits(&j, s);
-	ok = put_env(&j, &s->env) &&
+	ok = put_run_env(&j, &s->env) &&
 	     (r->file_count ? put_code(&j, r) : put_list(&j, "cmd", s->argv.items, s->argv.count));
 	jsonw_close(&j, '}');
 	return jsonw_finish(&j) == 0 && ok;
@@ -230,7 +230,7 @@ static bool send_all(int fd, const char *bytes, size_t len)
 	return true;
 }
 
-static bool send_request(int fd, const struct sandbox_request *r)
+static bool send_run_request(int fd, const struct sandbox_request *r)
 {
 	const char *token = getenv("CLOCHE_TOKEN");
 	auto_free char *body = NULL, *head = NULL;
@@ -334,7 +334,7 @@ static bool read_record(const struct buf *b, struct result *ret)
 /* ---- what the caller sees ---- */
 
 /* A program that could not be executed runs again here, where the launcher can explain why. */
-static bool is_plain(const struct result *r)
+static bool can_be_shown(const struct result *r)
 {
 	return r->end.exit_code != 126 && r->end.exit_code != 127 &&
 	       r->end.status != STATUS_KILLED && r->end.status != STATUS_OUTPUT_LIMIT;
@@ -363,7 +363,7 @@ static bool show_result(const struct buf *answer, const struct sandbox_spec *s, 
 		*ret_status = show_json(answer, &r);
 		return true;
 	}
-	ok = ok && is_plain(&r) && read_output(answer, "stdout", "stdout_truncated", &out) &&
+	ok = ok && can_be_shown(&r) && read_output(answer, "stdout", "stdout_truncated", &out) &&
 	     read_output(answer, "stderr", "stderr_truncated", &err);
 	if (ok) {
 		(void)!io_write_all(1, buf_head(&out), out.len);
@@ -387,7 +387,7 @@ bool daemon_run(const struct sandbox_request *r, int *ret_status)
 	    !streams_suit(r->spec))
 		return false;
 	fd = connect_own();
-	ok = fd >= 0 && send_request(fd, r) &&
+	ok = fd >= 0 && send_run_request(fd, r) &&
 	     read_answer(fd, r->spec->limits.timeout_ms, &answer) &&
 	     show_result(&answer, r->spec, ret_status);
 	buf_done(&answer);

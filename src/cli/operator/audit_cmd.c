@@ -78,7 +78,7 @@ static int verify_failed(const struct err *e, bool json)
 	return EXIT_BROKEN;
 }
 
-static int verify(struct verb_call *v, struct err *e)
+static int verify_log(struct verb_call *v, struct err *e)
 {
 	auto_free struct config *c = must_alloc(malloc(sizeof(*c)));
 	const char *key = verb_text(v, "key-file");
@@ -186,7 +186,7 @@ static void follow_rotation(const char *path, FILE **f, bool json)
 	print_lines(*f, json);
 }
 
-static int follow(const char *path, FILE **f, bool json, struct err *e)
+static int follow_log(const char *path, FILE **f, bool json, struct err *e)
 {
 	auto_free char *dir = str_format("%.*s", (int)(strrchr(path, '/') - path), path);
 	auto_close int watch = inotify_init1(IN_CLOEXEC);
@@ -205,7 +205,7 @@ static int follow(const char *path, FILE **f, bool json, struct err *e)
 	}
 }
 
-static int tail(struct verb_call *v, struct err *e)
+static int tail_log(struct verb_call *v, struct err *e)
 {
 	auto_free struct config *c = must_alloc(malloc(sizeof(*c)));
 	const char *count = verb_text(v, "lines"), *path = v->args[0];
@@ -227,7 +227,7 @@ static int tail(struct verb_call *v, struct err *e)
 	if (verb_text(v, "follow")) {
 		auto_free char *whole = realpath(path, NULL);
 
-		rc = follow(whole ? whole : path, &f, v->json, e);
+		rc = follow_log(whole ? whole : path, &f, v->json, e);
 	}
 	fclose(f);
 	return rc < 0 ? -1 : finish_stdout(0);
@@ -250,14 +250,14 @@ static const struct verb parts[] = {
 		  "missing at the end. Without FILE: the daemon's log and what it was rotated "
 		  "to.\n"
 		  "Exit status: 0 it is whole, 1 it is not.",
-	 .run = verify,
+	 .run = verify_log,
 	 OPTIONS(verify_options),
 	 ARGS(0, VERB_MANY),
 	 .is_local = true},
 	{.name = "tail",
 	 .line = "cloche audit tail [-f] [-n N] [--json] [FILE]",
 	 .about = "Shows the last decisions.",
-	 .run = tail,
+	 .run = tail_log,
 	 OPTIONS(tail_options),
 	 ARGS(0, 1),
 	 .is_local = true},

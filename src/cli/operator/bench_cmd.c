@@ -41,7 +41,7 @@ struct bench {
 	struct contestant all[16];
 	size_t count;
 	struct ephemeral_daemon daemon;
-	struct http *http;
+	struct http_client *http;
 	char why_cold[200]; /* why the daemon has nothing ready, or "" */
 	char launcher[PATH_MAX];
 	const char *python;
@@ -331,7 +331,7 @@ static json_t *group_json(const struct bench *b, enum group group)
 	return rows;
 }
 
-static int print_as_json(const struct bench *b)
+static int print_bench_json(const struct bench *b)
 {
 	return print_json(json_pack("{s:o, s:o}", "machine", describe_machine(), "rows",
 				    group_json(b, GROUPS)));
@@ -388,7 +388,7 @@ static int bench(struct verb_call *v, struct err *e)
 	take_turns(&b);
 	for (size_t i = 0; i < b.count; i++)
 		qsort(b.all[i].samples, b.all[i].count, sizeof(double), compare_times);
-	status = v->json ? print_as_json(&b) : print_tables(&b);
+	status = v->json ? print_bench_json(&b) : print_tables(&b);
 	bench_done(&b);
 	return status;
 }

@@ -12,7 +12,7 @@
 
 struct mcp_exchange {
 	struct loop *loop;
-	struct http *http; /* only for its connection */
+	struct http_client *http; /* only for its connection */
 	struct loop_watch watch;
 	struct buf out;
 	struct http1_answer answer;
@@ -47,7 +47,7 @@ static void end_exchange(struct mcp_exchange *x, int status, const struct err *e
 }
 
 /* Passes on the "data: ..." line of each event. The daemon's events have one line of data. */
-static void take_events(struct mcp_exchange *x)
+static void pass_on_events(struct mcp_exchange *x)
 {
 	char *eol;
 
@@ -84,7 +84,7 @@ static void receive_answer(struct mcp_exchange *x)
 	rc = n > 0 ? http1_answer_feed(&x->answer, bytes, (size_t)n, &x->body)
 		   : http1_answer_end(&x->answer);
 	if (rc >= 0 && is_events(&x->answer))
-		take_events(x);
+		pass_on_events(x);
 	if (x->body.len > MESSAGE_MAX)
 		rc = -1;
 	if (rc > 0) {
@@ -99,7 +99,7 @@ static void receive_answer(struct mcp_exchange *x)
 }
 
 /* A daemon may answer and hang up before it has read all: then the rest is dropped. */
-static void send_request(struct mcp_exchange *x)
+static void send_exchange(struct mcp_exchange *x)
 {
 	ssize_t n = send(x->watch.fd, buf_head(&x->out), x->out.len, MSG_DONTWAIT | MSG_NOSIGNAL);
 
@@ -110,12 +110,12 @@ static void send_request(struct mcp_exchange *x)
 		loop_change(x->loop, &x->watch, EPOLLIN);
 }
 
-static void on_socket(void *arg, uint32_t events)
+static void on_exchange_socket(void *arg, uint32_t events)
 {
 	struct mcp_exchange *x = arg;
 
 	if (x->out.len && (events & EPOLLOUT))
-		send_request(x);
+		send_exchange(x);
 	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR))
 		receive_answer(x);
 }
@@ -151,7 +151,7 @@ struct mcp_exchange *mcp_exchange_start(struct loop *l, const struct http_target
 					const struct mcp_exchange_ops *ops, void *arg,
 					struct err *e)
 {
-	struct http *http = http_open(t, e);
+	struct http_client *http = http_open(t, e);
 	struct mcp_exchange *x;
 
 	if (!http)
@@ -162,8 +162,10 @@ struct mcp_exchange *mcp_exchange_start(struct loop *l, const struct http_target
 	x->ops = ops;
 	x->arg = arg;
 	add_request(&x->out, t, r);
-	x->watch = (struct loop_watch){
-		.fd = http_fd(http), .events = EPOLLIN | EPOLLOUT, .call = on_socket, .arg = x};
+	x->watch = (struct loop_watch){.fd = http_fd(http),
+				       .events = EPOLLIN | EPOLLOUT,
+				       .call = on_exchange_socket,
+				       .arg = x};
 	if (loop_watch(l, &x->watch) < 0) {
 		err_sys(e, "cannot watch the connection to the daemon");
 		mcp_exchange_drop(x);

@@ -7,7 +7,7 @@
 #include "cli/cli.h"
 #include "cli/verbs/client_verb.h"
 
-struct row {
+struct verb_row {
 	const char *name, *help;
 	const struct verb *verb; /* or: */
 	int (*run)(int argc, char **argv);
@@ -19,7 +19,7 @@ static int cmd_version(int argc, char **argv)
 	return finish_stdout(0);
 }
 
-static const struct row rows[] = {
+static const struct verb_row rows[] = {
 	{"doctor", "what this host can enforce, what it cannot, what to change", NULL, cmd_doctor},
 	{"selftest", "attack a sandbox on this host, and say what was refused", NULL, cmd_selftest},
 	{"policy", "check and explain policy files", NULL, cmd_policy},

@@ -213,13 +213,13 @@ struct finding {
 	const char *consequence, *remedy;
 };
 
-struct report {
+struct doctor_report {
 	struct finding findings[FEATURE_COUNT + 1];
 	size_t count;
 	unsigned levels; /* that are fully available */
 };
 
-static struct finding *add_finding(struct report *r, const struct check *c)
+static struct finding *add_finding(struct doctor_report *r, const struct check *c)
 {
 	struct finding *f = &r->findings[r->count++];
 
@@ -227,11 +227,11 @@ static struct finding *add_finding(struct report *r, const struct check *c)
 	return f;
 }
 
-static void examine(struct report *r)
+static void examine(struct doctor_report *r)
 {
 	struct finding *f;
 
-	*r = (struct report){.levels = CONTAINER | PROCESS};
+	*r = (struct doctor_report){.levels = CONTAINER | PROCESS};
 	for (int id = 0; id < FEATURE_COUNT; id++) {
 		/* For an ordinary user the row of user namespaces says the same. */
 		if (id == FEATURE_ROOTLESS && geteuid() != 0)
@@ -257,7 +257,7 @@ static const struct {
 	const char *name;
 } levels[] = {{CONTAINER, "container"}, {PROCESS, "process"}};
 
-static int print_as_json(const struct report *r)
+static int print_doctor_json(const struct doctor_report *r)
 {
 	json_t *whole = json_object(), *checked = json_array();
 
@@ -302,7 +302,7 @@ static void print_advice(const char *label, const char *text)
 	putchar('\n');
 }
 
-static int print_table(const struct report *r)
+static int print_checks(const struct doctor_report *r)
 {
 	static const char *const colours[] = {[FEATURE_OK] = "\033[32m",
 					      [FEATURE_LIMITED] = "\033[33m",
@@ -331,7 +331,7 @@ static int print_table(const struct report *r)
 int cmd_doctor(int argc, char **argv)
 {
 	bool json = argc == 2 && str_equal(argv[1], "--json");
-	struct report r;
+	struct doctor_report r;
 
 	if (argc == 2 && str_equal(argv[1], "--help")) {
 		puts("usage: cloche doctor [--json]\n"
@@ -348,7 +348,7 @@ int cmd_doctor(int argc, char **argv)
 		return EXIT_CLOCHE;
 	}
 	examine(&r);
-	if ((json ? print_as_json : print_table)(&r) != 0)
+	if ((json ? print_doctor_json : print_checks)(&r) != 0)
 		return EXIT_CLOCHE;
 	return r.levels & CONTAINER ? 0 : 1;
 }

@@ -23,13 +23,13 @@
 /* The name of an agent's event, and the form of the answer to it. */
 enum style { STYLE_CLAUDE, STYLE_CURSOR };
 
-struct event {
+struct hook_event {
 	const char *name;
 	enum style style;
 	bool can_rewrite;
 };
 
-static const struct event events[] = {
+static const struct hook_event events[] = {
 	{"PreToolUse", STYLE_CLAUDE, true}, /* Claude Code, Codex, VS Code */
 	{"preToolUse", STYLE_CURSOR, true},
 	{"beforeShellExecution", STYLE_CURSOR, false},
@@ -44,7 +44,7 @@ static const char *const shells[] = {
 static const char *const not_shells[] = {"apply_patch"};
 
 struct hook {
-	const struct event *event;
+	const struct hook_event *event;
 	struct sandbox_spec spec;
 	struct list options; /* for `cloche run`, as given */
 	struct list tools;   /* --tool: further shells */

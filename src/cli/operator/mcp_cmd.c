@@ -65,7 +65,7 @@ struct bridge {
 
 /* ---- output ---- */
 
-static void on_writable(void *arg, uint32_t events)
+static void on_stdout_writable(void *arg, uint32_t events)
 {
 	struct bridge *b = arg;
 	/*
@@ -92,7 +92,7 @@ static void write_line(struct bridge *b, const char *text, size_t len)
 	if (!b->out_is_file && loop_watch(b->loop, &b->out) < 0)
 		b->out_is_file = true;
 	while (b->out_is_file && b->output.len)
-		on_writable(b, 0);
+		on_stdout_writable(b, 0);
 }
 
 static void write_message(struct bridge *b, json_t *message)
@@ -185,7 +185,7 @@ static void on_forward_end(void *arg, int status, const char *session, const str
 	fail_forward(f, e ? e->msg : "the daemon gave no answer");
 }
 
-static const char *name_of(const struct jsonrpc *m)
+static const char *name_of_request(const struct jsonrpc *m)
 {
 	const char *name = json_string_value(json_object_get(m->params, "name"));
 
@@ -205,7 +205,7 @@ static void send_forward(struct forward *f)
 		.body_len = f->len,
 		.session = b->session,
 		.method = modern ? f->message.method : NULL,
-		.name = modern ? name_of(&f->message) : NULL,
+		.name = modern ? name_of_request(&f->message) : NULL,
 	};
 	struct err e = {0};
 
@@ -217,7 +217,7 @@ static void send_forward(struct forward *f)
 	}
 }
 
-static void send_waiting(struct bridge *b)
+static void send_waiting_forwards(struct bridge *b)
 {
 	struct forward *next;
 
@@ -290,7 +290,7 @@ static void on_open_end(void *arg, int status, const char *session, const struct
 	b->state = DAEMON_READY;
 	snprintf(b->session, sizeof(b->session), "%s", session);
 	send_level(b);
-	send_waiting(b);
+	send_waiting_forwards(b);
 }
 
 static int open_session(struct bridge *b, struct err *e)
@@ -427,7 +427,7 @@ static int check_modern(struct bridge *b, const struct jsonrpc *m)
 }
 
 /* Takes the message over. */
-static void take_request(struct bridge *b, struct jsonrpc *m, const char *text, size_t len)
+static void handle_request(struct bridge *b, struct jsonrpc *m, const char *text, size_t len)
 {
 	enum mcp_era era = mcp_era_of(m);
 	struct forward *f;
@@ -457,7 +457,7 @@ static void take_request(struct bridge *b, struct jsonrpc *m, const char *text, 
 }
 
 /* A cancelled request gets no answer. */
-static void take_notification(struct bridge *b, const struct jsonrpc *m)
+static void handle_notification(struct bridge *b, const struct jsonrpc *m)
 {
 	const json_t *id = json_object_get(m->params, "requestId");
 
@@ -470,7 +470,7 @@ static void take_notification(struct bridge *b, const struct jsonrpc *m)
 		}
 }
 
-static void take_line(struct bridge *b, const char *text, size_t len)
+static void handle_line(struct bridge *b, const char *text, size_t len)
 {
 	struct jsonrpc_fault f;
 	struct jsonrpc m;
@@ -485,17 +485,17 @@ static void take_line(struct bridge *b, const char *text, size_t len)
 		return;
 	}
 	if (m.kind == JSONRPC_REQUEST) {
-		take_request(b, &m, text, len);
+		handle_request(b, &m, text, len);
 		return;
 	}
 	if (m.kind == JSONRPC_NOTIFICATION)
-		take_notification(b, &m);
+		handle_notification(b, &m);
 	jsonrpc_done(&m);
 }
 
 /* ---- input ---- */
 
-static void take_lines(struct bridge *b)
+static void handle_lines(struct bridge *b)
 {
 	char *eol;
 
@@ -503,7 +503,7 @@ static void take_lines(struct bridge *b)
 		size_t len = (size_t)(eol - buf_head(&b->input));
 
 		if (!b->skipping)
-			take_line(b, buf_head(&b->input), len);
+			handle_line(b, buf_head(&b->input), len);
 		b->skipping = false;
 		buf_drop(&b->input, len + 1);
 	}
@@ -525,11 +525,11 @@ static bool read_input(struct bridge *b)
 	if (n <= 0)
 		return false;
 	buf_added(&b->input, (size_t)n);
-	take_lines(b);
+	handle_lines(b);
 	return true;
 }
 
-static void on_input(void *arg, uint32_t events)
+static void on_stdin(void *arg, uint32_t events)
 {
 	struct bridge *b = arg;
 
@@ -550,7 +550,7 @@ static void on_file_input(void *arg)
 		loop_stop(b->loop);
 }
 
-static void on_signal(void *arg, uint32_t events)
+static void on_stop_signal(void *arg, uint32_t events)
 {
 	struct bridge *b = arg;
 
@@ -559,12 +559,12 @@ static void on_signal(void *arg, uint32_t events)
 
 /* ---- beginning and end ---- */
 
-static void on_late(void *arg)
+static void on_end_timeout(void *arg)
 {
 	loop_stop(arg);
 }
 
-static void on_deleted(void *arg, int status, const char *session, const struct err *e)
+static void on_session_deleted(void *arg, int status, const char *session, const struct err *e)
 {
 	loop_stop(arg);
 }
@@ -572,9 +572,9 @@ static void on_deleted(void *arg, int status, const char *session, const struct 
 /* Ends the session and its sandboxes at a daemon that lives on. */
 static void end_session(struct bridge *b)
 {
-	static const struct mcp_exchange_ops ops = {NULL, on_deleted};
+	static const struct mcp_exchange_ops ops = {NULL, on_session_deleted};
 	struct mcp_request r = {.verb = "DELETE", .session = b->session};
-	struct loop_timer late = {.call = on_late, .arg = b->loop};
+	struct loop_timer late = {.call = on_end_timeout, .arg = b->loop};
 	struct mcp_exchange *x;
 	struct err e = {0};
 
@@ -614,10 +614,11 @@ static int watch_all(struct bridge *b, struct err *e)
 	signal(SIGPIPE, SIG_IGN);
 	b->signals = (struct loop_watch){.fd = signalfd(-1, &set, SFD_CLOEXEC),
 					 .events = EPOLLIN,
-					 .call = on_signal,
+					 .call = on_stop_signal,
 					 .arg = b};
-	b->in = (struct loop_watch){.fd = 0, .events = EPOLLIN, .call = on_input, .arg = b};
-	b->out = (struct loop_watch){.fd = 1, .events = EPOLLOUT, .call = on_writable, .arg = b};
+	b->in = (struct loop_watch){.fd = 0, .events = EPOLLIN, .call = on_stdin, .arg = b};
+	b->out = (struct loop_watch){
+		.fd = 1, .events = EPOLLOUT, .call = on_stdout_writable, .arg = b};
 	b->in_timer = (struct loop_timer){.call = on_file_input, .arg = b};
 	b->retry = (struct loop_timer){.call = on_retry, .arg = b};
 	if (loop_watch(b->loop, &b->signals) < 0)

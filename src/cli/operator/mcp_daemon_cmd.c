@@ -101,7 +101,7 @@ static int write_config(const struct ephemeral_daemon *d, const struct sandbox_s
 
 /* ---- its life ---- */
 
-static int make_dir(struct ephemeral_daemon *d, struct err *e)
+static int make_daemon_dir(struct ephemeral_daemon *d, struct err *e)
 {
 	const char *base = getenv("XDG_RUNTIME_DIR");
 	char path[128];
@@ -124,7 +124,7 @@ static int make_dir(struct ephemeral_daemon *d, struct err *e)
 }
 
 /* The daemon removes its directory itself, unless it was killed. */
-static void remove_dir(struct ephemeral_daemon *d)
+static void remove_daemon_dir(struct ephemeral_daemon *d)
 {
 	if (d->dir[0])
 		cli_remove_tree(d->dir);
@@ -159,10 +159,10 @@ int ephemeral_daemon_start(struct ephemeral_daemon *d, const struct sandbox_spec
 	*d = (struct ephemeral_daemon){.life = -1};
 	if (cli_find_helper("cloched", program, sizeof(program)) < 0)
 		return err_set(e, ERR_SYSTEM, "cloched cannot be found");
-	if (make_dir(d, e) < 0)
+	if (make_daemon_dir(d, e) < 0)
 		return -1;
 	if (write_config(d, s, e) < 0) {
-		remove_dir(d);
+		remove_daemon_dir(d);
 		return -1;
 	}
 	snprintf(config, sizeof(config), "%s/config.yaml", d->dir);
@@ -186,7 +186,7 @@ bool ephemeral_daemon_has_ended(struct ephemeral_daemon *d)
 		return false;
 	d->pid = 0;
 	close_fd(&d->life);
-	remove_dir(d);
+	remove_daemon_dir(d);
 	return true;
 }
 
@@ -207,6 +207,6 @@ void ephemeral_daemon_stop(struct ephemeral_daemon *d)
 	if (pidfd >= 0)
 		poll(&p, 1, STOP_MS);
 	if (waitpid(d->pid, NULL, WNOHANG) == d->pid)
-		remove_dir(d);
+		remove_daemon_dir(d);
 	d->pid = 0;
 }

@@ -8,7 +8,7 @@
 enum { EXIT_INVALID = 1 };
 
 /* Prints `FILE: ok`, or the mistake and its place. */
-static int check(int argc, char **argv)
+static int check_files(int argc, char **argv)
 {
 	int status = 0;
 
@@ -30,7 +30,7 @@ static int check(int argc, char **argv)
 	return finish_stdout(status);
 }
 
-static int explain(int argc, char **argv)
+static int explain_file(int argc, char **argv)
 {
 	struct policy p;
 	struct err e = {0};
@@ -60,7 +60,7 @@ static size_t compiled_size(const struct policy *p)
  * For the launcher, which has no YAML parser: prints name NUL value NUL ... for spec_set, or the
  * error.
  */
-static int compile(int argc, char **argv)
+static int compile_file(int argc, char **argv)
 {
 	struct policy p;
 	struct err e = {0};
@@ -80,16 +80,16 @@ static int compile(int argc, char **argv)
 	return finish_stdout(0);
 }
 
-struct part {
+struct policy_part {
 	const char *name;
 	int max_files;
 	int (*run)(int argc, char **argv);
 };
 
-static const struct part parts[] = {
-	{"check", 1000, check},
-	{"explain", 1, explain},
-	{"compile", 1, compile},
+static const struct policy_part parts[] = {
+	{"check", 1000, check_files},
+	{"explain", 1, explain_file},
+	{"compile", 1, compile_file},
 };
 
 static const char usage[] =

@@ -36,7 +36,7 @@ static int make_dirs(const char *path, struct err *e)
 	return 0;
 }
 
-static int read_text(struct token_file *s, struct err *e)
+static int read_token_text(struct token_file *s, struct err *e)
 {
 	auto_close int fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 	auto_free char *text = NULL;
@@ -66,7 +66,7 @@ static int token_file_open(struct token_file *s, struct err *e)
 	s->lock = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (s->lock < 0 || flock(s->lock, LOCK_EX) < 0)
 		return err_sys(e, "cannot lock %s", lock);
-	return read_text(s, e);
+	return read_token_text(s, e);
 }
 
 static void token_file_close(struct token_file *s)

@@ -30,8 +30,8 @@ const char *outcome_name(enum outcome_kind outcome)
 	return outcome_names[outcome];
 }
 
-static void parse_words(char *text, const char *sep, void (*take)(struct attack *, const char *),
-			struct attack *a)
+static void each_word(char *text, const char *sep, void (*take)(struct attack *, const char *),
+		      struct attack *a)
 {
 	char *rest = NULL;
 
@@ -76,11 +76,11 @@ static bool parse_row(char *line, struct attack *ret)
 	}
 	if (!columns[5])
 		return false;
-	parse_words(columns[2], ",", take_flag, &a);
+	each_word(columns[2], ",", take_flag, &a);
 	if (!(a.flags & ATTACK_SAFE))
 		return false;
-	parse_words(columns[3], ",", take_layer, &a);
-	parse_words(columns[4], " ", take_setup, &a);
+	each_word(columns[3], ",", take_layer, &a);
+	each_word(columns[4], " ", take_setup, &a);
 	a.name = str_copy(columns[0]);
 	a.title = str_copy(columns[5]);
 	*ret = a;
@@ -137,7 +137,7 @@ static void add_row(struct attacks *a, char *line, const struct list *names)
 	a->items[a->count++] = row;
 }
 
-int attacks_load(const struct stage *s, const struct list *names, struct attacks *ret,
+int attacks_load(const struct test_stage *s, const struct list *names, struct attacks *ret,
 		 struct err *e)
 {
 	auto_list struct list argv = {0};

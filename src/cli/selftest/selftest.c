@@ -78,7 +78,7 @@ static unsigned report_count(const struct selftest *t, enum outcome_kind outcome
 	return n;
 }
 
-static void print_table(const struct selftest *t)
+static void print_level(const struct selftest *t)
 {
 	unsigned weak = report_count(t, OUTCOME_WEAK), gaps = report_count(t, OUTCOME_GAP);
 
@@ -127,7 +127,7 @@ static void report_level(const struct selftest *t, json_t *levels)
 	if (levels)
 		json_array_append_new(levels, describe_level(t));
 	else
-		print_table(t);
+		print_level(t);
 }
 
 /* Returns 0, or the exit status of the worst finding. found: an array for JSON, or NULL. */

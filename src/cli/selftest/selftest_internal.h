@@ -49,7 +49,7 @@ struct plant {
 		.pid = -1, .to = -1, .from = -1                                                    \
 	}
 
-struct stage {
+struct test_stage {
 	char root[64];
 	char outside[128], hidden[128], ro[160], rw[160], work[128];
 	char out_file[128], out_text[48];
@@ -60,7 +60,7 @@ struct stage {
 };
 
 #define STAGE_NONE                                                                                 \
-	(struct stage)                                                                             \
+	(struct test_stage)                                                                        \
 	{                                                                                          \
 		.stop = -1, .host = PLANT_NONE                                                     \
 	}
@@ -70,19 +70,19 @@ struct stage_paths {
 	const char *ro, *ws, *rw;
 };
 
-int stage_open(struct stage *s, struct err *e);
-void stage_close(struct stage *s);
+int stage_open(struct test_stage *s, struct err *e);
+void stage_close(struct test_stage *s);
 /* Adds the canaries as "NAME=VALUE". peer: a plant in another sandbox, or NULL. */
-void stage_canaries(const struct stage *s, const struct stage_paths *paths,
+void stage_canaries(const struct test_stage *s, const struct stage_paths *paths,
 		    const struct plant *peer, struct list *ret);
 /*
  * Runs a program to its end, as a careless caller would: with a terminal, open descriptors and secrets
  * in the environment.
  */
-int stage_run(const struct stage *s, const struct program *p, struct program_end *ret,
+int stage_run(const struct test_stage *s, const struct program *p, struct program_end *ret,
 	      struct err *e);
 /* Restores the read-only file after a control. */
-void stage_reset(const struct stage *s);
+void stage_reset(const struct test_stage *s);
 
 /* Starts a plant and waits until it is ready. */
 int plant_start(const struct list *argv, const char *cwd, struct plant *ret, struct err *e);
@@ -136,7 +136,7 @@ struct attacks {
  * The rows of `cloche-probe --list` that are safe to try on a user's host. With names, only those; an
  * unknown name is an error.
  */
-int attacks_load(const struct stage *s, const struct list *names, struct attacks *ret,
+int attacks_load(const struct test_stage *s, const struct list *names, struct attacks *ret,
 		 struct err *e);
 void attacks_done(struct attacks *a);
 /* Notes what came of an attack. The detail comes from inside a sandbox and is sanitised. */
@@ -146,7 +146,7 @@ const char *outcome_name(enum outcome_kind outcome);
 /* ---- a level under attack ---- */
 
 struct selftest {
-	struct stage stage;
+	struct test_stage stage;
 	struct attacks attacks;
 	bool control; /* attacks now run outside of any sandbox, to see what gets through there */
 	bool controlled;   /* that is done */

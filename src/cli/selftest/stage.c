@@ -59,7 +59,8 @@ static int open_terminal(struct program_streams *f)
 	return f->in;
 }
 
-static int open_stdin(const struct stage *s, enum program_stdin kind, struct program_streams *f)
+static int open_stdin(const struct test_stage *s, enum program_stdin kind,
+		      struct program_streams *f)
 {
 	switch (kind) {
 	case STDIN_TTY:
@@ -83,7 +84,7 @@ static int make_pipe(int *ret_from, int *ret_to)
 }
 
 /* With to_file our end of the pipe closes at once, and the file is read afterwards. */
-static int open_stdout(const struct stage *s, bool to_file, struct program_streams *f)
+static int open_stdout(const struct test_stage *s, bool to_file, struct program_streams *f)
 {
 	size_t len = strlen(s->out_text);
 
@@ -96,7 +97,8 @@ static int open_stdout(const struct stage *s, bool to_file, struct program_strea
 	return f->out < 0 || write(f->out, s->out_text, len) != (ssize_t)len ? -1 : 0;
 }
 
-static int open_streams(const struct stage *s, const struct program *p, struct program_streams *f)
+static int open_streams(const struct test_stage *s, const struct program *p,
+			struct program_streams *f)
 {
 	*f = (struct program_streams){-1, -1, -1, -1, -1, -1};
 	if (open_stdin(s, p->in, f) < 0 || open_stdout(s, p->to_file, f) < 0)
@@ -105,7 +107,7 @@ static int open_streams(const struct stage *s, const struct program *p, struct p
 }
 
 /* Variables that callers have in their environment and a sandbox must not get. */
-static void careless_environment(const struct stage *s, struct list *ret)
+static void careless_environment(const struct test_stage *s, struct list *ret)
 {
 	static const char *const names[] = {"API_KEY", "AWS_SECRET_ACCESS_KEY", "SSH_AUTH_SOCK",
 					    "DBUS_SESSION_BUS_ADDRESS"};
@@ -126,7 +128,7 @@ static void unblock_signals(void)
 }
 
 /* In the child: leaves descriptors open, sets the terminal and groups, executes the program. */
-static void become_program(const struct stage *s, const struct program *p,
+static void become_program(const struct test_stage *s, const struct program *p,
 			   struct program_streams *f)
 {
 	auto_free char *secret = str_format("%s/secret", s->outside);
@@ -218,7 +220,7 @@ static char *take_text(struct buf *b)
 	return text;
 }
 
-int stage_run(const struct stage *s, const struct program *p, struct program_end *ret,
+int stage_run(const struct test_stage *s, const struct program *p, struct program_end *ret,
 	      struct err *e)
 {
 	struct buf texts[2] = {0};
@@ -417,7 +419,7 @@ static int copy_file(const char *from, const char *to, mode_t mode, struct err *
 	return 0;
 }
 
-void stage_reset(const struct stage *s)
+void stage_reset(const struct test_stage *s)
 {
 	auto_free char *path = str_format("%s/file", s->ro);
 	auto_free char *text = str_format("read-only %s\n", s->token);
@@ -485,7 +487,7 @@ static void add_address(struct list *ret)
 		add_canary(ret, "addr", text);
 }
 
-void stage_canaries(const struct stage *s, const struct stage_paths *paths,
+void stage_canaries(const struct test_stage *s, const struct stage_paths *paths,
 		    const struct plant *peer, struct list *ret)
 {
 	static const char *const from_plant[] = {"tcp", "tcp6", "udp", "pid"};
@@ -527,7 +529,7 @@ static void random_hex(char *ret, const char *prefix, size_t bytes)
 }
 
 /* Adds copies of the probe that gain privileges if exec lets them. */
-static int fill_as_root(struct stage *s, struct err *e)
+static int fill_as_root(struct test_stage *s, struct err *e)
 {
 	/* CAP_NET_RAW, effective; version 2 of the attribute */
 	static const uint32_t caps[5] = {0x02000001, 1u << 13, 0, 0, 0};
@@ -548,7 +550,7 @@ static int fill_as_root(struct stage *s, struct err *e)
 	return 0;
 }
 
-static int fill_stage(struct stage *s, struct err *e)
+static int fill_stage(struct test_stage *s, struct err *e)
 {
 	const char *const dirs[] = {s->hidden, s->outside, s->ro, s->rw, s->work};
 	auto_free char *secret = str_format("%s/secret", s->outside);
@@ -569,7 +571,7 @@ static int fill_stage(struct stage *s, struct err *e)
 	return 0;
 }
 
-static int plant_host(struct stage *s, struct err *e)
+static int plant_host(struct test_stage *s, struct err *e)
 {
 	auto_list struct list argv = {0};
 
@@ -578,7 +580,7 @@ static int plant_host(struct stage *s, struct err *e)
 	return plant_start(&argv, s->work, &s->host, e);
 }
 
-static void name_all(struct stage *s)
+static void name_all(struct test_stage *s)
 {
 	random_hex(s->tag, "", 6);
 	random_hex(s->token, "token-", 12);
@@ -606,7 +608,7 @@ static int take_signals(struct err *e)
 	return fd;
 }
 
-int stage_open(struct stage *s, struct err *e)
+int stage_open(struct test_stage *s, struct err *e)
 {
 	*s = STAGE_NONE;
 	if (find_program("cloche", s->cloche, e) < 0 ||
@@ -626,7 +628,7 @@ int stage_open(struct stage *s, struct err *e)
 	return fill_stage(s, e) < 0 || plant_host(s, e) < 0 ? -1 : 0;
 }
 
-void stage_close(struct stage *s)
+void stage_close(struct test_stage *s)
 {
 	plant_stop(&s->host);
 	close_fd(&s->stop);

@@ -68,14 +68,14 @@ void client_done(struct client *c)
 	c->http = NULL;
 }
 
-struct http *client_connect(const struct client *c, struct err *e)
+struct http_client *client_connect(const struct client *c, struct err *e)
 {
 	return http_open(&c->target, e);
 }
 
 /* ---- calls ---- */
 
-static int read_body(struct http *h, struct buf *b, struct err *e)
+static int read_answer_body(struct http_client *h, struct buf *b, struct err *e)
 {
 	ssize_t n;
 
@@ -87,7 +87,7 @@ static int read_body(struct http *h, struct buf *b, struct err *e)
 	return n < 0 ? -1 : 0;
 }
 
-static enum err_kind kind_of(const char *name)
+static enum err_kind error_kind_of(const char *name)
 {
 	for (int k = ERR_NONE + 1; name && k < ERR_KIND_COUNT; k++)
 		if (str_equal(name, err_kind_name((enum err_kind)k)))
@@ -100,7 +100,7 @@ static const char *token_hint(int status)
 	return status == 401 ? "; set CLOCHE_TOKEN to a key of this daemon" : "";
 }
 
-int client_error(struct http *h, const struct http_response *r, struct err *e)
+int client_error(struct http_client *h, const struct http_response *r, struct err *e)
 {
 	struct err ignored = {0};
 	json_auto_t *body = NULL;
@@ -111,17 +111,17 @@ int client_error(struct http *h, const struct http_response *r, struct err *e)
 	if (!text_at(error, "message"))
 		return err_set(e, ERR_SYSTEM, "the daemon answered with status %d%s", r->status,
 			       token_hint(r->status));
-	return err_field(e, kind_of(text_at(error, "kind")),
+	return err_field(e, error_kind_of(text_at(error, "kind")),
 			 text_at(error, "field") ? text_at(error, "field") : "", "%s%s",
 			 text_at(error, "message"), token_hint(r->status));
 }
 
-int client_answer(struct http *h, json_t **ret, struct err *e)
+int client_answer(struct http_client *h, json_t **ret, struct err *e)
 {
 	auto_buf struct buf b = {0};
 	json_t *answer;
 
-	if (read_body(h, &b, e) < 0)
+	if (read_answer_body(h, &b, e) < 0)
 		return -1;
 	answer = json_loadb(b.len ? buf_head(&b) : "null", b.len ? b.len : 4,
 			    JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
@@ -179,7 +179,7 @@ int client_call(struct client *c, const char *method, const char *path, json_t *
 		return -1;
 	}
 	/* An answer that nobody reads need not be JSON. */
-	rc = ret ? client_answer(c->http, ret, e) : read_body(c->http, &b, e);
+	rc = ret ? client_answer(c->http, ret, e) : read_answer_body(c->http, &b, e);
 	if (rc < 0)
 		client_done(c);
 	return rc;

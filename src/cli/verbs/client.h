@@ -14,8 +14,8 @@
 
 struct client {
 	struct http_target target;
-	struct http *http; /* kept open between calls */
-	int status;	   /* of the last answer; 0: there was none */
+	struct http_client *http; /* kept open between calls */
+	int status;		  /* of the last answer; 0: there was none */
 };
 
 struct config;
@@ -31,11 +31,11 @@ void client_done(struct client *c);
 int client_call(struct client *c, const char *method, const char *path, json_t *body, json_t **ret,
 		struct err *e);
 /* For an answer whose head is not 2xx: reads the body and turns it into an error. Returns -1. */
-int client_error(struct http *h, const struct http_response *r, struct err *e);
+int client_error(struct http_client *h, const struct http_response *r, struct err *e);
 /* For 2xx: reads the body as JSON; an empty one is null. The caller frees it. */
-int client_answer(struct http *h, json_t **ret, struct err *e);
+int client_answer(struct http_client *h, json_t **ret, struct err *e);
 /* Opens a separate connection, for streams. The caller closes it. */
-struct http *client_connect(const struct client *c, struct err *e);
+struct http_client *client_connect(const struct client *c, struct err *e);
 
 /*
  * A JSON call for a sandbox, which is named as for client_find. request: "POST /pause", the method

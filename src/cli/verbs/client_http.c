@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-struct http {
+struct http_client {
 	struct http_target target;
 	int fd;
 	bool sending_chunks;
@@ -91,10 +91,10 @@ static int connect_tcp(const struct http_target *t, struct err *e)
 	return -1;
 }
 
-struct http *http_open(const struct http_target *t, struct err *e)
+struct http_client *http_open(const struct http_target *t, struct err *e)
 {
 	int fd = *t->unix_path ? connect_unix(t->unix_path, e) : connect_tcp(t, e);
-	struct http *h;
+	struct http_client *h;
 
 	if (fd < 0)
 		return NULL;
@@ -104,7 +104,7 @@ struct http *http_open(const struct http_target *t, struct err *e)
 	return h;
 }
 
-void http_close(struct http *h)
+void http_close(struct http_client *h)
 {
 	if (!h)
 		return;
@@ -114,14 +114,14 @@ void http_close(struct http *h)
 	free(h);
 }
 
-int http_fd(const struct http *h)
+int http_fd(const struct http_client *h)
 {
 	return h->fd;
 }
 
 /* ---- sending ---- */
 
-static int send_all(struct http *h, const void *bytes, size_t len, struct err *e)
+static int send_all(struct http_client *h, const void *bytes, size_t len, struct err *e)
 {
 	size_t done = 0;
 
@@ -179,7 +179,7 @@ void http_format(struct buf *b, const struct http_target *t, const struct http_r
 		buf_add(b, r->body, r->body_len);
 }
 
-int http_send(struct http *h, const struct http_request *r, struct err *e)
+int http_send(struct http_client *h, const struct http_request *r, struct err *e)
 {
 	struct buf b = {0};
 	int rc;
@@ -192,7 +192,7 @@ int http_send(struct http *h, const struct http_request *r, struct err *e)
 	return rc < 0 ? -1 : 0;
 }
 
-int http_write(struct http *h, const void *bytes, size_t len, struct err *e)
+int http_write(struct http_client *h, const void *bytes, size_t len, struct err *e)
 {
 	char size[24];
 	int n = snprintf(size, sizeof(size), "%zx\r\n", len), rc;
@@ -207,7 +207,7 @@ int http_write(struct http *h, const void *bytes, size_t len, struct err *e)
 	return rc ? rc : send_all(h, "\r\n", 2, e);
 }
 
-int http_write_end(struct http *h, struct err *e)
+int http_write_end(struct http_client *h, struct err *e)
 {
 	return h->sending_chunks && send_all(h, "0\r\n\r\n", 5, e) < 0 ? -1 : 0;
 }
@@ -215,7 +215,7 @@ int http_write_end(struct http *h, struct err *e)
 /* ---- receiving ---- */
 
 /* Waits for more of the answer. */
-static int receive_more(struct http *h, struct err *e)
+static int receive_more(struct http_client *h, struct err *e)
 {
 	char bytes[65536];
 	ssize_t n;
@@ -236,7 +236,7 @@ static int receive_more(struct http *h, struct err *e)
 	return 0;
 }
 
-int http_receive(struct http *h, struct http_response *ret, struct err *e)
+int http_receive(struct http_client *h, struct http_response *ret, struct err *e)
 {
 	http1_answer_done(&h->answer);
 	h->answer = (struct http1_answer){0};
@@ -250,7 +250,7 @@ int http_receive(struct http *h, struct http_response *ret, struct err *e)
 	return 0;
 }
 
-ssize_t http_read(struct http *h, void *bytes, size_t len, struct err *e)
+ssize_t http_read(struct http_client *h, void *bytes, size_t len, struct err *e)
 {
 	while (!h->body.len && !h->complete)
 		if (receive_more(h, e) < 0)
@@ -262,12 +262,12 @@ ssize_t http_read(struct http *h, void *bytes, size_t len, struct err *e)
 	return (ssize_t)len;
 }
 
-struct buf *http_rest(struct http *h)
+struct buf *http_rest(struct http_client *h)
 {
 	return &h->body;
 }
 
-const char *http_header(const struct http *h, const char *name)
+const char *http_header(const struct http_client *h, const char *name)
 {
 	return http1_field(&h->answer.head, name);
 }

@@ -2,7 +2,7 @@
  * A small HTTP/1.1 client for the daemon's own API: over its Unix socket or loopback TCP, one
  * request at a time, bodies streamed both ways. Blocking; the caller may poll http_fd.
  *
- *   struct http *h = http_open(&target, &e);
+ *   struct http_client *h = http_open(&target, &e);
  *   http_send(h, &(struct http_request){.method = "GET", .path = "/v1/sandboxes"}, &e);
  *   http_receive(h, &response, &e);            head
  *   while ((n = http_read(h, buf, sizeof(buf), &e)) > 0) ...
@@ -36,28 +36,28 @@ struct http_response {
 	int64_t length; /* of the body; -1: not known beforehand */
 };
 
-struct http;
+struct http_client;
 
 /* Parses "http://HOST:PORT" or "unix:/PATH". */
 int http_target_parse(const char *url, struct http_target *ret, struct err *e);
-struct http *http_open(const struct http_target *t, struct err *e);
-void http_close(struct http *h);
+struct http_client *http_open(const struct http_target *t, struct err *e);
+void http_close(struct http_client *h);
 
 /* Formats the head of a request, and its body if that is whole. */
 void http_format(struct buf *out, const struct http_target *t, const struct http_request *r);
-int http_send(struct http *h, const struct http_request *r, struct err *e);
+int http_send(struct http_client *h, const struct http_request *r, struct err *e);
 /* Sends pieces of a streamed body. 1: the other side reads no more; its answer says why. */
-int http_write(struct http *h, const void *bytes, size_t len, struct err *e);
-int http_write_end(struct http *h, struct err *e);
+int http_write(struct http_client *h, const void *bytes, size_t len, struct err *e);
+int http_write_end(struct http_client *h, struct err *e);
 
-int http_receive(struct http *h, struct http_response *ret, struct err *e);
+int http_receive(struct http_client *h, struct http_response *ret, struct err *e);
 /* Reads up to len bytes of the body; 0 at its end; -1. */
-ssize_t http_read(struct http *h, void *bytes, size_t len, struct err *e);
+ssize_t http_read(struct http_client *h, void *bytes, size_t len, struct err *e);
 /* After 101: the bytes received after the head. The caller drops those that it used. */
-struct buf *http_rest(struct http *h);
+struct buf *http_rest(struct http_client *h);
 /* A header of the last answer, or NULL. */
-const char *http_header(const struct http *h, const char *name);
-int http_fd(const struct http *h);
+const char *http_header(const struct http_client *h, const char *name);
+int http_fd(const struct http_client *h);
 
 /* Encodes text as part of a URL: all but letters, digits and -._~ (and '/' if keep_slash). */
 void http_encode(char *dst, size_t size, const char *text, bool keep_slash);

@@ -3,18 +3,18 @@
 
 #define EVENT_MAX ((size_t)32 << 20)
 
-void sse_init(struct sse *s, struct http *h)
+void sse_init(struct sse_reader *s, struct http_client *h)
 {
-	*s = (struct sse){.http = h};
+	*s = (struct sse_reader){.http = h};
 }
 
-void sse_done(struct sse *s)
+void sse_done(struct sse_reader *s)
 {
 	buf_done(&s->in);
 	buf_done(&s->data);
 }
 
-static void take_field(struct sse *s, const char *line, size_t len)
+static void take_field(struct sse_reader *s, const char *line, size_t len)
 {
 	const char *colon = memchr(line, ':', len);
 	size_t name = colon ? (size_t)(colon - line) : len;
@@ -35,7 +35,7 @@ static void take_field(struct sse *s, const char *line, size_t len)
 }
 
 /* Takes one line; true if an event is complete. */
-static bool take_line(struct sse *s, size_t len)
+static bool take_line(struct sse_reader *s, size_t len)
 {
 	const char *line = buf_head(&s->in);
 	size_t used = len && line[len - 1] == '\r' ? len - 1 : len;
@@ -47,7 +47,7 @@ static bool take_line(struct sse *s, size_t len)
 	return complete;
 }
 
-int sse_next(struct sse *s, struct err *e)
+int sse_next(struct sse_reader *s, struct err *e)
 {
 	*s->name = '\0';
 	buf_drop(&s->data, s->data.len);

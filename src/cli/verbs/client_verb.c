@@ -9,7 +9,7 @@
 
 /* ---- options ---- */
 
-static void print_usage(const struct verb *u)
+static void print_verb_usage(const struct verb *u)
 {
 	printf("usage: %s\n\n%s\n", u->line, u->about);
 	if (u->option_count)
@@ -71,7 +71,7 @@ static int take_option(struct verb_call *v, int argc, char **argv, int *at, stru
  * Options may come anywhere, but if a command follows (max_args -1) only before the first
  * argument. 1: help is wanted.
  */
-static int parse(struct verb_call *v, int argc, char **argv, struct err *e)
+static int parse_args(struct verb_call *v, int argc, char **argv, struct err *e)
 {
 	const struct verb *u = v->verb;
 	bool only_args = false;
@@ -135,10 +135,10 @@ static int choose_part(const struct verb *verb, int argc, char **argv)
 static int parse_and_run(struct verb_call *v, int argc, char **argv)
 {
 	struct err e = {0};
-	int rc = parse(v, argc, argv, &e);
+	int rc = parse_args(v, argc, argv, &e);
 
 	if (rc > 0) {
-		print_usage(v->verb);
+		print_verb_usage(v->verb);
 		return finish_stdout(0);
 	}
 	for (size_t i = 0; i < v->verb->option_count; i++)

@@ -32,8 +32,8 @@
 struct exec_session {
 	struct client *client;
 	char id[64], eid[24];
-	struct http *http;
-	struct sse sse;
+	struct http_client *http;
+	struct sse_reader sse;
 	struct ws_reader ws; /* of an attached terminal: frames received on http */
 	struct buf out;	     /* of an attached terminal: frames to be sent */
 	bool tty, input;
@@ -155,7 +155,7 @@ static void watch_size(struct exec_session *s)
 
 /* ---- output ---- */
 
-static void write_all(struct exec_session *s, int fd, const char *bytes, size_t len)
+static void write_output(struct exec_session *s, int fd, const char *bytes, size_t len)
 {
 	while (len > 0) {
 		ssize_t n = write(fd, bytes, len);
@@ -182,13 +182,13 @@ static int put_output(struct exec_session *s, int fd, const json_t *data, struct
 	auto_free char *bytes = NULL;
 
 	if (text) {
-		write_all(s, fd, text, json_string_length(json_object_get(data, "text")));
+		write_output(s, fd, text, json_string_length(json_object_get(data, "text")));
 		return 0;
 	}
 	bytes = must_alloc(malloc(len / 4 * 3 + 1));
 	if (!coded || base64_decode(bytes, coded, len, &len) < 0)
 		return err_set(e, ERR_SYSTEM, "the daemon sent output that makes no sense");
-	write_all(s, fd, bytes, len);
+	write_output(s, fd, bytes, len);
 	return 0;
 }
 
@@ -236,7 +236,7 @@ static int on_exec_event(struct exec_session *s, const char *name, const json_t 
 	return 0;
 }
 
-static int take_event(struct exec_session *s, struct err *e)
+static int next_exec_event(struct exec_session *s, struct err *e)
 {
 	int rc = sse_next(&s->sse, e);
 	json_auto_t *data = NULL;
@@ -250,12 +250,12 @@ static int take_event(struct exec_session *s, struct err *e)
 	return on_exec_event(s, s->sse.name, data, e);
 }
 
-static int take_events(struct exec_session *s, struct err *e)
+static int run_events(struct exec_session *s, struct err *e)
 {
 	while (s->status < 0) {
 		if (s->out_gone)
 			return err_set(e, ERR_SYSTEM, "cannot write to stdout");
-		if (take_event(s, e) < 0)
+		if (next_exec_event(s, e) < 0)
 			return -1;
 	}
 	return 0;
@@ -263,7 +263,8 @@ static int take_events(struct exec_session *s, struct err *e)
 
 /* ---- a terminal: one WebSocket ---- */
 
-static void send_frame(struct exec_session *s, enum ws_opcode opcode, const void *bytes, size_t len)
+static void queue_frame(struct exec_session *s, enum ws_opcode opcode, const void *bytes,
+			size_t len)
 {
 	uint8_t mask[WS_MASK];
 
@@ -283,7 +284,7 @@ static void send_size(struct exec_session *s)
 	window_size(size);
 	text = json_dumps(body, JSON_COMPACT);
 	if (json_object_size(size) == 2)
-		send_frame(s, WS_TEXT, text, strlen(text));
+		queue_frame(s, WS_TEXT, text, strlen(text));
 }
 
 /* The end of our input closes nothing: the command's terminal gets ^D as a byte. */
@@ -293,22 +294,22 @@ static void send_typed(struct exec_session *s)
 	ssize_t n = read(STDIN_FILENO, bytes, sizeof(bytes));
 
 	if (n > 0)
-		send_frame(s, WS_BINARY, bytes, (size_t)n);
+		queue_frame(s, WS_BINARY, bytes, (size_t)n);
 	else if (n == 0 || (errno != EINTR && errno != EAGAIN))
 		s->input = false;
 }
 
-static int take_frame(struct exec_session *s, const struct ws_message *m, struct err *e)
+static int take_ws_frame(struct exec_session *s, const struct ws_message *m, struct err *e)
 {
 	json_auto_t *o = NULL;
 	const json_t *exit;
 
 	switch (m->opcode) {
 	case WS_BINARY:
-		write_all(s, STDOUT_FILENO, m->bytes, m->len);
+		write_output(s, STDOUT_FILENO, m->bytes, m->len);
 		return 0;
 	case WS_PING:
-		send_frame(s, WS_PONG, m->bytes, m->len);
+		queue_frame(s, WS_PONG, m->bytes, m->len);
 		return 0;
 	case WS_TEXT:
 		o = json_loadb(m->bytes, m->len, 0, NULL);
@@ -322,13 +323,13 @@ static int take_frame(struct exec_session *s, const struct ws_message *m, struct
 	}
 }
 
-static int take_frames(struct exec_session *s, struct err *e)
+static int take_ws_frames(struct exec_session *s, struct err *e)
 {
 	struct ws_message m;
 	int rc = 0;
 
 	while (s->status < 0 && !s->out_gone && (rc = ws_next(&s->ws, &m)) > 0)
-		if (take_frame(s, &m, e) < 0)
+		if (take_ws_frame(s, &m, e) < 0)
 			return -1;
 	return rc < 0 ? err_set(e, ERR_SYSTEM, "the daemon sent a broken frame") : 0;
 }
@@ -353,12 +354,12 @@ static int exchange_bytes(struct exec_session *s, bool is_readable, struct err *
 	if (n <= 0)
 		return err_set(e, ERR_SYSTEM, "the daemon closed the connection");
 	ws_feed(&s->ws, bytes, (size_t)n);
-	return take_frames(s, e);
+	return take_ws_frames(s, e);
 }
 
 static int run_terminal(struct exec_session *s, struct err *e)
 {
-	if (take_frames(s, e) < 0)
+	if (take_ws_frames(s, e) < 0)
 		return -1;
 	while (s->status < 0) {
 		struct pollfd fds[] = {
@@ -393,7 +394,7 @@ static int attach_terminal(struct exec_session *s, struct err *e)
 					{NULL, NULL}};
 	const struct http_request r = {
 		.method = "GET", .path = path, .extra = extra, .stream_len = HTTP_NO_BODY};
-	struct http *h = client_connect(s->client, e);
+	struct http_client *h = client_connect(s->client, e);
 	struct http_response response;
 	const char *accepted;
 	int rc = -1;
@@ -429,18 +430,18 @@ static int run_to_end(struct exec_session *s, struct err *e)
 	int rc = 0;
 
 	while (s->tty && s->status < 0 && !*s->eid)
-		if (take_event(s, e) < 0)
+		if (next_exec_event(s, e) < 0)
 			return -1;
 	if (s->tty && s->status < 0)
 		rc = attach_terminal(s, e);
-	return rc < 0 ? -1 : rc > 0 ? run_terminal(s, e) : take_events(s, e);
+	return rc < 0 ? -1 : rc > 0 ? run_terminal(s, e) : run_events(s, e);
 }
 
 /* ---- the whole ---- */
 
 /* Sends a request whose answer is an event stream. */
-static int open_stream(struct exec_session *s, const char *method, const char *path, json_t *body,
-		       struct err *e)
+static int open_event_stream(struct exec_session *s, const char *method, const char *path,
+			     json_t *body, struct err *e)
 {
 	auto_free char *text = body ? json_dumps(body, JSON_COMPACT) : NULL;
 	const struct http_request r = {.method = method,
@@ -484,7 +485,7 @@ static int run_session(struct exec_session *s, const char *what, json_t *body, s
 	rc = client_find(s->client, what, s->id, sizeof(s->id), e);
 	if (rc == 0) {
 		path = client_path(s->id, "/exec");
-		rc = open_stream(s, "POST", path, json_incref(body), e);
+		rc = open_event_stream(s, "POST", path, json_incref(body), e);
 	}
 	if (rc == 0) {
 		make_raw(s);
@@ -495,7 +496,7 @@ static int run_session(struct exec_session *s, const char *what, json_t *body, s
 }
 
 /* A variable without a value that is not set here is left out. */
-static int put_env(json_t *body, const struct list *given, struct err *e)
+static int put_exec_env(json_t *body, const struct list *given, struct err *e)
 {
 	auto_list struct list env = {0};
 
@@ -526,7 +527,7 @@ static int exec_body(const struct verb_call *v, char **command, json_t *body, st
 		json_object_set_new(body, "tty", json_true());
 		window_size(body);
 	}
-	return put_env(body, verb_texts(v, "env"), e);
+	return put_exec_env(body, verb_texts(v, "env"), e);
 }
 
 /* Runs in the background, or waits for the record. Needs no stream. */
@@ -622,7 +623,7 @@ static int stream_logs(struct exec_session *s, const char *eid, struct err *e)
 
 	http_encode(encoded, sizeof(encoded), eid, false);
 	path = client_path(s->id, "/execs/%s/stream?from=0", encoded);
-	if (open_stream(s, "GET", path, NULL, e) < 0)
+	if (open_event_stream(s, "GET", path, NULL, e) < 0)
 		return -1;
 	return run_to_end(s, e);
 }

@@ -14,7 +14,7 @@
 
 /* ---- ID:PATH ---- */
 
-struct place {
+struct inside_path {
 	char id[64];
 	char path[PATH_MAX];
 	char encoded[3 * PATH_MAX + 8]; /* the path as part of a URL */
@@ -28,7 +28,7 @@ static bool is_inside(const char *arg)
 	return colon && colon != arg && !memchr(arg, '/', (size_t)(colon - arg)) && arg[0] != '.';
 }
 
-static int set_path(struct place *p, const char *path, struct err *e)
+static int set_path(struct inside_path *p, const char *path, struct err *e)
 {
 	if (strlen(path) >= sizeof(p->path))
 		return err_set(e, ERR_INVALID, "the path is too long");
@@ -37,7 +37,7 @@ static int set_path(struct place *p, const char *path, struct err *e)
 	return 0;
 }
 
-static int find_place(struct client *c, const char *arg, struct place *ret, struct err *e)
+static int find_place(struct client *c, const char *arg, struct inside_path *ret, struct err *e)
 {
 	auto_free char *box = str_format("%.*s", (int)strcspn(arg, ":"), arg);
 	const char *colon = strchr(arg, ':');
@@ -71,7 +71,7 @@ static int start_tar(char *const *argv, bool is_download, pid_t *ret_pid, struct
 	return err_sys(e, "cannot start tar");
 }
 
-static int copy_tree(struct transfer *t, const struct place *inside, const char *dir,
+static int copy_tree(struct client_transfer *t, const struct inside_path *inside, const char *dir,
 		     bool is_download, struct err *e)
 {
 	char *const up[] = {"tar", "-C", (char *)(uintptr_t)dir, "-cf", "-", ".", NULL};
@@ -106,7 +106,7 @@ static int copy_tree(struct transfer *t, const struct place *inside, const char 
 /* ---- cp ---- */
 
 /* The type of the file at this path inside: "file", "directory", ..., or "" if there is none. */
-static int type_inside(struct client *c, const struct place *p, char *ret, size_t size,
+static int type_inside(struct client *c, const struct inside_path *p, char *ret, size_t size,
 		       struct err *e)
 {
 	auto_free char *path = client_path(p->id, "/files?path=%s&stat=1", p->encoded);
@@ -128,7 +128,7 @@ static bool ends_in_slash(const char *path)
 }
 
 /* Copied into a directory, a file keeps its name. */
-static int add_name(struct place *p, const char *source, struct err *e)
+static int add_name(struct inside_path *p, const char *source, struct err *e)
 {
 	auto_free char *copy = str_copy(source), *path = NULL;
 
@@ -137,20 +137,20 @@ static int add_name(struct place *p, const char *source, struct err *e)
 }
 
 /* One copy, as --json shows it afterwards. */
-struct copy {
-	struct transfer transfer;
-	struct place inside;
+struct file_copy {
+	struct client_transfer transfer;
+	struct inside_path inside;
 	char *here; /* a path, or "-" */
 	bool is_tree;
 };
 
-static int copy_in(struct copy *y, struct err *e)
+static int copy_in(struct file_copy *y, struct err *e)
 {
 	struct client *c = y->transfer.client;
 	bool from_stdin = str_equal(y->here, "-");
 	auto_close int fd = from_stdin ? dup(STDIN_FILENO) : open(y->here, O_RDONLY | O_CLOEXEC);
 	auto_free char *path = NULL;
-	struct place *to = &y->inside;
+	struct inside_path *to = &y->inside;
 	struct stat st;
 	char type[24];
 	bool is_dir;
@@ -170,10 +170,10 @@ static int copy_in(struct copy *y, struct err *e)
 	return transfer_put(&y->transfer, fd, e);
 }
 
-static int copy_out(struct copy *y, struct err *e)
+static int copy_out(struct file_copy *y, struct err *e)
 {
 	struct client *c = y->transfer.client;
-	const struct place *from = &y->inside;
+	const struct inside_path *from = &y->inside;
 	auto_free char *copy = str_copy(from->path), *path = NULL;
 	struct stat st;
 	char type[24];
@@ -196,7 +196,7 @@ static int copy_out(struct copy *y, struct err *e)
 }
 
 /* Prints source, target, type and size. */
-static int show_copy(const struct copy *y, bool in)
+static int show_copy(const struct file_copy *y, bool in)
 {
 	auto_free char *inside = str_format("%s:%s", y->inside.id, y->inside.path);
 
@@ -208,7 +208,7 @@ static int show_copy(const struct copy *y, bool in)
 
 static int cp(struct verb_call *v, struct err *e)
 {
-	struct copy y = {.transfer.client = &v->client};
+	struct file_copy y = {.transfer.client = &v->client};
 	bool in = !is_inside(v->args[0]);
 	int rc;
 
@@ -248,8 +248,8 @@ static int cat(struct verb_call *v, struct err *e)
 
 	for (int i = 0; i < v->count; i++) {
 		auto_free char *path = NULL;
-		struct transfer t = {.client = &v->client};
-		struct place p = {0};
+		struct client_transfer t = {.client = &v->client};
+		struct inside_path p = {0};
 
 		if (find_place(&v->client, v->args[i], &p, e) == 0) {
 			t.path = path = client_path(p.id, "/files?path=%s", p.encoded);
@@ -299,7 +299,7 @@ static int ls(struct verb_call *v, struct err *e)
 	const char *depth = verb_text(v, "depth");
 	bool paths = !str_equal(depth, "1");
 	auto_free char *path = NULL;
-	struct place p = {0};
+	struct inside_path p = {0};
 	json_t *answer, *entries;
 	char encoded[32];
 

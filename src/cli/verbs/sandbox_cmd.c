@@ -109,7 +109,7 @@ static int create_body(const struct verb_call *v, json_t *body, struct err *e)
 		       : 0;
 }
 
-static int create(struct verb_call *v, struct err *e)
+static int create_verb(struct verb_call *v, struct err *e)
 {
 	json_t *body = json_object(), *made;
 
@@ -128,7 +128,7 @@ int cmd_create(int argc, char **argv)
 	char names[ARRAY_LEN(spec_names)][32];
 	struct verb verb = {.line = "cloche create [OPTIONS]",
 			    .about = "Makes a sandbox that lives on, and prints its id.",
-			    .run = create,
+			    .run = create_verb,
 			    .options = options};
 
 	for (size_t i = 0; i < ARRAY_LEN(create_options); i++)
@@ -239,7 +239,7 @@ static int done_status(const struct verb_call *v, json_t *done, int status)
 }
 
 /* Removes the files at ID:PATH, or destroys sandbox ID. Adds the argument to the array done. */
-static int remove_one(struct client *c, const char *what, bool recursive, json_t *done,
+static int remove_arg(struct client *c, const char *what, bool recursive, json_t *done,
 		      struct err *e)
 {
 	const char *colon = strchr(what, ':');
@@ -276,7 +276,7 @@ static int rm(struct verb_call *v, struct err *e)
 		answer = json_object();
 	removed = json_array();
 	for (int i = 0; i < v->count; i++)
-		if (remove_one(&v->client, v->args[i], verb_text(v, "recursive") != NULL, removed,
+		if (remove_arg(&v->client, v->args[i], verb_text(v, "recursive") != NULL, removed,
 			       e) < 0)
 			status = cli_fail(e);
 	json_object_set_new(answer, "removed", removed);
@@ -321,7 +321,7 @@ static int kill_verb(struct verb_call *v, struct err *e)
 
 	if (v->count == 1) {
 		answer = json_pack("{s:[]}", "removed");
-		rc = remove_one(&v->client, v->args[0], false, json_object_get(answer, "removed"),
+		rc = remove_arg(&v->client, v->args[0], false, json_object_get(answer, "removed"),
 				e);
 	} else {
 		answer = json_pack("{s:o, s:[]}", "signal", client_text(verb_text(v, "signal")),

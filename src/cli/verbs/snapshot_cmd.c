@@ -51,7 +51,7 @@ static int snapshot_export(struct verb_call *v, struct err *e)
 {
 	const char *what = v->args[1], *file = v->args[2] ? v->args[2] : "-";
 	auto_free char *path = snapshot_path(what, "/tar");
-	struct transfer t = {.client = &v->client, .path = path, .is_binary = true};
+	struct client_transfer t = {.client = &v->client, .path = path, .is_binary = true};
 
 	if (str_equal(file, "-") && v->json)
 		return err_set(e, ERR_INVALID, "with --json stdout is not for the tar");
@@ -65,7 +65,7 @@ static int snapshot_export(struct verb_call *v, struct err *e)
 }
 
 /* A file's name without ".tar", so that an exported snapshot is imported under its old name. */
-static char *name_of(const char *file)
+static char *name_of_import(const char *file)
 {
 	auto_free char *copy = str_copy(file);
 	const char *name = basename(copy);
@@ -80,10 +80,10 @@ static char *name_of(const char *file)
 static int snapshot_import(struct verb_call *v, struct err *e)
 {
 	const char *file = v->args[1] ? v->args[1] : "-", *name = verb_text(v, "name");
-	auto_free char *own = name ? str_copy(name) : name_of(file), *path = NULL;
+	auto_free char *own = name ? str_copy(name) : name_of_import(file), *path = NULL;
 	auto_close int fd = str_equal(file, "-") ? dup(STDIN_FILENO)
 						 : open(file, O_RDONLY | O_NOCTTY | O_CLOEXEC);
-	struct transfer t = {.client = &v->client};
+	struct client_transfer t = {.client = &v->client};
 
 	if (fd < 0)
 		return err_sys(e, "%s: cannot open", file);

@@ -52,7 +52,8 @@ static void progress_stop(const struct progress *p)
 
 /* ---- from the daemon ---- */
 
-static int write_body(struct http *h, struct progress *p, int fd, const char *what, struct err *e)
+static int write_body(struct http_client *h, struct progress *p, int fd, const char *what,
+		      struct err *e)
 {
 	auto_free char *bytes = must_alloc(malloc(PIECE));
 	ssize_t n;
@@ -65,13 +66,13 @@ static int write_body(struct http *h, struct progress *p, int fd, const char *wh
 	return n < 0 ? -1 : 0;
 }
 
-int transfer_get(struct transfer *t, int fd, const char *what, struct err *e)
+int transfer_get(struct client_transfer *t, int fd, const char *what, struct err *e)
 {
 	const struct http_request r = {
 		.method = "GET", .path = t->path, .stream_len = HTTP_NO_BODY};
 	struct http_response response;
 	struct progress p;
-	struct http *h;
+	struct http_client *h;
 	int rc = -1;
 
 	if (t->is_binary && isatty(fd))
@@ -94,7 +95,7 @@ int transfer_get(struct transfer *t, int fd, const char *what, struct err *e)
 	return rc;
 }
 
-int transfer_get_file(struct transfer *t, const char *to, struct err *e)
+int transfer_get_file(struct client_transfer *t, const char *to, struct err *e)
 {
 	auto_free char *part = NULL;
 	auto_close int fd = -1;
@@ -121,7 +122,7 @@ int transfer_get_file(struct transfer *t, const char *to, struct err *e)
 
 /* ---- to the daemon ---- */
 
-static int send_from(struct http *h, int fd, struct progress *p, struct err *e)
+static int send_from(struct http_client *h, int fd, struct progress *p, struct err *e)
 {
 	auto_free char *bytes = must_alloc(malloc(PIECE));
 	ssize_t n;
@@ -156,13 +157,13 @@ static int64_t bytes_left(int fd)
 		       : HTTP_CHUNKED;
 }
 
-int transfer_put(struct transfer *t, int fd, struct err *e)
+int transfer_put(struct client_transfer *t, int fd, struct err *e)
 {
 	const struct http_request r = {.method = "PUT",
 				       .path = t->path,
 				       .content_type = "application/octet-stream",
 				       .stream_len = bytes_left(fd)};
-	struct http *h = client_connect(t->client, e);
+	struct http_client *h = client_connect(t->client, e);
 	struct http_response response;
 	struct progress p;
 	int rc = -1;

@@ -2,14 +2,14 @@
  * Streams of any size to and from the daemon, in constant memory, with a bar on a terminal if they
  * take long.
  *
- *   struct transfer t = {.client = &c, .path = "/v1/snapshots/NAME/tar"};
+ *   struct client_transfer t = {.client = &c, .path = "/v1/snapshots/NAME/tar"};
  *   transfer_get_file(&t, "base.tar", &e);
  */
 #pragma once
 
 #include "cli/verbs/client.h"
 
-struct transfer {
+struct client_transfer {
 	struct client *client;
 	const char *path; /* of the request */
 	bool is_binary;	  /* is not written to a terminal */
@@ -18,8 +18,8 @@ struct transfer {
 };
 
 /* Writes the answer's body to an fd. what: its name for messages. */
-int transfer_get(struct transfer *t, int fd, const char *what, struct err *e);
+int transfer_get(struct client_transfer *t, int fd, const char *what, struct err *e);
 /* Writes it to a file, whole or not at all; to a FIFO or device directly. */
-int transfer_get_file(struct transfer *t, const char *to, struct err *e);
+int transfer_get_file(struct client_transfer *t, const char *to, struct err *e);
 /* Sends everything that can be read from fd as the body of a PUT. */
-int transfer_put(struct transfer *t, int fd, struct err *e);
+int transfer_put(struct client_transfer *t, int fd, struct err *e);
