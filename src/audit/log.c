@@ -161,7 +161,7 @@ static int open_older(const struct audit_log *l, const char *name, off_t *ret_si
 /* The current file is empty: the chain goes on from the newest older one. */
 static int chain_from_older(struct audit_log *l, struct err *e)
 {
-	struct list older = {0};
+	auto_list struct list older = {0};
 	auto_close int fd = -1;
 	off_t size = 0;
 	int rc = list_older(l, &older, e);
@@ -173,7 +173,6 @@ static int chain_from_older(struct audit_log *l, struct err *e)
 		rc = fd < 0 ? err_sys(e, "cannot open the audit file %s", name)
 			    : chain_from(l, fd, size, name, e);
 	}
-	list_done(&older);
 	return rc < 0 ? -1 : 0;
 }
 
@@ -254,13 +253,12 @@ static void mend(struct audit_log *l, struct chain *chain, struct buf *b)
 
 static void remove_oldest(const struct audit_log *l)
 {
-	struct list older = {0};
+	auto_list struct list older = {0};
 	struct err ignored;
 
 	if (l->s.keep && list_older(l, &older, &ignored) == 0)
 		for (size_t i = 0; i + l->s.keep < older.count; i++)
 			unlinkat(l->s.dir, older.items[i], 0);
-	list_done(&older);
 }
 
 static int rotate(struct audit_log *l, struct err *e)
@@ -410,7 +408,7 @@ static int scan_file(int fd, off_t size, struct found *f)
 /* The newest older file, if the current one had too little. */
 static void scan_older(struct audit_log *l, struct found *f)
 {
-	struct list older = {0};
+	auto_list struct list older = {0};
 	auto_close int fd = -1;
 	struct err ignored;
 	off_t size = 0;
@@ -420,7 +418,6 @@ static void scan_older(struct audit_log *l, struct found *f)
 		if (fd >= 0)
 			scan_file(fd, size, f);
 	}
-	list_done(&older);
 }
 
 static int to_memfd(const struct list *lines, struct err *e)

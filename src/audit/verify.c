@@ -12,7 +12,7 @@ struct verifier {
 	bool keyed; /* a record with our key was seen */
 };
 
-struct file {
+struct audit_file {
 	const char *name;
 	FILE *f;
 	uint64_t first_seq;
@@ -28,6 +28,12 @@ static bool names_torn(const char *line, size_t len, const char *digest)
 	       memmem(line, len, what, sizeof(what) - 1);
 }
 
+static int refuse_record(struct err *e, enum err_kind kind, const char *where, uint64_t seq,
+			 const char *why)
+{
+	return err_set(e, kind, "%s: record %" PRIu64 " %s", where, seq, why);
+}
+
 static int check_hash(struct verifier *v, const char *line, const struct chain_view *view,
 		      const char *where, struct err *e)
 {
@@ -35,20 +41,17 @@ static int check_hash(struct verifier *v, const char *line, const struct chain_v
 	bool plain = str_starts(view->hash, "sha256:");
 
 	if (check == CHAIN_BAD)
-		return err_set(e, ERR_CONFLICT, "%s: record %" PRIu64 " was changed", where,
-			       view->seq);
+		return refuse_record(e, ERR_CONFLICT, where, view->seq, "was changed");
 	if (check == CHAIN_OTHER_KEY && v->key.is_set)
 		return err_set(e, ERR_CONFLICT,
 			       "%s: record %" PRIu64 " was made with another key (%.16s)", where,
 			       view->seq, view->hash);
 	if (check == CHAIN_OTHER_KEY)
-		return err_set(e, ERR_INVALID,
-			       "%s: record %" PRIu64 " has a key; name it with --key-file", where,
-			       view->seq);
+		return refuse_record(e, ERR_INVALID, where, view->seq,
+				     "has a key; name it with --key-file");
 	if (plain && v->keyed)
-		return err_set(e, ERR_CONFLICT,
-			       "%s: record %" PRIu64 " has no key, but those before it have", where,
-			       view->seq);
+		return refuse_record(e, ERR_CONFLICT, where, view->seq,
+				     "has no key, but those before it have");
 	v->keyed = v->keyed || !plain;
 	v->v.unkeyed += plain;
 	return 0;
@@ -72,9 +75,8 @@ static int check_link(struct verifier *v, const struct chain_view *view, const c
 			       ": records were removed, added or moved",
 			       where, view->seq, v->v.last_seq);
 	if (!str_equal(view->prev, v->v.head))
-		return err_set(e, ERR_CONFLICT,
-			       "%s: record %" PRIu64 " does not continue the one before it", where,
-			       view->seq);
+		return refuse_record(e, ERR_CONFLICT, where, view->seq,
+				     "does not continue the one before it");
 	return 0;
 }
 
@@ -107,7 +109,7 @@ static int check_line(struct verifier *v, const char *line, size_t len, const ch
 	return 0;
 }
 
-static int check_file(struct verifier *v, struct file *f, struct err *e)
+static int check_file(struct verifier *v, struct audit_file *f, struct err *e)
 {
 	auto_free char *line = NULL;
 	size_t room = 0;
@@ -135,12 +137,12 @@ static int check_file(struct verifier *v, struct file *f, struct err *e)
 
 static int compare_files(const void *a, const void *b)
 {
-	const struct file *x = a, *y = b;
+	const struct audit_file *x = a, *y = b;
 
 	return (x->first_seq > y->first_seq) - (x->first_seq < y->first_seq);
 }
 
-static int open_files(struct file *files, char *const *names, size_t count, struct err *e)
+static int open_files(struct audit_file *files, char *const *names, size_t count, struct err *e)
 {
 	for (size_t i = 0; i < count; i++) {
 		files[i].name = names[i];
@@ -170,7 +172,7 @@ static int judge(struct verifier *v, struct err *e)
 int audit_verify(char *const *names, size_t count, const char *key_file, const char *head,
 		 struct audit_verdict *ret, struct err *e)
 {
-	struct file *files = must_alloc(calloc(count + 1, sizeof(*files)));
+	struct audit_file *files = must_alloc(calloc(count + 1, sizeof(*files)));
 	struct verifier v = {.head = head};
 	int rc = sodium_init() < 0 ? err_set(e, ERR_SYSTEM, "libsodium does not start") : 0;
 

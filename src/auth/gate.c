@@ -20,15 +20,6 @@ static bool host_name(const char *host, char *ret, size_t size)
 	return true;
 }
 
-static bool is_loopback_name(const char *name)
-{
-	static const char end[] = ".localhost";
-	size_t len = strlen(name);
-
-	return !strcasecmp(name, "localhost") ||
-	       (len > sizeof(end) - 1 && !strcasecmp(name + len - (sizeof(end) - 1), end));
-}
-
 static bool is_loopback_digits(const char *name)
 {
 	return str_equal(name, "::1") ||
@@ -59,7 +50,7 @@ bool gate_host_is_fine(const struct gate *g, const char *host)
 
 	if (!host || !host_name(host, name, sizeof(name)))
 		return false;
-	if (is_loopback_name(name) || is_digits(name))
+	if (name_matches("localhost", name) || name_matches("*.localhost", name) || is_digits(name))
 		return true;
 	for (size_t i = 0; i < g->host_count; i++)
 		if (name_matches(g->hosts[i], host) ||

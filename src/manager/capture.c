@@ -16,7 +16,6 @@ struct capture_run {
 	layer_set proven;
 	int landlock_abi;
 	char *input, *note;
-	struct exec_source source; /* what is left of input */
 	int64_t begun_ns;
 	double setup_ms;
 	struct result result;
@@ -170,16 +169,10 @@ static void on_capture_start(void *arg, uint32_t eid, uint32_t pid)
 	struct capture_run *c = arg;
 
 	c->eid = eid;
-	c->warm = exec_warm_layers(c->x, &c->proven, &c->landlock_abi);
+	c->warm = c->x->warm;
+	c->proven = c->x->proven;
+	c->landlock_abi = c->x->landlock_abi;
 	c->setup_ms = (double)(now_ns() - c->begun_ns) / 1e6;
-	exec_feed(c->x, &c->source);
-}
-
-static void on_capture_room(void *arg)
-{
-	struct capture_run *c = arg;
-
-	exec_feed(c->x, &c->source);
 }
 
 /* So much came that going on makes no sense. */
@@ -208,8 +201,7 @@ static void on_capture_output(void *arg, int kind, uint64_t seq, const char *byt
 static const struct exec_ops capture_ops = {.on_start = on_capture_start,
 					    .on_output = on_capture_output,
 					    .on_exit = on_capture_exit,
-					    .on_error = on_capture_error,
-					    .on_room = on_capture_room};
+					    .on_error = on_capture_error};
 
 struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r, capture_done done,
 				 void *arg)
@@ -231,10 +223,10 @@ struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r
 	if (r->input_len) {
 		c->input = must_alloc(malloc(r->input_len));
 		memcpy(c->input, r->input, r->input_len);
-		c->source = (struct exec_source){c->input, r->input_len, true};
 	}
 	c->x = exec_start(s, &request, &capture_ops, c);
-	exec_leave_unacked(c->x);
+	c->x->source = (struct exec_source){c->input, r->input_len, c->input != NULL};
+	c->x->unacked = true;
 	return c;
 }
 

@@ -13,29 +13,6 @@ static_assert(EXEC_MAX_ARGS == GUEST_MAX_ARGS, "as many as the guest takes");
 #define OVERDUE_MS 15000
 #define DISK_FULL (64u << 10) /* so little is left that a write may have failed for it */
 
-struct exec {
-	struct sandbox *s; /* held */
-	struct call *call;
-	const struct exec_ops *ops;
-	void *arg;
-	uint32_t eid;
-	uint8_t type;
-	bool warm;
-	layer_set proven; /* warm: by this very command's process */
-	int landlock_abi;
-	bool detached;	/* nobody listens; freed by the callback that is still due */
-	bool answering; /* a callback is due: audit or stats */
-	bool exited, background, unacked;
-	bool is_idle, is_snippet;
-	uint64_t timeout_ms;
-	int64_t begun_ns;
-	struct outcome exit;
-	struct buf request;
-	struct buf cold; /* of a snippet: the request for a process instead of a copy */
-	char *file;	 /* of a snippet, or NULL */
-	struct loop_timer overdue;
-};
-
 static void exec_free(struct exec *x)
 {
 	loop_timer_stop(x->s->m->p.loop, &x->overdue);
@@ -237,6 +214,7 @@ static void on_exec_frame(void *arg, uint8_t type, const void *payload, size_t l
 			x->proven = unpack_u32(&u);
 			x->landlock_abi = (int)unpack_u32(&u);
 		}
+		exec_feed(x, &x->source);
 		if (x->ops->on_start)
 			x->ops->on_start(x->arg, x->eid, pid);
 		break;
@@ -259,6 +237,7 @@ static void on_room(void *arg)
 {
 	struct exec *x = arg;
 
+	exec_feed(x, &x->source);
 	if (x->ops->on_room)
 		x->ops->on_room(x->arg);
 }
@@ -482,28 +461,11 @@ struct exec *exec_attach(struct sandbox *s, uint32_t eid, uint64_t from_seq,
 
 /* ---- what its owner may do ---- */
 
-bool exec_warm_layers(const struct exec *x, layer_set *ret_proven, int *ret_landlock_abi)
-{
-	*ret_proven = x->proven;
-	*ret_landlock_abi = x->landlock_abi;
-	return x->warm;
-}
-
-void exec_leave_unacked(struct exec *x)
-{
-	x->unacked = true;
-}
-
 void exec_leave_idle(struct exec *x)
 {
 	sandbox_active(x->s, -1);
 	x->s->parked++;
 	x->is_idle = true;
-}
-
-struct sandbox *exec_sandbox(const struct exec *x)
-{
-	return x->s;
 }
 
 size_t exec_push(struct exec *x, const void *bytes, size_t len)

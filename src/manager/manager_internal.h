@@ -151,6 +151,8 @@ struct manager {
 /* ---- warm.c ---- */
 /* Not a sandbox that somebody asked for, but one whose warm sandboxes are. */
 bool options_are_warm_host(const struct create_options *o);
+/* Nothing but image, root and limits may differ from a sandbox that is made in advance. */
+bool options_are_plain(const struct create_options *o);
 /* The layers of a warm run: its own, and what it shares with those before it. */
 void warm_layers(const struct sandbox *s, layer_set proven, int landlock_abi, struct result *r);
 /* How many runs of this token are in warm sandboxes: they count as its sandboxes. */
@@ -302,15 +304,33 @@ typedef void (*guest_answer)(void *arg, struct sandbox *s, struct unpack *u, con
 void guest_ask(struct sandbox *s, uint8_t type, struct buf *b, guest_answer answer, void *arg);
 
 /* ---- exec.c ---- */
+struct exec {
+	struct sandbox *s; /* held */
+	struct call *call;
+	const struct exec_ops *ops;
+	void *arg;
+	uint32_t eid;
+	uint8_t type;
+	bool warm;
+	layer_set proven; /* warm: by this very command's process */
+	int landlock_abi;
+	bool detached;	/* nobody listens; freed by the callback that is still due */
+	bool answering; /* a callback is due: audit or stats */
+	bool exited, background, unacked;
+	bool is_idle, is_snippet;
+	uint64_t timeout_ms;
+	int64_t begun_ns;
+	struct outcome exit;
+	struct buf request;
+	struct buf cold;	   /* of a snippet: the request for a process instead of a copy */
+	char *file;		   /* of a snippet, or NULL */
+	struct exec_source source; /* input that the command is fed with from its start on */
+	struct loop_timer overdue;
+};
 /* guest_exit of wire/guest.h, of a command in s; u->bad says whether it was whole. */
 void exit_read(struct unpack *u, const struct sandbox *s, struct outcome *ret);
-/* True for a warm command: the layers that its own process proved. */
-bool exec_warm_layers(const struct exec *x, layer_set *ret_proven, int *ret_landlock_abi);
-/* The caller will acknowledge the end of the command itself. */
-void exec_leave_unacked(struct exec *x);
 /* The command does not keep its sandbox from being idle. */
 void exec_leave_idle(struct exec *x);
-struct sandbox *exec_sandbox(const struct exec *x);
 
 /* ---- denials.c ---- */
 /* Reads the answer to G_DENIALS into r->denials. */

@@ -13,7 +13,7 @@ static const char *const status_names[] = {
 	[STATUS_CPU_TIME] = "cpu_time", [STATUS_OUTPUT_LIMIT] = "output_limit",
 	[STATUS_KILLED] = "killed",
 };
-static_assert(sizeof(status_names) / sizeof(status_names[0]) == STATUS_COUNT, "a name per status");
+static_assert(ARRAY_LEN(status_names) == STATUS_COUNT, "a name per status");
 
 const char *status_name(enum status s)
 {
@@ -32,19 +32,13 @@ bool status_find(const char *name, enum status *ret)
 
 const char *limit_hit_name(enum limit_hit bit)
 {
-	switch (bit) {
-	case HIT_PIDS:
-		return "pids";
-	case HIT_DISK:
-		return "disk";
-	case HIT_FILE_SIZE:
-		return "file_size";
-	case HIT_OUTPUT:
-		return "output_limit";
-	case HIT_MEMORY:
-		return "memory";
-	}
-	return NULL;
+	static const char *const names[] = {[HIT_PIDS] = "pids",
+					    [HIT_DISK] = "disk",
+					    [HIT_FILE_SIZE] = "file_size",
+					    [HIT_OUTPUT] = "output_limit",
+					    [HIT_MEMORY] = "memory"};
+
+	return bit < ARRAY_LEN(names) ? names[bit] : NULL;
 }
 
 static void judge_wait_status(const struct ending *from, struct outcome *o)

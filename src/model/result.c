@@ -201,7 +201,7 @@ static void print_layers(struct jsonw *j, const char *key, const struct result *
 
 	jsonw_open(j, key, '{');
 	jsonw_string(j, "level", r->is_remote ? "remote" : level_name(r->level));
-	for (size_t i = 0; i < sizeof(yes_or_no) / sizeof(yes_or_no[0]); i++)
+	for (size_t i = 0; i < ARRAY_LEN(yes_or_no); i++)
 		jsonw_bool(j, layer_name(yes_or_no[i]), r->proven & LAYER_BIT(yes_or_no[i]));
 	jsonw_string(j, "seccomp", r->proven & LAYER_BIT(LAYER_SECCOMP) ? r->seccomp : NULL);
 	jsonw_int(j, "landlock_abi", r->proven & LAYER_BIT(LAYER_LANDLOCK) ? r->landlock_abi : 0);
@@ -210,9 +210,8 @@ static void print_layers(struct jsonw *j, const char *key, const struct result *
 	jsonw_string(j, "disk", r->disk ? r->disk : "none");
 	jsonw_string(j, "caps", r->proven & LAYER_BIT(LAYER_CAPS) ? "none" : NULL);
 	jsonw_bool(j, "rootless", r->rootless);
-	print_names(j, "denials", r->denial_kinds,
-		    sizeof(r->denial_kinds) / sizeof(r->denial_kinds[0]));
-	print_names(j, "recycled", r->recycled, sizeof(r->recycled) / sizeof(r->recycled[0]));
+	print_names(j, "denials", r->denial_kinds, ARRAY_LEN(r->denial_kinds));
+	print_names(j, "recycled", r->recycled, ARRAY_LEN(r->recycled));
 	print_missing(j, r->missing);
 	jsonw_close(j, '}');
 }
@@ -226,24 +225,31 @@ int result_print_layers(const struct result *r, FILE *to)
 	return jsonw_finish(&j);
 }
 
+/* Nothing else tells a command that was not executed from one that exits like this; NULL: it was. */
+static const char *exec_note(const struct result *r, char *text, size_t size)
+{
+	int why = r->end.exec_errno;
+
+	if (r->exec_missing[0]) {
+		snprintf(text, size, "The command was found, but not what it is to be run by: %s.",
+			 r->exec_missing);
+		return text;
+	}
+	return why == ENOENT || why == ENOTDIR ? "The command was not found in the sandbox."
+	       : why == EACCES		       ? "The command is not an executable file."
+	       : why			       ? "The command cannot be executed."
+					       : NULL;
+}
+
 static void print_notes(struct jsonw *j, const struct result *r)
 {
 	char text[256];
+	const char *note = exec_note(r, text, sizeof(text));
 
 	jsonw_open(j, "notes", '[');
-	/* Nothing else tells it from a command that exits like this. */
-	if (r->exec_missing[0]) {
-		snprintf(text, sizeof(text),
-			 "The command was found, but not what it is to be run by: %s.",
-			 r->exec_missing);
-		jsonw_string(j, NULL, text);
-	} else if (r->end.exec_errno == ENOENT || r->end.exec_errno == ENOTDIR)
-		jsonw_string(j, NULL, "The command was not found in the sandbox.");
-	else if (r->end.exec_errno == EACCES)
-		jsonw_string(j, NULL, "The command is not an executable file.");
-	else if (r->end.exec_errno)
-		jsonw_string(j, NULL, "The command cannot be executed.");
-	for (size_t i = 0; i < sizeof(r->notes) / sizeof(r->notes[0]) && r->notes[i]; i++)
+	if (note)
+		jsonw_string(j, NULL, note);
+	for (size_t i = 0; i < ARRAY_LEN(r->notes) && r->notes[i]; i++)
 		jsonw_string(j, NULL, r->notes[i]);
 	jsonw_close(j, ']');
 }
@@ -303,7 +309,7 @@ void result_add_file(struct result *r, const struct captured_file *f)
 
 void result_add_note(struct result *r, const char *note)
 {
-	for (size_t i = 0; note && i + 1 < sizeof(r->notes) / sizeof(r->notes[0]); i++)
+	for (size_t i = 0; note && i + 1 < ARRAY_LEN(r->notes); i++)
 		if (!r->notes[i]) {
 			r->notes[i] = note;
 			return;

@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <sqlite3.h>
 
-#define SCHEMA 1
+#define SCHEMA "1"
 #define BUSY_MS 2000
 
 enum query { Q_PUT, Q_REMOVE, Q_EACH, Q_COUNT };
@@ -29,61 +29,63 @@ static int db_error(struct store *s, struct err *e, const char *what)
 		       s->db ? sqlite3_errmsg(s->db) : "out of memory");
 }
 
+/* False: the text does not fit, so this program did not write it. */
+static bool copy_text(sqlite3_stmt *q, int column, char *dst, size_t size)
+{
+	const char *text = (const char *)sqlite3_column_text(q, column);
+
+	return text && (size_t)snprintf(dst, size, "%s", text) < size;
+}
+
 /* ---- opening ---- */
 
-static int run(struct store *s, const char *sql, struct err *e)
+static int run_sql(struct store *s, const char *sql, struct err *e)
 {
 	return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK
 		       ? 0
 		       : db_error(s, e, "prepare it");
 }
 
-static int read_number(struct store *s, const char *sql, int *ret, struct err *e)
+/* The one value that a query gives; false: there is none. */
+static bool read_value(struct store *s, const char *sql, char ret[16])
 {
 	sqlite3_stmt *q = NULL;
-	int rc = -1;
+	bool has_row = sqlite3_prepare_v2(s->db, sql, -1, &q, NULL) == SQLITE_OK &&
+		       sqlite3_step(q) == SQLITE_ROW && copy_text(q, 0, ret, 16);
 
-	if (sqlite3_prepare_v2(s->db, sql, -1, &q, NULL) == SQLITE_OK &&
-	    sqlite3_step(q) == SQLITE_ROW) {
-		*ret = sqlite3_column_int(q, 0);
-		rc = 0;
-	}
 	sqlite3_finalize(q);
-	return rc == 0 ? 0 : db_error(s, e, "read it");
+	return has_row;
 }
 
 /* Damage shows here and not at the first request. */
 static int check_whole(struct store *s, struct err *e)
 {
-	sqlite3_stmt *q = NULL;
-	bool whole =
-		sqlite3_prepare_v2(s->db, "PRAGMA quick_check(1)", -1, &q, NULL) == SQLITE_OK &&
-		sqlite3_step(q) == SQLITE_ROW &&
-		str_equal((const char *)sqlite3_column_text(q, 0), "ok");
+	char answer[16];
 
-	sqlite3_finalize(q);
-	return whole ? 0 : err_set(e, ERR_SYSTEM, "the database is damaged");
+	return read_value(s, "PRAGMA quick_check(1)", answer) && str_equal(answer, "ok")
+		       ? 0
+		       : err_set(e, ERR_SYSTEM, "the database is damaged");
 }
 
 static int make_tables(struct store *s, struct err *e)
 {
-	int version = 0;
+	char version[16];
 
-	if (read_number(s, "PRAGMA user_version", &version, e) < 0)
-		return -1;
-	if (version == SCHEMA)
+	if (!read_value(s, "PRAGMA user_version", version))
+		return db_error(s, e, "read it");
+	if (str_equal(version, SCHEMA))
 		return 0;
-	if (version != 0)
-		return err_set(e, ERR_UNSUPPORTED, "the database is of schema %d, this is %d",
-			       version, SCHEMA);
-	return run(s,
-		   "BEGIN IMMEDIATE;"
-		   "CREATE TABLE sandboxes (id TEXT PRIMARY KEY, owner TEXT NOT NULL,"
-		   " name TEXT NOT NULL, state TEXT NOT NULL, created INTEGER NOT NULL,"
-		   " expires INTEGER NOT NULL, options TEXT NOT NULL) WITHOUT ROWID;"
-		   "PRAGMA user_version = 1;"
-		   "COMMIT",
-		   e);
+	if (!str_equal(version, "0"))
+		return err_set(e, ERR_UNSUPPORTED, "the database is of schema %s, this is " SCHEMA,
+			       version);
+	return run_sql(s,
+		       "BEGIN IMMEDIATE;"
+		       "CREATE TABLE sandboxes (id TEXT PRIMARY KEY, owner TEXT NOT NULL,"
+		       " name TEXT NOT NULL, state TEXT NOT NULL, created INTEGER NOT NULL,"
+		       " expires INTEGER NOT NULL, options TEXT NOT NULL) WITHOUT ROWID;"
+		       "PRAGMA user_version = " SCHEMA ";"
+		       "COMMIT",
+		       e);
 }
 
 static int open_db(struct store *s, const char *path, struct err *e)
@@ -95,10 +97,10 @@ static int open_db(struct store *s, const char *path, struct err *e)
 	sqlite3_busy_timeout(s->db, BUSY_MS);
 	/* NORMAL: a killed process loses nothing; a power failure may lose the last rows, and with
 	 * them go the sandboxes themselves. */
-	if (run(s,
-		"PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA temp_store = "
-		"MEMORY;",
-		e) < 0 ||
+	if (run_sql(s,
+		    "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA temp_store = "
+		    "MEMORY;",
+		    e) < 0 ||
 	    check_whole(s, e) < 0 || make_tables(s, e) < 0)
 		return -1;
 	for (int i = 0; i < Q_COUNT; i++)
@@ -181,7 +183,7 @@ static void bind_text(sqlite3_stmt *q, int place, const char *text)
 }
 
 /* Runs to its end; what was bound is let go. */
-static int finish(struct store *s, sqlite3_stmt *q, const char *what, struct err *e)
+static int finish_query(struct store *s, sqlite3_stmt *q, const char *what, struct err *e)
 {
 	int rc = sqlite3_step(q) == SQLITE_DONE ? 0 : db_error(s, e, what);
 
@@ -201,7 +203,7 @@ int store_put(struct store *s, const struct store_row *row, struct err *e)
 	sqlite3_bind_int64(q, 5, (sqlite3_int64)row->created_ms);
 	sqlite3_bind_int64(q, 6, (sqlite3_int64)row->expires_ms);
 	bind_text(q, 7, row->options ? row->options : "{}");
-	return finish(s, q, "write a sandbox", e);
+	return finish_query(s, q, "write a sandbox", e);
 }
 
 int store_remove(struct store *s, const char *id, struct err *e)
@@ -209,15 +211,7 @@ int store_remove(struct store *s, const char *id, struct err *e)
 	sqlite3_stmt *q = s->statements[Q_REMOVE];
 
 	bind_text(q, 1, id);
-	return finish(s, q, "remove a sandbox", e);
-}
-
-/* False: it does not fit, so it is none of ours. */
-static bool copy_text(sqlite3_stmt *q, int column, char *dst, size_t size)
-{
-	const char *text = (const char *)sqlite3_column_text(q, column);
-
-	return text && (size_t)snprintf(dst, size, "%s", text) < size;
+	return finish_query(s, q, "remove a sandbox", e);
 }
 
 int store_each(struct store *s, void (*call)(void *arg, const struct store_row *row), void *arg,

@@ -313,9 +313,13 @@ uint32_t warm_running(struct manager *m, const char *token)
 	return count;
 }
 
-static bool has_usual_name(const struct sandbox_spec *s)
+bool options_are_plain(const struct create_options *o)
 {
-	return !s->hostname || str_equal(s->hostname, "cloche");
+	const struct sandbox_spec *s = &o->spec;
+
+	return s->provider == PROVIDER_NS && s->level == LEVEL_CONTAINER && s->net == NET_NONE &&
+	       (!s->hostname || str_equal(s->hostname, "cloche")) && o->volume_count == 0 &&
+	       !o->snapshot[0];
 }
 
 bool manager_warm_host_suits(struct manager *m, const struct caller *who,
@@ -325,11 +329,9 @@ bool manager_warm_host_suits(struct manager *m, const struct caller *who,
 	struct err e;
 
 	/* What this caller may not have is refused by name, as it is if it starts cold. */
-	return create_check(m, who, o, &e) == 0 && o->spec.root == ROOT_RO &&
-	       o->spec.level == LEVEL_CONTAINER && o->spec.net == NET_NONE &&
-	       o->spec.guard == GUARD_OFF && o->spec.require.count == 0 &&
-	       o->spec.optional.count == 0 && o->volume_count == 0 && !o->snapshot[0] &&
-	       !o->spec.workdir && has_usual_name(&o->spec) && o->spec.provider == PROVIDER_NS &&
+	return create_check(m, who, o, &e) == 0 && options_are_plain(o) &&
+	       o->spec.root == ROOT_RO && o->spec.guard == GUARD_OFF &&
+	       o->spec.require.count == 0 && o->spec.optional.count == 0 && !o->spec.workdir &&
 	       (str_equal(image, "host") || config_image_find(m->p.config, image));
 }
 

@@ -32,10 +32,8 @@ static bool suits(const struct manager *m, const struct create_options *o)
 {
 	const struct sandbox_spec *s = &o->spec;
 
-	return s->provider == PROVIDER_NS && o->warm_host[0] + o->warm_host[1] == 0 &&
+	return options_are_plain(o) && !options_are_warm_host(o) &&
 	       str_equal(s->image ? s->image : "host", pool_image(m)) &&
-	       s->level == LEVEL_CONTAINER && s->net == NET_NONE && o->volume_count == 0 &&
-	       !o->snapshot[0] && (!s->hostname || str_equal(s->hostname, "cloche")) &&
 	       (s->root == ROOT_OVERLAY || s->root == ROOT_RO);
 }
 

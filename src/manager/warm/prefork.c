@@ -13,7 +13,8 @@ static void lose(struct prefork *p, bool is_failure)
 	p->exec = NULL;
 	p->eid = 0;
 	p->failures += is_failure;
-	p->changed(p->arg);
+	if (p->changed)
+		p->changed(p->arg);
 }
 
 static void on_parked_start(void *arg, uint32_t eid, uint32_t pid)
@@ -21,14 +22,6 @@ static void on_parked_start(void *arg, uint32_t eid, uint32_t pid)
 	struct prefork *p = arg;
 
 	p->eid = eid;
-	exec_feed(p->exec, &p->source);
-}
-
-static void on_parked_room(void *arg)
-{
-	struct prefork *p = arg;
-
-	exec_feed(p->exec, &p->source);
 }
 
 static void ignore(void *arg, json_t *value, const struct err *e)
@@ -42,7 +35,7 @@ static void kill_parked(void *arg)
 	struct prefork *p = arg;
 
 	if (p->eid)
-		sandbox_signal(exec_sandbox(p->exec), p->eid, SIGKILL, true, ignore, NULL);
+		sandbox_signal(p->exec->s, p->eid, SIGKILL, true, ignore, NULL);
 }
 
 /*
@@ -61,7 +54,8 @@ static void on_parked_output(void *arg, int kind, uint64_t seq, const char *byte
 		return;
 	p->state = PREFORK_READY;
 	loop_timer_stop(p->loop, &p->deadline);
-	p->changed(p->arg);
+	if (p->changed)
+		p->changed(p->arg);
 }
 
 /* Another is started when it is needed. */
@@ -78,8 +72,7 @@ static void on_parked_error(void *arg, const struct err *e)
 static const struct exec_ops prefork_ops = {.on_start = on_parked_start,
 					    .on_output = on_parked_output,
 					    .on_exit = on_parked_exit,
-					    .on_error = on_parked_error,
-					    .on_room = on_parked_room};
+					    .on_error = on_parked_error};
 
 static void look_after(struct prefork *p, struct sandbox *s, struct exec *x)
 {
@@ -96,8 +89,8 @@ void prefork_start(struct prefork *p, struct sandbox *s, const struct prefork_pr
 	r.preforks = true;
 	r.no_stdin = !what->input;
 	p->state = PREFORK_STARTING;
-	p->source = (struct exec_source){what->input, what->input_len, what->input != NULL};
 	look_after(p, s, exec_start(s, &r, &prefork_ops, p));
+	p->exec->source = (struct exec_source){what->input, what->input_len, what->input != NULL};
 	p->deadline = (struct loop_timer){.call = kill_parked, .arg = p};
 	loop_timer_set(p->loop, &p->deadline, START_MS);
 }

@@ -15,14 +15,13 @@ struct prefork {
 	enum prefork_state state;
 	uint32_t eid;
 	unsigned failures;
-	/* It is ready, or lost. */
+	/* It is ready, or lost; may be NULL. */
 	void (*changed)(void *arg);
 	void *arg;
 	/* ---- its own ---- */
 	struct exec *exec;
 	struct loop *loop;
 	struct loop_timer deadline;
-	struct exec_source source;
 	size_t printed;
 };
 

@@ -17,11 +17,6 @@ struct snippets {
 	struct list files; /* oldest first */
 };
 
-static void on_changed(void *arg)
-{
-	(void)arg; /* the next one finds it, or does not */
-}
-
 static void start_interpreter(void *arg)
 {
 	struct snippets *n = arg;
@@ -50,9 +45,7 @@ static struct snippets *snippets_of(struct sandbox *s)
 	if (n)
 		return n;
 	n = s->snippets = must_alloc(calloc(1, sizeof(*n)));
-	*n = (struct snippets){.s = s,
-			       .prefork = {.changed = on_changed},
-			       .soon = {.call = start_interpreter, .arg = n}};
+	*n = (struct snippets){.s = s, .soon = {.call = start_interpreter, .arg = n}};
 	return n;
 }
 
