@@ -6,16 +6,16 @@
 /* So many may wait for a receipt; more is an error, as the log cannot follow. */
 #define WAITING_MAX 65536
 
-struct pending {
-	struct pending *next;
+struct pending_entry {
+	struct pending_entry *next;
 	uint32_t serial;
 	void (*wrote)(void *arg, const struct err *e);
 	void (*found)(void *arg, int fd, const struct err *e);
 	void *arg;
 };
 
-struct queue {
-	struct pending *first, **end;
+struct pending_queue {
+	struct pending_entry *first, **end;
 };
 
 struct audit {
@@ -24,20 +24,20 @@ struct audit {
 	struct loop_task task; /* answers what has failed */
 	uint32_t serial;
 	size_t count;
-	struct queue sent, failed; /* oldest first */
-	struct err why;		   /* of those that failed */
+	struct pending_queue sent, failed; /* oldest first */
+	struct err why;			   /* of those that failed */
 };
 
-static void queue_put(struct queue *q, struct pending *p)
+static void queue_put(struct pending_queue *q, struct pending_entry *p)
 {
 	p->next = NULL;
 	*q->end = p;
 	q->end = &p->next;
 }
 
-static struct pending *queue_take(struct queue *q)
+static struct pending_entry *queue_take(struct pending_queue *q)
 {
-	struct pending *p = q->first;
+	struct pending_entry *p = q->first;
 
 	if (!p)
 		return NULL;
@@ -47,7 +47,7 @@ static struct pending *queue_take(struct queue *q)
 	return p;
 }
 
-static void finish(struct audit *a, struct pending *p, int fd, const struct err *e)
+static void answer_pending(struct audit *a, struct pending_entry *p, int fd, const struct err *e)
 {
 	a->count--;
 	if (p->found)
@@ -62,13 +62,13 @@ static void finish(struct audit *a, struct pending *p, int fd, const struct err 
 static void answer_failed(void *arg)
 {
 	struct audit *a = arg;
-	struct pending *p;
+	struct pending_entry *p;
 
 	while ((p = queue_take(&a->failed)))
-		finish(a, p, -1, &a->why);
+		answer_pending(a, p, -1, &a->why);
 }
 
-static void fail(struct audit *a, struct pending *p)
+static void fail_pending(struct audit *a, struct pending_entry *p)
 {
 	err_set(&a->why, ERR_SYSTEM, "the audit log does not answer; nothing is done without it");
 	queue_put(&a->failed, p);
@@ -76,29 +76,29 @@ static void fail(struct audit *a, struct pending *p)
 }
 
 /* The role is gone, or speaks nonsense: no receipt will come. */
-static void lose(void *arg, int errnum)
+static void lose_role(void *arg, int errnum)
 {
 	struct audit *a = arg;
-	struct pending *p;
+	struct pending_entry *p;
 
 	ipc_channel_close(&a->channel);
 	while ((p = queue_take(&a->sent)))
-		fail(a, p);
+		fail_pending(a, p);
 }
 
 static void on_receipt(void *arg, const struct ipc *m, int fd)
 {
 	struct audit *a = arg;
-	struct pending *p = a->sent.first;
+	struct pending_entry *p = a->sent.first;
 
 	/* Receipts come in the order of the entries. */
 	if (!p || m->type != IPC_AUDIT_DONE || p->serial != m->serial) {
 		close_fd(&fd);
-		lose(a, 0);
+		lose_role(a, 0);
 		return;
 	}
 	queue_take(&a->sent);
-	finish(a, p, fd, m->err.kind == ERR_NONE ? NULL : &m->err);
+	answer_pending(a, p, fd, m->err.kind == ERR_NONE ? NULL : &m->err);
 }
 
 struct audit *audit_open(struct loop *l, int fd)
@@ -106,8 +106,11 @@ struct audit *audit_open(struct loop *l, int fd)
 	struct audit *a = must_alloc(calloc(1, sizeof(*a)));
 
 	a->loop = l;
-	a->channel = (struct ipc_channel){
-		.loop = l, .on_message = on_receipt, .on_broken = lose, .arg = a, .watch.fd = -1};
+	a->channel = (struct ipc_channel){.loop = l,
+					  .on_message = on_receipt,
+					  .on_broken = lose_role,
+					  .arg = a,
+					  .watch.fd = -1};
 	a->task = (struct loop_task){.call = answer_failed, .arg = a};
 	a->sent.end = &a->sent.first;
 	a->failed.end = &a->failed.first;
@@ -117,14 +120,14 @@ struct audit *audit_open(struct loop *l, int fd)
 
 void audit_reopen(struct audit *a, int fd)
 {
-	lose(a, 0);
+	lose_role(a, 0);
 	if (fd >= 0)
 		ipc_channel_open(&a->channel, fd);
 }
 
-static void free_queue(struct queue *q)
+static void free_queue(struct pending_queue *q)
 {
-	struct pending *p;
+	struct pending_entry *p;
 
 	while ((p = queue_take(q)))
 		free(p);
@@ -141,14 +144,14 @@ void audit_close(struct audit *a)
 	free(a);
 }
 
-static void submit(struct audit *a, struct ipc *m, const struct pending *what)
+static void submit_pending(struct audit *a, struct ipc *m, const struct pending_entry *what)
 {
-	struct pending *p = must_alloc(malloc(sizeof(*p)));
+	struct pending_entry *p = must_alloc(malloc(sizeof(*p)));
 
 	*p = *what;
 	m->serial = p->serial = ++a->serial;
 	if (a->count++ >= WAITING_MAX || a->channel.watch.fd < 0) {
-		fail(a, p);
+		fail_pending(a, p);
 		return;
 	}
 	queue_put(&a->sent, p);
@@ -167,7 +170,7 @@ void audit_write(struct audit *a, const struct audit_entry *entry,
 {
 	struct ipc m = {.type = IPC_AUDIT_WRITE, .entry = *entry};
 
-	submit(a, &m, &(struct pending){.wrote = done, .arg = arg});
+	submit_pending(a, &m, &(struct pending_entry){.wrote = done, .arg = arg});
 }
 
 void audit_query(struct audit *a, const struct audit_query *q,
@@ -175,5 +178,5 @@ void audit_query(struct audit *a, const struct audit_query *q,
 {
 	struct ipc m = {.type = IPC_AUDIT_QUERY, .query = *q};
 
-	submit(a, &m, &(struct pending){.found = done, .arg = arg});
+	submit_pending(a, &m, &(struct pending_entry){.found = done, .arg = arg});
 }

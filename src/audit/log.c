@@ -26,7 +26,7 @@ struct audit_log {
 	int fd;
 	off_t size;	    /* of the current file, as we left it */
 	uint64_t first_seq; /* in the current file; 0: it is empty */
-	bool suspect;	    /* the last write failed: look before the next */
+	bool suspect;	    /* the last write failed: check the file before the next */
 };
 
 /* ---- the end of a file ---- */
@@ -230,7 +230,7 @@ void audit_log_close(struct audit_log *l)
 /* ---- writing ---- */
 
 /* Ends a torn line and adds a record that says so. */
-static void mend(struct audit_log *l, struct chain *chain, struct buf *b)
+static void mend_tail(struct audit_log *l, struct chain *chain, struct buf *b)
 {
 	struct audit_entry entry = {.who = "daemon", .what = "audit.repair", .verdict = "done"};
 	char digest[CHAIN_HASH];
@@ -261,7 +261,7 @@ static void remove_oldest(const struct audit_log *l)
 			unlinkat(l->s.dir, older.items[i], 0);
 }
 
-static int rotate(struct audit_log *l, struct err *e)
+static int rotate_file(struct audit_log *l, struct err *e)
 {
 	auto_free char *older = str_format("%s.%020" PRIu64, l->name, l->first_seq);
 
@@ -274,7 +274,7 @@ static int rotate(struct audit_log *l, struct err *e)
 }
 
 /* Is the file still there, is it ours, how long is it now? */
-static int look(struct audit_log *l, struct err *e)
+static int check_current(struct audit_log *l, struct err *e)
 {
 	struct stat st;
 
@@ -315,7 +315,7 @@ static void put_records(struct audit_log *l, struct chain *chain, struct buf *b,
 			const struct audit_entry *entries, size_t count)
 {
 	if (l->suspect)
-		mend(l, chain, b);
+		mend_tail(l, chain, b);
 	for (size_t i = 0; i < count; i++)
 		chain_add(chain, b, &entries[i], NULL);
 }
@@ -327,10 +327,10 @@ int audit_log_append(struct audit_log *l, const struct audit_entry *entries, siz
 	struct buf b = {0};
 	int rc;
 
-	if (look(l, e) < 0)
+	if (check_current(l, e) < 0)
 		return -1;
 	if (l->s.max_bytes && (uint64_t)l->size >= l->s.max_bytes && !l->suspect && l->first_seq &&
-	    rotate(l, e) < 0)
+	    rotate_file(l, e) < 0)
 		return -1;
 	next = l->chain;
 	put_records(l, &next, &b, entries, count);
@@ -420,7 +420,7 @@ static void scan_older(struct audit_log *l, struct found *f)
 	}
 }
 
-static int to_memfd(const struct list *lines, struct err *e)
+static int lines_to_memfd(const struct list *lines, struct err *e)
 {
 	auto_close int fd = memfd_create("cloche-audit", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	bool failed = fd < 0;
@@ -443,13 +443,13 @@ int audit_log_query(struct audit_log *l, const struct audit_query *q, struct err
 
 	if (f.left > QUERY_LIMIT)
 		f.left = QUERY_LIMIT;
-	if (look(l, e) < 0)
+	if (check_current(l, e) < 0)
 		return -1;
 	if (scan_file(l->fd, l->size, &f) < 0)
 		err_sys(e, "cannot read the audit file");
 	else {
 		scan_older(l, &f);
-		fd = to_memfd(&f.lines, e);
+		fd = lines_to_memfd(&f.lines, e);
 	}
 	list_done(&f.lines);
 	return fd;

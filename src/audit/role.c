@@ -23,12 +23,12 @@
 
 #define BATCH 256
 
-struct waiting {
+struct receipt_due {
 	int sock;
 	uint32_t serial;
 };
 
-struct client {
+struct audit_client {
 	struct audit_role *role;
 	struct loop_watch watch;
 };
@@ -39,17 +39,17 @@ struct audit_role {
 	struct audit_log_settings settings;
 	struct err open_error; /* log is NULL: why */
 	char name[CONFIG_PATH];
-	struct client *clients;
+	struct audit_client *clients;
 	int client_count, clients_left;
 	struct loop_watch signals;
 	size_t count;
 	struct audit_entry entries[BATCH];
-	struct waiting waiting[BATCH];
+	struct receipt_due waiting[BATCH];
 };
 
 /* ---- replies ---- */
 
-static void reply(int sock, const struct ipc *m, int fd)
+static void send_reply(int sock, const struct ipc *m, int fd)
 {
 	/* A client that takes no receipts would stop the others; it can only lose its own. */
 	while (ipc_send(sock, m, fd) < 0) {
@@ -84,7 +84,7 @@ static void flush_batch(struct audit_role *r)
 		log_error("audit: refused", "error", answer.err.msg);
 	for (size_t i = 0; i < r->count; i++) {
 		answer.serial = r->waiting[i].serial;
-		reply(r->waiting[i].sock, &answer, -1);
+		send_reply(r->waiting[i].sock, &answer, -1);
 	}
 	r->count = 0;
 }
@@ -97,7 +97,7 @@ static void answer_query(struct audit_role *r, int sock, const struct ipc *m)
 	flush_batch(r);
 	if (want_log(r, &answer.err) == 0)
 		fd = audit_log_query(r->log, &m->query, &answer.err);
-	reply(sock, &answer, fd);
+	send_reply(sock, &answer, fd);
 }
 
 /* 1: one was taken; 0: none waits; -1: this client is gone, or speaks nonsense. */
@@ -116,11 +116,11 @@ static int take_request(struct audit_role *r, int sock)
 		return 1;
 	}
 	r->entries[r->count] = m.entry;
-	r->waiting[r->count++] = (struct waiting){sock, m.serial};
+	r->waiting[r->count++] = (struct receipt_due){sock, m.serial};
 	return 1;
 }
 
-static void drop_client(struct client *c)
+static void drop_client(struct audit_client *c)
 {
 	loop_unwatch(c->role->loop, &c->watch);
 	close_fd(&c->watch.fd);
@@ -128,9 +128,9 @@ static void drop_client(struct client *c)
 		loop_stop(c->role->loop);
 }
 
-static void on_client(void *arg, uint32_t events)
+static void on_client_request(void *arg, uint32_t events)
 {
-	struct client *first = arg;
+	struct audit_client *first = arg;
 	struct audit_role *r = first->role;
 	int state = 1;
 
@@ -218,11 +218,11 @@ int audit_role_run(struct audit_role *r, const int *socks, int nsocks)
 	r->clients = must_alloc(calloc((size_t)nsocks + 1, sizeof(*r->clients)));
 	r->client_count = r->clients_left = nsocks;
 	for (int i = 0; i < nsocks; i++) {
-		struct client *c = &r->clients[i];
+		struct audit_client *c = &r->clients[i];
 
 		c->role = r;
 		c->watch = (struct loop_watch){
-			.fd = socks[i], .events = EPOLLIN, .call = on_client, .arg = c};
+			.fd = socks[i], .events = EPOLLIN, .call = on_client_request, .arg = c};
 		fcntl(socks[i], F_SETFD, FD_CLOEXEC);
 		fcntl(socks[i], F_SETFL, fcntl(socks[i], F_GETFL) | O_NONBLOCK);
 		if (rc == 0)

@@ -157,7 +157,7 @@ static int open_files(struct audit_file *files, char *const *names, size_t count
 	return 0;
 }
 
-static int judge(struct verifier *v, struct err *e)
+static int judge_chain(struct verifier *v, struct err *e)
 {
 	if (v->key.is_set && v->v.records && !v->keyed)
 		return err_set(e, ERR_CONFLICT, "no record was made with this key");
@@ -184,7 +184,7 @@ int audit_verify(char *const *names, size_t count, const char *key_file, const c
 	for (size_t i = 0; i < count && rc == 0; i++)
 		rc = check_file(&v, &files[i], e);
 	if (rc == 0)
-		rc = judge(&v, e);
+		rc = judge_chain(&v, e);
 	for (size_t i = 0; i < count; i++)
 		if (files[i].f)
 			fclose(files[i].f);

@@ -31,7 +31,7 @@ void buckets_free(struct buckets *b)
 	free(b);
 }
 
-static struct bucket *find(struct buckets *b, const char *name, uint32_t burst, int64_t now)
+static struct bucket *find_bucket(struct buckets *b, const char *name, uint32_t burst, int64_t now)
 {
 	unsigned char hash[crypto_shorthash_BYTES];
 	struct bucket *set, *oldest;
@@ -63,7 +63,7 @@ unsigned buckets_take(struct buckets *b, const char *name, uint32_t per_minute, 
 		return 0;
 	if (!burst)
 		burst = per_minute > 60 ? per_minute / 6 : 10;
-	k = find(b, name, burst, now_ns);
+	k = find_bucket(b, name, burst, now_ns);
 	k->tokens += (double)(now_ns - k->at_ns) * per_ns;
 	if (k->tokens > burst)
 		k->tokens = burst;

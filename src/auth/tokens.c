@@ -101,7 +101,7 @@ size_t scopes_format(unsigned scopes, char *text, size_t size)
 	return strlen(text);
 }
 
-struct key {
+struct token_key {
 	const char *name;
 	parse_fn *parse;
 	size_t offset, size;
@@ -110,7 +110,7 @@ struct key {
 
 #define AT(member) offsetof(struct token, member), sizeof(((struct token *)0)->member)
 
-static const struct key keys[] = {
+static const struct token_key keys[] = {
 	{"trust", parse_count, AT(trust), 5},
 	{"memory", parse_size, AT(ceiling.memory_bytes), INT64_MAX},
 	{"pids", parse_count, AT(ceiling.pids), 4194304},
@@ -202,7 +202,7 @@ int token_parse(const char *line, size_t len, struct token *ret, struct err *e)
 	return 0;
 }
 
-static uint64_t get_key(const struct token *t, const struct key *k)
+static uint64_t get_key(const struct token *t, const struct token_key *k)
 {
 	const char *at = (const char *)t + k->offset;
 
@@ -217,7 +217,7 @@ size_t token_format(const struct token *t, char *line, size_t size)
 	sodium_bin2hex(hash, sizeof(hash), t->hash, sizeof(t->hash));
 	scopes_format(t->scopes, scopes, sizeof(scopes));
 	snprintf(line, size, "%s %s %s%s %s", t->id, t->name, HASH_PREFIX, hash, scopes);
-	for (const struct key *k = keys; k < keys + ARRAY_LEN(keys); k++) {
+	for (const struct token_key *k = keys; k < keys + ARRAY_LEN(keys); k++) {
 		uint64_t n = get_key(t, k);
 
 		if (k->parse == parse_milli && n)
@@ -284,7 +284,7 @@ int tokens_load(struct tokens *t, const char *text, size_t len, struct err *e)
 	return 0;
 }
 
-static void fill(struct caller *ret, const struct token *t)
+static void fill_caller(struct caller *ret, const struct token *t)
 {
 	static const struct limits none;
 
@@ -315,7 +315,7 @@ bool tokens_check(const struct tokens *t, const char *key, uint64_t now, struct 
 			found = &t->items[i];
 	if (!found || (found->expires && now >= found->expires))
 		return false;
-	fill(ret, found);
+	fill_caller(ret, found);
 	return true;
 }
 

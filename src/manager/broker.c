@@ -30,7 +30,7 @@ struct broker {
 	void *arg;
 };
 
-static void on_broken(void *arg, int errnum)
+static void on_channel_broken(void *arg, int errnum)
 {
 	struct broker *b = arg;
 
@@ -78,7 +78,7 @@ static void report_broker_lost(void *arg)
 
 /* ---- sending ---- */
 
-static void remember(struct broker *b, const struct ipc *m, broker_done done, void *arg)
+static void add_question(struct broker *b, const struct ipc *m, broker_done done, void *arg)
 {
 	struct broker_question *a = must_alloc(calloc(1, sizeof(*a)));
 	bool is_long = m->type == IPC_SNAPSHOT || m->type == IPC_SNAPSHOT_KEEP;
@@ -98,7 +98,7 @@ void broker_ask(struct broker *b, const struct ipc *m, int fd, broker_done done,
 	if (++b->next_serial == 0)
 		b->next_serial = 1;
 	copy.serial = b->next_serial;
-	remember(b, &copy, done, arg);
+	add_question(b, &copy, done, arg);
 	if (b->lost)
 		loop_task_add(b->loop, &b->lost_task);
 	else
@@ -115,7 +115,7 @@ void broker_ask_id(struct broker *b, uint32_t type, const char *id, broker_done 
 
 /* ---- receiving ---- */
 
-static struct broker_question *take_asked(struct broker *b, const struct ipc *m)
+static struct broker_question *take_question(struct broker *b, const struct ipc *m)
 {
 	struct broker_question **at = &b->table[m->serial % BUCKETS], *a;
 
@@ -128,7 +128,7 @@ static struct broker_question *take_asked(struct broker *b, const struct ipc *m)
 }
 
 /* Nobody waits any more for what was booted: it must not stay. */
-static void undo(struct broker *b, const struct ipc *m)
+static void undo_boot(struct broker *b, const struct ipc *m)
 {
 	if (m->type == IPC_BOOTED && m->err.kind == ERR_NONE)
 		broker_ask_id(b, IPC_DESTROY, m->booted.id, NULL, NULL);
@@ -136,7 +136,7 @@ static void undo(struct broker *b, const struct ipc *m)
 
 static void take_reply(struct broker *b, const struct ipc *m, int fd)
 {
-	struct broker_question *a = take_asked(b, m);
+	struct broker_question *a = take_question(b, m);
 	bool again = a && a->type == IPC_SNAPSHOT_LIST && m->type == IPC_SNAPSHOT_IS;
 
 	if (a && a->done) {
@@ -144,13 +144,13 @@ static void take_reply(struct broker *b, const struct ipc *m, int fd)
 	} else {
 		close_fd(&fd);
 		if (!a)
-			undo(b, m);
+			undo_boot(b, m);
 	}
 	if (!again)
 		free(a);
 }
 
-static void on_message(void *arg, const struct ipc *m, int fd)
+static void on_broker_message(void *arg, const struct ipc *m, int fd)
 {
 	struct broker *b = arg;
 
@@ -160,7 +160,7 @@ static void on_message(void *arg, const struct ipc *m, int fd)
 		take_reply(b, m, fd);
 }
 
-static void on_sweep(void *arg)
+static void on_sweep_timer(void *arg)
 {
 	struct broker *b = arg;
 
@@ -173,9 +173,11 @@ struct broker *broker_open(struct loop *l, int fd, const struct broker_ops *ops,
 	struct broker *b = must_alloc(calloc(1, sizeof(*b)));
 
 	*b = (struct broker){.loop = l, .ops = ops, .arg = arg};
-	b->channel = (struct ipc_channel){
-		.loop = l, .on_message = on_message, .on_broken = on_broken, .arg = b};
-	b->sweep = (struct loop_timer){.call = on_sweep, .arg = b};
+	b->channel = (struct ipc_channel){.loop = l,
+					  .on_message = on_broker_message,
+					  .on_broken = on_channel_broken,
+					  .arg = b};
+	b->sweep = (struct loop_timer){.call = on_sweep_timer, .arg = b};
 	b->lost_task = (struct loop_task){.call = report_broker_lost, .arg = b};
 	ipc_channel_open(&b->channel, fd);
 	loop_timer_set(l, &b->sweep, SWEEP_MS);

@@ -35,7 +35,7 @@ static void capture_free(struct capture_run *c)
 }
 
 /* How long it is in the record, at most. */
-static size_t printed(const struct capture *c, bool base64)
+static size_t printed_len(const struct capture *c, bool base64)
 {
 	const struct {
 		const char *bytes;
@@ -52,7 +52,7 @@ static size_t printed(const struct capture *c, bool base64)
 	return base64 ? (c->head_len + c->tail_len) / 3 * 4 + 4 : n;
 }
 
-static void shrink(struct capture *c)
+static void shrink_capture(struct capture *c)
 {
 	if (c->head_len > STREAM_FREE)
 		c->head_len = STREAM_FREE;
@@ -61,24 +61,24 @@ static void shrink(struct capture *c)
 }
 
 /* The answer takes the place of what was kept; together with all others it must fit. */
-static bool fits(struct capture_run *c)
+static bool answer_fits(struct capture_run *c)
 {
 	struct budget after = c->s->m->output;
 	const struct result *r = &c->result;
 	size_t kept = c->out.held + c->err.held;
 
 	budget_give(&after, kept);
-	return !kept ||
-	       budget_has(&after, printed(&r->out, r->base64) + printed(&r->err, r->base64));
+	return !kept || budget_has(&after, printed_len(&r->out, r->base64) +
+						   printed_len(&r->err, r->base64));
 }
 
 static void hand_over(struct capture_run *c)
 {
-	bool fit = fits(c);
+	bool fit = answer_fits(c);
 
 	if (!fit) {
-		shrink(&c->result.out);
-		shrink(&c->result.err);
+		shrink_capture(&c->result.out);
+		shrink_capture(&c->result.err);
 	}
 	if (!fit || c->out.starved || c->err.starved) {
 		c->result.end.limits_hit |= HIT_OUTPUT;
@@ -91,7 +91,7 @@ static void hand_over(struct capture_run *c)
 
 /* ---- the record ---- */
 
-static void fill(struct capture_run *c, const struct outcome *x)
+static void fill_result(struct capture_run *c, const struct outcome *x)
 {
 	struct result *r = &c->result;
 
@@ -143,7 +143,7 @@ static void on_capture_exit(void *arg, const struct outcome *x)
 	struct buf b = {0};
 
 	c->x = NULL;
-	fill(c, x);
+	fill_result(c, x);
 	c->asking = x->denials_seen;
 	if (!c->asking) {
 		conclude(c);
@@ -183,7 +183,7 @@ static void stop_flood(struct capture_run *c)
 	outcome_add_flood(&x);
 	x.duration_ms = (double)(now_ns() - c->begun_ns) / 1e6;
 	exec_detach(take_ptr(c->x));
-	fill(c, &x);
+	fill_result(c, &x);
 	hand_over(c);
 }
 

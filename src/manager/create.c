@@ -7,7 +7,7 @@
 #define ENV_BYTES (48u << 10) /* the rest of the frame is for what stands beside it */
 
 /* What a guest is told when it starts: one frame, and malformed words would be its end. */
-static int words_check(const struct create_options *o, struct err *e)
+static int check_words(const struct create_options *o, struct err *e)
 {
 	const char *workdir = o->spec.workdir ? o->spec.workdir : "";
 	size_t bytes = 0;
@@ -38,10 +38,10 @@ int create_check(struct manager *m, const struct caller *who, const struct creat
 		return -1;
 	}
 	/* Those without an end live with their client, or are warm. */
-	if ((!options_are_warm_host(o) && tenant_check(m, who, e) < 0) ||
+	if ((!options_are_warm_host(o) && quota_check(m, who, e) < 0) ||
 	    (o->ttl_ms && manager_times_check(m, &o->ttl_ms, NULL, e) < 0))
 		return -1;
-	if (words_check(o, e) < 0)
+	if (check_words(o, e) < 0)
 		return -1;
 	return limits_check(m, who, &o->spec.limits, e);
 }
@@ -82,7 +82,7 @@ void manager_create(struct manager *m, const struct caller *who, struct create_o
 	s->created_ms = creation_time(m);
 	sandbox_add(s);
 	if (!options_are_warm_host(&s->o))
-		tenant_enter(s);
+		quota_add(s);
 	j = job_new(s, JOB_CREATE, BY_CLIENT);
 	j->done = done;
 	j->arg = arg;
@@ -113,7 +113,7 @@ void fill_boot(const struct sandbox *s, struct ipc_boot *b)
 
 /* ---- the link ---- */
 
-static void on_lost(void *arg, const struct err *e)
+static void on_link_lost(void *arg, const struct err *e)
 {
 	struct sandbox *s = arg;
 
@@ -129,7 +129,7 @@ static void on_lost(void *arg, const struct err *e)
 void sandbox_open_link(struct sandbox *s, int fd, uint64_t generation)
 {
 	sandbox_close_link(s);
-	s->link = link_open(s->m->p.loop, fd, generation, on_lost, s);
+	s->link = link_open(s->m->p.loop, fd, generation, on_link_lost, s);
 	if (s->state == STATE_PAUSED)
 		link_suspend(s->link, true);
 }
@@ -205,7 +205,7 @@ static void on_configured(struct job *j, const struct err *e)
 		come_up(j);
 }
 
-static void configure(struct job *j)
+static void configure_guest(struct job *j)
 {
 	sandbox_set_ttl(j->s, j->s->o.ttl_ms);
 	job_configure(j, sandbox_ttl_left_ms(j->s), on_configured);
@@ -236,7 +236,7 @@ static void on_booted(void *arg, const struct ipc *reply, int fd)
 	} else if (reply->err.kind == ERR_NONE && fd >= 0) {
 		s->booted = reply->booted;
 		sandbox_open_link(s, fd, reply->booted.generation);
-		configure(j);
+		configure_guest(j);
 	} else {
 		close_fd(&fd);
 		m->metrics.boot_failures++;
@@ -323,7 +323,7 @@ static void on_claim_configured(void *arg, const struct err *e)
 
 static const struct call_ops claim_ops = {.on_end = on_claim_configured};
 
-static void claim(struct job *j)
+static void claim_member(struct job *j)
 {
 	struct sandbox *s = j->s;
 	struct ipc m = {.type = IPC_CLAIM};
@@ -338,7 +338,7 @@ static void claim(struct job *j)
 void create_begin(struct job *j)
 {
 	if (j->s->link) {
-		claim(j);
+		claim_member(j);
 		pool_taken(j->s->m);
 	} else if (j->s->booted.id[0]) {
 		/* Its link broke just after it was taken from the pool. */
@@ -389,7 +389,7 @@ static void on_reconnected(struct job *j, const struct err *e)
 		return;
 	}
 	sandbox_open_link(j->s, take_fd(&j->fd), j->reply->booted.generation);
-	configure(j);
+	configure_guest(j);
 }
 
 /* The guest of a new sandbox did not greet in time: perhaps the machine is busy. */

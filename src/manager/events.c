@@ -1,7 +1,7 @@
 /* What happened to sandboxes, in order: the last few thousand, and whoever listens. */
 #include "manager/manager_internal.h"
 
-struct event {
+struct sandbox_event {
 	char owner[IPC_ID];
 	json_t *value;
 };
@@ -16,12 +16,12 @@ struct subscription {
 	struct subscription *next, **back;
 };
 
-static struct event **lane(struct manager *m, uint64_t seq)
+static struct sandbox_event **event_at(struct manager *m, uint64_t seq)
 {
 	return &m->events[seq % ARRAY_LEN(m->events)];
 }
 
-static void event_free(struct event *e)
+static void sandbox_event_free(struct sandbox_event *e)
 {
 	if (!e)
 		return;
@@ -32,7 +32,7 @@ static void event_free(struct event *e)
 void event_add(struct sandbox *s, const char *type, json_t *more)
 {
 	struct manager *m = s->m;
-	struct event *e;
+	struct sandbox_event *e;
 
 	if (s->pooled || s->o.transient || !s->known) {
 		json_decref(more);
@@ -46,14 +46,14 @@ void event_add(struct sandbox *s, const char *type, json_t *more)
 		json_object_update_missing(e->value, more);
 		json_decref(more);
 	}
-	event_free(*lane(m, m->next_seq));
-	*lane(m, m->next_seq++) = e;
+	sandbox_event_free(*event_at(m, m->next_seq));
+	*event_at(m, m->next_seq++) = e;
 	for (struct subscription *l = m->subscriptions; l; l = l->next)
 		loop_task_add(m->p.loop, &l->task);
 }
 
 /* Tells what has come; a listener may end its own subscription within. */
-static void tell(void *arg)
+static void deliver_events(void *arg)
 {
 	struct subscription *l = arg;
 	struct manager *m = l->m;
@@ -63,7 +63,7 @@ static void tell(void *arg)
 	if (l->next_seq < oldest)
 		l->next_seq = oldest;
 	while (l->next_seq < m->next_seq) {
-		struct event *e = *lane(m, l->next_seq++);
+		struct sandbox_event *e = *event_at(m, l->next_seq++);
 		struct subscription *still;
 		json_t *value;
 
@@ -89,7 +89,7 @@ struct subscription *manager_subscribe(struct manager *m, const struct caller *w
 	l->next_seq = from_seq ? from_seq : m->next_seq;
 	if (l->next_seq > m->next_seq)
 		l->next_seq = m->next_seq;
-	l->task = (struct loop_task){.call = tell, .arg = l};
+	l->task = (struct loop_task){.call = deliver_events, .arg = l};
 	l->next = m->subscriptions;
 	l->back = &m->subscriptions;
 	if (l->next)
@@ -115,5 +115,5 @@ void events_free(struct manager *m)
 	while (m->subscriptions)
 		manager_unsubscribe(m->subscriptions);
 	for (size_t i = 0; i < ARRAY_LEN(m->events); i++)
-		event_free(m->events[i]);
+		sandbox_event_free(m->events[i]);
 }

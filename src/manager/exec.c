@@ -87,7 +87,7 @@ static void finish_exec(struct exec *x)
 }
 
 /* A sandbox of its own, so that what was used at most was used by it. */
-static bool is_alone(const struct exec *x)
+static bool has_own_sandbox(const struct exec *x)
 {
 	return x->unacked && x->s->o.transient && !x->warm;
 }
@@ -105,7 +105,7 @@ static void judge_limits(struct exec *x, const struct ipc_stats *st)
 		x->exit.limits_hit |= HIT_DISK;
 	s->oom_kills = st->oom_kills;
 	s->pids_refused = st->pids_refused;
-	if (is_alone(x)) {
+	if (has_own_sandbox(x)) {
 		x->exit.pids_peak = st->pids_peak;
 		x->exit.disk_bytes = (int64_t)st->disk_bytes;
 	}
@@ -147,7 +147,7 @@ static struct err with_field(const struct err *e)
 	return named;
 }
 
-static void on_call_end(void *arg, const struct err *e)
+static void on_exec_end(void *arg, const struct err *e)
 {
 	struct exec *x = arg;
 	struct ipc m = {.type = IPC_STATS};
@@ -166,7 +166,7 @@ static void on_call_end(void *arg, const struct err *e)
 		return;
 	}
 	/* Of a warm one the guest has told: the counts of a warm host are those of all its lanes. */
-	if (x->warm || !(may_be_a_limit(x) || is_alone(x)) || x->s->state != STATE_RUNNING) {
+	if (x->warm || !(may_be_a_limit(x) || has_own_sandbox(x)) || x->s->state != STATE_RUNNING) {
 		finish_exec(x);
 		return;
 	}
@@ -233,7 +233,7 @@ static void on_exec_frame(void *arg, uint8_t type, const void *payload, size_t l
 	}
 }
 
-static void on_room(void *arg)
+static void on_exec_room(void *arg)
 {
 	struct exec *x = arg;
 
@@ -243,9 +243,9 @@ static void on_room(void *arg)
 }
 
 static const struct call_ops exec_ops = {
-	.on_frame = on_exec_frame, .on_end = on_call_end, .on_room = on_room};
+	.on_frame = on_exec_frame, .on_end = on_exec_end, .on_room = on_exec_room};
 
-static void on_overdue(void *arg)
+static void on_exec_overdue(void *arg)
 {
 	struct exec *x = arg;
 	struct err e;
@@ -277,7 +277,7 @@ static void begin_cold(struct exec *x)
 }
 
 /* The decision is made: it runs, or e says why not. */
-static void go_on(void *arg, struct sandbox *s, const struct err *e)
+static void start_or_fail(void *arg, struct sandbox *s, const struct err *e)
 {
 	struct exec *x = arg;
 
@@ -290,14 +290,14 @@ static void go_on(void *arg, struct sandbox *s, const struct err *e)
 		send_request(x);
 }
 
-static void on_receipt(void *arg, const struct err *e)
+static void on_exec_audited(void *arg, const struct err *e)
 {
 	struct exec *x = arg;
 	struct err refused;
 
 	if (e)
 		audit_refused(x->s->m, e, &refused);
-	go_on(x, NULL, e ? &refused : NULL);
+	start_or_fail(x, NULL, e ? &refused : NULL);
 }
 
 static struct exec *exec_new(struct sandbox *s, uint8_t type, const struct exec_ops *ops, void *arg)
@@ -306,12 +306,12 @@ static struct exec *exec_new(struct sandbox *s, uint8_t type, const struct exec_
 
 	*x = (struct exec){.s = sandbox_hold(s), .type = type, .ops = ops, .arg = arg};
 	x->begun_ns = now_ns();
-	x->overdue = (struct loop_timer){.call = on_overdue, .arg = x};
+	x->overdue = (struct loop_timer){.call = on_exec_overdue, .arg = x};
 	sandbox_active(s, 1);
 	return x;
 }
 
-static uint8_t flags_of(const struct exec_request *r)
+static uint8_t exec_flags(const struct exec_request *r)
 {
 	return (uint8_t)((r->tty ? GUEST_EXEC_TTY : 0) | (r->shell ? GUEST_EXEC_SHELL : 0) |
 			 (r->no_stdin ? GUEST_EXEC_NO_STDIN : 0) |
@@ -332,7 +332,7 @@ static void pack_request(const struct exec_request *r, uint32_t prefork, struct 
 {
 	if (prefork)
 		pack_u32(b, prefork);
-	pack_u8(b, flags_of(r));
+	pack_u8(b, exec_flags(r));
 	pack_u32(b, r->rows);
 	pack_u32(b, r->cols);
 	pack_u64(b, r->timeout_ms);
@@ -356,7 +356,7 @@ static void pack_warm(const struct exec_request *r, struct buf *b)
 
 	command.shell = NULL;
 	pack_u8(b, r->warm == WARM_PYTHON ? GUEST_RUN_PYTHON : GUEST_RUN_COMMAND);
-	pack_u8(b, flags_of(&command));
+	pack_u8(b, exec_flags(&command));
 	pack_u64(b, r->timeout_ms);
 	pack_str(b, r->cwd);
 	if (r->shell) {
@@ -434,14 +434,14 @@ struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const s
 	s->m->metrics.execs++;
 	x->answering = true;
 	if (check_request(r, x->request.len, &e) < 0) {
-		answer_later(s->m, go_on, x, &e);
+		answer_later(s->m, start_or_fail, x, &e);
 		return x;
 	}
 	name_command(r, command, sizeof(command));
 	if (s->m->p.audit)
-		audit_decision(s, "exec", command, on_receipt, x);
+		audit_decision(s, "exec", command, on_exec_audited, x);
 	else
-		answer_later(s->m, go_on, x, NULL);
+		answer_later(s->m, start_or_fail, x, NULL);
 	return x;
 }
 
@@ -455,7 +455,7 @@ struct exec *exec_attach(struct sandbox *s, uint32_t eid, uint64_t from_seq,
 	pack_u32(&x->request, eid);
 	pack_u64(&x->request, from_seq);
 	x->answering = true;
-	answer_later(s->m, go_on, x, NULL);
+	answer_later(s->m, start_or_fail, x, NULL);
 	return x;
 }
 

@@ -65,7 +65,7 @@ struct link {
 
 /* ---- calls in the table ---- */
 
-static bool goes_on(uint8_t type)
+static bool is_stream(uint8_t type)
 {
 	static const uint8_t types[] = {G_RUN,	  G_FORK,  G_EXEC,    G_ATTACH,	 G_EXECS,
 					G_READ,	  G_WRITE, G_LIST,    G_TAR_OUT, G_TAR_IN,
@@ -83,7 +83,7 @@ static struct call *find_call(const struct link *k, uint32_t stream)
 	return c;
 }
 
-static void take_out(struct call *c)
+static void unlist_call(struct call *c)
 {
 	struct call **at = &c->link->table[c->stream % BUCKETS];
 
@@ -95,7 +95,7 @@ static void take_out(struct call *c)
 	c->link = NULL;
 }
 
-static void last_callback(void *arg)
+static void deliver_end(void *arg)
 {
 	struct call *c = arg;
 	const struct call_ops *ops = c->ops;
@@ -113,7 +113,7 @@ static void last_callback(void *arg)
 static void finish_call(struct call *c, const struct err *e)
 {
 	if (c->link)
-		take_out(c);
+		unlist_call(c);
 	if (e)
 		c->err = *e;
 	loop_task_add(c->loop, &c->task);
@@ -128,7 +128,7 @@ static void finish_all(struct link *k, const struct err *e)
 
 /* ---- the end of a link ---- */
 
-static void release(struct link *k)
+static void release_link(struct link *k)
 {
 	if (k->depth > 0)
 		return;
@@ -137,7 +137,7 @@ static void release(struct link *k)
 	free(k);
 }
 
-static void shut(struct link *k)
+static void shut_link(struct link *k)
 {
 	loop_unwatch(k->loop, &k->watch);
 	loop_timer_stop(k->loop, &k->timer);
@@ -145,7 +145,7 @@ static void shut(struct link *k)
 	close_fd(&k->fd);
 }
 
-static void tell_lost(void *arg)
+static void report_lost(void *arg)
 {
 	struct link *k = arg;
 	struct err e = k->err;
@@ -159,7 +159,7 @@ static void break_link(struct link *k, enum err_kind kind, const char *why)
 		return;
 	k->broken = true;
 	err_set(&k->err, kind, "the link to the sandbox broke: %s", why);
-	shut(k);
+	shut_link(k);
 	finish_all(k, &k->err);
 	loop_task_add(k->loop, &k->lost);
 }
@@ -173,15 +173,15 @@ void link_close(struct link *k)
 	err_set(&e, ERR_CONFLICT, "the sandbox was stopped");
 	k->closed = true;
 	loop_task_remove(k->loop, &k->lost);
-	shut(k);
+	shut_link(k);
 	finish_all(k, k->broken ? &k->err : &e);
 	k->broken = true;
-	release(k);
+	release_link(k);
 }
 
 /* ---- sending ---- */
 
-static void tell_call(void *arg)
+static void report_room(void *arg)
 {
 	struct call *c = arg;
 
@@ -203,7 +203,7 @@ static void offer_all(struct link *k)
 			offer_room(c);
 }
 
-static void flush(void *arg)
+static void flush_link(void *arg)
 {
 	struct link *k = arg;
 	bool was_full = k->out.len >= OUT_MAX / 2;
@@ -253,8 +253,8 @@ static struct call *new_call(struct loop *l, const struct call_ops *ops, void *a
 
 	*c = (struct call){.loop = l, .ops = ops, .arg = arg};
 	c->window_in = c->window_out = GUEST_WINDOW;
-	c->task = (struct loop_task){.call = last_callback, .arg = c};
-	c->room = (struct loop_task){.call = tell_call, .arg = c};
+	c->task = (struct loop_task){.call = deliver_end, .arg = c};
+	c->room = (struct loop_task){.call = report_room, .arg = c};
 	return c;
 }
 
@@ -361,9 +361,9 @@ void call_drop(struct call *c)
 	if (!c)
 		return;
 	if (c->link) {
-		if (goes_on(c->type))
+		if (is_stream(c->type))
 			send_frame(c->link, c->stream, G_END, NULL, 0);
-		take_out(c);
+		unlist_call(c);
 	}
 	loop_task_remove(c->loop, &c->task);
 	if (c->ops->on_free)
@@ -376,7 +376,7 @@ void call_drop(struct call *c)
 static const struct {
 	int number;
 	enum err_kind kind;
-} kinds[] = {
+} errno_kinds[] = {
 	{ENOENT, ERR_NOT_FOUND}, {ESRCH, ERR_NOT_FOUND},      {ENODATA, ERR_NOT_FOUND},
 	{EACCES, ERR_DENIED},	 {EPERM, ERR_DENIED},	      {EROFS, ERR_DENIED},
 	{EEXIST, ERR_CONFLICT},	 {EBUSY, ERR_CONFLICT},	      {ENOTEMPTY, ERR_CONFLICT},
@@ -399,9 +399,9 @@ static bool read_error(const void *payload, size_t len, struct err *ret)
 	if (!unpack_is_done(&u) || number > 4095)
 		return false;
 	*ret = (struct err){.kind = ERR_SYSTEM, .errnum = (int)number};
-	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-		if (kinds[i].number == (int)number)
-			ret->kind = kinds[i].kind;
+	for (size_t i = 0; i < ARRAY_LEN(errno_kinds); i++)
+		if (errno_kinds[i].number == (int)number)
+			ret->kind = errno_kinds[i].kind;
 	str_sanitise(ret->msg, sizeof(ret->msg), text, text_len);
 	if (!ret->msg[0])
 		snprintf(ret->msg, sizeof(ret->msg), "%s", strerror((int)number));
@@ -483,7 +483,7 @@ static bool take_frame(struct link *k, struct call *c, uint8_t type, const void 
 	c->answered = true;
 	if (c->ops->on_frame)
 		c->ops->on_frame(c->arg, type, payload, len);
-	if (!k->broken && find_call(k, stream) == c && !goes_on(c->type))
+	if (!k->broken && find_call(k, stream) == c && !is_stream(c->type))
 		finish_call(c, NULL);
 	return true;
 }
@@ -494,7 +494,7 @@ static bool is_known(uint8_t type)
 	       (type >= G_WELCOME && type <= G_DONE);
 }
 
-static bool dispatch(struct link *k, const struct guest_header *h, const void *payload)
+static bool take_any_frame(struct link *k, const struct guest_header *h, const void *payload)
 {
 	struct call *c;
 
@@ -523,7 +523,7 @@ static size_t take_frames(struct link *k, const unsigned char *bytes, size_t len
 		}
 		if (len - at < GUEST_HEADER + h.size)
 			break;
-		if (!dispatch(k, &h, bytes + at + GUEST_HEADER))
+		if (!take_any_frame(k, &h, bytes + at + GUEST_HEADER))
 			break_link(k, ERR_SYSTEM, "it does not keep to the protocol");
 		at += GUEST_HEADER + h.size;
 	}
@@ -542,7 +542,7 @@ static void take_bytes(struct link *k, const unsigned char *bytes, size_t len)
 	k->depth--;
 }
 
-static void on_ready(void *arg, uint32_t events)
+static void on_link_ready(void *arg, uint32_t events)
 {
 	/* What is kept of an unfinished frame, and what comes. */
 	static unsigned char scratch[GUEST_HEADER + GUEST_MAX_PAYLOAD + READ_MAX];
@@ -565,14 +565,14 @@ static void on_ready(void *arg, uint32_t events)
 		memcpy(scratch, buf_head(&k->in), kept);
 	take_bytes(k, scratch, kept + (size_t)n);
 	if (k->closed)
-		release(k);
+		release_link(k);
 }
 
 /* ---- life signs ---- */
 
 static const struct call_ops ping_ops = {0};
 
-static void on_tick(void *arg)
+static void on_link_tick(void *arg)
 {
 	struct link *k = arg;
 
@@ -620,10 +620,11 @@ struct link *link_open(struct loop *l, int fd, uint64_t generation,
 	*k = (struct link){.loop = l, .fd = fd, .generation = generation, .next_stream = 1};
 	k->on_lost = on_lost;
 	k->arg = arg;
-	k->watch = (struct loop_watch){.fd = fd, .events = EPOLLIN, .call = on_ready, .arg = k};
-	k->timer = (struct loop_timer){.call = on_tick, .arg = k};
-	k->flush = (struct loop_task){.call = flush, .arg = k};
-	k->lost = (struct loop_task){.call = tell_lost, .arg = k};
+	k->watch =
+		(struct loop_watch){.fd = fd, .events = EPOLLIN, .call = on_link_ready, .arg = k};
+	k->timer = (struct loop_timer){.call = on_link_tick, .arg = k};
+	k->flush = (struct loop_task){.call = flush_link, .arg = k};
+	k->lost = (struct loop_task){.call = report_lost, .arg = k};
 	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 	if (loop_watch(l, &k->watch) < 0)
 		break_link(k, ERR_SYSTEM, strerror(errno));

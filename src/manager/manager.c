@@ -209,19 +209,19 @@ void sandbox_release(struct sandbox *s)
 
 /* ---- places ---- */
 
-static struct tenant *find_tenant(struct manager *m, const char *token)
+static struct token_quota *find_quota(struct manager *m, const char *token)
 {
-	struct tenant *t = m->tenants;
+	struct token_quota *t = m->quotas;
 
 	while (t && strcmp(t->token, token) != 0)
 		t = t->next;
 	return t;
 }
 
-int tenant_check(struct manager *m, const struct caller *who, struct err *e)
+int quota_check(struct manager *m, const struct caller *who, struct err *e)
 {
 	const struct config *c = m->p.config;
-	const struct tenant *t = find_tenant(m, who->token);
+	const struct token_quota *t = find_quota(m, who->token);
 	uint32_t count = (t ? t->count : 0) + warm_running(m, who->token);
 	uint32_t most = who->max_sandboxes ? who->max_sandboxes
 			: who->token[0]	   ? c->max_sandboxes_per_token
@@ -240,26 +240,26 @@ int tenant_check(struct manager *m, const struct caller *who, struct err *e)
 	return 0;
 }
 
-void tenant_enter(struct sandbox *s)
+void quota_add(struct sandbox *s)
 {
 	struct manager *m = s->m;
-	struct tenant *t = find_tenant(m, s->owner.token);
+	struct token_quota *t = find_quota(m, s->owner.token);
 
 	if (!t) {
 		t = must_alloc(calloc(1, sizeof(*t)));
 		memcpy(t->token, s->owner.token, sizeof(t->token));
-		t->next = m->tenants;
-		m->tenants = t;
+		t->next = m->quotas;
+		m->quotas = t;
 	}
 	m->alive++;
 	t->count++;
 	s->counted = true;
 }
 
-void tenant_leave(struct sandbox *s)
+void quota_remove(struct sandbox *s)
 {
 	struct manager *m = s->m;
-	struct tenant **at = &m->tenants, *t;
+	struct token_quota **at = &m->quotas, *t;
 
 	if (!s->counted)
 		return;
@@ -276,7 +276,7 @@ void tenant_leave(struct sandbox *s)
 
 /* ---- finding ---- */
 
-static bool is_of(const struct sandbox *s, const struct caller *who)
+static bool is_findable(const struct sandbox *s, const struct caller *who)
 {
 	return !s->pooled && !s->refused &&
 	       (!who || caller_sees_all(who) || strcmp(who->token, s->owner.token) == 0);
@@ -284,7 +284,7 @@ static bool is_of(const struct sandbox *s, const struct caller *who)
 
 static bool sandbox_is_visible(const struct sandbox *s, const struct caller *who)
 {
-	return !s->o.transient && is_of(s, who);
+	return !s->o.transient && is_findable(s, who);
 }
 
 struct sandbox *manager_find(struct manager *m, const struct caller *who, const char *id,
@@ -292,7 +292,7 @@ struct sandbox *manager_find(struct manager *m, const struct caller *who, const 
 {
 	struct sandbox *s = manager_lookup(m, id);
 
-	if (!s || !is_of(s, who)) {
+	if (!s || !is_findable(s, who)) {
 		err_set(e, ERR_NOT_FOUND, "there is no such sandbox");
 		return NULL;
 	}
@@ -335,7 +335,7 @@ static bool has_metadata(const struct sandbox *s, const char *pair)
 	return value && (!equals || strcmp(value, equals + 1) == 0);
 }
 
-static bool matches(const struct sandbox *s, const char *state, const struct list *metadata)
+static bool matches_filter(const struct sandbox *s, const char *state, const struct list *metadata)
 {
 	if (state && strcmp(state_name(s->state), state) != 0)
 		return false;
@@ -376,14 +376,14 @@ static int by_age(const void *a, const void *b)
 }
 
 /* All that match and come after the cursor, by age. */
-static size_t collect(struct manager *m, const struct caller *who, const char *state,
-		      const struct list *metadata, struct sandbox ***ret)
+static size_t collect_sandboxes(struct manager *m, const struct caller *who, const char *state,
+				const struct list *metadata, struct sandbox ***ret)
 {
 	struct sandbox **all = NULL;
 	size_t count = 0, room = 0;
 
 	for (struct sandbox *s = m->first; s; s = s->next) {
-		if (!sandbox_is_visible(s, who) || !matches(s, state, metadata))
+		if (!sandbox_is_visible(s, who) || !matches_filter(s, state, metadata))
 			continue;
 		all = array_room(all, count, &room, sizeof(struct sandbox *));
 		all[count++] = s;
@@ -409,7 +409,7 @@ json_t *manager_list(struct manager *m, const struct caller *who, const char *st
 	}
 	if (cursor && cursor[0] && read_cursor(cursor, &after_ms, after, e) < 0)
 		return NULL;
-	count = collect(m, who, state, metadata, &all);
+	count = collect_sandboxes(m, who, state, metadata, &all);
 	array = json_array();
 	for (size_t i = 0; i < count; i++) {
 		if (after[0] && !is_after(all[i], after_ms, after))
@@ -479,10 +479,10 @@ void manager_free(struct manager *m)
 		sandbox_remove(s);
 	}
 	warm_stop(m);
-	while (m->tenants) {
-		struct tenant *t = m->tenants;
+	while (m->quotas) {
+		struct token_quota *t = m->quotas;
 
-		m->tenants = t->next;
+		m->quotas = t->next;
 		free(t);
 	}
 	events_free(m);

@@ -108,14 +108,14 @@ struct sandbox {
 	json_t *layers;
 	struct sandbox *next, **back; /* all, oldest first */
 	struct sandbox *next_same;    /* in its bucket */
-	struct sandbox *next_gone;    /* in the graveyard */
-	int64_t gone_ns;
+	struct sandbox *next_ended;   /* among those that ended */
+	int64_t ended_ns;
 };
 
-struct tenant {
+struct token_quota {
 	char token[IPC_ID];
 	uint32_t count;
-	struct tenant *next;
+	struct token_quota *next;
 };
 
 #define SANDBOX_BUCKETS 1024
@@ -132,15 +132,15 @@ struct manager {
 	struct sandbox *table[SANDBOX_BUCKETS];
 	struct sandbox *first, **last;
 	struct sandbox *ended, **ended_end;
-	struct tenant *tenants;
+	struct token_quota *quotas;
 	uint32_t alive, boots_waiting, ended_count;
 	struct pool pools[POOL_KINDS];
-	unsigned pool_round;	      /* members of earlier ones are of no use */
-	struct warm_host *warm_hosts; /* warm.c */
+	unsigned pool_round;	       /* members of earlier ones are of no use */
+	struct host_entry *warm_hosts; /* hosts.c */
 	uint64_t pool_wait_ms;
 	uint64_t last_created_ms;
 	struct loop_timer pool_timer, sample_timer, ended_timer;
-	struct event *events[4096];
+	struct sandbox_event *events[4096];
 	uint64_t next_seq;
 	struct subscription *subscriptions;
 	json_t *layers; /* as last made; shared */
@@ -172,9 +172,9 @@ void manager_log(struct manager *m, const char *fmt, ...) __attribute__((format(
 void id_make(char ret[IPC_ID]);
 bool caller_sees_all(const struct caller *who);
 /* Is there a place for one more? */
-int tenant_check(struct manager *m, const struct caller *who, struct err *e);
-void tenant_enter(struct sandbox *s);
-void tenant_leave(struct sandbox *s);
+int quota_check(struct manager *m, const struct caller *who, struct err *e);
+void quota_add(struct sandbox *s);
+void quota_remove(struct sandbox *s);
 /* A later call of done with an error; for requests that are refused at once. */
 void answer_later(struct manager *m, sandbox_done done, void *arg, const struct err *e);
 void answer_json_later(struct manager *m, json_done done, void *arg, const struct err *e);

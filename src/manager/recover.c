@@ -20,7 +20,7 @@ static void load_row(void *arg, const struct store_row *row)
 	s->state = state_find(row->state) == STATE_STOPPED ? STATE_STOPPED : STATE_CREATING;
 	s->actor = s->owner;
 	sandbox_add(s);
-	tenant_enter(s);
+	quota_add(s);
 }
 
 void recover_load(struct manager *m)
@@ -43,7 +43,7 @@ static void set_remaining_ttl(struct sandbox *s)
 		sandbox_set_ttl(s, s->expires_ms > now ? s->expires_ms - now : 1);
 }
 
-static void adopt(struct manager *m, const struct ipc_booted *b, int fd)
+static void adopt_sandbox(struct manager *m, const struct ipc_booted *b, int fd)
 {
 	struct sandbox *s = manager_lookup(m, b->id);
 
@@ -97,7 +97,7 @@ static void keep_foreign(struct manager *m, const char *id)
 	sandbox_move(s, STATE_FAILED, BY_START);
 }
 
-static void bury_missing(struct manager *m)
+static void end_missing(struct manager *m)
 {
 	for (struct sandbox *s = m->first, *next; s; s = next) {
 		bool late;
@@ -112,7 +112,7 @@ static void bury_missing(struct manager *m)
 			 late ? "its time was over while the daemon was away"
 			      : "it was gone when the daemon came back");
 		manager_log(m, "sandbox %s: %s", s->id, s->reason);
-		tenant_leave(s);
+		quota_remove(s);
 		sandbox_forget(s);
 		sandbox_move(s, late ? STATE_DESTROYED : STATE_FAILED, BY_START);
 		broker_ask_id(m->p.broker, IPC_DESTROY, s->id, NULL, NULL);
@@ -120,7 +120,7 @@ static void bury_missing(struct manager *m)
 	}
 }
 
-static void died(struct manager *m, const struct ipc_died *d)
+static void sandbox_died(struct manager *m, const struct ipc_died *d)
 {
 	struct sandbox *s = manager_lookup(m, d->id);
 
@@ -140,19 +140,19 @@ void manager_news(struct manager *m, const struct ipc *news, int fd)
 {
 	switch (news->type) {
 	case IPC_ADOPTED:
-		adopt(m, &news->booted, take_fd(&fd));
+		adopt_sandbox(m, &news->booted, take_fd(&fd));
 		break;
 	case IPC_FOREIGN:
 		keep_foreign(m, news->id);
 		break;
 	case IPC_READY:
-		bury_missing(m);
+		end_missing(m);
 		snapshots_sweep(m);
 		m->ready = true;
 		pool_refill(m);
 		break;
 	case IPC_DIED:
-		died(m, &news->died);
+		sandbox_died(m, &news->died);
 		break;
 	}
 	close_fd(&fd);

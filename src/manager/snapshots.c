@@ -60,7 +60,7 @@ static void thawed(struct sandbox *s)
 		link_suspend(s->link, false);
 }
 
-static void take(struct job *j, const char *name, broker_done done)
+static void take_snapshot(struct job *j, const char *name, broker_done done)
 {
 	struct sandbox *s = j->s;
 	struct ipc m = {.type = IPC_SNAPSHOT};
@@ -93,7 +93,7 @@ static void on_taken(void *arg, const struct ipc *reply, int fd)
 
 void snapshot_begin(struct job *j)
 {
-	take(j, j->snapshot.name, on_taken);
+	take_snapshot(j, j->snapshot.name, on_taken);
 }
 
 static void submit_snapshot(struct sandbox *s, const char *name, json_done done, void *arg)
@@ -164,7 +164,7 @@ static void on_kept(void *arg, const struct ipc *reply, int fd)
 
 void stop_begin(struct job *j)
 {
-	take(j, STOP_NAME, on_kept);
+	take_snapshot(j, STOP_NAME, on_kept);
 }
 
 /* ---- bringing files back ---- */
@@ -200,7 +200,7 @@ static void on_restored(void *arg, const struct err *e)
 	restore_end(r, e);
 }
 
-static void pump(void *arg)
+static void send_tar(void *arg)
 {
 	static char bytes[GUEST_MAX_PAYLOAD];
 	struct restore *r = arg;
@@ -229,13 +229,13 @@ static void pump(void *arg)
 static void on_restore_frame(void *arg, uint8_t type, const void *payload, size_t len)
 {
 	if (type == G_OK)
-		pump(arg);
+		send_tar(arg);
 }
 
 static const struct call_ops restore_ops = {
-	.on_frame = on_restore_frame, .on_end = on_restored, .on_room = pump};
+	.on_frame = on_restore_frame, .on_end = on_restored, .on_room = send_tar};
 
-static void on_tar(void *arg, const struct ipc *reply, int fd)
+static void on_tar_opened(void *arg, const struct ipc *reply, int fd)
 {
 	struct restore *r = arg;
 	struct sandbox *s = r->j->s;
@@ -262,7 +262,7 @@ void restore(struct job *j, const char *snapshot, void (*then)(struct job *j))
 	*r = (struct restore){.j = j, .tar = -1, .then = then};
 	snprintf(m.snapshot.id, sizeof(m.snapshot.id), "%s", snapshot);
 	set_owner(&m.snapshot, &j->s->owner);
-	broker_ask(j->s->m->p.broker, &m, -1, on_tar, r);
+	broker_ask(j->s->m->p.broker, &m, -1, on_tar_opened, r);
 }
 
 /* ---- forks ---- */
@@ -358,7 +358,7 @@ void sandbox_fork(struct sandbox *s, size_t count, json_done done, void *arg)
 
 /* ---- those that exist ---- */
 
-struct listing {
+struct snapshot_listing {
 	struct manager *m;
 	struct caller who;
 	bool of_all;
@@ -369,7 +369,7 @@ struct listing {
 
 static void on_listed(void *arg, const struct ipc *reply, int fd)
 {
-	struct listing *l = arg;
+	struct snapshot_listing *l = arg;
 	const struct ipc_snapshot *s = &reply->snapshot;
 
 	close_fd(&fd);
@@ -387,9 +387,9 @@ static void on_listed(void *arg, const struct ipc *reply, int fd)
 	free(l);
 }
 
-static void list(const struct listing *what)
+static void list_snapshots(const struct snapshot_listing *what)
 {
-	struct listing *l = must_alloc(calloc(1, sizeof(*l)));
+	struct snapshot_listing *l = must_alloc(calloc(1, sizeof(*l)));
 	struct ipc msg = {.type = IPC_SNAPSHOT_LIST};
 
 	*l = *what;
@@ -399,13 +399,13 @@ static void list(const struct listing *what)
 
 void manager_snapshots(struct manager *m, const struct caller *who, json_done done, void *arg)
 {
-	list(&(struct listing){
+	list_snapshots(&(struct snapshot_listing){
 		.m = m, .who = *who, .of_all = caller_sees_all(who), .done = done, .arg = arg});
 }
 
 void manager_own_snapshots(struct manager *m, const struct caller *who, json_done done, void *arg)
 {
-	list(&(struct listing){.m = m, .who = *who, .done = done, .arg = arg});
+	list_snapshots(&(struct snapshot_listing){.m = m, .who = *who, .done = done, .arg = arg});
 }
 
 /* What a lost daemon left behind: forks' files, and those of sandboxes that are not stopped. */

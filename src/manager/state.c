@@ -150,7 +150,7 @@ static void resume_begin(struct job *j);
 static void change_begin(struct job *j);
 static void destroy_begin(struct job *j);
 
-struct rule {
+struct job_rule {
 	const char *verb;
 	const char *audit;	/* what is written before it begins, or NULL */
 	bool audit_must_work;	/* it is new work; ending things goes on without */
@@ -159,7 +159,7 @@ struct rule {
 	void (*begin)(struct job *j);
 };
 
-static const struct rule rules[] = {
+static const struct job_rule job_rules[] = {
 	[JOB_CREATE] = {"create", "sandbox.create", true, IN(STATE_CREATING), 0, 0, create_begin},
 	[JOB_WAKE] = {"use", "sandbox.resume", true, IN(STATE_PAUSED), IN(STATE_RUNNING), CAN_PAUSE,
 		      resume_begin},
@@ -180,7 +180,7 @@ static const struct rule rules[] = {
 	[JOB_DESTROY] = {"destroy", "sandbox.destroy", false, ~IN(STATE_DESTROYED),
 			 IN(STATE_DESTROYED), 0, destroy_begin},
 };
-static_assert(ARRAY_LEN(rules) == JOB_COUNT, "a rule per job");
+static_assert(ARRAY_LEN(job_rules) == JOB_COUNT, "a rule per job");
 
 struct job *job_new(struct sandbox *s, enum job_kind kind, enum mover by)
 {
@@ -196,7 +196,7 @@ bool job_is_current(const struct job *j)
 	return j->s->current == j;
 }
 
-static void last_callback(void *arg)
+static void finish_job(void *arg)
 {
 	struct job *j = arg;
 	struct sandbox *s = j->s;
@@ -226,14 +226,14 @@ void job_end(struct job *j, const struct err *e)
 	} else if (j->begun && !e) {
 		err_set(&j->err, ERR_CONFLICT, "the sandbox was destroyed meanwhile");
 	}
-	j->task = (struct loop_task){.call = last_callback, .arg = j};
+	j->task = (struct loop_task){.call = finish_job, .arg = j};
 	loop_task_add(l, &j->task);
 }
 
-static void on_receipt(void *arg, const struct err *e)
+static void on_job_audited(void *arg, const struct err *e)
 {
 	struct job *j = arg;
-	const struct rule *rule = &rules[j->kind];
+	const struct job_rule *rule = &job_rules[j->kind];
 	struct err refused;
 
 	if (!job_is_current(j)) {
@@ -255,9 +255,9 @@ static void on_receipt(void *arg, const struct err *e)
 	rule->begin(j);
 }
 
-static void begin(struct job *j)
+static void begin_job(struct job *j)
 {
-	const struct rule *rule = &rules[j->kind];
+	const struct job_rule *rule = &job_rules[j->kind];
 	struct sandbox *s = j->s;
 
 	s->current = j;
@@ -265,15 +265,15 @@ static void begin(struct job *j)
 	if (!rule->audit || !s->m->p.audit || s->pooled)
 		rule->begin(j);
 	else if (j->by == BY_CLIENT)
-		audit_decision(s, rule->audit, j->kind == JOB_WAKE ? "auto_resume" : "", on_receipt,
-			       j);
+		audit_decision(s, rule->audit, j->kind == JOB_WAKE ? "auto_resume" : "",
+			       on_job_audited, j);
 	else
-		audit_sandbox(s, NULL, rule->audit, s->reason, on_receipt, j);
+		audit_sandbox(s, NULL, rule->audit, s->reason, on_job_audited, j);
 }
 
-static void try_begin(struct job *j)
+static void try_begin_job(struct job *j)
 {
-	const struct rule *rule = &rules[j->kind];
+	const struct job_rule *rule = &job_rules[j->kind];
 	struct sandbox *s = j->s;
 	struct err e;
 
@@ -289,7 +289,7 @@ static void try_begin(struct job *j)
 		err_set(&e, ERR_CONFLICT, "the sandbox is paused; resume it first");
 		job_end(j, &e);
 	} else {
-		begin(j);
+		begin_job(j);
 	}
 }
 
@@ -299,7 +299,7 @@ void sandbox_run_queue(void *arg)
 
 	sandbox_hold(s);
 	if (!s->current && s->state == STATE_RUNNING && !s->link)
-		begin(job_new(s, JOB_CONNECT, BY_GUEST));
+		begin_job(job_new(s, JOB_CONNECT, BY_GUEST));
 	while (!s->current && s->queue) {
 		struct job *j = s->queue;
 
@@ -307,7 +307,7 @@ void sandbox_run_queue(void *arg)
 		if (!s->queue)
 			s->queue_end = &s->queue;
 		j->next = NULL;
-		try_begin(j);
+		try_begin_job(j);
 	}
 	sandbox_release(s);
 }
@@ -318,14 +318,14 @@ void job_submit(struct job *j)
 	bool jumps = j->kind == JOB_DESTROY && !(s->current && s->current->kind == JOB_DESTROY);
 
 	if (!s->current || jumps) {
-		try_begin(j);
+		try_begin_job(j);
 		return;
 	}
 	*s->queue_end = j;
 	s->queue_end = &j->next;
 }
 
-static void submit(struct sandbox *s, enum job_kind kind, sandbox_done done, void *arg)
+static void submit_job(struct sandbox *s, enum job_kind kind, sandbox_done done, void *arg)
 {
 	struct job *j = job_new(s, kind, BY_CLIENT);
 
@@ -346,7 +346,7 @@ static void take_step(struct job *j, const struct err *e)
 		job_end(j, NULL);
 }
 
-static void on_broker(void *arg, const struct ipc *reply, int fd)
+static void on_broker_reply(void *arg, const struct ipc *reply, int fd)
 {
 	struct job *j = arg;
 	struct err e = reply->err;
@@ -364,13 +364,13 @@ static void on_broker(void *arg, const struct ipc *reply, int fd)
 static void job_ask(struct job *j, const struct ipc *m, job_step step)
 {
 	j->step = step;
-	broker_ask(j->s->m->p.broker, m, -1, on_broker, j);
+	broker_ask(j->s->m->p.broker, m, -1, on_broker_reply, j);
 }
 
 void job_ask_for(struct job *j, uint32_t type, job_step step)
 {
 	j->step = step;
-	broker_ask_id(j->s->m->p.broker, type, j->s->id, on_broker, j);
+	broker_ask_id(j->s->m->p.broker, type, j->s->id, on_broker_reply, j);
 }
 
 static void on_retry_timer(void *arg)
@@ -390,14 +390,14 @@ void job_retry(struct job *j, uint64_t after_ms, void (*again)(struct job *j))
 	loop_timer_set(j->s->m->p.loop, &j->timer, after_ms);
 }
 
-static void on_guest(void *arg, const struct err *e)
+static void on_guest_configured(void *arg, const struct err *e)
 {
 	take_step(arg, e);
 }
 
 void job_configure(struct job *j, uint64_t ttl_ms, job_step step)
 {
-	static const struct call_ops ops = {.on_end = on_guest};
+	static const struct call_ops ops = {.on_end = on_guest_configured};
 
 	j->step = step;
 	sandbox_configure(j->s, ttl_ms, &ops, j);
@@ -422,7 +422,7 @@ static void on_paused(struct job *j, const struct err *e)
 }
 
 /* The guest no longer ends itself; now it can be frozen for as long as it takes. */
-static void freeze(struct job *j, const struct err *e)
+static void freeze_sandbox(struct job *j, const struct err *e)
 {
 	if (e) {
 		job_end(j, e);
@@ -437,9 +437,9 @@ static void pause_begin(struct job *j)
 	struct sandbox *s = j->s;
 
 	if (!sandbox_pause_stops_clock(s) || !s->expires_ms || !s->link)
-		freeze(j, NULL);
+		freeze_sandbox(j, NULL);
 	else
-		job_configure(j, 0, freeze);
+		job_configure(j, 0, freeze_sandbox);
 }
 
 static void on_resumed(struct job *j, const struct err *e)
@@ -470,27 +470,27 @@ static void resume_begin(struct job *j)
 void sandbox_wake(struct sandbox *s, sandbox_done done, void *arg)
 {
 	sandbox_used(s);
-	submit(s, JOB_WAKE, done, arg);
+	submit_job(s, JOB_WAKE, done, arg);
 }
 
 void sandbox_pause(struct sandbox *s, sandbox_done done, void *arg)
 {
-	submit(s, JOB_PAUSE, done, arg);
+	submit_job(s, JOB_PAUSE, done, arg);
 }
 
 void sandbox_resume(struct sandbox *s, sandbox_done done, void *arg)
 {
-	submit(s, JOB_RESUME, done, arg);
+	submit_job(s, JOB_RESUME, done, arg);
 }
 
 void sandbox_stop(struct sandbox *s, sandbox_done done, void *arg)
 {
-	submit(s, JOB_STOP, done, arg);
+	submit_job(s, JOB_STOP, done, arg);
 }
 
 void sandbox_start(struct sandbox *s, sandbox_done done, void *arg)
 {
-	submit(s, JOB_START, done, arg);
+	submit_job(s, JOB_START, done, arg);
 }
 
 /* ---- change ---- */
@@ -580,7 +580,7 @@ static void destroy_finish(struct job *j)
 		snapshot_drop(s->m, s->kept, s->owner.token);
 	s->kept[0] = '\0';
 	s->expires_ms = 0;
-	tenant_leave(s);
+	quota_remove(s);
 	sandbox_forget(s);
 	if (s->end_state != STATE_FAILED)
 		s->m->metrics.destroyed++;
@@ -649,7 +649,7 @@ void destroy_go_on(struct sandbox *s)
 
 void sandbox_destroy(struct sandbox *s, sandbox_done done, void *arg)
 {
-	submit(s, JOB_DESTROY, done, arg);
+	submit_job(s, JOB_DESTROY, done, arg);
 }
 
 void sandbox_end(struct sandbox *s, enum sandbox_state state, enum mover by, const char *reason)

@@ -59,7 +59,7 @@ static void time_out(struct sandbox *s, bool ends, const char *why)
 	job_submit(j);
 }
 
-static void on_ttl(void *arg)
+static void on_ttl_timer(void *arg)
 {
 	struct sandbox *s = arg;
 
@@ -71,7 +71,7 @@ static void on_ttl(void *arg)
 
 /* ---- idleness ---- */
 
-static void rearm(struct sandbox *s, uint64_t after_ms)
+static void set_idle_timer(struct sandbox *s, uint64_t after_ms)
 {
 	if (s->o.idle_ms && s->state == STATE_RUNNING && !s->pooled && !s->o.transient)
 		loop_timer_set(s->m->p.loop, &s->idle, after_ms ? after_ms : 1);
@@ -87,13 +87,13 @@ static void on_guest_usage(void *arg, struct sandbox *s, struct unpack *u, const
 	if (busy)
 		s->used_ns = now_ns();
 	if (e || busy || s->active || used)
-		rearm(s, s->o.idle_ms);
+		set_idle_timer(s, s->o.idle_ms);
 	else
 		time_out(s, false, "it was idle for too long");
 }
 
 /* Commands in the background are known to the guest only. */
-static void on_idle(void *arg)
+static void on_idle_timer(void *arg)
 {
 	struct sandbox *s = arg;
 	uint64_t unused_ms = (uint64_t)(now_ns() - s->used_ns) / 1000000;
@@ -101,11 +101,11 @@ static void on_idle(void *arg)
 	if (s->state != STATE_RUNNING || !s->link || s->active || s->current ||
 	    link_open_calls(s->link) > s->parked) {
 		s->used_ns = now_ns();
-		rearm(s, s->o.idle_ms);
+		set_idle_timer(s, s->o.idle_ms);
 		return;
 	}
 	if (unused_ms < s->o.idle_ms) {
-		rearm(s, s->o.idle_ms - unused_ms);
+		set_idle_timer(s, s->o.idle_ms - unused_ms);
 		return;
 	}
 	guest_ask(s, G_STATS, &(struct buf){0}, on_guest_usage, NULL);
@@ -115,7 +115,7 @@ void sandbox_used(struct sandbox *s)
 {
 	s->used_ns = now_ns();
 	if (!s->idle.place)
-		rearm(s, s->o.idle_ms);
+		set_idle_timer(s, s->o.idle_ms);
 }
 
 void sandbox_active(struct sandbox *s, int by)
@@ -161,11 +161,11 @@ void ack(struct sandbox *s, uint32_t eid)
 
 /* ---- forgetting ---- */
 
-static void bury_first(struct manager *m)
+static void forget_oldest(struct manager *m)
 {
 	struct sandbox *s = m->ended;
 
-	m->ended = s->next_gone;
+	m->ended = s->next_ended;
 	if (!m->ended)
 		m->ended_end = &m->ended;
 	m->ended_count--;
@@ -180,42 +180,42 @@ void ended_add(struct sandbox *s)
 		sandbox_remove(s);
 		return;
 	}
-	if (s->gone_ns)
+	if (s->ended_ns)
 		return;
-	s->gone_ns = now_ns();
-	s->next_gone = NULL;
+	s->ended_ns = now_ns();
+	s->next_ended = NULL;
 	*m->ended_end = s;
-	m->ended_end = &s->next_gone;
+	m->ended_end = &s->next_ended;
 	/* What is left of it is small, and there are not too many of them. */
 	free(take_ptr(s->history));
 	if (++m->ended_count > ENDED_MAX)
-		bury_first(m);
+		forget_oldest(m);
 	if (!m->ended_timer.place)
 		loop_timer_set(m->p.loop, &m->ended_timer, ENDED_LOOK_MS);
 }
 
-static void on_ended(void *arg)
+static void on_ended_timer(void *arg)
 {
 	struct manager *m = arg;
 	int64_t old = now_ns() - ENDED_MS * 1000000LL;
 
-	while (m->ended && m->ended->gone_ns <= old)
-		bury_first(m);
+	while (m->ended && m->ended->ended_ns <= old)
+		forget_oldest(m);
 	if (m->ended)
 		loop_timer_set(m->p.loop, &m->ended_timer, ENDED_LOOK_MS);
 }
 
 void ended_start(struct manager *m)
 {
-	m->ended_timer = (struct loop_timer){.call = on_ended, .arg = m};
+	m->ended_timer = (struct loop_timer){.call = on_ended_timer, .arg = m};
 }
 
 /* ---- all of a sandbox ---- */
 
 void timers_init(struct sandbox *s)
 {
-	s->ttl = (struct loop_timer){.call = on_ttl, .arg = s};
-	s->idle = (struct loop_timer){.call = on_idle, .arg = s};
+	s->ttl = (struct loop_timer){.call = on_ttl_timer, .arg = s};
+	s->idle = (struct loop_timer){.call = on_idle_timer, .arg = s};
 	s->acking = (struct loop_timer){.call = acks_send, .arg = s};
 }
 

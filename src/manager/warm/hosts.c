@@ -1,7 +1,7 @@
 /*
  * Warm sandboxes: a warm host (warm/warm.h) for each token that runs things and the image and limits it runs them
  * with, made when it first does (with other than the usual ones: when it does so again) and ended
- * when it has not for a while, or when the settings change. A warm host is a transient sandbox that nobody can find or list. What cannot
+ * when it has not for a while, or when the settings change. A warm host is a transient sandbox that nobody can find_host or list. What cannot
  * run warm runs cold, and the record says why.
  */
 #include "manager/manager_internal.h"
@@ -24,7 +24,7 @@ enum warm_host_state {
 	WARM_HOST_FAILED,
 };
 
-struct warm_host {
+struct host_entry {
 	struct manager *m;
 	struct caller who;
 	struct limits limits; /* of what runs in it; timeout and output are kept by others */
@@ -36,12 +36,12 @@ struct warm_host {
 	uint64_t retry_ms;
 	char why[160];
 	struct loop_timer idle;
-	struct warm_host *next;
+	struct host_entry *next;
 };
 
-static bool is_of(const struct warm_host *n, const char *token)
+static bool takes_runs_of(const struct host_entry *h, const char *token)
 {
-	return !n->is_retired && str_equal(n->who.token, token);
+	return !h->is_retired && str_equal(h->who.token, token);
 }
 
 /* What tells warm hosts of one token apart. */
@@ -50,36 +50,37 @@ struct warm_host_kind {
 	const char *image;
 };
 
-static bool is_kind(const struct warm_host *n, const struct warm_host_kind *k)
+static bool host_is_kind(const struct host_entry *h, const struct warm_host_kind *k)
 {
-	return memcmp(&n->limits, &k->limits, sizeof(k->limits)) == 0 &&
-	       str_equal(n->image, k->image);
+	return memcmp(&h->limits, &k->limits, sizeof(k->limits)) == 0 &&
+	       str_equal(h->image, k->image);
 }
 
-static struct warm_host *find(struct manager *m, const char *token, const struct warm_host_kind *k)
+static struct host_entry *find_host(struct manager *m, const char *token,
+				    const struct warm_host_kind *k)
 {
-	struct warm_host *n = m->warm_hosts;
+	struct host_entry *h = m->warm_hosts;
 
-	while (n && (!is_of(n, token) || !is_kind(n, k)))
-		n = n->next;
-	return n;
+	while (h && (!takes_runs_of(h, token) || !host_is_kind(h, k)))
+		h = h->next;
+	return h;
 }
 
-static void warm_host_free(struct warm_host *n)
+static void host_free(struct host_entry *h)
 {
-	struct warm_host **p = &n->m->warm_hosts;
+	struct host_entry **p = &h->m->warm_hosts;
 
-	while (*p != n)
+	while (*p != h)
 		p = &(*p)->next;
-	*p = n->next;
-	loop_timer_stop(n->m->p.loop, &n->idle);
-	free(n);
+	*p = h->next;
+	loop_timer_stop(h->m->p.loop, &h->idle);
+	free(h);
 }
 
 /* What still runs in it goes with it. */
-static void end(struct warm_host *n)
+static void end_host(struct host_entry *h)
 {
-	struct sandbox *s = take_ptr(n->s);
+	struct sandbox *s = take_ptr(h->s);
 
 	if (!s)
 		return;
@@ -87,46 +88,46 @@ static void end(struct warm_host *n)
 	sandbox_release(s);
 }
 
-static void on_idle(void *arg)
+static void on_host_idle(void *arg)
 {
-	struct warm_host *n = arg;
-	int64_t left_ms = IDLE_MS - (now_ns() - n->used_ns) / 1000000;
-	bool busy = n->state == WARM_HOST_MAKING || (n->s && n->s->active);
+	struct host_entry *h = arg;
+	int64_t left_ms = IDLE_MS - (now_ns() - h->used_ns) / 1000000;
+	bool busy = h->state == WARM_HOST_MAKING || (h->s && h->s->active);
 
-	if (n->is_retired)
+	if (h->is_retired)
 		left_ms = busy ? RETIRED_MS : 0;
 	else if (busy)
 		left_ms = IDLE_MS;
 	if (left_ms > 0) {
-		loop_timer_set(n->m->p.loop, &n->idle, (uint64_t)left_ms);
+		loop_timer_set(h->m->p.loop, &h->idle, (uint64_t)left_ms);
 		return;
 	}
-	end(n);
-	warm_host_free(n);
+	end_host(h);
+	host_free(h);
 }
 
-static void fail(struct warm_host *n, const char *why)
+static void host_failed(struct host_entry *h, const char *why)
 {
-	n->state = WARM_HOST_FAILED;
-	n->retry_ms = n->retry_ms ? n->retry_ms * 2 : RETRY_FIRST_MS;
-	if (n->retry_ms > RETRY_MOST_MS)
-		n->retry_ms = RETRY_MOST_MS;
-	n->retry_ns = now_ns() + (int64_t)n->retry_ms * 1000000;
-	snprintf(n->why, sizeof(n->why), "%s", why);
-	manager_log(n->m, "no warm sandboxes: %s", why);
+	h->state = WARM_HOST_FAILED;
+	h->retry_ms = h->retry_ms ? h->retry_ms * 2 : RETRY_FIRST_MS;
+	if (h->retry_ms > RETRY_MOST_MS)
+		h->retry_ms = RETRY_MOST_MS;
+	h->retry_ns = now_ns() + (int64_t)h->retry_ms * 1000000;
+	snprintf(h->why, sizeof(h->why), "%s", why);
+	manager_log(h->m, "no warm sandboxes: %s", why);
 }
 
-static void on_made(void *arg, struct sandbox *s, const struct err *e)
+static void on_host_made(void *arg, struct sandbox *s, const struct err *e)
 {
-	struct warm_host *n = arg;
+	struct host_entry *h = arg;
 
 	if (!s) {
-		fail(n, e->msg);
+		host_failed(h, e->msg);
 		return;
 	}
-	n->s = sandbox_hold(s);
-	n->state = WARM_HOST_READY;
-	n->retry_ms = 0;
+	h->s = sandbox_hold(s);
+	h->state = WARM_HOST_READY;
+	h->retry_ms = 0;
 }
 
 static const char *image_of(const struct sandbox_spec *s)
@@ -135,7 +136,7 @@ static const char *image_of(const struct sandbox_spec *s)
 }
 
 /* The options of what a warm host gives: the daemon's defaults for a run, but for image and limits. */
-static int plain_options(const struct manager *m, struct create_options *ret, struct err *e)
+static int host_options(const struct manager *m, struct create_options *ret, struct err *e)
 {
 	create_options_init(ret, m);
 	ret->spec.root = ROOT_RO;
@@ -154,79 +155,79 @@ static struct warm_host_kind kind_of(const struct sandbox_spec *s)
 	return k;
 }
 
-static bool is_usual(const struct warm_host *n)
+static bool is_usual(const struct host_entry *h)
 {
 	struct create_options plain;
 	struct warm_host_kind usual;
 	struct err e;
-	bool same = plain_options(n->m, &plain, &e) == 0;
+	bool same = host_options(h->m, &plain, &e) == 0;
 
 	usual = kind_of(&plain.spec);
-	same = same && is_kind(n, &usual);
+	same = same && host_is_kind(h, &usual);
 	create_options_done(&plain);
 	return same;
 }
 
-static void make(struct warm_host *n)
+static void make_host(struct host_entry *h)
 {
 	struct create_options o;
 	struct err e;
 
-	n->state = WARM_HOST_MAKING;
-	if (plain_options(n->m, &o, &e) < 0) {
+	h->state = WARM_HOST_MAKING;
+	if (host_options(h->m, &o, &e) < 0) {
 		create_options_done(&o);
-		fail(n, e.msg);
+		host_failed(h, e.msg);
 		return;
 	}
-	o.spec.limits = n->limits;
+	o.spec.limits = h->limits;
 	free(o.spec.image);
-	o.spec.image = str_copy(n->image);
+	o.spec.image = str_copy(h->image);
 	/* It begins with as many as the operator says, and grows up to this while requests wait. */
 	o.warm_host[0] = o.warm_host[1] = LANES_MAX;
-	manager_create(n->m, &n->who, &o, on_made, n);
+	manager_create(h->m, &h->who, &o, on_host_made, h);
 }
 
-static struct warm_host *add(struct manager *m, const struct caller *who,
-			     const struct warm_host_kind *k)
+static struct host_entry *add_host(struct manager *m, const struct caller *who,
+				   const struct warm_host_kind *k)
 {
-	struct warm_host *n = must_alloc(calloc(1, sizeof(*n)));
+	struct host_entry *h = must_alloc(calloc(1, sizeof(*h)));
 
-	*n = (struct warm_host){.m = m,
-				.who = *who,
-				.limits = k->limits,
-				.used_ns = now_ns(),
-				.next = m->warm_hosts};
-	snprintf(n->image, sizeof(n->image), "%s", k->image);
+	*h = (struct host_entry){.m = m,
+				 .who = *who,
+				 .limits = k->limits,
+				 .used_ns = now_ns(),
+				 .next = m->warm_hosts};
+	snprintf(h->image, sizeof(h->image), "%s", k->image);
 	/* Whoever runs something in it was judged before. */
-	n->who.has_ceiling = false;
-	n->idle = (struct loop_timer){.call = on_idle, .arg = n};
-	loop_timer_set(m->p.loop, &n->idle, IDLE_MS);
-	m->warm_hosts = n;
-	if (is_usual(n))
-		make(n);
-	return n;
+	h->who.has_ceiling = false;
+	h->idle = (struct loop_timer){.call = on_host_idle, .arg = h};
+	loop_timer_set(m->p.loop, &h->idle, IDLE_MS);
+	m->warm_hosts = h;
+	if (is_usual(h))
+		make_host(h);
+	return h;
 }
 
-static void retire(struct warm_host *n)
+static void retire_host(struct host_entry *h)
 {
-	n->is_retired = true;
-	loop_timer_set(n->m->p.loop, &n->idle, 0);
+	h->is_retired = true;
+	loop_timer_set(h->m->p.loop, &h->idle, 0);
 }
 
 /* One more of this token, if need be in the place of another; false: there are too many. */
 static bool make_room(struct manager *m, const char *token)
 {
-	struct warm_host *oldest = NULL;
+	struct host_entry *oldest = NULL;
 	size_t all = 0, own = 0;
 
-	for (struct warm_host *n = m->warm_hosts; n; n = n->next) {
+	for (struct host_entry *h = m->warm_hosts; h; h = h->next) {
 		all++;
-		if (!is_of(n, token))
+		if (!takes_runs_of(h, token))
 			continue;
 		own++;
-		if (n->state != WARM_HOST_MAKING && (!n->s || !n->s->active) &&
-		    (!oldest || n->used_ns < oldest->used_ns))
-			oldest = n;
+		if (h->state != WARM_HOST_MAKING && (!h->s || !h->s->active) &&
+		    (!oldest || h->used_ns < oldest->used_ns))
+			oldest = h;
 	}
 	if (all >= WARM_HOSTS_MAX && !own)
 		return false;
@@ -234,33 +235,33 @@ static bool make_room(struct manager *m, const char *token)
 		return true;
 	if (!oldest || now_ns() - oldest->used_ns < UNUSED_NS)
 		return false;
-	retire(oldest);
+	retire_host(oldest);
 	return true;
 }
 
 /* It is gone, by itself or by somebody's hand: another takes its place. */
 
-static bool is_lost(const struct warm_host *n)
+static bool host_is_lost(const struct host_entry *h)
 {
-	return n->s && (n->s->state != STATE_RUNNING || !n->s->link);
+	return h->s && (h->s->state != STATE_RUNNING || !h->s->link);
 }
 
 /* May this be had? If so, it is being made, if it is not there. */
-static struct warm_host *find_or_add(struct manager *m, const struct caller *who,
-				     const struct warm_host_kind *k, const char **ret_why)
+static struct host_entry *find_or_add(struct manager *m, const struct caller *who,
+				      const struct warm_host_kind *k, const char **ret_why)
 {
-	struct warm_host *n = find(m, who->token, k);
-	bool is_new = !n;
+	struct host_entry *h = find_host(m, who->token, k);
+	bool is_new = !h;
 
 	if (is_new && !make_room(m, who->token)) {
 		*ret_why = "too many kinds of warm sandboxes are in use";
 		return NULL;
 	}
 	if (is_new)
-		n = add(m, who, k);
-	else if (n->state == WARM_HOST_NAMED)
-		make(n);
-	return n;
+		h = add_host(m, who, k);
+	else if (h->state == WARM_HOST_NAMED)
+		make_host(h);
+	return h;
 }
 
 struct sandbox *manager_warm_host(struct manager *m, const struct caller *who,
@@ -273,43 +274,43 @@ struct sandbox *manager_warm_host(struct manager *m, const struct caller *who,
 		[WARM_HOST_MAKING] = "warm sandboxes are being made",
 		[WARM_HOST_READY] = NULL};
 	struct warm_host_kind own = kind_of(spec);
-	struct warm_host *n;
+	struct host_entry *h;
 
 	*ret_why = NULL;
 	if (m->p.config->warm.lanes == 0)
 		return NULL;
-	n = find_or_add(m, who, &own, ret_why);
-	if (!n)
+	h = find_or_add(m, who, &own, ret_why);
+	if (!h)
 		return NULL;
-	if (n->state == WARM_HOST_READY && is_lost(n)) {
-		end(n);
-		fail(n, "the nest is gone");
+	if (h->state == WARM_HOST_READY && host_is_lost(h)) {
+		end_host(h);
+		host_failed(h, "the warm host is gone");
 	}
-	if (n->state == WARM_HOST_FAILED && now_ns() >= n->retry_ns)
-		make(n);
-	n->used_ns = now_ns();
-	*ret_why = n->state == WARM_HOST_FAILED ? n->why : why[n->state];
-	return n->state == WARM_HOST_READY ? n->s : NULL;
+	if (h->state == WARM_HOST_FAILED && now_ns() >= h->retry_ns)
+		make_host(h);
+	h->used_ns = now_ns();
+	*ret_why = h->state == WARM_HOST_FAILED ? h->why : why[h->state];
+	return h->state == WARM_HOST_READY ? h->s : NULL;
 }
 
 void manager_warm_host_refused(struct manager *m, const struct caller *who,
 			       const struct sandbox_spec *spec, const struct err *e)
 {
 	struct warm_host_kind own = kind_of(spec);
-	struct warm_host *n = e->errnum == ESTALE ? find(m, who->token, &own) : NULL;
+	struct host_entry *h = e->errnum == ESTALE ? find_host(m, who->token, &own) : NULL;
 
 	/* Its files are not those of its image any more. The next request has another made. */
-	if (n && n->state == WARM_HOST_READY)
-		retire(n);
+	if (h && h->state == WARM_HOST_READY)
+		retire_host(h);
 }
 
 uint32_t warm_running(struct manager *m, const char *token)
 {
 	uint32_t count = 0;
 
-	for (const struct warm_host *n = m->warm_hosts; n; n = n->next)
-		if (n->s && str_equal(n->who.token, token))
-			count += n->s->active;
+	for (const struct host_entry *h = m->warm_hosts; h; h = h->next)
+		if (h->s && str_equal(h->who.token, token))
+			count += h->s->active;
 	return count;
 }
 
@@ -369,8 +370,8 @@ void warm_layers(const struct sandbox *s, layer_set proven, int landlock_abi, st
 
 void warm_change(struct manager *m)
 {
-	for (struct warm_host *n = m->warm_hosts; n; n = n->next)
-		retire(n);
+	for (struct host_entry *h = m->warm_hosts; h; h = h->next)
+		retire_host(h);
 }
 
 void warm_stop(struct manager *m)
@@ -378,6 +379,6 @@ void warm_stop(struct manager *m)
 	while (m->warm_hosts) {
 		if (m->warm_hosts->s)
 			sandbox_release(take_ptr(m->warm_hosts->s));
-		warm_host_free(m->warm_hosts);
+		host_free(m->warm_hosts);
 	}
 }

@@ -12,8 +12,8 @@
 
 #include "wire/guest.h"
 
-#define WAIT_FIRST_MS 1000
-#define WAIT_MOST_MS 60000
+#define RETRY_FIRST_MS 1000
+#define RETRY_MOST_MS 60000
 #define CALM_MS 10
 
 static uint32_t pool_size(const struct manager *m)
@@ -28,7 +28,7 @@ static const char *pool_image(const struct manager *m)
 	return *m->p.config->sandbox.image ? m->p.config->sandbox.image : "host";
 }
 
-static bool suits(const struct manager *m, const struct create_options *o)
+static bool suits_pool(const struct manager *m, const struct create_options *o)
 {
 	const struct sandbox_spec *s = &o->spec;
 
@@ -38,7 +38,7 @@ static bool suits(const struct manager *m, const struct create_options *o)
 }
 
 /* Limits that pid 1 had from its start, and that nobody can change from outside. */
-static bool has_limits(const struct sandbox *s, const struct limits *wanted)
+static bool has_same_limits(const struct sandbox *s, const struct limits *wanted)
 {
 	const struct limits *l = &s->booted.limits;
 
@@ -50,12 +50,12 @@ struct sandbox *pool_take(struct manager *m, const struct create_options *o)
 	struct pool *p = &m->pools[o->spec.root == ROOT_OVERLAY];
 	struct sandbox *s = NULL;
 
-	if (!suits(m, o) || pool_size(m) == 0)
+	if (!suits_pool(m, o) || pool_size(m) == 0)
 		return NULL;
 	p->wanted = pool_size(m);
 	for (uint32_t i = p->count; i-- > 0 && !s;) {
 		if (o->spec.required_layers & ~p->ready[i]->booted.proven ||
-		    !has_limits(p->ready[i], &o->spec.limits))
+		    !has_same_limits(p->ready[i], &o->spec.limits))
 			continue;
 		s = p->ready[i];
 		p->ready[i] = p->ready[--p->count];
@@ -72,11 +72,11 @@ struct sandbox *pool_take(struct manager *m, const struct create_options *o)
 	return s;
 }
 
-static void give_up(struct manager *m)
+static void delay_boots(struct manager *m)
 {
-	m->pool_wait_ms = m->pool_wait_ms ? m->pool_wait_ms * 2 : WAIT_FIRST_MS;
-	if (m->pool_wait_ms > WAIT_MOST_MS)
-		m->pool_wait_ms = WAIT_MOST_MS;
+	m->pool_wait_ms = m->pool_wait_ms ? m->pool_wait_ms * 2 : RETRY_FIRST_MS;
+	if (m->pool_wait_ms > RETRY_MOST_MS)
+		m->pool_wait_ms = RETRY_MOST_MS;
 	loop_timer_set(m->p.loop, &m->pool_timer, m->pool_wait_ms);
 }
 
@@ -87,7 +87,7 @@ static void destroy_member(struct sandbox *s)
 	sandbox_remove(s);
 }
 
-static void on_greeted(void *arg, const struct err *e)
+static void on_member_greeted(void *arg, const struct err *e)
 {
 	struct sandbox *s = arg;
 	struct manager *m = s->m;
@@ -98,7 +98,7 @@ static void on_greeted(void *arg, const struct err *e)
 		if (s->known)
 			destroy_member(s);
 		if (e)
-			give_up(m);
+			delay_boots(m);
 		else
 			pool_refill(m);
 	} else {
@@ -110,22 +110,22 @@ static void on_greeted(void *arg, const struct err *e)
 	sandbox_release(s);
 }
 
-static const struct call_ops greeted_ops = {.on_end = on_greeted};
+static const struct call_ops greeted_ops = {.on_end = on_member_greeted};
 
-static void greet(struct sandbox *s, int fd, uint64_t generation)
+static void greet_member(struct sandbox *s, int fd, uint64_t generation)
 {
 	sandbox_open_link(s, fd, generation);
 	link_call(s->link, G_PING, NULL, 0, &greeted_ops, s);
 }
 
-static void on_booted(void *arg, const struct ipc *reply, int fd)
+static void on_member_booted(void *arg, const struct ipc *reply, int fd)
 {
 	struct sandbox *s = arg;
 	struct manager *m = s->m;
 
 	if (reply->err.kind == ERR_NONE && fd >= 0 && s->known) {
 		s->booted = reply->booted;
-		greet(s, fd, reply->booted.generation);
+		greet_member(s, fd, reply->booted.generation);
 		return;
 	}
 	close_fd(&fd);
@@ -134,7 +134,7 @@ static void on_booted(void *arg, const struct ipc *reply, int fd)
 	if (s->known)
 		sandbox_remove(s);
 	sandbox_release(s);
-	give_up(m);
+	delay_boots(m);
 }
 
 static struct sandbox *new_member(struct manager *m, const char *id, int root)
@@ -161,7 +161,7 @@ static void boot_member(struct manager *m, int root)
 	if (spec_finish(&s->o.spec, &e) < 0)
 		manager_log(m, "the pool: %s", e.msg);
 	fill_boot(s, &msg.boot);
-	broker_ask(m->p.broker, &msg, -1, on_booted, s);
+	broker_ask(m->p.broker, &msg, -1, on_member_booted, s);
 }
 
 void pool_refill(struct manager *m)
@@ -198,7 +198,7 @@ void pool_taken(struct manager *m)
 	pool_refill(m);
 }
 
-static void on_timer(void *arg)
+static void on_pool_timer(void *arg)
 {
 	pool_refill(arg);
 }
@@ -214,7 +214,7 @@ static void pool_resize(struct manager *m)
 
 void pool_start(struct manager *m)
 {
-	m->pool_timer = (struct loop_timer){.call = on_timer, .arg = m};
+	m->pool_timer = (struct loop_timer){.call = on_pool_timer, .arg = m};
 	pool_resize(m);
 }
 
@@ -240,7 +240,7 @@ void pool_adopt(struct manager *m, const struct ipc_booted *b, int fd)
 	s->booted = *b;
 	s->o.spec.limits = b->limits;
 	m->pools[b->root == ROOT_OVERLAY].booting++;
-	greet(s, fd, b->generation);
+	greet_member(s, fd, b->generation);
 }
 
 void pool_lost(struct sandbox *s)

@@ -6,7 +6,7 @@
 #define FAILURES_MAX 3
 #define PRINTED_MAX (1u << 20) /* it has nothing to say */
 
-static void lose(struct prefork *p, bool is_failure)
+static void prefork_lost(struct prefork *p, bool is_failure)
 {
 	loop_timer_stop(p->loop, &p->deadline);
 	p->state = PREFORK_NONE;
@@ -17,39 +17,39 @@ static void lose(struct prefork *p, bool is_failure)
 		p->changed(p->arg);
 }
 
-static void on_parked_start(void *arg, uint32_t eid, uint32_t pid)
+static void on_prefork_start(void *arg, uint32_t eid, uint32_t pid)
 {
 	struct prefork *p = arg;
 
 	p->eid = eid;
 }
 
-static void ignore(void *arg, json_t *value, const struct err *e)
+static void ignore_answer(void *arg, json_t *value, const struct err *e)
 {
 	(void)arg, (void)e;
 	json_decref(value);
 }
 
-static void kill_parked(void *arg)
+static void kill_prefork(void *arg)
 {
 	struct prefork *p = arg;
 
 	if (p->eid)
-		sandbox_signal(p->exec->s, p->eid, SIGKILL, true, ignore, NULL);
+		sandbox_signal(p->exec->s, p->eid, SIGKILL, true, ignore_answer, NULL);
 }
 
 /*
  * Its first word is that it is ready; what else it may say does not matter. Code inside can print there, on
  * and on, which must not keep us busy.
  */
-static void on_parked_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
+static void on_prefork_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
 {
 	struct prefork *p = arg;
 
 	(void)seq, (void)bytes;
 	exec_credit(p->exec, len);
 	if (p->printed <= PRINTED_MAX && (p->printed += len) > PRINTED_MAX)
-		kill_parked(p);
+		kill_prefork(p);
 	if (kind != 1 || p->state != PREFORK_STARTING)
 		return;
 	p->state = PREFORK_READY;
@@ -59,22 +59,22 @@ static void on_parked_output(void *arg, int kind, uint64_t seq, const char *byte
 }
 
 /* Another is started when it is needed. */
-static void on_parked_exit(void *arg, const struct outcome *x)
+static void on_prefork_exit(void *arg, const struct outcome *x)
 {
-	lose(arg, x->exit_code != PREFORK_CHANGED);
+	prefork_lost(arg, x->exit_code != PREFORK_CHANGED);
 }
 
-static void on_parked_error(void *arg, const struct err *e)
+static void on_prefork_error(void *arg, const struct err *e)
 {
-	lose(arg, true);
+	prefork_lost(arg, true);
 }
 
-static const struct exec_ops prefork_ops = {.on_start = on_parked_start,
-					    .on_output = on_parked_output,
-					    .on_exit = on_parked_exit,
-					    .on_error = on_parked_error};
+static const struct exec_ops prefork_ops = {.on_start = on_prefork_start,
+					    .on_output = on_prefork_output,
+					    .on_exit = on_prefork_exit,
+					    .on_error = on_prefork_error};
 
-static void look_after(struct prefork *p, struct sandbox *s, struct exec *x)
+static void watch_prefork(struct prefork *p, struct sandbox *s, struct exec *x)
 {
 	p->exec = x;
 	p->printed = 0;
@@ -89,9 +89,9 @@ void prefork_start(struct prefork *p, struct sandbox *s, const struct prefork_pr
 	r.preforks = true;
 	r.no_stdin = !what->input;
 	p->state = PREFORK_STARTING;
-	look_after(p, s, exec_start(s, &r, &prefork_ops, p));
+	watch_prefork(p, s, exec_start(s, &r, &prefork_ops, p));
 	p->exec->source = (struct exec_source){what->input, what->input_len, what->input != NULL};
-	p->deadline = (struct loop_timer){.call = kill_parked, .arg = p};
+	p->deadline = (struct loop_timer){.call = kill_prefork, .arg = p};
 	loop_timer_set(p->loop, &p->deadline, START_MS);
 }
 
@@ -101,7 +101,7 @@ void prefork_adopt(struct prefork *p, struct sandbox *s, uint32_t eid)
 		return;
 	p->state = PREFORK_READY;
 	p->eid = eid;
-	look_after(p, s, exec_attach(s, eid, UINT64_MAX, &prefork_ops, p));
+	watch_prefork(p, s, exec_attach(s, eid, UINT64_MAX, &prefork_ops, p));
 }
 
 void prefork_drop(struct prefork *p)
