@@ -40,7 +40,7 @@ static int change_root(const char *dir, struct err *e)
 	return 0;
 }
 
-static int limit(int which, uint64_t most, struct err *e)
+static int set_limit(int which, uint64_t most, struct err *e)
 {
 	struct rlimit now, want = {most, most};
 
@@ -49,7 +49,7 @@ static int limit(int which, uint64_t most, struct err *e)
 	return setrlimit(which, &want) < 0 ? err_sys(e, "cannot set a resource limit") : 0;
 }
 
-static int become(const struct confinement *c, struct err *e)
+static int change_ids(const struct confinement *c, struct err *e)
 {
 	if (c->rootless)
 		return 0;
@@ -80,10 +80,10 @@ int confine(const struct confinement *c, struct err *e)
 {
 	sched_be_prompt();
 	if ((c->root && change_root(c->root, e) < 0) ||
-	    limit(RLIMIT_NOFILE, c->open_files, e) < 0 || limit(RLIMIT_CORE, 0, e) < 0)
+	    set_limit(RLIMIT_NOFILE, c->open_files, e) < 0 || set_limit(RLIMIT_CORE, 0, e) < 0)
 		return -1;
 	/* The bounding set while there is the right to, the rest with the ids. */
-	if (caps_drop_bounding(e) < 0 || become(c, e) < 0 || caps_clear(e) < 0)
+	if (caps_drop_bounding(e) < 0 || change_ids(c, e) < 0 || caps_clear(e) < 0)
 		return -1;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return err_sys(e, "cannot give up privileges");

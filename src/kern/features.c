@@ -1,17 +1,23 @@
 /*
- * Finds out by trying what this kernel and this user can do. Each probe runs in a child, so that one
- * that hangs or dies tells only about itself.
+ * Finds out by trying what this kernel and this user can do. Each probe runs in a child of its own, so
+ * that a probe that hangs or dies tells only about itself, and so that it may change namespaces, ids
+ * and filters. A probe returns 0, or the errno of the step that failed; it may set the state to
+ * FEATURE_LIMITED and write a detail.
  */
 #include "kern/features.h"
 
 #include "kern/caps.h"
+#include "kern/cgroup.h"
+#include "kern/landlock.h"
+#include "kern/mount.h"
 #include "kern/mountinfo.h"
-#include "kern/probe.h"
 #include "kern/sys.h"
 #include "kern/userns.h"
 
 #include <assert.h>
 #include <grp.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <net/if.h>
 #include <poll.h>
 #include <sched.h>
@@ -26,7 +32,10 @@
 
 enum { PROBE_TIMEOUT_MS = 3000, KILL_TIMEOUT_MS = 2000, NOBODY = 65534 };
 
-int probe_says(struct feature *f, int errnum, const char *fmt, ...)
+/* Writes the detail and returns errnum: `return probe_says(f, ENODEV, "too slow")`. */
+static int probe_says(struct feature *f, int errnum, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
+static int probe_says(struct feature *f, int errnum, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -36,12 +45,14 @@ int probe_says(struct feature *f, int errnum, const char *fmt, ...)
 	return errnum;
 }
 
-int probe_error(struct feature *f, const struct err *e)
+/* The same for the error of a function of ours. */
+static int probe_error(struct feature *f, const struct err *e)
 {
 	return probe_says(f, e->errnum ? e->errnum : EINVAL, "%.200s", e->msg);
 }
 
-int probe_failed(struct feature *f, const char *doing)
+/* Notes what was being done, then returns errno: `return probe_failed(f, "unshare")`. */
+static int probe_failed(struct feature *f, const char *doing)
 {
 	int errnum = errno ? errno : EINVAL;
 
@@ -101,7 +112,8 @@ static int enter_namespace(struct feature *f, int flag, const char *name)
 	return 0;
 }
 
-int probe_enter_mounts(struct feature *f)
+/* Becomes able to mount: with our own privileges, or in a user namespace of our own. */
+static int enter_mounts(struct feature *f)
 {
 	int errnum = enter_namespace(f, CLONE_NEWNS, "mnt");
 
@@ -112,9 +124,10 @@ int probe_enter_mounts(struct feature *f)
 	return 0;
 }
 
-int probe_enter_scratch(struct feature *f)
+/* The same with a private, empty tmpfs as the current directory. */
+static int enter_scratch(struct feature *f)
 {
-	int errnum = probe_enter_mounts(f);
+	int errnum = enter_mounts(f);
 	struct stat before, after;
 
 	if (errnum)
@@ -147,10 +160,8 @@ static int probe_user_ns(struct feature *f)
 		close(made.fd);
 		return probe_says(f, 0, "a range of ids of its own for each sandbox");
 	}
-	errnum = probe_enter_scratch(f);
-	if (!errnum)
-		return probe_says(f, 0, "with the caller's own id");
-	return errnum;
+	errnum = enter_scratch(f);
+	return errnum ? errnum : probe_says(f, 0, "with the caller's own id");
 }
 
 static int probe_rootless(struct feature *f)
@@ -160,7 +171,7 @@ static int probe_rootless(struct feature *f)
 		return probe_failed(f, "becoming an ordinary user");
 	/* A change of ids makes /proc/self belong to root, and the maps unwritable. */
 	prctl(PR_SET_DUMPABLE, 1);
-	return probe_enter_scratch(f);
+	return enter_scratch(f);
 }
 
 static int loopback_up(struct feature *f)
@@ -214,27 +225,282 @@ static int mount_proc(void)
 /* An ordinary user may have one only where nothing covers a part of the host's, as containers do. */
 static int probe_proc(struct feature *f)
 {
-	int errnum = probe_enter_scratch(f);
-
-	if (errnum)
-		return errnum;
 	if (unshare(CLONE_NEWPID) < 0 || mkdir("proc", 0755) < 0)
 		return probe_failed(f, "making a pid namespace");
 	errno = try_in_child(f, mount_proc);
 	return errno ? probe_failed(f, "mounting a new /proc") : 0;
 }
 
+/* ---- file systems and mounts ---- */
+
+/* A new tmpfs, and a read-only copy of it that really is read-only. */
+static int probe_mount_api(struct feature *f)
+{
+	int made, copy;
+	struct err e;
+
+	if (mkdir("a", 0755) < 0 || mkdir("b", 0755) < 0)
+		return probe_failed(f, "mkdir");
+	made = mount_new("tmpfs", 0, NULL, &e);
+	if (made < 0 || mount_attach(made, AT_FDCWD, "a", &e) < 0)
+		return probe_error(f, &e);
+	/* Flags by a call of their own: newer kernels can set them while cloning. */
+	copy = mount_clone(AT_FDCWD, "a", 0, &e);
+	if (copy < 0 || mount_reflag(copy, MOUNT_READ_ONLY, &e) < 0 ||
+	    mount_attach(copy, AT_FDCWD, "b", &e) < 0)
+		return probe_error(f, &e);
+	if (mkdir("a/x", 0755) < 0)
+		return probe_failed(f, "writing to a new mount");
+	return mkdir("b/y", 0755) < 0
+		       ? 0
+		       : probe_says(f, EINVAL, "a read-only mount can be written to");
+}
+
+/* Copy up, delete, and see both in the upper directory. */
+static int probe_overlay(struct feature *f)
+{
+	/* The root of a user namespace that enter_scratch() made does not count: it lacks ids. */
+	bool rootless = !caps_can_administer();
+	struct stat st;
+
+	if (mkdir("l", 0755) < 0 || mkdir("l/kept", 0755) < 0 || mkdir("l/gone", 0755) < 0 ||
+	    mkdir("u", 0755) < 0 || mkdir("w", 0755) < 0 || mkdir("m", 0755) < 0)
+		return probe_failed(f, "mkdir");
+	if (mount("none", "m", "overlay", 0,
+		  rootless ? "lowerdir=l,upperdir=u,workdir=w,userxattr"
+			   : "lowerdir=l,upperdir=u,workdir=w") < 0)
+		return probe_failed(f, "mounting an overlay");
+	if (mkdir("m/kept/new", 0755) < 0 || rmdir("m/gone") < 0)
+		return probe_failed(f, "writing to an overlay");
+	if (stat("u/kept/new", &st) < 0 || lstat("u/gone", &st) < 0 || !S_ISCHR(st.st_mode) ||
+	    stat("l/gone", &st) < 0)
+		return probe_failed(f, "an overlay's upper directory");
+	return 0;
+}
+
+/* Needed only by root: an ordinary user's sandbox has that user's own id. */
+static int probe_idmap(struct feature *f)
+{
+	auto_close int userns = -1;
+	auto_close int tmpfs = -1;
+	auto_close int here = -1;
+	struct id_map map;
+	struct userns made;
+	struct err e;
+	int errnum;
+
+	if (!caps_can_administer())
+		return probe_says(f, 0, "not needed by an ordinary user");
+	id_map_range(&map, 1 << 20);
+	if (userns_create(&map, &map, &made, &e) == 0) {
+		userns = made.fd;
+		userns_release(&made);
+	}
+	here = userns < 0 ? -1 : mount_clone(AT_FDCWD, ".", 0, &e);
+	if (userns < 0 || here < 0)
+		return probe_error(f, &e);
+	errnum = enter_mounts(f);
+	if (errnum)
+		return errnum;
+	tmpfs = mount_new("tmpfs", 0, NULL, &e);
+	if (tmpfs < 0)
+		return probe_error(f, &e);
+	if (mount_idmap(here, userns) == 0)
+		return 0;
+	f->state = FEATURE_LIMITED;
+	snprintf(f->detail, sizeof(f->detail), "not on the current directory's file system: %s",
+		 strerror(errno));
+	if (mount_idmap(tmpfs, userns) == 0)
+		return 0;
+	return probe_failed(f, "mount_setattr");
+}
+
+/* ---- system calls, filters and limits ---- */
+
+/* An errno that nobody else would give for getppid. */
+enum { ANSWER = EXFULL };
+
+/* Loads a filter that lets everything pass but getppid; returns seccomp's own answer. */
+static int load_filter(uint32_t action, unsigned flags)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_getppid, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, action),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {.len = ARRAY_LEN(code), .filter = code};
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
+		return -1;
+	return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program);
+}
+
+static bool is_refused(void)
+{
+	errno = 0;
+	return syscall(SYS_getppid) == -1 && errno == ANSWER;
+}
+
+static int no_effect(struct feature *f, const char *what)
+{
+	return probe_says(f, EINVAL, "%s, but has no effect", what);
+}
+
+static int probe_seccomp(struct feature *f)
+{
+	if (load_filter(SECCOMP_RET_ERRNO | ANSWER, 0) < 0)
+		return probe_failed(f, "seccomp");
+	return is_refused() ? 0 : no_effect(f, "a filter loads");
+}
+
+/* The caller is a child, so that we can answer it. */
+static int probe_seccomp_notify(struct feature *f)
+{
+	auto_close int listener =
+		load_filter(SECCOMP_RET_USER_NOTIF, SECCOMP_FILTER_FLAG_NEW_LISTENER);
+	struct seccomp_notif request = {0};
+	struct seccomp_notif_resp answer = {.error = -ANSWER};
+	int status = 0;
+	pid_t pid;
+
+	if (listener < 0)
+		return probe_failed(f, "seccomp");
+	pid = fork();
+	if (pid == 0)
+		_exit(is_refused() ? 0 : 1);
+	if (pid < 0)
+		return probe_failed(f, "fork");
+	if (ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &request) < 0)
+		return probe_failed(f, "receiving a notification");
+	answer.id = request.id;
+	if (ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer) < 0)
+		return probe_failed(f, "answering a notification");
+	if (waitpid(pid, &status, 0) < 0)
+		return probe_failed(f, "wait");
+	return status == 0 ? 0 : no_effect(f, "notifications come");
+}
+
+static int probe_landlock(struct feature *f)
+{
+	int abi = landlock_abi();
+	struct landlock l;
+	struct err e;
+
+	if (abi <= 0)
+		return probe_says(f, ENOSYS, "not built in, or not in the lsm= list");
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (landlock_open(&l, false, &e) < 0 ||
+	    landlock_allow(&l, AT_FDCWD, "/usr", LANDLOCK_READ, &e) < 0 ||
+	    landlock_apply(&l, &e) < 0)
+		return probe_error(f, &e);
+	if (open("/proc/self/status", O_RDONLY | O_CLOEXEC) >= 0 || errno != EACCES)
+		return no_effect(f, "a ruleset is taken");
+	/* ABI 3 is the first that stops truncation; below it there are gaps in the second wall. */
+	if (abi < 3)
+		f->state = FEATURE_LIMITED;
+	return probe_says(f, 0, "ABI %d", abi);
+}
+
+static int probe_clone3(struct feature *f)
+{
+	int pidfd = -1, status = 0;
+	struct clone_args args = {
+		.flags = CLONE_PIDFD, .pidfd = (uintptr_t)&pidfd, .exit_signal = SIGCHLD};
+	pid_t pid = sys_clone3(&args);
+
+	if (pid == 0)
+		_exit(0);
+	if (pid < 0)
+		return probe_failed(f, "clone3");
+	waitpid(pid, &status, 0);
+	return pidfd >= 0 ? 0 : no_effect(f, "CLONE_PIDFD is taken");
+}
+
+static int probe_pidfd(struct feature *f)
+{
+	siginfo_t info = {0};
+	pid_t pid = fork();
+	int fd;
+
+	if (pid == 0) {
+		pause();
+		_exit(1);
+	}
+	if (pid < 0)
+		return probe_failed(f, "fork");
+	fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (fd < 0 || sys_pidfd_send_signal(fd, SIGKILL) < 0) {
+		kill(pid, SIGKILL);
+		return probe_failed(f, "pidfd_open");
+	}
+	if (waitid(P_PIDFD, (id_t)fd, &info, WEXITED) < 0)
+		return probe_failed(f, "waitid on a pidfd");
+	return info.si_pid == pid && info.si_status == SIGKILL ? 0
+							       : no_effect(f, "a signal is sent");
+}
+
+static int probe_close_range(struct feature *f)
+{
+	int fd = dup(2);
+
+	if (sys_close_range((unsigned)fd, (unsigned)fd, 0) < 0)
+		return probe_failed(f, "close_range");
+	return fcntl(fd, F_GETFD) < 0 ? 0 : no_effect(f, "close_range succeeds");
+}
+
+static int probe_openat2(struct feature *f)
+{
+	int usr = sys_openat2(AT_FDCWD, "/usr", O_PATH | O_DIRECTORY | O_CLOEXEC, 0);
+
+	if (usr < 0)
+		return probe_failed(f, "openat2");
+	if (sys_openat2(usr, "..", O_PATH | O_CLOEXEC, RESOLVE_BENEATH) >= 0 || errno != EXDEV)
+		return no_effect(f, "RESOLVE_BENEATH is taken");
+	return 0;
+}
+
+/* Makes a cgroup as a run would, with limits, and looks at what it then has. */
+static int probe_cgroup(struct feature *f)
+{
+	static const struct {
+		enum layer layer;
+		const char *name;
+	} parts[] = {{LAYER_MEMORY, "memory"}, {LAYER_CPU, "cpu"}, {LAYER_PIDS, "pids"}};
+	struct limits limits = {.memory_bytes = 1 << 26, .cpus_milli = 1000, .pids = 64};
+	char has[64] = "", lacks[64] = "";
+	struct cgroup c;
+	int version;
+
+	cgroup_init(&c, 0);
+	cgroup_create(&c, &limits);
+	version = c.version;
+	for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+		char *list = c.layers & LAYER_BIT(parts[i].layer) ? has : lacks;
+
+		strcat(strcat(list, " "), parts[i].name);
+	}
+	if (version)
+		cgroup_remove(&c);
+	if (!version || !has[0])
+		return probe_says(f, EACCES, "this user can have no cgroup here");
+	if (lacks[0])
+		f->state = FEATURE_LIMITED;
+	return probe_says(f, 0, "v%d:%s%s%s", version, has, lacks[0] ? "; not" : "", lacks);
+}
+
 /* ---- running a probe ---- */
 
-struct row {
-	int (*probe)(struct feature *f);
-	int flag; /* no probe: the namespace to make */
+struct probe {
+	int (*run)(struct feature *f);
+	bool scratch; /* in an empty tmpfs of its own */
+	int flag;     /* no probe: the namespace to make */
 	const char *name;
 };
 
-static const struct row rows[] = {
-	[FEATURE_KERNEL] = {.probe = probe_kernel},
-	[FEATURE_USER_NS] = {.probe = probe_user_ns},
+static const struct probe probes[] = {
+	[FEATURE_KERNEL] = {.run = probe_kernel},
+	[FEATURE_USER_NS] = {.run = probe_user_ns},
 	[FEATURE_PID_NS] = {.flag = CLONE_NEWPID, .name = "pid"},
 	[FEATURE_MOUNT_NS] = {.flag = CLONE_NEWNS, .name = "mnt"},
 	[FEATURE_NET_NS] = {.flag = CLONE_NEWNET, .name = "net"},
@@ -242,29 +508,31 @@ static const struct row rows[] = {
 	[FEATURE_UTS_NS] = {.flag = CLONE_NEWUTS, .name = "uts"},
 	[FEATURE_CGROUP_NS] = {.flag = CLONE_NEWCGROUP, .name = "cgroup"},
 	[FEATURE_TIME_NS] = {.flag = CLONE_NEWTIME, .name = "time_for_children"},
-	[FEATURE_MOUNT_API] = {.probe = probe_mount_api},
-	[FEATURE_PROC] = {.probe = probe_proc},
-	[FEATURE_OVERLAY] = {.probe = probe_overlay},
-	[FEATURE_IDMAP] = {.probe = probe_idmap},
-	[FEATURE_CGROUP] = {.probe = probe_cgroup},
-	[FEATURE_SECCOMP] = {.probe = probe_seccomp},
-	[FEATURE_SECCOMP_NOTIFY] = {.probe = probe_seccomp_notify},
-	[FEATURE_LANDLOCK] = {.probe = probe_landlock},
-	[FEATURE_CLONE3] = {.probe = probe_clone3},
-	[FEATURE_PIDFD] = {.probe = probe_pidfd},
-	[FEATURE_CLOSE_RANGE] = {.probe = probe_close_range},
-	[FEATURE_OPENAT2] = {.probe = probe_openat2},
-	[FEATURE_ROOTLESS] = {.probe = probe_rootless},
+	[FEATURE_MOUNT_API] = {.run = probe_mount_api, .scratch = true},
+	[FEATURE_PROC] = {.run = probe_proc, .scratch = true},
+	[FEATURE_OVERLAY] = {.run = probe_overlay, .scratch = true},
+	[FEATURE_IDMAP] = {.run = probe_idmap},
+	[FEATURE_CGROUP] = {.run = probe_cgroup},
+	[FEATURE_SECCOMP] = {.run = probe_seccomp},
+	[FEATURE_SECCOMP_NOTIFY] = {.run = probe_seccomp_notify},
+	[FEATURE_LANDLOCK] = {.run = probe_landlock},
+	[FEATURE_CLONE3] = {.run = probe_clone3},
+	[FEATURE_PIDFD] = {.run = probe_pidfd},
+	[FEATURE_CLOSE_RANGE] = {.run = probe_close_range},
+	[FEATURE_OPENAT2] = {.run = probe_openat2},
+	[FEATURE_ROOTLESS] = {.run = probe_rootless},
 };
-static_assert(ARRAY_LEN(rows) == FEATURE_COUNT, "a probe per feature");
+static_assert(ARRAY_LEN(probes) == FEATURE_COUNT, "a probe per feature");
 
-static void run_in_child(const struct row *row, struct feature *f)
+static void run_in_child(const struct probe *p, struct feature *f)
 {
 	int errnum;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	signal(SIGALRM, SIG_DFL);
-	errnum = row->probe ? row->probe(f) : probe_namespace(f, row->flag, row->name);
+	errnum = p->scratch ? enter_scratch(f) : 0;
+	if (!errnum)
+		errnum = p->run ? p->run(f) : probe_namespace(f, p->flag, p->name);
 	f->errnum = errnum;
 	if (errnum)
 		f->state = FEATURE_MISSING;
@@ -286,14 +554,14 @@ static void kill_and_wait(pid_t pid)
 	}
 }
 
-static void fail(struct feature *f, const char *detail)
+static void set_missing(struct feature *f, const char *detail)
 {
 	*f = (struct feature){.state = FEATURE_MISSING, .errnum = errno};
 	snprintf(f->detail, sizeof(f->detail), "%s", detail);
 }
 
 /* Waits for the child's end of the pipe to close, then for the child. */
-static void await(pid_t pid, int alive, struct feature *f)
+static void await_probe(pid_t pid, int alive, struct feature *f)
 {
 	struct pollfd p = {.fd = alive, .events = POLLIN};
 	int status = 0, n;
@@ -304,14 +572,14 @@ static void await(pid_t pid, int alive, struct feature *f)
 	if (n == 0) {
 		kill_and_wait(pid);
 		errno = ETIMEDOUT;
-		fail(f, "it hangs");
+		set_missing(f, "it hangs");
 		return;
 	}
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	if (status != 0) {
 		errno = 0;
-		fail(f, "the probe was killed");
+		set_missing(f, "the probe was killed");
 	}
 }
 
@@ -324,20 +592,20 @@ void features_probe(enum feature_id id, struct feature *ret)
 	pid_t pid;
 
 	if (shared == MAP_FAILED || pipe2(ends, O_CLOEXEC) < 0) {
-		fail(ret, "cannot probe");
+		set_missing(ret, "cannot probe");
 		return;
 	}
 	read_end = ends[0];
 	pid = fork();
 	if (pid == 0) {
 		close(read_end);
-		run_in_child(&rows[id], shared);
+		run_in_child(&probes[id], shared);
 	}
 	close(ends[1]);
 	if (pid < 0)
-		fail(shared, "cannot fork");
+		set_missing(shared, "cannot fork");
 	else
-		await(pid, read_end, shared);
+		await_probe(pid, read_end, shared);
 	*ret = *shared;
 	munmap(shared, sizeof(*shared));
 }

@@ -9,11 +9,6 @@
 
 #define FILE_MAX (1u << 20)
 
-static void set_text(char *dst, size_t size, const char *text)
-{
-	snprintf(dst, size, "%s", text);
-}
-
 /* ---- files ---- */
 
 int config_parse(const char *file, const char *text, size_t len, struct config *c, struct err *e)
@@ -45,15 +40,22 @@ int config_load(const char *file, struct config *c, struct err *e)
 	return err_sys(e, "%s: cannot read", file);
 }
 
+/* A directory of the user's: $VARIABLE/cloche, or the usual place in the home directory. */
+static char *user_dir(const char *variable, const char *usual)
+{
+	const char *dir = getenv(variable), *home = getenv("HOME");
+
+	return dir && *dir == '/' ? str_format("%s/cloche", dir)
+				  : str_format("%s/%s/cloche", home ? home : "", usual);
+}
+
 char *config_find(void)
 {
-	const char *config_home = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
-	auto_free char *path = NULL;
+	auto_free char *dir = NULL, *path = NULL;
 
 	if (geteuid() != 0) {
-		path = config_home && *config_home == '/'
-			       ? str_format("%s/cloche/cloche.conf.yaml", config_home)
-			       : str_format("%s/.config/cloche/cloche.conf.yaml", home ? home : "");
+		dir = user_dir("XDG_CONFIG_HOME", ".config");
+		path = str_format("%s/cloche.conf.yaml", dir);
 		if (access(path, F_OK) == 0)
 			return take_ptr(path);
 		free(path);
@@ -80,66 +82,58 @@ static int put_dir(const char *env, const char *fallback, char *dir, struct err 
 
 static int put_dirs(struct config *c, struct err *e)
 {
-	const char *home = getenv("HOME"), *state = getenv("XDG_STATE_HOME"),
-		   *runtime = getenv("XDG_RUNTIME_DIR");
-	auto_free char *path = NULL;
+	const char *runtime = getenv("XDG_RUNTIME_DIR");
+	bool is_root = geteuid() == 0;
+	auto_free char *state =
+		is_root ? str_copy("/var/lib/cloche") : user_dir("XDG_STATE_HOME", ".local/state");
+	auto_free char *run = NULL;
 
-	if (geteuid() == 0)
-		path = str_copy("/var/lib/cloche");
-	else if (state && *state == '/')
-		path = str_format("%s/cloche", state);
-	else
-		path = str_format("%s/.local/state/cloche", home ? home : "");
-	if (put_dir("CLOCHE_STATE_DIR", path, c->state_dir, e) < 0)
+	if (put_dir("CLOCHE_STATE_DIR", state, c->state_dir, e) < 0)
 		return -1;
-	free(path);
-	if (geteuid() == 0)
-		path = str_copy("/run/cloche");
-	else if (runtime && *runtime == '/')
-		path = str_format("%s/cloche", runtime);
-	else
-		path = str_format("%s/run", c->state_dir);
-	return put_dir("CLOCHE_RUNTIME_DIR", path, c->runtime_dir, e);
+	run = is_root			   ? str_copy("/run/cloche")
+	      : runtime && *runtime == '/' ? str_format("%s/cloche", runtime)
+					   : str_format("%s/run", c->state_dir);
+	return put_dir("CLOCHE_RUNTIME_DIR", run, c->runtime_dir, e);
 }
 
-static int check_port(const char *address, const char *port, struct err *e)
+/* Sets the error of a key. */
+static int refuse_key(struct err *e, const char *key, const char *value, const char *text)
+{
+	return err_field(e, ERR_INVALID, key, "%s: '%s'%s", key, value, text);
+}
+
+static bool is_port(const char *port)
 {
 	char *end;
 	unsigned long n = strtoul(port, &end, 10);
 
-	if (*port >= '0' && *port <= '9' && !*end && n <= 65535)
-		return 0;
-	return err_field(e, ERR_INVALID, "listen", "listen: '%s': the port must be 0 to 65535",
-			 address);
+	return *port >= '0' && *port <= '9' && !*end && n <= 65535;
 }
 
 static int check_address(const char *address, struct err *e)
 {
 	char host[CONFIG_ADDRESS], scratch[16];
 	const char *colon = strrchr(address, ':');
-	size_t len;
-	bool six;
+	size_t len = colon ? (size_t)(colon - address) : 0;
+	bool six = address[0] == '[';
 
 	if (str_starts(address, "unix:")) {
 		if (address[5] == '/' &&
 		    strlen(address + 5) < sizeof(((struct sockaddr_un *)NULL)->sun_path))
 			return 0;
-		return err_field(
-			e, ERR_INVALID, "listen",
-			"listen: '%s': a socket needs an absolute path of at most 107 bytes",
-			address);
+		return refuse_key(e, "listen", address,
+				  ": a socket needs an absolute path of at most 107 bytes");
 	}
-	six = address[0] == '[';
-	len = colon ? (size_t)(colon - address) : 0;
 	if (len >= sizeof(host) || len < 3 || (six && address[len - 1] != ']'))
-		return err_field(e, ERR_INVALID, "listen",
-				 "listen: '%s' is no address; try 127.0.0.1:7070 or unix:/PATH",
-				 address);
+		return refuse_key(e, "listen", address,
+				  " is no address; try 127.0.0.1:7070 or unix:/PATH");
 	snprintf(host, sizeof(host), "%.*s", (int)len - 2 * six, address + six);
 	if (inet_pton(six ? AF_INET6 : AF_INET, host, scratch) != 1)
-		return err_field(e, ERR_INVALID, "listen",
-				 "listen: '%s': not an IP address; names are not looked up", host);
-	return check_port(address, colon + 1, e);
+		return refuse_key(e, "listen", host,
+				  ": not an IP address; names are not looked up");
+	return is_port(colon + 1)
+		       ? 0
+		       : refuse_key(e, "listen", address, ": the port must be 0 to 65535");
 }
 
 static int put_addresses(struct config *c, struct err *e)
@@ -149,7 +143,7 @@ static int put_addresses(struct config *c, struct err *e)
 
 		config_socket_path(c, path, sizeof(path));
 		c->listen_count = 2;
-		set_text(c->listen[0], sizeof(c->listen[0]), "127.0.0.1:7070");
+		snprintf(c->listen[0], sizeof(c->listen[0]), "127.0.0.1:7070");
 		if ((size_t)snprintf(c->listen[1], sizeof(c->listen[1]), "unix:%s", path) >=
 		    sizeof(c->listen[1]))
 			return err_set(e, ERR_INVALID, "%s: too long for a socket's path", path);
@@ -233,8 +227,7 @@ static int check_e2b(struct config_e2b *s, struct err *e)
 		size_t len = strlen(urls[i]);
 
 		if (!is_url(urls[i]))
-			return err_field(e, ERR_INVALID, names[i], "%s: '%s' is no URL", names[i],
-					 urls[i]);
+			return refuse_key(e, names[i], urls[i], " is no URL");
 		if (!is_safe_url(urls[i]))
 			return err_field(e, ERR_INVALID, names[i],
 					 "%s: the key would travel in the clear; take https",
@@ -272,8 +265,7 @@ int config_finish(struct config *c, struct err *e)
 			e, ERR_UNSUPPORTED, "sandbox.network_enabled",
 			"sandbox.network_enabled: sandboxes with a network are not built yet");
 	if (!str_equal(c->sandbox.image, "host") && !config_image_find(c, c->sandbox.image))
-		return err_field(e, ERR_INVALID, "sandbox.image",
-				 "sandbox.image: '%s' is not among images", c->sandbox.image);
+		return refuse_key(e, "sandbox.image", c->sandbox.image, " is not among images");
 	if (!*c->audit.file &&
 	    (size_t)snprintf(c->audit.file, sizeof(c->audit.file), "%s/audit/audit.log",
 			     c->state_dir) >= sizeof(c->audit.file))

@@ -100,7 +100,7 @@ static char *resolve(struct reader *r, const struct field *f, const char *value)
 }
 
 /* One value of a field, in words: resolved, checked, set and kept. */
-static int put(struct reader *r, const struct field *f, const char *value)
+static int put_text(struct reader *r, const struct field *f, const char *value)
 {
 	struct policy *p = r->policy;
 	auto_free char *full = NULL;
@@ -128,7 +128,7 @@ static int put_scalar(struct reader *r, const struct field *f)
 	if (events_at_null(&r->ev))
 		return events_fail(&r->ev, f->name, "%s: has no value; remove the key, or say what",
 				   f->name);
-	return put(r, f, events_text(&r->ev));
+	return put_text(r, f, events_text(&r->ev));
 }
 
 /* {source: S, target: T, mode: ro}; the event is the mapping's start, and at return its end. */
@@ -136,7 +136,7 @@ static int put_mount_mapping(struct reader *r, const struct field *f)
 {
 	static const char *const keys[] = {"source", "target", "mode"};
 	auto_free char *source = NULL, *target = NULL, *mode = NULL, *joined = NULL;
-	char **lanes[] = {&source, &target, &mode};
+	char **parts[] = {&source, &target, &mode};
 
 	while (events_next(&r->ev) == 0 && r->ev.event.type != YAML_MAPPING_END_EVENT) {
 		size_t i = 0;
@@ -144,14 +144,13 @@ static int put_mount_mapping(struct reader *r, const struct field *f)
 		while (events_at_scalar(&r->ev) && i < ARRAY_LEN(keys) &&
 		       !str_equal(events_text(&r->ev), keys[i]))
 			i++;
-		if (!events_at_scalar(&r->ev) || i == ARRAY_LEN(keys) || *lanes[i])
+		if (!events_at_scalar(&r->ev) || i == ARRAY_LEN(keys) || *parts[i])
 			return events_fail(&r->ev, f->name,
 					   "mount: wants each of source, target and mode once");
-		if (events_next(&r->ev) < 0)
+		if (events_next(&r->ev) < 0 ||
+		    events_want_scalar(&r->ev, keys[i], "a single value") < 0)
 			return -1;
-		if (events_want_scalar(&r->ev, keys[i], "a single value") < 0)
-			return -1;
-		*lanes[i] = str_copy(events_text(&r->ev));
+		*parts[i] = str_copy(events_text(&r->ev));
 	}
 	if (r->ev.event.type != YAML_MAPPING_END_EVENT)
 		return -1;
@@ -162,7 +161,7 @@ static int put_mount_mapping(struct reader *r, const struct field *f)
 	if (strchr(target, ':'))
 		return events_fail(&r->ev, f->name, "mount: a target cannot contain ':'");
 	joined = str_format("%s:%s:%s", source, target, mode ? mode : "ro");
-	return put(r, f, joined);
+	return put_text(r, f, joined);
 }
 
 /* One K: V of env and file. */
@@ -186,7 +185,7 @@ static int put_pair(void *arg)
 	    events_want_scalar(&r->ev, field, "a single value for each name") < 0)
 		return -1;
 	pair = str_format("%s%s", key, events_text(&r->ev));
-	return put(r, r->field, pair);
+	return put_text(r, r->field, pair);
 }
 
 static int put_item(void *arg)

@@ -310,38 +310,26 @@ void forbidden_done(struct forbidden *f)
 	*f = (struct forbidden){0};
 }
 
-static bool refuse(struct refusal *ret, enum refusal_kind kind, const char *place)
+/* A path is refused if it is the place, lies below the place or contains the place. */
+static bool judge_place(const char *path, const char *place, struct refusal *ret)
 {
-	ret->kind = kind;
+	if (!path_below(path, place) && !path_below(place, path))
+		return false;
+	ret->kind = str_equal(path, place)    ? REFUSE_IS
+		    : path_below(path, place) ? REFUSE_BELOW
+					      : REFUSE_CONTAINS;
 	snprintf(ret->place, sizeof(ret->place), "%s", place);
 	return true;
 }
 
-static bool judge_tree(const char *path, const char *tree, struct refusal *ret)
-{
-	if (str_equal(path, tree))
-		return refuse(ret, REFUSE_IS, tree);
-	if (path_below(path, tree))
-		return refuse(ret, REFUSE_BELOW, tree);
-	if (path_below(tree, path))
-		return refuse(ret, REFUSE_CONTAINS, tree);
-	return false;
-}
-
-/* An entry of the home whose name is the first len bytes of path; path is below that. */
+/* The entries of the home whose name is the first len bytes of path; path is below that. */
 static bool judge_entries(const char *path, size_t len, struct refusal *ret)
 {
-	const char *rest = path + len + 1;
-
 	for (size_t i = 0; i < ARRAY_LEN(home_entries); i++) {
-		const char *entry = home_entries[i];
-
-		if (!path_below(rest, entry) && !path_below(entry, rest))
+		if (!judge_place(path + len + 1, home_entries[i], ret))
 			continue;
-		ret->kind = str_equal(rest, entry)    ? REFUSE_IS
-			    : path_below(rest, entry) ? REFUSE_BELOW
-						      : REFUSE_CONTAINS;
-		snprintf(ret->place, sizeof(ret->place), "%.*s/%s", (int)len, path, entry);
+		snprintf(ret->place, sizeof(ret->place), "%.*s/%s", (int)len, path,
+			 home_entries[i]);
 		return true;
 	}
 	return false;
@@ -349,11 +337,9 @@ static bool judge_entries(const char *path, size_t len, struct refusal *ret)
 
 static bool judge_home(const char *path, const char *home, struct refusal *ret)
 {
-	if (str_equal(path, home))
-		return refuse(ret, REFUSE_IS, home);
-	if (path_below(home, path))
-		return refuse(ret, REFUSE_CONTAINS, home);
-	return path_below(path, home) && judge_entries(path, strlen(home), ret);
+	if (path_below(path, home) && !str_equal(path, home))
+		return judge_entries(path, strlen(home), ret);
+	return judge_place(path, home, ret);
 }
 
 /* Each directory in /home is somebody's home; no need to list them. */
@@ -361,12 +347,10 @@ static bool judge_home_parent(const char *path, const char *parent, struct refus
 {
 	size_t len = strlen(parent);
 
-	if (path_below(parent, path))
-		return refuse(ret, str_equal(parent, path) ? REFUSE_IS : REFUSE_CONTAINS, parent);
-	if (!path_below(path, parent))
-		return false;
+	if (!path_below(path, parent) || str_equal(path, parent))
+		return judge_place(path, parent, ret);
 	len += 1 + strcspn(path + len + 1, "/");
-	return path[len] ? judge_entries(path, len, ret) : refuse(ret, REFUSE_IS, path);
+	return path[len] ? judge_entries(path, len, ret) : judge_place(path, path, ret);
 }
 
 static bool judge_components(const char *path, struct refusal *ret)
@@ -389,7 +373,7 @@ static bool judge_components(const char *path, struct refusal *ret)
 static bool judge_rule(const struct forbidden *f, const struct rule *rule, const char *path,
 		       struct refusal *ret)
 {
-	if (rule->kind == RULE_PARENT || !judge_tree(path, rule->path, ret))
+	if (rule->kind == RULE_PARENT || !judge_place(path, rule->path, ret))
 		return false;
 	return rule->kind != RULE_SOCKET || !f->copied || ret->kind != REFUSE_CONTAINS;
 }
@@ -401,7 +385,7 @@ bool forbidden_judge(const struct forbidden *f, const char *path, struct refusal
 	for (size_t i = 0; i < ARRAY_LEN(rules) && !bad; i++)
 		bad = judge_rule(f, &rules[i], path, ret);
 	for (size_t i = 0; i < f->trees.count && !bad; i++)
-		bad = judge_tree(path, f->trees.items[i], ret);
+		bad = judge_place(path, f->trees.items[i], ret);
 	for (size_t i = 0; i < f->homes.count && !bad; i++)
 		bad = judge_home(path, f->homes.items[i], ret);
 	for (size_t i = 0; i < f->home_parents.count && !bad; i++)
