@@ -4,12 +4,13 @@
  * Theory of operation
  *
  *   broker   this process: config, namespaces, cgroups, records, Unix sockets. It understands no
- *            HTTP and no JSON; what the front asks for is checked here once more (rule 6).
- *   boot workers  forks of the broker, each of which makes one sandbox at a time, so that the broker
- *            never waits. Sandboxes outlive them.
+ *            HTTP and no JSON, and checks each request of the front again (rule 6).
+ *   cloche-boot   boot workers: each makes one sandbox at a time, so that the broker never waits.
+ *            Sandboxes outlive them.
  *   front    `cloched role front`: unprivileged, its database directory is its root. HTTP, SQLite,
  *            the links to the guests.
  *   audit    `cloched role audit`: unprivileged, holds the audit file.
+ *   remote   `cloche-remote`: unprivileged, speaks with an E2B-compatible service.
  *
  * A sandbox has a listening socket, <runtime>/boxes/ID.sock, which its guest inherited, and a record,
  * <runtime>/boxes/ID, from which a later broker finds it again (adopt.c).
@@ -19,11 +20,12 @@
 #include "base/base.h"
 
 struct serve_options {
-	const char *config; /* file; NULL: where one is looked for */
+	const char *config; /* file; NULL: the usual places are searched */
 	struct list listen; /* in place of the file's */
 	bool check_only;
-	const char *ephemeral_dir; /* a daemon of one's own, see private.h; NULL: not that */
-	const char *test_front; /* run this program in the front's place, as a role without walls */
+	const char *
+		ephemeral_dir; /* of an ephemeral daemon (broker/ephemeral.c); NULL: an ordinary one */
+	const char *test_front; /* run this program in the front's place, unconfined */
 };
 
 /* Returns the exit status. */

@@ -1,6 +1,6 @@
 /*
- * What each provider can do. The front and the broker refuse by this; nothing else of a provider is
- * known outside the broker. Providers are those of enum provider (model/spec.h).
+ * What each provider can do. The front and the broker refuse requests by this table, and the front knows
+ * nothing else of a provider. Providers are those of enum provider (model/spec.h).
  */
 #pragma once
 
@@ -15,13 +15,13 @@ enum provider_can {
 	CAN_PORTS = 32,
 	CAN_VOLUMES = 64,
 	CAN_IMAGE = 128,
-	CAN_PROVE = 256,   /* layers are tried from here, so they can be required */
-	CAN_PREPARE = 512, /* sandboxes for one run, and those made before they are asked for */
+	CAN_PROVE = 256,   /* its layers are verified, so they can be required */
+	CAN_PREPARE = 512, /* sandboxes for one run, and sandboxes of the pool */
 };
 
 /* Can it do all of these? */
 bool provider_can(int provider, unsigned wanted);
-/* The same, and e says what it cannot do. */
+/* -1: e says what the provider cannot do. */
 int provider_check(int provider, unsigned wanted, struct err *e);
 /* "" if it is not built. */
 const char *provider_name(int provider);

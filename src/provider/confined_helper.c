@@ -16,7 +16,7 @@
 
 #define MEMORY (512u << 20)
 
-/* In its own namespace it may read whatever lies there, and nothing else. */
+/* Keeps the capabilities to read every file in its own namespace, and drops all others. */
 static int keep_reading(void)
 {
 	const unsigned bits = 1u << CAP_DAC_READ_SEARCH | 1u << CAP_DAC_OVERRIDE;
@@ -43,21 +43,21 @@ static int restrict_paths(void)
 	return landlock_apply(&l, &e);
 }
 
-static int attach(const struct confined_helper *t, int program)
+static int attach_streams(const struct confined_helper *t, int program)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	int in = fcntl(t->in < 0 ? null : t->in, F_DUPFD_CLOEXEC, 64);
 	int out = fcntl(t->out < 0 ? null : t->out, F_DUPFD_CLOEXEC, 64);
 	int err = fcntl(null, F_DUPFD_CLOEXEC, 64);
 
-	/* The program comes last, and goes with the exec. */
+	/* The program's fd is closed by the exec. */
 	if (null < 0 || in < 0 || out < 0 || err < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 ||
 	    dup2(err, 2) < 0 || dup3(program, 3, O_CLOEXEC) < 0)
 		return -1;
 	return sys_close_range(4, ~0u, 0);
 }
 
-static void run(const struct confined_helper *t, uid_t uid, gid_t gid, int go)
+static void run_helper(const struct confined_helper *t, uid_t uid, gid_t gid, int go)
 {
 	struct rlimit memory = {MEMORY, MEMORY}, core = {0, 0};
 	char *argv[] = {"cloche-guest", (char *)t->verb, NULL}, *env[] = {NULL};
@@ -66,7 +66,7 @@ static void run(const struct confined_helper *t, uid_t uid, gid_t gid, int go)
 	char byte;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
-	/* Until the ids are mapped by who may. */
+	/* The parent maps the ids first. */
 	if (read(go, &byte, 1) != 1)
 		_exit(125);
 	if (t->rootless && userns_map_self(0, uid, 0, gid, &e) < 0)
@@ -74,8 +74,8 @@ static void run(const struct confined_helper *t, uid_t uid, gid_t gid, int go)
 	if (!t->rootless &&
 	    (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0))
 		_exit(125);
-	/* What it needs of the old root is opened before that is gone. */
-	if (program < 0 || fchdir(t->root) < 0 || attach(t, program) < 0 || chroot(".") < 0)
+	/* Everything that is needed of the old root is opened before chroot. */
+	if (program < 0 || fchdir(t->root) < 0 || attach_streams(t, program) < 0 || chroot(".") < 0)
 		_exit(125);
 	if (setrlimit(RLIMIT_AS, &memory) < 0 || setrlimit(RLIMIT_CORE, &core) < 0 ||
 	    keep_reading() < 0)
@@ -94,7 +94,7 @@ pid_t confined_helper_start(const struct confined_helper *t, struct err *e)
 					   CLONE_NEWNET | CLONE_NEWIPC | CLONE_NEWUTS,
 				  .exit_signal = SIGCHLD};
 	struct id_map ids;
-	/* In the new namespace they have no names yet. */
+	/* Read here, because the new namespace has no mapping for them yet. */
 	uid_t uid = geteuid();
 	gid_t gid = getegid();
 	int go[2], userns = 0;
@@ -105,7 +105,7 @@ pid_t confined_helper_start(const struct confined_helper *t, struct err *e)
 	pid = sys_clone3(&args);
 	if (pid == 0) {
 		close(go[1]);
-		run(t, uid, gid, go[0]);
+		run_helper(t, uid, gid, go[0]);
 	}
 	close(go[0]);
 	if (pid < 0) {
@@ -118,7 +118,7 @@ pid_t confined_helper_start(const struct confined_helper *t, struct err *e)
 		if (userns >= 0)
 			close(userns);
 	}
-	/* Without the byte it ends by itself. */
+	/* Without the byte the child ends by itself. */
 	if (userns >= 0)
 		(void)!write(go[1], "g", 1);
 	close(go[1]);

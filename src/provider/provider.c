@@ -1,4 +1,4 @@
-/* The table of providers: a new one is a folder beside this file and a line in here. */
+/* The table of providers. A new provider is a folder beside this file and a line in the table. */
 #include "provider/provider.h"
 
 static const struct provider_row *const rows[PROVIDER_COUNT] = {
@@ -6,7 +6,7 @@ static const struct provider_row *const rows[PROVIDER_COUNT] = {
 	[PROVIDER_E2B] = &provider_e2b,
 };
 
-/* How it is said that one cannot do something: these words around its name. */
+/* The messages that refuse what a provider cannot do: the texts before and after its name. */
 static const struct {
 	unsigned can;
 	const char *field, *before, *after;

@@ -1,15 +1,15 @@
 /*
- * A provider runs sandboxes: as processes of this host (ns), at another service (e2b). Each is one row
- * of functions, and the broker calls nothing else of it.
+ * A provider runs sandboxes: as processes of this host (ns), or at another service (e2b). Each provider is
+ * one row of functions, and the broker calls nothing else of it.
  *
  *   probe -> boot or adopt -> connect, pause, resume, update, stats, snapshot -> destroy
  *
- * Every function answers through its callback exactly once: from within, or later from the loop. An
- * instance has at most one of pause, resume, update and snapshot going on. Destroy may be called at any
- * time but during a boot; whatever else goes on is answered with an error before destroy is answered.
- * An instance whose boot or adoption failed is destroyed as well, so that nothing of it is left.
+ * Every function calls its callback exactly once: before it returns, or later from the loop. The broker asks
+ * for at most one of pause, resume, update and snapshot of an instance at a time. Destroy may be called at
+ * any time but during a boot; calls that are not finished fail before destroy is answered. An instance whose
+ * boot or adoption failed is destroyed as well, so that nothing of it is left.
  *
- * Starting, stopping and forking are made of these, by the manager.
+ * The manager makes start, stop and fork out of these.
  */
 #pragma once
 
@@ -30,45 +30,45 @@ struct record_0_1;
 struct instance {
 	struct provider_host *host;
 	const struct provider_row *row;
-	struct ipc_booted info; /* the row fills in what it knows and proves */
+	struct ipc_booted info; /* the row fills in what it has proven */
 	bool is_doomed;		/* to be destroyed as soon as it is booted */
-	/* What the row needs to adopt it under another broker; set by boot, kept by the broker. */
+	/* What the row needs to adopt it in a later broker. Set by boot, stored by the broker. */
 	unsigned char blob[PROVIDER_BLOB];
-	void *own; /* the row's; gone once destroy is answered */
+	void *own; /* the row's own state; freed before destroy is answered */
 };
 
-/* What the broker lends to the rows, and how they tell it what they were not asked. */
+/* What the broker offers to the rows, and the functions by which they report events. */
 struct provider_host {
-	void *daemon; /* the broker's own */
+	void *daemon; /* struct daemon */
 	struct loop *loop;
-	const struct config *config; /* another one after a reload */
-	bool rootless, is_ephemeral; /* is_private: no sandbox outlives the daemon */
-	char tag[16];		     /* tells this daemon's cgroups from another's */
-	int guest;		     /* programs: the guest, in memory, and cloche-boot */
+	const struct config *config; /* replaced by a reload */
+	bool rootless, is_ephemeral; /* is_ephemeral: no sandbox outlives the daemon */
+	char tag[16];		     /* part of the names of this daemon's cgroups */
+	int guest;		     /* programs: the guest, as a memfd, and cloche-boot */
 	int boot_worker;
 	int boxes_dir;		   /* for sockets, named after the sandbox's id */
-	int volumes[CONFIG_ITEMS]; /* the operator's, as in the configuration */
-	bool has_foreign;	   /* there are sandboxes of which the record cannot be read */
+	int volumes[CONFIG_ITEMS]; /* directories, in the order of the configuration */
+	bool has_foreign;	   /* some sandboxes have a record that cannot be read */
 	void *rows[PROVIDER_COUNT];
 	/* A live instance, or NULL. */
 	struct instance *(*find)(struct provider_host *h, const char *id);
-	/* A live instance has ended by itself; it is to be destroyed. */
+	/* A live instance has ended by itself; the broker destroys it. */
 	void (*on_ended)(struct instance *i, bool by_oom, const char *why);
-	/* An earlier broker left something of this id. */
+	/* Something of a sandbox with this id exists. */
 	void (*on_leftover)(struct provider_host *h, const struct provider_row *row,
 			    const char *id);
-	/* The role through which the row works does not keep to the protocol. */
+	/* The row's role broke the protocol. */
 	void (*end_role)(struct provider_host *h, const char *why);
 };
 
 struct provider_result {
-	int fd; /* boot, connect: the link; net_enter: the socket; else -1. It stays the row's */
+	int fd; /* boot, connect: the link; net_enter: the socket; else -1. The row closes it */
 	struct ipc_stats stats;
 	uint64_t size_bytes; /* of a snapshot */
 	char digest[80];
 };
 
-/* e NULL: it was done. r is set by those that have a result. */
+/* e NULL: success. r is set by functions that have a result. */
 typedef void (*provider_done)(void *arg, const struct provider_result *r, const struct err *e);
 
 struct provider_row {
@@ -78,32 +78,32 @@ struct provider_row {
 
 	void (*start)(struct provider_host *h);
 	void (*stop)(struct provider_host *h);
-	/* True if this child was the row's. NULL: it has none. */
+	/* True if this child belonged to the row. NULL: the row has no children. */
 	bool (*reaped)(struct provider_host *h, pid_t pid);
-	/* The role that works for the row is there, or is gone. Takes sock. NULL: it needs none. */
+	/* The row's role was started, or has ended. Takes sock. NULL: the row needs no role. */
 	void (*role_started)(struct provider_host *h, int sock);
 	void (*role_ended)(struct provider_host *h);
-	/* Tells what earlier brokers left, once all their records were seen. NULL: nothing can be. */
+	/* Reports what earlier brokers left, after all records were read. NULL: nothing can be left. */
 	void (*find_leftovers)(struct provider_host *h);
 
-	/* Can anything be booted at all, as things are configured? */
+	/* Can anything be booted with this configuration? */
 	void (*probe)(struct provider_host *h, provider_done done, void *arg);
 	void (*boot)(struct instance *i, const struct ipc_boot *b, provider_done done, void *arg);
-	/* Makes the blob of a sandbox of version 0.1.0. -1: what the record says does not fit. */
+	/* Makes the blob out of a record of version 0.1.0. -1: it does not fit. */
 	int (*import_0_1)(struct instance *i, const struct record_0_1 *r, struct err *e);
-	/* By info and blob of its record. */
+	/* Takes info and blob from its record. */
 	void (*adopt)(struct instance *i, provider_done done, void *arg);
-	/* Another link in place of the one that boot gave. */
+	/* Opens another link in place of the one that boot returned. */
 	void (*connect)(struct instance *i, provider_done done, void *arg);
 	void (*update)(struct instance *i, const struct limits *l, provider_done done, void *arg);
 	void (*pause)(struct instance *i, provider_done done, void *arg);
 	void (*resume)(struct instance *i, provider_done done, void *arg);
-	/* Its files as a tar of at most so many bytes; the file stays the caller's and open. */
+	/* Writes its files to file as a tar of at most max_bytes; the caller keeps file open. */
 	void (*snapshot)(struct instance *i, int file, uint64_t max_bytes, provider_done done,
 			 void *arg);
 	void (*stats)(struct instance *i, provider_done done, void *arg);
 	void (*destroy)(struct instance *i, provider_done done, void *arg);
-	/* A socket of this family and type in its network namespace. NULL: unsupported. */
+	/* Opens a socket of this family and type in its network namespace. NULL: unsupported. */
 	void (*net_enter)(struct instance *i, int family, int type, provider_done done, void *arg);
 };
 

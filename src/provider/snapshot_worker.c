@@ -17,7 +17,8 @@ struct snapshot_worker_result {
 };
 
 /* Moves everything from one to the other (to -1: only reads), and counts and hashes it. */
-static int move(const struct snapshot_worker *c, int from, int to, struct snapshot_worker_result *r)
+static int copy_bytes(const struct snapshot_worker *c, int from, int to,
+		      struct snapshot_worker_result *r)
 {
 	static char buf[256 << 10];
 	unsigned char hash[crypto_hash_sha256_BYTES];
@@ -59,7 +60,7 @@ static int await_worker(pid_t pid, const char *what, struct snapshot_worker_resu
 		       WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 }
 
-static int pack(struct snapshot_worker *c, struct snapshot_worker_result *r)
+static int pack_files(struct snapshot_worker *c, struct snapshot_worker_result *r)
 {
 	int ends[2], rc;
 	pid_t pid;
@@ -71,7 +72,7 @@ static int pack(struct snapshot_worker *c, struct snapshot_worker_result *r)
 	close(ends[1]);
 	if (pid < 0)
 		return -1;
-	rc = move(c, ends[0], c->file, r);
+	rc = copy_bytes(c, ends[0], c->file, r);
 	close(ends[0]);
 	if (rc < 0) {
 		kill(pid, SIGKILL);
@@ -81,11 +82,11 @@ static int pack(struct snapshot_worker *c, struct snapshot_worker_result *r)
 	return await_worker(pid, "the sandbox's files could not be packed", r);
 }
 
-static int check(struct snapshot_worker *c, struct snapshot_worker_result *r)
+static int check_tar(struct snapshot_worker *c, struct snapshot_worker_result *r)
 {
 	pid_t pid;
 
-	if (move(c, c->file, -1, r) < 0 || lseek(c->file, 0, SEEK_SET) < 0)
+	if (copy_bytes(c, c->file, -1, r) < 0 || lseek(c->file, 0, SEEK_SET) < 0)
 		return -1;
 	c->work.in = c->file;
 	pid = confined_helper_start(&c->work, &r->err);
@@ -97,11 +98,11 @@ static int check(struct snapshot_worker *c, struct snapshot_worker_result *r)
 static int do_work(struct snapshot_worker *c, struct snapshot_worker_result *r)
 {
 	if (str_equal(c->work.verb, "pack"))
-		return pack(c, r);
+		return pack_files(c, r);
 	if (str_equal(c->work.verb, "check"))
-		return check(c, r);
+		return check_tar(c, r);
 	close(c->unwanted);
-	return move(c, c->work.in, c->file, r);
+	return copy_bytes(c, c->work.in, c->file, r);
 }
 
 static void snapshot_worker_main(struct snapshot_worker *c, pid_t broker, int sock)
@@ -113,7 +114,7 @@ static void snapshot_worker_main(struct snapshot_worker *c, pid_t broker, int so
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	if (getppid() != broker)
 		_exit(1);
-	prctl(PR_SET_NAME, "cloche-copier", 0, 0, 0);
+	prctl(PR_SET_NAME, "cloche-snapshot", 0, 0, 0);
 	signal(SIGCHLD, SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);

@@ -1,6 +1,6 @@
 /*
- * Snapshot workers: forks of the broker that feed a confined helper process, count and hash what goes through, and
- * say in the end how it went.
+ * Snapshot workers: forks of the broker that copy a snapshot to or from a confined helper, count and hash its
+ * bytes, and report the result.
  */
 #pragma once
 
@@ -8,9 +8,9 @@
 #include "provider/provider.h"
 
 /*
- * Confined helper processes: `cloche-guest pack` and `check` read what strangers made, so they run with a
- * user namespace in which they own that sandbox's files and nothing else, that tree as their root, no
- * network, no other process, and a filter (rule 11).
+ * Confined helpers: `cloche-guest pack` and `check` read files that strangers made. They run in a user
+ * namespace in which they own that sandbox's files and nothing else, with those files as their root, without
+ * a network, without other processes, and behind a seccomp filter (rule 11).
  */
 struct confined_helper {
 	const char *verb; /* "pack" or "check" */
@@ -25,15 +25,15 @@ struct confined_helper {
 pid_t confined_helper_start(const struct confined_helper *t, struct err *e);
 
 struct snapshot_worker {
-	/* "pack": its output goes to file; "check": file is its input; "take": nobody, in goes to file */
+	/* "pack": its output goes to file; "check": file is its input; "take": no helper, in goes to file */
 	struct confined_helper work;
 	int file;
-	int unwanted;	     /* "take": the other end of in, which is not ours */
+	int unwanted;	     /* "take": the other end of in, closed in the worker */
 	uint64_t max_bytes;  /* 0: no bound */
 	uint64_t timeout_ms; /* 0: none */
 	provider_done done;  /* the result has size and digest; the worker has been stopped */
 	void *arg;
-	/* kept by it */
+	/* private: */
 	struct loop *loop; /* NULL: it does not run */
 	int pidfd;
 	struct loop_watch watch;

@@ -5,8 +5,8 @@
 
 #define HEAD offsetof(struct ipc, id)
 
-/* Where the strings are that must have an end: an offset in struct ipc and a size. */
-struct text {
+/* A string that must have an end: its offset in struct ipc and its size. */
+struct ipc_text {
 	uint16_t at, size;
 };
 
@@ -15,28 +15,29 @@ struct text {
 		offsetof(struct ipc, member), sizeof(((struct ipc *)0)->member)                    \
 	}
 
-static const struct text id_texts[] = {TEXT(id), {0}};
-static const struct text boot_texts[] = {TEXT(boot.id),	      TEXT(boot.owner),	   TEXT(boot.image),
-					 TEXT(boot.snapshot), TEXT(boot.hostname), {0}};
-static const struct text booted_texts[] = {TEXT(booted.id),	 TEXT(booted.owner),
-					   TEXT(booted.seccomp), TEXT(booted.disk),
-					   TEXT(booted.note),	 {0}};
-static const struct text stats_texts[] = {TEXT(stats.id), {0}};
-static const struct text snapshot_texts[] = {TEXT(snapshot.id),
-					     TEXT(snapshot.sandbox),
-					     TEXT(snapshot.owner),
-					     TEXT(snapshot.name),
-					     TEXT(snapshot.digest),
-					     TEXT(snapshot.excluded),
-					     {0}};
-static const struct text died_texts[] = {TEXT(died.id), TEXT(died.why), {0}};
-static const struct text remote_texts[] = {TEXT(remote.id), TEXT(remote.name), {0}};
-static const struct text query_texts[] = {TEXT(query.target), {0}};
-static const struct text no_texts[] = {{0}};
+static const struct ipc_text id_texts[] = {TEXT(id), {0}};
+static const struct ipc_text boot_texts[] = {TEXT(boot.id),	  TEXT(boot.owner),
+					     TEXT(boot.image),	  TEXT(boot.snapshot),
+					     TEXT(boot.hostname), {0}};
+static const struct ipc_text booted_texts[] = {TEXT(booted.id),	     TEXT(booted.owner),
+					       TEXT(booted.seccomp), TEXT(booted.disk),
+					       TEXT(booted.note),    {0}};
+static const struct ipc_text stats_texts[] = {TEXT(stats.id), {0}};
+static const struct ipc_text snapshot_texts[] = {TEXT(snapshot.id),
+						 TEXT(snapshot.sandbox),
+						 TEXT(snapshot.owner),
+						 TEXT(snapshot.name),
+						 TEXT(snapshot.digest),
+						 TEXT(snapshot.excluded),
+						 {0}};
+static const struct ipc_text died_texts[] = {TEXT(died.id), TEXT(died.why), {0}};
+static const struct ipc_text remote_texts[] = {TEXT(remote.id), TEXT(remote.name), {0}};
+static const struct ipc_text query_texts[] = {TEXT(query.target), {0}};
+static const struct ipc_text no_texts[] = {{0}};
 
 static const struct shape {
 	size_t size; /* of the payload; 0 with texts NULL: no such type */
-	const struct text *texts;
+	const struct ipc_text *texts;
 } shapes[] = {
 	[IPC_BOOT] = {sizeof(struct ipc_boot), boot_texts},
 	[IPC_CONNECT... IPC_RESUME] = {IPC_ID, id_texts},
@@ -75,7 +76,7 @@ size_t ipc_size(uint32_t type)
 	return s ? HEAD + s->size : 0;
 }
 
-/* Most sandboxes have no volume; what is not used of that long array is not sent. */
+/* Most sandboxes have no volume, so only the used part of that long array is sent. */
 static size_t used_size(const struct ipc *m)
 {
 	size_t size = ipc_size(m->type);
@@ -136,7 +137,7 @@ static bool is_well_formed(const struct ipc *m, size_t len)
 	s = shape_of(m->type);
 	if (!s || len > HEAD + s->size)
 		return false;
-	/* The count that decides the length must itself have come. */
+	/* The count that decides the length must be part of the message. */
 	if (s->texts == boot_texts && len < offsetof(struct ipc, boot.volumes))
 		return false;
 	if (len != used_size(m))
@@ -145,7 +146,7 @@ static bool is_well_formed(const struct ipc *m, size_t len)
 	    !str_has_end(m->err.field, sizeof(m->err.field)) ||
 	    !str_has_end(m->err.msg, sizeof(m->err.msg)))
 		return false;
-	for (const struct text *t = s->texts; t->size; t++)
+	for (const struct ipc_text *t = s->texts; t->size; t++)
 		if (!str_has_end((const char *)m + t->at, t->size))
 			return false;
 	if (s->texts == remote_texts)
@@ -166,7 +167,7 @@ int ipc_receive(int sock, struct ipc *ret, int *ret_fd)
 		errno = EBADMSG;
 		return -1;
 	}
-	/* Nobody shall read what an earlier message left behind. */
+	/* The caller must not see bytes of an earlier message. */
 	memset((char *)ret + n, 0, sizeof(*ret) - (size_t)n);
 	*ret_fd = take_fd(&fd);
 	return 1;

@@ -1,8 +1,8 @@
 /*
- * What broker, front and the other roles say to each other: one SOCK_SEQPACKET message is one struct ipc, cut to what
- * its type needs (ipc_size), with at most one fd. The front asks, the broker answers with the same
- * serial; serial 0 is news from the broker. The broker treats every message as hostile: strings must
- * be terminated, ids well-formed, numbers within the operator's ceiling.
+ * Messages between the broker, the front and the other roles. One SOCK_SEQPACKET message is one struct ipc,
+ * cut to the size that its type needs (ipc_size), with at most one fd. The front asks, and the broker answers
+ * with the same serial; serial 0 is news from the broker. The broker treats every message as hostile: strings
+ * must be terminated, ids well-formed, numbers within the operator's ceiling.
  */
 #pragma once
 
@@ -31,23 +31,23 @@ enum ipc_type {
 	IPC_SNAPSHOT_DELETE, /* ipc_snapshot (id, owner) -> IPC_DONE */
 	IPC_SNAPSHOT_READ, /* ipc_snapshot (id, owner) -> IPC_SNAPSHOT_IS with an fd to read the tar from */
 	IPC_SNAPSHOT_WRITE, /* ipc_snapshot (new id, owner, name) -> IPC_SNAPSHOT_IS with an fd to write a tar to */
-	IPC_SNAPSHOT_KEEP, /* ipc_snapshot: what was written is checked in a throwaway sandbox and kept -> IPC_SNAPSHOT_IS */
+	IPC_SNAPSHOT_KEEP, /* ipc_snapshot: checks what was written, in a confined helper, and keeps it -> IPC_SNAPSHOT_IS */
 	IPC_QUIT, /* the front is done; graceful shutdown */
 	/* broker to front */
-	IPC_DONE = 32, /* id; ok, or err.kind set: what a request that failed is answered with */
+	IPC_DONE = 32, /* id; err.kind is set if the request failed */
 	IPC_BOOTED,    /* ipc_booted */
 	IPC_STATS_ARE, /* ipc_stats */
 	IPC_SNAPSHOT_IS,
 	/* news, serial 0 */
-	IPC_ADOPTED, /* ipc_booted and the fd of its link: was there before this daemon */
-	IPC_READY,   /* all adopted ones were told; serving may begin */
-	IPC_DIED,    /* ipc_died: pid 1 of a sandbox is gone (its ttl, memory, or killed) */
+	IPC_ADOPTED, /* ipc_booted and the fd of its link: a sandbox of an earlier daemon */
+	IPC_READY,   /* all adopted sandboxes were sent; serving may begin */
+	IPC_DIED,    /* ipc_died: pid 1 of a sandbox is gone */
 	IPC_CONFIG,  /* fd: the configuration (policy/config.h), at the start and after a reload */
 	IPC_TOKENS, /* fd: the token file's text (auth/auth.h), at the start and after each change */
 	IPC_LISTENER, /* fd: a listening TCP socket */
 	IPC_PEER, /* fd: an accepted connection of a Unix socket whose peer was checked; ipc_peer */
 	IPC_SHUTDOWN, /* stop taking work, finish what is running, then IPC_QUIT */
-	IPC_AUDIT,    /* fd: a socket to the audit role, which was started anew */
+	IPC_AUDIT,    /* fd: a socket to the audit role, which was started again */
 	IPC_FOREIGN,  /* id: of another version of cloche; left alone, and so is its row */
 	/* broker to role remote, about sandboxes that another service runs: ipc_remote */
 	IPC_REMOTE_CREATE = 64, /* id -> IPC_REMOTE_DONE with name and the link's fd */
@@ -79,9 +79,8 @@ struct ipc_boot {
 	char hostname[IPC_NAME];
 	struct limits limits;
 	uint8_t level, root, net, provider;
-	uint8_t transient; /* dies with the daemon: one /v1/run */
-	uint8_t warm_host
-		[2]; /* lanes for commands and for Python (warm/warm.h); 0, 0: not a warm host */
+	uint8_t transient;    /* dies with the daemon: one /v1/run */
+	uint8_t warm_host[2]; /* lanes for commands and for Python; 0, 0: not a warm host */
 	uint32_t volume_count;
 	struct ipc_volume volumes[IPC_VOLUMES];
 	layer_set required_layers;
@@ -123,7 +122,7 @@ struct ipc_snapshot {
 	char owner[IPC_ID];
 	char name[IPC_NAME];
 	char digest[80];    /* "sha256:..." of the tar */
-	char excluded[256]; /* what is not in it, blank-separated */
+	char excluded[256]; /* paths that are not in it, separated by blanks */
 	uint64_t size_bytes, created_ms;
 };
 
@@ -143,7 +142,7 @@ struct ipc_remote {
 	char name[REMOTE_ID]; /* the service's; "" at first */
 };
 
-/* Texts of any bytes, with or without an end: the role makes one line of them whatever they are. */
+/* The texts may hold any bytes and need no NUL: the role makes one line of them. */
 struct audit_entry {
 	char who[64];	  /* token id and name, "operator", "daemon" */
 	char what[48];	  /* "sandbox.create", "exec", "file.write", "auth" ... */
@@ -153,11 +152,11 @@ struct audit_entry {
 	char from[64]; /* address */
 };
 
-/* What was written lately, oldest first. */
+/* Asks for the latest entries, oldest first. */
 struct audit_query {
-	uint64_t after_seq; /* only what came after it */
-	uint32_t limit;	    /* the last so many; 0: 100 */
-	char target[160];   /* "" or: only those whose target is this or begins with it */
+	uint64_t after_seq; /* only entries after this one */
+	uint32_t limit;	    /* at most so many, the latest; 0: 100 */
+	char target[160];   /* only entries whose target begins with this */
 };
 
 struct ipc {
@@ -188,5 +187,5 @@ int ipc_send(int sock, const struct ipc *m, int fd);
 int ipc_receive(int sock, struct ipc *ret, int *ret_fd);
 /* 20 letters of a-z and 0-5, nothing else. */
 bool ipc_id_is_valid(const char *id);
-/* 1 to 63 of a-z, A-Z, 0-9, '-' and '_': what can be put into a path and a header as it is. */
+/* 1 to 63 of a-z, A-Z, 0-9, '-' and '_': safe in a path and a header. */
 bool remote_name_is_valid(const char *name);

@@ -1,3 +1,4 @@
+/* Sends messages in order without blocking, and hands received ones to a callback. */
 #include "wire/ipc_channel.h"
 
 #define ROUND 64 /* messages before others have their turn */

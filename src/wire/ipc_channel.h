@@ -1,6 +1,6 @@
 /*
- * One end of the channel between broker and front, within a loop: what the other side is too slow for
- * waits in order.
+ * One end of a channel between the broker and a role, within a loop. Messages that the other side is too
+ * slow for are queued.
  */
 #pragma once
 
@@ -13,10 +13,10 @@ struct ipc_channel {
 	struct loop *loop;
 	/* The fd, or -1, is the callback's. It may close the channel. */
 	void (*on_message)(void *arg, const struct ipc *m, int fd);
-	/* Once: 0: the other side has gone; EBADMSG: it does not keep to the protocol; or an errno. */
+	/* Once. 0: the other side has gone; EBADMSG: it broke the protocol; or another errno. */
 	void (*on_broken)(void *arg, int errnum);
 	void *arg;
-	/* kept by it */
+	/* private: */
 	struct loop_watch watch; /* fd -1: closed */
 	struct ipc_waiting *first, **last;
 	size_t waiting;

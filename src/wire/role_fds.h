@@ -1,7 +1,6 @@
 /* Which fds a role of the daemon is started with. */
 #pragma once
 
-/* What a role finds open. */
 enum {
 	ROLE_FD_BROKER = 3,
 	ROLE_FD_AUDIT,

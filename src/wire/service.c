@@ -1,10 +1,11 @@
+/* Parses the answers of an E2B-compatible service, and trusts none of them. */
 #include "wire/service.h"
 
 #include "wire/connect.h"
 
 #include <jansson.h>
 
-/* Text of the service's, fit to be shown. */
+/* Copies a text of the service's without control characters. */
 static void copy_shown(char *dst, size_t size, const char *text)
 {
 	str_sanitise(dst, size, text ? text : "", text ? strnlen(text, size) : 0);

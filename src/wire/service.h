@@ -1,6 +1,6 @@
 /*
- * What an E2B-compatible service answers, as far as we ask it: a sandbox that was made, an error, and
- * the events of a process. All of it is foreign: lengths are bounded, names checked, the rest refused.
+ * The answers of an E2B-compatible service to our requests: a sandbox that was made, an error, and the events
+ * of a process. None of it is trusted: lengths are bounded, names checked, everything else refused.
  */
 #pragma once
 
@@ -23,11 +23,11 @@ int service_sandbox_parse(const char *text, size_t len, struct service_sandbox *
 int service_list_parse(const char *text, size_t len, const char *id, char ret[REMOTE_ID],
 		       struct err *e);
 
-/* What a refused request means; what says what we were doing. Always sets e and returns -1. */
+/* Explains a refused request; what names the request. Always sets e and returns -1. */
 int service_refusal(const char *what, long status, const char *text, size_t len, struct err *e);
 
 enum service_event_kind {
-	SERVICE_NOTHING, /* a keepalive, or something that we do not know */
+	SERVICE_NOTHING, /* a keepalive, or an unknown event */
 	SERVICE_START,	 /* pid */
 	SERVICE_OUT,	 /* bytes were added to out */
 	SERVICE_ERR,	 /* bytes of stderr were added to out */

@@ -1,4 +1,4 @@
-/* At the start: takes up the sandboxes that an earlier broker left, and clears away the rest. */
+/* Adopts the sandboxes of an earlier broker when the daemon starts, and removes debris. */
 #include "base/log.h"
 #include "daemon/broker/broker_internal.h"
 
@@ -21,9 +21,9 @@ static void on_adopted(void *arg, const struct provider_result *r, const struct 
 	box_destroy(b, (struct requester){0});
 }
 
-static void adopt(struct daemon *d, const char *id)
+static void adopt_one(struct daemon *d, const char *id)
 {
-	/* Until its record says otherwise; what else there is leaves nothing on this host. */
+	/* Until its record names another provider. No other provider leaves anything on this host. */
 	struct box *b = box_new(d, provider_row(PROVIDER_NS), id);
 	struct err e = {0};
 
@@ -44,7 +44,7 @@ static void adopt(struct daemon *d, const char *id)
 	}
 }
 
-/* Sockets and drafts without a record: of a boot that was not finished. */
+/* Removes sockets and drafts without a record, which a boot that did not finish left. */
 static void remove_litter(struct daemon *d, const struct list *names)
 {
 	for (size_t i = 0; i < names->count; i++) {
@@ -69,7 +69,7 @@ void adopt_all(struct daemon *d)
 	list_names(d->host.boxes_dir, &names);
 	for (size_t i = 0; i < names.count; i++)
 		if (ipc_id_is_valid(names.items[i]))
-			adopt(d, names.items[i]);
+			adopt_one(d, names.items[i]);
 	remove_litter(d, &names);
 	for (int i = 0; i < PROVIDER_COUNT; i++)
 		if (provider_row(i) && provider_row(i)->find_leftovers)

@@ -1,4 +1,4 @@
-/* The broker's table of sandboxes, how they end, and what providers tell of them. */
+/* The broker's table of sandboxes, their end, and the events that providers report. */
 #include "base/log.h"
 #include "daemon/broker/broker_internal.h"
 
@@ -59,7 +59,7 @@ static void box_free(struct box *b)
 
 /* ---- telling the front ---- */
 
-static void announce(void *arg, const struct provider_result *r, const struct err *e)
+static void send_adopted(void *arg, const struct provider_result *r, const struct err *e)
 {
 	struct ipc m = {.type = IPC_ADOPTED};
 	struct box *b = arg;
@@ -73,7 +73,7 @@ static void announce(void *arg, const struct provider_result *r, const struct er
 			e = &why;
 		}
 	}
-	/* Without a link it is still there; the front asks for another. */
+	/* The sandbox lives without a link, too; the front asks for another one. */
 	if (e)
 		log_warn("no link to a sandbox", "id", b->i.info.id, "error", e->msg);
 	m.booted = b->i.info;
@@ -83,9 +83,9 @@ static void announce(void *arg, const struct provider_result *r, const struct er
 void box_announce(struct box *b)
 {
 	if (b->i.row->connects_at_once)
-		b->i.row->connect(&b->i, announce, b);
+		b->i.row->connect(&b->i, send_adopted, b);
 	else
-		announce(b, NULL, NULL);
+		send_adopted(b, NULL, NULL);
 }
 
 /* ---- the end ---- */
@@ -104,7 +104,7 @@ static void on_destroyed(void *arg, const struct provider_result *r, const struc
 {
 	struct box *b = arg;
 
-	/* As long as the record is there, a new broker looks for the rest. */
+	/* While the record exists, a new broker looks for what is left of the sandbox. */
 	if (!e)
 		record_remove(b);
 	for (size_t i = 0; i < b->destroyer_count; i++)
@@ -114,7 +114,7 @@ static void on_destroyed(void *arg, const struct provider_result *r, const struc
 		box_free(b);
 		return;
 	}
-	/* It may be there still: whoever asked may ask again, and so do we. */
+	/* The sandbox may still exist: the requester may ask again, and the timer does. */
 	b->again = (struct loop_timer){.call = destroy_again, .arg = b};
 	loop_timer_set(b->d->loop, &b->again, DESTROY_AGAIN_MS);
 	b->state = BOX_LIVE;
@@ -135,7 +135,7 @@ void box_destroy(struct box *b, struct requester who)
 	b->i.row->destroy(&b->i, on_destroyed, b);
 }
 
-/* ---- what providers tell ---- */
+/* ---- events of providers ---- */
 
 static void on_ended(struct instance *i, bool by_oom, const char *why)
 {

@@ -35,7 +35,7 @@ struct box {
 	struct loop_timer again; /* destroying failed */
 };
 
-struct listener {
+struct broker_listener {
 	struct daemon *d;
 	struct loop_watch watch; /* of a Unix socket; the front accepts from TCP sockets */
 	struct loop_timer again;
@@ -77,7 +77,7 @@ struct daemon {
 	int audit_for_front;	   /* handed to a new front, */
 	bool audit_is_used;	   /* and then not to another */
 	unsigned audit_is_renewed; /* how often we looked since it was told to end */
-	struct listener listeners[LISTENERS];
+	struct broker_listener listeners[LISTENERS];
 	size_t listener_count;
 	struct loop_watch signals, files; /* signalfd, inotify */
 	struct loop_timer stop_timer;

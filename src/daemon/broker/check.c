@@ -85,7 +85,7 @@ static int check_volume(const struct ipc_volume *v, const char *owner, const cha
 	const struct config_volume *known = config_volume_find(c, v->name);
 	char clean[IPC_PATH];
 
-	/* One that somebody else may use answers like one that is not there (rule 28). */
+	/* A volume of somebody else answers like one that does not exist (rule 28). */
 	if (!known || !config_volume_allows(known, owner, owner_name))
 		return err_field(e, ERR_NOT_FOUND, "volumes", "volumes: there is no '%s'", v->name);
 	if (v->writable && known->read_only)
@@ -102,7 +102,7 @@ static int check_volume(const struct ipc_volume *v, const char *owner, const cha
 	return 0;
 }
 
-/* What its provider must be able to do to give all of this. */
+/* The provider must be able to do everything that the request needs. */
 static int check_provider(const struct ipc_boot *b, struct err *e)
 {
 	unsigned wanted = 0;

@@ -1,4 +1,4 @@
-/* The broker's own judgement of what the front asks for (rule 6): pure, for tests. */
+/* The broker's own checks of the front's requests (rule 6). Pure functions, so that tests can call them. */
 #pragma once
 
 #include "base/base.h"
@@ -8,11 +8,11 @@
 /* owner_name: of the owner's token, or "". */
 int check_boot(const struct ipc_boot *b, const struct config *c, const char *owner_name,
 	       struct err *e);
-/* Within what the operator allows, and of a size that makes sense? */
+/* Checks that each limit makes sense and is within the operator's ceiling. */
 int check_limits(const struct limits *l, const struct config *c, struct err *e);
-/* The same for one ceiling alone; members that are 0 bound nothing. */
+/* Checks one ceiling alone; its members that are 0 bound nothing. */
 int check_ceiling(const struct limits *l, const struct limits *ceiling, struct err *e);
 /* "", "-" or the id of a token. */
 bool check_owner(const char *owner);
-/* A name for people: printable, no slash, may be empty. */
+/* A display name: printable, no slash, may be empty. */
 bool check_name(const char *name);

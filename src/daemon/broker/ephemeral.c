@@ -12,7 +12,7 @@ static void on_life(void *arg, uint32_t events)
 	if (read(0, bytes, sizeof(bytes)) > 0)
 		return;
 	loop_unwatch(d->loop, &d->ephemeral_life);
-	/* Nobody waits for what is still running. */
+	/* Twice: nobody is left who waits for running work, so it is not finished first. */
 	daemon_stop(d);
 	daemon_stop(d);
 }

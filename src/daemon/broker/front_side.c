@@ -1,10 +1,10 @@
-/* What the front asks, and what it is told. */
+/* The broker's end of the channel to the front: its requests, their answers, and news. */
 #include "base/log.h"
 #include "daemon/broker/broker_internal.h"
 
 #include <sys/mman.h>
 
-#define MOST_WAITING 20000 /* a front that lets so much wait is stuck */
+#define MOST_WAITING 20000 /* a front that leaves so many messages unread is stuck */
 #define SLOW 256
 
 /* ---- sending ---- */
@@ -21,7 +21,7 @@ static void send_front(struct daemon *d, const struct ipc *m, int fd)
 void front_news(struct daemon *d, struct ipc *m, int fd)
 {
 	m->serial = 0;
-	/* What happens before it is told of all there is, it is told of then. */
+	/* A front that was not told everything yet hears of this when it is. */
 	if (d->front.was_told)
 		send_front(d, m, fd);
 }
@@ -56,7 +56,7 @@ bool front_is_slow(const struct daemon *d)
 
 /* ---- receiving ---- */
 
-static void quit(struct daemon *d, struct requester who, const struct ipc *m)
+static void request_quit(struct daemon *d, struct requester who, const struct ipc *m)
 {
 	if (d->stopping)
 		daemon_front_is_done(d);
@@ -82,14 +82,14 @@ static const struct {
 	{IPC_SNAPSHOT_READ, snapshot_request_read},
 	{IPC_SNAPSHOT_WRITE, snapshot_request_write},
 	{IPC_SNAPSHOT_KEEP, snapshot_request_keep},
-	{IPC_QUIT, quit},
+	{IPC_QUIT, request_quit},
 };
 
-static bool dispatch(struct daemon *d, const struct ipc *m)
+static bool dispatch_request(struct daemon *d, const struct ipc *m)
 {
 	struct requester who = {d->front.epoch, m->serial};
 
-	/* Serial 0 is news, of which the front has none; only its good-bye needs no answer. */
+	/* Serial 0 is for news, which the front never sends; only IPC_QUIT needs no answer. */
 	if (m->serial == 0 && m->type != IPC_QUIT)
 		return false;
 	for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
@@ -103,7 +103,7 @@ static bool dispatch(struct daemon *d, const struct ipc *m)
 
 static void on_broken(void *arg, int errnum)
 {
-	/* That it is gone is heard from its death. */
+	/* A front that has ended is reaped elsewhere. */
 	if (errnum == EBADMSG)
 		roles_restart_front(arg, "it does not keep to the protocol");
 }
@@ -112,7 +112,7 @@ static void on_message(void *arg, const struct ipc *m, int fd)
 {
 	/* No request of the front's comes with an fd. */
 	close_fd(&fd);
-	if (!dispatch(arg, m))
+	if (!dispatch_request(arg, m))
 		on_broken(arg, EBADMSG);
 }
 
@@ -152,7 +152,7 @@ static void send_boxes(struct daemon *d)
 				front_news(d, &foreign, -1);
 			if (b->state != BOX_LIVE)
 				continue;
-			/* Whoever waited for it is gone with the front before. */
+			/* The client that waited for it was lost with the earlier front. */
 			if (b->i.info.transient)
 				box_destroy(b, (struct requester){0});
 			else
@@ -186,6 +186,6 @@ void front_detach(struct daemon *d)
 	ipc_channel_close(&f->channel);
 	snapshots_drop_written(d);
 	f->was_told = false;
-	/* Answers for it go nowhere from now on. */
+	/* From now on answers to this front are dropped. */
 	f->epoch++;
 }

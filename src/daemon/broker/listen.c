@@ -25,13 +25,14 @@ static int peer_pidfd(int fd, const struct ucred *who)
 
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &size) == 0)
 		return pidfd;
-	/* Before Linux 6.5: by its number, which the end below makes safe enough. */
+	/* Before Linux 6.5: by its pid. refuse_peer checks in the end that the process still lives. */
 	return (int)syscall(SYS_pidfd_open, who->pid, 0);
 }
 
 /*
- * A rootless sandbox has its caller's uid, so that alone does not say who asks: whoever lives in other
- * namespaces than the daemon is refused (rule 7). By its /proc entry, and alive after the look.
+ * A rootless sandbox has its caller's uid, so the uid alone proves nothing: a process in other namespaces
+ * than the daemon's is refused (rule 7). Its /proc entry tells the namespaces; the process must still live
+ * after they were read.
  */
 static const char *refuse_peer(int fd, const struct ucred *who)
 {
@@ -71,7 +72,7 @@ static void take_peer(struct daemon *d, int fd)
 	if (why) {
 		snprintf(uid, sizeof(uid), "%u", who.uid);
 		log_warn("peer refused", "uid", uid, "why", why);
-		/* Whoever knocks without end shall not fill the log. */
+		/* A peer that tries again and again must not fill the log. */
 		if (now_ns() - d->peer_noted_ns > 1000000000)
 			daemon_note(d, "peer", uid, "deny", why);
 		d->peer_noted_ns = now_ns();
@@ -84,13 +85,13 @@ static void take_peer(struct daemon *d, int fd)
 
 static void listen_again(void *arg)
 {
-	struct listener *l = arg;
+	struct broker_listener *l = arg;
 
 	loop_watch(l->d->loop, &l->watch);
 }
 
-/* Whoever waits, waits in the backlog: we would only be woken for nothing. */
-static void pause_listening(struct listener *l)
+/* Clients wait in the backlog meanwhile, and the loop is not woken for them. */
+static void pause_listening(struct broker_listener *l)
 {
 	loop_unwatch(l->d->loop, &l->watch);
 	loop_timer_set(l->d->loop, &l->again, PAUSE_MS);
@@ -98,12 +99,12 @@ static void pause_listening(struct listener *l)
 
 static void on_peer(void *arg, uint32_t events)
 {
-	struct listener *l = arg;
+	struct broker_listener *l = arg;
 
 	for (int i = 0; i < 64; i++) {
 		auto_close int fd = -1;
 
-		/* Without a front that was told all, or with one that does not keep up. */
+		/* No front is ready, or the front does not keep up. */
 		if (front_is_slow(l->d)) {
 			pause_listening(l);
 			return;
@@ -119,7 +120,7 @@ static void on_peer(void *arg, uint32_t events)
 
 /* ---- sockets ---- */
 
-static int bind_unix(struct listener *l, const char *path, struct err *e)
+static int bind_unix(struct broker_listener *l, const char *path, struct err *e)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 
@@ -129,11 +130,11 @@ static int bind_unix(struct listener *l, const char *path, struct err *e)
 	l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (l->fd < 0)
 		return err_sys(e, "cannot create a socket");
-	/* The lock on the directories says that no daemon of ours is behind it. */
+	/* The lock on the directories proves that no other daemon uses this socket. */
 	unlink(path);
 	if (bind(l->fd, (void *)&address, sizeof(address)) < 0 || listen(l->fd, BACKLOG) < 0)
 		return err_sys(e, "cannot listen on %s", path);
-	/* Whoever may connect is decided by the peer check and, for others, by tokens. */
+	/* The peer check and tokens decide who may do what, not the mode of the socket. */
 	if (chmod(path, 0666) < 0)
 		return err_sys(e, "cannot open %s for everybody", path);
 	snprintf(l->path, sizeof(l->path), "%s", path);
@@ -167,8 +168,8 @@ static int parse_address(const char *text, struct sockaddr_storage *ret, socklen
 	return inet_pton(AF_INET, host, &v4->sin_addr) == 1 ? 0 : -1;
 }
 
-/* The address with the port that it really got. */
-static void describe_port(struct listener *l, const char *wanted)
+/* The address with the port that the kernel chose. */
+static void describe_port(struct broker_listener *l, const char *wanted)
 {
 	struct sockaddr_storage address;
 	socklen_t size = sizeof(address);
@@ -182,7 +183,7 @@ static void describe_port(struct listener *l, const char *wanted)
 		 port);
 }
 
-static int bind_tcp(struct listener *l, const char *text, struct err *e)
+static int bind_tcp(struct broker_listener *l, const char *text, struct err *e)
 {
 	struct sockaddr_storage address;
 	socklen_t size;
@@ -201,7 +202,7 @@ static int bind_tcp(struct listener *l, const char *text, struct err *e)
 	return 0;
 }
 
-/* For people and tests: where we listen, one line each. */
+/* For people and tests: the addresses, one per line. */
 static void write_addresses(const struct daemon *d)
 {
 	auto_close int fd =
@@ -214,11 +215,11 @@ static void write_addresses(const struct daemon *d)
 int listeners_open(struct daemon *d, struct err *e)
 {
 	for (uint32_t i = 0; i < d->config->listen_count; i++) {
-		struct listener *l = &d->listeners[d->listener_count];
+		struct broker_listener *l = &d->listeners[d->listener_count];
 		const char *text = d->config->listen[i];
 		int rc;
 
-		*l = (struct listener){.d = d, .fd = -1};
+		*l = (struct broker_listener){.d = d, .fd = -1};
 		rc = str_starts(text, "unix:") ? bind_unix(l, text + 5, e) : bind_tcp(l, text, e);
 		if (rc < 0) {
 			close_fd(&l->fd);
@@ -234,7 +235,7 @@ int listeners_open(struct daemon *d, struct err *e)
 void listeners_close(struct daemon *d)
 {
 	for (size_t i = 0; i < d->listener_count; i++) {
-		struct listener *l = &d->listeners[i];
+		struct broker_listener *l = &d->listeners[i];
 
 		if (l->is_unix) {
 			loop_unwatch(d->loop, &l->watch);

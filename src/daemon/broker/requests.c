@@ -1,13 +1,13 @@
-/* What the front asks of sandboxes. Every message is judged here, whatever the front thinks. */
+/* Requests of the front about sandboxes. The broker checks each of them, whatever the front checked. */
 #include "auth/tokens.h"
 #include "base/log.h"
 #include "daemon/broker/check.h"
 #include "daemon/broker/broker_internal.h"
 
-#define POOL_MARGIN 16 /* while some are handed out and others made */
+#define POOL_MARGIN 16 /* while some are handed out and others are made */
 
 /* A request that its sandbox's provider works on. */
-struct request {
+struct box_request {
 	struct box *b;
 	struct requester who;
 	bool pauses;
@@ -16,28 +16,28 @@ struct request {
 	char owner[IPC_ID];
 };
 
-static struct request *request_new(struct box *b, struct requester who)
+static struct box_request *request_new(struct box *b, struct requester who)
 {
-	struct request *r = must_alloc(calloc(1, sizeof(*r)));
+	struct box_request *r = must_alloc(calloc(1, sizeof(*r)));
 
-	*r = (struct request){.b = b, .who = who};
+	*r = (struct box_request){.b = b, .who = who};
 	return r;
 }
 
-static void request_end(struct request *r, const struct err *e)
+static void request_end(struct box_request *r, const struct err *e)
 {
 	front_done(r->b->d, r->who, r->b->i.info.id, e);
 	free(r);
 }
 
-/* The link is a new one. The record comes first: whoever hears of this sandbox finds it again (rule 21). */
+/* Counts a new link. The record is written first, so that a later broker finds the sandbox (rule 21). */
 static int count_link(struct box *b, struct err *e)
 {
 	b->i.info.generation++;
 	return record_write(b, e);
 }
 
-static void answer_with_link(const struct request *r, int link)
+static void answer_with_link(const struct box_request *r, int link)
 {
 	struct ipc m = {.type = IPC_BOOTED, .booted = r->b->i.info};
 
@@ -55,7 +55,7 @@ static int check_token(const struct daemon *d, const char *owner, const struct l
 	return t ? check_ceiling(l, &t->ceiling, e) : 0;
 }
 
-/* Kinds that are counted apart: what clients keep, what runs once, what is prepared. */
+/* Counted apart: sandboxes that clients keep, those for one run, and those of the pool. */
 enum kind { KIND_KEPT, KIND_TRANSIENT, KIND_POOL, KIND_COUNT };
 
 static enum kind kind_of(const char *owner, bool transient)
@@ -74,7 +74,7 @@ static uint32_t count_kind(const struct daemon *d, enum kind kind)
 	return n;
 }
 
-/* The front counts by its own books; these bounds hold whatever it says. */
+/* The front has counts of its own; these bounds hold even if the front lies. */
 static int check_count(const struct daemon *d, const struct ipc_boot *boot, struct err *e)
 {
 	enum kind kind = kind_of(boot->owner, boot->transient);
@@ -82,7 +82,7 @@ static int check_count(const struct daemon *d, const struct ipc_boot *boot, stru
 
 	if (kind == KIND_POOL)
 		most = d->config->pool_size + POOL_MARGIN;
-	/* Not worth counting before there are so many in all. */
+	/* The total is a cheap upper bound. */
 	if (!most || d->box_count < most || count_kind(d, kind) < most)
 		return 0;
 	return err_set(e, ERR_LIMIT, "this daemon has as many sandboxes as it may have, %u", most);
@@ -106,7 +106,7 @@ static int may_boot(struct daemon *d, const struct ipc_boot *boot, struct err *e
 
 static void on_booted(void *arg, const struct provider_result *result, const struct err *error)
 {
-	struct request *r = arg;
+	struct box_request *r = arg;
 	struct box *b = r->b;
 	struct err e = {0};
 
@@ -126,7 +126,7 @@ static void on_booted(void *arg, const struct provider_result *result, const str
 	} else if (is_same_front) {
 		answer_with_link(r, result->fd);
 	} else if (!b->i.info.transient) {
-		/* The next front hears of it as of one that was there before. */
+		/* The next front hears of it as of an adopted sandbox. */
 		box_announce(b);
 	}
 	if (e.kind || (!is_same_front && b->i.info.transient))
@@ -157,9 +157,9 @@ void box_request_boot(struct daemon *d, struct requester who, const struct ipc *
 	row->boot(&b->i, &m->boot, on_booted, request_new(b, who));
 }
 
-/* ---- what is there ---- */
+/* ---- sandboxes that exist ---- */
 
-/* A live one that can do this, or who asks is told why not. */
+/* A live sandbox that can do this; otherwise the requester is told why not. */
 static struct box *find_able(struct daemon *d, struct requester who, const char *id, unsigned can)
 {
 	struct box *b = box_find_live(d, id);
@@ -177,7 +177,7 @@ static struct box *find_able(struct daemon *d, struct requester who, const char 
 
 static void on_connected(void *arg, const struct provider_result *result, const struct err *error)
 {
-	struct request *r = arg;
+	struct box_request *r = arg;
 	struct err e = {0};
 
 	if (error)
@@ -186,7 +186,7 @@ static void on_connected(void *arg, const struct provider_result *result, const 
 		(void)count_link(r->b, &e);
 	if (!e.kind) {
 		answer_with_link(r, result->fd);
-		r->who.serial = 0; /* has its answer */
+		r->who.serial = 0; /* was answered */
 	}
 	request_end(r, e.kind ? &e : NULL);
 }
@@ -218,7 +218,7 @@ void box_request_destroy(struct daemon *d, struct requester who, const struct ip
 
 static void on_changed(void *arg, const struct provider_result *result, const struct err *e)
 {
-	struct request *r = arg;
+	struct box_request *r = arg;
 	struct err ignored;
 
 	r->b->is_busy = false;
@@ -233,7 +233,7 @@ void box_request_pause(struct daemon *d, struct requester who, const struct ipc 
 {
 	struct box *b = find_able(d, who, m->id, CAN_PAUSE);
 	bool pauses = m->type == IPC_PAUSE;
-	struct request *r;
+	struct box_request *r;
 
 	if (!b)
 		return;
@@ -247,11 +247,11 @@ void box_request_pause(struct daemon *d, struct requester who, const struct ipc 
 	(pauses ? b->i.row->pause : b->i.row->resume)(&b->i, on_changed, r);
 }
 
-/* ---- limits, and those of the pool ---- */
+/* ---- limits, and claims of sandboxes of the pool ---- */
 
 static void on_updated(void *arg, const struct provider_result *result, const struct err *error)
 {
-	struct request *r = arg;
+	struct box_request *r = arg;
 	struct ipc_booted *info = &r->b->i.info;
 	struct err e = {0};
 
@@ -276,7 +276,7 @@ static int check_claim(struct box *b, const struct ipc_boot *boot, struct err *e
 		return -1;
 	if (str_equal(boot->owner, "-"))
 		return err_set(e, ERR_INVALID, "the pool claims nothing");
-	/* It is no longer counted with the pool, but with what clients have. */
+	/* From now on it counts as a client's sandbox. */
 	if (check_count(b->d, boot, e) < 0)
 		return -1;
 	if (boot->volume_count)
@@ -295,7 +295,7 @@ void box_request_update(struct daemon *d, struct requester who, const struct ipc
 {
 	struct box *b = find_able(d, who, m->boot.id, CAN_UPDATE);
 	bool claims = m->type == IPC_CLAIM;
-	struct request *r;
+	struct box_request *r;
 	struct err e = {0};
 
 	if (!b)
@@ -316,7 +316,7 @@ void box_request_update(struct daemon *d, struct requester who, const struct ipc
 
 static void on_stats(void *arg, const struct provider_result *result, const struct err *e)
 {
-	struct request *r = arg;
+	struct box_request *r = arg;
 	struct ipc reply = {.type = IPC_STATS_ARE};
 
 	if (!e) {

@@ -45,7 +45,7 @@ void daemon_note(struct daemon *d, const char *what, const char *target, const c
 		audit_write(d->audit, &entry, NULL, NULL);
 }
 
-/* The text of the token file in memory; an empty one if there is none. */
+/* A memfd with the text of the token file; empty if there is no file. */
 static int read_tokens(struct daemon *d, struct err *e)
 {
 	auto_close int from = openat(d->state, "tokens", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -69,7 +69,7 @@ void front_send_tokens(struct daemon *d)
 	struct err e = {0};
 	auto_close int fd = read_tokens(d, &e);
 
-	/* What was good before stays in force. */
+	/* The earlier tokens stay in force. */
 	if (fd < 0)
 		log_error("tokens are left as they were", "error", e.msg);
 	else
@@ -155,7 +155,7 @@ static int load_config(const char *file, const struct list *listen, struct confi
 }
 
 /* Addresses and directories stay as they are until a restart. */
-static void reload(struct daemon *d)
+static void reload_config(struct daemon *d)
 {
 	struct config *fresh = must_alloc(calloc(1, sizeof(*fresh)));
 	struct err e = {0};
@@ -255,12 +255,12 @@ void daemon_stop(struct daemon *d)
 
 /* ---- signals ---- */
 
-static void reap(struct daemon *d)
+static void reap_children(struct daemon *d)
 {
 	pid_t pid;
 	int status;
 
-	/* Also sandboxes whose boot worker is gone: we are who inherits them. */
+	/* Sandboxes whose boot worker is gone are children of the broker, too. */
 	while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0)
 		if (!roles_reaped(d, pid, status))
 			for (int i = 0; i < PROVIDER_COUNT; i++)
@@ -277,10 +277,10 @@ static void on_signal(void *arg, uint32_t events)
 	while (read(d->signals.fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
 		switch (info.ssi_signo) {
 		case SIGCHLD:
-			reap(d);
+			reap_children(d);
 			break;
 		case SIGHUP:
-			reload(d);
+			reload_config(d);
 			break;
 		default:
 			daemon_stop(d);
@@ -309,9 +309,9 @@ static int watch_signals(struct daemon *d, struct err *e)
 	return 0;
 }
 
-/* ---- all of it ---- */
+/* ---- start and end ---- */
 
-static int start(struct daemon *d, struct err *e)
+static int start_daemon(struct daemon *d, struct err *e)
 {
 	if (prepare(d, e) < 0)
 		return -1;
@@ -333,8 +333,8 @@ static int start(struct daemon *d, struct err *e)
 	return 0;
 }
 
-/* To a person in front of it; a log needs none of this. */
-static void greet(const struct daemon *d)
+/* For a person at a terminal only. */
+static void print_banner(const struct daemon *d)
 {
 	char text[LISTENERS][PATH_MAX];
 	const char *addresses[LISTENERS];
@@ -350,7 +350,7 @@ static void greet(const struct daemon *d)
 	fflush(stdout);
 }
 
-/* What the audit role was sent, it writes down before it goes. */
+/* The audit role writes the entries that it was sent before it ends. */
 static void await_audit(struct daemon *d)
 {
 	pid_t pid = d->roles[ROLE_AUDIT].pid;
@@ -364,7 +364,7 @@ static void await_audit(struct daemon *d)
 		kill(pid, SIGKILL);
 }
 
-static void stop(struct daemon *d)
+static void stop_daemon(struct daemon *d)
 {
 	if (!d->loop)
 		return;
@@ -403,16 +403,16 @@ int daemon_serve(const struct serve_options *o)
 		printf("%s: fine\n", d->config_file ? d->config_file : "defaults");
 		return fflush(stdout) == 0 ? 0 : 125;
 	}
-	if (start(d, &e) < 0) {
+	if (start_daemon(d, &e) < 0) {
 		fprintf(stderr, "cloche: %s\n", e.msg);
-		stop(d);
+		stop_daemon(d);
 		ephemeral_remove(d);
 		return 125;
 	}
 	log_info("ready", "rootless", d->rootless ? "yes" : "no");
-	greet(d);
+	print_banner(d);
 	loop_run(d->loop);
-	stop(d);
+	stop_daemon(d);
 	log_info("stopped");
 	ephemeral_remove(d);
 	return d->status;

@@ -9,7 +9,7 @@
 
 /* ---- directories ---- */
 
-/* As mkdir -p; only the last one gets this mode. */
+/* As mkdir -p; only the last directory gets this mode. */
 static int make_path(const char *path, mode_t mode, struct err *e)
 {
 	char part[CONFIG_PATH];
@@ -54,7 +54,7 @@ static int lock_dir(int dir, const char *path, struct err *e)
 
 	if (fd < 0)
 		return err_sys(e, "cannot create a lock in %s", path);
-	/* Children of a daemon that was killed may hold it a moment longer. */
+	/* Children of a daemon that was killed may hold the lock a moment longer. */
 	for (int i = 0; flock(fd, LOCK_EX | LOCK_NB) < 0; i++) {
 		if (errno != EWOULDBLOCK || i == LOCK_TRIES)
 			return err_set(e, ERR_CONFLICT, "another daemon uses %s", path);
@@ -94,7 +94,7 @@ static int prepare_dirs(struct daemon *d, struct err *e)
 	d->snapshots_dir = empty < 0 ? -1 : open_dir(d->state, "snapshots", 0700, e);
 	if (d->snapshots_dir < 0 || fstat(d->state, &st) < 0)
 		return -1;
-	/* The same for every daemon on this state directory. */
+	/* The tag depends on the state directory only, so a later daemon has the same one. */
 	snprintf(d->host.tag, sizeof(d->host.tag), "%08x",
 		 (uint32_t)(st.st_ino * 2654435761u) ^ (uint32_t)(st.st_dev * 40503u));
 	return 0;
@@ -117,8 +117,8 @@ int open_program(const char *name, const char *variable, struct err *e)
 }
 
 /*
- * A copy in memory that nobody can change: it stays the same while sandboxes come and go, it is on no
- * file system that one could see, and Landlock lets it be executed.
+ * A sealed copy in memory: an upgrade does not change it under running sandboxes, no file system shows it,
+ * and Landlock lets it be executed.
  */
 static int load_guest(struct daemon *d, struct err *e)
 {
@@ -162,7 +162,7 @@ int prepare_volumes(struct daemon *d, const struct config *c, struct err *e)
 	return 0;
 }
 
-/* Each sandbox takes one; the front has more. */
+/* Each sandbox needs a file descriptor; the front needs more. */
 static void raise_limits(void)
 {
 	struct rlimit most;

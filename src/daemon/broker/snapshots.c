@@ -1,8 +1,8 @@
 /*
  * Snapshots are made of sandboxes by their providers, or written by the front. The front gets the end of
- * a pipe, never the file: a process of ours takes from the pipe as much as there is room for, so that no
- * front can fill the disk, hold what was deleted, or change what was checked. Until they are kept or given
- * up, both kinds are jobs, which count against their owner.
+ * a pipe, never the file: a snapshot worker reads from the pipe as much as there is room for, so that no
+ * front can fill the disk, keep a deleted file open, or change a file after it was checked. Until a snapshot
+ * is kept or given up it is a job, and counts against its owner.
  */
 #include "base/log.h"
 #include "daemon/broker/check.h"
@@ -22,7 +22,7 @@ struct meta {
 };
 
 enum phase {
-	WRITTEN, /* by the front, which has not asked to keep it, or not all of it was taken */
+	WRITTEN, /* by the front, which has not asked to keep it, or is not done */
 	WAITS,	 /* to be made or checked */
 	RUNS,	 /* is being made or checked */
 };
@@ -31,13 +31,13 @@ struct snapshot_job {
 	struct snapshot_job *next;
 	struct daemon *d;
 	enum phase phase;
-	struct requester who; /* who wants to have it kept; serial 0: nobody yet */
+	struct requester who; /* wants to have it kept; serial 0: nobody does yet */
 	struct ipc_snapshot info;
-	char sandbox[IPC_ID]; /* "": it is written by the front */
-	uint64_t room;	      /* it may be so large; one that waits to be made has none yet */
+	char sandbox[IPC_ID]; /* "": the front writes it */
+	uint64_t room;	      /* its largest size; 0 while it waits to be made */
 	int file;
-	struct snapshot_worker snapshot_worker; /* that takes what is written, then checks it */
-	struct err err;				/* how writing failed */
+	struct snapshot_worker snapshot_worker; /* receives what the front writes, then checks it */
+	struct err err;				/* why writing failed */
 };
 
 /* ---- files ---- */
@@ -63,8 +63,8 @@ static int meta_read(const struct daemon *d, const char *id, struct ipc_snapshot
 	return 0;
 }
 
-/* The tar gets its name when it is whole and described: the description says that it counts. */
-static int keep(const struct daemon *d, const struct ipc_snapshot *info, struct err *e)
+/* The tar gets its name when it is complete. A snapshot counts once its description exists. */
+static int keep_files(const struct daemon *d, const struct ipc_snapshot *info, struct err *e)
 {
 	struct meta m = {.magic = MAGIC, .info = *info};
 	char part[IPC_ID + 8], tar[IPC_ID + 8], draft[IPC_ID + 8], name[IPC_ID + 8];
@@ -83,7 +83,7 @@ static int keep(const struct daemon *d, const struct ipc_snapshot *info, struct 
 	return 0;
 }
 
-static void discard(const struct daemon *d, const char *id)
+static void remove_files(const struct daemon *d, const char *id)
 {
 	static const char *const endings[] = {"meta", "new", "part", "tar"};
 
@@ -95,7 +95,7 @@ static void discard(const struct daemon *d, const char *id)
 	}
 }
 
-static bool exists(const struct daemon *d, const char *id, const char *ending)
+static bool file_exists(const struct daemon *d, const char *id, const char *ending)
 {
 	char name[IPC_ID + 8];
 
@@ -103,7 +103,7 @@ static bool exists(const struct daemon *d, const char *id, const char *ending)
 	return faccessat(d->snapshots_dir, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Calls each for all that count. */
+/* Calls each for every kept snapshot. */
 static void for_each(struct daemon *d,
 		     void (*each)(struct daemon *d, struct ipc_snapshot *s, void *), void *arg)
 {
@@ -127,16 +127,17 @@ void snapshot_remove_unfinished(struct daemon *d)
 	for (size_t i = 0; i < names.count; i++) {
 		const char *name = names.items[i];
 
-		if (strlen(name) < 21 || str_equal(name + 20, ".meta") || exists(d, name, "meta"))
+		if (strlen(name) < 21 || str_equal(name + 20, ".meta") ||
+		    file_exists(d, name, "meta"))
 			continue;
 		unlinkat(d->snapshots_dir, name, 0);
 		log_info("unfinished snapshot removed", "file", name);
 	}
 }
 
-/* ---- judging requests ---- */
+/* ---- checks ---- */
 
-#define OVERHEAD (64u << 10) /* what one costs besides its bytes, so that empty ones are not free */
+#define OVERHEAD (64u << 10) /* of a snapshot, so that empty ones are not free */
 
 struct count {
 	const char *owner;
@@ -152,7 +153,7 @@ static void count_one(struct daemon *d, struct ipc_snapshot *s, void *arg)
 	c->bytes += s->size_bytes + OVERHEAD;
 }
 
-/* What is being made or written counts like what is there: none of it is free. */
+/* Snapshots that are being made or written count like kept ones. */
 static struct count count_all(struct daemon *d, const char *owner)
 {
 	struct count c = {.owner = owner};
@@ -165,7 +166,7 @@ static struct count count_all(struct daemon *d, const char *owner)
 	return c;
 }
 
-/* How large one more may become, now. */
+/* How large another snapshot may become now. */
 static int find_room(struct daemon *d, const struct count *c, uint64_t *ret, struct err *e)
 {
 	uint64_t most = d->config->snapshot_total_bytes, left = UINT64_MAX;
@@ -182,8 +183,7 @@ static int find_room(struct daemon *d, const struct count *c, uint64_t *ret, str
 }
 
 /*
- * The owner's count, and the bytes of all, whoever they are said to belong to: a front could invent
- * owners.
+ * Checks the count of the owner and the bytes of all owners together: a front could invent owners.
  */
 static int may_add(struct daemon *d, const struct ipc_snapshot *s, uint64_t *ret_room,
 		   struct err *e)
@@ -195,7 +195,7 @@ static int may_add(struct daemon *d, const struct ipc_snapshot *s, uint64_t *ret
 	if (!check_name(s->name))
 		return err_field(e, ERR_INVALID, "name",
 				 "name: no slashes and no control characters");
-	if (exists(d, s->id, "meta") || exists(d, s->id, "part"))
+	if (file_exists(d, s->id, "meta") || file_exists(d, s->id, "part"))
 		return err_set(e, ERR_CONFLICT, "there is such a snapshot already");
 	c = count_all(d, s->owner);
 	if (d->config->snapshot_max_count && c.n >= d->config->snapshot_max_count)
@@ -203,9 +203,9 @@ static int may_add(struct daemon *d, const struct ipc_snapshot *s, uint64_t *ret
 	return find_room(d, &c, ret_room, e);
 }
 
-/* Another owner's answers like one that is not there (rule 28). */
-static int find(struct daemon *d, const struct ipc_snapshot *asked, struct ipc_snapshot *ret,
-		struct err *e)
+/* A snapshot of another owner answers like one that does not exist (rule 28). */
+static int find_kept(struct daemon *d, const struct ipc_snapshot *asked, struct ipc_snapshot *ret,
+		     struct err *e)
 {
 	if (ipc_id_is_valid(asked->id) && meta_read(d, asked->id, ret) == 0 &&
 	    str_equal(ret->owner, asked->owner))
@@ -233,7 +233,7 @@ static void end_job(struct snapshot_job *j, const struct err *e)
 	if (b)
 		b->is_busy = false;
 	if (e) {
-		discard(d, j->info.id);
+		remove_files(d, j->info.id);
 		front_done(d, j->who, j->info.id, e);
 	} else {
 		front_answer(d, j->who, &m, -1);
@@ -254,7 +254,7 @@ static void on_snapshot(void *arg, const struct provider_result *r, const struct
 	}
 	j->info.size_bytes = r->size_bytes;
 	memcpy(j->info.digest, r->digest, sizeof(j->info.digest));
-	end_job(j, keep(j->d, &j->info, &e) < 0 ? &e : NULL);
+	end_job(j, keep_files(j->d, &j->info, &e) < 0 ? &e : NULL);
 }
 
 static int open_part(struct snapshot_job *j, int flags, struct err *e)
@@ -332,7 +332,7 @@ static struct snapshot_job *add_job(struct daemon *d, const struct ipc_snapshot 
 	return j;
 }
 
-/* ---- what the front writes ---- */
+/* ---- snapshots that the front writes ---- */
 
 static struct snapshot_job *find_written(const struct daemon *d, const struct ipc_snapshot *s)
 {
@@ -344,7 +344,7 @@ static struct snapshot_job *find_written(const struct daemon *d, const struct ip
 	return j;
 }
 
-/* Checks it once all of it was taken and somebody wants it. */
+/* Checks it once all of it has arrived and the front asked to keep it. */
 static void check_written(struct snapshot_job *j)
 {
 	if (j->snapshot_worker.loop || !j->who.serial)
@@ -367,7 +367,7 @@ static void on_taken(void *arg, const struct provider_result *r, const struct er
 	check_written(j);
 }
 
-/* Returns what to write to. */
+/* Returns the end of the pipe that the front writes to. */
 static int begin_to_take(struct snapshot_job *j, struct err *e)
 {
 	int ends[2];
@@ -381,7 +381,7 @@ static int begin_to_take(struct snapshot_job *j, struct err *e)
 	ours = ends[0];
 	fronts = ends[1];
 	(void)fcntl(fronts, F_SETPIPE_SZ, PIPE_BYTES);
-	/* Only the front's end: the snapshot worker reads with deadline, the front may not wait. */
+	/* Only the front's end: the snapshot worker may wait, the front must not. */
 	if (fcntl(fronts, F_SETFL, O_NONBLOCK) < 0)
 		return err_sys(e, "cannot set up a pipe");
 	j->snapshot_worker =
@@ -475,8 +475,8 @@ void snapshot_request_delete(struct daemon *d, struct requester who, const struc
 	err_set(&given_up, ERR_CONFLICT, "the snapshot was given up");
 	if (j)
 		end_job(j, &given_up);
-	else if (find(d, &m->snapshot, &s, &e) == 0)
-		discard(d, m->snapshot.id);
+	else if (find_kept(d, &m->snapshot, &s, &e) == 0)
+		remove_files(d, m->snapshot.id);
 	front_done(d, who, m->snapshot.id, e.kind ? &e : NULL);
 }
 
@@ -487,7 +487,7 @@ void snapshot_request_read(struct daemon *d, struct requester who, const struct 
 	struct err e = {0};
 	auto_close int fd = -1;
 
-	if (find(d, &m->snapshot, &reply.snapshot, &e) == 0) {
+	if (find_kept(d, &m->snapshot, &reply.snapshot, &e) == 0) {
 		file_name(reply.snapshot.id, "tar", name);
 		fd = openat(d->snapshots_dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 		if (fd < 0)
@@ -528,7 +528,7 @@ void snapshot_request_keep(struct daemon *d, struct requester who, const struct 
 	struct snapshot_job *j = ipc_id_is_valid(s->id) ? find_written(d, s) : NULL;
 	struct err e = {0};
 
-	/* Its name was judged when it was begun, but may be another one now. */
+	/* The name may differ from the one that was checked at the beginning. */
 	if (!j || j->who.serial || !check_name(s->name)) {
 		err_set(&e, ERR_NOT_FOUND, "there is no such unfinished snapshot");
 		front_done(d, who, s->id, &e);

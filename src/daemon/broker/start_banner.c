@@ -17,7 +17,7 @@ void hello_print(const char *const *addresses, size_t count, FILE *to)
 	fputs("\n\n", to);
 	if (socket)
 		fputs("From a shell here, without a key:\n", to);
-	/* Where it is looked for it has this name. */
+	/* Clients look for a socket of this name by themselves. */
 	if (socket && !str_equal(strrchr(socket, '/'), "/cloche.sock"))
 		fprintf(to, "  export CLOCHE_URL=%s\n", socket);
 	if (socket)

@@ -1,10 +1,10 @@
 /*
  * Runs as: an unprivileged user without a capability, in its database directory as root, behind a
- * seccomp filter. All of that was done before front_main by who starts roles.
+ * seccomp filter. roles.c confines the process before it calls front_main.
  * Holds: the channels to broker and audit, the database, the connections of clients and guests.
  * May: speak HTTP with anybody, keep state, ask the broker for sandboxes.
- * Must not: open a host file, make a process, make a token. What it asks for is checked again by the
- * broker; what clients and guests send is judged here.
+ * Must not: open a host file, make a process, make a token. The broker checks the front's requests again;
+ * the front checks everything that clients and guests send.
  */
 #include "daemon/roles/front.h"
 
@@ -22,7 +22,7 @@
 #define DRAIN_LOOK_MS 20
 #define WAITING 256
 
-/* What came before serving may begin. */
+/* A connection or listener that came before serving began. */
 struct early {
 	int fd;
 	bool is_listener;
@@ -53,7 +53,7 @@ static void to_log(const char *text)
 
 /* ---- settings ---- */
 
-/* Handlers may hold the old one until the end of this round, and nobody longer than a reload. */
+/* Handlers may use the old configuration until the end of this round, so it is freed with the next reload. */
 static void take_config(struct front *f, int fd)
 {
 	struct config *next = must_alloc(malloc(sizeof(*next)));
@@ -71,7 +71,7 @@ static void take_config(struct front *f, int fd)
 	manager_set_config(f->manager, next);
 }
 
-/* A file that makes no sense changes nothing: tokens in use stay good, revoked ones stay revoked. */
+/* A bad file changes nothing: valid tokens stay valid, revoked ones stay revoked. */
 static void take_tokens(struct front *f, int fd)
 {
 	auto_free char *text = NULL;
@@ -117,7 +117,7 @@ static void begin_serving(struct front *f)
 
 /* ---- the end ---- */
 
-static void quit(struct front *f)
+static void quit_front(struct front *f)
 {
 	struct ipc m = {.type = IPC_QUIT};
 
@@ -131,12 +131,12 @@ static void on_drain(void *arg)
 	struct front *f = arg;
 
 	if (server_busy(f->api.server) == 0 || now_ns() > f->drain_until_ns)
-		quit(f);
+		quit_front(f);
 	else
 		loop_timer_set(f->loop, &f->drain_timer, DRAIN_LOOK_MS);
 }
 
-static void drain(struct front *f)
+static void drain_front(struct front *f)
 {
 	if (f->draining)
 		return;
@@ -170,7 +170,7 @@ static void on_news(void *arg, const struct ipc *m, int fd)
 			keep_connection(f, &c);
 		return;
 	case IPC_SHUTDOWN:
-		drain(f);
+		drain_front(f);
 		break;
 	case IPC_AUDIT:
 		audit_reopen(f->audit, take_fd(&fd));
@@ -195,7 +195,7 @@ static void on_lost(void *arg, const struct err *e)
 
 static const struct broker_ops broker_ops = {.on_news = on_news, .on_lost = on_lost};
 
-/* ---- all of it ---- */
+/* ---- start and end ---- */
 
 static int front_start(struct front *f, int broker_fd, int audit_fd, struct err *e)
 {
@@ -245,7 +245,7 @@ static void front_stop(struct front *f)
 
 int front_main(int broker_fd, int audit_fd)
 {
-	/* The broker alone says when it is over; a terminal's ^C reaches every process. */
+	/* Only the broker ends the front; ^C on a terminal reaches every process. */
 	static const int ignored[] = {SIGPIPE, SIGINT, SIGTERM, SIGHUP};
 	struct front *f = must_alloc(calloc(1, sizeof(*f)));
 	struct err e;

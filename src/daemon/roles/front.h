@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Serves until the broker says so or is gone; returns the exit status. The working directory is where
- * the database lives. Takes both sockets.
+ * Serves until the broker ends it or is gone; returns the exit status. The working directory holds the
+ * database. Takes both sockets.
  */
 int front_main(int broker_fd, int audit_fd);

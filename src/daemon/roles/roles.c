@@ -34,7 +34,7 @@ static int run_audit(const struct confinement *c, struct err *e)
 
 	if (config_read(ROLE_FD_CONFIG, config, e) < 0)
 		return -1;
-	/* The key, which is somewhere else, before the walls; all the rest behind them. */
+	/* The key is outside the new root, so it is read before the process confines itself. */
 	r = audit_role_new(ROLE_FD_DIR, config, e);
 	if (!r || confine(c, e) < 0)
 		return -1;
@@ -87,17 +87,17 @@ int daemon_role(int argc, char **argv)
 
 /* ---- in the broker ---- */
 
-struct start {
+struct role_start {
 	const struct role_kind *kind;
 	char dir[CONFIG_PATH];
 	uid_t uid;
 	gid_t gid;
 	int fds[4];  /* as ROLE_FD_*; -1 where not used */
-	int program; /* another one than ours, or -1 */
+	int program; /* not our own program, or -1 */
 	bool in_userns;
 };
 
-/* No secret of the operator's environment. */
+/* Passes on only harmless variables: the operator's environment may hold secrets. */
 static void make_environment(char **ret, size_t room)
 {
 	static const char *const names[] = {
@@ -114,7 +114,7 @@ static void make_environment(char **ret, size_t room)
 	ret[n] = NULL;
 }
 
-static void exec_role(struct daemon *d, const struct start *s)
+static void exec_role(struct daemon *d, const struct role_start *s)
 {
 	char uid[16], gid[16], *env[16];
 	char *argv[] = {"cloched", "role", (char *)s->kind->name,   (char *)s->dir,
@@ -146,7 +146,7 @@ static void exec_role(struct daemon *d, const struct start *s)
 	_exit(125);
 }
 
-static pid_t spawn(struct daemon *d, struct start *s)
+static pid_t spawn_role(struct daemon *d, struct role_start *s)
 {
 	struct clone_args args = {.flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWNET |
 					   CLONE_NEWIPC | CLONE_NEWUTS,
@@ -158,7 +158,7 @@ static pid_t spawn(struct daemon *d, struct start *s)
 	/* Used only for outgoing calls. */
 	if (s->kind == &kinds[ROLE_REMOTE])
 		args.flags &= ~(uint64_t)CLONE_NEWNET;
-	/* A program in the front's place is a test of the broker, not of these walls. */
+	/* A program in the front's place tests the broker, not the confinement. */
 	if (d->test_front && s->kind == &kinds[ROLE_FRONT])
 		args.flags = 0;
 	s->in_userns = (args.flags & CLONE_NEWUSER) != 0;
@@ -168,8 +168,8 @@ static pid_t spawn(struct daemon *d, struct start *s)
 	return pid;
 }
 
-/* Directory of a role below the state directory, the role's own. */
-static int make_dir(struct daemon *d, const char *name, struct start *s, struct err *e)
+/* Makes the role's own directory below the state directory. */
+static int make_dir(struct daemon *d, const char *name, struct role_start *s, struct err *e)
 {
 	auto_close int fd = -1;
 	DIR *dir;
@@ -182,7 +182,7 @@ static int make_dir(struct daemon *d, const char *name, struct start *s, struct 
 		return err_sys(e, "cannot open %s", s->dir);
 	if (d->rootless)
 		return 0;
-	/* From another time it may belong to another id of ours. */
+	/* An earlier daemon may have used another id for this role. */
 	if (fchown(fd, s->uid, s->gid) < 0)
 		return err_sys(e, "cannot give %s away", s->dir);
 	dir = fdopendir(take_fd(&fd));
@@ -195,18 +195,18 @@ static int make_dir(struct daemon *d, const char *name, struct start *s, struct 
 	return 0;
 }
 
-static struct start new_start(const struct daemon *d, enum role_id id)
+static struct role_start new_start(const struct daemon *d, enum role_id id)
 {
 	/* Above all ranges of sandboxes; a few for each daemon. */
 	uint32_t few = (uint32_t)strtoul(d->host.tag, NULL, 16) % 20000;
 	uint32_t own = (0x7fffu << 16) + few * ROLE_COUNT + (uint32_t)id;
 
-	return (struct start){
+	return (struct role_start){
 		.kind = &kinds[id], .uid = own, .gid = own, .fds = {-1, -1, -1, -1}, .program = -1};
 }
 
-/* The audit file's directory; one that the operator named is used as it is, by its owner. */
-static int audit_dir(struct daemon *d, struct start *s, struct err *e)
+/* The audit file's directory. A directory of the operator's is used as it is, with its owner's ids. */
+static int audit_dir(struct daemon *d, struct role_start *s, struct err *e)
 {
 	char own[CONFIG_PATH + 16];
 	struct stat st;
@@ -223,7 +223,7 @@ static int audit_dir(struct daemon *d, struct start *s, struct err *e)
 	return 0;
 }
 
-/* A pair of sockets; the second end is the role's and is closed here after the start. */
+/* A pair of sockets; the role gets the second end. */
 static int make_pair(int *ret_ours, int *ret_theirs, struct err *e)
 {
 	int pair[2], size = 4 << 20;
@@ -238,11 +238,11 @@ static int make_pair(int *ret_ours, int *ret_theirs, struct err *e)
 	return 0;
 }
 
-static int launch(struct daemon *d, struct start *s, struct err *e)
+static int launch_role(struct daemon *d, struct role_start *s, struct err *e)
 {
 	struct role *r = &d->roles[s->kind - kinds];
 
-	r->pid = spawn(d, s);
+	r->pid = spawn_role(d, s);
 	if (r->pid < 0) {
 		r->pid = 0;
 		return err_sys(e, "cannot start role %s", s->kind->name);
@@ -253,7 +253,7 @@ static int launch(struct daemon *d, struct start *s, struct err *e)
 
 static int start_audit(struct daemon *d, struct err *e)
 {
-	struct start s = new_start(d, ROLE_AUDIT);
+	struct role_start s = new_start(d, ROLE_AUDIT);
 	auto_close int for_front = -1;
 	auto_close int front_end = -1;
 	auto_close int for_broker = -1;
@@ -268,7 +268,7 @@ static int start_audit(struct daemon *d, struct err *e)
 	if (dir < 0)
 		return err_sys(e, "cannot open %s", s.dir);
 	memcpy(s.fds, (int[]){for_front, for_broker, config, dir}, sizeof(s.fds));
-	if (launch(d, &s, e) < 0)
+	if (launch_role(d, &s, e) < 0)
 		return -1;
 	close_fd(&d->audit_for_front);
 	d->audit_for_front = take_fd(&front_end);
@@ -281,9 +281,9 @@ static int start_audit(struct daemon *d, struct err *e)
 }
 
 /*
- * A front must not hear receipts that were meant for the one before it, so each gets a socket of its
- * own, and for that the audit role is started anew. Without one it gets a socket with nobody behind it,
- * and serves what needs no record until it is sent another. False: not yet.
+ * A front must not receive the receipts of an earlier front, so each front gets a socket of its own, and
+ * the audit role is started again for that. If there is no audit role, the front gets a socket without a
+ * peer, and serves requests that need no record until it is sent another socket. False: not yet.
  */
 static bool renew_audit(struct daemon *d, struct err *e)
 {
@@ -292,7 +292,7 @@ static bool renew_audit(struct daemon *d, struct err *e)
 	if (!d->audit_is_used)
 		return true;
 	if (d->roles[ROLE_AUDIT].pid > 0) {
-		/* One that has hardly begun does not hear the first. */
+		/* A role that has just been started may not handle SIGTERM yet. */
 		if (d->audit_is_renewed == 0 || d->audit_is_renewed == RENEW_TRIES)
 			kill(d->roles[ROLE_AUDIT].pid, d->audit_is_renewed ? SIGKILL : SIGTERM);
 		d->audit_is_renewed++;
@@ -304,7 +304,7 @@ static bool renew_audit(struct daemon *d, struct err *e)
 
 static int start_front(struct daemon *d, struct err *e)
 {
-	struct start s = new_start(d, ROLE_FRONT);
+	struct role_start s = new_start(d, ROLE_FRONT);
 	auto_close int ours = -1;
 	auto_close int theirs = -1;
 
@@ -312,7 +312,7 @@ static int start_front(struct daemon *d, struct err *e)
 		return -1;
 	s.fds[0] = theirs;
 	s.fds[1] = d->audit_for_front;
-	if (launch(d, &s, e) < 0)
+	if (launch_role(d, &s, e) < 0)
 		return -1;
 	d->audit_is_used = true;
 	front_attach(d, take_fd(&ours));
@@ -323,7 +323,7 @@ static int start_front(struct daemon *d, struct err *e)
 
 #define KEY_MAX 256
 
-/* The key alone, in memory: the role sees neither the file nor where it is. */
+/* A memfd with the key alone: the role sees neither the file nor its path. */
 static int read_key(const char *file, struct err *e)
 {
 	auto_close int from = open(file, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -348,7 +348,7 @@ static int read_key(const char *file, struct err *e)
 
 static int start_remote(struct daemon *d, struct err *e)
 {
-	struct start s = new_start(d, ROLE_REMOTE);
+	struct role_start s = new_start(d, ROLE_REMOTE);
 	auto_close int ours = -1;
 	auto_close int theirs = -1;
 	auto_close int program = open_program("cloche-remote", NULL, e);
@@ -360,7 +360,7 @@ static int start_remote(struct daemon *d, struct err *e)
 	s.program = program;
 	snprintf(s.dir, sizeof(s.dir), "/");
 	memcpy(s.fds, (int[]){theirs, d->host.guest, config, key}, sizeof(s.fds));
-	if (launch(d, &s, e) < 0)
+	if (launch_role(d, &s, e) < 0)
 		return -1;
 	d->remote_settings = d->config->e2b;
 	provider_e2b.role_started(&d->host, take_fd(&ours));
@@ -455,7 +455,7 @@ void roles_stop(struct daemon *d)
 		if (d->roles[i].pid > 0 && i != ROLE_AUDIT)
 			kill(d->roles[i].pid, SIGKILL);
 	}
-	/* The audit role writes what it was sent, then sees that everybody has gone. */
+	/* The audit role writes the entries that it was sent, and ends once all its sockets are closed. */
 	close_fd(&d->audit_for_front);
 	if (d->audit)
 		audit_close(take_ptr(d->audit));
@@ -501,7 +501,7 @@ bool roles_reaped(struct daemon *d, pid_t pid, int status)
 		snprintf(how, sizeof(how), "%s %d", WIFSIGNALED(status) ? "signal" : "status",
 			 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 		r->failures = now_ns() - r->started_ns > STEADY_NS ? 0 : r->failures + 1;
-		/* At once the first time, then more and more slowly. */
+		/* At once the first time, then later and later. */
 		wait = r->failures < 2 ? 0 : r->failures < 7 ? 50u << r->failures : 5000;
 		log_warn("role ended", "name", kinds[i].name, "how", how);
 		loop_timer_set(d->loop, &r->again, wait);

@@ -1,4 +1,4 @@
-/* Roles: our own program once more, with a part of the work and as few rights as that needs. */
+/* Roles: processes that do a part of the daemon's work with as few rights as that needs. */
 #pragma once
 
 #include "base/base.h"
@@ -16,14 +16,14 @@ struct role {
 	struct loop_timer again;
 };
 
-/* First: what the broker finds is written down. */
+/* Comes first, so that the broker's decisions at the start are recorded. */
 void roles_start_audit(struct daemon *d);
 void roles_start_front(struct daemon *d);
-/* Starts it if the configuration names a service, ends it if not (or no longer, or another). */
+/* Starts the role if the configuration names a service; ends it if its settings have changed. */
 void roles_start_remote(struct daemon *d);
 void roles_end_remote(struct daemon *d, const char *why);
 void roles_stop(struct daemon *d);
 /* True if this child was a role; it is started again after a while. */
 bool roles_reaped(struct daemon *d, pid_t pid, int status);
-/* Ends the front, which then comes up anew. */
+/* Ends the front, which is then started again. */
 void roles_restart_front(struct daemon *d, const char *why);

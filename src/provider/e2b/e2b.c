@@ -1,6 +1,6 @@
 /*
- * Sandboxes of an E2B-compatible service. The role `remote` speaks with the service; this is the broker's
- * end of the channel to it.
+ * The provider for sandboxes of an E2B-compatible service. The role `remote` speaks with the service; this
+ * file is the broker's end of the channel to that role.
  */
 #include "provider/provider.h"
 
@@ -11,7 +11,7 @@
 
 static_assert(REMOTE_ID <= PROVIDER_BLOB, "the blob is the sandbox's name at the service");
 
-/* A question that the role has not answered yet. */
+/* A request that the role has not answered yet. */
 struct remote_call {
 	struct remote_call *next;
 	uint32_t serial;
@@ -33,17 +33,17 @@ static struct e2b *e2b_of(const struct provider_host *h)
 	return h->rows[PROVIDER_E2B];
 }
 
-/* The service's name of the sandbox; "" as long as it has none. */
+/* The service's name of the sandbox; "" before the service has made it. */
 static char *name_of(struct instance *i)
 {
 	return (char *)i->blob;
 }
 
-/* ---- asking and answering ---- */
+/* ---- requests and answers ---- */
 
-static void describe(struct ipc_booted *i, const struct config_e2b *s)
+static void describe_remote(struct ipc_booted *i, const struct config_e2b *s)
 {
-	/* Nothing of it was seen from here, so nothing is claimed. */
+	/* No layer was observed from here, so none is claimed. */
 	i->proven = 0;
 	i->missing = LAYER_BIT(LAYER_COUNT) - 1;
 	snprintf(i->seccomp, sizeof(i->seccomp), "none");
@@ -65,7 +65,7 @@ static void answer_call(struct remote_call *c, const struct ipc *m, int fd)
 		if (!m->remote.name[0])
 			err_set(&e, ERR_SYSTEM, "the role remote answers nonsense");
 		memcpy(i->blob, m->remote.name, sizeof(m->remote.name));
-		describe(&i->info, &i->host->config->e2b);
+		describe_remote(&i->info, &i->host->config->e2b);
 	}
 	if (!e.kind && fd < 0 && (c->type == IPC_REMOTE_CREATE || c->type == IPC_REMOTE_CONNECT))
 		err_set(&e, ERR_SYSTEM, "the role remote gave no link");
@@ -81,7 +81,7 @@ static void fail_call(struct remote_call *c, enum err_kind kind, const char *why
 	answer_call(c, &m, -1);
 }
 
-static void ask(struct instance *i, enum ipc_type type, provider_done done, void *arg)
+static void ask_role(struct instance *i, enum ipc_type type, provider_done done, void *arg)
 {
 	struct e2b *r = e2b_of(i->host);
 	struct remote_call *c = must_alloc(calloc(1, sizeof(*c)));
@@ -132,7 +132,7 @@ static void e2b_boot(struct instance *i, const struct ipc_boot *b, provider_done
 {
 	i->info.root = b->root;
 	i->own = i;
-	ask(i, IPC_REMOTE_CREATE, done, arg);
+	ask_role(i, IPC_REMOTE_CREATE, done, arg);
 }
 
 static int e2b_import_0_1(struct instance *i, const struct record_0_1 *r, struct err *e)
@@ -141,7 +141,7 @@ static int e2b_import_0_1(struct instance *i, const struct record_0_1 *r, struct
 	return 0;
 }
 
-/* Whether it is there, only its service knows: that is asked with the first link. */
+/* Only the service knows whether it exists; the first link will tell. */
 static void e2b_adopt(struct instance *i, provider_done done, void *arg)
 {
 	struct err e = {0};
@@ -157,20 +157,20 @@ static void e2b_adopt(struct instance *i, provider_done done, void *arg)
 
 static void e2b_connect(struct instance *i, provider_done done, void *arg)
 {
-	ask(i, IPC_REMOTE_CONNECT, done, arg);
+	ask_role(i, IPC_REMOTE_CONNECT, done, arg);
 }
 
 static void e2b_pause(struct instance *i, provider_done done, void *arg)
 {
-	ask(i, IPC_REMOTE_PAUSE, done, arg);
+	ask_role(i, IPC_REMOTE_PAUSE, done, arg);
 }
 
 static void e2b_resume(struct instance *i, provider_done done, void *arg)
 {
-	ask(i, IPC_REMOTE_RESUME, done, arg);
+	ask_role(i, IPC_REMOTE_RESUME, done, arg);
 }
 
-/* What the guest tells is all there is. */
+/* The guest's own numbers are the only ones. */
 static void e2b_stats(struct instance *i, provider_done done, void *arg)
 {
 	done(arg, &(struct provider_result){.fd = -1, .stats.pids_peak = -1}, NULL);
@@ -182,16 +182,16 @@ static void e2b_destroy(struct instance *i, provider_done done, void *arg)
 
 	while ((c = take_call(e2b_of(i->host), 0, i)))
 		fail_call(c, ERR_CONFLICT, "the sandbox is gone");
-	/* One that was never booted or adopted is not there. */
+	/* A sandbox that was never booted or adopted does not exist. */
 	if (i->own && name_of(i)[0])
-		ask(i, IPC_REMOTE_DESTROY, done, arg);
+		ask_role(i, IPC_REMOTE_DESTROY, done, arg);
 	else
 		done(arg, NULL, NULL);
 }
 
 /* ---- the role ---- */
 
-/* The service has it no more. */
+/* The service no longer has this sandbox. */
 static void take_gone(struct e2b *r, const struct ipc_remote *at)
 {
 	struct instance *i = r->host->find(r->host, at->id);
@@ -200,8 +200,8 @@ static void take_gone(struct e2b *r, const struct ipc_remote *at)
 		r->host->on_ended(i, false, "the E2B service has it no more");
 }
 
-/* One that has gone is noticed elsewhere; one that babbles is ended. */
-static void on_broken(void *arg, int errnum)
+/* A role that has ended is reaped elsewhere; one that breaks the protocol is killed. */
+static void on_role_broken(void *arg, int errnum)
 {
 	struct e2b *r = arg;
 
@@ -209,7 +209,7 @@ static void on_broken(void *arg, int errnum)
 		r->host->end_role(r->host, "it does not keep to the protocol");
 }
 
-static void on_message(void *arg, const struct ipc *m, int fd)
+static void on_role_message(void *arg, const struct ipc *m, int fd)
 {
 	struct e2b *r = arg;
 	struct remote_call *c = NULL;
@@ -219,7 +219,7 @@ static void on_message(void *arg, const struct ipc *m, int fd)
 	else if (m->type == IPC_REMOTE_DONE && m->serial)
 		c = take_call(r, m->serial, NULL);
 	else
-		on_broken(r, EBADMSG);
+		on_role_broken(r, EBADMSG);
 	if (c)
 		answer_call(c, m, fd);
 	close_fd(&fd);
@@ -247,8 +247,8 @@ static void e2b_start(struct provider_host *h)
 
 	r->host = h;
 	r->channel = (struct ipc_channel){.loop = h->loop,
-					  .on_message = on_message,
-					  .on_broken = on_broken,
+					  .on_message = on_role_message,
+					  .on_broken = on_role_broken,
 					  .arg = r,
 					  .watch.fd = -1};
 	h->rows[PROVIDER_E2B] = r;

@@ -1,4 +1,4 @@
-/* Boot workers: processes that make sandboxes, one at a time each, so that the broker never waits. */
+/* The broker's side of boot workers: starts them, queues boots, and hands each boot to a free worker. */
 #include "provider/ns/ns_internal.h"
 
 #include "base/log.h"
@@ -39,7 +39,7 @@ static void on_deadline(void *arg)
 	struct boot_worker *w = arg;
 
 	log_error("a boot worker hangs and is killed", "id", w->busy ? w->busy->i->info.id : "");
-	/* What it was building dies with it; it is started anew once it is reaped. */
+	/* The unfinished sandbox dies with it; the worker is started again once it is reaped. */
 	stop_boot_worker(w);
 	fail_job(w, "it took too long");
 }
@@ -66,7 +66,7 @@ static void on_result(void *arg, uint32_t events)
 	next_job(w);
 }
 
-/* Nothing else of the broker's stays open there: all of it is born to be closed. */
+/* All other fds of the broker are close-on-exec. */
 static void exec_boot_worker(const struct provider_host *h, pid_t broker, int sock)
 {
 	char parent[16];
@@ -229,7 +229,7 @@ bool boot_workers_reaped(struct provider_host *h, pid_t pid)
 		w->pid = 0;
 		stop_boot_worker(w);
 		fail_job(w, "the process that made it died");
-		/* One that dies again and again shall not keep us from everything else. */
+		/* A worker that dies again and again must not keep the broker busy. */
 		w->timer = (struct loop_timer){.call = on_restart, .arg = w};
 		loop_timer_set(ns->host->loop, &w->timer, w->has_worked ? 0 : RESTART_MS);
 		return true;

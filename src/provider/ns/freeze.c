@@ -1,4 +1,4 @@
-/* Stops a sandbox and lets it go on: to pause it, and to copy its files while nothing changes them. */
+/* Freezes and thaws a sandbox: to pause it, and to copy its files while nothing changes them. */
 #include "provider/ns/ns_internal.h"
 
 #include "base/log.h"
@@ -16,7 +16,7 @@ static void end_freezing(struct ns_sandbox *s, const struct err *e)
 	frozen(s, e);
 }
 
-/* One look at whether it stands still; what does not is pushed on. */
+/* Checks once whether all tasks are frozen, and helps those that are not. */
 static bool is_frozen(struct ns_sandbox *s, struct cgroup *c)
 {
 	bool frozen = cgroup_is_frozen(c);
@@ -39,7 +39,7 @@ static bool stands_still(struct ns_sandbox *s)
 
 	if (!s->i->info.cgroup_version)
 		return stop_tree_step((pid_t)s->at.pid, s->at.identity.pid_ns) == 0;
-	/* If it is gone, its death tells. */
+	/* If the sandbox is gone, on_death reports it. */
 	if (!ns_cgroup(s, &c))
 		return false;
 	still = is_frozen(s, &c);
@@ -47,7 +47,7 @@ static bool stands_still(struct ns_sandbox *s)
 	return still;
 }
 
-static int thaw(struct ns_sandbox *s, struct err *e)
+static int thaw_sandbox(struct ns_sandbox *s, struct err *e)
 {
 	struct cgroup c;
 	int rc;
@@ -73,7 +73,7 @@ static void look_frozen(void *arg)
 	if (stands_still(s)) {
 		end_freezing(s, NULL);
 	} else if (now_ns() > s->freeze_until_ns) {
-		(void)thaw(s, &ignored);
+		(void)thaw_sandbox(s, &ignored);
 		err_set(&e, ERR_CONFLICT, "the sandbox could not be frozen in time");
 		end_freezing(s, &e);
 	} else {
@@ -81,7 +81,8 @@ static void look_frozen(void *arg)
 	}
 }
 
-static void freeze(struct ns_sandbox *s, void (*frozen)(struct ns_sandbox *s, const struct err *e))
+static void freeze_sandbox(struct ns_sandbox *s,
+			   void (*frozen)(struct ns_sandbox *s, const struct err *e))
 {
 	s->frozen = frozen;
 	s->freeze_tries = 0;
@@ -96,9 +97,9 @@ void ns_thaw_leftover(struct ns_sandbox *s)
 {
 	struct err ignored;
 
-	/* Without a cgroup pid 1 itself says so; it never stops by itself. */
+	/* Without a cgroup the state of pid 1 tells: it never stops by itself. */
 	if (s->i->info.cgroup_version || stop_tree_is_stopped((pid_t)s->at.pid))
-		(void)thaw(s, &ignored);
+		(void)thaw_sandbox(s, &ignored);
 }
 
 void ns_stop_freezing(struct ns_sandbox *s)
@@ -125,14 +126,14 @@ void ns_pause(struct instance *i, provider_done done, void *arg)
 
 	s->done = done;
 	s->arg = arg;
-	freeze(s, on_paused);
+	freeze_sandbox(s, on_paused);
 }
 
 void ns_resume(struct instance *i, provider_done done, void *arg)
 {
 	struct err e = {0};
 
-	done(arg, NULL, thaw(ns_sandbox(i), &e) < 0 ? &e : NULL);
+	done(arg, NULL, thaw_sandbox(ns_sandbox(i), &e) < 0 ? &e : NULL);
 }
 
 /* ---- snapshots ---- */
@@ -143,7 +144,7 @@ static void end_snapshot(void *arg, const struct provider_result *r, const struc
 	struct ns_sandbox *s = arg;
 	struct err why = {0};
 
-	if (!s->i->info.paused && thaw(s, &why) < 0)
+	if (!s->i->info.paused && thaw_sandbox(s, &why) < 0)
 		log_error("sandbox stays frozen", "id", s->i->info.id, "error", why.msg);
 	ns_answer(s, r, e);
 }
@@ -182,5 +183,5 @@ void ns_snapshot(struct instance *i, int file, uint64_t max_bytes, provider_done
 	if (i->info.paused)
 		copy_frozen(s, NULL);
 	else
-		freeze(s, copy_frozen);
+		freeze_sandbox(s, copy_frozen);
 }

@@ -1,6 +1,6 @@
 /*
- * A socket in a sandbox's network namespace. A child that shares our memory and file table enters the
- * namespace and opens the socket, which is then ours: we ourselves never leave our namespaces.
+ * Opens a socket in a sandbox's network namespace. A child that shares memory and file table with the broker
+ * enters the namespace and opens the socket, so the broker itself never leaves its namespaces.
  */
 #include "provider/ns/ns_internal.h"
 
@@ -14,7 +14,7 @@ struct visit {
 	int pidfd, flags, family, type, fd, errnum;
 };
 
-/* Only system calls: our memory is in use here. */
+/* Only system calls: the parent's memory is shared. */
 static int open_inside(void *arg)
 {
 	struct visit *v = arg;
@@ -34,7 +34,7 @@ int net_enter(int pidfd, bool rootless, int family, int type, struct err *e)
 
 	/* An ordinary user has rights over the network only within the sandbox's user namespace. */
 	v.flags = CLONE_NEWNET | (rootless ? CLONE_NEWUSER : 0);
-	/* Without an exit signal: nobody else's wait sees it. */
+	/* Without an exit signal no other wait of the broker sees the child. */
 	pid = clone(open_inside, stack + STACK, CLONE_VM | CLONE_VFORK | CLONE_FILES, &v);
 	if (pid < 0)
 		return err_sys(e, "cannot create a process");

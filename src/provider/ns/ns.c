@@ -1,6 +1,6 @@
 /*
- * The native provider: sandboxes that are processes of this host. Boot workers make them (boot workers.c); here
- * they are found again, watched, and cleared away.
+ * The native provider: sandboxes that are processes of this host. Boot workers make them (boot_workers.c);
+ * this file adopts, watches and removes them.
  */
 #include "provider/ns/ns_internal.h"
 
@@ -55,7 +55,7 @@ static int take_range(struct ns_sandbox *s, struct err *e)
 		if (ns->ranges[range])
 			continue;
 		ns->ranges[range] = 1;
-		/* The one after it next time: an id range rests before it is used again. */
+		/* Continue behind it next time, so that a range rests before it is used again. */
 		ns->next_range = range + 1;
 		s->range = (int32_t)range;
 		s->at.id_base = (ID_RANGE_FIRST + range) << 16;
@@ -64,7 +64,7 @@ static int take_range(struct ns_sandbox *s, struct err *e)
 	return err_set(e, ERR_LIMIT, "no id range is left");
 }
 
-/* Of an adopted one, so that nobody else gets it. */
+/* Reserves the range of an adopted sandbox. */
 static void keep_range(struct ns_sandbox *s)
 {
 	uint32_t range = (s->at.id_base >> 16) - ID_RANGE_FIRST;
@@ -76,8 +76,8 @@ static void keep_range(struct ns_sandbox *s)
 }
 
 /*
- * A sandbox whose record cannot be read has a range, too. Its processes tell which: ranges of other
- * daemons' processes that are kept as well do no harm.
+ * Reserves the ranges of sandboxes whose records cannot be read: every range of which a process runs.
+ * Ranges of another daemon's sandboxes are reserved with them, which does no harm.
  */
 static void keep_ranges_in_use(struct ns *ns)
 {
@@ -99,7 +99,7 @@ void ns_cgroup_name(const struct ns_sandbox *s, char ret[CGROUP_NAME])
 	snprintf(ret, CGROUP_NAME, "cloche-box-%s-%s", s->ns->host->tag, s->i->info.id);
 }
 
-/* A daemon that was started elsewhere made it, in another place. */
+/* A daemon in other cgroups made it, so its cgroup is elsewhere. */
 static bool is_of_another(const struct ns_sandbox *s)
 {
 	return s->at.cgroup_table[0] && !str_equal(s->at.cgroup_table, s->ns->cgroup_table);
@@ -115,8 +115,8 @@ bool ns_cgroup(const struct ns_sandbox *s, struct cgroup *ret)
 }
 
 /*
- * /proc/self/cgroup with one line for each path instead of one for each hierarchy, since most of those
- * have the same path. False: even that does not fit.
+ * Shortens /proc/self/cgroup to one line per path: most hierarchies have the same path. False: the result
+ * does not fit.
  */
 static bool shorten_table(const char *table, char *ret, size_t size)
 {
@@ -162,7 +162,7 @@ static int get_scratch(const struct ns_sandbox *s, struct stat *ret)
 	return fd < 0 || fstat(fd, ret) < 0 ? -1 : take_fd(&fd);
 }
 
-/* While pid 1 is still ours. */
+/* Called before anything else runs in the sandbox. */
 static void note_scratch(struct ns_sandbox *s)
 {
 	struct stat st;
@@ -171,7 +171,7 @@ static void note_scratch(struct ns_sandbox *s)
 	s->at.scratch_dev = fd < 0 ? 0 : (uint64_t)st.st_dev;
 }
 
-/* Whoever took pid 1 over may have put another directory there, of the host's file systems even. */
+/* A hijacked pid 1 may have put another directory there, even one of the host's. */
 int ns_scratch(const struct ns_sandbox *s, struct err *e)
 {
 	struct stat st;
@@ -191,7 +191,7 @@ int ns_scratch(const struct ns_sandbox *s, struct err *e)
 #define CLEAR_MS 30000
 #define INSIST_MS 50
 
-/* Its tasks leave a cgroup a moment after they are dead. */
+/* False: not yet. Tasks leave a cgroup a moment after they are dead. */
 static bool clear_cgroups(const struct ns_sandbox *s)
 {
 	struct cgroup c;
@@ -209,7 +209,7 @@ static bool clear_cgroups(const struct ns_sandbox *s)
 	return false;
 }
 
-/* Nothing of it is left but its socket and its memory. */
+/* Only its socket and our memory of it are left. */
 static void finish_destroy(struct ns_sandbox *s)
 {
 	struct provider_host *h = s->ns->host;
@@ -228,7 +228,7 @@ static void finish_destroy(struct ns_sandbox *s)
 	done(arg, NULL, NULL);
 }
 
-static void clear(void *arg)
+static void clear_step(void *arg)
 {
 	struct ns_sandbox *s = arg;
 
@@ -245,18 +245,18 @@ static void clear(void *arg)
 static void begin_to_clear(struct ns_sandbox *s)
 {
 	loop_timer_stop(s->ns->host->loop, &s->timer);
-	s->timer = (struct loop_timer){.call = clear, .arg = s};
-	clear(s);
+	s->timer = (struct loop_timer){.call = clear_step, .arg = s};
+	clear_step(s);
 }
 
-static void insist(void *arg)
+static void kill_again(void *arg)
 {
 	struct ns_sandbox *s = arg;
 	struct cgroup c;
 
 	if (!ns_cgroup(s, &c))
 		return;
-	/* On v1 what is frozen dies only when it is thawed (rule 23); dying takes cpu, too. */
+	/* On v1 frozen tasks die only when they are thawed (rule 23); and dying takes cpu time. */
 	cgroup_lift_cpu(&c);
 	cgroup_kill(&c);
 	cgroup_freeze(&c, false);
@@ -264,9 +264,9 @@ static void insist(void *arg)
 }
 
 /*
- * With pid 1 goes all of its pid namespace; usually that is all there is to do. It takes its mounts down
- * before it is dead, and who asked waits for that: a client that was answered before found the
- * next sandbox later, and among many by more than it had gained.
+ * Killing pid 1 kills its whole pid namespace, and usually nothing else is to be done. Pid 1 takes its mounts
+ * down before it is dead, and the requester waits for that: answering earlier delays the next sandbox by
+ * more than the client gains.
  */
 static void ns_destroy(struct instance *i, provider_done done, void *arg)
 {
@@ -285,7 +285,7 @@ static void ns_destroy(struct instance *i, provider_done done, void *arg)
 		begin_to_clear(s);
 		return;
 	}
-	s->timer = (struct loop_timer){.call = insist, .arg = s};
+	s->timer = (struct loop_timer){.call = kill_again, .arg = s};
 	loop_timer_set(s->ns->host->loop, &s->timer, may_be_frozen ? 0 : INSIST_MS);
 }
 
@@ -301,7 +301,7 @@ static void on_death(void *arg, uint32_t events)
 		begin_to_clear(s);
 		return;
 	}
-	/* Why it died, as far as the kernel tells from outside. */
+	/* The kernel tells from outside only whether memory was the reason. */
 	if (ns_cgroup(s, &c)) {
 		cgroup_read_stats(&c, &stats);
 		cgroup_close(&c);
@@ -312,7 +312,7 @@ static void on_death(void *arg, uint32_t events)
 				      : "its pid 1 is gone");
 }
 
-/* From now on its death is noticed. */
+/* From now on on_death is called when pid 1 ends. */
 static int watch_death(struct ns_sandbox *s, struct err *e)
 {
 	s->death =
@@ -384,7 +384,7 @@ static void ns_boot(struct instance *i, const struct ipc_boot *b, provider_done 
 
 	s->done = done;
 	s->arg = arg;
-	/* The host's files belong to root: only that can put a layer over them. */
+	/* The host's files belong to root, so only root can put a layer over them. */
 	i->info.root = i->host->rootless ? ROOT_RO : b->root;
 	memcpy(s->at.cgroup_table, s->ns->cgroup_table, sizeof(s->at.cgroup_table));
 	if ((!i->host->rootless && take_range(s, &e) < 0) || open_listener(s, &e) < 0) {
@@ -396,7 +396,7 @@ static void ns_boot(struct instance *i, const struct ipc_boot *b, provider_done 
 	boot_workers_add(s);
 }
 
-static void describe(struct ns_sandbox *s, const struct booted *r)
+static void describe_booted(struct ns_sandbox *s, const struct booted *r)
 {
 	struct ipc_booted *i = &s->i->info;
 
@@ -429,7 +429,7 @@ void ns_booted(struct ns_sandbox *s, const struct booted *result, int pidfd,
 		ns_answer(s, NULL, error);
 		return;
 	}
-	describe(s, result);
+	describe_booted(s, result);
 	s->at.pid = result->pid;
 	s->at.identity = result->identity;
 	s->at.warm_host_lanes = s->boot->warm_host[0] + s->boot->warm_host[1];
@@ -444,7 +444,7 @@ void ns_booted(struct ns_sandbox *s, const struct booted *result, int pidfd,
 
 /* ---- adopting ---- */
 
-/* Is it in the cgroup that the record says? By its own /proc entry, which only the kernel writes. */
+/* Is pid 1 in the cgroup of the record? Its /proc entry, which only the kernel writes, tells. */
 static bool is_in_cgroup(const struct ns_sandbox *s)
 {
 	char name[CGROUP_NAME], text[4096];
@@ -456,8 +456,8 @@ static bool is_in_cgroup(const struct ns_sandbox *s)
 	return strstr(text, name) != NULL;
 }
 
-/* The pidfd first: what is compared after that is compared of this very process (rule 21). */
-static const char *judge(struct ns_sandbox *s)
+/* The pidfd is opened first, so that all comparisons are about this very process (rule 21). */
+static const char *find_mismatch(struct ns_sandbox *s)
 {
 	struct boot_identity now;
 	struct err e = {0};
@@ -485,7 +485,7 @@ static int ns_import_0_1(struct instance *i, const struct record_0_1 *r, struct 
 					  .pid_ns = r->identity.pid_ns,
 					  .mount_ns = r->identity.mount_ns},
 			     .id_base = r->id_base,
-			     /* The record does not tell warm hosts; every one was transient. */
+			     /* The record does not say; but every warm host is transient. */
 			     .warm_host_lanes = r->info.transient};
 
 	if (!shorten_table(r->cgroup_table, at.cgroup_table, sizeof(at.cgroup_table)))
@@ -502,7 +502,7 @@ static void ns_adopt(struct instance *i, provider_done done, void *arg)
 
 	memcpy(&s->at, i->blob, sizeof(s->at));
 	keep_range(s);
-	why = judge(s);
+	why = find_mismatch(s);
 	if (why)
 		err_set(&e, ERR_CONFLICT, "%s", why);
 	if (!why && watch_death(s, &e) == 0) {
@@ -511,14 +511,14 @@ static void ns_adopt(struct instance *i, provider_done done, void *arg)
 		done(arg, NULL, NULL);
 		return;
 	}
-	/* Whatever has its number now is not killed; what is in its cgroup is. */
+	/* A process that has its pid now is not killed; processes in its cgroup are. */
 	close_fd(&s->pidfd);
 	s->at.cgroup_table[sizeof(s->at.cgroup_table) - 1] = '\0';
 	s->at.warm_host_lanes = 1;
 	done(arg, NULL, &e);
 }
 
-/* Cgroups of this daemon: what is in one without a record nobody knows any more. */
+/* Reports this daemon's cgroups, so that those without a record are removed. */
 static void ns_find_leftovers(struct provider_host *h)
 {
 	struct list names = {0};

@@ -14,7 +14,7 @@ struct ns_sandbox;
 
 /* A tree of processes that was stopped by signals. */
 struct stop_tree {
-	pid_t *own; /* had stopped before, and shall not go on with the others */
+	pid_t *own; /* had stopped before, and are not continued with the others */
 	size_t own_count;
 };
 
@@ -29,10 +29,10 @@ struct boot_worker {
 	struct loop_timer timer; /* of the boot, or until it is started again */
 };
 
-/* What an adopting broker needs to know; in the instance's blob. Its pid comes first: tests read it. */
+/* The instance's blob: what an adopting broker needs. The pid comes first, because tests read it. */
 struct ns_blob {
 	int64_t pid;
-	uint64_t scratch_dev; /* where its files are, as it was before anything ran inside */
+	uint64_t scratch_dev; /* of its files, noted before anything ran inside */
 	struct boot_identity identity;
 	uint32_t id_base;
 	uint32_t warm_host_lanes;	       /* not 0: a warm host */
@@ -41,9 +41,9 @@ struct ns_blob {
 
 struct ns {
 	struct provider_host *host;
-	struct cgroup_place cgroups; /* where those of our own sandboxes are */
+	struct cgroup_place cgroups; /* where this daemon makes cgroups */
 	char cgroup_table[sizeof(((struct ns_blob *)0)->cgroup_table)];
-	bool has_table; /* false: it does not fit */
+	bool has_table; /* false: the table does not fit into a blob */
 	uint8_t ranges[ID_RANGES];
 	uint32_t next_range;
 	struct boot_worker boot_workers[BOOT_WORKERS];
@@ -71,19 +71,19 @@ struct ns_sandbox {
 	int64_t freeze_until_ns;
 	unsigned freeze_tries;
 	struct stop_tree stopped;		/* without a cgroup */
-	struct snapshot_worker snapshot_worker; /* of a snapshot */
+	struct snapshot_worker snapshot_worker; /* while a snapshot is made */
 };
 
 /* ---- ns.c ---- */
 struct ns *ns_of(const struct provider_host *h);
-/* Made anew if the instance has none. */
+/* Made if the instance has none yet. */
 struct ns_sandbox *ns_sandbox(struct instance *i);
 /* Answers the call that goes on, if there is one. */
 void ns_answer(struct ns_sandbox *s, const struct provider_result *r, const struct err *e);
 void ns_cgroup_name(const struct ns_sandbox *s, char ret[CGROUP_NAME]);
 /* Opens its cgroup; false if it has none. */
 bool ns_cgroup(const struct ns_sandbox *s, struct cgroup *ret);
-/* The tmpfs with all that it has written; -1 on error. */
+/* The tmpfs with all files that the sandbox has written; -1 on error. */
 int ns_scratch(const struct ns_sandbox *s, struct err *e);
 /* Called by a boot worker: e is set, or result and pidfd (which is taken) are. */
 void ns_booted(struct ns_sandbox *s, const struct booted *result, int pidfd, const struct err *e);
@@ -100,9 +100,9 @@ bool boot_workers_reaped(struct provider_host *h, pid_t pid);
 void ns_pause(struct instance *i, provider_done done, void *arg);
 void ns_resume(struct instance *i, provider_done done, void *arg);
 void ns_snapshot(struct instance *i, int file, uint64_t max_bytes, provider_done done, void *arg);
-/* What another broker may have left frozen only to copy it. */
+/* Thaws a sandbox that an earlier broker may have frozen only to copy it. */
 void ns_thaw_leftover(struct ns_sandbox *s);
-/* It is to die: nothing freezes it again, and no copy of it is finished. */
+/* Before it is killed: ends freezing and copying, and answers the call that waits for them. */
 void ns_stop_freezing(struct ns_sandbox *s);
 
 /* ---- usage.c ---- */
@@ -115,15 +115,14 @@ int net_enter(int pidfd, bool rootless, int family, int type, struct err *e);
 
 /*
  * ---- stop_tree.c ----
- * Stops all processes of a sandbox where there is no cgroup to freeze: by signals, from outside, from
- * pid 1 downwards, until none of them runs. What is below pid 1 is all that there is: whoever loses its
- * parent becomes its child.
+ * Stops all processes of a sandbox that has no cgroup to freeze: by signals, from outside, from pid 1
+ * downwards, until none of them runs. All of them are below pid 1, because orphans become its children.
  */
 /* Before the first stop_tree_step. */
 void stop_tree_begin(struct stop_tree *h, pid_t top);
 /* How many were still running and have been sent the signal now; 0: all stand still. */
 size_t stop_tree_step(pid_t top, ino_t pid_ns);
-/* Lets all but those go on, from the leaves upwards, and forgets them. */
+/* Continues all others, from the leaves upwards, and frees the list. */
 void stop_tree_end(struct stop_tree *h, pid_t top, ino_t pid_ns);
 /* Was this process stopped by a signal? */
 bool stop_tree_is_stopped(pid_t pid);

@@ -31,7 +31,7 @@ static void add_children(struct pids *p, pid_t parent)
 	for (struct dirent *d; tasks && (d = readdir(tasks));) {
 		if (d->d_name[0] == '.')
 			continue;
-		/* More than fit are met once their siblings stand still: they stay children. */
+		/* Children that do not fit are found in a later round: they stay children. */
 		io_read_path(text, sizeof(text), "/proc/%d/task/%.16s/children", (int)parent,
 			     d->d_name);
 		at = text;
@@ -68,7 +68,7 @@ static bool is_still(pid_t pid)
 	return strchr("TtZX", state_of(pid)) != NULL;
 }
 
-/* The pidfd first, then whose it is: a number alone may be somebody else's by now. */
+/* The pidfd is opened before the check: the pid may have been reused. */
 static void send_signal(pid_t pid, ino_t pid_ns, int sig)
 {
 	auto_close int fd = (int)syscall(SYS_pidfd_open, pid, 0);

@@ -1,4 +1,4 @@
-/* What a sandbox may use, and what it uses. */
+/* Changes the limits of a running sandbox, and reads what it uses. */
 #include "provider/ns/ns_internal.h"
 
 #include "kern/sys.h"
@@ -11,7 +11,7 @@
 
 /* ---- limits ---- */
 
-/* Of a tmpfs that is mounted nowhere any more: by the fd that the guest keeps. */
+/* The tmpfs is mounted nowhere any more; the guest keeps an fd of it. */
 static int resize_disk(const struct ns_sandbox *s, uint64_t bytes, struct err *e)
 {
 	auto_close int scratch = ns_scratch(s, e);
@@ -36,7 +36,7 @@ static uint64_t disk_of(const struct limits *l)
 	return l->disk_bytes ? l->disk_bytes : l->memory_bytes / 2;
 }
 
-/* pid 1 hands it on to every command that it starts from now on. */
+/* Commands that pid 1 starts from now on inherit the limit. */
 static int resize_files(const struct ns_sandbox *s, const struct limits *l, struct err *e)
 {
 	uint64_t size = restrict_file_size(l);
@@ -50,7 +50,7 @@ static int resize_files(const struct ns_sandbox *s, const struct limits *l, stru
 			 strerror(errno));
 }
 
-/* One of the pool mostly has what is asked for: its cgroup was read back when it was booted. */
+/* A sandbox of the pool mostly has the limits already: they were read back when it was booted. */
 static bool has_limits(const struct limits *before, const struct limits *wanted)
 {
 	struct limits now = *before;

@@ -1,10 +1,11 @@
+/* Sends HTTP requests with libcurl, driven by the event loop. */
 #include "provider/e2b/remote/remote_internal.h"
 
 #include <curl/curl.h>
 
 #define CONNECT_MS 15000L
 #define REQUEST_MS 60000L
-#define SILENCE_SECONDS 150L /* a stream is to send a keepalive every 50 */
+#define SILENCE_SECONDS 150L /* a stream sends a keepalive every 50 */
 
 struct http {
 	struct loop *loop;
@@ -34,11 +35,11 @@ struct http_call {
 	char why[CURL_ERROR_SIZE];
 };
 
-/* ---- libcurl in our loop ---- */
+/* ---- libcurl in the event loop ---- */
 
 static void check_done(struct http *h);
 
-static void act(struct http *h, curl_socket_t fd, int what)
+static void drive_curl(struct http *h, curl_socket_t fd, int what)
 {
 	int running;
 
@@ -53,7 +54,7 @@ static void on_wire(void *arg, uint32_t events)
 		   (events & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
 		   (events & EPOLLERR ? CURL_CSELECT_ERR : 0);
 
-	act(w->http, w->watch.fd, what);
+	drive_curl(w->http, w->watch.fd, what);
 }
 
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *of_socket)
@@ -85,7 +86,7 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *of
 
 static void on_timer(void *arg)
 {
-	act(arg, CURL_SOCKET_TIMEOUT, 0);
+	drive_curl(arg, CURL_SOCKET_TIMEOUT, 0);
 }
 
 static int set_timer(CURLM *multi, long ms, void *arg)
@@ -249,9 +250,9 @@ void http_go_on(struct http_call *c)
 	curl_easy_pause(c->easy, CURLPAUSE_CONT);
 }
 
-/* ---- its end ---- */
+/* ---- the end of a request ---- */
 
-static void explain(const struct http_call *c, CURLcode code, struct err *e)
+static void explain_failure(const struct http_call *c, CURLcode code, struct err *e)
 {
 	char said[CURL_ERROR_SIZE];
 	const char *why = *c->why ? c->why : curl_easy_strerror(code);
@@ -270,9 +271,9 @@ static void finish_call(struct http_call *c, CURLcode code)
 	long status = 0;
 
 	curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
-	/* A stream that broke off after it began is over all the same. */
+	/* A stream that broke off after it began has failed, too. */
 	if (code != CURLE_OK) {
-		explain(c, code, &e);
+		explain_failure(c, code, &e);
 		status = 0;
 	} else if (status == 0) {
 		err_set(&e, ERR_SYSTEM, "cannot %s: the E2B service says nothing", c->what);
@@ -281,7 +282,7 @@ static void finish_call(struct http_call *c, CURLcode code)
 	http_stop(c);
 }
 
-/* A callback may stop other calls, so each end is looked for anew. */
+/* A callback may stop other calls, so libcurl is asked for one ended call at a time. */
 static void check_done(struct http *h)
 {
 	CURLMsg *m;

@@ -1,10 +1,11 @@
+/* Carries the bytes of a guest link over the process streams of an E2B-compatible service. */
 #include "provider/e2b/remote/remote_internal.h"
 
 #include "guest/link/bridge.h"
 
 #include <sys/socket.h>
 
-#define HIGH (512u << 10) /* what waits for the front, before the service waits */
+#define HIGH (512u << 10) /* bytes that may wait for the front */
 #define INPUT (96u << 10) /* in one request */
 #define UP_MS 60000
 
@@ -15,11 +16,11 @@ struct remote_link {
 	const struct remote_link_ops *ops;
 	void *arg;
 	struct http_call *stream, *input;
-	bool is_up, is_held; /* held: the stream waits for us */
+	bool is_up, is_held; /* held: the stream is paused */
 	uint32_t pid;
-	struct buf events; /* as they came */
+	struct buf events; /* not parsed yet */
 	struct buf out;	   /* for the front */
-	char said[160];	   /* on stderr, the beginning */
+	char said[160];	   /* the beginning of its stderr */
 	int fd;
 	struct loop_watch watch;
 	struct loop_task work;
@@ -43,7 +44,7 @@ void remote_link_close(struct remote_link *k)
 	free(k);
 }
 
-/* From a callback that still needs the link: it ends with the round. */
+/* Callers still use the link, so it is freed by on_work in this round of the loop. */
 static void end_link(struct remote_link *k, const struct err *e)
 {
 	if (k->is_over)
@@ -75,7 +76,7 @@ static void on_input_done(void *arg, long status, const struct buf *body, const 
 		set_interest(k);
 		return;
 	}
-	/* Whether the bytes came is not known: only a new link is in step again. */
+	/* Nobody knows whether the bytes arrived: only a new link is in step again. */
 	failed = service_failure("take input", status, body, e);
 	end_link(k, &failed);
 }
@@ -116,7 +117,7 @@ static void set_interest(struct remote_link *k)
 
 	if (!k->is_up || k->is_over)
 		return;
-	/* Without interest an epoll would still tell of a hang-up, again and again. */
+	/* Without events epoll would still report a hang-up, again and again. */
 	if (!events)
 		loop_unwatch(k->loop, &k->watch);
 	else if (k->watch.active)
@@ -155,7 +156,7 @@ static int come_up(struct remote_link *k)
 	return 0;
 }
 
-/* The first line says that it is our program that speaks. */
+/* The first line proves that our program answers. */
 static bool take_hello(struct remote_link *k)
 {
 	size_t len = strlen(BRIDGE_HELLO), have = k->out.len < len ? k->out.len : len;

@@ -1,7 +1,7 @@
 /*
- * cloche-remote role remote DIR UID GID ROOTLESS: sandboxes of another service, by libcurl. A program
- * of its own, so that nothing else of the daemon has libcurl, TLS and their parsers in it; started by
- * the broker, with a network and nearly nothing else.
+ * cloche-remote role remote DIR UID GID ROOTLESS: runs sandboxes at another service, by libcurl. It is a
+ * program of its own, so that no other part of the daemon contains libcurl, TLS and their parsers. The broker
+ * starts it with a network and nearly nothing else.
  */
 #include "base/log.h"
 #include "kern/confine.h"
@@ -11,7 +11,7 @@
 #include <curl/curl.h>
 #include <sys/prctl.h>
 
-/* What finding a host by its name and believing its certificate takes. */
+/* Files that name resolution and the check of certificates need. */
 static const char *const readable[] = {
 	"/etc/resolv.conf",
 	"/etc/hosts",
@@ -39,7 +39,8 @@ static int read_key(char *ret, size_t size, struct err *e)
 	return 0;
 }
 
-static int start(const struct confinement *c, struct service *s, struct loop **ret, struct err *e)
+static int start_remote_role(const struct confinement *c, struct service *s, struct loop **ret,
+			     struct err *e)
 {
 	struct config *config = must_alloc(calloc(1, sizeof(*config)));
 	struct stat st;
@@ -52,7 +53,7 @@ static int start(const struct confinement *c, struct service *s, struct loop **r
 	if (fstat(s->guest, &st) < 0)
 		return err_sys(e, "cannot look at the guest program");
 	s->guest_size = (size_t)st.st_size;
-	/* Its libraries look at files when they start: before the walls. */
+	/* Its libraries read files when they start, so this comes before the confinement. */
 	if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
 		return err_set(e, ERR_SYSTEM, "cannot start libcurl");
 	*ret = must_alloc(loop_new());
@@ -79,7 +80,8 @@ int main(int argc, char **argv)
 
 	log_init("remote");
 	prctl(PR_SET_NAME, "cloche-remote", 0, 0, 0);
-	if (confine_to_broker(ROLE_FD_BROKER, &e) < 0 || start(&c, &service, &loop, &e) < 0) {
+	if (confine_to_broker(ROLE_FD_BROKER, &e) < 0 ||
+	    start_remote_role(&c, &service, &loop, &e) < 0) {
 		log_error("role cannot start", "role", "remote", "error", e.msg);
 		return 125;
 	}

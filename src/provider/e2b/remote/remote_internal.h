@@ -8,7 +8,7 @@
 
 /*
  * ---- http.c ----
- * Requests to another service, by libcurl within our loop: nothing here waits.
+ * Requests to another service, by libcurl within the event loop: nothing blocks.
  *
  *   struct http *h = http_new(loop);
  *   struct http_ask ask = {.what = "...", .method = "POST", .url = url, .headers = &list, ...};
@@ -59,11 +59,11 @@ struct err service_failure(const char *what, long status, const struct buf *body
 			   const struct err *e);
 
 enum service_verb {
-	SERVICE_CONNECT, /* also wakes one that is paused */
+	SERVICE_CONNECT, /* also resumes a paused sandbox */
 	SERVICE_PAUSE,
 	SERVICE_KEEP,
 	SERVICE_KILL,
-	SERVICE_LIST, /* all that run and have our id, which is the name here, in their metadata */
+	SERVICE_LIST, /* running sandboxes whose metadata has our id, which is passed as the name */
 };
 struct http_call *service_ask(struct service *s, enum service_verb verb, const char *name,
 			      http_done done, void *arg);
@@ -77,10 +77,10 @@ struct http_call *service_input(struct service *s, const struct service_sandbox 
 
 /*
  * ---- link.c ----
- * The link to a guest in a sandbox elsewhere: bytes of one end of a socket pair to the stdin of a
- * bridge there (guest/link/bridge.h), and its stdout back. Both ways what waits is bounded, and whoever is
- * slow slows the other down. When the stream or anything else breaks, the link ends: the guest
- * keeps its commands, and another link takes them up.
+ * The link to a guest in a sandbox of the service. It carries bytes from one end of a socket pair to the
+ * stdin of a bridge there (guest/link/bridge.h), and the bridge's stdout back. Both directions have bounded
+ * buffers, so a slow side slows the other down. When anything breaks, the link ends: the guest keeps its
+ * commands, and the next link continues them.
  */
 struct remote_link;
 
@@ -94,7 +94,7 @@ struct remote_link_ops {
 struct remote_link *remote_link_open(struct loop *l, struct service *s,
 				     const struct service_sandbox *to, const char *id,
 				     const struct remote_link_ops *ops, void *arg);
-/* Without a callback. */
+/* Calls no callback. NULL: does nothing. */
 void remote_link_close(struct remote_link *k);
 
 /* ---- role.c: does what the broker asks (IPC_REMOTE_*) ---- */

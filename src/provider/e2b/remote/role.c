@@ -1,11 +1,10 @@
 /*
  * Theory of operation
  *
- * One request of the broker's is one job: a row of calls to the service, each begun when the one
- * before was answered. A job that made a sandbox and then fails ends that sandbox before it answers.
- * A box is a sandbox of the service that runs: it may have a link, and its time there is renewed
- * as long as it is in our table. Nobody renews the time of what we have forgotten, so that ends by
- * itself.
+ * One request of the broker is one job: a sequence of calls to the service, each begun when the call
+ * before it was answered. A job that made a sandbox and then fails ends that sandbox before it answers.
+ * A remote_sandbox is a running sandbox of the service. It may have a link, and its time at the service is
+ * renewed as long as it is in the role's table. A sandbox that is not in the table times out by itself.
  */
 #include "provider/e2b/remote/remote_internal.h"
 
@@ -31,12 +30,12 @@ struct remote_sandbox {
 	char id[IPC_ID];
 	struct service_sandbox at;
 	struct remote_link *link;
-	struct job *job; /* that waits for the link, or NULL */
+	struct remote_job *job; /* that waits for the link, or NULL */
 	struct loop_timer keep;
 	struct http_call *keeping;
 };
 
-struct job {
+struct remote_job {
 	struct remote_role *role;
 	uint32_t type, serial;
 	struct ipc_remote at;
@@ -44,12 +43,12 @@ struct job {
 	struct http_call *call;
 	unsigned tries;
 	struct loop_timer again;
-	bool is_late; /* looks for a sandbox whose making was not answered */
+	bool is_late; /* the service may have made a sandbox without our hearing of it */
 };
 
 /* ---- answers ---- */
 
-static void job_end(struct job *j, const struct err *e, int fd)
+static void job_end(struct remote_job *j, const struct err *e, int fd)
 {
 	struct ipc m = {.type = IPC_REMOTE_DONE, .serial = j->serial, .remote = j->at};
 
@@ -62,7 +61,7 @@ static void job_end(struct job *j, const struct err *e, int fd)
 	free(j);
 }
 
-/* The service refused what was asked of a sandbox, since it has none of this name. */
+/* Tells the broker that the service has no sandbox of this name. */
 static void say_gone(struct remote_role *r, const struct ipc_remote *at, const char *what,
 		     const struct buf *body)
 {
@@ -86,7 +85,7 @@ static struct remote_sandbox *remote_sandbox_find(struct remote_role *r, const c
 static void remote_sandbox_free(struct remote_sandbox *s)
 {
 	struct err e = {0};
-	struct job *j;
+	struct remote_job *j;
 
 	if (!s)
 		return;
@@ -157,7 +156,7 @@ static void kill_there(void *job);
 
 static void on_killed(void *arg, long status, const struct buf *body, const struct err *e)
 {
-	struct job *j = arg;
+	struct remote_job *j = arg;
 	struct err failed = {0};
 
 	j->call = NULL;
@@ -178,15 +177,15 @@ static void on_killed(void *arg, long status, const struct buf *body, const stru
 
 static void kill_there(void *job)
 {
-	struct job *j = job;
+	struct remote_job *j = job;
 
 	j->call = service_ask(j->role->service, SERVICE_KILL, j->at.name, on_killed, j);
 }
 
-/* Was it made all the same? Then it has our id. */
+/* If the sandbox was made all the same, its metadata has our id. */
 static void on_listed(void *arg, long status, const struct buf *body, const struct err *e)
 {
-	struct job *j = arg;
+	struct remote_job *j = arg;
 	struct err ignored = {0};
 
 	j->call = NULL;
@@ -197,8 +196,8 @@ static void on_listed(void *arg, long status, const struct buf *body, const stru
 		job_end(j, &j->err, -1);
 }
 
-/* Whatever the job made there goes first. */
-static void job_fail(struct job *j, const struct err *e)
+/* Ends the sandbox that the job made, then answers. */
+static void job_fail(struct remote_job *j, const struct err *e)
 {
 	struct remote_sandbox *s =
 		j->type == IPC_REMOTE_CREATE ? remote_sandbox_find(j->role, j->at.id) : NULL;
@@ -219,8 +218,8 @@ static void job_fail(struct job *j, const struct err *e)
 	}
 }
 
-/* An answer that is none, or a refusal, is the job's end. */
-static bool job_goes_on(struct job *j, const char *what, long status, const struct buf *body,
+/* A failed request or a refusal ends the job. */
+static bool job_goes_on(struct remote_job *j, const char *what, long status, const struct buf *body,
 			const struct err *e)
 {
 	struct err failed = {0};
@@ -238,7 +237,7 @@ static bool job_goes_on(struct job *j, const char *what, long status, const stru
 static void on_up(void *arg, int fd)
 {
 	struct remote_sandbox *s = arg;
-	struct job *j = take_ptr(s->job);
+	struct remote_job *j = take_ptr(s->job);
 
 	if (j)
 		job_end(j, NULL, fd);
@@ -248,10 +247,10 @@ static void on_up(void *arg, int fd)
 static void on_link_end(void *arg, const struct err *e)
 {
 	struct remote_sandbox *s = arg;
-	struct job *j = take_ptr(s->job);
+	struct remote_job *j = take_ptr(s->job);
 
 	s->link = NULL;
-	/* The front sees that it ended, and asks for another. */
+	/* The front notices, and asks for another link. */
 	log_info("link to a sandbox ended", "id", s->id, "why", e->msg);
 	if (j)
 		job_fail(j, e);
@@ -259,9 +258,9 @@ static void on_link_end(void *arg, const struct err *e)
 
 static const struct remote_link_ops link_ops = {.on_up = on_up, .on_end = on_link_end};
 
-static void open_link(struct remote_sandbox *s, struct job *j)
+static void open_link(struct remote_sandbox *s, struct remote_job *j)
 {
-	struct job *older = take_ptr(s->job);
+	struct remote_job *older = take_ptr(s->job);
 	struct err e = {0};
 
 	if (older) {
@@ -277,7 +276,7 @@ static void open_link(struct remote_sandbox *s, struct job *j)
 
 static void on_uploaded(void *arg, long status, const struct buf *body, const struct err *e)
 {
-	struct job *j = arg;
+	struct remote_job *j = arg;
 	struct remote_sandbox *s = remote_sandbox_find(j->role, j->at.id);
 	struct err gone = {0};
 
@@ -293,11 +292,11 @@ static void on_uploaded(void *arg, long status, const struct buf *body, const st
 
 static void on_created(void *arg, long status, const struct buf *body, const struct err *e)
 {
-	struct job *j = arg;
+	struct remote_job *j = arg;
 	struct service_sandbox at;
 	struct err bad = {0};
 
-	/* It may have been made though we heard nothing, or nothing that makes sense. */
+	/* The sandbox may have been made although the answer is missing or makes no sense. */
 	j->is_late = status == 0 || status / 100 == 2 || status >= 500;
 	if (!job_goes_on(j, "make a sandbox", status, body, e))
 		return;
@@ -310,7 +309,7 @@ static void on_created(void *arg, long status, const struct buf *body, const str
 	j->call = service_upload(j->role->service, &at, j->at.id, on_uploaded, j);
 }
 
-static void begin_create(struct job *j)
+static void begin_create(struct remote_job *j)
 {
 	struct err e = {0};
 
@@ -327,7 +326,7 @@ static void begin_create(struct job *j)
 
 static void on_connected(void *arg, long status, const struct buf *body, const struct err *e)
 {
-	struct job *j = arg;
+	struct remote_job *j = arg;
 	struct remote_role *r = j->role;
 	struct service_sandbox at;
 	struct err bad = {0};
@@ -361,7 +360,7 @@ static void on_connected(void *arg, long status, const struct buf *body, const s
 
 static void on_paused(void *arg, long status, const struct buf *body, const struct err *e)
 {
-	struct job *j = arg;
+	struct remote_job *j = arg;
 
 	/* 409: it is paused already. */
 	if (status == 409 || job_goes_on(j, "pause the sandbox", status, body, e)) {
@@ -372,7 +371,7 @@ static void on_paused(void *arg, long status, const struct buf *body, const stru
 }
 
 /* Connect, resume and pause: one request, whose answer is the rest of the job. */
-static void begin_ask(struct job *j)
+static void begin_ask(struct remote_job *j)
 {
 	bool pauses = j->type == IPC_REMOTE_PAUSE;
 
@@ -380,7 +379,7 @@ static void begin_ask(struct job *j)
 			      j->at.name, pauses ? on_paused : on_connected, j);
 }
 
-static void begin_destroy(struct job *j)
+static void begin_destroy(struct remote_job *j)
 {
 	remote_sandbox_free(remote_sandbox_find(j->role, j->at.id));
 	kill_there(j);
@@ -390,7 +389,7 @@ static void begin_destroy(struct job *j)
 
 #define FIRST IPC_REMOTE_CREATE
 
-static void (*const begins[])(struct job *j) = {
+static void (*const begins[])(struct remote_job *j) = {
 	[IPC_REMOTE_CREATE - FIRST] = begin_create,   [IPC_REMOTE_CONNECT - FIRST] = begin_ask,
 	[IPC_REMOTE_DESTROY - FIRST] = begin_destroy, [IPC_REMOTE_PAUSE - FIRST] = begin_ask,
 	[IPC_REMOTE_RESUME - FIRST] = begin_ask,
@@ -398,13 +397,13 @@ static void (*const begins[])(struct job *j) = {
 
 static bool take_message(struct remote_role *r, const struct ipc *m)
 {
-	struct job *j;
+	struct remote_job *j;
 
 	if (m->type < FIRST || m->type - FIRST >= ARRAY_LEN(begins) || !m->serial ||
 	    r->job_count >= MOST_JOBS || (m->type != IPC_REMOTE_CREATE && !m->remote.name[0]))
 		return false;
 	j = must_alloc(calloc(1, sizeof(*j)));
-	*j = (struct job){.role = r, .type = m->type, .serial = m->serial, .at = m->remote};
+	*j = (struct remote_job){.role = r, .type = m->type, .serial = m->serial, .at = m->remote};
 	r->job_count++;
 	begins[m->type - FIRST](j);
 	return true;

@@ -1,3 +1,4 @@
+/* Builds the requests that an E2B-compatible service understands. */
 #include "provider/e2b/remote/remote_internal.h"
 
 #include "wire/connect.h"
@@ -10,8 +11,8 @@
 /* ---- the control plane ---- */
 
 /* Takes the body. */
-static struct http_call *control(struct service *s, struct http_ask *ask, char *path, json_t *body,
-				 http_done done, void *arg)
+static struct http_call *ask_control(struct service *s, struct http_ask *ask, char *path,
+				     json_t *body, http_done done, void *arg)
 {
 	auto_free char *url = str_format("%s%s", s->settings.api_url, path);
 	auto_free char *text = body ? must_alloc(json_dumps(body, JSON_COMPACT)) : NULL;
@@ -43,7 +44,7 @@ struct http_call *service_create(struct service *s, const char *id, http_done do
 		"{s:s,s:I,s:b,s:b,s:{s:s}}", "templateID", s->settings.template, "timeout",
 		seconds(s), "secure", 1, "allow_internet_access", 0, "metadata", "cloche", id));
 
-	return control(s, &ask, str_copy("/sandboxes"), body, done, arg);
+	return ask_control(s, &ask, str_copy("/sandboxes"), body, done, arg);
 }
 
 static const struct {
@@ -66,8 +67,9 @@ struct http_call *service_ask(struct service *s, enum service_verb verb, const c
 
 	if (verbs[verb].has_timeout)
 		json_object_set_new(body, "timeout", json_integer(seconds(s)));
-	return control(s, &ask, str_format("%s%s%s", verbs[verb].before, name, verbs[verb].after),
-		       body, done, arg);
+	return ask_control(s, &ask,
+			   str_format("%s%s%s", verbs[verb].before, name, verbs[verb].after), body,
+			   done, arg);
 }
 
 struct err service_failure(const char *what, long status, const struct buf *body,
@@ -83,7 +85,7 @@ struct err service_failure(const char *what, long status, const struct buf *body
 
 /* ---- envd ---- */
 
-/* Where the sandbox's name and port are part of the host, they stand as {id} and {port}. */
+/* Puts the sandbox's name and port in place of {id} and {port}. */
 static char *envd_url(const struct service *s, const char *name, const char *path)
 {
 	struct buf b = {0};
@@ -107,9 +109,9 @@ static char *envd_url(const struct service *s, const char *name, const char *pat
 	return url;
 }
 
-static struct http_call *envd(struct service *s, const struct service_sandbox *to,
-			      struct http_ask *ask, const char *path, const char *type,
-			      http_done done, void *arg)
+static struct http_call *ask_envd(struct service *s, const struct service_sandbox *to,
+				  struct http_ask *ask, const char *path, const char *type,
+				  http_done done, void *arg)
 {
 	auto_free char *url = envd_url(s, to->name, path);
 	struct list headers = {0};
@@ -143,7 +145,7 @@ struct http_call *service_upload(struct service *s, const struct service_sandbox
 			       .file_size = s->guest_size,
 			       .file_name = name};
 
-	return envd(s, to, &ask, path, NULL, done, arg);
+	return ask_envd(s, to, &ask, path, NULL, done, arg);
 }
 
 struct http_call *service_bridge(struct service *s, const struct service_sandbox *to,
@@ -161,7 +163,7 @@ struct http_call *service_bridge(struct service *s, const struct service_sandbox
 						     directory, "envs", "cwd", "/", "stdin", 1)));
 	ask.body = buf_head(&body);
 	ask.len = body.len;
-	c = envd(s, to, &ask, "/process.Process/Start", "application/connect+json", done, arg);
+	c = ask_envd(s, to, &ask, "/process.Process/Start", "application/connect+json", done, arg);
 	buf_done(&body);
 	return c;
 }
@@ -177,5 +179,5 @@ struct http_call *service_input(struct service *s, const struct service_sandbox 
 	json_decref(body);
 	ask.body = text;
 	ask.len = strlen(text);
-	return envd(s, to, &ask, "/process.Process/SendInput", "application/json", done, arg);
+	return ask_envd(s, to, &ask, "/process.Process/SendInput", "application/json", done, arg);
 }

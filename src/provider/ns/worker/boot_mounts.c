@@ -1,3 +1,4 @@
+/* Keeps a boot worker's mount namespace small and up to date with the host's. */
 #include "provider/ns/worker/boot_mounts.h"
 
 #include "kern/mount.h"
@@ -9,25 +10,25 @@
 
 #define SETTLE_MS 500 /* mounts come and go by the dozen */
 
-/* There on every host, and below it is half of what is mounted: nothing that a sandbox is made of. */
+/* Exists on every host, holds half of the mounts, and no sandbox needs any of them. */
 #define PLACE "/sys"
 
 /* ---- the template ---- */
 
-static uint64_t mix(uint64_t hash, uint64_t value)
+static uint64_t mix_hash(uint64_t hash, uint64_t value)
 {
 	hash = (hash ^ value) * 0x9e3779b97f4a7c15;
 	return hash ^ hash >> 32;
 }
 
-/* What was changed as late as that may be changed again without a trace: times are coarse. */
+/* Timestamps are coarse: a file that has just changed may change again and keep its timestamp. */
 static bool is_recent(const struct timespec *t, time_t since)
 {
 	return t->tv_sec >= since - 1;
 }
 
 /* 0: look again the next time. */
-static uint64_t look(const struct list *seen, time_t since)
+static uint64_t fingerprint_files(const struct list *seen, time_t since)
 {
 	uint64_t hash = 1;
 
@@ -37,13 +38,14 @@ static uint64_t look(const struct list *seen, time_t since)
 		(void)stat(seen->items[i], &st);
 		if (since && is_recent(&st.st_ctim, since))
 			return 0;
-		hash = mix(mix(hash, st.st_ino), (uint64_t)st.st_size);
-		hash = mix(mix(hash, (uint64_t)st.st_ctim.tv_sec), (uint64_t)st.st_ctim.tv_nsec);
+		hash = mix_hash(mix_hash(hash, st.st_ino), (uint64_t)st.st_size);
+		hash = mix_hash(mix_hash(hash, (uint64_t)st.st_ctim.tv_sec),
+				(uint64_t)st.st_ctim.tv_nsec);
 	}
 	return hash ? hash : 1;
 }
 
-static void forget(struct boot_mounts *w)
+static void forget_template(struct boot_mounts *w)
 {
 	if (w->has_template)
 		(void)umount2(PLACE, MNT_DETACH);
@@ -53,7 +55,7 @@ static void forget(struct boot_mounts *w)
 	w->has_template = false;
 }
 
-static int make(struct boot_mounts *w, struct err *e)
+static int make_template(struct boot_mounts *w, struct err *e)
 {
 	static const char *const options[] = {"mode", "0755", NULL};
 	int fd = mount_new("tmpfs", MOUNT_DEVICES, options, e), rc;
@@ -77,16 +79,16 @@ static void make_anew(struct boot_mounts *w)
 	time_t begun = time(NULL);
 	struct err ignored;
 
-	forget(w);
+	forget_template(w);
 	w->template = (struct template){.path = PLACE, .hosts = "cloche"};
-	if (make(w, &ignored) < 0)
-		forget(w);
-	w->fingerprint = look(&w->seen, begun);
+	if (make_template(w, &ignored) < 0)
+		forget_template(w);
+	w->fingerprint = fingerprint_files(&w->seen, begun);
 }
 
 /* ---- the namespace ---- */
 
-/* Nothing that happens in there is to reach the host; what is unmounted there goes here as well, if it tells. */
+/* No mount in here reaches the host; unmounts on the host propagate to here if its mounts are shared. */
 static int leave_host(void)
 {
 	if (unshare(CLONE_NEWNS) < 0)
@@ -114,7 +116,7 @@ void boot_mounts_enter(struct boot_mounts *w)
 	close_fd(&w->host);
 }
 
-/* It is told once. */
+/* The kernel reports each change once, so it is noted. */
 static void look_at_mounts(struct boot_mounts *w, int sock, int timeout)
 {
 	struct pollfd polls[] = {{w->host_mounts, POLLPRI, 0}, {sock, POLLIN, 0}};
@@ -123,7 +125,7 @@ static void look_at_mounts(struct boot_mounts *w, int sock, int timeout)
 		w->is_behind = true;
 }
 
-/* Something was mounted or unmounted there. */
+/* The host's mounts have changed: starts again from its mount namespace. */
 static void follow_host(struct boot_mounts *w)
 {
 	struct err ignored;
@@ -131,7 +133,7 @@ static void follow_host(struct boot_mounts *w)
 						     MOUNT_READ_ONLY | MOUNT_DEVICES, &ignored)
 				       : -1;
 
-	/* In neither of them nothing can be made as it should; the broker starts another boot worker. */
+	/* Neither namespace is usable now; the broker starts another boot worker. */
 	if (setns(w->host, CLONE_NEWNS) < 0 || leave_host() < 0)
 		_exit(125);
 	w->has_template = template >= 0 && mount_attach(template, AT_FDCWD, PLACE, &ignored) == 0;
@@ -167,7 +169,7 @@ const struct template *boot_mounts_template(struct boot_mounts *w)
 {
 	if (w->host < 0)
 		return NULL;
-	if (!w->fingerprint || look(&w->seen, 0) != w->fingerprint)
+	if (!w->fingerprint || fingerprint_files(&w->seen, 0) != w->fingerprint)
 		make_anew(w);
 	return w->has_template ? &w->template : NULL;
 }

@@ -1,6 +1,6 @@
 /*
- * The mount namespace that a boot worker works in: every pid 1 starts with a copy of it, and pays for each mount
- * in there. It is the host's without /sys; the template of writable roots (sandbox/plan/template.h) is there
+ * The mount namespace of a boot worker. Every pid 1 starts with a copy of it, and each mount in it costs time.
+ * It is the host's without /sys; the template of writable roots (sandbox/plan/template.h) is mounted there
  * instead.
  */
 #pragma once
@@ -9,23 +9,23 @@
 #include "sandbox/inside/root.h"
 
 struct boot_mounts {
-	int host;	 /* the host's mount namespace, -1: we never left it */
-	int host_mounts; /* tells when something is mounted there */
-	bool is_behind;	 /* it did, and we have not caught up */
+	int host;	 /* the host's mount namespace; -1: the boot worker is still in it */
+	int host_mounts; /* poll reports changes of the host's mounts */
+	bool is_behind;	 /* the host's mounts have changed since */
 	struct template template;
 	bool has_template;
-	struct list seen;     /* what the template was made of */
-	uint64_t fingerprint; /* of that; 0: to be made anew */
+	struct list seen;     /* files that the template was made of */
+	uint64_t fingerprint; /* of those files; 0: the template is to be made again */
 };
 
-/* Where that is not possible, in the host's. */
+/* Stays in the host's mount namespace if it cannot make another. */
 void boot_mounts_enter(struct boot_mounts *w);
 /*
- * Until there is something to be read from sock. What was unmounted on the host is not to be kept busy by us
- * for long.
+ * Waits until sock can be read. Follows the host meanwhile, so that file systems which were unmounted there
+ * do not stay busy for long.
  */
 void boot_mounts_wait(struct boot_mounts *w, int sock);
-/* Before each sandbox: catches up with what is mounted on the host. */
+/* Before each sandbox: follows the changes of the host's mounts. */
 void boot_mounts_follow(struct boot_mounts *w);
-/* Catches up with what it was made of. NULL: there is none. */
+/* Makes the template again if its files have changed. NULL: there is none. */
 const struct template *boot_mounts_template(struct boot_mounts *w);

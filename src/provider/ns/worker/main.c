@@ -15,8 +15,8 @@ struct workshop {
 	struct cgroup_place cgroups;
 	struct boot_mounts *place;
 	struct host host;
-	int nice;	/* our own */
-	bool can_raise; /* a process that has a worse one */
+	int nice;	/* of this process */
+	bool can_raise; /* the priority of a process with a worse one */
 	int guest;
 	int warm_host; /* the same, for warm hosts */
 	char *zygote;  /* preloaded into a warm interpreter */
@@ -34,7 +34,7 @@ static void raise_to(uint64_t *value, uint64_t least)
 		*value = least;
 }
 
-/* The interpreter and what makes warm sandboxes must not starve where those who run in them may have little. */
+/* The interpreter and the spawners need more than the small limits that a run in a warm sandbox may have. */
 static void widen_for_warm_host(struct limits *l)
 {
 	raise_to(&l->memory_bytes, 1 << 30);
@@ -60,7 +60,7 @@ static int make_spec(const struct boot_job *job, struct sandbox_spec *s, struct 
 	if (spec_finish(s, e) < 0)
 		return -1;
 	s->required_layers |= job->boot.required_layers & (LAYER_BIT(LAYER_COUNT) - 1);
-	/* Those of its warm sandboxes are another matter (warm_enter.c). */
+	/* The warm sandboxes in it have these layers (warm_enter.c). */
 	if (is_warm_host(job))
 		s->required_layers &= ~(LAYER_BIT(LAYER_CAPS) | LAYER_BIT(LAYER_LANDLOCK));
 	return 0;
@@ -96,7 +96,7 @@ static int boot_warm_host(const struct boot_job *job, struct boot_request *r,
 
 #define POOL_NICE 10
 
-/* By trying: a capability may be one over a user namespace only. */
+/* Tried out, since a capability may be valid in a user namespace only. */
 static void find_nice(struct workshop *shop)
 {
 	shop->nice = getpriority(PRIO_PROCESS, 0);
@@ -105,8 +105,8 @@ static void find_nice(struct workshop *shop)
 }
 
 /*
- * Nobody waits for one of the pool, and somebody may for what else there is to do. It has the usual
- * priority before anything runs in it; where it could not be given that back, it keeps it.
+ * Nobody waits for a sandbox of the pool, so it is made with a low priority, and gets the usual one back
+ * before anything runs in it. Where the priority cannot be raised again, it is not lowered.
  */
 static bool gives_way(const struct boot_job *job, const struct workshop *shop)
 {
@@ -154,7 +154,7 @@ static int run_job(const struct boot_job *job, const int *fds, const struct work
 	return rc;
 }
 
-static void serve(int sock, const struct workshop *shop)
+static void serve_jobs(int sock, const struct workshop *shop)
 {
 	static struct boot_job job;
 	static struct boot_result result;
@@ -183,9 +183,9 @@ static void serve(int sock, const struct workshop *shop)
 }
 
 /*
- * The kernel lets nobody with capabilities only over a warm host's own user namespace look into a program
- * that its user cannot read, and the guest is such a one (prepare.c). Pid 1 of a warm host has to find the
- * namespaces of its own descendants.
+ * Pid 1 of a warm host has to look into its own descendants to find their namespaces. Its capabilities are
+ * valid in its own user namespace only, and with those the kernel does not let it look into a program that
+ * its user cannot read, as the guest is (daemon/broker/setup.c). So warm hosts get a readable copy.
  */
 static void copy_guest(struct workshop *p)
 {
@@ -194,7 +194,7 @@ static void copy_guest(struct workshop *p)
 	p->warm_host = to < 0 || fchmod(to, 0555) < 0 ? -1 : io_reopen(to, O_RDONLY);
 }
 
-/* Beside our own program; without it there are no warm hosts. */
+/* Beside our own program; without this file there are no warm hosts. */
 static void load_zygote(struct workshop *p)
 {
 	char path[PATH_MAX + 32];
@@ -207,7 +207,7 @@ static void load_zygote(struct workshop *p)
 		(void)!io_read_whole(fd, 16 << 20, &p->zygote, &p->zygote_size);
 }
 
-/* The daemon may be spared when memory runs out; sandboxes are not to inherit that. */
+/* The daemon may be protected from the OOM killer; sandboxes must not inherit that. */
 static void be_ordinary(void)
 {
 	auto_close int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
@@ -217,16 +217,16 @@ static void be_ordinary(void)
 		(void)!pwrite(fd, "0", 1, 0);
 }
 
-/* Nothing is ignored: that would go on in every guest. */
+/* No signal is ignored: every guest would inherit that. */
 static void set_signals(void)
 {
-	/* Sandboxes that end need no wait. */
+	/* Sandboxes that end need not be waited for. */
 	const struct sigaction no_wait = {.sa_handler = SIG_DFL, .sa_flags = SA_NOCLDWAIT};
 	sigset_t blocked;
 
 	command_reset_signals();
 	sigaction(SIGCHLD, &no_wait, NULL);
-	/* A terminal's, which are the broker's to answer. */
+	/* Signals of a terminal: only the broker reacts to them. */
 	sigemptyset(&blocked);
 	sigaddset(&blocked, SIGHUP);
 	sigaddset(&blocked, SIGINT);
@@ -253,11 +253,11 @@ int main(int argc, char **argv)
 	cgroup_place_open(&shop.cgroups, NULL);
 	copy_guest(&shop);
 	load_zygote(&shop);
-	/* Last: it hides where cgroups are. */
+	/* Last, because it hides the cgroup file systems. */
 	boot_mounts_enter(&place);
 	if (plan_look_at_host(&shop.host, &ignored) < 0)
 		return 125;
 	verify_read_namespaces(&shop.host.ns, false);
-	serve(BOOT_WORKER_FD_BROKER, &shop);
+	serve_jobs(BOOT_WORKER_FD_BROKER, &shop);
 	return 0;
 }

@@ -1,7 +1,7 @@
 /*
- * cloche-boot: makes sandboxes for the broker, one after the other. A program of its own, small and
- * static, because pid 1 of every sandbox is cloned from it: whatever else were mapped would be copied
- * for each, only to be thrown away when pid 1 executes the guest.
+ * cloche-boot: makes sandboxes for the broker, one after the other. It is a program of its own, small and
+ * static, because pid 1 of every sandbox is cloned from it: every other mapping would be copied for each
+ * sandbox, and dropped when pid 1 executes the guest.
  *
  *   cloche-boot BROKER     the pid of its parent, which it does not outlive; fds as below
  */
@@ -12,7 +12,7 @@
 #include "sandbox/inside/boot.h"
 #include "wire/ipc.h"
 
-#define BOOT_WORKER_FD_BROKER 3 /* where jobs come from */
+#define BOOT_WORKER_FD_BROKER 3 /* the socket that jobs come from */
 #define BOOT_WORKER_FD_GUEST 4	/* the program of pid 1 */
 
 /* To a boot worker, with the listener and the volumes. */
@@ -20,10 +20,10 @@ struct boot_job {
 	struct ipc_boot boot;
 	uint32_t id_base;
 	uint8_t root;
-	uint8_t is_ephemeral;	 /* the daemon is somebody's own: nothing outlives it */
+	uint8_t is_ephemeral;	 /* the daemon is ephemeral: no sandbox outlives it */
 	char image[CONFIG_PATH]; /* "host", or the operator's path */
 	char cgroup[64];
-	uint32_t lanes;		/* of a warm host, for each kind, from the beginning */
+	uint32_t lanes;		/* of each kind that a warm host starts with */
 	uint32_t preload_count; /* of its interpreter */
 	char preload[CONFIG_ITEMS][CONFIG_NAME];
 };
