@@ -150,6 +150,14 @@ bool http1_list_has(const char *list, const char *name)
 	return false;
 }
 
+void http1_add_field(struct buf *b, const char *name, const char *value)
+{
+	buf_add(b, name, strlen(name));
+	buf_add(b, ": ", 2);
+	buf_add(b, value, strlen(value));
+	buf_add(b, "\r\n", 2);
+}
+
 bool http1_unescape(const char *text, size_t len, bool is_query, char *ret)
 {
 	for (size_t i = 0; i < len; i++) {

@@ -39,6 +39,8 @@ bool http1_is_token(const char *s);
 bool http1_is_hop_header(const char *name);
 /* Is name one of a list with commas, as Connection has it? In any case of letters. */
 bool http1_list_has(const char *list, const char *name);
+/* Adds "name: value" and the end of the line. */
+void http1_add_field(struct buf *b, const char *name, const char *value);
 /*
  * Decodes %XX, and '+' in a query, into ret (len + 1 bytes; may be text itself). False: malformed, or a
  * zero byte.

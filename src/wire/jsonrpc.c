@@ -92,7 +92,7 @@ void jsonrpc_done(struct jsonrpc *m)
 	*m = (struct jsonrpc){0};
 }
 
-static json_t *message(const json_t *id)
+static json_t *new_message(const json_t *id)
 {
 	json_t *m = json_pack("{s:s}", "jsonrpc", "2.0");
 
@@ -103,7 +103,7 @@ static json_t *message(const json_t *id)
 
 json_t *jsonrpc_result(const json_t *id, json_t *result)
 {
-	json_t *m = message(id);
+	json_t *m = new_message(id);
 
 	json_object_set_new(m, "result", result);
 	return m;
@@ -111,7 +111,7 @@ json_t *jsonrpc_result(const json_t *id, json_t *result)
 
 json_t *jsonrpc_error(const json_t *id, int code, const char *text, json_t *data)
 {
-	json_t *m = message(id);
+	json_t *m = new_message(id);
 	char clean[512];
 	json_t *error;
 
@@ -129,7 +129,7 @@ json_t *jsonrpc_error(const json_t *id, int code, const char *text, json_t *data
 
 json_t *jsonrpc_notification(const char *method, json_t *params)
 {
-	json_t *m = message(NULL);
+	json_t *m = new_message(NULL);
 
 	json_object_set_new(m, "method", json_string(method));
 	if (params)

@@ -2,7 +2,7 @@
 #include "fuzz.h"
 
 #include "api/mcp/mcp.h"
-#include "api/mcp/tools.h"
+#include "api/mcp/mcp_internal.h"
 #include "base/auto.h"
 
 static void answer(const struct jsonrpc *m, enum mcp_era era)

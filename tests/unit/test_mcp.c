@@ -1,6 +1,6 @@
 /* The tables of the MCP door: nothing in them widens a sandbox, and arguments are held to them. */
 #include "api/mcp/mcp.h"
-#include "api/mcp/tools.h"
+#include "api/mcp/mcp_internal.h"
 #include "base/auto.h"
 #include "base/str.h"
 #include "model/spec.h"

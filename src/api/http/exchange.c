@@ -10,7 +10,7 @@
 
 /* ---- life ---- */
 
-struct whole {
+struct whole_exchange {
 	struct exchange x;
 	struct exchange_internal in;
 };
@@ -20,7 +20,7 @@ static void on_hup(void *arg, uint32_t events);
 
 struct exchange *exchange_new(struct peer *p, const char *uri)
 {
-	struct whole *w = must_alloc(calloc(1, sizeof(*w)));
+	struct whole_exchange *w = must_alloc(calloc(1, sizeof(*w)));
 	struct exchange_internal *in = &w->in;
 	size_t len = strlen(uri);
 
@@ -47,7 +47,7 @@ struct exchange *exchange_new(struct peer *p, const char *uri)
 static void free_owned(struct exchange_internal *in)
 {
 	while (in->owned) {
-		struct owned *o = in->owned;
+		struct exchange_owned *o = in->owned;
 
 		in->owned = o->next;
 		if (o->done)
@@ -98,7 +98,7 @@ static void exchange_free(struct exchange *x)
 	free(in->uri);
 	free(in->scratch);
 	in->server->exchange_count--;
-	free(x); /* the first member of its struct whole */
+	free(x); /* the first member of its struct whole_exchange */
 }
 
 void exchange_hold(struct exchange *x)
@@ -124,9 +124,9 @@ void *exchange_attach(struct exchange *x, size_t size, void (*done)(void *data))
 
 void exchange_also_free(struct exchange *x, void *data, void (*done)(void *data))
 {
-	struct owned *o = must_alloc(malloc(sizeof(*o)));
+	struct exchange_owned *o = must_alloc(malloc(sizeof(*o)));
 
-	*o = (struct owned){data, done, x->internal->owned};
+	*o = (struct exchange_owned){data, done, x->internal->owned};
 	x->internal->owned = o;
 }
 
@@ -227,7 +227,7 @@ const char *exchange_header(const struct exchange *x, const char *name)
 	return c ? MHD_lookup_connection_value(c, MHD_HEADER_KIND, name) : NULL;
 }
 
-struct each {
+struct header_visit {
 	void (*call)(void *arg, const char *name, const char *value);
 	void *arg;
 };
@@ -235,7 +235,7 @@ struct each {
 static enum MHD_Result each_header(void *cls, enum MHD_ValueKind kind, const char *key,
 				   const char *value)
 {
-	struct each *each = cls;
+	struct header_visit *each = cls;
 
 	each->call(each->arg, key, value ? value : "");
 	return MHD_YES;
@@ -244,7 +244,7 @@ static enum MHD_Result each_header(void *cls, enum MHD_ValueKind kind, const cha
 void exchange_each_header(const struct exchange *x,
 			  void (*call)(void *arg, const char *name, const char *value), void *arg)
 {
-	struct each each = {call, arg};
+	struct header_visit each = {call, arg};
 
 	if (x->internal->conn)
 		MHD_get_connection_values(x->internal->conn, MHD_HEADER_KIND, each_header, &each);
@@ -351,7 +351,7 @@ static void run_task(void *arg)
 	exchange_release(x);
 }
 
-static enum MHD_Result discard(struct exchange_internal *in, size_t *size)
+static enum MHD_Result discard_body(struct exchange_internal *in, size_t *size)
 {
 	in->discarded += *size;
 	*size = 0;
@@ -359,7 +359,7 @@ static enum MHD_Result discard(struct exchange_internal *in, size_t *size)
 	return in->early_reply && in->discarded > LATE_MAX ? MHD_NO : MHD_YES;
 }
 
-static enum MHD_Result keep(struct exchange *x, const char *data, size_t *size)
+static enum MHD_Result buffer_body(struct exchange *x, const char *data, size_t *size)
 {
 	struct exchange_internal *in = x->internal;
 	struct err e = {0};
@@ -371,7 +371,7 @@ static enum MHD_Result keep(struct exchange *x, const char *data, size_t *size)
 	if (e.kind) {
 		in->discarding = true;
 		exchange_error_as(x, in->body.len + *size > in->body_max ? 413 : 503, &e);
-		return discard(in, size);
+		return discard_body(in, size);
 	}
 	buf_add(&in->body, data, *size);
 	in->server->buffered += *size;
@@ -394,9 +394,9 @@ static enum MHD_Result take_some(struct exchange *x, const char *data, size_t *s
 
 	peer_set_timer(in->peer, in->early_reply ? ENDING_MS : STALL_MS);
 	if (in->discarding || in->has_reply || in->is_stream)
-		return discard(in, size);
+		return discard_body(in, size);
 	if (x->route->body != BODY_STREAM)
-		return keep(x, data, size);
+		return buffer_body(x, data, size);
 	if (!in->ops || in->paused) {
 		exchange_suspend(x);
 		return MHD_YES;
@@ -410,7 +410,7 @@ static enum MHD_Result take_some(struct exchange *x, const char *data, size_t *s
 	if (in->has_reply)
 		reply_early(x);
 	if (in->has_reply || in->is_stream)
-		return discard(in, size);
+		return discard_body(in, size);
 	*size -= taken;
 	if (*size) {
 		in->paused = true;
@@ -421,7 +421,7 @@ static enum MHD_Result take_some(struct exchange *x, const char *data, size_t *s
 
 /* ---- the access handler ---- */
 
-static enum MHD_Result settle(struct exchange *x)
+static enum MHD_Result answer_or_wait(struct exchange *x)
 {
 	struct exchange_internal *in = x->internal;
 
@@ -444,14 +444,14 @@ static bool is_body_small(const struct exchange *x)
 static const char *const single[] = {"Authorization", "Content-Length", "Host",
 				     "Transfer-Encoding"};
 
-struct reading {
+struct field_check {
 	unsigned count[ARRAY_LEN(single)];
 	const char *wrong;
 };
 
 static void judge_field(void *arg, const char *name, const char *value)
 {
-	struct reading *r = arg;
+	struct field_check *r = arg;
 
 	if (!http1_is_token(name) || strpbrk(value, "\r\n"))
 		r->wrong = "a malformed header field";
@@ -467,7 +467,7 @@ static void judge_field(void *arg, const char *name, const char *value)
 static bool is_ambiguous(struct exchange *x)
 {
 	const char *encoding = exchange_header(x, "Transfer-Encoding");
-	struct reading r = {0};
+	struct field_check r = {0};
 	struct err e = {0};
 
 	exchange_each_header(x, judge_field, &r);
@@ -498,7 +498,8 @@ static int64_t said_length(const struct exchange *x)
 	return (int64_t)n;
 }
 
-static enum MHD_Result begin(struct exchange *x, struct MHD_Connection *c, const char *method)
+static enum MHD_Result begin_request(struct exchange *x, struct MHD_Connection *c,
+				     const char *method)
 {
 	struct exchange_internal *in = x->internal;
 
@@ -525,7 +526,7 @@ enum MHD_Result exchange_step(struct exchange *x, struct MHD_Connection *c, cons
 	struct exchange_internal *in = x->internal;
 
 	if (!in->begun)
-		return begin(x, c, method);
+		return begin_request(x, c, method);
 	if (in->cut)
 		return MHD_NO;
 	if (*size)
@@ -538,5 +539,5 @@ enum MHD_Result exchange_step(struct exchange *x, struct MHD_Connection *c, cons
 		else
 			tell_end(x);
 	}
-	return settle(x);
+	return answer_or_wait(x);
 }

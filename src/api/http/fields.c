@@ -49,7 +49,7 @@ static bool is_near(const char *a, const char *b)
 	return n > 2 && (!strncmp(a, b, n - 1) || str_starts(b, a) || str_starts(a, b));
 }
 
-static int unknown(const struct body_table *t, const char *name, struct err *e)
+static int refuse_unknown(const struct body_table *t, const char *name, struct err *e)
 {
 	const struct field *f = spec_field_find(name);
 	const char *near = t->with == BODY_ALONE ? NULL : spec_field_near(name);
@@ -73,22 +73,16 @@ static bool is_text(const json_t *v)
 	return json_is_string(v) && strlen(json_string_value(v)) == json_string_length(v);
 }
 
-static bool is_list(const json_t *v)
+/* Are all items of an array, or all values of an object, texts? */
+static bool holds_texts(const json_t *v)
 {
 	const json_t *item;
+	const char *key;
 	size_t i;
 
 	json_array_foreach ((json_t *)v, i, item)
 		if (!is_text(item))
 			return false;
-	return true;
-}
-
-static bool is_map(const json_t *v)
-{
-	const json_t *item;
-	const char *key;
-
 	json_object_foreach ((json_t *)v, key, item)
 		if (!is_text(item))
 			return false;
@@ -118,9 +112,9 @@ static unsigned kinds_of(const json_t *v)
 		return json_number_value(v) < 0 ? any
 						: any | NUMBER | (json_is_integer(v) ? COUNT : 0);
 	if (json_is_array(v))
-		return ARRAY | (is_list(v) ? TEXTS : 0);
+		return ARRAY | (holds_texts(v) ? TEXTS : 0);
 	if (json_is_object(v))
-		return OBJECT | (is_map(v) ? MAP_OF_TEXTS : 0);
+		return OBJECT | (holds_texts(v) ? MAP_OF_TEXTS : 0);
 	if (json_is_string(v))
 		return ANY_TEXT | (is_text(v) ? TEXT : 0);
 	return json_is_boolean(v) ? FLAG : 0;
@@ -220,7 +214,7 @@ int body_check(const json_t *body, const struct body_table *t, struct err *e)
 		if (f && check_value(f, v, e) < 0)
 			return -1;
 		if (!f && (!option || strchr(key, '-') || !body_knows_spec(t, option)))
-			return unknown(t, key, e);
+			return refuse_unknown(t, key, e);
 	}
 	for (size_t i = 0; i < t->count; i++)
 		if (t->fields[i].flags & BODY_REQUIRED && !body_has(body, t->fields[i].name))
@@ -246,7 +240,7 @@ static void set_values(json_t *schema, const char *const *values)
 	json_object_set_new(schema, "enum", all);
 }
 
-static json_t *bound(const struct body_field *f, double n)
+static json_t *number_bound(const struct body_field *f, double n)
 {
 	return f->type == BODY_INTEGER ? json_integer((json_int_t)n) : json_real(n);
 }
@@ -259,8 +253,8 @@ static json_t *field_schema(const struct body_field *f)
 		json_object_set_new(o, "type", json_pack("[ss]", types[f->type].name, "null"));
 	json_object_set_new(o, "description", json_string(f->help));
 	if (f->min < f->max) {
-		json_object_set_new(o, "minimum", bound(f, f->min));
-		json_object_set_new(o, "maximum", bound(f, f->max));
+		json_object_set_new(o, "minimum", number_bound(f, f->min));
+		json_object_set_new(o, "maximum", number_bound(f, f->max));
 	}
 	if (f->values)
 		set_values(o, f->values);

@@ -30,7 +30,7 @@ enum body_type {
 	BODY_ENV,   /* object of strings, or array of "K=V" */
 	BODY_ITEMS, /* array of objects: checked by `items` */
 	BODY_OBJECT,
-	BODY_STRING,  /* MCP: a string, also with NUL in it */
+	BODY_STRING,  /* MCP: a string that may hold NUL */
 	BODY_INTEGER, /* MCP: of any sign */
 	BODY_NUMBER,  /* MCP: of any sign */
 	BODY_TYPE_COUNT,
@@ -52,7 +52,7 @@ struct body_field {
 	const char *help;
 	const struct body_table *items; /* BODY_ITEMS, BODY_OBJECT; may be NULL */
 	double min, max;		/* BODY_INTEGER, BODY_NUMBER; both 0: no bounds */
-	const char *const *values;	/* BODY_STRING: one of these; NULL-terminated */
+	const char *const *values;	/* of a text: one of these; NULL-terminated */
 };
 
 struct body_table {

@@ -48,8 +48,7 @@ struct api {
 	struct loop *loop;
 	struct manager *manager;
 	struct audit *audit;
-	const struct config
-		*config; /* replaced as a whole by a reload: do not keep pointers into it */
+	const struct config *config; /* replaced by a reload: do not keep pointers into it */
 	struct tokens *tokens;
 	struct metrics *metrics;
 	struct server *server;
@@ -71,8 +70,7 @@ enum route_flags {
 	ROUTE_OWN_AUTH = 2, /* the handler itself finds out, and fills in x->caller */
 	ROUTE_ANY_METHOD = 4,
 	ROUTE_NO_ORIGIN_CHECK = 8, /* pages of other sites may call it (signed URLs) */
-	ROUTE_AUDIT =
-		16, /* written down before the handler is called; so is what SCOPE_FILES changes */
+	ROUTE_AUDIT = 16, /* audited before the handler is called; so is what SCOPE_FILES changes */
 	/* For the door's `enter`: */
 	ROUTE_SANDBOX = 32,   /* the first parameter names a sandbox: x->sandbox */
 	ROUTE_AWAKE = 64,     /* the same, and the sandbox is woken first */
@@ -124,11 +122,10 @@ struct exchange {
 	struct api *api;
 	const struct door *door;
 	const struct route *route;
-	const char *method; /* "GET" ... */
-	const char *path;   /* as it was sent, without the query, not decoded */
-	const char *query;  /* as it was sent, without '?'; "" for none */
-	const char
-		*params[EXCHANGE_PARAMS]; /* of the pattern in order, decoded; '*': not decoded */
+	const char *method;		     /* "GET" ... */
+	const char *path;		     /* as it was sent, without the query, not decoded */
+	const char *query;		     /* as it was sent, without '?'; "" for none */
+	const char *params[EXCHANGE_PARAMS]; /* of the pattern, decoded; of '*': not decoded */
 	size_t arg_count;
 	struct exchange_arg args[EXCHANGE_ARGS]; /* of the query, decoded */
 	struct caller caller;
@@ -276,6 +273,7 @@ void sse_close(struct sse *s);
 /* ---- bytes from anywhere as JSON: the result is always valid ---- */
 /* A string; bytes that are not UTF-8 become U+FFFD, NUL stays as \u0000. Never NULL. */
 json_t *text_json(const char *bytes, size_t len);
+json_t *text_json_of(const char *text); /* up to its end */
 json_t *text_json_base64(const void *bytes, size_t len);
 
 /* ---- previews (ports.c): a request goes on to a port inside a sandbox (rule 26) ---- */

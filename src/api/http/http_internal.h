@@ -42,10 +42,10 @@ struct upgraded {
 };
 
 /* What is freed with an exchange. */
-struct owned {
+struct exchange_owned {
 	void *data;
 	void (*done)(void *data);
-	struct owned *next;
+	struct exchange_owned *next;
 };
 
 /* One connection. */
@@ -61,11 +61,11 @@ struct peer {
 };
 TAILQ_HEAD(peers, peer);
 
-struct listener {
+struct http_listener {
 	struct server *server;
 	struct loop_watch watch;
 	struct loop_timer again; /* after running out of descriptors */
-	struct listener *next;
+	struct http_listener *next;
 };
 
 struct server {
@@ -76,7 +76,7 @@ struct server {
 	struct loop_task task;
 	struct peers peers, idle;
 	size_t peer_count, exchange_count, buffered;
-	struct listener *listeners;
+	struct http_listener *listeners;
 	struct peer *adding; /* during MHD_add_connection */
 	struct buckets *by_token, *by_address;
 	const struct door *doors[DOORS_MAX];
@@ -108,8 +108,7 @@ struct exchange_internal {
 	char *reply, *reply_type;
 	size_t reply_len;
 	bool has_reply, is_stream, is_upgrade, finished, aborted, want_room;
-	bool is_direct,
-		head_sent; /* a long body of known length goes past libmicrohttpd; its head is sent */
+	bool is_direct, head_sent; /* a long body is written past libmicrohttpd; its head is out */
 	int64_t length;
 	struct buf out;
 	size_t extra;	/* held for it elsewhere */
@@ -122,7 +121,7 @@ struct exchange_internal {
 	void *open_arg;
 	struct loop_watch hup;
 	struct loop_task task;
-	struct owned *owned;
+	struct exchange_owned *owned;
 	void (*then)(struct exchange *x); /* after the decision was written down */
 };
 

@@ -74,7 +74,7 @@ void metrics_run(struct metrics *m, int64_t since_ns)
 
 /* ---- the text ---- */
 
-__attribute__((format(printf, 2, 3))) static void line(struct buf *to, const char *fmt, ...)
+__attribute__((format(printf, 2, 3))) static void add_text(struct buf *to, const char *fmt, ...)
 {
 	char text[512];
 	va_list ap;
@@ -87,9 +87,9 @@ __attribute__((format(printf, 2, 3))) static void line(struct buf *to, const cha
 		buf_add(to, text, (size_t)n);
 }
 
-static void head(struct buf *to, const char *name, const char *type, const char *help)
+static void add_help(struct buf *to, const char *name, const char *type, const char *help)
 {
-	line(to, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+	add_text(to, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
 /* Durations in buckets with these upper bounds; the last bucket has none. */
@@ -106,14 +106,15 @@ static void write_histogram(const struct shown_histogram *h, struct buf *to)
 {
 	uint64_t sum = 0;
 
-	head(to, h->name, "histogram", "How long it took.");
+	add_help(to, h->name, "histogram", "How long it took.");
 	for (size_t i = 0; i < h->bounds; i++) {
 		sum += h->buckets[i];
-		line(to, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", h->name, h->bounds_ms[i] / 1e3, sum);
+		add_text(to, "%s_bucket{le=\"%g\"} %" PRIu64 "\n", h->name, h->bounds_ms[i] / 1e3,
+			 sum);
 	}
-	line(to, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", h->name, h->count);
-	line(to, "%s_sum %.6f\n%s_count %" PRIu64 "\n", h->name, h->sum_ms / 1e3, h->name,
-	     h->count);
+	add_text(to, "%s_bucket{le=\"+Inf\"} %" PRIu64 "\n", h->name, h->count);
+	add_text(to, "%s_sum %.6f\n%s_count %" PRIu64 "\n", h->name, h->sum_ms / 1e3, h->name,
+		 h->count);
 }
 
 static void write_answers(const struct metrics *m, struct buf *to)
@@ -122,13 +123,13 @@ static void write_answers(const struct metrics *m, struct buf *to)
 		[DOOR_REST] = "rest", [DOOR_E2B] = "e2b", [DOOR_MCP] = "mcp"};
 
 	static_assert(ARRAY_LEN(doors) == DOOR_COUNT, "a name per door");
-	head(to, "cloche_http_requests_total", "counter", "Requests answered.");
+	add_help(to, "cloche_http_requests_total", "counter", "Requests answered.");
 	for (size_t d = 0; d < DOOR_COUNT; d++)
 		for (unsigned s = 1; s < 6; s++)
-			line(to,
-			     "cloche_http_requests_total{door=\"%s\",status=\"%uxx\"} %" PRIu64
-			     "\n",
-			     doors[d], s, m->answers[d][s]);
+			add_text(to,
+				 "cloche_http_requests_total{door=\"%s\",status=\"%uxx\"} %" PRIu64
+				 "\n",
+				 doors[d], s, m->answers[d][s]);
 }
 
 /* ---- the manager's ---- */
@@ -166,8 +167,8 @@ static void write_counters(const struct manager_metrics *m, struct buf *to)
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		head(to, rows[i].name, rows[i].type, rows[i].help);
-		line(to, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
+		add_help(to, rows[i].name, rows[i].type, rows[i].help);
+		add_text(to, "%s %" PRIu64 "\n", rows[i].name, rows[i].value);
 	}
 }
 
@@ -176,14 +177,14 @@ static void write_manager(const struct manager_metrics *m, struct buf *to)
 	static const char *const rules[] = {"syscall", "connect", "resolve", "limit"};
 
 	static_assert(ARRAY_LEN(rules) == ARRAY_LEN(m->denials), "a name per kind");
-	head(to, "cloche_sandboxes", "gauge", "Sandboxes by state.");
+	add_help(to, "cloche_sandboxes", "gauge", "Sandboxes by state.");
 	for (int i = 0; i < STATE_COUNT; i++)
-		line(to, "cloche_sandboxes{state=\"%s\"} %" PRIu64 "\n",
-		     state_name((enum sandbox_state)i), m->by_state[i]);
-	head(to, "cloche_denials_total", "counter", "What was refused inside, by rule.");
+		add_text(to, "cloche_sandboxes{state=\"%s\"} %" PRIu64 "\n",
+			 state_name((enum sandbox_state)i), m->by_state[i]);
+	add_help(to, "cloche_denials_total", "counter", "What was refused inside, by rule.");
 	for (size_t i = 0; i < ARRAY_LEN(rules); i++)
-		line(to, "cloche_denials_total{rule=\"%s\"} %" PRIu64 "\n", rules[i],
-		     m->denials[i]);
+		add_text(to, "cloche_denials_total{rule=\"%s\"} %" PRIu64 "\n", rules[i],
+			 m->denials[i]);
 	write_counters(m, to);
 	write_manager_histogram(&m->create_ms, "cloche_create_seconds", to);
 	write_manager_histogram(&m->exec_ms, "cloche_exec_seconds", to);
@@ -191,21 +192,21 @@ static void write_manager(const struct manager_metrics *m, struct buf *to)
 
 void metrics_write(const struct metrics *m, const struct api *api, struct buf *to)
 {
-	head(to, "cloche_info", "gauge", "Which version this is.");
-	line(to, "cloche_info{version=\"%s\"} 1\n", CLOCHE_VERSION);
+	add_help(to, "cloche_info", "gauge", "Which version this is.");
+	add_text(to, "cloche_info{version=\"%s\"} 1\n", CLOCHE_VERSION);
 	write_answers(m, to);
-	head(to, "cloche_errors_total", "counter", "Errors answered, by kind.");
+	add_help(to, "cloche_errors_total", "counter", "Errors answered, by kind.");
 	for (size_t i = 0; i < NAMES && m->errors[i].name; i++)
-		line(to, "cloche_errors_total{kind=\"%s\"} %" PRIu64 "\n", m->errors[i].name,
-		     m->errors[i].count);
+		add_text(to, "cloche_errors_total{kind=\"%s\"} %" PRIu64 "\n", m->errors[i].name,
+			 m->errors[i].count);
 	write_histogram(&(struct shown_histogram){"cloche_run_seconds", m->run.buckets,
 						  run_bounds_ms, ARRAY_LEN(run_bounds_ms),
 						  m->run.count, m->run.sum_ms},
 			to);
-	head(to, "cloche_connections", "gauge", "Open connections.");
-	line(to, "cloche_connections %zu\n", server_connections(api->server));
-	head(to, "cloche_requests_in_flight", "gauge", "Requests without an answer so far.");
-	line(to, "cloche_requests_in_flight %zu\n", server_busy(api->server));
+	add_help(to, "cloche_connections", "gauge", "Open connections.");
+	add_text(to, "cloche_connections %zu\n", server_connections(api->server));
+	add_help(to, "cloche_requests_in_flight", "gauge", "Requests without an answer so far.");
+	add_text(to, "cloche_requests_in_flight %zu\n", server_busy(api->server));
 	if (api->manager)
 		write_manager(manager_metrics(api->manager), to);
 }

@@ -68,14 +68,6 @@ static bool is_ours(const struct proxy *p, const char *name)
 	       (!p->own_host && !strcasecmp(name, "Cookie"));
 }
 
-static void add_line(struct buf *b, const char *name, const char *value)
-{
-	buf_add(b, name, strlen(name));
-	buf_add(b, ": ", 2);
-	buf_add(b, value, strlen(value));
-	buf_add(b, "\r\n", 2);
-}
-
 /* What a Connection field names is for us, not for who is behind us. There may be several. */
 static void add_connection(struct buf *hop, const char *value)
 {
@@ -97,7 +89,7 @@ static void add_header(void *arg, const char *name, const char *value)
 
 	if (!http1_is_hop_header(name) && !is_ours(p, name) &&
 	    !http1_list_has(buf_head(&p->hop), name))
-		add_line(&p->out, name, value);
+		http1_add_field(&p->out, name, value);
 }
 
 static void add_framing(struct proxy *p)
@@ -105,45 +97,40 @@ static void add_framing(struct proxy *p)
 	char length[32];
 
 	if (p->upgrading) {
-		add_line(&p->out, "Connection", "Upgrade");
-		add_line(&p->out, "Upgrade", exchange_header(p->x, "Upgrade"));
+		http1_add_field(&p->out, "Connection", "Upgrade");
+		http1_add_field(&p->out, "Upgrade", exchange_header(p->x, "Upgrade"));
 	} else {
-		add_line(&p->out, "Connection", "close");
+		http1_add_field(&p->out, "Connection", "close");
 	}
 	p->chunked = p->x->content_length < 0 && exchange_header(p->x, "Transfer-Encoding");
 	snprintf(length, sizeof(length), "%" PRId64, p->x->content_length);
 	if (p->chunked)
-		add_line(&p->out, "Transfer-Encoding", "chunked");
+		http1_add_field(&p->out, "Transfer-Encoding", "chunked");
 	else if (p->x->content_length >= 0)
-		add_line(&p->out, "Content-Length", length);
+		http1_add_field(&p->out, "Content-Length", length);
 }
 
 static void make_head(struct proxy *p, const struct ports_target *t)
 {
 	const char *upgrade = exchange_header(p->x, "Upgrade");
 	const char *host = exchange_header(p->x, "Host");
+	auto_free char *first = str_format("%s %s%s%s HTTP/1.1\r\n", p->x->method, t->path,
+					   p->x->query[0] ? "?" : "", p->x->query);
 	char text[64];
 
 	exchange_each_header(p->x, read_connection, p);
 	buf_add(&p->hop, "", 1);
 	p->upgrading = upgrade && http1_list_has(buf_head(&p->hop), "Upgrade");
-	buf_add(&p->out, p->x->method, strlen(p->x->method));
-	buf_add(&p->out, " ", 1);
-	buf_add(&p->out, t->path, strlen(t->path));
-	if (p->x->query[0]) {
-		buf_add(&p->out, "?", 1);
-		buf_add(&p->out, p->x->query, strlen(p->x->query));
-	}
-	buf_add(&p->out, " HTTP/1.1\r\n", 11);
+	buf_add(&p->out, first, strlen(first));
 	snprintf(text, sizeof(text), "localhost:%u", t->port);
-	add_line(&p->out, "Host", t->host ? t->host : text);
+	http1_add_field(&p->out, "Host", t->host ? t->host : text);
 	exchange_each_header(p->x, add_header, p);
 	add_framing(p);
 	if (host)
-		add_line(&p->out, "X-Forwarded-Host", host);
+		http1_add_field(&p->out, "X-Forwarded-Host", host);
 	if (t->prefix[0])
-		add_line(&p->out, "X-Forwarded-Prefix", t->prefix);
-	add_line(&p->out, "X-Forwarded-Proto", "http");
+		http1_add_field(&p->out, "X-Forwarded-Prefix", t->prefix);
+	http1_add_field(&p->out, "X-Forwarded-Proto", "http");
 	buf_add(&p->out, "\r\n", 2);
 }
 
@@ -200,7 +187,7 @@ static void on_tunnel_done(void *arg)
 	proxy_free(p);
 }
 
-static void on_open(void *arg, struct upgraded *u, const char *bytes, size_t len)
+static void on_tunnel_open(void *arg, struct upgraded *u, const char *bytes, size_t len)
 {
 	struct proxy *p = arg;
 
@@ -252,7 +239,7 @@ static void finish_proxy(struct proxy *p)
 }
 
 /* False: p is gone. */
-static bool feed(struct proxy *p, const char *bytes, size_t len)
+static bool feed_answer(struct proxy *p, const char *bytes, size_t len)
 {
 	struct buf content = {0};
 	int rc = http1_body_feed(&p->body, bytes, len, &content);
@@ -283,7 +270,7 @@ static bool begin_answer(struct proxy *p, const struct http1_head *h, const char
 		p->in = more;
 		p->opening = true;
 		p->x = NULL;
-		exchange_upgrade(x, on_open, p);
+		exchange_upgrade(x, on_tunnel_open, p);
 		return false;
 	}
 	http1_body_begin(&p->body, h, p->no_body);
@@ -297,7 +284,7 @@ static bool begin_answer(struct proxy *p, const struct http1_head *h, const char
 		finish_proxy(p);
 		return false;
 	}
-	return !len || feed(p, rest, len);
+	return !len || feed_answer(p, rest, len);
 }
 
 static void read_head(struct proxy *p, const char *bytes, size_t len)
@@ -330,7 +317,7 @@ static void read_head(struct proxy *p, const char *bytes, size_t len)
 	}
 }
 
-static void on_bytes(void *arg, const void *bytes, size_t len)
+static void on_guest_bytes(void *arg, const void *bytes, size_t len)
 {
 	struct proxy *p = arg;
 
@@ -339,7 +326,7 @@ static void on_bytes(void *arg, const void *bytes, size_t len)
 	else if (p->opening)
 		buf_add(&p->in, bytes, len); /* bounded by the window: see answer_room */
 	else if (p->streaming)
-		feed(p, bytes, len);
+		feed_answer(p, bytes, len);
 	else
 		read_head(p, bytes, len);
 }
@@ -372,7 +359,7 @@ static void on_connected(void *arg, const struct file_info *info)
 	exchange_take_body(p->x, &body, p);
 }
 
-static void on_closed(void *arg)
+static void on_guest_closed(void *arg)
 {
 	struct proxy *p = arg;
 
@@ -382,7 +369,7 @@ static void on_closed(void *arg)
 		inner_eof(p);
 }
 
-static void on_end(void *arg, const struct answer *a, const struct err *e)
+static void on_guest_end(void *arg, const struct answer *a, const struct err *e)
 {
 	struct proxy *p = arg;
 
@@ -395,7 +382,7 @@ static void on_end(void *arg, const struct answer *a, const struct err *e)
 		inner_eof(p);
 }
 
-static void on_room(void *arg)
+static void on_guest_room(void *arg)
 {
 	struct proxy *p = arg;
 
@@ -405,7 +392,7 @@ static void on_room(void *arg)
 		exchange_more(p->x);
 }
 
-static void on_gone(void *arg)
+static void on_client_gone(void *arg)
 {
 	fail_because(arg, "the client has gone");
 }
@@ -414,10 +401,10 @@ void ports_proxy(struct exchange *x, struct sandbox *s, const struct ports_targe
 {
 	struct proxy *p = must_alloc(calloc(1, sizeof(*p)));
 	const struct receiver r = {.begin = on_connected,
-				   .bytes = on_bytes,
-				   .closed = on_closed,
-				   .room = on_room,
-				   .done = on_end,
+				   .bytes = on_guest_bytes,
+				   .closed = on_guest_closed,
+				   .room = on_guest_room,
+				   .done = on_guest_end,
 				   .arg = p,
 				   .pump = &p->pump};
 
@@ -430,7 +417,7 @@ void ports_proxy(struct exchange *x, struct sandbox *s, const struct ports_targe
 		proxy_free(p);
 		return;
 	}
-	exchange_on_gone(x, on_gone, p);
+	exchange_on_gone(x, on_client_gone, p);
 	exchange_on_room(x, pump_resume, &p->pump);
 	p->call = call_connect(s, target->port, &r);
 }

@@ -3,7 +3,7 @@
 #include "audit/audit.h"
 #include "base/base64.h"
 #include "base/log.h"
-#include "calls/pump.h"
+#include "wire/http1.h"
 
 #include <stdarg.h>
 #include <strings.h>
@@ -138,10 +138,9 @@ static const char *name_of(int status, const struct err *e)
 json_t *exchange_error_body(int status, const struct err *e)
 {
 	json_t *inner = json_pack("{s:s, s:o}", "kind", name_of(status, e), "message",
-				  text_json(e->msg, strlen(e->msg)));
+				  text_json_of(e->msg));
 
-	json_object_set_new(inner, "field",
-			    e->field[0] ? text_json(e->field, strlen(e->field)) : json_null());
+	json_object_set_new(inner, "field", e->field[0] ? text_json_of(e->field) : json_null());
 	return json_pack("{s:o}", "error", inner);
 }
 
@@ -207,7 +206,7 @@ void exchange_refuse(struct exchange *x, const char *field, const char *fmt, ...
  * every connection that was used less lately is gone as well, an idle one for minutes. It looks at
  * those with a time-out of their own at once.
  */
-static ssize_t give_up(struct exchange *x)
+static ssize_t break_connection(struct exchange *x)
 {
 	MHD_set_connection_option(x->internal->conn, MHD_CONNECTION_OPTION_TIMEOUT, 1u);
 	return MHD_CONTENT_READER_END_WITH_ERROR;
@@ -266,14 +265,14 @@ static void write_direct(struct exchange *x, const char *bytes, size_t len)
 		loop_change(x->api->loop, &in->hup, EPOLLRDHUP | EPOLLOUT);
 }
 
-static ssize_t pull(void *cls, uint64_t pos, char *buf, size_t max)
+static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
 {
 	struct exchange *x = cls;
 	struct exchange_internal *in = x->internal;
 	size_t n = in->out.len < max ? in->out.len : max;
 
 	if (in->cut || in->aborted)
-		return give_up(x);
+		return break_connection(x);
 	if (in->is_direct && !in->out.len && in->finished)
 		return MHD_CONTENT_READER_END_OF_STREAM;
 	if (in->is_direct) {
@@ -313,7 +312,8 @@ enum MHD_Result reply_queue(struct exchange *x)
 	if (in->is_direct) {
 		char text[32];
 
-		r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, pull, x, NULL);
+		r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, read_stream, x,
+						      NULL);
 		snprintf(text, sizeof(text), "%" PRId64, in->length);
 		MHD_set_response_options(
 			r,
@@ -322,7 +322,7 @@ enum MHD_Result reply_queue(struct exchange *x)
 			MHD_RO_END);
 		MHD_add_response_header(r, "Content-Length", text);
 	} else if (in->is_stream)
-		r = MHD_create_response_from_callback(length, BLOCK, pull, x, NULL);
+		r = MHD_create_response_from_callback(length, BLOCK, read_stream, x, NULL);
 	else
 		r = MHD_create_response_from_buffer(in->reply_len, take_ptr(in->reply),
 						    MHD_RESPMEM_MUST_FREE);
@@ -345,8 +345,7 @@ void reply_early(struct exchange *x)
 {
 	struct exchange_internal *in = x->internal;
 	struct buf b = {0};
-	char head[512];
-	int n;
+	char head[128];
 
 	in->discarding = true;
 	if (x->content_length >= 0 && x->content_length - (int64_t)in->received <= DISCARD_MAX) {
@@ -354,19 +353,14 @@ void reply_early(struct exchange *x)
 		return;
 	}
 	in->early_reply = true;
-	n = snprintf(head, sizeof(head),
-		     "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Length: %zu\r\n", in->status,
-		     MHD_get_reason_phrase_for((unsigned)in->status), in->reply_len);
-	buf_add(&b, head, (size_t)n);
-	for (size_t i = 0; i < in->names.count; i++) {
-		n = snprintf(head, sizeof(head), "%s: %s\r\n", in->names.items[i],
-			     in->values.items[i]);
-		if (n > 0 && (size_t)n < sizeof(head))
-			buf_add(&b, head, (size_t)n);
-	}
-	n = snprintf(head, sizeof(head), "Content-Type: %s\r\n\r\n",
-		     in->reply_type ? in->reply_type : "text/plain");
-	buf_add(&b, head, (size_t)n);
+	snprintf(head, sizeof(head),
+		 "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Length: %zu\r\n", in->status,
+		 MHD_get_reason_phrase_for((unsigned)in->status), in->reply_len);
+	buf_add(&b, head, strlen(head));
+	for (size_t i = 0; i < in->names.count; i++)
+		http1_add_field(&b, in->names.items[i], in->values.items[i]);
+	http1_add_field(&b, "Content-Type", in->reply_type ? in->reply_type : "text/plain");
+	buf_add(&b, "\r\n", 2);
 	buf_add(&b, in->reply, in->reply_len);
 	if (send(in->peer->fd, buf_head(&b), b.len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 		log_debug("answer lost", "path", x->path);
@@ -535,6 +529,11 @@ json_t *text_json(const char *bytes, size_t len)
 	whole = must_alloc(json_stringn_nocheck(b.len ? buf_head(&b) : "", b.len));
 	buf_done(&b);
 	return whole;
+}
+
+json_t *text_json_of(const char *text)
+{
+	return text_json(text, strlen(text));
 }
 
 json_t *text_json_base64(const void *bytes, size_t len)

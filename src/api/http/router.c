@@ -62,7 +62,7 @@ static int split_uri(struct exchange *x, struct err *e)
 /* ---- routes ---- */
 
 /* Walks pattern and path together; with x, keeps the parameters. */
-static bool match(const char *pattern, const char *path, struct exchange *x)
+static bool match_path(const char *pattern, const char *path, struct exchange *x)
 {
 	size_t count = 0;
 
@@ -96,11 +96,11 @@ static bool method_fits(const struct route *r, const char *method)
 }
 
 /* Which methods a path has, for 405. */
-static void allow(const struct door *d, const char *path, char *list, size_t size)
+static void list_methods(const struct door *d, const char *path, char *list, size_t size)
 {
 	list[0] = '\0';
 	for (size_t i = 0; i < d->route_count; i++)
-		if (match(d->routes[i].pattern, path, NULL))
+		if (match_path(d->routes[i].pattern, path, NULL))
 			str_append(list, size, ", ", "%s", d->routes[i].method);
 }
 
@@ -142,7 +142,7 @@ static int find_route(struct exchange *x, int *ret_status, struct err *e)
 			continue;
 		x->door = x->door ? x->door : d;
 		for (size_t j = 0; j < d->route_count; j++) {
-			if (!match(d->routes[j].pattern, x->path, NULL))
+			if (!match_path(d->routes[j].pattern, x->path, NULL))
 				continue;
 			near = near ? near : d;
 			if (!method_fits(&d->routes[j], x->method))
@@ -150,7 +150,7 @@ static int find_route(struct exchange *x, int *ret_status, struct err *e)
 			x->door = d;
 			x->route = &d->routes[j];
 			*ret_status = 400;
-			return match(x->route->pattern, x->path, x)
+			return match_path(x->route->pattern, x->path, x)
 				       ? 0
 				       : err_set(e, ERR_INVALID, "the path is not well encoded");
 		}
@@ -159,7 +159,7 @@ static int find_route(struct exchange *x, int *ret_status, struct err *e)
 		return refuse_path(x, ret_status, e);
 	*ret_status = 405;
 	x->door = near;
-	allow(near, x->path, methods, sizeof(methods));
+	list_methods(near, x->path, methods, sizeof(methods));
 	exchange_set_header(x, "Allow", methods);
 	return err_set(e, ERR_INVALID, "this path takes %s", methods);
 }
@@ -291,7 +291,7 @@ static int check_query(const struct exchange *x, struct err *e)
 }
 
 /* 0, or the status to answer with. */
-static int admit(struct exchange *x, struct err *e)
+static int check_request(struct exchange *x, struct err *e)
 {
 	int status = 0;
 
@@ -352,7 +352,7 @@ static int check_length(struct exchange *x, struct err *e)
 void router_admit(struct exchange *x)
 {
 	struct err e = {0};
-	int status = admit(x, &e);
+	int status = check_request(x, &e);
 
 	if (!status && check_length(x, &e) < 0)
 		status = 413;

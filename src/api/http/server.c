@@ -15,7 +15,7 @@
 
 /* ---- running libmicrohttpd ---- */
 
-static void run(void *arg)
+static void run_mhd(void *arg)
 {
 	struct server *s = arg;
 	MHD_UNSIGNED_LONG_LONG after_ms;
@@ -30,9 +30,9 @@ static void run(void *arg)
 		loop_timer_set(s->api->loop, &s->timer, after_ms);
 }
 
-static void on_ready(void *arg, uint32_t events)
+static void on_mhd_ready(void *arg, uint32_t events)
 {
-	run(arg);
+	run_mhd(arg);
 }
 
 void server_kick(struct server *s)
@@ -181,14 +181,14 @@ static void name_address(struct peer *p, const struct sockaddr_storage *sa)
 
 static void listen_again(void *arg)
 {
-	struct listener *n = arg;
+	struct http_listener *n = arg;
 
 	loop_change(n->server->api->loop, &n->watch, EPOLLIN);
 }
 
 static void on_accept(void *arg, uint32_t events)
 {
-	struct listener *n = arg;
+	struct http_listener *n = arg;
 
 	for (int i = 0; i < ACCEPT_AT_ONCE; i++) {
 		struct sockaddr_storage sa = {0};
@@ -214,7 +214,7 @@ static void on_accept(void *arg, uint32_t events)
 
 int server_listen(struct server *s, int fd, struct err *e)
 {
-	struct listener *n = must_alloc(calloc(1, sizeof(*n)));
+	struct http_listener *n = must_alloc(calloc(1, sizeof(*n)));
 
 	n->server = s;
 	n->watch = (struct loop_watch){.fd = fd, .events = EPOLLIN, .call = on_accept, .arg = n};
@@ -325,11 +325,11 @@ struct server *server_new(struct api *api, struct err *e)
 	s->api = api;
 	TAILQ_INIT(&s->peers);
 	TAILQ_INIT(&s->idle);
-	s->timer = (struct loop_timer){.call = run, .arg = s};
-	s->task = (struct loop_task){.call = run, .arg = s};
+	s->timer = (struct loop_timer){.call = run_mhd, .arg = s};
+	s->task = (struct loop_task){.call = run_mhd, .arg = s};
 	s->by_token = buckets_new();
 	s->by_address = buckets_new();
-	s->watch = (struct loop_watch){.fd = -1, .events = EPOLLIN, .call = on_ready, .arg = s};
+	s->watch = (struct loop_watch){.fd = -1, .events = EPOLLIN, .call = on_mhd_ready, .arg = s};
 	s->mhd = start_mhd(s);
 	info = s->mhd ? MHD_get_daemon_info(s->mhd, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
 	if (info)
@@ -365,7 +365,7 @@ bool server_address(const struct server *s, char *ret, size_t size)
 static void close_listeners(struct server *s)
 {
 	while (s->listeners) {
-		struct listener *n = s->listeners;
+		struct http_listener *n = s->listeners;
 
 		s->listeners = n->next;
 		loop_unwatch(s->api->loop, &n->watch);

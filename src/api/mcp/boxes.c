@@ -6,7 +6,7 @@
 static json_t *describe_box(const struct mcp_session *s, const struct sandbox *box)
 {
 	json_t *full = sandbox_describe(box);
-	const char *name = json_string_value(json_object_get(full, "name"));
+	const char *name = body_text(full, "name");
 	json_t *out = json_pack("{s:s, s:s, s:s, s:b}", "sandbox_id", sandbox_id(box), "name",
 				name ? name : "", "state", state_name(sandbox_state(box)),
 				"default", str_equal(s->sandbox, sandbox_id(box)));
@@ -72,7 +72,7 @@ void mcp_sandbox_destroy(struct mcp_call *c)
 static void on_snapshot_made(void *arg, json_t *value, const struct err *e)
 {
 	struct mcp_call *c = arg;
-	const char *id = json_string_value(json_object_get(value, "id"));
+	const char *id = body_text(value, "id");
 	json_int_t size = json_integer_value(json_object_get(value, "size_bytes"));
 
 	if (id)
@@ -112,11 +112,10 @@ void mcp_restore(struct mcp_call *c)
 			mcp_session_make(c->session, "", id, on_restored, c);
 			return;
 		}
-	mcp_call_refuse(
-		c,
-		"This client has no snapshot '%.64s'. Only those that it took with snapshot "
-		"can be restored.",
-		id);
+	mcp_call_refuse(c,
+			"This client has no snapshot '%.64s'. Only those that it took with "
+			"snapshot can be restored.",
+			id);
 }
 
 /* Where people reach this daemon: as the client did, else at its own address. */
@@ -137,18 +136,16 @@ void mcp_get_url(struct mcp_call *c)
 	auto_free char *url = NULL;
 
 	if (!find_host(c, host, sizeof(host))) {
-		mcp_call_refuse(
-			c,
-			"This server has no address that a browser could open: it was "
-			"started without one. Tell the user to start `cloche serve`; to look "
-			"at port %d yourself, use curl in run_command.",
-			port);
+		mcp_call_refuse(c,
+				"This server has no address that a browser could open: it was "
+				"started without one. Tell the user to start `cloche serve`; to "
+				"look at port %d yourself, use curl in run_command.",
+				port);
 		return;
 	}
 	url = str_format("http://%s/v1/sandboxes/%s/ports/%d/", host, c->box_id, port);
-	mcp_call_structured(c,
-			    json_pack("{s:s, s:s}", "url", url, "note",
-				      "It needs the header Authorization: Bearer with the user's "
-				      "token. From inside the sandbox use http://127.0.0.1 and the "
-				      "port."));
+	mcp_call_structured(
+		c, json_pack("{s:s, s:s}", "url", url, "note",
+			     "It needs the header Authorization: Bearer with the user's token. "
+			     "From inside the sandbox use http://127.0.0.1 and the port."));
 }

@@ -33,7 +33,7 @@ static int wanted_level(const struct mcp_session *s, const json_t *meta, enum mc
 {
 	if (era == MCP_LEGACY)
 		return s->level;
-	return mcp_level_find(json_string_value(json_object_get(meta, MCP_META "logLevel")));
+	return mcp_level_find(body_text(meta, MCP_META "logLevel"));
 }
 
 struct mcp_call *mcp_call_new(struct mcp_session *s, struct exchange *x, const struct jsonrpc *m,
@@ -197,16 +197,13 @@ void mcp_call_refuse(struct mcp_call *c, const char *fmt, ...)
 void mcp_call_error(struct mcp_call *c, const struct err *e)
 {
 	static const char *const advice[ERR_KIND_COUNT] = {
-		[ERR_DENIED] =
-			" This is a rule of the sandbox, not a fault: do without it, or tell "
-			"the user what you need it for.",
-		[ERR_LIMIT] =
-			" A limit is used up: destroy what is not needed any more, or try again "
-			"later.",
+		[ERR_DENIED] = " This is a rule of the sandbox, not a fault: do without it, or "
+			       "tell the user what you need it for.",
+		[ERR_LIMIT] = " A limit is used up: destroy what is not needed any more, or try "
+			      "again later.",
 		[ERR_UNSUPPORTED] = " It cannot be had here: use another way.",
-		[ERR_SYSTEM] =
-			" If it happens again, destroy the sandbox (sandbox_destroy); the next "
-			"call makes a new one.",
+		[ERR_SYSTEM] = " If it happens again, destroy the sandbox (sandbox_destroy); the "
+			       "next call makes a new one.",
 	};
 	const char *more = e->kind < ERR_KIND_COUNT ? advice[e->kind] : NULL;
 
@@ -233,21 +230,16 @@ void mcp_call_notify(struct mcp_call *c, const char *method, json_t *params)
 	send_event(c, jsonrpc_notification(method, params));
 }
 
-void mcp_call_progress(struct mcp_call *c, double progress, double total, const char *text)
+void mcp_call_progress(struct mcp_call *c, json_int_t progress, json_int_t total, const char *text)
 {
 	json_t *params;
 
 	if (!c->token || c->cancelled)
 		return;
-	params = json_pack("{s:O}", "progressToken", c->token);
-	json_object_set_new(params, "progress",
-			    progress == (double)(json_int_t)progress
-				    ? json_integer((json_int_t)progress)
-				    : json_real(progress));
+	params = json_pack("{s:O, s:I, s:s*}", "progressToken", c->token, "progress", progress,
+			   "message", text);
 	if (total > 0)
-		json_object_set_new(params, "total", json_integer((json_int_t)total));
-	if (text)
-		json_object_set_new(params, "message", json_string(text));
+		json_object_set_new(params, "total", json_integer(total));
 	mcp_call_notify(c, "notifications/progress", params);
 }
 
@@ -292,9 +284,9 @@ double mcp_arg_number(const struct mcp_call *c, const char *name, double dflt)
 
 /* ---- start ---- */
 
-static void call_tool(struct mcp_call *c)
+void mcp_call_tool(struct mcp_call *c)
 {
-	const char *name = json_string_value(json_object_get(c->params, "name"));
+	const char *name = body_text(c->params, "name");
 	struct err e = {0};
 
 	c->args = json_object_get(c->params, "arguments");
@@ -308,10 +300,10 @@ static void call_tool(struct mcp_call *c)
 		return;
 	}
 	if ((c->session->caller.scopes & c->tool->scope) != c->tool->scope) {
-		mcp_call_refuse(c,
-				"The token of this client may not use %s. Do without it, or tell "
-				"the user.",
-				c->tool->name);
+		mcp_call_refuse(
+			c,
+			"The token of this client may not use %s. Do without it, or tell the user.",
+			c->tool->name);
 		return;
 	}
 	if (mcp_tool_check(c->tool, c->args, &e) < 0) {
@@ -326,30 +318,10 @@ static void call_tool(struct mcp_call *c)
 }
 
 /* Nothing of ours changes behind a client's back: it is told so, and the stream stays open. */
-static void listen_for_changes(struct mcp_call *c)
+void mcp_call_listen(struct mcp_call *c)
 {
 	c->stop = stop_waiting;
 	mcp_call_notify(c, "notifications/subscriptions/acknowledged",
 			json_pack("{s:{}, s:{s:O}}", "notifications", "_meta",
 				  MCP_META "subscriptionId", c->id));
-}
-
-void mcp_call_start(struct mcp_call *c)
-{
-	static const struct {
-		const char *method;
-		void (*start)(struct mcp_call *c);
-	} starts[] = {
-		{"tools/call", call_tool},
-		{"resources/list", mcp_resources_list},
-		{"resources/read", mcp_resources_read},
-		{"subscriptions/listen", listen_for_changes},
-	};
-
-	for (size_t i = 0; i < ARRAY_LEN(starts); i++)
-		if (str_equal(c->method->name, starts[i].method)) {
-			starts[i].start(c);
-			return;
-		}
-	mcp_call_fault(c, JSONRPC_INTERNAL, "no handler", NULL);
 }

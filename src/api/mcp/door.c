@@ -119,9 +119,7 @@ static int check_modern(const struct exchange *x, const struct jsonrpc *m, struc
 
 	if (mcp_check_envelope(m, f) < 0)
 		return -1;
-	if (check_version(header,
-			  json_string_value(json_object_get(meta, MCP_META "protocolVersion")),
-			  f) < 0)
+	if (check_version(header, body_text(meta, MCP_META "protocolVersion"), f) < 0)
 		return -1;
 	if (!method || !header_is(method, m->method))
 		return mcp_fault_set(
@@ -149,7 +147,7 @@ static void answer_request(struct exchange *x, struct mcp_session *s, const stru
 		return;
 	}
 	if (!method->answer) {
-		mcp_call_start(mcp_call_new(s, x, m, era, method));
+		method->start(mcp_call_new(s, x, m, era, method));
 		return;
 	}
 	result = method->answer(m, &f);
@@ -158,7 +156,7 @@ static void answer_request(struct exchange *x, struct mcp_session *s, const stru
 		return;
 	}
 	if (s && str_equal(m->method, "logging/setLevel"))
-		s->level = mcp_level_find(json_string_value(json_object_get(m->params, "level")));
+		s->level = mcp_level_find(body_text(m->params, "level"));
 	mcp_reply(x, 200, jsonrpc_result(m->id, mcp_finish(era, method, result)));
 }
 
@@ -167,7 +165,7 @@ static struct mcp_session *session_of_modern(struct exchange *x, const struct js
 {
 	const json_t *meta = json_object_get(m->params, "_meta");
 	const json_t *info = json_object_get(meta, MCP_META "clientInfo");
-	const char *name = json_string_value(json_object_get(info, "name"));
+	const char *name = body_text(info, "name");
 	const char *id = exchange_header(x, "Mcp-Session-Id");
 	struct mcp_session *s;
 	struct err e = {0};
@@ -221,7 +219,7 @@ static struct mcp_session *session_of(struct exchange *x, const json_t *request_
 	return NULL;
 }
 
-static void initialize(struct exchange *x, const struct jsonrpc *m)
+static void open_session(struct exchange *x, const struct jsonrpc *m)
 {
 	const json_t *meta = json_object_get(m->params, "_meta");
 	json_t *options = json_object_get(meta, MCP_OPTIONS_KEY);
@@ -271,7 +269,7 @@ static void post_legacy(struct exchange *x, const struct jsonrpc *m)
 	struct mcp_session *s;
 
 	if (m->kind == JSONRPC_REQUEST && str_equal(m->method, "initialize")) {
-		initialize(x, m);
+		open_session(x, m);
 		return;
 	}
 	/* A modern client that forgot its envelope must not take this for a session it lost. */

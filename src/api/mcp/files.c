@@ -10,7 +10,7 @@
 #define LINE_MAX_BYTES 1000
 
 /* The state of one tool while its guest call runs. */
-struct job {
+struct file_job {
 	struct buf bytes; /* of the file */
 	size_t most;	  /* bytes or items */
 	bool cut;
@@ -23,7 +23,7 @@ struct job {
 
 static void job_done(void *work)
 {
-	struct job *j = work;
+	struct file_job *j = work;
 
 	buf_done(&j->bytes);
 	json_decref(j->items);
@@ -59,9 +59,9 @@ void mcp_file_error(struct mcp_call *c, const char *path, const struct err *e)
 }
 
 /* NULL: the path is too long, and the call was refused. Relative paths are in the workspace. */
-static struct job *job_new(struct mcp_call *c, const char *path)
+static struct file_job *job_new(struct mcp_call *c, const char *path)
 {
-	struct job *j = must_alloc(calloc(1, sizeof(*j)));
+	struct file_job *j = must_alloc(calloc(1, sizeof(*j)));
 
 	c->work = j;
 	c->work_done = job_done;
@@ -75,7 +75,7 @@ static struct job *job_new(struct mcp_call *c, const char *path)
 /* A file has been read, written, listed or searched to its end. False: that failed, and was answered. */
 static bool job_ended(struct mcp_call *c, const struct err *e)
 {
-	struct job *j = c->work;
+	struct file_job *j = c->work;
 
 	c->guest_call = NULL;
 	if (!e)
@@ -90,7 +90,7 @@ static bool job_ended(struct mcp_call *c, const struct err *e)
 /* There is enough; the rest is not read. */
 static void job_cut(struct mcp_call *c)
 {
-	struct job *j = c->work;
+	struct file_job *j = c->work;
 
 	j->cut = true;
 	call_drop(take_ptr(c->guest_call));
@@ -120,7 +120,7 @@ static const char *image_type(const char *bytes, size_t len)
 
 static void answer_resource(struct mcp_call *c, const char *bytes, size_t len)
 {
-	struct job *j = c->work;
+	struct file_job *j = c->work;
 	json_t *text = json_stringn(bytes, len);
 	const char *type = text ? "text/plain" : image_type(bytes, len);
 
@@ -131,18 +131,18 @@ static void answer_resource(struct mcp_call *c, const char *bytes, size_t len)
 }
 
 /* What structuredContent says of a file. */
-static json_t *describe_read(const struct job *j, const char *encoding, json_t *content)
+static json_t *describe_read(const struct file_job *j, const char *encoding, json_t *content)
 {
 	bool is_cut = content && j->offset + j->bytes.len < j->size;
 
-	return json_pack("{s:o, s:I, s:s, s:o, s:b}", "path", text_json(j->path, strlen(j->path)),
-			 "size", (json_int_t)j->size, "encoding", encoding, "content",
+	return json_pack("{s:o, s:I, s:s, s:o, s:b}", "path", text_json_of(j->path), "size",
+			 (json_int_t)j->size, "encoding", encoding, "content",
 			 content ? content : json_string(""), "truncated", is_cut);
 }
 
 static void answer_read(struct mcp_call *c)
 {
-	struct job *j = c->work;
+	struct file_job *j = c->work;
 	const char *bytes = j->bytes.len ? buf_head(&j->bytes) : "";
 	size_t len = j->bytes.len;
 	const char *image = j->offset == 0 && !j->cut ? image_type(bytes, len) : NULL;
@@ -164,7 +164,7 @@ static void answer_read(struct mcp_call *c)
 
 static void on_read_begin(void *arg, const struct file_info *info)
 {
-	struct job *j = ((struct mcp_call *)arg)->work;
+	struct file_job *j = ((struct mcp_call *)arg)->work;
 
 	j->size = info->size;
 	if (info->path[0])
@@ -174,7 +174,7 @@ static void on_read_begin(void *arg, const struct file_info *info)
 static void on_read_bytes(void *arg, const void *bytes, size_t len)
 {
 	struct mcp_call *c = arg;
-	struct job *j = c->work;
+	struct file_job *j = c->work;
 	size_t room;
 
 	/* An image is shown whole or not at all. */
@@ -198,7 +198,7 @@ static void on_read_done(void *arg, const struct answer *a, const struct err *e)
 		answer_read(arg);
 }
 
-static void start_read(struct mcp_call *c, struct job *j)
+static void start_read(struct mcp_call *c, struct file_job *j)
 {
 	const struct receiver r = {
 		.begin = on_read_begin, .bytes = on_read_bytes, .done = on_read_done, .arg = c};
@@ -208,7 +208,7 @@ static void start_read(struct mcp_call *c, struct job *j)
 
 void mcp_read_file(struct mcp_call *c)
 {
-	struct job *j = job_new(c, mcp_arg_text(c, "path", ""));
+	struct file_job *j = job_new(c, mcp_arg_text(c, "path", ""));
 
 	if (!j)
 		return;
@@ -219,7 +219,7 @@ void mcp_read_file(struct mcp_call *c)
 
 void mcp_read_as_resource(struct mcp_call *c, const char *uri, const char *path)
 {
-	struct job *j = job_new(c, path);
+	struct file_job *j = job_new(c, path);
 
 	if (!j)
 		return;
@@ -242,7 +242,7 @@ static void on_written(void *arg, const struct answer *a, const struct err *e)
 void mcp_write_file(struct mcp_call *c)
 {
 	const json_t *content = json_object_get(c->args, "content");
-	struct job *j = job_new(c, mcp_arg_text(c, "path", ""));
+	struct file_job *j = job_new(c, mcp_arg_text(c, "path", ""));
 	size_t len = json_string_length(content);
 	char *decoded;
 	struct file_put put = {.mode = body_flag(c->args, "executable") ? 0755 : 0644,
@@ -269,7 +269,7 @@ void mcp_write_file(struct mcp_call *c)
 
 static void answer_list(struct mcp_call *c)
 {
-	struct job *j = c->work;
+	struct file_job *j = c->work;
 	const char *name = c->tool->run == mcp_list_files ? "files" : "matches";
 
 	mcp_call_structured(c, json_pack("{s:O, s:b}", name, j->items, "truncated", j->cut));
@@ -277,7 +277,7 @@ static void answer_list(struct mcp_call *c)
 
 static void add_item(struct mcp_call *c, json_t *item, size_t bytes)
 {
-	struct job *j = c->work;
+	struct file_job *j = c->work;
 
 	json_array_append_new(j->items, item);
 	j->item_bytes += bytes;
@@ -314,9 +314,9 @@ static void on_list_done(void *arg, const struct answer *a, const struct err *e)
 		answer_list(arg);
 }
 
-static struct job *list_new(struct mcp_call *c, size_t most)
+static struct file_job *list_new(struct mcp_call *c, size_t most)
 {
-	struct job *j = job_new(c, mcp_arg_text(c, "path", "/workspace"));
+	struct file_job *j = job_new(c, mcp_arg_text(c, "path", "/workspace"));
 
 	if (j) {
 		j->items = json_array();
@@ -328,7 +328,7 @@ static struct job *list_new(struct mcp_call *c, size_t most)
 void mcp_list_files(struct mcp_call *c)
 {
 	const struct receiver r = {.file = on_file, .done = on_list_done, .arg = c};
-	struct job *j = list_new(c, LIST_MAX);
+	struct file_job *j = list_new(c, LIST_MAX);
 
 	if (j)
 		mcp_call_guest(
@@ -343,7 +343,7 @@ void mcp_search_files(struct mcp_call *c)
 				.regex = body_flag(c->args, "regex"),
 				.ignore_case = body_flag(c->args, "ignore_case"),
 				.most = (uint32_t)mcp_arg_number(c, "max_results", 100)};
-	struct job *j;
+	struct file_job *j;
 
 	if (!*q.glob && !*q.content) {
 		mcp_call_refuse(c, "search_files needs content, glob or both.");

@@ -17,6 +17,8 @@
 /* params._meta of initialize: options of the session's sandboxes. A client's business, not a model's. */
 #define MCP_OPTIONS_KEY "cloche/options"
 
+struct mcp_call;
+
 enum mcp_era { MCP_LEGACY = 1, MCP_MODERN = 2 };
 
 enum mcp_code {
@@ -48,9 +50,10 @@ int mcp_check_envelope(const struct jsonrpc *m, struct mcp_fault *f);
 struct mcp_method {
 	const char *name;
 	unsigned eras;
-	/* NULL: it needs the daemon. NULL returned: f says why. */
+	/* NULL returned: f says why. */
 	json_t *(*answer)(const struct jsonrpc *m, struct mcp_fault *f);
-	bool cacheable; /* modern: ttlMs and cacheScope */
+	void (*start)(struct mcp_call *c); /* instead of answer: it needs the daemon */
+	bool cacheable;			   /* modern: ttlMs and cacheScope */
 };
 const struct mcp_method *mcp_method_find(const char *name, enum mcp_era era);
 /* Takes the bare result over and returns it as this era wants it. */

@@ -10,7 +10,6 @@
 
 #include "base/base.h"
 #include "api/mcp/mcp.h"
-#include "api/mcp/tools.h"
 #include "api/rest/rest.h"
 
 #define MCP_URI "cloche://sandboxes/"
@@ -112,8 +111,6 @@ void mcp_reply(struct exchange *x, int status, json_t *message);
 /* ---- call.c ---- */
 struct mcp_call *mcp_call_new(struct mcp_session *s, struct exchange *x, const struct jsonrpc *m,
 			      enum mcp_era era, const struct mcp_method *method);
-/* tools/call, resources/list, resources/read, subscriptions/listen. */
-void mcp_call_start(struct mcp_call *c);
 /* The client no longer wants it. */
 void mcp_call_cancel(struct mcp_call *c);
 /* A guest call runs for it and is dropped if it is cancelled. Its callback sets c->guest_call to NULL. */
@@ -132,7 +129,7 @@ void mcp_call_error(struct mcp_call *c, const struct err *e);
 void mcp_call_answer_json(void *arg, json_t *value, const struct err *e);
 /* Messages on the way. */
 void mcp_call_notify(struct mcp_call *c, const char *method, json_t *params);
-void mcp_call_progress(struct mcp_call *c, double progress, double total, const char *text);
+void mcp_call_progress(struct mcp_call *c, json_int_t progress, json_int_t total, const char *text);
 void mcp_call_log(struct mcp_call *c, int level, const char *text);
 /* Asks the client (sampling, elicitation); its answer comes to c->on_reply. */
 void mcp_call_ask(struct mcp_call *c, const char *method, json_t *params,
@@ -143,8 +140,44 @@ const char *mcp_level_name(int level);
 const char *mcp_arg_text(const struct mcp_call *c, const char *name, const char *dflt);
 double mcp_arg_number(const struct mcp_call *c, const char *name, double dflt);
 
-/* ---- tools ---- */
+/*
+ * ---- tools ----
+ * The tools that a model may call: one const table (tools.c). Input and output schemas, checking of arguments
+ * and the manual all come from it. Nothing in it makes a sandbox wider: what a sandbox may do is set
+ * by who starts the server (rule 5), so limits, network, mounts and images are no arguments, and an
+ * argument that is not listed is refused.
+ */
+enum mcp_hints {
+	MCP_READ_ONLY = 1,
+	MCP_DESTRUCTIVE = 2,
+	MCP_IDEMPOTENT = 4,
+};
+
+struct mcp_tool {
+	const char *name, *title, *description;
+	unsigned hints, scope; /* scope: of auth.h */
+	const struct body_table *in, *out;
+	void (*run)(struct mcp_call *c); /* the call has its arguments checked */
+	bool no_sandbox;		 /* run needs none that is awake */
+};
+
+extern const struct mcp_tool mcp_tools[];
+extern const size_t mcp_tool_count;
+
+const struct mcp_tool *mcp_tool_find(const char *name);
+/* As tools/list shows it. */
+json_t *mcp_tool_describe(const struct mcp_tool *t);
+/* Says in words for a model what is wrong with the arguments (NULL: none were sent). */
+int mcp_tool_check(const struct mcp_tool *t, const json_t *args, struct err *e);
+
+/* Prompts. */
+json_t *mcp_prompts(void);
+/* NULL: unknown name, or arguments that are missing (e says which). */
+json_t *mcp_prompt_get(const char *name, const json_t *args, struct err *e);
+
+/* What runs them, and other methods that take time. */
 typedef void mcp_handler(struct mcp_call *c);
+mcp_handler mcp_call_tool, mcp_call_listen; /* call.c */
 mcp_handler mcp_run_code, mcp_run_command, mcp_process_start, mcp_process_poll, mcp_process_write,
 	mcp_process_kill;						     /* run.c */
 mcp_handler mcp_read_file, mcp_write_file, mcp_list_files, mcp_search_files; /* files.c */

@@ -1,8 +1,5 @@
 /* What can be answered without a sandbox: versions, envelopes, lists. No state, no I/O. */
-#include "api/mcp/mcp.h"
-
 #include "api/mcp/mcp_internal.h"
-#include "api/mcp/tools.h"
 
 #include <stdarg.h>
 
@@ -11,13 +8,11 @@ static const char *const legacy_versions[] = {"2024-11-05", "2025-03-26", "2025-
 
 static const char instructions[] =
 	"cloche runs code and commands in an isolated sandbox on the user's machine. The sandbox "
-	"is "
-	"made at the first call and kept: files below /workspace stay between calls, also after a "
-	"pause. It has no network and sees nothing of the user's files unless the user shared a "
+	"is made at the first call and kept: files below /workspace stay between calls, also after "
+	"a pause. It has no network and sees nothing of the user's files unless the user shared a "
 	"workspace. Results list denials: what the sandbox refused, why, and what to do instead; "
-	"do "
-	"not try to work around them, tell the user. Jobs of more than a minute and servers belong "
-	"to process_start and process_poll.";
+	"do not try to work around them, tell the user. Jobs of more than a minute and servers "
+	"belong to process_start and process_poll.";
 
 int mcp_fault_set(struct mcp_fault *f, int status, int code, const char *fmt, ...)
 {
@@ -74,26 +69,30 @@ static json_t *server_info(void)
 			 CLOCHE_VERSION);
 }
 
-static json_t *initialize(const struct jsonrpc *m, struct mcp_fault *f)
+static json_t *refuse_params(struct mcp_fault *f, int status, const char *why)
 {
-	const char *asked = json_string_value(json_object_get(m->params, "protocolVersion"));
+	mcp_fault_set(f, status, JSONRPC_PARAMS, "%s", why);
+	return NULL;
+}
 
-	if (!asked) {
-		mcp_fault_set(f, 400, JSONRPC_PARAMS, "initialize needs protocolVersion");
-		return NULL;
-	}
+static json_t *answer_initialize(const struct jsonrpc *m, struct mcp_fault *f)
+{
+	const char *asked = body_text(m->params, "protocolVersion");
+
+	if (!asked)
+		return refuse_params(f, 400, "initialize needs protocolVersion");
 	return json_pack("{s:s, s:o, s:o, s:s}", "protocolVersion",
 			 mcp_is_legacy_version(asked) ? asked : MCP_NEWEST_LEGACY, "capabilities",
 			 capabilities(), "serverInfo", server_info(), "instructions", instructions);
 }
 
-static json_t *discover(const struct jsonrpc *m, struct mcp_fault *f)
+static json_t *answer_discover(const struct jsonrpc *m, struct mcp_fault *f)
 {
 	return json_pack("{s:[s], s:o, s:s}", "supportedVersions", MCP_MODERN_VERSION,
 			 "capabilities", capabilities(), "instructions", instructions);
 }
 
-static json_t *nothing(const struct jsonrpc *m, struct mcp_fault *f)
+static json_t *answer_ping(const struct jsonrpc *m, struct mcp_fault *f)
 {
 	return json_object();
 }
@@ -105,8 +104,7 @@ static json_t *answer_list(const struct jsonrpc *m, const char *name, json_t *li
 	if (!json_object_get(m->params, "cursor"))
 		return json_pack("{s:o}", name, list);
 	json_decref(list);
-	mcp_fault_set(f, 200, JSONRPC_PARAMS, "unknown cursor");
-	return NULL;
+	return refuse_params(f, 200, "unknown cursor");
 }
 
 static json_t *list_tools(const struct jsonrpc *m, struct mcp_fault *f)
@@ -131,7 +129,7 @@ static json_t *list_prompts(const struct jsonrpc *m, struct mcp_fault *f)
 
 static json_t *get_prompt(const struct jsonrpc *m, struct mcp_fault *f)
 {
-	const char *name = json_string_value(json_object_get(m->params, "name"));
+	const char *name = body_text(m->params, "name");
 	const json_t *args = json_object_get(m->params, "arguments");
 	struct err e = {0};
 	json_t *prompt = NULL;
@@ -161,13 +159,11 @@ static json_t *list_templates(const struct jsonrpc *m, struct mcp_fault *f)
 	return answer_list(m, "resourceTemplates", list, f);
 }
 
-static json_t *complete(const struct jsonrpc *m, struct mcp_fault *f)
+static json_t *answer_completion(const struct jsonrpc *m, struct mcp_fault *f)
 {
 	if (!json_is_object(json_object_get(m->params, "ref")) ||
-	    !json_is_object(json_object_get(m->params, "argument"))) {
-		mcp_fault_set(f, 200, JSONRPC_PARAMS, "completion/complete needs ref and argument");
-		return NULL;
-	}
+	    !json_is_object(json_object_get(m->params, "argument")))
+		return refuse_params(f, 200, "completion/complete needs ref and argument");
 	return json_pack("{s:{s:[], s:i, s:b}}", "completion", "values", "total", 0, "hasMore", 0);
 }
 
@@ -189,39 +185,37 @@ const char *mcp_level_name(int level)
 
 static json_t *set_level(const struct jsonrpc *m, struct mcp_fault *f)
 {
-	if (mcp_level_find(json_string_value(json_object_get(m->params, "level"))) >= 0)
+	if (mcp_level_find(body_text(m->params, "level")) >= 0)
 		return json_object();
-	mcp_fault_set(f, 200, JSONRPC_PARAMS,
-		      "level must be debug, info, notice, warning, error, critical, alert or "
-		      "emergency");
-	return NULL;
+	return refuse_params(f, 200,
+			     "level must be debug, info, notice, warning, error, critical, alert "
+			     "or emergency");
 }
 
 static json_t *subscribe(const struct jsonrpc *m, struct mcp_fault *f)
 {
 	if (json_is_string(json_object_get(m->params, "uri")))
 		return json_object();
-	mcp_fault_set(f, 200, JSONRPC_PARAMS, "uri is missing");
-	return NULL;
+	return refuse_params(f, 200, "uri is missing");
 }
 
 #define BOTH (MCP_LEGACY | MCP_MODERN)
 static const struct mcp_method methods[] = {
-	{"initialize", MCP_LEGACY, initialize, false},
-	{"server/discover", MCP_MODERN, discover, true},
-	{"ping", MCP_LEGACY, nothing, false},
-	{"tools/list", BOTH, list_tools, true},
-	{"tools/call", BOTH, NULL, false},
-	{"prompts/list", BOTH, list_prompts, true},
-	{"prompts/get", BOTH, get_prompt, false},
-	{"resources/list", BOTH, NULL, true},
-	{"resources/templates/list", BOTH, list_templates, true},
-	{"resources/read", BOTH, NULL, true},
-	{"resources/subscribe", MCP_LEGACY, subscribe, false},
-	{"resources/unsubscribe", MCP_LEGACY, subscribe, false},
-	{"completion/complete", BOTH, complete, false},
-	{"logging/setLevel", MCP_LEGACY, set_level, false},
-	{"subscriptions/listen", MCP_MODERN, NULL, false},
+	{"initialize", MCP_LEGACY, answer_initialize, NULL, false},
+	{"server/discover", MCP_MODERN, answer_discover, NULL, true},
+	{"ping", MCP_LEGACY, answer_ping, NULL, false},
+	{"tools/list", BOTH, list_tools, NULL, true},
+	{"tools/call", BOTH, NULL, mcp_call_tool, false},
+	{"prompts/list", BOTH, list_prompts, NULL, true},
+	{"prompts/get", BOTH, get_prompt, NULL, false},
+	{"resources/list", BOTH, NULL, mcp_resources_list, true},
+	{"resources/templates/list", BOTH, list_templates, NULL, true},
+	{"resources/read", BOTH, NULL, mcp_resources_read, true},
+	{"resources/subscribe", MCP_LEGACY, subscribe, NULL, false},
+	{"resources/unsubscribe", MCP_LEGACY, subscribe, NULL, false},
+	{"completion/complete", BOTH, answer_completion, NULL, false},
+	{"logging/setLevel", MCP_LEGACY, set_level, NULL, false},
+	{"subscriptions/listen", MCP_MODERN, NULL, mcp_call_listen, false},
 };
 
 const struct mcp_method *mcp_method_find(const char *name, enum mcp_era era)
@@ -245,10 +239,8 @@ json_t *mcp_finish(enum mcp_era era, const struct mcp_method *method, json_t *re
 		json_object_set_new(result, "cacheScope", json_string("private"));
 	}
 	meta = json_object_get(result, "_meta");
-	if (!meta) {
-		meta = json_object();
-		json_object_set_new(result, "_meta", meta);
-	}
+	if (!meta)
+		json_object_set_new(result, "_meta", meta = json_object());
 	json_object_set_new(meta, MCP_META "serverInfo",
 			    json_pack("{s:s, s:s}", "name", "cloche", "version", CLOCHE_VERSION));
 	return result;

@@ -40,7 +40,7 @@ void mcp_resource_missing(struct mcp_call *c, const char *uri)
 
 static const char *uri_of(const struct mcp_call *c)
 {
-	const char *uri = json_string_value(json_object_get(c->params, "uri"));
+	const char *uri = body_text(c->params, "uri");
 
 	return uri ? uri : "";
 }

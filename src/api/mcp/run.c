@@ -38,11 +38,10 @@ static json_t *describe_denials(const struct result *r)
 	for (size_t i = 0; i < r->denial_count; i++) {
 		const struct denial *d = &r->denials[i];
 
-		json_array_append_new(list,
-				      json_pack("{s:s, s:o, s:I, s:o}", "what", d->what, "target",
-						text_json(d->target, strlen(d->target)), "count",
-						(json_int_t)d->count, "explain",
-						text_json(d->explain, strlen(d->explain))));
+		json_array_append_new(list, json_pack("{s:s, s:o, s:I, s:o}", "what", d->what,
+						      "target", text_json_of(d->target), "count",
+						      (json_int_t)d->count, "explain",
+						      text_json_of(d->explain)));
 	}
 	return list;
 }
@@ -50,9 +49,8 @@ static json_t *describe_denials(const struct result *r)
 static const char *advice_for(enum status status, bool truncated)
 {
 	static const char *const advice[STATUS_COUNT] = {
-		[STATUS_TIMEOUT] =
-			"It was stopped because its time was up. Ask for a longer timeout, or use "
-			"process_start and process_poll for long jobs.",
+		[STATUS_TIMEOUT] = "It was stopped because its time was up. Ask for a longer "
+				   "timeout, or use process_start and process_poll for long jobs.",
 		[STATUS_OOM] = "It was killed because the sandbox ran out of memory. Work on "
 			       "smaller parts.",
 		[STATUS_CPU_TIME] = "It was stopped because its processor time was used up.",
@@ -119,7 +117,7 @@ static void stop_run(struct mcp_call *c)
 	capture_drop(take_ptr(c->work));
 }
 
-static void capture(struct mcp_call *c, struct exec_request *r)
+static void start_capture(struct mcp_call *c, struct exec_request *r)
 {
 	r->cwd = mcp_arg_text(c, "cwd", NULL);
 	r->timeout_ms = choose_timeout(c);
@@ -136,7 +134,7 @@ void mcp_run_command(struct mcp_call *c)
 				 .input = json_string_value(input),
 				 .input_len = json_string_length(input)};
 
-	capture(c, &r);
+	start_capture(c, &r);
 }
 
 static void on_placed(void *arg, const struct answer *a, const struct err *e)
@@ -152,7 +150,7 @@ static void on_placed(void *arg, const struct answer *a, const struct err *e)
 	} else if (mcp_call_box(c)) {
 		snippet_request(snippet_language(mcp_arg_text(c, "language", NULL), &unknown),
 				c->code, &r);
-		capture(c, &r);
+		start_capture(c, &r);
 	}
 }
 
@@ -264,7 +262,7 @@ static void answer_poll(struct mcp_call *c, const struct outcome *x)
 	detach_background(c);
 	if (b->uri) {
 		buf_add(&b->out, b->err.len ? buf_head(&b->err) : "", b->err.len);
-		out = text_json(b->out.len ? buf_head(&b->out) : "", b->out.len);
+		out = text_json(buf_head(&b->out), b->out.len);
 		mcp_call_result(c, json_pack("{s:[{s:s, s:s, s:o}]}", "contents", "uri", b->uri,
 					     "mimeType", "text/plain", "text", out));
 		return;
@@ -274,10 +272,9 @@ static void answer_poll(struct mcp_call *c, const struct outcome *x)
 		json_object_clear(c->session->polled);
 	json_object_set_new(c->session->polled, key, json_integer((json_int_t)b->next));
 	out = json_pack("{s:b, s:b, s:n, s:o, s:o, s:I, s:s}", "running", !x, "truncated", b->cut,
-			"exit_code", "stdout",
-			text_json(b->out.len ? buf_head(&b->out) : "", b->out.len), "stderr",
-			text_json(b->err.len ? buf_head(&b->err) : "", b->err.len), "next",
-			(json_int_t)b->next, "status", x ? status_name(x->status) : "running");
+			"exit_code", "stdout", text_json(buf_head(&b->out), b->out.len), "stderr",
+			text_json(buf_head(&b->err), b->err.len), "next", (json_int_t)b->next,
+			"status", x ? status_name(x->status) : "running");
 	if (x && x->exit_code >= 0)
 		json_object_set_new(out, "exit_code", json_integer(x->exit_code));
 	mcp_call_structured(c, out);

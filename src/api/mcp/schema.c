@@ -1,5 +1,5 @@
 /* Describes tools to a model and checks their arguments, by the tables of tools.c; and the prompts. */
-#include "api/mcp/tools.h"
+#include "api/mcp/mcp_internal.h"
 
 json_t *mcp_tool_describe(const struct mcp_tool *t)
 {
@@ -21,12 +21,11 @@ static int check_argument(const struct body_field *f, const json_t *v, struct er
 	char all[256] = "";
 
 	if (!body_has_type(v, f->type))
-		return err_field(e, ERR_INVALID, f->name, "%s must be of type %s (%s)", f->name,
-				 body_type_name(f->type), f->help);
-	if (f->type == BODY_STRING && strlen(json_string_value(v)) != json_string_length(v) &&
-	    !str_equal(f->name, "content") && !str_equal(f->name, "input") &&
-	    !str_equal(f->name, "stdin") && !str_equal(f->name, "code"))
-		return err_field(e, ERR_INVALID, f->name, "%s must not hold a zero byte", f->name);
+		return f->type == BODY_TEXT && json_is_string(v)
+			       ? err_field(e, ERR_INVALID, f->name, "%s must not hold a zero byte",
+					   f->name)
+			       : err_field(e, ERR_INVALID, f->name, "%s must be of type %s (%s)",
+					   f->name, body_type_name(f->type), f->help);
 	if (f->min < f->max && (n < f->min || n > f->max))
 		return err_field(e, ERR_INVALID, f->name, "%s must be between %g and %g", f->name,
 				 f->min, f->max);
@@ -47,12 +46,11 @@ static int unknown_argument(const struct mcp_tool *t, const char *name, struct e
 	char known[256] = "";
 
 	if (option || str_equal(name, "network") || str_equal(name, "mounts"))
-		return err_field(
-			e, ERR_DENIED, name,
-			"%s: '%.32s' cannot be set from here. What the sandbox may do was "
-			"decided by who started this server; leave it out, and if the task "
-			"cannot be done without it, tell the user",
-			t->name, name);
+		return err_field(e, ERR_DENIED, name,
+				 "%s: '%.32s' cannot be set from here. What the sandbox may do was "
+				 "decided by who started this server; leave it out, and if the "
+				 "task cannot be done without it, tell the user",
+				 t->name, name);
 	for (size_t i = 0; i < t->in->count; i++)
 		str_append(known, sizeof(known), ", ", "%s", t->in->fields[i].name);
 	return err_field(e, ERR_INVALID, name, "%s has no argument '%.32s'; it takes: %s", t->name,
@@ -96,16 +94,14 @@ static const struct prompt prompts[] = {
 	 "task", "What is to be found out or made",
 	 "Solve this task by writing code and running it in the sandbox with run_code:\n\n",
 	 "\n\nLook at what each run prints before you go on, check the result in a second way, and "
-	 "then "
-	 "give the answer with the code that produced it."},
+	 "then give the answer with the code that produced it."},
 	{"fix_failing_command", "Fix a failing command",
 	 "Find out why a command fails, and mend it", "command", "The command line",
 	 "This command fails in the sandbox:\n\n",
 	 "\n\nRun it with run_command, read the error and the files that it names, change one "
-	 "thing at a "
-	 "time with write_file, and run it again until it succeeds. If the sandbox refused "
-	 "something "
-	 "(denials), say what and why it is needed instead of working around it."},
+	 "thing at a time with write_file, and run it again until it succeeds. If the sandbox "
+	 "refused something (denials), say what and why it is needed instead of working around "
+	 "it."},
 };
 
 json_t *mcp_prompts(void)

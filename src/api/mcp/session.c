@@ -214,9 +214,9 @@ struct mcp_session *mcp_session_open(struct mcp_state *st, const struct caller *
  * Who may see everything is no exception: clients choose the names that their sessions go by, and
  * what somebody else prepared under the same name must not become the operator's.
  */
-static bool is_of(const struct sandbox *box, const char *key, const struct caller *who)
+static bool belongs_to(const struct sandbox *box, const char *key, const struct caller *who)
 {
-	const char *its = json_string_value(json_object_get(sandbox_door_data(box), "session"));
+	const char *its = body_text(sandbox_door_data(box), "session");
 
 	return str_equal(sandbox_door(box), "mcp") && its && str_equal(its, key) &&
 	       sandbox_is_owned_by(box, who);
@@ -232,13 +232,14 @@ static bool find_box(void *arg, struct sandbox *box)
 {
 	struct lookup *l = arg;
 
-	if (is_of(box, l->key, l->who))
+	if (belongs_to(box, l->key, l->who))
 		l->found = box;
 	return true;
 }
 
 /* A daemon that was started again knows its sandboxes, and by them the sessions. */
-static struct mcp_session *revive(struct mcp_state *st, const struct caller *who, const char *id)
+static struct mcp_session *restore_session(struct mcp_state *st, const struct caller *who,
+					   const char *id)
 {
 	struct lookup l = {.key = id, .who = who};
 	struct mcp_session *s;
@@ -274,7 +275,7 @@ struct mcp_session *mcp_session_find(struct mcp_state *st, const struct caller *
 	if (s && !is_callers(s, who))
 		return NULL;
 	if (!s)
-		s = revive(st, who, id);
+		s = restore_session(st, who, id);
 	return s ? use_session(s, who) : NULL;
 }
 
@@ -305,7 +306,7 @@ struct mcp_session *mcp_session_implicit(struct mcp_state *st, const struct call
 
 static bool owns(const struct mcp_session *s, const struct sandbox *box)
 {
-	return is_of(box, s->key, &s->caller) && sandbox_state(box) != STATE_DESTROYED;
+	return belongs_to(box, s->key, &s->caller) && sandbox_state(box) != STATE_DESTROYED;
 }
 
 struct sandbox *mcp_session_box(const struct mcp_session *s, const char *id)
@@ -324,7 +325,7 @@ struct collecting {
 	struct list *ids;
 };
 
-static bool collect(void *arg, struct sandbox *box)
+static bool collect_id(void *arg, struct sandbox *box)
 {
 	struct collecting *c = arg;
 
@@ -337,7 +338,7 @@ void mcp_session_ids(const struct mcp_session *s, struct list *ret)
 {
 	struct collecting c = {s, ret};
 
-	manager_each(s->state->api->manager, &s->caller, collect, &c);
+	manager_each(s->state->api->manager, &s->caller, collect_id, &c);
 }
 
 void mcp_session_end(struct mcp_session *s)
@@ -392,7 +393,7 @@ void mcp_session_make(struct mcp_session *s, const char *name, const char *snaps
 	manager_create(s->state->api->manager, &s->caller, &o, done, arg);
 }
 
-static void on_awake(void *arg, struct sandbox *box, const struct err *e)
+static void on_box_awake(void *arg, struct sandbox *box, const struct err *e)
 {
 	struct mcp_call *c = arg;
 
@@ -418,7 +419,7 @@ struct sandbox *mcp_call_box(struct mcp_call *c)
 }
 
 /* Every call that waited for the default sandbox goes on. */
-static void on_made(void *arg, struct sandbox *box, const struct err *e)
+static void on_default_made(void *arg, struct sandbox *box, const struct err *e)
 {
 	struct mcp_session *s = arg;
 	struct mcp_call *c;
@@ -438,9 +439,9 @@ static void on_made(void *arg, struct sandbox *box, const struct err *e)
 		if (box && !s->ended && !c->cancelled)
 			mcp_call_log(c, 1, "a sandbox was made");
 		if (box && !c->cancelled)
-			sandbox_wake(box, on_awake, c);
+			sandbox_wake(box, on_box_awake, c);
 		else
-			on_awake(c, NULL, e);
+			on_box_awake(c, NULL, e);
 	} while (true);
 	s->held--;
 	mcp_session_settle(s);
@@ -465,7 +466,7 @@ void mcp_call_with_sandbox(struct mcp_call *c, const char *id)
 	struct sandbox *box = is_default ? default_sandbox(s) : mcp_session_box(s, id);
 
 	if (box) {
-		sandbox_wake(box, on_awake, c);
+		sandbox_wake(box, on_box_awake, c);
 	} else if (!is_default) {
 		mcp_call_refuse(c,
 				"There is no sandbox '%.64s'. sandbox_list shows those that there "
@@ -475,7 +476,7 @@ void mcp_call_with_sandbox(struct mcp_call *c, const char *id)
 		c->waiting = true;
 		if (!s->making) {
 			s->making = true;
-			mcp_session_make(s, "", NULL, on_made, s);
+			mcp_session_make(s, "", NULL, on_default_made, s);
 		}
 	}
 }

@@ -22,7 +22,7 @@ const struct body_table v1_batch_table = BODY_TABLE(
 
 struct batch;
 
-struct task {
+struct batch_task {
 	struct batch *batch;
 	struct run *run;
 	size_t index;
@@ -35,7 +35,7 @@ struct batch {
 	struct exchange *x;
 	struct rest *rest;
 	TAILQ_ENTRY(batch) all;
-	struct task *tasks;
+	struct batch_task *tasks;
 	size_t count, next, active, ended, parallel, bytes;
 	bool lines, gone;
 };
@@ -107,7 +107,7 @@ static void end_if_done(struct batch *b)
 }
 
 /* {"result":...} or {"error":...}, with its index where the order is that of the ends. */
-static void keep_record(struct task *t, const struct result *r, const struct err *e)
+static void keep_record(struct batch_task *t, const struct result *r, const struct err *e)
 {
 	struct batch *b = t->batch;
 	struct err large = {0};
@@ -154,7 +154,7 @@ static void keep_record(struct task *t, const struct result *r, const struct err
 
 static void on_task(void *arg, const struct result *record, const struct err *e)
 {
-	struct task *t = arg;
+	struct batch_task *t = arg;
 	struct batch *b = t->batch;
 	struct rest *r = b->rest;
 
@@ -204,7 +204,7 @@ static struct batch *next_batch(struct rest *r)
 
 static void start_task(struct batch *b)
 {
-	struct task *t = &b->tasks[b->next];
+	struct batch_task *t = &b->tasks[b->next];
 	json_t *body = json_array_get(json_object_get(b->x->json, "tasks"), b->next);
 	struct err e = {0};
 

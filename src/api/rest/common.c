@@ -26,7 +26,7 @@ struct waking {
 	void (*call)(struct exchange *x);
 };
 
-static void on_awake(void *arg, struct sandbox *s, const struct err *e)
+static void on_sandbox_awake(void *arg, struct sandbox *s, const struct err *e)
 {
 	struct waking w = *(struct waking *)arg;
 
@@ -50,7 +50,7 @@ void v1_awake(struct exchange *x, void (*call)(struct exchange *x))
 		return;
 	w = must_alloc(malloc(sizeof(*w)));
 	*w = (struct waking){x, call};
-	sandbox_wake(s, on_awake, w);
+	sandbox_wake(s, on_sandbox_awake, w);
 }
 
 static bool has_path(struct exchange *x)
@@ -105,14 +105,14 @@ void v1_answer_sandbox(void *arg, struct sandbox *s, const struct err *e)
 		exchange_error(arg, e);
 }
 
-static bool failed(const struct err *e)
+static bool is_failure(const struct err *e)
 {
 	return e && e->kind != ERR_NONE;
 }
 
 static void answer_value(struct exchange *x, int status, json_t *value, const struct err *e)
 {
-	if (failed(e)) {
+	if (is_failure(e)) {
 		json_decref(value);
 		exchange_error(x, e);
 		return;
@@ -141,7 +141,7 @@ void v1_answer_result(struct exchange *x, const struct result *r)
 void v1_answer_empty(void *arg, json_t *value, const struct err *e)
 {
 	json_decref(value);
-	if (failed(e))
+	if (is_failure(e))
 		exchange_error(arg, e);
 	else
 		exchange_reply(arg, 204, NULL, "", 0);

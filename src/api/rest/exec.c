@@ -23,7 +23,7 @@ const struct body_table v1_exec_table = BODY_TABLE(
 
 /* ---- one request to execute something ---- */
 
-struct job {
+struct exec_job {
 	struct exchange *x;
 	struct exec_request r;
 	char code[SNIPPET_PATH]; /* the file of a snippet, or "" */
@@ -35,9 +35,9 @@ struct job {
 	uint32_t eid, pid;
 };
 
-static void job_done(void *data)
+static void exec_job_done(void *data)
 {
-	struct job *j = data;
+	struct exec_job *j = data;
 
 	call_drop(j->placing);
 	list_done(&j->r.argv);
@@ -45,7 +45,7 @@ static void job_done(void *data)
 	free(j->input);
 }
 
-static int read_words(struct job *j, const json_t *body, struct err *e)
+static int read_words(struct exec_job *j, const json_t *body, struct err *e)
 {
 	static const char *const ends[] = {"kill", "keep", NULL};
 	const struct language *l;
@@ -81,7 +81,7 @@ static int read_timeout(struct exec_request *r, const json_t *body, uint64_t usu
 	return 0;
 }
 
-static int read_job(struct job *j, const json_t *body, uint64_t timeout_ms, uint64_t most_ms,
+static int read_job(struct exec_job *j, const json_t *body, uint64_t timeout_ms, uint64_t most_ms,
 		    struct err *e)
 {
 	struct exec_request *r = &j->r;
@@ -111,7 +111,7 @@ static int read_job(struct job *j, const json_t *body, uint64_t timeout_ms, uint
 
 static void on_captured(void *arg, struct capture_run *c, const struct err *e)
 {
-	struct job *j = arg;
+	struct exec_job *j = arg;
 
 	j->capture = NULL;
 	if (c)
@@ -123,7 +123,7 @@ static void on_captured(void *arg, struct capture_run *c, const struct err *e)
 
 static void plain_gone(void *arg)
 {
-	struct job *j = arg;
+	struct exec_job *j = arg;
 
 	if (j->keep || !j->capture)
 		return;
@@ -131,7 +131,7 @@ static void plain_gone(void *arg)
 	exchange_answer_gone(j->x);
 }
 
-static void start_plain(struct job *j, struct sandbox *s)
+static void start_plain(struct exec_job *j, struct sandbox *s)
 {
 	exchange_on_gone(j->x, plain_gone, j);
 	j->capture = exec_capture(s, &j->r, on_captured, j);
@@ -141,7 +141,7 @@ static void start_plain(struct job *j, struct sandbox *s)
 
 static void answer_background(void *arg, const struct err *e)
 {
-	struct job *j = arg;
+	struct exec_job *j = arg;
 
 	if (e)
 		exchange_error(j->x, e);
@@ -159,7 +159,7 @@ static void on_input_given(void *arg, json_t *value, const struct err *e)
 
 static void on_background(void *arg, uint32_t eid, uint32_t pid)
 {
-	struct job *j = arg;
+	struct exec_job *j = arg;
 	struct sandbox *s;
 
 	j->eid = eid;
@@ -181,7 +181,7 @@ static const struct exec_ops background_ops = {
 
 static void start_command(struct exchange *x)
 {
-	struct job *j = x->data;
+	struct exec_job *j = x->data;
 	struct sandbox *s = x->sandbox;
 
 	if (j->r.background)
@@ -194,7 +194,7 @@ static void start_command(struct exchange *x)
 
 static void on_placed(void *arg, const struct answer *a, const struct err *e)
 {
-	struct job *j = arg;
+	struct exec_job *j = arg;
 
 	j->placing = NULL;
 	if (e)
@@ -205,7 +205,7 @@ static void on_placed(void *arg, const struct answer *a, const struct err *e)
 
 void v1_exec(struct exchange *x)
 {
-	struct job *j = exchange_attach(x, sizeof(*j), job_done);
+	struct exec_job *j = exchange_attach(x, sizeof(*j), exec_job_done);
 	struct err e = {0};
 
 	j->x = x;

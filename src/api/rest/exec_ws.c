@@ -21,7 +21,7 @@
 #define PING_MS 30000
 #define LINGER_MS 2000 /* for the client to read the end and hang up */
 
-struct terminal {
+struct ws_terminal {
 	struct exchange *x; /* until it is upgraded */
 	struct api *api;
 	struct caller caller;
@@ -43,12 +43,12 @@ struct terminal {
 
 static size_t output_room(void *arg)
 {
-	const struct terminal *t = arg;
+	const struct ws_terminal *t = arg;
 
 	return t->out.len < OUTPUT_MAX ? OUTPUT_MAX - t->out.len : 0;
 }
 
-static void end_terminal(struct terminal *t)
+static void end_terminal(struct ws_terminal *t)
 {
 	t->pump.from = NULL;
 	if (t->exec)
@@ -68,7 +68,7 @@ static void end_terminal(struct terminal *t)
 }
 
 /* Takes the value over. */
-static void send_json(struct terminal *t, json_t *value)
+static void send_json(struct ws_terminal *t, json_t *value)
 {
 	auto_free char *text = json_dumps(value, JSON_COMPACT);
 
@@ -77,56 +77,43 @@ static void send_json(struct terminal *t, json_t *value)
 	json_decref(value);
 }
 
-static void send_error(struct terminal *t, const struct err *e)
+static void send_error(struct ws_terminal *t, const struct err *e)
 {
 	send_json(t, exchange_error_body(exchange_status_of(e), e));
 }
 
-static void send_close(struct terminal *t, enum ws_code code)
+static void send_close(struct ws_terminal *t, enum ws_code code)
 {
 	if (!t->is_closing)
 		ws_write_close(&t->out, code, NULL);
 	t->is_closing = true;
 }
 
-/* False: the connection is broken. */
-static bool flush_output(struct terminal *t)
-{
-	while (t->out.len) {
-		ssize_t n = send(t->watch.fd, buf_head(&t->out), t->out.len,
-				 MSG_NOSIGNAL | MSG_DONTWAIT);
-
-		if (n < 0 && errno != EAGAIN && errno != EINTR)
-			return false;
-		if (n < 0)
-			break;
-		buf_drop(&t->out, (size_t)n);
-	}
-	pump_resume(&t->pump);
-	return true;
-}
-
-static void give_input(struct terminal *t)
+static void give_input(struct ws_terminal *t)
 {
 	if (t->exec && t->in.len)
 		buf_drop(&t->in, exec_push(t->exec, buf_head(&t->in), t->in.len));
 }
 
-static bool may_read(const struct terminal *t)
+static bool may_read(const struct ws_terminal *t)
 {
 	return !t->is_closing && !t->in.len && !t->is_asking && t->out.len < OUT_MAX;
 }
 
-static void take_messages(struct terminal *t);
+static void take_messages(struct ws_terminal *t);
 
 /* What is waited for follows from what is there. t may be gone afterwards. */
-static void update_terminal(struct terminal *t)
+static void update_terminal(struct ws_terminal *t)
 {
+	bool is_broken;
+
 	if (!t->u)
 		return;
 	give_input(t);
 	take_messages(t);
-	if (!flush_output(t)) {
+	buf_write(&t->out, t->watch.fd, &is_broken);
+	pump_resume(&t->pump);
+	if (is_broken) {
 		end_terminal(t);
 		return;
 	}
@@ -144,7 +131,7 @@ static void update_terminal(struct terminal *t)
 
 static void on_asked(void *arg, json_t *value, const struct err *e)
 {
-	struct terminal *t = arg;
+	struct ws_terminal *t = arg;
 
 	json_decref(value);
 	t->is_asking = false;
@@ -157,7 +144,7 @@ static void on_asked(void *arg, json_t *value, const struct err *e)
 	update_terminal(t);
 }
 
-static int ask_resize(struct terminal *t, struct sandbox *s, const json_t *size, struct err *e)
+static int ask_resize(struct ws_terminal *t, struct sandbox *s, const json_t *size, struct err *e)
 {
 	json_int_t rows = json_integer_value(json_object_get(size, "rows")),
 		   cols = json_integer_value(json_object_get(size, "cols"));
@@ -170,7 +157,7 @@ static int ask_resize(struct terminal *t, struct sandbox *s, const json_t *size,
 	return 0;
 }
 
-static int ask_signal(struct terminal *t, struct sandbox *s, const json_t *value, struct err *e)
+static int ask_signal(struct ws_terminal *t, struct sandbox *s, const json_t *value, struct err *e)
 {
 	char number[24];
 	int sig;
@@ -183,7 +170,7 @@ static int ask_signal(struct terminal *t, struct sandbox *s, const json_t *value
 	return 0;
 }
 
-static int take_text(struct terminal *t, const char *text, size_t len, struct err *e)
+static int take_text(struct ws_terminal *t, const char *text, size_t len, struct err *e)
 {
 	json_t *o = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
 	const json_t *size = json_object_get(o, "resize"), *sig = json_object_get(o, "signal");
@@ -200,7 +187,7 @@ static int take_text(struct terminal *t, const char *text, size_t len, struct er
 	return rc;
 }
 
-static void take_message(struct terminal *t, const struct ws_message *m)
+static void take_message(struct ws_terminal *t, const struct ws_message *m)
 {
 	struct err e = {0};
 
@@ -224,7 +211,7 @@ static void take_message(struct terminal *t, const struct ws_message *m)
 	}
 }
 
-static void take_messages(struct terminal *t)
+static void take_messages(struct ws_terminal *t)
 {
 	struct ws_message m;
 	int rc;
@@ -239,7 +226,7 @@ static void take_messages(struct terminal *t)
 
 static void on_socket(void *arg, uint32_t events)
 {
-	struct terminal *t = arg;
+	struct ws_terminal *t = arg;
 	char bytes[PIECE];
 	ssize_t n;
 	bool is_read = may_read(t) || t->is_shut;
@@ -260,7 +247,7 @@ static void on_socket(void *arg, uint32_t events)
 /* A client that has gone without a word, and does not even answer this, is not waited for. */
 static void on_ping(void *arg)
 {
-	struct terminal *t = arg;
+	struct ws_terminal *t = arg;
 
 	if (t->is_closing || (!t->was_heard && may_read(t))) {
 		end_terminal(t);
@@ -277,7 +264,7 @@ static void on_ping(void *arg)
 
 static void on_upgraded(void *arg, struct upgraded *u, const char *bytes, size_t len)
 {
-	struct terminal *t = arg;
+	struct ws_terminal *t = arg;
 
 	if (!u) {
 		end_terminal(t);
@@ -296,7 +283,7 @@ static void on_upgraded(void *arg, struct upgraded *u, const char *bytes, size_t
 
 static void on_attached(void *arg, uint32_t eid, uint32_t pid)
 {
-	struct terminal *t = arg;
+	struct ws_terminal *t = arg;
 	struct exchange *x = take_ptr(t->x);
 	char accept[WS_ACCEPT];
 
@@ -308,7 +295,7 @@ static void on_attached(void *arg, uint32_t eid, uint32_t pid)
 
 static void on_command_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
 {
-	struct terminal *t = arg;
+	struct ws_terminal *t = arg;
 
 	ws_write(&t->out, WS_BINARY, bytes, len, NULL);
 	pump_moved(&t->pump, len);
@@ -317,7 +304,7 @@ static void on_command_output(void *arg, int kind, uint64_t seq, const char *byt
 
 static void on_command_exit(void *arg, const struct outcome *x)
 {
-	struct terminal *t = arg;
+	struct ws_terminal *t = arg;
 
 	t->exec = t->pump.from = NULL;
 	send_json(t, json_pack("{s:o}", "exit", stream_describe_exit(x)));
@@ -327,7 +314,7 @@ static void on_command_exit(void *arg, const struct outcome *x)
 
 static void on_command_error(void *arg, const struct err *e)
 {
-	struct terminal *t = arg;
+	struct ws_terminal *t = arg;
 	struct exchange *x = take_ptr(t->x);
 
 	t->exec = t->pump.from = NULL;
@@ -350,7 +337,7 @@ static void on_input_room(void *arg)
 
 static void on_client_gone(void *arg)
 {
-	struct terminal *t = arg;
+	struct ws_terminal *t = arg;
 	struct exchange *x = take_ptr(t->x);
 
 	if (!x)
@@ -383,18 +370,18 @@ static bool check_handshake(struct exchange *x)
 	return true;
 }
 
-static void attach(struct exchange *x)
+static void attach_terminal(struct exchange *x)
 {
 	static const struct exec_ops ops = {on_attached, on_command_output, on_command_exit,
 					    on_command_error, on_input_room};
-	struct terminal *t;
+	struct ws_terminal *t;
 	uint64_t from;
 	uint32_t eid;
 
 	if (!v1_read_eid(x, &eid) || !v1_arg_uint(x, "from", 0, INT64_MAX, &from))
 		return;
 	t = must_alloc(calloc(1, sizeof(*t)));
-	*t = (struct terminal){.x = x, .api = x->api, .caller = x->caller, .eid = eid};
+	*t = (struct ws_terminal){.x = x, .api = x->api, .caller = x->caller, .eid = eid};
 	t->pump = (struct pump){.room = output_room, .to = t, .credit = exec_credit};
 	t->reader = (struct ws_reader){.is_server = true, .max = MESSAGE_MAX};
 	snprintf(t->id, sizeof(t->id), "%s", sandbox_id(x->sandbox));
@@ -405,5 +392,5 @@ static void attach(struct exchange *x)
 void v1_exec_ws(struct exchange *x)
 {
 	if (check_handshake(x))
-		v1_awake(x, attach);
+		v1_awake(x, attach_terminal);
 }

@@ -33,7 +33,7 @@ void v1_execs(struct exchange *x)
 	sandbox_execs(x->sandbox, v1_answer_json, x);
 }
 
-static void on_execs(void *arg, json_t *value, const struct err *e)
+static void find_exec(void *arg, json_t *value, const struct err *e)
 {
 	struct exchange *x = arg;
 	const json_t *list = json_is_object(value) ? json_object_get(value, "execs") : value;
@@ -57,7 +57,7 @@ static void on_execs(void *arg, json_t *value, const struct err *e)
 
 void v1_exec_inspect(struct exchange *x)
 {
-	sandbox_execs(x->sandbox, on_execs, x);
+	sandbox_execs(x->sandbox, find_exec, x);
 }
 
 void v1_exec_kill(struct exchange *x)
@@ -132,7 +132,8 @@ void v1_exec_resize(struct exchange *x)
 
 void v1_exec_stdin(struct exchange *x)
 {
-	bool close = x->route->handle == v1_exec_close_stdin || body_flag(x->json, "close");
+	/* .../close_stdin has no fields. */
+	bool close = x->route->describe == &v1_empty_table || body_flag(x->json, "close");
 	struct err e = {0};
 	uint32_t eid;
 	size_t len;
@@ -146,9 +147,4 @@ void v1_exec_stdin(struct exchange *x)
 	}
 	exchange_also_free(x, bytes, NULL);
 	sandbox_input(x->sandbox, eid, bytes, len, close, v1_answer_empty, x);
-}
-
-void v1_exec_close_stdin(struct exchange *x)
-{
-	v1_exec_stdin(x);
 }

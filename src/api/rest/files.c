@@ -67,14 +67,13 @@ json_t *v1_file_json(const struct file_info *f)
 
 	snprintf(mode, sizeof(mode), "%04o", f->mode & 07777);
 	o = json_pack("{s:o, s:o, s:s, s:s, s:I, s:s, s:I, s:I, s:o, s:o}", "path",
-		      text_json(f->path, strlen(f->path)), "name", text_json(name, strlen(name)),
-		      "type", file_kind_name(f->kind), "mode", mode, "size", (json_int_t)f->size,
-		      "mtime", utc_text(f->mtime_ns / 1000000000, 0, 0, time), "uid",
-		      (json_int_t)f->uid, "gid", (json_int_t)f->gid, "owner",
-		      text_json(f->owner, strlen(f->owner)), "group",
-		      text_json(f->group, strlen(f->group)));
+		      text_json_of(f->path), "name", text_json_of(name), "type",
+		      file_kind_name(f->kind), "mode", mode, "size", (json_int_t)f->size, "mtime",
+		      utc_text(f->mtime_ns / 1000000000, 0, 0, time), "uid", (json_int_t)f->uid,
+		      "gid", (json_int_t)f->gid, "owner", text_json_of(f->owner), "group",
+		      text_json_of(f->group));
 	if (f->kind == 'l')
-		json_object_set_new(o, "target", text_json(f->target, strlen(f->target)));
+		json_object_set_new(o, "target", text_json_of(f->target));
 	return o;
 }
 
@@ -85,15 +84,15 @@ static void answer_info(void *arg, const struct answer *a, const struct err *e)
 
 /* ---- reading ---- */
 
-struct range {
+struct byte_range {
 	bool given, suffix;
 	uint64_t first, last; /* suffix: first is how many */
 };
 
 /* One range of bytes; others are not understood, and then the whole file is sent (RFC 9110). */
-static struct range read_range(const char *text)
+static struct byte_range read_range(const char *text)
 {
-	struct range r = {.last = UINT64_MAX};
+	struct byte_range r = {.last = UINT64_MAX};
 	char first[24], last[24];
 	struct err e;
 	int n = 0;
@@ -101,18 +100,18 @@ static struct range read_range(const char *text)
 	if (!text || sscanf(text, "bytes=%20[0-9]-%20[0-9]%n", first, last, &n) == 2) {
 		if (!text || text[n] || parse_count(first, &r.first, &e) < 0 ||
 		    parse_count(last, &r.last, &e) < 0 || r.last < r.first)
-			return (struct range){.last = UINT64_MAX};
+			return (struct byte_range){.last = UINT64_MAX};
 		r.given = true;
 	} else if (sscanf(text, "bytes=%20[0-9]-%n", first, &n) == 1 && n && !text[n]) {
 		r.given = parse_count(first, &r.first, &e) == 0;
 	} else if (sscanf(text, "bytes=-%20[0-9]%n", last, &n) == 1 && !text[n]) {
 		r.given = r.suffix = parse_count(last, &r.first, &e) == 0;
 	}
-	return r.given ? r : (struct range){.last = UINT64_MAX};
+	return r.given ? r : (struct byte_range){.last = UINT64_MAX};
 }
 
 /* The part that is wanted of this size; false: none of it is there. */
-static bool clip(struct range *r, uint64_t size)
+static bool clip(struct byte_range *r, uint64_t size)
 {
 	if (r->suffix) {
 		r->first = r->first < size ? size - r->first : 0;
@@ -149,7 +148,7 @@ static int64_t begin_whole(struct exchange *x, const struct file_info *f)
 
 static int64_t begin_part(struct exchange *x, const struct file_info *f)
 {
-	struct range r = read_range(exchange_header(x, "Range"));
+	struct byte_range r = read_range(exchange_header(x, "Range"));
 	int64_t length;
 	char text[96];
 
@@ -166,7 +165,7 @@ static int64_t begin_part(struct exchange *x, const struct file_info *f)
 	return length;
 }
 
-static void read_file(struct exchange *x, struct sandbox *s, const struct range *r)
+static void read_file(struct exchange *x, struct sandbox *s, const struct byte_range *r)
 {
 	static const struct transfer_ops whole = {.begin = begin_whole},
 					 part = {.begin = begin_part};
@@ -181,7 +180,7 @@ static void read_file(struct exchange *x, struct sandbox *s, const struct range 
 static void read_part(void *arg, const struct answer *a, const struct err *e)
 {
 	struct exchange *x = arg;
-	struct range r = read_range(exchange_header(x, "Range"));
+	struct byte_range r = read_range(exchange_header(x, "Range"));
 	struct sandbox *s;
 	struct err out = {0};
 	char text[64];
@@ -219,9 +218,9 @@ static void was_written(struct exchange *x, uint64_t size)
 {
 	const char *path = exchange_arg(x, "path");
 
-	exchange_json(x, 200,
-		      json_pack("{s:o, s:I}", "path", text_json(path, strlen(path)), "size",
-				(json_int_t)size));
+	exchange_json(
+		x, 200,
+		json_pack("{s:o, s:I}", "path", text_json_of(path), "size", (json_int_t)size));
 }
 
 void v1_file_put(struct exchange *x)

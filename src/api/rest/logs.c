@@ -109,7 +109,7 @@ static void read_next(struct logs *l)
 				      l->from, &log_ops, l);
 }
 
-static void on_execs(void *arg, json_t *value, const struct err *e)
+static void on_log_list(void *arg, json_t *value, const struct err *e)
 {
 	struct logs *l = arg;
 
@@ -143,5 +143,5 @@ void v1_logs(struct exchange *x)
 		return;
 	l->only = exchange_arg(x, "exec") ? (int64_t)only : -1;
 	exchange_on_gone(x, on_logs_gone, l);
-	sandbox_execs(x->sandbox, on_execs, l);
+	sandbox_execs(x->sandbox, on_log_list, l);
 }

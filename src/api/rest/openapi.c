@@ -12,7 +12,7 @@ static void add_parameter(json_t *all, const char *name, size_t len, bool in_pat
 					     "schema", "type", "string"));
 }
 
-static json_t *parameters(const struct route *r)
+static json_t *describe_parameters(const struct route *r)
 {
 	json_t *all = json_array();
 
@@ -34,11 +34,11 @@ static json_t *request_schema(const struct route *r)
 			 body_schema(r->describe));
 }
 
-static json_t *operation(const struct route *r)
+static json_t *describe_operation(const struct route *r)
 {
 	json_t *o =
 		json_pack("{s:s, s:o, s:{s:{s:s}, s:{s:s}}}", "summary", r->summary, "parameters",
-			  parameters(r), "responses", "default", "description",
+			  describe_parameters(r), "responses", "default", "description",
 			  "the answer; an error is {\"error\":{\"kind\",\"message\",\"field\"}}",
 			  "401", "description", "no or no known token");
 
@@ -57,13 +57,13 @@ static void add_operations(json_t *path, const struct route *r)
 
 	if (r->flags & ROUTE_ANY_METHOD) {
 		for (i = 0; i < ARRAY_LEN(any); i++)
-			json_object_set_new(path, any[i], operation(r));
+			json_object_set_new(path, any[i], describe_operation(r));
 		return;
 	}
 	for (i = 0; r->method[i] && i < sizeof(method) - 1; i++)
 		method[i] = (char)tolower((unsigned char)r->method[i]);
 	method[i] = '\0';
-	json_object_set_new(path, method, operation(r));
+	json_object_set_new(path, method, describe_operation(r));
 }
 
 void v1_openapi(struct exchange *x)
@@ -79,10 +79,8 @@ void v1_openapi(struct exchange *x)
 		if (strlen(pattern) && pattern[strlen(pattern) - 1] == '*')
 			strcpy(pattern + strlen(pattern) - 1, "{rest}");
 		path = json_object_get(paths, pattern);
-		if (!path) {
-			path = json_object();
-			json_object_set_new(paths, pattern, path);
-		}
+		if (!path)
+			json_object_set_new(paths, pattern, path = json_object());
 		add_operations(path, r);
 	}
 	exchange_json(x, 200,

@@ -50,7 +50,7 @@ static const struct route routes[] = {
 	 "from"},
 	{"POST", EXEC "/stdin", v1_exec_stdin, RUN, BODY_JSON_BIG, AWAKE, "Gives it input",
 	 &v1_stdin_table},
-	{"POST", EXEC "/close_stdin", v1_exec_close_stdin, RUN, BODY_JSON, AWAKE | ROUTE_OWN_BODY,
+	{"POST", EXEC "/close_stdin", v1_exec_stdin, RUN, BODY_JSON, AWAKE | ROUTE_OWN_BODY,
 	 "Ends its input", &v1_empty_table},
 	{"POST", EXEC "/signal", v1_exec_signal, RUN, BODY_JSON, AWAKE, "Sends it a signal",
 	 &v1_signal_table},

@@ -210,7 +210,7 @@ static void take_next(struct run *r)
 
 /* ---- the command ---- */
 
-static void on_created(void *arg, struct sandbox *s, const struct err *e);
+static void on_run_sandbox(void *arg, struct sandbox *s, const struct err *e);
 
 static void say_why(struct run *r, const char *why)
 {
@@ -229,7 +229,7 @@ static void refuse_cold(const struct run *r, struct err *e)
 static void start_cold(struct run *r)
 {
 	r->warm = false;
-	manager_create(r->api->manager, &r->who, &r->options, on_created, r);
+	manager_create(r->api->manager, &r->who, &r->options, on_run_sandbox, r);
 }
 
 static void on_report(void *arg, const struct answer *a, const struct err *e)
@@ -309,7 +309,7 @@ static void put_next(struct run *r)
 		r->capture = exec_capture(r->s, &r->r, on_captured, r);
 }
 
-static void on_created(void *arg, struct sandbox *s, const struct err *e)
+static void on_run_sandbox(void *arg, struct sandbox *s, const struct err *e)
 {
 	struct run *r = arg;
 

@@ -143,12 +143,12 @@ int v1_create_options(const json_t *body, const struct body_table *t, struct cre
 	return take_times(body, o, e) < 0 ? -1 : take_volumes(body, o, e);
 }
 
-static void on_created(void *arg, struct sandbox *s, const struct err *e)
+static void on_sandbox_created(void *arg, struct sandbox *s, const struct err *e)
 {
 	v1_answer_created(arg, s ? sandbox_describe(s) : NULL, e);
 }
 
-static void create(struct exchange *x)
+static void create_sandbox(struct exchange *x)
 {
 	struct create_options o;
 	struct err e = {0};
@@ -161,13 +161,13 @@ static void create(struct exchange *x)
 		exchange_error(x, &e);
 		return;
 	}
-	manager_create(x->api->manager, &x->caller, &o, on_created, x);
+	manager_create(x->api->manager, &x->caller, &o, on_sandbox_created, x);
 }
 
 static void create_from(struct exchange *x, const char *snapshot)
 {
 	json_object_set_new(x->json, "snapshot", json_string(snapshot));
-	create(x);
+	create_sandbox(x);
 }
 
 void v1_create(struct exchange *x)
@@ -177,7 +177,7 @@ void v1_create(struct exchange *x)
 	if (snapshot && *snapshot)
 		v1_snapshot_find(x, snapshot, create_from);
 	else
-		create(x);
+		create_sandbox(x);
 }
 
 /* ---- looking ---- */

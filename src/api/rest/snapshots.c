@@ -38,7 +38,7 @@ void v1_snapshots(struct exchange *x)
 
 /* ---- by id or by name ---- */
 
-struct search {
+struct snapshot_search {
 	struct exchange *x;
 	const char *name;
 	void (*found)(struct exchange *x, const char *id);
@@ -46,14 +46,14 @@ struct search {
 
 static const char *text_of(const json_t *one, const char *key)
 {
-	const char *text = json_string_value(json_object_get(one, key));
+	const char *text = body_text(one, key);
 
 	return text ? text : "";
 }
 
 static void on_listed(void *arg, json_t *value, const struct err *e)
 {
-	struct search *f = arg;
+	struct snapshot_search *f = arg;
 	const json_t *all = json_is_array(value) ? value : json_object_get(value, "snapshots");
 	const json_t *one, *newest = NULL;
 	size_t i;
@@ -76,14 +76,14 @@ static void on_listed(void *arg, json_t *value, const struct err *e)
 void v1_snapshot_find(struct exchange *x, const char *what,
 		      void (*found)(struct exchange *x, const char *id))
 {
-	struct search *f;
+	struct snapshot_search *f;
 
 	if (ipc_id_is_valid(what)) {
 		found(x, what);
 		return;
 	}
 	f = must_alloc(calloc(1, sizeof(*f)));
-	*f = (struct search){x, what, found};
+	*f = (struct snapshot_search){x, what, found};
 	manager_own_snapshots(x->api->manager, &x->caller, on_listed, f);
 }
 
@@ -99,7 +99,7 @@ void v1_snapshot_delete(struct exchange *x)
 
 /* ---- tars, from and to an fd of the broker's ---- */
 
-struct tar {
+struct snapshot_tar {
 	struct exchange *x;
 	int fd;
 	uint64_t taken;
@@ -110,7 +110,7 @@ struct tar {
 
 static void tar_done(void *data)
 {
-	struct tar *t = data;
+	struct snapshot_tar *t = data;
 
 	loop_unwatch(t->x->api->loop, &t->watch);
 	close_fd(&t->fd);
@@ -118,9 +118,9 @@ static void tar_done(void *data)
 		manager_snapshot_abandon(t->x->api->manager, &t->info);
 }
 
-static struct tar *tar_new(struct exchange *x)
+static struct snapshot_tar *tar_new(struct exchange *x)
 {
-	struct tar *t = exchange_attach(x, sizeof(*t), tar_done);
+	struct snapshot_tar *t = exchange_attach(x, sizeof(*t), tar_done);
 
 	t->x = x;
 	t->fd = t->watch.fd = -1;
@@ -129,7 +129,7 @@ static struct tar *tar_new(struct exchange *x)
 
 static void send_more(void *arg)
 {
-	struct tar *t = arg;
+	struct snapshot_tar *t = arg;
 	char *piece = must_alloc(malloc(PIECE));
 
 	while (exchange_room(t->x)) {
@@ -163,7 +163,7 @@ static void on_readable(void *arg, uint32_t events)
 
 static void on_read_fd(void *arg, int fd, const struct ipc_snapshot *info, const struct err *e)
 {
-	struct tar *t = arg;
+	struct snapshot_tar *t = arg;
 	struct stat st;
 	int64_t size = EXCHANGE_UNKNOWN_LENGTH;
 
@@ -198,9 +198,9 @@ void v1_snapshot_get_tar(struct exchange *x)
 
 /* ---- in ---- */
 
-static size_t take(void *arg, const char *bytes, size_t len)
+static size_t write_tar(void *arg, const char *bytes, size_t len)
 {
-	struct tar *t = arg;
+	struct snapshot_tar *t = arg;
 	uint64_t most = t->x->api->config->snapshot_max_bytes;
 	size_t done = 0;
 	struct err e = {0};
@@ -239,15 +239,15 @@ static size_t take(void *arg, const char *bytes, size_t len)
 
 static void on_writable(void *arg, uint32_t events)
 {
-	struct tar *t = arg;
+	struct snapshot_tar *t = arg;
 
 	loop_unwatch(t->x->api->loop, &t->watch);
 	exchange_more(t->x);
 }
 
-static void complete(void *arg)
+static void tar_complete(void *arg)
 {
-	struct tar *t = arg;
+	struct snapshot_tar *t = arg;
 
 	close_fd(&t->fd);
 	t->is_begun = false;
@@ -256,7 +256,7 @@ static void complete(void *arg)
 
 static void stop_taking(void *arg)
 {
-	struct tar *t = arg;
+	struct snapshot_tar *t = arg;
 
 	if (t->fd >= 0)
 		exchange_answer_gone(t->x);
@@ -264,8 +264,8 @@ static void stop_taking(void *arg)
 
 static void on_write_fd(void *arg, int fd, const struct ipc_snapshot *info, const struct err *e)
 {
-	static const struct body_ops ops = {take, complete};
-	struct tar *t = arg;
+	static const struct body_ops ops = {write_tar, tar_complete};
+	struct snapshot_tar *t = arg;
 
 	if (fd < 0) {
 		exchange_error(t->x, e);

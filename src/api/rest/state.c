@@ -40,7 +40,7 @@ void v1_restart(struct exchange *x)
 
 /* ---- waiting ---- */
 
-struct waiting {
+struct state_wait {
 	struct exchange *x;
 	struct sandbox *s; /* held */
 	struct waiter *waiter;
@@ -50,14 +50,14 @@ struct waiting {
 
 static void waiting_done(void *data)
 {
-	struct waiting *w = data;
+	struct state_wait *w = data;
 
 	loop_timer_stop(w->x->api->loop, &w->timer);
 	sandbox_unwait(w->waiter);
 	sandbox_release(w->s);
 }
 
-static bool is_there(const struct waiting *w)
+static bool is_there(const struct state_wait *w)
 {
 	enum sandbox_state is = sandbox_state(w->s);
 
@@ -70,7 +70,7 @@ static bool is_there(const struct waiting *w)
 
 static void answer_waiting(void *arg)
 {
-	struct waiting *w = arg;
+	struct state_wait *w = arg;
 	json_t *o = sandbox_describe(w->s);
 
 	loop_timer_stop(w->x->api->loop, &w->timer);
@@ -78,9 +78,9 @@ static void answer_waiting(void *arg)
 	exchange_json(w->x, 200, o);
 }
 
-static void on_state(void *arg, struct sandbox *s)
+static void on_wanted_state(void *arg, struct sandbox *s)
 {
-	struct waiting *w = arg;
+	struct state_wait *w = arg;
 
 	if (is_there(w))
 		answer_waiting(w);
@@ -96,7 +96,7 @@ static bool is_state(const char *name)
 
 void v1_wait(struct exchange *x)
 {
-	struct waiting *w;
+	struct state_wait *w;
 	struct err e = {0};
 	uint64_t most_ms;
 
@@ -117,7 +117,7 @@ void v1_wait(struct exchange *x)
 		answer_waiting(w);
 		return;
 	}
-	w->waiter = sandbox_wait(x->sandbox, on_state, w);
+	w->waiter = sandbox_wait(x->sandbox, on_wanted_state, w);
 	loop_timer_set(x->api->loop, &w->timer, most_ms);
 	exchange_on_gone(x, answer_waiting, w);
 }
@@ -141,7 +141,7 @@ void v1_health(struct exchange *x)
 
 /* ---- events ---- */
 
-struct watching {
+struct event_watch {
 	struct sse sse;
 	struct subscription *subscription;
 	const char *sandbox; /* only of this one, or NULL */
@@ -150,15 +150,15 @@ struct watching {
 
 static void watching_done(void *data)
 {
-	struct watching *w = data;
+	struct event_watch *w = data;
 
 	manager_unsubscribe(w->subscription);
 	sse_close(&w->sse);
 }
 
-static void on_gone(void *arg)
+static void on_watcher_gone(void *arg)
 {
-	struct watching *w = arg;
+	struct event_watch *w = arg;
 
 	manager_unsubscribe(take_ptr(w->subscription));
 	exchange_finish(w->sse.x);
@@ -166,9 +166,9 @@ static void on_gone(void *arg)
 
 static void on_event(void *arg, const json_t *event)
 {
-	struct watching *w = arg;
-	const char *type = json_string_value(json_object_get(event, "type"));
-	const char *of = json_string_value(json_object_get(event, "sandbox"));
+	struct event_watch *w = arg;
+	const char *type = body_text(event, "type");
+	const char *of = body_text(event, "sandbox");
 
 	if (w->over || (w->sandbox && (!of || !str_equal(of, w->sandbox))))
 		return;
@@ -183,7 +183,7 @@ static void on_event(void *arg, const json_t *event)
 
 void v1_events(struct exchange *x)
 {
-	struct watching *w;
+	struct event_watch *w;
 	uint64_t from;
 
 	if (!v1_arg_uint(x, "from", 0, INT64_MAX, &from))
@@ -192,6 +192,6 @@ void v1_events(struct exchange *x)
 	w->sandbox = exchange_arg(x, "sandbox");
 	sse_open(&w->sse, x);
 	exchange_write(x, ": \n\n", 4);
-	exchange_on_gone(x, on_gone, w);
+	exchange_on_gone(x, on_watcher_gone, w);
 	w->subscription = manager_subscribe(x->api->manager, &x->caller, from, on_event, w);
 }

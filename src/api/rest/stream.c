@@ -1,7 +1,7 @@
 /* Output of a command as server-sent events, paced by the client. */
 #include "api/rest/rest.h"
 
-struct stream {
+struct exec_stream {
 	struct exchange *x;
 	struct exec *exec;
 	struct sse sse;
@@ -13,30 +13,30 @@ struct stream {
 
 static void stream_done(void *data)
 {
-	sse_close(&((struct stream *)data)->sse);
+	sse_close(&((struct exec_stream *)data)->sse);
 }
 
-static void feed(void *arg)
+static void feed_input(void *arg)
 {
-	struct stream *t = arg;
+	struct exec_stream *t = arg;
 
 	exec_feed(t->exec, &t->input);
 }
 
-static void on_start(void *arg, uint32_t eid, uint32_t pid)
+static void on_command_start(void *arg, uint32_t eid, uint32_t pid)
 {
-	struct stream *t = arg;
+	struct exec_stream *t = arg;
 
 	t->started = true;
 	sse_open(&t->sse, t->x);
 	sse_send(&t->sse, "start",
 		 json_pack("{s:I, s:I}", "id", (json_int_t)eid, "pid", (json_int_t)pid));
-	feed(t);
+	feed_input(t);
 }
 
-static void on_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
+static void on_command_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
 {
-	struct stream *t = arg;
+	struct exec_stream *t = arg;
 	size_t skip = seq >= t->from ? 0 : t->from - seq < len ? t->from - seq : len;
 	json_t *text, *o;
 
@@ -65,18 +65,18 @@ json_t *stream_describe_exit(const struct outcome *x)
 	return o;
 }
 
-static void on_exit_(void *arg, const struct outcome *x)
+static void on_command_exit(void *arg, const struct outcome *x)
 {
-	struct stream *t = arg;
+	struct exec_stream *t = arg;
 
 	t->exec = t->pump.from = NULL;
 	sse_send(&t->sse, "exit", stream_describe_exit(x));
 	exchange_finish(t->x);
 }
 
-static void on_error(void *arg, const struct err *e)
+static void on_command_error(void *arg, const struct err *e)
 {
-	struct stream *t = arg;
+	struct exec_stream *t = arg;
 
 	t->exec = t->pump.from = NULL;
 	if (!t->started) {
@@ -89,7 +89,7 @@ static void on_error(void *arg, const struct err *e)
 
 static void stream_gone(void *arg)
 {
-	struct stream *t = arg;
+	struct exec_stream *t = arg;
 
 	t->pump.from = NULL;
 	if (t->exec)
@@ -97,11 +97,12 @@ static void stream_gone(void *arg)
 	exchange_answer_gone(t->x);
 }
 
-static const struct exec_ops stream_ops = {on_start, on_output, on_exit_, on_error, feed};
+static const struct exec_ops stream_ops = {on_command_start, on_command_output, on_command_exit,
+					   on_command_error, feed_input};
 
-static struct stream *prepare(struct exchange *x)
+static struct exec_stream *new_stream(struct exchange *x)
 {
-	struct stream *t = must_alloc(calloc(1, sizeof(*t)));
+	struct exec_stream *t = must_alloc(calloc(1, sizeof(*t)));
 
 	t->x = x;
 	exchange_on_gone(x, stream_gone, t);
@@ -114,7 +115,7 @@ static struct stream *prepare(struct exchange *x)
 void stream_start(struct exchange *x, struct sandbox *s, const struct exec_request *r,
 		  const char *input, size_t len)
 {
-	struct stream *t = prepare(x);
+	struct exec_stream *t = new_stream(x);
 
 	t->input = (struct exec_source){input, len, input != NULL};
 	t->exec = t->pump.from = exec_start(s, r, &stream_ops, t);
@@ -122,7 +123,7 @@ void stream_start(struct exchange *x, struct sandbox *s, const struct exec_reque
 
 void stream_attach(struct exchange *x, struct sandbox *s, uint32_t eid, uint64_t from)
 {
-	struct stream *t = prepare(x);
+	struct exec_stream *t = new_stream(x);
 
 	t->from = from;
 	t->exec = t->pump.from = exec_attach(s, eid, from, &stream_ops, t);

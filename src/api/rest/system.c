@@ -24,7 +24,7 @@ void v1_metrics(struct exchange *x)
 
 /* ---- what the operator has configured ---- */
 
-static json_t *seconds(uint64_t t)
+static json_t *time_or_null(uint64_t t)
 {
 	char text[UTC_TEXT];
 
@@ -32,7 +32,7 @@ static json_t *seconds(uint64_t t)
 }
 
 /* null: no ceiling of its own. */
-static json_t *bound(uint64_t value, double unit)
+static json_t *limit_or_null(uint64_t value, double unit)
 {
 	if (!value)
 		return json_null();
@@ -41,9 +41,10 @@ static json_t *bound(uint64_t value, double unit)
 
 static json_t *describe_ceiling(const struct limits *l)
 {
-	return json_pack("{s:o, s:o, s:o, s:o, s:o}", "memory", bound(l->memory_bytes, 1), "cpus",
-			 bound(l->cpus_milli, 1000), "pids", bound(l->pids, 1), "disk",
-			 bound(l->disk_bytes, 1), "timeout", bound(l->timeout_ms, 1000));
+	return json_pack("{s:o, s:o, s:o, s:o, s:o}", "memory", limit_or_null(l->memory_bytes, 1),
+			 "cpus", limit_or_null(l->cpus_milli, 1000), "pids",
+			 limit_or_null(l->pids, 1), "disk", limit_or_null(l->disk_bytes, 1),
+			 "timeout", limit_or_null(l->timeout_ms, 1000));
 }
 
 static json_t *describe_token(const struct token *t)
@@ -56,8 +57,8 @@ static json_t *describe_token(const struct token *t)
 		      scopes, "trust", t->trust, "max_sandboxes", (json_int_t)t->max_sandboxes,
 		      "rate_per_minute", (json_int_t)t->rate_per_minute);
 	json_object_set_new(o, "ceiling", describe_ceiling(&t->ceiling));
-	json_object_set_new(o, "expires_at", seconds(t->expires));
-	json_object_set_new(o, "created_at", seconds(t->created));
+	json_object_set_new(o, "expires_at", time_or_null(t->expires));
+	json_object_set_new(o, "created_at", time_or_null(t->created));
 	return o;
 }
 

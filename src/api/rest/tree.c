@@ -20,7 +20,6 @@ const struct body_table v1_search_table =
 /* ---- arrays of items, sent on as they come ---- */
 
 struct items {
-	struct exchange *x;
 	const char *name; /* of the array */
 	bool some;
 };
@@ -37,33 +36,34 @@ static int64_t begin_array(struct exchange *x, const struct file_info *info)
 }
 
 /* Takes the value over. */
-static void send_item(struct items *t, json_t *o)
+static void send_item(struct exchange *x, json_t *o)
 {
+	struct items *t = x->data;
 	char *text = json_dumps(o, JSON_COMPACT);
 
 	json_decref(o);
 	if (t->some)
-		exchange_write(t->x, ",", 1);
+		exchange_write(x, ",", 1);
 	if (text)
-		exchange_write(t->x, text, strlen(text));
+		exchange_write(x, text, strlen(text));
 	t->some = true;
 	free(text);
 }
 
 static void send_file(void *arg, const struct file_info *f)
 {
-	send_item(((struct transfer *)arg)->x->data, v1_file_json(f));
+	send_item(((struct transfer *)arg)->x, v1_file_json(f));
 }
 
 static void send_match(void *arg, const struct file_match *m)
 {
-	json_t *o = json_pack("{s:o}", "path", text_json(m->path, strlen(m->path)));
+	json_t *o = json_pack("{s:o}", "path", text_json_of(m->path));
 
 	if (m->line) {
 		json_object_set_new(o, "line", json_integer((json_int_t)m->line));
 		json_object_set_new(o, "text", text_json(m->text, m->len));
 	}
-	send_item(((struct transfer *)arg)->x->data, o);
+	send_item(((struct transfer *)arg)->x, o);
 }
 
 static void end_array(struct exchange *x, const struct answer *a)
@@ -79,7 +79,6 @@ static struct transfer *send_array(struct exchange *x, const char *name)
 	struct items *items = exchange_attach(x, sizeof(*items), NULL);
 	struct transfer *t = transfer_down(x, &ops);
 
-	items->x = x;
 	items->name = name;
 	t->receiver.file = send_file;
 	t->receiver.match = send_match;
@@ -138,7 +137,7 @@ static void send_change(void *arg, const struct file_change *c)
 	static_assert(ARRAY_LEN(names) == FILE_COUNT, "a name per kind");
 	sse_send(t->x->data, "change",
 		 json_pack("{s:s, s:o, s:b}", "change", names[c->kind], "path",
-			   text_json(c->path, strlen(c->path)), "directory", c->is_dir));
+			   text_json_of(c->path), "directory", c->is_dir));
 }
 
 void v1_file_watch(struct exchange *x)
