@@ -1,3 +1,4 @@
+/* Starts and stops the HTTP server with all its doors. */
 #include "api/http/server.h"
 
 #include "api/e2b/e2b.h"

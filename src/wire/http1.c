@@ -198,7 +198,7 @@ void http1_body_begin(struct http1_body *b, const struct http1_head *h, bool no_
 	b->done = b->kind == HTTP1_NONE || (b->kind == HTTP1_LENGTH && !b->left);
 }
 
-/* One byte of what stands between the data of chunks. */
+/* One byte of the framing between the data of chunks. */
 static int frame_byte(struct http1_body *b, char c)
 {
 	switch (b->stage) {

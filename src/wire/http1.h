@@ -1,7 +1,7 @@
 /*
- * Answers of HTTP/1.1, read strictly (rule 26), since whatever is taken in two ways by us and by a
- * browser is a way to smuggle. Previews of inner ports pass head and body on by themselves; clients
- * of the daemon's API read whole answers:
+ * Answers of HTTP/1.1, read strictly (rule 26): bytes that we and a browser read differently can smuggle
+ * a request. Previews of ports inside pass on head and body separately; clients of the daemon's API read
+ * whole answers:
  *
  *   struct http1_answer a = {0};
  *   rc = http1_answer_feed(&a, bytes, len, &body);     1: complete, 0: more to come, -1: broken
@@ -59,12 +59,12 @@ struct http1_body {
 
 /* What follows this head. no_body: the answer to HEAD. */
 void http1_body_begin(struct http1_body *b, const struct http1_head *h, bool no_body);
-/* Takes the bytes and adds what is content to out; -1: malformed, or more than there should be. */
+/* Adds the content of these bytes to out; -1: malformed, or too many bytes. */
 int http1_body_feed(struct http1_body *b, const char *bytes, size_t len, struct buf *out);
-/* The connection has ended: was that a proper end? */
+/* The connection has ended: is the body complete? */
 bool http1_body_end(const struct http1_body *b);
 
-/* An answer as its bytes come in. Nothing blocks; nothing is kept but the head. */
+/* An answer as its bytes arrive. Nothing blocks; only the head is kept. */
 struct http1_answer {
 	struct http1_head head; /* of the final answer; valid if has_head */
 	struct http1_body body;
@@ -73,10 +73,10 @@ struct http1_answer {
 };
 
 /*
- * Adds what is content to body. Interim answers are skipped, but 101 is complete: what follows its
- * head is not HTTP, and added as it is.
+ * Adds the content to body. Interim answers are skipped, but 101 is final: the bytes behind its head are
+ * not HTTP, and are added unchanged.
  */
 int http1_answer_feed(struct http1_answer *a, const char *bytes, size_t len, struct buf *body);
-/* 1: that was its proper end; -1: something is missing. */
+/* 1: the answer is complete; -1: something is missing. */
 int http1_answer_end(const struct http1_answer *a);
 void http1_answer_done(struct http1_answer *a);

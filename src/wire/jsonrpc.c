@@ -1,3 +1,4 @@
+/* Reads and writes messages of JSON-RPC 2.0. */
 #include "wire/jsonrpc.h"
 
 static bool is_id(const json_t *id)
@@ -115,7 +116,7 @@ json_t *jsonrpc_error(const json_t *id, int code, const char *text, json_t *data
 	char clean[512];
 	json_t *error;
 
-	/* It may quote what was cut in the middle of a character. */
+	/* The text may quote input that was cut within a character. */
 	str_sanitise(clean, sizeof(clean), text, strlen(text));
 	error = json_pack("{s:i, s:s}", "code", code, "message", clean);
 

@@ -1,4 +1,4 @@
-/* WebSocket frames: lengths are judged before the bytes are waited for, so that a reader stays small. */
+/* WebSocket frames. A length is checked before its bytes are buffered, so that a reader stays small. */
 #include "wire/websocket.h"
 
 #include "base/base64.h"

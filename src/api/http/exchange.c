@@ -1,3 +1,4 @@
+/* Exchanges: their life, what was asked, the request body, and the work of the access handler. */
 #include "api/http/http_internal.h"
 
 #include "base/budget.h"
@@ -43,7 +44,7 @@ struct exchange *exchange_new(struct peer *p, const char *uri)
 	return &w->x;
 }
 
-/* What was added last goes first: it may use what was there before. */
+/* In reverse order: an object may use those that were added before it. */
 static void free_owned(struct exchange_internal *in)
 {
 	while (in->owned) {
@@ -57,7 +58,7 @@ static void free_owned(struct exchange_internal *in)
 	}
 }
 
-/* Never refused: what was promised is given, at the expense of what is yet to be printed. */
+/* Answers are never refused for want of budget: commands that still print get less instead. */
 void exchange_count(struct exchange *x)
 {
 	struct exchange_internal *in = x->internal;
@@ -200,7 +201,7 @@ void exchange_completed(struct exchange *x, bool well)
 	struct exchange_internal *in = x->internal;
 
 	exchange_hold(x);
-	/* After HEAD nobody wants the rest of a stream. */
+	/* After HEAD the rest of a stream is not wanted. */
 	if (!well || !in->queued || (in->is_stream && !in->finished))
 		exchange_tell_gone(x);
 	in->peer = NULL;
@@ -355,7 +356,7 @@ static enum MHD_Result discard_body(struct exchange_internal *in, size_t *size)
 {
 	in->discarded += *size;
 	*size = 0;
-	/* An answer is out already: whoever still sends after that is not listening. */
+	/* The answer is out already: a client that still sends does not read it. */
 	return in->early_reply && in->discarded > LATE_MAX ? MHD_NO : MHD_YES;
 }
 
@@ -379,7 +380,7 @@ static enum MHD_Result buffer_body(struct exchange *x, const char *data, size_t 
 	return MHD_YES;
 }
 
-/* A length that was not said in advance is judged as the body comes. */
+/* A length that was not announced is checked as the body arrives. */
 static bool is_over(const struct exchange *x, size_t more)
 {
 	uint64_t most = x->api->config->max_upload_bytes;
@@ -440,7 +441,7 @@ static bool is_body_small(const struct exchange *x)
 	return x->content_length < 0 ? !chunked : x->content_length <= DISCARD_MAX;
 }
 
-/* Fields that must not be there twice, since others may go by the other one. */
+/* Fields that must not occur twice, since a proxy may use the other one. */
 static const char *const single[] = {"Authorization", "Content-Length", "Host",
 				     "Transfer-Encoding"};
 
@@ -461,8 +462,8 @@ static void judge_field(void *arg, const char *name, const char *value)
 }
 
 /*
- * A head that can be read in two ways is a way to smuggle a request past whoever stands between us
- * and the client; no honest client sends one. What follows it on the connection is not looked at.
+ * A head that can be read in two ways can smuggle a request past a proxy between the client and the
+ * daemon; no honest client sends one. What follows it on the connection is not read.
  */
 static bool is_ambiguous(struct exchange *x)
 {
@@ -512,7 +513,7 @@ static enum MHD_Result begin_request(struct exchange *x, struct MHD_Connection *
 	if (is_ambiguous(x))
 		return reply_queue(x);
 	router_admit(x);
-	/* A large body whose fate is sealed is not taken; the connection ends then. */
+	/* The request is refused: a large body is not read, and the connection ends. */
 	if (in->has_reply && exchange_header(x, "Expect"))
 		return reply_queue(x);
 	if (in->has_reply && !is_body_small(x))

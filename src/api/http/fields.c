@@ -1,4 +1,4 @@
-/* Request bodies against their tables: see fields.h. */
+/* Checks JSON objects against tables of fields, and writes the schemas of those tables: see fields.h. */
 #include "api/http/fields.h"
 
 #include "base/base64.h"
@@ -9,7 +9,7 @@
 
 /* ---- which options there are ---- */
 
-/* No client of the daemon names a path of the host (rule 4), nor what only a command line means. */
+/* Clients of the daemon may not name paths of the host (rule 4), nor options of a command line only. */
 static const char *const refused[] = {"mount",	 "mount_read", "mount_write", "forbid", "workspace",
 				      "apply",	 "apply_also", "diff",	      "empty",	"tools",
 				      "file",	 "policy",     "audit",	      "json",	"tty",
@@ -161,7 +161,7 @@ bool body_has_type(const json_t *value, enum body_type type)
 	return kinds_of(value) & types[type].kinds;
 }
 
-/* A relative path is put behind that of the workspace. */
+/* 16: room for the path of the workspace, which is put before a relative path. */
 static bool is_too_long(const struct body_field *f, const json_t *v)
 {
 	size_t most = f->type == BODY_PATH   ? CALL_PATH_MAX
@@ -266,7 +266,7 @@ static json_t *field_schema(const struct body_field *f)
 	return o;
 }
 
-/* What differs from `cloche run`. Defaults are the operator's (cloche.conf(5)), so no numbers. */
+/* Options that differ from `cloche run`. No default values: the operator sets those (cloche.conf(5)). */
 static const char *daemon_help(const struct field *f)
 {
 	static const struct {
@@ -292,7 +292,7 @@ static const char *daemon_help(const struct field *f)
 	return f->help;
 }
 
-/* Sizes, times and counts are numbers, or texts with a unit, as times of bodies are. */
+/* Sizes, times and counts are numbers, or texts with a unit. */
 static json_t *option_schema(const struct field *f)
 {
 	static const enum body_type of[] = {
@@ -333,7 +333,7 @@ json_t *body_schema(const struct body_table *t)
 
 /* ---- sandbox options ---- */
 
-/* A JSON scalar as it would be typed on a command line. */
+/* A JSON scalar as text, as a command line would have it. */
 static bool as_text(const json_t *v, char *text, size_t size)
 {
 	if (is_text(v))

@@ -1,14 +1,14 @@
 /*
  * Fields of JSON objects: one table for each kind of request body checks the body, names unknown
  * fields, and feeds /openapi.json. The sandbox options of model/spec.h are added where a table says so.
- * The tools of MCP (api/mcp/tools.h) describe their arguments and results by the same tables.
+ * The tools of MCP (api/mcp/tools.c) describe their arguments and results by the same tables.
  *
  *   const struct body_table table = BODY_TABLE(BODY_WITH_LIMITS,
  *           NEEDED("cmd", BODY_LIST, "the command and its arguments"));
  *   if (body_check(x->json, &table, &e) < 0) ...
  *
- * After body_check every field that is there has its type, so that the getters cannot fail but for
- * what body_time and body_spec parse.
+ * After body_check every field that is present has its type: of the getters only body_time and body_spec
+ * can fail, on values that they parse.
  */
 #pragma once
 
@@ -40,7 +40,7 @@ enum body_flags {
 	BODY_REQUIRED = 1,
 	BODY_NULLABLE = 2, /* in results only */
 };
-/* Which spec fields may stand beside the table's own. */
+/* Which sandbox options a body may have besides the table's own fields. */
 enum body_with { BODY_ALONE, BODY_WITH_LIMITS, BODY_WITH_SPEC };
 
 struct body_table;
@@ -75,31 +75,31 @@ struct body_table {
 
 /* NULL counts as an empty object. */
 int body_check(const json_t *body, const struct body_table *t, struct err *e);
-/* Sets what the body says of the sandbox; not env, which callers take by body_env. */
+/* Sets the sandbox options of the body, but not env: see body_env. */
 int body_spec(const json_t *body, const struct body_table *t, struct sandbox_spec *s,
 	      struct err *e);
-/* Does REST know this option, in such a table? Options that name host paths are known and refused. */
+/* May bodies of this table have this option? Options that name paths of the host are refused. */
 bool body_knows_spec(const struct body_table *t, const struct field *f);
 
 const struct body_field *body_field_find(const struct body_table *t, const char *name);
 bool body_has_type(const json_t *value, enum body_type type);
-/* "string", "integer" ... for types that have one. */
+/* "string", "integer" ...; NULL if JSON has no one type for it. */
 const char *body_type_name(enum body_type type);
 /* The JSON schema of objects with these fields. */
 json_t *body_schema(const struct body_table *t);
 
-/* NULL, dflt or an empty list if it is not there. */
+/* For a missing field: NULL, dflt, false or an empty list. */
 const char *body_text(const json_t *body, const char *name);
 uint64_t body_count(const json_t *body, const char *name, uint64_t dflt);
 bool body_flag(const json_t *body, const char *name);
-/* Which of the values (NULL at their end) a text is; 0 if it is not there; -1 and e if none. */
+/* The index of a text in values (NULL at the end); 0 if the field is missing; -1 and e if none matches. */
 int body_choice(const json_t *body, const char *name, const char *const *values, struct err *e);
 bool body_has(const json_t *body, const char *name);
 int body_time(const json_t *body, const char *name, uint64_t dflt_ms, uint64_t *ret_ms,
 	      struct err *e);
 void body_list(const json_t *body, const char *name, struct list *ret);
-/* K=V; names must be names. */
+/* As K=V; a name must not be empty. */
 int body_env(const json_t *body, const char *name, struct list *ret, struct err *e);
-/* One of two fields: as it is, or decoded. malloc'ed, also if it is empty. */
+/* The text, or the decoded base64, whichever field is present. malloc'ed, also if it is empty. */
 int body_bytes(const json_t *body, const char *text, const char *base64, char **ret,
 	       size_t *ret_len, struct err *e);

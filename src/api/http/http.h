@@ -1,7 +1,7 @@
 /*
- * HTTP as the doors see it: one request and its answer is one exchange. The server (server.h) reads
- * the head, finds the route, checks who asks, reads the body as the route wants it, and calls the
- * handler. The handler answers at once or later, exactly once; nothing blocks.
+ * HTTP for the doors: one request and its answer is one exchange. The server (server.h) reads the head,
+ * finds the route, authenticates the caller, reads the body as the route says, and calls the handler.
+ * The handler answers at once or later, exactly once; nothing blocks.
  *
  *   static void on_made(void *arg, struct sandbox *s, const struct err *e)
  *   {
@@ -21,10 +21,9 @@
  *   };
  *
  * Life of an exchange. It stays valid until the handler has answered (exchange_reply, _json, _error,
- * _finish, _upgrade ...), also if the client has gone away meanwhile: what is written then is
- * dropped. So every callback may simply answer. Who wants to stop early asks for exchange_on_gone;
- * after that call the exchange still wants its answer, which frees it. After the answer the exchange
- * must not be touched.
+ * _finish, _upgrade ...), also if the client has gone away meanwhile: bytes written then are dropped.
+ * So every callback may simply answer. A handler that wants to stop early uses exchange_on_gone; the
+ * exchange still needs its answer then, which frees it. After the answer the exchange must not be used.
  */
 #pragma once
 
@@ -43,7 +42,7 @@ struct sandbox;
 struct server;
 struct tokens;
 
-/* What every handler can reach; made by the front, lives as long as the server. */
+/* For every handler. Made by the front, lives as long as the server. */
 struct api {
 	struct loop *loop;
 	struct manager *manager;
@@ -58,7 +57,7 @@ struct api {
 enum door_id { DOOR_REST, DOOR_E2B, DOOR_MCP, DOOR_COUNT };
 
 enum body_mode {
-	BODY_NONE,     /* whatever comes is refused unless it is empty */
+	BODY_NONE,     /* a body that is not empty is refused */
 	BODY_JSON,     /* one JSON value, at most 1 MB: x->json; an empty body is NULL */
 	BODY_JSON_BIG, /* the same, at most 16 MB (runs with files) */
 	BODY_BYTES,    /* at most 16 MB: x->body */
@@ -66,8 +65,8 @@ enum body_mode {
 };
 
 enum route_flags {
-	ROUTE_OPEN = 1,	    /* nobody is asked who he is: x->caller has no scope */
-	ROUTE_OWN_AUTH = 2, /* the handler itself finds out, and fills in x->caller */
+	ROUTE_OPEN = 1,	    /* without authentication: x->caller has no scope */
+	ROUTE_OWN_AUTH = 2, /* the handler authenticates, and fills in x->caller */
 	ROUTE_ANY_METHOD = 4,
 	ROUTE_NO_ORIGIN_CHECK = 8, /* pages of other sites may call it (signed URLs) */
 	ROUTE_AUDIT = 16, /* audited before the handler is called; so is what SCOPE_FILES changes */
@@ -79,7 +78,7 @@ enum route_flags {
 };
 
 struct route {
-	const char *method;  /* HEAD goes where GET goes */
+	const char *method;  /* HEAD uses the route of GET */
 	const char *pattern; /* "/v1/sandboxes/{id}/files"; a last "*" takes the rest of the path */
 	void (*handle)(struct exchange *x);
 	unsigned scope; /* all of these bits of enum scope; 0: any caller */
@@ -117,7 +116,7 @@ struct exchange_arg {
 	const char *name, *value;
 };
 
-/* What is here may be read; it is filled in before the handler is called. */
+/* Read-only for handlers, but for data; filled in before the handler is called. */
 struct exchange {
 	struct api *api;
 	const struct door *door;
@@ -140,8 +139,8 @@ struct exchange {
 	struct exchange_internal *internal;
 };
 
-/* ---- who asks (ROUTE_OWN_AUTH; everybody else was asked before) ---- */
-/* By what the headers hold, or as the operator by the socket. -1 and e: answer 401. */
+/* ---- authentication by the handler (ROUTE_OWN_AUTH) ---- */
+/* By the headers, or as the operator by the socket. -1 and e: answer 401. */
 int exchange_authenticate(struct exchange *x, struct err *e);
 /* By this key. */
 bool exchange_login(struct exchange *x, const char *key);
@@ -173,20 +172,20 @@ bool exchange_arg_flag(const struct exchange *x, const char *name);
 bool exchange_accepts(const struct exchange *x, const char *type);
 /* Memory of the handler's own, zeroed, in x->data; freed with the exchange, after done(data). */
 void *exchange_attach(struct exchange *x, size_t size, void (*done)(void *data));
-/* So many bytes more are held for its answer: counted with the output that the daemon keeps. */
+/* The answer holds so many bytes more: counted with the output that the daemon keeps. */
 void exchange_keep(struct exchange *x, size_t bytes);
 
-/* The same for what helpers of the handler need: done(data), then free, with the exchange. */
+/* For objects of helpers: done(data), then free(data), with the exchange. */
 void exchange_also_free(struct exchange *x, void *data, void (*done)(void *data));
 
 /* ---- a streamed request body ---- */
 struct body_ops {
-	/* Takes up to len bytes and says how many; fewer: no more come until exchange_more. */
+	/* Takes up to len bytes and returns how many; fewer: no more come until exchange_more. */
 	size_t (*take)(void *arg, const char *bytes, size_t len);
 	/* The body is complete. */
 	void (*end)(void *arg);
 };
-/* Within the handler, or later. Callbacks come later, never from within; none after an answer or gone. */
+/* In the handler, or later. Callbacks come later, never from within; none after the answer or gone. */
 void exchange_take_body(struct exchange *x, const struct body_ops *ops, void *arg);
 void exchange_more(struct exchange *x);
 
@@ -209,7 +208,7 @@ json_t *exchange_error_body(int status, const struct err *e);
 /* exchange_error with a message of our own. */
 void exchange_fail(struct exchange *x, enum err_kind kind, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
-/* The client gave this field a value that cannot be; fmt goes on after "field: ". A literal name. */
+/* This field has an invalid value; the message is "field: " and fmt. field is a literal. */
 void exchange_refuse(struct exchange *x, const char *field, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /*
@@ -224,12 +223,12 @@ int exchange_status_of(const struct err *e);
 /* length: Content-Length, or EXCHANGE_UNKNOWN_LENGTH for chunks. */
 void exchange_stream(struct exchange *x, int status, const char *type, int64_t length);
 /*
- * Bytes of it, copied; as many as wanted, but who cares for memory stops at exchange_room() == 0 and
- * goes on when on_room is called. Dropped if the client has gone.
+ * Adds bytes, copied. A handler that bounds memory stops at exchange_room() == 0 and goes on when on_room
+ * is called. Dropped if the client has gone.
  */
 void exchange_write(struct exchange *x, const void *bytes, size_t len);
 size_t exchange_room(const struct exchange *x);
-/* Called whenever some of what was written has left; may be NULL. */
+/* Called whenever written bytes have been sent; may be NULL. */
 void exchange_on_room(struct exchange *x, void (*call)(void *arg), void *arg);
 /* Paces a guest's stream by this answer: sets the pump's room, and resumes it (exchange_on_room). */
 struct pump;
@@ -242,9 +241,9 @@ void exchange_finish(struct exchange *x);
 void exchange_abort(struct exchange *x);
 
 /* ---- the client goes away ---- */
-/* Called once, if it does before the answer is complete. The answer is still due; it may be given from within. */
+/* Called once, if the client goes before the answer is complete. The answer is still due. */
 void exchange_on_gone(struct exchange *x, void (*call)(void *arg), void *arg);
-/* Gives the answer that is still due although the client has gone. Takes an exchange, so that it can be a callback. */
+/* Gives the answer that is still due then. Takes a struct exchange, so that it can be the callback. */
 void exchange_answer_gone(void *exchange);
 
 /* ---- upgrades: the bare socket ---- */

@@ -1,12 +1,12 @@
 /*
- * What server.c, exchange.c, reply.c, upgrade.c and router.c share and no door sees.
+ * Shared by the files of this folder; doors do not include it.
  *
  * Theory of operation. libmicrohttpd owns the sockets and parses. It calls on_uri when a request line
- * is there (an exchange is made), then the access handler: once after the head, for each piece of the
+ * has arrived (an exchange is made), then the access handler: once after the head, for each piece of the
  * body, once after the body. An exchange without an answer then suspends its connection; the answer
  * resumes it and the access handler is called again to queue it. Streamed answers are pulled by a
  * reader callback, which suspends while there is nothing to send. While a connection is suspended
- * libmicrohttpd does not look at its socket, so we watch it for the other side's end (rule 25).
+ * libmicrohttpd does not poll its socket, so we watch it for the client's end (rule 25).
  * An exchange is freed when libmicrohttpd is done with it and the handler has answered, whichever is
  * last; `hold` keeps it through our own callbacks.
  */
@@ -24,16 +24,17 @@
 #define HEAD_MS 10000  /* for a request's head, from its first byte of a connection */
 #define IDLE_MS 640000 /* kept alive between requests */
 #define STALL_MS 60000 /* a body that does not move */
-#define ENDING_MS 5000 /* for a client to take note of an answer that came before its body's end */
+#define ENDING_MS 5000 /* for a client to read an answer that came before the end of its body */
 #define JSON_MAX (1u << 20)
 #define BIG_MAX (16u << 20)
 #define BUFFERED_MAX (512u << 20) /* all bodies held in memory at one time */
 #define JSON_DEPTH 64
 #define DISCARD_MAX (256u << 10) /* what is read and thrown away to keep a connection usable */
-#define LATE_MAX (128u << 20)	 /* sent by a client that has not looked at its answer yet */
+#define LATE_MAX (128u << 20)	 /* sent by a client that has not read its answer yet */
 #define DOORS_MAX 8
 #define DIRECT_MIN (1 << 20)
-#define COUNTED_MIN (64u << 10) /* held for a client; what is less is bounded by the connections */
+#define COUNTED_MIN                                                                                \
+	(64u << 10) /* held for a client; less is bounded by the number of connections */
 
 struct upgraded {
 	struct MHD_UpgradeResponseHandle *handle;
@@ -41,7 +42,7 @@ struct upgraded {
 	int fd;
 };
 
-/* What is freed with an exchange. */
+/* An object that is freed with an exchange. */
 struct exchange_owned {
 	void *data;
 	void (*done)(void *data);
@@ -93,7 +94,7 @@ struct exchange_internal {
 	size_t scratch_used;
 	unsigned hold;
 	bool begun, complete, called, suspended, queued, answered, cut, told_gone, in_mhd;
-	bool quiet;	/* a refusal that is written down elsewhere, or too often said */
+	bool quiet;	/* no audit entry: a repeated refusal */
 	bool retry_set; /* Retry-After is there */
 	/* request body */
 	struct buf body;
@@ -122,7 +123,7 @@ struct exchange_internal {
 	struct loop_watch hup;
 	struct loop_task task;
 	struct exchange_owned *owned;
-	void (*then)(struct exchange *x); /* after the decision was written down */
+	void (*then)(struct exchange *x); /* called once the decision is in the audit log */
 };
 
 /* server.c */
@@ -131,11 +132,11 @@ void peer_set_timer(struct peer *p, uint64_t ms); /* 0: none */
 void peer_cut(struct peer *p);
 
 /* exchange.c */
-/* What is held for the client has changed. */
+/* Counts the bytes held for the client again. */
 void exchange_count(struct exchange *x);
 struct exchange *exchange_new(struct peer *p, const char *uri);
 void exchange_hold(struct exchange *x);
-void exchange_release(struct exchange *x); /* frees it if nobody needs it any more */
+void exchange_release(struct exchange *x); /* frees it if it is no longer in use */
 void exchange_suspend(struct exchange *x);
 void exchange_resume(struct exchange *x);
 void exchange_tell_gone(struct exchange *x);
@@ -152,7 +153,7 @@ void exchange_completed(struct exchange *x, bool well);
 enum MHD_Result reply_queue(struct exchange *x);
 /* The socket takes more of a body that we write ourselves. */
 void reply_write_direct(struct exchange *x);
-/* While the body still comes in: answers past libmicrohttpd, which cannot. */
+/* Answers while the body still arrives, past libmicrohttpd, which cannot. */
 void reply_early(struct exchange *x);
 struct MHD_Response *reply_add_headers(struct exchange *x, struct MHD_Response *r);
 
@@ -163,11 +164,11 @@ enum MHD_Result upgrade_queue(struct exchange *x);
 struct audit_entry;
 void exchange_audit_entry(const struct exchange *x, struct audit_entry *ret, const char *verdict,
 			  const char *why);
-/* Head is there: finds the route, asks who it is. May answer. */
+/* The head has arrived: finds the route and authenticates. May answer. */
 void router_admit(struct exchange *x);
-/* What the handler needs is there: writes the decision down and calls it. */
+/* Writes the decision to the audit log where the route wants that, then calls the handler. */
 void router_call(struct exchange *x);
-/* The buffered body is complete: parses it, then as router_call. */
+/* The buffered body is complete: parses it, then router_call. */
 void router_body(struct exchange *x);
 
 /*
@@ -177,9 +178,9 @@ void router_body(struct exchange *x);
 struct tunnel;
 struct tunnel *tunnel_new(struct loop *l, struct upgraded *u, struct call *call, struct pump *pump,
 			  void (*done)(void *arg), void *arg);
-/* For its owner, who has the call's callbacks and its pump. False: it has ended. */
+/* For the owner, which has the call's callbacks and pump. False: the tunnel has ended. */
 bool tunnel_to_client(struct tunnel *t, const void *bytes, size_t len);
-/* How much it takes for the client. */
+/* How many bytes for the client it has room for. */
 size_t tunnel_room(const struct tunnel *t);
 void tunnel_to_guest(struct tunnel *t, const void *bytes, size_t len);
 void tunnel_guest_room(struct tunnel *t);

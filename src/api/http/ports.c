@@ -55,7 +55,7 @@ static void fail_because(struct proxy *p, const char *why)
 
 /* ---- the request's head ---- */
 
-/* What says who the client is to us, or what the browser keeps for us, is not told inside. */
+/* Credentials for the daemon, and cookies of its origin, are not sent into a sandbox. */
 static bool is_ours(const struct proxy *p, const char *name)
 {
 	static const char *const names[] = {"Authorization", "X-API-Key", "X-Access-Token",
@@ -68,7 +68,7 @@ static bool is_ours(const struct proxy *p, const char *name)
 	       (!p->own_host && !strcasecmp(name, "Cookie"));
 }
 
-/* What a Connection field names is for us, not for who is behind us. There may be several. */
+/* Fields that Connection names are for this hop only (RFC 9110). There may be several Connection fields. */
 static void add_connection(struct buf *hop, const char *value)
 {
 	buf_add(hop, value, strlen(value));
@@ -136,7 +136,7 @@ static void make_head(struct proxy *p, const struct ports_target *t)
 
 /* ---- the request's body ---- */
 
-/* One chunk of it; 0: there is no room. The spare bytes are for its framing, and for the end. */
+/* Sends one chunk; 0: there is no room. The spare bytes are for its framing, and for the last chunk. */
 static size_t body_chunk(struct proxy *p, const char *bytes, size_t len)
 {
 	size_t room = call_room(p->call), spare = 32, n;
@@ -156,7 +156,7 @@ static size_t body_chunk(struct proxy *p, const char *bytes, size_t len)
 	return n;
 }
 
-/* As much as the window takes: whoever stopped before it is full would not be told of more room. */
+/* Sends until the window is full: on_room is called only after that. */
 static size_t body_take(void *arg, const char *bytes, size_t len)
 {
 	struct proxy *p = arg;
@@ -226,7 +226,7 @@ static void pass_headers(struct proxy *p, const struct http1_head *h)
 		if (may_pass(p, h->fields[i].name, buf_head(&hop), h->status == 101))
 			exchange_set_header(p->x, h->fields[i].name, h->fields[i].value);
 	buf_done(&hop);
-	/* A page at a path of ours would otherwise be of our origin. */
+	/* Without this, a page below a path of the daemon would have the origin of the daemon. */
 	if (!p->own_host)
 		exchange_set_header(p->x, "Content-Security-Policy",
 				    "sandbox allow-scripts allow-forms allow-popups allow-modals");
@@ -331,7 +331,7 @@ static void on_guest_bytes(void *arg, const void *bytes, size_t len)
 		read_head(p, bytes, len);
 }
 
-/* Of a head nothing waits for the client. */
+/* While the head is read, nothing waits for the client. */
 static size_t answer_room(void *arg)
 {
 	const struct proxy *p = arg;

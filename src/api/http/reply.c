@@ -1,3 +1,4 @@
+/* Answers: whole ones, errors, streams, server-sent events, and how libmicrohttpd gets them. */
 #include "api/http/http_internal.h"
 
 #include "audit/audit.h"
@@ -38,7 +39,7 @@ struct MHD_Response *reply_add_headers(struct exchange *x, struct MHD_Response *
 		MHD_add_response_header(r, in->names.items[i], in->values.items[i]);
 	if (in->reply_type)
 		MHD_add_response_header(r, "Content-Type", in->reply_type);
-	/* What comes from sandboxes is data, whatever a browser would like to see in it. */
+	/* Bytes from sandboxes are data: browsers must not guess a type. */
 	MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
 	if (in->server->draining && !in->is_upgrade)
 		MHD_add_response_header(r, "Connection", "close");
@@ -47,7 +48,7 @@ struct MHD_Response *reply_add_headers(struct exchange *x, struct MHD_Response *
 
 /* ---- whole answers ---- */
 
-/* The answer is known: libmicrohttpd gets it now, later, or never. */
+/* The answer is known: it is queued now, later, or never if the client has gone. */
 static void answered(struct exchange *x)
 {
 	struct exchange_internal *in = x->internal;
@@ -118,7 +119,7 @@ int exchange_status_of(const struct err *e)
 	return e->errnum == EBUSY || e->errnum == EAGAIN ? 503 : 500;
 }
 
-/* Where the status says more than the kind. */
+/* The kind by the status where that says more than the error. */
 static const char *name_of(int status, const struct err *e)
 {
 	static const struct {
@@ -202,9 +203,9 @@ void exchange_refuse(struct exchange *x, const char *field, const char *fmt, ...
 /* ---- handing it to libmicrohttpd ---- */
 
 /*
- * libmicrohttpd 0.9.75 marks a connection as closed when its reader fails, and then forgets it until
- * every connection that was used less lately is gone as well, an idle one for minutes. It looks at
- * those with a time-out of their own at once.
+ * libmicrohttpd 0.9.75 marks a connection as closed when its reader fails, but cleans up only after all
+ * connections that were idle for longer, which may take minutes. Connections with a time-out of their
+ * own are cleaned up at once.
  */
 static ssize_t break_connection(struct exchange *x)
 {
@@ -213,9 +214,9 @@ static ssize_t break_connection(struct exchange *x)
 }
 
 /*
- * Long bodies go from the guest's frame straight to the socket, as libmicrohttpd would copy every byte
- * once more and go around its loop for each block. It sends the head of an answer of unknown length
- * that ends with the connection; how long it is we say ourselves. While we write it is suspended.
+ * Long bodies are written directly from the guest's frame to the socket: libmicrohttpd would copy every
+ * byte once more and run its loop for each block. libmicrohttpd sends the head, of an answer of unknown
+ * length, to which we add Content-Length. While we write, the connection is suspended.
  */
 static void flush_direct(struct exchange *x)
 {
@@ -276,10 +277,10 @@ static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
 	if (in->is_direct && !in->out.len && in->finished)
 		return MHD_CONTENT_READER_END_OF_STREAM;
 	if (in->is_direct) {
-		/* It has sent the head and asks for more: from here on the socket is ours. */
+		/* The head is sent: from here on the body is written by us. */
 		in->head_sent = true;
 		exchange_suspend(x);
-		/* If all that there was fits into the socket, nothing but this asks for more. */
+		/* If the socket takes everything at once, no event follows: ask for more here. */
 		reply_write_direct(x);
 		return 0;
 	}
@@ -337,9 +338,9 @@ enum MHD_Result reply_queue(struct exchange *x)
 
 /*
  * libmicrohttpd takes an answer before the body or after it, not in between. A client that uploads
- * should learn at once that there is no point in going on: so the answer is written by hand, our
- * half is closed, and what still comes is thrown away for a moment, since closing at once would
- * destroy the answer on its way (a reset overtakes data that was not read).
+ * should learn at once that its request is refused: so we write the answer to the socket ourselves,
+ * close our half, and discard what still arrives for a moment. Closing at once would lose the answer
+ * (a reset overtakes data that was not read).
  */
 void reply_early(struct exchange *x)
 {
@@ -449,7 +450,7 @@ void exchange_finish(struct exchange *x)
 	exchange_hold(x);
 	in->finished = in->answered = true;
 	metrics_answer(x->api->metrics, x, in->aborted ? 599 : in->status);
-	/* What still waits to be poured goes first, unless it is cut short. */
+	/* Bytes that still wait to be written go first, unless the answer is aborted. */
 	if (in->queued && !(in->head_sent && in->out.len && !in->aborted))
 		exchange_resume(x);
 	exchange_release(x);

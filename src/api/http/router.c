@@ -1,3 +1,4 @@
+/* From the request head to the handler: target, route, Host and Origin, token, rate, scope, body, audit. */
 #include "api/http/http_internal.h"
 
 #include "audit/audit.h"
@@ -27,7 +28,7 @@ static int add_arg(struct exchange *x, const char *text, size_t len, struct err 
 	return 0;
 }
 
-/* What goes inside repeats the target: nothing in it may end it. */
+/* A request into a sandbox repeats the target, so nothing in the target may end its line. */
 static bool has_blank(const char *s)
 {
 	for (; *s; s++)
@@ -111,7 +112,7 @@ static bool is_below(const char *path, const char *top)
 	return str_starts(path, top) && (!path[len] || path[len] == '/');
 }
 
-/* Nobody has it. Below /v1 errors have REST's form, whoever else would have answered. */
+/* No route has this path. Below /v1 errors have the form of REST, whichever door came first. */
 static int refuse_path(struct exchange *x, int *ret_status, struct err *e)
 {
 	static const char *const planned[] = {"/v1/agents", "/v1/trust", "/v1/tools",
@@ -164,7 +165,7 @@ static int find_route(struct exchange *x, int *ret_status, struct err *e)
 	return err_set(e, ERR_INVALID, "this path takes %s", methods);
 }
 
-/* ---- who asks ---- */
+/* ---- authentication ---- */
 
 static const char *bearer(const char *value)
 {
@@ -278,7 +279,7 @@ static bool is_one_of(const char *names, const char *name)
 	return false;
 }
 
-/* A misspelt filter would match everything. What goes to a port inside is not ours to judge. */
+/* A misspelt filter would match everything. Queries for a port inside are passed on unchecked. */
 static int check_query(const struct exchange *x, struct err *e)
 {
 	if (x->door->id != DOOR_REST || x->route->flags & ROUTE_ANY_METHOD)
@@ -364,7 +365,7 @@ void router_admit(struct exchange *x)
 		router_call(x);
 }
 
-/* Nesting is judged before parsing, which recurses. Brackets in strings do not count. */
+/* The depth is checked before parsing, since the parser recurses. Brackets in strings do not count. */
 static bool too_deep(const char *text, size_t len)
 {
 	bool quoted = false;
@@ -469,7 +470,7 @@ void exchange_decide(struct exchange *x, const char *target, const char *why,
 	audit_write(x->api->audit, &entry, on_receipt, x);
 }
 
-/* The manager writes down what it is asked to do; what goes past it to a guest is written here. */
+/* The manager audits its own work; requests that reach a guest without the manager are audited here. */
 void router_call(struct exchange *x)
 {
 	bool looks = str_equal(x->method, "GET") || str_equal(x->method, "HEAD");

@@ -1,3 +1,4 @@
+/* The HTTP server: runs libmicrohttpd in the loop, accepts connections and bounds their number. */
 #include "api/http/http_internal.h"
 
 #include "base/log.h"
@@ -10,7 +11,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#define POOL_BYTES (128u << 10) /* of a connection: its head, and the pieces that a body comes in */
+#define POOL_BYTES (128u << 10) /* per connection: its head, and the pieces of a body */
 #define ACCEPT_AT_ONCE 64
 
 /* ---- running libmicrohttpd ---- */
@@ -115,7 +116,7 @@ static size_t count_address(const struct server *s, const char *address)
 	return n;
 }
 
-/* A full house: whoever has been idle for longest goes, if anybody is. */
+/* If there are too many connections, the one that has been idle for longest is closed. */
 static bool make_room(struct server *s, const struct peer *p)
 {
 	size_t most = s->api->config->max_connections;
@@ -155,7 +156,7 @@ static void add_peer(struct server *s, struct peer *p, const struct sockaddr *sa
 	set_idle(p, true);
 	peer_set_timer(p, HEAD_MS);
 	s->adding = p;
-	/* It closes the socket if it fails, and tells us so if it told us of a start. */
+	/* On failure it closes the socket, and calls on_connection again if it had called it. */
 	MHD_add_connection(s->mhd, fd, sa, len);
 	if (s->adding)
 		peer_free(take_ptr(s->adding));
@@ -199,7 +200,7 @@ static void on_accept(void *arg, uint32_t events)
 
 		if (fd < 0 &&
 		    (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
-			/* It stays readable: look away for a moment instead of spinning. */
+			/* The listener stays readable: stop polling it for a moment instead of spinning. */
 			loop_change(n->server->api->loop, &n->watch, 0);
 			loop_timer_set(n->server->api->loop, &n->again, 200);
 		}

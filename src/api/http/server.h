@@ -26,9 +26,9 @@ void server_add_door(struct server *s, const struct door *d);
 
 /* Takes the listening socket over. */
 int server_listen(struct server *s, int fd, struct err *e);
-/* HOST:PORT of a TCP socket that it listens on; false: there is none. */
+/* HOST:PORT of a listening TCP socket; false: there is none. */
 bool server_address(const struct server *s, char *ret, size_t size);
-/* Takes the connection over. A peer that is no operator needs a token like everybody else. */
+/* Takes the connection over. A peer that is not the operator needs a token. */
 void server_add_peer(struct server *s, int fd, const struct ipc_peer *peer);
 void server_drain(struct server *s);
 /* Exchanges that are not yet answered. */

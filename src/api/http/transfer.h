@@ -1,6 +1,5 @@
 /*
- * Bytes between a client and a guest's stream, any number of them in constant memory: the slower side
- * sets the pace.
+ * Moves bytes between a client and a guest's stream in constant memory, at the pace of the slower side.
  *
  *   struct transfer *t = transfer_down(x, &ops);
  *   t->call = call_read(s, path, 0, UINT64_MAX, &t->receiver);
@@ -22,9 +21,9 @@ struct transfer_ops {
 	 * answer has: of a file that has grown no more are sent, and one that has shrunk is cut off.
 	 */
 	int64_t (*begin)(struct exchange *x, const struct file_info *info);
-	/* Down: all has come; write what the answer ends with. NULL: nothing. */
+	/* Down: the stream has ended; write the end of the answer. NULL: nothing. */
 	void (*end)(struct exchange *x, const struct answer *a);
-	/* Up: the guest has it all; answer. */
+	/* Up: the guest has received everything; answer. */
 	void (*done)(struct exchange *x, uint64_t count);
 	/* Nothing was answered yet: answer with an error. NULL: exchange_error. */
 	void (*error)(struct exchange *x, const struct err *e);

@@ -107,7 +107,7 @@ static void give_guest(struct tunnel *t)
 	}
 }
 
-/* What is waited for follows from what is there; true: it is over, and t is gone. */
+/* Moves what can be moved and polls for the rest; true: the tunnel has ended and t is freed. */
 static bool update_tunnel(struct tunnel *t)
 {
 	bool no_more_out = !t->call || t->guest_eof, broken;

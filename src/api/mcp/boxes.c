@@ -1,4 +1,4 @@
-/* Tools about sandboxes themselves: all that a client has are its own. */
+/* Tools for sandboxes and snapshots. A client sees only its own. */
 #include "api/mcp/mcp_internal.h"
 
 #include "api/http/server.h"
@@ -92,7 +92,7 @@ void mcp_snapshot(struct mcp_call *c)
 	sandbox_snapshot(c->box, mcp_arg_text(c, "name", ""), on_snapshot_made, c);
 }
 
-/* The restored one takes the place of the default one, which stays until it is destroyed. */
+/* The restored sandbox becomes the default one; the previous one stays until it is destroyed. */
 static void on_restored(void *arg, struct sandbox *box, const struct err *e)
 {
 	struct mcp_call *c = arg;
@@ -118,7 +118,7 @@ void mcp_restore(struct mcp_call *c)
 			id);
 }
 
-/* Where people reach this daemon: as the client did, else at its own address. */
+/* The address for browsers: as the client reached the daemon, else the listening address. */
 static bool find_host(const struct mcp_call *c, char *ret, size_t size)
 {
 	const char *host = exchange_header(c->x, "Host");

@@ -1,3 +1,4 @@
+/* One MCP request that takes time: its life, its answers, messages on the way, and tools/call. */
 #include "api/mcp/mcp_internal.h"
 
 #include <stdarg.h>
@@ -113,7 +114,7 @@ static void send_answer(struct mcp_call *c, json_t *message)
 	free_call(c);
 }
 
-/* A cancelled request gets no answer, but HTTP wants one: an empty stream. */
+/* A cancelled request gets no JSON-RPC answer, but HTTP needs one: an empty stream. */
 static void end_quietly(struct mcp_call *c)
 {
 	start_stream(c);
@@ -127,7 +128,7 @@ void mcp_call_cancel(struct mcp_call *c)
 		return;
 	c->cancelled = true;
 	if (!c->stop)
-		return; /* what it waits for sees it */
+		return; /* the callback it waits for calls mcp_call_is_over */
 	c->stop(c);
 	end_quietly(c);
 }
@@ -317,7 +318,7 @@ void mcp_call_tool(struct mcp_call *c)
 		mcp_call_with_sandbox(c, mcp_arg_text(c, "sandbox_id", NULL));
 }
 
-/* Nothing of ours changes behind a client's back: it is told so, and the stream stays open. */
+/* No list of ours ever changes: acknowledges, and keeps the stream open. */
 void mcp_call_listen(struct mcp_call *c)
 {
 	c->stop = stop_waiting;

@@ -39,7 +39,7 @@ __attribute__((format(printf, 5, 6))) static void refuse(struct exchange *x, con
 	mcp_reply(x, status, jsonrpc_error(id, code, text, NULL));
 }
 
-/* What the server itself refuses: no or a wrong token, too large, too many. */
+/* Refusals of the HTTP server: a missing or wrong token, too large, too many. */
 static void door_error(struct exchange *x, int status, const struct err *e)
 {
 	if (status == 401)
@@ -160,7 +160,7 @@ static void answer_request(struct exchange *x, struct mcp_session *s, const stru
 	mcp_reply(x, 200, jsonrpc_result(m->id, mcp_finish(era, method, result)));
 }
 
-/* Modern clients have no session, but `cloche mcp` has, whatever its client speaks. */
+/* Modern clients have no session, but `cloche mcp` has one, whatever version its client speaks. */
 static struct mcp_session *session_of_modern(struct exchange *x, const struct jsonrpc *m)
 {
 	const json_t *meta = json_object_get(m->params, "_meta");
@@ -272,7 +272,7 @@ static void post_legacy(struct exchange *x, const struct jsonrpc *m)
 		open_session(x, m);
 		return;
 	}
-	/* A modern client that forgot its envelope must not take this for a session it lost. */
+	/* A modern client that forgot its envelope must not conclude that it lost a session. */
 	if (m->kind == JSONRPC_REQUEST && str_equal(m->method, "server/discover")) {
 		refuse(x, m->id, 404, JSONRPC_NO_METHOD,
 		       "Method not found: server/discover without an envelope in _meta");
@@ -359,7 +359,7 @@ static void on_stream_gone(void *arg)
 	mcp_session_settle(s);
 }
 
-/* The standalone stream: nothing of ours has to be said there yet, but clients like to have it. */
+/* The standalone stream: we send nothing on it, but clients expect to be able to open it. */
 static void open_stream(struct exchange *x)
 {
 	struct mcp_session *s;
@@ -394,7 +394,7 @@ static void delete_session(struct exchange *x)
 	exchange_reply(x, 200, NULL, "", 0);
 }
 
-/* Also over a Unix socket: people put proxies in front of it, and browsers reach those. */
+/* Also checked on a Unix socket: browsers may reach it through a proxy. */
 static bool is_from_elsewhere(const struct exchange *x)
 {
 	const struct config *c = x->api->config;

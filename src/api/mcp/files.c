@@ -1,4 +1,4 @@
-/* Tools and resources that are files: typed guest calls (calls/calls.h), bounded for a model. */
+/* Tools and resources for files: guest calls (calls/calls.h) with results that are bounded for a model. */
 #include "api/mcp/mcp_internal.h"
 
 #include "base/base64.h"
@@ -87,7 +87,7 @@ static bool job_ended(struct mcp_call *c, const struct err *e)
 	return false;
 }
 
-/* There is enough; the rest is not read. */
+/* The limit is reached; the rest is not read. */
 static void job_cut(struct mcp_call *c)
 {
 	struct file_job *j = c->work;
@@ -130,7 +130,7 @@ static void answer_resource(struct mcp_call *c, const char *bytes, size_t len)
 				  text ? text : text_json_base64(bytes, len)));
 }
 
-/* What structuredContent says of a file. */
+/* The structuredContent of read_file. */
 static json_t *describe_read(const struct file_job *j, const char *encoding, json_t *content)
 {
 	bool is_cut = content && j->offset + j->bytes.len < j->size;

@@ -1,10 +1,10 @@
 /*
- * The MCP door: /mcp of the daemon (streamable HTTP), and what `cloche mcp` (stdio) needs to answer
- * by itself before there is a daemon.
+ * The MCP door: /mcp of the daemon (streamable HTTP), and the methods that `cloche mcp` (stdio) answers
+ * without a daemon.
  *
  * Two eras are served side by side, told apart by each message: legacy (up to 2025-11-25) opens a
  * session with `initialize`; modern (2026-07-28) has neither, every request carries an envelope in
- * params._meta. What a method answers is the same; mcp_finish adds what its era wants around it.
+ * params._meta. Methods answer the same for both; mcp_finish adds the members that an era wants.
  */
 #pragma once
 
@@ -14,7 +14,7 @@
 #define MCP_MODERN_VERSION "2026-07-28"
 #define MCP_NEWEST_LEGACY "2025-11-25"
 #define MCP_META "io.modelcontextprotocol/"
-/* params._meta of initialize: options of the session's sandboxes. A client's business, not a model's. */
+/* In params._meta of initialize: options of the session's sandboxes. Set by the client, never by a model. */
 #define MCP_OPTIONS_KEY "cloche/options"
 
 struct mcp_call;
@@ -56,7 +56,7 @@ struct mcp_method {
 	bool cacheable;			   /* modern: ttlMs and cacheScope */
 };
 const struct mcp_method *mcp_method_find(const char *name, enum mcp_era era);
-/* Takes the bare result over and returns it as this era wants it. */
+/* Takes the result over and returns it with the members that the era wants. */
 json_t *mcp_finish(enum mcp_era era, const struct mcp_method *method, json_t *result);
 /* 0 (debug) to 7 (emergency); -1: unknown. */
 int mcp_level_find(const char *name);

@@ -1,4 +1,4 @@
-/* What can be answered without a sandbox: versions, envelopes, lists. No state, no I/O. */
+/* Methods that need no sandbox: versions, envelopes, lists. No state, no I/O. */
 #include "api/mcp/mcp_internal.h"
 
 #include <stdarg.h>
@@ -97,7 +97,7 @@ static json_t *answer_ping(const struct jsonrpc *m, struct mcp_fault *f)
 	return json_object();
 }
 
-/* Everything is on one page, so no cursor is ours. */
+/* All lists have one page, so any cursor is unknown. */
 static json_t *answer_list(const struct jsonrpc *m, const char *name, json_t *list,
 			   struct mcp_fault *f)
 {

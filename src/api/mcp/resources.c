@@ -1,6 +1,6 @@
 /*
- * Resources: what a client's user may look at. cloche://sandboxes/ID, .../files/PATH and
- * .../processes/N/log. Only sandboxes of the same client are there.
+ * Resources, for the user of a client: cloche://sandboxes/ID, .../files/PATH and .../processes/N/log. Only
+ * sandboxes of the same client are shown.
  */
 #include "api/mcp/mcp_internal.h"
 
@@ -45,7 +45,7 @@ static const char *uri_of(const struct mcp_call *c)
 	return uri ? uri : "";
 }
 
-/* The sandbox's id, or "", and what stands behind it: "" or "/...". */
+/* Splits off the sandbox's id, or ""; returns the rest: "" or "/...". */
 static const char *split_uri(const char *uri, char *ret_id, size_t size)
 {
 	size_t len;

@@ -1,4 +1,4 @@
-/* Tools that run something. */
+/* Tools that run code and commands, to their end or in the background. */
 #include "api/mcp/mcp_internal.h"
 
 #define DEFAULT_TIMEOUT_MS 45000u
@@ -6,9 +6,9 @@
 #define INPUT_MAX 60000u
 #define POLLED_MAX 1000
 #define POLL_MAX (128u << 10)
-#define POLL_LEAST_MS 100 /* for what is there already to come */
+#define POLL_LEAST_MS 100 /* for output that is already there to arrive */
 
-/* The client's option and the ceilings, the operator's and the token's, are the most that a model may ask for. */
+/* A model may ask for at most the client's option and the ceilings of operator and token. */
 static uint64_t most_ms(const struct mcp_call *c, uint64_t otherwise)
 {
 	uint64_t limit = sandbox_spec(c->box)->limits.timeout_ms;
@@ -176,7 +176,7 @@ struct background {
 	struct loop_timer timer;
 	struct buf out, err;
 	uint64_t next;
-	bool cut;	 /* older output was there no more */
+	bool cut;	 /* older output is lost */
 	const char *uri; /* of a resource; NULL: process_poll */
 };
 

@@ -39,7 +39,7 @@ static int check_argument(const struct body_field *f, const json_t *v, struct er
 	return 0;
 }
 
-/* An option of the sandbox is refused as what it is: models try those. */
+/* Options of sandboxes get a message of their own: models try to set them. */
 static int unknown_argument(const struct mcp_tool *t, const char *name, struct err *e)
 {
 	const struct field *option = spec_field_find(name);

@@ -1,3 +1,4 @@
+/* Clients of the MCP door: their sessions, the options they set, and the sandboxes they own. */
 #include "api/mcp/mcp_internal.h"
 
 #include "base/id.h"
@@ -71,7 +72,7 @@ struct mcp_state *mcp_state(struct api *api)
 
 /* ---- options ---- */
 
-/* What a client may say about its sandboxes; the caller's ceiling still holds. */
+/* Options that a client may set for its sandboxes; the caller's ceiling still holds. */
 static const char *const session_fields[] = {
 	"memory",    "cpus",	     "pids", "disk",	 "timeout",  "cpu_time", "open_files",
 	"file_size", "output_limit", "env",  "workdir",	 "hostname", "require",	 "image",
@@ -138,7 +139,7 @@ static bool is_callers(const struct mcp_session *s, const struct caller *who)
 	return str_equal(s->caller.token, who->token);
 }
 
-/* Clients forget to end their sessions: the one unused for longest goes, if nothing is lost by it. */
+/* Clients forget to end sessions: ends the one unused for longest, if it has no sandbox. */
 static int make_room(struct mcp_state *st, const struct caller *who, struct err *e)
 {
 	struct mcp_session *oldest = NULL;
@@ -211,8 +212,8 @@ struct mcp_session *mcp_session_open(struct mcp_state *st, const struct caller *
 }
 
 /*
- * Who may see everything is no exception: clients choose the names that their sessions go by, and
- * what somebody else prepared under the same name must not become the operator's.
+ * Ownership is checked for the operator, too: clients choose the names of their sessions, and a sandbox
+ * that another caller prepared under the same name must not become the operator's.
  */
 static bool belongs_to(const struct sandbox *box, const char *key, const struct caller *who)
 {
@@ -237,7 +238,7 @@ static bool find_box(void *arg, struct sandbox *box)
 	return true;
 }
 
-/* A daemon that was started again knows its sandboxes, and by them the sessions. */
+/* After a restart the daemon finds sessions by the sandboxes that they own. */
 static struct mcp_session *restore_session(struct mcp_state *st, const struct caller *who,
 					   const char *id)
 {
@@ -348,7 +349,7 @@ void mcp_session_end(struct mcp_session *s)
 	struct mcp_call *c;
 
 	s->ended = true;
-	s->held++; /* the last call that goes would free it */
+	s->held++; /* the end of the last call would free it */
 	do {
 		for (c = s->calls; c && c->cancelled; c = c->next)
 			;
@@ -447,7 +448,7 @@ static void on_default_made(void *arg, struct sandbox *box, const struct err *e)
 	mcp_session_settle(s);
 }
 
-/* One that is gone or has failed is forgotten: the next call makes a new one. */
+/* NULL if it is gone or has failed: then the next call makes a new one. */
 static struct sandbox *default_sandbox(struct mcp_session *s)
 {
 	struct sandbox *box = mcp_session_box(s, "default");

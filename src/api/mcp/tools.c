@@ -1,4 +1,4 @@
-/* The tools of the MCP door as tables: arguments, results, descriptions, handlers. */
+/* The table of tools: arguments, results, descriptions, handlers. */
 #include "api/mcp/mcp_internal.h"
 
 #define FIELDS(...) &(const struct body_table)BODY_TABLE(BODY_ALONE, __VA_ARGS__)

@@ -1,9 +1,8 @@
 /*
  * Many tasks in one request. Theory of operation: tasks of all batches share a bounded number of
- * places. Whenever one is free, it goes to the token that has the fewest (so that a batch of a
- * thousand does not keep another's batch of two waiting), within what the batch itself allows. A
- * batch that streams starts nothing new while its client does not read; one that does not may keep
- * only so many bytes of results.
+ * slots. A free slot goes to the token that uses the fewest, so that a batch of a thousand tasks does not
+ * delay another token's batch of two, and within what the batch itself allows. A batch that streams
+ * starts no task while its client does not read; any other batch may keep RESULTS_MAX bytes of results.
  */
 #include "api/rest/rest.h"
 
@@ -11,7 +10,7 @@
 
 #include <sys/queue.h>
 
-#define PLACES 32
+#define SLOTS 32
 #define TASKS_MAX 10000
 #define RESULTS_MAX (64u << 20)
 
@@ -27,7 +26,7 @@ struct batch_task {
 	struct run *run;
 	size_t index;
 	int64_t started_ns;
-	char *text; /* its line or element, when it has ended */
+	char *text; /* its line or array element, once it has ended */
 	size_t len;
 };
 
@@ -44,7 +43,7 @@ struct rest {
 	struct api *api;
 	TAILQ_HEAD(, batch) batches;
 	size_t active;
-	struct loop_task task; /* hands out places */
+	struct loop_task task; /* hands out slots */
 };
 
 static void hand_out(void *arg);
@@ -106,7 +105,7 @@ static void end_if_done(struct batch *b)
 		answer_whole(b);
 }
 
-/* {"result":...} or {"error":...}, with its index where the order is that of the ends. */
+/* {"result":...} or {"error":...}; with its index if results are sent in the order of their ends. */
 static void keep_record(struct batch_task *t, const struct result *r, const struct err *e)
 {
 	struct batch *b = t->batch;
@@ -169,9 +168,9 @@ static void on_task(void *arg, const struct result *record, const struct err *e)
 	end_if_done(b);
 }
 
-/* ---- places ---- */
+/* ---- slots ---- */
 
-static size_t places_of(const struct rest *r, const char *token)
+static size_t slots_of(const struct rest *r, const char *token)
 {
 	const struct batch *b;
 	size_t n = 0;
@@ -193,7 +192,7 @@ static struct batch *next_batch(struct rest *r)
 		if (b->gone || b->next == b->count || b->active >= b->parallel ||
 		    (b->lines && !exchange_room(b->x)))
 			continue;
-		n = places_of(r, b->x->caller.token);
+		n = slots_of(r, b->x->caller.token);
 		if (n < fewest) {
 			fewest = n;
 			best = b;
@@ -223,7 +222,7 @@ static void hand_out(void *arg)
 	struct rest *r = arg;
 	struct batch *b;
 
-	while (r->active < PLACES && (b = next_batch(r)))
+	while (r->active < SLOTS && (b = next_batch(r)))
 		start_task(b);
 }
 

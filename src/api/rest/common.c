@@ -1,4 +1,4 @@
-/* What the handlers of the REST door share: entering a route, common answers, server-sent events. */
+/* What the handlers of the REST door share: entering a route, reading arguments, common answers. */
 #include "api/rest/rest.h"
 
 bool v1_body(struct exchange *x)

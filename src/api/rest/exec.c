@@ -1,3 +1,4 @@
+/* POST /exec: reads the request, then answers with the result, a stream, or a background command. */
 #include "api/rest/rest.h"
 
 const struct body_table v1_exec_table = BODY_TABLE(
@@ -67,7 +68,7 @@ static int read_words(struct exec_job *j, const json_t *body, struct err *e)
 static int read_timeout(struct exec_request *r, const json_t *body, uint64_t usual_ms,
 			uint64_t most_ms, struct err *e)
 {
-	/* What is started to stay has no end but what was asked for. */
+	/* Background commands and terminals have no default timeout. */
 	if (body_flag(body, "background") || body_flag(body, "tty"))
 		usual_ms = 0;
 	if (body_time(body, "timeout", usual_ms, &r->timeout_ms, e) < 0)

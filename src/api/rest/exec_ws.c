@@ -3,9 +3,9 @@
  * frames are JSON. From the client {"resize":{"rows","cols"}} and {"signal":N|"NAME"}; to the client
  * {"exit":{...}} or {"error":{...}}, then the close.
  *
- * Nothing here grows with what a client sends or does not read. The pump stops the guest
- * while output waits; the socket is read only while all that came before was given to the command, at most
- * OUT_MAX bytes wait to be sent, and no earlier resize or signal is under way.
+ * Memory is bounded whatever a client sends or does not read. The pump stops the guest while output
+ * waits. The socket is read only while all earlier input was given to the command, at most OUT_MAX bytes
+ * wait to be sent, and no earlier resize or signal is under way.
  */
 #include "api/rest/rest.h"
 
@@ -34,8 +34,8 @@ struct ws_terminal {
 	struct ws_reader reader;
 	struct buf out, in; /* to the client, to the command */
 	struct pump pump;   /* of the command's output */
-	bool is_closing;    /* our close is in out: what comes is no longer taken */
-	bool is_shut;	    /* and has left: the client is to hang up */
+	bool is_closing;    /* our close frame is in out: input is ignored */
+	bool is_shut;	    /* and is sent: the client is to hang up */
 	bool was_heard;	    /* something came since the last ping */
 	bool is_asking;	    /* a resize or signal is under way */
 	bool has_ended;	    /* freed by the answer that is still due */
@@ -102,7 +102,7 @@ static bool may_read(const struct ws_terminal *t)
 
 static void take_messages(struct ws_terminal *t);
 
-/* What is waited for follows from what is there. t may be gone afterwards. */
+/* Moves what can be moved and polls for the rest. t may be freed afterwards. */
 static void update_terminal(struct ws_terminal *t)
 {
 	bool is_broken;
@@ -117,7 +117,7 @@ static void update_terminal(struct ws_terminal *t)
 		end_terminal(t);
 		return;
 	}
-	/* Closed with bytes unread, the socket would be reset, and the client lose the end. */
+	/* Closing with unread bytes would reset the connection, and the client would lose the last frames. */
 	if (t->is_closing && !t->out.len && !t->is_shut) {
 		t->is_shut = true;
 		shutdown(t->watch.fd, SHUT_WR);
@@ -244,7 +244,7 @@ static void on_socket(void *arg, uint32_t events)
 	update_terminal(t);
 }
 
-/* A client that has gone without a word, and does not even answer this, is not waited for. */
+/* A client that sends nothing and does not answer pings is taken for gone. */
 static void on_ping(void *arg)
 {
 	struct ws_terminal *t = arg;
@@ -346,7 +346,7 @@ static void on_client_gone(void *arg)
 	exchange_answer_gone(x);
 }
 
-/* True: it is one; else an error was answered. */
+/* False: an error was answered. */
 static bool check_handshake(struct exchange *x)
 {
 	const char *connection = exchange_header(x, "Connection"),

@@ -1,3 +1,4 @@
+/* Commands of a sandbox by id: list, stream, input, signals, terminal size. */
 #include "api/rest/rest.h"
 
 const struct body_table v1_stdin_table =

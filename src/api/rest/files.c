@@ -20,7 +20,7 @@ const struct body_table v1_chmod_table =
 
 /* ---- arguments ---- */
 
-/* Without components that are ".", since the names of entries are made of it. */
+/* Removes "." components: the paths of listed entries begin with this path. */
 static void drop_dots(char *path)
 {
 	char *to = path;
@@ -86,10 +86,10 @@ static void answer_info(void *arg, const struct answer *a, const struct err *e)
 
 struct byte_range {
 	bool given, suffix;
-	uint64_t first, last; /* suffix: first is how many */
+	uint64_t first, last; /* suffix: first is the number of bytes */
 };
 
-/* One range of bytes; others are not understood, and then the whole file is sent (RFC 9110). */
+/* One range of bytes; for any other form the whole file is sent (RFC 9110). */
 static struct byte_range read_range(const char *text)
 {
 	struct byte_range r = {.last = UINT64_MAX};
@@ -110,7 +110,7 @@ static struct byte_range read_range(const char *text)
 	return r.given ? r : (struct byte_range){.last = UINT64_MAX};
 }
 
-/* The part that is wanted of this size; false: none of it is there. */
+/* Clips the range to a file of this size; false: nothing of it is left. */
 static bool clip(struct byte_range *r, uint64_t size)
 {
 	if (r->suffix) {
@@ -138,7 +138,7 @@ static void set_file_headers(struct exchange *x, const struct file_info *f)
 
 static int64_t begin_whole(struct exchange *x, const struct file_info *f)
 {
-	/* A file that says it is empty may be one of /proc: its length is known at its end. */
+	/* A file of size 0 may be one of /proc: its length is known at its end. */
 	int64_t length = f->size ? (int64_t)f->size : TRANSFER_UNKNOWN;
 
 	set_file_headers(x, f);

@@ -1,6 +1,6 @@
 /*
- * The kept output of a sandbox's commands. The guest keeps the last of it for each; it is read by
- * attaching to one command after the other, up to where it had got when we asked.
+ * The output of a sandbox's commands. The guest keeps the last part for each command. It is read by
+ * attaching to one command after the other, up to the end that the list of commands named.
  */
 #include "api/rest/rest.h"
 
@@ -61,7 +61,7 @@ static void on_log_output(void *arg, int kind, uint64_t seq, const char *bytes, 
 	}
 }
 
-/* The command has ended, or was forgotten meanwhile. */
+/* The command has ended, or the guest no longer knows it. */
 static void on_log_over(void *arg, const struct err *e)
 {
 	struct logs *l = arg;

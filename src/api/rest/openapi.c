@@ -1,4 +1,4 @@
-/* /openapi.json: from the table of routes and the tables of their bodies, so that it cannot lie. */
+/* /openapi.json: made from the table of routes and the tables of their bodies, so that it is always true. */
 #include "api/rest/rest.h"
 
 #include <ctype.h>

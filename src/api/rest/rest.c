@@ -11,7 +11,6 @@
 #define SANDBOX ROUTE_SANDBOX
 #define AWAKE ROUTE_AWAKE
 
-/* contract.md's table. */
 static const struct route routes[] = {
 	{"GET", "/healthz", v1_healthz, 0, BODY_NONE, ROUTE_OPEN, "Is the daemon alive?", NULL},
 	{"GET", "/metrics", v1_metrics, READ, BODY_NONE, 0, "Counters for Prometheus", NULL},

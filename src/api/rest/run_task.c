@@ -1,3 +1,4 @@
+/* One task: reads its body, runs it in a warm sandbox or in a new one, and collects the record. */
 #include "api/rest/rest.h"
 
 #include "api/http/server.h"
@@ -7,10 +8,10 @@
 
 #define WORKSPACE "/workspace"
 #define CODE_DIR "/tmp/.cloche"
-#define CLI_CODE_DIR "/run/code" /* where it is for `cloche code`; warm hosts have it, too */
+#define CLI_CODE_DIR "/run/code" /* as for `cloche code`; warm hosts have it, too */
 #define CODE_FILES 4		 /* the snippet and its guard */
 #define FILES_MAX 256
-#define WARM_CODE_MAX (256u << 10) /* what a request to a guest can hold, with much besides */
+#define WARM_CODE_MAX (256u << 10) /* fits into a request to a guest with all other fields */
 #define CAPTURE_BYTES (8u << 20)
 #define GRACE_MS 60000 /* for files in and out, besides the command's own time */
 
@@ -56,9 +57,9 @@ struct run {
 	void *arg;
 	bool cancelled, has_ended;
 	struct sandbox *s;		 /* held; NULL: not made yet */
-	bool warm;			 /* tries, or is in, a warm sandbox */
+	bool warm;			 /* runs, or tries to, in a warm sandbox */
 	struct create_options options;	 /* for a cold one */
-	char why_cold[200];		 /* although it could have been warm; or "" */
+	char why_cold[200];		 /* why a run that could be warm is cold; or "" */
 	const struct language *language; /* of a snippet, or NULL */
 	enum warm_choice choice;
 	enum guard guard;
@@ -73,7 +74,7 @@ struct run {
 	struct err error;
 };
 
-/* Then it runs as `cloche run --empty` would run it. */
+/* "warm": "only" runs as `cloche run --empty` does. */
 static bool as_cli(const struct run *r)
 {
 	return r->choice == WARM_ONLY;
@@ -98,7 +99,7 @@ static void run_free(struct run *r)
 	free(r);
 }
 
-/* ---- the end: the sandbox goes first ---- */
+/* ---- the end: the sandbox is destroyed first ---- */
 
 static void on_destroyed(void *arg, struct sandbox *s, const struct err *e)
 {
@@ -135,7 +136,7 @@ void run_cancel(struct run *r)
 	else if (r->call)
 		call_drop(take_ptr(r->call));
 	else
-		return; /* being made or unmade: the callback that comes finishes it */
+		return; /* being made or destroyed: the pending callback ends the run */
 	end_run(r);
 }
 
@@ -189,7 +190,7 @@ static void on_searched(void *arg, const struct answer *a, const struct err *e)
 	take_next(r);
 }
 
-/* What the record says besides is taken out of the sandbox now: its command has ended. */
+/* The command has ended: reads the next file for the record out of the sandbox. */
 static void take_next(struct run *r)
 {
 	const struct receiver matches = {.match = on_match, .done = on_searched, .arg = r};
@@ -359,7 +360,7 @@ static int read_files(struct run *r, struct err *e)
 	return 0;
 }
 
-/* The code goes in as a file of its own, never as part of a command line. */
+/* The code is written to a file, never made part of a command line. */
 static int read_code(struct run *r, struct err *e)
 {
 	const char *file = body_text(r->body, "name");
@@ -439,7 +440,7 @@ static int read_body(struct run *r, struct create_options *o, struct err *e)
 	o->transient = true;
 	o->idle_ms = 0;
 	o->ttl_ms = r->r.timeout_ms ? r->r.timeout_ms + GRACE_MS : 0;
-	/* It lives as long as its command may run, so a bound to the one is one to the other. */
+	/* The sandbox lives as long as its command may run, so the bound of its life bounds the command. */
 	if (most_ms && o->ttl_ms > most_ms)
 		return err_field(e, ERR_INVALID, "timeout", "timeout: at most %llu s here",
 				 (unsigned long long)(most_ms - GRACE_MS) / 1000);
@@ -451,7 +452,7 @@ static int read_body(struct run *r, struct create_options *o, struct err *e)
 
 /* ---- warm ---- */
 
-/* What the loader, the C library, an interpreter and its modules heed when they start is too late for one that has. */
+/* No variables that the loader, libc, an interpreter or its modules read only at their start. */
 static bool env_suits(const struct list *env)
 {
 	static const char *const early[] = {"PYTHON", "PATH=",	   "HOME=",  "LANG",
@@ -476,7 +477,7 @@ static bool may_be_warm(const struct run *r)
 	       manager_warm_host_suits(r->api->manager, &r->who, &r->options);
 }
 
-/* At once, in a sandbox that is ready; false: not like that. */
+/* Starts in a warm sandbox; false: it must run cold. */
 static bool start_warm(struct run *r)
 {
 	struct exec_request request = r->r;
@@ -491,7 +492,7 @@ static bool start_warm(struct run *r)
 			say_why(r, why);
 		return false;
 	}
-	/* Of the sandbox, then of the command. */
+	/* Variables of the sandbox first, then of the command. */
 	for (size_t i = 0; i < r->options.env.count; i++)
 		list_add(&env, r->options.env.items[i]);
 	for (size_t i = 0; i < r->r.env.count; i++)

@@ -1,3 +1,4 @@
+/* Sandboxes over REST: creating, listing, changing, destroying, and their ports. */
 #include "api/rest/rest.h"
 
 #include "model/guard.h"
@@ -80,14 +81,14 @@ static int take_times(const json_t *body, struct create_options *o, struct err *
 	return 0;
 }
 
-/* What is written stays in memory: a default disk must not stand in the way of a smaller memory. */
+/* Files are kept in memory: a default disk limit must not exceed a smaller memory limit. */
 static void fit_disk(struct sandbox_spec *s)
 {
 	if (!spec_is_set(s, "disk") && s->limits.disk_bytes > s->limits.memory_bytes)
 		s->limits.disk_bytes = s->limits.memory_bytes / 2;
 }
 
-/* Of a sandbox of another service nothing can be asked that only we could give. */
+/* Options that only our own sandboxes can fulfil are refused for those of another service. */
 static int finish_remote(struct sandbox_spec *s, struct err *e)
 {
 	static const char *const ours[] = {"memory",   "cpus",	     "pids",	  "disk",

@@ -1,3 +1,4 @@
+/* Snapshots and forks over REST; snapshots also go out and come in as tar archives. */
 #include "api/rest/rest.h"
 
 #include "policy/config.h"
@@ -97,13 +98,13 @@ void v1_snapshot_delete(struct exchange *x)
 	v1_snapshot_find(x, x->params[0], delete_found);
 }
 
-/* ---- tars, from and to an fd of the broker's ---- */
+/* ---- tars, through an fd from the broker ---- */
 
 struct snapshot_tar {
 	struct exchange *x;
 	int fd;
 	uint64_t taken;
-	bool is_begun;		 /* to be written; the broker has it in its books */
+	bool is_begun;		 /* being written; the broker has recorded it */
 	struct loop_watch watch; /* where it is a pipe */
 	struct ipc_snapshot info;
 };
@@ -205,7 +206,7 @@ static size_t write_tar(void *arg, const char *bytes, size_t len)
 	size_t done = 0;
 	struct err e = {0};
 
-	/* Here, not only when it is checked: until then it would fill the disk. */
+	/* Checked here, not only at the end: until then the tar would fill the disk. */
 	if (most && t->taken + len > most) {
 		err_set(&e, ERR_LIMIT, "the snapshot is larger than this daemon allows");
 		exchange_error_as(t->x, 413, &e);
@@ -222,7 +223,7 @@ static size_t write_tar(void *arg, const char *bytes, size_t len)
 			break;
 		}
 		if (n < 0) {
-			/* The broker takes no more of it. */
+			/* The broker has closed its end. */
 			if (errno == EPIPE)
 				err_set(&e, ERR_LIMIT,
 					"the snapshot is larger than there is room for");

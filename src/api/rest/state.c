@@ -1,3 +1,4 @@
+/* States of a sandbox: start, stop, pause, resume, waiting for a state; statistics and events. */
 #include "api/rest/rest.h"
 
 const struct body_table v1_empty_table = {NULL, 0, BODY_ALONE};
@@ -45,7 +46,7 @@ struct state_wait {
 	struct sandbox *s; /* held */
 	struct waiter *waiter;
 	struct loop_timer timer;
-	const char *state; /* NULL: until it no longer runs */
+	const char *state; /* NULL: any in which it does not run */
 };
 
 static void waiting_done(void *data)
@@ -172,7 +173,7 @@ static void on_event(void *arg, const json_t *event)
 
 	if (w->over || (w->sandbox && (!of || !str_equal(of, w->sandbox))))
 		return;
-	/* Who does not read loses the connection, and can come back with from=SEQ. */
+	/* A client that does not read is disconnected; it can come back with from=SEQ. */
 	if (!exchange_room(w->sse.x)) {
 		w->over = true;
 		exchange_abort(w->sse.x);

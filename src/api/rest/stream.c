@@ -7,7 +7,7 @@ struct exec_stream {
 	struct sse sse;
 	struct exec_source input; /* its bytes belong to the request */
 	bool started;
-	uint64_t from; /* nothing before it is wanted */
+	uint64_t from; /* output before this is skipped */
 	struct pump pump;
 };
 
@@ -47,7 +47,7 @@ static void on_command_output(void *arg, int kind, uint64_t seq, const char *byt
 	bytes += skip;
 	text = json_stringn(bytes, len - skip);
 	o = json_pack("{s:I}", "seq", (json_int_t)(seq + skip));
-	/* A character may be cut in two by the border of a piece: then its bytes are sent. */
+	/* A piece may end within a character: then its bytes are sent as base64. */
 	json_object_set_new(o, text ? "text" : "base64",
 			    text ? text : text_json_base64(bytes, len - skip));
 	sse_send(&t->sse, kind == 2 ? "stderr" : "stdout", o);

@@ -1,3 +1,4 @@
+/* What concerns the daemon as a whole: health, metrics, tokens, policies, images, volumes, audit. */
 #include "api/rest/rest.h"
 
 #include "api/http/server.h"
