@@ -7,37 +7,29 @@ struct listing {
 	uint32_t next; /* eid */
 };
 
-static void pump(void *arg)
+static void list_some(void *arg)
 {
 	struct listing *l = arg;
 	struct command *c = l->stream->guest->commands;
 
 	for (; c; c = c->next) {
 		auto_buf struct buf b = {0};
-		bool fits;
 
 		if (c->eid < l->next)
 			continue;
 		command_pack(c, &b);
-		fits = b.len <= stream_room(l->stream);
-		if (fits)
-			stream_put(l->stream, G_ITEM, buf_head(&b), b.len);
-		if (!fits)
+		if (b.len > stream_room(l->stream))
 			return;
+		stream_put(l->stream, G_ITEM, buf_head(&b), b.len);
 		l->next = c->eid + 1;
 	}
 	stream_end(l->stream, NULL, 0);
 	free(l);
 }
 
-static void on_end(void *arg)
-{
-	free(arg);
-}
-
 void execs_request(struct stream *s, const struct request *r)
 {
-	static const struct stream_ops ops = {.pump = pump, .on_end = on_end};
+	static const struct stream_ops ops = {.pump = list_some, .on_end = free};
 	struct listing *l = must_alloc(calloc(1, sizeof(*l)));
 
 	*l = (struct listing){.stream = s};

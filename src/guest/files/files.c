@@ -1,8 +1,8 @@
 /* Answers requests about single files: status, directories, names, modes, attributes. */
 #include "guest/files/files.h"
 
-#include "guest/link/request.h"
 #include "guest/files/walk.h"
+#include "guest/link/worker.h"
 
 #include <linux/fs.h>
 #include <linux/magic.h>
@@ -199,7 +199,7 @@ void move_request(struct stream *s, const struct request *r)
 		look_and_answer(s, to, false);
 	else if (errno == EXDEV)
 		/* Another file system, or a directory of the image: copied, then removed. */
-		walk_move(s, r);
+		worker_start(s, r, &(struct worker_job){.run = move_work});
 	else
 		stream_error(s, errno, "cannot move %s to %s: %m", from, to);
 }
@@ -212,7 +212,7 @@ void remove_request(struct stream *s, const struct request *r)
 	if (unlink(path) == 0 || (errno == EISDIR && rmdir(path) == 0))
 		stream_ok(s, NULL);
 	else if (errno == ENOTEMPTY && recursive)
-		walk_remove(s, path);
+		worker_start(s, r, &(struct worker_job){.run = remove_work});
 	else
 		stream_error(s, errno, "cannot remove %s: %m", path);
 }
@@ -235,18 +235,12 @@ void chmod_request(struct stream *s, const struct request *r)
 
 /* ---- extended attributes ---- */
 
-/* Those of an overlay would change what it shows. */
-static bool is_allowed_xattr(const char *name)
-{
-	return str_starts(name, "user.") && !str_starts(name, "user.overlay.");
-}
-
 void xattr_set_request(struct stream *s, const struct request *r)
 {
 	const char *path = r->text[0], *name = r->text[1];
 	bool drop = r->number[0];
 
-	if (!is_allowed_xattr(name))
+	if (!walk_is_allowed_xattr(name))
 		stream_error(s, EPERM, "%s: only attributes user.* can be set", name);
 	else if ((drop ? removexattr(path, name) : setxattr(path, name, r->bytes, r->len, 0)) < 0)
 		stream_error(s, errno, "cannot set %s of %s: %m", name, path);
@@ -263,8 +257,9 @@ static bool pack_xattrs(const char *path, struct buf *b)
 	uint32_t count = 0;
 
 	for (const char *name = names; n > 0 && name < names + n; name += strlen(name) + 1) {
-		ssize_t len =
-			is_allowed_xattr(name) ? getxattr(path, name, value, sizeof(value)) : -1;
+		ssize_t len = walk_is_allowed_xattr(name)
+				      ? getxattr(path, name, value, sizeof(value))
+				      : -1;
 
 		if (len < 0 || rows.len + (size_t)len + strlen(name) + 16 > GUEST_MAX_PAYLOAD)
 			continue;

@@ -27,8 +27,10 @@ struct watcher {
 	size_t real_len;	/* and how long its real path is */
 };
 
-static void watcher_free(struct watcher *w)
+static void watcher_free(void *arg)
 {
+	struct watcher *w = arg;
+
 	loop_unwatch(w->guest->loop, &w->watch);
 	close_fd(&w->watch.fd);
 	for (size_t i = 0; i < w->count; i++)
@@ -66,6 +68,14 @@ static void tell_overflow(struct watcher *w)
 
 /* ---- which directories ---- */
 
+static struct place *find_place(const struct watcher *w, int wd)
+{
+	for (size_t i = 0; i < w->count; i++)
+		if (w->places[i].wd == wd)
+			return &w->places[i];
+	return NULL;
+}
+
 static int add_place(struct watcher *w, const char *path)
 {
 	int wd = w->count < WATCH_MOST
@@ -74,9 +84,8 @@ static int add_place(struct watcher *w, const char *path)
 
 	if (wd < 0)
 		return -1;
-	for (size_t i = 0; i < w->count; i++)
-		if (w->places[i].wd == wd)
-			return 0;
+	if (find_place(w, wd))
+		return 0;
 	w->places = array_room(w->places, w->count, &w->room, sizeof(*w->places));
 	w->places[w->count++] = (struct place){wd, str_copy(path)};
 	return 0;
@@ -106,36 +115,19 @@ static void add_below(struct watcher *w, char *path, bool news)
 			   WALK_MAX_DEPTH + 1);
 }
 
+static void forget_place(struct watcher *w, struct place *p)
+{
+	free(p->path);
+	*p = w->places[--w->count];
+}
+
 static void drop_below(struct watcher *w, const char *path)
 {
-	for (size_t i = 0; i < w->count;) {
-		if (!path_below(w->places[i].path, path)) {
-			i++;
-			continue;
+	for (size_t i = w->count; i-- > 0;)
+		if (path_below(w->places[i].path, path)) {
+			inotify_rm_watch(w->watch.fd, w->places[i].wd);
+			forget_place(w, &w->places[i]);
 		}
-		inotify_rm_watch(w->watch.fd, w->places[i].wd);
-		free(w->places[i].path);
-		w->places[i] = w->places[--w->count];
-	}
-}
-
-static void forget(struct watcher *w, int wd)
-{
-	for (size_t i = 0; i < w->count; i++) {
-		if (w->places[i].wd == wd) {
-			free(w->places[i].path);
-			w->places[i] = w->places[--w->count];
-			return;
-		}
-	}
-}
-
-static const char *path_of(const struct watcher *w, int wd)
-{
-	for (size_t i = 0; i < w->count; i++)
-		if (w->places[i].wd == wd)
-			return w->places[i].path;
-	return NULL;
 }
 
 /* ---- events ---- */
@@ -170,19 +162,21 @@ static bool is_nameless(const char *name, const char *path)
 
 static void take_event(struct watcher *w, const struct inotify_event *v)
 {
-	const char *dir = path_of(w, v->wd);
+	struct place *place = find_place(w, v->wd);
 	bool is_dir = v->mask & IN_ISDIR;
 	char path[GUEST_MAX_PATH];
+	const char *dir;
 
 	if (v->mask & IN_Q_OVERFLOW) {
 		w->overflowed = false;
 		tell_overflow(w);
 		return;
 	}
-	if (v->mask & IN_IGNORED)
-		forget(w, v->wd);
-	if (!dir || !v->len || (v->mask & IN_IGNORED))
+	if (place && (v->mask & IN_IGNORED))
+		forget_place(w, place);
+	if (!place || !v->len || (v->mask & IN_IGNORED))
 		return;
+	dir = place->path;
 	if (str_starts(v->name, HIDDEN)) {
 		if (v->mask & IN_MOVED_FROM)
 			w->hidden_cookie = v->cookie;
@@ -232,7 +226,7 @@ static void on_inotify(void *arg, uint32_t events)
 	}
 }
 
-static void pump(void *arg)
+static void watch_again(void *arg)
 {
 	struct watcher *w = arg;
 
@@ -240,15 +234,10 @@ static void pump(void *arg)
 		loop_watch(w->guest->loop, &w->watch);
 }
 
-static void on_end(void *arg)
-{
-	watcher_free(arg);
-}
-
 void watch_request(struct stream *s, const struct request *r)
 {
 	struct guest *g = s->guest;
-	static const struct stream_ops ops = {.pump = pump, .on_end = on_end};
+	static const struct stream_ops ops = {.pump = watch_again, .on_end = watcher_free};
 	char path[GUEST_MAX_PATH], real[PATH_MAX];
 	struct watcher *w = must_alloc(calloc(1, sizeof(*w)));
 

@@ -120,9 +120,8 @@ static enum walk_next search_entry(void *arg, const struct walk_entry *n)
 	return is_full(q) ? WALK_STOP : WALK_INTO;
 }
 
-static void run_search(struct work *w, const void *arg)
+void search_work(struct work *w, const struct request *r)
 {
-	const struct request *r = arg;
 	struct search q = {.work = w,
 			   .glob = r->text[1],
 			   .content = r->text[2],
@@ -145,9 +144,4 @@ static void run_search(struct work *w, const void *arg)
 	walk_below(&(struct walk){search_entry, &q, true}, dir, path, WALK_MAX_DEPTH + 1);
 	cut = is_full(&q);
 	work_end(w, &cut, 1);
-}
-
-void search_request(struct stream *s, const struct request *r)
-{
-	worker_start(s, &(struct worker_job){.run = run_search, .arg = r, .goes_on = true});
 }

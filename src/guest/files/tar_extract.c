@@ -63,8 +63,7 @@ static int judge_name(const struct tar_extract *x, char *name, struct err *e)
 static int judge_xattrs(const struct tar_extract *x, const struct tar_entry *n, struct err *e)
 {
 	for (size_t i = 0; x->strict && i < n->xattr_count; i++)
-		if (!str_starts(n->xattrs[i].name, "user.") ||
-		    str_starts(n->xattrs[i].name, "user.overlay."))
+		if (!walk_is_allowed_xattr(n->xattrs[i].name))
 			return err_set(e, ERR_DENIED,
 				       "%.200s has attribute %.100s; only user.* is allowed",
 				       n->name, n->xattrs[i].name);
@@ -123,8 +122,7 @@ static int open_above(int root, const char *name, const char **ret_last, struct 
 static void set_xattrs(int fd, const struct tar_entry *n)
 {
 	for (size_t i = 0; i < n->xattr_count; i++)
-		if (str_starts(n->xattrs[i].name, "user.") &&
-		    !str_starts(n->xattrs[i].name, "user.overlay."))
+		if (walk_is_allowed_xattr(n->xattrs[i].name))
 			(void)!fsetxattr(fd, n->xattrs[i].name, n->xattrs[i].value,
 					 n->xattrs[i].len, 0);
 }

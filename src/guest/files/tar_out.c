@@ -258,7 +258,7 @@ static void add_xattrs(struct entry *n, int fd)
 	for (const char *p = names; len > 0 && p < names + len; p += strlen(p) + 1) {
 		ssize_t got;
 
-		if (!str_starts(p, "user.") || str_starts(p, "user.overlay."))
+		if (!walk_is_allowed_xattr(p))
 			continue;
 		if (!value)
 			value = must_alloc(malloc(XATTR_SIZE_MAX));

@@ -21,9 +21,8 @@ static int errno_of(const struct err *e)
 
 /* ---- out ---- */
 
-static void run_tar_out(struct work *w, const void *arg)
+void tar_out_work(struct work *w, const struct request *r)
 {
-	const struct request *r = arg;
 	const char *path = r->text[0];
 	struct tar_out t = {.write = work_data, .arg = w, .upper = r->number[0] & GUEST_TAR_UPPER};
 	auto_close int fd = open(path, O_PATH | O_CLOEXEC);
@@ -48,16 +47,10 @@ static void run_tar_out(struct work *w, const void *arg)
 	work_end(w, NULL, 0);
 }
 
-void tar_out_request(struct stream *s, const struct request *r)
-{
-	worker_start(s, &(struct worker_job){.run = run_tar_out, .arg = r, .goes_on = true});
-}
-
 /* ---- in ---- */
 
-static void run_tar_in(struct work *w, const void *arg)
+void tar_in_work(struct work *w, const struct request *r)
 {
-	const struct request *r = arg;
 	const char *path = r->text[0];
 	struct tar_in t = {.read = work_read, .arg = w};
 	struct tar_extract x = {.upper = r->number[0] & GUEST_TAR_UPPER,
@@ -84,13 +77,12 @@ static void run_tar_in(struct work *w, const void *arg)
 	work_end(w, NULL, 0);
 }
 
-void tar_in_request(struct stream *s, const struct request *r)
-{
-	worker_start(s, &(struct worker_job){
-				.run = run_tar_in, .arg = r, .goes_on = true, .takes_input = true});
-}
-
 /* ---- moving by copying ---- */
+
+static int write_fd(void *fd, const void *bytes, size_t len)
+{
+	return io_write_all(*(int *)fd, bytes, len);
+}
 
 /* One process packs, the other unpacks. */
 static int copy_tree(struct work *w, int from_dir, const char *from, int to_dir, const char *to)
@@ -102,8 +94,7 @@ static int copy_tree(struct work *w, int from_dir, const char *from, int to_dir,
 	if (pipe2(ends, O_CLOEXEC) < 0 || (pid = fork()) < 0)
 		return -1;
 	if (pid == 0) {
-		struct work packer = {.out = ends[1]};
-		struct tar_out t = {.write = walk_write_fd, .arg = &packer.out, .upper = true};
+		struct tar_out t = {.write = write_fd, .arg = &ends[1], .upper = true};
 
 		_exit(tar_out_tree(&t, from_dir, from, to, &e) < 0 || tar_out_end(&t, &e) < 0);
 	}
@@ -123,9 +114,9 @@ static int copy_tree(struct work *w, int from_dir, const char *from, int to_dir,
 	return 0;
 }
 
-static void run_move(struct work *w, const void *arg)
+/* A move that rename cannot do: copies, then removes. */
+void move_work(struct work *w, const struct request *r)
 {
-	const struct request *r = arg;
 	const char *from_path = r->text[0], *to_path = r->text[1], *from, *to;
 	auto_close int from_dir = walk_open_parent(from_path, &from);
 	auto_close int to_dir = from_dir < 0 ? -1 : walk_open_parent(to_path, &to);
@@ -146,9 +137,4 @@ static void run_move(struct work *w, const void *arg)
 		work_error(w, errno, "cannot move %s to %s: %m", from_path, to_path);
 	files_pack(&b, to_path, &st, to_dir, to);
 	work_ok(w, &b);
-}
-
-void walk_move(struct stream *s, const struct request *r)
-{
-	worker_start(s, &(struct worker_job){.run = run_move, .arg = r});
 }

@@ -11,8 +11,10 @@ struct reading {
 	uint64_t offset, left;
 };
 
-static void reading_free(struct reading *r)
+static void reading_free(void *arg)
 {
+	struct reading *r = arg;
+
 	close(r->fd);
 	free(r);
 }
@@ -66,11 +68,6 @@ static void pump_reading(void *arg)
 	}
 }
 
-static void end_reading(void *arg)
-{
-	reading_free(arg);
-}
-
 /* Opens what may be read; -1 with errno. */
 static int open_reading(const char *path, struct stat *st)
 {
@@ -87,7 +84,7 @@ static int open_reading(const char *path, struct stat *st)
 
 void read_request(struct stream *s, const struct request *q)
 {
-	static const struct stream_ops ops = {.pump = pump_reading, .on_end = end_reading};
+	static const struct stream_ops ops = {.pump = pump_reading, .on_end = reading_free};
 	const char *path = q->text[0];
 	uint64_t offset = q->number[0];
 	struct reading *r;
@@ -120,8 +117,10 @@ struct writing {
 	char path[GUEST_MAX_PATH];
 };
 
-static void writing_free(struct writing *w)
+static void writing_free(void *arg)
 {
+	struct writing *w = arg;
+
 	if (*w->temp)
 		unlink(w->temp);
 	close_fd(&w->fd);
@@ -206,11 +205,6 @@ static void finish_writing(void *arg)
 	writing_free(w);
 }
 
-static void end_writing(void *arg)
-{
-	writing_free(arg);
-}
-
 /* Where a link leads, so that it stays one. */
 static void follow_links(struct writing *w)
 {
@@ -273,7 +267,7 @@ static int open_writing(struct writing *w)
 void write_request(struct stream *s, const struct request *q)
 {
 	static const struct stream_ops ops = {
-		.on_data = take_writing, .on_close = finish_writing, .on_end = end_writing};
+		.on_data = take_writing, .on_close = finish_writing, .on_end = writing_free};
 	struct writing *w = must_alloc(calloc(1, sizeof(*w)));
 	bool parents = q->number[2];
 

@@ -29,11 +29,6 @@ int walk_open_parent(const char *path, const char **ret_name)
 	return open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-int walk_write_fd(void *fd, const void *bytes, size_t len)
-{
-	return io_write_all(*(int *)fd, bytes, len);
-}
-
 bool walk_is_virtual(int fd)
 {
 	struct statfs fs;
@@ -41,6 +36,11 @@ bool walk_is_virtual(int fd)
 	return fstatfs(fd, &fs) == 0 &&
 	       (fs.f_type == PROC_SUPER_MAGIC || fs.f_type == SYSFS_MAGIC ||
 		fs.f_type == DEVPTS_SUPER_MAGIC || fs.f_type == 0x19800202 /* mqueue */);
+}
+
+bool walk_is_allowed_xattr(const char *name)
+{
+	return str_starts(name, "user.") && !str_starts(name, "user.overlay.");
 }
 
 static bool go_into(const struct walk *w, const struct walk_entry *n, char *path, unsigned levels)
@@ -131,19 +131,14 @@ int walk_remove_at(int dir, const char *name)
 	return remove_name(dir, name, 0);
 }
 
-static void run_remove(struct work *w, const void *arg)
+void remove_work(struct work *w, const struct request *r)
 {
-	const char *path = arg, *name;
+	const char *path = r->text[0], *name;
 	auto_close int parent = walk_open_parent(path, &name);
 
 	if (parent < 0 || walk_remove_at(parent, name) < 0)
 		work_error(w, errno, "cannot remove %s: %m", path);
 	work_ok(w, NULL);
-}
-
-void walk_remove(struct stream *s, const char *path)
-{
-	worker_start(s, &(struct worker_job){.run = run_remove, .arg = path});
 }
 
 /* ---- listing ---- */
@@ -170,9 +165,8 @@ static enum walk_next send_entry(void *work, const struct walk_entry *n)
 	return WALK_INTO;
 }
 
-static void run_list(struct work *w, const void *arg)
+void list_work(struct work *w, const struct request *r)
 {
-	const struct request *r = arg;
 	uint32_t depth = r->number[0] < WALK_MAX_DEPTH ? (uint32_t)r->number[0] : WALK_MAX_DEPTH;
 	char path[GUEST_MAX_PATH];
 	auto_close int dir = walk_open_top(w, "list", r->text[0], path);
@@ -180,9 +174,4 @@ static void run_list(struct work *w, const void *arg)
 	work_ok(w, NULL);
 	walk_below(&(struct walk){.visit = send_entry, .arg = w}, dir, path, depth ? depth : 1);
 	work_end(w, NULL, 0);
-}
-
-void list_request(struct stream *s, const struct request *r)
-{
-	worker_start(s, &(struct worker_job){.run = run_list, .arg = r, .goes_on = true});
 }

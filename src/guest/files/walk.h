@@ -13,10 +13,10 @@
 int walk_open_dir(int dir, const char *name);
 /* Is it in /proc, /sys or the like, which the kernel makes up? */
 bool walk_is_virtual(int fd);
+/* May this attribute be seen and set? Those of an overlay would change what the overlay shows. */
+bool walk_is_allowed_xattr(const char *name);
 /* Removes a name and all below; -1 with errno if something had to stay. */
 int walk_remove_at(int dir, const char *name);
-/* Writes all of it to *(int *)fd; -1 with errno. */
-int walk_write_fd(void *fd, const void *bytes, size_t len);
 /* Opens the directory of a path; ret_name is its last part. */
 int walk_open_parent(const char *path, const char **ret_name);
 
@@ -44,8 +44,3 @@ bool walk_below(const struct walk *w, int dir, char *path, unsigned levels);
 struct work;
 /* In a worker: opens the directory that a request names, or ends with an error. ret: its path without a slash at the end. */
 int walk_open_top(struct work *w, const char *what, const char *named, char ret[GUEST_MAX_PATH]);
-
-void walk_remove(struct stream *s, const char *path);
-/* Answers a request to move what cannot be renamed: copies it, then removes it. */
-struct request;
-void walk_move(struct stream *s, const struct request *r);

@@ -3,6 +3,7 @@
 
 #include "guest/exec/command.h"
 #include "guest/files/files.h"
+#include "guest/link/worker.h"
 
 static void ping_request(struct stream *s, const struct request *r)
 {
@@ -17,37 +18,38 @@ static void ping_request(struct stream *s, const struct request *r)
 static const struct row {
 	const char *payload;
 	request_answer *answer;
-	request_unpacker *unpack; /* in place of the two */
+	request_unpacker *unpack; /* in place of payload and answer */
+	struct worker_job work;	  /* in place of answer */
 } rows[] = {
 	[G_CONFIGURE] = {.unpack = configure_request},
 	[G_EXEC] = {.unpack = exec_request},
 	[G_RUN] = {.unpack = run_request},
 	[G_FORK] = {.unpack = fork_request},
-	[G_ATTACH] = {"cq", attach_request, NULL},
-	[G_SIGNAL] = {"cub", signal_request, NULL},
-	[G_RESIZE] = {"cuu", resize_request, NULL},
-	[G_EXECS] = {"", execs_request, NULL},
-	[G_ACK] = {"c", ack_request, NULL},
-	[G_INPUT] = {"cBb", input_request, NULL},
-	[G_READ] = {"pqq", read_request, NULL},
-	[G_WRITE] = {"puqb", write_request, NULL},
-	[G_STAT] = {"pb", stat_request, NULL},
-	[G_LIST] = {"pu", list_request, NULL},
-	[G_MKDIR] = {"pub", mkdir_request, NULL},
-	[G_MOVE] = {"ppb", move_request, NULL},
-	[G_REMOVE] = {"pb", remove_request, NULL},
-	[G_CHMOD] = {"puuu", chmod_request, NULL},
-	[G_XATTR_SET] = {"pnBb", xattr_set_request, NULL},
-	[G_XATTR_LIST] = {"p", xattr_list_request, NULL},
-	[G_TAR_OUT] = {"pb", tar_out_request, NULL},
-	[G_TAR_IN] = {"pb", tar_in_request, NULL},
-	[G_SEARCH] = {"pgsbu", search_request, NULL},
-	[G_WATCH] = {"pb", watch_request, NULL},
-	[G_CONNECT] = {"u", connect_request, NULL},
-	[G_STATS] = {"", stats_request, NULL},
-	[G_PING] = {"", ping_request, NULL},
-	[G_EVENTS] = {"", events_request, NULL},
-	[G_DENIALS] = {"u", denials_request, NULL},
+	[G_ATTACH] = {"cq", .answer = attach_request},
+	[G_SIGNAL] = {"cub", .answer = signal_request},
+	[G_RESIZE] = {"cuu", .answer = resize_request},
+	[G_EXECS] = {"", .answer = execs_request},
+	[G_ACK] = {"c", .answer = ack_request},
+	[G_INPUT] = {"cBb", .answer = input_request},
+	[G_READ] = {"pqq", .answer = read_request},
+	[G_WRITE] = {"puqb", .answer = write_request},
+	[G_STAT] = {"pb", .answer = stat_request},
+	[G_LIST] = {"pu", .work = {.run = list_work, .goes_on = true}},
+	[G_MKDIR] = {"pub", .answer = mkdir_request},
+	[G_MOVE] = {"ppb", .answer = move_request},
+	[G_REMOVE] = {"pb", .answer = remove_request},
+	[G_CHMOD] = {"puuu", .answer = chmod_request},
+	[G_XATTR_SET] = {"pnBb", .answer = xattr_set_request},
+	[G_XATTR_LIST] = {"p", .answer = xattr_list_request},
+	[G_TAR_OUT] = {"pb", .work = {.run = tar_out_work, .goes_on = true}},
+	[G_TAR_IN] = {"pb", .work = {.run = tar_in_work, .goes_on = true, .takes_input = true}},
+	[G_SEARCH] = {"pgsbu", .work = {.run = search_work, .goes_on = true}},
+	[G_WATCH] = {"pb", .answer = watch_request},
+	[G_CONNECT] = {"u", .answer = connect_request},
+	[G_STATS] = {"", .answer = stats_request},
+	[G_PING] = {"", .answer = ping_request},
+	[G_EVENTS] = {"", .answer = events_request},
+	[G_DENIALS] = {"u", .answer = denials_request},
 };
 
 static void unpack_text(const struct guest *g, struct unpack *u, char letter, char *ret)
@@ -93,7 +95,7 @@ static bool unpack_payload(const struct guest *g, struct unpack *u, const char *
 
 bool request_is_known(uint8_t type)
 {
-	return type < ARRAY_LEN(rows) && (rows[type].answer || rows[type].unpack);
+	return type < ARRAY_LEN(rows) && (rows[type].payload || rows[type].unpack);
 }
 
 bool request_take(struct guest *g, struct stream *s, uint8_t type, struct unpack *u)
@@ -109,7 +111,9 @@ bool request_take(struct guest *g, struct stream *s, uint8_t type, struct unpack
 	r.command = *row->payload == 'c' ? command_find(g, eid) : NULL;
 	if (*row->payload == 'c' && !r.command)
 		stream_error(s, ESRCH, "there is no command %u", eid);
-	else
+	else if (row->answer)
 		row->answer(s, &r);
+	else
+		worker_start(s, &r, &row->work);
 	return true;
 }

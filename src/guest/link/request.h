@@ -7,6 +7,8 @@
 
 #include "guest/link/server.h"
 
+struct work;
+
 #define REQUEST_TEXTS 3
 #define REQUEST_NUMBERS 4
 
@@ -24,6 +26,9 @@ typedef void request_answer(struct stream *s, const struct request *r);
 /* The same for one that unpacks itself; false: its payload is malformed, which breaks the link. */
 typedef bool request_unpacker(struct guest *g, struct stream *s, struct unpack *u);
 
+/* The same, done by a worker (worker.h). */
+typedef void request_work(struct work *w, const struct request *r);
+
 /* On a new stream; false: there is no such request, or it is malformed. */
 bool request_take(struct guest *g, struct stream *s, uint8_t type, struct unpack *u);
 bool request_is_known(uint8_t type);
@@ -33,5 +38,5 @@ request_answer attach_request, signal_request, resize_request, ack_request, inpu
 request_answer execs_request, stats_request, events_request, denials_request;
 request_answer read_request, write_request, stat_request, mkdir_request, move_request,
 	remove_request, chmod_request, xattr_set_request, xattr_list_request;
-request_answer list_request, search_request, tar_out_request, tar_in_request, watch_request,
-	connect_request;
+request_answer watch_request, connect_request;
+request_work list_work, search_work, tar_out_work, tar_in_work, move_work, remove_work;

@@ -309,15 +309,7 @@ bool worker_reaped(struct guest *g, pid_t pid, int status)
 	return false;
 }
 
-static void run_child(const struct worker_job *job, int in, int out)
-{
-	struct work w = {.in = in, .out = out};
-
-	job->run(&w, job->arg);
-	_exit(0);
-}
-
-void worker_start(struct stream *s, const struct worker_job *job)
+void worker_start(struct stream *s, const struct request *r, const struct worker_job *job)
 {
 	struct guest *g = s->guest;
 	static const struct stream_ops ops = {on_data, on_close, pump, on_end};
@@ -328,8 +320,10 @@ void worker_start(struct stream *s, const struct worker_job *job)
 	if (pipe2(out, O_CLOEXEC) == 0) {
 		if (!job->takes_input || pipe2(in, O_CLOEXEC) == 0)
 			pid = worker_fork((int[]){in[0] >= 0 ? in[0] : out[1], out[1]}, 2);
-		if (pid == 0)
-			run_child(job, in[0], out[1]);
+		if (pid == 0) {
+			job->run(&(struct work){.in = in[0], .out = out[1]}, r);
+			_exit(0);
+		}
 		close(out[1]);
 		close_fd(&in[0]);
 	}

@@ -5,8 +5,7 @@
  */
 #pragma once
 
-#include "base/base.h"
-#include "guest/link/server.h"
+#include "guest/link/request.h"
 
 /* The child's side; all of these may wait. */
 struct work {
@@ -28,15 +27,14 @@ int work_data(void *work, const void *bytes, size_t len);
 ssize_t work_read(void *work, void *bytes, size_t len);
 
 /*
- * Starts one: run(w, arg) in the child must end in work_error, work_end, or (if does_not_go_on)
- * work_ok and return. With takes_input, G_DATA is fed to it.
+ * run() is called in the child. It must end in work_error or work_end; unless goes_on is set, it may also
+ * call work_ok and return. With takes_input, the worker receives G_DATA on work->in.
  */
 struct worker_job {
-	void (*run)(struct work *w, const void *arg);
-	const void *arg; /* copied with the fork */
+	request_work *run;
 	bool goes_on, takes_input;
 };
-void worker_start(struct stream *s, const struct worker_job *job);
+void worker_start(struct stream *s, const struct request *r, const struct worker_job *job);
 /* Was it one of ours? */
 bool worker_reaped(struct guest *g, pid_t pid, int status);
 /* A child that keeps only the named fds, as workers do; as fork. */
