@@ -1,8 +1,6 @@
 /* Between a command's pipes or terminal and the streams that are attached to it. */
 #include "guest/exec/command.h"
 
-#include "guest/exec/denials.h"
-
 /* ---- out ---- */
 
 static void pack_exit(const struct command *c, struct buf *b)

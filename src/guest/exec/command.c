@@ -1,14 +1,9 @@
 /* Commands: started on request, signalled, reaped, and remembered until their end was taken. */
 #include "guest/exec/command.h"
 
-#include "guest/exec/denials.h"
-#include "guest/exec/env.h"
 #include "guest/files/files.h"
 #include "guest/warm/host.h"
-#include "guest/exec/oom.h"
-#include "guest/exec/prefork.h"
 #include "guest/link/request.h"
-#include "guest/exec/session.h"
 #include "guest/exec/spawn.h"
 #include "guest/files/tree.h"
 #include "model/variables.h"
@@ -261,21 +256,24 @@ void exec_args_free(struct exec_args *a)
 	free(a);
 }
 
+void exec_args_set_cwd(const struct guest *g, struct exec_args *a)
+{
+	char absolute[GUEST_MAX_PATH];
+
+	if (*a->cwd)
+		files_absolute(g, a->cwd, absolute, sizeof(absolute));
+	snprintf(a->cwd, sizeof(a->cwd), "%s", *a->cwd ? absolute : files_workdir(g));
+}
+
 struct exec_args *exec_args_unpack(struct guest *g, struct unpack *u)
 {
 	struct exec_args *a = must_alloc(calloc(1, sizeof(*a)));
-	char absolute[GUEST_MAX_PATH];
 
 	if (!unpack_exec(u, a)) {
 		exec_args_free(a);
 		return NULL;
 	}
-	if (*a->cwd) {
-		files_absolute(g, a->cwd, absolute, sizeof(absolute));
-		snprintf(a->cwd, sizeof(a->cwd), "%s", absolute);
-	} else {
-		snprintf(a->cwd, sizeof(a->cwd), "%s", files_workdir(g));
-	}
+	exec_args_set_cwd(g, a);
 	return a;
 }
 
@@ -295,7 +293,7 @@ bool command_has_cwd(struct stream *s, const char *cwd)
 	return false;
 }
 
-void exec_args_env(struct guest *g, const struct exec_args *a, struct list *ret)
+void exec_args_env(const struct guest *g, const struct exec_args *a, struct list *ret)
 {
 	env_make(g, a->user, a->cwd, a->flags & GUEST_EXEC_TTY, ret);
 	for (size_t i = 0; i < a->env.count; i++)
@@ -326,7 +324,7 @@ static void make_argv(const struct guest *g, const struct exec_args *a, struct l
 	for (size_t i = 0; i < a->argv.count; i++)
 		list_add(ret, a->argv.items[i]);
 	if (*a->session)
-		session_wrap(g, &(struct session_settings){a->session, line, login, &a->env}, ret);
+		session_wrap(g, a, ret);
 }
 
 /* As much as fits into an item. */
@@ -342,17 +340,17 @@ static void keep_argv(const struct list *argv, struct list *ret)
 	}
 }
 
-struct command *command_new(struct guest *g, const struct command_settings *t)
+struct command *command_new(struct guest *g, const struct exec_args *a)
 {
 	struct command *c = must_alloc(calloc(1, sizeof(*c)));
 
 	c->guest = g;
 	c->eid = ++g->last_eid;
-	c->flags = t->flags;
-	c->tag = str_copy(t->tag);
-	c->session = str_copy(t->session);
-	c->cwd = str_copy(t->cwd);
-	keep_argv(t->argv, &c->argv);
+	c->flags = a->flags;
+	c->tag = str_copy(a->tag);
+	c->session = str_copy(a->session);
+	c->cwd = str_copy(a->cwd);
+	keep_argv(&a->argv, &c->argv);
 	c->started_ms = unix_ms();
 	c->started_ns = now_ns();
 	c->input.fd = c->sources[0].watch.fd = c->sources[1].watch.fd = c->prefork = -1;
@@ -402,7 +400,7 @@ static void on_deadline(void *arg)
  * ends instead would keep us from answering until its memory was taken apart. So what has just begun in a
  * warm sandbox is heard at its end, or after a moment.
  */
-void command_begin(struct command *c, const struct command_settings *t, const struct spawned *p,
+void command_begin(struct command *c, const struct exec_args *a, const struct spawned *p,
 		   struct stream *s)
 {
 	struct guest *g = c->guest;
@@ -412,15 +410,15 @@ void command_begin(struct command *c, const struct command_settings *t, const st
 	c->exit.exec_errno = p->exec_errno;
 	c->input.fd = p->in;
 	/* A terminal is one fd both ways, and an epoll knows an fd once. */
-	if (t->flags & GUEST_EXEC_TTY)
+	if (a->flags & GUEST_EXEC_TTY)
 		c->input.fd = fcntl(p->in, F_DUPFD_CLOEXEC, 3);
 	c->sources[0] =
 		(struct output_source){.command = c, .type = G_OUT, .watch = {.fd = p->out}};
 	c->sources[1] =
 		(struct output_source){.command = c, .type = G_ERR, .watch = {.fd = p->err}};
-	if (t->timeout_ms) {
+	if (a->timeout_ms) {
 		c->timeout = (struct loop_timer){.call = on_timeout, .arg = c};
-		loop_timer_set(g->loop, &c->timeout, t->timeout_ms);
+		loop_timer_set(g->loop, &c->timeout, a->timeout_ms);
 	}
 	if (c->in_sandbox) {
 		c->deadline = (struct loop_timer){.call = on_deadline, .arg = c};
@@ -436,20 +434,17 @@ void command_begin(struct command *c, const struct command_settings *t, const st
 
 static void exec_command(struct guest *g, struct stream *s, struct exec_args *a)
 {
-	const struct command_settings settings = {a->flags, a->tag,   a->session,
-						  a->cwd,   &a->argv, a->timeout_ms};
 	auto_list struct list argv = {0};
 	struct spawned process;
-	struct command *c;
+	struct command *c = command_new(g, a);
 	struct err e = {0};
 
 	make_argv(g, a, &argv);
-	c = command_new(g, &settings);
 	if (start(c, a, &argv, &process, &e) < 0) {
 		stream_error(s, e.errnum, "%s", e.msg);
 		command_free(c);
 	} else {
-		command_begin(c, &settings, &process, s);
+		command_begin(c, a, &process, s);
 		oom_watch(g);
 	}
 }

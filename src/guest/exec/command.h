@@ -74,17 +74,31 @@ struct command {
 	bool listening;
 };
 
-struct command_settings {
+/* What G_EXEC says. */
+struct exec_args {
 	uint8_t flags;
-	const char *tag, *session, *cwd;
-	const struct list *argv;
+	uint32_t rows, cols, open_files;
 	uint64_t timeout_ms;
+	char cwd[GUEST_MAX_PATH], user[GUEST_MAX_USER];
+	char tag[GUEST_MAX_NAME], session[GUEST_MAX_NAME];
+	struct list argv, env;
 };
+/* NULL: malformed. The directory is made absolute. */
+struct exec_args *exec_args_unpack(struct guest *g, struct unpack *u);
+/* Makes the directory absolute; an empty one becomes the sandbox's. */
+void exec_args_set_cwd(const struct guest *g, struct exec_args *a);
+/* The environment of the command: the defaults, the sandbox's variables, then its own. */
+void exec_args_env(const struct guest *g, const struct exec_args *a, struct list *ret);
+void exec_args_free(struct exec_args *a);
+/* Can a command start in this directory? If not, answers the stream and returns false. */
+bool command_has_cwd(struct stream *s, const char *cwd);
+/* u32 n, n x str; false: too many or malformed. */
+bool command_unpack_list(struct unpack *u, struct list *ret);
 
 struct spawned;
-/* A command whose process is there. */
-struct command *command_new(struct guest *g, const struct command_settings *t);
-void command_begin(struct command *c, const struct command_settings *t, const struct spawned *p,
+/* A command that has no process yet; command_begin says which process it is. */
+struct command *command_new(struct guest *g, const struct exec_args *a);
+void command_begin(struct command *c, const struct exec_args *a, const struct spawned *p,
 		   struct stream *s);
 void command_free(struct command *c);
 struct command *command_find(struct guest *g, uint32_t eid);
@@ -116,23 +130,38 @@ void command_close_input(struct command *c);
 /* Reads what it prints as long as readers keep up. */
 void command_watch_sources(struct command *c);
 
-/* What G_EXEC says. */
-struct exec_args {
-	uint8_t flags;
-	uint32_t rows, cols, open_files;
-	uint64_t timeout_ms;
-	char cwd[GUEST_MAX_PATH], user[GUEST_MAX_USER];
-	char tag[GUEST_MAX_NAME], session[GUEST_MAX_NAME];
-	struct list argv, env;
-};
-/* NULL: malformed. The directory is made absolute. */
-struct exec_args *exec_args_unpack(struct guest *g, struct unpack *u);
-void exec_args_free(struct exec_args *a);
-/* Can something start there? Else the stream is answered, and false. */
-bool command_has_cwd(struct stream *s, const char *cwd);
-/* The environment of what is to be run. */
-void exec_args_env(struct guest *g, const struct exec_args *a, struct list *ret);
+/* The mark of its processes (tree.h). */
 uint64_t command_mark(const struct command *c);
 
-/* u32 n, n x str; false: too many or malformed. */
-bool command_unpack_list(struct unpack *u, struct list *ret);
+/* ---- env.c ---- */
+/* Is there such a user? The empty name, "user" and "root" are the same one. */
+bool env_knows_user(const char *user);
+/* The environment of a command, made from nothing: defaults, then the sandbox's variables. */
+void env_make(const struct guest *g, const char *user, const char *cwd, bool tty, struct list *ret);
+
+/* ---- session.c ---- */
+/* Turns argv, made from these arguments, into a shell that keeps the session's state. */
+void session_wrap(const struct guest *g, const struct exec_args *a, struct list *argv);
+/* A command of the session has ended. */
+void session_keep(const struct guest *g, const char *name);
+
+/* ---- prefork.c ---- */
+/* The socket of a command that is to be forked: ret_theirs is for its process. */
+int prefork_open(struct command *c, int *ret_theirs, struct err *e);
+
+/* ---- oom.c ---- */
+/* A command has started: watches memory where no cgroup limits it. */
+void oom_watch(struct guest *g);
+void oom_stop(struct guest *g);
+
+/* ---- denials.c ---- */
+int denials_start(struct guest *g);
+void denials_stop(struct guest *g);
+/* Groups of denials that belong to this command, or may. */
+uint32_t denials_count(const struct guest *g, const struct command *c);
+/* Tells the listeners of G_EVENTS that a command, or the sandbox, has ended. */
+void denials_tell_exec(struct guest *g, const struct command *c);
+void denials_tell_end(struct guest *g);
+/* A notification or a query from a warm sandbox, whose command is known. */
+void denials_take_notify(struct guest *g, int listener, uint32_t eid);
+void denials_take_query(struct guest *g, int fd, uint32_t eid);

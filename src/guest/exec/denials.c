@@ -1,8 +1,5 @@
 /* Keeps what was refused, by command, and reports it on request and as events. */
-#include "guest/exec/denials.h"
-
 #include "guest/exec/command.h"
-#include "guest/exec/oom.h"
 #include "guest/link/request.h"
 #include "guest/files/tree.h"
 #include "sandbox/inside/notify.h"

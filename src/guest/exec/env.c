@@ -1,5 +1,5 @@
 /* The environment of a command: the usual variables, then those of the sandbox. */
-#include "guest/exec/env.h"
+#include "guest/exec/command.h"
 
 #include "model/variables.h"
 

@@ -1,9 +1,7 @@
 /*
- * Where no cgroup limits memory: watches the sum, and kills the largest process when it is too
- * much.
+ * Memory where no cgroup limits it (rule 18): sums up what all processes use while there are any. When
+ * the sum is too large, the largest process is killed, as the kernel would do.
  */
-#include "guest/exec/oom.h"
-
 #include "guest/exec/command.h"
 #include "guest/files/tree.h"
 #include "kern/procs.h"

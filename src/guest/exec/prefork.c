@@ -1,9 +1,17 @@
-/* Asks a parked process for a copy of itself, and makes a command of that copy. */
-#include "guest/exec/prefork.h"
-
+/*
+ * Preforked commands (warm/warm.h): a command that has loaded all that takes long, and then only forks
+ * copies of itself on request (guest/python/prefork.py). This file asks for a copy and makes a command of it.
+ *
+ *   guest -> prefork  on its fd 3, SEQPACKET: an order (spawn_pack_order) and four fds, the copy's
+ *                     standard streams and a socket to report on
+ *   copy -> guest     on that socket, once its parent is the guest: a byte; the kernel names the sender
+ *   guest -> copy     a byte: the copy is a command now, and may begin
+ *
+ * The copy forks twice, so that it becomes the guest's own child, and the guest learns from the kernel
+ * how it ended.
+ */
 #include "base/fd_message.h"
-#include "guest/exec/env.h"
-#include "guest/exec/oom.h"
+#include "guest/exec/command.h"
 #include "guest/link/request.h"
 #include "guest/exec/spawn.h"
 #include "guest/files/tree.h"
@@ -38,14 +46,15 @@ struct copy {
 	int ours[3];
 };
 
-static void copy_free(struct copy *p)
+static void copy_free(void *arg)
 {
+	struct copy *p = arg;
+
 	loop_unwatch(p->guest->loop, &p->report);
 	loop_timer_stop(p->guest->loop, &p->silence);
 	close_fd(&p->report.fd);
 	/* A copy that comes too late finds its input at an end. */
-	for (int i = 0; i < 3; i++)
-		close_fd(&p->ours[i]);
+	spawn_close(p->ours, 3);
 	exec_args_free(p->args);
 	free(p);
 }
@@ -77,11 +86,6 @@ static void on_silence(void *arg)
 	if (is_silent)
 		command_kill(prefork, GUEST_WHY_KILLED);
 	refuse(p, "the parked process does not answer");
-}
-
-static void on_end(void *arg)
-{
-	copy_free(arg);
 }
 
 /* Who wrote the byte, by the kernel's word; -1: nobody. */
@@ -121,21 +125,18 @@ static bool is_command(const struct guest *g, pid_t pid)
 static void become_command(struct copy *p, pid_t pid)
 {
 	const struct exec_args *a = p->args;
-	const struct command_settings settings = {a->flags, a->tag,   a->session,
-						  a->cwd,   &a->argv, a->timeout_ms};
 	const struct spawned process = {.pid = pid,
 					.in = take_fd(&p->ours[0]),
 					.out = take_fd(&p->ours[1]),
 					.err = take_fd(&p->ours[2])};
-	struct command *c = command_new(p->guest, &settings),
-		       *prefork = command_find(p->guest, p->prefork);
+	struct command *c = command_new(p->guest, a), *prefork = command_find(p->guest, p->prefork);
 
 	if (prefork)
 		prefork->copied_ns = now_ns();
 
 	/* It has started nothing so far, and must not before it bears this mark. */
 	tree_move(pid, command_mark(c));
-	command_begin(c, &settings, &process, p->stream);
+	command_begin(c, a, &process, p->stream);
 	oom_watch(p->guest);
 	(void)!write(p->report.fd, "", 1);
 	copy_free(p);
@@ -163,7 +164,8 @@ static int order(struct guest *g, int prefork, const struct exec_args *a, int ou
 	auto_buf struct buf text = {0};
 	struct err e;
 
-	if (spawn_open_streams(a->flags & GUEST_EXEC_NO_STDIN, ours, theirs, &e) < 0)
+	if (spawn_open_streams(&(struct spawn){.no_stdin = a->flags & GUEST_EXEC_NO_STDIN}, ours,
+			       theirs, &e) < 0)
 		return -1;
 	if (message_pair(pair, &e) == 0) {
 		*ret_report = pair[0];
@@ -174,15 +176,14 @@ static int order(struct guest *g, int prefork, const struct exec_args *a, int ou
 			rc = fd_message_send(prefork, buf_head(&text), text.len, theirs, ORDER_FDS,
 					     MSG_DONTWAIT);
 	}
-	for (int i = 0; i < ORDER_FDS; i++)
-		close_fd(&theirs[i]);
+	spawn_close(theirs, ORDER_FDS);
 	return rc;
 }
 
 static void ask_for_copy(struct guest *g, struct stream *s, struct command *prefork,
 			 struct exec_args *a)
 {
-	static const struct stream_ops waiting = {.on_end = on_end};
+	static const struct stream_ops waiting = {.on_end = copy_free};
 	struct copy *p = must_alloc(calloc(1, sizeof(*p)));
 	int rc;
 

@@ -1,8 +1,12 @@
 /*
- * Wraps a command in a shell that restores the state of its session first and saves it at the
- * end.
+ * Named shell sessions: cd, exported variables and functions of one command are there in the next.
+ *
+ * Each command is a shell of its own, so that its exit status comes from the kernel and not from a shell
+ * that code inside controls. The shell starts by reading the session's state, a script below /tmp, and
+ * ends by writing a new one, which replaces the old one if it is complete. Code inside can change the
+ * script: it could as well run what the script says.
  */
-#include "guest/exec/session.h"
+#include "guest/exec/command.h"
 
 #define NAME_BYTES STR_ALNUM "_"
 #define END "#end\n"
@@ -75,16 +79,16 @@ static void add_script(struct buf *b, const char *path, bool bash, const struct 
 				bash ? bash_save : plain_save, path));
 }
 
-void session_wrap(const struct guest *g, const struct session_settings *t, struct list *argv)
+void session_wrap(const struct guest *g, const struct exec_args *a, struct list *argv)
 {
 	bool bash = access("/bin/bash", X_OK) == 0;
 	auto_buf struct buf b = {0};
 	struct list wrapped = {0};
 	char path[STATE_PATH];
 
-	state_path(g, t->name, path, sizeof(path));
-	add_script(&b, path, bash, t->env);
-	if (t->is_line) {
+	state_path(g, a->session, path, sizeof(path));
+	add_script(&b, path, bash, &a->env);
+	if (a->flags & GUEST_EXEC_SHELL) {
 		add_text(&b, "eval ");
 		add_quoted(&b, argv->items[0]);
 	} else {
@@ -95,7 +99,7 @@ void session_wrap(const struct guest *g, const struct session_settings *t, struc
 	}
 	buf_add(&b, "\n", 2); /* with its end */
 	list_add(&wrapped, bash ? "/bin/bash" : "/bin/sh");
-	if (bash && t->login)
+	if (bash && (a->flags & GUEST_EXEC_LOGIN))
 		list_add(&wrapped, "-l");
 	list_add(&wrapped, "-c");
 	list_add(&wrapped, buf_head(&b));

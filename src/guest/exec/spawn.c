@@ -41,7 +41,7 @@ static void unblock_signals(void)
 	sigprocmask(SIG_SETMASK, &empty, NULL);
 }
 
-static void fail(struct shared *h, const char *what)
+static void end_child(struct shared *h, const char *what)
 {
 	h->setup_errno = errno;
 	h->failed = what;
@@ -54,12 +54,12 @@ static void attach_streams(struct shared *h)
 		int slave = ioctl(h->in, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
 
 		if (slave < 0 || ioctl(slave, TIOCSCTTY, 0) < 0)
-			fail(h, "terminal");
+			end_child(h, "terminal");
 		h->in = h->out = h->err = slave;
 	}
 	/* Our own ends are all above 2. */
 	if (dup2(h->in, 0) < 0 || dup2(h->out, 1) < 0 || dup2(h->err, 2) < 0)
-		fail(h, "standard streams");
+		end_child(h, "standard streams");
 }
 
 static void set_limits(const struct spawn *s)
@@ -80,13 +80,13 @@ static int child(void *arg)
 
 	unblock_signals();
 	if (setsid() < 0)
-		fail(h, "session");
+		end_child(h, "session");
 	attach_streams(h);
 	if (chdir(h->spawn->cwd) < 0)
-		fail(h, "cwd");
+		end_child(h, "cwd");
 	/* Standard streams are all that it gets. */
 	if (h->spawn->prefork && (dup2(h->spawn->prefork, 3) < 0 || fcntl(3, F_SETFD, 0) < 0))
-		fail(h, "park");
+		end_child(h, "prefork");
 	sys_close_range(h->spawn->prefork ? 4 : 3, ~0u, 0);
 	set_limits(h->spawn);
 	umask(022);
@@ -96,11 +96,7 @@ static int child(void *arg)
 
 /* ---- our side ---- */
 
-struct ends {
-	int ours[3], theirs[3];
-};
-
-static int open_terminal(const struct spawn *s, struct ends *n, struct err *e)
+static int open_terminal(const struct spawn *s, int *ret_master, struct err *e)
 {
 	/* In a sandbox /dev/ptmx may be a link to this one. */
 	static const char *const names[] = {"/dev/pts/ptmx", "/dev/ptmx"};
@@ -115,51 +111,33 @@ static int open_terminal(const struct spawn *s, struct ends *n, struct err *e)
 		return err_sys(e, "cannot open a terminal");
 	}
 	ioctl(fd, TIOCSWINSZ, &size);
-	n->theirs[0] = fd;
+	*ret_master = fd;
 	return 0;
 }
 
-static int open_pipe(struct ends *n, int which, struct err *e)
+void spawn_close(int *fds, int count)
 {
-	if (io_open_stream(which, &n->ours[which], &n->theirs[which]) < 0)
-		return err_sys(e, "cannot make a pipe");
-	return 0;
-}
-
-static int open_ends(const struct spawn *s, struct ends *n, struct err *e)
-{
-	if (s->tty)
-		return open_terminal(s, n, e);
-	if (s->no_stdin) {
-		n->theirs[0] = open("/dev/null", O_RDONLY | O_CLOEXEC);
-		if (n->theirs[0] < 0)
-			return err_sys(e, "cannot open /dev/null");
-	} else if (open_pipe(n, 0, e) < 0) {
-		return -1;
-	}
-	if (open_pipe(n, 1, e) < 0)
-		return -1;
-	return s->merge ? 0 : open_pipe(n, 2, e);
-}
-
-static void close_all(int *fds)
-{
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < count; i++)
 		close_fd(&fds[i]);
 }
 
-int spawn_open_streams(bool no_stdin, int ours[3], int theirs[3], struct err *e)
+int spawn_open_streams(const struct spawn *s, int ours[3], int theirs[3], struct err *e)
 {
-	struct ends n = {{-1, -1, -1}, {-1, -1, -1}};
-	const struct spawn plain = {.no_stdin = no_stdin};
+	memset(ours, -1, 3 * sizeof(*ours));
+	memset(theirs, -1, 3 * sizeof(*theirs));
+	if (s->tty)
+		return open_terminal(s, &theirs[0], e);
+	for (int i = 0; i < (s->merge ? 2 : 3); i++) {
+		bool null = i == 0 && s->no_stdin;
 
-	if (open_ends(&plain, &n, e) < 0) {
-		close_all(n.ours);
-		close_all(n.theirs);
+		if (null ? (theirs[i] = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0
+			 : io_open_stream(i, &ours[i], &theirs[i]) == 0)
+			continue;
+		err_sys(e, null ? "cannot open /dev/null" : "cannot make a pipe");
+		spawn_close(ours, 3);
+		spawn_close(theirs, 3);
 		return -1;
 	}
-	memcpy(ours, n.ours, sizeof(n.ours));
-	memcpy(theirs, n.theirs, sizeof(n.theirs));
 	return 0;
 }
 
@@ -183,7 +161,7 @@ void spawn_pack_order(const char *cwd, char *const *argv, char *const *env, stru
 }
 
 /* The stack is new each time: sanitizers remember of one what was left there without a return. */
-static pid_t start(struct shared *h)
+static pid_t clone_child(struct shared *h)
 {
 	auto_free char *stack = must_alloc(malloc(STACK_SIZE));
 	char *top = (char *)((uintptr_t)(stack + STACK_SIZE) & ~(uintptr_t)15);
@@ -193,19 +171,19 @@ static pid_t start(struct shared *h)
 
 int spawn(const struct spawn *s, struct spawned *ret, struct err *e)
 {
-	struct ends n = {{-1, -1, -1}, {-1, -1, -1}};
+	int ours[3], theirs[3];
 	struct shared *h =
 		mmap(NULL, sizeof(*h), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pid_t pid = -1;
 
 	if (h == MAP_FAILED)
 		return err_sys(e, "cannot start a process");
-	if (open_ends(s, &n, e) == 0) {
+	if (spawn_open_streams(s, ours, theirs, e) == 0) {
 		*h = (struct shared){.spawn = s,
-				     .in = n.theirs[0],
-				     .out = n.theirs[1],
-				     .err = s->merge ? n.theirs[1] : n.theirs[2]};
-		pid = start(h);
+				     .in = theirs[0],
+				     .out = theirs[1],
+				     .err = s->merge ? theirs[1] : theirs[2]};
+		pid = clone_child(h);
 		if (pid < 0)
 			err_sys(e, "cannot start a process");
 	}
@@ -217,14 +195,14 @@ int spawn(const struct spawn *s, struct spawned *ret, struct err *e)
 	*ret = (struct spawned){.pid = pid, .exec_errno = h->exec_errno};
 	munmap(h, sizeof(*h));
 	if (pid >= 0 && s->tty)
-		n.ours[0] = n.ours[1] = take_fd(&n.theirs[0]);
-	close_all(n.theirs);
+		ours[0] = ours[1] = take_fd(&theirs[0]);
+	spawn_close(theirs, 3);
 	if (pid < 0) {
-		close_all(n.ours);
+		spawn_close(ours, 3);
 		return -1;
 	}
-	ret->in = n.ours[0];
-	ret->out = n.ours[1];
-	ret->err = n.ours[2];
+	ret->in = ours[0];
+	ret->out = ours[1];
+	ret->err = ours[2];
 	return 0;
 }

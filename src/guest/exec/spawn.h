@@ -26,8 +26,12 @@ struct spawned {
  * NUL.
  */
 void spawn_pack_order(const char *cwd, char *const *argv, char *const *env, struct buf *ret);
-/* Pipes for the standard streams of a process that somebody else makes: ours do not block. */
-int spawn_open_streams(bool no_stdin, int ours[3], int theirs[3], struct err *e);
+/*
+ * Pipes, or a terminal's master in theirs[0], for the standard streams of a process: ours do not block. Those
+ * that there are not are -1.
+ */
+int spawn_open_streams(const struct spawn *s, int ours[3], int theirs[3], struct err *e);
+void spawn_close(int *fds, int count);
 /* Nothing is ignored in us, and so in none that we start; whoever started pid 1 has seen to it. */
 void spawn_reset_signals(void);
 /* -1: there is no process, e->errnum says why. */

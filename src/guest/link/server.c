@@ -15,7 +15,6 @@
 
 #include "guest/exec/command.h"
 #include "guest/link/connect.h"
-#include "guest/exec/denials.h"
 #include "guest/warm/host.h"
 #include "guest/link/request.h"
 #include "guest/exec/spawn.h"

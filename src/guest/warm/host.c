@@ -4,7 +4,7 @@
  */
 #include "guest/warm/host_internal.h"
 
-#include "guest/exec/denials.h"
+#include "guest/exec/command.h"
 #include "guest/link/server.h"
 #include "kern/sys.h"
 #include "sandbox/inside/message.h"
@@ -18,13 +18,6 @@
 #define SPARE_NS 30000000000LL /* what nobody used for so long is too much */
 #define WAIT_NS 2000000000LL   /* for a warm sandbox, at most */
 #define QUIET_NS 200000000LL   /* all are taken, and have been for so long */
-
-static void on_ready(void *arg)
-{
-	struct warm_host *n = arg;
-
-	warm_serve(n->guest);
-}
 
 void warm_lane_be_ready(struct warm_lane *s)
 {
@@ -61,12 +54,6 @@ int warm_lane_watch(struct warm_lane *s, struct loop_watch *w, int fd,
 	return fd < 0 ? 0 : loop_watch(s->warm_host->guest->loop, w);
 }
 
-static void close_streams(struct warm_lane *s)
-{
-	for (int i = 0; i < 3; i++)
-		close_fd(&s->streams[i]);
-}
-
 void warm_lane_unwatch(struct warm_lane *s, struct loop_watch *w)
 {
 	if (w->fd < 0)
@@ -84,7 +71,7 @@ static void clear_sandbox(struct warm_lane *s)
 	close_fd(&s->scratch);
 	close_fd(&s->stat);
 	close_fd(&s->mounts);
-	close_streams(s);
+	spawn_close(s->streams, 3);
 	s->task = 0;
 	s->eid = 0;
 	s->is_over = false;
@@ -423,7 +410,7 @@ struct warm_host *warm_host_new(struct guest *g, const struct warm_host_options 
 	n->options = *o;
 	n->zygote.control.fd = -1;
 	look_init(n);
-	n->ready = (struct loop_task){.call = on_ready, .arg = n};
+	n->ready = (struct loop_task){.call = warm_serve, .arg = g};
 	n->revive = (struct loop_timer){.call = revive, .arg = n};
 	n->shrink = (struct loop_timer){.call = shrink, .arg = n};
 	n->revive_ms = REVIVE_FIRST_MS;

@@ -76,5 +76,5 @@ bool warm_host_is_worth_waiting(struct warm_host *n, enum warm_host_kind kind, i
 /* Requests of this kind have waited for a while: if no warm sandbox is on its way, one more lane is started. */
 void warm_host_grow(struct warm_host *n, enum warm_host_kind kind);
 
-/* warm.c: a warm sandbox has become ready, or never will. */
-void warm_serve(struct guest *g);
+/* run.c: a warm sandbox has become ready, or never will be: serves the runs that wait. */
+void warm_serve(void *guest);

@@ -126,7 +126,6 @@ void warm_host_end_rest(struct warm_host *n);
 void warm_lane_tell_end(struct warm_lane *s, bool out_of_memory);
 
 /* ---- warm_host_task.c ---- */
-void task_close_fds(int *fds, int count);
 /* The task's report can be read. */
 void warm_lane_on_report(void *arg, uint32_t events);
 /* A task for a command has told; listener: of its filter. */

@@ -1,10 +1,8 @@
 /* G_RUN: runs in warm sandboxes, as soon as one is ready. */
 #include "guest/exec/command.h"
-#include "guest/exec/env.h"
 #include "guest/files/files.h"
 #include "guest/warm/host.h"
 #include "guest/link/request.h"
-#include "model/variables.h"
 
 #define WISHES 1024
 #define WISHES_BYTES (32u << 20) /* of all that wait */
@@ -16,16 +14,16 @@ struct pending_run {
 	struct guest *guest;
 	struct stream *stream;
 	int64_t since_ns;
-	uint8_t kind, flags;
-	uint64_t timeout_ms;
-	char *cwd;
-	struct list argv, env;
+	uint8_t kind;
+	struct exec_args args;
 	char *code;
 	size_t code_len, bytes;
 };
 
-static void pending_run_free(struct pending_run *w)
+static void pending_run_free(void *arg)
 {
+	struct pending_run *w = arg;
+
 	if (w->back) {
 		*w->back = w->next;
 		if (w->next)
@@ -33,16 +31,10 @@ static void pending_run_free(struct pending_run *w)
 		else
 			w->guest->wishes_end = w->back;
 	}
-	list_done(&w->argv);
-	list_done(&w->env);
-	free(w->cwd);
+	list_done(&w->args.argv);
+	list_done(&w->args.env);
 	free(w->code);
 	free(w);
-}
-
-static void on_end(void *arg)
-{
-	pending_run_free(arg);
 }
 
 /* What it is to run goes in front of whatever its standard input will be. */
@@ -74,11 +66,9 @@ static struct list *usual_env(const struct guest *g, const char *cwd)
 /* other: for what is not the usual. */
 static char **make_env(const struct pending_run *w, struct list *other)
 {
-	if (w->env.count == 0)
-		return usual_env(w->guest, w->cwd)->items;
-	env_make(w->guest, "", w->cwd, false, other);
-	for (size_t i = 0; i < w->env.count; i++)
-		variables_set(other, w->env.items[i]);
+	if (w->args.env.count == 0)
+		return usual_env(w->guest, w->args.cwd)->items;
+	exec_args_env(w->guest, &w->args, other);
 	return other->items;
 }
 
@@ -87,16 +77,10 @@ static int fulfil(struct pending_run *w, struct err *e)
 {
 	auto_list struct list env = {0};
 	struct warm_host_request request = {.kind = (enum warm_host_kind)w->kind,
-					    .argv = w->argv.items,
-					    .cwd = w->cwd,
+					    .argv = w->args.argv.items,
+					    .cwd = w->args.cwd,
 					    .code = w->code,
 					    .code_len = w->code_len};
-	const struct command_settings settings = {.flags = w->flags,
-						  .tag = "",
-						  .session = "",
-						  .cwd = w->cwd,
-						  .argv = &w->argv,
-						  .timeout_ms = w->timeout_ms};
 	struct warm_report report;
 	struct spawned process;
 	struct command *c;
@@ -104,15 +88,15 @@ static int fulfil(struct pending_run *w, struct err *e)
 	if (warm_host_warm_lane(w->guest->warm_host, request.kind, &process, &report, e) < 0)
 		return -1;
 	request.env = make_env(w, &env);
-	c = command_new(w->guest, &settings);
+	c = command_new(w->guest, &w->args);
 	c->in_sandbox = true;
 	c->layers = report.proven;
 	c->landlock_abi = report.landlock_abi;
 	c->listening = report.listening;
 	warm_host_follow(w->guest->warm_host, process.pid,
 			 &(struct task_owner){c->eid, command_left_sandbox, c});
-	command_begin(c, &settings, &process, w->stream);
-	feed(c, &request, w->flags & GUEST_EXEC_NO_STDIN);
+	command_begin(c, &w->args, &process, w->stream);
+	feed(c, &request, w->args.flags & GUEST_EXEC_NO_STDIN);
 	return 0;
 }
 
@@ -131,8 +115,9 @@ static void on_deadline(void *arg)
 }
 
 /* First come, first served; those of the other kind may overtake. */
-void warm_serve(struct guest *g)
+void warm_serve(void *guest)
 {
+	struct guest *g = guest;
 	bool stuck[WARM_HOST_KINDS] = {false};
 	struct pending_run *next;
 
@@ -164,21 +149,20 @@ void warm_serve(struct guest *g)
 static struct pending_run *unpack_pending_run(const struct guest *g, struct unpack *u)
 {
 	struct pending_run *w = must_alloc(calloc(1, sizeof(*w)));
-	char cwd[GUEST_MAX_PATH], absolute[GUEST_MAX_PATH];
+	struct exec_args *a = &w->args;
 	const char *code;
 
 	w->kind = unpack_u8(u);
-	w->flags = unpack_u8(u);
-	w->timeout_ms = unpack_u64(u);
-	unpack_str(u, cwd, sizeof(cwd));
-	files_absolute(g, cwd, absolute, sizeof(absolute));
-	w->cwd = str_copy(*cwd ? absolute : files_workdir(g));
-	if (command_unpack_list(u, &w->argv) && command_unpack_list(u, &w->env)) {
+	a->flags = unpack_u8(u);
+	a->timeout_ms = unpack_u64(u);
+	unpack_str(u, a->cwd, sizeof(a->cwd));
+	exec_args_set_cwd(g, a);
+	if (command_unpack_list(u, &a->argv) && command_unpack_list(u, &a->env)) {
 		code = unpack_bytes(u, &w->code_len);
 		w->code = must_alloc(malloc(w->code_len + 1));
 		memcpy(w->code, code, w->code_len);
 	}
-	if (unpack_is_done(u) && w->kind < WARM_HOST_KINDS && w->argv.count > 0)
+	if (unpack_is_done(u) && w->kind < WARM_HOST_KINDS && a->argv.count > 0)
 		return w;
 	pending_run_free(w);
 	return NULL;
@@ -186,7 +170,7 @@ static struct pending_run *unpack_pending_run(const struct guest *g, struct unpa
 
 bool run_request(struct guest *g, struct stream *s, struct unpack *u)
 {
-	static const struct stream_ops waiting = {.on_end = on_end};
+	static const struct stream_ops waiting = {.on_end = pending_run_free};
 	size_t count = 0, bytes = (size_t)(u->end - u->at);
 	struct pending_run *w = unpack_pending_run(g, u);
 
@@ -204,7 +188,7 @@ bool run_request(struct guest *g, struct stream *s, struct unpack *u)
 		return true;
 	}
 	/* A warm sandbox has the warm host's directories. */
-	if (!str_equal(w->cwd, files_workdir(g)) && !command_has_cwd(s, w->cwd)) {
+	if (!str_equal(w->args.cwd, files_workdir(g)) && !command_has_cwd(s, w->args.cwd)) {
 		pending_run_free(w);
 		return true;
 	}

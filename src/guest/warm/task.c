@@ -40,12 +40,6 @@ void warm_lane_on_report(void *arg, uint32_t events)
 	be_taken(s, fds[0]);
 }
 
-void task_close_fds(int *fds, int count)
-{
-	for (int i = 0; i < count; i++)
-		close_fd(&fds[i]);
-}
-
 /* ---- for commands, in the task ---- */
 
 #define USUAL_BYTES 4096

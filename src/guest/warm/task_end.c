@@ -13,7 +13,7 @@
  * hung up or its warm sandbox is dead: where no cgroup counts its memory, where it waited for others (whose time
  * only the reaping tells), where we may not look (it made itself undumpable). Older kernels hang up only then.
  */
-#include "guest/exec/denials.h"
+#include "guest/exec/command.h"
 #include "guest/warm/host_internal.h"
 #include "guest/link/server.h"
 #include "kern/cgroup.h"

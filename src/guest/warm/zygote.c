@@ -18,7 +18,7 @@ static int order_task(struct warm_lane *s, struct err *e)
 
 	if (message_pair(pair, e) < 0)
 		return -1;
-	if (spawn_open_streams(false, s->streams, theirs, e) == 0 &&
+	if (spawn_open_streams(&(struct spawn){0}, s->streams, theirs, e) == 0 &&
 	    warm_lane_watch(s, &s->report, pair[0], warm_lane_on_report) == 0) {
 		fds[count++] = s->sandbox.fd;
 		fds[count++] = s->scratch;
@@ -30,7 +30,7 @@ static int order_task(struct warm_lane *s, struct err *e)
 		rc = message_send(n->zygote.control.fd, &order, sizeof(order), fds, count, e);
 	}
 	close(pair[1]);
-	task_close_fds(theirs, 3);
+	spawn_close(theirs, 3);
 	if (rc == 0) {
 		s->state = WARM_LANE_ORDERED;
 		n->zygote.asked = s;
