@@ -79,7 +79,7 @@ static bool send_some(struct attachment *a)
 	return true;
 }
 
-static void pump(void *arg)
+static void send_output(void *arg)
 {
 	struct attachment *a = arg;
 	struct command *c = a->command;
@@ -93,7 +93,7 @@ static void pump(void *arg)
 	command_watch_sources(c);
 }
 
-static void on_data(void *arg, const char *bytes, size_t len)
+static void take_input(void *arg, const char *bytes, size_t len)
 {
 	struct attachment *a = arg;
 
@@ -102,14 +102,14 @@ static void on_data(void *arg, const char *bytes, size_t len)
 		stream_credit(a->stream, len);
 }
 
-static void on_close(void *arg)
+static void end_input(void *arg)
 {
 	struct attachment *a = arg;
 
 	command_input(a->command, NULL, 0, true);
 }
 
-static void on_end(void *arg)
+static void lose_reader(void *arg)
 {
 	struct attachment *a = arg;
 	struct command *c = a->command;
@@ -124,7 +124,7 @@ static void on_end(void *arg)
 
 void command_attach(struct command *c, struct stream *s, uint64_t from)
 {
-	static const struct stream_ops ops = {on_data, on_close, pump, on_end};
+	static const struct stream_ops ops = {take_input, end_input, send_output, lose_reader};
 	struct attachment *a = must_alloc(calloc(1, sizeof(*a)));
 	auto_buf struct buf b = {0};
 
@@ -295,8 +295,9 @@ static void give_back(struct command *c, size_t len)
 	}
 }
 
-static void write_input(struct command *c)
+static void write_input(void *arg, uint32_t events)
 {
+	struct command *c = arg;
 	bool gone;
 
 	give_back(c, buf_write(&c->waiting, c->input.fd, &gone));
@@ -316,19 +317,14 @@ static void write_input(struct command *c)
 		buf_done(&c->waiting);
 }
 
-static void on_input(void *arg, uint32_t events)
-{
-	write_input(arg);
-}
-
 bool command_input(struct command *c, const char *bytes, size_t len, bool close)
 {
 	if (c->input.fd < 0 || c->input_ends)
 		return false;
-	c->input.call = on_input;
+	c->input.call = write_input;
 	c->input.arg = c;
 	buf_add(&c->waiting, bytes, len);
 	c->input_ends = close;
-	write_input(c);
+	write_input(c, 0);
 	return true;
 }

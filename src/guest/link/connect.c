@@ -57,15 +57,8 @@ static void set_interest(struct port *p)
 /* False: it is over. */
 static bool write_out(struct port *p)
 {
-	bool gone;
-	size_t done = buf_write(&p->waiting, p->watch.fd, &gone);
-
-	/* Nobody reads any more: what it says is still of interest. */
-	if (gone) {
-		done += p->waiting.len;
-		buf_drop(&p->waiting, p->waiting.len);
-	}
-	stream_credit(p->stream, done);
+	/* A peer that does not read any more may still send. */
+	stream_write_waiting(p->stream, &p->waiting, p->watch.fd);
 	if (p->waiting.len)
 		return true;
 	if (p->no_more_out && !p->shut) {
@@ -97,8 +90,10 @@ static bool read_in(struct port *p)
 	return n == 0 && !p->shut;
 }
 
-static void go_on(struct port *p)
+static void carry_on(void *arg, uint32_t events)
 {
+	struct port *p = arg;
+
 	if (write_out(p) && read_in(p)) {
 		set_interest(p);
 		return;
@@ -107,12 +102,7 @@ static void go_on(struct port *p)
 	port_free(p);
 }
 
-static void on_socket(void *arg, uint32_t events)
-{
-	go_on(arg);
-}
-
-static void on_data(void *arg, const char *bytes, size_t len)
+static void send_data(void *arg, const char *bytes, size_t len)
 {
 	struct port *p = arg;
 
@@ -125,16 +115,16 @@ static void on_data(void *arg, const char *bytes, size_t len)
 	set_interest(p);
 }
 
-static void on_close(void *arg)
+static void end_data(void *arg)
 {
 	struct port *p = arg;
 
 	p->no_more_out = true;
 	if (!p->pid)
-		go_on(p);
+		carry_on(p, 0);
 }
 
-static void pump(void *arg)
+static void watch_again(void *arg)
 {
 	struct port *p = arg;
 
@@ -142,7 +132,7 @@ static void pump(void *arg)
 		set_interest(p);
 }
 
-static void on_end(void *arg)
+static void lose_stream(void *arg)
 {
 	struct port *p = arg;
 
@@ -175,12 +165,12 @@ static void run_child(const int *sockets, uint32_t port)
 static void connected(struct port *p, int which)
 {
 	p->watch =
-		(struct loop_watch){.fd = take_fd(&p->sockets[which]), .call = on_socket, .arg = p};
+		(struct loop_watch){.fd = take_fd(&p->sockets[which]), .call = carry_on, .arg = p};
 	close_fd(&p->sockets[0]);
 	close_fd(&p->sockets[1]);
 	fcntl(p->watch.fd, F_SETFL, O_NONBLOCK);
 	stream_ok(p->stream, NULL);
-	go_on(p);
+	carry_on(p, 0);
 }
 
 bool connect_reaped(struct guest *g, pid_t pid, int status)
@@ -209,7 +199,7 @@ bool connect_reaped(struct guest *g, pid_t pid, int status)
 void connect_request(struct stream *s, const struct request *r)
 {
 	struct guest *g = s->guest;
-	static const struct stream_ops ops = {on_data, on_close, pump, on_end};
+	static const struct stream_ops ops = {send_data, end_data, watch_again, lose_stream};
 	uint32_t port = (uint32_t)r->number[0];
 	struct port *p;
 

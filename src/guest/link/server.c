@@ -125,16 +125,11 @@ static void conn_free(struct conn *c)
 	free(c);
 }
 
-static void lose_conn(struct guest *g)
+static void forget_stranger(struct conn *c)
 {
-	struct conn *c = g->conn;
-
-	g->conn = NULL;
-	stream_lose_all(g);
-	conn_free(c);
-	/* There will never be another. */
-	if (g->listener.fd < 0)
-		loop_stop(g->loop);
+	for (size_t i = 0; i < SERVER_STRANGERS; i++)
+		if (c->guest->strangers[i] == c)
+			c->guest->strangers[i] = NULL;
 }
 
 static void drop_conn(struct conn *c)
@@ -142,13 +137,12 @@ static void drop_conn(struct conn *c)
 	struct guest *g = c->guest;
 
 	if (c == g->conn) {
-		lose_conn(g);
-		return;
+		g->conn = NULL;
+		stream_lose_all(g);
 	}
-	for (size_t i = 0; i < SERVER_STRANGERS; i++)
-		if (g->strangers[i] == c)
-			g->strangers[i] = NULL;
+	forget_stranger(c);
 	conn_free(c);
+	/* Without a listener there will never be another. */
 	if (g->listener.fd < 0)
 		loop_stop(g->loop);
 }
@@ -167,10 +161,8 @@ static bool take_hello(struct conn *c, const struct guest_header *h, const char 
 	    (g->conn && generation == g->generation))
 		return false;
 	if (g->conn)
-		lose_conn(g);
-	for (size_t i = 0; i < SERVER_STRANGERS; i++)
-		if (g->strangers[i] == c)
-			g->strangers[i] = NULL;
+		drop_conn(g->conn);
+	forget_stranger(c);
 	g->conn = c;
 	g->generation = generation;
 	/* Until now nobody may have noted that this sandbox exists; a daemon that died would have
@@ -336,8 +328,10 @@ void server_release(struct guest *g)
 	server_wake(g);
 }
 
-void server_send(struct guest *g)
+void server_send(void *guest)
 {
+	struct guest *g = guest;
+
 	if (!g->conn)
 		return;
 	stream_pump_all(g);
@@ -346,15 +340,10 @@ void server_send(struct guest *g)
 		buf_done(&g->conn->out);
 	/* Requests that waited for room in the answer's buffer go on here. */
 	if (!flush(g->conn) || (g->conn->in.len && !take_frames(g->conn))) {
-		lose_conn(g);
+		drop_conn(g->conn);
 		return;
 	}
 	set_interest(g->conn);
-}
-
-static void on_work(void *arg)
-{
-	server_send(arg);
 }
 
 static void add_stranger(struct guest *g, int fd)
@@ -516,7 +505,7 @@ static int guest_init(struct guest *g, const struct guest_options *o)
 	g->wishes_end = &g->wishes;
 	g->workdir = str_copy("");
 	g->loop = loop_new();
-	g->work = (struct loop_task){.call = on_work, .arg = g};
+	g->work = (struct loop_task){.call = server_send, .arg = g};
 	g->listen_again = (struct loop_timer){.call = listen_again, .arg = g};
 	g->ttl = (struct loop_watch){.fd = -1, .events = EPOLLIN, .call = on_ttl, .arg = g};
 	g->listener = (struct loop_watch){
@@ -540,7 +529,7 @@ static int guest_init(struct guest *g, const struct guest_options *o)
 static void guest_done(struct guest *g)
 {
 	if (g->conn)
-		lose_conn(g);
+		drop_conn(g->conn);
 	for (size_t i = 0; i < SERVER_STRANGERS; i++)
 		conn_free(g->strangers[i]);
 	command_free_all(g);

@@ -68,7 +68,7 @@ struct buf *server_out(struct guest *g);
 /* Frames were added, or there may be something to pump. */
 void server_wake(struct guest *g);
 /* Sends what is to be sent, now. */
-void server_send(struct guest *g);
+void server_send(void *guest);
 /*
  * A frame like this one, of as much of a file as it takes, without a copy: its pages go into the socket.
  * 0: at its end; EAGAIN: one at a time; EINVAL: not of this file.

@@ -5,9 +5,12 @@
 
 #include <sys/vfs.h>
 
+/* In the order of the answer. */
+enum { CPU_US, MEMORY, DISK, DISK_LIMIT, RECEIVED, SENT, NUMBERS };
+
 struct stats {
 	uint32_t processes;
-	uint64_t cpu_us, memory_bytes, disk_bytes, disk_limit_bytes, rx_bytes, tx_bytes;
+	uint64_t number[NUMBERS];
 };
 
 static void add_process(void *arg, pid_t pid)
@@ -19,11 +22,11 @@ static void add_process(void *arg, pid_t pid)
 	if (!procs_stat(pid, f))
 		return;
 	s->processes++;
-	s->cpu_us += procs_ticks_ns(f[PROCS_USER] + f[PROCS_SYSTEM] + f[PROCS_CHILD_USER] +
-				    f[PROCS_CHILD_SYSTEM]) /
-		     1000;
+	s->number[CPU_US] += procs_ticks_ns(f[PROCS_USER] + f[PROCS_SYSTEM] + f[PROCS_CHILD_USER] +
+					    f[PROCS_CHILD_SYSTEM]) /
+			     1000;
 	if (procs_read(pid, "status", status, sizeof(status)) > 0)
-		s->memory_bytes += procs_number(status, "RssAnon:") << 10;
+		s->number[MEMORY] += procs_number(status, "RssAnon:") << 10;
 }
 
 static void add_disk(const struct guest *g, struct stats *s)
@@ -32,8 +35,8 @@ static void add_disk(const struct guest *g, struct stats *s)
 
 	if ((g->options.scratch >= 0 ? fstatfs(g->options.scratch, &fs) : statfs("/tmp", &fs)) < 0)
 		return;
-	s->disk_bytes = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
-	s->disk_limit_bytes = fs.f_blocks * (uint64_t)fs.f_bsize;
+	s->number[DISK] = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
+	s->number[DISK_LIMIT] = fs.f_blocks * (uint64_t)fs.f_bsize;
 }
 
 /* "  eth0: RX packets errs drop fifo frame compressed multicast TX ..." */
@@ -51,8 +54,8 @@ static void add_network(struct stats *s)
 		if (!colon || str_starts(line + strspn(line, " "), "lo:") ||
 		    sscanf(colon + 1, "%llu %*u %*u %*u %*u %*u %*u %*u %llu", &rx, &tx) != 2)
 			continue;
-		s->rx_bytes += rx;
-		s->tx_bytes += tx;
+		s->number[RECEIVED] += rx;
+		s->number[SENT] += tx;
 	}
 }
 
@@ -65,12 +68,8 @@ void stats_request(struct stream *s, const struct request *r)
 	add_disk(s->guest, &t);
 	add_network(&t);
 	pack_u32(&b, t.processes);
-	pack_u64(&b, t.cpu_us);
-	pack_u64(&b, t.memory_bytes);
-	pack_u64(&b, t.disk_bytes);
-	pack_u64(&b, t.disk_limit_bytes);
-	pack_u64(&b, t.rx_bytes);
-	pack_u64(&b, t.tx_bytes);
+	for (int i = 0; i < NUMBERS; i++)
+		pack_u64(&b, t.number[i]);
 	pack_u32(&b, (uint32_t)command_running(s->guest));
 	stream_ok(s, &b);
 }

@@ -176,6 +176,18 @@ void stream_credit(struct stream *s, size_t len)
 	s->owed = 0;
 }
 
+void stream_write_waiting(struct stream *s, struct buf *waiting, int fd)
+{
+	bool gone = fd < 0;
+	size_t done = gone ? 0 : buf_write(waiting, fd, &gone);
+
+	if (gone) {
+		done += waiting->len;
+		buf_drop(waiting, waiting->len);
+	}
+	stream_credit(s, done);
+}
+
 /* ---- receiving ---- */
 
 static bool take_credit(struct stream *s, const char *payload, size_t len)
@@ -202,7 +214,7 @@ static bool take_data(struct stream *s, const char *payload, size_t len)
 	return true;
 }
 
-static void lose(struct stream *s)
+static void stream_lose(struct stream *s)
 {
 	const struct stream_ops *ops = s->ops;
 	void *arg = s->arg;
@@ -224,7 +236,7 @@ bool stream_take(struct stream *s, uint8_t type, const char *payload, size_t len
 			s->ops->on_close(s->arg);
 		return len == 0;
 	case G_END:
-		lose(s);
+		stream_lose(s);
 		return len == 0;
 	default:
 		return false;
@@ -234,7 +246,7 @@ bool stream_take(struct stream *s, uint8_t type, const char *payload, size_t len
 void stream_lose_all(struct guest *g)
 {
 	while (g->streams)
-		lose(g->streams);
+		stream_lose(g->streams);
 }
 
 void stream_pump_all(struct guest *g)

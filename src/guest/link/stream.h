@@ -66,7 +66,13 @@ char *stream_reserve(struct stream *s, size_t max);
 void stream_commit(struct stream *s, uint8_t type, size_t len);
 /* The same from a file, as server_splice. */
 ssize_t stream_splice(struct stream *s, uint8_t type, int fd, uint64_t offset, size_t max);
+/* len bytes of G_DATA were consumed. */
 void stream_credit(struct stream *s, size_t len);
+/*
+ * Writes what waits to an fd that does not block, and gives credit for it. If nothing can be written any
+ * more (or fd is -1), drops the rest.
+ */
+void stream_write_waiting(struct stream *s, struct buf *waiting, int fd);
 
 /* ---- for server.c ---- */
 struct stream *stream_new(struct guest *g, uint32_t number);

@@ -14,8 +14,8 @@
 struct worker {
 	struct worker *next, **back;
 	struct guest *guest;
-	struct stream *stream; /* NULL: ended */
-	pid_t pid;
+	struct stream *stream;
+	pid_t pid; /* 0: reaped */
 	struct loop_watch out, in;
 	struct buf got;	    /* frames that it sent */
 	struct buf waiting; /* for its stdin */
@@ -121,8 +121,13 @@ pid_t worker_fork(const int *keep, size_t count)
 
 /* ---- in the guest ---- */
 
-static void worker_free(struct worker *w)
+/* Kills the worker if it still runs: until it is reaped, its pid is its own. */
+static void worker_free(void *arg)
 {
+	struct worker *w = arg;
+
+	if (w->pid > 0)
+		kill(w->pid, SIGKILL);
 	loop_unwatch(w->guest->loop, &w->in);
 	loop_unwatch(w->guest->loop, &w->out);
 	close_fd(&w->in.fd);
@@ -133,14 +138,6 @@ static void worker_free(struct worker *w)
 	if (w->next)
 		w->next->back = w->back;
 	free(w);
-}
-
-/* It may not have been reaped yet: then its pid is still its own. */
-static void stop(struct worker *w)
-{
-	if (w->pid > 0)
-		kill(w->pid, SIGKILL);
-	worker_free(w);
 }
 
 static uint32_t frame_size(const struct buf *b)
@@ -180,8 +177,7 @@ static bool relay(struct worker *w, uint8_t type, const char *payload, size_t le
 			stream_send(s, type, payload, len);
 		return true;
 	}
-	w->stream = NULL;
-	stop(w);
+	worker_free(w);
 	return false;
 }
 
@@ -213,7 +209,7 @@ static void set_interest(struct worker *w)
 		loop_change(w->guest->loop, &w->out, EPOLLIN);
 }
 
-static void pump(void *arg)
+static void relay_more(void *arg)
 {
 	struct worker *w = arg;
 
@@ -239,23 +235,17 @@ static void on_out(void *arg, uint32_t events)
 			return;
 		}
 		stream_error(w->stream, EIO, "the guest's worker was killed");
-		stop(w);
+		worker_free(w);
 		return;
 	}
 	set_interest(w);
 }
 
-static void write_input(struct worker *w)
+static void write_input(void *arg, uint32_t events)
 {
-	bool gone = true;
-	size_t done = w->in.fd < 0 ? 0 : buf_write(&w->waiting, w->in.fd, &gone);
+	struct worker *w = arg;
 
-	/* It has read enough: the rest is dropped. */
-	if (gone) {
-		done += w->waiting.len;
-		buf_drop(&w->waiting, w->waiting.len);
-	}
-	stream_credit(w->stream, done);
+	stream_write_waiting(w->stream, &w->waiting, w->in.fd);
 	if (w->waiting.len) {
 		loop_change(w->guest->loop, &w->in, EPOLLOUT);
 		return;
@@ -265,37 +255,20 @@ static void write_input(struct worker *w)
 		close_fd(&w->in.fd);
 }
 
-static void on_in(void *arg, uint32_t events)
-{
-	write_input(arg);
-}
-
-static void on_data(void *arg, const char *bytes, size_t len)
+static void take_input(void *arg, const char *bytes, size_t len)
 {
 	struct worker *w = arg;
 
-	if (w->in.fd < 0) {
-		stream_credit(w->stream, len);
-		return;
-	}
 	buf_add(&w->waiting, bytes, len);
-	write_input(w);
+	write_input(w, 0);
 }
 
-static void on_close(void *arg)
+static void end_input(void *arg)
 {
 	struct worker *w = arg;
 
 	w->input_ends = true;
-	write_input(w);
-}
-
-static void on_end(void *arg)
-{
-	struct worker *w = arg;
-
-	w->stream = NULL;
-	stop(w);
+	write_input(w, 0);
 }
 
 bool worker_reaped(struct guest *g, pid_t pid, int status)
@@ -312,7 +285,7 @@ bool worker_reaped(struct guest *g, pid_t pid, int status)
 void worker_start(struct stream *s, const struct request *r, const struct worker_job *job)
 {
 	struct guest *g = s->guest;
-	static const struct stream_ops ops = {on_data, on_close, pump, on_end};
+	static const struct stream_ops ops = {take_input, end_input, relay_more, worker_free};
 	int in[2] = {-1, -1}, out[2];
 	struct worker *w;
 	pid_t pid = -1;
@@ -338,7 +311,7 @@ void worker_start(struct stream *s, const struct request *r, const struct worker
 	w = must_alloc(calloc(1, sizeof(*w)));
 	*w = (struct worker){.guest = g, .stream = s, .pid = pid, .goes_on = job->goes_on};
 	w->out = (struct loop_watch){.fd = out[0], .events = EPOLLIN, .call = on_out, .arg = w};
-	w->in = (struct loop_watch){.fd = in[1], .events = EPOLLOUT, .call = on_in, .arg = w};
+	w->in = (struct loop_watch){.fd = in[1], .events = EPOLLOUT, .call = write_input, .arg = w};
 	w->back = &g->workers;
 	w->next = g->workers;
 	if (w->next)

@@ -5,25 +5,14 @@
 struct origin_file {
 	const char *path;
 	bool exists;
-	dev_t dev;
-	ino_t ino;
-	off_t size;
-	struct timespec modified, changed;
+	struct stat st;
 };
 
-static struct origin_file look(const char *path)
+static struct origin_file look_at(const char *path)
 {
 	struct origin_file f = {.path = path};
-	struct stat st;
 
-	if (stat(path, &st) < 0)
-		return f;
-	f.exists = true;
-	f.dev = st.st_dev;
-	f.ino = st.st_ino;
-	f.size = st.st_size;
-	f.modified = st.st_mtim;
-	f.changed = st.st_ctim;
+	f.exists = stat(path, &f.st) == 0;
 	return f;
 }
 
@@ -34,9 +23,10 @@ static bool is_same_time(const struct timespec *a, const struct timespec *b)
 
 static bool is_same(const struct origin_file *a, const struct origin_file *b)
 {
-	return a->exists == b->exists && a->dev == b->dev && a->ino == b->ino &&
-	       a->size == b->size && is_same_time(&a->modified, &b->modified) &&
-	       is_same_time(&a->changed, &b->changed);
+	return a->exists == b->exists && a->st.st_dev == b->st.st_dev &&
+	       a->st.st_ino == b->st.st_ino && a->st.st_size == b->st.st_size &&
+	       is_same_time(&a->st.st_mtim, &b->st.st_mtim) &&
+	       is_same_time(&a->st.st_ctim, &b->st.st_ctim);
 }
 
 static bool is_younger(const struct timespec *t, const struct timespec *since)
@@ -45,28 +35,20 @@ static bool is_younger(const struct timespec *t, const struct timespec *since)
 					  : t->tv_nsec >= since->tv_nsec;
 }
 
-static size_t count_paths(const char *paths, size_t len)
-{
-	size_t count = 0;
-
-	for (size_t i = 0; i < len; i++)
-		count += !paths[i];
-	return count;
-}
-
 void origin_note(struct origin *o, const char *paths, size_t len, const struct timespec *since)
 {
 	const char *at;
 
 	origin_done(o);
-	o->count = count_paths(paths, len);
+	for (size_t i = 0; i < len; i++)
+		o->count += !paths[i];
 	o->paths = must_alloc(malloc(len + 1));
 	memcpy(o->paths, paths, len);
 	o->files = must_alloc(calloc(o->count + 1, sizeof(*o->files)));
 	at = o->paths;
 	for (size_t i = 0; i < o->count; i++, at += strlen(at) + 1) {
-		o->files[i] = look(at);
-		if (o->files[i].exists && is_younger(&o->files[i].changed, since))
+		o->files[i] = look_at(at);
+		if (o->files[i].exists && is_younger(&o->files[i].st.st_ctim, since))
 			o->is_doubtful = true;
 	}
 }
@@ -74,7 +56,7 @@ void origin_note(struct origin *o, const char *paths, size_t len, const struct t
 bool origin_has_changed(const struct origin *o)
 {
 	for (size_t i = 0; i < o->count; i++) {
-		struct origin_file now = look(o->files[i].path);
+		struct origin_file now = look_at(o->files[i].path);
 
 		if (!is_same(&o->files[i], &now))
 			return true;
