@@ -1,32 +1,13 @@
 /* From a new process to the last layer, in a warm sandbox that is ready; see warm sandbox.h. */
-#include "warm/warm.h"
+#include "warm/warm_internal.h"
 
 #include "kern/sys.h"
-#include "warm/inspect.h"
 #include "sandbox/inside/message.h"
 #include "sandbox/plan/plan.h"
 #include "sandbox/inside/privileges.h"
 #include "sandbox/inside/verify.h"
 
 #include <sched.h>
-
-/* ---- birth ---- */
-
-pid_t warm_bear(const struct warm_birth *b, struct err *e)
-{
-	const unsigned long flags = CLONE_PARENT | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
-	pid_t pid;
-
-	if (setns(b->sandbox, CLONE_NEWPID) < 0)
-		return err_sys(e, "cannot turn to a cell");
-	/* Not clone3, which a warm interpreter may not call: its filter cannot see the flags. */
-	pid = sys_clone_fork(flags, b->tid_address);
-	if (pid == 0)
-		b->born(b->arg);
-	return pid < 0 ? err_sys(e, "cannot create a process in the cell") : pid;
-}
-
-/* ---- what it becomes ---- */
 
 /* A spawner's task comes from the lane's namespaces and cgroup; another one enters these as well. */
 static int enter_namespaces(const struct warm_entry *t, struct err *e)
@@ -38,14 +19,14 @@ static int enter_namespaces(const struct warm_entry *t, struct err *e)
 	if (t->by_spawner) {
 		if (setns(t->mounts, CLONE_NEWNS) < 0 || setns(t->ipc, CLONE_NEWIPC) < 0 ||
 		    setns(t->net, CLONE_NEWNET) < 0)
-			return err_sys(e, "cannot enter the cell");
+			return err_sys(e, "cannot enter the warm sandbox");
 		return 0;
 	}
 	for (int i = 0; i < t->settings->join_count; i++)
 		if (write(t->joins[i], "0", 1) != 1)
-			return err_sys(e, "cannot join the slot's cgroup");
+			return err_sys(e, "cannot join the lane's cgroup");
 	if (setns(t->sandbox, all) < 0)
-		return err_sys(e, "cannot enter the cell");
+		return err_sys(e, "cannot enter the warm sandbox");
 	return 0;
 }
 
@@ -87,18 +68,14 @@ static layer_set close_others(int *report, int *listener)
 }
 
 /* Tells, and lets go of those as well; if that is not so, nothing runs. */
-static int tell(const struct warm_message *m, bool by_spawner, int report, int listener)
+static int send_report(const struct warm_message *m, int report, int listener)
 {
-	const struct warm_report *r = &m->told;
 	struct err ignored;
-	int rc;
+	int rc = message_send(report, m, sizeof(*m), &listener, listener < 0 ? 0 : 1, &ignored);
 
-	rc = message_send(report, by_spawner ? (const void *)m : r,
-			  by_spawner ? sizeof(*m) : sizeof(*r), &listener, listener < 0 ? 0 : 1,
-			  &ignored);
 	if (sys_close_range(3, ~0u, 0) < 0 || verify_fds(2) == 0)
 		_exit(125);
-	return r->err.kind == ERR_NONE ? rc : -1;
+	return m->told.err.kind == ERR_NONE ? rc : -1;
 }
 
 /* Everything up to the last layer; what held is in the status page. */
@@ -137,7 +114,7 @@ int warm_enter(const struct warm_entry *c)
 			 .workspace_mode = WORKSPACE_EMPTY,
 			 .workspace_path = "/workspace",
 			 .image_is_host = c->settings->image_is_host};
-	struct warm_message m = {.news = WARM_SEATED};
+	struct warm_message m = {.news = WARM_TASK};
 	int listener = -1, to = c->report;
 
 	/* In a spawner's memory it is that of the last task. */
@@ -151,5 +128,5 @@ int warm_enter(const struct warm_entry *c)
 	m.told.proven = page.proven;
 	m.told.landlock_abi = page.landlock_abi;
 	m.told.listening = page.listening;
-	return tell(&m, c->by_spawner, to, listener);
+	return send_report(&m, to, listener);
 }

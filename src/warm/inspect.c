@@ -1,7 +1,6 @@
 /* Looks at a warm sandbox from inside, for what verify.c does not judge: its cgroup and its own places. */
-#include "warm/inspect.h"
+#include "warm/warm_internal.h"
 
-#include "warm/warm.h"
 #include "sandbox/inside/privileges.h"
 #include "sandbox/inside/verify.h"
 

@@ -2,14 +2,12 @@
  * A lane makes warm sandboxes, one after the other; a warm sandbox is pid 1 of a warm sandbox. warm sandbox.h has the
  * whole picture.
  */
-#include "warm/warm.h"
+#include "warm/warm_internal.h"
 
 #include "kern/caps.h"
 #include "kern/mount.h"
 #include "kern/sys.h"
 #include "kern/userns.h"
-#include "warm/inspect.h"
-#include "warm/spawner.h"
 #include "sandbox/inside/message.h"
 #include "sandbox/inside/net.h"
 #include "sandbox/inside/privileges.h"
@@ -107,7 +105,7 @@ static int open_self(int fds[WARM_FDS_ALL], int count, struct err *e)
 
 	fds[WARM_PIDFD] = (int)syscall(SYS_pidfd_open, 1, 0);
 	if (fds[WARM_PIDFD] < 0)
-		return err_sys(e, "cannot open the cell");
+		return err_sys(e, "cannot open the warm sandbox");
 	for (int i = WARM_MOUNTS; i < count; i++) {
 		/* Linux 6.11 */
 		fds[i] = ioctl(fds[WARM_PIDFD], rows[i].ask, 0);
@@ -162,7 +160,7 @@ static void reap(const struct warm_settings *t)
 }
 
 /* What all warm sandboxes of a lane are made with. */
-struct maker {
+struct sandbox_recipe {
 	const struct warm_settings *settings;
 	unsigned masks; /* of /proc */
 	int control;	/* the warm host's pid 1 */
@@ -170,8 +168,8 @@ struct maker {
 	bool has_spawner;
 };
 
-static void warm_main(const struct maker *w) __attribute__((noreturn));
-static void warm_main(const struct maker *w)
+static void warm_main(const struct sandbox_recipe *w) __attribute__((noreturn));
+static void warm_main(const struct sandbox_recipe *w)
 {
 	struct warm_message m = {.news = WARM_FAILED};
 	int fds[WARM_FDS_ALL], count = w->has_spawner ? WARM_FDS_ALL : WARM_MOUNTS + 1;
@@ -210,11 +208,11 @@ static int enter_root(struct err *e)
 		return -1;
 	root = open(WARM_ROOT, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (root < 0)
-		return err_sys(e, "cannot open the root of a cell");
+		return err_sys(e, "cannot open the root of a warm sandbox");
 	/* As in root.c. */
 	if (fchdir(root) < 0 || sys_pivot_root(".", ".") < 0 || umount2(".", MNT_DETACH) < 0 ||
 	    chdir("/") < 0)
-		return err_sys(e, "cannot change the root of a slot");
+		return err_sys(e, "cannot change the root of a lane");
 	return 0;
 }
 
@@ -225,10 +223,10 @@ static int enter_lane(const struct warm_settings *t, int index, const int *joins
 
 	for (int i = 0; i < t->join_count; i++)
 		if (write(joins[i], "0", 1) != 1)
-			return err_sys(e, "cannot join the cgroup of a slot");
+			return err_sys(e, "cannot join the cgroup of a lane");
 	/* What its own cgroup namespace will say later holds only if this is another one. */
 	if (t->join_count && !warm_left_cgroup())
-		return err_set(e, ERR_UNSUPPORTED, "the cgroup of a slot was not joined");
+		return err_set(e, ERR_UNSUPPORTED, "the cgroup of a lane was not joined");
 	/* What is not dumpable has no right to its own /proc files; nobody else is here yet. */
 	if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 ||
 	    userns_map_self(SANDBOX_UID, SANDBOX_UID, SANDBOX_GID, SANDBOX_GID, e) < 0 ||
@@ -245,7 +243,7 @@ static int enter_lane(const struct warm_settings *t, int index, const int *joins
 		return -1;
 	if (!caps_bounding_is_empty())
 		return err_set(e, ERR_UNSUPPORTED, "the capability bounding set was not dropped");
-	snprintf(name, sizeof(name), "slot-%d", index);
+	snprintf(name, sizeof(name), "lane-%d", index);
 	prctl(PR_SET_NAME, name, 0, 0, 0);
 	return 0;
 }
@@ -274,7 +272,7 @@ static void drop_heap(void)
 	}
 }
 
-static pid_t make_sandbox(const struct maker *w, struct err *e)
+static pid_t make_sandbox(const struct sandbox_recipe *w, struct err *e)
 {
 	struct clone_args args = {.flags = CLONE_NEWPID | CLONE_NEWNS | CLONE_NEWIPC,
 				  .exit_signal = SIGCHLD};
@@ -282,7 +280,7 @@ static pid_t make_sandbox(const struct maker *w, struct err *e)
 
 	if (pid == 0)
 		warm_main(w);
-	return pid < 0 ? err_sys(e, "cannot create a cell") : pid;
+	return pid < 0 ? err_sys(e, "cannot create a warm sandbox") : pid;
 }
 
 /*
@@ -325,7 +323,7 @@ static unsigned find_masks(const struct warm_settings *t)
 }
 
 /* One warm sandbox after the other, until nobody asks any more. */
-static void serve(const struct maker *w)
+static void serve(const struct sandbox_recipe *w)
 {
 	struct network network = {.counters = NET_COUNTERS_NONE};
 	int old[KEEPER_MAX_FDS];
@@ -357,12 +355,13 @@ static void serve(const struct maker *w)
 }
 
 static void lane_main(const struct warm_settings *t, int index, const int *joins,
-		      const struct lane_spawning *spawning, int control) __attribute__((noreturn));
+		      const struct spawner_settings *spawner, int control)
+	__attribute__((noreturn));
 static void lane_main(const struct warm_settings *t, int index, const int *joins,
-		      const struct lane_spawning *spawning, int control)
+		      const struct spawner_settings *spawner, int control)
 {
 	struct warm_message m = {.news = WARM_READY};
-	struct maker w = {.settings = t, .has_spawner = spawning};
+	struct sandbox_recipe w = {.settings = t, .has_spawner = spawner};
 	int dns = -1, sandboxes = control;
 	struct err ignored;
 
@@ -372,8 +371,8 @@ static void lane_main(const struct warm_settings *t, int index, const int *joins
 	/* To add up what is used takes memory. */
 	if (m.news == WARM_READY && !is_watching(t))
 		drop_heap();
-	if (m.news == WARM_READY && spawning &&
-	    spawner_start(t, spawning, control, &sandboxes, &m.told.err) < 0)
+	if (m.news == WARM_READY && spawner &&
+	    spawner_start(t, spawner, control, &sandboxes, &m.told.err) < 0)
 		m.news = WARM_FAILED;
 	/* The socket pairs are all that it keeps: nothing of the warm host's is to reach a warm sandbox. */
 	message_send(control, &m, sizeof(m), &dns, dns < 0 ? 0 : 1, &ignored);
@@ -389,11 +388,12 @@ static void lane_main(const struct warm_settings *t, int index, const int *joins
 
 /* ---- the warm host's side ---- */
 
-int lane_start(const struct warm_settings *t, int index, const int *joins,
-	       const struct lane_spawning *spawning, struct lane *ret, struct err *e)
+int lane_process_start(const struct warm_settings *t, int index, const int *joins,
+		       const struct spawner_settings *spawner, struct lane_process *ret,
+		       struct err *e)
 {
 	struct clone_args args = {.flags = CLONE_NEWUSER, .exit_signal = SIGCHLD};
-	struct lane s = {.dns = -1};
+	struct lane_process s = {.dns = -1};
 	struct warm_message m;
 	sigset_t all, old;
 	int pair[2], fds[WARM_FDS];
@@ -406,33 +406,34 @@ int lane_start(const struct warm_settings *t, int index, const int *joins,
 	s.pid = sys_clone3(&args);
 	if (s.pid == 0) {
 		close(pair[0]);
-		lane_main(t, index, joins, spawning, pair[1]);
+		lane_main(t, index, joins, spawner, pair[1]);
 	}
 	sigprocmask(SIG_SETMASK, &old, NULL);
 	close(pair[1]);
 	s.control = pair[0];
 	if (s.pid < 0) {
 		close(s.control);
-		return err_sys(e, "cannot create a slot");
+		return err_sys(e, "cannot create a lane");
 	}
-	if (lane_receive(&s, &m, fds) < 0 || m.news != WARM_READY) {
+	if (lane_process_receive(&s, &m, fds) < 0 || m.news != WARM_READY) {
 		*e = m.told.err;
-		lane_stop(&s);
-		return err_wrap(e, "cannot create a slot");
+		lane_process_stop(&s);
+		return err_wrap(e, "cannot create a lane");
 	}
 	s.dns = fds[0];
 	*ret = s;
 	return 0;
 }
 
-int lane_make_sandbox(const struct lane *s, int old)
+int lane_process_make_sandbox(const struct lane_process *s, int old)
 {
 	struct err e;
 
 	return message_send(s->control, "c", 1, &old, old >= 0, &e);
 }
 
-int lane_receive(const struct lane *s, struct warm_message *ret, int ret_fds[WARM_FDS])
+int lane_process_receive(const struct lane_process *s, struct warm_message *ret,
+			 int ret_fds[WARM_FDS])
 {
 	int fds[KEEPER_MAX_FDS];
 
@@ -445,7 +446,7 @@ int lane_receive(const struct lane *s, struct warm_message *ret, int ret_fds[WAR
 	return 0;
 }
 
-void lane_stop(struct lane *s)
+void lane_process_stop(struct lane_process *s)
 {
 	close_fd(&s->control);
 	close_fd(&s->dns);

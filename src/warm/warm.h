@@ -61,41 +61,42 @@ struct warm_report {
  * A lane tells of its warm sandboxes, in this order: a new network (with its name server's socket), unless nobody
  * used the last one; made (with a pidfd); seated, if it has a spawner (with the filter's listener); gone.
  */
-enum warm_news { WARM_READY = 1, WARM_FAILED, WARM_GONE, WARM_NETWORK, WARM_SEATED };
+enum warm_news { WARM_READY = 1, WARM_FAILED, WARM_GONE, WARM_NETWORK, WARM_TASK };
 
 struct warm_message {
 	enum warm_news news;
 	int exit_code;		 /* WARM_GONE: WARM_OUT_OF_MEMORY, or anything else */
-	struct warm_report told; /* WARM_SEATED; of the others just the error */
+	struct warm_report told; /* WARM_TASK; of the others just the error */
 };
 
 #define WARM_OUT_OF_MEMORY 42
 
-struct lane {
+struct lane_process {
 	pid_t pid;
 	int control; /* SEQPACKET: a byte asks for a warm sandbox, struct warm_message with fds comes back */
 	int dns; /* the name server's socket */
 };
 
 /* Who is seated in each warm sandbox as soon as it is made. */
-struct lane_spawning {
+struct spawner_settings {
 	void (*run)(void *arg); /* in the task, with every layer in place; must not allocate */
 	void *arg;
-	/* In shared memory: its number, written by the kernel before it runs; and the spawner's */
-	pid_t *pid, *spawner;
+	/* In shared memory: pids, the task's written by the kernel before the task runs. */
+	pid_t *task, *spawner;
 };
 
 /*
  * Starts a lane; joins are its cgroup's files; spawning NULL: tasks come from elsewhere. Blocks for
  * about a millisecond.
  */
-int lane_start(const struct warm_settings *t, int index, const int *joins,
-	       const struct lane_spawning *spawning, struct lane *ret, struct err *e);
+int lane_process_start(const struct warm_settings *t, int index, const int *joins,
+		       const struct spawner_settings *spawner, struct lane_process *ret,
+		       struct err *e);
 /*
  * Asks for a warm sandbox; the answer comes on control. old: the mount namespace of the last one, or -1; the
  * lane lets go of it first, so that nobody who waits has to wait for it to be taken apart.
  */
-int lane_make_sandbox(const struct lane *s, int old);
+int lane_process_make_sandbox(const struct lane_process *s, int old);
 /*
  * Takes one message; WARM_READY comes with WARM_FDS, the last three of which are our ends of the task's
  * streams if there is a spawner. She gets namespaces instead. -1: the lane is gone.
@@ -111,8 +112,9 @@ enum {
 	WARM_NET,
 	WARM_FDS_ALL
 };
-int lane_receive(const struct lane *s, struct warm_message *ret, int ret_fds[WARM_FDS]);
-void lane_stop(struct lane *s);
+int lane_process_receive(const struct lane_process *s, struct warm_message *ret,
+			 int ret_fds[WARM_FDS]);
+void lane_process_stop(struct lane_process *s);
 
 struct warm_entry {
 	const struct warm_settings *settings;
@@ -123,23 +125,8 @@ struct warm_entry {
 	int joins[WARM_JOINS]; /* of its lane */
 	int scratch;	       /* the warm sandbox's tmpfs */
 	int streams[3];
-	/* SEQPACKET: struct warm_report with the filter's listener; by_spawner: struct warm_message */
-	int report;
+	int report; /* SEQPACKET: struct warm_message with the filter's listener */
 };
-
-/*
- * In a warm interpreter, which makes nothing else: turns to a warm sandbox's pid namespace and makes a child of its
- * parent's there, which calls born(arg). tid_address: where the C library keeps its thread's number.
- * Returns its pid as we see it, or -1.
- */
-struct warm_birth {
-	int sandbox;
-	int *tid_address;
-	void (*born)(void *arg);
-	void *arg;
-};
-
-pid_t warm_bear(const struct warm_birth *b, struct err *e);
 
 /*
  * In the task's process, which was born into the warm sandbox's pid namespace: everything from there to

@@ -3,8 +3,8 @@
 
     tests/soak/warm.py [--count N] [--threads N] [--seed N]      or: make soak-warm SOAK=N
 
-Two rounds: one without faults, in which every answer must be right; one in which interpreters, slots,
-cells, tenants and whole nests are killed at random, in which every request must be answered: rightly, or by
+Two rounds: one without faults, in which every answer must be right; one in which interpreters, lanes,
+warm sandboxes, tasks and whole warm hosts are killed at random, in which every request must be answered: rightly, or by
 an error, or by the signal that hit it, but never by another's output and never by nothing. Then warm runs
 must be had again, the daemon must have no more fds than before, and the host must be as it was.
 """
@@ -22,7 +22,7 @@ from common import harness
 from client import processes_below
 
 FDS_MORE = 24  # of one process over a round
-FDS_SLOT = 9  # of a slot that waits, in the nest's pid 1
+FDS_LANE = 9  # of a lane that waits, in the warm host's pid 1
 
 
 # ---- what is asked: a body, and what must come of it
@@ -85,18 +85,18 @@ ASKS = [ask_print] * 6 + [ask_echo] * 6 + [ask_modules] * 2 + [
 def victims(daemon):
     """By kind."""
     all_of = processes_below(daemon.process.pid)
-    slots = {pid for pid, (_, name) in all_of.items() if name.startswith("slot-")}
-    nests = {all_of[pid][0] for pid in slots if all_of[pid][0] in all_of}
-    children = {pid for pid, (parent, _) in all_of.items() if parent in nests} - slots
+    lanes = {pid for pid, (_, name) in all_of.items() if name.startswith("lane-")}
+    hosts = {all_of[pid][0] for pid in lanes if all_of[pid][0] in all_of}
+    children = {pid for pid, (parent, _) in all_of.items() if parent in hosts} - lanes
     pythons = sorted(pid for pid in children if all_of[pid][1].startswith("python"))
     return {
-        "nest": sorted(nests), "slot": sorted(slots), "tenant": sorted(children),
-        "cell": sorted(pid for pid, (parent, _) in all_of.items() if parent in slots),
+        "host": sorted(hosts), "lane": sorted(lanes), "task": sorted(children),
+        "sandbox": sorted(pid for pid, (parent, _) in all_of.items() if parent in lanes),
         "interpreter": pythons[:1],
     }
 
 
-KILLS = ["interpreter"] * 4 + ["slot"] * 4 + ["cell"] * 4 + ["tenant"] * 6 + ["nest"]
+KILLS = ["interpreter"] * 4 + ["lane"] * 4 + ["sandbox"] * 4 + ["task"] * 6 + ["host"]
 
 
 class Soak:
@@ -204,15 +204,15 @@ class Soak:
             harness.until(lambda t=token: self.is_warm(t), "warm runs", 120)
 
     def fds(self):
-        """Of the daemon's processes and the nests' pid 1, by name; the most of each. Those of slots, which come
+        """Of the daemon's processes and the warm hosts' pid 1, by name; the most of each. Those of lanes, which come
         and go with the load, do not count."""
         most, all_of = {}, processes_below(self.daemon.process.pid)
         for pid, (_, name) in list(all_of.items()) + [(self.daemon.process.pid, (0, "broker"))]:
             if not name.startswith(("cloche-", "broker")) or name == "cloche-init":
                 continue
-            slots = sum(parent == pid and who.startswith("slot-") for parent, who in all_of.values())
+            lanes = sum(parent == pid and who.startswith("lane-") for parent, who in all_of.values())
             try:
-                most[name] = max(most.get(name, 0), len(os.listdir("/proc/%d/fd" % pid)) - FDS_SLOT * slots)
+                most[name] = max(most.get(name, 0), len(os.listdir("/proc/%d/fd" % pid)) - FDS_LANE * lanes)
             except OSError:
                 pass
         return most

@@ -84,17 +84,13 @@ static void forget_ended(struct guest *g)
 	int64_t limit = now_ns() - COMMAND_KEEP_MS * 1000000ll;
 	struct command *next;
 
-	for (struct command *c = g->commands; c; c = next) {
-		next = c->next;
-		if (c->finished && c->acked && !is_open(c) && !c->attached && c->ended_ns <= limit)
-			command_free(c);
-	}
-	for (int pass = 0; pass < 3 && g->ended_count > COMMANDS_ENDED; pass++) {
-		for (struct command *c = g->commands; c && g->ended_count > COMMANDS_ENDED;
-		     c = next) {
+	for (int pass = 0; pass < 4; pass++) {
+		for (struct command *c = g->commands; c; c = next) {
 			next = c->next;
-			if (c->finished && !c->attached && (c->acked || pass > 0) &&
-			    (!is_open(c) || pass > 1))
+			if (pass > 0 && g->ended_count <= COMMANDS_ENDED)
+				return;
+			if (c->finished && !c->attached && (c->acked || pass > 1) &&
+			    (!is_open(c) || pass > 2) && (c->ended_ns <= limit || pass > 0))
 				command_free(c);
 		}
 	}
@@ -220,16 +216,11 @@ bool command_unpack_list(struct unpack *u, struct list *ret)
 	for (uint32_t i = 0; i < n && !u->bad; i++) {
 		size_t len;
 		const char *s = unpack_bytes(u, &len);
-		char *copy;
 
-		if (memchr(s, '\0', len)) {
+		if (memchr(s, '\0', len))
 			u->bad = true;
-			break;
-		}
-		copy = must_alloc(malloc(len + 1));
-		memcpy(copy, s, len);
-		copy[len] = '\0';
-		list_take(ret, copy);
+		else
+			list_take(ret, must_alloc(strndup(s, len)));
 	}
 	return !u->bad;
 }

@@ -21,8 +21,8 @@ struct tar_out {
 	int (*write)(void *arg, const void *bytes, size_t len);
 	void *arg;
 	bool upper;
-	bool only_own;		 /* what belongs to the user inside, wherever it is */
-	struct tar_links *links; /* kept by tar_out_* */
+	bool only_own; /* what belongs to the user inside, wherever it is */
+	void *links;   /* kept by tar_out_* */
 };
 
 /* The entry dir/name and all below it, called `as` in the archive; "" is left out itself, "." is not. */
@@ -36,9 +36,12 @@ struct tar_range {
 	uint64_t offset, size;
 };
 
-struct tar_xattr {
-	char *name, *value;
-	size_t len;
+struct tar_xattrs {
+	struct tar_xattr {
+		char *name, *value;
+		size_t len;
+	} * items;
+	size_t count;
 };
 
 struct tar_entry {
@@ -50,8 +53,7 @@ struct tar_entry {
 	struct timespec mtime;
 	unsigned major, minor;
 	bool opaque;
-	struct tar_xattr *xattrs;
-	size_t xattr_count;
+	struct tar_xattrs xattrs;
 	bool sparse;
 	struct tar_range *ranges; /* of its data, in order; only if sparse */
 	size_t range_count;

@@ -14,7 +14,7 @@ struct late {
 	struct timespec mtime;
 };
 
-struct job {
+struct extraction {
 	struct tar_extract *x;
 	struct tar_in *tar;
 	struct late *late;
@@ -62,11 +62,11 @@ static int judge_name(const struct tar_extract *x, char *name, struct err *e)
 
 static int judge_xattrs(const struct tar_extract *x, const struct tar_entry *n, struct err *e)
 {
-	for (size_t i = 0; x->strict && i < n->xattr_count; i++)
-		if (!walk_is_allowed_xattr(n->xattrs[i].name))
+	for (size_t i = 0; x->strict && i < n->xattrs.count; i++)
+		if (!walk_is_allowed_xattr(n->xattrs.items[i].name))
 			return err_set(e, ERR_DENIED,
 				       "%.200s has attribute %.100s; only user.* is allowed",
-				       n->name, n->xattrs[i].name);
+				       n->name, n->xattrs.items[i].name);
 	return 0;
 }
 
@@ -121,13 +121,13 @@ static int open_above(int root, const char *name, const char **ret_last, struct 
 
 static void set_xattrs(int fd, const struct tar_entry *n)
 {
-	for (size_t i = 0; i < n->xattr_count; i++)
-		if (walk_is_allowed_xattr(n->xattrs[i].name))
-			(void)!fsetxattr(fd, n->xattrs[i].name, n->xattrs[i].value,
-					 n->xattrs[i].len, 0);
+	for (size_t i = 0; i < n->xattrs.count; i++)
+		if (walk_is_allowed_xattr(n->xattrs.items[i].name))
+			(void)!fsetxattr(fd, n->xattrs.items[i].name, n->xattrs.items[i].value,
+					 n->xattrs.items[i].len, 0);
 }
 
-static int write_range(struct job *j, int fd, struct tar_range r, struct err *e)
+static int write_range(struct extraction *j, int fd, struct tar_range r, struct err *e)
 {
 	char bytes[32768];
 
@@ -151,7 +151,7 @@ static int write_range(struct job *j, int fd, struct tar_range r, struct err *e)
 	return 0;
 }
 
-static int write_contents(struct job *j, const struct tar_entry *n, int fd, struct err *e)
+static int write_contents(struct extraction *j, const struct tar_entry *n, int fd, struct err *e)
 {
 	if (!n->sparse)
 		return write_range(j, fd, (struct tar_range){0, n->size}, e);
@@ -173,7 +173,7 @@ static int clear(const struct tar_extract *x, int dir, const char *name, struct 
 	return err_sys(e, "cannot replace %s", name);
 }
 
-static int make_file(struct job *j, const struct tar_entry *n, int dir, const char *name,
+static int make_file(struct extraction *j, const struct tar_entry *n, int dir, const char *name,
 		     struct err *e)
 {
 	auto_close int fd = -1;
@@ -191,14 +191,14 @@ static int make_file(struct job *j, const struct tar_entry *n, int dir, const ch
 	return 0;
 }
 
-static void do_later(struct job *j, const struct tar_entry *n)
+static void do_later(struct extraction *j, const struct tar_entry *n)
 {
 	j->late = array_room(j->late, j->late_count, &j->late_room, sizeof(*j->late));
 	j->late[j->late_count++] = (struct late){str_copy(n->name), n->mode & MODES, n->mtime};
 }
 
-static int make_directory(struct job *j, const struct tar_entry *n, int dir, const char *name,
-			  struct err *e)
+static int make_directory(struct extraction *j, const struct tar_entry *n, int dir,
+			  const char *name, struct err *e)
 {
 	auto_close int fd = -1;
 	struct stat st;
@@ -221,8 +221,8 @@ static int make_directory(struct job *j, const struct tar_entry *n, int dir, con
 	return 0;
 }
 
-static int make_hard_link(struct job *j, const struct tar_entry *n, int dir, const char *name,
-			  struct err *e)
+static int make_hard_link(struct extraction *j, const struct tar_entry *n, int dir,
+			  const char *name, struct err *e)
 {
 	const char *last;
 	auto_close int from = open_above(j->x->root, n->link, &last, e);
@@ -234,7 +234,7 @@ static int make_hard_link(struct job *j, const struct tar_entry *n, int dir, con
 	return 0;
 }
 
-static int make_other(struct job *j, const struct tar_entry *n, int dir, const char *name,
+static int make_other(struct extraction *j, const struct tar_entry *n, int dir, const char *name,
 		      struct err *e)
 {
 	int rc;
@@ -252,7 +252,7 @@ static int make_other(struct job *j, const struct tar_entry *n, int dir, const c
 	return 0;
 }
 
-static int make_entry(struct job *j, const struct tar_entry *n, struct err *e)
+static int make_entry(struct extraction *j, const struct tar_entry *n, struct err *e)
 {
 	const char *name;
 	auto_close int dir = open_above(j->x->root, n->name, &name, e);
@@ -276,7 +276,7 @@ static int make_entry(struct job *j, const struct tar_entry *n, struct err *e)
 	}
 }
 
-static void finish_directories(struct job *j)
+static void finish_directories(struct extraction *j)
 {
 	struct err ignored;
 
@@ -297,7 +297,7 @@ static void finish_directories(struct job *j)
 
 int tar_extract(struct tar_extract *x, struct tar_in *t, struct err *e)
 {
-	struct job j = {.x = x, .tar = t};
+	struct extraction j = {.x = x, .tar = t};
 	struct tar_entry *n = must_alloc(calloc(1, sizeof(*n)));
 	int rc;
 

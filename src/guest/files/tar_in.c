@@ -162,8 +162,7 @@ struct extra {
 	uint64_t size, real_size, major;
 	struct timespec mtime;
 	bool opaque, foreign_sparse;
-	struct tar_xattr *xattrs;
-	size_t xattr_count;
+	struct tar_xattrs xattrs;
 };
 
 static char *copy_bytes(const char *p, size_t len)
@@ -184,14 +183,23 @@ static bool set_name(char **to, const char *value, size_t len)
 	return true;
 }
 
-static bool add_xattr(struct extra *x, const char *key, const char *value, size_t len)
+static bool add_xattr(struct tar_xattrs *x, const char *key, const char *value, size_t len)
 {
-	if (x->xattr_count >= 256)
+	if (x->count >= 256)
 		return false;
-	x->xattrs = must_alloc(realloc(x->xattrs, (x->xattr_count + 1) * sizeof(*x->xattrs)));
-	x->xattrs[x->xattr_count++] =
-		(struct tar_xattr){str_copy(key), copy_bytes(value, len), len};
+	x->items = must_alloc(realloc(x->items, (x->count + 1) * sizeof(*x->items)));
+	x->items[x->count++] = (struct tar_xattr){str_copy(key), copy_bytes(value, len), len};
 	return true;
+}
+
+static void xattrs_done(struct tar_xattrs *x)
+{
+	for (size_t i = 0; i < x->count; i++) {
+		free(x->items[i].name);
+		free(x->items[i].value);
+	}
+	free(x->items);
+	*x = (struct tar_xattrs){0};
 }
 
 static bool take_record(struct extra *x, const char *key, const char *value, size_t len)
@@ -215,7 +223,7 @@ static bool take_record(struct extra *x, const char *key, const char *value, siz
 	if (str_equal(key, "CLOCHE.opaque"))
 		x->opaque = true;
 	if (str_starts(key, "SCHILY.xattr."))
-		return add_xattr(x, key + strlen("SCHILY.xattr."), value, len);
+		return add_xattr(&x->xattrs, key + strlen("SCHILY.xattr."), value, len);
 	return true;
 }
 
@@ -246,11 +254,7 @@ static void extra_done(struct extra *x)
 	free(x->name);
 	free(x->link);
 	free(x->sparse_name);
-	for (size_t i = 0; i < x->xattr_count; i++) {
-		free(x->xattrs[i].name);
-		free(x->xattrs[i].value);
-	}
-	free(x->xattrs);
+	xattrs_done(&x->xattrs);
 	*x = (struct extra){0};
 }
 
@@ -374,9 +378,7 @@ static int apply_extra(struct extra *x, struct tar_entry *ret, struct err *e)
 	ret->opaque = x->opaque;
 	ret->sparse = x->major == 1 && x->has_real;
 	ret->xattrs = x->xattrs;
-	ret->xattr_count = x->xattr_count;
-	x->xattrs = NULL;
-	x->xattr_count = 0;
+	x->xattrs = (struct tar_xattrs){0};
 	return 0;
 }
 
@@ -463,13 +465,8 @@ int tar_in_next(struct tar_in *t, struct tar_entry *ret, struct err *e)
 
 void tar_entry_done(struct tar_entry *t)
 {
-	for (size_t i = 0; i < t->xattr_count; i++) {
-		free(t->xattrs[i].name);
-		free(t->xattrs[i].value);
-	}
-	free(t->xattrs);
+	xattrs_done(&t->xattrs);
 	free(t->ranges);
-	t->xattrs = NULL;
 	t->ranges = NULL;
-	t->xattr_count = t->range_count = 0;
+	t->range_count = 0;
 }

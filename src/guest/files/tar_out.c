@@ -5,6 +5,7 @@
 #include "kern/dirents.h"
 
 #include <linux/limits.h>
+#include <search.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 
@@ -23,58 +24,35 @@ struct link_row {
 	char *name;
 };
 
-struct tar_links {
-	struct link_row *rows;
-	size_t count, room; /* room is a power of two, at most half full */
-};
-
-static struct link_row *find_row(struct tar_links *l, dev_t dev, ino_t ino)
+static int compare_links(const void *a, const void *b)
 {
-	size_t at = (size_t)(ino * 0x9e3779b97f4a7c15ull ^ dev) & (l->room - 1);
+	const struct link_row *x = a, *y = b;
 
-	while (l->rows[at].name && (l->rows[at].ino != ino || l->rows[at].dev != dev))
-		at = (at + 1) & (l->room - 1);
-	return &l->rows[at];
+	if (x->ino != y->ino)
+		return x->ino < y->ino ? -1 : 1;
+	return x->dev < y->dev ? -1 : x->dev > y->dev;
 }
 
-static void grow_links(struct tar_links *l)
+static void free_link(void *row)
 {
-	struct tar_links larger = {.count = l->count, .room = l->room ? l->room * 2 : 64};
-
-	larger.rows = must_alloc(calloc(larger.room, sizeof(*larger.rows)));
-	for (size_t i = 0; i < l->room; i++)
-		if (l->rows[i].name)
-			*find_row(&larger, l->rows[i].dev, l->rows[i].ino) = l->rows[i];
-	free(l->rows);
-	*l = larger;
+	free(((struct link_row *)row)->name);
+	free(row);
 }
 
-/* The name it has in the archive already, or NULL: then this one is remembered. */
+/* The name that the inode has in the archive already, or NULL: then this one is remembered. */
 static const char *link_to(struct tar_out *t, const struct stat *st, const char *name)
 {
-	struct link_row *row;
+	struct link_row key = {st->st_dev, st->st_ino, NULL}, *row, **found;
 
 	if (S_ISDIR(st->st_mode) || st->st_nlink < 2)
 		return NULL;
-	if (!t->links)
-		t->links = must_alloc(calloc(1, sizeof(*t->links)));
-	if (t->links->count * 2 >= t->links->room)
-		grow_links(t->links);
-	row = find_row(t->links, st->st_dev, st->st_ino);
-	if (row->name)
-		return row->name;
+	found = tfind(&key, &t->links, compare_links);
+	if (found)
+		return (*found)->name;
+	row = must_alloc(malloc(sizeof(*row)));
 	*row = (struct link_row){st->st_dev, st->st_ino, str_copy(name)};
-	t->links->count++;
+	must_alloc(tsearch(row, &t->links, compare_links));
 	return NULL;
-}
-
-static void links_free(struct tar_links *l)
-{
-	for (size_t i = 0; l && i < l->room; i++)
-		free(l->rows[i].name);
-	if (l)
-		free(l->rows);
-	free(l);
 }
 
 /* ---- bytes ---- */
@@ -157,7 +135,7 @@ static bool is_utf8(const char *s)
 
 /* ---- one entry ---- */
 
-struct entry {
+struct new_entry {
 	const char *name, *link; /* link may be NULL */
 	const struct stat *st;
 	char type;
@@ -181,7 +159,7 @@ static void set_sum(struct header *h)
 	h->sum[7] = ' ';
 }
 
-static void fill_header(struct header *h, const struct entry *n)
+static void fill_header(struct header *h, const struct new_entry *n)
 {
 	uint64_t mtime = n->st->st_mtim.tv_sec < 0 ? 0 : (uint64_t)n->st->st_mtim.tv_sec;
 	const char *owner = n->st->st_uid == 0 ? "root" : n->st->st_uid == 1000 ? "user" : "";
@@ -204,7 +182,7 @@ static void fill_header(struct header *h, const struct entry *n)
 	set_sum(h);
 }
 
-static void add_standard(struct entry *n)
+static void add_standard(struct new_entry *n)
 {
 	const struct timespec *m = &n->st->st_mtim;
 	char text[48];
@@ -229,10 +207,10 @@ static void add_standard(struct entry *n)
 	}
 }
 
-static int put_entry(struct tar_out *t, struct entry *n, struct err *e)
+static int put_entry(struct tar_out *t, struct new_entry *n, struct err *e)
 {
 	static const struct stat none = {.st_mode = 0644};
-	struct entry pax = {.name = "PaxHeader", .st = &none, .type = 'x'};
+	struct new_entry pax = {.name = "PaxHeader", .st = &none, .type = 'x'};
 	struct header h;
 
 	add_standard(n);
@@ -249,7 +227,7 @@ static int put_entry(struct tar_out *t, struct entry *n, struct err *e)
 
 /* ---- attributes ---- */
 
-static void add_xattrs(struct entry *n, int fd)
+static void add_xattrs(struct new_entry *n, int fd)
 {
 	char names[4096], key[XATTR_NAME_MAX + 32];
 	ssize_t len = flistxattr(fd, names, sizeof(names));
@@ -357,7 +335,7 @@ static int put_range(struct tar_out *t, int fd, uint64_t offset, uint64_t left, 
 	return 0;
 }
 
-static int put_sparse(struct tar_out *t, struct entry *n, int fd, struct err *e)
+static int put_sparse(struct tar_out *t, struct new_entry *n, int fd, struct err *e)
 {
 	struct map m = {0};
 	auto_buf struct buf text = {0};
@@ -382,7 +360,7 @@ static int put_sparse(struct tar_out *t, struct entry *n, int fd, struct err *e)
 	return rc < 0 ? -1 : put_zeros(t, padding(m.total), e);
 }
 
-static int put_file(struct tar_out *t, struct entry *n, int fd, struct err *e)
+static int put_file(struct tar_out *t, struct new_entry *n, int fd, struct err *e)
 {
 	uint64_t size = (uint64_t)n->st->st_size;
 
@@ -409,7 +387,7 @@ static int open_anyhow(int dir, const char *name, mode_t mode, int flags)
 	return fd;
 }
 
-struct place {
+struct tree_place {
 	int dir;
 	const char *name;
 	char *as; /* TAR_MAX_NAME bytes */
@@ -418,9 +396,9 @@ struct place {
 
 #define TAR_OWNER 1000u /* the user inside, plan.h */
 
-static int put_tree(struct tar_out *t, const struct place *p, struct err *e);
+static int put_tree(struct tar_out *t, const struct tree_place *p, struct err *e);
 
-static int put_children(struct tar_out *t, int fd, const struct place *p, struct err *e)
+static int put_children(struct tar_out *t, int fd, const struct tree_place *p, struct err *e)
 {
 	size_t len = strlen(p->as), at = len && !str_equal(p->as, ".") ? len + 1 : 0;
 	auto_list struct list names = {0};
@@ -438,7 +416,7 @@ static int put_children(struct tar_out *t, int fd, const struct place *p, struct
 		if (at)
 			p->as[len] = '/';
 		strcpy(p->as + at, names.items[i]);
-		rc = put_tree(t, &(struct place){fd, names.items[i], p->as, p->depth + 1}, e);
+		rc = put_tree(t, &(struct tree_place){fd, names.items[i], p->as, p->depth + 1}, e);
 		if (at)
 			p->as[len] = '\0';
 	}
@@ -447,7 +425,8 @@ static int put_children(struct tar_out *t, int fd, const struct place *p, struct
 	return rc;
 }
 
-static int put_directory(struct tar_out *t, struct entry *n, const struct place *p, struct err *e)
+static int put_directory(struct tar_out *t, struct new_entry *n, const struct tree_place *p,
+			 struct err *e)
 {
 	auto_close int fd =
 		open_anyhow(p->dir, p->name, n->st->st_mode,
@@ -471,7 +450,8 @@ static int put_directory(struct tar_out *t, struct entry *n, const struct place 
 	return rc < 0 ? -1 : put_children(t, fd, p, e);
 }
 
-static int put_regular(struct tar_out *t, struct entry *n, const struct place *p, struct err *e)
+static int put_regular(struct tar_out *t, struct new_entry *n, const struct tree_place *p,
+		       struct err *e)
 {
 	auto_close int fd = -1;
 	struct stat st;
@@ -486,7 +466,8 @@ static int put_regular(struct tar_out *t, struct entry *n, const struct place *p
 	return put_file(t, n, fd, e);
 }
 
-static int put_symlink(struct tar_out *t, struct entry *n, const struct place *p, struct err *e)
+static int put_symlink(struct tar_out *t, struct new_entry *n, const struct tree_place *p,
+		       struct err *e)
 {
 	char target[TAR_MAX_NAME];
 	ssize_t len;
@@ -501,7 +482,7 @@ static int put_symlink(struct tar_out *t, struct entry *n, const struct place *p
 }
 
 /* A directory that is not in the archive itself. */
-static int put_below(struct tar_out *t, const struct place *p, struct err *e)
+static int put_below(struct tar_out *t, const struct tree_place *p, struct err *e)
 {
 	auto_close int fd =
 		openat(p->dir, p->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -509,10 +490,10 @@ static int put_below(struct tar_out *t, const struct place *p, struct err *e)
 	return fd < 0 ? 0 : put_children(t, fd, p, e);
 }
 
-static int put_tree(struct tar_out *t, const struct place *p, struct err *e)
+static int put_tree(struct tar_out *t, const struct tree_place *p, struct err *e)
 {
 	struct stat st;
-	struct entry n = {.name = p->as, .st = &st};
+	struct new_entry n = {.name = p->as, .st = &st};
 	int rc = 0;
 
 	/* It may be gone by now. */
@@ -547,14 +528,14 @@ int tar_out_tree(struct tar_out *t, int dir, const char *name, const char *as, s
 	int rc;
 
 	snprintf(path, TAR_MAX_NAME, "%s", as);
-	rc = put_tree(t, &(struct place){dir, name, path, 0}, e);
+	rc = put_tree(t, &(struct tree_place){dir, name, path, 0}, e);
 	free(path);
 	return rc;
 }
 
 int tar_out_end(struct tar_out *t, struct err *e)
 {
-	links_free(t->links);
+	tdestroy(t->links, free_link);
 	t->links = NULL;
 	return put_zeros(t, 2 * TAR_BLOCK, e);
 }

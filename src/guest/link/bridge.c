@@ -16,7 +16,7 @@
 
 /* ---- the guest ---- */
 
-static int fail(const char *what)
+static int print_errno(const char *what)
 {
 	fprintf(stderr, "cloche-guest: %s: %s\n", what, strerror(errno));
 	return -1;
@@ -50,7 +50,7 @@ static void serve(int listener)
 	_exit(guest_serve(&o));
 }
 
-static int start(const struct sockaddr_un *address)
+static int start_guest(const struct sockaddr_un *address)
 {
 	auto_close int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	pid_t pid;
@@ -58,10 +58,10 @@ static int start(const struct sockaddr_un *address)
 	unlink(address->sun_path);
 	if (listener < 0 || bind(listener, (const void *)address, sizeof(*address)) < 0 ||
 	    listen(listener, 16) < 0)
-		return fail("cannot make a socket");
+		return print_errno("cannot make a socket");
 	pid = fork();
 	if (pid < 0)
-		return fail("cannot start");
+		return print_errno("cannot start");
 	if (pid == 0)
 		serve(listener);
 	return 0;
@@ -78,55 +78,46 @@ static int reach(const char *directory)
 	if ((size_t)snprintf(address.sun_path, sizeof(address.sun_path), "%s/sock", directory) >=
 	    sizeof(address.sun_path)) {
 		errno = ENAMETOOLONG;
-		return fail(directory);
+		return print_errno(directory);
 	}
 	snprintf(lock_name, sizeof(lock_name), "%s/lock", directory);
 	lock = open(lock_name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (lock < 0 || flock(lock, LOCK_EX) < 0)
-		return fail(lock_name);
+		return print_errno(lock_name);
 	fd = try_connect(&address);
-	if (fd < 0 && start(&address) == 0)
+	if (fd < 0 && start_guest(&address) == 0)
 		fd = try_connect(&address);
-	return fd < 0 ? fail("cannot reach the guest") : fd;
+	return fd < 0 ? print_errno("cannot reach the guest") : fd;
 }
 
 /* ---- the bytes ---- */
 
-struct way {
+struct bridge_way {
 	int from, to;
 	struct buf waiting;
 };
 
-static bool is_for_now(void)
-{
-	return errno == EAGAIN || errno == EINTR;
-}
-
 /* False: one of its ends is gone. */
-static bool carry(struct way *w, bool can_read, bool can_write)
+static bool carry(struct bridge_way *w, bool can_read, bool can_write)
 {
-	ssize_t n;
+	bool gone = false;
 
 	if (can_read && w->waiting.len < CHUNK) {
-		n = read(w->from, buf_reserve(&w->waiting, CHUNK), CHUNK);
-		if (n == 0 || (n < 0 && !is_for_now()))
+		ssize_t n = read(w->from, buf_reserve(&w->waiting, CHUNK), CHUNK);
+
+		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
 			return false;
 		if (n > 0)
 			buf_added(&w->waiting, (size_t)n);
 	}
-	if (w->waiting.len && (can_read || can_write)) {
-		n = write(w->to, buf_head(&w->waiting), w->waiting.len);
-		if (n < 0 && !is_for_now())
-			return false;
-		if (n > 0)
-			buf_drop(&w->waiting, (size_t)n);
-	}
-	return true;
+	if (w->waiting.len && (can_read || can_write))
+		buf_write(&w->waiting, w->to, &gone);
+	return !gone;
 }
 
-static void pump(int link)
+static void carry_both(int link)
 {
-	struct way in = {STDIN_FILENO, link, {0}}, out = {link, STDOUT_FILENO, {0}};
+	struct bridge_way in = {STDIN_FILENO, link, {0}}, out = {link, STDOUT_FILENO, {0}};
 	bool going = true;
 
 	buf_add(&out.waiting, BRIDGE_HELLO, strlen(BRIDGE_HELLO));
@@ -161,6 +152,6 @@ int guest_bridge(const char *directory)
 		fcntl(i, F_SETFL, fcntl(i, F_GETFL) | O_NONBLOCK);
 	fcntl(link, F_SETFL, O_NONBLOCK);
 	signal(SIGPIPE, SIG_IGN);
-	pump(link);
+	carry_both(link);
 	return 0;
 }

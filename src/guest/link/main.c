@@ -2,7 +2,7 @@
  * cloche-guest init [--memory BYTES] [--pids N] [--lives-on 1]   pid 1; fds as wire/guest.h says
  * cloche-guest pack                               see guest.h
  * cloche-guest check
- * cloche-guest warm host MODULE...                     pid 1 of a warm host (warm/warm.h)
+ * cloche-guest warm-host MODULE...                pid 1 of a warm host (warm/warm.h)
  * cloche-guest bridge DIRECTORY                   see bridge.h
  */
 #include "guest/link/bridge.h"
@@ -64,7 +64,7 @@ static void keep_place(int fd)
 	}
 }
 
-/* argv: warm host MODULE...; its settings and the cgroups of its lanes are open. */
+/* argv: warm-host MODULE...; its settings and the cgroups of its lanes are open. */
 static int warm_host(int argc, char **argv)
 {
 	struct warm_host_settings settings;
@@ -101,7 +101,7 @@ static int warm_host(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
-	if (argc >= 2 && str_equal(argv[1], "nest"))
+	if (argc >= 2 && str_equal(argv[1], "warm-host"))
 		return warm_host(argc, argv);
 	if (argc >= 2 && argc % 2 == 0 && str_equal(argv[1], "init"))
 		return init(argc, argv);

@@ -459,10 +459,7 @@ bool configure_request(struct guest *g, struct stream *s, struct unpack *u)
 	char workdir[GUEST_MAX_PATH];
 	uint32_t cpus;
 
-	if (!command_unpack_list(u, &env)) {
-		list_done(&env);
-		return false;
-	}
+	command_unpack_list(u, &env);
 	unpack_str(u, workdir, sizeof(workdir));
 	cpus = unpack_u32(u);
 	if (!unpack_is_done(u)) {
@@ -502,7 +499,7 @@ static int guest_init(struct guest *g, const struct guest_options *o)
 	*g = (struct guest){.options = *o, .log_bytes = 256u << 10};
 	g->streams_end = &g->streams;
 	g->commands_end = &g->commands;
-	g->wishes_end = &g->wishes;
+	g->pending_end = &g->pending;
 	g->workdir = str_copy("");
 	g->loop = loop_new();
 	g->work = (struct loop_task){.call = server_send, .arg = g};

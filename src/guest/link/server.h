@@ -50,7 +50,7 @@ struct guest {
 	struct loop_timer forget;
 
 	struct warm_host *warm_host; /* or NULL */
-	struct pending_run *wishes, **wishes_end;
+	struct pending_run *pending, **pending_end;
 	struct loop_timer deadline;
 
 	struct worker *workers;

@@ -19,15 +19,15 @@
 #define WAIT_NS 2000000000LL   /* for a warm sandbox, at most */
 #define QUIET_NS 200000000LL   /* all are taken, and have been for so long */
 
-void warm_lane_be_ready(struct warm_lane *s)
+void lane_set_ready(struct lane *s)
 {
-	s->warm_host->why = (struct err){0};
-	s->warm_host->revive_ms = REVIVE_FIRST_MS;
-	s->warm_host->ready_ns[s->kind] = now_ns();
-	s->warm_host->is_jammed[s->kind] = false;
-	s->state = WARM_LANE_READY;
-	warm_lane_begin_counts(s);
-	loop_task_add(s->warm_host->guest->loop, &s->warm_host->ready);
+	s->host->why = (struct err){0};
+	s->host->revive_ms = REVIVE_FIRST_MS;
+	s->host->ready_ns[s->kind] = now_ns();
+	s->host->is_jammed[s->kind] = false;
+	s->state = LANE_READY;
+	lane_begin_counts(s);
+	loop_task_add(s->host->guest->loop, &s->host->ready);
 }
 
 void warm_host_revive_later(struct warm_host *n)
@@ -38,36 +38,35 @@ void warm_host_revive_later(struct warm_host *n)
 	n->revive_ms = n->revive_ms * 2 < REVIVE_MOST_MS ? n->revive_ms * 2 : REVIVE_MOST_MS;
 }
 
-void warm_lane_be_broken(struct warm_lane *s)
+void lane_set_broken(struct lane *s)
 {
-	s->state = WARM_LANE_BROKEN;
-	loop_task_add(s->warm_host->guest->loop, &s->warm_host->ready);
-	warm_host_revive_later(s->warm_host);
+	s->state = LANE_BROKEN;
+	loop_task_add(s->host->guest->loop, &s->host->ready);
+	warm_host_revive_later(s->host);
 }
 
 /* ---- warm sandboxes ---- */
 
-int warm_lane_watch(struct warm_lane *s, struct loop_watch *w, int fd,
-		    void (*call)(void *, uint32_t))
+int lane_watch(struct lane *s, struct loop_watch *w, int fd, void (*call)(void *, uint32_t))
 {
 	*w = (struct loop_watch){.fd = fd, .events = EPOLLIN, .call = call, .arg = s};
-	return fd < 0 ? 0 : loop_watch(s->warm_host->guest->loop, w);
+	return fd < 0 ? 0 : loop_watch(s->host->guest->loop, w);
 }
 
-void warm_lane_unwatch(struct warm_lane *s, struct loop_watch *w)
+void lane_unwatch(struct lane *s, struct loop_watch *w)
 {
 	if (w->fd < 0)
 		return;
-	loop_unwatch(s->warm_host->guest->loop, w);
+	loop_unwatch(s->host->guest->loop, w);
 	close(w->fd);
 	w->fd = -1;
 }
 
-static void clear_sandbox(struct warm_lane *s)
+static void clear_sandbox(struct lane *s)
 {
-	warm_lane_unwatch(s, &s->report);
-	warm_lane_unwatch(s, &s->notify);
-	warm_lane_unwatch(s, &s->sandbox);
+	lane_unwatch(s, &s->report);
+	lane_unwatch(s, &s->notify);
+	lane_unwatch(s, &s->sandbox);
 	close_fd(&s->scratch);
 	close_fd(&s->stat);
 	close_fd(&s->mounts);
@@ -77,48 +76,48 @@ static void clear_sandbox(struct warm_lane *s)
 	s->is_over = false;
 	s->told = (struct warm_report){0};
 	/* What was ordered for it is for nobody now, but will still be answered. */
-	if (s->warm_host->zygote.asked == s)
-		s->warm_host->zygote.is_void = true;
+	if (s->host->zygote.asked == s)
+		s->host->zygote.is_void = true;
 }
 
-static int order_sandbox(struct warm_lane *s, int old)
+static int order_sandbox(struct lane *s, int old)
 {
-	s->warm_host->pages[s->index].task = 0;
-	return lane_make_sandbox(&s->lane, old);
+	s->host->pages[s->index].task = 0;
+	return lane_process_make_sandbox(&s->process, old);
 }
 
 /* The lane is done with the last warm sandbox as well, and makes the next one. */
-static void renew(struct warm_lane *s)
+static void renew(struct lane *s)
 {
 	int mounts = take_fd(&s->mounts);
 
 	clear_sandbox(s);
-	s->state = WARM_LANE_MAKING;
+	s->state = LANE_MAKING;
 	/* What fails again and again would only keep the processors busy. */
-	if (s->warm_host->failures > FAILURES_MAX || order_sandbox(s, mounts) < 0)
-		warm_lane_be_broken(s);
+	if (s->host->failures > FAILURES_MAX || order_sandbox(s, mounts) < 0)
+		lane_set_broken(s);
 	close_fd(&mounts);
 }
 
 /* The warm sandbox goes; a task is still to be reaped. */
-static void take_down(struct warm_lane *s)
+static void take_down(struct lane *s)
 {
 	pid_t task = s->task;
 
 	if (s->sandbox.fd >= 0)
 		sys_pidfd_send_signal(s->sandbox.fd, SIGKILL);
-	loop_unwatch(s->warm_host->guest->loop, &s->control);
+	loop_unwatch(s->host->guest->loop, &s->control);
 	clear_sandbox(s);
 	s->task = task;
 }
 
 static void on_sandbox_death(void *arg, uint32_t events)
 {
-	struct warm_lane *s = arg;
+	struct lane *s = arg;
 
-	warm_lane_unwatch(s, &s->sandbox);
-	warm_lane_sandbox_died(s);
-	if (s->state == WARM_LANE_BROKEN)
+	lane_unwatch(s, &s->sandbox);
+	lane_sandbox_died(s);
+	if (s->state == LANE_BROKEN)
 		clear_sandbox(s);
 }
 
@@ -126,81 +125,81 @@ static void on_sandbox_death(void *arg, uint32_t events)
  * Lane and warm sandbox are gone, or of no use. Who is owed an answer gets it when the warm sandbox is dead: until then
  * neither is it over nor is it known how it ended.
  */
-void warm_lane_break(struct warm_lane *s, const struct err *e)
+void lane_break(struct lane *s, const struct err *e)
 {
-	s->warm_host->why = *e;
+	s->host->why = *e;
 	if (s->tell && s->sandbox.fd >= 0) {
 		sys_pidfd_send_signal(s->sandbox.fd, SIGKILL);
-		loop_unwatch(s->warm_host->guest->loop, &s->control);
+		loop_unwatch(s->host->guest->loop, &s->control);
 	} else {
 		take_down(s);
 	}
-	warm_lane_be_broken(s);
+	lane_set_broken(s);
 	if (s->sandbox.fd < 0 && !s->task)
-		warm_lane_tell_end(s, false);
+		lane_tell_end(s, false);
 }
 
 static void on_dns(void *arg, uint32_t events)
 {
-	struct warm_lane *s = arg;
+	struct lane *s = arg;
 
-	denials_take_query(s->warm_host->guest, s->dns.fd, s->eid);
+	denials_take_query(s->host->guest, s->dns.fd, s->eid);
 }
 
 static void on_control(void *arg, uint32_t events)
 {
-	struct warm_lane *s = arg;
+	struct lane *s = arg;
 	struct warm_message m;
 	int fds[WARM_FDS];
 
-	if (lane_receive(&s->lane, &m, fds) < 0 || m.news == WARM_FAILED) {
-		warm_lane_break(s, &m.told.err);
+	if (lane_process_receive(&s->process, &m, fds) < 0 || m.news == WARM_FAILED) {
+		lane_break(s, &m.told.err);
 	} else if (m.news == WARM_GONE) {
-		warm_lane_tell_end(s, m.exit_code == WARM_OUT_OF_MEMORY);
+		lane_tell_end(s, m.exit_code == WARM_OUT_OF_MEMORY);
 		renew(s);
 	} else if (m.news == WARM_NETWORK) {
-		warm_lane_unwatch(s, &s->dns);
-		s->lane.dns = fds[0];
-		warm_lane_watch(s, &s->dns, fds[0], on_dns);
-	} else if (m.news == WARM_SEATED) {
-		warm_lane_was_taken(s, &m.told, fds[0]);
+		lane_unwatch(s, &s->dns);
+		s->process.dns = fds[0];
+		lane_watch(s, &s->dns, fds[0], on_dns);
+	} else if (m.news == WARM_TASK) {
+		lane_take_task(s, &m.told, fds[0]);
 	} else {
-		warm_lane_watch(s, &s->sandbox, fds[WARM_PIDFD], on_sandbox_death);
+		lane_watch(s, &s->sandbox, fds[WARM_PIDFD], on_sandbox_death);
 		s->scratch = fds[WARM_SCRATCH];
 		s->mounts = fds[WARM_MOUNTS];
 		if (s->kind == WARM_HOST_PYTHON) {
-			zygote_order_next(s->warm_host);
+			zygote_order_next(s->host);
 			return;
 		}
 		memcpy(s->streams, fds + WARM_STREAMS, sizeof(s->streams));
-		s->state = WARM_LANE_ORDERED;
+		s->state = LANE_ORDERED;
 	}
 }
 
 static void on_notify(void *arg, uint32_t events)
 {
-	struct warm_lane *s = arg;
+	struct lane *s = arg;
 
 	if (events & EPOLLIN) {
-		denials_take_notify(s->warm_host->guest, s->notify.fd, s->eid);
+		denials_take_notify(s->host->guest, s->notify.fd, s->eid);
 		return;
 	}
-	warm_lane_hung_up(s);
+	lane_filter_ended(s);
 	/* Afterwards: the kernel sets somebody to work on its filter at once. */
-	warm_lane_unwatch(s, &s->notify);
+	lane_unwatch(s, &s->notify);
 }
 
-int warm_lane_watch_notifys(struct warm_lane *s, int listener)
+int lane_watch_listener(struct lane *s, int listener)
 {
-	return warm_lane_watch(s, &s->notify, listener, on_notify);
+	return lane_watch(s, &s->notify, listener, on_notify);
 }
 
 /* ---- spawning ---- */
 
-static struct warm_lane *find_ready(struct warm_host *n, enum warm_host_kind kind)
+static struct lane *find_ready(struct warm_host *n, enum warm_host_kind kind)
 {
-	for (each_warm_lane(s, n))
-		if (s->kind == kind && s->state == WARM_LANE_READY)
+	for (each_lane(s, n))
+		if (s->kind == kind && s->state == LANE_READY)
 			return s;
 	return NULL;
 }
@@ -208,8 +207,8 @@ static struct warm_lane *find_ready(struct warm_host *n, enum warm_host_kind kin
 /* All that there are wait for a task. */
 static bool is_unused(const struct warm_host *n)
 {
-	for (each_warm_lane(s, n))
-		if (s->state != WARM_LANE_READY && s->state != WARM_LANE_ABSENT)
+	for (each_lane(s, n))
+		if (s->state != LANE_READY && s->state != LANE_ABSENT)
 			return false;
 	return true;
 }
@@ -229,10 +228,10 @@ static int say_why_not(const struct warm_host *n, enum warm_host_kind kind, stru
 	return -1;
 }
 
-int warm_host_warm_lane(struct warm_host *n, enum warm_host_kind kind, struct spawned *ret,
+int warm_host_take_task(struct warm_host *n, enum warm_host_kind kind, struct spawned *ret,
 			struct warm_report *ret_report, struct err *e)
 {
-	struct warm_lane *s;
+	struct lane *s;
 
 	look_at_request(n, kind);
 	s = n->is_stale ? NULL : find_ready(n, kind);
@@ -244,7 +243,7 @@ int warm_host_warm_lane(struct warm_host *n, enum warm_host_kind kind, struct sp
 		n->burst_ns = now_ns();
 	n->pages[s->index].exec_errno = 0;
 	n->failures = 0;
-	s->state = WARM_LANE_TAKEN;
+	s->state = LANE_TAKEN;
 	s->used_ns = now_ns();
 	*ret = (struct spawned){.pid = s->task,
 				.in = take_fd(&s->streams[0]),
@@ -255,10 +254,10 @@ int warm_host_warm_lane(struct warm_host *n, enum warm_host_kind kind, struct sp
 }
 /* ---- how many ---- */
 
-static bool is_coming(const struct warm_lane *s)
+static bool is_coming(const struct lane *s)
 {
-	return s->state == WARM_LANE_MAKING || s->state == WARM_LANE_ORDERED ||
-	       s->state == WARM_LANE_LEAVING || s->state == WARM_LANE_RESTING;
+	return s->state == LANE_MAKING || s->state == LANE_ORDERED || s->state == LANE_LEAVING ||
+	       s->state == LANE_RESTING;
 }
 
 bool warm_host_is_worth_waiting(struct warm_host *n, enum warm_host_kind kind, int64_t since_ns)
@@ -267,9 +266,9 @@ bool warm_host_is_worth_waiting(struct warm_host *n, enum warm_host_kind kind, i
 	int64_t quiet_since = since_ns > n->ready_ns[kind] ? since_ns : n->ready_ns[kind];
 	int taken = 0, coming = 0;
 
-	for (int i = 0; i < n->warm_lane_count; i++) {
-		taken += n->warm_lanes[i].kind == kind && n->warm_lanes[i].state == WARM_LANE_TAKEN;
-		coming += n->warm_lanes[i].kind == kind && is_coming(&n->warm_lanes[i]);
+	for (int i = 0; i < n->lane_count; i++) {
+		taken += n->lanes[i].kind == kind && n->lanes[i].state == LANE_TAKEN;
+		coming += n->lanes[i].kind == kind && is_coming(&n->lanes[i]);
 	}
 	if (n->is_stale || taken + coming == 0 ||
 	    (kind == WARM_HOST_PYTHON && n->zygote.stage != ZYGOTE_READY))
@@ -281,71 +280,72 @@ bool warm_host_is_worth_waiting(struct warm_host *n, enum warm_host_kind kind, i
 
 /* ---- beginning and end ---- */
 
-static struct warm_lane new_warm_lane(struct warm_host *n, int index, enum warm_host_kind kind)
+static struct lane new_lane(struct warm_host *n, int index, enum warm_host_kind kind)
 {
-	return (struct warm_lane){.warm_host = n,
-				  .index = index,
-				  .kind = kind,
-				  .state = WARM_LANE_ABSENT,
-				  .sandbox.fd = -1,
-				  .scratch = -1,
-				  .stat = -1,
-				  .mounts = -1,
-				  .streams = {-1, -1, -1},
-				  .report.fd = -1,
-				  .notify.fd = -1,
-				  .dns.fd = -1};
+	return (struct lane){.host = n,
+			     .index = index,
+			     .kind = kind,
+			     .state = LANE_ABSENT,
+			     .sandbox.fd = -1,
+			     .scratch = -1,
+			     .stat = -1,
+			     .mounts = -1,
+			     .streams = {-1, -1, -1},
+			     .report.fd = -1,
+			     .notify.fd = -1,
+			     .dns.fd = -1};
 }
 
-static void start_warm_lane(struct warm_lane *s)
+static void start_lane(struct lane *s)
 {
-	struct warm_host *n = s->warm_host;
+	struct warm_host *n = s->host;
 	const struct warm_host_options *o = &n->options;
 	int files = warm_file_count(&o->settings), first = o->first_join + s->index * files;
 	struct lane_page *page = &n->pages[s->index];
 
-	*s = new_warm_lane(n, s->index, s->kind);
-	s->state = WARM_LANE_BROKEN;
+	*s = new_lane(n, s->index, s->kind);
+	s->state = LANE_BROKEN;
 	s->used_ns = now_ns();
 	for (int i = 0; i < WARM_JOINS; i++)
 		s->joins[i] = i < o->settings.join_count ? first + i : -1;
 	for (int i = 0; i < WARM_FILES - WARM_JOINS; i++)
 		s->events[i] = files ? first + o->settings.join_count + i : -1;
-	s->spawning = (struct lane_spawning){
-		.run = task_run, .arg = page, .pid = &page->task, .spawner = &page->spawner};
-	if (lane_start(&o->settings, s->index, s->joins,
-		       s->kind == WARM_HOST_COMMAND ? &s->spawning : NULL, &s->lane, &n->why) < 0)
+	s->spawner = (struct spawner_settings){
+		.run = task_run, .arg = page, .task = &page->task, .spawner = &page->spawner};
+	if (lane_process_start(&o->settings, s->index, s->joins,
+			       s->kind == WARM_HOST_COMMAND ? &s->spawner : NULL, &s->process,
+			       &n->why) < 0)
 		return;
-	if (warm_lane_watch(s, &s->control, s->lane.control, on_control) == 0 &&
-	    warm_lane_watch(s, &s->dns, s->lane.dns, on_dns) == 0 && order_sandbox(s, -1) == 0)
-		s->state = WARM_LANE_MAKING;
+	if (lane_watch(s, &s->control, s->process.control, on_control) == 0 &&
+	    lane_watch(s, &s->dns, s->process.dns, on_dns) == 0 && order_sandbox(s, -1) == 0)
+		s->state = LANE_MAKING;
 }
 
-static void stop_lane(struct warm_lane *s)
+static void stop_lane(struct lane *s)
 {
-	warm_lane_unwatch(s, &s->dns);
-	loop_unwatch(s->warm_host->guest->loop, &s->control);
+	lane_unwatch(s, &s->dns);
+	loop_unwatch(s->host->guest->loop, &s->control);
 	s->control.fd = -1;
-	s->lane.dns = -1;
-	lane_stop(&s->lane);
+	s->process.dns = -1;
+	lane_process_stop(&s->process);
 }
 
 void warm_host_grow(struct warm_host *n, enum warm_host_kind kind)
 {
-	struct warm_lane *absent = NULL;
+	struct lane *absent = NULL;
 
-	for (each_warm_lane(s, n)) {
+	for (each_lane(s, n)) {
 		if (s->kind != kind)
 			continue;
-		if (s->state == WARM_LANE_READY || is_coming(s))
+		if (s->state == LANE_READY || is_coming(s))
 			return;
-		if (!absent && s->state == WARM_LANE_ABSENT && !s->task)
+		if (!absent && s->state == LANE_ABSENT && !s->task)
 			absent = s;
 	}
 	if (!absent)
 		return;
-	start_warm_lane(absent);
-	if (absent->state == WARM_LANE_BROKEN)
+	start_lane(absent);
+	if (absent->state == LANE_BROKEN)
 		warm_host_revive_later(n);
 	if (!n->shrink.place)
 		loop_timer_set(n->guest->loop, &n->shrink, SHRINK_MS);
@@ -358,18 +358,18 @@ static void shrink(void *arg)
 	unsigned counts[WARM_HOST_KINDS] = {0};
 	bool more = false;
 
-	for (each_warm_lane(s, n)) {
+	for (each_lane(s, n)) {
 		bool is_extra = counts[s->kind]++ >= n->options.first[s->kind];
 
-		if (!is_extra || s->state == WARM_LANE_ABSENT)
+		if (!is_extra || s->state == LANE_ABSENT)
 			continue;
-		if (s->state != WARM_LANE_READY || now_ns() - s->used_ns < SPARE_NS) {
+		if (s->state != LANE_READY || now_ns() - s->used_ns < SPARE_NS) {
 			more = true;
 			continue;
 		}
 		take_down(s);
 		stop_lane(s);
-		s->state = WARM_LANE_ABSENT;
+		s->state = LANE_ABSENT;
 	}
 	if (more)
 		loop_timer_set(n->guest->loop, &n->shrink, SHRINK_MS);
@@ -382,17 +382,17 @@ static void revive(void *arg)
 	struct err e;
 
 	n->failures = 0;
-	for (each_warm_lane(s, n)) {
+	for (each_lane(s, n)) {
 		/* Until its last task was reaped, it is not over. */
-		if (s->state != WARM_LANE_BROKEN)
+		if (s->state != LANE_BROKEN)
 			continue;
 		if (s->task || s->sandbox.fd >= 0) {
 			warm_host_revive_later(n);
 			continue;
 		}
 		stop_lane(s);
-		start_warm_lane(s);
-		if (s->state == WARM_LANE_BROKEN)
+		start_lane(s);
+		if (s->state == LANE_BROKEN)
 			warm_host_revive_later(n);
 	}
 	if (n->zygote.control.fd < 0 && n->options.lanes[WARM_HOST_PYTHON] &&
@@ -415,17 +415,17 @@ struct warm_host *warm_host_new(struct guest *g, const struct warm_host_options 
 	n->shrink = (struct loop_timer){.call = shrink, .arg = n};
 	n->revive_ms = REVIVE_FIRST_MS;
 	warm_look_around(&n->options.settings);
-	n->warm_lane_count = (int)(o->lanes[WARM_HOST_COMMAND] + o->lanes[WARM_HOST_PYTHON]);
-	n->warm_lanes = must_alloc(calloc((size_t)n->warm_lane_count + 1, sizeof(*n->warm_lanes)));
-	n->pages = mmap(NULL, (size_t)n->warm_lane_count * sizeof(*n->pages) + 1,
-			PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	n->lane_count = (int)(o->lanes[WARM_HOST_COMMAND] + o->lanes[WARM_HOST_PYTHON]);
+	n->lanes = must_alloc(calloc((size_t)n->lane_count + 1, sizeof(*n->lanes)));
+	n->pages = mmap(NULL, (size_t)n->lane_count * sizeof(*n->pages) + 1, PROT_READ | PROT_WRITE,
+			MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (n->pages == MAP_FAILED)
 		abort();
 	for (int kind = 0; kind < WARM_HOST_KINDS; kind++)
 		for (unsigned i = 0; i < o->lanes[kind]; i++, index++) {
-			n->warm_lanes[index] = new_warm_lane(n, index, (enum warm_host_kind)kind);
+			n->lanes[index] = new_lane(n, index, (enum warm_host_kind)kind);
 			if (i < o->first[kind])
-				start_warm_lane(&n->warm_lanes[index]);
+				start_lane(&n->lanes[index]);
 		}
 	/* After the lanes: a task is process 2 in its warm sandbox, and what knows a fork by a changed
 	 * number (OpenSSL) must not find the interpreter's own. */

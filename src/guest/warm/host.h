@@ -42,7 +42,7 @@ void warm_host_pack_request(const struct warm_host_request *r, struct buf *ret);
  * ESTALE: nor will there be, since the files of the image are not what they were. ret_report says
  * which layers it proved. The command's process is our child: whoever reaps it says so to warm_host_reaped.
  */
-int warm_host_warm_lane(struct warm_host *n, enum warm_host_kind kind, struct spawned *ret,
+int warm_host_take_task(struct warm_host *n, enum warm_host_kind kind, struct spawned *ret,
 			struct warm_report *ret_report, struct err *e);
 /* How a task ended, by the kernel's word. */
 struct task_end {

@@ -5,18 +5,18 @@
 #include "guest/warm/host.h"
 #include "guest/warm/origin.h"
 
-enum warm_lane_state {
-	WARM_LANE_MAKING,  /* a warm sandbox is being made */
-	WARM_LANE_ORDERED, /* the interpreter was asked for a task */
-	WARM_LANE_READY,
-	WARM_LANE_TAKEN, /* a task of a request */
-	WARM_LANE_RESTING, /* the task is dead and left nothing; its warm sandbox dies when there is time for it */
-	WARM_LANE_LEAVING, /* the task is dead, its warm sandbox is dying */
-	WARM_LANE_BROKEN,
-	WARM_LANE_ABSENT, /* not needed so far, or any more */
+enum lane_state {
+	LANE_MAKING,  /* a warm sandbox is being made */
+	LANE_ORDERED, /* the interpreter was asked for a task */
+	LANE_READY,
+	LANE_TAKEN, /* a task of a request */
+	LANE_RESTING, /* the task is dead and left nothing; its warm sandbox dies when there is time for it */
+	LANE_LEAVING, /* the task is dead, its warm sandbox is dying */
+	LANE_BROKEN,
+	LANE_ABSENT, /* not needed so far, or any more */
 };
 
-struct warm_lane_counts {
+struct lane_counts {
 	uint64_t oom_kills, pids_refused;
 };
 
@@ -27,16 +27,16 @@ struct lane_page {
 	int exec_errno;
 };
 
-struct warm_lane {
-	struct warm_host *warm_host;
+struct lane {
+	struct warm_host *host;
 	int index;
 	enum warm_host_kind kind;
-	enum warm_lane_state state;
-	struct lane lane;
-	struct lane_spawning spawning; /* for commands */
+	enum lane_state state;
+	struct lane_process process;
+	struct spawner_settings spawner; /* for commands */
 	int joins[WARM_JOINS];
 	int events[WARM_FILES - WARM_JOINS]; /* of memory, of pids, peak of memory; -1: none */
-	struct warm_lane_counts before;	     /* its task was seated */
+	struct lane_counts before;	     /* its task was seated */
 	bool has_peak;			     /* of its memory alone */
 	bool is_over;			     /* all that bore its filter ended */
 	bool has_ended;			     /* the task: */
@@ -63,8 +63,8 @@ enum zygote_stage {
 struct warm_host {
 	struct guest *guest;
 	struct warm_host_options options;
-	struct warm_lane *warm_lanes;
-	int warm_lane_count;
+	struct lane *lanes;
+	int lane_count;
 	struct lane_page *pages; /* one for each lane */
 	struct loop_task ready;
 	struct loop_timer revive; /* what broke */
@@ -80,8 +80,8 @@ struct warm_host {
 		pid_t pid;
 		struct loop_watch control;
 		enum zygote_stage stage;
-		struct warm_lane *asked; /* one order at a time */
-		bool is_void;		 /* its warm sandbox is gone meanwhile */
+		struct lane *asked; /* one order at a time */
+		bool is_void;	    /* its warm sandbox is gone meanwhile */
 		struct timespec started;
 		struct origin origin;
 	} zygote;
@@ -94,42 +94,41 @@ struct warm_host {
 	bool is_stale; /* another warm host has to take its place */
 };
 
-#define each_warm_lane(s, n)                                                                       \
-	struct warm_lane *s = (n)->warm_lanes;                                                     \
-	s < (n)->warm_lanes + (n)->warm_lane_count;                                                \
+#define each_lane(s, n)                                                                            \
+	struct lane *s = (n)->lanes;                                                               \
+	s < (n)->lanes + (n)->lane_count;                                                          \
 	s++
 
 /* ---- warm host.c ---- */
 /* Those who wait are told when this round is over. */
-void warm_lane_be_ready(struct warm_lane *s);
-void warm_lane_be_broken(struct warm_lane *s);
+void lane_set_ready(struct lane *s);
+void lane_set_broken(struct lane *s);
 /* The same, and whatever is left of its warm sandbox goes. */
-void warm_lane_break(struct warm_lane *s, const struct err *e);
+void lane_break(struct lane *s, const struct err *e);
 /* fd -1: nothing to watch. */
-int warm_lane_watch(struct warm_lane *s, struct loop_watch *w, int fd,
-		    void (*call)(void *, uint32_t));
+int lane_watch(struct lane *s, struct loop_watch *w, int fd, void (*call)(void *, uint32_t));
 /* Closes it, too. */
-void warm_lane_unwatch(struct warm_lane *s, struct loop_watch *w);
+void lane_unwatch(struct lane *s, struct loop_watch *w);
 /* What goes on in the warm sandbox comes to notice through the filter's listener. */
-int warm_lane_watch_notifys(struct warm_lane *s, int listener);
+int lane_watch_listener(struct lane *s, int listener);
 void warm_host_revive_later(struct warm_host *n);
 
 /* ---- warm_host_end.c ---- */
 /* A task is ready, and will be alone with what is counted from now on. */
-void warm_lane_begin_counts(struct warm_lane *s);
+void lane_begin_counts(struct lane *s);
 /* The task's filter has no user left. */
-void warm_lane_hung_up(struct warm_lane *s);
-void warm_lane_sandbox_died(struct warm_lane *s);
+void lane_filter_ended(struct lane *s);
+void lane_sandbox_died(struct lane *s);
 /* Warm sandboxes that wait for a quiet moment to be made anew wait no longer. */
-void warm_host_end_rest(struct warm_host *n);
+void warm_host_end_rest(void *host);
 /* Tells its owner, once. */
-void warm_lane_tell_end(struct warm_lane *s, bool out_of_memory);
+void lane_tell_end(struct lane *s, bool out_of_memory);
 
 /* ---- warm_host_task.c ---- */
 /* The task's report can be read. */
-void warm_lane_on_report(void *arg, uint32_t events);
+void lane_take_report(void *arg, uint32_t events);
 /* A task for a command has told; listener: of its filter. */
-void warm_lane_was_taken(struct warm_lane *s, const struct warm_report *told, int listener);
+void lane_take_task(struct lane *s, const struct warm_report *told, int listener);
 /* In a task for a command, ahead of any request: waits for one. arg is its struct lane_page. */
 void task_run(void *arg);
 

@@ -4,8 +4,8 @@
 #include "guest/warm/host.h"
 #include "guest/link/request.h"
 
-#define WISHES 1024
-#define WISHES_BYTES (32u << 20) /* of all that wait */
+#define PENDING_MAX 1024
+#define PENDING_BYTES (32u << 20) /* of all that wait */
 #define DEADLINE_MS 10
 
 /* A request that waits for a warm sandbox. */
@@ -29,7 +29,7 @@ static void pending_run_free(void *arg)
 		if (w->next)
 			w->next->back = w->back;
 		else
-			w->guest->wishes_end = w->back;
+			w->guest->pending_end = w->back;
 	}
 	list_done(&w->args.argv);
 	list_done(&w->args.env);
@@ -85,7 +85,7 @@ static int fulfil(struct pending_run *w, struct err *e)
 	struct spawned process;
 	struct command *c;
 
-	if (warm_host_warm_lane(w->guest->warm_host, request.kind, &process, &report, e) < 0)
+	if (warm_host_take_task(w->guest->warm_host, request.kind, &process, &report, e) < 0)
 		return -1;
 	request.env = make_env(w, &env);
 	c = command_new(w->guest, &w->args);
@@ -106,7 +106,7 @@ static void on_deadline(void *arg)
 	struct guest *g = arg;
 	bool wanted[WARM_HOST_KINDS] = {false};
 
-	for (struct pending_run *w = g->wishes; w; w = w->next)
+	for (struct pending_run *w = g->pending; w; w = w->next)
 		wanted[w->kind] = true;
 	for (int kind = 0; kind < WARM_HOST_KINDS; kind++)
 		if (wanted[kind])
@@ -121,7 +121,7 @@ void warm_serve(void *guest)
 	bool stuck[WARM_HOST_KINDS] = {false};
 	struct pending_run *next;
 
-	for (struct pending_run *w = g->wishes; w; w = next) {
+	for (struct pending_run *w = g->pending; w; w = next) {
 		struct stream *s = w->stream;
 		struct err e = {0};
 
@@ -139,7 +139,7 @@ void warm_serve(void *guest)
 			stream_error(s, e.errnum ? e.errnum : EIO, "%s", e.msg);
 		}
 	}
-	if (g->wishes && !g->deadline.place) {
+	if (g->pending && !g->deadline.place) {
 		g->deadline.call = on_deadline;
 		g->deadline.arg = g;
 		loop_timer_set(g->loop, &g->deadline, DEADLINE_MS);
@@ -177,11 +177,11 @@ bool run_request(struct guest *g, struct stream *s, struct unpack *u)
 	if (!w)
 		return false;
 	w->bytes = bytes;
-	for (const struct pending_run *other = g->wishes; other; other = other->next) {
+	for (const struct pending_run *other = g->pending; other; other = other->next) {
 		bytes += other->bytes;
 		count++;
 	}
-	if (!g->warm_host || count >= WISHES || bytes > WISHES_BYTES) {
+	if (!g->warm_host || count >= PENDING_MAX || bytes > PENDING_BYTES) {
 		pending_run_free(w);
 		stream_error(s, g->warm_host ? EBUSY : EOPNOTSUPP,
 			     "no warm sandbox can be had here");
@@ -196,9 +196,9 @@ bool run_request(struct guest *g, struct stream *s, struct unpack *u)
 	w->stream = s;
 	w->since_ns = now_ns();
 	stream_go_on(s, &waiting, w);
-	w->back = g->wishes_end;
-	*g->wishes_end = w;
-	g->wishes_end = &w->next;
+	w->back = g->pending_end;
+	*g->pending_end = w;
+	g->pending_end = &w->next;
 	warm_serve(g);
 	return true;
 }

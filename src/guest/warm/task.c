@@ -7,37 +7,39 @@
 
 #include <sys/mman.h>
 
-static void be_taken(struct warm_lane *s, int listener)
+static void check_report(struct lane *s, int listener)
 {
-	if (s->told.err.kind != ERR_NONE || warm_lane_watch_notifys(s, listener) < 0) {
+	if (s->told.err.kind != ERR_NONE || lane_watch_listener(s, listener) < 0) {
 		close_fd(&listener);
-		s->warm_host->why = s->told.err;
-		s->warm_host->failures++;
+		s->host->why = s->told.err;
+		s->host->failures++;
 		sys_pidfd_send_signal(s->sandbox.fd, SIGKILL);
 		return;
 	}
-	if (s->state == WARM_LANE_ORDERED && s->task)
-		warm_lane_be_ready(s);
+	if (s->state == LANE_ORDERED && s->task)
+		lane_set_ready(s);
 }
 
-void warm_lane_was_taken(struct warm_lane *s, const struct warm_report *told, int listener)
+void lane_take_task(struct lane *s, const struct warm_report *told, int listener)
 {
 	s->told = *told;
-	s->task = s->warm_host->pages[s->index].task;
+	s->task = s->host->pages[s->index].task;
 	/* Who was reaped before we knew whose it was will not be again. */
 	if (kill(s->task, 0) < 0)
 		s->task = 0;
-	be_taken(s, listener);
+	check_report(s, listener);
 }
 
-void warm_lane_on_report(void *arg, uint32_t events)
+void lane_take_report(void *arg, uint32_t events)
 {
-	struct warm_lane *s = arg;
+	struct lane *s = arg;
+	struct warm_message m = {0};
 	int fds[KEEPER_MAX_FDS];
 
-	(void)!message_receive(s->report.fd, &s->told, sizeof(s->told), fds, &s->told.err);
-	warm_lane_unwatch(s, &s->report);
-	be_taken(s, fds[0]);
+	(void)!message_receive(s->report.fd, &m, sizeof(m), fds, &m.told.err);
+	s->told = m.told;
+	lane_unwatch(s, &s->report);
+	check_report(s, fds[0]);
 }
 
 /* ---- for commands, in the task ---- */

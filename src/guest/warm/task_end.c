@@ -32,14 +32,13 @@
 
 /* ---- limits that it met ---- */
 
-static void count(const struct warm_lane *s, struct warm_lane_counts *ret)
+static void count(const struct lane *s, struct lane_counts *ret)
 {
-	*ret = (struct warm_lane_counts){
-		s->events[0] < 0 ? 0 : cgroup_count_oom_kills(s->events[0]),
-		s->events[1] < 0 ? 0 : cgroup_count_pids_refused(s->events[1])};
+	*ret = (struct lane_counts){s->events[0] < 0 ? 0 : cgroup_count_oom_kills(s->events[0]),
+				    s->events[1] < 0 ? 0 : cgroup_count_pids_refused(s->events[1])};
 }
 
-void warm_lane_begin_counts(struct warm_lane *s)
+void lane_begin_counts(struct lane *s)
 {
 	char path[32];
 
@@ -52,16 +51,16 @@ void warm_lane_begin_counts(struct warm_lane *s)
 }
 
 /* A lane's counts go on from task to task; what came since its own was seated is its own. */
-static unsigned limits_met(const struct warm_lane *s)
+static unsigned limits_met(const struct lane *s)
 {
-	struct warm_lane_counts now;
+	struct lane_counts now;
 
 	count(s, &now);
 	return (now.oom_kills > s->before.oom_kills ? GUEST_HIT_MEMORY : 0u) |
 	       (now.pids_refused > s->before.pids_refused ? GUEST_HIT_PIDS : 0u);
 }
 
-static void look_at_disk(const struct warm_lane *s, struct task_end *ret)
+static void look_at_disk(const struct lane *s, struct task_end *ret)
 {
 	struct statfs fs;
 
@@ -76,18 +75,18 @@ static void look_at_disk(const struct warm_lane *s, struct task_end *ret)
 /* ---- telling ---- */
 
 /* Names that were asked for in the last moment are those of the task that asked. */
-static void drain_queries(struct warm_lane *s)
+static void drain_queries(struct lane *s)
 {
 	int waiting;
 
 	for (int i = 0; i < QUERIES_MAX && s->dns.fd >= 0; i++) {
 		if (ioctl(s->dns.fd, FIONREAD, &waiting) < 0 || waiting == 0)
 			return;
-		denials_take_query(s->warm_host->guest, s->dns.fd, s->eid);
+		denials_take_query(s->host->guest, s->dns.fd, s->eid);
 	}
 }
 
-void warm_lane_tell_end(struct warm_lane *s, bool out_of_memory)
+void lane_tell_end(struct lane *s, bool out_of_memory)
 {
 	void (*tell)(void *, const struct task_end *) = s->tell;
 
@@ -96,7 +95,7 @@ void warm_lane_tell_end(struct warm_lane *s, bool out_of_memory)
 	if (!tell || !s->has_ended)
 		return;
 	s->tell = NULL;
-	s->end.exec_errno = s->warm_host->pages[s->index].exec_errno;
+	s->end.exec_errno = s->host->pages[s->index].exec_errno;
 	s->end.limits |= limits_met(s) | (out_of_memory ? GUEST_HIT_MEMORY : 0u);
 	tell(s->tell_arg, &s->end);
 }
@@ -142,7 +141,7 @@ static bool read_stat(int fd, long long ret[PROCS_FIELDS])
 }
 
 /* Nothing of the task's will run again, but it is not reaped: what can be said of it? */
-static bool look_at_end(const struct warm_lane *s, struct task_end *ret)
+static bool look_at_end(const struct lane *s, struct task_end *ret)
 {
 	long long fields[PROCS_FIELDS];
 
@@ -162,77 +161,70 @@ static bool counts_memory(const struct warm_host *n)
 	return n->options.settings.cgroup_layers & LAYER_BIT(LAYER_MEMORY);
 }
 
-void warm_lane_hung_up(struct warm_lane *s)
+void lane_filter_ended(struct lane *s)
 {
-	s->is_over = counts_memory(s->warm_host);
+	s->is_over = counts_memory(s->host);
 	if (!s->is_over)
 		return;
-	if (s->state == WARM_LANE_TAKEN && s->tell && look_at_end(s, &s->end)) {
+	if (s->state == LANE_TAKEN && s->tell && look_at_end(s, &s->end)) {
 		s->has_ended = true;
 		look_at_disk(s, &s->end);
-		warm_lane_tell_end(s, false);
+		lane_tell_end(s, false);
 		/* Before anything else of this round, such as reaping it. */
-		server_send(s->warm_host->guest);
-	} else if (s->state == WARM_LANE_LEAVING) {
-		warm_lane_tell_end(s, false);
+		server_send(s->host->guest);
+	} else if (s->state == LANE_LEAVING) {
+		lane_tell_end(s, false);
 	}
 }
 
-void warm_lane_sandbox_died(struct warm_lane *s)
+void lane_sandbox_died(struct lane *s)
 {
 	/* A lane that is gone will not say it. */
-	if (counts_memory(s->warm_host) || s->state == WARM_LANE_BROKEN)
-		warm_lane_tell_end(s, false);
+	if (counts_memory(s->host) || s->state == LANE_BROKEN)
+		lane_tell_end(s, false);
 }
 
 /* ---- reaping ---- */
 
-static struct warm_lane *find_task(struct warm_host *n, pid_t pid)
+/* By its task or by its command; 0: not by that. */
+static struct lane *find_lane(struct warm_host *n, pid_t task, uint32_t eid)
 {
-	for (int i = 0; n && pid > 0 && i < n->warm_lane_count; i++)
-		if (n->warm_lanes[i].task == pid)
-			return &n->warm_lanes[i];
+	for (int i = 0; n && i < n->lane_count; i++)
+		if ((task > 0 && n->lanes[i].task == task) || (eid > 0 && n->lanes[i].eid == eid))
+			return &n->lanes[i];
 	return NULL;
 }
 
 /* The lane that is being made by this spawner, or for a task of hers that has not told of itself. */
-static struct warm_lane *find_expected(struct warm_host *n, pid_t pid)
+static struct lane *find_expected(struct warm_host *n, pid_t pid)
 {
-	for (int i = 0; n && i < n->warm_lane_count; i++) {
-		const struct warm_lane *s = &n->warm_lanes[i];
+	for (int i = 0; n && i < n->lane_count; i++) {
+		const struct lane *s = &n->lanes[i];
 
-		if ((s->state == WARM_LANE_MAKING || s->state == WARM_LANE_ORDERED) && !s->task &&
+		if ((s->state == LANE_MAKING || s->state == LANE_ORDERED) && !s->task &&
 		    (n->pages[i].task == pid || n->pages[i].spawner == pid))
-			return &n->warm_lanes[i];
+			return &n->lanes[i];
 	}
 	return NULL;
 }
 
 /* Later, what becomes of a spawner comes to notice with the next warm sandbox. */
-static void lose_expected(struct warm_lane *s)
+static void lose_expected(struct lane *s)
 {
 	struct err e;
 
-	s->warm_host->failures++;
+	s->host->failures++;
 	/* She may have told of the warm sandbox: then the task may have told what was wrong, too. */
-	if (s->state == WARM_LANE_ORDERED) {
+	if (s->state == LANE_ORDERED) {
 		sys_pidfd_send_signal(s->sandbox.fd, SIGKILL);
 		return;
 	}
 	err_set(&e, ERR_SYSTEM, "a process died before it was needed");
-	warm_lane_break(s, &e);
-}
-
-static struct warm_lane *find_eid(struct warm_host *n, uint32_t eid)
-{
-	for (int i = 0; n && eid > 0 && i < n->warm_lane_count; i++)
-		if (n->warm_lanes[i].eid == eid)
-			return &n->warm_lanes[i];
-	return NULL;
+	lane_break(s, &e);
 }
 
 /* Where a cgroup knows it: of all that ran there, and without what it shares with the interpreter. */
-static uint64_t peak(const struct warm_lane *s, uint64_t otherwise)
+static uint64_t peak(const struct lane *s, uint64_t otherwise)
 {
 	uint64_t bytes = s->has_peak ? cgroup_read_peak(s->events[2]) : 0;
 
@@ -248,8 +240,8 @@ static uint64_t us(const struct timeval *t)
 
 static bool is_taken(const struct warm_host *n)
 {
-	for (each_warm_lane(s, n))
-		if (s->state == WARM_LANE_TAKEN)
+	for (each_lane(s, n))
+		if (s->state == LANE_TAKEN)
 			return true;
 	return false;
 }
@@ -261,38 +253,35 @@ static bool is_burst(const struct warm_host *n)
 }
 
 /* A pid 1 ends only when all in its namespace were reaped: the warm sandbox is still there. */
-static void leave(struct warm_lane *s)
+static void leave(struct lane *s)
 {
-	s->state = WARM_LANE_LEAVING;
+	s->state = LANE_LEAVING;
 	sys_pidfd_send_signal(s->sandbox.fd, SIGKILL);
 }
 
-void warm_host_end_rest(struct warm_host *n)
+void warm_host_end_rest(void *host)
 {
+	struct warm_host *n = host;
+
 	loop_timer_stop(n->guest->loop, &n->rest);
-	for (each_warm_lane(s, n))
-		if (s->state == WARM_LANE_RESTING)
+	for (each_lane(s, n))
+		if (s->state == LANE_RESTING)
 			leave(s);
 }
 
-static void on_rest(void *arg)
+static void rest(struct lane *s)
 {
-	warm_host_end_rest(arg);
-}
+	struct warm_host *n = s->host;
 
-static void rest(struct warm_lane *s)
-{
-	struct warm_host *n = s->warm_host;
-
-	s->state = WARM_LANE_RESTING;
-	n->rest.call = on_rest;
+	s->state = LANE_RESTING;
+	n->rest.call = warm_host_end_rest;
 	n->rest.arg = n;
 	if (!n->rest.place)
 		loop_timer_set(n->guest->loop, &n->rest, BURST_NS / 1000000);
 }
 
 /* What only the reaping tells, and what was not told before. */
-static void note_end(struct warm_lane *s, int status, const struct rusage *usage)
+static void note_end(struct lane *s, int status, const struct rusage *usage)
 {
 	s->end = (struct task_end){.wait_status = status,
 				   .cpu_us = us(&usage->ru_utime) + us(&usage->ru_stime),
@@ -304,7 +293,7 @@ static void note_end(struct warm_lane *s, int status, const struct rusage *usage
 
 bool warm_host_reaped(struct warm_host *n, pid_t pid, int status, const struct rusage *usage)
 {
-	struct warm_lane *s = find_task(n, pid);
+	struct lane *s = find_lane(n, pid, 0);
 
 	if (!s && (s = find_expected(n, pid))) {
 		lose_expected(s);
@@ -313,18 +302,18 @@ bool warm_host_reaped(struct warm_host *n, pid_t pid, int status, const struct r
 	if (!s)
 		return false;
 	/* One that dies before anybody needed it is no good; so many, and no more are made. */
-	n->failures += s->state == WARM_LANE_READY || s->state == WARM_LANE_ORDERED;
+	n->failures += s->state == LANE_READY || s->state == LANE_ORDERED;
 	s->task = 0;
 	if (s->tell)
 		note_end(s, status, usage);
-	if (s->state == WARM_LANE_BROKEN || s->state == WARM_LANE_ABSENT) {
+	if (s->state == LANE_BROKEN || s->state == LANE_ABSENT) {
 		/* Else when the warm sandbox is dead. */
 		if (s->sandbox.fd < 0)
-			warm_lane_tell_end(s, false);
+			lane_tell_end(s, false);
 		return true;
 	}
 	if (s->is_over)
-		warm_lane_tell_end(s, false);
+		lane_tell_end(s, false);
 	if (s->is_over && is_burst(n))
 		rest(s);
 	else
@@ -336,7 +325,7 @@ bool warm_host_reaped(struct warm_host *n, pid_t pid, int status, const struct r
 
 void warm_host_follow(struct warm_host *n, pid_t pid, const struct task_owner *o)
 {
-	struct warm_lane *s = find_task(n, pid);
+	struct lane *s = find_lane(n, pid, 0);
 
 	if (!s)
 		return;
@@ -348,7 +337,7 @@ void warm_host_follow(struct warm_host *n, pid_t pid, const struct task_owner *o
 
 void warm_host_kill(struct warm_host *n, uint32_t eid)
 {
-	struct warm_lane *s = find_eid(n, eid);
+	struct lane *s = find_lane(n, 0, eid);
 
 	if (s && s->sandbox.fd >= 0)
 		sys_pidfd_send_signal(s->sandbox.fd, SIGKILL);
@@ -356,7 +345,7 @@ void warm_host_kill(struct warm_host *n, uint32_t eid)
 
 pid_t warm_host_task_pid(struct warm_host *n, uint32_t eid)
 {
-	struct warm_lane *s = find_eid(n, eid);
+	struct lane *s = find_lane(n, 0, eid);
 
 	return s ? s->task : 0;
 }

@@ -10,16 +10,15 @@
 #include <sys/socket.h>
 
 /* A task of the interpreter's, ahead of any request. */
-static int order_task(struct warm_lane *s, struct err *e)
+static int order_task(struct lane *s, struct err *e)
 {
-	struct warm_host *n = s->warm_host;
-	struct zygote_order order = {n->options.settings};
+	struct warm_host *n = s->host;
 	int theirs[3] = {-1, -1, -1}, pair[2], fds[ZYGOTE_FDS], count = 0, rc = -1;
 
 	if (message_pair(pair, e) < 0)
 		return -1;
 	if (spawn_open_streams(&(struct spawn){0}, s->streams, theirs, e) == 0 &&
-	    warm_lane_watch(s, &s->report, pair[0], warm_lane_on_report) == 0) {
+	    lane_watch(s, &s->report, pair[0], lane_take_report) == 0) {
 		fds[count++] = s->sandbox.fd;
 		fds[count++] = s->scratch;
 		fds[count++] = pair[1];
@@ -27,12 +26,13 @@ static int order_task(struct warm_lane *s, struct err *e)
 			fds[count++] = theirs[i];
 		for (int i = 0; i < n->options.settings.join_count; i++)
 			fds[count++] = s->joins[i];
-		rc = message_send(n->zygote.control.fd, &order, sizeof(order), fds, count, e);
+		rc = message_send(n->zygote.control.fd, &n->options.settings,
+				  sizeof(n->options.settings), fds, count, e);
 	}
 	close(pair[1]);
 	spawn_close(theirs, 3);
 	if (rc == 0) {
-		s->state = WARM_LANE_ORDERED;
+		s->state = LANE_ORDERED;
 		n->zygote.asked = s;
 		n->zygote.is_void = false;
 	}
@@ -43,19 +43,19 @@ void zygote_order_next(struct warm_host *n)
 {
 	struct err e;
 
-	for (int i = 0;
-	     i < n->warm_lane_count && n->zygote.stage == ZYGOTE_READY && !n->zygote.asked; i++) {
-		struct warm_lane *s = &n->warm_lanes[i];
+	for (int i = 0; i < n->lane_count && n->zygote.stage == ZYGOTE_READY && !n->zygote.asked;
+	     i++) {
+		struct lane *s = &n->lanes[i];
 
-		if (s->kind == WARM_HOST_PYTHON && s->state == WARM_LANE_MAKING &&
-		    s->sandbox.fd >= 0 && order_task(s, &e) < 0)
-			warm_lane_break(s, &e);
+		if (s->kind == WARM_HOST_PYTHON && s->state == LANE_MAKING && s->sandbox.fd >= 0 &&
+		    order_task(s, &e) < 0)
+			lane_break(s, &e);
 	}
 }
 /* Nobody is to start from it any more; whether its last order was carried out, nobody knows. */
 static void let_go(struct warm_host *n)
 {
-	struct warm_lane *asked = n->zygote.asked;
+	struct lane *asked = n->zygote.asked;
 
 	loop_unwatch(n->guest->loop, &n->zygote.control);
 	close_fd(&n->zygote.control.fd);
@@ -78,11 +78,11 @@ void zygote_replace(struct warm_host *n)
 
 	let_go(n);
 	err_set(&n->why, ERR_SYSTEM, "files of the warm interpreter have changed");
-	for (each_warm_lane(s, n)) {
+	for (each_lane(s, n)) {
 		if (s->kind != WARM_HOST_PYTHON ||
-		    (s->state != WARM_LANE_READY && s->state != WARM_LANE_ORDERED))
+		    (s->state != LANE_READY && s->state != LANE_ORDERED))
 			continue;
-		s->state = WARM_LANE_LEAVING;
+		s->state = LANE_LEAVING;
 		sys_pidfd_send_signal(s->sandbox.fd, SIGKILL);
 	}
 	if (zygote_start(n, &e) < 0)
@@ -109,9 +109,9 @@ static bool take_origin(struct warm_host *n)
 	return true;
 }
 
-static void take_task(struct warm_lane *s, const struct zygote_answer *a)
+static void take_task(struct lane *s, const struct zygote_answer *a)
 {
-	struct warm_host *n = s->warm_host;
+	struct warm_host *n = s->host;
 
 	n->zygote.asked = NULL;
 	if (n->zygote.is_void)
@@ -122,7 +122,7 @@ static void take_task(struct warm_lane *s, const struct zygote_answer *a)
 		s->task = 0;
 	/* Its report may have been quicker. */
 	if (s->task && s->report.fd < 0 && s->told.err.kind == ERR_NONE)
-		warm_lane_be_ready(s);
+		lane_set_ready(s);
 	if (!s->task) {
 		n->failures++;
 		if (a->pid < 0)

@@ -84,7 +84,7 @@ static void exec_program(struct plan *p)
 	size_t n = 0;
 
 	argv[n++] = "cloche-guest";
-	argv[n++] = host ? "nest" : "init";
+	argv[n++] = host ? "warm-host" : "init";
 	for (size_t i = 0; host && i < host->modules.count; i++)
 		argv[n++] = host->modules.items[i];
 	if (!host) {

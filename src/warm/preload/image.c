@@ -1,8 +1,12 @@
 /*
- * Turns large mappings of the interpreter into mappings of a file, whose pages all tasks
- * share.
+ * The memory of a warm interpreter as a file.
+ *
+ * A fork copies a page table entry for each private page of the process, and the end of the child frees
+ * each of them again, whether or not the child ever used the page. Pages of a file need not be in the tables:
+ * they are found when they are used. So the interpreter's memory is written to files without a name, which are
+ * sealed and mapped in its place. A write makes a private copy, as before.
  */
-#include "warm/preload/image.h"
+#include "warm/preload/preload_internal.h"
 
 #include <linux/memfd.h>
 #include <sys/mman.h>

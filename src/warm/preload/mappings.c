@@ -1,5 +1,5 @@
 /* Reads the mappings and pages of this process from /proc. */
-#include "warm/preload/mappings.h"
+#include "warm/preload/preload_internal.h"
 
 void ranges_add(struct ranges *to, const struct range *r)
 {

@@ -1,9 +1,7 @@
 /* Finds out which pages every task needs, and has them at hand; pages.h has the theory. */
 #include "warm/preload/pages.h"
 
-#include "warm/preload/heap_fill.h"
-#include "warm/preload/image.h"
-#include "warm/preload/mappings.h"
+#include "warm/preload/preload_internal.h"
 
 #include <sys/mman.h>
 

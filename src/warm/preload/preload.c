@@ -18,6 +18,7 @@
 #include "warm/preload/zygote.h"
 
 #include <dlfcn.h>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -40,29 +41,45 @@ static int answer(int control, int pid, const struct err *e)
 /* Where a child goes on: on the interpreter's own stack, of which it has a copy. */
 static void *resume[5];
 
-static void born(void *arg)
+static void enter_and_resume(const struct warm_entry *entry)
 {
-	if (warm_enter(arg) < 0)
+	if (warm_enter(entry) < 0)
 		_exit(125);
 	__builtin_longjmp(resume, 1);
 }
 
+/*
+ * Turns to the warm sandbox's pid namespace and makes a child of our parent's there. Returns its pid as we see
+ * it, or -1.
+ */
+static pid_t fork_into(const struct warm_entry *entry, struct err *e)
+{
+	const unsigned long flags = CLONE_PARENT | CLONE_CHILD_SETTID | CLONE_CHILD_CLEARTID;
+	pid_t pid;
+
+	if (setns(entry->sandbox, CLONE_NEWPID) < 0)
+		return err_sys(e, "cannot turn to a warm sandbox");
+	/* Not clone3, which a warm interpreter may not call: its filter cannot see the flags. */
+	pid = sys_clone_fork(flags, tid_address);
+	if (pid == 0)
+		enter_and_resume(entry);
+	return pid < 0 ? err_sys(e, "cannot create a process in the warm sandbox") : pid;
+}
+
 /* Carries out one order, in the interpreter; children go on from `resume`. */
-static void carry_out(int control, const struct zygote_order *o, const int *fds)
+static void carry_out(int control, const struct warm_settings *settings, const int *fds)
 {
 	static struct warm_entry entry;
-	struct warm_birth birth = {
-		.sandbox = fds[0], .tid_address = tid_address, .born = born, .arg = &entry};
 	struct err e = {0};
 	pid_t pid;
 
-	entry = (struct warm_entry){.settings = &o->settings,
+	entry = (struct warm_entry){.settings = settings,
 				    .sandbox = fds[0],
 				    .scratch = fds[1],
 				    .report = fds[2],
 				    .streams = {fds[3], fds[4], fds[5]}};
 	memcpy(entry.joins, fds + 6, sizeof(entry.joins));
-	pid = warm_bear(&birth, &e);
+	pid = fork_into(&entry, &e);
 	for (int i = 0; i < ZYGOTE_FDS; i++)
 		if (fds[i] >= 0)
 			close(fds[i]);
@@ -87,15 +104,15 @@ static void make_ready(int control)
 /* Until the warm host is gone; returns only in a child. */
 static __attribute__((noinline)) void wait_for_orders(int control)
 {
-	static struct zygote_order order;
+	static struct warm_settings settings;
 	int fds[KEEPER_MAX_FDS];
 	struct err e = {0};
 
 	make_ready(control);
 	if (__builtin_setjmp(resume) != 0)
 		return;
-	while (message_receive(control, &order, sizeof(order), fds, &e) == 0)
-		carry_out(control, &order, fds);
+	while (message_receive(control, &settings, sizeof(settings), fds, &e) == 0)
+		carry_out(control, &settings, fds);
 	_exit(0);
 }
 

@@ -9,13 +9,11 @@
  * ORIGIN_BYTES_MAX at most (guest/warm/origin.h). Then struct zygote_answer says that it can have orders.
  */
 #define ZYGOTE_ENV "CLOCHE_ZYGOTE_FD"
-/* warm sandbox, scratch, report, three streams, then the lane's cgroup files. */
+/*
+ * An order is struct warm_settings with at most so many fds: the warm sandbox's pidfd, its scratch, the socket to
+ * report on, three streams, then the lane's cgroup files.
+ */
 #define ZYGOTE_FDS (6 + WARM_JOINS)
-
-/* Comes with ZYGOTE_FDS fds at most. */
-struct zygote_order {
-	struct warm_settings settings;
-};
 
 /* The first, with pid 0, says that all modules are loaded. */
 struct zygote_answer {

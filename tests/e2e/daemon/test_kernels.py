@@ -1,4 +1,4 @@
-"""Contexts of the code interpreter: copies of a parked process where that is possible, and the same
+"""Contexts of the code interpreter: copies of a preforked process where that is possible, and the same
 to whoever uses them where it is not."""
 
 import http.client
@@ -55,14 +55,14 @@ class Box:
         assert reply.status == 200, reply
         return reply.json["stdout"]
 
-    def parks(self):
+    def preforks(self):
         """Parked processes that run, as the guest knows them."""
         reply = self.daemon.get("/v1/sandboxes/%s/execs" % self.id)
         assert reply.status == 200, reply
         return [e["id"] for e in reply.json if e.get("tag") == "cloche:park" and e["running"]]
 
-    def kill_parks(self):
-        for eid in self.parks():
+    def kill_preforks(self):
+        for eid in self.preforks():
             self.daemon.post("/v1/sandboxes/%s/execs/%s/signal" % (self.id, eid), {"signal": "KILL"})
 
     def end(self):
@@ -135,13 +135,13 @@ class Kernels(unittest.TestCase):
         for _ in range(3):
             self.assertEqual(box.run("import later; later.VALUE", box.context())[1], "7")
 
-    def test_without_the_parked_process(self):
+    def test_without_the_preforked_process(self):
         """It is killed again and again: contexts are made all the same, and those that are there go on."""
         box = self.box()
         first = box.context()
         box.run("x = 5", first)
         for _ in range(6):
-            box.kill_parks()
+            box.kill_preforks()
             context = box.context()
             self.assertEqual(box.run("1 + 1", context)[1], "2")
             self.assertEqual(box.port("DELETE", "/contexts/" + context)[0], 200)
@@ -149,7 +149,7 @@ class Kernels(unittest.TestCase):
 
     def test_a_template_without_kernels_starts_none(self):
         box = self.box("base")
-        self.assertEqual(box.parks(), [])
+        self.assertEqual(box.preforks(), [])
         self.assertEqual(box.run("6 * 7")[1], "42")
 
     def test_bad_directories(self):
@@ -163,13 +163,13 @@ class Kernels(unittest.TestCase):
         box = self.box()
         context = box.context()
         box.run("x = 11", context)
-        parks = box.parks()
+        preforks = box.preforks()
         self.daemon.process.kill()
         self.daemon.process.wait()
         self.daemon.start()
         self.assertEqual(box.run("x", context)[1], "11")
         self.assertEqual(box.run("1 + 1", box.context())[1], "2")
-        self.assertEqual((len(parks), box.parks()), (1, parks), "the parked process is still used")
+        self.assertEqual((len(preforks), box.preforks()), (1, preforks), "the preforked process is still used")
 
 
 class FewKernels(Kernels):
@@ -178,10 +178,10 @@ class FewKernels(Kernels):
     config = "warm:\n  kernels: 0\n"
 
     def test_a_restarted_daemon_finds_them(self):
-        self.skipTest("nothing is parked")
+        self.skipTest("nothing is preforked")
 
-    def test_without_the_parked_process(self):
-        self.assertEqual(self.box().parks(), [])
+    def test_without_the_preforked_process(self):
+        self.assertEqual(self.box().preforks(), [])
 
 
 class Limit(unittest.TestCase):

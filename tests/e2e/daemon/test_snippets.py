@@ -1,4 +1,4 @@
-"""Snippets of Python in a sandbox that goes on: copies of a parked interpreter, the same to whoever runs them
+"""Snippets of Python in a sandbox that goes on: copies of a preforked interpreter, the same to whoever runs them
 as those that are started anew."""
 
 import json
@@ -24,7 +24,7 @@ class Box(harness.Box):
             raise AssertionError("exec: %r" % reply)
         return reply.json
 
-    def parks(self):
+    def preforks(self):
         return [e["id"] for e in self.get("/execs").json if e.get("tag") == "cloche:snippets" and e["running"]]
 
     def is_warm(self):
@@ -86,8 +86,8 @@ class Snippets(harness.Case):
         ]
         cold = self.box()
         wanted = []
-        for row in rows:  # each in a sandbox where none was before, or with nothing parked
-            for eid in cold.parks():
+        for row in rows:  # each in a sandbox where none was before, or with nothing preforked
+            for eid in cold.preforks():
                 cold.post("/execs/%s/signal" % eid, {"signal": "KILL"})
             reply = cold.post("/exec", {"shell": "true"})
             self.assertEqual(reply.status, 200)
@@ -219,35 +219,35 @@ class Snippets(harness.Case):
         box = self.box()
         self.assertEqual(box.code("echo $1 $#", language="bash", args=["x", "y"])["stdout"], "x 2\n")
 
-    def test_without_the_parked_one(self):
+    def test_without_the_prefork(self):
         """It is killed again and again: snippets run all the same."""
         box = self.box().warm()
         for i in range(6):
-            for eid in box.parks():
+            for eid in box.preforks():
                 box.post("/execs/%s/signal" % eid, {"signal": "KILL"})
             self.assertEqual(box.code("print(%d)" % i)["stdout"], "%d\n" % i)
 
-    def test_a_parked_one_that_never_answers(self):
+    def test_a_prefork_that_never_answers(self):
         box = self.box().warm()
         box.sh("pkill -STOP -f '^python3 - ' || true")
         record = box.code("print(5)", timeout="60s")
         self.assertEqual(record["stdout"], "5\n", record)
-        self.assertEqual(box.parks(), [])  # nobody else waits for it
+        self.assertEqual(box.preforks(), [])  # nobody else waits for it
         box.warm()
 
-    def test_a_parked_one_that_prints(self):
+    def test_a_prefork_that_prints(self):
         box = self.box().warm()
-        before = box.parks()
+        before = box.preforks()
         box.code("import os\nfor p in filter(str.isdigit, os.listdir('/proc')):\n    try:\n"
                  "        if b'python3\\0-' in open('/proc/%s/cmdline' % p, 'rb').read() and p != str(os.getpid()):\n"
                  "            to = open('/proc/%s/fd/1' % p, 'wb', 0)\n            while to.write(bytes(1 << 16)):\n"
                  "                pass\n    except OSError:\n        pass", timeout="3s")
-        self.assertNotEqual(box.parks(), before)
+        self.assertNotEqual(box.preforks(), before)
         box.warm()
 
     def test_it_does_not_keep_a_sandbox_awake(self):
         box = self.box(idle_timeout="2s").warm()
-        self.assertTrue(box.parks())
+        self.assertTrue(box.preforks())
         harness.until(lambda: box.get("").status == 404 or box.get("").json["state"] == "destroyed",
                       "the end of an idle sandbox", 30)
 
@@ -255,7 +255,7 @@ class Snippets(harness.Case):
         box = self.box(memory="128M")
         for _ in range(3):
             self.assertFalse(box.is_warm())
-        self.assertEqual(box.parks(), [])
+        self.assertEqual(box.preforks(), [])
 
     def test_refusals(self):
         box = self.box()
@@ -267,30 +267,30 @@ class Snippets(harness.Case):
 
 
 class Restart(unittest.TestCase):
-    def test_parked_ones_end_with_the_daemon(self):
+    def test_preforks_end_with_the_daemon(self):
         daemon = harness.Daemon().start()
         try:
             box = Box(daemon).warm()
             daemon.process.send_signal(signal.SIGTERM)
             daemon.process.wait(30)
             daemon.start()
-            harness.until(lambda: not box.parks(), "the end of the one before")
+            harness.until(lambda: not box.preforks(), "the end of the one before")
             self.assertEqual(box.code("print(1)")["stdout"], "1\n")
             box.warm()
-            self.assertEqual(len(box.parks()), 1)
+            self.assertEqual(len(box.preforks()), 1)
         finally:
             daemon.stop()
             daemon.remove()
 
 
 class Off(unittest.TestCase):
-    def test_no_slots_no_parks(self):
+    def test_no_slots_no_preforks(self):
         daemon = harness.Daemon(config="warm:\n  slots: 0\n").start()
         try:
             box = Box(daemon)
             for _ in range(3):
                 self.assertFalse(box.is_warm())
-            self.assertEqual(box.parks(), [])
+            self.assertEqual(box.preforks(), [])
         finally:
             daemon.stop()
             daemon.remove()

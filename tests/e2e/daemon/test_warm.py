@@ -137,7 +137,7 @@ class Warm(harness.Case):
         return reply.json
 
     def run_warm_soon(self, **body):
-        """With limits that may have no nest yet."""
+        """With limits that may have no warm host yet."""
         harness.until(lambda: self.d.post("/v1/run", dict(body, warm="only")).status == 200, "a warm run")
         return self.run_warm(**body)
 
@@ -200,7 +200,7 @@ class Warm(harness.Case):
         lines = self.d.get("/metrics").body.decode().splitlines()
         return [int(line.split()[1]) for line in lines if line.startswith(("cloche_runs_active ", "cloche_nests "))]
 
-    def test_runs_are_counted_and_nests_are_not_runs(self):
+    def test_runs_are_counted_and_warm_hosts_are_not_runs(self):
         harness.until(lambda: self.gauges()[0] == 0, "the end of all runs")
         self.assertGreater(self.gauges()[1], 0)
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
@@ -316,14 +316,14 @@ class Warm(harness.Case):
         for _ in range(8):
             self.assertEqual(self.run_warm(code=look)["stdout"], "[] None False ['1', '2']\n")
 
-    def test_the_nest_is_out_of_sight(self):
+    def test_the_warm_host_is_out_of_sight(self):
         record = self.run_warm(cmd=["sh", "-c", "ls -A /run/.cell /proc | grep -c zygote; ls /run/.cell; "
                                                "cat /proc/1/environ; readlink /proc/1/exe /proc/1/root; "
                                                "ls /proc/1/fd; kill -9 1; echo alive"])
         self.assertTrue(record["stdout"].endswith("alive\n"), record)
         self.assertNotIn("cloche-guest", record["stdout"])
 
-    def test_no_mount_of_the_nest_lies_below_a_cells_own(self):
+    def test_no_mount_of_the_warm_host_lies_below_a_sandboxs_own(self):
         for body in ({"cmd": ["cat", "/proc/self/mountinfo"]},
                      {"code": "print(open('/proc/self/mountinfo').read())"}):
             places = [line.split()[4] for line in self.run_warm(**body)["stdout"].splitlines() if line]
@@ -331,13 +331,13 @@ class Warm(harness.Case):
                 self.assertEqual(places.count(place), 1, place)
             self.assertFalse([place for place in places if place.startswith("/run")])
 
-    def test_pid_1_of_a_cell_has_nothing(self):
+    def test_pid_1_of_a_warm_sandbox_has_nothing(self):
         for body in ({"cmd": ["cat", "/proc/1/status"]}, {"code": "print(open('/proc/1/status').read())"}):
             status = dict(line.split(":", 1) for line in self.run_warm(**body)["stdout"].splitlines() if ":" in line)
             for field in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"):
                 self.assertEqual(int(status[field], 16), 0, field)
             self.assertEqual((status["NoNewPrivs"].strip(), status["Seccomp"].strip()), ("1", "2"))
-            # The nest's, and one of its own.
+            # The warm host's, and one of its own.
             if "Seccomp_filters" in status:
                 self.assertEqual(status["Seccomp_filters"].strip(), "2")
 
@@ -352,7 +352,7 @@ class Warm(harness.Case):
         code = "import os\nif os.fork() == 0:\n    os._exit(0)\nprint(os.wait()[1])"
         self.assertEqual(self.run_warm(code=code, env={"CLOCHE_ZYGOTE_FD": "3"})["stdout"], "0\n")
 
-    def test_tokens_have_nests_of_their_own(self):
+    def test_tokens_have_warm_hosts_of_their_own(self):
         code = "import os; print(os.readlink('/proc/self/ns/net'))"
         seen = {}
         for name in ("one", "two"):
@@ -423,7 +423,7 @@ class Warm(harness.Case):
 
     @unittest.skipUnless(harness.ROOT, cl.ONLY_ROOT + ": memory is a cgroup's")
     def test_files_that_others_read_are_not_ones_memory(self):
-        """They stay charged to the slot whose tenant read them first."""
+        """They stay charged to the lane whose task read them first."""
         places = [os.path.join(top, name) for top, _, names in os.walk("/usr/lib") for name in names]
         large = max((p for p in places if os.path.isfile(p) and not os.path.islink(p)), key=os.path.getsize)
         if os.path.getsize(large) < 64 << 20:
@@ -511,25 +511,25 @@ class Warm(harness.Case):
         harness.until(lambda: not self.sleepers(), "its end")
 
     def test_long_runs_do_not_hold_up_others(self):
-        """First more slots are made, then runs are cold and say so."""
+        """First more lanes are made, then runs are cold and say so."""
         for body in ({"code": "import time; time.sleep(1000)"}, {"cmd": ["sleep", "1000"]}):
             with self.subTest(body):
                 long = [self.send(dict(body, timeout="900s")) for _ in range(20)]
                 word = "print(5)" if "code" in body else ["echo", "5"]
-                slots = range(8, 16) if "code" in body else range(8)
+                lanes = range(8, 16) if "code" in body else range(8)
                 for _ in range(4):
                     reply = self.d.post("/v1/run", {next(iter(body)): word})
                     self.assertEqual(reply.json["stdout"], "5\n", reply)
                 self.assertEqual(reply.json["layers"]["recycled"], [])
                 self.assertIn("Ran cold: no warm sandbox is ready (all are taken)", reply.json["notes"])
-                self.assertEqual([len(self.nest_processes("slot-%d" % i)) > 0 for i in slots], [True] * 8)
+                self.assertEqual([len(self.host_processes("lane-%d" % i)) > 0 for i in lanes], [True] * 8)
                 for s in long:
                     s.close()
                 harness.until(self.is_warm, "a warm run")
 
     def sleepers(self):
         """Processes of ours that sleep in a run's Python."""
-        return [p for p in self.nest_processes("python3") if self.wait_channel(p) in ("hrtimer_nanosleep",)]
+        return [p for p in self.host_processes("python3") if self.wait_channel(p) in ("hrtimer_nanosleep",)]
 
     @staticmethod
     def wait_channel(pid):
@@ -539,7 +539,7 @@ class Warm(harness.Case):
         except OSError:
             return ""
 
-    def nest_processes(self, name):
+    def host_processes(self, name):
         """Below our own daemon."""
         parents = {}
         for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -557,11 +557,11 @@ class Warm(harness.Case):
                 found.append(pid)
         return found
 
-    def test_whatever_dies_in_a_nest_it_goes_on(self):
-        for name in ("python3", "slot-0", "slot-5", "cloche-init"):
+    def test_whatever_dies_in_a_warm_host_it_goes_on(self):
+        for name in ("python3", "lane-0", "lane-5", "cloche-init"):
             with self.subTest(name):
                 harness.until(self.is_warm, "a warm run")
-                for pid in self.nest_processes(name):
+                for pid in self.host_processes(name):
                     try:
                         os.kill(int(pid), signal.SIGKILL)
                     except ProcessLookupError:
@@ -569,7 +569,7 @@ class Warm(harness.Case):
                 for i in range(12):
                     self.survive(i)
 
-    def test_how_a_run_ended_whose_slot_died(self):
+    def test_how_a_run_ended_whose_lane_died(self):
         for kind in ({"code": "raise SystemExit(33)"}, {"cmd": ["sh", "-c", "exit 33"]}):
             for _ in range(16):
                 self.run_warm(**kind)
@@ -578,8 +578,8 @@ class Warm(harness.Case):
                 harness.until(self.is_warm, "a warm run")
                 answer = pool.submit(self.d.post, "/v1/run", body)
                 time.sleep(.5)
-                for slot in range(16):
-                    for pid in self.nest_processes("slot-%d" % slot):
+                for lane in range(16):
+                    for pid in self.host_processes("lane-%d" % lane):
                         os.kill(int(pid), signal.SIGKILL)
                 record = answer.result().json
                 self.assertEqual((record["exit_code"], record["signal"]), (None, 9), record)

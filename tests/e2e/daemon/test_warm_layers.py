@@ -1,7 +1,7 @@
 """Layers taken out from under warm sandboxes: the record must own up to it, or nothing runs warm.
 
-The guest of these daemons puts a filter on a nest's pid 1 that makes system calls fail, or succeed
-without doing anything (tests/helpers/guest/lying_guest.c); slots, cells, tenants and interpreters come
+The guest of these daemons puts a filter on a warm host's pid 1 that makes system calls fail, or succeed
+without doing anything (tests/helpers/guest/lying_guest.c); lanes, warm sandboxes, tasks and interpreters come
 of it. The rest of the daemon, and cold sandboxes, see the kernel as it is. For each removal and kind of
 run: whatever is asked for, no record says of a warm run that the layer held, and what requires it does
 not run warm.
@@ -45,8 +45,8 @@ REMOVALS = [
 ]
 # The call is made in vain, but what it is for is there from before: a command that shows it.
 KEPT = {
-    "no-new-privs-lies": "grep -q 'NoNewPrivs:.1' /proc/self/status",  # of the nest's pid 1
-    "mount-setattr-lies": "grep -q ' /usr ro,' /proc/self/mountinfo",  # of the nest's root
+    "no-new-privs-lies": "grep -q 'NoNewPrivs:.1' /proc/self/status",  # of the warm host's pid 1
+    "mount-setattr-lies": "grep -q ' /usr ro,' /proc/self/mountinfo",  # of the warm host's root
 }
 KINDS = {"command": {"cmd": ["echo", "ran"]}, "python": {"code": "print('ran')"}}
 BEGINNINGS = ("being made", "loading its modules")
@@ -78,7 +78,7 @@ def lying_guest(rules):
 
 
 class Lied:
-    """A daemon whose nests are lied to."""
+    """A daemon whose warm hosts are lied to."""
 
     def __init__(self, rules):
         self.guest = lying_guest(rules)
@@ -93,7 +93,7 @@ class Lied:
         os.unlink(self.guest)
 
     def ask(self, kind, **more):
-        """The answer once nests are there, or cannot be made."""
+        """The answer once warm hosts are there, or cannot be made."""
         def look():
             reply = self.d.post("/v1/run", dict(KINDS[kind], **more))
             record = reply.json

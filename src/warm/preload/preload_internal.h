@@ -1,7 +1,9 @@
-/* What is mapped in this process, and which pages of it are there. */
+/* What the files of the preloaded object share. */
 #pragma once
 
 #include "base/base.h"
+
+/* ---- mappings.c: what is mapped in this process, and which pages of it are present ---- */
 
 #define PAGE 4096u
 #define RANGES_MAX 512
@@ -39,3 +41,16 @@ int mappings_open_pages(void);
 /* Calls for each page of the ranges that is there. */
 void mappings_each_page(int pages, const struct ranges *in,
 			void (*call)(void *arg, uintptr_t at, uint64_t entry), void *arg);
+
+/* ---- heap_fill.c ---- */
+/* Takes the free places between other things, for good. */
+void gaps_close(void);
+
+/* ---- image.c ---- */
+/* Is that a mapping which can be replaced, and is worth it? */
+bool image_is_worth(const struct mapping *m);
+/*
+ * Makes these mappings private ones of files with the same bytes. What cannot be replaced stays as it
+ * is. Nothing but this thread may run.
+ */
+void image_take(const struct ranges *of);
