@@ -63,7 +63,7 @@ int connect_next(const struct buf *in, size_t max, struct connect_envelope *ret,
 
 	if (in->len == 0)
 		return 0;
-	/* Judged as soon as it is seen, so that nobody waits for the rest of what is refused. */
+	/* Judged by its first byte, so that nobody waits for the rest of a refused envelope. */
 	if (p[0] & CONNECT_COMPRESSED)
 		return err_set(e, ERR_INVALID,
 			       "a compressed envelope, though no compression was agreed on");
@@ -108,17 +108,13 @@ json_t *connect_only(const struct buf *body, size_t max, struct err *e)
 
 	if (got == 0)
 		err_set(e, ERR_INVALID, "the request ends within its envelope");
-	if (got <= 0)
-		return NULL;
-	if (v.flags & CONNECT_END) {
+	else if (got > 0 && v.flags & CONNECT_END)
 		err_set(e, ERR_INVALID, "the request has an end of stream but no message");
-		return NULL;
-	}
-	if (body->len != v.size) {
+	else if (got > 0 && body->len != v.size)
 		err_set(e, ERR_INVALID, "the request has more than one envelope");
-		return NULL;
-	}
-	return connect_message(v.data, v.len, e);
+	else if (got > 0)
+		return connect_message(v.data, v.len, e);
+	return NULL;
 }
 
 void connect_put(struct buf *out, uint8_t flags, const char *text, size_t len)
@@ -133,7 +129,7 @@ void connect_put(struct buf *out, uint8_t flags, const char *text, size_t len)
 
 static void put_json(struct buf *out, uint8_t flags, json_t *message)
 {
-	/* What comes from inside may not be UTF-8; jansson refused it when the string was made. */
+	/* Cannot fail: jansson refuses strings that are not UTF-8 when they are made. */
 	auto_free char *text = must_alloc(json_dumps(message, JSON_COMPACT));
 
 	connect_put(out, flags, text, strlen(text));
@@ -165,16 +161,11 @@ void connect_put_end(struct buf *out, enum connect_code code, const char *messag
 
 int connect_timeout(const char *text, uint64_t *ret_ms, struct err *e)
 {
-	uint64_t ms = 0;
-	size_t digits = 0;
-
-	for (; text && text[digits]; digits++) {
-		if (digits == 10 || text[digits] < '0' || text[digits] > '9')
-			return err_field(e, ERR_INVALID, "connect-timeout-ms",
-					 "connect-timeout-ms: not a number of at most ten digits");
-		ms = ms * 10 + (uint64_t)(text[digits] - '0');
-	}
-	*ret_ms = ms;
+	if (!text || !*text)
+		*ret_ms = 0;
+	else if (strlen(text) > 10 || parse_count(text, ret_ms, e) < 0)
+		return err_field(e, ERR_INVALID, "connect-timeout-ms",
+				 "connect-timeout-ms: not a number of at most ten digits");
 	return 0;
 }
 

@@ -8,17 +8,16 @@
 /* Clients write a quote, a line feed and a carriage return in a name as %22, %0A and %0D. */
 static void unescape(char *text)
 {
+	static const char *const escapes[] = {"\"%22", "\n%0A", "\r%0D"};
 	char *to = text;
 
 	for (const char *p = text; *p; p++) {
 		char c = *p;
 
-		if (strncasecmp(p, "%22", 3) == 0)
-			c = '"', p += 2;
-		else if (strncasecmp(p, "%0a", 3) == 0)
-			c = '\n', p += 2;
-		else if (strncasecmp(p, "%0d", 3) == 0)
-			c = '\r', p += 2;
+		for (size_t i = 0; i < ARRAY_LEN(escapes) && c == '%'; i++)
+			if (strncasecmp(p, escapes[i] + 1, 3) == 0)
+				c = escapes[i][0];
+		p += c == *p ? 0 : 2;
 		*to++ = c;
 	}
 	*to = '\0';
@@ -119,13 +118,13 @@ void multipart_used(struct multipart *m, size_t len)
 
 /* ---- reading ---- */
 
-static const char *find(const struct multipart *m, const char *what, size_t len)
+static const char *find_bytes(const struct multipart *m, const char *what, size_t len)
 {
 	return m->in.len ? memmem(buf_head(&m->in), m->in.len, what, len) : NULL;
 }
 
 /* Bytes at the front that cannot belong to a delimiter. */
-static size_t safe(const struct multipart *m)
+static size_t safe_len(const struct multipart *m)
 {
 	return m->in.len < m->delimiter_len ? 0 : m->in.len - m->delimiter_len + 1;
 }
@@ -146,7 +145,7 @@ static void head_line(const char *line, struct multipart_event *ret, bool *bad)
 static int read_head(struct multipart *m, struct multipart_event *ret, struct err *e)
 {
 	/* The line end of the delimiter stands before, so that no header at all is no special case. */
-	const char *end = find(m, "\r\n\r\n", 4), *line = m->in.len ? buf_head(&m->in) : "";
+	const char *end = find_bytes(m, "\r\n\r\n", 4), *line = m->in.len ? buf_head(&m->in) : "";
 	char text[MULTIPART_HEADERS + 1];
 	bool bad = false;
 
@@ -202,11 +201,11 @@ static int read_between(struct multipart *m, struct multipart_event *ret, struct
 
 static int read_body(struct multipart *m, struct multipart_event *ret)
 {
-	const char *at = find(m, m->delimiter, m->delimiter_len);
+	const char *at = find_bytes(m, m->delimiter, m->delimiter_len);
 
 	ret->kind = MULTIPART_DATA;
 	ret->data = m->in.len ? buf_head(&m->in) : "";
-	ret->len = at ? (size_t)(at - ret->data) : safe(m);
+	ret->len = at ? (size_t)(at - ret->data) : safe_len(m);
 	if (!at || ret->len)
 		return ret->len > 0;
 	ret->kind = MULTIPART_PART_END;
@@ -239,9 +238,9 @@ int multipart_next(struct multipart *m, struct multipart_event *ret, struct err 
 		return read_bare(m, ret);
 	switch (m->state) {
 	case MULTIPART_BEFORE:
-		at = find(m, m->delimiter, m->delimiter_len);
+		at = find_bytes(m, m->delimiter, m->delimiter_len);
 		if (!at) {
-			buf_drop(&m->in, safe(m));
+			buf_drop(&m->in, safe_len(m));
 			return 0;
 		}
 		buf_drop(&m->in, (size_t)(at - buf_head(&m->in)) + m->delimiter_len);

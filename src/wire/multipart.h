@@ -1,6 +1,6 @@
 /*
- * multipart/form-data, read as it arrives: parts are handed on in pieces, nothing but a delimiter's
- * length and a part's headers is ever held back.
+ * multipart/form-data, read as it arrives: parts are handed on in pieces. Only the length of a
+ * delimiter and the headers of a part are ever held back.
  *
  *   struct multipart m;
  *   multipart_init(&m, content_type, &e);
@@ -17,7 +17,7 @@
 #define MULTIPART_HEADERS (16u << 10) /* of one part */
 
 enum multipart_state {
-	MULTIPART_BEFORE,  /* what stands before the first delimiter */
+	MULTIPART_BEFORE,  /* before the first delimiter */
 	MULTIPART_BETWEEN, /* right behind a delimiter */
 	MULTIPART_HEAD,
 	MULTIPART_BODY,
@@ -29,15 +29,15 @@ struct multipart {
 	size_t delimiter_len;
 	enum multipart_state state;
 	struct buf in;
-	bool is_bare;	  /* no parts: all of it is one that is called "file" */
-	bool is_complete; /* nothing is going to be added; said by the owner of a bare one */
+	bool is_bare;	  /* no parts: the body is one file, as if it were a part named "file" */
+	bool is_complete; /* nothing more will be added; set by the owner if is_bare */
 };
 
 enum multipart_kind { MULTIPART_PART, MULTIPART_DATA, MULTIPART_PART_END, MULTIPART_END };
 
 struct multipart_event {
 	enum multipart_kind kind;
-	/* MULTIPART_PART: "" where it has none. */
+	/* MULTIPART_PART: "" if the part has none. */
 	char name[256];
 	char filename[4097];
 	/* MULTIPART_DATA */

@@ -68,19 +68,26 @@ static void signs(void **state)
 	assert_string_equal(text, "v1_T178gtV+816JVxUc/tNjw4QVo7qw/3O2rQoyoZXJcno");
 }
 
-static void unescapes(void **state)
+static void reads_metadata(void **state)
 {
 	static const struct {
 		const char *text, *wanted;
-	} rows[] = {{"", ""},	      {"%41%62", "Ab"},	  {"%", "%"},	  {"%4", "%4"},
-		    {"%4x1", "%4x1"}, {"100%25", "100%"}, {"%C3%A9", "é"}};
-	char room[32];
+	} rows[] = {
+		{"", ""},	    {"%41%62", "Ab"},	   {"%", "%"},	    {"%4", "%4"},
+		{"%4x1", "%4x1"},   {"100%25", "100%"},	   {"%C3%A9", "é"}, {"%2541%2562", "Ab"},
+		{"a+b%2B", "a b+"}, {"1%2B1%3D2", "1+1=2"}};
+	char text[64];
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		snprintf(room, sizeof(room), "%s", rows[i].text);
-		e2b_unescape(room);
-		assert_string_equal(room, rows[i].wanted);
+		json_t *all;
+
+		snprintf(text, sizeof(text), "x=1&&%%6B=%s&empty", rows[i].text);
+		all = e2b_query_metadata(text);
+		assert_int_equal(json_object_size(all), 3);
+		assert_string_equal(json_string_value(json_object_get(all, "k")), rows[i].wanted);
+		assert_string_equal(json_string_value(json_object_get(all, "empty")), "");
+		json_decref(all);
 	}
 }
 
@@ -132,7 +139,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(resolves_paths),  cmocka_unit_test(refuses_long_paths),
-		cmocka_unit_test(signs),	   cmocka_unit_test(unescapes),
+		cmocka_unit_test(signs),	   cmocka_unit_test(reads_metadata),
 		cmocka_unit_test(tells_times),	   cmocka_unit_test(compares_secrets),
 		cmocka_unit_test(checks_networks),
 	};

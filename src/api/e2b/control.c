@@ -30,23 +30,6 @@ bool e2b_parse_time(const char *text, uint64_t *ret_ms)
 	return rest && (!*rest || str_equal(rest, "Z") || str_equal(rest, "+00:00"));
 }
 
-void e2b_unescape(char *s)
-{
-	char *to = s;
-
-	for (; *s; s++) {
-		char hex[3] = {s[1], s[1] ? s[2] : '\0', '\0'};
-
-		if (s[0] == '%' && strspn(hex, "0123456789abcdefABCDEF") == 2) {
-			*to++ = (char)strtol(hex, NULL, 16);
-			s += 2;
-		} else {
-			*to++ = *s;
-		}
-	}
-	*to = '\0';
-}
-
 const char *e2b_state(const struct sandbox *s)
 {
 	static const char *const names[STATE_COUNT] = {
@@ -143,12 +126,12 @@ json_t *e2b_listed_json(const struct exchange *x, struct sandbox *s)
 	return o;
 }
 
-static void info(struct exchange *x, struct sandbox *s)
+static void describe_sandbox(struct exchange *x, struct sandbox *s)
 {
 	exchange_json(x, 200, e2b_listed_json(x, s));
 }
 
-static void on_emptied(void *arg, struct sandbox *s, const struct err *e)
+static void answer_empty(void *arg, struct sandbox *s, const struct err *e)
 {
 	struct exchange *x = arg;
 
@@ -160,7 +143,7 @@ static void on_emptied(void *arg, struct sandbox *s, const struct err *e)
 
 static void kill_sandbox(struct exchange *x, struct sandbox *s)
 {
-	sandbox_destroy(s, on_emptied, x);
+	sandbox_destroy(s, answer_empty, x);
 }
 
 int e2b_seconds(const json_t *in, const char *key, uint64_t dflt, uint64_t *ret_ms, struct err *e)
@@ -205,7 +188,7 @@ static void set_timeout(struct exchange *x, struct sandbox *s)
 	if (!json_object_get(x->json, "timeout"))
 		e2b_fail(x, 400, "timeout: is missing");
 	else
-		change_ttl(s, ms, on_emptied, x);
+		change_ttl(s, ms, answer_empty, x);
 }
 
 /* Does the sandbox live longer if it gets this TTL now? */
@@ -217,14 +200,14 @@ static bool is_longer(const struct sandbox *s, uint64_t ttl_ms)
 }
 
 /* A refresh never shortens the time left. */
-static void refresh(struct exchange *x, struct sandbox *s)
+static void refresh_timeout(struct exchange *x, struct sandbox *s)
 {
 	uint64_t ms;
 
 	if (!seconds_of(x, "duration", 60, &ms))
 		return;
 	if (is_longer(s, ms))
-		change_ttl(s, ms, on_emptied, x);
+		change_ttl(s, ms, answer_empty, x);
 	else
 		e2b_empty(x);
 }
@@ -234,9 +217,9 @@ static void pause_sandbox(struct exchange *x, struct sandbox *s)
 	if (str_equal(e2b_state(s), "paused"))
 		e2b_fail(x, 409, "sandbox \"%s\" is already paused", sandbox_id(s));
 	else if (json_is_false(json_object_get(x->json, "memory")))
-		sandbox_stop(s, on_emptied, x);
+		sandbox_stop(s, answer_empty, x);
 	else
-		sandbox_pause(s, on_emptied, x);
+		sandbox_pause(s, answer_empty, x);
 }
 
 /* ---- connect and resume: running again, and for so long ---- */
@@ -258,23 +241,23 @@ static void sandbox_ready(void *arg, struct sandbox *s, const struct err *e)
 		exchange_error(x, e);
 }
 
-static void on_running(void *arg, struct sandbox *s, const struct err *e);
+static void revival_running(void *arg, struct sandbox *s, const struct err *e);
 
-static void on_stopped(void *arg, struct sandbox *s, const struct err *e)
+static void revival_stopped(void *arg, struct sandbox *s, const struct err *e)
 {
 	if (s)
-		sandbox_start(s, on_running, arg);
+		sandbox_start(s, revival_running, arg);
 	else
 		sandbox_ready(arg, s, e);
 }
 
-static void on_running(void *arg, struct sandbox *s, const struct err *e)
+static void revival_running(void *arg, struct sandbox *s, const struct err *e)
 {
 	struct revival *r = ((struct exchange *)arg)->data;
 
 	if (s && r->reboot) {
 		r->reboot = false;
-		sandbox_stop(s, on_stopped, arg);
+		sandbox_stop(s, revival_stopped, arg);
 	} else if (s) {
 		change_ttl(s, r->ttl_ms, sandbox_ready, arg);
 	} else {
@@ -302,10 +285,10 @@ static void connect_sandbox(struct exchange *x, struct sandbox *s)
 	} else if (!is_paused) {
 		sandbox_ready(x, s, NULL);
 	} else if (sandbox_state(s) == STATE_STOPPED) {
-		sandbox_start(s, on_running, x);
+		sandbox_start(s, revival_running, x);
 	} else {
 		r->reboot = json_is_false(json_object_get(x->json, "memory"));
-		sandbox_resume(s, on_running, x);
+		sandbox_resume(s, revival_running, x);
 	}
 }
 
@@ -330,13 +313,14 @@ static const struct route routes[] = {
 		   "Resumes and extends (E2B)", connect_sandbox, .timeout_s = 300),
 	ON_SANDBOX("POST", "/sandboxes/{id}/connect", SCOPE_RUN, BODY_JSON,
 		   "Resumes and extends (E2B, older)", connect_sandbox, .timeout_s = 15),
-	ON_SANDBOX("GET", "/sandboxes/{id}", SCOPE_READ, BODY_NONE, "Describes one (E2B)", info),
+	ON_SANDBOX("GET", "/sandboxes/{id}", SCOPE_READ, BODY_NONE, "Describes one (E2B)",
+		   describe_sandbox),
 	ON_SANDBOX("DELETE", "/sandboxes/{id}", SCOPE_RUN, BODY_JSON, "Kills one (E2B)",
 		   kill_sandbox),
 	ON_SANDBOX("POST", "/sandboxes/{id}/timeout", SCOPE_RUN, BODY_JSON,
 		   "Sets the time left (E2B)", set_timeout),
 	ON_SANDBOX("POST", "/sandboxes/{id}/refreshes", SCOPE_RUN, BODY_JSON,
-		   "Lengthens the time left (E2B)", refresh),
+		   "Lengthens the time left (E2B)", refresh_timeout),
 	ON_SANDBOX("POST", "/sandboxes/{id}/pause", SCOPE_RUN, BODY_JSON, "Pauses (E2B)",
 		   pause_sandbox),
 	ON_SANDBOX("POST", "/sandboxes/{id}/resume", SCOPE_RUN, BODY_JSON, "Resumes (E2B)",

@@ -1,5 +1,4 @@
-/* Making sandboxes: what E2B's NewSandbox asks for, as the manager's options. */
-#include "api/e2b/e2b_internal.h"
+/* Creates sandboxes: translates E2B's NewSandbox into the options of the manager. */
 #include "api/e2b/kernel.h"
 
 #include "policy/config.h"
@@ -78,16 +77,15 @@ void e2b_network(struct exchange *x, struct sandbox *s)
 
 	if (!json_is_object(x->json)) {
 		e2b_fail(x, 400, "the body is not a JSON object");
-		return;
-	}
-	if (e2b_network_check(x->json, json_object_get(x->json, "allow_internet_access"), &e) < 0) {
+	} else if (e2b_network_check(x->json, json_object_get(x->json, "allow_internet_access"),
+				     &e) < 0) {
 		exchange_error(x, &e);
-		return;
+	} else {
+		data = must_alloc(json_deep_copy(e2b_data(s)));
+		json_object_set(data, "network", x->json);
+		sandbox_set_door_data(s, data);
+		e2b_empty(x);
 	}
-	data = must_alloc(json_deep_copy(e2b_data(s)));
-	json_object_set(data, "network", x->json);
-	sandbox_set_door_data(s, data);
-	e2b_empty(x);
 }
 
 /* ---- the request ---- */
@@ -97,7 +95,7 @@ static void options_done(void *data)
 	create_options_done(data);
 }
 
-static int refuse_unbuilt(const json_t *in, struct err *e)
+static int refuse_unsupported(const json_t *in, struct err *e)
 {
 	static const char *const unable[] = {"volumeMounts", "mcp", "iam"};
 
@@ -119,7 +117,7 @@ static int take_spec(const struct exchange *x, struct create_options *o, const c
 	return spec_finish(&o->spec, e);
 }
 
-/* Reads everything but the template. door_data is what the door needs later. */
+/* Reads everything but the template. */
 static int read_request(const struct exchange *x, struct create_options *o, const char *template,
 			struct err *e)
 {
@@ -127,8 +125,8 @@ static int read_request(const struct exchange *x, struct create_options *o, cons
 	bool older = str_equal(x->path, "/sandboxes");
 	json_t *metadata = json_object_get(in, "metadata"), *env = json_object_get(in, "envVars");
 
-	if (refuse_unbuilt(in, e) < 0 || e2b_check_strings(metadata, "metadata", 1000, e) < 0 ||
-	    e2b_add_env(env, "envVars", 1000, &o->env, e) < 0 ||
+	if (refuse_unsupported(in, e) < 0 || e2b_strings(metadata, "metadata", 1000, NULL, e) < 0 ||
+	    e2b_strings(env, "envVars", 1000, &o->env, e) < 0 ||
 	    e2b_seconds(in, "timeout", older ? 15 : 300, &o->ttl_ms, e) < 0)
 		return -1;
 	o->ttl_ms = o->ttl_ms ? o->ttl_ms : 1; /* 0 means "now" to E2B and "never" to the manager */
@@ -166,7 +164,7 @@ static void make_sandbox(struct exchange *x)
 	manager_create(x->api->manager, &x->caller, x->data, sandbox_made, x);
 }
 
-static void on_snapshots(void *arg, json_t *value, const struct err *e)
+static void create_from_snapshot(void *arg, json_t *value, const struct err *e)
 {
 	struct exchange *x = arg;
 	struct create_options *o = x->data;
@@ -199,5 +197,5 @@ void e2b_create(struct exchange *x)
 	else if (is_builtin(template) || is_image(x->api->config, template))
 		make_sandbox(x);
 	else
-		manager_own_snapshots(x->api->manager, &x->caller, on_snapshots, x);
+		manager_own_snapshots(x->api->manager, &x->caller, create_from_snapshot, x);
 }

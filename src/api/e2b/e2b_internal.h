@@ -63,8 +63,8 @@ void e2b_empty(struct exchange *x);
 json_t *e2b_time(uint64_t unix_ms);
 /* Milliseconds since 1970 of an ISO 8601 time in UTC, with or without decimals; false: it is none. */
 bool e2b_parse_time(const char *text, uint64_t *ret_ms);
-/* Undoes percent-encoding in place; broken escapes stay as they are. */
-void e2b_unescape(char *s);
+/* An object of the strings in "a=b&c=d", which are escaped twice. */
+json_t *e2b_query_metadata(const char *text);
 
 /* Of a route that names a sandbox: e2b_control finds the sandbox, then calls `call`. */
 typedef void e2b_control_call(struct exchange *x, struct sandbox *s);
@@ -170,10 +170,11 @@ bool e2b_is_cut(struct e2b_request *q, const struct err *e);
 
 /* A string member; NULL if it is absent; sets *bad if it is no string. */
 const char *e2b_text(const json_t *in, const char *key, bool *bad);
-/* Is it absent, or an object of at most so many strings? -1 with e, which calls it label. */
-int e2b_check_strings(json_t *all, const char *label, size_t most, struct err *e);
-/* The same for variables of the environment, which are added to env. */
-int e2b_add_env(json_t *all, const char *label, size_t most, struct list *env, struct err *e);
+/*
+ * Checks that it is absent, or an object of at most so many strings; -1 with e, which calls it label.
+ * env not NULL: they are variables of the environment, and are added to env.
+ */
+int e2b_strings(json_t *all, const char *label, size_t most, struct list *env, struct err *e);
 /* Resolves a path as envd does: ~, relative to the home. -1 with e. The result is the caller's. */
 char *e2b_path(const char *path, const char *user, struct err *e);
 /* A path of the message, resolved and clean; NULL after an answer. The caller frees it. */

@@ -66,7 +66,7 @@ void e2b_entry_free(struct e2b_entry *entry)
 
 /* ---- the fields that need a question ---- */
 
-static void on_xattrs(void *arg, const struct answer *a, const struct err *e)
+static void add_metadata(void *arg, const struct answer *a, const struct err *e)
 {
 	struct e2b_entry *entry = arg;
 	json_t *all = must_alloc(json_object());
@@ -95,7 +95,7 @@ static json_t *target_json(const struct e2b_entry *entry)
 }
 
 /* A dangling link has no type. */
-static void on_target(void *arg, const struct answer *a, const struct err *e)
+static void add_link_target(void *arg, const struct answer *a, const struct err *e)
 {
 	struct e2b_entry *entry = arg;
 
@@ -115,14 +115,14 @@ void e2b_entry_complete(struct e2b_request *q, struct e2b_entry *entry,
 	entry->done = done;
 	entry->arg = arg;
 	if (s && entry->kind == 'l')
-		call_stat(s, entry->path, true, on_target, entry);
+		call_stat(s, entry->path, true, add_link_target, entry);
 	else if (s && entry->kind == 'f')
-		call_xattr_list(s, entry->path, on_xattrs, entry);
+		call_xattr_list(s, entry->path, add_metadata, entry);
 	else
 		done(arg, entry);
 }
 
-static void on_complete(void *arg, struct e2b_entry *entry)
+static void reply_entry(void *arg, struct e2b_entry *entry)
 {
 	e2b_rpc_ok(arg, json_pack("{s:O}", "entry", entry->info));
 	e2b_entry_free(entry);
@@ -135,5 +135,5 @@ void e2b_entry_reply(void *arg, const struct answer *a, const struct err *e)
 	if (e)
 		e2b_rpc_error(q, e);
 	else
-		e2b_entry_complete(q, e2b_entry_new(a->info), on_complete, q);
+		e2b_entry_complete(q, e2b_entry_new(a->info), reply_entry, q);
 }

@@ -49,7 +49,7 @@ struct sandbox *e2b_still(struct e2b_request *q)
 
 static void read_message(struct e2b_request *q, struct sandbox *s);
 
-static void on_awake(void *arg, struct sandbox *s, const struct err *e)
+static void sandbox_awake(void *arg, struct sandbox *s, const struct err *e)
 {
 	struct e2b_request *q = arg;
 
@@ -125,7 +125,7 @@ static void wake_sandbox(struct exchange *x)
 		return;
 	}
 	sandbox_used_by_owner(s, x->caller.address);
-	sandbox_wake(s, on_awake, q);
+	sandbox_wake(s, sandbox_awake, q);
 }
 
 /* The decision is written to the audit log before it takes effect. */
@@ -359,7 +359,7 @@ const char *e2b_text(const json_t *in, const char *key, bool *bad)
 	return json_string_value(value);
 }
 
-int e2b_check_strings(json_t *all, const char *label, size_t most, struct err *e)
+int e2b_strings(json_t *all, const char *label, size_t most, struct list *env, struct err *e)
 {
 	const char *name;
 	json_t *value;
@@ -368,25 +368,15 @@ int e2b_check_strings(json_t *all, const char *label, size_t most, struct err *e
 		return err_field(e, ERR_INVALID, label, "%s: not an object of strings", label);
 	if (json_object_size(all) > most)
 		return err_field(e, ERR_INVALID, label, "%s: more than %zu members", label, most);
-	json_object_foreach (all, name, value)
+	json_object_foreach (all, name, value) {
 		if (!json_is_string(value))
 			return err_field(e, ERR_INVALID, label, "%s: '%.60s' is not a string",
 					 label, name);
-	return 0;
-}
-
-int e2b_add_env(json_t *all, const char *label, size_t most, struct list *env, struct err *e)
-{
-	const char *name;
-	json_t *value;
-
-	if (e2b_check_strings(all, label, most, e) < 0)
-		return -1;
-	json_object_foreach (all, name, value) {
-		if (!*name || strchr(name, '='))
+		if (env && (!*name || strchr(name, '=')))
 			return err_field(e, ERR_INVALID, label,
 					 "%s: '%.60s' cannot be a variable's name", label, name);
-		list_take(env, str_format("%s=%s", name, json_string_value(value)));
+		if (env)
+			list_take(env, str_format("%s=%s", name, json_string_value(value)));
 	}
 	return 0;
 }
@@ -397,7 +387,7 @@ static const char *home_of(const char *user)
 }
 
 /* As Go's filepath.Clean: "." and doubled slashes go, ".." takes the part before it. */
-static char *cleaned(char *path)
+static char *clean_path(char *path)
 {
 	char *to = path;
 
@@ -431,14 +421,14 @@ char *e2b_path(const char *path, const char *user, struct err *e)
 		return NULL;
 	}
 	if (path[0] == '/')
-		return cleaned(str_copy(path));
+		return clean_path(str_copy(path));
 	if (path[0] == '~' && (path[1] == '/' || path[1] == '\0'))
-		return cleaned(str_format("%s%s", home_of(user), path + 1));
+		return clean_path(str_format("%s%s", home_of(user), path + 1));
 	if (path[0] == '~') {
 		err_set(e, ERR_INVALID, "cannot expand user-specific home dir in '%.80s'", path);
 		return NULL;
 	}
-	return cleaned(str_format("%s/%s", home_of(user), path));
+	return clean_path(str_format("%s/%s", home_of(user), path));
 }
 
 char *e2b_path_of(struct e2b_request *q, const char *key)

@@ -6,7 +6,7 @@
  * Only clients that hold its access token are told; they send it with every request.
  */
 
-static void health(struct exchange *x)
+static void reply_health(struct exchange *x)
 {
 	char id[IPC_ID] = "";
 	unsigned port;
@@ -20,7 +20,7 @@ static void health(struct exchange *x)
 
 /* ---- /envs: the environment of every command ---- */
 
-static void envs(struct e2b_request *q, struct sandbox *s)
+static void reply_envs(struct e2b_request *q, struct sandbox *s)
 {
 	const json_t *own = json_object_get(sandbox_door_data(s), "env");
 	json_t *all = json_is_object(own) ? json_deep_copy(own) : json_object();
@@ -33,7 +33,7 @@ static void envs(struct e2b_request *q, struct sandbox *s)
 
 /* ---- /init: E2B's orchestrator calls it; here it is done at creation ---- */
 
-static void init(struct e2b_request *q, struct sandbox *s)
+static void reply_init(struct e2b_request *q, struct sandbox *s)
 {
 	e2b_empty(q->x);
 }
@@ -54,10 +54,10 @@ static void init(struct e2b_request *q, struct sandbox *s)
 	    __VA_ARGS__)
 
 static const struct route routes[] = {
-	{"GET", "/health", health, 0, BODY_NONE, ROUTE_OPEN, "Is it running? (E2B)", NULL},
+	{"GET", "/health", reply_health, 0, BODY_NONE, ROUTE_OPEN, "Is it running? (E2B)", NULL},
 	PLAIN("GET", "/metrics", BODY_NONE, "Metrics (E2B)", e2b_metrics_now),
-	PLAIN("GET", "/envs", BODY_NONE, "Environment (E2B)", envs),
-	PLAIN("POST", "/init", BODY_BYTES, "Does nothing (E2B)", init),
+	PLAIN("GET", "/envs", BODY_NONE, "Environment (E2B)", reply_envs),
+	PLAIN("POST", "/init", BODY_BYTES, "Does nothing (E2B)", reply_init),
 	FILES("GET", BODY_NONE, "Downloads a file (E2B)", e2b_files_get),
 	FILES("POST", BODY_STREAM, "Uploads files (E2B)", e2b_files_post),
 	PROCESS("Start", "Starts a command (E2B)", .shape = E2B_STREAM, .call = e2b_process_start,

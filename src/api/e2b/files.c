@@ -46,20 +46,15 @@ static bool check_signature(struct e2b_request *q, const char *operation)
 			      .signature = exchange_arg(x, "signature")};
 	struct sandbox *s = q->id[0] ? manager_find_any(x->api->manager, q->id) : NULL;
 
-	if (!b.signature) {
-		e2b_fail(x, 401, "missing signature query parameter");
-		return false;
-	}
-	if (q->id[0])
+	if (b.signature && q->id[0])
 		signed_with(&b, s); /* also if s is NULL, so that the time is the same */
-	else
+	else if (b.signature)
 		manager_each(x->api->manager, NULL, signed_with, &b);
-	if (!b.found) {
-		e2b_fail(x, 401, "invalid signature");
-		return false;
-	}
-	if (b.expiry && is_expired(b.expiry)) {
-		e2b_fail(x, 401, "signature is already expired");
+	if (!b.found || (b.expiry && is_expired(b.expiry))) {
+		e2b_fail(x, 401, "%s",
+			 !b.signature ? "missing signature query parameter"
+			 : !b.found   ? "invalid signature"
+				      : "signature is already expired");
 		return false;
 	}
 	snprintf(q->id, sizeof(q->id), "%s", sandbox_id(b.found));

@@ -73,7 +73,7 @@ void e2b_fs_move(struct e2b_request *q, struct sandbox *s)
 
 /* ---- Remove: a file that does not exist is no error ---- */
 
-static void on_removed(void *arg, const struct answer *a, const struct err *e)
+static void file_removed(void *arg, const struct answer *a, const struct err *e)
 {
 	if (e && e->errnum != ENOENT)
 		e2b_rpc_error(arg, e);
@@ -83,7 +83,7 @@ static void on_removed(void *arg, const struct answer *a, const struct err *e)
 
 void e2b_fs_remove(struct e2b_request *q, struct sandbox *s)
 {
-	call_remove(s, q->path, true, on_removed, q);
+	call_remove(s, q->path, true, file_removed, q);
 }
 
 /* ---- ListDir ---- */
@@ -106,7 +106,7 @@ static void listing_done(void *more)
 
 static void complete_some(struct dir_listing *l);
 
-static void on_entry(void *arg, struct e2b_entry *entry)
+static void entry_completed(void *arg, struct e2b_entry *entry)
 {
 	struct dir_listing *l = arg;
 
@@ -124,7 +124,7 @@ static void complete_some(struct dir_listing *l)
 	l->inside = true;
 	while (l->at < l->count && l->open < AT_ONCE) {
 		l->open++;
-		e2b_entry_complete(l->q, l->items[l->at++], on_entry, l);
+		e2b_entry_complete(l->q, l->items[l->at++], entry_completed, l);
 	}
 	l->inside = false;
 	if (l->at < l->count || l->open)
@@ -135,7 +135,7 @@ static void complete_some(struct dir_listing *l)
 	e2b_rpc_ok(l->q, json_pack("{s:o}", "entries", all));
 }
 
-static void on_file(void *arg, const struct file_info *f)
+static void add_listed_file(void *arg, const struct file_info *f)
 {
 	struct dir_listing *l = arg;
 
@@ -195,5 +195,5 @@ void e2b_fs_list(struct e2b_request *q, struct sandbox *s)
 	l = e2b_keep(q, sizeof(*l), listing_done);
 	l->q = q;
 	call_list(s, q->path, (uint32_t)levels,
-		  &(struct receiver){.file = on_file, .done = dir_listed, .arg = l});
+		  &(struct receiver){.file = add_listed_file, .done = dir_listed, .arg = l});
 }

@@ -37,9 +37,11 @@ static void interpreter_request_done(void *more)
 {
 	struct interpreter_request *r = more;
 
+	struct execution *e = take_ptr(r->execution);
+
 	loop_timer_stop(r->q->x->api->loop, &r->silence);
-	if (r->execution)
-		kernel_abandon(r->execution);
+	if (e)
+		kernel_abandon(e);
 }
 
 static struct interpreter_request *request_new(struct e2b_request *q, struct context *c)
@@ -60,7 +62,7 @@ static void send_line(void *arg, const char *text, size_t len)
 	loop_timer_set(x->api->loop, &r->silence, KEEPALIVE_MS);
 }
 
-static void on_executed(void *arg, enum execution_end how, const char *why)
+static void execution_ended(void *arg, enum execution_end how, const char *why)
 {
 	struct interpreter_request *r = arg;
 	struct exchange *x = r->q->x;
@@ -73,12 +75,12 @@ static void on_executed(void *arg, enum execution_end how, const char *why)
 		exchange_finish(x);
 }
 
-static size_t room_of(void *arg)
+static size_t interpreter_room(void *arg)
 {
 	return exchange_room(((struct interpreter_request *)arg)->q->x);
 }
 
-static void on_silence(void *arg)
+static void send_keepalive(void *arg)
 {
 	struct interpreter_request *r = arg;
 
@@ -98,21 +100,18 @@ static void execution_room(void *arg)
 static void execution_client_gone(void *arg)
 {
 	struct interpreter_request *r = arg;
-	struct execution *e = take_ptr(r->execution);
 
-	loop_timer_stop(r->q->x->api->loop, &r->silence);
-	if (e)
-		kernel_abandon(e);
+	interpreter_request_done(r);
 	exchange_abort(r->q->x);
 }
 
 static void begin_execution(struct e2b_request *q, struct context *c, const char *code, json_t *env)
 {
 	static const struct execution_ops ops = {
-		.on_line = send_line, .on_end = on_executed, .room = room_of};
+		.on_line = send_line, .on_end = execution_ended, .room = interpreter_room};
 	struct interpreter_request *r = request_new(q, c);
 
-	r->silence = (struct loop_timer){.call = on_silence, .arg = r};
+	r->silence = (struct loop_timer){.call = send_keepalive, .arg = r};
 	r->execution = kernel_execute(c, code, env, &ops, r);
 	if (!r->execution) {
 		reply_text(q->x, 429, "Too many executions are waiting for this context");
@@ -125,7 +124,7 @@ static void begin_execution(struct e2b_request *q, struct context *c, const char
 	loop_timer_set(q->x->api->loop, &r->silence, KEEPALIVE_MS);
 }
 
-static void execute(struct e2b_request *q, struct sandbox *s)
+static void execute_code(struct e2b_request *q, struct sandbox *s)
 {
 	struct exchange *x = q->x;
 	json_t *env = json_object_get(x->json, "env_vars");
@@ -137,21 +136,14 @@ static void execute(struct e2b_request *q, struct sandbox *s)
 	struct context *c;
 	struct err e = {0};
 
-	if (bad || !code || e2b_check_strings(env, "env_vars", SIZE_MAX, &e) < 0) {
+	if (bad || !code || e2b_strings(env, "env_vars", SIZE_MAX, NULL, &e) < 0)
 		reply_text(x, 422,
 			   "code, context_id and language are strings, env_vars an object of them");
-		return;
-	}
-	if (id && *id && name && *name) {
+	else if (id && *id && name && *name)
 		reply_text(x, 400, "Only one of context_id or language can be provided");
-		return;
-	}
-	if (!language) {
+	else if (!language)
 		reply_text(x, 400, NO_KERNEL);
-		return;
-	}
-	c = id && *id ? find_context(x, s, id) : kernel_default(x->api, s, language);
-	if (c)
+	else if ((c = id && *id ? find_context(x, s, id) : kernel_default(x->api, s, language)))
 		begin_execution(q, c, code, json_is_object(env) ? env : NULL);
 }
 
@@ -194,16 +186,11 @@ static void make_context(struct e2b_request *q, struct sandbox *s)
 	auto_free char *path = bad ? NULL : e2b_path(cwd, "user", &e);
 	struct context *c;
 
-	if (bad) {
+	if (bad)
 		reply_text(x, 422, "language and cwd are strings");
-		return;
-	}
-	if (!language || !path) {
+	else if (!language || !path)
 		reply_text(x, 400, path ? NO_KERNEL : e.msg);
-		return;
-	}
-	c = kernel_new(x->api, s, language, path, &e);
-	if (c)
+	else if ((c = kernel_new(x->api, s, language, path, &e)))
 		start_context(q, c, true);
 	else
 		reply_text(x, 429, e.msg);
@@ -232,7 +219,7 @@ static void remove_context(struct e2b_request *q, struct sandbox *s)
 	exchange_reply(q->x, 200, "application/json", "null", 4);
 }
 
-static void healthy(struct e2b_request *q, struct sandbox *s)
+static void reply_ok(struct e2b_request *q, struct sandbox *s)
 {
 	reply_text(q->x, 200, "OK");
 }
@@ -243,14 +230,14 @@ static void healthy(struct e2b_request *q, struct sandbox *s)
 
 static const struct route routes[] = {
 	E2B_METHOD("POST", "/execute", 0, BODY_JSON_BIG, "Runs code (E2B)",
-		   .need = E2B_ACCESS_TOKEN, .shape = E2B_KERNEL, .call = execute),
+		   .need = E2B_ACCESS_TOKEN, .shape = E2B_KERNEL, .call = execute_code),
 	CONTEXTS("POST", "/contexts", BODY_JSON, "Makes a context (E2B)", make_context),
 	CONTEXTS("GET", "/contexts", BODY_NONE, "Lists contexts (E2B)", list_contexts),
 	CONTEXTS("POST", "/contexts/{id}/restart", BODY_BYTES, "Restarts a context (E2B)",
 		 restart_context),
 	CONTEXTS("DELETE", "/contexts/{id}", BODY_BYTES, "Removes a context (E2B)", remove_context),
 	E2B_METHOD("GET", "/health", 0, BODY_NONE, "Is it there? (E2B)", .need = E2B_OPEN,
-		   .call = healthy),
+		   .call = reply_ok),
 };
 
 static bool claims_interpreter(const struct exchange *x)

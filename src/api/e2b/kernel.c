@@ -1,11 +1,11 @@
 /*
- * Theory of operation. A kernel set is what one sandbox has of kernels; it watches the sandbox's state
- * and goes with it. The kernels' files are placed once per set, then processes are started as they are
- * needed: IDLE -> WAITING -> STARTING -> READY, back to IDLE when the process ends. Those of Python
- * are copies of a parked process that has loaded everything (guest/python/kernel_prefork.py), and wait for
- * it while it starts; where it cannot be had they are processes of their own. Executions stand
- * in their context's queue; the first one is with the kernel if `active`. What the kernel says is
- * bytes from inside: bounded, parsed, and put together anew.
+ * Theory of operation. A kernel set holds the kernels of one sandbox; it watches the state of the
+ * sandbox and goes with it. The kernels' files are written once per set, then processes are started as
+ * they are needed: IDLE -> WAITING -> STARTING -> READY, back to IDLE when the process ends. Kernels of
+ * Python are copies of a prefork, a process that has loaded everything (guest/python/kernel_prefork.py),
+ * and wait while it starts; without a prefork they are processes of their own. Executions stand in the
+ * queue of their context; the first one is with the kernel if `active`. Output of a kernel is bytes from
+ * inside the sandbox: bounded, parsed, and composed anew.
  */
 #include "api/e2b/kernel_internal.h"
 
@@ -126,13 +126,13 @@ static struct context *context_new(struct kernel_set *k, const char *id,
 	return c;
 }
 
-/* ---- what an earlier daemon left ---- */
+/* ---- kernels that an earlier daemon left running ---- */
 
-static void adopt(struct kernel_set *k, struct sandbox *s, const json_t *exec)
+static void adopt_kernel(struct kernel_set *k, struct sandbox *s, const json_t *exec)
 {
 	const char *tag = json_string_value(json_object_get(exec, "tag"));
 	const char *cwd = json_string_value(json_object_get(exec, "cwd"));
-	uint32_t eid = (uint32_t)json_integer_value(json_object_get(exec, "id"));
+	uint32_t eid = e2b_exec_id(exec);
 	const struct kernel_language *language = NULL;
 	const char *colon;
 	struct context *c;
@@ -167,7 +167,7 @@ static void adopt_execs(void *arg, json_t *value, const struct err *e)
 
 	if (k && !k->known) {
 		json_array_foreach (value, i, one)
-			adopt(k, s, one);
+			adopt_kernel(k, s, one);
 		k->known = true;
 	}
 	json_decref(value);
@@ -196,7 +196,7 @@ void kernel_expect(struct api *api, struct sandbox *s)
 	kernel_place(k);
 }
 
-/* ---- finding and making them ---- */
+/* ---- finding and making contexts ---- */
 
 struct context *kernel_find(struct api *api, struct sandbox *s, const char *id)
 {

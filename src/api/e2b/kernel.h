@@ -1,7 +1,7 @@
 /*
  * Kernels of the code interpreter: one process inside the sandbox for each context, which keeps the
- * state of what was executed (the protocol: guest/python/kernel.py). Executions of a context are
- * queued, one runs at a time. Contexts live and die with their sandbox and are found again by id.
+ * variables of the code it ran (the protocol: guest/python/kernel.py). Executions of a context are
+ * queued; one runs at a time. Contexts end with their sandbox and are found by id.
  *
  *   kernel_open(q, s);                            once, before the rest
  *   struct context *c = kernel_default(api, sandbox, language);
@@ -30,7 +30,7 @@ struct execution_ops {
 	size_t (*room)(void *arg);
 };
 
-/* Python for NULL and "py", JavaScript for "js" ...; NULL: none that we have. */
+/* Python for NULL and "py", JavaScript for "js" ...; NULL: not supported. */
 const struct kernel_language *kernel_language(const char *name);
 
 /*
@@ -39,10 +39,10 @@ const struct kernel_language *kernel_language(const char *name);
  */
 void kernel_open(struct e2b_request *q, struct sandbox *s);
 
-/* A new sandbox that is going to have kernels: prepares them, so that they will be there at once. */
+/* A new sandbox that is going to have kernels: prepares them, so that they start at once. */
 void kernel_expect(struct api *api, struct sandbox *s);
 
-/* The context of a language that is always there. */
+/* The default context of a language. */
 struct context *kernel_default(struct api *api, struct sandbox *s,
 			       const struct kernel_language *language);
 struct context *kernel_find(struct api *api, struct sandbox *s, const char *id);
@@ -52,10 +52,10 @@ struct context *kernel_new(struct api *api, struct sandbox *s,
 /* Every context, the default ones of python and javascript first. */
 json_t *kernel_list(struct api *api, struct sandbox *s);
 json_t *kernel_describe(const struct context *c);
-/* Ends the process, what is queued, and the context. */
+/* Ends the process, the queued executions, and the context. */
 void kernel_remove(struct context *c);
 
-/* env may be NULL; nothing is kept of the arguments. NULL: too many are waiting. */
+/* env may be NULL; the arguments are copied. NULL: too many are waiting. */
 struct execution *kernel_execute(struct context *c, const char *code, json_t *env,
 				 const struct execution_ops *ops, void *arg);
 /* An execution of nothing: done when the kernel is ready. restart: with fresh state. */

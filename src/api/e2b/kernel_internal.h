@@ -1,4 +1,4 @@
-/* What the files of the kernels share; e2b_kernel.h is for everybody else. */
+/* Shared by the files of the kernels; kernel.h is for the rest. */
 #pragma once
 
 #include "api/e2b/kernel.h"
@@ -12,7 +12,7 @@ struct kernel_language {
 	const char *name, *alias, *program, *file;
 };
 
-/* WAITING: for the kernels' files, or for the parked process. */
+/* WAITING: for the kernels' files, or for the prefork. */
 enum kernel_state { IDLE, WAITING, STARTING, READY };
 
 struct execution {
@@ -33,12 +33,12 @@ struct context {
 	enum kernel_state state;
 	bool active;	 /* the first of the queue is with the kernel */
 	bool doomed;	 /* removed; freed when its process has ended */
-	bool is_telling; /* executions are being ended: not to be freed now */
+	bool is_telling; /* executions are being ended: must not be freed now */
 	bool restarting;
-	bool is_copy, was_refused; /* of the parked process; by it */
+	bool is_copy, was_refused; /* of the prefork; by the prefork */
 	struct exec *exec;
 	uint32_t eid;
-	struct buf line, input; /* from it, and for it */
+	struct buf line, input; /* bytes from the process, and for it */
 	struct pump pump;
 	uint64_t next_id;
 	struct execution *queue;
@@ -52,45 +52,44 @@ struct kernel_set {
 	char id[IPC_ID];
 	struct waiter *wait;
 	struct context *contexts;
-	bool known; /* kernels of an earlier daemon were looked for */
+	bool known; /* kernels of an earlier daemon were searched for */
 	bool placed;
 	struct call *placing;
 	size_t file; /* being placed */
 	struct prefork prefork;
-	bool is_prefork_wanted; /* as soon as its files are there */
+	bool is_prefork_wanted; /* as soon as its files are in place */
 };
 
-/* ---- executions (e2b_kernel_run.c) ---- */
-/* Takes the first one out of the queue and ends it. */
-void kernel_end_first(struct context *c, enum execution_end how, const char *why);
+/* ---- executions (kernel_run.c) ---- */
+/* Takes the first one out of the queue and ends it with an error. */
 void kernel_fail_first(struct context *c, const char *name, const char *value);
 /* All of them; false: the context was removed meanwhile, and is freed. */
 bool kernel_fail_all(struct context *c, const char *name, const char *value);
 /*
- * Ends all with EXECUTION_CUT; false as above. The one that runs goes on unheard, unless the kernel is
- * lost.
+ * Ends all with EXECUTION_CUT; false as above. The running one goes on without a client, unless the
+ * kernel is lost.
  */
 bool kernel_cut_all(struct context *c, bool is_lost);
-/* Takes what the kernel has said so far, line by line. */
+/* Handles the complete lines that the kernel has sent. */
 void kernel_read_lines(struct context *c);
-/* Hands the first of the queue to the kernel, if that is free. */
+/* Hands the first of the queue to the kernel, if the kernel is free. */
 void kernel_next(struct context *c);
 
-/* ---- its process (e2b_kernel_process.c) ---- */
+/* ---- the process of a context (kernel_process.c) ---- */
 extern const struct exec_ops kernel_process_ops;
 /* The process of the context from now on; NULL: none. */
 void kernel_watch(struct context *c, struct exec *exec);
-/* NULL: it is not running. */
+/* NULL: the sandbox is not running. */
 struct sandbox *kernel_sandbox(const struct kernel_set *k);
 void kernel_signal(struct context *c, int sig, bool tree);
 void kernel_feed(void *arg);
 void kernel_on_overdue(void *arg);
-/* Starts it, if it is not there. */
+/* Starts the process unless there is one. */
 void kernel_go(struct context *c);
-/* The files that kernels are made of; contexts that wait for them go on. */
+/* Writes the files of the kernels into the sandbox; contexts that wait for them go on. */
 void kernel_place(struct kernel_set *k);
-/* The parked process has changed: contexts that wait for it go on. */
+/* The prefork has changed: contexts that wait for it go on. */
 void kernel_on_prefork(void *arg);
 
-/* ---- contexts (e2b_kernel.c) ---- */
+/* ---- contexts (kernel.c) ---- */
 void kernel_context_free(struct context *c);

@@ -1,8 +1,8 @@
 /*
- * The process behind a context: its files are placed, it is started, fed, heard and ended. For Python it
- * is a copy of the parked process of the set, made by the guest (guest/exec/prefork.h). The parked process is
- * started with the sandbox if kernels are to be expected, else with the first context, which waits for
- * it: that takes no longer than starting a kernel.
+ * The process behind a context: writing its files into the sandbox, starting, feeding, reading and
+ * ending it. A Python kernel is a copy of the set's prefork, made by the guest (guest/exec/prefork.h).
+ * The prefork is started with the sandbox if kernels are to be expected, else with the first context,
+ * which waits for it: that takes no longer than starting a kernel.
  */
 #include "api/e2b/kernel_internal.h"
 
@@ -11,23 +11,21 @@
 #include "policy/config.h"
 
 #define START_MS 60000 /* for a process to be ready */
-#define GOING_MS 5000  /* for a sandbox to be gone after its link */
+#define GOING_MS 5000  /* between the loss of the link and the new state of the sandbox */
 
 #define DIR "/tmp/.cloche"
 
-/* Modules that the parked process loads if they are installed, besides those of the settings. */
-static const char *const usual[] = {"numpy", "pandas", "matplotlib.pyplot"};
+/* Modules that the prefork loads if they are installed, besides those of the settings. */
+static const char *const usual_modules[] = {"numpy", "pandas", "matplotlib.pyplot"};
 
 static const char *const files[] = {"kernel.py",  "kernel_charts.py", "kernel_prefork.py",
 				    "prefork.py", "kernel_bash.py",   "kernel.js"};
 
-/* ---- its process ---- */
+/* ---- the running process ---- */
 
 struct sandbox *kernel_sandbox(const struct kernel_set *k)
 {
-	struct sandbox *s = manager_find_any(k->api->manager, k->id);
-
-	return s && sandbox_state(s) == STATE_RUNNING ? s : NULL;
+	return e2b_running(k->api, k->id);
 }
 
 static void ignore_answer(void *arg, json_t *value, const struct err *e)
@@ -58,7 +56,7 @@ void kernel_watch(struct context *c, struct exec *exec)
 	c->pump = (struct pump){.room = room_of, .to = c, .credit = exec_credit, .from = exec};
 }
 
-static void on_process(void *arg, uint32_t eid, uint32_t pid)
+static void kernel_process_started(void *arg, uint32_t eid, uint32_t pid)
 {
 	struct context *c = arg;
 
@@ -135,7 +133,7 @@ static void on_process_error(void *arg, const struct err *e)
 {
 	struct context *c = arg;
 
-	/* The parked process made no copy: start a process of its own instead. */
+	/* The prefork made no copy: start a process of its own instead. */
 	if (c->is_copy && !c->eid && e->errnum == EAGAIN && !c->doomed) {
 		c->was_refused = true;
 		c->set->prefork.failures++;
@@ -147,7 +145,7 @@ static void on_process_error(void *arg, const struct err *e)
 		process_over(c, e->msg);
 		return;
 	}
-	/* Wait for the new state: a client that is cut off earlier would find it running. */
+	/* Wait for the new state: a client that is cut off now would find the sandbox running. */
 	process_reset(c);
 	loop_timer_set(c->set->api->loop, &c->overdue, GOING_MS);
 }
@@ -161,7 +159,7 @@ void kernel_feed(void *arg)
 		buf_drop(&c->input, exec_push(c->exec, buf_head(&c->input), c->input.len));
 }
 
-const struct exec_ops kernel_process_ops = {.on_start = on_process,
+const struct exec_ops kernel_process_ops = {.on_start = kernel_process_started,
 					    .on_output = kernel_output,
 					    .on_exit = on_process_exit,
 					    .on_error = on_process_error,
@@ -178,7 +176,7 @@ void kernel_on_overdue(void *arg)
 		kernel_cut_all(c, true);
 }
 
-/* ---- starting it ---- */
+/* ---- starting a process ---- */
 
 static bool can_prefork(const struct kernel_set *k)
 {
@@ -198,15 +196,15 @@ static void start_prefork(struct kernel_set *k, struct sandbox *s)
 	list_add(&r->argv, DIR "/kernel_prefork.py");
 	for (uint32_t i = 0; i < w->preload_count; i++)
 		list_add(&r->argv, w->preload[i]);
-	for (size_t i = 0; i < ARRAY_LEN(usual); i++)
-		list_add(&r->argv, usual[i]);
+	for (size_t i = 0; i < ARRAY_LEN(usual_modules); i++)
+		list_add(&r->argv, usual_modules[i]);
 	e2b_env(s, &r->env);
 	prefork_start(&k->prefork, s, &what);
 	list_done(&r->argv);
 	list_done(&r->env);
 }
 
-/* The files are there. A kernel that is to be a copy waits for the parked process. */
+/* The files are in place. A kernel that is to be a copy waits for the prefork. */
 static void kernel_launch(struct context *c)
 {
 	struct prefork *prefork = &c->set->prefork;
@@ -239,7 +237,7 @@ static void kernel_launch(struct context *c)
 }
 
 /* Launches the contexts that wait, or fails them with why. */
-static void go_on(struct kernel_set *k, const char *why)
+static void launch_waiting(struct kernel_set *k, const char *why)
 {
 	struct context *c, *next;
 
@@ -254,55 +252,39 @@ static void go_on(struct kernel_set *k, const char *why)
 
 void kernel_on_prefork(void *arg)
 {
-	go_on(arg, NULL);
+	launch_waiting(arg, NULL);
 }
 
 /* ---- placing the files ---- */
 
-static void place_next(struct kernel_set *k);
-
-static void after_placing(struct kernel_set *k, const struct err *e)
+/* Writes one file after the other: called again when one is written. */
+static void place_next(void *arg, const struct answer *a, const struct err *e)
 {
-	struct sandbox *s = kernel_sandbox(k);
-
-	k->placed = !e;
-	if (!e && k->is_prefork_wanted && k->prefork.state == PREFORK_NONE && can_prefork(k) && s)
-		start_prefork(k, s);
-	go_on(k, e ? e->msg : NULL);
-}
-
-static void on_placed(void *arg, const struct answer *a, const struct err *e)
-{
+	struct err stopped = {.kind = ERR_CONFLICT, .msg = "the sandbox is not running"};
 	struct kernel_set *k = arg;
-
-	k->placing = NULL;
-	k->file++;
-	if (e)
-		after_placing(k, e);
-	else
-		place_next(k);
-}
-
-static void place_next(struct kernel_set *k)
-{
-	struct err e = {.kind = ERR_CONFLICT, .msg = "the sandbox is not running"};
 	struct sandbox *s = kernel_sandbox(k);
 	const struct guest_file *f = NULL;
 	char path[64];
 
-	while (k->file < ARRAY_LEN(files) && !(f = guest_file_find(files[k->file])))
+	k->placing = NULL;
+	k->file += a ? 1 : 0;
+	while (!e && k->file < ARRAY_LEN(files) && !(f = guest_file_find(files[k->file])))
 		k->file++;
-	if (!f || !s) {
-		after_placing(k, f ? &e : NULL);
+	if (f && s) {
+		struct file_put put = {.path = path,
+				       .mode = 0644,
+				       .bytes = (const char *)f->bytes,
+				       .len = f->size};
+
+		snprintf(path, sizeof(path), DIR "/%s", files[k->file]);
+		k->placing = call_put(s, &put, place_next, k);
 		return;
 	}
-	snprintf(path, sizeof(path), DIR "/%s", files[k->file]);
-	k->placing = call_put(s,
-			      &(struct file_put){.path = path,
-						 .mode = 0644,
-						 .bytes = (const char *)f->bytes,
-						 .len = f->size},
-			      on_placed, k);
+	e = f ? &stopped : e;
+	k->placed = !e;
+	if (!e && k->is_prefork_wanted && k->prefork.state == PREFORK_NONE && can_prefork(k) && s)
+		start_prefork(k, s);
+	launch_waiting(k, e ? e->msg : NULL);
 }
 
 void kernel_place(struct kernel_set *k)
@@ -310,7 +292,7 @@ void kernel_place(struct kernel_set *k)
 	if (k->placing)
 		return;
 	k->file = 0;
-	place_next(k);
+	place_next(k, NULL, NULL);
 }
 
 void kernel_go(struct context *c)

@@ -1,11 +1,11 @@
-/* The executions of a context: a queue. The kernel has one at a time and answers in lines. */
+/* The executions of a context: a queue. The kernel gets one at a time and answers in lines of JSON. */
 #include "api/e2b/kernel_internal.h"
 
 #define LINE_MAX_BYTES (9u << 20)
 #define QUEUE_MAX 128
 #define GRACE_MS 20000 /* for an interrupted execution to end */
 
-static void say(struct execution *r, json_t *o)
+static void send_line(struct execution *r, json_t *o)
 {
 	auto_free char *text = o ? json_dumps(o, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
 
@@ -22,7 +22,7 @@ static void execution_end(struct execution *r, enum execution_end how, const cha
 	free(r);
 }
 
-void kernel_end_first(struct context *c, enum execution_end how, const char *why)
+static void end_first(struct context *c, enum execution_end how, const char *why)
 {
 	struct execution *r = c->queue;
 
@@ -34,14 +34,14 @@ void kernel_end_first(struct context *c, enum execution_end how, const char *why
 
 void kernel_fail_first(struct context *c, const char *name, const char *value)
 {
-	say(c->queue, json_pack("{s:s,s:s,s:s,s:s}", "type", "error", "name", name, "value", value,
-				"traceback", ""));
-	say(c->queue, json_pack("{s:s}", "type", "end_of_execution"));
-	kernel_end_first(c, EXECUTION_FAILED, value);
+	send_line(c->queue, json_pack("{s:s,s:s,s:s,s:s}", "type", "error", "name", name, "value",
+				      value, "traceback", ""));
+	send_line(c->queue, json_pack("{s:s}", "type", "end_of_execution"));
+	end_first(c, EXECUTION_FAILED, value);
 }
 
 /* After callbacks that may have removed the context; false: the context is freed. */
-static bool told(struct context *c)
+static bool after_callbacks(struct context *c)
 {
 	c->is_telling = false;
 	if (c->doomed && !c->exec) {
@@ -58,7 +58,7 @@ bool kernel_fail_all(struct context *c, const char *name, const char *value)
 	c->is_telling = true;
 	while (c->queue)
 		kernel_fail_first(c, name, value);
-	return told(c);
+	return after_callbacks(c);
 }
 
 bool kernel_cut_all(struct context *c, bool is_lost)
@@ -77,42 +77,42 @@ bool kernel_cut_all(struct context *c, bool is_lost)
 		*rest = r->next;
 		execution_end(r, EXECUTION_CUT, why);
 	}
-	return told(c);
+	return after_callbacks(c);
 }
 
-/* ---- what the kernel says ---- */
+/* ---- messages of the kernel ---- */
 
-static void on_started(struct execution *r, const json_t *m)
+static void take_started(struct execution *r, const json_t *m)
 {
-	say(r, json_pack("{s:s,s:I}", "type", "number_of_executions", "execution_count",
-			 json_integer_value(json_object_get(m, "execution_count"))));
+	send_line(r, json_pack("{s:s,s:I}", "type", "number_of_executions", "execution_count",
+			       json_integer_value(json_object_get(m, "execution_count"))));
 }
 
-static void on_text(struct execution *r, const json_t *m)
+static void take_text(struct execution *r, const json_t *m)
 {
-	say(r, json_pack("{s:O,s:O,s:o}", "type", json_object_get(m, "type"), "text",
-			 json_object_get(m, "text"), "timestamp", e2b_time(unix_ms())));
+	send_line(r, json_pack("{s:O,s:O,s:o}", "type", json_object_get(m, "type"), "text",
+			       json_object_get(m, "text"), "timestamp", e2b_time(unix_ms())));
 }
 
 /* The members are those of the client's protocol, but for the id. */
-static void on_result(struct execution *r, const json_t *m)
+static void take_result(struct execution *r, const json_t *m)
 {
 	json_t *o = json_copy((json_t *)m);
 
 	json_object_del(o, "id");
-	say(r, o);
+	send_line(r, o);
 }
 
-static void on_end_of(struct execution *r, const json_t *m)
+static void take_end(struct execution *r, const json_t *m)
 {
 	struct context *c = r->context;
 
-	say(r, json_pack("{s:s}", "type", "end_of_execution"));
-	kernel_end_first(c, EXECUTION_DONE, NULL);
+	send_line(r, json_pack("{s:s}", "type", "end_of_execution"));
+	end_first(c, EXECUTION_DONE, NULL);
 	kernel_next(c);
 }
 
-static void on_bad_request(struct execution *r, const json_t *m)
+static void take_bad_request(struct execution *r, const json_t *m)
 {
 	const char *why = json_string_value(json_object_get(m, "message"));
 	struct context *c = r->context;
@@ -125,9 +125,9 @@ static const struct {
 	const char *type;
 	void (*take)(struct execution *r, const json_t *m);
 } messages[] = {
-	{"started", on_started},	 {"stdout", on_text},  {"stderr", on_text},
-	{"result", on_result},		 {"error", on_result}, {"end", on_end_of},
-	{"bad_request", on_bad_request},
+	{"started", take_started},	   {"stdout", take_text},  {"stderr", take_text},
+	{"result", take_result},	   {"error", take_result}, {"end", take_end},
+	{"bad_request", take_bad_request},
 };
 
 static void kernel_message(struct context *c, const json_t *m)
@@ -153,7 +153,7 @@ static void kernel_message(struct context *c, const json_t *m)
 	}
 }
 
-/* Takes whole lines. A kernel that sends an endless line is killed. */
+/* A kernel that sends an endless line is killed. */
 void kernel_read_lines(struct context *c)
 {
 	char *end;
@@ -182,12 +182,12 @@ void kernel_next(struct context *c)
 	if (c->active || c->state != READY || !c->exec || c->restarting)
 		return;
 	while (c->queue && !c->queue->request)
-		kernel_end_first(c, EXECUTION_DONE, NULL);
+		end_first(c, EXECUTION_DONE, NULL);
 	if (!c->queue)
 		return;
 	text = json_dumps(c->queue->request, JSON_COMPACT | JSON_ENSURE_ASCII);
 	if (!kernel_sandbox(c->set) || !text) {
-		kernel_end_first(c, EXECUTION_CUT, "the sandbox is not running");
+		end_first(c, EXECUTION_CUT, "the sandbox is not running");
 		return;
 	}
 	c->active = true;
@@ -231,7 +231,7 @@ struct execution *kernel_execute(struct context *c, const char *code, json_t *en
 
 void kernel_start(struct context *c, bool restart, const struct execution_ops *ops, void *arg)
 {
-	/* Told before the executions that wait. */
+	/* Ends before the executions that wait. */
 	execution_new(c, c->active ? &c->queue->next : &c->queue, ops, arg);
 	if (restart && c->exec) {
 		c->restarting = true;

@@ -1,15 +1,17 @@
 /* Lists sandboxes by the filters and in the pages of E2B. */
 #include "api/e2b/e2b_internal.h"
 
+#include "wire/http1.h"
+
 #define PAGE_MAX 100
 
 struct filter {
-	json_t *metadata; /* object: all of these */
+	json_t *metadata; /* object: the sandbox must have all of these */
 	const char *state, *template;
 	uint64_t after_ms;
 	bool ascending, running_only;
 	uint64_t limit;
-	/* The page begins behind this sandbox. */
+	/* The page begins after this sandbox. */
 	uint64_t token_ms;
 	char token_id[IPC_ID];
 };
@@ -20,19 +22,20 @@ struct listed_sandboxes {
 	const struct filter *filter;
 };
 
-static void unescape_twice(char *text)
+/* Undoes the escapes of one level; text with a broken escape stays as it is. */
+static void unescape(char *text, bool is_query)
 {
-	for (char *p = text; p && *p; p++)
-		*p = *p == '+' ? ' ' : *p;
-	if (text)
-		e2b_unescape(text), e2b_unescape(text);
+	auto_free char *plain = must_alloc(malloc(strlen(text) + 1));
+
+	if (http1_unescape(text, strlen(text), is_query, plain))
+		strcpy(text, plain);
 }
 
 /*
- * "a=b&c=d" of the query. Keys and values are escaped once more within that form, so three times in
- * all; the server has undone the first.
+ * Keys and values are escaped once more within the query's own form, so three times in all; the server
+ * has undone the first.
  */
-static json_t *metadata_of(const char *text)
+json_t *e2b_query_metadata(const char *text)
 {
 	json_t *all = must_alloc(json_object());
 	auto_free char *copy = str_copy(text ? text : "");
@@ -45,9 +48,12 @@ static json_t *metadata_of(const char *text)
 			continue;
 		if (value)
 			*value++ = '\0';
-		unescape_twice(pair);
-		unescape_twice(value);
-		json_object_set_new(all, pair, json_string(value ? value : ""));
+		value = value ? value : pair + strlen(pair);
+		for (int level = 0; level < 2; level++) {
+			unescape(pair, level == 0);
+			unescape(value, level == 0);
+		}
+		json_object_set_new(all, pair, json_string(value));
 	}
 	return all;
 }
@@ -75,12 +81,12 @@ static int filter_read(struct exchange *x, struct filter *f, struct err *e)
 			return err_field(e, ERR_INVALID, "nextToken", "nextToken: not one of ours");
 		f->token_ms = ms;
 	}
-	f->metadata = metadata_of(exchange_arg(x, "metadata"));
+	f->metadata = e2b_query_metadata(exchange_arg(x, "metadata"));
 	return 0;
 }
 
 /* Does the comma-separated list have this name? */
-static bool names(const char *list, const char *name)
+static bool list_has(const char *list, const char *name)
 {
 	size_t len = strlen(name);
 
@@ -102,28 +108,17 @@ static bool has_metadata(const struct sandbox *s, json_t *wanted)
 	return true;
 }
 
-static bool passes(const struct sandbox *s, const struct filter *f)
+static bool is_wanted(const struct sandbox *s, const struct filter *f)
 {
 	const char *state = e2b_state(s);
 
 	if (!state || (f->running_only && !str_equal(state, "running")))
 		return false;
-	if (f->state && *f->state && !names(f->state, state))
+	if (f->state && *f->state && !list_has(f->state, state))
 		return false;
 	if (f->template && *f->template && !str_equal(f->template, e2b_data_text(s, "template")))
 		return false;
 	return sandbox_started_ms(s) >= f->after_ms && has_metadata(s, f->metadata);
-}
-
-static bool collect(void *arg, struct sandbox *s)
-{
-	struct listed_sandboxes *all = arg;
-
-	if (!passes(s, all->filter))
-		return true;
-	all->items = array_room(all->items, all->count, &all->room, sizeof(struct sandbox *));
-	all->items[all->count++] = s;
-	return true;
 }
 
 /* By start time, then by id: the same order on every page. */
@@ -147,7 +142,19 @@ static bool is_behind(const struct sandbox *s, const struct filter *f)
 	return !f->token_id[0] || (f->ascending ? order > 0 : order < 0);
 }
 
-static json_t *page(struct exchange *x, const struct listed_sandboxes *all, const struct filter *f)
+static bool collect_sandbox(void *arg, struct sandbox *s)
+{
+	struct listed_sandboxes *all = arg;
+
+	if (!is_wanted(s, all->filter) || !is_behind(s, all->filter))
+		return true;
+	all->items = array_room(all->items, all->count, &all->room, sizeof(struct sandbox *));
+	all->items[all->count++] = s;
+	return true;
+}
+
+static json_t *page_json(struct exchange *x, const struct listed_sandboxes *all,
+			 const struct filter *f)
 {
 	json_t *out = must_alloc(json_array());
 	const struct sandbox *last = NULL;
@@ -156,8 +163,6 @@ static json_t *page(struct exchange *x, const struct listed_sandboxes *all, cons
 	for (size_t i = 0; i < all->count; i++) {
 		struct sandbox *s = all->items[f->ascending ? i : all->count - 1 - i];
 
-		if (!is_behind(s, f))
-			continue;
 		if (json_array_size(out) == f->limit) {
 			snprintf(token, sizeof(token), "%llu_%s",
 				 (unsigned long long)sandbox_started_ms(last), sandbox_id(last));
@@ -180,10 +185,10 @@ void e2b_list(struct exchange *x)
 		exchange_error_as(x, 400, &e);
 		return;
 	}
-	manager_each(x->api->manager, &x->caller, collect, &all);
+	manager_each(x->api->manager, &x->caller, collect_sandbox, &all);
 	if (all.count)
 		qsort(all.items, all.count, sizeof(struct sandbox *), by_age);
-	exchange_json(x, 200, page(x, &all, &f));
+	exchange_json(x, 200, page_json(x, &all, &f));
 	free(all.items);
 	json_decref(f.metadata);
 }

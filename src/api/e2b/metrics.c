@@ -6,7 +6,7 @@
 
 enum metrics_shape { METRICS_CONTROL, METRICS_ENVD };
 
-static json_int_t number(const json_t *sample, const char *key)
+static json_int_t sample_number(const json_t *sample, const char *key)
 {
 	return (json_int_t)json_number_value(json_object_get(sample, key));
 }
@@ -15,7 +15,7 @@ static json_t *metrics_json(const struct sandbox *s, const json_t *sample, uint6
 			    enum metrics_shape shape)
 {
 	const struct limits *l = &sandbox_spec(s)->limits;
-	json_int_t limit = number(sample, "memory_limit_bytes");
+	json_int_t limit = sample_number(sample, "memory_limit_bytes");
 	json_int_t total = limit ? limit : (json_int_t)l->memory_bytes;
 	const struct {
 		const char *names[2];
@@ -23,12 +23,12 @@ static json_t *metrics_json(const struct sandbox *s, const json_t *sample, uint6
 	} rows[] = {
 		{{"timestampUnix", "ts"}, (json_int_t)(unix_ms / 1000)},
 		{{"cpuCount", "cpu_count"}, (json_int_t)((l->cpus_milli + 999) / 1000)},
-		{{"memUsed", "mem_used"}, number(sample, "memory_bytes")},
+		{{"memUsed", "mem_used"}, sample_number(sample, "memory_bytes")},
 		{{"memTotal", "mem_total"}, total},
 		{{"memCache", "mem_cache"}, 0},
-		{{NULL, "mem_used_mib"}, number(sample, "memory_bytes") >> 20},
+		{{NULL, "mem_used_mib"}, sample_number(sample, "memory_bytes") >> 20},
 		{{NULL, "mem_total_mib"}, total >> 20},
-		{{"diskUsed", "disk_used"}, number(sample, "disk_bytes")},
+		{{"diskUsed", "disk_used"}, sample_number(sample, "disk_bytes")},
 		{{"diskTotal", "disk_total"}, (json_int_t)l->disk_bytes},
 	};
 	json_t *o =
@@ -83,7 +83,7 @@ static void add_sample(const struct exchange *x, json_t *out, const json_t *samp
 		json_array_append_new(out, metrics_json(s, sample, at_ms, METRICS_CONTROL));
 }
 
-static void on_history(void *arg, json_t *stats, const struct err *e)
+static void reply_history(void *arg, json_t *stats, const struct err *e)
 {
 	struct exchange *x = arg;
 	json_t *out, *sample;
@@ -110,7 +110,7 @@ void e2b_metrics(struct exchange *x, struct sandbox *s)
 	    exchange_arg_uint(x, "end", UINT32_MAX, UINT32_MAX, &a->end, &e) < 0)
 		exchange_error(x, &e);
 	else
-		sandbox_stats(s, on_history, x);
+		sandbox_stats(s, reply_history, x);
 }
 /* ---- several sandboxes: the latest sample of each ---- */
 

@@ -186,7 +186,7 @@ static int read_start(struct process_stream *w, struct exec_request *r, struct s
 	r->tty = w->tty = pty && !json_is_null(pty);
 	e2b_env(s, &r->env);
 	if (take_args(r, process, e) < 0 ||
-	    e2b_add_env(json_object_get(process, "envs"), "process.envs", EXEC_MAX_ARGS / 2,
+	    e2b_strings(json_object_get(process, "envs"), "process.envs", EXEC_MAX_ARGS / 2,
 			&r->env, e) < 0 ||
 	    (r->tty && e2b_pty_size(q->in, &r->rows, &r->cols, e) < 0))
 		return -1;
@@ -252,7 +252,7 @@ bool e2b_is_hidden(const json_t *exec)
 }
 
 /* Connect also finds ended commands. Of several with one pid, the running one is meant. */
-static const json_t *pick(const struct e2b_request *q, const json_t *execs, const char *key)
+static const json_t *pick_command(const struct e2b_request *q, const json_t *execs, const char *key)
 {
 	const json_t *wanted = json_object_get(json_object_get(q->in, "process"), key),
 		     *best = NULL;
@@ -269,12 +269,12 @@ static const json_t *pick(const struct e2b_request *q, const json_t *execs, cons
 	return best;
 }
 
-static void find_among(void *arg, json_t *value, const struct err *e)
+static void find_command(void *arg, json_t *value, const struct err *e)
 {
 	struct e2b_request *q = arg;
 	const json_t *selector = json_object_get(q->in, "process");
 	const char *tag = json_string_value(json_object_get(selector, "tag"));
-	const json_t *one = value ? pick(q, value, tag ? "tag" : "pid") : NULL;
+	const json_t *one = value ? pick_command(q, value, tag ? "tag" : "pid") : NULL;
 	struct sandbox *s;
 
 	if (!value)
@@ -295,7 +295,7 @@ void e2b_process_find(struct e2b_request *q, struct sandbox *s)
 
 	if (json_is_integer(json_object_get(selector, "pid")) ||
 	    json_is_string(json_object_get(selector, "tag")))
-		sandbox_execs(s, find_among, q);
+		sandbox_execs(s, find_command, q);
 	else
 		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "process: names neither pid nor tag");
 }

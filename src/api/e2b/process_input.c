@@ -34,18 +34,16 @@ static int take_input(struct e2b_request *q, struct process_input *f, const json
 		text = pty;
 		f->tty = true;
 	}
-	if (!json_is_string(text)) {
+	if (!json_is_string(text))
 		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "input: names neither stdin nor pty");
-		return -1;
-	}
-	if (connect_bytes(json_string_value(text), json_string_length(text), &f->bytes) < 0) {
+	else if (connect_bytes(json_string_value(text), json_string_length(text), &f->bytes) < 0)
 		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "input: not base64");
-		return -1;
-	}
-	return 0;
+	else
+		return 0;
+	return -1;
 }
 
-static void on_fed(void *arg, json_t *value, const struct err *e)
+static void input_fed(void *arg, json_t *value, const struct err *e)
 {
 	struct e2b_request *q = arg;
 	bool failed = e && e->kind != ERR_NONE;
@@ -68,10 +66,10 @@ void e2b_process_feed(struct e2b_request *q, struct sandbox *s, const json_t *ex
 		e2b_rpc_fail(q, CONNECT_INTERNAL,
 			     tty ? "tty assigned to process" : "tty not assigned to process");
 	else if (!f->bytes.len)
-		on_fed(q, NULL, NULL);
+		input_fed(q, NULL, NULL);
 	else
 		sandbox_input(s, e2b_exec_id(exec), buf_head(&f->bytes), f->bytes.len, false,
-			      on_fed, q);
+			      input_fed, q);
 }
 
 void e2b_process_input(struct e2b_request *q, struct sandbox *s)

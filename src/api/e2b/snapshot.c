@@ -20,7 +20,7 @@ static json_t *snapshot_json(const json_t *snapshot)
 		json_pack("{s:s,s:[s*]}", "snapshotID", full, "names", is_named ? full : NULL));
 }
 
-static void on_taken(void *arg, json_t *value, const struct err *e)
+static void snapshot_taken(void *arg, json_t *value, const struct err *e)
 {
 	struct exchange *x = arg;
 
@@ -54,7 +54,7 @@ void e2b_snapshot(struct exchange *x, struct sandbox *s)
 	if (strlen(bare) >= IPC_NAME)
 		e2b_fail(x, 400, "name: at most %d characters", IPC_NAME - 1);
 	else
-		sandbox_snapshot(s, bare, on_taken, x);
+		sandbox_snapshot(s, bare, snapshot_taken, x);
 }
 
 /* ---- looking them up ---- */
@@ -80,7 +80,7 @@ const char *e2b_snapshot_id(const json_t *snapshots, const char *template)
 	return id;
 }
 
-static void on_deleted(void *arg, json_t *value, const struct err *e)
+static void snapshot_deleted(void *arg, json_t *value, const struct err *e)
 {
 	struct exchange *x = arg;
 
@@ -91,13 +91,13 @@ static void on_deleted(void *arg, json_t *value, const struct err *e)
 		e2b_empty(x);
 }
 
-static void on_found(void *arg, json_t *value, const struct err *e)
+static void delete_found_snapshot(void *arg, json_t *value, const struct err *e)
 {
 	struct exchange *x = arg;
 	const char *id = e2b_snapshot_id(value, x->params[0]);
 
 	if (id)
-		manager_snapshot_delete(x->api->manager, &x->caller, id, on_deleted, x);
+		manager_snapshot_delete(x->api->manager, &x->caller, id, snapshot_deleted, x);
 	else
 		e2b_fail(x, 404, "template \"%.80s\" not found", x->params[0]);
 	json_decref(value);
@@ -105,10 +105,10 @@ static void on_found(void *arg, json_t *value, const struct err *e)
 
 void e2b_snapshot_delete(struct exchange *x)
 {
-	manager_own_snapshots(x->api->manager, &x->caller, on_found, x);
+	manager_own_snapshots(x->api->manager, &x->caller, delete_found_snapshot, x);
 }
 
-static bool is_wanted(struct exchange *x, const json_t *one)
+static bool is_listed(struct exchange *x, const json_t *one)
 {
 	const char *of = exchange_arg(x, "sandboxID"), *name = exchange_arg(x, "name");
 	const char *sandbox = json_string_value(json_object_get(one, "sandbox"));
@@ -140,7 +140,7 @@ static void snapshots_listed(void *arg, json_t *value, const struct err *e)
 	}
 	out = must_alloc(json_array());
 	json_array_foreach (json_object_get(value, "snapshots"), i, one) {
-		if (!is_wanted(x, one) || seen++ < from)
+		if (!is_listed(x, one) || seen++ < from)
 			continue;
 		if (json_array_size(out) == (limit ? limit : 1)) {
 			snprintf(token, sizeof(token), "%zu", seen - 1);
@@ -166,7 +166,7 @@ static void ignore_change(void *arg, struct sandbox *s, const struct err *e)
 }
 
 /* A fork gets its own access token: a signed address must lead to one sandbox only. */
-static json_t *forked(struct exchange *x, const json_t *row)
+static json_t *fork_json(struct exchange *x, const json_t *row)
 {
 	const json_t *sandbox = json_object_get(row, "sandbox"),
 		     *error = json_object_get(row, "error");
@@ -194,7 +194,7 @@ static json_t *forked(struct exchange *x, const json_t *row)
 	return json_pack("{s:o}", "sandbox", e2b_sandbox_json(x, s));
 }
 
-static void on_forked(void *arg, json_t *value, const struct err *e)
+static void reply_forks(void *arg, json_t *value, const struct err *e)
 {
 	struct exchange *x = arg;
 	json_t *out, *row;
@@ -206,7 +206,7 @@ static void on_forked(void *arg, json_t *value, const struct err *e)
 	}
 	out = must_alloc(json_array());
 	json_array_foreach (json_object_get(value, "sandboxes"), i, row)
-		json_array_append_new(out, must_alloc(forked(x, row)));
+		json_array_append_new(out, must_alloc(fork_json(x, row)));
 	exchange_json(x, 201, out);
 	json_decref(value);
 }
@@ -219,5 +219,5 @@ void e2b_fork(struct exchange *x, struct sandbox *s)
 		      json_integer_value(count) > 100))
 		e2b_fail(x, 400, "count: a number from 1 to 100");
 	else
-		sandbox_fork(s, count ? (size_t)json_integer_value(count) : 1, on_forked, x);
+		sandbox_fork(s, count ? (size_t)json_integer_value(count) : 1, reply_forks, x);
 }

@@ -18,7 +18,7 @@ static void stream_flush(struct e2b_stream *t)
 	loop_timer_set(x->api->loop, &t->silence, t->keepalive_ms);
 }
 
-static void on_silence(void *arg)
+static void stream_keepalive(void *arg)
 {
 	struct e2b_stream *t = arg;
 
@@ -53,7 +53,7 @@ void e2b_stream_done(struct e2b_stream *t)
 	buf_done(&t->out);
 }
 
-static void on_deadline(void *arg)
+static void stream_deadline_over(void *arg)
 {
 	struct e2b_stream *t = arg;
 
@@ -83,7 +83,7 @@ static void stream_cut(void *arg)
 		e2b_not_running(q->x, q->id);
 }
 
-static void on_state(void *arg, struct sandbox *s)
+static void stream_sandbox_changed(void *arg, struct sandbox *s)
 {
 	if (sandbox_state(s) != STATE_RUNNING)
 		stream_cut(arg);
@@ -118,12 +118,12 @@ void e2b_stream_open(struct e2b_stream *t, struct sandbox *s, const char *keepal
 	if (wanted && parse_count(wanted, &seconds, &e) == 0 && seconds >= 1 &&
 	    seconds <= KEEPALIVE_MAX_S)
 		t->keepalive_ms = seconds * 1000;
-	t->silence = (struct loop_timer){.call = on_silence, .arg = t};
-	t->deadline = (struct loop_timer){.call = on_deadline, .arg = t};
+	t->silence = (struct loop_timer){.call = stream_keepalive, .arg = t};
+	t->deadline = (struct loop_timer){.call = stream_deadline_over, .arg = t};
 	loop_timer_set(q->x->api->loop, &t->silence, t->keepalive_ms);
 	if (deadline_ms)
 		loop_timer_set(q->x->api->loop, &t->deadline, deadline_ms);
-	t->wait = sandbox_wait(s, on_state, t);
+	t->wait = sandbox_wait(s, stream_sandbox_changed, t);
 	exchange_on_gone(q->x, stream_client_gone, t);
 	exchange_pump(q->x, &t->pump);
 }

@@ -1,17 +1,18 @@
 /*
- * POST /files: one file as a bare body, or several as multipart/form-data; either may be gzipped.
- * Nothing is kept but a window: bytes go from the client through inflate and the multipart reader to
- * the guest, and the client is not read while the guest has no room.
+ * POST /files: one file as a bare body, or several as multipart/form-data; either may be gzipped. Bytes
+ * go from the client through inflate and the multipart reader to the guest. Only a window of them is
+ * held: the client is not read while the guest has no room.
  */
 #include "api/e2b/e2b_internal.h"
 
 #include "wire/multipart.h"
 
+#include <ctype.h>
 #include <strings.h>
 #include <zlib.h>
 
 #define HELD (128u << 10) /* bytes of the body that are held at most */
-#define PIECE (32u << 10) /* of what is inflated */
+#define PIECE (32u << 10) /* inflated at a time */
 #define FILES_MAX 10000
 #define METADATA_MAX 4096
 #define METADATA_KEY_MAX 246
@@ -20,7 +21,8 @@ struct upload {
 	struct e2b_request *q;
 	bool is_gzip;
 	struct multipart parts;
-	struct buf packed; /* not yet inflated */
+	struct multipart_event event; /* the last one of parts */
+	struct buf packed;	      /* not yet inflated */
 	z_stream z;
 	bool z_end;
 	bool all_in;	   /* the body is complete */
@@ -32,8 +34,10 @@ struct upload {
 	char *path;	   /* of the same */
 	json_t *written;   /* array of results */
 	json_t *seen;	   /* object: paths of this request */
-	json_t *metadata;  /* object of what the headers say */
-	void *marking;	   /* iterator of metadata */
+	json_t *metadata;  /* object: from the headers */
+	size_t metadata_len;
+	const char *bad_metadata; /* an error in them, or NULL */
+	void *marking;		  /* iterator of metadata */
 };
 
 static void upload_done(void *more)
@@ -77,10 +81,10 @@ static struct sandbox *still_running(struct upload *u)
 
 /* ---- one file ---- */
 
-static void mark_next(struct upload *u);
+static void store_next_metadata(struct upload *u);
 
 /* On a file system without extended attributes the file stays, without metadata. */
-static void on_marked(void *arg, const struct answer *a, const struct err *e)
+static void metadata_stored(void *arg, const struct answer *a, const struct err *e)
 {
 	struct upload *u = arg;
 
@@ -90,13 +94,13 @@ static void on_marked(void *arg, const struct answer *a, const struct err *e)
 		return;
 	}
 	u->marking = json_object_iter_next(u->metadata, u->marking);
-	mark_next(u);
+	store_next_metadata(u);
 }
 
-static void written(struct upload *u)
+static void file_written(struct upload *u)
 {
-	const char *name = strrchr(u->path, '/') + 1;
-	json_t *o = json_pack("{s:s,s:s,s:s}", "path", u->path, "name", name, "type", "file");
+	json_t *o = json_pack("{s:s,s:s,s:s}", "path", u->path, "name", strrchr(u->path, '/') + 1,
+			      "type", "file");
 
 	if (o && json_object_size(u->metadata))
 		json_object_set(o, "metadata", u->metadata);
@@ -106,22 +110,22 @@ static void written(struct upload *u)
 	upload_advance(u);
 }
 
-static void mark_next(struct upload *u)
+static void store_next_metadata(struct upload *u)
 {
 	struct sandbox *s;
 	char name[METADATA_KEY_MAX + 16];
 
 	if (!u->marking) {
-		written(u);
+		file_written(u);
 	} else if ((s = still_running(u))) {
 		snprintf(name, sizeof(name), E2B_XATTR "%s", json_object_iter_key(u->marking));
 		u->call = call_xattr_set(s, u->path, name,
 					 json_string_value(json_object_iter_value(u->marking)),
-					 on_marked, u);
+					 metadata_stored, u);
 	}
 }
 
-static void on_begin(void *arg, const struct file_info *info)
+static void on_write_begun(void *arg, const struct file_info *info)
 {
 	struct upload *u = arg;
 
@@ -129,7 +133,7 @@ static void on_begin(void *arg, const struct file_info *info)
 	upload_advance(u);
 }
 
-static void on_written(void *arg, const struct answer *a, const struct err *e)
+static void file_write_ended(void *arg, const struct answer *a, const struct err *e)
 {
 	struct upload *u = arg;
 	struct err early = {.kind = ERR_SYSTEM, .msg = "the sandbox ended the upload"};
@@ -140,7 +144,7 @@ static void on_written(void *arg, const struct answer *a, const struct err *e)
 		return;
 	}
 	u->marking = json_object_iter(u->metadata);
-	mark_next(u);
+	store_next_metadata(u);
 }
 
 static void open_file(struct upload *u, const char *filename)
@@ -158,14 +162,15 @@ static void open_file(struct upload *u, const char *filename)
 	}
 	json_object_set_new_nocheck(u->seen, u->path, json_true());
 	u->busy = true;
-	u->call = call_write(
-		s,
-		&(struct file_write){.path = u->path,
-				     .mode = WRITE_KEEP_MODE,
-				     .offset = WRITE_WHOLE,
-				     .parents = true},
-		&(struct receiver){
-			.begin = on_begin, .room = upload_advance, .done = on_written, .arg = u});
+	u->call = call_write(s,
+			     &(struct file_write){.path = u->path,
+						  .mode = WRITE_KEEP_MODE,
+						  .offset = WRITE_WHOLE,
+						  .parents = true},
+			     &(struct receiver){.begin = on_write_begun,
+						.room = upload_advance,
+						.done = file_write_ended,
+						.arg = u});
 }
 
 /* ---- bytes on their way ---- */
@@ -201,9 +206,9 @@ static bool inflate_some(struct upload *u)
 }
 
 /* False: the guest has no room now. */
-static bool pass_on(struct upload *u, const struct multipart_event *v)
+static bool push_data(struct upload *u)
 {
-	size_t n = u->skipping ? v->len : call_push(u->call, v->data, v->len);
+	size_t len = u->event.len, n = u->skipping ? len : call_push(u->call, u->event.data, len);
 
 	multipart_used(&u->parts, n);
 	return n > 0;
@@ -219,16 +224,16 @@ static void upload_finish(struct upload *u)
 }
 
 /* False: a callback goes on later. */
-static bool take_event(struct upload *u, const struct multipart_event *v)
+static bool take_event(struct upload *u)
 {
-	switch (v->kind) {
+	switch (u->event.kind) {
 	case MULTIPART_PART:
-		u->skipping = !str_equal(v->name, "file");
+		u->skipping = !str_equal(u->event.name, "file");
 		if (!u->skipping)
-			open_file(u, v->filename);
+			open_file(u, u->event.filename);
 		return u->skipping;
 	case MULTIPART_DATA:
-		return pass_on(u, v);
+		return push_data(u);
 	case MULTIPART_PART_END:
 		if (!u->skipping) {
 			u->busy = u->closing = true;
@@ -244,20 +249,17 @@ static bool take_event(struct upload *u, const struct multipart_event *v)
 static void upload_advance(void *arg)
 {
 	struct upload *u = arg;
-	struct multipart_event *v;
 	struct err e = {0};
 	bool goes_on = true;
 	int got = 1;
 
 	if (u->over || u->busy)
 		return;
-	v = must_alloc(malloc(sizeof(*v)));
 	while (got > 0 && goes_on && (!u->is_gzip || inflate_some(u))) {
 		u->parts.is_complete = u->all_in && (!u->is_gzip || u->z_end);
-		got = multipart_next(&u->parts, v, &e);
-		goes_on = got > 0 && take_event(u, v);
+		got = multipart_next(&u->parts, &u->event, &e);
+		goes_on = got > 0 && take_event(u);
 	}
-	free(v);
 	if (u->over || got > 0)
 		return;
 	if (got < 0)
@@ -293,18 +295,12 @@ static void body_ended(void *arg)
 	upload_advance(u);
 }
 
-/* ---- the head ---- */
-
-struct headers {
-	struct upload *u;
-	size_t total;
-	const char *bad;
-};
+/* ---- the headers ---- */
 
 /* X-Metadata-KEY: VALUE becomes an extended attribute of each file. */
-static void on_header(void *arg, const char *name, const char *value)
+static void take_header(void *arg, const char *name, const char *value)
 {
-	struct headers *h = arg;
+	struct upload *u = arg;
 	char key[METADATA_KEY_MAX + 1];
 	size_t len;
 
@@ -312,18 +308,18 @@ static void on_header(void *arg, const char *name, const char *value)
 		return;
 	name += 11;
 	len = strlen(name);
-	h->total += len + strlen(value);
-	if (len == 0 || len > METADATA_KEY_MAX || h->total > METADATA_MAX) {
-		h->bad = "the metadata are too long";
+	u->metadata_len += len + strlen(value);
+	if (len == 0 || len > METADATA_KEY_MAX || u->metadata_len > METADATA_MAX) {
+		u->bad_metadata = "the metadata are too long";
 		return;
 	}
 	for (size_t i = 0; i <= len; i++)
-		key[i] = name[i] >= 'A' && name[i] <= 'Z' ? (char)(name[i] + 32) : name[i];
+		key[i] = (char)tolower((unsigned char)name[i]);
 	for (const char *p = value; *p; p++)
 		if (*p < 0x20 || *p > 0x7e)
-			h->bad = "metadata must be printable ASCII";
-	if (!h->bad)
-		json_object_set_new(h->u->metadata, key, json_string(value));
+			u->bad_metadata = "metadata must be printable ASCII";
+	if (!u->bad_metadata)
+		json_object_set_new(u->metadata, key, json_string(value));
 }
 
 static const char *read_headers(struct upload *u, struct err *e)
@@ -331,11 +327,10 @@ static const char *read_headers(struct upload *u, struct err *e)
 	struct exchange *x = u->q->x;
 	const char *type = exchange_header(x, "Content-Type");
 	const char *coding = exchange_header(x, "Content-Encoding");
-	struct headers h = {.u = u};
 
-	exchange_each_header(x, on_header, &h);
-	if (h.bad)
-		return h.bad;
+	exchange_each_header(x, take_header, u);
+	if (u->bad_metadata)
+		return u->bad_metadata;
 	if (coding && *coding && strcasecmp(coding, "identity") != 0) {
 		if (strcasecmp(coding, "gzip") != 0)
 			return "Content-Encoding: only gzip is understood";

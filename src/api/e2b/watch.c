@@ -75,7 +75,7 @@ static void watch_done(void *more)
 
 static void send_pending(struct dir_watch *w);
 
-static void on_entry(void *arg, const struct answer *a, const struct err *e)
+static void pending_entry_found(void *arg, const struct answer *a, const struct err *e)
 {
 	struct dir_watch *w = arg;
 	json_t *first = json_array_get(w->pending, 0);
@@ -99,7 +99,7 @@ static void send_pending(struct dir_watch *w)
 		const char *path = json_string_value(json_object_get(first, "path"));
 
 		if (path && s) {
-			w->asked = call_stat(s, path, false, on_entry, w);
+			w->asked = call_stat(s, path, false, pending_entry_found, w);
 			return;
 		}
 		e2b_stream_send(&w->stream,
@@ -108,7 +108,7 @@ static void send_pending(struct dir_watch *w)
 	}
 }
 
-static void on_change(void *arg, const struct file_change *c)
+static void queue_change(void *arg, const struct file_change *c)
 {
 	struct dir_watch *w = arg;
 	json_t *event = event_json(w->stream.q->path, c), *row;
@@ -124,14 +124,14 @@ static void on_change(void *arg, const struct file_change *c)
 	send_pending(w);
 }
 
-static void on_begin(void *arg, const struct file_info *info)
+static void send_watch_start(void *arg, const struct file_info *info)
 {
 	struct dir_watch *w = arg;
 
 	e2b_stream_send(&w->stream, json_pack("{s:{}}", "start"));
 }
 
-static void on_watch_end(void *arg, const struct answer *a, const struct err *e)
+static void watch_ended(void *arg, const struct answer *a, const struct err *e)
 {
 	struct dir_watch *w = arg;
 	struct e2b_request *q = w->stream.q;
@@ -161,9 +161,9 @@ void e2b_fs_watch(struct e2b_request *q, struct sandbox *s)
 	w->stream.stop = watch_stop;
 	e2b_stream_open(&w->stream, s, KEEPALIVE, deadline_ms);
 	w->call = call_watch(s, q->path, is_recursive(q),
-			     &(struct receiver){.begin = on_begin,
-						.change = on_change,
-						.done = on_watch_end,
+			     &(struct receiver){.begin = send_watch_start,
+						.change = queue_change,
+						.done = watch_ended,
 						.arg = w,
 						.pump = &w->stream.pump});
 }
@@ -195,14 +195,14 @@ static void watcher_free(struct polled_watch *w)
 	free(w);
 }
 
-static void on_watcher_begin(void *arg, const struct file_info *info)
+static void watcher_begun(void *arg, const struct file_info *info)
 {
 	struct polled_watch *w = arg;
 
 	e2b_rpc_ok(take_ptr(w->q), json_pack("{s:s}", "watcherId", w->id));
 }
 
-static void on_watcher_change(void *arg, const struct file_change *c)
+static void watcher_change(void *arg, const struct file_change *c)
 {
 	struct polled_watch *w = arg;
 
@@ -210,7 +210,7 @@ static void on_watcher_change(void *arg, const struct file_change *c)
 		json_array_append_new(w->events, event_json(w->root, c));
 }
 
-static void on_watcher_end(void *arg, const struct answer *a, const struct err *e)
+static void watcher_ended(void *arg, const struct answer *a, const struct err *e)
 {
 	struct polled_watch *w = arg;
 	struct err none = {.kind = ERR_SYSTEM, .msg = "the watch ended"};
@@ -260,9 +260,9 @@ void e2b_fs_watcher_create(struct e2b_request *q, struct sandbox *s)
 	all->watchers = w;
 	all->watcher_count++;
 	w->call = call_watch(s, w->root, is_recursive(q),
-			     &(struct receiver){.begin = on_watcher_begin,
-						.change = on_watcher_change,
-						.done = on_watcher_end,
+			     &(struct receiver){.begin = watcher_begun,
+						.change = watcher_change,
+						.done = watcher_ended,
 						.arg = w});
 }
 
