@@ -55,15 +55,14 @@ void e2b_control(struct exchange *x)
 }
 
 /*
- * The name below which ports have names of their own, as the client came: without it clients make
- * names of somebody else's domain. NULL where there is none, as for an address in digits.
+ * The domain below which ports have host names, from the Host header of this request. Without it clients
+ * would build names in E2B's own domain. null if there is none, as for an address in digits.
  */
 static json_t *domain_json(const struct exchange *x)
 {
+	static const char letters[] = STR_ALNUM ".-_:[]";
 	const char *host = exchange_header(x, "Host"), *port;
 	char text[300];
-
-	static const char letters[] = STR_ALNUM ".-_:[]";
 
 	if (!host || !*host || strlen(host) > 250 || strspn(host, letters) != strlen(host))
 		return json_null();
@@ -158,7 +157,7 @@ int e2b_seconds(const json_t *in, const char *key, uint64_t dflt, uint64_t *ret_
 	return 0;
 }
 
-/* Reads such a number from the body of the request; false after a 400. */
+/* Reads a number of seconds from the body of the request; false after a 400. */
 static bool seconds_of(struct exchange *x, const char *key, uint64_t dflt, uint64_t *ret_ms)
 {
 	struct err e = {0};
@@ -222,7 +221,7 @@ static void pause_sandbox(struct exchange *x, struct sandbox *s)
 		sandbox_pause(s, answer_empty, x);
 }
 
-/* ---- connect and resume: running again, and for so long ---- */
+/* ---- connect and resume: the sandbox runs again, with a new timeout ---- */
 
 struct revival {
 	uint64_t ttl_ms;

@@ -1,5 +1,5 @@
 /* Creates sandboxes: translates E2B's NewSandbox into the options of the manager. */
-#include "api/e2b/kernel.h"
+#include "api/e2b/kernel_internal.h"
 
 #include "policy/config.h"
 
@@ -107,16 +107,6 @@ static int refuse_unsupported(const json_t *in, struct err *e)
 				 json_object_get(in, "allow_internet_access"), e);
 }
 
-static int take_spec(const struct exchange *x, struct create_options *o, const char *template,
-		     struct err *e)
-{
-	if (is_image(x->api->config, template) && spec_set(&o->spec, "image", template, e) < 0)
-		return -1;
-	if (spec_set(&o->spec, "workdir", "/home/user", e) < 0)
-		return -1;
-	return spec_finish(&o->spec, e);
-}
-
 /* Reads everything but the template. */
 static int read_request(const struct exchange *x, struct create_options *o, const char *template,
 			struct err *e)
@@ -144,7 +134,10 @@ static int read_request(const struct exchange *x, struct create_options *o, cons
 					 "resumes", o->auto_resume, "env", json_deep_copy(env),
 					 "network",
 					 json_is_object(network) ? json_deep_copy(network) : NULL));
-	return take_spec(x, o, template, e);
+	if ((is_image(x->api->config, template) && spec_set(&o->spec, "image", template, e) < 0) ||
+	    spec_set(&o->spec, "workdir", "/home/user", e) < 0)
+		return -1;
+	return spec_finish(&o->spec, e);
 }
 
 static void sandbox_made(void *arg, struct sandbox *s, const struct err *e)

@@ -34,8 +34,7 @@ const json_t *e2b_data(struct sandbox *s)
 	/* A sandbox of another door keeps its ports closed to clients that only know its id. */
 	data = e2b_data_new("base", false);
 	/* The data of the other door stays. */
-	if (sandbox_door_data(s))
-		json_object_update_missing(data, (json_t *)sandbox_door_data(s));
+	json_object_update_missing(data, (json_t *)sandbox_door_data(s));
 	sandbox_set_door_data(s, data);
 	return sandbox_door_data(s);
 }

@@ -2,7 +2,7 @@
  * envd: the way into a sandbox. Every request takes the same steps: find the sandbox, check the token,
  * wake the sandbox if it may be woken, read the message, call the handler.
  */
-#include "api/e2b/kernel.h"
+#include "api/e2b/kernel_internal.h"
 
 #include "auth/tokens.h"
 
@@ -381,11 +381,6 @@ int e2b_strings(json_t *all, const char *label, size_t most, struct list *env, s
 	return 0;
 }
 
-static const char *home_of(const char *user)
-{
-	return str_equal(user, "root") ? "/root" : "/home/user";
-}
-
 /* As Go's filepath.Clean: "." and doubled slashes go, ".." takes the part before it. */
 static char *clean_path(char *path)
 {
@@ -414,6 +409,8 @@ static char *clean_path(char *path)
 
 char *e2b_path(const char *path, const char *user, struct err *e)
 {
+	const char *home = str_equal(user, "root") ? "/root" : "/home/user";
+
 	if (!path || !*path)
 		return str_copy("/home/user");
 	if (strlen(path) >= 4000) {
@@ -423,12 +420,12 @@ char *e2b_path(const char *path, const char *user, struct err *e)
 	if (path[0] == '/')
 		return clean_path(str_copy(path));
 	if (path[0] == '~' && (path[1] == '/' || path[1] == '\0'))
-		return clean_path(str_format("%s%s", home_of(user), path + 1));
+		return clean_path(str_format("%s%s", home, path + 1));
 	if (path[0] == '~') {
 		err_set(e, ERR_INVALID, "cannot expand user-specific home dir in '%.80s'", path);
 		return NULL;
 	}
-	return clean_path(str_format("%s/%s", home_of(user), path));
+	return clean_path(str_format("%s/%s", home, path));
 }
 
 char *e2b_path_of(struct e2b_request *q, const char *key)

@@ -28,10 +28,10 @@ static bool signed_with(void *arg, struct sandbox *s)
 
 static bool is_expired(const char *expiry)
 {
-	char *end;
-	long long at = strtoll(expiry, &end, 10);
+	uint64_t at;
+	struct err e;
 
-	return !*expiry || *end || at < (long long)time(NULL);
+	return parse_count(expiry, &at, &e) < 0 || at < (uint64_t)time(NULL);
 }
 
 /* Names the sandbox in q->id if the signature is right; else answers. */

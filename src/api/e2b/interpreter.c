@@ -1,5 +1,5 @@
 /* The code interpreter's port: contexts, and executions whose output and results are streamed. */
-#include "api/e2b/kernel.h"
+#include "api/e2b/kernel_internal.h"
 
 #define KEEPALIVE_MS 5000
 #define NO_KERNEL "This language has no kernel here: try python, javascript or bash"
@@ -93,7 +93,7 @@ static void execution_room(void *arg)
 	struct interpreter_request *r = arg;
 
 	if (r->execution)
-		kernel_room(r->execution);
+		pump_resume(&r->context->pump);
 }
 
 /* The client timed out or left: the execution is interrupted. */

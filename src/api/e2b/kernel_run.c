@@ -258,8 +258,3 @@ void kernel_abandon(struct execution *r)
 	*p = r->next;
 	execution_end(r, EXECUTION_DONE, NULL);
 }
-
-void kernel_room(struct execution *r)
-{
-	pump_resume(&r->context->pump);
-}

@@ -64,12 +64,6 @@ static void upload_fail(struct upload *u, int status, const char *message)
 	e2b_fail(u->q->x, status, "%s", message);
 }
 
-static void upload_fail_with(struct upload *u, const struct err *e)
-{
-	u->over = true;
-	e2b_files_error(u->q->x, e);
-}
-
 /* NULL: answered; nothing more happens. */
 static struct sandbox *still_running(struct upload *u)
 {
@@ -80,22 +74,6 @@ static struct sandbox *still_running(struct upload *u)
 }
 
 /* ---- one file ---- */
-
-static void store_next_metadata(struct upload *u);
-
-/* On a file system without extended attributes the file stays, without metadata. */
-static void metadata_stored(void *arg, const struct answer *a, const struct err *e)
-{
-	struct upload *u = arg;
-
-	u->call = NULL;
-	if (e && e->errnum != EOPNOTSUPP && e->errnum != ENOSYS) {
-		upload_fail_with(u, e);
-		return;
-	}
-	u->marking = json_object_iter_next(u->metadata, u->marking);
-	store_next_metadata(u);
-}
 
 static void file_written(struct upload *u)
 {
@@ -110,22 +88,7 @@ static void file_written(struct upload *u)
 	upload_advance(u);
 }
 
-static void store_next_metadata(struct upload *u)
-{
-	struct sandbox *s;
-	char name[METADATA_KEY_MAX + 16];
-
-	if (!u->marking) {
-		file_written(u);
-	} else if ((s = still_running(u))) {
-		snprintf(name, sizeof(name), E2B_XATTR "%s", json_object_iter_key(u->marking));
-		u->call = call_xattr_set(s, u->path, name,
-					 json_string_value(json_object_iter_value(u->marking)),
-					 metadata_stored, u);
-	}
-}
-
-static void on_write_begun(void *arg, const struct file_info *info)
+static void file_opened(void *arg, const struct file_info *info)
 {
 	struct upload *u = arg;
 
@@ -133,18 +96,32 @@ static void on_write_begun(void *arg, const struct file_info *info)
 	upload_advance(u);
 }
 
-static void file_write_ended(void *arg, const struct answer *a, const struct err *e)
+/* The file is written, or one piece of its metadata: stores the next piece as an extended attribute. */
+static void file_step_done(void *arg, const struct answer *a, const struct err *e)
 {
-	struct upload *u = arg;
 	struct err early = {.kind = ERR_SYSTEM, .msg = "the sandbox ended the upload"};
+	struct upload *u = arg;
+	struct sandbox *s;
+	char name[METADATA_KEY_MAX + 16];
 
 	u->call = NULL;
-	if (e || !u->closing) {
-		upload_fail_with(u, e ? e : &early);
+	e = e || u->closing ? e : &early;
+	/* On a file system without extended attributes the file stays, without metadata. */
+	if (e && !(u->marking && (e->errnum == EOPNOTSUPP || e->errnum == ENOSYS))) {
+		u->over = true;
+		e2b_files_error(u->q->x, e);
 		return;
 	}
-	u->marking = json_object_iter(u->metadata);
-	store_next_metadata(u);
+	u->marking = u->marking ? json_object_iter_next(u->metadata, u->marking)
+				: json_object_iter(u->metadata);
+	if (!u->marking) {
+		file_written(u);
+	} else if ((s = still_running(u))) {
+		snprintf(name, sizeof(name), E2B_XATTR "%s", json_object_iter_key(u->marking));
+		u->call = call_xattr_set(s, u->path, name,
+					 json_string_value(json_object_iter_value(u->marking)),
+					 file_step_done, u);
+	}
 }
 
 static void open_file(struct upload *u, const char *filename)
@@ -167,9 +144,9 @@ static void open_file(struct upload *u, const char *filename)
 						  .mode = WRITE_KEEP_MODE,
 						  .offset = WRITE_WHOLE,
 						  .parents = true},
-			     &(struct receiver){.begin = on_write_begun,
+			     &(struct receiver){.begin = file_opened,
 						.room = upload_advance,
-						.done = file_write_ended,
+						.done = file_step_done,
 						.arg = u});
 }
 
@@ -214,15 +191,6 @@ static bool push_data(struct upload *u)
 	return n > 0;
 }
 
-static void upload_finish(struct upload *u)
-{
-	u->over = true;
-	if (!json_array_size(u->written))
-		e2b_fail(u->q->x, 400, "the body has no part named 'file'");
-	else
-		exchange_json(u->q->x, 200, json_incref(u->written));
-}
-
 /* False: a callback goes on later. */
 static bool take_event(struct upload *u)
 {
@@ -241,7 +209,11 @@ static bool take_event(struct upload *u)
 		}
 		return u->skipping;
 	default:
-		upload_finish(u);
+		u->over = true;
+		if (!json_array_size(u->written))
+			e2b_fail(u->q->x, 400, "the body has no part named 'file'");
+		else
+			exchange_json(u->q->x, 200, json_incref(u->written));
 		return false;
 	}
 }

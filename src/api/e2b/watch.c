@@ -4,14 +4,16 @@
  */
 #include "api/e2b/e2b_internal.h"
 
+#include "api/http/fields.h"
+
 #include <sodium.h>
 
 #define KEEPALIVE "{\"keepalive\":{}}"
 #define WATCHERS_MAX 1024
-#define EVENTS_MAX 4096	 /* kept for a client that does not fetch them */
-#define WAITING_MAX 4096 /* events of a stream whose entries are being looked up */
+#define EVENTS_MAX 4096	 /* kept for a client that polls */
+#define WAITING_MAX 4096 /* events of a stream that wait for their entries */
 
-/* An event; NULL for changes that E2B does not have. */
+/* An event; NULL for changes that E2B does not know. */
 static json_t *event_json(const char *root, const struct file_change *c)
 {
 	static const char *const names[FILE_COUNT] = {
@@ -31,11 +33,6 @@ static json_t *event_json(const char *root, const struct file_change *c)
 	return text ? json_pack("{s:o,s:s}", "name", text, "type", names[c->kind]) : NULL;
 }
 
-static bool is_recursive(const struct e2b_request *q)
-{
-	return json_is_true(json_object_get(q->in, "recursive"));
-}
-
 static void watch_failed(struct e2b_request *q, const char *root, const struct err *e)
 {
 	if (e->errnum == ENOENT)
@@ -52,7 +49,7 @@ struct dir_watch {
 	struct e2b_stream stream;
 	struct call *call;
 	bool with_entry;
-	json_t *pending;    /* {"event","path"} in order; a path if the entry must be asked for */
+	json_t *pending;    /* events in order; "entry" is a path until its EntryInfo is known */
 	struct call *asked; /* for the entry of the first; NULL: none is under way */
 };
 
@@ -81,10 +78,9 @@ static void pending_entry_found(void *arg, const struct answer *a, const struct 
 	json_t *first = json_array_get(w->pending, 0);
 
 	w->asked = NULL;
+	json_object_del(first, "entry");
 	if (!e)
-		json_object_set_new(json_object_get(first, "event"), "entry",
-				    e2b_entry_info(a->info));
-	json_object_del(first, "path");
+		json_object_set_new(first, "entry", e2b_entry_info(a->info));
 	send_pending(w);
 }
 
@@ -95,15 +91,16 @@ static void send_pending(struct dir_watch *w)
 	struct sandbox *s = manager_find_any(q->x->api->manager, q->id);
 
 	while (json_array_size(w->pending) && !w->asked) {
-		const json_t *first = json_array_get(w->pending, 0);
-		const char *path = json_string_value(json_object_get(first, "path"));
+		json_t *first = json_array_get(w->pending, 0);
+		const char *path = json_string_value(json_object_get(first, "entry"));
 
 		if (path && s) {
 			w->asked = call_stat(s, path, false, pending_entry_found, w);
 			return;
 		}
-		e2b_stream_send(&w->stream,
-				json_pack("{s:O}", "filesystem", json_object_get(first, "event")));
+		if (path)
+			json_object_del(first, "entry");
+		e2b_stream_send(&w->stream, json_pack("{s:O}", "filesystem", first));
 		json_array_remove(w->pending, 0);
 	}
 }
@@ -111,16 +108,15 @@ static void send_pending(struct dir_watch *w)
 static void queue_change(void *arg, const struct file_change *c)
 {
 	struct dir_watch *w = arg;
-	json_t *event = event_json(w->stream.q->path, c), *row;
+	json_t *event = event_json(w->stream.q->path, c);
 
 	if (!event || json_array_size(w->pending) >= WAITING_MAX) {
 		json_decref(event);
 		return;
 	}
-	row = must_alloc(json_pack("{s:o}", "event", event));
 	if (w->with_entry && c->kind != FILE_REMOVED && c->kind != FILE_RENAMED)
-		json_object_set_new(row, "path", json_string(c->path));
-	json_array_append_new(w->pending, row);
+		json_object_set_new(event, "entry", json_string(c->path));
+	json_array_append_new(w->pending, event);
 	send_pending(w);
 }
 
@@ -154,13 +150,12 @@ void e2b_fs_watch(struct e2b_request *q, struct sandbox *s)
 
 	w->stream.q = q;
 	w->pending = must_alloc(json_array());
-	w->with_entry = json_is_true(json_object_get(q->in, "includeEntry")) ||
-			json_is_true(json_object_get(q->in, "include_entry"));
+	w->with_entry = body_flag(q->in, "includeEntry") || body_flag(q->in, "include_entry");
 	if (e2b_stream_deadline(q, &deadline_ms) < 0)
 		return;
 	w->stream.stop = watch_stop;
 	e2b_stream_open(&w->stream, s, KEEPALIVE, deadline_ms);
-	w->call = call_watch(s, q->path, is_recursive(q),
+	w->call = call_watch(s, q->path, body_flag(q->in, "recursive"),
 			     &(struct receiver){.begin = send_watch_start,
 						.change = queue_change,
 						.done = watch_ended,
@@ -259,7 +254,7 @@ void e2b_fs_watcher_create(struct e2b_request *q, struct sandbox *s)
 	snprintf(w->sandbox, sizeof(w->sandbox), "%s", q->id);
 	all->watchers = w;
 	all->watcher_count++;
-	w->call = call_watch(s, w->root, is_recursive(q),
+	w->call = call_watch(s, w->root, body_flag(q->in, "recursive"),
 			     &(struct receiver){.begin = watcher_begun,
 						.change = watcher_change,
 						.done = watcher_ended,
