@@ -138,22 +138,15 @@ static int take_start(const json_t *start, struct service_event *ret, struct err
 	return 1;
 }
 
-static void take_exit(const json_t *end, struct service_event *ret)
+/* The end of the process, or of the stream. */
+static void take_end(const json_t *end, enum service_event_kind kind, const char *key,
+		     const char *otherwise, struct service_event *ret)
 {
-	const char *status = json_string_value(json_object_get(end, "status"));
+	const char *text = json_string_value(json_object_get(end, key));
 
-	ret->kind = SERVICE_EXIT;
-	copy_shown(ret->text, sizeof(ret->text), status ? status : "it ended");
-}
-
-static void take_last(const json_t *o, struct service_event *ret)
-{
-	const json_t *error = json_object_get(o, "error");
-	const char *text = json_string_value(json_object_get(error, "message"));
-
-	ret->kind = SERVICE_END;
-	if (error)
-		copy_shown(ret->text, sizeof(ret->text), text && *text ? text : "it failed");
+	ret->kind = kind;
+	if (end)
+		copy_shown(ret->text, sizeof(ret->text), text && *text ? text : otherwise);
 }
 
 static int take_message(const struct connect_envelope *v, struct buf *out,
@@ -166,13 +159,13 @@ static int take_message(const struct connect_envelope *v, struct buf *out,
 	if (!o)
 		return -1;
 	if (v->flags & CONNECT_END)
-		take_last(o, ret);
+		take_end(json_object_get(o, "error"), SERVICE_END, "message", "it failed", ret);
 	else if (json_object_get(event, "start"))
 		rc = take_start(json_object_get(event, "start"), ret, e);
 	else if (json_object_get(event, "data"))
 		rc = take_data(json_object_get(event, "data"), out, ret, e);
 	else if (json_object_get(event, "end"))
-		take_exit(json_object_get(event, "end"), ret);
+		take_end(json_object_get(event, "end"), SERVICE_EXIT, "status", "it ended", ret);
 	json_decref(o);
 	return rc;
 }

@@ -64,41 +64,33 @@ static void request_quit(struct daemon *d, struct requester who, const struct ip
 		roles_restart_front(d, "it quit");
 }
 
-static const struct {
-	uint32_t type;
-	broker_request *run;
-} requests[] = {
-	{IPC_BOOT, box_request_boot},
-	{IPC_CONNECT, box_request_connect},
-	{IPC_DESTROY, box_request_destroy},
-	{IPC_PAUSE, box_request_pause},
-	{IPC_RESUME, box_request_pause},
-	{IPC_UPDATE, box_request_update},
-	{IPC_CLAIM, box_request_update},
-	{IPC_STATS, box_request_stats},
-	{IPC_SNAPSHOT, snapshot_request_make},
-	{IPC_SNAPSHOT_LIST, snapshot_request_list},
-	{IPC_SNAPSHOT_DELETE, snapshot_request_delete},
-	{IPC_SNAPSHOT_READ, snapshot_request_read},
-	{IPC_SNAPSHOT_WRITE, snapshot_request_write},
-	{IPC_SNAPSHOT_KEEP, snapshot_request_keep},
-	{IPC_QUIT, request_quit},
+static broker_request *const requests[] = {
+	[IPC_BOOT] = box_request_boot,
+	[IPC_CONNECT] = box_request_connect,
+	[IPC_DESTROY] = box_request_destroy,
+	[IPC_PAUSE] = box_request_pause,
+	[IPC_RESUME] = box_request_pause,
+	[IPC_UPDATE] = box_request_update,
+	[IPC_CLAIM] = box_request_update,
+	[IPC_STATS] = box_request_stats,
+	[IPC_SNAPSHOT] = snapshot_request_make,
+	[IPC_SNAPSHOT_LIST] = snapshot_request_list,
+	[IPC_SNAPSHOT_DELETE] = snapshot_request_delete,
+	[IPC_SNAPSHOT_READ] = snapshot_request_read,
+	[IPC_SNAPSHOT_WRITE] = snapshot_request_write,
+	[IPC_SNAPSHOT_KEEP] = snapshot_request_keep,
+	[IPC_QUIT] = request_quit,
 };
 
 static bool dispatch_request(struct daemon *d, const struct ipc *m)
 {
-	struct requester who = {d->front.epoch, m->serial};
+	broker_request *run = m->type < ARRAY_LEN(requests) ? requests[m->type] : NULL;
 
 	/* Serial 0 is for news, which the front never sends; only IPC_QUIT needs no answer. */
-	if (m->serial == 0 && m->type != IPC_QUIT)
+	if (!run || (m->serial == 0 && m->type != IPC_QUIT))
 		return false;
-	for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
-		if (requests[i].type != m->type)
-			continue;
-		requests[i].run(d, who, m);
-		return true;
-	}
-	return false;
+	run(d, (struct requester){d->front.epoch, m->serial}, m);
+	return true;
 }
 
 static void on_broken(void *arg, int errnum)

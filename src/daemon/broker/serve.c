@@ -274,18 +274,13 @@ static void on_signal(void *arg, uint32_t events)
 	struct signalfd_siginfo info;
 	struct daemon *d = arg;
 
-	while (read(d->signals.fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-		switch (info.ssi_signo) {
-		case SIGCHLD:
+	while (read(d->signals.fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
+		if (info.ssi_signo == SIGCHLD)
 			reap_children(d);
-			break;
-		case SIGHUP:
+		else if (info.ssi_signo == SIGHUP)
 			reload_config(d);
-			break;
-		default:
+		else
 			daemon_stop(d);
-		}
-	}
 }
 
 static int watch_signals(struct daemon *d, struct err *e)

@@ -16,22 +16,7 @@ static void end_freezing(struct ns_sandbox *s, const struct err *e)
 	frozen(s, e);
 }
 
-/* Checks once whether all tasks are frozen, and helps those that are not. */
-static bool is_frozen(struct ns_sandbox *s, struct cgroup *c)
-{
-	bool frozen = cgroup_is_frozen(c);
-
-	/*
-	 * A task that waits for the guest's answer to a reported call cannot be frozen, and the guest
-	 * may have been frozen before it: let both go on for a moment.
-	 */
-	if (!frozen && ++s->freeze_tries % 32 == 0)
-		cgroup_freeze(c, false);
-	else if (!frozen && s->freeze_tries % 32 == 1)
-		cgroup_freeze(c, true);
-	return frozen;
-}
-
+/* Checks once whether all tasks stand still, and helps those that do not. */
 static bool stands_still(struct ns_sandbox *s)
 {
 	struct cgroup c;
@@ -42,7 +27,13 @@ static bool stands_still(struct ns_sandbox *s)
 	/* If the sandbox is gone, on_death reports it. */
 	if (!ns_cgroup(s, &c))
 		return false;
-	still = is_frozen(s, &c);
+	still = cgroup_is_frozen(&c);
+	/*
+	 * A task that waits for the guest's answer to a reported call cannot be frozen, and the guest
+	 * may have been frozen before it: let both go on for a moment.
+	 */
+	if (!still && ++s->freeze_tries % 32 <= 1)
+		cgroup_freeze(&c, s->freeze_tries % 32 == 1);
 	cgroup_close(&c);
 	return still;
 }

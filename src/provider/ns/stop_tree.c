@@ -63,11 +63,6 @@ static char state_of(pid_t pid)
 	return end && end[1] == ' ' ? end[2] : 'X';
 }
 
-static bool is_still(pid_t pid)
-{
-	return strchr("TtZX", state_of(pid)) != NULL;
-}
-
 /* The pidfd is opened before the check: the pid may have been reused. */
 static void send_signal(pid_t pid, ino_t pid_ns, int sig)
 {
@@ -103,7 +98,7 @@ size_t stop_tree_step(pid_t top, ino_t pid_ns)
 	size_t moving = 0;
 
 	for (size_t i = 0; i < p.count; i++) {
-		if (is_still(p.items[i]))
+		if (strchr("TtZX", state_of(p.items[i])))
 			continue;
 		send_signal(p.items[i], pid_ns, SIGSTOP);
 		moving++;

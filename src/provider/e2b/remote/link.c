@@ -142,37 +142,34 @@ static void on_front(void *arg, uint32_t events)
 
 /* ---- from the service ---- */
 
-static int come_up(struct remote_link *k)
+static void come_up(struct remote_link *k)
 {
+	struct err e = {0};
 	int pair[2];
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0)
-		return err_sys(&k->err, "cannot create a socket pair");
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) < 0) {
+		err_sys(&e, "cannot create a socket pair");
+		end_link(k, &e);
+		return;
+	}
 	k->fd = pair[0];
 	k->watch = (struct loop_watch){.fd = k->fd, .call = on_front, .arg = k};
 	k->is_up = true;
 	loop_timer_stop(k->loop, &k->deadline);
 	k->ops->on_up(k->arg, pair[1]);
-	return 0;
 }
 
 /* The first line proves that our program answers. */
-static bool take_hello(struct remote_link *k)
+static void take_hello(struct remote_link *k)
 {
 	size_t len = strlen(BRIDGE_HELLO), have = k->out.len < len ? k->out.len : len;
 
 	if (have && memcmp(buf_head(&k->out), BRIDGE_HELLO, have) != 0) {
 		end_with(k, "what runs in the service's sandbox is not our program");
-		return false;
+	} else if (have == len) {
+		buf_drop(&k->out, len);
+		come_up(k);
 	}
-	if (have < len)
-		return true;
-	buf_drop(&k->out, len);
-	if (come_up(k) < 0) {
-		end_link(k, &k->err);
-		return false;
-	}
-	return true;
 }
 
 static void note_stderr(struct remote_link *k, const struct buf *text)
