@@ -146,8 +146,8 @@ int exchange_authenticate(struct exchange *x, struct err *e);
 bool exchange_login(struct exchange *x, const char *key);
 
 /*
- * Writes down that this was decided, then calls; if it cannot be written, answers 503 instead. For
- * what goes past the manager to a guest (files) from ROUTE_OWN_AUTH and ROUTE_OPEN. target NULL: the
+ * Writes the decision to the audit log, then calls; answers 503 if it cannot be written. For requests
+ * with ROUTE_OWN_AUTH or ROUTE_OPEN that reach a guest (files) without the manager. target NULL: the
  * path and the query; why NULL: the door.
  */
 void exchange_decide(struct exchange *x, const char *target, const char *why,

@@ -33,8 +33,7 @@
 #define LATE_MAX (128u << 20)	 /* sent by a client that has not read its answer yet */
 #define DOORS_MAX 8
 #define DIRECT_MIN (1 << 20)
-#define COUNTED_MIN                                                                                \
-	(64u << 10) /* held for a client; less is bounded by the number of connections */
+#define COUNTED_MIN (64u << 10) /* smaller answers are bounded by the number of connections */
 
 struct upgraded {
 	struct MHD_UpgradeResponseHandle *handle;

@@ -14,10 +14,7 @@ static struct loop *loop_of(const struct mcp_call *c)
 
 static void on_client_gone(void *arg)
 {
-	struct mcp_call *c = arg;
-
-	c->gone = true;
-	mcp_call_cancel(c);
+	mcp_call_cancel(arg);
 }
 
 static void on_tick(void *arg)

@@ -1,6 +1,6 @@
 /*
- * The inside of the MCP door. A session is one client: its options, its sandboxes, its calls. A call
- * is one request that takes time; it owns the exchange until it has answered.
+ * Shared by the files of the MCP door. A session is one client: its options, sandboxes and calls. A call is
+ * one request that takes time; it owns the exchange until it has answered.
  *
  *   door.c       HTTP: statuses, headers, eras       run.c    run_*, process_*
  *   session.c    clients and their sandboxes         files.c  files, also as resources
@@ -27,13 +27,13 @@ struct mcp_session {
 	struct mcp_state *state;
 	char id[MCP_SESSION_ID];		 /* "": of a modern client without a session */
 	char client[IPC_NAME];			 /* modern: the name it gives itself */
-	char key[MCP_SESSION_ID + IPC_NAME + 2]; /* what its sandboxes remember it by */
+	char key[MCP_SESSION_ID + IPC_NAME + 2]; /* kept with its sandboxes, to find them again */
 	struct caller caller;
 	json_t *options;      /* MCP_OPTIONS_KEY, checked; or NULL */
 	int level;	      /* of log messages; -1: none */
 	char sandbox[IPC_ID]; /* the default one, or "" */
 	bool making, ended;
-	unsigned held; /* in use further up: must not be freed yet */
+	unsigned held; /* in use by a caller: must not be freed yet */
 	struct mcp_call *calls;
 	struct exchange *stream; /* GET /mcp, or NULL */
 	struct sse sse;		 /* of it */
@@ -52,25 +52,25 @@ struct mcp_call {
 	json_t *id, *params; /* owned */
 	json_t *token;	     /* of its progress, borrowed; or NULL */
 	int level;	     /* -1: no log messages */
-	bool streaming;	     /* the answer is a stream of events by now: */
+	bool streaming;	     /* the answer has become a stream of events: */
 	struct sse sse;
 	bool waiting; /* for the default sandbox to be made */
-	bool cancelled, gone;
+	bool cancelled;
 	unsigned ticks;
 	struct loop_timer tick;
 	/* tools/call */
 	const struct mcp_tool *tool;
 	json_t *args;	     /* borrowed from params, or NULL */
-	struct sandbox *box; /* awake; valid within run(), until something is waited for */
+	struct sandbox *box; /* awake; valid in run() until it returns */
 	char box_id[IPC_ID];
 	char code[SNIPPET_PATH];	 /* run_code: its file */
 	void (*run)(struct mcp_call *c); /* once the sandbox is awake */
-	/* The handler's own: freed with the call, after stop if it was cancelled. */
+	/* For the handler: freed with the call, after stop if it was cancelled. */
 	void *work;
 	struct call *guest_call;	  /* runs for it, or NULL */
-	void (*stop)(struct mcp_call *c); /* end the work now; no callback of it comes any more */
+	void (*stop)(struct mcp_call *c); /* ends the work now, without further callbacks */
 	void (*work_done)(void *work);
-	/* A request of ours to the client: its id, and who wants the answer. */
+	/* A request of ours to the client: its id, and the callback for the answer. */
 	json_int_t asking;
 	void (*on_reply)(struct mcp_call *c, const json_t *result);
 };
@@ -80,7 +80,7 @@ struct mcp_state *mcp_state(struct api *api);
 /* options is taken over; NULL and e: they are wrong, or there are too many sessions. */
 struct mcp_session *mcp_session_open(struct mcp_state *st, const struct caller *who,
 				     json_t *options, struct err *e);
-/* NULL: unknown, ended, or another caller's, all alike. */
+/* NULL: unknown, ended, or of another caller; callers cannot tell which. */
 struct mcp_session *mcp_session_find(struct mcp_state *st, const struct caller *who,
 				     const char *id);
 /* Modern clients have no session: one for each caller and client name. */
@@ -88,9 +88,9 @@ struct mcp_session *mcp_session_implicit(struct mcp_state *st, const struct call
 					 const char *client, struct err *e);
 /* Its calls are cancelled, its sandboxes destroyed. */
 void mcp_session_end(struct mcp_session *s);
-/* Frees it if it was ended and nothing is left of it. */
+/* Frees the session if it has ended and is not in use. */
 void mcp_session_settle(struct mcp_session *s);
-/* The sandbox of this id, or the default one for "default"; NULL: it is none of this session's. */
+/* The sandbox of this id, or the default one for "default"; NULL: the session has no such sandbox. */
 struct sandbox *mcp_session_box(const struct mcp_session *s, const char *id);
 /* The ids of all sandboxes of the session, oldest first. */
 void mcp_session_ids(const struct mcp_session *s, struct list *ret);
@@ -100,7 +100,7 @@ void mcp_session_make(struct mcp_session *s, const char *name, const char *snaps
 /* Wakes or makes the sandbox that a call names (NULL: the default one), then calls c->run. */
 void mcp_call_with_sandbox(struct mcp_call *c, const char *id);
 
-/* The sandbox of a call after something was waited for. NULL: it is gone, and the call answered. */
+/* The sandbox of a call after a callback. NULL: it is gone, and the call is answered. */
 struct sandbox *mcp_call_box(struct mcp_call *c);
 
 /* ---- door.c ---- */
@@ -111,7 +111,7 @@ void mcp_reply(struct exchange *x, int status, json_t *message);
 /* ---- call.c ---- */
 struct mcp_call *mcp_call_new(struct mcp_session *s, struct exchange *x, const struct jsonrpc *m,
 			      enum mcp_era era, const struct mcp_method *method);
-/* The client no longer wants it. */
+/* The client has cancelled it, or has gone. */
 void mcp_call_cancel(struct mcp_call *c);
 /* A guest call runs for it and is dropped if it is cancelled. Its callback sets c->guest_call to NULL. */
 void mcp_call_guest(struct mcp_call *c, struct call *call);
@@ -121,13 +121,13 @@ bool mcp_call_is_over(struct mcp_call *c);
 void mcp_call_result(struct mcp_call *c, json_t *result);
 void mcp_call_fault(struct mcp_call *c, int code, const char *text, json_t *data);
 void mcp_call_structured(struct mcp_call *c, json_t *value);
-/* The tool could not or may not: words for the model. */
+/* The tool failed, or is not allowed: a text for the model. */
 void mcp_call_refuse(struct mcp_call *c, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 void mcp_call_error(struct mcp_call *c, const struct err *e);
 /* A json_done whose arg is the call: {"done": true}, or the error. */
 void mcp_call_answer_json(void *arg, json_t *value, const struct err *e);
-/* Messages on the way. */
+/* Messages before the answer. */
 void mcp_call_notify(struct mcp_call *c, const char *method, json_t *params);
 void mcp_call_progress(struct mcp_call *c, json_int_t progress, json_int_t total, const char *text);
 void mcp_call_log(struct mcp_call *c, int level, const char *text);
@@ -158,7 +158,7 @@ struct mcp_tool {
 	unsigned hints, scope; /* scope: of auth.h */
 	const struct body_table *in, *out;
 	void (*run)(struct mcp_call *c); /* the call has its arguments checked */
-	bool no_sandbox;		 /* run needs none that is awake */
+	bool no_sandbox;		 /* run needs no awake sandbox */
 };
 
 extern const struct mcp_tool mcp_tools[];
@@ -167,7 +167,7 @@ extern const size_t mcp_tool_count;
 const struct mcp_tool *mcp_tool_find(const char *name);
 /* As tools/list shows it. */
 json_t *mcp_tool_describe(const struct mcp_tool *t);
-/* Says in words for a model what is wrong with the arguments (NULL: none were sent). */
+/* -1: e says, in words for a model, what is wrong with the arguments (NULL: none were sent). */
 int mcp_tool_check(const struct mcp_tool *t, const json_t *args, struct err *e);
 
 /* Prompts. */
@@ -191,12 +191,12 @@ mcp_handler mcp_resources_list, mcp_resources_read;
 /* A file as the contents of a resource; used by mcp_resources_read. */
 void mcp_read_as_resource(struct mcp_call *c, const char *uri, const char *path);
 void mcp_log_as_resource(struct mcp_call *c, const char *uri, uint32_t eid);
-/* How a resource that is not there is refused. */
+/* Answers that there is no such resource. */
 void mcp_resource_missing(struct mcp_call *c, const char *uri);
 
 /*
  * Further tools, resources and prompts for conformance suites. Only test programs define it; in the
- * daemon it is not there, and &mcp_extra is NULL.
+ * daemon &mcp_extra is NULL.
  */
 struct mcp_extra {
 	void (*add_tools)(json_t *list);
