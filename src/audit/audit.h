@@ -1,6 +1,7 @@
 /*
- * The audit log: every decision before its effect (rule 27). A role of its own holds the file; the
- * others send it entries and get a receipt once the line is written. Lines are hash-chained JSON.
+ * The audit log: every decision is written before its effect (rule 27). The audit role, a process of
+ * its own, holds the file; other processes send it entries and get a receipt once the line is written.
+ * Lines are hash-chained JSON.
  */
 #pragma once
 
@@ -12,12 +13,12 @@ struct audit; /* a client's end of the socket to the role */
 
 struct audit *audit_open(struct loop *l, int fd);
 void audit_close(struct audit *a);
-/* done: once, never from within; with an error the effect must not take place. done may be NULL. */
+/* done is called once, later; with an error the effect must not take place. done may be NULL. */
 void audit_write(struct audit *a, const struct audit_entry *entry,
 		 void (*done)(void *arg, const struct err *e), void *arg);
-/* The error for work that is not done since its decision could not be written: busy, 503 over HTTP. */
+/* The error for work that is refused because its entry could not be written: busy, 503 over HTTP. */
 void audit_refuse(const struct err *why, struct err *ret);
-/* After the role was started anew: what waits for a receipt gets an error first. fd -1: it is gone. */
+/* The role was restarted: entries that wait for a receipt fail first. fd -1: the role is gone. */
 void audit_reopen(struct audit *a, int fd);
 
 /* fd: the callback's to close, the lines as they stand in the file; -1: e says why. */

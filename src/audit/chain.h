@@ -1,12 +1,12 @@
 /*
- * Records and what binds them. A record is one line:
+ * Audit records and their hash chain. A record is one line:
  *
  *   {"seq":7,"time":"...","who":"...","what":"...","target":"...","verdict":"...","why":"...",
  *    "from":"...","prev":"sha256:HEX","hash":"sha256:HEX"}
  *
- * hash is over the bytes of the line before `,"hash":`, so over prev as well: who changes a record
- * must change all that follow. Without a key it is SHA-256, which anybody can recompute; with one it
- * is keyed BLAKE2b, named "blake2b-KEYID", which only the key's holder can.
+ * The hash covers the bytes of the line before `,"hash":`, including prev: to change one record is to
+ * change all later ones. Without a key the hash is SHA-256, which anyone can recompute; with a key it is
+ * keyed BLAKE2b, named "blake2b-KEYID", which only the holder of the key can compute.
  */
 #pragma once
 
@@ -17,7 +17,7 @@
 #define CHAIN_KEY 32
 #define CHAIN_LINE 16384 /* no record is longer */
 
-/* What the first record has as prev. */
+/* The prev of the first record. */
 #define CHAIN_START "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 
 struct chain_key {
@@ -32,7 +32,7 @@ struct chain {
 	char head[CHAIN_HASH];
 };
 
-/* Reads a key file: at least 16 bytes, nobody else's to read. */
+/* Reads a key file: at least 16 bytes, readable by its owner only. */
 int chain_key_load(const char *file, struct chain_key *ret, struct err *e);
 void chain_init(struct chain *c, const struct chain_key *key);
 
@@ -43,13 +43,13 @@ void chain_add(struct chain *c, struct buf *b, const struct audit_entry *entry, 
 struct chain_view {
 	uint64_t seq;
 	char prev[CHAIN_HASH], hash[CHAIN_HASH];
-	size_t hashed_len; /* so many bytes of the line are under the hash */
+	size_t hashed_len; /* number of bytes that the hash covers */
 };
-/* False if this is no record of ours. */
+/* False: not a record. */
 bool chain_parse(const char *line, size_t len, struct chain_view *ret);
 
 enum chain_check { CHAIN_GOOD, CHAIN_BAD, CHAIN_OTHER_KEY };
-/* Does the hash fit the bytes? */
+/* Does the hash match the bytes? */
 enum chain_check chain_check(const struct chain_key *key, const char *line,
 			     const struct chain_view *v);
 /* "sha256:HEX" of any bytes. */

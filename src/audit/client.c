@@ -1,9 +1,9 @@
-/* The clients' end of the audit log: entries go to the role in order, receipts come back in order. */
+/* The client side of the audit log: sends entries to the role in order; receipts come back in order. */
 #include "audit/audit.h"
 
 #include "wire/ipc_channel.h"
 
-/* So many may wait for a receipt; more is an error, as the log cannot follow. */
+/* The most entries that may wait for a receipt; beyond that the log is too slow, and entries fail. */
 #define WAITING_MAX 65536
 
 struct pending_entry {
@@ -21,11 +21,11 @@ struct pending_queue {
 struct audit {
 	struct loop *loop;
 	struct ipc_channel channel;
-	struct loop_task task; /* answers what has failed */
+	struct loop_task task; /* answers the failed entries */
 	uint32_t serial;
 	size_t count;
 	struct pending_queue sent, failed; /* oldest first */
-	struct err why;			   /* of those that failed */
+	struct err why;			   /* why they failed */
 };
 
 static void queue_put(struct pending_queue *q, struct pending_entry *p)
@@ -75,7 +75,7 @@ static void fail_pending(struct audit *a, struct pending_entry *p)
 	loop_task_add(a->loop, &a->task);
 }
 
-/* The role is gone, or speaks nonsense: no receipt will come. */
+/* The role is gone or broke the protocol: no receipt will come. */
 static void lose_role(void *arg, int errnum)
 {
 	struct audit *a = arg;

@@ -1,8 +1,8 @@
 /*
  * Theory of operation
  *
- * The chain's end is read from the file once, at the start; from then on what we remember is the
- * truth, so that whoever cuts or edits the file behind our back breaks the chain visibly.
+ * The end of the chain is read from the file once, at the start. From then on the copy in memory
+ * counts, so that a later cut or edit of the file visibly breaks the chain.
  *
  * A write that ends half-way (kill, full disk) leaves a line without its end. It is never removed:
  * the next write ends that line and puts a record "audit.repair" behind it that has the digest of
@@ -24,7 +24,7 @@ struct audit_log {
 	char *name;
 	struct chain chain;
 	int fd;
-	off_t size;	    /* of the current file, as we left it */
+	off_t size;	    /* of the current file after the last write */
 	uint64_t first_seq; /* in the current file; 0: it is empty */
 	bool suspect;	    /* the last write failed: check the file before the next */
 };
@@ -111,7 +111,7 @@ static uint64_t first_seq_of(int fd)
 
 /* ---- older files ---- */
 
-/* Is this the name of an older file of ours? */
+/* Is this the name of an older audit file? */
 static bool is_older(const struct audit_log *l, const char *name)
 {
 	size_t n = strlen(l->name);
@@ -214,7 +214,7 @@ struct audit_log *audit_log_open(const struct audit_log_settings *s, struct err 
 		audit_log_close(l);
 		return NULL;
 	}
-	l->suspect = true; /* whoever was before us may have been killed */
+	l->suspect = true; /* an earlier process may have been killed while it wrote */
 	return l;
 }
 
@@ -273,7 +273,7 @@ static int rotate_file(struct audit_log *l, struct err *e)
 	return 0;
 }
 
-/* Is the file still there, is it ours, how long is it now? */
+/* Is the file still there, and how long is it now? */
 static int check_current(struct audit_log *l, struct err *e)
 {
 	struct stat st;
@@ -296,8 +296,9 @@ static int write_all(struct audit_log *l, const struct buf *b, struct err *e)
 }
 
 /*
- * A batch was not written as a whole. Best it never was; where the file can only grow, its whole
- * records stand (their receipts say no, so nothing follows from them), and the chain goes on there.
+ * A batch was not written completely. It is cut off again if possible. If the file can only grow, the
+ * complete records stay (their receipts report an error, so nothing was done), and the chain goes on
+ * from them.
  */
 static void take_back(struct audit_log *l)
 {
@@ -350,7 +351,7 @@ int audit_log_append(struct audit_log *l, const struct audit_entry *entries, siz
 
 /* ---- reading ---- */
 
-/* `"target":"TEXT` as it stands in a record. */
+/* `"target":"TEXT`, escaped as in a record. */
 static char *needle_for(const char *target)
 {
 	char text[sizeof(((struct audit_query *)NULL)->target) * 6 + 32];
@@ -382,7 +383,7 @@ static bool is_wanted(const struct found *f, const char *line, size_t len)
 	       (!f->needle || memmem(line, len, f->needle, strlen(f->needle)));
 }
 
-/* From the end of a file to its start, as far as it is worth it. */
+/* Searches from the end of a file backwards, at most QUERY_SCAN bytes. */
 static int scan_file(int fd, off_t size, struct found *f)
 {
 	size_t len = (size_t)(size > QUERY_SCAN ? QUERY_SCAN : size);
@@ -405,7 +406,7 @@ static int scan_file(int fd, off_t size, struct found *f)
 	return n < 0 ? -1 : 0;
 }
 
-/* The newest older file, if the current one had too little. */
+/* Searches the newest older file if the current one had too few matches. */
 static void scan_older(struct audit_log *l, struct found *f)
 {
 	auto_list struct list older = {0};

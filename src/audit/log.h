@@ -1,5 +1,5 @@
 /*
- * The audit file: appended to, rotated, mended after a torn write. Used by the role alone.
+ * The audit file: appends, rotates, and repairs after a torn write. Used only by the audit role.
  *
  * NAME is the current file; NAME.SEQ (20 digits, the first record in it) are older ones. The chain
  * runs through all of them.
@@ -20,11 +20,11 @@ struct audit_log_settings {
 	struct chain_key key;
 };
 
-/* Finds the end of the chain. A last record that does not fit is an error: somebody was there. */
+/* Finds the end of the chain. A last record whose hash does not match is an error: it was changed. */
 struct audit_log *audit_log_open(const struct audit_log_settings *s, struct err *e);
 void audit_log_close(struct audit_log *l);
-/* All of them, or none. */
+/* Writes all entries, or none. */
 int audit_log_append(struct audit_log *l, const struct audit_entry *entries, size_t count,
 		     struct err *e);
-/* The lines that match into a sealed memfd. */
+/* Returns a sealed memfd with the lines that match. */
 int audit_log_query(struct audit_log *l, const struct audit_query *q, struct err *e);

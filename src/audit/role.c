@@ -4,8 +4,8 @@
  * Runs as: the broker's user, or one that owns the audit directory.
  * Holds: that directory's fd, the file in it, the chain's key, a socket to each client.
  * May: append to, rotate and read these files; send receipts.
- * Must not: do anything for its clients but that. It trusts none of them: whatever the bytes of an
- * entry, it becomes one well-formed line.
+ * Must not: do anything else for its clients. It trusts none of them: an entry becomes one well-formed
+ * line, whatever its bytes are.
  *
  * Entries that wait at the same time are written together: one write (and one fdatasync) pays for
  * all of them, and no receipt leaves before that.
@@ -51,7 +51,7 @@ struct audit_role {
 
 static void send_reply(int sock, const struct ipc *m, int fd)
 {
-	/* A client that takes no receipts would stop the others; it can only lose its own. */
+	/* A client that reads no receipts must not block the others; it loses its own. */
 	while (ipc_send(sock, m, fd) < 0) {
 		struct pollfd p = {.fd = sock, .events = POLLOUT};
 
@@ -62,7 +62,7 @@ static void send_reply(int sock, const struct ipc *m, int fd)
 
 /* ---- requests ---- */
 
-/* Opens the log if that has not worked yet: a disk may have been mounted or emptied since. */
+/* Opens the log if that failed before: a disk may have been mounted or emptied since. */
 static int want_log(struct audit_role *r, struct err *e)
 {
 	if (!r->log)
@@ -100,7 +100,7 @@ static void answer_query(struct audit_role *r, int sock, const struct ipc *m)
 	send_reply(sock, &answer, fd);
 }
 
-/* 1: one was taken; 0: none waits; -1: this client is gone, or speaks nonsense. */
+/* 1: a request was taken; 0: none waits; -1: the client is gone or broke the protocol. */
 static int take_request(struct audit_role *r, int sock)
 {
 	struct ipc m;
@@ -136,7 +136,7 @@ static void on_client_request(void *arg, uint32_t events)
 
 	while (r->count < BATCH && (state = take_request(r, first->watch.fd)) > 0)
 		;
-	/* Others that wait now share the write. */
+	/* Entries of other clients that wait now share the write. */
 	for (int i = 0; i < r->client_count; i++)
 		while (&r->clients[i] != first && r->clients[i].watch.fd >= 0 && r->count < BATCH &&
 		       take_request(r, r->clients[i].watch.fd) > 0)
@@ -200,7 +200,7 @@ static int watch_signals(struct audit_role *r)
 	sigaddset(&set, SIGTERM);
 	sigaddset(&set, SIGINT);
 	sigprocmask(SIG_BLOCK, &set, NULL);
-	/* A limit on file size is an error of write, not the end of us. */
+	/* At the file size limit write must fail; the signal must not kill the role. */
 	signal(SIGXFSZ, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
 	r->signals = (struct loop_watch){.fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK),
@@ -228,7 +228,7 @@ int audit_role_run(struct audit_role *r, const int *socks, int nsocks)
 		if (rc == 0)
 			rc = loop_watch(r->loop, &c->watch);
 	}
-	/* What is wrong is said at once, not at the first request. */
+	/* A broken log is reported now, not at the first request. */
 	if (want_log(r, &e) < 0)
 		log_error("audit: cannot open the file", "error", e.msg);
 	if (rc == 0 && nsocks > 0)

@@ -1,3 +1,4 @@
+/* `cloche audit verify`: checks that the records of audit files form one unbroken chain. */
 #include "audit/audit.h"
 #include "audit/chain.h"
 
@@ -65,7 +66,7 @@ static int check_link(struct verifier *v, const struct chain_view *view, const c
 			return err_set(e, ERR_CONFLICT, "%s: the first record was changed", where);
 		v->v.first_seq = view->seq;
 		snprintf(v->v.first_prev, sizeof(v->v.first_prev), "%s", view->prev);
-		/* The wanted head may be the one before what we were given. */
+		/* The wanted head may belong to the record before the first one given. */
 		v->v.head_found = v->head && str_equal(v->head, view->prev);
 		return 0;
 	}
@@ -125,7 +126,7 @@ static int check_file(struct verifier *v, struct audit_file *f, struct err *e)
 		if (line[n - 1] == '\n') {
 			n--;
 		} else if (!*v->torn && !chain_parse(line, (size_t)n, &(struct chain_view){0})) {
-			/* The very end: killed while it wrote, and not started since. */
+			/* The end of the log: the role was killed while it wrote, and has not run since. */
 			chain_digest(line, (size_t)n, v->torn);
 			continue;
 		}
@@ -165,7 +166,7 @@ static int judge_chain(struct verifier *v, struct err *e)
 		return err_set(e, ERR_CONFLICT,
 			       "the wanted head is not in the log: its end was cut off, or it is "
 			       "another log");
-	/* A torn end is what a kill leaves; the next start notes it. */
+	/* A torn end is left by a kill; the next start records it. */
 	return 0;
 }
 

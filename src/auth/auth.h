@@ -1,6 +1,7 @@
 /*
- * Who asks. Tokens are made by `cloche token`, shown once and kept hashed in a file that only the
- * operator can write; the front gets its text from the broker and can mint none.
+ * The caller of a request. Tokens are made by `cloche token`, shown once and stored as hashes in a file
+ * that only the operator can write. The front gets the text of the file from the broker and cannot make
+ * tokens.
  */
 #pragma once
 

@@ -1,7 +1,6 @@
 /*
- * Token buckets by name (a token's id, an address): so many requests a minute, so many at once. The
- * table is bounded; the bucket that was unused for longest makes room, which errs on the side of the
- * client.
+ * Rate limits: token buckets by name (id of a token, or an address), with a rate per minute and a burst.
+ * The table is bounded. The bucket unused for longest is replaced, which errs in favour of the client.
  */
 #pragma once
 

@@ -1,12 +1,12 @@
 /*
- * Against pages in a browser that talk to us by a name of their own (DNS rebinding) or from another
- * site: which Host and Origin headers are taken.
+ * Checks the Host and Origin headers, against web pages that reach the daemon under a name of their own
+ * (DNS rebinding) or from another site.
  */
 #pragma once
 
 #include "base/base.h"
 
-/* More names that are ours: "host", "*.domain", with or without a port. */
+/* Additional names of the daemon: "host", "*.domain", with or without a port. */
 struct gate {
 	const char (*hosts)[256];
 	size_t host_count;

@@ -209,7 +209,7 @@ static uint64_t get_key(const struct token *t, const struct token_key *k)
 	return k->size == sizeof(uint32_t) ? *(const uint32_t *)at : *(const uint64_t *)at;
 }
 
-/* What is 0 is not written, but for the first, which always is. */
+/* Values of 0 are left out, except for the first key, trust. */
 size_t token_format(const struct token *t, char *line, size_t size)
 {
 	char hash[2 * TOKEN_HASH + 1], scopes[64];
@@ -299,8 +299,8 @@ static void fill_caller(struct caller *ret, const struct token *t)
 }
 
 /*
- * What is compared is the hash of the key: every entry is looked at to its end, so that the time
- * taken says nothing about how much of a guess was right, nor about which token it was near.
+ * Compares the hash of the key with every entry to its end, so that the time taken reveals neither how
+ * much of a guess was right nor which token it was close to.
  */
 bool tokens_check(const struct tokens *t, const char *key, uint64_t now, struct caller *ret)
 {

@@ -5,7 +5,7 @@
 #define BUCKETS 256
 #define SWEEP_MS 10000
 
-/* How long an answer may take; a snapshot copies gigabytes. */
+/* The time that an answer may take; a snapshot copies gigabytes. */
 #define DEADLINE_MS 120000
 #define DEADLINE_LONG_MS 1800000
 
@@ -52,7 +52,7 @@ static void fail_question(struct broker_question *a, const char *why)
 	free(a);
 }
 
-/* Those that wait longer than until now. */
+/* Fails all questions whose deadline has passed. */
 static void fail_due(struct broker *b, int64_t now, const char *why)
 {
 	for (size_t i = 0; i < BUCKETS; i++)
@@ -63,7 +63,7 @@ static void fail_due(struct broker *b, int64_t now, const char *why)
 			}
 			*at = a->next;
 			fail_question(a, why);
-			/* The callback may have asked anew, in this very chain. */
+			/* The callback may have added a question to this chain. */
 			at = &b->table[i];
 		}
 }
@@ -127,7 +127,7 @@ static struct broker_question *take_question(struct broker *b, const struct ipc 
 	return a;
 }
 
-/* Nobody waits any more for what was booted: it must not stay. */
+/* The question has timed out, so a sandbox that was booted for it must be destroyed. */
 static void undo_boot(struct broker *b, const struct ipc *m)
 {
 	if (m->type == IPC_BOOTED && m->err.kind == ERR_NONE)

@@ -10,7 +10,7 @@ struct capture_run {
 	struct sandbox *s; /* held */
 	struct stream out, err;
 	bool cancelled;
-	bool asking; /* for denials; freed by its answer */
+	bool asking; /* the guest is asked for denials; freed by the answer */
 	uint32_t eid;
 	bool warm;
 	layer_set proven;
@@ -34,7 +34,7 @@ static void capture_free(struct capture_run *c)
 	free(c);
 }
 
-/* How long it is in the record, at most. */
+/* The largest length that it can have in the record. */
 static size_t printed_len(const struct capture *c, bool base64)
 {
 	const struct {
@@ -60,7 +60,7 @@ static void shrink_capture(struct capture *c)
 	free(take_ptr(c->tail));
 }
 
-/* The answer takes the place of what was kept; together with all others it must fit. */
+/* The answer replaces the kept output; together with all other answers it must fit the budget. */
 static bool answer_fits(struct capture_run *c)
 {
 	struct budget after = c->s->m->output;
@@ -95,7 +95,7 @@ static void fill_result(struct capture_run *c, const struct outcome *x)
 {
 	struct result *r = &c->result;
 
-	/* A warm host has many runs, and nobody finds it by its name. */
+	/* A warm host has many runs, and clients cannot find it by its id. */
 	if (c->warm)
 		id_make(r->id);
 	else
@@ -114,7 +114,7 @@ static void fill_result(struct capture_run *c, const struct outcome *x)
 	result_add_note(r, c->note);
 }
 
-/* Everything is known. */
+/* The record is complete. */
 static void conclude(struct capture_run *c)
 {
 	c->asking = false;
@@ -162,7 +162,7 @@ static void on_capture_error(void *arg, const struct err *e)
 	capture_free(c);
 }
 
-/* ---- while it runs ---- */
+/* ---- output ---- */
 
 static void on_capture_start(void *arg, uint32_t eid, uint32_t pid)
 {
@@ -175,7 +175,7 @@ static void on_capture_start(void *arg, uint32_t eid, uint32_t pid)
 	c->setup_ms = (double)(now_ns() - c->begun_ns) / 1e6;
 }
 
-/* So much came that going on makes no sense. */
+/* The command has printed far more than is kept: it is killed. */
 static void stop_flood(struct capture_run *c)
 {
 	struct outcome x = {.pids_peak = -1, .disk_bytes = -1};

@@ -1,6 +1,7 @@
 /*
- * What may be asked for: the operator's ceilings hold for all, a token's own for what it asks. Who says nothing gets
- * what the settings say, lowered to them; who asks for more is refused. The broker looks again (daemon/broker/check.c).
+ * Ceilings: the operator's hold for all callers, those of a token for its own requests. A request that
+ * sets no limits gets the defaults, lowered to the ceilings; a request for more is refused. The broker
+ * checks again (daemon/broker/check.c).
  */
 #include "manager/manager_internal.h"
 
@@ -55,7 +56,7 @@ static void limits_lower(struct limits *l, const struct limits *most)
 	}
 }
 
-/* Of two times, where 0 is for ever. */
+/* The shorter of two times, where 0 means for ever. */
 static uint64_t sooner(uint64_t a, uint64_t b)
 {
 	return !a || (b && b < a) ? b : a;
@@ -70,7 +71,7 @@ void create_options_for(struct create_options *o, const struct manager *m, const
 	limits_lower(l, &c->ceiling);
 	if (who->has_ceiling)
 		limits_lower(l, &who->ceiling);
-	/* What is written stays in memory. */
+	/* Written files are kept in memory. */
 	if (l->disk_bytes > l->memory_bytes)
 		l->disk_bytes = l->memory_bytes / 2;
 	o->ttl_ms = sooner(o->ttl_ms, c->max_ttl_ms);

@@ -1,12 +1,16 @@
+/*
+ * Creating, starting and reconnecting sandboxes: the request is checked, a pool member is claimed or a
+ * sandbox booted, its guest configured, and its files restored.
+ */
 #include "manager/manager_internal.h"
 
 #include "wire/guest.h"
 #include "wire/pack.h"
 
 #define CONNECT_TRIES 4
-#define ENV_BYTES (48u << 10) /* the rest of the frame is for what stands beside it */
+#define ENV_BYTES (48u << 10) /* leaves room in the frame for the other settings */
 
-/* What a guest is told when it starts: one frame, and malformed words would be its end. */
+/* The settings of a guest must fit one frame; a malformed frame would break the link. */
 static int check_words(const struct create_options *o, struct err *e)
 {
 	const char *workdir = o->spec.workdir ? o->spec.workdir : "";
@@ -37,7 +41,7 @@ int create_check(struct manager *m, const struct caller *who, const struct creat
 		e->errnum = EBUSY;
 		return -1;
 	}
-	/* Those without an end live with their client, or are warm. */
+	/* Sandboxes without a TTL end with their client, or are warm hosts. */
 	if ((!options_are_warm_host(o) && quota_check(m, who, e) < 0) ||
 	    (o->ttl_ms && manager_times_check(m, &o->ttl_ms, NULL, e) < 0))
 		return -1;
@@ -48,12 +52,12 @@ int create_check(struct manager *m, const struct caller *who, const struct creat
 
 /* ---- asking for one ---- */
 
-/* No two have the same, so that lists have them in the order in which they were asked for. */
+/* Unique, so that lists keep the order of the requests. */
 static uint64_t creation_time(struct manager *m)
 {
 	uint64_t now = unix_ms();
 
-	/* Should the clock have been set back, that is what it says now. */
+	/* If the clock was set back, the new time counts. */
 	if (now <= m->last_created_ms && m->last_created_ms - now < 1000)
 		now = m->last_created_ms + 1;
 	m->last_created_ms = now;
@@ -160,7 +164,7 @@ void sandbox_configure(struct sandbox *s, uint64_t ttl_ms, const struct call_ops
 
 /* ---- running ---- */
 
-/* The guest has its settings and its files. */
+/* The guest has its settings and its files: the sandbox runs. */
 static void come_up(struct job *j)
 {
 	struct sandbox *s = j->s;
@@ -170,7 +174,7 @@ static void come_up(struct job *j)
 	s->started_ms = unix_ms();
 	s->setup_ms = (double)(now_ns() - j->begun_ns) / 1e6;
 	sandbox_move(s, STATE_RUNNING, BY_GUEST);
-	/* First it is written down that it runs, then the other copy of its files goes away. */
+	/* The new state is stored before the other copy of the files is removed. */
 	memcpy(kept, s->kept, sizeof(kept));
 	s->kept[0] = '\0';
 	if (sandbox_save(s, &e) < 0) {
@@ -215,7 +219,7 @@ static void configure_guest(struct job *j)
 
 static void boot_ask(struct job *j);
 
-/* Only what may be better the next time is tried again. */
+/* Only errors that may go away are worth a retry. */
 static bool is_worth_a_retry(const struct job *j, const struct err *e)
 {
 	return e->kind == ERR_SYSTEM && j->tries < j->s->m->p.config->boot_retries;
@@ -266,7 +270,7 @@ static void boot_ask(struct job *j)
 
 /* ---- claiming from the pool ---- */
 
-/* The member cannot be used after all: another one is booted under a new name. */
+/* The pool member cannot be used after all: a sandbox is booted under a new id. */
 static void boot_instead(struct job *j)
 {
 	struct sandbox *s = j->s;
@@ -341,7 +345,7 @@ void create_begin(struct job *j)
 		claim_member(j);
 		pool_taken(j->s->m);
 	} else if (j->s->booted.id[0]) {
-		/* Its link broke just after it was taken from the pool. */
+		/* The link broke just after the member was taken from the pool. */
 		boot_instead(j);
 	} else {
 		boot_ask(j);
@@ -363,7 +367,7 @@ static void on_start_undone(struct job *j, const struct err *e)
 	job_end(j, &j->err);
 }
 
-/* A start that fails leaves a stopped sandbox with its files; a create leaves nothing. */
+/* After a failed start the sandbox is stopped again and keeps its files; a failed create leaves nothing. */
 void boot_failed(struct job *j, const struct err *e)
 {
 	struct sandbox *s = j->s;
@@ -374,7 +378,7 @@ void boot_failed(struct job *j, const struct err *e)
 		job_ask_for(j, IPC_DESTROY, on_start_undone);
 		return;
 	}
-	/* Whoever asked for what there is not has the answer, and there is nothing to look at. */
+	/* A request that cannot be met has its answer; no failed sandbox is listed. */
 	s->refused = j->kind == JOB_CREATE && e->kind != ERR_SYSTEM;
 	sandbox_end(s, STATE_FAILED, BY_BROKER, e->msg);
 	job_end(j, e);
@@ -392,7 +396,7 @@ static void on_reconnected(struct job *j, const struct err *e)
 	configure_guest(j);
 }
 
-/* The guest of a new sandbox did not greet in time: perhaps the machine is busy. */
+/* The guest of a new sandbox did not greet in time; the machine may be busy, so it is tried again. */
 static void reconnect(struct job *j)
 {
 	struct err e;
@@ -438,7 +442,7 @@ static void on_connected(struct job *j, const struct err *e)
 	}
 	j->s->booted.generation = j->reply->booted.generation;
 	sandbox_open_link(j->s, take_fd(&j->fd), j->reply->booted.generation);
-	/* What it was told last may have been lost. */
+	/* The last settings may have been lost with the link. */
 	job_configure(j, sandbox_ttl_left_ms(j->s), on_answered);
 }
 

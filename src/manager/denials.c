@@ -1,4 +1,5 @@
-/* What was refused to a command, as its guest tells it. The guest is not trusted: bounded and cleaned. */
+/* Denials of a command as its guest reports them. The guest is not trusted: number and texts are bounded
+ * and sanitised. */
 #include "manager/manager_internal.h"
 
 #include "wire/guest.h"
@@ -8,7 +9,7 @@
 
 static const char *const kinds[] = {"syscall", "connect", "resolve"};
 
-/* Limits that a record tells about as denials, in this order. */
+/* Limits that are also shown as denials, in this order. */
 static const enum limit_hit told_limits[] = {HIT_PIDS, HIT_DISK, HIT_FILE_SIZE, HIT_MEMORY};
 
 static void read_text(struct unpack *u, char *dst, size_t size)

@@ -1,4 +1,4 @@
-/* What happened to sandboxes, in order: the last few thousand, and whoever listens. */
+/* Events of sandboxes: a ring of the last few thousand, and subscriptions to them. */
 #include "manager/manager_internal.h"
 
 struct sandbox_event {
@@ -9,7 +9,7 @@ struct sandbox_event {
 struct subscription {
 	struct manager *m;
 	struct caller who;
-	uint64_t next_seq; /* that it has not been told */
+	uint64_t next_seq; /* the next event to deliver */
 	void (*call)(void *arg, const json_t *event);
 	void *arg;
 	struct loop_task task;
@@ -52,7 +52,7 @@ void event_add(struct sandbox *s, const char *type, json_t *more)
 		loop_task_add(m->p.loop, &l->task);
 }
 
-/* Tells what has come; a listener may end its own subscription within. */
+/* Delivers new events. The callback may end its own subscription. */
 static void deliver_events(void *arg)
 {
 	struct subscription *l = arg;

@@ -9,9 +9,9 @@
 
 static_assert(EXEC_MAX_ARGS == GUEST_MAX_ARGS, "as many as the guest takes");
 
-/* The guest ends a command in time; if it does not, we no longer wait for it. */
+/* The guest ends a command at its timeout. If it does not, the daemon stops waiting this much later. */
 #define OVERDUE_MS 15000
-#define DISK_FULL (64u << 10) /* so little is left that a write may have failed for it */
+#define DISK_FULL (64u << 10) /* with less room than this a write may have failed */
 
 static void exec_free(struct exec *x)
 {
@@ -45,7 +45,7 @@ static void fail_exec(struct exec *x, const struct err *e)
 		ops->on_error(arg, &copy);
 }
 
-/* ---- how it ended ---- */
+/* ---- the end of a command ---- */
 
 void exit_read(struct unpack *u, const struct sandbox *s, struct outcome *ret)
 {
@@ -86,13 +86,13 @@ static void finish_exec(struct exec *x)
 		ops->on_exit(arg, &exit);
 }
 
-/* A sandbox of its own, so that what was used at most was used by it. */
+/* The command has a sandbox of its own, so the peak usage of the sandbox is the command's. */
 static bool has_own_sandbox(const struct exec *x)
 {
 	return x->unacked && x->s->o.transient && !x->warm;
 }
 
-/* The kernel's counts say which limits were met since they were last looked at. */
+/* The counters of the kernel say which limits were reached since the last look. */
 static void judge_limits(struct exec *x, const struct ipc_stats *st)
 {
 	struct sandbox *s = x->s;
@@ -122,7 +122,7 @@ static void on_exec_stats(void *arg, const struct ipc *reply, int fd)
 	finish_exec(x);
 }
 
-/* Asking costs a little, so only if it failed in a way that a limit may explain. */
+/* The broker is asked only if a limit may explain the failure. */
 static bool may_be_a_limit(const struct exec *x)
 {
 	const struct outcome *e = &x->exit;
@@ -135,7 +135,7 @@ static bool may_be_a_limit(const struct exec *x)
 
 static void begin_cold(struct exec *x);
 
-/* What the guest says of a field begins with its name. */
+/* An error of the guest about a field begins with the name of the field. */
 static struct err with_field(const struct err *e)
 {
 	static const char *const fields[] = {"cwd", "user"};
@@ -165,7 +165,7 @@ static void on_exec_end(void *arg, const struct err *e)
 		fail_exec(x, &why);
 		return;
 	}
-	/* Of a warm one the guest has told: the counts of a warm host are those of all its lanes. */
+	/* The counters of a warm host are those of all its lanes; the guest has reported those of the task. */
 	if (x->warm || !(may_be_a_limit(x) || has_own_sandbox(x)) || x->s->state != STATE_RUNNING) {
 		finish_exec(x);
 		return;
@@ -175,7 +175,7 @@ static void on_exec_end(void *arg, const struct err *e)
 	broker_ask(x->s->m->p.broker, &m, -1, on_exec_stats, x);
 }
 
-/* ---- while it runs ---- */
+/* ---- output ---- */
 
 static void take_output(struct exec *x, int kind, const void *payload, size_t len)
 {
@@ -184,7 +184,7 @@ static void take_output(struct exec *x, int kind, const void *payload, size_t le
 
 	if (u.bad)
 		return;
-	/* The number counts against the window as well; who listens knows only of the bytes. */
+	/* The sequence number counts against the window, too, but the receiver credits only the bytes. */
 	call_credit(x->call, 8);
 	if (x->ops->on_output)
 		x->ops->on_output(x->arg, kind, seq, (const char *)u.at, (size_t)(u.end - u.at));
@@ -192,7 +192,7 @@ static void take_output(struct exec *x, int kind, const void *payload, size_t le
 		call_credit(x->call, (size_t)(u.end - u.at));
 }
 
-/* More than any disk has is as good as not known. Older guests do not say it. */
+/* A number beyond any disk means unknown. Older guests do not send it. */
 static int64_t read_disk(struct unpack *u)
 {
 	uint64_t bytes = u->at < u->end ? unpack_u64(u) : UINT64_MAX;
@@ -267,7 +267,7 @@ static void send_request(struct exec *x)
 		loop_timer_set(x->s->m->p.loop, &x->overdue, x->timeout_ms + OVERDUE_MS);
 }
 
-/* The copy that a snippet was to be cannot be had. */
+/* No copy of the interpreter can be made: the snippet is started as a new process. */
 static void begin_cold(struct exec *x)
 {
 	x->type = G_EXEC;
@@ -276,7 +276,7 @@ static void begin_cold(struct exec *x)
 	send_request(x);
 }
 
-/* The decision is made: it runs, or e says why not. */
+/* The audit has answered: the command starts, or e says why not. */
 static void start_or_fail(void *arg, struct sandbox *s, const struct err *e)
 {
 	struct exec *x = arg;
@@ -372,8 +372,8 @@ static void pack_warm(const struct exec_request *r, struct buf *b)
 }
 
 /*
- * Malformed words are the end of a guest's link, and with it of all that others run there: what the guest would
- * take as such is refused here, by name.
+ * A malformed request breaks the link of the guest and all other commands on it, so a request that the
+ * guest would not accept is refused here, by the name of the field.
  */
 static int check_request(const struct exec_request *r, size_t packed, struct err *e)
 {
@@ -404,7 +404,7 @@ static int check_request(const struct exec_request *r, size_t packed, struct err
 	return 0;
 }
 
-/* What runs, cut: for the audit. Its role makes the bytes harmless. */
+/* The command, cut to size, for the audit. The audit role escapes the bytes. */
 static void name_command(const struct exec_request *r, char *text, size_t size)
 {
 	snprintf(text, size, "%s%s", r->shell ? "shell " : "", r->shell ? r->shell : "");
@@ -459,7 +459,7 @@ struct exec *exec_attach(struct sandbox *s, uint32_t eid, uint64_t from_seq,
 	return x;
 }
 
-/* ---- what its owner may do ---- */
+/* ---- for the owner of an attachment ---- */
 
 void exec_leave_idle(struct exec *x)
 {

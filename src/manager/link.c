@@ -1,17 +1,17 @@
 /*
  * Theory of operation.
  *
- * Parties: the front (we) and one guest, which may be hostile. What arrives is read into one scratch
- * buffer, whole frames are handed on from there, and only an unfinished frame is kept. What is sent
- * is gathered in `out` and written once at the end of a round.
+ * Parties: the front (this process) and one guest, which may be hostile. Bytes are read into one
+ * scratch buffer; whole frames are passed on from there, and only an unfinished frame is kept. Frames
+ * to be sent are gathered in `out` and written once at the end of a loop round.
  *
- * A call is one stream. It is in the link's table until its stream is over. From then on it lives
- * only for its last callback, which always comes from the loop (a task), so that no callback comes
- * from within link_call, link_close or call_send. A callback may close the link: `depth` keeps its
- * memory until the frames at hand are dealt with.
+ * A call is one stream. It is in the link's table until its stream is over. After that it lives only
+ * for its last callback, which always comes from the loop (a task), never from within link_call,
+ * link_close or call_send. A callback may close the link: `depth` keeps the link's memory until the
+ * current frames are processed.
  *
- * Bounds: out is bounded by OUT_MAX (call_room) and OUT_FULL (requests), what is kept of an
- * unfinished frame by its size, counted frames by the window, all others by SMALL_MAX per call.
+ * Bounds: `out` by OUT_MAX (call_room) and OUT_FULL (requests), an unfinished frame by its size,
+ * counted frames by the window, all other frames by SMALL_MAX per call.
  */
 #include "manager/link.h"
 
@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 
 #define HELLO_MS 5000
-#define TICK_MS 30000 /* a guest that says nothing for two of them is gone */
+#define TICK_MS 30000 /* a guest that is silent for two of them is lost */
 #define OUT_MAX (1u << 20)
 #define OUT_FULL (8u << 20)
 #define READ_MAX (256u << 10)
@@ -30,12 +30,12 @@
 #define BUCKETS 16
 
 struct call {
-	struct link *link; /* NULL: over, only the last callback is due */
+	struct link *link; /* NULL: the stream is over, only the last callback is due */
 	struct loop *loop;
 	uint32_t stream;
 	uint8_t type;
 	bool answered;	 /* G_OK was seen */
-	bool wants_room; /* it was told that there is too little */
+	bool wants_room; /* its last attempt to send found too little room */
 	unsigned small;	 /* frames that count against no window */
 	uint32_t window_in, window_out, owed;
 	const struct call_ops *ops;
@@ -109,7 +109,7 @@ static void deliver_end(void *arg)
 		ops->on_free(owner);
 }
 
-/* The stream is over; the rest comes from the loop. */
+/* The stream is over; the last callback comes from the loop. */
 static void finish_call(struct call *c, const struct err *e)
 {
 	if (c->link)
@@ -189,7 +189,7 @@ static void report_room(void *arg)
 	c->ops->on_room(c->arg);
 }
 
-/* Tells a call that waits for it, from the loop. */
+/* Reports room to a call that waits for it, from the loop. */
 static void offer_room(struct call *c)
 {
 	if (c->wants_room && c->ops->on_room && call_room(c) > 0)
@@ -330,7 +330,7 @@ size_t call_push(struct call *c, const void *bytes, size_t len)
 
 	if (n && !call_send(c, bytes, n))
 		n = 0;
-	/* The rest waits, however large the room was. */
+	/* The remaining bytes wait for on_room, whatever room there was. */
 	c->wants_room |= n < len;
 	return n;
 }
@@ -345,7 +345,7 @@ void call_credit(struct call *c, size_t len)
 {
 	uint32_t owed = GUEST_WINDOW - c->window_in;
 
-	/* A caller cannot give back more than it got. */
+	/* A caller cannot return more credit than it has used. */
 	if (!c->link || len == 0)
 		return;
 	c->owed += len < owed - c->owed ? (uint32_t)len : owed - c->owed;
@@ -435,7 +435,7 @@ static bool take_credit(struct call *c, const void *payload, size_t len)
 	return true;
 }
 
-/* Within its window, or one of the few frames that need none. */
+/* Is the frame within its window, or one of the few frames that need none? */
 static bool is_within_bounds(struct call *c, uint8_t type, size_t len)
 {
 	if (!guest_is_counted(type))
@@ -443,7 +443,7 @@ static bool is_within_bounds(struct call *c, uint8_t type, size_t len)
 	if (len > c->window_in)
 		return false;
 	c->window_in -= (uint32_t)len;
-	/* An empty one costs nothing in the window; it must not come without end. */
+	/* An empty frame uses no window, so the number of empty frames is bounded, too. */
 	return len > 0 || ++c->small <= SMALL_MAX;
 }
 
@@ -509,7 +509,7 @@ static bool take_any_frame(struct link *k, const struct guest_header *h, const v
 	return !c || take_frame(k, c, h->type, payload, h->size);
 }
 
-/* Hands on the whole frames; returns how many bytes they were. */
+/* Passes on the whole frames; returns the number of their bytes. */
 static size_t take_frames(struct link *k, const unsigned char *bytes, size_t len)
 {
 	size_t at = 0;
@@ -544,7 +544,7 @@ static void take_bytes(struct link *k, const unsigned char *bytes, size_t len)
 
 static void on_link_ready(void *arg, uint32_t events)
 {
-	/* What is kept of an unfinished frame, and what comes. */
+	/* Holds the kept part of an unfinished frame and the new bytes. */
 	static unsigned char scratch[GUEST_HEADER + GUEST_MAX_PAYLOAD + READ_MAX];
 	struct link *k = arg;
 	size_t kept = k->in.len;
@@ -568,7 +568,7 @@ static void on_link_ready(void *arg, uint32_t events)
 		release_link(k);
 }
 
-/* ---- life signs ---- */
+/* ---- pings ---- */
 
 static const struct call_ops ping_ops = {0};
 

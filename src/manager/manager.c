@@ -1,3 +1,4 @@
+/* The tables of the manager: adding, finding, listing and counting sandboxes, and their life cycle. */
 #include "manager/manager_internal.h"
 
 #include "base/id.h"
@@ -10,7 +11,7 @@ const double manager_bucket_ms[MANAGER_BUCKETS] = {1,	2,   5,	   10,	 20,	50,
 
 /* ---- small things ---- */
 
-/* 20 letters of 5 bits: nobody guesses one. */
+/* 20 letters of 5 random bits each: cannot be guessed. */
 void id_make(char ret[IPC_ID])
 {
 	while (id_letters(ret, ID_LETTERS) < 0)
@@ -51,7 +52,7 @@ const struct manager_metrics *manager_metrics(const struct manager *m)
 	return &m->metrics;
 }
 
-/* ---- answers that must not come from within ---- */
+/* ---- answers from the loop ---- */
 
 struct later {
 	struct loop_task task;
@@ -150,7 +151,7 @@ void sandbox_remove(struct sandbox *s)
 
 	if (!s->known)
 		return;
-	/* A parked one holds the sandbox: it must not be the last who does. */
+	/* The prefork of snippets holds the sandbox and must not be its last holder. */
 	snippets_free(s);
 	while (*at != s)
 		at = &(*at)->next_same;
@@ -207,7 +208,7 @@ void sandbox_release(struct sandbox *s)
 		sandbox_free(s);
 }
 
-/* ---- places ---- */
+/* ---- quotas ---- */
 
 static struct token_quota *find_quota(struct manager *m, const char *token)
 {
@@ -302,7 +303,7 @@ struct sandbox *manager_find(struct manager *m, const struct caller *who, const 
 
 void sandbox_used_by_owner(struct sandbox *s, const char *address)
 {
-	/* Its ceilings stay: a change of limits that waits is judged by those of who asked for it. */
+	/* The ceilings stay: a waiting change of limits is judged by those of its caller. */
 	memcpy(s->actor.token, s->owner.token, sizeof(s->actor.token));
 	memcpy(s->actor.name, s->owner.name, sizeof(s->actor.name));
 	snprintf(s->actor.address, sizeof(s->actor.address), "%s", address);
@@ -346,8 +347,8 @@ static bool matches_filter(const struct sandbox *s, const char *state, const str
 }
 
 /*
- * The cursor names the last one of a page by its time and id, so that it stays good when that one is
- * gone: "MILLISECONDS-ID".
+ * The cursor names the last sandbox of a page by time and id, "MILLISECONDS-ID", so that it stays valid
+ * after that sandbox is gone.
  */
 static bool is_after(const struct sandbox *s, uint64_t ms, const char *id)
 {
@@ -375,7 +376,7 @@ static int by_age(const void *a, const void *b)
 	return strcmp(x->id, y->id);
 }
 
-/* All that match and come after the cursor, by age. */
+/* All sandboxes that match, by age. */
 static size_t collect_sandboxes(struct manager *m, const struct caller *who, const char *state,
 				const struct list *metadata, struct sandbox ***ret)
 {
@@ -519,7 +520,7 @@ void create_options_done(struct create_options *o)
 	*o = (struct create_options){0};
 }
 
-/* ---- what a sandbox says of itself ---- */
+/* ---- properties of a sandbox ---- */
 
 const char *sandbox_id(const struct sandbox *s)
 {

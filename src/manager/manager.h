@@ -1,8 +1,8 @@
 /*
- * The manager: which sandboxes exist, whose they are, in which state, and until when. It lives in
- * the front. It asks the broker (wire/ipc.h) for what needs privileges, speaks to the guests
- * (link.h), keeps state in SQLite (store/), and answers the doors (api/). Everything that takes time
- * ends in a callback, never from within the call that asked for it.
+ * The manager knows which sandboxes exist, their owners, states and expiry times. It runs in the
+ * front. It asks the broker (wire/ipc.h) for privileged work, talks to the guests (link.h), keeps state
+ * in SQLite (store/) and answers the doors (api/). A function that takes time reports through a
+ * callback, which is never called before the function has returned.
  */
 #pragma once
 
@@ -31,28 +31,27 @@ enum sandbox_state {
 	STATE_COUNT,
 };
 
-/* Milliseconds in which nothing happens before ...; 0: never. */
 struct create_options {
 	struct sandbox_spec spec; /* finished; limits, root, image, require ...; taken over */
 	char name[IPC_NAME];
-	char door[8];	  /* "rest" "e2b" "mcp" */
-	json_t *metadata; /* object of strings, or NULL; taken over */
-	struct list env;  /* K=V for every command; taken over */
-	json_t *door_data; /* what its door must remember: stored, never shown, opaque here; taken over */
-	uint64_t ttl_ms, idle_ms;
+	char door[8];		  /* "rest" "e2b" "mcp" */
+	json_t *metadata;	  /* object of strings, or NULL; taken over */
+	struct list env;	  /* K=V for every command; taken over */
+	json_t *door_data;	  /* private data of its door: stored, never shown; taken over */
+	uint64_t ttl_ms, idle_ms; /* 0: never ends by age, by idleness */
 	bool pause_on_timeout, auto_resume;
-	bool transient;	      /* one /v1/run: not stored, not listed, gone with the daemon */
-	uint8_t warm_host[2]; /* a warm host with so many lanes (warm/warm.h), for warm.c */
+	bool transient;	      /* of one /v1/run: not stored, not listed, ends with the daemon */
+	uint8_t warm_host[2]; /* not 0: a warm host with so many lanes (warm/warm.h) */
 	char snapshot[IPC_ID];
 	struct ipc_volume volumes[IPC_VOLUMES];
 	uint32_t volume_count;
 };
 
 void create_options_init(struct create_options *o, const struct manager *m);
-/* The same for a caller: no default stands above the ceilings that hold for it. */
+/* The same for a caller: the defaults are lowered to the ceilings of the caller. */
 void create_options_for(struct create_options *o, const struct manager *m,
 			const struct caller *who);
-/* What a client asked for; with a ceiling 0, which is never, is too much. */
+/* Checks the times that a client asked for. Under a ceiling, 0 (never) is too much. */
 int manager_times_check(const struct manager *m, const uint64_t *ttl_ms, const uint64_t *idle_ms,
 			struct err *e);
 void create_options_done(struct create_options *o);
@@ -63,7 +62,7 @@ typedef void (*sandbox_done)(void *arg, struct sandbox *s, const struct err *e);
 /* ---- what exists ---- */
 void manager_create(struct manager *m, const struct caller *who, struct create_options *o,
 		    sandbox_done done, void *arg);
-/* NULL and ERR_NOT_FOUND for an unknown id and for another tenant's alike (rule 28). */
+/* NULL and ERR_NOT_FOUND both for an unknown id and for a sandbox of another token (rule 28). */
 struct sandbox *manager_find(struct manager *m, const struct caller *who, const char *id,
 			     struct err *e);
 /* {"sandboxes":[...],"cursor":...}: filtered by state name and metadata "k=v" list, oldest first. */
@@ -82,17 +81,16 @@ void sandbox_set_door_data(struct sandbox *s, json_t *data);
 const char *sandbox_door(const struct sandbox *s);
 /* The id of its token; "": the operator. */
 const char *sandbox_owner(const struct sandbox *s);
-/* By the same token; seeing everything does not count. */
+/* Created by the same token; the right to see all sandboxes does not count. */
 bool sandbox_is_owned_by(const struct sandbox *s, const struct caller *who);
 uint64_t sandbox_started_ms(const struct sandbox *s); /* unix */
 uint64_t sandbox_expires_ms(const struct sandbox *s); /* unix; 0: never */
 
-/* For doors with keys of their own (access tokens, signed addresses): whoever it belongs to. NULL:
- * unknown. */
+/* For doors with keys of their own (access tokens, signed addresses): any owner. NULL: unknown. */
 struct sandbox *manager_find_any(struct manager *m, const char *id);
-/* A key of the door was shown, from this address: the audit counts what follows as the owner's act. */
+/* A request from this address showed a key of the door: the audit names the owner for what follows. */
 void sandbox_used_by_owner(struct sandbox *s, const char *address);
-/* Each sandbox of this caller (NULL: of all), oldest first, until the callback says false. */
+/* Calls for each sandbox of this caller (NULL: of all), oldest first, until the callback returns false. */
 void manager_each(struct manager *m, const struct caller *who,
 		  bool (*call)(void *arg, struct sandbox *s), void *arg);
 
@@ -103,11 +101,12 @@ void sandbox_resume(struct sandbox *s, sandbox_done done, void *arg);
 void sandbox_stop(struct sandbox *s, sandbox_done done,
 		  void *arg); /* processes end, files are kept (a snapshot of its own) */
 void sandbox_start(struct sandbox *s, sandbox_done done, void *arg); /* again, from those files */
-/* Running and with a link: at once, after a resume if auto_resume is set, or ERR_CONFLICT. Marks it as used. */
+/* Calls done once the sandbox runs and has a link. A paused one is resumed if auto_resume is set, else
+ * ERR_CONFLICT. Marks the sandbox as used. */
 void sandbox_wake(struct sandbox *s, sandbox_done done, void *arg);
 void manager_destroy_all(struct manager *m, const struct caller *who,
 			 void (*done)(void *arg, size_t count), void *arg);
-/* limits upward only within the caller's ceiling; ttl from now; metadata replaced unless NULL. */
+/* limits within the caller's ceiling; ttl from now; metadata is replaced as a whole. */
 struct sandbox_change {
 	bool has_limits, has_ttl, has_idle, has_metadata;
 	struct limits limits;
@@ -116,7 +115,7 @@ struct sandbox_change {
 };
 void sandbox_change(struct sandbox *s, const struct sandbox_change *c, sandbox_done done,
 		    void *arg);
-/* Called with each state it enters until it is destroyed or unwaited. */
+/* call is called for each state that the sandbox enters, until it is destroyed or unwaited. */
 struct waiter;
 struct waiter *sandbox_wait(struct sandbox *s, void (*call)(void *arg, struct sandbox *s),
 			    void *arg);
@@ -129,7 +128,7 @@ void sandbox_snapshot(struct sandbox *s, const char *name, json_done done, void 
 void sandbox_fork(struct sandbox *s, size_t count, json_done done,
 		  void *arg); /* {"sandboxes":[...]} */
 void manager_snapshots(struct manager *m, const struct caller *who, json_done done, void *arg);
-/* Also for who sees all: others may have given theirs the same name. */
+/* Only the caller's own, even for a caller that sees all: other owners may use the same names. */
 void manager_own_snapshots(struct manager *m, const struct caller *who, json_done done, void *arg);
 void manager_snapshot_delete(struct manager *m, const struct caller *who, const char *id,
 			     json_done done, void *arg);
@@ -139,7 +138,7 @@ void manager_snapshot_read(struct manager *m, const struct caller *who, const ch
 			   fd_done done, void *arg);
 void manager_snapshot_write(struct manager *m, const struct caller *who, const char *name,
 			    fd_done done, void *arg);
-/* What was begun by manager_snapshot_write and will not be kept. */
+/* Drops a snapshot that manager_snapshot_write has begun. */
 void manager_snapshot_abandon(struct manager *m, const struct ipc_snapshot *info);
 void manager_snapshot_keep(struct manager *m, const struct caller *who,
 			   const struct ipc_snapshot *info, json_done done, void *arg);
@@ -168,12 +167,12 @@ struct exec_request {
 	const char *cwd, *user, *tag, *session; /* NULL: default */
 	uint64_t timeout_ms;			/* 0: none */
 	bool tty, background, keep, no_stdin, login;
-	bool preforks; /* can be asked for copies of itself (guest/exec/prefork.h) */
-	uint32_t
-		prefork; /* not 0: a copy of this command, which preforks; EAGAIN: it cannot be had */
-	bool snippet;	 /* argv: python3, a file, arguments; a copy of an interpreter will do */
-	const char *file; /* placed for this, in a directory of its own, which is removed one day */
-	enum warm_kind warm; /* in a warm host. Python: argv[0] is the script's path, and: */
+	bool preforks;	  /* the command makes copies of itself (guest/exec/prefork.h) */
+	uint32_t prefork; /* not 0: run in a copy of this prefork; EAGAIN: no copy can be made */
+	bool snippet; /* argv: python3, a file, arguments; may run in a copy of an interpreter */
+	const char *
+		file; /* the file of the snippet, in a directory of its own; removed some time after the end */
+	enum warm_kind warm; /* run in a warm host. Python: argv[0] is the script's path, and: */
 	const char *code;
 	size_t code_len;
 	uint32_t rows, cols;
@@ -185,7 +184,7 @@ struct exec_request {
 	const char *note; /* for the record, or NULL */
 };
 
-/* All but on_error may be NULL; output that nobody takes is dropped. */
+/* All but on_error may be NULL; without on_output the output is dropped. */
 struct exec_ops {
 	void (*on_start)(void *arg, uint32_t eid, uint32_t pid);
 	/* kind 1 stdout (or the terminal), 2 stderr. Call exec_credit when consumed. */
@@ -195,24 +194,24 @@ struct exec_ops {
 	void (*on_room)(void *arg);			     /* exec_push has room again */
 };
 
-/* The most that who may give a command, by the operator's ceiling and its own; 0: no bound. */
+/* The longest timeout of a command for this caller, by the operator's and its own ceiling; 0: no bound. */
 uint64_t exec_timeout_most(const struct manager *m, const struct caller *who);
 struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const struct exec_ops *ops,
 			void *arg);
 struct exec *exec_attach(struct sandbox *s, uint32_t eid, uint64_t from_seq,
 			 const struct exec_ops *ops, void *arg);
-/* As much of the input as there is room for; returns how many bytes were sent. on_room: go on. */
+/* Sends as much input as there is room for; returns the number of bytes sent. on_room: send more. */
 size_t exec_push(struct exec *x, const void *bytes, size_t len);
-/* Input that is sent as the guest takes it, then closed. Call exec_feed from on_start and on_room. */
+/* Input that is sent as fast as the guest takes it, then closed. Call exec_feed from on_start and on_room. */
 struct exec_source {
 	const char *bytes;
 	size_t len;
 	bool open;
 };
 void exec_feed(struct exec *x, struct exec_source *in);
-/* exec: a struct exec; as the credit of a pump wants it. */
+/* exec: a struct exec, so that the function fits struct pump. */
 void exec_credit(void *exec, size_t len);
-/* No more callbacks. The command is killed if it was started without keep, else goes on. */
+/* No more callbacks. A command that was started without keep is killed. */
 void exec_detach(struct exec *x);
 /* By id, without an attachment. */
 void sandbox_signal(struct sandbox *s, uint32_t eid, int sig, bool tree, json_done done, void *arg);
@@ -221,14 +220,14 @@ void sandbox_resize(struct sandbox *s, uint32_t eid, uint32_t rows, uint32_t col
 /* bytes: not copied; must live until done. */
 void sandbox_input(struct sandbox *s, uint32_t eid, const void *bytes, size_t len, bool close,
 		   json_done done, void *arg);
-/* Adds the members that tell how a command ended; NULL: it is still running. */
+/* Adds the members that say how a command ended; NULL: it is still running. */
 void outcome_describe(json_t *object, const struct outcome *o);
 void sandbox_execs(struct sandbox *s, json_done done, void *arg); /* array of exec objects */
 
 /*
- * Runs a command to its end with captured output. done owns the run from then on: it prints or
- * changes capture_result(), then calls capture_drop(). NULL: e says why there is none. A warm
- * refusal (warm_is_refusal) is an error, too.
+ * Runs a command to its end and captures its output. From done on the run belongs to the caller, which
+ * prints or changes capture_result() and then calls capture_drop(). NULL: e says why there is no run. A
+ * warm refusal (warm_is_refusal) is an error, too.
  */
 struct capture_run;
 typedef void (*capture_done)(void *arg, struct capture_run *c, const struct err *e);
@@ -238,29 +237,30 @@ struct result *capture_result(struct capture_run *c);
 /* At any time: the client went away, or the record is no longer needed. Accepts NULL. */
 void capture_drop(struct capture_run *c);
 
-/* ---- warm sandboxes (warm.c) ---- */
+/* ---- warm sandboxes (warm/hosts.c) ---- */
 /*
- * The warm host of this caller for this image and these limits, in which commands with `warm` set can run at once. NULL: there is none, or
- * not yet, and *ret_why says so in a few words (NULL: they are off); one is made meanwhile if it may be.
+ * The warm host of this caller for this image and these limits, in which commands with `warm` set can
+ * run at once. NULL: there is none yet, and *ret_why says why in a few words (NULL: warm runs are
+ * turned off); the host is being made if it may be.
  */
 struct sandbox *manager_warm_host(struct manager *m, const struct caller *who,
 				  const struct sandbox_spec *spec, const char **ret_why);
-/* It was tried, and said no (warm_is_refusal). */
+/* The warm host refused a run (warm_is_refusal). */
 void manager_warm_host_refused(struct manager *m, const struct caller *who,
 			       const struct sandbox_spec *spec, const struct err *e);
-/* Is what is asked for what a warm host gives (with whatever image and limits), and may this caller have it? */
+/* Can a warm host (with any image and limits) serve this request, and may this caller have it? */
 bool manager_warm_host_suits(struct manager *m, const struct caller *who,
 			     const struct create_options *o);
-/* An error that means: not warm, nothing has run, try another way. */
+/* An error that means: nothing has run, run the command cold. */
 bool warm_is_refusal(const struct err *e);
 
 /*
- * ---- raw guest calls, by wire/guest.h, for calls/; the sandbox was woken before. Never NULL: a
- * sandbox that is not running is an error in the callback ----
+ * ---- raw guest calls (wire/guest.h), for calls/. Wake the sandbox first. Never NULL: a sandbox that is
+ * not running is an error in the callback ----
  */
 struct call *sandbox_call(struct sandbox *s, uint8_t type, const void *payload, size_t len,
 			  const struct call_ops *ops, void *arg);
-/* Keeps the memory of a sandbox that was found beyond its end; each hold wants one release. */
+/* Keeps the memory of a sandbox beyond its end; each hold needs one release. */
 struct sandbox *sandbox_hold(struct sandbox *s);
 void sandbox_release(struct sandbox *s);
 
@@ -298,13 +298,13 @@ struct manager_parts {
 	struct audit *audit; /* NULL: nothing is audited (tests) */
 	struct store *store; /* NULL: nothing is kept (tests) */
 	const struct config *config;
-	void (*log)(const char *text); /* what the operator should know; NULL: nobody is told */
+	void (*log)(const char *text); /* messages for the operator; may be NULL */
 };
 struct manager *manager_new(const struct manager_parts *parts);
-/* Links are closed; sandboxes go on without us. */
+/* Links are closed; sandboxes keep running. */
 void manager_free(struct manager *m);
 void manager_set_config(struct manager *m, const struct config *config);
-/* What answers that wait to be read are counted in, along with output that is kept for them. */
+/* The budget for answers that wait to be read, together with the output that is kept for them. */
 struct budget *manager_output(struct manager *m);
 /* IPC_ADOPTED, IPC_FOREIGN, IPC_READY and IPC_DIED; takes the fd over. */
 void manager_news(struct manager *m, const struct ipc *news, int fd);

@@ -58,7 +58,7 @@ void layers_fill(const struct sandbox *s, struct result *r)
 							   : "v1";
 	r->memory = r->is_remote ? "none" : b->memory_by_cgroup ? "cgroup" : "watch";
 	r->disk = b->proven & LAYER_BIT(LAYER_DISK) ? b->disk : "none";
-	/* What is refused there is not told. */
+	/* A remote service does not report denials. */
 	if (r->is_remote)
 		return;
 	if (b->listening) {
@@ -69,7 +69,7 @@ void layers_fill(const struct sandbox *s, struct result *r)
 	r->denial_kinds[kinds] = "limit";
 }
 
-/* Printed by the record's own code, so that there is one place that says what it looks like. */
+/* Printed by the code of the result record, so that the format is defined in one place. */
 static json_t *make_layers(const struct sandbox *s)
 {
 	struct result r = {0};
@@ -87,7 +87,7 @@ static json_t *make_layers(const struct sandbox *s)
 	return layers ? layers : json_object();
 }
 
-/* Most sandboxes have the very same: they share it with the one before. */
+/* Most sandboxes have the same layers: they share one object. */
 static json_t *shared_layers(const struct sandbox *s)
 {
 	struct manager *m = s->m;

@@ -1,7 +1,7 @@
 /*
- * After a start: rows of the store meet what the broker found alive. Whole ones are taken up again;
- * rows without a sandbox are closed with a reason; sandboxes without a row were never acknowledged
- * to anybody and are destroyed.
+ * Recovery after a start: matches the rows of the store with the sandboxes that the broker found alive.
+ * A sandbox with a row is taken over. A row without a sandbox ends with a reason. A sandbox without a row
+ * was never reported to a client and is destroyed.
  */
 #include "manager/manager_internal.h"
 
@@ -16,7 +16,7 @@ static void load_row(void *arg, const struct store_row *row)
 	s = sandbox_new(m, row->id);
 	if (sandbox_load(s, row, &e) < 0)
 		manager_log(m, "%s", e.msg);
-	/* Until the broker has told what is alive, only stopped ones have a state. */
+	/* Until the broker has reported the live ones, only stopped sandboxes have a known state. */
 	s->state = state_find(row->state) == STATE_STOPPED ? STATE_STOPPED : STATE_CREATING;
 	s->actor = s->owner;
 	sandbox_add(s);
@@ -31,7 +31,7 @@ void recover_load(struct manager *m)
 		manager_log(m, "%s", e.msg);
 }
 
-/* ---- what the broker tells ---- */
+/* ---- news of the broker ---- */
 
 static void set_remaining_ttl(struct sandbox *s)
 {
@@ -60,7 +60,7 @@ static void adopt_sandbox(struct manager *m, const struct ipc_booted *b, int fd)
 	s->booted = *b;
 	s->o.spec.limits = b->limits;
 	if (s->kept[0]) {
-		/* It was being stopped, or being started again; it lives, so its own files count. */
+		/* The daemon ended during a stop or start. The sandbox lives, so its own files count. */
 		snapshot_drop(m, s->kept, s->owner.token);
 		s->kept[0] = '\0';
 	}
@@ -75,7 +75,7 @@ static void adopt_sandbox(struct manager *m, const struct ipc_booted *b, int fd)
 		manager_log(m, "sandbox %s is taken up again, %s", s->id, state_name(s->state));
 }
 
-/* Its processes are gone, but its files were kept before: it is stopped. */
+/* The processes are gone, but a stop had saved the files: the sandbox is stopped. */
 static bool is_stopped_after_all(struct sandbox *s)
 {
 	if (!s->kept[0])

@@ -1,6 +1,6 @@
 /*
- * Snapshots live with the broker. Those that we make for ourselves have a name that no client can
- * give: ".stop" holds the files of a stopped sandbox, ".fork" those of a fork that is being made.
+ * Snapshots, which the broker stores. Internal ones have names that clients cannot use: ".stop" holds
+ * the files of a stopped sandbox, ".fork" those of a fork that is being made.
  */
 #include "manager/manager_internal.h"
 
@@ -46,7 +46,7 @@ static int check_name(const char *name, struct err *e)
 	return 0;
 }
 
-/* Who may see everything still has only what is his own, by which the broker finds it. */
+/* The broker finds a snapshot by its owner, also for a caller that sees all. */
 static void set_owner(struct ipc_snapshot *s, const struct caller *who)
 {
 	snprintf(s->owner, sizeof(s->owner), "%s", who->token);
@@ -155,7 +155,7 @@ static void on_kept(void *arg, const struct ipc *reply, int fd)
 		job_end(j, reply->err.kind == ERR_NONE ? NULL : &reply->err);
 		return;
 	}
-	/* Written down before the files' only other copy goes away. */
+	/* Stored before the only other copy of the files is destroyed. */
 	memcpy(s->kept, reply->snapshot.id, sizeof(s->kept));
 	sandbox_save_or_log(s);
 	sandbox_close_link(s);
@@ -301,7 +301,7 @@ static void on_forked(void *arg, struct sandbox *s, const struct err *e)
 	json_t *value = s ? json_pack("{s:o}", "sandbox", sandbox_describe(s)) : error_json(e);
 
 	json_array_set_new(f->all, one->place, value);
-	/* Its files have been brought over; a later start has files of its own. */
+	/* The files are restored; a later start uses the files of its own stop. */
 	if (s) {
 		s->o.snapshot[0] = '\0';
 		sandbox_save_or_log(s);
@@ -408,7 +408,7 @@ void manager_own_snapshots(struct manager *m, const struct caller *who, json_don
 	list_snapshots(&(struct snapshot_listing){.m = m, .who = *who, .done = done, .arg = arg});
 }
 
-/* What a lost daemon left behind: forks' files, and those of sandboxes that are not stopped. */
+/* Removes what a killed daemon left: files of forks, and of sandboxes that are not stopped. */
 static void on_swept(void *arg, const struct ipc *reply, int fd)
 {
 	struct manager *m = arg;
@@ -435,11 +435,11 @@ void snapshots_sweep(struct manager *m)
 
 /* ---- reading, writing, deleting ---- */
 
-/* One question to the broker, audited first. */
+/* One request to the broker about a snapshot, audited first. */
 struct errand {
 	struct manager *m;
 	struct caller who;
-	const char *audit; /* what is written, or NULL */
+	const char *audit; /* the audit entry, or NULL */
 	struct ipc msg;
 	json_done done_json; /* or: */
 	fd_done done_fd;
@@ -512,7 +512,7 @@ static void on_owner(void *arg, const struct ipc *reply, int fd)
 		memcpy(s->owner, reply->snapshot.owner, sizeof(s->owner));
 }
 
-/* what: everything but the caller; with an error it is refused. */
+/* what has all but manager and caller. If its err is set, the request is refused with it. */
 static void errand_run(struct manager *m, const struct caller *who, const struct errand *what)
 {
 	struct ipc list = {.type = IPC_SNAPSHOT_LIST};
@@ -522,23 +522,23 @@ static void errand_run(struct manager *m, const struct caller *who, const struct
 	*a = *what;
 	a->m = m;
 	a->who = *who;
-	/* What is written belongs to who writes it, whatever else that caller may see. */
+	/* A new snapshot belongs to the caller, also if the caller sees all. */
 	set_owner(&a->msg.snapshot, who);
-	/* Ids that cannot be are answered like those that are not (rule 28). */
+	/* A malformed id is answered like an unknown one (rule 28). */
 	if (!a->err.kind && !ipc_id_is_valid(a->msg.snapshot.id))
 		err_set(&a->err, ERR_NOT_FOUND, "there is no such snapshot");
 	if (a->err.kind) {
 		a->task = (struct loop_task){.call = errand_refuse, .arg = a};
 		loop_task_add(m->p.loop, &a->task);
 	} else if (exists && caller_sees_all(who)) {
-		/* The broker finds a snapshot by its owner, so it is asked first whose it is. */
+		/* The broker finds a snapshot by its owner, so the owner is looked up first. */
 		broker_ask(m->p.broker, &list, -1, on_owner, a);
 	} else {
 		errand_audit(a);
 	}
 }
 
-/* An id that is too long is none either. */
+/* An id that is too long becomes "", which is malformed. */
 static struct ipc_snapshot snapshot_of_id(const char *id)
 {
 	struct ipc_snapshot s = {0};

@@ -1,3 +1,7 @@
+/*
+ * The states of a sandbox and the jobs that change them: who may move which sandbox where, the queue of
+ * jobs, and the jobs pause, resume, change and destroy.
+ */
 #include "manager/manager_internal.h"
 
 #include <assert.h>
@@ -27,7 +31,7 @@ enum sandbox_state state_find(const char *name)
 	return (enum sandbox_state)i;
 }
 
-/* ---- who may move what where ---- */
+/* ---- moves ---- */
 
 #define ANYBODY (BY_CLIENT | BY_TIMER | BY_GUEST | BY_BROKER | BY_START)
 
@@ -58,7 +62,7 @@ static const unsigned char moves[STATE_COUNT][STATE_COUNT] = {
 	[STATE_FAILED] = {[STATE_DESTROYED] = BY_CLIENT | BY_TIMER},
 };
 
-/* A callback may take any waiter away; so each is looked for anew. */
+/* A callback may remove any waiter, so the search begins anew after each. */
 static void tell_waiters(struct sandbox *s)
 {
 	static unsigned round;
@@ -152,10 +156,10 @@ static void destroy_begin(struct job *j);
 
 struct job_rule {
 	const char *verb;
-	const char *audit;	/* what is written before it begins, or NULL */
-	bool audit_must_work;	/* it is new work; ending things goes on without */
+	const char *audit;	/* the audit entry that is written before the job begins, or NULL */
+	bool audit_must_work;	/* new work needs the entry; ending a sandbox goes on without it */
 	unsigned from, done_in; /* states */
-	unsigned can;		/* what the provider has to be able to do */
+	unsigned can;		/* capabilities that the provider needs */
 	void (*begin)(struct job *j);
 };
 
@@ -356,7 +360,7 @@ static void on_broker_reply(void *arg, const struct ipc *reply, int fd)
 	j->reply = reply;
 	j->fd = fd;
 	take_step(j, e.kind ? &e : NULL);
-	/* It is freed from the loop only. */
+	/* The job is still there: jobs are freed from the loop only. */
 	j->reply = NULL;
 	close_fd(&j->fd);
 }
@@ -421,7 +425,7 @@ static void on_paused(struct job *j, const struct err *e)
 	job_end(j, e);
 }
 
-/* The guest no longer ends itself; now it can be frozen for as long as it takes. */
+/* The guest has dropped its TTL, so it can be frozen for any time. */
 static void freeze_sandbox(struct job *j, const struct err *e)
 {
 	if (e) {
@@ -587,7 +591,7 @@ static void destroy_finish(struct job *j)
 	else if (!s->refused)
 		s->m->metrics.failed++;
 	sandbox_move(s, s->end_state, s->end_state == STATE_FAILED ? BY_BROKER : BY_CLIENT);
-	/* Whoever destroys one that failed wants it gone for good. */
+	/* The next destroy of a failed sandbox removes it for good. */
 	s->end_state = STATE_DESTROYED;
 	if (s->refused)
 		sandbox_remove(s);
@@ -610,7 +614,7 @@ static void on_destroyed(struct job *j, const struct err *e)
 	}
 	manager_log(s->m, "sandbox %s cannot be destroyed: %s", s->id, e->msg);
 	snprintf(s->reason, sizeof(s->reason), "cannot be destroyed: %.200s", e->msg);
-	s->refused = false; /* there is something to be seen after all */
+	s->refused = false; /* it still exists, so it must be listed */
 	if (s->state != STATE_FAILED)
 		sandbox_move(s, STATE_FAILED, BY_BROKER);
 	job_end(j, e);
@@ -630,7 +634,7 @@ static void destroy_begin(struct job *j)
 
 	timers_stop(s);
 	sandbox_close_link(s);
-	/* What is being booted is not there yet; the answer to that continues here. */
+	/* The sandbox is still being booted; the answer to the boot continues here. */
 	if (s->booting)
 		j->waits = true;
 	else
@@ -665,7 +669,7 @@ void sandbox_end(struct sandbox *s, enum sandbox_state state, enum mover by, con
 
 /* One request that destroys all sandboxes of a caller. */
 struct destroy_all {
-	const struct caller *who; /* while the sandboxes are gone through */
+	const struct caller *who; /* valid only while the jobs are submitted */
 	size_t open, count;
 	void (*done)(void *arg, size_t count);
 	void *arg;
@@ -699,7 +703,7 @@ void manager_destroy_all(struct manager *m, const struct caller *who,
 {
 	struct destroy_all *a = must_alloc(calloc(1, sizeof(*a)));
 
-	/* The first one stands for the list itself: it ends last, from the loop. */
+	/* One open end stands for the list itself, so that done comes from the loop even for an empty list. */
 	*a = (struct destroy_all){.who = who, .open = 1, .done = done, .arg = arg};
 	manager_each(m, who, destroy_one, a);
 	answer_later(m, on_one_destroyed, a, NULL);

@@ -1,4 +1,4 @@
-/* What happens without being asked for: ends by time and idleness, forgetting, acknowledging. */
+/* What happens without a request: the end by age or idleness, forgetting ended sandboxes, acks. */
 #include "manager/manager_internal.h"
 
 #include "wire/guest.h"
@@ -8,10 +8,10 @@
 #define ENDED_LOOK_MS 5000
 #define ENDED_MAX 500
 #define ACK_MS 2000
-/* The daemon ends a sandbox in good order; its guest would do it this much later. */
+/* The daemon ends an expired sandbox; if it does not, the guest ends itself this much later. */
 #define GUEST_LATER_MS 3000
 
-/* ---- absolute time ---- */
+/* ---- TTL ---- */
 
 bool sandbox_pause_stops_clock(const struct sandbox *s)
 {
@@ -33,7 +33,7 @@ uint64_t sandbox_ttl_left_ms(const struct sandbox *s)
 {
 	int64_t left;
 
-	/* One that shall be paused must not end itself. */
+	/* A guest that is to be paused must not end itself. */
 	if (!s->ttl.place || s->o.pause_on_timeout)
 		return 0;
 	left = (s->ttl.at_ns - now_ns()) / 1000000;
@@ -41,8 +41,8 @@ uint64_t sandbox_ttl_left_ms(const struct sandbox *s)
 }
 
 /*
- * It is over: killed or paused, as was asked for. Where nothing can be paused, one whose time is over
- * ends; one that is merely idle goes on.
+ * The sandbox has timed out: it is destroyed or paused, as its options say. If the pause fails, an
+ * expired sandbox is destroyed (ends); one that is merely idle goes on.
  */
 static void time_out(struct sandbox *s, bool ends, const char *why)
 {
@@ -92,7 +92,7 @@ static void on_guest_usage(void *arg, struct sandbox *s, struct unpack *u, const
 		time_out(s, false, "it was idle for too long");
 }
 
-/* Commands in the background are known to the guest only. */
+/* Only the guest knows of commands in the background, so it is asked. */
 static void on_idle_timer(void *arg)
 {
 	struct sandbox *s = arg;
@@ -129,8 +129,8 @@ void sandbox_active(struct sandbox *s, int by)
 /* ---- acknowledging ---- */
 
 /*
- * The guest lists what has ended for a while yet, and nobody waits for this: acknowledgements go out
- * with the next command, so that they wake nobody up by themselves.
+ * The guest lists ended commands until they are acknowledged, and nothing waits for that. So
+ * acknowledgements are sent along with the next command and do not wake the guest by themselves.
  */
 void acks_send(void *sandbox)
 {
@@ -186,7 +186,7 @@ void ended_add(struct sandbox *s)
 	s->next_ended = NULL;
 	*m->ended_end = s;
 	m->ended_end = &s->next_ended;
-	/* What is left of it is small, and there are not too many of them. */
+	/* The rest is small, and the number of ended sandboxes is bounded. */
 	free(take_ptr(s->history));
 	if (++m->ended_count > ENDED_MAX)
 		forget_oldest(m);
@@ -210,7 +210,7 @@ void ended_start(struct manager *m)
 	m->ended_timer = (struct loop_timer){.call = on_ended_timer, .arg = m};
 }
 
-/* ---- all of a sandbox ---- */
+/* ---- all timers of a sandbox ---- */
 
 void timers_init(struct sandbox *s)
 {

@@ -1,6 +1,6 @@
 /*
- * The only code that turns a wait status into what users see. Used by the launcher, the daemon and
- * its client verbs, so that the same end has the same name everywhere.
+ * The only code that turns a wait status into the status that users see. The launcher, the daemon and
+ * its client verbs all use it, so the same end has the same name everywhere.
  */
 #include "model/outcome.h"
 

@@ -3,7 +3,7 @@
 #include "base/jsonw.h"
 #include "model/spec.h"
 
-/* How many bytes at the start are the rest of a character whose beginning is not there? */
+/* The number of bytes at the start that continue a character whose beginning was cut off. */
 static size_t cut_at_start(const char *text, size_t len)
 {
 	size_t n = 0;
@@ -25,7 +25,7 @@ void capture_join(const struct capture *c, void (*add)(void *to, const char *byt
 	char gap[64];
 
 	if (capture_is_cut(c)) {
-		/* We made the cut, so a character that it split is no fault of the program. */
+		/* A character that the cut has split is left out: it is no fault of the program. */
 		head_len -= utf8_cut_at_end(c->head, c->head_len);
 		skip = cut_at_start(c->tail, c->tail_len);
 	}
@@ -52,7 +52,7 @@ static void print_stream(struct jsonw *j, const char *key, const struct capture 
 	jsonw_text_close(j);
 }
 
-/* As bytes: what was kept of it, without a mark at the gap. */
+/* As bytes: the kept parts, without a mark at the gap. */
 static void print_bytes(struct jsonw *j, const char *key, const struct capture *c)
 {
 	char *all = must_alloc(malloc(c->head_len + c->tail_len + 1));
@@ -190,7 +190,7 @@ static void print_missing(struct jsonw *j, layer_set missing)
 	jsonw_close(j, ']');
 }
 
-/* What was really applied. Layers that say more than yes or no have their own lines. */
+/* The layers that were really applied. Those with more than yes or no have their own lines. */
 static void print_layers(struct jsonw *j, const char *key, const struct result *r)
 {
 	static const enum layer yes_or_no[] = {

@@ -1,6 +1,6 @@
 /*
- * The result record: what every run ends in, through every door. Printed as the JSON object of the
- * contract by result_print.
+ * The result record of a run, the same through every door. result_print prints it as the documented
+ * JSON object.
  */
 #pragma once
 
@@ -42,11 +42,11 @@ struct change {
 struct result {
 	char id[24];
 	struct outcome end;
-	char exec_missing[160]; /* ENOENT: not the file, but what it is to be run by; or "" */
+	char exec_missing[160]; /* ENOENT: the missing interpreter or loader of the file; or "" */
 	struct capture out, err;
 	bool base64; /* print them as bytes */
 	double setup_ms;
-	uint64_t net_tx_bytes, net_rx_bytes; /* beyond the sandbox's own loopback */
+	uint64_t net_tx_bytes, net_rx_bytes; /* without the loopback of the sandbox */
 	struct captured_file *files;
 	size_t file_count;
 	struct change *changes;
@@ -63,14 +63,15 @@ struct result {
 	layer_set proven, missing;
 	char seccomp[96]; /* "default@sha256:..." */
 	int landlock_abi;
-	const char *cgroup;	     /* "v1" "v2" "none" */
-	const char *memory;	     /* "cgroup" "watch" */
-	const char *disk;	     /* "tmpfs" "none" */
-	bool rootless, is_remote;    /* is_remote: of another service, nothing was measured */
-	char guard_note[160];	     /* what the guard saw and did not refuse, or "" */
-	const char *recycled[8];     /* namespaces and the like that were used before */
-	const char *denial_kinds[6]; /* what is observed: "syscall" ...; NULL-terminated */
-	const char *notes[8];	     /* what the caller should know, NULL-terminated */
+	const char *cgroup;	  /* "v1" "v2" "none" */
+	const char *memory;	  /* "cgroup" "watch" */
+	const char *disk;	  /* "tmpfs" "none" */
+	bool rootless, is_remote; /* is_remote: run by another service, nothing was measured */
+	char guard_note[160];	  /* what the guard observed but did not refuse, or "" */
+	const char *recycled[8];  /* namespaces and other parts reused from an earlier run */
+	const char *denial_kinds
+		[6]; /* kinds of denials that are observed: "syscall" ...; NULL-terminated */
+	const char *notes[8]; /* notes for the caller, NULL-terminated */
 };
 
 /* Prints the record as one JSON object and a newline; -1 if it could not be written. */

@@ -1,3 +1,4 @@
+/* Rows of sandboxes in SQLite. A damaged database is moved aside and begun anew. */
 #include "store/store.h"
 
 #include <assert.h>
@@ -135,7 +136,7 @@ static void move_aside(const char *path, char *ret_name, size_t size)
 	}
 }
 
-/* One that is busy or cannot be reached stays where it is. */
+/* A database that is only busy or unreachable is not moved aside. */
 static bool is_useless(const struct store *s)
 {
 	int code = s->db ? sqlite3_errcode(s->db) & 0xff : SQLITE_NOMEM;
@@ -182,7 +183,7 @@ static void bind_text(sqlite3_stmt *q, int place, const char *text)
 	sqlite3_bind_text(q, place, text, -1, SQLITE_STATIC);
 }
 
-/* Runs to its end; what was bound is let go. */
+/* Runs the statement to its end and clears its bindings. */
 static int finish_query(struct store *s, sqlite3_stmt *q, const char *what, struct err *e)
 {
 	int rc = sqlite3_step(q) == SQLITE_DONE ? 0 : db_error(s, e, what);

@@ -1,8 +1,8 @@
 /*
- * Warm sandboxes: a warm host (warm/warm.h) for each token that runs things and the image and limits it runs them
- * with, made when it first does (with other than the usual ones: when it does so again) and ended
- * when it has not for a while, or when the settings change. A warm host is a transient sandbox that nobody can find_host or list. What cannot
- * run warm runs cold, and the record says why.
+ * The warm hosts (warm/warm.h) in which /v1/run runs tasks: one for each token, image and set of limits.
+ * A host with the default image and limits is made at the first request, any other at the second. A
+ * host ends when it was unused for a while or when the settings change. It is a transient sandbox that no
+ * client can find or list. A request that cannot run warm runs cold, and its record says why.
  */
 #include "manager/manager_internal.h"
 
@@ -10,7 +10,7 @@
 
 #define WARM_HOSTS_MAX 32
 #define WARM_HOSTS_PER_TOKEN 4
-#define UNUSED_NS 30000000000LL /* then one may give way to another */
+#define UNUSED_NS 30000000000LL /* a host that was unused for so long may be replaced */
 #define LANES_MAX 8
 #define IDLE_MS 600000
 #define RETIRED_MS 1000
@@ -18,7 +18,7 @@
 #define RETRY_MOST_MS 300000
 
 enum warm_host_state {
-	WARM_HOST_NAMED, /* an image or limits that were asked for once */
+	WARM_HOST_NAMED, /* its image or limits were requested once */
 	WARM_HOST_MAKING,
 	WARM_HOST_READY,
 	WARM_HOST_FAILED,
@@ -27,11 +27,11 @@ enum warm_host_state {
 struct host_entry {
 	struct manager *m;
 	struct caller who;
-	struct limits limits; /* of what runs in it; timeout and output are kept by others */
+	struct limits limits; /* of each task; without timeout and output, which others enforce */
 	char image[CONFIG_NAME];
 	enum warm_host_state state;
-	bool is_retired;   /* takes nothing new, and ends with what runs in it */
-	struct sandbox *s; /* held while it is ready */
+	bool is_retired;   /* takes no new tasks and ends with the last one */
+	struct sandbox *s; /* held while the host is ready */
 	int64_t used_ns, retry_ns;
 	uint64_t retry_ms;
 	char why[160];
@@ -44,7 +44,7 @@ static bool takes_runs_of(const struct host_entry *h, const char *token)
 	return !h->is_retired && str_equal(h->who.token, token);
 }
 
-/* What tells warm hosts of one token apart. */
+/* The key of a warm host among those of one token. */
 struct warm_host_kind {
 	struct limits limits;
 	const char *image;
@@ -77,7 +77,7 @@ static void host_free(struct host_entry *h)
 	free(h);
 }
 
-/* What still runs in it goes with it. */
+/* Destroys the sandbox of the host, and with it all tasks that still run there. */
 static void end_host(struct host_entry *h)
 {
 	struct sandbox *s = take_ptr(h->s);
@@ -135,7 +135,7 @@ static const char *image_of(const struct sandbox_spec *s)
 	return s->image ? s->image : "host";
 }
 
-/* The options of what a warm host gives: the daemon's defaults for a run, but for image and limits. */
+/* The options of a warm host: the daemon's defaults for a run; image and limits are set by the caller. */
 static int host_options(const struct manager *m, struct create_options *ret, struct err *e)
 {
 	create_options_init(ret, m);
@@ -146,7 +146,7 @@ static int host_options(const struct manager *m, struct create_options *ret, str
 	return spec_finish(&ret->spec, e);
 }
 
-/* Without what the warm sandbox does not see to. */
+/* Without the limits that a warm sandbox does not enforce itself. */
 static struct warm_host_kind kind_of(const struct sandbox_spec *s)
 {
 	struct warm_host_kind k = {s->limits, image_of(s)};
@@ -182,7 +182,7 @@ static void make_host(struct host_entry *h)
 	o.spec.limits = h->limits;
 	free(o.spec.image);
 	o.spec.image = str_copy(h->image);
-	/* It begins with as many as the operator says, and grows up to this while requests wait. */
+	/* The host begins with as many lanes as configured and grows up to this while requests wait. */
 	o.warm_host[0] = o.warm_host[1] = LANES_MAX;
 	manager_create(h->m, &h->who, &o, on_host_made, h);
 }
@@ -198,7 +198,7 @@ static struct host_entry *add_host(struct manager *m, const struct caller *who,
 				 .used_ns = now_ns(),
 				 .next = m->warm_hosts};
 	snprintf(h->image, sizeof(h->image), "%s", k->image);
-	/* Whoever runs something in it was judged before. */
+	/* The ceilings were applied to each run before it gets here. */
 	h->who.has_ceiling = false;
 	h->idle = (struct loop_timer){.call = on_host_idle, .arg = h};
 	loop_timer_set(m->p.loop, &h->idle, IDLE_MS);
@@ -214,7 +214,7 @@ static void retire_host(struct host_entry *h)
 	loop_timer_set(h->m->p.loop, &h->idle, 0);
 }
 
-/* One more of this token, if need be in the place of another; false: there are too many. */
+/* Makes room for one more host of this token, if need be by retiring another; false: too many. */
 static bool make_room(struct manager *m, const char *token)
 {
 	struct host_entry *oldest = NULL;
@@ -239,14 +239,13 @@ static bool make_room(struct manager *m, const char *token)
 	return true;
 }
 
-/* It is gone, by itself or by somebody's hand: another takes its place. */
-
+/* The sandbox of the host has ended, or its link is lost. */
 static bool host_is_lost(const struct host_entry *h)
 {
 	return h->s && (h->s->state != STATE_RUNNING || !h->s->link);
 }
 
-/* May this be had? If so, it is being made, if it is not there. */
+/* Finds the host, or begins to make it; NULL: *ret_why says why there can be none. */
 static struct host_entry *find_or_add(struct manager *m, const struct caller *who,
 				      const struct warm_host_kind *k, const char **ret_why)
 {
@@ -299,7 +298,7 @@ void manager_warm_host_refused(struct manager *m, const struct caller *who,
 	struct warm_host_kind own = kind_of(spec);
 	struct host_entry *h = e->errnum == ESTALE ? find_host(m, who->token, &own) : NULL;
 
-	/* Its files are not those of its image any more. The next request has another made. */
+	/* The files of the image have changed. The next request makes another host. */
 	if (h && h->state == WARM_HOST_READY)
 		retire_host(h);
 }
@@ -329,7 +328,7 @@ bool manager_warm_host_suits(struct manager *m, const struct caller *who,
 	const char *image = image_of(&o->spec);
 	struct err e;
 
-	/* What this caller may not have is refused by name, as it is if it starts cold. */
+	/* A request beyond the caller's limits runs cold, where it is refused by name. */
 	return create_check(m, who, o, &e) == 0 && options_are_plain(o) &&
 	       o->spec.root == ROOT_RO && o->spec.guard == GUARD_OFF &&
 	       o->spec.require.count == 0 && o->spec.optional.count == 0 && !o->spec.workdir &&
@@ -354,7 +353,7 @@ void warm_layers(const struct sandbox *s, layer_set proven, int landlock_abi, st
 	static const char *const kinds[] = {"syscall", "connect", "resolve", "limit"};
 	const struct ipc_booted *b = &s->booted;
 
-	/* Of the warm host's own making, before any of them. */
+	/* The warm host itself has proven this layer before its first task. */
 	proven |= b->proven & LAYER_BIT(LAYER_TIME_NS);
 	r->proven = proven;
 	r->missing = ~proven & (LAYER_BIT(LAYER_COUNT) - 1);

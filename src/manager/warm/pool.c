@@ -1,12 +1,12 @@
 /*
- * Sandboxes made in advance. They are fresh (rule 20): no command ever ran in one, each is used once.
- * They are booted one at a time, and only when no request waits for a boot. As long as most of them
- * are there, that also waits until nobody has taken one for a moment: whoever just did is likely to
- * want the processors for something else. A member is known to the manager by its id, but nobody can
- * find or list it until it is claimed.
+ * The pool: sandboxes made in advance. A member is fresh (rule 20): no command ever ran in it, and it is
+ * used once. Members are booted one at a time, and only while no request waits for a boot. While the
+ * pool is nearly full, a boot also waits until no member was taken for a moment, since a client that
+ * just took one probably needs the processors. The manager knows a member by its id, but no client can
+ * find or list it before it is claimed.
  *
- * All of them have the image that sandboxes have by default. What an image's name means may change with
- * the configuration, so only those of the host's own are kept across a change of it, or a restart.
+ * All members have the default image. The configuration may give an image name another meaning, so only
+ * members with the host's own files survive a change of the configuration or a restart.
  */
 #include "manager/manager_internal.h"
 
@@ -37,7 +37,7 @@ static bool suits_pool(const struct manager *m, const struct create_options *o)
 	       (s->root == ROOT_OVERLAY || s->root == ROOT_RO);
 }
 
-/* Limits that pid 1 had from its start, and that nobody can change from outside. */
+/* These limits are set on pid 1 at its start and cannot be changed from outside. */
 static bool has_same_limits(const struct sandbox *s, const struct limits *wanted)
 {
 	const struct limits *l = &s->booted.limits;
@@ -68,7 +68,7 @@ struct sandbox *pool_take(struct manager *m, const struct create_options *o)
 	sandbox_remove(s);
 	s->pooled = false;
 	s->state = STATE_CREATING;
-	s->holds--; /* the caller adds it again, as somebody's */
+	s->holds--; /* the caller adds it again under its new owner */
 	return s;
 }
 
@@ -187,7 +187,7 @@ void pool_taken(struct manager *m)
 
 	for (size_t i = 0; i < ARRAY_LEN(m->pools); i++)
 		low = low || m->pools[i].count * 4 < m->pools[i].wanted * 3;
-	/* It is another matter if booting fails. */
+	/* After a failed boot the retry timer decides. */
 	if (m->pool_wait_ms)
 		return;
 	if (!low) {
@@ -203,7 +203,7 @@ static void on_pool_timer(void *arg)
 	pool_refill(arg);
 }
 
-/* Those with an overlay are kept from the start; others once somebody has asked for one. */
+/* Members with an overlay are made from the start; others after the first request for one. */
 static void pool_resize(struct manager *m)
 {
 	m->pools[1].wanted = pool_size(m);

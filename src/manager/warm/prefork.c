@@ -4,7 +4,7 @@
 
 #define START_MS 30000
 #define FAILURES_MAX 3
-#define PRINTED_MAX (1u << 20) /* it has nothing to say */
+#define PRINTED_MAX (1u << 20) /* a prefork prints only that it is ready */
 
 static void prefork_lost(struct prefork *p, bool is_failure)
 {
@@ -39,8 +39,8 @@ static void kill_prefork(void *arg)
 }
 
 /*
- * Its first word is that it is ready; what else it may say does not matter. Code inside can print there, on
- * and on, which must not keep us busy.
+ * The first output means that the prefork is ready; the rest is ignored. Code inside could print
+ * without end, so a prefork that prints too much is killed.
  */
 static void on_prefork_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
 {
@@ -58,7 +58,7 @@ static void on_prefork_output(void *arg, int kind, uint64_t seq, const char *byt
 		p->changed(p->arg);
 }
 
-/* Another is started when it is needed. */
+/* The next request starts another prefork. */
 static void on_prefork_exit(void *arg, const struct outcome *x)
 {
 	prefork_lost(arg, x->exit_code != PREFORK_CHANGED);

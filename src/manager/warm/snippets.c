@@ -6,9 +6,9 @@
 #include "wire/pack.h"
 
 #define TAG "cloche:snippets"
-#define SOON_MS 5 /* whoever waits for an answer goes first */
+#define SOON_MS 5 /* the answer to the client is sent first */
 #define FILES_KEPT 64
-#define MEMORY_LEAST (256ull << 20) /* it has some 10 MB that others may need */
+#define MEMORY_LEAST (256ull << 20) /* a prefork takes about 10 MB that the commands may need */
 
 struct snippets {
 	struct sandbox *s;
@@ -85,7 +85,7 @@ void snippets_remove(struct sandbox *s, const char *file)
 
 	remove_path(s, path);
 	*strrchr(path, '/') = '\0';
-	remove_path(s, path); /* stays if something else was put there */
+	remove_path(s, path); /* fails if the directory has other files */
 }
 
 static void remove_oldest(struct snippets *n)

@@ -1,19 +1,19 @@
 /*
- * Snippets of Python in a sandbox that goes on: each would start an interpreter, which takes longer than
- * all the rest. So after the first one an interpreter is parked in the sandbox, as one of its own
- * processes, and later ones are copies of it (guest/python/snippet_prefork.py). A copy that would differ from
- * a new interpreter, or cannot be had, says so, and the snippet is started like any command.
+ * Python snippets in a long-lived sandbox. Starting an interpreter takes longer than everything else, so
+ * after the first snippet the sandbox keeps a prefork of the interpreter (guest/python/snippet_prefork.py),
+ * and later snippets run in copies of it. If no copy can be made, or a copy would differ from a new
+ * interpreter, the snippet is started like any command.
  */
 #pragma once
 
 #include "manager/manager_internal.h"
 
-/* The parked interpreter to be asked for a copy; 0: none is ready. */
+/* The number of the prefork to copy; 0: none is ready. */
 uint32_t snippets_prefork(const struct sandbox *s);
-/* One has ended: others may follow. */
+/* A snippet has ended and others may follow: starts a prefork if there is none. */
 void snippets_expect(struct sandbox *s);
-/* Files that were placed for snippets: those of the last ones stay, what they started may look at them. */
+/* The file of a snippet that has ended. The latest files stay, since processes may still read them. */
 void snippets_ended(struct sandbox *s, const char *file);
-/* At once, of one that was never started. */
+/* Removes the file of a snippet that was never started. */
 void snippets_remove(struct sandbox *s, const char *file);
 void snippets_free(struct sandbox *s);
