@@ -14,7 +14,8 @@ struct bucket {
 };
 
 struct buckets {
-	unsigned char key[crypto_shorthash_KEYBYTES]; /* so that nobody can aim at one set */
+	unsigned char
+		key[crypto_shorthash_KEYBYTES]; /* random, so that a client cannot aim at one set */
 	struct bucket all[SETS][WAYS];
 };
 

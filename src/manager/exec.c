@@ -18,7 +18,7 @@ static void exec_free(struct exec *x)
 	loop_timer_stop(x->s->m->p.loop, &x->overdue);
 	call_drop(x->call);
 	if (x->is_idle)
-		x->s->parked--;
+		x->s->idle_execs--;
 	else
 		sandbox_active(x->s, -1);
 	if (x->is_snippet)
@@ -464,7 +464,7 @@ struct exec *exec_attach(struct sandbox *s, uint32_t eid, uint64_t from_seq,
 void exec_leave_idle(struct exec *x)
 {
 	sandbox_active(x->s, -1);
-	x->s->parked++;
+	x->s->idle_execs++;
 	x->is_idle = true;
 }
 

@@ -202,7 +202,7 @@ struct exec *exec_attach(struct sandbox *s, uint32_t eid, uint64_t from_seq,
 			 const struct exec_ops *ops, void *arg);
 /* Sends as much input as there is room for; returns the number of bytes sent. on_room: send more. */
 size_t exec_push(struct exec *x, const void *bytes, size_t len);
-/* Input that is sent as fast as the guest takes it, then closed. Call exec_feed from on_start and on_room. */
+/* Input that is sent as the guest takes it, then closed. Call exec_feed in on_start and on_room. */
 struct exec_source {
 	const char *bytes;
 	size_t len;

@@ -88,7 +88,7 @@ struct sandbox {
 	struct ipc_booted booted;
 	struct link *link;
 	unsigned holds, active; /* active: open calls and running commands */
-	unsigned parked;	/* running commands that do not count as use (prefork.h) */
+	unsigned idle_execs;	/* running commands that do not count as use (prefork.h) */
 	bool known;		/* in the manager's tables */
 	bool pooled, counted, booting;
 	bool refused; /* the request cannot be met: the sandbox is neither listed nor stored */

@@ -17,7 +17,7 @@ static json_t *seconds_json(uint64_t ms)
 	return ms ? json_real((double)ms / 1e3) : json_null();
 }
 
-/* Of a remote sandbox only the limits that the daemon keeps are known; the service decides on the others. */
+/* Of a remote sandbox only the limits that the daemon enforces are known. */
 static bool is_known_limit(const struct field *f, bool is_remote)
 {
 	return !is_remote || str_equal(f->name, "timeout") || str_equal(f->name, "output_limit");

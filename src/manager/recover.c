@@ -52,7 +52,7 @@ static void adopt_sandbox(struct manager *m, const struct ipc_booted *b, int fd)
 		return;
 	}
 	if (!s || s->state != STATE_CREATING || b->transient) {
-		manager_log(m, "sandbox %s is nobody's; destroyed", b->id);
+		manager_log(m, "sandbox %s has no owner; destroyed", b->id);
 		close_fd(&fd);
 		broker_ask_id(m->p.broker, IPC_DESTROY, b->id, NULL, NULL);
 		return;

@@ -99,7 +99,7 @@ static void on_idle_timer(void *arg)
 	uint64_t unused_ms = (uint64_t)(now_ns() - s->used_ns) / 1000000;
 
 	if (s->state != STATE_RUNNING || !s->link || s->active || s->current ||
-	    link_open_calls(s->link) > s->parked) {
+	    link_open_calls(s->link) > s->idle_execs) {
 		s->used_ns = now_ns();
 		set_idle_timer(s, s->o.idle_ms);
 		return;

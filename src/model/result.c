@@ -225,7 +225,7 @@ int result_print_layers(const struct result *r, FILE *to)
 	return jsonw_finish(&j);
 }
 
-/* Nothing else tells a command that was not executed from one that exits like this; NULL: it was. */
+/* Why the command was not executed, which its exit code alone does not say; NULL: it was executed. */
 static const char *exec_note(const struct result *r, char *text, size_t size)
 {
 	int why = r->end.exec_errno;

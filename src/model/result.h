@@ -89,7 +89,7 @@ void result_add_file(struct result *r, const struct captured_file *f);
 void result_done(struct result *r);
 
 /*
- * Captured output as one text: a mark tells where bytes were left out, and no character is cut there.
+ * Captured output as one text: a mark stands where bytes were left out, and no character is split there.
  * add is called for each part.
  */
 void capture_join(const struct capture *c, void (*add)(void *to, const char *bytes, size_t len),
