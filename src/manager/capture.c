@@ -1,14 +1,14 @@
 /* Runs a command to its end and keeps its output, as a struct result that a door prints. */
 #include "manager/manager_internal.h"
 
-#include "sandbox/outside/stream.h"
+#include "sandbox/outside/head_tail.h"
 #include "wire/guest.h"
 #include "wire/pack.h"
 
 struct capture_run {
 	struct exec *x;
 	struct sandbox *s; /* held */
-	struct stream out, err;
+	struct head_tail out, err;
 	bool cancelled;
 	bool asking; /* the guest is asked for denials; freed by the answer */
 	uint32_t eid;
@@ -25,8 +25,8 @@ struct capture_run {
 
 static void capture_free(struct capture_run *c)
 {
-	stream_done(&c->out);
-	stream_done(&c->err);
+	head_tail_done(&c->out);
+	head_tail_done(&c->err);
 	result_done(&c->result);
 	sandbox_release(c->s);
 	free(c->input);
@@ -54,8 +54,8 @@ static size_t printed_len(const struct capture *c, bool base64)
 
 static void shrink_capture(struct capture *c)
 {
-	if (c->head_len > STREAM_FREE)
-		c->head_len = STREAM_FREE;
+	if (c->head_len > HEAD_TAIL_FREE)
+		c->head_len = HEAD_TAIL_FREE;
 	c->tail_len = 0;
 	free(take_ptr(c->tail));
 }
@@ -102,8 +102,8 @@ static void fill_result(struct capture_run *c, const struct outcome *x)
 		snprintf(r->id, sizeof(r->id), "%s", c->s->id);
 	r->end = *x;
 	r->setup_ms = c->setup_ms;
-	stream_finish(&c->out, &r->out);
-	stream_finish(&c->err, &r->err);
+	head_tail_finish(&c->out, &r->out);
+	head_tail_finish(&c->err, &r->err);
 	if (r->out.tail || r->err.tail)
 		r->end.limits_hit |= HIT_OUTPUT;
 	layers_fill(c->s, r);
@@ -190,11 +190,11 @@ static void stop_flood(struct capture_run *c)
 static void on_capture_output(void *arg, int kind, uint64_t seq, const char *bytes, size_t len)
 {
 	struct capture_run *c = arg;
-	struct stream *to = kind == 1 ? &c->out : &c->err;
+	struct head_tail *to = kind == 1 ? &c->out : &c->err;
 
-	stream_add(to, bytes, len);
+	head_tail_add(to, bytes, len);
 	exec_credit(c->x, len);
-	if (stream_is_flood(to))
+	if (head_tail_is_flood(to))
 		stop_flood(c);
 }
 
@@ -216,8 +216,8 @@ struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r
 	c->result.base64 = r->base64;
 	c->begun_ns = now_ns();
 	c->note = r->note ? str_copy(r->note) : NULL;
-	stream_init(&c->out, -1, limit);
-	stream_init(&c->err, -1, limit);
+	head_tail_init(&c->out, -1, limit);
+	head_tail_init(&c->err, -1, limit);
 	c->out.budget = c->err.budget = &s->m->output;
 	request.no_stdin = !r->input_len;
 	if (r->input_len) {

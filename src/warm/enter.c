@@ -30,7 +30,7 @@ static int enter_namespaces(const struct warm_entry *t, struct err *e)
 	return 0;
 }
 
-static int enter(const struct confinement *c, struct err *e)
+static int enter(const struct privilege_drop *c, struct err *e)
 {
 	const struct warm_entry *t = c->arg;
 
@@ -82,13 +82,13 @@ static int send_report(const struct warm_message *m, int report, int listener)
 static void confine_task(const struct warm_entry *t, struct plan *p, int *ret_listener,
 			 struct err *e)
 {
-	struct confinement c = {.kind = t->by_spawner ? CONFINED_TASK : CONFINED_FORK,
-				.plan = p,
-				.scratch = t->scratch,
-				.control = -1,
-				.profile = &seccomp_profile_default,
-				.enter = enter,
-				.arg = t};
+	struct privilege_drop c = {.kind = t->by_spawner ? CONFINED_TASK : CONFINED_FORK,
+				   .plan = p,
+				   .scratch = t->scratch,
+				   .control = -1,
+				   .profile = &seccomp_profile_default,
+				   .enter = enter,
+				   .arg = t};
 	int rc = privileges_give_up(&c, e);
 
 	*ret_listener = c.listener;

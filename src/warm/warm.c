@@ -126,9 +126,9 @@ static bool is_watching(const struct warm_settings *t)
 /* Nothing of ours is left to be misused: what the warm host may do is not for who shares a task's pid namespace. */
 static int give_up(const struct warm_settings *t, struct err *e)
 {
-	struct confinement c = {.kind = CONFINED_REAPER,
-				.profile = is_watching(t) ? &seccomp_profile_watcher
-							  : &seccomp_profile_reaper};
+	struct privilege_drop c = {.kind = CONFINED_REAPER,
+				   .profile = is_watching(t) ? &seccomp_profile_watcher
+							     : &seccomp_profile_reaper};
 
 	return privileges_give_up(&c, e);
 }

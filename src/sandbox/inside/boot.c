@@ -66,7 +66,7 @@ static int await_exec(struct keeper *k, struct err *e)
 		       : err_set(e, ERR_SYSTEM, "the sandbox died while it was built");
 }
 
-static void describe(struct keeper *k, struct booted *ret)
+static void describe_booted(struct keeper *k, struct booted *ret)
 {
 	const struct seccomp_profile *profile = &seccomp_profile_default;
 	const struct status_page *b = k->plan.page;
@@ -90,7 +90,7 @@ static void describe(struct keeper *k, struct booted *ret)
 	k->cgroup = (struct cgroup)CGROUP_NONE;
 }
 
-static int boot(struct keeper *k, struct booted *ret, struct err *e)
+static int boot_guest(struct keeper *k, struct booted *ret, struct err *e)
 {
 	struct inside_fds fds = INSIDE_FDS_NONE;
 	int rc;
@@ -103,7 +103,7 @@ static int boot(struct keeper *k, struct booted *ret, struct err *e)
 	if (rc < 0 && k->plan.page->err.kind != ERR_NONE)
 		*e = k->plan.page->err;
 	if (rc == 0 && await_exec(k, e) == 0 && boot_identify(k->pid, &ret->identity, e) == 0) {
-		describe(k, ret);
+		describe_booted(k, ret);
 		return 0;
 	}
 	sys_pidfd_send_signal(k->pidfd, SIGKILL);
@@ -270,7 +270,7 @@ int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e
 	cgroup_init_at(&k.cgroup, r->cgroups, r->cgroup_name);
 	if (plan_make_boot(&k.plan, r, e) == 0 &&
 	    (!r->warm_host || plan_warm_host(&k.plan, r, &guest, e) == 0))
-		rc = boot(&k, ret, e);
+		rc = boot_guest(&k, ret, e);
 	if (rc < 0 && r->warm_host)
 		remove_own_lanes(r);
 	if (r->warm_host)

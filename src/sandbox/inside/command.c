@@ -17,7 +17,7 @@ int command_attach_streams(int in, int out, int err, struct err *e)
 	return 0;
 }
 
-static int open_terminal(const struct inside_fds *fds, struct err *e)
+static int attach_terminal(const struct inside_fds *fds, struct err *e)
 {
 	int slave = ioctl(fds->terminal, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
 
@@ -28,12 +28,12 @@ static int open_terminal(const struct inside_fds *fds, struct err *e)
 	return command_attach_streams(slave, slave, slave, e);
 }
 
-static int attach_streams(const struct plan *p, const struct inside_fds *fds, struct err *e)
+static int attach_session(const struct plan *p, const struct inside_fds *fds, struct err *e)
 {
 	/* A session of its own: no way to the caller's terminal by /dev/tty or job control. */
 	if (setsid() < 0)
 		return err_sys(e, "cannot start a session");
-	return p->spec->tty ? open_terminal(fds, e)
+	return p->spec->tty ? attach_terminal(fds, e)
 			    : command_attach_streams(fds->in, fds->out, fds->err, e);
 }
 
@@ -67,7 +67,7 @@ static void note_tried(void *page, const char *path)
 }
 
 /* Returns the reason why nothing was executed. A path that cannot exist is like one that does not. */
-static int exec_command(const struct plan *p)
+static int exec_argv(const struct plan *p)
 {
 	int errnum = exec_path_run(p->argv, p->env.items, note_tried, p->page);
 
@@ -131,7 +131,7 @@ static void find_what_is_missing(const struct plan *p)
 		program_interpreter(fd, &head.elf, b->exec_missing, sizeof(b->exec_missing));
 }
 
-void command_exec(const struct command *c)
+void command_exec(const struct command_start *c)
 {
 	struct plan *p = c->plan;
 	struct status_page *b = p->page;
@@ -139,7 +139,7 @@ void command_exec(const struct command *c)
 	if (c->pinned)
 		sched_setaffinity(0, sizeof(c->cpus), &c->cpus);
 	command_reset_signals();
-	if (attach_streams(p, c->fds, &b->err) < 0)
+	if (attach_session(p, c->fds, &b->err) < 0)
 		_exit(125);
 	b->proven |= verify_privileges(p, c->fds->scratch);
 	if (chdir(p->workdir) < 0) {
@@ -152,7 +152,7 @@ void command_exec(const struct command *c)
 	if (verify_required(p, &b->err) < 0 || restrict_command(p, &b->err) < 0)
 		_exit(125);
 	umask(022);
-	b->exec_errno = exec_command(p);
+	b->exec_errno = exec_argv(p);
 	if (b->exec_errno == ENOENT)
 		find_what_is_missing(p);
 	_exit(127);

@@ -25,12 +25,12 @@ static int control_place(const struct plan *p)
 #define FD_LIFTED (WARM_HOST_FD_JOINS + WARM_HOST_LANES * WARM_FILES + 2)
 
 /* Out of the way first: what is moved to its place must not step on what still waits. */
-static int lift(int fd)
+static int lift_fd(int fd)
 {
 	return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FD_LIFTED);
 }
 
-static int put(int fd, int place, int flags)
+static int place_fd(int fd, int place, int flags)
 {
 	if (fd >= 0)
 		return dup3(fd, place, flags);
@@ -41,21 +41,21 @@ static int put(int fd, int place, int flags)
 static int arrange_fds(const struct plan *p, const struct inside_fds *fds, int notify,
 		       struct err *e)
 {
-	int null = lift(open("/dev/null", O_RDWR | O_CLOEXEC));
-	int scratch = lift(openat(fds->scratch, ".", O_PATH | O_DIRECTORY | O_CLOEXEC));
+	int null = lift_fd(open("/dev/null", O_RDWR | O_CLOEXEC));
+	int scratch = lift_fd(openat(fds->scratch, ".", O_PATH | O_DIRECTORY | O_CLOEXEC));
 	const struct {
 		int fd, place, flags;
 	} rows[] = {
 		{null, 0, 0},
 		{null, 1, 0},
 		{null, 2, 0},
-		{lift(p->guest->listener), GUEST_FD_LISTENER, 0},
-		{lift(notify), GUEST_FD_NOTIFY, 0},
-		{lift(fds->dns), GUEST_FD_DNS, 0},
+		{lift_fd(p->guest->listener), GUEST_FD_LISTENER, 0},
+		{lift_fd(notify), GUEST_FD_NOTIFY, 0},
+		{lift_fd(fds->dns), GUEST_FD_DNS, 0},
 		{scratch, GUEST_FD_SCRATCH, 0},
-		{lift(p->guest->warm_host ? p->guest->settings : -1), WARM_HOST_FD_SETTINGS, 0},
-		{lift(p->guest->program), program_place(p), O_CLOEXEC},
-		{lift(fds->control), control_place(p), O_CLOEXEC},
+		{lift_fd(p->guest->warm_host ? p->guest->settings : -1), WARM_HOST_FD_SETTINGS, 0},
+		{lift_fd(p->guest->program), program_place(p), O_CLOEXEC},
+		{lift_fd(fds->control), control_place(p), O_CLOEXEC},
 	};
 
 	int joins[WARM_HOST_LANES * WARM_FILES];
@@ -63,12 +63,12 @@ static int arrange_fds(const struct plan *p, const struct inside_fds *fds, int n
 	if (null < 0 || scratch < 0)
 		return err_sys(e, "cannot open what the guest needs");
 	for (int i = 0; i < p->guest->join_count; i++)
-		joins[i] = lift(p->guest->joins[i]);
+		joins[i] = lift_fd(p->guest->joins[i]);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-		if (put(rows[i].fd, rows[i].place, rows[i].flags) < 0)
+		if (place_fd(rows[i].fd, rows[i].place, rows[i].flags) < 0)
 			return err_sys(e, "cannot arrange the guest's files");
 	for (int i = 0; i < p->guest->join_count; i++)
-		if (put(joins[i], WARM_HOST_FD_JOINS + i, 0) < 0)
+		if (place_fd(joins[i], WARM_HOST_FD_JOINS + i, 0) < 0)
 			return err_sys(e, "cannot arrange the files of cgroups");
 	if (sys_close_range((unsigned)control_place(p) + 1, ~0u, 0) < 0)
 		return err_sys(e, "cannot close files");

@@ -24,7 +24,7 @@ int init_block_signals(struct err *e)
 }
 
 /* Reaps all dead children; true if the command is among them: its status is then on the status page. */
-static bool reap(struct status_page *b, pid_t command)
+static bool reap_dead(struct status_page *b, pid_t command)
 {
 	bool ended = false;
 	pid_t pid;
@@ -74,7 +74,7 @@ static bool is_order(const struct supervisor *s, const struct signalfd_siginfo *
  * sandbox's, a stop goes to all there is: SIGTSTP would be ignored in the group, as in every one whose parents
  * are in another session.
  */
-static void pass_on(pid_t command, int sig)
+static void signal_command(pid_t command, int sig)
 {
 	bool stops = sig == SIGTSTP || sig == SIGCONT;
 
@@ -82,7 +82,7 @@ static void pass_on(pid_t command, int sig)
 }
 
 /* True: it is to end, which is what SIGTERM means. */
-static bool take_signals(const struct supervisor *s)
+static bool serve_signals(const struct supervisor *s)
 {
 	struct signalfd_siginfo info[8];
 	ssize_t n = read(s->signals, info, sizeof(info));
@@ -92,7 +92,7 @@ static bool take_signals(const struct supervisor *s)
 			continue;
 		if (info[i].ssi_signo == SIGTERM)
 			return true;
-		pass_on(s->command, (int)info[i].ssi_signo);
+		signal_command(s->command, (int)info[i].ssi_signo);
 	}
 	return false;
 }
@@ -110,7 +110,7 @@ void init_supervise(const struct supervisor *s)
 
 	watch_init(&watch, s->limits, s->watched);
 	/* It ran before we did, and many end within that time. */
-	if (reap(b, s->command))
+	if (reap_dead(b, s->command))
 		return;
 	/* Also the standard streams: a reader outside must see their end when the command closes them. */
 	close_async_others(0, (int[]){s->signals, s->listener, s->dns, s->control}, 4);
@@ -118,7 +118,7 @@ void init_supervise(const struct supervisor *s)
 		if (poll(polls, ARRAY_LEN(polls), watching ? watch.interval_ms : -1) < 0 &&
 		    errno != EINTR)
 			return;
-		if ((polls[SIGNALS].revents & POLLIN) && take_signals(s))
+		if ((polls[SIGNALS].revents & POLLIN) && serve_signals(s))
 			return;
 		if (polls[NOTIFY].revents & POLLIN)
 			notify_serve(b, s->profile, s->listener);
@@ -132,13 +132,13 @@ void init_supervise(const struct supervisor *s)
 			b->verdict = watch_check(&watch, b);
 		if (b->verdict != WATCH_NONE)
 			return;
-	} while (!reap(b, s->command));
+	} while (!reap_dead(b, s->command));
 }
 
 /* ---- pid 1 of a run ---- */
 
 /* Whatever is in our pid namespace has us for an ancestor. */
-static bool is_alone(void)
+static bool has_no_children(void)
 {
 	return waitid(P_ALL, 0, &(siginfo_t){0}, WEXITED | WNOWAIT | WNOHANG | __WALL) < 0 &&
 	       errno == ECHILD;
@@ -148,15 +148,15 @@ static bool is_alone(void)
  * The kernel would do it when we exit, but without counting: processor time of a child is ours only
  * if we wait for it.
  */
-static void end_all(struct status_page *b, pid_t command)
+static void end_pid_namespace(struct status_page *b, pid_t command)
 {
-	if (is_alone())
+	if (has_no_children())
 		return;
 	/* Everything in our pid namespace. Outside of one it would be everything that we may kill. */
 	if (getpid() == 1)
 		kill(-1, SIGKILL);
 	do
-		reap(b, command);
+		reap_dead(b, command);
 	while (waitid(P_ALL, 0, &(siginfo_t){0}, WEXITED | WNOWAIT | __WALL) == 0 ||
 	       errno == EINTR);
 }
@@ -177,8 +177,8 @@ void init_serve(struct plan *p, const struct inside_fds *fds, pid_t command, int
 	/* What it leaves running may be all that it was allowed. */
 	if (!(p->page->proven & LAYER_BIT(LAYER_MEMORY)) && p->page->verdict == WATCH_NONE) {
 		watch_init(&last, &p->spec->limits, 0);
-		last.alone = is_alone();
+		last.alone = has_no_children();
 		watch_check(&last, p->page);
 	}
-	end_all(p->page, command);
+	end_pid_namespace(p->page, command);
 }

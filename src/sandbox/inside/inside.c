@@ -13,7 +13,7 @@
 #include <sys/prctl.h>
 
 /* pid, mount, ipc, uts (and, rootless, user) came with the clone. */
-static int enter_namespaces(struct plan *p, struct err *e)
+static int finish_namespaces(struct plan *p, struct err *e)
 {
 	if (getpid() != 1)
 		return err_set(e, ERR_UNSUPPORTED, "no new pid namespace was made");
@@ -43,7 +43,7 @@ static void enter_time_namespace(void)
 		return;
 }
 
-static int enter_userns(const struct confinement *c, struct err *e)
+static int enter_userns(const struct privilege_drop *c, struct err *e)
 {
 	const int *userns = c->arg;
 
@@ -57,18 +57,18 @@ static int drop_privileges(struct plan *p, const struct inside_fds *fds, int use
 			   int *ret_listener, struct err *e)
 {
 	bool is_warm_host = p->guest && p->guest->warm_host;
-	struct confinement c = {.kind = is_warm_host ? CONFINED_WARM_HOST
-					: p->guest   ? CONFINED_GUEST
-						     : CONFINED_RUN,
-				.plan = p,
-				.scratch = fds->scratch,
-				.control = fds->control,
-				.changes_ids = !p->rootless,
-				.uid = userns >= 0 ? SANDBOX_UID : plan_user_id(p),
-				.profile = is_warm_host ? &seccomp_profile_warm_host
-							: &seccomp_profile_default,
-				.enter = enter_userns,
-				.arg = &userns};
+	struct privilege_drop c = {.kind = is_warm_host ? CONFINED_WARM_HOST
+					   : p->guest	? CONFINED_GUEST
+							: CONFINED_RUN,
+				   .plan = p,
+				   .scratch = fds->scratch,
+				   .control = fds->control,
+				   .changes_ids = !p->rootless,
+				   .uid = userns >= 0 ? SANDBOX_UID : plan_user_id(p),
+				   .profile = is_warm_host ? &seccomp_profile_warm_host
+							   : &seccomp_profile_default,
+				   .enter = enter_userns,
+				   .arg = &userns};
 
 	p->page->processor = sched_getcpu() + 1;
 	if (p->guest)
@@ -97,7 +97,7 @@ static int exec_in_clone(void *arg)
 static pid_t start_command(struct plan *p, struct inside_fds *fds, struct err *e)
 {
 	static char stack[64 << 10] __attribute__((aligned(16)));
-	struct command c = {.plan = p, .fds = fds};
+	struct command_start c = {.plan = p, .fds = fds};
 	cpu_set_t here;
 	pid_t pid;
 
@@ -163,14 +163,14 @@ static void hide_command_line(char **argv)
 }
 
 /* The whole sandbox, from clone to exec. */
-static int build(struct plan *p, struct inside_fds *fds, int *ret_listener, struct err *e)
+static int build_sandbox(struct plan *p, struct inside_fds *fds, int *ret_listener, struct err *e)
 {
 	bool map_root = p->root_owner >= 0;
 	pid_t helper = -1;
 	int userns = -1;
 
 	close_fd(&fds->keeper_control);
-	if (privileges_die_with_parent(fds->control, e) < 0 || enter_namespaces(p, e) < 0)
+	if (privileges_die_with_parent(fds->control, e) < 0 || finish_namespaces(p, e) < 0)
 		return -1;
 	/* As root the keeper has it made. */
 	if (p->rootless)
@@ -212,7 +212,7 @@ void inside_main(struct plan *p, struct inside_fds *fds)
 	 */
 	(void)setsid();
 	signals = init_block_signals(e);
-	if (signals < 0 || build(p, fds, &listener, e) < 0)
+	if (signals < 0 || build_sandbox(p, fds, &listener, e) < 0)
 		_exit(125);
 	if (p->guest)
 		guest_exec(p, fds, listener);

@@ -17,7 +17,7 @@ int dev_show_terminals(int root_fd, struct err *e);
 
 /* ---- command.c: the last steps of the command's process ---- */
 
-struct command {
+struct command_start {
 	struct plan *plan;
 	const struct inside_fds *fds;
 	bool pinned; /* to one processor, until now */
@@ -29,7 +29,7 @@ struct command {
  * parent until the exec (CLONE_VM | CLONE_VFORK): straight-line system calls only. Never returns; an error
  * goes to the status page.
  */
-void command_exec(const struct command *c) __attribute__((noreturn));
+void command_exec(const struct command_start *c) __attribute__((noreturn));
 int command_attach_streams(int in, int out, int err, struct err *e);
 /* Unblocks every signal. An exec resets the rest, unless a signal is ignored. */
 void command_unblock_signals(void);

@@ -69,7 +69,7 @@ void net_counters_close(struct net_counters *c)
 		close_fd(&c->fds[i]);
 }
 
-static uint64_t mix(uint64_t hash, const char *bytes, size_t len)
+static uint64_t mix_hash(uint64_t hash, const char *bytes, size_t len)
 {
 	while (len > 0) {
 		size_t n = len < sizeof(hash) ? len : sizeof(hash);
@@ -95,7 +95,7 @@ uint64_t net_fingerprint(const struct net_counters *c)
 			continue;
 		for (off_t at = 0; (n = pread(c->fds[i], text, sizeof(text), at)) > 0; at += n) {
 			end = i == SOCKSTAT ? memchr(text, '\n', (size_t)n) : NULL;
-			hash = mix(hash, text, end ? (size_t)(end - text) : (size_t)n);
+			hash = mix_hash(hash, text, end ? (size_t)(end - text) : (size_t)n);
 			if (end)
 				break;
 		}
@@ -111,14 +111,14 @@ uint64_t net_fingerprint(const struct net_counters *c)
 #define HELPER_PID 300
 #define STACK_SIZE (16u << 10)
 
-static int help(void *arg)
+static int help_main(void *arg)
 {
 	struct net_help *h = arg;
 
 	return net_create(&h->ns, &h->dns, &h->err);
 }
 
-/* Sharing memory, so that nothing has to be copied, neither then nor by pid 1 as it goes on; see make(). */
+/* Sharing memory, so that nothing has to be copied, neither then nor by pid 1 as it goes on; see make_netns(). */
 pid_t net_help(struct net_help *h, bool elsewhere)
 {
 	static char stack[STACK_SIZE] __attribute__((aligned(16)));
@@ -131,13 +131,13 @@ pid_t net_help(struct net_help *h, bool elsewhere)
 				  .set_tid_size = 1};
 
 	*h = (struct net_help){.ns = -1, .dns = -1};
-	pid = sys_clone3_run(&args, help, h);
+	pid = sys_clone3_run(&args, help_main, h);
 	if (pid < 0 && errno == ENOSYS) {
 		args.flags &= ~(uint64_t)CLONE_VM;
 		args.stack = args.stack_size = 0;
 		pid = sys_clone3(&args);
 		if (pid == 0)
-			_exit(help(h));
+			_exit(help_main(h));
 	}
 	if (pid > 0 && elsewhere)
 		sched_send_elsewhere(pid);
@@ -169,7 +169,7 @@ int net_join(const struct net_help *h, pid_t helper, int *ret_dns, struct err *e
  * Shares memory and fds with the keeper, which goes on meanwhile. errno is shared as well: it is
  * only written when a call here fails, and then the run fails.
  */
-static int make(void *arg)
+static int make_netns(void *arg)
 {
 	struct netns_maker *n = arg;
 
@@ -194,11 +194,11 @@ int net_start(struct netns_maker *n, struct err *e)
 	n->ready = eventfd(0, EFD_CLOEXEC);
 	if (n->ready < 0)
 		return err_sys(e, "cannot create an eventfd");
-	n->pid = clone(make, stack + STACK_SIZE, flags | CLONE_NEWUSER, n);
+	n->pid = clone(make_netns, stack + STACK_SIZE, flags | CLONE_NEWUSER, n);
 	if (n->pid < 0) {
 		/* Whether that matters is not decided here. */
 		n->in_userns = false;
-		n->pid = clone(make, stack + STACK_SIZE, flags, n);
+		n->pid = clone(make_netns, stack + STACK_SIZE, flags, n);
 	}
 	return n->pid < 0 ? err_sys(e, "cannot create a process") : 0;
 }

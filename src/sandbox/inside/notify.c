@@ -56,7 +56,7 @@ static size_t read_address(int listener, const struct seccomp_notif *n,
 	return got < 0 ? 0 : (size_t)got;
 }
 
-static bool is_local(const struct sockaddr_storage *a)
+static bool is_local_address(const struct sockaddr_storage *a)
 {
 	const struct sockaddr_in *v4 = (const void *)a;
 	const struct sockaddr_in6 *v6 = (const void *)a;
@@ -78,7 +78,7 @@ static void notify_connect(struct status_page *b, int listener, const struct sec
 	char host[INET6_ADDRSTRLEN] = "", target[80];
 	size_t len = read_address(listener, n, &a);
 
-	if (len < sizeof(struct sockaddr_in) || is_local(&a))
+	if (len < sizeof(struct sockaddr_in) || is_local_address(&a))
 		return;
 	if (a.ss_family == AF_INET) {
 		inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
@@ -162,7 +162,7 @@ void notify_refuse_name(struct status_page *b, int fd)
 /* ---- in words ---- */
 
 /* Strings from inside become part of an advice only if they are a plain name or address. */
-static bool is_plain(const char *target)
+static bool is_plain_target(const char *target)
 {
 	return target[strspn(target, STR_ALNUM ".-_:[]")] == '\0';
 }
@@ -182,7 +182,7 @@ static void explain_syscall(const struct seccomp_profile *profile, const struct 
 
 static void explain_network(const struct status_denial *b, struct denial *d)
 {
-	const char *target = is_plain(b->target) ? b->target : "(no host name)";
+	const char *target = is_plain_target(b->target) ? b->target : "(no host name)";
 
 	snprintf(d->what, sizeof(d->what), b->kind == DENIAL_CONNECT ? "connect" : "resolve");
 	snprintf(d->rule, sizeof(d->rule), "network none");

@@ -33,25 +33,25 @@ const struct writable_place writable_places[] = {
 
 /* ---- steps ---- */
 
-static int enter(struct confinement *c, struct err *e)
+static int enter_sandbox(struct privilege_drop *c, struct err *e)
 {
 	return c->enter ? c->enter(c, e) : 0;
 }
 
-static int drop_bounding(struct confinement *c, struct err *e)
+static int drop_bounding(struct privilege_drop *c, struct err *e)
 {
 	/* At level process an ordinary user may not; no_new_privs makes the bounding set inert. */
 	return c->kind == CONFINED_PROCESS && c->plan->rootless ? 0 : caps_drop_bounding(e);
 }
 
-static int keep_caps_over_ids(struct confinement *c, struct err *e)
+static int keep_caps_over_ids(struct privilege_drop *c, struct err *e)
 {
 	if (c->changes_ids && prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) < 0)
 		return err_sys(e, "cannot keep capabilities");
 	return 0;
 }
 
-static int become_user(struct confinement *c, struct err *e)
+static int become_user(struct privilege_drop *c, struct err *e)
 {
 	if (c->changes_ids && (setgroups(0, NULL) < 0 || setresgid(c->uid, c->uid, c->uid) < 0 ||
 			       setresuid(c->uid, c->uid, c->uid) < 0))
@@ -71,23 +71,23 @@ int privileges_die_with_parent(int control, struct err *e)
 	return 0;
 }
 
-static int die_with_parent(struct confinement *c, struct err *e)
+static int die_with_parent(struct privilege_drop *c, struct err *e)
 {
 	return privileges_die_with_parent(c->control, e);
 }
 
-static int prove_namespaces(struct confinement *c, struct err *e)
+static int prove_namespaces(struct privilege_drop *c, struct err *e)
 {
 	c->plan->page->proven |= verify_namespaces(&c->plan->host.ns, false);
 	return 0;
 }
 
-static int limit_resources(struct confinement *c, struct err *e)
+static int limit_resources(struct privilege_drop *c, struct err *e)
 {
 	return restrict_limits(c->plan, e);
 }
 
-static int keep_warm_host_caps(struct confinement *c, struct err *e)
+static int keep_warm_host_caps(struct privilege_drop *c, struct err *e)
 {
 	/* CAP_SETPCAP, which drops the bounding set, goes last: nothing can be made inheritable after that. */
 	static const int kept[] = {CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_SETPCAP};
@@ -97,30 +97,30 @@ static int keep_warm_host_caps(struct confinement *c, struct err *e)
 	return caps_keep(kept, ARRAY_LEN(kept) - 1, e);
 }
 
-static int clear_caps(struct confinement *c, struct err *e)
+static int clear_caps(struct privilege_drop *c, struct err *e)
 {
 	return caps_clear(e);
 }
 
-static int take_no_new_privileges(struct confinement *c, struct err *e)
+static int take_no_new_privileges(struct privilege_drop *c, struct err *e)
 {
 	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ? err_sys(e, "cannot give up privileges")
 							  : 0;
 }
 
 /* Code inside with the same uid could otherwise read and trace it. */
-static int be_undumpable(struct confinement *c, struct err *e)
+static int be_undumpable(struct privilege_drop *c, struct err *e)
 {
 	return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? err_sys(e, "cannot give up privileges") : 0;
 }
 
 /* Entering a user namespace made it otherwise; a program's own /proc/self is its own. */
-static int be_dumpable(struct confinement *c, struct err *e)
+static int be_dumpable(struct privilege_drop *c, struct err *e)
 {
 	return prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 ? err_sys(e, "cannot be dumpable") : 0;
 }
 
-static int try_canary(struct confinement *c, struct err *e)
+static int try_canary_first(struct privilege_drop *c, struct err *e)
 {
 	verify_canary_opens(c->plan->page, c->scratch);
 	return 0;
@@ -149,7 +149,7 @@ static int grant_own_root(const struct plan *p, struct landlock *l, struct err *
 	return 0;
 }
 
-static int restrict_paths(struct confinement *c, struct err *e)
+static int apply_landlock(struct privilege_drop *c, struct err *e)
 {
 	struct landlock l;
 
@@ -162,7 +162,7 @@ static int restrict_paths(struct confinement *c, struct err *e)
 }
 
 /* A filter that reports what it refuses. */
-static int load_filter(struct confinement *c, struct err *e)
+static int load_reporting_filter(struct privilege_drop *c, struct err *e)
 {
 	if (seccomp_load(c->profile, &c->listener, e) < 0)
 		return -1;
@@ -170,7 +170,7 @@ static int load_filter(struct confinement *c, struct err *e)
 	return 0;
 }
 
-static int load_quiet_filter(struct confinement *c, struct err *e)
+static int load_quiet_filter(struct privilege_drop *c, struct err *e)
 {
 	return seccomp_load(c->profile, NULL, e);
 }
@@ -193,12 +193,12 @@ static int load_quiet_filter(struct confinement *c, struct err *e)
  * its own.
  */
 static const struct step {
-	int (*take)(struct confinement *c, struct err *e);
+	int (*take)(struct privilege_drop *c, struct err *e);
 	unsigned kinds;
 	enum layer layer;
 	unsigned soft;
 } steps[] = {
-	{enter, ALL & ~CONFINED_REAPER, 0, 0},
+	{enter_sandbox, ALL & ~CONFINED_REAPER, 0, 0},
 	{drop_bounding, OWN_OR_PROCESS | CONFINED_FORK, LAYER_CAPS, OWN},
 	{keep_caps_over_ids, CONFINED_WARM_HOST, 0, 0},
 	{become_user, PID1 | CONFINED_PROCESS, 0, 0},
@@ -209,19 +209,19 @@ static const struct step {
 	{clear_caps, ALL & ~CONFINED_WARM_HOST, LAYER_CAPS, OWN},
 	{take_no_new_privileges, ALL, 0, 0},
 	{be_undumpable, PID1 | CONFINED_REAPER, 0, 0},
-	{try_canary, RUNS_FOREIGN_CODE, 0, 0},
-	{restrict_paths, RUNS_FOREIGN_CODE, LAYER_LANDLOCK, OWN_OR_PROCESS},
-	{load_filter, RUNS_FOREIGN_CODE, LAYER_SECCOMP, OWN_OR_PROCESS},
+	{try_canary_first, RUNS_FOREIGN_CODE, 0, 0},
+	{apply_landlock, RUNS_FOREIGN_CODE, LAYER_LANDLOCK, OWN_OR_PROCESS},
+	{load_reporting_filter, RUNS_FOREIGN_CODE, LAYER_SECCOMP, OWN_OR_PROCESS},
 	{load_quiet_filter, CONFINED_WARM_HOST | CONFINED_REAPER, 0, 0},
 	{be_dumpable, CONFINED_FORK, 0, 0},
 };
 
-static bool may_fail(const struct confinement *c, const struct step *s)
+static bool may_fail(const struct privilege_drop *c, const struct step *s)
 {
 	return (s->soft & c->kind) && !(c->plan->spec->required_layers & LAYER_BIT(s->layer));
 }
 
-int privileges_give_up(struct confinement *c, struct err *e)
+int privileges_give_up(struct privilege_drop *c, struct err *e)
 {
 	c->listener = -1;
 	for (const struct step *s = steps; s < steps + ARRAY_LEN(steps); s++) {

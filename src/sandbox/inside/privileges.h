@@ -23,7 +23,7 @@ enum confined {
 	CONFINED_PROCESS = 64, /* the command's process at level process */
 };
 
-struct confinement {
+struct privilege_drop {
 	enum confined kind;
 	struct plan
 		*plan; /* limits, paths, what is required; its status page takes what is proven */
@@ -34,14 +34,14 @@ struct confinement {
 	const struct seccomp_profile *profile;
 	int listener; /* filled in: of the filter's notifications, or -1 */
 	/* Cgroup and namespaces, where they are not entered before; may be NULL. */
-	int (*enter)(const struct confinement *c, struct err *e);
+	int (*enter)(const struct privilege_drop *c, struct err *e);
 	/* Level process: the paths of the host that Landlock grants. Else NULL. */
-	int (*grant)(const struct confinement *c, struct landlock *l, struct err *e);
+	int (*grant)(const struct privilege_drop *c, struct landlock *l, struct err *e);
 	const void *arg; /* for these two */
 };
 
 /* Takes all steps. -1: nothing may be executed. */
-int privileges_give_up(struct confinement *c, struct err *e);
+int privileges_give_up(struct privilege_drop *c, struct err *e);
 
 /* The kernel kills this process when its parent dies; to be said again after each change of ids (prctl(2)). */
 int privileges_die_with_parent(int control, struct err *e);

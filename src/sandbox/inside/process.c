@@ -21,7 +21,7 @@ struct process_init {
 };
 
 /* What the command may see of the host; /proc only as far as it tells of no other process. */
-static int grant_paths(const struct confinement *c, struct landlock *l, struct err *e)
+static int grant_paths(const struct privilege_drop *c, struct landlock *l, struct err *e)
 {
 	static const char *const readable[] = {
 		"/usr",		 "/bin",
@@ -59,7 +59,7 @@ static int grant_paths(const struct confinement *c, struct landlock *l, struct e
 	return landlock_allow(l, c->scratch, "open", LANDLOCK_WRITE, e);
 }
 
-static int join_cgroups(const struct confinement *c, struct err *e)
+static int join_cgroups(const struct privilege_drop *c, struct err *e)
 {
 	const struct process_init *n = c->arg;
 
@@ -71,17 +71,17 @@ static int join_cgroups(const struct confinement *c, struct err *e)
 static int command_main(void *arg)
 {
 	struct process_init *n = arg;
-	struct command command = {.plan = n->plan, .fds = n->fds};
-	struct confinement c = {.kind = CONFINED_PROCESS,
-				.plan = n->plan,
-				.scratch = n->fds->scratch,
-				.control = -1,
-				.changes_ids = !n->plan->rootless,
-				.uid = plan_user_id(n->plan),
-				.profile = &seccomp_profile_process,
-				.enter = join_cgroups,
-				.grant = grant_paths,
-				.arg = n};
+	struct command_start command = {.plan = n->plan, .fds = n->fds};
+	struct privilege_drop c = {.kind = CONFINED_PROCESS,
+				   .plan = n->plan,
+				   .scratch = n->fds->scratch,
+				   .control = -1,
+				   .changes_ids = !n->plan->rootless,
+				   .uid = plan_user_id(n->plan),
+				   .profile = &seccomp_profile_process,
+				   .enter = join_cgroups,
+				   .grant = grant_paths,
+				   .arg = n};
 	int rc = privileges_give_up(&c, &n->plan->page->err);
 
 	n->listener = c.listener;
@@ -163,7 +163,7 @@ static void kill_all(const struct process_init *n)
 	}
 }
 
-static int prepare(struct process_init *n, int *ret_signals, struct err *e)
+static int prepare_init(struct process_init *n, int *ret_signals, struct err *e)
 {
 	struct inside_fds *fds = n->fds;
 	char text[64];
@@ -200,7 +200,7 @@ void process_main(struct plan *p, struct inside_fds *fds)
 	pid_t keeper = getppid(), command;
 	int signals;
 
-	if (prepare(&n, &signals, &p->page->err) < 0)
+	if (prepare_init(&n, &signals, &p->page->err) < 0)
 		_exit(125);
 	p->page->started_ns = now_ns();
 	command = clone(command_main, stack + sizeof(stack),

@@ -58,7 +58,7 @@ static int make_place(const struct plan *p, const struct writable_place *w, stru
 	return w->users ? plan_give_to_user(p, AT_FDCWD, w->scratch, e) : 0;
 }
 
-static int make_places(const struct plan *p, struct err *e)
+static int make_scratch_places(const struct plan *p, struct err *e)
 {
 	bool overlay_root = !p->image_is_host || p->spec->root == ROOT_OVERLAY;
 	bool cow = p->workspace_mode == WORKSPACE_COW;
@@ -89,7 +89,8 @@ static int open_scratch(const struct plan *p, int *ret_fd, struct err *e)
 	if (skeleton_mount_scratch(p->spec->limits.disk_bytes, e) < 0)
 		return -1;
 	*ret_fd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return *ret_fd < 0 ? err_sys(e, "cannot open the scratch file system") : make_places(p, e);
+	return *ret_fd < 0 ? err_sys(e, "cannot open the scratch file system")
+			   : make_scratch_places(p, e);
 }
 
 static int open_root(int *ret, struct err *e)
@@ -128,7 +129,7 @@ static int clone_source(const struct source *s, unsigned flags, struct err *e)
 }
 
 /* What is to be the user's. */
-struct owned {
+struct owned_mount {
 	enum unmapped what;
 	const char *path;
 	int owner;	    /* see plan_owner */
@@ -139,7 +140,7 @@ struct owned {
  * Makes the owner's files the user's inside. A file system that cannot map ids is an error only
  * where the user is to write.
  */
-static int map_owner(struct plan *p, int mount, const struct owned *o, struct err *e)
+static int map_owner(struct plan *p, int mount, const struct owned_mount *o, struct err *e)
 {
 	if (o->owner < 0 || mount_idmap(mount, p->owners[o->owner].userns) == 0)
 		return 0;
@@ -201,7 +202,8 @@ static int show_top_writable(struct plan *p, int root, const char *name, const c
 			     struct err *e)
 {
 	char upper[48], work[48];
-	const struct owned host = {UNMAPPED_ROOT, path, p->root_owner, "do without --root overlay"};
+	const struct owned_mount host = {UNMAPPED_ROOT, path, p->root_owner,
+					 "do without --root overlay"};
 	int lower, fd;
 
 	snprintf(upper, sizeof(upper), "rootup/%s", name);
@@ -287,7 +289,7 @@ static int show_host(struct plan *p, int root, struct err *e)
 
 static int show_image(struct plan *p, int *ret_root, struct err *e)
 {
-	const struct owned image = {UNMAPPED_ROOT, p->image.path, p->root_owner, NULL};
+	const struct owned_mount image = {UNMAPPED_ROOT, p->image.path, p->root_owner, NULL};
 	int lower = clone_source(&p->image, MOUNT_READ_ONLY, e), fd = -1;
 
 	if (lower >= 0 && map_owner(p, lower, &image, e) == 0)
@@ -503,7 +505,7 @@ int root_build(struct plan *p, struct err *e)
 #define SAFE_WALK (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
 
 /* What a file or directory of the workspace is, it stays: a mount point cannot be moved or removed. */
-static int pin(int workspace, const char *path, unsigned flags, struct err *e)
+static int pin_name(int workspace, const char *path, unsigned flags, struct err *e)
 {
 	auto_close int fd = sys_openat2(workspace, path, O_PATH | O_CLOEXEC, SAFE_WALK);
 
@@ -522,13 +524,13 @@ static int protect_control_files(int workspace, struct err *e)
 
 	/* A file leads to a repository elsewhere (a worktree, a submodule). */
 	if (fstatat(workspace, ".git", &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-	    pin(workspace, ".git", S_ISDIR(st.st_mode) ? 0 : shut, e) < 0)
+	    pin_name(workspace, ".git", S_ISDIR(st.st_mode) ? 0 : shut, e) < 0)
 		return -1;
 	for (size_t i = 0; i < ARRAY_LEN(git); i++)
-		if (pin(workspace, git[i], shut, e) < 0)
+		if (pin_name(workspace, git[i], shut, e) < 0)
 			return -1;
 	for (size_t i = 0; control_name(i); i++)
-		if (pin(workspace, control_name(i), shut, e) < 0)
+		if (pin_name(workspace, control_name(i), shut, e) < 0)
 			return -1;
 	return 0;
 }
@@ -536,7 +538,7 @@ static int protect_control_files(int workspace, struct err *e)
 static int workspace_mount(struct plan *p, struct err *e)
 {
 	unsigned flags = p->workspace_mode == WORKSPACE_COW ? MOUNT_READ_ONLY : 0;
-	const struct owned workspace = {
+	const struct owned_mount workspace = {
 		UNMAPPED_WORKSPACE, p->workspace.path, p->workspace_owner,
 		flags ? NULL
 		      : "run cloche as the directory's owner instead of root, or use --apply"};
@@ -594,7 +596,7 @@ static int bind_mount(struct plan *p, const struct bind *b, struct err *e)
 {
 	const char *marks = has_user_marks(p) ? "userxattr" : NULL;
 	const char *options[] = {"lowerdir", "lower:none", OVERLAY_RULES, marks, NULL, NULL};
-	const struct owned mine = {
+	const struct owned_mount mine = {
 		UNMAPPED_MOUNT, b->source.path, b->owner,
 		b->writable ? "run cloche as its owner instead of root, or mount it read-only"
 			    : NULL};

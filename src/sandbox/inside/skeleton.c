@@ -7,13 +7,13 @@
 #include "kern/sys.h"
 #include "sandbox/inside/root.h"
 
-#define STEP (RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_BENEATH)
+#define RESOLVE_COMPONENT (RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_BENEATH)
 
 /* One component of a path: made, if it is not there, and opened. Most are not there. */
-static int step(int dir, const char *name, struct err *e)
+static int make_component(int dir, const char *name, struct err *e)
 {
 	int made = mkdirat(dir, name, 0755), errnum = errno;
-	int fd = sys_openat2(dir, name, O_PATH | O_DIRECTORY | O_CLOEXEC, STEP);
+	int fd = sys_openat2(dir, name, O_PATH | O_DIRECTORY | O_CLOEXEC, RESOLVE_COMPONENT);
 
 	if (fd >= 0)
 		return fd;
@@ -39,7 +39,7 @@ int skeleton_dir(int dir, const char *path, struct err *e)
 			return err_set(e, ERR_INVALID, "name too long in %s", path);
 		memcpy(name, path, len);
 		name[len] = '\0';
-		next = step(at < 0 ? dir : at, name, e);
+		next = make_component(at < 0 ? dir : at, name, e);
 		if (next < 0)
 			return -1;
 		close_fd(&at);

@@ -8,7 +8,7 @@
 #define CLOSE_INTERVAL_MS 2
 #define LOST_NS 20000000u
 
-struct usage {
+struct watch_sum {
 	struct watch *watch;
 	uint64_t memory_bytes;
 	uint64_t cpu_ns;
@@ -73,9 +73,9 @@ static void see(struct watch *w, pid_t pid, uint64_t cpu_ns)
 	s->look = w->look;
 }
 
-static void add_process(void *arg, pid_t pid)
+static void watch_add_process(void *arg, pid_t pid)
 {
-	struct usage *sum = arg;
+	struct watch_sum *sum = arg;
 	struct watch *w = sum->watch;
 	char text[2048];
 	uint64_t own;
@@ -91,20 +91,20 @@ static void add_process(void *arg, pid_t pid)
 	see(w, pid, own);
 }
 
-static void add_descendants(pid_t parent, int depth, struct usage *sum)
+static void add_descendants(pid_t parent, int depth, struct watch_sum *sum)
 {
 	char text[4096], *next;
 
 	if (depth > 64 || procs_children(parent, text, sizeof(text)) <= 0)
 		return;
 	for (char *pid = strtok_r(text, " ", &next); pid; pid = strtok_r(NULL, " ", &next)) {
-		add_process(sum, atoi(pid));
+		watch_add_process(sum, atoi(pid));
 		add_descendants(atoi(pid), depth + 1, sum);
 	}
 }
 
 /* By the kernel's sums, or by what was seen. */
-static uint64_t cpu_ns_in_all(struct watch *w, const struct usage *sum)
+static uint64_t cpu_ns_in_all(struct watch *w, const struct watch_sum *sum)
 {
 	/* Times of children get lost: these must not live and die between two looks. */
 	if (w->seen_ns > sum->cpu_ns + LOST_NS)
@@ -124,7 +124,7 @@ void watch_init(struct watch *w, const struct limits *limits, pid_t parent)
 
 enum watch_verdict watch_check(struct watch *w, struct status_page *b)
 {
-	struct usage sum = {.watch = w, .cpu_ns = cpu_ns_of_dead()};
+	struct watch_sum sum = {.watch = w, .cpu_ns = cpu_ns_of_dead()};
 	uint64_t cpu_ns;
 
 	if (now_ns() < w->next_ns)
@@ -135,7 +135,7 @@ enum watch_verdict watch_check(struct watch *w, struct status_page *b)
 	else if (w->parent)
 		add_descendants(w->parent, 0, &sum);
 	else
-		procs_each(add_process, &sum);
+		procs_each(watch_add_process, &sum);
 	/* Our own pid 1 counts as well; at the end the command itself is gone. */
 	if (!w->parent && sum.tasks + (b->stage == STAGE_ENDED) > w->limits->pids)
 		b->pids_reached = true;

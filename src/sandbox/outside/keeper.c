@@ -128,7 +128,7 @@ static void give_pipe(const struct keeper *k, int fd)
  * Output is captured for the record. A regular file of the caller is written by the keeper: inside
  * it could be truncated or read, and the file size limit would hold for it.
  */
-static int open_output(struct keeper *k, struct stream *s, int fd, int *ret_fd, struct err *e)
+static int open_output(struct keeper *k, struct head_tail *s, int fd, int *ret_fd, struct err *e)
 {
 	const struct sandbox_spec *spec = k->plan.spec;
 	struct stat st;
@@ -141,7 +141,7 @@ static int open_output(struct keeper *k, struct stream *s, int fd, int *ret_fd, 
 	}
 	if (pipe2(ends, O_CLOEXEC) < 0)
 		return err_sys(e, "cannot create pipes");
-	stream_init(s, ends[0], (size_t)spec->limits.output_bytes);
+	head_tail_init(s, ends[0], (size_t)spec->limits.output_bytes);
 	if (!spec->json)
 		s->relay = fd;
 	*ret_fd = ends[1];
@@ -169,7 +169,7 @@ static int open_input(struct keeper *k, int *ret_fd, struct err *e)
 	return 0;
 }
 
-static int open_streams(struct keeper *k, struct inside_fds *fds, struct err *e)
+static int open_std_streams(struct keeper *k, struct inside_fds *fds, struct err *e)
 {
 	*fds = (struct inside_fds)INSIDE_FDS_NONE;
 	if (open_input(k, &fds->in, e) < 0 || open_output(k, &k->out, 1, &fds->out, e) < 0)
@@ -230,7 +230,7 @@ static void stop_for_a_while(struct keeper *k)
 	sys_pidfd_send_signal(k->pidfd, SIGCONT);
 }
 
-static void take_signals(struct keeper *k)
+static void pass_signals(struct keeper *k)
 {
 	struct signalfd_siginfo info;
 
@@ -289,7 +289,7 @@ enum {
 
 static void fill_polls(const struct keeper *k, struct pollfd *polls)
 {
-	const struct terminal *t = &k->terminal;
+	const struct terminal_relay *t = &k->terminal;
 	bool wants_terminal = k->plan.spec->tty && k->scratch < 0;
 	bool types = t->master >= 0 && !t->in_ended && t->in_len < TERMINAL_ROOM;
 	short events =
@@ -311,7 +311,7 @@ static void fill_polls(const struct keeper *k, struct pollfd *polls)
 /* Nothing here waits: a reader that stalls must not stop the clocks. */
 static void serve_terminal(struct keeper *k, const struct pollfd *polls)
 {
-	struct terminal *t = &k->terminal;
+	struct terminal_relay *t = &k->terminal;
 	int master = -1;
 
 	if (polls[ON_BACK].revents && message_receive_back(k->control, &k->scratch, &master) == 0 &&
@@ -330,7 +330,7 @@ static void serve_terminal(struct keeper *k, const struct pollfd *polls)
 		terminal_stop(t);
 }
 
-static int watch(struct keeper *k, struct err *e)
+static int watch_run(struct keeper *k, struct err *e)
 {
 	struct pollfd polls[ON_COUNT];
 
@@ -345,15 +345,15 @@ static int watch(struct keeper *k, struct err *e)
 			return -1;
 		}
 		if (polls[ON_SIGNALS].revents)
-			take_signals(k);
+			pass_signals(k);
 		if (polls[ON_OUT].revents)
-			stream_read(&k->out);
+			head_tail_read(&k->out);
 		if (polls[ON_ERR].revents)
-			stream_read(&k->err);
+			head_tail_read(&k->err);
 		if (polls[ON_STDIN_RELAY].revents)
 			stdin_relay_move(&k->stdin_relay);
 		serve_terminal(k, polls);
-		if (stream_is_flood(&k->out) || stream_is_flood(&k->err))
+		if (head_tail_is_flood(&k->out) || head_tail_is_flood(&k->err))
 			end_run(k, STATUS_OUTPUT_LIMIT, SIGKILL);
 		if (polls[ON_DEATH].revents)
 			return 0;
@@ -363,7 +363,7 @@ static int watch(struct keeper *k, struct err *e)
 /* The same for the terminal; whoever does not read it can still be interrupted, also beforehand. */
 static void drain_terminal(struct keeper *k)
 {
-	struct terminal *t = &k->terminal;
+	struct terminal_relay *t = &k->terminal;
 	struct pollfd polls[] = {{t->screen, POLLOUT, 0}, {k->signals, POLLIN, 0}};
 	int wait_ms = k->told_to_end ? 0 : -1;
 
@@ -376,10 +376,10 @@ static void drain_terminal(struct keeper *k)
 }
 
 /* All writers are dead: what is still in the pipes is all there will be. */
-static void drain(struct keeper *k)
+static void drain_output(struct keeper *k)
 {
-	stream_drain(&k->out);
-	stream_drain(&k->err);
+	head_tail_drain(&k->out);
+	head_tail_drain(&k->err);
 	drain_terminal(k);
 	terminal_stop(&k->terminal);
 }
@@ -408,11 +408,11 @@ static void name_cgroup(struct keeper *k)
 	cgroup_init(&k->cgroup, k->plan.host.ns.ids[NS_PID]);
 }
 
-static int start(struct keeper *k, struct inside_fds *fds, struct err *e)
+static int start_sandbox(struct keeper *k, struct inside_fds *fds, struct err *e)
 {
 	bool unified = cgroup_may_be_unified();
 
-	if (open_streams(k, fds, e) < 0)
+	if (open_std_streams(k, fds, e) < 0)
 		return -1;
 	/* Only a cgroup of v2 has to be there for the clone. */
 	if (unified)
@@ -428,12 +428,12 @@ static int start(struct keeper *k, struct inside_fds *fds, struct err *e)
 	return 0;
 }
 
-static int run(struct keeper *k, struct err *e)
+static int run_sandbox(struct keeper *k, struct err *e)
 {
 	struct inside_fds fds;
 	int rc, status = 0;
 
-	if (start(k, &fds, e) < 0)
+	if (start_sandbox(k, &fds, e) < 0)
 		return -1;
 	rc = launch_send(k, e);
 	if (rc < 0)
@@ -443,13 +443,13 @@ static int run(struct keeper *k, struct err *e)
 	launch_release(k);
 	if (k->plan.page->processor)
 		sched_go_to(k->plan.page->processor - 1);
-	if (watch(k, e) < 0)
+	if (watch_run(k, e) < 0)
 		rc = -1;
 	wait4(k->pid, &status, __WALL, &k->usage);
 	if (k->plan.spec->level == LEVEL_PROCESS && WIFSIGNALED(status))
 		process_end_left(&k->plan, &k->cgroup);
 	k->ended_ns = now_ns();
-	drain(k);
+	drain_output(k);
 	/* If it went away while we were sending, it knows better why. */
 	if (rc < 0 && k->plan.page->err.kind != ERR_NONE)
 		*e = k->plan.page->err;
@@ -493,8 +493,8 @@ void keeper_done(struct keeper *k)
 	if (k->signals >= 0 && !k->plan.spec->json)
 		speak_freely(k);
 	stdin_relay_done(&k->stdin_relay);
-	stream_done(&k->out);
-	stream_done(&k->err);
+	head_tail_done(&k->out);
+	head_tail_done(&k->err);
 	close_fd(&k->control);
 	close_fd(&k->signals);
 	close_fd(&k->pidfd);
@@ -539,7 +539,7 @@ int sandbox_run(const struct sandbox_request *request, struct result *ret, struc
 	k.started_ns = now_ns();
 	if (check_stack_limit(e) == 0 && check_streams(e) == 0 &&
 	    plan_make(&k.plan, request, e) == 0 && process_dir_make(&k, e) == 0 &&
-	    watch_signals(&k, e) == 0 && run(&k, e) == 0)
+	    watch_signals(&k, e) == 0 && run_sandbox(&k, e) == 0)
 		rc = outcome_collect(&k, ret, e);
 	keeper_done(&k);
 	return rc;

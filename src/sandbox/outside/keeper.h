@@ -7,7 +7,7 @@
 #include "kern/userns.h"
 #include "model/result.h"
 #include "sandbox/inside/inside.h"
-#include "sandbox/outside/stream.h"
+#include "sandbox/outside/head_tail.h"
 
 #include <sys/resource.h>
 #include <termios.h>
@@ -17,7 +17,7 @@
 /* As much as a pipe takes without waiting when poll says that it can take something. */
 #define TERMINAL_ROOM 4096
 
-struct terminal {
+struct terminal_relay {
 	int master;  /* of the command's pty */
 	int slave;   /* held, so that the pty does not end before the command does */
 	int screen;  /* where output goes: stdout, or the terminal that it is, opened anew */
@@ -45,8 +45,8 @@ struct keeper {
 	struct netns_maker net;
 	struct userns userns[PLAN_OWNERS]; /* of the owners */
 	struct stdin_relay stdin_relay;
-	struct stream out, err;
-	struct terminal terminal;
+	struct head_tail out, err;
+	struct terminal_relay terminal;
 	int64_t started_ns, ended_ns;
 	bool told_to_end; /* by a signal */
 	bool was_ended;	  /* by the keeper, for this reason: */
@@ -82,17 +82,17 @@ void launch_release(struct keeper *k);
 /* ---- terminal.c ---- */
 
 /* Switches the caller's terminal (if stdin is one) to raw mode and passes its size on. */
-void terminal_start(struct terminal *t, int master);
-void terminal_resize(const struct terminal *t);
+void terminal_start(struct terminal_relay *t, int master);
+void terminal_resize(const struct terminal_relay *t);
 /* Each moves what can be moved without waiting. */
-void terminal_read_input(struct terminal *t);
-void terminal_write_input(struct terminal *t);
+void terminal_read_input(struct terminal_relay *t);
+void terminal_write_input(struct terminal_relay *t);
 /* False at the end of the command's output, or when there is none now and there will be none. */
-bool terminal_read_output(struct terminal *t);
+bool terminal_read_output(struct terminal_relay *t);
 /* Call it when the screen can take something; false if it is gone. */
-bool terminal_write_output(struct terminal *t);
+bool terminal_write_output(struct terminal_relay *t);
 /* Puts the caller's terminal back. */
-void terminal_stop(struct terminal *t);
+void terminal_stop(struct terminal_relay *t);
 /* The terminal that fd is, opened anew so that writing there never waits; -1: it is none. */
 int terminal_reopen(int fd);
 

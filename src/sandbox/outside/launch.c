@@ -94,7 +94,7 @@ int launch_start(struct keeper *k, struct inside_fds *fds, struct err *e)
 
 /* ---- while pid 1 builds ---- */
 
-static void close_all(const int *fds, int count)
+static void close_sent(const int *fds, int count)
 {
 	for (int i = 0; i < count; i++)
 		close(fds[i]);
@@ -128,7 +128,7 @@ static int send_mounts(struct keeper *k, struct err *e)
 		m.workspace_denied = shown && k->plan.workspace_mode == WORKSPACE_EMPTY;
 		rc = message_send(k->control, &m, sizeof(m), fds, m.owner_count, e);
 	}
-	close_all(fds, m.owner_count);
+	close_sent(fds, m.owner_count);
 	return rc;
 }
 
@@ -193,7 +193,7 @@ static int send_rights(struct keeper *k, struct err *e)
 	m.join_count = count;
 	if (take_userns(k, &m, fds, &count, e) == 0 && take_network(k, &m, fds, &count, e) == 0)
 		rc = message_send(k->control, &m, sizeof(m), fds, count, e);
-	close_all(fds, count);
+	close_sent(fds, count);
 	return rc;
 }
 

@@ -13,7 +13,7 @@
 
 /* ---- how it ended ---- */
 
-static void judge(const struct keeper *k, struct result *r)
+static void judge_ending(const struct keeper *k, struct result *r)
 {
 	const struct status_page *b = k->plan.page;
 	struct ending from = {.wait_status = b->wait_status,
@@ -44,7 +44,7 @@ static double ms_between(int64_t from_ns, int64_t to_ns)
 	return to_ns > from_ns && from_ns ? (double)(to_ns - from_ns) / 1e6 : 0;
 }
 
-static void measure(struct keeper *k, struct result *r)
+static void measure_usage(struct keeper *k, struct result *r)
 {
 	const struct status_page *b = k->plan.page;
 	const struct rusage *u = &k->usage;
@@ -233,17 +233,17 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 	if (k->scratch < 0)
 		message_receive_back(k->control, &k->scratch, &terminal);
 	close_fd(&terminal);
-	judge(k, r);
+	judge_ending(k, r);
 	/* Nobody would see them after a plain success, and reading them takes a while. */
 	if (p->spec->json || isatty(2) || !outcome_is_success(&r->end))
 		cgroup_read_stats(&k->cgroup, &k->stats);
-	measure(k, r);
+	measure_usage(k, r);
 	if (k->stats.oom_kills > 0)
 		outcome_add_oom(&r->end, k->was_ended);
 	hints_add(p, r);
 	look_for_large_files(k, r);
-	stream_finish(&k->out, &r->out);
-	stream_finish(&k->err, &r->err);
+	head_tail_finish(&k->out, &r->out);
+	head_tail_finish(&k->err, &r->err);
 	r->output_errno = k->out.relay_errno ? k->out.relay_errno : k->err.relay_errno;
 	if (r->out.tail || r->err.tail)
 		r->end.limits_hit |= HIT_OUTPUT;

@@ -9,7 +9,7 @@
 
 #define PREFIX ".cloche-lair-"
 
-static int fill(const struct keeper *k, struct err *e)
+static int fill_dir(const struct keeper *k, struct err *e)
 {
 	static const char *const names[] = {"open", "open/home", "open/tmp", "open/workspace"};
 	const struct plan *p = &k->plan;
@@ -55,7 +55,7 @@ static void move_arguments(struct keeper *k)
 			}
 }
 
-static void point_to(struct keeper *k)
+static void point_plan_to_dir(struct keeper *k)
 {
 	struct plan *p = &k->plan;
 	char home[sizeof(p->process_dir) + 16], tmp[sizeof(p->process_dir) + 16];
@@ -75,7 +75,7 @@ static void point_to(struct keeper *k)
  * Removes what keepers left that were killed together with their init of level process: ours, not in use (keeper and
  * init of level process hold a lock), and not just being made.
  */
-static void sweep(void)
+static void sweep_old_dirs(void)
 {
 	auto_close int tmp = open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct dirents_entry d;
@@ -107,7 +107,7 @@ int process_dir_make(struct keeper *k, struct err *e)
 		return 0;
 	if (plan_judge(&k->plan, e) < 0)
 		return -1;
-	sweep();
+	sweep_old_dirs();
 	if (!mkdtemp(path))
 		return err_sys(e, "cannot create a directory in /tmp");
 	snprintf(k->plan.process_dir, sizeof(k->plan.process_dir), "%s", path);
@@ -117,9 +117,9 @@ int process_dir_make(struct keeper *k, struct err *e)
 	k->scratch = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (k->scratch < 0 || flock(k->scratch, LOCK_EX | LOCK_NB) < 0)
 		return err_sys(e, "cannot open %s", path);
-	if (fill(k, e) < 0)
+	if (fill_dir(k, e) < 0)
 		return -1;
-	point_to(k);
+	point_plan_to_dir(k);
 	return 0;
 }
 

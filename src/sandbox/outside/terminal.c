@@ -6,7 +6,7 @@
 #define END_OF_FILE 4 /* ctrl-D */
 #define END_LEN 2
 
-void terminal_resize(const struct terminal *t)
+void terminal_resize(const struct terminal_relay *t)
 {
 	struct winsize size;
 
@@ -24,7 +24,7 @@ int terminal_reopen(int fd)
 	return isatty(fd) ? io_reopen(fd, O_WRONLY | O_NONBLOCK | O_NOCTTY) : -1;
 }
 
-void terminal_start(struct terminal *t, int master)
+void terminal_start(struct terminal_relay *t, int master)
 {
 	int screen = terminal_reopen(1);
 	struct termios raw;
@@ -33,11 +33,12 @@ void terminal_start(struct terminal *t, int master)
 	 * A program may close its streams before it exits, as cat does. If the pty ended then and we
 	 * closed our side, it would be killed by SIGHUP.
 	 */
-	*t = (struct terminal){.master = master,
-			       .slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC),
-			       .screen = screen < 0 ? 1 : screen,
-			       .in = must_alloc(malloc(TERMINAL_ROOM + END_LEN)),
-			       .out = must_alloc(malloc(TERMINAL_ROOM))};
+	*t = (struct terminal_relay){
+		.master = master,
+		.slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC),
+		.screen = screen < 0 ? 1 : screen,
+		.in = must_alloc(malloc(TERMINAL_ROOM + END_LEN)),
+		.out = must_alloc(malloc(TERMINAL_ROOM))};
 	fcntl(master, F_SETFL, O_RDWR | O_NONBLOCK);
 	terminal_resize(t);
 	if (tcgetattr(0, &t->saved) < 0)
@@ -51,14 +52,14 @@ void terminal_start(struct terminal *t, int master)
  * The end of a pipe or file: what a person says with ctrl-D. Within a line the first one only hands over
  * what there is of it.
  */
-static void end_input(struct terminal *t)
+static void end_input(struct terminal_relay *t)
 {
 	t->in[t->in_len++] = END_OF_FILE;
 	if (t->in_line)
 		t->in[t->in_len++] = END_OF_FILE;
 }
 
-void terminal_read_input(struct terminal *t)
+void terminal_read_input(struct terminal_relay *t)
 {
 	ssize_t n = read(0, t->in + t->in_len, TERMINAL_ROOM - t->in_len);
 
@@ -78,7 +79,7 @@ static void drop(char *buf, size_t *len, size_t n)
 	memmove(buf, buf + n, *len);
 }
 
-void terminal_write_input(struct terminal *t)
+void terminal_write_input(struct terminal_relay *t)
 {
 	ssize_t n = t->in_len ? write(t->master, t->in, t->in_len) : 0;
 
@@ -86,7 +87,7 @@ void terminal_write_input(struct terminal *t)
 		drop(t->in, &t->in_len, (size_t)n);
 }
 
-bool terminal_read_output(struct terminal *t)
+bool terminal_read_output(struct terminal_relay *t)
 {
 	ssize_t n = read(t->master, t->out + t->out_len, TERMINAL_ROOM - t->out_len);
 
@@ -95,7 +96,7 @@ bool terminal_read_output(struct terminal *t)
 	return n > 0 || (n < 0 && errno == EINTR);
 }
 
-bool terminal_write_output(struct terminal *t)
+bool terminal_write_output(struct terminal_relay *t)
 {
 	ssize_t n = write(t->screen, t->out, t->out_len);
 
@@ -105,7 +106,7 @@ bool terminal_write_output(struct terminal *t)
 	return true;
 }
 
-void terminal_stop(struct terminal *t)
+void terminal_stop(struct terminal_relay *t)
 {
 	if (t->is_raw)
 		tcsetattr(0, TCSADRAIN, &t->saved);

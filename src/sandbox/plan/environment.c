@@ -26,7 +26,7 @@ void environment_move(struct plan *p, const char *home, const char *tmp)
 	variables_take(&p->env, str_format("PWD=%s", p->workdir));
 }
 
-static bool is_name(const char *s, size_t len)
+static bool is_variable_name(const char *s, size_t len)
 {
 	if (len == 0 || isdigit((unsigned char)s[0]))
 		return false;
@@ -42,7 +42,7 @@ static int set_given(struct plan *p, const char *text, struct err *e)
 	size_t len = strcspn(text, "=");
 	const char *value;
 
-	if (!is_name(text, len))
+	if (!is_variable_name(text, len))
 		return err_field(e, ERR_INVALID, "env", "env: '%.*s' is not a variable name",
 				 (int)len, text);
 	if (text[len] == '=') {

@@ -26,7 +26,7 @@ static const char *const allowed[] = {
  * start. Below /var that is what packages made when they were installed. Debian's chromium, emacs and maven
  * read whatever is in a directory, where keys may be, and fail if nothing is: they get an empty file.
  */
-static const struct part {
+static const struct etc_part {
 	const char *dir;
 	const char *names[4];
 	const char *empty_in;
@@ -38,7 +38,7 @@ static const struct part {
 	{"etc/maven", {"m2.conf"}, "logging"},	     /* settings.xml: passwords */
 	{"etc/ssl", {"certs", "openssl.cnf"}, NULL}, /* private: keys */
 };
-static const struct part var_lib = {"var/lib", {"gems", "ghc", "texmf"}, NULL};
+static const struct etc_part var_lib = {"var/lib", {"gems", "ghc", "texmf"}, NULL};
 
 static bool is_allowed(const char *name)
 {
@@ -52,7 +52,7 @@ static bool is_allowed(const char *name)
 }
 
 /* One directory of the host, and what shows some of it. Names are relative to the root and the skeleton's. */
-struct view {
+struct etc_view {
 	int from, to;
 	const char *path;
 	const struct etc_template *template; /* or NULL */
@@ -65,7 +65,7 @@ struct view {
 #define COPY_MOST (16 << 10)
 #define COPY_MOST_ONCE (256 << 10)
 
-static int show_mounted(const struct view *v, const char *name, struct err *e)
+static int show_mounted(const struct etc_view *v, const char *name, struct err *e)
 {
 	char from[NAME_MAX + 32], to[NAME_MAX + 32];
 
@@ -78,7 +78,7 @@ static int show_mounted(const struct view *v, const char *name, struct err *e)
 	return mount_bind_bare(from, to, 0, e);
 }
 
-static int show_file(const struct view *v, const char *name, struct err *e)
+static int show_file(const struct etc_view *v, const char *name, struct err *e)
 {
 	auto_close int in = openat(v->from, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
 	char pages[COPY_MOST];
@@ -98,7 +98,7 @@ static int show_file(const struct view *v, const char *name, struct err *e)
 	return skeleton_point(v->to, name, e) < 0 ? -1 : show_mounted(v, name, e);
 }
 
-static int show_entry(const struct view *v, const struct dirents_entry *d, struct err *e)
+static int show_entry(const struct etc_view *v, const struct dirents_entry *d, struct err *e)
 {
 	char link[PATH_MAX];
 	ssize_t n;
@@ -131,7 +131,7 @@ static int make_empty(int dir, const char *name, struct err *e)
 }
 
 /* All names above it are ours. */
-static int make_dir(int root_fd, const char *path, struct err *e)
+static int make_etc_dir(int root_fd, const char *path, struct err *e)
 {
 	int fd = -1;
 
@@ -141,7 +141,7 @@ static int make_dir(int root_fd, const char *path, struct err *e)
 }
 
 /* The skeleton's is made only if there is something to show in it. */
-static int show_part(const struct part *part, int root_fd, const struct etc_template *t,
+static int show_part(const struct etc_part *part, int root_fd, const struct etc_template *t,
 		     struct err *e)
 {
 	char path[32];
@@ -154,7 +154,7 @@ static int show_part(const struct part *part, int root_fd, const struct etc_temp
 	if (from < 0)
 		return 0;
 	if (part->empty_in) {
-		to = make_dir(root_fd, part->dir, e);
+		to = make_etc_dir(root_fd, part->dir, e);
 		if (to < 0 || make_empty(to, part->empty_in, e) < 0)
 			return -1;
 	}
@@ -164,16 +164,16 @@ static int show_part(const struct part *part, int root_fd, const struct etc_temp
 		if (fstatat(from, part->names[i], &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
 		if (to < 0)
-			to = make_dir(root_fd, part->dir, e);
+			to = make_etc_dir(root_fd, part->dir, e);
 		if (to < 0 ||
-		    show_entry(&(struct view){from, to, part->dir, t},
+		    show_entry(&(struct etc_view){from, to, part->dir, t},
 			       &(struct dirents_entry){part->names[i], IFTODT(st.st_mode)}, e) < 0)
 			return -1;
 	}
 	return 0;
 }
 
-static const struct part *find_part(const char *name)
+static const struct etc_part *find_part(const char *name)
 {
 	for (size_t i = 0; i < ARRAY_LEN(parts); i++)
 		if (str_equal(parts[i].dir + strlen("etc/"), name))
@@ -185,7 +185,7 @@ static const struct part *find_part(const char *name)
 static int show_etc(int root_fd, int etc, const struct etc_template *t, struct err *e)
 {
 	auto_close int from = open("/etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	const struct view v = {from, etc, "etc", t};
+	const struct etc_view v = {from, etc, "etc", t};
 	struct dirents_entry d;
 	struct dirents list;
 
@@ -193,7 +193,7 @@ static int show_etc(int root_fd, int etc, const struct etc_template *t, struct e
 		return errno == ENOENT ? 0 : err_sys(e, "cannot read /etc");
 	dirents_start(&list, from);
 	while (dirents_next(&list, &d)) {
-		const struct part *part = find_part(d.name);
+		const struct etc_part *part = find_part(d.name);
 
 		if (part && show_part(part, root_fd, t, e) < 0)
 			return -1;
@@ -262,7 +262,7 @@ static int grant_allowed(struct landlock *l, struct err *e)
 	return 0;
 }
 
-static int grant_part(const struct part *part, struct landlock *l, struct err *e)
+static int grant_part(const struct etc_part *part, struct landlock *l, struct err *e)
 {
 	for (size_t i = 0; i < ARRAY_LEN(part->names) && part->names[i]; i++) {
 		char path[64];

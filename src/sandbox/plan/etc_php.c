@@ -8,7 +8,7 @@
 
 #define MOST_FILES 1000
 
-struct lines {
+struct php_lines {
 	char text[8192];
 	size_t len;
 };
@@ -27,7 +27,7 @@ static bool loads_something(const char *line, size_t len)
 	return false;
 }
 
-static void take_lines(struct lines *all, const char *text, size_t size)
+static void take_loading_lines(struct php_lines *all, const char *text, size_t size)
 {
 	while (size > 0) {
 		const char *end = memchr(text, '\n', size);
@@ -42,14 +42,14 @@ static void take_lines(struct lines *all, const char *text, size_t size)
 	}
 }
 
-static void take_file(struct lines *all, int dir, const char *name)
+static void take_ini_file(struct php_lines *all, int dir, const char *name)
 {
 	auto_close int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	char text[4096];
 	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text));
 
 	if (n > 0)
-		take_lines(all, text, (size_t)n);
+		take_loading_lines(all, text, (size_t)n);
 }
 
 static bool is_settings(const char *name)
@@ -60,7 +60,7 @@ static bool is_settings(const char *name)
 }
 
 /* In the order of their names, as PHP reads them: some extensions need others. */
-static void take_files(struct lines *all, int dir)
+static void take_ini_files(struct php_lines *all, int dir)
 {
 	auto_list struct list names = {0};
 
@@ -68,14 +68,14 @@ static void take_files(struct lines *all, int dir)
 		return;
 	for (size_t i = 0; i < names.count; i++)
 		if (is_settings(names.items[i]))
-			take_file(all, dir, names.items[i]);
+			take_ini_file(all, dir, names.items[i]);
 }
 
 static int show_version(int etc, const char *version, struct list *seen, struct err *e)
 {
 	char from[64];
 	auto_close int dir = -1, to = -1;
-	struct lines all = {.len = 0};
+	struct php_lines all = {.len = 0};
 
 	snprintf(from, sizeof(from), "/etc/php/%s/cli/conf.d", version);
 	dir = open(from, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -83,7 +83,7 @@ static int show_version(int etc, const char *version, struct list *seen, struct 
 		return 0;
 	if (seen)
 		list_add(seen, from);
-	take_files(&all, dir);
+	take_ini_files(&all, dir);
 	to = skeleton_dir(etc, from + strlen("/etc/"), e);
 	return to < 0 ? -1 : skeleton_file(to, "extensions.ini", all.text, all.len, 0444, e);
 }

@@ -203,8 +203,8 @@ static int choose_image(struct plan *p, struct err *e)
 
 /* ---- files ---- */
 
-static int read_whole(const struct source *s, uint64_t max, struct injected_file *ret,
-		      struct err *e)
+static int read_source(const struct source *s, uint64_t max, struct injected_file *ret,
+		       struct err *e)
 {
 	auto_close int fd = io_reopen(s->fd, O_RDONLY | O_NONBLOCK);
 
@@ -235,7 +235,7 @@ static int plan_file(struct plan *p, const char *text, struct injected_file *ret
 				 p->spec->level == LEVEL_PROCESS ? "level process" : "--workspace");
 	if (source_open(p->spec, "file", equals + 1, SOURCE_READ, &s, e) < 0)
 		return -1;
-	rc = read_whole(&s, p->spec->limits.disk_bytes, ret, e);
+	rc = read_source(&s, p->spec->limits.disk_bytes, ret, e);
 	if (rc == 0 && (s.st.st_mode & 0111))
 		ret->mode = 0755;
 	close(s.fd);

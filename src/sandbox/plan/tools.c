@@ -80,14 +80,14 @@ static bool is_suspect(const struct suspects *s, const char *path)
 }
 
 /* A path that is being followed: what is behind, without links, and what is to come. */
-struct way {
+struct link_walk {
 	char real[PATH_MAX], rest[PATH_MAX];
 	size_t len; /* of real */
 	int links;
 };
 
 /* Takes the next name of the rest. False: there is none. */
-static bool next_name(struct way *w, char ret[NAME_MAX + 1])
+static bool next_name(struct link_walk *w, char ret[NAME_MAX + 1])
 {
 	const char *name = w->rest + strspn(w->rest, "/");
 	size_t len = strcspn(name, "/");
@@ -100,7 +100,7 @@ static bool next_name(struct way *w, char ret[NAME_MAX + 1])
 	return true;
 }
 
-static void go_up(struct way *w)
+static void walk_up(struct link_walk *w)
 {
 	while (w->len > 0 && w->real[w->len] != '/')
 		w->len--;
@@ -108,7 +108,7 @@ static void go_up(struct way *w)
 }
 
 /* One name further, or along the link that it is. */
-static bool go_to(struct way *w, const struct suspects *s, const char *name)
+static bool walk_name(struct link_walk *w, const struct suspects *s, const char *name)
 {
 	char link[PATH_MAX], rest[PATH_MAX];
 	size_t len = w->len + strlen(name) + 1;
@@ -134,15 +134,15 @@ static bool go_to(struct way *w, const struct suspects *s, const char *name)
 }
 
 /* Follows a path; false if it cannot be, or goes by a link that may not be trusted. */
-static bool follow(struct way *w, const struct suspects *s, const char *path)
+static bool follow_links(struct link_walk *w, const struct suspects *s, const char *path)
 {
 	char name[NAME_MAX + 1];
 
 	snprintf(w->rest, sizeof(w->rest), "%s", path);
 	while (next_name(w, name)) {
 		if (str_equal(name, ".."))
-			go_up(w);
-		else if (!str_equal(name, ".") && !go_to(w, s, name))
+			walk_up(w);
+		else if (!str_equal(name, ".") && !walk_name(w, s, name))
 			return false;
 	}
 	return w->rest[strspn(w->rest, "/")] == '\0';
@@ -152,12 +152,12 @@ static bool follow(struct way *w, const struct suspects *s, const char *path)
 
 static bool show_tool(struct plan *p, const struct suspects *suspects, const char *path)
 {
-	struct way way = {.len = 0};
+	struct link_walk way = {.len = 0};
 	struct err ignored;
 	struct source s;
 	struct bind *b;
 
-	if (!follow(&way, suspects, path) ||
+	if (!follow_links(&way, suspects, path) ||
 	    source_open(p->spec, "tools", path, SOURCE_READ, &s, &ignored) < 0)
 		return false;
 	/* It leads elsewhere by now. */

@@ -105,7 +105,7 @@ static next_set with_skipped(const struct list *parts, next_set set)
 	return set;
 }
 
-static next_set step(const struct list *parts, next_set set, const char *name)
+static next_set next_parts(const struct list *parts, next_set set, const char *name)
 {
 	next_set next = 0;
 
@@ -123,7 +123,7 @@ static next_set step(const struct list *parts, next_set set, const char *name)
 /* ---- files -------------------------------------------------------------------------------------
  */
 
-static void take_file(struct capturer *c, int dir, const char *name)
+static void capture_file(struct capturer *c, int dir, const char *name)
 {
 	struct captured *out = &c->out;
 	struct captured_file *f;
@@ -155,8 +155,8 @@ static void take_file(struct capturer *c, int dir, const char *name)
 
 static void capture_walk(struct capturer *c, const struct capture_dir *p);
 
-static void enter(struct capturer *c, const struct capture_dir *p, const char *name, bool in_upper,
-		  struct capture_dir *child)
+static void enter_dir(struct capturer *c, const struct capture_dir *p, const char *name,
+		      bool in_upper, struct capture_dir *child)
 {
 	struct stat low;
 
@@ -175,7 +175,7 @@ static void enter(struct capturer *c, const struct capture_dir *p, const char *n
 	close_fd(&child->lower);
 }
 
-static void visit(struct capturer *c, const struct capture_dir *p, const char *name)
+static void visit_name(struct capturer *c, const struct capture_dir *p, const char *name)
 {
 	struct capture_dir child = {.upper = -1, .lower = -1};
 	bool matched = false, leads_on = false, in_upper;
@@ -184,7 +184,7 @@ static void visit(struct capturer *c, const struct capture_dir *p, const char *n
 	for (size_t i = 0; i < c->glob_count; i++) {
 		next_set last = 1u << c->globs[i].count;
 
-		child.next[i] = step(&c->globs[i], p->next[i], name);
+		child.next[i] = next_parts(&c->globs[i], p->next[i], name);
 		matched |= (child.next[i] & last) != 0;
 		leads_on |= (child.next[i] & ~last) != 0;
 	}
@@ -196,13 +196,13 @@ static void visit(struct capturer *c, const struct capture_dir *p, const char *n
 	if (!in_upper && (p->lower < 0 || !safe_walk_stat(p->lower, name, &st)))
 		return;
 	if (S_ISDIR(st.st_mode) && leads_on)
-		enter(c, p, name, in_upper, &child);
+		enter_dir(c, p, name, in_upper, &child);
 	else if (S_ISREG(st.st_mode) && matched)
-		take_file(c, in_upper ? p->upper : p->lower, name);
+		capture_file(c, in_upper ? p->upper : p->lower, name);
 }
 
-static void visit_all(struct capturer *c, const struct capture_dir *p, const struct list *names,
-		      const struct list *seen)
+static void visit_names(struct capturer *c, const struct capture_dir *p, const struct list *names,
+			const struct list *seen)
 {
 	for (size_t i = 0; i < names->count; i++) {
 		size_t mark;
@@ -214,7 +214,7 @@ static void visit_all(struct capturer *c, const struct capture_dir *p, const str
 			return;
 		}
 		c->left.entries--;
-		visit(c, p, names->items[i]);
+		visit_name(c, p, names->items[i]);
 		safe_walk_pop(&c->path, mark);
 	}
 }
@@ -235,12 +235,12 @@ static void capture_walk(struct capturer *c, const struct capture_dir *p)
 	    dirents_names(p->lower, c->left.entries, &lower, &cut_lower) < 0)
 		c->out.cut = true;
 	c->out.cut |= cut_upper | cut_lower;
-	visit_all(c, p, &upper, &(struct list){0});
-	visit_all(c, p, &lower, &upper);
+	visit_names(c, p, &upper, &(struct list){0});
+	visit_names(c, p, &lower, &upper);
 	c->depth--;
 }
 
-static int compare_files(const void *a, const void *b)
+static int compare_captured(const void *a, const void *b)
 {
 	const struct captured_file *x = a, *y = b;
 
@@ -271,7 +271,7 @@ int capture_files(const struct capture_view *v, const struct list *globs,
 	if (result == 0) {
 		capture_walk(c, &root);
 		if (c->out.count > 0)
-			qsort(c->out.items, c->out.count, sizeof(*c->out.items), compare_files);
+			qsort(c->out.items, c->out.count, sizeof(*c->out.items), compare_captured);
 		*ret = c->out;
 	}
 	capturer_free(c);

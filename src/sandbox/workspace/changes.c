@@ -54,7 +54,7 @@ static void walk_dir(struct visitor *w, const char *name, struct change_dir *p);
 /* ---- the list ----------------------------------------------------------------------------------
  */
 
-static void record(struct visitor *w, const char *kind, bool is_dir, const char *note)
+static void record_change(struct visitor *w, const char *kind, bool is_dir, const char *note)
 {
 	struct change_list *l = &w->out;
 
@@ -75,7 +75,7 @@ static void record(struct visitor *w, const char *kind, bool is_dir, const char 
 static void record_blocked(struct visitor *w, const char *kind, bool is_dir, const char *note)
 {
 	w->out.skipped++;
-	record(w, w->left.apply ? "skipped" : kind, is_dir, note);
+	record_change(w, w->left.apply ? "skipped" : kind, is_dir, note);
 }
 
 /* Records what was tried: with result < 0 and errno, why it failed. */
@@ -85,7 +85,7 @@ static void record_tried(struct visitor *w, const char *kind, bool is_dir, int r
 		w->out.failed++;
 		record_blocked(w, kind, is_dir, strerror(errno));
 	} else {
-		record(w, kind, is_dir, NULL);
+		record_change(w, kind, is_dir, NULL);
 	}
 }
 
@@ -162,7 +162,7 @@ static bool clear_way(struct visitor *w, const struct change_dir *p, struct item
 	return !it->blocked;
 }
 
-static const char *kind_of(const struct item *it)
+static const char *change_kind(const struct item *it)
 {
 	return it->has_low && !S_ISDIR(it->low.st_mode) ? MODIFIED : ADDED;
 }
@@ -170,7 +170,7 @@ static const char *kind_of(const struct item *it)
 static void visit_file(struct visitor *w, const struct change_dir *p, struct item *it)
 {
 	auto_close int fd = safe_walk_open_file(p->upper, it->name, &it->up);
-	const char *kind = kind_of(it);
+	const char *kind = change_kind(it);
 	int result = 0;
 
 	if (fd < 0 && !it->blocked)
@@ -187,7 +187,7 @@ static void visit_file(struct visitor *w, const struct change_dir *p, struct ite
 	record_tried(w, kind, false, result);
 }
 
-static bool read_link(int dir, const char *name, char target[PATH_MAX])
+static bool read_link_at(int dir, const char *name, char target[PATH_MAX])
 {
 	ssize_t n = readlinkat(dir, name, target, PATH_MAX);
 
@@ -221,21 +221,22 @@ static bool leads_out(const char *target, unsigned depth)
 static void visit_link(struct visitor *w, const struct change_dir *p, struct item *it)
 {
 	char target[PATH_MAX], below[PATH_MAX];
-	const char *kind = kind_of(it);
+	const char *kind = change_kind(it);
 
-	if (!read_link(p->upper, it->name, target))
+	if (!read_link_at(p->upper, it->name, target))
 		it->blocked = "the link cannot be read";
-	else if (it->has_low && S_ISLNK(it->low.st_mode) && read_link(p->lower, it->name, below) &&
-		 str_equal(target, below))
+	else if (it->has_low && S_ISLNK(it->low.st_mode) &&
+		 read_link_at(p->lower, it->name, below) && str_equal(target, below))
 		return;
 	if (!clear_way(w, p, it, kind))
 		return;
 	if (w->left.apply && apply_link(p->lower, it->name, target, &w->owner) < 0)
 		record_tried(w, kind, false, -1);
 	else
-		record(w, kind, false,
-		       leads_out(target, w->depth - 1) ? "a link that leads out of the workspace"
-						       : NULL);
+		record_change(w, kind, false,
+			      leads_out(target, w->depth - 1)
+				      ? "a link that leads out of the workspace"
+				      : NULL);
 }
 
 /* ---- directories, deletions --------------------------------------------------------------------
@@ -294,7 +295,7 @@ static void visit_dir(struct visitor *w, const struct change_dir *p, struct item
 		child.blocked = "control file: the repository was replaced as a whole";
 	failed = !enter_below(w, p, it, &child);
 	if (it->has_low && is_new)
-		(child.blocked ? record_blocked : record)(w, DELETED, false, child.blocked);
+		(child.blocked ? record_blocked : record_change)(w, DELETED, false, child.blocked);
 	before = w->out.total;
 	walk_dir(w, it->name, &child);
 	settle_dir(w, it, &child, is_new, w->out.total == before);
@@ -342,8 +343,8 @@ static enum named how_named(const struct visitor *w)
 }
 
 /* Finds out why this item is not to be applied, if there is a reason. */
-static void judge(const struct visitor *w, const struct change_dir *p, struct item *it,
-		  bool deleted)
+static void judge_item(const struct visitor *w, const struct change_dir *p, struct item *it,
+		       bool deleted)
 {
 	const char *why = p->blocked ? p->blocked : why_guarded(p, it, deleted);
 	enum named how = why && !p->blocked ? how_named(w) : NAMED_NOT;
@@ -355,7 +356,7 @@ static void judge(const struct visitor *w, const struct change_dir *p, struct it
 }
 
 /* hidden: the name is below only, and deleted. */
-static void visit(struct visitor *w, const struct change_dir *p, const char *name, bool hidden)
+static void visit_item(struct visitor *w, const struct change_dir *p, const char *name, bool hidden)
 {
 	struct item it = {.name = name};
 
@@ -363,12 +364,12 @@ static void visit(struct visitor *w, const struct change_dir *p, const char *nam
 	if (!hidden && !safe_walk_stat(p->upper, name, &it.up))
 		return;
 	if (hidden || safe_walk_is_whiteout(&it.up)) {
-		judge(w, p, &it, true);
+		judge_item(w, p, &it, true);
 		if (it.has_low)
 			visit_deleted(w, p, &it);
 		return;
 	}
-	judge(w, p, &it, false);
+	judge_item(w, p, &it, false);
 	if (S_ISDIR(it.up.st_mode))
 		visit_dir(w, p, &it);
 	else if (S_ISREG(it.up.st_mode))
@@ -376,7 +377,8 @@ static void visit(struct visitor *w, const struct change_dir *p, const char *nam
 	else if (S_ISLNK(it.up.st_mode))
 		visit_link(w, p, &it);
 	else
-		record_blocked(w, kind_of(&it), false, "neither a file, a directory nor a link");
+		record_blocked(w, change_kind(&it), false,
+			       "neither a file, a directory nor a link");
 }
 
 /* Runs one name with the path set to it. */
@@ -390,7 +392,7 @@ static void visit_named(struct visitor *w, const struct change_dir *p, const cha
 		return;
 	}
 	w->left.entries--;
-	visit(w, p, name, hidden);
+	visit_item(w, p, name, hidden);
 	safe_walk_pop(&w->path, mark);
 }
 

@@ -8,40 +8,40 @@
 /* ---- in ---- */
 
 /* One directory of the workspace: what is written, and what lies below that (-1: nothing). */
-struct pair {
+struct inject_dirs {
 	int upper, lower;
 };
 
-static int write_file(const struct plan *p, int dir, const char *name,
-		      const struct injected_file *f, struct err *e)
+static int write_injected(const struct plan *p, int dir, const char *name,
+			  const struct injected_file *f, struct err *e)
 {
 	return skeleton_file(dir, name, f->data, f->size, f->mode, e) < 0
 		       ? -1
 		       : plan_give_to_user(p, dir, name, e);
 }
 
-static int in_the_way(const struct injected_file *f, const char *name, const char *is,
-		      struct err *e)
+static int refuse_in_the_way(const struct injected_file *f, const char *name, const char *is,
+			     struct err *e)
 {
 	return err_field(e, ERR_INVALID, "file",
 			 "file: '%s' cannot be placed: the workspace's '%s' is %s directory",
 			 f->path, name, is);
 }
 
-static int inject_below(const struct plan *p, struct pair at, const char *path,
+static int inject_below(const struct plan *p, struct inject_dirs at, const char *path,
 			const struct injected_file *f, struct err *e);
 
 /* Enters one directory on the way, as the workspace has it, or a new one. */
-static int inject_through(const struct plan *p, struct pair at, const char *name, const char *rest,
-			  const struct injected_file *f, struct err *e)
+static int inject_through(const struct plan *p, struct inject_dirs at, const char *name,
+			  const char *rest, const struct injected_file *f, struct err *e)
 {
 	struct stat st = {.st_mode = S_IFDIR | 0755};
-	struct pair next = {-1, -1};
+	struct inject_dirs next = {-1, -1};
 	int rc = -1;
 
 	if (at.lower >= 0 && safe_walk_stat(at.lower, name, &st)) {
 		if (!S_ISDIR(st.st_mode))
-			return in_the_way(f, name, "no", e);
+			return refuse_in_the_way(f, name, "no", e);
 		next.lower = openat(at.lower, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	}
 	/* Its mode may shut out its owner: not before all is in place. */
@@ -58,7 +58,7 @@ static int inject_through(const struct plan *p, struct pair at, const char *name
 	return rc < 0 ? -1 : plan_give_to_user(p, at.upper, name, e);
 }
 
-static int inject_below(const struct plan *p, struct pair at, const char *path,
+static int inject_below(const struct plan *p, struct inject_dirs at, const char *path,
 			const struct injected_file *f, struct err *e)
 {
 	const char *slash = strchr(path, '/');
@@ -68,8 +68,8 @@ static int inject_below(const struct plan *p, struct pair at, const char *path,
 	if (slash)
 		return inject_through(p, at, name, slash + 1, f, e);
 	if (at.lower >= 0 && safe_walk_stat(at.lower, path, &st) && S_ISDIR(st.st_mode))
-		return in_the_way(f, path, "a", e);
-	return write_file(p, at.upper, path, f, e);
+		return refuse_in_the_way(f, path, "a", e);
+	return write_injected(p, at.upper, path, f, e);
 }
 
 /* Below /run, out of the way of all that may be mounted. */
@@ -82,13 +82,13 @@ static int inject_in_root(const struct plan *p, const struct injected_file *f, s
 
 	snprintf(path, sizeof(path), "root%s", f->path);
 	parent = skeleton_parent(scratch, path, &name, e);
-	return parent < 0 ? -1 : write_file(p, parent, name, f, e);
+	return parent < 0 ? -1 : write_injected(p, parent, name, f, e);
 }
 
 int inject_file(const struct plan *p, const struct injected_file *f, struct err *e)
 {
 	auto_close int upper = open("ws", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct pair at = {upper, p->workspace_mode == WORKSPACE_COW ? p->workspace.fd : -1};
+	struct inject_dirs at = {upper, p->workspace_mode == WORKSPACE_COW ? p->workspace.fd : -1};
 
 	if (upper < 0)
 		return err_sys(e, "cannot open the workspace");
@@ -117,7 +117,7 @@ static bool unlink_any(int dir, const char *name)
 }
 
 /* By its parent, which is reached without following what the command may have left. */
-static bool remove_name(int upper, const char *path)
+static bool remove_injected(int upper, const char *path)
 {
 	const char *slash = strrchr(path, '/');
 	auto_free char *dir =
@@ -136,14 +136,14 @@ static bool remove_name(int upper, const char *path)
 }
 
 /* The directories that were made on the way to it, unless the command has put something there. */
-static void drop_way(const struct plan *p, int upper, const char *path)
+static void remove_parents(const struct plan *p, int upper, const char *path)
 {
 	auto_free char *text = str_copy(path);
 	char *slash;
 
 	while ((slash = strrchr(text, '/'))) {
 		*slash = '\0';
-		if (was_there(p, text) || !remove_name(upper, text))
+		if (was_there(p, text) || !remove_injected(upper, text))
 			return;
 	}
 }
@@ -162,8 +162,8 @@ void inject_remove_points(const struct plan *p, int scratch)
 		if (!path_below(target, p->workspace_path) || !target[len] ||
 		    was_there(p, target + len + 1))
 			continue;
-		remove_name(upper, target + len + 1);
-		drop_way(p, upper, target + len + 1);
+		remove_injected(upper, target + len + 1);
+		remove_parents(p, upper, target + len + 1);
 	}
 }
 
@@ -189,7 +189,7 @@ void inject_remove_files(const struct plan *p, int scratch)
 		if (f->path[0] == '/')
 			continue;
 		if (is_unchanged(upper, f))
-			remove_name(upper, f->path);
-		drop_way(p, upper, f->path);
+			remove_injected(upper, f->path);
+		remove_parents(p, upper, f->path);
 	}
 }

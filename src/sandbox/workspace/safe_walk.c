@@ -113,9 +113,9 @@ bool safe_walk_is_opaque(int dir)
 	return fgetxattr(dir, name, &value, 1) == 1 && value == 'y';
 }
 
-static int remove_below(int dir, unsigned depth);
+static int remove_entries(int dir, unsigned depth);
 
-static int remove_one(int dir, const char *name, unsigned depth)
+static int remove_name(int dir, const char *name, unsigned depth)
 {
 	auto_close int below = -1;
 	struct stat st;
@@ -125,12 +125,12 @@ static int remove_one(int dir, const char *name, unsigned depth)
 	if (!S_ISDIR(st.st_mode))
 		return unlinkat(dir, name, 0);
 	below = safe_walk_open_dir(dir, name);
-	if (below < 0 || remove_below(below, depth + 1) < 0)
+	if (below < 0 || remove_entries(below, depth + 1) < 0)
 		return -1;
 	return unlinkat(dir, name, AT_REMOVEDIR);
 }
 
-static int remove_below(int dir, unsigned depth)
+static int remove_entries(int dir, unsigned depth)
 {
 	auto_list struct list names = {0};
 	int result = 0;
@@ -142,11 +142,11 @@ static int remove_below(int dir, unsigned depth)
 	if (dirents_names(dir, SIZE_MAX, &names, NULL) < 0)
 		return -1;
 	for (size_t i = 0; i < names.count && result == 0; i++)
-		result = remove_one(dir, names.items[i], depth);
+		result = remove_name(dir, names.items[i], depth);
 	return result;
 }
 
 int safe_walk_remove(int dir, const char *name)
 {
-	return remove_one(dir, name, 0);
+	return remove_name(dir, name, 0);
 }

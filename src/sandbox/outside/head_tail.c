@@ -1,5 +1,5 @@
 /* Keeps the head and the tail of an output in bounded memory; passes input on from a file. */
-#include "sandbox/outside/stream.h"
+#include "sandbox/outside/head_tail.h"
 
 #include <sys/ioctl.h>
 
@@ -7,15 +7,15 @@
 #define FLOOD_FACTOR 16
 #define FLOOD_MIN (64u << 20)
 
-void stream_init(struct stream *s, int fd, size_t limit)
+void head_tail_init(struct head_tail *s, int fd, size_t limit)
 {
-	*s = (struct stream){.fd = fd, .relay = -1, .limit = limit};
+	*s = (struct head_tail){.fd = fd, .relay = -1, .limit = limit};
 	s->head_room = limit - limit / 2;
 	s->ring_room = limit / 2;
 }
 
 /* Room for so many bytes more; false: the budget has none. */
-static bool take(struct stream *s, size_t bytes)
+static bool take_budget(struct head_tail *s, size_t bytes)
 {
 	if (!budget_take(s->budget, bytes)) {
 		s->starved = true;
@@ -25,9 +25,9 @@ static bool take(struct stream *s, size_t bytes)
 	return true;
 }
 
-static void keep_tail(struct stream *s, const char *data, size_t n)
+static void keep_tail(struct head_tail *s, const char *data, size_t n)
 {
-	if (!s->ring && s->ring_room && !take(s, s->ring_room))
+	if (!s->ring && s->ring_room && !take_budget(s, s->ring_room))
 		s->ring_room = 0;
 	if (!s->ring && s->ring_room)
 		s->ring = must_alloc(malloc(s->ring_room));
@@ -46,14 +46,14 @@ static void keep_tail(struct stream *s, const char *data, size_t n)
 	}
 }
 
-static bool grow_head(struct stream *s, size_t need)
+static bool grow_head(struct head_tail *s, size_t need)
 {
 	size_t size = need * 2 < s->head_room ? need * 2 : s->head_room;
-	size_t had = s->head_size > STREAM_FREE ? s->head_size : STREAM_FREE;
+	size_t had = s->head_size > HEAD_TAIL_FREE ? s->head_size : HEAD_TAIL_FREE;
 
-	if (need <= STREAM_FREE && size > STREAM_FREE)
-		size = STREAM_FREE;
-	if (size > had && !take(s, size - had))
+	if (need <= HEAD_TAIL_FREE && size > HEAD_TAIL_FREE)
+		size = HEAD_TAIL_FREE;
+	if (size > had && !take_budget(s, size - had))
 		return false;
 	s->head = must_alloc(realloc(s->head, size));
 	s->head_size = size;
@@ -61,10 +61,10 @@ static bool grow_head(struct stream *s, size_t need)
 }
 
 /* Returns how much of it is kept; if that is not all, nothing that comes later is. */
-static size_t keep_head(struct stream *s, const char *data, size_t n)
+static size_t keep_head(struct head_tail *s, const char *data, size_t n)
 {
 	if (s->head_len + n > s->head_size && !grow_head(s, s->head_len + n)) {
-		s->head_room = s->head_size > STREAM_FREE ? s->head_size : STREAM_FREE;
+		s->head_room = s->head_size > HEAD_TAIL_FREE ? s->head_size : HEAD_TAIL_FREE;
 		n = s->head_room - s->head_len < n ? s->head_room - s->head_len : n;
 		if (s->head_size < s->head_room)
 			s->head = must_alloc(realloc(s->head, s->head_size = s->head_room));
@@ -74,7 +74,7 @@ static size_t keep_head(struct stream *s, const char *data, size_t n)
 	return n;
 }
 
-void stream_add(struct stream *s, const char *data, size_t n)
+void head_tail_add(struct head_tail *s, const char *data, size_t n)
 {
 	size_t to_head = s->head_room - s->head_len < n ? s->head_room - s->head_len : n;
 
@@ -86,7 +86,7 @@ void stream_add(struct stream *s, const char *data, size_t n)
 }
 
 /* When the file cannot take it, the command sees a closed pipe. */
-static void relay(struct stream *s, const char *data, size_t n)
+static void relay_output(struct head_tail *s, const char *data, size_t n)
 {
 	if (io_write_all(s->relay, data, n) == 0)
 		return;
@@ -94,40 +94,40 @@ static void relay(struct stream *s, const char *data, size_t n)
 	close_fd(&s->fd);
 }
 
-ssize_t stream_read(struct stream *s)
+ssize_t head_tail_read(struct head_tail *s)
 {
 	static char buf[64 << 10];
 	ssize_t n = read(s->fd, buf, sizeof(buf));
 
 	if (n > 0 && s->relay >= 0)
-		relay(s, buf, (size_t)n);
+		relay_output(s, buf, (size_t)n);
 	else if (n > 0)
-		stream_add(s, buf, (size_t)n);
+		head_tail_add(s, buf, (size_t)n);
 	else if (n == 0 || (errno != EAGAIN && errno != EINTR))
 		close_fd(&s->fd);
 	return n;
 }
 
-void stream_drain(struct stream *s)
+void head_tail_drain(struct head_tail *s)
 {
 	int left = 0;
 
 	if (s->fd >= 0)
 		ioctl(s->fd, FIONREAD, &left);
 	while (left > 0 && s->fd >= 0) {
-		ssize_t n = stream_read(s);
+		ssize_t n = head_tail_read(s);
 
 		left -= n > 0 ? (int)n : 0;
 	}
 	close_fd(&s->fd);
 }
 
-bool stream_is_flood(const struct stream *s)
+bool head_tail_is_flood(const struct head_tail *s)
 {
 	return s->relay < 0 && s->total > FLOOD_MIN && s->total / FLOOD_FACTOR > s->limit;
 }
 
-void stream_finish(struct stream *s, struct capture *ret)
+void head_tail_finish(struct head_tail *s, struct capture *ret)
 {
 	size_t start = s->ring_room ? (s->ring_at + s->ring_room - s->ring_len) % s->ring_room : 0;
 	char *tail = must_alloc(malloc(s->ring_len + 1));
@@ -153,7 +153,7 @@ void stream_finish(struct stream *s, struct capture *ret)
 	s->ring_len = s->ring_room = 0;
 }
 
-void stream_done(struct stream *s)
+void head_tail_done(struct head_tail *s)
 {
 	close_fd(&s->fd);
 	free(s->head);

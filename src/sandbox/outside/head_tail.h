@@ -5,7 +5,7 @@
 #include "base/budget.h"
 #include "model/result.h"
 
-struct stream {
+struct head_tail {
 	int fd;	   /* read end, -1 once at its end */
 	int relay; /* -1, or where to write it instead of keeping it */
 	int relay_errno;
@@ -21,23 +21,23 @@ struct stream {
 };
 
 /* Kept of each even without a budget's leave. */
-#define STREAM_FREE 4096
+#define HEAD_TAIL_FREE 4096
 
-void stream_init(struct stream *s, int fd, size_t limit);
+void head_tail_init(struct head_tail *s, int fd, size_t limit);
 /* One read of what is there, and its result; closes fd at its end. */
-ssize_t stream_read(struct stream *s);
+ssize_t head_tail_read(struct head_tail *s);
 /*
  * For the end, when all writers are dead: reads what is in the pipe, and closes fd. It does not wait for
  * the pipe's end: code inside may have sent the other one through a socket that it had as its stdin.
  */
-void stream_drain(struct stream *s);
+void head_tail_drain(struct head_tail *s);
 /* Keeps bytes that came another way. */
-void stream_add(struct stream *s, const char *data, size_t n);
+void head_tail_add(struct head_tail *s, const char *data, size_t n);
 /* True when so much came that going on makes no sense. */
-bool stream_is_flood(const struct stream *s);
+bool head_tail_is_flood(const struct head_tail *s);
 /* Hands the bytes over to a result. */
-void stream_finish(struct stream *s, struct capture *ret);
-void stream_done(struct stream *s);
+void head_tail_finish(struct head_tail *s, struct capture *ret);
+void head_tail_done(struct head_tail *s);
 
 /*
  * Input from a regular file of the caller, passed on through a pipe: an ordinary user's sandbox has

@@ -1,5 +1,5 @@
 /* Captured output: head and tail, and what is left of them when a budget is used up. */
-#include "sandbox/outside/stream.h"
+#include "sandbox/outside/head_tail.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,20 +10,20 @@
 
 static char line[1 << 20];
 
-static void print(struct stream *s, size_t bytes)
+static void print(struct head_tail *s, size_t bytes)
 {
 	while (bytes > 0) {
 		size_t n = bytes < 1000 ? bytes : 1000;
 
-		stream_add(s, line, n);
+		head_tail_add(s, line, n);
 		bytes -= n;
 	}
 }
 
-static void finish(struct stream *s, struct capture *c)
+static void finish(struct head_tail *s, struct capture *c)
 {
-	stream_finish(s, c);
-	stream_done(s);
+	head_tail_finish(s, c);
+	head_tail_done(s);
 }
 
 static void capture_done(struct capture *c)
@@ -34,11 +34,11 @@ static void capture_done(struct capture *c)
 
 static void test_without_a_budget(void **state)
 {
-	struct stream s;
+	struct head_tail s;
 	struct capture c;
 
 	(void)state;
-	stream_init(&s, -1, 100000);
+	head_tail_init(&s, -1, 100000);
 	print(&s, 300000);
 	finish(&s, &c);
 	assert_int_equal(c.head_len + c.tail_len, 100000);
@@ -50,11 +50,11 @@ static void test_without_a_budget(void **state)
 static void test_within_the_budget(void **state)
 {
 	struct budget b = {.max = 100000};
-	struct stream s;
+	struct head_tail s;
 	struct capture c;
 
 	(void)state;
-	stream_init(&s, -1, 100000);
+	head_tail_init(&s, -1, 100000);
 	s.budget = &b;
 	print(&s, 99999);
 	assert_true(b.used > 0 && b.used <= b.max);
@@ -68,22 +68,22 @@ static void test_within_the_budget(void **state)
 static void test_a_little_is_free(void **state)
 {
 	struct budget b = {.used = 5, .max = 5};
-	struct stream s;
+	struct head_tail s;
 	struct capture c;
 
 	(void)state;
-	stream_init(&s, -1, 1 << 20);
+	head_tail_init(&s, -1, 1 << 20);
 	s.budget = &b;
-	print(&s, STREAM_FREE);
+	print(&s, HEAD_TAIL_FREE);
 	assert_false(s.starved);
-	stream_add(&s, "more", 4);
+	head_tail_add(&s, "more", 4);
 	print(&s, 100000);
 	assert_true(s.starved);
 	assert_int_equal(b.used, 5);
 	finish(&s, &c);
-	assert_int_equal(c.head_len, STREAM_FREE);
+	assert_int_equal(c.head_len, HEAD_TAIL_FREE);
 	assert_int_equal(c.tail_len, 0);
-	assert_int_equal(c.total, STREAM_FREE + 4 + 100000);
+	assert_int_equal(c.total, HEAD_TAIL_FREE + 4 + 100000);
 	assert_memory_equal(c.head, line, 1000);
 	capture_done(&c);
 }
@@ -92,13 +92,13 @@ static void test_a_little_is_free(void **state)
 static void test_several_share(void **state)
 {
 	struct budget b = {.max = 300000};
-	struct stream s[10];
+	struct head_tail s[10];
 	struct capture c;
 	unsigned starved = 0;
 
 	(void)state;
 	for (size_t i = 0; i < 10; i++) {
-		stream_init(&s[i], -1, 100000);
+		head_tail_init(&s[i], -1, 100000);
 		s[i].budget = &b;
 	}
 	for (int round = 0; round < 200; round++)
@@ -109,7 +109,7 @@ static void test_several_share(void **state)
 	for (size_t i = 0; i < 10; i++) {
 		starved += s[i].starved;
 		finish(&s[i], &c);
-		assert_true(c.head_len >= STREAM_FREE);
+		assert_true(c.head_len >= HEAD_TAIL_FREE);
 		assert_true(c.head_len + c.tail_len <= 100000);
 		assert_memory_equal(c.head, line, 1000);
 		capture_done(&c);
