@@ -12,7 +12,7 @@
  *
  * keeper and pid 1 work at the same time: while pid 1 makes a network namespace and mounts, the
  * keeper makes cgroups and user namespaces and sends their fds over a socket. What happened inside
- * comes back through a shared page (status page.h). If the keeper dies, pid 1 dies with it, and with
+ * comes back through a shared page (status_page.h). If the keeper dies, pid 1 dies with it, and with
  * pid 1 the kernel kills everything in its pid namespace.
  */
 #pragma once
@@ -27,7 +27,7 @@ struct sandbox_request {
 	const struct injected_file *files; /* besides the spec's own */
 	size_t file_count;
 	struct list extra_env; /* K=V, before the caller's */
-	char **own_argv;       /* the launcher's own, or NULL: not to be seen inside in /proc/1 */
+	char **own_argv; /* of the launcher, or NULL: wiped in pid 1, so that /proc/1 does not show it */
 };
 
 /*
@@ -35,5 +35,8 @@ struct sandbox_request {
  * executed inside: exit code 127 or 126). -1: cloche could not do its work.
  */
 int sandbox_run(const struct sandbox_request *request, struct result *ret, struct err *e);
-/* The stack that it takes, by one call instead of a page fault for each page; before it, not in it. */
+/*
+ * Maps the stack that sandbox_run needs by one call, instead of a page fault for each page. Call it
+ * before sandbox_run, not from within.
+ */
 void sandbox_fault_stack_in(void);

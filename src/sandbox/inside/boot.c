@@ -1,4 +1,4 @@
-/* Boots a sandbox that lives on, and the cgroups of a warm host's lanes with it. */
+/* Boots a sandbox that lives on, and makes the cgroups of a warm host's lanes. */
 #include "sandbox/inside/boot.h"
 
 #include "kern/procs.h"
@@ -13,7 +13,7 @@
 
 #define DEADLINE_MS 10000
 
-/* ---- finding it again ---- */
+/* ---- identity of a process ---- */
 
 static int read_inode(pid_t pid, const char *name, ino_t *ret, struct err *e)
 {
@@ -41,7 +41,7 @@ int boot_identify(pid_t pid, struct boot_identity *ret, struct err *e)
 
 /* ---- booting ---- */
 
-/* pid 1 lets go of its end of the socket when it executes the guest, or dies. */
+/* pid 1 closes its end of the socket when it executes the guest, or dies. */
 static int await_exec(struct keeper *k, struct err *e)
 {
 	const struct status_page *b = k->plan.page;
@@ -99,7 +99,7 @@ static int boot_guest(struct keeper *k, struct booted *ret, struct err *e)
 		return -1;
 	rc = launch_send(k, e);
 	launch_release(k);
-	/* If it went away while we were sending, it knows better why. */
+	/* If pid 1 died while we were sending, its own error says why. */
 	if (rc < 0 && k->plan.page->err.kind != ERR_NONE)
 		*e = k->plan.page->err;
 	if (rc == 0 && await_exec(k, e) == 0 && boot_identify(k->pid, &ret->identity, e) == 0) {
@@ -113,7 +113,10 @@ static int boot_guest(struct keeper *k, struct booted *ret, struct err *e)
 
 /* ---- warm hosts ---- */
 
-/* The files by which a lane is joined: their opener's rights count, not the writer's. */
+/*
+ * The files by which a lane is joined. The kernel checks the rights of the opener, not of the
+ * writer.
+ */
 static int open_joins(const struct cgroup *c, int *fds)
 {
 	if (c->version != 2)
@@ -148,7 +151,7 @@ bool boot_remove_lanes(const struct cgroup_place *cgroups, const char *cgroup_na
 	struct cgroup c;
 	bool all = true;
 
-	/* The first may be gone already, and others not: what died slowly was left. */
+	/* Any of them may be left: a cgroup whose processes died slowly was not removed earlier. */
 	for (unsigned i = 0; i < WARM_HOST_LANES; i++) {
 		if (!open_lane(&c, cgroups, cgroup_name, i) || cgroup_try_remove(&c))
 			continue;
@@ -179,7 +182,7 @@ static void remove_own_lanes(const struct boot_request *r)
 		poll(NULL, 0, 1);
 }
 
-/* All lanes have a cgroup of their own with the limits of one run, or none has. */
+/* Either each lane has a cgroup with the limits of one run, or no lane has one. */
 static void make_lanes(const struct boot_request *r, struct guest_start *g,
 		       struct warm_host_settings *settings)
 {
@@ -192,14 +195,17 @@ static void make_lanes(const struct boot_request *r, struct guest_start *g,
 	for (unsigned i = 0; i < count && joins >= 0; i++) {
 		name_lane(name, sizeof(name), r->cgroup_name, i);
 		cgroup_init_at(&c, r->cgroups, name);
-		/* Nobody pauses or counts it by itself, and each join costs. */
+		/* A lane is not paused or measured alone, and each controller costs a join. */
 		c.lives_on = false;
 		limits = r->warm_host->limits;
-		/* One of its own has every sandbox; commands are born here. */
+		/*
+		 * cgroup_create already allows for pid 1; a lane for commands has further processes
+		 * of ours.
+		 */
 		if (i < r->warm_host->lanes[0])
 			limits.pids += LANE_OWN_PIDS - 1;
 		cgroup_create(&c, &limits);
-		/* Whoever passes on requests and answers goes first. */
+		/* The process that passes on requests and answers gets the processor first. */
 		cgroup_give_way(&c);
 		joins = c.version ? open_joins(&c, g->joins + g->join_count) : -1;
 		if (joins > 0) {
@@ -246,7 +252,7 @@ static void end_warm_host(struct plan *p, struct guest_start *g)
 {
 	close_joins(g);
 	close_fd(&g->settings);
-	/* They are the caller's. */
+	/* The files belong to the caller. */
 	p->files = NULL;
 	p->file_count = 0;
 }

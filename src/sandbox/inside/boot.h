@@ -1,7 +1,7 @@
 /*
- * Boots a sandbox that lives on: like sandbox_run, but pid 1 executes cloche-guest (static, handed
- * over as an fd, never shown inside), nothing dies with the caller, and all that is needed to find
- * it again later is handed back. Level container only.
+ * Boots a sandbox that lives on: like sandbox_run, but pid 1 executes cloche-guest (static, passed
+ * as an fd, never visible inside), the sandbox survives the caller, and the result identifies it
+ * later. Level container only.
  */
 #pragma once
 
@@ -16,20 +16,20 @@ struct boot_volume {
 	bool writable;
 };
 
-/* A warm host (warm sandbox.h): it keeps capabilities over its own user namespace, and has lanes. */
+/* A warm host (warm/warm.h): it keeps capabilities over its own user namespace, and has lanes. */
 struct boot_warm_host {
 	unsigned lanes[2];		   /* for commands, for the interpreter */
-	unsigned first[2];		   /* of them, from the beginning */
+	unsigned first[2];		   /* of these, how many are made at the start */
 	struct limits limits;		   /* of each warm sandbox */
-	layer_set required;		   /* of whatever runs in it */
+	layer_set required;		   /* for every task that runs in it */
 	struct list modules;		   /* loaded by the interpreter */
 	const struct injected_file *files; /* below /run: the interpreter's */
 	size_t file_count;
 };
 
 struct boot_request {
-	const struct sandbox_spec
-		*spec; /* finished; empty workspace; image is "host" or a path of the operator's */
+	const struct sandbox_spec *
+		spec; /* finished; empty workspace; image is "host" or a path that the operator set */
 	const char *id;
 	uint32_t
 		id_base; /* as root: first host id; one range per live sandbox, the broker keeps count */
@@ -37,15 +37,15 @@ struct boot_request {
 	int listener; /* becomes GUEST_FD_LISTENER */
 	const struct boot_volume *volumes;
 	size_t volume_count;
-	const char *cgroup_name;	    /* below the daemon's own cgroup, */
-	const struct cgroup_place *cgroups; /* which is here */
+	const char *cgroup_name;	    /* below the daemon's own cgroup */
+	const struct cgroup_place *cgroups; /* the daemon's own cgroup */
 	bool dies_with_caller;
 	const struct template *template; /* or NULL */
 	const struct host *host;
 	const struct boot_warm_host *warm_host; /* or NULL */
 };
 
-/* What tells a process from another one that got its number later. */
+/* Tells a process from a later one with the same pid. */
 struct boot_identity {
 	uint64_t start_time; /* field 22 of /proc/PID/stat */
 	ino_t pid_ns, mount_ns;
@@ -64,14 +64,17 @@ struct booted {
 };
 
 /*
- * Blocks for the few milliseconds that it takes. Required and missing layers are errors. The caller must
- * ignore no signal: the guest would, too.
+ * Blocks for a few milliseconds. A required layer that is missing is an error. The caller must not
+ * ignore any signal, because the guest would inherit that.
  */
 int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e);
-/* The cgroups of a warm host's lanes, once everything in them is dead; false: not all of that is. */
+/*
+ * Removes the cgroups of a warm host's lanes once all their processes are dead; false: some are not
+ * yet.
+ */
 bool boot_remove_lanes(const struct cgroup_place *cgroups, const char *cgroup_name);
-/* What the kernel did in them, added to ret. */
+/* Adds the kernel's counts for these cgroups to ret. */
 void boot_add_lane_stats(const struct cgroup_place *cgroups, const char *cgroup_name,
 			 struct cgroup_stats *ret);
-/* Of a process that runs now. */
+/* Of a process that is running. */
 int boot_identify(pid_t pid, struct boot_identity *ret, struct err *e);

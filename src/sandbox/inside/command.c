@@ -1,4 +1,4 @@
-/* The last steps before a command is executed, and what is missing if it cannot be. */
+/* The last steps before a command is executed. If it cannot be, finds out which file is missing. */
 #include "sandbox/inside/inside_internal.h"
 
 #include "base/exec_path.h"
@@ -45,7 +45,7 @@ void command_unblock_signals(void)
 	sigprocmask(SIG_SETMASK, &empty, NULL);
 }
 
-/* libc keeps some to itself, so the kernel is asked directly. */
+/* libc hides some signals, so this calls the kernel directly. */
 void command_reset_signals(void)
 {
 	static const struct {
@@ -66,7 +66,9 @@ static void note_tried(void *page, const char *path)
 	b->stage = STAGE_RUNNING;
 }
 
-/* Returns the reason why nothing was executed. A path that cannot exist is like one that does not. */
+/*
+ * Returns why nothing was executed, as errno. A path that cannot exist counts as one that does not.
+ */
 static int exec_argv(const struct plan *p)
 {
 	int errnum = exec_path_run(p->argv, p->env.items, note_tried, p->page);
@@ -75,7 +77,7 @@ static int exec_argv(const struct plan *p)
 	return errnum == ENOTDIR || errnum == ENAMETOOLONG ? ENOENT : errnum;
 }
 
-/* ---- what is not there ---- */
+/* ---- the missing file ---- */
 
 static void script_interpreter(const char *line, char *ret, size_t size)
 {
@@ -109,7 +111,7 @@ static void program_interpreter(int fd, const Elf64_Ehdr *head, char *ret, size_
 	}
 }
 
-/* ENOENT of a file that is there means what it is to be run by. */
+/* ENOENT for a file that exists means that its interpreter is missing. */
 static void find_what_is_missing(const struct plan *p)
 {
 	struct status_page *b = p->page;

@@ -12,7 +12,7 @@ struct node {
 };
 
 /*
- * As root a node is made; an ordinary user may not, but may show the host's. What is in /dev is ours,
+ * As root a node is made. An ordinary user may not make one, but may bind the host's. /dev is ours,
  * also in an image.
  */
 static int make_node(const struct plan *p, int dev, const struct node *n, struct err *e)
@@ -63,7 +63,10 @@ int dev_build(const struct plan *p, int root_fd, struct err *e)
 		return -1;
 	/* An image's own /dev may hold anything: ours goes on top of it. */
 	if (!p->image_is_host) {
-		/* Without root it is the user's, and is not to hold more than what is made here. */
+		/*
+		 * Without root it belongs to the user, who must not be able to store more than what
+		 * is made here.
+		 */
 		static const char *const options[] = {"mode",	   "0755", "size", "4k",
 						      "nr_inodes", "32",   NULL};
 		int fd = mount_new("tmpfs", MOUNT_DEVICES, options, e);
@@ -82,11 +85,14 @@ int dev_build(const struct plan *p, int root_fd, struct err *e)
 
 int dev_show_terminals(int root_fd, struct err *e)
 {
-	/* Terminals are counted for the whole host (kernel.pty.max): one sandbox shall not have them all. */
+	/*
+	 * Terminals are counted for the whole host (kernel.pty.max): one sandbox must not take them
+	 * all.
+	 */
 	static const char *const options[] = {"newinstance", NULL,  "ptmxmode", "0666", "mode",
 					      "0620",	     "max", "256",	NULL};
 	int pts = mount_new("devpts", MOUNT_DEVICES | MOUNT_NO_EXEC, options, e);
 
-	/* Whatever the root is, what is in /dev is ours. */
+	/* /dev is ours, whatever the root is: no link can be in this path. */
 	return pts < 0 ? -1 : mount_attach(pts, root_fd, "dev/pts", e);
 }

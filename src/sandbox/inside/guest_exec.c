@@ -10,7 +10,7 @@
 
 #include <sys/prctl.h>
 
-/* After those of the guest, and of a warm host; gone when it is executed. */
+/* Behind the fds of the guest and of a warm host. Closed by the exec. */
 static int program_place(const struct plan *p)
 {
 	return WARM_HOST_FD_JOINS + p->guest->join_count;
@@ -21,10 +21,10 @@ static int control_place(const struct plan *p)
 	return program_place(p) + 1;
 }
 
-/* Above all of them. */
+/* Above all fixed numbers. */
 #define FD_LIFTED (WARM_HOST_FD_JOINS + WARM_HOST_LANES * WARM_FILES + 2)
 
-/* Out of the way first: what is moved to its place must not step on what still waits. */
+/* First every fd is moved up, so that no fd overwrites one that is still to be placed. */
 static int lift_fd(int fd)
 {
 	return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, FD_LIFTED);
@@ -109,14 +109,17 @@ void guest_exec(struct plan *p, struct inside_fds *fds, int notify)
 	b->proven |= verify_privileges(p, fds->scratch);
 	if (arrange_fds(p, fds, notify, &b->err) < 0)
 		_exit(125);
-	/* What stays open for the guest goes to no command of it: fds are closed on exec there. */
+	/*
+	 * The fds that stay open for the guest reach none of its commands: the guest closes them on
+	 * exec.
+	 */
 	b->proven |= verify_fds(control_place(p));
 	if (verify_required(p, &b->err) < 0 || restrict_command(p, &b->err) < 0)
 		_exit(125);
 	(void)!chdir("/");
 	umask(022);
 	command_unblock_signals();
-	/* A guest sees to that itself, once somebody knows of it. */
+	/* A guest clears it by itself, once the daemon knows the sandbox. */
 	if (p->guest->warm_host && p->guest->survives && prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0) < 0)
 		_exit(125);
 	b->stage = STAGE_RUNNING;

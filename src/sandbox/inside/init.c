@@ -48,7 +48,7 @@ void init_join_cgroups(struct status_page *b, const struct rights_message *m, co
 	for (int i = 0; i < m->join_count; i++) {
 		char back[32] = "";
 
-		/* Written by the task itself, then read back that it is there (rule 1). */
+		/* The task writes itself, then reads back that it is listed (rule 1). */
 		if (write(fds[i], "0", 1) != 1 || pread(fds[i], back, sizeof(back) - 1, 0) <= 0 ||
 		    atoi(back) != getpid())
 			joined = false;
@@ -58,8 +58,8 @@ void init_join_cgroups(struct status_page *b, const struct rights_message *m, co
 }
 
 /*
- * From inside, the pid of a sender outside is 0. The sender of rt_sigqueueinfo writes the pid himself, and
- * a file's F_SETSIG comes without one: only of a plain kill (SI_USER) the kernel lets nobody forge it.
+ * From inside, the pid of a sender outside is 0. The sender of rt_sigqueueinfo chooses the pid, and
+ * a signal by F_SETSIG has none. Only for a plain kill (SI_USER) does the kernel fill in the pid.
  */
 static bool is_order(const struct supervisor *s, const struct signalfd_siginfo *info)
 {
@@ -70,9 +70,9 @@ static bool is_order(const struct supervisor *s, const struct signalfd_siginfo *
 }
 
 /*
- * Signals that the keeper passes on go to the command's process group. Where all processes are the
- * sandbox's, a stop goes to all there is: SIGTSTP would be ignored in the group, as in every one whose parents
- * are in another session.
+ * Signals that the keeper passes on go to the command's process group. In a pid namespace a stop
+ * goes to all processes, as SIGSTOP: the kernel ignores SIGTSTP in a process group whose parents
+ * are all in another session.
  */
 static void signal_command(pid_t command, int sig)
 {
@@ -81,7 +81,7 @@ static void signal_command(pid_t command, int sig)
 	kill(stops && getpid() == 1 ? -1 : -command, sig == SIGTSTP ? SIGSTOP : sig);
 }
 
-/* True: it is to end, which is what SIGTERM means. */
+/* True: a SIGTERM came, so the run is to end. */
 static bool serve_signals(const struct supervisor *s)
 {
 	struct signalfd_siginfo info[8];
@@ -109,7 +109,7 @@ void init_supervise(const struct supervisor *s)
 	struct watch watch;
 
 	watch_init(&watch, s->limits, s->watched);
-	/* It ran before we did, and many end within that time. */
+	/* The command started before this, and many have ended by now. */
 	if (reap_dead(b, s->command))
 		return;
 	/* Also the standard streams: a reader outside must see their end when the command closes them. */
@@ -137,7 +137,7 @@ void init_supervise(const struct supervisor *s)
 
 /* ---- pid 1 of a run ---- */
 
-/* Whatever is in our pid namespace has us for an ancestor. */
+/* Every process of our pid namespace is a descendant of ours. */
 static bool has_no_children(void)
 {
 	return waitid(P_ALL, 0, &(siginfo_t){0}, WEXITED | WNOWAIT | WNOHANG | __WALL) < 0 &&
@@ -145,14 +145,17 @@ static bool has_no_children(void)
 }
 
 /*
- * The kernel would do it when we exit, but without counting: processor time of a child is ours only
- * if we wait for it.
+ * The kernel would kill them when we exit, but their processor time is counted only if we wait for
+ * them.
  */
 static void end_pid_namespace(struct status_page *b, pid_t command)
 {
 	if (has_no_children())
 		return;
-	/* Everything in our pid namespace. Outside of one it would be everything that we may kill. */
+	/*
+	 * All of our pid namespace. Outside of one, this would kill every process that we may
+	 * signal.
+	 */
 	if (getpid() == 1)
 		kill(-1, SIGKILL);
 	do
@@ -174,7 +177,7 @@ void init_serve(struct plan *p, const struct inside_fds *fds, pid_t command, int
 					    .listener = listener,
 					    .dns = fds->dns,
 					    .control = fds->control});
-	/* What it leaves running may be all that it was allowed. */
+	/* The processes that the command left may be as many as the limit allows. */
 	if (!(p->page->proven & LAYER_BIT(LAYER_MEMORY)) && p->page->verdict == WATCH_NONE) {
 		watch_init(&last, &p->spec->limits, 0);
 		last.alone = has_no_children();

@@ -102,8 +102,8 @@ static pid_t start_command(struct plan *p, struct inside_fds *fds, struct err *e
 	pid_t pid;
 
 	/*
-	 * We sleep until it has executed, so it should run right here: on another processor it would
-	 * first have to be woken. It undoes this for itself.
+	 * We sleep until the command has executed, so it should run on this processor: another one
+	 * would have to be woken first. The command's process undoes the pinning for itself.
 	 */
 	c.pinned = sched_getaffinity(0, sizeof(c.cpus), &c.cpus) == 0;
 	CPU_ZERO(&here);
@@ -133,7 +133,7 @@ static int receive_mounts(struct plan *p, const struct inside_fds *fds, struct e
 	return 0;
 }
 
-/* Cgroup and network; the user namespace is only taken along. */
+/* Joins the cgroup and the network. The user namespace is entered later. */
 static int receive_rights(struct plan *p, struct inside_fds *fds, int *ret_userns, struct err *e)
 {
 	struct rights_message m;
@@ -143,7 +143,7 @@ static int receive_rights(struct plan *p, struct inside_fds *fds, int *ret_usern
 		return -1;
 	p->host.ns = m.host;
 	init_join_cgroups(p->page, &m, got);
-	/* After the join, so that it is rooted there. */
+	/* After the join, so that the cgroup namespace is rooted there. */
 	(void)!unshare(CLONE_NEWCGROUP);
 	*ret_userns = m.has_userns ? got[m.join_count] : -1;
 	if (p->rootless)
@@ -154,7 +154,7 @@ static int receive_rights(struct plan *p, struct inside_fds *fds, int *ret_usern
 						 : 0;
 }
 
-/* The launcher's command line names host paths, and /proc/1/cmdline can be read by anybody. */
+/* The launcher's command line names host paths, and any process can read /proc/1/cmdline. */
 static void hide_command_line(char **argv)
 {
 	prctl(PR_SET_NAME, "cloche-init", 0, 0, 0);
@@ -172,13 +172,13 @@ static int build_sandbox(struct plan *p, struct inside_fds *fds, int *ret_listen
 	close_fd(&fds->keeper_control);
 	if (privileges_die_with_parent(fds->control, e) < 0 || finish_namespaces(p, e) < 0)
 		return -1;
-	/* As root the keeper has it made. */
+	/* As root the keeper makes the network namespace. */
 	if (p->rootless)
 		helper = net_help(&p->page->net, p->elsewhere);
 	enter_time_namespace();
 	if (root_start(p, &fds->scratch, e) < 0)
 		return -1;
-	/* The keeper's fds are needed late, but for a root whose owner is to be mapped. */
+	/* The keeper's fds are needed late, unless the owner of the root is to be mapped. */
 	if (map_root && receive_mounts(p, fds, e) < 0)
 		return -1;
 	if (root_build(p, e) < 0)
@@ -207,8 +207,8 @@ void inside_main(struct plan *p, struct inside_fds *fds)
 		process_main(p, fds);
 	hide_command_line(p->own_argv);
 	/*
-	 * What is typed at the caller's terminal is for the keeper to pass on. If the kernel told us as
-	 * well, the keeper's signal would be lost: of one kind only the first waits.
+	 * The keeper passes on signals typed at the caller's terminal. If the kernel sent them here
+	 * as well, the keeper's would be lost: only one pending signal of a kind is kept.
 	 */
 	(void)setsid();
 	signals = init_block_signals(e);

@@ -1,4 +1,4 @@
-/* The way from clone to exec; inside.c is meant to be read from top to bottom. */
+/* From clone to exec. Read inside.c from top to bottom. */
 #pragma once
 
 #include "kern/cgroup.h"
@@ -6,20 +6,20 @@
 
 struct inside_fds {
 	int control;	    /* socket to the keeper */
-	int keeper_control; /* the keeper's end of it, to be closed */
+	int keeper_control; /* the keeper's end, which pid 1 closes */
 	int in, out, err;   /* the command's standard streams */
 	int terminal;	    /* filled in: master of the pty, when spec->tty */
-	int scratch;	    /* filled in: the tmpfs that holds all that can be written */
-	int dns;	    /* filled in: answers every name with "no such name", and notes it */
+	int scratch;	    /* filled in: the tmpfs that holds all writable files */
+	int dns; /* filled in: socket of the name server, which refuses and records every name */
 };
 
 /*
- * What the keeper sends to pid 1 while that builds: first what the mounts need, then the rest. Each
- * comes with fds, in the order of the members; what does not apply is left out.
+ * The keeper sends pid 1 two messages while pid 1 builds: first what the mounts need, then the
+ * rest. Each carries fds in the order of its members; one that does not apply is left out.
  */
 struct mounts_message {
 	int owner_count;       /* user namespaces that map p->owners */
-	bool workspace_denied; /* the current directory is not to be shown */
+	bool workspace_denied; /* the current directory must not be shown */
 	struct procfs_masks proc;
 };
 
@@ -28,7 +28,7 @@ struct rights_message {
 	int has_userns; /* user namespace to enter */
 	int has_net;	/* as root: network namespace, and its name server's socket (two fds) */
 	layer_set cgroup_layers;   /* what the cgroup limits */
-	struct namespace_ids host; /* must not be the sandbox's */
+	struct namespace_ids host; /* the sandbox's must differ */
 };
 
 #define INSIDE_FDS_NONE                                                                            \

@@ -1,15 +1,15 @@
-/* What keeper and pid 1 send each other while the sandbox is built: fds. */
+/* Messages with fds between the keeper and pid 1 while the sandbox is built. */
 #pragma once
 
 #include "sandbox/inside/inside.h"
 
-/* Two ends of a channel. */
+/* Makes the two ends of a channel. */
 int message_pair(int ret[2], struct err *e);
 int message_send(int control, const void *message, size_t size, const int *fds, int count,
 		 struct err *e);
-/* Fills fds in the order of the message; the rest is -1. */
+/* Fills fds in the order of the message, the others with -1. */
 int message_receive(int control, void *ret, size_t size, int fds[KEEPER_MAX_FDS], struct err *e);
-/* pid 1 to keeper: the scratch, and the terminal's master or -1. */
+/* pid 1 to keeper: the scratch, and the master of the terminal or -1. */
 int message_send_back(int control, int scratch, int terminal, struct err *e);
 /* -1 if nothing was sent (pid 1 failed before). */
 int message_receive_back(int control, int *ret_scratch, int *ret_terminal);

@@ -1,4 +1,7 @@
-/* Makes network namespaces with nothing but loopback, beside whoever has other work to do. */
+/*
+ * Makes network namespaces with nothing but loopback, in a process beside the caller, who goes on
+ * meanwhile.
+ */
 #include "sandbox/inside/net.h"
 
 #include "kern/sched.h"
@@ -37,13 +40,13 @@ int net_create(int *ret_ns, int *ret_dns, struct err *e)
 }
 
 /*
- * What netstat says besides comes with packets, which dev has counted. A flow label needs none, and stays
- * for a minute after its socket.
+ * Other counters (netstat) change only with packets, which dev counts. A flow label needs no
+ * packet, and stays for a minute after its socket.
  */
 static const char *const counters[] = {"/proc/self/net/dev", "/proc/self/net/snmp",
 				       "/proc/self/net/snmp6", "/proc/self/net/sockstat",
 				       "/proc/self/net/ip6_flowlabel"};
-#define SOCKSTAT 3 /* only its first line is of the namespace, the others are of the whole host */
+#define SOCKSTAT 3 /* its first line counts the namespace, the others the whole host */
 static_assert(ARRAY_LEN(counters) == NET_COUNTERS, "a file for each counter");
 
 int net_counters_open(struct net_counters *ret, struct err *e)
@@ -52,7 +55,7 @@ int net_counters_open(struct net_counters *ret, struct err *e)
 
 	for (size_t i = 0; i < ARRAY_LEN(counters); i++) {
 		c.fds[i] = open(counters[i], O_RDONLY | O_CLOEXEC);
-		/* There are kernels without IPv6. */
+		/* Some kernels have no IPv6. */
 		if (c.fds[i] < 0 && errno != ENOENT) {
 			err_sys(e, "cannot open %s", counters[i]);
 			net_counters_close(&c);
@@ -107,7 +110,7 @@ uint64_t net_fingerprint(const struct net_counters *c)
 
 /* ---- beside pid 1 ---- */
 
-/* Out of the way: the command is to be pid 2. */
+/* Not the next number: the command is to be pid 2. */
 #define HELPER_PID 300
 #define STACK_SIZE (16u << 10)
 
@@ -118,7 +121,10 @@ static int help_main(void *arg)
 	return net_create(&h->ns, &h->dns, &h->err);
 }
 
-/* Sharing memory, so that nothing has to be copied, neither then nor by pid 1 as it goes on; see make_netns(). */
+/*
+ * Shares memory, so that no page is copied, neither by the clone nor when pid 1 writes; see
+ * make_netns().
+ */
 pid_t net_help(struct net_help *h, bool elsewhere)
 {
 	static char stack[STACK_SIZE] __attribute__((aligned(16)));
@@ -196,7 +202,7 @@ int net_start(struct netns_maker *n, struct err *e)
 		return err_sys(e, "cannot create an eventfd");
 	n->pid = clone(make_netns, stack + STACK_SIZE, flags | CLONE_NEWUSER, n);
 	if (n->pid < 0) {
-		/* Whether that matters is not decided here. */
+		/* The caller decides whether it needs the user namespace. */
 		n->in_userns = false;
 		n->pid = clone(make_netns, stack + STACK_SIZE, flags, n);
 	}
@@ -209,7 +215,7 @@ int net_finish(struct netns_maker *n, struct err *e)
 
 	if (n->pid <= 0)
 		return 0;
-	/* Should somebody have killed it, nobody says so. */
+	/* If the process was killed, only the timeout tells. */
 	if (poll(&ready, 1, DEADLINE_MS) != 1)
 		return err_set(e, ERR_SYSTEM, "the network namespace does not get ready");
 	if (n->ns < 0) {

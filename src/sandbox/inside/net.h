@@ -1,4 +1,5 @@
-/* Network inside: loopback, and a name server on it that knows no name but remembers the question.
+/*
+ * Network inside: loopback, and a name server on it that refuses every name and records the query.
  */
 #pragma once
 
@@ -10,8 +11,8 @@
  */
 int net_create(int *ret_ns, int *ret_dns, struct err *e);
 /*
- * What our network namespace counts: packets, errors, sockets, flow labels. Opened once for each namespace, since
- * finding those files takes longer than reading them.
+ * Counters of a network namespace: packets, errors, sockets, flow labels. The files are opened once
+ * for each namespace, since opening them takes longer than reading them.
  */
 #define NET_COUNTERS 5
 struct net_counters {
@@ -23,15 +24,15 @@ struct net_counters {
 		.fds = { -1, -1, -1, -1, -1 }                                                      \
 	}
 
-/* Of the namespace that we are in now. */
+/* Of the current network namespace. */
 int net_counters_open(struct net_counters *ret, struct err *e);
 void net_counters_close(struct net_counters *c);
-/* A number made of all of them. As long as it is the same, nobody used the network. 0: it cannot be told. */
+/* A hash of all counters. While it stays the same, the network was not used. 0: unknown. */
 uint64_t net_fingerprint(const struct net_counters *c);
 
 /*
- * The same by a child, so that pid 1 goes on meanwhile: it takes longer than anything else. The fds are
- * shared, h lies in shared memory. -1: there is no such child, and net_join does it by itself.
+ * The same in a child, while pid 1 goes on: no other step takes as long. The fds are shared, and h
+ * lies in shared memory. -1: there is no child, and net_join makes the namespace.
  */
 struct net_help {
 	int ns;
@@ -41,12 +42,13 @@ struct net_help {
 
 /* elsewhere: on another processor. */
 pid_t net_help(struct net_help *h, bool elsewhere);
-/* Waits for the child and enters what it made. */
+/* Waits for the child and enters its network namespace. */
 int net_join(const struct net_help *h, pid_t helper, int *ret_dns, struct err *e);
 
 /*
- * As root by a process of the keeper's. The fds appear in the caller's table. The process is in a user namespace of its own
- * where there may be one; it stays until net_release, so that this can be mapped and taken over.
+ * As root the keeper starts a process for it. The fds appear in the caller's table. The process is
+ * in a new user namespace, if the host allows one; it stays until net_release, so that the user
+ * namespace can be mapped and adopted.
  */
 struct netns_maker {
 	pid_t caller;
@@ -64,6 +66,6 @@ struct netns_maker {
 	}
 
 int net_start(struct netns_maker *n, struct err *e);
-/* Waits until it is made; ns and dns are the caller's then. */
+/* Waits until the namespace is made; the caller then owns ns and dns. */
 int net_finish(struct netns_maker *n, struct err *e);
 void net_release(struct netns_maker *n);

@@ -1,6 +1,6 @@
 /*
- * Answers what the filter and the name server are asked, and notes it as refused; says it in
- * words.
+ * Answers notifications of the filter and queries to the name server, records them as denials, and
+ * explains denials in words.
  */
 #include "sandbox/inside/notify.h"
 
@@ -37,8 +37,9 @@ void notify_denial(struct status_page *b, enum denial_kind kind, int report, con
 }
 
 /*
- * The address that a waiting caller hands to connect; its memory may change under us. If the caller is
- * still alive once its memory is open, that memory is not of another process with its number.
+ * The address that a waiting process passes to connect; its memory may change meanwhile. If the
+ * process still waits after its memory was opened, the memory does not belong to another process
+ * with the same pid.
  */
 static size_t read_address(int listener, const struct seccomp_notif *n,
 			   struct sockaddr_storage *ret)
@@ -99,8 +100,10 @@ void notify_answer(struct status_page *b, const struct seccomp_profile *profile,
 		notify_denial(b, DENIAL_SYSCALL, (int)(report - profile->reports), "", 0);
 		seccomp_notify_answer(listener, n->id, report->errnum);
 	} else if (n->data.nr == SYS_connect) {
-		/* Looked at only for the record: letting it go on is safe whatever the address
-		 * turns into, because the network namespace leads nowhere. */
+		/*
+		 * Read only for the record: continuing is safe whatever the address changes to,
+		 * because the network namespace leads nowhere.
+		 */
 		notify_connect(b, listener, n);
 		seccomp_notify_answer(listener, n->id, 0);
 	} else {
@@ -161,7 +164,7 @@ void notify_refuse_name(struct status_page *b, int fd)
 
 /* ---- in words ---- */
 
-/* Strings from inside become part of an advice only if they are a plain name or address. */
+/* Strings from inside appear in a hint only if they are a plain name or address. */
 static bool is_plain_target(const char *target)
 {
 	return target[strspn(target, STR_ALNUM ".-_:[]")] == '\0';

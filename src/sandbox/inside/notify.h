@@ -1,4 +1,4 @@
-/* Notices denials: groups them on the status page, bounded, with every foreign string made harmless. */
+/* Records denials on the status page: grouped, bounded, with every foreign string sanitised. */
 #pragma once
 
 #include "base/base.h"
@@ -8,13 +8,15 @@
 
 void notify_denial(struct status_page *b, enum denial_kind kind, int report, const char *target,
 		   size_t len);
-/* Answers one notification of the filter: refuses it, or, for connect, notes where it leads. */
+/*
+ * Answers one notification of the filter: refuses the call, or, for connect, records the address.
+ */
 void notify_answer(struct status_page *b, const struct seccomp_profile *profile, int listener,
 		   const struct seccomp_notif *n);
-/* Fetches one and answers it. */
+/* Fetches one notification and answers it. */
 void notify_serve(struct status_page *b, const struct seccomp_profile *profile, int listener);
-/* Answers one DNS query on fd with "no such name", and notes the name. */
+/* Answers one DNS query on fd with "no such name", and records the name. */
 void notify_refuse_name(struct status_page *b, int fd);
-/* One denial of the status page in words. */
+/* Explains one denial of the status page in words. */
 void notify_explain(const struct seccomp_profile *profile, const struct status_denial *b,
 		    struct denial *ret);

@@ -11,9 +11,9 @@
  *   - The Landlock canary has to open just before the rules apply, or its refusal proves nothing.
  *   - Landlock comes before seccomp, whose filter refuses Landlock's calls.
  *
- * A warm host makes sandboxes of its own: it keeps what that takes over its own user namespace, has a filter
- * that allows for it, and no Landlock, which would forbid mounts. Nothing of a client's runs there
- * before it has given up the rest as well, as CONFINED_TASK or CONFINED_FORK.
+ * A warm host makes sandboxes itself: it keeps the capabilities for that over its own user namespace, has
+ * a filter that allows it, and no Landlock, which would forbid mounts. A client's code runs there only in
+ * a process that has given up the rest as well, as CONFINED_TASK or CONFINED_FORK.
  */
 #include "sandbox/inside/privileges.h"
 
@@ -40,7 +40,7 @@ static int enter_sandbox(struct privilege_drop *c, struct err *e)
 
 static int drop_bounding(struct privilege_drop *c, struct err *e)
 {
-	/* At level process an ordinary user may not; no_new_privs makes the bounding set inert. */
+	/* At level process an ordinary user cannot; no_new_privs makes the bounding set inert. */
 	return c->kind == CONFINED_PROCESS && c->plan->rootless ? 0 : caps_drop_bounding(e);
 }
 
@@ -65,7 +65,9 @@ int privileges_die_with_parent(int control, struct err *e)
 
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
 		return err_sys(e, "cannot set the parent-death signal");
-	/* It may be dead already; in pid 1 getppid is always 0, but the end of the socket tells. */
+	/*
+	 * The parent may be dead already. In pid 1 getppid is always 0, but the socket's end tells.
+	 */
 	if (poll(&keeper, 1, 0) != 0)
 		_exit(125);
 	return 0;
@@ -108,13 +110,13 @@ static int take_no_new_privileges(struct privilege_drop *c, struct err *e)
 							  : 0;
 }
 
-/* Code inside with the same uid could otherwise read and trace it. */
+/* Otherwise code inside with the same uid could read and trace this process. */
 static int be_undumpable(struct privilege_drop *c, struct err *e)
 {
 	return prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 ? err_sys(e, "cannot give up privileges") : 0;
 }
 
-/* Entering a user namespace made it otherwise; a program's own /proc/self is its own. */
+/* Entering a user namespace made the process undumpable; a program must own its /proc/self. */
 static int be_dumpable(struct privilege_drop *c, struct err *e)
 {
 	return prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 ? err_sys(e, "cannot be dumpable") : 0;
@@ -126,7 +128,7 @@ static int try_canary_first(struct privilege_drop *c, struct err *e)
 	return 0;
 }
 
-/* The root is the sandbox's own: all of it may be read, and the places for writing are known. */
+/* The root is the sandbox's own: all of it may be read, and the writable places are known. */
 static int grant_own_root(const struct plan *p, struct landlock *l, struct err *e)
 {
 	enum landlock_grant root = p->spec->root == ROOT_OVERLAY ? LANDLOCK_WRITE : LANDLOCK_READ;
@@ -175,7 +177,7 @@ static int load_quiet_filter(struct privilege_drop *c, struct err *e)
 	return seccomp_load(c->profile, NULL, e);
 }
 
-/* ---- who takes which ---- */
+/* ---- which kinds take which steps ---- */
 
 #define PID1 (CONFINED_RUN | CONFINED_GUEST | CONFINED_WARM_HOST)
 #define TASKS (CONFINED_TASK | CONFINED_FORK)

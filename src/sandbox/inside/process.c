@@ -1,4 +1,7 @@
-/* Level process: the init of level process that supervises the command, and finds all its processes again. */
+/*
+ * Level process: the init that supervises the command, and finds all processes of the command at
+ * the end.
+ */
 #include "sandbox/inside/inside_internal.h"
 
 #include "kern/procs.h"
@@ -16,11 +19,13 @@ struct process_init {
 	struct inside_fds *fds;
 	struct rights_message message;
 	int got[KEEPER_MAX_FDS];
-	bool scoped;  /* our signals reach only what is below us */
+	bool scoped;  /* our signals reach only our descendants */
 	int listener; /* made by the command's process, in the shared fd table */
 };
 
-/* What the command may see of the host; /proc only as far as it tells of no other process. */
+/*
+ * The paths of the host that the command may see; of /proc only files that show no other process.
+ */
 static int grant_paths(const struct privilege_drop *c, struct landlock *l, struct err *e)
 {
 	static const char *const readable[] = {
@@ -91,8 +96,8 @@ static int command_main(void *arg)
 }
 
 /*
- * Where Landlock scopes our signals, kill(-1) reaches just the processes below us, wherever they have
- * gone and at once. Seen, not believed: if we can still signal the keeper, it would be everything.
+ * Where Landlock scopes our signals, kill(-1) reaches exactly our descendants, all at once. This is
+ * tried, not assumed: if we can still signal the keeper, kill(-1) would reach every process.
  */
 static bool scope_signals(pid_t keeper)
 {
@@ -101,7 +106,7 @@ static bool scope_signals(pid_t keeper)
 	return landlock_scope_signals(&ignored) == 0 && kill(keeper, 0) < 0 && errno == EPERM;
 }
 
-/* All of the sandbox's processes have a uid of their own: the kernel finds every one of them. */
+/* All processes of the sandbox have a uid of their own, by which the kernel finds every one. */
 static void kill_by_uid(const struct plan *p)
 {
 	uid_t uid = plan_user_id(p);
@@ -109,8 +114,8 @@ static void kill_by_uid(const struct plan *p)
 
 	if (killer == 0) {
 		/*
-		 * Where setresuid only says that it worked (a filter around us may), this would kill
-		 * everything that root can reach.
+		 * If setresuid only claims to have worked (an outer filter may do that), this would
+		 * kill every process that root can signal.
 		 */
 		if (setresuid(uid, uid, uid) == 0 && getuid() == uid && geteuid() == uid)
 			kill(-1, SIGKILL);
@@ -127,7 +132,10 @@ void process_end_left(const struct plan *p, const struct cgroup *c)
 		kill_by_uid(p);
 }
 
-/* Children of one process, from /proc; killed depth first, as many rounds as it takes. */
+/*
+ * Kills the descendants of one process, depth first, by /proc's lists of children. The caller
+ * repeats it.
+ */
 static void kill_children(pid_t parent, int depth)
 {
 	char text[4096];
@@ -147,7 +155,10 @@ static void kill_children(pid_t parent, int depth)
 
 static void kill_all(const struct process_init *n)
 {
-	/* Whatever it starts meanwhile becomes our child as well: repeat until there is none. */
+	/*
+	 * A process that is started meanwhile becomes our child as well: repeat until there is
+	 * none.
+	 */
 	for (;;) {
 		if (n->scoped)
 			kill(-1, SIGKILL);
@@ -184,7 +195,7 @@ static int prepare_init(struct process_init *n, int *ret_signals, struct err *e)
 			e, ERR_UNSUPPORTED,
 			"level process needs Landlock ABI 6 or /proc with lists of children, to "
 			"find all processes of the sandbox again");
-	/* Now, because the command's process shares our fds until it has unshared them. */
+	/* Here, because the command's process shares our fds until close_range unshares them. */
 	if (command_attach_streams(fds->in, fds->out, fds->err, e) < 0)
 		return -1;
 	fds->in = 0;
@@ -209,7 +220,7 @@ void process_main(struct plan *p, struct inside_fds *fds)
 		err_sys(&p->page->err, "cannot create the command's process");
 		_exit(125);
 	}
-	/* SIGTERM is the keeper's order, or, at its death, the kernel's (ours by PDEATHSIG). */
+	/* SIGTERM comes from the keeper, or, at the keeper's death, from the kernel (PDEATHSIG). */
 	init_supervise(&(struct supervisor){.page = p->page,
 					    .limits = &p->spec->limits,
 					    .profile = &seccomp_profile_process,
@@ -222,7 +233,7 @@ void process_main(struct plan *p, struct inside_fds *fds)
 					    .dns = -1,
 					    .control = fds->control});
 	kill_all(&n);
-	/* The keeper is gone and cannot tidy up any more. */
+	/* The keeper is dead and cannot clean up. */
 	if (getppid() != keeper)
 		process_dir_remove(p->process_dir);
 	_exit(0);

@@ -1,4 +1,4 @@
-/* Mounts a /proc of the sandbox's own and covers the files that tell about the host. */
+/* Mounts a /proc of the sandbox's own and covers the files that reveal the host. */
 #include "sandbox/inside/procfs.h"
 
 #include "kern/mount.h"
@@ -9,7 +9,7 @@
 #include <linux/stat.h>
 #include <sys/vfs.h>
 
-/* What tells about the host or its kernel. */
+/* Files that reveal the host or its kernel. */
 static const struct {
 	const char *name;
 	bool is_dir;
@@ -21,7 +21,7 @@ static const struct {
 	{"bootconfig", false}, {"acpi", true},		 {"scsi", true},
 };
 
-/* Is something else in its place, be it another file of /proc? Who cannot tell says yes. */
+/* Is something else mounted there, be it another file of /proc? If unknown: yes. */
 static bool is_covered(int proc, const char *name)
 {
 	struct statx sx = {.stx_attributes_mask = 0};
@@ -41,8 +41,8 @@ unsigned procfs_look(int proc, bool caller_is_root)
 		if (masked[i].is_dir || fstatat(proc, masked[i].name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			continue;
 		/*
-		 * May the user inside read it? The host's root is nobody in here, unless it is the
-		 * caller itself, without privileges. Of what is covered already there is no telling.
+		 * May the user inside read it? The host's root is not mapped inside, unless the
+		 * caller is root without privileges. The mode of a covered file says nothing.
 		 */
 		if ((st.st_mode & 0006) || caller_is_root || is_covered(proc, masked[i].name))
 			found |= 1u << i;
@@ -57,12 +57,12 @@ bool procfs_look_at_host(bool caller_is_root, unsigned *ret)
 
 	if (proc < 0 || fstatfs(proc, &fs) < 0 || fs.f_type != PROC_SUPER_MAGIC)
 		return false;
-	/* One that shows processes only (subset=pid) has none of them. */
+	/* A /proc that shows only processes (subset=pid) has none of these files. */
 	*ret = procfs_look(proc, caller_is_root);
 	return faccessat(proc, "cmdline", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Modules of the kernel's bring directories and take them away again: these are looked for each time. */
+/* Kernel modules add and remove directories, so these are looked for each time. */
 static unsigned look_for_dirs(int proc)
 {
 	unsigned found = 0;
@@ -86,10 +86,10 @@ static int put_on(const struct procfs_covers *c, const char *from, const char *t
 			: mount_bind_bare(from, to, 0, e);
 }
 
-/* In /proc, which is the working directory. */
+/* The working directory is /proc. */
 static int cover(const struct procfs_covers *c, unsigned masks, struct err *e)
 {
-	/* Owned by the host's root anyway; this makes it read-only even for a bug in that. */
+	/* The host's root owns it anyway; this keeps it read-only even if that check has a bug. */
 	if (put_on(c, "sys", "sys", e) < 0)
 		return -1;
 	for (size_t i = 0; i < ARRAY_LEN(masked); i++) {

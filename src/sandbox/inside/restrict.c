@@ -5,12 +5,12 @@
 
 #include <sys/resource.h>
 
-#define WARM_HOST_LANE_PIDS 4 /* the lane, its warm sandbox, and who makes them */
+#define WARM_HOST_LANE_PIDS 4 /* the lane, its warm sandbox, and the processes that make them */
 #define DATA_SLACK (1ull << 30)
 
 static int set_limit(int which, uint64_t soft, uint64_t hard, struct err *e)
 {
-	/* What a call that only pretends to answer leaves. */
+	/* Stays as it is if a call only pretends to answer. */
 	static const struct rlimit none = {RLIM_INFINITY, RLIM_INFINITY};
 	struct rlimit now = none, back = none, want = {soft, hard};
 
@@ -33,7 +33,10 @@ uint64_t restrict_file_size(const struct limits *l)
 	return l->file_size_bytes ? l->file_size_bytes : l->disk_bytes + (4u << 20);
 }
 
-/* What is in the lanes counts in the warm host as well: each is to have its own limit, and no other. */
+/*
+ * Processes in lanes count in the warm host as well, so its limit is the sum of theirs: only the
+ * limit of each lane binds.
+ */
 static uint64_t most_pids(const struct plan *p)
 {
 	const struct boot_warm_host *n = p->guest ? p->guest->warm_host : NULL;
@@ -63,7 +66,10 @@ int restrict_limits(const struct plan *p, struct err *e)
 		return 0;
 	if (set_limit(RLIMIT_NPROC, most_pids(p), most_pids(p), e) < 0)
 		return -1;
-	/* The kernel does not hold the host's root to it, even without a capability; this may be that. */
+	/*
+	 * The kernel exempts the host's root from it, even without capabilities; uid 0 here may be
+	 * that root.
+	 */
 	if (!p->rootless || p->uid != 0)
 		p->page->proven |= LAYER_BIT(LAYER_PIDS);
 	return 0;
@@ -77,10 +83,10 @@ int restrict_command(const struct plan *p, struct err *e)
 	if (set_limit(RLIMIT_NOFILE, files, files * 4, e) < 0)
 		return -1;
 	/*
-	 * Where no cgroup counts, memory is watched, and who takes too much is killed and told so. This
-	 * only bounds what one process can take between two looks; at the limit itself its allocations
-	 * would fail first, and the record would not say why. RLIMIT_AS would kill whatever reserves
-	 * address space.
+	 * Where no cgroup limits memory, it is watched, and a run that takes too much is killed
+	 * with that reason. RLIMIT_DATA only bounds what one process can take between two looks:
+	 * set to the limit itself, allocations would fail first, and the record would not say why.
+	 * RLIMIT_AS would break programs that reserve address space.
 	 */
 	if (p->page->proven & LAYER_BIT(LAYER_MEMORY))
 		return 0;

@@ -7,13 +7,13 @@
  *   scratch/ws work                the workspace, or the upper and work directory of its overlay
  *   scratch/rootup rootwork        the same for the root, with an image or --root overlay
  *   scratch/root                   skeleton of the new root: mount points, /etc, /dev; with a template
- *                                  (template.h) the upper directory of an overlay, skelwork its work
+ *                                  (root.h) the upper directory of an overlay, skelwork its work
  *   scratch/canary                 what Landlock must refuse (verify.c)
  *
  * It is attached over /proc of our own mount namespace while building, because /proc is there on
  * every host and no source may lie below it. The host's directories are attached below
  * scratch/root one by one, read-only; then scratch/root becomes the root and everything else is
- * detached. What remains of the scratch is an fd, for pid 1 and the keeper.
+ * detached. Of the scratch an fd remains, for pid 1 and the keeper.
  */
 #include "sandbox/inside/root.h"
 
@@ -32,7 +32,7 @@
 #include <sys/vfs.h>
 #include <sys/xattr.h>
 
-/* Needs the mount namespace to be ours alone: nothing may travel back to the host (rule 12). */
+/* No mount may propagate back to the host (rule 12). */
 static int cut_propagation(struct err *e)
 {
 	if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0)
@@ -102,8 +102,8 @@ static int open_root(int *ret, struct err *e)
 /* ---- where the root comes from ---- */
 
 /*
- * The source's real path once more, in our own mount namespace, without following anything; that it
- * is still the thing that was judged is seen by its identity, so a swap in between is refused.
+ * Opens the source's real path again, in our own mount namespace, without following links. Device
+ * and inode must be those that were judged, so a swap in between is refused.
  */
 static int open_source(const struct source *s, struct err *e)
 {
@@ -128,17 +128,18 @@ static int clone_source(const struct source *s, unsigned flags, struct err *e)
 	return fd < 0 ? -1 : mount_clone(fd, "", flags, e);
 }
 
-/* What is to be the user's. */
+/* A mount whose files are to belong to the user. */
 struct owned_mount {
 	enum unmapped what;
 	const char *path;
-	int owner;	    /* see plan_owner */
-	const char *remedy; /* if the user is to write there and cannot; NULL: to read */
+	int owner; /* see plan_owner */
+	const char
+		*remedy; /* what to do if the user cannot write there; NULL: the user only reads */
 };
 
 /*
- * Makes the owner's files the user's inside. A file system that cannot map ids is an error only
- * where the user is to write.
+ * Makes the owner's files the user's inside. A file system that cannot map ids is an error only if
+ * the user is to write there.
  */
 static int map_owner(struct plan *p, int mount, const struct owned_mount *o, struct err *e)
 {
@@ -151,16 +152,20 @@ static int map_owner(struct plan *p, int mount, const struct owned_mount *o, str
 		       strerror(errno), o->remedy);
 }
 
-/* Without it a directory that exists below cannot be removed or renamed (tmpfs before Linux 6.6). */
+/*
+ * Without user attributes a directory of the lower layer cannot be removed or renamed (tmpfs before
+ * Linux 6.6).
+ */
 static bool has_user_attributes(const char *dir)
 {
 	return setxattr(dir, "user.cloche", "", 0, 0) == 0 && removexattr(dir, "user.cloche") == 0;
 }
 
 /*
- * Where an overlay keeps its marks. For a snapshot of a sandbox that lives on they must be readable
- * without the host's privileges; where a tmpfs has no room for such (before Linux 6.6), a directory
- * that works is worth more than a snapshot that knows it was made anew.
+ * Does an overlay keep its marks in user attributes? For a snapshot of a sandbox that lives on, the
+ * marks must be readable without the host's privileges. Where a tmpfs has no user attributes
+ * (before Linux 6.6), working directories matter more than a snapshot that knows which directories
+ * are new.
  */
 static bool has_user_marks(const struct plan *p)
 {
@@ -171,12 +176,15 @@ static bool has_user_marks(const struct plan *p)
 /* The conventions that safe_walk.h relies on. */
 #define OVERLAY_RULES "redirect_dir", "nofollow", "metacopy", "off"
 
-/* Of an overlay; below the scratch, which is the current directory, but for the lower one. */
+/*
+ * Directories of an overlay, relative to the scratch, which is the current directory; `lower` may
+ * be absolute.
+ */
 struct overlay_dirs {
 	const char *lower, *upper, *work;
 };
 
-/* A detached overlay. */
+/* Makes a detached overlay. */
 static int overlay_of(const struct plan *p, const struct overlay_dirs *l, unsigned flags,
 		      struct err *e)
 {
@@ -187,17 +195,20 @@ static int overlay_of(const struct plan *p, const struct overlay_dirs *l, unsign
 	return mount_new("overlay", flags, options, e);
 }
 
-/* The same of a lower mount. */
+/* The same with a mount as the lower layer. */
 static int overlay_new(const struct plan *p, int lower, const char *upper, const char *work,
 		       struct err *e)
 {
 	if (mount_attach(lower, AT_FDCWD, "lower", e) < 0)
 		return -1;
-	/* It stays attached until the old root goes: taking it down alone would cost a wait for RCU. */
+	/*
+	 * The lower mount stays attached until the old root goes: to detach it alone would cost a
+	 * wait for RCU.
+	 */
 	return overlay_of(p, &(struct overlay_dirs){"lower", upper, work}, 0, e);
 }
 
-/* --root overlay: the host's directory below, what the sandbox writes above. */
+/* --root overlay: the host's directory is the lower layer, the sandbox writes to the upper one. */
 static int show_top_writable(struct plan *p, int root, const char *name, const char *path,
 			     struct err *e)
 {
@@ -219,7 +230,7 @@ static int show_top_writable(struct plan *p, int root, const char *name, const c
 	return fd < 0 ? -1 : mount_attach(fd, root, name, e);
 }
 
-/* /bin, /lib and so on: a link where the host has one (merged /usr), else a place for the directory. */
+/* /bin, /lib and so on: a link where the host has one (merged /usr), else a mount point. */
 static int make_top(int root, const char *name, const char *path, bool *ret_is_place, struct err *e)
 {
 	char link[128];
@@ -228,7 +239,7 @@ static int make_top(int root, const char *name, const char *path, bool *ret_is_p
 	*ret_is_place = false;
 	if (n < 0 && errno == ENOENT)
 		return 0;
-	/* EINVAL: it is there, and no link. */
+	/* EINVAL: it exists, and is no link. */
 	if (n < 0 && errno != EINVAL)
 		return err_sys(e, "cannot read link %s", path);
 	if (n >= 0) {
@@ -280,7 +291,7 @@ static int show_host(struct plan *p, int root, struct err *e)
 		return -1;
 	if (!writable && show_tops(p, root, e) < 0)
 		return -1;
-	/* All that is there by now is the host's, and is shut in one go. */
+	/* All mounts so far are the host's; one call makes them read-only. */
 	if (etc_build(p->spec->hostname, NULL, root, e) < 0 ||
 	    mount_seal_below(root, MOUNT_DEVICES, e) < 0)
 		return -1;
@@ -301,7 +312,7 @@ static int show_image(struct plan *p, int *ret_root, struct err *e)
 	return open_root(ret_root, e);
 }
 
-/* What the template has no more than a place for, and what is not the same for all. */
+/* Mounts what the template has only mount points for, and writes what differs between sandboxes. */
 static int complete_template(struct plan *p, int root, struct err *e)
 {
 	const struct template *t = p->template;
@@ -347,7 +358,7 @@ static int show_template(struct plan *p, int *ret_root, struct err *e)
 
 /* ---- writable places ---- */
 
-/* In a root that is ours every name is known, and can be used as such. */
+/* In a root of our own every name is known and trusted. */
 static int make_known_places(struct err *e)
 {
 	static const char *const dirs[] = {"root/run",	"root/proc",	  "root/tmp",
@@ -359,7 +370,9 @@ static int make_known_places(struct err *e)
 	return 0;
 }
 
-/* An image's names may lead anywhere. With the last one those of a template. */
+/*
+ * In an image a name may lead anywhere, so no link is followed. A template also has the last one.
+ */
 static int make_unknown_places(int root, bool is_template, struct err *e)
 {
 	static const char *const dirs[] = {"run",	"proc",	   "tmp",
@@ -394,8 +407,8 @@ static int show_writable(const struct plan *p, int root, struct err *e)
 }
 
 /*
- * What a warm host's warm sandboxes start from, see warm sandbox.h. With a whole /proc: they mount one of their own, which the
- * kernel allows only where such a one is seen.
+ * The root that warm sandboxes start from, see warm/warm.h. It has a complete /proc: the kernel
+ * lets a warm sandbox mount its own only where a complete one is visible.
  */
 static int show_sandbox_root(int root, struct err *e)
 {
@@ -403,7 +416,7 @@ static int show_sandbox_root(int root, struct err *e)
 	auto_close int proc = -1;
 	int tree = at < 0 ? -1 : mount_clone(root, "", MOUNT_SUBMOUNTS | MOUNT_DEVICES, e), fd;
 
-	/* In the place that it is shown at, and that is empty otherwise. */
+	/* The covers go to the mount point itself, which is otherwise empty. */
 	if (tree < 0 || procfs_make_covers(at, e) < 0 || mount_attach(tree, at, "", e) < 0)
 		return -1;
 	proc = skeleton_dir(root, &WARM_ROOT "/proc"[1], e);
@@ -411,7 +424,10 @@ static int show_sandbox_root(int root, struct err *e)
 	return fd < 0 ? -1 : mount_attach(fd, proc, "", e);
 }
 
-/* In a warm sandbox a snippet has the name that `cloche code` gives it, although /run is nobody's to write to. */
+/*
+ * In a warm sandbox a snippet has the same path as with `cloche code`, although /run is not
+ * writable.
+ */
 static int link_code(int root, struct err *e)
 {
 	auto_close int run = skeleton_dir(root, "run", e);
@@ -451,14 +467,17 @@ int root_make_template(struct template *t, int root, struct list *seen, struct e
 	if (make_unknown_places(root, true, e) < 0 || make_template_tops(t, root, e) < 0 ||
 	    etc_build(t->hosts, &etc, root, e) < 0 || dev_build(&host, root, e) < 0)
 		return -1;
-	/* Where no nodes can be made, the host's are mounted: an overlay shows what is below these. */
+	/*
+	 * Where nodes cannot be made, the host's are mounted, and an overlay would not show these
+	 * mounts.
+	 */
 	null = sys_openat2(root, "dev/null", O_PATH | O_CLOEXEC, RESOLVE_NO_XDEV);
 	return null < 0 ? err_sys(e, "cannot make devices") : 0;
 }
 
 static int show_proc(const struct plan *p, int root, struct err *e)
 {
-	/* Where the scratch is for now. */
+	/* The scratch is mounted there for now. */
 	const struct procfs_covers covers = {.dir = "/proc"};
 	struct procfs_masks masks = p->host.proc;
 
@@ -482,7 +501,7 @@ int root_build(struct plan *p, struct err *e)
 		if (show_template(p, &root, e) < 0)
 			return -1;
 	} else if (p->image_is_host) {
-		/* The skeleton itself; mount_seal_below gives it its flags. */
+		/* Binds the skeleton to itself; mount_seal_below sets its flags. */
 		if (mount_bind_bare("root", "root", 0, e) < 0 || open_root(&root, e) < 0 ||
 		    show_host(p, root, e) < 0)
 			return -1;
@@ -493,7 +512,7 @@ int root_build(struct plan *p, struct err *e)
 	    ((p->image_is_host ? make_known_places(e) : make_unknown_places(root, false, e)) < 0 ||
 	     dev_build(p, root, e) < 0))
 		return -1;
-	/* Before anything is there that warm sandboxes have of their own. */
+	/* Before anything is mounted that each warm sandbox has of its own. */
 	if (p->guest && p->guest->warm_host &&
 	    (show_sandbox_root(root, e) < 0 || link_code(root, e) < 0))
 		return -1;
@@ -504,7 +523,7 @@ int root_build(struct plan *p, struct err *e)
 
 #define SAFE_WALK (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
 
-/* What a file or directory of the workspace is, it stays: a mount point cannot be moved or removed. */
+/* Pins a file or directory of the workspace: a mount point cannot be moved or removed. */
 static int pin_name(int workspace, const char *path, unsigned flags, struct err *e)
 {
 	auto_close int fd = sys_openat2(workspace, path, O_PATH | O_CLOEXEC, SAFE_WALK);
@@ -514,7 +533,7 @@ static int pin_name(int workspace, const char *path, unsigned flags, struct err 
 	return 0;
 }
 
-/* Files and settings that programs outside run later without being asked (rule 10). */
+/* Files that programs outside run or obey later without being asked (rule 10). */
 static int protect_control_files(int workspace, struct err *e)
 {
 	static const char *const git[] = {".git/hooks", ".git/config", ".git/config.worktree",
@@ -588,9 +607,9 @@ static int show_workspace(struct plan *p, int root, struct err *e)
 }
 
 /*
- * A read-only directory is shown through an overlay of its own: connecting to a socket goes past a
- * read-only mount, but not past an overlay, which has inodes of its own. Where the file system cannot
- * be a lower layer, the directory itself has to do.
+ * A read-only directory is shown through an overlay of its own: a read-only mount does not prevent
+ * connecting to a socket, but an overlay does, because it has its own inodes. Where the file system
+ * cannot be a lower layer, the directory itself is mounted.
  */
 static int bind_mount(struct plan *p, const struct bind *b, struct err *e)
 {
@@ -622,7 +641,7 @@ static int bind_mount(struct plan *p, const struct bind *b, struct err *e)
 static bool is_shared_target(const struct plan *p, const struct bind *b)
 {
 	if (tools_goes_first(p, b))
-		return false; /* no such thing is there yet */
+		return false; /* no writable directory is mounted yet */
 	if (p->workspace_mode == WORKSPACE_DIRECT && path_below(b->target, p->workspace_path))
 		return true;
 	for (const struct bind *o = p->binds; o < b; o++)
@@ -631,7 +650,9 @@ static bool is_shared_target(const struct plan *p, const struct bind *b)
 	return false;
 }
 
-/* There nothing is made that would be left in the user's tree: the point has to be there. */
+/*
+ * Nothing is created there, because it would stay in the user's tree: the mount point must exist.
+ */
 static int open_shared_point(int root, const char *target, struct err *e)
 {
 	int fd = sys_openat2(root, target + 1, O_PATH | O_CLOEXEC,
@@ -683,7 +704,7 @@ static int show_bind(struct plan *p, const struct bind *b, int root, struct err 
 	return fd < 0 ? -1 : mount_attach(fd, at, "", e);
 }
 
-/* Those that go before the workspace, or the others. */
+/* `first`: those that go before the workspace; else the others. */
 static int show_binds(struct plan *p, bool first, int root, struct err *e)
 {
 	for (size_t i = 0; i < p->bind_count; i++) {

@@ -1,4 +1,4 @@
-/* The root that the command sees, built on a tmpfs by real fds; see root.c for the layout. */
+/* The root that the command sees, built on a tmpfs; see root.c for the layout. */
 #pragma once
 
 #include "sandbox/plan/plan.h"
@@ -13,21 +13,22 @@
  */
 struct template
 {
-	const char *path;   /* in the mount namespace of which pid 1 has a copy */
-	const char *hosts;  /* the name that its /etc/hosts has */
-	struct list mounts; /* of the host's: "etc/alternatives"; there is a place for each in it */
-	struct list tops;   /* of the host's: "usr"; what can be written is above each */
-	bool user_marks;    /* a tmpfs has room for those of an overlay (root.c) */
+	const char *path;  /* in the mount namespace that pid 1 gets a copy of */
+	const char *hosts; /* the host name in its /etc/hosts */
+	struct list
+		mounts; /* from the host: "etc/alternatives"; the template has a mount point for each */
+	struct list tops; /* from the host: "usr"; each gets a writable upper layer */
+	bool user_marks;  /* a tmpfs has user attributes for an overlay's marks (root.c) */
 };
 
-/* First ret_scratch: the tmpfs that holds all writable places. */
+/* First step. *ret_scratch: the tmpfs that holds all writable places. */
 int root_start(const struct plan *p, int *ret_scratch, struct err *e);
-/* Then the image, /dev. */
+/* Second step: the image and /dev. */
 int root_build(struct plan *p, struct err *e);
 /*
- * Fills a template at its path, of which root is open; seen gets the names of the host's files and directories
- * that it depends on.
+ * Fills a template at its path, which `root` is an fd of. `seen` gets the host's files and
+ * directories that the template depends on.
  */
 int root_make_template(struct template *t, int root, struct list *seen, struct err *e);
-/* At last /proc, workspace, extra mounts, files; then the old root goes away. */
+/* Last step: /proc, workspace, extra mounts, files; then the old root is detached. */
 int root_finish(struct plan *p, int scratch, struct err *e);

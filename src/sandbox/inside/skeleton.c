@@ -9,7 +9,7 @@
 
 #define RESOLVE_COMPONENT (RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_BENEATH)
 
-/* One component of a path: made, if it is not there, and opened. Most are not there. */
+/* Opens one component of a path, and makes it if it is missing. Most are missing. */
 static int make_component(int dir, const char *name, struct err *e)
 {
 	int made = mkdirat(dir, name, 0755), errnum = errno;

@@ -1,6 +1,6 @@
 /*
- * Making directories and files in a tree that is being built and that may hold hostile names (an
- * image): every step is taken by fd, and no symbolic link is ever followed.
+ * Makes directories and files in a tree that is being built and may hold hostile names (an image).
+ * Every step goes by fd, and no symbolic link is ever followed.
  */
 #pragma once
 
@@ -10,13 +10,13 @@
 int skeleton_dir(int dir, const char *path, struct err *e);
 /* The same for all but the last component of path, which goes to ret_name. */
 int skeleton_parent(int dir, const char *path, const char **ret_name, struct err *e);
-/* Makes an empty file that something is mounted on; before any filter is loaded. */
+/* Makes an empty file to mount on, by mknod: call it before a filter is loaded. */
 int skeleton_point(int dir, const char *name, struct err *e);
-/* Writes a new file; one that is in the way is an error. */
+/* Writes a new file; an existing one is an error. */
 int skeleton_file(int dir, const char *name, const char *data, size_t size, mode_t mode,
 		  struct err *e);
 /*
- * A tmpfs as large as the disk limit, for all that can be written. It covers /proc, which is there
+ * Mounts a tmpfs as large as the disk limit, for all writable files. It covers /proc, which exists
  * everywhere and is mounted anew later, and becomes the working directory.
  */
 int skeleton_mount_scratch(uint64_t disk_bytes, struct err *e);

@@ -1,7 +1,7 @@
 /*
- * The status page: memory shared by the keeper, pid 1 and, until its exec, the command's process. It is
- * how what happened inside gets out: plain data, no parsing. Code inside never has it: exec drops
- * the mapping, and pid 1 can be neither traced nor read.
+ * The status page: memory shared by the keeper, pid 1 and, until its exec, the command's process.
+ * Through it pid 1 reports to the keeper: plain data, no parsing. Code inside never has it: exec
+ * drops the mapping, and pid 1 can be neither traced nor read.
  */
 #pragma once
 
@@ -13,7 +13,7 @@
 enum { NS_USER, NS_PID, NS_MOUNT, NS_NET, NS_IPC, NS_UTS, NS_CGROUP, NS_TIME, NS_COUNT };
 
 struct namespace_ids {
-	dev_t dev;	     /* of the file system that they are on; 0: not known */
+	dev_t dev;	     /* of the namespaces' file system; 0: not known */
 	ino_t ids[NS_COUNT]; /* 0: not known */
 };
 
@@ -28,7 +28,7 @@ enum watch_verdict { WATCH_NONE, WATCH_MEMORY, WATCH_CPU_TIME };
 
 enum denial_kind { DENIAL_SYSCALL, DENIAL_CONNECT, DENIAL_RESOLVE };
 
-/* Bits: the files of what could not be given to the user inside; see map_owner. */
+/* Bits: mounts whose files could not be given to the user inside; see map_owner. */
 enum unmapped { UNMAPPED_WORKSPACE = 1, UNMAPPED_MOUNT = 2, UNMAPPED_ROOT = 4 };
 
 #define STATUS_PAGE_DENIALS 64
@@ -47,24 +47,24 @@ struct status_page {
 	struct err err;		  /* kind set: the sandbox could not be built */
 	struct net_help net;	  /* rootless, while it is built */
 	int exec_errno;		  /* the command could not be executed */
-	char exec_missing[160];	  /* what it is to be run by, if that is not there; sanitised */
+	char exec_missing[160];	  /* its interpreter, if that is missing; sanitised */
 	char exec_path[PATH_MAX]; /* the file that was executed */
 	int wait_status;	  /* of the command, from the kernel */
 	int64_t started_ns;	  /* CLOCK_MONOTONIC just before the command's process was made */
 	int64_t ended_ns;
-	int processor; /* of pid 1, plus one; 0: not known yet */
+	int processor; /* where pid 1 runs, plus one; 0: not known yet */
 	layer_set proven;
 	int landlock_abi;
 	bool canary_opens; /* without Landlock, see verify.h */
 	bool listening;	   /* to the filter's notifications */
 	enum watch_verdict verdict;
-	uint64_t watched_cpu_ns; /* processor time, where it is limited and no cgroup counts */
+	uint64_t watched_cpu_ns; /* processor time, where it is limited and no cgroup counts it */
 	bool pids_reached;	 /* as far as a watch can see */
 	uint64_t scratch_bytes;	 /* used by the skeleton, before the command ran */
 	bool upper_limited;	 /* directories of the workspace cannot be removed */
 	bool workspace_linked;	 /* /workspace is a link to where it is shown */
-	unsigned unmapped;	 /* enum unmapped: what is on file systems that cannot map ids */
-	uint32_t owner;		 /* of what is noticed now */
+	unsigned unmapped;	 /* enum unmapped: mounts of file systems that cannot map ids */
+	uint32_t owner;		 /* of the next denials */
 	unsigned denial_count;
 	uint64_t denials_dropped;
 	struct status_denial denials[STATUS_PAGE_DENIALS];

@@ -1,4 +1,4 @@
-/* Tries an effect of each layer, so that the record says what holds and not what was asked for. */
+/* Tries an effect of each layer, so that the record says what holds, not what was asked for. */
 #include "sandbox/inside/verify.h"
 
 #include "kern/caps.h"
@@ -33,7 +33,7 @@ static const struct {
 };
 static_assert(ARRAY_LEN(namespaces) == NS_COUNT, "a row per namespace");
 
-/* 0: not known. Whatever else a call that lies may give us is on another file system. */
+/* 0: not known. An fd that a lying call returns would be on another file system. */
 static ino_t take_id(struct namespace_ids *n, const struct stat *st)
 {
 	if (n->dev == 0)
@@ -41,7 +41,7 @@ static ino_t take_id(struct namespace_ids *n, const struct stat *st)
 	return st->st_dev == n->dev ? st->st_ino : 0;
 }
 
-/* By pidfd (Linux 6.11) no file of /proc has to be made first. */
+/* With a pidfd (Linux 6.11) the kernel need not create files of /proc first. */
 static ino_t read_id(struct namespace_ids *n, int self, int i)
 {
 	auto_close int fd = self < 0 ? -1 : ioctl(self, namespaces[i].ask, 0);
@@ -69,8 +69,9 @@ void verify_read_namespaces(struct namespace_ids *ret, bool each)
 }
 
 /*
- * What came with the clone came all at once: a filter can refuse clone3 or lie about its result, but
- * it cannot change its flags, and in a new pid namespace we are only if the kernel carried it out.
+ * The namespaces of one clone come all together: a filter can refuse clone3 or lie about its
+ * result, but cannot change its flags, and we are in a new pid namespace only if the kernel carried
+ * it out.
  */
 layer_set verify_namespaces(const struct namespace_ids *outside, bool each)
 {
@@ -92,7 +93,7 @@ static bool ids_are_users(const struct plan *p)
 	bool process = p->spec->level == LEVEL_PROCESS;
 	uid_t want = process ? plan_user_id(p) : SANDBOX_UID;
 	gid_t want_gid = !process ? SANDBOX_GID : p->rootless ? p->gid : want;
-	/* No valid ids: a call that only pretends to answer leaves them. */
+	/* No valid ids: they stay if a call only pretends to answer. */
 	uid_t r = (uid_t)-1, e = (uid_t)-1, s = (uid_t)-1;
 	gid_t rg = 1, eg = 2, sg = 3;
 
@@ -101,7 +102,10 @@ static bool ids_are_users(const struct plan *p)
 	if (r != want || e != want || s != want || rg != want_gid || eg != want_gid ||
 	    sg != want_gid)
 		return false;
-	/* Without a capability 0 still owns most files; in most user namespaces it is an ordinary user. */
+	/*
+	 * Even without capabilities uid 0 owns most files, unless a user namespace maps it to an
+	 * ordinary user.
+	 */
 	if (want == 0 && caps_own_all_ids())
 		return false;
 	/* An ordinary user cannot give up supplementary groups; as root they must be gone. */
@@ -112,7 +116,10 @@ static bool ids_are_users(const struct plan *p)
 #define FILTER_CANARY 0x636c6f63
 #define WARM_HOST_CANARY 0x6e657374
 
-/* Each profile knows its own canary only: what runs in a warm sandbox has both, and must have the inner one. */
+/*
+ * Each profile answers only its own canary. A task in a warm sandbox is under both filters, and
+ * must have the inner one.
+ */
 static bool filter_answers(const struct plan *p)
 {
 	int canary = p->guest && p->guest->warm_host ? WARM_HOST_CANARY : FILTER_CANARY;
@@ -132,8 +139,8 @@ static int try_canary(int scratch)
 }
 
 /*
- * A network namespace of its own has nothing but loopback. At level process it is the filter that
- * refuses sockets; to try one here would wait for our own supervisor, which waits for our exec.
+ * A new network namespace has nothing but loopback. At level process the filter refuses sockets; to
+ * try one here would deadlock: the call waits for our init, which waits for our exec.
  */
 static bool network_is_closed(const struct plan *p, layer_set proven)
 {
@@ -148,7 +155,7 @@ static bool disk_is_bounded(const struct plan *p, int scratch)
 	uint64_t most = p->spec->limits.disk_bytes + ROOT_SKELETON_BYTES;
 	struct statfs fs = {.f_type = 0};
 
-	/* What goes straight to the host's disk has no bound but that of each file. */
+	/* Writes to the host's disk are bounded only for each file. */
 	if (p->workspace_mode == WORKSPACE_DIRECT)
 		return false;
 	for (size_t i = 0; i < p->bind_count; i++)
@@ -158,7 +165,7 @@ static bool disk_is_bounded(const struct plan *p, int scratch)
 	       fs.f_type == TMPFS_MAGIC && fs.f_blocks * (uint64_t)fs.f_bsize <= most + 4096;
 }
 
-/* ".." of the root must be the root itself: an old root that is still there would show there. */
+/* ".." of the root must be the root itself: an old root below it would appear there. */
 static bool is_top(const struct stat *root)
 {
 	struct stat above = {.st_ino = 0};
@@ -167,10 +174,10 @@ static bool is_top(const struct stat *root)
 	       above.st_dev == root->st_dev;
 }
 
-/* The host's directories, as far as the image is the host's, must have come in read-only. */
+/* If the image is the host's, its directories must be mounted read-only. */
 static bool is_shut(const struct plan *p)
 {
-	/* Somebody who works in /usr has a copy-on-write one. */
+	/* If the workspace is /usr, it is copy-on-write. */
 	bool is_workspace = str_equal(p->workspace_path, "/usr");
 	const unsigned long wanted = ST_NOSUID | ST_NODEV | (is_workspace ? 0 : ST_RDONLY);
 	struct statvfs fs = {.f_flag = 0};
@@ -216,7 +223,7 @@ layer_set verify_privileges(const struct plan *p, int scratch)
 	       when(p->page->canary_opens && try_canary(scratch) == EACCES, LAYER_LANDLOCK);
 }
 
-/* Where /proc is out of reach: poll says POLLNVAL of what is not open. */
+/* Where /proc cannot be read: poll says POLLNVAL for an fd that is not open. */
 static bool only_streams_by_poll(int highest)
 {
 	static struct pollfd polls[1024];
@@ -251,7 +258,7 @@ static bool only_streams(int fd, int highest)
 	return any;
 }
 
-/* Since Linux 6.2 its size says how many are open; -1: it does not say. */
+/* Since Linux 6.2 the size of this directory is the number of open fds; -1: unknown. */
 static int count_fds(void)
 {
 	struct stat st = {.st_size = 0};
@@ -264,7 +271,10 @@ layer_set verify_fds(int highest)
 	int count = count_fds(), known = 0;
 	auto_close int fd = -1;
 
-	/* As many as are open below: then there are none above. To read the list takes ten times as long. */
+	/*
+	 * If as many are open in all as up to `highest`, none is above. Reading the list takes ten
+	 * times as long.
+	 */
 	for (int i = 0; i <= highest; i++)
 		known += fcntl(i, F_GETFD) >= 0;
 	if (count > 0)

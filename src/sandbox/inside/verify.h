@@ -1,24 +1,24 @@
 /*
- * Proof: what a layer claims is tried, not echoed (a filter below us can make any call lie). Each
- * check adds its bit only if the effect was seen.
+ * Proof: each layer is tried, not assumed (an outer filter can make any call lie). A check adds its
+ * bit only if the effect was seen.
  */
 #pragma once
 
 #include "sandbox/plan/plan.h"
 
 /*
- * Inodes of our namespaces; 0 where the kernel has none. Without `each`, those are left out that a
- * sandbox's pid 1 has by its clone.
+ * Inodes of our namespaces; 0 where the kernel has none. Without `each`, those that pid 1 of a
+ * sandbox gets by its clone are left out.
  */
 void verify_read_namespaces(struct namespace_ids *ret, bool each);
 /*
- * Which of our namespaces differ from those outside? `each`: they were entered one by one, so each has
- * to be looked at.
+ * Which of our namespaces differ from those outside? `each`: they were entered one by one, so each
+ * is checked.
  */
 layer_set verify_namespaces(const struct namespace_ids *outside, bool each);
 /*
- * The other half of the Landlock canary: before the rules, but as the final user, it must open.
- * Otherwise a refusal would prove nothing.
+ * The other half of the Landlock canary: as the final user, but before the rules, it must open.
+ * Otherwise a later refusal would prove nothing.
  */
 void verify_canary_opens(struct status_page *b, int scratch);
 /* In the command's process, after the last layer: ids, capabilities, filter, Landlock canary. */

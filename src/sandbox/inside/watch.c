@@ -15,7 +15,7 @@ struct watch_sum {
 	uint64_t tasks;
 };
 
-/* Of its children that it has waited for; the kernel tells in ticks. */
+/* Of the children that it has waited for; the kernel counts in ticks. */
 static uint64_t cpu_ns_of_children(pid_t pid)
 {
 	long long f[PROCS_FIELDS];
@@ -25,7 +25,7 @@ static uint64_t cpu_ns_of_children(pid_t pid)
 
 static uint64_t cpu_ns_of(pid_t pid)
 {
-	/* What clock_getcpuclockid says, for which no filter of ours has the call. */
+	/* The result of clock_getcpuclockid, whose system call none of our filters allows. */
 	clockid_t clock = (clockid_t)(~(unsigned)pid << 3 | 2);
 	struct timespec used;
 
@@ -43,7 +43,7 @@ static uint64_t cpu_ns_of_dead(void)
 	       (uint64_t)(ru.ru_utime.tv_usec + ru.ru_stime.tv_usec) * 1000;
 }
 
-/* Its own place, or one of a process that the last look did not find any more. */
+/* The process's own place, or that of a process which the last look did not find. */
 static struct watch_seen *place_of(struct watch *w, pid_t pid)
 {
 	struct watch_seen *free = NULL;
@@ -103,10 +103,13 @@ static void add_descendants(pid_t parent, int depth, struct watch_sum *sum)
 	}
 }
 
-/* By the kernel's sums, or by what was seen. */
+/* By the kernel's sums, or by what was seen, whichever is more. */
 static uint64_t cpu_ns_in_all(struct watch *w, const struct watch_sum *sum)
 {
-	/* Times of children get lost: these must not live and die between two looks. */
+	/*
+	 * Times of children get lost, so look more often: a child must not live and die between two
+	 * looks.
+	 */
 	if (w->seen_ns > sum->cpu_ns + LOST_NS)
 		w->interval_ms = CLOSE_INTERVAL_MS;
 	return w->seen_ns > sum->cpu_ns ? w->seen_ns : sum->cpu_ns;
@@ -136,7 +139,7 @@ enum watch_verdict watch_check(struct watch *w, struct status_page *b)
 		add_descendants(w->parent, 0, &sum);
 	else
 		procs_each(watch_add_process, &sum);
-	/* Our own pid 1 counts as well; at the end the command itself is gone. */
+	/* Our own pid 1 counts as well; at the end the command itself is no longer there. */
 	if (!w->parent && sum.tasks + (b->stage == STAGE_ENDED) > w->limits->pids)
 		b->pids_reached = true;
 	cpu_ns = cpu_ns_in_all(w, &sum);

@@ -1,4 +1,4 @@
-/* Puts what was refused during a run into its record, in words. */
+/* Puts the denials of a run into its record, in words. */
 #include "sandbox/outside/keeper.h"
 
 #include "model/guard.h"
@@ -21,7 +21,10 @@ static const struct {
 	{HIT_MEMORY, "memory", "--memory"},
 };
 
-/* The cgroup is always full then: what helps is how large the largest was, and whether there were many. */
+/*
+ * The cgroup is full in any case; the size of the largest process and the number of kills help the
+ * caller.
+ */
 static void explain_memory(const struct keeper *k, const struct result *r, struct denial *d)
 {
 	uint64_t limit = k->plan.spec->limits.memory_bytes, kills = k->stats.oom_kills;
@@ -54,7 +57,10 @@ static void explain_limit(const struct keeper *k, const struct result *r, size_t
 		explain_memory(k, r, d);
 }
 
-/* What the guard left in /tmp; everything inside is dead. It informs, and decides nothing. */
+/*
+ * Reads the guard's report from /tmp; all processes inside are dead. The report informs, and
+ * decides nothing.
+ */
 static void list_guard(const struct keeper *k, struct result *r)
 {
 	const struct sandbox_spec *s = k->plan.spec;
@@ -82,7 +88,10 @@ void denials_list(const struct keeper *k, struct result *r)
 	const struct status_page *b = k->plan.page;
 	unsigned seen =
 		b->denial_count < STATUS_PAGE_DENIALS ? b->denial_count : STATUS_PAGE_DENIALS;
-	/* Of those that end a run, the one that a caller has to understand to do better. */
+	/*
+	 * Of the limits that end a run, memory is the one that a caller has to understand to do
+	 * better.
+	 */
 	unsigned hits = r->end.limits_hit | (r->end.status == STATUS_OOM ? HIT_MEMORY : 0);
 
 	if (seen == 0 && !hits && k->plan.spec->guard == GUARD_OFF)

@@ -14,7 +14,7 @@ void head_tail_init(struct head_tail *s, int fd, size_t limit)
 	s->ring_room = limit / 2;
 }
 
-/* Room for so many bytes more; false: the budget has none. */
+/* Takes bytes from the budget; false: it has too few left. */
 static bool take_budget(struct head_tail *s, size_t bytes)
 {
 	if (!budget_take(s->budget, bytes)) {
@@ -60,7 +60,7 @@ static bool grow_head(struct head_tail *s, size_t need)
 	return true;
 }
 
-/* Returns how much of it is kept; if that is not all, nothing that comes later is. */
+/* Returns how many bytes are kept; if not all, no later byte goes to the head. */
 static size_t keep_head(struct head_tail *s, const char *data, size_t n)
 {
 	if (s->head_len + n > s->head_size && !grow_head(s, s->head_len + n)) {
@@ -85,7 +85,7 @@ void head_tail_add(struct head_tail *s, const char *data, size_t n)
 		keep_tail(s, data + to_head, n - to_head);
 }
 
-/* When the file cannot take it, the command sees a closed pipe. */
+/* If the file cannot be written, the command sees a closed pipe. */
 static void relay_output(struct head_tail *s, const char *data, size_t n)
 {
 	if (io_write_all(s->relay, data, n) == 0)

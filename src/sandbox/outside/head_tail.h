@@ -1,4 +1,4 @@
-/* Output on its way out: kept, head and tail in bounded memory, or written to a file. */
+/* Output of a command: its head and tail are kept in bounded memory, or it is written to a file. */
 #pragma once
 
 #include "base/base.h"
@@ -7,7 +7,7 @@
 
 struct head_tail {
 	int fd;	   /* read end, -1 once at its end */
-	int relay; /* -1, or where to write it instead of keeping it */
+	int relay; /* -1, or the file to write to instead of keeping the output */
 	int relay_errno;
 	size_t limit;
 	char *head;
@@ -15,25 +15,25 @@ struct head_tail {
 	char *ring;			       /* the last bytes, as many as ring_room */
 	size_t ring_len, ring_at, ring_room;
 	uint64_t total;
-	struct budget *budget; /* what it is kept at the expense of, or NULL */
-	size_t held;	       /* taken of it */
-	bool starved;	       /* there was no more: less is kept than the limit says */
+	struct budget *budget; /* memory is taken from it; or NULL */
+	size_t held;	       /* bytes taken from the budget */
+	bool starved;	       /* the budget was used up: less is kept than the limit allows */
 };
 
-/* Kept of each even without a budget's leave. */
+/* Kept of each output, whatever the budget. */
 #define HEAD_TAIL_FREE 4096
 
 void head_tail_init(struct head_tail *s, int fd, size_t limit);
-/* One read of what is there, and its result; closes fd at its end. */
+/* Reads once, and returns what read(2) did; closes fd at its end. */
 ssize_t head_tail_read(struct head_tail *s);
 /*
- * For the end, when all writers are dead: reads what is in the pipe, and closes fd. It does not wait for
- * the pipe's end: code inside may have sent the other one through a socket that it had as its stdin.
+ * When all writers are dead: reads the rest of the pipe, and closes fd. Does not wait for the
+ * pipe's end: code inside may have sent its end through a socket that it had as stdin.
  */
 void head_tail_drain(struct head_tail *s);
 /* Keeps bytes that came another way. */
 void head_tail_add(struct head_tail *s, const char *data, size_t n);
-/* True when so much came that going on makes no sense. */
+/* True if there was so much output that the run is to end. */
 bool head_tail_is_flood(const struct head_tail *s);
 /* Hands the bytes over to a result. */
 void head_tail_finish(struct head_tail *s, struct capture *ret);
@@ -44,9 +44,9 @@ void head_tail_done(struct head_tail *s);
  * that user's id, and could change the mode, times or attributes of the file through its fd.
  */
 struct stdin_relay {
-	int from; /* -1: nothing to feed */
+	int from; /* -1: nothing to pass on */
 	int to;
-	size_t len, at; /* of what was read and not yet written */
+	size_t len, at; /* of the bytes read and not yet written */
 };
 
 /* Moves what the pipe takes without waiting; closes it at the end of the file. */

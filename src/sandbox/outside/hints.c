@@ -3,7 +3,7 @@
 
 #include "base/exec_path.h"
 
-/* It sizes its heap by the machine's memory, and collects no garbage before that is full. */
+/* Java sizes its heap by the machine's memory, and collects no garbage before the heap is full. */
 static bool is_java(const struct list *argv)
 {
 	static const char *const words[] = {"java", "mvn", "gradle"};
@@ -15,7 +15,7 @@ static bool is_java(const struct list *argv)
 	return false;
 }
 
-/* Then what it holds is the caller's own doing. */
+/* Then its content is the caller's choice. */
 static bool is_path_given(const struct list *env)
 {
 	for (size_t i = 0; i < env->count; i++)
@@ -24,7 +24,7 @@ static bool is_path_given(const struct list *env)
 	return false;
 }
 
-/* Outside. */
+/* In the PATH outside. */
 static bool is_in_path(const char *name)
 {
 	const char *dirs = getenv("PATH"), *path;

@@ -24,7 +24,10 @@
 
 /* ---- before the clone ---- */
 
-/* Which character devices may be a standard stream: terminals, and those of memory but /dev/mem. */
+/*
+ * Character devices that may be a standard stream: terminals, and null, zero, full, random,
+ * urandom.
+ */
 static bool is_harmless_device(const struct stat *st, int fd)
 {
 	unsigned minor = minor(st->st_rdev);
@@ -37,7 +40,7 @@ static bool is_harmless_device(const struct stat *st, int fd)
 
 /*
  * A socket belongs to the network namespace that it was made in: connected anew, it would lead onto
- * the host's network. What a Unix stream socket is connected to cannot be changed.
+ * the host's network. A connected Unix stream socket cannot be connected to another peer.
  */
 static bool is_harmless_socket(int fd)
 {
@@ -52,7 +55,10 @@ static bool is_harmless_socket(int fd)
 			   &(socklen_t){sizeof(struct sockaddr_un)}) == 0;
 }
 
-/* What a standard stream may be; a directory, say, would be a way out (fchdir, openat on it). */
+/*
+ * Why this cannot be a standard stream, or NULL. A directory, for example, would be a way out
+ * (fchdir, openat).
+ */
 static const char *refuse_stream(int fd)
 {
 	struct stat st;
@@ -105,16 +111,16 @@ static int watch_signals(struct keeper *k, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(passed); i++)
 		sigaddset(&set, passed[i]);
 	signal(SIGPIPE, SIG_IGN);
-	/* Under a file size limit of the caller's, writing is to fail and not to kill us. */
+	/* Under the caller's file size limit a write must fail, not kill us. */
 	signal(SIGXFSZ, SIG_IGN);
-	/* Inherited as ignored, it would let the kernel reap our child before we ask. */
+	/* If it were ignored, the kernel would reap our child before we wait. */
 	signal(SIGCHLD, SIG_DFL);
 	sigprocmask(SIG_BLOCK, &set, &k->callers_mask);
 	k->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	return k->signals < 0 ? err_sys(e, "cannot watch signals") : 0;
 }
 
-/* /dev/stdout and the like open a pipe anew, which only its owner may. */
+/* Opening /dev/stdout opens the pipe anew, which only its owner may. */
 static void give_pipe(const struct keeper *k, int fd)
 {
 	struct statfs fs;
@@ -125,8 +131,8 @@ static void give_pipe(const struct keeper *k, int fd)
 }
 
 /*
- * Output is captured for the record. A regular file of the caller is written by the keeper: inside
- * it could be truncated or read, and the file size limit would hold for it.
+ * Output is captured for the record. The keeper writes a regular file of the caller's: code inside
+ * could truncate or read it, and the file size limit would apply to it.
  */
 static int open_output(struct keeper *k, struct head_tail *s, int fd, int *ret_fd, struct err *e)
 {
@@ -180,8 +186,8 @@ static int open_std_streams(struct keeper *k, struct inside_fds *fds, struct err
 /* ---- while the command runs ---- */
 
 /*
- * Asks pid 1 (or the init of level process) to kill everything and to reap it, so that its usage is counted. If
- * that takes longer than a moment, the kernel does it: with pid 1 dies all of its pid namespace.
+ * Asks pid 1 (or the init of level process) to kill and reap all processes, so that their usage is
+ * counted. After this grace period pid 1 is killed, and the kernel kills all of its pid namespace.
  */
 #define GRACE_NS 200000000LL
 
@@ -193,14 +199,14 @@ static void end_run(struct keeper *k, enum status reason, int sig)
 	k->reason = reason;
 	k->reason_signal = sig;
 	k->kill_at_ns = now_ns() + GRACE_NS;
-	/* Dying takes processor time as well. */
+	/* To die takes processor time as well. */
 	cgroup_lift_cpu(&k->cgroup);
 	sys_pidfd_send_signal(k->pidfd, SIGTERM);
 }
 
 /*
- * Without the init of level process the processes of level process would get away: it is killed only while there are
- * none but the one that dies with it.
+ * Without their init the processes of level process would escape: init is killed only before the
+ * command runs.
  */
 static int check_grace(struct keeper *k)
 {
@@ -215,7 +221,7 @@ static int check_grace(struct keeper *k)
 	return (int)(GRACE_NS / 1000000);
 }
 
-/* ctrl-Z: the sandbox stops with us, and goes on with us. Its time does not stand still. */
+/* ctrl-Z: the sandbox stops and continues together with us. Its clocks go on. */
 static void stop_for_a_while(struct keeper *k)
 {
 	sigset_t stop;
@@ -225,7 +231,7 @@ static void stop_for_a_while(struct keeper *k)
 	sigaddset(&stop, SIGTSTP);
 	raise(SIGTSTP);
 	sigprocmask(SIG_UNBLOCK, &stop, NULL);
-	/* Here we stand until SIGCONT; or not at all, if nobody is there to send it. */
+	/* Stopped here until SIGCONT; an orphaned process group does not stop at all. */
 	sigprocmask(SIG_BLOCK, &stop, NULL);
 	sys_pidfd_send_signal(k->pidfd, SIGCONT);
 }
@@ -265,7 +271,7 @@ static int check_clocks(struct keeper *k)
 		left = (int64_t)l->cpu_time_ms - (int64_t)(cgroup_cpu_us(&k->cgroup) / 1000);
 		if (left <= 0)
 			end_run(k, STATUS_CPU_TIME, SIGKILL);
-		/* It cannot be used up faster than by all the processors that it may have. */
+		/* The rest cannot be used up faster than by all processors that the run may use. */
 		left = left * 1000 / (int64_t)(l->cpus_milli > 1000 ? l->cpus_milli : 1000);
 		wait_ms = left + 1 < wait_ms ? left + 1 : wait_ms;
 	}
@@ -325,7 +331,7 @@ static void serve_terminal(struct keeper *k, const struct pollfd *polls)
 		terminal_read_output(t);
 	if (polls[ON_SCREEN].revents && !terminal_write_output(t))
 		terminal_stop(t);
-	/* The command is dead: there is only what is left to print. */
+	/* The command is dead, and all its output is printed. */
 	if ((polls[ON_MASTER].revents & (POLLIN | POLLHUP)) == POLLHUP && t->out_len == 0)
 		terminal_stop(t);
 }
@@ -339,7 +345,7 @@ static int watch_run(struct keeper *k, struct err *e)
 
 		fill_polls(k, polls);
 		if (poll(polls, ON_COUNT, wait_ms) < 0 && errno != EINTR) {
-			/* Too few open files even for this. */
+			/* The limit of open files is too low even for poll. */
 			err_sys(e, "cannot watch the sandbox");
 			sys_pidfd_send_signal(k->pidfd, SIGKILL);
 			return -1;
@@ -360,7 +366,10 @@ static int watch_run(struct keeper *k, struct err *e)
 	}
 }
 
-/* The same for the terminal; whoever does not read it can still be interrupted, also beforehand. */
+/*
+ * The same for the terminal. If the caller does not read it, a signal ends the wait, also one that
+ * came earlier.
+ */
 static void drain_terminal(struct keeper *k)
 {
 	struct terminal_relay *t = &k->terminal;
@@ -375,7 +384,7 @@ static void drain_terminal(struct keeper *k)
 	}
 }
 
-/* All writers are dead: what is still in the pipes is all there will be. */
+/* All writers are dead: only the rest of the pipes is to be read. */
 static void drain_output(struct keeper *k)
 {
 	head_tail_drain(&k->out);
@@ -386,7 +395,7 @@ static void drain_output(struct keeper *k)
 
 /* ---- all of it ---- */
 
-/* Whoever reads our stdout must see its end as soon as the command closes it. */
+/* The reader of our stdout must see its end as soon as the command closes it. */
 static void let_go_of_streams(const struct keeper *k, struct inside_fds *fds)
 {
 	auto_close int null = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -414,12 +423,15 @@ static int start_sandbox(struct keeper *k, struct inside_fds *fds, struct err *e
 
 	if (open_std_streams(k, fds, e) < 0)
 		return -1;
-	/* Only a cgroup of v2 has to be there for the clone. */
+	/* Only a v2 cgroup must exist before the clone. */
 	if (unified)
 		name_cgroup(k);
 	if (launch_start(k, fds, e) < 0)
 		return -1;
-	/* Held, so that its end does not wait for its mounts to be taken down. Linux 6.11. */
+	/*
+	 * Held, so that the death of pid 1 does not wait for its mounts to be torn down. Linux
+	 * 6.11.
+	 */
 	if (k->plan.spec->level != LEVEL_PROCESS)
 		k->mounts = ioctl(k->pidfd, PIDFD_GET_MNT_NAMESPACE, 0);
 	if (!unified)
@@ -450,15 +462,15 @@ static int run_sandbox(struct keeper *k, struct err *e)
 		process_end_left(&k->plan, &k->cgroup);
 	k->ended_ns = now_ns();
 	drain_output(k);
-	/* If it went away while we were sending, it knows better why. */
+	/* If pid 1 died while we were sending, its own error says why. */
 	if (rc < 0 && k->plan.page->err.kind != ERR_NONE)
 		*e = k->plan.page->err;
 	return rc;
 }
 
 /*
- * Nothing is left to tidy up, and what is still to be said may go to a terminal that takes no more: let
- * signals end that, and do not wait for it if one came already. (Of a record there shall be all.)
+ * All is cleaned up, and the last messages may go to a terminal that takes no more: let signals end
+ * us there, and do not wait for it if one came already. (A record is always written completely.)
  */
 static void speak_freely(const struct keeper *k)
 {
@@ -486,7 +498,10 @@ void keeper_done(struct keeper *k)
 	struct status_page *page = k->plan.page;
 
 	launch_release(k);
-	/* Nobody should have to wait for these; the sooner they are given away, the more goes on meanwhile. */
+	/*
+	 * The kernel tears these down in the background; the earlier it starts, the more happens
+	 * meanwhile.
+	 */
 	close_async((int[]){take_fd(&k->mounts), take_fd(&k->scratch)}, 2);
 	cgroup_remove(&k->cgroup);
 	process_dir_remove(k->plan.process_dir);
@@ -502,19 +517,19 @@ void keeper_done(struct keeper *k)
 	munmap(page, sizeof(*page));
 }
 
-#define STACK_NEEDED (36u << 10) /* until the clone: what comes after it would be copied */
+#define STACK_NEEDED (36u << 10) /* until the clone, which would only copy any more */
 
 void sandbox_fault_stack_in(void)
 {
 	uintptr_t top = (uintptr_t)__builtin_frame_address(0) & ~(uintptr_t)4095;
 
-	/* Linux 5.14; it goes without. */
+	/* Linux 5.14; optional. */
 	(void)!madvise((void *)(top - STACK_NEEDED), STACK_NEEDED, MADV_POPULATE_WRITE);
 }
 
 /*
- * What deep trees take at the end (BENEATH_MAX_DEPTH), and the arguments and variables, which lie on the
- * stack as well.
+ * For walks of deep trees at the end (SAFE_WALK_MAX_DEPTH), and for arguments and variables, which
+ * lie on the stack as well.
  */
 #define STACK_LIMIT_NEEDED (512u << 10)
 

@@ -12,20 +12,20 @@
 #include <sys/resource.h>
 #include <termios.h>
 
-/* ---- terminal.c: the caller's terminal while the command has one of its own: raw mode, size, bytes both ways ---- */
+/* Relays between the caller's terminal and that of the command: raw mode, size, bytes both ways. */
 
-/* As much as a pipe takes without waiting when poll says that it can take something. */
+/* A pipe that is ready for writing takes as much without blocking. */
 #define TERMINAL_ROOM 4096
 
 struct terminal_relay {
 	int master;  /* of the command's pty */
-	int slave;   /* held, so that the pty does not end before the command does */
-	int screen;  /* where output goes: stdout, or the terminal that it is, opened anew */
-	bool is_raw; /* the caller's terminal was switched */
+	int slave;   /* kept open, so that the pty does not end before the command does */
+	int screen;  /* output goes there: stdout, or its terminal opened anew */
+	bool is_raw; /* the caller's terminal was switched to raw mode */
 	struct termios saved;
 	char *in; /* TERMINAL_ROOM bytes: typed, not yet taken by the command */
 	size_t in_len;
-	bool in_line; /* what was typed last was no end of a line */
+	bool in_line; /* the last byte typed was no end of a line */
 	bool in_ended;
 	char *out; /* printed by the command, not yet taken by our stdout */
 	size_t out_len;
@@ -35,15 +35,15 @@ struct keeper {
 	struct plan plan;
 	struct cgroup cgroup;
 	struct cgroup_stats stats;
-	pid_t pid; /* of pid 1, or of the init of level process at level process */
+	pid_t pid; /* of pid 1, or of the init at level process */
 	int pidfd;
 	int control;
 	int signals;
 	sigset_t callers_mask;
 	int scratch;
-	int mounts; /* the sandbox's mount namespace: to take it apart takes a while */
+	int mounts; /* the sandbox's mount namespace: its teardown takes a while */
 	struct netns_maker net;
-	struct userns userns[PLAN_OWNERS]; /* of the owners */
+	struct userns userns[PLAN_OWNERS]; /* of p->owners */
 	struct stdin_relay stdin_relay;
 	struct head_tail out, err;
 	struct terminal_relay terminal;
@@ -67,7 +67,7 @@ struct keeper {
 
 /* Maps the status page, which k->plan gets. */
 int keeper_init(struct keeper *k, struct err *e);
-/* Ends what k still holds; pid 1 is dead, or lives on without k. */
+/* Releases all that k holds; pid 1 is dead, or lives on without k. */
 void keeper_done(struct keeper *k);
 
 /* ---- launch.c: the outside half of making a sandbox ---- */
@@ -84,16 +84,16 @@ void launch_release(struct keeper *k);
 /* Switches the caller's terminal (if stdin is one) to raw mode and passes its size on. */
 void terminal_start(struct terminal_relay *t, int master);
 void terminal_resize(const struct terminal_relay *t);
-/* Each moves what can be moved without waiting. */
+/* Each moves as many bytes as it can without blocking. */
 void terminal_read_input(struct terminal_relay *t);
 void terminal_write_input(struct terminal_relay *t);
-/* False at the end of the command's output, or when there is none now and there will be none. */
+/* False at the end of the command's output, or if there is none now. */
 bool terminal_read_output(struct terminal_relay *t);
-/* Call it when the screen can take something; false if it is gone. */
+/* Call it when the screen is ready for writing; false if the screen is gone. */
 bool terminal_write_output(struct terminal_relay *t);
-/* Puts the caller's terminal back. */
+/* Restores the caller's terminal. */
 void terminal_stop(struct terminal_relay *t);
-/* The terminal that fd is, opened anew so that writing there never waits; -1: it is none. */
+/* Opens the terminal behind fd anew, so that writes never block; -1: fd is no terminal. */
 int terminal_reopen(int fd);
 
 /* ---- outcome.c, hints.c, denials.c: the record ---- */

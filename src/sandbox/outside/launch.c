@@ -1,6 +1,6 @@
 /*
- * The outside half of making a sandbox: clone, then hand over what pid 1 cannot get by itself while
- * it builds. Runs and sandboxes that live on have it in common.
+ * The outside half of making a sandbox: clone, then send pid 1 what it cannot make by itself. Runs
+ * and sandboxes that live on share it.
  */
 #include "sandbox/outside/keeper.h"
 
@@ -18,7 +18,7 @@ static int explain_clone(const struct keeper *k, struct err *e)
 		k->plan.spec->level == LEVEL_PROCESS ? "a process" : "namespaces");
 	if (k->plan.spec->level == LEVEL_PROCESS)
 		return -1;
-	/* clone3 is hidden by filters that cannot see its flags, as those of containers and our own. */
+	/* Filters cannot see clone3's flags, so those of containers, and our own, hide the call. */
 	if (errnum == EPERM || errnum == EACCES || errnum == ENOSPC || errnum == ENOSYS)
 		return err_set(
 			e, ERR_UNSUPPORTED,
@@ -46,7 +46,7 @@ static int clone_inside(struct keeper *k, struct inside_fds *fds, struct err *e)
 	}
 	pid = sys_clone3(&args);
 	if (pid < 0 && k->cgroup.version == 2) {
-		/* Without the right to move into it, it is of no use. */
+		/* We may not move a process into this cgroup: do without it. */
 		cgroup_remove(&k->cgroup);
 		args.flags &= ~(uint64_t)CLONE_INTO_CGROUP;
 		pid = sys_clone3(&args);
@@ -74,9 +74,9 @@ int launch_start(struct keeper *k, struct inside_fds *fds, struct err *e)
 	if (k->cgroup.name[0] && cgroup_is_unified(&k->cgroup))
 		cgroup_create(&k->cgroup, &k->plan.spec->limits);
 	/*
-	 * For a run of root's it pays in any case: pid 1 and the network's netns maker would come one after the other.
-	 * Without root pid 1 has the network made, and what is sent to and fro costs throughput; a sandbox of the
-	 * daemon's is made behind others' backs.
+	 * As root it always pays for a run: otherwise pid 1 and the process that makes the network
+	 * namespace would run one after the other. Without root, or in the daemon, moving processes
+	 * between processors costs throughput, so it is done only if one is idle.
 	 */
 	k->plan.elsewhere = k->plan.spec->level != LEVEL_PROCESS &&
 			    ((!k->plan.rootless && !k->plan.guest) || sched_has_idle());
@@ -85,10 +85,13 @@ int launch_start(struct keeper *k, struct inside_fds *fds, struct err *e)
 	close_fd(&fds->control);
 	if (k->plan.spec->level == LEVEL_PROCESS)
 		return 0;
-	/* It has the most to do, and we go on meanwhile. */
+	/* pid 1 has the most to do, and we go on meanwhile. */
 	if (k->plan.elsewhere)
 		sched_send_elsewhere(k->pid);
-	/* Only now, so that it is in nobody's way. As an ordinary user only pid 1 can make it. */
+	/*
+	 * Not earlier, so that it does not delay the clone. As an ordinary user only pid 1 can make
+	 * the network namespace.
+	 */
 	return k->plan.rootless ? 0 : net_start(&k->net, e);
 }
 
@@ -115,7 +118,7 @@ static int make_owners(struct keeper *k, struct mounts_message *m, int *fds, str
 	return 0;
 }
 
-/* What pid 1 needs to finish its mounts. */
+/* Sends what pid 1 needs to finish its mounts. */
 static int send_mounts(struct keeper *k, struct err *e)
 {
 	bool shown = k->plan.workspace_mode == WORKSPACE_COW;
@@ -132,7 +135,7 @@ static int send_mounts(struct keeper *k, struct err *e)
 	return rc;
 }
 
-/* The sandbox's own user namespace is that of the process which makes its network namespace. */
+/* The sandbox's user namespace is that of the process which makes its network namespace. */
 static int take_userns(struct keeper *k, struct rights_message *m, int *fds, int *count,
 		       struct err *e)
 {
@@ -162,7 +165,10 @@ static int take_network(struct keeper *k, struct rights_message *m, int *fds, in
 	if (k->net.ns < 0)
 		return 0;
 	fds[(*count)++] = k->net.ns;
-	/* Port 53 of a network namespace just made can be had; if not, something is badly off. */
+	/*
+	 * Port 53 of a new network namespace is free; a failure means that something is badly
+	 * wrong.
+	 */
 	if (k->net.dns < 0)
 		return err_set(e, ERR_SYSTEM, "cannot serve names in the new network namespace");
 	fds[(*count)++] = k->net.dns;
@@ -170,14 +176,16 @@ static int take_network(struct keeper *k, struct rights_message *m, int *fds, in
 	return 0;
 }
 
-/* What it needs to give up its rights. */
+/* Sends what pid 1 needs to give up its privileges. */
 static int send_rights(struct keeper *k, struct err *e)
 {
 	struct rights_message m = {.host = k->plan.host.ns};
 	int fds[KEEPER_MAX_FDS], count, rc = -1;
 
 	if (!cgroup_is_unified(&k->cgroup)) {
-		/* There the command joins by itself, and leaves its init of level process outside. */
+		/*
+		 * On v1 the command joins by itself, and its init stays outside at level process.
+		 */
 		k->cgroup.all_foreign = k->plan.spec->level == LEVEL_PROCESS;
 		cgroup_create(&k->cgroup, &k->plan.spec->limits);
 	}
@@ -185,7 +193,7 @@ static int send_rights(struct keeper *k, struct err *e)
 	if (k->cgroup.version == 2 && !cgroup_contains(&k->cgroup, k->pid))
 		m.cgroup_layers = 0;
 	count = cgroup_join_fds(&k->cgroup, fds);
-	/* What cannot be joined limits nothing, and must not be claimed. */
+	/* A cgroup that cannot be joined limits nothing, and must not be claimed. */
 	if (count < 0) {
 		count = 0;
 		m.cgroup_layers = 0;
@@ -204,7 +212,7 @@ int launch_send(struct keeper *k, struct err *e)
 	return send_rights(k, e);
 }
 
-/* Processes that only hold namespaces open until pid 1 has them. */
+/* These processes only hold namespaces open until pid 1 has them. */
 void launch_release(struct keeper *k)
 {
 	for (size_t i = 0; i < ARRAY_LEN(k->userns); i++)

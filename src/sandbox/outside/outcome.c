@@ -74,8 +74,8 @@ static void measure_usage(struct keeper *k, struct result *r)
 }
 
 /*
- * Programs that ignore SIGXFSZ only see an error, as Python does. What gives it away is a file that
- * is exactly as large as the limit.
+ * A program that ignores SIGXFSZ, such as Python, only sees an error. A file that is exactly as
+ * large as the limit gives it away.
  */
 static bool has_file_of_size(int dir, uint64_t size, int depth, unsigned *budget)
 {
@@ -114,7 +114,7 @@ static void look_for_large_files(const struct keeper *k, struct result *r)
 	}
 }
 
-/* ---- what held it ---- */
+/* ---- layers ---- */
 
 static void list_layers(const struct keeper *k, struct result *r)
 {
@@ -234,7 +234,7 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 		message_receive_back(k->control, &k->scratch, &terminal);
 	close_fd(&terminal);
 	judge_ending(k, r);
-	/* Nobody would see them after a plain success, and reading them takes a while. */
+	/* After a plain success no output shows them, and reading them takes a while. */
 	if (p->spec->json || isatty(2) || !outcome_is_success(&r->end))
 		cgroup_read_stats(&k->cgroup, &k->stats);
 	measure_usage(k, r);

@@ -22,7 +22,7 @@ static int fill_dir(const struct keeper *k, struct err *e)
 	}
 	if (skeleton_file(k->scratch, "canary", "", 0, 0666, e) < 0)
 		return -1;
-	/* Past the umask: only Landlock may be in the way. */
+	/* Regardless of the umask: only Landlock may refuse it. */
 	if (fchmodat(k->scratch, "canary", 0666, 0) < 0)
 		return err_sys(e, "cannot open up the canary");
 	for (size_t i = 0; i < p->file_count; i++) {
@@ -39,7 +39,7 @@ static int fill_dir(const struct keeper *k, struct err *e)
 	return 0;
 }
 
-/* "/run/..." as the caller of sandbox_run names it, is open/run/... here. */
+/* "/run/..." in the arguments of sandbox_run is open/run/... here. */
 static void move_arguments(struct keeper *k)
 {
 	struct list *argv = (struct list *)&k->plan.spec->argv;
@@ -72,8 +72,8 @@ static void point_plan_to_dir(struct keeper *k)
 }
 
 /*
- * Removes what keepers left that were killed together with their init of level process: ours, not in use (keeper and
- * init of level process hold a lock), and not just being made.
+ * Removes directories of keepers that were killed together with their init: owned by us, not in use
+ * (keeper and init hold a lock), and not just being made.
  */
 static void sweep_old_dirs(void)
 {
@@ -111,7 +111,7 @@ int process_dir_make(struct keeper *k, struct err *e)
 	if (!mkdtemp(path))
 		return err_sys(e, "cannot create a directory in /tmp");
 	snprintf(k->plan.process_dir, sizeof(k->plan.process_dir), "%s", path);
-	/* The command must get through to `open`, and no further. */
+	/* The command must be able to reach `open`, and nothing else. */
 	if (chmod(path, k->plan.rootless ? 0700 : 0711) < 0)
 		return err_sys(e, "cannot open up %s", path);
 	k->scratch = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -123,14 +123,14 @@ int process_dir_make(struct keeper *k, struct err *e)
 	return 0;
 }
 
-/* Removes the entries of one directory; directories in it move up to top, to be emptied later. */
+/* Removes the entries of one directory. Directories in it move up to top, to be emptied later. */
 static bool empty_directory(int top, const char *name, unsigned *moved)
 {
 	struct dirents_entry d;
 	struct dirents list;
 	auto_close int fd = -1;
 
-	/* Its own code may have shut it. */
+	/* Code inside may have removed its permissions. */
 	(void)!fchmodat(top, name, 0700, AT_SYMLINK_NOFOLLOW);
 	fd = safe_walk_open_dir(top, name);
 	dirents_start(&list, fd);
@@ -147,8 +147,9 @@ static bool empty_directory(int top, const char *name, unsigned *moved)
 }
 
 /*
- * Everything in it may be hostile: as deep, as wide and as shut as its code could make it. So no
- * recursion, and no list of names: whatever is below moves up, as long as rounds make progress.
+ * The tree may be hostile: as deep and as wide as code inside could make it, and without
+ * permissions. So there is no recursion and no list of names: subdirectories move up, as long as a
+ * round makes progress.
  */
 void process_dir_remove(const char *path)
 {

@@ -1,4 +1,4 @@
-/* Relays between the caller's terminal and the one inside, without ever waiting for either. */
+/* Relays between the caller's terminal and the command's, without ever blocking on either. */
 #include "sandbox/outside/keeper.h"
 
 #include <sys/ioctl.h>
@@ -15,9 +15,9 @@ void terminal_resize(const struct terminal_relay *t)
 }
 
 /*
- * A terminal that poll says can take something may take less than we write, and a write of ours then
- * waits for as long as somebody has it stopped (ctrl-S). That it should not, cannot be said of a stream
- * that is shared with the caller's shell.
+ * A terminal that is ready for writing may take less than we write, and the write then blocks as
+ * long as the user has stopped it (ctrl-S). O_NONBLOCK cannot be set on a stream that is shared
+ * with the caller's shell, so the terminal is opened anew.
  */
 int terminal_reopen(int fd)
 {
@@ -30,8 +30,8 @@ void terminal_start(struct terminal_relay *t, int master)
 	struct termios raw;
 
 	/*
-	 * A program may close its streams before it exits, as cat does. If the pty ended then and we
-	 * closed our side, it would be killed by SIGHUP.
+	 * A program may close its streams before it exits, as cat does. If the pty ended then and
+	 * we closed our side, SIGHUP would kill the program.
 	 */
 	*t = (struct terminal_relay){
 		.master = master,
@@ -49,8 +49,8 @@ void terminal_start(struct terminal_relay *t, int master)
 }
 
 /*
- * The end of a pipe or file: what a person says with ctrl-D. Within a line the first one only hands over
- * what there is of it.
+ * The end of a pipe or file is sent as ctrl-D. Within a line the first ctrl-D only submits the line
+ * so far.
  */
 static void end_input(struct terminal_relay *t)
 {

@@ -1,4 +1,4 @@
-/* Makes the environment of a run from the usual variables and from what the caller gave. */
+/* Makes the environment of a run from the usual variables and from those that the caller gave. */
 #include "sandbox/sandbox.h"
 
 #include "model/variables.h"

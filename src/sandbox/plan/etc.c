@@ -11,7 +11,7 @@
 #include <dirent.h>
 
 /*
- * What a program may need of the host's /etc; a star stands for whatever follows. Nothing here holds a
+ * Names in the host's /etc that programs may need; a star matches any ending. None of them holds a
  * secret or a token.
  */
 static const char *const allowed[] = {
@@ -22,9 +22,10 @@ static const char *const allowed[] = {
 };
 
 /*
- * The same of directories that may hold a secret as well: only what is named, without which programs do not
- * start. Below /var that is what packages made when they were installed. Debian's chromium, emacs and maven
- * read whatever is in a directory, where keys may be, and fail if nothing is: they get an empty file.
+ * The same for directories that may also hold secrets: only the names listed, without which
+ * programs do not start. Below /var these were made when packages were installed. Debian's
+ * chromium, emacs and maven read every file of a directory, where keys may be, and fail if there is
+ * none: they get an empty file.
  */
 static const struct etc_part {
 	const char *dir;
@@ -51,7 +52,10 @@ static bool is_allowed(const char *name)
 	return false;
 }
 
-/* One directory of the host, and what shows some of it. Names are relative to the root and the skeleton's. */
+/*
+ * One directory of the host, and the skeleton's that shows some of it; `path` is relative to both
+ * roots.
+ */
 struct etc_view {
 	int from, to;
 	const char *path;
@@ -59,8 +63,8 @@ struct etc_view {
 };
 
 /*
- * What is a few pages long is copied: cheaper than a mount, in making and in taking down. A template has
- * room for more.
+ * A small file is copied: that is cheaper than a mount, both to make and to tear down. A template
+ * has room for more.
  */
 #define COPY_MOST (16 << 10)
 #define COPY_MOST_ONCE (256 << 10)
@@ -90,7 +94,7 @@ static int show_file(const struct etc_view *v, const char *name, struct err *e)
 
 	if (v->template)
 		list_take(v->template->seen, str_format("/%s/%s", v->path, name));
-	/* What the caller may not read is not there inside; nor is what root may, and others may not. */
+	/* A file that the caller cannot read is left out, and so is one that only root can read. */
 	if (n < 0 || fstat(in, &st) < 0 || !(st.st_mode & S_IROTH))
 		return 0;
 	if (n < (ssize_t)room)
@@ -130,7 +134,7 @@ static int make_empty(int dir, const char *name, struct err *e)
 	return at < 0 ? -1 : skeleton_file(at, "default", "", 0, 0444, e);
 }
 
-/* All names above it are ours. */
+/* All parents are ours. */
 static int make_etc_dir(int root_fd, const char *path, struct err *e)
 {
 	int fd = -1;
@@ -140,7 +144,7 @@ static int make_etc_dir(int root_fd, const char *path, struct err *e)
 	return fd < 0 ? err_sys(e, "cannot create /%s", path) : fd;
 }
 
-/* The skeleton's is made only if there is something to show in it. */
+/* The skeleton's directory is made only if there is something to show in it. */
 static int show_part(const struct etc_part *part, int root_fd, const struct etc_template *t,
 		     struct err *e)
 {
@@ -181,7 +185,7 @@ static const struct etc_part *find_part(const char *name)
 	return NULL;
 }
 
-/* One look at the list is cheaper than to ask for each name. */
+/* Listing the directory once is cheaper than a lookup for each name. */
 static int show_etc(int root_fd, int etc, const struct etc_template *t, struct err *e)
 {
 	auto_close int from = open("/etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

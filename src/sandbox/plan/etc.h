@@ -1,18 +1,18 @@
 /*
- * /etc inside: an allowlist of the host's, and our own passwd, group, hosts, resolv.conf. Some of the host's
- * /var/lib goes with it.
+ * /etc inside: an allowlist of the host's files, and our own passwd, group, hosts, resolv.conf.
+ * Also some of the host's /var/lib.
  */
 #pragma once
 
 #include "kern/landlock.h"
 #include "sandbox/plan/plan.h"
 
-/* Our own hosts. */
+/* Writes our own hosts. */
 int etc_write_hosts(const char *hostname, int etc, struct err *e);
 
 /*
- * For a template: what is to be shown by a mount gets a place and is named in mounts
- * ("etc/alternatives"); what was looked at is named in seen, to be looked at again.
+ * For a template. `mounts` gets the names that are to be mounted ("etc/alternatives"), for which
+ * there is a mount point; `seen` gets the host's files that decide, to be checked again later.
  */
 struct etc_template {
 	struct list *mounts, *seen;
@@ -28,5 +28,5 @@ int etc_build(const char *hostname, const struct etc_template *t, int root_fd, s
  */
 int etc_php_build(int etc, struct list *seen, struct err *e);
 
-/* Level process, where the host's own are seen: lets what is on the allowlist be read. */
+/* Level process, which sees the host's own /etc: allows reading the allowlist. */
 int etc_grant(struct landlock *l, struct err *e);

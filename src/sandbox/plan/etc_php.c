@@ -1,4 +1,4 @@
-/* Of PHP's settings in /etc, shows only which extensions are loaded. */
+/* Shows which extensions PHP loads, and nothing else of PHP's settings in /etc. */
 #include "sandbox/plan/etc.h"
 
 #include "kern/dirents.h"

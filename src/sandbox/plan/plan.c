@@ -1,4 +1,4 @@
-/* Makes a plan of a spec: opens and judges sources, chooses ids, workspace and root. */
+/* Makes a plan from a spec: opens and judges sources, chooses ids, workspace and root. */
 #include "sandbox/plan/plan.h"
 
 #include "base/id.h"
@@ -102,7 +102,7 @@ static int choose_workspace(struct plan *p, struct err *e)
 
 static int judge_workspace(struct plan *p, struct err *e)
 {
-	/* Only an overlay leaves out what is mounted below; Landlock lets it be read along with the rest. */
+	/* Only an overlay leaves out submounts; with Landlock they can be read like the rest. */
 	enum source_use use = p->spec->level == LEVEL_PROCESS ? SOURCE_BARE : SOURCE_COPY;
 	struct err why = {0};
 
@@ -195,7 +195,7 @@ static int choose_image(struct plan *p, struct err *e)
 		return 0;
 	if (source_look("image", p->spec->image, &p->image, e) < 0)
 		return -1;
-	/* One that the operator named may well lie where nobody else may look. */
+	/* An image that the operator named may lie where clients may not look. */
 	p->unjudged |= p->guest ? 0 : UNJUDGED_IMAGE;
 	p->root_owner = plan_owner(p, &p->image.st);
 	return check_is_directory(&p->image, "image", e);
@@ -335,7 +335,7 @@ int plan_make(struct plan *p, const struct sandbox_request *request, struct err 
 	return environment_make(p, request, e);
 }
 
-/* The very directory that the broker opened; its path is only looked at again inside. */
+/* The directory that the broker opened; pid 1 opens its path again and compares. */
 static int plan_volume(struct plan *p, const struct boot_volume *v, struct err *e)
 {
 	struct bind *b = plan_add_bind(p);

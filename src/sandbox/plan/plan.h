@@ -1,6 +1,6 @@
 /*
  * The plan: a spec made concrete by the keeper before anything is started. Sources are opened and
- * judged, names are resolved, memory is allocated: after it there are only system calls.
+ * judged, names are resolved, memory is allocated; the rest is mostly system calls.
  */
 #pragma once
 
@@ -14,7 +14,7 @@
 #define SANDBOX_GID 1000u
 #define SANDBOX_HOME "/home/user"
 
-/* Sources that the keeper judges while pid 1 builds, since it takes a while; a set. */
+/* A set of sources that the keeper judges while pid 1 builds, since judging takes a while. */
 enum unjudged { UNJUDGED_WORKSPACE = 1, UNJUDGED_IMAGE = 2 };
 
 enum workspace_mode { WORKSPACE_EMPTY, WORKSPACE_COW, WORKSPACE_DIRECT };
@@ -27,7 +27,7 @@ struct bind {
 	int owner;    /* see plan_owner */
 };
 
-/* As root: whose files are to belong to the user inside, for one or more mounts. */
+/* As root: an owner of mounts whose files are to belong to the user inside. */
 struct owner {
 	uid_t uid;
 	gid_t gid;
@@ -36,7 +36,7 @@ struct owner {
 
 #define PLAN_OWNERS 8
 
-/* A file that is to be there from the start. */
+/* A file that exists inside from the start. */
 struct injected_file {
 	char *path; /* "/run/..." or relative to the workspace */
 	char *data;
@@ -44,21 +44,21 @@ struct injected_file {
 	mode_t mode;
 };
 
-/* What must not be the sandbox's. */
+/* The host's own; the sandbox's must differ. */
 struct host {
-	/* Of a run all but root is read by the keeper while pid 1 builds. */
+	/* In a run the keeper reads all but root while pid 1 builds. */
 	struct namespace_ids ns;
 	struct stat root;
 	struct procfs_masks proc;
 };
 
-/* A sandbox that lives on: what pid 1 executes in place of serving a command; see boot.h. */
+/* A sandbox that lives on: pid 1 executes this program instead of serving a command; see boot.h. */
 struct guest_start {
 	int program;
 	int listener;
-	bool survives;				/* whoever made it */
+	bool survives;				/* its maker's death */
 	const struct boot_warm_host *warm_host; /* or NULL */
-	int settings, *joins;			/* of a warm host: see warm sandbox.h */
+	int settings, *joins;			/* of a warm host: see warm_settings.h */
 	int join_count;
 };
 
@@ -67,12 +67,12 @@ struct template;
 struct plan {
 	const struct sandbox_spec *spec;
 	const struct guest_start *guest; /* NULL: one command */
-	const struct template *template; /* NULL: there is none for such a root */
+	const struct template *template; /* NULL: there is none for this root */
 	struct status_page *page;
 	char id[24];
-	char process_dir[32]; /* level process: its directory, see directory of level process.h */
+	char process_dir[32]; /* level process: see process_dir_make */
 	bool rootless;
-	bool elsewhere; /* pid 1 and its helper are sent to other processors */
+	bool elsewhere; /* pid 1 and its helper are moved to other processors */
 	uid_t uid;	/* the caller */
 	gid_t gid;
 	uint32_t id_base; /* as root: first host id of the sandbox's range */
@@ -99,13 +99,13 @@ struct plan {
 	size_t note_count;
 };
 
-/* Host id of the user inside: what its files on a tmpfs belong to. */
+/* Host id of the user inside, which owns its files on a tmpfs. */
 static inline uid_t plan_user_id(const struct plan *p)
 {
 	return p->rootless ? p->uid : p->id_base + SANDBOX_UID;
 }
 
-/* As root: dir/name becomes the user's inside. "" is dir itself. */
+/* As root: gives dir/name to the user inside. "" is dir itself. */
 int plan_give_to_user(const struct plan *p, int dir, const char *name, struct err *e);
 
 struct sandbox_request;
@@ -114,23 +114,23 @@ struct boot_request;
 /* Adds an empty mount; its fd is closed by plan_done. */
 struct bind *plan_add_bind(struct plan *p);
 
-/* All but the namespaces. */
+/* Fills in all but the namespaces. */
 int plan_look_at_host(struct host *ret, struct err *e);
 void plan_look_at_proc(struct host *h, bool rootless);
-/* p->page is set before. */
+/* p->page must be set. */
 int plan_make(struct plan *p, const struct sandbox_request *request, struct err *e);
-/* The same for a sandbox that lives on; p->guest is set as well. */
+/* The same for a sandbox that lives on; p->guest must be set as well. */
 int plan_make_boot(struct plan *p, const struct boot_request *request, struct err *e);
 /*
- * Where /workspace is a link, targets of mounts below it are those below what it leads to. In pid 1 once
- * the workspace is shown, and in the keeper, which knows no earlier either.
+ * Where /workspace is a link, mount targets below it move to the link's target. Called in pid 1
+ * once the workspace is shown, and in the keeper at the end, which does not know earlier either.
  */
 int plan_follow_workspace(struct plan *p, struct err *e);
-/* By --workdir and workspace_path. */
+/* Sets p->workdir from --workdir and workspace_path. */
 void plan_choose_workdir(struct plan *p);
-/* The current directory may not be shown: an empty workspace takes its place. */
+/* The current directory must not be shown: an empty workspace takes its place. */
 void plan_empty_workspace(struct plan *p);
-/* Judges what is still to be judged. */
+/* Judges the sources in p->unjudged. */
 int plan_judge(struct plan *p, struct err *e);
 void plan_note(struct plan *p, const char *text);
 void plan_done(struct plan *p);

@@ -15,9 +15,9 @@
 
 #include "model/variables.h"
 
-/* ---- what belongs to it ---- */
+/* ---- the directories of a tool chain ---- */
 
-/* What is on every system is in the image already. */
+/* Directories of the system are in the image already. */
 static bool is_system(const char *dir)
 {
 	static const char *const below[] = {"/usr", "/bin", "/sbin", "/opt", "/lib"};
@@ -29,8 +29,8 @@ static bool is_system(const char *dir)
 }
 
 /*
- * The prefix of a tool chain: what stands above bin or shims. Directories that hold more than a
- * tool chain (credentials of cargo, a whole ~/.local) are shown as the bin directory alone.
+ * The prefix of a tool chain: the directory above bin or shims. Of a directory that holds more than
+ * a tool chain (credentials of cargo, a whole ~/.local) only bin is shown.
  */
 static void tool_prefix(const char *dir, char *ret, size_t size)
 {
@@ -48,7 +48,7 @@ static void tool_prefix(const char *dir, char *ret, size_t size)
 			snprintf(ret, size, "%s", dir);
 }
 
-/* ---- where it leads ---- */
+/* ---- links ---- */
 
 #define MAX_LINKS 40 /* as in the kernel */
 
@@ -58,7 +58,9 @@ struct suspects {
 	size_t count;
 };
 
-/* One that is never shown whatever the options, such as a home, was not a sandbox's before either. */
+/*
+ * A directory that is never shown, such as a home, was not writable for an earlier sandbox either.
+ */
 static void find_suspects(const struct plan *p, struct suspects *ret)
 {
 	static const struct sandbox_spec no_options;
@@ -79,7 +81,7 @@ static bool is_suspect(const struct suspects *s, const char *path)
 	return false;
 }
 
-/* A path that is being followed: what is behind, without links, and what is to come. */
+/* A path that is being followed: the part done, without links, and the rest. */
 struct link_walk {
 	char real[PATH_MAX], rest[PATH_MAX];
 	size_t len; /* of real */
@@ -107,7 +109,7 @@ static void walk_up(struct link_walk *w)
 	w->real[w->len] = '\0';
 }
 
-/* One name further, or along the link that it is. */
+/* Goes on by one name, or follows it if it is a link. */
 static bool walk_name(struct link_walk *w, const struct suspects *s, const char *name)
 {
 	char link[PATH_MAX], rest[PATH_MAX];
@@ -120,7 +122,7 @@ static bool walk_name(struct link_walk *w, const struct suspects *s, const char 
 	n = readlink(w->real, link, sizeof(link));
 	if (n < 0) {
 		w->len = len;
-		return errno == EINVAL; /* it is there, and no link */
+		return errno == EINVAL; /* it exists, and is no link */
 	}
 	if (n == sizeof(link) || w->links++ == MAX_LINKS || is_suspect(s, w->real))
 		return false;
@@ -133,7 +135,7 @@ static bool walk_name(struct link_walk *w, const struct suspects *s, const char 
 	return true;
 }
 
-/* Follows a path; false if it cannot be, or goes by a link that may not be trusted. */
+/* Follows a path; false if that fails, or if a link on the way cannot be trusted. */
 static bool follow_links(struct link_walk *w, const struct suspects *s, const char *path)
 {
 	char name[NAME_MAX + 1];
@@ -160,7 +162,7 @@ static bool show_tool(struct plan *p, const struct suspects *suspects, const cha
 	if (!follow_links(&way, suspects, path) ||
 	    source_open(p->spec, "tools", path, SOURCE_READ, &s, &ignored) < 0)
 		return false;
-	/* It leads elsewhere by now. */
+	/* A link was changed meanwhile. */
 	if (!S_ISDIR(s.st.st_mode) || !str_equal(s.path, way.real)) {
 		close(s.fd);
 		return false;
@@ -173,8 +175,8 @@ static bool show_tool(struct plan *p, const struct suspects *suspects, const cha
 }
 
 /*
- * Toolchains that keep their real files apart from the directory in PATH, and the variable that says where to
- * those who would look in HOME.
+ * Tool chains that keep their real files apart from the directory in PATH, and the variable that
+ * names that place to programs which would look in HOME.
  */
 static void show_companions(struct plan *p, const struct suspects *s, const char *dir)
 {
@@ -206,7 +208,7 @@ char *tools_add(struct plan *p)
 		auto_free char *typed = must_alloc(strndup(path, strcspn(path, ":")));
 		char dir[PATH_MAX], prefix[PATH_MAX], *longer;
 
-		/* It is shown by its name, and of ".." nobody can tell what that is inside. */
+		/* It is shown at its name, and ".." may mean another directory inside. */
 		if (!path_clean(typed, dir, sizeof(dir)) || is_system(dir))
 			continue;
 		tool_prefix(dir, prefix, sizeof(prefix));
@@ -222,7 +224,7 @@ char *tools_add(struct plan *p)
 
 bool tools_is_in_workspace(const struct plan *p, const struct bind *b)
 {
-	/* A file system of its own is not shown with the workspace. */
+	/* Another file system mounted there is not shown with the workspace. */
 	return b->is_tool && p->workspace_mode != WORKSPACE_EMPTY &&
 	       path_below(b->target, p->workspace_path) &&
 	       b->source.st.st_dev == p->workspace.st.st_dev;

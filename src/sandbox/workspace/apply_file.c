@@ -1,4 +1,4 @@
-/* Puts files, links and directories into a workspace of the host, with the rights of its owner. */
+/* Writes files, links and directories to a workspace of the host, with the rights of its owner. */
 #include "sandbox/workspace/apply_file.h"
 
 #include "sandbox/workspace/safe_walk.h"
@@ -51,7 +51,7 @@ static int copy_range(int to, int from, off_t at, off_t end)
 	return 0;
 }
 
-/* Holes stay holes: a sparse terabyte costs nothing, here as there. */
+/* Holes stay holes, so that a sparse terabyte takes no space on the host either. */
 static int copy_data(int to, int from, off_t size)
 {
 	off_t at = 0;
@@ -77,7 +77,7 @@ static int copy_data(int to, int from, off_t size)
 
 static int finish_file(int fd, const struct stat *st, const struct apply_owner *owner)
 {
-	/* Times stay, or make would rebuild everything in the order in which it was copied. */
+	/* Times are kept, or make would rebuild files by the order in which they were copied. */
 	const struct timespec times[2] = {st->st_atim, st->st_mtim};
 
 	if (owner->set && fchown(fd, owner->uid, owner->gid) < 0)
@@ -87,7 +87,9 @@ static int finish_file(int fd, const struct stat *st, const struct apply_owner *
 	return futimens(fd, times);
 }
 
-/* The kernel takes the rights to pass over permissions away with the file system uid 0. */
+/*
+ * With a file system uid other than 0 the kernel drops the capabilities that override permissions.
+ */
 static const struct apply_owner *become_owner(const struct apply_owner *owner)
 {
 	if (owner->set && owner->uid != 0) {

@@ -1,19 +1,19 @@
 /*
- * Putting one file, link or directory into the host's workspace: under a temporary name first, then
- * renamed, so that nobody sees half a file and nothing that has the name already is followed.
+ * Writes one file, link or directory to the host's workspace: under a temporary name first, then
+ * renamed, so that no reader sees half a file and an existing link of that name is not followed.
  */
 #pragma once
 
 #include "base/base.h"
 
 struct apply_owner {
-	bool set; /* as root: give what is new to uid and gid */
+	bool set; /* as root: new files belong to uid and gid */
 	uid_t uid;
 	gid_t gid;
 };
 
 /*
- * As root everything is done with the rights of the workspace's owner, so that a name which was
+ * As root all this is done with the rights of the workspace's owner, so that a name that was
  * swapped meanwhile leads to nothing that the owner could not reach.
  */
 
@@ -23,7 +23,7 @@ struct apply_owner {
 int apply_file(int dir, const char *name, int from, const struct stat *st,
 	       const struct apply_owner *owner);
 int apply_link(int dir, const char *name, const char *target, const struct apply_owner *owner);
-/* A new directory, open for its netns maker only; returns its fd. The caller sets the mode at the end. */
+/* Makes a directory with mode 0700; returns its fd. The caller sets the mode at the end. */
 int apply_dir(int dir, const char *name, const struct apply_owner *owner);
 /* Removes a name and all below it. */
 int apply_nothing(int dir, const char *name, const struct apply_owner *owner);

@@ -168,7 +168,7 @@ static void enter_dir(struct capturer *c, const struct capture_dir *p, const cha
 	if (p->lower >= 0 && !child->opaque && safe_walk_stat(p->lower, name, &low) &&
 	    S_ISDIR(low.st_mode))
 		child->lower = safe_walk_open_dir(p->lower, name);
-	/* A directory of the upper that cannot be read must not give way to what it hides. */
+	/* If a directory of the upper layer cannot be read, the one that it hides must not show. */
 	if (!in_upper || child->upper >= 0)
 		capture_walk(c, child);
 	close_fd(&child->upper);

@@ -1,9 +1,9 @@
 /*
- * Capturing files: the regular files of a workspace whose paths match a glob, with their contents.
+ * Captures files: the regular files of a workspace whose paths match a glob, with their contents.
  *
- * What is looked at is the merged view, as the command saw it: the upper directory of a
- * copy-on-write workspace first, then what shows through from the host's. The command's tasks are
- * dead by then; the tree is walked by the rules of sandbox/workspace/safe_walk.h, and no link is followed.
+ * The merged view is searched, as the command saw it: the upper directory of a copy-on-write
+ * workspace, and what shows through from the host's. The command's processes are dead by then. The
+ * tree is walked by the rules of safe_walk.h, and no link is followed.
  *
  * Globs are the shell's: `*`, `?`, `[...]` within a name, `**` for any number of directories; a
  * leading dot has to be written. They are relative to the workspace, or begin with /workspace/.
@@ -20,7 +20,7 @@ struct capture_view {
 
 struct capture_limits {
 	size_t files;
-	uint64_t bytes; /* of contents, in all; a file that does not fit is truncated */
+	uint64_t bytes; /* of all contents; a file that does not fit is truncated */
 	size_t entries; /* names that are looked at */
 };
 
@@ -36,7 +36,7 @@ struct captured {
 	bool cut; /* there were more */
 };
 
-/* Are these globs that can be asked for? The error names the field "capture". */
+/* Are these globs valid? The error names the field "capture". */
 int capture_check(const struct list *globs, struct err *e);
 /* limits NULL: the defaults. On failure *ret is untouched. */
 int capture_files(const struct capture_view *v, const struct list *globs,

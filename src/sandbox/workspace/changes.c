@@ -27,17 +27,17 @@ struct visitor {
 	unsigned depth;
 };
 
-/* A directory, above and below. */
+/* A directory in both layers. */
 struct change_dir {
 	int upper;
 	int lower;	     /* -1: there is none */
 	bool opaque;	     /* nothing below shows through */
-	const char *blocked; /* why nothing in here is applied, or NULL */
-	const char *guarded; /* why only what the caller has named is, or NULL */
+	const char *blocked; /* why nothing in it is applied, or NULL */
+	const char *guarded; /* why only paths that the caller has named are applied, or NULL */
 	struct control_place control;
 };
 
-/* One name in it. */
+/* One name in such a directory. */
 struct item {
 	const char *name;
 	struct stat up;
@@ -71,14 +71,14 @@ static void record_change(struct visitor *w, const char *kind, bool is_dir, cons
 	};
 }
 
-/* Something that is not applied: when only listing, its kind stays visible. */
+/* Records a change that is not applied; when only listing, its kind stays visible. */
 static void record_blocked(struct visitor *w, const char *kind, bool is_dir, const char *note)
 {
 	w->out.skipped++;
 	record_change(w, w->left.apply ? "skipped" : kind, is_dir, note);
 }
 
-/* Records what was tried: with result < 0 and errno, why it failed. */
+/* Records an attempt; if result < 0, errno says why it failed. */
 static void record_tried(struct visitor *w, const char *kind, bool is_dir, int result)
 {
 	if (result < 0) {
@@ -242,7 +242,10 @@ static void visit_link(struct visitor *w, const struct change_dir *p, struct ite
 /* ---- directories, deletions --------------------------------------------------------------------
  */
 
-/* Opens or makes the directory below; where neither can be, child->blocked says why. False: it failed. */
+/*
+ * Opens or makes the directory below; if neither can be done, child->blocked says why. False: it
+ * failed.
+ */
 static bool enter_below(struct visitor *w, const struct change_dir *p, struct item *it,
 			struct change_dir *child)
 {
@@ -290,7 +293,7 @@ static void visit_dir(struct visitor *w, const struct change_dir *p, struct item
 		return;
 	}
 	child.opaque = p->opaque || safe_walk_is_opaque(child.upper);
-	/* A mixture of two repositories is none; and the old one's guards would be gone. */
+	/* Two repositories mixed make none, and the old one's control files would be gone. */
 	if (!is_new && child.opaque && strcasecmp(it->name, ".git") == 0 && !child.blocked)
 		child.blocked = "control file: the repository was replaced as a whole";
 	failed = !enter_below(w, p, it, &child);
@@ -381,7 +384,7 @@ static void visit_item(struct visitor *w, const struct change_dir *p, const char
 			       "neither a file, a directory nor a link");
 }
 
-/* Runs one name with the path set to it. */
+/* Visits one name, with the path set to it. */
 static void visit_named(struct visitor *w, const struct change_dir *p, const char *name,
 			bool hidden)
 {
@@ -396,7 +399,7 @@ static void visit_named(struct visitor *w, const struct change_dir *p, const cha
 	safe_walk_pop(&w->path, mark);
 }
 
-/* Below an opaque directory, whatever is not above has been deleted. */
+/* Below an opaque directory, every name that is not in the upper layer was deleted. */
 static void walk_hidden(struct visitor *w, const struct change_dir *p,
 			const struct list *upper_names)
 {

@@ -1,9 +1,8 @@
 /*
- * What a command did to its copy-on-write workspace, and bringing that to the host.
+ * The changes of a command to its copy-on-write workspace: lists them, and applies them to the host.
  *
- * The upper directory of the overlay is what the command left: hostile content, read when all its
- * tasks are dead. The lower one is the host's workspace. Both go by directory fd; sandbox/workspace/safe_walk.h
- * says how they are walked.
+ * The upper directory of the overlay holds what the command left: hostile content, read when all its
+ * processes are dead. The lower one is the host's workspace. safe_walk.h says how both are walked.
  *
  *   struct change_list l;
  *   changes_collect(upper, lower, &options, &l, &e);
@@ -20,8 +19,8 @@
 
 struct change_options {
 	bool apply;	   /* bring the changes to the host; otherwise they are only listed */
-	size_t records;	   /* changes that are listed; the rest is counted by `cut` only */
-	size_t entries;	   /* names that are looked at; what lies beyond is not applied */
+	size_t records;	   /* changes that are listed; more only set `cut` */
+	size_t entries;	   /* names that are looked at; the rest is not applied */
 	uint64_t bytes;	   /* written to the host in all */
 	uint64_t compared; /* bytes read to find out whether a file really changed */
 	const struct list
@@ -34,7 +33,7 @@ struct change_options {
 	}
 
 struct change_list {
-	struct change *items; /* note: why it was, or would be, left out; or a warning */
+	struct change *items; /* note: why it was or would be skipped; or a warning */
 	size_t count;
 	size_t room;
 	size_t total;	/* changes, listed or not */

@@ -17,10 +17,10 @@
 #define ACCOUNT "control file: keys or settings of an account"
 
 /*
- * Anywhere in the tree, whatever their type; a directory stands for all below it. What services read,
- * nobody outside acts on before it is committed and pushed: where the command writes to the workspace
- * itself, those files stay as they are, since git moves them about with every branch. .github also has
- * instructions for agents.
+ * Anywhere in the tree, whatever their type; a directory stands for all below it. Files of CI
+ * services take effect only once they are committed and pushed: where the command writes to the
+ * workspace directly, they stay writable, since git rewrites them with every change of branch.
+ * .github also has instructions for agents.
  */
 static const struct {
 	const char *reason;
@@ -69,8 +69,8 @@ static const struct {
 };
 
 /*
- * In a directory that git takes for a repository. commondir moves the configuration elsewhere; a rebase
- * that is under way names commands (exec) and options for when it is continued.
+ * In a directory that git takes for a repository. commondir moves the configuration elsewhere; a
+ * rebase in progress names commands (exec) and options for its continuation.
  */
 static const char *const git_names[] = {"config",    "config.worktree", "hooks",
 					"commondir", "rebase-merge",	"rebase-apply"};

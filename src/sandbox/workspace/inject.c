@@ -1,13 +1,13 @@
-/* Puts files into a workspace before the command starts, and takes unchanged ones out again. */
+/* Writes files to a workspace before the command starts, and removes unchanged ones at the end. */
 #include "sandbox/workspace/inject.h"
 
 #include "kern/sys.h"
 #include "sandbox/workspace/safe_walk.h"
 #include "sandbox/inside/skeleton.h"
 
-/* ---- in ---- */
+/* ---- before the command ---- */
 
-/* One directory of the workspace: what is written, and what lies below that (-1: nothing). */
+/* One directory of the workspace: the one that is written, and the lower layer's (-1: none). */
 struct inject_dirs {
 	int upper, lower;
 };
@@ -31,7 +31,7 @@ static int refuse_in_the_way(const struct injected_file *f, const char *name, co
 static int inject_below(const struct plan *p, struct inject_dirs at, const char *path,
 			const struct injected_file *f, struct err *e);
 
-/* Enters one directory on the way, as the workspace has it, or a new one. */
+/* Enters one directory of the path, one of the workspace's or a new one. */
 static int inject_through(const struct plan *p, struct inject_dirs at, const char *name,
 			  const char *rest, const struct injected_file *f, struct err *e)
 {
@@ -44,7 +44,7 @@ static int inject_through(const struct plan *p, struct inject_dirs at, const cha
 			return refuse_in_the_way(f, name, "no", e);
 		next.lower = openat(at.lower, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
 	}
-	/* Its mode may shut out its owner: not before all is in place. */
+	/* The final mode may deny its owner access, so it is set last. */
 	if ((mkdirat(at.upper, name, 0700) < 0 && errno != EEXIST) ||
 	    fchmodat(at.upper, name, 0700, 0) < 0 ||
 	    (next.upper = safe_walk_open_dir(at.upper, name)) < 0)
@@ -72,7 +72,7 @@ static int inject_below(const struct plan *p, struct inject_dirs at, const char 
 	return write_injected(p, at.upper, path, f, e);
 }
 
-/* Below /run, out of the way of all that may be mounted. */
+/* Below /run, apart from all mounts. */
 static int inject_in_root(const struct plan *p, const struct injected_file *f, struct err *e)
 {
 	auto_close int scratch = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -97,9 +97,9 @@ int inject_file(const struct plan *p, const struct injected_file *f, struct err 
 	return e->kind == ERR_INVALID ? -1 : err_wrap(e, "cannot place %s", f->path);
 }
 
-/* ---- and out ---- */
+/* ---- after the command ---- */
 
-/* The workspace had it before. */
+/* Did the workspace have it before? */
 static bool was_there(const struct plan *p, const char *path)
 {
 	auto_close int fd = -1;
@@ -116,7 +116,7 @@ static bool unlink_any(int dir, const char *name)
 	       (errno == EISDIR && unlinkat(dir, name, AT_REMOVEDIR) == 0);
 }
 
-/* By its parent, which is reached without following what the command may have left. */
+/* By its parent, which is opened without following links that the command may have left. */
 static bool remove_injected(int upper, const char *path)
 {
 	const char *slash = strrchr(path, '/');
@@ -128,14 +128,14 @@ static bool remove_injected(int upper, const char *path)
 
 	if (parent < 0 || fstat(parent, &st) < 0)
 		return false;
-	/* Its mode may shut out its owner, which we are without root. */
+	/* The mode may deny access to its owner, which we are without root. */
 	(void)!fchmod(parent, 0700);
 	gone = unlink_any(parent, slash ? slash + 1 : path);
 	(void)!fchmod(parent, st.st_mode & 07777);
 	return gone;
 }
 
-/* The directories that were made on the way to it, unless the command has put something there. */
+/* Removes the directories that were made for it, unless the command has put something there. */
 static void remove_parents(const struct plan *p, int upper, const char *path)
 {
 	auto_free char *text = str_copy(path);

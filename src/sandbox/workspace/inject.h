@@ -1,7 +1,8 @@
 /*
- * What cloche itself puts into a sandbox: files that the caller placed, and, in a copy-on-write
- * workspace, points to mount at. None of it is a change of the command's, nor may it alter what the
- * workspace already had: directories keep their modes, and nothing that is no directory gives way.
+ * Files that cloche itself puts into a sandbox: those that the caller gave, and, in a copy-on-write
+ * workspace, mount points. They do not count as changes of the command, and they alter nothing that
+ * the workspace already had: directories keep their modes, and a file in place of a directory is an
+ * error.
  */
 #pragma once
 
@@ -10,7 +11,7 @@
 /* In pid 1, with the scratch as its working directory, before the workspace is shown. */
 int inject_file(const struct plan *p, const struct injected_file *f, struct err *e);
 
-/* In the keeper, when all is over: takes them out of the upper directory again. */
+/* In the keeper, at the end: removes the mount points from the upper directory. */
 void inject_remove_points(const struct plan *p, int scratch);
-/* Those that the command did not change. */
+/* Removes the files that the command did not change. */
 void inject_remove_files(const struct plan *p, int scratch);

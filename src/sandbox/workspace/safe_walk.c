@@ -1,7 +1,4 @@
-/*
- * Opens, looks at and removes names below a directory without following a link or entering a
- * mount.
- */
+/* Opens, stats and removes names below a directory without following a link or entering a mount. */
 #include "sandbox/workspace/safe_walk.h"
 
 #include "kern/caps.h"
@@ -45,7 +42,7 @@ int safe_walk_open_file(int dir, const char *name, struct stat *ret_st)
 	auto_close int fd = -1;
 	struct stat st;
 
-	/* Opening a device may already do something (a tape rewinds): look, open, look again. */
+	/* Opening a device may have an effect (a tape rewinds), so stat, open, stat again. */
 	if (!safe_walk_stat(dir, name, &st))
 		return -1;
 	if (!S_ISREG(st.st_mode)) {
@@ -96,8 +93,8 @@ bool safe_walk_has_name(const struct list *names, const char *name)
 }
 
 /*
- * The trusted names are the kernel's when root mounts, the user ones with `userxattr`. Code inside
- * might set the other pair: then it only says about its own tree what it could have done to it.
+ * The kernel uses trusted.overlay.* when root mounts, and user.overlay.* with `userxattr`. If code
+ * inside sets the other one, that only says about its own tree what it could have done to it.
  */
 bool safe_walk_is_whiteout(const struct stat *st)
 {
@@ -106,7 +103,7 @@ bool safe_walk_is_whiteout(const struct stat *st)
 
 bool safe_walk_is_opaque(int dir)
 {
-	/* As root the overlay keeps its notes in trusted.*, and user.overlay.* is anybody's data. */
+	/* As root the overlay keeps its marks in trusted.*, and user.overlay.* is plain data. */
 	const char *name = caps_can_administer() ? "trusted.overlay.opaque" : "user.overlay.opaque";
 	char value = 0;
 

@@ -17,7 +17,7 @@ enum {
 	SAFE_WALK_MAX_PATH = 4096,
 };
 
-/* Where a walk is: "a/b/c", relative to its root. */
+/* The position of a walk: "a/b/c", relative to its root. */
 struct safe_walk_path {
 	char text[SAFE_WALK_MAX_PATH];
 	size_t len;
@@ -35,13 +35,13 @@ int safe_walk_open_file(int dir, const char *name, struct stat *ret_st);
 /* A new file for writing, mode 0600. */
 int safe_walk_create_file(int dir, const char *name);
 
-/* What is there, not following links; false if nothing is. */
+/* Stats a name without following a link; false if it does not exist. */
 bool safe_walk_stat(int dir, const char *name, struct stat *ret);
-/* Finds a name in a sorted list. */
+/* Is the name in this sorted list? */
 bool safe_walk_has_name(const struct list *names, const char *name);
 
 bool safe_walk_is_whiteout(const struct stat *st);
 bool safe_walk_is_opaque(int dir);
 
-/* Removes a name and all below it; -1 with errno when something had to stay. */
+/* Removes a name and all below it; -1 with errno if something could not be removed. */
 int safe_walk_remove(int dir, const char *name);
