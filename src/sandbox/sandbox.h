@@ -17,9 +17,7 @@
  */
 #pragma once
 
-#include "base/base.h"
 #include "model/result.h"
-#include "model/spec.h"
 #include "sandbox/plan/plan.h"
 
 struct sandbox_request {

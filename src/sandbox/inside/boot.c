@@ -239,10 +239,10 @@ static int plan_warm_host(struct plan *p, const struct boot_request *r, struct g
 	memcpy(settings.lanes, r->warm_host->lanes, sizeof(settings.lanes));
 	memcpy(settings.first, r->warm_host->first, sizeof(settings.first));
 	make_lanes(r, g, &settings);
-	g->settings = memfd_create("terms", MFD_CLOEXEC);
+	g->settings = memfd_create("settings", MFD_CLOEXEC);
 	if (g->settings < 0 ||
 	    pwrite(g->settings, &settings, sizeof(settings), 0) != (ssize_t)sizeof(settings))
-		return err_sys(e, "cannot write down the terms of a nest");
+		return err_sys(e, "cannot write the settings of a warm host");
 	p->files = r->warm_host->files;
 	p->file_count = r->warm_host->file_count;
 	return 0;

@@ -5,9 +5,7 @@
  */
 #pragma once
 
-#include "base/base.h"
 #include "kern/cgroup.h"
-#include "model/spec.h"
 #include "sandbox/plan/plan.h"
 
 struct boot_volume {

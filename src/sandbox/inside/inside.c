@@ -5,7 +5,6 @@
 #include "kern/sys.h"
 #include "kern/userns.h"
 #include "sandbox/inside/message.h"
-#include "sandbox/inside/net.h"
 #include "sandbox/inside/privileges.h"
 #include "sandbox/inside/root.h"
 

@@ -1,7 +1,6 @@
 /* Records denials on the status page: grouped, bounded, with every foreign string sanitised. */
 #pragma once
 
-#include "base/base.h"
 #include "kern/seccomp.h"
 #include "model/result.h"
 #include "sandbox/inside/status_page.h"

@@ -25,7 +25,6 @@
 #include "sandbox/plan/etc.h"
 #include "sandbox/workspace/inject.h"
 #include "sandbox/inside/privileges.h"
-#include "sandbox/inside/procfs.h"
 #include "sandbox/inside/skeleton.h"
 
 #include <sys/mount.h>
@@ -736,7 +735,7 @@ static int make_read_only(const struct plan *p, int root, unsigned flags, struct
 	if (!p->guest || !p->guest->warm_host)
 		return 0;
 	sandboxes = openat(root, &WARM_ROOT[1], O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	return sandboxes < 0 ? err_sys(e, "cannot open the root of cells")
+	return sandboxes < 0 ? err_sys(e, "cannot open the root of warm sandboxes")
 			     : mount_reflag(sandboxes, flags, e);
 }
 

@@ -5,7 +5,6 @@
  */
 #pragma once
 
-#include "base/base.h"
 #include "model/layer.h"
 #include "sandbox/inside/net.h"
 

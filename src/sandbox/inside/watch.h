@@ -5,7 +5,6 @@
  */
 #pragma once
 
-#include "base/base.h"
 #include "model/spec.h"
 #include "sandbox/inside/status_page.h"
 

@@ -1,7 +1,6 @@
 /* Output of a command: its head and tail are kept in bounded memory, or it is written to a file. */
 #pragma once
 
-#include "base/base.h"
 #include "base/budget.h"
 #include "model/result.h"
 

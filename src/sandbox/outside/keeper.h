@@ -5,7 +5,6 @@
 #pragma once
 
 #include "kern/userns.h"
-#include "model/result.h"
 #include "sandbox/inside/inside.h"
 #include "sandbox/outside/head_tail.h"
 

@@ -4,8 +4,6 @@
  */
 #pragma once
 
-#include "base/base.h"
-#include "model/spec.h"
 #include "policy/paths/source.h"
 #include "sandbox/inside/status_page.h"
 #include "sandbox/inside/procfs.h"

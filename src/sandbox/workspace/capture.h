@@ -10,7 +10,6 @@
  */
 #pragma once
 
-#include "base/base.h"
 #include "model/result.h"
 
 struct capture_view {

@@ -14,7 +14,6 @@
  */
 #pragma once
 
-#include "base/base.h"
 #include "model/result.h"
 
 struct change_options {
