@@ -213,7 +213,7 @@ struct e2b_entry {
 	void (*done)(void *arg, struct e2b_entry *entry);
 	void *arg;
 };
-/* EntryInfo without the fields that need more questions. */
+/* EntryInfo without the fields that need another question to the guest. */
 json_t *e2b_entry_info(const struct file_info *f);
 struct e2b_entry *e2b_entry_new(const struct file_info *f);
 void e2b_entry_free(struct e2b_entry *entry);
@@ -256,7 +256,7 @@ void e2b_stream_open(struct e2b_stream *t, struct sandbox *s, const char *keepal
 void e2b_stream_send(struct e2b_stream *t, json_t *message);
 /* The last envelope; the exchange is over and the stream must not be used any more. */
 void e2b_stream_end(struct e2b_stream *t, enum connect_code code, const char *message);
-/* The source has failed: told in the last envelope, or by a cut if the sandbox is gone. */
+/* The source has failed: sends the error in the last envelope, or cuts if the sandbox is gone. */
 void e2b_stream_fail(struct e2b_stream *t, const struct err *e);
 /* Frees what the stream holds; for the owner's end. */
 void e2b_stream_done(struct e2b_stream *t);

@@ -23,12 +23,6 @@ static void permissions(char kind, uint32_t mode, char text[16])
 	text[10] = '\0';
 }
 
-/* Names may hold any bytes, JSON may not. */
-static json_t *clean_text(const char *s)
-{
-	return text_json(s, strlen(s));
-}
-
 json_t *e2b_entry_info(const struct file_info *f)
 {
 	const char *slash = strrchr(f->path, '/');
@@ -38,10 +32,10 @@ json_t *e2b_entry_info(const struct file_info *f)
 	permissions(f->kind, f->mode, mode);
 	utc_text(f->mtime_ns / 1000000000u, (uint32_t)(f->mtime_ns % 1000000000u), 9, time);
 	return must_alloc(json_pack("{s:o,s:s,s:o,s:s,s:i,s:s,s:o,s:o,s:s}", "name",
-				    clean_text(slash && slash[1] ? slash + 1 : f->path), "type",
-				    type_name(f->kind), "path", clean_text(f->path), "size", size,
+				    text_json_of(slash && slash[1] ? slash + 1 : f->path), "type",
+				    type_name(f->kind), "path", text_json_of(f->path), "size", size,
 				    "mode", (int)(f->mode & 0777), "permissions", mode, "owner",
-				    clean_text(f->owner), "group", clean_text(f->group),
+				    text_json_of(f->owner), "group", text_json_of(f->group),
 				    "modifiedTime", time));
 }
 
@@ -74,7 +68,7 @@ static void add_metadata(void *arg, const struct answer *a, const struct err *e)
 	for (size_t i = 0; !e && i < a->xattr_count; i++)
 		if (str_starts(a->xattrs[i].name, E2B_XATTR))
 			json_object_set_new(all, a->xattrs[i].name + strlen(E2B_XATTR),
-					    clean_text(a->xattrs[i].value));
+					    text_json_of(a->xattrs[i].value));
 	if (json_object_size(all))
 		json_object_set(entry->info, "metadata", all);
 	json_decref(all);
@@ -91,7 +85,7 @@ static json_t *target_json(const struct e2b_entry *entry)
 	auto_free char *clean =
 		e2b_path(entry->target[0] == '/' ? entry->target : joined, "user", &ignored);
 
-	return clean_text(clean ? clean : entry->target);
+	return text_json_of(clean ? clean : entry->target);
 }
 
 /* A dangling link has no type. */

@@ -34,7 +34,7 @@ static bool is_expired(const char *expiry)
 	return parse_count(expiry, &at, &e) < 0 || at < (uint64_t)time(NULL);
 }
 
-/* Names the sandbox in q->id if the signature is right; else answers. */
+/* Writes the id of the sandbox to q->id if the signature is right; false after an answer. */
 static bool check_signature(struct e2b_request *q, const char *operation)
 {
 	struct exchange *x = q->x;

@@ -1,9 +1,9 @@
-/* filesystem.Filesystem: the calls that are not watches. */
+/* filesystem.Filesystem: Stat, MakeDir, Move, Remove and ListDir. Watches are in watch.c. */
 #include "api/e2b/e2b_internal.h"
 
 #define ENTRIES_MAX 50000
-#define BYTES_MAX (16u << 20) /* of their names */
-#define AT_ONCE 64	      /* questions about single entries */
+#define BYTES_MAX (16u << 20) /* of all their names */
+#define AT_ONCE 64	      /* questions about single entries that are open */
 
 void e2b_fs_stat(struct e2b_request *q, struct sandbox *s)
 {

@@ -17,16 +17,16 @@
 
 enum execution_end {
 	EXECUTION_DONE,
-	EXECUTION_FAILED, /* the kernel did not execute it, or not to its end; why says the reason */
+	EXECUTION_FAILED, /* the kernel did not run it to its end; why gives the reason */
 	EXECUTION_CUT,	  /* the sandbox was paused or is gone */
 };
 
 struct execution_ops {
-	/* One object of the answer, without a line end: for the client as it is. May be NULL. */
+	/* One JSON object for the client, without a line end. May be NULL. */
 	void (*on_line)(void *arg, const char *text, size_t len);
 	/* The last callback. The context may be removed from within. */
 	void (*on_end)(void *arg, enum execution_end how, const char *why);
-	/* Room for more; 0: output waits in the guest meanwhile. */
+	/* Bytes that the client can take; 0: output waits in the guest meanwhile. */
 	size_t (*room)(void *arg);
 };
 

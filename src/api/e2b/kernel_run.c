@@ -94,7 +94,7 @@ static void take_text(struct execution *r, const json_t *m)
 			       json_object_get(m, "text"), "timestamp", e2b_time(unix_ms())));
 }
 
-/* The members are those of the client's protocol, but for the id. */
+/* All members but the id are those of the client's protocol. */
 static void take_result(struct execution *r, const json_t *m)
 {
 	json_t *o = json_copy((json_t *)m);
@@ -134,6 +134,7 @@ static void kernel_message(struct context *c, const json_t *m)
 {
 	const char *type = json_string_value(json_object_get(m, "type"));
 	const json_t *id = json_object_get(m, "id");
+	size_t i = 0;
 
 	if (!type)
 		return;
@@ -145,12 +146,10 @@ static void kernel_message(struct context *c, const json_t *m)
 	}
 	if (!c->active || (uint64_t)json_integer_value(id) != c->queue->id)
 		return;
-	for (size_t i = 0; i < ARRAY_LEN(messages); i++) {
-		if (str_equal(messages[i].type, type)) {
-			messages[i].take(c->queue, m);
-			return;
-		}
-	}
+	while (i < ARRAY_LEN(messages) && !str_equal(messages[i].type, type))
+		i++;
+	if (i < ARRAY_LEN(messages))
+		messages[i].take(c->queue, m);
 }
 
 /* A kernel that sends an endless line is killed. */

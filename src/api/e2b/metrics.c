@@ -1,6 +1,6 @@
 /*
- * Metrics of sandboxes: samples with their times from the control plane, the present one from envd.
- * Both have the same numbers under other names.
+ * Metrics of sandboxes. The control plane returns samples with their times, envd the present sample;
+ * both hold the same numbers under different names.
  */
 #include "api/e2b/e2b_internal.h"
 

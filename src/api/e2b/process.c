@@ -15,7 +15,7 @@
 /* ---- a stream of events ---- */
 
 struct process_stream {
-	struct e2b_stream stream; /* its pump is fed by the command */
+	struct e2b_stream stream; /* the command feeds its pump */
 	char *cwd;		  /* as the client named it; NULL: the home */
 	bool tty;
 };
@@ -208,10 +208,8 @@ static uint64_t timeout_most(const struct e2b_request *q, const struct sandbox *
 	for (size_t i = 0; i < tokens_count(all); i++) {
 		const struct token *t = tokens_at(all, i);
 
-		if (!str_equal(t->id, sandbox_owner(s)))
-			continue;
-		owner.has_ceiling = true;
-		owner.ceiling = t->ceiling;
+		if (str_equal(t->id, sandbox_owner(s)))
+			owner = (struct caller){.has_ceiling = true, .ceiling = t->ceiling};
 	}
 	return exec_timeout_most(q->x->api->manager, &owner);
 }
@@ -251,7 +249,7 @@ bool e2b_is_hidden(const json_t *exec)
 	return tag && str_starts(tag, E2B_HIDDEN_TAG);
 }
 
-/* Connect also finds ended commands. Of several with one pid, the running one is meant. */
+/* Connect also finds ended commands. If several have had this pid, the running one counts. */
 static const json_t *pick_command(const struct e2b_request *q, const json_t *execs, const char *key)
 {
 	const json_t *wanted = json_object_get(json_object_get(q->in, "process"), key),
@@ -312,6 +310,6 @@ void e2b_process_attach(struct e2b_request *q, struct sandbox *s, const json_t *
 	w = process_stream_new(q);
 	w->tty = json_is_true(json_object_get(exec, "tty"));
 	e2b_stream_open(&w->stream, s, KEEPALIVE, deadline_ms);
-	/* Like envd, sends only new output; of an ended command only its end. */
+	/* Like envd, sends only new output, and of an ended command only the end event. */
 	w->stream.pump.from = exec_attach(s, e2b_exec_id(exec), UINT64_MAX, &process_ops, w);
 }

@@ -48,7 +48,7 @@ static void input_fed(void *arg, json_t *value, const struct err *e)
 	struct e2b_request *q = arg;
 	bool failed = e && e->kind != ERR_NONE;
 
-	/* A command without an open stdin: whatever the kernel calls it, envd says internal. */
+	/* A command without an open stdin: envd answers "internal", whatever the errno. */
 	if (failed && !e2b_is_cut(q, e) && e->errnum != ENOENT && e->errnum != ESRCH) {
 		json_decref(value);
 		e2b_rpc_fail(q, CONNECT_INTERNAL, "error writing to stdin: %s", e->msg);
@@ -137,7 +137,7 @@ void e2b_process_close_stdin(struct e2b_request *q, struct sandbox *s, const jso
 		sandbox_input(s, e2b_exec_id(exec), "", 0, true, call_done, q);
 }
 
-/* By name or by number, as proto3 JSON has it. */
+/* By name or by number: proto3 JSON allows both. 0: not supported. */
 static int signal_of(const json_t *value)
 {
 	const char *name = json_string_value(value);

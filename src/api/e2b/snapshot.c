@@ -1,7 +1,7 @@
 /*
- * Snapshots and forks. A snapshot is a template to its clients: its id goes into create as a
- * templateID and is deleted as a template. Named ones are called "cloche/NAME:default", the others
- * "ID:default"; a name alone and an id alone are taken as well.
+ * Snapshots and forks. To E2B clients a snapshot is a template: create takes its id as the templateID,
+ * and it is deleted as a template. Named snapshots are called "cloche/NAME:default", the others
+ * "ID:default"; a bare name and a bare id are accepted as well.
  */
 #include "api/e2b/e2b_internal.h"
 
@@ -57,7 +57,7 @@ void e2b_snapshot(struct exchange *x, struct sandbox *s)
 		sandbox_snapshot(s, bare, snapshot_taken, x);
 }
 
-/* ---- looking them up ---- */
+/* ---- finding, deleting and listing snapshots ---- */
 
 static bool is_called(const json_t *snapshot, const char *bare)
 {

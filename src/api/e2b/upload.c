@@ -191,7 +191,7 @@ static bool push_data(struct upload *u)
 	return n > 0;
 }
 
-/* False: a callback goes on later. */
+/* False: a callback continues later. */
 static bool take_event(struct upload *u)
 {
 	switch (u->event.kind) {
