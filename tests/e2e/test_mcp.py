@@ -558,6 +558,12 @@ class Pipes(cl.Case):
         p.communicate()
         puppet.await_true(lambda: os.listdir(self.runtime) == [], "its directory stays")
 
+    def test_output_that_cannot_be_written(self):
+        """epoll refuses such a stdout. The server ends instead of trying again and again."""
+        with open("/dev/full", "wb") as full:
+            r = cl.run("mcp", input=dump(request("ping")) + b"\n", stdout=full, env=self.env)
+        self.assertEqual(r.code, 0, str(r))
+
     def test_options(self):
         self.refused("mcp", "--no-such", says="unknown option", env=self.env)
         self.refused("mcp", "--apply", says="not for cloche mcp", env=self.env)

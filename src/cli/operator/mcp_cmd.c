@@ -76,6 +76,7 @@ static void on_stdout_writable(void *arg, uint32_t events)
 	ssize_t done = n ? write(1, buf_head(&b->output), n) : 0;
 
 	if (done < 0 && errno != EINTR && errno != EAGAIN) {
+		buf_drop(&b->output, b->output.len);
 		loop_stop(b->loop); /* the client is gone */
 		return;
 	}
