@@ -1,6 +1,6 @@
 /*
- * What nearly every file needs: the staples of libc, and of this folder errors, cleanup attributes, strings,
- * buffers, lists, clocks and small files. Headers include this one, so that a .c file has it through its own header.
+ * The prelude: the usual headers of libc, and of this folder errors, cleanup attributes, strings, buffers,
+ * lists, clocks, parsing and small files. Each header includes it, so a .c file gets it by its own header.
  */
 #pragma once
 

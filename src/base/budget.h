@@ -1,6 +1,6 @@
 /*
- * How much memory many may hold together. Who wants some asks first and does without if there is none;
- * who must have it is counted all the same, so that the others get less.
+ * A bound on memory that many share. Optional memory is asked for first, and done without if the budget is
+ * used up. Memory that is needed in any case is counted all the same, so that less is left for the others.
  */
 #pragma once
 
@@ -15,7 +15,7 @@ static inline bool budget_has(const struct budget *b, uint64_t bytes)
 	return b->used <= b->max && bytes <= b->max - b->used;
 }
 
-/* False: there is not so much left, and nothing was taken. No budget at all has always some. */
+/* False: too little is left, and nothing was taken. Without a budget (NULL) there is no bound. */
 static inline bool budget_take(struct budget *b, uint64_t bytes)
 {
 	if (b && !budget_has(b, bytes))

@@ -23,6 +23,6 @@ static inline uint64_t unix_ms(void)
 
 #define UTC_TEXT 48
 
-/* As RFC 3339 has it, with so many digits (0 to 9) of the second's fraction; "" if no calendar has it. */
+/* RFC 3339, with 0 to 9 digits of a fraction of the second; "" if the year is out of range. */
 const char *utc_text(uint64_t seconds, uint32_t ns, int digits, char ret[UTC_TEXT]);
 const char *utc_now(int digits, char ret[UTC_TEXT]);

@@ -16,7 +16,7 @@ const char *err_kind_name(enum err_kind kind)
 	return kind < ERR_KIND_COUNT ? kind_names[kind] : "unknown";
 }
 
-static void begin(struct err *e, enum err_kind kind, int errnum)
+static void set_head(struct err *e, enum err_kind kind, int errnum)
 {
 	e->kind = kind;
 	e->errnum = errnum;
@@ -27,7 +27,7 @@ int err_set(struct err *e, enum err_kind kind, const char *fmt, ...)
 {
 	va_list ap;
 
-	begin(e, kind, 0);
+	set_head(e, kind, 0);
 	va_start(ap, fmt);
 	vsnprintf(e->msg, sizeof(e->msg), fmt, ap);
 	va_end(ap);
@@ -38,7 +38,7 @@ int err_field(struct err *e, enum err_kind kind, const char *field, const char *
 {
 	va_list ap;
 
-	begin(e, kind, 0);
+	set_head(e, kind, 0);
 	snprintf(e->field, sizeof(e->field), "%s", field);
 	va_start(ap, fmt);
 	vsnprintf(e->msg, sizeof(e->msg), fmt, ap);
@@ -52,7 +52,7 @@ int err_sys(struct err *e, const char *fmt, ...)
 	size_t len;
 	va_list ap;
 
-	begin(e, ERR_SYSTEM, errnum);
+	set_head(e, ERR_SYSTEM, errnum);
 	va_start(ap, fmt);
 	vsnprintf(e->msg, sizeof(e->msg), fmt, ap);
 	va_end(ap);

@@ -15,8 +15,8 @@
 /* The value of PATH in an environment, or the default. */
 const char *exec_path_of(char *const *env);
 /*
- * The next file that name may mean: the name itself, or a path put together in room. *dirs is what is
- * left of PATH; it becomes NULL with a name that is a path. NULL: there is no more.
+ * The next file that name may mean: the name itself, or a path composed in room. *dirs is the rest of
+ * PATH; it becomes NULL if name is a path. NULL: there are no more.
  */
 const char *exec_path_next(const char *name, const char **dirs, char room[PATH_MAX]);
 

@@ -13,7 +13,7 @@ int fd_message_send(int sock, const void *bytes, size_t len, const int *fds, siz
 		    int flags);
 /*
  * Flags as for recvmsg; the descriptors are close-on-exec. Returns the length; 0: the peer is gone; -1
- * with errno, EBADMSG for a message that is longer than size or has more than `room` descriptors: all
- * of them are closed then. ret_fds is filled up with -1 in every case; the caller closes the others.
+ * with errno. EBADMSG: the message is longer than size or has more than `room` descriptors, and all of
+ * them were closed. Unused places of ret_fds are -1 in every case; the caller closes the others.
  */
 ssize_t fd_message_receive(int sock, void *ret, size_t size, int *ret_fds, size_t room, int flags);

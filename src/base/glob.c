@@ -58,7 +58,7 @@ static bool match_set(const struct matcher *m, const char *p, char c, const char
 	return found != negated;
 }
 
-static bool match(struct matcher *m, const char *p, const char *s)
+static bool match_from(struct matcher *m, const char *p, const char *s)
 {
 	for (; *p; p++, s++) {
 		const char *end = NULL;
@@ -71,10 +71,10 @@ static bool match(struct matcher *m, const char *p, const char *s)
 
 			p += deep ? 2 : 1;
 			/* "a/ ** /b" also is "a/b". */
-			if (deep && *p == '/' && match(m, p + 1, s))
+			if (deep && *p == '/' && match_from(m, p + 1, s))
 				return true;
 			for (;; s++) {
-				if (match(m, p, s))
+				if (match_from(m, p, s))
 					return true;
 				if (!*s || (!deep && *s == '/') || m->steps > STEPS)
 					return false;
@@ -104,7 +104,7 @@ bool glob_match(const char *pattern, const char *path, bool nocase)
 
 	if (!strchr(pattern, '/') && slash)
 		path = slash + 1;
-	return match(&m, pattern, path);
+	return match_from(&m, pattern, path);
 }
 
 bool glob_match_name(const char *pattern, const char *name)
@@ -113,5 +113,5 @@ bool glob_match_name(const char *pattern, const char *name)
 
 	if (name[0] == '.' && pattern[pattern[0] == '\\'] != '.')
 		return false;
-	return match(&m, pattern, name);
+	return match_from(&m, pattern, name);
 }

@@ -1,17 +1,17 @@
 #include "base/jsonr.h"
 
-/* What is left to be read. */
-struct text {
+/* The text that is still to be read. */
+struct json_text {
 	const char *at, *end;
 };
 
-static void skip_spaces(struct text *t)
+static void skip_spaces(struct json_text *t)
 {
 	while (t->at < t->end && strchr(" \t\r\n", *t->at) && *t->at)
 		t->at++;
 }
 
-static bool take(struct text *t, char c)
+static bool take_char(struct json_text *t, char c)
 {
 	if (t->at == t->end || *t->at != c)
 		return false;
@@ -19,7 +19,7 @@ static bool take(struct text *t, char c)
 	return true;
 }
 
-static bool take_word(struct text *t, const char *word)
+static bool take_word(struct json_text *t, const char *word)
 {
 	size_t len = strlen(word);
 
@@ -29,8 +29,8 @@ static bool take_word(struct text *t, const char *word)
 	return true;
 }
 
-/* The four digits of \uXXXX; -1: they are none. */
-static long take_unit(struct text *t)
+/* The four digits of \uXXXX, or -1. */
+static long take_unit(struct json_text *t)
 {
 	long unit = 0;
 
@@ -57,8 +57,8 @@ static size_t put_utf8(char *to, long c)
 	return n;
 }
 
-/* Behind a backslash: the character that is meant, or -1. Halves of pairs are no characters. */
-static long take_escape(struct text *t)
+/* The character that an escape behind a backslash means, or -1. Half of a surrogate pair is none. */
+static long take_escape(struct json_text *t)
 {
 	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
 	const char *known;
@@ -83,12 +83,12 @@ static long take_escape(struct text *t)
 	return 0x10000 + ((unit - 0xd800) << 10) + (low - 0xdc00);
 }
 
-/* A whole string; to: where its text goes (never longer than what is read), or NULL. */
-static bool take_string(struct text *t, char *to, size_t *ret_len)
+/* A whole string. Its text goes to `to` unless that is NULL; it is never longer than the source. */
+static bool take_string(struct json_text *t, char *to, size_t *ret_len)
 {
 	size_t len = 0;
 
-	if (!take(t, '"'))
+	if (!take_char(t, '"'))
 		return false;
 	while (t->at < t->end && *t->at != '"') {
 		char utf8[4];
@@ -109,10 +109,10 @@ static bool take_string(struct text *t, char *to, size_t *ret_len)
 		len += n;
 	}
 	*ret_len = len;
-	return take(t, '"');
+	return take_char(t, '"');
 }
 
-static bool take_digits(struct text *t)
+static bool take_digits(struct json_text *t)
 {
 	const char *from = t->at;
 
@@ -121,31 +121,31 @@ static bool take_digits(struct text *t)
 	return t->at > from;
 }
 
-static bool take_number(struct text *t)
+static bool take_number(struct json_text *t)
 {
-	take(t, '-');
-	if (!take(t, '0') && !take_digits(t))
+	take_char(t, '-');
+	if (!take_char(t, '0') && !take_digits(t))
 		return false;
-	if (take(t, '.') && !take_digits(t))
+	if (take_char(t, '.') && !take_digits(t))
 		return false;
-	if (take(t, 'e') || take(t, 'E')) {
-		if (!take(t, '+'))
-			take(t, '-');
+	if (take_char(t, 'e') || take_char(t, 'E')) {
+		if (!take_char(t, '+'))
+			take_char(t, '-');
 		return take_digits(t);
 	}
 	return true;
 }
 
-static bool take_value(struct text *t, int depth, struct jsonr *ret);
+static bool take_value(struct json_text *t, int depth, struct jsonr *ret);
 
-/* Behind its bracket. wanted: the member to be found, into found. */
-static bool take_object(struct text *t, int depth, const char *wanted, struct jsonr *found)
+/* An object, from behind its bracket. The value of the member `wanted`, if any, goes to `found`. */
+static bool take_object(struct json_text *t, int depth, const char *wanted, struct jsonr *found)
 {
 	skip_spaces(t);
-	if (take(t, '}'))
+	if (take_char(t, '}'))
 		return true;
 	do {
-		struct text name;
+		struct json_text name;
 		struct jsonr value;
 		size_t len, want_len = wanted ? strlen(wanted) : 0;
 
@@ -154,34 +154,34 @@ static bool take_object(struct text *t, int depth, const char *wanted, struct js
 		if (!take_string(t, NULL, &len))
 			return false;
 		skip_spaces(t);
-		if (!take(t, ':') || !take_value(t, depth, &value))
+		if (!take_char(t, ':') || !take_value(t, depth, &value))
 			return false;
-		/* Our own names have nothing that would be escaped. */
+		/* The names that we look for need no escapes. */
 		if (wanted && !found->at && len == want_len &&
 		    memcmp(name.at + 1, wanted, len) == 0)
 			*found = value;
 		skip_spaces(t);
-	} while (take(t, ','));
-	return take(t, '}');
+	} while (take_char(t, ','));
+	return take_char(t, '}');
 }
 
-static bool take_array(struct text *t, int depth)
+static bool take_array(struct json_text *t, int depth)
 {
 	struct jsonr value;
 
 	skip_spaces(t);
-	if (take(t, ']'))
+	if (take_char(t, ']'))
 		return true;
 	do {
 		if (!take_value(t, depth, &value))
 			return false;
 		skip_spaces(t);
-	} while (take(t, ','));
-	return take(t, ']');
+	} while (take_char(t, ','));
+	return take_char(t, ']');
 }
 
-/* Spaces before it are left out. */
-static bool take_value(struct text *t, int depth, struct jsonr *ret)
+/* One value, without the spaces before it. */
+static bool take_value(struct json_text *t, int depth, struct jsonr *ret)
 {
 	size_t len;
 	bool ok;
@@ -212,11 +212,11 @@ static bool take_value(struct text *t, int depth, struct jsonr *ret)
 
 bool jsonr_member(const char *object, size_t len, const char *name, struct jsonr *ret)
 {
-	struct text t = {object, object + len};
+	struct json_text t = {object, object + len};
 	struct jsonr found = {0};
 
 	skip_spaces(&t);
-	if (!take(&t, '{') || !take_object(&t, JSONR_DEPTH, name, &found))
+	if (!take_char(&t, '{') || !take_object(&t, JSONR_DEPTH, name, &found))
 		return false;
 	skip_spaces(&t);
 	if (t.at != t.end || !found.at)
@@ -227,14 +227,14 @@ bool jsonr_member(const char *object, size_t len, const char *name, struct jsonr
 
 bool jsonr_item(const struct jsonr *array, const char **at, struct jsonr *ret)
 {
-	struct text t = {*at ? *at : array->at, array->at + array->len};
+	struct json_text t = {*at ? *at : array->at, array->at + array->len};
 	struct jsonr value;
 
 	if (array->len == 0 || array->at[0] != '[')
 		return false;
-	/* A bracket before the first, a comma before the others. */
+	/* A bracket is in front of the first item, a comma in front of the others. */
 	skip_spaces(&t);
-	if (!take(&t, *at ? ',' : '[') || !take_value(&t, JSONR_DEPTH, &value))
+	if (!take_char(&t, *at ? ',' : '[') || !take_value(&t, JSONR_DEPTH, &value))
 		return false;
 	*at = t.at;
 	*ret = value;
@@ -277,7 +277,7 @@ bool jsonr_int(const struct jsonr *v, int64_t *ret)
 
 char *jsonr_string(const struct jsonr *v, size_t *ret_len)
 {
-	struct text t = {v->at, v->at + v->len};
+	struct json_text t = {v->at, v->at + v->len};
 	char *text;
 	size_t len;
 

@@ -20,12 +20,12 @@ struct jsonr {
 
 /* The value of a member by its plain ASCII name; of several with that name the first. */
 bool jsonr_member(const char *object, size_t len, const char *name, struct jsonr *ret);
-/* The items of an array: at begins as NULL. False: there are no more, or it is none. */
+/* The next item of an array; *at is NULL at first. False: there are no more, or this is no array. */
 bool jsonr_item(const struct jsonr *array, const char **at, struct jsonr *ret);
 
 bool jsonr_is_null(const struct jsonr *v);
 bool jsonr_bool(const struct jsonr *v, bool *ret);
 /* A number without fraction or exponent. */
 bool jsonr_int(const struct jsonr *v, int64_t *ret);
-/* The text of a string in UTF-8, NUL-terminated; the caller frees it. NULL: it is none. */
+/* The text of a string in UTF-8, NUL-terminated; the caller frees it. NULL if the value is no string. */
 char *jsonr_string(const struct jsonr *v, size_t *ret_len);

@@ -1,3 +1,4 @@
+/* Watches are epoll entries, timers a binary heap, tasks a list that each round empties. */
 #include "base/loop.h"
 
 #define EVENTS 64
@@ -65,7 +66,7 @@ void loop_unwatch(struct loop *l, struct loop_watch *w)
 		return;
 	epoll_ctl(l->epoll, EPOLL_CTL_DEL, w->fd, NULL);
 	w->active = false;
-	/* What this round still has for it is void. */
+	/* Forget events of this round that were not delivered yet. */
 	for (int i = 0; i < l->event_count; i++)
 		if (l->events[i].data.ptr == w)
 			l->events[i].data.ptr = NULL;
@@ -153,7 +154,7 @@ static int next_timeout(const struct loop *l)
 	return left > INT_MAX ? INT_MAX : (int)left;
 }
 
-/* Those that are due now; one set meanwhile waits for the next round. */
+/* Runs the timers that are due now; a timer that is set meanwhile waits for the next round. */
 static void run_timers(struct loop *l)
 {
 	int64_t now = now_ns();
@@ -194,7 +195,7 @@ static void run_tasks(struct loop *l)
 {
 	struct loop_task stop = {0};
 
-	/* Up to what is there now. */
+	/* Tasks that are added meanwhile run in the next round. */
 	loop_task_add(l, &stop);
 	while (l->tasks != &stop) {
 		struct loop_task *t = l->tasks;

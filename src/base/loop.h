@@ -7,7 +7,7 @@
  *   loop_watch(l, &w);
  *   loop_run(l);            until loop_stop
  *
- * Watches, timers and tasks are embedded by their owner, who removes them before their memory goes.
+ * Watches, timers and tasks are embedded in structs of their owner, which removes them before it frees them.
  */
 #pragma once
 

@@ -132,8 +132,8 @@ bool path_clean(const char *path, char *dst, size_t size)
 }
 
 /*
- * What a terminal obeys, and what nobody sees: text that turns round, names that look alike, words for a
- * model that the reader is not shown. Unicode calls most of it default-ignorable.
+ * Characters that a terminal obeys, and characters that are invisible: they reverse text, make names look
+ * alike, or hide words for a model from the reader. Unicode calls most of them default-ignorable.
  */
 static const struct {
 	uint32_t first, last;
@@ -178,9 +178,9 @@ static bool is_style(uint32_t c)
 }
 
 /*
- * Emoji are put together by these, and words of Persian and of Indian scripts. So one of each may stand
- * behind a character that is no ASCII, a joiner also in front of such a one: too few to hide words in,
- * and no name in ASCII gets a double. Flags made of tags and keycaps are not shown as such.
+ * Joiners and styles compose emoji, and words of Persian and Indian scripts. So one of each is allowed
+ * behind a character that is not ASCII; a joiner needs such a character behind it, too. That is too little
+ * to hide words in, and no name in ASCII gets a lookalike. Flags made of tags, and keycaps, are not shown.
  */
 static bool joins(uint32_t before, uint32_t c, uint32_t after)
 {
@@ -193,7 +193,7 @@ static bool joins(uint32_t before, uint32_t c, uint32_t after)
 
 void str_sanitise(char *dst, size_t size, const char *src, size_t len)
 {
-	uint32_t before = 0; /* the last one that was shown as it is */
+	uint32_t before = 0; /* the last character that was kept */
 	size_t out = 0;
 
 	for (size_t i = 0; i < len && out + 5 < size;) {

@@ -1,4 +1,4 @@
-/* Strings: what libc lacks. Allocation failure ends the process: there is nothing to save. */
+/* String functions that libc lacks. Failure to allocate ends the process: there is nothing to save. */
 #pragma once
 
 #include <stdbool.h>
@@ -11,8 +11,8 @@
 /* Returns p, or ends the process with exit status 125 if it is NULL. */
 void *must_alloc(void *p);
 /*
- * Room for one more item behind `count` of them: returns items, moved if need be. *room is how many
- * fit. An array of such is kept as {items, count, room}, all zero at first.
+ * Makes room for one more item behind `count` items and returns the array, which may have moved. *room
+ * is the number of items that fit. Such an array is kept as {items, count, room}, all zero at first.
  */
 void *array_room(void *items, size_t count, size_t *room, size_t item_size);
 char *str_copy(const char *s);
@@ -21,15 +21,12 @@ bool str_starts(const char *s, const char *prefix);
 bool str_equal(const char *a, const char *b);
 /* Does the text end within its size bytes? */
 bool str_has_end(const char *text, size_t size);
-/*
- * Appends to text, with `between` in front unless text is empty. What does not fit into size bytes is
- * cut.
- */
+/* Appends to text, with `between` in front unless text is empty. The result is cut to size bytes. */
 void str_append(char *text, size_t size, const char *between, const char *fmt, ...)
 	__attribute__((format(printf, 4, 5)));
 /* The value of a hexadecimal digit, or -1. */
 int str_hex_digit(char c);
-/* Is it made of these letters only, and from min to max of them? */
+/* Does s consist of min to max of these letters, and of nothing else? */
 bool str_only(const char *s, const char *letters, size_t min, size_t max);
 /* True if path is dir itself or lies below it; both absolute and clean. */
 bool path_below(const char *path, const char *dir);
@@ -38,11 +35,11 @@ bool path_below(const char *path, const char *dir);
  * absolute, has a ".." or does not fit.
  */
 bool path_clean(const char *path, char *dst, size_t size);
-/* Is it relative, without empty components, "." and ".."? */
+/* Is this a relative path without empty components, "." and ".."? */
 bool path_is_inside(const char *path);
 /*
  * Copies bytes from inside a sandbox so that they can be shown: printable ASCII and UTF-8 stay,
- * control characters, those that nobody sees (see str.c) and broken sequences become '?'.
+ * control characters, invisible characters (see str.c) and broken sequences become '?'.
  */
 void str_sanitise(char *dst, size_t size, const char *src, size_t len);
 /* Edit distance of two short names, for hints; 99 if one is too long to compare. */

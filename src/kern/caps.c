@@ -8,7 +8,7 @@
 /* The sets have 64 bits; a bound for the case that prctl lies. */
 #define MAX_CAPS 64
 
-static int get(struct __user_cap_data_struct data[2])
+static int get_caps(struct __user_cap_data_struct data[2])
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
 
@@ -43,7 +43,7 @@ static bool has_all(unsigned needed)
 {
 	struct __user_cap_data_struct data[2] = {{0}};
 
-	return get(data) == 0 && (data[0].effective & needed) == needed && caps_own_all_ids();
+	return get_caps(data) == 0 && (data[0].effective & needed) == needed && caps_own_all_ids();
 }
 
 bool caps_can_administer(void)
@@ -113,7 +113,7 @@ bool caps_none(bool with_bounding)
 	struct __user_cap_data_struct data[2] = {{.effective = ~0u}};
 	unsigned any;
 
-	if (get(data) < 0)
+	if (get_caps(data) < 0)
 		return false;
 	/* The ambient set is a subset of permitted and inheritable (capabilities(7)). */
 	any = data[0].effective | data[0].permitted | data[0].inheritable | data[1].effective |

@@ -5,9 +5,9 @@
 
 /* True if this thread has CAP_SYS_ADMIN, CAP_SETUID and CAP_SETGID in effect, and all ids to give away. */
 bool caps_can_administer(void);
-/* What it takes to start, limit, kill and clear up after another user, as root of a container has it. */
+/* The capabilities to start, limit and kill processes of another user and to remove its files. */
 bool caps_can_run_others(void);
-/* Whether ids here are those of the whole machine; root of most user namespaces has few. */
+/* Does this user namespace have all ids of the machine? Most namespaces have few. */
 bool caps_own_all_ids(void);
 /* Empties the bounding set; needs CAP_SETPCAP, so it goes before caps_clear and changes of ids. */
 int caps_drop_bounding(struct err *e);

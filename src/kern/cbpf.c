@@ -1,6 +1,6 @@
 #include "kern/cbpf.h"
 
-static bool load(const struct seccomp_data *data, uint32_t offset, uint32_t *ret)
+static bool load_word(const struct seccomp_data *data, uint32_t offset, uint32_t *ret)
 {
 	if (offset % sizeof(*ret) != 0 || offset > sizeof(*data) - sizeof(*ret))
 		return false;
@@ -8,7 +8,7 @@ static bool load(const struct seccomp_data *data, uint32_t offset, uint32_t *ret
 	return true;
 }
 
-static bool holds(uint16_t code, uint32_t a, uint32_t k)
+static bool jump_holds(uint16_t code, uint32_t a, uint32_t k)
 {
 	switch (BPF_OP(code)) {
 	case BPF_JEQ:
@@ -31,7 +31,7 @@ uint32_t cbpf_run(const struct sock_filter *insns, unsigned count, const struct 
 
 		switch (i->code) {
 		case BPF_LD | BPF_W | BPF_ABS:
-			if (!load(data, i->k, &a))
+			if (!load_word(data, i->k, &a))
 				return SECCOMP_RET_KILL_PROCESS;
 			break;
 		case BPF_ALU | BPF_AND | BPF_K:
@@ -44,7 +44,7 @@ uint32_t cbpf_run(const struct sock_filter *insns, unsigned count, const struct 
 		case BPF_JMP | BPF_JGE | BPF_K:
 		case BPF_JMP | BPF_JGT | BPF_K:
 		case BPF_JMP | BPF_JSET | BPF_K:
-			pc += holds(i->code, a, i->k) ? i->jt : i->jf;
+			pc += jump_holds(i->code, a, i->k) ? i->jt : i->jf;
 			break;
 		case BPF_RET | BPF_K:
 			return i->k;

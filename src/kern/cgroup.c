@@ -115,7 +115,7 @@ void cgroup_init_at(struct cgroup *c, const struct cgroup_place *p, const char *
 	snprintf(c->name, sizeof(c->name), "%s", name);
 }
 
-/* What is of its place stays open. */
+/* Parents that belong to a place stay open. */
 static void close_parent(struct cgroup *c, int i)
 {
 	if (!c->place)
@@ -173,7 +173,7 @@ static bool hands_out_controllers(int dir)
 
 /*
  * The nearest ancestor of our own cgroup below which a child with controllers can be made. Writing
- * access to its cgroup.procs is what the kernel asks of whoever moves a task between two of its
+ * access to its cgroup.procs is what the kernel asks of the process that moves a task between two of its
  * descendants (cgroups(7)), so it doubles as the test for delegation.
  */
 static int find_parent_v2(const char *own)
@@ -517,7 +517,7 @@ static void remove_dir(const struct cgroup *c, int parent)
 	}
 }
 
-/* Last made, first removed: whoever dies in between leaves at least the first, see cgroup_sweep. */
+/* Last made, first removed: a keeper that dies meanwhile leaves at least the first; see cgroup_sweep. */
 void cgroup_remove(struct cgroup *c)
 {
 	for (int i = CGROUP_CONTROLLERS - 1; i >= 0; i--) {
@@ -530,7 +530,7 @@ void cgroup_remove(struct cgroup *c)
 	c->layers = 0;
 }
 
-/* ---- one that lives on ---- */
+/* ---- cgroups of sandboxes that outlive a request ---- */
 
 void cgroup_place_open(struct cgroup_place *p, const char *table)
 {
@@ -584,7 +584,7 @@ bool cgroup_open(struct cgroup *c, const char *table, const char *name)
 	cgroup_place_open(&p, table);
 	cgroup_init_at(c, &p, name);
 	c->version = p.version;
-	/* It has them for itself. */
+	/* The parents belong to c itself. */
 	c->place = NULL;
 	return open_dirs(c);
 }
@@ -758,7 +758,7 @@ void cgroup_enter_leaf(const char *leaf)
 		(void)io_write_at(below, "cgroup.procs", "0");
 }
 
-/* What is left of a keeper is left in the first hierarchy; the others are cleared with it. */
+/* A dead keeper's cgroup is always left in the first hierarchy; the others are removed with it. */
 void cgroup_sweep(const struct cgroup *c)
 {
 	size_t own = (size_t)(strrchr(c->name, '-') + 1 - c->name);

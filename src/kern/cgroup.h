@@ -7,7 +7,7 @@
  *   v1: give cgroup_join_fds() to the child, which writes "0" into each; a write of a pid by
  *       somebody else, or to cgroup.procs, costs an RCU grace period (6 ms)
  *   cgroup_read_stats(), cgroup_remove()
- *   cgroup_sweep()    removes what killed keepers left behind
+ *   cgroup_sweep()    removes cgroups that killed keepers left behind
  */
 #pragma once
 
@@ -25,10 +25,10 @@ enum cgroup_controller {
 	CGROUP_CONTROLLERS
 };
 
-/* Where cgroups are made, opened once by whoever has to do with many. */
+/* The place where cgroups are made, opened once by a process that handles many. */
 struct cgroup_place {
 	int version;
-	char table[4096];		 /* /proc/self/cgroup of whoever makes them */
+	char table[4096];		 /* /proc/self/cgroup of the process that makes them */
 	int parents[CGROUP_CONTROLLERS]; /* v2 uses [0] only; -1 where there is none */
 };
 
@@ -41,7 +41,7 @@ struct cgroup {
 	layer_set layers; /* what is limited by it */
 	bool all_foreign; /* no process of ours is in it, as pid 1 of a sandbox would be */
 	bool lives_on;	  /* has every controller: it is watched, paused and changed later */
-	const struct cgroup_place *place; /* whose the parents are; NULL: our own */
+	const struct cgroup_place *place; /* owner of the parents; NULL: this struct */
 };
 
 #define CGROUP_NO_FDS                                                                              \
@@ -63,27 +63,27 @@ struct cgroup_stats {
 
 /* Reads where we are ourselves; pid_ns is the inode of our pid namespace. */
 void cgroup_init(struct cgroup *c, ino_t pid_ns);
-/* By the table of whoever makes them; NULL: that is us. */
+/* By /proc/self/cgroup of the process that makes the cgroups; NULL: this process. */
 void cgroup_place_open(struct cgroup_place *p, const char *table);
 void cgroup_place_close(struct cgroup_place *p);
 /*
- * The same for a sandbox that lives on, under a name that no sweep takes away. The place must outlast
- * it.
+ * The same for a sandbox that outlives its request, under a name that no sweep removes. The place must
+ * outlive c.
  */
 void cgroup_init_at(struct cgroup *c, const struct cgroup_place *p, const char *name);
 /*
- * Opens one that exists, by the table of whoever made it. False if there is nothing of it left; what
- * there is can be removed then, too.
+ * Opens a cgroup that exists, by the table of the process that made it. False if nothing of it is left. A
+ * cgroup of which only a part is left can be removed, too.
  */
 bool cgroup_open(struct cgroup *c, const char *table, const char *name);
 bool cgroup_open_at(struct cgroup *c, const struct cgroup_place *p, const char *name);
-/* Names of all that begin so where such cgroups are made, each once. */
+/* The names of all cgroups in that place that begin with prefix, each once. */
 void cgroup_list(const char *table, const char *prefix, struct list *ret);
 /* Closes what is open, and leaves the cgroup as it is. */
 void cgroup_close(struct cgroup *c);
 /* True if the controllers are on v2: then it must exist before the child is cloned into it. */
 bool cgroup_is_unified(const struct cgroup *c);
-/* May it be v2 on this host? Quicker to tell than what cgroup_init reads. */
+/* Can this host have v2? Quicker than reading the table. */
 bool cgroup_may_be_unified(void);
 /* Leaves version 0 if this user can have no cgroup here. */
 void cgroup_create(struct cgroup *c, const struct limits *limits);
@@ -93,25 +93,25 @@ bool cgroup_contains(const struct cgroup *c, pid_t pid);
 int cgroup_join_fds(const struct cgroup *c, int fds[CGROUP_CONTROLLERS]);
 uint64_t cgroup_cpu_us(const struct cgroup *c);
 void cgroup_read_stats(const struct cgroup *c, struct cgroup_stats *ret);
-/* For somebody who may not look for it: files with the counts of kills for memory and refused forks. */
+/* Opens the counts of out-of-memory kills and refused forks, for a process that may not open them. */
 void cgroup_open_events(const struct cgroup *c, int *ret_memory, int *ret_pids);
 uint64_t cgroup_count_oom_kills(int memory_events);
 uint64_t cgroup_count_pids_refused(int pids_events);
-/* An eighth of what others get, where processors are short. */
+/* Gives the cgroup an eighth of the usual share when processors are short. */
 void cgroup_give_way(const struct cgroup *c);
-/* The most memory since it was last reset; -1: it cannot be reset (v2 before Linux 6.12). */
+/* The peak of memory since the last reset; -1: it cannot be reset (v2 before Linux 6.12). */
 int cgroup_open_peak(const struct cgroup *c);
 int cgroup_reset_peak(int peak);
 uint64_t cgroup_read_peak(int peak);
-/* Takes the processor limit away, so that what is to die is not held up. */
+/* Lifts the processor limit, so that processes that are to die are not held up. */
 void cgroup_lift_cpu(const struct cgroup *c);
-/* Kills what is in it, one by one where the kernel cannot do it at once (v1). */
+/* Kills every process in it; one by one where the kernel has no call for all (v1). */
 void cgroup_kill(const struct cgroup *c);
 /* Removes it; everything in it must be dead. */
 void cgroup_remove(struct cgroup *c);
 /* The same without waiting: false if its tasks are still dying. Closes it only when it is gone. */
 bool cgroup_try_remove(struct cgroup *c);
-/* The same for one that need not be open. */
+/* The same for a cgroup that is not open. */
 bool cgroup_try_remove_at(const struct cgroup_place *p, const char *name);
 
 struct cgroup_usage {
@@ -120,11 +120,11 @@ struct cgroup_usage {
 
 /* What it uses now. */
 void cgroup_read_usage(const struct cgroup *c, struct cgroup_usage *ret);
-/* New limits for what is running; -1 with errno if one could not be set. */
+/* Sets new limits while processes run; -1 with errno if one could not be set. */
 int cgroup_update(struct cgroup *c, const struct limits *limits);
-/* Stops everything in it, or lets it go on; -1 with errno (ENOENT: it has no freezer). */
+/* Freezes or thaws every process in it; -1 with errno (ENOENT: there is no freezer). */
 int cgroup_freeze(const struct cgroup *c, bool frozen);
-/* Stopping takes a moment. */
+/* Freezing takes a moment. */
 bool cgroup_is_frozen(const struct cgroup *c);
 /*
  * v2: a cgroup with processes in it hands out no controllers. Where no ancestor can do it either (in

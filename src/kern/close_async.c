@@ -1,11 +1,10 @@
 /*
  * Theory of operation
  *
- * The last close of a file runs in whoever closes it, and an exit waits for it. In a kernel thread it
- * does not, so the kernel's own is made to do it: the files are put into a message that waits in the
- * queue of a socket, and so is the socket. Then nobody can ever receive it, which is what the kernel's
- * collector of such circles is for; it is started by every close of a Unix socket while files are
- * under way (unix(7)).
+ * The last close of a file runs in the process that closes it, and an exit waits for that. A kernel thread
+ * can do it instead: the files are put into a message in the queue of a Unix socket, and that socket is
+ * put into the same message. No process can ever receive the message then. The kernel's garbage collector
+ * of such cycles closes the files; each close of a Unix socket starts it while fds are in flight (unix(7)).
  */
 #include "kern/close_async.h"
 
@@ -16,13 +15,13 @@
 
 void close_async(int *fds, size_t count)
 {
-	int pair[2] = {-1, -1}, all[DISCARD_MAX + 1];
+	int pair[2] = {-1, -1}, all[CLOSE_ASYNC_MAX + 1];
 	size_t n = 0;
 
-	for (size_t i = 0; i < count && n < DISCARD_MAX; i++)
+	for (size_t i = 0; i < count && n < CLOSE_ASYNC_MAX; i++)
 		if (fds[i] >= 0)
 			all[n++] = fds[i];
-	/* If it cannot be, they are closed as usual. */
+	/* If that fails, the files are closed as usual. */
 	if (n > 0 && socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, pair) == 0) {
 		all[n++] = pair[1];
 		(void)!fd_message_send(pair[0], "", 1, all, n, MSG_DONTWAIT);
@@ -30,8 +29,8 @@ void close_async(int *fds, size_t count)
 	for (size_t i = 0; i < count; i++)
 		close_fd(&fds[i]);
 	/*
-	 * The last one sets the collector to work, at once and on this very processor: had we still
-	 * one of the files by then, its last close would be ours.
+	 * The last close starts the collector, at once and on this very processor. If this process
+	 * still had one of the files by then, it would do the last close itself.
 	 */
 	close_fd(&pair[1]);
 	close_fd(&pair[0]);

@@ -1,3 +1,4 @@
+/* A role of the daemon gives up root, files, ids, capabilities and system calls, in this order. */
 #include "kern/confine.h"
 
 #include "base/log.h"
@@ -49,7 +50,7 @@ static int set_limit(int which, uint64_t most, struct err *e)
 	return setrlimit(which, &want) < 0 ? err_sys(e, "cannot set a resource limit") : 0;
 }
 
-static int change_ids(const struct confinement *c, struct err *e)
+static int change_ids(const struct role_confinement *c, struct err *e)
 {
 	if (c->rootless)
 		return 0;
@@ -65,7 +66,7 @@ static int restrict_paths(const char *const *readable, struct err *e)
 
 	if (landlock_abi() < 1)
 		return 0;
-	/* Who reads the host's files may also call out; nobody else does. */
+	/* A role that reads the host's files also connects out; the others never do. */
 	if (landlock_open(&l, !readable, e) < 0)
 		return -1;
 	if (!readable && landlock_allow(&l, AT_FDCWD, "/", LANDLOCK_WRITE, e) < 0)
@@ -76,18 +77,18 @@ static int restrict_paths(const char *const *readable, struct err *e)
 	return landlock_apply(&l, e);
 }
 
-int confine(const struct confinement *c, struct err *e)
+int confine(const struct role_confinement *c, struct err *e)
 {
 	sched_be_prompt();
 	if ((c->root && change_root(c->root, e) < 0) ||
 	    set_limit(RLIMIT_NOFILE, c->open_files, e) < 0 || set_limit(RLIMIT_CORE, 0, e) < 0)
 		return -1;
-	/* The bounding set while there is the right to, the rest with the ids. */
+	/* Dropping the bounding set needs a capability that goes with the ids. */
 	if (caps_drop_bounding(e) < 0 || change_ids(c, e) < 0 || caps_clear(e) < 0)
 		return -1;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return err_sys(e, "cannot give up privileges");
-	/* Ids that changed have cleared it. */
+	/* A change of ids has cleared the signal. */
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
 		return err_sys(e, "cannot set the parent-death signal");
 	/* Tried, not believed (rule 1). */

@@ -1,12 +1,12 @@
-/* Gives up everything that a role does not need. In the role's own process, after its exec. */
+/* Drops every privilege that a role does not need. Runs in the role's own process, after its exec. */
 #pragma once
 
 #include "base/base.h"
 #include "kern/seccomp.h"
 
-struct confinement {
-	const char *root;	     /* becomes "/", and all that there is; or NULL: */
-	const char *const *readable; /* all that can be read then, ended by NULL */
+struct role_confinement {
+	const char *root;	     /* becomes "/", the only tree there is; or NULL: */
+	const char *const *readable; /* the only paths that can be read then, NULL at the end */
 	uid_t uid;		     /* as root; otherwise left alone */
 	gid_t gid;
 	bool rootless;
@@ -14,6 +14,6 @@ struct confinement {
 	const struct seccomp_profile *profile;
 };
 
-/* Dies with the broker; call first. */
+/* Makes this process die with the broker; call first. */
 int confine_to_broker(int broker_socket, struct err *e);
-int confine(const struct confinement *c, struct err *e);
+int confine(const struct role_confinement *c, struct err *e);

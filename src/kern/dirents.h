@@ -1,4 +1,4 @@
-/* The entries of a directory, read into memory of the caller's: opendir would have to get some first. */
+/* The entries of a directory, read into the caller's memory: opendir would allocate. */
 #pragma once
 
 #include "base/base.h"
@@ -14,9 +14,9 @@ struct dirents_entry {
 	unsigned char type; /* DT_... */
 };
 
-/* At the beginning. */
+/* Begins at the first entry. */
 void dirents_start(struct dirents *d, int fd);
-/* False at the end, or if it cannot be read any further. "." and ".." are among them. */
+/* False at the end or on an error. "." and ".." are among the entries. */
 bool dirents_next(struct dirents *d, struct dirents_entry *ret);
 /*
  * The names in a directory, sorted bytewise, at most max; *ret_cut (may be NULL) says that there were more.

@@ -25,8 +25,8 @@ int mount_attach(int mount, int dirfd, const char *path, struct err *e);
 int mount_bind(int from_dirfd, const char *from, int to_dirfd, const char *to, unsigned flags,
 	       struct err *e);
 /*
- * The same by names that nobody but us and the host's root can change, with the flags that the source
- * has: one call instead of three. Of flags only MOUNT_SUBMOUNTS counts; mount_seal_below must follow.
+ * The same by names that only this process and the host's root can change, with the flags of the source:
+ * one call instead of three. Of flags only MOUNT_SUBMOUNTS counts; mount_seal_below must follow.
  */
 int mount_bind_bare(const char *from, const char *to, unsigned flags, struct err *e);
 /*

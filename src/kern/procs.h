@@ -1,6 +1,6 @@
 /*
- * What /proc says of processes. Nothing is allocated, and only open, read, getdents64 and close are
- * called: a filter that allows little more can allow this.
+ * Reads /proc/PID. Nothing is allocated, and the only system calls are open, read, getdents64 and close, so
+ * that a strict seccomp filter can allow them.
  */
 #pragma once
 
@@ -34,10 +34,10 @@ enum procs_field {
 
 #define PROCS_STAT_BYTES 1280 /* enough for all fields */
 
-/* False: that is no such text. */
+/* False if the text is malformed. */
 bool procs_parse_stat(const char *text, long long ret[PROCS_FIELDS]);
 bool procs_stat(pid_t pid, long long ret[PROCS_FIELDS]);
-/* Ticks of the clock that fields of times have. */
+/* Fields with times count clock ticks. */
 uint64_t procs_ticks_ns(long long ticks);
 
 /* Calls for each process that /proc shows. */

@@ -1,10 +1,10 @@
 /*
- * For processes that pass on what others wait for: they run for a moment at a time, but as soon as they
- * are woken. Before their filter is loaded. Where the kernel has no such thing (before Linux 6.12), nothing
- * changes.
+ * Scheduling of processes that relay work of others. sched_be_prompt gives the caller a short time slice, so
+ * that it runs as soon as it is woken. Call it before the seccomp filter is loaded. It does nothing before
+ * Linux 6.12.
  *
- * Without it whoever is woken on a processor where a program ends waits until its memory was taken
- * apart, since an idle processor of a virtual machine is rarely chosen instead.
+ * Without it, a process that is woken on a processor where a program ends waits until the kernel has freed
+ * that program's memory: on a virtual machine an idle processor is rarely chosen instead.
  */
 #pragma once
 
@@ -12,14 +12,14 @@
 
 void sched_be_prompt(void);
 /*
- * Likewise a new process may be left on its parent's processor until that sleeps. This sends it to
- * another one; from then on it may go anywhere. For a child that has much to do while its parent goes on.
+ * Moves a new process to another processor; from then on it may run anywhere. A child may otherwise wait on
+ * its parent's processor until the parent sleeps. For a child that has much to do while its parent goes on.
  */
 void sched_send_elsewhere(pid_t pid);
-/* Is there one for it? Where others want to run as well, moving it would only cost. */
+/* Is a processor idle? If not, moving a process would only cost time. */
 bool sched_has_idle(void);
 /*
- * Goes to that processor, and may leave it again. For who is going to wait for the last of what runs there:
- * it finds the processor free then, and need not wait for what the kernel cleans up on its own.
+ * Moves the caller to that processor; it may leave it again. For a process that waits for the end of a program
+ * there: it runs once the program is done, before the kernel has cleaned up in the background.
  */
 void sched_go_to(int cpu);

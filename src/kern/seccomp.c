@@ -6,7 +6,7 @@
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 
-static long load(unsigned flags, const struct sock_fprog *prog)
+static long load_filter(unsigned flags, const struct sock_fprog *prog)
 {
 	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, prog);
 }
@@ -21,7 +21,7 @@ int seccomp_load(const struct seccomp_profile *p, int *ret_listener, struct err 
 	long r;
 
 	if (!ret_listener) {
-		if (load(0, &prog) < 0)
+		if (load_filter(0, &prog) < 0)
 			return err_sys(e, "load seccomp profile %s", p->name);
 		return 0;
 	}
@@ -30,9 +30,10 @@ int seccomp_load(const struct seccomp_profile *p, int *ret_listener, struct err 
 	 * cannot be frozen meanwhile). Without that, each signal restarts the call and raises its
 	 * notification again; Go sends itself one every 10 ms. Linux 5.19.
 	 */
-	r = load(SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, &prog);
+	r = load_filter(SECCOMP_FILTER_FLAG_NEW_LISTENER | SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV,
+			&prog);
 	if (r < 0 && errno == EINVAL)
-		r = load(SECCOMP_FILTER_FLAG_NEW_LISTENER, &prog);
+		r = load_filter(SECCOMP_FILTER_FLAG_NEW_LISTENER, &prog);
 	/* A process and its ancestors have one listener at most. */
 	if (r < 0 && errno == EBUSY)
 		return err_set(

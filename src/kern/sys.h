@@ -27,8 +27,8 @@ static inline pid_t sys_clone3(struct clone_args *args)
 }
 
 /*
- * A child that runs fn(arg) on the stack of args and ends with what that returns. What only clone3 can do,
- * for children that share our memory; -1 with ENOSYS where nobody has written down how.
+ * A child that runs fn(arg) on the stack of args and exits with its result: clone3 for children that share
+ * our memory. -1 with ENOSYS on architectures without the code for it.
  */
 static inline pid_t sys_clone3_run(struct clone_args *args, int (*fn)(void *), void *arg)
 {
@@ -69,7 +69,7 @@ static inline int sys_pidfd_send_signal(int pidfd, int sig)
 }
 
 /*
- * A child on a stack of its own, which it shares with our memory until it executes something; we sleep
+ * A child on a stack of its own that shares our memory until it executes a program; this process sleeps
  * until then. Before Linux 6.3 memory cannot be shared into a new time namespace: there it is copied.
  */
 static inline pid_t sys_clone_vfork(int (*run)(void *), void *stack_top, void *arg)
@@ -94,11 +94,6 @@ static inline int sys_openat2(int dirfd, const char *path, uint64_t flags, uint6
 static inline int sys_open_tree(int dirfd, const char *path, unsigned flags)
 {
 	return (int)syscall(SYS_open_tree, dirfd, path, flags);
-}
-
-static inline int sys_move_mount(int from, int to_dirfd, const char *to)
-{
-	return (int)syscall(SYS_move_mount, from, "", to_dirfd, to, MOVE_MOUNT_F_EMPTY_PATH);
 }
 
 static inline int sys_fsopen(const char *type)

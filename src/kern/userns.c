@@ -51,7 +51,7 @@ static int write_proc(pid_t pid, const char *name, const char *text)
 	return io_write_at(AT_FDCWD, path, text);
 }
 
-/* Exists only so that the namespace does. */
+/* The holder keeps the namespace alive until the fd is open. */
 static int wait_to_be_killed(void *maker)
 {
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != (pid_t)(intptr_t)maker)
@@ -70,7 +70,7 @@ int userns_adopt(pid_t pid, const struct id_map *uids, const struct id_map *gids
 	if (write_proc(pid, "uid_map", uids->text) < 0 ||
 	    write_proc(pid, "gid_map", gids->text) < 0)
 		return err_sys(e, "cannot write id maps");
-	/* Linux 6.11: no file of /proc has to be made first. */
+	/* Linux 6.11: needs no file of /proc. */
 	fd = pidfd < 0 ? -1 : ioctl(pidfd, PIDFD_GET_USER_NAMESPACE, 0);
 	if (fd > 2)
 		return fd;
@@ -89,7 +89,7 @@ int userns_create(const struct id_map *uids, const struct id_map *gids, struct u
 	if (u->holder < 0)
 		return err_sys(e, "cannot create a user namespace");
 	u->fd = userns_adopt(u->holder, uids, gids, e);
-	/* The fd is enough from now on. Best before it has run at all. */
+	/* The fd keeps the namespace from now on. It is cheapest to kill a holder that has not run yet. */
 	kill(u->holder, SIGKILL);
 	if (u->fd >= 0)
 		return 0;

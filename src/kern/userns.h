@@ -17,7 +17,7 @@ void id_map_owner(struct id_map *ret, uint32_t base, uint32_t owner, uint32_t us
 
 struct userns {
 	int fd;
-	pid_t holder; /* a process that exists only so that the namespace does, until there is the fd */
+	pid_t holder; /* keeps the namespace alive until the fd is open */
 	char stack[1024] __attribute__((aligned(16))); /* of the holder, so it must not move */
 };
 

@@ -1,3 +1,4 @@
+/* The command line of the Python guard, and the reader of its report. */
 #include "model/guard.h"
 
 static const char *const names[] = {
@@ -32,7 +33,7 @@ static void add_names(struct list *argv, const char *option, const struct list *
 	}
 }
 
-/* -I: what the workspace holds must not be imported before the guard is in place. */
+/* -I: nothing in the workspace may be imported before the guard is in place. */
 void guard_argv(const struct guard_call *c, struct list *argv)
 {
 	list_add(argv, c->python ? c->python : "python3");
@@ -53,7 +54,7 @@ void guard_argv(const struct guard_call *c, struct list *argv)
 
 static const char *const noted_names[] = {"file", "process", "socket", "ctypes"};
 
-/* What was refused, and the smallest change that would allow it; %s is the target, if any. */
+/* Per category: the reason, and the smallest change that would allow it. */
 static const struct {
 	const char *category, *what, *change;
 } kinds[] = {
@@ -75,12 +76,12 @@ static const struct {
 	{"ctypes", "The guard refuses native code.", "If it is needed: --guard imports"},
 };
 
-struct row {
+struct report_row {
 	char kind[16], category[16], target[128];
 	unsigned line;
 };
 
-/* One field up to a tab or the line's end; what does not fit is cut off. */
+/* One field up to a tab or the end of the line, cut to size. */
 static const char *take_field(const char *p, const char *end, char *ret, size_t size)
 {
 	const char *stop = memchr(p, '\t', (size_t)(end - p));
@@ -90,7 +91,7 @@ static const char *take_field(const char *p, const char *end, char *ret, size_t 
 	return stop ? stop + 1 : end;
 }
 
-static void read_row(const char *p, const char *end, struct row *ret)
+static void read_row(const char *p, const char *end, struct report_row *ret)
 {
 	char number[12];
 
@@ -101,7 +102,8 @@ static void read_row(const char *p, const char *end, struct row *ret)
 	ret->line = (unsigned)strtoul(number, NULL, 10);
 }
 
-static void explain(enum guard profile, const struct row *row, size_t kind, struct denial *d)
+static void describe_denial(enum guard profile, const struct report_row *row, size_t kind,
+			    struct denial *d)
 {
 	bool is_module = str_equal(row->category, "import") && guard_is_name(row->target);
 	char at[24] = "";
@@ -116,14 +118,14 @@ static void explain(enum guard profile, const struct row *row, size_t kind, stru
 		 is_module ? (int)strcspn(row->target, ".") : 0, row->target);
 }
 
-static void add_denial(enum guard profile, const struct row *row, struct guard_report *r)
+static void add_denial(enum guard profile, const struct report_row *row, struct guard_report *r)
 {
 	struct denial d = {.count = 1};
 
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++) {
 		if (!str_equal(row->category, kinds[i].category))
 			continue;
-		explain(profile, row, i, &d);
+		describe_denial(profile, row, i, &d);
 		for (size_t j = 0; j < r->count; j++)
 			if (str_equal(r->denials[j].target, d.target)) {
 				r->denials[j].count++;
@@ -142,7 +144,7 @@ void guard_read_report(enum guard profile, const char *data, size_t size, struct
 	*ret = (struct guard_report){0};
 	while (data < end) {
 		const char *stop = memchr(data, '\n', (size_t)(end - data));
-		struct row row;
+		struct report_row row;
 
 		if (!stop)
 			return;

@@ -1,9 +1,9 @@
 /*
  * The Python guard: how guest/python/guard.py is called, and what it reports.
  *
- * To run a snippet under it: place the files of GUARD_FILES into GUARD_DIR, run the argv of
- * guard_argv(), and when everything inside is dead read the file GUARD_REPORT of the sandbox's /tmp
- * and give it to guard_read_report().
+ * To run a snippet under the guard: put GUARD_FILES into GUARD_DIR and run the argv of guard_argv(). When
+ * everything inside is dead, read the file GUARD_REPORT in the sandbox's /tmp and pass it to
+ * guard_read_report().
  *
  * The report only informs: code inside can forge it. It is bounded, its texts are sanitised, and
  * the words of an explanation are ours. How the run ended still comes from the kernel.
@@ -26,7 +26,7 @@
 #define GUARD_REPORT ".cloche-guard"
 /* Names in each of the lists. */
 #define GUARD_NAMES 256
-/* More is not looked at. */
+/* The rest of a longer report is ignored. */
 #define GUARD_REPORT_BYTES (64u << 10)
 /* Denials that one report can make. */
 #define GUARD_DENIALS 32
@@ -44,7 +44,7 @@ struct guard_call {
 const char *guard_name(enum guard profile);
 /* Appends the command that runs the snippet; the snippet's own arguments follow. */
 void guard_argv(const struct guard_call *call, struct list *argv);
-/* For whatever is not a Python snippet: an error if the spec asks for a guard. */
+/* For everything that is not a Python snippet: an error if the spec asks for a guard. */
 int guard_refuse(const struct sandbox_spec *s, struct err *e);
 /* Is this a module's or node's name? Lists of other things never reach the guard. */
 bool guard_is_name(const char *name);
@@ -57,5 +57,5 @@ struct guard_report {
 void guard_read_report(enum guard profile, const char *data, size_t size, struct guard_report *ret);
 /* Adds denials and notes of a report to a record. */
 void guard_add_report(enum guard profile, const char *data, size_t size, struct result *r);
-/* Says what was noted, in one sentence; false if nothing was. */
+/* Lists what was noted in one sentence; false if there is nothing. */
 bool guard_format_notes(const struct guard_report *report, char *buf, size_t size);

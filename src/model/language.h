@@ -1,4 +1,4 @@
-/* The languages a snippet can be written in: how its file is called and what runs it. */
+/* The languages of snippets: the ending of their files and the program that runs them. */
 #pragma once
 
 #include "base/base.h"
@@ -13,11 +13,11 @@ struct language {
 extern const struct language languages[];
 extern const size_t language_count;
 
-/* By name or alias; NULL and e (which names `field` and those that there are) if there is none. */
+/* By name or alias. NULL if there is none; e then names `field` and the known languages. */
 const struct language *language_find(const char *name, const char *field, struct err *e);
 /* By a file's ending (".py"); NULL if none has it. */
 const struct language *language_of_ending(const char *ending);
 /* Interpreter, its arguments, file. */
 void language_command(const struct language *l, const char *file, struct list *argv);
-/* What an exit status tells of the interpreter rather than of the code, for people; NULL: nothing. */
+/* A note for people if an exit status is about the interpreter rather than the code; else NULL. */
 const char *language_note(const struct language *l, int status);

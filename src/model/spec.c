@@ -1,3 +1,4 @@
+/* The table of all fields, and everything that works by it: setting, checking and printing a spec. */
 #include "model/spec.h"
 
 #include "model/guard.h"
@@ -13,7 +14,7 @@ static const char *const encoding_values[] = {"utf-8", "base64", NULL};
 
 #define AT(member) offsetof(struct sandbox_spec, member)
 #define MB ((uint64_t)1 << 20)
-/* Far beyond use, and small enough that nanoseconds still fit into 64 bits. */
+/* Longer than any real limit; in nanoseconds it still fits into 64 bits. */
 #define YEAR_MS (366ULL * 24 * 3600 * 1000)
 
 const struct field spec_fields[] = {
@@ -127,7 +128,7 @@ const struct field *spec_field_find(const char *name)
 	return NULL;
 }
 
-/* Cut short, or mistyped. */
+/* The name may be cut short or mistyped. */
 const char *spec_field_near(const char *name)
 {
 	const char *best = NULL;
@@ -317,7 +318,7 @@ static int collect_layers(const struct list *names, const char *field, layer_set
 	return 0;
 }
 
-/* Layers without which a level would not deserve its name. The rest is reported when missing. */
+/* Layers that a level requires. Other layers are reported if they are missing. */
 static const layer_set container_layers =
 	LAYER_BIT(LAYER_USER_NS) | LAYER_BIT(LAYER_PID_NS) | LAYER_BIT(LAYER_MOUNT_NS) |
 	LAYER_BIT(LAYER_NET_NS) | LAYER_BIT(LAYER_IPC_NS) | LAYER_BIT(LAYER_UTS_NS) |
@@ -382,7 +383,7 @@ static int check_also(const char *path, struct err *e)
 			 path);
 }
 
-/* As far as it can be said without looking at files; capture.c knows the rest. */
+/* The checks that need no files; capture.c does the rest. */
 static int check_glob(const char *text, struct err *e)
 {
 	static const char workspace[] = "/workspace/";
@@ -493,7 +494,7 @@ int spec_finish(struct sandbox_spec *s, struct err *e)
 	s->required_layers &= ~s->optional_layers;
 	if (!s->limits.disk_bytes)
 		s->limits.disk_bytes = s->limits.memory_bytes / 2;
-	/* What is written stays in memory: the disk must be full before memory is (rule 13). */
+	/* Written files are kept in memory: the disk must be full before memory is (rule 13). */
 	if (s->level != LEVEL_PROCESS && s->limits.disk_bytes > s->limits.memory_bytes)
 		return err_field(
 			e, ERR_INVALID, "disk",

@@ -1,11 +1,11 @@
 /*
- * What a sandbox is to be: the one struct that the command line, a policy file and, later, every
- * door fills in, and that sandbox/ executes.
+ * The specification of a sandbox: one struct that the command line, policy files and the requests of
+ * the daemon fill in, and that sandbox/ executes.
  *
  *   struct sandbox_spec s;
  *   spec_init(&s);
  *   spec_set(&s, "memory", "512M", &e);       as often as needed, by the names of spec_fields
- *   spec_finish(&s, &e);                      fills what depends on other fields, checks the whole
+ *   spec_finish(&s, &e);                      fills in dependent defaults, checks fields against each other
  *   ... sandbox_run(&s, ...)
  *   spec_done(&s);
  */

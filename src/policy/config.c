@@ -1,3 +1,4 @@
+/* Directories, addresses and checks of the daemon's configuration. config_yaml.c reads the files. */
 #include "policy/config.h"
 
 #include "policy/config_yaml.h"
@@ -64,7 +65,7 @@ char *config_find(void)
 	return access(path, F_OK) == 0 ? take_ptr(path) : NULL;
 }
 
-/* ---- what depends on the host, and on each other ---- */
+/* ---- defaults that depend on the host, and checks across keys ---- */
 
 static int put_dir(const char *env, const char *fallback, char *dir, struct err *e)
 {
@@ -154,16 +155,14 @@ static int put_addresses(struct config *c, struct err *e)
 	return 0;
 }
 
-struct pair {
-	const char *name, *ceiling_name;
-	size_t value, ceiling;
-};
-
 /* A default above its ceiling would refuse every plain request. */
 static int check_ceilings(const struct config *c, struct err *e)
 {
 #define LIMIT(m) offsetof(struct config, sandbox.limits.m), offsetof(struct config, ceiling.m)
-	static const struct pair pairs[] = {
+	static const struct {
+		const char *name, *ceiling_name;
+		size_t value, ceiling;
+	} pairs[] = {
 		{"sandbox.memory_limit", "ceilings.memory", LIMIT(memory_bytes)},
 		{"sandbox.cpu_limit", "ceilings.cpus", LIMIT(cpus_milli)},
 		{"sandbox.pids_limit", "ceilings.pids", LIMIT(pids)},
@@ -195,7 +194,7 @@ static bool is_url(const char *s)
 	return (str_starts(s, "http://") || str_starts(s, "https://")) && !strpbrk(s, " \"\\<>?#@");
 }
 
-/* A key is sent in the clear only to ourselves. */
+/* Without TLS a key is sent only to this machine. */
 static bool is_safe_url(const char *s)
 {
 	static const char *const own[] = {"http://127.0.0.1", "http://localhost", "http://[::1]"};
@@ -238,7 +237,7 @@ static int check_e2b(struct config_e2b *s, struct err *e)
 	return 0;
 }
 
-/* Half of memory unless it is said, as for a run: what is written is in memory. */
+/* The default is half of memory, as for a run: written files are kept in memory. */
 static int put_disk(struct config *c, struct err *e)
 {
 	struct limits *l = &c->sandbox.limits;
@@ -275,7 +274,7 @@ int config_finish(struct config *c, struct err *e)
 
 /* ---- from role to role ---- */
 
-/* Both sides are the same program, so the struct's own bytes will do; its size tells versions apart. */
+/* Both sides are the same program, so the struct is sent as its bytes. Its size tells versions apart. */
 #define MAGIC 0x6663c10cU
 #define VERSION 1
 

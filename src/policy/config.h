@@ -8,7 +8,7 @@
  *   config_finish(c, &e);                         directories, addresses, cross-checks
  *   fd = config_write(c, &e);  ...  config_read(fd, c, &e);
  *
- * Whatever is not understood is refused. Nothing in it comes from a client.
+ * An unknown key or value is refused. Nothing in the configuration comes from a client.
  */
 #pragma once
 
@@ -22,7 +22,7 @@
 #define CONFIG_ITEMS 32 /* images, volumes, hosts, origins, modules */
 #define CONFIG_TOKENS 16
 
-/* A token bucket: so many requests a minute, and so many at once. 0: no limit. */
+/* A token bucket: requests per minute, and requests at once. 0: no limit. */
 struct config_rate {
 	uint32_t per_minute, burst;
 };
@@ -40,7 +40,7 @@ struct config_volume {
 	char tokens[CONFIG_TOKENS][CONFIG_NAME]; /* ids or names; "*": every token */
 };
 
-/* What a sandbox gets if its creator does not say. */
+/* Defaults of a sandbox. */
 struct config_sandbox {
 	char image[CONFIG_NAME]; /* "host", or a name of images */
 	char work_dir[CONFIG_PATH];
@@ -65,13 +65,13 @@ struct config_warm {
 	char preload[CONFIG_ITEMS][CONFIG_NAME]; /* modules imported beforehand */
 };
 
-/* Another service whose sandboxes can be had (provider e2b). */
+/* The service that provider e2b uses. */
 struct config_e2b {
 	char api_url[CONFIG_ADDRESS];	  /* "": there is none */
 	char sandbox_url[CONFIG_ADDRESS]; /* may have {id} and {port} in it; "": as api_url */
 	char key_file[CONFIG_PATH];
 	char template[CONFIG_NAME];
-	uint64_t timeout_ms; /* it ends a sandbox that we have not renewed for so long */
+	uint64_t timeout_ms; /* the service ends a sandbox that was not renewed for this long */
 };
 
 struct config {
@@ -85,9 +85,9 @@ struct config {
 	uint32_t max_sandboxes, max_sandboxes_per_token;
 	uint32_t pool_size; /* sandboxes prepared in advance */
 	uint32_t boot_retries;
-	uint64_t output_budget; /* of all captured output that is in memory at one time */
+	uint64_t output_budget; /* bound on all captured output in memory at one time */
 	uint64_t log_bytes;	/* kept of the output of each background command */
-	uint64_t shutdown_ms;	/* what is running may take so long after SIGTERM */
+	uint64_t shutdown_ms;	/* running work may take this long after SIGTERM */
 
 	struct config_rate rate_token, rate_address;
 	uint32_t max_connections;
@@ -106,31 +106,31 @@ struct config {
 	struct config_warm warm;
 	struct config_e2b e2b;
 
-	/* Host and Origin headers besides those that name where we listen. */
+	/* Host and Origin headers that are allowed besides the addresses of listen. */
 	uint32_t host_count, origin_count;
 	char hosts[CONFIG_ITEMS][CONFIG_ADDRESS];
 	char origins[CONFIG_ITEMS][CONFIG_ADDRESS];
 };
 
 void config_init(struct config *c);
-/* On top of what is in c. */
+/* Reads a file; its keys replace the values in c. */
 int config_load(const char *file, struct config *c, struct err *e);
 /* The same for text in memory; file is for messages. */
 int config_parse(const char *file, const char *text, size_t len, struct config *c, struct err *e);
 /*
- * Directories (CLOCHE_STATE_DIR and CLOCHE_RUNTIME_DIR come first, then the file, then where such
- * things belong), the default addresses if none was named, and what must fit together.
+ * Fills in directories (from CLOCHE_STATE_DIR and CLOCHE_RUNTIME_DIR, else the file, else the usual
+ * place) and the default addresses, and checks values against each other.
  */
 int config_finish(struct config *c, struct err *e);
-/* Where to look if no file was named: /etc/cloche or ~/.config/cloche; NULL if there is none. */
+/* The default file, in ~/.config/cloche or /etc/cloche; NULL if there is none. The caller frees it. */
 char *config_find(void);
 
-/* A sealed memfd with everything in it, for another role. */
+/* A sealed memfd with the whole configuration, for another role. */
 int config_write(const struct config *c, struct err *e);
-/* Reads one from its start; fd stays the caller's. c is untouched on failure. */
+/* Reads such a memfd from its start; fd stays the caller's. */
 int config_read(int fd, struct config *ret, struct err *e);
 
-/* NULL if there is none of this name. */
+/* NULL if no image or volume has this name. */
 const struct config_image *config_image_find(const struct config *c, const char *name);
 const struct config_volume *config_volume_find(const struct config *c, const char *name);
 /* May this token (id and name; "" is the operator) use the volume? */

@@ -1,8 +1,8 @@
 /*
  * Theory of operation
  *
- * One table has a row for each key: where it stands, what it may be, where it goes, its default. The events of
- * libyaml are read one by one; each is what the table wants next, or an error. A section is a mapping
+ * One table has a row for each key: its section, its kind and bounds, its place in the struct, its default. The
+ * events of libyaml are read one by one; each is what the table wants next, or an error. A section is a mapping
  * of keys; images and volumes are mappings of names, and each volume is a section of its own.
  */
 #include "policy/config_yaml.h"
@@ -11,7 +11,7 @@
 
 enum kind { SECTION, SIZE, TIME, COUNT, MILLI, BOOL, NAME, TEXT, PATH, LIST, IMAGES, VOLUMES };
 
-struct key {
+struct config_key {
 	const char *section; /* "" is the top */
 	const char *name;
 	enum kind kind;
@@ -32,7 +32,7 @@ struct key {
 #define DAY_MS (24 * 3600 * 1000ULL)
 #define MANY UINT32_MAX
 
-static const struct key keys[] = {
+static const struct config_key keys[] = {
 	{"", "listen", ITEMS(listen, listen_count, NULL)},
 	{"", "state_dir", PATH, AT(state_dir), 0, 0, NULL},
 	{"", "runtime_dir", PATH, AT(runtime_dir), 0, 0, NULL},
@@ -117,17 +117,17 @@ static const struct key keys[] = {
 	{"e2b", "timeout", TIME, AT(e2b.timeout_ms), 15000, DAY_MS, "5m"},
 };
 
-struct reader {
+struct config_reader {
 	struct events ev;
 	struct config *c;
 	const char *section;
-	void *base;		/* what the offsets of the section's keys count from */
-	char at[64];		/* the key that is read, with its section: what errors name */
-	const struct key *list; /* that is read */
+	void *base;		       /* the struct that the section's offsets refer to */
+	char at[64];		       /* section and name of the key that is read, for errors */
+	const struct config_key *list; /* the list that is read */
 	bool seen[ARRAY_LEN(keys)];
 };
 
-static const struct key *find_key(const char *section, const char *name)
+static const struct config_key *find_key(const char *section, const char *name)
 {
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
 		if (str_equal(keys[i].section, section) && str_equal(keys[i].name, name))
@@ -135,14 +135,14 @@ static const struct key *find_key(const char *section, const char *name)
 	return NULL;
 }
 
-static void name_key(struct reader *r, const char *section, const char *name)
+static void name_key(struct config_reader *r, const char *section, const char *name)
 {
 	snprintf(r->at, sizeof(r->at), "%s%s%s", section, *section ? "." : "", name);
 }
 
-static int unknown_key(struct reader *r, const char *section, const char *name)
+static int unknown_key(struct config_reader *r, const char *section, const char *name)
 {
-	const struct key *best = NULL;
+	const struct config_key *best = NULL;
 	unsigned best_distance = 3;
 
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {
@@ -166,7 +166,7 @@ static int unknown_key(struct reader *r, const char *section, const char *name)
 
 /* ---- single values ---- */
 
-static int parse_number(const struct key *k, const char *text, void *base, struct err *e)
+static int parse_number(const struct config_key *k, const char *text, void *base, struct err *e)
 {
 	static parse_fn *const parsers[] = {
 		[SIZE] = parse_size,   [TIME] = parse_time, [COUNT] = parse_count,
@@ -178,7 +178,7 @@ static int parse_number(const struct key *k, const char *text, void *base, struc
 	return parse_member(&m, text, (char *)base + k->offset, e);
 }
 
-static int put_number(struct reader *r, const struct key *k, const char *text)
+static int put_number(struct config_reader *r, const struct config_key *k, const char *text)
 {
 	struct err inner = {0};
 
@@ -192,8 +192,9 @@ static bool is_name(const char *s)
 	return *s != '.' && *s != '-' && str_only(s, STR_ALNUM "._-", 1, SIZE_MAX);
 }
 
-/* Into room at `to`, judged as the kind wants it. */
-static int put_text(struct reader *r, enum kind kind, const char *name, char *to, size_t room)
+/* Copies the text to `to` if it is valid for the kind. */
+static int put_text(struct config_reader *r, enum kind kind, const char *name, char *to,
+		    size_t room)
 {
 	const char *text = events_text(&r->ev);
 
@@ -213,7 +214,7 @@ static int put_text(struct reader *r, enum kind kind, const char *name, char *to
 	return 0;
 }
 
-static int put_scalar(struct reader *r, const struct key *k)
+static int put_scalar(struct config_reader *r, const struct config_key *k)
 {
 	if (events_want_scalar(&r->ev, r->at, "a single value") < 0)
 		return -1;
@@ -226,8 +227,8 @@ static int put_scalar(struct reader *r, const struct key *k)
 
 static int put_item(void *arg)
 {
-	struct reader *r = arg;
-	const struct key *k = r->list;
+	struct config_reader *r = arg;
+	const struct config_key *k = r->list;
 	uint32_t *count = (void *)((char *)r->base + k->min);
 
 	if (events_want_scalar(&r->ev, r->at, "a list of single values") < 0)
@@ -240,8 +241,8 @@ static int put_item(void *arg)
 	return 0;
 }
 
-/* A list, or one item without brackets. What was there before is replaced. */
-static int put_list(struct reader *r, const struct key *k)
+/* A list, or one item without brackets. It replaces the list that was there before. */
+static int put_list(struct config_reader *r, const struct config_key *k)
 {
 	*(uint32_t *)(void *)((char *)r->base + k->min) = 0;
 	r->list = k;
@@ -254,7 +255,7 @@ static int put_list(struct reader *r, const struct key *k)
 
 /* ---- defaults ---- */
 
-static void put_default(const struct key *k, void *base)
+static void put_default(const struct config_key *k, void *base)
 {
 	uint32_t *count = (void *)((char *)base + k->min);
 	char *to = (char *)base + k->offset;
@@ -275,7 +276,7 @@ static void put_default(const struct key *k, void *base)
 	}
 }
 
-/* Of a volume, or of all the rest. */
+/* The defaults of a volume, or of everything else. */
 static void put_defaults(bool of_volume, void *base)
 {
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++)
@@ -283,7 +284,7 @@ static void put_defaults(bool of_volume, void *base)
 			put_default(&keys[i], base);
 }
 
-/* Declared in config.h; here, since the defaults are rows of the table. */
+/* Declared in config.h. Here because the table has the defaults. */
 void config_init(struct config *c)
 {
 	memset(c, 0, sizeof(*c));
@@ -293,7 +294,7 @@ void config_init(struct config *c)
 /* ---- images and volumes ---- */
 
 /* At a key of `images` or `volumes`: a new name. */
-static int put_new_name(struct reader *r, const char *key, char *to, bool taken, bool full)
+static int put_new_name(struct config_reader *r, const char *key, char *to, bool taken, bool full)
 {
 	if (full)
 		return events_fail(&r->ev, key, "%s: more than %d", key, CONFIG_ITEMS);
@@ -308,7 +309,7 @@ static int put_new_name(struct reader *r, const char *key, char *to, bool taken,
 
 static int put_image(void *arg)
 {
-	struct reader *r = arg;
+	struct config_reader *r = arg;
 	struct config_image image = {0};
 	bool at = events_at_scalar(&r->ev);
 	bool taken = at && config_image_find(r->c, events_text(&r->ev));
@@ -325,11 +326,11 @@ static int put_image(void *arg)
 	return 0;
 }
 
-static int read_section(struct reader *r, const char *section, void *base);
+static int read_section(struct config_reader *r, const char *section, void *base);
 
 static int put_volume(void *arg)
 {
-	struct reader *r = arg;
+	struct config_reader *r = arg;
 	struct config_volume *v = &r->c->volumes[r->c->volume_count];
 	struct config_volume fresh = {0};
 	bool taken = events_at_scalar(&r->ev) && config_volume_find(r->c, events_text(&r->ev));
@@ -350,7 +351,7 @@ static int put_volume(void *arg)
 	return 0;
 }
 
-static int put_named(struct reader *r, const struct key *k)
+static int put_named(struct config_reader *r, const struct config_key *k)
 {
 	if (r->ev.event.type != YAML_MAPPING_START_EVENT)
 		return events_wrong_type(&r->ev, k->name, "a mapping of names");
@@ -363,7 +364,7 @@ static int put_named(struct reader *r, const struct key *k)
 
 /* ---- the whole ---- */
 
-static int read_value(struct reader *r, const struct key *k)
+static int read_value(struct config_reader *r, const struct config_key *k)
 {
 	if (k->kind == LIST)
 		return put_list(r, k);
@@ -378,9 +379,9 @@ static int read_value(struct reader *r, const struct key *k)
 
 static int read_key(void *arg)
 {
-	struct reader *r = arg;
+	struct config_reader *r = arg;
 	bool in_volume = r->base != r->c;
-	const struct key *k;
+	const struct config_key *k;
 
 	if (!events_at_scalar(&r->ev))
 		return events_fail(&r->ev, "", "a key must be a word, not %s", events_type(&r->ev));
@@ -398,7 +399,7 @@ static int read_key(void *arg)
 }
 
 /* The event is a mapping's start, and at return its end. Sections lie one deep, by the table. */
-static int read_section(struct reader *r, const char *section, void *base)
+static int read_section(struct config_reader *r, const char *section, void *base)
 {
 	int rc;
 
@@ -416,7 +417,7 @@ static int read_section(struct reader *r, const char *section, void *base)
 int config_yaml_read(const char *file, const char *text, size_t len, struct config *c,
 		     struct err *e)
 {
-	struct reader r = {.c = c, .section = "", .base = c};
+	struct config_reader r = {.c = c, .section = "", .base = c};
 	int rc;
 
 	events_init(&r.ev, file, text, len, e);

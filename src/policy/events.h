@@ -10,7 +10,7 @@
 
 struct events {
 	yaml_parser_t parser;
-	yaml_event_t event; /* where we are */
+	yaml_event_t event; /* the current event */
 	const char *file;
 	struct err *e;
 };
@@ -18,15 +18,15 @@ struct events {
 void events_init(struct events *ev, const char *file, const char *text, size_t len, struct err *e);
 void events_done(struct events *ev);
 
-/* Goes on to the next event. 0, or -1 and the error is set. */
+/* Reads the next event. -1: the error is set. */
 int events_next(struct events *ev);
 
 /* The line of the event, from 1. */
 size_t events_line(const struct events *ev);
 bool events_at_scalar(const struct events *ev);
-/* `key:` with nothing behind it, or the ways to write null. */
+/* `key:` without a value, or a word for null. */
 bool events_at_null(const struct events *ev);
-/* Of a scalar. */
+/* The text of a scalar. */
 const char *events_text(const struct events *ev);
 /* "a list", "a mapping", "nothing", "a single value". */
 const char *events_type(const struct events *ev);
@@ -40,7 +40,7 @@ int events_want_scalar(struct events *ev, const char *key, const char *wanted);
 
 /*
  * Calls `item` at each key of the mapping, or at each item of the list, that begins here; the call
- * reads the value as well. At return the event is the end of it.
+ * reads the value as well. On return the current event is the end of the mapping or list.
  */
 int events_each(struct events *ev, int (*item)(void *arg), void *arg);
 /* The whole file: one document, a mapping. `what` is for messages, as "a policy". */

@@ -1,4 +1,4 @@
-/* What a run under a policy does, in the order of sandbox/inside/inside.c (or process.c). */
+/* Prints the steps of a run under a policy, in the order of sandbox/inside/inside.c (or process.c). */
 #include "policy/policy.h"
 
 #include "kern/seccomp.h"

@@ -1,3 +1,4 @@
+/* Finds, opens and checks policy files. yaml.c reads them, explain.c prints them. */
 #include "policy/policy.h"
 
 #include "policy/paths/source.h"
@@ -33,7 +34,8 @@ char *policy_find_shipped(const char *name)
 	return NULL;
 }
 
-static int read_all(int fd, const char *file, char **ret_text, size_t *ret_len, struct err *e)
+static int read_policy_text(int fd, const char *file, char **ret_text, size_t *ret_len,
+			    struct err *e)
 {
 	if (io_read_whole(fd, FILE_MAX, ret_text, ret_len) == 0)
 		return 0;
@@ -44,7 +46,7 @@ static int read_all(int fd, const char *file, char **ret_text, size_t *ret_len, 
 	return err_sys(e, "%s: cannot read", file);
 }
 
-static int open_file(const char *file, struct err *e)
+static int open_policy_file(const char *file, struct err *e)
 {
 	int fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 
@@ -68,8 +70,8 @@ int policy_load(const char *file_or_name, struct policy *ret, struct err *e)
 		return err_set(e, ERR_NOT_FOUND,
 			       "%s: no shipped policy of this name; for a file write ./%s",
 			       file_or_name, file_or_name);
-	fd = open_file(file, e);
-	if (fd < 0 || read_all(fd, file, &text, &len, e) < 0)
+	fd = open_policy_file(file, e);
+	if (fd < 0 || read_policy_text(fd, file, &text, &len, e) < 0)
 		return -1;
 	dir = realpath(dirname(copy), NULL);
 	if (!dir)
@@ -78,11 +80,11 @@ int policy_load(const char *file_or_name, struct policy *ret, struct err *e)
 }
 
 /* Puts FILE:LINE in front of an error, by the line where its field was given. */
-static int blame(const struct policy *p, struct err *e)
+static int add_position(const struct policy *p, struct err *e)
 {
 	char clean[sizeof(e->msg)] = "";
 
-	/* It may quote a value, and those may span lines. */
+	/* The message may quote a value that spans lines. */
 	str_sanitise(clean, sizeof(clean), e->msg, strlen(e->msg));
 	memcpy(e->msg, clean, sizeof(clean));
 	for (size_t i = p->names.count; i > 0; i--)
@@ -91,14 +93,14 @@ static int blame(const struct policy *p, struct err *e)
 	return err_wrap(e, "%s", p->file);
 }
 
-/* Cross-field checks; what only the command line can give is taken as given. */
-static int finish(struct policy *p, struct err *e)
+/* Checks across fields. Options that only the command line has count as given. */
+static int finish_spec(struct policy *p, struct err *e)
 {
 	bool json = p->spec.json;
 
 	p->spec.json = json || p->spec.capture.count > 0;
 	if (spec_finish(&p->spec, e) < 0)
-		return blame(p, e);
+		return add_position(p, e);
 	p->spec.json = json;
 	return 0;
 }
@@ -108,7 +110,7 @@ int policy_parse(const struct policy_text *from, struct policy *ret, struct err 
 	struct policy p = {.file = str_copy(from->file), .dir = str_copy(from->dir)};
 
 	spec_init(&p.spec);
-	if (yaml_read_policy(&p, from->text, from->len, e) < 0 || finish(&p, e) < 0) {
+	if (yaml_read_policy(&p, from->text, from->len, e) < 0 || finish_spec(&p, e) < 0) {
 		policy_done(&p);
 		return -1;
 	}
@@ -141,7 +143,7 @@ static int judge_one(const struct policy *p, const char *field, const char *path
 	if (inner.kind == ERR_NOT_FOUND)
 		return 0;
 	*e = inner;
-	return blame(p, e);
+	return add_position(p, e);
 }
 
 int policy_judge(const struct policy *p, struct err *e)
@@ -152,7 +154,7 @@ int policy_judge(const struct policy *p, struct err *e)
 		struct mount_request m;
 
 		if (mount_request_parse(s->mounts.items[i], &m, e) < 0)
-			return blame(p, e);
+			return add_position(p, e);
 		if (judge_one(p, "mount", m.source, m.writable ? SOURCE_WRITE : SOURCE_READ, e) < 0)
 			return -1;
 	}

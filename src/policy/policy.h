@@ -7,7 +7,7 @@
  *   policy_explain(&p, stdout);         or hand p.names[i], p.values[i] to spec_set
  *   policy_done(&p);
  *
- * Whatever is not understood is refused, with FILE:LINE in front of the message. Relative host
+ * An unknown key or value is refused, with FILE:LINE in front of the message. Relative host
  * paths are relative to the directory of the file, so that a policy means the same from anywhere.
  */
 #pragma once
@@ -16,15 +16,15 @@
 #include "model/spec.h"
 
 struct policy {
-	char *file; /* as it is called in messages */
-	char *dir;  /* absolute: what relative paths are relative to */
+	char *file; /* its name in messages */
+	char *dir;  /* absolute; relative paths begin here */
 	char *description;
 	struct sandbox_spec spec;  /* finished */
-	struct list names, values; /* what spec_set was given, in the order of the file */
-	unsigned *lines;	   /* where */
+	struct list names, values; /* the arguments of spec_set, in the order of the file */
+	unsigned *lines;	   /* of each of them in the file */
 };
 
-/* Opens, reads and checks. p is untouched on failure. */
+/* Opens, reads and checks a file. */
 int policy_load(const char *file_or_name, struct policy *ret, struct err *e);
 /* The same for text in memory. */
 struct policy_text {
@@ -36,10 +36,10 @@ struct policy_text {
 int policy_parse(const struct policy_text *from, struct policy *ret, struct err *e);
 void policy_done(struct policy *p);
 
-/* Refuses host paths that are forbidden here; what does not exist here is let pass. */
+/* Refuses host paths that are forbidden on this host; paths that do not exist pass. */
 int policy_judge(const struct policy *p, struct err *e);
-/* Says in words and in order what a run under this policy does. */
+/* Prints the steps of a run under this policy, in order. */
 void policy_explain(const struct policy *p, FILE *to);
 
-/* Where NAME.yaml of a shipped policy is; NULL if there is none. The caller frees it. */
+/* The path of a shipped policy NAME.yaml; NULL if there is none. The caller frees it. */
 char *policy_find_shipped(const char *name);

@@ -16,7 +16,7 @@
 #include "policy/events.h"
 #include "policy/paths/source.h"
 
-struct reader {
+struct policy_reader {
 	struct events ev;
 	struct policy *policy;
 	const struct field *field; /* whose value is read */
@@ -42,7 +42,7 @@ static const struct path_field path_fields[] = {
 };
 
 /* Makes a host path absolute; NULL (after an error) if it starts with '~'. */
-static char *absolute(struct reader *r, const char *field, const char *path)
+static char *absolute(struct policy_reader *r, const char *field, const char *path)
 {
 	if (path[0] == '~') {
 		events_fail(&r->ev, field, "%s: '~' is not expanded; write the whole path", field);
@@ -52,7 +52,7 @@ static char *absolute(struct reader *r, const char *field, const char *path)
 					: str_format("%s/%s", r->policy->dir, path);
 }
 
-static char *absolute_mount(struct reader *r, const char *value)
+static char *absolute_mount(struct policy_reader *r, const char *value)
 {
 	struct mount_request m;
 	struct err inner = {0};
@@ -66,7 +66,7 @@ static char *absolute_mount(struct reader *r, const char *value)
 	return source ? str_format("%s:%s:%s", source, m.target, m.writable ? "rw" : "ro") : NULL;
 }
 
-static char *absolute_after_equals(struct reader *r, const char *field, const char *value)
+static char *absolute_after_equals(struct policy_reader *r, const char *field, const char *value)
 {
 	const char *equals = strchr(value, '=');
 	auto_free char *path = NULL;
@@ -79,7 +79,7 @@ static char *absolute_after_equals(struct reader *r, const char *field, const ch
 	return path ? str_format("%.*s=%s", (int)(equals - value), value, path) : NULL;
 }
 
-static char *resolve(struct reader *r, const struct field *f, const char *value)
+static char *resolve(struct policy_reader *r, const struct field *f, const char *value)
 {
 	for (size_t i = 0; i < ARRAY_LEN(path_fields); i++) {
 		if (!str_equal(f->name, path_fields[i].name))
@@ -99,8 +99,8 @@ static char *resolve(struct reader *r, const struct field *f, const char *value)
 	return str_copy(value);
 }
 
-/* One value of a field, in words: resolved, checked, set and kept. */
-static int put_text(struct reader *r, const struct field *f, const char *value)
+/* Resolves, checks, sets and keeps one value of a field. */
+static int put_text(struct policy_reader *r, const struct field *f, const char *value)
 {
 	struct policy *p = r->policy;
 	auto_free char *full = NULL;
@@ -123,7 +123,7 @@ static int put_text(struct reader *r, const struct field *f, const char *value)
 	return 0;
 }
 
-static int put_scalar(struct reader *r, const struct field *f)
+static int put_scalar(struct policy_reader *r, const struct field *f)
 {
 	if (events_at_null(&r->ev))
 		return events_fail(&r->ev, f->name, "%s: has no value; remove the key, or say what",
@@ -132,7 +132,7 @@ static int put_scalar(struct reader *r, const struct field *f)
 }
 
 /* {source: S, target: T, mode: ro}; the event is the mapping's start, and at return its end. */
-static int put_mount_mapping(struct reader *r, const struct field *f)
+static int put_mount_mapping(struct policy_reader *r, const struct field *f)
 {
 	static const char *const keys[] = {"source", "target", "mode"};
 	auto_free char *source = NULL, *target = NULL, *mode = NULL, *joined = NULL;
@@ -167,7 +167,7 @@ static int put_mount_mapping(struct reader *r, const struct field *f)
 /* One K: V of env and file. */
 static int put_pair(void *arg)
 {
-	struct reader *r = arg;
+	struct policy_reader *r = arg;
 	const struct list *values = &r->policy->values;
 	const char *field = r->field->name;
 	auto_free char *key = NULL, *pair = NULL;
@@ -190,7 +190,7 @@ static int put_pair(void *arg)
 
 static int put_item(void *arg)
 {
-	struct reader *r = arg;
+	struct policy_reader *r = arg;
 
 	if (r->ev.event.type == YAML_MAPPING_START_EVENT && str_equal(r->field->name, "mount"))
 		return put_mount_mapping(r, r->field);
@@ -199,7 +199,7 @@ static int put_item(void *arg)
 	return events_wrong_type(&r->ev, r->field->name, "a list of single values");
 }
 
-static int put_value(struct reader *r, const struct field *f)
+static int put_value(struct policy_reader *r, const struct field *f)
 {
 	bool mapping = r->ev.event.type == YAML_MAPPING_START_EVENT;
 
@@ -232,7 +232,7 @@ static bool is_limit(const struct field *f)
 	       f->offset < offsetof(struct sandbox_spec, limits) + sizeof(struct limits);
 }
 
-static int unknown_key(struct reader *r, const char *key)
+static int unknown_key(struct policy_reader *r, const char *key)
 {
 	const char *near = spec_field_near(key);
 	const struct field *f = near ? spec_field_find(near) : NULL;
@@ -259,7 +259,7 @@ static const struct field *find_key(const char *key)
 	return f && str_equal(f->name, key) && !(f->flags & FIELD_CLI_ONLY) ? f : NULL;
 }
 
-static int read_field(struct reader *r)
+static int read_field(struct policy_reader *r)
 {
 	const struct field *f = find_key(events_text(&r->ev));
 	uint64_t bit;
@@ -276,7 +276,7 @@ static int read_field(struct reader *r)
 	return events_next(&r->ev) < 0 ? -1 : put_value(r, f);
 }
 
-static int read_description(struct reader *r)
+static int read_description(struct policy_reader *r)
 {
 	if (r->policy->description)
 		return events_fail(&r->ev, "description", "description: is given twice");
@@ -289,7 +289,7 @@ static int read_description(struct reader *r)
 
 static int read_key(void *arg);
 
-static int read_limits(struct reader *r)
+static int read_limits(struct policy_reader *r)
 {
 	int rc;
 
@@ -308,7 +308,7 @@ static int read_limits(struct reader *r)
 
 static int read_key(void *arg)
 {
-	struct reader *r = arg;
+	struct policy_reader *r = arg;
 
 	if (!events_at_scalar(&r->ev))
 		return events_fail(&r->ev, "", "a key must be a word, not %s", events_type(&r->ev));
@@ -321,7 +321,7 @@ static int read_key(void *arg)
 
 int yaml_read_policy(struct policy *p, const char *text, size_t len, struct err *e)
 {
-	struct reader r = {.policy = p};
+	struct policy_reader r = {.policy = p};
 	int rc;
 
 	events_init(&r.ev, p->file, text, len, e);

@@ -1,3 +1,4 @@
+/* Headers of frames, for both ends of the guest protocol. */
 #include "wire/guest.h"
 
 static void put_u32(unsigned char *p, uint32_t v)

@@ -1,5 +1,5 @@
 /*
- * The guest protocol: what the daemon and cloche-guest, pid 1 of a sandbox, say to each other over
+ * The guest protocol: the messages between the daemon and cloche-guest, pid 1 of a sandbox, over
  * one byte stream (a Unix socket here; a vsock or an attached container stream elsewhere). No fds.
  *
  * Frames. A header of 12 bytes, then at most GUEST_MAX_PAYLOAD bytes. All numbers little-endian;
@@ -76,7 +76,8 @@ enum guest_type {
 	G_EXECS,  /* -> goes on: G_ITEM (guest_exec_item), G_END */
 	G_ACK,	  /* u32 eid: its exit status was taken, it may be forgotten -> G_OK */
 	G_INPUT,  /* u32 eid, str bytes, u8 close: stdin of a command without its stream -> G_OK */
-	G_READ, /* str path, u64 offset, u64 len (~0: to the end) -> G_OK guest_stat; goes on: G_DATA, G_END */
+	/* str path, u64 offset, u64 len (~0: to the end) -> G_OK guest_stat; goes on: G_DATA, G_END */
+	G_READ,
 	/*
 	 * str path, u32 mode, u64 offset (GUEST_WRITE_*: ~0 replace whole file atomically at its end),
 	 * u8 make parents -> G_OK when it may begin; goes on: daemon G_DATA..., G_CLOSE; then the guest
@@ -84,8 +85,10 @@ enum guest_type {
 	 */
 	G_WRITE,
 	G_STAT, /* str path, u8 follow -> G_OK guest_stat */
-	G_LIST, /* str path, u32 depth (1: the directory itself) -> G_OK; goes on: G_ITEM (guest_stat), G_END */
-	G_MKDIR, /* str path, u32 mode, u8 parents -> G_OK u8 created; EEXIST only if not a directory or !parents */
+	/* str path, u32 depth (1: the directory itself) -> G_OK; goes on: G_ITEM (guest_stat), G_END */
+	G_LIST,
+	/* str path, u32 mode, u8 parents -> G_OK u8 created; EEXIST only if not a directory or !parents */
+	G_MKDIR,
 	G_MOVE,	      /* str from, str to, u8 overwrite -> G_OK guest_stat */
 	G_REMOVE,     /* str path, u8 recursive -> G_OK */
 	G_CHMOD,      /* str path, u32 mode (~0: leave), u32 uid, u32 gid (~0: leave) -> G_OK */
@@ -96,36 +99,40 @@ enum guest_type {
 	 * holes (GNU.sparse 1.0), hard links, odd names, nanoseconds.
 	 */
 	G_TAR_OUT,
-	G_TAR_IN, /* str path, u8 flags -> G_OK; goes on: daemon G_DATA..., G_CLOSE; guest G_DONE u64 entries, G_END */
+	/* str path, u8 flags -> G_OK; goes on: daemon G_DATA..., G_CLOSE; guest G_DONE u64 entries, G_END */
+	G_TAR_IN,
 	/*
 	 * str path, str glob ("": all; ** crosses directories), str content ("": any; plain text, or
 	 * with flag GUEST_SEARCH_REGEX a POSIX extended expression), u8 flags, u32 max results
 	 * -> G_OK; goes on: G_ITEM (str path, u64 line (0: none), str text), G_END u8 cut
 	 */
 	G_SEARCH,
-	/* str path, u8 recursive -> G_OK; goes on: G_ITEM (u8 guest_change, str path (absolute, beginning as path was
-	 * named), u8 is_dir) */
+	/*
+	 * str path, u8 recursive -> G_OK; goes on: G_ITEM (u8 guest_change, str path (absolute, beginning
+	 * as path was named), u8 is_dir)
+	 */
 	G_WATCH,
 	G_CONNECT, /* u32 port -> G_OK; goes on: G_DATA both ways, G_CLOSE half-closes, G_END */
 	G_STATS,   /* -> G_OK guest_stats */
 	G_PING,	   /* -> G_OK */
 	G_EVENTS, /* -> G_OK; goes on: G_ITEM (guest_denial, guest_exec_item when one ended): see below */
 	/*
-	 * u32 eid (0: of all): what was refused to its processes; look-ups, which cannot always be told apart,
-	 * since it began -> G_OK u32 n, n x (u8 kind, str rule, str target, str explain, u64 count)
+	 * u32 eid (0: all): the calls that its processes were refused, and the look-ups refused since it
+	 * began, by whichever process -> G_OK u32 n, n x (u8 kind, str rule, str target, str explain, u64 count)
 	 */
 	G_DENIALS,
 	/*
 	 * In a warm host (warm/warm.h): runs a command or Python code in a warm sandbox of its own. u8 kind
 	 * (GUEST_RUN_*), u8 flags (GUEST_EXEC_NO_STDIN, _KILL), u64 timeout_ms, str cwd, u32 n, n x str
-	 * argv (Python: the script's path, then its arguments), u32 n, n x str "K=V", str code -> G_OK u32 eid, u32 pid, u32 layers proven, u32 Landlock ABI,
-	 * u8 notifications are listened to; goes on as G_EXEC does. Waits for a warm sandbox if there is none.
+	 * argv (Python: the script's path, then its arguments), u32 n, n x str "K=V", str code
+	 * -> G_OK u32 eid, u32 pid, u32 layers proven, u32 Landlock ABI, u8 whether notifications are
+	 * served; goes on as G_EXEC does. Waits until a warm sandbox is ready.
 	 */
 	G_RUN,
 	/*
-	 * u32 eid of a command that was started with GUEST_EXEC_PREFORK, then as G_EXEC: its process is asked
-	 * for a copy of itself, which becomes a command of its own -> as G_EXEC; EAGAIN: not so. What the
-	 * copy does is its own matter; argv is for lists. No terminal, shell or session.
+	 * u32 eid of a command that was started with GUEST_EXEC_PREFORK, then as G_EXEC: its process forks a
+	 * copy of itself, which becomes a command of its own -> as G_EXEC; EAGAIN: it does not fork. argv
+	 * only shows in lists of commands. No terminal, shell or session.
 	 */
 	G_FORK,
 	/* ---- both ways ---- */
@@ -135,13 +142,13 @@ enum guest_type {
 	G_END,
 	G_MORE,
 	/* ---- guest to daemon ---- */
-	G_WELCOME =
-		96, /* stream 0: u32 version, u64 generation, u64 boot id (random, of this guest) */
+	/* stream 0: u32 version, u64 generation, u64 boot id (random, of this guest) */
+	G_WELCOME = 96,
 	G_OK,
 	G_ERROR, /* u32 errno (the kernel's number on x86_64 as on aarch64), str message */
 	G_OUT,	 /* u64 seq, bytes (the rest of the payload) */
 	G_ERR,
-	G_EXIT, /* guest_exit; of a warm one then u64 disk_bytes, UINT64_MAX: not known */
+	G_EXIT, /* guest_exit; of a warm sandbox then u64 disk_bytes, UINT64_MAX: not known */
 	G_ITEM,
 	G_DONE,
 };
@@ -151,8 +158,8 @@ enum guest_exec_flags {
 	GUEST_EXEC_SHELL = 2,
 	GUEST_EXEC_NO_STDIN = 4,   /* /dev/null */
 	GUEST_EXEC_BACKGROUND = 8, /* never waits for a reader: old output is dropped */
-	GUEST_EXEC_KILL =
-		16, /* the end of its stream by the daemon (G_END) kills the tree; a lost link does not */
+	/* G_END by the daemon kills the tree of processes; a lost link does not */
+	GUEST_EXEC_KILL = 16,
 	GUEST_EXEC_LOGIN = 32,	  /* GUEST_EXEC_SHELL: bash -l */
 	GUEST_EXEC_MERGE = 64,	  /* stderr into stdout */
 	GUEST_EXEC_PREFORK = 128, /* can be asked for copies of itself (guest/exec/prefork.h) */
@@ -161,12 +168,13 @@ enum guest_exec_flags {
 enum guest_run { GUEST_RUN_COMMAND, GUEST_RUN_PYTHON };
 
 enum guest_tar_flags {
-	GUEST_TAR_UPPER =
-		1, /* out: an overlay's upper: whiteouts as character devices 0:0, opaque directories by
-			      * the pax key CLOCHE.opaque; in: such entries remove what is there */
-	GUEST_TAR_STRICT =
-		2, /* in: devices (but whiteouts with GUEST_TAR_UPPER) and set-id are errors, not left out */
-	GUEST_TAR_GZIP_NO = 0,
+	/*
+	 * out: the upper directory of an overlay, with whiteouts as character devices 0:0 and opaque
+	 * directories by the pax key CLOCHE.opaque; in: such entries remove files that are there
+	 */
+	GUEST_TAR_UPPER = 1,
+	/* in: devices (except whiteouts with GUEST_TAR_UPPER) and set-id are errors, not skipped */
+	GUEST_TAR_STRICT = 2,
 };
 
 enum guest_search_flags {
@@ -184,19 +192,22 @@ enum guest_change {
 };
 
 /*
- * guest_stat: str path (absolute), u8 kind ('f' 'd' 'l' 'o'), u32 mode, u32 uid, u32 gid, u64 size, u64 mtime_ns,
- *             str owner name, str group name, str link target
- * guest_exec_item: u32 eid, u32 pid, u8 running, u8 flags, str tag, str session, str cwd, u32 argc, argc x str,
- *             u64 started_ms (unix), guest_exit (zeros while it runs), u64 oldest seq kept, u64 next seq
- * guest_exit: u32 wait status as of waitpid, u32 exec_errno, u8 why (GUEST_WHY_*), u64 duration_us, u64 cpu_us, u64 max_rss_bytes,
- *             u32 denials seen (G_DENIALS tells them)
- * guest_stats: u32 processes, u64 cpu_us, u64 memory_bytes (sum of private memory; cgroups know better), u64 disk_bytes, u64 disk_limit_bytes,
- *             u64 net_rx_bytes, u64 net_tx_bytes (beyond loopback), u32 execs running
- * G_EVENTS items start with u8: 1 = denial: u8 kind (enum denial_kind), str rule/report name, str target, str explain, u64 count;
- *             2 = exec ended: guest_exec_item; 3 = ttl ended (last frame)
+ * guest_stat: str path (absolute), u8 kind ('f' 'd' 'l' 'o'), u32 mode, u32 uid, u32 gid, u64 size,
+ *             u64 mtime_ns, str owner name, str group name, str link target
+ * guest_exec_item: u32 eid, u32 pid, u8 running, u8 flags, str tag, str session, str cwd, u32 argc,
+ *             argc x str, u64 started_ms (unix), guest_exit (zeros while it runs), u64 oldest seq kept,
+ *             u64 next seq
+ * guest_exit: u32 wait status as of waitpid, u32 exec_errno, u8 why (GUEST_WHY_*), u64 duration_us,
+ *             u64 cpu_us, u64 max_rss_bytes, u32 denials seen (G_DENIALS lists them)
+ * guest_stats: u32 processes, u64 cpu_us, u64 memory_bytes (sum of private memory; a cgroup is more
+ *             exact), u64 disk_bytes, u64 disk_limit_bytes, u64 net_rx_bytes, u64 net_tx_bytes (beyond
+ *             loopback), u32 execs running
+ * G_EVENTS items start with u8: 1 = denial: u8 kind (enum denial_kind), str rule/report name,
+ *             str target, str explain, u64 count; 2 = exec ended: guest_exec_item; 3 = ttl ended
+ *             (last frame)
  */
 enum guest_why { GUEST_WHY_NONE, GUEST_WHY_TIMEOUT, GUEST_WHY_KILLED, GUEST_WHY_OOM };
-/* Besides, in the same byte: limits that were met, as far as the guest can tell (warm sandboxes). */
+/* In the same byte: limits that were hit, as far as the guest can tell (warm sandboxes). */
 #define GUEST_WHY_MASK 0x0f
 #define GUEST_HIT_MEMORY 0x10
 #define GUEST_HIT_PIDS 0x20

@@ -19,14 +19,14 @@
 
 /* ---- in the role ---- */
 
-static int run_front(const struct confinement *c, struct err *e)
+static int run_front(const struct role_confinement *c, struct err *e)
 {
 	if (confine(c, e) < 0)
 		return -1;
 	return front_main(ROLE_FD_BROKER, ROLE_FD_AUDIT);
 }
 
-static int run_audit(const struct confinement *c, struct err *e)
+static int run_audit(const struct role_confinement *c, struct err *e)
 {
 	struct config *config = must_alloc(calloc(1, sizeof(*config)));
 	const int socks[] = {ROLE_FD_BROKER, ROLE_FD_AUDIT};
@@ -43,7 +43,7 @@ static int run_audit(const struct confinement *c, struct err *e)
 
 static const struct role_kind {
 	const char *name;
-	int (*run)(const struct confinement *c, struct err *e); /* in the role's process */
+	int (*run)(const struct role_confinement *c, struct err *e); /* in the role's process */
 	const struct seccomp_profile *profile;
 	uint64_t open_files;
 } kinds[ROLE_COUNT] = {
@@ -60,12 +60,12 @@ int daemon_role(int argc, char **argv)
 	int status = -1;
 
 	for (size_t i = 0; argc == 6 && i < ROLE_COUNT; i++) {
-		struct confinement c = {.root = argv[2],
-					.uid = (uid_t)strtoul(argv[3], NULL, 10),
-					.gid = (gid_t)strtoul(argv[4], NULL, 10),
-					.rootless = argv[5][0] == '1',
-					.open_files = kinds[i].open_files,
-					.profile = kinds[i].profile};
+		struct role_confinement c = {.root = argv[2],
+					     .uid = (uid_t)strtoul(argv[3], NULL, 10),
+					     .gid = (gid_t)strtoul(argv[4], NULL, 10),
+					     .rootless = argv[5][0] == '1',
+					     .open_files = kinds[i].open_files,
+					     .profile = kinds[i].profile};
 
 		if (!kinds[i].run || !str_equal(argv[1], kinds[i].name))
 			continue;

@@ -1,3 +1,4 @@
+/* The table of forbidden places, and how a path or an object is compared with it. */
 #include "policy/paths/forbidden.h"
 
 #include "kern/sys.h"
@@ -6,23 +7,23 @@
 
 enum rule_kind {
 	RULE_TREE,   /* the place and all below it */
-	RULE_SOCKET, /* the same; an overlay of what contains it is harmless */
+	RULE_SOCKET, /* the same; an overlay of a directory that contains it is harmless */
 	RULE_NAME,   /* the same; where it is a symlink, other rules cover its target */
 	RULE_PARENT, /* not forbidden by itself: may be a symlink on the way to forbidden places */
 	RULE_KERNEL, /* a tree of the kernel's own, always a mount: by name and by type */
 };
 
-struct rule {
+struct place_rule {
 	const char *path;
 	enum rule_kind kind;
 };
 
-static const struct rule rules[] = {
+static const struct place_rule rules[] = {
 	{"/proc", RULE_KERNEL},
 	{"/sys", RULE_KERNEL},
 	{"/dev", RULE_KERNEL},
 	{"/boot", RULE_TREE},
-	/* who may log in, and with which key */
+	/* accounts and keys */
 	{"/etc", RULE_PARENT},
 	{"/etc/shadow", RULE_TREE},
 	{"/etc/shadow-", RULE_TREE},
@@ -41,7 +42,7 @@ static const struct rule rules[] = {
 	{"/etc/docker", RULE_TREE},
 	{"/etc/kubernetes", RULE_TREE},
 	{"/etc/cloche", RULE_TREE},
-	/* sockets whose other end does as it is told */
+	/* sockets of services that obey their clients */
 	{"/run", RULE_PARENT},
 	{"/run/docker.sock", RULE_TREE},
 	{"/run/docker", RULE_TREE},
@@ -59,7 +60,7 @@ static const struct rule rules[] = {
 	{"/var/run", RULE_NAME},
 	{"/tmp/.X11-unix", RULE_SOCKET},
 	{"/tmp/.ICE-unix", RULE_SOCKET},
-	/* other people's containers, copies of shadow */
+	/* other containers, copies of shadow */
 	{"/var/lib", RULE_PARENT},
 	{"/var/lib/docker", RULE_TREE},
 	{"/var/lib/containerd", RULE_TREE},
@@ -114,7 +115,7 @@ static const char *const home_entries[] = {
 	".local/state/cloche",
 };
 
-/* Never anything but secrets, in whichever home or backup of one they are found. */
+/* These hold nothing but secrets, in every home and every backup of a home. */
 static const char *const anywhere[] = {".ssh", ".gnupg", ".aws", ".kube", ".password-store"};
 
 int place_id_get(int dirfd, const char *path, struct place_id *ret)
@@ -144,7 +145,7 @@ static char *real_path(int dirfd, const char *path)
 	return str_copy(real);
 }
 
-/* dir and name must live as long as f: no copy, since this runs on the way of every `run`. */
+/* dir and name must outlive f. They are not copied: this is on the hot path of `run`. */
 static void remember(struct forbidden *f, const struct place_id *id, const char *dir,
 		     const char *name)
 {
@@ -219,7 +220,7 @@ static int add_tree(struct forbidden *f, const char *path)
 	return 0;
 }
 
-/* One home, by the name given and by where that leads, with its entries that are there now. */
+/* One home, by its given and its real name, with those of its entries that exist now. */
 static void look_at_home(struct forbidden *f, const char *home)
 {
 	auto_close int fd = -1;
@@ -235,7 +236,7 @@ static void look_at_home(struct forbidden *f, const char *home)
 		if (str_equal(f->homes.items[i], clean))
 			return;
 	list_add(&f->homes, clean);
-	/* Without a link on the way the name is the real one, and need not be asked for. */
+	/* Without a symlink on the way the name is the real one. */
 	fd = sys_openat2(AT_FDCWD, clean, O_PATH | O_DIRECTORY | O_CLOEXEC, RESOLVE_NO_SYMLINKS);
 	linked = fd < 0;
 	if (linked)
@@ -250,7 +251,7 @@ static void look_at_home(struct forbidden *f, const char *home)
 	free(real);
 	for (size_t i = 0; i < ARRAY_LEN(home_entries); i++) {
 		if (place_id_get(fd, home_entries[i], &id) < 0) {
-			/* Not even the first: this caller may look at nothing in there. */
+			/* The caller may look at nothing in this home. */
 			if (i == 0 && errno == EACCES)
 				return;
 			continue;
@@ -295,7 +296,7 @@ int forbidden_init(struct forbidden *f, const struct sandbox_spec *s, bool copie
 	look_at_rules(f);
 	look_at_home_parent(f, "/home");
 	look_at_home(f, "/root");
-	/* HOME is the caller's word, so it can only add to what is forbidden. */
+	/* The caller chooses HOME, so it can only add forbidden places. */
 	if (getenv("HOME"))
 		look_at_home(f, getenv("HOME"));
 	return 0;
@@ -342,7 +343,7 @@ static bool judge_home(const char *path, const char *home, struct refusal *ret)
 	return judge_place(path, home, ret);
 }
 
-/* Each directory in /home is somebody's home; no need to list them. */
+/* Each directory in /home is a home; they need not be listed. */
 static bool judge_home_parent(const char *path, const char *parent, struct refusal *ret)
 {
 	size_t len = strlen(parent);
@@ -370,7 +371,7 @@ static bool judge_components(const char *path, struct refusal *ret)
 	return false;
 }
 
-static bool judge_rule(const struct forbidden *f, const struct rule *rule, const char *path,
+static bool judge_rule(const struct forbidden *f, const struct place_rule *rule, const char *path,
 		       struct refusal *ret)
 {
 	if (rule->kind == RULE_PARENT || !judge_place(path, rule->path, ret))

@@ -6,8 +6,8 @@
  *   if (forbidden_judge(&f, path, &refusal)) ...  as often as needed; path is real, not as typed
  *   forbidden_done(&f);
  *
- * A name counts whether or not something is there now, so that what appears later is covered too.
- * What contains a forbidden place is refused like the place itself. A home directory is forbidden
+ * A name is forbidden whether or not it exists now, so that files that appear later are covered.
+ * A directory that contains a forbidden place is refused like the place itself. A home directory is forbidden
  * as a whole and with the entries where secrets are kept; its other entries are not.
  */
 #pragma once
@@ -15,21 +15,21 @@
 #include "base/base.h"
 #include "model/spec.h"
 
-/* Which object something is, and through which mount it is seen. */
+/* Identifies an object, and the mount through which it is seen. */
 struct place_id {
 	uint64_t dev, ino;
-	uint64_t mount; /* 0: the kernel does not tell */
+	uint64_t mount; /* 0: not known */
 	unsigned mode;
 };
 
-/* Something that is there now at a forbidden name. */
+/* An object that exists now at a forbidden name. */
 struct seen_place {
 	struct place_id id;
 	const char *dir; /* NULL, or the home that name is an entry of */
 	const char *name;
 };
 
-#define FORBIDDEN_FIRST 48 /* as many as most hosts have: memory for more has to be got */
+#define FORBIDDEN_FIRST 48 /* enough for most hosts; more are allocated */
 
 struct forbidden {
 	struct list trees; /* besides the built-in table: spec->forbid, own state, link targets */
@@ -38,7 +38,7 @@ struct forbidden {
 	struct seen_place *seen;  /* NULL: few, in first */
 	size_t seen_count, seen_room;
 	struct seen_place first[FORBIDDEN_FIRST];
-	bool copied; /* the source is shown in a way that sockets in it lead nowhere */
+	bool copied; /* sockets in the source cannot be connected to from inside */
 };
 
 enum refusal_kind { REFUSE_IS, REFUSE_BELOW, REFUSE_CONTAINS, REFUSE_KIND_COUNT };

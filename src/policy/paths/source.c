@@ -17,8 +17,8 @@
  *    mounted below its lower layer, so a source that is only copied can do without (this is the
  *    current directory of every run, and reading the list costs more than all the rest).
  *
- * Not seen: what is hard-linked or copied from a forbidden place into an allowed directory, and
- * symlinked entries in homes other than the caller's and root's.
+ * Not found: files that were hard-linked or copied from a forbidden place into an allowed directory,
+ * and symlinked entries in homes other than the caller's and root's.
  */
 #include "policy/paths/source.h"
 
@@ -72,8 +72,8 @@ static int refuse(const struct judge *j, const struct refusal *r, struct err *e)
 			 same ? "" : "' and", what[r->kind], place.text, remedy[r->kind]);
 }
 
-static int say(struct err *e, enum err_kind kind, const char *field, const char *path,
-	       const char *text)
+static int refuse_path(struct err *e, enum err_kind kind, const char *field, const char *path,
+		       const char *text)
 {
 	return err_field(e, kind, field, "%s: '%s'%s", field, show(path).text, text);
 }
@@ -81,12 +81,13 @@ static int say(struct err *e, enum err_kind kind, const char *field, const char 
 static int open_error(const char *field, const char *path, struct err *e)
 {
 	if (errno == ENOENT || errno == ENOTDIR)
-		return say(e, ERR_NOT_FOUND, field, path, " does not exist");
+		return refuse_path(e, ERR_NOT_FOUND, field, path, " does not exist");
 	if (errno == ELOOP)
-		return say(e, ERR_DENIED, field, path,
-			   " goes through a link of /proc, or in circles; name the place itself");
+		return refuse_path(
+			e, ERR_DENIED, field, path,
+			" goes through a link of /proc, or in circles; name the place itself");
 	if (errno == EACCES)
-		return say(e, ERR_DENIED, field, path, ": you may not go there");
+		return refuse_path(e, ERR_DENIED, field, path, ": you may not go there");
 	err_sys(e, "%s: cannot open '%s'", field, show(path).text);
 	snprintf(e->field, sizeof(e->field), "%s", field);
 	return -1;
@@ -96,7 +97,7 @@ static int open_path(const char *path)
 {
 	int fd = sys_openat2(AT_FDCWD, path, O_PATH | O_CLOEXEC, RESOLVE_NO_MAGICLINKS);
 
-	/* An old or filtered kernel: safe as well, since the fd is judged and not the way to it. */
+	/* Without openat2 this is safe as well: the fd is judged, not the path to it. */
 	if (fd < 0 && (errno == ENOSYS || errno == EPERM))
 		fd = open(path, O_PATH | O_CLOEXEC);
 	return fd;
@@ -114,10 +115,10 @@ static bool is_removed(const struct source *s)
 	return lstat(s->path, &st) < 0 || st.st_ino != s->st.st_ino || st.st_dev != s->st.st_dev;
 }
 
-/* Where in the tree of mounts its fd is. */
+/* Reads the place of the fd in the tree of mounts. */
 static int read_name(const char *path, struct source *s)
 {
-	/* The same answer, without a file of /proc; of what was removed there is none. */
+	/* The same answer without a file of /proc; fails for a directory that was removed. */
 	if (str_equal(path, ".") && syscall(SYS_getcwd, s->path, sizeof(s->path)) > 0)
 		return 0;
 	return io_fd_path(s->fd, s->path, sizeof(s->path));
@@ -132,11 +133,13 @@ static int open_source(const char *field, const char *path, struct source *s, st
 	if (read_name(path, s) < 0 || fstat(s->fd, &s->st) < 0)
 		return err_sys(e, "%s: cannot tell where '%s' leads", field, show(path).text);
 	if (s->path[0] != '/' || is_removed(s))
-		return say(e, ERR_NOT_FOUND, field, path, " has been removed or is out of reach");
+		return refuse_path(e, ERR_NOT_FOUND, field, path,
+				   " has been removed or is out of reach");
 	if (!S_ISDIR(s->st.st_mode) && !S_ISREG(s->st.st_mode))
-		return say(e, ERR_DENIED, field, path,
-			   " is neither a directory nor a regular file; sockets and devices are "
-			   "not shown");
+		return refuse_path(
+			e, ERR_DENIED, field, path,
+			" is neither a directory nor a regular file; sockets and devices are "
+			"not shown");
 	return 0;
 }
 
@@ -183,7 +186,7 @@ static bool is_kernel_fs(const char *type)
 	return false;
 }
 
-/* What is mounted below the source comes along with it. */
+/* File systems that are mounted below the source are shown with it. */
 static bool judge_submounts(const struct judge *j, const struct mountinfo *m, struct refusal *ret)
 {
 	for (size_t i = 0; i < m->count; i++) {
@@ -212,7 +215,7 @@ static bool has_one_name(const struct judge *j)
 	       root.mount == j->id.mount && !forbidden_shares_fs(&j->forbidden, &j->id);
 }
 
-/* True if it is to be refused, or if the list of mounts does not know it (then ret says so). */
+/* True if the source is refused, also because the list of mounts does not have it (ret says why). */
 static bool judge_mount(const struct judge *j, const struct mountinfo *m, struct refusal *ret)
 {
 	const char *path = j->source->path;
@@ -276,7 +279,7 @@ static bool is_below_any(const char *path, const struct list *dirs)
 	return false;
 }
 
-/* With no list anything goes; what may be written may be read; writing never goes beyond both. */
+/* Without a list every source is allowed. A source that may be written may be read. */
 static int judge_allowed(const struct judge *j, const struct sandbox_spec *s, struct err *e)
 {
 	const char *path = j->source->path, *list = "mount_read";

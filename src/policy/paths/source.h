@@ -14,7 +14,7 @@ enum source_use {
 	SOURCE_READ,
 	SOURCE_WRITE,
 	SOURCE_COPY, /* as lower layer of an overlay: what is mounted below it does not show */
-	SOURCE_BARE, /* at level process: that does show, but sockets cannot be connected to */
+	SOURCE_BARE, /* at level process: mounts below it show, but sockets cannot be connected to */
 };
 
 struct source {
@@ -32,7 +32,7 @@ struct source {
 int source_open(const struct sandbox_spec *s, const char *field, const char *path,
 		enum source_use use, struct source *ret, struct err *e);
 
-/* The two halves of source_open: what is it and where; may it be shown? fd stays the caller's. */
+/* The two halves of source_open: open and locate the path; judge it. fd stays the caller's. */
 int source_look(const char *field, const char *path, struct source *ret, struct err *e);
 int source_judge(const struct sandbox_spec *s, const char *field, const char *path,
 		 enum source_use use, const struct source *source, struct err *e);

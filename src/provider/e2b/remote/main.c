@@ -39,7 +39,7 @@ static int read_key(char *ret, size_t size, struct err *e)
 	return 0;
 }
 
-static int start_remote_role(const struct confinement *c, struct service *s, struct loop **ret,
+static int start_remote_role(const struct role_confinement *c, struct service *s, struct loop **ret,
 			     struct err *e)
 {
 	struct config *config = must_alloc(calloc(1, sizeof(*config)));
@@ -71,12 +71,12 @@ int main(int argc, char **argv)
 		fputs("cloche-remote: it is started by `cloche serve` only\n", stderr);
 		return 125;
 	}
-	struct confinement c = {.readable = readable,
-				.uid = (uid_t)strtoul(argv[4], NULL, 10),
-				.gid = (gid_t)strtoul(argv[5], NULL, 10),
-				.rootless = argv[6][0] == '1',
-				.open_files = 65536,
-				.profile = &seccomp_profile_remote};
+	struct role_confinement c = {.readable = readable,
+				     .uid = (uid_t)strtoul(argv[4], NULL, 10),
+				     .gid = (gid_t)strtoul(argv[5], NULL, 10),
+				     .rootless = argv[6][0] == '1',
+				     .open_files = 65536,
+				     .profile = &seccomp_profile_remote};
 
 	log_init("remote");
 	prctl(PR_SET_NAME, "cloche-remote", 0, 0, 0);
