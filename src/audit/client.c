@@ -125,22 +125,16 @@ void audit_reopen(struct audit *a, int fd)
 		ipc_channel_open(&a->channel, fd);
 }
 
-static void free_queue(struct pending_queue *q)
+void audit_close(struct audit *a)
 {
 	struct pending_entry *p;
 
-	while ((p = queue_take(q)))
-		free(p);
-}
-
-void audit_close(struct audit *a)
-{
 	if (!a)
 		return;
 	loop_task_remove(a->loop, &a->task);
 	ipc_channel_close(&a->channel);
-	free_queue(&a->sent);
-	free_queue(&a->failed);
+	while ((p = queue_take(&a->sent)) || (p = queue_take(&a->failed)))
+		free(p);
 	free(a);
 }
 

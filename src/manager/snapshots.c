@@ -46,12 +46,6 @@ static int check_name(const char *name, struct err *e)
 	return 0;
 }
 
-/* The broker finds a snapshot by its owner, also for a caller that sees all. */
-static void set_owner(struct ipc_snapshot *s, const struct caller *who)
-{
-	snprintf(s->owner, sizeof(s->owner), "%s", who->token);
-}
-
 /* ---- taking one ---- */
 
 static void thawed(struct sandbox *s)
@@ -261,7 +255,7 @@ void restore(struct job *j, const char *snapshot, void (*then)(struct job *j))
 
 	*r = (struct restore){.j = j, .tar = -1, .then = then};
 	snprintf(m.snapshot.id, sizeof(m.snapshot.id), "%s", snapshot);
-	set_owner(&m.snapshot, &j->s->owner);
+	memcpy(m.snapshot.owner, j->s->owner.token, sizeof(m.snapshot.owner));
 	broker_ask(j->s->m->p.broker, &m, -1, on_tar_opened, r);
 }
 
@@ -523,7 +517,7 @@ static void errand_run(struct manager *m, const struct caller *who, const struct
 	a->m = m;
 	a->who = *who;
 	/* A new snapshot belongs to the caller, also if the caller sees all. */
-	set_owner(&a->msg.snapshot, who);
+	memcpy(a->msg.snapshot.owner, who->token, sizeof(who->token));
 	/* A malformed id is answered like an unknown one (rule 28). */
 	if (!a->err.kind && !ipc_id_is_valid(a->msg.snapshot.id))
 		err_set(&a->err, ERR_NOT_FOUND, "there is no such snapshot");
