@@ -16,7 +16,7 @@ sys.dont_write_bytecode = False
 del sys.modules["kernel"], sys.modules["prefork"]  # the user's modules may have these names
 
 
-class Kernels(prefork.Trade):
+class Kernels(prefork.Service):
     own = os.path.dirname(os.path.abspath(__file__))  # a new daemon places its files anew
 
     def warm_up(self):

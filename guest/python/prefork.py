@@ -1,16 +1,15 @@
-"""Parked interpreters: load everything once, then make copies of themselves for others to use.
+"""Preforked interpreters: load everything once, then make copies of themselves on request.
 
-Started with a socket as fd 3; src/guest/exec/prefork.h has the protocol, and src/warm/warm.h says what else is
-prepared ahead. kernel_prefork.py imports this, and it stands
-in front of snippet_prefork.py when that is built.
+Started with a socket as fd 3; src/guest/exec/prefork.c has the protocol, and src/warm/warm.h says what else is
+prepared ahead. kernel_prefork.py imports this file; for snippet_prefork.py it is put in front when that is built.
 
-One copy always waits for an order on that socket. It was forked twice and has lost its parent, so that
-pid 1, which sends the order, gets to know how it ends. There are two processes that make copies: the
-first as soon as it is there; the second, its child, when it has loaded the modules as well,
-which may take seconds, and from then on the first makes no more.
+One copy always waits for an order on that socket. The copy was forked twice and has lost its parent, so that
+pid 1, which sends the order, learns how the copy ends. Two processes make copies: the first one at once; the
+second, its child, when it has loaded the modules as well, which may take seconds. From then on the first
+makes no more copies.
 
-A copy must not have modules that a new interpreter would not load: if a directory has changed that
-modules come from, it ends instead of doing its work, and so does this process; another is started.
+A copy must not have modules that a new interpreter would not load: if a directory has changed that modules
+come from, the copy ends instead of doing its work, and so does this process; another one is started.
 """
 import gc
 import os
@@ -21,7 +20,7 @@ import time
 
 SOCKET = 3
 EXIT_CHANGED = 3
-TAKEN, CHANGED, REFUSED = b"t", b"c", b"r"  # what a copy says
+TAKEN, CHANGED, REFUSED = b"t", b"c", b"r"  # what a copy reports
 ORDER_MAX = 1 << 20
 
 
@@ -47,7 +46,7 @@ def places():
 
 
 def look(names):
-    """When they last changed."""
+    """The state of these directories: which ones they are, and when they last changed."""
     seen = {}
     for name in names:
         try:
@@ -63,7 +62,7 @@ def preload(names):
         try:
             __import__(name)
         except BaseException:
-            pass  # whoever imports it will be told why
+            pass  # the program that imports it gets the error
 
 
 class Order:
@@ -83,33 +82,33 @@ class Order:
         os.umask(0o022)
 
     def become_command(self):
-        """True when pid 1 knows this process."""
+        """True: pid 1 has made this process a command."""
         os.write(self.report, b"1")
         known = os.read(self.report, 1)
         os.close(self.report)
         return bool(known)
 
 
-class Trade:
-    """What copies are for."""
+class Service:
+    """What copies do."""
 
     own = None  # a directory whose changes do not matter
 
     def warm_up(self):
-        """Touches what everyone touches, while nobody waits."""
+        """Touches the memory that every copy needs, before a request waits for it."""
 
     def can(self, order):
-        """False: it would not be what a new interpreter is."""
+        """False: the copy would differ from a new interpreter."""
         return True
 
     def do(self, order):
-        """Does not come back."""
+        """Carries out the order; does not return."""
 
 
-def wait_for_order(trade, parent, told, seen):
-    """In a copy, which waits until somebody needs it."""
+def wait_for_order(service, parent, told, seen):
+    """In a copy: waits for its order and carries it out."""
     os.setsid()
-    trade.warm_up()
+    service.warm_up()
     while os.getppid() == parent:
         time.sleep(0.0005)
     with socket.socket(fileno=SOCKET) as orders:
@@ -117,15 +116,15 @@ def wait_for_order(trade, parent, told, seen):
     if not message:
         return
     order = Order(message, fds)
-    said = CHANGED if look(seen) != seen else TAKEN if trade.can(order) else REFUSED
+    said = CHANGED if look(seen) != seen else TAKEN if service.can(order) else REFUSED
     os.write(told, said)
     os.close(told)
     if said == TAKEN:
-        trade.do(order)
+        service.do(order)
 
 
-def make_copy(trade, seen, ours):
-    """One that waits; returns where it says that it is taken. ours: what it must not have open."""
+def make_copy(service, seen, ours):
+    """Makes a copy that waits; returns the pipe on which it reports. ours: fds that the copy must not have open."""
     reader, writer = os.pipe()
     middle = os.fork()
     if middle == 0:
@@ -134,7 +133,7 @@ def make_copy(trade, seen, ours):
             if os.fork() == 0:
                 for fd in (reader, *ours):
                     os.close(fd)
-                wait_for_order(trade, parent, writer, seen)
+                wait_for_order(service, parent, writer, seen)
         finally:
             os._exit(0)
     os.close(writer)
@@ -142,15 +141,15 @@ def make_copy(trade, seen, ours):
     return reader
 
 
-class Park:
-    """Always has one copy that waits."""
+class Copies:
+    """Always keeps one copy that waits."""
 
-    def __init__(self, trade, seen, ours):
-        sys.stdout.flush()  # what modules have printed is nobody's output
+    def __init__(self, service, seen, ours):
+        sys.stdout.flush()  # output of the modules must not show up in a copy
         gc.collect()
         gc.freeze()
-        self.trade, self.deaths, self.seen, self.ours = trade, 0, seen, ours
-        self.told = make_copy(trade, seen, ours)
+        self.service, self.deaths, self.seen, self.ours = service, 0, seen, ours
+        self.told = make_copy(service, seen, ours)
 
     def next(self, another=True):
         """The copy is taken, or has died."""
@@ -159,47 +158,47 @@ class Park:
         self.deaths = 0 if said else self.deaths + 1
         if said == CHANGED or self.deaths > 3:
             os._exit(EXIT_CHANGED if said else 1)
-        self.told = make_copy(self.trade, self.seen, self.ours) if another else None
+        self.told = make_copy(self.service, self.seen, self.ours) if another else None
 
 
-def load_and_serve(trade, names, ready, seen):
+def load_and_serve(service, names, ready, seen):
     """The second process."""
     preload(names)
-    park = Park(trade, {**look(places() - {trade.own}), **seen}, [ready])
-    os.write(ready, b"1")  # and at its end the other one sees that of the pipe
+    copies = Copies(service, {**look(places() - {service.own}), **seen}, [ready])
+    os.write(ready, b"1")  # the first process sees the end of this pipe when this one ends
     while True:
-        park.next()
+        copies.next()
 
 
-def serve(trade, names):
-    seen = look(places() - {trade.own})
+def serve(service, names):
+    seen = look(places() - {service.own})
     ours = []
-    park = Park(trade, seen, ours)
+    copies = Copies(service, seen, ours)
     os.write(1, b"ready\n")
     reader, writer = os.pipe()
     second = os.fork()
     if second == 0:
         os.close(reader)
-        os.close(park.told)
-        time.sleep(0.1)  # whoever wants the first copy goes first
+        os.close(copies.told)
+        time.sleep(0.1)  # a request that waits for the first copy goes first
         try:
-            load_and_serve(trade, names, writer, seen)
+            load_and_serve(service, names, writer, seen)
         finally:
             os._exit(1)
     os.close(writer)
     ours.append(reader)
     watched, loaded = [reader], False
     while True:
-        told = [park.told] if park.told is not None else []
+        told = [copies.told] if copies.told is not None else []
         ready = select.select(told + watched, [], [])[0]
-        if park.told in ready:
-            park.next(another=not loaded)  # what was made before may be taken, or not: never ended
+        if copies.told in ready:
+            copies.next(another=not loaded)  # a copy that already waits is never ended
         elif os.read(reader, 1):
             loaded = True
         else:
             status = os.waitpid(second, 0)[1]
             if loaded and os.WIFEXITED(status):
                 os._exit(os.WEXITSTATUS(status))
-            watched, loaded = [], False  # it was killed, for memory perhaps: as before, only slower
-            if park.told is None:
-                park = Park(trade, seen, ours)
+            watched, loaded = [], False  # killed, perhaps for memory: go on as before it was there, only slower
+            if copies.told is None:
+                copies = Copies(service, seen, ours)

@@ -1,23 +1,23 @@
-# Snippets of Python in a sandbox that goes on: each a copy of a parked interpreter, as `python3 path` would be.
+# Snippets of Python in a long-lived sandbox: each runs in a copy of a preforked interpreter, as `python3 path` would.
 #
 #     python3 - MODULE... <this, after prefork.py and program.py
 #
-# PYTHONPATH is not set for the parked one: what lies there may change at any time, and is looked at by each copy.
+# PYTHONPATH is not set for the prefork: its directories may change at any time, and each copy looks at them itself.
 
 import io
 
-# Variables that decide which interpreter is started, or that it looks at when it starts.
+# Variables that decide which interpreter is started, or that an interpreter reads when it starts.
 STARTING = b"PYTHON", b"LANG", b"LC_", b"PATH=", b"HOME=", b"LD_", b"GLIBC_TUNABLES=", b"MALLOC_"
-HOOKS = "sitecustomize", "usercustomize"  # modules that it would have loaded
+HOOKS = "sitecustomize", "usercustomize"  # modules that a new interpreter would have loaded
 WRITERS = {io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom}
 
 
 def variables(pairs):
-    """Those that it looks at, but for where modules are."""
+    """Those of the variables that an interpreter reads when it starts, except PYTHONPATH."""
     return {p for p in pairs if p.startswith(STARTING) and not p.startswith(b"PYTHONPATH=")}
 
 
-class Snippets(Trade):
+class Snippets(Service):
     def __init__(self):
         self.known = variables(key + b"=" + value for key, value in os.environ._data.items())
 
@@ -31,12 +31,12 @@ class Snippets(Trade):
 
     @staticmethod
     def is_own(module):
-        """Of whoever uses the sandbox: it may do something else for each program."""
+        """Can the sandbox's user change it? Then it may do something else for each program."""
         file = getattr(module, "__file__", None)
         return isinstance(file, str) and os.access(file, os.W_OK)
 
     def hides_nothing(self, directory):
-        """Would modules come from there that were loaded from elsewhere?"""
+        """False: this directory has modules that were already loaded from elsewhere."""
         try:
             names = os.listdir(directory)
         except OSError:
@@ -61,10 +61,10 @@ class Snippets(Trade):
             try:
                 finish(module, self.run(path, module), self.take_apart)
             finally:
-                os._exit(1)  # it was interrupted at its end
+                os._exit(1)  # interrupted while it ended
 
     def take_apart(self):
-        """What the program made and did not close is closed, as far as there may be something to be written."""
+        """Flushes the files that the program left open, and drops the modules that it loaded."""
         for stream in [thing for thing in gc.get_objects() if type(thing) in WRITERS]:
             try:
                 stream.flush()
@@ -85,5 +85,5 @@ class Snippets(Trade):
         return 0
 
 
-del sys.path[0]  # the directory that it was started in
+del sys.path[0]  # the directory in which this process was started
 serve(Snippets(), sys.argv[1:])

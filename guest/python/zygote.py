@@ -1,29 +1,29 @@
-"""A warm interpreter: loads modules once, then lends itself to one program after the other.
+"""The zygote of a warm host: loads modules once, and is then forked for one program after the other.
 
     LD_PRELOAD=cloche-zygote.so CLOCHE_ZYGOTE_FD=N python3 zygote.py MODULE...
 
 os.fork() in main is not the C library's (src/warm/preload/preload.c): it returns only in children that were
-born into a sandbox of their own, with every layer in place. Such a child reads one request from its
-standard input (see perform) and runs that as `python3 path argv...` would: same __main__, same sys, same
+created in a sandbox of their own, with every layer in place. Such a child reads one request from its
+standard input (see perform) and runs it as `python3 path argv...` would: same __main__, same sys, same
 messages, same exit status.
 
-What must not be the same in two children is made anew: the states of random, numpy, OpenSSL, uuid,
-tempfile and multiprocessing. The hash seed and the layout of memory are shared by nature. What was
-there before the fork stays frozen: a collection that looked at it would copy all of it.
+State that must differ between two children is made anew: that of random, numpy, OpenSSL, uuid, tempfile
+and multiprocessing. The hash seed and the layout of memory are shared by all children. Objects from before
+the fork stay frozen: a garbage collection that examined them would copy their pages.
 
-A child pays for each page that it writes to, and Python writes to whatever it looks at. So as much as
-can be is done before the fork: see stage, and src/warm/preload/pages.h for what is done to memory.
+A child pays for each page that it writes to, and Python writes to every object that it uses. So as much as
+possible is done before the fork: see stage, and src/warm/preload/pages.h for the memory.
 """
 import gc
 import os
 import sys
 
 CODE_PLACE = "/var/tmp/.code"  # where /run/code leads (src/warm/warm.h)
-# What most requests have (src/api/rest/run_task.c); the others are served as well, a little later.
+# What most requests have (src/api/rest/run_task.c); other requests take a little longer.
 USUAL_PATH, USUAL_DIRECTORY, USUAL_CWD = "/tmp/.cloche/main.py", "/tmp/.cloche", "/workspace"
 USUAL_ENVIRONMENT = {"PYTHONPATH": "/workspace", "NODE_PATH": "/workspace/node_modules"}
 SAMPLE = b"print(42)\n"
-# Not done ahead, but what such a program looks at is at hand.
+# A longer program, so that the pages that it needs are mapped before the fork as well.
 LONGER_SAMPLE = b"""
 import json, re
 class Pair:
@@ -45,7 +45,7 @@ number = int.from_bytes
 
 
 def origins():
-    """What this interpreter is made of: program, libraries, modules, and where others would come from."""
+    """The files of this interpreter: program, libraries, modules, and the directories that modules come from."""
     site = sys.modules.get("site")
     places = {sys.executable: None, **dict.fromkeys(sys.path)}
     if hasattr(site, "getsitepackages"):
@@ -70,7 +70,7 @@ def origins():
 
 
 def report(fd):
-    """Tells the nest, which looks now and then whether all of that is still the same."""
+    """Lists these files to the warm host, which checks now and then that they have not changed."""
     parts, size = [], 0
     for path in origins():
         part = os.fsencode(path) + b"\0"
@@ -85,7 +85,7 @@ def report(fd):
 
 
 def stage():
-    """The process as it would be after `python3 path`, if a request has nothing unusual."""
+    """Brings the process into the state after `python3 path`, for the usual request."""
     sys.argv = [USUAL_PATH]
     ORIG_ARGV[:] = ["python3", USUAL_PATH]
     sys.path[:1] = [USUAL_DIRECTORY, USUAL_ENVIRONMENT["PYTHONPATH"]]
@@ -95,7 +95,7 @@ def stage():
 
 
 def with_sample(sample, usual, call, *arguments):
-    """A request for that at standard input, and its output to nowhere, while that is called."""
+    """Calls a function with a sample request at standard input, and drops the output."""
     streams = os.dup(0), os.dup(1)
     ends = os.pipe()
     os.write(ends[1], b"".join(len(part).to_bytes(4, "little") + part for part in (usual, sample)))
@@ -108,7 +108,7 @@ def with_sample(sample, usual, call, *arguments):
         try:
             step(*arguments)
         except OSError:
-            pass  # tenants are slower
+            pass  # only makes tasks slower
     flush()
     os.chdir("/")
     for fd, stream in enumerate(streams):
@@ -117,15 +117,15 @@ def with_sample(sample, usual, call, *arguments):
 
 
 def rehearse():
-    """What the interpreter learns and writes down at first need not be in each child."""
+    """Runs a sample, so that what the interpreter caches on first use is there before the fork."""
     state = list(sys.path), sys.argv, list(ORIG_ARGV), sys.modules["__main__"]
     module, usual = stage()
     with_sample(SAMPLE, usual, perform, module, usual)
     sys.path[:], sys.argv, ORIG_ARGV[:], sys.modules["__main__"] = state
 
 
-def send_scout(module, usual, reseeds):
-    """A child that does all of it, to see which memory it needs (src/warm/preload/pages.h)."""
+def send_sampler(module, usual, reseeds):
+    """Forks a child that carries out a sample request, to see which pages it needs (src/warm/preload/pages.h)."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -148,11 +148,11 @@ def exactly(count):
         count -= len(got)
         got = os.read(0, count)
     if count:
-        os._exit(0)  # not needed any more
+        os._exit(0)  # the warm host closed the stream: this child is not needed
     return b"".join(parts)
 
 
-def take_terms(module, blob):
+def take_order(module, blob):
     """An order, as spawn_pack_order (src/guest/exec/spawn.h) packs it: cwd, count of arguments, arguments, K=V."""
     fields = blob.split(b"\0")
     end = 2 + int(fields[1])
@@ -169,14 +169,14 @@ def take_terms(module, blob):
 
 def perform(module, usual):
     """
-    Takes a request and does it: four bytes of length, then the terms; the same, then the code, which
-    is placed where tracebacks and inspect look for it. One function, for each has pages of its own.
+    Reads a request and carries it out: four bytes of length, then the order; the same, then the code, which is
+    written to the file where tracebacks and inspect look for it. One function, because each has pages of its own.
     """
-    terms = exactly(number(exactly(4), "little") + 4)
-    source = exactly(number(terms[-4:], "little"))
+    order = exactly(number(exactly(4), "little") + 4)
+    source = exactly(number(order[-4:], "little"))
     path, directory, cwd = USUAL_PATH, USUAL_DIRECTORY, USUAL_CWD
-    if terms[:-4] != usual:
-        path, directory, cwd = take_terms(module, terms[:-4])
+    if order[:-4] != usual:
+        path, directory, cwd = take_order(module, order[:-4])
     os.mkdir(directory)
     file = os.open(path, PLACE_FLAGS, 0o644)
     rest = source
@@ -192,7 +192,7 @@ def perform(module, usual):
 
 
 def serve(module, usual, reseeds):
-    """A child's life."""
+    """What a child does."""
     if reseeds:
         reseed()
     finish(module, perform(module, usual))
@@ -214,7 +214,7 @@ def main():
     gc.collect()
     gc.freeze()
     for sample in (SAMPLE, LONGER_SAMPLE):
-        with_sample(sample, usual, send_scout, module, usual, reseeds)
+        with_sample(sample, usual, send_sampler, module, usual, reseeds)
     os.fork()
     serve(module, usual, reseeds)
 

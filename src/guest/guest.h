@@ -1,7 +1,8 @@
 /*
  * cloche-guest: pid 1 of a sandbox of the daemon. It runs commands and file operations for the
- * daemon (wire/guest.h), reaps, answers the filter's notifications and every name look-up, and ends
- * the sandbox when its time is over. It has no privilege and lives under the filter of its commands.
+ * daemon (wire/guest.h), reaps, answers the filter's notifications and every name query, and ends
+ * the sandbox when its time to live is over. It has no privilege and runs under the same filter as
+ * its commands.
  */
 #pragma once
 
@@ -10,12 +11,13 @@
 struct warm_host_options;
 
 struct guest_options {
-	int listener; /* GUEST_FD_LISTENER; -1: there is one link only, and its end is the end */
-	int link;     /* that one, taken over */
+	int listener; /* GUEST_FD_LISTENER; -1: there is one link only, and the guest ends with it */
+	int link;     /* that link, if listener is -1; the guest owns it */
 	int notify, dns, scratch; /* or -1 */
 	uint64_t memory_bytes;	  /* 0: a cgroup limits it */
 	uint64_t pids;		  /* with memory_bytes */
-	uint64_t lives_on;	  /* 1: from the first hello on it survives whoever made it */
+	uint64_t
+		lives_on; /* 1: from the first hello on, the guest survives the process that made it */
 	const struct warm_host_options *warm_host; /* or NULL */
 };
 

@@ -167,7 +167,7 @@ struct exec_request {
 	const char *cwd, *user, *tag, *session; /* NULL: default */
 	uint64_t timeout_ms;			/* 0: none */
 	bool tty, background, keep, no_stdin, login;
-	bool preforks;	  /* the command makes copies of itself (guest/exec/prefork.h) */
+	bool preforks;	  /* the command makes copies of itself (guest/exec/prefork.c) */
 	uint32_t prefork; /* not 0: run in a copy of this prefork; EAGAIN: no copy can be made */
 	bool snippet; /* argv: python3, a file, arguments; may run in a copy of an interpreter */
 	const char *

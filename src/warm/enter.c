@@ -1,4 +1,6 @@
-/* From a new process to the last layer, in a warm sandbox that is ready; see warm sandbox.h. */
+/*
+ * What a task does from its creation to the last layer, in a warm sandbox that is ready (warm.h).
+ */
 #include "warm/warm_internal.h"
 
 #include "kern/sys.h"
@@ -9,13 +11,19 @@
 
 #include <sched.h>
 
-/* A spawner's task comes from the lane's namespaces and cgroup; another one enters these as well. */
+/*
+ * A spawner's task is in the lane's namespaces and cgroup already; a zygote's task enters these as
+ * well.
+ */
 static int enter_namespaces(const struct warm_entry *t, struct err *e)
 {
 	const int all = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWUTS |
 			CLONE_NEWCGROUP;
 
-	/* By their own fds: a pidfd of a process that is not dumpable serves only who has power over it. */
+	/*
+	 * By namespace fds: setns by a pidfd needs ptrace rights over the process, which is not
+	 * dumpable.
+	 */
 	if (t->by_spawner) {
 		if (setns(t->mounts, CLONE_NEWNS) < 0 || setns(t->ipc, CLONE_NEWIPC) < 0 ||
 		    setns(t->net, CLONE_NEWNET) < 0)
@@ -52,7 +60,7 @@ static int attach(const struct warm_entry *c, struct err *e)
 	return 0;
 }
 
-/* All but the two that are told by, which go to 3 and 4; looks whether that is so. */
+/* Closes all fds but the two for the report, which become 3 and 4, and verifies that. */
 static layer_set close_others(int *report, int *listener)
 {
 	enum { REPORT = 3, LISTENER, AFTER };
@@ -67,7 +75,7 @@ static layer_set close_others(int *report, int *listener)
 	return sys_close_range(AFTER, ~0u, 0) < 0 ? 0 : verify_fds(LISTENER);
 }
 
-/* Tells, and lets go of those as well; if that is not so, nothing runs. */
+/* Sends the report and closes these two as well; if that cannot be verified, nothing runs. */
 static int send_report(const struct warm_message *m, int report, int listener)
 {
 	struct err ignored;
@@ -78,7 +86,7 @@ static int send_report(const struct warm_message *m, int report, int listener)
 	return m->told.err.kind == ERR_NONE ? rc : -1;
 }
 
-/* Everything up to the last layer; what held is in the status page. */
+/* Everything up to the last layer; the status page says which layers were proven. */
 static void confine_task(const struct warm_entry *t, struct plan *p, int *ret_listener,
 			 struct err *e)
 {
@@ -95,7 +103,7 @@ static void confine_task(const struct warm_entry *t, struct plan *p, int *ret_li
 	if (rc < 0 || attach(t, e) < 0)
 		return;
 	p->page->proven |= verify_privileges(p, t->scratch);
-	/* The warm host's own places are not this task's. */
+	/* The warm host's own directories must not be this task's. */
 	if (!warm_places_are_own(t->settings, t->scratch))
 		p->page->proven &= ~(LAYER_BIT(LAYER_ROOT) | LAYER_BIT(LAYER_DISK));
 	(void)restrict_command(p, e);
@@ -117,7 +125,7 @@ int warm_enter(const struct warm_entry *c)
 	struct warm_message m = {.news = WARM_TASK};
 	int listener = -1, to = c->report;
 
-	/* In a spawner's memory it is that of the last task. */
+	/* In a spawner's memory the page still holds the last task's values. */
 	page.proven = 0;
 	page.canary_opens = page.listening = false;
 	page.landlock_abi = 0;

@@ -1,4 +1,6 @@
-/* Looks at a warm sandbox from inside, for what verify.c does not judge: its cgroup and its own places. */
+/*
+ * Verifies a warm sandbox from inside where verify.c does not: its cgroup and its own directories.
+ */
 #include "warm/warm_internal.h"
 
 #include "sandbox/inside/privileges.h"
@@ -12,7 +14,10 @@ void warm_look_around(struct warm_settings *t)
 	t->outside_proc = stat(WARM_ROOT "/proc", &st) == 0 ? st.st_dev : 0;
 }
 
-/* Of the lines of /proc/self/cgroup with a controller that limits: how many, and how many say "/". */
+/*
+ * Counts the lines of /proc/self/cgroup with a controller that limits, and those of them that say
+ * "/".
+ */
 static int count_cgroups(int *ret_at_root)
 {
 	static const char *const wanted[] = {":memory:", ":pids:", ":cpu:", ":cpu,", ",cpu:"};
@@ -27,7 +32,7 @@ static int count_cgroups(int *ret_at_root)
 		*end = '\0';
 		for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
 			counts = counts || strstr(line, wanted[i]);
-		/* On v2 there is nothing but this one. */
+		/* On v2 this is the only line. */
 		counts = counts ||
 			 (str_starts(line, "0::") && line == text && !strchr(end + 1, '\n'));
 		seen += counts;
@@ -59,10 +64,10 @@ bool warm_places_are_own(const struct warm_settings *t, int scratch)
 	for (size_t i = 0; i < WRITABLE_PLACES; i++)
 		if (stat(writable_places[i].shown, &st) < 0 || st.st_dev != own.st_dev)
 			return false;
-	/* In the warm host's own root the one that warm sandboxes start from is seen, with all the warm host's processes. */
+	/* The warm host's own root shows WARM_ROOT, with a /proc that shows all its processes. */
 	if (stat(WARM_ROOT "/proc", &st) == 0 || errno != ENOENT)
 		return false;
-	/* The scratch itself lies below it, and the warm host's below that. */
+	/* /proc must be neither the warm host's nor part of the scratch. */
 	return t->outside_proc && stat("/proc", &st) == 0 && st.st_dev != t->outside_proc &&
 	       st.st_dev != own.st_dev;
 }

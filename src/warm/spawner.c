@@ -1,18 +1,20 @@
 /*
- * The spawner of a lane: makes the task of each new warm sandbox, for commands, ahead of any request.
+ * The spawner of a lane: makes the task of each new warm sandbox, for commands, ahead of any
+ * request.
  *
  * Theory of operation
  *
- * The lane forks the spawner, so the spawner is in the lane's user, uts and cgroup namespaces and in its
- * cgroup, with an empty bounding set. A task inherits all that, and enters the namespaces of its warm sandbox. The
- * spawner turns to one pid namespace after the other for its children. A lane cannot do that: it could not
- * turn back, and has to make new ones. Tasks are siblings of the spawner (CLONE_PARENT), so the warm host's
- * pid 1 learns from the kernel how they ended.
+ * The lane forks the spawner, so the spawner is in the lane's user, uts and cgroup namespaces and
+ * in its cgroup, with an empty bounding set. A task inherits all that, and enters the namespaces of
+ * its warm sandbox. The spawner turns to one pid namespace after the other for its children. A lane
+ * cannot do that: it could not turn back, and has to make new ones. Tasks are siblings of the
+ * spawner (CLONE_PARENT), so the warm host's pid 1 learns from the kernel how they ended.
  *
- * A task shares the spawner's memory until its exec (CLONE_VM): nothing has to be copied for the task, nor
- * torn down when it executes the command, which a client waits for. No code of a run ever runs in that
- * memory, and the memory is never dumpable. Meanwhile the spawner sleeps, in a call that leaves errno alone, until
- * the next warm sandbox reports that it is ready. By then the last one is dead, and its task with it.
+ * A task shares the spawner's memory until its exec (CLONE_VM): nothing has to be copied for the
+ * task, nor torn down when it executes the command, which a client waits for. No code of a run ever
+ * runs in that memory, and the memory is never dumpable. Meanwhile the spawner sleeps, in a call
+ * that leaves errno alone, until the next warm sandbox reports that it is ready. By then the last
+ * one is dead, and its task with it.
  */
 #include "warm/warm_internal.h"
 
@@ -36,7 +38,10 @@ static int task_main(void *arg)
 	struct task_start *b = arg;
 	sigset_t none;
 
-	/* Those before it wait for signals; they have no handlers, and ignore none. */
+	/*
+	 * Its ancestors block all signals and wait for them; they have no handlers, and ignore
+	 * none.
+	 */
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	prctl(PR_SET_NAME, "task", 0, 0, 0);
@@ -55,7 +60,7 @@ static int open_streams(int ours[3], int theirs[3], struct err *e)
 	return 0;
 }
 
-/* The warm host knows of the warm sandbox before it hears of its task. */
+/* The warm host learns of the warm sandbox before it hears of the task. */
 static int spawn_task(struct task_start *b, const int sandbox[WARM_FDS_ALL], int control,
 		      struct err *e)
 {
@@ -104,8 +109,9 @@ static void serve_sandboxes(const struct warm_settings *t, const struct spawner_
 }
 
 /*
- * Nothing else of the warm host's is to reach a warm sandbox. When the lane and its warm sandboxes are gone, and with them the other
- * end, so is she. Below are the places of a task's streams: what she receives must not lie there.
+ * No other fd of the warm host may reach a warm sandbox. The spawner ends when the lane and its
+ * warm sandboxes are gone, and with them the other end of the socket. Fds 0 to 2 are filled because
+ * a task's streams go there: no received fd may have such a number.
  */
 static int keep_two(int control, int sandboxes)
 {

@@ -1,7 +1,4 @@
-/*
- * A lane makes warm sandboxes, one after the other; a warm sandbox is pid 1 of a warm sandbox. warm sandbox.h has the
- * whole picture.
- */
+/* A lane, and the pid 1 of each warm sandbox that the lane makes. warm.h has the overview. */
 #include "warm/warm_internal.h"
 
 #include "kern/caps.h"
@@ -26,7 +23,7 @@
 
 /* ---- the warm sandbox: pid 1 of its namespaces ---- */
 
-/* Places for one task on a tmpfs of its own, which is the working directory from then on. */
+/* Directories for one task, on a tmpfs of its own, which becomes the working directory. */
 static int make_places(const struct warm_settings *t, struct err *e)
 {
 	if (skeleton_mount_scratch(t->limits.disk_bytes, e) < 0)
@@ -51,7 +48,7 @@ static int show_places(struct err *e)
 	return pts < 0 ? -1 : mount_attach(pts, AT_FDCWD, "/dev/pts", e);
 }
 
-/* For the boot id: what is random here and is no secret. */
+/* For the boot id, which has to differ but is no secret. */
 static void make_id(char *ret, size_t size)
 {
 	struct timespec now;
@@ -79,7 +76,7 @@ static int build(const struct warm_settings *t, unsigned masks, int *ret_scratch
 	return chdir("/") < 0 ? err_sys(e, "cannot leave the scratch") : 0;
 }
 
-/* Our own /proc files are ours only while we are dumpable. */
+/* A process may open its own /proc files only while it is dumpable. */
 static int open_by_name(const char *path)
 {
 	int fd;
@@ -90,7 +87,7 @@ static int open_by_name(const char *path)
 	return fd;
 }
 
-/* By which others find us, and a spawner puts somebody beside us; as many as are wanted. */
+/* The fds by which others find this sandbox, and a spawner enters it; `count` of them. */
 static int open_self(int fds[WARM_FDS_ALL], int count, struct err *e)
 {
 	static const struct {
@@ -123,7 +120,7 @@ static bool is_watching(const struct warm_settings *t)
 	return !(t->cgroup_layers & LAYER_BIT(LAYER_MEMORY));
 }
 
-/* Nothing of ours is left to be misused: what the warm host may do is not for who shares a task's pid namespace. */
+/* A process that shares a task's pid namespace must not hold any privilege of the warm host. */
 static int give_up(const struct warm_settings *t, struct err *e)
 {
 	struct privilege_drop c = {.kind = CONFINED_REAPER,
@@ -133,7 +130,7 @@ static int give_up(const struct warm_settings *t, struct err *e)
 	return privileges_give_up(&c, e);
 }
 
-/* Reaps until it is killed, and watches. */
+/* Reaps until it is killed, and watches memory where no cgroup does. */
 static void reap(const struct warm_settings *t)
 {
 	bool watching = is_watching(t);
@@ -159,12 +156,12 @@ static void reap(const struct warm_settings *t)
 	}
 }
 
-/* What all warm sandboxes of a lane are made with. */
+/* What all warm sandboxes of a lane are made from. */
 struct sandbox_recipe {
 	const struct warm_settings *settings;
 	unsigned masks; /* of /proc */
-	int control;	/* the warm host's pid 1 */
-	int sandboxes;	/* whom a warm sandbox tells: that, or a spawner */
+	int control;	/* to the warm host's pid 1 */
+	int sandboxes;	/* where a warm sandbox reports: to control, or to the spawner */
 	bool has_spawner;
 };
 
@@ -192,8 +189,8 @@ static void warm_main(const struct sandbox_recipe *w)
 /* ---- the lane ---- */
 
 /*
- * A mount namespace with nothing in it but what its warm sandboxes share: each of them is made with a copy of
- * every mount that there is, and takes them apart again.
+ * A mount namespace that holds only what its warm sandboxes share: each of them starts with a copy
+ * of every mount in it, which has to be torn down again.
  */
 static int enter_root(struct err *e)
 {
@@ -202,7 +199,7 @@ static int enter_root(struct err *e)
 
 	if (unshare(CLONE_NEWNS) < 0)
 		return err_sys(e, "cannot create a mount namespace");
-	/* A copy, since what comes with the warm host's is locked in its place. */
+	/* A copy: mounts inherited from the warm host's namespace are locked in their place. */
 	tree = mount_clone(AT_FDCWD, WARM_ROOT, MOUNT_SUBMOUNTS | MOUNT_DEVICES, e);
 	if (tree < 0 || mount_attach(tree, AT_FDCWD, WARM_ROOT, e) < 0)
 		return -1;
@@ -224,10 +221,13 @@ static int enter_lane(const struct warm_settings *t, int index, const int *joins
 	for (int i = 0; i < t->join_count; i++)
 		if (write(joins[i], "0", 1) != 1)
 			return err_sys(e, "cannot join the cgroup of a lane");
-	/* What its own cgroup namespace will say later holds only if this is another one. */
+	/*
+	 * What the new cgroup namespace shows later proves something only if the lane left the old
+	 * cgroup.
+	 */
 	if (t->join_count && !warm_left_cgroup())
 		return err_set(e, ERR_UNSUPPORTED, "the cgroup of a lane was not joined");
-	/* What is not dumpable has no right to its own /proc files; nobody else is here yet. */
+	/* Only a dumpable process may write its own /proc files; no other process is here yet. */
 	if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0 ||
 	    userns_map_self(SANDBOX_UID, SANDBOX_UID, SANDBOX_GID, SANDBOX_GID, e) < 0 ||
 	    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
@@ -238,7 +238,7 @@ static int enter_lane(const struct warm_settings *t, int index, const int *joins
 		return err_sys(e, "cannot create namespaces");
 	if (enter_root(e) < 0)
 		return -1;
-	/* Neither it nor its warm sandboxes ever execute anything: once is enough for all of them. */
+	/* Neither the lane nor its warm sandboxes ever exec: once is enough for all of them. */
 	if (caps_drop_bounding(e) < 0)
 		return -1;
 	if (!caps_bounding_is_empty())
@@ -249,8 +249,9 @@ static int enter_lane(const struct warm_settings *t, int index, const int *joins
 }
 
 /*
- * Neither a lane nor its warm sandboxes allocate anything. What the warm host's pid 1 has allocated lies far from all
- * else, and each warm sandbox would have page tables for it: 12 kB, made and taken apart for nothing.
+ * Neither a lane nor its warm sandboxes allocate anything. The heap of the warm host's pid 1 lies
+ * far from all other mappings, and each warm sandbox would get page tables for it: 12 kB, made and
+ * freed for nothing.
  */
 static void drop_heap(void)
 {
@@ -284,12 +285,12 @@ static pid_t make_sandbox(const struct sandbox_recipe *w, struct err *e)
 }
 
 /*
- * A network that a task used is not for the next one: connections that linger, learned metrics and
- * counters would tell of it.
+ * The next task must not get a network that a task has used: lingering connections, learned metrics
+ * and counters would tell the next task about the last.
  */
 struct network {
 	struct net_counters counters;
-	uint64_t fresh; /* what it looked like before anybody used it; 0: there is none */
+	uint64_t fresh; /* its fingerprint before it was used; 0: there is none */
 };
 
 static int look_at_network(struct network *n, struct err *e)
@@ -313,16 +314,19 @@ static int renew_network(int control, struct network *n, struct err *e)
 	return message_send(control, &m, sizeof(m), &dns, dns >= 0, e);
 }
 
-/* What is to be hidden of a /proc, seen in the whole one that a lane has. */
+/* Which files of /proc have to be covered, found in the complete /proc that a lane has. */
 static unsigned find_masks(const struct warm_settings *t)
 {
 	auto_close int proc = open("/proc", O_PATH | O_DIRECTORY | O_CLOEXEC);
 
-	/* If it cannot be seen, no warm sandbox will be made either: some of these exist nowhere. */
+	/*
+	 * If /proc cannot be opened, cover all: some of the files exist nowhere, so no warm sandbox
+	 * will be made.
+	 */
 	return proc < 0 ? ~0u : procfs_look(proc, t->caller_is_root);
 }
 
-/* One warm sandbox after the other, until nobody asks any more. */
+/* Makes one warm sandbox after the other, until the warm host closes the socket. */
 static void serve(const struct sandbox_recipe *w)
 {
 	struct network network = {.counters = NET_COUNTERS_NONE};
@@ -330,7 +334,7 @@ static void serve(const struct sandbox_recipe *w)
 	struct err e;
 	char byte;
 
-	/* If that fails, it is made anew and tried again. */
+	/* If this fails, a new network is made and tried again. */
 	(void)look_at_network(&network, &e);
 	while (message_receive(w->control, &byte, 1, old, &e) == 0) {
 		struct warm_message m = {.news = WARM_GONE};
@@ -346,7 +350,7 @@ static void serve(const struct sandbox_recipe *w)
 			while (waitpid(pid, &status, __WALL) < 0 && errno == EINTR)
 				;
 		m.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-		/* It may be that there is no spawner any more to tell. */
+		/* The spawner that should have reported the failure may be gone. */
 		if (m.exit_code == WARM_USELESS)
 			m.news = WARM_FAILED;
 		if (message_send(w->control, &m, sizeof(m), NULL, 0, &e) < 0)
@@ -368,13 +372,15 @@ static void lane_main(const struct warm_settings *t, int index, const int *joins
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 ||
 	    enter_lane(t, index, joins, &dns, &m.told.err) < 0)
 		m.news = WARM_FAILED;
-	/* To add up what is used takes memory. */
+	/* The watch for memory allocates. */
 	if (m.news == WARM_READY && !is_watching(t))
 		drop_heap();
 	if (m.news == WARM_READY && spawner &&
 	    spawner_start(t, spawner, control, &sandboxes, &m.told.err) < 0)
 		m.news = WARM_FAILED;
-	/* The socket pairs are all that it keeps: nothing of the warm host's is to reach a warm sandbox. */
+	/*
+	 * A lane keeps only its two sockets: no other fd of the warm host may reach a warm sandbox.
+	 */
 	message_send(control, &m, sizeof(m), &dns, dns < 0 ? 0 : 1, &ignored);
 	if (m.news == WARM_FAILED)
 		_exit(1);
@@ -400,7 +406,7 @@ int lane_process_start(const struct warm_settings *t, int index, const int *join
 
 	if (message_pair(pair, e) < 0)
 		return -1;
-	/* It and its warm sandboxes take signals by waiting for them. */
+	/* A lane and its warm sandboxes take signals by waiting for them. */
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, &old);
 	s.pid = sys_clone3(&args);

@@ -162,7 +162,7 @@ enum guest_exec_flags {
 	GUEST_EXEC_KILL = 16,
 	GUEST_EXEC_LOGIN = 32,	  /* GUEST_EXEC_SHELL: bash -l */
 	GUEST_EXEC_MERGE = 64,	  /* stderr into stdout */
-	GUEST_EXEC_PREFORK = 128, /* can be asked for copies of itself (guest/exec/prefork.h) */
+	GUEST_EXEC_PREFORK = 128, /* can be asked for copies of itself (guest/exec/prefork.c) */
 };
 
 enum guest_run { GUEST_RUN_COMMAND, GUEST_RUN_PYTHON };

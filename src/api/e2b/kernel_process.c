@@ -1,6 +1,6 @@
 /*
  * The process behind a context: writing its files into the sandbox, starting, feeding, reading and
- * ending it. A Python kernel is a copy of the set's prefork, made by the guest (guest/exec/prefork.h).
+ * ending it. A Python kernel is a copy of the set's prefork, made by the guest (guest/exec/prefork.c).
  * The prefork is started with the sandbox if kernels are to be expected, else with the first context,
  * which waits for it: that takes no longer than starting a kernel.
  */

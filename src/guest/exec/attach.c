@@ -46,7 +46,7 @@ static void detach(struct attachment *a)
 
 static void tell_end(struct attachment *a)
 {
-	struct stream *s = a->stream;
+	struct guest_stream *s = a->stream;
 	auto_buf struct buf b = {0};
 
 	pack_exit(a->command, &b);
@@ -57,7 +57,7 @@ static void tell_end(struct attachment *a)
 	stream_end(s, NULL, 0);
 }
 
-/* One frame: what is left of a chunk, as far as there is room. */
+/* Sends one frame: the rest of a chunk, as far as there is room. */
 static bool send_some(struct attachment *a)
 {
 	const struct output_chunk *c = output_find(&a->command->output, a->seq);
@@ -97,7 +97,7 @@ static void take_input(void *arg, const char *bytes, size_t len)
 {
 	struct attachment *a = arg;
 
-	/* Bounded by the window, and given back as the command reads. */
+	/* The window bounds it; credit is given as the command reads. */
 	if (!command_input(a->command, bytes, len, false))
 		stream_credit(a->stream, len);
 }
@@ -115,14 +115,14 @@ static void lose_reader(void *arg)
 	struct command *c = a->command;
 
 	detach(a);
-	/* Commands go on when a daemon dies; a parked one that is nobody's is of no use. */
+	/* Commands go on when a daemon dies, but a prefork without an owner is of no use. */
 	if ((server_out(c->guest) || c->prefork >= 0) && !c->reaped &&
 	    (c->flags & GUEST_EXEC_KILL) && !c->attached)
 		command_kill(c, GUEST_WHY_KILLED);
 	command_watch_sources(c);
 }
 
-void command_attach(struct command *c, struct stream *s, uint64_t from)
+void command_attach(struct command *c, struct guest_stream *s, uint64_t from)
 {
 	static const struct stream_ops ops = {take_input, end_input, send_output, lose_reader};
 	struct attachment *a = must_alloc(calloc(1, sizeof(*a)));
@@ -146,14 +146,14 @@ void command_attach(struct command *c, struct stream *s, uint64_t from)
 void command_detach_all(struct command *c)
 {
 	while (c->attached) {
-		struct stream *s = c->attached->stream;
+		struct guest_stream *s = c->attached->stream;
 
 		detach(c->attached);
 		stream_error(s, ESRCH, "the command is forgotten");
 	}
 }
 
-/* How far all readers that count have read. */
+/* How far the slowest reader that matters has read. */
 static uint64_t read_by_all(const struct command *c)
 {
 	uint64_t seq = c->output.next_seq;
@@ -185,7 +185,10 @@ static void trim_to(struct command *c, uint64_t limit)
 	c->guest->kept_bytes -= before - c->output.kept;
 }
 
-/* Each keeps so much, all together eight times that: then those that have ended keep less. */
+/*
+ * Each command keeps log_bytes, all together eight times that; beyond, commands that have ended
+ * keep less.
+ */
 static void trim(struct command *c)
 {
 	struct guest *g = c->guest;
@@ -200,7 +203,7 @@ static void trim(struct command *c)
 		trim_to(c, g->log_bytes / 8);
 }
 
-/* One read; true if something came. */
+/* Reads once; true if there was output. */
 static bool read_source(struct output_source *s)
 {
 	struct command *c = s->command;
@@ -217,15 +220,16 @@ static bool read_source(struct output_source *s)
 		trim(c);
 		server_wake(c->guest);
 	} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
-		/* A terminal whose last user is gone says EIO. */
+		/* A terminal whose last user is gone returns EIO. */
 		close_source(s);
 	}
 	return n > 0;
 }
 
 /*
- * Once its process is gone, what it printed is in the pipes: at its end it is when these are empty,
- * even if others still hold them. Who prints on and on cannot put that off.
+ * Once its process is gone, all that it printed is in the pipes. The command is finished when they
+ * are empty, even if other processes still hold them. A process that goes on printing cannot delay
+ * that: at most COMMAND_LATE bytes are read.
  */
 static void check_finished(struct command *c)
 {
@@ -244,7 +248,7 @@ static void check_finished(struct command *c)
 	if (!empty && c->read_late < COMMAND_LATE)
 		return;
 	c->finished = true;
-	/* Of what ran in a warm sandbox nobody is left to print. */
+	/* No process of a warm sandbox is left that could print. */
 	for (int i = 0; c->in_sandbox && i < 2; i++)
 		close_source(&c->sources[i]);
 	server_wake(c->guest);
@@ -283,7 +287,7 @@ void command_close_input(struct command *c)
 	buf_done(&c->waiting);
 }
 
-/* Whoever is attached sent it, or it came by G_INPUT; credit is due to the former. */
+/* Input came from attached streams, which get credit, or by G_INPUT, which does not. */
 static void give_back(struct command *c, size_t len)
 {
 	for (struct attachment *a = c->attached; a && len; a = a->next) {
@@ -308,7 +312,7 @@ static void write_input(void *arg, uint32_t events)
 	loop_unwatch(c->guest->loop, &c->input);
 	if (gone)
 		give_back(c, c->waiting.len);
-	/* What a person says with ctrl-D. A terminal that is full is one nobody reads. */
+	/* A terminal's end of file is ctrl-D. If the terminal is full, nothing reads it. */
 	else if (c->input_ends && (c->flags & GUEST_EXEC_TTY))
 		gone = write(c->input.fd, "\4", 1) != 1;
 	if (gone || c->input_ends)

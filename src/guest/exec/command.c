@@ -1,4 +1,6 @@
-/* Commands: started on request, signalled, reaped, and remembered until their end was taken. */
+/*
+ * Commands: started on request, signalled, reaped, and kept until the daemon has taken their end.
+ */
 #include "guest/exec/command.h"
 
 #include "guest/files/files.h"
@@ -31,7 +33,7 @@ size_t command_running(const struct guest *g)
 uint64_t command_mark(const struct command *c)
 {
 	return tree_mark(c->guest->boot_id,
-			 c->flags & GUEST_EXEC_PREFORK ? TREE_PARKED(c->eid) : c->eid);
+			 c->flags & GUEST_EXEC_PREFORK ? TREE_PREFORK(c->eid) : c->eid);
 }
 
 /* ---- the end ---- */
@@ -78,7 +80,10 @@ static bool is_open(const struct command *c)
 	return c->sources[0].watch.fd >= 0 || c->sources[1].watch.fd >= 0;
 }
 
-/* Acknowledged ones after a while; when there are too many, the oldest, those first that nobody needs. */
+/*
+ * Drops acknowledged commands after a while. When there are too many, drops the oldest: first
+ * acknowledged ones, then those whose output is closed, then any.
+ */
 static void forget_ended(struct guest *g)
 {
 	int64_t limit = now_ns() - COMMAND_KEEP_MS * 1000000ll;
@@ -118,7 +123,7 @@ void command_ended(struct command *c)
 	denials_tell_exec(g, c);
 	g->forget.call = on_forget;
 	g->forget.arg = g;
-	/* Not from here: it may be this one. */
+	/* By the timer, not from here: it may free this very command. */
 	loop_timer_set(g->loop, &g->forget, g->ended_count > COMMANDS_ENDED ? 0 : COMMAND_KEEP_MS);
 }
 
@@ -164,7 +169,7 @@ void command_reaped(struct guest *g, pid_t pid, int status, const struct rusage 
 	end(c);
 }
 
-/* 0: it is gone, and the number may be somebody else's. */
+/* 0: the process was reaped, and its pid may be another's by now. */
 static pid_t live_pid(const struct command *c)
 {
 	if (c->reaped)
@@ -174,7 +179,7 @@ static pid_t live_pid(const struct command *c)
 
 /* ---- signals ---- */
 
-/* Processes that were being forked meanwhile are met in the next round. */
+/* Processes that were being forked meanwhile are killed in the next round. */
 static void kill_again(void *arg)
 {
 	struct command *c = arg;
@@ -182,7 +187,7 @@ static void kill_again(void *arg)
 	for (int round = 0; round < 20; round++)
 		if (tree_signal(command_mark(c), live_pid(c), SIGKILL) == 0)
 			return;
-	/* One that does not die is not looked for all the time. */
+	/* A process that does not die is retried less and less often. */
 	c->again_ms = c->again_ms < 1000 ? c->again_ms * 2 + 10 : 1000;
 	loop_timer_set(c->guest->loop, &c->again, c->again_ms);
 }
@@ -268,7 +273,7 @@ struct exec_args *exec_args_unpack(struct guest *g, struct unpack *u)
 	return a;
 }
 
-bool command_has_cwd(struct stream *s, const char *cwd)
+bool command_has_cwd(struct guest_stream *s, const char *cwd)
 {
 	int fd = open(cwd, O_PATH | O_DIRECTORY | O_CLOEXEC), why = errno;
 
@@ -299,7 +304,7 @@ static bool session_is_busy(const struct guest *g, const char *session)
 	return false;
 }
 
-/* What is really executed. */
+/* The argv that is executed. */
 static void make_argv(const struct guest *g, const struct exec_args *a, struct list *ret)
 {
 	bool line = a->flags & GUEST_EXEC_SHELL, login = a->flags & GUEST_EXEC_LOGIN;
@@ -318,7 +323,7 @@ static void make_argv(const struct guest *g, const struct exec_args *a, struct l
 		session_wrap(g, a, ret);
 }
 
-/* As much as fits into an item. */
+/* Keeps as much of the arguments as fits into an item of a list. */
 static void keep_argv(const struct list *argv, struct list *ret)
 {
 	size_t left = COMMAND_ARGV;
@@ -387,12 +392,13 @@ static void on_deadline(void *arg)
 }
 
 /*
- * A writer to a pipe draws its reader to its own processor, since most writers go to sleep then. One that
- * ends instead would keep us from answering until its memory was taken apart. So what has just begun in a
- * warm sandbox is heard at its end, or after a moment.
+ * The scheduler moves the reader of a pipe to the writer's processor, since most writers go to
+ * sleep after writing. A writer that exits instead would delay our answer until its memory is
+ * freed. So the output of a command that has just begun in a warm sandbox is read at its end, or
+ * after COMMAND_QUIET_MS.
  */
 void command_begin(struct command *c, const struct exec_args *a, const struct spawned *p,
-		   struct stream *s)
+		   struct guest_stream *s)
 {
 	struct guest *g = c->guest;
 	size_t before;
@@ -400,7 +406,7 @@ void command_begin(struct command *c, const struct exec_args *a, const struct sp
 	c->pid = p->pid;
 	c->exit.exec_errno = p->exec_errno;
 	c->input.fd = p->in;
-	/* A terminal is one fd both ways, and an epoll knows an fd once. */
+	/* A terminal is one fd for both directions, and an epoll takes an fd only once. */
 	if (a->flags & GUEST_EXEC_TTY)
 		c->input.fd = fcntl(p->in, F_DUPFD_CLOEXEC, 3);
 	c->sources[0] =
@@ -417,13 +423,13 @@ void command_begin(struct command *c, const struct exec_args *a, const struct sp
 	}
 	before = server_pending(g);
 	command_attach(c, s, 0);
-	/* That it has begun can be told with its end. */
+	/* The answer that it has begun can be sent along with its end. */
 	if (c->in_sandbox)
 		server_hold(g, before);
 	command_watch_sources(c);
 }
 
-static void exec_command(struct guest *g, struct stream *s, struct exec_args *a)
+static void exec_command(struct guest *g, struct guest_stream *s, struct exec_args *a)
 {
 	auto_list struct list argv = {0};
 	struct spawned process;
@@ -440,7 +446,7 @@ static void exec_command(struct guest *g, struct stream *s, struct exec_args *a)
 	}
 }
 
-bool exec_request(struct guest *g, struct stream *s, struct unpack *u)
+bool exec_request(struct guest *g, struct guest_stream *s, struct unpack *u)
 {
 	struct exec_args *a = exec_args_unpack(g, u);
 
@@ -458,12 +464,12 @@ bool exec_request(struct guest *g, struct stream *s, struct unpack *u)
 	return true;
 }
 
-void attach_request(struct stream *s, const struct request *r)
+void attach_request(struct guest_stream *s, const struct guest_request *r)
 {
 	command_attach(r->command, s, r->number[0]);
 }
 
-void signal_request(struct stream *s, const struct request *r)
+void signal_request(struct guest_stream *s, const struct guest_request *r)
 {
 	struct command *c = r->command;
 	unsigned sig = (unsigned)r->number[0];
@@ -488,7 +494,7 @@ void signal_request(struct stream *s, const struct request *r)
 	stream_ok(s, NULL);
 }
 
-void resize_request(struct stream *s, const struct request *r)
+void resize_request(struct guest_stream *s, const struct guest_request *r)
 {
 	uint64_t rows = r->number[0], cols = r->number[1];
 	struct winsize size = {.ws_row = (unsigned short)rows, .ws_col = (unsigned short)cols};
@@ -505,13 +511,13 @@ void resize_request(struct stream *s, const struct request *r)
 		stream_ok(s, NULL);
 }
 
-void ack_request(struct stream *s, const struct request *r)
+void ack_request(struct guest_stream *s, const struct guest_request *r)
 {
 	r->command->acked = true;
 	stream_ok(s, NULL);
 }
 
-void input_request(struct stream *s, const struct request *r)
+void input_request(struct guest_stream *s, const struct guest_request *r)
 {
 	if (r->command->waiting.len + r->len > COMMAND_INPUT)
 		stream_error(s, EAGAIN, "the command does not read its input");

@@ -1,6 +1,6 @@
 /*
- * The commands of a sandbox: started by the daemon, reaped here, their output kept for whoever
- * attaches, their end kept until it was taken.
+ * The commands of a sandbox: started by the daemon, reaped here. Their output is kept for streams
+ * that attach later, their end until the daemon has taken it.
  */
 #pragma once
 
@@ -11,12 +11,12 @@
 #include <sys/resource.h>
 
 #define COMMANDS_ENDED 256	   /* kept at most */
-#define COMMAND_KEEP_MS 30000	   /* kept at least, if not more than that ended meanwhile */
+#define COMMAND_KEEP_MS 30000	   /* kept at least so long, unless there are too many */
 #define COMMAND_AHEAD (128u << 10) /* read ahead of a slow reader */
-#define COMMAND_INPUT (1u << 20)   /* waiting to be read by it */
-#define COMMAND_ARGV (16u << 10)   /* kept of its arguments, for lists */
-#define COMMAND_QUIET_MS 2	   /* most of what runs in a warm sandbox has ended by then */
-#define COMMAND_LATE (1u << 20)	   /* read after its end: as much as a pipe can hold */
+#define COMMAND_INPUT (1u << 20)   /* waiting to be read by the command */
+#define COMMAND_ARGV (16u << 10)   /* of the arguments kept for lists */
+#define COMMAND_QUIET_MS 2	   /* most commands in a warm sandbox have ended by then */
+#define COMMAND_LATE (1u << 20)	   /* read after its end: as much as a pipe holds */
 
 struct command_exit {
 	int wait_status, exec_errno;
@@ -28,15 +28,15 @@ struct command_exit {
 
 struct output_source {
 	struct command *command;
-	struct loop_watch watch; /* fd -1: at its end */
+	struct loop_watch watch; /* fd -1: closed */
 	uint8_t type;
-	bool dry; /* nothing was there when it was last looked at */
+	bool dry; /* the last read found nothing */
 };
 
 struct attachment {
 	struct attachment *next;
 	struct command *command;
-	struct stream *stream;
+	struct guest_stream *stream;
 	uint64_t seq; /* to be sent next */
 };
 
@@ -51,24 +51,24 @@ struct command {
 	uint64_t started_ms; /* unix */
 	int64_t started_ns, ended_ns;
 	bool reaped;   /* exit is valid */
-	bool finished; /* and all that it printed is here: the end may be told */
+	bool finished; /* and all its output was read: the end may be sent */
 	bool acked;
 	struct command_exit exit;
 
 	struct loop_watch input; /* its stdin or terminal; fd -1: closed */
-	struct buf waiting;	 /* for it to be read */
+	struct buf waiting;	 /* to be written to input */
 	bool input_ends;
 	struct output_source sources[2];
 	struct output output;
 	size_t read_late;
 	struct attachment *attached;
 	struct loop_timer timeout, again;
-	struct loop_timer deadline; /* while it is set, nobody listens to what it prints */
+	struct loop_timer deadline; /* while it is set, output is not read */
 	unsigned again_ms;
 
-	int prefork;	   /* socket to a parked process; -1: it is none */
-	int64_t copied_ns; /* when it last made a copy */
-	bool in_sandbox;   /* of a warm host; then these were proven: */
+	int prefork;	   /* socket to its process, which makes copies; -1: an ordinary command */
+	int64_t copied_ns; /* when a prefork last made a copy */
+	bool in_sandbox;   /* a warm one; the next three are what its task reported */
 	uint32_t layers;
 	int landlock_abi;
 	bool listening;
@@ -91,7 +91,7 @@ void exec_args_set_cwd(const struct guest *g, struct exec_args *a);
 void exec_args_env(const struct guest *g, const struct exec_args *a, struct list *ret);
 void exec_args_free(struct exec_args *a);
 /* Can a command start in this directory? If not, answers the stream and returns false. */
-bool command_has_cwd(struct stream *s, const char *cwd);
+bool command_has_cwd(struct guest_stream *s, const char *cwd);
 /* u32 n, n x str; false: too many or malformed. */
 bool command_unpack_list(struct unpack *u, struct list *ret);
 
@@ -99,7 +99,7 @@ struct spawned;
 /* A command that has no process yet; command_begin says which process it is. */
 struct command *command_new(struct guest *g, const struct exec_args *a);
 void command_begin(struct command *c, const struct exec_args *a, const struct spawned *p,
-		   struct stream *s);
+		   struct guest_stream *s);
 void command_free(struct command *c);
 struct command *command_find(struct guest *g, uint32_t eid);
 void command_reaped(struct guest *g, pid_t pid, int status, const struct rusage *usage);
@@ -107,7 +107,7 @@ struct task_end;
 /* For struct task_owner. */
 void command_left_sandbox(void *command, const struct task_end *e);
 void command_free_all(struct guest *g);
-/* It goes on, and not just to be copied. */
+/* Does it run, and is no prefork? */
 static inline bool command_is_running(const struct command *c)
 {
 	return !c->reaped && c->prefork < 0;
@@ -116,18 +116,18 @@ size_t command_running(const struct guest *g);
 /* guest_exec_item */
 void command_pack(const struct command *c, struct buf *ret);
 
-/* Kills the whole tree, and goes on until nothing of it is left. */
+/* Kills the whole tree, and tries again until no process of it is left. */
 void command_kill(struct command *c, enum guest_why why);
 
 /* ---- streams of a command (attach.c) ---- */
-void command_attach(struct command *c, struct stream *s, uint64_t from);
+void command_attach(struct command *c, struct guest_stream *s, uint64_t from);
 void command_detach_all(struct command *c);
-/* It is finished: attach.c has read all of it. */
+/* The command is finished: attach.c has read all its output. */
 void command_ended(struct command *c);
-/* Bytes for its stdin; false: it is closed. */
+/* Bytes for its stdin; false: stdin is closed. */
 bool command_input(struct command *c, const char *bytes, size_t len, bool close);
 void command_close_input(struct command *c);
-/* Reads what it prints as long as readers keep up. */
+/* Reads its output as long as the readers keep up. */
 void command_watch_sources(struct command *c);
 
 /* The mark of its processes (tree.h). */

@@ -1,4 +1,4 @@
-/* Keeps what was refused, by command, and reports it on request and as events. */
+/* Keeps what was refused to each command, and reports it on request and as events (G_EVENTS). */
 #include "guest/exec/command.h"
 #include "guest/link/request.h"
 #include "guest/files/tree.h"
@@ -18,8 +18,8 @@ static unsigned count_of(const struct status_page *b, uint32_t owner)
 }
 
 /*
- * The oldest makes room, since a sandbox may live long: of those whose command has most, so that one
- * which asks for a thousand names does not hide what the others were refused.
+ * A sandbox may live long, so the oldest entry makes room: one of the command that has the most, so
+ * that a command which asks for a thousand names does not hide what others were refused.
  */
 static void make_room(struct guest *g)
 {
@@ -43,7 +43,7 @@ static void make_room(struct guest *g)
 
 static void tell_news(void *arg);
 
-static void noticed(struct guest *g)
+static void schedule_news(struct guest *g)
 {
 	g->news.call = tell_news;
 	g->news.arg = g;
@@ -56,7 +56,7 @@ static void take_notify(struct guest *g, int listener, const struct seccomp_noti
 	make_room(g);
 	g->page->owner = eid;
 	notify_answer(g->page, &seccomp_profile_default, listener, n);
-	noticed(g);
+	schedule_news(g);
 }
 
 void denials_take_notify(struct guest *g, int listener, uint32_t eid)
@@ -72,7 +72,7 @@ void denials_take_query(struct guest *g, int fd, uint32_t eid)
 	make_room(g);
 	g->page->owner = eid;
 	notify_refuse_name(g->page, fd);
-	noticed(g);
+	schedule_news(g);
 }
 
 static void on_notify(void *arg, uint32_t events)
@@ -93,7 +93,7 @@ static void on_dns(void *arg, uint32_t events)
 	struct guest *g = arg;
 	uint32_t owner = 0;
 
-	/* Whose query it is cannot be seen; with one command there is no doubt. */
+	/* The sender of a query is not visible; with a single command there is no doubt. */
 	if (command_running(g) == 1)
 		for (const struct command *c = g->commands; c; c = c->next)
 			if (command_is_running(c))
@@ -134,9 +134,9 @@ static void pack_denial(struct buf *b, const struct status_denial *d)
 	pack_u64(b, d->count);
 }
 
-static bool concerns(const struct status_denial *d, const struct command *c)
+static bool denial_concerns(const struct status_denial *d, const struct command *c)
 {
-	/* What goes on in a warm sandbox is known to be its task's. */
+	/* In a warm sandbox the command of each denial is known. */
 	return d->owner == c->eid || (!c->in_sandbox && !d->owner && d->last_ns >= c->started_ns);
 }
 
@@ -145,11 +145,11 @@ uint32_t denials_count(const struct guest *g, const struct command *c)
 	uint32_t count = 0;
 
 	for (unsigned i = 0; i < g->page->denial_count; i++)
-		count += concerns(&g->page->denials[i], c);
+		count += denial_concerns(&g->page->denials[i], c);
 	return count;
 }
 
-void denials_request(struct stream *s, const struct request *r)
+void denials_request(struct guest_stream *s, const struct guest_request *r)
 {
 	struct guest *g = s->guest;
 	uint32_t eid = (uint32_t)r->number[0], count = 0;
@@ -163,7 +163,7 @@ void denials_request(struct stream *s, const struct request *r)
 	for (unsigned i = 0; i < g->page->denial_count; i++) {
 		const struct status_denial *d = &g->page->denials[i];
 
-		if (c && !concerns(d, c))
+		if (c && !denial_concerns(d, c))
 			continue;
 		if (rows.len > GUEST_MAX_PAYLOAD - 2048)
 			break;
@@ -177,11 +177,11 @@ void denials_request(struct stream *s, const struct request *r)
 
 /* ---- G_EVENTS ---- */
 
-/* Who does not read misses some, rather than holding up the others. */
-static void tell(struct guest *g, const struct buf *b)
+/* A listener that does not read misses events, and does not delay the others. */
+static void send_event(struct guest *g, const struct buf *b)
 {
 	for (size_t i = 0; i < ARRAY_LEN(g->listeners); i++) {
-		struct stream *s = g->listeners[i];
+		struct guest_stream *s = g->listeners[i];
 
 		if (s && stream_room(s) >= b->len)
 			stream_put(s, G_ITEM, buf_head(b), b->len);
@@ -201,7 +201,7 @@ static void tell_news(void *arg)
 		g->told[i] = d->count;
 		pack_u8(&b, 1);
 		pack_denial(&b, d);
-		tell(g, &b);
+		send_event(g, &b);
 	}
 }
 
@@ -211,7 +211,7 @@ void denials_tell_exec(struct guest *g, const struct command *c)
 
 	pack_u8(&b, 2);
 	command_pack(c, &b);
-	tell(g, &b);
+	send_event(g, &b);
 }
 
 void denials_tell_end(struct guest *g)
@@ -220,17 +220,17 @@ void denials_tell_end(struct guest *g)
 
 	tell_news(g);
 	pack_u8(&b, 3);
-	tell(g, &b);
+	send_event(g, &b);
 }
 
 static void on_events_end(void *arg)
 {
-	struct stream **place = arg;
+	struct guest_stream **place = arg;
 
 	*place = NULL;
 }
 
-void events_request(struct stream *s, const struct request *r)
+void events_request(struct guest_stream *s, const struct guest_request *r)
 {
 	struct guest *g = s->guest;
 	static const struct stream_ops ops = {.on_end = on_events_end};

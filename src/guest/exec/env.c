@@ -11,7 +11,7 @@ bool env_knows_user(const char *user)
 	       str_equal(user, "1000") || str_equal(user, "0");
 }
 
-/* In a warm host, whose files do not change, once: a run waits for it. */
+/* In a warm host only once: its files do not change, and a run waits for the answer. */
 static const char *find_shell(const struct guest *g)
 {
 	static const char *known;
@@ -24,7 +24,7 @@ static const char *find_shell(const struct guest *g)
 void env_make(const struct guest *g, const char *user, const char *cwd, bool tty, struct list *ret)
 {
 	bool root = str_equal(user, "root") || str_equal(user, "0");
-	/* The same id by another name; a home that it cannot write to would be of no use. */
+	/* root is the same uid under another name; it gets /root only if that is writable. */
 	const char *home = root && access("/root", W_OK) == 0 ? "/root" : HOME;
 
 	variables_set_usual(ret, &(struct variables_usual){.tools = "",

@@ -2,14 +2,14 @@
 #include "guest/exec/command.h"
 #include "guest/link/request.h"
 
-struct listing {
-	struct stream *stream;
+struct exec_listing {
+	struct guest_stream *stream;
 	uint32_t next; /* eid */
 };
 
 static void list_some(void *arg)
 {
-	struct listing *l = arg;
+	struct exec_listing *l = arg;
 	struct command *c = l->stream->guest->commands;
 
 	for (; c; c = c->next) {
@@ -27,12 +27,12 @@ static void list_some(void *arg)
 	free(l);
 }
 
-void execs_request(struct stream *s, const struct request *r)
+void execs_request(struct guest_stream *s, const struct guest_request *r)
 {
 	static const struct stream_ops ops = {.pump = list_some, .on_end = free};
-	struct listing *l = must_alloc(calloc(1, sizeof(*l)));
+	struct exec_listing *l = must_alloc(calloc(1, sizeof(*l)));
 
-	*l = (struct listing){.stream = s};
+	*l = (struct exec_listing){.stream = s};
 	stream_go_on(s, &ops, l);
 	stream_ok(s, NULL);
 }

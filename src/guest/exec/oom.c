@@ -1,6 +1,6 @@
 /*
- * Memory where no cgroup limits it (rule 18): sums up what all processes use while there are any. When
- * the sum is too large, the largest process is killed, as the kernel would do.
+ * Memory where no cgroup limits it (rule 18): sums up what all processes use while there are any.
+ * When the sum is too large, the largest process is killed, as the kernel would do.
  */
 #include "guest/exec/command.h"
 #include "guest/files/tree.h"
@@ -53,7 +53,7 @@ static void on_timer(void *arg)
 
 	if (watch_check(&w->watch, g->page) == WATCH_MEMORY)
 		kill_largest(g);
-	/* What a command left behind counts, too, but is looked at more seldom. */
+	/* Processes that a command left behind count, too, but are checked less often. */
 	loop_timer_set(g->loop, &w->timer, command_running(g) ? WATCH_INTERVAL_MS : 500);
 }
 
@@ -61,7 +61,7 @@ void oom_watch(struct guest *g)
 {
 	struct watch_state *w = g->watch;
 
-	/* Outside of a pid namespace the largest process would be somebody else's. */
+	/* Outside of a pid namespace the largest process could be a stranger's. */
 	if (!g->options.memory_bytes || getpid() != 1)
 		return;
 	if (!w) {

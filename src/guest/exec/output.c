@@ -5,7 +5,7 @@ enum { CHUNK_MIN = 512, CHUNK_MAX = 16384 };
 
 static struct output_chunk *chunk_new(struct output *o, uint8_t type, size_t want)
 {
-	/* What prints little gets little; who goes on printing gets larger ones. */
+	/* A command that prints little gets small chunks, one that goes on printing larger ones. */
 	size_t room = o->last && o->last->room < CHUNK_MAX ? o->last->room * 2 : CHUNK_MIN;
 	struct output_chunk *c;
 

@@ -1,6 +1,6 @@
 /*
- * What a command printed, both outputs in the order of arrival, in bounded memory. Bytes are counted
- * from 0 (seq); the oldest are dropped first.
+ * The output of a command, stdout and stderr in the order of arrival, in bounded memory. Bytes are
+ * counted from 0 (seq); the oldest are dropped first.
  */
 #pragma once
 

@@ -1,14 +1,15 @@
 /*
- * Preforked commands (warm/warm.h): a command that has loaded all that takes long, and then only forks
- * copies of itself on request (guest/python/prefork.py). This file asks for a copy and makes a command of it.
+ * Preforked commands (warm/warm.h): a command that has loaded all that takes long, and then only
+ * forks copies of itself on request (guest/python/prefork.py). This file asks for a copy and makes
+ * a command of it.
  *
  *   guest -> prefork  on its fd 3, SEQPACKET: an order (spawn_pack_order) and four fds, the copy's
  *                     standard streams and a socket to report on
  *   copy -> guest     on that socket, once its parent is the guest: a byte; the kernel names the sender
  *   guest -> copy     a byte: the copy is a command now, and may begin
  *
- * The copy forks twice, so that it becomes the guest's own child, and the guest learns from the kernel
- * how it ended.
+ * The copy forks twice, so that it becomes the guest's own child, and the guest learns from the
+ * kernel how it ended.
  */
 #include "base/fd_message.h"
 #include "guest/exec/command.h"
@@ -35,11 +36,11 @@ int prefork_open(struct command *c, int *ret_theirs, struct err *e)
 }
 
 /* A copy that was asked for. */
-struct copy {
+struct prefork_copy {
 	struct guest *guest;
-	struct stream *stream;
+	struct guest_stream *stream;
 	struct exec_args *args;
-	uint32_t prefork; /* who is to make it */
+	uint32_t prefork; /* the command that is to make it */
 	int64_t asked_ns, looked_ns;
 	struct loop_watch report;
 	struct loop_timer silence;
@@ -48,32 +49,32 @@ struct copy {
 
 static void copy_free(void *arg)
 {
-	struct copy *p = arg;
+	struct prefork_copy *p = arg;
 
 	loop_unwatch(p->guest->loop, &p->report);
 	loop_timer_stop(p->guest->loop, &p->silence);
 	close_fd(&p->report.fd);
-	/* A copy that comes too late finds its input at an end. */
+	/* A copy that reports too late finds its streams closed. */
 	spawn_close(p->ours, 3);
 	exec_args_free(p->args);
 	free(p);
 }
 
-static void refuse(struct copy *p, const char *why)
+static void refuse_copy(struct prefork_copy *p, const char *why)
 {
-	struct stream *s = p->stream;
+	struct guest_stream *s = p->stream;
 
 	copy_free(p);
 	stream_error(s, EAGAIN, "%s", why);
 }
 
 /*
- * One that answers others is only busy. One that answers nobody never will, and others need not wait for
- * that; a copy that it makes after all does not get leave to begin.
+ * A prefork that still answers other requests is only busy. One that answers none is killed, so
+ * that others need not wait for it. A copy that it makes after all is not allowed to begin.
  */
 static void on_silence(void *arg)
 {
-	struct copy *p = arg;
+	struct prefork_copy *p = arg;
 	struct command *prefork = command_find(p->guest, p->prefork);
 	bool is_there = prefork && prefork->prefork >= 0 && !prefork->reaped;
 	bool is_silent = is_there && prefork->copied_ns < p->looked_ns;
@@ -85,10 +86,10 @@ static void on_silence(void *arg)
 	}
 	if (is_silent)
 		command_kill(prefork, GUEST_WHY_KILLED);
-	refuse(p, "the parked process does not answer");
+	refuse_copy(p, "the preforked process does not answer");
 }
 
-/* Who wrote the byte, by the kernel's word; -1: nobody. */
+/* The pid of the process that wrote the byte, as the kernel reports it; -1: none. */
 static pid_t read_report(int fd)
 {
 	union {
@@ -121,8 +122,8 @@ static bool is_command(const struct guest *g, pid_t pid)
 	return false;
 }
 
-/* It is there, and ours to reap: a command like any other. */
-static void become_command(struct copy *p, pid_t pid)
+/* The copy is our child: from now on it is a command like any other. */
+static void become_command(struct prefork_copy *p, pid_t pid)
 {
 	const struct exec_args *a = p->args;
 	const struct spawned process = {.pid = pid,
@@ -133,8 +134,7 @@ static void become_command(struct copy *p, pid_t pid)
 
 	if (prefork)
 		prefork->copied_ns = now_ns();
-
-	/* It has started nothing so far, and must not before it bears this mark. */
+	/* The copy has started no process so far, and must not before it has this mark. */
 	tree_move(pid, command_mark(c));
 	command_begin(c, a, &process, p->stream);
 	oom_watch(p->guest);
@@ -144,11 +144,11 @@ static void become_command(struct copy *p, pid_t pid)
 
 static void on_report(void *arg, uint32_t events)
 {
-	struct copy *p = arg;
+	struct prefork_copy *p = arg;
 	pid_t pid = read_report(p->report.fd);
 
 	if (pid <= 1 || tree_parent(pid) != getpid() || is_command(p->guest, pid))
-		refuse(p, "the parked process made no copy");
+		refuse_copy(p, "the preforked process made no copy");
 	else
 		become_command(p, pid);
 }
@@ -156,8 +156,8 @@ static void on_report(void *arg, uint32_t events)
 /* ---- asking ---- */
 
 /* ret_report: our end of the socket that the copy reports on. */
-static int order(struct guest *g, int prefork, const struct exec_args *a, int ours[3],
-		 int *ret_report)
+static int send_order(struct guest *g, int prefork, const struct exec_args *a, int ours[3],
+		      int *ret_report)
 {
 	int theirs[ORDER_FDS] = {-1, -1, -1, -1}, pair[2], on = 1, rc = -1;
 	auto_list struct list env = {0};
@@ -180,32 +180,32 @@ static int order(struct guest *g, int prefork, const struct exec_args *a, int ou
 	return rc;
 }
 
-static void ask_for_copy(struct guest *g, struct stream *s, struct command *prefork,
+static void ask_for_copy(struct guest *g, struct guest_stream *s, struct command *prefork,
 			 struct exec_args *a)
 {
 	static const struct stream_ops waiting = {.on_end = copy_free};
-	struct copy *p = must_alloc(calloc(1, sizeof(*p)));
+	struct prefork_copy *p = must_alloc(calloc(1, sizeof(*p)));
 	int rc;
 
-	*p = (struct copy){.guest = g,
-			   .stream = s,
-			   .args = a,
-			   .prefork = prefork->eid,
-			   .asked_ns = now_ns(),
-			   .looked_ns = now_ns(),
-			   .ours = {-1, -1, -1}};
+	*p = (struct prefork_copy){.guest = g,
+				   .stream = s,
+				   .args = a,
+				   .prefork = prefork->eid,
+				   .asked_ns = now_ns(),
+				   .looked_ns = now_ns(),
+				   .ours = {-1, -1, -1}};
 	p->report = (struct loop_watch){.fd = -1, .events = EPOLLIN, .call = on_report, .arg = p};
 	p->silence = (struct loop_timer){.call = on_silence, .arg = p};
-	rc = order(g, prefork->prefork, a, p->ours, &p->report.fd);
+	rc = send_order(g, prefork->prefork, a, p->ours, &p->report.fd);
 	if (rc < 0 || loop_watch(g->loop, &p->report) < 0) {
-		refuse(p, "the parked process takes no order");
+		refuse_copy(p, "the preforked process takes no order");
 		return;
 	}
 	stream_go_on(s, &waiting, p);
 	loop_timer_set(g->loop, &p->silence, SILENCE_MS);
 }
 
-bool fork_request(struct guest *g, struct stream *s, struct unpack *u)
+bool fork_request(struct guest *g, struct guest_stream *s, struct unpack *u)
 {
 	uint32_t eid = unpack_u32(u);
 	struct exec_args *a = exec_args_unpack(g, u);
@@ -224,6 +224,6 @@ bool fork_request(struct guest *g, struct stream *s, struct unpack *u)
 		return true;
 	}
 	exec_args_free(a);
-	stream_error(s, EAGAIN, "there is no parked process for this");
+	stream_error(s, EAGAIN, "there is no preforked process for this");
 	return true;
 }

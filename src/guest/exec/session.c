@@ -1,10 +1,10 @@
 /*
  * Named shell sessions: cd, exported variables and functions of one command are there in the next.
  *
- * Each command is a shell of its own, so that its exit status comes from the kernel and not from a shell
- * that code inside controls. The shell starts by reading the session's state, a script below /tmp, and
- * ends by writing a new one, which replaces the old one if it is complete. Code inside can change the
- * script: it could as well run what the script says.
+ * Each command is a shell of its own, so that its exit status comes from the kernel and not from a
+ * shell that code inside controls. The shell starts by reading the session's state, a script below
+ * /tmp, and ends by writing a new one, which replaces the old one if it is complete. Code inside
+ * can change the script: it could as well run what the script says.
  */
 #include "guest/exec/command.h"
 
@@ -12,7 +12,7 @@
 #define END "#end\n"
 #define STATE_PATH 128
 
-/* Not the name itself, which may be anything. */
+/* A hash instead of the name itself, which may hold any character. */
 static void state_path(const struct guest *g, const char *name, char *ret, size_t size)
 {
 	uint64_t hash = 0xcbf29ce484222325 ^ g->boot_id;
@@ -41,7 +41,10 @@ static void add_text(struct buf *b, const char *s)
 	buf_add(b, s, strlen(s));
 }
 
-/* What the shell writes at its end. Variables of the shell itself are not part of the state. */
+/*
+ * What the shell executes at its end to save the state. Variables of the shell itself are not part
+ * of it.
+ */
 static const char bash_save[] =
 	"{ declare -f; for v in $(compgen -e); do case $v in _|SHLVL|PWD|OLDPWD|__cloche*) ;; "
 	"*) declare -p \"$v\";; esac; done; umask -p; printf 'cd -- %q\\n#end\\n' \"$PWD\"; }";
@@ -49,7 +52,7 @@ static const char plain_save[] =
 	"{ export -p; umask -S | sed 's/^/umask /'; printf 'cd -- '; "
 	"pwd | sed \"s/'/'\\\\\\\\''/g; s/^/'/; s/\\$/'/\"; echo '#end'; }";
 
-/* A variable that was unset must not come back with the sandbox's own. */
+/* A variable that the session unset must not come back from the sandbox's environment. */
 #define BASH_FORGET "for __cloche in $(compgen -e); do unset \"$__cloche\"; done; unset __cloche; "
 
 static void add_taken(struct buf *b, char *s)
@@ -66,7 +69,7 @@ static void add_script(struct buf *b, const char *path, bool bash, const struct 
 		const char *equals = strchr(env->items[i], '=');
 		int len = equals ? (int)(equals - env->items[i]) : 0;
 
-		/* A shell cannot have others. */
+		/* A shell cannot export other names. */
 		if (!equals || strspn(env->items[i], NAME_BYTES) != (size_t)len)
 			continue;
 		add_taken(b, str_format("export %.*s=", len, env->items[i]));
@@ -97,7 +100,7 @@ void session_wrap(const struct guest *g, const struct exec_args *a, struct list 
 			add_text(&b, " ");
 		}
 	}
-	buf_add(&b, "\n", 2); /* with its end */
+	buf_add(&b, "\n", 2); /* with the NUL */
 	list_add(&wrapped, bash ? "/bin/bash" : "/bin/sh");
 	if (bash && (a->flags & GUEST_EXEC_LOGIN))
 		list_add(&wrapped, "-l");

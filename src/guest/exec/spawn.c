@@ -1,7 +1,8 @@
 /*
- * The child shares our memory until its exec (CLONE_VM | CLONE_VFORK): straight-line system calls
- * only, none of which the filter notifies about, since we could not answer. What it has to say is in
- * a page shared by mmap, for kernels that must copy the memory (sandbox/inside/inside.c says when).
+ * Starts the process of a command. The child shares our memory until its exec (CLONE_VM |
+ * CLONE_VFORK): it makes system calls only, none of which the filter notifies about, since we could
+ * not answer. Its errors are in a page shared by mmap, for kernels that must copy the memory
+ * (sandbox/inside/inside.c says when).
  */
 #include "guest/exec/spawn.h"
 
@@ -22,7 +23,7 @@ struct shared {
 
 #define STACK_SIZE (32u << 10)
 
-/* All 64 of them; libc keeps some to itself, so the kernel is asked directly. */
+/* All 64 of them, by direct system calls: libc reserves some for itself. */
 void spawn_reset_signals(void)
 {
 	static const struct {
@@ -57,7 +58,7 @@ static void attach_streams(struct shared *h)
 			end_child(h, "terminal");
 		h->in = h->out = h->err = slave;
 	}
-	/* Our own ends are all above 2. */
+	/* All these fds are above 2. */
 	if (dup2(h->in, 0) < 0 || dup2(h->out, 1) < 0 || dup2(h->err, 2) < 0)
 		end_child(h, "standard streams");
 }
@@ -66,7 +67,7 @@ static void set_limits(const struct spawn *s)
 {
 	struct rlimit files, mark = {s->mark, s->mark};
 
-	/* Without an effect (tree.h); nothing is lost if it fails. */
+	/* The mark has no effect on its own (tree.h); nothing is lost if this fails. */
 	setrlimit(RLIMIT_RTTIME, &mark);
 	if (!s->open_files_soft || getrlimit(RLIMIT_NOFILE, &files) < 0)
 		return;
@@ -84,7 +85,7 @@ static int child(void *arg)
 	attach_streams(h);
 	if (chdir(h->spawn->cwd) < 0)
 		end_child(h, "cwd");
-	/* Standard streams are all that it gets. */
+	/* The child gets its standard streams, and a prefork its socket; nothing else. */
 	if (h->spawn->prefork && (dup2(h->spawn->prefork, 3) < 0 || fcntl(3, F_SETFD, 0) < 0))
 		end_child(h, "prefork");
 	sys_close_range(h->spawn->prefork ? 4 : 3, ~0u, 0);
@@ -98,7 +99,7 @@ static int child(void *arg)
 
 static int open_terminal(const struct spawn *s, int *ret_master, struct err *e)
 {
-	/* In a sandbox /dev/ptmx may be a link to this one. */
+	/* In a sandbox /dev/ptmx may be a link to /dev/pts/ptmx. */
 	static const char *const names[] = {"/dev/pts/ptmx", "/dev/ptmx"};
 	struct winsize size = {.ws_row = (unsigned short)(s->rows ? s->rows : 24),
 			       .ws_col = (unsigned short)(s->cols ? s->cols : 80)};
@@ -160,7 +161,7 @@ void spawn_pack_order(const char *cwd, char *const *argv, char *const *env, stru
 	pack_texts(env, ret);
 }
 
-/* The stack is new each time: sanitizers remember of one what was left there without a return. */
+/* A new stack each time: sanitizers keep state about frames of an old one that never returned. */
 static pid_t clone_child(struct shared *h)
 {
 	auto_free char *stack = must_alloc(malloc(STACK_SIZE));
@@ -190,7 +191,7 @@ int spawn(const struct spawn *s, struct spawned *ret, struct err *e)
 	if (pid >= 0 && h->failed) {
 		errno = h->setup_errno;
 		err_sys(e, "%s: %s", h->failed, str_equal(h->failed, "cwd") ? s->cwd : "failed");
-		pid = -1; /* it is reaped like any orphan */
+		pid = -1; /* the child is reaped like any orphan */
 	}
 	*ret = (struct spawned){.pid = pid, .exec_errno = h->exec_errno};
 	munmap(h, sizeof(*h));

@@ -11,7 +11,7 @@
 #include <sys/xattr.h>
 
 #define NO_MODE 0xffffffffu
-#define MODES 01777u /* no set-id bits; the filter would ask us, and we are the one who answers */
+#define MODES 01777u /* no set-id bits: the filter would notify us about such a call */
 
 /* ---- paths ---- */
 
@@ -74,7 +74,7 @@ int files_make_dirs(const char *path, mode_t mode)
 		}
 		if (errno != EEXIST && errno != EROFS && errno != EACCES && errno != EISDIR)
 			return -1;
-		/* What is there may be a link to a directory; a read-only place may hold it. */
+		/* It may exist: as a link to a directory, or on a read-only file system. */
 		if (stat(part, &st) < 0)
 			return -1;
 		if (!S_ISDIR(st.st_mode)) {
@@ -85,20 +85,27 @@ int files_make_dirs(const char *path, mode_t mode)
 	return 0;
 }
 
+const char *files_parent(const char *path, char ret[GUEST_MAX_PATH])
+{
+	const char *slash = strrchr(path, '/');
+
+	snprintf(ret, GUEST_MAX_PATH, "%.*s",
+		 slash == path ? 1
+		 : slash       ? (int)(slash - path)
+			       : 0,
+		 path);
+	return slash && slash[1] ? slash + 1 : NULL;
+}
+
 int files_make_parents(const char *path)
 {
 	char parent[GUEST_MAX_PATH];
-	char *slash;
 
-	snprintf(parent, sizeof(parent), "%s", path);
-	slash = strrchr(parent, '/');
-	if (!slash || slash == parent)
-		return 0;
-	*slash = '\0';
-	return files_make_dirs(parent, 0755) < 0 ? -1 : 0;
+	files_parent(path, parent);
+	return *parent && files_make_dirs(parent, 0755) < 0 ? -1 : 0;
 }
 
-/* ---- what is there ---- */
+/* ---- status ---- */
 
 static void pack_owner(struct buf *b, unsigned id)
 {
@@ -143,7 +150,7 @@ void files_pack(struct buf *b, const char *path, const struct stat *st, int dir,
 	pack_str(b, target);
 }
 
-void files_answer_stat(struct stream *s, const char *path, const struct stat *st)
+void files_answer_stat(struct guest_stream *s, const char *path, const struct stat *st)
 {
 	auto_buf struct buf b = {0};
 
@@ -151,7 +158,7 @@ void files_answer_stat(struct stream *s, const char *path, const struct stat *st
 	stream_ok(s, &b);
 }
 
-static void look_and_answer(struct stream *s, const char *path, bool follow)
+static void look_and_answer(struct guest_stream *s, const char *path, bool follow)
 {
 	struct stat st;
 
@@ -161,14 +168,14 @@ static void look_and_answer(struct stream *s, const char *path, bool follow)
 		files_answer_stat(s, path, &st);
 }
 
-void stat_request(struct stream *s, const struct request *r)
+void stat_request(struct guest_stream *s, const struct guest_request *r)
 {
 	look_and_answer(s, r->text[0], r->number[0]);
 }
 
 /* ---- changing names ---- */
 
-void mkdir_request(struct stream *s, const struct request *r)
+void mkdir_request(struct guest_stream *s, const struct guest_request *r)
 {
 	const char *path = r->text[0];
 	uint32_t mode = (uint32_t)r->number[0];
@@ -179,7 +186,7 @@ void mkdir_request(struct stream *s, const struct request *r)
 	if (mode == NO_MODE || mode == 0)
 		mode = 0755;
 	rc = parents ? files_make_dirs(path, mode) : mkdir(path, mode & MODES) < 0 ? -1 : 1;
-	/* The umask is for programs; who names a mode means it. */
+	/* The umask is for programs; a request that names a mode gets that mode. */
 	if (rc == 1)
 		chmod(path, mode & MODES);
 	pack_u8(&b, rc == 1);
@@ -189,7 +196,7 @@ void mkdir_request(struct stream *s, const struct request *r)
 		stream_ok(s, &b);
 }
 
-void move_request(struct stream *s, const struct request *r)
+void move_request(struct guest_stream *s, const struct guest_request *r)
 {
 	const char *from = r->text[0], *to = r->text[1];
 	bool overwrite = r->number[0];
@@ -198,13 +205,13 @@ void move_request(struct stream *s, const struct request *r)
 		    overwrite ? 0u : (unsigned)RENAME_NOREPLACE) == 0)
 		look_and_answer(s, to, false);
 	else if (errno == EXDEV)
-		/* Another file system, or a directory of the image: copied, then removed. */
+		/* Another file system, or a directory of the image: copy, then remove. */
 		worker_start(s, r, &(struct worker_job){.run = move_work});
 	else
 		stream_error(s, errno, "cannot move %s to %s: %m", from, to);
 }
 
-void remove_request(struct stream *s, const struct request *r)
+void remove_request(struct guest_stream *s, const struct guest_request *r)
 {
 	const char *path = r->text[0];
 	bool recursive = r->number[0];
@@ -217,7 +224,7 @@ void remove_request(struct stream *s, const struct request *r)
 		stream_error(s, errno, "cannot remove %s: %m", path);
 }
 
-void chmod_request(struct stream *s, const struct request *r)
+void chmod_request(struct guest_stream *s, const struct guest_request *r)
 {
 	const char *path = r->text[0];
 	uint32_t mode = (uint32_t)r->number[0], uid = (uint32_t)r->number[1],
@@ -235,7 +242,7 @@ void chmod_request(struct stream *s, const struct request *r)
 
 /* ---- extended attributes ---- */
 
-void xattr_set_request(struct stream *s, const struct request *r)
+void xattr_set_request(struct guest_stream *s, const struct guest_request *r)
 {
 	const char *path = r->text[0], *name = r->text[1];
 	bool drop = r->number[0];
@@ -248,7 +255,7 @@ void xattr_set_request(struct stream *s, const struct request *r)
 		stream_ok(s, NULL);
 }
 
-/* Adds those that may be seen; false with errno. */
+/* Packs the attributes that may be seen; false with errno. */
 static bool pack_xattrs(const char *path, struct buf *b)
 {
 	char names[4096], value[4096];
@@ -272,7 +279,7 @@ static bool pack_xattrs(const char *path, struct buf *b)
 	return n >= 0 || errno == ENOTSUP;
 }
 
-void xattr_list_request(struct stream *s, const struct request *r)
+void xattr_list_request(struct guest_stream *s, const struct guest_request *r)
 {
 	auto_buf struct buf b = {0};
 

@@ -1,4 +1,7 @@
-/* G_WATCH: changes below a directory. When its reader is slow, the kernel keeps what it can. */
+/*
+ * G_WATCH: reports changes below a directory. While the reader is slow, events queue up in the
+ * kernel.
+ */
 #include "guest/link/request.h"
 #include "guest/files/walk.h"
 
@@ -8,21 +11,21 @@
 #define EVENTS                                                                                     \
 	(IN_CREATE | IN_MODIFY | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_ATTRIB |             \
 	 IN_DELETE_SELF | IN_EXCL_UNLINK | IN_ONLYDIR)
-#define HIDDEN ".cloche-write-" /* of transfer.c */
+#define HIDDEN ".cloche-write-" /* temporary files of transfer.c */
 
-struct place {
+struct watched_dir {
 	int wd;
 	char *path;
 };
 
 struct watcher {
-	struct stream *stream;
+	struct guest_stream *stream;
 	struct guest *guest;
 	struct loop_watch watch;
 	bool recursive, overflowed, telling_new;
-	struct place *places;
+	struct watched_dir *places;
 	size_t count, room;
-	uint32_t hidden_cookie; /* of a write that takes its place */
+	uint32_t hidden_cookie; /* of a temporary file that is renamed to its final name */
 	char *shown;		/* the directory as it was named, */
 	size_t real_len;	/* and how long its real path is */
 };
@@ -40,7 +43,8 @@ static void watcher_free(void *arg)
 	free(w);
 }
 
-static void tell(struct watcher *w, enum guest_change change, const char *path, bool is_dir)
+static void report_change(struct watcher *w, enum guest_change change, const char *path,
+			  bool is_dir)
 {
 	auto_buf struct buf b = {0};
 
@@ -62,13 +66,13 @@ static void tell(struct watcher *w, enum guest_change change, const char *path, 
 static void tell_overflow(struct watcher *w)
 {
 	if (!w->overflowed)
-		tell(w, GUEST_OVERFLOW, "", false);
+		report_change(w, GUEST_OVERFLOW, "", false);
 	w->overflowed = true;
 }
 
 /* ---- which directories ---- */
 
-static struct place *find_place(const struct watcher *w, int wd)
+static struct watched_dir *find_place(const struct watcher *w, int wd)
 {
 	for (size_t i = 0; i < w->count; i++)
 		if (w->places[i].wd == wd)
@@ -87,7 +91,7 @@ static int add_place(struct watcher *w, const char *path)
 	if (find_place(w, wd))
 		return 0;
 	w->places = array_room(w->places, w->count, &w->room, sizeof(*w->places));
-	w->places[w->count++] = (struct place){wd, str_copy(path)};
+	w->places[w->count++] = (struct watched_dir){wd, str_copy(path)};
 	return 0;
 }
 
@@ -97,14 +101,16 @@ static enum walk_next watch_entry(void *arg, const struct walk_entry *n)
 	bool is_dir = S_ISDIR(n->st->st_mode);
 
 	if (w->telling_new)
-		tell(w, GUEST_CREATED, n->path, is_dir);
+		report_change(w, GUEST_CREATED, n->path, is_dir);
 	if (!is_dir || add_place(w, n->path) == 0 || errno != ENOSPC)
 		return WALK_INTO;
 	tell_overflow(w);
 	return WALK_STOP;
 }
 
-/* With `news`, what is there already came into being while nobody watched. */
+/*
+ * With `news`, entries that exist already are reported: they were created before the watch was set.
+ */
 static void add_below(struct watcher *w, char *path, bool news)
 {
 	auto_close int dir = walk_open_dir(AT_FDCWD, path);
@@ -115,7 +121,7 @@ static void add_below(struct watcher *w, char *path, bool news)
 			   WALK_MAX_DEPTH + 1);
 }
 
-static void forget_place(struct watcher *w, struct place *p)
+static void forget_place(struct watcher *w, struct watched_dir *p)
 {
 	free(p->path);
 	*p = w->places[--w->count];
@@ -137,22 +143,23 @@ static void tell_created(struct watcher *w, const struct inotify_event *v, char 
 	bool is_dir = v->mask & IN_ISDIR;
 	struct stat st;
 
-	/* A file of ours that was written before it got its name. */
+	/* A temporary file of transfer.c that got its final name: it was written, not created. */
 	if ((v->mask & IN_MOVED_TO) && v->cookie == w->hidden_cookie) {
-		tell(w, GUEST_WRITTEN, path, false);
+		report_change(w, GUEST_WRITTEN, path, false);
 		return;
 	}
-	tell(w, GUEST_CREATED, path, is_dir);
+	report_change(w, GUEST_CREATED, path, is_dir);
 	if ((v->mask & IN_CREATE) && !is_dir && lstat(path, &st) == 0 && S_ISREG(st.st_mode) &&
 	    st.st_size > 0)
-		tell(w, GUEST_WRITTEN, path, false);
+		report_change(w, GUEST_WRITTEN, path, false);
 	if (is_dir && w->recursive && add_place(w, path) == 0)
 		add_below(w, path, true);
 }
 
 /*
- * The kernel reports what happens to a file without a name (one of ours, O_TMPFILE) by its number, "#123",
- * which nobody can use. Another's name is told even if the file is gone by now.
+ * The kernel reports changes of a file without a name (transfer.c: O_TMPFILE) under its number,
+ * "#123", which is of no use to a client. Any other such name is reported, even if the file is gone
+ * by now.
  */
 static bool is_nameless(const char *name, const char *path)
 {
@@ -162,7 +169,7 @@ static bool is_nameless(const char *name, const char *path)
 
 static void take_event(struct watcher *w, const struct inotify_event *v)
 {
-	struct place *place = find_place(w, v->wd);
+	struct watched_dir *place = find_place(w, v->wd);
 	bool is_dir = v->mask & IN_ISDIR;
 	char path[GUEST_MAX_PATH];
 	const char *dir;
@@ -188,18 +195,18 @@ static void take_event(struct watcher *w, const struct inotify_event *v)
 	if (v->mask & (IN_CREATE | IN_MOVED_TO))
 		tell_created(w, v, path);
 	else if (v->mask & IN_MODIFY)
-		tell(w, GUEST_WRITTEN, path, false);
+		report_change(w, GUEST_WRITTEN, path, false);
 	else if (v->mask & IN_DELETE)
-		tell(w, GUEST_REMOVED, path, is_dir);
+		report_change(w, GUEST_REMOVED, path, is_dir);
 	else if (v->mask & IN_MOVED_FROM)
-		tell(w, GUEST_RENAMED, path, is_dir);
+		report_change(w, GUEST_RENAMED, path, is_dir);
 	else if ((v->mask & IN_ATTRIB) && !is_nameless(v->name, path))
-		tell(w, GUEST_CHMOD, path, is_dir);
+		report_change(w, GUEST_CHMOD, path, is_dir);
 	if ((v->mask & IN_MOVED_FROM) && is_dir)
 		drop_below(w, path);
 }
 
-/* Enough for what one read brings: some 16 of the largest. */
+/* Room for the events of one read: some 16 of the largest. */
 static bool has_room(const struct watcher *w)
 {
 	return stream_room(w->stream) >= GUEST_MAX_PAYLOAD / 2;
@@ -234,7 +241,7 @@ static void watch_again(void *arg)
 		loop_watch(w->guest->loop, &w->watch);
 }
 
-void watch_request(struct stream *s, const struct request *r)
+void watch_request(struct guest_stream *s, const struct guest_request *r)
 {
 	struct guest *g = s->guest;
 	static const struct stream_ops ops = {.pump = watch_again, .on_end = watcher_free};

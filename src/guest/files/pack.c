@@ -1,6 +1,6 @@
 /*
- * Snapshots: pack writes what a sandbox wrote, check judges what somebody says to be such an archive.
- * Both run in a throwaway process of their own that the broker confines.
+ * Snapshots: pack archives what a sandbox has written, check judges an archive that claims to be a
+ * snapshot. Each runs as a confined helper of the broker.
  */
 #include "guest/guest.h"
 #include "guest/files/tar.h"
@@ -28,7 +28,10 @@ int guest_pack(void)
 
 	/* A tar header is a small write: they are gathered. */
 	setvbuf(stdout, gathered, _IOFBF, sizeof(gathered));
-	/* The skeleton of a root that can be written: what the user changed in /etc, or put beside it. */
+	/*
+	 * With a writable root: what the user changed or added in the skeleton of the root, such as
+	 * /etc.
+	 */
 	if (faccessat(cwd, "rootup", F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
 		t.only_own = true;
 		if (tar_out_tree(&t, cwd, "root", "", &e) < 0)

@@ -1,4 +1,4 @@
-/* G_SEARCH: files by name and by what is in them. A worker does it. */
+/* G_SEARCH: finds files by name and by content, in a worker. */
 #include "base/glob.h"
 #include "guest/files/files.h"
 #include "guest/link/request.h"
@@ -8,26 +8,27 @@
 #include <regex.h>
 #include <strings.h>
 
-#define SEARCH_LINE 65536 /* longer ones are looked at in pieces */
+#define SEARCH_LINE 65536 /* longer lines are searched in pieces */
 #define SEARCH_SHOWN 1000 /* bytes of a line that are sent */
 
-struct search {
+struct file_search {
 	struct work *work;
 	const char *glob, *content;
 	uint8_t flags;
 	uint32_t max;
-	size_t root_len; /* of path, behind its last slash */
+	size_t root_len; /* where the path below the searched directory begins */
 	regex_t regex;
 	uint32_t found;
 	char *line;
 };
 
-static bool is_full(const struct search *q)
+static bool is_full(const struct file_search *q)
 {
 	return q->max && q->found >= q->max;
 }
 
-static void found(struct search *q, const char *path, uint64_t line, const char *text, size_t len)
+static void send_match(struct file_search *q, const char *path, uint64_t line, const char *text,
+		       size_t len)
 {
 	auto_buf struct buf b = {0};
 
@@ -38,7 +39,7 @@ static void found(struct search *q, const char *path, uint64_t line, const char 
 	q->found++;
 }
 
-static bool contains(const struct search *q, const char *line, size_t len)
+static bool contains(const struct file_search *q, const char *line, size_t len)
 {
 	size_t want = strlen(q->content);
 
@@ -52,9 +53,9 @@ static bool contains(const struct search *q, const char *line, size_t len)
 	return false;
 }
 
-/* Takes whole lines off the front of the buffer; what is left moves there. */
-static size_t take_lines(struct search *q, const char *path, size_t len, uint64_t *number,
-			 bool last)
+/* Searches the whole lines of the buffer; the rest moves to its front. */
+static size_t search_lines(struct file_search *q, const char *path, size_t len, uint64_t *number,
+			   bool last)
 {
 	size_t at = 0;
 
@@ -70,7 +71,7 @@ static size_t take_lines(struct search *q, const char *path, size_t len, uint64_
 		start[n] = '\0';
 		*number += 1;
 		if (contains(q, start, n))
-			found(q, path, *number, start, n);
+			send_match(q, path, *number, start, n);
 		at += n + (end != NULL);
 		if (!end)
 			*number -= !last;
@@ -79,7 +80,7 @@ static size_t take_lines(struct search *q, const char *path, size_t len, uint64_
 	return len - at;
 }
 
-static void search_file(struct search *q, int dir, const char *name, const char *path)
+static void search_file(struct file_search *q, int dir, const char *name, const char *path)
 {
 	auto_close int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	uint64_t number = 0;
@@ -94,11 +95,11 @@ static void search_file(struct search *q, int dir, const char *name, const char 
 
 		if (n < 0 && errno == EINTR)
 			continue;
-		/* Not text. */
+		/* A NUL byte: not text. */
 		if (first && n > 0 && memchr(q->line, '\0', (size_t)(n < 4096 ? n : 4096)))
 			return;
 		first = false;
-		len = take_lines(q, path, len + (size_t)(n > 0 ? n : 0), &number, n <= 0);
+		len = search_lines(q, path, len + (size_t)(n > 0 ? n : 0), &number, n <= 0);
 		if (n <= 0)
 			return;
 	}
@@ -106,7 +107,7 @@ static void search_file(struct search *q, int dir, const char *name, const char 
 
 static enum walk_next search_entry(void *arg, const struct walk_entry *n)
 {
-	struct search *q = arg;
+	struct file_search *q = arg;
 	bool hit;
 
 	if (n->name[0] == '.' && !(q->flags & GUEST_SEARCH_HIDDEN))
@@ -114,19 +115,19 @@ static enum walk_next search_entry(void *arg, const struct walk_entry *n)
 	hit = !*q->glob ||
 	      glob_match(q->glob, n->path + q->root_len, q->flags & GUEST_SEARCH_NOCASE);
 	if (hit && !*q->content)
-		found(q, n->path, 0, "", 0);
+		send_match(q, n->path, 0, "", 0);
 	else if (hit && S_ISREG(n->st->st_mode))
 		search_file(q, n->dir, n->name, n->path);
 	return is_full(q) ? WALK_STOP : WALK_INTO;
 }
 
-void search_work(struct work *w, const struct request *r)
+void search_work(struct work *w, const struct guest_request *r)
 {
-	struct search q = {.work = w,
-			   .glob = r->text[1],
-			   .content = r->text[2],
-			   .flags = (uint8_t)r->number[0],
-			   .max = (uint32_t)r->number[1]};
+	struct file_search q = {.work = w,
+				.glob = r->text[1],
+				.content = r->text[2],
+				.flags = (uint8_t)r->number[0],
+				.max = (uint32_t)r->number[1]};
 	int flags = REG_EXTENDED | REG_NOSUB | (q.flags & GUEST_SEARCH_NOCASE ? REG_ICASE : 0);
 	char why[128], path[GUEST_MAX_PATH];
 	auto_close int dir = walk_open_top(w, "search", r->text[0], path);

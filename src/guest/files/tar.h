@@ -1,7 +1,8 @@
 /*
- * Tar archives in the pax format, in constant memory but for names: long and odd names, hard links,
- * holes (GNU.sparse 1.0), user.* attributes (SCHILY.xattr), nanoseconds, and an overlay's upper
- * directory: whiteouts are character devices 0:0, opaque directories have the key CLOCHE.opaque.
+ * Tar archives in the pax format, in constant memory except for names: long and odd names, hard
+ * links, holes (GNU.sparse 1.0), user.* attributes (SCHILY.xattr), nanoseconds, and an overlay's
+ * upper directory, where whiteouts are character devices 0:0 and opaque directories have the key
+ * CLOCHE.opaque.
  *
  * Writing never follows links; reading never leaves the directory that it writes to.
  */
@@ -11,7 +12,7 @@
 
 #define TAR_BLOCK 512
 #define TAR_MAX_NAME 8192
-#define TAR_MAX_PAX (1u << 20) /* of one entry: attributes are in there */
+#define TAR_MAX_PAX (1u << 20) /* extended header of one entry, attributes included */
 #define TAR_MAX_RANGES 65536   /* of a file with holes */
 
 /* ---- writing ---- */
@@ -21,16 +22,19 @@ struct tar_out {
 	int (*write)(void *arg, const void *bytes, size_t len);
 	void *arg;
 	bool upper;
-	bool only_own; /* what belongs to the user inside, wherever it is */
+	bool only_own; /* only files that belong to the user inside, at any depth */
 	void *links;   /* kept by tar_out_* */
 };
 
-/* The entry dir/name and all below it, called `as` in the archive; "" is left out itself, "." is not. */
+/*
+ * Writes dir/name and all below it, named `as` in the archive. With "" the directory itself is left
+ * out.
+ */
 int tar_out_tree(struct tar_out *t, int dir, const char *name, const char *as, struct err *e);
 /* The end of the archive. */
 int tar_out_end(struct tar_out *t, struct err *e);
 
-/* ---- reading: what the archive says ---- */
+/* ---- reading: entries ---- */
 
 struct tar_range {
 	uint64_t offset, size;
@@ -64,24 +68,27 @@ struct tar_in {
 	ssize_t (*read)(void *arg, void *bytes, size_t len);
 	void *arg;
 	uint64_t left;	  /* of this entry's data */
-	uint64_t padding; /* behind it */
+	uint64_t padding; /* after the data */
 };
 
-/* 1: an entry; 0: the end; -1: malformed. Data that was not read is skipped. Free with tar_entry_done. */
+/*
+ * 1: an entry; 0: the end; -1: malformed. Data that was not read is skipped. Free with
+ * tar_entry_done.
+ */
 int tar_in_next(struct tar_in *t, struct tar_entry *ret, struct err *e);
 /* Reads data of the entry; 0 at its end. */
 ssize_t tar_in_data(struct tar_in *t, void *bytes, size_t len, struct err *e);
 void tar_entry_done(struct tar_entry *t);
 
-/* ---- reading: what is made of it ---- */
+/* ---- reading: extraction ---- */
 
 struct tar_extract {
 	int root;    /* directory */
-	bool upper;  /* whiteouts and opaque directories remove what is there */
+	bool upper;  /* whiteouts and opaque directories remove existing files */
 	bool strict; /* devices, set-id bits, foreign attributes, absolute names are errors */
-	bool dry;    /* only looks whether it could be extracted */
+	bool dry;    /* only checks the archive */
 	uint64_t entries;
 };
 
-/* The umask is to be 0. */
+/* The umask must be 0. */
 int tar_extract(struct tar_extract *x, struct tar_in *t, struct err *e);

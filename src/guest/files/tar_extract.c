@@ -1,4 +1,4 @@
-/* Makes files of an archive below one directory, whose links it never follows. */
+/* Extracts an archive below one directory, and never follows a link there. */
 #include "guest/files/tar.h"
 
 #include "guest/files/walk.h"
@@ -7,7 +7,7 @@
 
 #define MODES 01777u /* no set-id bits: the filter refuses them anyway */
 
-/* Directories get their mode and time at the end: until then things are put into them. */
+/* Directories get their mode and time at the end, because extracting into them changes both. */
 struct late {
 	char *name;
 	mode_t mode;
@@ -23,7 +23,10 @@ struct extraction {
 
 /* ---- names ---- */
 
-/* Without "." parts, doubled and leading slashes; false if it has a ".." or a part that is too long. */
+/*
+ * Removes "." parts, doubled and leading slashes; false if there is a ".." or a part that is too
+ * long.
+ */
 static bool clean_name(const char *name, char *ret)
 {
 	size_t n = 0;
@@ -75,7 +78,7 @@ static bool is_whiteout(const struct tar_extract *x, const struct tar_entry *n)
 	return x->upper && n->type == '3' && n->major == 0 && n->minor == 0;
 }
 
-/* By itself, before anything is made of it (rule 11). */
+/* Judges an entry by itself, before it is extracted (rule 11). */
 static int judge(const struct tar_extract *x, struct tar_entry *n, struct err *e)
 {
 	if (judge_name(x, n->name, e) < 0 || (n->type == '1' && judge_name(x, n->link, e) < 0) ||
@@ -92,7 +95,10 @@ static int judge(const struct tar_extract *x, struct tar_entry *n, struct err *e
 	return 0;
 }
 
-/* The directory of a name, made if need be; -1: a link is in the way, or it cannot be made. */
+/*
+ * Opens the directory of a name, and makes it if need be; -1: a link is in the way, or it cannot be
+ * made.
+ */
 static int open_above(int root, const char *name, const char **ret_last, struct err *e)
 {
 	auto_close int at = openat(root, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -117,7 +123,7 @@ static int open_above(int root, const char *name, const char **ret_last, struct 
 	return take_fd(&at);
 }
 
-/* ---- what they become ---- */
+/* ---- entries ---- */
 
 static void set_xattrs(int fd, const struct tar_entry *n)
 {
@@ -161,8 +167,8 @@ static int write_contents(struct extraction *j, const struct tar_entry *n, int f
 	return ftruncate(fd, (off_t)n->size) < 0 ? err_sys(e, "cannot write") : 0;
 }
 
-/* What is in the way goes; a directory only where the archive is a whole state. */
-static int clear(const struct tar_extract *x, int dir, const char *name, struct err *e)
+/* Removes what has this name; a directory only if the archive is the state of an overlay. */
+static int remove_old(const struct tar_extract *x, int dir, const char *name, struct err *e)
 {
 	if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
 		return 0;
@@ -178,7 +184,7 @@ static int make_file(struct extraction *j, const struct tar_entry *n, int dir, c
 {
 	auto_close int fd = -1;
 
-	if (clear(j->x, dir, name, e) < 0)
+	if (remove_old(j->x, dir, name, e) < 0)
 		return -1;
 	fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
@@ -209,13 +215,13 @@ static int make_directory(struct extraction *j, const struct tar_entry *n, int d
 		if (errno != EEXIST || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			return err_sys(e, "cannot make %s", n->name);
 		if (!S_ISDIR(st.st_mode) &&
-		    (clear(j->x, dir, name, e) < 0 || mkdirat(dir, name, 0700) < 0))
+		    (remove_old(j->x, dir, name, e) < 0 || mkdirat(dir, name, 0700) < 0))
 			return err_sys(e, "cannot make %s", n->name);
 	}
 	fd = walk_open_dir(dir, *name ? name : ".");
 	if (fd >= 0)
 		set_xattrs(fd, n);
-	/* Where others' files are unpacked to keeps its own mode. */
+	/* The directory that a client's archive is unpacked into keeps its own mode. */
 	if (*name || j->x->upper)
 		do_later(j, n);
 	return 0;
@@ -227,7 +233,7 @@ static int make_hard_link(struct extraction *j, const struct tar_entry *n, int d
 	const char *last;
 	auto_close int from = open_above(j->x->root, n->link, &last, e);
 
-	if (from < 0 || clear(j->x, dir, name, e) < 0)
+	if (from < 0 || remove_old(j->x, dir, name, e) < 0)
 		return -1;
 	if (linkat(from, last, dir, name, 0) < 0)
 		return err_sys(e, "cannot link %s to %s", n->name, n->link);
@@ -239,7 +245,7 @@ static int make_other(struct extraction *j, const struct tar_entry *n, int dir, 
 {
 	int rc;
 
-	if (clear(j->x, dir, name, e) < 0)
+	if (remove_old(j->x, dir, name, e) < 0)
 		return -1;
 	if (n->type == '2')
 		rc = symlinkat(n->link, dir, name);
@@ -272,7 +278,7 @@ static int make_entry(struct extraction *j, const struct tar_entry *n, struct er
 	default:
 		if (is_whiteout(j->x, n) && walk_remove_at(dir, name) < 0 && errno != ENOENT)
 			return err_sys(e, "cannot remove %s", n->name);
-		return 0; /* devices and what nobody knows are left out */
+		return 0; /* devices and unknown kinds are left out */
 	}
 }
 

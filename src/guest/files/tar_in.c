@@ -1,4 +1,4 @@
-/* Reads headers: every number is bounded before it is used, every name before it is copied. */
+/* Reads an archive: every number is bounded before it is used, every name before it is copied. */
 #include "guest/files/tar.h"
 
 static int malformed(struct err *e, const char *what)
@@ -8,7 +8,7 @@ static int malformed(struct err *e, const char *what)
 
 /* ---- bytes ---- */
 
-/* All of them; 0 if there are none at all. */
+/* 1: read all bytes; 0: the archive ends here. */
 static int read_exactly(struct tar_in *t, void *bytes, size_t len, struct err *e)
 {
 	size_t got = 0;
@@ -69,7 +69,7 @@ ssize_t tar_in_data(struct tar_in *t, void *bytes, size_t len, struct err *e)
 	return (ssize_t)len;
 }
 
-/* A whole small member, NUL-terminated; the caller frees it. */
+/* A whole extended header, NUL-terminated; the caller frees it. */
 static char *read_member(struct tar_in *t, uint64_t size, struct err *e)
 {
 	char *text;
@@ -90,7 +90,7 @@ static char *read_member(struct tar_in *t, uint64_t size, struct err *e)
 
 /* ---- numbers ---- */
 
-/* Octal, or base 256 as GNU tar has it for what is too large. */
+/* Octal, or base 256, which GNU tar uses for large numbers. */
 static bool header_number(const char *field, size_t len, uint64_t *ret)
 {
 	const unsigned char *p = (const unsigned char *)field;
@@ -258,7 +258,7 @@ static void extra_done(struct extra *x)
 	*x = (struct extra){0};
 }
 
-/* ---- a file with holes: its map stands before its data ---- */
+/* ---- a file with holes: a map precedes its data ---- */
 
 struct map_reader {
 	struct tar_in *tar;
@@ -382,7 +382,7 @@ static int apply_extra(struct extra *x, struct tar_entry *ret, struct err *e)
 	return 0;
 }
 
-/* Headers that say something of the next entry; 1: it was one, 0: it was none. */
+/* Takes a header that describes the next entry. 1: it was one; 0: it is an entry itself. */
 static int take_extra(struct tar_in *t, const struct tar_entry *h, struct extra *x, struct err *e)
 {
 	char *text;
@@ -417,7 +417,7 @@ static int finish_entry(struct tar_in *t, struct extra *x, struct tar_entry *ret
 		ret->type = '5';
 	if (ret->data_size > INT64_MAX)
 		return malformed(e, "a size");
-	/* Links and directories have none, whatever their size says. */
+	/* Links and directories have no data, whatever their size says. */
 	begin_data(t, strchr("123456", ret->type) ? 0 : ret->data_size);
 	if (!ret->sparse || ret->type != '0')
 		return 1;

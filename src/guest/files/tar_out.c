@@ -1,4 +1,4 @@
-/* Writes a tree as a pax archive, holes, hard links and attributes included. */
+/* Writes a tree as a pax archive, with holes, hard links and attributes. */
 #include "guest/files/tar.h"
 
 #include "guest/files/walk.h"
@@ -9,7 +9,7 @@
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 
-/* As POSIX has it. */
+/* As POSIX defines it. */
 struct header {
 	char name[100], mode[8], uid[8], gid[8], size[12], mtime[12], sum[8], type, link[100];
 	char magic[6], version[2], owner[32], group[32], major[8], minor[8], prefix[155], pad[12];
@@ -268,7 +268,10 @@ struct map {
 	uint64_t total;
 };
 
-/* Where its data is; without an answer, or with too many holes, all of it. */
+/*
+ * Finds the ranges with data; if they are unknown, or there are too many holes, the rest is one
+ * range.
+ */
 static void find_data(int fd, uint64_t size, struct map *m)
 {
 	off_t at = 0, end;
@@ -294,7 +297,7 @@ static void find_data(int fd, uint64_t size, struct map *m)
 	}
 	if (!m->ranges)
 		m->ranges = must_alloc(calloc(1, sizeof(*m->ranges)));
-	/* As GNU tar: a hole at the end is marked by an empty range. */
+	/* As GNU tar does: a hole at the end is marked by an empty range. */
 	if (m->count == 0 || m->ranges[m->count - 1].offset + m->ranges[m->count - 1].size < size)
 		m->ranges[m->count++] = (struct tar_range){size, 0};
 }
@@ -312,7 +315,7 @@ static void add_map(const struct map *m, struct buf *b)
 		buf_add(b, "", 1);
 }
 
-/* Exactly so many bytes, whatever becomes of the file meanwhile. */
+/* Writes exactly so many bytes, even if the file shrinks meanwhile. */
 static int put_range(struct tar_out *t, int fd, uint64_t offset, uint64_t left, struct err *e)
 {
 	char bytes[32768];
@@ -375,7 +378,7 @@ static int put_file(struct tar_out *t, struct new_entry *n, int fd, struct err *
 
 /* ---- trees ---- */
 
-/* Its owner may read it even if its mode says no. */
+/* Opens a file of ours even if its mode forbids reading. */
 static int open_anyhow(int dir, const char *name, mode_t mode, int flags)
 {
 	int fd = openat(dir, name, flags);
@@ -481,7 +484,7 @@ static int put_symlink(struct tar_out *t, struct new_entry *n, const struct tree
 	return put_entry(t, n, e);
 }
 
-/* A directory that is not in the archive itself. */
+/* The entries of a directory that is not in the archive itself. */
 static int put_below(struct tar_out *t, const struct tree_place *p, struct err *e)
 {
 	auto_close int fd =
@@ -496,7 +499,7 @@ static int put_tree(struct tar_out *t, const struct tree_place *p, struct err *e
 	struct new_entry n = {.name = p->as, .st = &st};
 	int rc = 0;
 
-	/* It may be gone by now. */
+	/* The entry may be gone by now. */
 	if (fstatat(p->dir, p->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 		return 0;
 	if (t->only_own && st.st_uid != TAR_OWNER) {

@@ -1,4 +1,4 @@
-/* G_TAR_OUT, G_TAR_IN, and moves that need a copy: workers that use tar.h. */
+/* The work of G_TAR_OUT, of G_TAR_IN, and of a move between file systems, all by tar.h. */
 #include "guest/files/files.h"
 #include "guest/link/request.h"
 #include "guest/files/tar.h"
@@ -21,7 +21,7 @@ static int errno_of(const struct err *e)
 
 /* ---- out ---- */
 
-void tar_out_work(struct work *w, const struct request *r)
+void tar_out_work(struct work *w, const struct guest_request *r)
 {
 	const char *path = r->text[0];
 	struct tar_out t = {.write = work_data, .arg = w, .upper = r->number[0] & GUEST_TAR_UPPER};
@@ -49,7 +49,7 @@ void tar_out_work(struct work *w, const struct request *r)
 
 /* ---- in ---- */
 
-void tar_in_work(struct work *w, const struct request *r)
+void tar_in_work(struct work *w, const struct guest_request *r)
 {
 	const char *path = r->text[0];
 	struct tar_in t = {.read = work_read, .arg = w};
@@ -65,11 +65,11 @@ void tar_in_work(struct work *w, const struct request *r)
 	if (x.root < 0)
 		work_error(w, errno, "cannot open %s: %m", path);
 	work_ok(w, NULL);
-	/* The umask is for programs; an archive says what it means. */
+	/* The umask is for programs; an archive names its modes. */
 	umask(0);
 	if (tar_extract(&x, &t, &e) < 0)
 		work_error(w, errno_of(&e), "%s", e.msg);
-	/* What stands behind its end belongs to it. */
+	/* Blocks after the end marker belong to the archive. */
 	while (work_read(w, rest, sizeof(rest)) > 0)
 		;
 	pack_u64(&b, x.entries);
@@ -84,7 +84,7 @@ static int write_fd(void *fd, const void *bytes, size_t len)
 	return io_write_all(*(int *)fd, bytes, len);
 }
 
-/* One process packs, the other unpacks. */
+/* A child packs, this process unpacks. */
 static int copy_tree(struct work *w, int from_dir, const char *from, int to_dir, const char *to)
 {
 	int ends[2], status = 0;
@@ -115,7 +115,7 @@ static int copy_tree(struct work *w, int from_dir, const char *from, int to_dir,
 }
 
 /* A move that rename cannot do: copies, then removes. */
-void move_work(struct work *w, const struct request *r)
+void move_work(struct work *w, const struct guest_request *r)
 {
 	const char *from_path = r->text[0], *to_path = r->text[1], *from, *to;
 	auto_close int from_dir = walk_open_parent(from_path, &from);

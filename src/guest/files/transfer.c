@@ -1,30 +1,30 @@
-/* G_READ and G_WRITE: file contents, any size, in constant memory. */
+/* G_READ and G_WRITE: file contents of any size, in constant memory. */
 #include "guest/files/files.h"
 #include "guest/link/request.h"
 
 /* ---- reading ---- */
 
-struct reading {
-	struct stream *stream;
+struct file_reading {
+	struct guest_stream *stream;
 	int fd;
-	bool copies; /* of a file that cannot give away its pages */
+	bool copies; /* the file cannot be spliced */
 	uint64_t offset, left;
 };
 
 static void reading_free(void *arg)
 {
-	struct reading *r = arg;
+	struct file_reading *r = arg;
 
 	close(r->fd);
 	free(r);
 }
 
-/* One frame of at most so many bytes. */
-static ssize_t send_some(struct reading *r, size_t max)
+/* Sends one frame of at most so many bytes. */
+static ssize_t send_some(struct file_reading *r, size_t max)
 {
 	ssize_t n;
 
-	/* What is less than a frame is copied with fewer calls. */
+	/* Less than a full frame takes fewer calls to copy. */
 	if (!r->copies && max == GUEST_MAX_PAYLOAD) {
 		n = stream_splice(r->stream, G_DATA, r->fd, r->offset, max);
 		if (n >= 0 || errno == EAGAIN || errno == EINTR)
@@ -34,7 +34,7 @@ static ssize_t send_some(struct reading *r, size_t max)
 	n = pread(r->fd, stream_reserve(r->stream, max), max, (off_t)r->offset);
 	if (n > 0)
 		stream_commit(r->stream, G_DATA, (size_t)n);
-	/* Nobody waits for a file. */
+	/* A file never becomes readable later. */
 	if (n < 0 && errno == EAGAIN)
 		errno = EIO;
 	return n;
@@ -42,7 +42,7 @@ static ssize_t send_some(struct reading *r, size_t max)
 
 static void pump_reading(void *arg)
 {
-	struct reading *r = arg;
+	struct file_reading *r = arg;
 	size_t room;
 
 	while ((room = stream_room(r->stream)) > 0) {
@@ -51,7 +51,7 @@ static void pump_reading(void *arg)
 
 		if (n < 0 && errno == EINTR)
 			continue;
-		/* Pages of this or another stream are on their way. */
+		/* Pages of this or another stream are still in the pipe. */
 		if (n < 0 && errno == EAGAIN)
 			return;
 		if (n > 0) {
@@ -68,7 +68,7 @@ static void pump_reading(void *arg)
 	}
 }
 
-/* Opens what may be read; -1 with errno. */
+/* Opens a file that may be read; -1 with errno. */
 static int open_reading(const char *path, struct stat *st)
 {
 	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
@@ -82,12 +82,12 @@ static int open_reading(const char *path, struct stat *st)
 	return take_fd(&fd);
 }
 
-void read_request(struct stream *s, const struct request *q)
+void read_request(struct guest_stream *s, const struct guest_request *q)
 {
 	static const struct stream_ops ops = {.pump = pump_reading, .on_end = reading_free};
 	const char *path = q->text[0];
 	uint64_t offset = q->number[0];
-	struct reading *r;
+	struct file_reading *r;
 	struct stat st;
 	int fd = offset > INT64_MAX ? (errno = EINVAL, -1) : open_reading(path, &st);
 
@@ -97,7 +97,7 @@ void read_request(struct stream *s, const struct request *q)
 		return;
 	}
 	r = must_alloc(calloc(1, sizeof(*r)));
-	*r = (struct reading){.stream = s, .fd = fd, .offset = offset, .left = q->number[1]};
+	*r = (struct file_reading){.stream = s, .fd = fd, .offset = offset, .left = q->number[1]};
 	stream_go_on(s, &ops, r);
 	files_answer_stat(s, path, &st);
 }
@@ -107,19 +107,19 @@ void read_request(struct stream *s, const struct request *q)
 #define REPLACE UINT64_MAX
 #define HIDDEN ".cloche-write-"
 
-struct writing {
-	struct stream *stream;
+struct file_writing {
+	struct guest_stream *stream;
 	int fd;
-	uint64_t offset;	   /* REPLACE until it is known where; then of the next byte */
+	uint64_t offset;	   /* of the next byte; REPLACE in the request: the whole file */
 	mode_t mode;		   /* 0: leave it */
-	bool replace;		   /* takes its place at the end */
-	char temp[GUEST_MAX_PATH]; /* a name of its own until then, or "" for none */
+	bool replace;		   /* the new file takes its place at the end */
+	char temp[GUEST_MAX_PATH]; /* its name until then, or "" for none */
 	char path[GUEST_MAX_PATH];
 };
 
 static void writing_free(void *arg)
 {
-	struct writing *w = arg;
+	struct file_writing *w = arg;
 
 	if (*w->temp)
 		unlink(w->temp);
@@ -127,7 +127,7 @@ static void writing_free(void *arg)
 	free(w);
 }
 
-static void fail_writing(struct writing *w)
+static void fail_writing(struct file_writing *w)
 {
 	stream_error(w->stream, errno, "cannot write %s: %m", w->path);
 	writing_free(w);
@@ -135,8 +135,8 @@ static void fail_writing(struct writing *w)
 
 static void take_writing(void *arg, const char *bytes, size_t len)
 {
-	struct writing *w = arg;
-	struct stream *s = w->stream;
+	struct file_writing *w = arg;
+	struct guest_stream *s = w->stream;
 	size_t all = len;
 
 	while (len > 0) {
@@ -155,7 +155,7 @@ static void take_writing(void *arg, const char *bytes, size_t len)
 	stream_credit(s, all);
 }
 
-static void temp_name(struct writing *w)
+static void temp_name(struct file_writing *w)
 {
 	const char *slash = strrchr(w->path, '/');
 	static unsigned counter;
@@ -164,8 +164,8 @@ static void temp_name(struct writing *w)
 		 (unsigned)getpid(), ++counter);
 }
 
-/* A file without a name gets one; then it takes the place of what was there. */
-static int put_in_place(struct writing *w)
+/* Gives the new file its name, in place of the old file. */
+static int put_in_place(struct file_writing *w)
 {
 	char self[64];
 
@@ -189,12 +189,12 @@ static int put_in_place(struct writing *w)
 
 static void finish_writing(void *arg)
 {
-	struct writing *w = arg;
+	struct file_writing *w = arg;
 	auto_buf struct buf b = {0};
 	struct stat st = {0};
 
 	if (w->mode && fchmod(w->fd, w->mode) < 0 && !w->replace)
-		w->mode = 0; /* somebody else's file that we may write to */
+		w->mode = 0; /* another user's file that we may write to */
 	if ((w->replace && put_in_place(w) < 0) || fstat(w->fd, &st) < 0) {
 		fail_writing(w);
 		return;
@@ -205,8 +205,8 @@ static void finish_writing(void *arg)
 	writing_free(w);
 }
 
-/* Where a link leads, so that it stays one. */
-static void follow_links(struct writing *w)
+/* Writes to the target of a link, so that the link stays. */
+static void follow_links(struct file_writing *w)
 {
 	char resolved[PATH_MAX];
 
@@ -214,17 +214,14 @@ static void follow_links(struct writing *w)
 		snprintf(w->path, sizeof(w->path), "%s", resolved);
 }
 
-static int open_replacing(struct writing *w, mode_t now)
+static int open_replacing(struct file_writing *w, mode_t now)
 {
 	char parent[GUEST_MAX_PATH];
-	const char *slash = strrchr(w->path, '/');
 
-	if (!slash || !slash[1])
+	if (!files_parent(w->path, parent))
 		return errno = EISDIR, -1;
 	if (!w->mode)
 		w->mode = now ? now & 01777 : 0644;
-	snprintf(parent, sizeof(parent), "%.*s", slash == w->path ? 1 : (int)(slash - w->path),
-		 w->path);
 	w->replace = true;
 	w->fd = open(parent, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
 	if (w->fd >= 0)
@@ -236,13 +233,13 @@ static int open_replacing(struct writing *w, mode_t now)
 	*w->temp = '\0';
 	if (!now || (errno != EACCES && errno != EPERM && errno != EROFS))
 		return -1;
-	/* A file of which only the contents can be changed. */
+	/* Only the contents of this file may be changed. */
 	w->replace = false;
 	w->fd = open(w->path, O_WRONLY | O_TRUNC | O_CLOEXEC | O_NONBLOCK);
 	return w->fd < 0 ? -1 : 0;
 }
 
-static int open_writing(struct writing *w)
+static int open_writing(struct file_writing *w)
 {
 	struct stat st = {0};
 
@@ -264,17 +261,17 @@ static int open_writing(struct writing *w)
 	return w->fd < 0 ? -1 : 0;
 }
 
-void write_request(struct stream *s, const struct request *q)
+void write_request(struct guest_stream *s, const struct guest_request *q)
 {
 	static const struct stream_ops ops = {
 		.on_data = take_writing, .on_close = finish_writing, .on_end = writing_free};
-	struct writing *w = must_alloc(calloc(1, sizeof(*w)));
+	struct file_writing *w = must_alloc(calloc(1, sizeof(*w)));
 	bool parents = q->number[2];
 
-	*w = (struct writing){.stream = s,
-			      .fd = -1,
-			      .mode = q->number[0] == UINT32_MAX ? 0 : q->number[0] & 01777,
-			      .offset = q->number[1]};
+	*w = (struct file_writing){.stream = s,
+				   .fd = -1,
+				   .mode = q->number[0] == UINT32_MAX ? 0 : q->number[0] & 01777,
+				   .offset = q->number[1]};
 	memcpy(w->path, q->text[0], strlen(q->text[0]) + 1);
 	if (w->offset != REPLACE && w->offset > INT64_MAX) {
 		errno = EINVAL;

@@ -1,6 +1,5 @@
 /*
- * Finds all processes that come from one command, by its mark and by ancestry, group and
- * session.
+ * Finds all processes that come from one command, by its mark and by ancestry, group and session.
  */
 #include "guest/files/tree.h"
 
@@ -36,95 +35,95 @@ int tree_move(pid_t pid, uint64_t mark)
 	return prlimit(pid, RLIMIT_RTTIME, &r, NULL);
 }
 
-/* ---- what runs ---- */
+/* ---- processes ---- */
 
-struct task {
+struct tree_process {
 	pid_t pid, parent, group, session;
 	bool member;
 };
 
-struct tasks {
-	struct task *items;
+struct tree_processes {
+	struct tree_process *items;
 	size_t count, room;
 };
 
-/* False: it is dead, or gone. */
-static bool read_task(pid_t pid, struct task *ret)
+/* False: the process is dead, or gone. */
+static bool read_process(pid_t pid, struct tree_process *ret)
 {
 	long long f[PROCS_FIELDS];
 
 	if (!procs_stat(pid, f) || f[PROCS_STATE] == 'Z' || f[PROCS_STATE] == 'X')
 		return false;
-	*ret = (struct task){.pid = pid,
-			     .parent = (pid_t)f[PROCS_PARENT],
-			     .group = (pid_t)f[PROCS_GROUP],
-			     .session = (pid_t)f[PROCS_SESSION]};
+	*ret = (struct tree_process){.pid = pid,
+				     .parent = (pid_t)f[PROCS_PARENT],
+				     .group = (pid_t)f[PROCS_GROUP],
+				     .session = (pid_t)f[PROCS_SESSION]};
 	return true;
 }
 
 pid_t tree_parent(pid_t pid)
 {
-	struct task task;
+	struct tree_process process;
 
-	return read_task(pid, &task) ? task.parent : -1;
+	return read_process(pid, &process) ? process.parent : -1;
 }
 
-static void add_task(void *arg, pid_t pid)
+static void add_process(void *arg, pid_t pid)
 {
-	struct tasks *t = arg;
-	struct task task;
+	struct tree_processes *t = arg;
+	struct tree_process process;
 
-	if (!read_task(pid, &task))
+	if (!read_process(pid, &process))
 		return;
-	t->items = array_room(t->items, t->count, &t->room, sizeof(task));
-	t->items[t->count++] = task;
+	t->items = array_room(t->items, t->count, &t->room, sizeof(process));
+	t->items[t->count++] = process;
 }
 
-static bool is_related(const struct tasks *t, const struct task *task)
+static bool is_related(const struct tree_processes *t, const struct tree_process *process)
 {
 	for (size_t i = 0; i < t->count; i++) {
-		const struct task *m = &t->items[i];
+		const struct tree_process *m = &t->items[i];
 
-		if (m->member &&
-		    (task->parent == m->pid || task->group == m->pid || task->session == m->pid))
+		if (m->member && (process->parent == m->pid || process->group == m->pid ||
+				  process->session == m->pid))
 			return true;
 	}
 	return false;
 }
 
-/* Marks members until nothing changes; ours and strangers' are never among them. */
-static void find_members(struct tasks *t, uint64_t mark, pid_t root)
+/* Marks members until nothing changes. This process is never among them. */
+static void find_members(struct tree_processes *t, uint64_t mark, pid_t root)
 {
 	pid_t self = getpid();
 	bool changed = true;
 
 	for (size_t i = 0; i < t->count; i++) {
-		struct task *task = &t->items[i];
+		struct tree_process *process = &t->items[i];
 
-		if (task->pid == self)
+		if (process->pid == self)
 			continue;
-		task->member = mark_of(task->pid) == mark ||
-			       (root && (task->pid == root || task->session == root ||
-					 task->group == root));
+		process->member = mark_of(process->pid) == mark ||
+				  (root && (process->pid == root || process->session == root ||
+					    process->group == root));
 	}
 	while (changed) {
 		changed = false;
 		for (size_t i = 0; i < t->count; i++) {
-			struct task *task = &t->items[i];
+			struct tree_process *process = &t->items[i];
 
-			if (task->member || task->pid == self || !is_related(t, task))
+			if (process->member || process->pid == self || !is_related(t, process))
 				continue;
-			task->member = changed = true;
+			process->member = changed = true;
 		}
 	}
 }
 
 size_t tree_signal(uint64_t mark, pid_t root, int sig)
 {
-	struct tasks t = {0};
+	struct tree_processes t = {0};
 	size_t count = 0;
 
-	procs_each(add_task, &t);
+	procs_each(add_process, &t);
 	find_members(&t, mark, root);
 	for (size_t i = 0; i < t.count; i++)
 		if (t.items[i].member && kill(t.items[i].pid, sig) == 0)

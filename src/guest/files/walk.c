@@ -1,4 +1,4 @@
-/* Walks trees by directory fd: lists, and removes. */
+/* Walks trees by directory fd, for listing, searching, watching and removing. */
 #include "guest/files/walk.h"
 
 #include "guest/files/files.h"
@@ -17,15 +17,11 @@ int walk_open_dir(int dir, const char *name)
 
 int walk_open_parent(const char *path, const char **ret_name)
 {
-	const char *slash = strrchr(path, '/');
 	char parent[GUEST_MAX_PATH];
 
-	if (!slash || !slash[1]) {
-		errno = EINVAL;
-		return -1;
-	}
-	snprintf(parent, sizeof(parent), "%.*s", slash == path ? 1 : (int)(slash - path), path);
-	*ret_name = slash + 1;
+	*ret_name = files_parent(path, parent);
+	if (!*ret_name)
+		return errno = EINVAL, -1;
 	return open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
@@ -94,7 +90,7 @@ static int remove_name(int dir, const char *name, int depth)
 	if (errno != ENOTEMPTY && errno != EEXIST)
 		return -1;
 	fd = walk_open_dir(dir, name);
-	/* Ours, but without the right to look into it. */
+	/* A directory of ours that its mode forbids to list. */
 	if (fd < 0 && errno == EACCES && fchmodat(dir, name, 0700, 0) == 0)
 		fd = walk_open_dir(dir, name);
 	if (fd < 0 || remove_below(fd, depth + 1) < 0)
@@ -116,7 +112,7 @@ static int remove_below(int dir, int depth)
 	for (size_t i = 0; i < names.count; i++) {
 		if (remove_name(dir, names.items[i], depth) == 0)
 			continue;
-		/* One of its owner's directories that cannot be written to. */
+		/* A directory of ours that its mode forbids to change. */
 		if (errno != EACCES || fchmod(dir, 0700) < 0 ||
 		    remove_name(dir, names.items[i], depth) < 0) {
 			rc = -1;
@@ -131,7 +127,7 @@ int walk_remove_at(int dir, const char *name)
 	return remove_name(dir, name, 0);
 }
 
-void remove_work(struct work *w, const struct request *r)
+void remove_work(struct work *w, const struct guest_request *r)
 {
 	const char *path = r->text[0], *name;
 	auto_close int parent = walk_open_parent(path, &name);
@@ -165,7 +161,7 @@ static enum walk_next send_entry(void *work, const struct walk_entry *n)
 	return WALK_INTO;
 }
 
-void list_work(struct work *w, const struct request *r)
+void list_work(struct work *w, const struct guest_request *r)
 {
 	uint32_t depth = r->number[0] < WALK_MAX_DEPTH ? (uint32_t)r->number[0] : WALK_MAX_DEPTH;
 	char path[GUEST_MAX_PATH];

@@ -1,6 +1,6 @@
 /*
- * Connects its standard streams to a guest in the same sandbox, and starts that guest if there
- * is none yet.
+ * Connects its standard streams to a guest in the same sandbox, and starts that guest if there is
+ * none yet.
  */
 #include "guest/link/bridge.h"
 
@@ -31,7 +31,7 @@ static int try_connect(const struct sockaddr_un *address)
 	return take_fd(&fd);
 }
 
-/* It outlives the bridge that started it: what it runs goes on when a link is lost. */
+/* The guest outlives the bridge that started it: its commands go on when a link is lost. */
 static void serve(int listener)
 {
 	struct guest_options o = {
@@ -44,7 +44,7 @@ static void serve(int listener)
 	if (listener != GUEST_FD_LISTENER)
 		dup2(listener, GUEST_FD_LISTENER);
 	fcntl(GUEST_FD_LISTENER, F_SETFD, FD_CLOEXEC);
-	/* The lock above all: it would be held for good. */
+	/* Above all the lock, which would be held for good. */
 	for (int fd = GUEST_FD_LISTENER + 1; fd < 256; fd++)
 		close(fd);
 	_exit(guest_serve(&o));
@@ -90,14 +90,14 @@ static int reach(const char *directory)
 	return fd < 0 ? print_errno("cannot reach the guest") : fd;
 }
 
-/* ---- the bytes ---- */
+/* ---- bytes ---- */
 
 struct bridge_way {
 	int from, to;
 	struct buf waiting;
 };
 
-/* False: one of its ends is gone. */
+/* False: one of the two ends is gone. */
 static bool carry(struct bridge_way *w, bool can_read, bool can_write)
 {
 	bool gone = false;

@@ -1,10 +1,7 @@
 /*
- * The filter notifies about connect, and it is us who answer: the call is made by a child, on a
- * socket that it shares with us. 127.0.0.1 first, then ::1.
+ * G_CONNECT: a stream to a port inside. The filter notifies us about connect, so we cannot make the
+ * call ourselves: a child does, on a socket that it shares with us. 127.0.0.1 first, then ::1.
  */
-#include "guest/link/connect.h"
-
-#include "guest/link/request.h"
 #include "guest/link/worker.h"
 
 #include <arpa/inet.h>
@@ -19,8 +16,8 @@ enum { BY_V4 = 0, REFUSED = 1, BY_V6 = 2 };
 struct port {
 	struct port *next, **back;
 	struct guest *guest;
-	struct stream *stream; /* NULL: ended */
-	pid_t pid;	       /* of the child, 0 once it is done */
+	struct guest_stream *stream; /* NULL: ended */
+	pid_t pid;		     /* of the child that connects; 0: reaped */
 	int sockets[2];
 	struct loop_watch watch;
 	struct buf waiting; /* to be written */
@@ -47,14 +44,14 @@ static void set_interest(struct port *p)
 	bool read = !p->no_more_in && stream_room(p->stream) > 0;
 	uint32_t events = (read ? EPOLLIN : 0) | (p->waiting.len ? EPOLLOUT : 0);
 
-	/* Without interest an epoll would still tell of a hang-up, again and again. */
+	/* Even without interest an epoll would report a hang-up, again and again. */
 	if (events)
 		loop_change(p->guest->loop, &p->watch, events);
 	else
 		loop_unwatch(p->guest->loop, &p->watch);
 }
 
-/* False: it is over. */
+/* False: both directions have ended. */
 static bool write_out(struct port *p)
 {
 	/* A peer that does not read any more may still send. */
@@ -138,7 +135,7 @@ static void lose_stream(void *arg)
 
 	p->stream = NULL;
 	if (p->pid)
-		kill(p->pid, SIGKILL); /* freed when it is reaped */
+		kill(p->pid, SIGKILL); /* the port is freed when the child is reaped */
 	else
 		port_free(p);
 }
@@ -196,7 +193,7 @@ bool connect_reaped(struct guest *g, pid_t pid, int status)
 	return true;
 }
 
-void connect_request(struct stream *s, const struct request *r)
+void connect_request(struct guest_stream *s, const struct guest_request *r)
 {
 	struct guest *g = s->guest;
 	static const struct stream_ops ops = {send_data, end_data, watch_again, lose_stream};

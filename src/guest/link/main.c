@@ -22,7 +22,7 @@ static int open_or_none(int fd)
 	return fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 ? -1 : fd;
 }
 
-/* The command line can be read by anybody inside: nothing to see there. */
+/* Code inside can read the command line, so it is wiped. */
 static int init(int argc, char **argv)
 {
 	struct guest_options o = {0};
@@ -51,7 +51,9 @@ static int init(int argc, char **argv)
 	return guest_serve(&o);
 }
 
-/* What could not be opened counts nothing; no other file is to be taken for it. */
+/*
+ * A file that could not be opened is replaced by /dev/null, so that no other file gets its number.
+ */
 static void keep_place(int fd)
 {
 	if (fcntl(fd, F_SETFD, FD_CLOEXEC) == 0)
@@ -64,7 +66,7 @@ static void keep_place(int fd)
 	}
 }
 
-/* argv: warm-host MODULE...; its settings and the cgroups of its lanes are open. */
+/* argv: warm-host MODULE...; the fds of its settings and of its lanes' cgroups are open. */
 static int warm_host(int argc, char **argv)
 {
 	struct warm_host_settings settings;
@@ -88,7 +90,7 @@ static int warm_host(int argc, char **argv)
 	for (char **e = environ; *e; e++)
 		list_add(&environment, *e);
 	list_add(&environment, "LD_PRELOAD=/run/cloche/zygote.so");
-	/* A name that is looked up later is looked up by each task. */
+	/* A symbol that is resolved lazily would be resolved by each task. */
 	list_add(&environment, "LD_BIND_NOW=1");
 	list_add(&environment, ZYGOTE_ENV "=3");
 	n.interpreter = interpreter.items;

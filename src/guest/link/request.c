@@ -5,7 +5,7 @@
 #include "guest/files/files.h"
 #include "guest/link/worker.h"
 
-static void ping_request(struct stream *s, const struct request *r)
+static void ping_request(struct guest_stream *s, const struct guest_request *r)
 {
 	stream_ok(s, NULL);
 }
@@ -13,7 +13,7 @@ static void ping_request(struct stream *s, const struct request *r)
 /*
  * payload, a letter for each part:
  *   p  a path, made absolute     s  a string    g  a glob    n  a name
- *   b  a byte, u 32, q 64 bits   B  bytes       c  the number of a command, which has to exist
+ *   b  a byte, u 32, q 64 bits   B  bytes       c  the number of a command, which must exist
  */
 static const struct row {
 	const char *payload;
@@ -63,9 +63,9 @@ static void unpack_text(const struct guest *g, struct unpack *u, char letter, ch
 					   : GUEST_MAX_PATH);
 }
 
-/* ret_eid: of the command that is named, whether it exists or not; 0: none is. */
+/* ret_eid: the number of the command, which need not exist; 0: none is named. */
 static bool unpack_payload(const struct guest *g, struct unpack *u, const char *payload,
-			   struct request *ret, uint32_t *ret_eid)
+			   struct guest_request *ret, uint32_t *ret_eid)
 {
 	size_t texts = 0, numbers = 0;
 
@@ -98,10 +98,10 @@ bool request_is_known(uint8_t type)
 	return type < ARRAY_LEN(rows) && (rows[type].payload || rows[type].unpack);
 }
 
-bool request_take(struct guest *g, struct stream *s, uint8_t type, struct unpack *u)
+bool request_take(struct guest *g, struct guest_stream *s, uint8_t type, struct unpack *u)
 {
 	const struct row *row = &rows[type];
-	struct request r;
+	struct guest_request r;
 	uint32_t eid = 0;
 
 	if (row->unpack)

@@ -1,7 +1,7 @@
 /*
- * Requests of the guest protocol: request.c has a table that says what the payload of each holds and
- * which function answers it. Most payloads are unpacked here, from a description; those that hold
- * lists unpack themselves.
+ * Requests of the guest protocol: the table in request.c describes the payload of each and names
+ * the function that answers it. Most payloads are unpacked from that description; requests that
+ * hold lists unpack themselves.
  */
 #pragma once
 
@@ -12,25 +12,27 @@ struct work;
 #define REQUEST_TEXTS 3
 #define REQUEST_NUMBERS 4
 
-/* What was unpacked, each kind in the order of the payload; valid while the request is answered. */
-struct request {
+/*
+ * An unpacked request, each kind of part in the order of the payload; valid while it is answered.
+ */
+struct guest_request {
 	char text[REQUEST_TEXTS][GUEST_MAX_PATH]; /* paths are absolute */
 	uint64_t number[REQUEST_NUMBERS];
 	const char *bytes;
 	size_t len;
-	struct command *command; /* that the request names */
+	struct command *command; /* named by the request */
 };
 
-/* Answers a request whose payload was in order. */
-typedef void request_answer(struct stream *s, const struct request *r);
-/* The same for one that unpacks itself; false: its payload is malformed, which breaks the link. */
-typedef bool request_unpacker(struct guest *g, struct stream *s, struct unpack *u);
+/* Answers a request whose payload was well-formed. */
+typedef void request_answer(struct guest_stream *s, const struct guest_request *r);
+/* The same for a request that unpacks itself; false: malformed, which breaks the link. */
+typedef bool request_unpacker(struct guest *g, struct guest_stream *s, struct unpack *u);
 
 /* The same, done by a worker (worker.h). */
-typedef void request_work(struct work *w, const struct request *r);
+typedef void request_work(struct work *w, const struct guest_request *r);
 
-/* On a new stream; false: there is no such request, or it is malformed. */
-bool request_take(struct guest *g, struct stream *s, uint8_t type, struct unpack *u);
+/* Takes a request on a new stream; false: malformed. */
+bool request_take(struct guest *g, struct guest_stream *s, uint8_t type, struct unpack *u);
 bool request_is_known(uint8_t type);
 
 request_unpacker configure_request, exec_request, run_request, fork_request;

@@ -1,22 +1,22 @@
 /*
  * Theory of operation
  *
- * One thread, one loop. The daemon connects to the listener that the guest inherited; a connection is
- * a stranger until its hello, and then the one that is served if its generation is higher than that
- * of the one before, which is closed. Frames are handled in order. Handlers append their answers to
- * one buffer; at the end of a round streams that have something to send may do so (pump) as long as
- * that buffer is below SERVER_HIGH and their window is open, then as much is written as the socket
- * takes. When the daemon does not read, sources stop at SERVER_HIGH, and requests at SERVER_FULL.
+ * One thread, one loop. The daemon connects to the listener that the guest inherited. A connection
+ * is a stranger until its hello. Then it becomes the one that is served, if its generation is
+ * higher than that of the connection before, which is closed. Frames are handled in order. Handlers
+ * append their answers to one buffer. At the end of a round, streams that have something to send do
+ * so (pump) as long as the buffer is below SERVER_HIGH and their window is open; then as much is
+ * written as the socket takes. When the daemon does not read, streams stop at SERVER_HIGH, and
+ * requests at SERVER_FULL.
  *
- * What takes long or may wait (trees, tars, searches, connects) is done by children (worker.c): the
- * loop also answers the filter's notifications, and must never make a call that is notified itself.
+ * Work that takes long or may block (trees, tars, searches, connects) is done by children
+ * (worker.c): the loop also answers the filter's notifications, and must never make a call that is
+ * notified itself.
  */
 #include "guest/link/server.h"
 
 #include "guest/exec/command.h"
-#include "guest/link/connect.h"
 #include "guest/warm/host.h"
-#include "guest/link/request.h"
 #include "guest/exec/spawn.h"
 #include "guest/link/worker.h"
 
@@ -34,11 +34,12 @@ struct conn {
 	struct guest *guest;
 	struct loop_watch watch;
 	struct buf in, out;
-	size_t held;		/* of out: what is in no hurry, if there is nothing else */
-	int pipe[2];		/* pages of a file on their way to the socket; -1: not needed yet */
-	size_t piped, piped_at; /* how much is in it, and after how many bytes of out it goes */
-	uint32_t last_stream;	/* that was opened */
-	struct buf more;	/* of a request that is larger than a frame */
+	size_t held; /* bytes of out that may wait until there is more to send */
+	int pipe[2]; /* pages of a file on their way to the socket; -1: not needed yet */
+	size_t piped,
+		piped_at;     /* bytes in the pipe, and after how many bytes of out they are sent */
+	uint32_t last_stream; /* the highest number so far */
+	struct buf more;      /* the parts of a request that is larger than a frame */
 	uint32_t more_stream;
 	unsigned more_frames;
 };
@@ -58,7 +59,7 @@ void server_wake(struct guest *g)
 static bool handle_request(struct conn *c, uint8_t type, struct unpack u, uint32_t number)
 {
 	struct guest *g = c->guest;
-	struct stream *s;
+	struct guest_stream *s;
 
 	if (!request_is_known(type))
 		return false;
@@ -67,7 +68,7 @@ static bool handle_request(struct conn *c, uint8_t type, struct unpack u, uint32
 		stream_error(s, EMFILE, "too many streams are open");
 		return true;
 	}
-	/* A malformed request leaves its stream behind; it goes with the link. */
+	/* The stream of a malformed request is freed with the link. */
 	return request_take(g, s, type, &u);
 }
 
@@ -98,14 +99,14 @@ static bool take_request(struct conn *c, const struct guest_header *h, const cha
 
 static bool take_frame(struct conn *c, const struct guest_header *h, const char *payload)
 {
-	struct stream *s;
+	struct guest_stream *s;
 
 	if (h->type == G_MORE || h->type < G_DATA)
 		return take_request(c, h, payload);
 	if (h->type > G_MORE)
 		return false;
 	s = stream_find(c->guest, h->stream);
-	/* It may have ended meanwhile. */
+	/* The stream may have ended meanwhile. */
 	return s ? stream_take(s, h->type, payload, h->size) : true;
 }
 
@@ -147,7 +148,7 @@ static void drop_conn(struct conn *c)
 		loop_stop(g->loop);
 }
 
-/* The first frame; false: it is refused. */
+/* Takes the first frame; false: refused. */
 static bool take_hello(struct conn *c, const struct guest_header *h, const char *payload)
 {
 	struct guest *g = c->guest;
@@ -165,8 +166,8 @@ static bool take_hello(struct conn *c, const struct guest_header *h, const char 
 	forget_stranger(c);
 	g->conn = c;
 	g->generation = generation;
-	/* Until now nobody may have noted that this sandbox exists; a daemon that died would have
-	 * left it behind. */
+	/* The daemon has recorded this sandbox by now, so the sandbox may survive whoever made it. Before,
+	 * a daemon that died would have left it behind. */
 	if (g->options.lives_on)
 		prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0);
 	pack_u32(&welcome, GUEST_VERSION);
@@ -177,7 +178,7 @@ static bool take_hello(struct conn *c, const struct guest_header *h, const char 
 	return true;
 }
 
-/* Handles what has come; false: the connection is to be dropped. */
+/* Handles the received frames; false: drop the connection. */
 static bool take_frames(struct conn *c)
 {
 	struct guest_header h;
@@ -205,7 +206,7 @@ static void set_interest(struct conn *c)
 	loop_change(c->guest->loop, &c->watch, events);
 }
 
-/* Writes once: what is before the pages, then these, then the rest. */
+/* Writes once: first the bytes before the pages, then the pages, then the rest. */
 static ssize_t write_some(struct conn *c)
 {
 	size_t first = c->piped ? c->piped_at : c->out.len;
@@ -225,8 +226,8 @@ static ssize_t write_some(struct conn *c)
 	return n;
 }
 
-/* Writes what the socket takes; false: it is gone. */
-static bool flush(struct conn *c)
+/* Writes as much as the socket takes; false: the connection is gone. */
+static bool flush_conn(struct conn *c)
 {
 	if (c->out.len == c->held && !c->piped)
 		return true;
@@ -255,7 +256,7 @@ ssize_t server_splice(struct guest *g, const struct guest_header *like, int fd, 
 	if (c->pipe[0] < 0 && pipe2(c->pipe, O_CLOEXEC) < 0)
 		return -1;
 	n = splice(fd, &at, c->pipe[1], NULL, max, SPLICE_F_NONBLOCK);
-	/* The pipe is empty, so it is the file that says so, and nothing would call again. */
+	/* The pipe is empty, so the file returned EAGAIN: no event would ever follow. */
 	if (n < 0 && errno == EAGAIN)
 		errno = EINVAL;
 	if (n <= 0)
@@ -268,9 +269,9 @@ ssize_t server_splice(struct guest *g, const struct guest_header *like, int fd, 
 	return n;
 }
 
-static bool receive(struct conn *c)
+static bool receive_bytes(struct conn *c)
 {
-	/* As much as one frame, so that a frame never waits for room. */
+	/* Room for a whole frame, so that a frame never waits for room. */
 	size_t want = GUEST_HEADER + GUEST_MAX_PAYLOAD;
 	char small[1024];
 	ssize_t n;
@@ -294,9 +295,9 @@ static void on_conn(void *arg, uint32_t events)
 	bool alive = true;
 
 	if (events & EPOLLOUT)
-		alive = flush(c);
+		alive = flush_conn(c);
 	if (alive && (events & EPOLLIN))
-		alive = receive(c);
+		alive = receive_bytes(c);
 	else if (events & (EPOLLHUP | EPOLLERR))
 		alive = false;
 	if (!alive || !take_frames(c)) {
@@ -335,11 +336,11 @@ void server_send(void *guest)
 	if (!g->conn)
 		return;
 	stream_pump_all(g);
-	/* An idle guest keeps nothing. */
+	/* An idle guest keeps no buffers. */
 	if (g->conn->out.len == 0 && g->conn->out.room > 4096)
 		buf_done(&g->conn->out);
 	/* Requests that waited for room in the answer's buffer go on here. */
-	if (!flush(g->conn) || (g->conn->in.len && !take_frames(g->conn))) {
+	if (!flush_conn(g->conn) || (g->conn->in.len && !take_frames(g->conn))) {
 		drop_conn(g->conn);
 		return;
 	}
@@ -353,7 +354,7 @@ static void add_stranger(struct guest *g, int fd)
 	c->guest = g;
 	c->pipe[0] = c->pipe[1] = -1;
 	c->watch = (struct loop_watch){.fd = fd, .events = EPOLLIN, .call = on_conn, .arg = c};
-	/* The one that has been silent longest makes room. */
+	/* The oldest stranger makes room. */
 	conn_free(g->strangers[SERVER_STRANGERS - 1]);
 	memmove(g->strangers + 1, g->strangers, sizeof(*g->strangers) * (SERVER_STRANGERS - 1));
 	g->strangers[0] = c;
@@ -367,7 +368,7 @@ static void on_listener(void *arg, uint32_t events)
 	int fd = accept4(g->listener.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 
 	if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
-		/* It would call again at once. */
+		/* The listener would be ready again at once. */
 		loop_unwatch(g->loop, &g->listener);
 		loop_timer_set(g->loop, &g->listen_again, 1000);
 	}
@@ -403,7 +404,10 @@ static int watch_children(struct guest *g)
 {
 	sigset_t all, wanted;
 
-	/* Nobody's signals reach us; as pid 1 none of ours would, but SIGCHLD. */
+	/*
+	 * All signals are blocked: commands must not reach us by them. SIGCHLD is read from a
+	 * signalfd.
+	 */
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, NULL);
 	if (getpid() != 1)
@@ -425,7 +429,7 @@ void server_expire(struct guest *g)
 {
 	denials_tell_end(g);
 	if (g->conn)
-		flush(g->conn);
+		flush_conn(g->conn);
 	loop_stop(g->loop);
 }
 
@@ -434,7 +438,7 @@ static void on_ttl(void *arg, uint32_t events)
 	server_expire(arg);
 }
 
-/* On the clock that goes on while the machine is suspended. */
+/* On a clock that goes on while the machine is suspended. */
 static int set_ttl(struct guest *g, uint64_t ttl_ms)
 {
 	struct itimerspec t = {.it_value = {.tv_sec = (time_t)(ttl_ms / 1000),
@@ -452,7 +456,7 @@ static int set_ttl(struct guest *g, uint64_t ttl_ms)
 	return timerfd_settime(g->ttl.fd, 0, &t, NULL);
 }
 
-bool configure_request(struct guest *g, struct stream *s, struct unpack *u)
+bool configure_request(struct guest *g, struct guest_stream *s, struct unpack *u)
 {
 	uint64_t ttl_ms = unpack_u64(u), log_bytes = unpack_u64(u);
 	struct list env = {0};
@@ -482,7 +486,7 @@ bool configure_request(struct guest *g, struct stream *s, struct unpack *u)
 
 /* ---- the whole ---- */
 
-/* Streams need fds; commands keep what they would have had. */
+/* The guest needs fds for its streams; commands keep the soft limit. */
 static void raise_open_files(struct guest *g)
 {
 	struct rlimit r;
@@ -547,7 +551,10 @@ int guest_serve(const struct guest_options *o)
 {
 	struct guest g;
 
-	/* An exec has made us dumpable again: same-uid code could then read and trace pid 1. */
+	/*
+	 * An exec makes a process dumpable again: code of the same uid could then read and trace
+	 * pid 1.
+	 */
 	prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	prctl(PR_SET_NAME, "cloche-guest", 0, 0, 0);
 	if (getpid() != 1)

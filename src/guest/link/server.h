@@ -7,7 +7,9 @@
 #include "guest/link/stream.h"
 #include "sandbox/inside/status_page.h"
 
-/* What may wait to be sent before sources are left alone, and before requests are. */
+/*
+ * So much may wait to be sent before streams stop sending, and before requests are no longer read.
+ */
 #define SERVER_HIGH (192u << 10)
 #define SERVER_FULL (1u << 20)
 #define SERVER_STRANGERS 4
@@ -26,15 +28,15 @@ struct guest {
 	struct loop *loop;
 	struct loop_watch listener, signals, notify, dns, ttl;
 	struct loop_task work; /* pump and flush */
-	struct conn *conn;     /* the one that is served, or NULL */
+	struct conn *conn;     /* the connection that is served, or NULL */
 	unsigned configured;   /* how often */
 	struct conn *strangers[SERVER_STRANGERS];
 	struct loop_timer listen_again;
 	uint64_t boot_id, generation;
-	uint64_t open_files; /* soft limit of commands; 0: as ours */
+	uint64_t open_files; /* soft limit for commands; 0: the same as ours */
 
-	struct stream *streams, **streams_end;
-	struct stream *buckets[SERVER_BUCKETS];
+	struct guest_stream *streams, **streams_end;
+	struct guest_stream *buckets[SERVER_BUCKETS];
 	size_t stream_count;
 
 	/* G_CONFIGURE */
@@ -46,7 +48,7 @@ struct guest {
 	struct command *commands, **commands_end;
 	size_t ended_count;
 	uint32_t last_eid;
-	uint64_t kept_bytes; /* output of all commands */
+	uint64_t kept_bytes; /* of output, all commands */
 	struct loop_timer forget;
 
 	struct warm_host *warm_host; /* or NULL */
@@ -55,29 +57,33 @@ struct guest {
 
 	struct worker *workers;
 	struct port *ports;
-	struct stream *listeners[8]; /* G_EVENTS */
+	struct guest_stream *listeners[8]; /* G_EVENTS */
 	struct loop_timer news;
-	uint64_t told[STATUS_PAGE_DENIALS]; /* counts that the listeners know */
+	uint64_t told[STATUS_PAGE_DENIALS]; /* counts that were sent to the listeners */
 	struct status_page *page;
 	struct watch_state *watch;
 };
 
 /* ---- server.c ---- */
-/* Where frames go; NULL when nobody is there. */
+/* The buffer for frames; NULL without a connection. */
 struct buf *server_out(struct guest *g);
-/* Frames were added, or there may be something to pump. */
+/* Frames were added, or a stream may have something to send. */
 void server_wake(struct guest *g);
-/* Sends what is to be sent, now. */
+/* Sends now what waits to be sent. */
 void server_send(void *guest);
 /*
- * A frame like this one, of as much of a file as it takes, without a copy: its pages go into the socket.
- * 0: at its end; EAGAIN: one at a time; EINVAL: not of this file.
+ * Sends a frame with this header and part of a file, without copying: the file's pages are spliced
+ * into the socket. 0: end of file; EAGAIN: another frame is on its way; EINVAL: this file cannot be
+ * spliced.
  */
 ssize_t server_splice(struct guest *g, const struct guest_header *like, int fd, uint64_t offset,
 		      size_t max);
-/* What was added since server_pending said `before` waits for others to go along with, until released. */
+/*
+ * Frames added since server_pending returned `before` may wait until others are sent, or until
+ * released.
+ */
 size_t server_pending(const struct guest *g);
 void server_hold(struct guest *g, size_t before);
 void server_release(struct guest *g);
-/* The end: says so to those who listen. */
+/* The time to live is over: tells the listeners and stops. */
 void server_expire(struct guest *g);

@@ -1,4 +1,4 @@
-/* G_STATS: what can be seen from inside. */
+/* G_STATS: resource usage as it is seen from inside. */
 #include "guest/exec/command.h"
 #include "guest/link/request.h"
 #include "kern/procs.h"
@@ -59,7 +59,7 @@ static void add_network(struct stats *s)
 	}
 }
 
-void stats_request(struct stream *s, const struct request *r)
+void stats_request(struct guest_stream *s, const struct guest_request *r)
 {
 	struct stats t = {0};
 	auto_buf struct buf b = {0};

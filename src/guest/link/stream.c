@@ -1,25 +1,25 @@
-/* Streams of the guest protocol: which there are, what may be sent, what has come. */
+/* Streams of the guest protocol: the table of open streams, sending, receiving. */
 #include "guest/link/stream.h"
 
 #include "guest/link/server.h"
 
-/* ---- which there are ---- */
+/* ---- open streams ---- */
 
-static struct stream **bucket_of(struct guest *g, uint32_t number)
+static struct guest_stream **bucket_of(struct guest *g, uint32_t number)
 {
 	return &g->buckets[number % SERVER_BUCKETS];
 }
 
-struct stream *stream_find(struct guest *g, uint32_t number)
+struct guest_stream *stream_find(struct guest *g, uint32_t number)
 {
-	struct stream *s = *bucket_of(g, number);
+	struct guest_stream *s = *bucket_of(g, number);
 
 	while (s && s->number != number)
 		s = s->bucket_next;
 	return s;
 }
 
-static void link_last(struct guest *g, struct stream *s)
+static void link_last(struct guest *g, struct guest_stream *s)
 {
 	s->next = NULL;
 	s->back = g->streams_end;
@@ -27,7 +27,7 @@ static void link_last(struct guest *g, struct stream *s)
 	g->streams_end = &s->next;
 }
 
-static void unlink_stream(struct guest *g, struct stream *s)
+static void unlink_stream(struct guest *g, struct guest_stream *s)
 {
 	*s->back = s->next;
 	if (s->next)
@@ -36,10 +36,10 @@ static void unlink_stream(struct guest *g, struct stream *s)
 		g->streams_end = s->back;
 }
 
-struct stream *stream_new(struct guest *g, uint32_t number)
+struct guest_stream *stream_new(struct guest *g, uint32_t number)
 {
-	struct stream *s = must_alloc(calloc(1, sizeof(*s)));
-	struct stream **bucket = bucket_of(g, number);
+	struct guest_stream *s = must_alloc(calloc(1, sizeof(*s)));
+	struct guest_stream **bucket = bucket_of(g, number);
 
 	s->guest = g;
 	s->number = number;
@@ -51,10 +51,10 @@ struct stream *stream_new(struct guest *g, uint32_t number)
 	return s;
 }
 
-void stream_drop(struct stream *s)
+void stream_drop(struct guest_stream *s)
 {
 	struct guest *g = s->guest;
-	struct stream **p = bucket_of(g, s->number);
+	struct guest_stream **p = bucket_of(g, s->number);
 
 	while (*p != s)
 		p = &(*p)->bucket_next;
@@ -66,7 +66,7 @@ void stream_drop(struct stream *s)
 
 /* ---- sending ---- */
 
-void stream_send(struct stream *s, uint8_t type, const void *payload, size_t len)
+void stream_send(struct guest_stream *s, uint8_t type, const void *payload, size_t len)
 {
 	struct buf *out = server_out(s->guest);
 
@@ -76,7 +76,7 @@ void stream_send(struct stream *s, uint8_t type, const void *payload, size_t len
 	server_wake(s->guest);
 }
 
-void stream_ok(struct stream *s, const struct buf *payload)
+void stream_ok(struct guest_stream *s, const struct buf *payload)
 {
 	s->answered = true;
 	stream_send(s, G_OK, payload && payload->len ? buf_head(payload) : NULL,
@@ -96,7 +96,7 @@ void stream_pack_error(struct buf *b, int errnum, const char *fmt, va_list args)
 	pack_str(b, text);
 }
 
-void stream_error(struct stream *s, int errnum, const char *fmt, ...)
+void stream_error(struct guest_stream *s, int errnum, const char *fmt, ...)
 {
 	auto_buf struct buf b = {0};
 	va_list args;
@@ -108,19 +108,19 @@ void stream_error(struct stream *s, int errnum, const char *fmt, ...)
 	stream_drop(s);
 }
 
-void stream_go_on(struct stream *s, const struct stream_ops *ops, void *arg)
+void stream_go_on(struct guest_stream *s, const struct stream_ops *ops, void *arg)
 {
 	s->ops = ops;
 	s->arg = arg;
 }
 
-void stream_end(struct stream *s, const void *payload, size_t len)
+void stream_end(struct guest_stream *s, const void *payload, size_t len)
 {
 	stream_send(s, G_END, payload, len);
 	stream_drop(s);
 }
 
-size_t stream_room(const struct stream *s)
+size_t stream_room(const struct guest_stream *s)
 {
 	const struct buf *out = server_out(s->guest);
 
@@ -129,12 +129,12 @@ size_t stream_room(const struct stream *s)
 	return s->window < GUEST_MAX_PAYLOAD ? s->window : GUEST_MAX_PAYLOAD;
 }
 
-char *stream_reserve(struct stream *s, size_t max)
+char *stream_reserve(struct guest_stream *s, size_t max)
 {
 	return buf_reserve(server_out(s->guest), GUEST_HEADER + max) + GUEST_HEADER;
 }
 
-void stream_commit(struct stream *s, uint8_t type, size_t len)
+void stream_commit(struct guest_stream *s, uint8_t type, size_t len)
 {
 	struct buf *out = server_out(s->guest);
 	struct guest_header h = {(uint32_t)len, s->number, type};
@@ -145,7 +145,7 @@ void stream_commit(struct stream *s, uint8_t type, size_t len)
 	server_wake(s->guest);
 }
 
-ssize_t stream_splice(struct stream *s, uint8_t type, int fd, uint64_t offset, size_t max)
+ssize_t stream_splice(struct guest_stream *s, uint8_t type, int fd, uint64_t offset, size_t max)
 {
 	struct guest_header like = {.stream = s->number, .type = type};
 	ssize_t n = server_splice(s->guest, &like, fd, offset, max);
@@ -157,13 +157,13 @@ ssize_t stream_splice(struct stream *s, uint8_t type, int fd, uint64_t offset, s
 	return n;
 }
 
-void stream_put(struct stream *s, uint8_t type, const void *payload, size_t len)
+void stream_put(struct guest_stream *s, uint8_t type, const void *payload, size_t len)
 {
 	stream_send(s, type, payload, len);
 	s->window -= len;
 }
 
-void stream_credit(struct stream *s, size_t len)
+void stream_credit(struct guest_stream *s, size_t len)
 {
 	auto_buf struct buf b = {0};
 
@@ -176,7 +176,7 @@ void stream_credit(struct stream *s, size_t len)
 	s->owed = 0;
 }
 
-void stream_write_waiting(struct stream *s, struct buf *waiting, int fd)
+void stream_write_waiting(struct guest_stream *s, struct buf *waiting, int fd)
 {
 	bool gone = fd < 0;
 	size_t done = gone ? 0 : buf_write(waiting, fd, &gone);
@@ -190,7 +190,7 @@ void stream_write_waiting(struct stream *s, struct buf *waiting, int fd)
 
 /* ---- receiving ---- */
 
-static bool take_credit(struct stream *s, const char *payload, size_t len)
+static bool take_credit(struct guest_stream *s, const char *payload, size_t len)
 {
 	struct unpack u = unpack_from(payload, len);
 	uint32_t credit = unpack_u32(&u);
@@ -202,7 +202,7 @@ static bool take_credit(struct stream *s, const char *payload, size_t len)
 	return true;
 }
 
-static bool take_data(struct stream *s, const char *payload, size_t len)
+static bool take_data(struct guest_stream *s, const char *payload, size_t len)
 {
 	if (len > GUEST_WINDOW - s->unpaid)
 		return false;
@@ -214,7 +214,7 @@ static bool take_data(struct stream *s, const char *payload, size_t len)
 	return true;
 }
 
-static void stream_lose(struct stream *s)
+static void stream_lose(struct guest_stream *s)
 {
 	const struct stream_ops *ops = s->ops;
 	void *arg = s->arg;
@@ -224,7 +224,7 @@ static void stream_lose(struct stream *s)
 		ops->on_end(arg);
 }
 
-bool stream_take(struct stream *s, uint8_t type, const char *payload, size_t len)
+bool stream_take(struct guest_stream *s, uint8_t type, const char *payload, size_t len)
 {
 	switch (type) {
 	case G_DATA:
@@ -251,9 +251,12 @@ void stream_lose_all(struct guest *g)
 
 void stream_pump_all(struct guest *g)
 {
-	/* Each goes to the end of the row before its turn: it may end itself or others meanwhile. */
+	/*
+	 * Each stream moves to the end of the list before its turn: it may end itself or others
+	 * meanwhile.
+	 */
 	for (size_t n = g->stream_count; n > 0 && g->streams; n--) {
-		struct stream *s = g->streams;
+		struct guest_stream *s = g->streams;
 
 		unlink_stream(g, s);
 		link_last(g, s);

@@ -1,6 +1,6 @@
 /*
- * Children of the guest that do what takes long; their frames are relayed to the stream they
- * work for.
+ * Children of the guest that do long work; their frames are relayed to the stream that they work
+ * for.
  */
 #include "guest/link/worker.h"
 
@@ -14,10 +14,10 @@
 struct worker {
 	struct worker *next, **back;
 	struct guest *guest;
-	struct stream *stream;
+	struct guest_stream *stream;
 	pid_t pid; /* 0: reaped */
 	struct loop_watch out, in;
-	struct buf got;	    /* frames that it sent */
+	struct buf got;	    /* frames that the worker sent */
 	struct buf waiting; /* for its stdin */
 	bool input_ends, goes_on;
 };
@@ -108,7 +108,7 @@ pid_t worker_fork(const int *keep, size_t count)
 
 	if (pid != 0)
 		return pid;
-	/* Its end must not outlive ours; as pid 1 the kernel sees to that anyway. */
+	/* A worker must not outlive the guest; for pid 1 the kernel ensures that anyway. */
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
 	if (getppid() != parent)
 		_exit(1);
@@ -150,7 +150,7 @@ static uint32_t frame_size(const struct buf *b)
 /* Relays one frame; false: the worker is gone. */
 static bool relay(struct worker *w, uint8_t type, const char *payload, size_t len)
 {
-	struct stream *s = w->stream;
+	struct guest_stream *s = w->stream;
 	struct buf b = {.data = (char *)payload, .len = len};
 
 	switch (type) {
@@ -181,7 +181,7 @@ static bool relay(struct worker *w, uint8_t type, const char *payload, size_t le
 	return false;
 }
 
-/* Passes on what has come as far as there is room; false: the worker is gone. */
+/* Relays frames as far as there is room; false: the worker is gone. */
 static bool relay_all(struct worker *w)
 {
 	while (w->got.len >= FRAME) {
@@ -229,7 +229,7 @@ static void on_out(void *arg, uint32_t events)
 	if (!relay_all(w))
 		return;
 	if (n <= 0) {
-		/* What it said last may still wait for room in the window. */
+		/* Its last frame may still wait for room in the window. */
 		if (w->got.len >= FRAME && w->got.len >= FRAME + frame_size(&w->got)) {
 			loop_unwatch(w->guest->loop, &w->out);
 			return;
@@ -275,14 +275,15 @@ bool worker_reaped(struct guest *g, pid_t pid, int status)
 {
 	for (struct worker *w = g->workers; w; w = w->next) {
 		if (w->pid == pid) {
-			w->pid = 0; /* the pipe tells the rest */
+			w->pid = 0; /* the end of its pipe ends the stream */
 			return true;
 		}
 	}
 	return false;
 }
 
-void worker_start(struct stream *s, const struct request *r, const struct worker_job *job)
+void worker_start(struct guest_stream *s, const struct guest_request *r,
+		  const struct worker_job *job)
 {
 	struct guest *g = s->guest;
 	static const struct stream_ops ops = {take_input, end_input, relay_more, worker_free};

@@ -1,17 +1,18 @@
 /*
- * Work that takes long or may wait, done by a child: a fork of the guest without its fds. What it
- * says are frames of the protocol, through a pipe, relayed to its stream as the window allows; what
- * the stream receives comes to its stdin. Its death ends the stream; the stream's end kills it.
+ * Work that takes long or may block, done by a child: a fork of the guest without its fds. The
+ * worker writes frames of the protocol to a pipe; they are relayed to its stream as the window
+ * allows. Data that the stream receives goes to the worker's input. The worker's death ends the
+ * stream; the stream's end kills the worker.
  */
 #pragma once
 
 #include "guest/link/request.h"
 
-/* The child's side; all of these may wait. */
+/* The child's side; all of these may block. */
 struct work {
 	int in, out;
 	bool answered;
-	char *data; /* of a G_DATA frame that is being filled */
+	char *data; /* a G_DATA frame that is being filled */
 	size_t len;
 };
 
@@ -27,15 +28,18 @@ int work_data(void *work, const void *bytes, size_t len);
 ssize_t work_read(void *work, void *bytes, size_t len);
 
 /*
- * run() is called in the child. It must end in work_error or work_end; unless goes_on is set, it may also
- * call work_ok and return. With takes_input, the worker receives G_DATA on work->in.
+ * run() is called in the child. It must end in work_error or work_end; unless goes_on is set, it
+ * may also call work_ok and return. With takes_input, the worker receives G_DATA on work->in.
  */
 struct worker_job {
 	request_work *run;
 	bool goes_on, takes_input;
 };
-void worker_start(struct stream *s, const struct request *r, const struct worker_job *job);
-/* Was it one of ours? */
+void worker_start(struct guest_stream *s, const struct guest_request *r,
+		  const struct worker_job *job);
+/* A child was reaped; true: it was a worker. */
 bool worker_reaped(struct guest *g, pid_t pid, int status);
+/* The same for children that connect (connect.c). */
+bool connect_reaped(struct guest *g, pid_t pid, int status);
 /* A child that keeps only the named fds, as workers do; as fork. */
 pid_t worker_fork(const int *keep, size_t count);

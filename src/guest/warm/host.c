@@ -1,6 +1,6 @@
 /*
- * The warm lanes of a warm host: their lanes and warm sandboxes, who gets one, how many there are, and what happens
- * when one breaks.
+ * The lanes of a warm host: which request gets one, how many there are, and what happens when one
+ * breaks.
  */
 #include "guest/warm/host_internal.h"
 
@@ -15,9 +15,9 @@
 #define REVIVE_FIRST_MS 500
 #define REVIVE_MOST_MS 60000
 #define SHRINK_MS 10000
-#define SPARE_NS 30000000000LL /* what nobody used for so long is too much */
-#define WAIT_NS 2000000000LL   /* for a warm sandbox, at most */
-#define QUIET_NS 200000000LL   /* all are taken, and have been for so long */
+#define SPARE_NS 30000000000LL /* an extra lane that was not used for so long is stopped */
+#define WAIT_NS 2000000000LL   /* how long a request waits for a warm sandbox, at most */
+#define QUIET_NS 200000000LL   /* all have been taken for so long: do not wait */
 
 void lane_set_ready(struct lane *s)
 {
@@ -75,7 +75,7 @@ static void clear_sandbox(struct lane *s)
 	s->eid = 0;
 	s->is_over = false;
 	s->told = (struct warm_report){0};
-	/* What was ordered for it is for nobody now, but will still be answered. */
+	/* The zygote will still answer an order for this sandbox; the answer is then ignored. */
 	if (s->host->zygote.asked == s)
 		s->host->zygote.is_void = true;
 }
@@ -86,20 +86,20 @@ static int order_sandbox(struct lane *s, int old)
 	return lane_process_make_sandbox(&s->process, old);
 }
 
-/* The lane is done with the last warm sandbox as well, and makes the next one. */
+/* The lane has buried the last warm sandbox: it makes the next one. */
 static void renew(struct lane *s)
 {
 	int mounts = take_fd(&s->mounts);
 
 	clear_sandbox(s);
 	s->state = LANE_MAKING;
-	/* What fails again and again would only keep the processors busy. */
+	/* After too many failures in a row, trying again would only keep the processors busy. */
 	if (s->host->failures > FAILURES_MAX || order_sandbox(s, mounts) < 0)
 		lane_set_broken(s);
 	close_fd(&mounts);
 }
 
-/* The warm sandbox goes; a task is still to be reaped. */
+/* Kills the warm sandbox; its task is still to be reaped. */
 static void take_down(struct lane *s)
 {
 	pid_t task = s->task;
@@ -122,8 +122,8 @@ static void on_sandbox_death(void *arg, uint32_t events)
 }
 
 /*
- * Lane and warm sandbox are gone, or of no use. Who is owed an answer gets it when the warm sandbox is dead: until then
- * neither is it over nor is it known how it ended.
+ * The lane and its warm sandbox are gone, or of no use. The owner of a task is told when the warm
+ * sandbox is dead: until then the task may still run, and how it ended is not known.
  */
 void lane_break(struct lane *s, const struct err *e)
 {
@@ -185,7 +185,7 @@ static void on_notify(void *arg, uint32_t events)
 		return;
 	}
 	lane_filter_ended(s);
-	/* Afterwards: the kernel sets somebody to work on its filter at once. */
+	/* Last: closing it makes the kernel free the filter at once, which takes time. */
 	lane_unwatch(s, &s->notify);
 }
 
@@ -204,7 +204,7 @@ static struct lane *find_ready(struct warm_host *n, enum warm_host_kind kind)
 	return NULL;
 }
 
-/* All that there are wait for a task. */
+/* Is every lane ready, so that no task runs? */
 static bool is_unused(const struct warm_host *n)
 {
 	for (each_lane(s, n))
@@ -252,6 +252,7 @@ int warm_host_take_task(struct warm_host *n, enum warm_host_kind kind, struct sp
 	*ret_report = s->told;
 	return 0;
 }
+
 /* ---- how many ---- */
 
 static bool is_coming(const struct lane *s)
@@ -351,7 +352,7 @@ void warm_host_grow(struct warm_host *n, enum warm_host_kind kind)
 		loop_timer_set(n->guest->loop, &n->shrink, SHRINK_MS);
 }
 
-/* What was added goes when it has not been needed for a while. */
+/* Stops lanes that were added and have not been needed for a while. */
 static void shrink(void *arg)
 {
 	struct warm_host *n = arg;
@@ -375,7 +376,7 @@ static void shrink(void *arg)
 		loop_timer_set(n->guest->loop, &n->shrink, SHRINK_MS);
 }
 
-/* What broke is tried again, less and less often. */
+/* Starts broken lanes and a lost zygote again, less and less often. */
 static void revive(void *arg)
 {
 	struct warm_host *n = arg;
@@ -383,7 +384,7 @@ static void revive(void *arg)
 
 	n->failures = 0;
 	for (each_lane(s, n)) {
-		/* Until its last task was reaped, it is not over. */
+		/* A lane whose last task is not reaped yet has to wait. */
 		if (s->state != LANE_BROKEN)
 			continue;
 		if (s->task || s->sandbox.fd >= 0) {
@@ -427,8 +428,8 @@ struct warm_host *warm_host_new(struct guest *g, const struct warm_host_options 
 			if (i < o->first[kind])
 				start_lane(&n->lanes[index]);
 		}
-	/* After the lanes: a task is process 2 in its warm sandbox, and what knows a fork by a changed
-	 * number (OpenSSL) must not find the interpreter's own. */
+	/* After the lanes: a task is pid 2 in its warm sandbox, and OpenSSL, which detects a fork by a
+	 * changed pid, must not find the interpreter's own pid there. */
 	if (o->interpreter && o->lanes[WARM_HOST_PYTHON] && zygote_start(n, &e) < 0)
 		zygote_lose(n);
 	return n;

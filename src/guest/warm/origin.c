@@ -1,7 +1,7 @@
-/* Notes what files looked like, and tells later whether one of them has changed. */
+/* Notes the state of files, and says later whether one of them has changed. */
 #include "guest/warm/origin.h"
 
-/* mtime and ctime: neither a copy that keeps times nor a rename gets by. */
+/* Both mtime and ctime are compared: a copy that keeps times and a rename are noticed, too. */
 struct origin_file {
 	const char *path;
 	bool exists;

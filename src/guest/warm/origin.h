@@ -1,6 +1,6 @@
 /*
- * What a warm interpreter was made of: its program, libraries, modules, and the directories they came
- * from. Whoever starts from it must not get code that a new interpreter would not load.
+ * The files that a warm interpreter was loaded from: program, libraries, modules, and their
+ * directories. A task must not get code that a new interpreter would not load.
  *
  *   origin_note(&o, paths, len, &started);   when it has loaded everything
  *   if (origin_has_changed(&o)) ...          from time to time: one stat for each path
@@ -15,12 +15,12 @@ struct origin {
 	char *paths; /* as they came */
 	struct origin_file *files;
 	size_t count;
-	bool is_doubtful; /* something changed after `since`: was it loaded before or after that? */
+	bool is_doubtful; /* a file changed after `since`: it may have been loaded before or after the change */
 };
 
 /*
- * Notes what these paths, each ended by NUL, are now. What cannot be looked at is noted as absent. The
- * list is foreign: it is only ever looked at.
+ * Notes the state of these paths, each ended by NUL. A path that cannot be examined is noted as
+ * absent. The list is untrusted: its paths are only passed to stat.
  */
 void origin_note(struct origin *o, const char *paths, size_t len, const struct timespec *since);
 bool origin_has_changed(const struct origin *o);

@@ -1,9 +1,10 @@
 /*
- * Looks whether files are still what they were when a warm host was made. At most once a second, and by a
- * timer while requests come, so that none of them has to wait for it.
+ * Checks that files are still what they were when a warm host was made: at most once a second, by a
+ * timer while requests come, so that no request has to wait for it.
  *
- * With the host's own files a new interpreter is enough. An image is seen through an overlay, which
- * goes on showing what it once found: there the whole warm host has to give way to another (manager/warm/hosts.c).
+ * If the host's own files have changed, a new zygote is enough. An image is seen through an
+ * overlay, which goes on showing the files that it first found: the whole warm host has to be
+ * replaced (manager/warm/hosts.c).
  */
 #include "guest/warm/host_internal.h"
 #include "guest/link/server.h"
@@ -11,7 +12,10 @@
 #define LOOK_MS 1000
 #define BUSY_NS 10000000000LL
 
-/* Of an image, where its programs are. What lies deeper is found only if Python had loaded it. */
+/*
+ * Where an image has its programs. Changes in deeper directories are noticed only if Python loaded
+ * files from there.
+ */
 static const char places[] =
 	"/bin\0/sbin\0/lib\0/lib64\0/etc\0/opt\0/usr/bin\0/usr/sbin\0/usr/lib\0"
 	"/usr/lib64\0/usr/local/bin\0/usr/local/sbin\0/usr/local/lib";
@@ -34,7 +38,7 @@ static void look(struct warm_host *n)
 	} else if (n->zygote.stage != ZYGOTE_READY) {
 		return;
 	} else if (o->is_doubtful && !n->look.had_doubts) {
-		/* Once: clocks may be wrong for ever. */
+		/* Only once: a clock may be wrong for good. */
 		n->look.had_doubts = true;
 		zygote_replace(n);
 	} else if (origin_has_changed(o)) {

@@ -1,21 +1,21 @@
-/* G_RUN: runs in warm sandboxes, as soon as one is ready. */
+/* G_RUN: a run waits until a warm sandbox is ready, and then becomes a command in it. */
 #include "guest/exec/command.h"
 #include "guest/files/files.h"
 #include "guest/warm/host.h"
 #include "guest/link/request.h"
 
 #define PENDING_MAX 1024
-#define PENDING_BYTES (32u << 20) /* of all that wait */
+#define PENDING_BYTES (32u << 20) /* of all runs that wait */
 #define DEADLINE_MS 10
 
 /* A request that waits for a warm sandbox. */
 struct pending_run {
 	struct pending_run *next, **back;
 	struct guest *guest;
-	struct stream *stream;
+	struct guest_stream *stream;
 	int64_t since_ns;
-	uint8_t kind;
-	struct exec_args args;
+	enum warm_host_kind kind;
+	struct exec_args args; /* of Python: the path of the script, then its arguments */
 	char *code;
 	size_t code_len, bytes;
 };
@@ -37,16 +37,30 @@ static void pending_run_free(void *arg)
 	free(w);
 }
 
-/* What it is to run goes in front of whatever its standard input will be. */
-static void feed(struct command *c, const struct warm_host_request *r, bool no_stdin)
+static void add_sized(struct buf *b, const void *bytes, size_t len)
 {
-	auto_buf struct buf b = {0};
+	uint32_t size = (uint32_t)len;
 
-	warm_host_pack_request(r, &b);
-	command_input(c, buf_head(&b), b.len, no_stdin);
+	buf_add(b, &size, sizeof(size));
+	buf_add(b, bytes, len);
 }
 
-/* Most requests have the same. */
+/*
+ * Writes the order to the task's standard input, in front of the command's own input: task_run in
+ * task.c or perform() in guest/python/zygote.py reads it.
+ */
+static void send_order(struct command *c, const struct pending_run *w, char **env)
+{
+	auto_buf struct buf order = {0}, b = {0};
+
+	spawn_pack_order(w->args.cwd, w->args.argv.items, env, &order);
+	add_sized(&b, buf_head(&order), order.len);
+	if (w->kind == WARM_HOST_PYTHON)
+		add_sized(&b, w->code, w->code_len);
+	command_input(c, buf_head(&b), b.len, w->args.flags & GUEST_EXEC_NO_STDIN);
+}
+
+/* Most requests have the same environment. */
 static struct list *usual_env(const struct guest *g, const char *cwd)
 {
 	static struct list env;
@@ -63,7 +77,7 @@ static struct list *usual_env(const struct guest *g, const char *cwd)
 	return &env;
 }
 
-/* other: for what is not the usual. */
+/* other: is filled for a request with variables of its own. */
 static char **make_env(const struct pending_run *w, struct list *other)
 {
 	if (w->args.env.count == 0)
@@ -73,21 +87,17 @@ static char **make_env(const struct pending_run *w, struct list *other)
 }
 
 /* -1 with EAGAIN: not yet. */
-static int fulfil(struct pending_run *w, struct err *e)
+static int start_run(struct pending_run *w, struct err *e)
 {
-	auto_list struct list env = {0};
-	struct warm_host_request request = {.kind = (enum warm_host_kind)w->kind,
-					    .argv = w->args.argv.items,
-					    .cwd = w->args.cwd,
-					    .code = w->code,
-					    .code_len = w->code_len};
+	auto_list struct list other = {0};
 	struct warm_report report;
 	struct spawned process;
 	struct command *c;
+	char **env;
 
-	if (warm_host_take_task(w->guest->warm_host, request.kind, &process, &report, e) < 0)
+	if (warm_host_take_task(w->guest->warm_host, w->kind, &process, &report, e) < 0)
 		return -1;
-	request.env = make_env(w, &env);
+	env = make_env(w, &other);
 	c = command_new(w->guest, &w->args);
 	c->in_sandbox = true;
 	c->layers = report.proven;
@@ -96,11 +106,13 @@ static int fulfil(struct pending_run *w, struct err *e)
 	warm_host_follow(w->guest->warm_host, process.pid,
 			 &(struct task_owner){c->eid, command_left_sandbox, c});
 	command_begin(c, &w->args, &process, w->stream);
-	feed(c, &request, w->args.flags & GUEST_EXEC_NO_STDIN);
+	send_order(c, w, env);
 	return 0;
 }
 
-/* Whoever waits is looked after now and then: more lanes, or the end of hope. */
+/*
+ * Every few milliseconds while runs wait: starts more lanes, and gives up runs that wait in vain.
+ */
 static void on_deadline(void *arg)
 {
 	struct guest *g = arg;
@@ -114,7 +126,7 @@ static void on_deadline(void *arg)
 	warm_serve(g);
 }
 
-/* First come, first served; those of the other kind may overtake. */
+/* First come, first served, for each kind. */
 void warm_serve(void *guest)
 {
 	struct guest *g = guest;
@@ -122,17 +134,16 @@ void warm_serve(void *guest)
 	struct pending_run *next;
 
 	for (struct pending_run *w = g->pending; w; w = next) {
-		struct stream *s = w->stream;
+		struct guest_stream *s = w->stream;
 		struct err e = {0};
 
 		next = w->next;
 		if (stuck[w->kind])
 			continue;
-		if (fulfil(w, &e) == 0) {
+		if (start_run(w, &e) == 0) {
 			pending_run_free(w);
 		} else if (e.errnum == EAGAIN &&
-			   warm_host_is_worth_waiting(g->warm_host, (enum warm_host_kind)w->kind,
-						      w->since_ns)) {
+			   warm_host_is_worth_waiting(g->warm_host, w->kind, w->since_ns)) {
 			stuck[w->kind] = true;
 		} else {
 			pending_run_free(w);
@@ -152,7 +163,7 @@ static struct pending_run *unpack_pending_run(const struct guest *g, struct unpa
 	struct exec_args *a = &w->args;
 	const char *code;
 
-	w->kind = unpack_u8(u);
+	w->kind = (enum warm_host_kind)unpack_u8(u);
 	a->flags = unpack_u8(u);
 	a->timeout_ms = unpack_u64(u);
 	unpack_str(u, a->cwd, sizeof(a->cwd));
@@ -168,7 +179,7 @@ static struct pending_run *unpack_pending_run(const struct guest *g, struct unpa
 	return NULL;
 }
 
-bool run_request(struct guest *g, struct stream *s, struct unpack *u)
+bool run_request(struct guest *g, struct guest_stream *s, struct unpack *u)
 {
 	static const struct stream_ops waiting = {.on_end = pending_run_free};
 	size_t count = 0, bytes = (size_t)(u->end - u->at);
@@ -187,7 +198,7 @@ bool run_request(struct guest *g, struct stream *s, struct unpack *u)
 			     "no warm sandbox can be had here");
 		return true;
 	}
-	/* A warm sandbox has the warm host's directories. */
+	/* A warm sandbox has the same directories as the warm host. */
 	if (!str_equal(w->args.cwd, files_workdir(g)) && !command_has_cwd(s, w->args.cwd)) {
 		pending_run_free(w);
 		return true;

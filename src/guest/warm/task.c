@@ -1,4 +1,4 @@
-/* Tasks of warm sandboxes: what they get, and what they say. */
+/* Tasks of warm sandboxes: their reports to the warm host, and how a command receives its order. */
 #include "base/exec_path.h"
 #include "guest/warm/host_internal.h"
 #include "guest/link/server.h"
@@ -24,7 +24,7 @@ void lane_take_task(struct lane *s, const struct warm_report *told, int listener
 {
 	s->told = *told;
 	s->task = s->host->pages[s->index].task;
-	/* Who was reaped before we knew whose it was will not be again. */
+	/* A task that was reaped before its lane was known will not be reaped again. */
 	if (kill(s->task, 0) < 0)
 		s->task = 0;
 	check_report(s, listener);
@@ -48,8 +48,8 @@ void lane_take_report(void *arg, uint32_t events)
 #define KEPT_BYTES (64u << 10)
 
 /*
- * It is the spawner's memory as well, and lives on there: the next task of hers takes it, or gives it back. There
- * is no other, since a lane has let go of its heap.
+ * The memory belongs to the spawner as well and stays there: the spawner's next task uses it again,
+ * or unmaps it. There is no heap to take it from, since a lane has dropped its heap.
  */
 static char *take_memory(size_t size)
 {
@@ -75,12 +75,12 @@ static void read_whole(char *to, size_t size)
 		ssize_t n = read(0, to + got, size - got);
 
 		if (n <= 0)
-			_exit(0); /* not needed any more */
+			_exit(0); /* the warm host closed the stream: the task is not needed */
 		got += (size_t)n;
 	}
 }
 
-/* What spawn_pack_order wrote. at has room for a pointer to each part, and two more. */
+/* Executes what spawn_pack_order wrote. `at` has room for a pointer to each part, and two more. */
 static int exec_order(char *bytes, size_t len, char **at)
 {
 	size_t n = 0, argc = 0;
@@ -104,10 +104,10 @@ void task_run(void *arg)
 	char *bytes;
 
 	umask(022);
-	/* Most will be told to go there, and have found the way by then. */
+	/* Most orders name this directory: its path is in the kernel's caches by then. */
 	(void)!chdir("/workspace");
 	*take_memory(USUAL_BYTES) = '\0';
-	/* Four bytes of length, then as many. */
+	/* Four bytes of length, then so many bytes. */
 	read_whole((char *)&size, sizeof(size));
 	room = (size_t)size + 1 + sizeof(char *) - ((size_t)size + 1) % sizeof(char *);
 	bytes = take_memory(room + (size + 2) * sizeof(char *));
@@ -115,25 +115,4 @@ void task_run(void *arg)
 	bytes[size] = '\0';
 	page->exec_errno = exec_order(bytes, size, (char **)(void *)(bytes + room));
 	_exit(page->exec_errno == ENOENT ? 127 : 126);
-}
-
-/* ---- what they are told ---- */
-
-static void add_sized(struct buf *b, const void *bytes, size_t len)
-{
-	uint32_t size = (uint32_t)len;
-
-	buf_add(b, &size, sizeof(size));
-	buf_add(b, bytes, len);
-}
-
-/* What a task reads before it runs anything; see perform() in zygote.py. */
-void warm_host_pack_request(const struct warm_host_request *r, struct buf *ret)
-{
-	auto_buf struct buf order = {0};
-
-	spawn_pack_order(r->cwd, r->argv, r->env, &order);
-	add_sized(ret, buf_head(&order), order.len);
-	if (r->kind == WARM_HOST_PYTHON)
-		add_sized(ret, r->code, r->code_len);
 }

@@ -3,15 +3,17 @@
  *
  * Theory of operation
  *
- * A task and whatever it starts bear its filter, and nobody else does. When the last of them begins to
- * end (Linux 6.11: before its memory is taken apart), the kernel hangs up the filter's listener: none of
- * them will run another instruction, and all that they printed is in the pipes. That is told at once:
- * taking a Python's memory apart takes as long as running it did. How the task ended is in its
- * /proc/PID/stat by then, as the kernel will say when it is reaped.
+ * The task and every process that it starts run under the task's filter, and no other process does.
+ * When the last of them begins to exit (Linux 6.11: before its memory is freed), the kernel hangs
+ * up the filter's listener: none of them will run another instruction, and all their output is in
+ * the pipes. The owner is told at once, because freeing the memory of a Python takes as long as
+ * running it did. By then /proc/PID/stat says how the task ended, with the same value that reaping
+ * it will return.
  *
- * What cannot be told whole in that moment waits until the task was reaped and either its listener is
- * hung up or its warm sandbox is dead: where no cgroup counts its memory, where it waited for others (whose time
- * only the reaping tells), where we may not look (it made itself undumpable). Older kernels hang up only then.
+ * In these cases the owner is told only when the task was reaped and either its listener has hung
+ * up or its warm sandbox is dead: no cgroup counts its memory; the task waited for children, whose
+ * CPU time only reaping reveals; the task made itself undumpable, so that we may not read its stat.
+ * Older kernels hang up only then.
  */
 #include "guest/exec/command.h"
 #include "guest/warm/host_internal.h"
@@ -25,12 +27,12 @@
 #include <sys/vfs.h>
 
 #define QUERIES_MAX 4096
-#define DISK_FULL (64u << 10) /* so little is left that a write may have failed for it */
+#define DISK_FULL (64u << 10) /* with less left, a write may have failed for lack of space */
 #define BURST_NS 5000000LL
 #define CLEAN_PEAK (32u << 20)
 #define EXITING 0x4 /* PF_EXITING of the kernel */
 
-/* ---- limits that it met ---- */
+/* ---- limits that the task hit ---- */
 
 static void count(const struct lane *s, struct lane_counts *ret)
 {
@@ -43,14 +45,19 @@ void lane_begin_counts(struct lane *s)
 	char path[32];
 
 	count(s, &s->before);
-	/* Files that others read stay charged for a while: then it does not say what this one used. */
+	/*
+	 * Page cache of earlier tasks stays charged for a while: then the peak does not show this
+	 * task's use.
+	 */
 	s->has_peak = s->events[2] >= 0 && cgroup_reset_peak(s->events[2]) == 0 &&
 		      cgroup_read_peak(s->events[2]) < CLEAN_PEAK;
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)s->task);
 	s->stat = open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* A lane's counts go on from task to task; what came since its own was seated is its own. */
+/*
+ * A lane's counts go on from task to task: the increase since the task became ready is the task's.
+ */
 static unsigned limits_met(const struct lane *s)
 {
 	struct lane_counts now;
@@ -74,7 +81,7 @@ static void look_at_disk(const struct lane *s, struct task_end *ret)
 
 /* ---- telling ---- */
 
-/* Names that were asked for in the last moment are those of the task that asked. */
+/* Name queries that still wait in the socket are the ended task's. */
 static void drain_queries(struct lane *s)
 {
 	int waiting;
@@ -91,7 +98,10 @@ void lane_tell_end(struct lane *s, bool out_of_memory)
 	void (*tell)(void *, const struct task_end *) = s->tell;
 
 	drain_queries(s);
-	/* Lane and warm sandbox may be gone before the task is: it is told when it was reaped. */
+	/*
+	 * Lane and warm sandbox may be gone before the task: then the owner is told when it was
+	 * reaped.
+	 */
 	if (!tell || !s->has_ended)
 		return;
 	s->tell = NULL;
@@ -103,9 +113,10 @@ void lane_tell_end(struct lane *s, bool out_of_memory)
 /* ---- what /proc says ---- */
 
 /*
- * To whom it is not shown, the exit code is 0. Whoever is told this address is shown it: both ask for the
- * same right. When a process that is not dumpable lets go of its memory, that right comes or (since
- * Linux 6.18.44 at the latest) goes: it held for the exit code if it did both before and after.
+ * Without the right to see it, the exit code in /proc/PID/stat reads 0. get_robust_list needs the
+ * same right, so its success proves it. When a process that is not dumpable releases its memory,
+ * the right appears or (since Linux 6.18.44 at the latest) disappears: if we had it both before and
+ * after reading the exit code, the code is real.
  */
 static bool may_look(pid_t pid)
 {
@@ -119,13 +130,16 @@ static uint64_t cpu_us(pid_t pid)
 {
 	struct timespec t;
 
-	/* clock_getcpuclockid, without its question whether there is such a process */
+	/* clock_getcpuclockid, without its check that the process exists */
 	if (clock_gettime((clockid_t)(~(unsigned)pid << 3 | 2), &t) < 0)
 		return 0;
 	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
-/* Almost all make faults, but those that share its memory; the times are in ticks. */
+/*
+ * Nearly every child has page faults, except one that shares the parent's memory; the times are in
+ * ticks.
+ */
 static bool waited_for_others(const long long *fields)
 {
 	return fields[PROCS_CHILD_FAULTS] || fields[PROCS_CHILD_USER] || fields[PROCS_CHILD_SYSTEM];
@@ -140,7 +154,10 @@ static bool read_stat(int fd, long long ret[PROCS_FIELDS])
 	return procs_parse_stat(text, ret);
 }
 
-/* Nothing of the task's will run again, but it is not reaped: what can be said of it? */
+/*
+ * No process of the task will run again, but it is not reaped: reads how it ended, if that can be
+ * known.
+ */
 static bool look_at_end(const struct lane *s, struct task_end *ret)
 {
 	long long fields[PROCS_FIELDS];
@@ -157,7 +174,7 @@ static bool look_at_end(const struct lane *s, struct task_end *ret)
 
 static bool counts_memory(const struct warm_host *n)
 {
-	/* Where no cgroup does, only the lane can tell whether it was the watch that ended it. */
+	/* Without a cgroup, only the lane can say whether the watch for memory ended the task. */
 	return n->options.settings.cgroup_layers & LAYER_BIT(LAYER_MEMORY);
 }
 
@@ -170,7 +187,7 @@ void lane_filter_ended(struct lane *s)
 		s->has_ended = true;
 		look_at_disk(s, &s->end);
 		lane_tell_end(s, false);
-		/* Before anything else of this round, such as reaping it. */
+		/* Before anything else in this round, such as reaping the task. */
 		server_send(s->host->guest);
 	} else if (s->state == LANE_LEAVING) {
 		lane_tell_end(s, false);
@@ -179,7 +196,7 @@ void lane_filter_ended(struct lane *s)
 
 void lane_sandbox_died(struct lane *s)
 {
-	/* A lane that is gone will not say it. */
+	/* A lane that is gone will not report it. */
 	if (counts_memory(s->host) || s->state == LANE_BROKEN)
 		lane_tell_end(s, false);
 }
@@ -195,7 +212,7 @@ static struct lane *find_lane(struct warm_host *n, pid_t task, uint32_t eid)
 	return NULL;
 }
 
-/* The lane that is being made by this spawner, or for a task of hers that has not told of itself. */
+/* The lane of this spawner, or of a task of its spawner that has not reported yet. */
 static struct lane *find_expected(struct warm_host *n, pid_t pid)
 {
 	for (int i = 0; n && i < n->lane_count; i++) {
@@ -208,13 +225,16 @@ static struct lane *find_expected(struct warm_host *n, pid_t pid)
 	return NULL;
 }
 
-/* Later, what becomes of a spawner comes to notice with the next warm sandbox. */
+/* A spawner that dies at another time is noticed with the next warm sandbox. */
 static void lose_expected(struct lane *s)
 {
 	struct err e;
 
 	s->host->failures++;
-	/* She may have told of the warm sandbox: then the task may have told what was wrong, too. */
+	/*
+	 * The spawner has reported the warm sandbox: then the task may have reported the reason,
+	 * too.
+	 */
 	if (s->state == LANE_ORDERED) {
 		sys_pidfd_send_signal(s->sandbox.fd, SIGKILL);
 		return;
@@ -223,7 +243,7 @@ static void lose_expected(struct lane *s)
 	lane_break(s, &e);
 }
 
-/* Where a cgroup knows it: of all that ran there, and without what it shares with the interpreter. */
+/* The cgroup's peak counts all processes of the task, and not the memory shared with the zygote. */
 static uint64_t peak(const struct lane *s, uint64_t otherwise)
 {
 	uint64_t bytes = s->has_peak ? cgroup_read_peak(s->events[2]) : 0;
@@ -236,7 +256,7 @@ static uint64_t us(const struct timeval *t)
 	return (uint64_t)t->tv_sec * 1000000 + (uint64_t)t->tv_usec;
 }
 
-/* ---- a moment's rest ---- */
+/* ---- bursts ---- */
 
 static bool is_taken(const struct warm_host *n)
 {
@@ -246,13 +266,18 @@ static bool is_taken(const struct warm_host *n)
 	return false;
 }
 
-/* Others came at the same moment, after a pause: they go first, before new warm sandboxes are made. */
+/*
+ * Several requests came at once, after a pause: they are served before new warm sandboxes are made.
+ */
 static bool is_burst(const struct warm_host *n)
 {
 	return now_ns() - n->burst_ns < BURST_NS && is_taken(n);
 }
 
-/* A pid 1 ends only when all in its namespace were reaped: the warm sandbox is still there. */
+/*
+ * A pid 1 ends only when every process in its namespace was reaped: the warm sandbox is still
+ * there.
+ */
 static void leave(struct lane *s)
 {
 	s->state = LANE_LEAVING;
@@ -280,7 +305,7 @@ static void rest(struct lane *s)
 		loop_timer_set(n->guest->loop, &n->rest, BURST_NS / 1000000);
 }
 
-/* What only the reaping tells, and what was not told before. */
+/* What only reaping reveals, and what was not known before. */
 static void note_end(struct lane *s, int status, const struct rusage *usage)
 {
 	s->end = (struct task_end){.wait_status = status,
@@ -301,13 +326,16 @@ bool warm_host_reaped(struct warm_host *n, pid_t pid, int status, const struct r
 	}
 	if (!s)
 		return false;
-	/* One that dies before anybody needed it is no good; so many, and no more are made. */
+	/*
+	 * A task that dies before its order is a failure; after FAILURES_MAX in a row no more are
+	 * made.
+	 */
 	n->failures += s->state == LANE_READY || s->state == LANE_ORDERED;
 	s->task = 0;
 	if (s->tell)
 		note_end(s, status, usage);
 	if (s->state == LANE_BROKEN || s->state == LANE_ABSENT) {
-		/* Else when the warm sandbox is dead. */
+		/* Otherwise when the warm sandbox is dead. */
 		if (s->sandbox.fd < 0)
 			lane_tell_end(s, false);
 		return true;

@@ -1,4 +1,7 @@
-/* The warm interpreter of a warm host, from which tasks are forked (src/zygote). */
+/*
+ * The zygote of a warm host: starts it, orders tasks from it, and replaces it
+ * (warm/preload/preload.c).
+ */
 #include "base/exec_path.h"
 #include "guest/warm/host_internal.h"
 #include "guest/link/server.h"
@@ -9,7 +12,7 @@
 
 #include <sys/socket.h>
 
-/* A task of the interpreter's, ahead of any request. */
+/* Orders a task from the zygote, ahead of any request. */
 static int order_task(struct lane *s, struct err *e)
 {
 	struct warm_host *n = s->host;
@@ -52,7 +55,8 @@ void zygote_order_next(struct warm_host *n)
 			lane_break(s, &e);
 	}
 }
-/* Nobody is to start from it any more; whether its last order was carried out, nobody knows. */
+
+/* No task may be forked from it any more. Whether its last order was carried out is not known. */
 static void let_go(struct warm_host *n)
 {
 	struct lane *asked = n->zygote.asked;
@@ -117,10 +121,10 @@ static void take_task(struct lane *s, const struct zygote_answer *a)
 	if (n->zygote.is_void)
 		return;
 	s->task = a->pid > 0 ? a->pid : 0;
-	/* Who was reaped before we knew whose it was will not be again. */
+	/* A task that was reaped before its lane was known will not be reaped again. */
 	if (s->task && kill(s->task, 0) < 0)
 		s->task = 0;
-	/* Its report may have been quicker. */
+	/* Its report may have come first. */
 	if (s->task && s->report.fd < 0 && s->told.err.kind == ERR_NONE)
 		lane_set_ready(s);
 	if (!s->task) {
@@ -178,7 +182,7 @@ int zygote_start(struct warm_host *n, struct err *e)
 
 		sigemptyset(&none);
 		sigprocmask(SIG_SETMASK, &none, NULL);
-		/* Number 3 is what the environment says. Foreign bytes get a filter of their own. */
+		/* The environment names fd 3. Code of the image gets a filter of its own. */
 		if (dup2(pair[1], 3) == 3 && sys_close_range(4, ~0u, 0) == 0 &&
 		    seccomp_load(&seccomp_profile_zygote, NULL, e) == 0)
 			exec_path_run(n->options.interpreter, n->options.environment, NULL, NULL);

@@ -1,6 +1,6 @@
 /*
  * Starts and watches a prefork: a process of a sandbox that has loaded slow modules and makes copies of
- * itself (guest/exec/prefork.h). A prefork that fails costs time, nothing else.
+ * itself (guest/exec/prefork.c). A prefork that fails costs time, nothing else.
  */
 #pragma once
 

@@ -1,7 +1,7 @@
 /*
- * Fills the gaps of the heap and of Python's pools, in an interpreter that is about to be forked. Otherwise
- * the objects that a task makes would be scattered over pages that the task then had to copy. Nothing is
- * lost: to copy a page costs as much as a new one.
+ * Fills the gaps of the heap and of Python's pools, in an interpreter that is about to be forked.
+ * Otherwise the objects that a task makes would be scattered over pages that the task then had to
+ * copy. Nothing is lost: to copy a page costs as much as a new one.
  */
 #include "warm/preload/preload_internal.h"
 
@@ -10,7 +10,10 @@
 
 #define GAPS_BYTES_MAX (8u << 20)
 
-/* Where memory comes from that nobody has had before: at the end, one piece after the other. */
+/*
+ * The address from which malloc hands out memory that was never used: there pieces follow each
+ * other.
+ */
 static char *find_top(void)
 {
 	enum { SIZE = 64 << 10, PIECES = 8 };
@@ -45,7 +48,7 @@ static void close_gaps_of_heap(void)
 			bytes += size;
 		}
 	}
-	/* No task has to ask the kernel for its first pages. */
+	/* So that a task need not ask the kernel for its first pages. */
 	free(malloc(96 << 10));
 }
 
@@ -54,7 +57,10 @@ struct python_memory {
 	void (*put)(void *);
 };
 
-/* A row of objects at the beginning of a pool: nobody else has anything in it. */
+/*
+ * Allocates until a row of objects starts a new pool, which holds no other object, and frees that
+ * row.
+ */
 static void close_gaps_of_size(const struct python_memory *m, size_t size, size_t *bytes)
 {
 	enum { HEADER = 48, ENOUGH = 2048 };
@@ -74,7 +80,7 @@ static void close_gaps_of_size(const struct python_memory *m, size_t size, size_
 		m->put(piece);
 }
 
-/* Of CPython: small objects are in pools, one for each size. */
+/* CPython keeps small objects in pools, one for each size. */
 static void close_gaps_of_pools(void)
 {
 	enum { STEP = 16, SIZE_MAX_OF_POOLS = 512 };

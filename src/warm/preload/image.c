@@ -1,10 +1,11 @@
 /*
  * The memory of a warm interpreter as a file.
  *
- * A fork copies a page table entry for each private page of the process, and the end of the child frees
- * each of them again, whether or not the child ever used the page. Pages of a file need not be in the tables:
- * they are found when they are used. So the interpreter's memory is written to files without a name, which are
- * sealed and mapped in its place. A write makes a private copy, as before.
+ * A fork copies a page table entry for each private page of the process, and the end of the child
+ * frees each of them again, whether or not the child ever used the page. Pages of a file need not
+ * be in the tables: they are found when they are used. So the interpreter's memory is written to
+ * files without a name, which are sealed and mapped in its place. A write makes a private copy, as
+ * before.
  */
 #include "warm/preload/preload_internal.h"
 
@@ -13,12 +14,12 @@
 #include <sys/syscall.h>
 
 #define BYTES_MIN (64u << 10)
-#define BYTES_MAX (64u << 20) /* for a moment it is there twice */
+#define BYTES_MAX (64u << 20) /* for a moment the bytes exist twice */
 
 static char of_this_object;
 
-/* What changes while it is copied: the stack, our own variables, those of the thread. */
-static bool is_in_use(const struct range *r)
+/* Does it change while it is copied? The stack, our own variables and those of the thread do. */
+static bool is_in_use(const struct page_range *r)
 {
 	const uintptr_t used[] = {(uintptr_t)__builtin_frame_address(0), (uintptr_t)&of_this_object,
 				  (uintptr_t)&errno};
@@ -33,7 +34,7 @@ bool image_is_worth(const struct mapping *m)
 {
 	size_t size = m->range.end - m->range.start;
 
-	/* Of a file every page is there, so one that is hardly used is better off as it is. */
+	/* A file holds every page of the mapping: one that is hardly used is better left alone. */
 	return m->is_writable && m->is_plain && size >= BYTES_MIN && size <= BYTES_MAX &&
 	       m->present >= size / 2 && !is_in_use(&m->range);
 }
@@ -42,12 +43,12 @@ static bool is_alone(void)
 {
 	struct stat tasks;
 
-	/* A directory has a link for each of its own, and two. */
+	/* A directory has two links, and one for each subdirectory. */
 	return stat("/proc/self/task", &tasks) == 0 && tasks.st_nlink == 3;
 }
 
-/* Nobody has it open later, and nothing could be changed in it. */
-static int make_file(const struct range *r)
+/* The file is sealed, and is not open later. */
+static int make_file(const struct page_range *r)
 {
 	enum { SEALS = F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE };
 	auto_close int fd =
@@ -60,15 +61,15 @@ static int make_file(const struct range *r)
 	return take_fd(&fd);
 }
 
-void image_take(const struct ranges *of)
+void image_take(const struct page_ranges *of)
 {
 	if (!is_alone())
 		return;
-	for (const struct range *r = of->items; r < of->items + of->count; r++) {
+	for (const struct page_range *r = of->items; r < of->items + of->count; r++) {
 		auto_close int fd = make_file(r);
 
 		if (fd >= 0 && mmap((void *)r->start, r->end - r->start, PROT_READ | PROT_WRITE,
 				    MAP_PRIVATE | MAP_FIXED, fd, 0) == MAP_FAILED)
-			_exit(1); /* what was there may be gone */
+			_exit(1); /* the old mapping may be gone */
 	}
 }

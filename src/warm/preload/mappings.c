@@ -1,13 +1,13 @@
 /* Reads the mappings and pages of this process from /proc. */
 #include "warm/preload/preload_internal.h"
 
-void ranges_add(struct ranges *to, const struct range *r)
+void ranges_add(struct page_ranges *to, const struct page_range *r)
 {
 	if (to->count < RANGES_MAX)
 		to->items[to->count++] = *r;
 }
 
-/* Readable, writable or executable, or could be; counted as memory; without what tells soft from dirty. */
+/* Are there only flags that a plain mapping has: access rights, accounting, soft-dirty? */
 static bool are_plain(const char *flags)
 {
 	static const char *const plain[] = {"rd", "wr", "ex", "mr", "mw", "me", "ac", "sd"};
@@ -30,7 +30,7 @@ void mappings_each(void (*call)(void *arg, const struct mapping *m), void *arg)
 	char line[512], mode[5], place[8];
 	bool is_private = false;
 	struct mapping m = {0};
-	struct range r;
+	struct page_range r;
 	size_t kb;
 
 	while (file && fgets(line, sizeof(line), file)) {
@@ -44,7 +44,7 @@ void mappings_each(void (*call)(void *arg, const struct mapping *m), void *arg)
 		} else if (sscanf(line, "Rss: %zu kB", &kb) == 1) {
 			m.present = kb << 10;
 		} else if (strncmp(line, "VmFlags:", 8) == 0 && is_private) {
-			/* The last line about it. */
+			/* The last line of a mapping. */
 			m.is_plain = are_plain(line + 8);
 			call(arg, &m);
 		}
@@ -58,12 +58,12 @@ int mappings_open_pages(void)
 	return open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
 }
 
-void mappings_each_page(int pages, const struct ranges *in,
+void mappings_each_page(int pages, const struct page_ranges *in,
 			void (*call)(void *arg, uintptr_t at, uint64_t entry), void *arg)
 {
 	uint64_t entries[512];
 
-	for (const struct range *r = in->items; r < in->items + in->count; r++) {
+	for (const struct page_range *r = in->items; r < in->items + in->count; r++) {
 		for (uintptr_t at = r->start; at < r->end; at += ARRAY_LEN(entries) * PAGE) {
 			ssize_t got =
 				pread(pages, entries, sizeof(entries), (off_t)(at / PAGE * 8));

@@ -1,4 +1,7 @@
-/* Finds out which pages every task needs, and has them at hand; pages.h has the theory. */
+/*
+ * Finds out which pages every task needs, and has them mapped before the fork; pages.h has the
+ * theory.
+ */
 #include "warm/preload/pages.h"
 
 #include "warm/preload/preload_internal.h"
@@ -16,18 +19,21 @@
 #define FILE_BYTES_MIN (64u << 10)
 
 /* Written by the samplers, read by the interpreter. */
-struct report {
+struct sample_report {
 	bool is_second;
 	int read_count, written_count;
 	uintptr_t read[READ_MAX]; /* of files */
 	uintptr_t written[WRITTEN_MAX];
 };
 
-/* Private mappings of the interpreter: of files; those of them that are its image; others that can be written to. */
-static struct ranges files, image, others;
-static struct report *report;
+/*
+ * Private mappings of the interpreter: of files; those of them that image.c made; other writable
+ * ones.
+ */
+static struct page_ranges files, image, others;
+static struct sample_report *report;
 static bool is_sampler;
-/* What every task writes to. */
+/* The pages that every task writes to. */
 static uintptr_t written[WRITTEN_MAX];
 static int written_count;
 
@@ -47,10 +53,10 @@ static void sort_mapping(void *arg, const struct mapping *m)
 	}
 }
 
-/* Drops pages that are still the file's from our tables, but for a list of some in their order. */
+/* Drops unmodified file pages from our page tables, except those of a sorted list. */
 struct pruning {
 	const uintptr_t *keep, *end;
-	struct range run;
+	struct page_range run;
 };
 
 static void prune_run(struct pruning *p)
@@ -82,12 +88,14 @@ static void prune_tables(const uintptr_t *keep, int count)
 	prune_run(&p);
 }
 
-/* Neighbours that differ in something are not made one again. */
+/*
+ * Cuts the mappings into single pages: the kernel does not merge neighbours that differ in a flag.
+ */
 static void cut_files(void)
 {
 	int pieces = 0;
 
-	for (const struct range *r = files.items; r < files.items + files.count; r++)
+	for (const struct page_range *r = files.items; r < files.items + files.count; r++)
 		for (uintptr_t at = r->start; at < r->end && pieces < PIECES_MAX; at += 2 * PAGE)
 			pieces += 2 + madvise((void *)at, PAGE, MADV_DONTDUMP);
 }
@@ -140,7 +148,7 @@ static void note_written(void *arg, uintptr_t at, uint64_t entry)
 		report->written[report->written_count++] = at;
 }
 
-/* What the second one wrote to, a task reads at first, if at all. */
+/* A page that only the second sampler wrote to counts as read. */
 static void note_read(void *arg, uintptr_t at, uint64_t entry)
 {
 	if (!was_written(at) && report->read_count < READ_MAX)
@@ -172,15 +180,15 @@ static int compare(const void *a, const void *b)
 }
 
 /*
- * The kernel copies the tables of a file's mapping only if a page in it is not the file's own any more:
- * so one byte is written, as it was. Where nothing was read there is nothing to be copied.
+ * On fork the kernel copies the page tables of a file mapping only if the mapping has a modified
+ * page: so one byte is written back unchanged. A mapping of which no page was read needs no tables.
  */
 static void have_tables_copied(const uintptr_t *read, int count)
 {
 	auto_close int memory = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
 	int next = 0;
 
-	for (const struct range *r = files.items; memory >= 0 && r < files.items + files.count;
+	for (const struct page_range *r = files.items; memory >= 0 && r < files.items + files.count;
 	     r++) {
 		const off_t last = (off_t)(r->end - PAGE);
 		char byte;
@@ -198,13 +206,13 @@ void pages_take_report(void)
 		return;
 	written_count = report->written_count;
 	memcpy(written, report->written, (size_t)written_count * sizeof(written[0]));
-	/* Python has run meanwhile. */
+	/* Python has run meanwhile and modified pages. */
 	image_take(&image);
 	qsort(report->read, (size_t)report->read_count, sizeof(report->read[0]), compare);
 	for (int i = 0; i < report->read_count; i++)
 		madvise((void *)report->read[i], PAGE, MADV_POPULATE_READ);
 	have_tables_copied(report->read, report->read_count);
-	/* All that has filled in neighbours, too. */
+	/* All this has mapped neighbouring pages, too. */
 	prune_tables(report->read, report->read_count);
 	munmap(report, sizeof(*report));
 	report = NULL;
@@ -212,7 +220,7 @@ void pages_take_report(void)
 
 void pages_touch(void)
 {
-	/* One access: if it were read first, that would be a fault of its own. */
+	/* A single access that writes: a read first would cost a fault of its own. */
 	for (int i = 0; i < written_count; i++)
 		__atomic_fetch_or((volatile char *)written[i], 0, __ATOMIC_RELAXED);
 }

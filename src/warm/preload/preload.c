@@ -1,15 +1,17 @@
 /*
- * A warm interpreter: this object is preloaded into it (LD_PRELOAD) and takes the place of fork().
+ * The zygote's side in C: this object is preloaded into the interpreter (LD_PRELOAD) and replaces
+ * fork().
  *
- * zygote.py calls fork() three times when all modules are loaded. Two calls are for samplers (pages.h)
- * and return as usual. The third never returns in the caller, which from then on waits for orders of
- * the warm host's pid 1 on CLOCHE_ZYGOTE_FD; for each it makes a child that is born into a warm sandbox
- * (warm/warm.h), and in the child, with every layer in place, fork() returns 0. Later calls, in the
- * child's own life, are the C library's fork.
+ * zygote.py calls fork() three times when all modules are loaded. Two calls are for samplers
+ * (pages.h) and return as usual. The third never returns in the caller, which from then on waits
+ * for orders of the warm host's pid 1 on CLOCHE_ZYGOTE_FD. For each order it creates a child in the
+ * pid namespace of a warm sandbox (warm/warm.h), and in the child, with every layer in place,
+ * fork() returns 0. Later calls, in the child, are the C library's fork.
  *
- * The child's parent is the warm host's pid 1 (CLONE_PARENT), which hence learns from the kernel how it
- * ended. The C library does not know of such a clone; what it keeps about its thread is put right by
- * the kernel, which writes the new id to where it has been told to keep it (PR_GET_TID_ADDRESS).
+ * The child's parent is the warm host's pid 1 (CLONE_PARENT), which therefore learns from the
+ * kernel how the child ended. The C library does not know of such a clone. The thread id that it
+ * keeps is corrected by the kernel, which writes the new id to the address that the C library
+ * registered (PR_GET_TID_ADDRESS).
  */
 #include "kern/sys.h"
 #include "warm/warm.h"
@@ -38,7 +40,7 @@ static int answer(int control, int pid, const struct err *e)
 	return send(control, &a, sizeof(a), MSG_NOSIGNAL) == (ssize_t)sizeof(a) ? 0 : -1;
 }
 
-/* Where a child goes on: on the interpreter's own stack, of which it has a copy. */
+/* Where a child goes on: on its copy of the interpreter's own stack. */
 static void *resume[5];
 
 static void enter_and_resume(const struct warm_entry *entry)
@@ -49,8 +51,8 @@ static void enter_and_resume(const struct warm_entry *entry)
 }
 
 /*
- * Turns to the warm sandbox's pid namespace and makes a child of our parent's there. Returns its pid as we see
- * it, or -1.
+ * Turns to the warm sandbox's pid namespace and makes a child of our parent's there. Returns its
+ * pid as we see it, or -1.
  */
 static pid_t fork_into(const struct warm_entry *entry, struct err *e)
 {
@@ -101,7 +103,7 @@ static void make_ready(int control)
 		_exit(0);
 }
 
-/* Until the warm host is gone; returns only in a child. */
+/* Serves until the warm host is gone; returns only in a child. */
 static __attribute__((noinline)) void wait_for_orders(int control)
 {
 	static struct warm_settings settings;
@@ -125,14 +127,14 @@ pid_t fork(void)
 
 	if (!real)
 		real = (pid_t(*)(void))dlsym(RTLD_NEXT, "fork");
-	/* A task may well have a variable of that name. */
+	/* A task may have a variable of that name. */
 	if (!fd || next == OTHERS)
 		return real();
 	if (next++ < TASKS)
 		return pages_send_sampler(real);
 	control = atoi(fd);
 	pages_take_report();
-	/* Nothing may lead a task's own children here again. */
+	/* Children of a task must not load this object again. */
 	unsetenv("LD_PRELOAD");
 	unsetenv("LD_BIND_NOW");
 	unsetenv(ZYGOTE_ENV);
