@@ -464,12 +464,12 @@ bool exec_request(struct guest *g, struct guest_stream *s, struct unpack *u)
 	return true;
 }
 
-void attach_request(struct guest_stream *s, const struct guest_request *r)
+void attach_request(struct guest_stream *s, const struct unpacked_request *r)
 {
 	command_attach(r->command, s, r->number[0]);
 }
 
-void signal_request(struct guest_stream *s, const struct guest_request *r)
+void signal_request(struct guest_stream *s, const struct unpacked_request *r)
 {
 	struct command *c = r->command;
 	unsigned sig = (unsigned)r->number[0];
@@ -494,7 +494,7 @@ void signal_request(struct guest_stream *s, const struct guest_request *r)
 	stream_ok(s, NULL);
 }
 
-void resize_request(struct guest_stream *s, const struct guest_request *r)
+void resize_request(struct guest_stream *s, const struct unpacked_request *r)
 {
 	uint64_t rows = r->number[0], cols = r->number[1];
 	struct winsize size = {.ws_row = (unsigned short)rows, .ws_col = (unsigned short)cols};
@@ -511,13 +511,13 @@ void resize_request(struct guest_stream *s, const struct guest_request *r)
 		stream_ok(s, NULL);
 }
 
-void ack_request(struct guest_stream *s, const struct guest_request *r)
+void ack_request(struct guest_stream *s, const struct unpacked_request *r)
 {
 	r->command->acked = true;
 	stream_ok(s, NULL);
 }
 
-void input_request(struct guest_stream *s, const struct guest_request *r)
+void input_request(struct guest_stream *s, const struct unpacked_request *r)
 {
 	if (r->command->waiting.len + r->len > COMMAND_INPUT)
 		stream_error(s, EAGAIN, "the command does not read its input");

@@ -149,7 +149,7 @@ uint32_t denials_count(const struct guest *g, const struct command *c)
 	return count;
 }
 
-void denials_request(struct guest_stream *s, const struct guest_request *r)
+void denials_request(struct guest_stream *s, const struct unpacked_request *r)
 {
 	struct guest *g = s->guest;
 	uint32_t eid = (uint32_t)r->number[0], count = 0;
@@ -230,7 +230,7 @@ static void on_events_end(void *arg)
 	*place = NULL;
 }
 
-void events_request(struct guest_stream *s, const struct guest_request *r)
+void events_request(struct guest_stream *s, const struct unpacked_request *r)
 {
 	struct guest *g = s->guest;
 	static const struct stream_ops ops = {.on_end = on_events_end};

@@ -27,7 +27,7 @@ static void list_some(void *arg)
 	free(l);
 }
 
-void execs_request(struct guest_stream *s, const struct guest_request *r)
+void execs_request(struct guest_stream *s, const struct unpacked_request *r)
 {
 	static const struct stream_ops ops = {.pump = list_some, .on_end = free};
 	struct exec_listing *l = must_alloc(calloc(1, sizeof(*l)));

@@ -168,14 +168,14 @@ static void look_and_answer(struct guest_stream *s, const char *path, bool follo
 		files_answer_stat(s, path, &st);
 }
 
-void stat_request(struct guest_stream *s, const struct guest_request *r)
+void stat_request(struct guest_stream *s, const struct unpacked_request *r)
 {
 	look_and_answer(s, r->text[0], r->number[0]);
 }
 
 /* ---- changing names ---- */
 
-void mkdir_request(struct guest_stream *s, const struct guest_request *r)
+void mkdir_request(struct guest_stream *s, const struct unpacked_request *r)
 {
 	const char *path = r->text[0];
 	uint32_t mode = (uint32_t)r->number[0];
@@ -196,7 +196,7 @@ void mkdir_request(struct guest_stream *s, const struct guest_request *r)
 		stream_ok(s, &b);
 }
 
-void move_request(struct guest_stream *s, const struct guest_request *r)
+void move_request(struct guest_stream *s, const struct unpacked_request *r)
 {
 	const char *from = r->text[0], *to = r->text[1];
 	bool overwrite = r->number[0];
@@ -211,7 +211,7 @@ void move_request(struct guest_stream *s, const struct guest_request *r)
 		stream_error(s, errno, "cannot move %s to %s: %m", from, to);
 }
 
-void remove_request(struct guest_stream *s, const struct guest_request *r)
+void remove_request(struct guest_stream *s, const struct unpacked_request *r)
 {
 	const char *path = r->text[0];
 	bool recursive = r->number[0];
@@ -224,7 +224,7 @@ void remove_request(struct guest_stream *s, const struct guest_request *r)
 		stream_error(s, errno, "cannot remove %s: %m", path);
 }
 
-void chmod_request(struct guest_stream *s, const struct guest_request *r)
+void chmod_request(struct guest_stream *s, const struct unpacked_request *r)
 {
 	const char *path = r->text[0];
 	uint32_t mode = (uint32_t)r->number[0], uid = (uint32_t)r->number[1],
@@ -242,7 +242,7 @@ void chmod_request(struct guest_stream *s, const struct guest_request *r)
 
 /* ---- extended attributes ---- */
 
-void xattr_set_request(struct guest_stream *s, const struct guest_request *r)
+void xattr_set_request(struct guest_stream *s, const struct unpacked_request *r)
 {
 	const char *path = r->text[0], *name = r->text[1];
 	bool drop = r->number[0];
@@ -279,7 +279,7 @@ static bool pack_xattrs(const char *path, struct buf *b)
 	return n >= 0 || errno == ENOTSUP;
 }
 
-void xattr_list_request(struct guest_stream *s, const struct guest_request *r)
+void xattr_list_request(struct guest_stream *s, const struct unpacked_request *r)
 {
 	auto_buf struct buf b = {0};
 

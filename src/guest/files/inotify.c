@@ -241,7 +241,7 @@ static void watch_again(void *arg)
 		loop_watch(w->guest->loop, &w->watch);
 }
 
-void watch_request(struct guest_stream *s, const struct guest_request *r)
+void watch_request(struct guest_stream *s, const struct unpacked_request *r)
 {
 	struct guest *g = s->guest;
 	static const struct stream_ops ops = {.pump = watch_again, .on_end = watcher_free};

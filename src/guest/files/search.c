@@ -11,7 +11,7 @@
 #define SEARCH_LINE 65536 /* longer lines are searched in pieces */
 #define SEARCH_SHOWN 1000 /* bytes of a line that are sent */
 
-struct file_search {
+struct tree_search {
 	struct work *work;
 	const char *glob, *content;
 	uint8_t flags;
@@ -22,12 +22,12 @@ struct file_search {
 	char *line;
 };
 
-static bool is_full(const struct file_search *q)
+static bool is_full(const struct tree_search *q)
 {
 	return q->max && q->found >= q->max;
 }
 
-static void send_match(struct file_search *q, const char *path, uint64_t line, const char *text,
+static void send_match(struct tree_search *q, const char *path, uint64_t line, const char *text,
 		       size_t len)
 {
 	auto_buf struct buf b = {0};
@@ -39,7 +39,7 @@ static void send_match(struct file_search *q, const char *path, uint64_t line, c
 	q->found++;
 }
 
-static bool contains(const struct file_search *q, const char *line, size_t len)
+static bool contains(const struct tree_search *q, const char *line, size_t len)
 {
 	size_t want = strlen(q->content);
 
@@ -54,7 +54,7 @@ static bool contains(const struct file_search *q, const char *line, size_t len)
 }
 
 /* Searches the whole lines of the buffer; the rest moves to its front. */
-static size_t search_lines(struct file_search *q, const char *path, size_t len, uint64_t *number,
+static size_t search_lines(struct tree_search *q, const char *path, size_t len, uint64_t *number,
 			   bool last)
 {
 	size_t at = 0;
@@ -80,7 +80,7 @@ static size_t search_lines(struct file_search *q, const char *path, size_t len, 
 	return len - at;
 }
 
-static void search_file(struct file_search *q, int dir, const char *name, const char *path)
+static void search_file(struct tree_search *q, int dir, const char *name, const char *path)
 {
 	auto_close int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	uint64_t number = 0;
@@ -107,7 +107,7 @@ static void search_file(struct file_search *q, int dir, const char *name, const 
 
 static enum walk_next search_entry(void *arg, const struct walk_entry *n)
 {
-	struct file_search *q = arg;
+	struct tree_search *q = arg;
 	bool hit;
 
 	if (n->name[0] == '.' && !(q->flags & GUEST_SEARCH_HIDDEN))
@@ -121,9 +121,9 @@ static enum walk_next search_entry(void *arg, const struct walk_entry *n)
 	return is_full(q) ? WALK_STOP : WALK_INTO;
 }
 
-void search_work(struct work *w, const struct guest_request *r)
+void search_work(struct work *w, const struct unpacked_request *r)
 {
-	struct file_search q = {.work = w,
+	struct tree_search q = {.work = w,
 				.glob = r->text[1],
 				.content = r->text[2],
 				.flags = (uint8_t)r->number[0],

@@ -21,7 +21,7 @@ static int errno_of(const struct err *e)
 
 /* ---- out ---- */
 
-void tar_out_work(struct work *w, const struct guest_request *r)
+void tar_out_work(struct work *w, const struct unpacked_request *r)
 {
 	const char *path = r->text[0];
 	struct tar_out t = {.write = work_data, .arg = w, .upper = r->number[0] & GUEST_TAR_UPPER};
@@ -49,7 +49,7 @@ void tar_out_work(struct work *w, const struct guest_request *r)
 
 /* ---- in ---- */
 
-void tar_in_work(struct work *w, const struct guest_request *r)
+void tar_in_work(struct work *w, const struct unpacked_request *r)
 {
 	const char *path = r->text[0];
 	struct tar_in t = {.read = work_read, .arg = w};
@@ -115,7 +115,7 @@ static int copy_tree(struct work *w, int from_dir, const char *from, int to_dir,
 }
 
 /* A move that rename cannot do: copies, then removes. */
-void move_work(struct work *w, const struct guest_request *r)
+void move_work(struct work *w, const struct unpacked_request *r)
 {
 	const char *from_path = r->text[0], *to_path = r->text[1], *from, *to;
 	auto_close int from_dir = walk_open_parent(from_path, &from);

@@ -82,7 +82,7 @@ static int open_reading(const char *path, struct stat *st)
 	return take_fd(&fd);
 }
 
-void read_request(struct guest_stream *s, const struct guest_request *q)
+void read_request(struct guest_stream *s, const struct unpacked_request *q)
 {
 	static const struct stream_ops ops = {.pump = pump_reading, .on_end = reading_free};
 	const char *path = q->text[0];
@@ -261,7 +261,7 @@ static int open_writing(struct file_writing *w)
 	return w->fd < 0 ? -1 : 0;
 }
 
-void write_request(struct guest_stream *s, const struct guest_request *q)
+void write_request(struct guest_stream *s, const struct unpacked_request *q)
 {
 	static const struct stream_ops ops = {
 		.on_data = take_writing, .on_close = finish_writing, .on_end = writing_free};

@@ -127,7 +127,7 @@ int walk_remove_at(int dir, const char *name)
 	return remove_name(dir, name, 0);
 }
 
-void remove_work(struct work *w, const struct guest_request *r)
+void remove_work(struct work *w, const struct unpacked_request *r)
 {
 	const char *path = r->text[0], *name;
 	auto_close int parent = walk_open_parent(path, &name);
@@ -161,7 +161,7 @@ static enum walk_next send_entry(void *work, const struct walk_entry *n)
 	return WALK_INTO;
 }
 
-void list_work(struct work *w, const struct guest_request *r)
+void list_work(struct work *w, const struct unpacked_request *r)
 {
 	uint32_t depth = r->number[0] < WALK_MAX_DEPTH ? (uint32_t)r->number[0] : WALK_MAX_DEPTH;
 	char path[GUEST_MAX_PATH];

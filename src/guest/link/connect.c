@@ -193,7 +193,7 @@ bool connect_reaped(struct guest *g, pid_t pid, int status)
 	return true;
 }
 
-void connect_request(struct guest_stream *s, const struct guest_request *r)
+void connect_request(struct guest_stream *s, const struct unpacked_request *r)
 {
 	struct guest *g = s->guest;
 	static const struct stream_ops ops = {send_data, end_data, watch_again, lose_stream};

@@ -5,7 +5,7 @@
 #include "guest/files/files.h"
 #include "guest/link/worker.h"
 
-static void ping_request(struct guest_stream *s, const struct guest_request *r)
+static void ping_request(struct guest_stream *s, const struct unpacked_request *r)
 {
 	stream_ok(s, NULL);
 }
@@ -65,7 +65,7 @@ static void unpack_text(const struct guest *g, struct unpack *u, char letter, ch
 
 /* ret_eid: the number of the command, which need not exist; 0: none is named. */
 static bool unpack_payload(const struct guest *g, struct unpack *u, const char *payload,
-			   struct guest_request *ret, uint32_t *ret_eid)
+			   struct unpacked_request *ret, uint32_t *ret_eid)
 {
 	size_t texts = 0, numbers = 0;
 
@@ -101,7 +101,7 @@ bool request_is_known(uint8_t type)
 bool request_take(struct guest *g, struct guest_stream *s, uint8_t type, struct unpack *u)
 {
 	const struct row *row = &rows[type];
-	struct guest_request r;
+	struct unpacked_request r;
 	uint32_t eid = 0;
 
 	if (row->unpack)

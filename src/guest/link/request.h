@@ -15,7 +15,7 @@ struct work;
 /*
  * An unpacked request, each kind of part in the order of the payload; valid while it is answered.
  */
-struct guest_request {
+struct unpacked_request {
 	char text[REQUEST_TEXTS][GUEST_MAX_PATH]; /* paths are absolute */
 	uint64_t number[REQUEST_NUMBERS];
 	const char *bytes;
@@ -24,12 +24,12 @@ struct guest_request {
 };
 
 /* Answers a request whose payload was well-formed. */
-typedef void request_answer(struct guest_stream *s, const struct guest_request *r);
+typedef void request_answer(struct guest_stream *s, const struct unpacked_request *r);
 /* The same for a request that unpacks itself; false: malformed, which breaks the link. */
 typedef bool request_unpacker(struct guest *g, struct guest_stream *s, struct unpack *u);
 
 /* The same, done by a worker (worker.h). */
-typedef void request_work(struct work *w, const struct guest_request *r);
+typedef void request_work(struct work *w, const struct unpacked_request *r);
 
 /* Takes a request on a new stream; false: malformed. */
 bool request_take(struct guest *g, struct guest_stream *s, uint8_t type, struct unpack *u);

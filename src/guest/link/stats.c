@@ -59,7 +59,7 @@ static void add_network(struct stats *s)
 	}
 }
 
-void stats_request(struct guest_stream *s, const struct guest_request *r)
+void stats_request(struct guest_stream *s, const struct unpacked_request *r)
 {
 	struct stats t = {0};
 	auto_buf struct buf b = {0};

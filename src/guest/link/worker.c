@@ -282,7 +282,7 @@ bool worker_reaped(struct guest *g, pid_t pid, int status)
 	return false;
 }
 
-void worker_start(struct guest_stream *s, const struct guest_request *r,
+void worker_start(struct guest_stream *s, const struct unpacked_request *r,
 		  const struct worker_job *job)
 {
 	struct guest *g = s->guest;
