@@ -1,5 +1,3 @@
-
-
 #include "base/base.h"
 
 #include <stdarg.h>

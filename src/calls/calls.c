@@ -335,14 +335,14 @@ static void offer_room(void *arg)
 /* ---- requests ---- */
 
 /* shape: 's' a text, and numbers of 1, 4 and 8 bytes, in the order of the payload. */
-struct guest_request {
+struct call_request {
 	uint8_t type;
 	const char *shape;
 	const char *texts[3];
 	uint64_t numbers[3];
 };
 
-static void pack_request(struct buf *b, const struct guest_request *q)
+static void pack_request(struct buf *b, const struct call_request *q)
 {
 	const char *const *text = q->texts;
 	const uint64_t *number = q->numbers;
@@ -359,7 +359,7 @@ static void pack_request(struct buf *b, const struct guest_request *q)
 	}
 }
 
-static struct guest_call *send_request(struct sandbox *s, const struct guest_request *q,
+static struct guest_call *send_request(struct sandbox *s, const struct call_request *q,
 				       const struct receiver *r, const struct call_ops *ops)
 {
 	struct guest_call *g = must_alloc(calloc(1, sizeof(*g)));
@@ -378,7 +378,7 @@ static struct guest_call *send_request(struct sandbox *s, const struct guest_req
 	return g;
 }
 
-static struct call *ask_guest(struct sandbox *s, const struct guest_request *q, answer_done done,
+static struct call *ask_guest(struct sandbox *s, const struct call_request *q, answer_done done,
 			      void *arg)
 {
 	static const struct call_ops ops = {
@@ -388,7 +388,7 @@ static struct call *ask_guest(struct sandbox *s, const struct guest_request *q, 
 	return send_request(s, q, &r, &ops)->call;
 }
 
-static struct guest_call *open_stream(struct sandbox *s, const struct guest_request *q,
+static struct guest_call *open_stream(struct sandbox *s, const struct call_request *q,
 				      const struct receiver *r)
 {
 	static const struct call_ops ops = {.on_frame = take_frame,
@@ -402,34 +402,33 @@ static struct guest_call *open_stream(struct sandbox *s, const struct guest_requ
 struct call *call_stat(struct sandbox *s, const char *path, bool follow, answer_done done,
 		       void *arg)
 {
-	return ask_guest(s, &(struct guest_request){G_STAT, "s1", {path}, {follow}}, done, arg);
+	return ask_guest(s, &(struct call_request){G_STAT, "s1", {path}, {follow}}, done, arg);
 }
 
 struct call *call_mkdir(struct sandbox *s, const char *path, uint32_t mode, bool parents,
 			answer_done done, void *arg)
 {
-	return ask_guest(s, &(struct guest_request){G_MKDIR, "s41", {path}, {mode, parents}}, done,
+	return ask_guest(s, &(struct call_request){G_MKDIR, "s41", {path}, {mode, parents}}, done,
 			 arg);
 }
 
 struct call *call_move(struct sandbox *s, const char *from, const char *to, bool overwrite,
 		       answer_done done, void *arg)
 {
-	return ask_guest(s, &(struct guest_request){G_MOVE, "ss1", {from, to}, {overwrite}}, done,
+	return ask_guest(s, &(struct call_request){G_MOVE, "ss1", {from, to}, {overwrite}}, done,
 			 arg);
 }
 
 struct call *call_remove(struct sandbox *s, const char *path, bool recursive, answer_done done,
 			 void *arg)
 {
-	return ask_guest(s, &(struct guest_request){G_REMOVE, "s1", {path}, {recursive}}, done,
-			 arg);
+	return ask_guest(s, &(struct call_request){G_REMOVE, "s1", {path}, {recursive}}, done, arg);
 }
 
 struct call *call_chmod(struct sandbox *s, const char *path, const struct file_mode *m,
 			answer_done done, void *arg)
 {
-	const struct guest_request q = {G_CHMOD, "s444", {path}, {m->mode, m->uid, m->gid}};
+	const struct call_request q = {G_CHMOD, "s444", {path}, {m->mode, m->uid, m->gid}};
 
 	return ask_guest(s, &q, done, arg);
 }
@@ -437,27 +436,27 @@ struct call *call_chmod(struct sandbox *s, const char *path, const struct file_m
 struct call *call_xattr_set(struct sandbox *s, const char *path, const char *name,
 			    const char *value, answer_done done, void *arg)
 {
-	const struct guest_request q = {G_XATTR_SET, "sss1", {path, name, value}, {!value}};
+	const struct call_request q = {G_XATTR_SET, "sss1", {path, name, value}, {!value}};
 
 	return ask_guest(s, &q, done, arg);
 }
 
 struct call *call_xattr_list(struct sandbox *s, const char *path, answer_done done, void *arg)
 {
-	return ask_guest(s, &(struct guest_request){G_XATTR_LIST, "s", {path}, {0}}, done, arg);
+	return ask_guest(s, &(struct call_request){G_XATTR_LIST, "s", {path}, {0}}, done, arg);
 }
 
 struct call *call_read(struct sandbox *s, const char *path, uint64_t offset, uint64_t len,
 		       const struct receiver *r)
 {
-	return open_stream(s, &(struct guest_request){G_READ, "s88", {path}, {offset, len}}, r)
+	return open_stream(s, &(struct call_request){G_READ, "s88", {path}, {offset, len}}, r)
 		->call;
 }
 
 static struct guest_call *open_write(struct sandbox *s, const struct file_write *w,
 				     const struct receiver *r)
 {
-	const struct guest_request q = {
+	const struct call_request q = {
 		G_WRITE, "s481", {w->path}, {w->mode, w->offset, w->parents}};
 
 	return open_stream(s, &q, r);
@@ -483,7 +482,7 @@ struct call *call_get(struct sandbox *s, const char *path, size_t most, answer_d
 {
 	const struct receiver r = {.done = done, .arg = arg};
 	struct guest_call *g =
-		open_stream(s, &(struct guest_request){G_READ, "s88", {path}, {0, most}}, &r);
+		open_stream(s, &(struct call_request){G_READ, "s88", {path}, {0, most}}, &r);
 
 	g->most = most;
 	return g->call;
@@ -492,7 +491,7 @@ struct call *call_get(struct sandbox *s, const char *path, size_t most, answer_d
 struct call *call_list(struct sandbox *s, const char *path, uint32_t depth,
 		       const struct receiver *r)
 {
-	return open_stream(s, &(struct guest_request){G_LIST, "s4", {path}, {depth}}, r)->call;
+	return open_stream(s, &(struct call_request){G_LIST, "s4", {path}, {depth}}, r)->call;
 }
 
 struct call *call_search(struct sandbox *s, const struct file_search *f, const struct receiver *r)
@@ -500,7 +499,7 @@ struct call *call_search(struct sandbox *s, const struct file_search *f, const s
 	unsigned flags = (f->regex ? GUEST_SEARCH_REGEX : 0) |
 			 (f->ignore_case ? GUEST_SEARCH_NOCASE : 0) |
 			 (f->hidden ? GUEST_SEARCH_HIDDEN : 0);
-	const struct guest_request q = {
+	const struct call_request q = {
 		G_SEARCH, "sss14", {f->path, f->glob, f->content}, {flags, f->most}};
 
 	return open_stream(s, &q, r)->call;
@@ -509,22 +508,22 @@ struct call *call_search(struct sandbox *s, const struct file_search *f, const s
 struct call *call_watch(struct sandbox *s, const char *path, bool recursive,
 			const struct receiver *r)
 {
-	return open_stream(s, &(struct guest_request){G_WATCH, "s1", {path}, {recursive}}, r)->call;
+	return open_stream(s, &(struct call_request){G_WATCH, "s1", {path}, {recursive}}, r)->call;
 }
 
 struct call *call_pack(struct sandbox *s, const char *path, const struct receiver *r)
 {
-	return open_stream(s, &(struct guest_request){G_TAR_OUT, "s1", {path}, {0}}, r)->call;
+	return open_stream(s, &(struct call_request){G_TAR_OUT, "s1", {path}, {0}}, r)->call;
 }
 
 struct call *call_unpack(struct sandbox *s, const char *path, bool strict, const struct receiver *r)
 {
-	const struct guest_request q = {G_TAR_IN, "s1", {path}, {strict ? GUEST_TAR_STRICT : 0}};
+	const struct call_request q = {G_TAR_IN, "s1", {path}, {strict ? GUEST_TAR_STRICT : 0}};
 
 	return open_stream(s, &q, r)->call;
 }
 
 struct call *call_connect(struct sandbox *s, uint32_t port, const struct receiver *r)
 {
-	return open_stream(s, &(struct guest_request){G_CONNECT, "4", {NULL}, {port}}, r)->call;
+	return open_stream(s, &(struct call_request){G_CONNECT, "4", {NULL}, {port}}, r)->call;
 }
