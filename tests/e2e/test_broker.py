@@ -121,6 +121,29 @@ class Life(Case):
 
 
 class Snapshots(Case):
+    def test_an_id_that_is_given_again(self):
+        """A snapshot that waits is for the sandbox that was named, not for the next one of that id."""
+        with self.broker(env={"MALLOC_PERTURB_": "165"}) as b:
+            others, box = [self.boot(b) for _ in range(30)], self.boot(b)
+            first, second, answers = new_id(), new_id(), []
+            for other in others:
+                b.send("snapshot %s %s" % (new_id(), other))
+            for line in ("snapshot %s %s" % (first, box), "destroy " + box):
+                b.send(line)
+            while not answers or answers[-1]["type"] != puppet.DONE or answers[-1].get("kind"):
+                answers.append(b.line())
+            b.send("boot " + box)
+            while answers[-1]["type"] != puppet.BOOTED:
+                answers.append(b.line())
+            for line in ("snapshot %s %s" % (second, box), "pause " + box):
+                b.send(line)
+            while len(answers) < len(others) + 5:
+                answers.append(b.line())
+            made = [a["id"] for a in answers if a["type"] == puppet.SNAPSHOT_IS]
+            self.assertNotIn(first, made)
+            self.assertEqual(len(made), len(others) + 1, answers)
+            self.assertIsNone(b.process.poll())
+
     def test_make_list_delete(self):
         with self.broker() as b:
             box, snapshot = self.boot(b), new_id()

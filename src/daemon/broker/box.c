@@ -111,6 +111,7 @@ static void on_destroyed(void *arg, const struct provider_result *r, const struc
 		front_done(b->d, b->destroyers[i], b->i.info.id, e);
 	b->destroyer_count = 0;
 	if (!e) {
+		snapshots_drop_waiting(b->d, b->i.info.id);
 		box_free(b);
 		return;
 	}

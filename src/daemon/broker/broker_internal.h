@@ -161,6 +161,8 @@ broker_request snapshot_request_make, snapshot_request_list, snapshot_request_de
 	snapshot_request_read, snapshot_request_write, snapshot_request_keep;
 /* The front that wrote them has gone: those that it did not keep are removed. */
 void snapshots_drop_written(struct daemon *d);
+/* A sandbox is gone: a front may give its id to another one, of which nobody asked for these snapshots. */
+void snapshots_drop_waiting(struct daemon *d, const char *sandbox);
 /* Removes snapshots that were not finished when a broker died. */
 void snapshot_remove_unfinished(struct daemon *d);
 

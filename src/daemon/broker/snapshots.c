@@ -408,6 +408,22 @@ static int may_write(const struct daemon *d, struct err *e)
 	return -1;
 }
 
+void snapshots_drop_waiting(struct daemon *d, const char *sandbox)
+{
+	struct snapshot_job *j = d->snapshot_jobs;
+	struct err gone = {0};
+
+	err_set(&gone, ERR_CONFLICT, "the sandbox is gone");
+	while (j) {
+		if (j->phase == WAITS && str_equal(j->sandbox, sandbox)) {
+			end_job(j, &gone);
+			j = d->snapshot_jobs;
+		} else {
+			j = j->next;
+		}
+	}
+}
+
 void snapshots_drop_written(struct daemon *d)
 {
 	struct snapshot_job *j = d->snapshot_jobs;

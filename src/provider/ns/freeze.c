@@ -104,6 +104,21 @@ void ns_stop_freezing(struct ns_sandbox *s)
 	ns_answer(s, NULL, &gone);
 }
 
+/* The broker asks for one change at a time. If it does not, refuses: the first one is not to be lost. */
+static bool begin_change(struct ns_sandbox *s, provider_done done, void *arg)
+{
+	struct err e = {0};
+
+	if (!s->done && !s->frozen) {
+		s->done = done;
+		s->arg = arg;
+		return true;
+	}
+	err_set(&e, ERR_CONFLICT, "another change of the sandbox is under way");
+	done(arg, NULL, &e);
+	return false;
+}
+
 /* ---- pause and resume ---- */
 
 static void on_paused(struct ns_sandbox *s, const struct err *e)
@@ -115,9 +130,8 @@ void ns_pause(struct instance *i, provider_done done, void *arg)
 {
 	struct ns_sandbox *s = ns_sandbox(i);
 
-	s->done = done;
-	s->arg = arg;
-	freeze_sandbox(s, on_paused);
+	if (begin_change(s, done, arg))
+		freeze_sandbox(s, on_paused);
 }
 
 void ns_resume(struct instance *i, provider_done done, void *arg)
@@ -158,8 +172,8 @@ void ns_snapshot(struct instance *i, int file, uint64_t max_bytes, provider_done
 {
 	struct ns_sandbox *s = ns_sandbox(i);
 
-	s->done = done;
-	s->arg = arg;
+	if (!begin_change(s, done, arg))
+		return;
 	s->snapshot_worker = (struct snapshot_worker){.work = {.verb = "pack",
 							       .guest = i->host->guest,
 							       .in = -1,
