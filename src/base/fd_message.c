@@ -83,13 +83,14 @@ ssize_t fd_message_receive(int sock, void *ret, size_t size, int *ret_fds, size_
 	do
 		n = recvmsg(sock, &msg, flags | MSG_CMSG_CLOEXEC);
 	while (n < 0 && errno == EINTR);
-	if (n <= 0)
+	if (n < 0)
 		return n;
 	fit = take_received_fds(&msg, ret_fds, room);
-	if (fit && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
+	if (n > 0 && fit && !(msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)))
 		return n;
+	/* An empty message reads like the end of the socket, but may bring fds as well. */
 	for (size_t i = 0; i < room; i++)
 		close_fd(&ret_fds[i]);
 	errno = EBADMSG;
-	return -1;
+	return n == 0 ? 0 : -1;
 }

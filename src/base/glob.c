@@ -4,10 +4,12 @@
 #include <ctype.h>
 
 #define STEPS 200000
+#define DEPTH 256   /* stars inside one another */
+#define CLASS_MAX 8 /* letters of a class name, and one more */
 
 struct matcher {
 	bool nocase;
-	unsigned steps;
+	unsigned steps, depth;
 };
 
 static int fold(const struct matcher *m, char c)
@@ -31,17 +33,27 @@ static bool is_in_class(const char *name, size_t len, int c)
 	return false;
 }
 
+/* The end of the class name at p ("[:name:]"), or NULL. */
+static const char *class_end_of(const char *p)
+{
+	for (size_t i = 2; str_starts(p, "[:") && p[i] && i < 2 + CLASS_MAX; i++)
+		if (p[i] == ':' && p[i + 1] == ']')
+			return p + i;
+	return NULL;
+}
+
 /* A bracket expression at p (behind '['); its end goes to ret_end, NULL if there is none. */
-static bool match_set(const struct matcher *m, const char *p, char c, const char **ret_end)
+static bool match_set(struct matcher *m, const char *p, char c, const char **ret_end)
 {
 	bool negated = *p == '!' || *p == '^', found = false, first = true;
 	int wanted = fold(m, c);
 
 	p += negated;
 	for (; *p && (*p != ']' || first); first = false) {
-		const char *class_end = str_starts(p, "[:") ? strstr(p + 2, ":]") : NULL;
+		const char *class_end = class_end_of(p);
 		int low = fold(m, *p), high = low;
 
+		m->steps++;
 		if (class_end) {
 			found |= is_in_class(p + 2, (size_t)(class_end - p - 2), (unsigned char)c);
 			p = class_end + 2;
@@ -58,6 +70,17 @@ static bool match_set(const struct matcher *m, const char *p, char c, const char
 	return found != negated;
 }
 
+static bool match_from(struct matcher *m, const char *p, const char *s);
+
+/* The rest of a pattern behind a star: one call deeper, within bounds. */
+static bool match_rest(struct matcher *m, const char *p, const char *s)
+{
+	bool matches = ++m->depth <= DEPTH && match_from(m, p, s);
+
+	m->depth--;
+	return matches;
+}
+
 static bool match_from(struct matcher *m, const char *p, const char *s)
 {
 	for (; *p; p++, s++) {
@@ -71,10 +94,10 @@ static bool match_from(struct matcher *m, const char *p, const char *s)
 
 			p += deep ? 2 : 1;
 			/* "a/ ** /b" also is "a/b". */
-			if (deep && *p == '/' && match_from(m, p + 1, s))
+			if (deep && *p == '/' && match_rest(m, p + 1, s))
 				return true;
 			for (;; s++) {
-				if (match_from(m, p, s))
+				if (match_rest(m, p, s))
 					return true;
 				if (!*s || (!deep && *s == '/') || m->steps > STEPS)
 					return false;

@@ -434,6 +434,14 @@ static void test_glob(void **state)
 	as[sizeof(as) - 2] = 'b';
 	as[sizeof(as) - 1] = '\0';
 	glob_match(stars, as, false);
+	auto_free char *deep = malloc(400001), *set = malloc(100001);
+	memset(deep, '*', 400000);
+	memset(set, ':', 100000);
+	for (size_t i = 0; i < 100000; i += 2)
+		set[i] = '[';
+	deep[400000] = set[100000] = '\0';
+	assert_false(glob_match_name(deep, "a"));
+	assert_false(glob_match_name(set, "a"));
 }
 
 static int open_fds(void)
@@ -471,6 +479,9 @@ static void test_fd_message(void **state)
 	assert_int_equal(fd_message_send(pair[0], "abc", 4, sent, 1, 0), 0);
 	assert_int_equal(fd_message_receive(pair[1], text, 3, got, 1, 0), -1);
 	assert_int_equal(errno, EBADMSG);
+	/* An empty message reads like the end, and its descriptors are closed. */
+	assert_int_equal(fd_message_send(pair[0], "", 0, sent, 3, 0), 0);
+	assert_int_equal(fd_message_receive(pair[1], text, 3, got, 4, 0), 0);
 	assert_int_equal(open_fds(), before);
 	assert_int_equal(fd_message_receive(pair[1], text, 3, got, 1, MSG_DONTWAIT), -1);
 	assert_int_equal(errno, EAGAIN);
