@@ -117,6 +117,8 @@ static void update_terminal(struct ws_terminal *t)
 		end_terminal(t);
 		return;
 	}
+	/* Sending has made room: frames that waited for it would else wait for the next event. */
+	take_messages(t);
 	/* Closing with unread bytes would reset the connection, and the client would lose the last frames. */
 	if (t->is_closing && !t->out.len && !t->is_shut) {
 		t->is_shut = true;
@@ -149,9 +151,9 @@ static int ask_resize(struct ws_terminal *t, struct sandbox *s, const json_t *si
 	json_int_t rows = json_integer_value(json_object_get(size, "rows")),
 		   cols = json_integer_value(json_object_get(size, "cols"));
 
-	if (rows < 1 || cols < 1 || rows > 10000 || cols > 10000)
+	if (rows < 1 || cols < 1 || rows > 4096 || cols > 4096)
 		return err_field(e, ERR_INVALID, "resize",
-				 "resize: rows and cols are numbers from 1 to 10000");
+				 "resize: rows and cols are numbers from 1 to 4096");
 	t->is_asking = true;
 	sandbox_resize(s, t->eid, (uint32_t)rows, (uint32_t)cols, on_asked, t);
 	return 0;
@@ -231,7 +233,8 @@ static void on_socket(void *arg, uint32_t events)
 	ssize_t n;
 	bool is_read = may_read(t) || t->is_shut;
 
-	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
+	/* Reading may have been put off since this event was waited for; the end of the connection counts. */
+	if (events & (EPOLLHUP | EPOLLERR | (is_read ? EPOLLIN : 0))) {
 		n = is_read ? recv(t->watch.fd, bytes, sizeof(bytes), MSG_DONTWAIT) : 0;
 		if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
 			end_terminal(t);
