@@ -137,6 +137,7 @@ class Run(harness.Case):
             ({"cmd": ["true"], "env": {"A=B": "1"}}, 400, "invalid", "env"),
             ({"cmd": ["true"], "files": [{"path": "a"}]}, 400, "invalid", "content"),
             ({"cmd": ["true"], "stdin_base64": "%%%"}, 400, "invalid", "stdin_base64"),
+            ({"cmd": ["true"], "volumes": [{"name": "v", "path": "/v", "bogus": 1}]}, 400, "invalid", "bogus"),
             ({"cmd": ["true"], "image": "/etc"}, None, None, None),
         ]
         for body, status, kind, field in rows:
