@@ -63,13 +63,15 @@ static void shrink_capture(struct capture *c)
 /* The answer replaces the kept output; together with all other answers it must fit the budget. */
 static bool answer_fits(struct capture_run *c)
 {
-	struct budget after = c->s->m->output;
+	struct budget *b = c->out.budget;
 	const struct result *r = &c->result;
 	size_t kept = c->out.held + c->err.held;
+	bool fits;
 
-	budget_give(&after, kept);
-	return !kept || budget_has(&after, printed_len(&r->out, r->base64) +
-						   printed_len(&r->err, r->base64));
+	budget_give(b, kept);
+	fits = budget_has(b, printed_len(&r->out, r->base64) + printed_len(&r->err, r->base64));
+	budget_count(b, kept);
+	return fits || !kept;
 }
 
 static void hand_over(struct capture_run *c)
@@ -218,7 +220,7 @@ struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r
 	c->note = r->note ? str_copy(r->note) : NULL;
 	head_tail_init(&c->out, -1, limit);
 	head_tail_init(&c->err, -1, limit);
-	c->out.budget = c->err.budget = &s->m->output;
+	c->out.budget = c->err.budget = shares_of(s->m->shares, s->owner.token, SHARE_OUTPUT);
 	request.no_stdin = !r->input_len;
 	if (r->input_len) {
 		c->input = must_alloc(malloc(r->input_len));

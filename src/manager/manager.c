@@ -437,7 +437,8 @@ struct manager *manager_new(const struct manager_parts *parts)
 	m->last = &m->first;
 	m->ended_end = &m->ended;
 	m->next_seq = 1;
-	m->output.max = m->p.config->output_budget;
+	m->shares = shares_new();
+	shares_set_max(m->shares, SHARE_OUTPUT, m->p.config->output_budget);
 	pool_start(m);
 	ended_start(m);
 	stats_start(m);
@@ -450,14 +451,14 @@ void manager_set_config(struct manager *m, const struct config *config)
 	const struct config *old = m->p.config;
 
 	m->p.config = config;
-	m->output.max = config->output_budget;
+	shares_set_max(m->shares, SHARE_OUTPUT, config->output_budget);
 	pool_change(m, old);
 	warm_change(m);
 }
 
-struct budget *manager_output(struct manager *m)
+struct shares *manager_shares(struct manager *m)
 {
-	return &m->output;
+	return m->shares;
 }
 
 void manager_drain(struct manager *m)
@@ -487,6 +488,7 @@ void manager_free(struct manager *m)
 		free(t);
 	}
 	events_free(m);
+	shares_free(m->shares);
 	json_decref(m->layers);
 	free(m);
 }

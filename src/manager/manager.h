@@ -304,8 +304,8 @@ struct manager *manager_new(const struct manager_parts *parts);
 /* Links are closed; sandboxes keep running. */
 void manager_free(struct manager *m);
 void manager_set_config(struct manager *m, const struct config *config);
-/* The budget for answers that wait to be read, together with the output that is kept for them. */
-struct budget *manager_output(struct manager *m);
+/* What tenants share; made and freed with the manager. */
+struct shares *manager_shares(struct manager *m);
 /* IPC_ADOPTED, IPC_FOREIGN, IPC_READY and IPC_DIED; takes the fd over. */
 void manager_news(struct manager *m, const struct ipc *news, int fd);
 /* After this nothing new is made; what exists goes on. */

@@ -15,9 +15,9 @@
 
 #include "base/base.h"
 #include "audit/audit.h"
+#include "auth/shares.h"
 
 #include "manager/broker.h"
-#include "base/budget.h"
 #include "manager/manager.h"
 #include "policy/config.h"
 #include "provider/can.h"
@@ -145,7 +145,7 @@ struct manager {
 	struct subscription *subscriptions;
 	json_t *layers; /* the last one made; shared by sandboxes with the same layers */
 	struct manager_metrics metrics;
-	struct budget output; /* bounds output of commands that is kept or waits to be sent */
+	struct shares *shares; /* what tenants share */
 };
 
 /* ---- warm/hosts.c ---- */

@@ -1,6 +1,7 @@
 /* auth: tokens and their file, rate limits, Host and Origin. */
 #include "auth/buckets.h"
 #include "auth/gate.h"
+#include "auth/shares.h"
 #include "auth/tokens.h"
 #include "base/str.h"
 
@@ -170,6 +171,55 @@ static void test_origins(void **state)
 	assert_false(gate_origin_is_fine(&g, "", ""));
 }
 
+/* One tenant alone gets about a half; a newcomer always finds something; the operator has the last tenth. */
+static void test_shares_are_fair(void **state)
+{
+	struct shares *s = shares_new();
+	struct budget *greedy = shares_of(s, "greedy", SHARE_BODIES);
+	struct budget *second = shares_of(s, "second", SHARE_BODIES);
+	struct budget *late = shares_of(s, "late", SHARE_BODIES);
+	struct budget *admin = shares_of(s, "", SHARE_BODIES);
+
+	(void)state;
+	shares_set_max(s, SHARE_BODIES, 1000);
+	while (budget_take(greedy, 10))
+		;
+	assert_in_range(greedy->used, 440, 460);
+	while (budget_take(second, 10))
+		;
+	assert_in_range(second->used, 215, 235);
+	assert_true(budget_take(late, 50));
+	assert_false(budget_take(greedy, 1));
+	while (budget_take(late, 1))
+		;
+	assert_true(budget_take(admin, 100));
+	assert_false(budget_take(admin, 1000));
+	budget_give(greedy, greedy->used);
+	assert_true(budget_take(second, 100));
+	assert_ptr_equal(shares_of(s, "late", SHARE_BODIES), late);
+	assert_int_equal(shares_of(s, "late", SHARE_OUTPUT)->used, 0);
+	shares_free(s);
+}
+
+/* What must be held is counted past the bound; then nobody gets more, and nothing wraps around. */
+static void test_shares_counted_past_the_bound(void **state)
+{
+	struct shares *s = shares_new();
+	struct budget *a = shares_of(s, "a", SHARE_OUTPUT), *b = shares_of(s, "b", SHARE_OUTPUT);
+
+	(void)state;
+	assert_true(budget_take(a, 1ULL << 50)); /* no bound was set */
+	budget_give(a, 1ULL << 50);
+	shares_set_max(s, SHARE_OUTPUT, 100);
+	budget_count(a, 500);
+	assert_int_equal(budget_left(a), 0);
+	assert_int_equal(budget_left(b), 0);
+	assert_int_equal(budget_left(shares_of(s, "", SHARE_OUTPUT)), 0);
+	budget_give(a, 500);
+	assert_true(budget_take(b, 45));
+	shares_free(s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -179,6 +229,8 @@ int main(void)
 		cmocka_unit_test(test_tokens_all_or_none),
 		cmocka_unit_test(test_buckets),
 		cmocka_unit_test(test_hosts),
+		cmocka_unit_test(test_shares_are_fair),
+		cmocka_unit_test(test_shares_counted_past_the_bound),
 		cmocka_unit_test(test_origins),
 	};
 

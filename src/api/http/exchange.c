@@ -1,7 +1,7 @@
 /* Exchanges: their life, what was asked, the request body, and the work of the access handler. */
 #include "api/http/http_internal.h"
 
-#include "base/budget.h"
+#include "auth/shares.h"
 #include "policy/config.h"
 #include "manager/manager.h"
 #include "wire/http1.h"
@@ -62,13 +62,17 @@ static void free_owned(struct exchange_internal *in)
 void exchange_count(struct exchange *x)
 {
 	struct exchange_internal *in = x->internal;
-	struct budget *b = manager_output(x->api->manager);
 	size_t now = in->reply_len + in->out.len + in->extra;
 
 	if (now < COUNTED_MIN)
 		now = 0;
-	b->used += now;
-	b->used -= in->counted;
+	if (!now && !in->counted)
+		return;
+	if (!in->output)
+		in->output =
+			shares_of(manager_shares(x->api->manager), x->caller.token, SHARE_OUTPUT);
+	budget_count(in->output, now);
+	budget_give(in->output, in->counted);
 	in->counted = now;
 }
 

@@ -111,8 +111,9 @@ struct exchange_internal {
 	bool is_direct, head_sent; /* a long body is written past libmicrohttpd; its head is out */
 	int64_t length;
 	struct buf out;
-	size_t extra;	/* held for it elsewhere */
-	size_t counted; /* of what is held, in the budget of outputs */
+	size_t extra;	       /* held for it elsewhere */
+	struct budget *output; /* the caller's share of output, once something is counted */
+	size_t counted;	       /* of what is held, in that budget */
 	void (*on_room)(void *arg);
 	void *room_arg;
 	void (*on_gone)(void *arg);
