@@ -273,6 +273,11 @@ soak: programs
 .PHONY: soak-warm
 soak-warm: programs
 	@CLOCHE=$(B)/cloche $(PYTHON) tests/soak/warm.py --count $(SOAK)
+# Puts one slip after another into a copy of the tree: do the tests notice? tests/mutations/README.md.
+.PHONY: mutate
+JOBS ?= 2
+mutate: all
+	@$(PYTHON) tools/mutate -j $(JOBS) $(ONLY)
 bench: $(filter $(B)/cloche $(B)/cloched,$(PROGRAMS)) $(B)/bench/spawnbench $(B)/bench/payload
 	@B=$(B) $(PYTHON) bench/run.py $(BENCH)
 
@@ -371,6 +376,7 @@ help:
 	@echo 'make unit | e2e | escape | clients | fuzz-replay | test-v2    one suite'
 	@echo 'make compare-escape  the same attacks against cloche, bubblewrap and docker, as a table'
 	@echo 'make check           layers, sizes, format, linters, manual pages, gcc and clang with -Werror'
+	@echo 'make mutate          puts slips into a copy, one at a time: are they noticed? ONLY=pattern JOBS=2'
 	@echo 'make tidy            clang-tidy with its analyzer, over every C file'
 	@echo 'make coverage        which lines tests reach, per folder; COVERAGE="e2e daemon"'
 	@echo 'make format          clang-format over the whole tree'

@@ -3,7 +3,7 @@
 
 NAME is a suite (`basics`), or suite.Class.test. --user runs them as an ordinary user, in a private
 directory, with a copy of the programs. A test that fails is run once more by itself at the end; the
-machine may have been busy. CLOCHE names the launcher (build/cloche); with
+machine may have been busy (CLOCHE_ONE_TRY=1: it is not). -x ends at the first failure. CLOCHE names the launcher (build/cloche); with
 CLOCHE_MUST_WORK=1 a test that this host cannot run is a failed one.
 """
 
@@ -27,6 +27,7 @@ import leaks  # noqa: E402
 
 USER_ID = int(os.environ.get("CLOCHE_E2E_UID", "60123"))
 MUST_WORK = os.environ.get("CLOCHE_MUST_WORK", "") not in ("", "0")
+ONE_TRY = os.environ.get("CLOCHE_ONE_TRY", "") not in ("", "0")
 
 
 class Outcome(unittest.TestResult):
@@ -57,6 +58,8 @@ class Outcome(unittest.TestResult):
 
     def fail(self, test, text):
         self.failed.append(test.id())
+        if self.failfast:
+            self.stop()
         print(
             "  FAILED %s\n%s"
             % (test.id(), "".join("    | %s\n" % line for line in text.splitlines())),
@@ -103,15 +106,15 @@ def prepare(*programs):
     return base
 
 
-def run_suites(names, verbose):
+def run_suites(names, outcome):
     base = prepare(cl.CLOCHE)
-    outcome = Outcome(verbose)
     cl.run("run", "--", "true", cwd=base)  # what is made once and kept is no leak
     before = leaks.Snapshot()
     begun = time.monotonic()
     try:
         for name in names:
-            run_one(name, outcome)
+            if not outcome.shouldStop:
+                run_one(name, outcome)
         try_again(outcome, load, "test_")
         check_leaks(before, outcome)
     finally:
@@ -140,6 +143,8 @@ def run_one(name, outcome, load=load):
 
 def try_again(outcome, load, prefix):
     """Each test that failed, alone. prefix: of its module's name, before that of its suite."""
+    if ONE_TRY:
+        return
     for full in list(dict.fromkeys(outcome.failed)):
         name = full.split(" ")[0]
         if not name.startswith(prefix):
@@ -239,8 +244,9 @@ def run_as_user(options, program):
             "CLOCHE_E2E_DIR": os.path.join(work, "base"),
         }
         env.update({k: v for k, v in os.environ.items() if k == "ASAN_OPTIONS"})
-        if MUST_WORK:
-            env["CLOCHE_MUST_WORK"] = "1"
+        for name, is_set in (("CLOCHE_MUST_WORK", MUST_WORK), ("CLOCHE_ONE_TRY", ONE_TRY)):
+            if is_set:
+                env[name] = "1"
         argv = [
             "setpriv",
             "--reuid",
@@ -252,23 +258,26 @@ def run_as_user(options, program):
             sys.executable,
             os.path.join(top, "tests", "e2e", program),
         ]
-        argv += (["-v"] if options.verbose else []) + options.names
+        argv += (["-v"] if options.verbose else []) + (["-x"] if options.first else []) + options.names
         return subprocess.run(argv, cwd=work, env=env).returncode
     finally:
         shutil.rmtree(private, ignore_errors=True)
 
 
 def main(doc=__doc__, directory=HERE, suites=run_suites):
-    """The command line of the suites in a directory; suites(names, verbose) runs them."""
+    """The command line of the suites in a directory; suites(names, outcome) runs them."""
     known = suite_names(directory)
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--user", action="store_true", help="run as an ordinary user")
     parser.add_argument("-v", dest="verbose", action="store_true", help="a line for each test")
+    parser.add_argument("-x", dest="first", action="store_true", help="end at the first failure")
     parser.add_argument("names", nargs="*", help="suites: " + " ".join(known))
     options = parser.parse_args()
     if options.user:
         return run_as_user(options, os.path.relpath(os.path.join(directory, "run.py"), HERE))
-    return suites(options.names or known, options.verbose)
+    outcome = Outcome(options.verbose)
+    outcome.failfast = options.first
+    return suites(options.names or known, outcome)
 
 
 if __name__ == "__main__":

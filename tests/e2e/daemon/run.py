@@ -2,7 +2,8 @@
 """Runs the daemon's suites: tests/e2e/daemon/run.py [--user] [-v] [NAME...]
 
 NAME is a suite (`run`), or suite.Class.test. --user runs daemon and tests as an ordinary user. A test
-that fails is run once more by itself at the end; the machine may have been busy. CLOCHE names the
+that fails is run once more by itself at the end; the machine may have been busy (CLOCHE_ONE_TRY=1: it
+is not). -x ends at the first failure. CLOCHE names the
 launcher (build/cloche), whose cloched and cloche-guest lie beside it.
 """
 
@@ -68,14 +69,14 @@ def stop_and_check(before, outcome):
         outcome.passed += 1
 
 
-def run_suites(names, verbose):
+def run_suites(names, outcome):
     base = e2e.prepare(cl.CLOCHE, harness.CLOCHED)
-    outcome = e2e.Outcome(verbose)
     before = leaks.Snapshot()
     begun = time.monotonic()
     try:
         for name in names:
-            e2e.run_one(name, outcome, load)
+            if not outcome.shouldStop:
+                e2e.run_one(name, outcome, load)
         if outcome.failed:
             harness.stop_shared()  # a fresh one for these
         e2e.try_again(outcome, load, "daemon_")
