@@ -173,15 +173,15 @@ static void come_up(struct job *j)
 
 	s->started_ms = unix_ms();
 	s->setup_ms = (double)(now_ns() - j->begun_ns) / 1e6;
-	sandbox_move(s, STATE_RUNNING, BY_GUEST);
 	/* The new state is stored before the other copy of the files is removed. */
 	memcpy(kept, s->kept, sizeof(kept));
-	s->kept[0] = '\0';
-	if (sandbox_save(s, &e) < 0) {
+	s->kept[0] = s->o.snapshot[0] = '\0';
+	if (sandbox_save_as(s, STATE_RUNNING, &e) < 0) {
 		memcpy(s->kept, kept, sizeof(kept));
 		boot_failed(j, &e);
 		return;
 	}
+	sandbox_move(s, STATE_RUNNING, BY_GUEST);
 	if (kept[0])
 		snapshot_drop(s->m, kept, s->owner.token);
 	sandbox_used(s);
@@ -354,6 +354,7 @@ void create_begin(struct job *j)
 
 void start_begin(struct job *j)
 {
+	j->old.expires_ms = j->s->expires_ms;
 	sandbox_move(j->s, STATE_STARTING, BY_CLIENT);
 	boot_ask(j);
 }
@@ -362,8 +363,13 @@ void start_begin(struct job *j)
 
 static void on_start_undone(struct job *j, const struct err *e)
 {
-	sandbox_move(j->s, STATE_STOPPED, BY_BROKER);
-	sandbox_save_or_log(j->s);
+	struct sandbox *s = j->s;
+
+	/* Its row was not changed, and its time goes on as before. */
+	sandbox_move(s, STATE_STOPPED, BY_BROKER);
+	loop_timer_stop(s->m->p.loop, &s->ttl);
+	s->expires_ms = j->old.expires_ms;
+	sandbox_follow_expiry(s);
 	job_end(j, &j->err);
 }
 

@@ -549,12 +549,18 @@ const json_t *sandbox_door_data(const struct sandbox *s)
 	return s->o.door_data;
 }
 
-void sandbox_set_door_data(struct sandbox *s, json_t *data)
+int sandbox_set_door_data(struct sandbox *s, json_t *data, struct err *e)
 {
-	json_decref(s->o.door_data);
+	json_t *old = s->o.door_data;
+
 	s->o.door_data = data;
-	if (s->state != STATE_CREATING)
-		sandbox_save_or_log(s);
+	if (s->state != STATE_CREATING && sandbox_save(s, e) < 0) {
+		s->o.door_data = old;
+		json_decref(data);
+		return -1;
+	}
+	json_decref(old);
+	return 0;
 }
 
 const char *sandbox_owner(const struct sandbox *s)

@@ -77,7 +77,8 @@ const json_t *sandbox_metadata(const struct sandbox *s);
 const char *state_name(enum sandbox_state s);
 /* NULL if there is none. Setting takes the data over and stores it. */
 const json_t *sandbox_door_data(const struct sandbox *s);
-void sandbox_set_door_data(struct sandbox *s, json_t *data);
+/* Takes data. -1: it could not be stored, and the old data stays. */
+int sandbox_set_door_data(struct sandbox *s, json_t *data, struct err *e);
 const char *sandbox_door(const struct sandbox *s);
 /* The id of its token; "": the operator. */
 const char *sandbox_owner(const struct sandbox *s);

@@ -38,6 +38,13 @@ enum job_kind {
 	JOB_COUNT,
 };
 
+/* What a change of a sandbox may change. */
+struct settings {
+	struct limits limits;
+	uint64_t ttl_ms, idle_ms, expires_ms;
+	json_t *metadata; /* held */
+};
+
 /* The party that moves a sandbox from one state to another. */
 enum mover { BY_CLIENT = 1, BY_TIMER = 2, BY_GUEST = 4, BY_BROKER = 8, BY_START = 16 };
 
@@ -56,6 +63,7 @@ struct job {
 	int64_t begun_ns;
 	struct ipc_snapshot snapshot;
 	struct sandbox_change change;
+	struct settings old; /* JOB_CHANGE, JOB_RESUME, JOB_START: what counts if the job fails */
 	/* The callback for the answer that the job waits for; the answer is set during the callback: */
 	void (*step)(struct job *j, const struct err *e);
 	const struct ipc *reply;
@@ -181,10 +189,17 @@ void answer_json_later(struct manager *m, json_done done, void *arg, const struc
 
 /* ---- record.c: as JSON ---- */
 json_t *time_json(uint64_t ms);
-/* Writes the sandbox to the store. Transient and pooled sandboxes are not stored. */
+/*
+ * Writes the row of the sandbox, with this state. A change is saved before it takes effect: if that fails, the
+ * caller gets the error and nothing has changed (rule 32). Transient and pooled sandboxes are not stored.
+ */
+int sandbox_save_as(struct sandbox *s, enum sandbox_state state, struct err *e);
+/* The same with the state that it has. */
 int sandbox_save(struct sandbox *s, struct err *e);
-void sandbox_save_or_log(struct sandbox *s);
-void sandbox_forget(struct sandbox *s);
+/* A change that was saved did not take effect; the row becomes as before. A failure is only logged. */
+void sandbox_save_back(struct sandbox *s);
+/* Removes the row, before the sandbox itself is removed. */
+int sandbox_forget(struct sandbox *s, struct err *e);
 /* Fills a new sandbox from its row; -1: the row is malformed. */
 int sandbox_load(struct sandbox *s, const struct store_row *row, struct err *e);
 void layers_fill(const struct sandbox *s, struct result *r);
@@ -202,14 +217,13 @@ void sandbox_run_queue(void *sandbox);
 bool job_is_current(const struct job *j);
 /* Ends a job; e NULL: it succeeded. The next job of the queue begins. */
 void job_end(struct job *j, const struct err *e);
-void sandbox_end(struct sandbox *s, enum sandbox_state state, enum mover by, const char *reason);
-/* A boot was answered: a destroy that waited for the answer continues. */
-void destroy_go_on(struct sandbox *s);
+void job_submit_new(struct sandbox *s, enum job_kind kind, sandbox_done done, void *arg);
 /*
  * Asks the broker, or configures the guest, and continues with the step. The step is called only while
  * the job is current; otherwise the job ends. The broker's fd is closed unless the step takes it.
  */
 typedef void (*job_step)(struct job *j, const struct err *e);
+void job_ask(struct job *j, const struct ipc *m, job_step step);
 /* Asks with a message of this type and the sandbox's id. */
 void job_ask_for(struct job *j, uint32_t type, job_step step);
 void job_configure(struct job *j, uint64_t ttl_ms, job_step step);
@@ -223,6 +237,12 @@ void audit_caller(struct manager *m, const struct caller *who, const struct audi
 		  void (*done)(void *arg, const struct err *e), void *arg);
 /* Counts a request that is refused because the audit entry could not be written; sets the error. */
 void audit_refused(struct manager *m, const struct err *why, struct err *ret);
+
+/* ---- destroy.c ---- */
+void destroy_begin(struct job *j);
+void sandbox_end(struct sandbox *s, enum sandbox_state state, enum mover by, const char *reason);
+/* A boot was answered: a destroy that waited for the answer continues. */
+void destroy_go_on(struct sandbox *s);
 
 /* ---- create.c ---- */
 void create_begin(struct job *j);
@@ -261,6 +281,8 @@ void pool_lost(struct sandbox *s); /* a member died */
 void timers_init(struct sandbox *s);
 void timers_stop(struct sandbox *s);
 void sandbox_set_ttl(struct sandbox *s, uint64_t ttl_ms);
+/* Sets the timer for the time that is left by the wall clock. */
+void sandbox_follow_expiry(struct sandbox *s);
 uint64_t sandbox_ttl_left_ms(const struct sandbox *s); /* for the guest; 0: none */
 /* Does the TTL stop while the sandbox is paused? */
 bool sandbox_pause_stops_clock(const struct sandbox *s);

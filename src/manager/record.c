@@ -294,7 +294,7 @@ void create_options_inherit(struct create_options *o, const struct sandbox *from
 	o->metadata = json_deep_copy(from->o.metadata);
 }
 
-int sandbox_save(struct sandbox *s, struct err *e)
+int sandbox_save_as(struct sandbox *s, enum sandbox_state state, struct err *e)
 {
 	struct store_row row = {.created_ms = s->created_ms, .expires_ms = s->expires_ms};
 	auto_free char *text = NULL;
@@ -305,7 +305,7 @@ int sandbox_save(struct sandbox *s, struct err *e)
 	memcpy(row.id, s->id, sizeof(row.id));
 	memcpy(row.owner, s->owner.token, sizeof(row.owner));
 	memcpy(row.name, s->o.name, sizeof(row.name));
-	snprintf(row.state, sizeof(row.state), "%s", state_name(s->state));
+	snprintf(row.state, sizeof(row.state), "%s", state_name(state));
 	o = options_out(&s->o);
 	fields_out(ALL(sandbox_fields), s, o);
 	if (s->o.door_data)
@@ -316,7 +316,12 @@ int sandbox_save(struct sandbox *s, struct err *e)
 	return store_put(s->m->p.store, &row, e);
 }
 
-void sandbox_save_or_log(struct sandbox *s)
+int sandbox_save(struct sandbox *s, struct err *e)
+{
+	return sandbox_save_as(s, s->state, e);
+}
+
+void sandbox_save_back(struct sandbox *s)
 {
 	struct err e;
 
@@ -324,14 +329,11 @@ void sandbox_save_or_log(struct sandbox *s)
 		manager_log(s->m, "sandbox %s: %s", s->id, e.msg);
 }
 
-void sandbox_forget(struct sandbox *s)
+int sandbox_forget(struct sandbox *s, struct err *e)
 {
-	struct err e;
-
 	if (!s->m->p.store || s->o.transient || s->pooled)
-		return;
-	if (store_remove(s->m->p.store, s->id, &e) < 0)
-		manager_log(s->m, "sandbox %s: %s", s->id, e.msg);
+		return 0;
+	return store_remove(s->m->p.store, s->id, e);
 }
 
 int sandbox_load(struct sandbox *s, const struct store_row *row, struct err *e)

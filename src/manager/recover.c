@@ -35,12 +35,8 @@ void recover_load(struct manager *m)
 
 static void set_remaining_ttl(struct sandbox *s)
 {
-	uint64_t now = unix_ms();
-
-	if (s->state == STATE_PAUSED && sandbox_pause_stops_clock(s))
-		return;
-	if (s->expires_ms)
-		sandbox_set_ttl(s, s->expires_ms > now ? s->expires_ms - now : 1);
+	if (s->state != STATE_PAUSED || !sandbox_pause_stops_clock(s))
+		sandbox_follow_expiry(s);
 }
 
 static void adopt_sandbox(struct manager *m, const struct ipc_booted *b, int fd)
@@ -81,7 +77,7 @@ static bool is_stopped_after_all(struct sandbox *s)
 	if (!s->kept[0])
 		return false;
 	sandbox_move(s, STATE_STOPPED, BY_START);
-	sandbox_save_or_log(s);
+	sandbox_save_back(s);
 	return true;
 }
 
@@ -99,6 +95,8 @@ static void keep_foreign(struct manager *m, const char *id)
 
 static void end_missing(struct manager *m)
 {
+	struct err e;
+
 	for (struct sandbox *s = m->first, *next; s; s = next) {
 		bool late;
 
@@ -113,7 +111,8 @@ static void end_missing(struct manager *m)
 			      : "it was gone when the daemon came back");
 		manager_log(m, "sandbox %s: %s", s->id, s->reason);
 		quota_remove(s);
-		sandbox_forget(s);
+		if (sandbox_forget(s, &e) < 0)
+			manager_log(m, "sandbox %s: %s", s->id, e.msg);
 		sandbox_move(s, late ? STATE_DESTROYED : STATE_FAILED, BY_START);
 		broker_ask_id(m->p.broker, IPC_DESTROY, s->id, NULL, NULL);
 		ended_add(s);

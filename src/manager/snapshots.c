@@ -127,11 +127,14 @@ static void on_stopped(struct job *j, const struct err *e)
 
 	if (!e) {
 		timers_stop(s);
-		if (s->expires_ms)
-			sandbox_set_ttl(s,
-					s->expires_ms > unix_ms() ? s->expires_ms - unix_ms() : 1);
+		sandbox_follow_expiry(s);
 		sandbox_move(s, STATE_STOPPED, BY_CLIENT);
-		sandbox_save_or_log(s);
+		/* Only for readers of the row: with kept in it, recovery finds the sandbox stopped. */
+		sandbox_save_back(s);
+	} else {
+		snapshot_drop(s->m, s->kept, s->owner.token);
+		s->kept[0] = '\0';
+		sandbox_save_back(s);
 	}
 	job_end(j, e);
 }
@@ -140,18 +143,23 @@ static void on_kept(void *arg, const struct ipc *reply, int fd)
 {
 	struct job *j = arg;
 	struct sandbox *s = j->s;
+	struct err e = reply->err;
+	bool is_taken = e.kind == ERR_NONE;
 
 	close_fd(&fd);
-	if (!job_is_current(j) || reply->err.kind != ERR_NONE) {
+	/* Stored before the only other copy of the files is destroyed. */
+	if (is_taken && job_is_current(j)) {
+		memcpy(s->kept, reply->snapshot.id, sizeof(s->kept));
+		if (sandbox_save(s, &e) < 0)
+			s->kept[0] = '\0';
+	}
+	if (!job_is_current(j) || e.kind != ERR_NONE) {
 		thawed(s);
-		if (reply->err.kind == ERR_NONE)
+		if (is_taken)
 			snapshot_drop(s->m, reply->snapshot.id, s->owner.token);
-		job_end(j, reply->err.kind == ERR_NONE ? NULL : &reply->err);
+		job_end(j, e.kind == ERR_NONE ? NULL : &e);
 		return;
 	}
-	/* Stored before the only other copy of the files is destroyed. */
-	memcpy(s->kept, reply->snapshot.id, sizeof(s->kept));
-	sandbox_save_or_log(s);
 	sandbox_close_link(s);
 	job_ask_for(j, IPC_DESTROY, on_stopped);
 }
@@ -295,11 +303,6 @@ static void on_forked(void *arg, struct sandbox *s, const struct err *e)
 	json_t *value = s ? json_pack("{s:o}", "sandbox", sandbox_describe(s)) : error_json(e);
 
 	json_array_set_new(f->all, one->place, value);
-	/* The files are restored; a later start uses the files of its own stop. */
-	if (s) {
-		s->o.snapshot[0] = '\0';
-		sandbox_save_or_log(s);
-	}
 	free(one);
 	if (--f->open > 0)
 		return;

@@ -1,13 +1,12 @@
 /*
  * The states of a sandbox and the jobs that change them: who may move which sandbox where, the queue of
- * jobs, and the jobs pause, resume, change and destroy.
+ * jobs, and the jobs pause, resume and change.
  */
 #include "manager/manager_internal.h"
 
 #include <assert.h>
 
 #define IN(state) (1u << (state))
-#define DESTROY_TRIES 5
 
 static const char *const state_names[] = {
 	[STATE_CREATING] = "creating", [STATE_CREATED] = "created",
@@ -152,7 +151,6 @@ void audit_refused(struct manager *m, const struct err *why, struct err *ret)
 static void pause_begin(struct job *j);
 static void resume_begin(struct job *j);
 static void change_begin(struct job *j);
-static void destroy_begin(struct job *j);
 
 struct job_rule {
 	const char *verb;
@@ -212,6 +210,7 @@ static void finish_job(void *arg)
 		j->done_json(j->arg, e ? NULL : json_incref(j->value), e);
 	json_decref(j->value);
 	json_decref(j->change.metadata);
+	json_decref(j->old.metadata);
 	free(j);
 	sandbox_release(s);
 }
@@ -329,7 +328,7 @@ void job_submit(struct job *j)
 	s->queue_end = &j->next;
 }
 
-static void submit_job(struct sandbox *s, enum job_kind kind, sandbox_done done, void *arg)
+void job_submit_new(struct sandbox *s, enum job_kind kind, sandbox_done done, void *arg)
 {
 	struct job *j = job_new(s, kind, BY_CLIENT);
 
@@ -365,7 +364,7 @@ static void on_broker_reply(void *arg, const struct ipc *reply, int fd)
 	close_fd(&j->fd);
 }
 
-static void job_ask(struct job *j, const struct ipc *m, job_step step)
+void job_ask(struct job *j, const struct ipc *m, job_step step)
 {
 	j->step = step;
 	broker_ask(j->s->m->p.broker, m, -1, on_broker_reply, j);
@@ -407,6 +406,41 @@ void job_configure(struct job *j, uint64_t ttl_ms, job_step step)
 	sandbox_configure(j->s, ttl_ms, &ops, j);
 }
 
+/* ---- settings, to be put back if a job fails ---- */
+
+static void keep_settings(struct job *j)
+{
+	const struct sandbox *s = j->s;
+
+	j->old = (struct settings){.limits = s->o.spec.limits,
+				   .ttl_ms = s->o.ttl_ms,
+				   .idle_ms = s->o.idle_ms,
+				   .expires_ms = s->expires_ms,
+				   .metadata = json_incref(s->o.metadata)};
+}
+
+static void put_settings_back(struct job *j)
+{
+	struct sandbox *s = j->s;
+
+	s->o.spec.limits = j->old.limits;
+	s->o.ttl_ms = j->old.ttl_ms;
+	s->o.idle_ms = j->old.idle_ms;
+	s->expires_ms = j->old.expires_ms;
+	json_decref(s->o.metadata);
+	s->o.metadata = json_incref(j->old.metadata);
+}
+
+static bool runs_its_clock(const struct sandbox *s)
+{
+	return s->state != STATE_PAUSED || !sandbox_pause_stops_clock(s);
+}
+
+static uint64_t expiry_after(uint64_t ttl_ms)
+{
+	return ttl_ms ? unix_ms() + ttl_ms : 0;
+}
+
 /* ---- pause and resume ---- */
 
 static void on_paused(struct job *j, const struct err *e)
@@ -415,9 +449,9 @@ static void on_paused(struct job *j, const struct err *e)
 
 	if (!e) {
 		sandbox_move(s, STATE_PAUSED, j->by == BY_TIMER ? BY_TIMER : BY_CLIENT);
-		sandbox_save_or_log(s);
 	} else {
 		link_suspend(s->link, false);
+		sandbox_save_back(s);
 	}
 	if (e && j->ends)
 		sandbox_end(s, STATE_DESTROYED, BY_TIMER,
@@ -429,6 +463,7 @@ static void on_paused(struct job *j, const struct err *e)
 static void freeze_sandbox(struct job *j, const struct err *e)
 {
 	if (e) {
+		sandbox_save_back(j->s);
 		job_end(j, e);
 		return;
 	}
@@ -439,7 +474,16 @@ static void freeze_sandbox(struct job *j, const struct err *e)
 static void pause_begin(struct job *j)
 {
 	struct sandbox *s = j->s;
+	struct err e;
 
+	if (sandbox_save_as(s, STATE_PAUSED, &e) < 0) {
+		if (j->by == BY_CLIENT) {
+			job_end(j, &e);
+			return;
+		}
+		/* The broker's record says that it is paused; and its files must not end with its time. */
+		manager_log(s->m, "sandbox %s: %s", s->id, e.msg);
+	}
 	if (!sandbox_pause_stops_clock(s) || !s->expires_ms || !s->link)
 		freeze_sandbox(j, NULL);
 	else
@@ -451,6 +495,8 @@ static void on_resumed(struct job *j, const struct err *e)
 	struct sandbox *s = j->s;
 
 	if (e) {
+		put_settings_back(j);
+		sandbox_save_back(s);
 		job_end(j, e);
 		return;
 	}
@@ -459,7 +505,6 @@ static void on_resumed(struct job *j, const struct err *e)
 	if (sandbox_pause_stops_clock(s))
 		sandbox_set_ttl(s, s->o.ttl_ms);
 	sandbox_used(s);
-	sandbox_save_or_log(s);
 	if (s->link)
 		job_configure(j, sandbox_ttl_left_ms(s), job_end);
 	else
@@ -468,89 +513,114 @@ static void on_resumed(struct job *j, const struct err *e)
 
 static void resume_begin(struct job *j)
 {
+	struct sandbox *s = j->s;
+	struct err e;
+
+	keep_settings(j);
+	if (sandbox_pause_stops_clock(s))
+		s->expires_ms = expiry_after(s->o.ttl_ms);
+	if (sandbox_save_as(s, STATE_RUNNING, &e) < 0) {
+		put_settings_back(j);
+		job_end(j, &e);
+		return;
+	}
 	job_ask_for(j, IPC_RESUME, on_resumed);
 }
 
 void sandbox_wake(struct sandbox *s, sandbox_done done, void *arg)
 {
 	sandbox_used(s);
-	submit_job(s, JOB_WAKE, done, arg);
+	job_submit_new(s, JOB_WAKE, done, arg);
 }
 
 void sandbox_pause(struct sandbox *s, sandbox_done done, void *arg)
 {
-	submit_job(s, JOB_PAUSE, done, arg);
+	job_submit_new(s, JOB_PAUSE, done, arg);
 }
 
 void sandbox_resume(struct sandbox *s, sandbox_done done, void *arg)
 {
-	submit_job(s, JOB_RESUME, done, arg);
+	job_submit_new(s, JOB_RESUME, done, arg);
 }
 
 void sandbox_stop(struct sandbox *s, sandbox_done done, void *arg)
 {
-	submit_job(s, JOB_STOP, done, arg);
+	job_submit_new(s, JOB_STOP, done, arg);
 }
 
 void sandbox_start(struct sandbox *s, sandbox_done done, void *arg)
 {
-	submit_job(s, JOB_START, done, arg);
+	job_submit_new(s, JOB_START, done, arg);
 }
 
 /* ---- change ---- */
 
-/* The broker has set the new limits, if there were any. */
+/* The broker has set the new limits, if there were any; the row has the new settings. */
 static void change_rest(struct job *j, const struct err *refused)
 {
 	struct sandbox *s = j->s;
 	const struct sandbox_change *c = &j->change;
-	struct err e;
 
 	if (refused) {
+		put_settings_back(j);
+		sandbox_save_back(s);
 		job_end(j, refused);
 		return;
 	}
-	if (c->has_limits) {
-		s->o.spec.limits = c->limits;
+	if (c->has_limits)
 		s->booted.limits = c->limits;
-	}
+	if (c->has_ttl && runs_its_clock(s))
+		sandbox_set_ttl(s, c->ttl_ms);
+	sandbox_used(s);
+	if (s->state == STATE_RUNNING && s->link && (c->has_ttl || c->has_limits))
+		job_configure(j, sandbox_ttl_left_ms(s), job_end);
+	else
+		job_end(j, NULL);
+}
+
+static int save_change(struct job *j, struct err *e)
+{
+	struct sandbox *s = j->s;
+	const struct sandbox_change *c = &j->change;
+
+	keep_settings(j);
+	if (c->has_limits)
+		s->o.spec.limits = c->limits;
 	if (c->has_idle)
 		s->o.idle_ms = c->idle_ms;
 	if (c->has_ttl) {
 		s->o.ttl_ms = c->ttl_ms;
-		if (s->state != STATE_PAUSED || !sandbox_pause_stops_clock(s))
-			sandbox_set_ttl(s, c->ttl_ms);
+		if (runs_its_clock(s))
+			s->expires_ms = expiry_after(c->ttl_ms);
 	}
 	if (c->has_metadata) {
 		json_decref(s->o.metadata);
 		s->o.metadata = json_deep_copy(c->metadata);
 	}
-	sandbox_used(s);
-	if (sandbox_save(s, &e) < 0)
-		job_end(j, &e);
-	else if (s->state == STATE_RUNNING && s->link && (c->has_ttl || c->has_limits))
-		job_configure(j, sandbox_ttl_left_ms(s), job_end);
-	else
-		job_end(j, NULL);
+	if (sandbox_save(s, e) == 0)
+		return 0;
+	put_settings_back(j);
+	return -1;
 }
 
 static void change_begin(struct job *j)
 {
 	struct sandbox *s = j->s;
 	struct ipc m = {.type = IPC_UPDATE};
+	bool asks = j->change.has_limits && s->state != STATE_STOPPED;
 	struct err e;
 
-	if (!j->change.has_limits || s->state == STATE_STOPPED) {
-		change_rest(j, NULL);
-		return;
-	}
-	if (provider_check(s->o.spec.provider, CAN_UPDATE, &e) < 0 ||
-	    limits_check(s->m, &s->actor, &j->change.limits, &e) < 0) {
+	if ((asks && (provider_check(s->o.spec.provider, CAN_UPDATE, &e) < 0 ||
+		      limits_check(s->m, &s->actor, &j->change.limits, &e) < 0)) ||
+	    save_change(j, &e) < 0) {
 		job_end(j, &e);
 		return;
 	}
+	if (!asks) {
+		change_rest(j, NULL);
+		return;
+	}
 	fill_boot(s, &m.boot);
-	m.boot.limits = j->change.limits;
 	job_ask(j, &m, change_rest);
 }
 
@@ -570,141 +640,4 @@ void sandbox_change(struct sandbox *s, const struct sandbox_change *c, sandbox_d
 	j->change = *c;
 	j->change.metadata = c->has_metadata ? json_incref(c->metadata) : NULL;
 	job_submit(j);
-}
-
-/* ---- destroy ---- */
-
-static void destroy_ask(struct job *j);
-
-static void destroy_finish(struct job *j)
-{
-	struct sandbox *s = j->s;
-
-	if (s->kept[0])
-		snapshot_drop(s->m, s->kept, s->owner.token);
-	s->kept[0] = '\0';
-	s->expires_ms = 0;
-	quota_remove(s);
-	sandbox_forget(s);
-	if (s->end_state != STATE_FAILED)
-		s->m->metrics.destroyed++;
-	else if (!s->refused)
-		s->m->metrics.failed++;
-	sandbox_move(s, s->end_state, s->end_state == STATE_FAILED ? BY_BROKER : BY_CLIENT);
-	/* The next destroy of a failed sandbox removes it for good. */
-	s->end_state = STATE_DESTROYED;
-	if (s->refused)
-		sandbox_remove(s);
-	else
-		ended_add(s);
-	job_end(j, NULL);
-}
-
-static void on_destroyed(struct job *j, const struct err *e)
-{
-	struct sandbox *s = j->s;
-
-	if (!e) {
-		destroy_finish(j);
-		return;
-	}
-	if (++j->tries < DESTROY_TRIES) {
-		job_retry(j, 100u << j->tries, destroy_ask);
-		return;
-	}
-	manager_log(s->m, "sandbox %s cannot be destroyed: %s", s->id, e->msg);
-	snprintf(s->reason, sizeof(s->reason), "cannot be destroyed: %.200s", e->msg);
-	s->refused = false; /* it still exists, so it must be listed */
-	if (s->state != STATE_FAILED)
-		sandbox_move(s, STATE_FAILED, BY_BROKER);
-	job_end(j, e);
-}
-
-static void destroy_ask(struct job *j)
-{
-	if (j->s->state == STATE_STOPPED)
-		destroy_finish(j);
-	else
-		job_ask_for(j, IPC_DESTROY, on_destroyed);
-}
-
-static void destroy_begin(struct job *j)
-{
-	struct sandbox *s = j->s;
-
-	timers_stop(s);
-	sandbox_close_link(s);
-	/* The sandbox is still being booted; the answer to the boot continues here. */
-	if (s->booting)
-		j->waits = true;
-	else
-		destroy_ask(j);
-}
-
-void destroy_go_on(struct sandbox *s)
-{
-	struct job *j = s->current;
-
-	if (!j || j->kind != JOB_DESTROY || !j->waits)
-		return;
-	j->waits = false;
-	destroy_ask(j);
-}
-
-void sandbox_destroy(struct sandbox *s, sandbox_done done, void *arg)
-{
-	submit_job(s, JOB_DESTROY, done, arg);
-}
-
-void sandbox_end(struct sandbox *s, enum sandbox_state state, enum mover by, const char *reason)
-{
-	if (s->current && s->current->kind == JOB_DESTROY)
-		return;
-	if (s->state == STATE_FAILED || s->state == STATE_DESTROYED)
-		return;
-	s->end_state = state;
-	snprintf(s->reason, sizeof(s->reason), "%s", reason);
-	job_submit(job_new(s, JOB_DESTROY, by));
-}
-
-/* One request that destroys all sandboxes of a caller. */
-struct destroy_all {
-	const struct caller *who; /* valid only while the jobs are submitted */
-	size_t open, count;
-	void (*done)(void *arg, size_t count);
-	void *arg;
-};
-
-static void on_one_destroyed(void *arg, struct sandbox *s, const struct err *e)
-{
-	struct destroy_all *a = arg;
-
-	a->count += s != NULL;
-	if (--a->open > 0)
-		return;
-	a->done(a->arg, a->count);
-	free(a);
-}
-
-static bool destroy_one(void *arg, struct sandbox *s)
-{
-	struct destroy_all *a = arg;
-
-	if (s->state == STATE_DESTROYED || s->state == STATE_FAILED)
-		return true;
-	s->actor = *a->who;
-	a->open++;
-	sandbox_destroy(s, on_one_destroyed, a);
-	return true;
-}
-
-void manager_destroy_all(struct manager *m, const struct caller *who,
-			 void (*done)(void *arg, size_t count), void *arg)
-{
-	struct destroy_all *a = must_alloc(calloc(1, sizeof(*a)));
-
-	/* One open end stands for the list itself, so that done comes from the loop even for an empty list. */
-	*a = (struct destroy_all){.who = who, .open = 1, .done = done, .arg = arg};
-	manager_each(m, who, destroy_one, a);
-	answer_later(m, on_one_destroyed, a, NULL);
 }

@@ -29,6 +29,14 @@ void sandbox_set_ttl(struct sandbox *s, uint64_t ttl_ms)
 		loop_timer_stop(l, &s->ttl);
 }
 
+void sandbox_follow_expiry(struct sandbox *s)
+{
+	uint64_t now = unix_ms();
+
+	if (s->expires_ms)
+		sandbox_set_ttl(s, s->expires_ms > now ? s->expires_ms - now : 1);
+}
+
 uint64_t sandbox_ttl_left_ms(const struct sandbox *s)
 {
 	int64_t left;

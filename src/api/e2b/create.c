@@ -81,10 +81,13 @@ void e2b_network(struct exchange *x, struct sandbox *s)
 				     &e) < 0) {
 		exchange_error(x, &e);
 	} else {
-		data = must_alloc(json_deep_copy(e2b_data(s)));
+		data = json_object();
+		json_object_update(data, (json_t *)e2b_data(s));
 		json_object_set(data, "network", x->json);
-		sandbox_set_door_data(s, data);
-		e2b_empty(x);
+		if (sandbox_set_door_data(s, data, &e) < 0)
+			exchange_error(x, &e);
+		else
+			e2b_empty(x);
 	}
 }
 

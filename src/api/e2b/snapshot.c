@@ -176,6 +176,7 @@ static json_t *fork_json(struct exchange *x, const json_t *row)
 	bool is_open;
 	json_t *data, *timeout = json_object_get(x->json, "timeout");
 	struct sandbox_change c = {.has_ttl = true};
+	struct err e;
 
 	if (!s)
 		return json_pack("{s:{s:i,s:s}}", "error", "code", 500, "message",
@@ -186,7 +187,8 @@ static json_t *fork_json(struct exchange *x, const json_t *row)
 			    is_open && !*e2b_data_text(s, "traffic"));
 	if (is_open)
 		json_object_update_missing(data, (json_t *)sandbox_door_data(s));
-	sandbox_set_door_data(s, data);
+	if (sandbox_set_door_data(s, data, &e) < 0)
+		return json_pack("{s:{s:i,s:s}}", "error", "code", 500, "message", e.msg);
 	if (json_is_integer(timeout) && json_integer_value(timeout) > 0) {
 		c.ttl_ms = (uint64_t)json_integer_value(timeout) * 1000;
 		sandbox_change(s, &c, ignore_change, NULL);

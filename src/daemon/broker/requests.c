@@ -11,6 +11,8 @@ struct box_request {
 	struct box *b;
 	struct requester who;
 	bool pauses;
+	struct err err;	      /* why a change is undone */
+	struct limits limits; /* as they were */
 	/* a claim: */
 	bool claims, transient;
 	char owner[IPC_ID];
@@ -216,16 +218,30 @@ void box_request_destroy(struct daemon *d, struct requester who, const struct ip
 
 /* ---- pause and resume ---- */
 
+static void on_undone(void *arg, const struct provider_result *result, const struct err *e)
+{
+	struct box_request *r = arg;
+
+	r->b->is_busy = false;
+	if (e)
+		log_error("a change that has no record stays", "id", r->b->i.info.id, "error",
+			  e->msg);
+	request_end(r, &r->err);
+}
+
+/* What is not in the record is undone: a later broker would take the sandbox for what the record says. */
 static void on_changed(void *arg, const struct provider_result *result, const struct err *e)
 {
 	struct box_request *r = arg;
-	struct err ignored;
+	struct box *b = r->b;
 
-	r->b->is_busy = false;
-	if (!e) {
-		r->b->i.info.paused = r->pauses;
-		(void)record_write(r->b, &ignored);
+	b->i.info.paused = e ? b->i.info.paused : r->pauses;
+	if (!e && record_write(b, &r->err) < 0) {
+		b->i.info.paused = !r->pauses;
+		(r->pauses ? b->i.row->resume : b->i.row->pause)(&b->i, on_undone, r);
+		return;
 	}
+	b->is_busy = false;
 	request_end(r, e);
 }
 
@@ -252,20 +268,19 @@ void box_request_pause(struct daemon *d, struct requester who, const struct ipc 
 static void on_updated(void *arg, const struct provider_result *result, const struct err *error)
 {
 	struct box_request *r = arg;
-	struct ipc_booted *info = &r->b->i.info;
-	struct err e = {0};
+	struct box *b = r->b;
+	struct ipc_booted *info = &b->i.info;
 
-	r->b->is_busy = false;
-	if (error) {
-		e = *error;
-	} else {
-		if (r->claims) {
-			memcpy(info->owner, r->owner, sizeof(info->owner));
-			info->transient = r->transient;
-		}
-		(void)record_write(r->b, &e);
+	if (!error && r->claims) {
+		memcpy(info->owner, r->owner, sizeof(info->owner));
+		info->transient = r->transient;
 	}
-	request_end(r, e.kind ? &e : NULL);
+	if (!error && record_write(b, &r->err) < 0) {
+		b->i.row->update(&b->i, &r->limits, on_undone, r);
+		return;
+	}
+	b->is_busy = false;
+	request_end(r, error);
 }
 
 static int check_claim(struct box *b, const struct ipc_boot *boot, struct err *e)
@@ -307,6 +322,7 @@ void box_request_update(struct daemon *d, struct requester who, const struct ipc
 	r = request_new(b, who);
 	r->claims = claims;
 	r->transient = m->boot.transient != 0;
+	r->limits = b->i.info.limits;
 	memcpy(r->owner, m->boot.owner, sizeof(r->owner));
 	b->is_busy = true;
 	b->i.row->update(&b->i, &m->boot.limits, on_updated, r);

@@ -1,0 +1,157 @@
+/* Destroying: the row is removed first, then the sandbox; what cannot be destroyed is tried again, and listed. */
+#include "manager/manager_internal.h"
+
+#define DESTROY_TRIES 5
+
+static void destroy_ask(struct job *j);
+
+static void destroy_finish(struct job *j)
+{
+	struct sandbox *s = j->s;
+
+	s->kept[0] = '\0';
+	s->expires_ms = 0;
+	quota_remove(s);
+	if (s->end_state != STATE_FAILED)
+		s->m->metrics.destroyed++;
+	else if (!s->refused)
+		s->m->metrics.failed++;
+	sandbox_move(s, s->end_state, s->end_state == STATE_FAILED ? BY_BROKER : BY_CLIENT);
+	/* The next destroy of a failed sandbox removes it for good. */
+	s->end_state = STATE_DESTROYED;
+	if (s->refused)
+		sandbox_remove(s);
+	else
+		ended_add(s);
+	job_end(j, NULL);
+}
+
+/* Everything of it is gone, or the first part of it that is asked for next. */
+static void on_destroyed(struct job *j, const struct err *e)
+{
+	struct sandbox *s = j->s;
+
+	if (!e || (s->state == STATE_STOPPED && e->kind == ERR_NOT_FOUND)) {
+		destroy_finish(j);
+		return;
+	}
+	if (++j->tries < DESTROY_TRIES) {
+		job_retry(j, 100u << j->tries, destroy_ask);
+		return;
+	}
+	manager_log(s->m, "sandbox %s cannot be destroyed: %s", s->id, e->msg);
+	snprintf(s->reason, sizeof(s->reason), "cannot be destroyed: %.200s", e->msg);
+	s->refused = false; /* it still exists, so it must be listed */
+	if (s->state != STATE_FAILED && s->state != STATE_STOPPED)
+		sandbox_move(s, STATE_FAILED, BY_BROKER);
+	sandbox_save_back(s);
+	job_end(j, e);
+}
+
+/* A sandbox that is stopped consists of the snapshot of its files. */
+static void destroy_ask(struct job *j)
+{
+	struct sandbox *s = j->s;
+	struct ipc m = {.type = IPC_SNAPSHOT_DELETE};
+
+	if (s->state != STATE_STOPPED) {
+		if (s->kept[0])
+			snapshot_drop(s->m, s->kept, s->owner.token);
+		job_ask_for(j, IPC_DESTROY, on_destroyed);
+		return;
+	}
+	memcpy(m.snapshot.id, s->kept, sizeof(m.snapshot.id));
+	memcpy(m.snapshot.owner, s->owner.token, sizeof(m.snapshot.owner));
+	job_ask(j, &m, on_destroyed);
+}
+
+void destroy_begin(struct job *j)
+{
+	struct sandbox *s = j->s;
+	struct err e;
+
+	/* A client's destroy has removed the row. Here the sandbox ends for its own reasons, in any case. */
+	if (j->by != BY_CLIENT && sandbox_forget(s, &e) < 0)
+		manager_log(s->m, "sandbox %s: %s", s->id, e.msg);
+	timers_stop(s);
+	sandbox_close_link(s);
+	/* The sandbox is still being booted; the answer to the boot continues here. */
+	if (s->booting)
+		j->waits = true;
+	else
+		destroy_ask(j);
+}
+
+void destroy_go_on(struct sandbox *s)
+{
+	struct job *j = s->current;
+
+	if (!j || j->kind != JOB_DESTROY || !j->waits)
+		return;
+	j->waits = false;
+	destroy_ask(j);
+}
+
+void sandbox_destroy(struct sandbox *s, sandbox_done done, void *arg)
+{
+	struct err e;
+
+	/* Before the job begins: a sandbox that stays must go on with the job that it has. */
+	if (sandbox_forget(s, &e) < 0)
+		answer_later(s->m, done, arg, &e);
+	else
+		job_submit_new(s, JOB_DESTROY, done, arg);
+}
+
+void sandbox_end(struct sandbox *s, enum sandbox_state state, enum mover by, const char *reason)
+{
+	if (s->current && s->current->kind == JOB_DESTROY)
+		return;
+	if (s->state == STATE_FAILED || s->state == STATE_DESTROYED)
+		return;
+	s->end_state = state;
+	snprintf(s->reason, sizeof(s->reason), "%s", reason);
+	job_submit(job_new(s, JOB_DESTROY, by));
+}
+
+/* One request that destroys all sandboxes of a caller. */
+struct destroy_all {
+	const struct caller *who; /* valid only while the jobs are submitted */
+	size_t open, count;
+	void (*done)(void *arg, size_t count);
+	void *arg;
+};
+
+static void on_one_destroyed(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct destroy_all *a = arg;
+
+	a->count += s != NULL;
+	if (--a->open > 0)
+		return;
+	a->done(a->arg, a->count);
+	free(a);
+}
+
+static bool destroy_one(void *arg, struct sandbox *s)
+{
+	struct destroy_all *a = arg;
+
+	if (s->state == STATE_DESTROYED || s->state == STATE_FAILED)
+		return true;
+	s->actor = *a->who;
+	a->open++;
+	sandbox_destroy(s, on_one_destroyed, a);
+	return true;
+}
+
+void manager_destroy_all(struct manager *m, const struct caller *who,
+			 void (*done)(void *arg, size_t count), void *arg)
+{
+	struct destroy_all *a = must_alloc(calloc(1, sizeof(*a)));
+
+	/* One open end stands for the list itself, so that done comes from the loop even for an empty list. */
+	*a = (struct destroy_all){.who = who, .open = 1, .done = done, .arg = arg};
+	manager_each(m, who, destroy_one, a);
+	answer_later(m, on_one_destroyed, a, NULL);
+}
