@@ -77,6 +77,11 @@ static void test_tokens_checked(void **state)
 	assert_false(who.has_ceiling);
 	assert_true(tokens_check(all, other, 999, &who));
 	assert_false(tokens_check(all, other, 1000, &who));
+	/* What an expired token made is worth as little as its key. */
+	assert_true(tokens_has(all, t.id, 5000));
+	assert_true(tokens_has(all, u.id, 999));
+	assert_false(tokens_has(all, u.id, 1000));
+	assert_false(tokens_has(all, "nobody", 0));
 	key[strlen(key) - 1] ^= 1;
 	assert_false(tokens_check(all, key, 0, &who));
 	assert_false(tokens_check(all, "", 0, &who));
@@ -87,8 +92,8 @@ static void test_tokens_checked(void **state)
 static void test_tokens_all_or_none(void **state)
 {
 	struct tokens *all = tokens_new();
-	struct token t;
-	char key[TOKEN_KEY], text[2 * TOKEN_LINE];
+	struct token t, u;
+	char key[TOKEN_KEY], other[TOKEN_KEY], text[3 * TOKEN_LINE];
 	struct caller who = {0};
 	struct err e = {0};
 	size_t len;
@@ -97,13 +102,69 @@ static void test_tokens_all_or_none(void **state)
 	assert_int_equal(token_create("one", false, &t, key, &e), 0);
 	len = token_format(&t, text, sizeof(text));
 	assert_int_equal(tokens_load(all, text, len, &e), 0);
+	assert_int_equal(token_create("two", false, &u, other, &e), 0);
+	len = token_format(&u, text, sizeof(text));
 	memcpy(text + len, "\nbroken", 7);
 	assert_int_equal(tokens_load(all, text, len + 7, &e), -1);
 	assert_true(str_starts(e.msg, "tokens:2: "));
 	assert_true(tokens_check(all, key, 0, &who));
+	assert_false(tokens_check(all, other, 0, &who));
+	/* One id is one token. */
+	text[len] = '\n';
+	memcpy(text + len + 1, text, len);
+	assert_int_equal(tokens_load(all, text, 2 * len + 1, &e), -1);
+	assert_true(tokens_check(all, key, 0, &who));
 	assert_int_equal(tokens_load(all, "", 0, &e), 0);
 	assert_false(tokens_check(all, key, 0, &who));
 	tokens_free(all);
+}
+
+/* Everything that the operator gave a token reaches the request. */
+static void test_a_caller_has_all_of_its_token(void **state)
+{
+	struct tokens *all = tokens_new();
+	char key[TOKEN_KEY], text[TOKEN_LINE];
+	struct caller who = {0};
+	struct err e = {0};
+	struct token t;
+
+	(void)state;
+	assert_int_equal(token_create("one", false, &t, key, &e), 0);
+	assert_int_equal(t.scopes, SCOPE_RUN | SCOPE_FILES | SCOPE_READ);
+	assert_int_equal(token_set(&t, "scopes", "", &e), -1);
+	assert_int_equal(token_set(&t, "scopes", "run,read", &e), 0);
+	assert_int_equal(token_set(&t, "memory", "64M", &e), 0);
+	assert_int_equal(token_set(&t, "sandboxes", "3", &e), 0);
+	assert_int_equal(token_set(&t, "rate", "90", &e), 0);
+	assert_int_equal(token_set(&t, "trust", "2", &e), 0);
+	assert_int_equal(tokens_load(all, text, token_format(&t, text, sizeof(text)), &e), 0);
+	assert_true(tokens_check(all, key, 0, &who));
+	assert_string_equal(who.token, t.id);
+	assert_int_equal(who.scopes, SCOPE_RUN | SCOPE_READ);
+	assert_int_equal(who.trust, 2);
+	assert_int_equal(who.max_sandboxes, 3);
+	assert_int_equal(who.rate_per_minute, 90);
+	assert_true(who.has_ceiling);
+	assert_int_equal(who.ceiling.memory_bytes, 64 << 20);
+	tokens_free(all);
+}
+
+/* A bucket fills by the time since it was last asked, and no further than its burst. */
+static void test_buckets_fill_by_time(void **state)
+{
+	struct buckets *b = buckets_new();
+	int taken = 0;
+
+	(void)state;
+	/* 60 a minute, asked twice a second for 30 seconds: its burst and one a second. */
+	for (int i = 0; i < 60; i++)
+		taken += buckets_take(b, "a", 60, 5, SECOND + i * SECOND / 2, NULL) == 0;
+	assert_in_range(taken, 33, 36);
+	/* A quiet hour is worth no more than the burst. */
+	for (int i = 0; i < 5; i++)
+		assert_int_equal(buckets_take(b, "a", 60, 5, 3600 * SECOND, NULL), 0);
+	assert_true(buckets_take(b, "a", 60, 5, 3600 * SECOND, NULL) > 0);
+	buckets_free(b);
 }
 
 static void test_buckets(void **state)
@@ -167,6 +228,7 @@ static void test_origins(void **state)
 	assert_true(gate_origin_is_fine(&g, "http://a.example:7", "a.example:7"));
 	assert_false(gate_origin_is_fine(&g, "http://page.example", "localhost"));
 	assert_false(gate_origin_is_fine(&g, "null", "localhost"));
+	assert_false(gate_origin_is_fine(&g, "http://127.evil.example", "x"));
 	assert_false(gate_origin_is_fine(&g, "http://3000-id.localhost:7070", "localhost:7070"));
 	assert_false(gate_origin_is_fine(&g, "", ""));
 }
@@ -227,7 +289,9 @@ int main(void)
 		cmocka_unit_test(test_token_names),
 		cmocka_unit_test(test_tokens_checked),
 		cmocka_unit_test(test_tokens_all_or_none),
+		cmocka_unit_test(test_a_caller_has_all_of_its_token),
 		cmocka_unit_test(test_buckets),
+		cmocka_unit_test(test_buckets_fill_by_time),
 		cmocka_unit_test(test_hosts),
 		cmocka_unit_test(test_shares_are_fair),
 		cmocka_unit_test(test_shares_counted_past_the_bound),

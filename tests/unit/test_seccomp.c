@@ -35,7 +35,7 @@
 
 #define HIGH (1L << 32)
 #define DIRTY(x) ((long)(unsigned)(x) | HIGH * 0x5a5a5a5a)
-#define FILE_HERE "/tmp/cloche-test-seccomp"
+#define FILE_HERE "cloche-test-seccomp" /* in a directory of this run */
 #define S(path) ((long)(path))
 
 enum {
@@ -688,9 +688,14 @@ int main(void)
 		cmocka_unit_test(test_reports), cmocka_unit_test(test_cbpf),
 	};
 
+	char dir[] = "/tmp/cloche-seccomp-XXXXXX";
+	int rc;
+
 	stage = mmap(NULL, sizeof(*stage), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
 		     0);
-	if (stage == MAP_FAILED)
+	if (stage == MAP_FAILED || !mkdtemp(dir) || chdir(dir) < 0)
 		return 1;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	rc = cmocka_run_group_tests(tests, NULL, NULL);
+	rmdir(dir);
+	return rc;
 }
