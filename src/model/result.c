@@ -154,6 +154,7 @@ static void print_changes(struct jsonw *j, const struct result *r)
 	}
 	jsonw_close(j, ']');
 	jsonw_bool(j, "changes_truncated", r->changes_cut);
+	jsonw_bool(j, "changes_incomplete", r->changes_incomplete);
 }
 
 static void print_denials(struct jsonw *j, const struct result *r)

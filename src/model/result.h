@@ -51,9 +51,10 @@ struct result {
 	size_t file_count;
 	struct change *changes;
 	size_t change_count;
-	bool changes_cut;  /* there were more */
-	bool apply_failed; /* a change could not be brought to the host */
-	int output_errno;  /* the caller's file could not take the output: why */
+	bool changes_cut;	 /* there were more */
+	bool changes_incomplete; /* the tree was too large to look at all of it */
+	bool apply_failed;	 /* a change could not be brought to the host */
+	int output_errno;	 /* the caller's file could not take the output: why */
 	struct denial *denials;
 	size_t denial_count;
 	char exec_path[4096];	 /* the file that was executed */

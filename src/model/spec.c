@@ -10,6 +10,7 @@ static const char *const provider_values[] = {"ns", "docker", "oci", "vm", "e2b"
 static const char *const net_values[] = {"none", "allow", "public", "isolated", NULL};
 static const char *const root_values[] = {"ro", "overlay", NULL};
 static const char *const guard_values[] = {"off", "imports", "strict", NULL};
+static const char *const apply_values[] = {"false", "true", "always", NULL};
 static const char *const encoding_values[] = {"utf-8", "base64", NULL};
 
 #define AT(member) offsetof(struct sandbox_spec, member)
@@ -58,8 +59,8 @@ const struct field spec_fields[] = {
 	 "a host path never shown, besides the built-in list"},
 	{"workspace", 'w', FIELD_STRING, AT(workspace), FIELD_WIDENS, 0, 0, NULL, "DIR",
 	 "show DIR instead of the current directory; writes go to it"},
-	{"apply", 0, FIELD_BOOL, AT(apply), FIELD_WIDENS, 0, 0, NULL, NULL,
-	 "write the changes back if the command succeeds"},
+	{"apply", 0, FIELD_ENUM, AT(apply), FIELD_WIDENS, 0, 0, apply_values, NULL,
+	 "write the changes back if the command succeeds; --apply=always: also if it fails"},
 	{"apply_also", 0, FIELD_LIST, AT(apply_also), FIELD_WIDENS, 0, 0, NULL, "PATH",
 	 "with --apply: a control file or directory of the workspace that is written back too"},
 	{"diff", 0, FIELD_BOOL, AT(diff), 0, 0, 0, NULL, NULL, "list what the command changed"},

@@ -19,6 +19,7 @@ enum provider { PROVIDER_NS, PROVIDER_DOCKER, PROVIDER_OCI, PROVIDER_VM, PROVIDE
 enum net { NET_NONE, NET_ALLOW, NET_PUBLIC, NET_ISOLATED };
 enum root_mode { ROOT_RO, ROOT_OVERLAY };
 enum guard { GUARD_OFF, GUARD_IMPORTS, GUARD_STRICT };
+enum apply { APPLY_NEVER, APPLY_ON_SUCCESS, APPLY_ALWAYS };
 enum encoding { ENCODING_UTF8, ENCODING_BASE64 };
 
 struct limits {
@@ -34,7 +35,7 @@ struct limits {
 };
 
 struct sandbox_spec {
-	int level, provider, net, root, guard, encoding;
+	int level, provider, net, root, guard, encoding, apply;
 	struct limits limits;
 	char *image;	 /* "host", or a directory holding a root file system */
 	char *workspace; /* NULL: the current directory, copy-on-write */
@@ -42,7 +43,7 @@ struct sandbox_spec {
 	char *hostname;
 	char *policy;
 	char *not_built; /* never set: the fields that are refused by name */
-	bool apply, diff, empty, tools, tty, json;
+	bool diff, empty, tools, tty, json;
 	struct list allow;	/* DOMAIN[:PORT] */
 	struct list mounts;	/* SRC:DST[:ro|rw] */
 	struct list env;	/* K=V, or K to copy the caller's */
@@ -88,7 +89,7 @@ struct field {
 	unsigned flags;
 	uint64_t min, max;	   /* numbers; max 0: no bound */
 	const char *const *values; /* FIELD_ENUM: names in order of the enum, NULL-terminated */
-	const char *metavar;
+	const char *metavar;	   /* NULL: the option may stand alone, for the value "true" */
 	const char *help;
 };
 

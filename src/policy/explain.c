@@ -79,6 +79,7 @@ static void say_workspace(struct printer *p)
 		     s->workspace ? s->workspace : "the current directory",
 		     s->workspace && !s->apply	 ? "writes go to it"
 		     : s->level == LEVEL_PROCESS ? "can be read, not written"
+		     : s->apply == APPLY_ALWAYS	 ? "copy-on-write, applied however the command ends"
 		     : s->apply			 ? "copy-on-write, applied if the command succeeds"
 						 : "copy-on-write, changes are discarded");
 	more_each(p, "", &s->apply_also, " is applied although it is a control file");

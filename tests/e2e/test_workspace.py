@@ -273,6 +273,54 @@ class Apply(cl.Case):
             self.assertNotEqual(cl.run("run", "--apply", *sh(script)).code, 0)
             self.assertEqual((os.listdir(self.dir), self.read("a")), (["a"], "1"))
 
+    def test_always(self):
+        """--apply=always: an exit status says nothing about what was done before."""
+        self.write("a", "1")
+        for n, (script, code) in enumerate((("exit 3", 3), ("kill -9 $$", 137), ("sleep 9", 124))):
+            r = cl.run("run", "--apply=always", "-t", "500ms", *sh("echo %d > a; %s" % (n, script)))
+            self.assertEqual((r.code, self.read("a")), (code, "%d\n" % n), str(r))
+        self.refused("run", "--apply=sometimes", "--", "true", says="apply: 'sometimes'")
+        self.refused("run", "--apply=always", "--empty", "--", "true", says="apply")
+
+    def test_modes_only_get_tighter(self):
+        self.write("secret", "1", 0o600)
+        self.write("script", "1", 0o644)
+        os.mkdir(self.path("private"), 0o700)
+        script = ("echo 2 > new; mv new secret; chmod 666 secret; chmod 777 private script; "
+                  "umask 0; echo 3 > open; mkdir wide")
+        rec = cl.record("--apply", *sh(script), code=0)
+        mode = lambda name: stat.S_IMODE(os.stat(self.path(name)).st_mode)
+        self.assertEqual(self.read("secret"), "2\n")
+        self.assertEqual([mode(n) for n in ("secret", "private", "script", "open", "wide")],
+                         [0o600, 0o700, 0o755, 0o644, 0o755])
+        notes = {c["path"]: (c["kind"], c.get("note")) for c in rec["changes"]}
+        self.assertEqual(notes["private/"], ("skipped", "its mode is not widened"))
+        self.assertEqual(notes["secret"], ("modified", "its mode is not widened"))
+
+    def test_links_that_lead_out(self):
+        """Also by way of other links; the caller may name one that is wanted."""
+        os.symlink("/usr/share", self.path("mine"))
+        script = (
+            "mkdir -p a/b; ln -s ../.. a/b/top; ln -s a/b/top/../x sly; ln -s /etc/passwd abs; "
+            "ln -s ../x up; ln -s ../fine a/ok; ln -s mine again; mkdir v; ln -s /usr/bin/env v/env"
+        )
+        rec = cl.record("--apply", "--apply-also", "v", *sh(script), code=0)
+        skipped = {c["path"]: c["note"] for c in rec["changes"] if c["kind"] == "skipped"}
+        out = "a link that leads out of the workspace"
+        self.assertEqual(skipped, {"sly": out, "abs": out, "up": out})
+        there = [n for n in ("sly", "abs", "up", "a/ok", "a/b/top", "mine", "v/env")
+                 if os.path.islink(self.path(n))]
+        self.assertEqual(there, ["a/ok", "a/b/top", "mine", "v/env"])
+
+    def test_a_tree_that_was_cut(self):
+        script = "echo 1 > a; mkdir -p %s" % "/".join("d" * 140)
+        r = cl.run("run", "--apply", *sh(script))
+        self.assertEqual((r.code, self.read("a")), (125, "1\n"), str(r))
+        self.assertIn("not all changes could be applied: there are too many", r.err)
+        rec = cl.record("--apply", *sh(script.replace("echo 1", "echo 2")), code=125)
+        self.assertEqual((rec["changes_incomplete"], rec["changes_truncated"]), (True, False))
+        self.assertFalse(cl.record("--apply", *sh("echo 3 > a"), code=0)["changes_incomplete"])
+
     def test_timeout_changes_nothing(self):
         self.write("a", "1")
         r = cl.run("run", "--apply", "-t", "300ms", *sh("echo 2 > a; sleep 9"))

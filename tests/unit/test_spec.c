@@ -72,7 +72,7 @@ static void test_table(void **state)
 
 		assert_ptr_equal(spec_field_find(f->name), f);
 		assert_non_null(f->help);
-		assert_true(f->type == FIELD_BOOL || f->metavar);
+		assert_true(f->type == FIELD_BOOL || f->metavar || str_equal(f->values[1], "true"));
 		assert_int_equal(f->type == FIELD_ENUM, f->values != NULL);
 		assert_int_equal(strspn(f->name, "abcdefghijklmnopqrstuvwxyz_"), strlen(f->name));
 		for (size_t j = 0; j < i; j++) {

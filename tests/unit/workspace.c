@@ -98,3 +98,44 @@ bool opaque(const char *path)
 
 	return setxattr(path, name, "y", 1, 0) == 0;
 }
+
+/* "kind path\n" for each change, as one string to compare with. */
+const char *lines(const struct change_list *l)
+{
+	static char text[65536];
+	size_t len = 0;
+
+	text[0] = '\0';
+	for (size_t i = 0; i < l->count; i++)
+		len += (size_t)snprintf(text + len, sizeof(text) - len, "%s %s\n", l->items[i].kind,
+					l->items[i].path);
+	return text;
+}
+
+static const struct change_options defaults = CHANGE_OPTIONS_DEFAULT;
+
+struct change_list run(struct workspace *w, bool apply, const struct change_options *limits)
+{
+	struct change_options options = limits ? *limits : defaults;
+	struct change_list l;
+	struct err e;
+
+	options.apply = apply;
+	if (changes_collect(w->upper, w->lower, &options, &l, &e) < 0)
+		fail_msg("%s", e.msg);
+	return l;
+}
+
+void expect(struct workspace *w, bool apply, const char *want)
+{
+	struct change_list l = run(w, apply, NULL);
+
+	assert_string_equal(lines(&l), want);
+	assert_false(l.cut || l.incomplete);
+	change_list_done(&l);
+}
+
+void expect_no_temp_files(void)
+{
+	assert_int_equal(system("test -z \"$(find lower -name '.cloche-*')\""), 0);
+}

@@ -4,6 +4,8 @@
  */
 #pragma once
 
+#include "sandbox/workspace/changes.h"
+
 #include <stdbool.h>
 
 struct workspace {
@@ -23,3 +25,11 @@ bool exists(const char *path);
 void whiteout(const char *path);
 /* False where the file system has no user attributes. */
 bool opaque(const char *path);
+
+/* "kind path\n" for each change, as one string to compare with. */
+const char *lines(const struct change_list *l);
+/* Collects the changes, with the default limits if limits is NULL; the caller frees the list. */
+struct change_list run(struct workspace *w, bool apply, const struct change_options *limits);
+/* Collects the changes and compares their lines. */
+void expect(struct workspace *w, bool apply, const char *want);
+void expect_no_temp_files(void);

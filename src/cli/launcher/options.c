@@ -172,7 +172,7 @@ static int long_option(struct sandbox_spec *s, int argc, char **argv, int *i,
 	f = spec_field_find(name);
 	if (!f)
 		return unknown_option(o, name, e);
-	if (f->type == FIELD_BOOL)
+	if (!f->metavar)
 		return set_field(s, f->name, equals ? equals + 1 : "true", e);
 	value = take_value(argc, argv, i, equals ? equals + 1 : NULL);
 	return value ? set_field(s, f->name, value, e) : missing_value(f->name, argv[*i], e);

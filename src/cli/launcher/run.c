@@ -103,10 +103,11 @@ void run_report(const struct result *r, const struct sandbox_spec *s)
 		print_changes(r, true);
 	else if (person)
 		print_changes(r, false);
-	if (s->apply && r->change_count && outcome_exit_status(&r->end) != 0)
+	if (s->apply == APPLY_ON_SUCCESS && r->change_count && outcome_exit_status(&r->end) != 0)
 		fprintf(stderr, "cloche: nothing was applied, because the command failed\n");
 	if (r->apply_failed)
-		fprintf(stderr, "cloche: not all changes could be applied\n");
+		fprintf(stderr, "cloche: not all changes could be applied%s\n",
+			r->changes_incomplete ? ": there are too many, too large or too deep" : "");
 	if (r->output_errno)
 		fprintf(stderr, "cloche: cannot write its output: %s\n", strerror(r->output_errno));
 }

@@ -153,7 +153,8 @@ static void list_layers(const struct keeper *k, struct result *r)
 static int collect_changes(struct keeper *k, struct result *r, struct err *e)
 {
 	const struct sandbox_spec *s = k->plan.spec;
-	bool apply = s->apply && outcome_is_success(&r->end);
+	bool apply = s->apply == APPLY_ALWAYS ||
+		     (s->apply == APPLY_ON_SUCCESS && outcome_is_success(&r->end));
 	struct change_options options = CHANGE_OPTIONS_DEFAULT;
 	struct change_list list = {0};
 	auto_close int upper = -1;
@@ -174,7 +175,8 @@ static int collect_changes(struct keeper *k, struct result *r, struct err *e)
 	r->changes = list.items;
 	r->change_count = list.count;
 	r->changes_cut = list.cut;
-	r->apply_failed = apply && list.failed > 0;
+	r->changes_incomplete = list.incomplete;
+	r->apply_failed = apply && (list.failed > 0 || list.incomplete);
 	return 0;
 }
 

@@ -24,6 +24,7 @@ struct visitor {
 	struct apply_owner owner;
 	struct safe_walk_path path;
 	struct change_list out;
+	mode_t umask; /* the caller's */
 	unsigned depth;
 };
 
@@ -78,15 +79,21 @@ static void record_blocked(struct visitor *w, const char *kind, bool is_dir, con
 	record_change(w, w->left.apply ? "skipped" : kind, is_dir, note);
 }
 
-/* Records an attempt; if result < 0, errno says why it failed. */
-static void record_tried(struct visitor *w, const char *kind, bool is_dir, int result)
+/* Records a change that the host could not bring back. */
+static void record_failed(struct visitor *w, const char *kind, bool is_dir, const char *note)
 {
-	if (result < 0) {
-		w->out.failed++;
-		record_blocked(w, kind, is_dir, strerror(errno));
-	} else {
-		record_change(w, kind, is_dir, NULL);
-	}
+	w->out.failed++;
+	record_blocked(w, kind, is_dir, note);
+}
+
+/* Records an attempt; if result < 0, errno says why it failed. */
+static void record_tried(struct visitor *w, const char *kind, bool is_dir, int result,
+			 const char *note)
+{
+	if (result < 0)
+		record_failed(w, kind, is_dir, strerror(errno));
+	else
+		record_change(w, kind, is_dir, note);
 }
 
 static int compare_changes(const void *a, const void *b)
@@ -103,6 +110,58 @@ void change_list_done(struct change_list *l)
 		free(l->items[i].path);
 	free(l->items);
 	*l = (struct change_list){0};
+}
+
+enum named { NAMED_NOT, NAMED_BELOW, NAMED };
+
+/* Has the caller named this path, one that holds it, or one below? */
+static enum named how_named(const struct visitor *w)
+{
+	const struct list *also = w->left.also;
+	enum named how = NAMED_NOT;
+
+	for (size_t i = 0; also && i < also->count; i++) {
+		if (path_below(w->path.text, also->items[i]))
+			return NAMED;
+		if (path_below(also->items[i], w->path.text))
+			how = NAMED_BELOW;
+	}
+	return how;
+}
+
+/* ---- modes -------------------------------------------------------------------------------------
+ */
+
+#define MODE_KEPT "its mode is not widened"
+
+/*
+ * The mode that the host's file or directory gets. What the owner has closed stays closed: the
+ * sandbox creates files with umask 022, so that each editor's save would open a private file.
+ * `chmod +x` is common and lets nobody read or write more.
+ */
+static mode_t tighten_mode(const struct visitor *w, const struct item *it)
+{
+	mode_t allowed = it->low.st_mode & 0777;
+
+	if (!it->has_low || (it->low.st_mode & S_IFMT) != (it->up.st_mode & S_IFMT))
+		return it->up.st_mode & 0777 & ~w->umask;
+	if (S_ISREG(it->low.st_mode))
+		allowed |= (allowed & 0444) >> 2;
+	return it->up.st_mode & allowed;
+}
+
+static bool has_same_mode(const struct visitor *w, const struct item *it)
+{
+	return tighten_mode(w, it) == (it->low.st_mode & 0777);
+}
+
+/* NULL, or that the mode of something that exists was to be widened. */
+static const char *mode_note(const struct visitor *w, const struct item *it)
+{
+	return it->has_low && (it->low.st_mode & S_IFMT) == (it->up.st_mode & S_IFMT) &&
+			       tighten_mode(w, it) != (it->up.st_mode & 0777)
+		       ? MODE_KEPT
+		       : NULL;
 }
 
 /* ---- files -------------------------------------------------------------------------------------
@@ -130,7 +189,7 @@ static bool is_same_file(struct visitor *w, const struct change_dir *p, const st
 	struct stat st;
 
 	if (upper < 0 || !it->has_low || !S_ISREG(it->low.st_mode) ||
-	    it->up.st_size != it->low.st_size || (it->up.st_mode ^ it->low.st_mode) & 0777)
+	    it->up.st_size != it->low.st_size || !has_same_mode(w, it))
 		return false;
 	if ((uint64_t)it->up.st_size > w->left.compared)
 		return false;
@@ -144,7 +203,7 @@ static bool delete_below(struct visitor *w, const struct change_dir *p, const st
 {
 	int result = w->left.apply ? apply_nothing(p->lower, it->name, &w->owner) : 0;
 
-	record_tried(w, DELETED, S_ISDIR(it->low.st_mode), result);
+	record_tried(w, DELETED, S_ISDIR(it->low.st_mode), result, NULL);
 	return result == 0;
 }
 
@@ -170,21 +229,29 @@ static const char *change_kind(const struct item *it)
 static void visit_file(struct visitor *w, const struct change_dir *p, struct item *it)
 {
 	auto_close int fd = safe_walk_open_file(p->upper, it->name, &it->up);
-	const char *kind = change_kind(it);
+	const char *kind = change_kind(it), *note = mode_note(w, it);
 	int result = 0;
 
-	if (fd < 0 && !it->blocked)
-		it->blocked = "the file cannot be read";
-	if (is_same_file(w, p, it, fd))
+	if (fd < 0 && !it->blocked) {
+		record_failed(w, kind, false, "the file cannot be read");
 		return;
-	if (!it->blocked && (uint64_t)it->up.st_size > w->left.bytes)
+	}
+	if (is_same_file(w, p, it, fd)) {
+		if (note)
+			record_blocked(w, kind, false, note);
+		return;
+	}
+	if (!it->blocked && (uint64_t)it->up.st_size > w->left.bytes) {
+		w->out.incomplete = true;
 		it->blocked = "too large";
+	}
 	if (!clear_way(w, p, it, kind))
 		return;
 	w->left.bytes -= (uint64_t)it->up.st_size;
+	it->up.st_mode = S_IFREG | tighten_mode(w, it);
 	if (w->left.apply)
 		result = apply_file(p->lower, it->name, fd, &it->up, &w->owner);
-	record_tried(w, kind, false, result);
+	record_tried(w, kind, false, result, note);
 }
 
 static bool read_link_at(int dir, const char *name, char target[PATH_MAX])
@@ -197,22 +264,24 @@ static bool read_link_at(int dir, const char *name, char target[PATH_MAX])
 	return true;
 }
 
-/* Does a link at this depth (0: in the workspace itself) name something outside, by its text? */
+/*
+ * Does a link at this depth (0: in the workspace itself) lead out, or may it? A `..` behind a name
+ * goes up from wherever that name leads, if it is a link itself; so `..` counts only at the start.
+ */
 static bool leads_out(const char *target, unsigned depth)
 {
-	long level = depth;
+	unsigned ups = 0;
+	bool has_name = false;
 
 	if (target[0] == '/')
 		return true;
 	while (*target) {
 		size_t len = strcspn(target, "/");
+		bool is_up = len == 2 && memcmp(target, "..", 2) == 0;
 
-		if (len == 2 && memcmp(target, "..", 2) == 0)
-			level--;
-		else if (len > 0 && !(len == 1 && target[0] == '.'))
-			level++;
-		if (level < 0)
+		if (is_up && (has_name || ++ups > depth))
 			return true;
+		has_name |= !is_up && len > 0 && !(len == 1 && target[0] == '.');
 		target += len + (target[len] == '/');
 	}
 	return false;
@@ -223,20 +292,22 @@ static void visit_link(struct visitor *w, const struct change_dir *p, struct ite
 	char target[PATH_MAX], below[PATH_MAX];
 	const char *kind = change_kind(it);
 
-	if (!read_link_at(p->upper, it->name, target))
-		it->blocked = "the link cannot be read";
-	else if (it->has_low && S_ISLNK(it->low.st_mode) &&
-		 read_link_at(p->lower, it->name, below) && str_equal(target, below))
+	int result = 0;
+
+	if (!read_link_at(p->upper, it->name, target)) {
+		record_failed(w, kind, false, "the link cannot be read");
 		return;
+	}
+	if (it->has_low && S_ISLNK(it->low.st_mode) && read_link_at(p->lower, it->name, below) &&
+	    str_equal(target, below))
+		return;
+	if (!it->blocked && leads_out(target, w->depth - 1) && how_named(w) != NAMED)
+		it->blocked = "a link that leads out of the workspace";
 	if (!clear_way(w, p, it, kind))
 		return;
-	if (w->left.apply && apply_link(p->lower, it->name, target, &w->owner) < 0)
-		record_tried(w, kind, false, -1);
-	else
-		record_change(w, kind, false,
-			      leads_out(target, w->depth - 1)
-				      ? "a link that leads out of the workspace"
-				      : NULL);
+	if (w->left.apply)
+		result = apply_link(p->lower, it->name, target, &w->owner);
+	record_tried(w, kind, false, result, NULL);
 }
 
 /* ---- directories, deletions --------------------------------------------------------------------
@@ -265,18 +336,21 @@ static bool enter_below(struct visitor *w, const struct change_dir *p, struct it
 static void settle_dir(struct visitor *w, struct item *it, struct change_dir *child, bool is_new,
 		       bool is_empty)
 {
-	bool differs = !is_new && child->lower >= 0 && (it->up.st_mode ^ it->low.st_mode) & 0777;
+	bool differs = !is_new && child->lower >= 0 && !has_same_mode(w, it);
+	const char *note = is_new || child->lower < 0 ? NULL : mode_note(w, it);
 	int result = 0;
 
 	if (child->blocked) {
-		if (differs || (is_new && is_empty))
+		if (differs || note || (is_new && is_empty))
 			record_blocked(w, is_new ? ADDED : MODIFIED, true, child->blocked);
 		return;
 	}
 	if (w->left.apply && (is_new || differs))
-		result = apply_mode(child->lower, it->up.st_mode & 0777, &w->owner);
+		result = apply_mode(child->lower, tighten_mode(w, it), &w->owner);
 	if (differs || (is_new && is_empty) || result < 0)
-		record_tried(w, is_new ? ADDED : MODIFIED, true, result);
+		record_tried(w, is_new ? ADDED : MODIFIED, true, result, note);
+	else if (note)
+		record_blocked(w, MODIFIED, true, note);
 }
 
 static void visit_dir(struct visitor *w, const struct change_dir *p, struct item *it)
@@ -289,7 +363,7 @@ static void visit_dir(struct visitor *w, const struct change_dir *p, struct item
 
 	child.upper = safe_walk_open_dir(p->upper, it->name);
 	if (child.upper < 0) {
-		record_blocked(w, is_new ? ADDED : MODIFIED, true, "the directory cannot be read");
+		record_failed(w, is_new ? ADDED : MODIFIED, true, "the directory cannot be read");
 		return;
 	}
 	child.opaque = p->opaque || safe_walk_is_opaque(child.upper);
@@ -326,23 +400,6 @@ static const char *why_guarded(const struct change_dir *p, const struct item *it
 	if (deleted && strcasecmp(it->name, ".git") == 0)
 		return "control file: the repository itself";
 	return control_reason(&p->control, it->name, deleted ? it->low.st_mode : it->up.st_mode);
-}
-
-enum named { NAMED_NOT, NAMED_BELOW, NAMED };
-
-/* Has the caller named this path, one that holds it, or one below? */
-static enum named how_named(const struct visitor *w)
-{
-	const struct list *also = w->left.also;
-	enum named how = NAMED_NOT;
-
-	for (size_t i = 0; also && i < also->count; i++) {
-		if (path_below(w->path.text, also->items[i]))
-			return NAMED;
-		if (path_below(also->items[i], w->path.text))
-			how = NAMED_BELOW;
-	}
-	return how;
 }
 
 /* Finds out why this item is not to be applied, if there is a reason. */
@@ -391,7 +448,7 @@ static void visit_named(struct visitor *w, const struct change_dir *p, const cha
 	size_t mark;
 
 	if (w->left.entries == 0 || !safe_walk_push(&w->path, name, &mark)) {
-		w->out.cut = true;
+		w->out.incomplete = true;
 		return;
 	}
 	w->left.entries--;
@@ -407,10 +464,10 @@ static void walk_hidden(struct visitor *w, const struct change_dir *p,
 	bool cut;
 
 	if (dirents_names(p->lower, w->left.entries, &names, &cut) < 0) {
-		w->out.cut = true;
+		w->out.incomplete = true;
 		return;
 	}
-	w->out.cut |= cut;
+	w->out.incomplete |= cut;
 	for (size_t i = 0; i < names.count; i++)
 		if (!safe_walk_has_name(upper_names, names.items[i]))
 			visit_named(w, p, names.items[i], true);
@@ -421,15 +478,17 @@ static void walk_dir(struct visitor *w, const char *name, struct change_dir *p)
 	auto_list struct list names = {0};
 	bool cut;
 
-	if (w->depth == SAFE_WALK_MAX_DEPTH ||
-	    dirents_names(p->upper, w->left.entries, &names, &cut) < 0) {
-		record_blocked(w, MODIFIED, true,
-			       w->depth == SAFE_WALK_MAX_DEPTH ? "nested too deep"
-							       : "the directory cannot be read");
+	if (w->depth == SAFE_WALK_MAX_DEPTH) {
+		w->out.incomplete = true;
+		record_blocked(w, MODIFIED, true, "nested too deep");
+		return;
+	}
+	if (dirents_names(p->upper, w->left.entries, &names, &cut) < 0) {
+		record_failed(w, MODIFIED, true, "the directory cannot be read");
 		return;
 	}
 	w->depth++;
-	w->out.cut |= cut;
+	w->out.incomplete |= cut;
 	p->control = control_place_look(name, &names, p->lower);
 	if (p->opaque && p->lower >= 0)
 		walk_hidden(w, p, &names);
@@ -449,6 +508,8 @@ int changes_collect(int upper_fd, int lower_fd, const struct change_options *opt
 	if (fstat(lower_fd, &st) < 0)
 		return err_sys(e, "looking at the workspace");
 	w->left = options ? *options : defaults;
+	w->umask = umask(0);
+	umask(w->umask);
 	w->owner = (struct apply_owner){.set = geteuid() == 0, .uid = st.st_uid, .gid = st.st_gid};
 	walk_dir(w, "", &root);
 	if (w->out.count > 0)

@@ -35,18 +35,20 @@ struct change_list {
 	struct change *items; /* note: why it was or would be skipped; or a warning */
 	size_t count;
 	size_t room;
-	size_t total;	/* changes, listed or not */
-	size_t skipped; /* of those: not applied */
-	size_t failed;	/* of those: because the host could not, not because a rule forbids it */
-	bool cut;	/* there was more than the limits allow */
+	size_t total;	 /* changes, listed or not */
+	size_t skipped;	 /* of those: not applied */
+	size_t failed;	 /* of those: because the host could not, not because a rule forbids it */
+	bool cut;	 /* more changes than are listed */
+	bool incomplete; /* the tree is larger or deeper than the limits: not all was looked at */
 };
 
 /*
  * Lists the changes. options NULL: the defaults. On failure *ret is untouched.
  *
  * With `apply` they are brought to the host: regular files, directories and links, never followed; no set-id
- * or sticky bits, no special files, no control files (sandbox/workspace/control.h) but those of `also`. A
- * change that could not or must not be applied is listed with kind "skipped" and a note. A file is complete
+ * or sticky bits, no special files, no control files (sandbox/workspace/control.h) and no links that lead out
+ * of the workspace but those of `also`. A mode is never widened, except that who may read a file may also
+ * execute it; new files obey the caller's umask. A change that could not or must not be applied is listed with kind "skipped" and a note. A file is complete
  * under its name or unchanged. As root, new files belong to the owner of the workspace.
  */
 int changes_collect(int upper_fd, int lower_fd, const struct change_options *options,
