@@ -350,6 +350,7 @@ install: $(PROGRAMS)
 	cp -R --no-preserve=ownership policies $(SHARE)/cloche/
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	sed 's|@PREFIX@|$(PREFIX)|' deploy/cloche.service >$(DESTDIR)$(PREFIX)/lib/systemd/system/cloche.service
+	install -m 644 deploy/cloche.socket $(DESTDIR)$(PREFIX)/lib/systemd/system/
 	install -m 644 deploy/cloche.conf.yaml deploy/alerts.yml $(SHARE)/cloche/
 	for f in $(MAN); do s=$${f##*.}; install -d $(SHARE)/man/man$$s && \
 		install -m 644 $$f $(SHARE)/man/man$$s/; done

@@ -16,6 +16,8 @@ void audit_close(struct audit *a);
 /* done is called once, later; with an error the effect must not take place. done may be NULL. */
 void audit_write(struct audit *a, const struct audit_entry *entry,
 		 void (*done)(void *arg, const struct err *e), void *arg);
+/* done is called once the role has answered, behind all entries that were sent before, or has gone. */
+void audit_ping(struct audit *a, void (*done)(void *arg, const struct err *e), void *arg);
 /* The error for work that is refused because its entry could not be written: busy, 503 over HTTP. */
 void audit_refuse(const struct err *why, struct err *ret);
 /* The role was restarted: entries that wait for a receipt fail first. fd -1: the role is gone. */

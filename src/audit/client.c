@@ -167,6 +167,13 @@ void audit_write(struct audit *a, const struct audit_entry *entry,
 	submit_pending(a, &m, &(struct pending_entry){.wrote = done, .arg = arg});
 }
 
+void audit_ping(struct audit *a, void (*done)(void *arg, const struct err *e), void *arg)
+{
+	struct ipc m = {.type = IPC_PING};
+
+	submit_pending(a, &m, &(struct pending_entry){.wrote = done, .arg = arg});
+}
+
 void audit_query(struct audit *a, const struct audit_query *q,
 		 void (*done)(void *arg, int fd, const struct err *e), void *arg)
 {

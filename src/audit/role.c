@@ -20,8 +20,10 @@
 #include <poll.h>
 #include <sodium.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 
 #define BATCH 256
+#define CLIENT_WAIT_MS 1000
 
 struct receipt_due {
 	int sock;
@@ -51,12 +53,17 @@ struct audit_role {
 
 static void send_reply(int sock, const struct ipc *m, int fd)
 {
-	/* A client that reads no receipts must not block the others; it loses its own. */
+	/*
+	 * A client that leaves megabytes of receipts unread is stuck. It must not block the others: its
+	 * socket is shut, so that it learns of the loss when it reads again.
+	 */
 	while (ipc_send(sock, m, fd) < 0) {
 		struct pollfd p = {.fd = sock, .events = POLLOUT};
 
-		if (errno != EAGAIN || poll(&p, 1, 5000) <= 0)
-			return;
+		if (errno == EAGAIN && poll(&p, 1, CLIENT_WAIT_MS) > 0)
+			continue;
+		shutdown(sock, SHUT_RDWR);
+		return;
 	}
 }
 
@@ -89,13 +96,14 @@ static void flush_batch(struct audit_role *r)
 	r->count = 0;
 }
 
+/* A query, or a ping. Receipts keep the order of the requests. */
 static void answer_query(struct audit_role *r, int sock, const struct ipc *m)
 {
 	struct ipc answer = {.type = IPC_AUDIT_DONE, .serial = m->serial};
 	auto_close int fd = -1;
 
 	flush_batch(r);
-	if (want_log(r, &answer.err) == 0)
+	if (m->type == IPC_AUDIT_QUERY && want_log(r, &answer.err) == 0)
 		fd = audit_log_query(r->log, &m->query, &answer.err);
 	send_reply(sock, &answer, fd);
 }
@@ -109,9 +117,10 @@ static int take_request(struct audit_role *r, int sock)
 	close_fd(&fd);
 	if (rc < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -1;
-	if (rc == 0 || (m.type != IPC_AUDIT_WRITE && m.type != IPC_AUDIT_QUERY))
+	if (rc == 0 ||
+	    (m.type != IPC_AUDIT_WRITE && m.type != IPC_AUDIT_QUERY && m.type != IPC_PING))
 		return -1;
-	if (m.type == IPC_AUDIT_QUERY) {
+	if (m.type != IPC_AUDIT_WRITE) {
 		answer_query(r, sock, &m);
 		return 1;
 	}

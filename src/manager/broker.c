@@ -105,6 +105,14 @@ void broker_ask(struct broker *b, const struct ipc *m, int fd, broker_done done,
 		ipc_channel_send(&b->channel, &copy, fd);
 }
 
+void broker_tell(struct broker *b, uint32_t type)
+{
+	struct ipc m = {.type = type};
+
+	if (!b->lost)
+		ipc_channel_send(&b->channel, &m, -1);
+}
+
 void broker_ask_id(struct broker *b, uint32_t type, const char *id, broker_done done, void *arg)
 {
 	struct ipc m = {.type = type};

@@ -31,5 +31,7 @@ void broker_close(struct broker *b);
  * IPC_DONE. fd (or -1) stays the caller's: it is sent at once or duplicated.
  */
 void broker_ask(struct broker *b, const struct ipc *m, int fd, broker_done done, void *arg);
-/* The same for a message that has only a type and the id of a sandbox. */
+/* Sends a message that has only a type, and gets no answer. */
+void broker_tell(struct broker *b, uint32_t type);
+/* broker_ask for a message that has only a type and the id of a sandbox. */
 void broker_ask_id(struct broker *b, uint32_t type, const char *id, broker_done done, void *arg);

@@ -466,6 +466,14 @@ void manager_drain(struct manager *m)
 	m->draining = true;
 }
 
+void manager_let_go(struct manager *m)
+{
+	for (struct sandbox *s = m->first, *next; s; s = next) {
+		next = s->next;
+		sandbox_close_link(s);
+	}
+}
+
 void manager_free(struct manager *m)
 {
 	if (!m)

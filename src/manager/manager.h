@@ -311,3 +311,5 @@ struct shares *manager_shares(struct manager *m);
 void manager_news(struct manager *m, const struct ipc *news, int fd);
 /* After this nothing new is made; what exists goes on. */
 void manager_drain(struct manager *m);
+/* Closes all links, so that nothing which still happens here reaches a sandbox: commands go on without us (rule 22). */
+void manager_let_go(struct manager *m);

@@ -137,18 +137,31 @@ static int check_address(const char *address, struct err *e)
 		       : refuse_key(e, "listen", address, ": the port must be 0 to 65535");
 }
 
+/* Unless the settings name a Unix socket, there is the usual one: `cloche` on this host needs it. */
+static int put_own_socket(struct config *c, struct err *e)
+{
+	char path[CONFIG_PATH];
+
+	for (uint32_t i = 0; i < c->listen_count; i++)
+		if (str_starts(c->listen[i], "unix:"))
+			return 0;
+	if (c->listen_count == CONFIG_LISTEN)
+		return err_field(e, ERR_INVALID, "listen",
+				 "listen: at most %d addresses besides the Unix socket",
+				 CONFIG_LISTEN - 1);
+	config_socket_path(c, path, sizeof(path));
+	if ((size_t)snprintf(c->listen[c->listen_count++], CONFIG_ADDRESS, "unix:%s", path) >=
+	    CONFIG_ADDRESS)
+		return err_set(e, ERR_INVALID, "%s: too long for a socket's path", path);
+	return 0;
+}
+
 static int put_addresses(struct config *c, struct err *e)
 {
-	if (c->listen_count == 0) {
-		char path[CONFIG_PATH];
-
-		config_socket_path(c, path, sizeof(path));
-		c->listen_count = 2;
-		snprintf(c->listen[0], sizeof(c->listen[0]), "127.0.0.1:7070");
-		if ((size_t)snprintf(c->listen[1], sizeof(c->listen[1]), "unix:%s", path) >=
-		    sizeof(c->listen[1]))
-			return err_set(e, ERR_INVALID, "%s: too long for a socket's path", path);
-	}
+	if (c->listen_count == 0)
+		snprintf(c->listen[c->listen_count++], CONFIG_ADDRESS, "127.0.0.1:7070");
+	if (put_own_socket(c, e) < 0)
+		return -1;
 	for (uint32_t i = 0; i < c->listen_count; i++)
 		if (check_address(c->listen[i], e) < 0)
 			return -1;

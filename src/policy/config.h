@@ -77,6 +77,7 @@ struct config_e2b {
 struct config {
 	uint32_t listen_count;
 	char listen[CONFIG_LISTEN][CONFIG_ADDRESS]; /* "127.0.0.1:7070", "[::1]:0", "unix:/PATH" */
+	bool sockets_are_passed; /* by the service manager, which keeps them; listen is not used */
 	char state_dir[CONFIG_PATH], runtime_dir[CONFIG_PATH];
 
 	struct config_sandbox sandbox;
@@ -85,9 +86,10 @@ struct config {
 	uint32_t max_sandboxes, max_sandboxes_per_token;
 	uint32_t pool_size; /* sandboxes prepared in advance */
 	uint32_t boot_retries;
-	uint64_t output_budget; /* bound on all captured output in memory at one time */
-	uint64_t log_bytes;	/* kept of the output of each background command */
-	uint64_t shutdown_ms;	/* running work may take this long after SIGTERM */
+	uint64_t output_budget;	  /* bound on all captured output in memory at one time */
+	uint64_t log_bytes;	  /* kept of the output of each background command */
+	uint64_t shutdown_ms;	  /* running work may take this long after SIGTERM */
+	uint64_t role_timeout_ms; /* a role that does not answer for this long is restarted */
 
 	struct config_rate rate_token, rate_address;
 	uint32_t max_connections;

@@ -43,6 +43,7 @@ static const struct config_key keys[] = {
 	{"", "output_budget", SIZE, AT(output_budget), MB, 0, "512M"},
 	{"", "log_bytes", SIZE, AT(log_bytes), 4096, 1024 * MB, "1M"},
 	{"", "shutdown_timeout", TIME, AT(shutdown_ms), 0, DAY_MS, "10s"},
+	{"", "role_timeout", TIME, AT(role_timeout_ms), 1000, DAY_MS, "10s"},
 
 	{"", "sandbox", SECTION, 0, 0, 0, 0, NULL},
 	{"sandbox", "image", NAME, AT(sandbox.image), 0, 0, "host"},

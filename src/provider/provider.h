@@ -59,6 +59,7 @@ struct provider_host {
 			    const char *id);
 	/* The row's role broke the protocol. */
 	void (*end_role)(struct provider_host *h, const char *why);
+	void (*role_answered)(struct provider_host *h);
 };
 
 struct provider_result {
@@ -83,6 +84,8 @@ struct provider_row {
 	/* The row's role was started, or has ended. Takes sock. NULL: the row needs no role. */
 	void (*role_started)(struct provider_host *h, int sock);
 	void (*role_ended)(struct provider_host *h);
+	/* Sends a ping, which the host hears answered (role_answered). */
+	void (*role_ping)(struct provider_host *h);
 	/* Reports what earlier brokers left, after all records were read. NULL: nothing can be left. */
 	void (*find_leftovers)(struct provider_host *h);
 

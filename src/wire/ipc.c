@@ -33,6 +33,7 @@ static const struct ipc_text snapshot_texts[] = {TEXT(snapshot.id),
 static const struct ipc_text died_texts[] = {TEXT(died.id), TEXT(died.why), {0}};
 static const struct ipc_text remote_texts[] = {TEXT(remote.id), TEXT(remote.name), {0}};
 static const struct ipc_text query_texts[] = {TEXT(query.target), {0}};
+static const struct ipc_text ping_texts[] = {TEXT(ping.silent), {0}};
 static const struct ipc_text no_texts[] = {{0}};
 
 static const struct shape {
@@ -62,6 +63,8 @@ static const struct shape {
 	[IPC_AUDIT_WRITE] = {sizeof(struct audit_entry), no_texts},
 	[IPC_AUDIT_QUERY] = {sizeof(struct audit_query), query_texts},
 	[IPC_AUDIT_DONE] = {0, no_texts},
+	[IPC_PING] = {sizeof(struct ipc_ping), ping_texts},
+	[IPC_PONG] = {0, no_texts},
 };
 
 static const struct shape *shape_of(uint32_t type)

@@ -62,6 +62,9 @@ enum ipc_type {
 	IPC_AUDIT_WRITE = 96, /* audit_entry */
 	IPC_AUDIT_QUERY,      /* audit_query -> an fd to read the lines from */
 	IPC_AUDIT_DONE,
+	/* broker to any role, and its answer; serial 0, but for role audit, which answers IPC_AUDIT_DONE */
+	IPC_PING = 112, /* ipc_ping */
+	IPC_PONG,
 };
 
 struct ipc_volume {
@@ -137,6 +140,12 @@ struct ipc_peer {
 	uint8_t is_operator; /* may do everything without a token (rule 7) */
 };
 
+/* Proves that the role's loop runs. To the front it also tells how the other roles are. */
+struct ipc_ping {
+	uint32_t interval_ms; /* until the next ping */
+	char silent[128];     /* names of the roles that do not answer, separated by blanks */
+};
+
 struct ipc_remote {
 	char id[IPC_ID];      /* ours */
 	char name[REMOTE_ID]; /* the service's; "" at first */
@@ -171,6 +180,7 @@ struct ipc {
 		struct ipc_died died;
 		struct ipc_peer peer;
 		struct ipc_remote remote;
+		struct ipc_ping ping;
 		struct audit_entry entry;
 		struct audit_query query;
 	};

@@ -179,8 +179,11 @@ void e2b_enter(struct exchange *x)
 	/* Sandboxes of other doors cannot be entered here until their owner connects to them. */
 	if (s && (!e2b_state(s) || !e2b_is_open(s)))
 		s = NULL;
-	if (may_enter(q, s, q->method->need))
-		write_decision(q);
+	if (!may_enter(q, s, q->method->need))
+		return;
+	/* With its owner's token end the requests that a key of the sandbox has let in. */
+	snprintf(x->caller.token, sizeof(x->caller.token), "%s", sandbox_owner(s));
+	write_decision(q);
 }
 
 /* ---- RPCs ---- */

@@ -154,6 +154,7 @@ void e2b_fs_watch(struct e2b_request *q, struct sandbox *s)
 	if (e2b_stream_deadline(q, &deadline_ms) < 0)
 		return;
 	w->stream.stop = watch_stop;
+	exchange_set_endless(q->x);
 	e2b_stream_open(&w->stream, s, KEEPALIVE, deadline_ms);
 	w->call = call_watch(s, q->path, body_flag(q->in, "recursive"),
 			     &(struct receiver){.begin = send_watch_start,

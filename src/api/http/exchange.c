@@ -103,7 +103,14 @@ static void exchange_free(struct exchange *x)
 	free(in->uri);
 	free(in->scratch);
 	in->server->exchange_count--;
+	in->server->endless_count -= in->is_endless;
 	free(x); /* the first member of its struct whole_exchange */
+}
+
+void exchange_set_endless(struct exchange *x)
+{
+	x->internal->server->endless_count += !x->internal->is_endless;
+	x->internal->is_endless = true;
 }
 
 void exchange_hold(struct exchange *x)

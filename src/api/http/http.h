@@ -42,6 +42,13 @@ struct sandbox;
 struct server;
 struct tokens;
 
+/* What the broker's last ping said about the roles of the daemon. */
+struct api_roles {
+	int64_t told_ns;      /* 0: no ping came yet */
+	uint32_t interval_ms; /* of the pings */
+	char silent[128];     /* names of roles that do not answer, separated by blanks */
+};
+
 /* For every handler. Made by the front, lives as long as the server. */
 struct api {
 	struct loop *loop;
@@ -51,6 +58,7 @@ struct api {
 	struct tokens *tokens;
 	struct metrics *metrics;
 	struct server *server;
+	struct api_roles roles;
 	void *door_state[4]; /* by enum door_id: for the door's own use */
 };
 
@@ -235,6 +243,8 @@ struct pump;
 void exchange_pump(struct exchange *x, struct pump *p);
 /* One server-sent event: "event: NAME\ndata: TEXT\n\n"; text must be one line. */
 void exchange_event(struct exchange *x, const char *name, const char *text, size_t len);
+/* The answer has no end of its own (events, watches): a shutdown does not wait for it. */
+void exchange_set_endless(struct exchange *x);
 /* The answer is complete. */
 void exchange_finish(struct exchange *x);
 /* The answer cannot be completed: the connection is cut, so that the client notices. */

@@ -75,7 +75,7 @@ struct server {
 	struct loop_timer timer;
 	struct loop_task task;
 	struct peers peers, idle;
-	size_t peer_count, exchange_count, buffered;
+	size_t peer_count, exchange_count, endless_count, buffered;
 	struct http_listener *listeners;
 	struct peer *adding; /* during MHD_add_connection */
 	struct buckets *by_token, *by_address;
@@ -93,8 +93,9 @@ struct exchange_internal {
 	size_t scratch_used;
 	unsigned hold;
 	bool begun, complete, called, suspended, queued, answered, cut, told_gone, in_mhd;
-	bool quiet;	/* no audit entry: a repeated refusal */
-	bool retry_set; /* Retry-After is there */
+	bool is_endless; /* does not hold up a shutdown */
+	bool quiet;	 /* no audit entry: a repeated refusal */
+	bool retry_set;	 /* Retry-After is there */
 	/* request body */
 	struct buf body;
 	size_t body_max, discarded;

@@ -291,6 +291,17 @@ static int check_query(const struct exchange *x, struct err *e)
 	return 0;
 }
 
+/* What tells about the daemon itself is answered to the end. */
+static int check_draining(struct exchange *x, struct err *e)
+{
+	if (!x->internal->server->draining ||
+	    (x->door->id == DOOR_REST && x->route->flags & ROUTE_OPEN))
+		return 0;
+	exchange_set_header(x, "Retry-After", "1");
+	x->internal->retry_set = x->internal->quiet = true;
+	return err_set(e, ERR_SYSTEM, "the daemon is being stopped; try again in a moment");
+}
+
 /* 0, or the status to answer with. */
 static int check_request(struct exchange *x, struct err *e)
 {
@@ -306,6 +317,8 @@ static int check_request(struct exchange *x, struct err *e)
 		return check_headers(x, e) < 0 ? 403 : status;
 	if (check_headers(x, e) < 0)
 		return 403;
+	if (check_draining(x, e) < 0)
+		return 503;
 	if (x->route->flags & (ROUTE_OPEN | ROUTE_OWN_AUTH))
 		return 0;
 	if (exchange_authenticate(x, e) < 0)

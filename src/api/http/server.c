@@ -1,6 +1,7 @@
 /* The HTTP server: runs libmicrohttpd in the loop, accepts connections and bounds their number. */
 #include "api/http/http_internal.h"
 
+#include "auth/tokens.h"
 #include "base/log.h"
 #include "policy/config.h"
 
@@ -121,8 +122,6 @@ static bool make_room(struct server *s, const struct peer *p)
 {
 	size_t most = s->api->config->max_connections;
 
-	if (s->draining)
-		return false;
 	if (p->is_remote && most && count_address(s, p->address) >= most / 4 + 1)
 		return false;
 	if (!most || s->peer_count < most)
@@ -376,12 +375,13 @@ static void close_listeners(struct server *s)
 	}
 }
 
-void server_drain(struct server *s)
+void server_drain(struct server *s, bool leaves_sockets)
 {
 	struct peer *p;
 
 	s->draining = true;
-	close_listeners(s);
+	if (leaves_sockets)
+		close_listeners(s);
 	TAILQ_FOREACH (p, &s->idle, idle)
 		peer_cut(p);
 }
@@ -424,7 +424,31 @@ void server_free(struct server *s)
 
 size_t server_busy(const struct server *s)
 {
-	return s->exchange_count;
+	return s->exchange_count - s->endless_count;
+}
+
+bool server_is_draining(const struct server *s)
+{
+	return s->draining;
+}
+
+/* The caller's token is no longer there; the operator on the Unix socket has none. */
+static bool is_revoked(const struct exchange *x)
+{
+	const char *token = x->caller.token;
+
+	return token[0] && !tokens_has(x->api->tokens, token, (uint64_t)time(NULL));
+}
+
+void server_cut_revoked(struct server *s)
+{
+	struct peer *p, *next;
+
+	for (p = TAILQ_FIRST(&s->peers); p; p = next) {
+		next = TAILQ_NEXT(p, all);
+		if (p->now && is_revoked(p->now))
+			peer_cut(p);
+	}
 }
 
 size_t server_connections(const struct server *s)

@@ -6,7 +6,7 @@
  *   api_start(&api, &e);                          makes server and metrics, adds every door
  *   server_listen(api.server, tcp_listener);
  *   server_add_peer(api.server, fd, &peer);       an accepted, checked Unix connection
- *   server_drain(api.server);                     no new connections, no keep-alive
+ *   server_drain(api.server, false);                    new requests are answered 503, no keep-alive
  *   ... until server_busy(api.server) is 0 ...
  *   api_stop(&api);
  */
@@ -30,9 +30,13 @@ int server_listen(struct server *s, int fd, struct err *e);
 bool server_address(const struct server *s, char *ret, size_t size);
 /* Takes the connection over. A peer that is not the operator needs a token. */
 void server_add_peer(struct server *s, int fd, const struct ipc_peer *peer);
-void server_drain(struct server *s);
-/* Exchanges that are not yet answered. */
+/* leaves_sockets: connections are left to another process that has the same listening sockets. */
+void server_drain(struct server *s, bool leaves_sockets);
+bool server_is_draining(const struct server *s);
+/* Exchanges that are not yet answered, without those that have no end of their own. */
 size_t server_busy(const struct server *s);
+/* The tokens have changed: closes connections whose request is of a token that is gone or has expired. */
+void server_cut_revoked(struct server *s);
 size_t server_connections(const struct server *s);
 
 /* ---- /metrics: counters and histograms, and what the manager counts ---- */

@@ -11,6 +11,7 @@ void exchange_upgrade(struct exchange *x, upgrade_done on_open, void *arg)
 	struct exchange_internal *in = x->internal;
 
 	exchange_hold(x);
+	exchange_set_endless(x);
 	in->is_upgrade = in->answered = true;
 	in->status = 101;
 	if (x->gone || !in->peer) {

@@ -379,6 +379,7 @@ static void open_stream(struct exchange *x)
 	}
 	s->stream = x;
 	exchange_set_header(x, "Mcp-Session-Id", s->id);
+	exchange_set_endless(x);
 	sse_open(&s->sse, x);
 	exchange_write(x, ": open\n\n", 8);
 	exchange_on_gone(x, on_stream_gone, s);

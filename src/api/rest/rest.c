@@ -13,6 +13,8 @@
 
 static const struct route routes[] = {
 	{"GET", "/healthz", v1_healthz, 0, BODY_NONE, ROUTE_OPEN, "Is the daemon alive?", NULL},
+	{"GET", "/readyz", v1_readyz, 0, BODY_NONE, ROUTE_OPEN,
+	 "Do all processes of the daemon answer?", NULL},
 	{"GET", "/metrics", v1_metrics, READ, BODY_NONE, 0, "Counters for Prometheus", NULL},
 	{"GET", "/openapi.json", v1_openapi, 0, BODY_NONE, ROUTE_OPEN, "This description", NULL},
 

@@ -38,9 +38,9 @@ void v1_answer_empty(void *arg, json_t *value, const struct err *e);   /* 204 */
 
 /* ---- handlers, by file ---- */
 typedef void rest_handler(struct exchange *x);
-rest_handler v1_healthz, v1_metrics, v1_tokens, v1_tokens_refused, v1_policies, v1_images,
-	v1_volumes, v1_audit; /* system.c */
-rest_handler v1_openapi;      /* openapi.c */
+rest_handler v1_healthz, v1_readyz, v1_metrics, v1_tokens, v1_tokens_refused, v1_policies,
+	v1_images, v1_volumes, v1_audit; /* system.c */
+rest_handler v1_openapi;		 /* openapi.c */
 rest_handler v1_create, v1_list, v1_inspect, v1_patch, v1_destroy, v1_destroy_all, v1_timeout,
 	v1_port; /* sandboxes.c */
 rest_handler v1_change_state, v1_restart, v1_wait, v1_stats, v1_all_stats, v1_health,

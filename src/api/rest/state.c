@@ -191,6 +191,7 @@ void v1_events(struct exchange *x)
 		return;
 	w = exchange_attach(x, sizeof(*w), watching_done);
 	w->sandbox = exchange_arg(x, "sandbox");
+	exchange_set_endless(x);
 	sse_open(&w->sse, x);
 	exchange_write(x, ": \n\n", 4);
 	exchange_on_gone(x, on_watcher_gone, w);

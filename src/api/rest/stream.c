@@ -125,6 +125,7 @@ void stream_attach(struct exchange *x, struct sandbox *s, uint32_t eid, uint64_t
 {
 	struct exec_stream *t = new_stream(x);
 
+	exchange_set_endless(x); /* its command goes on, and so may the client, elsewhere */
 	t->from = from;
 	t->exec = t->pump.from = exec_attach(s, eid, from, &stream_ops, t);
 }

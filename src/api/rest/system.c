@@ -14,6 +14,29 @@ void v1_healthz(struct exchange *x)
 	exchange_json(x, 200, json_pack("{s:s, s:s}", "status", "ok", "version", CLOCHE_VERSION));
 }
 
+#define PINGS_MISSED 3 /* before the broker counts as silent itself */
+
+void v1_readyz(struct exchange *x)
+{
+	const struct api_roles *r = &x->api->roles;
+	int64_t age_ms = (now_ns() - r->told_ns) / 1000000;
+	json_t *silent = json_array();
+	char names[sizeof(r->silent)], *rest = NULL;
+
+	memcpy(names, r->silent, sizeof(names));
+	for (char *name = strtok_r(names, " ", &rest); name; name = strtok_r(NULL, " ", &rest))
+		json_array_append_new(silent, json_string(name));
+	if (!r->told_ns || age_ms > (int64_t)r->interval_ms * PINGS_MISSED)
+		json_array_append_new(silent, json_string("broker"));
+	if (server_is_draining(x->api->server))
+		json_array_append_new(silent, json_string("front"));
+	if (json_array_size(silent))
+		exchange_json(x, 503,
+			      json_pack("{s:s, s:o}", "status", "not ready", "silent", silent));
+	else
+		exchange_json(x, 200, json_pack("{s:s, s:o}", "status", "ok", "silent", silent));
+}
+
 void v1_metrics(struct exchange *x)
 {
 	struct buf b = {0};

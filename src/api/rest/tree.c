@@ -123,6 +123,7 @@ static void close_events(void *data)
 
 static int64_t begin_events(struct exchange *x, const struct file_info *info)
 {
+	exchange_set_endless(x);
 	sse_open(x->data, x);
 	sse_send(x->data, "start", json_object());
 	return TRANSFER_UNKNOWN;

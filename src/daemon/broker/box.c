@@ -174,7 +174,12 @@ static struct instance *find_instance(struct provider_host *h, const char *id)
 
 static void end_role(struct provider_host *h, const char *why)
 {
-	roles_end_remote(h->daemon, why);
+	roles_end(h->daemon, ROLE_REMOTE, why);
+}
+
+static void role_answered(struct provider_host *h)
+{
+	roles_answered(h->daemon, ROLE_REMOTE);
 }
 
 void box_init_host(struct daemon *d)
@@ -190,4 +195,5 @@ void box_init_host(struct daemon *d)
 	h->on_ended = on_ended;
 	h->on_leftover = on_leftover;
 	h->end_role = end_role;
+	h->role_answered = role_answered;
 }

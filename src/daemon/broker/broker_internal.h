@@ -41,6 +41,7 @@ struct broker_listener {
 	struct loop_timer again;
 	int fd;
 	bool is_unix;
+	bool is_passed; /* the service manager keeps it */
 	char path[128];
 };
 
@@ -49,6 +50,13 @@ struct front_side {
 	struct ipc_channel channel; /* closed: no front is running */
 	uint32_t epoch;
 	bool was_told; /* everything that a new front has to know was sent */
+};
+
+/* What systemd, or another that speaks like it, has told about itself. */
+struct service_manager {
+	char socket[108];  /* to notify; "": nobody asks */
+	uint64_t alive_ms; /* how often it wants to hear; 0: never */
+	unsigned fd_count; /* listening sockets that were passed, from SERVICE_FD on */
 };
 
 struct daemon {
@@ -80,7 +88,10 @@ struct daemon {
 	struct broker_listener listeners[LISTENERS];
 	size_t listener_count;
 	struct loop_watch signals, files; /* signalfd, inotify */
-	struct loop_timer stop_timer;
+	struct loop_timer stop_timer, watch_timer, alive_timer;
+	bool was_ready;
+	unsigned told_silent; /* watch.c: roles that the front was told of, as bits */
+	struct service_manager service;
 	int64_t peer_noted_ns;
 	struct snapshot_job *snapshot_jobs;
 	size_t snapshot_running;
@@ -105,6 +116,8 @@ void daemon_stop(struct daemon *d);
 /* Writes a decision of the broker's own into the audit log. */
 void daemon_note(struct daemon *d, const char *what, const char *target, const char *verdict,
 		 const char *why);
+/* The front answers. */
+void daemon_is_ready(struct daemon *d);
 /* The front has finished, or is gone: a daemon that is stopping ends now. */
 void daemon_front_is_done(struct daemon *d);
 
@@ -121,6 +134,17 @@ void list_names(int dir, struct list *ret);
 /* ---- listen.c: Unix sockets, whose peers the broker checks, and TCP, for the front ---- */
 int listeners_open(struct daemon *d, struct err *e);
 void listeners_close(struct daemon *d);
+/* Stops accepting from sockets that were passed: clients wait in them for the next daemon. */
+void listeners_leave(struct daemon *d);
+
+/* ---- service.c: sd_notify(3), sd_listen_fds(3), sd_watchdog_enabled(3), without their library ---- */
+#define SERVICE_FD 3
+/* Before any fd is opened. Takes the variables out of the environment. */
+void service_init(struct daemon *d);
+/* Says from now on that this loop runs, if that is wanted. */
+void service_watch(struct daemon *d);
+/* "READY=1" and the like; does nothing if nobody asks. */
+void service_notify(struct daemon *d, const char *state);
 
 /* ---- box.c ---- */
 /* NULL if there is none. */

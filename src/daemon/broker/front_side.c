@@ -14,7 +14,7 @@ static void send_front(struct daemon *d, const struct ipc *m, int fd)
 	struct ipc_channel *c = &d->front.channel;
 
 	if (c->waiting >= MOST_WAITING)
-		roles_restart_front(d, "it does not read");
+		roles_end(d, ROLE_FRONT, "it does not read");
 	ipc_channel_send(c, m, fd);
 }
 
@@ -61,7 +61,12 @@ static void request_quit(struct daemon *d, struct requester who, const struct ip
 	if (d->stopping)
 		daemon_front_is_done(d);
 	else
-		roles_restart_front(d, "it quit");
+		roles_end(d, ROLE_FRONT, "it quit");
+}
+
+static void request_pong(struct daemon *d, struct requester who, const struct ipc *m)
+{
+	roles_answered(d, ROLE_FRONT);
 }
 
 static broker_request *const requests[] = {
@@ -80,14 +85,17 @@ static broker_request *const requests[] = {
 	[IPC_SNAPSHOT_WRITE] = snapshot_request_write,
 	[IPC_SNAPSHOT_KEEP] = snapshot_request_keep,
 	[IPC_QUIT] = request_quit,
+	[IPC_PONG] = request_pong,
 };
 
 static bool dispatch_request(struct daemon *d, const struct ipc *m)
 {
 	broker_request *run = m->type < ARRAY_LEN(requests) ? requests[m->type] : NULL;
 
-	/* Serial 0 is for news, which the front never sends; only IPC_QUIT needs no answer. */
-	if (!run || (m->serial == 0 && m->type != IPC_QUIT))
+	/* Only these two need no answer. */
+	bool has_none = m->type == IPC_QUIT || m->type == IPC_PONG;
+
+	if (!run || (m->serial == 0) != has_none)
 		return false;
 	run(d, (struct requester){d->front.epoch, m->serial}, m);
 	return true;
@@ -97,7 +105,7 @@ static void on_broken(void *arg, int errnum)
 {
 	/* A front that has ended is reaped elsewhere. */
 	if (errnum == EBADMSG)
-		roles_restart_front(arg, "it does not keep to the protocol");
+		roles_end(arg, ROLE_FRONT, "it does not keep to the protocol");
 }
 
 static void on_message(void *arg, const struct ipc *m, int fd)

@@ -120,6 +120,14 @@ static void on_peer(void *arg, uint32_t events)
 
 /* ---- sockets ---- */
 
+static int watch_unix(struct broker_listener *l, struct err *e)
+{
+	l->is_unix = true;
+	l->again = (struct loop_timer){.call = listen_again, .arg = l};
+	l->watch = (struct loop_watch){.fd = l->fd, .events = EPOLLIN, .call = on_peer, .arg = l};
+	return loop_watch(l->d->loop, &l->watch) < 0 ? err_sys(e, "cannot watch %s", l->path) : 0;
+}
+
 static int bind_unix(struct broker_listener *l, const char *path, struct err *e)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -138,10 +146,7 @@ static int bind_unix(struct broker_listener *l, const char *path, struct err *e)
 	if (chmod(path, 0666) < 0)
 		return err_sys(e, "cannot open %s for everybody", path);
 	snprintf(l->path, sizeof(l->path), "%s", path);
-	l->is_unix = true;
-	l->again = (struct loop_timer){.call = listen_again, .arg = l};
-	l->watch = (struct loop_watch){.fd = l->fd, .events = EPOLLIN, .call = on_peer, .arg = l};
-	return loop_watch(l->d->loop, &l->watch) < 0 ? err_sys(e, "cannot watch %s", path) : 0;
+	return watch_unix(l, e);
 }
 
 static int parse_address(const char *text, struct sockaddr_storage *ret, socklen_t *ret_size)
@@ -168,19 +173,24 @@ static int parse_address(const char *text, struct sockaddr_storage *ret, socklen
 	return inet_pton(AF_INET, host, &v4->sin_addr) == 1 ? 0 : -1;
 }
 
-/* The address with the port that the kernel chose. */
-static void describe_port(struct broker_listener *l, const char *wanted)
+/* The address of a TCP socket, with the port that the kernel chose. */
+static void describe_address(struct broker_listener *l)
 {
-	struct sockaddr_storage address;
+	struct sockaddr_storage address = {0};
+	const struct sockaddr_in *v4 = (const void *)&address;
+	const struct sockaddr_in6 *v6 = (const void *)&address;
 	socklen_t size = sizeof(address);
-	uint16_t port = 0;
+	char host[INET6_ADDRSTRLEN] = "";
 
-	if (getsockname(l->fd, (void *)&address, &size) == 0)
-		port = ntohs(address.ss_family == AF_INET6
-				     ? ((struct sockaddr_in6 *)&address)->sin6_port
-				     : ((struct sockaddr_in *)&address)->sin_port);
-	snprintf(l->path, sizeof(l->path), "%.*s:%u", (int)(strrchr(wanted, ':') - wanted), wanted,
-		 port);
+	if (getsockname(l->fd, (void *)&address, &size) < 0)
+		return;
+	if (address.ss_family == AF_INET6) {
+		inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof(host));
+		snprintf(l->path, sizeof(l->path), "[%s]:%u", host, ntohs(v6->sin6_port));
+	} else {
+		inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
+		snprintf(l->path, sizeof(l->path), "%s:%u", host, ntohs(v4->sin_port));
+	}
 }
 
 static int bind_tcp(struct broker_listener *l, const char *text, struct err *e)
@@ -198,7 +208,7 @@ static int bind_tcp(struct broker_listener *l, const char *text, struct err *e)
 	setsockopt(l->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	if (bind(l->fd, (void *)&address, size) < 0 || listen(l->fd, BACKLOG) < 0)
 		return err_sys(e, "cannot listen on %s", text);
-	describe_port(l, text);
+	describe_address(l);
 	return 0;
 }
 
@@ -212,37 +222,105 @@ static void write_addresses(const struct daemon *d)
 		dprintf(fd, "%s%s\n", d->listeners[i].is_unix ? "unix:" : "", d->listeners[i].path);
 }
 
+/* A socket that the service manager has opened. */
+static int take_passed(struct broker_listener *l, int fd, struct err *e)
+{
+	struct sockaddr_storage address = {0};
+	const struct sockaddr_un *un = (const void *)&address;
+	socklen_t size = sizeof(address), word = sizeof(int);
+	int type = 0, listens = 0;
+
+	l->fd = fd;
+	l->is_passed = true;
+	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+	if (getsockname(fd, (void *)&address, &size) < 0 ||
+	    getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &word) < 0 ||
+	    getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &word) < 0)
+		return err_sys(e, "cannot use the socket that was passed as fd %d", fd);
+	if (type != SOCK_STREAM || !listens)
+		return err_set(e, ERR_INVALID, "fd %d was passed, but is no listening socket", fd);
+	if (address.ss_family == AF_UNIX) {
+		snprintf(l->path, sizeof(l->path), "%.107s", un->sun_path);
+		return watch_unix(l, e);
+	}
+	describe_address(l);
+	return 0;
+}
+
+static int add_listener(struct daemon *d, const char *text, int passed, struct err *e)
+{
+	struct broker_listener *l = &d->listeners[d->listener_count];
+	int rc;
+
+	*l = (struct broker_listener){.d = d, .fd = -1};
+	rc = passed >= 0		 ? take_passed(l, passed, e)
+	     : str_starts(text, "unix:") ? bind_unix(l, text + 5, e)
+					 : bind_tcp(l, text, e);
+	if (rc < 0) {
+		close_fd(&l->fd);
+		return -1;
+	}
+	d->listener_count++;
+	log_info("listening", "address", l->path);
+	return 0;
+}
+
+/* The sockets that were passed take the place of those of the settings. */
+static int open_passed(struct daemon *d, struct err *e)
+{
+	char path[CONFIG_PATH], text[CONFIG_PATH + 8];
+	bool has_unix = false;
+
+	if (d->service.fd_count >= LISTENERS)
+		return err_set(e, ERR_INVALID, "more than %d sockets were passed", LISTENERS - 1);
+	d->config->sockets_are_passed = true;
+	for (unsigned i = 0; i < d->service.fd_count; i++) {
+		if (add_listener(d, NULL, SERVICE_FD + (int)i, e) < 0)
+			return -1;
+		has_unix |= d->listeners[i].is_unix;
+	}
+	config_socket_path(d->config, path, sizeof(path));
+	snprintf(text, sizeof(text), "unix:%s", path);
+	return has_unix ? 0 : add_listener(d, text, -1, e);
+}
+
+static int open_configured(struct daemon *d, struct err *e)
+{
+	for (uint32_t i = 0; i < d->config->listen_count; i++)
+		if (add_listener(d, d->config->listen[i], -1, e) < 0)
+			return -1;
+	return 0;
+}
+
 int listeners_open(struct daemon *d, struct err *e)
 {
-	for (uint32_t i = 0; i < d->config->listen_count; i++) {
-		struct broker_listener *l = &d->listeners[d->listener_count];
-		const char *text = d->config->listen[i];
-		int rc;
-
-		*l = (struct broker_listener){.d = d, .fd = -1};
-		rc = str_starts(text, "unix:") ? bind_unix(l, text + 5, e) : bind_tcp(l, text, e);
-		if (rc < 0) {
-			close_fd(&l->fd);
-			return -1;
-		}
-		d->listener_count++;
-		log_info("listening", "address", l->path);
-	}
+	if ((d->service.fd_count ? open_passed : open_configured)(d, e) < 0)
+		return -1;
 	write_addresses(d);
 	return 0;
 }
 
+static void close_listener(struct broker_listener *l)
+{
+	if (l->is_unix) {
+		loop_unwatch(l->d->loop, &l->watch);
+		loop_timer_stop(l->d->loop, &l->again);
+	}
+	if (l->is_unix && !l->is_passed && l->fd >= 0)
+		unlink(l->path);
+	close_fd(&l->fd);
+}
+
+void listeners_leave(struct daemon *d)
+{
+	for (size_t i = 0; i < d->listener_count; i++)
+		if (d->listeners[i].is_passed)
+			close_listener(&d->listeners[i]);
+}
+
 void listeners_close(struct daemon *d)
 {
-	for (size_t i = 0; i < d->listener_count; i++) {
-		struct broker_listener *l = &d->listeners[i];
-
-		if (l->is_unix) {
-			loop_unwatch(d->loop, &l->watch);
-			loop_timer_stop(d->loop, &l->again);
-			unlink(l->path);
-		}
-		close_fd(&l->fd);
-	}
+	for (size_t i = 0; i < d->listener_count; i++)
+		close_listener(&d->listeners[i]);
 	d->listener_count = 0;
 }

@@ -167,6 +167,7 @@ static void reload_config(struct daemon *d)
 		return;
 	}
 	memcpy(fresh->state_dir, d->config->state_dir, sizeof(fresh->state_dir));
+	fresh->sockets_are_passed = d->config->sockets_are_passed;
 	memcpy(fresh->runtime_dir, d->config->runtime_dir, sizeof(fresh->runtime_dir));
 	free(d->config);
 	d->config = fresh;
@@ -217,6 +218,13 @@ static void last_step(void *arg)
 		loop_timer_set(d->loop, &d->stop_timer, LAST_STEP_MS);
 }
 
+void daemon_is_ready(struct daemon *d)
+{
+	if (!d->was_ready)
+		service_notify(d, "READY=1");
+	d->was_ready = true;
+}
+
 void daemon_front_is_done(struct daemon *d)
 {
 	if (d->last_steps)
@@ -244,7 +252,8 @@ void daemon_stop(struct daemon *d)
 	log_info("stopping");
 	daemon_note(d, "daemon.stop", d->config->state_dir, "done", "");
 	d->stopping = true;
-	listeners_close(d);
+	service_notify(d, "STOPPING=1");
+	listeners_leave(d);
 	d->stop_timer = (struct loop_timer){.call = on_stop_timer, .arg = d};
 	loop_timer_set(d->loop, &d->stop_timer, d->config->shutdown_ms + 2000);
 	if (d->front.channel.watch.fd < 0)
@@ -325,6 +334,8 @@ static int start_daemon(struct daemon *d, struct err *e)
 		return -1;
 	roles_start_remote(d);
 	roles_start_front(d);
+	roles_watch(d);
+	service_watch(d);
 	return 0;
 }
 
@@ -379,6 +390,7 @@ int daemon_serve(const struct serve_options *o)
 	log_init("broker");
 	d->config = must_alloc(calloc(1, sizeof(*d->config)));
 	d->tokens = tokens_new();
+	service_init(d);
 	d->config_file = o->config ? str_copy(o->config) : config_find();
 	d->listen = o->listen;
 	d->test_front = o->test_front;

@@ -20,6 +20,7 @@
 #define DATABASE "state.db"
 #define TOKENS_TEXT_MAX (8u << 20)
 #define DRAIN_LOOK_MS 20
+#define FAREWELL_MS 20
 #define WAITING 256
 
 /* A connection or listener that came before serving began. */
@@ -82,6 +83,8 @@ static void take_tokens(struct front *f, int fd)
 		err_sys(&e, "cannot read the tokens");
 	if (e.kind || tokens_load(f->tokens, text, len, &e) < 0)
 		log_error("tokens refused", "error", e.msg);
+	else
+		server_cut_revoked(f->api.server);
 }
 
 /* ---- connections ---- */
@@ -100,7 +103,7 @@ static void keep_connection(struct front *f, const struct early *c)
 {
 	if (f->serving)
 		take_connection(f, c);
-	else if (f->early_count < WAITING && !f->draining)
+	else if (f->early_count < WAITING)
 		f->early[f->early_count++] = *c;
 	else
 		close(c->fd);
@@ -117,13 +120,21 @@ static void begin_serving(struct front *f)
 
 /* ---- the end ---- */
 
-static void quit_front(struct front *f)
+static void end_front(void *arg)
 {
-	struct ipc m = {.type = IPC_QUIT};
+	struct front *f = arg;
 
-	broker_ask(f->broker, &m, -1, NULL, NULL);
+	broker_tell(f->broker, IPC_QUIT);
 	f->status = 0;
 	loop_stop(f->loop);
+}
+
+static void quit_front(struct front *f)
+{
+	/* Streams to clients end with an error, which has a moment to leave. */
+	manager_let_go(f->manager);
+	f->drain_timer.call = end_front;
+	loop_timer_set(f->loop, &f->drain_timer, FAREWELL_MS);
 }
 
 static void on_drain(void *arg)
@@ -142,13 +153,21 @@ static void drain_front(struct front *f)
 		return;
 	f->draining = true;
 	manager_drain(f->manager);
-	server_drain(f->api.server);
+	server_drain(f->api.server, f->config->sockets_are_passed);
 	f->drain_until_ns = now_ns() + (int64_t)f->config->shutdown_ms * 1000000;
 	f->drain_timer = (struct loop_timer){.call = on_drain, .arg = f};
 	loop_timer_set(f->loop, &f->drain_timer, 0);
 }
 
 /* ---- the broker ---- */
+
+/* The answer proves that this loop runs; /readyz tells what the ping says. */
+static void take_ping(struct front *f, const struct ipc_ping *ping)
+{
+	f->api.roles = (struct api_roles){.told_ns = now_ns(), .interval_ms = ping->interval_ms};
+	memcpy(f->api.roles.silent, ping->silent, sizeof(f->api.roles.silent));
+	broker_tell(f->broker, IPC_PONG);
+}
 
 static void on_news(void *arg, const struct ipc *m, int fd)
 {
@@ -169,6 +188,9 @@ static void on_news(void *arg, const struct ipc *m, int fd)
 		if (fd >= 0)
 			keep_connection(f, &c);
 		return;
+	case IPC_PING:
+		take_ping(f, &m->ping);
+		break;
 	case IPC_SHUTDOWN:
 		drain_front(f);
 		break;

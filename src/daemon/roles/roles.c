@@ -53,6 +53,11 @@ static const struct role_kind {
 	[ROLE_REMOTE] = {"remote", NULL, NULL, 0},
 };
 
+const char *role_name(enum role_id id)
+{
+	return kinds[id].name;
+}
+
 /* role NAME DIR UID GID ROOTLESS */
 int daemon_role(int argc, char **argv)
 {
@@ -248,6 +253,8 @@ static int launch_role(struct daemon *d, struct role_start *s, struct err *e)
 		return err_sys(e, "cannot start role %s", s->kind->name);
 	}
 	r->started_ns = now_ns();
+	r->was_asked = r->has_answered = false;
+	r->missed = 0;
 	return 0;
 }
 
@@ -377,6 +384,7 @@ static void start_role(struct daemon *d, enum role_id id)
 
 	if (rc == 0) {
 		log_debug("role started", "role", kinds[id].name);
+		roles_ping(d, id);
 		return;
 	}
 	log_error("role cannot be started", "role", kinds[id].name, "error", e.msg);
@@ -429,12 +437,14 @@ static void start_remote_again(void *arg)
 		start_role(d, ROLE_REMOTE);
 }
 
-void roles_end_remote(struct daemon *d, const char *why)
+void roles_end(struct daemon *d, enum role_id id, const char *why)
 {
-	if (d->roles[ROLE_REMOTE].pid <= 0)
+	if (d->roles[id].pid <= 0)
 		return;
-	log_warn("role is ended", "name", "remote", "why", why);
-	kill(d->roles[ROLE_REMOTE].pid, SIGKILL);
+	log_warn("role is ended", "name", kinds[id].name, "why", why);
+	if (id == ROLE_FRONT)
+		front_detach(d);
+	kill(d->roles[id].pid, SIGKILL);
 }
 
 void roles_start_remote(struct daemon *d)
@@ -443,11 +453,12 @@ void roles_start_remote(struct daemon *d)
 	if (d->roles[ROLE_REMOTE].pid == 0)
 		start_remote_again(d);
 	else if (memcmp(&d->remote_settings, &d->config->e2b, sizeof(d->remote_settings)) != 0)
-		roles_end_remote(d, "its settings have changed");
+		roles_end(d, ROLE_REMOTE, "its settings have changed");
 }
 
 void roles_stop(struct daemon *d)
 {
+	roles_unwatch(d);
 	front_detach(d);
 	provider_e2b.role_ended(&d->host);
 	for (int i = 0; i < ROLE_COUNT; i++) {
@@ -459,17 +470,6 @@ void roles_stop(struct daemon *d)
 	close_fd(&d->audit_for_front);
 	if (d->audit)
 		audit_close(take_ptr(d->audit));
-}
-
-void roles_restart_front(struct daemon *d, const char *why)
-{
-	struct role *r = &d->roles[ROLE_FRONT];
-
-	if (r->pid <= 0)
-		return;
-	log_warn("front is ended", "why", why);
-	front_detach(d);
-	kill(r->pid, SIGKILL);
 }
 
 #define STEADY_NS 2000000000LL

@@ -14,6 +14,10 @@ struct role {
 	int64_t started_ns;
 	unsigned failures; /* in a row */
 	struct loop_timer again;
+	/* watch.c: */
+	bool was_asked;	   /* a ping is not answered yet */
+	bool has_answered; /* since its start */
+	unsigned missed;   /* rounds since that ping */
 };
 
 /* Comes first, so that the broker's decisions at the start are recorded. */
@@ -21,9 +25,17 @@ void roles_start_audit(struct daemon *d);
 void roles_start_front(struct daemon *d);
 /* Starts the role if the configuration names a service; ends it if its settings have changed. */
 void roles_start_remote(struct daemon *d);
-void roles_end_remote(struct daemon *d, const char *why);
 void roles_stop(struct daemon *d);
 /* True if this child was a role; it is started again after a while. */
 bool roles_reaped(struct daemon *d, pid_t pid, int status);
-/* Ends the front, which is then started again. */
-void roles_restart_front(struct daemon *d, const char *why);
+/* Kills a role, which is then started again. */
+void roles_end(struct daemon *d, enum role_id id, const char *why);
+
+/* ---- watch.c: roles are pinged, and ended if they do not answer ---- */
+/* From now on, at the interval of the settings. */
+void roles_watch(struct daemon *d);
+void roles_unwatch(struct daemon *d);
+/* A ping, or one round more without an answer to the last. */
+void roles_ping(struct daemon *d, enum role_id id);
+void roles_answered(struct daemon *d, enum role_id id);
+const char *role_name(enum role_id id);

@@ -216,6 +216,8 @@ static void on_role_message(void *arg, const struct ipc *m, int fd)
 
 	if (m->type == IPC_REMOTE_GONE)
 		take_gone(r, &m->remote);
+	else if (m->type == IPC_PONG)
+		r->host->role_answered(r->host);
 	else if (m->type == IPC_REMOTE_DONE && m->serial)
 		c = take_call(r, m->serial, NULL);
 	else
@@ -241,6 +243,13 @@ static void e2b_role_ended(struct provider_host *h)
 			  "the role remote, which speaks with the E2B service, ended");
 }
 
+static void e2b_role_ping(struct provider_host *h)
+{
+	struct ipc m = {.type = IPC_PING};
+
+	ipc_channel_send(&e2b_of(h)->channel, &m, -1);
+}
+
 static void e2b_start(struct provider_host *h)
 {
 	struct e2b *r = must_alloc(calloc(1, sizeof(*r)));
@@ -260,6 +269,7 @@ const struct provider_row provider_e2b = {
 	.start = e2b_start,
 	.role_started = e2b_role_started,
 	.role_ended = e2b_role_ended,
+	.role_ping = e2b_role_ping,
 	.probe = e2b_probe,
 	.boot = e2b_boot,
 	.import_0_1 = e2b_import_0_1,

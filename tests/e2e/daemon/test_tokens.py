@@ -1,8 +1,13 @@
 """API keys: made once, kept hashed, limited, taken back."""
+import contextlib
 import json
 import os
 import stat
+import socket
+import subprocess
 
+import cl
+import harness
 import served
 
 
@@ -89,3 +94,95 @@ class Tokens(served.Case):
                 self.cloche("token", "create", *args, "unmade", ok=125)
         self.cloche("token", "create", "bad name", ok=125)
         self.assertNotIn("unmade", self.cloche("token", "ls", ok=0).out)
+
+
+# A server that answers every connection with an upgrade and then says nothing.
+TUNNEL = r"""
+import socket
+s = socket.create_server(("127.0.0.1", 8000))
+open("/tmp/up", "w").write("up")
+kept = []
+while True:
+    c, _ = s.accept()
+    c.recv(65536)
+    c.sendall(b"HTTP/1.1 101 Switching\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+    kept.append(c)
+"""
+
+
+class Revoked(harness.Case):
+    """With a token end the connections that it has opened."""
+
+    def revoke(self, name):
+        done = subprocess.run([cl.CLOCHE, "token", "revoke", name], env=self.d.env(),
+                              capture_output=True, timeout=harness.DEADLINE, check=False)
+        self.assertEqual(done.returncode, 0, done)
+
+    def raw(self, method, path, key, body=b"", **headers):
+        """A connection over TCP whose answer has begun."""
+        s = self.d.raw()
+        self.addCleanup(s.close)
+        fields = {"Host": "localhost", "Content-Length": str(len(body)), **headers}
+        if key:
+            fields["Authorization"] = "Bearer " + key
+        lines = ["%s %s HTTP/1.1" % (method, path)]
+        lines += ["%s: %s" % (name.replace("_", "-"), value) for name, value in fields.items()]
+        s.sendall(("\r\n".join(lines) + "\r\n\r\n").encode() + body)
+        head = b""
+        while b"\r\n\r\n" not in head:
+            piece = s.recv(65536)
+            self.assertTrue(piece, head)
+            head += piece
+        self.assertIn(head.split()[1], (b"200", b"101"), head)
+        return s
+
+    def assertEnds(self, s, what):
+        s.settimeout(harness.DEADLINE)
+        with contextlib.suppress(ConnectionResetError):
+            try:
+                while s.recv(65536):
+                    pass
+            except socket.timeout:
+                self.fail(what + " goes on")
+
+    def open_ones(self, box, key):
+        number, tty = box.start(shell="sleep 1000"), box.start(shell="sleep 1000", tty=True)
+        box.start(cmd=["python3", "-c", TUNNEL])
+        harness.until(lambda: box.sh("cat /tmp/up")["stdout"], "a server inside")
+        sse = {"Accept": "text/event-stream"}
+        upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec_WebSocket_Version": "13",
+                   "Sec_WebSocket_Key": "AAAAAAAAAAAAAAAAAAAAAA=="}
+        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+            "protocolVersion": "2025-06-18", "capabilities": {},
+            "clientInfo": {"name": "t", "version": "1"}}}
+        session = self.d.post("/mcp", hello, token=key,
+                              headers={"Accept": "application/json, text/event-stream"})
+        made = self.d.post("/sandboxes", {"templateID": "base"}, headers={"X-API-Key": key}).json
+        self.addCleanup(self.d.delete, "/v1/sandboxes/" + made["sandboxID"])
+        start = json.dumps({"process": {"cmd": "sleep", "args": ["1000"]}}).encode()
+        return {
+            "events": self.raw("GET", "/v1/events", key),
+            "an exec stream": self.raw("POST", box.path + "/exec", key, b'{"cmd": ["sleep", "1000"]}',
+                                       Content_Type="application/json", **sse),
+            "an attached stream": self.raw("GET", box.path + "/execs/%d/stream" % number, key),
+            "a terminal": self.raw("GET", box.path + "/execs/%d/ws" % tty, key, **upgrade),
+            "a tunnel": self.raw("GET", box.path + "/ports/8000/", key, **upgrade),
+            "an MCP stream": self.raw("GET", "/mcp", key, **sse,
+                                      Mcp_Session_Id=session.headers["Mcp-Session-Id"]),
+            "an E2B process": self.raw(
+                "POST", "/process.Process/Start", None,
+                bytes([0]) + len(start).to_bytes(4, "big") + start,
+                Content_Type="application/connect+json", X_Access_Token=made["envdAccessToken"],
+                E2b_Sandbox_Id=made["sandboxID"], E2b_Sandbox_Port="49983"),
+        }
+
+    def test_streams(self):
+        key, other = self.d.token("revoked"), self.d.token("kept")
+        streams = self.open_ones(self.box(token=key), key)
+        kept = self.raw("GET", "/v1/events", other)
+        self.revoke("revoked")
+        for what, s in streams.items():
+            self.assertEnds(s, what)
+        kept.settimeout(0.2)
+        with contextlib.suppress(socket.timeout):
+            self.assertTrue(kept.recv(65536), "another token's stream ended")

@@ -397,8 +397,13 @@ static void (*const begins[])(struct remote_job *j) = {
 
 static bool take_message(struct remote_role *r, const struct ipc *m)
 {
+	struct ipc pong = {.type = IPC_PONG};
 	struct remote_job *j;
 
+	if (m->type == IPC_PING) {
+		ipc_channel_send(&r->broker, &pong, -1);
+		return true;
+	}
 	if (m->type < FIRST || m->type - FIRST >= ARRAY_LEN(begins) || !m->serial ||
 	    r->job_count >= MOST_JOBS || (m->type != IPC_REMOTE_CREATE && !m->remote.name[0]))
 		return false;
