@@ -57,6 +57,18 @@ bool caps_can_run_others(void)
 		       1u << CAP_CHOWN | 1u << CAP_DAC_OVERRIDE);
 }
 
+int caps_raise_permitted(void)
+{
+	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
+	struct __user_cap_data_struct data[2] = {{0}};
+
+	if (get_caps(data) < 0)
+		return -1;
+	for (int i = 0; i < 2; i++)
+		data[i].effective = data[i].permitted;
+	return (int)syscall(SYS_capset, &header, data);
+}
+
 int caps_drop_bounding(struct err *e)
 {
 	/* EINVAL is past the last one. */

@@ -1,4 +1,4 @@
-/* Capabilities: only ever dropped, all of them, from every set. Async-signal-safe. */
+/* Capabilities: kept or dropped, never gained. Async-signal-safe. */
 #pragma once
 
 #include "base/base.h"
@@ -9,6 +9,8 @@ bool caps_can_administer(void);
 bool caps_can_run_others(void);
 /* Does this user namespace have all ids of the machine? Most namespaces have few. */
 bool caps_own_all_ids(void);
+/* Puts all permitted capabilities into effect again, after a change of the effective user id. */
+int caps_raise_permitted(void);
 /* Empties the bounding set; needs CAP_SETPCAP, so it goes before caps_clear and changes of ids. */
 int caps_drop_bounding(struct err *e);
 /* Empties the ambient, inheritable, permitted and effective set. */

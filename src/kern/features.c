@@ -124,6 +124,8 @@ static int enter_mounts(struct feature *f)
 	return 0;
 }
 
+static const char *const small_tmpfs[] = {"size", "1m", NULL};
+
 /* The same with a private, empty tmpfs as the current directory. */
 static int enter_scratch(struct feature *f)
 {
@@ -241,7 +243,7 @@ static int probe_mount_api(struct feature *f)
 
 	if (mkdir("a", 0755) < 0 || mkdir("b", 0755) < 0)
 		return probe_failed(f, "mkdir");
-	made = mount_new("tmpfs", 0, NULL, &e);
+	made = mount_new("tmpfs", 0, small_tmpfs, &e);
 	if (made < 0 || mount_attach(made, AT_FDCWD, "a", &e) < 0)
 		return probe_error(f, &e);
 	/* Flags by a call of their own: newer kernels can set them while cloning. */
@@ -302,7 +304,7 @@ static int probe_idmap(struct feature *f)
 	errnum = enter_mounts(f);
 	if (errnum)
 		return errnum;
-	tmpfs = mount_new("tmpfs", 0, NULL, &e);
+	tmpfs = mount_new("tmpfs", 0, small_tmpfs, &e);
 	if (tmpfs < 0)
 		return probe_error(f, &e);
 	if (mount_idmap(here, userns) == 0)

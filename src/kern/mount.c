@@ -80,10 +80,31 @@ int mount_bind_bare(const char *from, const char *to, unsigned flags, struct err
 	return 0;
 }
 
+/*
+ * What these hold is the host's memory, or counted for the whole host: without a bound of its own,
+ * one mount could take all of it.
+ */
+static bool has_its_bound(const char *type, const char *const *options)
+{
+	static const char *const bounds[][2] = {{"tmpfs", "size"}, {"devpts", "max"}};
+	const char *wanted = NULL;
+
+	for (size_t i = 0; i < ARRAY_LEN(bounds); i++)
+		if (str_equal(type, bounds[i][0]))
+			wanted = bounds[i][1];
+	for (; wanted && options && options[0]; options += 2)
+		if (str_equal(options[0], wanted))
+			return true;
+	return !wanted;
+}
+
 int mount_new(const char *type, unsigned flags, const char *const *options, struct err *e)
 {
-	int fs = sys_fsopen(type), fd = -1;
+	int fs, fd = -1;
 
+	if (!has_its_bound(type, options))
+		return err_set(e, ERR_SYSTEM, "a %s without a bound is not mounted", type);
+	fs = sys_fsopen(type);
 	if (fs < 0)
 		return err_sys(e, "cannot open file system %s", type);
 	for (; options && options[0]; options += 2) {
@@ -104,6 +125,15 @@ int mount_new(const char *type, unsigned flags, const char *const *options, stru
 out:
 	close(fs);
 	return fd;
+}
+
+int mount_terminals(int dirfd, const char *path, struct err *e)
+{
+	static const char *const options[] = {"newinstance", NULL,  "ptmxmode", "0666", "mode",
+					      "0620",	     "max", "256",	NULL};
+	int pts = mount_new("devpts", MOUNT_DEVICES | MOUNT_NO_EXEC, options, e);
+
+	return pts < 0 ? -1 : mount_attach(pts, dirfd, path, e);
 }
 
 int mount_idmap(int mount, int userns)

@@ -15,8 +15,16 @@ enum mount_flags {
 
 /* A detached copy of what dirfd/path shows; path may be "" for dirfd itself. */
 int mount_clone(int dirfd, const char *path, unsigned flags, struct err *e);
-/* A new file system; options are key, value, ..., NULL (value NULL: a flag). */
+/*
+ * A new file system; options are key, value, ..., NULL (value NULL: a flag). A tmpfs without `size` and
+ * a devpts without `max` are refused.
+ */
 int mount_new(const char *type, unsigned flags, const char *const *options, struct err *e);
+/*
+ * New terminals at dirfd/path: at most 256, since they are counted for the whole host
+ * (kernel.pty.max).
+ */
+int mount_terminals(int dirfd, const char *path, struct err *e);
 /* Maps ids of a detached mount through a user namespace; errno EINVAL if its fs cannot. */
 int mount_idmap(int mount, int userns);
 /* Attaches a detached mount at dirfd/path, "" for dirfd itself. Closes mount in any case. */

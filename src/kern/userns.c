@@ -1,5 +1,6 @@
 #include "kern/userns.h"
 
+#include "kern/caps.h"
 #include "kern/sys.h"
 
 #include <sched.h>
@@ -59,6 +60,31 @@ static int wait_to_be_killed(void *maker)
 	for (;;)
 		pause();
 	return 0;
+}
+
+/* By a system call: the C library would change the ids of all threads. Keeps the capabilities. */
+static int set_effective_id(uid_t id)
+{
+	return syscall(SYS_setresuid, -1, id, -1) < 0 ? -1 : caps_raise_permitted();
+}
+
+pid_t userns_clone(int (*run)(void *), void *stack_end, int flags, void *arg, uid_t owner)
+{
+	int dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0), death_signal = 0, errnum;
+	uid_t self = geteuid();
+	pid_t pid = -1;
+
+	prctl(PR_GET_PDEATHSIG, &death_signal, 0, 0, 0);
+	if (set_effective_id(owner) == 0)
+		pid = clone(run, stack_end, flags | CLONE_NEWUSER, arg);
+	errnum = errno;
+	/* A change of ids resets the two settings below. */
+	if (set_effective_id(self) < 0)
+		_exit(125);
+	prctl(PR_SET_DUMPABLE, dumpable, 0, 0, 0);
+	prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0);
+	errno = errnum;
+	return pid;
 }
 
 int userns_adopt(pid_t pid, const struct id_map *uids, const struct id_map *gids, struct err *e)

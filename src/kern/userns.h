@@ -24,6 +24,12 @@ struct userns {
 /* Makes a user namespace with these maps; needs CAP_SETUID and CAP_SETGID. */
 int userns_create(const struct id_map *uids, const struct id_map *gids, struct userns *u,
 		  struct err *e);
+/*
+ * clone(2) into a new user namespace that belongs to owner. The kernel counts what is made in it (pending
+ * signals, timers, inotify instances, namespaces) for its owner, too, on the host: if that were root,
+ * one sandbox could use up what root's services need. Needs CAP_SETUID.
+ */
+pid_t userns_clone(int (*run)(void *), void *stack_end, int flags, void *arg, uid_t owner);
 /* Maps the user namespace that pid was cloned into, and returns an fd on it. */
 int userns_adopt(pid_t pid, const struct id_map *uids, const struct id_map *gids, struct err *e);
 /* Waits until the holder is gone, which takes longer than making it; the fd is the caller's. */

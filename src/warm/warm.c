@@ -36,16 +36,11 @@ static int make_places(const struct warm_settings *t, struct err *e)
 
 static int show_places(struct err *e)
 {
-	static const char *const options[] = {"newinstance", NULL,   "ptmxmode", "0666",
-					      "mode",	     "0620", NULL};
-	int pts;
-
 	for (size_t i = 0; i < WRITABLE_PLACES; i++)
 		if (mount_bind(AT_FDCWD, writable_places[i].scratch, AT_FDCWD,
 			       writable_places[i].shown, 0, e) < 0)
 			return -1;
-	pts = mount_new("devpts", MOUNT_DEVICES | MOUNT_NO_EXEC, options, e);
-	return pts < 0 ? -1 : mount_attach(pts, AT_FDCWD, "/dev/pts", e);
+	return mount_terminals(AT_FDCWD, "/dev/pts", e);
 }
 
 /* For the boot id, which has to differ but is no secret. */

@@ -1,5 +1,6 @@
 """Limits: each is reached, each holds, each is reported."""
 
+import ctypes
 import json
 import os
 import resource
@@ -480,6 +481,29 @@ class Terminals(cl.Case):
             "print(n)"
         )
         self.assertEqual(self.out(*cl.py(code)), "256\n")
+
+
+class CountedForTheUser(cl.Case):
+    """Objects that the kernel counts for a user, and for the owners of user namespaces above."""
+
+    INOTIFY = (
+        "import ctypes, sys\n"
+        "libc, n = ctypes.CDLL(None), 0\n"
+        "while n < 900 and libc.inotify_init1(0) >= 0: n += 1\n"
+        "print(n, flush=True)\n"
+        "sys.stdin.read()"
+    )
+
+    def test_one_sandbox_does_not_take_the_callers(self):
+        libc = ctypes.CDLL(None)
+        inside = cl.start("run", "--empty", *cl.py(self.INOTIFY), stdin=subprocess.PIPE)
+        taken = int(inside.stdout.readline())
+        fd = libc.inotify_init1(0)
+        cl.finish(inside)
+        self.assertGreater(taken, 16)
+        self.assertLessEqual(taken, 128 if cl.ROOT else 64)
+        self.assertGreaterEqual(fd, 0, "inotify instances of the caller: none is left")
+        os.close(fd)
 
 
 class FileSize(cl.Case):

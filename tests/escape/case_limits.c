@@ -9,6 +9,7 @@
 #include "numbers.h"
 
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,6 +31,8 @@
 #define MEMORY_GOAL (192 * MB) /* of 64M */
 #define DISK_GOAL (64 * MB)    /* of 16M */
 #define PIDS_GOAL 300	       /* of 40 */
+#define TERMINALS_GOAL 300     /* of 256 */
+#define TIMERS_GOAL 9000       /* of 8192 */
 #define FILES_GOAL 6000	       /* of 4096 */
 
 static void touch(char *at, size_t size)
@@ -404,6 +407,60 @@ static void objects(struct probe *p)
 		judge(p, fmt_path("stopped after %d", n), -1, ERRS(EMFILE, ENFILE, ENOMEM, EPERM));
 }
 
+/* They are counted for the whole host (kernel.pty.max). */
+static void terminals(struct probe *p)
+{
+	int n = 0;
+
+	while (n < TERMINALS_GOAL && open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC) >= 0)
+		n++;
+	if (n == TERMINALS_GOAL)
+		got_through(p, "opened %d terminals", n);
+	else
+		judge(p, fmt_path("open after %d", n), -1, ERRS(ENOSPC, ENOENT, EACCES, EIO));
+}
+
+/* POSIX timers count as pending signals, for a user and for the owners of user namespaces above. */
+static void timers(struct probe *p)
+{
+	struct sigevent ev = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR1};
+	int n = 0, id;
+
+	while (n < TIMERS_GOAL && syscall(SYS_timer_create, CLOCK_MONOTONIC, &ev, &id) == 0)
+		n++;
+	if (n == TIMERS_GOAL)
+		got_through(p, "made %d timers", n);
+	else
+		judge(p, fmt_path("timer_create after %d", n), -1, ERRS(EAGAIN, ENOMEM));
+}
+
+/* A filter is compiled into memory that is bounded for the whole host only. */
+static void socket_filters(struct probe *p)
+{
+	static const int options[] = {26 /* SO_ATTACH_FILTER */, 51 /* SO_ATTACH_REUSEPORT_CBPF */};
+	struct sock_filter all = {BPF_RET | BPF_K, 0, 0, 0xffff};
+	struct sock_fprog prog = {1, &all};
+	int pair[2];
+
+	if (socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) < 0 &&
+	    socketpair(AF_UNIX, SOCK_STREAM, 0, pair) < 0) {
+		cannot_tell(p, "socketpair: %s", errno_name(errno));
+		return;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(options); i++) {
+		int rc = setsockopt(pair[0], SOL_SOCKET, options[i], &prog, sizeof(prog));
+
+		/* A Unix socket is never in a group of sockets that share a port. */
+		if (i == 1 && rc < 0 && errno == EINVAL)
+			got_through(p, "SO_ATTACH_REUSEPORT_CBPF reached the kernel");
+		else
+			judge(p, i ? "SO_ATTACH_REUSEPORT_CBPF" : "SO_ATTACH_FILTER", rc,
+			      ERRS(EPERM));
+	}
+	close(pair[0]);
+	close(pair[1]);
+}
+
 #define MEM(name, title, fn)                                                                       \
 	{                                                                                          \
 		"memory-" name, 34, "more memory than allowed: " title, SAFE | WEAK | KILL_OK,     \
@@ -433,5 +490,10 @@ static const struct probe_case cases[] = {
 	 file_size, 0},
 	{"open-files", 33, "more open files than allowed", SAFE, L(FDS), "solo", open_files, 0},
 	{"objects", 33, "more kernel objects than allowed", SAFE, L(FDS), "solo", objects, 0},
+	{"terminals", 33, "more terminals than allowed", SAFE | CONTAINER_ONLY, L(MOUNT_NS), "solo",
+	 terminals, 0},
+	{"timers", 33, "more timers and pending signals than allowed", SAFE, L(FDS), "solo", timers,
+	 0},
+	{"socket-filter", 33, "a filter on a socket", SAFE, L(SECCOMP), 0, socket_filters, 0},
 };
 const struct case_group group_limits = {cases, ARRAY_LEN(cases)};

@@ -67,6 +67,7 @@ struct profile {
 	unsigned call_count;
 	struct call calls[MAX_CALLS];
 	const struct rule *fallback; /* for every number that is not named */
+	bool narrows;		     /* loaded on top of another, so the default may be allow */
 	char digest[65];
 };
 

@@ -13,6 +13,7 @@
 #include <sys/ioctl.h>
 #include <sys/personality.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <termios.h>
@@ -113,6 +114,7 @@ static const struct entry constants[] = {
 	{"FS_IOC_FSSETXATTR", 0x401c5820},
 	{"FS_IOC_ADD_ENCRYPTION_KEY", 0xc0506617},
 	{"SECCOMP_FILTER_FLAG_NEW_LISTENER", 8},
+	N(RLIMIT_RTTIME),
 	N(PER_LINUX),
 	N(ADDR_NO_RANDOMIZE),
 	{"SCHED_NORMAL", 0},

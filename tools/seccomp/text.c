@@ -2,7 +2,7 @@
  * Reads a profile. A statement is a line; lines that begin with white space go on with it; '#' at
  * the start of a word begins a comment.
  *
- *	statement = "include" FILE | "define" NAME VALUE... | "default" action | "forget" CALL...
+ *	statement = "include" FILE | "define" NAME VALUE... | "default" action | "forget" CALL... | "narrows"
  *	          | action CALL... ["if" test {"and" test}] ["--" REASON]
  *	action    = "allow" | "errno" E | "report" E | "notify" | "kill"
  *	test      = "arg"N":int"|"arg"N":long" ["&" VALUE] ( "==" VALUE | "!=" VALUE
@@ -274,7 +274,8 @@ static void read_define(struct reader *r)
 static void read_default(struct reader *r)
 {
 	r->profile->fallback = read_action(r, next(r, "an action"));
-	if (r->profile->fallback->action == REPORT || r->profile->fallback->action == ALLOW)
+	if (r->profile->fallback->action == REPORT ||
+	    (r->profile->fallback->action == ALLOW && !r->profile->narrows))
 		FAIL(r,
 		     "the default must be errno or kill: a profile is a list of what is allowed");
 }
@@ -289,6 +290,8 @@ static void read_statement(struct reader *r)
 		read_define(r);
 	else if (is(word, "default"))
 		read_default(r);
+	else if (is(word, "narrows"))
+		r->profile->narrows = true;
 	else if (is(word, "forget"))
 		while (r->words[r->at])
 			find_call(r, r->words[r->at++], false)->rule_count = 0;

@@ -7,10 +7,12 @@
 #include "guest/exec/spawn.h"
 
 #include "base/exec_path.h"
+#include "kern/seccomp.h"
 #include "kern/sys.h"
 
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <termios.h>
 
@@ -65,14 +67,23 @@ static void attach_streams(struct shared *h)
 
 static void set_limits(const struct spawn *s)
 {
-	struct rlimit files, mark = {s->mark, s->mark};
+	struct rlimit files;
 
-	/* The mark has no effect on its own (tree.h); nothing is lost if this fails. */
-	setrlimit(RLIMIT_RTTIME, &mark);
 	if (!s->open_files_soft || getrlimit(RLIMIT_NOFILE, &files) < 0)
 		return;
 	files.rlim_cur = s->open_files_soft < files.rlim_max ? s->open_files_soft : files.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &files);
+}
+
+/* The mark has no effect on its own (tree.h), and the command cannot change it. */
+static void set_mark(struct shared *h)
+{
+	const struct rlimit mark = {h->spawn->mark, h->spawn->mark};
+	struct err e;
+
+	if (setrlimit(RLIMIT_RTTIME, &mark) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    seccomp_load(&seccomp_profile_mark, NULL, &e) < 0)
+		end_child(h, "mark");
 }
 
 static int child(void *arg)
@@ -90,6 +101,7 @@ static int child(void *arg)
 		end_child(h, "prefork");
 	sys_close_range(h->spawn->prefork ? 4 : 3, ~0u, 0);
 	set_limits(h->spawn);
+	set_mark(h);
 	umask(022);
 	h->exec_errno = exec_path_run(h->spawn->argv, h->spawn->env, NULL, NULL);
 	_exit(127);

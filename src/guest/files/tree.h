@@ -2,9 +2,11 @@
  * The processes that come from one command, however they were forked.
  *
  * A process that forks twice and starts a session of its own cannot be recognised by ancestry,
- * group or session. But limits are inherited, and a hard limit can only be lowered: RLIMIT_RTTIME,
- * which means nothing for processes that cannot be real-time, carries a mark that names the
- * command. Ancestry, group and session are checked as well, for a process that changed its mark.
+ * group or session. But limits are inherited: RLIMIT_RTTIME, which means nothing for processes that
+ * cannot be real-time, carries a mark that names the command. A filter of the command's own
+ * (policies/seccomp/mark.txt) refuses to change it. A cgroup for each command would serve as well, but
+ * only where the host gives us cgroups, and a sandbox's pid 1 would have to hold a writable file
+ * of each. Ancestry, group and session are checked besides.
  */
 #pragma once
 

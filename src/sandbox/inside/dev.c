@@ -85,14 +85,6 @@ int dev_build(const struct plan *p, int root_fd, struct err *e)
 
 int dev_show_terminals(int root_fd, struct err *e)
 {
-	/*
-	 * Terminals are counted for the whole host (kernel.pty.max): one sandbox must not take them
-	 * all.
-	 */
-	static const char *const options[] = {"newinstance", NULL,  "ptmxmode", "0666", "mode",
-					      "0620",	     "max", "256",	NULL};
-	int pts = mount_new("devpts", MOUNT_DEVICES | MOUNT_NO_EXEC, options, e);
-
 	/* /dev is ours, whatever the root is: no link can be in this path. */
-	return pts < 0 ? -1 : mount_attach(pts, root_fd, "dev/pts", e);
+	return mount_terminals(root_fd, "dev/pts", e);
 }

@@ -11,6 +11,22 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 
+/*
+ * An ordinary user's sandboxes share the user's own count of these objects: each gets a part of it. (As
+ * root each sandbox has a count of its own, see userns_clone.) Soft: in some containers /proc/sys
+ * is read-only, and then only the user's own limits hold.
+ */
+static void bound_user_objects(void)
+{
+	static const char *const bounds[][2] = {
+		{"/proc/sys/user/max_inotify_instances", "64"},
+		{"/proc/sys/user/max_inotify_watches", "65536"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(bounds); i++)
+		(void)!io_write_at(AT_FDCWD, bounds[i][0], bounds[i][1]);
+}
+
 /* pid, mount, ipc, uts (and, rootless, user) came with the clone. */
 static int finish_namespaces(struct plan *p, struct err *e)
 {
@@ -18,6 +34,8 @@ static int finish_namespaces(struct plan *p, struct err *e)
 		return err_set(e, ERR_UNSUPPORTED, "no new pid namespace was made");
 	if (p->rootless && userns_map_self(SANDBOX_UID, p->uid, SANDBOX_GID, p->gid, e) < 0)
 		return -1;
+	if (p->rootless)
+		bound_user_objects();
 	if (sethostname(p->spec->hostname, strlen(p->spec->hostname)) < 0)
 		return err_sys(e, "cannot set the host name");
 	return 0;

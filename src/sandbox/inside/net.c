@@ -6,6 +6,7 @@
 
 #include "kern/sched.h"
 #include "kern/sys.h"
+#include "kern/userns.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
@@ -190,7 +191,7 @@ static int make_netns(void *arg)
 
 #define DEADLINE_MS 10000
 
-int net_start(struct netns_maker *n, struct err *e)
+int net_start(struct netns_maker *n, uid_t owner, struct err *e)
 {
 	/* There is one at a time. */
 	static char stack[STACK_SIZE] __attribute__((aligned(16)));
@@ -200,7 +201,7 @@ int net_start(struct netns_maker *n, struct err *e)
 	n->ready = eventfd(0, EFD_CLOEXEC);
 	if (n->ready < 0)
 		return err_sys(e, "cannot create an eventfd");
-	n->pid = clone(make_netns, stack + STACK_SIZE, flags | CLONE_NEWUSER, n);
+	n->pid = userns_clone(make_netns, stack + STACK_SIZE, flags, n, owner);
 	if (n->pid < 0) {
 		/* The caller decides whether it needs the user namespace. */
 		n->in_userns = false;

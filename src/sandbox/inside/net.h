@@ -65,7 +65,8 @@ struct netns_maker {
 		.ready = -1, .ns = -1, .dns = -1                                                   \
 	}
 
-int net_start(struct netns_maker *n, struct err *e);
+/* owner: of the user namespace, see userns_clone. */
+int net_start(struct netns_maker *n, uid_t owner, struct err *e);
 /* Waits until the namespace is made; the caller then owns ns and dns. */
 int net_finish(struct netns_maker *n, struct err *e);
 void net_release(struct netns_maker *n);

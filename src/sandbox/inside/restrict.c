@@ -7,6 +7,9 @@
 
 #define WARM_HOST_LANE_PIDS 4 /* the lane, its warm sandbox, and the processes that make them */
 #define DATA_SLACK (1ull << 30)
+/* Counted for a user, and for the owners of all user namespaces above (see userns_clone). */
+#define PENDING_SIGNALS 8192		 /* POSIX timers included */
+#define MESSAGE_QUEUE_BYTES (512u << 10) /* POSIX message queues */
 
 static int set_limit(int which, uint64_t soft, uint64_t hard, struct err *e)
 {
@@ -54,6 +57,8 @@ int restrict_limits(const struct plan *p, struct err *e)
 
 	/* A core of one byte: 0 would not keep the kernel from starting a handler (core(5)). */
 	if (set_limit(RLIMIT_FSIZE, file, file, e) < 0 || set_limit(RLIMIT_CORE, 1, 1, e) < 0 ||
+	    set_limit(RLIMIT_SIGPENDING, PENDING_SIGNALS, PENDING_SIGNALS, e) < 0 ||
+	    set_limit(RLIMIT_MSGQUEUE, MESSAGE_QUEUE_BYTES, MESSAGE_QUEUE_BYTES, e) < 0 ||
 	    set_limit(RLIMIT_RTPRIO, 0, 0, e) < 0 || set_limit(RLIMIT_NICE, 0, 0, e) < 0)
 		return -1;
 	/* A warm host lives longer than any of its tasks. */

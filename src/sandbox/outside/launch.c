@@ -92,7 +92,7 @@ int launch_start(struct keeper *k, struct inside_fds *fds, struct err *e)
 	 * Not earlier, so that it does not delay the clone. As an ordinary user only pid 1 can make
 	 * the network namespace.
 	 */
-	return k->plan.rootless ? 0 : net_start(&k->net, e);
+	return k->plan.rootless ? 0 : net_start(&k->net, k->plan.id_base, e);
 }
 
 /* ---- while pid 1 builds ---- */

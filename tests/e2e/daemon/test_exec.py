@@ -60,6 +60,42 @@ class Plain(harness.Case):
         record = self.box().exec("sleep", "1000", timeout="200ms").json
         self.assertEqual((record["status"], record["timed_out"]), ("timeout", True), record)
 
+    def test_timeout_reaches_those_that_hide(self):
+        """They fork twice, leave the session and try to change the mark by which they are found."""
+        box = self.box()
+        code = (
+            "import os, resource, time\n"
+            "def lower():\n"
+            "    try: resource.setrlimit(resource.RLIMIT_RTTIME, (1 << 40, 1 << 40))\n"
+            "    except (OSError, ValueError) as e: return type(e).__name__\n"
+            "if os.fork(): time.sleep(1000)\n"
+            "tried = lower()\n"
+            "os.setsid()\n"
+            "if os.fork(): os._exit(0)\n"
+            "os.setsid()\n"
+            "if os.fork(): os._exit(0)\n"
+            "for fd in range(3): os.close(fd)\n"
+            "open('/tmp/pid', 'w').write('%d %s' % (os.getpid(), tried))\n"
+            "time.sleep(1000)\n"
+        )
+        record = box.exec("python3", "-c", code, timeout="1s").json
+        self.assertEqual(record["status"], "timeout", record)
+        pid = box.sh("cat /tmp/pid")["stdout"].split(" ", 1)
+        self.assertNotEqual(pid[0], "", "the child did not get that far")
+        left = box.sh("for i in 1 2 3 4 5; do kill -0 %s 2>/dev/null || exit 0; sleep 0.1; done; exit 1" % pid[0])
+        self.assertEqual(left["exit_code"], 0, pid)
+
+    def test_a_mark_stays(self):
+        """Neither call changes the limit that is the mark; reading it and other limits works."""
+        code = (
+            "import ctypes, platform\n"
+            "call, new = ctypes.CDLL(None).syscall, (ctypes.c_long * 2)(1 << 30, 1 << 30)\n"
+            "setrlimit, prlimit = (160, 302) if platform.machine() == 'x86_64' else (164, 261)\n"
+            "print(call(setrlimit, 15, new), call(prlimit, 0, 15, new, None),\n"
+            "      call(prlimit, 0, 15, None, new), call(setrlimit, 4, (ctypes.c_long * 2)(0, 1)))"
+        )
+        self.assertEqual(self.box().exec("python3", "-c", code).json["stdout"], "-1 -1 0 0\n")
+
     def test_not_found(self):
         self.assertEqual(self.box().exec("/no/such").json["exit_code"], 127)
 

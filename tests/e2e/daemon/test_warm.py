@@ -23,6 +23,15 @@ for _ in range(4):
 print(json.dumps([time.process_time(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime]))
 """
 
+TERMINALS = """
+import os
+n = 0
+try:
+    while n < 400: os.open("/dev/ptmx", os.O_RDWR | os.O_NOCTTY); n += 1
+except OSError: pass
+print(n)
+"""
+
 # More memory than 256M.
 EAT = "x = bytearray(1 << 30)\nfor i in range(0, len(x), 4096):\n    x[i] = 1"
 
@@ -458,6 +467,11 @@ class Warm(harness.Case):
         record = self.run_warm(code="f = open('/tmp/f', 'wb')\ntry:\n    for i in range(4096):\n"
                                     "        f.write(b'x' * (1 << 20))\nexcept OSError as e:\n    print(e.errno)")
         self.assertIn(record["stdout"], ("28\n", "27\n"), record)
+
+    def test_terminals(self):
+        """They are counted for the whole host."""
+        self.assertEqual(self.run_warm(code=TERMINALS)["stdout"], "256\n")
+        self.assertEqual(self.run_warm(cmd=["python3", "-c", TERMINALS])["stdout"], "256\n")
 
     def test_denials(self):
         record = self.run_warm(code="import ctypes; print(ctypes.CDLL(None).unshare(0x10000000))")

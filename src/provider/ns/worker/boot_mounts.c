@@ -57,7 +57,7 @@ static void forget_template(struct boot_mounts *w)
 
 static int make_template(struct boot_mounts *w, struct err *e)
 {
-	static const char *const options[] = {"mode", "0755", NULL};
+	static const char *const options[] = {"mode", "0755", "size", "16m", NULL};
 	int fd = mount_new("tmpfs", MOUNT_DEVICES, options, e), rc;
 	auto_close int root = -1;
 	mode_t before;
