@@ -1,8 +1,6 @@
 /* /openapi.json: made from the table of routes and the tables of their bodies, so that it is always true. */
 #include "api/rest/rest.h"
 
-#include <ctype.h>
-
 /* ---- paths ---- */
 
 static void add_parameter(json_t *all, const char *name, size_t len, bool in_path)
@@ -34,14 +32,12 @@ static json_t *request_schema(const struct route *r)
 			 body_schema(r->describe));
 }
 
-static json_t *describe_operation(const struct route *r)
+static json_t *describe_operation(const struct route *r, const char *method, const char *path)
 {
-	json_t *o =
-		json_pack("{s:s, s:o, s:{s:{s:s}, s:{s:s}}}", "summary", r->summary, "parameters",
-			  describe_parameters(r), "responses", "default", "description",
-			  "the answer; an error is {\"error\":{\"kind\",\"message\",\"field\"}}",
-			  "401", "description", "no or no known token");
+	json_t *o = json_pack("{s:s, s:o}", "summary", r->summary, "parameters",
+			      describe_parameters(r));
 
+	answers_describe(o, method, path);
 	if (r->body != BODY_NONE && (r->body == BODY_STREAM || r->describe))
 		json_object_set_new(o, "requestBody", request_schema(r));
 	if (r->flags & ROUTE_OPEN)
@@ -49,21 +45,18 @@ static json_t *describe_operation(const struct route *r)
 	return o;
 }
 
-static void add_operations(json_t *path, const struct route *r)
+static void add_operations(json_t *paths, const char *pattern, const struct route *r)
 {
-	static const char *const any[] = {"get", "post", "put", "patch", "delete"};
-	char method[16];
-	size_t i;
+	static const char *const methods[] = {"GET", "POST", "PUT", "PATCH", "DELETE"};
+	static const char *const members[] = {"get", "post", "put", "patch", "delete"};
+	json_t *path = json_object_get(paths, pattern);
 
-	if (r->flags & ROUTE_ANY_METHOD) {
-		for (i = 0; i < ARRAY_LEN(any); i++)
-			json_object_set_new(path, any[i], describe_operation(r));
-		return;
-	}
-	for (i = 0; r->method[i] && i < sizeof(method) - 1; i++)
-		method[i] = (char)tolower((unsigned char)r->method[i]);
-	method[i] = '\0';
-	json_object_set_new(path, method, describe_operation(r));
+	if (!path)
+		json_object_set_new(paths, pattern, path = json_object());
+	for (size_t i = 0; i < ARRAY_LEN(methods); i++)
+		if (r->flags & ROUTE_ANY_METHOD || str_equal(r->method, methods[i]))
+			json_object_set_new(path, members[i],
+					    describe_operation(r, methods[i], pattern));
 }
 
 void v1_openapi(struct exchange *x)
@@ -73,20 +66,19 @@ void v1_openapi(struct exchange *x)
 	for (size_t i = 0; i < rest_door.route_count; i++) {
 		const struct route *r = &rest_door.routes[i];
 		char pattern[128];
-		json_t *path;
 
 		snprintf(pattern, sizeof(pattern), "%s", r->pattern);
 		if (strlen(pattern) && pattern[strlen(pattern) - 1] == '*')
 			strcpy(pattern + strlen(pattern) - 1, "{rest}");
-		path = json_object_get(paths, pattern);
-		if (!path)
-			json_object_set_new(paths, pattern, path = json_object());
-		add_operations(path, r);
+		add_operations(paths, pattern, r);
 	}
 	exchange_json(x, 200,
-		      json_pack("{s:s, s:{s:s, s:s}, s:[{s:[]}], s:{s:{s:{s:s, s:s}}}, s:o}",
+		      json_pack("{s:s, s:{s:s, s:s, s:{s:s, s:s}}, s:[{s:s}], s:[{s:[]}], "
+				"s:{s:{s:{s:s, s:s}}, s:o, s:{s:o}}, s:o}",
 				"openapi", "3.0.3", "info", "title", "cloche", "version",
-				CLOCHE_VERSION, "security", "token", "components",
-				"securitySchemes", "token", "type", "http", "scheme", "bearer",
-				"paths", paths));
+				CLOCHE_VERSION, "license", "name", "Apache-2.0", "url",
+				"https://www.apache.org/licenses/LICENSE-2.0", "servers", "url",
+				"/", "security", "token", "components", "securitySchemes", "token",
+				"type", "http", "scheme", "bearer", "schemas", answers_schemas(),
+				"responses", "Error", answers_error(), "paths", paths));
 }

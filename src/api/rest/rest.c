@@ -112,7 +112,7 @@ static const struct route routes[] = {
 	 NULL},
 	{"GET", "/v1/snapshots/{id}/tar", v1_snapshot_get_tar, FILES, BODY_NONE, 0, "One as a tar",
 	 NULL},
-	{"PUT", "/v1/snapshots/{name}/tar", v1_snapshot_put_tar, FILES, BODY_STREAM, 0,
+	{"PUT", "/v1/snapshots/{id}/tar", v1_snapshot_put_tar, FILES, BODY_STREAM, 0,
 	 "A tar becomes a snapshot", NULL},
 
 	{"ANY", BOX "/ports/{port}/*", v1_port, RUN, BODY_STREAM, ROUTE_ANY_METHOD | AWAKE,

@@ -59,6 +59,11 @@ rest_handler v1_file_get, v1_file_put, v1_file_delete, v1_file_mkdir, v1_file_mo
 rest_handler v1_file_search, v1_file_list, v1_file_get_tar, v1_file_put_tar,
 	v1_file_watch; /* tree.c */
 
+/* What operations answer, for v1_openapi (answers.c). Adds operationId and responses. */
+void answers_describe(json_t *operation, const char *method, const char *path);
+json_t *answers_schemas(void);
+json_t *answers_error(void);
+
 /* The fields of their bodies. */
 extern const struct body_table v1_create_table, v1_patch_table, v1_timeout_table, v1_snapshot_table,
 	v1_fork_table, v1_empty_table, v1_exec_table, v1_stdin_table, v1_signal_table,

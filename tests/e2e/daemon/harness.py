@@ -25,6 +25,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 
 import cl  # noqa: E402
+import described  # noqa: E402
 
 CLOCHED = os.path.join(os.path.dirname(cl.CLOCHE), "cloched")
 DEADLINE = 30
@@ -113,7 +114,7 @@ class Daemon:
         os.chmod(self.dir, 0o755)
         self.sock = os.path.join(self.dir, "s")
         self.log = os.path.join(self.dir, "log")
-        self.keys = {}
+        self.keys, self.description = {}, None
 
     # ---- life
 
@@ -226,9 +227,21 @@ class Daemon:
     def request(self, method, path, body=None, headers=None, token=None):
         connection, reply = self.open(method, path, body, headers, token)
         try:
-            return Response(reply)
+            response = Response(reply)
         finally:
             connection.close()
+        self.check_described(method, path, response)
+        return response
+
+    def check_described(self, method, path, response):
+        """Every answer of /v1 is as /openapi.json says."""
+        if not path.startswith("/v1/"):
+            return
+        if self.description is None:
+            self.description = described.Description(self.get("/openapi.json").json)
+        complaint = self.description.complaint(method, path, response)
+        if complaint:
+            raise AssertionError("%s %s: %s: %r" % (method, path, complaint, response))
 
     def get(self, path, **how):
         return self.request("GET", path, **how)

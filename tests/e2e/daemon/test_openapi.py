@@ -41,7 +41,7 @@ GET /v1/events
 GET /v1/snapshots
 DELETE /v1/snapshots/{id}
 GET /v1/snapshots/{id}/tar
-PUT /v1/snapshots/{name}/tar
+PUT /v1/snapshots/{id}/tar
 GET PUT POST DELETE /v1/sandboxes/{id}/ports/{port}/{rest}
 GET /v1/tokens
 GET /v1/audit
@@ -70,7 +70,7 @@ class OpenApi(harness.Case):
             path = re.sub(r"\{\w+\}", "zzzz", pattern)
             for method in operations:
                 if path == "/v1/events" or (method == "delete" and "{" not in pattern) or (
-                    method == "put" and pattern == "/v1/snapshots/{name}/tar"  # a name may be new
+                    method == "put" and pattern == "/v1/snapshots/{id}/tar"  # a name may be new
                 ):
                     continue
                 reply = self.d.request(method.upper(), path, b"" if method != "get" else None)
@@ -92,6 +92,21 @@ class OpenApi(harness.Case):
                 self.assertError(reply, 400, "invalid", "metdata")
         listed = paths["/v1/sandboxes"]["get"]["parameters"]
         self.assertEqual([p["name"] for p in listed], ["metadata", "state", "limit", "cursor"])
+
+    def test_answers_are_described(self):
+        """Each operation has a name of its own and an answer (the harness holds real ones against it)."""
+        doc = self.d.get("/openapi.json").json
+        names = []
+        for path, operations in doc["paths"].items():
+            for method, operation in operations.items():
+                names.append(operation["operationId"])
+                self.assertIn("4XX", operation["responses"])
+                if not path.startswith("/v1/tokens") or method == "get":
+                    self.assertGreater(len(operation["responses"]), 2, (method, path))
+        self.assertEqual(len(names), len(set(names)))
+        for name, schema in doc["components"]["schemas"].items():
+            for ref in re.findall(r"#/components/schemas/(\w+)", repr(schema)):
+                self.assertIn(ref, doc["components"]["schemas"], name)
 
     def test_bodies_say_their_fields(self):
         doc = self.d.get("/openapi.json").json
