@@ -35,7 +35,7 @@ static void on_destroyed(struct job *j, const struct err *e)
 		destroy_finish(j);
 		return;
 	}
-	if (++j->tries < DESTROY_TRIES) {
+	if (e->kind == ERR_SYSTEM && ++j->tries < DESTROY_TRIES) {
 		job_retry(j, 100u << j->tries, destroy_ask);
 		return;
 	}

@@ -300,6 +300,8 @@ struct manager_parts {
 	struct store *store; /* NULL: nothing is kept (tests) */
 	const struct config *config;
 	void (*log)(const char *text); /* messages for the operator; may be NULL */
+	void (*on_ready)(void *arg);   /* called once all sandboxes are known; may be NULL */
+	void *arg;
 };
 struct manager *manager_new(const struct manager_parts *parts);
 /* Links are closed; sandboxes keep running. */

@@ -137,6 +137,8 @@ struct pool {
 struct manager {
 	struct manager_parts p;
 	bool ready, draining;
+	bool was_told;	     /* of all sandboxes that the broker has */
+	unsigned recovering; /* open questions about rows; with 0 the manager is ready */
 	struct sandbox *table[SANDBOX_BUCKETS];
 	struct sandbox *first, **last;
 	struct sandbox *ended, **ended_end;
@@ -202,6 +204,10 @@ void sandbox_save_back(struct sandbox *s);
 int sandbox_forget(struct sandbox *s, struct err *e);
 /* Fills a new sandbox from its row; -1: the row is malformed. */
 int sandbox_load(struct sandbox *s, const struct store_row *row, struct err *e);
+/* The same from the broker's copy of the row; the owner is set already. */
+int sandbox_load_text(struct sandbox *s, const char *text, struct err *e);
+/* Gives the broker a copy of the row. */
+void row_hand_over(struct sandbox *s);
 void layers_fill(const struct sandbox *s, struct result *r);
 /* The options of a fork: those of its origin, without the name and the door data. */
 void create_options_inherit(struct create_options *o, const struct sandbox *from);
@@ -309,10 +315,17 @@ void stop_begin(struct job *j);
 /* Unpacks a snapshot into the booted sandbox, then calls then; on failure the job ends. */
 void restore(struct job *j, const char *snapshot, void (*then)(struct job *j));
 void snapshot_drop(struct manager *m, const char *id, const char *owner);
+/* Removes what a killed daemon left; brings back sandboxes that are stopped and have no row. */
 void snapshots_sweep(struct manager *m);
 
 /* ---- recover.c ---- */
 void recover_load(struct manager *m);
+/* A stopped sandbox without a row has this snapshot of its files. */
+void recover_stopped(struct manager *m, const struct ipc_snapshot *kept);
+/* The database is new, so the broker may know of sandboxes that have no row. */
+bool store_is_lost(const struct manager *m);
+/* One question fewer is open. */
+void recover_step(struct manager *m);
 
 /* ---- execs.c ---- */
 /* A call to the guest. A sandbox that is not running, or has lost its link, is an error in on_end. */

@@ -294,6 +294,52 @@ void create_options_inherit(struct create_options *o, const struct sandbox *from
 	o->metadata = json_deep_copy(from->o.metadata);
 }
 
+/* The row as text: for the store, and for the broker. */
+static json_t *row_json(const struct sandbox *s)
+{
+	json_t *o = options_out(&s->o);
+
+	fields_out(ALL(sandbox_fields), s, o);
+	if (s->o.door_data)
+		json_object_set(o, "door_data", s->o.door_data);
+	/* Columns of the store; the broker's copy has only the text. */
+	json_object_set_new(o, "name", json_string(s->o.name));
+	json_object_set_new(o, "created_ms", json_integer((json_int_t)s->created_ms));
+	json_object_set_new(o, "expires_ms", json_integer((json_int_t)s->expires_ms));
+	return o;
+}
+
+static void on_row_put(void *arg, const struct ipc *reply, int fd)
+{
+	struct sandbox *s = arg;
+
+	close_fd(&fd);
+	if (reply->err.kind != ERR_NONE && reply->err.kind != ERR_NOT_FOUND)
+		manager_log(s->m, "sandbox %s: %s", s->id, reply->err.msg);
+	sandbox_release(s);
+}
+
+/* What does not fit is left out, the least important first. */
+void row_hand_over(struct sandbox *s)
+{
+	static const char *const optional[] = {"env", "metadata", "volumes", "door_data"};
+	struct ipc m = {.type = IPC_ROW_PUT};
+	json_t *o = row_json(s);
+	size_t len = json_dumpb(o, m.row.text, sizeof(m.row.text) - 1, JSON_COMPACT);
+
+	for (size_t i = 0; i < ARRAY_LEN(optional) && len >= sizeof(m.row.text); i++) {
+		json_object_del(o, optional[i]);
+		len = json_dumpb(o, m.row.text, sizeof(m.row.text) - 1, JSON_COMPACT);
+	}
+	json_decref(o);
+	if (len >= sizeof(m.row.text))
+		return;
+	m.row.text[len] = '\0';
+	memcpy(m.row.id, s->id, sizeof(m.row.id));
+	memcpy(m.row.snapshot, s->kept, sizeof(m.row.snapshot));
+	broker_ask(s->m->p.broker, &m, -1, on_row_put, sandbox_hold(s));
+}
+
 int sandbox_save_as(struct sandbox *s, enum sandbox_state state, struct err *e)
 {
 	struct store_row row = {.created_ms = s->created_ms, .expires_ms = s->expires_ms};
@@ -306,14 +352,14 @@ int sandbox_save_as(struct sandbox *s, enum sandbox_state state, struct err *e)
 	memcpy(row.owner, s->owner.token, sizeof(row.owner));
 	memcpy(row.name, s->o.name, sizeof(row.name));
 	snprintf(row.state, sizeof(row.state), "%s", state_name(state));
-	o = options_out(&s->o);
-	fields_out(ALL(sandbox_fields), s, o);
-	if (s->o.door_data)
-		json_object_set(o, "door_data", s->o.door_data);
+	o = row_json(s);
 	text = json_dumps(o, JSON_COMPACT);
 	json_decref(o);
 	row.options = must_alloc(text);
-	return store_put(s->m->p.store, &row, e);
+	if (store_put(s->m->p.store, &row, e) < 0)
+		return -1;
+	row_hand_over(s);
+	return 0;
 }
 
 int sandbox_save(struct sandbox *s, struct err *e)
@@ -353,4 +399,19 @@ int sandbox_load(struct sandbox *s, const struct store_row *row, struct err *e)
 	s->o.door_data = json_incref(json_object_get(o, "door_data"));
 	json_decref(o);
 	return 0;
+}
+
+int sandbox_load_text(struct sandbox *s, const char *text, struct err *e)
+{
+	struct store_row row = {.options = text};
+	json_t *o = json_loads(text, 0, NULL);
+	const char *name = json_string_value(json_object_get(o, "name"));
+
+	memcpy(row.id, s->id, sizeof(row.id));
+	memcpy(row.owner, s->owner.token, sizeof(row.owner));
+	snprintf(row.name, sizeof(row.name), "%s", name ? name : "");
+	row.created_ms = (uint64_t)json_integer_value(json_object_get(o, "created_ms"));
+	row.expires_ms = (uint64_t)json_integer_value(json_object_get(o, "expires_ms"));
+	json_decref(o);
+	return sandbox_load(s, &row, e);
 }

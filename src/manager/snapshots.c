@@ -405,7 +405,7 @@ void manager_own_snapshots(struct manager *m, const struct caller *who, json_don
 	list_snapshots(&(struct snapshot_listing){.m = m, .who = *who, .done = done, .arg = arg});
 }
 
-/* Removes what a killed daemon left: files of forks, and of sandboxes that are not stopped. */
+/* Files of forks, and of stops that were not finished, are left over. */
 static void on_swept(void *arg, const struct ipc *reply, int fd)
 {
 	struct manager *m = arg;
@@ -413,11 +413,16 @@ static void on_swept(void *arg, const struct ipc *reply, int fd)
 	struct sandbox *of;
 
 	close_fd(&fd);
-	if (reply->type != IPC_SNAPSHOT_IS)
+	if (reply->type != IPC_SNAPSHOT_IS) {
+		if (store_is_lost(m))
+			recover_step(m);
 		return;
+	}
 	of = manager_lookup(m, s->sandbox);
-	if (strcmp(s->name, FORK_NAME) == 0 ||
-	    (strcmp(s->name, STOP_NAME) == 0 && (!of || strcmp(of->kept, s->id) != 0))) {
+	if (strcmp(s->name, STOP_NAME) == 0 && !of) {
+		recover_stopped(m, s);
+	} else if (strcmp(s->name, FORK_NAME) == 0 ||
+		   (strcmp(s->name, STOP_NAME) == 0 && strcmp(of->kept, s->id) != 0)) {
 		manager_log(m, "snapshot %s is left over; removed", s->id);
 		snapshot_drop(m, s->id, s->owner);
 	}
@@ -427,6 +432,8 @@ void snapshots_sweep(struct manager *m)
 {
 	struct ipc msg = {.type = IPC_SNAPSHOT_LIST};
 
+	/* With a new database the stopped sandboxes have to be known before any client is served. */
+	m->recovering += store_is_lost(m);
 	broker_ask(m->p.broker, &msg, -1, on_swept, m);
 }
 

@@ -1,11 +1,25 @@
-/* Rows of sandboxes in SQLite. A damaged database is moved aside and begun anew. */
+/*
+ * Rows of sandboxes in SQLite. A database of an older version is brought up to date, a newer one is refused,
+ * and a damaged one is moved aside and begun anew.
+ */
 #include "store/store.h"
 
 #include <assert.h>
 #include <sqlite3.h>
 
-#define SCHEMA "1"
 #define BUSY_MS 2000
+
+/*
+ * The steps from each version of the schema (user_version) to the next. A released step never changes; a new
+ * version is one more line. Version 0 is an empty file.
+ */
+static const char *const steps[] = {
+	/* 1: released with 0.1.0 */
+	"CREATE TABLE sandboxes (id TEXT PRIMARY KEY, owner TEXT NOT NULL,"
+	" name TEXT NOT NULL, state TEXT NOT NULL, created INTEGER NOT NULL,"
+	" expires INTEGER NOT NULL, options TEXT NOT NULL) WITHOUT ROWID",
+};
+#define SCHEMA ((int)ARRAY_LEN(steps))
 
 enum query { Q_PUT, Q_REMOVE, Q_EACH, Q_COUNT };
 
@@ -21,6 +35,7 @@ static_assert(ARRAY_LEN(queries) == Q_COUNT, "a text per query");
 
 struct store {
 	sqlite3 *db;
+	bool is_new;
 	sqlite3_stmt *statements[Q_COUNT];
 };
 
@@ -68,25 +83,32 @@ static int check_whole(struct store *s, struct err *e)
 		       : err_set(e, ERR_SYSTEM, "the database is damaged");
 }
 
-static int make_tables(struct store *s, struct err *e)
+static int migrate(struct store *s, struct err *e)
 {
-	char version[16];
+	char text[16];
+	int version;
 
-	if (!read_value(s, "PRAGMA user_version", version))
+	if (!read_value(s, "PRAGMA user_version", text))
 		return db_error(s, e, "read it");
-	if (str_equal(version, SCHEMA))
-		return 0;
-	if (!str_equal(version, "0"))
-		return err_set(e, ERR_UNSUPPORTED, "the database is of schema %s, this is " SCHEMA,
-			       version);
-	return run_sql(s,
-		       "BEGIN IMMEDIATE;"
-		       "CREATE TABLE sandboxes (id TEXT PRIMARY KEY, owner TEXT NOT NULL,"
-		       " name TEXT NOT NULL, state TEXT NOT NULL, created INTEGER NOT NULL,"
-		       " expires INTEGER NOT NULL, options TEXT NOT NULL) WITHOUT ROWID;"
-		       "PRAGMA user_version = " SCHEMA ";"
-		       "COMMIT",
-		       e);
+	version = atoi(text);
+	if (version > SCHEMA || version < 0)
+		return err_set(
+			e, ERR_UNSUPPORTED,
+			"the database has schema %d, and this version of cloche knows %d; use "
+			"the version that wrote it, or a later one",
+			version, SCHEMA);
+	s->is_new = version == 0;
+	for (; version < SCHEMA; version++) {
+		auto_free char *sql =
+			str_format("BEGIN IMMEDIATE; %s; PRAGMA user_version = %d; COMMIT",
+				   steps[version], version + 1);
+
+		if (run_sql(s, sql, e) < 0) {
+			sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
+			return -1;
+		}
+	}
+	return 0;
 }
 
 static int open_db(struct store *s, const char *path, struct err *e)
@@ -102,7 +124,7 @@ static int open_db(struct store *s, const char *path, struct err *e)
 		    "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA temp_store = "
 		    "MEMORY;",
 		    e) < 0 ||
-	    check_whole(s, e) < 0 || make_tables(s, e) < 0)
+	    check_whole(s, e) < 0 || migrate(s, e) < 0)
 		return -1;
 	for (int i = 0; i < Q_COUNT; i++)
 		if (sqlite3_prepare_v3(s->db, queries[i], -1, SQLITE_PREPARE_PERSISTENT,
@@ -154,7 +176,8 @@ struct store *store_open(const char *path, char *note, size_t note_size, struct 
 	note[0] = '\0';
 	if (open_db(s, path, &why) == 0)
 		return s;
-	if (!is_useless(s)) {
+	/* A later version wrote it: nothing of it is damaged. */
+	if (why.kind == ERR_UNSUPPORTED || !is_useless(s)) {
 		*e = why;
 		store_close(s);
 		return NULL;
@@ -166,6 +189,11 @@ struct store *store_open(const char *path, char *note, size_t note_size, struct 
 		return s;
 	store_close(s);
 	return NULL;
+}
+
+bool store_is_new(const struct store *s)
+{
+	return s->is_new;
 }
 
 void store_close(struct store *s)

@@ -1,7 +1,7 @@
 /*
  * What must outlive the daemon: one row for each sandbox, in SQLite (WAL). The only SQL is here. The
- * database is a file in the front's own directory. One that is damaged is moved aside and begun anew:
- * what runs is known to the broker, what is lost are names and metadata.
+ * database is a file in the front's own directory. One that is damaged is moved aside and begun anew: the
+ * broker has a copy of each row (manager/recover.c).
  */
 #pragma once
 
@@ -19,8 +19,10 @@ struct store_row {
 	const char *options;		 /* JSON text; the manager's own */
 };
 
-/* note (or "") says what happened to a damaged database. */
+/* note (or "") says what happened to a damaged database. ERR_UNSUPPORTED: a later version wrote it. */
 struct store *store_open(const char *path, char *note, size_t note_size, struct err *e);
+/* There was no database, or a damaged one. */
+bool store_is_new(const struct store *s);
 void store_close(struct store *s);
 /* Puts a row in place of the one with the same id, if there is one. */
 int store_put(struct store *s, const struct store_row *row, struct err *e);

@@ -30,6 +30,7 @@ static const struct ipc_text snapshot_texts[] = {TEXT(snapshot.id),
 						 TEXT(snapshot.digest),
 						 TEXT(snapshot.excluded),
 						 {0}};
+static const struct ipc_text row_texts[] = {TEXT(row.id), TEXT(row.snapshot), TEXT(row.text), {0}};
 static const struct ipc_text died_texts[] = {TEXT(died.id), TEXT(died.why), {0}};
 static const struct ipc_text remote_texts[] = {TEXT(remote.id), TEXT(remote.name), {0}};
 static const struct ipc_text query_texts[] = {TEXT(query.target), {0}};
@@ -47,11 +48,13 @@ static const struct shape {
 	[IPC_SNAPSHOT] = {sizeof(struct ipc_snapshot), snapshot_texts},
 	[IPC_SNAPSHOT_LIST] = {0, no_texts},
 	[IPC_SNAPSHOT_DELETE... IPC_SNAPSHOT_KEEP] = {sizeof(struct ipc_snapshot), snapshot_texts},
+	[IPC_ROW_PUT... IPC_ROW_GET] = {sizeof(struct ipc_row), row_texts},
 	[IPC_QUIT] = {0, no_texts},
 	[IPC_DONE] = {IPC_ID, id_texts},
 	[IPC_BOOTED] = {sizeof(struct ipc_booted), booted_texts},
 	[IPC_STATS_ARE] = {sizeof(struct ipc_stats), stats_texts},
 	[IPC_SNAPSHOT_IS] = {sizeof(struct ipc_snapshot), snapshot_texts},
+	[IPC_ROW_IS] = {sizeof(struct ipc_row), row_texts},
 	[IPC_ADOPTED] = {sizeof(struct ipc_booted), booted_texts},
 	[IPC_READY] = {0, no_texts},
 	[IPC_DIED] = {sizeof(struct ipc_died), died_texts},

@@ -14,6 +14,7 @@
 #define IPC_NAME 64
 #define IPC_VOLUMES 8
 #define IPC_PATH 256
+#define IPC_ROW 4096
 #define REMOTE_ID 64 /* of a sandbox elsewhere: letters, digits and dashes */
 
 enum ipc_type {
@@ -32,12 +33,15 @@ enum ipc_type {
 	IPC_SNAPSHOT_READ, /* ipc_snapshot (id, owner) -> IPC_SNAPSHOT_IS with an fd to read the tar from */
 	IPC_SNAPSHOT_WRITE, /* ipc_snapshot (new id, owner, name) -> IPC_SNAPSHOT_IS with an fd to write a tar to */
 	IPC_SNAPSHOT_KEEP, /* ipc_snapshot: checks what was written, in a confined helper, and keeps it -> IPC_SNAPSHOT_IS */
-	IPC_QUIT, /* the front is done; graceful shutdown */
+	IPC_ROW_PUT, /* ipc_row: to be given back if the front loses its database -> IPC_DONE */
+	IPC_ROW_GET, /* ipc_row (id, snapshot) -> IPC_ROW_IS; its text is "" if there is none */
+	IPC_QUIT,    /* the front is done; graceful shutdown */
 	/* broker to front */
 	IPC_DONE = 32, /* id; err.kind is set if the request failed */
 	IPC_BOOTED,    /* ipc_booted */
 	IPC_STATS_ARE, /* ipc_stats */
 	IPC_SNAPSHOT_IS,
+	IPC_ROW_IS,
 	/* news, serial 0 */
 	IPC_ADOPTED, /* ipc_booted and the fd of its link: a sandbox of an earlier daemon */
 	IPC_READY,   /* all adopted sandboxes were sent; serving may begin */
@@ -109,6 +113,7 @@ struct ipc_booted {
 	struct limits limits;
 	uint8_t root, provider;
 	uint8_t of_host; /* its image is the host's own programs */
+	uint8_t has_row; /* IPC_ADOPTED: IPC_ROW_GET finds its row */
 };
 
 struct ipc_stats {
@@ -127,6 +132,13 @@ struct ipc_snapshot {
 	char digest[80];    /* "sha256:..." of the tar */
 	char excluded[256]; /* paths that are not in it, separated by blanks */
 	uint64_t size_bytes, created_ms;
+};
+
+/* The row of a sandbox, as the front writes it; the broker does not read the text. */
+struct ipc_row {
+	char id[IPC_ID];       /* of the sandbox */
+	char snapshot[IPC_ID]; /* of its files, if it is stopped; else "" */
+	char text[IPC_ROW];
 };
 
 struct ipc_died {
@@ -177,6 +189,7 @@ struct ipc {
 		struct ipc_booted booted;
 		struct ipc_stats stats;
 		struct ipc_snapshot snapshot;
+		struct ipc_row row;
 		struct ipc_died died;
 		struct ipc_peer peer;
 		struct ipc_remote remote;

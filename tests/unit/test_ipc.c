@@ -121,7 +121,7 @@ static void test_sizes(void **state)
 
 static void test_types(void **state)
 {
-	static const uint32_t types[] = {0, 31, 46, 1000, 0xffffffff};
+	static const uint32_t types[] = {0, 31, 60, 1000, 0xffffffff};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(types); i++) {

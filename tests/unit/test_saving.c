@@ -72,6 +72,8 @@ static void failing_open(struct failing_store *f)
 	snprintf(f->dir, sizeof(f->dir), "/tmp/cloche-test-XXXXXX");
 	assert_non_null(mkdtemp(f->dir));
 	snprintf(f->path, sizeof(f->path), "%s/db", f->dir);
+	/* The second time it is not new, so that nothing has to be recovered. */
+	store_close(store_open(f->path, note, sizeof(note), &e));
 	f->store = store_open(f->path, note, sizeof(note), &e);
 	assert_non_null(f->store);
 	assert_int_equal(SQLITE_OK, sqlite3_open(f->path, &f->other));

@@ -137,6 +137,72 @@ static void survives_a_killed_process(void **state)
 	assert_int_equal(100, look(f).count);
 }
 
+/* The schema and a row as version 0.1.0 wrote them. */
+static const char released_0_1[] =
+	"CREATE TABLE sandboxes (id TEXT PRIMARY KEY, owner TEXT NOT NULL, name TEXT NOT NULL,"
+	" state TEXT NOT NULL, created INTEGER NOT NULL, expires INTEGER NOT NULL,"
+	" options TEXT NOT NULL) WITHOUT ROWID;"
+	"INSERT INTO sandboxes VALUES ('old', 'me', 'n', 'stopped', 7, 8, '{\"ttl_ms\":9}');"
+	"PRAGMA user_version = 1";
+
+static void write_database(struct fixture *f, const char *sql)
+{
+	static const char *const ends[] = {"", "-wal", "-shm"};
+	sqlite3 *db;
+
+	store_close(take_ptr(f->store));
+	for (size_t i = 0; i < 3; i++) {
+		auto_free char *path = str_format("%s%s", f->path, ends[i]);
+
+		unlink(path);
+	}
+	assert_int_equal(SQLITE_OK, sqlite3_open(f->path, &db));
+	assert_int_equal(SQLITE_OK, sqlite3_exec(db, sql, NULL, NULL, NULL));
+	sqlite3_close(db);
+}
+
+static void reads_every_released_version(void **state)
+{
+	static const char *const released[] = {released_0_1};
+	struct fixture *f = *state;
+	struct found found;
+
+	for (size_t i = 0; i < ARRAY_LEN(released); i++) {
+		write_database(f, released[i]);
+		reopen(f);
+		assert_string_equal("", f->note);
+		assert_false(store_is_new(f->store));
+		found = look(f);
+		assert_int_equal(1, found.count);
+		assert_string_equal("stopped", found.last.state);
+		assert_int_equal(8, found.last.expires_ms);
+		assert_string_equal("{\"ttl_ms\":9}", found.options);
+		put(f, "new", 9, "{}");
+		assert_int_equal(2, look(f).count);
+	}
+}
+
+static void refuses_a_later_version(void **state)
+{
+	struct fixture *f = *state;
+	char head[100], again[100];
+	int fd;
+
+	write_database(f, "CREATE TABLE later (x); PRAGMA user_version = 999");
+	fd = open(f->path, O_RDONLY | O_CLOEXEC);
+	assert_int_equal(sizeof(head), read(fd, head, sizeof(head)));
+	close(fd);
+	assert_null(store_open(f->path, f->note, sizeof(f->note), &f->err));
+	assert_int_equal(ERR_UNSUPPORTED, f->err.kind);
+	assert_non_null(strstr(f->err.msg, "999"));
+	assert_string_equal("", f->note);
+	fd = open(f->path, O_RDONLY | O_CLOEXEC);
+	assert_int_equal(sizeof(again), read(fd, again, sizeof(again)));
+	close(fd);
+	/* user_version is at byte 60 of the file. */
+	assert_memory_equal(head + 60, again + 60, 4);
+}
+
 static void begins_anew_if_damaged(void **state)
 {
 	static const char garbage[8192] = "this is no database";
@@ -177,6 +243,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(keeps_rows),
 		TEST(survives_a_killed_process),
+		TEST(reads_every_released_version),
+		TEST(refuses_a_later_version),
 		TEST(begins_anew_if_damaged),
 		TEST(leaves_a_busy_one_alone),
 	};

@@ -31,7 +31,7 @@ static void adopt_one(struct daemon *d, const char *id)
 	case RECORD_GOOD:
 		b->i.row->adopt(&b->i, on_adopted, b);
 		break;
-	case RECORD_BROKEN:
+	case RECORD_EMPTY:
 		on_adopted(b, NULL, &e);
 		break;
 	case RECORD_FOREIGN:

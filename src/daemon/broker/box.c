@@ -77,6 +77,7 @@ static void send_adopted(void *arg, const struct provider_result *r, const struc
 	if (e)
 		log_warn("no link to a sandbox", "id", b->i.info.id, "error", e->msg);
 	m.booted = b->i.info;
+	m.booted.has_row = row_exists(b);
 	front_news(b->d, &m, fd);
 }
 
@@ -105,8 +106,10 @@ static void on_destroyed(void *arg, const struct provider_result *r, const struc
 	struct box *b = arg;
 
 	/* While the record exists, a new broker looks for what is left of the sandbox. */
-	if (!e)
+	if (!e) {
+		row_remove(b);
 		record_remove(b);
+	}
 	for (size_t i = 0; i < b->destroyer_count; i++)
 		front_done(b->d, b->destroyers[i], b->i.info.id, e);
 	b->destroyer_count = 0;

@@ -20,7 +20,7 @@ enum box_state {
 	BOX_BOOTING,
 	BOX_LIVE,
 	BOX_DYING,   /* being destroyed */
-	BOX_FOREIGN, /* of another version of cloche: neither adopted nor destroyed */
+	BOX_FOREIGN, /* its record cannot be read: not adopted, and destroyed only on request */
 };
 
 /* One sandbox, as the broker sees it; its provider knows how it is run. */
@@ -166,8 +166,8 @@ broker_request box_request_boot, box_request_connect, box_request_destroy, box_r
 /* ---- record.c: what a later broker needs to find a sandbox again, <runtime>/boxes/ID ---- */
 enum record_kind {
 	RECORD_GOOD,
-	RECORD_BROKEN,
-	RECORD_FOREIGN, /* of another version of cloche: its sandbox is left alone (rule 32) */
+	RECORD_EMPTY,
+	RECORD_FOREIGN, /* damaged or of another version of cloche: its sandbox is left alone (rule 32) */
 };
 
 /* Before the front hears of the sandbox; again after each change that matters. */
@@ -176,6 +176,11 @@ int record_write(const struct box *b, struct err *e);
 enum record_kind record_read(struct box *b, struct err *e);
 void record_remove(const struct box *b);
 
+/* ---- row.c: <runtime>/boxes/ID.row, <state>/snapshots/ID.row ---- */
+broker_request row_request_put, row_request_get;
+bool row_exists(const struct box *b);
+void row_remove(const struct box *b);
+
 /* ---- adopt.c ---- */
 /* Finds the sandboxes of an earlier broker, and removes debris. */
 void adopt_all(struct daemon *d);
@@ -183,6 +188,8 @@ void adopt_all(struct daemon *d);
 /* ---- snapshots.c: <state>/snapshots/ID.tar and ID.meta ---- */
 broker_request snapshot_request_make, snapshot_request_list, snapshot_request_delete,
 	snapshot_request_read, snapshot_request_write, snapshot_request_keep;
+/* Is this a kept snapshot of that sandbox? */
+bool snapshot_is_of(const struct daemon *d, const char *id, const char *sandbox);
 /* The front that wrote them has gone: those that it did not keep are removed. */
 void snapshots_drop_written(struct daemon *d);
 /* A sandbox is gone: a front may give its id to another one, of which nobody asked for these snapshots. */

@@ -84,6 +84,8 @@ static broker_request *const requests[] = {
 	[IPC_SNAPSHOT_READ] = snapshot_request_read,
 	[IPC_SNAPSHOT_WRITE] = snapshot_request_write,
 	[IPC_SNAPSHOT_KEEP] = snapshot_request_keep,
+	[IPC_ROW_PUT] = row_request_put,
+	[IPC_ROW_GET] = row_request_get,
 	[IPC_QUIT] = request_quit,
 	[IPC_PONG] = request_pong,
 };

@@ -48,7 +48,7 @@ static enum record_kind judge_info(const struct ipc_booted *info, const char *id
 	if (!ipc_id_is_valid(info->id) || !str_equal(info->id, id) ||
 	    !str_has_end(info->owner, sizeof(info->owner))) {
 		err_set(e, ERR_INVALID, "record %s is none of ours", id);
-		return RECORD_BROKEN;
+		return RECORD_FOREIGN;
 	}
 	if (!provider_row(info->provider)) {
 		err_set(e, ERR_UNSUPPORTED, "its record names a provider that is not built");
@@ -84,7 +84,8 @@ enum record_kind record_read(struct box *b, struct err *e)
 		   : size < (off_t)sizeof(r.now) || r.now.size < sizeof(r.now) ||
 			     r.now.size > size) {
 		err_set(e, ERR_INVALID, "record %s is not whole", id);
-		return RECORD_BROKEN;
+		/* The first write of a record did not happen: nobody was told of the sandbox. */
+		return size == 0 ? RECORD_EMPTY : RECORD_FOREIGN;
 	}
 	kind = judge_info(info, id, e);
 	if (kind != RECORD_GOOD)

@@ -204,13 +204,11 @@ void box_request_connect(struct daemon *d, struct requester who, const struct ip
 void box_request_destroy(struct daemon *d, struct requester who, const struct ipc *m)
 {
 	struct box *b = ipc_id_is_valid(m->id) ? box_find(d, m->id) : NULL;
-	struct err e = {0};
 
+	/* Only its owner or the operator asks for that; the front by itself leaves it alone. */
 	if (b && b->state == BOX_FOREIGN)
-		err_set(&e, ERR_CONFLICT, "it is of another version of cloche, and left alone");
-	if (e.kind)
-		front_done(d, who, m->id, &e);
-	else if (b)
+		b->state = BOX_LIVE;
+	if (b)
 		box_destroy(b, who);
 	else
 		front_done(d, who, m->id, NULL);

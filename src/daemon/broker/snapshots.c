@@ -63,6 +63,14 @@ static int meta_read(const struct daemon *d, const char *id, struct ipc_snapshot
 	return 0;
 }
 
+bool snapshot_is_of(const struct daemon *d, const char *id, const char *sandbox)
+{
+	struct ipc_snapshot s;
+
+	return ipc_id_is_valid(id) && meta_read(d, id, &s) == 0 &&
+	       str_has_end(s.sandbox, sizeof(s.sandbox)) && str_equal(s.sandbox, sandbox);
+}
+
 /* The tar gets its name when it is complete. A snapshot counts once its description exists. */
 static int keep_files(const struct daemon *d, const struct ipc_snapshot *info, struct err *e)
 {
@@ -85,7 +93,7 @@ static int keep_files(const struct daemon *d, const struct ipc_snapshot *info, s
 
 static void remove_files(const struct daemon *d, const char *id)
 {
-	static const char *const endings[] = {"meta", "new", "part", "tar"};
+	static const char *const endings[] = {"meta", "new", "part", "row", "tar"};
 
 	for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
 		char name[IPC_ID + 8];

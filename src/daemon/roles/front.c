@@ -109,8 +109,10 @@ static void keep_connection(struct front *f, const struct early *c)
 		close(c->fd);
 }
 
-static void begin_serving(struct front *f)
+static void begin_serving(void *front)
 {
+	struct front *f = front;
+
 	f->serving = true;
 	for (size_t i = 0; i < f->early_count; i++)
 		take_connection(f, &f->early[i]);
@@ -199,8 +201,6 @@ static void on_news(void *arg, const struct ipc *m, int fd)
 		break;
 	default:
 		manager_news(f->manager, m, take_fd(&fd));
-		if (m->type == IPC_READY && !f->serving)
-			begin_serving(f);
 		break;
 	}
 	close_fd(&fd);
@@ -241,7 +241,9 @@ static int front_start(struct front *f, int broker_fd, int audit_fd, struct err 
 							 .audit = f->audit,
 							 .store = f->store,
 							 .config = f->config,
-							 .log = to_log});
+							 .log = to_log,
+							 .on_ready = begin_serving,
+							 .arg = f});
 	f->api = (struct api){.loop = f->loop,
 			      .manager = f->manager,
 			      .audit = f->audit,
@@ -277,7 +279,7 @@ int front_main(int broker_fd, int audit_fd)
 		signal(ignored[i], SIG_IGN);
 	if (front_start(f, broker_fd, audit_fd, &e) < 0) {
 		log_error("front cannot start", "error", e.msg);
-		return 1;
+		return e.kind == ERR_UNSUPPORTED ? FRONT_REFUSES : 1;
 	}
 	loop_run(f->loop);
 	status = f->status;

@@ -1,6 +1,9 @@
 /* The front: HTTP, the manager, SQLite, the links to the guests. Started by the broker (roles.c). */
 #pragma once
 
+/* The exit status of a front whose database was written by a later version: starting it again is of no use. */
+#define FRONT_REFUSES 78
+
 /*
  * Serves until the broker ends it or is gone; returns the exit status. The working directory holds the
  * database. Takes both sockets.

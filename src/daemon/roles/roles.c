@@ -498,6 +498,13 @@ bool roles_reaped(struct daemon *d, pid_t pid, int status)
 			loop_timer_set(d->loop, &r->again, 0);
 			return true;
 		}
+		if (i == ROLE_FRONT && WIFEXITED(status) && WEXITSTATUS(status) == FRONT_REFUSES) {
+			log_error("the daemon ends: its database is of a later version of cloche; "
+				  "sandboxes and files are left as they are");
+			d->status = FRONT_REFUSES;
+			daemon_stop(d);
+			return true;
+		}
 		snprintf(how, sizeof(how), "%s %d", WIFSIGNALED(status) ? "signal" : "status",
 			 WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
 		r->failures = now_ns() - r->started_ns > STEADY_NS ? 0 : r->failures + 1;

@@ -185,6 +185,41 @@ int ns_scratch(const struct ns_sandbox *s, struct err *e)
 	return take_fd(&fd);
 }
 
+/* ---- its link ---- */
+
+/* By the directory's fd: its path may be longer than a socket's address. */
+static void socket_address(const struct ns_sandbox *s, struct sockaddr_un *ret)
+{
+	*ret = (struct sockaddr_un){.sun_family = AF_UNIX};
+	snprintf(ret->sun_path, sizeof(ret->sun_path), "/proc/self/fd/%d/%s.sock",
+		 s->ns->host->boxes_dir, s->i->info.id);
+}
+
+static int open_listener(struct ns_sandbox *s, struct err *e)
+{
+	struct sockaddr_un address;
+
+	socket_address(s, &address);
+	s->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (s->listener < 0 || bind(s->listener, (void *)&address, sizeof(address)) < 0 ||
+	    listen(s->listener, 16) < 0)
+		return err_sys(e, "cannot make the socket of sandbox %s", s->i->info.id);
+	return 0;
+}
+
+static int open_link(const struct ns_sandbox *s, struct err *e)
+{
+	struct sockaddr_un address;
+	auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return err_sys(e, "cannot create a socket");
+	socket_address(s, &address);
+	if (connect(fd, (void *)&address, sizeof(address)) < 0)
+		return err_sys(e, "cannot connect to the guest of %s", s->i->info.id);
+	return take_fd(&fd);
+}
+
 /* ---- death ---- */
 
 #define CLEAR_STEP_MS 3
@@ -209,6 +244,18 @@ static bool clear_cgroups(const struct ns_sandbox *s)
 	return false;
 }
 
+/*
+ * Does its pid 1 still listen, although the pid is unknown? Then the record could not be read, and no cgroup
+ * led to its processes.
+ */
+static bool still_listens(const struct ns_sandbox *s)
+{
+	struct err ignored;
+	auto_close int link = s->at.pid ? -1 : open_link(s, &ignored);
+
+	return link >= 0;
+}
+
 /* Only its socket and our memory of it are left. */
 static void finish_destroy(struct ns_sandbox *s)
 {
@@ -216,6 +263,16 @@ static void finish_destroy(struct ns_sandbox *s)
 	provider_done done = s->destroyed;
 	void *arg = s->destroyed_arg;
 	char name[IPC_ID + 8];
+	struct err e = {0};
+
+	if (still_listens(s)) {
+		err_set(&e, ERR_CONFLICT,
+			"its record cannot be read and it has no cgroup, so its processes must be "
+			"ended by hand");
+		loop_timer_stop(h->loop, &s->timer);
+		done(arg, NULL, &e);
+		return;
+	}
 
 	snprintf(name, sizeof(name), "%s.sock", s->i->info.id);
 	unlinkat(h->boxes_dir, name, 0);
@@ -322,40 +379,7 @@ static int watch_death(struct ns_sandbox *s, struct err *e)
 	return 0;
 }
 
-/* ---- its link ---- */
-
-/* By the directory's fd: its path may be longer than a socket's address. */
-static void socket_address(const struct ns_sandbox *s, struct sockaddr_un *ret)
-{
-	*ret = (struct sockaddr_un){.sun_family = AF_UNIX};
-	snprintf(ret->sun_path, sizeof(ret->sun_path), "/proc/self/fd/%d/%s.sock",
-		 s->ns->host->boxes_dir, s->i->info.id);
-}
-
-static int open_listener(struct ns_sandbox *s, struct err *e)
-{
-	struct sockaddr_un address;
-
-	socket_address(s, &address);
-	s->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (s->listener < 0 || bind(s->listener, (void *)&address, sizeof(address)) < 0 ||
-	    listen(s->listener, 16) < 0)
-		return err_sys(e, "cannot make the socket of sandbox %s", s->i->info.id);
-	return 0;
-}
-
-static int open_link(struct ns_sandbox *s, struct err *e)
-{
-	struct sockaddr_un address;
-	auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-	if (fd < 0)
-		return err_sys(e, "cannot create a socket");
-	socket_address(s, &address);
-	if (connect(fd, (void *)&address, sizeof(address)) < 0)
-		return err_sys(e, "cannot connect to the guest of %s", s->i->info.id);
-	return take_fd(&fd);
-}
+/* ---- another link ---- */
 
 static void ns_connect(struct instance *i, provider_done done, void *arg)
 {

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sqlite3
 import struct
 import threading
 
@@ -207,8 +208,7 @@ class Restart(harness.Case):
         self.assertEqual(described["state"], "failed")
         self.assertIn("another version", described["reason"])
         self.assertError(box.exec("true"), 409, "conflict")
-        # Nobody can end it, not even along with all others, and others are made beside it.
-        self.assertEqual(box.delete().status, 409)
+        # It does not end along with all others, and others are made beside it.
         self.assertEqual(harness.Box(self.d).sh("echo next")["stdout"], "next\n")
         self.assertEqual(self.d.delete("/v1/sandboxes").status, 200)
         self.d.stop()
@@ -216,6 +216,28 @@ class Restart(harness.Case):
         self.assertEqual(self.d.rewrite(box, lambda r: known), unknown)
         self.d.start()
         self.assertGoesOn(box, eid, before)
+
+    def test_damaged_record(self):
+        """It is kept and named, and its owner can destroy it."""
+        for change in (lambda r: r[:100], lambda r: r[:8] + b"x" * (len(r) - 8)):
+            box = harness.Box(self.d)
+            self.d.kill_all()
+            good = self.d.rewrite(box, change)
+            self.d.start()
+            self.assertTrue(self.listeners(box))
+            self.assertIn("damaged", box.get("").json["reason"])
+            self.assertEqual(box.get("").json["state"], "failed")
+            reply = box.delete()
+            if reply.status == 409:
+                # Without a cgroup nothing leads to its processes.
+                self.assertIn("by hand", repr(reply.error))
+                self.assertTrue(self.listeners(box))
+                self.d.kill_all()
+                self.d.rewrite(box, lambda r: good)
+                self.d.start()
+                reply = box.delete()
+            self.assertEqual(reply.status, 204)
+            until(lambda: not self.listeners(box) and not self.d.records(), "its end")
 
     def test_states_survive(self):
         stopped, running = harness.Box(self.d), harness.Box(self.d)
@@ -283,19 +305,91 @@ class Restart(harness.Case):
         until(lambda: not self.d.records(), "its debris being reaped")
         self.assertEqual(harness.Box(self.d).sh("echo next")["stdout"], "next\n")
 
-    def test_damaged_database(self):
-        box = harness.Box(self.d)
-        self.d.kill_all()
-        path = os.path.join(self.d.dir, "state", "db", "state.db")
+    def database(self):
+        return os.path.join(self.d.dir, "state", "db", "state.db")
+
+    def damage(self):
         # The front may have closed its database in time, which leaves no -wal.
-        for name in filter(os.path.exists, (path, path + "-wal")):
+        for name in filter(os.path.exists, (self.database(), self.database() + "-wal")):
             with open(name, "r+b") as f:
                 f.write(b"no database" * 1000)
-        self.d.start()
+
+    def delete_database(self):
+        for end in ("", "-wal", "-shm"):
+            if os.path.exists(self.database() + end):
+                os.unlink(self.database() + end)
+
+    def test_lost_database(self):
+        """Everything is brought back from what the broker has, also the second time."""
+        token = self.d.token("owner")
+        more = {"metadata": {"k": "v"}, "env": {"E": "e"}, "ttl": "1h"}
+        running = harness.Box(self.d, token=token, name="runs", **more)
+        stopped = harness.Box(self.d, token=token, name="stops", **more)
+        own = harness.Box(self.d)
+        running.sh("echo runs > /workspace/f")
+        stopped.sh("echo stops > /workspace/f")
+        self.assertEqual(stopped.post("/stop").status, 200)
+        self.assertEqual(self.patch(stopped, token, {"metadata": {"k": "later"}}).status, 200)
+        for lose in (self.damage, self.delete_database):
+            before = {b.id: self.d.get("/v1/sandboxes/" + b.id, token=token).json
+                      for b in (running, stopped)}
+            self.d.kill_all()
+            lose()
+            self.d.start()
+            for box in (running, stopped):
+                after = self.d.get("/v1/sandboxes/" + box.id, token=token).json
+                for key in ("id", "name", "state", "metadata", "created_at", "expires_at", "limits",
+                            "image", "idle_timeout", "on_timeout"):
+                    if key == "expires_at":
+                        self.assertEqual(before[box.id][key][:15], after[key][:15])
+                    else:
+                        self.assertEqual(before[box.id][key], after[key], key)
+            self.assertEqual(before[stopped.id]["metadata"], {"k": "later"})
+            self.assertEqual(own.get("").json["state"], "running")
+            self.assertEqual(self.d.get(own.path, token=token).status, 404, "it is the operator's")
+            self.assertEqual(running.sh("cat /workspace/f; echo $E")["stdout"], "runs\ne\n")
         self.assertIn("begun anew", self.d.read_log())
-        self.assertEqual(box.get("").status, 404)
-        until(lambda: not self.d.records(), "the end of what is nobody's")
-        self.assertEqual(harness.Box(self.d).sh("echo on")["stdout"], "on\n")
+        kept = [n for n in os.listdir(os.path.dirname(self.database())) if "damaged" in n]
+        self.assertTrue(kept, "the damaged file")
+        self.assertEqual(stopped.post("/start").status, 200)
+        self.assertEqual(stopped.sh("cat /workspace/f")["stdout"], "stops\n")
+        # What is destroyed stays gone, whatever happens to the database.
+        for box in (running, stopped, own):
+            self.assertEqual(box.delete().status, 204)
+        self.d.kill_all()
+        self.delete_database()
+        self.d.start()
+        self.assertEqual(self.d.get("/v1/sandboxes").json["sandboxes"], [])
+        self.assertEqual(self.d.records(), set())
+        left = os.listdir(os.path.join(self.d.dir, "run", "boxes")) + \
+            os.listdir(os.path.join(self.d.dir, "state", "snapshots"))
+        self.assertEqual(left, [])
+
+    def patch(self, box, token, body):
+        return self.d.request("PATCH", box.path, body, token=token)
+
+    def test_database_of_a_later_version(self):
+        """The daemon does not start, and touches nothing."""
+        running, stopped = harness.Box(self.d), harness.Box(self.d)
+        stopped.sh("echo kept > /workspace/f")
+        self.assertEqual(stopped.post("/stop").status, 200)
+        self.d.kill_all()
+        db = sqlite3.connect(self.database())
+        db.execute("PRAGMA user_version = 999")
+        db.close()
+        with self.assertRaises(AssertionError):
+            self.d.start()
+        self.assertEqual(self.d.process.wait(20), 78)
+        self.assertIn("schema 999", self.d.read_log())
+        self.assertTrue(self.listeners(running))
+        db = sqlite3.connect(self.database())
+        self.assertEqual(db.execute("SELECT count(*) FROM sandboxes").fetchone(), (2,))
+        db.execute("PRAGMA user_version = 1")
+        db.close()
+        self.d.start()
+        self.assertEqual(running.sh("echo on")["stdout"], "on\n")
+        self.assertEqual(stopped.post("/start").status, 200)
+        self.assertEqual(stopped.sh("cat /workspace/f")["stdout"], "kept\n")
 
 
 class Load:
