@@ -30,6 +30,7 @@ static const struct {
 	{"ErrorBody", "kind:string message:string field:string? retryable?:boolean fault?:string "
 		      "position?:integer"},
 	{"Health", "status:string version:string"},
+	{"Ready", "status:string silent:[string]"},
 	{"Sandbox",
 	 "id:string name:string? state:string image:string? level:string provider:string "
 	 "metadata:object created_at:string started_at:string? expires_at:string? limits:Limits "
@@ -93,6 +94,7 @@ static const struct {
 	const char *operation, *id, *answers;
 } operations[] = {
 	{"GET /healthz", "health", "200:Health"},
+	{"GET /readyz", "ready", "200:Ready 503:Ready"},
 	{"GET /metrics", "metrics", "200:text/plain"},
 	{"GET /openapi.json", "openapi", "200:object"},
 	{"POST /v1/run", "run", "200:Result"},
