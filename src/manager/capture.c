@@ -205,8 +205,8 @@ static const struct exec_ops capture_ops = {.on_start = on_capture_start,
 					    .on_exit = on_capture_exit,
 					    .on_error = on_capture_error};
 
-struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r, capture_done done,
-				 void *arg)
+struct capture_run *exec_capture(struct sandbox *s, const struct caller *who,
+				 const struct exec_request *r, capture_done done, void *arg)
 {
 	struct capture_run *c = must_alloc(calloc(1, sizeof(*c)));
 	struct exec_request request = *r;
@@ -226,7 +226,7 @@ struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r
 		c->input = must_alloc(malloc(r->input_len));
 		memcpy(c->input, r->input, r->input_len);
 	}
-	c->x = exec_start(s, &request, &capture_ops, c);
+	c->x = exec_start(s, who, &request, &capture_ops, c);
 	c->x->source = (struct exec_source){c->input, r->input_len, c->input != NULL};
 	c->x->unacked = true;
 	return c;

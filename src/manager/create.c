@@ -64,16 +64,16 @@ static uint64_t creation_time(struct manager *m)
 	return now;
 }
 
-void manager_create(struct manager *m, const struct caller *who, struct create_options *o,
-		    sandbox_done done, void *arg)
+void manager_create_for(struct manager *m, const struct caller *owner, const struct caller *who,
+			struct create_options *o, struct create_done done)
 {
 	struct sandbox *s;
 	struct job *j;
 	struct err e;
 
-	if (create_check(m, who, o, &e) < 0) {
+	if (create_check(m, owner, o, &e) < 0) {
 		create_options_done(o);
-		answer_later(m, done, arg, &e);
+		answer_later(m, done.call, done.arg, &e);
 		return;
 	}
 	s = pool_take(m, o);
@@ -82,16 +82,22 @@ void manager_create(struct manager *m, const struct caller *who, struct create_o
 	create_options_done(&s->o);
 	s->o = *o;
 	*o = (struct create_options){0};
-	s->owner = s->actor = *who;
+	s->owner = *owner;
 	s->created_ms = creation_time(m);
 	sandbox_add(s);
 	if (!options_are_warm_host(&s->o))
 		quota_add(s);
-	j = job_new(s, JOB_CREATE, BY_CLIENT);
-	j->done = done;
-	j->arg = arg;
+	j = job_new_for(s, JOB_CREATE, who);
+	j->done = done.call;
+	j->arg = done.arg;
 	event_add(s, "sandbox.creating", NULL);
 	job_submit(j);
+}
+
+void manager_create(struct manager *m, const struct caller *who, struct create_options *o,
+		    sandbox_done done, void *arg)
+{
+	manager_create_for(m, who, who, o, (struct create_done){done, arg});
 }
 
 void fill_boot(const struct sandbox *s, struct ipc_boot *b)

@@ -92,7 +92,7 @@ void destroy_go_on(struct sandbox *s)
 	destroy_ask(j);
 }
 
-void sandbox_destroy(struct sandbox *s, sandbox_done done, void *arg)
+void sandbox_destroy(struct sandbox *s, const struct caller *who, sandbox_done done, void *arg)
 {
 	struct err e;
 
@@ -100,7 +100,7 @@ void sandbox_destroy(struct sandbox *s, sandbox_done done, void *arg)
 	if (sandbox_forget(s, &e) < 0)
 		answer_later(s->m, done, arg, &e);
 	else
-		job_submit_new(s, JOB_DESTROY, done, arg);
+		job_submit_new(s, JOB_DESTROY, who, done, arg);
 }
 
 void sandbox_end(struct sandbox *s, enum sandbox_state state, enum mover by, const char *reason)
@@ -139,9 +139,8 @@ static bool destroy_one(void *arg, struct sandbox *s)
 
 	if (s->state == STATE_DESTROYED || s->state == STATE_FAILED)
 		return true;
-	s->actor = *a->who;
 	a->open++;
-	sandbox_destroy(s, on_one_destroyed, a);
+	sandbox_destroy(s, a->who, on_one_destroyed, a);
 	return true;
 }
 

@@ -412,8 +412,8 @@ static void name_command(const struct exec_request *r, char *text, size_t size)
 		str_append(text, size, " ", "%s", r->argv.items[i]);
 }
 
-struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const struct exec_ops *ops,
-			void *arg)
+struct exec *exec_start(struct sandbox *s, const struct caller *who, const struct exec_request *r,
+			const struct exec_ops *ops, void *arg)
 {
 	uint32_t prefork = r->snippet ? snippets_prefork(s) : r->prefork;
 	struct exec *x = exec_new(s, r->warm ? G_RUN : prefork ? G_FORK : G_EXEC, ops, arg);
@@ -439,7 +439,7 @@ struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const s
 	}
 	name_command(r, command, sizeof(command));
 	if (s->m->p.audit)
-		audit_decision(s, "exec", command, on_exec_audited, x);
+		audit_decision(s, who, "exec", command, on_exec_audited, x);
 	else
 		answer_later(s->m, start_or_fail, x, NULL);
 	return x;

@@ -297,16 +297,13 @@ struct sandbox *manager_find(struct manager *m, const struct caller *who, const 
 		err_set(e, ERR_NOT_FOUND, "there is no such sandbox");
 		return NULL;
 	}
-	s->actor = *who;
 	return s;
 }
 
-void sandbox_used_by_owner(struct sandbox *s, const char *address)
+void sandbox_act_as_owner(const struct sandbox *s, struct caller *who)
 {
-	/* The ceilings stay: a waiting change of limits is judged by those of its caller. */
-	memcpy(s->actor.token, s->owner.token, sizeof(s->actor.token));
-	memcpy(s->actor.name, s->owner.name, sizeof(s->actor.name));
-	snprintf(s->actor.address, sizeof(s->actor.address), "%s", address);
+	memcpy(who->token, s->owner.token, sizeof(who->token));
+	snprintf(who->name, sizeof(who->name), "%s", who->token[0] ? s->owner.name : "operator");
 }
 
 struct sandbox *manager_find_any(struct manager *m, const char *id)

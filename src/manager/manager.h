@@ -89,22 +89,25 @@ uint64_t sandbox_expires_ms(const struct sandbox *s); /* unix; 0: never */
 
 /* For doors with keys of their own (access tokens, signed addresses): any owner. NULL: unknown. */
 struct sandbox *manager_find_any(struct manager *m, const char *id);
-/* A request from this address showed a key of the door: the audit names the owner for what follows. */
-void sandbox_used_by_owner(struct sandbox *s, const char *address);
+/* The request showed a key of the door: it counts as one of the owner's. The address stays. */
+void sandbox_act_as_owner(const struct sandbox *s, struct caller *who);
 /* Calls for each sandbox of this caller (NULL: of all), oldest first, until the callback returns false. */
 void manager_each(struct manager *m, const struct caller *who,
 		  bool (*call)(void *arg, struct sandbox *s), void *arg);
 
 /* ---- states ---- */
-void sandbox_destroy(struct sandbox *s, sandbox_done done, void *arg); /* idempotent */
-void sandbox_pause(struct sandbox *s, sandbox_done done, void *arg);
-void sandbox_resume(struct sandbox *s, sandbox_done done, void *arg);
-void sandbox_stop(struct sandbox *s, sandbox_done done,
+/* who: the caller of this request, for the audit and the ceilings; copied. NULL: the daemon itself. */
+void sandbox_destroy(struct sandbox *s, const struct caller *who, sandbox_done done,
+		     void *arg); /* idempotent */
+void sandbox_pause(struct sandbox *s, const struct caller *who, sandbox_done done, void *arg);
+void sandbox_resume(struct sandbox *s, const struct caller *who, sandbox_done done, void *arg);
+void sandbox_stop(struct sandbox *s, const struct caller *who, sandbox_done done,
 		  void *arg); /* processes end, files are kept (a snapshot of its own) */
-void sandbox_start(struct sandbox *s, sandbox_done done, void *arg); /* again, from those files */
+void sandbox_start(struct sandbox *s, const struct caller *who, sandbox_done done,
+		   void *arg); /* again, from those files */
 /* Calls done once the sandbox runs and has a link. A paused one is resumed if auto_resume is set, else
  * ERR_CONFLICT. Marks the sandbox as used. */
-void sandbox_wake(struct sandbox *s, sandbox_done done, void *arg);
+void sandbox_wake(struct sandbox *s, const struct caller *who, sandbox_done done, void *arg);
 void manager_destroy_all(struct manager *m, const struct caller *who,
 			 void (*done)(void *arg, size_t count), void *arg);
 /* limits within the caller's ceiling; ttl from now; metadata is replaced as a whole. */
@@ -114,8 +117,8 @@ struct sandbox_change {
 	uint64_t ttl_ms, idle_ms;
 	json_t *metadata; /* borrowed */
 };
-void sandbox_change(struct sandbox *s, const struct sandbox_change *c, sandbox_done done,
-		    void *arg);
+void sandbox_change(struct sandbox *s, const struct caller *who, const struct sandbox_change *c,
+		    sandbox_done done, void *arg);
 /* call is called for each state that the sandbox enters, until it is destroyed or unwaited. */
 struct waiter;
 struct waiter *sandbox_wait(struct sandbox *s, void (*call)(void *arg, struct sandbox *s),
@@ -125,8 +128,9 @@ void sandbox_unwait(struct waiter *w);
 /* ---- snapshots ---- */
 typedef void (*json_done)(void *arg, json_t *value,
 			  const struct err *e); /* value is the callback's to free */
-void sandbox_snapshot(struct sandbox *s, const char *name, json_done done, void *arg);
-void sandbox_fork(struct sandbox *s, size_t count, json_done done,
+void sandbox_snapshot(struct sandbox *s, const struct caller *who, const char *name, json_done done,
+		      void *arg);
+void sandbox_fork(struct sandbox *s, const struct caller *who, size_t count, json_done done,
 		  void *arg); /* {"sandboxes":[...]} */
 void manager_snapshots(struct manager *m, const struct caller *who, json_done done, void *arg);
 /* Only the caller's own, even for a caller that sees all: other owners may use the same names. */
@@ -197,8 +201,8 @@ struct exec_ops {
 
 /* The longest timeout of a command for this caller, by the operator's and its own ceiling; 0: no bound. */
 uint64_t exec_timeout_most(const struct manager *m, const struct caller *who);
-struct exec *exec_start(struct sandbox *s, const struct exec_request *r, const struct exec_ops *ops,
-			void *arg);
+struct exec *exec_start(struct sandbox *s, const struct caller *who, const struct exec_request *r,
+			const struct exec_ops *ops, void *arg);
 struct exec *exec_attach(struct sandbox *s, uint32_t eid, uint64_t from_seq,
 			 const struct exec_ops *ops, void *arg);
 /* Sends as much input as there is room for; returns the number of bytes sent. on_room: send more. */
@@ -232,8 +236,8 @@ void sandbox_execs(struct sandbox *s, json_done done, void *arg); /* array of ex
  */
 struct capture_run;
 typedef void (*capture_done)(void *arg, struct capture_run *c, const struct err *e);
-struct capture_run *exec_capture(struct sandbox *s, const struct exec_request *r, capture_done done,
-				 void *arg);
+struct capture_run *exec_capture(struct sandbox *s, const struct caller *who,
+				 const struct exec_request *r, capture_done done, void *arg);
 struct result *capture_result(struct capture_run *c);
 /* At any time: the client went away, or the record is no longer needed. Accepts NULL. */
 void capture_drop(struct capture_run *c);

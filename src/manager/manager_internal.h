@@ -51,6 +51,8 @@ enum mover { BY_CLIENT = 1, BY_TIMER = 2, BY_GUEST = 4, BY_BROKER = 8, BY_START 
 struct job {
 	enum job_kind kind;
 	enum mover by;
+	struct caller who; /* BY_CLIENT, unless is_own: the daemon itself */
+	bool is_own;
 	struct sandbox *s; /* held */
 	sandbox_done done; /* or: */
 	json_done done_json;
@@ -88,7 +90,6 @@ struct sandbox {
 	struct manager *m;
 	char id[IPC_ID];
 	struct caller owner;
-	struct caller actor; /* the last caller, for the audit */
 	struct create_options o;
 	enum sandbox_state state;
 	enum sandbox_state end_state; /* the state after a destroy */
@@ -217,13 +218,23 @@ void create_options_inherit(struct create_options *o, const struct sandbox *from
 enum sandbox_state state_find(const char *name);
 /* False: this party may not move the sandbox from its state to that one. */
 bool sandbox_move(struct sandbox *s, enum sandbox_state to, enum mover by);
+struct create_done {
+	sandbox_done call;
+	void *arg;
+};
+/* manager_create by who, for another owner. */
+void manager_create_for(struct manager *m, const struct caller *owner, const struct caller *who,
+			struct create_options *o, struct create_done done);
 struct job *job_new(struct sandbox *s, enum job_kind kind, enum mover by);
+/* For this caller; NULL: for the daemon itself. */
+struct job *job_new_for(struct sandbox *s, enum job_kind kind, const struct caller *who);
 void job_submit(struct job *j);
 void sandbox_run_queue(void *sandbox);
 bool job_is_current(const struct job *j);
 /* Ends a job; e NULL: it succeeded. The next job of the queue begins. */
 void job_end(struct job *j, const struct err *e);
-void job_submit_new(struct sandbox *s, enum job_kind kind, sandbox_done done, void *arg);
+void job_submit_new(struct sandbox *s, enum job_kind kind, const struct caller *who,
+		    sandbox_done done, void *arg);
 /*
  * Asks the broker, or configures the guest, and continues with the step. The step is called only while
  * the job is current; otherwise the job ends. The broker's fd is closed unless the step takes it.
@@ -235,7 +246,7 @@ void job_ask_for(struct job *j, uint32_t type, job_step step);
 void job_configure(struct job *j, uint64_t ttl_ms, job_step step);
 /* Calls again after a while if the job is still current; else the job ends. */
 void job_retry(struct job *j, uint64_t after_ms, void (*again)(struct job *j));
-void audit_decision(struct sandbox *s, const char *what, const char *why,
+void audit_decision(struct sandbox *s, const struct caller *who, const char *what, const char *why,
 		    void (*done)(void *arg, const struct err *e), void *arg);
 
 /* Writes an audit entry (what, target, why) for this caller; NULL: for the daemon itself. */

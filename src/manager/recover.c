@@ -23,7 +23,6 @@ static void load_row(void *arg, const struct store_row *row)
 	}
 	/* Until the broker has reported the live ones, only stopped sandboxes have a known state. */
 	s->state = state_find(row->state) == STATE_STOPPED ? STATE_STOPPED : STATE_CREATING;
-	s->actor = s->owner;
 	sandbox_add(s);
 	quota_add(s);
 	sandbox_release(s);
@@ -80,7 +79,6 @@ static struct sandbox *make_unknown(const struct unknown *u, const char *text)
 	if (!text[0] || sandbox_load_text(s, text, &e) < 0)
 		fill_unknown(s, u);
 	memcpy(s->kept, u->snapshot.id, sizeof(s->kept));
-	s->actor = s->owner;
 	s->state = STATE_CREATING;
 	sandbox_add(s);
 	quota_add(s);

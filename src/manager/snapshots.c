@@ -90,9 +90,10 @@ void snapshot_begin(struct job *j)
 	take_snapshot(j, j->snapshot.name, on_taken);
 }
 
-static void submit_snapshot(struct sandbox *s, const char *name, json_done done, void *arg)
+static void submit_snapshot(struct sandbox *s, const struct caller *who, const char *name,
+			    json_done done, void *arg)
 {
-	struct job *j = job_new(s, JOB_SNAPSHOT, BY_CLIENT);
+	struct job *j = job_new_for(s, JOB_SNAPSHOT, who);
 
 	j->done_json = done;
 	j->arg = arg;
@@ -100,14 +101,15 @@ static void submit_snapshot(struct sandbox *s, const char *name, json_done done,
 	job_submit(j);
 }
 
-void sandbox_snapshot(struct sandbox *s, const char *name, json_done done, void *arg)
+void sandbox_snapshot(struct sandbox *s, const struct caller *who, const char *name, json_done done,
+		      void *arg)
 {
 	struct err e;
 
 	if (check_name(name ? name : "", &e) < 0)
 		answer_json_later(s->m, done, arg, &e);
 	else
-		submit_snapshot(s, name ? name : "", done, arg);
+		submit_snapshot(s, who, name ? name : "", done, arg);
 }
 
 void snapshot_drop(struct manager *m, const char *id, const char *owner)
@@ -271,6 +273,7 @@ void restore(struct job *j, const char *snapshot, void (*then)(struct job *j))
 
 struct fork {
 	struct sandbox *s;
+	struct caller who;
 	size_t count, open;
 	json_t *all;
 	char snapshot[IPC_ID];
@@ -331,11 +334,13 @@ static void on_fork_taken(void *arg, json_t *value, const struct err *e)
 		create_options_inherit(&o, f->s);
 		memcpy(o.snapshot, f->snapshot, sizeof(o.snapshot));
 		json_array_append_new(f->all, json_null());
-		manager_create(f->s->m, &f->s->owner, &o, on_forked, one);
+		manager_create_for(f->s->m, &f->s->owner, &f->who, &o,
+				   (struct create_done){on_forked, one});
 	}
 }
 
-void sandbox_fork(struct sandbox *s, size_t count, json_done done, void *arg)
+void sandbox_fork(struct sandbox *s, const struct caller *who, size_t count, json_done done,
+		  void *arg)
 {
 	struct fork *f;
 	struct err e = {0};
@@ -349,8 +354,9 @@ void sandbox_fork(struct sandbox *s, size_t count, json_done done, void *arg)
 		return;
 	}
 	f = must_alloc(calloc(1, sizeof(*f)));
-	*f = (struct fork){.s = sandbox_hold(s), .count = count, .done = done, .arg = arg};
-	submit_snapshot(s, FORK_NAME, on_fork_taken, f);
+	*f = (struct fork){
+		.s = sandbox_hold(s), .who = *who, .count = count, .done = done, .arg = arg};
+	submit_snapshot(s, who, FORK_NAME, on_fork_taken, f);
 }
 
 /* ---- those that exist ---- */

@@ -121,8 +121,8 @@ void audit_caller(struct manager *m, const struct caller *who, const struct audi
 	audit_write(m->p.audit, &entry, done, arg);
 }
 
-static void audit_sandbox(struct sandbox *s, const struct caller *who, const char *what,
-			  const char *why, void (*done)(void *arg, const struct err *e), void *arg)
+void audit_decision(struct sandbox *s, const struct caller *who, const char *what, const char *why,
+		    void (*done)(void *arg, const struct err *e), void *arg)
 {
 	struct audit_entry entry = {0};
 
@@ -130,14 +130,6 @@ static void audit_sandbox(struct sandbox *s, const struct caller *who, const cha
 	snprintf(entry.target, sizeof(entry.target), "%s", s->id);
 	snprintf(entry.why, sizeof(entry.why), "%s", why);
 	audit_caller(s->m, who, &entry, done, arg);
-}
-
-void audit_decision(struct sandbox *s, const char *what, const char *why,
-		    void (*done)(void *arg, const struct err *e), void *arg)
-{
-	bool has_actor = s->actor.name[0] || s->actor.token[0];
-
-	audit_sandbox(s, has_actor ? &s->actor : &s->owner, what, why, done, arg);
 }
 
 void audit_refused(struct manager *m, const struct err *why, struct err *ret)
@@ -190,6 +182,16 @@ struct job *job_new(struct sandbox *s, enum job_kind kind, enum mover by)
 
 	*j = (struct job){.kind = kind, .by = by, .s = sandbox_hold(s), .fd = -1};
 	j->begun_ns = now_ns();
+	return j;
+}
+
+struct job *job_new_for(struct sandbox *s, enum job_kind kind, const struct caller *who)
+{
+	struct job *j = job_new(s, kind, BY_CLIENT);
+
+	j->is_own = !who;
+	if (who)
+		j->who = *who;
 	return j;
 }
 
@@ -268,10 +270,10 @@ static void begin_job(struct job *j)
 	if (!rule->audit || !s->m->p.audit || s->pooled)
 		rule->begin(j);
 	else if (j->by == BY_CLIENT)
-		audit_decision(s, rule->audit, j->kind == JOB_WAKE ? "auto_resume" : "",
-			       on_job_audited, j);
+		audit_decision(s, j->is_own ? NULL : &j->who, rule->audit,
+			       j->kind == JOB_WAKE ? "auto_resume" : "", on_job_audited, j);
 	else
-		audit_sandbox(s, NULL, rule->audit, s->reason, on_job_audited, j);
+		audit_decision(s, NULL, rule->audit, s->reason, on_job_audited, j);
 }
 
 static void try_begin_job(struct job *j)
@@ -328,9 +330,10 @@ void job_submit(struct job *j)
 	s->queue_end = &j->next;
 }
 
-void job_submit_new(struct sandbox *s, enum job_kind kind, sandbox_done done, void *arg)
+void job_submit_new(struct sandbox *s, enum job_kind kind, const struct caller *who,
+		    sandbox_done done, void *arg)
 {
-	struct job *j = job_new(s, kind, BY_CLIENT);
+	struct job *j = job_new_for(s, kind, who);
 
 	j->done = done;
 	j->arg = arg;
@@ -527,30 +530,30 @@ static void resume_begin(struct job *j)
 	job_ask_for(j, IPC_RESUME, on_resumed);
 }
 
-void sandbox_wake(struct sandbox *s, sandbox_done done, void *arg)
+void sandbox_wake(struct sandbox *s, const struct caller *who, sandbox_done done, void *arg)
 {
 	sandbox_used(s);
-	job_submit_new(s, JOB_WAKE, done, arg);
+	job_submit_new(s, JOB_WAKE, who, done, arg);
 }
 
-void sandbox_pause(struct sandbox *s, sandbox_done done, void *arg)
+void sandbox_pause(struct sandbox *s, const struct caller *who, sandbox_done done, void *arg)
 {
-	job_submit_new(s, JOB_PAUSE, done, arg);
+	job_submit_new(s, JOB_PAUSE, who, done, arg);
 }
 
-void sandbox_resume(struct sandbox *s, sandbox_done done, void *arg)
+void sandbox_resume(struct sandbox *s, const struct caller *who, sandbox_done done, void *arg)
 {
-	job_submit_new(s, JOB_RESUME, done, arg);
+	job_submit_new(s, JOB_RESUME, who, done, arg);
 }
 
-void sandbox_stop(struct sandbox *s, sandbox_done done, void *arg)
+void sandbox_stop(struct sandbox *s, const struct caller *who, sandbox_done done, void *arg)
 {
-	job_submit_new(s, JOB_STOP, done, arg);
+	job_submit_new(s, JOB_STOP, who, done, arg);
 }
 
-void sandbox_start(struct sandbox *s, sandbox_done done, void *arg)
+void sandbox_start(struct sandbox *s, const struct caller *who, sandbox_done done, void *arg)
 {
-	job_submit_new(s, JOB_START, done, arg);
+	job_submit_new(s, JOB_START, who, done, arg);
 }
 
 /* ---- change ---- */
@@ -611,7 +614,7 @@ static void change_begin(struct job *j)
 	struct err e;
 
 	if ((asks && (provider_check(s->o.spec.provider, CAN_UPDATE, &e) < 0 ||
-		      limits_check(s->m, &s->actor, &j->change.limits, &e) < 0)) ||
+		      limits_check(s->m, &j->who, &j->change.limits, &e) < 0)) ||
 	    save_change(j, &e) < 0) {
 		job_end(j, &e);
 		return;
@@ -624,7 +627,8 @@ static void change_begin(struct job *j)
 	job_ask(j, &m, change_rest);
 }
 
-void sandbox_change(struct sandbox *s, const struct sandbox_change *c, sandbox_done done, void *arg)
+void sandbox_change(struct sandbox *s, const struct caller *who, const struct sandbox_change *c,
+		    sandbox_done done, void *arg)
 {
 	struct job *j;
 	struct err e;
@@ -634,7 +638,7 @@ void sandbox_change(struct sandbox *s, const struct sandbox_change *c, sandbox_d
 		answer_later(s->m, done, arg, &e);
 		return;
 	}
-	j = job_new(s, JOB_CHANGE, BY_CLIENT);
+	j = job_new_for(s, JOB_CHANGE, who);
 	j->done = done;
 	j->arg = arg;
 	j->change = *c;

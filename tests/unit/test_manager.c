@@ -103,11 +103,12 @@ static struct sandbox *create(struct world *w, const struct caller *who)
 	return a.s;
 }
 
-static void do_it(struct world *w, void (*verb)(struct sandbox *, sandbox_done, void *),
+static void do_it(struct world *w,
+		  void (*verb)(struct sandbox *, const struct caller *, sandbox_done, void *),
 		  struct sandbox *s, struct answer *a)
 {
 	*a = (struct answer){0};
-	verb(s, on_sandbox, a);
+	verb(s, &tenant_a, on_sandbox, a);
 	assert_false(a->came);
 	world_until(w, a->came);
 }
@@ -207,7 +208,7 @@ static void destroys_what_is_being_booted(void **state)
 	world_until(w, w->held.type == IPC_BOOT);
 	s = manager_find(w->manager, &operator_, w->held.boot.id, &e);
 	assert_non_null(s);
-	sandbox_destroy(s, on_sandbox, &gone);
+	sandbox_destroy(s, &tenant_a, on_sandbox, &gone);
 	world_step(w);
 	assert_false(gone.came);
 	world_boot_held(w);
@@ -348,8 +349,8 @@ static void resumes_by_itself(void **state)
 	ask_create(w, &operator_, &o, &a);
 	s = a.s;
 	do_it(w, sandbox_pause, s, &a);
-	sandbox_wake(s, on_sandbox, &b);
-	sandbox_wake(s, on_sandbox, &c);
+	sandbox_wake(s, &tenant_a, on_sandbox, &b);
+	sandbox_wake(s, &tenant_a, on_sandbox, &c);
 	world_until(w, b.came && c.came);
 	assert_ptr_equal(s, b.s);
 	assert_ptr_equal(s, c.s);
@@ -396,7 +397,7 @@ static void ends_by_idleness(void **state)
 	s = a.s;
 	/* A command keeps it, however long it takes. */
 	list_add(&request.argv, "hang");
-	exec_capture(s, &request, on_captured, &r);
+	exec_capture(s, &tenant_a, &request, on_captured, &r);
 	for (int i = 0; i < 100; i++)
 		world_step(w);
 	assert_int_equal(STATE_RUNNING, sandbox_state(s));
@@ -465,7 +466,7 @@ static void changes_limits_and_metadata(void **state)
 	c.limits.memory_bytes = 64 << 20;
 	c.metadata = json_pack("{s:s}", "a", "b");
 	w->config.max_ttl_ms = 0; /* for ever is not too long */
-	sandbox_change(s, &c, on_sandbox, &a);
+	sandbox_change(s, &tenant_a, &c, on_sandbox, &a);
 	json_decref(c.metadata);
 	world_until(w, a.came);
 	assert_ptr_equal(s, a.s);
@@ -484,7 +485,7 @@ static void run(struct world *w, struct sandbox *s, const char *what, struct ans
 	*r = (struct answer){0};
 	list_add(&request.argv, what);
 	list_add(&request.argv, "hello");
-	exec_capture(s, &request, on_captured, r);
+	exec_capture(s, &tenant_a, &request, on_captured, r);
 	list_done(&request.argv);
 	world_until(w, r->came);
 }
@@ -537,8 +538,8 @@ static void ends_commands_with_their_sandbox(void **state)
 
 	(void)state;
 	list_add(&request.argv, "hang");
-	exec_capture(s, &request, on_captured, &r);
-	cancelled = exec_capture(s, &request, on_captured, NULL);
+	exec_capture(s, &tenant_a, &request, on_captured, &r);
+	cancelled = exec_capture(s, &tenant_a, &request, on_captured, NULL);
 	world_until(w, world_guest(w, sandbox_id(s))->execs == 2);
 	capture_drop(cancelled);
 	do_it(w, sandbox_destroy, s, &a);
@@ -590,7 +591,7 @@ static void forks(void **state)
 	o.metadata = json_pack("{s:s}", "of", "origin");
 	ask_create(w, &tenant_a, &o, &a);
 	w->config.max_sandboxes_per_token = 3;
-	sandbox_fork(a.s, 3, on_json, &f);
+	sandbox_fork(a.s, &tenant_a, 3, on_json, &f);
 	world_until(w, f.came);
 	all = json_object_get(f.value, "sandboxes");
 	assert_int_equal(3, json_array_size(all));

@@ -48,11 +48,12 @@ static struct sandbox *create(struct world *w, const struct caller *who)
 	return a.s;
 }
 
-static void do_it(struct world *w, void (*verb)(struct sandbox *, sandbox_done, void *),
+static void do_it(struct world *w,
+		  void (*verb)(struct sandbox *, const struct caller *, sandbox_done, void *),
 		  struct sandbox *s, struct answer *a)
 {
 	*a = (struct answer){0};
-	verb(s, on_sandbox, a);
+	verb(s, &tenant_a, on_sandbox, a);
 	assert_false(a->came);
 	world_until(w, a->came);
 }
@@ -102,7 +103,8 @@ static void failing_close(struct failing_store *f)
 	rmdir(f->dir);
 }
 
-static void change_settings(struct sandbox *s, sandbox_done done, void *arg)
+static void change_settings(struct sandbox *s, const struct caller *who, sandbox_done done,
+			    void *arg)
 {
 	json_t *metadata = json_pack("{s:s}", "k", "new");
 	struct sandbox_change c = {.has_ttl = true,
@@ -113,7 +115,7 @@ static void change_settings(struct sandbox *s, sandbox_done done, void *arg)
 				   .limits = sandbox_spec(s)->limits};
 
 	c.limits.memory_bytes = 64 << 20;
-	sandbox_change(s, &c, done, arg);
+	sandbox_change(s, who, &c, done, arg);
 	json_decref(metadata);
 }
 
@@ -121,7 +123,8 @@ static void change_settings(struct sandbox *s, sandbox_done done, void *arg)
 static void keeps_the_old_state_if_it_cannot_be_saved(void **state)
 {
 	static const struct {
-		void (*verb)(struct sandbox *s, sandbox_done done, void *arg);
+		void (*verb)(struct sandbox *s, const struct caller *who, sandbox_done done,
+			     void *arg);
 		enum sandbox_state after;
 	} verbs[] = {{change_settings, STATE_RUNNING}, {sandbox_pause, STATE_PAUSED},
 		     {sandbox_resume, STATE_RUNNING},  {sandbox_stop, STATE_STOPPED},

@@ -142,7 +142,7 @@ static void answer_empty(void *arg, struct sandbox *s, const struct err *e)
 
 static void kill_sandbox(struct exchange *x, struct sandbox *s)
 {
-	sandbox_destroy(s, answer_empty, x);
+	sandbox_destroy(s, &x->caller, answer_empty, x);
 }
 
 int e2b_seconds(const json_t *in, const char *key, uint64_t dflt, uint64_t *ret_ms, struct err *e)
@@ -171,11 +171,11 @@ static bool seconds_of(struct exchange *x, const char *key, uint64_t dflt, uint6
 }
 
 /* A TTL of 0 means "now" to E2B and "never" to the manager. */
-static void change_ttl(struct sandbox *s, uint64_t ttl_ms, sandbox_done done, void *arg)
+static void change_ttl(struct exchange *x, struct sandbox *s, uint64_t ttl_ms, sandbox_done done)
 {
 	struct sandbox_change c = {.has_ttl = true, .ttl_ms = ttl_ms ? ttl_ms : 1};
 
-	sandbox_change(s, &c, done, arg);
+	sandbox_change(s, &x->caller, &c, done, x);
 }
 
 static void set_timeout(struct exchange *x, struct sandbox *s)
@@ -187,7 +187,7 @@ static void set_timeout(struct exchange *x, struct sandbox *s)
 	if (!json_object_get(x->json, "timeout"))
 		e2b_fail(x, 400, "timeout: is missing");
 	else
-		change_ttl(s, ms, answer_empty, x);
+		change_ttl(x, s, ms, answer_empty);
 }
 
 /* Does the sandbox live longer if it gets this TTL now? */
@@ -206,7 +206,7 @@ static void refresh_timeout(struct exchange *x, struct sandbox *s)
 	if (!seconds_of(x, "duration", 60, &ms))
 		return;
 	if (is_longer(s, ms))
-		change_ttl(s, ms, answer_empty, x);
+		change_ttl(x, s, ms, answer_empty);
 	else
 		e2b_empty(x);
 }
@@ -216,9 +216,9 @@ static void pause_sandbox(struct exchange *x, struct sandbox *s)
 	if (str_equal(e2b_state(s), "paused"))
 		e2b_fail(x, 409, "sandbox \"%s\" is already paused", sandbox_id(s));
 	else if (json_is_false(json_object_get(x->json, "memory")))
-		sandbox_stop(s, answer_empty, x);
+		sandbox_stop(s, &x->caller, answer_empty, x);
 	else
-		sandbox_pause(s, answer_empty, x);
+		sandbox_pause(s, &x->caller, answer_empty, x);
 }
 
 /* ---- connect and resume: the sandbox runs again, with a new timeout ---- */
@@ -244,21 +244,24 @@ static void revival_running(void *arg, struct sandbox *s, const struct err *e);
 
 static void revival_stopped(void *arg, struct sandbox *s, const struct err *e)
 {
+	struct exchange *x = arg;
+
 	if (s)
-		sandbox_start(s, revival_running, arg);
+		sandbox_start(s, &x->caller, revival_running, x);
 	else
-		sandbox_ready(arg, s, e);
+		sandbox_ready(x, s, e);
 }
 
 static void revival_running(void *arg, struct sandbox *s, const struct err *e)
 {
-	struct revival *r = ((struct exchange *)arg)->data;
+	struct exchange *x = arg;
+	struct revival *r = x->data;
 
 	if (s && r->reboot) {
 		r->reboot = false;
-		sandbox_stop(s, revival_stopped, arg);
+		sandbox_stop(s, &x->caller, revival_stopped, x);
 	} else if (s) {
-		change_ttl(s, r->ttl_ms, sandbox_ready, arg);
+		change_ttl(x, s, r->ttl_ms, sandbox_ready);
 	} else {
 		sandbox_ready(arg, s, e);
 	}
@@ -280,14 +283,14 @@ static void connect_sandbox(struct exchange *x, struct sandbox *s)
 	r = exchange_attach(x, sizeof(*r), NULL);
 	*r = (struct revival){.ttl_ms = ms, .status = is_paused ? 201 : 200};
 	if (!is_paused && is_longer(s, ms)) {
-		change_ttl(s, ms, sandbox_ready, x);
+		change_ttl(x, s, ms, sandbox_ready);
 	} else if (!is_paused) {
 		sandbox_ready(x, s, NULL);
 	} else if (sandbox_state(s) == STATE_STOPPED) {
-		sandbox_start(s, revival_running, x);
+		sandbox_start(s, &x->caller, revival_running, x);
 	} else {
 		r->reboot = json_is_false(json_object_get(x->json, "memory"));
-		sandbox_resume(s, revival_running, x);
+		sandbox_resume(s, &x->caller, revival_running, x);
 	}
 }
 

@@ -124,8 +124,7 @@ static void wake_sandbox(struct exchange *x)
 		e2b_not_running(x, q->id);
 		return;
 	}
-	sandbox_used_by_owner(s, x->caller.address);
-	sandbox_wake(s, sandbox_awake, q);
+	sandbox_wake(s, &x->caller, sandbox_awake, q);
 }
 
 /* The decision is written to the audit log before it takes effect. */
@@ -138,7 +137,6 @@ static void write_decision(struct e2b_request *q)
 		wake_sandbox(x);
 		return;
 	}
-	snprintf(x->caller.name, sizeof(x->caller.name), "e2b client");
 	exchange_decide(x, target, "access token", wake_sandbox);
 }
 
@@ -181,8 +179,7 @@ void e2b_enter(struct exchange *x)
 		s = NULL;
 	if (!may_enter(q, s, q->method->need))
 		return;
-	/* With its owner's token end the requests that a key of the sandbox has let in. */
-	snprintf(x->caller.token, sizeof(x->caller.token), "%s", sandbox_owner(s));
+	sandbox_act_as_owner(s, &x->caller);
 	write_decision(q);
 }
 

@@ -210,6 +210,7 @@ static void kernel_launch(struct context *c)
 	struct prefork *prefork = &c->set->prefork;
 	struct sandbox *s = kernel_sandbox(c->set);
 	struct exec_request r = {.cwd = c->cwd, .user = "user", .keep = true};
+	struct caller owner = {0};
 	auto_free char *tag = str_format(KERNEL_TAG "%s:%s", c->id, c->language->name);
 
 	if (!s) {
@@ -231,7 +232,8 @@ static void kernel_launch(struct context *c)
 	r.tag = tag;
 	c->state = STARTING;
 	loop_timer_set(c->set->api->loop, &c->overdue, START_MS);
-	kernel_watch(c, exec_start(s, &r, &kernel_process_ops, c));
+	sandbox_act_as_owner(s, &owner);
+	kernel_watch(c, exec_start(s, &owner, &r, &kernel_process_ops, c));
 	list_done(&r.argv);
 	list_done(&r.env);
 }

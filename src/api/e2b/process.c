@@ -229,7 +229,7 @@ void e2b_process_start(struct e2b_request *q, struct sandbox *s)
 		if (most && (!r.timeout_ms || r.timeout_ms > most))
 			r.timeout_ms = most;
 		e2b_stream_open(&w->stream, s, KEEPALIVE, 0);
-		w->stream.pump.from = exec_start(s, &r, &process_ops, w);
+		w->stream.pump.from = exec_start(s, &q->x->caller, &r, &process_ops, w);
 	}
 	list_done(&r.argv);
 	list_done(&r.env);

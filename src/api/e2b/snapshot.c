@@ -54,7 +54,7 @@ void e2b_snapshot(struct exchange *x, struct sandbox *s)
 	if (strlen(bare) >= IPC_NAME)
 		e2b_fail(x, 400, "name: at most %d characters", IPC_NAME - 1);
 	else
-		sandbox_snapshot(s, bare, snapshot_taken, x);
+		sandbox_snapshot(s, &x->caller, bare, snapshot_taken, x);
 }
 
 /* ---- finding, deleting and listing snapshots ---- */
@@ -191,7 +191,7 @@ static json_t *fork_json(struct exchange *x, const json_t *row)
 		return json_pack("{s:{s:i,s:s}}", "error", "code", 500, "message", e.msg);
 	if (json_is_integer(timeout) && json_integer_value(timeout) > 0) {
 		c.ttl_ms = (uint64_t)json_integer_value(timeout) * 1000;
-		sandbox_change(s, &c, ignore_change, NULL);
+		sandbox_change(s, &x->caller, &c, ignore_change, NULL);
 	}
 	return json_pack("{s:o}", "sandbox", e2b_sandbox_json(x, s));
 }
@@ -221,5 +221,6 @@ void e2b_fork(struct exchange *x, struct sandbox *s)
 		      json_integer_value(count) > 100))
 		e2b_fail(x, 400, "count: a number from 1 to 100");
 	else
-		sandbox_fork(s, count ? (size_t)json_integer_value(count) : 1, reply_forks, x);
+		sandbox_fork(s, &x->caller, count ? (size_t)json_integer_value(count) : 1,
+			     reply_forks, x);
 }

@@ -20,7 +20,7 @@ static void on_box_created(void *arg, struct sandbox *box, const struct err *e)
 	struct mcp_call *c = arg;
 
 	if (box && c->cancelled)
-		sandbox_destroy(box, NULL, NULL);
+		sandbox_destroy(box, &c->session->caller, NULL, NULL);
 	if (mcp_call_is_over(c))
 		return;
 	if (!box)
@@ -66,7 +66,7 @@ void mcp_sandbox_destroy(struct mcp_call *c)
 	}
 	if (str_equal(s->sandbox, sandbox_id(box)))
 		s->sandbox[0] = '\0';
-	sandbox_destroy(box, on_box_destroyed, c);
+	sandbox_destroy(box, &c->session->caller, on_box_destroyed, c);
 }
 
 static void on_snapshot_made(void *arg, json_t *value, const struct err *e)
@@ -89,7 +89,8 @@ static void on_snapshot_made(void *arg, json_t *value, const struct err *e)
 
 void mcp_snapshot(struct mcp_call *c)
 {
-	sandbox_snapshot(c->box, mcp_arg_text(c, "name", ""), on_snapshot_made, c);
+	sandbox_snapshot(c->box, &c->session->caller, mcp_arg_text(c, "name", ""), on_snapshot_made,
+			 c);
 }
 
 /* The restored sandbox becomes the default one; the previous one stays until it is destroyed. */

@@ -121,7 +121,7 @@ static void start_capture(struct mcp_call *c, struct exec_request *r)
 {
 	r->cwd = mcp_arg_text(c, "cwd", NULL);
 	r->timeout_ms = choose_timeout(c);
-	c->work = exec_capture(c->box, r, on_captured, c);
+	c->work = exec_capture(c->box, &c->session->caller, r, on_captured, c);
 	c->stop = stop_run;
 	list_done(&r->argv);
 	list_done(&r->env);
@@ -244,7 +244,7 @@ void mcp_process_start(struct mcp_call *c)
 	struct background *b = background_new(c);
 
 	r.timeout_ms = asked && (!most || asked < most) ? asked : most;
-	b->exec = exec_start(c->box, &r, &ops, c);
+	b->exec = exec_start(c->box, &c->session->caller, &r, &ops, c);
 }
 
 static json_t *polled_key(const struct mcp_call *c, uint32_t eid, char *ret, size_t size)

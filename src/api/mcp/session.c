@@ -360,7 +360,7 @@ void mcp_session_end(struct mcp_session *s)
 	mcp_session_ids(s, &ids);
 	for (size_t i = 0; i < ids.count; i++)
 		if ((box = mcp_session_box(s, ids.items[i])))
-			sandbox_destroy(box, NULL, NULL);
+			sandbox_destroy(box, &s->caller, NULL, NULL);
 	list_done(&ids);
 	s->held--;
 	mcp_session_settle(s);
@@ -428,7 +428,7 @@ static void on_default_made(void *arg, struct sandbox *box, const struct err *e)
 	s->held++;
 	s->making = false;
 	if (box && s->ended)
-		sandbox_destroy(box, NULL, NULL);
+		sandbox_destroy(box, &s->caller, NULL, NULL);
 	else if (box)
 		snprintf(s->sandbox, sizeof(s->sandbox), "%s", sandbox_id(box));
 	do {
@@ -440,7 +440,7 @@ static void on_default_made(void *arg, struct sandbox *box, const struct err *e)
 		if (box && !s->ended && !c->cancelled)
 			mcp_call_log(c, 1, "a sandbox was made");
 		if (box && !c->cancelled)
-			sandbox_wake(box, on_box_awake, c);
+			sandbox_wake(box, &s->caller, on_box_awake, c);
 		else
 			on_box_awake(c, NULL, e);
 	} while (true);
@@ -467,7 +467,7 @@ void mcp_call_with_sandbox(struct mcp_call *c, const char *id)
 	struct sandbox *box = is_default ? default_sandbox(s) : mcp_session_box(s, id);
 
 	if (box) {
-		sandbox_wake(box, on_box_awake, c);
+		sandbox_wake(box, &s->caller, on_box_awake, c);
 	} else if (!is_default) {
 		mcp_call_refuse(c,
 				"There is no sandbox '%.64s'. sandbox_list shows those that there "

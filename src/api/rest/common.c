@@ -50,7 +50,7 @@ void v1_awake(struct exchange *x, void (*call)(struct exchange *x))
 		return;
 	w = must_alloc(malloc(sizeof(*w)));
 	*w = (struct waking){x, call};
-	sandbox_wake(s, on_sandbox_awake, w);
+	sandbox_wake(s, &x->caller, on_sandbox_awake, w);
 }
 
 static bool has_path(struct exchange *x)

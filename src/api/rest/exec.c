@@ -135,7 +135,7 @@ static void plain_gone(void *arg)
 static void start_plain(struct exec_job *j, struct sandbox *s)
 {
 	exchange_on_gone(j->x, plain_gone, j);
-	j->capture = exec_capture(s, &j->r, on_captured, j);
+	j->capture = exec_capture(s, &j->x->caller, &j->r, on_captured, j);
 }
 
 /* ---- background ---- */
@@ -186,7 +186,7 @@ static void start_command(struct exchange *x)
 	struct sandbox *s = x->sandbox;
 
 	if (j->r.background)
-		j->exec = exec_start(s, &j->r, &background_ops, j);
+		j->exec = exec_start(s, &j->x->caller, &j->r, &background_ops, j);
 	else if (exchange_accepts(x, "text/event-stream"))
 		stream_start(x, s, &j->r, j->has_input ? j->input : NULL, j->r.input_len);
 	else

@@ -115,7 +115,7 @@ static void on_destroyed(void *arg, struct sandbox *s, const struct err *e)
 static void end_run(struct run *r)
 {
 	if (r->s)
-		sandbox_destroy(r->s, on_destroyed, r);
+		sandbox_destroy(r->s, &r->who, on_destroyed, r);
 	else
 		on_destroyed(r, NULL, NULL);
 }
@@ -308,7 +308,7 @@ static void put_next(struct run *r)
 		r->call = call_put(r->s, &(struct file_put){f->path, f->mode, f->bytes, f->len},
 				   on_put, r);
 	else
-		r->capture = exec_capture(r->s, &r->r, on_captured, r);
+		r->capture = exec_capture(r->s, &r->who, &r->r, on_captured, r);
 }
 
 static void on_run_sandbox(void *arg, struct sandbox *s, const struct err *e)
@@ -509,7 +509,7 @@ static bool start_warm(struct run *r)
 		request.code = r->files[0].bytes;
 		request.code_len = r->files[0].len;
 	}
-	r->capture = exec_capture(warm_host, &request, on_captured, r);
+	r->capture = exec_capture(warm_host, &r->who, &request, on_captured, r);
 	list_done(&script);
 	list_done(&env);
 	return true;

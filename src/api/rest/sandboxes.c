@@ -246,7 +246,7 @@ void v1_patch(struct exchange *x)
 	if (read_change(x, &c, &e) < 0)
 		exchange_error(x, &e);
 	else
-		sandbox_change(x->sandbox, &c, v1_answer_sandbox, x);
+		sandbox_change(x->sandbox, &x->caller, &c, v1_answer_sandbox, x);
 }
 
 void v1_timeout(struct exchange *x)
@@ -260,7 +260,7 @@ void v1_timeout(struct exchange *x)
 	else if (body_time(x->json, name, 0, &c.ttl_ms, &e) < 0)
 		exchange_error(x, &e);
 	else
-		sandbox_change(x->sandbox, &c, v1_answer_sandbox, x);
+		sandbox_change(x->sandbox, &x->caller, &c, v1_answer_sandbox, x);
 }
 
 /* ---- ending ---- */
@@ -272,7 +272,7 @@ static void on_destroyed(void *arg, struct sandbox *s, const struct err *e)
 
 void v1_destroy(struct exchange *x)
 {
-	sandbox_destroy(x->sandbox, on_destroyed, x);
+	sandbox_destroy(x->sandbox, &x->caller, on_destroyed, x);
 }
 
 static void on_all_destroyed(void *arg, size_t count)

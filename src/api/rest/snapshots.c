@@ -19,7 +19,7 @@ void v1_snapshot(struct exchange *x)
 	if (name && strlen(name) >= IPC_NAME)
 		exchange_refuse(x, "name", "longer than %d bytes", IPC_NAME - 1);
 	else
-		sandbox_snapshot(x->sandbox, name ? name : "", v1_answer_created, x);
+		sandbox_snapshot(x->sandbox, &x->caller, name ? name : "", v1_answer_created, x);
 }
 
 void v1_fork(struct exchange *x)
@@ -29,7 +29,7 @@ void v1_fork(struct exchange *x)
 	if (count < 1 || count > FORKS_MAX)
 		exchange_refuse(x, "count", "from 1 to %d", FORKS_MAX);
 	else
-		sandbox_fork(x->sandbox, count, v1_answer_created, x);
+		sandbox_fork(x->sandbox, &x->caller, count, v1_answer_created, x);
 }
 
 void v1_snapshots(struct exchange *x)

@@ -10,7 +10,8 @@ void v1_change_state(struct exchange *x)
 {
 	static const struct {
 		const char *verb;
-		void (*call)(struct sandbox *s, sandbox_done done, void *arg);
+		void (*call)(struct sandbox *s, const struct caller *who, sandbox_done done,
+			     void *arg);
 	} verbs[] = {
 		{"/start", sandbox_start},
 		{"/stop", sandbox_stop},
@@ -20,13 +21,15 @@ void v1_change_state(struct exchange *x)
 
 	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
 		if (str_equal(strrchr(x->route->pattern, '/'), verbs[i].verb))
-			verbs[i].call(x->sandbox, v1_answer_sandbox, x);
+			verbs[i].call(x->sandbox, &x->caller, v1_answer_sandbox, x);
 }
 
 static void on_stopped(void *arg, struct sandbox *s, const struct err *e)
 {
+	struct exchange *x = arg;
+
 	if (s)
-		sandbox_start(s, v1_answer_sandbox, arg);
+		sandbox_start(s, &x->caller, v1_answer_sandbox, x);
 	else
 		exchange_error(arg, e);
 }
@@ -34,9 +37,9 @@ static void on_stopped(void *arg, struct sandbox *s, const struct err *e)
 void v1_restart(struct exchange *x)
 {
 	if (sandbox_state(x->sandbox) == STATE_STOPPED)
-		sandbox_start(x->sandbox, v1_answer_sandbox, x);
+		sandbox_start(x->sandbox, &x->caller, v1_answer_sandbox, x);
 	else
-		sandbox_stop(x->sandbox, on_stopped, x);
+		sandbox_stop(x->sandbox, &x->caller, on_stopped, x);
 }
 
 /* ---- waiting ---- */

@@ -118,7 +118,7 @@ void stream_start(struct exchange *x, struct sandbox *s, const struct exec_reque
 	struct exec_stream *t = new_stream(x);
 
 	t->input = (struct exec_source){input, len, input != NULL};
-	t->exec = t->pump.from = exec_start(s, r, &stream_ops, t);
+	t->exec = t->pump.from = exec_start(s, &x->caller, r, &stream_ops, t);
 }
 
 void stream_attach(struct exchange *x, struct sandbox *s, uint32_t eid, uint64_t from)

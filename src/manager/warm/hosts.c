@@ -84,7 +84,7 @@ static void end_host(struct host_entry *h)
 
 	if (!s)
 		return;
-	sandbox_destroy(s, NULL, NULL);
+	sandbox_destroy(s, NULL, NULL, NULL);
 	sandbox_release(s);
 }
 

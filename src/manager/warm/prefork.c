@@ -89,7 +89,7 @@ void prefork_start(struct prefork *p, struct sandbox *s, const struct prefork_pr
 	r.preforks = true;
 	r.no_stdin = !what->input;
 	p->state = PREFORK_STARTING;
-	watch_prefork(p, s, exec_start(s, &r, &prefork_ops, p));
+	watch_prefork(p, s, exec_start(s, NULL, &r, &prefork_ops, p));
 	p->exec->source = (struct exec_source){what->input, what->input_len, what->input != NULL};
 	p->deadline = (struct loop_timer){.call = kill_prefork, .arg = p};
 	loop_timer_set(p->loop, &p->deadline, START_MS);

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 
 import served
 
@@ -39,6 +40,39 @@ class Audit(served.Case):
         self.assertTrue(all(r["verdict"] == "allow" and r["who"] for r in mine))
         self.cloche("rm", box, ok=0)
         self.assertIn("destroy", [r for r in self.records() if box in r["target"]][-1]["what"])
+
+    def act(self, key, name, box):
+        """Commands and changes, all of them with the caller's name in them."""
+        def ask(method, path, body):
+            headers = {"Content-Type": "application/json", "Authorization": "Bearer " + key}
+            connection = http.client.HTTPConnection("127.0.0.1", self.daemon.port, timeout=60)
+            connection.request(method, path, json.dumps(body), headers)
+            status = connection.getresponse().status
+            connection.close()
+            return status
+
+        for _ in range(40):
+            self.assertEqual(ask("POST", "/v1/sandboxes/%s/exec" % box, {"cmd": ["true", name]}), 200)
+            self.assertEqual(ask("PATCH", "/v1/sandboxes/" + box, {"metadata": {"by": name}}), 200)
+
+    def test_the_right_caller_is_named(self):
+        """Callers that act on one sandbox at the same time."""
+        key, env = self.token("owner")
+        keys = {"owner": key, "admin-1": self.token("admin-1", "--scopes", "admin")[0],
+                "admin-2": self.token("admin-2", "--scopes", "admin")[0]}
+        box = self.cloche("create", env=env, ok=0).out.strip()
+        threads = [threading.Thread(target=self.act, args=(k, n, box)) for n, k in keys.items()]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        mine = [r for r in self.records() if r["target"] == box]
+        wrong = [r for r in mine if r["what"] == "exec" and r["why"].split()[1] != r["who"].split()[1]]
+        self.assertEqual(wrong, [])
+        for name in keys:
+            for what in ("exec", "sandbox.change"):
+                self.assertEqual(sum(r["what"] == what and r["who"].split()[1:] == [name] for r in mine), 40, (name, what))
+        self.cloche("rm", box, env=env, ok=0)
 
     def e2b(self, path, body, **headers):
         connection = http.client.HTTPConnection("127.0.0.1", self.daemon.port, timeout=60)
