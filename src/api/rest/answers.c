@@ -46,7 +46,8 @@ static const struct {
 	 "stdout_truncated:boolean stderr_truncated:boolean encoding:string duration_ms:number "
 	 "setup_ms:number? cpu_ms:number? max_rss_bytes:integer? pids_peak:integer? "
 	 "disk_bytes:integer? net_tx_bytes:integer? net_rx_bytes:integer? files:[CapturedFile] "
-	 "changes:[Change] changes_truncated?:boolean denials:[Denial] layers:object "
+	 "changes:[Change] changes_truncated?:boolean changes_incomplete?:boolean denials:[Denial] "
+	 "layers:object "
 	 "notes?:[string] guard?:string fault?:string?"},
 	{"CapturedFile", "path:string size:integer content_base64:string?"},
 	{"Change", "path:string kind:string"},
