@@ -26,6 +26,8 @@ import termios
 import time
 import unittest
 
+import leaks
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 CLOCHE = os.path.abspath(os.environ.get("CLOCHE", os.path.join(TOP, "build", "cloche")))
@@ -145,7 +147,9 @@ def start(*args, cwd=None, env=None, **kw):
     kw.setdefault("stdout", subprocess.PIPE)
     kw.setdefault("stderr", subprocess.PIPE)
     command = kw.pop("command", None) or argv(args)
-    return subprocess.Popen(command, cwd=cwd or Case.current, env=env or caller_env(), **kw)
+    p = subprocess.Popen(command, cwd=cwd or Case.current, env=env or caller_env(), **kw)
+    leaks.note_process(p.pid)
+    return p
 
 
 def finish(p, input=None, timeout=30):
@@ -213,6 +217,7 @@ class Case(unittest.TestCase):
 
     def drop(self):
         Case.current = None
+        leaks.note_daemons(self.dir)
         shutil.rmtree(self.dir, ignore_errors=True)
         if os.path.lexists(self.dir):
             subprocess.run(["chmod", "-R", "u+rwX", self.dir], stderr=subprocess.DEVNULL)
@@ -342,6 +347,7 @@ class Terminal:
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
+        leaks.note_process(self.p.pid)
         os.close(slave)
 
     def resize(self, rows, cols, tell=True):

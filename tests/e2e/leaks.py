@@ -5,6 +5,10 @@
 The caller becomes a subreaper, so that an orphan of any run ends up as its child and is seen. What
 ends a moment later (a task on its way out, a cgroup that the next run sweeps) is no leak: only what
 stays over the whole grace period counts.
+
+Other checkouts test on the same machine at the same time, so only what is ours counts: the cgroups of
+launchers (started) and daemons (tags) that this program has started; it says so with note_process and
+note_daemons. Who notes nothing is alone here, and all counts.
 """
 
 import ctypes
@@ -15,12 +19,45 @@ PR_SET_CHILD_SUBREAPER = 36
 FILE_PLACES = ["/tmp", "/var/tmp", "/run", "/dev/shm"]
 # Directories and cgroups of test programs, not of cloche.
 TEST_NAMES = ("cloche-e2e-", "cloche-bench-", "cloche-escape-", "cloche-probe-")
+# What cloche makes outside of its own directories: at level process, and for `cloche mcp` without a daemon.
+FILE_NAMES = (".cloche-lair-", "cloche-mcp-")
 NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts")
 
 
 def adopt_orphans():
     if ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
         raise OSError(ctypes.get_errno(), "PR_SET_CHILD_SUBREAPER")
+
+
+started, tags = set(), set()
+
+
+def note_process(pid):
+    started.add(pid)
+
+
+def daemon_tag(state):
+    """What is in the names of a daemon's cgroups (daemon/broker/setup.c)."""
+    st = os.stat(state)
+    return "%08x" % ((st.st_ino * 2654435761 ^ st.st_dev * 40503) & 0xFFFFFFFF)
+
+
+def note_daemons(top):
+    """The daemons whose state is somewhere below, before the directory is removed."""
+    for root, dirs, _ in os.walk(top):
+        if "snapshots" in dirs and "db" in dirs:
+            tags.add(daemon_tag(root))
+            dirs.clear()
+        elif root.count("/") - top.count("/") >= 3:
+            dirs.clear()
+
+
+def _is_ours(name):
+    if not started:
+        return True
+    if _daemon_of(name):
+        return _daemon_of(name) in tags
+    return name.rpartition("-")[2].isdigit() and int(name.rpartition("-")[2]) in started
 
 
 def _pids():
@@ -115,7 +152,7 @@ def cgroups():
             mine = os.lstat(path).st_uid == os.geteuid()
         except OSError:
             continue
-        if not mine or "cloche" not in name or _of_a_test(name):
+        if not mine or "cloche" not in name or _of_a_test(name) or not _is_ours(name):
             continue
         daemon = _daemon_of(name)
         if daemon in others or (not daemon and _keeper_lives(name)):
@@ -144,8 +181,7 @@ def namespaces():
 
 
 def files():
-    """Files that bear the name of cloche in the places for temporary and run-time files; root looks
-    at everybody's."""
+    """Files of cloche in the places for temporary and run-time files; root looks at everybody's."""
     places = FILE_PLACES + [os.environ.get("XDG_RUNTIME_DIR", ""), os.environ.get("HOME", "")]
     own = os.environ.get("CLOCHE_E2E_DIR", "/nowhere")
     found = set()
@@ -156,7 +192,7 @@ def files():
             continue
         for name in names:
             path = os.path.join(place, name)
-            if "cloche" not in name or name.startswith(TEST_NAMES) or own.startswith(path):
+            if name != "cloche" and not name.startswith(FILE_NAMES) or own.startswith(path):
                 continue
             try:
                 if os.geteuid() not in (0, os.lstat(path).st_uid):
@@ -187,11 +223,14 @@ class Snapshot:
     def __init__(self):
         self.seen = {kind: look() for kind, look in SOURCES.items()}
 
-    def leaks(self, grace=10):
-        """What is new since the snapshot and stays: a list of texts, empty when all is well."""
+    def leaks(self, grace=10, sweep=None):
+        """What is new since the snapshot and stays: a list of texts, empty when all is well. sweep: removes
+        what launchers leave that were killed, those of others as well; called until nothing is left."""
         left = None
         end = time.monotonic() + grace
         while True:
+            if left and sweep:
+                sweep()
             reap()
             new = set()
             for kind, look in SOURCES.items():

@@ -160,7 +160,7 @@ def try_again(outcome, load, prefix):
 def check_leaks(before, outcome):
     """The last test: the host is as it was, after the next run had its chance to sweep."""
     cl.run("run", "--", "true", cwd=cl.base_dir())
-    left = before.leaks()
+    left = before.leaks(grace=20, sweep=lambda: cl.run("run", "--level", "process", "--", "true", cwd=cl.base_dir()))
     counts = ", ".join("%d %s" % (n, kind) for kind, n in before.counts().items())
     if left:
         outcome.failed.append("leaks")

@@ -344,12 +344,13 @@ class Record(cl.Case):
     def test_cpu_of_grandchildren_nobody_waited_for(self):
         code = (
             "import os, time\n"
+            "done, busy = os.pipe()\n"
             "if os.fork() == 0:\n"
             "    if os.fork() == 0:\n"
             "        while time.process_time() < 0.4: pass\n"
             "        os._exit(0)\n"
             "    os._exit(0)\n"
-            "os.wait(); time.sleep(1.5)"
+            "os.wait(); os.close(busy); os.read(done, 1); time.sleep(0.2)"
         )
         rec = cl.record("--", *cl.py(code))
         self.assertGreaterEqual(rec["cpu_ms"], 300)

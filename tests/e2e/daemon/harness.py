@@ -26,10 +26,10 @@ sys.path.insert(0, os.path.dirname(HERE))
 
 import cl  # noqa: E402
 import described  # noqa: E402
+import leaks  # noqa: E402
 
 CLOCHED = os.path.join(os.path.dirname(cl.CLOCHE), "cloched")
 DEADLINE = 30
-tags = set()  # of every daemon that was started
 ROOT = os.geteuid() == 0
 
 
@@ -138,13 +138,11 @@ class Daemon:
             )
         until(self.is_serving, "the daemon's start")
         self.port = until(self.find_port, "a TCP port in the log")
-        tags.add(self.tag())
+        leaks.tags.add(self.tag())
         return self
 
     def tag(self):
-        """What is in the names of its cgroups (daemon/broker/setup.c)."""
-        st = os.stat(os.path.join(self.dir, "state"))
-        return "%08x" % ((st.st_ino * 2654435761 ^ st.st_dev * 40503) & 0xFFFFFFFF)
+        return leaks.daemon_tag(os.path.join(self.dir, "state"))
 
     def is_serving(self):
         if self.process.poll() is not None:

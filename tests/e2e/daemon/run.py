@@ -49,7 +49,7 @@ def is_ours(leak):
     """Other daemons on this host make files and cgroups of their own meanwhile."""
     kind, _, path = leak.partition(" ")
     if kind == "cgroup":
-        return os.path.exists(path) and any("-%s-" % tag in path for tag in harness.tags)
+        return os.path.exists(path) and any("-%s-" % tag in path for tag in leaks.tags)
     return kind != "file"
 
 

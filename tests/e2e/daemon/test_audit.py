@@ -17,13 +17,15 @@ class Audit(served.Case):
     def file(self):
         return os.path.join(self.daemon.state, "audit", "audit.log")
 
-    def copy(self, change):
-        """A changed copy of the log: change gets and returns a list of lines."""
+    def lines(self):
         with open(self.file(), encoding="utf-8") as log:
-            lines = log.read().splitlines(keepends=True)
+            return log.read().splitlines(keepends=True)
+
+    def copy(self, lines):
+        """A log of these lines."""
         path = os.path.join(self.daemon.dir, "changed.log")
         with open(path, "w", encoding="utf-8") as out:
-            out.write("".join(change(lines)))
+            out.write("".join(lines))
         return path
 
     def fill(self):
@@ -131,18 +133,16 @@ class Audit(served.Case):
 
     def test_tampering_shows(self):
         self.fill()
-        head = json.loads(self.cloche("audit", "verify", "--json", ok=0).out)["head"]
-
-        def edit(lines):
-            return lines[:1] + [lines[1].replace("allow", "deny ")] + lines[2:]
-
-        for name, change in (("edit", edit), ("delete", lambda l: l[:1] + l[2:]),
-                             ("reorder", lambda l: [l[0], l[2], l[1]] + l[3:]),
-                             ("insert", lambda l: l[:2] + l[1:]),
-                             ("garbage", lambda l: l[:1] + ["x\n"] + l[1:])):
+        whole = self.lines()  # the daemon goes on writing
+        head = json.loads(self.cloche("audit", "verify", "--json", self.copy(whole), ok=0).out)["head"]
+        first, second, third, *rest = whole
+        for name, lines in (("edit", [first, second.replace("allow", "deny "), third, *rest]),
+                            ("delete", [first, third, *rest]), ("reorder", [first, third, second, *rest]),
+                            ("insert", [first, second, second, third, *rest]),
+                            ("garbage", [first, "x\n", second, third, *rest])):
             with self.subTest(name):
-                self.cloche("audit", "verify", self.copy(change), ok=1)
-        cut = self.copy(lambda l: l[:-1])
+                self.cloche("audit", "verify", self.copy(lines), ok=1)
+        cut = self.copy(whole[:-1])
         self.cloche("audit", "verify", cut, ok=0)
         self.cloche("audit", "verify", "--head", head, cut, ok=1)
 
