@@ -24,6 +24,7 @@ static const struct {
 struct tenant {
 	char name[IPC_ID];
 	struct budget budgets[SHARE_COUNT];
+	struct loop_user user;
 	struct tenant *next;
 };
 
@@ -87,6 +88,11 @@ static struct tenant *find_tenant(struct shares *s, const char *name)
 struct budget *shares_of(struct shares *s, const char *tenant, enum share kind)
 {
 	return &find_tenant(s, tenant)->budgets[kind];
+}
+
+struct loop_user *shares_user(struct shares *s, const char *tenant)
+{
+	return &find_tenant(s, tenant)->user;
 }
 
 int shares_refuse(enum share kind, struct err *e)

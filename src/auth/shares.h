@@ -14,6 +14,7 @@
 
 #include "base/base.h"
 #include "base/budget.h"
+#include "base/loop.h"
 
 enum share {
 	SHARE_CONNECTIONS, /* of HTTP */
@@ -37,6 +38,8 @@ void shares_free(struct shares *s);
 /* For all tenants together; 0 (as in the beginning): no bound. */
 void shares_set_max(struct shares *s, enum share kind, uint64_t max);
 struct budget *shares_of(struct shares *s, const char *tenant, enum share kind);
+/* The tenant as a user of the event loop's time. */
+struct loop_user *shares_user(struct shares *s, const char *tenant);
 /* Always -1: ERR_LIMIT, and which share is used up. */
 int shares_refuse(enum share kind, struct err *e);
 const char *share_name(enum share kind);

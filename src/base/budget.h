@@ -26,15 +26,18 @@ struct budget {
 /* How much more may be taken. */
 static inline uint64_t budget_left(const struct budget *b)
 {
-	uint64_t own = b->used < b->max ? b->max - b->used : 0, all, fair;
+	uint64_t own = b->used < b->max ? b->max - b->used : 0, all, fair, weight;
 
 	if (!b->pool)
 		return own;
 	all = b->pool->max - (b->is_operator ? 0 : b->pool->max / 10);
 	all = b->pool->used < all ? all - b->pool->used : 0;
-	fair = all * b->pool->weight;
-	if (!b->is_operator && fair - (b->used < fair ? b->used : fair) < all)
-		all = fair - (b->used < fair ? b->used : fair);
+	if (!b->is_operator) {
+		/* What is taken is no longer free: used + x <= (free - x) * weight. */
+		weight = b->pool->weight;
+		fair = all * weight;
+		all = fair > b->used ? (fair - b->used) / (weight + 1) : 0;
+	}
 	return own < all ? own : all;
 }
 

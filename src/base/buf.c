@@ -2,14 +2,15 @@
 
 char *buf_reserve(struct buf *b, size_t len)
 {
-	if (b->at && b->room - b->at - b->len < len) {
+	/* Moved only if at least as much was dropped: each byte is moved a bounded number of times. */
+	if (b->at >= b->len && b->at && b->room - b->at - b->len < len) {
 		memmove(b->data, b->data + b->at, b->len);
 		b->at = 0;
 	}
 	if (b->room - b->at - b->len < len) {
 		size_t room = b->room ? b->room : 512;
 
-		while (room - b->len < len)
+		while (room - b->at - b->len < len)
 			room *= 2;
 		b->data = must_alloc(realloc(b->data, room));
 		b->room = room;

@@ -1,16 +1,21 @@
 /* Watches are epoll entries, timers a binary heap, tasks a list that each round empties. */
 #include "base/loop.h"
 
-#define EVENTS 64
+#define EVENTS 256
 
 struct loop {
 	int epoll;
 	bool stopped;
 	struct loop_timer **heap; /* the earliest first; from index 1 */
 	size_t timers, room;
-	struct loop_task *tasks, **tasks_end;
+	struct task_list {
+		struct loop_task *first, **end;
+	} tasks, user_tasks;
 	struct epoll_event events[EVENTS]; /* of the round that is going on */
 	int event_count;
+	int64_t turn_ns;     /* when the callback that runs now began */
+	int64_t users_ns;    /* how much of this round the users have had */
+	int64_t users_clock; /* used_ns of the user that is served now: a user cannot save up time */
 };
 
 struct loop *loop_new(void)
@@ -22,7 +27,8 @@ struct loop *loop_new(void)
 		free(l);
 		return NULL;
 	}
-	l->tasks_end = &l->tasks;
+	l->tasks.end = &l->tasks.first;
+	l->user_tasks.end = &l->user_tasks.first;
 	return l;
 }
 
@@ -143,7 +149,7 @@ static int next_timeout(const struct loop *l)
 {
 	int64_t left;
 
-	if (l->tasks)
+	if (l->tasks.first || l->user_tasks.first)
 		return 0;
 	if (l->timers == 0)
 		return -1;
@@ -169,14 +175,21 @@ static void run_timers(struct loop *l)
 
 /* ---- tasks ---- */
 
+static struct task_list *list_of(struct loop *l, const struct loop_task *t)
+{
+	return t->user ? &l->user_tasks : &l->tasks;
+}
+
 void loop_task_add(struct loop *l, struct loop_task *t)
 {
+	struct task_list *list = list_of(l, t);
+
 	if (t->back)
 		return;
 	t->next = NULL;
-	t->back = l->tasks_end;
-	*l->tasks_end = t;
-	l->tasks_end = &t->next;
+	t->back = list->end;
+	*list->end = t;
+	list->end = &t->next;
 }
 
 void loop_task_remove(struct loop *l, struct loop_task *t)
@@ -187,29 +200,126 @@ void loop_task_remove(struct loop *l, struct loop_task *t)
 	if (t->next)
 		t->next->back = t->back;
 	else
-		l->tasks_end = t->back;
+		list_of(l, t)->end = t->back;
 	t->back = NULL;
 }
 
+/* ---- users ---- */
+
+bool loop_turn_is_over(const struct loop *l)
+{
+	return now_ns() - l->turn_ns >= LOOP_TURN_NS;
+}
+
+/* The first callback of a round is always made, so that there is progress. */
+static bool may_begin(const struct loop *l)
+{
+	return l->users_ns < LOOP_TURN_NS;
+}
+
+static void turn_begin(struct loop *l, struct loop_user *u)
+{
+	l->turn_ns = now_ns();
+	if (!u)
+		return;
+	if (u->used_ns < l->users_clock)
+		u->used_ns = l->users_clock;
+	l->users_clock = u->used_ns;
+}
+
+static void turn_end(struct loop *l, struct loop_user *u)
+{
+	int64_t took;
+
+	if (!u)
+		return;
+	took = now_ns() - l->turn_ns;
+	u->used_ns += took;
+	l->users_ns += took;
+}
+
+static int64_t used_by(const struct loop_watch *w)
+{
+	return w->user ? w->user->used_ns : INT64_MIN;
+}
+
+/* Of the events that are left, the one whose user has used least; NULL: the users' time is over. */
+static struct epoll_event *next_event(struct loop *l)
+{
+	const struct loop_watch *w = NULL, *other;
+	struct epoll_event *best = NULL;
+
+	for (int i = 0; i < l->event_count && may_begin(l); i++) {
+		other = l->events[i].data.ptr;
+		if (other && (!w || used_by(other) < used_by(w))) {
+			best = &l->events[i];
+			w = other;
+		}
+	}
+	return best;
+}
+
+static void run_watch(struct loop *l, struct epoll_event *event)
+{
+	struct loop_watch *w = event->data.ptr;
+	struct loop_user *u = w->user;
+
+	event->data.ptr = NULL;
+	turn_begin(l, u);
+	w->call(w->arg, event->events);
+	turn_end(l, u);
+}
+
+/* Events that are left out are reported again: watches are level-triggered. */
+static void run_watches(struct loop *l)
+{
+	struct epoll_event *event;
+
+	for (int i = 0; i < l->event_count && !l->stopped; i++) {
+		const struct loop_watch *w = l->events[i].data.ptr;
+
+		if (w && !w->user)
+			run_watch(l, &l->events[i]);
+	}
+	while (!l->stopped && (event = next_event(l)))
+		run_watch(l, event);
+	l->event_count = 0;
+}
+
+static void run_task(struct loop *l, struct loop_task *t)
+{
+	struct loop_user *u = t->user;
+
+	loop_task_remove(l, t);
+	turn_begin(l, u);
+	t->call(t->arg);
+	turn_end(l, u);
+}
+
+static struct loop_task *next_user_task(struct loop *l, const struct loop_task *stop)
+{
+	struct loop_task *best = NULL;
+
+	for (struct loop_task *t = l->user_tasks.first; t != stop && may_begin(l); t = t->next)
+		if (!best || t->user->used_ns < best->user->used_ns)
+			best = t;
+	return best;
+}
+
+/* Tasks that are added meanwhile run in the next round. */
 static void run_tasks(struct loop *l)
 {
-	struct loop_task stop = {0};
+	struct loop_user nobody = {0};
+	struct loop_task stop = {0}, user_stop = {.user = &nobody}, *t;
 
-	/* Tasks that are added meanwhile run in the next round. */
 	loop_task_add(l, &stop);
-	while (l->tasks != &stop) {
-		struct loop_task *t = l->tasks;
-
-		l->tasks = t->next;
-		t->next->back = &l->tasks;
-		t->back = NULL;
-		t->call(t->arg);
-	}
-	l->tasks = stop.next;
-	if (stop.next)
-		stop.next->back = &l->tasks;
-	else
-		l->tasks_end = &l->tasks;
+	loop_task_add(l, &user_stop);
+	while (l->tasks.first != &stop)
+		run_task(l, l->tasks.first);
+	while ((t = next_user_task(l, &user_stop)))
+		run_task(l, t);
+	loop_task_remove(l, &stop);
+	loop_task_remove(l, &user_stop);
 }
 
 void loop_run(struct loop *l)
@@ -217,13 +327,8 @@ void loop_run(struct loop *l)
 	l->stopped = false;
 	while (!l->stopped) {
 		l->event_count = epoll_wait(l->epoll, l->events, EVENTS, next_timeout(l));
-		for (int i = 0; i < l->event_count && !l->stopped; i++) {
-			struct loop_watch *w = l->events[i].data.ptr;
-
-			if (w)
-				w->call(w->arg, l->events[i].events);
-		}
-		l->event_count = 0;
+		l->users_ns = 0;
+		run_watches(l);
 		run_timers(l);
 		run_tasks(l);
 	}

@@ -8,6 +8,12 @@
  *   loop_run(l);            until loop_stop
  *
  * Watches, timers and tasks are embedded in structs of their owner, which removes them before it frees them.
+ *
+ * Fairness. A watch or task may name the user that it works for (a tenant). The callbacks of users get
+ * LOOP_TURN_NS of each round together, those of the user that has used least of the loop's time first;
+ * what is left over stays ready for the next round. So 1000 busy descriptors of one user delay another
+ * user's only one by a turn each round. Callbacks without a user are always made. A callback with much to
+ * do stops when loop_turn_is_over and goes on from a task of the same user.
  */
 #pragma once
 
@@ -17,12 +23,20 @@
 
 struct loop;
 
+#define LOOP_TURN_NS 1000000
+
+/* Whose work a callback is. */
+struct loop_user {
+	int64_t used_ns; /* kept by the loop: time of its callbacks, on a clock that all users share */
+};
+
 struct loop_watch {
 	int fd;
 	uint32_t events; /* EPOLL*; level-triggered */
 	void (*call)(void *arg, uint32_t events);
 	void *arg;
-	bool active; /* kept by the loop */
+	struct loop_user *user; /* or NULL; must stay valid while it is watched */
+	bool active;		/* kept by the loop */
 };
 
 struct loop_timer {
@@ -35,6 +49,7 @@ struct loop_timer {
 struct loop_task {
 	void (*call)(void *arg);
 	void *arg;
+	struct loop_user *user;		/* or NULL; not to be changed while the task waits */
 	struct loop_task *next, **back; /* kept by the loop */
 };
 
@@ -56,3 +71,6 @@ void loop_timer_stop(struct loop *l, struct loop_timer *t);
 /* Once, when the callbacks of this round are done. */
 void loop_task_add(struct loop *l, struct loop_task *t);
 void loop_task_remove(struct loop *l, struct loop_task *t);
+
+/* The callback that runs now has used up a turn: the rest of its work belongs into a task. */
+bool loop_turn_is_over(const struct loop *l);

@@ -140,6 +140,8 @@ void sandbox_open_link(struct sandbox *s, int fd, uint64_t generation)
 {
 	sandbox_close_link(s);
 	s->link = link_open(s->m->p.loop, fd, generation, on_link_lost, s);
+	if (!s->pooled)
+		link_set_user(s->link, shares_user(s->m->shares, s->owner.token));
 	if (s->state == STATE_PAUSED)
 		link_suspend(s->link, true);
 }
@@ -339,6 +341,7 @@ static void claim_member(struct job *j)
 	struct ipc m = {.type = IPC_CLAIM};
 
 	fill_boot(s, &m.boot);
+	link_set_user(s->link, shares_user(s->m->shares, s->owner.token));
 	sandbox_set_ttl(s, s->o.ttl_ms);
 	j->open = 2;
 	broker_ask(s->m->p.broker, &m, -1, on_claimed, j);

@@ -24,7 +24,7 @@
 #define TICK_MS 30000 /* a guest that is silent for two of them is lost */
 #define OUT_MAX (1u << 20)
 #define OUT_FULL (8u << 20)
-#define READ_MAX (256u << 10)
+#define READ_MAX (128u << 10) /* in one callback: a turn of the loop is to be short */
 #define CREDIT_AT (GUEST_WINDOW / 4)
 #define SMALL_MAX 16
 #define BUCKETS 16
@@ -593,6 +593,11 @@ static void on_link_tick(void *arg)
 	k->heard = false;
 	if (k->pinged)
 		link_call(k, G_PING, NULL, 0, &ping_ops, NULL);
+}
+
+void link_set_user(struct link *k, struct loop_user *user)
+{
+	k->watch.user = user;
 }
 
 unsigned link_open_calls(const struct link *k)

@@ -42,6 +42,9 @@ void link_close(struct link *k);
 /* While the guest is frozen, no pings are sent. Accepts NULL. */
 void link_suspend(struct link *k, bool suspended);
 
+/* The link's work is this user's from now on; see loop.h. */
+void link_set_user(struct link *k, struct loop_user *user);
+
 /* How many streams are open. */
 unsigned link_open_calls(const struct link *k);
 

@@ -187,9 +187,124 @@ static void test_buf(void **state)
 	buf_done(&b);
 }
 
+/* ---- users ---- */
+
+#define BUSY 50
+#define ROUNDS 10
+
+static struct loop_user users[2];
+static struct loop_watch busy[BUSY], quiet;
+static struct loop_task busy_tasks[BUSY], quiet_task;
+static int busy_count, quiet_count;
+
+static void spin(void)
+{
+	int64_t until = now_ns() + LOOP_TURN_NS / 5;
+
+	while (now_ns() < until)
+		continue;
+	busy_count++;
+}
+
+static void on_busy(void *arg, uint32_t events)
+{
+	(void)arg, (void)events;
+	spin();
+}
+
+static void on_quiet(void *arg, uint32_t events)
+{
+	(void)arg, (void)events;
+	if (++quiet_count == ROUNDS)
+		loop_stop(the->loop);
+}
+
+static void on_busy_task(void *arg)
+{
+	spin();
+	loop_task_add(the->loop, arg);
+}
+
+static void on_quiet_task(void *arg)
+{
+	on_quiet(NULL, 0);
+	loop_task_add(the->loop, arg);
+}
+
+/* One user's 50 busy descriptors have a turn of each round together, not 50. */
+static void test_users_take_turns(void **state)
+{
+	(void)state;
+	busy_count = quiet_count = 0;
+	assert_int_equal(write(the->pipe[1], "x", 1), 1);
+	for (int i = 0; i < BUSY; i++) {
+		busy[i] = (struct loop_watch){.fd = dup(the->pipe[0]),
+					      .events = EPOLLIN,
+					      .call = on_busy,
+					      .user = &users[0]};
+		assert_int_equal(loop_watch(the->loop, &busy[i]), 0);
+	}
+	quiet = (struct loop_watch){
+		.fd = the->pipe[0], .events = EPOLLIN, .call = on_quiet, .user = &users[1]};
+	assert_int_equal(loop_watch(the->loop, &quiet), 0);
+	loop_run(the->loop);
+	assert_true(busy_count > 0);
+	assert_true(busy_count < ROUNDS * BUSY / 4);
+	for (int i = 0; i < BUSY; i++) {
+		loop_unwatch(the->loop, &busy[i]);
+		close(busy[i].fd);
+	}
+	loop_unwatch(the->loop, &quiet);
+}
+
+static void test_user_tasks_take_turns(void **state)
+{
+	(void)state;
+	busy_count = quiet_count = 0;
+	for (int i = 0; i < BUSY; i++) {
+		busy_tasks[i] = (struct loop_task){
+			.call = on_busy_task, .arg = &busy_tasks[i], .user = &users[0]};
+		loop_task_add(the->loop, &busy_tasks[i]);
+	}
+	quiet_task = (struct loop_task){
+		.call = on_quiet_task, .arg = &quiet_task, .user = &users[1]};
+	loop_task_add(the->loop, &quiet_task);
+	loop_run(the->loop);
+	assert_true(busy_count > 0);
+	assert_true(busy_count < ROUNDS * BUSY / 4);
+	loop_task_remove(the->loop, &quiet_task);
+	for (int i = 0; i < BUSY; i++)
+		loop_task_remove(the->loop, &busy_tasks[i]);
+}
+
+/* Adding to a buffer that is emptied slowly does not move all of it each time. */
+static void test_buf_moves_little(void **state)
+{
+	struct buf b = {0};
+	int moves = 0;
+
+	(void)state;
+	for (int i = 0; i < 1000; i++)
+		buf_add(&b, "0123456789", 10);
+	for (int i = 0; i < 100000; i++) {
+		size_t at;
+
+		buf_drop(&b, 1);
+		at = b.at;
+		buf_add(&b, "x", 1);
+		moves += b.at < at;
+	}
+	assert_int_equal(b.len, 10000);
+	assert_true(moves < 100);
+	buf_done(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_users_take_turns, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_user_tasks_take_turns, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_buf_moves_little, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_timers_in_order, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_timers_many, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_watch, setup, teardown),
