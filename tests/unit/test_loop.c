@@ -266,8 +266,8 @@ static void test_user_tasks_take_turns(void **state)
 			.call = on_busy_task, .arg = &busy_tasks[i], .user = &users[0]};
 		loop_task_add(the->loop, &busy_tasks[i]);
 	}
-	quiet_task = (struct loop_task){
-		.call = on_quiet_task, .arg = &quiet_task, .user = &users[1]};
+	quiet_task =
+		(struct loop_task){.call = on_quiet_task, .arg = &quiet_task, .user = &users[1]};
 	loop_task_add(the->loop, &quiet_task);
 	loop_run(the->loop);
 	assert_true(busy_count > 0);

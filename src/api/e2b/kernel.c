@@ -9,6 +9,7 @@
  */
 #include "api/e2b/kernel_internal.h"
 
+#include "auth/shares.h"
 #include "policy/config.h"
 
 #include <sodium.h>
@@ -41,7 +42,7 @@ void kernel_context_free(struct context *c)
 	if (*p)
 		*p = c->next;
 	loop_timer_stop(c->set->api->loop, &c->overdue);
-	buf_done(&c->line);
+	kernel_forget_bytes(c);
 	buf_done(&c->input);
 	free(c->cwd);
 	free(c);
@@ -98,6 +99,8 @@ static struct kernel_set *set_of(struct api *api, struct sandbox *s)
 		return k;
 	k = must_alloc(calloc(1, sizeof(*k)));
 	k->api = api;
+	k->user = shares_user(manager_shares(api->manager), sandbox_owner(s));
+	k->output = shares_of(manager_shares(api->manager), sandbox_owner(s), SHARE_OUTPUT);
 	k->prefork = (struct prefork){.changed = kernel_on_prefork, .arg = k};
 	snprintf(k->id, sizeof(k->id), "%s", sandbox_id(s));
 	k->next = *head;
@@ -119,6 +122,7 @@ static struct context *context_new(struct kernel_set *k, const char *id,
 	snprintf(c->id, sizeof(c->id), "%s", id);
 	c->language = language;
 	c->cwd = str_copy(cwd);
+	c->reading = (struct loop_task){.call = kernel_read_lines, .arg = c, .user = k->user};
 	c->overdue = (struct loop_timer){.call = kernel_on_overdue, .arg = c};
 	while (*last)
 		last = &(*last)->next;

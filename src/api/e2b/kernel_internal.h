@@ -10,6 +10,7 @@
 #pragma once
 
 #include "api/e2b/e2b_internal.h"
+#include "base/json_scan.h"
 #include "manager/warm/prefork.h"
 
 #define KERNEL_TAG E2B_HIDDEN_TAG "kernel:" /* then ID:LANGUAGE */
@@ -61,6 +62,12 @@ struct context {
 	struct exec *exec;
 	uint32_t eid;
 	struct buf line, input; /* bytes from the process, and for it */
+	size_t scanned;		/* of line: checked by scan; there is no line end in it */
+	struct json_scan scan;
+	size_t counted;		  /* of line, in the owner's share of output */
+	size_t unmoved;		  /* of line: not yet reported to the pump */
+	struct loop_task reading; /* goes on with lines that one turn was too short for */
+	char *ended;		  /* why the process ended; told after its last lines */
 	struct pump pump;
 	uint64_t next_id;
 	struct execution *queue;
@@ -80,6 +87,8 @@ struct kernel_set {
 	size_t file; /* being placed */
 	struct prefork prefork;
 	bool is_prefork_wanted; /* as soon as its files are in place */
+	struct loop_user *user; /* the owner of the sandbox, */
+	struct budget *output;	/* and the owner's share */
 };
 
 /* ---- for the doors ---- */
@@ -126,8 +135,10 @@ bool kernel_fail_all(struct context *c, const char *name, const char *value);
  * kernel is lost.
  */
 bool kernel_cut_all(struct context *c, bool is_lost);
-/* Handles the complete lines that the kernel has sent. */
-void kernel_read_lines(struct context *c);
+/* The kernel has sent bytes. Handles the complete lines, as many as a turn has time for. */
+void kernel_take_bytes(struct context *c, const char *bytes, size_t len);
+void kernel_read_lines(void *context);
+void kernel_forget_bytes(struct context *c);
 /* Hands the first of the queue to the kernel, if the kernel is free. */
 void kernel_next(struct context *c);
 
@@ -140,6 +151,8 @@ struct sandbox *kernel_sandbox(const struct kernel_set *k);
 void kernel_signal(struct context *c, int sig, bool tree);
 void kernel_feed(void *arg);
 void kernel_on_overdue(void *arg);
+/* The process has ended, was killed, or could not be started. */
+void kernel_process_over(struct context *c, const char *why);
 /* Starts the process unless there is one. */
 void kernel_go(struct context *c);
 /* Writes the files of the kernels into the sandbox; contexts that wait for them go on. */

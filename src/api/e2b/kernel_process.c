@@ -70,18 +70,17 @@ static void kernel_output(void *arg, int kind, uint64_t seq, const char *bytes, 
 {
 	struct context *c = arg;
 
-	if (kind == 1) {
-		buf_add(&c->line, bytes, len);
-		kernel_read_lines(c);
-	}
-	pump_moved(&c->pump, len);
+	if (kind == 1)
+		kernel_take_bytes(c, bytes, len);
+	else
+		pump_moved(&c->pump, len);
 }
 
 static void process_reset(struct context *c)
 {
 	kernel_watch(c, NULL);
 	c->eid = 0;
-	buf_done(&c->line);
+	kernel_forget_bytes(c);
 	buf_done(&c->input);
 	c->state = IDLE;
 	loop_timer_stop(c->set->api->loop, &c->overdue);
@@ -97,12 +96,12 @@ static void kernel_failed(struct context *c, const char *why)
 	kernel_fail_all(c, "KernelNotAvailable", why);
 }
 
-/* The process has ended, was killed, or could not be started. */
-static void process_over(struct context *c, const char *why)
+void kernel_process_over(struct context *c, const char *why)
 {
 	bool was_starting = c->state == STARTING;
 	auto_free char *text = NULL;
 
+	c->is_telling = false;
 	process_reset(c);
 	if (c->doomed) {
 		kernel_context_free(c);
@@ -125,7 +124,17 @@ static void process_over(struct context *c, const char *why)
 
 static void on_process_exit(void *arg, const struct outcome *x)
 {
-	process_over(arg, x->exec_errno ? strerror(x->exec_errno) : "it ended at once");
+	const char *why = x->exec_errno ? strerror(x->exec_errno) : "it ended at once";
+	struct context *c = arg;
+
+	if (!c->reading.back) {
+		kernel_process_over(c, why);
+		return;
+	}
+	/* Some of its last lines are still to be read. */
+	kernel_watch(c, NULL);
+	c->is_telling = true;
+	c->ended = str_copy(why);
 }
 
 /* The process ended without an exit status; mostly because the sandbox is going away. */
@@ -142,7 +151,7 @@ static void on_process_error(void *arg, const struct err *e)
 		return;
 	}
 	if (e->errnum || (e->kind != ERR_CONFLICT && e->kind != ERR_SYSTEM) || c->doomed) {
-		process_over(c, e->msg);
+		kernel_process_over(c, e->msg);
 		return;
 	}
 	/* Wait for the new state: a client that is cut off now would find the sandbox running. */

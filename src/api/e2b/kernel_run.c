@@ -1,7 +1,11 @@
 /* The executions of a context: a queue. The kernel gets one at a time and answers in lines of JSON. */
 #include "api/e2b/kernel_internal.h"
 
+#include "auth/shares.h"
+
 #define LINE_MAX_BYTES (9u << 20)
+#define PARSED_MAX (16u << 10) /* a longer line is checked, but not taken apart */
+#define UNCOUNTED (64u << 10)  /* bytes of a line that count in no share */
 #define QUEUE_MAX 128
 #define GRACE_MS 20000 /* for an interrupted execution to end */
 
@@ -124,17 +128,31 @@ static void take_bad_request(struct execution *r, const json_t *m)
 static const struct {
 	const char *type;
 	void (*take)(struct execution *r, const json_t *m);
+	bool may_be_long, has_time;
 } messages[] = {
-	{"started", take_started},	   {"stdout", take_text},  {"stderr", take_text},
-	{"result", take_result},	   {"error", take_result}, {"end", take_end},
-	{"bad_request", take_bad_request},
+	{"started", take_started, false, false},
+	{"stdout", take_text, true, true},
+	{"stderr", take_text, true, true},
+	{"result", take_result, true, false},
+	{"error", take_result, true, false},
+	{"end", take_end, false, false},
+	{"bad_request", take_bad_request, false, false},
 };
+
+static size_t find_message(const char *type)
+{
+	size_t i = 0;
+
+	while (i < ARRAY_LEN(messages) && !str_equal(messages[i].type, type))
+		i++;
+	return i;
+}
 
 static void kernel_message(struct context *c, const json_t *m)
 {
 	const char *type = json_string_value(json_object_get(m, "type"));
 	const json_t *id = json_object_get(m, "id");
-	size_t i = 0;
+	size_t i;
 
 	if (!type)
 		return;
@@ -146,30 +164,128 @@ static void kernel_message(struct context *c, const json_t *m)
 	}
 	if (!c->active || (uint64_t)json_integer_value(id) != c->queue->id)
 		return;
-	while (i < ARRAY_LEN(messages) && !str_equal(messages[i].type, type))
-		i++;
+	i = find_message(type);
 	if (i < ARRAY_LEN(messages))
 		messages[i].take(c->queue, m);
 }
 
-/* A kernel that sends an endless line is killed. */
-void kernel_read_lines(struct context *c)
+/*
+ * A long line, a picture for example, is passed on as it came: building and printing it again would take
+ * too long. Kernels put id and type first; without them the line is ignored like any that is malformed.
+ */
+static void take_long_line(struct context *c, const char *line, size_t len)
 {
-	char *end;
+	char head[128], type[16], end[64] = "}";
+	unsigned long long id;
+	struct buf b = {0};
+	int at = 0;
+	size_t i;
 
-	while (c->line.len && (end = memchr(buf_head(&c->line), '\n', c->line.len))) {
-		size_t len = (size_t)(end - buf_head(&c->line)) + 1;
-		json_t *m = json_loadb(buf_head(&c->line), len - 1, 0, NULL);
+	snprintf(head, sizeof(head), "%.*s", (int)sizeof(head) - 1, line);
+	if (sscanf(head, "{ \"id\" : %20llu , \"type\" : \"%15[a-z]\" ,%n", &id, type, &at) != 2 ||
+	    !at)
+		return;
+	i = find_message(type);
+	if (!c->active || id != c->queue->id || i == ARRAY_LEN(messages) ||
+	    !messages[i].may_be_long || !c->queue->ops || !c->queue->ops->on_line)
+		return;
+	while (line[len - 1] != '}')
+		len--;
+	buf_reserve(&b, len + sizeof(head));
+	buf_add(&b, "{\"type\":\"", 9);
+	buf_add(&b, type, strlen(type));
+	buf_add(&b, "\",", 2);
+	buf_add(&b, line + at, len - 1 - (size_t)at);
+	if (messages[i].has_time) {
+		json_t *time = e2b_time(unix_ms());
 
-		buf_drop(&c->line, len);
-		if (json_is_object(m))
-			kernel_message(c, m);
-		json_decref(m);
+		snprintf(end, sizeof(end), ",\"timestamp\":\"%.40s\"}", json_string_value(time));
+		json_decref(time);
 	}
-	if (c->line.len > LINE_MAX_BYTES)
+	buf_add(&b, end, strlen(end));
+	c->queue->ops->on_line(c->queue->arg, buf_head(&b), b.len);
+	buf_done(&b);
+}
+
+static void take_line(struct context *c, size_t len)
+{
+	bool is_good = json_scan_is_whole(&c->scan) && buf_head(&c->line)[0] == '{';
+	json_t *m =
+		is_good && len <= PARSED_MAX ? json_loadb(buf_head(&c->line), len, 0, NULL) : NULL;
+
+	if (is_good && len > PARSED_MAX)
+		take_long_line(c, buf_head(&c->line), len);
+	buf_drop(&c->line, len + 1);
+	c->scanned = 0;
+	c->scan = (struct json_scan){0};
+	if (json_is_object(m))
+		kernel_message(c, m);
+	json_decref(m);
+}
+
+/* Counts a long line in the owner's share; false: too little of the share is left. */
+static bool count_line(struct context *c)
+{
+	size_t held = c->line.len > UNCOUNTED ? c->line.len : 0;
+
+	if (held > c->counted && !budget_take(c->set->output, held - c->counted))
+		return false;
+	if (held < c->counted)
+		budget_give(c->set->output, c->counted - held);
+	c->counted = held;
+	return true;
+}
+
+/* Bytes are looked at once, when they arrive. A kernel that sends an endless line is killed. */
+void kernel_read_lines(void *arg)
+{
+	struct context *c = arg;
+	struct loop *l = c->set->api->loop;
+	auto_free char *why = NULL;
+	size_t moved;
+
+	while (c->scanned < c->line.len) {
+		const char *at = buf_head(&c->line) + c->scanned;
+		size_t left = c->line.len - c->scanned;
+		const char *end = memchr(at, '\n', left);
+		size_t len = end ? (size_t)(end - at) : left;
+
+		json_scan_feed(&c->scan, at, len);
+		c->scanned += len;
+		if (end)
+			take_line(c, c->scanned);
+		if (c->scanned < c->line.len && loop_turn_is_over(l)) {
+			loop_task_add(l, &c->reading);
+			return;
+		}
+	}
+	if (c->line.len > LINE_MAX_BYTES || !count_line(c))
 		kernel_signal(c, SIGKILL, true);
 	else if (c->line.len == 0)
 		buf_done(&c->line);
+	moved = c->unmoved;
+	c->unmoved = 0;
+	pump_moved(&c->pump, moved);
+	why = take_ptr(c->ended);
+	if (why)
+		kernel_process_over(c, why);
+}
+
+void kernel_take_bytes(struct context *c, const char *bytes, size_t len)
+{
+	buf_add(&c->line, bytes, len);
+	c->unmoved += len;
+	kernel_read_lines(c);
+}
+
+void kernel_forget_bytes(struct context *c)
+{
+	loop_task_remove(c->set->api->loop, &c->reading);
+	buf_done(&c->line);
+	(void)count_line(c);
+	c->scanned = c->unmoved = 0;
+	c->scan = (struct json_scan){0};
+	free(take_ptr(c->ended));
 }
 
 /* ---- executing ---- */

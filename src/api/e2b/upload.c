@@ -5,6 +5,8 @@
  */
 #include "api/e2b/e2b_internal.h"
 
+#include "auth/shares.h"
+#include "policy/config.h"
 #include "wire/multipart.h"
 
 #include <ctype.h>
@@ -14,6 +16,10 @@
 #define HELD (128u << 10) /* bytes of the body that are held at most */
 #define PIECE (32u << 10) /* inflated at a time */
 #define FILES_MAX 10000
+#define SKIPPED_MAX (1u << 20) /* bytes of parts that are no files */
+/* Above INFLATED_FREE, a body may inflate to RATIO_MAX times its size: a longer one is a bomb. */
+#define INFLATED_FREE (64u << 20)
+#define RATIO_MAX 200
 #define METADATA_MAX 4096
 #define METADATA_KEY_MAX 246
 
@@ -25,16 +31,18 @@ struct upload {
 	struct buf packed;	      /* not yet inflated */
 	z_stream z;
 	bool z_end;
-	bool all_in;	   /* the body is complete */
-	bool skipping;	   /* a part that is no file */
-	bool busy;	   /* waits for an answer of the guest */
-	bool closing;	   /* the file is complete */
-	bool over;	   /* answered */
-	struct call *call; /* of the file being written */
-	char *path;	   /* of the same */
-	json_t *written;   /* array of results */
-	json_t *seen;	   /* object: paths of this request */
-	json_t *metadata;  /* object: from the headers */
+	uint64_t skipped;
+	struct loop_task going_on; /* in another turn */
+	bool all_in;		   /* the body is complete */
+	bool skipping;		   /* a part that is no file */
+	bool busy;		   /* waits for an answer of the guest */
+	bool closing;		   /* the file is complete */
+	bool over;		   /* answered */
+	struct call *call;	   /* of the file being written */
+	char *path;		   /* of the same */
+	json_t *written;	   /* array of results */
+	json_t *seen;		   /* object: paths of this request */
+	json_t *metadata;	   /* object: from the headers */
 	size_t metadata_len;
 	const char *bad_metadata; /* an error in them, or NULL */
 	void *marking;		  /* iterator of metadata */
@@ -45,6 +53,7 @@ static void upload_done(void *more)
 	struct upload *u = more;
 
 	call_drop(u->call);
+	loop_task_remove(u->q->x->api->loop, &u->going_on);
 	inflateEnd(&u->z); /* does nothing if it was never begun */
 	multipart_done(&u->parts);
 	buf_done(&u->packed);
@@ -152,6 +161,22 @@ static void open_file(struct upload *u, const char *filename)
 
 /* ---- bytes on their way ---- */
 
+/* Bounds what is inflated; false after an answer. */
+static bool is_inflated_well(struct upload *u)
+{
+	uint64_t most = u->q->x->api->config->max_upload_bytes, size = u->z.total_out;
+
+	if (most && size > most) {
+		upload_fail(u, 413, "the body is inflated to more than http.max_upload");
+		return false;
+	}
+	if (size > INFLATED_FREE && size / RATIO_MAX > u->z.total_in) {
+		upload_fail(u, 413, "the body inflates too much; send it without gzip");
+		return false;
+	}
+	return true;
+}
+
 /* Inflates some of the packed bytes; false after an answer. */
 static bool inflate_some(struct upload *u)
 {
@@ -166,6 +191,8 @@ static bool inflate_some(struct upload *u)
 		rc = inflate(&u->z, Z_NO_FLUSH);
 		buf_drop(&u->packed, u->packed.len - u->z.avail_in);
 		multipart_add(&u->parts, out, sizeof(out) - u->z.avail_out);
+		if (!is_inflated_well(u))
+			return false;
 		if (rc == Z_STREAM_END)
 			u->z_end = true;
 		else if (rc == Z_BUF_ERROR)
@@ -187,6 +214,11 @@ static bool push_data(struct upload *u)
 {
 	size_t len = u->event.len, n = u->skipping ? len : call_push(u->call, u->event.data, len);
 
+	u->skipped += u->skipping ? len : 0;
+	if (u->skipped > SKIPPED_MAX) {
+		upload_fail(u, 413, "the parts that are not named 'file' are too long");
+		return false;
+	}
 	multipart_used(&u->parts, n);
 	return n > 0;
 }
@@ -228,6 +260,10 @@ static void upload_advance(void *arg)
 	if (u->over || u->busy)
 		return;
 	while (got > 0 && goes_on && (!u->is_gzip || inflate_some(u))) {
+		if (loop_turn_is_over(u->q->x->api->loop)) {
+			loop_task_add(u->q->x->api->loop, &u->going_on);
+			return;
+		}
 		u->parts.is_complete = u->all_in && (!u->is_gzip || u->z_end);
 		got = multipart_next(&u->parts, &u->event, &e);
 		goes_on = got > 0 && take_event(u);
@@ -327,6 +363,10 @@ void e2b_files_post(struct e2b_request *q, struct sandbox *s)
 	const char *bad;
 
 	*u = (struct upload){.q = q,
+			     .going_on = {.call = upload_advance,
+					  .arg = u,
+					  .user = shares_user(manager_shares(q->x->api->manager),
+							      sandbox_owner(s))},
 			     .written = must_alloc(json_array()),
 			     .seen = must_alloc(json_object()),
 			     .metadata = must_alloc(json_object())};
