@@ -82,6 +82,14 @@ bool str_only(const char *s, const char *letters, size_t min, size_t max)
 	return len >= min && len <= max && strspn(s, letters) == len;
 }
 
+bool str_is_printable(const char *s)
+{
+	for (; *s; s++)
+		if ((unsigned char)*s < 0x20 || *s == 0x7f)
+			return false;
+	return true;
+}
+
 bool path_below(const char *path, const char *dir)
 {
 	size_t len = strlen(dir);

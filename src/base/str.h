@@ -28,6 +28,8 @@ void str_append(char *text, size_t size, const char *between, const char *fmt, .
 int str_hex_digit(char c);
 /* Does s consist of min to max of these letters, and of nothing else? */
 bool str_only(const char *s, const char *letters, size_t min, size_t max);
+/* Has s no control characters? */
+bool str_is_printable(const char *s);
 /* True if path is dir itself or lies below it; both absolute and clean. */
 bool path_below(const char *path, const char *dir);
 /*

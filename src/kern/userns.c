@@ -62,10 +62,10 @@ static int wait_to_be_killed(void *maker)
 	return 0;
 }
 
-/* By a system call: the C library would change the ids of all threads. Keeps the capabilities. */
+/* By a system call: the C library would change the ids of all threads. */
 static int set_effective_id(uid_t id)
 {
-	return syscall(SYS_setresuid, -1, id, -1) < 0 ? -1 : caps_raise_permitted();
+	return (int)syscall(SYS_setresuid, -1, id, -1);
 }
 
 pid_t userns_clone(int (*run)(void *), void *stack_end, int flags, void *arg, uid_t owner)
@@ -75,10 +75,13 @@ pid_t userns_clone(int (*run)(void *), void *stack_end, int flags, void *arg, ui
 	pid_t pid = -1;
 
 	prctl(PR_GET_PDEATHSIG, &death_signal, 0, 0, 0);
-	if (set_effective_id(owner) == 0)
-		pid = clone(run, stack_end, flags | CLONE_NEWUSER, arg);
+	if (set_effective_id(owner) < 0)
+		return -1;
+	/* Some hosts let nobody else make user namespaces. If it fails, the clone will say so. */
+	(void)caps_raise_permitted();
+	pid = clone(run, stack_end, flags | CLONE_NEWUSER, arg);
 	errnum = errno;
-	/* A change of ids resets the two settings below. */
+	/* Brings the capabilities back, too. A change of ids resets the two settings below. */
 	if (set_effective_id(self) < 0)
 		_exit(125);
 	prctl(PR_SET_DUMPABLE, dumpable, 0, 0, 0);

@@ -111,6 +111,7 @@ void fill_boot(const struct sandbox *s, struct ipc_boot *b)
 			       .provider = (uint8_t)spec->provider,
 			       .transient = s->o.transient,
 			       .warm_host = {s->o.warm_host[0], s->o.warm_host[1]},
+			       .tmpfs = spec->tmpfs_mounts,
 			       .volume_count = s->o.volume_count,
 			       .required_layers = spec->required_layers};
 	memcpy(b->id, s->id, sizeof(b->id));

@@ -245,10 +245,27 @@ static void fields_in(const struct member *f, size_t count, const json_t *o, voi
 	}
 }
 
+static void list_out(const struct list *l, const char *key, json_t *o)
+{
+	json_t *array = json_array();
+
+	for (size_t i = 0; i < l->count; i++)
+		json_array_append_new(array, json_string(l->items[i]));
+	json_object_set_new(o, key, array);
+}
+
+static void list_in(const json_t *o, const char *key, struct list *ret)
+{
+	const json_t *array = json_object_get(o, key);
+
+	for (size_t i = 0; i < json_array_size(array); i++)
+		if (json_is_string(json_array_get(array, i)))
+			list_add(ret, json_string_value(json_array_get(array, i)));
+}
+
 static json_t *options_out(const struct create_options *c)
 {
 	json_t *o = json_object(), *limits = json_object(), *volumes = json_array();
-	json_t *env = json_array();
 
 	fields_out(ALL(option_fields), c, o);
 	fields_out(ALL(limit_fields), &c->spec.limits, limits);
@@ -258,11 +275,10 @@ static json_t *options_out(const struct create_options *c)
 		fields_out(ALL(volume_fields), &c->volumes[i], volume);
 		json_array_append_new(volumes, volume);
 	}
-	for (size_t i = 0; i < c->env.count; i++)
-		json_array_append_new(env, json_string(c->env.items[i]));
+	list_out(&c->env, "env", o);
+	list_out(&c->spec.tmpfs, "tmpfs", o);
 	json_object_set_new(o, "limits", limits);
 	json_object_set_new(o, "volumes", volumes);
-	json_object_set_new(o, "env", env);
 	if (c->metadata)
 		json_object_set(o, "metadata", c->metadata);
 	return o;
@@ -270,16 +286,18 @@ static json_t *options_out(const struct create_options *c)
 
 static void options_in(const json_t *o, struct create_options *c)
 {
-	const json_t *env = json_object_get(o, "env"), *volumes = json_object_get(o, "volumes");
+	const json_t *volumes = json_object_get(o, "volumes");
+	struct err ignored;
 
 	fields_in(ALL(option_fields), o, c);
 	fields_in(ALL(limit_fields), json_object_get(o, "limits"), &c->spec.limits);
 	for (size_t i = 0; i < json_array_size(volumes) && i < IPC_VOLUMES; i++)
 		fields_in(ALL(volume_fields), json_array_get(volumes, i),
 			  &c->volumes[c->volume_count++]);
-	for (size_t i = 0; i < json_array_size(env); i++)
-		if (json_is_string(json_array_get(env, i)))
-			list_add(&c->env, json_string_value(json_array_get(env, i)));
+	list_in(o, "env", &c->env);
+	list_in(o, "tmpfs", &c->spec.tmpfs);
+	/* It was right when it was written. */
+	(void)!tmpfs_parse(&c->spec.tmpfs, &c->spec.limits, &c->spec.tmpfs_mounts, &ignored);
 	c->metadata = json_incref(json_object_get(o, "metadata"));
 }
 

@@ -51,6 +51,8 @@ const struct field spec_fields[] = {
 	 "log destinations"},
 	{"mount", 'v', FIELD_LIST, AT(mounts), FIELD_WIDENS, 0, 0, NULL, "SRC:DST[:ro|rw]",
 	 "show a host directory or file at DST, read-only unless rw"},
+	{"tmpfs", 0, FIELD_LIST, AT(tmpfs), FIELD_WIDENS, 0, 0, NULL, "PATH[:size=SIZE]",
+	 "an empty file system in memory at PATH, such as /tmp (size: a quarter of memory)"},
 	{"mount_read", 0, FIELD_LIST, AT(mount_read), FIELD_WIDENS, 0, 0, NULL, "DIR",
 	 "mount sources must lie below one of these"},
 	{"mount_write", 0, FIELD_LIST, AT(mount_write), FIELD_WIDENS, 0, 0, NULL, "DIR",
@@ -463,6 +465,7 @@ static int check_combinations(const struct sandbox_spec *s, struct err *e)
 		{s->capture.count && !s->json, "capture", "needs json"},
 		{spec_is_set(s, "encoding") && !s->json, "encoding", "needs json"},
 		{process && s->mounts.count, "mount", NO_NAMESPACES},
+		{process && s->tmpfs.count, "tmpfs", NO_NAMESPACES},
 		{process && s->apply, "apply", NO_NAMESPACES},
 		{process && s->diff, "diff", NO_NAMESPACES},
 		{process && s->tty, "tty", NO_NAMESPACES},
@@ -503,7 +506,7 @@ int spec_finish(struct sandbox_spec *s, struct err *e)
 			"lower disk");
 	if (s->tty && !spec_is_set(s, "timeout"))
 		s->limits.timeout_ms = 0;
-	return 0;
+	return tmpfs_parse(&s->tmpfs, &s->limits, &s->tmpfs_mounts, e);
 }
 
 static bool format_list(const struct list *l, char *buf, size_t size)

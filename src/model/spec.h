@@ -13,6 +13,7 @@
 
 #include "base/base.h"
 #include "model/layer.h"
+#include "model/tmpfs.h"
 
 enum level { LEVEL_CONTAINER, LEVEL_PROCESS, LEVEL_VM };
 enum provider { PROVIDER_NS, PROVIDER_DOCKER, PROVIDER_OCI, PROVIDER_VM, PROVIDER_E2B };
@@ -44,12 +45,14 @@ struct sandbox_spec {
 	char *policy;
 	char *not_built; /* never set: the fields that are refused by name */
 	bool diff, empty, tools, tty, json;
-	struct list allow;	/* DOMAIN[:PORT] */
-	struct list mounts;	/* SRC:DST[:ro|rw] */
-	struct list env;	/* K=V, or K to copy the caller's */
-	struct list files;	/* NAME=PATH */
-	struct list capture;	/* GLOB */
-	struct list apply_also; /* control files */
+	struct list allow;		  /* DOMAIN[:PORT] */
+	struct list mounts;		  /* SRC:DST[:ro|rw] */
+	struct list tmpfs;		  /* PATH[:size=SIZE] */
+	struct tmpfs_mounts tmpfs_mounts; /* the same, filled in by spec_finish */
+	struct list env;		  /* K=V, or K to copy the caller's */
+	struct list files;		  /* NAME=PATH */
+	struct list capture;		  /* GLOB */
+	struct list apply_also;		  /* control files */
 	struct list
 		mount_read; /* sources may be read only below these; empty: anywhere not forbidden */
 	struct list mount_write;

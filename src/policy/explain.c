@@ -115,7 +115,10 @@ static void say_mounts(struct printer *p)
 	if (s->level == LEVEL_PROCESS)
 		return;
 	step(p, "mounts", "/dev, /proc, /tmp and HOME of its own%s",
-	     s->mounts.count ? ", and" : "");
+	     s->mounts.count || s->tmpfs_mounts.count ? ", and" : "");
+	for (uint32_t i = 0; i < s->tmpfs_mounts.count; i++)
+		more(p, "an empty tmpfs of %" PRIu64 " MB at %s",
+		     s->tmpfs_mounts.items[i].bytes >> 20, s->tmpfs_mounts.items[i].path);
 	for (size_t i = 0; i < s->mounts.count; i++)
 		say_mount(p, s->mounts.items[i]);
 	more_each(p, "sources are taken only from below ", &s->mount_read, "");

@@ -124,8 +124,11 @@ int ipc_send(int sock, const struct ipc *m, int fd)
 
 /* ---- receiving ---- */
 
-static bool volumes_have_ends(const struct ipc_boot *b)
+static bool lists_have_ends(const struct ipc_boot *b)
 {
+	for (uint32_t i = 0; i < TMPFS_MOUNTS; i++)
+		if (!str_has_end(b->tmpfs.items[i].path, TMPFS_PATH))
+			return false;
 	for (uint32_t i = 0; i < b->volume_count; i++)
 		if (!str_has_end(b->volumes[i].name, IPC_NAME) ||
 		    !str_has_end(b->volumes[i].sub, IPC_PATH) ||
@@ -158,7 +161,7 @@ static bool is_well_formed(const struct ipc *m, size_t len)
 	if (s->texts == remote_texts)
 		return ipc_id_is_valid(m->remote.id) &&
 		       (!m->remote.name[0] || remote_name_is_valid(m->remote.name));
-	return s->texts != boot_texts || volumes_have_ends(&m->boot);
+	return s->texts != boot_texts || lists_have_ends(&m->boot);
 }
 
 int ipc_receive(int sock, struct ipc *ret, int *ret_fd)

@@ -88,9 +88,10 @@ struct ipc_boot {
 	uint8_t level, root, net, provider;
 	uint8_t transient;    /* dies with the daemon: one /v1/run */
 	uint8_t warm_host[2]; /* lanes for commands and for Python; 0, 0: not a warm host */
-	uint32_t volume_count;
-	struct ipc_volume volumes[IPC_VOLUMES];
 	layer_set required_layers;
+	struct tmpfs_mounts tmpfs;
+	uint32_t volume_count;
+	struct ipc_volume volumes[IPC_VOLUMES]; /* last: only the used part is sent */
 };
 
 struct ipc_booted {

@@ -461,6 +461,14 @@ class Hostile(Case):
             reply = b.ask("volume %s data in /mnt/x" % new_id())
             self.assertEqual(reply["type"], puppet.BOOTED, reply)
 
+    def test_tmpfs_is_checked_again(self):
+        with self.broker() as b:
+            for path, size in (("/mnt/t", 1 << 40), ("/mnt/t", 0), ("/", 1 << 20), ("/proc/x", 1 << 20),
+                               ("/mnt/../usr", 1 << 20), ("t", 1 << 20)):
+                self.refused(b.ask("tmpfs %s %s %d" % (new_id(), path, size)), puppet.INVALID)
+            reply = b.ask("tmpfs %s /mnt/t %d" % (new_id(), 1 << 20))
+            self.assertEqual(reply["type"], puppet.BOOTED, reply)
+
     def test_bad_ids(self):
         with self.broker() as b:
             for name in ("../../../../etc/passwd", "x", "ABCDEFGHIJKLMNOPQRST"):

@@ -438,6 +438,33 @@ class Disk(cl.Case):
         self.assertNotIn("400000", rec["stdout"], "no limit of inodes")
 
 
+class Tmpfs(cl.Case):
+    FILL = "head -c %s /dev/zero >%s/f 2>/dev/null; stat -c %%s %s/f"
+
+    def test_has_its_own_size(self):
+        line = self.FILL % ("5M", "/tmp", "/tmp") + "; " + self.FILL % ("3M", "/mnt/t", "/mnt/t")
+        rec = cl.record("--tmpfs", "/tmp:size=4M", "--tmpfs", "/mnt/t:size=1M", "--", "sh", "-c", line)
+        self.assertEqual(rec["stdout"], "%d\n%d\n" % (4 << 20, 1 << 20))
+        self.assertEqual((rec["layers"]["disk"], rec["layers"]["missing"].count("disk")), ("tmpfs", 0))
+
+    def test_does_not_count_as_disk(self):
+        line = self.FILL % ("24M", "/tmp", "/tmp") + "; " + self.FILL % ("8M", "$HOME", "$HOME")
+        rec = cl.record("--disk", "8M", "--tmpfs", "/tmp:size=24M", "--", "sh", "-c", line)
+        self.assertEqual(rec["stdout"].split()[0], str(24 << 20))
+
+    def test_below_the_workspace_and_above_it(self):
+        self.write("kept", "here")
+        r = cl.run(
+            "run", "--diff", "--tmpfs", "/workspace/t:size=1M", "--tmpfs", "/tmp:size=1M", "--",
+            "sh", "-c", "cat kept; stat -f -c %T t; echo x >t/x", cwd=self.path())
+        self.assertEqual((r.code, r.out), (0, "heretmpfs\n"), str(r))
+        self.assertFalse(os.path.exists(self.path("t")))
+
+    def test_refusals(self):
+        for text, says in (("/proc", "belongs to"), ("/tmp:size=9G", "does not fit"), ("/tmp:noexec", "PATH")):
+            self.refused("run", "--tmpfs", text, "--", "true", says=says)
+
+
 class OpenFiles(cl.Case):
     CODE = (
         "import os\nn = 0\n"

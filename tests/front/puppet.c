@@ -6,6 +6,7 @@
  *   boot ID [OWNER [MEMORY]]    connect|destroy|pause|resume|stats ID    claim ID OWNER
  *   update ID MEMORY            snapshot ID SANDBOX OWNER | list | delete ID OWNER | read ID OWNER
  *   volume ID NAME SUB TARGET   raw HEX: those bytes as one message
+ *   tmpfs ID PATH BYTES
  *   pour BYTES | shut           into what the last `write` was answered with, which then is closed
  *   hello ID                    G_HELLO on its last link, and the guest's welcome
  */
@@ -216,6 +217,7 @@ static const struct {
 	{"write", IPC_SNAPSHOT_WRITE},
 	{"keep", IPC_SNAPSHOT_KEEP},
 	{"volume", IPC_BOOT},
+	{"tmpfs", IPC_BOOT},
 	{"quit", IPC_QUIT},
 };
 
@@ -224,7 +226,7 @@ static void fill(struct ipc *m, char **words, int count)
 	switch (m->type) {
 	case IPC_BOOT:
 	case IPC_CLAIM:
-		fill_boot(m, words, strcmp(words[0], "volume") == 0 ? 2 : count);
+		fill_boot(m, words, m->type == IPC_BOOT && strcmp(words[0], "boot") ? 2 : count);
 		break;
 	case IPC_UPDATE:
 		fill_boot(m, words, 2);
@@ -262,6 +264,17 @@ static void add_volume(struct ipc *m, char **words, int count)
 	snprintf(v->sub, sizeof(v->sub), "%s", strcmp(words[3], ".") ? words[3] : "");
 	snprintf(v->target, sizeof(v->target), "%s", words[4]);
 	v->writable = 1;
+}
+
+static void add_tmpfs(struct ipc *m, char **words, int count)
+{
+	struct tmpfs_mounts *t = &m->boot.tmpfs;
+
+	if (strcmp(words[0], "tmpfs") != 0 || count < 4)
+		return;
+	t->count = 1;
+	snprintf(t->items[0].path, sizeof(t->items[0].path), "%s", words[2]);
+	t->items[0].bytes = strtoull(words[3], NULL, 10);
 }
 
 static void obey(char *line)
@@ -307,6 +320,7 @@ static void obey(char *line)
 			fill(&m, words, count);
 		}
 		add_volume(&m, words, count);
+		add_tmpfs(&m, words, count);
 		if (ipc_send(BROKER, &m, -1) < 0)
 			say("{\"type\":0,\"error\":\"%s\"}", strerror(errno));
 		return;

@@ -570,6 +570,30 @@ struct mount_case {
 	bool writable;
 };
 
+/* Another directory, a link to another, and none in its place. */
+static void test_a_swapped_source_is_refused(void **state)
+{
+	struct world *w = *state;
+	struct err e = {0};
+	struct source s;
+	int fd;
+
+	assert_int_equal(source_open(&w->spec, "mount", "data", SOURCE_READ, &s, &e), 0);
+	fd = source_reopen(&s, &e);
+	assert_true(fd >= 0);
+	close(fd);
+	assert_int_equal(rename("data", "old"), 0);
+	assert_int_equal(source_reopen(&s, &e), -1);
+	assert_int_equal(rename("empty", "data"), 0);
+	assert_int_equal(source_reopen(&s, &e), -1);
+	assert_int_equal(e.kind, ERR_CONFLICT);
+	assert_int_equal(rename("data", "empty"), 0);
+	/* The same directory, but by a link. */
+	assert_int_equal(symlink("old", "data"), 0);
+	assert_int_equal(source_reopen(&s, &e), -1);
+	close(s.fd);
+}
+
 static void test_mount_request(void **state)
 {
 	static const struct mount_case cases[] = {
@@ -663,6 +687,8 @@ int main(void)
 		WORLD(test_bound_over),
 		WORLD(test_kernel_file_systems),
 		cmocka_unit_test(test_mountinfo),
+		cmocka_unit_test_setup_teardown(test_a_swapped_source_is_refused, set_up,
+						tear_down),
 		cmocka_unit_test(test_mount_request),
 		cmocka_unit_test(test_mount_request_long),
 	};

@@ -375,6 +375,54 @@ static void test_layer_names(void **state)
 
 #define WITH_SPEC(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
 
+static void check_tmpfs(const char *text, const char *says)
+{
+	struct sandbox_spec s;
+	struct err e = {0};
+	int rc;
+
+	spec_init(&s);
+	assert_int_equal(spec_set(&s, "tmpfs", text, &e), 0);
+	rc = spec_finish(&s, &e);
+	if (says) {
+		assert_int_equal(rc, -1);
+		assert_string_equal(e.field, "tmpfs");
+		assert_non_null(strstr(e.msg, says));
+	} else {
+		assert_int_equal(rc, 0);
+	}
+	spec_done(&s);
+}
+
+static void test_tmpfs(void **state)
+{
+	struct sandbox_spec s;
+	struct err e = {0};
+
+	check_tmpfs("/tmp", NULL);
+	check_tmpfs("/tmp:size=512M", NULL);
+	check_tmpfs("/dev/shm:size=64K", NULL);
+	check_tmpfs("tmp", "absolute");
+	check_tmpfs("/a/../tmp", "absolute");
+	check_tmpfs("/tmp:size=", "size");
+	check_tmpfs("/tmp:size=63K", "too small");
+	check_tmpfs("/tmp:size=513M", "does not fit");
+	check_tmpfs("/tmp:exec", "PATH[:size=SIZE]");
+	check_tmpfs("/", "itself");
+	check_tmpfs("/dev", "itself");
+	check_tmpfs("/usr/local", "itself");
+	check_tmpfs("/workspace/", "the workspace");
+	spec_init(&s);
+	assert_int_equal(spec_set(&s, "tmpfs", "/mnt/a/b:size=1M", &e), 0);
+	assert_int_equal(spec_set(&s, "tmpfs", "/mnt/a:size=2M", &e), 0);
+	assert_int_equal(spec_finish(&s, &e), 0);
+	assert_string_equal(s.tmpfs_mounts.items[0].path, "/mnt/a");
+	assert_int_equal(s.tmpfs_mounts.items[1].bytes, 1 << 20);
+	assert_int_equal(spec_set(&s, "tmpfs", "/mnt//a", &e), 0);
+	assert_int_equal(spec_finish(&s, &e), -1);
+	spec_done(&s);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -393,6 +441,7 @@ int main(void)
 		cmocka_unit_test(test_format_round_trip),
 		WITH_SPEC(test_format_is_bounded),
 		cmocka_unit_test(test_layer_names),
+		cmocka_unit_test(test_tmpfs),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,7 +93,7 @@ static int finish_remote(struct sandbox_spec *s, struct err *e)
 {
 	static const char *const ours[] = {"memory",   "cpus",	     "pids",	  "disk",
 					   "cpu_time", "open_files", "file_size", "root",
-					   "hostname", "level",	     "net"};
+					   "hostname", "level",	     "net",	  "tmpfs"};
 	int rc;
 
 	if (s->require.count)

@@ -10,10 +10,10 @@
 /* ---- create ---- */
 
 /* Options of the sandbox itself: names of fields of model/spec.c. */
-static const char *const spec_names[] = {"memory",    "cpus",	      "pids",	  "disk",
-					 "cpu_time",  "image",	      "root",	  "net",
-					 "level",     "timeout",      "hostname", "open_files",
-					 "file_size", "output_limit", "guard",	  "provider"};
+static const char *const spec_names[] = {
+	"memory",    "cpus",	     "pids",  "disk",	  "cpu_time", "image",
+	"root",	     "net",	     "level", "timeout",  "hostname", "open_files",
+	"file_size", "output_limit", "guard", "provider", "tmpfs"};
 
 /* The others. */
 static const struct verb_option create_options[] = {
@@ -95,11 +95,12 @@ static int create_body(const struct verb_call *v, json_t *body, struct err *e)
 			continue;
 		for (char *p = key; *p; p++)
 			*p = *p == '-' ? '_' : *p;
-		/* Options that name layers may be given more than once. */
+		/* Some may be given more than once. */
 		json_object_set_new(body, key,
-				    !o->metavar			     ? json_true()
-				    : str_equal(o->metavar, "LAYER") ? client_list(&v->values[i])
-								     : json_string(value));
+				    !o->metavar ? json_true()
+				    : str_equal(o->metavar, "LAYER") || str_equal(key, "tmpfs")
+					    ? client_list(&v->values[i])
+					    : json_string(value));
 	}
 	return client_put_pairs(body, "env", verb_texts(v, "env"), e) < 0 ||
 			       client_put_pairs(body, "metadata", verb_texts(v, "metadata"), e) <

@@ -111,7 +111,7 @@ static int check_provider(const struct ipc_boot *b, struct err *e)
 		wanted |= CAN_SNAPSHOT;
 	if (b->transient || b->warm_host[0] + b->warm_host[1])
 		wanted |= CAN_PREPARE;
-	if (b->volume_count)
+	if (b->volume_count || b->tmpfs.count)
 		wanted |= CAN_VOLUMES;
 	if (!str_equal(b->image, "host"))
 		wanted |= CAN_IMAGE;
@@ -144,12 +144,14 @@ int check_boot(const struct ipc_boot *b, const struct config *c, const char *own
 		return err_field(e, ERR_NOT_FOUND, "image", "image: there is no '%s'", b->image);
 	if (b->warm_host[0] + b->warm_host[1] > WARM_HOST_LANES ||
 	    (b->warm_host[0] + b->warm_host[1] &&
-	     (!b->transient || b->root != ROOT_RO || b->volume_count)))
+	     (!b->transient || b->root != ROOT_RO || b->volume_count || b->tmpfs.count)))
 		return err_set(e, ERR_INVALID, "no warm host is like that");
 	if (b->volume_count > IPC_VOLUMES)
 		return err_field(e, ERR_INVALID, "volumes", "volumes: too many");
 	for (uint32_t i = 0; i < b->volume_count; i++)
 		if (check_volume(&b->volumes[i], b->owner, owner_name, c, e) < 0)
 			return -1;
-	return check_limits(&b->limits, c, e);
+	if (check_limits(&b->limits, c, e) < 0)
+		return -1;
+	return tmpfs_check(&b->tmpfs, &b->limits, e);
 }

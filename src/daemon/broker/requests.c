@@ -292,8 +292,9 @@ static int check_claim(struct box *b, const struct ipc_boot *boot, struct err *e
 	/* From now on it counts as a client's sandbox. */
 	if (check_count(b->d, boot, e) < 0)
 		return -1;
-	if (boot->volume_count)
-		return err_set(e, ERR_CONFLICT, "a prepared sandbox cannot be given volumes");
+	if (boot->volume_count || boot->tmpfs.count)
+		return err_set(e, ERR_CONFLICT,
+			       "a prepared sandbox cannot be given volumes or a tmpfs");
 	return check_token(b->d, boot->owner, &boot->limits, e);
 }
 

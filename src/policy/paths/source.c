@@ -344,12 +344,20 @@ int source_open(const struct sandbox_spec *s, const char *field, const char *pat
 	return 0;
 }
 
-static bool is_printable(const char *s)
+int source_reopen(const struct source *s, struct err *e)
 {
-	for (; *s; s++)
-		if ((unsigned char)*s < 0x20 || *s == 0x7f)
-			return false;
-	return true;
+	int fd = sys_openat2(AT_FDCWD, s->path, O_PATH | O_CLOEXEC,
+			     RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
+	struct stat st;
+
+	if (fd < 0)
+		return err_sys(e, "cannot open %s", s->path);
+	if (fstat(fd, &st) < 0 || st.st_dev != s->st.st_dev || st.st_ino != s->st.st_ino) {
+		close(fd);
+		return err_set(e, ERR_CONFLICT, "%s was replaced while the sandbox started",
+			       s->path);
+	}
+	return fd;
 }
 
 static int check_target(const char *target, char *ret, struct err *e)
@@ -357,7 +365,7 @@ static int check_target(const char *target, char *ret, struct err *e)
 	static const char *const kept[] = {"/proc", "/sys", "/dev"};
 	char clean[PATH_MAX];
 
-	if (!path_clean(target, clean, sizeof(clean)) || !is_printable(clean))
+	if (!path_clean(target, clean, sizeof(clean)) || !str_is_printable(clean))
 		return err_field(
 			e, ERR_INVALID, "mount",
 			"mount: target '%s' must be an absolute path without '..'; the form "

@@ -37,6 +37,12 @@ int source_look(const char *field, const char *path, struct source *ret, struct 
 int source_judge(const struct sandbox_spec *s, const char *field, const char *path,
 		 enum source_use use, const struct source *source, struct err *e);
 
+/*
+ * Opens the source's real path again, in this mount namespace, without following links. Device and
+ * inode must be those that were judged, so a swap in between is refused.
+ */
+int source_reopen(const struct source *s, struct err *e);
+
 struct mount_request {
 	char source[PATH_MAX];
 	char target[PATH_MAX]; /* absolute and clean */

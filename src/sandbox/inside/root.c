@@ -100,29 +100,9 @@ static int open_root(int *ret, struct err *e)
 
 /* ---- where the root comes from ---- */
 
-/*
- * Opens the source's real path again, in our own mount namespace, without following links. Device
- * and inode must be those that were judged, so a swap in between is refused.
- */
-static int open_source(const struct source *s, struct err *e)
-{
-	int fd = sys_openat2(AT_FDCWD, s->path, O_PATH | O_CLOEXEC,
-			     RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
-	struct stat st;
-
-	if (fd < 0)
-		return err_sys(e, "cannot open %s", s->path);
-	if (fstat(fd, &st) < 0 || st.st_dev != s->st.st_dev || st.st_ino != s->st.st_ino) {
-		close(fd);
-		return err_set(e, ERR_CONFLICT, "%s was replaced while the sandbox started",
-			       s->path);
-	}
-	return fd;
-}
-
 static int clone_source(const struct source *s, unsigned flags, struct err *e)
 {
-	auto_close int fd = open_source(s, e);
+	auto_close int fd = source_reopen(s, e);
 
 	return fd < 0 ? -1 : mount_clone(fd, "", flags, e);
 }
@@ -620,9 +600,12 @@ static int bind_mount(struct plan *p, const struct bind *b, struct err *e)
 			    : NULL};
 	bool overlay = !b->writable && !b->is_tool && S_ISDIR(b->source.st.st_mode);
 	unsigned flags = b->writable ? 0 : MOUNT_READ_ONLY | (overlay ? 0 : MOUNT_SUBMOUNTS);
-	int fd = clone_source(&b->source, flags, e), shown;
+	int fd, shown;
 	struct err ignored;
 
+	if (b->tmpfs_bytes)
+		return skeleton_tmpfs(b->tmpfs_bytes, "1777", e);
+	fd = clone_source(&b->source, flags, e);
 	if (fd < 0 || map_owner(p, fd, &mine, e) < 0)
 		return -1;
 	if (!overlay)
@@ -639,29 +622,34 @@ static int bind_mount(struct plan *p, const struct bind *b, struct err *e)
 /* Does the target lie in a directory of the host that is written to? */
 static bool is_shared_target(const struct plan *p, const struct bind *b)
 {
-	if (tools_goes_first(p, b))
+	if (plan_bind_goes_first(p, b))
 		return false; /* no writable directory is mounted yet */
 	if (p->workspace_mode == WORKSPACE_DIRECT && path_below(b->target, p->workspace_path))
 		return true;
-	for (const struct bind *o = p->binds; o < b; o++)
+	for (const struct bind *o = b; o-- > p->binds;)
 		if (o->writable && path_below(b->target, o->target))
-			return true;
+			return !o->tmpfs_bytes;
 	return false;
+}
+
+static const char *field_of(const struct bind *b)
+{
+	return b->tmpfs_bytes ? "tmpfs" : "mount";
 }
 
 /*
  * Nothing is created there, because it would stay in the user's tree: the mount point must exist.
  */
-static int open_shared_point(int root, const char *target, struct err *e)
+static int open_shared_point(int root, const struct bind *b, struct err *e)
 {
-	int fd = sys_openat2(root, target + 1, O_PATH | O_CLOEXEC,
+	int fd = sys_openat2(root, b->target + 1, O_PATH | O_CLOEXEC,
 			     RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
 
 	if (fd < 0)
-		return err_field(e, ERR_INVALID, "mount",
-				 "mount: target '%s' lies in a directory that is shown writable, "
+		return err_field(e, ERR_INVALID, field_of(b),
+				 "%s: target '%s' lies in a directory that is shown writable, "
 				 "and is not there (%s); create it first, or choose another",
-				 target, strerror(errno));
+				 field_of(b), b->target, strerror(errno));
 	return fd;
 }
 
@@ -670,9 +658,9 @@ static int refuse_point(const struct bind *b, struct err *e)
 	char why[sizeof(e->msg)];
 
 	snprintf(why, sizeof(why), "%s", e->msg);
-	return err_field(e, ERR_INVALID, "mount",
-			 "mount: target '%s' cannot be had (one below /mnt always can): %.300s",
-			 b->target, why);
+	return err_field(e, ERR_INVALID, field_of(b),
+			 "%s: target '%s' cannot be had (one below /mnt always can): %.300s",
+			 field_of(b), b->target, why);
 }
 
 static int make_point(const struct bind *b, int root, struct err *e)
@@ -696,8 +684,8 @@ static int make_point(const struct bind *b, int root, struct err *e)
 
 static int show_bind(struct plan *p, const struct bind *b, int root, struct err *e)
 {
-	auto_close int at = is_shared_target(p, b) ? open_shared_point(root, b->target, e)
-						   : make_point(b, root, e);
+	auto_close int at =
+		is_shared_target(p, b) ? open_shared_point(root, b, e) : make_point(b, root, e);
 	int fd = at < 0 ? -1 : bind_mount(p, b, e);
 
 	return fd < 0 ? -1 : mount_attach(fd, at, "", e);
@@ -709,7 +697,7 @@ static int show_binds(struct plan *p, bool first, int root, struct err *e)
 	for (size_t i = 0; i < p->bind_count; i++) {
 		const struct bind *b = &p->binds[i];
 
-		if (tools_goes_first(p, b) != first || tools_is_in_workspace(p, b))
+		if (plan_bind_goes_first(p, b) != first || tools_is_in_workspace(p, b))
 			continue;
 		if (show_bind(p, b, root, e) < 0)
 			return -1;

@@ -82,15 +82,20 @@ int skeleton_file(int dir, const char *name, const char *data, size_t size, mode
 	return 0;
 }
 
-int skeleton_mount_scratch(uint64_t disk_bytes, struct err *e)
+int skeleton_tmpfs(uint64_t bytes, const char *mode, struct err *e)
 {
 	char size[32], inodes[32];
-	const char *options[] = {"size", size, "nr_inodes", inodes, "mode", "0755", NULL};
-	int fd;
+	const char *options[] = {"size", size, "nr_inodes", inodes, "mode", mode, NULL};
 
-	snprintf(size, sizeof(size), "%" PRIu64, disk_bytes + ROOT_SKELETON_BYTES);
-	snprintf(inodes, sizeof(inodes), "%" PRIu64, disk_bytes / 1024 + 4096);
-	fd = mount_new("tmpfs", 0, options, e);
+	snprintf(size, sizeof(size), "%" PRIu64, bytes);
+	snprintf(inodes, sizeof(inodes), "%" PRIu64, bytes / 1024 + 4096);
+	return mount_new("tmpfs", 0, options, e);
+}
+
+int skeleton_mount_scratch(uint64_t disk_bytes, struct err *e)
+{
+	int fd = skeleton_tmpfs(disk_bytes + ROOT_SKELETON_BYTES, "0755", e);
+
 	if (fd < 0 || mount_attach(fd, AT_FDCWD, "/proc", e) < 0)
 		return -1;
 	return chdir("/proc") < 0 ? err_sys(e, "cannot enter the scratch file system") : 0;

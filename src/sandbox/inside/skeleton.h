@@ -15,6 +15,8 @@ int skeleton_point(int dir, const char *name, struct err *e);
 /* Writes a new file; an existing one is an error. */
 int skeleton_file(int dir, const char *name, const char *data, size_t size, mode_t mode,
 		  struct err *e);
+/* A new tmpfs of that size, detached. */
+int skeleton_tmpfs(uint64_t bytes, const char *mode, struct err *e);
 /*
  * Mounts a tmpfs as large as the disk limit, for all writable files. It covers /proc, which exists
  * everywhere and is mounted anew later, and becomes the working directory.

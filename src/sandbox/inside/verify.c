@@ -150,6 +150,20 @@ static bool network_is_closed(const struct plan *p, layer_set proven)
 	       LAYER_BIT(process ? LAYER_SECCOMP : LAYER_NET_NS);
 }
 
+static bool is_tmpfs_of(const struct statfs *fs, uint64_t bytes)
+{
+	return fs->f_type == TMPFS_MAGIC && fs->f_blocks * (uint64_t)fs->f_bsize <= bytes + 4096;
+}
+
+static bool bind_is_bounded(const struct bind *b)
+{
+	struct statfs fs = {.f_type = 0};
+
+	if (!b->writable)
+		return true;
+	return b->tmpfs_bytes && statfs(b->target, &fs) == 0 && is_tmpfs_of(&fs, b->tmpfs_bytes);
+}
+
 static bool disk_is_bounded(const struct plan *p, int scratch)
 {
 	uint64_t most = p->spec->limits.disk_bytes + ROOT_SKELETON_BYTES;
@@ -159,10 +173,10 @@ static bool disk_is_bounded(const struct plan *p, int scratch)
 	if (p->workspace_mode == WORKSPACE_DIRECT)
 		return false;
 	for (size_t i = 0; i < p->bind_count; i++)
-		if (p->binds[i].writable)
+		if (!bind_is_bounded(&p->binds[i]))
 			return false;
 	return p->spec->level != LEVEL_PROCESS && fstatfs(scratch, &fs) == 0 &&
-	       fs.f_type == TMPFS_MAGIC && fs.f_blocks * (uint64_t)fs.f_bsize <= most + 4096;
+	       is_tmpfs_of(&fs, most);
 }
 
 /* ".." of the root must be the root itself: an old root below it would appear there. */

@@ -140,8 +140,37 @@ struct bind *plan_add_bind(struct plan *p)
 	return &p->binds[p->bind_count++];
 }
 
+bool plan_bind_goes_first(const struct plan *p, const struct bind *b)
+{
+	return (b->is_tool || b->tmpfs_bytes) && !path_below(b->target, p->workspace_path) &&
+	       !path_below(b->target, "/workspace");
+}
+
+/* Before the mounts of sources, which may lie below them. */
+static int plan_tmpfs(struct plan *p, struct err *e)
+{
+	const struct tmpfs_mounts *t = &p->spec->tmpfs_mounts;
+
+	for (uint32_t i = 0; i < t->count; i++) {
+		struct bind *b = plan_add_bind(p);
+
+		snprintf(b->target, sizeof(b->target), "%s", t->items[i].path);
+		b->tmpfs_bytes = t->items[i].bytes;
+		b->source.st.st_mode = S_IFDIR;
+		b->writable = true;
+		if (str_equal(b->target, p->workspace_path))
+			return err_field(e, ERR_INVALID, "tmpfs",
+					 "tmpfs: '%s' is the workspace; --empty starts with an "
+					 "empty one",
+					 b->target);
+	}
+	return 0;
+}
+
 static int plan_mounts(struct plan *p, struct err *e)
 {
+	if (plan_tmpfs(p, e) < 0)
+		return -1;
 	for (size_t i = 0; i < p->spec->mounts.count; i++) {
 		struct mount_request m;
 		struct bind *b;
@@ -363,6 +392,8 @@ int plan_make_boot(struct plan *p, const struct boot_request *r, struct err *e)
 	snprintf(p->id, sizeof(p->id), "%s", r->id);
 	p->host = *r->host;
 	if (choose_image(p, e) < 0 || choose_workspace(p, e) < 0)
+		return -1;
+	if (plan_tmpfs(p, e) < 0)
 		return -1;
 	for (size_t i = 0; i < r->volume_count; i++)
 		if (plan_volume(p, &r->volumes[i], e) < 0)

@@ -21,8 +21,9 @@ struct bind {
 	struct source source;
 	char target[PATH_MAX];
 	bool writable;
-	bool is_tool; /* of --tools */
-	int owner;    /* see plan_owner */
+	bool is_tool;	      /* of --tools */
+	uint64_t tmpfs_bytes; /* not 0: a new tmpfs of this size, without a source */
+	int owner;	      /* see plan_owner */
 };
 
 /* As root: an owner of mounts whose files are to belong to the user inside. */
@@ -111,6 +112,8 @@ struct boot_request;
 
 /* Adds an empty mount; its fd is closed by plan_done. */
 struct bind *plan_add_bind(struct plan *p);
+/* Is it mounted before the workspace, which may lie below it? */
+bool plan_bind_goes_first(const struct plan *p, const struct bind *b);
 
 /* Fills in all but the namespaces. */
 int plan_look_at_host(struct host *ret, struct err *e);
@@ -149,5 +152,3 @@ void environment_move(struct plan *p, const char *home, const char *tmp);
 char *tools_add(struct plan *p);
 /* Needs no mount of its own. Call it once it is known whether there is a workspace. */
 bool tools_is_in_workspace(const struct plan *p, const struct bind *b);
-/* Is mounted before the workspace. */
-bool tools_goes_first(const struct plan *p, const struct bind *b);

@@ -229,8 +229,3 @@ bool tools_is_in_workspace(const struct plan *p, const struct bind *b)
 	       path_below(b->target, p->workspace_path) &&
 	       b->source.st.st_dev == p->workspace.st.st_dev;
 }
-
-bool tools_goes_first(const struct plan *p, const struct bind *b)
-{
-	return b->is_tool && !path_below(b->target, p->workspace_path);
-}

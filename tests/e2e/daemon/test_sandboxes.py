@@ -28,6 +28,29 @@ class Sandboxes(harness.Case):
         self.assertEqual(limits["memory"], 256 << 20)
         self.assertEqual((limits["pids"], limits["cpus"]), (64, 0.5))
 
+    def test_tmpfs_of_its_own_size(self):
+        """In a sandbox, after it was stopped and started, and in one run, which is cold then."""
+        look = "stat -f -c '%T %b' /tmp /mnt/t; head -c 2M /dev/zero 2>/dev/null >/mnt/t/f; stat -c %s /mnt/t/f"
+        says = "tmpfs 1024\ntmpfs 256\n1048576\n"
+        tmpfs = ["/tmp:size=4M", "/mnt/t:size=1M"]
+        box = self.box(tmpfs=tmpfs)
+        self.assertEqual(box.sh(look)["stdout"], says)
+        self.assertEqual(box.get("").json["layers"]["disk"], "tmpfs")
+        box.post("/stop")
+        box.post("/start")
+        self.assertEqual(box.sh(look)["stdout"], says)
+        self.assertEqual(self.d.post("/v1/run", {"shell": look, "tmpfs": tmpfs}).json["stdout"], says)
+        for text in ("/tmp:size=100G", "/proc", "relative", "/tmp:x"):
+            self.assertError(self.d.post("/v1/sandboxes", {"tmpfs": [text]}), 400, "invalid", "tmpfs")
+
+    def test_required_layers_reach_a_sandbox_that_is_not_from_the_pool(self):
+        reply = self.d.post("/v1/sandboxes", {"hostname": "own", "require": ["memory"]})
+        if reply.status == 201:
+            self.addCleanup(self.d.delete, "/v1/sandboxes/" + reply.json["id"])
+            self.assertNotIn("memory", reply.json["layers"]["missing"])
+        else:
+            self.assertError(reply, 501, "unsupported", "require")
+
     def test_what_was_refused_is_not_in_the_list(self):
         """Nothing was made; whoever asked has the answer."""
         def failed():

@@ -59,6 +59,7 @@ static int make_spec(const struct boot_job *job, struct sandbox_spec *s, struct 
 	s->hostname = str_copy(job->boot.hostname);
 	if (spec_finish(s, e) < 0)
 		return -1;
+	s->tmpfs_mounts = job->boot.tmpfs;
 	s->required_layers |= job->boot.required_layers & (LAYER_BIT(LAYER_COUNT) - 1);
 	/* The warm sandboxes in it have these layers (warm_enter.c). */
 	if (is_warm_host(job))
