@@ -13,7 +13,10 @@ enum scope { SCOPE_RUN = 1, SCOPE_FILES = 2, SCOPE_READ = 4, SCOPE_ADMIN = 8 };
 
 /* One request's origin; plain data, copied where it must last. */
 struct caller {
-	char token[IPC_ID]; /* id; "" is the operator over the Unix socket */
+	/* Whose sandboxes, shares and quotas: "@" and the tenant of the token, or else the token's id. "" is the
+	 * operator over the Unix socket. */
+	char token[IPC_ID];
+	char id[IPC_ID]; /* of the token itself; "" where only the owner of a sandbox is known */
 	char name[IPC_NAME];
 	unsigned scopes;
 	int trust; /* 0-5 */
@@ -23,3 +26,9 @@ struct caller {
 	uint32_t rate_per_minute; /* 0: the daemon's own */
 	char address[64];	  /* for rate limits and the audit */
 };
+
+/* The token itself, for what concerns the key and not its tenant: audit, rate limits, revocation. */
+static inline const char *caller_id(const struct caller *who)
+{
+	return who->id[0] ? who->id : who->token;
+}

@@ -123,6 +123,17 @@ static const struct token_key keys[] = {
 	{"cpus", parse_milli, AT(ceiling.cpus_milli), 1024000},
 };
 
+static int set_tenant(struct token *t, const char *value, struct err *e)
+{
+	if (!str_only(value, STR_ALNUM "._-", 1, TOKEN_TENANT - 1))
+		return err_field(e, ERR_INVALID, "tenant",
+				 "tenant: wants up to %d letters, digits, dots, dashes and "
+				 "underscores",
+				 TOKEN_TENANT - 1);
+	snprintf(t->tenant, sizeof(t->tenant), "%s", value);
+	return 0;
+}
+
 int token_set(struct token *t, const char *key, const char *value, struct err *e)
 {
 	struct err inner = {0};
@@ -131,6 +142,8 @@ int token_set(struct token *t, const char *key, const char *value, struct err *e
 
 	for (i = 0; i < ARRAY_LEN(keys) && !str_equal(key, keys[i].name); i++)
 		;
+	if (str_equal(key, "tenant"))
+		return set_tenant(t, value, e);
 	if (str_equal(key, "scopes"))
 		rc = parse_scopes(value, &t->scopes, &inner);
 	else if (i < ARRAY_LEN(keys))
@@ -227,6 +240,8 @@ size_t token_format(const struct token *t, char *line, size_t size)
 			str_append(line, size, " ", "%s=%" PRIu64 "%s", k->name, n,
 				   k->parse == parse_time ? "ms" : "");
 	}
+	if (t->tenant[0])
+		str_append(line, size, " ", "tenant=%s", t->tenant);
 	return strlen(line);
 }
 
@@ -288,7 +303,9 @@ static void fill_caller(struct caller *ret, const struct token *t)
 {
 	static const struct limits none;
 
-	snprintf(ret->token, sizeof(ret->token), "%s", t->id);
+	snprintf(ret->token, sizeof(ret->token), "%s%s", t->tenant[0] ? "@" : "",
+		 t->tenant[0] ? t->tenant : t->id);
+	snprintf(ret->id, sizeof(ret->id), "%s", t->id);
 	snprintf(ret->name, sizeof(ret->name), "%s", t->name);
 	ret->scopes = t->scopes;
 	ret->trust = t->trust;
@@ -322,9 +339,16 @@ bool tokens_check(const struct tokens *t, const char *key, uint64_t now, struct 
 bool tokens_has(const struct tokens *t, const char *id, uint64_t now)
 {
 	for (size_t i = 0; i < t->count; i++)
-		if (str_equal(t->items[i].id, id))
-			return !t->items[i].expires || now < t->items[i].expires;
+		if (token_is_of(&t->items[i], id) &&
+		    (!t->items[i].expires || now < t->items[i].expires))
+			return true;
 	return false;
+}
+
+bool token_is_of(const struct token *t, const char *owner)
+{
+	return owner[0] == '@' ? t->tenant[0] && str_equal(t->tenant, owner + 1)
+			       : str_equal(t->id, owner);
 }
 
 size_t tokens_count(const struct tokens *t)

@@ -9,7 +9,7 @@
  * ID: 10 letters and digits. HASH: BLAKE2b-256 of the whole key as shown, in hex; keys hold 160
  * random bits, so that a slow hash would gain nothing. Keys: cl_<id>_<40 hex>, or for E2B clients
  * e2b_<40 hex>. KEY: trust, memory, cpus, pids, disk, timeout (the ceiling), sandboxes, rate (requests a
- * minute), expires (unix seconds), created.
+ * minute), expires (unix seconds), created, tenant. Tokens of one tenant own their sandboxes together.
  *
  *   struct tokens *t = tokens_new();
  *   tokens_load(t, text, len, &e);        replaces all of them, or none on error
@@ -20,9 +20,10 @@
 #include "base/base.h"
 #include "auth/auth.h"
 
-#define TOKEN_ID 16   /* with its end */
-#define TOKEN_KEY 80  /* longest key with its end */
-#define TOKEN_HASH 32 /* bytes */
+#define TOKEN_ID 16		  /* with its end */
+#define TOKEN_TENANT (IPC_ID - 1) /* with its end; owners are "@" and this */
+#define TOKEN_KEY 80		  /* longest key with its end */
+#define TOKEN_HASH 32		  /* bytes */
 #define TOKEN_LINE 1024
 #define TOKENS_MAX 4096
 
@@ -32,7 +33,8 @@ struct token {
 	unsigned char hash[TOKEN_HASH];
 	unsigned scopes;
 	int trust;
-	struct limits ceiling; /* where a member is not 0 */
+	char tenant[TOKEN_TENANT]; /* or "": a tenant of its own */
+	struct limits ceiling;	   /* where a member is not 0 */
 	uint32_t max_sandboxes, rate_per_minute;
 	uint64_t expires, created; /* unix seconds; 0: never, unknown */
 };
@@ -57,7 +59,9 @@ void tokens_free(struct tokens *t);
 int tokens_load(struct tokens *t, const char *text, size_t len, struct err *e);
 /* In constant time for what concerns the secret. caller's address is left alone. */
 bool tokens_check(const struct tokens *t, const char *key, uint64_t now, struct caller *ret);
-/* Is there one of this id that has not expired? */
+/* Is this the owner's token, or one of the tenant that is the owner? */
+bool token_is_of(const struct token *t, const char *owner);
+/* Is there a token of this id or tenant that has not expired? */
 bool tokens_has(const struct tokens *t, const char *id, uint64_t now);
 size_t tokens_count(const struct tokens *t);
 const struct token *tokens_at(const struct tokens *t, size_t i);

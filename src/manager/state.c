@@ -113,7 +113,7 @@ void audit_caller(struct manager *m, const struct caller *who, const struct audi
 	if (!who)
 		snprintf(entry.who, sizeof(entry.who), "daemon");
 	else if (who->token[0])
-		snprintf(entry.who, sizeof(entry.who), "%s %.38s", who->token, who->name);
+		snprintf(entry.who, sizeof(entry.who), "%s %.38s", caller_id(who), who->name);
 	else
 		snprintf(entry.who, sizeof(entry.who), "operator");
 	snprintf(entry.verdict, sizeof(entry.verdict), "allow");

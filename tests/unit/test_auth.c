@@ -233,6 +233,25 @@ static void test_origins(void **state)
 	assert_false(gate_origin_is_fine(&g, "", ""));
 }
 
+static void test_tenants(void **state)
+{
+	struct token t = {.id = "abcdefghij"};
+	struct err e = {0};
+
+	(void)state;
+	assert_true(token_is_of(&t, "abcdefghij"));
+	assert_false(token_is_of(&t, "@"));
+	assert_int_equal(token_set(&t, "tenant", "team", &e), 0);
+	assert_true(token_is_of(&t, "@team"));
+	assert_false(token_is_of(&t, "@teams"));
+	assert_false(token_is_of(&t, "@tea"));
+	assert_false(token_is_of(&t, "team"));
+	assert_int_equal(token_set(&t, "tenant", "", &e), -1);
+	assert_int_equal(token_set(&t, "tenant", "a b", &e), -1);
+	assert_int_equal(token_set(&t, "tenant", "abcdefghijabcdefghijabc", &e), -1);
+	assert_string_equal(e.field, "tenant");
+}
+
 /* One tenant alone gets about a half; a newcomer always finds something; the operator has the last tenth. */
 static void test_shares_are_fair(void **state)
 {
@@ -294,6 +313,7 @@ int main(void)
 		cmocka_unit_test(test_buckets),
 		cmocka_unit_test(test_buckets_fill_by_time),
 		cmocka_unit_test(test_hosts),
+		cmocka_unit_test(test_tenants),
 		cmocka_unit_test(test_shares_are_fair),
 		cmocka_unit_test(test_shares_counted_past_the_bound),
 		cmocka_unit_test(test_origins),

@@ -253,7 +253,7 @@ static int check_token_rate(struct exchange *x, struct err *e)
 		return 0;
 	if (x->caller.rate_per_minute)
 		rate = (struct config_rate){x->caller.rate_per_minute, 0};
-	return check_rate(x, x->internal->server->by_token, x->caller.token, &rate, e);
+	return check_rate(x, x->internal->server->by_token, caller_id(&x->caller), &rate, e);
 }
 
 static int check_scope(const struct exchange *x, struct err *e)
@@ -436,7 +436,8 @@ void exchange_audit_entry(const struct exchange *x, struct audit_entry *ret, con
 {
 	*ret = (struct audit_entry){0};
 	if (x->caller.token[0])
-		snprintf(ret->who, sizeof(ret->who), "%s %s", x->caller.token, x->caller.name);
+		snprintf(ret->who, sizeof(ret->who), "%s %s", caller_id(&x->caller),
+			 x->caller.name);
 	else
 		snprintf(ret->who, sizeof(ret->who), "%s",
 			 x->caller.name[0] ? x->caller.name : "unknown");

@@ -435,7 +435,7 @@ bool server_is_draining(const struct server *s)
 /* The caller's token is no longer there; the operator on the Unix socket has none. */
 static bool is_revoked(const struct exchange *x)
 {
-	const char *token = x->caller.token;
+	const char *token = caller_id(&x->caller);
 
 	return token[0] && !tokens_has(x->api->tokens, token, (uint64_t)time(NULL));
 }

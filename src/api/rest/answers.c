@@ -74,8 +74,9 @@ static const struct {
 	{"Snapshots", "snapshots:[Snapshot]"},
 	{"Fork", "sandbox?:Sandbox error?:ErrorBody"},
 	{"Forks", "sandboxes:[Fork]"},
-	{"Token", "id:string name:string scopes:string trust:integer max_sandboxes:integer "
-		  "rate_per_minute:integer ceiling:object expires_at:string? created_at:string?"},
+	{"Token",
+	 "id:string name:string scopes:string tenant:string? trust:integer max_sandboxes:integer "
+	 "rate_per_minute:integer ceiling:object expires_at:string? created_at:string?"},
 	{"Tokens", "tokens:[Token]"},
 	{"AuditRecord", "seq:integer time:string who:string what:string target:string "
 			"verdict:string why:string from?:string prev:string hash:string"},

@@ -77,9 +77,10 @@ static json_t *describe_token(const struct token *t)
 	json_t *o;
 
 	scopes_format(t->scopes, scopes, sizeof(scopes));
-	o = json_pack("{s:s, s:s, s:s, s:i, s:I, s:I}", "id", t->id, "name", t->name, "scopes",
-		      scopes, "trust", t->trust, "max_sandboxes", (json_int_t)t->max_sandboxes,
-		      "rate_per_minute", (json_int_t)t->rate_per_minute);
+	o = json_pack("{s:s, s:s, s:s, s:s?, s:i, s:I, s:I}", "id", t->id, "name", t->name,
+		      "scopes", scopes, "tenant", t->tenant[0] ? t->tenant : NULL, "trust",
+		      t->trust, "max_sandboxes", (json_int_t)t->max_sandboxes, "rate_per_minute",
+		      (json_int_t)t->rate_per_minute);
 	json_object_set_new(o, "ceiling", describe_ceiling(&t->ceiling));
 	json_object_set_new(o, "expires_at", time_or_null(t->expires));
 	json_object_set_new(o, "created_at", time_or_null(t->created));
@@ -127,10 +128,12 @@ void v1_images(struct exchange *x)
 void v1_volumes(struct exchange *x)
 {
 	const struct config *c = x->api->config;
+	/* A tenant's sandboxes are open to all of its tokens: the name of one counts for nothing. */
+	const char *name = x->caller.token[0] == '@' ? "" : x->caller.name;
 	json_t *all = json_array();
 
 	for (size_t i = 0; i < c->volume_count; i++)
-		if (config_volume_allows(&c->volumes[i], x->caller.token, x->caller.name))
+		if (config_volume_allows(&c->volumes[i], x->caller.token, name))
 			json_array_append_new(all,
 					      json_pack("{s:s, s:b}", "name", c->volumes[i].name,
 							"read_only", c->volumes[i].read_only));

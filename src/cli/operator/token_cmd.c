@@ -135,7 +135,7 @@ static int parse_expiry(const char *text, char *ret, size_t size, struct err *e)
 static int apply_options(struct token *t, const struct verb_call *v, struct err *e)
 {
 	static const char *const names[] = {"scopes", "trust",	 "memory",    "cpus", "pids",
-					    "disk",   "timeout", "sandboxes", "rate"};
+					    "disk",   "timeout", "sandboxes", "rate", "tenant"};
 	const char *expiry = verb_text(v, "expires");
 	char expires[32] = "";
 
@@ -166,11 +166,11 @@ static json_t *describe_token(const struct token *t)
 	char scopes[64];
 
 	scopes_format(t->scopes, scopes, sizeof(scopes));
-	return json_pack("{s:s, s:s, s:s, s:i, s:I, s:I, s:I, s:I}", "id", t->id, "name", t->name,
-			 "scopes", scopes, "trust", t->trust, "max_sandboxes",
-			 (json_int_t)t->max_sandboxes, "rate_per_minute",
-			 (json_int_t)t->rate_per_minute, "created", (json_int_t)t->created,
-			 "expires", (json_int_t)t->expires);
+	return json_pack("{s:s, s:s, s:s, s:s*, s:i, s:I, s:I, s:I, s:I}", "id", t->id, "name",
+			 t->name, "scopes", scopes, "tenant", t->tenant[0] ? t->tenant : NULL,
+			 "trust", t->trust, "max_sandboxes", (json_int_t)t->max_sandboxes,
+			 "rate_per_minute", (json_int_t)t->rate_per_minute, "created",
+			 (json_int_t)t->created, "expires", (json_int_t)t->expires);
 }
 
 /*
@@ -232,6 +232,7 @@ static const struct verb_option create_options[] = {
 	{"timeout", 't', "TIME", "ceiling for each command", NULL},
 	{"sandboxes", 0, "N", "how many at a time", NULL},
 	{"rate", 0, "N", "requests a minute", NULL},
+	{"tenant", 0, "NAME", "own sandboxes together with the other tokens of NAME", NULL},
 	{"expires", 0, "TIME", "30d, 12h, never (never)", NULL},
 	{"e2b", 0, NULL, "a key that E2B clients take", NULL},
 	{"json", 0, NULL, "print an object, the key in it", NULL},
@@ -265,6 +266,7 @@ static const struct column token_columns[] = {
 	{"ID", "id", COLUMN_TEXT},
 	{"NAME", "name", COLUMN_TEXT},
 	{"SCOPES", "scopes", COLUMN_TEXT},
+	{"TENANT", "tenant", COLUMN_TEXT},
 	{"TRUST", "trust", COLUMN_TEXT},
 	{"SANDBOXES", "max_sandboxes", COLUMN_COUNT},
 	{"RATE", "rate_per_minute", COLUMN_COUNT},

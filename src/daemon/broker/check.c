@@ -9,6 +9,8 @@ bool check_owner(const char *owner)
 {
 	if (str_equal(owner, "") || str_equal(owner, "-"))
 		return true;
+	if (owner[0] == '@')
+		return str_only(owner + 1, STR_ALNUM "._-", 1, IPC_ID - 2);
 	return str_only(owner, STR_ALNUM, 1, IPC_ID - 1);
 }
 

@@ -48,13 +48,19 @@ static void answer_with_link(const struct box_request *r, int link)
 
 /* ---- boot ---- */
 
-/* The ceiling that the operator gave this token. */
+/* The ceiling that the operator gave this token; of a tenant, the widest of its tokens' (the front knows which). */
 static int check_token(const struct daemon *d, const char *owner, const struct limits *l,
 		       struct err *e)
 {
-	const struct token *t = daemon_token(d, owner);
+	int rc = 0;
 
-	return t ? check_ceiling(l, &t->ceiling, e) : 0;
+	for (size_t i = 0; owner[0] && i < tokens_count(d->tokens); i++) {
+		const struct token *t = tokens_at(d->tokens, i);
+
+		if (token_is_of(t, owner) && (rc = check_ceiling(l, &t->ceiling, e)) == 0)
+			return 0;
+	}
+	return rc;
 }
 
 /* Counted apart: sandboxes that clients keep, those for one run, and those of the pool. */

@@ -125,6 +125,33 @@ class Auth(harness.Case):
         self.d.delete("/v1/sandboxes", token=b)
         self.assertEqual(self.d.get(box.path, token=a).json["state"], "running")
 
+    def test_tokens_of_one_tenant(self):
+        """They own together; scopes, ceilings, rates and names in the audit log are each token's own."""
+        maker = self.d.token("team-maker", "--tenant", "team", "--memory", "512M")
+        reader = self.d.token("team-reader", "--tenant", "team", "--scopes", "read")
+        other = self.d.token("teams", "--tenant", "teams")
+        box = self.box(maker, memory="64M")
+        snap = box.post("/snapshot", {"name": "of-team"}).json
+        self.addCleanup(self.d.delete, "/v1/snapshots/" + snap["id"])
+        self.assertEqual(self.d.get(box.path, token=reader).json["id"], box.id)
+        self.assertEqual([s["id"] for s in self.d.get("/v1/sandboxes", token=reader).json["sandboxes"]],
+                         [box.id])
+        self.assertEqual([s["id"] for s in self.d.get("/v1/snapshots", token=reader).json["snapshots"]],
+                         [snap["id"]])
+        self.assertError(self.d.delete(box.path, token=reader), 403)
+        self.assertError(self.d.post(box.path + "/exec", {"cmd": ["true"]}, token=reader), 403)
+        self.assertError(self.d.get(box.path, token=other), 404)
+        self.assertEqual(self.d.get("/v1/sandboxes", token=other).json["sandboxes"], [])
+        self.assertError(self.d.post("/v1/sandboxes", {"memory": "600M"}, token=maker), 403)
+        tokens = {t["name"]: t for t in self.d.get("/v1/tokens").json["tokens"]}
+        self.assertEqual(tokens["team-maker"]["tenant"], "team")
+        records = self.d.get("/v1/audit?target=" + box.id).json["records"]
+        self.assertEqual(records[0]["who"], tokens["team-maker"]["id"] + " team-maker")
+        revoked = subprocess.run([cl.CLOCHE, "token", "revoke", "team-maker"], env=self.d.env())
+        self.assertEqual(revoked.returncode, 0)
+        harness.until(lambda: self.d.get(box.path, token=maker).status == 401, "the revocation")
+        self.assertEqual(self.d.get(box.path, token=reader).json["state"], "running")
+
     def test_ceiling_and_quota(self):
         key = self.d.token("ceiling", "--memory", "256M", "--disk", "64M", "--sandboxes", "1")
         reply = self.d.post("/v1/sandboxes", {"memory": "512M", "disk": "32M"}, token=key)
