@@ -380,7 +380,9 @@ static void fake_done(struct world *w, const struct ipc *asked)
 		if (w->fail_claims)
 			err_set(&m.err, ERR_UNSUPPORTED, "not this one");
 	}
-	if (g && asked->type != IPC_PAUSE && asked->type != IPC_RESUME)
+	if (asked->type == IPC_UPDATE && w->fail_updates)
+		err_set(&m.err, ERR_UNSUPPORTED, "not these limits");
+	else if (g && asked->type != IPC_PAUSE && asked->type != IPC_RESUME)
 		g->limits = asked->boot.limits;
 	if (g)
 		g->paused = asked->type == IPC_PAUSE;

@@ -45,7 +45,7 @@ struct world {
 	unsigned fail_boots;	 /* so many boots fail */
 	enum err_kind fail_kind; /* as this */
 	unsigned fail_destroys;
-	bool fail_claims, mute_guests, hold_boots;
+	bool fail_claims, fail_updates, mute_guests, hold_boots;
 	bool abandoned;	 /* world_free leaves all as it is, like a killed daemon */
 	struct ipc held; /* a boot that waits for world_boot_held */
 	uint64_t oom_kills;

@@ -94,10 +94,15 @@ static void test_environment(void **state)
 	ran_done(&r);
 }
 
+/* Also where the guest has a file open that an exec would not close. */
 static void test_children_hold_three_fds(void **state)
 {
 	struct ran r;
 
+	driver_stop(*state);
+	assert_int_equal(dup2(2, 25), 25);
+	driver_start(*state);
+	close(25);
 	driver_shell(*state, "ls /proc/$$/fd | tr '\\n' ' '; cat /proc/$$/stat | cut -d' ' -f5,6",
 		     &r);
 	assert_true(strncmp(buf_head(&r.out), "0 1 2 ", 6) == 0);
@@ -116,6 +121,36 @@ static void test_input(void **state)
 	driver_feed(d, stream, bytes, sizeof(bytes));
 	driver_collect(d, stream, &r);
 	assert_int_equal(atoi(buf_head(&r.out)), sizeof(bytes));
+	ran_done(&r);
+}
+
+/* Input that a command does not read is refused at some point, and the guest goes on. */
+static void test_input_that_nobody_reads(void **state)
+{
+	struct driver *d = *state;
+	static char bytes[16 << 10];
+	struct buf b = driver_exec(GUEST_EXEC_BACKGROUND, ARGV("sleep", "1000"));
+	uint32_t stream = driver_open(d, G_EXEC, &b);
+	struct frame *f = driver_expect(d, stream, G_OK);
+	struct unpack u = unpack_from(f->payload, f->len);
+	uint32_t eid = unpack_u32(&u);
+	uint8_t answer = G_OK;
+	struct ran r;
+
+	free(f);
+	for (int i = 0; i < 200 && answer == G_OK; i++) {
+		struct buf input = {0};
+
+		pack_u32(&input, eid);
+		pack_bytes(&input, bytes, sizeof(bytes));
+		pack_u8(&input, 0);
+		f = driver_next(d, driver_open(d, G_INPUT, &input));
+		answer = f->type;
+		free(f);
+	}
+	assert_int_equal(answer, G_ERROR);
+	driver_shell(d, "echo alive", &r);
+	assert_true(strncmp(buf_head(&r.out), "alive", 5) == 0);
 	ran_done(&r);
 }
 
@@ -605,6 +640,7 @@ int main(void)
 		T(test_environment),
 		T(test_children_hold_three_fds),
 		T(test_input),
+		T(test_input_that_nobody_reads),
 		T(test_large_request),
 		T(test_slow_reader),
 		T(test_background_keeps_the_end),

@@ -59,7 +59,18 @@ static void test_bodies(void **state)
 		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nmore", NULL},
 		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n\r\n",
 		 NULL},
-		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n", NULL},
+		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", NULL},
+		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 0\r\n\r\n"
+		 "0\r\n\r\n",
+		 NULL},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n"
+		 "0\r\n\r\n",
+		 NULL},
+		{"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 1\r\n\r\nx", NULL},
+		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+		 "10000000000000003\r\nabc\r\n0\r\n\r\n",
+		 NULL},
+		{"HTTP/1.1 200 O\nX: y\r\n\r\n", NULL},
 		{"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nx", NULL},
 		{"HTTP/1.1 200 OK\r\nContent-Length: +1\r\n\r\nx", NULL},
 		{"HTTP/1.1 200 OK\r\nX: a\r\n folded\r\n\r\n", NULL},
@@ -114,6 +125,10 @@ static void test_fields(void **state)
 	assert_false(http1_list_has("close, X-One", "One"));
 	assert_false(http1_list_has("", "X"));
 	assert_false(http1_list_has(", ,", ""));
+	assert_true(http1_unescape("a%2Fb+c", 7, true, bytes));
+	assert_string_equal(bytes, "a/b c");
+	assert_false(http1_unescape("a%00b", 5, true, bytes));
+	assert_false(http1_unescape("a%2", 3, true, bytes));
 }
 
 /* Whole answers, fed whole and byte by byte. */

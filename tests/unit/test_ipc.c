@@ -117,6 +117,9 @@ static void test_sizes(void **state)
 	refuse(ipc_size(IPC_BOOT));
 	out.boot.volume_count = IPC_VOLUMES;
 	refuse(ipc_size(IPC_BOOT) - 1);
+	out.boot.volume_count = IPC_VOLUMES + 1;
+	assert_int_equal(ipc_send(pair[0], &out, -1), -1);
+	assert_int_equal(errno, EINVAL);
 }
 
 static void test_types(void **state)
@@ -146,8 +149,11 @@ static void test_strings(void **state)
 	out.type = IPC_DESTROY;
 	out.err.kind = 77;
 	refuse(ipc_size(IPC_DESTROY));
-	boot_message(&out);
 	out.err.kind = ERR_NONE;
+	boot_message(&out);
+	memset(out.boot.id, 'a', sizeof(out.boot.id)); /* a NUL follows, of another string */
+	refuse(offsetof(struct ipc, boot.volumes));
+	boot_message(&out);
 	out.boot.volume_count = IPC_VOLUMES;
 	memset(out.boot.volumes[7].target, 'a', IPC_PATH);
 	refuse(ipc_size(IPC_BOOT));

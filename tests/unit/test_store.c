@@ -107,6 +107,7 @@ static void keeps_rows(void **state)
 	assert_string_equal("b", found.last.id);
 	assert_string_equal("it's \"named\"", found.last.name);
 	assert_int_equal(3, found.last.created_ms);
+	assert_int_equal(5, found.last.expires_ms);
 	assert_string_equal("{\"a\":\"'); DROP TABLE sandboxes; --\"}", found.options);
 	assert_int_equal(0, store_remove(f->store, "b", &f->err));
 	assert_int_equal(0, store_remove(f->store, "nobody", &f->err));
@@ -221,6 +222,27 @@ static void begins_anew_if_damaged(void **state)
 	assert_int_equal(1, look(f).count);
 }
 
+/* Whole in its head and its schema, so that only a check of all pages finds the damage. */
+static void finds_damage_in_the_middle(void **state)
+{
+	struct fixture *f = *state;
+	static const char nothing[4096];
+	char id[24];
+	int fd;
+
+	for (int i = 0; i < 2000; i++) {
+		snprintf(id, sizeof(id), "id%d", i);
+		put(f, id, (uint64_t)i, "{\"a\":\"some text that takes up room in its page\"}");
+	}
+	store_close(take_ptr(f->store));
+	fd = open(f->path, O_RDWR | O_CLOEXEC);
+	assert_true(lseek(fd, 0, SEEK_END) > 40 * 4096);
+	assert_int_equal(sizeof(nothing), pwrite(fd, nothing, sizeof(nothing), 30 * 4096));
+	close(fd);
+	reopen(f);
+	assert_non_null(strstr(f->note, "moved to"));
+}
+
 static void leaves_a_busy_one_alone(void **state)
 {
 	struct fixture *f = *state;
@@ -246,6 +268,7 @@ int main(void)
 		TEST(reads_every_released_version),
 		TEST(refuses_a_later_version),
 		TEST(begins_anew_if_damaged),
+		TEST(finds_damage_in_the_middle),
 		TEST(leaves_a_busy_one_alone),
 	};
 
