@@ -331,6 +331,7 @@ void result_done(struct result *r)
 	for (size_t i = 0; i < r->change_count; i++)
 		free(r->changes[i].path);
 	free(r->changes);
+	free(r->cwd);
 	free(r->denials);
 	*r = (struct result){0};
 }

@@ -54,6 +54,7 @@ struct result {
 	bool changes_cut;	 /* there were more */
 	bool changes_incomplete; /* the tree was too large to look at all of it */
 	bool apply_failed;	 /* a change could not be brought to the host */
+	char *cwd;		 /* cwd_file: where the command ended, or NULL */
 	int output_errno;	 /* the caller's file could not take the output: why */
 	struct denial *denials;
 	size_t denial_count;

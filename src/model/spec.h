@@ -44,7 +44,8 @@ struct sandbox_spec {
 	char *hostname;
 	char *policy;
 	char *not_built; /* never set: the fields that are refused by name */
-	bool diff, empty, tools, tty, json;
+	char *cwd_file;	 /* gets the directory in which the command ended */
+	bool keep_control, diff, empty, tools, tty, json;
 	struct list allow;		  /* DOMAIN[:PORT] */
 	struct list mounts;		  /* SRC:DST[:ro|rw] */
 	struct list tmpfs;		  /* PATH[:size=SIZE] */
@@ -95,6 +96,9 @@ struct field {
 	const char *metavar;	   /* NULL: the option may stand alone, for the value "true" */
 	const char *help;
 };
+
+/* In HOME inside: where a command leaves its last directory for cwd_file. */
+#define SPEC_CWD_NAME ".cloche-cwd"
 
 extern const struct field spec_fields[];
 extern const size_t spec_field_count;

@@ -3,6 +3,9 @@
 import json
 import os
 import shlex
+import shutil
+import signal
+import subprocess
 
 import cl
 
@@ -24,9 +27,18 @@ def event(command="true", name="PreToolUse", tool="Bash", cwd=None, **call):
 class Hook(cl.Case):
     def hook(self, what, *options, code=0, **env):
         text = what if isinstance(what, (str, bytes)) else json.dumps(what)
+        env.setdefault("XDG_RUNTIME_DIR", self.run_dir())
         r = cl.run("hook", *options, input=text, env=cl.caller_env(**env))
         self.assertEqual(r.code, code, str(r))
         return r
+
+    def run_dir(self):
+        """Where the hook keeps the directories of sessions; not in the project."""
+        path = os.path.join(cl.base_dir(), "run-%d" % os.getpid())
+        if not os.path.isdir(path):
+            os.mkdir(path)
+            self.addCleanup(shutil.rmtree, path)
+        return path
 
     def rewritten(self, what, *options, **env):
         """The words of the command that the agent would hand to its shell."""
@@ -36,17 +48,26 @@ class Hook(cl.Case):
         return answer["updatedInput"]
 
     def refused_as(self, what, says, *options, **env):
-        r = self.hook(what, *options, code=2, **env)
+        code = env.pop("code", 2)
+        r = self.hook(what, *options, code=code, **env)
         self.assertRegex(r.err, says)
         self.assertIn("was not run", r.err)
-        answer = json.loads(r.out)
-        if "hookSpecificOutput" in answer:
-            answer = answer["hookSpecificOutput"]
-            self.assertEqual(answer["permissionDecision"], "deny")
-            self.assertNotIn("updatedInput", answer)
-        else:
-            self.assertEqual(answer["permission"], "deny")
-            self.assertNotIn("updated_input", answer)
+        self.counts_everywhere(r.out, says)
+
+    def counts_everywhere(self, text, says):
+        """Every agent finds its own words for "no" in the answer, and nothing to run."""
+        answer = json.loads(text)
+        self.assertEqual(answer["decision"], "block")  # Gemini CLI, Goose
+        self.assertEqual(answer["permission"], "deny")  # Cursor
+        self.assertEqual(answer["permissionDecision"], "deny")  # Copilot CLI
+        self.assertIs(answer["cancel"], True)  # Cline
+        self.assertEqual(answer["hookSpecificOutput"]["permissionDecision"], "deny")  # Claude Code
+        for name in ("reason", "user_message", "agent_message", "permissionDecisionReason",
+                     "errorMessage"):
+            self.assertRegex(answer[name], says)
+        for name in ("updatedInput", "updated_input", "modifiedArgs", "overrideInput", "tool_input"):
+            self.assertNotIn('"%s":' % name, text)
+        self.assertNotIn("continue", answer)
 
     def shell(self, command, code=0):
         """As the agent does it: through a shell of the host, in the project."""
@@ -87,7 +108,7 @@ class Rewriting(Hook):
     def test_a_command_that_is_wrapped_is_wrapped_again(self):
         """Nobody gets out by claiming to be in."""
         call = self.rewritten(event("%s run -- true" % cl.CLOCHE))
-        self.assertTrue(call["command"].endswith("-c '%s run -- true'" % cl.CLOCHE), call)
+        self.assertTrue(call["command"].endswith(" '%s run -- true'" % cl.CLOCHE), call)
 
     def test_project_and_current_directory(self):
         sub = self.mkdir("a/b")
@@ -119,7 +140,197 @@ class Rewriting(Hook):
         self.assertIn("updatedInput", answer)
 
 
+class Home(Hook):
+    """Each command has a fresh view of the project; what it changed comes back, but not all."""
+
+    def agent(self, command, *options, code=0, session="s1", **env):
+        ask = event(command)
+        ask["session_id"] = session
+        call = self.rewritten(ask, *options, **env)
+        return self.shell(call["command"], code=code)
+
+    def setUp(self):
+        super().setUp()
+        self.top = self.dir
+        self.dir = self.mkdir("project")
+        os.chmod(self.dir, 0o777)
+        os.chmod(self.top, 0o755)
+        os.chdir(self.dir)
+        cl.Case.current = self.dir
+
+    def test_changes_come_back_whatever_the_status(self):
+        r = self.agent("echo made >f; echo x >.mcp.json; exit 3", code=3)
+        self.assertEqual(self.read("f"), "made\n")
+        self.assertEqual(os.listdir(self.dir), ["f"])
+        self.assertIn("cloche: skipped .mcp.json: control file", r.err)
+        self.assertNotIn("added f", r.err)
+        self.agent("rm f; kill -9 $$", code=137)
+        self.assertEqual(os.listdir(self.dir), [])
+
+    def test_directory_is_carried_over(self):
+        self.mkdir("a/b")
+        os.symlink("a", self.path("link"))
+        real = os.path.realpath(self.dir)
+        self.assertEqual(self.agent("pwd; cd a/b").out, real + "\n")
+        self.assertEqual(self.agent("pwd; cd ../../link; exit 1", code=1).out, real + "/a/b\n")
+        self.assertEqual(self.agent("pwd; mkdir new; cd new").out, real + "/a\n")
+        self.assertEqual(self.agent("pwd", session="other").out, real + "\n")
+        self.assertEqual(self.agent("pwd; (cd /); exec true").out, real + "/a/new\n")
+        self.assertEqual(self.agent("pwd; cd /tmp").out, real + "/a/new\n")
+        self.assertEqual(self.agent("pwd").out, real + "\n")  # outside of the project: not kept
+        self.assertEqual(self.agent("cd a; set -u; set -- 1 2; trap - EXIT; echo $#").out, "2\n")
+        self.assertEqual(self.agent("pwd; echo $# $0").out, real + "\n0 /bin/bash\n")
+
+    def test_directory_is_only_data(self):
+        """What a command leaves as its directory is text of an attacker."""
+        real = os.path.realpath(self.dir)
+        outside = os.path.join(self.top, "outside")
+        os.mkdir(outside)
+        for text in ("/etc", outside, real + "/../outside", "relative", "", "/", real + "/f",
+                     real + "/gone", "x" * 9000, "/" + "x" * 4094, real + "\n--net=public"):
+            script = "touch f; trap 'printf \"%%s\\n\" %s >~/.cloche-cwd' EXIT" % shlex.quote(text).replace("'", "'\\''")
+            self.agent(script)
+            self.assertEqual(self.agent("pwd").out, real + "\n", text)
+        for script in ("ln -s /etc/passwd ~/.cloche-cwd", "mkdir ~/.cloche-cwd", "mkfifo ~/.cloche-cwd",
+                       "printf '/tmp\\0x\\n' >~/.cloche-cwd"):
+            self.agent("trap - EXIT; " + script)
+            self.assertEqual(self.agent("pwd").out, real + "\n", script)
+
+    def test_state_of_somebody_else(self):
+        """A directory that others may write to keeps nothing."""
+        self.mkdir("a")
+        place = os.path.join(self.run_dir(), "cloche-hook-%d" % os.geteuid())
+        os.mkdir(place)
+        os.chmod(place, 0o777)
+        ask = event("pwd")
+        call = self.rewritten(ask)
+        self.assertNotIn("--cwd-file", call["command"])
+
+    def test_fresh_view(self):
+        """No process, temporary file or socket of one command meets the next."""
+        self.agent("echo x >/tmp/left; echo y >~/left; (sleep 60 &)")
+        r = self.agent("ls /tmp ~; ps ax 2>/dev/null | grep -c '[s]leep 60'", code=1)
+        self.assertNotIn("left", r.out)
+
+    def test_what_git_would_run(self):
+        self.plant_for_git()
+
+    def plant_for_git(self, *options):
+        """The next git outside runs nothing that a command planted, by any of these ways."""
+        if not shutil.which("git"):
+            self.skipTest("no git")
+        env = dict(os.environ, HOME=self.top, GIT_CONFIG_NOSYSTEM="1")
+        git = lambda *a: subprocess.run(["git", *a], cwd=self.dir, env=env, check=False,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(git("init", "-q", ".").returncode, 0)
+        git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x")
+        mark = os.path.join(self.top, "mark")
+        config = "[core]\n\tfsmonitor = touch %s; false\n\thooksPath = /tmp\n" % mark
+        plant = "printf %s >%%s" % shlex.quote(config)
+        evil = "mkdir -p evil/objects evil/refs; echo ref: refs/heads/main >evil/HEAD; " + plant % "evil/config"
+        ways = (
+            plant % ".git/config",
+            "git config core.fsmonitor 'touch %s; false'" % mark,
+            plant % ".git/config.worktree" + "; git config extensions.worktreeConfig true",
+            evil + "; printf ../evil >.git/commondir",
+            evil + "; cp .git/HEAD x; mv .git old; cp -r evil .git",
+            evil + "; mv .git old; printf 'gitdir: evil' >.git",
+            evil + "; mv .git old; ln -s evil .git",
+            "mkdir h; printf '#!/bin/sh\ntouch %s' >h/post-index-change; chmod 755 h/*; "
+            "rm -rf .git/hooks; ln -s ../h .git/hooks" % mark,
+            "mkdir -p .git/hooks; printf '#!/bin/sh\ntouch %s' >.git/hooks/post-index-change; "
+            "chmod 755 .git/hooks/*" % mark,
+            "printf '*.txt filter=x' >.gitattributes; git config filter.x.clean 'touch %s'; "
+            "echo 1 >a.txt; git add a.txt" % mark,
+        )
+        for way in ways:
+            for shout in (way, way.replace(".git", ".GIT")):
+                self.agent(shout + "; exit 0", *options)
+                for command in (("status",), ("add", "-A"), ("diff",), ("checkout", "-q", "-f")):
+                    git(*command)
+                self.assertFalse(os.path.exists(mark), way)
+        self.assertEqual(git("status").returncode, 0)
+        # Two steps: first the parts, then what turns them into a repository.
+        self.agent("mkdir -p bare/objects bare/refs; " + plant % "bare/config", *options)
+        self.agent("echo ref: refs/heads/main >bare/HEAD", *options)
+        subprocess.run(["git", "status"], cwd=self.path("bare"), env=env, check=False,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.assertFalse(os.path.exists(mark))
+
+    def test_what_agents_would_run(self):
+        names = (".claude/settings.local.json", ".claude/settings.json", ".mcp.json", "sub/.mcp.json",
+                 ".cursor/hooks.json", ".gemini/settings.json", ".codex/hooks.json", ".github/hooks/x.json",
+                 ".cline/hooks/PreToolUse", ".agents/plugins/x/hooks/hooks.json", ".opencode/plugins/x.js",
+                 ".Claude/settings.json", ".vscode/settings.json", "AGENTS.md", "CLAUDE.md")
+        self.agent("".join("mkdir -p $(dirname %s); echo evil >%s; " % (n, n) for n in names))
+        self.assertEqual([n for n in names if os.path.exists(self.path(n))], [])
+
+    def test_process_level(self):
+        self.refused_as(event(), "--session", "--level", "process")
+
+
 class Agents(Hook):
+    def test_gemini(self):
+        ask = event("echo hi", name="BeforeTool", tool="run_shell_command", description="d")
+        answer = json.loads(self.hook(ask).out)
+        self.assertEqual(answer["decision"], "allow")
+        self.assertEqual(answer["hookSpecificOutput"]["hookEventName"], "BeforeTool")
+        call = answer["hookSpecificOutput"]["tool_input"]
+        self.assertEqual(call["description"], "d")
+        self.assertEqual(self.shell(call["command"]).out, "hi\n")
+        self.refused_as(event(name="BeforeTool", tool="run_shell_command", directory="/etc"), "not in the project")
+        self.refused_as(ask, "cannot be told to ask", "--ask")
+
+    def test_codex(self):
+        ask = event("echo hi")
+        ask["turn_id"] = "t"
+        call = self.rewritten(ask)
+        self.assertNotIn("--cwd-file", call["command"])  # each of its commands starts anew
+        self.assertEqual(self.shell(call["command"]).out, "hi\n")
+        self.refused_as(ask, "Codex cannot be told to ask", "--ask")
+
+    def test_copilot(self):
+        for text in (lambda x: x, json.dumps):
+            ask = {"timestamp": 1, "cwd": self.dir, "toolName": "bash",
+                   "toolArgs": text({"command": "echo hi", "description": "d"})}
+            answer = json.loads(self.hook(ask).out)
+            self.assertEqual(answer["permissionDecision"], "allow")
+            self.assertEqual(answer["modifiedArgs"]["description"], "d")
+            self.assertEqual(self.shell(answer["modifiedArgs"]["command"]).out, "hi\n")
+            self.assertEqual(json.loads(self.hook(ask, "--ask").out)["permissionDecision"], "ask")
+            ask["toolArgs"] = text({"command": ""})
+            self.refused_as(ask, "without a command", code=0)  # a failure counts as "go on" there
+        ask["toolArgs"] = "no json"
+        self.refused_as(ask, "toolArgs", code=0)
+        answer = json.loads(self.hook(event("true", tool="bash")).out)
+        self.assertEqual(answer["modifiedArgs"], answer["hookSpecificOutput"]["updatedInput"])
+
+    def test_cline(self):
+        ask = {"hookName": "PreToolUse", "taskId": "1", "workspaceRoots": [self.dir],
+               "tool_call": {"name": "run_commands", "input": {"commands": ["echo one", "echo two"]}},
+               "preToolUse": {"toolName": "run_commands", "parameters": {}}}
+        answer = json.loads(self.hook(ask).out)
+        self.assertIs(answer["cancel"], False)
+        out = [self.shell(c).out for c in answer["overrideInput"]["commands"]]
+        self.assertEqual(out, ["one\n", "two\n"])
+        for commands in ([], ["ls", 7], ["ls", ""], "ls", [["ls"]], {"x": "ls"}, None):
+            ask["tool_call"]["input"] = {"commands": commands}
+            self.refused_as(ask, "command", code=0)
+        ask["tool_call"]["input"] = {"commands": ["ls"], "command": "ls"}
+        self.refused_as(ask, "commands", code=0)
+        del ask["tool_call"]
+        ask["preToolUse"] = {"toolName": "execute_command", "parameters": {"command": "ls"}}
+        self.refused_as(ask, "Cline in VS Code cannot rewrite", code=0)
+        ask["preToolUse"] = {"toolName": "read_file", "parameters": {"path": "x"}}
+        self.assertEqual(self.hook(ask).out, "{}\n")
+
+    def test_goose(self):
+        ask = {"event": "PreToolUse", "session_id": "1", "tool_name": "developer__shell",
+               "tool_input": {"command": "ls"}, "working_dir": self.dir}
+        self.refused_as(ask, "Goose cannot rewrite")
+        ask["tool_name"], ask["tool_input"] = "developer__text_editor", {"path": "x"}
+        self.assertEqual(self.hook(ask).out, "{}\n")
+
     def test_vs_code(self):
         self.assertIn(" run ", self.rewritten(event(tool="run_in_terminal"))["command"])
 
@@ -174,7 +385,7 @@ class FailsClosed(Hook):
         self.refused_as(event(name="PostToolUse"), "PreToolUse")
 
     def test_no_command(self):
-        for call in ({}, {"command": ""}, {"command": 7}, {"command": ["ls"]}, None, "ls"):
+        for call in ({}, {"command": ""}, {"command": 7}, {"command": ["ls"]}, None, "ls", [], "{}x"):
             ask = event()
             ask["tool_input"] = call
             self.refused_as(ask, "tool_input")
@@ -182,6 +393,36 @@ class FailsClosed(Hook):
     def test_zero_byte(self):
         ask = json.dumps(event("a")).replace('"a"', '"a\\u0000b"')
         self.refused_as(ask, "JSON")
+
+    def test_unknown_dialect(self):
+        for ask in ({}, {"event": "BeforeTool"}, {"tool": "bash", "args": {"command": "ls"}},
+                    {"hook_event_name": "pretooluse", "tool_name": "Bash"}, {"hook_event_name": 7},
+                    {"hook_event_name": "PreToolUse"}, {"toolName": "bash"}, {"tool_call": "x"},
+                    {"preToolUse": None}):
+            text = json.dumps(ask)
+            r = cl.run("hook", input=text, env=cl.caller_env())
+            self.assertEqual(r.code, 0 if set(ask) & {"toolName", "tool_call", "preToolUse"} else 2, text)
+            self.assertIn("was not run", r.err)
+            self.counts_everywhere(r.out, "cloche: ")
+
+    def test_killed(self):
+        """A hook that crashes would count as none."""
+        p = subprocess.Popen([cl.CLOCHE, "hook"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, env=cl.caller_env())
+        with open("/proc/%d/stat" % p.pid, "rb"):
+            pass
+        while "cloched" not in os.readlink("/proc/%d/exe" % p.pid) or not self.catches(p.pid, signal.SIGSEGV):
+            pass
+        p.send_signal(signal.SIGSEGV)
+        out, err = p.communicate(timeout=20)
+        self.assertEqual(p.returncode, 2)
+        self.assertIn(b"was not run", err)
+        self.counts_everywhere(out.decode(), "was killed")
+
+    def catches(self, pid, sig):
+        with open("/proc/%d/status" % pid, encoding="ascii", errors="replace") as f:
+            mask = next(line for line in f if line.startswith("SigCgt"))
+        return int(mask.split()[1], 16) >> (sig - 1) & 1
 
     def test_unknown_shell(self):
         self.refused_as(event(tool="mystery"), "--tool mystery")
@@ -211,4 +452,5 @@ class FailsClosed(Hook):
         with open(cl.CLOCHE, "rb") as f:
             self.write("cloche", f.read(), 0o755)
         r = cl.command(lone, "hook", input=json.dumps(event()).encode())
-        self.assertEqual((r.code, r.out), (2, ""), str(r))
+        self.assertEqual(r.code, 2, str(r))
+        self.counts_everywhere(r.out, "was not run")

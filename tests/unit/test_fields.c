@@ -93,7 +93,7 @@ static void test_host_paths(void **state)
 {
 	static const char *const names[] = {"mount", "mount_read", "mount_write", "workspace",
 					    "file",  "policy",	   "audit",	  "apply",
-					    "tools", "forbid"};
+					    "tools", "forbid",	   "cwd_file",	  "keep_control"};
 	struct err e;
 	char text[64];
 

@@ -4,6 +4,8 @@
  */
 #include "cli/cli.h"
 
+#include "model/refusal.h"
+
 struct launcher_verb {
 	const char *name;
 	int (*run)(int argc, char **argv);
@@ -15,12 +17,15 @@ static int cmd_version(int argc, char **argv)
 	return 0;
 }
 
-/* A coding agent ignores a hook that fails, unless it fails with status 2. */
+/* A coding agent would go on without a hook that fails in another way. */
 static int fail_helper(const char *verb, const struct err *e)
 {
 	int status = cli_fail(e);
 
-	return str_equal(verb, "hook") ? 2 : status;
+	if (!str_equal(verb, "hook"))
+		return status;
+	refusal_print(stdout, NULL, "cloche: the hook cannot run. The command was not run.");
+	return EXIT_REFUSED;
 }
 
 int cli_run_helper(char **argv)

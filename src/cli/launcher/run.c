@@ -5,29 +5,42 @@
 #include "model/language.h"
 #include "sandbox/sandbox.h"
 
+#define SKIPPED_SHOWN 20
+
 /* Paths come from inside the sandbox, so they are sanitised for the terminal. */
+static void print_change(const struct change *c)
+{
+	char path[512];
+
+	str_sanitise(path, sizeof(path), c->path, strlen(c->path));
+	fprintf(stderr, "cloche: %s %s%s%s\n", c->kind, path, c->note ? ": " : "",
+		c->note ? c->note : "");
+}
+
+/* all: with those that were applied, which is more than an agent wants to read. */
 static void print_changes(const struct result *r, bool all)
 {
 	size_t skipped = 0;
 
 	for (size_t i = 0; i < r->change_count; i++) {
-		char path[512];
+		bool is_skipped = str_equal(r->changes[i].kind, "skipped");
 
-		skipped += str_equal(r->changes[i].kind, "skipped");
-		if (!all)
-			continue;
-		str_sanitise(path, sizeof(path), r->changes[i].path, strlen(r->changes[i].path));
-		fprintf(stderr, "cloche: %s %s%s%s\n", r->changes[i].kind, path,
-			r->changes[i].note ? ": " : "",
-			r->changes[i].note ? r->changes[i].note : "");
+		skipped += is_skipped;
+		if (all || (is_skipped && skipped <= SKIPPED_SHOWN))
+			print_change(&r->changes[i]);
 	}
-	if (!all && r->change_count)
+	if (!all && skipped > SKIPPED_SHOWN)
+		fprintf(stderr, "cloche: and %zu more were skipped (--diff lists all)\n",
+			skipped - SKIPPED_SHOWN);
+}
+
+static void print_discarded(const struct result *r)
+{
+	if (r->change_count)
 		fprintf(stderr,
 			"cloche: %zu change%s to the workspace discarded (--apply keeps, --diff "
 			"lists them)\n",
 			r->change_count, r->change_count == 1 ? "" : "s");
-	if (skipped && !all)
-		fprintf(stderr, "cloche: %zu not applied\n", skipped);
 }
 
 /* The denial that ended the run. It is printed even if stderr is not a terminal. */
@@ -99,10 +112,10 @@ void run_report(const struct result *r, const struct sandbox_spec *s)
 		fprintf(stderr, "cloche: %s\n", r->notes[i]);
 	if (person)
 		print_denials(r);
-	if (s->diff || s->apply)
-		print_changes(r, true);
+	if (s->diff || s->apply || s->keep_control)
+		print_changes(r, s->diff);
 	else if (person)
-		print_changes(r, false);
+		print_discarded(r);
 	if (s->apply == APPLY_ON_SUCCESS && r->change_count && outcome_exit_status(&r->end) != 0)
 		fprintf(stderr, "cloche: nothing was applied, because the command failed\n");
 	if (r->apply_failed)
@@ -110,6 +123,19 @@ void run_report(const struct result *r, const struct sandbox_spec *s)
 			r->changes_incomplete ? ": there are too many, too large or too deep" : "");
 	if (r->output_errno)
 		fprintf(stderr, "cloche: cannot write its output: %s\n", strerror(r->output_errno));
+}
+
+/* For the next command of a session. Without it that one starts in the project. */
+static void save_cwd(const struct result *r, const char *file)
+{
+	auto_close int fd =
+		r->cwd ? open(file,
+			      O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+			      0600)
+		       : -1;
+
+	if (fd >= 0 && io_write_all(fd, r->cwd, strlen(r->cwd)) < 0 && ftruncate(fd, 0) < 0)
+		unlink(file);
 }
 
 int run_and_report(const struct sandbox_request *request, const struct language *language,
@@ -129,6 +155,8 @@ int run_and_report(const struct sandbox_request *request, const struct language 
 		r.interpreter = r.exec_path;
 	if (language)
 		result_add_note(&r, language_note(language, r.end.exit_code));
+	if (s->cwd_file)
+		save_cwd(&r, s->cwd_file);
 	r.base64 = s->encoding == ENCODING_BASE64;
 	status = r.apply_failed || r.output_errno ? EXIT_CLOCHE : outcome_exit_status(&r.end);
 	if (!s->json)

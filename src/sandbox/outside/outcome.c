@@ -207,6 +207,27 @@ static int collect_files(struct keeper *k, struct result *r, struct err *e)
 	return 0;
 }
 
+/* The command writes it, so it is any text; who uses it as a path has to judge it. */
+static void collect_cwd(const struct keeper *k, struct result *r)
+{
+	auto_close int home = -1;
+	auto_close int fd = -1;
+	char text[PATH_MAX];
+	struct stat st;
+	ssize_t n;
+
+	if (!k->plan.spec->cwd_file || k->scratch < 0)
+		return;
+	home = safe_walk_open_dir(k->scratch, "home");
+	fd = home < 0 ? -1 : safe_walk_open_file(home, SPEC_CWD_NAME, &st);
+	n = fd < 0 ? -1 : io_read_all(fd, text, sizeof(text));
+	if (n < 2 || n == (ssize_t)sizeof(text) || text[0] != '/' || text[n - 1] != '\n' ||
+	    memchr(text, '\0', (size_t)n))
+		return;
+	text[n - 1] = '\0';
+	r->cwd = str_copy(text);
+}
+
 /* ---- all of it ---- */
 
 #define UNMAPPED " cannot map ids: files that only their owner may read cannot be read inside."
@@ -251,6 +272,7 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 		r->end.limits_hit |= HIT_OUTPUT;
 	memcpy(r->exec_path, p->page->exec_path, sizeof(r->exec_path));
 	list_layers(k, r);
+	collect_cwd(k, r);
 	denials_list(k, r);
 	if (p->spec->level == LEVEL_PROCESS && p->rootless)
 		plan_note(p, "Level process shares your user id: Landlock does not keep the "
