@@ -303,6 +303,7 @@ struct sandbox *manager_find(struct manager *m, const struct caller *who, const 
 void sandbox_act_as_owner(const struct sandbox *s, struct caller *who)
 {
 	memcpy(who->token, s->owner.token, sizeof(who->token));
+	who->id[0] = '\0';
 	snprintf(who->name, sizeof(who->name), "%s", who->token[0] ? s->owner.name : "operator");
 }
 
