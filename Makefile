@@ -61,7 +61,7 @@ GNU_LDFLAGS := $(SANFLAGS) $(GNU_COVERAGE) -Wl,--gc-sections -Wl,--as-needed -Wl
 	  -Wl,-z,now $(LDFLAGS)
 
 pkg = $(shell pkg-config --$(1) $(2) 2>/dev/null)
-LIBS := yaml-0.1 jansson libmicrohttpd sqlite3 libsodium zlib
+LIBS := yaml-0.1 jansson sqlite3 libsodium zlib
 
 # ---- what is built from what ---------------------------------------------------------------------
 

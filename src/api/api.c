@@ -15,11 +15,7 @@ static const struct door *const doors[] = {
 int api_start(struct api *api, struct err *e)
 {
 	api->metrics = metrics_new();
-	api->server = server_new(api, e);
-	if (!api->server) {
-		metrics_free(take_ptr(api->metrics));
-		return -1;
-	}
+	api->server = server_new(api);
 	api->door_state[DOOR_REST] = rest_new(api);
 	for (size_t i = 0; i < ARRAY_LEN(doors); i++)
 		server_add_door(api->server, doors[i]);

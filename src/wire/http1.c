@@ -1,8 +1,10 @@
-/* The one reader of HTTP answers: heads, bodies in all framings, and both together. */
+/* The one reader of HTTP/1: heads of requests and answers, bodies in all framings, and whole answers. */
 #include "wire/http1.h"
 
 #include <ctype.h>
 #include <strings.h>
+
+#define METHOD_MAX 20
 
 size_t http1_head_length(const char *bytes, size_t len)
 {
@@ -79,7 +81,29 @@ static int read_field(struct http1_head *h, char *line, struct err *e)
 	return read_framing(h, f, e);
 }
 
-int http1_head_read(char *bytes, size_t len, struct http1_head *ret, struct err *e)
+/* "METHOD TARGET HTTP/1.1" with single blanks. */
+static int read_request_line(char *line, struct http1_head *h, struct err *e)
+{
+	char *target = strchr(line, ' '), *version = target ? strchr(target + 1, ' ') : NULL;
+
+	if (!version)
+		return err_set(e, ERR_INVALID, "a malformed request line");
+	*target++ = *version++ = '\0';
+	h->method = line;
+	h->target = target;
+	h->is_old = str_equal(version, "HTTP/1.0");
+	if (!http1_is_token(line) || strlen(line) > METHOD_MAX)
+		return err_set(e, ERR_INVALID, "a malformed method");
+	if (!h->is_old && !str_equal(version, "HTTP/1.1"))
+		return err_set(e, ERR_INVALID, "the request is not HTTP/1.1");
+	for (const char *c = target; *c; c++)
+		if ((unsigned char)*c <= ' ' || *c == 0x7f)
+			return err_set(e, ERR_INVALID, "the request target has a blank in it");
+	return *target ? 0 : err_set(e, ERR_INVALID, "the request has no target");
+}
+
+static int read_head(char *bytes, size_t len, bool is_request, struct http1_head *ret,
+		     struct err *e)
 {
 	char *at = bytes, *end = bytes + len - 2; /* before the empty line */
 	bool first = true;
@@ -89,13 +113,19 @@ int http1_head_read(char *bytes, size_t len, struct http1_head *ret, struct err 
 		return err_set(e, ERR_INVALID, "a malformed head");
 	while (at < end) {
 		char *eol = memmem(at, (size_t)(end - at) + 2, "\r\n", 2);
+		int rc;
 
 		if (!eol)
 			return err_set(e, ERR_INVALID, "a malformed head");
 		*eol = '\0';
 		if (strchr(at, '\r') || strchr(at, '\n'))
 			return err_set(e, ERR_INVALID, "a bare line break in the head");
-		if ((first ? read_status(at, &ret->status, e) : read_field(ret, at, e)) < 0)
+		if (!first)
+			rc = read_field(ret, at, e);
+		else
+			rc = is_request ? read_request_line(at, ret, e)
+					: read_status(at, &ret->status, e);
+		if (rc < 0)
 			return -1;
 		first = false;
 		at = eol + 2;
@@ -103,8 +133,104 @@ int http1_head_read(char *bytes, size_t len, struct http1_head *ret, struct err 
 	if (first)
 		return err_set(e, ERR_INVALID, "an empty head");
 	if (ret->chunked && ret->length >= 0)
-		return err_set(e, ERR_INVALID, "both a length and chunks");
+		return err_set(e, ERR_INVALID, "both Content-Length and Transfer-Encoding");
 	return 0;
+}
+
+int http1_head_read(char *bytes, size_t len, struct http1_head *ret, struct err *e)
+{
+	return read_head(bytes, len, false, ret, e);
+}
+
+ssize_t http1_request_length(const char *bytes, size_t len, size_t *scanned)
+{
+	for (size_t i = *scanned; i < len; i++) {
+		/* The last byte may be a CR whose LF has not arrived yet. */
+		if (bytes[i] == '\0' || (bytes[i] == '\n' && (i == 0 || bytes[i - 1] != '\r')) ||
+		    (i > 0 && bytes[i - 1] == '\r' && bytes[i] != '\n'))
+			return -1;
+		if (bytes[i] == '\n' && i >= 3 && bytes[i - 2] == '\n')
+			return (ssize_t)i + 1;
+		*scanned = i + 1;
+	}
+	return 0;
+}
+
+/* Fields that must not occur twice, since a proxy may use the other one. */
+static int check_single(const struct http1_head *h, struct err *e)
+{
+	static const char *const single[] = {"Authorization", "Content-Length", "Host",
+					     "Transfer-Encoding"};
+
+	for (size_t i = 0; i < ARRAY_LEN(single); i++) {
+		size_t n = 0;
+
+		for (size_t j = 0; j < h->count; j++)
+			n += !strcasecmp(h->fields[j].name, single[i]);
+		if (n > 1)
+			return err_set(e, ERR_INVALID, "%s is there twice", single[i]);
+	}
+	return 0;
+}
+
+int http1_request_read(char *bytes, size_t len, struct http1_head *ret, struct err *e)
+{
+	if (read_head(bytes, len, true, ret, e) < 0 || check_single(ret, e) < 0)
+		return -1;
+	if (ret->chunked && ret->is_old)
+		return err_set(e, ERR_INVALID, "HTTP/1.0 has no chunks");
+	return 0;
+}
+
+const char *http1_reason(int status)
+{
+	static const struct {
+		int status;
+		const char *text;
+	} rows[] = {
+		{100, "Continue"},
+		{101, "Switching Protocols"},
+		{200, "OK"},
+		{201, "Created"},
+		{202, "Accepted"},
+		{204, "No Content"},
+		{206, "Partial Content"},
+		{301, "Moved Permanently"},
+		{302, "Found"},
+		{303, "See Other"},
+		{304, "Not Modified"},
+		{307, "Temporary Redirect"},
+		{308, "Permanent Redirect"},
+		{400, "Bad Request"},
+		{401, "Unauthorized"},
+		{403, "Forbidden"},
+		{404, "Not Found"},
+		{405, "Method Not Allowed"},
+		{406, "Not Acceptable"},
+		{408, "Request Timeout"},
+		{409, "Conflict"},
+		{410, "Gone"},
+		{411, "Length Required"},
+		{412, "Precondition Failed"},
+		{413, "Content Too Large"},
+		{415, "Unsupported Media Type"},
+		{416, "Range Not Satisfiable"},
+		{422, "Unprocessable Content"},
+		{426, "Upgrade Required"},
+		{429, "Too Many Requests"},
+		{431, "Request Header Fields Too Large"},
+		{500, "Internal Server Error"},
+		{501, "Not Implemented"},
+		{502, "Bad Gateway"},
+		{503, "Service Unavailable"},
+		{504, "Gateway Timeout"},
+		{507, "Insufficient Storage"},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (rows[i].status == status)
+			return rows[i].text;
+	return "Unknown";
 }
 
 const char *http1_field(const struct http1_head *h, const char *name)
@@ -241,46 +367,64 @@ static int frame_byte(struct http1_body *b, char c)
 	}
 }
 
-static int feed_chunks(struct http1_body *b, const char *bytes, size_t len, struct buf *out)
+void http1_body_begin_request(struct http1_body *b, const struct http1_head *h)
 {
-	while (len && !b->done) {
-		size_t n = 1;
-
-		if (b->stage == DATA) {
-			n = len < b->left ? len : b->left;
-			buf_add(out, bytes, n);
-			b->left -= n;
-			if (!b->left)
-				b->stage = DATA_CR;
-		} else if (frame_byte(b, *bytes) < 0) {
-			return -1;
-		}
-		bytes += n;
-		len -= n;
+	*b = (struct http1_body){.kind = h->chunked ? HTTP1_CHUNKED : HTTP1_LENGTH};
+	if (!h->chunked) {
+		b->left = h->length > 0 ? (uint64_t)h->length : 0;
+		b->done = !b->left;
 	}
-	return len ? -1 : 0;
+}
+
+ssize_t http1_body_framing(struct http1_body *b, const char *bytes, size_t len)
+{
+	size_t n = 0;
+
+	while (b->kind == HTTP1_CHUNKED && !b->done && b->stage != DATA && n < len)
+		if (frame_byte(b, bytes[n++]) < 0)
+			return -1;
+	return (ssize_t)n;
+}
+
+size_t http1_body_content(const struct http1_body *b, size_t len)
+{
+	if (b->done)
+		return 0;
+	return b->kind == HTTP1_TO_END || len < b->left ? len : b->left;
+}
+
+void http1_body_took(struct http1_body *b, size_t len)
+{
+	if (b->kind == HTTP1_TO_END || !len)
+		return;
+	b->left -= len;
+	if (b->left)
+		return;
+	if (b->kind == HTTP1_CHUNKED)
+		b->stage = DATA_CR;
+	else
+		b->done = true;
 }
 
 int http1_body_feed(struct http1_body *b, const char *bytes, size_t len, struct buf *out)
 {
-	if (!len)
-		return 0;
-	switch (b->kind) {
-	case HTTP1_NONE:
-		return -1;
-	case HTTP1_LENGTH:
-		if (len > b->left)
+	while (len && !b->done) {
+		ssize_t framing = http1_body_framing(b, bytes, len);
+		size_t content;
+
+		if (framing < 0)
 			return -1;
-		buf_add(out, bytes, len);
-		b->left -= len;
-		b->done = b->left == 0;
-		return 0;
-	case HTTP1_CHUNKED:
-		return feed_chunks(b, bytes, len, out);
-	default:
-		buf_add(out, bytes, len);
-		return 0;
+		bytes += framing;
+		len -= (size_t)framing;
+		content = http1_body_content(b, len);
+		if (!content)
+			continue;
+		buf_add(out, bytes, content);
+		http1_body_took(b, content);
+		bytes += content;
+		len -= content;
 	}
+	return len ? -1 : 0;
 }
 
 bool http1_body_end(const struct http1_body *b)

@@ -1,7 +1,7 @@
 /*
- * Answers of HTTP/1.1, read strictly (rule 26): bytes that we and a browser read differently can smuggle
- * a request. Previews of ports inside pass on head and body separately; clients of the daemon's API read
- * whole answers:
+ * HTTP/1.1, read strictly (rule 26): bytes that two parties read differently can smuggle a request. The
+ * server reads requests; previews of ports inside pass on head and body of answers separately; clients of
+ * the daemon's API read whole answers:
  *
  *   struct http1_answer a = {0};
  *   rc = http1_answer_feed(&a, bytes, len, &body);     1: complete, 0: more to come, -1: broken
@@ -19,7 +19,9 @@ struct http1_field {
 };
 
 struct http1_head {
-	int status;
+	int status;		     /* of an answer */
+	const char *method, *target; /* of a request */
+	bool is_old;		     /* HTTP/1.0 */
 	size_t count;
 	struct http1_field fields[HTTP1_FIELDS];
 	bool chunked;
@@ -30,6 +32,15 @@ struct http1_head {
 size_t http1_head_length(const char *bytes, size_t len);
 /* Reads one in place: bytes are changed and must live as long as ret. */
 int http1_head_read(char *bytes, size_t len, struct http1_head *ret, struct err *e);
+
+/*
+ * The same for requests. The length is -1 as soon as the bytes cannot become a head: a bare CR or LF, or a
+ * zero byte. *scanned remembers how many bytes were looked at, and begins as 0.
+ */
+ssize_t http1_request_length(const char *bytes, size_t len, size_t *scanned);
+int http1_request_read(char *bytes, size_t len, struct http1_head *ret, struct err *e);
+/* "Not Found" for 404. */
+const char *http1_reason(int status);
 
 /* The value of the first field of this name, in any case of letters; NULL: there is none. */
 const char *http1_field(const struct http1_head *h, const char *name);
@@ -59,6 +70,15 @@ struct http1_body {
 
 /* What follows this head. no_body: the answer to HEAD. */
 void http1_body_begin(struct http1_body *b, const struct http1_head *h, bool no_body);
+/* What follows the head of a request. */
+void http1_body_begin_request(struct http1_body *b, const struct http1_head *h);
+/*
+ * A body piece by piece, without a copy: so many bytes of framing come first (-1: malformed), then so many
+ * of content, of which some are taken.
+ */
+ssize_t http1_body_framing(struct http1_body *b, const char *bytes, size_t len);
+size_t http1_body_content(const struct http1_body *b, size_t len);
+void http1_body_took(struct http1_body *b, size_t len);
 /* Adds the content of these bytes to out; -1: malformed, or too many bytes. */
 int http1_body_feed(struct http1_body *b, const char *bytes, size_t len, struct buf *out);
 /* The connection has ended: is the body complete? */

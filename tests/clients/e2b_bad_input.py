@@ -185,7 +185,7 @@ def control_plane(box):
                        ("network a string", {"templateID": "base", "network": "all"})):
         is_api_error("create: " + name, api("POST", "/v2/sandboxes", body), 400)
     is_api_error("create: unknown template", api("POST", "/v2/sandboxes", {"templateID": "../x"}), 404)
-    is_api_error("create: too large", announce("/v2/sandboxes", 2 << 20), 413)
+    is_api_error("create: too large", announce("/v2/sandboxes", 3 << 20), 413)
     for wish in ({"allow_internet_access": True}, {"network": {"allowOut": ["x"]}},
                  {"network": {"egressProxy": {"address": "x"}}}, {"mcp": {"a": {}}},
                  {"volumeMounts": [{"name": "a", "path": "/b"}]}):

@@ -1,4 +1,4 @@
-/* wire/http1: answers from inside, read strictly. */
+/* wire/http1: requests of clients and answers from inside, read strictly. */
 #include "wire/http1.h"
 
 #include <setjmp.h>
@@ -131,6 +131,70 @@ static void test_fields(void **state)
 	assert_false(http1_unescape("a%2", 3, true, bytes));
 }
 
+/* Heads of requests, byte by byte; what may not be read in two ways is refused. */
+static void test_requests(void **state)
+{
+	static const struct {
+		const char *text;
+		bool ok;
+		int64_t length;
+		bool chunked;
+	} rows[] = {
+		{"GET / HTTP/1.1\r\nHost: a\r\n\r\n", true, -1, false},
+		{"GET / HTTP/1.0\r\n\r\n", true, -1, false},
+		{"POST /a?b HTTP/1.1\r\nContent-Length: 12\r\n\r\n", true, 12, false},
+		{"POST / HTTP/1.1\r\nTransfer-Encoding: Chunked\r\n\r\n", true, -1, true},
+		/* refused */
+		{"GET / HTTP/1.1\nHost: a\n\n", false, 0, false},
+		{"GET / HTTP/1.1\r\nHost: a\n\r\n", false, 0, false},
+		{"GET / HTTP/1.1\r\nHost: a\rb: c\r\n\r\n", false, 0, false},
+		{"GET / HTTP/1.1\r\n\rHost: a\r\n\r\n", false, 0, false},
+		{"GET / HTTP/1.1\r\nA: b\r\n c\r\n\r\n", false, 0, false},
+		{"GET / HTTP/1.1\r\nA : b\r\n\r\n", false, 0, false},
+		{"GET / HTTP/1.1\r\nA\r\n\r\n", false, 0, false},
+		{"GET  / HTTP/1.1\r\n\r\n", false, 0, false},
+		{"GET / HTTP/1.2\r\n\r\n", false, 0, false},
+		{"GET /\r\n\r\n", false, 0, false},
+		{" / HTTP/1.1\r\n\r\n", false, 0, false},
+		{"G@T / HTTP/1.1\r\n\r\n", false, 0, false},
+		{"GET /\x7f HTTP/1.1\r\n\r\n", false, 0, false},
+		{"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", false, 0, false},
+		{"GET / HTTP/1.1\r\nAuthorization: a\r\nauthorization: b\r\n\r\n", false, 0, false},
+		{"POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n", false, 0,
+		 false},
+		{"POST / HTTP/1.1\r\nContent-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n",
+		 false, 0, false},
+		{"POST / HTTP/1.1\r\nTransfer-Encoding: identity\r\n\r\n", false, 0, false},
+		{"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n", false, 0, false},
+		{"POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n", false, 0, false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		size_t len = strlen(rows[i].text), scanned = 0;
+		char *bytes = strdup(rows[i].text);
+		struct http1_head h;
+		struct err e = {0};
+		ssize_t found = 0;
+
+		for (size_t n = 1; n <= len && !found; n++)
+			found = http1_request_length(bytes, n, &scanned);
+		if (found > 0)
+			found = http1_request_read(bytes, (size_t)found, &h, &e);
+		assert_int_equal(found == 0, rows[i].ok);
+		if (rows[i].ok) {
+			assert_int_equal(h.length, rows[i].length);
+			assert_int_equal(h.chunked, rows[i].chunked);
+		}
+		free(bytes);
+	}
+	{
+		size_t scanned = 0;
+
+		assert_int_equal(http1_request_length("GET /\0", 6, &scanned), -1);
+	}
+}
+
 /* Whole answers, fed whole and byte by byte. */
 static void test_answers(void **state)
 {
@@ -179,9 +243,8 @@ static void test_answers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_answers),
-		cmocka_unit_test(test_bodies),
-		cmocka_unit_test(test_head_answers),
+		cmocka_unit_test(test_requests), cmocka_unit_test(test_answers),
+		cmocka_unit_test(test_bodies),	 cmocka_unit_test(test_head_answers),
 		cmocka_unit_test(test_fields),
 	};
 

@@ -148,6 +148,8 @@ struct e2b_request {
  * RPC.
  */
 void e2b_enter(struct exchange *x);
+/* `admit` of the doors of the data plane. */
+void e2b_admit(struct exchange *x);
 /* Memory of the handler's own, zeroed, in q->more; freed with the request, after done(more). */
 void *e2b_keep(struct e2b_request *q, size_t size, void (*done)(void *more));
 /* The user that Basic authorisation names: -1 with e for unknown ones. */

@@ -159,11 +159,16 @@ static bool takes_type(const struct e2b_request *q)
 	return false;
 }
 
-void e2b_enter(struct exchange *x)
+/* Finds the sandbox and checks the token, before anything of the body is read. */
+void e2b_admit(struct exchange *x)
 {
-	struct e2b_request *q = exchange_attach(x, sizeof(*q), request_done);
+	struct err e = {0};
+	struct e2b_request *q;
 	struct sandbox *s;
 
+	if (!x->route->describe)
+		return;
+	q = exchange_attach(x, sizeof(*q), request_done);
 	q->x = x;
 	q->method = x->route->describe;
 	q->user = "user";
@@ -180,7 +185,13 @@ void e2b_enter(struct exchange *x)
 	if (!may_enter(q, s, q->method->need))
 		return;
 	sandbox_act_as_owner(s, &x->caller);
-	write_decision(q);
+	if (exchange_admit(x, x->caller.token, &e) < 0)
+		exchange_error(x, &e);
+}
+
+void e2b_enter(struct exchange *x)
+{
+	write_decision(x->data);
 }
 
 /* ---- RPCs ---- */

@@ -66,7 +66,7 @@ enum door_id { DOOR_REST, DOOR_E2B, DOOR_MCP, DOOR_COUNT };
 
 enum body_mode {
 	BODY_NONE,     /* a body that is not empty is refused */
-	BODY_JSON,     /* one JSON value, at most 1 MB: x->json; an empty body is NULL */
+	BODY_JSON,     /* one JSON value, at most 2 MB: x->json; an empty body is NULL */
 	BODY_JSON_BIG, /* the same, at most 16 MB (runs with files) */
 	BODY_BYTES,    /* at most 16 MB: x->body */
 	BODY_STREAM,   /* the handler is called after the head, then asks for exchange_take_body */
@@ -115,6 +115,11 @@ struct door {
 	/* Called instead of a route's handler, to do what the route's flags say and then call the handler;
 	 * NULL: the handler is called. */
 	void (*enter)(struct exchange *x);
+	/*
+	 * Checks the door's own credentials on routes with ROUTE_OPEN before the body is read: calls
+	 * exchange_admit, or answers. NULL: these routes stay open.
+	 */
+	void (*admit)(struct exchange *x);
 };
 
 #define EXCHANGE_PARAMS 4
@@ -152,6 +157,11 @@ struct exchange {
 int exchange_authenticate(struct exchange *x, struct err *e);
 /* By this key. */
 bool exchange_login(struct exchange *x, const char *key);
+/*
+ * The request is authenticated, by the daemon's token or by one of a sandbox: what it uses is counted as
+ * this tenant's, and the limits of strangers no longer hold. -1 and e: the tenant has too many connections.
+ */
+int exchange_admit(struct exchange *x, const char *tenant, struct err *e);
 
 /*
  * Writes the decision to the audit log, then calls; answers 503 if it cannot be written. For requests

@@ -1,16 +1,15 @@
-/* Answers: whole ones, errors, streams, server-sent events, and how libmicrohttpd gets them. */
+/* Answers: whole ones, errors, streams, server-sent events, and how they are written to the socket. */
 #include "api/http/http_internal.h"
 
 #include "audit/audit.h"
 #include "base/base64.h"
 #include "base/log.h"
-#include "wire/http1.h"
 
 #include <stdarg.h>
 #include <strings.h>
 #include <sys/socket.h>
 
-#define BLOCK (128u << 10)
+#define DIRECT_MIN (4u << 10) /* pieces of a stream that are not copied if the socket takes them */
 #define PING_MS 15000
 
 /* ---- headers ---- */
@@ -29,37 +28,95 @@ void exchange_set_header(struct exchange *x, const char *name, const char *value
 	list_add(&x->internal->values, value);
 }
 
-struct MHD_Response *reply_add_headers(struct exchange *x, struct MHD_Response *r)
+static const char *date_now(struct server *s)
+{
+	time_t now = time(NULL);
+	struct tm tm;
+
+	if (now != s->date_at && gmtime_r(&now, &tm)) {
+		strftime(s->date, sizeof(s->date), "%a, %d %b %Y %H:%M:%S GMT", &tm);
+		s->date_at = now;
+	}
+	return s->date;
+}
+
+/* Will another request be read after this one? A long rest of its body is not read to get there. */
+static bool is_kept_alive(const struct exchange *x)
+{
+	const struct exchange_internal *in = x->internal;
+	const char *connection = exchange_header(x, "Connection");
+
+	if (in->peer->last || in->server->draining || in->head.is_old)
+		return false;
+	if (connection && http1_list_has(connection, "close"))
+		return false;
+	if (in->complete || in->peer->body.done)
+		return true;
+	return !exchange_header(x, "Expect") && x->content_length >= 0 &&
+	       x->content_length - (int64_t)(in->received + in->discarded) <= DISCARD_MAX;
+}
+
+static void add_framing(struct exchange *x)
 {
 	struct exchange_internal *in = x->internal;
+	int64_t length = in->is_stream ? in->length : (int64_t)in->reply_len;
+	char text[32];
 
-	if (!r)
-		return NULL;
+	in->no_content = str_equal(x->method, "HEAD") || in->status == 204 || in->status == 304;
+	if (in->is_upgrade) {
+		http1_add_field(&in->pre, "Connection", "Upgrade");
+		return;
+	}
+	in->chunked = length < 0 && !in->head.is_old && !in->no_content;
+	snprintf(text, sizeof(text), "%" PRId64, length);
+	if (in->chunked)
+		http1_add_field(&in->pre, "Transfer-Encoding", "chunked");
+	else if (length >= 0 && in->status != 204 && !(in->status == 304 && !length))
+		http1_add_field(&in->pre, "Content-Length", text);
+	else if (length < 0 && !in->no_content)
+		in->peer->last = true; /* its end is the end of the connection */
+	if (!is_kept_alive(x)) {
+		in->peer->last = true;
+		http1_add_field(&in->pre, "Connection", "close");
+	}
+}
+
+static void make_head(struct exchange *x)
+{
+	struct exchange_internal *in = x->internal;
+	char line[64];
+
+	in->head_made = true;
+	snprintf(line, sizeof(line), "HTTP/1.1 %d %s\r\n", in->status, http1_reason(in->status));
+	buf_add(&in->pre, line, strlen(line));
+	http1_add_field(&in->pre, "Date", date_now(in->server));
 	for (size_t i = 0; i < in->names.count; i++)
-		MHD_add_response_header(r, in->names.items[i], in->values.items[i]);
+		http1_add_field(&in->pre, in->names.items[i], in->values.items[i]);
 	if (in->reply_type)
-		MHD_add_response_header(r, "Content-Type", in->reply_type);
+		http1_add_field(&in->pre, "Content-Type", in->reply_type);
 	/* Bytes from sandboxes are data: browsers must not guess a type. */
-	MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
-	if (in->server->draining && !in->is_upgrade)
-		MHD_add_response_header(r, "Connection", "close");
-	return r;
+	http1_add_field(&in->pre, "X-Content-Type-Options", "nosniff");
+	add_framing(x);
+	buf_add(&in->pre, "\r\n", 2);
+	if (in->no_content) {
+		in->reply_at = in->reply_len;
+		buf_done(&in->out);
+	}
 }
 
 /* ---- whole answers ---- */
 
-/* The answer is known: it is queued now, later, or never if the client has gone. */
+/* The answer is known. It is written now as far as possible; what follows from it is done later. */
 static void answered(struct exchange *x)
 {
 	struct exchange_internal *in = x->internal;
 
 	exchange_hold(x);
-	if (in->called || in->begun)
-		metrics_answer(x->api->metrics, x, in->status);
-	if (in->peer && !x->gone && in->begun && !in->complete && !in->in_mhd && in->has_reply)
-		reply_early(x);
-	else
-		exchange_resume(x);
+	metrics_answer(x->api->metrics, x, in->aborted ? 599 : in->status);
+	if (in->peer && !x->gone) {
+		reply_flush(x);
+		peer_kick(in->peer);
+	}
 	exchange_release(x);
 }
 
@@ -67,7 +124,7 @@ void exchange_reply_take(struct exchange *x, int status, const char *type, char 
 {
 	struct exchange_internal *in = x->internal;
 
-	if (in->has_reply || in->is_stream || in->is_upgrade) {
+	if (reply_is_begun(x)) {
 		log_error("a request was answered twice", "path", x->path);
 		free(bytes);
 		return;
@@ -126,8 +183,13 @@ static const char *name_of(int status, const struct err *e)
 		int status;
 		const char *kind;
 	} names[] = {
-		{401, "unauthenticated"}, {405, "method_not_allowed"}, {408, "timeout"},
-		{413, "too_large"},	  {502, "bad_gateway"},	       {503, "busy"},
+		{401, "unauthenticated"},
+		{405, "method_not_allowed"},
+		{408, "timeout"},
+		{413, "too_large"},
+		{431, "too_large"},
+		{502, "bad_gateway"},
+		{503, "busy"},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
@@ -200,175 +262,173 @@ void exchange_refuse(struct exchange *x, const char *field, const char *fmt, ...
 	exchange_error(x, &e);
 }
 
-/* ---- handing it to libmicrohttpd ---- */
+/* ---- to the socket ---- */
 
-/*
- * libmicrohttpd 0.9.75 marks a connection as closed when its reader fails, but cleans up only after all
- * connections that were idle for longer, which may take minutes. Connections with a time-out of their
- * own are cleaned up at once.
- */
-static ssize_t break_connection(struct exchange *x)
+bool reply_is_begun(const struct exchange *x)
 {
-	MHD_set_connection_option(x->internal->conn, MHD_CONNECTION_OPTION_TIMEOUT, 1u);
-	return MHD_CONTENT_READER_END_WITH_ERROR;
+	const struct exchange_internal *in = x->internal;
+
+	return in->has_reply || in->is_stream || in->is_upgrade;
 }
 
-/*
- * Long bodies are written directly from the guest's frame to the socket: libmicrohttpd would copy every
- * byte once more and run its loop for each block. libmicrohttpd sends the head, of an answer of unknown
- * length, to which we add Content-Length. While we write, the connection is suspended.
- */
-static void flush_direct(struct exchange *x)
+static bool has_content(const struct exchange_internal *in)
 {
-	struct exchange_internal *in = x->internal;
+	return in->out.len || in->reply_at < in->reply_len;
+}
 
-	while (in->out.len) {
-		ssize_t n = send(in->peer->fd, buf_head(&in->out), in->out.len,
-				 MSG_NOSIGNAL | MSG_DONTWAIT);
+bool reply_waits(const struct exchange *x)
+{
+	const struct exchange_internal *in = x->internal;
 
-		if (n <= 0)
-			break;
-		buf_drop(&in->out, (size_t)n);
+	return in->pre.len || in->post || has_content(in);
+}
+
+bool reply_is_sent(const struct exchange *x)
+{
+	const struct exchange_internal *in = x->internal;
+
+	if (!in->head_made || reply_waits(x))
+		return false;
+	if (!in->is_stream || in->no_content)
+		return true;
+	return in->finished && (in->ended || !in->chunked);
+}
+
+/* What was sent of it, in this order: pre, content, post. */
+static void drop_sent(struct exchange_internal *in, size_t n, const char **content, size_t *len)
+{
+	size_t part = n < in->pre.len ? n : in->pre.len;
+
+	buf_drop(&in->pre, part);
+	n -= part;
+	part = n < *len ? n : *len;
+	*content += part;
+	*len -= part;
+	n -= part;
+	if (in->post && !*len) {
+		in->post += n;
+		if (!*in->post)
+			in->post = NULL;
 	}
-	exchange_count(x);
-	if (in->suspended)
-		loop_change(x->api->loop, &in->hup, EPOLLRDHUP | (in->out.len ? EPOLLOUT : 0));
-	if (!in->out.len && in->finished)
-		exchange_resume(x);
 }
 
-void reply_write_direct(struct exchange *x)
+/* Sends once. Returns how much of the content was sent; *ret_full: the socket takes no more. */
+static size_t send_once(struct exchange *x, const char *content, size_t len, bool *ret_full)
 {
 	struct exchange_internal *in = x->internal;
+	size_t before = len, all;
+	struct iovec parts[3] = {
+		{in->pre.len ? buf_head(&in->pre) : NULL, in->pre.len},
+		{(char *)content, len},
+		{(char *)in->post, in->post ? strlen(in->post) : 0},
+	};
+	const struct msghdr m = {.msg_iov = parts, .msg_iovlen = 3};
+	ssize_t n;
 
-	flush_direct(x);
-	if (!in->finished) {
-		in->want_room = true;
-		loop_task_add(x->api->loop, &in->task);
-	}
-}
-
-static void write_direct(struct exchange *x, const char *bytes, size_t len)
-{
-	struct exchange_internal *in = x->internal;
-
-	while (!in->out.len && len) {
-		ssize_t n = send(in->peer->fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
-
-		if (n <= 0)
-			break;
-		bytes += n;
-		len -= (size_t)n;
-	}
-	buf_add(&in->out, bytes, len);
-	exchange_count(x);
-	if (len && in->suspended)
-		loop_change(x->api->loop, &in->hup, EPOLLRDHUP | EPOLLOUT);
-}
-
-static ssize_t read_stream(void *cls, uint64_t pos, char *buf, size_t max)
-{
-	struct exchange *x = cls;
-	struct exchange_internal *in = x->internal;
-	size_t n = in->out.len < max ? in->out.len : max;
-
-	if (in->cut || in->aborted)
-		return break_connection(x);
-	if (in->is_direct && !in->out.len && in->finished)
-		return MHD_CONTENT_READER_END_OF_STREAM;
-	if (in->is_direct) {
-		/* The head is sent: from here on the body is written by us. */
-		in->head_sent = true;
-		exchange_suspend(x);
-		/* If the socket takes everything at once, no event follows: ask for more here. */
-		reply_write_direct(x);
+	all = parts[0].iov_len + parts[1].iov_len + parts[2].iov_len;
+	n = sendmsg(in->peer->watch.fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+	*ret_full = n < (ssize_t)all;
+	in->peer->can_write = !*ret_full;
+	if (n < 0 && errno != EAGAIN && errno != EINTR)
+		in->peer->broken = true;
+	if (n <= 0)
 		return 0;
-	}
-	if (n) {
-		memcpy(buf, buf_head(&in->out), n);
-		buf_drop(&in->out, n);
-		exchange_count(x);
-		in->want_room = true;
-		loop_task_add(x->api->loop, &in->task);
-		return (ssize_t)n;
-	}
-	if (in->finished)
-		return MHD_CONTENT_READER_END_OF_STREAM;
-	exchange_suspend(x);
-	return 0;
+	in->peer->moved += (size_t)n;
+	drop_sent(in, (size_t)n, &content, &len);
+	return before - len;
 }
 
-enum MHD_Result reply_queue(struct exchange *x)
+/* A chunk begins with its size and ends with a line's end; the last one has no content. */
+static void begin_chunk(struct exchange_internal *in, size_t len)
 {
-	struct exchange_internal *in = x->internal;
-	uint64_t length = in->length < 0 ? MHD_SIZE_UNKNOWN : (uint64_t)in->length;
-	struct MHD_Response *r;
-	enum MHD_Result result;
+	char size[24];
 
-	if (in->queued)
-		return MHD_YES;
-	if (in->is_upgrade)
-		return upgrade_queue(x);
-	in->is_direct = in->is_stream && in->length >= DIRECT_MIN;
-	if (in->is_direct) {
-		char text[32];
-
-		r = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK, read_stream, x,
-						      NULL);
-		snprintf(text, sizeof(text), "%" PRId64, in->length);
-		MHD_set_response_options(
-			r,
-			(enum MHD_ResponseFlags)(MHD_RF_HTTP_1_0_COMPATIBLE_STRICT |
-						 MHD_RF_INSANITY_HEADER_CONTENT_LENGTH),
-			MHD_RO_END);
-		MHD_add_response_header(r, "Content-Length", text);
-	} else if (in->is_stream)
-		r = MHD_create_response_from_callback(length, BLOCK, read_stream, x, NULL);
-	else
-		r = MHD_create_response_from_buffer(in->reply_len, take_ptr(in->reply),
-						    MHD_RESPMEM_MUST_FREE);
-	if (!reply_add_headers(x, r))
-		return MHD_NO;
-	in->queued = true;
-	peer_set_timer(in->peer, 0);
-	result = MHD_queue_response(in->conn, (unsigned)in->status, r);
-	MHD_destroy_response(r);
-	return result;
-}
-
-/*
- * libmicrohttpd takes an answer before the body or after it, not in between. A client that uploads
- * should learn at once that its request is refused: so we write the answer to the socket ourselves,
- * close our half, and discard what still arrives for a moment. Closing at once would lose the answer
- * (a reset overtakes data that was not read).
- */
-void reply_early(struct exchange *x)
-{
-	struct exchange_internal *in = x->internal;
-	struct buf b = {0};
-	char head[128];
-
-	in->discarding = true;
-	if (x->content_length >= 0 && x->content_length - (int64_t)in->received <= DISCARD_MAX) {
-		exchange_resume(x);
+	if (in->ended || (!len && !in->finished))
+		return;
+	in->ended = in->finished && !in->aborted;
+	if (!len) {
+		buf_add(&in->pre, "0\r\n\r\n", 5);
 		return;
 	}
-	in->early_reply = true;
-	snprintf(head, sizeof(head),
-		 "HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Length: %zu\r\n", in->status,
-		 MHD_get_reason_phrase_for((unsigned)in->status), in->reply_len);
-	buf_add(&b, head, strlen(head));
-	for (size_t i = 0; i < in->names.count; i++)
-		http1_add_field(&b, in->names.items[i], in->values.items[i]);
-	http1_add_field(&b, "Content-Type", in->reply_type ? in->reply_type : "text/plain");
-	buf_add(&b, "\r\n", 2);
-	buf_add(&b, in->reply, in->reply_len);
-	if (send(in->peer->fd, buf_head(&b), b.len, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-		log_debug("answer lost", "path", x->path);
-	buf_done(&b);
-	shutdown(in->peer->fd, SHUT_WR);
-	peer_set_timer(in->peer, ENDING_MS);
-	exchange_resume(x);
+	buf_add(&in->pre, size, (size_t)snprintf(size, sizeof(size), "%zx\r\n", len));
+	in->chunk_left = len;
+	in->post = in->ended ? "\r\n0\r\n\r\n" : "\r\n";
+}
+
+static size_t flush_once(struct exchange *x, bool *ret_full)
+{
+	struct exchange_internal *in = x->internal;
+	const char *content = in->out.len ? buf_head(&in->out) : NULL;
+	size_t len = in->out.len, sent;
+
+	if (in->chunked && !in->chunk_left && !in->post)
+		begin_chunk(in, len);
+	if (in->chunked)
+		len = in->chunk_left;
+	if (!in->is_stream) {
+		content = in->reply ? in->reply + in->reply_at : NULL;
+		len = in->reply_len - in->reply_at;
+	}
+	len = len < TURN_BYTES ? len : TURN_BYTES;
+	/* What follows the content must not overtake the rest of it. */
+	if (in->chunked && len < in->chunk_left) {
+		const char *post = take_ptr(in->post);
+
+		sent = send_once(x, content, len, ret_full);
+		in->post = post;
+	} else {
+		sent = send_once(x, content, len, ret_full);
+	}
+	if (!in->is_stream) {
+		in->reply_at += sent;
+		return sent;
+	}
+	buf_drop(&in->out, sent);
+	in->chunk_left -= in->chunked ? sent : 0;
+	in->want_room = in->want_room || sent;
+	return sent;
+}
+
+void reply_flush(struct exchange *x)
+{
+	struct exchange_internal *in = x->internal;
+	size_t sent = 0;
+	bool full = false;
+
+	if (!in->peer || in->peer->broken || x->gone || !reply_is_begun(x))
+		return;
+	if (!in->head_made)
+		make_head(x);
+	full = !in->peer->can_write;
+	while (!full && !in->peer->broken && sent < TURN_BYTES &&
+	       (reply_waits(x) || (in->chunked && in->finished && !in->ended && !in->aborted)))
+		sent += flush_once(x, &full);
+	/* The client has the beginning, and sees that the rest is missing. */
+	if (in->aborted)
+		in->peer->broken = true;
+	if (in->is_stream)
+		exchange_count(x);
+	if (in->want_room && in->on_room && !in->finished)
+		peer_kick(in->peer);
+}
+
+/* A long piece is written from where it is. Returns how much of it was sent or is announced as a chunk. */
+static size_t write_direct(struct exchange *x, const char *bytes, size_t len)
+{
+	struct exchange_internal *in = x->internal;
+	size_t sent;
+	bool full;
+
+	if (!in->head_made)
+		make_head(x);
+	if (in->no_content)
+		return len;
+	if (in->chunked)
+		begin_chunk(in, len);
+	sent = send_once(x, bytes, len, &full);
+	if (in->chunked)
+		in->chunk_left = len - sent;
+	return sent;
 }
 
 /* ---- streams ---- */
@@ -377,32 +437,34 @@ void exchange_stream(struct exchange *x, int status, const char *type, int64_t l
 {
 	struct exchange_internal *in = x->internal;
 
-	if (in->has_reply || in->is_stream || in->is_upgrade)
+	if (reply_is_begun(x))
 		return;
 	in->is_stream = true;
 	in->status = status;
 	in->length = length;
 	in->reply_type = type ? str_copy(type) : NULL;
-	if (in->complete || x->gone)
-		exchange_resume(x);
-	else
-		in->discarding = true;
+	if (in->peer)
+		peer_kick(in->peer);
 }
 
 void exchange_write(struct exchange *x, const void *bytes, size_t len)
 {
 	struct exchange_internal *in = x->internal;
+	size_t sent = 0;
 
-	if (x->gone || !in->peer || !len || in->finished)
+	if (x->gone || !in->peer || in->peer->broken || in->finished || in->no_content)
 		return;
-	if (in->head_sent) {
-		write_direct(x, bytes, len);
+	/* More than was announced would be taken for the next answer. */
+	if (in->length >= 0 && (int64_t)len > in->length - in->written)
+		len = (size_t)(in->length - in->written);
+	if (!len)
 		return;
-	}
-	buf_add(&in->out, bytes, len);
+	in->written += (int64_t)len;
+	if (len >= DIRECT_MIN && !has_content(in) && !in->post && in->peer->can_write)
+		sent = write_direct(x, bytes, len);
+	buf_add(&in->out, (const char *)bytes + sent, len - sent);
 	exchange_count(x);
-	if (in->queued)
-		exchange_resume(x);
+	peer_kick(in->peer);
 }
 
 size_t exchange_room(const struct exchange *x)
@@ -447,13 +509,11 @@ void exchange_finish(struct exchange *x)
 
 	if (in->answered)
 		return;
-	exchange_hold(x);
 	in->finished = in->answered = true;
-	metrics_answer(x->api->metrics, x, in->aborted ? 599 : in->status);
-	/* Bytes that still wait to be written go first, unless the answer is aborted. */
-	if (in->queued && !(in->head_sent && in->out.len && !in->aborted))
-		exchange_resume(x);
-	exchange_release(x);
+	/* Less than was announced: the connection is cut, so that the client notices. */
+	if (in->length >= 0 && in->written < in->length && !str_equal(x->method, "HEAD"))
+		in->aborted = true;
+	answered(x);
 }
 
 void exchange_answer_gone(void *exchange)

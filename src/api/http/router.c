@@ -28,28 +28,17 @@ static int add_arg(struct exchange *x, const char *text, size_t len, struct err 
 	return 0;
 }
 
-/* A request into a sandbox repeats the target, so nothing in the target may end its line. */
-static bool has_blank(const char *s)
-{
-	for (; *s; s++)
-		if ((unsigned char)*s <= ' ' || *s == 0x7f)
-			return true;
-	return false;
-}
-
 static int split_uri(struct exchange *x, struct err *e)
 {
-	char *query = strchr(x->internal->uri, '?');
+	char *target = (char *)x->internal->head.target, *query = strchr(target, '?');
 	const char *at;
 
 	if (query)
 		*query++ = '\0';
-	x->path = x->internal->uri;
+	x->path = target;
 	x->query = query ? query : "";
 	if (x->path[0] != '/')
 		return err_set(e, ERR_INVALID, "the request target is not a path");
-	if (has_blank(x->path) || has_blank(x->query))
-		return err_set(e, ERR_INVALID, "the request target has a blank in it");
 	for (at = x->query; *at;) {
 		size_t len = strcspn(at, "&");
 
@@ -323,7 +312,7 @@ static int check_request(struct exchange *x, struct err *e)
 		return 0;
 	if (exchange_authenticate(x, e) < 0)
 		return 401;
-	if (check_token_rate(x, e) < 0)
+	if (check_token_rate(x, e) < 0 || exchange_admit(x, x->caller.token, e) < 0)
 		return 429;
 	if (check_scope(x, e) < 0)
 		return 403;
@@ -334,16 +323,15 @@ static int check_request(struct exchange *x, struct err *e)
 
 static size_t body_limit(const struct exchange *x)
 {
-	size_t most = x->api->config->max_body_bytes ? x->api->config->max_body_bytes : BIG_MAX;
+	static const size_t limits[] = {
+		[BODY_NONE] = 0,	[BODY_JSON] = JSON_MAX,	 [BODY_JSON_BIG] = BIG_MAX,
+		[BODY_BYTES] = BIG_MAX, [BODY_STREAM] = BIG_MAX,
+	};
+	size_t most = limits[x->route->body], set = x->api->config->max_body_bytes;
 
-	switch (x->route->body) {
-	case BODY_NONE:
-		return 0;
-	case BODY_JSON:
-		return most < JSON_MAX ? most : JSON_MAX;
-	default:
-		return most < BIG_MAX ? most : BIG_MAX;
-	}
+	if (set && set < most)
+		most = set;
+	return !x->internal->admitted && most > OPEN_BODY_MAX ? OPEN_BODY_MAX : most;
 }
 
 static int check_length(struct exchange *x, struct err *e)
@@ -363,18 +351,19 @@ static int check_length(struct exchange *x, struct err *e)
 		       (unsigned long long)most);
 }
 
+/* Nothing of the body is read before the caller is known. */
 void router_admit(struct exchange *x)
 {
 	struct err e = {0};
 	int status = check_request(x, &e);
 
-	if (!status && check_length(x, &e) < 0)
+	if (!status && x->route->flags & ROUTE_OPEN && x->door->admit)
+		x->door->admit(x);
+	if (!status && !reply_is_begun(x) && check_length(x, &e) < 0)
 		status = 413;
-	if (status) {
+	if (status)
 		exchange_error_as(x, status, &e);
-		return;
-	}
-	if (x->route->body == BODY_STREAM)
+	else if (x->route->body == BODY_STREAM && !reply_is_begun(x))
 		router_call(x);
 }
 

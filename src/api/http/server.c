@@ -1,165 +1,146 @@
-/* The HTTP server: runs libmicrohttpd in the loop, accepts connections and bounds their number. */
+/* The HTTP server: accepts connections and bounds their number. */
 #include "api/http/http_internal.h"
 
 #include "auth/tokens.h"
 #include "base/log.h"
+#include "manager/manager.h"
 #include "policy/config.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <sodium.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
-#define POOL_BYTES (128u << 10) /* per connection: its head, and the pieces of a body */
 #define ACCEPT_AT_ONCE 64
+#define RESERVED 64 /* connections of the operator, beyond the bound */
+#define EVICT_LOOKS 1024
 
-/* ---- running libmicrohttpd ---- */
+/* ---- how many connections, and whose ---- */
 
-static void run_mhd(void *arg)
+static struct budget *budget_of(struct server *s, const char *tenant)
 {
-	struct server *s = arg;
-	MHD_UNSIGNED_LONG_LONG after_ms;
-
-	loop_timer_stop(s->api->loop, &s->timer);
-	MHD_run(s->mhd);
-	if (MHD_get_timeout(s->mhd, &after_ms) != MHD_YES)
-		return;
-	if (after_ms == 0)
-		server_kick(s);
-	else
-		loop_timer_set(s->api->loop, &s->timer, after_ms);
+	return shares_of(manager_shares(s->api->manager), tenant, SHARE_CONNECTIONS);
 }
 
-static void on_mhd_ready(void *arg, uint32_t events)
+/* As configured now. A quarter of the descriptors is for everything else: guests above all. */
+static void bound_connections(struct server *s)
 {
-	run_mhd(arg);
+	uint64_t most = s->api->config->max_connections;
+
+	if (!most || most > s->files_max / 4 * 3)
+		most = s->files_max / 4 * 3;
+	shares_set_max(manager_shares(s->api->manager), SHARE_CONNECTIONS, most);
 }
 
-void server_kick(struct server *s)
+/* Closes the connection of this budget that has waited for longest in the line. */
+static bool evict_peer(struct peers *line, const struct budget *b)
 {
-	loop_task_add(s->api->loop, &s->task);
+	struct peer *p;
+	size_t looks = 0;
+
+	TAILQ_FOREACH (p, line, line) {
+		if (p->budget == b) {
+			peer_close(p);
+			return true;
+		}
+		if (++looks == EVICT_LOOKS)
+			break;
+	}
+	return false;
 }
 
-/* ---- connections ---- */
-
-static void on_late(void *arg)
+static void move_to_budget(struct peer *p, struct budget *b)
 {
-	peer_cut(arg);
+	if (p->budget)
+		budget_give(p->budget, 1);
+	p->budget = b;
+	if (b)
+		budget_count(b, 1);
+	lanes_enter(p, b);
 }
 
-void peer_set_timer(struct peer *p, uint64_t ms)
+static void forget_address(struct peer *p)
 {
-	if (ms)
-		loop_timer_set(p->server->api->loop, &p->timer, ms);
-	else
-		loop_timer_stop(p->server->api->loop, &p->timer);
+	if (p->same_address)
+		--*p->same_address;
+	p->same_address = NULL;
 }
 
-/* libmicrohttpd sees the end and closes. */
-void peer_cut(struct peer *p)
+int server_count_peer(struct peer *p, const char *tenant, struct err *e)
 {
-	shutdown(p->fd, SHUT_RDWR);
+	struct budget *b = budget_of(p->server, p->is_operator ? "" : tenant);
+
+	if (p->budget == b)
+		return 0;
+	if (!budget_has(b, 1) && !evict_peer(&p->server->idle, b))
+		return shares_refuse(SHARE_CONNECTIONS, e);
+	move_to_budget(p, b);
+	forget_address(p);
+	return 0;
 }
 
-static void set_idle(struct peer *p, bool is_idle)
+void server_uncount_peer(struct peer *p)
 {
-	if (p->is_idle == is_idle)
-		return;
-	p->is_idle = is_idle;
-	if (is_idle)
-		TAILQ_INSERT_TAIL(&p->server->idle, p, idle);
-	else
-		TAILQ_REMOVE(&p->server->idle, p, idle);
+	move_to_budget(p, NULL);
+	forget_address(p);
 }
 
-static void peer_free(struct peer *p)
+/* Addresses share a counter by a keyed hash, so that no client can choose with whom. */
+static uint32_t *address_counter(struct server *s, const char *address)
+{
+	unsigned char hash[crypto_shorthash_BYTES];
+	uint32_t place;
+
+	crypto_shorthash(hash, (const unsigned char *)address, strlen(address), s->address_key);
+	memcpy(&place, hash, sizeof(place));
+	return &s->address_counts[place % ADDRESS_SLOTS];
+}
+
+/*
+ * Every connection begins as a stranger's, but for the operator's. Strangers together have the share of one
+ * tenant, one address an eighth of it. If there are too many, the oldest stranger goes.
+ */
+static bool make_room(struct peer *p)
 {
 	struct server *s = p->server;
+	struct budget *b = budget_of(s, p->is_operator ? "" : SHARES_STRANGER);
 
-	set_idle(p, false);
-	peer_set_timer(p, 0);
-	TAILQ_REMOVE(&s->peers, p, all);
-	s->peer_count--;
-	free(p);
-}
+	bound_connections(s);
+	if (p->is_remote) {
+		uint32_t *count = address_counter(s, p->address);
 
-static void on_connection(void *cls, struct MHD_Connection *c, void **context,
-			  enum MHD_ConnectionNotificationCode code)
-{
-	struct server *s = cls;
-
-	if (code == MHD_CONNECTION_NOTIFY_STARTED) {
-		*context = take_ptr(s->adding);
-		return;
+		if (*count >= b->pool->max / 16 + 1)
+			return false;
+		++*count;
+		p->same_address = count;
 	}
-	if (*context)
-		peer_free(*context);
-	*context = NULL;
-}
-
-static struct peer *peer_of(struct MHD_Connection *c)
-{
-	const union MHD_ConnectionInfo *info =
-		MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
-
-	return info ? info->socket_context : NULL;
-}
-
-static size_t count_address(const struct server *s, const char *address)
-{
-	const struct peer *p;
-	size_t n = 0;
-
-	TAILQ_FOREACH (p, &s->peers, all)
-		n += str_equal(p->address, address);
-	return n;
-}
-
-/* If there are too many connections, the one that has been idle for longest is closed. */
-static bool make_room(struct server *s, const struct peer *p)
-{
-	size_t most = s->api->config->max_connections;
-
-	if (p->is_remote && most && count_address(s, p->address) >= most / 4 + 1)
+	if (!budget_has(b, 1) && !evict_peer(p->is_operator ? &s->idle : &s->strangers, b) &&
+	    !(p->is_operator && b->used < RESERVED))
 		return false;
-	if (!most || s->peer_count < most)
-		return true;
-	if (TAILQ_EMPTY(&s->idle))
-		return false;
-	peer_cut(TAILQ_FIRST(&s->idle));
-	return s->peer_count < most + ACCEPT_AT_ONCE;
+	move_to_budget(p, b);
+	return true;
 }
 
-/* Takes fd and p over. */
-static void add_peer(struct server *s, struct peer *p, const struct sockaddr *sa, socklen_t len)
+/* Takes the connection over. */
+static void add_peer(struct server *s, struct peer *p)
 {
-	static const int on = 1;
-	int fd = p->fd;
+	static const char full[] = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\n"
+				   "Retry-After: 1\r\nContent-Length: 0\r\n\r\n";
 
-	if (!make_room(s, p)) {
-		close(fd);
+	p->server = s;
+	if (!make_room(p)) {
+		forget_address(p);
+		if (send(p->watch.fd, full, sizeof(full) - 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+			log_debug("a refused connection was gone");
+		close(p->watch.fd);
 		free(p);
 		return;
 	}
-	if (!p->is_unix) {
-		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-		setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
-	}
-	p->server = s;
-	p->timer = (struct loop_timer){.call = on_late, .arg = p};
-	p->upgraded.fd = -1;
 	TAILQ_INSERT_TAIL(&s->peers, p, all);
 	s->peer_count++;
-	set_idle(p, true);
-	peer_set_timer(p, HEAD_MS);
-	s->adding = p;
-	/* On failure it closes the socket, and calls on_connection again if it had called it. */
-	MHD_add_connection(s->mhd, fd, sa, len);
-	if (s->adding)
-		peer_free(take_ptr(s->adding));
-	server_kick(s);
+	peer_begin(p);
 }
 
 static void name_address(struct peer *p, const struct sockaddr_storage *sa)
@@ -206,9 +187,9 @@ static void on_accept(void *arg, uint32_t events)
 		if (fd < 0)
 			return;
 		p = must_alloc(calloc(1, sizeof(*p)));
-		p->fd = fd;
+		p->watch.fd = fd;
 		name_address(p, &sa);
-		add_peer(n->server, p, (struct sockaddr *)&sa, len);
+		add_peer(n->server, p);
 	}
 }
 
@@ -231,114 +212,33 @@ int server_listen(struct server *s, int fd, struct err *e)
 
 void server_add_peer(struct server *s, int fd, const struct ipc_peer *who)
 {
-	struct sockaddr_un sa = {.sun_family = AF_UNIX};
 	struct peer *p = must_alloc(calloc(1, sizeof(*p)));
 
-	p->fd = fd;
+	p->watch.fd = fd;
 	p->is_unix = true;
 	p->is_operator = who->is_operator;
 	snprintf(p->address, sizeof(p->address), "unix:uid=%u", who->uid);
-	add_peer(s, p, (struct sockaddr *)&sa, sizeof(sa.sun_family));
-}
-
-/* ---- requests ---- */
-
-static void *on_uri(void *cls, const char *uri, struct MHD_Connection *c)
-{
-	struct peer *p = peer_of(c);
-
-	if (!p)
-		return NULL;
-	set_idle(p, false);
-	peer_set_timer(p, HEAD_MS);
-	p->now = exchange_new(p, uri);
-	return p->now;
-}
-
-static enum MHD_Result on_request(void *cls, struct MHD_Connection *c, const char *url,
-				  const char *method, const char *version, const char *data,
-				  size_t *size, void **context)
-{
-	struct exchange *x = *context;
-	enum MHD_Result r;
-
-	if (!x)
-		return MHD_NO;
-	exchange_hold(x);
-	x->internal->in_mhd = true;
-	r = exchange_step(x, c, method, data, size);
-	x->internal->in_mhd = false;
-	exchange_release(x);
-	return r;
-}
-
-static void on_completed(void *cls, struct MHD_Connection *c, void **context,
-			 enum MHD_RequestTerminationCode code)
-{
-	struct server *s = cls;
-	struct exchange *x = *context;
-	struct peer *p = peer_of(c);
-
-	*context = NULL;
-	if (x)
-		exchange_completed(x, code == MHD_REQUEST_TERMINATED_COMPLETED_OK);
-	if (!p)
-		return;
-	p->now = NULL;
-	set_idle(p, true);
-	peer_set_timer(p, IDLE_MS);
-	if (s->draining)
-		peer_cut(p);
-}
-
-__attribute__((format(printf, 2, 0))) static void on_log(void *cls, const char *format, va_list ap)
-{
-	char text[256];
-
-	vsnprintf(text, sizeof(text), format, ap);
-	text[strcspn(text, "\n")] = '\0';
-	log_debug("http", "message", text);
+	add_peer(s, p);
 }
 
 /* ---- life ---- */
 
-static struct MHD_Daemon *start_mhd(struct server *s)
-{
-	unsigned most = s->api->config->max_connections;
-
-	return MHD_start_daemon(
-		MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET | MHD_ALLOW_SUSPEND_RESUME |
-			MHD_ALLOW_UPGRADE | MHD_USE_ERROR_LOG,
-		0, NULL, NULL, on_request, s, MHD_OPTION_EXTERNAL_LOGGER, on_log, s,
-		MHD_OPTION_CONNECTION_LIMIT, (most ? most : 65536) + 2 * ACCEPT_AT_ONCE,
-		MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL_BYTES,
-		MHD_OPTION_CONNECTION_TIMEOUT, 0u, MHD_OPTION_URI_LOG_CALLBACK, on_uri, s,
-		MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_NOTIFY_CONNECTION,
-		on_connection, s, MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
-}
-
-struct server *server_new(struct api *api, struct err *e)
+struct server *server_new(struct api *api)
 {
 	struct server *s = must_alloc(calloc(1, sizeof(*s)));
-	const union MHD_DaemonInfo *info;
+	struct rlimit files;
 
 	s->api = api;
+	s->files_max = getrlimit(RLIMIT_NOFILE, &files) == 0 ? files.rlim_cur : 1024;
 	TAILQ_INIT(&s->peers);
+	TAILQ_INIT(&s->strangers);
 	TAILQ_INIT(&s->idle);
-	s->timer = (struct loop_timer){.call = run_mhd, .arg = s};
-	s->task = (struct loop_task){.call = run_mhd, .arg = s};
+	TAILQ_INIT(&s->active);
+	s->task = (struct loop_task){.call = lanes_run, .arg = s};
 	s->by_token = buckets_new();
 	s->by_address = buckets_new();
-	s->watch = (struct loop_watch){.fd = -1, .events = EPOLLIN, .call = on_mhd_ready, .arg = s};
-	s->mhd = start_mhd(s);
-	info = s->mhd ? MHD_get_daemon_info(s->mhd, MHD_DAEMON_INFO_EPOLL_FD) : NULL;
-	if (info)
-		s->watch.fd = info->epoll_fd;
-	if (!info || loop_watch(api->loop, &s->watch) < 0) {
-		err_sys(e, "cannot start the http server");
-		server_free(s);
-		return NULL;
-	}
+	randombytes_buf(s->address_key, sizeof(s->address_key));
+	shares_set_max(manager_shares(api->manager), SHARE_BODIES, BUFFERED_MAX);
 	return s;
 }
 
@@ -375,47 +275,45 @@ static void close_listeners(struct server *s)
 	}
 }
 
+/* Nothing that is closed here has done or will do anything for its client. */
+static bool is_needed(const struct peer *p)
+{
+	return p->state == PEER_UPGRADED ||
+	       (p->state == PEER_REQUEST && p->now->internal->admitted);
+}
+
 void server_drain(struct server *s, bool leaves_sockets)
 {
-	struct peer *p;
+	struct peer *p, *next;
 
 	s->draining = true;
 	if (leaves_sockets)
 		close_listeners(s);
-	TAILQ_FOREACH (p, &s->idle, idle)
-		peer_cut(p);
-}
-
-/* No connection may be suspended or upgraded when libmicrohttpd stops. */
-static void cut_all(struct server *s)
-{
-	struct peer *p;
-
-	TAILQ_FOREACH (p, &s->peers, all) {
-		if (p->now) {
-			exchange_tell_gone(p->now);
-			if (p->now)
-				exchange_resume(p->now);
-		}
-		if (p->upgraded.handle)
-			MHD_upgrade_action(take_ptr(p->upgraded.handle), MHD_UPGRADE_ACTION_CLOSE);
-		else
-			peer_cut(p);
+	for (p = TAILQ_FIRST(&s->peers); p; p = next) {
+		next = TAILQ_NEXT(p, all);
+		if (!is_needed(p))
+			peer_close(p);
 	}
 }
 
 void server_free(struct server *s)
 {
+	struct peer *p;
+
 	if (!s)
 		return;
 	close_listeners(s);
-	if (s->mhd) {
-		cut_all(s);
-		MHD_run(s->mhd);
-		loop_unwatch(s->api->loop, &s->watch);
-		MHD_stop_daemon(s->mhd);
+	while ((p = TAILQ_FIRST(&s->peers))) {
+		if (p->state != PEER_UPGRADED) {
+			peer_close(p);
+			continue;
+		}
+		/* Whoever has it still closes it. */
+		server_uncount_peer(p);
+		shutdown(p->watch.fd, SHUT_RDWR);
+		TAILQ_REMOVE(&s->peers, p, all);
+		p->server = NULL;
 	}
-	loop_timer_stop(s->api->loop, &s->timer);
 	loop_task_remove(s->api->loop, &s->task);
 	buckets_free(s->by_token);
 	buckets_free(s->by_address);
@@ -432,22 +330,18 @@ bool server_is_draining(const struct server *s)
 	return s->draining;
 }
 
-/* The caller's token is no longer there; the operator on the Unix socket has none. */
-static bool is_revoked(const struct exchange *x)
-{
-	const char *token = caller_id(&x->caller);
-
-	return token[0] && !tokens_has(x->api->tokens, token, (uint64_t)time(NULL));
-}
-
 void server_cut_revoked(struct server *s)
 {
 	struct peer *p, *next;
 
 	for (p = TAILQ_FIRST(&s->peers); p; p = next) {
 		next = TAILQ_NEXT(p, all);
-		if (p->now && is_revoked(p->now))
-			peer_cut(p);
+		if (!p->caller[0] || tokens_has(s->api->tokens, p->caller, (uint64_t)time(NULL)))
+			continue;
+		if (p->state == PEER_UPGRADED)
+			shutdown(p->watch.fd, SHUT_RDWR);
+		else
+			peer_close(p);
 	}
 }
 

@@ -1,12 +1,12 @@
 /*
- * The HTTP server: libmicrohttpd inside our loop, without a thread and without a listening socket of
- * its own: connections come in from listeners and from the broker, are counted, and are handed to it.
+ * The HTTP/1.1 server, in the loop: connections come from listeners and from the broker, and are counted as
+ * those of the operator, of a tenant, or of strangers.
  *
  *   struct api api = {.loop = l, .manager = m, .audit = a, .config = c, .tokens = t};
  *   api_start(&api, &e);                          makes server and metrics, adds every door
  *   server_listen(api.server, tcp_listener);
  *   server_add_peer(api.server, fd, &peer);       an accepted, checked Unix connection
- *   server_drain(api.server, false);                    new requests are answered 503, no keep-alive
+ *   server_drain(api.server, false);              new requests are answered 503, no keep-alive
  *   ... until server_busy(api.server) is 0 ...
  *   api_stop(&api);
  */
@@ -20,7 +20,7 @@ int api_start(struct api *api, struct err *e);
 /* Ends every exchange as if its client had gone, then frees both. Before the manager is closed. */
 void api_stop(struct api *api);
 
-struct server *server_new(struct api *api, struct err *e);
+struct server *server_new(struct api *api);
 void server_free(struct server *s);
 void server_add_door(struct server *s, const struct door *d);
 

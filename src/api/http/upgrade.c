@@ -19,40 +19,26 @@ void exchange_upgrade(struct exchange *x, upgrade_done on_open, void *arg)
 	} else {
 		in->on_open = on_open;
 		in->open_arg = arg;
-		exchange_resume(x);
+		reply_flush(x);
+		peer_kick(in->peer);
 	}
 	exchange_release(x);
 }
 
-static void on_upgraded(void *cls, struct MHD_Connection *c, void *context, const char *extra,
-			size_t extra_len, MHD_socket fd, struct MHD_UpgradeResponseHandle *handle)
+void upgrade_open(struct exchange *x)
 {
-	struct exchange *x = cls;
-	struct exchange_internal *in = x->internal;
-	struct peer *p = in->peer;
+	struct peer *p = x->internal->peer;
 
-	p->upgraded = (struct upgraded){.handle = handle, .peer = p, .fd = fd};
-	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-	exchange_hold(x);
-	if (in->on_open)
-		take_ptr(in->on_open)(in->open_arg, &p->upgraded, extra, extra_len);
-	exchange_release(x);
-}
-
-enum MHD_Result upgrade_queue(struct exchange *x)
-{
-	struct exchange_internal *in = x->internal;
-	struct MHD_Response *r =
-		reply_add_headers(x, MHD_create_response_for_upgrade(on_upgraded, x));
-	enum MHD_Result result;
-
-	if (!r)
-		return MHD_NO;
-	in->queued = true;
-	peer_set_timer(in->peer, 0);
-	result = MHD_queue_response(in->conn, MHD_HTTP_SWITCHING_PROTOCOLS, r);
-	MHD_destroy_response(r);
-	return result;
+	loop_unwatch(x->api->loop, &p->watch);
+	loop_timer_stop(x->api->loop, &p->timer);
+	p->state = PEER_UPGRADED;
+	p->upgraded = (struct upgraded){.peer = p, .fd = p->watch.fd};
+	p->opening = true;
+	if (x->internal->on_open)
+		take_ptr(x->internal->on_open)(x->internal->open_arg, &p->upgraded, p->at, p->left);
+	p->opening = false;
+	p->left = 0;
+	buf_done(&p->in);
 }
 
 int upgraded_fd(const struct upgraded *u)
@@ -62,12 +48,13 @@ int upgraded_fd(const struct upgraded *u)
 
 void upgraded_close(struct upgraded *u)
 {
-	struct server *s = u->peer->server;
+	struct peer *p = u->peer;
 
-	if (!u->handle)
-		return;
-	MHD_upgrade_action(take_ptr(u->handle), MHD_UPGRADE_ACTION_CLOSE);
-	server_kick(s);
+	/* Within upgrade_open the step that called it closes. */
+	if (p->opening)
+		p->broken = true;
+	else
+		peer_close(p);
 }
 
 /* ---- tunnels: bytes both ways to a port inside a sandbox ---- */

@@ -300,25 +300,6 @@ class BadInput(harness.Case):
         harness.until(lambda: self.connections() <= before + 1, "the end of their connections")
         idle.close()
 
-    def test_a_slow_head_is_cut_off(self):
-        """Slowloris: a header line now and then keeps no connection open."""
-        with self.d.raw() as s:
-            s.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n")
-            s.settimeout(1)
-            count = [0]
-
-            def is_cut():
-                try:
-                    s.sendall(b"X-%d: a\r\n" % count[0])
-                    count[0] += 1
-                    return s.recv(100) == b""
-                except socket.timeout:
-                    return False
-                except OSError:
-                    return True
-
-            harness.until(is_cut, "the end of a head that never ends", 120)
-
     def test_endless_upload_is_bounded_by_the_disk(self):
         box = self.box(disk="8M")
         with self.d.raw(unix=True) as s:
