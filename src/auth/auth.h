@@ -21,10 +21,11 @@ struct caller {
 	unsigned scopes;
 	int trust; /* 0-5 */
 	bool has_ceiling;
-	struct limits ceiling;	  /* where a member is not 0 */
-	uint32_t max_sandboxes;	  /* 0: the daemon's own limit */
-	uint32_t rate_per_minute; /* 0: the daemon's own */
-	char address[64];	  /* for rate limits and the audit */
+	struct limits ceiling;		   /* where a member is not 0 */
+	uint32_t max_sandboxes;		   /* 0: the daemon's own limit */
+	uint64_t memory_total, disk_total; /* of all its sandboxes; 0: its share only */
+	uint32_t rate_per_minute;	   /* 0: the daemon's own */
+	char address[64];		   /* for rate limits and the audit */
 };
 
 /* The token itself, for what concerns the key and not its tenant: audit, rate limits, revocation. */

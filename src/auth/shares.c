@@ -16,7 +16,8 @@ static const struct {
 	[SHARE_OUTPUT] = {"output", "memory for output", 1},
 	[SHARE_UPLOADS] = {"uploads", "places for uploads", 1},
 	[SHARE_SNAPSHOTS] = {"snapshots", "space for snapshots", 4},
-	[SHARE_JOBS] = {"jobs", "places in the queue", 1},
+	[SHARE_JOBS] = {"jobs", "places in the queue of boots", 4},
+	[SHARE_SANDBOXES] = {"sandboxes", "sandboxes", 1},
 	[SHARE_MEMORY] = {"memory", "memory for sandboxes", 4},
 	[SHARE_DISK] = {"disk", "disk for sandboxes", 4},
 };

@@ -22,7 +22,8 @@ enum share {
 	SHARE_OUTPUT,	   /* bytes of commands' output, kept or waiting to be sent */
 	SHARE_UPLOADS,	   /* transfers into sandboxes at one time */
 	SHARE_SNAPSHOTS,   /* bytes of snapshots that are being written */
-	SHARE_JOBS,	   /* creates, starts and snapshots that wait for their turn */
+	SHARE_JOBS,	   /* boots that wait for their turn */
+	SHARE_SANDBOXES,   /* living sandboxes: counted only */
 	SHARE_MEMORY,	   /* bytes of memory limits of living sandboxes */
 	SHARE_DISK,	   /* bytes of disk limits of living sandboxes */
 	SHARE_COUNT,

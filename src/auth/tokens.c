@@ -117,6 +117,8 @@ static const struct token_key keys[] = {
 	{"disk", parse_size, AT(ceiling.disk_bytes), INT64_MAX},
 	{"timeout", parse_time, AT(ceiling.timeout_ms), INT64_MAX},
 	{"sandboxes", parse_count, AT(max_sandboxes), 1000000},
+	{"memory_total", parse_size, AT(memory_total), INT64_MAX},
+	{"disk_total", parse_size, AT(disk_total), INT64_MAX},
 	{"rate", parse_count, AT(rate_per_minute), 1000000000},
 	{"expires", parse_count, AT(expires), INT64_MAX},
 	{"created", parse_count, AT(created), INT64_MAX},
@@ -312,6 +314,8 @@ static void fill_caller(struct caller *ret, const struct token *t)
 	ret->ceiling = t->ceiling;
 	ret->has_ceiling = memcmp(&t->ceiling, &none, sizeof(none)) != 0;
 	ret->max_sandboxes = t->max_sandboxes;
+	ret->memory_total = t->memory_total;
+	ret->disk_total = t->disk_total;
 	ret->rate_per_minute = t->rate_per_minute;
 }
 

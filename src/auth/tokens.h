@@ -8,8 +8,9 @@
  *
  * ID: 10 letters and digits. HASH: BLAKE2b-256 of the whole key as shown, in hex; keys hold 160
  * random bits, so that a slow hash would gain nothing. Keys: cl_<id>_<40 hex>, or for E2B clients
- * e2b_<40 hex>. KEY: trust, memory, cpus, pids, disk, timeout (the ceiling), sandboxes, rate (requests a
- * minute), expires (unix seconds), created, tenant. Tokens of one tenant own their sandboxes together.
+ * e2b_<40 hex>. KEY: trust, memory, cpus, pids, disk, timeout (the ceiling), sandboxes, memory_total,
+ * disk_total (of all its sandboxes together), rate (requests a minute), expires (unix seconds), created,
+ * tenant. Tokens of one tenant own their sandboxes together.
  *
  *   struct tokens *t = tokens_new();
  *   tokens_load(t, text, len, &e);        replaces all of them, or none on error
@@ -36,7 +37,8 @@ struct token {
 	char tenant[TOKEN_TENANT]; /* or "": a tenant of its own */
 	struct limits ceiling;	   /* where a member is not 0 */
 	uint32_t max_sandboxes, rate_per_minute;
-	uint64_t expires, created; /* unix seconds; 0: never, unknown */
+	uint64_t memory_total, disk_total; /* of all its sandboxes together; 0: no bound */
+	uint64_t expires, created;	   /* unix seconds; 0: never, unknown */
 };
 
 struct tokens;

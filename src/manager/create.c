@@ -42,10 +42,10 @@ int create_check(struct manager *m, const struct caller *who, const struct creat
 		return -1;
 	}
 	/* Sandboxes without a TTL end with their client, or are warm hosts. */
-	if ((!options_are_warm_host(o) && quota_check(m, who, e) < 0) ||
+	if ((!options_are_warm_host(o) && quota_check(m, who, &o->spec.limits, e) < 0) ||
 	    (o->ttl_ms && manager_times_check(m, &o->ttl_ms, NULL, e) < 0))
 		return -1;
-	if (check_words(o, e) < 0)
+	if (check_words(o, e) < 0 || admission_check(m, who, e) < 0)
 		return -1;
 	return limits_check(m, who, &o->spec.limits, e);
 }
@@ -226,8 +226,6 @@ static void configure_guest(struct job *j)
 
 /* ---- booting ---- */
 
-static void boot_ask(struct job *j);
-
 /* Only errors that may go away are worth a retry. */
 static bool is_worth_a_retry(const struct job *j, const struct err *e)
 {
@@ -241,7 +239,6 @@ static void on_booted(void *arg, const struct ipc *reply, int fd)
 	struct manager *m = s->m;
 
 	s->booting = false;
-	m->boots_waiting--;
 	if (!job_is_current(j)) {
 		close_fd(&fd);
 		destroy_go_on(s);
@@ -253,26 +250,28 @@ static void on_booted(void *arg, const struct ipc *reply, int fd)
 	} else {
 		close_fd(&fd);
 		m->metrics.boot_failures++;
-		if (!is_worth_a_retry(j, &reply->err)) {
+		if (admission_again(j, &reply->err)) {
+			m->metrics.boot_retries++;
+		} else if (!is_worth_a_retry(j, &reply->err)) {
 			boot_failed(j, &reply->err);
 		} else {
 			m->metrics.boot_retries++;
 			manager_log(m, "sandbox %s: boot failed, will be tried again: %s", s->id,
 				    reply->err.msg);
-			job_retry(j, 50u << (2 * j->tries++), boot_ask);
+			job_retry(j, 50u << (2 * j->tries++), admission_add);
 		}
 	}
+	admission_booted(m);
 	pool_refill(m);
 }
 
-static void boot_ask(struct job *j)
+void boot_now(struct job *j)
 {
 	struct sandbox *s = j->s;
 	struct ipc m = {.type = IPC_BOOT};
 
 	fill_boot(s, &m.boot);
 	s->booting = true;
-	s->m->boots_waiting++;
 	s->m->metrics.boots++;
 	broker_ask(s->m->p.broker, &m, -1, on_booted, j);
 }
@@ -291,7 +290,7 @@ static void boot_instead(struct job *j)
 	id_make(s->id);
 	sandbox_add(s);
 	sandbox_release(s);
-	boot_ask(j);
+	admission_add(j);
 }
 
 static void claim_step(struct job *j)
@@ -358,7 +357,7 @@ void create_begin(struct job *j)
 		/* The link broke just after the member was taken from the pool. */
 		boot_instead(j);
 	} else {
-		boot_ask(j);
+		admission_add(j);
 	}
 }
 
@@ -366,7 +365,7 @@ void start_begin(struct job *j)
 {
 	j->old.expires_ms = j->s->expires_ms;
 	sandbox_move(j->s, STATE_STARTING, BY_CLIENT);
-	boot_ask(j);
+	admission_add(j);
 }
 
 /* ---- failing ---- */

@@ -208,73 +208,6 @@ void sandbox_release(struct sandbox *s)
 		sandbox_free(s);
 }
 
-/* ---- quotas ---- */
-
-static struct token_quota *find_quota(struct manager *m, const char *token)
-{
-	struct token_quota *t = m->quotas;
-
-	while (t && strcmp(t->token, token) != 0)
-		t = t->next;
-	return t;
-}
-
-int quota_check(struct manager *m, const struct caller *who, struct err *e)
-{
-	const struct config *c = m->p.config;
-	const struct token_quota *t = find_quota(m, who->token);
-	uint32_t count = (t ? t->count : 0) + warm_running(m, who->token);
-	uint32_t most = who->max_sandboxes ? who->max_sandboxes
-			: who->token[0]	   ? c->max_sandboxes_per_token
-					   : 0;
-
-	if (c->max_sandboxes && m->alive >= c->max_sandboxes)
-		return err_set(e, ERR_LIMIT,
-			       "there are %u sandboxes already, the daemon's limit; "
-			       "destroy some first",
-			       m->alive);
-	if (most && count >= most)
-		return err_set(e, ERR_LIMIT,
-			       "this token has %u sandboxes already, its limit; "
-			       "destroy some first",
-			       count);
-	return 0;
-}
-
-void quota_add(struct sandbox *s)
-{
-	struct manager *m = s->m;
-	struct token_quota *t = find_quota(m, s->owner.token);
-
-	if (!t) {
-		t = must_alloc(calloc(1, sizeof(*t)));
-		memcpy(t->token, s->owner.token, sizeof(t->token));
-		t->next = m->quotas;
-		m->quotas = t;
-	}
-	m->alive++;
-	t->count++;
-	s->counted = true;
-}
-
-void quota_remove(struct sandbox *s)
-{
-	struct manager *m = s->m;
-	struct token_quota **at = &m->quotas, *t;
-
-	if (!s->counted)
-		return;
-	s->counted = false;
-	m->alive--;
-	while (strcmp((*at)->token, s->owner.token) != 0)
-		at = &(*at)->next;
-	t = *at;
-	if (--t->count > 0)
-		return;
-	*at = t->next;
-	free(t);
-}
-
 /* ---- finding ---- */
 
 static bool is_findable(const struct sandbox *s, const struct caller *who)
@@ -437,6 +370,7 @@ struct manager *manager_new(const struct manager_parts *parts)
 	m->next_seq = 1;
 	m->shares = shares_new();
 	shares_set_max(m->shares, SHARE_OUTPUT, m->p.config->output_budget);
+	admission_start(m);
 	pool_start(m);
 	ended_start(m);
 	stats_start(m);
@@ -450,6 +384,7 @@ void manager_set_config(struct manager *m, const struct config *config)
 
 	m->p.config = config;
 	shares_set_max(m->shares, SHARE_OUTPUT, config->output_budget);
+	admission_change(m);
 	pool_change(m, old);
 	warm_change(m);
 }
@@ -487,12 +422,7 @@ void manager_free(struct manager *m)
 		sandbox_remove(s);
 	}
 	warm_stop(m);
-	while (m->quotas) {
-		struct token_quota *t = m->quotas;
-
-		m->quotas = t->next;
-		free(t);
-	}
+	admission_stop(m);
 	events_free(m);
 	shares_free(m->shares);
 	json_decref(m->layers);

@@ -105,6 +105,7 @@ struct sandbox {
 	uint64_t created_ms, started_ms, expires_ms; /* unix */
 	int64_t used_ns, asked_ns;
 	double setup_ms;
+	uint64_t memory, disk;		  /* of its limits: as counted (admission.c) */
 	uint64_t oom_kills, pids_refused; /* as last read */
 	char kept[IPC_ID];		  /* STATE_STOPPED: the snapshot of its files */
 	struct job *current, *queue, **queue_end;
@@ -119,12 +120,6 @@ struct sandbox {
 	struct sandbox *next_same;    /* in its bucket */
 	struct sandbox *next_ended;   /* among those that ended */
 	int64_t ended_ns;
-};
-
-struct token_quota {
-	char token[IPC_ID];
-	uint32_t count;
-	struct token_quota *next;
 };
 
 #define SANDBOX_BUCKETS 1024
@@ -143,8 +138,13 @@ struct manager {
 	struct sandbox *table[SANDBOX_BUCKETS];
 	struct sandbox *first, **last;
 	struct sandbox *ended, **ended_end;
-	struct token_quota *quotas;
-	uint32_t alive, boots_waiting, ended_count;
+	struct {
+		struct boot_queue
+			*queues; /* of the tokens that wait, in the order of their turns */
+		unsigned waiting, booting; /* booting: with the broker */
+		struct loop_timer pause;
+	} admission;
+	uint32_t ended_count;
 	struct pool pools[POOL_KINDS];
 	unsigned pool_round;	       /* members of earlier rounds are destroyed */
 	struct host_entry *warm_hosts; /* hosts.c */
@@ -182,10 +182,6 @@ struct sandbox *manager_lookup(struct manager *m, const char *id);
 void manager_log(struct manager *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void id_make(char ret[IPC_ID]);
 bool caller_sees_all(const struct caller *who);
-/* May this caller have one more sandbox? */
-int quota_check(struct manager *m, const struct caller *who, struct err *e);
-void quota_add(struct sandbox *s);
-void quota_remove(struct sandbox *s);
 /* Calls done from the loop, with an error or (e NULL) without. */
 void answer_later(struct manager *m, sandbox_done done, void *arg, const struct err *e);
 void answer_json_later(struct manager *m, json_done done, void *arg, const struct err *e);
@@ -261,7 +257,30 @@ void sandbox_end(struct sandbox *s, enum sandbox_state state, enum mover by, con
 /* A boot was answered: a destroy that waited for the answer continues. */
 void destroy_go_on(struct sandbox *s);
 
+/* ---- admission.c ---- */
+void admission_start(struct manager *m);
+void admission_change(struct manager *m); /* of the configuration */
+void admission_stop(struct manager *m);
+/* May this caller have one more sandbox with these limits? */
+int quota_check(struct manager *m, const struct caller *who, const struct limits *l, struct err *e);
+/* May the limits of the sandbox become these? */
+int quota_check_change(struct sandbox *s, const struct caller *who, const struct limits *l,
+		       struct err *e);
+void quota_add(struct sandbox *s);
+void quota_recount(struct sandbox *s); /* its limits have changed */
+void quota_remove(struct sandbox *s);
+/* Is there a place in the queue for a boot of this caller? */
+int admission_check(struct manager *m, const struct caller *who, struct err *e);
+/* Calls boot_now when it is the owner's turn. */
+void admission_add(struct job *j);
+/* The broker has answered a boot. */
+void admission_booted(struct manager *m);
+/* The host was too busy for the boot: it waits again. False: it failed for another reason, or for too long. */
+bool admission_again(struct job *j, const struct err *e);
+
 /* ---- create.c ---- */
+/* Asks the broker for a boot. */
+void boot_now(struct job *j);
 void create_begin(struct job *j);
 void start_begin(struct job *j);
 /* A sandbox could not be created or started. */

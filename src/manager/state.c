@@ -321,7 +321,14 @@ void job_submit(struct job *j)
 {
 	struct sandbox *s = j->s;
 	bool jumps = j->kind == JOB_DESTROY && !(s->current && s->current->kind == JOB_DESTROY);
+	bool is_awake = j->kind == JOB_WAKE && s->state == STATE_RUNNING && s->current &&
+			s->current->kind == JOB_SNAPSHOT;
 
+	/* It runs while its snapshot waits for a turn; calls wait by themselves while it is copied. */
+	if (is_awake) {
+		job_end(j, NULL);
+		return;
+	}
 	if (!s->current || jumps) {
 		try_begin_job(j);
 		return;
@@ -427,6 +434,7 @@ static void put_settings_back(struct job *j)
 	struct sandbox *s = j->s;
 
 	s->o.spec.limits = j->old.limits;
+	quota_recount(s);
 	s->o.ttl_ms = j->old.ttl_ms;
 	s->o.idle_ms = j->old.idle_ms;
 	s->expires_ms = j->old.expires_ms;
@@ -589,6 +597,7 @@ static int save_change(struct job *j, struct err *e)
 	keep_settings(j);
 	if (c->has_limits)
 		s->o.spec.limits = c->limits;
+	quota_recount(s);
 	if (c->has_idle)
 		s->o.idle_ms = c->idle_ms;
 	if (c->has_ttl) {
@@ -615,6 +624,7 @@ static void change_begin(struct job *j)
 
 	if ((asks && (provider_check(s->o.spec.provider, CAN_UPDATE, &e) < 0 ||
 		      limits_check(s->m, &j->who, &j->change.limits, &e) < 0)) ||
+	    (j->change.has_limits && quota_check_change(s, &j->who, &j->change.limits, &e) < 0) ||
 	    save_change(j, &e) < 0) {
 		job_end(j, &e);
 		return;

@@ -267,8 +267,20 @@ static int put_disk(struct config *c, struct err *e)
 	return 0;
 }
 
+/* Limits are seldom used up, so the limits of all sandboxes may be a multiple of what the host has. */
+static void put_totals(struct config *c)
+{
+	uint64_t memory = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+
+	if (!c->memory_total)
+		c->memory_total = CONFIG_OVERCOMMIT * memory;
+	if (!c->disk_total)
+		c->disk_total = CONFIG_OVERCOMMIT * memory;
+}
+
 int config_finish(struct config *c, struct err *e)
 {
+	put_totals(c);
 	if (put_disk(c, e) < 0 || put_dirs(c, e) < 0 || put_addresses(c, e) < 0 ||
 	    check_ceilings(c, e) < 0 || check_e2b(&c->e2b, e) < 0)
 		return -1;

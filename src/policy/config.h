@@ -21,6 +21,7 @@
 #define CONFIG_LISTEN 8
 #define CONFIG_ITEMS 32 /* images, volumes, hosts, origins, modules */
 #define CONFIG_TOKENS 16
+#define CONFIG_OVERCOMMIT 16 /* limits of all sandboxes, as a multiple of the host's memory */
 
 /* A token bucket: requests per minute, and requests at once. 0: no limit. */
 struct config_rate {
@@ -84,7 +85,9 @@ struct config {
 	struct limits ceiling; /* no request gets more; 0: no bound */
 	uint64_t max_ttl_ms, max_idle_ms;
 	uint32_t max_sandboxes, max_sandboxes_per_token;
-	uint32_t pool_size; /* sandboxes prepared in advance */
+	uint64_t memory_total, disk_total; /* of the limits of all living sandboxes */
+	uint64_t memory_reserve;	   /* of the host: nothing is booted while less is free */
+	uint32_t pool_size;		   /* sandboxes prepared in advance */
 	uint32_t boot_retries;
 	uint64_t output_budget;	  /* bound on all captured output in memory at one time */
 	uint64_t log_bytes;	  /* kept of the output of each background command */

@@ -76,6 +76,7 @@ static const struct {
 	{"Forks", "sandboxes:[Fork]"},
 	{"Token",
 	 "id:string name:string scopes:string tenant:string? trust:integer max_sandboxes:integer "
+	 "memory_total:integer disk_total:integer "
 	 "rate_per_minute:integer ceiling:object expires_at:string? created_at:string?"},
 	{"Tokens", "tokens:[Token]"},
 	{"AuditRecord", "seq:integer time:string who:string what:string target:string "

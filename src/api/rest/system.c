@@ -77,10 +77,11 @@ static json_t *describe_token(const struct token *t)
 	json_t *o;
 
 	scopes_format(t->scopes, scopes, sizeof(scopes));
-	o = json_pack("{s:s, s:s, s:s, s:s?, s:i, s:I, s:I}", "id", t->id, "name", t->name,
-		      "scopes", scopes, "tenant", t->tenant[0] ? t->tenant : NULL, "trust",
-		      t->trust, "max_sandboxes", (json_int_t)t->max_sandboxes, "rate_per_minute",
-		      (json_int_t)t->rate_per_minute);
+	o = json_pack("{s:s, s:s, s:s, s:s?, s:i, s:I, s:I, s:I, s:I}", "id", t->id, "name",
+		      t->name, "scopes", scopes, "tenant", t->tenant[0] ? t->tenant : NULL, "trust",
+		      t->trust, "max_sandboxes", (json_int_t)t->max_sandboxes, "memory_total",
+		      (json_int_t)t->memory_total, "disk_total", (json_int_t)t->disk_total,
+		      "rate_per_minute", (json_int_t)t->rate_per_minute);
 	json_object_set_new(o, "ceiling", describe_ceiling(&t->ceiling));
 	json_object_set_new(o, "expires_at", time_or_null(t->expires));
 	json_object_set_new(o, "created_at", time_or_null(t->created));

@@ -136,11 +136,17 @@ static int apply_options(struct token *t, const struct verb_call *v, struct err 
 {
 	static const char *const names[] = {"scopes", "trust",	 "memory",    "cpus", "pids",
 					    "disk",   "timeout", "sandboxes", "rate", "tenant"};
+	static const char *const totals[][2] = {{"memory-total", "memory_total"},
+						{"disk-total", "disk_total"}};
 	const char *expiry = verb_text(v, "expires");
 	char expires[32] = "";
 
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		if (verb_text(v, names[i]) && token_set(t, names[i], verb_text(v, names[i]), e) < 0)
+			return -1;
+	for (size_t i = 0; i < ARRAY_LEN(totals); i++)
+		if (verb_text(v, totals[i][0]) &&
+		    token_set(t, totals[i][1], verb_text(v, totals[i][0]), e) < 0)
 			return -1;
 	t->created = (uint64_t)time(NULL);
 	if (!expiry)
@@ -166,11 +172,13 @@ static json_t *describe_token(const struct token *t)
 	char scopes[64];
 
 	scopes_format(t->scopes, scopes, sizeof(scopes));
-	return json_pack("{s:s, s:s, s:s, s:s*, s:i, s:I, s:I, s:I, s:I}", "id", t->id, "name",
-			 t->name, "scopes", scopes, "tenant", t->tenant[0] ? t->tenant : NULL,
-			 "trust", t->trust, "max_sandboxes", (json_int_t)t->max_sandboxes,
-			 "rate_per_minute", (json_int_t)t->rate_per_minute, "created",
-			 (json_int_t)t->created, "expires", (json_int_t)t->expires);
+	return json_pack("{s:s, s:s, s:s, s:s*, s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "id", t->id,
+			 "name", t->name, "scopes", scopes, "tenant",
+			 t->tenant[0] ? t->tenant : NULL, "trust", t->trust, "max_sandboxes",
+			 (json_int_t)t->max_sandboxes, "memory_total", (json_int_t)t->memory_total,
+			 "disk_total", (json_int_t)t->disk_total, "rate_per_minute",
+			 (json_int_t)t->rate_per_minute, "created", (json_int_t)t->created,
+			 "expires", (json_int_t)t->expires);
 }
 
 /*
@@ -231,6 +239,8 @@ static const struct verb_option create_options[] = {
 	{"disk", 0, "SIZE", "ceiling for each sandbox", NULL},
 	{"timeout", 't', "TIME", "ceiling for each command", NULL},
 	{"sandboxes", 0, "N", "how many at a time", NULL},
+	{"memory-total", 0, "SIZE", "memory limits of all its sandboxes together", NULL},
+	{"disk-total", 0, "SIZE", "disk limits of all its sandboxes together", NULL},
 	{"rate", 0, "N", "requests a minute", NULL},
 	{"tenant", 0, "NAME", "own sandboxes together with the other tokens of NAME", NULL},
 	{"expires", 0, "TIME", "30d, 12h, never (never)", NULL},

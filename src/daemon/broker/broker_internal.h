@@ -76,6 +76,10 @@ struct daemon {
 	struct {
 		unsigned adopted, reaped, strays;
 	} found; /* of earlier brokers, at the start */
+	struct {
+		int64_t looked_ns;
+		struct err err; /* why nothing may be booted now */
+	} host_state;
 	struct box *boxes[BOX_BUCKETS];
 	size_t box_count;
 	struct role roles[ROLE_COUNT];
@@ -95,6 +99,11 @@ struct daemon {
 	int64_t peer_noted_ns;
 	struct snapshot_job *snapshot_jobs;
 	size_t snapshot_running;
+	struct {
+		uint64_t number;
+		char owner[IPC_ID];
+	} snapshot_turns[16]; /* the last owners whose snapshots were begun */
+	uint64_t snapshot_turn;
 	const char *test_front;
 	const char *ephemeral_dir;	  /* NULL: an ordinary daemon */
 	struct loop_watch ephemeral_life; /* stdin of an ephemeral daemon */

@@ -4,6 +4,8 @@
 #include "daemon/broker/check.h"
 #include "daemon/broker/broker_internal.h"
 
+#include <sys/statvfs.h>
+
 #define POOL_MARGIN 16 /* while some are handed out and others are made */
 
 /* A request that its sandbox's provider works on. */
@@ -96,6 +98,61 @@ static int check_count(const struct daemon *d, const struct ipc_boot *boot, stru
 	return err_set(e, ERR_LIMIT, "this daemon has as many sandboxes as it may have, %u", most);
 }
 
+#define LOOK_NS 20000000      /* the host is looked at no more often */
+#define RUNNABLE_PER_CPU 32   /* tasks that wait for each processor */
+#define DISK_LEAST (2u << 20) /* of the state directory's file system */
+
+/* A number in a file of /proc, so many words after the mark; 0 if there is none. */
+static uint64_t read_number(const char *file, const char *mark, int words)
+{
+	auto_close int fd = open(file, O_RDONLY | O_CLOEXEC);
+	char text[4096];
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+	const char *at;
+
+	if (n <= 0)
+		return 0;
+	text[n] = '\0';
+	at = strstr(text, mark);
+	for (; at && words > 0; words--) {
+		at += strcspn(at, " ");
+		at += strspn(at, " ");
+	}
+	return at ? strtoull(at, NULL, 10) : 0;
+}
+
+/* EAGAIN: it will do later. */
+static int look_at_host(const struct daemon *d, struct err *e)
+{
+	uint64_t free_memory = read_number("/proc/meminfo", "MemAvailable:", 1) << 10;
+	uint64_t runnable = read_number("/proc/loadavg", "", 3);
+	struct statvfs disk;
+
+	if (fstatvfs(d->state, &disk) == 0 && disk.f_bavail * disk.f_frsize < DISK_LEAST)
+		return err_set(e, ERR_LIMIT, "the disk of the state directory is full");
+	if (free_memory && free_memory < d->config->memory_reserve)
+		err_set(e, ERR_LIMIT, "the host is short of memory (memory_reserve)");
+	else if (runnable > RUNNABLE_PER_CPU * (uint64_t)sysconf(_SC_NPROCESSORS_ONLN))
+		err_set(e, ERR_LIMIT, "the host is short of processors");
+	else
+		return 0;
+	e->errnum = EAGAIN;
+	return -1;
+}
+
+static int check_host(struct daemon *d, struct err *e)
+{
+	if (now_ns() - d->host_state.looked_ns > LOOK_NS) {
+		d->host_state.err = (struct err){0};
+		(void)look_at_host(d, &d->host_state.err);
+		d->host_state.looked_ns = now_ns();
+	}
+	if (!d->host_state.err.kind)
+		return 0;
+	*e = d->host_state.err;
+	return -1;
+}
+
 static int may_boot(struct daemon *d, const struct ipc_boot *boot, struct err *e)
 {
 	if (d->stopping)
@@ -109,7 +166,7 @@ static int may_boot(struct daemon *d, const struct ipc_boot *boot, struct err *e
 	}
 	if (box_find(d, boot->id))
 		return err_set(e, ERR_CONFLICT, "there is a sandbox %s already", boot->id);
-	return check_count(d, boot, e);
+	return check_count(d, boot, e) < 0 ? -1 : check_host(d, e);
 }
 
 static void on_booted(void *arg, const struct provider_result *result, const struct err *error)

@@ -4,6 +4,7 @@
  * front can fill the disk, keep a deleted file open, or change a file after it was checked. Until a snapshot
  * is kept or given up it is a job, and counts against its owner.
  */
+#include "base/budget.h"
 #include "base/log.h"
 #include "daemon/broker/check.h"
 #include "daemon/broker/broker_internal.h"
@@ -146,19 +147,23 @@ void snapshot_remove_unfinished(struct daemon *d)
 /* ---- checks ---- */
 
 #define OVERHEAD (64u << 10) /* of a snapshot, so that empty ones are not free */
+#define SHARE_WEIGHT 4	     /* one owner alone may have four fifths */
 
 struct count {
 	const char *owner;
 	uint32_t n;
-	uint64_t bytes;
+	uint64_t bytes, own_bytes;
 };
 
 static void count_one(struct daemon *d, struct ipc_snapshot *s, void *arg)
 {
 	struct count *c = arg;
 
-	c->n += str_equal(s->owner, c->owner);
+	bool is_own = str_equal(s->owner, c->owner);
+
+	c->n += is_own;
 	c->bytes += s->size_bytes + OVERHEAD;
+	c->own_bytes += is_own ? s->size_bytes + OVERHEAD : 0;
 }
 
 /* Snapshots that are being made or written count like kept ones. */
@@ -167,24 +172,34 @@ static struct count count_all(struct daemon *d, const char *owner)
 	struct count c = {.owner = owner};
 
 	for (const struct snapshot_job *j = d->snapshot_jobs; j; j = j->next) {
-		c.n += str_equal(j->info.owner, owner);
+		bool is_own = str_equal(j->info.owner, owner);
+
+		c.n += is_own;
 		c.bytes += j->room;
+		c.own_bytes += is_own ? j->room : 0;
 	}
 	for_each(d, count_one, &c);
 	return c;
 }
 
-/* How large another snapshot may become now. */
+/* How large another snapshot may become now: a fair share of what is left (base/budget.h). */
 static int find_room(struct daemon *d, const struct count *c, uint64_t *ret, struct err *e)
 {
-	uint64_t most = d->config->snapshot_total_bytes, left = UINT64_MAX;
+	uint64_t most = d->config->snapshot_total_bytes, left;
+	struct budget_pool all = {
+		.used = c->bytes, .max = most ? most : UINT64_MAX / 16, .weight = SHARE_WEIGHT};
+	const struct budget own = {
+		.used = c->own_bytes, .max = UINT64_MAX, .pool = &all, .is_operator = !*c->owner};
 
-	if (most)
-		left = c->bytes < most ? most - c->bytes : 0;
-	if (left <= OVERHEAD)
+	left = budget_left(&own);
+	if (left <= OVERHEAD && c->bytes + OVERHEAD >= all.max)
 		return err_set(e, ERR_LIMIT,
 			       "snapshots: all together are as large as they may be "
 			       "(snapshots.max_total); delete some");
+	if (left <= OVERHEAD)
+		return err_set(e, ERR_LIMIT,
+			       "snapshots: this token's share of snapshots.max_total is used up; "
+			       "delete some");
 	left -= OVERHEAD;
 	*ret = left < d->config->snapshot_max_bytes ? left : d->config->snapshot_max_bytes;
 	return 0;
@@ -282,7 +297,7 @@ static int make_snapshot(struct snapshot_job *j, struct err *e)
 
 	if (!b)
 		return err_set(e, ERR_CONFLICT, "the sandbox is gone");
-	c = count_all(j->d, "");
+	c = count_all(j->d, j->info.owner);
 	if (find_room(j->d, &c, &j->room, e) < 0 || open_part(j, O_CREAT | O_EXCL, e) < 0)
 		return -1;
 	b->i.row->snapshot(&b->i, j->file, j->room, on_snapshot, j);
@@ -313,15 +328,54 @@ static int check_snapshot(struct snapshot_job *j, struct err *e)
 	return snapshot_worker_start(&j->snapshot_worker, d->loop, e);
 }
 
+/* When the owner's last turn began. An owner that has no other snapshot running goes first. */
+static uint64_t last_turn(const struct daemon *d, const char *owner)
+{
+	uint64_t turn = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(d->snapshot_turns); i++)
+		if (d->snapshot_turns[i].number > turn &&
+		    str_equal(d->snapshot_turns[i].owner, owner))
+			turn = d->snapshot_turns[i].number;
+	for (const struct snapshot_job *j = d->snapshot_jobs; j; j = j->next)
+		if (j->phase == RUNS && str_equal(j->info.owner, owner))
+			return UINT64_MAX;
+	return turn;
+}
+
+/* The owners take turns; the snapshots of one owner are made in the order of the requests. */
+static struct snapshot_job *find_next(struct daemon *d)
+{
+	struct snapshot_job *best = NULL;
+	uint64_t best_turn = 0;
+
+	for (struct snapshot_job *j = d->snapshot_jobs; j; j = j->next) {
+		uint64_t turn = j->phase == WAITS ? last_turn(d, j->info.owner) : 0;
+
+		if (j->phase == WAITS && (!best || turn < best_turn)) {
+			best = j;
+			best_turn = turn;
+		}
+	}
+	return best;
+}
+
+static void note_turn(struct daemon *d, const char *owner)
+{
+	size_t place = d->snapshot_turn++ % ARRAY_LEN(d->snapshot_turns);
+
+	d->snapshot_turns[place].number = d->snapshot_turn;
+	snprintf(d->snapshot_turns[place].owner, IPC_ID, "%s", owner);
+}
+
 static void start_next(struct daemon *d)
 {
-	struct snapshot_job *j = d->snapshot_jobs;
+	struct snapshot_job *j = d->snapshot_running < RUNNING ? find_next(d) : NULL;
 	struct err e = {0};
 
-	while (j && j->phase != WAITS)
-		j = j->next;
-	if (!j || d->snapshot_running >= RUNNING)
+	if (!j)
 		return;
+	note_turn(d, j->info.owner);
 	j->phase = RUNS;
 	d->snapshot_running++;
 	if ((j->sandbox[0] ? make_snapshot(j, &e) : check_snapshot(j, &e)) < 0)
@@ -403,13 +457,17 @@ static int begin_to_take(struct snapshot_job *j, struct err *e)
 									     : take_fd(&fronts);
 }
 
-static int may_write(const struct daemon *d, struct err *e)
+/* An owner has a share of the places. */
+static int may_write(const struct daemon *d, const char *owner, struct err *e)
 {
-	unsigned count = 0;
+	struct budget_pool all = {.max = WRITING, .weight = 1};
+	struct budget own = {.max = UINT64_MAX, .pool = &all, .is_operator = !*owner};
 
-	for (const struct snapshot_job *j = d->snapshot_jobs; j; j = j->next)
-		count += j->phase == WRITTEN;
-	if (count < WRITING)
+	for (const struct snapshot_job *j = d->snapshot_jobs; j; j = j->next) {
+		all.used += j->phase == WRITTEN;
+		own.used += j->phase == WRITTEN && str_equal(j->info.owner, owner);
+	}
+	if (budget_has(&own, 1))
 		return 0;
 	err_set(e, ERR_SYSTEM, "too many snapshots are being written just now");
 	e->errnum = EAGAIN;
@@ -531,7 +589,7 @@ void snapshot_request_write(struct daemon *d, struct requester who, const struct
 	struct err e = {0};
 	auto_close int fd = -1;
 
-	if (may_add(d, &m->snapshot, &room, &e) < 0 || may_write(d, &e) < 0) {
+	if (may_add(d, &m->snapshot, &room, &e) < 0 || may_write(d, m->snapshot.owner, &e) < 0) {
 		front_done(d, who, m->snapshot.id, &e);
 		return;
 	}

@@ -168,8 +168,8 @@ void pool_refill(struct manager *m)
 {
 	static const int roots[] = {ROOT_OVERLAY, ROOT_RO};
 
-	if (!m->ready || m->draining || m->boots_waiting || m->pool_timer.place ||
-	    m->pools[0].booting || m->pools[1].booting)
+	if (!m->ready || m->draining || m->admission.booting + m->admission.waiting ||
+	    m->pool_timer.place || m->pools[0].booting || m->pools[1].booting)
 		return;
 	for (size_t i = 0; i < ARRAY_LEN(roots); i++) {
 		struct pool *p = &m->pools[roots[i] == ROOT_OVERLAY];

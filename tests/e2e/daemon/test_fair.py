@@ -8,6 +8,7 @@ import unittest
 import zlib
 
 import harness
+import served
 import test_kernels
 
 # Finds the descriptor of the kernel's protocol, as hostile code would.
@@ -116,6 +117,122 @@ class Fair(unittest.TestCase):
                 answers = []
                 self.assert_fair(lambda name=name, mb=mb: answers.append(self.upload(box, name, mb)))
                 self.assertEqual(answers[0][0], expect, answers)
+
+
+class Admission(served.Case):
+    settings = "pool_size: 0\nmemory_total: 8G\ndisk_total: 8G\nsandbox:\n  memory_limit: 512M\n  disk_limit: 64M\n"
+
+    def tearDown(self):
+        self.daemon.delete("/v1/sandboxes")
+
+    def create(self, key=None, **body):
+        return self.daemon.post("/v1/sandboxes", body, token=key)
+
+    def test_a_burst_of_one_token_does_not_delay_another(self):
+        busy, other = self.daemon.token("busy"), self.daemon.token("other")
+        done = []
+        burst = [
+            threading.Thread(target=lambda: done.append(self.create(busy, memory="16M", disk="8M").status))
+            for _ in range(60)
+        ]
+        for thread in burst:
+            thread.start()
+        harness.until(lambda: done, "the first of the burst")
+        self.assertEqual(self.create(other, memory="16M", disk="8M").status, 201)
+        before = len(done)
+        for thread in burst:
+            thread.join()
+        self.assertEqual(set(done), {201})
+        self.assertLess(before, 45)
+
+    def test_a_token_has_a_share_of_the_memory(self):
+        greedy, late = self.daemon.token("greedy"), self.daemon.token("late")
+        answers = [self.create(greedy) for _ in range(15)]
+        # Of 8 GB the operator keeps a tenth, and the first token may have four fifths of the rest.
+        self.assertEqual([a.status for a in answers], [201] * 11 + [429] * 4)
+        self.assertIn("memory for sandboxes", answers[-1].error["message"])
+        self.assertIn("Retry-After", answers[-1].headers)
+        self.assertEqual(self.create(late).status, 201)
+        self.assertEqual(self.create().status, 201)
+        box = answers[0].json["id"]
+        grown = self.daemon.request("PATCH", "/v1/sandboxes/" + box, {"memory": "2G"}, token=greedy)
+        self.assertEqual(grown.status, 429, grown)
+        self.daemon.delete("/v1/sandboxes")
+        self.assertEqual(self.create(greedy, memory="5G").status, 201)
+
+    def test_a_token_has_totals_of_its_own(self):
+        key = self.daemon.token("small", "--memory-total", "1G", "--disk-total", "100M")
+        self.assertEqual(self.create(key).status, 201)
+        for body, name in (({"memory": "600M", "disk": "1M"}, "memory_total"), ({"memory": "64M"}, "disk_total")):
+            refused = self.create(key, **body)
+            self.assertEqual(refused.status, 429, refused)
+            self.assertIn(name, refused.error["message"])
+        self.assertEqual(self.create(key, memory="512M", disk="32M").status, 201)
+
+    def test_nothing_is_booted_while_the_host_is_short_of_memory(self):
+        self.daemon.write_settings(self.settings + "memory_reserve: 1000T\n")
+        self.daemon.reload()
+        done = []
+        waiting = threading.Thread(target=lambda: done.append(self.create().status))
+        waiting.start()
+        waiting.join(0.5)
+        self.assertEqual(done, [])
+        self.daemon.write_settings(self.settings)
+        self.daemon.reload()
+        waiting.join(harness.DEADLINE)
+        self.assertEqual(done, [201])
+
+
+class Snapshots(served.Case):
+    settings = "pool_size: 0\nsnapshots:\n  max_total: 3G\n  max_bytes: 256M\n"
+
+    def test_the_owners_take_turns(self):
+        busy, other = self.daemon.token("busy"), self.daemon.token("other")
+        boxes = [harness.Box(self.daemon, token=busy) for _ in range(6)]
+        last = harness.Box(self.daemon, token=other)
+        for box in boxes:
+            box.sh("yes | head -c 40M > /workspace/data")
+        done = []
+
+        def snapshot(box):
+            self.assertEqual(box.post("/snapshot", {}).status, 201)
+            done.append(box)
+
+        burst = [threading.Thread(target=snapshot, args=(box,)) for box in boxes]
+        for thread in burst:
+            thread.start()
+        harness.until(lambda: done, "the first snapshot")
+        waiting = next(box for box in reversed(boxes) if box not in done)
+        # A sandbox is frozen while it is copied, not while its snapshot waits.
+        self.assertEqual(waiting.sh("echo awake")["stdout"], "awake\n")
+        snapshot(last)
+        before = len(done)
+        for thread in burst:
+            thread.join()
+        self.assertLess(before, 6)
+
+    def test_stalled_imports_leave_room_for_others(self):
+        busy, other = self.daemon.token("stalled"), self.daemon.token("importer")
+        box = harness.Box(self.daemon, token=other)
+        box.sh("echo hello > /workspace/hello")
+        made = box.post("/snapshot", {}).json["id"]
+        tar = self.daemon.get("/v1/snapshots/%s/tar" % made, token=other).body
+        stalled = []
+        for _ in range(32):
+            connection = http.client.HTTPConnection("127.0.0.1", self.daemon.port, timeout=60)
+            connection.putrequest("PUT", "/v1/snapshots/stalled/tar")
+            for name, value in (("Authorization", "Bearer " + busy), ("Content-Type", "application/x-tar"),
+                                ("Content-Length", str(200 << 20))):
+                connection.putheader(name, value)
+            connection.endheaders()
+            connection.send(tar[:512])
+            stalled.append(connection)
+        self.assertEqual(self.daemon.get("/healthz").status, 200)
+        headers = {"Content-Type": "application/x-tar"}
+        answer = self.daemon.request("PUT", "/v1/snapshots/mine/tar", tar, headers, token=other)
+        self.assertEqual(answer.status, 201, answer)
+        for connection in stalled:
+            connection.close()
 
 
 if __name__ == "__main__":
