@@ -94,7 +94,7 @@ FRONTS    := $(wildcard tests/front/*.c)
 EXAMPLES  := $(wildcard examples/*.c)
 
 SECCOMP_TOOL := tools/seccomp-compile.c $(wildcard tools/seccomp/*.c) src/kern/cbpf.c
-GEN          := $(B)/gen/seccomp_profiles.c $(B)/gen/guest_files.c
+GEN          := $(B)/gen/seccomp_profiles.c $(B)/gen/guest_files.c $(B)/gen/control_rows.c
 # Some guest files are concatenated from parts; the parts are not embedded by themselves.
 JOINED       := $(B)/gen/guest/zygote.py $(B)/gen/guest/snippet_prefork.py
 GUEST_PARTS  := guest/python/program.py $(patsubst $(B)/gen/guest/%,guest/python/%,$(JOINED))
@@ -211,6 +211,9 @@ $(B)/gen/guest/zygote.py: guest/python/program.py guest/python/zygote.py
 $(B)/gen/guest/snippet_prefork.py: $(addprefix guest/python/,prefork.py program.py snippet_prefork.py)
 $(JOINED):
 	$(call quiet,GEN) mkdir -p $(@D) && cat $^ >$@
+
+$(B)/gen/control_rows.c: tools/control-table policies/control-files.txt
+	$(call quiet,GEN) mkdir -p $(@D) && tools/control-table policies/control-files.txt >$@
 
 # Files that are placed into sandboxes are embedded in the programs.
 $(B)/gen/guest_files.c: tools/embed $(GUEST_FILES)

@@ -82,6 +82,8 @@ static void say_workspace(struct printer *p)
 		     : s->apply == APPLY_ALWAYS	 ? "copy-on-write, applied however the command ends"
 		     : s->apply			 ? "copy-on-write, applied if the command succeeds"
 						 : "copy-on-write, changes are discarded");
+	if (s->apply)
+		more(p, "control files are not applied (`cloche policy control` lists them)");
 	more_each(p, "", &s->apply_also, " is applied although it is a control file");
 	if (s->diff)
 		more(p, "changes are listed");

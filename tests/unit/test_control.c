@@ -171,6 +171,200 @@ static void test_bare_repositories(void **state)
 	       "added bare/HEAD\nskipped bare/config\nadded bare/objects/x\nskipped half/HEAD\n");
 }
 
+/* ---- the list ---- */
+
+/* A name that the row matches: a pattern's stars stand for something. */
+static void sample_name(const char *name, char *ret)
+{
+	for (; *name; name++) {
+		if (*name == '*' && ret[-1] != '/')
+			ret += sprintf(ret, "x");
+		else
+			*ret++ = *name;
+	}
+	*ret = '\0';
+}
+
+static void swap_case(char *s)
+{
+	for (; *s; s++)
+		if ((*s >= 'a' && *s <= 'z') || (*s >= 'A' && *s <= 'Z'))
+			*s ^= 0x20;
+}
+
+/* Is a file at this path skipped? */
+static void expect_skipped(struct workspace *w, const char *path)
+{
+	char upper[512], lower[512];
+	struct change_list l;
+
+	snprintf(upper, sizeof(upper), "upper/%s", path);
+	snprintf(lower, sizeof(lower), "lower/%s", path);
+	put(upper, "new");
+	l = run(w, true, NULL);
+	if (exists(lower))
+		fail_msg("%s was applied", path);
+	change_list_done(&l);
+	assert_int_equal(system("rm -rf upper/* upper/.[!.]* lower/* lower/.[!.]*"), 0);
+}
+
+enum { PLAIN, OTHER_CASE, DEEP, VARIANTS };
+
+/* A file that the row is about, in a directory of its own. */
+static void put_sample(size_t row, int variant)
+{
+	const struct control_row *r = &control_rows[row];
+	char name[128] = "/", path[400];
+
+	sample_name(r->name, name + 1);
+	if (variant == OTHER_CASE)
+		swap_case(name);
+	snprintf(path, sizeof(path), "upper/%zu-%d/%s%s%s", row, variant,
+		 r->where == CONTROL_GIT ? ".git/"
+		 : variant == DEEP	 ? "a/b/"
+					 : "",
+		 name + 1, variant == DEEP ? "/c/d" : "");
+	put(path, "new");
+}
+
+/* Each row: at the top, deep down with something below it, and in the other case. */
+static void test_every_row(void **state)
+{
+	struct change_options options = CHANGE_OPTIONS_DEFAULT;
+	struct change_list l;
+
+	for (size_t i = 0; i < control_row_count; i++)
+		for (int variant = 0; variant < VARIANTS; variant++)
+			put_sample(i, variant);
+	options.records = 10000;
+	l = run(*state, true, &options);
+	assert_int_equal(l.count, control_row_count * VARIANTS);
+	for (size_t i = 0; i < l.count; i++) {
+		const struct change *c = &l.items[i];
+		const char *want = control_rows[strtoul(c->path, NULL, 10)].reason;
+		bool inner = strstr(c->path, ".github/") || strstr(c->path, ".GITHUB/");
+
+		/* What is in .github has that directory's reason. */
+		if (!str_equal(c->kind, "skipped") || (!inner && !str_equal(c->note, want)))
+			fail_msg("%s %s: %s", c->kind, c->path, c->note);
+	}
+	change_list_done(&l);
+	assert_true(control_row_count > 250 && control_plain_count > 200);
+	for (size_t i = 1; i < control_plain_count; i++)
+		assert_true(strcmp(control_rows[i - 1].folded, control_rows[i].folded) < 0);
+}
+
+/* Rows that must never be lost, whatever becomes of the list. */
+static void test_names_of_the_list(void **state)
+{
+	static const char *const names[] = {".git/config",
+					    ".git/hooks/pre-commit",
+					    ".git/commondir",
+					    ".git/config.worktree",
+					    ".git/rebase-merge/git-rebase-todo",
+					    "x/.git/modules/y/../../config",
+					    ".mcp.json",
+					    ".claude/settings.local.json",
+					    ".envrc",
+					    ".bashrc",
+					    ".vscode/tasks.json",
+					    ".idea/workspace.xml",
+					    ".devcontainer/devcontainer.json",
+					    "AGENTS.md",
+					    "CLAUDE.md",
+					    ".github/workflows/ci.yml",
+					    ".Rprofile",
+					    ".irbrc",
+					    ".pryrc",
+					    ".pdbrc",
+					    ".ghci",
+					    ".ocamlinit",
+					    "lefthook.yml",
+					    ".lefthook.toml",
+					    "mise.toml",
+					    ".mise.local.toml",
+					    ".jj/repo/config.toml",
+					    ".sl/config",
+					    ".cargo/config.toml",
+					    ".cargo/config",
+					    ".gitpod.yml",
+					    ".replit",
+					    ".openhands/setup.sh",
+					    ".overcommit.yml",
+					    ".pnp.cjs",
+					    ".pnp.loader.mjs",
+					    ".bundle/config",
+					    ".mvn/extensions.xml",
+					    ".mvn/jvm.config",
+					    "gradle/wrapper/gradle-wrapper.properties",
+					    ".npmrc",
+					    ".yarnrc.yml",
+					    ".yarnrc",
+					    ".pre-commit-config.yaml",
+					    ".husky/pre-commit",
+					    ".iex.exs",
+					    ".hg/hgrc",
+					    ".vimrc",
+					    "rust-toolchain.toml",
+					    "tools/bazel",
+					    "ansible.cfg",
+					    ".tool-versions",
+					    ".pnpmfile.cjs"};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		expect_skipped(*state, names[i]);
+}
+
+/* Names that a file system without case, or of Windows, takes for those of the list. */
+static void test_folded_names(void **state)
+{
+	static const char *const names[] = {
+		".MCP.json",	    ".mcp.json.",	  ".mcp.json. .",
+		".mcp.json::$DATA", ".mcp\u200b.json",	  "\ufeff.mcp.json",
+		".mcp.j\u017fon",   ".hu\u017f\u212ay/x", ".con\ufb01g/x",
+		".\u00dfh/id",	    ".vscode\u00ad/x",	  ".git /hooks/x",
+		".GIT./config",	    ".g\u200dit/config",  "a/.g\u2060it/commondir",
+		".git:x/config",    ".gi\u200ct"};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		expect_skipped(*state, names[i]);
+}
+
+/* Names that only look like those of the list. */
+static void test_names_that_are_none(void **state)
+{
+	put("upper/config", "1");
+	put("upper/hooks/x", "1");
+	put("upper/mcp.jso", "1");
+	put("upper/x.mcp.json", "1");
+	put("upper/AGENTS.md.bak", "1");
+	put("upper/tools/x", "1");
+	put("upper/gradle/y", "1");
+	put("upper/bin/gradle", "1");
+	put("upper/.jj/repo/store", "1");
+	put("upper/repo/config.toml", "1");
+	put("upper/a\xff\xfe", "1");
+	expect(*state, true,
+	       "added .jj/repo/store\nadded AGENTS.md.bak\nadded a\xff\xfe\nadded "
+	       "bin/gradle\nadded "
+	       "config\nadded gradle/y\nadded hooks/x\nadded mcp.jso\nadded "
+	       "repo/config.toml\nadded "
+	       "tools/x\nadded x.mcp.json\n");
+}
+
+/* A link in place of a directory on the way leads to the same file under another name. */
+static void test_links_on_the_way(void **state)
+{
+	put("upper/evil/repo/config.toml", "1");
+	put("upper/evil/wrapper/x", "1");
+	assert_int_equal(symlink("evil", "upper/.jj"), 0);
+	assert_int_equal(symlink("evil", "upper/gradle"), 0);
+	put("upper/sub/.jj/repo", "../../evil");
+	expect(*state, true,
+	       "skipped .jj\nadded evil/repo/config.toml\nadded evil/wrapper/x\nskipped "
+	       "gradle\nskipped sub/.jj/repo\n");
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, workspace_make, workspace_drop)
 
 int main(void)
@@ -182,6 +376,11 @@ int main(void)
 		TEST(test_control_files_are_not_deleted),
 		TEST(test_replaced_repository_is_left_alone),
 		TEST(test_bare_repositories),
+		TEST(test_every_row),
+		TEST(test_names_of_the_list),
+		TEST(test_folded_names),
+		TEST(test_names_that_are_none),
+		TEST(test_links_on_the_way),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

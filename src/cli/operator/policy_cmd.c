@@ -4,6 +4,7 @@
 #include "cli/cli.h"
 #include "cli/verbs/client_verb.h"
 #include "policy/policy.h"
+#include "sandbox/workspace/control.h"
 
 enum { EXIT_INVALID = 1 };
 
@@ -80,21 +81,36 @@ static int compile_file(int argc, char **argv)
 	return finish_stdout(0);
 }
 
+/* The list of control files; they depend on no policy. */
+static int list_control(int argc, char **argv)
+{
+	static const char *const where[] = {"", " (acts once it is pushed)", " (in a repository)"};
+
+	for (size_t i = 0; i < control_row_count; i++) {
+		const struct control_row *r = &control_rows[i];
+
+		printf("%-32s %s%s\n", r->name, strchr(r->reason, ':') + 2, where[r->where]);
+	}
+	return finish_stdout(0);
+}
+
 struct policy_part {
 	const char *name;
-	int max_files;
+	int min_files, max_files;
 	int (*run)(int argc, char **argv);
 };
 
 static const struct policy_part parts[] = {
-	{"check", 1000, check_files},
-	{"explain", 1, explain_file},
-	{"compile", 1, compile_file},
+	{"check", 1, 1000, check_files},
+	{"explain", 1, 1, explain_file},
+	{"compile", 1, 1, compile_file},
+	{"control", 0, 0, list_control},
 };
 
 static const char usage[] =
 	"usage: cloche policy check FILE...     is it valid?\n"
 	"       cloche policy explain FILE      what would be done, in order\n"
+	"       cloche policy control           the control files, which --apply leaves out\n"
 	"FILE is a path, or the name of a shipped policy: strict, code, build, agent.\n";
 
 int cmd_policy(int argc, char **argv)
@@ -106,7 +122,7 @@ int cmd_policy(int argc, char **argv)
 	for (size_t i = 0; argc > 1 && i < ARRAY_LEN(parts); i++) {
 		if (!str_equal(argv[1], parts[i].name))
 			continue;
-		if (argc < 3 || argc - 2 > parts[i].max_files)
+		if (argc - 2 < parts[i].min_files || argc - 2 > parts[i].max_files)
 			break;
 		return parts[i].run(argc - 2, argv + 2);
 	}

@@ -527,8 +527,9 @@ static int protect_control_files(int workspace, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(git); i++)
 		if (pin_name(workspace, git[i], shut, e) < 0)
 			return -1;
-	for (size_t i = 0; control_name(i); i++)
-		if (pin_name(workspace, control_name(i), shut, e) < 0)
+	for (size_t i = 0; i < control_row_count; i++)
+		if (control_rows[i].where == CONTROL_ANY &&
+		    pin_name(workspace, control_rows[i].name, shut, e) < 0)
 			return -1;
 	return 0;
 }

@@ -17,8 +17,6 @@
 #include "sandbox/workspace/apply_file.h"
 #include "sandbox/workspace/safe_walk.h"
 
-#include <strings.h>
-
 struct visitor {
 	struct change_options left;
 	struct apply_owner owner;
@@ -368,7 +366,7 @@ static void visit_dir(struct visitor *w, const struct change_dir *p, struct item
 	}
 	child.opaque = p->opaque || safe_walk_is_opaque(child.upper);
 	/* Two repositories mixed make none, and the old one's control files would be gone. */
-	if (!is_new && child.opaque && strcasecmp(it->name, ".git") == 0 && !child.blocked)
+	if (!is_new && child.opaque && control_is_git_name(it->name) && !child.blocked)
 		child.blocked = "control file: the repository was replaced as a whole";
 	failed = !enter_below(w, p, it, &child);
 	if (it->has_low && is_new)
@@ -393,20 +391,24 @@ static void visit_deleted(struct visitor *w, const struct change_dir *p, struct 
  */
 
 /* .git as a whole is not to be deleted either. */
-static const char *why_guarded(const struct change_dir *p, const struct item *it, bool deleted)
+static const char *why_guarded(const struct visitor *w, const struct change_dir *p,
+			       const struct item *it, bool deleted)
 {
+	const struct control_row *r;
+
 	if (p->guarded)
 		return p->guarded;
-	if (deleted && strcasecmp(it->name, ".git") == 0)
+	if (deleted && control_is_git_name(it->name))
 		return "control file: the repository itself";
-	return control_reason(&p->control, it->name, deleted ? it->low.st_mode : it->up.st_mode);
+	r = control_find(&p->control, w->path.text, deleted ? it->low.st_mode : it->up.st_mode);
+	return r ? r->reason : NULL;
 }
 
 /* Finds out why this item is not to be applied, if there is a reason. */
 static void judge_item(const struct visitor *w, const struct change_dir *p, struct item *it,
 		       bool deleted)
 {
-	const char *why = p->blocked ? p->blocked : why_guarded(p, it, deleted);
+	const char *why = p->blocked ? p->blocked : why_guarded(w, p, it, deleted);
 	enum named how = why && !p->blocked ? how_named(w) : NAMED_NOT;
 
 	if (how == NAMED_BELOW && !deleted && S_ISDIR(it->up.st_mode))
