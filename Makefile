@@ -261,9 +261,12 @@ $(B)/tests/front/%: $(B)/gnu/tests/front/%.o $(CORE_A)
 
 RUN := B=$(B) PYTHON=$(PYTHON) tests/run
 
-.PHONY: test unit fuzz-replay e2e escape clients compare-escape test-v2 check format bench fuzz
+.PHONY: test test-slow unit fuzz-replay e2e escape clients compare-escape test-v2 check format bench fuzz
 test: all
 	@$(RUN)
+# What takes minutes or hours: soaks, and all slips.
+test-slow: all
+	@$(RUN) slow
 unit fuzz-replay e2e escape clients test-v2: all
 	@$(RUN) $@
 compare-escape: all
@@ -377,6 +380,7 @@ help:
 	@echo 'make                 build everything into build/'
 	@echo 'make programs        only what is installed'
 	@echo 'make test            every test suite, as root and as an ordinary user; SAN=1: with sanitizers'
+	@echo 'make test-slow       what takes longer: soaks, and all slips (make mutate)'
 	@echo 'make unit | e2e | escape | clients | fuzz-replay | test-v2    one suite'
 	@echo 'make compare-escape  the same attacks against cloche, bubblewrap and docker, as a table'
 	@echo 'make check           layers, sizes, format, linters, manual pages, gcc and clang with -Werror'
