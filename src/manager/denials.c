@@ -32,16 +32,40 @@ static void read_denial(struct unpack *u, struct sandbox *s, struct denial *d)
 	s->m->metrics.denials[kind < ARRAY_LEN(kinds) ? kind : 3] += d->count;
 }
 
+/* Tells the operator of a tenant whose programs are refused more often than `alert_denials` a minute. */
+static void count_for_alert(struct sandbox *s, uint64_t denials)
+{
+	uint32_t most = s->m->p.config->alert_denials;
+	int64_t now = now_ns();
+	char told[IPC_ID + 1];
+	bool too_many = false;
+
+	for (uint64_t i = 0; most && i < denials && !too_many; i++)
+		too_many = buckets_take(s->m->alerts, s->owner.token, most, most, now, NULL) > 0;
+	/* Once a minute. */
+	snprintf(told, sizeof(told), "!%s", s->owner.token);
+	if (!too_many || buckets_take(s->m->alerts, told, 1, 1, now, NULL) > 0)
+		return;
+	s->m->metrics.alerts++;
+	manager_log(s->m, "repeated denials: token %s (%s), sandbox %s: more than %u in a minute",
+		    s->owner.token[0] ? s->owner.token : "operator", s->owner.name, s->id, most);
+	event_add_any(s, "sandbox.denials", json_pack("{s:I}", "per_minute", (json_int_t)most));
+}
+
 void denials_read(struct unpack *u, struct sandbox *s, struct result *r)
 {
 	uint32_t count = unpack_u32(u);
+	uint64_t all = 0;
 
 	for (uint32_t i = 0; i < count && i < DENIALS_MAX && !u->bad; i++) {
 		struct denial d;
 
 		read_denial(u, s, &d);
 		result_add_denials(r, &d, !u->bad);
+		if (!u->bad && all + d.count >= all)
+			all += d.count;
 	}
+	count_for_alert(s, all);
 }
 
 void denials_add_limits(struct result *r)

@@ -31,14 +31,17 @@ static void sandbox_event_free(struct sandbox_event *e)
 
 void event_add(struct sandbox *s, const char *type, json_t *more)
 {
-	struct manager *m = s->m;
-	struct sandbox_event *e;
-
-	if (s->pooled || s->o.transient || !s->known) {
+	if (s->pooled || s->o.transient || !s->known)
 		json_decref(more);
-		return;
-	}
-	e = must_alloc(calloc(1, sizeof(*e)));
+	else
+		event_add_any(s, type, more);
+}
+
+void event_add_any(struct sandbox *s, const char *type, json_t *more)
+{
+	struct sandbox_event *e = must_alloc(calloc(1, sizeof(*e)));
+	struct manager *m = s->m;
+
 	memcpy(e->owner, s->owner.token, sizeof(e->owner));
 	e->value = json_pack("{s:I,s:o,s:s,s:s}", "seq", (json_int_t)m->next_seq, "time",
 			     time_json(unix_ms()), "type", type, "sandbox", s->id);

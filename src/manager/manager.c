@@ -369,6 +369,7 @@ struct manager *manager_new(const struct manager_parts *parts)
 	m->ended_end = &m->ended;
 	m->next_seq = 1;
 	m->shares = shares_new();
+	m->alerts = buckets_new();
 	shares_set_max(m->shares, SHARE_OUTPUT, m->p.config->output_budget);
 	admission_start(m);
 	pool_start(m);
@@ -425,6 +426,7 @@ void manager_free(struct manager *m)
 	admission_stop(m);
 	events_free(m);
 	shares_free(m->shares);
+	buckets_free(m->alerts);
 	json_decref(m->layers);
 	free(m);
 }

@@ -286,6 +286,7 @@ struct manager_metrics {
 	uint64_t pool_hits, pool_misses;
 	uint64_t execs, execs_failed, links_lost, audit_refusals;
 	uint64_t denials[4]; /* syscall, connect, resolve, limit */
+	uint64_t alerts;     /* tenants whose denials were too many in a minute */
 	struct manager_histogram create_ms, exec_ms;
 };
 const struct manager_metrics *manager_metrics(const struct manager *m);

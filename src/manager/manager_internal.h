@@ -15,6 +15,7 @@
 
 #include "base/base.h"
 #include "audit/audit.h"
+#include "auth/buckets.h"
 #include "auth/shares.h"
 
 #include "manager/broker.h"
@@ -156,7 +157,8 @@ struct manager {
 	struct subscription *subscriptions;
 	json_t *layers; /* the last one made; shared by sandboxes with the same layers */
 	struct manager_metrics metrics;
-	struct shares *shares; /* what tenants share */
+	struct shares *shares;	/* what tenants share */
+	struct buckets *alerts; /* denials by tenant */
 };
 
 /* ---- warm/hosts.c ---- */
@@ -332,6 +334,7 @@ void acks_send(void *sandbox);
 
 /* ---- events.c ---- */
 void event_add(struct sandbox *s, const char *type, json_t *more);
+void event_add_any(struct sandbox *s, const char *type, json_t *more); /* also of runs */
 void events_free(struct manager *m);
 
 /* ---- stats.c ---- */

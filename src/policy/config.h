@@ -89,9 +89,11 @@ struct config {
 	uint64_t memory_reserve;	   /* of the host: nothing is booted while less is free */
 	uint32_t pool_size;		   /* sandboxes prepared in advance */
 	uint32_t boot_retries;
-	uint64_t output_budget;	  /* bound on all captured output in memory at one time */
-	uint64_t log_bytes;	  /* kept of the output of each background command */
-	uint64_t shutdown_ms;	  /* running work may take this long after SIGTERM */
+	uint64_t output_budget; /* bound on all captured output in memory at one time */
+	uint32_t
+		alert_denials; /* of a tenant in a minute: more are told to the operator; 0: never */
+	uint64_t log_bytes;    /* kept of the output of each background command */
+	uint64_t shutdown_ms;  /* running work may take this long after SIGTERM */
 	uint64_t role_timeout_ms; /* a role that does not answer for this long is restarted */
 
 	struct config_rate rate_token, rate_address;

@@ -44,6 +44,7 @@ static const struct config_key keys[] = {
 	{"", "pool_size", COUNT, AT(pool_size), 0, 4096, "4"},
 	{"", "boot_retries", COUNT, AT(boot_retries), 0, 100, "2"},
 	{"", "output_budget", SIZE, AT(output_budget), MB, 0, "512M"},
+	{"", "alert_denials", COUNT, AT(alert_denials), 0, 100000, "100"},
 	{"", "log_bytes", SIZE, AT(log_bytes), 4096, 1024 * MB, "1M"},
 	{"", "shutdown_timeout", TIME, AT(shutdown_ms), 0, DAY_MS, "10s"},
 	{"", "role_timeout", TIME, AT(role_timeout_ms), 1000, DAY_MS, "10s"},

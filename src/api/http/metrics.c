@@ -162,6 +162,7 @@ static void write_counters(const struct manager_metrics *m, struct buf *to)
 		{"cloche_execs_total", "counter", "Commands.", m->execs},
 		{"cloche_execs_failed_total", "counter", "Commands not begun.", m->execs_failed},
 		{"cloche_links_lost_total", "counter", "Links to guests lost.", m->links_lost},
+		{"cloche_alerts_total", "counter", "Told to the operator.", m->alerts},
 		{"cloche_audit_refusals_total", "counter",
 		 "Work refused for want of the audit log.", m->audit_refusals},
 	};

@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import time
+import re
 import unittest
 
 import cl
@@ -288,6 +289,33 @@ class OutputBudget(harness.Case):
         cut = [self.is_cut(task["result"]) for task in reply.json]
         self.assertTrue(any(cut))
         self.all_is_given_back()
+
+
+class Alerts(harness.Case):
+    config = "alert_denials: 5\n"
+
+    def test_repeated_denials_are_told_once(self):
+        d = harness.Daemon(config=self.config).start()
+        self.addCleanup(d.remove)
+        self.addCleanup(d.stop)
+        key = d.token("noisy")
+        refused = {"code": "import socket\nfor i in range(%d):\n"
+                           "    try: socket.socket().connect(('192.0.2.1', 80))\n"
+                           "    except OSError: pass\n", "language": "python"}
+
+        def alerts():
+            return int(re.search(r"^cloche_alerts_total (\d+)", d.get("/metrics").body.decode(), re.M)[1])
+
+        self.assertEqual(d.post("/v1/run", dict(refused, code=refused["code"] % 3), token=key).status, 200)
+        self.assertEqual(alerts(), 0)
+        with d.stream("GET", "/v1/events") as events:
+            for _ in range(3):
+                d.post("/v1/run", dict(refused, code=refused["code"] % 4), token=key)
+            told = next(e for e in events.events() if e[1].get("type") == "sandbox.denials")
+        self.assertEqual(told[1]["per_minute"], 5)
+        self.assertEqual(alerts(), 1)
+        self.assertIn("repeated denials", d.read_log())
+        self.assertIn("noisy", d.read_log())
 
 
 if __name__ == "__main__":
