@@ -265,6 +265,40 @@ class Home(Hook):
         self.agent("".join("mkdir -p $(dirname %s); echo evil >%s; " % (n, n) for n in names))
         self.assertEqual([n for n in names if os.path.exists(self.path(n))], [])
 
+    def test_session(self):
+        """--session: written directly, and control files are put back in the end."""
+        self.write("sub/.envrc", "mine", 0o640)
+        self.write("sub/.vscode/tasks.json", "mine")
+        self.write("sub/hooks/x", "1")
+        self.write(".github/workflows/ci.yml", "old")
+        script = ("echo 1 >f; echo evil >sub/.envrc; rm -r sub/.vscode; mkdir -p .claude; "
+                  "echo evil >.claude/settings.json; echo evil >.mcp.json; ln -s /etc lead; "
+                  "ln -s lead .idea; echo 2 >sub/hooks/x; echo new >.github/workflows/ci.yml; ")
+        r = self.agent(script + "exit 4", "--session", code=4)
+        self.assertEqual((self.read("f"), self.read("sub/.envrc")), ("1\n", "mine"))
+        self.assertEqual(os.stat(self.path("sub/.envrc")).st_mode & 0o777, 0o640)
+        self.assertEqual(self.read("sub/.vscode/tasks.json"), "mine")
+        self.assertEqual(self.read("sub/hooks/x"), "2\n")
+        self.assertEqual(self.read(".github/workflows/ci.yml"), "new\n")
+        for name in (".claude", ".mcp.json", ".idea"):
+            self.assertFalse(os.path.lexists(self.path(name)), name)
+            self.assertTrue(os.path.lexists(self.path(name + ".cloche-set-aside")), name)
+            self.assertIn("cloche: skipped %s: control file: set aside" % name, r.err)
+        self.assertEqual(self.read("sub/.envrc.cloche-set-aside"), "evil\n")
+        self.assertIn("cloche: skipped sub/.envrc: control file: put back", r.err)
+        r = self.agent("echo evil >.mcp.json; kill -9 $$", "--session", code=137)
+        self.assertFalse(os.path.exists(self.path(".mcp.json")))
+        self.assertEqual(self.agent("cat f", "--session").err, "")
+
+    def test_session_and_git(self):
+        self.plant_for_git("--session")
+
+    def test_session_limits(self):
+        os.makedirs(self.path("/".join(["d"] * 140)))
+        self.assertIn("keep_control", self.agent("true", "--session", code=125).err)
+        self.refused_as(event(), "--session", "--session", "--apply")
+        self.refused_as(event(), "--session", "--session", "--empty")
+
     def test_process_level(self):
         self.refused_as(event(), "--session", "--level", "process")
 

@@ -9,6 +9,7 @@
 #include "sandbox/inside/message.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/inside/verify.h"
+#include "sandbox/workspace/keep_control.h"
 
 #include <linux/magic.h>
 #include <poll.h>
@@ -544,8 +545,44 @@ static int check_stack_limit(struct err *e)
 		       (unsigned long long)now.rlim_cur >> 10, STACK_LIMIT_NEEDED >> 10);
 }
 
+/* For a workspace that is written directly; *ret stays NULL if nothing is to be kept. */
+static int keep_control_files(const struct plan *p, int *ret_dir, struct control_keep **ret,
+			      struct err *e)
+{
+	if (!p->spec->keep_control)
+		return 0;
+	*ret_dir = io_reopen(p->workspace.fd, O_RDONLY | O_DIRECTORY);
+	if (*ret_dir < 0)
+		return err_sys(e, "cannot open the workspace to keep its control files");
+	return control_keep_begin(*ret_dir, ret, e);
+}
+
+/* Puts control files back, after a run that failed to start as well. r: NULL if there is none. */
+static int put_control_files_back(struct control_keep *kept, int dir, struct result *r,
+				  struct err *e)
+{
+	struct change_list list = {0};
+
+	if (!kept)
+		return 0;
+	if (control_keep_end(kept, dir, &list, e) < 0)
+		return -1;
+	if (!r) {
+		change_list_done(&list);
+		return 0;
+	}
+	r->changes = list.items;
+	r->change_count = list.count;
+	r->changes_cut = list.cut;
+	r->changes_incomplete = list.incomplete;
+	r->apply_failed = list.failed > 0 || list.incomplete;
+	return 0;
+}
+
 int sandbox_run(const struct sandbox_request *request, struct result *ret, struct err *e)
 {
+	struct control_keep *kept = NULL;
+	auto_close int workspace = -1;
 	struct keeper k;
 	int rc = -1;
 
@@ -553,9 +590,15 @@ int sandbox_run(const struct sandbox_request *request, struct result *ret, struc
 		return -1;
 	k.started_ns = now_ns();
 	if (check_stack_limit(e) == 0 && check_streams(e) == 0 &&
-	    plan_make(&k.plan, request, e) == 0 && process_dir_make(&k, e) == 0 &&
-	    watch_signals(&k, e) == 0 && run_sandbox(&k, e) == 0)
+	    plan_make(&k.plan, request, e) == 0 &&
+	    keep_control_files(&k.plan, &workspace, &kept, e) == 0 &&
+	    process_dir_make(&k, e) == 0 && watch_signals(&k, e) == 0 && run_sandbox(&k, e) == 0)
 		rc = outcome_collect(&k, ret, e);
+	if (put_control_files_back(kept, workspace, rc == 0 ? ret : NULL, e) < 0 && rc == 0) {
+		result_done(ret);
+		rc = -1;
+	}
+	control_keep_free(kept);
 	keeper_done(&k);
 	return rc;
 }

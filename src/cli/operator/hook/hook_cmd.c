@@ -90,8 +90,6 @@ static int read_options(struct hook *h, int argc, char **argv, struct err *e)
 	if (end >= 0 && (size_t)end < rest.count)
 		end = err_set(e, ERR_INVALID, "'%s' is no option; see `cloche help hook`",
 			      rest.items[end]);
-	if (end >= 0 && h->session)
-		end = err_set(e, ERR_UNSUPPORTED, "--session: not built yet");
 	if (end >= 0 && h->session && (h->spec.apply || h->spec.empty))
 		end = err_set(e, ERR_INVALID, "--session cannot be combined with --%s",
 			      h->spec.apply ? "apply" : "empty");
