@@ -291,6 +291,10 @@ bench: $(filter $(B)/cloche $(B)/cloched,$(PROGRAMS)) $(B)/bench/spawnbench $(B)
 bench-daemon: $(PROGRAMS) $(B)/bench/spawnbench $(B)/bench/askbench $(B)/bench/payload
 	@B=$(B) $(PYTHON) bench/daemon.py $(BENCH)
 
+.PHONY: bench-creates
+bench-creates: $(PROGRAMS) $(B)/bench/askbench
+	@B=$(B) $(PYTHON) bench/creates.py $(BENCH)
+
 .PHONY: bench-warm
 bench-warm: $(PROGRAMS) $(B)/bench/spawnbench $(B)/bench/askbench $(B)/bench/payload
 	@B=$(B) $(PYTHON) bench/warm.py $(BENCH)
@@ -392,6 +396,7 @@ help:
 	@echo 'make bench           start-up and throughput beside other sandboxes; BENCH_QUICK=1'
 	@echo 'make bench-warm      warm sandboxes beside bare Python, bubblewrap and docker'
 	@echo 'make bench-daemon    the daemon beside docker: exec, a crowd of sandboxes, files, restart'
+	@echo 'make bench-creates   creates a second: from the pool, without one, with CROWD=N sandboxes alive'
 	@echo 'make bench-versions  is this build as fast as another one? OLD=DIRECTORY of that build'
 	@echo 'make soak-warm       the same for warm sandboxes, whose processes are killed at random'
 	@echo 'make soak            thousands of sandboxes with faults, then counts what is left; SOAK=1000'

@@ -424,6 +424,7 @@ void manager_free(struct manager *m)
 	}
 	warm_stop(m);
 	admission_stop(m);
+	pool_stop(m);
 	events_free(m);
 	shares_free(m->shares);
 	buckets_free(m->alerts);

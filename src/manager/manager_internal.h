@@ -123,11 +123,12 @@ struct sandbox {
 	int64_t ended_ns;
 };
 
-#define SANDBOX_BUCKETS 1024
+#define SANDBOX_BUCKETS 8192
 #define POOL_KINDS 2 /* [0] read-only root, [1] overlay */
 
 struct pool {
-	struct sandbox *ready[64];
+	struct sandbox **ready;
+	size_t room; /* of ready */
 	uint32_t count, wanted, booting;
 };
 
@@ -312,6 +313,7 @@ void pool_taken(struct manager *m);
 /* The configuration changed. */
 void pool_change(struct manager *m, const struct config *old);
 void pool_start(struct manager *m);
+void pool_stop(struct manager *m);
 void pool_adopt(struct manager *m, const struct ipc_booted *b, int fd);
 void pool_lost(struct sandbox *s); /* a member died */
 

@@ -18,9 +18,7 @@
 
 static uint32_t pool_size(const struct manager *m)
 {
-	uint32_t size = m->p.config->pool_size;
-
-	return size < ARRAY_LEN(m->pools[0].ready) ? size : ARRAY_LEN(m->pools[0].ready);
+	return m->p.config->pool_size;
 }
 
 static const char *pool_image(const struct manager *m)
@@ -102,6 +100,7 @@ static void on_member_greeted(void *arg, const struct err *e)
 		else
 			pool_refill(m);
 	} else {
+		p->ready = array_room(p->ready, p->count, &p->room, sizeof(struct sandbox *));
 		p->ready[p->count++] = s;
 		s->state = STATE_CREATED;
 		m->pool_wait_ms = 0;
@@ -241,6 +240,12 @@ void pool_adopt(struct manager *m, const struct ipc_booted *b, int fd)
 	s->o.spec.limits = b->limits;
 	m->pools[b->root == ROOT_OVERLAY].booting++;
 	greet_member(s, fd, b->generation);
+}
+
+void pool_stop(struct manager *m)
+{
+	for (size_t i = 0; i < ARRAY_LEN(m->pools); i++)
+		free(take_ptr(m->pools[i].ready));
 }
 
 void pool_lost(struct sandbox *s)
