@@ -23,9 +23,12 @@ void audit_refuse(const struct err *why, struct err *ret);
 /* The role was restarted: entries that wait for a receipt fail first. fd -1: the role is gone. */
 void audit_reopen(struct audit *a, int fd);
 
-/* fd: the callback's to close, the lines as they stand in the file; -1: e says why. */
-void audit_query(struct audit *a, const struct audit_query *q,
-		 void (*done)(void *arg, int fd, const struct err *e), void *arg);
+/*
+ * fd: the callback's to close, the lines as they stand in the file; -1: e says why. next_seq: not 0 if
+ * more may follow, with this as after_seq, even if no line came; one query reads a bounded part of the log.
+ */
+typedef void (*audit_found)(void *arg, int fd, uint64_t next_seq, const struct err *e);
+void audit_query(struct audit *a, const struct audit_query *q, audit_found done, void *arg);
 
 /*
  * The role, in two halves, between which the caller gives up its rights. The first reads the key file

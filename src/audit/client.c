@@ -10,7 +10,7 @@ struct pending_entry {
 	struct pending_entry *next;
 	uint32_t serial;
 	void (*wrote)(void *arg, const struct err *e);
-	void (*found)(void *arg, int fd, const struct err *e);
+	audit_found found;
 	void *arg;
 };
 
@@ -47,11 +47,12 @@ static struct pending_entry *queue_take(struct pending_queue *q)
 	return p;
 }
 
-static void answer_pending(struct audit *a, struct pending_entry *p, int fd, const struct err *e)
+static void answer_pending(struct audit *a, struct pending_entry *p, int fd, uint64_t next_seq,
+			   const struct err *e)
 {
 	a->count--;
 	if (p->found)
-		p->found(p->arg, fd, e);
+		p->found(p->arg, fd, next_seq, e);
 	else if (fd >= 0)
 		close(fd);
 	if (p->wrote)
@@ -65,7 +66,7 @@ static void answer_failed(void *arg)
 	struct pending_entry *p;
 
 	while ((p = queue_take(&a->failed)))
-		answer_pending(a, p, -1, &a->why);
+		answer_pending(a, p, -1, 0, &a->why);
 }
 
 static void fail_pending(struct audit *a, struct pending_entry *p)
@@ -98,7 +99,7 @@ static void on_receipt(void *arg, const struct ipc *m, int fd)
 		return;
 	}
 	queue_take(&a->sent);
-	answer_pending(a, p, fd, m->err.kind == ERR_NONE ? NULL : &m->err);
+	answer_pending(a, p, fd, m->page.next_seq, m->err.kind == ERR_NONE ? NULL : &m->err);
 }
 
 struct audit *audit_open(struct loop *l, int fd)
@@ -174,8 +175,7 @@ void audit_ping(struct audit *a, void (*done)(void *arg, const struct err *e), v
 	submit_pending(a, &m, &(struct pending_entry){.wrote = done, .arg = arg});
 }
 
-void audit_query(struct audit *a, const struct audit_query *q,
-		 void (*done)(void *arg, int fd, const struct err *e), void *arg)
+void audit_query(struct audit *a, const struct audit_query *q, audit_found done, void *arg)
 {
 	struct ipc m = {.type = IPC_AUDIT_QUERY, .query = *q};
 

@@ -368,90 +368,186 @@ static char *needle_for(const char *target)
 	return str_format("%.*s", (int)len, text);
 }
 
+/* One query. It stops at its limit, or when it has read QUERY_SCAN bytes: decisions wait meanwhile. */
 struct found {
 	const struct audit_query *q;
 	const char *needle; /* NULL: everything */
 	size_t left;
-	struct list lines; /* newest first */
+	off_t may_read;
+	uint64_t last_seq; /* of the last record that was looked at */
+	bool is_cut;	   /* there are records behind it */
+	struct list lines; /* in the order of the search */
 };
 
-static bool is_wanted(const struct found *f, const char *line, size_t len)
+/* Takes one line if it is wanted. */
+static void look_at_line(struct found *f, const char *line, size_t len)
 {
 	struct chain_view v;
 
-	return chain_parse(line, len, &v) && v.seq > f->q->after_seq &&
-	       (!f->needle || memmem(line, len, f->needle, strlen(f->needle)));
+	if (!chain_parse(line, len, &v))
+		return;
+	f->last_seq = v.seq;
+	if (v.seq <= f->q->after_seq ||
+	    (f->needle && !memmem(line, len, f->needle, strlen(f->needle))))
+		return;
+	list_take(&f->lines, str_format("%.*s\n", (int)len, line));
+	f->left--;
 }
 
-/* Searches from the end of a file backwards, at most QUERY_SCAN bytes. */
-static int scan_file(int fd, off_t size, struct found *f)
+/* Searches from the end of a file backwards. */
+static int scan_backward(int fd, off_t size, struct found *f)
 {
-	size_t len = (size_t)(size > QUERY_SCAN ? QUERY_SCAN : size);
+	size_t len = (size_t)(size > f->may_read ? f->may_read : size);
 	auto_free char *text = must_alloc(malloc(len + 1));
 	ssize_t n = pread(fd, text, len, size - (off_t)len);
 	size_t end = n > 0 ? (size_t)n : 0;
 
+	f->may_read -= (off_t)len;
 	while (end > 0 && f->left > 0) {
 		size_t start = end - 1; /* at the line's own end */
 
 		while (start > 0 && text[start - 1] != '\n')
 			start--;
-		if (is_wanted(f, text + start, end - 1 - start)) {
-			list_take(&f->lines,
-				  str_format("%.*s\n", (int)(end - 1 - start), text + start));
-			f->left--;
-		}
+		look_at_line(f, text + start, end - 1 - start);
 		end = start;
 	}
 	return n < 0 ? -1 : 0;
 }
 
-/* Searches the newest older file if the current one had too few matches. */
-static void scan_older(struct audit_log *l, struct found *f)
+/* Searches from a line's start to the end of a file. */
+static int scan_forward(int fd, off_t from, off_t size, struct found *f)
 {
-	auto_list struct list older = {0};
-	auto_close int fd = -1;
-	struct err ignored;
-	off_t size = 0;
+	size_t len = (size_t)(size - from > f->may_read ? f->may_read : size - from);
+	auto_free char *text = must_alloc(malloc(len + 1));
+	ssize_t n = pread(fd, text, len, from);
+	const char *at = text, *end = text + (n > 0 ? n : 0), *eol;
 
-	if (f->left > 0 && list_older(l, &older, &ignored) == 0 && older.count) {
-		fd = open_older(l, older.items[older.count - 1], &size);
-		if (fd >= 0)
-			scan_file(fd, size, f);
+	f->may_read -= (off_t)len;
+	while (at < end && f->left > 0 && (eol = memchr(at, '\n', (size_t)(end - at)))) {
+		look_at_line(f, at, (size_t)(eol - at));
+		at = eol + 1;
 	}
+	f->is_cut = from + (at - text) < size;
+	return n < 0 ? -1 : 0;
 }
 
-static int lines_to_memfd(const struct list *lines, struct err *e)
+#define NEAR (4 * CHAIN_LINE)
+
+/* The start of a line at or before the first record after this one: records are in order of their seq. */
+static off_t find_place(int fd, off_t size, uint64_t after_seq)
+{
+	auto_free char *text = must_alloc(malloc(NEAR));
+	off_t low = 0, high = size;
+
+	while (high - low > NEAR) {
+		off_t middle = low + (high - low) / 2;
+		ssize_t n = pread(fd, text, NEAR, middle);
+		const char *end = text + (n > 0 ? n : 0), *line = end, *eol = text;
+		struct chain_view v;
+
+		/* The first whole record behind the middle. */
+		while ((eol = memchr(eol, '\n', (size_t)(end - eol)))) {
+			line = ++eol;
+			eol = memchr(line, '\n', (size_t)(end - line));
+			if (!eol || chain_parse(line, (size_t)(eol - line), &v))
+				break;
+		}
+		if (eol && v.seq <= after_seq)
+			low = middle + (line - text);
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* The first record of an older file, by its name. */
+static uint64_t first_seq_named(const struct audit_log *l, const char *name)
+{
+	return strtoull(name + strlen(l->name) + 1, NULL, 10);
+}
+
+static bool goes_on(const struct found *f)
+{
+	return f->left > 0 && f->may_read > 0;
+}
+
+/* Does this file, or the current one behind the last, begin with this record or an earlier one? */
+static bool begins_by(const struct audit_log *l, const struct list *older, size_t i, uint64_t seq)
+{
+	uint64_t first = i < older->count ? first_seq_named(l, older->items[i]) : l->first_seq;
+
+	return first && first <= seq;
+}
+
+/* The files from the one with the first wanted record on. An older file that is gone is left out. */
+static int find_first(struct audit_log *l, const struct list *older, struct found *f)
+{
+	uint64_t after = f->q->after_seq;
+	size_t i = 0;
+
+	/* Left out: those after which another one still begins early enough. */
+	while (i < older->count && begins_by(l, older, i + 1, after + 1))
+		i++;
+	for (; i < older->count && goes_on(f); i++) {
+		off_t size = 0;
+		auto_close int fd = open_older(l, older->items[i], &size);
+
+		if (fd >= 0 && scan_forward(fd, find_place(fd, size, after), size, f) < 0)
+			return -1;
+		if (f->is_cut)
+			return 0;
+	}
+	f->is_cut = i < older->count || l->size > 0;
+	return goes_on(f) ? scan_forward(l->fd, find_place(l->fd, l->size, after), l->size, f) : 0;
+}
+
+/* From the end of the current file back into older ones. */
+static int find_latest(struct audit_log *l, const struct list *older, struct found *f)
+{
+	int rc = scan_backward(l->fd, l->size, f);
+
+	for (size_t i = older->count; i > 0 && goes_on(f) && rc == 0; i--) {
+		off_t size = 0;
+		auto_close int fd = open_older(l, older->items[i - 1], &size);
+
+		rc = fd < 0 ? 0 : scan_backward(fd, size, f);
+	}
+	return rc;
+}
+
+static int lines_to_memfd(const struct found *f, struct err *e)
 {
 	auto_close int fd = memfd_create("cloche-audit", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	bool failed = fd < 0;
 
-	for (size_t i = lines->count; i > 0 && !failed; i--) {
-		const char *line = lines->items[i - 1];
+	for (size_t i = 0; i < f->lines.count && !failed; i++) {
+		size_t at = f->q->is_forward ? i : f->lines.count - 1 - i;
 
-		failed = write(fd, line, strlen(line)) != (ssize_t)strlen(line);
+		failed = io_write_all(fd, f->lines.items[at], strlen(f->lines.items[at])) < 0;
 	}
 	if (failed || lseek(fd, 0, SEEK_SET) < 0 || io_seal(fd) < 0)
 		return err_sys(e, "cannot hand out audit records");
 	return take_fd(&fd);
 }
 
-int audit_log_query(struct audit_log *l, const struct audit_query *q, struct err *e)
+int audit_log_query(struct audit_log *l, const struct audit_query *q, uint64_t *ret_next,
+		    struct err *e)
 {
 	auto_free char *needle = *q->target ? needle_for(q->target) : NULL;
-	struct found f = {.q = q, .needle = needle, .left = q->limit ? q->limit : 100};
+	auto_list struct list older = {0};
+	struct found f = {.q = q, .needle = needle, .may_read = QUERY_SCAN};
 	int fd = -1;
 
+	f.left = q->limit ? q->limit : 100;
 	if (f.left > QUERY_LIMIT)
 		f.left = QUERY_LIMIT;
-	if (check_current(l, e) < 0)
+	if (check_current(l, e) < 0 || list_older(l, &older, e) < 0)
 		return -1;
-	if (scan_file(l->fd, l->size, &f) < 0)
+	if ((q->is_forward ? find_first : find_latest)(l, &older, &f) < 0)
 		err_sys(e, "cannot read the audit file");
-	else {
-		scan_older(l, &f);
-		fd = lines_to_memfd(&f.lines, e);
-	}
+	else
+		fd = lines_to_memfd(&f, e);
+	*ret_next = q->is_forward && f.is_cut ? f.last_seq : 0;
 	list_done(&f.lines);
 	return fd;
 }

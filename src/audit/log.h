@@ -26,5 +26,6 @@ void audit_log_close(struct audit_log *l);
 /* Writes all entries, or none. */
 int audit_log_append(struct audit_log *l, const struct audit_entry *entries, size_t count,
 		     struct err *e);
-/* Returns a sealed memfd with the lines that match. */
-int audit_log_query(struct audit_log *l, const struct audit_query *q, struct err *e);
+/* Returns a sealed memfd with the lines that match; *ret_next: audit_page. */
+int audit_log_query(struct audit_log *l, const struct audit_query *q, uint64_t *ret_next,
+		    struct err *e);

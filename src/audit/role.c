@@ -104,7 +104,7 @@ static void answer_query(struct audit_role *r, int sock, const struct ipc *m)
 
 	flush_batch(r);
 	if (m->type == IPC_AUDIT_QUERY && want_log(r, &answer.err) == 0)
-		fd = audit_log_query(r->log, &m->query, &answer.err);
+		fd = audit_log_query(r->log, &m->query, &answer.page.next_seq, &answer.err);
 	send_reply(sock, &answer, fd);
 }
 

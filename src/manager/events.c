@@ -43,8 +43,9 @@ void event_add_any(struct sandbox *s, const char *type, json_t *more)
 	struct manager *m = s->m;
 
 	memcpy(e->owner, s->owner.token, sizeof(e->owner));
-	e->value = json_pack("{s:I,s:o,s:s,s:s}", "seq", (json_int_t)m->next_seq, "time",
-			     time_json(unix_ms()), "type", type, "sandbox", s->id);
+	e->value =
+		json_pack("{s:I,s:s,s:o,s:s,s:s}", "seq", (json_int_t)m->next_seq, "epoch",
+			  m->epoch, "time", time_json(unix_ms()), "type", type, "sandbox", s->id);
 	if (more) {
 		json_object_update_missing(e->value, more);
 		json_decref(more);
@@ -80,6 +81,11 @@ static void deliver_events(void *arg)
 		if (!still)
 			return;
 	}
+}
+
+const char *manager_epoch(const struct manager *m)
+{
+	return m->epoch;
 }
 
 struct subscription *manager_subscribe(struct manager *m, const struct caller *who,

@@ -372,6 +372,7 @@ struct manager *manager_new(const struct manager_parts *parts)
 	m->alerts = buckets_new();
 	shares_set_max(m->shares, SHARE_OUTPUT, m->p.config->output_budget);
 	admission_start(m);
+	id_make(m->epoch);
 	pool_start(m);
 	ended_start(m);
 	stats_start(m);

@@ -153,7 +153,9 @@ void sandbox_stats(struct sandbox *s, json_done done, void *arg); /* with "histo
 void manager_stats(struct manager *m, const struct caller *who, json_done done, void *arg);
 void sandbox_health(struct sandbox *s, json_done done, void *arg);
 struct subscription;
-/* Events of this caller's sandboxes: {"seq","time","type","sandbox",...}. */
+/* Names the count that the numbers of events belong to; another one: they began anew. */
+const char *manager_epoch(const struct manager *m);
+/* Events of this caller's sandboxes: {"seq","epoch","time","type","sandbox",...}. */
 struct subscription *manager_subscribe(struct manager *m, const struct caller *who,
 				       uint64_t from_seq,
 				       void (*call)(void *arg, const json_t *event), void *arg);

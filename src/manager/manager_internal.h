@@ -153,6 +153,7 @@ struct manager {
 	uint64_t pool_wait_ms;
 	uint64_t last_created_ms;
 	struct loop_timer pool_timer, sample_timer, ended_timer;
+	char epoch[IPC_ID]; /* of the numbers of events, which begin anew with each front */
 	struct sandbox_event *events[4096];
 	uint64_t next_seq;
 	struct subscription *subscriptions;

@@ -65,7 +65,7 @@ static const struct shape {
 	[IPC_REMOTE_CREATE... IPC_REMOTE_GONE] = {sizeof(struct ipc_remote), remote_texts},
 	[IPC_AUDIT_WRITE] = {sizeof(struct audit_entry), no_texts},
 	[IPC_AUDIT_QUERY] = {sizeof(struct audit_query), query_texts},
-	[IPC_AUDIT_DONE] = {0, no_texts},
+	[IPC_AUDIT_DONE] = {sizeof(struct audit_page), no_texts},
 	[IPC_PING] = {sizeof(struct ipc_ping), ping_texts},
 	[IPC_PONG] = {0, no_texts},
 };

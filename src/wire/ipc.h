@@ -174,11 +174,16 @@ struct audit_entry {
 	char from[64]; /* address */
 };
 
-/* Asks for the latest entries, oldest first. */
+/* Asks for the latest entries, or for the first ones after after_seq. Both come oldest first. */
 struct audit_query {
 	uint64_t after_seq; /* only entries after this one */
-	uint32_t limit;	    /* at most so many, the latest; 0: 100 */
+	uint32_t limit;	    /* at most so many; 0: 100 */
+	uint8_t is_forward; /* the first ones, not the latest */
 	char target[160];   /* only entries whose target begins with this */
+};
+
+struct audit_page {
+	uint64_t next_seq; /* ask again, after this one: there are more; 0: there are not */
 };
 
 struct ipc {
@@ -197,6 +202,7 @@ struct ipc {
 		struct ipc_ping ping;
 		struct audit_entry entry;
 		struct audit_query query;
+		struct audit_page page;
 	};
 };
 

@@ -306,6 +306,28 @@ static void test_forgery_needs_the_key(void **state)
 	assert_refused(f, NULL, "no record was made with this key");
 }
 
+/* Without a key anybody can make the hash of a changed record; the record behind it then does not fit. */
+static void test_a_new_hash_is_found(void **state)
+{
+	struct fixture *f = *state;
+	struct chain_view v;
+	char digest[CHAIN_HASH];
+	char *text, *line, *target;
+
+	fill(f, 3);
+	text = text_of(f->file);
+	line = strchr(text, '\n') + 1;
+	target = strstr(line, "\"target\":\"t1\"");
+	assert_non_null(target);
+	target[strlen("\"target\":\"t")] = '9';
+	assert_true(chain_parse(line, strcspn(line, "\n"), &v));
+	chain_digest(line, v.hashed_len, digest);
+	memcpy(strstr(line, v.hash), digest, strlen(digest));
+	put_text(f->file, text);
+	free(text);
+	assert_refused(f, NULL, "record 3 does not continue the one before it");
+}
+
 static void test_a_key_may_come_later(void **state)
 {
 	struct fixture *f = *state;
@@ -602,7 +624,7 @@ static void on_done(void *arg, const struct err *e)
 		loop_stop(t->loop);
 }
 
-static void on_found(void *arg, int fd, const struct err *e)
+static void on_found(void *arg, int fd, uint64_t next_seq, const struct err *e)
 {
 	struct talk *t = arg;
 
@@ -668,6 +690,58 @@ static void test_query(void **state)
 	assert_int_equal(talk_close(&t), 0);
 }
 
+/* Reads a log page by page, and checks that each of `count` records from `seq` on comes once. */
+static void page_through(struct audit_log *l, struct audit_query q, uint64_t seq, uint64_t count)
+{
+	q.is_forward = true;
+	q.after_seq = seq - 1;
+	do {
+		char line[CHAIN_LINE];
+		uint64_t next = 0, at;
+		struct err e = {0};
+		int fd = audit_log_query(l, &q, &next, &e);
+		FILE *in = fdopen(fd, "r");
+
+		assert_non_null(in);
+		while (fgets(line, sizeof(line), in)) {
+			assert_int_equal(1, sscanf(line, "{\"seq\":%" SCNu64 ",", &at));
+			assert_int_equal(at, seq++);
+			count--;
+		}
+		fclose(in);
+		assert_true(next == 0 || next > q.after_seq);
+		q.after_seq = next;
+	} while (q.after_seq);
+	assert_int_equal(count, 0);
+}
+
+static void test_pages(void **state)
+{
+	struct fixture *f = *state;
+	struct audit_entry entries[250];
+	struct audit_log *l;
+	struct err e = {0};
+
+	for (size_t i = 0; i < ARRAY_LEN(entries); i++) {
+		entries[i] = entry_of("box");
+		memset(entries[i].why, 'w', sizeof(entries[i].why));
+	}
+	/* One file that is longer than a query reads, then several short ones. */
+	for (int round = 0; round < 2; round++) {
+		f->s.max_bytes = round ? 1 << 20 : 0;
+		l = opened(f);
+		for (int i = 0; i < 80 - 60 * round; i++)
+			assert_int_equal(0, audit_log_append(l, entries, ARRAY_LEN(entries), &e));
+		audit_log_close(l);
+	}
+	l = opened(f);
+	page_through(l, (struct audit_query){.limit = 10000}, 1, 25000);
+	page_through(l, (struct audit_query){.limit = 997}, 19998, 5003);
+	page_through(l, (struct audit_query){.limit = 10000, .target = "nothing"}, 1, 0);
+	page_through(l, (struct audit_query){.limit = 10}, 25001, 0);
+	audit_log_close(l);
+}
+
 static void test_a_dead_role_is_an_error(void **state)
 {
 	struct fixture *f = *state;
@@ -728,6 +802,7 @@ int main(void)
 		TEST(test_reorder_is_found),
 		TEST(test_truncation_is_found_by_the_head),
 		TEST(test_forgery_needs_the_key),
+		TEST(test_a_new_hash_is_found),
 		TEST(test_a_key_may_come_later),
 		TEST(test_a_key_must_be_secret),
 		TEST(test_start_refuses_an_edited_end),
@@ -742,6 +817,7 @@ int main(void)
 		TEST(test_an_empty_file_continues_the_older),
 		TEST(test_receipts),
 		TEST(test_query),
+		TEST(test_pages),
 		TEST(test_a_dead_role_is_an_error),
 		TEST(test_a_bad_log_refuses_work),
 		TEST(test_nonsense_ends_a_client),

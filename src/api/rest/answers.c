@@ -81,7 +81,7 @@ static const struct {
 	{"Tokens", "tokens:[Token]"},
 	{"AuditRecord", "seq:integer time:string who:string what:string target:string "
 			"verdict:string why:string from?:string prev:string hash:string"},
-	{"AuditRecords", "records:[AuditRecord]"},
+	{"AuditRecords", "records:[AuditRecord] next:integer?"},
 	{"Named", "name:string"},
 	{"Policies", "policies:[Named]"},
 	{"Images", "images:[Named]"},

@@ -105,7 +105,7 @@ static const struct route routes[] = {
 	{"GET", BOX "/logs", v1_logs, READ, BODY_NONE, AWAKE,
 	 "The last bytes= of each command's output, or of exec=", "bytes exec"},
 	{"GET", "/v1/events", v1_events, READ, BODY_NONE, 0,
-	 "What happens, as events; from=SEQ, sandbox=", "from sandbox"},
+	 "What happens, as events; from=SEQ, epoch=, sandbox=", "epoch from sandbox"},
 
 	{"GET", "/v1/snapshots", v1_snapshots, READ, BODY_NONE, 0, "Lists snapshots", NULL},
 	{"DELETE", "/v1/snapshots/{id}", v1_snapshot_delete, RUN, BODY_NONE, 0, "Deletes one",
@@ -126,7 +126,9 @@ static const struct route routes[] = {
 	{"DELETE", "/v1/tokens/{id}", v1_tokens_refused, ADMIN, BODY_NONE, ROUTE_OWN_BODY,
 	 "Refused", NULL},
 	{"GET", "/v1/audit", v1_audit, ADMIN, BODY_NONE, 0,
-	 "The last records of the audit log; after=SEQ, limit, target", "after limit target"},
+	 "Records of the audit log, oldest first: the last ones, or with after=SEQ the first ones "
+	 "behind that one; limit, target",
+	 "after limit target"},
 	{"GET", "/v1/policies", v1_policies, READ, BODY_NONE, 0, "Lists policies", NULL},
 	{"GET", "/v1/images", v1_images, READ, BODY_NONE, 0, "Lists images", NULL},
 	{"GET", "/v1/volumes", v1_volumes, READ, BODY_NONE, 0, "Lists volumes", NULL},

@@ -187,11 +187,16 @@ static void on_event(void *arg, const json_t *event)
 
 void v1_events(struct exchange *x)
 {
+	const char *epoch = exchange_arg(x, "epoch");
 	struct event_watch *w;
 	uint64_t from;
 
 	if (!v1_arg_uint(x, "from", 0, INT64_MAX, &from))
 		return;
+	/* The caller counts by numbers that are gone: it has seen none of these. */
+	if (epoch && !str_equal(epoch, manager_epoch(x->api->manager)))
+		from = 1;
+	exchange_set_header(x, "Cloche-Epoch", manager_epoch(x->api->manager));
 	w = exchange_attach(x, sizeof(*w), watching_done);
 	w->sandbox = exchange_arg(x, "sandbox");
 	exchange_set_endless(x);

@@ -143,7 +143,7 @@ void v1_volumes(struct exchange *x)
 
 /* ---- the audit log ---- */
 
-static void answer_lines(struct exchange *x, const struct buf *b)
+static void answer_lines(struct exchange *x, const struct buf *b, uint64_t next_seq)
 {
 	const char *at = b->len ? buf_head(b) : "", *end = at + b->len;
 	json_t *all = json_array();
@@ -161,13 +161,16 @@ static void answer_lines(struct exchange *x, const struct buf *b)
 		json_array_append_new(all, o ? o : text_json(at, len));
 		at += len + 1;
 	}
-	exchange_json(x, 200, json_pack("{s:o}", "records", all));
+	exchange_json(x, 200,
+		      json_pack("{s:o, s:o}", "records", all, "next",
+				next_seq ? json_integer((json_int_t)next_seq) : json_null()));
 }
 
-static void on_records(void *arg, int fd, const struct err *e)
+static void on_records(void *arg, int fd, uint64_t next_seq, const struct err *e)
 {
 	struct exchange *x = arg;
 	struct buf b = {0};
+	char next[24];
 	ssize_t n;
 
 	if (fd < 0) {
@@ -180,7 +183,10 @@ static void on_records(void *arg, int fd, const struct err *e)
 			buf_added(&b, (size_t)n);
 	} while ((n > 0 && b.len < AUDIT_BYTES) || (n < 0 && errno == EINTR));
 	close(fd);
-	answer_lines(x, &b);
+	snprintf(next, sizeof(next), "%" PRIu64, next_seq);
+	if (next_seq)
+		exchange_set_header(x, "Cloche-Next", next);
+	answer_lines(x, &b, next_seq);
 	buf_done(&b);
 }
 
@@ -193,6 +199,7 @@ void v1_audit(struct exchange *x)
 	    !v1_arg_uint(x, "limit", 100, AUDIT_MAX, &limit))
 		return;
 	q.limit = (uint32_t)limit;
+	q.is_forward = exchange_arg(x, "after") != NULL;
 	if (exchange_arg(x, "target"))
 		snprintf(q.target, sizeof(q.target), "%s", exchange_arg(x, "target"));
 	if (x->api->audit)

@@ -114,6 +114,18 @@ class Audit(served.Case):
         self.assertEqual(len(entries), 2)
         self.assertTrue(all(e["target"].startswith(box) for e in entries))
 
+    def test_pages_over_rest(self):
+        self.fill()
+        seen, after = [], 0
+        while after is not None:
+            page = self.daemon.get("/v1/audit?limit=2&after=%d" % after)
+            self.assertEqual(page.headers.get("Cloche-Next"), page.json["next"] and str(page.json["next"]))
+            seen += [r["seq"] for r in page.json["records"]]
+            after = page.json["next"]
+        self.assertEqual(seen[:4], [1, 2, 3, 4])
+        self.assertEqual(seen, list(range(1, len(seen) + 1)))
+        self.assertEqual(self.daemon.get("/v1/audit?limit=1").json["records"][0]["seq"], len(seen))
+
     def test_foreign_strings_forge_nothing(self):
         box = self.create()
         self.cloche("exec", box, "echo", 'x"}\n{"seq":1,"who":"operator","verdict":"allow"}', ok=0)

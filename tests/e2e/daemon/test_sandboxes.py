@@ -292,6 +292,19 @@ class States(harness.Case):
                     break
         self.assertIn("sandbox.running", seen)
 
+    def test_events_of_another_count(self):
+        """Numbers begin anew with a new front: who comes back with old ones sees all of the new ones."""
+        box = self.box()
+        with self.d.stream("GET", "/v1/events?from=1&sandbox=" + box.id) as s:
+            _, first = next(s.events())
+            self.assertEqual(first["epoch"], s.headers["Cloche-Epoch"])
+        late = "/v1/events?from=%d&sandbox=%s" % (first["seq"] + 100000, box.id)
+        with self.d.stream("GET", late + "&epoch=another") as s:
+            self.assertEqual(next(s.events())[1], first)
+        with self.d.stream("GET", late + "&epoch=" + first["epoch"]) as s:
+            box.delete()
+            self.assertNotEqual(next(s.events())[1], first)
+
 
 if __name__ == "__main__":
     unittest.main()
