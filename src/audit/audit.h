@@ -40,6 +40,8 @@ struct config;
 struct audit_role;
 struct audit_role *audit_role_new(int dir_fd, const struct config *c, struct err *e);
 int audit_role_run(struct audit_role *r, const int *socks, int nsocks);
+/* Without running it. */
+void audit_role_free(struct audit_role *r);
 
 /* ---- for people: `cloche audit` ---- */
 

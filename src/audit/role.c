@@ -164,7 +164,7 @@ static void on_signal(void *arg, uint32_t events)
 
 /* ---- life ---- */
 
-static void free_role(struct audit_role *r)
+void audit_role_free(struct audit_role *r)
 {
 	audit_log_close(r->log);
 	loop_free(r->loop);
@@ -195,7 +195,7 @@ struct audit_role *audit_role_new(int dir_fd, const struct config *c, struct err
 						  .keep = c->audit.keep,
 						  .sync = c->audit.sync};
 	if (*c->audit.key_file && chain_key_load(c->audit.key_file, &r->settings.key, e) < 0) {
-		free_role(r);
+		audit_role_free(r);
 		return NULL;
 	}
 	return r;
@@ -242,6 +242,6 @@ int audit_role_run(struct audit_role *r, const int *socks, int nsocks)
 		log_error("audit: cannot open the file", "error", e.msg);
 	if (rc == 0 && nsocks > 0)
 		loop_run(r->loop);
-	free_role(r);
+	audit_role_free(r);
 	return rc == 0 ? 0 : 125;
 }

@@ -77,7 +77,9 @@ static int put_dir(const char *env, const char *fallback, char *dir, struct err 
 	if (!path_clean(wanted, clean, sizeof(clean)))
 		return err_set(e, ERR_INVALID, "%s: '%s' must be an absolute path without '..'",
 			       env, wanted);
-	memcpy(dir, clean, sizeof(clean));
+	/* Filled up with zeros: the whole struct is compared, and handed to other roles. */
+	memset(dir, 0, CONFIG_PATH);
+	snprintf(dir, CONFIG_PATH, "%s", clean);
 	return 0;
 }
 

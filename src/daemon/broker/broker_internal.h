@@ -84,6 +84,7 @@ struct daemon {
 	size_t box_count;
 	struct role roles[ROLE_COUNT];
 	struct config_e2b remote_settings; /* of the role that runs */
+	struct config_audit audit_settings;
 	struct front_side front;
 	struct audit *audit;
 	int audit_for_front;	   /* handed to a new front, */

@@ -154,28 +154,67 @@ static int load_config(const char *file, const struct list *listen, struct confi
 	return config_finish(ret, e);
 }
 
-/* Addresses and directories stay as they are until a restart. */
+/* Keys that stay as they are until a restart. */
+static const struct fixed_key {
+	const char *name;
+	size_t offset, size;
+} fixed_keys[] = {
+	{"listen", offsetof(struct config, listen_count), sizeof(uint32_t)},
+	{"listen", offsetof(struct config, listen), sizeof(((struct config *)0)->listen)},
+	{"state_dir", offsetof(struct config, state_dir), CONFIG_PATH},
+	{"runtime_dir", offsetof(struct config, runtime_dir), CONFIG_PATH},
+	{"http.max_connections", offsetof(struct config, max_connections), sizeof(uint32_t)},
+};
+
+/* Puts the values that cannot change back into fresh; ret gets the names of their keys. */
+static void keep_fixed(const struct config *now, struct config *fresh, char *ret, size_t size)
+{
+	const char *last = "";
+
+	/* By default the log is in the state directory. */
+	if (!str_equal(fresh->state_dir, now->state_dir))
+		fresh->audit = now->audit;
+	for (size_t i = 0; i < ARRAY_LEN(fixed_keys); i++) {
+		const struct fixed_key *k = &fixed_keys[i];
+		const char *from = (const char *)now + k->offset;
+
+		if (memcmp(from, (char *)fresh + k->offset, k->size) == 0)
+			continue;
+		memcpy((char *)fresh + k->offset, from, k->size);
+		if (!str_equal(last, k->name))
+			str_append(ret, size, " ", "%s", k->name);
+		last = k->name;
+	}
+	fresh->sockets_are_passed = now->sockets_are_passed;
+}
+
 static void reload_config(struct daemon *d)
 {
 	struct config *fresh = must_alloc(calloc(1, sizeof(*fresh)));
+	char fixed[128] = "", why[192] = "";
 	struct err e = {0};
 
-	if (load_config(d->config_file, &d->listen, fresh, &e) < 0 ||
-	    prepare_volumes(d, fresh, &e) < 0) {
+	if (load_config(d->config_file, &d->listen, fresh, &e) == 0)
+		keep_fixed(d->config, fresh, fixed, sizeof(fixed));
+	if (e.kind || roles_check_audit(fresh, &e) < 0 || prepare_volumes(d, fresh, &e) < 0) {
 		log_error("configuration is left as it was", "error", e.msg);
+		daemon_note(d, "daemon.reload", d->config_file ? d->config_file : "", "fail",
+			    e.msg);
 		free(fresh);
 		return;
 	}
-	memcpy(fresh->state_dir, d->config->state_dir, sizeof(fresh->state_dir));
-	fresh->sockets_are_passed = d->config->sockets_are_passed;
-	memcpy(fresh->runtime_dir, d->config->runtime_dir, sizeof(fresh->runtime_dir));
 	free(d->config);
 	d->config = fresh;
 	d->host.config = fresh;
 	probe_providers(d);
 	roles_start_remote(d);
 	log_info("configuration read again", "file", d->config_file);
-	daemon_note(d, "daemon.reload", d->config_file ? d->config_file : "", "done", "");
+	if (fixed[0]) {
+		log_warn("some settings need a restart of the daemon", "keys", fixed);
+		snprintf(why, sizeof(why), "needs a restart: %s", fixed);
+	}
+	daemon_note(d, "daemon.reload", d->config_file ? d->config_file : "", "done", why);
+	roles_renew_audit(d);
 	front_send_config(d);
 	front_send_tokens(d);
 }

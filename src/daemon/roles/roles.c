@@ -277,6 +277,7 @@ static int start_audit(struct daemon *d, struct err *e)
 	memcpy(s.fds, (int[]){for_front, for_broker, config, dir}, sizeof(s.fds));
 	if (launch_role(d, &s, e) < 0)
 		return -1;
+	d->audit_settings = d->config->audit;
 	close_fd(&d->audit_for_front);
 	d->audit_for_front = take_fd(&front_end);
 	d->audit_is_used = false;
@@ -421,6 +422,34 @@ void roles_start_audit(struct daemon *d)
 {
 	d->roles[ROLE_AUDIT].again = (struct loop_timer){.call = start_audit_again, .arg = d};
 	start_role(d, ROLE_AUDIT);
+}
+
+int roles_check_audit(const struct config *c, struct err *e)
+{
+	auto_free char *dir = str_format("%.*s", (int)(strrchr(c->audit.file, '/') - c->audit.file),
+					 c->audit.file);
+	struct audit_role *r;
+
+	/* The usual directory is made when it is needed. */
+	if (!path_below(dir, c->state_dir) && access(dir, W_OK | X_OK) < 0)
+		return err_sys(e, "audit.file: cannot write to %s", dir);
+	r = audit_role_new(-1, c, e);
+	if (!r)
+		return -1;
+	audit_role_free(r);
+	return 0;
+}
+
+/* Entries that it has not read fail, and what they stand for is refused; the front gets another socket. */
+void roles_renew_audit(struct daemon *d)
+{
+	pid_t pid = d->roles[ROLE_AUDIT].pid;
+
+	if (pid <= 0 ||
+	    memcmp(&d->audit_settings, &d->config->audit, sizeof(d->audit_settings)) == 0)
+		return;
+	log_info("role is started again", "name", "audit", "why", "its settings have changed");
+	kill(pid, SIGTERM);
 }
 
 void roles_start_front(struct daemon *d)

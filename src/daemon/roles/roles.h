@@ -5,6 +5,7 @@
 #include "base/loop.h"
 #include "wire/role_fds.h"
 
+struct config;
 struct daemon;
 
 enum role_id { ROLE_AUDIT, ROLE_FRONT, ROLE_REMOTE, ROLE_COUNT };
@@ -23,6 +24,10 @@ struct role {
 /* Comes first, so that the broker's decisions at the start are recorded. */
 void roles_start_audit(struct daemon *d);
 void roles_start_front(struct daemon *d);
+/* Can the audit role work with these settings? */
+int roles_check_audit(const struct config *c, struct err *e);
+/* Starts the audit role again if its settings have changed. */
+void roles_renew_audit(struct daemon *d);
 /* Starts the role if the configuration names a service; ends it if its settings have changed. */
 void roles_start_remote(struct daemon *d);
 void roles_stop(struct daemon *d);

@@ -83,6 +83,18 @@ class Effect(served.Case):
             self.assertIn("%s: " % option[2:].replace("-", "_"), r.err)
             self.assertIn("at most", r.err)
 
+    def test_what_a_reload_cannot_change(self):
+        self.daemon.write_settings(self.settings + "listen: 127.0.0.1:0\nstate_dir: /nowhere\n"
+                                   "http: {max_connections: 77}\n")
+        self.daemon.reload()
+        served.wait_for(lambda: "need a restart" in self.daemon.read_log())
+        said = [line for line in self.daemon.read_log().splitlines() if "need a restart" in line]
+        self.assertEqual(json.loads(said[-1])["keys"], "http.max_connections")  # the others are given otherwise
+        noted = self.cloche("audit", "tail", ok=0).out
+        self.assertIn("needs a restart: http.max_connections", noted)
+        self.daemon.write_settings(self.settings)
+        self.daemon.reload()
+
     def test_reload(self):
         settings = type(self).settings
         self.daemon.write_settings(settings.replace("memory: 400M", "memory: 700M"))
@@ -103,6 +115,25 @@ class Effect(served.Case):
         self.daemon.write_settings(settings)
         self.daemon.reload()
         self.assertTrue(served.wait_for(lambda: not larger()))
+
+
+class Audit(served.Case):
+    def test_reload_of_the_audit_log(self):
+        other = os.path.join(self.daemon.dir, "elsewhere")
+        os.mkdir(other, 0o700)
+        self.daemon.write_settings(self.settings + "audit: {file: %s/a.log}\n" % other)
+        self.daemon.reload()
+        served.wait_for(lambda: os.path.exists(other + "/a.log"))
+        made = served.wait_for(lambda: self.cloche("create").out.strip())
+        with open(other + "/a.log", encoding="utf-8") as log:
+            self.assertIn(made, log.read())
+        self.cloche("rm", made, ok=0)
+        for wrong in ("{file: /nonexistent/a.log}", "{key_file: /nonexistent}"):
+            before = self.daemon.read_log().count("left as it was")
+            self.daemon.write_settings(self.settings + "audit: %s\n" % wrong)
+            self.daemon.reload()
+            served.wait_for(lambda: self.daemon.read_log().count("left as it was") > before)
+        self.cloche("rm", self.cloche("create", ok=0).out.strip(), ok=0)
 
 
 class Image(unittest.TestCase):
