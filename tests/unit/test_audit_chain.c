@@ -46,6 +46,22 @@ static void test_one_torn_line_at_a_time(void **state)
 	buf_done(&b);
 }
 
+/* Without a key anybody can make the hash of a changed record; the record behind it then does not fit. */
+static void test_a_new_hash_does_not_help(void **state)
+{
+	struct buf b = {0};
+	struct chain c, before;
+
+	chain_init(&c, &no_key);
+	before = c;
+	chain_add(&c, &b, &(struct audit_entry){.who = "tok1"}, NULL);
+	buf_done(&b);
+	chain_add(&before, &b, &(struct audit_entry){.who = "tok2"}, NULL);
+	chain_add(&c, &b, &(struct audit_entry){.who = "tok1"}, NULL);
+	assert_refused(&b, "record 2 does not continue the one before it");
+	buf_done(&b);
+}
+
 /* A log that was begun anew in the middle: its first record has an ancestor. */
 static void test_the_first_record_has_no_ancestor(void **state)
 {
@@ -86,6 +102,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_one_torn_line_at_a_time),
+		cmocka_unit_test(test_a_new_hash_does_not_help),
 		cmocka_unit_test(test_the_first_record_has_no_ancestor),
 		cmocka_unit_test(test_the_hash_needs_the_whole_key),
 	};
