@@ -16,7 +16,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <signal.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
@@ -432,6 +434,32 @@ static void test_sparse_file_stays_sparse(void **state)
 	close(fd);
 }
 
+/* A copy that cannot be finished leaves the old file, and nothing beside it. */
+static void test_failed_copy_leaves_nothing(void **state)
+{
+	const struct rlimit small = {4096, RLIM_INFINITY};
+	struct rlimit before;
+	struct change_list l;
+	char text[8192];
+
+	memset(text, 'x', sizeof(text) - 1);
+	text[sizeof(text) - 1] = '\0';
+	put("lower/f", "old");
+	put("upper/f", text);
+	put("upper/d/new", text);
+	put("upper/small", "new");
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+	l = run(*state, true, NULL);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+	assert_int_equal(l.failed, 2);
+	change_list_done(&l);
+	assert_true(holds("lower/f", "old") && holds("lower/small", "new"));
+	assert_false(exists("lower/d/new"));
+	expect_no_temp_files();
+}
+
 static void test_unwritable_directory_below(void **state)
 {
 	struct change_list l;
@@ -619,6 +647,7 @@ int main(void)
 		TEST(test_long_path),
 		TEST(test_modes_only_get_tighter),
 		TEST(test_sparse_file_stays_sparse),
+		TEST(test_failed_copy_leaves_nothing),
 		TEST(test_unwritable_directory_below),
 		TEST(test_read_only_directories_are_filled),
 		TEST(test_mounts_below_are_not_entered),

@@ -241,6 +241,8 @@ class Volumes(Case):
         made = self.d.post("/v1/sandboxes", body, token=friend)
         self.assertEqual(made.status, 201, made)
         self.assertEqual(self.d.post("/v1/sandboxes", body, token=other).status, 404)
+        listed = [{v["name"] for v in self.d.get("/v1/volumes", token=key).json["volumes"]} for key in (friend, other)]
+        self.assertEqual([("shared" in names) for names in listed], [True, False])
         self.assertEqual(
             self.d.post("/v1/sandboxes", {"volumes": [{"name": "x", "path": "/data"}]}, token=other).status,
             404,
