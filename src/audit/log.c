@@ -12,12 +12,16 @@
 #include "audit/log.h"
 
 #include "base/jsonw.h"
+#include "base/reserve.h"
 
 #include <dirent.h>
 #include <sys/mman.h>
 
 #define QUERY_SCAN ((off_t)8 << 20)
 #define QUERY_LIMIT 10000
+#define RESERVE ".reserve" /* beside the file */
+#define RESERVE_BYTES (1 << 20)
+#define RESERVE_STEP 4096
 
 struct audit_log {
 	struct audit_log_settings s;
@@ -26,7 +30,8 @@ struct audit_log {
 	int fd;
 	off_t size;	    /* of the current file after the last write */
 	uint64_t first_seq; /* in the current file; 0: it is empty */
-	bool suspect;	    /* the last write failed: check the file before the next */
+	struct reserve reserve;
+	bool suspect; /* the last write failed: check the file before the next */
 };
 
 /* ---- the end of a file ---- */
@@ -202,7 +207,7 @@ struct audit_log *audit_log_open(const struct audit_log_settings *s, struct err 
 	int rc;
 
 	l->s = *s;
-	l->fd = -1;
+	l->fd = l->reserve.fd = -1;
 	l->name = str_copy(s->name);
 	chain_init(&l->chain, &s->key);
 	rc = open_current(l, e);
@@ -214,6 +219,7 @@ struct audit_log *audit_log_open(const struct audit_log_settings *s, struct err 
 		audit_log_close(l);
 		return NULL;
 	}
+	reserve_open(&l->reserve, s->dir, RESERVE, RESERVE_BYTES);
 	l->suspect = true; /* an earlier process may have been killed while it wrote */
 	return l;
 }
@@ -223,6 +229,7 @@ void audit_log_close(struct audit_log *l)
 	if (!l)
 		return;
 	close_fd(&l->fd);
+	reserve_close(&l->reserve);
 	free(l->name);
 	free(l);
 }
@@ -321,8 +328,8 @@ static void put_records(struct audit_log *l, struct chain *chain, struct buf *b,
 		chain_add(chain, b, &entries[i], NULL);
 }
 
-int audit_log_append(struct audit_log *l, const struct audit_entry *entries, size_t count,
-		     struct err *e)
+static int append(struct audit_log *l, const struct audit_entry *entries, size_t count,
+		  struct err *e)
 {
 	struct chain next;
 	struct buf b = {0};
@@ -346,6 +353,29 @@ int audit_log_append(struct audit_log *l, const struct audit_entry *entries, siz
 		take_back(l);
 	}
 	buf_done(&b);
+	return rc;
+}
+
+static bool is_full(const struct err *e)
+{
+	return e->errnum == ENOSPC || e->errnum == EDQUOT;
+}
+
+int audit_log_append(struct audit_log *l, const struct audit_entry *entries, size_t count,
+		     struct err *e)
+{
+	bool uses_reserve = true;
+	int rc = append(l, entries, count, e);
+
+	for (size_t i = 0; i < count; i++)
+		uses_reserve = uses_reserve && entries[i].uses_reserve;
+	/* Others may take the space that is given back, so little is given back at a time. */
+	while (rc < 0 && uses_reserve && is_full(e) && reserve_spend(&l->reserve, RESERVE_STEP)) {
+		*e = (struct err){0};
+		rc = append(l, entries, count, e);
+	}
+	if (rc == 0)
+		reserve_refill(&l->reserve);
 	return rc;
 }
 

@@ -23,7 +23,7 @@ struct audit_log_settings {
 /* Finds the end of the chain. A last record whose hash does not match is an error: it was changed. */
 struct audit_log *audit_log_open(const struct audit_log_settings *s, struct err *e);
 void audit_log_close(struct audit_log *l);
-/* Writes all entries, or none. */
+/* Writes all entries, or none. Those that all have uses_reserve are written on a full disk, too. */
 int audit_log_append(struct audit_log *l, const struct audit_entry *entries, size_t count,
 		     struct err *e);
 /* Returns a sealed memfd with the lines that match; *ret_next: audit_page. */

@@ -90,8 +90,15 @@ static void flush_batch(struct audit_role *r)
 	    audit_log_append(r->log, r->entries, r->count, &answer.err) < 0)
 		log_error("audit: refused", "error", answer.err.msg);
 	for (size_t i = 0; i < r->count; i++) {
+		struct err failed = answer.err;
+
+		/* Beside entries that must not use the reserve; by itself this one may. */
+		if (failed.kind && r->log && r->count > 1 && r->entries[i].uses_reserve &&
+		    audit_log_append(r->log, &r->entries[i], 1, &answer.err) == 0)
+			answer.err = (struct err){0};
 		answer.serial = r->waiting[i].serial;
 		send_reply(r->waiting[i].sock, &answer, -1);
+		answer.err = failed;
 	}
 	r->count = 0;
 }

@@ -7,7 +7,8 @@
 #include "wire/guest.h"
 #include "wire/pack.h"
 
-#define CONNECT_TRIES 4
+#define CONNECT_TRIES 4 /* of a new sandbox */
+#define RECONNECT_TRIES 2
 #define ENV_BYTES (48u << 10) /* leaves room in the frame for the other settings */
 
 /* The settings of a guest must fit one frame; a malformed frame would break the link. */
@@ -430,12 +431,18 @@ static void connect_failed(struct job *j, const char *why)
 	struct err e;
 
 	sandbox_close_link(s);
-	if (++j->connects < CONNECT_TRIES) {
+	if (s->state == STATE_RUNNING && ++j->connects < RECONNECT_TRIES) {
 		job_retry(j, 100u << (2 * j->connects), connect_begin);
 		return;
 	}
 	err_set(&e, ERR_SYSTEM, "the sandbox cannot be reached: %.300s", why);
-	sandbox_end(s, STATE_FAILED, BY_GUEST, e.msg);
+	/* Its files and processes are there: a guest may only be slow, frozen or out of memory. */
+	if (s->state == STATE_RUNNING) {
+		s->reach_tries = 0;
+		snprintf(s->reason, sizeof(s->reason), "its guest does not answer: %.200s", why);
+		sandbox_move(s, STATE_UNREACHABLE, BY_GUEST);
+	}
+	sandbox_reach_later(s);
 	job_end(j, &e);
 }
 
@@ -446,6 +453,9 @@ static void on_answered(struct job *j, const struct err *e)
 		return;
 	}
 	event_add(j->s, "sandbox.reconnected", NULL);
+	if (j->s->state == STATE_UNREACHABLE)
+		sandbox_move(j->s, STATE_RUNNING, BY_GUEST);
+	sandbox_used(j->s);
 	job_end(j, NULL);
 }
 

@@ -26,6 +26,7 @@ enum sandbox_state {
 	STATE_RUNNING,
 	STATE_PAUSED,
 	STATE_STOPPED,
+	STATE_UNREACHABLE, /* it runs, but its guest does not answer; its TTL or its owner decides */
 	STATE_FAILED,
 	STATE_DESTROYED,
 	STATE_COUNT,

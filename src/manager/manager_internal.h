@@ -111,7 +111,8 @@ struct sandbox {
 	char kept[IPC_ID];		  /* STATE_STOPPED: the snapshot of its files */
 	struct job *current, *queue, **queue_end;
 	struct loop_task next_task;
-	struct loop_timer ttl, idle, acking;
+	struct loop_timer ttl, idle, acking, reach; /* reach: STATE_UNREACHABLE, the next try */
+	unsigned reach_tries;
 	uint32_t acks[16], ack_count;
 	struct waiter *waiters;
 	struct history *history;
@@ -328,6 +329,8 @@ uint64_t sandbox_ttl_left_ms(const struct sandbox *s); /* for the guest; 0: none
 /* Does the TTL stop while the sandbox is paused? */
 bool sandbox_pause_stops_clock(const struct sandbox *s);
 void sandbox_used(struct sandbox *s);
+/* Its guest is tried again later, less and less often. */
+void sandbox_reach_later(struct sandbox *s);
 void sandbox_active(struct sandbox *s, int by);
 void ended_add(struct sandbox *s);
 void ended_start(struct manager *m);

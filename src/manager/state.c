@@ -9,10 +9,11 @@
 #define IN(state) (1u << (state))
 
 static const char *const state_names[] = {
-	[STATE_CREATING] = "creating", [STATE_CREATED] = "created",
-	[STATE_STARTING] = "starting", [STATE_RUNNING] = "running",
-	[STATE_PAUSED] = "paused",     [STATE_STOPPED] = "stopped",
-	[STATE_FAILED] = "failed",     [STATE_DESTROYED] = "destroyed",
+	[STATE_CREATING] = "creating",	     [STATE_CREATED] = "created",
+	[STATE_STARTING] = "starting",	     [STATE_RUNNING] = "running",
+	[STATE_PAUSED] = "paused",	     [STATE_STOPPED] = "stopped",
+	[STATE_UNREACHABLE] = "unreachable", [STATE_FAILED] = "failed",
+	[STATE_DESTROYED] = "destroyed",
 };
 static_assert(ARRAY_LEN(state_names) == STATE_COUNT, "a name per state");
 
@@ -51,12 +52,18 @@ static const unsigned char moves[STATE_COUNT][STATE_COUNT] = {
 			    [STATE_DESTROYED] = ANYBODY},
 	[STATE_RUNNING] = {[STATE_PAUSED] = BY_CLIENT | BY_TIMER,
 			   [STATE_STOPPED] = BY_CLIENT,
+			   [STATE_UNREACHABLE] = BY_GUEST,
 			   [STATE_FAILED] = BY_GUEST | BY_BROKER,
 			   [STATE_DESTROYED] = ANYBODY},
 	[STATE_PAUSED] = {[STATE_RUNNING] = BY_CLIENT,
 			  [STATE_STOPPED] = BY_CLIENT,
 			  [STATE_FAILED] = BY_GUEST | BY_BROKER,
 			  [STATE_DESTROYED] = ANYBODY},
+	[STATE_UNREACHABLE] = {[STATE_RUNNING] = BY_GUEST,
+			       [STATE_PAUSED] = BY_CLIENT | BY_TIMER,
+			       [STATE_STOPPED] = BY_CLIENT,
+			       [STATE_FAILED] = BY_GUEST | BY_BROKER,
+			       [STATE_DESTROYED] = ANYBODY},
 	[STATE_STOPPED] = {[STATE_STARTING] = BY_CLIENT, [STATE_DESTROYED] = BY_CLIENT | BY_TIMER},
 	[STATE_FAILED] = {[STATE_DESTROYED] = BY_CLIENT | BY_TIMER},
 };
@@ -94,6 +101,8 @@ bool sandbox_move(struct sandbox *s, enum sandbox_state to, enum mover by)
 		s->m->metrics.by_state[s->state]--;
 		s->m->metrics.by_state[to]++;
 	}
+	if (s->state == STATE_UNREACHABLE && to != STATE_FAILED && to != STATE_DESTROYED)
+		s->reason[0] = '\0';
 	s->state = to;
 	if (!counts)
 		return true;
@@ -121,10 +130,12 @@ void audit_caller(struct manager *m, const struct caller *who, const struct audi
 	audit_write(m->p.audit, &entry, done, arg);
 }
 
+static bool ends_work(const char *what);
+
 void audit_decision(struct sandbox *s, const struct caller *who, const char *what, const char *why,
 		    void (*done)(void *arg, const struct err *e), void *arg)
 {
-	struct audit_entry entry = {0};
+	struct audit_entry entry = {.uses_reserve = ends_work(what)};
 
 	snprintf(entry.what, sizeof(entry.what), "%s", what);
 	snprintf(entry.target, sizeof(entry.target), "%s", s->id);
@@ -153,28 +164,39 @@ struct job_rule {
 	void (*begin)(struct job *j);
 };
 
+/* Its processes are there. None of these jobs needs its guest. */
+#define ALIVE (IN(STATE_RUNNING) | IN(STATE_PAUSED) | IN(STATE_UNREACHABLE))
+
 static const struct job_rule job_rules[] = {
 	[JOB_CREATE] = {"create", "sandbox.create", true, IN(STATE_CREATING), 0, 0, create_begin},
 	[JOB_WAKE] = {"use", "sandbox.resume", true, IN(STATE_PAUSED), IN(STATE_RUNNING), CAN_PAUSE,
 		      resume_begin},
-	[JOB_PAUSE] = {"pause", "sandbox.pause", false, IN(STATE_RUNNING), IN(STATE_PAUSED),
+	[JOB_PAUSE] = {"pause", "sandbox.pause", false, ALIVE & ~IN(STATE_PAUSED), IN(STATE_PAUSED),
 		       CAN_PAUSE, pause_begin},
 	[JOB_RESUME] = {"resume", "sandbox.resume", true, IN(STATE_PAUSED), IN(STATE_RUNNING),
 			CAN_PAUSE, resume_begin},
-	[JOB_STOP] = {"stop", "sandbox.stop", false, IN(STATE_RUNNING) | IN(STATE_PAUSED),
-		      IN(STATE_STOPPED), CAN_SNAPSHOT, stop_begin},
+	[JOB_STOP] = {"stop", "sandbox.stop", false, ALIVE, IN(STATE_STOPPED), CAN_SNAPSHOT,
+		      stop_begin},
 	[JOB_START] = {"start", "sandbox.start", true, IN(STATE_STOPPED), IN(STATE_RUNNING),
 		       CAN_SNAPSHOT, start_begin},
-	[JOB_SNAPSHOT] = {"snapshot", "sandbox.snapshot", true,
-			  IN(STATE_RUNNING) | IN(STATE_PAUSED), 0, CAN_SNAPSHOT, snapshot_begin},
-	[JOB_CHANGE] = {"change", "sandbox.change", true,
-			IN(STATE_RUNNING) | IN(STATE_PAUSED) | IN(STATE_STOPPED), 0, 0,
+	[JOB_SNAPSHOT] = {"snapshot", "sandbox.snapshot", true, ALIVE, 0, CAN_SNAPSHOT,
+			  snapshot_begin},
+	[JOB_CHANGE] = {"change", "sandbox.change", true, ALIVE | IN(STATE_STOPPED), 0, 0,
 			change_begin},
 	[JOB_CONNECT] = {"reach", NULL, false, IN(STATE_RUNNING), 0, 0, connect_begin},
 	[JOB_DESTROY] = {"destroy", "sandbox.destroy", false, ~IN(STATE_DESTROYED),
 			 IN(STATE_DESTROYED), 0, destroy_begin},
 };
 static_assert(ARRAY_LEN(job_rules) == JOB_COUNT, "a rule per job");
+
+/* Such an entry is written even if the disk is full, and the job goes on even if that fails. */
+static bool ends_work(const char *what)
+{
+	for (size_t i = 0; i < JOB_COUNT; i++)
+		if (job_rules[i].audit && str_equal(job_rules[i].audit, what))
+			return !job_rules[i].audit_must_work;
+	return false;
+}
 
 struct job *job_new(struct sandbox *s, enum job_kind kind, enum mover by)
 {
@@ -303,7 +325,8 @@ void sandbox_run_queue(void *arg)
 	struct sandbox *s = arg;
 
 	sandbox_hold(s);
-	if (!s->current && s->state == STATE_RUNNING && !s->link)
+	if (!s->current && !s->link &&
+	    (s->state == STATE_RUNNING || (s->state == STATE_UNREACHABLE && !s->reach.place)))
 		begin_job(job_new(s, JOB_CONNECT, BY_GUEST));
 	while (!s->current && s->queue) {
 		struct job *j = s->queue;

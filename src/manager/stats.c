@@ -260,7 +260,8 @@ void stats_start(struct manager *m)
 
 static bool has_processes(const struct sandbox *s)
 {
-	return s->state == STATE_RUNNING || s->state == STATE_PAUSED;
+	return s->state == STATE_RUNNING || s->state == STATE_PAUSED ||
+	       s->state == STATE_UNREACHABLE;
 }
 
 void sandbox_stats(struct sandbox *s, json_done done, void *arg)

@@ -60,7 +60,7 @@ static void time_out(struct sandbox *s, bool ends, const char *why)
 		sandbox_end(s, STATE_DESTROYED, BY_TIMER, why);
 		return;
 	}
-	if (s->state != STATE_RUNNING)
+	if (s->state != STATE_RUNNING && s->state != STATE_UNREACHABLE)
 		return;
 	j = job_new(s, JOB_PAUSE, BY_TIMER);
 	j->ends = ends;
@@ -132,6 +132,22 @@ void sandbox_active(struct sandbox *s, int by)
 	if (options_are_warm_host(&s->o))
 		s->m->metrics.runs += (uint64_t)by;
 	sandbox_used(s);
+}
+
+/* ---- a guest that does not answer ---- */
+
+#define REACH_MS 2000u
+#define REACH_DOUBLINGS 4
+
+static void on_reach_timer(void *arg)
+{
+	sandbox_run_queue(arg);
+}
+
+void sandbox_reach_later(struct sandbox *s)
+{
+	loop_timer_set(s->m->p.loop, &s->reach, REACH_MS << s->reach_tries);
+	s->reach_tries += s->reach_tries < REACH_DOUBLINGS;
 }
 
 /* ---- acknowledging ---- */
@@ -225,6 +241,7 @@ void timers_init(struct sandbox *s)
 	s->ttl = (struct loop_timer){.call = on_ttl_timer, .arg = s};
 	s->idle = (struct loop_timer){.call = on_idle_timer, .arg = s};
 	s->acking = (struct loop_timer){.call = acks_send, .arg = s};
+	s->reach = (struct loop_timer){.call = on_reach_timer, .arg = s};
 }
 
 void timers_stop(struct sandbox *s)
@@ -234,4 +251,5 @@ void timers_stop(struct sandbox *s)
 	loop_timer_stop(l, &s->ttl);
 	loop_timer_stop(l, &s->idle);
 	loop_timer_stop(l, &s->acking);
+	loop_timer_stop(l, &s->reach);
 }

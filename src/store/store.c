@@ -4,7 +4,10 @@
  */
 #include "store/store.h"
 
+#include "base/reserve.h"
+
 #include <assert.h>
+#include <libgen.h>
 #include <sqlite3.h>
 
 #define BUSY_MS 2000
@@ -33,16 +36,24 @@ static const char *const queries[] = {
 };
 static_assert(ARRAY_LEN(queries) == Q_COUNT, "a text per query");
 
+#define RESERVE ".reserve"
+#define RESERVE_BYTES (1 << 20)
+#define RESERVE_STEP (32 << 10) /* for a few pages of the log that SQLite appends to */
+
 struct store {
 	sqlite3 *db;
+	struct reserve reserve; /* so that rows can be removed when the disk is full */
 	bool is_new;
 	sqlite3_stmt *statements[Q_COUNT];
 };
 
 static int db_error(struct store *s, struct err *e, const char *what)
 {
-	return err_set(e, ERR_SYSTEM, "the database: cannot %s: %s", what,
-		       s->db ? sqlite3_errmsg(s->db) : "out of memory");
+	err_set(e, ERR_SYSTEM, "the database: cannot %s: %s", what,
+		s->db ? sqlite3_errmsg(s->db) : "out of memory");
+	if (s->db && (sqlite3_errcode(s->db) & 0xff) == SQLITE_FULL)
+		e->errnum = ENOSPC;
+	return -1;
 }
 
 /* False: the text does not fit, so this program did not write it. */
@@ -167,13 +178,24 @@ static bool is_useless(const struct store *s)
 	       code == SQLITE_ROW || code == SQLITE_DONE;
 }
 
+static void open_reserve(struct store *s, const char *path)
+{
+	auto_free char *copy = str_copy(path);
+	auto_close int dir = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	s->reserve.fd = -1;
+	if (dir >= 0)
+		reserve_open(&s->reserve, dir, RESERVE, RESERVE_BYTES);
+}
+
 struct store *store_open(const char *path, char *note, size_t note_size, struct err *e)
 {
 	struct store *s = must_alloc(calloc(1, sizeof(*s)));
 	char aside[4096];
-	struct err why;
+	struct err why = {0};
 
 	note[0] = '\0';
+	open_reserve(s, path);
 	if (open_db(s, path, &why) == 0)
 		return s;
 	/* A later version wrote it: nothing of it is damaged. */
@@ -201,6 +223,7 @@ void store_close(struct store *s)
 	if (!s)
 		return;
 	close_db(s);
+	reserve_close(&s->reserve);
 	free(s);
 }
 
@@ -232,15 +255,27 @@ int store_put(struct store *s, const struct store_row *row, struct err *e)
 	sqlite3_bind_int64(q, 5, (sqlite3_int64)row->created_ms);
 	sqlite3_bind_int64(q, 6, (sqlite3_int64)row->expires_ms);
 	bind_text(q, 7, row->options ? row->options : "{}");
-	return finish_query(s, q, "write a sandbox", e);
+	if (finish_query(s, q, "write a sandbox", e) < 0)
+		return -1;
+	reserve_refill(&s->reserve);
+	return 0;
 }
 
-int store_remove(struct store *s, const char *id, struct err *e)
+static int remove_row(struct store *s, const char *id, struct err *e)
 {
 	sqlite3_stmt *q = s->statements[Q_REMOVE];
 
 	bind_text(q, 1, id);
 	return finish_query(s, q, "remove a sandbox", e);
+}
+
+int store_remove(struct store *s, const char *id, struct err *e)
+{
+	int rc = remove_row(s, id, e);
+
+	while (rc < 0 && e->errnum == ENOSPC && reserve_spend(&s->reserve, RESERVE_STEP))
+		rc = remove_row(s, id, e);
+	return rc;
 }
 
 int store_each(struct store *s, void (*call)(void *arg, const struct store_row *row), void *arg,

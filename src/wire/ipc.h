@@ -171,7 +171,8 @@ struct audit_entry {
 	char target[160]; /* sandbox id, path */
 	char verdict[16]; /* "allow" "deny" "done" "fail" */
 	char why[256];
-	char from[64]; /* address */
+	char from[64];	      /* address */
+	uint8_t uses_reserve; /* it ends or pauses something: it is written even if the disk is full */
 };
 
 /* Asks for the latest entries, or for the first ones after after_seq. Both come oldest first. */

@@ -309,7 +309,8 @@ static void fake_connect(struct world *w, const struct ipc *asked)
 	int fd;
 
 	w->connects++;
-	if (!g) {
+	if (!g || w->fail_connects) {
+		w->fail_connects -= w->fail_connects > 0;
 		m.type = IPC_DONE;
 		err_set(&m.err, ERR_NOT_FOUND, "gone");
 		reply(w, asked, &m, -1);

@@ -44,7 +44,7 @@ struct world {
 	/* what the test wants */
 	unsigned fail_boots;	 /* so many boots fail */
 	enum err_kind fail_kind; /* as this */
-	unsigned fail_destroys;
+	unsigned fail_destroys, fail_connects;
 	bool fail_claims, fail_updates, mute_guests, hold_boots;
 	bool abandoned;	 /* world_free leaves all as it is, like a killed daemon */
 	struct ipc held; /* a boot that waits for world_boot_held */

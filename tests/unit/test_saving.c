@@ -1,4 +1,4 @@
-/* manager: a change that cannot be saved does not happen, and a lost database is rebuilt. */
+/* manager: a change that cannot be saved does not happen; a guest that does not answer loses nothing. */
 #include "fake_world.h"
 
 #include "base/auto.h"
@@ -168,10 +168,82 @@ static void keeps_the_old_state_if_it_cannot_be_saved(void **state)
 	failing_close(&f);
 }
 
+/* ---- a guest that does not answer ---- */
+
+static struct sandbox *make_unreachable(struct world *w, unsigned failing)
+{
+	struct sandbox *s = create(w, &tenant_a);
+
+	w->fail_connects = failing;
+	guest_hang_up(world_guest(w, sandbox_id(s)));
+	world_until(w, sandbox_state(s) == STATE_UNREACHABLE);
+	assert_int_equal(0, w->destroys);
+	return s;
+}
+
+static struct world *begin_world(void)
+{
+	struct world *w = world_new(0, NULL);
+
+	world_news(w, IPC_READY, NULL);
+	world_step(w);
+	return w;
+}
+
+static void waits_for_a_guest_that_does_not_answer(void **state)
+{
+	struct world *w = begin_world();
+	struct sandbox *s = make_unreachable(w, 2);
+
+	(void)state;
+	world_until(w, sandbox_state(s) == STATE_RUNNING);
+	assert_int_equal(3, w->connects);
+	assert_int_equal(1, world_guest_count(w));
+	world_free(w);
+}
+
+static void lets_the_owner_decide(void **state)
+{
+	struct world *w = begin_world();
+	struct sandbox *s = make_unreachable(w, 1000);
+	struct answer a;
+
+	(void)state;
+	do_it(w, sandbox_wake, s, &a);
+	assert_int_equal(ERR_CONFLICT, a.err.kind);
+	do_it(w, sandbox_pause, s, &a);
+	assert_int_equal(STATE_PAUSED, sandbox_state(s));
+	do_it(w, sandbox_resume, s, &a);
+	world_until(w, sandbox_state(s) == STATE_UNREACHABLE);
+	do_it(w, sandbox_stop, s, &a);
+	assert_int_equal(STATE_STOPPED, sandbox_state(s));
+	assert_int_equal(1, w->snapshots);
+	world_free(w);
+}
+
+static void ends_an_unreachable_one_by_time(void **state)
+{
+	struct world *w = begin_world();
+	struct sandbox *s = make_unreachable(w, 1000);
+	struct sandbox_change c = {.has_ttl = true, .ttl_ms = 50};
+	struct answer a = {0};
+
+	(void)state;
+	sandbox_change(s, &tenant_a, &c, on_sandbox, &a);
+	world_until(w, a.came);
+	assert_ptr_equal(s, a.s);
+	world_until(w, sandbox_state(s) == STATE_DESTROYED);
+	assert_int_equal(0, world_guest_count(w));
+	world_free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(keeps_the_old_state_if_it_cannot_be_saved),
+		cmocka_unit_test(waits_for_a_guest_that_does_not_answer),
+		cmocka_unit_test(lets_the_owner_decide),
+		cmocka_unit_test(ends_an_unreachable_one_by_time),
 	};
 
 	return cmocka_run_group_tests_name("saving", tests, NULL, NULL);

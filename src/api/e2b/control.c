@@ -33,10 +33,9 @@ bool e2b_parse_time(const char *text, uint64_t *ret_ms)
 const char *e2b_state(const struct sandbox *s)
 {
 	static const char *const names[STATE_COUNT] = {
-		[STATE_RUNNING] = "running",
-		[STATE_STARTING] = "running",
-		[STATE_PAUSED] = "paused",
-		[STATE_STOPPED] = "paused",
+		[STATE_RUNNING] = "running",	 [STATE_STARTING] = "running",
+		[STATE_UNREACHABLE] = "running", /* the service has no other name for it */
+		[STATE_PAUSED] = "paused",	 [STATE_STOPPED] = "paused",
 	};
 
 	return names[sandbox_state(s)];

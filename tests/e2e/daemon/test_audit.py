@@ -265,6 +265,6 @@ class Keyed(served.Case):
         verdict = json.loads(self.cloche(*with_key, ok=0).out)
         self.assertEqual((verdict["first_seq"], verdict["unkeyed"]), (1, 0))
         self.assertTrue(verdict["head"].startswith("blake2b-"))
-        files = [os.path.join(directory, f) for f in os.listdir(directory)]
+        files = [os.path.join(directory, f) for f in os.listdir(directory) if not f.startswith(".")]
         self.assertIn("--key-file", self.cloche("audit", "verify", *files).err)
         self.cloche("audit", "verify", "--key-file", self.key, *files, ok=0)
