@@ -32,3 +32,22 @@ struct serve_options {
 int daemon_serve(const struct serve_options *o);
 /* argv of `cloched role NAME ...`; only the broker starts these. */
 int daemon_role(int argc, char **argv);
+
+/*
+ * `cloche doctor --state`: what the daemon would find at its next start. While a daemon runs, only what does
+ * not change under it is looked at, and nothing is repaired.
+ */
+struct config;
+
+enum state_verdict { STATE_FINE, STATE_NOTE, STATE_REPAIRED, STATE_PROBLEM };
+
+struct state_finding {
+	enum state_verdict verdict;
+	char subject[64]; /* "database", "sandbox ID", "snapshot ID" */
+	char text[512];
+};
+
+typedef void state_say(void *arg, const struct state_finding *f);
+
+/* -1: the directories cannot be read. */
+int daemon_check_state(const struct config *c, state_say *say, void *arg, struct err *e);

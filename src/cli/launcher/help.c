@@ -15,7 +15,7 @@ static const char overview[] =
 	"  cloche token create|ls|revoke              API keys of the daemon\n"
 	"  cloche audit verify|tail                   its decision log\n"
 	"  cloche policy check|explain FILE           validate a policy; say what it does\n"
-	"  cloche doctor [--json]                     what this host can enforce, what to change\n"
+	"  cloche doctor [--state] [--json]           what this host can enforce; its state\n"
 	"  cloche selftest [--level L] [--json]       attack a sandbox on this host\n"
 	"  cloche bench                               how long it takes on this machine\n"
 	"  cloche mcp [OPTIONS]                       MCP server on stdin and stdout\n"

@@ -6,8 +6,11 @@
 
 #include "base/exec_path.h"
 #include "cli/cli.h"
+#include "cli/verbs/client.h"
 #include "cli/verbs/client_verb.h"
+#include "daemon/daemon.h"
 #include "kern/features.h"
+#include "policy/config.h"
 
 #include <assert.h>
 
@@ -328,25 +331,78 @@ static int print_checks(const struct doctor_report *r)
 	return finish_stdout(0);
 }
 
+/* ---- the daemon's state ---- */
+
+struct state_report {
+	bool json, has_problem;
+	json_t *all;
+};
+
+static void take_finding(void *arg, const struct state_finding *f)
+{
+	static const char *const names[] = {[STATE_FINE] = "ok",
+					    [STATE_NOTE] = "note",
+					    [STATE_REPAIRED] = "repaired",
+					    [STATE_PROBLEM] = "problem"};
+	struct state_report *r = arg;
+
+	r->has_problem = r->has_problem || f->verdict >= STATE_REPAIRED;
+	if (r->json)
+		json_array_append_new(r->all, json_pack("{s:s, s:s, s:o}", "verdict",
+							names[f->verdict], "subject", f->subject,
+							"text", client_text(f->text)));
+	else
+		printf("  %-9s%-32s%s\n", names[f->verdict], f->subject, f->text);
+}
+
+static int check_state(bool json)
+{
+	auto_free struct config *c = must_alloc(malloc(sizeof(*c)));
+	struct state_report r = {.json = json, .all = json_array()};
+	struct err e = {0};
+	int rc = client_config(c, NULL, &e) < 0 || daemon_check_state(c, take_finding, &r, &e) < 0
+			 ? -1
+			 : 0;
+
+	if (rc == 0 && json)
+		rc = print_json(json_pack("{s:O}", "findings", r.all));
+	json_decref(r.all);
+	if (e.kind)
+		fprintf(stderr, "cloche: doctor: %s\n", e.msg);
+	if (rc != 0 || finish_stdout(0) != 0)
+		return EXIT_CLOCHE;
+	return r.has_problem ? 1 : 0;
+}
+
 int cmd_doctor(int argc, char **argv)
 {
-	bool json = argc == 2 && str_equal(argv[1], "--json");
+	bool json = false, state = false;
 	struct doctor_report r;
 
-	if (argc == 2 && str_equal(argv[1], "--help")) {
-		puts("usage: cloche doctor [--json]\n"
-		     "Tries what this host can enforce; says what is missing, what follows from it "
-		     "and what "
-		     "to change.\n"
-		     "Exit status 0: level container is fully available; 1: it is not.");
-		return 0;
+	for (int i = 1; i < argc; i++) {
+		if (str_equal(argv[i], "--json")) {
+			json = true;
+		} else if (str_equal(argv[i], "--state")) {
+			state = true;
+		} else if (str_equal(argv[i], "--help")) {
+			puts("usage: cloche doctor [--state] [--json]\n"
+			     "Tries what this host can enforce; says what is missing, what follows "
+			     "from it and what to change.\n"
+			     "Exit status 0: level container is fully available; 1: it is not.\n"
+			     "--state: checks the daemon's database, records and snapshots, and "
+			     "repairs what it can while no daemon runs.\n"
+			     "Exit status 0: all is well; 1: something was found.");
+			return 0;
+		} else {
+			fprintf(stderr,
+				"cloche: doctor: unknown argument '%s'; try: cloche doctor "
+				"--help\n",
+				argv[i]);
+			return EXIT_CLOCHE;
+		}
 	}
-	if (argc > 1 && !json) {
-		fprintf(stderr,
-			"cloche: doctor: unknown argument '%s'; try: cloche doctor --help\n",
-			argv[1]);
-		return EXIT_CLOCHE;
-	}
+	if (state)
+		return check_state(json);
 	examine(&r);
 	if ((json ? print_doctor_json : print_checks)(&r) != 0)
 		return EXIT_CLOCHE;

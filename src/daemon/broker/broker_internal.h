@@ -198,6 +198,8 @@ void adopt_all(struct daemon *d);
 /* ---- snapshots.c: <state>/snapshots/ID.tar and ID.meta ---- */
 broker_request snapshot_request_make, snapshot_request_list, snapshot_request_delete,
 	snapshot_request_read, snapshot_request_write, snapshot_request_keep;
+/* The description of a kept snapshot; -1: there is none, or it cannot be read. */
+int snapshot_meta_read(const struct daemon *d, const char *id, struct ipc_snapshot *ret);
 /* Is this a kept snapshot of that sandbox? */
 bool snapshot_is_of(const struct daemon *d, const char *id, const char *sandbox);
 /* The front that wrote them has gone: those that it did not keep are removed. */

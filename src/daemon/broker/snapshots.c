@@ -48,7 +48,7 @@ static void file_name(const char *id, const char *ending, char ret[IPC_ID + 8])
 	snprintf(ret, IPC_ID + 8, "%.20s.%s", id, ending);
 }
 
-static int meta_read(const struct daemon *d, const char *id, struct ipc_snapshot *ret)
+int snapshot_meta_read(const struct daemon *d, const char *id, struct ipc_snapshot *ret)
 {
 	char name[IPC_ID + 8];
 	struct meta m;
@@ -68,7 +68,7 @@ bool snapshot_is_of(const struct daemon *d, const char *id, const char *sandbox)
 {
 	struct ipc_snapshot s;
 
-	return ipc_id_is_valid(id) && meta_read(d, id, &s) == 0 &&
+	return ipc_id_is_valid(id) && snapshot_meta_read(d, id, &s) == 0 &&
 	       str_has_end(s.sandbox, sizeof(s.sandbox)) && str_equal(s.sandbox, sandbox);
 }
 
@@ -123,7 +123,7 @@ static void for_each(struct daemon *d,
 		struct ipc_snapshot s;
 
 		if (strlen(names.items[i]) == 25 && str_equal(names.items[i] + 20, ".meta") &&
-		    meta_read(d, names.items[i], &s) == 0)
+		    snapshot_meta_read(d, names.items[i], &s) == 0)
 			each(d, &s, arg);
 	}
 }
@@ -230,7 +230,7 @@ static int may_add(struct daemon *d, const struct ipc_snapshot *s, uint64_t *ret
 static int find_kept(struct daemon *d, const struct ipc_snapshot *asked, struct ipc_snapshot *ret,
 		     struct err *e)
 {
-	if (ipc_id_is_valid(asked->id) && meta_read(d, asked->id, ret) == 0 &&
+	if (ipc_id_is_valid(asked->id) && snapshot_meta_read(d, asked->id, ret) == 0 &&
 	    str_equal(ret->owner, asked->owner))
 		return 0;
 	return err_set(e, ERR_NOT_FOUND, "there is no such snapshot");

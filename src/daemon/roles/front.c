@@ -17,7 +17,6 @@
 #include "policy/config.h"
 #include "store/store.h"
 
-#define DATABASE "state.db"
 #define TOKENS_TEXT_MAX (8u << 20)
 #define DRAIN_LOOK_MS 20
 #define FAREWELL_MS 20
@@ -229,7 +228,7 @@ static int front_start(struct front *f, int broker_fd, int audit_fd, struct err 
 	f->config = must_alloc(malloc(sizeof(*f->config)));
 	config_init(f->config);
 	f->tokens = tokens_new();
-	f->store = store_open(DATABASE, note, sizeof(note), e);
+	f->store = store_open(FRONT_DATABASE, note, sizeof(note), e);
 	if (!f->store)
 		return -1;
 	if (note[0])

@@ -1,6 +1,9 @@
 /* The front: HTTP, the manager, SQLite, the links to the guests. Started by the broker (roles.c). */
 #pragma once
 
+/* In its working directory, <state>/db. */
+#define FRONT_DATABASE "state.db"
+
 /* The exit status of a front whose database was written by a later version: starting it again is of no use. */
 #define FRONT_REFUSES 78
 

@@ -1,11 +1,14 @@
 """Killed with -9 at any moment, the daemon loses nothing that it acknowledged; sandboxes go on."""
 
+import json
 import os
 import signal
 import sqlite3
 import struct
+import subprocess
 import threading
 
+import cl
 import harness
 from harness import until
 
@@ -364,6 +367,37 @@ class Restart(harness.Case):
         left = os.listdir(os.path.join(self.d.dir, "run", "boxes")) + \
             os.listdir(os.path.join(self.d.dir, "state", "snapshots"))
         self.assertEqual(left, [])
+
+    def doctor(self, status):
+        ran = subprocess.run([cl.CLOCHE, "doctor", "--state", "--json"], env=self.d.env(),
+                             capture_output=True, text=True)
+        self.assertEqual(ran.returncode, status, ran)
+        return {f["subject"]: f for f in json.loads(ran.stdout)["findings"]}
+
+    def test_doctor(self):
+        box, stopped, broken = (harness.Box(self.d) for _ in range(3))
+        self.assertEqual(stopped.post("/stop").status, 200)
+        found = self.doctor(0)
+        self.assertIn("a daemon runs", found["database"]["text"])
+        self.assertEqual(found["sandbox " + box.id]["verdict"], "ok")
+        self.assertTrue([s for s in found if s.startswith("snapshot ")])
+        self.d.kill_all()
+        self.assertIn("3 sandboxes", self.doctor(0)["database"]["text"])
+        good = self.d.rewrite(broken, lambda r: r[:50])
+        self.damage()
+        found = self.doctor(1)
+        self.assertEqual(found["database"]["verdict"], "repaired")
+        self.assertFalse(os.path.exists(self.database()))
+        self.assertEqual(found["sandbox " + broken.id]["verdict"], "problem")
+        self.assertEqual(self.doctor(1)["database"]["verdict"], "note")
+        self.d.rewrite(broken, lambda r: good)
+        with open(os.path.join(self.d.dir, "run", "boxes", "a" * 20), "wb") as out:
+            out.write(b"nothing that could be a record")
+        self.assertEqual(self.doctor(1)["sandbox " + "a" * 20]["verdict"], "repaired")
+        self.doctor(0)
+        self.d.start()
+        states = {s["id"]: s["state"] for s in self.d.get("/v1/sandboxes").json["sandboxes"]}
+        self.assertEqual(states, {box.id: "running", stopped.id: "stopped", broken.id: "running"})
 
     def patch(self, box, token, body):
         return self.d.request("PATCH", box.path, body, token=token)
