@@ -278,7 +278,7 @@ class Host(cl.Case):
         self.need_plain_build("its frames are larger")
         deep = (
             "import os\n"
-            "for i in range(200):\n"
+            "for i in range(125):\n"
             "    os.symlink('/x', 'l'); open('f', 'w').close(); os.mkdir('d'); os.chdir('d')"
         )
         for kilobytes, code in ((64, 125), (511, 125), (512, 0)):

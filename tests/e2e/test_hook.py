@@ -271,7 +271,7 @@ class Home(Hook):
         self.write("sub/.vscode/tasks.json", "mine")
         self.write("sub/hooks/x", "1")
         self.write(".github/workflows/ci.yml", "old")
-        script = ("echo 1 >f; echo evil >sub/.envrc; rm -r sub/.vscode; mkdir -p .claude; "
+        script = ("echo 1 >f; echo evil >>sub/.envrc; rm -r sub/.vscode; mkdir -p .claude; "
                   "echo evil >.claude/settings.json; echo evil >.mcp.json; ln -s /etc lead; "
                   "ln -s lead .idea; echo 2 >sub/hooks/x; echo new >.github/workflows/ci.yml; ")
         r = self.agent(script + "exit 4", "--session", code=4)
@@ -284,7 +284,7 @@ class Home(Hook):
             self.assertFalse(os.path.lexists(self.path(name)), name)
             self.assertTrue(os.path.lexists(self.path(name + ".cloche-set-aside")), name)
             self.assertIn("cloche: skipped %s: control file: set aside" % name, r.err)
-        self.assertEqual(self.read("sub/.envrc.cloche-set-aside"), "evil\n")
+        self.assertEqual(self.read("sub/.envrc.cloche-set-aside"), "mineevil\n")
         self.assertIn("cloche: skipped sub/.envrc: control file: put back", r.err)
         r = self.agent("echo evil >.mcp.json; kill -9 $$", "--session", code=137)
         self.assertFalse(os.path.exists(self.path(".mcp.json")))
@@ -460,6 +460,10 @@ class FailsClosed(Hook):
 
     def test_unknown_shell(self):
         self.refused_as(event(tool="mystery"), "--tool mystery")
+        for name in ("command", "commands", "cmd", "commandLine", "command_line", "shell_command"):
+            ask = event(tool="mystery")
+            ask["tool_input"] = {name: "ls"}
+            self.refused_as(ask, "--tool mystery")
 
     def test_options(self):
         self.refused_as(event(), "unknown option", "--no-such-option")

@@ -36,7 +36,10 @@ static const char *const shells[] = {
 	"run_commands",
 	"execute_command",
 };
-/* Tools with a member "command" that is not for a shell. */
+/* Members that look like a line for a shell: an unknown tool with one is refused. */
+static const char *const command_members[] = {"command",     "commands",     "cmd",
+					      "commandLine", "command_line", "shell_command"};
+/* Tools with such a member that is not for a shell. */
 static const char *const not_shells[] = {"apply_patch"};
 
 /* ---- crashes ---- */
@@ -122,13 +125,14 @@ static int read_event(struct hook *h, struct err *e)
 static int judge_tool(const struct hook *h, struct err *e)
 {
 	const char *tool = h->call.tool;
+	bool has_command = false;
 
 	if (cli_is_one_of(tool, shells, ARRAY_LEN(shells)) ||
 	    cli_is_one_of(tool, (const char *const *)h->tools.items, h->tools.count))
 		return 1;
-	if ((!json_object_get(h->call.input, "command") &&
-	     !json_object_get(h->call.input, "commands")) ||
-	    cli_is_one_of(tool, not_shells, ARRAY_LEN(not_shells)))
+	for (size_t i = 0; i < ARRAY_LEN(command_members); i++)
+		has_command |= json_object_get(h->call.input, command_members[i]) != NULL;
+	if (!has_command || cli_is_one_of(tool, not_shells, ARRAY_LEN(not_shells)))
 		return 0;
 	return err_set(e, ERR_DENIED,
 		       "'%.64s' has a command, but is not known as a shell; if it is one: cloche "
