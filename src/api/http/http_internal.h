@@ -44,6 +44,7 @@
 #define DISCARD_MAX (64u << 10)	  /* what is read and thrown away to keep a connection usable */
 #define JSON_DEPTH 64
 #define DOORS_MAX 8
+#define IDEMPOTENCY_ID 32	/* bytes of a hash */
 #define COUNTED_MIN (64u << 10) /* smaller answers are bounded by the number of connections */
 
 struct upgraded {
@@ -103,6 +104,8 @@ struct peer {
 };
 TAILQ_HEAD(peers, peer);
 
+TAILQ_HEAD(idempotents, idempotent);
+
 struct http_listener {
 	struct server *server;
 	struct loop_watch watch;
@@ -136,6 +139,7 @@ struct server {
 	struct loop_task task;
 	struct http_listener *listeners;
 	struct buckets *by_token, *by_address;
+	struct idempotents idempotent;
 	const struct door *doors[DOORS_MAX];
 	size_t door_count;
 	bool draining;
@@ -159,6 +163,8 @@ struct exchange_internal {
 	bool is_endless; /* does not hold up a shutdown */
 	bool quiet;	 /* no audit entry: a repeated refusal */
 	bool retry_set;	 /* Retry-After is there */
+	bool is_idempotent;
+	unsigned char idempotency[IDEMPOTENCY_ID];
 	/* request body */
 	struct buf body;
 	struct budget *bodies; /* which body.len is counted in */
@@ -203,6 +209,13 @@ void lanes_enter(struct peer *p, const struct budget *b);
 /* There is work to do for it, in a turn of its lane: peer_run. */
 void peer_kick(struct peer *p);
 void lanes_run(void *server);
+
+/* idempotency.c */
+/* A request with an Idempotency-Key begins; true: it was answered here. */
+bool idempotency_begin(struct exchange *x);
+/* The answer is known. */
+void idempotency_end(struct exchange *x);
+void idempotency_free(struct server *s);
 
 /* peer.c */
 /* One turn. */

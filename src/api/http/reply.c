@@ -112,6 +112,7 @@ static void answered(struct exchange *x)
 	struct exchange_internal *in = x->internal;
 
 	exchange_hold(x);
+	idempotency_end(x);
 	metrics_answer(x->api->metrics, x, in->aborted ? 599 : in->status);
 	if (in->peer && !x->gone) {
 		reply_flush(x);

@@ -414,7 +414,7 @@ void router_body(struct exchange *x)
 	if ((x->route->body == BODY_JSON || x->route->body == BODY_JSON_BIG) &&
 	    parse_json(x, &e) < 0)
 		exchange_error(x, &e);
-	else
+	else if (!idempotency_begin(x))
 		router_call(x);
 }
 

@@ -234,6 +234,7 @@ struct server *server_new(struct api *api)
 	TAILQ_INIT(&s->strangers);
 	TAILQ_INIT(&s->idle);
 	TAILQ_INIT(&s->active);
+	TAILQ_INIT(&s->idempotent);
 	s->task = (struct loop_task){.call = lanes_run, .arg = s};
 	s->by_token = buckets_new();
 	s->by_address = buckets_new();
@@ -314,6 +315,7 @@ void server_free(struct server *s)
 		TAILQ_REMOVE(&s->peers, p, all);
 		p->server = NULL;
 	}
+	idempotency_free(s);
 	loop_task_remove(s->api->loop, &s->task);
 	buckets_free(s->by_token);
 	buckets_free(s->by_address);

@@ -1,5 +1,6 @@
 """Sandboxes that live: create, find, change, states, snapshots, forks, events."""
 
+import concurrent.futures
 import os
 import time
 import unittest
@@ -304,6 +305,53 @@ class States(harness.Case):
         with self.d.stream("GET", late + "&epoch=" + first["epoch"]) as s:
             box.delete()
             self.assertNotEqual(next(s.events())[1], first)
+
+
+class Idempotency(harness.Case):
+    def send(self, path, body, key, token=None):
+        return self.d.post(path, body, headers={"Idempotency-Key": key}, token=token)
+
+    def test_the_second_gets_the_first_answer(self):
+        key = os.urandom(8).hex()
+        first = self.send("/v1/sandboxes", {"name": "once"}, key)
+        self.addCleanup(self.d.delete, "/v1/sandboxes/" + first.json["id"])
+        again = self.send("/v1/sandboxes", {"name": "once"}, key)
+        self.assertEqual((first.status, again.status, again.body), (201, 201, first.body))
+        self.assertEqual(again.headers["Idempotency-Replayed"], "true")
+        self.assertIsNone(first.headers["Idempotency-Replayed"])
+        self.assertError(self.send("/v1/sandboxes", {"name": "twice"}, key), 409)
+        other = self.send("/v1/sandboxes", {"name": "once"}, key, token=self.d.token("idem"))
+        self.assertEqual(other.status, 201)
+        self.assertNotEqual(other.json["id"], first.json["id"])
+        self.d.delete("/v1/sandboxes/" + other.json["id"])
+        run = [self.send("/v1/run", {"shell": "date +%N"}, key).json["stdout"] for _ in range(2)]
+        self.assertEqual(run[0], run[1])
+
+    def test_while_the_first_runs_and_after_a_failure(self):
+        key = os.urandom(8).hex()
+        box = harness.Box(self.d)
+        self.addCleanup(box.delete)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            slow = pool.submit(self.send, box.path + "/exec", {"shell": "sleep 1; echo x"}, key)
+            harness.until(lambda: box.get("/execs").json, "the command")
+            self.assertError(self.send(box.path + "/exec", {"shell": "sleep 1; echo x"}, key), 409)
+            self.assertEqual(slow.result().json["stdout"], "x\n")
+        for _ in range(2):
+            refused = self.send("/v1/sandboxes", {"memory": "9999G"}, key)
+            self.assertEqual((refused.status, refused.headers["Idempotency-Replayed"]), (403, None))
+        self.assertError(self.send("/v1/run", {"cmd": ["true"]}, "a b"), 400, "invalid", "Idempotency-Key")
+        self.assertError(self.send("/v1/run", {"cmd": ["true"]}, "k" * 256), 400)
+
+    def test_a_tenant_pushes_out_only_its_own(self):
+        a, b = self.d.token("idem-a"), self.d.token("idem-b")
+        body = {"code": "import os; print(os.urandom(4).hex())", "language": "python"}
+        first = {key: [self.send("/v1/run", body, "0", token=key).body] for key in (a, b)}
+        for i in range(1, 257):
+            self.assertEqual(self.send("/v1/run", body, str(i), token=a).status, 200)
+        for key in (a, b):
+            first[key].append(self.send("/v1/run", body, "0", token=key).body)
+        self.assertEqual(*first[b])
+        self.assertNotEqual(*first[a])
 
 
 if __name__ == "__main__":
