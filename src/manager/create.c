@@ -42,13 +42,13 @@ int create_check(struct manager *m, const struct caller *who, const struct creat
 		e->errnum = EBUSY;
 		return -1;
 	}
-	/* Sandboxes without a TTL end with their client, or are warm hosts. */
-	if ((!options_are_warm_host(o) && quota_check(m, who, &o->spec.limits, e) < 0) ||
+	/* First what no retry can mend. Sandboxes without a TTL end with their client, or are warm hosts. */
+	if (check_words(o, e) < 0 || limits_check(m, who, &o->spec.limits, e) < 0 ||
 	    (o->ttl_ms && manager_times_check(m, &o->ttl_ms, NULL, e) < 0))
 		return -1;
-	if (check_words(o, e) < 0 || admission_check(m, who, e) < 0)
+	if (!options_are_warm_host(o) && quota_check(m, who, &o->spec.limits, e) < 0)
 		return -1;
-	return limits_check(m, who, &o->spec.limits, e);
+	return admission_check(m, who, e);
 }
 
 /* ---- asking for one ---- */
