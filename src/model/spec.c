@@ -69,6 +69,8 @@ const struct field spec_fields[] = {
 	 "with --workspace: control files that it changed are put back at the end"},
 	{"diff", 0, FIELD_BOOL, AT(diff), 0, 0, 0, NULL, NULL, "list what the command changed"},
 	{"empty", 0, FIELD_BOOL, AT(empty), 0, 0, 0, NULL, NULL, "start with an empty workspace"},
+	{"no_git", 0, FIELD_BOOL, AT(no_git), 0, 0, 0, NULL, NULL,
+	 "show only the directory itself, not the git repository that it lies in"},
 	{"tools", 0, FIELD_BOOL, AT(tools), FIELD_WIDENS, 0, 0, NULL, NULL,
 	 "also show the tool chains that PATH names (pyenv, nvm, cargo, ...)"},
 	{"env", 0, FIELD_LIST, AT(env), 0, 0, 0, NULL, "K[=V]",

@@ -45,7 +45,7 @@ struct sandbox_spec {
 	char *policy;
 	char *not_built; /* never set: the fields that are refused by name */
 	char *cwd_file;	 /* gets the directory in which the command ended */
-	bool keep_control, diff, empty, tools, tty, json;
+	bool keep_control, diff, empty, no_git, tools, tty, json;
 	struct list allow;		  /* DOMAIN[:PORT] */
 	struct list mounts;		  /* SRC:DST[:ro|rw] */
 	struct list tmpfs;		  /* PATH[:size=SIZE] */

@@ -3,7 +3,7 @@
 
 #include "kern/seccomp.h"
 #include "model/guard.h"
-#include "policy/paths/source.h"
+#include "policy/paths/repository.h"
 
 #include <stdarg.h>
 
@@ -68,6 +68,39 @@ static void say_walls(struct printer *p)
 		more(p, "and the tool chains that the caller's PATH names, read-only");
 }
 
+/* What is shown of the repository around the workspace on this host, and why not more. */
+static void say_git(struct printer *p)
+{
+	const struct sandbox_spec *s = p->spec;
+	const char *how = s->level == LEVEL_PROCESS ? "can be read" : "copy-on-write";
+	struct source dir = {.fd = -1};
+	struct repository r;
+	struct err e;
+
+	if (s->no_git) {
+		more(p, "nothing of a git repository around it");
+		return;
+	}
+	if (source_look("workspace", s->workspace ? s->workspace : ".", &dir, &e) < 0)
+		return;
+	repository_find(&dir, &r);
+	if ((r.tree.fd >= 0 && source_judge(s, "git", r.tree.path, SOURCE_COPY, &r.tree, &e) < 0) ||
+	    (r.common.fd >= 0 &&
+	     source_judge(s, "git", r.common.path, SOURCE_COPY, &r.common, &e) < 0)) {
+		repository_done(&r);
+		r.refused = repository_forbidden;
+	}
+	if (r.refused)
+		more(p, "%s", r.refused);
+	if (r.tree.fd >= 0)
+		more(p, "and the rest of the git repository %s, so that git works, %s", r.tree.path,
+		     how);
+	if (r.common.fd >= 0)
+		more(p, "and the git directory of this worktree, %s, %s", r.common.path, how);
+	repository_done(&r);
+	close(dir.fd);
+}
+
 static void say_workspace(struct printer *p)
 {
 	const struct sandbox_spec *s = p->spec;
@@ -82,6 +115,8 @@ static void say_workspace(struct printer *p)
 		     : s->apply == APPLY_ALWAYS	 ? "copy-on-write, applied however the command ends"
 		     : s->apply			 ? "copy-on-write, applied if the command succeeds"
 						 : "copy-on-write, changes are discarded");
+	if (!s->empty)
+		say_git(p);
 	if (s->apply)
 		more(p, "control files are not applied (`cloche policy control` lists them)");
 	more_each(p, "", &s->apply_also, " is applied although it is a control file");

@@ -11,10 +11,9 @@
  * Options that make no sense for sandboxes that outlive a command, or that a client must not set.
  */
 static const char *const refused[] = {
-	"apply", "apply_also", "diff",	       "tty",	   "json",
-	"file",	 "capture",    "tools",	       "audit",	   "provider",
-	"guard", "mount_read", "mount_write",  "forbid",   "use_case",
-	"empty", "encoding",   "keep_control", "cwd_file",
+	"apply",    "apply_also", "diff",     "tty",	  "json",	  "file",	 "capture",
+	"tools",    "audit",	  "provider", "guard",	  "mount_read",	  "mount_write", "forbid",
+	"use_case", "empty",	  "no_git",   "encoding", "keep_control", "cwd_file",
 };
 
 static int refuse_options(const struct sandbox_spec *s, struct err *e)

@@ -145,6 +145,8 @@ static int receive_mounts(struct plan *p, const struct inside_fds *fds, struct e
 	for (int i = 0; i < m.owner_count; i++)
 		p->owners[i].userns = got[i];
 	p->host.proc = m.proc;
+	if (m.git_denied)
+		git_drop(p);
 	if (m.workspace_denied)
 		plan_empty_workspace(p);
 	return 0;

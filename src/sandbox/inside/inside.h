@@ -20,6 +20,7 @@ struct inside_fds {
 struct mounts_message {
 	int owner_count;       /* user namespaces that map p->owners */
 	bool workspace_denied; /* the current directory must not be shown */
+	bool git_denied;       /* nor the git repository around it */
 	struct procfs_masks proc;
 };
 

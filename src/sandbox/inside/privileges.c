@@ -144,6 +144,10 @@ static int grant_own_root(const struct plan *p, struct landlock *l, struct err *
 		if (landlock_allow(l, AT_FDCWD, shown, LANDLOCK_WRITE, e) < 0)
 			return -1;
 	}
+	for (size_t i = 0; p->git && i < p->git->view_count; i++)
+		if (landlock_allow(l, AT_FDCWD, p->git->views[i].source.path, LANDLOCK_WRITE, e) <
+		    0)
+			return -1;
 	for (size_t i = 0; i < p->bind_count; i++)
 		if (p->binds[i].writable &&
 		    landlock_allow(l, AT_FDCWD, p->binds[i].target, LANDLOCK_WRITE, e) < 0)

@@ -57,6 +57,9 @@ static int grant_paths(const struct privilege_drop *c, struct landlock *l, struc
 	if (p->workspace_mode != WORKSPACE_EMPTY &&
 	    landlock_allow(l, p->workspace.fd, "", workspace, e) < 0)
 		return -1;
+	for (size_t i = 0; p->git && i < p->git->view_count; i++)
+		if (landlock_allow(l, p->git->views[i].source.fd, "", LANDLOCK_READ, e) < 0)
+			return -1;
 	/* The tool chains of --tools; there are no other mounts at this level. */
 	for (size_t i = 0; i < p->bind_count; i++)
 		if (landlock_allow(l, p->binds[i].source.fd, "", LANDLOCK_READ, e) < 0)

@@ -5,6 +5,7 @@
  *
  *   scratch/tmp home shm vartmp    shown at /tmp /home/user /dev/shm /var/tmp
  *   scratch/ws work                the workspace, or the upper and work directory of its overlay
+ *   scratch/git* gitwork*          the same for parts of a git repository besides the workspace
  *   scratch/rootup rootwork        the same for the root, with an image or --root overlay
  *   scratch/root                   skeleton of the new root: mount points, /etc, /dev; with a template
  *                                  (root.h) the upper directory of an overlay, skelwork its work
@@ -67,7 +68,7 @@ static int make_scratch_places(const struct plan *p, struct err *e)
 	} others[] = {
 		{{"root", NULL, 0755, false}, false},
 		{{"work", NULL, 0700, false}, !cow},
-		{{"lower", NULL, 0700, false}, !cow && !overlay_root && !p->bind_count},
+		{{"lower", NULL, 0700, false}, !cow && !overlay_root && !p->bind_count && !p->git},
 		{{"none", NULL, 0700, false}, !p->bind_count},
 		{{"rootup", NULL, 0755, p->spec->root == ROOT_OVERLAY}, !overlay_root},
 		{{"rootwork", NULL, 0700, false}, !overlay_root},
@@ -80,6 +81,13 @@ static int make_scratch_places(const struct plan *p, struct err *e)
 	for (size_t i = 0; i < ARRAY_LEN(others); i++)
 		if (!others[i].unneeded && make_place(p, &others[i].place, e) < 0)
 			return -1;
+	for (size_t i = 0; p->git && i < p->git->view_count; i++) {
+		const struct cow_view *v = &p->git->views[i];
+
+		if (make_place(p, &(struct writable_place){v->upper, NULL, 0755, true}, e) < 0 ||
+		    make_place(p, &(struct writable_place){v->work, NULL, 0700, false}, e) < 0)
+			return -1;
+	}
 	return skeleton_file(AT_FDCWD, "canary", "", 0, 0666, e);
 }
 
@@ -561,11 +569,32 @@ static int workspace_mount(struct plan *p, struct err *e)
 /* An image may have something of its own there. */
 static int link_workspace(struct plan *p, int root, struct err *e)
 {
-	if (str_equal(p->workspace_path, "/workspace"))
+	if (str_equal(plan_directory(p), "/workspace"))
 		return 0;
-	p->page->workspace_linked = symlinkat(p->workspace_path, root, "workspace") == 0;
+	p->page->workspace_linked = symlinkat(plan_directory(p), root, "workspace") == 0;
 	return p->page->workspace_linked || errno == EEXIST ? 0
 							    : err_sys(e, "cannot link /workspace");
+}
+
+/* Before the workspace, which may lie in one of them. */
+static int show_views(struct plan *p, int root, struct err *e)
+{
+	for (size_t i = 0; p->git && i < p->git->view_count; i++) {
+		const struct cow_view *v = &p->git->views[i];
+		const struct owned_mount view = {UNMAPPED_WORKSPACE, v->source.path, v->owner,
+						 NULL};
+		auto_close int at = skeleton_dir(root, v->source.path, e);
+		int fd = at < 0 ? -1 : clone_source(&v->source, MOUNT_READ_ONLY, e);
+
+		if (fd >= 0)
+			fd = map_owner(p, fd, &view, e) < 0
+				     ? -1
+				     : overlay_new(p, fd, v->upper, v->work, e);
+		if (fd < 0 || mount_attach(fd, at, "", e) < 0)
+			return err_wrap(e, "cannot show %s copy-on-write (try --no-git)",
+					v->source.path);
+	}
+	return 0;
 }
 
 static int show_workspace(struct plan *p, int root, struct err *e)
@@ -739,8 +768,9 @@ int root_finish(struct plan *p, int scratch, struct err *e)
 	for (size_t i = 0; i < p->file_count; i++)
 		if (inject_file(p, &p->files[i], e) < 0)
 			return -1;
-	if (show_binds(p, true, root, e) < 0 || show_workspace(p, root, e) < 0 ||
-	    plan_follow_workspace(p, e) < 0 || show_binds(p, false, root, e) < 0)
+	if (show_binds(p, true, root, e) < 0 || show_views(p, root, e) < 0 ||
+	    show_workspace(p, root, e) < 0 || plan_follow_workspace(p, e) < 0 ||
+	    show_binds(p, false, root, e) < 0)
 		return -1;
 	if (fstatfs(scratch, &fs) == 0)
 		p->page->scratch_bytes = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;

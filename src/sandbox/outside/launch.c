@@ -121,7 +121,7 @@ static int make_owners(struct keeper *k, struct mounts_message *m, int *fds, str
 /* Sends what pid 1 needs to finish its mounts. */
 static int send_mounts(struct keeper *k, struct err *e)
 {
-	bool shown = k->plan.workspace_mode == WORKSPACE_COW;
+	bool shown = k->plan.workspace_mode == WORKSPACE_COW, git = k->plan.git;
 	struct mounts_message m = {0};
 	int fds[KEEPER_MAX_FDS], rc = -1;
 
@@ -129,6 +129,7 @@ static int send_mounts(struct keeper *k, struct err *e)
 		plan_look_at_proc(&k->plan.host, k->plan.rootless);
 		m.proc = k->plan.host.proc;
 		m.workspace_denied = shown && k->plan.workspace_mode == WORKSPACE_EMPTY;
+		m.git_denied = git && !k->plan.git;
 		rc = message_send(k->control, &m, sizeof(m), fds, m.owner_count, e);
 	}
 	close_sent(fds, m.owner_count);

@@ -102,7 +102,7 @@ static bool has_file_of_size(int dir, uint64_t size, int depth, unsigned *budget
 
 static void look_for_large_files(const struct keeper *k, struct result *r)
 {
-	static const char *const places[] = {"ws", "tmp", "home", "shm", "vartmp", "open"};
+	static const char *const places[] = {"ws", "git0", "tmp", "home", "shm", "vartmp", "open"};
 	uint64_t limit = k->plan.spec->limits.file_size_bytes;
 	unsigned budget = 20000;
 
@@ -150,33 +150,96 @@ static void list_layers(const struct keeper *k, struct result *r)
 
 /* ---- files ---- */
 
-static int collect_changes(struct keeper *k, struct result *r, struct err *e)
+/* One directory that is shown copy-on-write. */
+struct changed_dir {
+	const char *upper; /* in the scratch */
+	int lower;
+	const char *inner; /* its directory that paths are told from; NULL: they are told from / */
+	const char *path;
+};
+
+/* A path of the tree as seen from its directory `inner`: "a", "../b". The caller frees it. */
+static char *path_from(const char *path, const char *inner)
 {
-	const struct sandbox_spec *s = k->plan.spec;
-	bool apply = s->apply == APPLY_ALWAYS ||
-		     (s->apply == APPLY_ON_SUCCESS && outcome_is_success(&r->end));
+	char up[PATH_MAX] = "";
+
+	while (*inner) {
+		size_t len = strcspn(inner, "/");
+
+		if (*up || strncmp(path, inner, len) != 0 || path[len] != '/')
+			str_append(up, sizeof(up), "", "../");
+		else
+			path += len + 1;
+		inner += len + (inner[len] == '/');
+	}
+	return str_format("%s%s", up, *up || *path ? path : "./");
+}
+
+/* The caller names control files as seen from its own directory. */
+static void name_also(const struct sandbox_spec *s, const char *inner, struct list *ret)
+{
+	for (size_t i = 0; i < s->apply_also.count; i++)
+		list_take(ret,
+			  str_format("%s%s%s", inner, *inner ? "/" : "", s->apply_also.items[i]));
+}
+
+static int collect_below(struct keeper *k, const struct changed_dir *d, bool apply,
+			 struct result *r, struct err *e)
+{
 	struct change_options options = CHANGE_OPTIONS_DEFAULT;
 	struct change_list list = {0};
-	auto_close int upper = -1;
-	auto_close int lower = -1;
+	auto_list struct list also = {0};
+	auto_close int upper = openat(k->scratch, d->upper, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	auto_close int lower = io_reopen(d->lower, O_RDONLY | O_DIRECTORY);
+
+	if (upper < 0 || lower < 0)
+		return err_sys(e, "cannot open the workspace to look at what changed");
+	options.apply = apply;
+	options.also = &also;
+	if (d->inner)
+		name_also(k->plan.spec, d->inner, &also);
+	if (changes_collect(upper, lower, &options, &list, e) < 0)
+		return -1;
+	r->changes = must_alloc(
+		realloc(r->changes, (r->change_count + list.count + 1) * sizeof(*r->changes)));
+	for (size_t i = 0; i < list.count; i++) {
+		char *path = list.items[i].path;
+
+		list.items[i].path =
+			d->inner ? path_from(path, d->inner) : str_format("%s/%s", d->path, path);
+		free(path);
+		r->changes[r->change_count++] = list.items[i];
+	}
+	free(list.items);
+	r->changes_cut |= list.cut;
+	r->changes_incomplete |= list.incomplete;
+	r->apply_failed |= apply && (list.failed > 0 || list.incomplete);
+	return 0;
+}
+
+static int collect_changes(struct keeper *k, struct result *r, struct err *e)
+{
+	const struct plan *p = &k->plan;
+	const struct sandbox_spec *s = p->spec;
+	bool apply = s->apply == APPLY_ALWAYS ||
+		     (s->apply == APPLY_ON_SUCCESS && outcome_is_success(&r->end));
+	const struct changed_dir workspace = {
+		.upper = "ws", .lower = p->workspace.fd, .inner = plan_inner(p)};
 
 	if (k->plan.workspace_mode != WORKSPACE_COW || s->level == LEVEL_PROCESS || k->scratch < 0)
 		return 0;
 	if (!s->json && !s->diff && !apply && !isatty(2))
 		return 0;
-	upper = openat(k->scratch, "ws", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	lower = io_reopen(k->plan.workspace.fd, O_RDONLY | O_DIRECTORY);
-	if (upper < 0 || lower < 0)
-		return err_sys(e, "cannot open the workspace to look at what changed");
-	options.apply = apply;
-	options.also = &s->apply_also;
-	if (changes_collect(upper, lower, &options, &list, e) < 0)
+	if (collect_below(k, &workspace, apply, r, e) < 0)
 		return -1;
-	r->changes = list.items;
-	r->change_count = list.count;
-	r->changes_cut = list.cut;
-	r->changes_incomplete = list.incomplete;
-	r->apply_failed = apply && (list.failed > 0 || list.incomplete);
+	for (size_t i = 0; p->git && i < p->git->view_count; i++) {
+		const struct cow_view *v = &p->git->views[i];
+		const struct changed_dir view = {
+			.upper = v->upper, .lower = v->source.fd, .path = v->source.path};
+
+		if (collect_below(k, &view, apply, r, e) < 0)
+			return -1;
+	}
 	return 0;
 }
 
@@ -196,6 +259,9 @@ static int collect_files(struct keeper *k, struct result *r, struct err *e)
 		upper = openat(k->scratch, s->level == LEVEL_PROCESS ? "open/workspace" : "ws",
 			       O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	view = (struct capture_view){.upper_fd = upper, .lower_fd = lower};
+	capture_enter(&view, plan_inner(&k->plan));
+	upper = view.upper_fd;
+	lower = view.lower_fd;
 	if (capture_files(&view, &s->capture, NULL, &found, e) < 0)
 		return -1;
 	r->files = found.items;

@@ -97,6 +97,7 @@ static int choose_workspace(struct plan *p, struct err *e)
 	}
 	snprintf(p->workspace_path, sizeof(p->workspace_path), "%s", p->workspace.path);
 	p->workspace_owner = plan_owner(p, &p->workspace.st);
+	git_add(p);
 	return 0;
 }
 
@@ -108,7 +109,8 @@ static int judge_workspace(struct plan *p, struct err *e)
 
 	if (!(p->unjudged & UNJUDGED_WORKSPACE))
 		return 0;
-	if (source_judge(p->spec, "workspace", ".", use, &p->workspace, &why) == 0)
+	if (source_judge(p->spec, "workspace", ".", use,
+			 p->git && p->git->dir.fd >= 0 ? &p->git->dir : &p->workspace, &why) == 0)
 		return 0;
 	if (why.kind != ERR_DENIED || p->spec->apply) {
 		*e = why;
@@ -128,7 +130,10 @@ int plan_judge(struct plan *p, struct err *e)
 	if ((p->unjudged & UNJUDGED_IMAGE) &&
 	    source_judge(p->spec, "image", p->spec->image, SOURCE_COPY, &p->image, e) < 0)
 		return -1;
-	return judge_workspace(p, e);
+	if (judge_workspace(p, e) < 0)
+		return -1;
+	git_judge(p);
+	return 0;
 }
 
 /* ---- mounts ---- */
@@ -201,7 +206,7 @@ int plan_follow_workspace(struct plan *p, struct err *e)
 
 		if (!path_below(target, link))
 			continue;
-		if (snprintf(real, sizeof(real), "%s%s", p->workspace_path,
+		if (snprintf(real, sizeof(real), "%s%s", plan_directory(p),
 			     target + strlen(link)) >= (int)sizeof(real))
 			return err_field(e, ERR_INVALID, "mount", "mount: target '%s' is too long",
 					 target);
@@ -303,15 +308,16 @@ void plan_choose_workdir(struct plan *p)
 	const char *dir = p->spec->workdir;
 
 	if (!dir)
-		snprintf(p->workdir, sizeof(p->workdir), "%s", p->workspace_path);
+		snprintf(p->workdir, sizeof(p->workdir), "%s", plan_directory(p));
 	else if (dir[0] == '/')
 		snprintf(p->workdir, sizeof(p->workdir), "%s", dir);
 	else
-		snprintf(p->workdir, sizeof(p->workdir), "%.2000s/%.2000s", p->workspace_path, dir);
+		snprintf(p->workdir, sizeof(p->workdir), "%.2000s/%.2000s", plan_directory(p), dir);
 }
 
 void plan_empty_workspace(struct plan *p)
 {
+	git_drop(p);
 	p->workspace_mode = WORKSPACE_EMPTY;
 	close_fd(&p->workspace.fd);
 	snprintf(p->workspace_path, sizeof(p->workspace_path), "/workspace");
@@ -414,6 +420,7 @@ void plan_done(struct plan *p)
 	for (size_t i = 0; i < p->bind_count; i++)
 		close_fd(&p->binds[i].source.fd);
 	free(p->binds);
+	git_drop(p);
 	close_fd(&p->workspace.fd);
 	close_fd(&p->image.fd);
 	list_done(&p->env);

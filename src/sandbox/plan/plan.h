@@ -35,6 +35,21 @@ struct owner {
 
 #define PLAN_OWNERS 8
 
+/* A directory of the host that is shown copy-on-write at its own path, besides the workspace. */
+struct cow_view {
+	struct source source;
+	int owner;		 /* see plan_owner */
+	char upper[8], work[16]; /* of its overlay, in the scratch */
+};
+
+/* What is shown of a git repository besides the workspace's directory, see git.c. */
+struct plan_git {
+	struct source
+		dir; /* the caller's directory, if the workspace is the work tree around it; fd -1: not so */
+	struct cow_view views[2];
+	size_t view_count;
+};
+
 /* A file that exists inside from the start. */
 struct injected_file {
 	char *path; /* "/run/..." or relative to the workspace */
@@ -80,6 +95,8 @@ struct plan {
 	struct source workspace;
 	int workspace_owner;
 	char workspace_path[PATH_MAX]; /* where it is shown */
+	struct plan_git *git;	       /* NULL: nothing more is shown */
+	bool in_repository;	       /* of git, by what is shown */
 	char workdir[PATH_MAX];
 	bool image_is_host;
 	struct source image;
@@ -107,6 +124,20 @@ static inline uid_t plan_user_id(const struct plan *p)
 /* As root: gives dir/name to the user inside. "" is dir itself. */
 int plan_give_to_user(const struct plan *p, int dir, const char *name, struct err *e);
 
+/* Where the caller's directory is shown: the workspace, or a directory in it. /workspace leads there. */
+static inline const char *plan_directory(const struct plan *p)
+{
+	return p->git && p->git->dir.fd >= 0 ? p->git->dir.path : p->workspace_path;
+}
+
+/* The same as a path in the workspace; "" for the workspace itself. */
+static inline const char *plan_inner(const struct plan *p)
+{
+	const char *inner = plan_directory(p) + strlen(p->workspace_path);
+
+	return inner + strspn(inner, "/");
+}
+
 struct sandbox_request;
 struct boot_request;
 
@@ -127,7 +158,7 @@ int plan_make_boot(struct plan *p, const struct boot_request *request, struct er
  * once the workspace is shown, and in the keeper at the end, which does not know earlier either.
  */
 int plan_follow_workspace(struct plan *p, struct err *e);
-/* Sets p->workdir from --workdir and workspace_path. */
+/* Sets p->workdir from --workdir and the caller's directory. */
 void plan_choose_workdir(struct plan *p);
 /* The current directory must not be shown: an empty workspace takes its place. */
 void plan_empty_workspace(struct plan *p);
@@ -135,6 +166,16 @@ void plan_empty_workspace(struct plan *p);
 int plan_judge(struct plan *p, struct err *e);
 void plan_note(struct plan *p, const char *text);
 void plan_done(struct plan *p);
+
+/* ---- git.c: the git repository that the workspace lies in ---- */
+
+/* Once the workspace is chosen: adds p->git, if there is more to be shown. */
+void git_add(struct plan *p);
+/* Takes p->git away again, if one of its parts must not be shown. */
+void git_judge(struct plan *p);
+void git_drop(struct plan *p);
+/* Adds settings of git to p->env. */
+void git_set_variables(struct plan *p);
 
 /* ---- environment.c: the command's environment, made from nothing ---- */
 

@@ -256,6 +256,25 @@ int capture_check(const struct list *globs, struct err *e)
 	return result;
 }
 
+void capture_enter(struct capture_view *v, const char *path)
+{
+	while (*path) {
+		size_t len = strcspn(path, "/");
+		auto_free char *name = must_alloc(strndup(path, len));
+		struct stat st;
+		bool in_upper = v->upper_fd >= 0 && safe_walk_stat(v->upper_fd, name, &st);
+		int upper = in_upper ? safe_walk_open_dir(v->upper_fd, name) : -1, lower = -1;
+
+		/* What the upper layer has there hides the lower, unless it is a plain directory. */
+		if (v->lower_fd >= 0 && (!in_upper || (upper >= 0 && !safe_walk_is_opaque(upper))))
+			lower = safe_walk_open_dir(v->lower_fd, name);
+		close_fd(&v->upper_fd);
+		close_fd(&v->lower_fd);
+		*v = (struct capture_view){.upper_fd = upper, .lower_fd = lower};
+		path += len + (path[len] == '/');
+	}
+}
+
 int capture_files(const struct capture_view *v, const struct list *globs,
 		  const struct capture_limits *limits, struct captured *ret, struct err *e)
 {

@@ -37,6 +37,8 @@ struct captured {
 
 /* Are these globs valid? The error names the field "capture". */
 int capture_check(const struct list *globs, struct err *e);
+/* Narrows a view to one of its directories. Closes the fds that it replaces; -1: nothing is there. */
+void capture_enter(struct capture_view *v, const char *path);
 /* limits NULL: the defaults. On failure *ret is untouched. */
 int capture_files(const struct capture_view *v, const struct list *globs,
 		  const struct capture_limits *limits, struct captured *ret, struct err *e);

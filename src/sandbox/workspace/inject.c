@@ -85,14 +85,23 @@ static int inject_in_root(const struct plan *p, const struct injected_file *f, s
 	return parent < 0 ? -1 : write_injected(p, parent, name, f, e);
 }
 
+/* The file's path in the workspace; the caller frees it. */
+static char *path_in_workspace(const struct plan *p, const struct injected_file *f)
+{
+	const char *inner = plan_inner(p);
+
+	return str_format("%s%s%s", inner, *inner ? "/" : "", f->path);
+}
+
 int inject_file(const struct plan *p, const struct injected_file *f, struct err *e)
 {
+	auto_free char *path = path_in_workspace(p, f);
 	auto_close int upper = open("ws", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct inject_dirs at = {upper, p->workspace_mode == WORKSPACE_COW ? p->workspace.fd : -1};
 
 	if (upper < 0)
 		return err_sys(e, "cannot open the workspace");
-	if ((f->path[0] == '/' ? inject_in_root(p, f, e) : inject_below(p, at, f->path, f, e)) == 0)
+	if ((f->path[0] == '/' ? inject_in_root(p, f, e) : inject_below(p, at, path, f, e)) == 0)
 		return 0;
 	return e->kind == ERR_INVALID ? -1 : err_wrap(e, "cannot place %s", f->path);
 }
@@ -167,10 +176,10 @@ void inject_remove_points(const struct plan *p, int scratch)
 	}
 }
 
-static bool is_unchanged(int upper, const struct injected_file *f)
+static bool is_unchanged(int upper, const char *path, const struct injected_file *f)
 {
 	struct stat st;
-	auto_close int fd = safe_walk_open_file(upper, f->path, &st);
+	auto_close int fd = safe_walk_open_file(upper, path, &st);
 	auto_free char *data = NULL;
 	size_t len;
 
@@ -185,11 +194,12 @@ void inject_remove_files(const struct plan *p, int scratch)
 
 	for (size_t i = 0; upper >= 0 && i < p->file_count; i++) {
 		const struct injected_file *f = &p->files[i];
+		auto_free char *path = path_in_workspace(p, f);
 
 		if (f->path[0] == '/')
 			continue;
-		if (is_unchanged(upper, f))
-			remove_injected(upper, f->path);
-		remove_parents(p, upper, f->path);
+		if (is_unchanged(upper, path, f))
+			remove_injected(upper, path);
+		remove_parents(p, upper, path);
 	}
 }
