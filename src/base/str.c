@@ -99,6 +99,25 @@ bool path_below(const char *path, const char *dir)
 	return strncmp(path, dir, len) == 0 && (path[len] == '\0' || path[len] == '/');
 }
 
+bool path_link_leads_out(const char *target, unsigned depth)
+{
+	unsigned ups = 0;
+	bool has_name = false;
+
+	if (target[0] == '/')
+		return true;
+	while (*target) {
+		size_t len = strcspn(target, "/");
+		bool is_up = len == 2 && memcmp(target, "..", 2) == 0;
+
+		if (is_up && (has_name || ++ups > depth))
+			return true;
+		has_name |= !is_up && len > 0 && !(len == 1 && target[0] == '.');
+		target += len + (target[len] == '/');
+	}
+	return false;
+}
+
 bool path_is_inside(const char *path)
 {
 	if (!*path || *path == '/')

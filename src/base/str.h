@@ -40,6 +40,11 @@ bool path_clean(const char *path, char *dst, size_t size);
 /* Is this a relative path without empty components, "." and ".."? */
 bool path_is_inside(const char *path);
 /*
+ * Does a link at this depth (0: at the top of its tree) lead out of the tree, or may it? A `..` behind a name
+ * goes up from wherever that name leads, if it is a link itself; so `..` counts only at the start.
+ */
+bool path_link_leads_out(const char *target, unsigned depth);
+/*
  * Copies bytes from inside a sandbox so that they can be shown: printable ASCII and UTF-8 stay,
  * control characters, invisible characters (see str.c) and broken sequences become '?'.
  */

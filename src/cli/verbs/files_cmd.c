@@ -1,7 +1,7 @@
 /*
- * Copies files into and out of sandboxes. A file is streamed as it is. A directory is a tar stream
- * made or unpacked by tar(1), which runs here as the caller and drops owners and set-id bits,
- * because files from a sandbox are not trusted.
+ * Copies files into and out of sandboxes. A file is streamed as it is. A directory is a tar stream: on the way
+ * in made by tar(1), on the way out unpacked by our own strict reader, because what comes from a sandbox is not
+ * trusted.
  */
 #include "cli/operator/cloched.h"
 
@@ -49,58 +49,64 @@ static int find_place(struct client *c, const char *arg, struct inside_path *ret
 
 /* ---- directories, by tar(1) ---- */
 
-/* Starts tar with a pipe as its stdin (download) or stdout. Returns our end. */
-static int start_tar(char *const *argv, bool is_download, pid_t *ret_pid, struct err *e)
+/* Starts tar with a pipe as its stdout. Returns our end. */
+static int start_tar(char *const *argv, pid_t *ret_pid, struct err *e)
 {
-	int pair[2], theirs = is_download ? 0 : 1;
+	int pair[2];
 
 	if (pipe2(pair, O_CLOEXEC) < 0)
 		return err_sys(e, "cannot make a pipe");
 	*ret_pid = fork();
 	if (*ret_pid == 0) {
-		dup2(pair[theirs], theirs ? STDOUT_FILENO : STDIN_FILENO);
+		dup2(pair[1], STDOUT_FILENO);
 		signal(SIGPIPE, SIG_DFL);
 		execvp("tar", argv);
 		fprintf(stderr, "cloche: cannot execute tar: %s\n", strerror(errno));
 		_exit(127);
 	}
-	close(pair[theirs]);
+	close(pair[1]);
 	if (*ret_pid > 0)
-		return pair[!theirs];
-	close(pair[!theirs]);
+		return pair[0];
+	close(pair[0]);
 	return err_sys(e, "cannot start tar");
 }
 
-static int copy_tree(struct client_transfer *t, const struct inside_path *inside, const char *dir,
-		     bool is_download, struct err *e)
+static int send_tree(struct client_transfer *t, const struct inside_path *inside, const char *dir,
+		     struct err *e)
 {
 	char *const up[] = {"tar", "-C", (char *)(uintptr_t)dir, "-cf", "-", ".", NULL};
-	char *const down[] = {"tar",
-			      "-C",
-			      (char *)(uintptr_t)dir,
-			      "-xf",
-			      "-",
-			      "--no-same-owner",
-			      "--no-same-permissions",
-			      NULL};
 	auto_free char *path = client_path(inside->id, "/files/tar?path=%s", inside->encoded);
 	auto_close int fd = -1;
 	int status = -1, rc;
 	pid_t pid = -1;
 
-	if (is_download && mkdir(dir, 0777) < 0 && errno != EEXIST)
-		return err_sys(e, "cannot make %s", dir);
-	fd = start_tar(is_download ? down : up, is_download, &pid, e);
+	fd = start_tar(up, &pid, e);
 	if (fd < 0)
 		return -1;
 	t->path = path;
-	rc = is_download ? transfer_get(t, fd, dir, e) : transfer_put(t, fd, e);
+	rc = transfer_put(t, fd, e);
 	close_fd(&fd);
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	if (rc == 0 && status != 0)
 		rc = err_set(e, ERR_SYSTEM, "tar could not do its part");
 	return rc;
+}
+
+/* The last part of dir may be a link that an earlier copy brought: it is not followed. */
+static int receive_tree(struct client_transfer *t, const struct inside_path *inside,
+			const char *dir, struct err *e)
+{
+	auto_free char *path = client_path(inside->id, "/files/tar?path=%s", inside->encoded);
+	auto_close int fd = -1;
+
+	if (mkdir(dir, 0777) < 0 && errno != EEXIST)
+		return err_sys(e, "cannot make %s", dir);
+	fd = open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return err_sys(e, "cannot open %s as a directory", dir);
+	t->path = path;
+	return transfer_get_tree(t, fd, e);
 }
 
 /* ---- cp ---- */
@@ -164,7 +170,7 @@ static int copy_in(struct file_copy *y, struct err *e)
 	if (is_dir && !from_stdin && add_name(to, y->here, e) < 0)
 		return -1;
 	if (y->is_tree)
-		return copy_tree(&y->transfer, to, y->here, false, e);
+		return send_tree(&y->transfer, to, y->here, e);
 	path = client_path(to->id, "/files?path=%s", to->encoded);
 	y->transfer.path = path;
 	return transfer_put(&y->transfer, fd, e);
@@ -186,12 +192,23 @@ static int copy_out(struct file_copy *y, struct err *e)
 	if (str_equal(y->here, "-"))
 		return transfer_get(&y->transfer, STDOUT_FILENO, "stdout", e);
 	if (stat(y->here, &st) == 0 && S_ISDIR(st.st_mode)) {
-		char *longer = str_format("%s/%s", y->here, basename(copy));
+		const char *name = basename(copy);
+		char *longer;
 
+		if (str_equal(name, ".."))
+			return err_set(e, ERR_INVALID, "%s: name the directory itself", from->path);
+		longer = str_format("%s/%s", y->here, str_equal(name, "/") ? "." : name);
 		free(y->here);
 		y->here = longer;
+		/* Not named by the caller, so perhaps brought by an earlier copy. */
+		if (lstat(y->here, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode))
+			return err_set(
+				e, ERR_CONFLICT,
+				"%s is there, and is neither a file nor a directory; remove it, "
+				"or name another target",
+				y->here);
 	}
-	return y->is_tree ? copy_tree(&y->transfer, from, y->here, true, e)
+	return y->is_tree ? receive_tree(&y->transfer, from, y->here, e)
 			  : transfer_get_file(&y->transfer, y->here, e);
 }
 

@@ -2,6 +2,7 @@
 #include "cli/verbs/transfer.h"
 
 #include "cli/verbs/client_verb.h"
+#include "wire/tar.h"
 
 #define PIECE (256u << 10)
 
@@ -52,33 +53,39 @@ static void progress_stop(const struct progress *p)
 
 /* ---- from the daemon ---- */
 
-static int write_body(struct http_client *h, struct progress *p, int fd, const char *what,
-		      struct err *e)
+/* The body of an answer, and where it goes. */
+struct body {
+	struct http_client *http;
+	struct progress progress;
+	int to;		  /* file or directory */
+	const char *what; /* its name for messages */
+	struct err err;	  /* of a read, for transfer_get_tree */
+};
+
+typedef int body_taker(struct body *b, struct err *e);
+
+static int write_body(struct body *b, struct err *e)
 {
 	auto_free char *bytes = must_alloc(malloc(PIECE));
 	ssize_t n;
 
-	while ((n = http_read(h, bytes, PIECE, e)) > 0) {
-		if (io_write_all(fd, bytes, (size_t)n) < 0)
-			return err_sys(e, "cannot write %s", what);
-		progress_add(p, (size_t)n);
+	while ((n = http_read(b->http, bytes, PIECE, e)) > 0) {
+		if (io_write_all(b->to, bytes, (size_t)n) < 0)
+			return err_sys(e, "cannot write %s", b->what);
+		progress_add(&b->progress, (size_t)n);
 	}
 	return n < 0 ? -1 : 0;
 }
 
-int transfer_get(struct client_transfer *t, int fd, const char *what, struct err *e)
+/* Asks for the path and gives the body to `take`. */
+static int get_body(struct client_transfer *t, struct body *b, body_taker *take, struct err *e)
 {
 	const struct http_request r = {
 		.method = "GET", .path = t->path, .stream_len = HTTP_NO_BODY};
 	struct http_response response;
-	struct progress p;
-	struct http_client *h;
+	struct http_client *h = client_connect(t->client, e);
 	int rc = -1;
 
-	if (t->is_binary && isatty(fd))
-		return err_set(e, ERR_INVALID,
-			       "%s is a terminal; name a file, or send it through a pipe", what);
-	h = client_connect(t->client, e);
 	if (!h || http_send(h, &r, e) < 0 || http_receive(h, &response, e) < 0) {
 		http_close(h);
 		return -1;
@@ -86,13 +93,90 @@ int transfer_get(struct client_transfer *t, int fd, const char *what, struct err
 	if (response.status < 200 || response.status > 299) {
 		client_error(h, &response, e);
 	} else {
-		progress_start(&p, response.length);
-		rc = write_body(h, &p, fd, what, e);
-		progress_stop(&p);
-		t->bytes = p.done;
+		b->http = h;
+		progress_start(&b->progress, response.length);
+		rc = take(b, e);
+		progress_stop(&b->progress);
+		t->bytes = b->progress.done;
 	}
 	http_close(h);
 	return rc;
+}
+
+int transfer_get(struct client_transfer *t, int fd, const char *what, struct err *e)
+{
+	struct body b = {.to = fd, .what = what};
+
+	if (t->is_binary && isatty(fd))
+		return err_set(e, ERR_INVALID,
+			       "%s is a terminal; name a file, or send it through a pipe", what);
+	return get_body(t, &b, write_body, e);
+}
+
+static ssize_t read_body(void *arg, void *bytes, size_t len)
+{
+	struct body *b = arg;
+	ssize_t n = http_read(b->http, bytes, len, &b->err);
+
+	if (n < 0)
+		errno = EIO;
+	else
+		progress_add(&b->progress, (size_t)n);
+	return n;
+}
+
+static void say_skipped(const char *name, const char *why)
+{
+	char shown[200];
+
+	str_sanitise(shown, sizeof(shown), name, strlen(name));
+	fprintf(stderr, "cloche: skipped %s: %s\n", shown, why);
+}
+
+#define TRAILER_MAX (1u << 20) /* after the end of an archive; writers fill up the last record */
+
+static int unpack_body(struct body *b, struct err *e)
+{
+	mode_t mask = umask(0);
+	struct tar_extract x = {
+		.root = b->to, .outside = true, .mask = mask, .skipped = say_skipped};
+	struct tar_in tar = {.read = read_body, .arg = b};
+	char rest[4096];
+	size_t trailer = 0;
+	ssize_t n = 0;
+	int rc;
+
+	umask(mask);
+	rc = tar_extract(&x, &tar, e);
+	while (rc == 0 && (n = read_body(b, rest, sizeof(rest))) > 0)
+		if ((trailer += (size_t)n) > TRAILER_MAX)
+			rc = err_set(e, ERR_INVALID, "the archive goes on after its end");
+	if (rc == 0 && n < 0)
+		rc = -1;
+	/* Says more than "cannot read". */
+	if (rc < 0 && b->err.kind != ERR_NONE)
+		*e = b->err;
+	return rc;
+}
+
+int transfer_get_tree(struct client_transfer *t, int dir, struct err *e)
+{
+	struct body b = {.to = dir};
+
+	return get_body(t, &b, unpack_body, e);
+}
+
+static int open_special(const char *to, struct err *e)
+{
+	bool of_system = str_starts(to, "/dev/") || str_starts(to, "/proc/");
+	int fd = open(to, O_WRONLY | O_NOCTTY | O_CLOEXEC | (of_system ? 0 : O_NOFOLLOW));
+
+	if (fd < 0 && errno == ELOOP)
+		return err_set(e, ERR_DENIED,
+			       "%s is a link to a device, FIFO or directory; name that itself, or "
+			       "remove the link",
+			       to);
+	return fd < 0 ? err_sys(e, "cannot write %s", to) : fd;
 }
 
 int transfer_get_file(struct client_transfer *t, const char *to, struct err *e)
@@ -103,8 +187,8 @@ int transfer_get_file(struct client_transfer *t, const char *to, struct err *e)
 
 	/* A device or FIFO is written to directly: a rename would replace /dev/null by a file. */
 	if (stat(to, &st) == 0 && !S_ISREG(st.st_mode)) {
-		fd = open(to, O_WRONLY | O_NOCTTY | O_CLOEXEC);
-		return fd < 0 ? err_sys(e, "cannot write %s", to) : transfer_get(t, fd, to, e);
+		fd = open_special(to, e);
+		return fd < 0 ? -1 : transfer_get(t, fd, to, e);
 	}
 	part = str_format("%s.part-%d", to, (int)getpid());
 	fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

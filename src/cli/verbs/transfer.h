@@ -19,7 +19,15 @@ struct client_transfer {
 
 /* Writes the answer's body to an fd. what: its name for messages. */
 int transfer_get(struct client_transfer *t, int fd, const char *what, struct err *e);
-/* Writes it to a file, whole or not at all; to a FIFO or device directly. */
+/*
+ * Unpacks the answer's body, a tar archive that code inside a sandbox may have made, into a directory of the
+ * caller's: see `outside` in wire/tar.h. What is left out is named on stderr.
+ */
+int transfer_get_tree(struct client_transfer *t, int dir, struct err *e);
+/*
+ * Writes it to a file, whole or not at all; to a FIFO or device directly, but not by way of a link, which an
+ * earlier copy may have brought (other than those of /dev and /proc).
+ */
 int transfer_get_file(struct client_transfer *t, const char *to, struct err *e);
 /* Sends everything that can be read from fd as the body of a PUT. */
 int transfer_put(struct client_transfer *t, int fd, struct err *e);

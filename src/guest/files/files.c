@@ -2,6 +2,7 @@
 #include "guest/files/files.h"
 
 #include "guest/files/walk.h"
+#include "wire/tar.h"
 #include "guest/link/worker.h"
 
 #include <linux/fs.h>
@@ -247,7 +248,7 @@ void xattr_set_request(struct guest_stream *s, const struct unpacked_request *r)
 	const char *path = r->text[0], *name = r->text[1];
 	bool drop = r->number[0];
 
-	if (!walk_is_allowed_xattr(name))
+	if (!tar_is_allowed_xattr(name))
 		stream_error(s, EPERM, "%s: only attributes user.* can be set", name);
 	else if ((drop ? removexattr(path, name) : setxattr(path, name, r->bytes, r->len, 0)) < 0)
 		stream_error(s, errno, "cannot set %s of %s: %m", name, path);
@@ -264,7 +265,7 @@ static bool pack_xattrs(const char *path, struct buf *b)
 	uint32_t count = 0;
 
 	for (const char *name = names; n > 0 && name < names + n; name += strlen(name) + 1) {
-		ssize_t len = walk_is_allowed_xattr(name)
+		ssize_t len = tar_is_allowed_xattr(name)
 				      ? getxattr(path, name, value, sizeof(value))
 				      : -1;
 

@@ -3,7 +3,7 @@
  * snapshot. Each runs as a confined helper of the broker.
  */
 #include "guest/guest.h"
-#include "guest/files/tar.h"
+#include "guest/files/tar_out.h"
 
 static int write_out(void *file, const void *bytes, size_t len)
 {

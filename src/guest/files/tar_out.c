@@ -1,5 +1,5 @@
 /* Writes a tree as a pax archive, with holes, hard links and attributes. */
-#include "guest/files/tar.h"
+#include "guest/files/tar_out.h"
 
 #include "guest/files/walk.h"
 #include "kern/dirents.h"
@@ -236,7 +236,7 @@ static void add_xattrs(struct new_entry *n, int fd)
 	for (const char *p = names; len > 0 && p < names + len; p += strlen(p) + 1) {
 		ssize_t got;
 
-		if (!walk_is_allowed_xattr(p))
+		if (!tar_is_allowed_xattr(p))
 			continue;
 		if (!value)
 			value = must_alloc(malloc(XATTR_SIZE_MAX));

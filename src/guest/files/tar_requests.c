@@ -1,7 +1,7 @@
 /* The work of G_TAR_OUT, of G_TAR_IN, and of a move between file systems, all by tar.h. */
 #include "guest/files/files.h"
 #include "guest/link/request.h"
-#include "guest/files/tar.h"
+#include "guest/files/tar_out.h"
 #include "guest/files/walk.h"
 #include "guest/link/worker.h"
 
@@ -54,6 +54,7 @@ void tar_in_work(struct work *w, const struct unpacked_request *r)
 	const char *path = r->text[0];
 	struct tar_in t = {.read = work_read, .arg = w};
 	struct tar_extract x = {.upper = r->number[0] & GUEST_TAR_UPPER,
+				.remove_tree = walk_remove_at,
 				.strict = r->number[0] & GUEST_TAR_STRICT};
 	struct buf b = {0};
 	struct err e = {0};

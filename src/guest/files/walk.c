@@ -34,11 +34,6 @@ bool walk_is_virtual(int fd)
 		fs.f_type == DEVPTS_SUPER_MAGIC || fs.f_type == 0x19800202 /* mqueue */);
 }
 
-bool walk_is_allowed_xattr(const char *name)
-{
-	return str_starts(name, "user.") && !str_starts(name, "user.overlay.");
-}
-
 static bool go_into(const struct walk *w, const struct walk_entry *n, char *path, unsigned levels)
 {
 	auto_close int fd =

@@ -14,8 +14,6 @@
 int walk_open_dir(int dir, const char *name);
 /* Is it on /proc, /sys or another file system that the kernel generates? */
 bool walk_is_virtual(int fd);
-/* May this attribute be seen and set? Those of an overlay would change what the overlay shows. */
-bool walk_is_allowed_xattr(const char *name);
 /* Removes a name and all below; -1 with errno if something could not be removed. */
 int walk_remove_at(int dir, const char *name);
 /* Opens the directory of a path; ret_name is the last part of the path. */

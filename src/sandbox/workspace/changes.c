@@ -262,29 +262,6 @@ static bool read_link_at(int dir, const char *name, char target[PATH_MAX])
 	return true;
 }
 
-/*
- * Does a link at this depth (0: in the workspace itself) lead out, or may it? A `..` behind a name
- * goes up from wherever that name leads, if it is a link itself; so `..` counts only at the start.
- */
-static bool leads_out(const char *target, unsigned depth)
-{
-	unsigned ups = 0;
-	bool has_name = false;
-
-	if (target[0] == '/')
-		return true;
-	while (*target) {
-		size_t len = strcspn(target, "/");
-		bool is_up = len == 2 && memcmp(target, "..", 2) == 0;
-
-		if (is_up && (has_name || ++ups > depth))
-			return true;
-		has_name |= !is_up && len > 0 && !(len == 1 && target[0] == '.');
-		target += len + (target[len] == '/');
-	}
-	return false;
-}
-
 static void visit_link(struct visitor *w, const struct change_dir *p, struct item *it)
 {
 	char target[PATH_MAX], below[PATH_MAX];
@@ -299,7 +276,7 @@ static void visit_link(struct visitor *w, const struct change_dir *p, struct ite
 	if (it->has_low && S_ISLNK(it->low.st_mode) && read_link_at(p->lower, it->name, below) &&
 	    str_equal(target, below))
 		return;
-	if (!it->blocked && leads_out(target, w->depth - 1) && how_named(w) != NAMED)
+	if (!it->blocked && path_link_leads_out(target, w->depth - 1) && how_named(w) != NAMED)
 		it->blocked = "a link that leads out of the workspace";
 	if (!clear_way(w, p, it, kind))
 		return;

@@ -1,5 +1,5 @@
 /* Reads an archive: every number is bounded before it is used, every name before it is copied. */
-#include "guest/files/tar.h"
+#include "wire/tar.h"
 
 static int malformed(struct err *e, const char *what)
 {

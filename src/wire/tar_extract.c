@@ -1,7 +1,5 @@
 /* Extracts an archive below one directory, and never follows a link there. */
-#include "guest/files/tar.h"
-
-#include "guest/files/walk.h"
+#include "wire/tar.h"
 
 #include <sys/xattr.h>
 
@@ -19,7 +17,18 @@ struct extraction {
 	struct tar_in *tar;
 	struct late *late;
 	size_t late_count, late_room;
+	uint64_t late_bytes;
 };
+
+bool tar_is_allowed_xattr(const char *name)
+{
+	return str_starts(name, "user.") && !str_starts(name, "user.overlay.");
+}
+
+static int open_dir(int dir, const char *name)
+{
+	return openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+}
 
 /* ---- names ---- */
 
@@ -56,7 +65,7 @@ static int judge_name(const struct tar_extract *x, char *name, struct err *e)
 {
 	char clean[TAR_MAX_NAME];
 
-	if ((x->strict && name[0] == '/') || !clean_name(name, clean))
+	if (((x->strict || x->outside) && name[0] == '/') || !clean_name(name, clean))
 		return err_set(e, ERR_DENIED, "the archive names '%.200s', which leads out of it",
 			       name);
 	snprintf(name, TAR_MAX_NAME, "%s", clean);
@@ -66,7 +75,7 @@ static int judge_name(const struct tar_extract *x, char *name, struct err *e)
 static int judge_xattrs(const struct tar_extract *x, const struct tar_entry *n, struct err *e)
 {
 	for (size_t i = 0; x->strict && i < n->xattrs.count; i++)
-		if (!walk_is_allowed_xattr(n->xattrs.items[i].name))
+		if (!tar_is_allowed_xattr(n->xattrs.items[i].name))
 			return err_set(e, ERR_DENIED,
 				       "%.200s has attribute %.100s; only user.* is allowed",
 				       n->name, n->xattrs.items[i].name);
@@ -125,10 +134,15 @@ static int open_above(int root, const char *name, const char **ret_last, struct 
 
 /* ---- entries ---- */
 
-static void set_xattrs(int fd, const struct tar_entry *n)
+static mode_t mode_of(const struct tar_extract *x, const struct tar_entry *n)
 {
-	for (size_t i = 0; i < n->xattrs.count; i++)
-		if (walk_is_allowed_xattr(n->xattrs.items[i].name))
+	return x->outside ? n->mode & 0777 & ~x->mask : n->mode & MODES;
+}
+
+static void set_xattrs(const struct tar_extract *x, int fd, const struct tar_entry *n)
+{
+	for (size_t i = 0; !x->outside && i < n->xattrs.count; i++)
+		if (tar_is_allowed_xattr(n->xattrs.items[i].name))
 			(void)!fsetxattr(fd, n->xattrs.items[i].name, n->xattrs.items[i].value,
 					 n->xattrs.items[i].len, 0);
 }
@@ -172,7 +186,7 @@ static int remove_old(const struct tar_extract *x, int dir, const char *name, st
 {
 	if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
 		return 0;
-	if (x->upper && walk_remove_at(dir, name) == 0)
+	if (x->upper && x->remove_tree(dir, name) == 0)
 		return 0;
 	if (!x->upper && (errno == EISDIR || errno == EPERM))
 		errno = EISDIR;
@@ -191,39 +205,45 @@ static int make_file(struct extraction *j, const struct tar_entry *n, int dir, c
 		return err_sys(e, "cannot make %s", n->name);
 	if (write_contents(j, n, fd, e) < 0)
 		return err_wrap(e, "%.200s", n->name);
-	set_xattrs(fd, n);
-	fchmod(fd, n->mode & MODES);
+	set_xattrs(j->x, fd, n);
+	fchmod(fd, mode_of(j->x, n));
 	futimens(fd, (struct timespec[]){{.tv_nsec = UTIME_NOW}, n->mtime});
 	return 0;
 }
 
-static void do_later(struct extraction *j, const struct tar_entry *n)
+static int do_later(struct extraction *j, const struct tar_entry *n, struct err *e)
 {
+	j->late_bytes += strlen(n->name) + sizeof(*j->late);
+	if (j->x->outside && j->late_bytes > TAR_MAX_DIR_BYTES)
+		return err_set(e, ERR_LIMIT, "the archive has too many directories");
 	j->late = array_room(j->late, j->late_count, &j->late_room, sizeof(*j->late));
-	j->late[j->late_count++] = (struct late){str_copy(n->name), n->mode & MODES, n->mtime};
+	j->late[j->late_count++] = (struct late){str_copy(n->name), mode_of(j->x, n), n->mtime};
+	return 0;
 }
 
 static int make_directory(struct extraction *j, const struct tar_entry *n, int dir,
 			  const char *name, struct err *e)
 {
 	auto_close int fd = -1;
+	bool is_old = false;
 	struct stat st;
 
-	if (n->opaque && j->x->upper && *name && walk_remove_at(dir, name) < 0 && errno != ENOENT)
+	if (n->opaque && j->x->upper && *name && j->x->remove_tree(dir, name) < 0 &&
+	    errno != ENOENT)
 		return err_sys(e, "cannot replace %s", n->name);
 	if (*name && mkdirat(dir, name, 0700) < 0) {
 		if (errno != EEXIST || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			return err_sys(e, "cannot make %s", n->name);
-		if (!S_ISDIR(st.st_mode) &&
-		    (remove_old(j->x, dir, name, e) < 0 || mkdirat(dir, name, 0700) < 0))
+		is_old = S_ISDIR(st.st_mode);
+		if (!is_old && (remove_old(j->x, dir, name, e) < 0 || mkdirat(dir, name, 0700) < 0))
 			return err_sys(e, "cannot make %s", n->name);
 	}
-	fd = walk_open_dir(dir, *name ? name : ".");
+	fd = open_dir(dir, *name ? name : ".");
 	if (fd >= 0)
-		set_xattrs(fd, n);
+		set_xattrs(j->x, fd, n);
 	/* The directory that a client's archive is unpacked into keeps its own mode. */
-	if (*name || j->x->upper)
-		do_later(j, n);
+	if ((*name || j->x->upper) && !(j->x->outside && is_old))
+		return do_later(j, n, e);
 	return 0;
 }
 
@@ -250,12 +270,31 @@ static int make_other(struct extraction *j, const struct tar_entry *n, int dir, 
 	if (n->type == '2')
 		rc = symlinkat(n->link, dir, name);
 	else
-		rc = mkfifoat(dir, name, n->mode & MODES);
+		rc = mkfifoat(dir, name, mode_of(j->x, n));
 	if (rc < 0)
 		return err_sys(e, "cannot make %s", n->name);
 	utimensat(dir, name, (struct timespec[]){{.tv_nsec = UTIME_NOW}, n->mtime},
 		  AT_SYMLINK_NOFOLLOW);
 	return 0;
+}
+
+/* Is it left out of a directory of the caller's? Says so. */
+static bool is_skipped(const struct tar_extract *x, const struct tar_entry *n)
+{
+	const char *why = NULL;
+	unsigned depth = 0;
+
+	if (!x->outside)
+		return false;
+	for (const char *p = n->name; *p; p++)
+		depth += *p == '/';
+	if (!strchr("0125", n->type))
+		why = "neither a file, a directory nor a link";
+	else if (n->type == '2' && path_link_leads_out(n->link, depth))
+		why = "a link that leads out of the copied directory";
+	if (why && x->skipped)
+		x->skipped(n->name, why);
+	return why;
 }
 
 static int make_entry(struct extraction *j, const struct tar_entry *n, struct err *e)
@@ -276,7 +315,7 @@ static int make_entry(struct extraction *j, const struct tar_entry *n, struct er
 	case '5':
 		return make_directory(j, n, dir, name, e);
 	default:
-		if (is_whiteout(j->x, n) && walk_remove_at(dir, name) < 0 && errno != ENOENT)
+		if (is_whiteout(j->x, n) && j->x->remove_tree(dir, name) < 0 && errno != ENOENT)
 			return err_sys(e, "cannot remove %s", n->name);
 		return 0; /* devices and unknown kinds are left out */
 	}
@@ -290,7 +329,7 @@ static void finish_directories(struct extraction *j)
 		struct late *l = &j->late[--j->late_count];
 		const char *name;
 		auto_close int dir = open_above(j->x->root, l->name, &name, &ignored);
-		auto_close int fd = dir < 0 ? -1 : walk_open_dir(dir, *name ? name : ".");
+		auto_close int fd = dir < 0 ? -1 : open_dir(dir, *name ? name : ".");
 
 		if (fd >= 0) {
 			fchmod(fd, l->mode);
@@ -309,7 +348,9 @@ int tar_extract(struct tar_extract *x, struct tar_in *t, struct err *e)
 
 	while ((rc = tar_in_next(t, n, e)) > 0) {
 		rc = judge(x, n, e);
-		if (rc == 0 && !x->dry)
+		if (rc == 0 && x->outside && x->entries >= TAR_MAX_ENTRIES)
+			rc = err_set(e, ERR_LIMIT, "the archive has too many entries");
+		if (rc == 0 && !x->dry && !is_skipped(x, n))
 			rc = make_entry(&j, n, e);
 		tar_entry_done(n);
 		if (rc < 0)

@@ -1,10 +1,10 @@
 /*
- * Tar archives in the pax format, in constant memory except for names: long and odd names, hard
+ * Reads tar archives in the pax format, in constant memory except for names: long and odd names, hard
  * links, holes (GNU.sparse 1.0), user.* attributes (SCHILY.xattr), nanoseconds, and an overlay's
  * upper directory, where whiteouts are character devices 0:0 and opaque directories have the key
  * CLOCHE.opaque.
  *
- * Writing never follows links; reading never leaves the directory that it writes to.
+ * Extraction never leaves the directory that it writes to. Guests write archives (guest/files/tar_out.h).
  */
 #pragma once
 
@@ -14,25 +14,6 @@
 #define TAR_MAX_NAME 8192
 #define TAR_MAX_PAX (1u << 20) /* extended header of one entry, attributes included */
 #define TAR_MAX_RANGES 65536   /* of a file with holes */
-
-/* ---- writing ---- */
-
-struct tar_out {
-	/* 0, or -1 with errno. */
-	int (*write)(void *arg, const void *bytes, size_t len);
-	void *arg;
-	bool upper;
-	bool only_own; /* only files that belong to the user inside, at any depth */
-	void *links;   /* kept by tar_out_* */
-};
-
-/*
- * Writes dir/name and all below it, named `as` in the archive. With "" the directory itself is left
- * out.
- */
-int tar_out_tree(struct tar_out *t, int dir, const char *name, const char *as, struct err *e);
-/* The end of the archive. */
-int tar_out_end(struct tar_out *t, struct err *e);
 
 /* ---- reading: entries ---- */
 
@@ -87,8 +68,26 @@ struct tar_extract {
 	bool upper;  /* whiteouts and opaque directories remove existing files */
 	bool strict; /* devices, set-id bits, foreign attributes, absolute names are errors */
 	bool dry;    /* only checks the archive */
+	/*
+	 * The directory is one of the caller's, outside of any sandbox, and the archive comes from inside. An
+	 * absolute name is an error. Only files, directories and links within the archive are made, without
+	 * attributes; modes obey `mask`, and directories that exist keep theirs.
+	 */
+	bool outside;
+	mode_t mask;
+	/* Needed with upper: removes a name and all below it; -1 with errno. */
+	int (*remove_tree)(int dir, const char *name);
+	/* With outside: is told what was not made; may be NULL. */
+	void (*skipped)(const char *name, const char *why);
 	uint64_t entries;
 };
 
-/* The umask must be 0. */
+#define TAR_MAX_ENTRIES 4000000u /* with outside */
+#define TAR_MAX_DIR_BYTES                                                                          \
+	(256ull << 20) /* names of directories, kept until the end; with outside */
+
+/* May this attribute be seen and set inside? Those of an overlay would change what the overlay shows. */
+bool tar_is_allowed_xattr(const char *name);
+
+/* The umask must be 0 unless `outside`. */
 int tar_extract(struct tar_extract *x, struct tar_in *t, struct err *e);
