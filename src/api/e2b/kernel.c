@@ -169,6 +169,11 @@ static void adopt_execs(void *arg, json_t *value, const struct err *e)
 	json_t *one;
 	size_t i;
 
+	/* Without the list a kernel that runs would be taken for a new one. */
+	if (k && e && !k->known) {
+		exchange_error(q->x, e);
+		return;
+	}
 	if (k && !k->known) {
 		json_array_foreach (value, i, one)
 			adopt_kernel(k, s, one);

@@ -242,6 +242,43 @@ class Restart(harness.Case):
             self.assertEqual(reply.status, 204)
             until(lambda: not self.listeners(box) and not self.d.records(), "its end")
 
+    def test_adoption_compares_the_process(self):
+        """A pid that was reused, another namespace: not the sandbox of the record, and nobody is killed for it."""
+        for at in (16, 24, 32):  # start time, pid namespace, mount namespace in struct ns_blob
+            box = harness.Box(self.d)
+            stranger = subprocess.Popen(["sleep", "1000"])
+            self.addCleanup(stranger.wait)
+            self.addCleanup(stranger.kill)
+            self.d.kill_all()
+
+            def change(record):
+                start = 16 + at
+                return record[:start] + bytes(8) + record[start + 8:]
+
+            good = self.d.rewrite(box, change)
+            self.d.start()
+            reply = box.get("")
+            self.assertIn(reply.json["state"] if reply.status == 200 else "gone",
+                          ("destroyed", "failed", "gone"))
+            self.assertIn("reaped", self.d.read_log())
+            self.assertNotIn("sandbox adopted\",\"id\":\"" + box.id, self.d.read_log())
+            self.assertIsNone(stranger.poll())
+            for pid in self.guests(box):
+                # Without a cgroup it is left to its TTL.
+                os.kill(pid, signal.SIGKILL)
+            self.assertTrue(good)
+
+    def test_a_stopped_one_expires_after_a_restart(self):
+        late, later = harness.Box(self.d, ttl="3s"), harness.Box(self.d, ttl="1h")
+        for box in (late, later):
+            self.assertEqual(box.post("/stop").status, 200)
+        self.d.kill_all()
+        self.d.start()
+        self.assertEqual(late.get("").json["state"], "stopped")
+        until(lambda: late.get("").status == 404 or late.get("").json["state"] == "destroyed",
+              "the end of its time")
+        self.assertEqual(later.get("").json["state"], "stopped")
+
     def test_states_survive(self):
         stopped, running = harness.Box(self.d), harness.Box(self.d)
         stopped.sh("echo kept > /workspace/f")
@@ -336,6 +373,8 @@ class Restart(harness.Case):
         for lose in (self.damage, self.delete_database):
             before = {b.id: self.d.get("/v1/sandboxes/" + b.id, token=token).json
                       for b in (running, stopped)}
+            # The broker answers in order: after this it has the copies of all rows.
+            self.assertEqual(self.d.get(running.path + "/stats", token=token).status, 200)
             self.d.kill_all()
             lose()
             self.d.start()

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 import unittest
 
 import cl
@@ -109,6 +110,14 @@ class States(Base):
 
     def test_idle_for_too_long(self):
         box = self.box(idle_timeout="1s")
+        until(lambda: state_of(box) in ("destroyed", "gone"), "its end")
+
+    def test_a_background_command_is_no_idleness(self):
+        box = self.box(idle_timeout="1s")
+        box.start(shell="while [ ! -e /tmp/end ]; do sleep 0.1; done")
+        time.sleep(2.5)  # more than twice its idle time
+        self.assertEqual(state_of(box), "running")
+        box.sh("touch /tmp/end")
         until(lambda: state_of(box) in ("destroyed", "gone"), "its end")
 
     def test_change(self):
