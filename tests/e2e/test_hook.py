@@ -253,6 +253,8 @@ class Home(Hook):
         # Two steps: first the parts, then what turns them into a repository.
         self.agent("mkdir -p bare/objects bare/refs; " + plant % "bare/config", *options)
         self.agent("echo ref: refs/heads/main >bare/HEAD", *options)
+        there = [os.path.exists(self.path("bare", name)) for name in ("config", "HEAD")]
+        self.assertEqual(there, [True, False])
         subprocess.run(["git", "status"], cwd=self.path("bare"), env=env, check=False,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.assertFalse(os.path.exists(mark))
