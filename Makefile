@@ -114,6 +114,7 @@ PROGRAMS := $(B)/cloche \
 	    $(B)/cloched \
 	    $(B)/cloche-guest \
 	    $(B)/cloche-boot \
+	    $(B)/cloche-seccomp \
 	    $(B)/cloche-remote \
 	    $(B)/libcloche.a $(B)/libcloche.so \
 	    $(if $(SAN),,$(B)/cloche-zygote.so) \
@@ -204,6 +205,8 @@ $(B)/tests/helpers/lying-guest: $(call musl_o,$(GUEST_SRC) $(LYING_GUEST).c) $(M
 # each program against its profile before it writes it.
 $(B)/tools/seccomp-compile: $(call gnu_o,$(SECCOMP_TOOL))
 	$(call quiet,LD) mkdir -p $(@D) && $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,libseccomp) -o $@
+$(B)/cloche-seccomp: $(B)/tools/seccomp-compile
+	$(call quiet,CP) cp $< $@
 $(B)/gen/seccomp_profiles.c: $(B)/tools/seccomp-compile $(PROFILES)
 	$(call quiet,GEN) mkdir -p $(@D) && $< -o $@ $(foreach p,$(PROFILES),$(basename $(notdir $(p)))=$(p))
 
@@ -355,7 +358,7 @@ MAN := $(wildcard man/*.[1-8])
 install: $(PROGRAMS)
 	install -d $(BIN) $(LIBEXEC) $(SHARE)/cloche
 	install -s -m 755 $(B)/cloche $(BIN)/cloche
-	for f in cloched cloche-guest cloche-boot cloche-remote cloche-probe cloche-zygote.so; do \
+	for f in cloched cloche-guest cloche-boot cloche-seccomp cloche-remote cloche-probe cloche-zygote.so; do \
 		if [ -e $(B)/$$f ]; then install -s -m 755 $(B)/$$f $(LIBEXEC)/$$f; fi; done
 	cp -R --no-preserve=ownership policies $(SHARE)/cloche/
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system

@@ -4,8 +4,10 @@
  *	seccomp-compile -o OUT.c NAME=FILE...	what src/kern/seccomp.h declares as generated
  *	seccomp-compile --list FILE		every decision, one line per call and architecture
  *	seccomp-compile --dump ARCH FILE	the program, one instruction per line: code jt jf k
+ *	seccomp-compile --narrow FILE		a profile of the caller's own, for this machine, on stdout:
+ *						"sha256:HEX", a newline, struct sock_filter...
  *
- * Each program that leaves here was run against the rules first (seccomp/verify.c).
+ * The last is what `cloche --seccomp FILE` runs, as cloche-seccomp. Each program that leaves here was run against the rules first (seccomp/verify.c).
  */
 #include "seccomp/compile.h"
 
@@ -13,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/utsname.h>
 
 void fail(const char *fmt, ...)
 {
@@ -199,16 +202,48 @@ static void dump(const char *arch, const char *path)
 		       prog->insns[i].k);
 }
 
+static enum arch own_arch(void)
+{
+	struct utsname u;
+	unsigned a = 0;
+
+	if (uname(&u) < 0)
+		fail("uname: %m");
+	while (a < ARCH_COUNT && strcmp(archs[a].name, u.machine))
+		a++;
+	if (a == ARCH_COUNT)
+		fail("unknown architecture '%s'", u.machine);
+	return (enum arch)a;
+}
+
+static void narrow(const char *path)
+{
+	struct profile *p = allocate(sizeof(*p));
+	const struct program *prog;
+
+	p->name = "own";
+	p->is_callers = p->narrows = true;
+	profile_read(p, path);
+	profile_add_canary(p);
+	prog = make_program(p, own_arch());
+	printf("sha256:%s\n", p->digest);
+	fwrite(prog->insns, sizeof(prog->insns[0]), prog->count, stdout);
+	if (fflush(stdout))
+		fail("cannot write: %m");
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 3 && strcmp(argv[1], "-o") == 0)
 		compile(argv[2], argv + 3);
 	else if (argc == 3 && strcmp(argv[1], "--list") == 0)
 		list(argv[2]);
+	else if (argc == 3 && strcmp(argv[1], "--narrow") == 0)
+		narrow(argv[2]);
 	else if (argc == 4 && strcmp(argv[1], "--dump") == 0)
 		dump(argv[2], argv[3]);
 	else
-		fail("usage: seccomp-compile -o OUT.c NAME=FILE... | --list FILE | --dump ARCH "
-		     "FILE");
+		fail("usage: seccomp-compile -o OUT.c NAME=FILE... | --list FILE | --narrow FILE | "
+		     "--dump ARCH FILE");
 	return 0;
 }

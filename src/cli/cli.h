@@ -58,7 +58,7 @@ int options_parse(struct sandbox_spec *s, int argc, char **argv, struct options 
 struct sandbox_request;
 struct result;
 struct language;
-int run_and_report(const struct sandbox_request *request, const struct language *language,
+int run_and_report(struct sandbox_request *request, const struct language *language,
 		   bool no_daemon);
 /* Tells people on stderr how the run ended, and what was refused or discarded. */
 void run_report(const struct result *r, const struct sandbox_spec *s);

@@ -30,6 +30,10 @@ struct seccomp_profile {
 	unsigned report_count;
 };
 
+#define SECCOMP_OWN_MAX 4096 /* instructions; the kernel takes no more */
+/* A profile of the caller's own answers setns of this number, which is no fd, with EXFULL. */
+#define SECCOMP_NARROW_CANARY 0x636c6f64
+
 /* Generated. */
 extern const struct seccomp_profile seccomp_profile_default; /* level container */
 extern const struct seccomp_profile seccomp_profile_process; /* level process */

@@ -63,7 +63,7 @@ struct result {
 	/* layers */
 	int level;
 	layer_set proven, missing;
-	char seccomp[96]; /* "default@sha256:..." */
+	char seccomp[176]; /* "default@sha256:...", and " own@sha256:..." of --seccomp */
 	int landlock_abi;
 	const char *cgroup;	  /* "v1" "v2" "none" */
 	const char *memory;	  /* "cgroup" "watch" */

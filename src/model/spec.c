@@ -106,6 +106,8 @@ const struct field spec_fields[] = {
 	 "guard: a module it may not import"},
 	{"guard_nodes", 0, FIELD_LIST, AT(guard_nodes), 0, 0, 0, NULL, "KIND",
 	 "guard strict: a kind of code to refuse, as Python's ast names it (While)"},
+	{"seccomp", 0, FIELD_STRING, AT(seccomp), 0, 0, 0, NULL, "FILE",
+	 "refuse more system calls: a profile on top of the built-in one"},
 	{"audit", 0, FIELD_STRING, AT(not_built), FIELD_CLI_ONLY | FIELD_NOT_BUILT, 0, 0, NULL,
 	 "FILE", "append decisions to FILE"},
 	{"provider", 0, FIELD_ENUM, AT(provider), FIELD_WIDENS, 0, 0, provider_values, "NAME",

@@ -43,6 +43,7 @@ struct sandbox_spec {
 	char *workdir;	 /* NULL: the workspace */
 	char *hostname;
 	char *policy;
+	char *seccomp;	 /* a file: a filter on top of the built-in one */
 	char *not_built; /* never set: the fields that are refused by name */
 	char *cwd_file;	 /* gets the directory in which the command ended */
 	bool keep_control, diff, empty, no_git, tools, tty, json;

@@ -220,6 +220,8 @@ static void say_privileges(struct printer *p)
 	step(p, "privileges", "every capability is dropped, no_new_privs");
 	step(p, "landlock", "as far as the kernel has it");
 	step(p, "seccomp", "profile %s@%s", profile->name, profile->digest);
+	if (p->spec->seccomp)
+		more(p, "and on top of it the profile %s", p->spec->seccomp);
 }
 
 static void say_layer_set(struct printer *p, const char *what, layer_set set)

@@ -205,7 +205,7 @@ def copy_tree(to):
     build = os.path.dirname(cl.CLOCHE)
     os.makedirs(os.path.join(top, "build", "tests"))
     shutil.copy(cl.CLOCHE, os.path.join(top, "build", "cloche"))
-    for name in ("cloched", "cloche-guest", "cloche-boot", "cloche-remote", "cloche-zygote.so"):
+    for name in ("cloched", "cloche-guest", "cloche-boot", "cloche-seccomp", "cloche-remote", "cloche-zygote.so"):
         if os.path.exists(os.path.join(build, name)):
             shutil.copy(os.path.join(build, name), os.path.join(top, "build", name))
     if os.path.isdir(os.path.join(build, "tests", "front")):

@@ -67,6 +67,7 @@ struct profile {
 	unsigned call_count;
 	struct call calls[MAX_CALLS];
 	const struct rule *fallback; /* for every number that is not named */
+	bool is_callers;	     /* of `--narrow`: nobody serves its notifications */
 	bool narrows;		     /* loaded on top of another, so the default may be allow */
 	char digest[65];
 };
@@ -83,6 +84,9 @@ void fail(const char *fmt, ...) __attribute__((format(printf, 1, 2), noreturn));
 void *allocate(size_t size);
 
 void profile_read(struct profile *p, const char *path);
+
+/* A rule of setns that answers SECCOMP_NARROW_CANARY, to prove that the filter is in force. */
+void profile_add_canary(struct profile *p);
 
 /* False: no architecture knows it. */
 bool name_call(const char *name, int ret_nr[ARCH_COUNT]);

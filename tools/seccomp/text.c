@@ -11,6 +11,8 @@
  */
 #include "compile.h"
 
+#include "kern/seccomp.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -171,6 +173,8 @@ static struct rule *read_action(struct reader *r, const char *word)
 	if (i > KILL)
 		FAIL(r, "'%s' is no statement", word);
 	rule->action = (enum action)i;
+	if (r->profile->is_callers && (rule->action == REPORT || rule->action == NOTIFY))
+		FAIL(r, "'%s' is for the built-in profiles; use errno", word);
 	if (rule->action == ERRNO || rule->action == REPORT) {
 		rule->errname = next(r, "an errno name");
 		if (!name_errno(rule->errname, &rule->errnum))
@@ -284,7 +288,9 @@ static void read_statement(struct reader *r)
 {
 	const char *word = next(r, "a statement");
 
-	if (is(word, "include"))
+	if (is(word, "include") && r->profile->is_callers)
+		FAIL(r, "the profile is loaded on top of the default one, which needs no include");
+	else if (is(word, "include"))
 		read_include(r, next(r, "a file name"));
 	else if (is(word, "define"))
 		read_define(r);
@@ -393,4 +399,30 @@ void profile_read(struct profile *p, const char *path)
 		if (c->rules[c->rule_count - 1]->test_count)
 			fail("%s: '%s' has conditions only; what if none holds?", path, c->name);
 	}
+}
+
+void profile_add_canary(struct profile *p)
+{
+	struct rule *canary = allocate(sizeof(*canary));
+	struct call *c = NULL;
+
+	*canary = (struct rule){.action = ERRNO, .errnum = EXFULL, .errname = "EXFULL"};
+	canary->test_count = 1;
+	canary->tests[0] = (struct test){.mask = UINT32_MAX, .value_count = 1};
+	canary->tests[0].values[0] = SECCOMP_NARROW_CANARY;
+	canary->condition = "arg0:int is the canary";
+	for (unsigned i = 0; i < p->call_count; i++)
+		if (is("setns", p->calls[i].name))
+			c = &p->calls[i];
+	if (!c) {
+		c = &p->calls[p->call_count++];
+		if (p->call_count > MAX_CALLS || !name_call("setns", c->nr))
+			fail("too many system calls");
+		c->name = copy("setns");
+		c->rules[c->rule_count++] = p->fallback;
+	}
+	if (c->rule_count == MAX_RULES)
+		fail("'setns' has too many rules");
+	memmove(c->rules + 1, c->rules, c->rule_count++ * sizeof(c->rules[0]));
+	c->rules[0] = canary;
 }

@@ -138,16 +138,18 @@ static void save_cwd(const struct result *r, const char *file)
 		unlink(file);
 }
 
-int run_and_report(const struct sandbox_request *request, const struct language *language,
-		   bool no_daemon)
+int run_and_report(struct sandbox_request *request, const struct language *language, bool no_daemon)
 {
 	const struct sandbox_spec *s = request->spec;
+	char compiler[PATH_MAX];
 	struct result r = {0};
 	struct err e = {0};
 	int status;
 
 	if (!no_daemon && daemon_run(request, &status))
 		return status;
+	if (s->seccomp && cli_find_helper("cloche-seccomp", compiler, sizeof(compiler)) == 0)
+		request->seccomp_compiler = compiler;
 	sandbox_fault_stack_in();
 	if (sandbox_run(request, &r, &e) < 0)
 		return cli_fail_spec(s, &e);

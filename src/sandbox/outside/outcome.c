@@ -130,6 +130,10 @@ static void list_layers(const struct keeper *k, struct result *r)
 	r->missing = ~b->proven & (LAYER_BIT(LAYER_COUNT) - 1);
 	if (b->proven & LAYER_BIT(LAYER_SECCOMP))
 		snprintf(r->seccomp, sizeof(r->seccomp), "%s@%s", profile->name, profile->digest);
+	/* Without it the command would not have started. */
+	if (p->seccomp)
+		str_append(r->seccomp, sizeof(r->seccomp), " ", "%s@%s", p->seccomp->name,
+			   p->seccomp->digest);
 	if (b->listening)
 		r->denial_kinds[kinds++] = "syscall";
 	if (b->listening && !process)

@@ -360,6 +360,8 @@ int plan_make(struct plan *p, const struct sandbox_request *request, struct err 
 		return -1;
 	if (look_at_root(&p->host, e) < 0)
 		return -1;
+	if (p->spec->seccomp && own_seccomp(p, request->seccomp_compiler, e) < 0)
+		return -1;
 	if (id_letters(p->id, ID_LETTERS) < 0)
 		return err_sys(e, "cannot get random bytes");
 	if (choose_image(p, e) < 0 || choose_workspace(p, e) < 0 || plan_mounts(p, e) < 0)

@@ -77,6 +77,7 @@ struct guest_start {
 };
 
 struct template;
+struct seccomp_profile;
 
 struct plan {
 	const struct sandbox_spec *spec;
@@ -109,7 +110,8 @@ struct plan {
 	size_t file_count;
 	struct list env;
 	char **argv;
-	char **own_argv; /* of the launcher, wiped in pid 1 */
+	char **own_argv;		       /* of the launcher, wiped in pid 1 */
+	const struct seccomp_profile *seccomp; /* of the caller's own, or NULL */
 	struct host host;
 	const char *notes[8];
 	size_t note_count;
@@ -183,6 +185,14 @@ void git_set_variables(struct plan *p);
 int environment_make(struct plan *p, const struct sandbox_request *request, struct err *e);
 /* After environment_make: replaces the default HOME and TMPDIR by these. */
 void environment_move(struct plan *p, const char *home, const char *tmp);
+
+/* ---- own_seccomp.c ---- */
+
+/*
+ * Sets p->seccomp to spec->seccomp, compiled by this program or found in the caller's cache. It stays
+ * until the end of the process.
+ */
+int own_seccomp(struct plan *p, const char *compiler, struct err *e);
 
 /* ---- tools.c: the tool chains that --tools adds ---- */
 
