@@ -68,26 +68,57 @@ static int set_effective_id(uid_t id)
 	return (int)syscall(SYS_setresuid, -1, id, -1);
 }
 
-pid_t userns_clone(int (*run)(void *), void *stack_end, int flags, void *arg, uid_t owner)
-{
-	int dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0), death_signal = 0, errnum;
-	uid_t self = geteuid();
-	pid_t pid = -1;
+struct as_owner {
+	uid_t self;
+	int dumpable, death_signal;
+};
 
-	prctl(PR_GET_PDEATHSIG, &death_signal, 0, 0, 0);
+/* Acts as the owner until as_owner_end. */
+static int as_owner_begin(struct as_owner *a, uid_t owner)
+{
+	*a = (struct as_owner){geteuid(), prctl(PR_GET_DUMPABLE, 0, 0, 0, 0), 0};
+	prctl(PR_GET_PDEATHSIG, &a->death_signal, 0, 0, 0);
 	if (set_effective_id(owner) < 0)
 		return -1;
-	/* Some hosts let nobody else make user namespaces. If it fails, the clone will say so. */
+	/* Some hosts let nobody else make user namespaces. If it fails, the next call will say so. */
 	(void)caps_raise_permitted();
-	pid = clone(run, stack_end, flags | CLONE_NEWUSER, arg);
-	errnum = errno;
+	return 0;
+}
+
+static void as_owner_end(const struct as_owner *a)
+{
+	int errnum = errno;
+
 	/* Brings the capabilities back, too. A change of ids resets the two settings below. */
-	if (set_effective_id(self) < 0)
+	if (set_effective_id(a->self) < 0)
 		_exit(125);
-	prctl(PR_SET_DUMPABLE, dumpable, 0, 0, 0);
-	prctl(PR_SET_PDEATHSIG, death_signal, 0, 0, 0);
+	prctl(PR_SET_DUMPABLE, a->dumpable, 0, 0, 0);
+	prctl(PR_SET_PDEATHSIG, a->death_signal, 0, 0, 0);
 	errno = errnum;
+}
+
+pid_t userns_clone(int (*run)(void *), void *stack_end, int flags, void *arg, uid_t owner)
+{
+	struct as_owner a;
+	pid_t pid;
+
+	if (as_owner_begin(&a, owner) < 0)
+		return -1;
+	pid = clone(run, stack_end, flags | CLONE_NEWUSER, arg);
+	as_owner_end(&a);
 	return pid;
+}
+
+int userns_prlimit(pid_t pid, int resource, const struct rlimit *limit, uid_t owner)
+{
+	struct as_owner a;
+	int rc = prlimit(pid, resource, limit, NULL);
+
+	if (rc == 0 || errno != EPERM || !owner || as_owner_begin(&a, owner) < 0)
+		return rc;
+	rc = prlimit(pid, resource, limit, NULL);
+	as_owner_end(&a);
+	return rc;
 }
 
 int userns_adopt(pid_t pid, const struct id_map *uids, const struct id_map *gids, struct err *e)

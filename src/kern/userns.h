@@ -3,6 +3,8 @@
 
 #include "base/base.h"
 
+#include <sys/resource.h>
+
 struct id_map {
 	char text[192]; /* lines "inside outside count", as the kernel reads them */
 };
@@ -30,6 +32,11 @@ int userns_create(const struct id_map *uids, const struct id_map *gids, struct u
  * one sandbox could use up what root's services need. Needs CAP_SETUID.
  */
 pid_t userns_clone(int (*run)(void *), void *stack_end, int flags, void *arg, uid_t owner);
+/*
+ * prlimit(2) of a process in a user namespace that belongs to owner (0: to nobody else): on hosts whose root
+ * lacks CAP_SYS_RESOURCE only the namespace's owner may.
+ */
+int userns_prlimit(pid_t pid, int resource, const struct rlimit *limit, uid_t owner);
 /* Maps the user namespace that pid was cloned into, and returns an fd on it. */
 int userns_adopt(pid_t pid, const struct id_map *uids, const struct id_map *gids, struct err *e);
 /* Waits until the holder is gone, which takes longer than making it; the fd is the caller's. */

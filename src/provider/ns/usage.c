@@ -2,6 +2,7 @@
 #include "provider/ns/ns_internal.h"
 
 #include "kern/sys.h"
+#include "kern/userns.h"
 #include "sandbox/inside/privileges.h"
 #include "sandbox/inside/root.h"
 
@@ -43,7 +44,7 @@ static int resize_files(const struct ns_sandbox *s, const struct limits *l, stru
 	struct rlimit r = {size, size};
 
 	if (size == restrict_file_size(&s->i->info.limits) ||
-	    prlimit((pid_t)s->at.pid, RLIMIT_FSIZE, &r, NULL) == 0)
+	    userns_prlimit((pid_t)s->at.pid, RLIMIT_FSIZE, &r, s->at.id_base) == 0)
 		return 0;
 	return err_field(e, errno == EPERM ? ERR_UNSUPPORTED : ERR_SYSTEM, "file_size",
 			 "file_size: cannot be changed while the sandbox runs: %s",

@@ -124,7 +124,7 @@ class States(Base):
         box = self.box()
         changed = self.d.request("PATCH", box.path, {
             "memory": "64M", "disk": "32M", "ttl": "1000s", "metadata": {"x": "y"}})
-        if changed.status == 501:
+        if changed.status == 501 and not harness.ROOT:
             self.skipTest("this host cannot: " + changed.error["message"])
         self.assertEqual(changed.status, 200, changed)
         self.assertEqual(changed.json["limits"]["memory"], 64 << 20)
