@@ -298,6 +298,10 @@ bench-daemon: $(PROGRAMS) $(B)/bench/spawnbench $(B)/bench/askbench $(B)/bench/p
 bench-creates: $(PROGRAMS) $(B)/bench/askbench
 	@B=$(B) $(PYTHON) bench/creates.py $(BENCH)
 
+.PHONY: bench-fair
+bench-fair: $(PROGRAMS)
+	@B=$(B) $(PYTHON) bench/fair.py $(BENCH)
+
 .PHONY: bench-warm
 bench-warm: $(PROGRAMS) $(B)/bench/spawnbench $(B)/bench/askbench $(B)/bench/payload
 	@B=$(B) $(PYTHON) bench/warm.py $(BENCH)
@@ -400,6 +404,7 @@ help:
 	@echo 'make bench-warm      warm sandboxes beside bare Python, bubblewrap and docker'
 	@echo 'make bench-daemon    the daemon beside docker: exec, a crowd of sandboxes, files, restart'
 	@echo 'make bench-creates   creates a second: from the pool, without one, with CROWD=N sandboxes alive'
+	@echo 'make bench-fair      does a hostile tenant slow down another one? case by case'
 	@echo 'make bench-versions  is this build as fast as another one? OLD=DIRECTORY of that build'
 	@echo 'make soak-warm       the same for warm sandboxes, whose processes are killed at random'
 	@echo 'make soak            thousands of sandboxes with faults, then counts what is left; SOAK=1000'

@@ -1,0 +1,543 @@
+#!/usr/bin/env python3
+"""Does one tenant, or a stranger without a token, slow down another tenant?
+
+    make bench-fair [BENCH="slow_heads big_json"]     BENCH_QUICK=1: fewer rounds
+
+A daemon, two tokens. The victim's warm run, exec, file read and list are measured in a quiet daemon, then while
+each hostile case runs in a process of its own (with a lower priority: what is measured is the daemon, not who gets
+the processor). The table has the victim's p99 in terms of its quiet p99; it should stay below 3. "operator": how
+long a new connection over the Unix socket took.
+
+A case is a function with the decorator @case; it gets a Hostile, prepares, calls ready(), and goes on until it is
+killed.
+"""
+import base64
+import http.client
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import run as bench_run  # noqa: E402
+from client import BUILD, Client, Daemon, percentile  # noqa: E402
+
+QUICK = bench_run.QUICK
+ROUNDS = 60 if QUICK else 200
+BOUND = 3.0
+CASES = {}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+# ---- both sides
+
+
+def token(d, name):
+    env = dict(os.environ, CLOCHE_STATE_DIR=os.path.join(d.dir, "state"), CLOCHE_RUNTIME_DIR=os.path.join(d.dir, "run"))
+    made = subprocess.run([os.path.join(BUILD, "cloche"), "token", "create", name], env=env, capture_output=True,
+                          text=True, check=True)
+    return made.stdout.strip().splitlines()[-1]
+
+
+def port_of(d):
+    for line in d.log().splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue
+        if entry.get("msg") == "listening" and entry.get("address", "").startswith("127."):
+            return int(entry["address"].rpartition(":")[2])
+    raise RuntimeError("no port in the log")
+
+
+class Tenant:
+    """A client over TCP with a token, on one connection that is kept."""
+
+    def __init__(self, port, key):
+        self.port, self.key = port, key
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+
+    def ask(self, method, path, body=None, headers=None):
+        data = json.dumps(body).encode() if isinstance(body, (dict, list)) else body
+        headers = {"Authorization": "Bearer " + self.key, **(headers or {})}
+        self.connection.request(method, path, data, headers)
+        reply = self.connection.getresponse()
+        return reply.status, reply.read()
+
+    def box(self, **options):
+        status, body = self.ask("POST", "/v1/sandboxes", {"ttl": 3600, **options})
+        assert status == 201, body
+        return "/v1/sandboxes/" + json.loads(body)["id"]
+
+
+class Victim(Tenant):
+    def __init__(self, port, key):
+        super().__init__(port, key)
+        self.path = self.box()
+        self.fine("PUT", self.path + "/files?path=file", b"x" * 4096)
+        self.acts = {
+            "run": lambda: self.fine("POST", "/v1/run", {"code": "print(1)", "language": "python"}),
+            "exec": lambda: self.fine("POST", self.path + "/exec", {"cmd": ["true"]}),
+            "read": lambda: self.fine("GET", self.path + "/files?path=file"),
+            "list": lambda: self.fine("GET", "/v1/sandboxes"),
+        }
+
+    def fine(self, method, path, body=None):
+        status, answer = self.ask(method, path, body)
+        assert status < 300, (status, answer[:300])
+
+    def measure(self, rounds):
+        """p99 of each act, ms."""
+        times = {name: [] for name in self.acts}
+        for _ in range(rounds):
+            for name, act in self.acts.items():
+                begun = time.perf_counter()
+                act()
+                times[name].append((time.perf_counter() - begun) * 1000)
+        return {name: percentile(found, 0.99) for name, found in times.items()}
+
+
+class Hostile:
+    """What a case needs; in a process of its own."""
+
+    def __init__(self, port, key, sign):
+        self.port, self.key, self.sign, self.kept = port, key, sign, []
+
+    def ready(self):
+        """Measuring may begin."""
+        if self.sign is not None:
+            os.write(self.sign, b"r")
+            self.sign = None
+
+    def hold(self):
+        self.ready()
+        while True:
+            signal.pause()
+
+    def tenant(self):
+        return Tenant(self.port, self.key)
+
+    def auth(self):
+        return "Authorization: Bearer " + self.key
+
+    @staticmethod
+    def head(first, *lines):
+        return "\r\n".join((first + " HTTP/1.1", "Host: localhost") + lines + ("", "")).encode()
+
+    def connect(self):
+        s = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        self.kept.append(s)
+        return s
+
+    def send(self, s, data):
+        """As much as goes at once."""
+        try:
+            s.setblocking(False)
+            return s.send(data)
+        except OSError:
+            return 0
+
+    def many(self, count, data):
+        """So many connections that each sent this."""
+        for _ in range(count):
+            try:
+                self.send(self.connect(), data)
+            except OSError:
+                time.sleep(0.01)
+
+    def trickle(self, data, count=1500):
+        """Connections that begin with data and go on with a byte now and then; what is closed is opened again."""
+        self.many(count, data)
+        self.ready()
+        while True:
+            for i, s in enumerate(self.kept):
+                if not self.send(s, b"x"):
+                    s.close()
+                    try:
+                        fresh = socket.create_connection(("127.0.0.1", self.port), timeout=30)
+                        self.kept[i] = fresh
+                        self.send(fresh, data)
+                    except OSError:
+                        pass
+            time.sleep(0.5)
+
+    def again(self, act, at_once=8):
+        """act(tenant) again and again, by so many at once."""
+        def worker():
+            t = self.tenant()
+            while True:
+                try:
+                    act(t)
+                except (OSError, http.client.HTTPException):
+                    t = self.tenant()
+
+        for _ in range(at_once):
+            threading.Thread(target=worker, daemon=True).start()
+        time.sleep(0.5)
+        self.hold()
+
+    def flood(self, data, at_once=8, read=True):
+        """The same bytes as fast as they are taken."""
+        def worker():
+            while True:
+                try:
+                    with socket.create_connection(("127.0.0.1", self.port), timeout=30) as s:
+                        while True:
+                            s.sendall(data)
+                            if read and not s.recv(1 << 20):
+                                break
+                except OSError:
+                    pass
+
+        for _ in range(at_once):
+            threading.Thread(target=worker, daemon=True).start()
+        time.sleep(0.3)
+        self.hold()
+
+
+# ---- strangers: without a token
+
+
+@case
+def slow_heads(h):
+    h.trickle(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ")
+
+
+@case
+def slow_refused_bodies(h):
+    h.trickle(h.head("POST /v1/run", "Content-Length: 60000"))
+
+
+@case
+def idle_connections(h):
+    h.many(4000, b"")
+    h.hold()
+
+
+@case
+def large_unfinished_heads(h):
+    h.trickle(b"GET / HTTP/1.1\r\nX: " + b"a" * 16000, 1000)
+
+
+@case
+def connections_at_full_speed(h):
+    h.flood(b"", read=False)
+
+
+@case
+def unread_answers(h):
+    h.many(500, h.head("GET /openapi.json") * 200)
+    h.hold()
+
+
+@case
+def many_header_fields(h):
+    h.flood(h.head("GET /healthz", *("X%d: a" % i for i in range(120))) * 20)
+
+
+@case
+def malformed_requests(h):
+    h.flood(b"GET / HTTP/1.1\nHost: localhost\n\n")
+
+
+@case
+def token_guesses(h):
+    h.flood(h.head("GET /v1/sandboxes", "Authorization: Bearer cl_wrong") * 50)
+
+
+@case
+def unknown_paths(h):
+    h.flood(h.head("GET /" + "a/" * 2000 + "?" + "a=b&" * 60) * 5)
+
+
+@case
+def descriptions(h):
+    h.flood(h.head("GET /openapi.json") * 20)
+
+
+@case
+def refused_large_bodies(h):
+    h.flood(h.head("POST /v1/run", "Content-Length: 100000000") + b"x" * (4 << 20))
+
+
+@case
+def e2b_bodies_without_access(h):
+    h.flood(h.head("POST /process.Process/List", "E2b-Sandbox-Id: nosuch", "E2b-Sandbox-Port: 49983",
+                   "X-Access-Token: wrong", "Content-Type: application/json", "Content-Length: 16000000")
+            + b"[" * (1 << 20))
+
+
+# ---- another tenant: with a token
+
+
+@case
+def slow_bodies(h):
+    h.trickle(h.head("POST /v1/run", h.auth(), "Content-Length: 1000000"), 800)
+
+
+@case
+def announced_bodies(h):
+    """Nearly complete, 15 MB each."""
+    body = b'{"code":"' + b"x" * (15 << 20)
+    for _ in range(40):
+        s = h.connect()
+        try:
+            s.settimeout(5)
+            s.sendall(h.head("POST /v1/run", h.auth(), "Content-Length: 16000000") + body)
+        except OSError:
+            pass
+    h.hold()
+
+
+@case
+def big_json(h):
+    body = b'{"cmd":["true"],"x":[' + b"1," * (7 << 20) + b"1]}"
+    h.again(lambda t: t.ask("POST", "/v1/run", body), 4)
+
+
+@case
+def big_strings(h):
+    body = b'{"cmd":["true"],"x":"' + b"a" * (15 << 20) + b'"}'
+    h.again(lambda t: t.ask("POST", "/v1/run", body), 4)
+
+
+@case
+def deep_json(h):
+    body = b"[" * (1 << 20)
+    h.again(lambda t: t.ask("POST", "/v1/sandboxes", body), 4)
+
+
+@case
+def lists_sent_ahead(h):
+    h.flood(h.head("GET /v1/sandboxes", h.auth()) * 100)
+
+
+@case
+def lists_from_many_connections(h):
+    h.again(lambda t: t.ask("GET", "/v1/sandboxes"), 64)
+
+
+@case
+def big_uploads(h):
+    path = h.tenant().box(disk="256M")
+    data = b"x" * (32 << 20)
+    h.again(lambda t: t.ask("PUT", path + "/files?path=big", data), 4)
+
+
+@case
+def uploads_in_tiny_chunks(h):
+    path = h.tenant().box(disk="64M")
+    h.flood(h.head("PUT %s/files?path=tiny" % path, h.auth(), "Transfer-Encoding: chunked") + b"1\r\nx\r\n" * 100000
+            + b"0\r\n\r\n", 4)
+
+
+@case
+def downloads(h):
+    t = h.tenant()
+    path = t.box(disk="256M")
+    t.ask("PUT", path + "/files?path=big", b"x" * (32 << 20))
+    h.again(lambda t: t.ask("GET", path + "/files?path=big"), 4)
+
+
+@case
+def unread_downloads(h):
+    t = h.tenant()
+    path = t.box(disk="256M")
+    t.ask("PUT", path + "/files?path=big", b"x" * (64 << 20))
+    h.many(200, h.head("GET %s/files?path=big" % path, h.auth()))
+    h.hold()
+
+
+@case
+def unread_events(h):
+    path = h.tenant().box()
+    body = json.dumps({"shell": "yes | head -c 200000000"}).encode()
+    h.many(20, h.head("POST %s/exec" % path, h.auth(), "Accept: text/event-stream", "Content-Length: %d" % len(body))
+           + body)
+    h.hold()
+
+
+@case
+def unread_output(h):
+    path = h.tenant().box()
+    body = json.dumps({"shell": "head -c 8000000 /dev/zero"}).encode()
+    h.many(40, h.head("POST %s/exec" % path, h.auth(), "Content-Length: %d" % len(body)) + body)
+    h.hold()
+
+
+@case
+def loud_commands(h):
+    path = h.tenant().box()
+    h.again(lambda t: t.ask("POST", path + "/exec", {"shell": "head -c 4000000 /dev/zero"}), 4)
+
+
+@case
+def many_events(h):
+    path = h.tenant().box()
+    h.again(lambda t: t.ask("POST", path + "/exec", {"shell": "for i in $(seq 2000); do echo $i; done"},
+                            {"Accept": "text/event-stream"}), 4)
+
+
+@case
+def websocket_frames(h):
+    """Single bytes to a terminal, each a frame."""
+    path = h.tenant().box()
+    mask = b"\1\2\3\4"
+    frame = struct.pack("!BB", 0x82, 0x81) + mask + bytes([ord("x") ^ mask[0]])
+    opening = h.head("GET %s/exec?tty=true&cmd=cat" % path, h.auth(), "Connection: Upgrade", "Upgrade: websocket",
+                     "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: " + base64.b64encode(b"x" * 16).decode())
+
+    def worker():
+        while True:
+            try:
+                with socket.create_connection(("127.0.0.1", h.port), timeout=30) as s:
+                    s.sendall(opening)
+                    s.recv(4096)
+                    s.settimeout(1)
+                    while True:
+                        s.sendall(frame * 10000)
+            except OSError:
+                time.sleep(0.05)
+
+    for _ in range(8):
+        threading.Thread(target=worker, daemon=True).start()
+    time.sleep(0.5)
+    h.hold()
+
+
+@case
+def many_runs(h):
+    h.again(lambda t: t.ask("POST", "/v1/run", {"cmd": ["true"]}), 32)
+
+
+@case
+def many_execs(h):
+    path = h.tenant().box()
+    h.again(lambda t: t.ask("POST", path + "/exec", {"cmd": ["true"]}), 32)
+
+
+@case
+def searches(h):
+    path = h.tenant().box()
+    h.again(lambda t: t.ask("POST", path + "/files/search", {"path": "/usr", "content": "nosuchtext"}), 8)
+
+
+@case
+def mcp_sessions(h):
+    body = {"jsonrpc": "2.0", "id": 1, "method": "initialize",
+            "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}}
+    h.again(lambda t: t.ask("POST", "/mcp", body, {"Accept": "application/json, text/event-stream"}), 8)
+
+
+@case
+def spinning_commands(h):
+    path = h.tenant().box(cpus=1)
+    h.again(lambda t: t.ask("POST", path + "/exec", {"shell": "while :; do :; done", "timeout": 5}), 2)
+
+
+# ---- the run
+
+
+def begin(function, port, key):
+    """The hostile process, once it is ready."""
+    look, sign = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.close(look)
+            os.nice(15)
+            function(Hostile(port, key, sign))
+            status = 0
+        except BaseException as error:  # pylint: disable=broad-except
+            print("%s: %r" % (function.__name__, error), file=sys.stderr)
+        finally:
+            os._exit(status)
+    os.close(sign)
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.alarm(60)
+    os.read(look, 1)
+    signal.alarm(0)
+    os.close(look)
+    return pid
+
+
+def end(pid):
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def ask_operator(d):
+    """How long the operator waits, ms; None: not let in."""
+    begun = time.perf_counter()
+    try:
+        with Client(d.sock) as c:
+            status, _ = c.ask("GET", "/v1/sandboxes")
+    except OSError:
+        return None
+    return (time.perf_counter() - begun) * 1000 if status == 200 else None
+
+
+def try_case(d, name, victim, hostile_key, quiet):
+    pid = begin(CASES[name], victim.port, hostile_key)
+    try:
+        try:
+            found = victim.measure(ROUNDS // 2)
+        except (OSError, AssertionError, http.client.HTTPException) as error:
+            return [name, "-", "-", "-", "-", "locked out: %r" % error, "-"], False
+        operator = ask_operator(d)
+    finally:
+        end(pid)
+    ratios = {act: found[act] / quiet[act] for act in found}
+    worst = max(ratios.values())
+    row = [name] + ["%.1f" % ratios[act] for act in victim.acts]
+    row += ["%.1f%s" % (worst, "" if worst < BOUND else " !"), "%.1f ms" % operator if operator else "LOCKED OUT"]
+    return row, worst < BOUND and operator is not None
+
+
+def main():
+    names = sys.argv[1:] or list(CASES)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536) if hard > 0 else soft, hard))
+    d = Daemon().start()
+    bad = []
+    try:
+        port = port_of(d)
+        keys = token(d, "victim"), token(d, "hostile")
+        time.sleep(1)
+        victim = Victim(port, keys[0])
+        victim.measure(30)
+        quiet = victim.measure(ROUNDS * 2)
+        print("quiet p99, ms: " + ", ".join("%s %.2f" % pair for pair in quiet.items()), flush=True)
+        rows = []
+        for name in names:
+            row, fine = try_case(d, name, victim, keys[1], quiet)
+            rows.append(row)
+            print("  ".join(map(str, row)), flush=True)
+            if not fine:
+                bad.append(name)
+            victim = Victim(port, keys[0]) if row[1] == "-" else victim
+            with Client(d.sock) as c:
+                for box in json.loads(c.ask("GET", "/v1/sandboxes")[1])["sandboxes"]:
+                    if not victim.path.endswith(box["id"]):
+                        c.ask("DELETE", "/v1/sandboxes/" + box["id"])
+        bench_run.table("p99 of the victim beside a hostile tenant, x its quiet p99 (bound: %g)" % BOUND,
+                        ["case", *victim.acts, "worst", "operator"], rows)
+    finally:
+        d.stop()
+    print("%d of %d cases within the bound%s" % (len(names) - len(bad), len(names), ": not " + ", ".join(bad) if bad else ""))
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
