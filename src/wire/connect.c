@@ -1,6 +1,8 @@
 /* Envelopes, codes and base64 of the Connect protocol (see connect.h). */
 #include "wire/connect.h"
 
+#include "wire/json_feed.h"
+
 #include "base/base64.h"
 
 #include <assert.h>
@@ -85,18 +87,14 @@ int connect_next(const struct buf *in, size_t max, struct connect_envelope *ret,
 
 json_t *connect_message(const char *text, size_t len, struct err *e)
 {
-	json_error_t why;
 	json_t *message;
 
 	if (len == 0)
 		return must_alloc(json_object());
-	message = json_loadb(text, len, JSON_REJECT_DUPLICATES, &why);
-	if (message && json_is_object(message))
+	message = json_feed_whole(text, len, false, e);
+	if (!message || json_is_object(message))
 		return message;
-	if (message)
-		err_set(e, ERR_INVALID, "the message is not a JSON object");
-	else
-		err_set(e, ERR_INVALID, "the message is not JSON: %s", why.text);
+	err_set(e, ERR_INVALID, "the message is not a JSON object");
 	json_decref(message);
 	return NULL;
 }

@@ -1,6 +1,8 @@
 /* Reads and writes messages of JSON-RPC 2.0. */
 #include "wire/jsonrpc.h"
 
+#include "wire/json_feed.h"
+
 static bool is_id(const json_t *id)
 {
 	if (json_is_string(id))
@@ -68,11 +70,10 @@ static int take_message(struct jsonrpc *m, struct jsonrpc_fault *f)
 int jsonrpc_parse(const char *bytes, size_t len, struct jsonrpc *ret, struct jsonrpc_fault *f)
 {
 	struct jsonrpc m = {0};
-	json_error_t at;
+	struct err e = {0};
 
 	*f = (struct jsonrpc_fault){0};
-	m.root = json_loadb(bytes, len, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL | JSON_DECODE_ANY,
-			    &at);
+	m.root = json_feed_whole(bytes, len, true, &e);
 	if (!m.root) {
 		*f = (struct jsonrpc_fault){JSONRPC_PARSE, "Parse error: the message is not JSON",
 					    NULL};

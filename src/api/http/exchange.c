@@ -8,6 +8,8 @@
 
 #include <strings.h>
 
+#define TRIM_MIN (1u << 20)
+
 /* ---- life ---- */
 
 struct whole_exchange {
@@ -118,7 +120,11 @@ static void exchange_free(struct exchange *x)
 	buf_done(&in->out);
 	exchange_count(x);
 	json_decref(x->json);
-	budget_give(in->bodies, in->body.len);
+	budget_give(in->bodies, in->held);
+	json_feed_free(in->feed);
+	/* Some time later, once for many. */
+	if (in->held >= TRIM_MIN && !in->server->trim.place)
+		loop_timer_set(x->api->loop, &in->server->trim, 1000);
 	buf_done(&in->body);
 	buf_done(&in->pre);
 	list_done(&in->names);
@@ -325,30 +331,34 @@ void exchange_call_back(struct exchange *x)
 	}
 }
 
-/* Refused for want of memory, or since it is too long: the rest is thrown away. */
-static void refuse_body(struct exchange *x, bool too_long)
+static bool is_json(const struct exchange *x)
 {
-	struct err e = {0};
-
-	if (too_long)
-		err_set(&e, ERR_LIMIT, "the body is larger than %zu bytes", x->internal->body_max);
-	else
-		shares_refuse(SHARE_BODIES, &e);
-	exchange_error_as(x, too_long ? 413 : 503, &e);
+	return x->route->body == BODY_JSON || x->route->body == BODY_JSON_BIG;
 }
 
-static size_t buffer_body(struct exchange *x, const char *bytes, size_t len)
+/* What is held of the body, in memory or as JSON. The body of a request that is refused is thrown away. */
+static size_t hold_body(struct exchange *x, const char *bytes, size_t len)
 {
 	struct exchange_internal *in = x->internal;
+	struct err e = {0};
 
 	if (!in->bodies)
 		in->bodies = shares_of(manager_shares(x->api->manager), exchange_tenant(x),
 				       SHARE_BODIES);
-	if (in->body.len + len > in->body_max) {
-		refuse_body(x, true);
+	if (in->held + len > in->body_max) {
+		err_set(&e, ERR_LIMIT, "the body is larger than %zu bytes", in->body_max);
+		exchange_error_as(x, 413, &e);
 	} else if (!budget_take(in->bodies, len)) {
-		refuse_body(x, false);
+		shares_refuse(SHARE_BODIES, &e);
+		exchange_error_as(x, 503, &e);
+	} else if (is_json(x)) {
+		in->held += len;
+		if (!in->feed)
+			in->feed = json_feed_new(JSON_FEED_VALUES, false);
+		if (json_feed_add(in->feed, bytes, len, &e) < 0)
+			exchange_error(x, &e);
 	} else {
+		in->held += len;
 		buf_add(&in->body, bytes, len);
 	}
 	return len;
@@ -373,7 +383,7 @@ size_t exchange_feed(struct exchange *x, const char *bytes, size_t len)
 	}
 	if (x->route->body != BODY_STREAM) {
 		in->received += len;
-		return buffer_body(x, bytes, len);
+		return hold_body(x, bytes, len);
 	}
 	if (!in->ops || in->paused)
 		return 0;

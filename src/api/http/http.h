@@ -144,7 +144,7 @@ struct exchange {
 	struct sandbox *sandbox; /* ROUTE_SANDBOX, ROUTE_AWAKE: valid while the handler is called */
 	json_t *json;		 /* BODY_JSON */
 	const char *body;
-	size_t body_len;	/* BODY_BYTES, BODY_JSON */
+	size_t body_len;	/* BODY_BYTES */
 	int64_t content_length; /* -1: not said */
 	int64_t started_ns;
 	bool gone;  /* the client went away */

@@ -23,6 +23,7 @@
 #include "auth/shares.h"
 #include "calls/calls.h"
 #include "wire/http1.h"
+#include "wire/json_feed.h"
 
 #include <sys/queue.h>
 
@@ -35,14 +36,13 @@
 #define LINGER_BYTES (128u << 20)
 #define HALF_CLOSED_MS 200	  /* after a request: until then its end of file is no hang-up */
 #define TURN_BYTES (256u << 10)	  /* read or written for one connection before the others */
-#define TURN_NS 1000000		  /* for one tenant before the others */
-#define ROUND_NS 4000000	  /* for all tenants before the rest of the loop */
+#define TURN_NS 250000		  /* for one tenant before the others */
+#define ROUND_NS 1000000	  /* for all tenants before the rest of the loop */
 #define OPEN_BODY_MAX (64u << 10) /* of a request without authentication */
 #define JSON_MAX (2u << 20)
 #define BIG_MAX (16u << 20)
 #define BUFFERED_MAX (512u << 20) /* all bodies held in memory at one time */
 #define DISCARD_MAX (64u << 10)	  /* what is read and thrown away to keep a connection usable */
-#define JSON_DEPTH 64
 #define DOORS_MAX 8
 #define IDEMPOTENCY_ID 32	/* bytes of a hash */
 #define COUNTED_MIN (64u << 10) /* smaller answers are bounded by the number of connections */
@@ -137,8 +137,9 @@ struct server {
 	struct lane *lanes[LANE_BUCKETS];
 	struct lanes active;
 	struct loop_task task;
+	struct loop_timer trim; /* gives memory back after large bodies */
 	struct http_listener *listeners;
-	struct buckets *by_token, *by_address;
+	struct buckets *by_token, *by_address, *refusals;
 	struct idempotents idempotent;
 	const struct door *doors[DOORS_MAX];
 	size_t door_count;
@@ -167,7 +168,9 @@ struct exchange_internal {
 	unsigned char idempotency[IDEMPOTENCY_ID];
 	/* request body */
 	struct buf body;
-	struct budget *bodies; /* which body.len is counted in */
+	struct json_feed *feed; /* the body instead, if it is JSON */
+	struct budget *bodies;	/* which the bytes held of it are counted in */
+	size_t held;
 	size_t body_max, discarded;
 	uint64_t received;
 	const struct body_ops *ops;

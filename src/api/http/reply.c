@@ -11,6 +11,8 @@
 
 #define DIRECT_MIN (4u << 10) /* pieces of a stream that are not copied if the socket takes them */
 #define PING_MS 15000
+#define REFUSALS_PER_MINUTE 120 /* in the audit log, of one token or address */
+#define REFUSALS_AT_ONCE 100
 
 /* ---- headers ---- */
 
@@ -213,6 +215,11 @@ static void audit_refusal(struct exchange *x, const struct err *e)
 	struct audit_entry entry = {0};
 
 	if (!x->api->audit || (e->kind != ERR_DENIED && e->kind != ERR_LIMIT))
+		return;
+	/* Who is refused again and again must not fill the audit log, nor the way to it. */
+	if (buckets_take(x->internal->server->refusals,
+			 x->caller.token[0] ? caller_id(&x->caller) : x->caller.address,
+			 REFUSALS_PER_MINUTE, REFUSALS_AT_ONCE, now_ns(), NULL))
 		return;
 	exchange_audit_entry(x, &entry, "deny", e->msg);
 	audit_write(x->api->audit, &entry, NULL, NULL);

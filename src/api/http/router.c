@@ -367,43 +367,6 @@ void router_admit(struct exchange *x)
 		router_call(x);
 }
 
-/* The depth is checked before parsing, since the parser recurses. Brackets in strings do not count. */
-static bool too_deep(const char *text, size_t len)
-{
-	bool quoted = false;
-	int depth = 0;
-
-	for (size_t i = 0; i < len; i++) {
-		if (quoted && text[i] == '\\')
-			i++;
-		else if (text[i] == '"')
-			quoted = !quoted;
-		else if (!quoted && (text[i] == '{' || text[i] == '['))
-			depth++;
-		else if (!quoted && (text[i] == '}' || text[i] == ']'))
-			depth--;
-		if (depth > JSON_DEPTH)
-			return true;
-	}
-	return false;
-}
-
-static int parse_json(struct exchange *x, struct err *e)
-{
-	json_error_t why;
-
-	if (x->body_len == 0)
-		return 0;
-	if (too_deep(x->body, x->body_len))
-		return err_set(e, ERR_INVALID, "the body is nested deeper than %d levels",
-			       JSON_DEPTH);
-	x->json = json_loadb(x->body, x->body_len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &why);
-	if (!x->json)
-		return err_set(e, ERR_INVALID, "the body is not JSON: line %d column %d: %.200s",
-			       why.line, why.column, why.text);
-	return 0;
-}
-
 void router_body(struct exchange *x)
 {
 	struct exchange_internal *in = x->internal;
@@ -411,8 +374,10 @@ void router_body(struct exchange *x)
 
 	x->body = in->body.len ? buf_head(&in->body) : "";
 	x->body_len = in->body.len;
-	if ((x->route->body == BODY_JSON || x->route->body == BODY_JSON_BIG) &&
-	    parse_json(x, &e) < 0)
+	if (in->feed)
+		x->json = json_feed_end(in->feed, &e);
+	json_feed_free(take_ptr(in->feed));
+	if (e.kind)
 		exchange_error(x, &e);
 	else if (!idempotency_begin(x))
 		router_call(x);

@@ -7,13 +7,14 @@
 #include "policy/config.h"
 
 #include <arpa/inet.h>
+#include <malloc.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sodium.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
-#define ACCEPT_AT_ONCE 64
+#define ACCEPT_AT_ONCE 16
 #define RESERVED 64 /* connections of the operator, beyond the bound */
 #define EVICT_LOOKS 1024
 
@@ -223,6 +224,11 @@ void server_add_peer(struct server *s, int fd, const struct ipc_peer *who)
 
 /* ---- life ---- */
 
+static void trim_memory(void *arg)
+{
+	malloc_trim(0);
+}
+
 struct server *server_new(struct api *api)
 {
 	struct server *s = must_alloc(calloc(1, sizeof(*s)));
@@ -238,6 +244,10 @@ struct server *server_new(struct api *api)
 	s->task = (struct loop_task){.call = lanes_run, .arg = s};
 	s->by_token = buckets_new();
 	s->by_address = buckets_new();
+	s->refusals = buckets_new();
+	s->trim = (struct loop_timer){.call = trim_memory};
+	/* Fixed: glibc would raise it to what was freed, and keep large bodies in its heap. */
+	mallopt(M_MMAP_THRESHOLD, 256 << 10);
 	randombytes_buf(s->address_key, sizeof(s->address_key));
 	shares_set_max(manager_shares(api->manager), SHARE_BODIES, BUFFERED_MAX);
 	return s;
@@ -319,6 +329,8 @@ void server_free(struct server *s)
 	loop_task_remove(s->api->loop, &s->task);
 	buckets_free(s->by_token);
 	buckets_free(s->by_address);
+	buckets_free(s->refusals);
+	loop_timer_stop(s->api->loop, &s->trim);
 	free(s);
 }
 

@@ -148,7 +148,7 @@ class BadInput(harness.Case):
         connection = self.d.connect()
         status = None
         try:
-            connection.request("POST", "/v1/sandboxes", body=(b"a" * 65536 for _ in range(64)),
+            connection.request("POST", "/v1/sandboxes", body=(b"a" * 65536 if i else b'"' for i in range(64)),
                                encode_chunked=True, headers={"Transfer-Encoding": "chunked"})
             status = connection.getresponse().status
         except (BrokenPipeError, ConnectionResetError):

@@ -257,7 +257,7 @@ class Refused(Raw):
         self.assertGreater(time.monotonic() - begun, 5)
 
 
-class Connections(Raw):
+class Front(Raw):
     def memory(self, d):
         for name in os.listdir("/proc"):
             try:
@@ -270,6 +270,35 @@ class Connections(Raw):
                 continue
         return self.skipTest("the front cannot be seen from here")
 
+
+class Json(Front):
+    def test_values_are_counted(self):
+        """Before they are built: neither memory nor time grows with what is refused."""
+        before = self.memory(self.d)
+        for values in (b"[" + b"1," * (7 << 20) + b"1]", b"{" + b'"":{},' * (1 << 20) + b"}", b"[[]," * (1 << 20),
+                       b'{"a":"' + b'","b":"' * (1 << 20)):
+            reply = self.d.post("/v1/run", b'{"cmd":["true"],"files":' + values + b"}")
+            self.assertIn(reply.status, (400, 413), reply)
+            self.assertLess(self.memory(self.d) - before, 48 << 20)
+        many = {"cmd": ["true"], "env": {"V%d" % i: "x" for i in range(60000)}}
+        self.assertEqual(self.assertError(self.d.post("/v1/run", many), 413, "too_large")["message"],
+                         "the body has more than 50000 values")
+
+    def test_memory_comes_back(self):
+        before = self.memory(self.d)
+        text = "x" * (10 << 20)
+        for _ in range(4):
+            self.d.post("/v1/run", {"cmd": ["true"], "files": [{"path": "a", "content": text}]})
+        harness.until(lambda: self.memory(self.d) - before < 16 << 20, "memory that is given back")
+
+    def test_largest(self):
+        """16 MB in one request: others are answered meanwhile."""
+        text = "x" * (15 << 20)
+        reply = self.d.post("/v1/run", {"shell": "wc -c < a", "files": [{"path": "a", "content": text}]})
+        self.assertEqual(reply.json["stdout"].strip(), str(len(text)), reply)
+
+
+class Connections(Front):
     def test_an_idle_connection_is_small(self):
         count = 300
         before = self.memory(self.d)
