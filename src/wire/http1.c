@@ -362,8 +362,8 @@ static int frame_byte(struct http1_body *b, char c)
 		b->stage = TRAILER_LF;
 		return 0;
 	default:
-		b->done = true;
-		return c == '\n' ? 0 : -1;
+		b->done = c == '\n';
+		return b->done ? 0 : -1;
 	}
 }
 
