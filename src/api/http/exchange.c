@@ -353,6 +353,9 @@ static size_t hold_body(struct exchange *x, const char *bytes, size_t len)
 		exchange_error_as(x, 503, &e);
 	} else if (is_json(x)) {
 		in->held += len;
+		/* Compared with the body of an earlier request. */
+		if (exchange_header(x, "Idempotency-Key"))
+			buf_add(&in->body, bytes, len);
 		if (!in->feed)
 			in->feed = json_feed_new(JSON_FEED_VALUES, false);
 		if (json_feed_add(in->feed, bytes, len, &e) < 0)
