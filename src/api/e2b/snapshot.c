@@ -174,8 +174,8 @@ static json_t *fork_json(struct exchange *x, const json_t *row)
 	struct sandbox *s = id ? manager_find_any(x->api->manager, id) : NULL;
 	const char *why = json_string_value(json_object_get(error, "message"));
 	bool is_open;
-	json_t *data, *timeout = json_object_get(x->json, "timeout");
 	struct sandbox_change c = {.has_ttl = true};
+	json_t *data;
 	struct err e;
 
 	if (!s)
@@ -189,10 +189,8 @@ static json_t *fork_json(struct exchange *x, const json_t *row)
 		json_object_update_missing(data, (json_t *)sandbox_door_data(s));
 	if (sandbox_set_door_data(s, data, &e) < 0)
 		return json_pack("{s:{s:i,s:s}}", "error", "code", 500, "message", e.msg);
-	if (json_is_integer(timeout) && json_integer_value(timeout) > 0) {
-		c.ttl_ms = (uint64_t)json_integer_value(timeout) * 1000;
+	if (e2b_seconds(x->json, "timeout", 0, &c.ttl_ms, &e) == 0 && c.ttl_ms)
 		sandbox_change(s, &x->caller, &c, ignore_change, NULL);
-	}
 	return json_pack("{s:o}", "sandbox", e2b_sandbox_json(x, s));
 }
 
@@ -216,7 +214,14 @@ static void reply_forks(void *arg, json_t *value, const struct err *e)
 void e2b_fork(struct exchange *x, struct sandbox *s)
 {
 	const json_t *count = json_object_get(x->json, "count");
+	uint64_t ttl_ms = 0;
+	struct err e = {0};
 
+	if (e2b_seconds(x->json, "timeout", 0, &ttl_ms, &e) < 0 ||
+	    (ttl_ms && manager_times_check(x->api->manager, &ttl_ms, NULL, &e) < 0)) {
+		e2b_fail(x, 400, "%s", e.msg);
+		return;
+	}
 	if (count && (!json_is_integer(count) || json_integer_value(count) < 1 ||
 		      json_integer_value(count) > 100))
 		e2b_fail(x, 400, "count: a number from 1 to 100");
