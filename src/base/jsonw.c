@@ -157,13 +157,19 @@ static void put_escaped(struct jsonw *j, unsigned code)
 		['"'] = '"',  ['\\'] = '\\', ['\n'] = 'n', ['\r'] = 'r',
 		['\t'] = 't', ['\b'] = 'b',  ['\f'] = 'f',
 	};
-	char text[8];
+	static const char hex[] = "0123456789abcdef";
+	char text[6] = "\\u00";
+	size_t len = 2;
 
-	if (code < sizeof(names) && names[code])
-		snprintf(text, sizeof(text), "\\%c", names[code]);
-	else
-		snprintf(text, sizeof(text), "\\u%04x", code & 0xffff);
-	put(j, text);
+	/* Output of a megabyte may need it for each byte: no printf here. */
+	if (code < sizeof(names) && names[code]) {
+		text[1] = names[code];
+	} else {
+		text[4] = hex[code >> 4 & 15];
+		text[5] = hex[code & 15];
+		len = 6;
+	}
+	jsonw_raw(j, text, len);
 }
 
 void jsonw_text(struct jsonw *j, const char *text, size_t len)

@@ -13,7 +13,8 @@
  * LOOP_TURN_NS of each round together, those of the user that has used least of the loop's time first;
  * what is left over stays ready for the next round. So 1000 busy descriptors of one user delay another
  * user's only one by a turn each round. Callbacks without a user are always made. A callback with much to
- * do stops when loop_turn_is_over and goes on from a task of the same user.
+ * do stops when loop_turn_is_over and goes on from a task of the same user. A watch with a user must be
+ * level-triggered.
  */
 #pragma once
 

@@ -284,6 +284,7 @@ struct call *link_call(struct link *k, uint8_t type, const void *payload, size_t
 	c = new_call(k->loop, ops, arg);
 	c->type = type;
 	c->link = k;
+	c->task.user = c->room.user = k->watch.user;
 	c->stream = k->next_stream++;
 	c->next = k->table[c->stream % BUCKETS];
 	k->table[c->stream % BUCKETS] = c;
