@@ -14,9 +14,8 @@ import time
 
 import cl
 
-DONE, BOOTED, STATS_ARE, SNAPSHOT_IS = 32, 33, 34, 35
-ADOPTED, READY, DIED = 36, 37, 38
-SHUTDOWN = 43
+# Types of messages (wire/ipc.h): the puppet tells them when it greets.
+DONE = BOOTED = STATS_ARE = SNAPSHOT_IS = ADOPTED = READY = DIED = PEER = SHUTDOWN = None
 INVALID, DENIED, NOT_FOUND, CONFLICT, LIMIT, UNSUPPORTED = 1, 2, 3, 4, 5, 6
 PATIENCE = 30
 BUILD = os.path.dirname(cl.CLOCHE)
@@ -79,8 +78,9 @@ class Broker:
             try:
                 self.line_socket.connect(path)
                 # One that is just being killed takes connections, too, but greets nobody.
-                return "puppet" in self.line()
-            except (OSError, EOFError):
+                globals().update(self.line()["types"])
+                return True
+            except (OSError, EOFError, KeyError):
                 self.line_socket.close()
                 self.buffer = b""
                 return False

@@ -205,11 +205,10 @@ class Snapshots(Case):
     def test_all_together(self):
         """Owners that the front invents do not help it."""
         with self.bounded("max_bytes: 2M, max_total: 5M") as b:
-            said = [b.ask("write %s owner%d" % (new_id(), i)) for i in range(4)]
-            self.assertEqual([s["type"] == puppet.SNAPSHOT_IS for s in said],
-                             [True, True, True, False], said)
-            self.refused(said[3], puppet.LIMIT)
-            # the last one has what is left
+            said = [b.ask("write %s owner%d" % (new_id(), i)) for i in range(20)]
+            self.assertEqual(said[0]["type"], puppet.SNAPSHOT_IS)
+            self.refused(said[-1], puppet.LIMIT)
+            # the last one that was let in has what is left
             poured = b.ask("pour 50000000")
             self.assertEqual(poured["errno"], errno.EPIPE, poured)
             self.assertLess(sum(self.sizes(b)), 6 << 20)
@@ -244,7 +243,7 @@ class Restart(Case):
                 self.assertEqual(b.ask("hello " + box)["type"], 96)
 
     def test_records_of_other_sizes(self):
-        """One with room behind its end is as good; one that was cut is debris."""
+        """One with room behind its end is as good; one that was cut is left alone until it can be read."""
         with self.broker() as b:
             long, cut = self.boot(b), self.boot(b)
             for box in (long, cut):
@@ -259,7 +258,8 @@ class Restart(Case):
                 record.seek(8)
                 record.write(struct.pack("I", size))
             with open(os.path.join(b.runtime, "boxes", cut), "r+b") as record:
-                record.truncate(len(record.read()) - 1)
+                whole = record.read()
+                record.truncate(len(whole) - 1)
             # Twice: it was written anew when it was taken up.
             for _ in range(2):
                 b.start()
@@ -267,23 +267,36 @@ class Restart(Case):
                 b.news(puppet.READY)
                 self.assertEqual(b.ask("hello " + long)["type"], 96)
                 b.kill()
-            b.start()
-            b.news(puppet.READY)
+            self.assertIn("left alone", b.log())
+            self.assertIn(cut, self.boxes(b))
+            self.put_back(b, cut, whole)
             puppet.await_true(lambda: self.boxes(b) == [long, long + ".sock"])
 
+    def put_back(self, b, box, whole):
+        """The record as it was, for the next broker."""
+        with open(os.path.join(b.runtime, "boxes", box), "wb") as record:
+            record.write(whole)
+        b.start()
+        b.news(puppet.READY)
+
     def test_record_of_0_1_that_makes_no_sense(self):
-        """It is debris, and the log says so (daemon/test_restart.py has one that makes sense)."""
+        """It is left alone, and the log says so (daemon/test_restart.py has one that makes sense)."""
         with self.broker() as b:
             box = self.boot(b)
             pid = Life.guest_pid(self, b, box)
             b.kill()
             os.kill(pid, signal.SIGKILL)
             with open(os.path.join(b.runtime, "boxes", box), "r+b") as record:
+                whole = record.read()
+                record.seek(0)
                 record.write(b"cloche1\0")
             b.start()
             b.news(puppet.READY)
+            self.assertIn("left alone", b.log())
+            self.assertIn(box, self.boxes(b))
+            b.kill()
+            self.put_back(b, box, whole)
             puppet.await_true(lambda: self.boxes(b) == [])
-            self.assertIn("none of ours", b.log())
 
     def test_debris(self):
         with self.broker() as b:
@@ -327,6 +340,29 @@ class Restart(Case):
             b.news(puppet.READY)
             puppet.await_true(lambda: self.boxes(b) == [])
 
+    def test_runs_end_with_their_front(self):
+        """The client that waits for a run is lost with its front; nobody else ever hears of it."""
+        with self.broker() as b:
+            for end in (lambda: (b.line_socket.close(), b.connect()), lambda: (b.kill(), b.start())):
+                kept, run = self.boot(b), new_id()
+                self.assertEqual(b.ask("once " + run)["type"], puppet.BOOTED)
+                for box in (kept, run):  # known to a front
+                    self.assertEqual(b.ask("hello " + box)["type"], 96)
+                end()
+                self.assertEqual(b.news(puppet.ADOPTED)["id"], kept)
+                puppet.await_true(lambda: run not in self.boxes(b))
+                self.done(b.ask("destroy " + kept))
+            self.assertEqual(self.boxes(b), [])
+
+    def test_state_of_somebody_else(self):
+        self.need_root()
+        state = self.mkdir("theirs")
+        os.chown(state, 12345, 12345)
+        r = cl.command(os.path.join(puppet.BUILD, "cloched"), "serve",
+                       env=cl.caller_env(CLOCHE_STATE_DIR=state, CLOCHE_RUNTIME_DIR=self.path("run")))
+        self.assertEqual(r.code, 125, r)
+        self.assertIn("belongs to somebody else", r.err)
+
     def test_one_daemon_per_state(self):
         with self.broker() as b:
             r = cl.command(
@@ -359,6 +395,24 @@ class Hostile(Case):
                 b.connect()
             b.news(puppet.READY)
             self.done(b.ask("destroy " + new_id()))
+
+    def test_request_without_a_number(self):
+        """Only news have serial 0; a front that asks so does not keep to the protocol."""
+        with self.broker() as b:
+            box = self.boot(b)
+            b.send("news destroy " + box)
+            with self.assertRaises((EOFError, OSError)):
+                while True:
+                    b.line()
+            b.connect()
+            self.assertEqual(b.news(puppet.ADOPTED)["id"], box)
+
+    def test_claim_with_a_volume(self):
+        config = os.path.join(self.dir, "conf.yaml")
+        with open(config, "w", encoding="utf-8") as out:
+            out.write("volumes: {data: {path: %s, tokens: ['*']}}\n" % self.mkdir("data"))
+        with self.broker(config=config) as b:
+            self.refused(b.ask("grab %s abcdefghij data /data" % self.boot(b, "-")), puppet.CONFLICT)
 
     def test_above_the_ceiling(self):
         config = os.path.join(self.dir, "conf.yaml")
@@ -500,7 +554,7 @@ class Peers(Case):
             b.news(puppet.READY)
             with socket.socket(socket.AF_UNIX) as s:
                 s.connect(b.socket)
-                self.assertEqual(b.news(42)["type"], 42)
+                self.assertEqual(b.news(puppet.PEER)["type"], puppet.PEER)
 
 
 if __name__ == "__main__":

@@ -218,6 +218,8 @@ static const struct {
 	{"keep", IPC_SNAPSHOT_KEEP},
 	{"volume", IPC_BOOT},
 	{"tmpfs", IPC_BOOT},
+	{"once", IPC_BOOT},  /* for one run */
+	{"grab", IPC_CLAIM}, /* a claim with a volume: ID OWNER VOLUME TARGET */
 	{"quit", IPC_QUIT},
 };
 
@@ -226,7 +228,10 @@ static void fill(struct ipc *m, char **words, int count)
 	switch (m->type) {
 	case IPC_BOOT:
 	case IPC_CLAIM:
-		fill_boot(m, words, m->type == IPC_BOOT && strcmp(words[0], "boot") ? 2 : count);
+		fill_boot(m, words,
+			  strcmp(words[0], "grab") == 0			    ? 3
+			  : m->type == IPC_BOOT && strcmp(words[0], "boot") ? 2
+									    : count);
 		break;
 	case IPC_UPDATE:
 		fill_boot(m, words, 2);
@@ -266,6 +271,16 @@ static void add_volume(struct ipc *m, char **words, int count)
 	v->writable = 1;
 }
 
+static void add_rest(struct ipc *m, char **words, int count)
+{
+	m->boot.transient |= strcmp(words[0], "once") == 0;
+	if (strcmp(words[0], "grab") != 0 || count < 5)
+		return;
+	m->boot.volume_count = 1;
+	snprintf(m->boot.volumes[0].name, sizeof(m->boot.volumes[0].name), "%s", words[3]);
+	snprintf(m->boot.volumes[0].target, sizeof(m->boot.volumes[0].target), "%s", words[4]);
+}
+
 static void add_tmpfs(struct ipc *m, char **words, int count)
 {
 	struct tmpfs_mounts *t = &m->boot.tmpfs;
@@ -280,11 +295,15 @@ static void add_tmpfs(struct ipc *m, char **words, int count)
 static void obey(char *line)
 {
 	static struct ipc m;
-	char *words[8] = {0}, *save = NULL;
+	char *all[8] = {0}, **words = all, *save = NULL;
 	int count = 0;
+	bool as_news; /* a request without a serial number, which no front sends */
 
 	for (char *w = strtok_r(line, " ", &save); w && count < 8; w = strtok_r(NULL, " ", &save))
 		words[count++] = w;
+	as_news = count > 1 && strcmp(words[0], "news") == 0;
+	words += as_news;
+	count -= as_news;
 	if (count == 2 && strcmp(words[0], "raw") == 0) {
 		send_raw(words[1]);
 		return;
@@ -308,7 +327,7 @@ static void obey(char *line)
 			continue;
 		memset(&m, 0, sizeof(m));
 		m.type = verbs[i].type;
-		m.serial = ++serial;
+		m.serial = as_news ? 0 : ++serial;
 		if (m.type == IPC_SNAPSHOT && count > 1) {
 			char *id = words[1];
 
@@ -321,6 +340,8 @@ static void obey(char *line)
 		}
 		add_volume(&m, words, count);
 		add_tmpfs(&m, words, count);
+		if (m.type == IPC_BOOT || m.type == IPC_CLAIM)
+			add_rest(&m, words, count);
 		if (ipc_send(BROKER, &m, -1) < 0)
 			say("{\"type\":0,\"error\":\"%s\"}", strerror(errno));
 		return;
@@ -352,7 +373,11 @@ int main(int argc, char **argv)
 	/* What the broker says before anybody listens must wait: no reading until then. */
 	listener = open_socket(argv[3]);
 	client = accept(listener, NULL, NULL);
-	say("{\"puppet\":%d}", (int)getpid());
+	say("{\"puppet\":%d,\"types\":{\"DONE\":%d,\"BOOTED\":%d,\"STATS_ARE\":%d,\"SNAPSHOT_IS\":%"
+	    "d,"
+	    "\"ADOPTED\":%d,\"READY\":%d,\"DIED\":%d,\"PEER\":%d,\"SHUTDOWN\":%d}}",
+	    (int)getpid(), IPC_DONE, IPC_BOOTED, IPC_STATS_ARE, IPC_SNAPSHOT_IS, IPC_ADOPTED,
+	    IPC_READY, IPC_DIED, IPC_PEER, IPC_SHUTDOWN);
 	for (;;) {
 		struct pollfd polls[] = {{BROKER, POLLIN, 0}, {client, POLLIN, 0}};
 

@@ -129,7 +129,7 @@ static void test_input_that_nobody_reads(void **state)
 {
 	struct driver *d = *state;
 	static char bytes[16 << 10];
-	struct buf b = driver_exec(GUEST_EXEC_BACKGROUND, ARGV("sleep", "1000"));
+	struct buf b = driver_exec(GUEST_EXEC_BACKGROUND, ARGV("sleep", "5"));
 	uint32_t stream = driver_open(d, G_EXEC, &b);
 	struct frame *f = driver_expect(d, stream, G_OK);
 	struct unpack u = unpack_from(f->payload, f->len);
@@ -276,7 +276,7 @@ static void test_timeout(void **state)
 {
 	struct driver *d = *state;
 	struct buf b =
-		driver_exec_with(&(struct exec_terms){.timeout_ms = 100}, ARGV("sleep", "1000"));
+		driver_exec_with(&(struct exec_terms){.timeout_ms = 100}, ARGV("sleep", "5"));
 	struct ran r = {0};
 
 	driver_collect(d, driver_open(d, G_EXEC, &b), &r);
@@ -499,7 +499,7 @@ static void test_protocol_is_kept(void **state)
 {
 	static const char zeros[60000];
 	struct driver *d = *state;
-	struct buf b = driver_exec(0, ARGV("sleep", "1000"));
+	struct buf b = driver_exec(0, ARGV("sleep", "5"));
 	uint32_t stream = driver_open(d, G_EXEC, &b);
 
 	/* More than the window. */
@@ -597,14 +597,14 @@ static void test_copies_are_refused(void **state)
 {
 	struct driver *d = *state;
 	struct exec_terms plain = {0}, nowhere = {.cwd = "/cloche-no-such-dir"};
-	struct buf b = driver_exec(0, ARGV("sleep", "1000")), signal = {0};
+	struct buf b = driver_exec(0, ARGV("sleep", "5")), signal = {0};
 	struct frame *ok;
 	uint32_t prefork, not_parked, waiting;
 
 	ok = driver_expect(d, driver_open(d, G_EXEC, &b), G_OK);
 	memcpy(&not_parked, ok->payload, 4);
 	free(ok);
-	b = driver_exec(GUEST_EXEC_PREFORK, ARGV("sleep", "1000"));
+	b = driver_exec(GUEST_EXEC_PREFORK, ARGV("sleep", "5"));
 	ok = driver_expect(d, driver_open(d, G_EXEC, &b), G_OK);
 	memcpy(&prefork, ok->payload, 4);
 	free(ok);
