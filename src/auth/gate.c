@@ -1,5 +1,7 @@
 #include "auth/gate.h"
 
+#include "base/network.h"
+
 #include <arpa/inet.h>
 #include <strings.h>
 
@@ -75,4 +77,46 @@ bool gate_origin_is_fine(const struct gate *g, const char *origin, const char *h
 	/* Not *.localhost: such names are previews of what runs inside sandboxes. */
 	return host_name(rest, name, sizeof(name)) &&
 	       (!strcasecmp(name, "localhost") || is_loopback_digits(name));
+}
+
+static bool is_proxy(const char (*proxies)[256], size_t count, const char *address)
+{
+	struct network one, n;
+
+	if (!network_parse(address, &one) || strchr(address, '/'))
+		return false;
+	for (size_t i = 0; i < count; i++)
+		if (network_parse(proxies[i], &n) && network_has(&n, &one))
+			return true;
+	return false;
+}
+
+void gate_client(const char (*proxies)[256], size_t count, const char *peer, const char *forwarded,
+		 char *ret, size_t size)
+{
+	size_t end = forwarded ? strlen(forwarded) : 0;
+	struct network ignored;
+	char one[64];
+
+	snprintf(ret, size, "%s", peer);
+	/* From the end: what a client itself wrote stands in front of what the proxies added. */
+	while (end && is_proxy(proxies, count, ret)) {
+		size_t from = end, len;
+
+		while (from && forwarded[from - 1] != ',')
+			from--;
+		len = end - from;
+		end = from ? from - 1 : 0;
+		while (len && strchr(" \t", forwarded[from]))
+			from++, len--;
+		while (len && strchr(" \t", forwarded[from + len - 1]))
+			len--;
+		if (len >= sizeof(one))
+			return;
+		memcpy(one, forwarded + from, len);
+		one[len] = '\0';
+		if (!network_parse(one, &ignored) || strchr(one, '/'))
+			return;
+		snprintf(ret, size, "%s", one);
+	}
 }

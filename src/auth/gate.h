@@ -18,3 +18,10 @@ struct gate {
 bool gate_host_is_fine(const struct gate *g, const char *host);
 /* The page is on this very host, on a loopback name, or on a configured origin. */
 bool gate_origin_is_fine(const struct gate *g, const char *origin, const char *host);
+
+/*
+ * The client's address behind proxies that are named (addresses or networks): of X-Forwarded-For the last one
+ * that is no such proxy. Otherwise, and if the header is malformed, the peer itself.
+ */
+void gate_client(const char (*proxies)[256], size_t count, const char *peer, const char *forwarded,
+		 char *ret, size_t size);

@@ -105,6 +105,17 @@ bool outcome_is_success(const struct outcome *o)
 	return o->status == STATUS_EXITED && o->exit_code == 0;
 }
 
+const char *outcome_fault(const struct outcome *o)
+{
+	if (outcome_is_success(o))
+		return NULL;
+	if (o->exec_errno)
+		return o->exec_errno == ENOMEM || o->exec_errno == EAGAIN || o->exec_errno == EIO
+			       ? "cloche"
+			       : "caller";
+	return o->status == STATUS_KILLED ? "caller" : "program";
+}
+
 int outcome_exit_status(const struct outcome *o)
 {
 	enum { TIMED_OUT = 124, CANNOT = 125, KILLED = 128 + SIGKILL };

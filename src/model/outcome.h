@@ -55,6 +55,11 @@ void outcome_add_oom(struct outcome *o, bool was_ended);
 /* So much was printed that the command was killed. */
 void outcome_add_flood(struct outcome *o);
 bool outcome_is_success(const struct outcome *o);
+/*
+ * Who must change something: "program" (it failed, or met a limit), "caller" (the command cannot be executed,
+ * or was ended on request), "cloche". NULL: nobody, it succeeded.
+ */
+const char *outcome_fault(const struct outcome *o);
 /* The exit status of `cloche run` and `cloche exec` for it. */
 int outcome_exit_status(const struct outcome *o);
 

@@ -103,6 +103,10 @@ static void print_ending(struct jsonw *j, const struct result *r)
 	print_count(j, "exit_code", o->exit_code);
 	print_count(j, "signal", o->signal > 0 ? o->signal : -1);
 	jsonw_bool(j, "success", outcome_is_success(o));
+	if (outcome_fault(o))
+		jsonw_string(j, "fault", outcome_fault(o));
+	else
+		jsonw_null(j, "fault");
 	jsonw_bool(j, "timed_out", o->status == STATUS_TIMEOUT);
 	jsonw_bool(j, "oom_killed", o->oom_killed);
 	print_limits_hit(j, o->limits_hit);

@@ -1,6 +1,7 @@
 /* Directories, addresses and checks of the daemon's configuration. config_yaml.c reads the files. */
 #include "policy/config.h"
 
+#include "base/network.h"
 #include "policy/config_yaml.h"
 #include "wire/pack.h"
 
@@ -280,11 +281,25 @@ static void put_totals(struct config *c)
 		c->disk_total = CONFIG_OVERCOMMIT * memory;
 }
 
+static int check_proxies(const struct config *c, struct err *e)
+{
+	struct network ignored;
+
+	for (size_t i = 0; i < c->proxy_count; i++)
+		if (!network_parse(c->proxies[i], &ignored))
+			return err_field(
+				e, ERR_INVALID, "trusted_proxies",
+				"trusted_proxies: '%.60s' is no address and no network; try "
+				"10.0.0.0/8",
+				c->proxies[i]);
+	return 0;
+}
+
 int config_finish(struct config *c, struct err *e)
 {
 	put_totals(c);
 	if (put_disk(c, e) < 0 || put_dirs(c, e) < 0 || put_addresses(c, e) < 0 ||
-	    check_ceilings(c, e) < 0 || check_e2b(&c->e2b, e) < 0)
+	    check_ceilings(c, e) < 0 || check_e2b(&c->e2b, e) < 0 || check_proxies(c, e) < 0)
 		return -1;
 	if (c->sandbox.network_enabled)
 		return err_field(

@@ -117,6 +117,9 @@ struct config {
 	uint32_t host_count, origin_count;
 	char hosts[CONFIG_ITEMS][CONFIG_ADDRESS];
 	char origins[CONFIG_ITEMS][CONFIG_ADDRESS];
+	/* Addresses and networks whose X-Forwarded-For is believed. */
+	uint32_t proxy_count;
+	char proxies[CONFIG_ITEMS][CONFIG_ADDRESS];
 };
 
 void config_init(struct config *c);

@@ -89,6 +89,7 @@ static const struct config_key keys[] = {
 	{"http", "max_upload", SIZE, AT(max_upload_bytes), 0, 0, NULL},
 	{"http", "allowed_hosts", ITEMS(hosts, host_count, NULL)},
 	{"http", "allowed_origins", ITEMS(origins, origin_count, NULL)},
+	{"http", "trusted_proxies", ITEMS(proxies, proxy_count, NULL)},
 
 	{"", "images", IMAGES, 0, 0, 0, 0, NULL},
 	{"", "volumes", VOLUMES, 0, 0, 0, 0, NULL},

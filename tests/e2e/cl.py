@@ -45,6 +45,7 @@ RECORD_FIELDS = {
     "exit_code": (int, None),
     "signal": (int, None),
     "success": (bool,),
+    "fault": (str, None),
     "timed_out": (bool,),
     "oom_killed": (bool,),
     "limits_hit": (list,),

@@ -302,9 +302,42 @@ static void test_shares_counted_past_the_bound(void **state)
 	shares_free(s);
 }
 
+static void test_clients_behind_proxies(void **state)
+{
+	static const char proxies[][256] = {"10.0.0.0/8", "::1", "192.0.2.1"};
+	static const struct {
+		const char *peer, *forwarded, *client;
+	} rows[] = {
+		{"10.1.2.3", "198.51.100.7", "198.51.100.7"},
+		{"::1", " 198.51.100.7 ", "198.51.100.7"},
+		/* What the client wrote itself is in front. */
+		{"10.1.2.3", "203.0.113.9, 198.51.100.7", "198.51.100.7"},
+		{"10.1.2.3", "203.0.113.9, 198.51.100.7, 192.0.2.1", "198.51.100.7"},
+		{"10.1.2.3", "2001:db8::5", "2001:db8::5"},
+		{"10.1.2.3", NULL, "10.1.2.3"},
+		{"10.1.2.3", "", "10.1.2.3"},
+		{"10.1.2.3", "unknown", "10.1.2.3"},
+		{"10.1.2.3", "198.51.100.0/24", "10.1.2.3"},
+		/* Not a proxy of ours. */
+		{"198.51.100.7", "203.0.113.9", "198.51.100.7"},
+		{"192.0.2.2", "203.0.113.9", "192.0.2.2"},
+		{"11.0.0.1", "203.0.113.9", "11.0.0.1"},
+	};
+	char client[64];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+		gate_client(proxies, 3, rows[i].peer, rows[i].forwarded, client, sizeof(client));
+		assert_string_equal(client, rows[i].client);
+	}
+	gate_client(NULL, 0, "10.1.2.3", "203.0.113.9", client, sizeof(client));
+	assert_string_equal(client, "10.1.2.3");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_clients_behind_proxies),
 		cmocka_unit_test(test_token_made_and_read_again),
 		cmocka_unit_test(test_token_names),
 		cmocka_unit_test(test_tokens_checked),

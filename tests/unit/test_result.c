@@ -71,6 +71,7 @@ static void test_plain_run_has_every_field(void **state)
 		"exit_code",
 		"signal",
 		"success",
+		"fault",
 		"timed_out",
 		"oom_killed",
 		"limits_hit",

@@ -1,6 +1,7 @@
 /* Exchanges: their life, what was asked, and the request body. */
 #include "api/http/http_internal.h"
 
+#include "auth/gate.h"
 #include "auth/shares.h"
 #include "policy/config.h"
 #include "manager/manager.h"
@@ -46,6 +47,10 @@ int exchange_read_head(struct exchange *x, const char *bytes, size_t len, struct
 	/* What is decoded is never longer than the target, but for an end of each part. */
 	in->scratch = must_alloc(
 		malloc(2 * strlen(in->head.target) + 2 * EXCHANGE_PARAMS + 2 * EXCHANGE_ARGS + 8));
+	if (!in->peer->is_unix)
+		gate_client(x->api->config->proxies, x->api->config->proxy_count, in->peer->address,
+			    exchange_header(x, "X-Forwarded-For"), x->caller.address,
+			    sizeof(x->caller.address));
 	x->method = in->head.method;
 	x->content_length = in->head.length;
 	return 0;

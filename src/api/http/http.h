@@ -221,7 +221,7 @@ void exchange_json(struct exchange *x, int status, json_t *value);
 void exchange_error(struct exchange *x, const struct err *e);
 /* With another status: 408, 502 ... */
 void exchange_error_as(struct exchange *x, int status, const struct err *e);
-/* {"error":{"kind","message","field"}}, for lists of results and errors. */
+/* {"error":{"kind","message","field","retryable","fault"}}, for lists of results and errors. */
 json_t *exchange_error_body(int status, const struct err *e);
 /* exchange_error with a message of our own. */
 void exchange_fail(struct exchange *x, enum err_kind kind, const char *fmt, ...)

@@ -179,34 +179,59 @@ int exchange_status_of(const struct err *e)
 	return e->errnum == EBUSY || e->errnum == EAGAIN ? 503 : 500;
 }
 
-/* The kind by the status where that says more than the error. */
+/*
+ * What a client is told of an error beside its message: may the same request succeed later, and whose fault
+ * is it? By the status where that says more than the error's kind.
+ */
+static const struct kind_row {
+	int status; /* 0: by the kind */
+	enum err_kind kind;
+	const char *name;
+	bool retryable;
+	const char *fault;
+} kinds[] = {
+	{401, 0, "unauthenticated", false, "caller"},
+	{405, 0, "method_not_allowed", false, "caller"},
+	{408, 0, "timeout", true, "caller"},
+	{413, 0, "too_large", false, "caller"},
+	{431, 0, "too_large", false, "caller"},
+	{502, 0, "bad_gateway", true, "program"},
+	{503, 0, "busy", true, "cloche"},
+	{0, ERR_INVALID, NULL, false, "caller"},
+	{0, ERR_DENIED, NULL, false, "caller"},
+	{0, ERR_NOT_FOUND, NULL, false, "caller"},
+	{0, ERR_CONFLICT, NULL, false, "caller"},
+	{0, ERR_LIMIT, NULL, true, "caller"},
+	{0, ERR_UNSUPPORTED, NULL, false, "caller"},
+	{0, ERR_SYSTEM, NULL, false, "cloche"}, /* the last: for whatever is not there */
+};
+
+static const struct kind_row *row_of(int status, const struct err *e)
+{
+	size_t i = 0;
+
+	while (i < ARRAY_LEN(kinds) - 1 &&
+	       (kinds[i].status ? kinds[i].status != status : kinds[i].kind != e->kind))
+		i++;
+	return &kinds[i];
+}
+
 static const char *name_of(int status, const struct err *e)
 {
-	static const struct {
-		int status;
-		const char *kind;
-	} names[] = {
-		{401, "unauthenticated"},
-		{405, "method_not_allowed"},
-		{408, "timeout"},
-		{413, "too_large"},
-		{431, "too_large"},
-		{502, "bad_gateway"},
-		{503, "busy"},
-	};
+	const char *name = row_of(status, e)->name;
 
-	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		if (names[i].status == status)
-			return names[i].kind;
-	return err_kind_name(e->kind);
+	return name ? name : err_kind_name(e->kind);
 }
 
 json_t *exchange_error_body(int status, const struct err *e)
 {
+	const struct kind_row *row = row_of(status, e);
 	json_t *inner = json_pack("{s:s, s:o}", "kind", name_of(status, e), "message",
 				  text_json_of(e->msg));
 
 	json_object_set_new(inner, "field", e->field[0] ? text_json_of(e->field) : json_null());
+	json_object_set_new(inner, "retryable", json_boolean(row->retryable));
+	json_object_set_new(inner, "fault", json_string(row->fault));
 	return json_pack("{s:o}", "error", inner);
 }
 

@@ -299,7 +299,7 @@ static int check_request(struct exchange *x, struct err *e)
 	if (split_uri(x, e) < 0)
 		return 400;
 	if (!x->internal->peer->is_operator &&
-	    check_rate(x, x->internal->server->by_address, x->internal->peer->address,
+	    check_rate(x, x->internal->server->by_address, x->caller.address,
 		       &x->api->config->rate_address, e) < 0)
 		return 429;
 	if (find_route(x, &status, e) < 0)

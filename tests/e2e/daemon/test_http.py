@@ -271,6 +271,25 @@ class Front(Raw):
         return self.skipTest("the front cannot be seen from here")
 
 
+class Faults(Raw):
+    def test_errors(self):
+        """A harness can tell whose fault it was, and whether to try again."""
+        rows = [("GET", "/v1/nosuch", None, "caller", False), ("POST", "/v1/run", b"{", "caller", False),
+                ("POST", "/v1/run", b'{"cmd":["true"],"memory":"12Q"}', "caller", False),
+                ("PUT", "/v1/run", b"", "caller", False)]
+        for method, path, body, fault, retryable in rows:
+            error = self.d.request(method, path, body).error
+            self.assertEqual((error["fault"], error["retryable"]), (fault, retryable), error)
+        box = self.box()
+        error = box.get("/ports/9/").error
+        self.assertEqual((error["fault"], error["retryable"]), ("program", True), error)
+
+    def test_records(self):
+        for body, fault in (({"shell": "true"}, None), ({"shell": "exit 3"}, "program"),
+                            ({"shell": "sleep 9", "timeout": "100ms"}, "program"), ({"cmd": ["nosuch"]}, "caller")):
+            self.assertEqual(self.d.post("/v1/run", body).json["fault"], fault, body)
+
+
 class Json(Front):
     def test_values_are_counted(self):
         """Before they are built: neither memory nor time grows with what is refused."""
