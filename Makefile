@@ -282,6 +282,18 @@ soak: programs
 .PHONY: soak-warm
 soak-warm: programs
 	@CLOCHE=$(B)/cloche $(PYTHON) tests/soak/warm.py --count $(SOAK)
+# Programs whose calls fail on demand (tests/torture/fail.c), under all operations and kills.
+.PHONY: torture
+MINUTES ?= 5
+WRAPPED := $(foreach f,write rename renameat openat mkdir mkdirat mount memfd_create socketpair syscall,-Wl$(comma)--wrap=$(f))
+TORTURE := $(B)/torture
+$(TORTURE)/cloched: $(call gnu_o,$(CLOCHED_MAIN) tests/torture/fail.c) $(CORE_A)
+	$(call quiet,LD) mkdir -p $(@D) && $(CC) $^ $(GNU_LDFLAGS) $(WRAPPED) $(call pkg,libs,$(LIBS)) -o $@
+$(TORTURE)/cloche-boot: $(call musl_o,$(WORKER_SRC) tests/torture/fail.c) $(MUSL_A)
+	$(call quiet,LD) mkdir -p $(@D) && $(call musl_link,$^ $(WRAPPED)) -o $@
+torture: programs $(TORTURE)/cloched $(TORTURE)/cloche-boot
+	@ln -f $(B)/cloche $(B)/cloche-guest $(B)/cloche-remote $(B)/cloche-zygote.so $(TORTURE)/
+	@CLOCHE=$(TORTURE)/cloche $(PYTHON) tests/torture/run.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 # Puts one slip after another into a copy of the tree: do the tests notice? tests/mutations/README.md.
 .PHONY: mutate
 JOBS ?= 2

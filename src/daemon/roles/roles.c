@@ -106,8 +106,8 @@ struct role_start {
 static void make_environment(char **ret, size_t room)
 {
 	static const char *const names[] = {
-		"CLOCHE_LOG", "LD_LIBRARY_PATH", "ASAN_OPTIONS", "UBSAN_OPTIONS", "LANG",
-		"TZ",	      "CLOCHE_TEST_TIME"};
+		"CLOCHE_LOG", "LD_LIBRARY_PATH",  "ASAN_OPTIONS", "UBSAN_OPTIONS", "LANG",
+		"TZ",	      "CLOCHE_TEST_TIME", "CLOCHE_FAIL"};
 	size_t n = 0;
 
 	for (size_t i = 0; i < ARRAY_LEN(names) && n + 1 < room; i++) {
